@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+# Language level, warnings, sanitizers and the layout of the build tree: one place for all targets.
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_C_STANDARD 11)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+option(OPENMPS_BUILD_TESTS "Build the tests" ON)
+option(OPENMPS_BUILD_BENCH "Build the benchmarks" ON)
+option(OPENMPS_BUILD_FUZZERS "Build the libFuzzer targets (needs clang)" OFF)
+set(OPENMPS_SANITIZE "" CACHE STRING "Sanitizers for every target: address,undefined or thread")
+
+# What belongs to the user lands in bin/ and lib/openmps, lib/softgpu: the same layout that
+# `cmake --install` makes, so the programs find each other relative to themselves in both.
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+set(OPENMPS_CLIENT_LIBRARY_DIR ${CMAKE_BINARY_DIR}/lib/openmps)
+set(OPENMPS_SOFTGPU_LIBRARY_DIR ${CMAKE_BINARY_DIR}/lib/softgpu)
+
+find_package(Threads REQUIRED)
+
+add_library(openmps_options INTERFACE)
+target_compile_options(openmps_options INTERFACE -Wall -Wextra -Werror)
+target_include_directories(openmps_options INTERFACE ${PROJECT_SOURCE_DIR}/src)
+target_link_libraries(openmps_options INTERFACE Threads::Threads)
+if(OPENMPS_SANITIZE)
+  # gcc's own false positives under the sanitizers must not stop a build: warnings stay visible.
+  target_compile_options(openmps_options INTERFACE -fsanitize=${OPENMPS_SANITIZE}
+                         -fno-omit-frame-pointer -Wno-error)
+  target_link_options(openmps_options INTERFACE -fsanitize=${OPENMPS_SANITIZE})
+else()
+  # Machines that run the programs need no C++ run time of ours.
+  target_link_options(openmps_options INTERFACE -static-libstdc++ -static-libgcc)
+endif()
+
+# openmps_library(name sources...): a static library of one layer.
+function(openmps_library name)
+  add_library(${name} STATIC ${ARGN})
+  target_link_libraries(${name} PUBLIC openmps_options)
+endfunction()
+
+# openmps_unit_test(name sources... [LIBS libraries...]): one GoogleTest program, one ctest entry.
+function(openmps_unit_test name)
+  cmake_parse_arguments(arg "" "" "LIBS" ${ARGN})
+  add_executable(${name} ${arg_UNPARSED_ARGUMENTS})
+  target_link_libraries(${name} PRIVATE openmps_options ${arg_LIBS} GTest::gtest GTest::gtest_main)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES TIMEOUT 60)
+endfunction()

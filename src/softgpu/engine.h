@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// The contract between softgpu's two halves. The engine (fatbin, ptx, ir, interpreter) turns an
+// image into programs and executes one thread block at a time; the device model (contexts, streams,
+// SMs, memory) decides what runs where and when, and serves the driver API. The device model calls
+// the engine; the engine calls back only through MemoryMap and DeviceServices.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+
+namespace openmps::softgpu {
+
+// Half-open range of addresses that a kernel may touch. Device addresses are host addresses.
+struct AddressRange {
+  uint64_t begin = 0;
+  uint64_t end = 0;
+  bool writable = true;
+};
+
+// What is addressable right now. The engine asks on a miss of its own one-entry caches, so a look-up
+// may take a lock. Ranges vanish only between two calls of BlockRun::run (the device model waits
+// for every running block to come back before it unmaps), so a cached range is good for one run().
+class MemoryMap {
+ public:
+  virtual ~MemoryMap() = default;
+  // The mapped range that contains `address`; false if there is none.
+  virtual bool find(uint64_t address, AddressRange* range) const = 0;
+};
+
+// Services a kernel may call. Thread-safe.
+class DeviceServices {
+ public:
+  virtual ~DeviceServices() = default;
+  virtual void print(std::string_view text) = 0;               // device printf, already formatted
+  virtual uint64_t allocate_device_heap(uint64_t bytes) = 0;   // malloc() in a kernel; 0: exhausted
+  virtual void free_device_heap(uint64_t address) = 0;
+  virtual uint64_t global_timer_ns() = 0;                      // %globaltimer
+};
+
+struct ParameterInfo {
+  uint32_t offset = 0;  // bytes from the start of the parameter buffer
+  uint32_t size = 0;    // bytes
+};
+
+struct KernelInfo {
+  std::string name;  // as in the image (mangled)
+  std::vector<ParameterInfo> parameters;
+  uint32_t parameter_bytes = 0;
+  uint32_t static_shared_bytes = 0;
+  uint32_t local_bytes = 0;        // per thread
+  uint32_t registers = 0;          // per thread: our own count, for the occupancy model
+  uint32_t max_threads = 1024;     // .maxntid, else the architecture's limit
+  uint32_t required_block[3] = {0, 0, 0};  // .reqntid, zeros: none
+  bool uses_cooperative_groups = false;    // reads %envreg1/2 (grid synchronisation)
+  // Set when the kernel can't be run (unknown opcode, ...): names kernel, line and opcode. Using
+  // the kernel then fails with CUDA_ERROR_NOT_SUPPORTED and this text; other kernels are unaffected.
+  std::string unusable;
+};
+
+struct GlobalInfo {
+  std::string name;
+  uint64_t bytes = 0;
+  uint32_t alignment = 1;
+  bool is_constant = false;  // .const
+  bool is_extern = false;    // declared only
+};
+
+// An image after parsing: immutable, shared by every context that loads it. Thread-safe.
+class Program {
+ public:
+  virtual ~Program() = default;
+  virtual const std::vector<KernelInfo>& kernels() const = 0;
+  virtual const std::vector<GlobalInfo>& globals() const = 0;
+};
+
+struct CompileOptions {
+  uint32_t compute_capability = 90;  // 10 * major + minor of the device: the newest PTX target taken
+};
+
+struct CompileError {
+  CUresult code = CUDA_SUCCESS;
+  std::string log;  // what the JIT log buffers of cuModuleLoadDataEx show: "ptxas ... line 12: ..."
+};
+
+// Parse `image`: PTX text, a fatbin container, or a bare cubin ELF (which gives
+// CUDA_ERROR_NO_BINARY_FOR_GPU). `size` is what the caller knows of its length, SIZE_MAX if
+// nothing (then the image's own headers or the NUL of a text bound it). Errors: CUDA_ERROR_INVALID_IMAGE,
+// CUDA_ERROR_INVALID_PTX, CUDA_ERROR_UNSUPPORTED_PTX_VERSION, CUDA_ERROR_NO_BINARY_FOR_GPU; nullptr then.
+std::shared_ptr<const Program> compile(const void* image, size_t size, const CompileOptions& options,
+                                       CompileError* error);
+
+// A program with its globals placed: made once per cuModuleLoad*. `global_addresses[i]` belongs to
+// program->globals()[i]. link() writes the initial values there (relocations resolved).
+class LinkedProgram {
+ public:
+  virtual ~LinkedProgram() = default;
+  virtual const Program& program() const = 0;
+};
+std::shared_ptr<const LinkedProgram> link(std::shared_ptr<const Program> program,
+                                          std::vector<uint64_t> global_addresses);
+
+// One kernel launch, shared by its blocks; outlives them.
+struct Launch {
+  std::shared_ptr<const LinkedProgram> program;
+  uint32_t kernel = 0;  // index into program->program().kernels()
+  uint32_t grid[3] = {1, 1, 1};
+  uint32_t block[3] = {1, 1, 1};
+  uint32_t dynamic_shared_bytes = 0;
+  std::vector<std::byte> parameters;  // exactly parameter_bytes
+  uint64_t grid_workspace = 0;        // %envreg1/2: cooperative launches, else 0
+  uint32_t sm_count = 1;              // %nsmid
+  const MemoryMap* memory = nullptr;
+  DeviceServices* services = nullptr;
+};
+
+enum class BlockState {
+  kFinished,  // every thread has exited
+  kRunnable,  // the budget is used up, or `stop` was raised; call run() again
+  kFaulted,   // see fault(); the context is to be poisoned
+};
+
+struct Fault {
+  CUresult code = CUDA_SUCCESS;  // ILLEGAL_ADDRESS 700, MISALIGNED_ADDRESS 716, ASSERT 710, ILLEGAL_INSTRUCTION 715,
+                                 // LAUNCH_FAILED 719 (trap, stack overflow), INVALID_ADDRESS_SPACE 717
+  uint64_t address = 0;          // memory faults
+  std::string text;              // one line: kernel, block, thread, PTX line, what
+};
+
+// The execution of one thread block. Explicit state, no stack of its own: it may be resumed on
+// another thread. Not thread-safe.
+class BlockRun {
+ public:
+  virtual ~BlockRun() = default;
+  // Execute until the block ends or about `budget` warp instructions have been executed; polls
+  // `stop` on back edges (null: never). `sm` is %smid.
+  virtual BlockState run(uint64_t budget, const std::atomic<bool>* stop, uint32_t sm) = 0;
+  virtual const Fault& fault() const = 0;
+  // Warp instructions executed so far (the device model's virtual clock).
+  virtual uint64_t warp_instructions() const = 0;
+};
+
+// `shuffle_seed` != 0 runs the warps of the block in a seeded random order (deterministic schedule
+// fuzzing); 0: round robin. Instances are recycled internally: creation costs no system call in steady state.
+std::unique_ptr<BlockRun> start_block(const Launch& launch, const uint32_t block_index[3],
+                                      uint64_t shuffle_seed);
+
+// xxh3 of everything the engine's opcode table knows, and its coverage as Markdown (docs/ptx-coverage.md).
+std::string coverage_markdown();
+
+}  // namespace openmps::softgpu
