@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// Anonymous shared memory and owned mappings over memfd_create and mmap.
+#include "base/shared_memory.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <string>
+
+namespace openmps {
+namespace {
+
+Status system_error(CUresult code, const std::string& what) {
+  return Status(code, what + ": " + strerror(errno));
+}
+
+Result<Mapping> map(uint64_t address, uint64_t bytes, int protection, int flags, int fd,
+                    uint64_t offset, const char* what) {
+  void* wanted = reinterpret_cast<void*>(address);
+  void* got = mmap(wanted, bytes, protection, flags, fd, static_cast<off_t>(offset));
+  if (got == MAP_FAILED) {
+    const CUresult code = errno == ENOMEM || errno == EEXIST ? CUDA_ERROR_OUT_OF_MEMORY
+                                                             : CUDA_ERROR_OPERATING_SYSTEM;
+    return system_error(code, std::string(what) + " of " + std::to_string(bytes) + " bytes");
+  }
+  Mapping mapping(got, bytes);
+  // Kernels before 4.17 take MAP_FIXED_NOREPLACE as a hint.
+  if (address != 0 && got != wanted) {
+    return Status(CUDA_ERROR_OUT_OF_MEMORY, std::string(what) + ": the address is taken");
+  }
+  return mapping;
+}
+
+}  // namespace
+
+Result<UniqueFd> create_shared_file(const char* name, uint64_t bytes) {
+  UniqueFd fd(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd.valid()) return system_error(CUDA_ERROR_OPERATING_SYSTEM, "memfd_create");
+  if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
+    return system_error(CUDA_ERROR_OUT_OF_MEMORY, "ftruncate");
+  }
+  if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    return system_error(CUDA_ERROR_OPERATING_SYSTEM, "sealing a shared file");
+  }
+  return fd;
+}
+
+Mapping& Mapping::operator=(Mapping&& other) noexcept {
+  if (this != &other) {
+    reset();
+    address_ = std::exchange(other.address_, nullptr);
+    bytes_ = std::exchange(other.bytes_, 0);
+  }
+  return *this;
+}
+
+void Mapping::reset() {
+  if (address_ != nullptr) munmap(address_, bytes_);
+  address_ = nullptr;
+}
+
+Result<Mapping> map_shared(int fd, uint64_t offset, uint64_t bytes, MapAccess access) {
+  const int protection = access == MapAccess::kReadOnly ? PROT_READ : PROT_READ | PROT_WRITE;
+  return map(0, bytes, protection, MAP_SHARED, fd, offset, "mapping a shared file");
+}
+
+Result<Mapping> map_shared_at(uint64_t address, int fd, uint64_t offset, uint64_t bytes) {
+  return map(address, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, offset,
+             "mapping a shared file at an address");
+}
+
+Result<Mapping> reserve_addresses(uint64_t address, uint64_t bytes) {
+  return map(address, bytes, PROT_NONE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0,
+             "reserving addresses");
+}
+
+}  // namespace openmps

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// SOCK_SEQPACKET sockets with descriptor passing.
+#include "base/unix_socket.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+namespace openmps {
+namespace {
+
+Status socket_error(const std::string& what) {
+  return Status(CUDA_ERROR_MPS_CONNECTION_FAILED, what + ": " + strerror(errno));
+}
+
+Status fill_address(const std::string& path, sockaddr_un* address) {
+  memset(address, 0, sizeof(*address));
+  address->sun_family = AF_UNIX;
+  if (path.size() >= sizeof(address->sun_path)) {
+    return Status(CUDA_ERROR_MPS_CONNECTION_FAILED,
+                  "socket path of " + std::to_string(path.size()) +
+                      " bytes is longer than the 107 that the system allows: " + path);
+  }
+  memcpy(address->sun_path, path.c_str(), path.size() + 1);
+  return Status();
+}
+
+}  // namespace
+
+Result<UniqueFd> listen_at(const std::string& path, mode_t mode) {
+  sockaddr_un address;
+  OPENMPS_RETURN_IF_ERROR(fill_address(path, &address));
+  UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  if (!fd.valid()) return socket_error("socket");
+  if (bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
+    return socket_error("bind to " + path);
+  }
+  if (chmod(path.c_str(), mode) != 0) return socket_error("chmod of " + path);
+  if (listen(fd.get(), SOMAXCONN) != 0) return socket_error("listen on " + path);
+  return fd;
+}
+
+Result<UniqueFd> connect_to(const std::string& path) {
+  sockaddr_un address;
+  OPENMPS_RETURN_IF_ERROR(fill_address(path, &address));
+  UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  if (!fd.valid()) return socket_error("socket");
+  int rc = 0;
+  do {
+    rc = connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address));
+  } while (rc != 0 && errno == EINTR);
+  if (rc != 0) return socket_error("connect to " + path);
+  return fd;
+}
+
+Result<std::pair<UniqueFd, UniqueFd>> make_socket_pair() {
+  int fds[2];
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) != 0) {
+    return socket_error("socketpair");
+  }
+  return std::make_pair(UniqueFd(fds[0]), UniqueFd(fds[1]));
+}
+
+Result<PeerCredentials> peer_credentials(int fd) {
+  ucred raw{};
+  socklen_t length = sizeof(raw);
+  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &raw, &length) != 0) {
+    return socket_error("SO_PEERCRED");
+  }
+  return PeerCredentials{raw.pid, raw.uid, raw.gid};
+}
+
+Status send_packet(int fd, std::span<const std::byte> data, std::span<const int> fds) {
+  assert(fds.size() <= kMaxPassedFds && "our own messages pass few descriptors");
+  iovec part{const_cast<std::byte*>(data.data()), data.size()};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMaxPassedFds)] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  if (!fds.empty()) {
+    message.msg_control = control;
+    message.msg_controllen = CMSG_SPACE(sizeof(int) * fds.size());
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int) * fds.size());
+    memcpy(CMSG_DATA(header), fds.data(), sizeof(int) * fds.size());
+  }
+  ssize_t sent = 0;
+  do {
+    sent = sendmsg(fd, &message, MSG_NOSIGNAL);
+  } while (sent < 0 && errno == EINTR);
+  if (sent < 0) {
+    return Status(CUDA_ERROR_MPS_RPC_FAILURE, std::string("sending a message: ") + strerror(errno));
+  }
+  return Status();
+}
+
+Result<Packet> receive_packet(int fd, size_t max_bytes, int timeout_ms) {
+  pollfd wait{fd, POLLIN, 0};
+  int ready = 0;
+  do {
+    ready = poll(&wait, 1, timeout_ms);
+  } while (ready < 0 && errno == EINTR);
+  if (ready == 0) return Status(CUDA_ERROR_TIMEOUT, "no message in time");
+
+  Packet packet;
+  packet.data.resize(max_bytes);
+  iovec part{packet.data.data(), max_bytes};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMaxPassedFds)] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof(control);
+  ssize_t got = 0;
+  do {
+    got = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
+  } while (got < 0 && errno == EINTR);
+  if (got < 0 && errno != ECONNRESET) {
+    return Status(CUDA_ERROR_MPS_RPC_FAILURE, std::string("receiving: ") + strerror(errno));
+  }
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
+       header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    const size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < count; ++i) {
+      int passed = -1;
+      memcpy(&passed, CMSG_DATA(header) + i * sizeof(int), sizeof(int));
+      packet.fds.emplace_back(passed);
+    }
+  }
+  if ((message.msg_flags & MSG_TRUNC) != 0) {
+    return Status(CUDA_ERROR_MPS_RPC_FAILURE,
+                  "a message is longer than " + std::to_string(max_bytes) + " bytes");
+  }
+  packet.closed = got <= 0;
+  packet.data.resize(got > 0 ? static_cast<size_t>(got) : 0);
+  return packet;
+}
+
+}  // namespace openmps

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// SOCK_SEQPACKET sockets: one message is one packet, with at most kMaxPassedFds descriptors. Daemon,
+// server, worker and client talk over these, off the data path.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "base/unique_fd.h"
+
+namespace openmps {
+
+// No message of ours passes more; a peer that sends more loses the rest.
+inline constexpr size_t kMaxPassedFds = 8;
+
+struct PeerCredentials {
+  pid_t pid = 0;  // in the reader's PID namespace; 0 if the peer is not visible there
+  uid_t uid = 0;
+  gid_t gid = 0;
+};
+
+// Listen at `path` (at most 107 bytes). The caller unlinks a stale file first, under its own lock.
+Result<UniqueFd> listen_at(const std::string& path, mode_t mode);
+// Connect. Errors: CUDA_ERROR_MPS_CONNECTION_FAILED with the reason (nobody listens, no such file...).
+Result<UniqueFd> connect_to(const std::string& path);
+Result<std::pair<UniqueFd, UniqueFd>> make_socket_pair();
+// SO_PEERCRED of a connected socket.
+Result<PeerCredentials> peer_credentials(int fd);
+
+// Send one packet; never raises SIGPIPE. Errors: CUDA_ERROR_MPS_RPC_FAILURE (peer gone, full).
+Status send_packet(int fd, std::span<const std::byte> data, std::span<const int> fds = {});
+
+struct Packet {
+  std::vector<std::byte> data;  // empty with `closed`: the peer has gone
+  std::vector<UniqueFd> fds;
+  bool closed = false;
+};
+// Receive one packet of at most `max_bytes`; a longer one is an error. timeout_ms -1: wait for ever.
+Result<Packet> receive_packet(int fd, size_t max_bytes, int timeout_ms = -1);
+
+}  // namespace openmps

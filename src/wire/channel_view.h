@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Typed pointers into a mapped host file. Both ends make one of the start of the mapping.
+#pragma once
+
+#include "wire/layout.h"
+
+namespace openmps::wire {
+
+class ChannelView {
+ public:
+  ChannelView() = default;
+  explicit ChannelView(void* start) : start_(static_cast<unsigned char*>(start)) {}
+
+  [[nodiscard]] ChannelHeader& header() const { return at<ChannelHeader>(kHeaderOffset); }
+  [[nodiscard]] RingControl& ring_control() const { return at<RingControl>(kRingControlOffset); }
+  [[nodiscard]] unsigned char* ring_data() const { return start_ + kRingOffset; }
+  [[nodiscard]] ReplySlot& reply(uint32_t slot) const {
+    return at<ReplySlot>(kReplyOffset + slot * kReplySlotBytes);
+  }
+  [[nodiscard]] FenceSlot& fence(uint32_t slot) const {
+    return at<FenceSlot>(kFenceOffset + slot * kFenceSlotBytes);
+  }
+  [[nodiscard]] CallbackSlot& callback(uint32_t slot) const {
+    return at<CallbackSlot>(kCallbackOffset + slot * sizeof(CallbackSlot));
+  }
+  [[nodiscard]] unsigned char* staging() const { return start_ + kStagingOffset; }
+  [[nodiscard]] unsigned char* start() const { return start_; }
+
+ private:
+  template <typename T>
+  [[nodiscard]] T& at(uint64_t offset) const {
+    return *reinterpret_cast<T*>(start_ + offset);
+  }
+  unsigned char* start_ = nullptr;
+};
+
+}  // namespace openmps::wire

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+// The commands of the ring: client to worker, in program order, executed in that order by the
+// session's executor. All structs are plain data of fixed layout, followed by the variable part
+// that they name. Normative together with layout.h (docs/wire-format.md).
+//
+// Objects are named by 32-bit ids that the client mints per type, starting at 1; 0 is none. An id
+// is free again right after its destroy command: the ring keeps the order. The worker
+// checks every id, length and address against what the session owns; a violation ends the session
+// with CUDA_ERROR_MPS_RPC_FAILURE and a reason in the log.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "base/cuda_abi.h"
+#include "wire/layout.h"
+
+namespace openmps::wire {
+
+using Id = uint32_t;
+
+// Every record: this header, the command's struct, its variable part; padded to kRecordAlignment.
+struct RecordHeader {
+  uint32_t bytes;  // of the whole record
+  uint16_t opcode;
+  uint16_t reply_slot;  // kNoReply: nobody waits; errors go to ChannelHeader::async_error
+};
+inline constexpr uint32_t kRecordAlignment = 16;
+inline constexpr uint16_t kNoReply = 0xffff;
+// Holds the largest kernel parameters (32764 bytes since CUDA 12.1) with their launch.
+inline constexpr uint32_t kMaxRecordBytes = 64 * 1024;
+inline constexpr uint32_t kMaxKernelParameterBytes = 32764;
+// Live objects of one type in one session: bounds what a client can make a worker hold.
+inline constexpr uint32_t kMaxObjects = 1u << 20;
+inline constexpr uint32_t kMaxImageBytes = 0xffff'ffffu;
+inline constexpr uint32_t kMaxNameBytes = 16 * 1024;  // mangled names; also JIT logs
+
+// "sync": has a reply slot, the reply's payload is the named struct. Otherwise reply_slot may
+// still be set (the program asked for a checked call): then the payload is empty.
+enum class Opcode : uint16_t {
+  kPadding = 0,        // fills the ring up to its end
+  kPing = 1,           // sync
+  kLaunch = 2,         // Launch + CUlaunchAttribute[attribute_count] + parameter bytes
+  kMemcpy = 3,         // Memcpy
+  kMemcpy3D = 4,       // Memcpy3D
+  kMemset = 5,         // Memset
+  kFence = 6,          // Fence
+  kWakeAfter = 7,      // WakeAfter
+  kStreamCreate = 8,   // StreamCreate
+  kStreamDestroy = 9,  // ObjectOnly
+  kEventCreate = 10,   // EventCreate
+  kEventDestroy = 11,  // ObjectOnly
+  kEventRecord = 12,   // EventRecord
+  kStreamWaitEvent = 13,  // StreamWaitEvent
+  kEventElapsed = 14,     // EventElapsed, sync -> EventElapsedReply
+  kMemoryMap = 15,        // MemoryRange, sync: physical memory appears at this range
+  kMemoryUnmap = 16,      // MemoryRange: must be idle
+  kHostRegister = 17,     // MemoryRange in the pinned heap, sync
+  kHostUnregister = 18,   // MemoryRange
+  kBlobBegin = 19,        // BlobBegin
+  kBlobData = 20,         // BlobData
+  kModuleLoad = 21,       // ModuleLoad, sync -> ModuleLoadReply + log text
+  kModuleUnload = 22,     // ObjectOnly
+  kGetFunction = 23,      // GetSymbol + name, sync -> FunctionReply + ParameterLayout[]
+  kGetGlobal = 24,        // GetSymbol + name, sync -> GlobalReply
+  kHostFunction = 25,     // HostFunction
+  kMemoryInfo = 26,       // DeviceOnly, sync -> MemoryInfoReply
+  kStreamWriteValue = 27,  // StreamValue
+  kStreamWaitValue = 28,   // StreamValue
+  kCaptureBegin = 29,      // CaptureBegin, sync
+  kCaptureEnd = 30,        // CaptureEnd, sync -> CaptureEndReply
+  kGraphInstantiate = 31,  // GraphInstantiate, sync
+  kGraphLaunch = 32,       // GraphLaunch
+  kGraphDestroy = 33,      // ObjectOnly
+  kGraphExecDestroy = 34,  // ObjectOnly
+  kGraphUpload = 35,       // GraphLaunch
+  kFunctionSetAttribute = 36,  // FunctionAttribute, sync
+  kFunctionGetAttribute = 37,  // FunctionAttribute, sync -> int32 value
+  kOccupancy = 38,             // Occupancy, sync -> OccupancyReply
+  kModuleSymbols = 39,         // ObjectOnly, sync -> ModuleSymbolsReply (function and global count)
+  kContextReset = 40,  // ContextOnly, sync: drop what the context's limits, streams, modules hold
+  kFirstGenerated = 256,       // from here on: api/messages.h
+};
+
+struct ObjectOnly { Id id; uint32_t reserved; };
+struct DeviceOnly { uint32_t device; uint32_t reserved; };
+struct ContextOnly { Id context; uint32_t device; };
+
+struct Launch {
+  Id stream;
+  Id function;
+  uint32_t grid[3];
+  uint32_t block[3];
+  uint32_t shared_bytes;
+  uint32_t attribute_count;  // CUlaunchAttribute, pointers and handles in them are ids or refused
+  uint32_t parameter_bytes;
+  uint32_t flags;  // kLaunchCooperative
+};
+inline constexpr uint32_t kLaunchCooperative = 1;
+inline constexpr uint32_t kMaxLaunchAttributes = 32;
+
+// Addresses are of the session's window (device or host part) or of its modules' globals.
+struct Memcpy {
+  Id stream;
+  uint32_t flags;  // kOrderAllStreams
+  uint64_t destination;
+  uint64_t source;
+  uint64_t bytes;
+};
+// Later work of every stream of the context waits for this copy: gives the synchronous pageable
+// copies, which return once staged, the ordering that programs rely on.
+inline constexpr uint32_t kOrderAllStreams = 1;
+
+struct Memcpy3D {
+  Id stream;
+  uint32_t flags;
+  uint64_t destination;  // linear address of row 0, slice 0, byte 0 of what is copied
+  uint64_t source;
+  uint64_t destination_pitch;  // bytes from row to row
+  uint64_t source_pitch;
+  uint64_t destination_slice;  // bytes from slice to slice; a multiple of the pitch
+  uint64_t source_slice;
+  uint64_t width;  // bytes
+  uint64_t height;
+  uint64_t depth;
+};
+
+struct Memset {
+  Id stream;
+  uint32_t element_bytes;  // 1, 2, 4
+  uint64_t destination;
+  uint64_t pitch;  // bytes; ignored for height 1
+  uint64_t width;  // elements
+  uint64_t height;
+  uint32_t value;
+  uint32_t reserved;
+};
+
+// "Write `value` to fence slot `slot` once the stream has come here."
+struct Fence {
+  Id stream;
+  uint32_t slot;
+  uint64_t value;
+};
+// "Bump and wake ChannelHeader::wake_epoch once the stream has come here": sent by a thread that
+// has spun long enough, before it sleeps.
+struct WakeAfter { Id stream; uint32_t reserved; };
+
+struct StreamCreate {
+  Id stream;
+  Id context;        // the client's context: the scope of legacy-stream synchronisation
+  uint32_t device;
+  uint32_t kind;     // StreamKind
+  int32_t priority;  // CUDA's numbers
+  uint32_t reserved;
+};
+enum class StreamKind : uint32_t { kLegacy = 0, kBlocking = 1, kNonBlocking = 2 };
+
+struct EventCreate { Id event; uint32_t flags; uint32_t device; uint32_t reserved; };
+struct EventRecord {
+  Id event;
+  Id stream;
+  uint32_t slot;   // also a fence, if slot != kNoFence
+  uint32_t flags;  // CUevent_record_flags
+  uint64_t value;
+};
+inline constexpr uint32_t kNoFence = 0xffff'ffffu;
+struct StreamWaitEvent { Id stream; Id event; uint32_t flags; uint32_t reserved; };
+struct EventElapsed { Id start; Id end; };
+struct EventElapsedReply { float milliseconds; uint32_t reserved; };
+
+struct MemoryRange {
+  uint64_t address;
+  uint64_t bytes;  // multiple of kMemoryGranularity (device) or of the page (host)
+  uint32_t device;
+  uint32_t flags;
+};
+struct MemoryInfoReply { uint64_t free; uint64_t total; };
+
+// An image travels as a blob: begin, chunks out of the staging arena, then the load that uses it.
+struct BlobBegin { Id blob; uint32_t reserved; uint64_t bytes; };
+struct BlobData { Id blob; uint32_t bytes; uint64_t offset; uint64_t source; };
+
+struct ModuleLoad {
+  Id module;
+  Id blob;  // consumed, also on failure
+  uint32_t device;
+  uint32_t kind;  // ModuleKind
+  uint32_t log_bytes;  // wanted of each JIT log at most; cut to what a reply holds
+  uint32_t option_count;  // followed by JitOption[option_count]
+};
+enum class ModuleKind : uint32_t { kModule = 0, kLibrary = 1 };
+struct JitOption { uint32_t option; uint32_t reserved; uint64_t value; };  // scalar CUjit_options only
+struct ModuleLoadReply {
+  uint32_t info_bytes;   // of text that follow, without NUL
+  uint32_t error_bytes;  // likewise, after the info log
+};
+
+// kGetFunction: `object` becomes the function's id. Kernels of libraries and functions of modules
+// are the same to the wire.
+struct GetSymbol {
+  Id module;
+  Id object;
+  uint32_t kind;  // ModuleKind of the module
+  uint32_t name_bytes;
+};
+struct ParameterLayout { uint32_t offset; uint32_t bytes; };
+inline constexpr uint32_t kFunctionAttributes = 16;  // CU_FUNC_ATTRIBUTE_* 0..15, those of CUDA 13.0
+inline constexpr uint32_t kMaxKernelParameters = 480;  // what a reply holds
+struct FunctionReply {
+  int32_t attributes[kFunctionAttributes];
+  uint32_t parameter_count;  // followed by ParameterLayout[parameter_count]
+  uint32_t parameter_bytes;  // end of the last parameter
+};
+static_assert(sizeof(FunctionReply) + kMaxKernelParameters * sizeof(ParameterLayout) <= kMaxReplyBytes);
+struct GlobalReply { uint64_t address; uint64_t bytes; };
+struct ModuleSymbolsReply { uint32_t functions; uint32_t globals; };
+
+struct FunctionAttribute { Id function; uint32_t attribute; int32_t value; uint32_t kind; };
+// kind: 0 attribute, 1 cache configuration, 2 shared memory bank size
+struct Occupancy {
+  Id function;
+  int32_t block_size;
+  uint64_t dynamic_shared_bytes;
+  uint32_t flags;
+  uint32_t query;  // OccupancyQuery
+};
+enum class OccupancyQuery : uint32_t { kMaxActiveBlocks = 0, kAvailableDynamicShared = 1 };
+struct OccupancyReply { uint64_t value; };
+
+struct HostFunction { Id stream; uint32_t slot; };  // slot: of the callback slots
+
+struct StreamValue {
+  Id stream;
+  uint32_t width;  // 4 or 8 bytes
+  uint64_t address;
+  uint64_t value;
+  uint32_t flags;
+  uint32_t reserved;
+};
+
+struct CaptureBegin { Id stream; uint32_t mode; };
+struct CaptureEnd { Id stream; Id graph; };
+struct CaptureEndReply { uint32_t has_graph; uint32_t nodes; };
+struct GraphInstantiate { Id graph; Id exec; uint64_t flags; };
+struct GraphLaunch { Id exec; Id stream; };
+
+static_assert(std::is_trivially_copyable_v<Launch> && sizeof(Launch) == 48);
+static_assert(sizeof(Memcpy) == 32 && sizeof(Memcpy3D) == 80 && sizeof(Memset) == 48);
+
+}  // namespace openmps::wire

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+// The messages that are exchanged over sockets, one struct per packet, before and beside the ring:
+//
+//   client -> daemon -> server : Hello   (the daemon passes the connection on, with the credentials
+//                                         that the kernel reports; it is not in the path afterwards)
+//   server -> client           : Welcome (+ host file, facts file) or the reason why not
+//   server <-> worker          : WorkerReady, OpenSession, SessionReady, CloseSession, SessionClosed,
+//                                SessionFault
+//   server <-> daemon          : Admit, ServerReady, Query, Answer, Shutdown
+//
+// All begin with MessageHeader. The reader checks kind, version and exact size.
+#pragma once
+
+#include <cstdint>
+
+#include "base/cuda_abi.h"
+#include "wire/layout.h"
+
+namespace openmps::wire {
+
+// Name of the daemon's socket in CUDA_MPS_PIPE_DIRECTORY: not one that NVIDIA's client tries.
+inline constexpr const char* kControlSocketName = "openmps.control";
+inline constexpr const char* kDefaultPipeDirectory = "/tmp/nvidia-mps";
+inline constexpr const char* kDefaultLogDirectory = "/var/log/nvidia-mps";
+
+inline constexpr uint32_t kReasonBytes = 256;
+inline constexpr uint32_t kMaxDevices = 16;
+// The largest packet of these messages; receive_packet's bound.
+inline constexpr uint32_t kMaxMessageBytes = 64 * 1024;
+
+enum class MessageKind : uint32_t {
+  kHello = 1,
+  kWelcome = 2,
+  kUiCommand = 3,   // control shell -> daemon: text of one command line
+  kUiReply = 4,     // daemon -> control shell: UiReply + text
+  kAdmit = 10,
+  kServerReady = 11,
+  kQuery = 12,
+  kAnswer = 13,
+  kShutdown = 14,
+  kShutdownRefused = 15,
+  kWorkerReady = 20,
+  kOpenSession = 21,
+  kSessionReady = 22,
+  kCloseSession = 23,
+  kSessionClosed = 24,
+  kSessionFault = 25,
+};
+
+struct MessageHeader {
+  uint32_t magic = kMagic;
+  uint32_t version = kProtocolVersion;
+  MessageKind kind;
+  uint32_t bytes;  // of the whole message
+};
+
+// What a program says of itself. Limits are wishes that may only lower what the server grants.
+struct Hello {
+  MessageHeader header{.kind = MessageKind::kHello, .bytes = sizeof(Hello)};
+  uint32_t pid = 0;                 // in the client's namespace, for its own messages only
+  uint32_t client_priority = 0;     // CUDA_MPS_CLIENT_PRIORITY; ~0u: unset
+  float active_thread_percentage = 0;  // 0: unset
+  uint32_t namespace_inode = 0;
+  uint64_t memory_limit[kMaxDevices] = {};  // bytes; 0: none
+  char visible_devices[256] = {};   // CUDA_VISIBLE_DEVICES, "\x01" in front if it is set
+  char command[256] = {};           // argv[0] and what fits
+};
+
+struct Welcome {
+  MessageHeader header{.kind = MessageKind::kWelcome, .bytes = sizeof(Welcome)};
+  uint32_t result = CUDA_SUCCESS;  // else the CUresult of cuInit, and nothing below but the reason
+  uint32_t session = 0;
+  uint64_t window_base = 0;
+  uint32_t server_pid = 0;
+  uint32_t spin_us = 0;  // how long to spin before sleeping, chosen by the worker for this machine
+  float active_thread_percentage = 100;
+  uint32_t client_priority = 0;
+  uint64_t memory_limit[kMaxDevices] = {};
+  char reason[kReasonBytes] = {};
+  // Descriptors, in this order, with CUDA_SUCCESS: host file, facts file (device_facts.h).
+};
+
+struct WorkerReady {
+  MessageHeader header{.kind = MessageKind::kWorkerReady, .bytes = sizeof(WorkerReady)};
+  uint32_t result = CUDA_SUCCESS;  // why the worker can't work, with the reason
+  uint32_t spin_us = 0;
+  char reason[kReasonBytes] = {};
+  // Descriptor: facts file.
+};
+
+struct OpenSession {
+  MessageHeader header{.kind = MessageKind::kOpenSession, .bytes = sizeof(OpenSession)};
+  uint32_t session = 0;
+  uint32_t window = 0;  // index of the address window
+  uint32_t client_pid = 0;
+  uint32_t client_priority = 0;
+  float active_thread_percentage = 100;
+  uint32_t reserved = 0;
+  uint64_t memory_limit[kMaxDevices] = {};
+  char command[256] = {};
+  // Descriptor: host file.
+};
+
+struct SessionReady {
+  MessageHeader header{.kind = MessageKind::kSessionReady, .bytes = sizeof(SessionReady)};
+  uint32_t session = 0;
+  uint32_t result = CUDA_SUCCESS;
+  char reason[kReasonBytes] = {};
+};
+
+// Drain, free everything, then answer SessionClosed. `result` becomes the session's sticky status.
+struct CloseSession {
+  MessageHeader header{.kind = MessageKind::kCloseSession, .bytes = sizeof(CloseSession)};
+  uint32_t session = 0;
+  uint32_t result = CUDA_ERROR_MPS_RPC_FAILURE;
+};
+
+struct SessionClosed {
+  MessageHeader header{.kind = MessageKind::kSessionClosed, .bytes = sizeof(SessionClosed)};
+  uint32_t session = 0;
+  uint32_t reserved = 0;
+};
+
+// The worker ended a session by itself (violation), or the context is lost (fault): the server logs it.
+struct SessionFault {
+  MessageHeader header{.kind = MessageKind::kSessionFault, .bytes = sizeof(SessionFault)};
+  uint32_t session = 0;  // 0: the whole context
+  uint32_t result = CUDA_SUCCESS;
+  char reason[kReasonBytes] = {};
+};
+
+// Daemon to server: a client, its connection as descriptor.
+struct Admit {
+  MessageHeader header{.kind = MessageKind::kAdmit, .bytes = sizeof(Admit)};
+  uint32_t pid = 0;  // SO_PEERCRED in the daemon's namespace
+  uint32_t uid = 0;
+  uint32_t gid = 0;
+  uint32_t reserved = 0;
+  float default_active_thread_percentage = 100;
+  uint32_t default_client_priority = 0;
+  uint64_t default_memory_limit[kMaxDevices] = {};
+  Hello hello;
+};
+
+struct ServerReady {
+  MessageHeader header{.kind = MessageKind::kServerReady, .bytes = sizeof(ServerReady)};
+  uint32_t result = CUDA_SUCCESS;
+  uint32_t worker_pid = 0;
+  char reason[kReasonBytes] = {};
+};
+
+// Daemon asks, server answers with Answer + ClientRow[rows] (+ text, by query).
+enum class QueryKind : uint32_t { kStatus = 0, kClients = 1, kDevices = 2 };
+struct Query {
+  MessageHeader header{.kind = MessageKind::kQuery, .bytes = sizeof(Query)};
+  QueryKind query = QueryKind::kStatus;
+  uint32_t ticket = 0;  // echoed
+};
+enum class ServerState : uint32_t { kInitializing = 0, kActive = 1, kFault = 2 };
+struct ClientRow {
+  uint32_t pid = 0;
+  uint32_t id = 0;  // unique within the server
+  uint32_t device = 0;
+  uint32_t namespace_inode = 0;
+  char device_uuid[48] = {};  // "GPU-xxxxxxxx-...": the shell cuts it
+  char command[256] = {};
+};
+struct Answer {
+  MessageHeader header{.kind = MessageKind::kAnswer, .bytes = sizeof(Answer)};  // + rows
+  QueryKind query = QueryKind::kStatus;
+  uint32_t ticket = 0;
+  ServerState state = ServerState::kInitializing;
+  uint32_t rows = 0;
+};
+
+// Stop when the last client has gone (force 0: the server refuses while it has clients, with
+// ShutdownRefused), or at once (force 1: clients get CUDA_ERROR_MPS_RPC_FAILURE).
+struct Shutdown {
+  MessageHeader header{.kind = MessageKind::kShutdown, .bytes = sizeof(Shutdown)};
+  uint32_t force = 0;
+  uint32_t reserved = 0;
+};
+struct ShutdownRefused {
+  MessageHeader header{.kind = MessageKind::kShutdownRefused, .bytes = sizeof(ShutdownRefused)};
+  uint32_t active_clients = 0;
+  uint32_t reserved = 0;
+};
+
+}  // namespace openmps::wire

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// The memory that a client and a worker share: where a session's addresses lie and how its host
+// file is laid out. Normative together with commands.h and handshake.h (docs/wire-format.md).
+//
+// A session owns one address window, the same addresses in the client and in the worker:
+//
+//   base                      base + kDeviceBytes                         base + kWindowBytes
+//   | device memory: VMM maps | host file: channel | pinned host memory   |
+//
+// The upper part is one sparse, sealed memfd ("host file") that both map at that address. So a
+// pointer into it means the same in the program, in the worker and, once registered, on the GPU.
+// Its first kChannelBytes hold the channel, the rest is the heap of pinned host memory.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace openmps::wire {
+
+inline constexpr uint32_t kMagic = 0x53504d4f;  // "OMPS"
+inline constexpr uint32_t kProtocolVersion = 1;
+
+inline constexpr uint64_t kKiB = 1024;
+inline constexpr uint64_t kMiB = 1024 * kKiB;
+inline constexpr uint64_t kGiB = 1024 * kMiB;
+
+// ---- Address windows ------------------------------------------------------------------------
+// Measured on an H200: reservations at chosen addresses from 0x1000'0000'0000 up are granted. The
+// first window starts above AddressSanitizer's shadow (which ends at 0x1000'7fff'8000) and the last
+// ends below the addresses of position-independent executables (0x5500'0000'0000).
+// ThreadSanitizer allows a program only its own three ranges: there the windows are small and lie
+// at the bottom of its highest one.
+#if defined(__SANITIZE_THREAD__)
+inline constexpr uint64_t kFirstWindow = 0x7e80'0000'0000;
+inline constexpr uint64_t kWindowBytes = 4 * kGiB;
+inline constexpr uint64_t kDeviceBytes = 3 * kGiB;
+inline constexpr uint32_t kMaxWindows = 96;
+#else
+inline constexpr uint64_t kFirstWindow = 0x1100'0000'0000;
+inline constexpr uint64_t kWindowBytes = 256 * kGiB;
+inline constexpr uint64_t kDeviceBytes = 192 * kGiB;  // more than the memory of one GPU today (141 GB)
+inline constexpr uint32_t kMaxWindows = 256;
+static_assert(kFirstWindow + kMaxWindows * kWindowBytes <= 0x5500'0000'0000);
+#endif
+inline constexpr uint64_t kHostBytes = kWindowBytes - kDeviceBytes;
+
+constexpr uint64_t window_base(uint32_t index) { return kFirstWindow + index * kWindowBytes; }
+
+// Physical device memory is granted, mapped and freed in units of this size: the VMM granularity of
+// every GPU so far.
+inline constexpr uint64_t kMemoryGranularity = 2 * kMiB;
+
+// ---- Host file ------------------------------------------------------------------------------
+inline constexpr uint64_t kRingBytes = kMiB;  // power of two; ~8000 launches of typical size
+inline constexpr uint32_t kReplySlots = 256;  // client threads in a synchronous call at once
+inline constexpr uint64_t kReplySlotBytes = 4 * kKiB;
+inline constexpr uint32_t kFenceSlots = 4096;  // live streams of a session
+inline constexpr uint64_t kFenceSlotBytes = 64;  // one cache line: the GPU writes, the client spins
+inline constexpr uint32_t kCallbackSlots = 1024;  // host functions between enqueue and completion
+inline constexpr uint64_t kStagingBytes = 16 * kMiB;  // pageable copies and blobs in flight
+
+inline constexpr uint64_t kHeaderOffset = 0;
+inline constexpr uint64_t kRingControlOffset = 4 * kKiB;
+inline constexpr uint64_t kReplyOffset = 64 * kKiB;
+inline constexpr uint64_t kRingOffset = 2 * kMiB;
+// What the GPU reads and writes lies together, so one registration covers it.
+inline constexpr uint64_t kRegisteredOffset = 4 * kMiB;
+inline constexpr uint64_t kFenceOffset = kRegisteredOffset;
+inline constexpr uint64_t kCallbackOffset = kFenceOffset + kFenceSlots * kFenceSlotBytes;
+inline constexpr uint64_t kStagingOffset = 6 * kMiB;
+inline constexpr uint64_t kRegisteredEnd = kStagingOffset + kStagingBytes;
+inline constexpr uint64_t kChannelBytes = 32 * kMiB;
+inline constexpr uint64_t kPinnedOffset = kChannelBytes;  // the pinned heap, to the end of the file
+static_assert(kReplyOffset + kReplySlots * kReplySlotBytes <= kRingOffset);
+static_assert(kRingOffset + kRingBytes <= kRegisteredOffset);
+static_assert(kCallbackOffset + kCallbackSlots * 64 <= kStagingOffset);
+static_assert(kRegisteredEnd <= kChannelBytes);
+
+// First page. The server fills the constants before anyone else maps it; both sides check them.
+struct ChannelHeader {
+  uint32_t magic;
+  uint32_t version;
+  uint64_t window_base;
+  uint32_t session;
+  uint32_t reserved;
+  // The state of the session, a CUresult: CUDA_SUCCESS until it ends, then sticky. Written by the
+  // worker (fault 7xx, violation 806) or the server (worker lost 806, terminated 810); read by the
+  // client in every wait and every synchronous call.
+  alignas(64) std::atomic<uint32_t> status;
+  // First error of a command without reply since the last report, a CUresult (0: none), with the
+  // opcode that failed. Written by the executor (only if zero), taken by the client's next
+  // synchronous call, as CUDA documents for asynchronous errors.
+  alignas(64) std::atomic<uint32_t> async_error;
+  std::atomic<uint32_t> async_error_opcode;
+  // The one futex of a session's waiting client threads: bumped and woken after whatever may end a
+  // wait, when `waiters` is not zero.
+  alignas(64) std::atomic<uint32_t> wake_epoch;
+  std::atomic<uint32_t> waiters;
+};
+static_assert(sizeof(ChannelHeader) <= kRingControlOffset);
+
+// Free-running byte counters, each on its own cache line. tail: stored with release by the
+// producer after the record, loaded with acquire by the consumer. head: stored with release by the
+// consumer after it has copied the record out, loaded with acquire by the producer: free space.
+struct RingControl {
+  alignas(64) std::atomic<uint64_t> tail;
+  alignas(64) std::atomic<uint64_t> head;
+  // 1 while the consumer sleeps on it. The producer publishes, fences (seq_cst), and only then looks.
+  alignas(64) std::atomic<uint32_t> consumer_sleeping;
+};
+
+// One per client thread in a synchronous call. The client writes kPending before it publishes the
+// command; the worker writes result, bytes and payload, then kDone with release.
+struct ReplySlot {
+  enum State : uint32_t { kIdle = 0, kPending = 1, kDone = 2 };
+  std::atomic<uint32_t> state;
+  uint32_t result;  // CUresult
+  uint32_t bytes;   // of payload
+  uint32_t reserved;
+  unsigned char payload[kReplySlotBytes - 16];
+};
+static_assert(sizeof(ReplySlot) == kReplySlotBytes);
+inline constexpr uint64_t kMaxReplyBytes = kReplySlotBytes - 16;
+
+// The GPU writes `value` (cuStreamWriteValue64) when the stream has come that far. Values of a slot
+// only grow, also when a slot passes to another stream, so "value >= wanted" never goes back.
+struct FenceSlot {
+  std::atomic<uint64_t> value;
+  unsigned char padding[kFenceSlotBytes - 8];
+};
+static_assert(sizeof(FenceSlot) == kFenceSlotBytes);
+
+// A host function of the client (cuLaunchHostFunc) on its way: the worker's stream posts
+// `posted` = 1 (GPU write), the client's callback thread runs the function and writes `done` = 1,
+// for which the stream waits (cuStreamWaitValue32). The client owns the allocation of slots.
+struct CallbackSlot {
+  std::atomic<uint32_t> posted;
+  std::atomic<uint32_t> done;
+  unsigned char padding[56];
+};
+static_assert(sizeof(CallbackSlot) == 64);
+
+}  // namespace openmps::wire

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command ring. See ring.h for the roles and layout.h for the counters' ordering.
+#include "wire/ring.h"
+
+#include <cassert>
+#include <cstring>
+#include <string>
+
+#include "base/futex.h"
+
+namespace openmps::wire {
+namespace {
+
+constexpr uint64_t kMask = kRingBytes - 1;
+static_assert((kRingBytes & kMask) == 0, "offsets are taken by mask");
+static_assert(kRingBytes % kRecordAlignment == 0, "padding always has room for a header");
+static_assert(2 * kMaxRecordBytes <= kRingBytes, "a record and its padding must fit");
+
+}  // namespace
+
+RingProducer::RingProducer(const ChannelView& view)
+    : control_(&view.ring_control()), data_(view.ring_data()) {}
+
+// Bytes that a record of `bytes` takes at `tail`, with the padding before it.
+uint64_t RingProducer::needed(uint64_t tail, uint32_t bytes) const {
+  const uint64_t to_end = kRingBytes - (tail & kMask);
+  return bytes <= to_end ? bytes : to_end + bytes;
+}
+
+bool RingProducer::has_space(uint32_t payload_bytes) const {
+  const uint64_t bytes = needed(tail_, record_bytes(payload_bytes));
+  if (tail_ + bytes - head_ <= kRingBytes) return true;
+  // Pairs with the consumer's release store: what lies before head has been copied out.
+  head_ = control_->head.load(std::memory_order_acquire);
+  return tail_ + bytes - head_ <= kRingBytes;
+}
+
+unsigned char* RingProducer::reserve(Opcode opcode, uint32_t payload_bytes, uint16_t reply_slot) {
+  const uint32_t bytes = record_bytes(payload_bytes);
+  assert(bytes <= kMaxRecordBytes && "callers bound the variable part");
+  if (!has_space(payload_bytes)) return nullptr;
+  const uint64_t to_end = kRingBytes - (tail_ & kMask);
+  if (bytes > to_end) {
+    const RecordHeader padding{static_cast<uint32_t>(to_end),
+                               static_cast<uint16_t>(Opcode::kPadding), kNoReply};
+    memcpy(data_ + (tail_ & kMask), &padding, sizeof(padding));
+    tail_ += to_end;
+  }
+  const RecordHeader header{bytes, static_cast<uint16_t>(opcode), reply_slot};
+  unsigned char* start = data_ + (tail_ & kMask);
+  memcpy(start, &header, sizeof(header));
+  reserved_end_ = tail_ + bytes;
+  return start + sizeof(header);
+}
+
+void RingProducer::publish() {
+  tail_ = reserved_end_;
+  // Pairs with the consumer's acquire load of tail: the record's bytes come first.
+  control_->tail.store(tail_, std::memory_order_release);
+  // Pairs with the fence in sleep(): either we see the flag, or the consumer sees the new tail.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (control_->consumer_sleeping.load(std::memory_order_relaxed) != 0) {
+    control_->consumer_sleeping.store(0, std::memory_order_relaxed);
+    futex_wake(&control_->consumer_sleeping, 1);
+  }
+}
+
+RingConsumer::RingConsumer(const ChannelView& view)
+    : control_(&view.ring_control()), data_(view.ring_data()), copy_(kMaxRecordBytes) {
+  head_ = control_->head.load(std::memory_order_relaxed);
+}
+
+bool RingConsumer::empty() const {
+  return control_->tail.load(std::memory_order_acquire) == head_;
+}
+
+Result<bool> RingConsumer::take(Record* record) {
+  for (;;) {
+    // Pairs with the producer's release store of tail.
+    const uint64_t available = control_->tail.load(std::memory_order_acquire) - head_;
+    if (available == 0) return false;
+    RecordHeader header;
+    memcpy(&header, data_ + (head_ & kMask), sizeof(header));
+    const uint64_t to_end = kRingBytes - (head_ & kMask);
+    const bool padding = header.opcode == static_cast<uint16_t>(Opcode::kPadding);
+    const uint64_t most = padding ? to_end : kMaxRecordBytes;
+    if (available > kRingBytes || header.bytes < kRecordAlignment ||
+        header.bytes % kRecordAlignment != 0 || header.bytes > available ||
+        header.bytes > to_end || header.bytes > most) {
+      return Status(CUDA_ERROR_MPS_RPC_FAILURE,
+                    "the ring holds a record of " + std::to_string(header.bytes) +
+                        " bytes with opcode " + std::to_string(header.opcode) + " where " +
+                        std::to_string(available) + " are available");
+    }
+    if (!padding) {
+      memcpy(copy_.data(), data_ + (head_ & kMask) + sizeof(header), header.bytes - sizeof(header));
+    }
+    head_ += header.bytes;
+    control_->head.store(head_, std::memory_order_release);
+    if (padding) continue;
+    record->opcode = static_cast<Opcode>(header.opcode);
+    record->reply_slot = header.reply_slot;
+    record->payload = copy_.data();
+    record->payload_bytes = header.bytes - static_cast<uint32_t>(sizeof(header));
+    return true;
+  }
+}
+
+void RingConsumer::sleep(uint64_t timeout_ns) {
+  control_->consumer_sleeping.store(1, std::memory_order_relaxed);
+  // Pairs with the fence in publish().
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (empty()) futex_wait(&control_->consumer_sleeping, 1, timeout_ns);
+  control_->consumer_sleeping.store(0, std::memory_order_relaxed);
+}
+
+void RingConsumer::wake() {
+  control_->consumer_sleeping.store(0, std::memory_order_seq_cst);
+  futex_wake(&control_->consumer_sleeping, 1);
+}
+
+}  // namespace openmps::wire

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command ring: one producer (the client, under its own lock), one consumer (the executor of
+// the session). Records are contiguous; one that would not fit before the end of the ring is
+// preceded by a padding record. The consumer trusts nothing that it reads from shared memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/status.h"
+#include "wire/channel_view.h"
+#include "wire/commands.h"
+
+namespace openmps::wire {
+
+constexpr uint32_t record_bytes(uint64_t payload_bytes) {
+  return static_cast<uint32_t>((sizeof(RecordHeader) + payload_bytes + kRecordAlignment - 1) &
+                               ~static_cast<uint64_t>(kRecordAlignment - 1));
+}
+
+// Not thread-safe: the caller's lock orders the client's threads.
+class RingProducer {
+ public:
+  RingProducer() = default;
+  explicit RingProducer(const ChannelView& view);
+
+  // Room for a record with `payload_bytes` after the header (at most kMaxRecordBytes in all): the
+  // address of the payload, or nullptr while the ring is full (see can_wait_for_space).
+  unsigned char* reserve(Opcode opcode, uint32_t payload_bytes, uint16_t reply_slot);
+  // Make the reserved record visible and wake the consumer if it sleeps.
+  void publish();
+  // True once `payload_bytes` would fit; for the wait loop of a full ring.
+  [[nodiscard]] bool has_space(uint32_t payload_bytes) const;
+
+ private:
+  [[nodiscard]] uint64_t needed(uint64_t tail, uint32_t bytes) const;
+
+  RingControl* control_ = nullptr;
+  unsigned char* data_ = nullptr;
+  uint64_t tail_ = 0;           // our copy: only we move it
+  mutable uint64_t head_ = 0;   // last seen
+  uint64_t reserved_end_ = 0;
+};
+
+// A record that the consumer has copied out of the ring.
+struct Record {
+  Opcode opcode = Opcode::kPadding;
+  uint16_t reply_slot = kNoReply;
+  const unsigned char* payload = nullptr;  // private copy, good until the next take()
+  uint32_t payload_bytes = 0;              // includes the padding to kRecordAlignment
+};
+
+class RingConsumer {
+ public:
+  explicit RingConsumer(const ChannelView& view);
+
+  // The next record, copied. false: the ring is empty. An error means that the peer has
+  // corrupted its ring (CUDA_ERROR_MPS_RPC_FAILURE): end the session.
+  Result<bool> take(Record* record);
+  [[nodiscard]] bool empty() const;
+  // Sleep until the producer publishes or wake() is called; at most timeout_ns (0: no limit).
+  void sleep(uint64_t timeout_ns);
+  // Wake a sleeping consumer from any thread (closing a session).
+  void wake();
+
+ private:
+  RingControl* control_;
+  const unsigned char* data_;
+  uint64_t head_ = 0;  // our copy: the shared one is only for the producer
+  std::vector<unsigned char> copy_;
+};
+
+}  // namespace openmps::wire
