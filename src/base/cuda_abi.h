@@ -12,9 +12,9 @@
 #include <stdint.h>
 
 #ifdef __cplusplus
-#define OPENMPS_ABI_ALIGN64 alignas(64)
+#define OPENMPS_ABI_ALIGN128 alignas(128)
 #else
-#define OPENMPS_ABI_ALIGN64 _Alignas(64)
+#define OPENMPS_ABI_ALIGN128 _Alignas(128)
 #endif
 
 // ---- Scalars ----------------------------------------------------------------------------------
@@ -1797,7 +1797,7 @@ typedef struct CUDA_RESOURCE_VIEW_DESC_st CUDA_RESOURCE_VIEW_DESC_v1;
 typedef CUDA_RESOURCE_VIEW_DESC_v1 CUDA_RESOURCE_VIEW_DESC;
 
 struct CUtensorMap_st {
-  OPENMPS_ABI_ALIGN64 cuuint64_t opaque[16];
+  OPENMPS_ABI_ALIGN128 cuuint64_t opaque[16];
 };
 typedef struct CUtensorMap_st CUtensorMap;
 
@@ -2377,4 +2377,4 @@ static const int CU_PARAM_TR_DEFAULT = -1;
 static const CUdevice CU_DEVICE_CPU = (CUdevice)-1;
 static const CUdevice CU_DEVICE_INVALID = (CUdevice)-2;
 
-#undef OPENMPS_ABI_ALIGN64
+#undef OPENMPS_ABI_ALIGN128
