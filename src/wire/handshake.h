@@ -121,7 +121,9 @@ struct SessionClosed {
   uint32_t reserved = 0;
 };
 
-// The worker ended a session by itself (violation), or the context is lost (fault): the server logs it.
+// The worker ended a session by itself (violation), or the context is lost (fault): the server logs
+// it. After a violation the worker drains and frees at once: SessionClosed follows unasked, and a
+// CloseSession that crosses it is ignored.
 struct SessionFault {
   MessageHeader header{.kind = MessageKind::kSessionFault, .bytes = sizeof(SessionFault)};
   uint32_t session = 0;  // 0: the whole context

@@ -106,16 +106,21 @@ Result<bool> RingConsumer::take(Record* record) {
   }
 }
 
-void RingConsumer::sleep(uint64_t timeout_ns) {
+void RingConsumer::sleep(uint64_t timeout_ns, const std::atomic<bool>& stop) {
   control_->consumer_sleeping.store(1, std::memory_order_relaxed);
-  // Pairs with the fence in publish().
+  // Pairs with the fences in publish() and wake(): what they stored before is seen below, or they
+  // see (and clear) the flag stored above.
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (empty()) futex_wait(&control_->consumer_sleeping, 1, timeout_ns);
+  if (empty() && !stop.load(std::memory_order_relaxed)) {
+    futex_wait(&control_->consumer_sleeping, 1, timeout_ns);
+  }
   control_->consumer_sleeping.store(0, std::memory_order_relaxed);
 }
 
 void RingConsumer::wake() {
-  control_->consumer_sleeping.store(0, std::memory_order_seq_cst);
+  // Pairs with the fence in sleep(): the caller's `stop` comes before the flag.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  control_->consumer_sleeping.store(0, std::memory_order_relaxed);
   futex_wake(&control_->consumer_sleeping, 1);
 }
 

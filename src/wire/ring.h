@@ -4,6 +4,7 @@
 // preceded by a padding record. The consumer trusts nothing that it reads from shared memory.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -59,9 +60,11 @@ class RingConsumer {
   // corrupted its ring (CUDA_ERROR_MPS_RPC_FAILURE): end the session.
   Result<bool> take(Record* record);
   [[nodiscard]] bool empty() const;
-  // Sleep until the producer publishes or wake() is called; at most timeout_ns (0: no limit).
-  void sleep(uint64_t timeout_ns);
-  // Wake a sleeping consumer from any thread (closing a session).
+  // Sleep until the producer publishes, or until `stop` is set and wake() called; at most timeout_ns
+  // (0: no limit). The word slept on can be written by the peer, so a consumer that must see
+  // `stop` whatever the peer does gives a limit.
+  void sleep(uint64_t timeout_ns, const std::atomic<bool>& stop);
+  // Wake a sleeping consumer from any thread. Set `stop` first: then the wake can't be lost.
   void wake();
 
  private:
