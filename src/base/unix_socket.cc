@@ -94,7 +94,9 @@ Status send_packet(int fd, std::span<const std::byte> data, std::span<const int>
     sent = sendmsg(fd, &message, MSG_NOSIGNAL);
   } while (sent < 0 && errno == EINTR);
   if (sent < 0) {
-    return Status(CUDA_ERROR_MPS_RPC_FAILURE, std::string("sending a message: ") + strerror(errno));
+    // EAGAIN comes only on a non-blocking socket: the peer has not read yet, it is not gone.
+    const CUresult code = errno == EAGAIN ? CUDA_ERROR_NOT_READY : CUDA_ERROR_MPS_RPC_FAILURE;
+    return Status(code, std::string("sending a message: ") + strerror(errno));
   }
   return Status();
 }

@@ -34,7 +34,8 @@ Result<std::pair<UniqueFd, UniqueFd>> make_socket_pair();
 // SO_PEERCRED of a connected socket.
 Result<PeerCredentials> peer_credentials(int fd);
 
-// Send one packet; never raises SIGPIPE. Errors: CUDA_ERROR_MPS_RPC_FAILURE (peer gone, full).
+// Send one packet; never raises SIGPIPE. Errors: CUDA_ERROR_MPS_RPC_FAILURE (peer gone), and on a
+// non-blocking socket CUDA_ERROR_NOT_READY (its buffer is full now).
 Status send_packet(int fd, std::span<const std::byte> data, std::span<const int> fds = {});
 
 struct Packet {

@@ -54,6 +54,13 @@ struct MessageHeader {
   uint32_t bytes;  // of the whole message
 };
 
+// A part of the answer to a command: text follows. The last part has more = 0.
+struct UiReply {
+  MessageHeader header{.kind = MessageKind::kUiReply, .bytes = sizeof(UiReply)};  // + text
+  uint32_t exit_status = 0;  // for the shell
+  uint32_t more = 0;
+};
+
 // What a program says of itself. Limits are wishes that may only lower what the server grants.
 struct Hello {
   MessageHeader header{.kind = MessageKind::kHello, .bytes = sizeof(Hello)};
@@ -151,7 +158,8 @@ struct ServerReady {
   char reason[kReasonBytes] = {};
 };
 
-// Daemon asks, server answers with Answer + ClientRow[rows] (+ text, by query).
+// Daemon asks, server answers with Answer + ClientRow[rows] (kClients), and for kDevices with text:
+// a line "pci bus id \t uuid \t name" for each device.
 enum class QueryKind : uint32_t { kStatus = 0, kClients = 1, kDevices = 2 };
 struct Query {
   MessageHeader header{.kind = MessageKind::kQuery, .bytes = sizeof(Query)};
@@ -174,6 +182,8 @@ struct Answer {
   ServerState state = ServerState::kInitializing;
   uint32_t rows = 0;
 };
+// A full house in one packet: more than kMaxMessageBytes.
+inline constexpr uint32_t kMaxAnswerBytes = sizeof(Answer) + kMaxWindows * sizeof(ClientRow);
 
 // Stop when the last client has gone (force 0: the server refuses while it has clients, with
 // ShutdownRefused), or at once (force 1: clients get CUDA_ERROR_MPS_RPC_FAILURE).

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Log lines in the format of NVIDIA's MPS.
+#include "base/log.h"
+
+#include <sys/time.h>
+#include <time.h>
+
+#include "base/text.h"
+
+namespace openmps {
+
+void Log::write(std::string_view text) const {
+  if (!fd_.valid()) return;
+  size_t start = 0;
+  while (true) {
+    const size_t end = text.find('\n', start);
+    if (end == std::string_view::npos) break;
+    write_line(text.substr(start, end - start));
+    start = end + 1;
+  }
+  // The text after the last newline; a closing newline makes no empty entry.
+  if (start < text.size() || text.empty()) write_line(text.substr(start));
+}
+
+void Log::write_line(std::string_view line) const {
+  timeval now{};
+  gettimeofday(&now, nullptr);
+  tm local{};
+  localtime_r(&now.tv_sec, &local);
+  char stamp[32];
+  strftime(stamp, sizeof(stamp), "%Y-%m-%d %H:%M:%S", &local);
+  std::string entry = format_text("[%s.%03ld %s %5d] ", stamp, static_cast<long>(now.tv_usec / 1000),
+                                  component_.c_str(), static_cast<int>(getpid()));
+  entry += printable(line);
+  entry += '\n';
+  // A full disk must not stop the service: what can't be logged is lost.
+  const ssize_t written = ::write(fd_.get(), entry.data(), entry.size());
+  (void)written;
+}
+
+}  // namespace openmps

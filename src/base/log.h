@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// The log of the programs: lines as NVIDIA's MPS writes them,
+//   [YYYY-MM-DD HH:MM:SS.mmm Component <pid, width 5>] text
+// so that what reads its logs reads ours. Owned by main(), used on any thread: one line is one
+// write() to a descriptor opened with O_APPEND, so lines of several processes do not mix.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/unique_fd.h"
+
+namespace openmps {
+
+class Log {
+ public:
+  // `component`: Control, Server or Other. An invalid fd makes a log that says nothing.
+  Log(std::string_view component, UniqueFd fd) : component_(component), fd_(std::move(fd)) {}
+
+  // Write `text`, local time. A text of several lines becomes several entries, and control
+  // characters become '?', so no peer can forge an entry.
+  void write(std::string_view text) const;
+
+ private:
+  void write_line(std::string_view line) const;
+
+  std::string component_;
+  UniqueFd fd_;
+};
+
+}  // namespace openmps

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// One SOCK_SEQPACKET connection in an EventLoop.
+#include "base/packet_peer.h"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+
+namespace openmps {
+
+PacketPeer::PacketPeer(EventLoop& loop, UniqueFd fd, size_t max_packet_bytes, Callbacks callbacks)
+    : loop_(loop),
+      fd_(std::move(fd)),
+      max_packet_bytes_(max_packet_bytes),
+      callbacks_(std::move(callbacks)) {}
+
+PacketPeer::~PacketPeer() {
+  loop_.cancel(failure_);
+  if (fd_.valid()) loop_.forget(fd_.get());
+}
+
+Status PacketPeer::start() {
+  // Our end only: the peer has an open file description of its own.
+  const int flags = fcntl(fd_.get(), F_GETFL);
+  if (flags < 0 || fcntl(fd_.get(), F_SETFL, flags | O_NONBLOCK) != 0) {
+    return Status(CUDA_ERROR_OPERATING_SYSTEM, "a connection can't be made non-blocking");
+  }
+  return loop_.watch(fd_.get(), EPOLLIN, [this](uint32_t events) { on_events(events); });
+}
+
+void PacketPeer::on_events(uint32_t events) {
+  if ((events & EPOLLOUT) != 0) flush();
+  if (failed_) return;
+  // A hang-up shows as the end of what can be read, after the last packet; while reading is paused
+  // there is nothing left to wait for.
+  if ((events & EPOLLIN) != 0 || ((events & (EPOLLHUP | EPOLLERR)) != 0 && !reading_paused_)) {
+    receive_one();  // the last statement: the owner may destroy this object in it
+  } else if ((events & (EPOLLHUP | EPOLLERR)) != 0) {
+    fail("the peer has closed its connection");
+  }
+}
+
+void PacketPeer::receive_one() {
+  Result<Packet> packet = receive_packet(fd_.get(), max_packet_bytes_, 0);
+  if (!packet.ok()) {
+    if (packet.status().code() == CUDA_ERROR_TIMEOUT) return;
+    fail(packet.status().message());
+    return;
+  }
+  if (packet->closed) {
+    fail("the peer has closed its connection");
+    return;
+  }
+  // A copy: the callback may destroy this object.
+  const auto on_packet = callbacks_.on_packet;
+  on_packet(std::move(packet).value());
+}
+
+void PacketPeer::send(std::span<const std::byte> data, std::span<const int> fds) {
+  if (failed_) return;
+  if (queue_.empty()) {
+    const Status sent = send_packet(fd_.get(), data, fds);
+    if (sent.ok()) return;
+    if (sent.code() != CUDA_ERROR_NOT_READY) {
+      fail(sent.message());
+      return;
+    }
+  }
+  if (queue_.size() >= kMaxQueuedPackets) {
+    fail("the peer does not read its messages");
+    return;
+  }
+  Queued queued{{data.begin(), data.end()}, {}};
+  for (const int fd : fds) queued.fds.emplace_back(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  queue_.push_back(std::move(queued));
+  update_events();
+}
+
+void PacketPeer::flush() {
+  while (!queue_.empty()) {
+    const Queued& next = queue_.front();
+    std::vector<int> fds;
+    for (const UniqueFd& fd : next.fds) fds.push_back(fd.get());
+    const Status sent = send_packet(fd_.get(), next.data, fds);
+    if (!sent.ok()) {
+      if (sent.code() != CUDA_ERROR_NOT_READY) fail(sent.message());
+      return;
+    }
+    queue_.pop_front();
+  }
+  update_events();
+}
+
+void PacketPeer::pause_reading(bool paused) {
+  reading_paused_ = paused;
+  update_events();
+}
+
+void PacketPeer::update_events() {
+  if (failed_) return;
+  const uint32_t in = reading_paused_ ? 0u : static_cast<uint32_t>(EPOLLIN);
+  const uint32_t out = queue_.empty() ? 0u : static_cast<uint32_t>(EPOLLOUT);
+  loop_.change_events(fd_.get(), in | out);
+}
+
+UniqueFd PacketPeer::release() {
+  loop_.forget(fd_.get());
+  failed_ = true;
+  return std::move(fd_);
+}
+
+void PacketPeer::fail(std::string reason) {
+  if (failed_) return;
+  failed_ = true;
+  loop_.forget(fd_.get());
+  // In a later round, so that no caller of send() loses its object under its feet.
+  failure_ = loop_.call_after(0, [this, reason = std::move(reason)] {
+    failure_ = 0;
+    const auto on_closed = callbacks_.on_closed;
+    on_closed(reason);
+  });
+}
+
+}  // namespace openmps

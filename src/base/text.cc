@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Small text helpers of the programs off the data path.
+#include "base/text.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+namespace openmps {
+
+std::string format_text(const char* format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  va_list again;
+  va_copy(again, arguments);
+  const int length = vsnprintf(nullptr, 0, format, arguments);
+  va_end(arguments);
+  std::string text(length > 0 ? static_cast<size_t>(length) : 0, '\0');
+  // The terminating zero lands on the string's own.
+  if (length > 0) vsnprintf(text.data(), text.size() + 1, format, again);
+  va_end(again);
+  return text;
+}
+
+std::string printable(std::string_view text) {
+  std::string safe(text);
+  for (char& c : safe) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7f) c = '?';
+  }
+  return safe;
+}
+
+std::optional<uint64_t> parse_unsigned(std::string_view text, uint64_t max) {
+  if (text.empty()) return std::nullopt;
+  uint64_t value = 0;
+  for (const char c : text) {
+    if (c < '0' || c > '9') return std::nullopt;
+    const auto digit = static_cast<uint64_t>(c - '0');
+    if (value > (max - digit) / 10) return std::nullopt;
+    value = value * 10 + digit;
+  }
+  return value;
+}
+
+std::vector<std::string> split_words(std::string_view line) {
+  constexpr std::string_view kBlank = " \t\r";
+  std::vector<std::string> words;
+  size_t at = line.find_first_not_of(kBlank);
+  while (at != std::string_view::npos) {
+    const size_t end = line.find_first_of(kBlank, at);
+    words.emplace_back(line.substr(at, end == std::string_view::npos ? end : end - at));
+    at = end == std::string_view::npos ? end : line.find_first_not_of(kBlank, end);
+  }
+  return words;
+}
+
+std::string environment_or(const char* name, std::string_view fallback) {
+  const char* value = getenv(name);
+  return value != nullptr && *value != '\0' ? std::string(value) : std::string(fallback);
+}
+
+}  // namespace openmps

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Small text helpers of the programs off the data path: formatting, numbers, and making a peer's
+// text safe to print. Called by daemon, server and shell on their only thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace openmps {
+
+// printf into a string.
+[[gnu::format(printf, 1, 2)]] std::string format_text(const char* format, ...);
+
+// `text` with every byte below space, DEL included, replaced by '?': a peer's words go into logs and
+// on terminals only like this, so that they can neither forge log lines nor steer a terminal.
+std::string printable(std::string_view text);
+
+// The text in a fixed field of a message, which a peer need not have terminated.
+template <size_t N>
+std::string_view field_text(const char (&field)[N]) {
+  const std::string_view all(field, N);
+  return all.substr(0, all.find('\0'));
+}
+
+// Copy into a fixed field: cut to fit, always terminated.
+template <size_t N>
+void fill_field(char (&field)[N], std::string_view text) {
+  const size_t bytes = text.size() < N ? text.size() : N - 1;
+  text.copy(field, bytes);
+  field[bytes] = '\0';
+}
+
+// All of `text` as a decimal number of digits only, at most `max`; otherwise nothing.
+std::optional<uint64_t> parse_unsigned(std::string_view text, uint64_t max);
+
+// Words separated by spaces and tabs.
+std::vector<std::string> split_words(std::string_view line);
+
+// The value of an environment variable, or `fallback` if it is unset or empty.
+std::string environment_or(const char* name, std::string_view fallback);
+
+}  // namespace openmps

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// One command to the control daemon and its answer.
+#include "wire/control_call.h"
+
+#include <cstring>
+#include <vector>
+
+#include "wire/message.h"
+
+namespace openmps::wire {
+
+std::string control_socket_path(std::string_view pipe_directory) {
+  return std::string(pipe_directory) + "/" + kControlSocketName;
+}
+
+Result<ControlReply> call_control(int socket, std::string_view command) {
+  if (command.size() > kMaxCommandBytes) {
+    return Status(CUDA_ERROR_INVALID_VALUE,
+                  "a command of " + std::to_string(command.size()) + " bytes is longer than " +
+                      std::to_string(kMaxCommandBytes));
+  }
+  const MessageHeader header{.kind = MessageKind::kUiCommand,
+                             .bytes = static_cast<uint32_t>(sizeof(MessageHeader) + command.size())};
+  std::vector<std::byte> packet(header.bytes);
+  std::memcpy(packet.data(), &header, sizeof(header));
+  std::memcpy(packet.data() + sizeof(header), command.data(), command.size());
+  OPENMPS_RETURN_IF_ERROR(send_packet(socket, packet));
+
+  ControlReply reply;
+  while (true) {
+    Result<Packet> answer = receive_packet(socket, kMaxMessageBytes);
+    if (!answer.ok()) return answer.status();
+    if (answer->closed) {
+      return Status(CUDA_ERROR_MPS_RPC_FAILURE, "the daemon has gone before it answered");
+    }
+    Result<MessageHeader> got = read_header(answer->data);
+    if (!got.ok()) return got.status();
+    UiReply part;
+    if (got->kind != MessageKind::kUiReply || answer->data.size() < sizeof(part)) {
+      return Status(CUDA_ERROR_MPS_RPC_FAILURE, "the daemon's answer is not one");
+    }
+    std::memcpy(&part, answer->data.data(), sizeof(part));
+    reply.text.append(reinterpret_cast<const char*>(answer->data.data()) + sizeof(part),
+                      answer->data.size() - sizeof(part));
+    reply.exit_status = static_cast<int>(part.exit_status);
+    if (part.more == 0) return reply;
+  }
+}
+
+}  // namespace openmps::wire

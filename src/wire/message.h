@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reading and writing the messages of handshake.h as packets: the one place that checks a header.
+// Called by every program that holds a socket, on any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+#include <span>
+#include <string>
+#include <type_traits>
+
+#include "base/status.h"
+#include "base/unix_socket.h"
+#include "wire/handshake.h"
+
+namespace openmps::wire {
+
+// The header of a packet, if it is one of ours, of this version, and says its true size.
+// Errors: CUDA_ERROR_MPS_CONNECTION_FAILED with what is wrong.
+inline Result<MessageHeader> read_header(std::span<const std::byte> data) {
+  MessageHeader header{.kind = MessageKind{}, .bytes = 0};
+  if (data.size() < sizeof(header)) {
+    return Status(CUDA_ERROR_MPS_CONNECTION_FAILED,
+                  "a message of " + std::to_string(data.size()) + " bytes has no header");
+  }
+  std::memcpy(&header, data.data(), sizeof(header));
+  if (header.magic != kMagic) {
+    return Status(CUDA_ERROR_MPS_CONNECTION_FAILED, "a message does not begin with OMPS");
+  }
+  if (header.version != kProtocolVersion) {
+    return Status(CUDA_ERROR_MPS_CONNECTION_FAILED,
+                  "protocol version " + std::to_string(header.version) + " instead of " +
+                      std::to_string(kProtocolVersion));
+  }
+  if (header.bytes != data.size()) {
+    return Status(CUDA_ERROR_MPS_CONNECTION_FAILED,
+                  "a message of " + std::to_string(data.size()) + " bytes claims " +
+                      std::to_string(header.bytes));
+  }
+  return header;
+}
+
+// A whole message of exactly this type. `out` is untouched on failure.
+template <typename T>
+Status read_message(std::span<const std::byte> data, T* out) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  Result<MessageHeader> header = read_header(data);
+  if (!header.ok()) return header.status();
+  if (header->kind != T{}.header.kind || data.size() != sizeof(T)) {
+    return Status(CUDA_ERROR_MPS_CONNECTION_FAILED,
+                  "message kind " + std::to_string(static_cast<uint32_t>(header->kind)) + " of " +
+                      std::to_string(data.size()) + " bytes instead of kind " +
+                      std::to_string(static_cast<uint32_t>(T{}.header.kind)) + " of " +
+                      std::to_string(sizeof(T)));
+  }
+  std::memcpy(out, data.data(), sizeof(T));
+  return Status();
+}
+
+template <typename T>
+std::span<const std::byte> message_bytes(const T& message) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  return std::as_bytes(std::span(&message, 1));
+}
+
+}  // namespace openmps::wire
