@@ -66,7 +66,7 @@ int main() {
               "kernel attributes");
   e2e::expect_error("occupancy of no kernel",
                     cudaOccupancyMaxActiveBlocksPerMultiprocessor(&limited, &device, 64, 0),
-                    cudaErrorInvalidDeviceFunction);
+                    cudaErrorInvalidResourceHandle);
   cudaGetLastError();
 
   constexpr int kItems = 10000;
