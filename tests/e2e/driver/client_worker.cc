@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // One of many clients: works on memory of its own pattern for a number of rounds and checks every word,
 // so that any mix-up between clients shows. With rounds 0 it goes on until it is killed. After its first
-// round it prints "ready", so a scenario can wait for work in flight instead of sleeping. Run by
-// run_e2e.py. usage: drv_client_worker SEED [ROUNDS]
+// round it prints "ready", so a scenario can wait for that instead of sleeping; with `hold` it then
+// stays until a line comes on standard input. Run by run_e2e.py.
+// usage: drv_client_worker SEED [ROUNDS [hold]]
 #include "driver.h"
 
 int main(int argc, char** argv) {
@@ -37,6 +38,7 @@ int main(int argc, char** argv) {
     if (round == 0) {
       printf("ready\n");
       fflush(stdout);
+      if (argc > 3 && getchar() == EOF) return 2;
     }
   }
   e2e::expect(words.get() == expected, "client %u, hash %016llx", seed,

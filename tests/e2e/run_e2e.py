@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs end-to-end programs and scenarios. Called by ctest, `./dev gpu-test` and by hand.
+
+  run_e2e.py program  --mode softgpu|openmps|native [--driver nvidia] -- NAME [ARGS]
+  run_e2e.py scenario NAME [--clients N]
+  run_e2e.py all      --mode native,openmps --driver nvidia     every program, both modes compared
+
+A program passes if it exits with 0, its output equals expected/NAME.txt (what an H200 printed with
+NVIDIA's driver), and nothing of the run is left behind. Lines that start with "# " are not compared.
+"""
+
+import argparse
+import difflib
+import sys
+from pathlib import Path
+
+import scenarios
+from sandbox import Failure, Sandbox
+
+HERE = Path(__file__).resolve().parent
+# Suffixes of builds of one source: they share its expected output.
+VARIANTS = ("_shared", "_sm_80", "_sm_90", "_ptds")
+# NVIDIA's driver may crash on a handle after its end, so these aren't run on it directly.
+NOT_NATIVE = {("drv_bad_input", "destroyed")}
+EVERYTHING = [
+    ["vector_add"], ["tiled_matmul"], ["nbody"], ["reduction_shuffle"], ["scan"], ["histogram_atomics"],
+    ["monte_carlo_curand"], ["overlap_streams"], ["symbols"], ["dynamic_shared"], ["copies", "268435456"],
+    ["memset_all"], ["occupancy"], ["device_enum"], ["host_threads"], ["host_threads_ptds"],
+    ["errors_runtime"], ["device_printf"], ["managed"], ["vector_add_shared"], ["nbody_shared"],
+    ["overlap_streams_shared"], ["copies_shared"], ["nbody_sm_90"], ["reduction_shuffle_sm_90"],
+    ["histogram_atomics_sm_90"], ["drv_vector_add"], ["drv_nbody"], ["drv_reduction"], ["drv_globals"],
+    ["drv_streams_events"], ["drv_copies", "268435456"], ["drv_contexts"], ["drv_graphs"],
+    ["drv_capture_vs_alloc"], ["drv_fork_after_init"], ["drv_client_worker"], ["drv_bad_input", "images"],
+    ["drv_bad_input", "handles"], ["drv_bad_input", "destroyed"], ["drv_bad_input", "memory"],
+    ["drv_bad_input", "launches"],
+]
+
+
+def facts(text):
+    return [line for line in text.splitlines() if not line.startswith("# ")]
+
+
+def expected_output(command):
+    """The golden output of a program with these arguments, or None if it has none."""
+    name = command[0]
+    for suffix in VARIANTS:
+        name = name.removesuffix(suffix)
+    path = HERE / "expected" / (".".join([name] + command[1:]) + ".txt")
+    return path.read_text().splitlines() if path.exists() else None
+
+
+def run_program(build, mode, driver, command, timeout):
+    """Runs one program in one mode in a sandbox; returns its facts. Raises Failure."""
+    box = Sandbox(build, mode, driver)
+    try:
+        try:
+            if mode == "openmps":
+                box.start_daemon()
+            code, out, err = box.run(command, timeout)
+            if mode == "openmps":
+                box.quit()
+        except Failure as failure:
+            raise Failure(f"{failure}\n{box.logs()}") from None
+        lines = facts(out)
+        wanted = expected_output(command)
+        problems = box.leftovers()
+        if code != 0:
+            problems.insert(0, f"exit code {code}")
+        if wanted is not None and lines != wanted:
+            problems.append("output differs from what an H200 printed:")
+            problems += difflib.unified_diff(wanted, lines, "expected", "got", lineterm="", n=1)
+        if problems:
+            raise Failure("\n".join(problems) + f"\n--- stdout\n{out}--- stderr\n{err}{box.logs()}")
+        return lines
+    finally:
+        box.close()
+
+
+def run_everything(build, modes, driver, timeout):
+    """Every program in every mode; the modes' outputs must be equal. Returns the number of failures."""
+    failed = 0
+    for command in EVERYTHING:
+        title, first = " ".join(command), None
+        for mode in modes:
+            if mode == "native" and tuple(command) in NOT_NATIVE:
+                continue
+            try:
+                lines = run_program(build, mode, driver, command, timeout)
+                if first is not None and lines != first:
+                    raise Failure("output differs from that of the first mode")
+                first = lines
+                print(f"ok      {mode:8} {title}", flush=True)
+            except Failure as failure:
+                failed += 1
+                print(f"FAILED  {mode:8} {title}\n{failure}", flush=True)
+    print(f"{failed} failed" if failed else "all passed")
+    return failed
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--build", default=HERE.parents[1] / "build")
+    commands = parser.add_subparsers(dest="what", required=True)
+    program = commands.add_parser("program")
+    program.add_argument("--mode", choices=["softgpu", "openmps", "native", "nodaemon"], required=True)
+    program.add_argument("--driver", default="softgpu")
+    program.add_argument("--timeout", type=float, default=60)
+    program.add_argument("command", nargs=argparse.REMAINDER)
+    scenario = commands.add_parser("scenario")
+    scenario.add_argument("name", choices=sorted(scenarios.ALL))
+    scenario.add_argument("--clients", type=int)
+    scenario.add_argument("--driver", default="softgpu")
+    everything = commands.add_parser("all")
+    everything.add_argument("--mode", default="native,openmps")
+    everything.add_argument("--driver", default="nvidia")
+    everything.add_argument("--timeout", type=float, default=60)
+    args = parser.parse_args()
+
+    if args.what == "all":
+        return 1 if run_everything(args.build, args.mode.split(","), args.driver, args.timeout) else 0
+    try:
+        if args.what == "program":
+            command = args.command[1:] if args.command[:1] == ["--"] else args.command
+            print("\n".join(run_program(args.build, args.mode, args.driver, command, args.timeout)))
+        else:
+            scenarios.run(args.name, args.build, args.driver, args.clients)
+            print(f"{args.name}: passed")
+    except Failure as failure:
+        print(failure)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A private world for one end-to-end test: its own pipe, log and temporary directories, its own
+simulated device, a daemon if the mode wants one, and a check that nothing of it is left afterwards.
+
+Used by run_e2e.py and the demo, on their only thread. Python standard library only.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import uuid
+from pathlib import Path
+
+# How long processes may take to disappear after `quit`, seconds: the daemon's own stop is bounded by
+# its clients, and there are none left by then. Generous because tests share two cores.
+QUIT_LIMIT_S = 15
+POLL_S = 0.02
+MARK = "OPENMPS_E2E_RUN"
+
+
+class Failure(Exception):
+    """A property that does not hold; the text goes to the user."""
+
+
+def wait_until(condition, limit_s):
+    """Polls `condition` until it is true; returns its last value."""
+    deadline = time.monotonic() + limit_s
+    while True:
+        value = condition()
+        if value or time.monotonic() > deadline:
+            return value
+        time.sleep(POLL_S)
+
+
+class Sandbox:
+    """mode: `softgpu` and `native` run programs straight on a driver, `openmps` through a daemon,
+    `nodaemon` on our client library without one. driver: what is underneath, softgpu or nvidia."""
+
+    def __init__(self, build, mode, driver="softgpu", extra_env=None):
+        self.build = Path(build).resolve()
+        self.mode = mode
+        self.driver = driver
+        self.mark = uuid.uuid4().hex[:12]
+        # Short: a socket's path may have 107 bytes at most.
+        self.root = Path(tempfile.mkdtemp(prefix="omps-", dir="/tmp"))
+        self.pipe, self.log, self.tmp = (self.root / n for n in ("pipe", "log", "tmp"))
+        for directory in (self.pipe, self.log, self.tmp):
+            directory.mkdir()
+        self.device = f"softgpu-e2e-{self.mark}"
+        self.env = self._environment(extra_env or {})
+        self.children = []
+
+    def _environment(self, extra):
+        env = {k: v for k, v in os.environ.items()
+               if not k.startswith(("CUDA_MPS_", "OPENMPS_", "SOFTGPU_"))}
+        env.update({MARK: self.mark, "CUDA_MPS_PIPE_DIRECTORY": str(self.pipe),
+                    "CUDA_MPS_LOG_DIRECTORY": str(self.log), "TMPDIR": str(self.tmp),
+                    "OPENMPS_DRIVER": self.driver})
+        if self.driver == "softgpu":
+            env["SOFTGPU_DEVICE"] = self.device
+        folder = {"softgpu": "softgpu", "openmps": "openmps", "nodaemon": "openmps"}.get(self.mode)
+        if folder:
+            env["LD_LIBRARY_PATH"] = str(self.build / "lib" / folder)
+        if self.mode == "openmps":
+            env["OPENMPS_REQUIRED"] = "1"
+        env.update(extra)
+        return env
+
+    # --- programs -----------------------------------------------------------------------------------
+
+    def resolve(self, name):
+        for folder in ("tests/e2e", "bench", "bin"):
+            path = self.build / folder / name
+            if path.exists():
+                return str(path)
+        raise Failure(f"no program {name} under {self.build}")
+
+    def start(self, command, env=None, **kwargs):
+        """Starts a program of the build tree in a process group of its own."""
+        argv = [self.resolve(command[0])] + list(command[1:])
+        kwargs.setdefault("stdin", subprocess.DEVNULL)
+        kwargs.setdefault("stdout", subprocess.PIPE)
+        kwargs.setdefault("stderr", subprocess.PIPE)
+        child = subprocess.Popen(argv, env={**self.env, **(env or {})}, text=True, cwd=self.tmp,
+                                 start_new_session=True, **kwargs)
+        self.children.append(child)
+        return child
+
+    def run(self, command, timeout, env=None):
+        """Runs a program to its end; returns (exit code, stdout, stderr)."""
+        child = self.start(command, env)
+        try:
+            out, err = child.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            os.killpg(child.pid, signal.SIGKILL)
+            out, err = child.communicate()
+            raise Failure(f"{command[0]}: no end after {timeout} s\n{out}{err}") from None
+        return child.returncode, out, err
+
+    def control(self, text, timeout=QUIT_LIMIT_S):
+        """One call of the control shell with `text` on its standard input."""
+        env = {k: v for k, v in self.env.items() if k != "LD_LIBRARY_PATH"}
+        done = subprocess.run([self.resolve("openmps-control")], input=text + "\n", env=env, text=True,
+                              capture_output=True, timeout=timeout, cwd=self.tmp)
+        return done.returncode, done.stdout
+
+    def start_daemon(self):
+        env = {k: v for k, v in self.env.items() if k not in ("LD_LIBRARY_PATH", "OPENMPS_REQUIRED")}
+        # The daemon inherits no pipe of ours, else waiting for its output would wait for its end.
+        with open(self.root / "daemon.txt", "w+", encoding="utf-8") as output:
+            done = subprocess.run([self.resolve("openmps-control"), "-d"], env=env, stdout=output,
+                                  stderr=output, stdin=subprocess.DEVNULL, timeout=QUIT_LIMIT_S,
+                                  cwd=self.tmp, check=False)
+            output.seek(0)
+            if done.returncode != 0:
+                raise Failure(f"openmps-control -d: exit code {done.returncode}\n{output.read()}")
+
+    def processes(self):
+        """PIDs of every living process of this sandbox except the caller."""
+        found = []
+        for entry in os.listdir("/proc"):
+            if not entry.isdigit() or int(entry) == os.getpid():
+                continue
+            try:
+                environ = Path("/proc", entry, "environ").read_bytes()
+                state = Path("/proc", entry, "stat").read_text().rsplit(")", 1)[1].split()[0]
+            except OSError:
+                continue
+            if f"{MARK}={self.mark}".encode() in environ and state != "Z":
+                found.append(int(entry))
+        return found
+
+    def pids_named(self, name):
+        return [p for p in self.processes() if command_of(p) == name]
+
+    def device_info(self):
+        """What softgpu-info says of this sandbox's device: contexts, memory."""
+        env = {k: v for k, v in self.env.items() if k != "LD_LIBRARY_PATH"}
+        done = subprocess.run([self.resolve("softgpu-info")], env=env, text=True, capture_output=True,
+                              timeout=QUIT_LIMIT_S, check=False)
+        if done.returncode != 0:
+            raise Failure(f"softgpu-info: exit code {done.returncode}\n{done.stdout}{done.stderr}")
+        return json.loads(done.stdout)
+
+    # --- the end ------------------------------------------------------------------------------------
+
+    def quit(self):
+        """Stops the daemon and everything below it."""
+        code, out = self.control("quit")
+        if code != 0:
+            raise Failure(f"quit: exit code {code}: {out}")
+
+    def leftovers(self):
+        """What a test must not leave behind, as sentences."""
+        wait_until(lambda: not self.processes(), QUIT_LIMIT_S)
+        found = [f"process {p} ({command_of(p)}) is still there" for p in self.processes()]
+        found += [f"shared memory /dev/shm/{n} is left" for n in os.listdir("/dev/shm")
+                  if self.mark in n]
+        found += [f"temporary file {p} is left" for p in self.tmp.rglob("*")]
+        found += [f"socket {p} is left" for p in self.pipe.rglob("*") if p.is_socket()]
+        return found
+
+    def logs(self):
+        text = ""
+        for path in sorted(self.log.rglob("*")):
+            if path.is_file():
+                lines = path.read_text(errors="replace").splitlines()
+                text += f"--- {path.name} (last {min(len(lines), 60)} lines)\n" + "\n".join(lines[-60:]) + "\n"
+        return text
+
+    def close(self):
+        for pid in self.processes():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except OSError:
+                pass
+        for child in self.children:
+            child.wait()
+            for stream in (child.stdin, child.stdout, child.stderr):
+                if stream:
+                    stream.close()
+        for name in os.listdir("/dev/shm"):
+            if self.mark in name:
+                os.unlink(os.path.join("/dev/shm", name))
+        shutil.rmtree(self.root, ignore_errors=True)
+
+
+def command_of(pid):
+    try:
+        return Path("/proc", str(pid), "comm").read_text().strip()
+    except OSError:
+        return "?"
+
+
+def footprint(pid):
+    """Memory (KiB resident), descriptors and threads of a process."""
+    status = Path("/proc", str(pid), "status").read_text()
+    fields = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
+    return {"rss": int(fields["VmRSS"].split()[0]), "threads": int(fields["Threads"]),
+            "fds": len(os.listdir(f"/proc/{pid}/fd"))}

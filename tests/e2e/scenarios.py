@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scenarios of many processes: what one client may do to the others, and what the daemon answers.
+
+Each is a function of (sandbox, clients) that raises Failure; run() gives it a fresh sandbox and checks
+that nothing is left. Called by run_e2e.py on its only thread.
+"""
+
+import os
+import random
+import signal
+import subprocess
+import time
+
+from sandbox import Failure, Sandbox, footprint, wait_until
+
+CLIENT_LIMIT_S = 120
+# Resident memory may differ by this much after a churn, KiB: allocator pools keep what they once had,
+# and they have had it all by the end of the warm-up, so the rest is fragmentation.
+RSS_SLACK_KIB = 4096
+SETTLE_LIMIT_S = 20
+
+
+def require(condition, text):
+    if not condition:
+        raise Failure(text)
+
+
+def ready(child):
+    """Waits for the client's first line."""
+    line = child.stdout.readline()
+    require(line == "ready\n", f"client {child.args}: said {line!r} instead of ready\n"
+            + (child.stderr.read() if child.poll() is not None else ""))
+
+
+def finish(child, what):
+    out, err = child.communicate(timeout=CLIENT_LIMIT_S)
+    require(child.returncode == 0, f"{what}: exit code {child.returncode}\n{out}{err}")
+    return out
+
+
+def server_of(box):
+    code, out = box.control("get_server_list")
+    pids = out.split()
+    require(code == 0 and len(pids) == 1, f"get_server_list: {code} {out!r}")
+    return int(pids[0])
+
+
+def device_contexts(box):
+    return box.device_info()["devices"][0]["contexts"]
+
+
+def device_memory_used(box):
+    return box.device_info()["devices"][0]["memory_used"]
+
+
+def many_clients(box, clients):
+    """All at once: one context, every result right, every client in the list."""
+    clients = clients or 64
+    box.start_daemon()
+    children = [box.start(["drv_client_worker", str(seed), "3", "hold"], stdin=subprocess.PIPE)
+                for seed in range(1, clients + 1)]
+    for child in children:
+        ready(child)
+    server = server_of(box)
+    _, listed = box.control(f"get_client_list {server}")
+    require(sorted(map(int, listed.split())) == sorted(c.pid for c in children),
+            f"get_client_list does not show the {clients} clients: {listed.split()}")
+    if box.driver == "softgpu":
+        contexts = device_contexts(box)
+        require(contexts == 1, f"{contexts} contexts on the device, expected 1")
+    for child in children:
+        child.stdin.write("go\n")
+        child.stdin.flush()
+    for seed, child in enumerate(children, 1):
+        finish(child, f"client {seed} of {clients}")
+    box.quit()
+
+
+def churn(box, clients):
+    """Clients in a row, four at a time, a tenth killed at random moments: nothing may stay behind."""
+    clients = clients or 60
+    chance = random.Random(20261121)
+    box.start_daemon()
+    warm_up = 12  # every pool has been used by then, kills included
+
+    def one_wave(wave, doomed):
+        children = [(seed, box.start(["drv_kill_victim"] if seed in doomed
+                                     else ["drv_client_worker", str(seed), "4"])) for seed in wave]
+        for seed, child in children:
+            if seed in doomed:
+                # Some die while they connect, some with a full queue.
+                time.sleep(chance.uniform(0, 0.4))
+                child.send_signal(signal.SIGKILL)
+                child.communicate()
+            else:
+                finish(child, f"survivor {seed}")
+
+    def all_waves(first, last, doomed):
+        for start in range(first, last, 4):
+            one_wave(range(start, min(start + 4, last)), doomed)
+
+    all_waves(0, warm_up, {1, 6})
+    server = server_of(box)
+    workers = box.pids_named("openmps-worker")
+    require(workers, "no worker after the first clients")
+    watched = {"server": server, "worker": workers[0]}
+    settled(box, server)
+    before = {name: footprint(pid) for name, pid in watched.items()}
+    memory_before = device_memory_used(box) if box.driver == "softgpu" else None
+
+    seeds = range(warm_up, warm_up + clients)
+    doomed = set(chance.sample(list(seeds), max(1, clients // 10)))
+    all_waves(warm_up, warm_up + clients, doomed)
+    settled(box, server)
+    require(server_of(box) == server, "the server was replaced")
+    require(workers[0] in box.pids_named("openmps-worker"), "the worker was replaced")
+
+    def back():
+        now = {name: footprint(pid) for name, pid in watched.items()}
+        return all(now[n]["fds"] == before[n]["fds"] and now[n]["threads"] == before[n]["threads"]
+                   and now[n]["rss"] <= before[n]["rss"] + RSS_SLACK_KIB for n in watched)
+    if not wait_until(back, SETTLE_LIMIT_S):
+        now = {name: footprint(pid) for name, pid in watched.items()}
+        raise Failure(f"after {clients} clients, {len(doomed)} killed: before {before}, now {now}")
+    if memory_before is not None:
+        used = device_memory_used(box)
+        require(used == memory_before, f"device memory: {memory_before} bytes before, {used} after")
+    print(f"{clients} clients, {len(doomed)} killed: {before}")
+    box.quit()
+
+
+def settled(box, server):
+    """Waits until the server has noticed that its clients are gone."""
+    gone = wait_until(lambda: box.control(f"get_client_list {server}")[1].split() == [], SETTLE_LIMIT_S)
+    require(gone, "clients are still listed after their end")
+
+
+def kill_beside(box, _):
+    """SIGKILL of a client with work in flight, beside one that computes: the sibling does not notice."""
+    box.start_daemon()
+    sibling = box.start(["drv_client_worker", "5", "60"])
+    ready(sibling)
+    for _round in range(5):
+        victim = box.start(["drv_kill_victim"])
+        ready(victim)
+        victim.send_signal(signal.SIGKILL)
+        victim.communicate()
+    finish(sibling, "the sibling")
+    settled(box, server_of(box))
+    box.quit()
+
+
+def no_daemon(box, _):
+    """Our client library without a daemon is the driver below, unchanged."""
+    box.env["LD_LIBRARY_PATH"] = str(box.build / "lib" / "openmps")
+    del box.env["OPENMPS_REQUIRED"]
+    for command in (["drv_vector_add"], ["drv_globals"]):
+        code, out, err = box.run(command, CLIENT_LIMIT_S)
+        require(code == 0, f"{command}: exit code {code}\n{out}{err}")
+    require(not box.pids_named("openmps-server"), "a server was started without a daemon")
+
+
+def required(box, _):
+    """OPENMPS_REQUIRED=1 turns a missing daemon into an error."""
+    code, out, _err = box.run(["drv_vector_add"], CLIENT_LIMIT_S)
+    require(code == 1 and "CUDA_ERROR_MPS_CONNECTION_FAILED" in out,
+            f"exit code {code}, expected CUDA_ERROR_MPS_CONNECTION_FAILED:\n{out}")
+
+
+def control_shell(box, _):
+    """The daemon's answers when it is missing, when it is there twice, and to its list commands."""
+    code, out = box.control("get_server_list")
+    require((code, out) == (1, "Cannot find MPS control daemon process\n"), f"no daemon: {code} {out!r}")
+    box.start_daemon()
+    try:
+        box.start_daemon()
+    except Failure as failure:
+        require("An instance of this daemon is already running" in str(failure), str(failure))
+    else:
+        raise Failure("a second daemon started in the same directory")
+    code, out = box.control("get_server_list")
+    require((code, out) == (0, ""), f"no server yet: {code} {out!r}")
+    code, out = box.control("ps")
+    require((code, out) == (0, "Server not found\n"), f"ps without a server: {code} {out!r}")
+    client = box.start(["drv_client_worker", "1", "2", "hold"], stdin=subprocess.PIPE)
+    ready(client)
+    server = server_of(box)
+    code, out = box.control(f"get_server_status {server}")
+    require((code, out) == (0, "ACTIVE\n"), f"get_server_status: {code} {out!r}")
+    code, out = box.control(f"get_client_list {server}")
+    require((code, out) == (0, f"{client.pid}\n"), f"get_client_list: {code} {out!r}")
+    code, out = box.control("ps")
+    rows = [line.split() for line in out.splitlines()]
+    require(rows[0] == ["PID", "ID", "SERVER", "DEVICE", "NAMESPACE", "COMMAND"], f"ps: {out!r}")
+    namespace = str(os.stat("/proc/self/ns/pid").st_ino)
+    require(len(rows) == 2 and rows[1][0] == str(client.pid) and rows[1][2] == str(server)
+            and rows[1][4] == namespace, f"ps: {out!r}")
+    code, out = box.control("nonsense")
+    require((code, out) == (0, 'Unknown command "nonsense"\n'), f"unknown command: {code} {out!r}")
+    client.stdin.write("go\n")
+    client.stdin.flush()
+    finish(client, "the client")
+    box.quit()
+
+
+def capture_vs_alloc(box, _):
+    """A third client computes while two others capture and allocate (see drv_capture_vs_alloc)."""
+    box.start_daemon()
+    bystander = box.start(["drv_client_worker", "9", "40"])
+    ready(bystander)
+    code, out, err = box.run(["drv_capture_vs_alloc"], CLIENT_LIMIT_S)
+    require(code == 0, f"drv_capture_vs_alloc: exit code {code}\n{out}{err}")
+    finish(bystander, "the bystander")
+    box.quit()
+
+
+ALL = {f.__name__: f for f in
+       (many_clients, churn, kill_beside, no_daemon, required, control_shell, capture_vs_alloc)}
+
+
+def run(name, build, driver, clients):
+    box = Sandbox(build, "openmps", driver)
+    try:
+        try:
+            ALL[name](box, clients)
+        except subprocess.TimeoutExpired as late:
+            raise Failure(f"no end: {late}\n{box.logs()}") from None
+        except Failure as failure:
+            raise Failure(f"{failure}\n{box.logs()}") from None
+        left = box.leftovers()
+        require(not left, "\n".join(left) + "\n" + box.logs())
+    finally:
+        box.close()
