@@ -120,9 +120,10 @@ Result<Packet> receive_packet(int fd, size_t max_bytes, int timeout_ms) {
   message.msg_controllen = sizeof(control);
   ssize_t got = 0;
   do {
+    // A peer that left without reading everything shows once as ECONNRESET, before what it sent.
     got = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
-  } while (got < 0 && errno == EINTR);
-  if (got < 0 && errno != ECONNRESET) {
+  } while (got < 0 && (errno == EINTR || errno == ECONNRESET));
+  if (got < 0) {
     return Status(CUDA_ERROR_MPS_RPC_FAILURE, std::string("receiving: ") + strerror(errno));
   }
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
@@ -139,8 +140,8 @@ Result<Packet> receive_packet(int fd, size_t max_bytes, int timeout_ms) {
     return Status(CUDA_ERROR_MPS_RPC_FAILURE,
                   "a message is longer than " + std::to_string(max_bytes) + " bytes");
   }
-  packet.closed = got <= 0;
-  packet.data.resize(got > 0 ? static_cast<size_t>(got) : 0);
+  packet.closed = got == 0;
+  packet.data.resize(static_cast<size_t>(got));
   return packet;
 }
 

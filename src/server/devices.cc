@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// The server's reading of the worker's device facts.
+#include "server/devices.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <memory>
+
+#include "base/text.h"
+#include "wire/device_facts.h"
+
+namespace openmps::server {
+namespace {
+
+std::string uuid_text(const unsigned char (&uuid)[16]) {
+  std::string text = "GPU-";
+  for (int i = 0; i < 16; ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    text += format_text("%02x", uuid[i]);
+  }
+  return text;
+}
+
+}  // namespace
+
+Result<std::vector<Device>> read_devices(int facts_file) {
+  // Fails where a writable mapping is left, or if the worker has sealed it already.
+  (void)fcntl(facts_file, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW);
+  const auto facts = std::make_unique<wire::Facts>();
+  const ssize_t got = pread(facts_file, facts.get(), sizeof(*facts), 0);
+  if (got != static_cast<ssize_t>(sizeof(*facts)) || facts->magic != wire::kMagic ||
+      facts->version != wire::kProtocolVersion || facts->bytes != sizeof(*facts)) {
+    return Status(CUDA_ERROR_INVALID_VALUE, "the worker's device facts are not of this version");
+  }
+  if (facts->device_count > wire::kMaxDevices) {
+    return Status(CUDA_ERROR_INVALID_VALUE,
+                  format_text("the worker claims %u devices", facts->device_count));
+  }
+  std::vector<Device> devices;
+  for (uint32_t i = 0; i < facts->device_count; ++i) {
+    const wire::DeviceFacts& device = facts->device[i];
+    devices.push_back(Device{printable(field_text(device.name)),
+                             printable(field_text(device.pci_bus_id)), uuid_text(device.uuid)});
+  }
+  return devices;
+}
+
+uint32_t first_visible_device(const std::vector<Device>& devices,
+                              std::string_view visible_devices) {
+  if (visible_devices.empty() || visible_devices.front() != '\x01') return 0;
+  visible_devices.remove_prefix(1);
+  const std::string_view first = visible_devices.substr(0, visible_devices.find(','));
+  if (first.empty()) return 0;
+  const std::optional<uint64_t> ordinal = parse_unsigned(first, wire::kMaxDevices);
+  if (ordinal) return *ordinal < devices.size() ? static_cast<uint32_t>(*ordinal) : 0;
+  for (uint32_t i = 0; i < devices.size(); ++i) {
+    if (devices[i].uuid.starts_with(first)) return i;
+  }
+  return 0;
+}
+
+}  // namespace openmps::server

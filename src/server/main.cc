@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// openmps-server: started by openmps-control with its end of a socket pair as --control-fd and
+// server.log as standard error. Never started by hand.
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <string>
+#include <string_view>
+
+#include "base/log.h"
+#include "base/subprocess.h"
+#include "base/text.h"
+#include "server/server.h"
+
+namespace openmps::server {
+namespace {
+
+// Two descriptors per session and some, for a full house of wire::kMaxWindows; the worker inherits
+// the limit and needs one per memory object of its clients.
+constexpr unsigned long kWantedOpenFiles = 65536;
+
+int fail(const std::string& reason) {
+  fprintf(stderr, "openmps-server: %s\n", reason.c_str());
+  return 1;
+}
+
+int run(int control_fd) {
+  UniqueFd daemon(fcntl(control_fd, F_DUPFD_CLOEXEC, 10));
+  if (!daemon.valid()) {
+    return fail(format_text("--control-fd %d: %s", control_fd, strerror(errno)));
+  }
+  close(control_fd);
+  raise_open_files_limit(kWantedOpenFiles);
+  const Log log("Server", UniqueFd(fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 10)));
+  log.write("OpenMPS server " OPENMPS_VERSION);
+
+  Result<std::string> here = program_directory();
+  if (!here.ok()) return fail(here.status().message());
+  EventLoop loop;
+  Server server(loop, log,
+                ServerOptions{.worker_program = *here + "/openmps-worker",
+                              .driver = environment_or("OPENMPS_DRIVER", "auto")});
+  Status status = loop.open();
+  if (status.ok()) {
+    status = loop.watch_signals({SIGTERM, SIGINT, SIGHUP}, [&](int signal) {
+      log.write(format_text("Signal %d: the server ends", signal));
+      server.force_stop();
+    });
+  }
+  if (status.ok()) status = server.start(std::move(daemon));
+  if (status.ok()) status = loop.run();
+  if (!status.ok()) {
+    log.write("MPS server failed: " + status.message());
+    return 1;
+  }
+  return server.exit_status();
+}
+
+}  // namespace
+}  // namespace openmps::server
+
+int main(int argc, char** argv) {
+  const std::string_view first = argc > 1 ? argv[1] : "";
+  if (first == "--version" || first == "-v") {
+    printf("openmps-server %s\n", OPENMPS_VERSION);
+    return 0;
+  }
+  const auto fd = argc == 3 && first == "--control-fd"
+                      ? openmps::parse_unsigned(argv[2], 1 << 20)
+                      : std::nullopt;
+  if (!fd) {
+    fprintf(stderr,
+            "openmps-server is started by openmps-control when a client comes, not by hand.\n"
+            "Start the daemon with: openmps-control -d\n");
+    return 1;
+  }
+  return openmps::server::run(static_cast<int>(*fd));
+}

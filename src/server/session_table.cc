@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sessions of one server, and the host files behind them.
+#include "server/session_table.h"
+
+#include <climits>
+#include <string>
+
+#include "base/futex.h"
+
+namespace openmps::server {
+
+void Session::end_with(CUresult status) const {
+  wire::ChannelHeader& shared = header();
+  uint32_t none = CUDA_SUCCESS;
+  shared.status.compare_exchange_strong(none, status);
+  shared.wake_epoch.fetch_add(1);
+  // `waiters` lies in memory that the client writes: waking without need costs one system call.
+  futex_wake(&shared.wake_epoch, INT_MAX);
+}
+
+Result<Session*> SessionTable::create(const wire::Admit& admit) {
+  uint32_t window = 0;
+  while (window < wire::kMaxWindows && windows_in_use_[window]) ++window;
+  if (window == wire::kMaxWindows) {
+    return Status(CUDA_ERROR_MPS_MAX_CLIENTS_REACHED,
+                  "the server has " + std::to_string(wire::kMaxWindows) + " clients, its maximum");
+  }
+  auto session = std::make_unique<Session>();
+  do {
+    ++last_id_;
+  } while (last_id_ == 0 || sessions_.contains(last_id_));
+  session->id = last_id_;
+  session->window = window;
+  session->admit = admit;
+  Result<UniqueFd> file = create_shared_file("openmps-session", wire::kHostBytes);
+  if (!file.ok()) return file.status();
+  session->host_file = std::move(file).value();
+  Result<Mapping> page = map_shared(session->host_file.get(), wire::kHeaderOffset,
+                                    wire::kRingControlOffset, MapAccess::kReadWrite);
+  if (!page.ok()) return page.status();
+  session->header_page = std::move(page).value();
+  // The file is new, so everything else in it is zero.
+  wire::ChannelHeader& header = session->header();
+  header.magic = wire::kMagic;
+  header.version = wire::kProtocolVersion;
+  header.window_base = wire::window_base(window);
+  header.session = session->id;
+  windows_in_use_[window] = true;
+  Session* made = session.get();
+  sessions_[made->id] = std::move(session);
+  return made;
+}
+
+Session* SessionTable::find(uint32_t id) const {
+  const auto found = sessions_.find(id);
+  return found == sessions_.end() ? nullptr : found->second.get();
+}
+
+void SessionTable::erase(uint32_t id) {
+  const auto found = sessions_.find(id);
+  if (found == sessions_.end()) return;
+  windows_in_use_[found->second->window] = false;
+  sessions_.erase(found);
+}
+
+uint32_t SessionTable::clients() const {
+  uint32_t count = 0;
+  for (const auto& [id, session] : sessions_) count += session->client != nullptr ? 1 : 0;
+  return count;
+}
+
+}  // namespace openmps::server

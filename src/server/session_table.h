@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sessions of one server: who has which address window, and what the server holds for it (host
+// file, header page, the client's connection). Used by Server on the loop's thread; decides nothing.
+#pragma once
+
+#include <bitset>
+#include <cstdint>
+#include <map>
+#include <memory>
+
+#include "base/packet_peer.h"
+#include "base/shared_memory.h"
+#include "wire/channel_view.h"
+#include "wire/handshake.h"
+
+namespace openmps::server {
+
+// kOpening: the worker has been asked. kActive: the client has its Welcome. kEnding: the worker has
+// been asked to close it; the client is gone or cut off.
+enum class SessionState { kOpening, kActive, kEnding };
+
+struct Session {
+  uint32_t id = 0;  // unique within the server, from 1: the "context ID" of the logs
+  uint32_t window = 0;
+  SessionState state = SessionState::kOpening;
+  wire::Admit admit;  // who it is and what it asked for
+  UniqueFd host_file;
+  Mapping header_page;
+  std::unique_ptr<PacketPeer> client;  // null once it is gone
+
+  [[nodiscard]] wire::ChannelHeader& header() const {
+    return wire::ChannelView(header_page.address()).header();
+  }
+  // Make `status` the session's sticky status unless it already has one, and wake its waiters.
+  void end_with(CUresult status) const;
+};
+
+class SessionTable {
+ public:
+  // A session in state kOpening with a free window, its host file made and its header filled.
+  // Errors: CUDA_ERROR_MPS_MAX_CLIENTS_REACHED, and those of create_shared_file and map_shared.
+  Result<Session*> create(const wire::Admit& admit);
+  [[nodiscard]] Session* find(uint32_t id) const;
+  void erase(uint32_t id);
+  [[nodiscard]] bool empty() const { return sessions_.empty(); }
+  // Sessions whose client is there, or waits for its Welcome.
+  [[nodiscard]] uint32_t clients() const;
+  [[nodiscard]] const std::map<uint32_t, std::unique_ptr<Session>>& all() const {
+    return sessions_;
+  }
+
+ private:
+  std::map<uint32_t, std::unique_ptr<Session>> sessions_;
+  std::bitset<wire::kMaxWindows> windows_in_use_;
+  uint32_t last_id_ = 0;
+};
+
+}  // namespace openmps::server

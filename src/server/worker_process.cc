@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// One openmps-worker as its server sees it.
+#include "server/worker_process.h"
+
+#include <signal.h>
+
+#include "base/subprocess.h"
+#include "wire/handshake.h"
+
+namespace openmps::server {
+namespace {
+
+constexpr int kWorkerServerFd = 3;  // the number under which the worker finds its server
+
+}  // namespace
+
+WorkerProcess::~WorkerProcess() {
+  loop_.cancel(stop_timer_);
+  if (pid_ != 0) loop_.forget_child(pid_);
+}
+
+Status WorkerProcess::start(const std::string& program, const std::string& driver) {
+  Result<std::pair<UniqueFd, UniqueFd>> sockets = make_socket_pair();
+  if (!sockets.ok()) return sockets.status();
+  SpawnOptions options;
+  options.program = program;
+  options.arguments = {"--server-fd", std::to_string(kWorkerServerFd), "--driver", driver};
+  options.fds = {{sockets->second.get(), kWorkerServerFd}, {1, 1}, {2, 2}};
+  options.die_with_parent = true;
+  Result<pid_t> pid = spawn(options);
+  if (!pid.ok()) return pid.status();
+  pid_ = pid.value();
+  OPENMPS_RETURN_IF_ERROR(loop_.watch_child(pid_, [this](int status) {
+    how_it_ended_ = describe_exit(status);
+    finish_if_gone();
+  }));
+  peer_ = std::make_unique<PacketPeer>(
+      loop_, std::move(sockets->first), wire::kMaxMessageBytes,
+      PacketPeer::Callbacks{callbacks_.on_packet, [this](std::string) { on_connection_closed(); }});
+  return peer_->start();
+}
+
+void WorkerProcess::send(std::span<const std::byte> message, std::span<const int> fds) {
+  if (peer_ != nullptr) peer_->send(message, fds);
+}
+
+void WorkerProcess::stop() {
+  if (stop_timer_ != 0) return;
+  peer_.reset();
+  if (how_it_ended_.empty()) {
+    stop_timer_ = loop_.call_after(kWorkerStopMs, [this] { kill_now(); });
+  } else {
+    // Not from here: the caller does not expect to lose this object under its feet.
+    stop_timer_ = loop_.call_after(0, [this] { finish_if_gone(); });
+  }
+}
+
+void WorkerProcess::kill_now() {
+  // Until it is reaped the PID is ours.
+  if (how_it_ended_.empty()) kill(pid_, SIGKILL);
+}
+
+void WorkerProcess::on_connection_closed() {
+  peer_.reset();
+  // A worker without its server is of no use to anybody, whatever made it close the connection.
+  kill_now();
+  finish_if_gone();
+}
+
+void WorkerProcess::finish_if_gone() {
+  // The connection ends only after everything that was sent has been read.
+  if (peer_ != nullptr || how_it_ended_.empty()) return;
+  const auto on_gone = callbacks_.on_gone;
+  on_gone(how_it_ended_);
+}
+
+}  // namespace openmps::server

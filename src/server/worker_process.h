@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// One openmps-worker as its server sees it: start, messages, end. Used by Server on the loop's
+// thread. A worker is disposable: whatever is wrong with it ends in on_gone, exactly once.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/packet_peer.h"
+
+namespace openmps::server {
+
+// How long a worker that has been asked to stop may take to give its contexts back.
+inline constexpr uint64_t kWorkerStopMs = 5000;
+
+class WorkerProcess {
+ public:
+  struct Callbacks {
+    std::function<void(Packet)> on_packet;
+    // The process has ended and everything it sent has been delivered. `how` is for the log. The
+    // owner may destroy the WorkerProcess in it.
+    std::function<void(std::string how)> on_gone;
+  };
+
+  WorkerProcess(EventLoop& loop, Callbacks callbacks)
+      : loop_(loop), callbacks_(std::move(callbacks)) {}
+  ~WorkerProcess();
+  WorkerProcess(const WorkerProcess&) = delete;
+  WorkerProcess& operator=(const WorkerProcess&) = delete;
+
+  // Start `program` on `driver` (OPENMPS_DRIVER's value); standard output and error are ours.
+  // Errors: CUDA_ERROR_OPERATING_SYSTEM with the reason.
+  Status start(const std::string& program, const std::string& driver);
+  void send(std::span<const std::byte> message, std::span<const int> fds = {});
+  // Ask it to end by closing its connection; SIGKILL if it takes longer than kWorkerStopMs.
+  void stop();
+  void kill_now();
+  [[nodiscard]] pid_t pid() const { return pid_; }
+
+ private:
+  void on_connection_closed();
+  void finish_if_gone();
+
+  EventLoop& loop_;
+  Callbacks callbacks_;
+  pid_t pid_ = 0;
+  std::unique_ptr<PacketPeer> peer_;
+  std::string how_it_ended_;  // empty: it runs
+  EventLoop::TimerId stop_timer_ = 0;
+};
+
+}  // namespace openmps::server
