@@ -12,6 +12,7 @@ NVIDIA's driver), and nothing of the run is left behind. Lines that start with "
 
 import argparse
 import difflib
+import os
 import sys
 from pathlib import Path
 
@@ -100,7 +101,7 @@ def run_everything(build, modes, driver, timeout):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--build", default=HERE.parents[1] / "build")
+    parser.add_argument("--build", default=os.environ.get("OPENMPS_BUILD", HERE.parents[1] / "build"))
     commands = parser.add_subparsers(dest="what", required=True)
     program = commands.add_parser("program")
     program.add_argument("--mode", choices=["softgpu", "openmps", "native", "nodaemon"], required=True)
