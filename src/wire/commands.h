@@ -79,7 +79,8 @@ enum class Opcode : uint16_t {
   kOccupancy = 38,             // Occupancy, sync -> OccupancyReply
   kModuleSymbols = 39,         // ObjectOnly, sync -> ModuleSymbolsReply (function and global count)
   kContextReset = 40,  // ContextOnly, sync: drop what the context's limits, streams, modules hold
-  kFirstGenerated = 256,       // from here on: api/messages.h
+  kFirstGenerated = 256,       // from here on: Generated + the request of api/messages.h; sync
+                               // ones reply its reply, unless the call did not come that far
 };
 
 struct ObjectOnly { Id id; uint32_t reserved; };
@@ -236,6 +237,15 @@ struct StreamValue {
   uint64_t address;
   uint64_t value;
   uint32_t flags;
+  uint32_t reserved;
+};
+
+// In front of a generated request (its own size says where the padding of the record begins). A
+// generated reply holds kMaxReplyBytes at most: a longer one gives CUDA_ERROR_INVALID_VALUE.
+struct Generated {
+  Id context;       // of the calling thread; 0 is none
+  uint32_t device;  // the context's
+  uint32_t bytes;   // of the request that follows
   uint32_t reserved;
 };
 

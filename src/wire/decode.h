@@ -37,6 +37,10 @@ template <>
 constexpr uint64_t variable_bytes(const GetSymbol& c) {
   return c.name_bytes > kMaxNameBytes ? kTooLong : c.name_bytes;
 }
+template <>
+constexpr uint64_t variable_bytes(const Generated& c) {
+  return c.bytes > kMaxRecordBytes ? kTooLong : c.bytes;
+}
 
 // Point `body` and `variable` into the record's payload, which must have exactly their size, padded
 // to kRecordAlignment. Error: CUDA_ERROR_MPS_RPC_FAILURE, a violation of the protocol.
