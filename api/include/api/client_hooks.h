@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// The seam between generated client code and src/client. "Hook" functions are written by hand in
+// src/client; "generated" ones come from client_entry.cc. Any thread, unless said otherwise.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "api/default_stream.h"
+#include "api/driver_table.h"
+#include "base/cuda_abi.h"
+
+namespace openmps::client {
+
+// ---- Entry points ------------------------------------------------------------------------------
+
+// Hook. Called by the first call into the library, by every thread that is early enough to see the
+// initial entries. Decides once between OpenMPS and the driver below, and before it returns has
+// called install_remote_entries() or install_pass_through_entries(). When neither is possible it
+// installs the remote entries, and the implementations return their error.
+void resolve_mode();
+
+// Generated. All entries lead to openmps::client::impl.
+void install_remote_entries();
+
+// Generated. Entries lead to the driver's own functions; where the driver has none the entry
+// returns CUDA_ERROR_NOT_SUPPORTED. `driver` is read during the call only.
+void install_pass_through_entries(const DriverTable& driver);
+
+// Generated. What the entry of a symbol (DriverSymbol as number) leads to now: this is what
+// cuGetProcAddress hands out, so that a program's calls skip the entry table. Null beyond the table.
+void* entry_target(uint16_t symbol);
+
+// ---- Generated messages ------------------------------------------------------------------------
+
+// Hook. Sends a request of the current context and waits for the reply. `reply` gets at most
+// `reply_capacity` bytes and *reply_bytes the number written. An error means that nothing was
+// executed or that the session is lost; the function's own result is inside the reply.
+CUresult remote_call(uint16_t opcode, const void* request, size_t request_bytes, void* reply,
+                     size_t reply_capacity, size_t* reply_bytes);
+
+// Hook. Sends a request without reply; a failure of the function becomes a later call's error.
+CUresult remote_post(uint16_t opcode, const void* request, size_t request_bytes);
+
+// Hook. The worker's number of a device of this client; CUDA_ERROR_INVALID_DEVICE if there is none.
+CUresult device_to_wire(CUdevice device, uint32_t* id);
+
+// Hooks, one set per handle type that a generated function names. NULL is id 0 and no error: what
+// it means is the worker's to say. Other values that are no live handle: the CUDA error for that
+// kind (CUDA_ERROR_INVALID_HANDLE, for contexts CUDA_ERROR_INVALID_CONTEXT).
+#define OPENMPS_DECLARE_HANDLE(handle, name)              \
+  CUresult handle_to_wire(handle value, uint32_t* id);    \
+  /* A fresh handle and its id, before the object exists. */ \
+  CUresult mint_handle(handle* value, uint32_t* id);      \
+  /* The object is gone, or its creation failed. */        \
+  void drop_handle(handle value);
+OPENMPS_HANDLE_TYPES(OPENMPS_DECLARE_HANDLE)
+#undef OPENMPS_DECLARE_HANDLE
+
+}  // namespace openmps::client

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// The generated entry points, on the small description golden/mini.toml: first call, connected
+// mode, pass-through, stubs, per-thread variants and aliases. The hand-written side is faked here.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "api/client_impl.h"
+#include "api/prototypes.h"
+
+namespace openmps::client {
+namespace {
+
+enum class Choice { kNothing, kRemote, kPassThrough };
+Choice g_choice = Choice::kNothing;
+int g_resolved = 0;
+DriverTable g_below = {};
+
+CUstream g_stream = nullptr;       // what the hand-written function was given
+bool g_per_thread = false;         // whether it ran in a DefaultStreamScope
+int g_calls = 0;
+CUlaunchConfig g_config = {};
+
+}  // namespace
+
+void resolve_mode() {
+  ++g_resolved;
+  if (g_choice == Choice::kRemote) install_remote_entries();
+  if (g_choice == Choice::kPassThrough) install_pass_through_entries(g_below);
+}
+
+CUresult remote_call(uint16_t, const void*, size_t, void*, size_t, size_t*) {
+  return CUDA_ERROR_MPS_RPC_FAILURE;
+}
+CUresult remote_post(uint16_t, const void*, size_t) { return CUDA_ERROR_MPS_RPC_FAILURE; }
+CUresult device_to_wire(CUdevice, uint32_t*) { return CUDA_ERROR_INVALID_DEVICE; }
+#define OPENMPS_FAKE_HANDLE(handle, name)                               \
+  CUresult handle_to_wire(handle, uint32_t*) { return CUDA_SUCCESS; }   \
+  CUresult mint_handle(handle*, uint32_t*) { return CUDA_SUCCESS; }     \
+  void drop_handle(handle) {}
+OPENMPS_HANDLE_TYPES(OPENMPS_FAKE_HANDLE)
+#undef OPENMPS_FAKE_HANDLE
+
+namespace impl {
+
+CUresult cuInit(unsigned int flags) {
+  ++g_calls;
+  return flags == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+CUresult cuEventRecord(CUevent, CUstream stream) {
+  g_stream = stream;
+  g_per_thread = per_thread_default_stream();
+  return CUDA_SUCCESS;
+}
+CUresult cuMemsetD8_v2(CUdeviceptr, unsigned char, size_t) {
+  ++g_calls;
+  g_per_thread = per_thread_default_stream();
+  return CUDA_SUCCESS;
+}
+CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction, void**, void**) {
+  g_config = *config;
+  return CUDA_SUCCESS;
+}
+
+}  // namespace impl
+
+namespace {
+
+// The entries are state of the process that can only move forward: one test, in order.
+TEST(ClientEntry, LifeOfTheEntries) {
+  // A resolve_mode() that installs nothing must not recurse.
+  EXPECT_EQ(::cuInit(0), CUDA_ERROR_NOT_INITIALIZED);
+  EXPECT_EQ(g_resolved, 1);
+
+  g_choice = Choice::kRemote;
+  EXPECT_EQ(::cuInit(0), CUDA_SUCCESS);
+  EXPECT_EQ(::cuInit(1), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(g_calls, 2);
+  EXPECT_EQ(g_resolved, 2) << "the second call goes straight to the implementation";
+
+  // What cuGetProcAddress hands out is the implementation itself.
+  const auto init = static_cast<uint16_t>(DriverSymbol::cuInit);
+  EXPECT_EQ(entry_target(init), reinterpret_cast<void*>(&impl::cuInit));
+  EXPECT_EQ(entry_target(kDriverSymbolCount), nullptr);
+
+  EXPECT_EQ(::cuNever(1), CUDA_ERROR_NOT_FOUND) << "the result that the description gives";
+  EXPECT_EQ(::cuLater(), CUDA_ERROR_NOT_SUPPORTED) << "pending";
+
+  // Streams of variants.
+  const auto stream = reinterpret_cast<CUstream>(0x50);
+  EXPECT_EQ(::cuEventRecord(nullptr, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(g_stream, nullptr);
+  EXPECT_EQ(::cuEventRecord_ptsz(nullptr, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(g_stream, CU_STREAM_PER_THREAD);
+  EXPECT_EQ(::cuEventRecord_ptsz(nullptr, stream), CUDA_SUCCESS);
+  EXPECT_EQ(g_stream, stream);
+  EXPECT_FALSE(g_per_thread);
+
+  EXPECT_EQ(::cuMemsetD8_v2_ptds(0, 0, 0), CUDA_SUCCESS);
+  EXPECT_TRUE(g_per_thread);
+  EXPECT_FALSE(per_thread_default_stream()) << "the scope ended";
+  EXPECT_EQ(::cuMemsetD8(0, 0, 0), CUDA_SUCCESS) << "the alias";
+  EXPECT_FALSE(g_per_thread);
+
+  CUlaunchConfig config = {};
+  config.gridDimX = 3;
+  EXPECT_EQ(::cuLaunchKernelEx_ptsz(&config, nullptr, nullptr, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(g_config.hStream, CU_STREAM_PER_THREAD);
+  EXPECT_EQ(g_config.gridDimX, 3u);
+  EXPECT_EQ(config.hStream, nullptr) << "the program's structure is untouched";
+  EXPECT_EQ(::cuLaunchKernelEx_ptsz(nullptr, nullptr, nullptr, nullptr),
+            CUDA_ERROR_INVALID_VALUE);
+
+  // Pass-through: the driver's own function, also as the entry's target.
+  g_below.cuInit = [](unsigned int) { return CUDA_ERROR_NO_DEVICE; };
+  install_pass_through_entries(g_below);
+  EXPECT_EQ(::cuInit(0), CUDA_ERROR_NO_DEVICE);
+  EXPECT_EQ(entry_target(init), reinterpret_cast<void*>(g_below.cuInit));
+  EXPECT_EQ(::cuEventRecord(nullptr, nullptr), CUDA_ERROR_NOT_SUPPORTED)
+      << "a function that the driver below lacks";
+  EXPECT_EQ(g_resolved, 2);
+}
+
+}  // namespace
+}  // namespace openmps::client
