@@ -64,7 +64,9 @@ class Sandbox:
             env["SOFTGPU_DEVICE"] = self.device
         folder = {"softgpu": "softgpu", "openmps": "openmps", "nodaemon": "openmps"}.get(self.mode)
         if folder:
-            env["LD_LIBRARY_PATH"] = str(self.build / "lib" / folder)
+            # What the machine needs to find its own driver stays behind our folder.
+            ours = str(self.build / "lib" / folder)
+            env["LD_LIBRARY_PATH"] = ":".join(filter(None, [ours, os.environ.get("LD_LIBRARY_PATH")]))
         if self.mode == "openmps":
             env["OPENMPS_REQUIRED"] = "1"
         env.update(extra)
@@ -103,16 +105,21 @@ class Sandbox:
 
     def control(self, text, timeout=QUIT_LIMIT_S):
         """One call of the control shell with `text` on its standard input."""
-        env = {k: v for k, v in self.env.items() if k != "LD_LIBRARY_PATH"}
-        done = subprocess.run([self.resolve("openmps-control")], input=text + "\n", env=env, text=True,
-                              capture_output=True, timeout=timeout, cwd=self.tmp)
+        done = subprocess.run([self.resolve("openmps-control")], input=text + "\n", text=True,
+                              env=self.service_env(), capture_output=True, timeout=timeout, cwd=self.tmp)
         return done.returncode, done.stdout
 
-    def start_daemon(self):
+    def service_env(self):
+        """The environment of a program that is no client: the machine's own library path."""
         env = {k: v for k, v in self.env.items() if k not in ("LD_LIBRARY_PATH", "OPENMPS_REQUIRED")}
+        if "LD_LIBRARY_PATH" in os.environ:
+            env["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
+        return env
+
+    def start_daemon(self):
         # The daemon inherits no pipe of ours, else waiting for its output would wait for its end.
         with open(self.root / "daemon.txt", "w+", encoding="utf-8") as output:
-            done = subprocess.run([self.resolve("openmps-control"), "-d"], env=env, stdout=output,
+            done = subprocess.run([self.resolve("openmps-control"), "-d"], env=self.service_env(), stdout=output,
                                   stderr=output, stdin=subprocess.DEVNULL, timeout=QUIT_LIMIT_S,
                                   cwd=self.tmp, check=False)
             output.seek(0)
@@ -139,9 +146,8 @@ class Sandbox:
 
     def device_info(self):
         """What softgpu-info says of this sandbox's device: contexts, memory."""
-        env = {k: v for k, v in self.env.items() if k != "LD_LIBRARY_PATH"}
-        done = subprocess.run([self.resolve("softgpu-info")], env=env, text=True, capture_output=True,
-                              timeout=QUIT_LIMIT_S, check=False)
+        done = subprocess.run([self.resolve("softgpu-info")], env=self.service_env(), text=True,
+                              capture_output=True, timeout=QUIT_LIMIT_S, check=False)
         if done.returncode != 0:
             raise Failure(f"softgpu-info: exit code {done.returncode}\n{done.stdout}{done.stderr}")
         return json.loads(done.stdout)
