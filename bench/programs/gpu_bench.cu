@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The figures of bench/smoke.py that come from inside one program: each subcommand prints one line of
-// JSON. An ordinary CUDA program, so the same binary measures the driver, NVIDIA's MPS and OpenMPS.
-// usage: gpu_bench start | hold | launch [BURSTS] | copies [MIB]
+// The figures of bench/smoke.py that come from inside one program: each subcommand prints one line
+// of JSON. An ordinary CUDA program, so the same binary measures the driver, NVIDIA's MPS and
+// OpenMPS. usage: gpu_bench start | hold | launch [BURSTS] | copies [MIB]
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -59,7 +59,8 @@ int hold() {
   return 0;
 }
 
-// Bursts are short, so that no queue between program and GPU fills up: that would measure the kernel.
+// Bursts are short, so that no queue between program and GPU fills up: that would measure the
+// kernel.
 int launch(int bursts) {
   constexpr int kBurst = 200;
   cudaStream_t stream;
@@ -101,10 +102,13 @@ int copies(size_t bytes) {
   const double pinned_to = gigabytes_per_second(device, pinned, bytes, cudaMemcpyHostToDevice);
   const double pinned_from = gigabytes_per_second(pinned, device, bytes, cudaMemcpyDeviceToHost);
   const double pageable_to = gigabytes_per_second(device, pageable, bytes, cudaMemcpyHostToDevice);
-  const double pageable_from = gigabytes_per_second(pageable, device, bytes, cudaMemcpyDeviceToHost);
+  const double pageable_from =
+      gigabytes_per_second(pageable, device, bytes, cudaMemcpyDeviceToHost);
   if (static_cast<unsigned char*>(pageable)[bytes - 1] != 2) return 1;
-  printf("{\"pinned_to\": %.3f, \"pinned_from\": %.3f, \"pageable_to\": %.3f, \"pageable_from\": %.3f}\n",
-         pinned_to, pinned_from, pageable_to, pageable_from);
+  printf(
+      "{\"pinned_to\": %.3f, \"pinned_from\": %.3f, \"pageable_to\": %.3f, \"pageable_from\": "
+      "%.3f}\n",
+      pinned_to, pinned_from, pageable_to, pageable_from);
   return 0;
 }
 

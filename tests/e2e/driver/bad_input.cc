@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bad input of every kind gets the error that CUDA documents, and the context works afterwards.
-// "images" are broken modules, "handles" are null and invented handles, "destroyed" are handles after
-// their end (NVIDIA's driver may crash on some of those, so that group is not run natively), "memory"
-// and "launches" are bad ranges and bad configurations. Run by run_e2e.py.
-// usage: drv_bad_input images|handles|destroyed|memory|launches
+// "images" are broken modules, "handles" are null and invented handles, "destroyed" are handles
+// after their end (NVIDIA's driver may crash on some of those, so that group is not run natively),
+// "memory" and "launches" are bad ranges and bad configurations. Run by run_e2e.py. usage:
+// drv_bad_input images|handles|destroyed|memory|launches
 #include <string>
 
 #include "driver.h"
@@ -46,7 +46,8 @@ void images(const e2e::Session&) {
   std::string future = good;
   const size_t version_at = future.find(".version ");
   future.replace(version_at, future.find('\n', version_at) - version_at, ".version 99.0");
-  expect_result("PTX of a future version", load(future.c_str()), CUDA_ERROR_UNSUPPORTED_PTX_VERSION);
+  expect_result("PTX of a future version", load(future.c_str()),
+                CUDA_ERROR_UNSUPPORTED_PTX_VERSION);
   expect_result("text that is no PTX", load("This is not a module at all.\n"),
                 {CUDA_ERROR_INVALID_IMAGE, CUDA_ERROR_INVALID_PTX});
   expect_result("empty image", load(""), {CUDA_ERROR_INVALID_IMAGE, CUDA_ERROR_INVALID_PTX});
@@ -60,7 +61,8 @@ void images(const e2e::Session&) {
                 {CUDA_ERROR_NO_BINARY_FOR_GPU, CUDA_ERROR_INVALID_IMAGE});
   CUlibrary library = nullptr;
   // A library may be loaded lazily: then the error comes with the first look into it.
-  CUresult lazily = cuLibraryLoadData(&library, garbage.data(), nullptr, nullptr, 0, nullptr, nullptr, 0);
+  CUresult lazily =
+      cuLibraryLoadData(&library, garbage.data(), nullptr, nullptr, 0, nullptr, nullptr, 0);
   CUkernel kernel = nullptr;
   if (lazily == CUDA_SUCCESS) lazily = cuLibraryGetKernel(&kernel, library, "mix");
   expect_result("library of garbage", lazily,
@@ -70,7 +72,8 @@ void images(const e2e::Session&) {
   char log[512] = "";
   CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
   void* values[] = {log, reinterpret_cast<void*>(sizeof log)};
-  expect_result("syntax error with a log", cuModuleLoadDataEx(&module, garbled.c_str(), 2, options, values),
+  expect_result("syntax error with a log",
+                cuModuleLoadDataEx(&module, garbled.c_str(), 2, options, values),
                 CUDA_ERROR_INVALID_PTX);
   e2e::expect(strstr(log, "line") != nullptr, "the log names a line");
   printf("# log: %s\n", log);
@@ -82,9 +85,11 @@ void handles(const e2e::Session& session) {
   expect_result("device 99", cuDeviceGet(&device, 99), CUDA_ERROR_INVALID_DEVICE);
   expect_result("device -1", cuDeviceGet(&device, -1), CUDA_ERROR_INVALID_DEVICE);
   int value = 0;
-  expect_result("attribute 9999", cuDeviceGetAttribute(&value, static_cast<CUdevice_attribute>(9999), 0),
+  expect_result("attribute 9999",
+                cuDeviceGetAttribute(&value, static_cast<CUdevice_attribute>(9999), 0),
                 CUDA_ERROR_INVALID_VALUE);
-  expect_result("attribute of device 99", cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_WARP_SIZE, 99),
+  expect_result("attribute of device 99",
+                cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_WARP_SIZE, 99),
                 CUDA_ERROR_INVALID_DEVICE);
   CUcontext context = nullptr;
   expect_result("context on device 99", cuCtxCreate_v2(&context, 0, 99), CUDA_ERROR_INVALID_DEVICE);
@@ -92,10 +97,12 @@ void handles(const e2e::Session& session) {
                 CUDA_ERROR_INVALID_DEVICE);
   expect_result("null module", cuModuleGetFunction(&function, nullptr, "mix"),
                 {CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_VALUE});
-  expect_result("unload of null", cuModuleUnload(nullptr), {CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_VALUE});
+  expect_result("unload of null", cuModuleUnload(nullptr),
+                {CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_VALUE});
   expect_result("null kernel name", cuModuleGetFunction(&function, session.module, nullptr),
                 CUDA_ERROR_INVALID_VALUE);
-  expect_result("launch of null", cuLaunchKernel(nullptr, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr),
+  expect_result("launch of null",
+                cuLaunchKernel(nullptr, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr),
                 {CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_VALUE});
   expect_result("null event", cuEventSynchronize(nullptr), CUDA_ERROR_INVALID_HANDLE);
   expect_result("record of null", cuEventRecord(nullptr, nullptr), CUDA_ERROR_INVALID_HANDLE);
@@ -105,7 +112,8 @@ void handles(const e2e::Session& session) {
   expect_result("stream flags", cuStreamCreate(&stream, 0x80), CUDA_ERROR_INVALID_VALUE);
   expect_result("event flags", cuEventCreate(&event, 0x80), CUDA_ERROR_INVALID_VALUE);
   expect_result("null result", cuStreamCreate(nullptr, 0), CUDA_ERROR_INVALID_VALUE);
-  expect_result("null result of an allocation", cuMemAlloc_v2(nullptr, 16), CUDA_ERROR_INVALID_VALUE);
+  expect_result("null result of an allocation", cuMemAlloc_v2(nullptr, 16),
+                CUDA_ERROR_INVALID_VALUE);
   const char* text = nullptr;
   expect_result("name of no error", cuGetErrorName(static_cast<CUresult>(12345), &text),
                 CUDA_ERROR_INVALID_VALUE);
@@ -130,12 +138,14 @@ void destroyed(const e2e::Session& session) {
   const CUfunction mix = session.function("mix");
   CHECK_CU(cuStreamCreate(&stream, 0));
   CHECK_CU(cuStreamDestroy_v2(stream));
-  const std::initializer_list<CUresult> gone = {CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_CONTEXT_IS_DESTROYED,
-                                                CUDA_ERROR_INVALID_CONTEXT};
+  const std::initializer_list<CUresult> gone = {
+      CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_CONTEXT_IS_DESTROYED, CUDA_ERROR_INVALID_CONTEXT};
   expect_result("synchronising a destroyed stream", cuStreamSynchronize(stream), gone);
   expect_result("destroying a stream twice", cuStreamDestroy_v2(stream), gone);
-  expect_result("launch into a destroyed stream", cuLaunchKernel(mix, 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr),
-                {CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_CONTEXT_IS_DESTROYED, CUDA_ERROR_INVALID_VALUE});
+  expect_result(
+      "launch into a destroyed stream",
+      cuLaunchKernel(mix, 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr),
+      {CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_CONTEXT_IS_DESTROYED, CUDA_ERROR_INVALID_VALUE});
   expect_result("invented stream", cuStreamQuery(invented<CUstream>()), gone);
   CHECK_CU(cuEventCreate(&event, 0));
   CHECK_CU(cuEventDestroy_v2(event));
@@ -145,17 +155,19 @@ void destroyed(const e2e::Session& session) {
   CHECK_CU(cuModuleLoadData(&module, e2e::kernels_ptx()));
   CHECK_CU(cuModuleGetFunction(&function, module, "mix"));
   CHECK_CU(cuModuleUnload(module));
-  expect_result("function of an unloaded module", cuModuleGetFunction(&function, module, "mix"), gone);
+  expect_result("function of an unloaded module", cuModuleGetFunction(&function, module, "mix"),
+                gone);
   expect_result("unloading twice", cuModuleUnload(module), gone);
   e2e::Buffer<uint32_t> word(1);
   expect_result("launch of an unloaded function",
                 e2e::try_launch(function, 1, 1, 0, nullptr, word.address, 1u, 1u), gone);
-  expect_result("invented function", e2e::try_launch(invented<CUfunction>(), 1, 1, 0, nullptr, word.address, 1u, 1u),
+  expect_result("invented function",
+                e2e::try_launch(invented<CUfunction>(), 1, 1, 0, nullptr, word.address, 1u, 1u),
                 gone);
   CHECK_CU(cuCtxCreate_v2(&context, 0, session.device));
   CHECK_CU(cuCtxDestroy_v2(context));
-  const std::initializer_list<CUresult> no_context = {CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_CONTEXT_IS_DESTROYED,
-                                                      CUDA_ERROR_INVALID_VALUE};
+  const std::initializer_list<CUresult> no_context = {
+      CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_CONTEXT_IS_DESTROYED, CUDA_ERROR_INVALID_VALUE};
   expect_result("making a destroyed context current", cuCtxSetCurrent(context), no_context);
   expect_result("destroying a context twice", cuCtxDestroy_v2(context), no_context);
   expect_result("invented context", cuCtxPushCurrent_v2(invented<CUcontext>()), no_context);
@@ -165,12 +177,14 @@ void destroyed(const e2e::Session& session) {
 void memory(const e2e::Session&) {
   CUdeviceptr address = 0;
   expect_result("allocation of 0 bytes", cuMemAlloc_v2(&address, 0), CUDA_ERROR_INVALID_VALUE);
-  expect_result("allocation of 1 EiB", cuMemAlloc_v2(&address, 1ull << 60), CUDA_ERROR_OUT_OF_MEMORY);
+  expect_result("allocation of 1 EiB", cuMemAlloc_v2(&address, 1ull << 60),
+                CUDA_ERROR_OUT_OF_MEMORY);
   CHECK_CU(cuMemAlloc_v2(&address, 1000));
   CHECK_CU(cuMemFree_v2(address));
   expect_result("double free", cuMemFree_v2(address), CUDA_ERROR_INVALID_VALUE);
   expect_result("free of address 1", cuMemFree_v2(1), CUDA_ERROR_INVALID_VALUE);
-  constexpr size_t kSize = 4 << 20;  // an allocation of its own, so that its end is the end of a mapping
+  constexpr size_t kSize =
+      4 << 20;  // an allocation of its own, so that its end is the end of a mapping
   CHECK_CU(cuMemAlloc_v2(&address, kSize));
   expect_result("free inside an allocation", cuMemFree_v2(address + 512), CUDA_ERROR_INVALID_VALUE);
   std::vector<unsigned char> host(kSize * 2);
@@ -178,20 +192,25 @@ void memory(const e2e::Session&) {
                 CUDA_ERROR_INVALID_VALUE);
   expect_result("copy out past the end", cuMemcpyDtoH_v2(host.data(), address, kSize + (1 << 20)),
                 CUDA_ERROR_INVALID_VALUE);
-  expect_result("copy to address 64", cuMemcpyHtoD_v2(64, host.data(), 16), CUDA_ERROR_INVALID_VALUE);
-  expect_result("set past the end", cuMemsetD8_v2(address + kSize / 2, 0, kSize), CUDA_ERROR_INVALID_VALUE);
-  expect_result("2D copy wider than its pitch", [&] {
-    CUDA_MEMCPY2D copy = {};
-    copy.srcMemoryType = CU_MEMORYTYPE_HOST;
-    copy.srcHost = host.data();
-    copy.srcPitch = 10;
-    copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
-    copy.dstDevice = address;
-    copy.dstPitch = 100;
-    copy.WidthInBytes = 50;
-    copy.Height = 2;
-    return cuMemcpy2D_v2(&copy);
-  }(), CUDA_ERROR_INVALID_VALUE);
+  expect_result("copy to address 64", cuMemcpyHtoD_v2(64, host.data(), 16),
+                CUDA_ERROR_INVALID_VALUE);
+  expect_result("set past the end", cuMemsetD8_v2(address + kSize / 2, 0, kSize),
+                CUDA_ERROR_INVALID_VALUE);
+  expect_result(
+      "2D copy wider than its pitch",
+      [&] {
+        CUDA_MEMCPY2D copy = {};
+        copy.srcMemoryType = CU_MEMORYTYPE_HOST;
+        copy.srcHost = host.data();
+        copy.srcPitch = 10;
+        copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+        copy.dstDevice = address;
+        copy.dstPitch = 100;
+        copy.WidthInBytes = 50;
+        copy.Height = 2;
+        return cuMemcpy2D_v2(&copy);
+      }(),
+      CUDA_ERROR_INVALID_VALUE);
   void* never_pinned = host.data();
   expect_result("free of pageable memory", cuMemFreeHost(never_pinned), CUDA_ERROR_INVALID_VALUE);
   CUdeviceptr base = 0;
@@ -218,9 +237,11 @@ void launches(const e2e::Session& session) {
   expect_result("grid height 65536", with(1, 65536, 32, 1, 0), CUDA_ERROR_INVALID_VALUE);
   expect_result("1 MiB of shared memory", with(1, 1, 32, 1, 1 << 20), CUDA_ERROR_INVALID_VALUE);
   size_t bytes = 3;  // too few for the kernel's parameters
-  void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &word, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
+  void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &word, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes,
+                   CU_LAUNCH_PARAM_END};
   void* both[] = {&bytes};
-  expect_result("parameters given twice", cuLaunchKernel(mix, 1, 1, 1, 1, 1, 1, 0, nullptr, both, extra),
+  expect_result("parameters given twice",
+                cuLaunchKernel(mix, 1, 1, 1, 1, 1, 1, 0, nullptr, both, extra),
                 CUDA_ERROR_INVALID_VALUE);
 }
 
@@ -229,12 +250,18 @@ void launches(const e2e::Session& session) {
 int main(int argc, char** argv) {
   const std::string group = argc > 1 ? argv[1] : "";
   e2e::Session session;
-  if (group == "images") images(session);
-  else if (group == "handles") handles(session);
-  else if (group == "destroyed") destroyed(session);
-  else if (group == "memory") memory(session);
-  else if (group == "launches") launches(session);
-  else return fprintf(stderr, "drv_bad_input: unknown group '%s'\n", group.c_str()), 2;
+  if (group == "images")
+    images(session);
+  else if (group == "handles")
+    handles(session);
+  else if (group == "destroyed")
+    destroyed(session);
+  else if (group == "memory")
+    memory(session);
+  else if (group == "launches")
+    launches(session);
+  else
+    return fprintf(stderr, "drv_bad_input: unknown group '%s'\n", group.c_str()), 2;
   e2e::expect(device_works(session), "the context works afterwards");
   return e2e::finish();
 }

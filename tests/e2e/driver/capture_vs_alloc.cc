@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// One of two processes captures a graph in global mode while the other allocates, frees, loads modules
-// and synchronises. Capture forbids such calls to its own process only: there the capture is checked to
-// be spoilt by a thread's allocation, and the other process must notice nothing. The two take turns by
-// a pipe, so the order does not depend on time. Run by run_e2e.py. usage: drv_capture_vs_alloc
+// One of two processes captures a graph in global mode while the other allocates, frees, loads
+// modules and synchronises. Capture forbids such calls to its own process only: there the capture
+// is checked to be spoilt by a thread's allocation, and the other process must notice nothing. The
+// two take turns by a pipe, so the order does not depend on time. Run by run_e2e.py. usage:
+// drv_capture_vs_alloc
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -35,7 +36,8 @@ int allocate_beside(const Turns& turns) {
     good = good && cuModuleLoadData(&module, e2e::kernels_ptx()) == CUDA_SUCCESS;
     std::vector<uint32_t> words(64, 5);
     good = good && cuMemcpyHtoD_v2(address, words.data(), 256) == CUDA_SUCCESS;
-    good = good && e2e::try_launch(session.function("mix"), 1, 64, 0, nullptr, address, 64u, 1u) == CUDA_SUCCESS;
+    good = good && e2e::try_launch(session.function("mix"), 1, 64, 0, nullptr, address, 64u, 1u) ==
+                       CUDA_SUCCESS;
     good = good && cuCtxSynchronize() == CUDA_SUCCESS;
     e2e::mix_on_host(words, 1);
     std::vector<uint32_t> got(64);
@@ -72,7 +74,8 @@ int main() {
     turns.give();
     turns.take();  // the neighbour allocated, loaded, ran and freed in the meantime
     e2e::launch(mix, 1, 64, 0, stream, words.address, 64u, 8u);
-    e2e::expect_result("the neighbour did not spoil the capture", cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
+    e2e::expect_result("the neighbour did not spoil the capture",
+                       cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
     CHECK_CU(cuGraphInstantiateWithFlags(&exec, graph, 0));
     CHECK_CU(cuGraphLaunch(exec, stream));
     CHECK_CU(cuStreamSynchronize(stream));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Primary and created contexts: the stack of current contexts, memory reached from another context of
-// the process, release counts. Run by run_e2e.py. usage: drv_contexts
+// Primary and created contexts: the stack of current contexts, memory reached from another context
+// of the process, release counts. Run by run_e2e.py. usage: drv_contexts
 #include <thread>
 
 #include "driver.h"
@@ -28,7 +28,8 @@ int main() {
   CUdevice device = 0;
   CHECK_CU(cuDeviceGet(&device, 0));
   CUdeviceptr none = 0;
-  e2e::expect_result("allocation without a context", cuMemAlloc_v2(&none, 4), CUDA_ERROR_INVALID_CONTEXT);
+  e2e::expect_result("allocation without a context", cuMemAlloc_v2(&none, 4),
+                     CUDA_ERROR_INVALID_CONTEXT);
   unsigned flags = 9;
   int active = 9;
   CHECK_CU(cuDevicePrimaryCtxGetState(device, &flags, &active));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies through the driver API: pageable, pinned, registered, device to device, unaligned, 2D, 3D and
-// asynchronous, and memory sets of 8, 16 and 32 bits. Run by run_e2e.py. usage: drv_copies [LARGEST_BYTES]
+// Copies through the driver API: pageable, pinned, registered, device to device, unaligned, 2D, 3D
+// and asynchronous, and memory sets of 8, 16 and 32 bits. Run by run_e2e.py. usage: drv_copies
+// [LARGEST_BYTES]
 #include <algorithm>
 
 #include "driver.h"
@@ -149,7 +150,8 @@ void sets() {
   for (size_t i = 0; i < 80; i++) wanted[200 + i] = static_cast<unsigned char>(8 - i % 4);
   for (size_t y = 0; y < 4; y++) std::fill_n(&wanted[400 + y * 50], 10, 9);
   e2e::expect(room.get() == wanted, "memory sets of every width");
-  e2e::expect_result("misaligned 32-bit set", cuMemsetD32_v2(room.address + 2, 1, 1), CUDA_ERROR_INVALID_VALUE);
+  e2e::expect_result("misaligned 32-bit set", cuMemsetD32_v2(room.address + 2, 1, 1),
+                     CUDA_ERROR_INVALID_VALUE);
 }
 
 void registered(CUfunction mix) {
@@ -194,8 +196,8 @@ void addresses() {
 int main(int argc, char** argv) {
   const size_t largest = e2e::argument(argc, argv, 1, 8 << 20);
   e2e::Session session;
-  for (size_t n : {size_t(1), size_t(3), size_t(64), size_t(4097), size_t(65536), size_t(1 << 20) + 1,
-                   size_t(8) << 20, size_t(64) << 20, size_t(256) << 20}) {
+  for (size_t n : {size_t(1), size_t(3), size_t(64), size_t(4097), size_t(65536),
+                   size_t(1 << 20) + 1, size_t(8) << 20, size_t(64) << 20, size_t(256) << 20}) {
     if (n > largest) continue;
     e2e::expect(linear(n, false), "pageable, %zu bytes", n);
     e2e::expect(linear(n, true), "pinned, %zu bytes", n);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the driver-API programs share: checks, a session with the embedded kernels, buffers, launches.
-// The programs link against -lcuda and run on whatever libcuda.so.1 they find. The output contract is
-// that of ../programs/e2e.h: lines starting with "# " are not compared, exit code 0 means all held.
+// What the driver-API programs share: checks, a session with the embedded kernels, buffers,
+// launches. The programs link against -lcuda and run on whatever libcuda.so.1 they find. The output
+// contract is that of ../programs/e2e.h: lines starting with "# " are not compared, exit code 0
+// means all held.
 #pragma once
 
 #include <cstdarg>
@@ -32,14 +33,14 @@ inline const char* name(CUresult result) {
   return cuGetErrorName(result, &text) == CUDA_SUCCESS && text ? text : "(no name)";
 }
 
-#define CHECK_CU(call)                                                                     \
-  do {                                                                                     \
-    const CUresult check_result = (call);                                                  \
-    if (check_result != CUDA_SUCCESS) {                                                    \
-      printf("%s:%d: %s: %s (%d)\n", __FILE_NAME__, __LINE__, #call,                       \
-             e2e::name(check_result), static_cast<int>(check_result));                     \
-      exit(1);                                                                             \
-    }                                                                                      \
+#define CHECK_CU(call)                                                                        \
+  do {                                                                                        \
+    const CUresult check_result = (call);                                                     \
+    if (check_result != CUDA_SUCCESS) {                                                       \
+      printf("%s:%d: %s: %s (%d)\n", __FILE_NAME__, __LINE__, #call, e2e::name(check_result), \
+             static_cast<int>(check_result));                                                 \
+      exit(1);                                                                                \
+    }                                                                                         \
   } while (0)
 
 __attribute__((format(printf, 2, 3))) inline bool expect(bool holds, const char* format, ...) {
@@ -53,8 +54,8 @@ __attribute__((format(printf, 2, 3))) inline bool expect(bool holds, const char*
   return holds;
 }
 
-// Reports that `got` is one of `wanted`; prints the first of `wanted` if so, so the line is the same
-// on drivers that choose differently among codes that CUDA documents for the case.
+// Reports that `got` is one of `wanted`; prints the first of `wanted` if so, so the line is the
+// same on drivers that choose differently among codes that CUDA documents for the case.
 inline bool expect_result(const char* what, CUresult got, std::initializer_list<CUresult> wanted) {
   for (CUresult one : wanted)
     if (got == one) {
@@ -148,10 +149,11 @@ struct Buffer {
   }
 };
 
-// Launches with one-dimensional grid and block; the arguments are passed as the kernel declares them.
+// Launches with one-dimensional grid and block; the arguments are passed as the kernel declares
+// them.
 template <typename... Args>
-CUresult try_launch(CUfunction kernel, unsigned grid, unsigned block, unsigned shared, CUstream stream,
-                    Args... args) {
+CUresult try_launch(CUfunction kernel, unsigned grid, unsigned block, unsigned shared,
+                    CUstream stream, Args... args) {
   void* parameters[] = {static_cast<void*>(&args)..., nullptr};
   return cuLaunchKernel(kernel, grid, 1, 1, block, 1, 1, shared, stream, parameters, nullptr);
 }
@@ -163,7 +165,8 @@ void launch(CUfunction kernel, unsigned grid, unsigned block, unsigned shared, C
 
 // The effect of one launch of the kernel `mix` on the host.
 inline void mix_on_host(std::vector<uint32_t>& words, uint32_t key) {
-  for (size_t i = 0; i < words.size(); i++) words[i] = words[i] * 5 + static_cast<uint32_t>(i) + key;
+  for (size_t i = 0; i < words.size(); i++)
+    words[i] = words[i] * 5 + static_cast<uint32_t>(i) + key;
 }
 
 }  // namespace e2e

@@ -24,13 +24,17 @@ int main() {
     wrong |= cuMemAlloc_v2(&address, 64) == CUDA_ERROR_NOT_INITIALIZED ? 0 : 1;
     wrong |= cuCtxSynchronize() == CUDA_ERROR_NOT_INITIALIZED ? 0 : 2;
     wrong |= cuDeviceGetCount(&count) == CUDA_ERROR_NOT_INITIALIZED ? 0 : 4;
-    wrong |= e2e::try_launch(mix, 2, 128, 0, nullptr, words.address, 256u, 99u) == CUDA_ERROR_NOT_INITIALIZED ? 0 : 8;
+    wrong |= e2e::try_launch(mix, 2, 128, 0, nullptr, words.address, 256u, 99u) ==
+                     CUDA_ERROR_NOT_INITIALIZED
+                 ? 0
+                 : 8;
     wrong |= cuMemFree_v2(words.address) == CUDA_ERROR_NOT_INITIALIZED ? 0 : 16;
     exit(wrong);  // runs the exit handlers too: they must not touch the parent's session
   }
   int status = -1;
   waitpid(child, &status, 0);
-  e2e::expect(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the child gets CUDA_ERROR_NOT_INITIALIZED (%d)",
+  e2e::expect(WIFEXITED(status) && WEXITSTATUS(status) == 0,
+              "the child gets CUDA_ERROR_NOT_INITIALIZED (%d)",
               WIFEXITED(status) ? WEXITSTATUS(status) : -1);
   for (uint32_t key = 2; key < 6; key++) {
     e2e::launch(mix, 2, 128, 0, nullptr, words.address, 256u, key);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Module globals: found by name, with their initial values, written and read by host and kernel; two
-// loads of one module have separate globals; the library API sees the same. Run by run_e2e.py.
+// Module globals: found by name, with their initial values, written and read by host and kernel;
+// two loads of one module have separate globals; the library API sees the same. Run by run_e2e.py.
 // usage: drv_globals
 #include "driver.h"
 
@@ -29,10 +29,12 @@ int main() {
   e2e::Session session;
   CUmodule twin = nullptr;
   CHECK_CU(cuModuleLoadDataEx(&twin, e2e::kernels_ptx(), 0, nullptr, nullptr));
-  const Global counter = find(session.module, "counter"), words = find(session.module, "words_global"),
+  const Global counter = find(session.module, "counter"),
+               words = find(session.module, "words_global"),
                factors = find(session.module, "factors"), twin_counter = find(twin, "counter");
   e2e::expect(counter.bytes == 4 && words.bytes == 64 && factors.bytes == 16, "sizes of globals");
-  e2e::expect(read_int(counter.address) == 40 && read_int(words.address + 7 * 4) == 34, "initial values");
+  e2e::expect(read_int(counter.address) == 40 && read_int(words.address + 7 * 4) == 34,
+              "initial values");
   e2e::expect(counter.address != twin_counter.address, "a second load has globals of its own");
 
   e2e::Buffer<float> out(4);
@@ -57,19 +59,22 @@ int main() {
   e2e::expect_result("global that does not exist",
                      cuModuleGetGlobal_v2(&none.address, &none.bytes, session.module, "nothing"),
                      CUDA_ERROR_NOT_FOUND);
-  e2e::expect_result("kernel that does not exist", cuModuleGetFunction(&missing, session.module, "nothing"),
+  e2e::expect_result("kernel that does not exist",
+                     cuModuleGetFunction(&missing, session.module, "nothing"),
                      CUDA_ERROR_NOT_FOUND);
   CHECK_CU(cuModuleUnload(twin));
 
   CUlibrary library = nullptr;
   CUkernel library_kernel = nullptr;
   CUfunction as_function = nullptr;
-  CHECK_CU(cuLibraryLoadData(&library, e2e::kernels_ptx(), nullptr, nullptr, 0, nullptr, nullptr, 0));
+  CHECK_CU(
+      cuLibraryLoadData(&library, e2e::kernels_ptx(), nullptr, nullptr, 0, nullptr, nullptr, 0));
   CHECK_CU(cuLibraryGetKernel(&library_kernel, library, "use_globals"));
   CHECK_CU(cuKernelGetFunction(&as_function, library_kernel));
   e2e::launch(as_function, 1, 32, 0, nullptr, out.address);
   Global library_counter;
-  CHECK_CU(cuLibraryGetGlobal(&library_counter.address, &library_counter.bytes, library, "counter"));
+  CHECK_CU(
+      cuLibraryGetGlobal(&library_counter.address, &library_counter.bytes, library, "counter"));
   e2e::expect(read_int(library_counter.address) == 42, "library counter %d",
               read_int(library_counter.address));
   // A kernel handle is accepted wherever a function is.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs by stream capture: copies, memory sets and kernels over two streams, launched many times; the
-// calls that capture forbids. Run by run_e2e.py. usage: drv_graphs
+// Graphs by stream capture: copies, memory sets and kernels over two streams, launched many times;
+// the calls that capture forbids. Run by run_e2e.py. usage: drv_graphs
 #include "driver.h"
 
 int main() {
@@ -60,7 +60,8 @@ int main() {
                      CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
   e2e::expect_result("end of an invalid capture", cuStreamEndCapture(stream, &graph),
                      CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
-  e2e::expect_result("end without begin", cuStreamEndCapture(stream, &graph), CUDA_ERROR_ILLEGAL_STATE);
+  e2e::expect_result("end without begin", cuStreamEndCapture(stream, &graph),
+                     CUDA_ERROR_ILLEGAL_STATE);
   e2e::launch(mix, grid, 128, 0, stream, left.address, kWords, 5u);
   CHECK_CU(cuStreamSynchronize(stream));
   e2e::mix_on_host(expected, 5);

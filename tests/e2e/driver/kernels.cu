@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of the driver-API programs, in the part of CUDA that clang compiles to PTX without any
-// NVIDIA header or library. Compiled once; embedded into every program by kernels.cc.
+// The kernels of the driver-API programs, in the part of CUDA that clang compiles to PTX without
+// any NVIDIA header or library. Compiled once; embedded into every program by kernels.cc.
 #define __global__ __attribute__((global))
 #define __device__ __attribute__((device))
 #define __shared__ __attribute__((shared))
@@ -15,7 +15,9 @@ struct __attribute__((aligned(16))) Float4 {
 
 __device__ static inline u32 thread() { return __nvvm_read_ptx_sreg_tid_x(); }
 __device__ static inline u32 block_size() { return __nvvm_read_ptx_sreg_ntid_x(); }
-__device__ static inline u32 index() { return __nvvm_read_ptx_sreg_ctaid_x() * block_size() + thread(); }
+__device__ static inline u32 index() {
+  return __nvvm_read_ptx_sreg_ctaid_x() * block_size() + thread();
+}
 
 extern "C" {
 
@@ -39,7 +41,8 @@ __global__ void spin(u32* result, u32 rounds) {
   if (thread() == 0) *result = x;
 }
 
-__global__ void nbody_step(const Float4* position, Float4* velocity, Float4* moved, u32 n, float dt) {
+__global__ void nbody_step(const Float4* position, Float4* velocity, Float4* moved, u32 n,
+                           float dt) {
   extern __shared__ Float4 tile[];
   const u32 i = index();
   Float4 me = {0, 0, 0, 0};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Holds memory of every kind and keeps a long queue of kernels in flight until somebody kills it: what
-// it leaves behind must be cleaned up. Prints "ready" once the queue is full. Run by run_e2e.py.
-// usage: drv_kill_victim
+// Holds memory of every kind and keeps a long queue of kernels in flight until somebody kills it:
+// what it leaves behind must be cleaned up. Prints "ready" once the queue is full. Run by
+// run_e2e.py. usage: drv_kill_victim
 #include <unistd.h>
 
 #include "driver.h"
@@ -22,7 +22,8 @@ int main() {
   for (bool first = true;; first = false) {
     for (int i = 0; i < 4; i++) {
       for (int k = 0; k < 16; k++)
-        e2e::launch(spin, 2, 64, 0, streams[i], result.address + static_cast<unsigned>(i) * 4, 20000u);
+        e2e::launch(spin, 2, 64, 0, streams[i], result.address + static_cast<unsigned>(i) * 4,
+                    20000u);
       CHECK_CU(cuMemcpyHtoDAsync_v2(large.address, pinned, 8 << 20, streams[i]));
       CHECK_CU(cuEventRecord(events[i], streams[i]));
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// All-pairs n-body through the driver API: what the demo runs on a machine without nvcc. Same output as
-// the CUDA program nbody, up to rounding. Run by run_e2e.py and demo.py. usage: drv_nbody [BODIES [STEPS]]
+// All-pairs n-body through the driver API: what the demo runs on a machine without nvcc. Same
+// output as the CUDA program nbody, up to rounding. Run by run_e2e.py and demo.py. usage: drv_nbody
+// [BODIES [STEPS]]
 #include <chrono>
 #include <cmath>
 #include <utility>
@@ -51,8 +52,8 @@ int main(int argc, char** argv) {
   const CUfunction kernel = session.function("nbody_step");
   CUdeviceptr position = first.address, moved = second.address;
   const auto step = [&] {
-    e2e::launch(kernel, e2e::blocks_for(n, kBlock), kBlock, kBlock * sizeof(Float4), nullptr, position,
-                velocity.address, moved, n, kTimeStep);
+    e2e::launch(kernel, e2e::blocks_for(n, kBlock), kBlock, kBlock * sizeof(Float4), nullptr,
+                position, velocity.address, moved, n, kTimeStep);
     std::swap(position, moved);
   };
   step();

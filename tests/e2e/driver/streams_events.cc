@@ -60,8 +60,8 @@ int main() {
   float milliseconds = -1;
   CHECK_CU(cuEventElapsedTime(&milliseconds, begin, end));
   e2e::expect(milliseconds > 0 && milliseconds < 60e3, "elapsed time is plausible");
-  e2e::expect_result("elapsed time without timing", cuEventElapsedTime(&milliseconds, begin, middle),
-                     CUDA_ERROR_INVALID_HANDLE);
+  e2e::expect_result("elapsed time without timing",
+                     cuEventElapsedTime(&milliseconds, begin, middle), CUDA_ERROR_INVALID_HANDLE);
 
   // Not ready is a state, not an error: a long kernel, then a query.
   e2e::launch(spin, 1, 32, 0, second, busy.address, 2000000u);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies of every kind and many sizes: pageable, pinned and registered memory, device to device, at
-// unaligned offsets, asynchronous, pitched, 2D and 3D. Bytes around each destination must stay as they
-// were. Run by run_e2e.py. usage: copies [LARGEST_BYTES]
+// unaligned offsets, asynchronous, pitched, 2D and 3D. Bytes around each destination must stay as
+// they were. Run by run_e2e.py. usage: copies [LARGEST_BYTES]
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -44,10 +44,12 @@ struct HostBuffer {
       return;
     }
     mapped = (bytes + 4095) / 4096 * 4096;
-    void* memory = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* memory =
+        mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) exit(2);
     data = static_cast<unsigned char*>(memory);
-    if (kind == Kind::kRegistered) CHECK_CUDA(cudaHostRegister(data, mapped, cudaHostRegisterDefault));
+    if (kind == Kind::kRegistered)
+      CHECK_CUDA(cudaHostRegister(data, mapped, cudaHostRegisterDefault));
   }
   ~HostBuffer() {
     if (kind == Kind::kPinned) CHECK_CUDA(cudaFreeHost(data));
@@ -101,9 +103,11 @@ static void pitched_copies() {
     size_t pitch;
     CHECK_CUDA(cudaMallocPitch(&a, &pitch, width, height));
     CHECK_CUDA(cudaMalloc(&b, width * height));
-    CHECK_CUDA(cudaMemcpy2D(a, pitch, source.data(), host_pitch, width, height, cudaMemcpyHostToDevice));
+    CHECK_CUDA(
+        cudaMemcpy2D(a, pitch, source.data(), host_pitch, width, height, cudaMemcpyHostToDevice));
     CHECK_CUDA(cudaMemcpy2D(b, width, a, pitch, width, height, cudaMemcpyDeviceToDevice));
-    CHECK_CUDA(cudaMemcpy2DAsync(result.data(), host_pitch, b, width, width, height, cudaMemcpyDeviceToHost, 0));
+    CHECK_CUDA(cudaMemcpy2DAsync(result.data(), host_pitch, b, width, width, height,
+                                 cudaMemcpyDeviceToHost, 0));
     CHECK_CUDA(cudaStreamSynchronize(0));
     e2e::expect(pitch >= width && result == wanted, "2D copy of %zu x %zu", width, height);
     CHECK_CUDA(cudaFree(a));
@@ -170,7 +174,8 @@ static void mapped_memory() {
   e2e::expect(wrong == 0, "kernel in pinned memory: %zu wrong", wrong);
   cudaPointerAttributes attributes;
   CHECK_CUDA(cudaPointerGetAttributes(&attributes, host));
-  e2e::expect(attributes.type == cudaMemoryTypeHost && attributes.hostPointer == host, "pinned pointer attributes");
+  e2e::expect(attributes.type == cudaMemoryTypeHost && attributes.hostPointer == host,
+              "pinned pointer attributes");
   int on_stack;
   CHECK_CUDA(cudaPointerGetAttributes(&attributes, &on_stack));
   e2e::expect(attributes.type == cudaMemoryTypeUnregistered, "pageable pointer attributes");
@@ -185,8 +190,25 @@ static void mapped_memory() {
 
 int main(int argc, char** argv) {
   const size_t largest = e2e::argument(argc, argv, 1, 16 << 20);
-  const size_t sizes[] = {1, 2, 3, 4, 7, 16, 63, 4095, 4096, 4097, 65535, 65536, 65537, (1 << 20) - 1,
-                          (1 << 20) + 17, 3 << 20, 16 << 20, 64 << 20, 256 << 20};
+  const size_t sizes[] = {1,
+                          2,
+                          3,
+                          4,
+                          7,
+                          16,
+                          63,
+                          4095,
+                          4096,
+                          4097,
+                          65535,
+                          65536,
+                          65537,
+                          (1 << 20) - 1,
+                          (1 << 20) + 17,
+                          3 << 20,
+                          16 << 20,
+                          64 << 20,
+                          256 << 20};
   for (Kind kind : {Kind::kPageable, Kind::kPinned, Kind::kRegistered})
     for (size_t n : sizes) {
       if (n > largest) continue;

@@ -4,7 +4,8 @@
 #include "e2e.h"
 
 __global__ void speak(int number, double real, const char* nothing) {
-  printf("integer %d, unsigned %u, hexadecimal %08x, 64 bit %lld\n", -number, number, number, 1ll << 40);
+  printf("integer %d, unsigned %u, hexadecimal %08x, 64 bit %lld\n", -number, number, number,
+         1ll << 40);
   printf("real %.3f and %g, character %c, string %s, percent %%\n", real, real * 1000, 'q', "text");
   printf("no arguments\n");
 }

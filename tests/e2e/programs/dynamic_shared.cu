@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dynamic shared memory: several sizes, static and dynamic together, more than 48 KiB by opt-in, and
-// the refusal without it. Run by run_e2e.py. usage: dynamic_shared
+// Dynamic shared memory: several sizes, static and dynamic together, more than 48 KiB by opt-in,
+// and the refusal without it. Run by run_e2e.py. usage: dynamic_shared
 #include <numeric>
 #include <vector>
 
@@ -46,13 +46,15 @@ int main() {
   CHECK_CUDA(cudaFuncSetAttribute(reverse, cudaFuncAttributeMaxDynamicSharedMemorySize, kLarge));
   cudaFuncAttributes attributes;
   CHECK_CUDA(cudaFuncGetAttributes(&attributes, reverse));
-  e2e::expect(attributes.sharedSizeBytes == 128, "static shared memory %zu", attributes.sharedSizeBytes);
+  e2e::expect(attributes.sharedSizeBytes == 128, "static shared memory %zu",
+              attributes.sharedSizeBytes);
   e2e::expect(attributes.maxDynamicSharedSizeBytes == kLarge, "dynamic limit %d",
               attributes.maxDynamicSharedSizeBytes);
   e2e::expect(run(3, kLarge / 4, 256), "60 KiB after opt-in");
-  e2e::expect_error("opt-in beyond the device",
-                    cudaFuncSetAttribute(reverse, cudaFuncAttributeMaxDynamicSharedMemorySize, 1 << 20),
-                    cudaErrorInvalidValue);
+  e2e::expect_error(
+      "opt-in beyond the device",
+      cudaFuncSetAttribute(reverse, cudaFuncAttributeMaxDynamicSharedMemorySize, 1 << 20),
+      cudaErrorInvalidValue);
   cudaGetLastError();
   return e2e::finish();
 }

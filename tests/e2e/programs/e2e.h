@@ -3,9 +3,9 @@
 // and the report. Included by the .cu programs only; everything runs on the program's main thread
 // unless a function says otherwise.
 //
-// The output contract (run_e2e.py compares it between drivers): a line of stdout is a fact that must
-// be equal on every device, except lines that start with "# ", which are for people (times, names).
-// The exit code is 0 only if every check against the CPU reference held.
+// The output contract (run_e2e.py compares it between drivers): a line of stdout is a fact that
+// must be equal on every device, except lines that start with "# ", which are for people (times,
+// names). The exit code is 0 only if every check against the CPU reference held.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -23,14 +23,14 @@ inline int& failures() {
   return count;
 }
 
-#define CHECK_CUDA(call)                                                                        \
-  do {                                                                                          \
-    cudaError_t check_status = (call);                                                          \
-    if (check_status != cudaSuccess) {                                                          \
-      printf("%s:%d: %s: %s (%d)\n", __FILE_NAME__, __LINE__, #call,                            \
-             cudaGetErrorName(check_status), static_cast<int>(check_status));                   \
-      exit(1);                                                                                  \
-    }                                                                                           \
+#define CHECK_CUDA(call)                                                      \
+  do {                                                                        \
+    cudaError_t check_status = (call);                                        \
+    if (check_status != cudaSuccess) {                                        \
+      printf("%s:%d: %s: %s (%d)\n", __FILE_NAME__, __LINE__, #call,          \
+             cudaGetErrorName(check_status), static_cast<int>(check_status)); \
+      exit(1);                                                                \
+    }                                                                         \
   } while (0)
 
 // Reports one property: silent output differs from failed output, so a lost check shows as a diff.

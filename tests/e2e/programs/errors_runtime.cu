@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Errors that a program can recover from: each call fails with CUDA's documented code, and the device
-// still works afterwards. Faults that poison the context are in errors_sticky.cu. Run by run_e2e.py.
-// The codes are those of CUDA 13.0 on an H200. usage: errors_runtime
+// Errors that a program can recover from: each call fails with CUDA's documented code, and the
+// device still works afterwards. Faults that poison the context are in errors_sticky.cu. Run by
+// run_e2e.py. The codes are those of CUDA 13.0 on an H200. usage: errors_runtime
 #include "e2e.h"
 
 __global__ void store(int* out, int value) { *out = value; }
@@ -28,7 +28,8 @@ static void bad_launches(int* device) {
   e2e::expect_error("1 MiB of shared memory", cudaGetLastError(), cudaErrorInvalidValue);
   int not_a_kernel = 0;
   void* arguments[] = {&device, &not_a_kernel};
-  e2e::expect_error("launch of what is no kernel", cudaLaunchKernel(&not_a_kernel, 1, 1, arguments, 0, nullptr),
+  e2e::expect_error("launch of what is no kernel",
+                    cudaLaunchKernel(&not_a_kernel, 1, 1, arguments, 0, nullptr),
                     cudaErrorInvalidResourceHandle);
   e2e::expect_error("peek keeps the error", cudaPeekAtLastError(), cudaErrorInvalidResourceHandle);
   e2e::expect_error("get takes the error", cudaGetLastError(), cudaErrorInvalidResourceHandle);
@@ -38,7 +39,8 @@ static void bad_launches(int* device) {
 static void bad_memory(int* device) {
   void* pointer = nullptr;
   int host = 0;
-  e2e::expect_error("allocation of 1 EiB", cudaMalloc(&pointer, size_t(1) << 60), cudaErrorMemoryAllocation);
+  e2e::expect_error("allocation of 1 EiB", cudaMalloc(&pointer, size_t(1) << 60),
+                    cudaErrorMemoryAllocation);
   e2e::expect_error("null result", cudaMalloc(nullptr, 16), cudaErrorInvalidValue);
   e2e::expect_error("free of null", cudaFree(nullptr), cudaSuccess);
   e2e::expect_error("free of a host address", cudaFree(&host), cudaErrorInvalidValue);
@@ -47,12 +49,14 @@ static void bad_memory(int* device) {
   CHECK_CUDA(cudaFree(pointer));
   e2e::expect_error("double free", cudaFree(pointer), cudaErrorInvalidValue);
   e2e::expect_error("free of pageable memory", cudaFreeHost(&host), cudaErrorInvalidValue);
-  e2e::expect_error("unknown direction", cudaMemcpy(device, &host, 4, static_cast<cudaMemcpyKind>(77)),
+  e2e::expect_error("unknown direction",
+                    cudaMemcpy(device, &host, 4, static_cast<cudaMemcpyKind>(77)),
                     cudaErrorInvalidMemcpyDirection);
-  e2e::expect_error("copy past the allocation", cudaMemcpy(device, device + (1 << 20), 64 << 20, cudaMemcpyDeviceToDevice),
+  e2e::expect_error("copy past the allocation",
+                    cudaMemcpy(device, device + (1 << 20), 64 << 20, cudaMemcpyDeviceToDevice),
                     cudaErrorInvalidValue);
-  e2e::expect_error("device copy into a host address", cudaMemcpy(&host, device, 4, cudaMemcpyDeviceToDevice),
-                    cudaErrorInvalidValue);
+  e2e::expect_error("device copy into a host address",
+                    cudaMemcpy(&host, device, 4, cudaMemcpyDeviceToDevice), cudaErrorInvalidValue);
   e2e::expect_error("memset of a host address", cudaMemset(&host, 0, 4), cudaErrorInvalidValue);
   cudaGetLastError();
 }
@@ -62,17 +66,21 @@ static void bad_objects() {
   float milliseconds;
   CHECK_CUDA(cudaEventCreate(&never));
   CHECK_CUDA(cudaEventCreateWithFlags(&untimed, cudaEventDisableTiming));
-  e2e::expect_error("time between events never recorded", cudaEventElapsedTime(&milliseconds, never, never),
+  e2e::expect_error("time between events never recorded",
+                    cudaEventElapsedTime(&milliseconds, never, never),
                     cudaErrorInvalidResourceHandle);
   CHECK_CUDA(cudaEventRecord(untimed));
   CHECK_CUDA(cudaEventRecord(never));
   CHECK_CUDA(cudaDeviceSynchronize());
-  e2e::expect_error("time of an event without timing", cudaEventElapsedTime(&milliseconds, untimed, never),
+  e2e::expect_error("time of an event without timing",
+                    cudaEventElapsedTime(&milliseconds, untimed, never),
                     cudaErrorInvalidResourceHandle);
   e2e::expect_error("null event", cudaEventSynchronize(nullptr), cudaErrorInvalidResourceHandle);
-  e2e::expect_error("unknown stream flags", cudaStreamCreateWithFlags(reinterpret_cast<cudaStream_t*>(&never), 0xf0),
+  e2e::expect_error("unknown stream flags",
+                    cudaStreamCreateWithFlags(reinterpret_cast<cudaStream_t*>(&never), 0xf0),
                     cudaErrorInvalidValue);
-  e2e::expect_error("unknown event flags", cudaEventCreateWithFlags(&never, 0xf0), cudaErrorInvalidValue);
+  e2e::expect_error("unknown event flags", cudaEventCreateWithFlags(&never, 0xf0),
+                    cudaErrorInvalidValue);
   cudaGetLastError();
 }
 
@@ -85,7 +93,9 @@ int main() {
   e2e::expect(device_works(), "the device works after bad memory calls");
   bad_objects();
   e2e::expect(device_works(), "the device works after bad handles");
-  e2e::expect(strcmp(cudaGetErrorName(static_cast<cudaError_t>(700)), "cudaErrorIllegalAddress") == 0 &&
-                  strlen(cudaGetErrorString(static_cast<cudaError_t>(700))) > 0, "error names");
+  e2e::expect(
+      strcmp(cudaGetErrorName(static_cast<cudaError_t>(700)), "cudaErrorIllegalAddress") == 0 &&
+          strlen(cudaGetErrorString(static_cast<cudaError_t>(700))) > 0,
+      "error names");
   return e2e::finish();
 }

@@ -43,7 +43,8 @@ int main(int argc, char** argv) {
   e2e::expect_error("last error", cudaGetLastError(), expected);
   void* more = nullptr;
   e2e::expect_error("allocation afterwards", cudaMalloc(&more, 16), expected);
-  e2e::expect_error("copy afterwards", cudaMemcpy(device, kind, 4, cudaMemcpyHostToDevice), expected);
+  e2e::expect_error("copy afterwards", cudaMemcpy(device, kind, 4, cudaMemcpyHostToDevice),
+                    expected);
   harmless<<<1, 1>>>(device);
   e2e::expect_error("launch afterwards", cudaGetLastError(), expected);
   e2e::expect_error("it stays", cudaDeviceSynchronize(), expected);

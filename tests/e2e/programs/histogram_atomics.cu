@@ -38,7 +38,7 @@ __global__ void all_atomics(Cells* cells) {
   const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
   atomicAdd(&cells->add, static_cast<int>(i));
   atomicAdd(&cells->add64, (1ull << 33) + i);
-  atomicAdd(&cells->add_float, 1.0f);   // exact below 2^24
+  atomicAdd(&cells->add_float, 1.0f);  // exact below 2^24
   atomicAdd(&cells->add_double, 0.5);
   atomicSub(&cells->sub, 3);
   atomicMin(&cells->least, 1000 - static_cast<int>(i));
@@ -80,11 +80,14 @@ int main(int argc, char** argv) {
   CHECK_CUDA(cudaMemcpy(device_data, data.data(), n, cudaMemcpyHostToDevice));
   for (bool shared : {true, false}) {
     CHECK_CUDA(cudaMemset(bins, 0, kBins * sizeof(unsigned)));
-    if (shared) histogram_shared<<<16, 256>>>(device_data, n, bins);
-    else histogram_global<<<16, 256>>>(device_data, n, bins);
+    if (shared)
+      histogram_shared<<<16, 256>>>(device_data, n, bins);
+    else
+      histogram_global<<<16, 256>>>(device_data, n, bins);
     CHECK_CUDA(cudaGetLastError());
     CHECK_CUDA(cudaMemcpy(got.data(), bins, kBins * sizeof(unsigned), cudaMemcpyDeviceToHost));
-    e2e::expect(got == reference, "histogram by %s atomics, hash %016llx", shared ? "shared" : "global",
+    e2e::expect(got == reference, "histogram by %s atomics, hash %016llx",
+                shared ? "shared" : "global",
                 static_cast<unsigned long long>(e2e::hash(got.data(), kBins * sizeof(unsigned))));
   }
 
@@ -118,6 +121,7 @@ int main(int argc, char** argv) {
   e2e::expect(cells.decrement == down, "dec %u", cells.decrement);
   e2e::expect(cells.cas_count == 2 * kAll, "compare and swap %u", cells.cas_count);
   e2e::expect(cells.exchange_sum + cells.exchange == sum, "exchange keeps every value");
-  e2e::expect(cells.guarded == kBlocks && cells.lock == 0, "spin lock guards %u increments", cells.guarded);
+  e2e::expect(cells.guarded == kBlocks && cells.lock == 0, "spin lock guards %u increments",
+              cells.guarded);
   return e2e::finish();
 }

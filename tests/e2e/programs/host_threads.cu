@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several host threads, each with streams of its own and its default stream, allocate, copy, launch and
-// check at once. Built twice: with the legacy and with the per-thread default stream. Run by run_e2e.py.
-// usage: host_threads [THREADS [ROUNDS]]
+// Several host threads, each with streams of its own and its default stream, allocate, copy, launch
+// and check at once. Built twice: with the legacy and with the per-thread default stream. Run by
+// run_e2e.py. usage: host_threads [THREADS [ROUNDS]]
 #include <atomic>
 #include <thread>
 #include <vector>
@@ -28,7 +28,8 @@ static size_t work(unsigned id, int rounds) {
     for (int i = 0; i < kItems; i++) expected[i] = id * 1000003u + round * 7919u + i;
     unsigned* device;
     CHECK_CUDA(cudaMalloc(&device, kItems * sizeof(unsigned)));
-    CHECK_CUDA(cudaMemcpyAsync(device, expected.data(), kItems * sizeof(unsigned), cudaMemcpyHostToDevice, stream));
+    CHECK_CUDA(cudaMemcpyAsync(device, expected.data(), kItems * sizeof(unsigned),
+                               cudaMemcpyHostToDevice, stream));
     for (unsigned key = 1; key <= 4; key++) {
       mix<<<e2e::blocks_for(kItems, 128), 128, 0, stream>>>(device, kItems, key * id);
       CHECK_CUDA(cudaGetLastError());
@@ -36,7 +37,8 @@ static size_t work(unsigned id, int rounds) {
     }
     CHECK_CUDA(cudaEventRecord(event, stream));
     if (round % 2) CHECK_CUDA(cudaEventSynchronize(event));
-    CHECK_CUDA(cudaMemcpyAsync(got.data(), device, kItems * sizeof(unsigned), cudaMemcpyDeviceToHost, stream));
+    CHECK_CUDA(cudaMemcpyAsync(got.data(), device, kItems * sizeof(unsigned),
+                               cudaMemcpyDeviceToHost, stream));
     CHECK_CUDA(cudaStreamSynchronize(stream));
     for (int i = 0; i < kItems; i++) wrong += got[i] != expected[i];
     CHECK_CUDA(cudaFree(device));

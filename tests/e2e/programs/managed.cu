@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Managed memory: host and device take turns with the same pointer, and a __managed__ variable. Run by
-// run_e2e.py. usage: managed [WORDS]
+// Managed memory: host and device take turns with the same pointer, and a __managed__ variable. Run
+// by run_e2e.py. usage: managed [WORDS]
 #include "e2e.h"
 
 __managed__ int shared_counter = 17;

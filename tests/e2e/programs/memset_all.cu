@@ -25,7 +25,8 @@ int main(int argc, char** argv) {
   const size_t room = largest + 100;
   unsigned char* device;
   CHECK_CUDA(cudaMalloc(&device, room));
-  for (size_t n : {size_t(0), size_t(1), size_t(5), size_t(255), size_t(4096), size_t(70001), largest})
+  for (size_t n :
+       {size_t(0), size_t(1), size_t(5), size_t(255), size_t(4096), size_t(70001), largest})
     for (size_t offset : {size_t(0), size_t(3), size_t(64)}) {
       if (n > largest) continue;
       CHECK_CUDA(cudaMemset(device, 0x11, room));

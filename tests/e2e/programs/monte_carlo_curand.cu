@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pi by Monte Carlo with cuRAND's device API (header only) and three generators. The integer sequences
-// are computed again on the host by the same header, so they must agree to the bit. Run by run_e2e.py.
-// usage: monte_carlo_curand [POINTS_PER_THREAD]
+// Pi by Monte Carlo with cuRAND's device API (header only) and three generators. The integer
+// sequences are computed again on the host by the same header, so they must agree to the bit. Run
+// by run_e2e.py. usage: monte_carlo_curand [POINTS_PER_THREAD]
 #define QUALIFIERS static __forceinline__ __host__ __device__
 #include <curand_kernel.h>
 

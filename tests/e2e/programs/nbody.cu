@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// All-pairs n-body with shared-memory tiles: the program of the demo and the bench. Run by run_e2e.py,
-// demo.py and smoke.py. The first step is checked against a CPU reference in double. The checksum is
-// printed with few digits (the reciprocal square root of hardware is not specified to the bit); the
-// hash of all bits stands in a "# " line. usage: nbody [BODIES [STEPS]]
+// All-pairs n-body with shared-memory tiles: the program of the demo and the bench. Run by
+// run_e2e.py, demo.py and smoke.py. The first step is checked against a CPU reference in double.
+// The checksum is printed with few digits (the reciprocal square root of hardware is not specified
+// to the bit); the hash of all bits stands in a "# " line. usage: nbody [BODIES [STEPS]]
 #include <chrono>
 #include <cmath>
 #include <vector>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Occupancy queries: their values differ between devices, so relations are checked that hold on all,
-// and the suggested launch runs. Run by run_e2e.py. usage: occupancy
+// Occupancy queries: their values differ between devices, so relations are checked that hold on
+// all, and the suggested launch runs. Run by run_e2e.py. usage: occupancy
 #include <algorithm>
 #include <vector>
 
@@ -42,7 +42,8 @@ int main() {
   bool falls = true;
   for (size_t shared = 1024; shared <= 48 * 1024; shared *= 2) {
     const int blocks = blocks_per_sm(shared_kernel, 64, shared);
-    falls = falls && blocks <= last && blocks >= 1 && blocks * shared <= device.sharedMemPerMultiprocessor;
+    falls = falls && blocks <= last && blocks >= 1 &&
+            blocks * shared <= device.sharedMemPerMultiprocessor;
     last = blocks;
   }
   e2e::expect(falls, "more shared memory never raises occupancy");
@@ -57,13 +58,16 @@ int main() {
   e2e::expect(limited >= 32 && limited <= 96, "block limit is kept");
   size_t room = 0;
   CHECK_CUDA(cudaOccupancyAvailableDynamicSMemPerBlock(&room, shared_kernel, 2, 128));
-  e2e::expect(room > 0 && 2 * room <= device.sharedMemPerMultiprocessor, "dynamic shared memory for two blocks");
+  e2e::expect(room > 0 && 2 * room <= device.sharedMemPerMultiprocessor,
+              "dynamic shared memory for two blocks");
   cudaFuncAttributes attributes;
   CHECK_CUDA(cudaFuncGetAttributes(&attributes, bounded));
-  e2e::expect(attributes.maxThreadsPerBlock == 128, "launch bound %d", attributes.maxThreadsPerBlock);
+  e2e::expect(attributes.maxThreadsPerBlock == 128, "launch bound %d",
+              attributes.maxThreadsPerBlock);
   CHECK_CUDA(cudaFuncGetAttributes(&attributes, plain));
-  e2e::expect(attributes.maxThreadsPerBlock == 1024 && attributes.numRegs > 0 && attributes.numRegs <= 255,
-              "kernel attributes");
+  e2e::expect(
+      attributes.maxThreadsPerBlock == 1024 && attributes.numRegs > 0 && attributes.numRegs <= 255,
+      "kernel attributes");
   e2e::expect_error("occupancy of no kernel",
                     cudaOccupancyMaxActiveBlocksPerMultiprocessor(&limited, &device, 64, 0),
                     cudaErrorInvalidResourceHandle);

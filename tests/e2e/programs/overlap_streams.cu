@@ -44,7 +44,8 @@ int main(int argc, char** argv) {
   CHECK_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
   e2e::expect(greatest <= least, "stream priority range");
   for (int s = 0; s < kStreams; s++) {
-    CHECK_CUDA(cudaStreamCreateWithPriority(&streams[s], cudaStreamNonBlocking, s % 2 ? greatest : least));
+    CHECK_CUDA(
+        cudaStreamCreateWithPriority(&streams[s], cudaStreamNonBlocking, s % 2 ? greatest : least));
     CHECK_CUDA(cudaEventCreateWithFlags(&done[s], cudaEventDisableTiming));
   }
   CHECK_CUDA(cudaEventCreate(&begin));
@@ -56,10 +57,13 @@ int main(int argc, char** argv) {
   for (int chunk = 0; chunk < kChunks; chunk++) {
     const size_t at = chunk * n;
     cudaStream_t stream = streams[chunk % kStreams];
-    CHECK_CUDA(cudaMemcpyAsync(device_in + at, host_in + at, n * sizeof(int), cudaMemcpyHostToDevice, stream));
-    transform<<<e2e::blocks_for(n, 128), 128, 0, stream>>>(device_in + at, device_out + at, n, chunk + 3);
+    CHECK_CUDA(cudaMemcpyAsync(device_in + at, host_in + at, n * sizeof(int),
+                               cudaMemcpyHostToDevice, stream));
+    transform<<<e2e::blocks_for(n, 128), 128, 0, stream>>>(device_in + at, device_out + at, n,
+                                                           chunk + 3);
     CHECK_CUDA(cudaGetLastError());
-    CHECK_CUDA(cudaMemcpyAsync(host_out + at, device_out + at, n * sizeof(int), cudaMemcpyDeviceToHost, stream));
+    CHECK_CUDA(cudaMemcpyAsync(host_out + at, device_out + at, n * sizeof(int),
+                               cudaMemcpyDeviceToHost, stream));
   }
   unsigned long long *device_sum, sum = 0;
   CHECK_CUDA(cudaMalloc(&device_sum, sizeof sum));

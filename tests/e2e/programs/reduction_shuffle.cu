@@ -21,7 +21,8 @@ __global__ void reduce(const int* data, size_t n, Totals* totals) {
   long long sum = 0;
   int least = INT_MAX, greatest = INT_MIN;
   unsigned bits = 0;
-  for (size_t i = blockIdx.x * size_t(blockDim.x) + threadIdx.x; i < n; i += gridDim.x * blockDim.x) {
+  for (size_t i = blockIdx.x * size_t(blockDim.x) + threadIdx.x; i < n;
+       i += gridDim.x * blockDim.x) {
     sum += data[i];
     least = min(least, data[i]);
     greatest = max(greatest, data[i]);

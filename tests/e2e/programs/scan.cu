@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Exclusive prefix sum over many blocks: warp scans by shuffles, block scans through shared memory,
-// block sums scanned recursively. Exact (unsigned integers). Run by run_e2e.py. usage: scan [ELEMENTS]
+// block sums scanned recursively. Exact (unsigned integers). Run by run_e2e.py. usage: scan
+// [ELEMENTS]
 #include <vector>
 
 #include "e2e.h"

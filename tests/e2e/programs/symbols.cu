@@ -53,10 +53,12 @@ int main() {
   Seen* device_seen;
   CHECK_CUDA(cudaMalloc(&device_seen, sizeof(Seen)));
   Seen seen = run(device_seen);
-  e2e::expect(seen.table_sum == 3 + 2 + 12 + 4 + 25 + 54 + 14 + 48, "constant table %d", seen.table_sum);
+  e2e::expect(seen.table_sum == 3 + 2 + 12 + 4 + 25 + 54 + 14 + 48, "constant table %d",
+              seen.table_sum);
   e2e::expect(seen.scale == 7 && seen.offset == 0.5f && seen.wide == 1ll << 40, "constant struct");
   e2e::expect(seen.counter_before == 100, "device variable starts at %d", seen.counter_before);
-  e2e::expect(seen.packed_sum == -1 * 10000 + 2 * 1000 - 3 * 100 + 4 * 10 - 5, "packed %d", seen.packed_sum);
+  e2e::expect(seen.packed_sum == -1 * 10000 + 2 * 1000 - 3 * 100 + 4 * 10 - 5, "packed %d",
+              seen.packed_sum);
   e2e::expect(seen.through_pointer == 30, "initialised pointer %d", seen.through_pointer);
   e2e::expect(seen.internal_sum == 753, "internal bytes %d", seen.internal_sum);
 
@@ -74,10 +76,13 @@ int main() {
   CHECK_CUDA(cudaMemcpyToSymbolAsync(packed, "\1\0", 2, 4 * sizeof(short)));
   CHECK_CUDA(cudaDeviceSynchronize());
   seen = run(device_seen);
-  e2e::expect(seen.table_sum == 162 + 900 + 2000 + 3300 + 4800, "changed constant table %d", seen.table_sum);
-  e2e::expect(seen.scale == 9 && seen.offset == 2.25f && seen.wide == -5, "changed constant struct");
+  e2e::expect(seen.table_sum == 162 + 900 + 2000 + 3300 + 4800, "changed constant table %d",
+              seen.table_sum);
+  e2e::expect(seen.scale == 9 && seen.offset == 2.25f && seen.wide == -5,
+              "changed constant struct");
   e2e::expect(seen.counter_before == 111, "device variable kept %d", seen.counter_before);
-  e2e::expect(seen.packed_sum == -1 * 10000 + 2 * 1000 - 3 * 100 + 4 * 10 + 1, "changed packed %d", seen.packed_sum);
+  e2e::expect(seen.packed_sum == -1 * 10000 + 2 * 1000 - 3 * 100 + 4 * 10 + 1, "changed packed %d",
+              seen.packed_sum);
   e2e::expect(seen.through_pointer == -77, "changed target %d", seen.through_pointer);
 
   double row[4];
@@ -89,9 +94,11 @@ int main() {
   CHECK_CUDA(cudaMemcpyFromSymbol(&counter_now, counter, sizeof counter_now));
   e2e::expect(counter_now == 122, "counter ends at %d", counter_now);
   e2e::expect_error("copy past the end of a symbol",
-                    cudaMemcpyToSymbol(target, ones, sizeof ones, sizeof(int)), cudaErrorInvalidValue);
+                    cudaMemcpyToSymbol(target, ones, sizeof ones, sizeof(int)),
+                    cudaErrorInvalidValue);
   e2e::expect_error("address of what is no symbol",
-                    cudaGetSymbolAddress(reinterpret_cast<void**>(&address), &seen), cudaErrorInvalidSymbol);
+                    cudaGetSymbolAddress(reinterpret_cast<void**>(&address), &seen),
+                    cudaErrorInvalidSymbol);
   cudaGetLastError();
   return e2e::finish();
 }

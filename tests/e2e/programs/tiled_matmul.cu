@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Matrix product through shared-memory tiles, sides no multiple of the tile. The elements are small
-// integers, so every order of summation gives the same float and the result is exact on every device.
-// Run by run_e2e.py. usage: tiled_matmul [ROWS]
+// integers, so every order of summation gives the same float and the result is exact on every
+// device. Run by run_e2e.py. usage: tiled_matmul [ROWS]
 #include <vector>
 
 #include "e2e.h"
 
 constexpr int kTile = 16;
 
-__global__ void multiply(const float* a, const float* b, float* c, int rows, int inner, int columns) {
+__global__ void multiply(const float* a, const float* b, float* c, int rows, int inner,
+                         int columns) {
   __shared__ float tile_a[kTile][kTile];
   __shared__ float tile_b[kTile][kTile + 1];
   const int row = blockIdx.y * kTile + threadIdx.y;
@@ -17,7 +18,8 @@ __global__ void multiply(const float* a, const float* b, float* c, int rows, int
   for (int start = 0; start < inner; start += kTile) {
     const int ka = start + threadIdx.x, kb = start + threadIdx.y;
     tile_a[threadIdx.y][threadIdx.x] = row < rows && ka < inner ? a[row * inner + ka] : 0;
-    tile_b[threadIdx.y][threadIdx.x] = kb < inner && column < columns ? b[kb * columns + column] : 0;
+    tile_b[threadIdx.y][threadIdx.x] =
+        kb < inner && column < columns ? b[kb * columns + column] : 0;
     __syncthreads();
     for (int k = 0; k < kTile; k++) sum += tile_a[threadIdx.y][k] * tile_b[k][threadIdx.x];
     __syncthreads();
@@ -43,7 +45,8 @@ int main(int argc, char** argv) {
   CHECK_CUDA(cudaMalloc(&dc, c.size() * sizeof(float)));
   CHECK_CUDA(cudaMemcpy(da, a.data(), a.size() * sizeof(float), cudaMemcpyDefault));
   CHECK_CUDA(cudaMemcpy(db, b.data(), b.size() * sizeof(float), cudaMemcpyDefault));
-  const dim3 block(kTile, kTile), grid(e2e::blocks_for(columns, kTile), e2e::blocks_for(rows, kTile));
+  const dim3 block(kTile, kTile),
+      grid(e2e::blocks_for(columns, kTile), e2e::blocks_for(rows, kTile));
   multiply<<<grid, block>>>(da, db, dc, rows, inner, columns);
   CHECK_CUDA(cudaGetLastError());
   CHECK_CUDA(cudaMemcpy(c.data(), dc, c.size() * sizeof(float), cudaMemcpyDefault));
