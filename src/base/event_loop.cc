@@ -71,8 +71,6 @@ void EventLoop::cancel(TimerId timer) {
   if (found != timers_.end()) timers_.erase(found);
 }
 
-void EventLoop::call_later(Handler handler) { later_.push_back(std::move(handler)); }
-
 Status EventLoop::watch_signals(const std::vector<int>& signals,
                                 std::function<void(int)> handler) {
   sigset_t set;
@@ -111,7 +109,6 @@ void EventLoop::forget_child(pid_t pid) {
 }
 
 int EventLoop::timeout_ms() const {
-  if (!later_.empty()) return 0;
   if (timers_.empty()) return -1;
   const uint64_t due = timers_.begin()->first;
   const uint64_t now = now_ns();
@@ -126,9 +123,6 @@ void EventLoop::run_due() {
     timers_.erase(timers_.begin());
     handler();
   }
-  std::vector<Handler> later;
-  later.swap(later_);
-  for (const Handler& handler : later) handler();
 }
 
 void EventLoop::dispatch(uint64_t token, uint32_t events) {

@@ -39,8 +39,6 @@ class EventLoop {
   // Call once, after `delay_ms`.
   TimerId call_after(uint64_t delay_ms, Handler handler);
   void cancel(TimerId timer);
-  // Call once this round's handlers have returned: how an object that is being called is destroyed.
-  void call_later(Handler handler);
 
   // Block these signals and call on each.
   Status watch_signals(const std::vector<int>& signals, std::function<void(int signal)> handler);
@@ -73,7 +71,6 @@ class EventLoop {
   std::map<uint64_t, int> token_fd_;
   std::multimap<uint64_t, Timer> timers_;  // by due time
   TimerId next_timer_ = 1;
-  std::vector<Handler> later_;
   std::map<pid_t, UniqueFd> children_;
 };
 

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+// The commands of the control shell.
+#include "control/command_runner.h"
+
+#include <pwd.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "control/format.h"
+
+namespace openmps::control {
+namespace {
+
+const char* state_text(const ServerAnswer& answer) {
+  if (!answer.answered) return "UNRESPONSIVE";
+  switch (answer.state) {
+    case wire::ServerState::kActive: return "ACTIVE";
+    case wire::ServerState::kFault: return "FAULT";
+    default: return "INITIALIZING";
+  }
+}
+
+std::vector<ClientLine> clients_of(const ServerPool::Answers& answers) {
+  std::vector<ClientLine> clients;
+  for (const auto& [pid, answer] : answers) {
+    clients.insert(clients.end(), answer.clients.begin(), answer.clients.end());
+  }
+  return clients;
+}
+
+std::string not_found(const std::string& server) {
+  return "Server " + printable(server) + " not found\n";
+}
+
+// Commands that change something for others. Of these start_server is allowed to everybody for
+// their own user: connecting a client does the same.
+bool needs_privilege(const Command& command, User caller) {
+  switch (command.verb) {
+    case Verb::kQuit:
+    case Verb::kSetDefaultPercentage:
+    case Verb::kSetPercentage:
+    case Verb::kSetDefaultMemoryLimit:
+    case Verb::kSetMemoryLimit:
+    case Verb::kSetDefaultPriority:
+    case Verb::kTerminateClient:
+      return true;
+    case Verb::kStartServer:
+      return command.uid && *command.uid != caller.uid;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+void CommandRunner::run(const Command& command, User caller, Done done) {
+  if (needs_privilege(command, caller) && caller.uid != 0 && caller.uid != geteuid()) {
+    done({format_text("Permission denied: %s is for root and for user %u, who runs the daemon\n",
+                      command.word.c_str(), geteuid()),
+          1});
+    return;
+  }
+  switch (command.verb) {
+    case Verb::kUnknown:
+      done({"Unknown command \"" + printable(command.word) + "\"\n"});
+      return;
+    case Verb::kQuit:
+      quit_(command.timeout_s, std::move(done));
+      return;
+    case Verb::kStartServer: start_server(command, caller, done); return;
+    case Verb::kGetServerList: server_list(command, done); return;
+    case Verb::kPs: client_table(command, done); return;
+    case Verb::kGetDeviceClientList: device_clients(command, done); return;
+    case Verb::kDeviceQuery: device_query(command, done); return;
+    case Verb::kGetDefaultPercentage:
+    case Verb::kSetDefaultPercentage:
+    case Verb::kGetDefaultMemoryLimit:
+    case Verb::kSetDefaultMemoryLimit:
+    case Verb::kGetDefaultPriority:
+    case Verb::kSetDefaultPriority:
+      done(change_defaults(command));
+      return;
+    case Verb::kTerminateClient:
+      if (servers_.find(command.server) == nullptr) {
+        const std::string server = printable(command.server);
+        done({"Server " + server + " not found\nServer " + server + " not found!\n1\n"});
+        return;
+      }
+      done({"terminate_client is not supported yet\n", 1});
+      return;
+    case Verb::kGetServerStatus:
+    case Verb::kGetClientList:
+    case Verb::kGetPercentage:
+    case Verb::kSetPercentage:
+    case Verb::kGetMemoryLimit:
+    case Verb::kSetMemoryLimit:
+      break;
+  }
+  ServerProcess* server = servers_.find(command.server);
+  if (server == nullptr) {
+    done({not_found(command.server)});
+    return;
+  }
+  run_for_server(command, *server, done);
+}
+
+void CommandRunner::run_for_server(const Command& command, ServerProcess& server,
+                                   const Done& done) {
+  Settings& settings = server.settings();
+  switch (command.verb) {
+    case Verb::kGetServerStatus:
+      server.ask(wire::QueryKind::kStatus, [done](const ServerAnswer& answer) {
+        done({std::string(state_text(answer)) + "\n"});
+      });
+      return;
+    case Verb::kGetClientList:
+      server.ask(wire::QueryKind::kClients, [done](const ServerAnswer& answer) {
+        std::string text;
+        for (const ClientLine& client : answer.clients) text += std::to_string(client.pid) + "\n";
+        done({text});
+      });
+      return;
+    case Verb::kSetPercentage:
+      settings.set_percentage(command.value);
+      [[fallthrough]];
+    case Verb::kGetPercentage:
+      done({settings.percentage_text() + "\n"});
+      return;
+    case Verb::kSetMemoryLimit:
+      settings.set_memory_limit(command.device, command.value);
+      done({});
+      return;
+    default: {
+      const std::string limit = settings.memory_limit_text(command.device);
+      done({limit.empty() ? "" : limit + "\n"});
+      return;
+    }
+  }
+}
+
+Reply CommandRunner::change_defaults(const Command& command) {
+  Settings& defaults = servers_.defaults();
+  switch (command.verb) {
+    case Verb::kSetDefaultPercentage:
+      defaults.set_percentage(command.value);
+      [[fallthrough]];
+    case Verb::kGetDefaultPercentage:
+      return {defaults.percentage_text() + "\n"};
+    case Verb::kSetDefaultPriority:
+      return {defaults.set_priority(command.value) ? ""
+                                                   : "Invalid priority value - must be 0 or 1!\n"};
+    case Verb::kGetDefaultPriority:
+      return {std::to_string(defaults.priority()) + "\n"};
+    case Verb::kSetDefaultMemoryLimit:
+      defaults.set_memory_limit(command.device, command.value);
+      return {};
+    default: {
+      const std::string limit = defaults.memory_limit_text(command.device);
+      return {limit.empty() ? "" : limit + "\n"};
+    }
+  }
+}
+
+void CommandRunner::start_server(const Command& command, User caller, const Done& done) {
+  if (!command.uid) {
+    done({"A user id (UID) is required to start a new server\n"});
+    return;
+  }
+  User user{*command.uid, caller.gid};
+  if (user.uid != caller.uid) {
+    // Their primary group; a user that the system does not know gets a group of the same number.
+    const passwd* entry = getpwuid(user.uid);
+    user.gid = entry != nullptr ? entry->pw_gid : static_cast<gid_t>(user.uid);
+  }
+  const Status started = servers_.ensure_server(user);
+  if (started.ok()) {
+    done({});
+  } else {
+    done({"The server can't be started: " + started.message() + "\n", 1});
+  }
+}
+
+void CommandRunner::server_list(const Command& command, const Done& done) {
+  const std::vector<ServerProcess*> servers = servers_.all();
+  if (!command.json) {
+    std::string text;
+    for (const ServerProcess* server : servers) text += std::to_string(server->pid()) + "\n";
+    done({text});
+    return;
+  }
+  std::vector<uid_t> users;
+  for (const ServerProcess* server : servers) users.push_back(server->user().uid);
+  servers_.ask(servers, wire::QueryKind::kStatus,
+               [done, users](const ServerPool::Answers& answers) {
+                 std::vector<ServerLine> lines;
+                 for (size_t i = 0; i < answers.size(); ++i) {
+                   lines.push_back({static_cast<uint32_t>(answers[i].first), users[i],
+                                    state_text(answers[i].second)});
+                 }
+                 done({format_server_list_json(lines)});
+               });
+}
+
+void CommandRunner::client_table(const Command& command, const Done& done) {
+  std::vector<ServerProcess*> servers = servers_.all();
+  if (!command.server.empty()) {
+    ServerProcess* server = servers_.find(command.server);
+    if (server == nullptr) {
+      // To the byte what NVIDIA's daemon says.
+      done({not_found(command.server) + not_found(command.server) + "\n"});
+      return;
+    }
+    servers = {server};
+  }
+  if (servers.empty() && !command.json) {
+    done({"Server not found\n"});
+    return;
+  }
+  servers_.ask(servers, wire::QueryKind::kClients,
+               [done, json = command.json](const ServerPool::Answers& answers) {
+                 const std::vector<ClientLine> clients = clients_of(answers);
+                 done({json ? format_ps_json(clients) : format_ps(clients)});
+               });
+}
+
+void CommandRunner::device_clients(const Command& command, const Done& done) {
+  std::vector<ServerProcess*> servers = servers_.all();
+  if (!command.server.empty()) {
+    ServerProcess* server = servers_.find(command.server);
+    if (server == nullptr) {
+      done({not_found(command.server)});
+      return;
+    }
+    servers = {server};
+  }
+  if (servers.empty()) {
+    done({});
+    return;
+  }
+  servers_.with_devices([this, servers, done](const std::vector<Device>& devices, std::string) {
+    // The servers may have gone while the devices were asked for.
+    std::vector<ServerProcess*> still_there;
+    for (ServerProcess* server : servers_.all()) {
+      if (std::find(servers.begin(), servers.end(), server) != servers.end()) {
+        still_there.push_back(server);
+      }
+    }
+    servers_.ask(still_there, wire::QueryKind::kClients,
+                 [done, devices](const ServerPool::Answers& answers) {
+                   done({format_device_clients(devices, clients_of(answers))});
+                 });
+  });
+}
+
+void CommandRunner::device_query(const Command& command, const Done& done) {
+  if (!command.server.empty() && servers_.find(command.server) == nullptr) {
+    done({not_found(command.server)});
+    return;
+  }
+  servers_.with_devices([command, done](const std::vector<Device>& devices, std::string why_not) {
+    if (devices.empty() && !why_not.empty()) {
+      done({"The devices are not known: " + why_not + "\n", 1});
+      return;
+    }
+    std::string text = format_devices("Default", devices, command.csv);
+    if (!command.server.empty()) {
+      text += "\n" + format_devices("Server " + command.server, devices, command.csv);
+    }
+    done({text});
+  });
+}
+
+}  // namespace openmps::control

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Carries out the commands of the control shell and makes their answers, as NVIDIA's daemon words
+// them. Called by Daemon on the loop; answers that need a server come later.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "control/command.h"
+#include "control/server_pool.h"
+
+namespace openmps::control {
+
+struct Reply {
+  std::string text;
+  // The shell's exit status. NVIDIA's is 0 whatever the command's fate, and so is ours, except for
+  // what NVIDIA's daemon has no word for: no permission, not supported.
+  int exit_status = 0;
+};
+
+class CommandRunner {
+ public:
+  using Done = std::function<void(Reply)>;
+
+  CommandRunner(ServerPool& servers, std::function<void(std::optional<uint32_t>, Done)> quit)
+      : servers_(servers), quit_(std::move(quit)) {}
+
+  // `done` is called once, now or later.
+  void run(const Command& command, User caller, Done done);
+
+ private:
+  void run_for_server(const Command& command, ServerProcess& server, const Done& done);
+  void start_server(const Command& command, User caller, const Done& done);
+  void server_list(const Command& command, const Done& done);
+  void client_table(const Command& command, const Done& done);
+  void device_clients(const Command& command, const Done& done);
+  void device_query(const Command& command, const Done& done);
+  Reply change_defaults(const Command& command);
+
+  ServerPool& servers_;
+  std::function<void(std::optional<uint32_t>, Done)> quit_;
+};
+
+}  // namespace openmps::control

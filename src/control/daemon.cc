@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+// The control daemon at work.
+#include "control/daemon.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "wire/control_call.h"
+#include "wire/message.h"
+
+namespace openmps::control {
+namespace {
+
+// A shell's command or a program's Hello, whichever is longer.
+constexpr size_t kMaxIncomingBytes =
+    std::max(sizeof(wire::Hello), sizeof(wire::MessageHeader) + wire::kMaxCommandBytes);
+// Text in one part of an answer.
+constexpr size_t kReplyPartBytes = 32 * 1024;
+// The system has no descriptors or memory left: look again after this.
+constexpr uint64_t kAcceptPauseMs = 100;
+
+// The kind of a packet that may be of another version: the header's place never changes.
+bool is_hello_of_any_version(const std::vector<std::byte>& data) {
+  wire::MessageHeader header{.kind = wire::MessageKind{}, .bytes = 0};
+  if (data.size() < sizeof(header)) return false;
+  memcpy(&header, data.data(), sizeof(header));
+  return header.magic == wire::kMagic && header.kind == wire::MessageKind::kHello;
+}
+
+}  // namespace
+
+Daemon::Daemon(EventLoop& loop, const Log& log, PipeDirectory& directory,
+               std::string server_program, UniqueFd server_log)
+    : loop_(loop),
+      log_(log),
+      directory_(directory),
+      servers_(loop, log, std::move(server_program), std::move(server_log)),
+      commands_(servers_, [this](std::optional<uint32_t> timeout_s, CommandRunner::Done done) {
+        quit(timeout_s, std::move(done));
+      }) {}
+
+Status Daemon::start(UniqueFd listener) {
+  listener_ = std::move(listener);
+  return loop_.watch(listener_.get(), EPOLLIN, [this](uint32_t) { accept_one(); });
+}
+
+void Daemon::accept_one() {
+  UniqueFd accepted(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  if (!accepted.valid()) {
+    if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return;
+    log_.write(std::string("Accepting a connection failed: ") + strerror(errno));
+    make_room();
+    loop_.change_events(listener_.get(), 0);
+    loop_.call_after(kAcceptPauseMs, [this] { loop_.change_events(listener_.get(), EPOLLIN); });
+    return;
+  }
+  log_.write("Accepting connection...");
+  Result<PeerCredentials> who = peer_credentials(accepted.get());
+  if (!who.ok()) {
+    log_.write("User did not send valid credentials");
+    return;
+  }
+  if (connections_.size() >= kMaxConnections) make_room();
+  const uint64_t id = ++last_connection_;
+  Connection& connection = connections_[id];
+  connection.who = *who;
+  connection.last_use = now_ns();
+  connection.peer = std::make_unique<PacketPeer>(
+      loop_, std::move(accepted), kMaxIncomingBytes,
+      PacketPeer::Callbacks{[this, id](Packet packet) { on_packet(id, packet); },
+                            [this, id](std::string) { drop(id); }});
+  connection.first_packet_timer = loop_.call_after(kFirstPacketMs, [this, id] {
+    connections_.at(id).first_packet_timer = 0;
+    log_.write("Unable to read new connection type information");
+    drop(id);
+  });
+  if (!connection.peer->start().ok()) drop(id);
+}
+
+void Daemon::make_room() {
+  uint64_t oldest = 0;
+  for (const auto& [id, connection] : connections_) {
+    if (connection.busy) continue;
+    if (oldest == 0 || connection.last_use < connections_.at(oldest).last_use) oldest = id;
+  }
+  if (oldest == 0) return;
+  log_.write(format_text("Too many connections: closing the one that was idle longest (PID %d)",
+                         static_cast<int>(connections_.at(oldest).who.pid)));
+  drop(oldest);
+}
+
+void Daemon::on_packet(uint64_t id, const Packet& packet) {
+  Connection& connection = connections_.at(id);
+  connection.last_use = now_ns();
+  if (connection.is_shell) {
+    on_command(id, connection, packet);
+  } else {
+    on_first_packet(id, packet);
+  }
+}
+
+void Daemon::on_first_packet(uint64_t id, const Packet& packet) {
+  Connection& connection = connections_.at(id);
+  loop_.cancel(std::exchange(connection.first_packet_timer, 0));
+  wire::Hello hello;
+  const Status read = wire::read_message(packet.data, &hello);
+  if (read.ok()) {
+    NewClient client{connection.peer->release(), static_cast<uint32_t>(connection.who.pid),
+                     User{connection.who.uid, connection.who.gid}, hello};
+    drop(id);
+    servers_.admit(std::move(client));
+    return;
+  }
+  if (is_hello_of_any_version(packet.data)) {
+    log_.write(format_text("NEW CLIENT %d from user %u: refused, %s",
+                           static_cast<int>(connection.who.pid), connection.who.uid,
+                           read.message().c_str()));
+    refuse_client(connection.peer->fd(), CUDA_ERROR_MPS_CONNECTION_FAILED,
+                  "client and daemon are of different versions of OpenMPS: " + read.message());
+    drop(id);
+    return;
+  }
+  Result<wire::MessageHeader> header = wire::read_header(packet.data);
+  if (header.ok() && header->kind == wire::MessageKind::kUiCommand) {
+    log_.write("NEW UI");
+    connection.is_shell = true;
+    on_command(id, connection, packet);
+    return;
+  }
+  log_.write("Unable to read new connection type information");
+  drop(id);
+}
+
+void Daemon::on_command(uint64_t id, Connection& connection, const Packet& packet) {
+  Result<wire::MessageHeader> header = wire::read_header(packet.data);
+  if (!header.ok() || header->kind != wire::MessageKind::kUiCommand) {
+    log_.write("A shell sent what is not a command");
+    drop(id);
+    return;
+  }
+  const std::string_view line(
+      reinterpret_cast<const char*>(packet.data.data()) + sizeof(wire::MessageHeader),
+      packet.data.size() - sizeof(wire::MessageHeader));
+  log_.write("Cmd:" + printable(line));
+  const Command command = parse_command(line);
+  if (!command.unexpected.empty()) {
+    log_.write("Ignoring " + printable(command.unexpected) + ", which " + command.word +
+               " does not take");
+  }
+  connection.busy = true;
+  connection.peer->pause_reading(true);
+  commands_.run(command, User{connection.who.uid, connection.who.gid},
+                [this, id](const Reply& reply) { answer(id, reply); });
+}
+
+void Daemon::answer(uint64_t id, const Reply& reply) {
+  if (!reply.text.empty()) log_.write(reply.text);
+  const auto found = connections_.find(id);
+  if (found == connections_.end()) return;  // the shell did not wait
+  Connection& connection = found->second;
+  std::string_view rest = reply.text;
+  do {
+    const std::string_view text = rest.substr(0, kReplyPartBytes);
+    rest.remove_prefix(text.size());
+    wire::UiReply part;
+    part.exit_status = static_cast<uint32_t>(reply.exit_status);
+    part.more = rest.empty() ? 0 : 1;
+    part.header.bytes = static_cast<uint32_t>(sizeof(part) + text.size());
+    std::vector<std::byte> packet(part.header.bytes);
+    memcpy(packet.data(), &part, sizeof(part));
+    memcpy(packet.data() + sizeof(part), text.data(), text.size());
+    connection.peer->send(packet);
+  } while (!rest.empty());
+  connection.busy = false;
+  connection.last_use = now_ns();
+  connection.peer->pause_reading(false);
+}
+
+void Daemon::drop(uint64_t id) {
+  const auto found = connections_.find(id);
+  if (found == connections_.end()) return;
+  if (found->second.is_shell) log_.write("UI closed");
+  loop_.cancel(found->second.first_packet_timer);
+  connections_.erase(found);
+}
+
+void Daemon::prepare_devices() {
+  const Status started = servers_.ensure_server(User{geteuid(), getegid()});
+  if (!started.ok()) log_.write("No server is started: " + started.message());
+}
+
+void Daemon::on_signal(int signal) {
+  log_.write(format_text("Signal %d (%s)", signal, strsignal(signal)));
+  quit(signalled_ ? std::optional<uint32_t>(0) : std::nullopt, [](const Reply&) {});
+  signalled_ = true;
+}
+
+void Daemon::quit(std::optional<uint32_t> timeout_s, CommandRunner::Done done) {
+  servers_.shut_down(timeout_s, [this, done = std::move(done)] {
+    // The shell learns of the end only when nothing is left.
+    directory_.remove_entries();
+    done({});
+    loop_.stop();
+  });
+}
+
+}  // namespace openmps::control

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// The control daemon at work: accepts connections, tells programs from shells, hands programs to
+// their user's server, answers shells. Single-threaded, never blocks on a peer, never loads CUDA.
+// Made by daemon_start.cc.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "base/event_loop.h"
+#include "base/log.h"
+#include "base/packet_peer.h"
+#include "control/command_runner.h"
+#include "control/pipe_directory.h"
+#include "control/server_pool.h"
+
+namespace openmps::control {
+
+// Connections that the daemon itself holds: shells, and programs that have not said Hello. At the
+// limit the one that has been idle longest goes, so nobody can fill the house by sitting still.
+inline constexpr size_t kMaxConnections = 512;
+// A peer that connects says what it wants at once.
+inline constexpr uint64_t kFirstPacketMs = 10'000;
+
+class Daemon {
+ public:
+  Daemon(EventLoop& loop, const Log& log, PipeDirectory& directory, std::string server_program,
+         UniqueFd server_log);
+
+  Status start(UniqueFd listener);
+  // Start a server for the daemon's own user at once (-q).
+  void prepare_devices();
+  // As the command quit; a second call forces the servers.
+  void on_signal(int signal);
+
+ private:
+  struct Connection {
+    std::unique_ptr<PacketPeer> peer;
+    PeerCredentials who;
+    bool is_shell = false;
+    bool busy = false;          // a command is being carried out
+    uint64_t last_use = 0;      // now_ns()
+    EventLoop::TimerId first_packet_timer = 0;
+  };
+  void accept_one();
+  void make_room();
+  void on_packet(uint64_t id, const Packet& packet);
+  void on_command(uint64_t id, Connection& connection, const Packet& packet);
+  void on_first_packet(uint64_t id, const Packet& packet);
+  void answer(uint64_t id, const Reply& reply);
+  void drop(uint64_t id);
+  void quit(std::optional<uint32_t> timeout_s, CommandRunner::Done done);
+
+  EventLoop& loop_;
+  const Log& log_;
+  PipeDirectory& directory_;
+  UniqueFd listener_;
+  ServerPool servers_;
+  CommandRunner commands_;
+  std::map<uint64_t, Connection> connections_;
+  uint64_t last_connection_ = 0;
+  bool signalled_ = false;
+};
+
+}  // namespace openmps::control

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// Starting the control daemon: directory and lock in the starter, the rest in the process that
+// stays, which reports over a pipe when it accepts connections.
+#include "control/daemon_start.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "base/log.h"
+#include "base/subprocess.h"
+#include "base/text.h"
+#include "control/daemon.h"
+
+namespace openmps::control {
+namespace {
+
+constexpr unsigned long kWantedOpenFiles = 65536;  // servers and workers inherit it
+constexpr char kStarted = 'R';                     // what the background process reports: all well
+
+int fail(const std::string& reason) {
+  fprintf(stderr, "openmps-control: %s\n", reason.c_str());
+  return 1;
+}
+
+struct Logs {
+  UniqueFd control;
+  UniqueFd server;
+};
+
+Result<Logs> open_logs_in(const std::string& directory) {
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  if (error) {
+    return Status(CUDA_ERROR_OPERATING_SYSTEM, "making " + directory + ": " + error.message());
+  }
+  Logs logs;
+  for (const auto& [name, fd] : {std::pair("control.log", &logs.control),
+                                 std::pair("server.log", &logs.server)}) {
+    const std::string path = directory + "/" + name;
+    fd->reset(
+        open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, 0644));
+    if (!fd->valid()) {
+      return Status(CUDA_ERROR_OPERATING_SYSTEM, "opening " + path + ": " + strerror(errno));
+    }
+  }
+  return logs;
+}
+
+// In the log directory, or, where that can't be written, in the pipe directory, and say so.
+Result<Logs> open_logs(const std::string& wanted, const std::string& fallback) {
+  Result<Logs> logs = open_logs_in(wanted);
+  if (logs.ok()) return logs;
+  fprintf(stderr, "openmps-control: no logs in %s (%s); writing them to %s\n", wanted.c_str(),
+          logs.status().message().c_str(), fallback.c_str());
+  return open_logs_in(fallback);
+}
+
+void announce(const Log& log, const PipeDirectory& directory) {
+  log.write("Starting control daemon using socket " + directory.socket_path());
+  log.write("To connect CUDA applications to this daemon, set env CUDA_MPS_PIPE_DIRECTORY=" +
+            directory.path());
+  log.write("OpenMPS control " OPENMPS_VERSION ", CUDA MPS Control binary version: 13000");
+}
+
+// The daemon itself, in the process that stays. `report` tells the starter: "" for all well.
+int run(const DaemonOptions& options, PipeDirectory& directory, Logs logs,
+        const std::function<void(const std::string&)>& report) {
+  const Log log("Control", std::move(logs.control));
+  Result<std::string> here = program_directory();
+  EventLoop loop;
+  Status status = here.status();
+  if (status.ok()) status = loop.open();
+  if (!status.ok()) {
+    report(status.message());
+    return 1;
+  }
+  Daemon daemon(loop, log, directory, *here + "/openmps-server", std::move(logs.server));
+  status = loop.watch_signals({SIGTERM, SIGINT}, [&](int signal) { daemon.on_signal(signal); });
+  if (status.ok()) {
+    Result<UniqueFd> socket = directory.open_socket();
+    status = socket.ok() ? daemon.start(std::move(socket).value()) : socket.status();
+  }
+  if (!status.ok()) {
+    directory.remove_entries();
+    report(status.message());
+    return 1;
+  }
+  announce(log, directory);
+  if (options.ready_devices) daemon.prepare_devices();
+  report("");
+  status = loop.run();
+  if (!status.ok()) {
+    log.write("The control daemon failed: " + status.message());
+    directory.remove_entries();
+    return 1;
+  }
+  log.write("Exit with status 0");
+  return 0;
+}
+
+void detach_from_terminal() {
+  const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
+  for (int standard = 0; standard <= 2; ++standard) dup2(null.get(), standard);
+  // No file system is kept from being unmounted.
+  if (chdir("/") != 0) return;
+}
+
+int run_in_background(const DaemonOptions& options, PipeDirectory& directory, Logs logs) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return fail(std::string("pipe: ") + strerror(errno));
+  UniqueFd reader(ends[0]);
+  UniqueFd writer(ends[1]);
+  const pid_t child = fork();
+  if (child < 0) return fail(std::string("fork: ") + strerror(errno));
+  if (child == 0) {
+    reader.reset();
+    setsid();
+    return run(options, directory, std::move(logs), [&](const std::string& error) {
+      const std::string text = error.empty() ? std::string(1, kStarted) : error;
+      const ssize_t written = write(writer.get(), text.data(), text.size());
+      (void)written;  // a starter that was killed does not stop the daemon
+      writer.reset();
+      if (error.empty()) detach_from_terminal();
+    });
+  }
+  writer.reset();
+  std::string text;
+  char buffer[512];
+  ssize_t got = 0;
+  while ((got = read(reader.get(), buffer, sizeof(buffer))) > 0 || (got < 0 && errno == EINTR)) {
+    if (got > 0) text.append(buffer, static_cast<size_t>(got));
+  }
+  if (text.size() == 1 && text.front() == kStarted) return 0;
+  int status = 0;
+  (void)waitpid(child, &status, 0);
+  return fail(text.empty() ? "the daemon ended while it started: " + describe_exit(status) : text);
+}
+
+}  // namespace
+
+int start_daemon(const DaemonOptions& options) {
+  close_inherited_descriptors();
+  raise_open_files_limit(kWantedOpenFiles);
+  umask(022);
+  signal(SIGPIPE, SIG_IGN);
+  PipeDirectory directory;
+  if (const Status taken = directory.take(options.pipe_directory); !taken.ok()) {
+    if (taken.code() != CUDA_ERROR_ALREADY_ACQUIRED) return fail(taken.message());
+    printf("An instance of this daemon is already running\n");
+    return 1;
+  }
+  Result<Logs> logs = open_logs(options.log_directory, directory.path());
+  if (!logs.ok()) {
+    directory.remove_entries();
+    return fail(logs.status().message());
+  }
+  if (!options.foreground) return run_in_background(options, directory, std::move(logs).value());
+  return run(options, directory, std::move(logs).value(), [](const std::string& error) {
+    if (!error.empty()) (void)fail(error);
+  });
+}
+
+}  // namespace openmps::control

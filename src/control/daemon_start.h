@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Starting the control daemon: everything that can go wrong is said on the starter's standard error
+// and shows in its exit status. Called by main().
+#pragma once
+
+#include <string>
+
+namespace openmps::control {
+
+struct DaemonOptions {
+  std::string pipe_directory;
+  std::string log_directory;
+  bool foreground = false;
+  bool ready_devices = false;  // -q: start a server at once
+};
+
+// In the background: returns when the socket accepts (0) or the start has failed (1). In the
+// foreground: returns when the daemon has ended.
+int start_daemon(const DaemonOptions& options);
+
+}  // namespace openmps::control

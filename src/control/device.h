@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// A device as the daemon knows it: from a server's answer, never from CUDA.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace openmps::control {
+
+struct Device {
+  std::string pci_bus_id;  // "0000:00:06.0"
+  std::string uuid;        // "GPU-008cbaa3-6cdc-9444-312b-2ca50d63b155"
+  std::string name;
+};
+
+// The text of an Answer to kDevices: at most wire::kMaxDevices lines of three fields; what is
+// malformed is left out.
+std::vector<Device> parse_devices(std::string_view text);
+
+}  // namespace openmps::control

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the commands print: the tables and lists of NVIDIA's daemon to the byte, and JSON for
+// scripts. Pure functions, called by CommandRunner.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "control/device.h"
+
+namespace openmps::control {
+
+struct ClientLine {
+  uint32_t pid = 0;
+  uint32_t id = 0;
+  uint32_t server = 0;
+  uint32_t device = 0;
+  uint32_t namespace_inode = 0;
+  std::string device_uuid;
+  std::string command;
+};
+
+struct ServerLine {
+  uint32_t pid = 0;
+  uint32_t uid = 0;
+  std::string state;
+};
+
+// Empty for no clients.
+std::string format_ps(const std::vector<ClientLine>& clients);
+std::string format_ps_json(const std::vector<ClientLine>& clients);
+std::string format_server_list_json(const std::vector<ServerLine>& servers);
+std::string format_device_clients(const std::vector<Device>& devices,
+                                  const std::vector<ClientLine>& clients);
+// One block of device_query: `title`, the heading and the rows.
+std::string format_devices(const std::string& title, const std::vector<Device>& devices, bool csv);
+
+}  // namespace openmps::control

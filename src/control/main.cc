@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// openmps-control: the control daemon and its command shell, with the options of NVIDIA's.
+#include <stdio.h>
+#include <unistd.h>
+
+#include <string>
+#include <string_view>
+
+#include "base/text.h"
+#include "control/daemon_start.h"
+#include "control/shell.h"
+#include "wire/handshake.h"
+
+namespace openmps::control {
+namespace {
+
+constexpr const char* kHelp = R"(Share GPUs among processes: the OpenMPS control daemon and its command shell.
+
+Usage: openmps-control [options] [command]
+  Without options and command, reads commands from standard input, one per line.
+
+Options:
+  -d, --daemon             Start the daemon in the background
+  -f, --foreground         Start the daemon in the foreground
+  -M, --multiuser-server   Accepted; every user has a server of their own here, all at once
+  -q, --ready-devices      Start a server with the daemon, so that devices are known at once
+  -v, --version            Print the version
+  -h, --help               Print this message
+
+Commands:
+  quit [-t <seconds>]      Stop servers and daemon; wait for clients, at most so long
+  start_server -uid <uid>  Start a server for a user before its first client comes
+  get_server_list [--json]
+  get_server_status <server PID>
+  get_client_list <server PID>
+  get_device_client_list [<server PID>]
+  ps [-p <server PID>] [--json]
+  device_query [<server PID>] [--csv]
+  get_default_active_thread_percentage
+  set_default_active_thread_percentage <percentage>
+  get_active_thread_percentage <server PID>
+  set_active_thread_percentage <server PID> <percentage>
+  get_default_device_pinned_mem_limit <device>
+  set_default_device_pinned_mem_limit <device> <n>G|<n>M
+  get_device_pinned_mem_limit <server PID> <device>
+  set_device_pinned_mem_limit <server PID> <device> <n>G|<n>M
+  get_default_client_priority
+  set_default_client_priority 0|1
+
+Environment:
+  CUDA_MPS_PIPE_DIRECTORY  Directory of the daemon's socket (default /tmp/nvidia-mps)
+  CUDA_MPS_LOG_DIRECTORY   Directory of control.log and server.log (default /var/log/nvidia-mps)
+  OPENMPS_DRIVER           auto, nvidia, softgpu or the path of a driver library
+)";
+
+int usage_error(const std::string& what) {
+  fprintf(stderr, "openmps-control: %s; see openmps-control --help\n", what.c_str());
+  return 1;
+}
+
+int run(int argc, char** argv) {
+  DaemonOptions options;
+  options.pipe_directory = environment_or("CUDA_MPS_PIPE_DIRECTORY", wire::kDefaultPipeDirectory);
+  options.log_directory = environment_or("CUDA_MPS_LOG_DIRECTORY", wire::kDefaultLogDirectory);
+  bool start = false;
+  int at = 1;
+  for (; at < argc && argv[at][0] == '-'; ++at) {
+    const std::string_view option = argv[at];
+    if (option == "-d" || option == "--daemon") {
+      start = true;
+    } else if (option == "-f" || option == "--foreground" || option == "--forground") {
+      // The second spelling is how NVIDIA's program has it.
+      start = options.foreground = true;
+    } else if (option == "-q" || option == "--ready-devices") {
+      options.ready_devices = true;
+    } else if (option == "-M" || option == "--multiuser-server" || option == "-multiuser-server") {
+      if (geteuid() != 0) return usage_error("only root's daemon can serve several users");
+    } else if (option == "-v" || option == "--version") {
+      printf("OpenMPS control %s. CUDA MPS protocol 2, binary version: 13000\n", OPENMPS_VERSION);
+      return 0;
+    } else if (option == "-h" || option == "--help") {
+      fputs(kHelp, stdout);
+      return 0;
+    } else if (option == "-S" || option == "--static-partitioning") {
+      return usage_error("static SM partitioning is not supported yet");
+    } else {
+      return usage_error("unknown option " + std::string(option));
+    }
+  }
+  if (start) {
+    if (at < argc) return usage_error(std::string("unexpected ") + argv[at]);
+    return start_daemon(options);
+  }
+  if (at == argc) return run_shell(options.pipe_directory);
+  std::string command;
+  for (; at < argc; ++at) command += (command.empty() ? "" : " ") + std::string(argv[at]);
+  return run_one_command(options.pipe_directory, command);
+}
+
+}  // namespace
+}  // namespace openmps::control
+
+int main(int argc, char** argv) { return openmps::control::run(argc, argv); }

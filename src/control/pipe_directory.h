@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// The pipe directory of one daemon: who owns it (a lock that dies with its holder), what lies in it
+// (socket, pid file, lock), and leaving nothing behind. Used by the daemon's start and end.
+#pragma once
+
+#include <string>
+
+#include "base/status.h"
+#include "base/unique_fd.h"
+
+namespace openmps::control {
+
+class PipeDirectory {
+ public:
+  // Make the directory if it is missing (0755) and take its lock. Errors:
+  // CUDA_ERROR_ALREADY_ACQUIRED: another daemon holds it; CUDA_ERROR_MPS_CONNECTION_FAILED: the
+  // path is too long for a socket; CUDA_ERROR_OPERATING_SYSTEM.
+  Status take(const std::string& path);
+  // Listen and write the pid file: what a killed daemon left is replaced, under the lock. Call in
+  // the process that stays.
+  Result<UniqueFd> open_socket();
+  // Remove all that this daemon made but the directory. The lock goes last.
+  void remove_entries();
+
+  // Absolute.
+  [[nodiscard]] const std::string& path() const { return path_; }
+  [[nodiscard]] std::string socket_path() const;
+
+ private:
+  [[nodiscard]] std::string lock_path() const;
+  [[nodiscard]] std::string pid_path() const;
+
+  std::string path_;
+  UniqueFd lock_;
+};
+
+}  // namespace openmps::control

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+// The servers of the daemon: start, clients, end. Shutting them down is in server_pool_quit.cc.
+#include "control/server_pool.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "wire/message.h"
+
+namespace openmps::control {
+
+void refuse_client(int connection, CUresult result, const std::string& reason) {
+  wire::Welcome no;
+  no.result = result;
+  fill_field(no.reason, reason);
+  (void)send_packet(connection, wire::message_bytes(no)).ok();  // it may have left
+}
+
+std::string ServerPool::reason_against(User user) const {
+  if (quitting_) return "the daemon is shutting down";
+  if (user.uid != geteuid() && geteuid() != 0) {
+    return format_text("the daemon runs as user %u and can't start a server for user %u; only a "
+                       "daemon of root serves several users",
+                       geteuid(), user.uid);
+  }
+  if (!entries_.contains(user.uid) && entries_.size() >= kMaxServers) {
+    return format_text("there are servers for %zu users already, the maximum", entries_.size());
+  }
+  return "";
+}
+
+void ServerPool::admit(NewClient client) {
+  const User user = client.user;
+  const std::string intro = format_text("NEW CLIENT %u from user %u: ", client.pid, user.uid);
+  if (const std::string why_not = reason_against(user); !why_not.empty()) {
+    log_.write(intro + "refused, " + why_not);
+    refuse_client(client.connection.get(), CUDA_ERROR_MPS_SERVER_NOT_READY, why_not);
+    return;
+  }
+  Entry& entry = entries_[user.uid];
+  entry.only_for_devices = false;
+  if (entry.ready && !entry.leaving) {
+    log_.write(intro + "Server already exists");
+    pass_on(&entry, std::move(client));
+    return;
+  }
+  if (entry.pending.size() >= kMaxPendingClients) {
+    log_.write(intro + "refused, too many clients wait for the server");
+    refuse_client(client.connection.get(), CUDA_ERROR_MPS_MAX_CLIENTS_REACHED,
+                  "too many clients wait for the server to start");
+    return;
+  }
+  log_.write(intro + "Server is not ready, push client to pending list");
+  entry.pending.push_back(std::move(client));
+  if (entry.process != nullptr) return;
+  if (const Status started = start(user, &entry); !started.ok()) {
+    fail_pending(&entry, started.code(), started.message());
+    entries_.erase(user.uid);
+  }
+}
+
+Status ServerPool::ensure_server(User user) {
+  if (const std::string why_not = reason_against(user); !why_not.empty()) {
+    return Status(CUDA_ERROR_MPS_SERVER_NOT_READY, why_not);
+  }
+  Entry& entry = entries_[user.uid];
+  entry.only_for_devices = false;
+  if (entry.process != nullptr) return Status();
+  const Status started = start(user, &entry);
+  if (!started.ok()) entries_.erase(user.uid);
+  return started;
+}
+
+Status ServerPool::start(User user, Entry* entry) {
+  ++entry->attempts;
+  const uid_t uid = user.uid;
+  entry->process = std::make_unique<ServerProcess>(
+      loop_, user, defaults_,
+      ServerProcess::Callbacks{
+          [this, uid](CUresult result, std::string reason) { on_ready(uid, result, reason); },
+          [this, uid](uint32_t clients) {
+            on_shutdown_refused(entries_.at(uid).process->pid(), clients);
+          },
+          [this, uid](std::string how) { on_gone(uid, how); }});
+  const Status started = entry->process->start(server_program_, server_log_.get());
+  if (!started.ok()) {
+    log_.write(format_text("The server for user %u can't be started: %s", uid,
+                           started.message().c_str()));
+    entry->process.reset();
+    return Status(CUDA_ERROR_MPS_CONNECTION_FAILED, started.message());
+  }
+  log_.write(format_text("Starting new server %d for user %u",
+                         static_cast<int>(entry->process->pid()), uid));
+  return started;
+}
+
+void ServerPool::on_ready(uid_t uid, CUresult result, const std::string& reason) {
+  Entry& entry = entries_.at(uid);
+  if (result != CUDA_SUCCESS) {
+    // It ends next; on_gone() passes this on.
+    entry.failure = result;
+    entry.failure_reason = reason;
+    return;
+  }
+  if (entry.ready) return;  // its worker was replaced
+  // Memory limits may name a device by its UUID, so the devices are learnt before the first client.
+  entry.process->ask(wire::QueryKind::kDevices,
+                     [this, uid](ServerAnswer answer) { on_devices(uid, answer); });
+}
+
+void ServerPool::on_devices(uid_t uid, const ServerAnswer& answer) {
+  if (!answer.answered) return;  // on_gone() is next
+  Entry& entry = entries_.at(uid);
+  entry.ready = true;
+  entry.attempts = 0;
+  devices_ = answer.devices;
+  log_.write(format_text("NEW SERVER %d: Ready", static_cast<int>(entry.process->pid())));
+  while (!entry.pending.empty()) {
+    pass_on(&entry, std::move(entry.pending.front()));
+    entry.pending.pop_front();
+  }
+  answer_device_waiters("");
+  if (entry.only_for_devices) {
+    entry.leaving = true;
+    entry.process->ask_to_shut_down();
+  }
+}
+
+void ServerPool::pass_on(Entry* entry, NewClient client) {
+  Settings& settings = entry->process->settings();
+  wire::Admit admit;
+  admit.pid = client.pid;
+  admit.uid = client.user.uid;
+  admit.gid = client.user.gid;
+  admit.default_active_thread_percentage = static_cast<float>(settings.percentage());
+  admit.default_client_priority = settings.priority();
+  const auto limits = settings.memory_limits(devices_);
+  std::copy(limits.begin(), limits.end(), std::begin(admit.default_memory_limit));
+  admit.hello = client.hello;
+  entry->process->admit(admit, client.connection.get());
+}
+
+void ServerPool::on_gone(uid_t uid, const std::string& how) {
+  Entry& entry = entries_.at(uid);
+  const User user = entry.process->user();
+  log_.write(format_text("Server %d %s", static_cast<int>(entry.process->pid()), how.c_str()));
+  const bool was_ready = entry.ready;
+  // Clients may have come while it left.
+  const bool wanted = !was_ready || (entry.leaving && !entry.pending.empty());
+  entry.process.reset();
+  entry.ready = false;
+  entry.leaving = false;
+  if (wanted && !quitting_ && entry.failure == CUDA_SUCCESS &&
+      entry.attempts < kServerStartAttempts && start(user, &entry).ok()) {
+    return;
+  }
+  const std::string reason =
+      entry.failure_reason.empty() ? "the server " + how : entry.failure_reason;
+  fail_pending(&entry, CUDA_ERROR_MPS_CONNECTION_FAILED, reason);
+  entries_.erase(uid);
+  if (!was_ready) {
+    log_.write(format_text("No server for user %u: %s", uid, reason.c_str()));
+    answer_device_waiters(reason);
+  }
+  finish_if_empty();
+}
+
+void ServerPool::fail_pending(Entry* entry, CUresult result, const std::string& reason) {
+  for (const NewClient& client : entry->pending) {
+    refuse_client(client.connection.get(), result, reason);
+  }
+  entry->pending.clear();
+}
+
+ServerProcess* ServerPool::find(std::string_view pid_text) const {
+  for (const auto& [uid, entry] : entries_) {
+    if (std::to_string(entry.process->pid()) == pid_text) return entry.process.get();
+  }
+  return nullptr;
+}
+
+std::vector<ServerProcess*> ServerPool::all() const {
+  std::vector<ServerProcess*> servers;
+  for (const auto& [uid, entry] : entries_) servers.push_back(entry.process.get());
+  return servers;
+}
+
+void ServerPool::ask(const std::vector<ServerProcess*>& servers, wire::QueryKind kind,
+                     std::function<void(Answers)> done) {
+  if (servers.empty()) {
+    done({});
+    return;
+  }
+  struct Gathering {
+    Answers answers;
+    size_t missing = 0;
+    std::function<void(Answers)> done;
+  };
+  const auto gathering = std::make_shared<Gathering>();
+  gathering->missing = servers.size();
+  gathering->done = std::move(done);
+  gathering->answers.resize(servers.size());
+  for (size_t i = 0; i < servers.size(); ++i) {
+    const pid_t pid = servers[i]->pid();
+    servers[i]->ask(kind, [gathering, i, pid](ServerAnswer answer) {
+      gathering->answers[i] = {pid, std::move(answer)};
+      if (--gathering->missing == 0) gathering->done(std::move(gathering->answers));
+    });
+  }
+}
+
+void ServerPool::with_devices(
+    std::function<void(const std::vector<Device>&, std::string why_not)> done) {
+  if (!devices_.empty()) {
+    done(devices_, "");
+    return;
+  }
+  device_waiters_.push_back(std::move(done));
+  const User self{geteuid(), getegid()};
+  const bool only_for_devices = !entries_.contains(self.uid);
+  if (const Status started = ensure_server(self); !started.ok()) {
+    answer_device_waiters(started.message());
+    return;
+  }
+  entries_.at(self.uid).only_for_devices = only_for_devices;
+}
+
+void ServerPool::answer_device_waiters(const std::string& why_not) {
+  auto waiters = std::move(device_waiters_);
+  device_waiters_.clear();
+  for (const auto& waiter : waiters) waiter(devices_, why_not);
+}
+
+}  // namespace openmps::control

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// The servers of the daemon, one per user: started when a client needs one, given the clients that
+// waited, forgotten when they end, shut down by quit. Used by Daemon and CommandRunner on the loop.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/log.h"
+#include "control/server_process.h"
+
+namespace openmps::control {
+
+// A server that ends without a word before it was ready is started again, five times, as NVIDIA's
+// daemon does. One that says why it can't work is not.
+inline constexpr int kServerStartAttempts = 6;
+// Clients that wait for one server to start; more than a server can ever admit are not kept.
+inline constexpr size_t kMaxPendingClients = 1024;
+// Users at once. Each costs a worker with a context per GPU (hundreds of MiB of GPU memory).
+inline constexpr size_t kMaxServers = 64;
+
+struct NewClient {
+  UniqueFd connection;
+  uint32_t pid = 0;
+  User user;
+  wire::Hello hello;
+};
+
+// Tell a client why it gets nothing. Its buffer is empty, so this neither blocks nor waits.
+void refuse_client(int connection, CUresult result, const std::string& reason);
+
+class ServerPool {
+ public:
+  ServerPool(EventLoop& loop, const Log& log, std::string server_program, UniqueFd server_log)
+      : loop_(loop),
+        log_(log),
+        server_program_(std::move(server_program)),
+        server_log_(std::move(server_log)) {}
+
+  // Pass a client to its user's server, starting it if need be. A client that can't be served is
+  // told why. Nothing is returned: everything is said to the client and the log.
+  void admit(NewClient client);
+  // start_server: a server for the user, if there is none.
+  Status ensure_server(User user);
+
+  [[nodiscard]] ServerProcess* find(std::string_view pid_text) const;
+  // In the order of users.
+  [[nodiscard]] std::vector<ServerProcess*> all() const;
+  // Ask these servers (all that still exist) and hand over the answers in the same order.
+  using Answers = std::vector<std::pair<pid_t, ServerAnswer>>;
+  void ask(const std::vector<ServerProcess*>& servers, wire::QueryKind kind,
+           std::function<void(Answers)> done);
+  // The devices of this machine; if no server has run yet, one is started to find out and leaves
+  // when it has. An empty list and the reason, if it can't.
+  void with_devices(std::function<void(const std::vector<Device>&, std::string why_not)> done);
+
+  // quit: no new clients. With a timeout, servers that still have clients then are forced. A second
+  // call may only shorten the wait. `done` is called when no server is left.
+  void shut_down(std::optional<uint32_t> timeout_s, std::function<void()> done);
+
+  [[nodiscard]] Settings& defaults() { return defaults_; }
+
+ private:
+  // A user's server from the first client that asks for it until it ends.
+  struct Entry {
+    std::unique_ptr<ServerProcess> process;
+    int attempts = 0;
+    bool ready = false;
+    bool only_for_devices = false;  // started by with_devices: leaves unless a client came
+    bool leaving = false;           // has been told so: new clients wait for the next one
+    CUresult failure = CUDA_SUCCESS;
+    std::string failure_reason;
+    std::deque<NewClient> pending;
+  };
+  Status start(User user, Entry* entry);
+  void on_ready(uid_t uid, CUresult result, const std::string& reason);
+  void on_devices(uid_t uid, const ServerAnswer& answer);
+  void on_gone(uid_t uid, const std::string& how);
+  void fail_pending(Entry* entry, CUresult result, const std::string& reason);
+  void answer_device_waiters(const std::string& why_not);
+  void pass_on(Entry* entry, NewClient client);
+  [[nodiscard]] std::string reason_against(User user) const;
+
+  // quit, in server_pool_quit.cc.
+  void try_shutdown();
+  void on_shutdown_refused(pid_t pid, uint32_t active_clients);
+  void force_all();
+  void finish_if_empty();
+
+  EventLoop& loop_;
+  const Log& log_;
+  std::string server_program_;
+  UniqueFd server_log_;
+  Settings defaults_ = Settings::from_environment();
+  std::map<uid_t, Entry> entries_;
+  std::vector<Device> devices_;  // of the last server that was ready
+  std::vector<std::function<void(const std::vector<Device>&, std::string)>> device_waiters_;
+
+  bool quitting_ = false;
+  bool forced_ = false;
+  bool backoff_ = false;
+  uint64_t retry_ms_ = 0;
+  EventLoop::TimerId retry_timer_ = 0;
+  EventLoop::TimerId deadline_timer_ = 0;
+  std::vector<std::function<void()>> quit_done_;
+};
+
+}  // namespace openmps::control

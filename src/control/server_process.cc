@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// One openmps-server as the daemon sees it.
+#include "control/server_process.h"
+
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/subprocess.h"
+#include "base/text.h"
+#include "wire/message.h"
+
+namespace openmps::control {
+namespace {
+
+constexpr int kServerControlFd = 3;  // the number under which the server finds its daemon
+
+}  // namespace
+
+ServerProcess::ServerProcess(EventLoop& loop, User user, Settings settings, Callbacks callbacks)
+    : loop_(loop),
+      user_(user),
+      settings_(std::move(settings)),
+      callbacks_(std::move(callbacks)) {}
+
+ServerProcess::~ServerProcess() {
+  loop_.cancel(kill_timer_);
+  for (const auto& [ticket, question] : questions_) loop_.cancel(question.timer);
+  if (pid_ != 0) loop_.forget_child(pid_);
+}
+
+Status ServerProcess::start(const std::string& program, int log_fd) {
+  Result<std::pair<UniqueFd, UniqueFd>> sockets = make_socket_pair();
+  if (!sockets.ok()) return sockets.status();
+  SpawnOptions options;
+  options.program = program;
+  options.arguments = {"--control-fd", std::to_string(kServerControlFd)};
+  options.fds = {{sockets->second.get(), kServerControlFd}, {log_fd, 1}, {log_fd, 2}};
+  options.new_session = true;
+  if (user_.uid != geteuid()) {
+    options.uid = user_.uid;
+    options.gid = user_.gid;
+  }
+  Result<pid_t> pid = spawn(options);
+  if (!pid.ok()) return pid.status();
+  pid_ = pid.value();
+  OPENMPS_RETURN_IF_ERROR(loop_.watch_child(pid_, [this](int status) {
+    how_it_ended_ = describe_exit(status);
+    finish_if_gone();
+  }));
+  peer_ = std::make_unique<PacketPeer>(
+      loop_, std::move(sockets->first), wire::kMaxAnswerBytes,
+      PacketPeer::Callbacks{[this](Packet packet) { on_packet(packet); },
+                            [this](std::string) { on_connection_closed(); }});
+  return peer_->start();
+}
+
+void ServerProcess::admit(const wire::Admit& admit, int client) {
+  if (peer_ != nullptr) peer_->send(wire::message_bytes(admit), {&client, 1});
+}
+
+void ServerProcess::ask(wire::QueryKind kind, std::function<void(ServerAnswer)> done) {
+  const uint32_t ticket = ++last_ticket_;
+  // A server without a connection is about to be reaped: the timer or finish_if_gone() answers.
+  questions_[ticket] =
+      Question{std::move(done), loop_.call_after(kAnswerMs, [this, ticket] {
+                 finish_question(ticket, ServerAnswer{});
+               })};
+  wire::Query query;
+  query.query = kind;
+  query.ticket = ticket;
+  if (peer_ != nullptr) peer_->send(wire::message_bytes(query));
+}
+
+void ServerProcess::ask_to_shut_down() { shut_down(0); }
+
+void ServerProcess::force_shutdown() {
+  shut_down(1);
+  if (kill_timer_ == 0) {
+    kill_timer_ = loop_.call_after(kForcedExitMs, [this] {
+      if (how_it_ended_.empty()) kill(pid_, SIGKILL);
+    });
+  }
+}
+
+void ServerProcess::shut_down(uint32_t force) {
+  wire::Shutdown shutdown;
+  shutdown.force = force;
+  if (peer_ != nullptr) peer_->send(wire::message_bytes(shutdown));
+}
+
+void ServerProcess::on_packet(const Packet& packet) {
+  if (handle_packet(packet).ok()) return;
+  // A server that breaks the protocol can't be worked with; its end is reported as any other.
+  if (how_it_ended_.empty()) kill(pid_, SIGKILL);
+}
+
+Status ServerProcess::handle_packet(const Packet& packet) {
+  Result<wire::MessageHeader> header = wire::read_header(packet.data);
+  if (!header.ok()) return header.status();
+  if (header->kind == wire::MessageKind::kServerReady) {
+    wire::ServerReady ready;
+    OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &ready));
+    callbacks_.on_ready(static_cast<CUresult>(ready.result), printable(field_text(ready.reason)));
+    return Status();
+  }
+  if (header->kind == wire::MessageKind::kShutdownRefused) {
+    wire::ShutdownRefused refused;
+    OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &refused));
+    callbacks_.on_shutdown_refused(refused.active_clients);
+    return Status();
+  }
+  if (header->kind == wire::MessageKind::kAnswer) return on_answer(packet.data);
+  return Status(CUDA_ERROR_INVALID_VALUE, "a kind of message that no server sends");
+}
+
+Status ServerProcess::on_answer(std::span<const std::byte> data) {
+  wire::Answer head;
+  if (data.size() < sizeof(head)) return Status(CUDA_ERROR_INVALID_VALUE, "a short answer");
+  memcpy(&head, data.data(), sizeof(head));
+  data = data.subspan(sizeof(head));
+  if (head.rows > wire::kMaxWindows || data.size() < head.rows * sizeof(wire::ClientRow)) {
+    return Status(CUDA_ERROR_INVALID_VALUE, "an answer with more rows than bytes");
+  }
+  ServerAnswer answer;
+  answer.answered = true;
+  answer.state = head.state;
+  for (uint32_t i = 0; i < head.rows; ++i) {
+    wire::ClientRow row;
+    memcpy(&row, data.data() + i * sizeof(row), sizeof(row));
+    answer.clients.push_back(ClientLine{row.pid, row.id, static_cast<uint32_t>(pid_), row.device,
+                                        row.namespace_inode,
+                                        printable(field_text(row.device_uuid)),
+                                        printable(field_text(row.command))});
+  }
+  if (head.query == wire::QueryKind::kDevices) {
+    answer.devices = parse_devices({reinterpret_cast<const char*>(data.data()), data.size()});
+  }
+  finish_question(head.ticket, std::move(answer));
+  return Status();
+}
+
+void ServerProcess::finish_question(uint32_t ticket, ServerAnswer answer) {
+  const auto found = questions_.find(ticket);
+  if (found == questions_.end()) return;  // it came too late
+  const Question question = std::move(found->second);
+  questions_.erase(found);
+  loop_.cancel(question.timer);
+  question.done(std::move(answer));
+}
+
+void ServerProcess::on_connection_closed() {
+  peer_.reset();
+  if (how_it_ended_.empty()) kill(pid_, SIGKILL);  // no effect on one that is on its way out
+  finish_if_gone();
+}
+
+void ServerProcess::finish_if_gone() {
+  // The connection ends only after everything that was sent has been read.
+  if (peer_ != nullptr || how_it_ended_.empty()) return;
+  while (!questions_.empty()) finish_question(questions_.begin()->first, ServerAnswer{});
+  const auto on_gone = callbacks_.on_gone;
+  on_gone(how_it_ended_);
+}
+
+}  // namespace openmps::control

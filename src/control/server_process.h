@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// One openmps-server as the daemon sees it: start, messages, end. Used by ServerPool on the daemon's
+// loop. The server runs as its user, so what it sends is checked like any peer's.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "base/packet_peer.h"
+#include "control/format.h"
+#include "control/settings.h"
+#include "wire/handshake.h"
+
+namespace openmps::control {
+
+// A server that does not answer a query in this time is reported as such; it answers from memory.
+inline constexpr uint64_t kAnswerMs = 2000;
+// A server that was forced to shut down gives its worker 5 s; after this it is killed.
+inline constexpr uint64_t kForcedExitMs = 8000;
+
+// Who a server is for, and who a client is: as the kernel says.
+struct User {
+  uid_t uid = 0;
+  gid_t gid = 0;
+};
+
+struct ServerAnswer {
+  bool answered = false;  // false: it has gone, or took longer than kAnswerMs
+  wire::ServerState state = wire::ServerState::kInitializing;
+  std::vector<ClientLine> clients;  // kClients
+  std::vector<Device> devices;      // kDevices
+};
+
+class ServerProcess {
+ public:
+  struct Callbacks {
+    // The worker is ready, or can't work: the result and the reason.
+    std::function<void(CUresult result, std::string reason)> on_ready;
+    std::function<void(uint32_t active_clients)> on_shutdown_refused;
+    // The process has ended. The owner may destroy the ServerProcess in it.
+    std::function<void(std::string how)> on_gone;
+  };
+
+  ServerProcess(EventLoop& loop, User user, Settings settings, Callbacks callbacks);
+  ~ServerProcess();
+  ServerProcess(const ServerProcess&) = delete;
+  ServerProcess& operator=(const ServerProcess&) = delete;
+
+  // Start `program` as the user, with `log_fd` as its standard output and error.
+  Status start(const std::string& program, int log_fd);
+
+  void admit(const wire::Admit& admit, int client);
+  // `done` is called exactly once unless this object is destroyed first.
+  void ask(wire::QueryKind kind, std::function<void(ServerAnswer)> done);
+  void ask_to_shut_down();
+  void force_shutdown();
+
+  [[nodiscard]] pid_t pid() const { return pid_; }
+  [[nodiscard]] User user() const { return user_; }
+  [[nodiscard]] Settings& settings() { return settings_; }
+
+ private:
+  struct Question {
+    std::function<void(ServerAnswer)> done;
+    EventLoop::TimerId timer = 0;
+  };
+  void on_packet(const Packet& packet);
+  Status handle_packet(const Packet& packet);
+  Status on_answer(std::span<const std::byte> data);
+  void finish_question(uint32_t ticket, ServerAnswer answer);
+  void shut_down(uint32_t force);
+  void on_connection_closed();
+  void finish_if_gone();
+
+  EventLoop& loop_;
+  User user_;
+  Settings settings_;
+  Callbacks callbacks_;
+  pid_t pid_ = 0;
+  std::unique_ptr<PacketPeer> peer_;
+  std::string how_it_ended_;  // empty: it runs
+  std::map<uint32_t, Question> questions_;
+  uint32_t last_ticket_ = 0;
+  EventLoop::TimerId kill_timer_ = 0;
+};
+
+}  // namespace openmps::control

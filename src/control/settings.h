@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// What set_* commands set: the daemon's defaults for coming servers, and each server's copy for its
+// coming clients. Lost on quit. Used on the daemon's loop.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "control/device.h"
+#include "wire/handshake.h"
+
+namespace openmps::control {
+
+class Settings {
+ public:
+  // Start values from CUDA_MPS_ACTIVE_THREAD_PERCENTAGE, CUDA_MPS_PINNED_DEVICE_MEM_LIMIT and
+  // CUDA_MPS_CLIENT_PRIORITY; what is malformed there is ignored, as with NVIDIA's daemon.
+  static Settings from_environment();
+
+  // Percentages above 0 up to 100; anything else changes nothing.
+  void set_percentage(std::string_view text);
+  [[nodiscard]] double percentage() const { return percentage_; }
+  [[nodiscard]] std::string percentage_text() const;  // "12.5"
+
+  // "0" or "1". False: invalid, nothing changed.
+  [[nodiscard]] bool set_priority(std::string_view text);
+  [[nodiscard]] uint32_t priority() const { return priority_; }
+
+  // `device` as spelled (ordinal or UUID, not checked), `value` an integer with G or M; "0G" lifts
+  // the limit. A malformed value changes nothing.
+  void set_memory_limit(std::string_view device, std::string_view value);
+  // The limit set under that very spelling, "512M" or whole GiB "1G"; empty: none.
+  [[nodiscard]] std::string memory_limit_text(std::string_view device) const;
+  // Bytes by ordinal (0: none), UUIDs resolved, the last one set wins.
+  [[nodiscard]] std::array<uint64_t, wire::kMaxDevices> memory_limits(
+      const std::vector<Device>& devices) const;
+
+ private:
+  double percentage_ = 100;
+  uint32_t priority_ = 0;
+  std::vector<std::pair<std::string, uint64_t>> memory_limits_;  // in the order of setting
+};
+
+}  // namespace openmps::control

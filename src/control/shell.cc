@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command shell.
+#include "control/shell.h"
+
+#include <stdio.h>
+
+#include <iostream>
+
+#include "base/unix_socket.h"
+#include "control/command.h"
+#include "wire/control_call.h"
+
+namespace openmps::control {
+namespace {
+
+Result<UniqueFd> connect_to_daemon(const std::string& pipe_directory) {
+  Result<UniqueFd> socket = connect_to(wire::control_socket_path(pipe_directory));
+  // To the letter what NVIDIA's shell says, where it says it.
+  if (!socket.ok()) printf("Cannot find MPS control daemon process\n");
+  return socket;
+}
+
+// False: the daemon has gone, or will not take this command.
+bool call(int socket, const std::string& line, int* exit_status) {
+  Result<wire::ControlReply> reply = wire::call_control(socket, line);
+  if (!reply.ok()) {
+    fflush(stdout);
+    fprintf(stderr, "openmps-control: %s\n", reply.status().message().c_str());
+    *exit_status = 1;
+    return false;
+  }
+  fwrite(reply->text.data(), 1, reply->text.size(), stdout);
+  fflush(stdout);
+  if (reply->exit_status != 0) *exit_status = reply->exit_status;
+  return true;
+}
+
+}  // namespace
+
+int run_shell(const std::string& pipe_directory) {
+  Result<UniqueFd> socket = connect_to_daemon(pipe_directory);
+  if (!socket.ok()) return 1;
+  int exit_status = 0;
+  std::string line;
+  while (std::getline(std::cin, line)) {
+    if (!call(socket->get(), line, &exit_status)) break;
+    if (parse_command(line).verb == Verb::kQuit && exit_status == 0) break;
+  }
+  return exit_status;
+}
+
+int run_one_command(const std::string& pipe_directory, const std::string& command) {
+  Result<UniqueFd> socket = connect_to_daemon(pipe_directory);
+  if (!socket.ok()) return 1;
+  int exit_status = 0;
+  (void)call(socket->get(), command, &exit_status);
+  return exit_status;
+}
+
+}  // namespace openmps::control
