@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Native, NVIDIA's MPS and OpenMPS side by side on one machine in one run, medians of five, with ratios
-and targets. Run by `./dev bench smoke`. On a GPU machine it takes about five minutes; without a GPU a
-reduced set runs on softgpu (no MPS there, no targets). The table comes last; build/bench/smoke.json
-holds every sample. Python standard library only."""
+"""Native, NVIDIA's MPS and OpenMPS side by side on one machine in one run, medians of five, with
+ratios and targets. Run by `./dev bench smoke`. On a GPU machine it takes about five minutes; without
+a GPU a reduced set runs on softgpu (no MPS there, no targets). The table comes last;
+build/bench/smoke.json holds every sample. Python standard library only."""
 
 import argparse
 import json
@@ -24,7 +24,7 @@ from sandbox import Failure, Sandbox, wait_until  # noqa: E402
 REPEATS = 5
 LIMIT_S = 120
 EXTRA_CLIENTS = 4  # clients beyond the first, for the memory of each
-TOGETHER = 4       # programs that start at the same moment, as in the measurements behind the design
+TOGETHER = 4       # programs that start at the same moment, as in the design's measurements
 SIZES = {
     "nvidia": {"copy_mib": 1024, "bursts": 100, "small": (8192, 4000, 8), "large": (262144, 40, 4)},
     "softgpu": {"copy_mib": 64, "bursts": 20, "small": (256, 1500, 4), "large": (2048, 4, 2)},
@@ -53,8 +53,8 @@ class MpsSandbox(Sandbox):
         subprocess.run(["nvidia-cuda-mps-control", "-d"], env=self.env, check=True, timeout=LIMIT_S)
 
     def quit(self):
-        subprocess.run(["nvidia-cuda-mps-control"], input="quit\n", text=True, env=self.env, check=True,
-                       timeout=LIMIT_S, stdout=subprocess.DEVNULL)
+        subprocess.run(["nvidia-cuda-mps-control"], input="quit\n", text=True, env=self.env,
+                       check=True, timeout=LIMIT_S, stdout=subprocess.DEVNULL)
 
 
 def output_of(box, command):
@@ -124,7 +124,8 @@ def measure(box, sizes, note):
     steps = {
         "start": lambda: add(figures(box, ["gpu_bench", "start"])),
         "start together": lambda: add({"start_together_ms": max(
-            json.loads(out)["start_ms"] for out in together(box, ["gpu_bench", "start"], TOGETHER))}),
+            json.loads(out)["start_ms"]
+            for out in together(box, ["gpu_bench", "start"], TOGETHER))}),
         "memory": lambda: add({"memory_mib": memory_per_extra_client(box)}),
         "launch": lambda: add(figures(box, ["gpu_bench", "launch", str(sizes["bursts"])])),
         "copies": lambda: add(figures(box, ["gpu_bench", "copies", str(sizes["copy_mib"])])),
@@ -144,7 +145,8 @@ def side(name, build, driver, sizes, begin):
     def note(text):
         print(f"[{time.monotonic() - begin:6.1f} s] {name}: {text}", flush=True)
 
-    mode = {"native": "softgpu" if driver == "softgpu" else "native", "mps": "native"}.get(name, "openmps")
+    plain = "softgpu" if driver == "softgpu" else "native"
+    mode = {"native": plain, "mps": "native"}.get(name, "openmps")
     box = (MpsSandbox if name == "mps" else Sandbox)(build, mode, driver)
     try:
         if name != "native":
@@ -180,7 +182,8 @@ def verdict(metric, medians):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--build", type=Path, default=os.environ.get("OPENMPS_BUILD", ROOT / "build"))
+    parser.add_argument("--build", type=Path,
+                        default=os.environ.get("OPENMPS_BUILD", ROOT / "build"))
     parser.add_argument("--driver", choices=["nvidia", "softgpu"], default=None)
     parser.add_argument("--sides", default="native,mps,openmps")
     parser.add_argument("--json", type=Path, default=None)
@@ -188,7 +191,7 @@ def main():
     driver = args.driver or best_driver()
     sizes = SIZES[driver]
     if not (Path(args.build) / "bench/gpu_bench").exists():
-        print("bench/gpu_bench is missing: build it with nvcc here or carry it here", file=sys.stderr)
+        print("bench/gpu_bench is missing: build it with nvcc or carry it here", file=sys.stderr)
         return 1
     sides = args.sides.split(",")
     if driver == "softgpu" or not shutil.which("nvidia-cuda-mps-control"):
@@ -205,13 +208,17 @@ def main():
         if driver == "softgpu":
             target, holds = "-", None
         cells = [f"{medians[s][metric]:.4g}" if metric in medians[s] else "-" for s in sides]
-        rows.append([title, unit, *cells, ratio, target, {True: "yes", False: "NO", None: "-"}[holds]])
+        answer = {True: "yes", False: "NO", None: "-"}[holds]
+        rows.append([title, unit, *cells, ratio, target, answer])
     json_path = args.json or Path(args.build) / "bench" / "smoke.json"
-    json_path.write_text(json.dumps({"driver": driver, "samples": samples, "medians": medians}, indent=1))
+    results = {"driver": driver, "samples": samples, "medians": medians}
+    json_path.write_text(json.dumps(results, indent=1))
     widths = [max(len(r[i]) for r in rows) for i in range(len(rows[0]))]
-    print(f"\n{driver}, medians of {REPEATS}, {time.monotonic() - begin:.0f} s; samples in {json_path}")
+    spent = time.monotonic() - begin
+    print(f"\n{driver}, medians of {REPEATS}, {spent:.0f} s; samples in {json_path}")
     for row in rows:
-        print("  ".join(c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths))))
+        first = row[0].ljust(widths[0])
+        print("  ".join([first] + [c.rjust(w) for c, w in zip(row[1:], widths[1:])]))
     return 0 if samples.get("openmps") else 1
 
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The main job, shown: the same unmodified n-body program as 1, 2 and 4 processes, first without and
-then with OpenMPS, on the best driver of this machine. Prints a table and writes build/demo/demo.svg.
-Run by `./dev demo`. Exit code 1 if checksums differ or more than one context was seen with OpenMPS."""
+"""The main job, shown: the same unmodified n-body program as 1, 2 and 4 processes, first without
+and then with OpenMPS, on the best driver of this machine. Prints a table, writes build/demo/demo.svg.
+Run by `./dev demo`. Exit code 1 if checksums differ or OpenMPS had more than one context."""
 
 import argparse
 import os
@@ -36,8 +36,8 @@ def best_driver():
 
 
 def query_gpu(what):
-    done = subprocess.run(["nvidia-smi", what, "--format=csv,noheader,nounits"], capture_output=True,
-                          text=True, check=False)
+    done = subprocess.run(["nvidia-smi", what, "--format=csv,noheader,nounits"],
+                          capture_output=True, text=True, check=False)
     return [line for line in done.stdout.splitlines() if line.strip()]
 
 
@@ -79,7 +79,8 @@ def measure(box, command, processes):
     watcher.stop()
     for child, (out, err) in zip(children, outputs):
         if child.returncode != 0:
-            raise Failure(f"{' '.join(command)}: exit code {child.returncode}\n{out}{err}{box.logs()}")
+            raise Failure(f"{' '.join(command)}: exit code {child.returncode}\n"
+                          f"{out}{err}{box.logs()}")
     sums = [re.search(r"bits=(\w+)", out).group(1) for out, _ in outputs]
     return {"wall": wall, "contexts": watcher.contexts, "memory": watcher.memory, "checksums": sums}
 
@@ -101,12 +102,13 @@ def run_mode(build, mode, driver, command):
 
 def table(rows):
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return "\n".join("  ".join(cell.rjust(w) for cell, w in zip(row, widths)).rstrip() for row in rows)
+    return "\n".join("  ".join(c.rjust(w) for c, w in zip(row, widths)) for row in rows)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--build", type=Path, default=os.environ.get("OPENMPS_BUILD", ROOT / "build"))
+    parser.add_argument("--build", type=Path,
+                        default=os.environ.get("OPENMPS_BUILD", ROOT / "build"))
     parser.add_argument("--driver", choices=["nvidia", "softgpu"], default=None)
     args = parser.parse_args()
     driver = args.driver or best_driver()
@@ -114,8 +116,8 @@ def main():
     program = "nbody" if cuda else "drv_nbody"
     bodies, steps = SIZES[driver]
     command = [program, str(bodies), str(steps)]
-    print(f"{'CUDA program' if cuda else 'driver-API program (no nvcc here)'}: {' '.join(command)}, "
-          f"driver: {driver}", flush=True)
+    kind = "CUDA program" if cuda else "driver-API program (no nvcc here)"
+    print(f"{kind}: {' '.join(command)}, driver: {driver}", flush=True)
     plain_mode = "softgpu" if driver == "softgpu" else "native"
     try:
         plain = run_mode(args.build, plain_mode, driver, command)
@@ -124,18 +126,21 @@ def main():
         print(failure, file=sys.stderr)
         return 1
 
-    rows = [("processes", "OpenMPS", "wall s", "speed-up", "contexts", "device MiB", "checksum of each")]
+    rows = [("processes", "OpenMPS", "wall s", "speed-up", "contexts", "device MiB",
+             "checksum of each")]
     for i, n in enumerate(PROCESSES):
         for name, run in (("without", plain[i]), ("with", shared[i])):
-            rows.append((str(n), name, f"{run['wall']:.2f}", f"{plain[i]['wall'] / run['wall']:.2f}x",
-                         str(run["contexts"]), str(run["memory"] >> 20), " ".join(run["checksums"])))
+            speed_up = plain[i]["wall"] / run["wall"]
+            rows.append((str(n), name, f"{run['wall']:.2f}", f"{speed_up:.2f}x", str(run["contexts"]),
+                         str(run["memory"] >> 20), " ".join(run["checksums"])))
     print(table(rows))
     folder = args.build / "demo"
     folder.mkdir(exist_ok=True)
     (folder / "demo.svg").write_text(plot.grouped_bars(
         f"n-body {bodies} x {steps} on {driver}: wall time of all processes", "seconds",
         [f"{n} process{'es' if n > 1 else ''}" for n in PROCESSES],
-        [("without OpenMPS", [r["wall"] for r in plain]), ("with OpenMPS", [r["wall"] for r in shared])]))
+        [("without OpenMPS", [run["wall"] for run in plain]),
+         ("with OpenMPS", [run["wall"] for run in shared])]))
     print(f"plot: {folder / 'demo.svg'}")
     sums = {s for run in plain + shared for s in run["checksums"]}
     if len(sums) != 1:

@@ -25,7 +25,7 @@ def _round_up(value):
 
 
 def grouped_bars(title, unit, groups, series):
-    """`groups`: labels along the axis; `series`: (name, one value per group or None). Returns SVG."""
+    """`groups`: labels along the axis; `series`: (name, one value per group or None)."""
     top_value = _round_up(max(v for _, values in series for v in values if v is not None) or 1)
     plot_width, plot_height = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" '
@@ -34,7 +34,8 @@ def grouped_bars(title, unit, groups, series):
            f'<text x="{LEFT}" y="24" font-size="16">{escape(title)}</text>']
     for i in range(5):
         y = TOP + plot_height * i / 4
-        out.append(f'<line x1="{LEFT}" y1="{y:.1f}" x2="{WIDTH - RIGHT}" y2="{y:.1f}" stroke="#ddd"/>')
+        out.append(f'<line x1="{LEFT}" y1="{y:.1f}" x2="{WIDTH - RIGHT}" y2="{y:.1f}" '
+                   'stroke="#ddd"/>')
         out.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">'
                    f'{top_value * (4 - i) / 4:g}</text>')
     out.append(f'<text x="{LEFT - 8}" y="{TOP - 14}" text-anchor="end">{escape(unit)}</text>')

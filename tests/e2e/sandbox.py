@@ -7,6 +7,7 @@ Used by run_e2e.py and the demo, on their only thread. Python standard library o
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -15,10 +16,11 @@ import time
 import uuid
 from pathlib import Path
 
-# How long processes may take to disappear after `quit`, seconds: the daemon's own stop is bounded by
-# its clients, and there are none left by then. Generous because tests share two cores.
+# How long processes may take to disappear after `quit`, seconds: the daemon's own stop is bounded
+# by its clients, and there are none left by then. Generous because tests share two cores.
 QUIT_LIMIT_S = 15
 POLL_S = 0.02
+LOG_LINES = 60  # of each log, shown when a test fails
 MARK = "OPENMPS_E2E_RUN"
 
 
@@ -66,13 +68,31 @@ class Sandbox:
         if folder:
             # What the machine needs to find its own driver stays behind our folder.
             ours = str(self.build / "lib" / folder)
-            env["LD_LIBRARY_PATH"] = ":".join(filter(None, [ours, os.environ.get("LD_LIBRARY_PATH")]))
+            inherited = os.environ.get("LD_LIBRARY_PATH")
+            env["LD_LIBRARY_PATH"] = f"{ours}:{inherited}" if inherited else ours
         if self.mode == "openmps":
             env["OPENMPS_REQUIRED"] = "1"
+        env.update(self._sanitizer())
         env.update(extra)
         return env
 
-    # --- programs -----------------------------------------------------------------------------------
+    def _sanitizer(self):
+        """In a sanitizer build our libcuda.so.1 loads into programs that were built without it, so
+        its run time must be there first. Its reports go to the log directory, see leftovers()."""
+        cache = self.build / "CMakeCache.txt"
+        text = cache.read_text() if cache.exists() else ""
+        match = re.search(r"^OPENMPS_SANITIZE:\w+=(.+)$", text, re.M)
+        if not match:
+            return {}
+        library = "libtsan.so" if match.group(1) == "thread" else "libasan.so"
+        path = subprocess.run(["gcc", f"-print-file-name={library}"], capture_output=True,
+                              text=True, check=True).stdout.strip()
+        options = f"log_path={self.log}/sanitizer:exitcode=99"
+        return {"LD_PRELOAD": path, "ASAN_OPTIONS": options + ":detect_leaks=0",
+                "TSAN_OPTIONS": options,
+                "UBSAN_OPTIONS": options + ":print_stacktrace=1:halt_on_error=1"}
+
+    # --- programs -----------------------------------------------------------------------------
 
     def resolve(self, name):
         for folder in ("tests/e2e", "bench", "bin"):
@@ -106,12 +126,14 @@ class Sandbox:
     def control(self, text, timeout=QUIT_LIMIT_S):
         """One call of the control shell with `text` on its standard input."""
         done = subprocess.run([self.resolve("openmps-control")], input=text + "\n", text=True,
-                              env=self.service_env(), capture_output=True, timeout=timeout, cwd=self.tmp)
+                              env=self.service_env(), capture_output=True, timeout=timeout,
+                              cwd=self.tmp, check=False)
         return done.returncode, done.stdout
 
     def service_env(self):
         """The environment of a program that is no client: the machine's own library path."""
-        env = {k: v for k, v in self.env.items() if k not in ("LD_LIBRARY_PATH", "OPENMPS_REQUIRED")}
+        ours = ("LD_LIBRARY_PATH", "OPENMPS_REQUIRED")
+        env = {k: v for k, v in self.env.items() if k not in ours}
         if "LD_LIBRARY_PATH" in os.environ:
             env["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
         return env
@@ -119,8 +141,8 @@ class Sandbox:
     def start_daemon(self):
         # The daemon inherits no pipe of ours, else waiting for its output would wait for its end.
         with open(self.root / "daemon.txt", "w+", encoding="utf-8") as output:
-            done = subprocess.run([self.resolve("openmps-control"), "-d"], env=self.service_env(), stdout=output,
-                                  stderr=output, stdin=subprocess.DEVNULL, timeout=QUIT_LIMIT_S,
+            done = subprocess.run([self.resolve("openmps-control"), "-d"], stdout=output,
+                                  env=self.service_env(), stderr=output, stdin=subprocess.DEVNULL, timeout=QUIT_LIMIT_S,
                                   cwd=self.tmp, check=False)
             output.seek(0)
             if done.returncode != 0:
@@ -152,7 +174,7 @@ class Sandbox:
             raise Failure(f"softgpu-info: exit code {done.returncode}\n{done.stdout}{done.stderr}")
         return json.loads(done.stdout)
 
-    # --- the end ------------------------------------------------------------------------------------
+    # --- the end ------------------------------------------------------------------------------
 
     def quit(self):
         """Stops the daemon and everything below it."""
@@ -167,6 +189,7 @@ class Sandbox:
         found += [f"shared memory /dev/shm/{n} is left" for n in os.listdir("/dev/shm")
                   if self.mark in n]
         found += [f"temporary file {p} is left" for p in self.tmp.rglob("*")]
+        found += [f"sanitizer report {p.name}" for p in self.log.glob("sanitizer.*")]
         found += [f"socket {p} is left" for p in self.pipe.rglob("*") if p.is_socket()]
         return found
 
@@ -175,7 +198,7 @@ class Sandbox:
         for path in sorted(self.log.rglob("*")):
             if path.is_file():
                 lines = path.read_text(errors="replace").splitlines()
-                text += f"--- {path.name} (last {min(len(lines), 60)} lines)\n" + "\n".join(lines[-60:]) + "\n"
+                text += f"--- end of {path.name}\n" + "\n".join(lines[-LOG_LINES:]) + "\n"
         return text
 
     def close(self):

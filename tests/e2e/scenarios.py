@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scenarios of many processes: what one client may do to the others, and what the daemon answers.
 
-Each is a function of (sandbox, clients) that raises Failure; run() gives it a fresh sandbox and checks
-that nothing is left. Called by run_e2e.py on its only thread.
+Each is a function of (sandbox, clients) that raises Failure; run() gives it a fresh sandbox and
+checks that nothing is left. Called by run_e2e.py on its only thread.
 """
 
 import os
@@ -14,8 +14,8 @@ import time
 from sandbox import Failure, Sandbox, footprint, wait_until
 
 CLIENT_LIMIT_S = 120
-# Resident memory may differ by this much after a churn, KiB: allocator pools keep what they once had,
-# and they have had it all by the end of the warm-up, so the rest is fragmentation.
+# Resident memory may differ by this much after a churn, KiB: allocator pools keep what they once
+# had, and they have had it all by the end of the warm-up, so the rest is fragmentation.
 RSS_SLACK_KIB = 4096
 SETTLE_LIMIT_S = 20
 
@@ -77,7 +77,7 @@ def many_clients(box, clients):
 
 
 def churn(box, clients):
-    """Clients in a row, four at a time, a tenth killed at random moments: nothing may stay behind."""
+    """Clients in a row, four at a time, a tenth killed at random moments: nothing stays behind."""
     clients = clients or 60
     chance = random.Random(20261121)
     box.start_daemon()
@@ -131,12 +131,14 @@ def churn(box, clients):
 
 def settled(box, server):
     """Waits until the server has noticed that its clients are gone."""
-    gone = wait_until(lambda: box.control(f"get_client_list {server}")[1].split() == [], SETTLE_LIMIT_S)
-    require(gone, "clients are still listed after their end")
+    def nobody():
+        return box.control(f"get_client_list {server}")[1].split() == []
+
+    require(wait_until(nobody, SETTLE_LIMIT_S), "clients are still listed after their end")
 
 
 def kill_beside(box, _):
-    """SIGKILL of a client with work in flight, beside one that computes: the sibling does not notice."""
+    """SIGKILL of a client with work in flight: the sibling that computes does not notice."""
     box.start_daemon()
     sibling = box.start(["drv_client_worker", "5", "60"])
     ready(sibling)
@@ -170,7 +172,8 @@ def required(box, _):
 def control_shell(box, _):
     """The daemon's answers when it is missing, when it is there twice, and to its list commands."""
     code, out = box.control("get_server_list")
-    require((code, out) == (1, "Cannot find MPS control daemon process\n"), f"no daemon: {code} {out!r}")
+    require((code, out) == (1, "Cannot find MPS control daemon process\n"),
+            f"no daemon: {code} {out!r}")
     box.start_daemon()
     try:
         box.start_daemon()

@@ -14,10 +14,8 @@
 #include <initializer_list>
 #include <vector>
 
-#include "base/cuda_abi.h"
-#if __has_include("api/prototypes.h")
 #include "api/prototypes.h"
-#endif
+#include "base/cuda_abi.h"
 
 namespace e2e {
 
