@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests" / "e2e"), str(ROOT / "tools")]
-from demo import best_driver, query_gpu  # noqa: E402
+from demo import best_driver  # noqa: E402
 from sandbox import Failure, Sandbox, wait_until  # noqa: E402
 
 REPEATS = 5
@@ -81,9 +81,7 @@ def together(box, command, count):
 
 
 def memory_used_mib(box):
-    if box.driver == "nvidia":
-        return int(query_gpu("--query-gpu=memory.used")[0])
-    return box.device_info()["devices"][0]["memory_used"] / 2**20
+    return box.device_state()[1] / 2**20
 
 
 def memory_per_extra_client(box):

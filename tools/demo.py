@@ -35,21 +35,6 @@ def best_driver():
     return "softgpu"
 
 
-def query_gpu(what):
-    done = subprocess.run(["nvidia-smi", what, "--format=csv,noheader,nounits"],
-                          capture_output=True, text=True, check=False)
-    return [line for line in done.stdout.splitlines() if line.strip()]
-
-
-def device_state(box):
-    """(contexts, bytes of device memory in use) right now."""
-    if box.driver == "nvidia":
-        used = int(query_gpu("--query-gpu=memory.used")[0])
-        return len(query_gpu("--query-compute-apps=pid")), used << 20
-    device = box.device_info()["devices"][0]
-    return device["contexts"], device["memory_used"]
-
-
 class Watcher(threading.Thread):
     """Samples the device while a run lasts and keeps the highest values."""
 
@@ -60,7 +45,7 @@ class Watcher(threading.Thread):
 
     def run(self):
         while not self.done.wait(SAMPLE_S):
-            contexts, memory = device_state(self.box)
+            contexts, memory = self.box.device_state()
             self.contexts, self.memory = max(self.contexts, contexts), max(self.memory, memory)
 
     def stop(self):
@@ -131,8 +116,9 @@ def main():
     for i, n in enumerate(PROCESSES):
         for name, run in (("without", plain[i]), ("with", shared[i])):
             speed_up = plain[i]["wall"] / run["wall"]
-            rows.append((str(n), name, f"{run['wall']:.2f}", f"{speed_up:.2f}x", str(run["contexts"]),
-                         str(run["memory"] >> 20), " ".join(run["checksums"])))
+            rows.append((str(n), name, f"{run['wall']:.2f}", f"{speed_up:.2f}x",
+                         str(run["contexts"]), str(run["memory"] >> 20),
+                         " ".join(run["checksums"])))
     print(table(rows))
     folder = args.build / "demo"
     folder.mkdir(exist_ok=True)

@@ -142,8 +142,9 @@ class Sandbox:
         # The daemon inherits no pipe of ours, else waiting for its output would wait for its end.
         with open(self.root / "daemon.txt", "w+", encoding="utf-8") as output:
             done = subprocess.run([self.resolve("openmps-control"), "-d"], stdout=output,
-                                  env=self.service_env(), stderr=output, stdin=subprocess.DEVNULL, timeout=QUIT_LIMIT_S,
-                                  cwd=self.tmp, check=False)
+                                  env=self.service_env(), stderr=output,
+                                  stdin=subprocess.DEVNULL, timeout=QUIT_LIMIT_S, cwd=self.tmp,
+                                  check=False)
             output.seek(0)
             if done.returncode != 0:
                 raise Failure(f"openmps-control -d: exit code {done.returncode}\n{output.read()}")
@@ -166,8 +167,16 @@ class Sandbox:
     def pids_named(self, name):
         return [p for p in self.processes() if command_of(p) == name]
 
+    def device_state(self):
+        """(contexts on the device, bytes of its memory in use) right now."""
+        if self.driver == "nvidia":
+            used = int(query_gpu("--query-gpu=memory.used")[0])
+            return len(query_gpu("--query-compute-apps=pid")), used << 20
+        device = self.device_info()["devices"][0]
+        return device["contexts"], device["memory_used"]
+
     def device_info(self):
-        """What softgpu-info says of this sandbox's device: contexts, memory."""
+        """What softgpu-info says of this sandbox's devices."""
         done = subprocess.run([self.resolve("softgpu-info")], env=self.service_env(), text=True,
                               capture_output=True, timeout=QUIT_LIMIT_S, check=False)
         if done.returncode != 0:
@@ -216,6 +225,13 @@ class Sandbox:
             if self.mark in name:
                 os.unlink(os.path.join("/dev/shm", name))
         shutil.rmtree(self.root, ignore_errors=True)
+
+
+def query_gpu(what):
+    """The lines that nvidia-smi answers."""
+    done = subprocess.run(["nvidia-smi", what, "--format=csv,noheader,nounits"],
+                          capture_output=True, text=True, check=False)
+    return [line for line in done.stdout.splitlines() if line.strip()]
 
 
 def command_of(pid):

@@ -45,14 +45,6 @@ def server_of(box):
     return int(pids[0])
 
 
-def device_contexts(box):
-    return box.device_info()["devices"][0]["contexts"]
-
-
-def device_memory_used(box):
-    return box.device_info()["devices"][0]["memory_used"]
-
-
 def many_clients(box, clients):
     """All at once: one context, every result right, every client in the list."""
     clients = clients or 64
@@ -65,9 +57,8 @@ def many_clients(box, clients):
     _, listed = box.control(f"get_client_list {server}")
     require(sorted(map(int, listed.split())) == sorted(c.pid for c in children),
             f"get_client_list does not show the {clients} clients: {listed.split()}")
-    if box.driver == "softgpu":
-        contexts = device_contexts(box)
-        require(contexts == 1, f"{contexts} contexts on the device, expected 1")
+    contexts, _ = box.device_state()
+    require(contexts == 1, f"{contexts} contexts on the device, expected 1")
     for child in children:
         child.stdin.write("go\n")
         child.stdin.flush()
@@ -106,7 +97,7 @@ def churn(box, clients):
     watched = {"server": server, "worker": workers[0]}
     settled(box, server)
     before = {name: footprint(pid) for name, pid in watched.items()}
-    memory_before = device_memory_used(box) if box.driver == "softgpu" else None
+    _, memory_before = box.device_state()
 
     seeds = range(warm_up, warm_up + clients)
     doomed = set(chance.sample(list(seeds), max(1, clients // 10)))
@@ -122,9 +113,8 @@ def churn(box, clients):
     if not wait_until(back, SETTLE_LIMIT_S):
         now = {name: footprint(pid) for name, pid in watched.items()}
         raise Failure(f"after {clients} clients, {len(doomed)} killed: before {before}, now {now}")
-    if memory_before is not None:
-        used = device_memory_used(box)
-        require(used == memory_before, f"device memory: {memory_before} bytes before, {used} after")
+    _, used = box.device_state()
+    require(used == memory_before, f"device memory: {memory_before} bytes before, {used} after")
     print(f"{clients} clients, {len(doomed)} killed: {before}")
     box.quit()
 

@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Packs what a GPU machine needs into one folder: programs, libraries, end-to-end and bench programs,
+# stripped. There, without building anything:
+#   OPENMPS_BUILD=FOLDER ./dev gpu-test
+#   OPENMPS_BUILD=FOLDER OPENMPS_PREBUILT=1 ./dev bench smoke
+# usage: tools/pack.sh FOLDER
+set -euo pipefail
+folder=$(realpath -m "${1:?usage: tools/pack.sh FOLDER}")
+cd "$(dirname "$0")/../build"
+rm -rf "$folder"
+mkdir -p "$folder"/{bin,lib/openmps,lib/softgpu,tests/e2e,bench}
+
+copy() {  # copy TARGET_FOLDER FILES: executables and libraries only, without symbols
+  local to=$1 file
+  shift
+  for file in "$@"; do
+    [ -f "$file" ] && [ -x "$file" ] || continue
+    strip -o "$folder/$to/$(basename "$file")" "$file"
+  done
+}
+copy bin bin/*
+copy lib/openmps lib/openmps/libcuda.so.1
+copy lib/softgpu lib/softgpu/libcuda.so.1
+copy tests/e2e tests/e2e/*
+copy bench bench/*
+du -sh "$folder"
