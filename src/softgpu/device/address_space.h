@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is mapped: the ordered map of every range that kernels and copies may touch, for the whole
+// process (unified addressing: device addresses are host addresses). API threads insert and remove;
+// workers, copy engines and API threads read. Removal has a grace period, so that memory is
+// given back only after every reader that might still hold the range has come back.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <shared_mutex>
+
+#include "base/status.h"
+#include "softgpu/engine.h"
+
+namespace openmps::softgpu {
+
+class Context;
+
+enum class RangeKind {
+  kDevice,          // cuMemAlloc and its family
+  kManaged,         // cuMemAllocManaged
+  kHostAllocated,   // cuMemHostAlloc
+  kHostRegistered,  // cuMemHostRegister
+  kMapped,          // cuMemMap, accessible by cuMemSetAccess
+  kModuleGlobal,    // __device__ and __constant__ variables
+  kInternal,        // workspaces and the heap of malloc() in a kernel
+};
+
+struct MappedRange {
+  uint64_t begin = 0;
+  uint64_t bytes = 0;      // as asked for: what copies are checked against
+  uint64_t end = 0;        // rounded up to the allocation granularity: what kernels may touch
+  RangeKind kind = RangeKind::kDevice;
+  bool writable = true;
+  unsigned flags = 0;      // of cuMemHostAlloc, cuMemHostRegister, cuMemAllocManaged
+  uint64_t id = 0;         // CU_POINTER_ATTRIBUTE_BUFFER_ID
+  int device = 0;          // ordinal
+  Context* owner = nullptr;  // compared, never followed; null for kMapped
+};
+
+class AddressSpace final : public MemoryMap {
+ public:
+  // Errors: CUDA_ERROR_INVALID_VALUE if it overlaps another range or is empty.
+  Status insert(const MappedRange& range);
+  // The range that begins at `begin`; false if none does.
+  bool remove(uint64_t begin, MappedRange* removed);
+  // As remove(), if `expected(range)` holds.
+  template <typename Predicate>
+  bool remove_if(uint64_t begin, Predicate&& expected, MappedRange* removed) {
+    std::unique_lock lock(mutex_);
+    auto found = ranges_.find(begin);
+    if (found == ranges_.end() || !expected(found->second)) return false;
+    *removed = found->second;
+    ranges_.erase(found);
+    return true;
+  }
+  bool set_writable(uint64_t begin, bool writable);
+
+  bool find(uint64_t address, AddressRange* range) const override;
+  bool find_mapped(uint64_t address, MappedRange* range) const;
+  // Any range that intersects [begin, begin + bytes).
+  bool intersects(uint64_t begin, uint64_t bytes) const;
+
+  enum class Coverage { kNone, kInside, kOutside };
+  // Whether [begin, begin + bytes) lies in mapped ranges without a gap (kInside), begins in one
+  // but leaves it, or is read-only where it must be written (kOutside), or begins in none (kNone:
+  // ordinary memory of the program, or nothing).
+  Coverage coverage(uint64_t begin, uint64_t bytes, bool write) const;
+
+  // Run `access()` while no range can be removed; false, without running it, if the range is not
+  // covered. For short accesses.
+  template <typename Access>
+  bool with_range(uint64_t begin, uint64_t bytes, bool write, Access&& access) const {
+    std::shared_lock lock(mutex_);
+    if (coverage_locked(begin, bytes, write) != Coverage::kInside) return false;
+    access();
+    return true;
+  }
+
+  template <typename Visitor>
+  void for_each(Visitor&& visitor) const {
+    std::shared_lock lock(mutex_);
+    for (const auto& [begin, range] : ranges_) visitor(range);
+  }
+
+  // Readers that keep what find() told them bracket their work with these.
+  [[nodiscard]] uint32_t enter();
+  void exit(uint32_t phase);
+  // Returns when every reader that entered before this call has left.
+  void wait_for_readers();
+
+ private:
+  Coverage coverage_locked(uint64_t begin, uint64_t bytes, bool write) const;
+  // The range that contains `address`, or end().
+  std::map<uint64_t, MappedRange>::const_iterator containing_locked(uint64_t address) const;
+
+  mutable std::shared_mutex mutex_;
+  std::map<uint64_t, MappedRange> ranges_;
+
+  // Two generations of readers; a waiter turns the page and waits for the old one to empty.
+  std::mutex waiter_mutex_;
+  std::mutex phase_mutex_;
+  std::condition_variable drained_;
+  uint32_t phase_ = 0;
+  uint64_t readers_[2] = {0, 0};
+};
+
+}  // namespace openmps::softgpu

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stream capture. See capture.h.
+#include "softgpu/device/capture.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include "softgpu/device/context.h"
+#include "softgpu/device/driver.h"
+#include "softgpu/device/event.h"
+#include "softgpu/device/stream.h"
+
+namespace openmps::softgpu {
+namespace {
+
+thread_local CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+
+// Captures that go on; guarded by capture_mutex(). The count spares everybody else the lock.
+std::vector<std::shared_ptr<Capture>>& active_captures() {
+  static auto* captures = new std::vector<std::shared_ptr<Capture>>;
+  return *captures;
+}
+std::atomic<uint32_t> active_count{0};
+
+std::vector<GraphNode*> pointers(const std::vector<std::shared_ptr<GraphNode>>& nodes) {
+  std::vector<GraphNode*> raw;
+  for (const auto& node : nodes) raw.push_back(node.get());
+  return raw;
+}
+
+CUgraphNodeType node_type(const Work& work) {
+  if (std::holds_alternative<LaunchWork>(work)) return CU_GRAPH_NODE_TYPE_KERNEL;
+  if (std::holds_alternative<CopyWork>(work)) return CU_GRAPH_NODE_TYPE_MEMCPY;
+  if (std::holds_alternative<FillWork>(work)) return CU_GRAPH_NODE_TYPE_MEMSET;
+  if (std::holds_alternative<HostWork>(work)) return CU_GRAPH_NODE_TYPE_HOST;
+  if (std::holds_alternative<WordsWork>(work)) return CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
+  if (std::holds_alternative<FreeWork>(work)) return CU_GRAPH_NODE_TYPE_MEM_FREE;
+  return CU_GRAPH_NODE_TYPE_EMPTY;
+}
+
+Status invalidated() {
+  return Status(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, "the capture failed earlier");
+}
+
+void join_locked(Stream& stream, const std::shared_ptr<Capture>& capture,
+                 const std::shared_ptr<Stream>& shared) {
+  stream.capture = capture;
+  stream.capturing.store(true, std::memory_order_release);
+  capture->streams.push_back(shared);
+}
+
+// No stream takes part any more.
+void finish_locked(const std::shared_ptr<Capture>& capture) {
+  for (const auto& weak : capture->streams) {
+    std::shared_ptr<Stream> stream = weak.lock();
+    if (stream == nullptr || stream->capture != capture) continue;
+    stream->capture.reset();
+    stream->capture_dependencies.clear();
+    stream->capturing.store(false, std::memory_order_release);
+  }
+  if (std::erase(active_captures(), capture) > 0) --active_count;
+}
+
+}  // namespace
+
+std::mutex& capture_mutex() {
+  static std::mutex mutex;
+  return mutex;
+}
+
+CUstreamCaptureMode exchange_thread_mode(CUstreamCaptureMode mode) {
+  return std::exchange(thread_mode, mode);
+}
+
+Status begin_capture(const std::shared_ptr<Stream>& stream, CUstreamCaptureMode mode,
+                     std::shared_ptr<Graph> into, std::span<GraphNode* const> dependencies) {
+  if (stream->queue->legacy)
+    return Status(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "the legacy stream can't be captured");
+  Driver& driver = stream->context->driver();
+  std::lock_guard lock(capture_mutex());
+  if (stream->capture != nullptr)
+    return Status(CUDA_ERROR_ILLEGAL_STATE, "the stream is being captured already");
+  auto capture = std::make_shared<Capture>();
+  capture->id = driver.new_id();
+  capture->mode = mode;
+  capture->thread = std::this_thread::get_id();
+  capture->execution = stream->execution;
+  capture->to_existing_graph = into != nullptr;
+  capture->graph = into != nullptr ? std::move(into) : nullptr;
+  capture->origin = stream.get();
+  if (capture->graph == nullptr) {
+    Result<std::shared_ptr<Graph>> graph = create_graph(driver);
+    if (!graph.ok()) return graph.status();
+    capture->graph = *graph;
+  }
+  for (GraphNode* node : dependencies)
+    stream->capture_dependencies.push_back(driver.graph_nodes.find(node->handle));
+  join_locked(*stream, capture, stream);
+  active_captures().push_back(capture);
+  ++active_count;
+  return Status();
+}
+
+Status end_capture(Stream& stream, CUgraph* graph) {
+  Driver& driver = stream.context->driver();
+  std::lock_guard lock(capture_mutex());
+  std::shared_ptr<Capture> capture = stream.capture;
+  *graph = nullptr;
+  if (capture == nullptr)
+    return Status(CUDA_ERROR_ILLEGAL_STATE, "the stream is not being captured");
+  if (capture->origin != &stream)
+    return Status(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, "the capture began in another stream");
+  if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
+      capture->thread != std::this_thread::get_id())
+    return Status(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, "another thread began the capture");
+
+  Status status;
+  if (capture->invalidated) {
+    status = invalidated();
+  } else {
+    // Work of a forked stream that nothing joined back would run unobserved.
+    std::lock_guard graph_lock(graph_mutex());
+    for (const auto& weak : capture->streams) {
+      std::shared_ptr<Stream> other = weak.lock();
+      if (other == nullptr || other.get() == &stream || other->capture != capture) continue;
+      for (const auto& node : other->capture_dependencies) {
+        bool joined = !node->dependents.empty() ||
+                      std::find(stream.capture_dependencies.begin(),
+                                stream.capture_dependencies.end(),
+                                node) != stream.capture_dependencies.end();
+        if (!joined)
+          status = Status(CUDA_ERROR_STREAM_CAPTURE_UNJOINED, "a forked stream was not joined");
+      }
+    }
+  }
+  finish_locked(capture);
+  if (status.ok())
+    *graph = capture->graph->handle;
+  else if (!capture->to_existing_graph)
+    (void)destroy_graph(driver, capture->graph->handle).ok();
+  return status;
+}
+
+CUstreamCaptureStatus capture_status(Stream& stream, uint64_t* id, CUgraph* graph,
+                                     std::vector<CUgraphNode>* dependencies) {
+  std::lock_guard lock(capture_mutex());
+  if (stream.capture == nullptr) return CU_STREAM_CAPTURE_STATUS_NONE;
+  *id = stream.capture->id;
+  *graph = stream.capture->graph->handle;
+  for (const auto& node : stream.capture_dependencies) dependencies->push_back(node->handle);
+  return stream.capture->invalidated ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
+                                     : CU_STREAM_CAPTURE_STATUS_ACTIVE;
+}
+
+Status update_capture_dependencies(Stream& stream, std::span<GraphNode* const> nodes,
+                                   bool replace) {
+  Driver& driver = stream.context->driver();
+  std::lock_guard lock(capture_mutex());
+  if (stream.capture == nullptr)
+    return Status(CUDA_ERROR_ILLEGAL_STATE, "the stream is not being captured");
+  if (replace) stream.capture_dependencies.clear();
+  for (GraphNode* node : nodes)
+    stream.capture_dependencies.push_back(driver.graph_nodes.find(node->handle));
+  return Status();
+}
+
+Status capture_work(Stream& stream, const Work& work) {
+  std::lock_guard lock(capture_mutex());
+  if (stream.capture == nullptr)
+    return Status(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, "the capture has just ended");
+  if (stream.capture->invalidated) return invalidated();
+  std::lock_guard graph_lock(graph_mutex());
+  std::vector<GraphNode*> dependencies = pointers(stream.capture_dependencies);
+  std::shared_ptr<GraphNode> node = add_node_locked(
+      stream.context->driver(), *stream.capture->graph, node_type(work), work, dependencies);
+  stream.capture_dependencies = {node};
+  return Status();
+}
+
+Status capture_record(Stream& stream, Event& event) {
+  std::lock_guard lock(capture_mutex());
+  if (stream.capture == nullptr) return invalidated();
+  if (stream.capture->invalidated) return invalidated();
+  event.capture = stream.capture;
+  event.capture_nodes = stream.capture_dependencies;
+  return Status();
+}
+
+Status capture_wait(Stream& stream, Event& event) {
+  std::lock_guard lock(capture_mutex());
+  std::shared_ptr<Capture> capture = event.capture;
+  if (capture == nullptr) {
+    // Captured work can't wait for work outside its graph.
+    if (stream.capture != nullptr) stream.capture->invalidated = true;
+    return Status(CUDA_ERROR_STREAM_CAPTURE_ISOLATION, "the event was not recorded in the capture");
+  }
+  if (capture->invalidated) return invalidated();
+  if (stream.capture != nullptr && stream.capture != capture) {
+    stream.capture->invalidated = capture->invalidated = true;
+    return Status(CUDA_ERROR_STREAM_CAPTURE_MERGE, "the wait would merge two captures");
+  }
+  if (stream.capture == nullptr) {
+    if (stream.queue->legacy)
+      return Status(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, "the legacy stream can't join a capture");
+    bool active = std::find(active_captures().begin(), active_captures().end(), capture) !=
+                  active_captures().end();
+    if (!active) return Status(CUDA_ERROR_CAPTURED_EVENT, "the event's capture has ended");
+    std::shared_ptr<Stream> shared = stream.context->driver().streams.find(stream.handle);
+    if (shared == nullptr) shared = stream.context->per_thread_stream();
+    join_locked(stream, capture, shared);
+  }
+  for (const auto& node : event.capture_nodes)
+    if (std::find(stream.capture_dependencies.begin(), stream.capture_dependencies.end(), node) ==
+        stream.capture_dependencies.end())
+      stream.capture_dependencies.push_back(node);
+  return Status();
+}
+
+void invalidate_capture(Stream& stream) {
+  std::lock_guard lock(capture_mutex());
+  if (stream.capture != nullptr) stream.capture->invalidated = true;
+}
+
+void invalidate_captures(const ExecutionContext& execution) {
+  if (active_count == 0) return;
+  std::lock_guard lock(capture_mutex());
+  auto captures = active_captures();
+  for (const auto& capture : captures) {
+    if (capture->execution.get() != &execution) continue;
+    capture->invalidated = true;
+    finish_locked(capture);
+  }
+}
+
+Status check_unsafe_call() {
+  if (active_count.load(std::memory_order_relaxed) == 0) return Status();
+  if (thread_mode == CU_STREAM_CAPTURE_MODE_RELAXED) return Status();
+  std::lock_guard lock(capture_mutex());
+  bool forbidden = false;
+  for (const auto& capture : active_captures()) {
+    bool mine = capture->thread == std::this_thread::get_id() &&
+                capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED;
+    bool global = thread_mode == CU_STREAM_CAPTURE_MODE_GLOBAL &&
+                  capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
+    if (!mine && !global) continue;
+    capture->invalidated = true;
+    forbidden = true;
+  }
+  return forbidden ? Status(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+                            "the call is not permitted while a stream is captured")
+                   : Status();
+}
+
+Status check_legacy_use(const ExecutionContext& execution) {
+  if (active_count.load(std::memory_order_relaxed) == 0) return Status();
+  std::lock_guard lock(capture_mutex());
+  bool forbidden = false;
+  for (const auto& capture : active_captures()) {
+    if (capture->execution.get() != &execution) continue;
+    for (const auto& weak : capture->streams) {
+      std::shared_ptr<Stream> stream = weak.lock();
+      if (stream == nullptr || stream->capture != capture || !stream->queue->blocking) continue;
+      capture->invalidated = true;
+      forbidden = true;
+    }
+  }
+  return forbidden ? Status(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT,
+                            "the legacy stream would wait for a captured stream")
+                   : Status();
+}
+
+Status check_context_use(const ExecutionContext& execution) {
+  if (active_count.load(std::memory_order_relaxed) == 0) return Status();
+  std::lock_guard lock(capture_mutex());
+  bool forbidden = false;
+  for (const auto& capture : active_captures()) {
+    if (capture->execution.get() != &execution) continue;
+    capture->invalidated = true;
+    forbidden = true;
+  }
+  return forbidden ? Status(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+                            "a stream of the context is being captured")
+                   : Status();
+}
+
+}  // namespace openmps::softgpu

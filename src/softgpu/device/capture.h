@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stream capture: streams that build a graph instead of running work, which streams take part, and
+// which calls the rules of the three capture modes forbid meanwhile. API threads.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/status.h"
+#include "softgpu/device/graph.h"
+#include "softgpu/device/work.h"
+
+namespace openmps::softgpu {
+
+class Driver;
+class ExecutionContext;
+struct Event;
+struct Stream;
+
+// One capture sequence: from cuStreamBeginCapture to cuStreamEndCapture.
+struct Capture {
+  uint64_t id = 0;
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  std::thread::id thread;  // that began it
+  std::shared_ptr<ExecutionContext> execution;
+  std::shared_ptr<Graph> graph;
+  bool to_existing_graph = false;
+  bool invalidated = false;
+  Stream* origin = nullptr;                      // compared only
+  std::vector<std::weak_ptr<Stream>> streams;    // all that take part
+};
+
+// Guards Capture, Stream::capture* and Event::capture*. Taken before graph_mutex().
+std::mutex& capture_mutex();
+
+Status begin_capture(const std::shared_ptr<Stream>& stream, CUstreamCaptureMode mode,
+                     std::shared_ptr<Graph> into, std::span<GraphNode* const> dependencies);
+// Null graph with CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, _UNJOINED, _UNMATCHED, _WRONG_THREAD.
+Status end_capture(Stream& stream, CUgraph* graph);
+CUstreamCaptureStatus capture_status(Stream& stream, uint64_t* id, CUgraph* graph,
+                                     std::vector<CUgraphNode>* dependencies);
+Status update_capture_dependencies(Stream& stream, std::span<GraphNode* const> nodes, bool replace);
+
+// What stream calls do while the stream is captured.
+Status capture_work(Stream& stream, const Work& work);
+Status capture_record(Stream& stream, Event& event);
+Status capture_wait(Stream& stream, Event& event);
+void invalidate_capture(Stream& stream);
+// The context goes away: end every capture in it.
+void invalidate_captures(const ExecutionContext& execution);
+
+// Calls that may synchronise or that act at once (allocation, frees, queries): forbidden while a
+// capture that concerns this thread is going on. Invalidates that capture.
+// CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED.
+Status check_unsafe_call();
+// The legacy stream must not be used while a blocking stream of its context is captured.
+// CUDA_ERROR_STREAM_CAPTURE_IMPLICIT.
+Status check_legacy_use(const ExecutionContext& execution);
+// cuCtxSynchronize is forbidden while anything in the context is captured.
+Status check_context_use(const ExecutionContext& execution);
+
+// cuThreadExchangeStreamCaptureMode.
+CUstreamCaptureMode exchange_thread_mode(CUstreamCaptureMode mode);
+
+}  // namespace openmps::softgpu

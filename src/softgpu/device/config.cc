@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parsing of the SOFTGPU_* environment variables. Called by cuInit and softgpu-info.
+#include "softgpu/device/config.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <thread>
+
+namespace openmps::softgpu {
+namespace {
+
+Status bad_variable(const char* name, const char* text) {
+  return Status(CUDA_ERROR_INVALID_VALUE,
+                std::string(name) + "=" + text + " is not a value softgpu understands");
+}
+
+// A whole number, optionally with a binary suffix.
+bool parse_number(const char* text, uint64_t* value) {
+  if (*text < '0' || *text > '9') return false;
+  errno = 0;
+  char* end = nullptr;
+  uint64_t number = strtoull(text, &end, 10);
+  int shift = 0;
+  if (*end == 'K' || *end == 'k') shift = 10;
+  if (*end == 'M' || *end == 'm') shift = 20;
+  if (*end == 'G' || *end == 'g') shift = 30;
+  if (shift != 0) ++end;
+  if (errno != 0 || *end != '\0' || number > (UINT64_MAX >> shift)) return false;
+  *value = number << shift;
+  return true;
+}
+
+Status read_number(const char* name, uint64_t least, uint64_t most, uint64_t* value) {
+  const char* text = getenv(name);
+  if (text == nullptr || *text == '\0') return Status();
+  uint64_t number = 0;
+  if (!parse_number(text, &number) || number < least || number > most)
+    return bad_variable(name, text);
+  *value = number;
+  return Status();
+}
+
+Status read_number(const char* name, uint64_t least, uint64_t most, uint32_t* value) {
+  uint64_t wide = *value;
+  OPENMPS_RETURN_IF_ERROR(read_number(name, least, most, &wide));
+  *value = static_cast<uint32_t>(wide);
+  return Status();
+}
+
+// "9.0", "8.6" or "90".
+Status read_compute_capability(uint32_t* value) {
+  const char* text = getenv("SOFTGPU_CC");
+  if (text == nullptr || *text == '\0') return Status();
+  std::string digits;
+  for (const char* c = text; *c != '\0'; ++c) {
+    if (*c == '.' && c != text) continue;
+    if (*c < '0' || *c > '9') return bad_variable("SOFTGPU_CC", text);
+    digits.push_back(*c);
+  }
+  unsigned long number = digits.size() > 3 ? 0 : strtoul(digits.c_str(), nullptr, 10);
+  if (number < 50 || number > 129) return bad_variable("SOFTGPU_CC", text);
+  *value = static_cast<uint32_t>(number);
+  return Status();
+}
+
+// As the driver reads it: ordinals up to the first one that does not exist.
+std::vector<uint32_t> visible_devices(uint32_t count) {
+  std::vector<uint32_t> visible;
+  const char* text = getenv("CUDA_VISIBLE_DEVICES");
+  if (text == nullptr) {
+    for (uint32_t i = 0; i < count; ++i) visible.push_back(i);
+    return visible;
+  }
+  while (*text >= '0' && *text <= '9') {
+    char* end = nullptr;
+    unsigned long ordinal = strtoul(text, &end, 10);
+    bool repeated = std::find(visible.begin(), visible.end(), ordinal) != visible.end();
+    if (ordinal >= count || repeated) break;
+    visible.push_back(static_cast<uint32_t>(ordinal));
+    text = *end == ',' ? end + 1 : end;
+  }
+  return visible;
+}
+
+}  // namespace
+
+Result<Config> read_config() {
+  Config config;
+  OPENMPS_RETURN_IF_ERROR(read_number("SOFTGPU_DEVICES", 1, kMaxDevices, &config.device_count));
+  OPENMPS_RETURN_IF_ERROR(read_number("SOFTGPU_SMS", 1, kMaxSms, &config.sm_count));
+  OPENMPS_RETURN_IF_ERROR(
+      read_number("SOFTGPU_MEMORY", 1 << 20, 1ull << 44, &config.memory_bytes));
+  OPENMPS_RETURN_IF_ERROR(read_number("SOFTGPU_QUEUES", 1, 1024, &config.hardware_queues));
+  uint64_t slice_us = config.timeslice_ns / 1000;
+  OPENMPS_RETURN_IF_ERROR(read_number("SOFTGPU_TIMESLICE_US", 10, 10'000'000, &slice_us));
+  config.timeslice_ns = slice_us * 1000;
+  OPENMPS_RETURN_IF_ERROR(read_number("SOFTGPU_SEED", 0, UINT64_MAX, &config.seed));
+  OPENMPS_RETURN_IF_ERROR(read_compute_capability(&config.compute_capability));
+
+  uint32_t cores = std::max(1u, std::thread::hardware_concurrency());
+  config.workers = config.seed != 0 ? 1 : std::min(cores, config.sm_count);
+  const char* segment = getenv("SOFTGPU_DEVICE");
+  if (segment != nullptr && *segment != '\0') {
+    config.segment = segment;
+    if (config.segment.find('/') != std::string::npos || config.segment.size() > 200)
+      return bad_variable("SOFTGPU_DEVICE", segment);
+  } else {
+    config.segment = "openmps-softgpu-" + std::to_string(getuid());
+  }
+  if (const char* trace = getenv("SOFTGPU_TRACE")) {
+    config.trace_path = trace;
+    if (size_t at = config.trace_path.find("%p"); at != std::string::npos)
+      config.trace_path.replace(at, 2, std::to_string(getpid()));
+  }
+  config.visible = visible_devices(config.device_count);
+  return config;
+}
+
+std::string segment_name(const Config& config, uint32_t ordinal) {
+  return config.segment + "-" + std::to_string(ordinal);
+}
+
+}  // namespace openmps::softgpu

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// Contexts: primary ones, which exist for ever and are active between retain and release, and created
+// ones. A context owns streams, events, modules and memory; all go with it. API threads.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+
+#include "base/status.h"
+#include "softgpu/device/execution_context.h"
+#include "softgpu/device/segment.h"
+
+namespace openmps::softgpu {
+
+class Driver;
+struct Device;
+struct Stream;
+struct GreenContext;
+
+// cuCtxSetLimit's values. Some only answer cuCtxGetLimit: nothing in the model depends on them.
+struct ContextLimits {
+  std::atomic<uint64_t> stack_bytes{1024};
+  std::atomic<uint64_t> sync_depth{2};
+  std::atomic<uint64_t> pending_launches{2048};
+  std::atomic<uint64_t> l2_fetch_bytes{64};
+  std::atomic<uint64_t> persisting_l2_bytes{0};
+};
+
+class Context : public std::enable_shared_from_this<Context> {
+ public:
+  // With a handle, not active. Null: out of handles.
+  static std::shared_ptr<Context> create(Driver& driver, Device& device, ContextKind kind,
+                                         unsigned flags);
+
+  // Becomes usable. CUDA_ERROR_OUT_OF_MEMORY: its storage does not fit the device.
+  Status activate();
+  // Drains it and frees everything in it. A no-op when it is not active.
+  void deactivate();
+
+  // cuDevicePrimaryCtxRetain, Release, Reset. Release: CUDA_ERROR_INVALID_CONTEXT if not retained.
+  Status retain_primary();
+  Status release_primary();
+  void reset_primary();
+
+  // The device's side; null while it is not active.
+  [[nodiscard]] std::shared_ptr<ExecutionContext> execution() const;
+  [[nodiscard]] std::shared_ptr<Stream> legacy_stream() const;
+  // The calling thread's default stream; null while not active.
+  [[nodiscard]] std::shared_ptr<Stream> per_thread_stream();
+
+  [[nodiscard]] Driver& driver() const { return driver_; }
+  [[nodiscard]] Device& device() const { return device_; }
+  [[nodiscard]] CUcontext handle() const { return handle_; }
+  [[nodiscard]] bool is_primary() const { return kind_ == ContextKind::kPrimary; }
+  [[nodiscard]] uint64_t id() const { return id_; }
+
+  std::atomic<unsigned> flags{0};
+  std::atomic<CUfunc_cache> cache_config{CU_FUNC_CACHE_PREFER_NONE};
+  std::atomic<CUsharedconfig> shared_config{CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE};
+  unsigned api_version = 13000;
+  ContextLimits limits;
+
+  // The view of a green context: same execution as its primary, its own handle and SMs.
+  std::weak_ptr<GreenContext> green;
+  std::shared_ptr<Context> green_parent;
+
+ private:
+  Context(Driver& driver, Device& device, ContextKind kind, unsigned flags_at_creation);
+
+  // What a context costs on the device: local memory of all resident threads, heap, printf FIFO.
+  [[nodiscard]] uint64_t storage_bytes() const;
+
+  Driver& driver_;
+  Device& device_;
+  const ContextKind kind_;
+  const uint64_t id_;
+  CUcontext handle_ = nullptr;
+
+  mutable std::mutex mutex_;
+  std::mutex lifetime_mutex_;  // orders activation and deactivation
+  uint32_t retained_ = 0;
+  std::shared_ptr<ExecutionContext> execution_;
+  std::shared_ptr<Stream> legacy_stream_;
+};
+
+// The calling thread's stack of current contexts. current() is null if it is empty.
+namespace context_stack {
+std::shared_ptr<Context> current();
+void push(std::shared_ptr<Context> context);
+// Null if the stack was empty.
+std::shared_ptr<Context> pop();
+// Replace the top; null pops it.
+void set(std::shared_ptr<Context> context);
+}  // namespace context_stack
+
+// The execution of the live context at that address; null if it has gone.
+std::shared_ptr<ExecutionContext> find_execution(Driver& driver, const Context* context);
+
+}  // namespace openmps::softgpu

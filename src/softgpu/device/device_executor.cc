@@ -1,0 +1,416 @@
+// SPDX-License-Identifier: Apache-2.0
+// Block scheduler, workers, copy engines and arbiter of one device. See device_executor.h.
+#include "softgpu/device/device_executor.h"
+
+#include <algorithm>
+#include <mutex>
+
+#include "base/clock.h"
+#include "base/futex.h"
+#include "softgpu/device/scheduler.h"
+#include "softgpu/device/thread.h"
+
+namespace openmps::softgpu {
+namespace {
+
+// Warp instructions between two looks at the run queue of an SM: about 100 us at 3 ns each, so that a
+// block that spins can't starve the one it waits for, and switching costs nothing.
+constexpr uint64_t kBlockBudget = 32 * 1024;
+
+// How long a process waits in line before it looks whether the one ahead of it has died. Deaths are
+// the only thing this finds: a hand-over rings.
+constexpr uint64_t kDeathCheckNs = 20'000'000;
+
+void block_coordinates(const Launch& launch, uint64_t index, uint32_t out[3]) {
+  uint64_t plane = static_cast<uint64_t>(launch.grid[0]) * launch.grid[1];
+  out[2] = static_cast<uint32_t>(index / plane);
+  out[1] = static_cast<uint32_t>(index % plane / launch.grid[0]);
+  out[0] = static_cast<uint32_t>(index % plane % launch.grid[0]);
+}
+
+}  // namespace
+
+DeviceExecutor::DeviceExecutor(const Config& config, int device, Scheduler* scheduler,
+                               DeviceSegment* segment,
+                               std::function<void(uint64_t)> free_allocation)
+    : config_(config),
+      device_(device),
+      limits_(sm_limits(config.compute_capability)),
+      scheduler_(scheduler),
+      segment_(segment),
+      free_allocation_(std::move(free_allocation)),
+      sms_(config.sm_count) {}
+
+// ---- Block scheduler --------------------------------------------------------------------------
+
+void DeviceExecutor::enqueue_locked(const std::shared_ptr<KernelOperation>& kernel) {
+  start_workers_locked();
+  kernel->id = next_launch_++;
+  if (config_.seed != 0) kernel->seed = config_.seed * 0x9e3779b97f4a7c15ull + kernel->id;
+  auto& queues = kernel->context->hardware_queues;
+  kernel->queue %= static_cast<uint32_t>(queues.size());
+  queues[kernel->queue].push_back(kernel);
+}
+
+void DeviceExecutor::ready_locked(const std::shared_ptr<KernelOperation>& kernel) {
+  if (kernel->context->hardware_queues[kernel->queue].front() == kernel)
+    candidates_[kernel->level].push_back(kernel);
+}
+
+bool DeviceExecutor::leave_queue_locked(KernelOperation& kernel) {
+  auto& queue = kernel.context->hardware_queues[kernel.queue];
+  auto position = std::find_if(queue.begin(), queue.end(),
+                               [&](const auto& other) { return other.get() == &kernel; });
+  if (position == queue.end()) return false;
+  bool was_head = position == queue.begin();
+  queue.erase(position);
+  if (!was_head || queue.empty() || !queue.front()->ready) return false;
+  candidates_[queue.front()->level].push_back(queue.front());
+  return true;
+}
+
+void DeviceExecutor::abandon_locked(const std::shared_ptr<KernelOperation>& kernel) {
+  leave_queue_locked(*kernel);
+  finish_kernel_locked(kernel);
+}
+
+bool DeviceExecutor::fits_locked(const Sm& sm, const SmDemand& demand) const {
+  return sm.blocks < limits_.blocks && sm.used.threads + demand.threads <= limits_.threads &&
+         sm.used.registers + demand.registers <= limits_.registers &&
+         sm.used.shared_bytes + demand.shared_bytes <= limits_.shared_bytes;
+}
+
+int DeviceExecutor::choose_sm_locked(const SmSet& allowed, const SmDemand& demand) const {
+  int best = -1;
+  for (uint32_t i = 0; i < sms_.size(); ++i) {
+    if (!allowed[i] || !fits_locked(sms_[i], demand)) continue;
+    if (best < 0 || sms_[i].used.threads < sms_[best].used.threads) best = static_cast<int>(i);
+  }
+  return best;
+}
+
+bool DeviceExecutor::all_fit_locked(const KernelOperation& kernel, const SmSet& allowed) const {
+  uint64_t room = 0;
+  for (uint32_t i = 0; i < sms_.size(); ++i) {
+    if (!allowed[i]) continue;
+    Sm copy;
+    copy.used = sms_[i].used;
+    copy.blocks = sms_[i].blocks;
+    for (; fits_locked(copy, kernel.demand); ++room, ++copy.blocks) {
+      copy.used.threads += kernel.demand.threads;
+      copy.used.registers += kernel.demand.registers;
+      copy.used.shared_bytes += kernel.demand.shared_bytes;
+    }
+  }
+  return room >= kernel.block_count;
+}
+
+bool DeviceExecutor::place_kernel_locked(const std::shared_ptr<KernelOperation>& kernel,
+                                         const SmSet& allowed) {
+  if (kernel->cooperative && kernel->placed == 0 && !all_fit_locked(*kernel, allowed)) return false;
+  while (kernel->placed < kernel->block_count) {
+    int chosen = choose_sm_locked(allowed, kernel->demand);
+    if (chosen < 0) return false;
+    if (kernel->placed == 0) kernel->started_ns = now_ns();
+    Sm& sm = sms_[chosen];
+    sm.used.threads += kernel->demand.threads;
+    sm.used.registers += kernel->demand.registers;
+    sm.used.shared_bytes += kernel->demand.shared_bytes;
+    ++sm.blocks;
+    sm.runnable.push_back({kernel, kernel->placed, nullptr});
+    trace_block_locked("place", *kernel, kernel->placed, static_cast<uint32_t>(chosen));
+    ++kernel->placed;
+    ++kernel->resident;
+    ++resident_;
+  }
+  return true;
+}
+
+void DeviceExecutor::place_locked() {
+  while (place_round_locked()) {
+  }
+  if (resident_ > running_) want_device_locked();
+}
+
+bool DeviceExecutor::place_round_locked() {
+  SmSet taken;  // SMs that a kernel further ahead waits for
+  for (auto& level : candidates_) {
+    for (auto at = level.begin(); at != level.end();) {
+      std::shared_ptr<KernelOperation> kernel = *at;
+      SmSet allowed = kernel->sms & ~taken;
+      // A kernel whose SMs are partly taken may use the rest, unless it must start all at once.
+      bool complete = allowed.any() && place_kernel_locked(kernel, allowed);
+      if (complete) {
+        at = level.erase(at);
+        if (leave_queue_locked(*kernel)) return true;
+        continue;
+      }
+      taken |= kernel->sms;
+      if (taken.count() >= sms_.size()) return false;
+      ++at;
+    }
+  }
+  return false;
+}
+
+void DeviceExecutor::release_block_locked(Sm& sm, const KernelOperation& kernel) {
+  sm.used.threads -= kernel.demand.threads;
+  sm.used.registers -= kernel.demand.registers;
+  sm.used.shared_bytes -= kernel.demand.shared_bytes;
+  --sm.blocks;
+  --resident_;
+}
+
+void DeviceExecutor::finish_kernel_locked(const std::shared_ptr<KernelOperation>& kernel) {
+  uint64_t now = now_ns();
+  if (scheduler_->trace().enabled() && kernel->started_ns != 0)
+    scheduler_->trace().event('X', "kernel", kernel->name,
+                              "context " + std::to_string(kernel->context->id) + " stream " +
+                                  std::to_string(kernel->stream_id),
+                              kernel->started_ns, now,
+                              "\"launch\":" + std::to_string(kernel->id));
+  if (kernel->cooperative) {
+    MappedRange range;
+    scheduler_->memory().remove(kernel->launch.grid_workspace, &range);
+  }
+  scheduler_->complete_locked(kernel);
+}
+
+void DeviceExecutor::drop_context_locked(ExecutionContext& context) {
+  std::vector<std::shared_ptr<KernelOperation>> finished;
+  for (auto& level : candidates_) {
+    for (auto at = level.begin(); at != level.end();) {
+      if ((*at)->context.get() != &context) {
+        ++at;
+        continue;
+      }
+      if ((*at)->resident == 0) finished.push_back(*at);
+      at = level.erase(at);
+    }
+  }
+  for (auto& queue : context.hardware_queues) {
+    for (auto& kernel : queue)
+      if (kernel->ready && kernel->placed == 0) finished.push_back(kernel);
+    queue.clear();
+  }
+  for (Sm& sm : sms_) {
+    auto blocks = std::move(sm.runnable);
+    sm.runnable.clear();
+    for (ResidentBlock& block : blocks) {
+      if (block.kernel->context.get() != &context) {
+        sm.runnable.push_back(std::move(block));
+        continue;
+      }
+      release_block_locked(sm, *block.kernel);
+      if (--block.kernel->resident == 0) finished.push_back(block.kernel);
+    }
+  }
+  for (const auto& kernel : finished)
+    if (!kernel->done) finish_kernel_locked(kernel);
+}
+
+// ---- Workers ----------------------------------------------------------------------------------
+
+void DeviceExecutor::start_workers_locked() {
+  if (workers_started_) return;
+  workers_started_ = true;
+  for (uint32_t i = 0; i < config_.workers; ++i)
+    start_helper_thread("softgpu-sm", [this, i] { worker_main(i); });
+  start_helper_thread("softgpu-arbiter", [this] { arbiter_main(); });
+}
+
+int DeviceExecutor::take_sm_locked(uint32_t* cursor) {
+  if (!have_device_ || stop_.load(std::memory_order_relaxed)) return -1;
+  uint32_t count = static_cast<uint32_t>(sms_.size());
+  for (uint32_t step = 0; step < count; ++step) {
+    uint32_t index = (*cursor + step) % count;
+    if (sms_[index].owned || sms_[index].runnable.empty()) continue;
+    *cursor = index + 1;
+    return static_cast<int>(index);
+  }
+  return -1;
+}
+
+void DeviceExecutor::worker_main(uint32_t index) {
+  // Workers start their round at different SMs.
+  uint32_t cursor = index * config_.sm_count / config_.workers;
+  std::unique_lock lock(scheduler_->mutex);
+  for (;;) {
+    int chosen = take_sm_locked(&cursor);
+    if (chosen < 0) {
+      leave_device_if_idle_locked();
+      ++idle_workers_;
+      work_.wait(lock);
+      --idle_workers_;
+      continue;
+    }
+    Sm& sm = sms_[chosen];
+    ResidentBlock block = std::move(sm.runnable.front());
+    sm.runnable.pop_front();
+    sm.owned = true;
+    ++running_;
+    lock.unlock();
+
+    if (block.run == nullptr) {
+      uint32_t coordinates[3];
+      block_coordinates(block.kernel->launch, block.index, coordinates);
+      block.run = start_block(block.kernel->launch, coordinates, block.kernel->seed);
+    }
+    uint32_t phase = scheduler_->memory().enter();
+    BlockState state = block.run->run(kBlockBudget, &stop_, static_cast<uint32_t>(chosen));
+    scheduler_->memory().exit(phase);
+    Fault fault;
+    if (state == BlockState::kFaulted) fault = block.run->fault();
+    if (state != BlockState::kRunnable) block.run.reset();
+
+    lock.lock();
+    sm.owned = false;
+    if (--running_ == 0) quiet_.notify_all();
+    if (state == BlockState::kFaulted)
+      scheduler_->poison_locked(*block.kernel->context, fault.code, fault.text);
+    settle_locked(static_cast<uint32_t>(chosen), std::move(block), state);
+  }
+}
+
+void DeviceExecutor::settle_locked(uint32_t sm_index, ResidentBlock block, BlockState state) {
+  Sm& sm = sms_[sm_index];
+  KernelOperation& kernel = *block.kernel;
+  bool dropped = kernel.context->error.load(std::memory_order_relaxed) != CUDA_SUCCESS;
+  if (state == BlockState::kRunnable && !dropped) {
+    sm.runnable.push_back(std::move(block));
+    if (idle_workers_ > 0 && running_ + 1 < sms_.size()) work_.notify_one();
+    return;
+  }
+  trace_block_locked(dropped ? "drop" : "complete", kernel, block.index, sm_index);
+  release_block_locked(sm, kernel);
+  if (--kernel.resident == 0 && (dropped || kernel.placed == kernel.block_count))
+    finish_kernel_locked(block.kernel);
+  place_locked();
+}
+
+void DeviceExecutor::trace_block_locked(const char* what, const KernelOperation& kernel,
+                                        uint64_t block, uint32_t sm) {
+  if (!scheduler_->trace().enabled()) return;
+  uint64_t now = now_ns();
+  scheduler_->trace().event(
+      'i', "block", what, "sm " + std::to_string(sm), now, now,
+      "\"kernel\":\"" + kernel.name + "\",\"launch\":" + std::to_string(kernel.id) +
+          ",\"block\":" + std::to_string(block) + ",\"sm\":" + std::to_string(sm) +
+          ",\"stream\":" + std::to_string(kernel.stream_id) +
+          ",\"context\":" + std::to_string(kernel.context->id));
+}
+
+void DeviceExecutor::begin_interrupt_locked() {
+  ++interrupts_;
+  stop_.store(true, std::memory_order_relaxed);
+}
+
+void DeviceExecutor::end_interrupt_locked() {
+  if (--interrupts_ > 0 || preempting_) return;
+  stop_.store(false, std::memory_order_relaxed);
+  work_.notify_all();
+}
+
+// ---- Sharing the device with other processes --------------------------------------------------
+
+void DeviceExecutor::want_device_locked() {
+  if (!have_device_ && !preempting_ && segment_->try_acquire()) {
+    have_device_ = true;
+    if (scheduler_->trace().enabled())
+      scheduler_->trace().event('i', "slice", "acquire", "arbiter", now_ns(), now_ns(), "");
+  }
+  if (!have_device_) {
+    segment_->ring();  // the arbiter waits in line from now on
+    return;
+  }
+  if (idle_workers_ > 0) {
+    if (resident_ - running_ > 1)
+      work_.notify_all();
+    else
+      work_.notify_one();
+  }
+}
+
+void DeviceExecutor::leave_device_if_idle_locked() {
+  if (!have_device_ || preempting_ || resident_ > 0) return;
+  have_device_ = false;
+  if (scheduler_->trace().enabled())
+    scheduler_->trace().event('i', "slice", "release", "arbiter", now_ns(), now_ns(), "");
+  segment_->release();
+}
+
+void DeviceExecutor::arbiter_main() {
+  std::atomic<uint32_t>* doorbell = segment_->doorbell();
+  std::unique_lock lock(scheduler_->mutex);
+  for (;;) {
+    uint32_t seen = doorbell->load(std::memory_order_acquire);
+    uint64_t pause_ns = 0;
+    if (resident_ > 0 && !have_device_) {
+      want_device_locked();
+      if (have_device_) continue;
+      seen = doorbell->load(std::memory_order_acquire);
+      // The hand-over may have rung before that load.
+      if (segment_->try_acquire()) continue;
+      pause_ns = kDeathCheckNs;
+    } else if (!have_device_) {
+      segment_->release();  // a turn that came after the work was gone
+    } else if (segment_->contended()) {
+      uint64_t end = segment_->acquired_ns() + config_.timeslice_ns;
+      uint64_t now = now_ns();
+      if (now < end) {
+        pause_ns = end - now;
+      } else {
+        preempting_ = true;
+        stop_.store(true, std::memory_order_relaxed);
+        quiet_.wait(lock, [&] { return running_ == 0; });
+        preempting_ = false;
+        if (interrupts_ == 0) stop_.store(false, std::memory_order_relaxed);
+        have_device_ = false;
+        if (scheduler_->trace().enabled())
+          scheduler_->trace().event('i', "slice", "preempt", "arbiter", now_ns(), now_ns(), "");
+        segment_->release();
+        continue;
+      }
+    }
+    lock.unlock();
+    futex_wait(doorbell, seen, pause_ns);
+    if (pause_ns == kDeathCheckNs) segment_->reclaim_dead();
+    lock.lock();
+  }
+}
+
+// ---- Copy engines -----------------------------------------------------------------------------
+
+void DeviceExecutor::enqueue_copy_locked(const std::shared_ptr<CopyOperation>& copy) {
+  uint32_t index = copy->engine % kCopyEngines;
+  CopyEngine& engine = copy_engines_[index];
+  if (!engine.started) {
+    engine.started = true;
+    start_helper_thread("softgpu-copy", [this, index] { copy_engine_main(index); });
+  }
+  engine.queue.push_back(copy);
+  engine.work.notify_one();
+}
+
+void DeviceExecutor::copy_engine_main(uint32_t index) {
+  CopyEngine& engine = copy_engines_[index];
+  std::unique_lock lock(scheduler_->mutex);
+  for (;;) {
+    engine.work.wait(lock, [&] { return !engine.queue.empty(); });
+    std::shared_ptr<CopyOperation> copy = std::move(engine.queue.front());
+    engine.queue.pop_front();
+    if (copy->context->error.load(std::memory_order_relaxed) == CUDA_SUCCESS) {
+      uint64_t start = now_ns();
+      lock.unlock();
+      CUresult result = scheduler_->run_copy_operation(*copy);
+      lock.lock();
+      if (result != CUDA_SUCCESS)
+        scheduler_->poison_locked(*copy->context, result,
+                                  "copy touches memory that is no longer mapped");
+      scheduler_->trace_copy_locked(*copy, "copy engine " + std::to_string(index), start);
+    }
+    scheduler_->complete_locked(copy);
+  }
+}
+
+}  // namespace openmps::softgpu

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// One device's engines: the block scheduler over N simulated multiprocessors, the worker threads that
+// run resident blocks, the copy engines, and the arbiter that shares the device with other
+// processes. Owned by the Scheduler, whose mutex guards everything *_locked. Threads start with the
+// first kernel or asynchronous copy.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <list>
+#include <memory>
+#include <vector>
+
+#include "softgpu/device/config.h"
+#include "softgpu/device/operation.h"
+#include "softgpu/device/segment.h"
+#include "softgpu/device/sm.h"
+#include "softgpu/device/execution_context.h"
+
+namespace openmps::softgpu {
+
+class Scheduler;
+
+class DeviceExecutor {
+ public:
+  // `free_allocation` ends the allocation of a cuMemFreeAsync; called with the mutex held.
+  DeviceExecutor(const Config& config, int device, Scheduler* scheduler, DeviceSegment* segment,
+                 std::function<void(uint64_t)> free_allocation);
+
+  // A kernel enters its hardware queue when it is submitted, ...
+  void enqueue_locked(const std::shared_ptr<KernelOperation>& kernel);
+  // ... is a candidate once its predecessors are done and it heads that queue, ...
+  void ready_locked(const std::shared_ptr<KernelOperation>& kernel);
+  // ... and gets its blocks placed while they fit: highest priority level first, first come first
+  // served within it. A kernel that does not fit keeps its SMs from everything behind it; what is
+  // left when all its blocks are placed goes to the next.
+  void place_locked();
+  // End a kernel whose context failed before it was placed.
+  void abandon_locked(const std::shared_ptr<KernelOperation>& kernel);
+  // Drop every block of a context that has failed.
+  void drop_context_locked(ExecutionContext& context);
+
+  void enqueue_copy_locked(const std::shared_ptr<CopyOperation>& copy);
+  void free_allocation_locked(uint64_t address) { free_allocation_(address); }
+
+  // Between these no block runs: see Scheduler::grace_period.
+  void begin_interrupt_locked();
+  void end_interrupt_locked();
+
+ private:
+  static constexpr uint32_t kCopyEngines = 2;  // one per direction, as on a GPU
+
+  struct ResidentBlock {
+    std::shared_ptr<KernelOperation> kernel;
+    uint64_t index = 0;
+    std::unique_ptr<BlockRun> run;  // made by the worker that runs it first
+  };
+  struct Sm {
+    SmDemand used;
+    uint32_t blocks = 0;
+    bool owned = false;  // a worker runs one of its blocks
+    std::deque<ResidentBlock> runnable;
+  };
+  struct CopyEngine {
+    std::deque<std::shared_ptr<CopyOperation>> queue;
+    std::condition_variable work;
+    bool started = false;
+  };
+
+  [[nodiscard]] bool fits_locked(const Sm& sm, const SmDemand& demand) const;
+  // The least loaded SM of `allowed` that has room; -1: none.
+  [[nodiscard]] int choose_sm_locked(const SmSet& allowed, const SmDemand& demand) const;
+  [[nodiscard]] bool all_fit_locked(const KernelOperation& kernel, const SmSet& allowed) const;
+  // True: all its blocks are placed now.
+  bool place_kernel_locked(const std::shared_ptr<KernelOperation>& kernel, const SmSet& allowed);
+  // One pass over the candidates; true: a hardware queue has a new head that may rank higher.
+  bool place_round_locked();
+  // True: the kernel behind it became a candidate.
+  bool leave_queue_locked(KernelOperation& kernel);
+  void release_block_locked(Sm& sm, const KernelOperation& kernel);
+  void finish_kernel_locked(const std::shared_ptr<KernelOperation>& kernel);
+  void settle_locked(uint32_t sm_index, ResidentBlock block, BlockState state);
+  int take_sm_locked(uint32_t* cursor);
+  void trace_block_locked(const char* what, const KernelOperation& kernel, uint64_t block,
+                          uint32_t sm);
+
+  void start_workers_locked();
+  void worker_main(uint32_t index);
+  void copy_engine_main(uint32_t index);
+
+  // The right to run kernels (segment.h).
+  void arbiter_main();
+  void want_device_locked();
+  void leave_device_if_idle_locked();
+
+  const Config config_;
+  const int device_;
+  const SmLimits limits_;
+  Scheduler* scheduler_;
+  DeviceSegment* segment_;
+  const std::function<void(uint64_t)> free_allocation_;
+
+  std::vector<Sm> sms_;
+  std::array<std::list<std::shared_ptr<KernelOperation>>, kPriorityLevels> candidates_;
+  uint64_t resident_ = 0;  // blocks on SMs: runnable or running
+  uint32_t running_ = 0;   // blocks that a worker runs at this moment
+  uint64_t next_launch_ = 1;
+
+  bool workers_started_ = false;
+  uint32_t idle_workers_ = 0;
+  std::condition_variable work_;
+  std::condition_variable quiet_;  // running_ became 0
+
+  bool have_device_ = false;
+  bool preempting_ = false;
+  uint32_t interrupts_ = 0;
+  std::atomic<bool> stop_{false};  // what BlockRun::run polls: preempting_ or interrupts_
+
+  CopyEngine copy_engines_[kCopyEngines];
+};
+
+}  // namespace openmps::softgpu

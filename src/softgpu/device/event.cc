@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// Events. See event.h.
+#include "softgpu/device/event.h"
+
+#include "softgpu/device/capture.h"
+#include "softgpu/device/context.h"
+#include "softgpu/device/driver.h"
+#include "softgpu/device/stream.h"
+
+namespace openmps::softgpu {
+namespace {
+
+OperationPtr last_record(Event& event) {
+  std::lock_guard lock(event.mutex);
+  return event.record;
+}
+
+Status captured_error(Event& event) {
+  std::lock_guard lock(capture_mutex());
+  if (event.capture == nullptr) return Status();
+  return Status(CUDA_ERROR_CAPTURED_EVENT, "the event was last recorded in a captured stream");
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Event>> create_event(const std::shared_ptr<Context>& context,
+                                            unsigned flags) {
+  constexpr unsigned kKnown =
+      CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
+  if ((flags & ~kKnown) != 0 ||
+      ((flags & CU_EVENT_INTERPROCESS) != 0 && (flags & CU_EVENT_DISABLE_TIMING) == 0))
+    return Status(CUDA_ERROR_INVALID_VALUE, "unknown or contradictory event flags");
+  auto event = std::make_shared<Event>();
+  event->context = context;
+  event->execution = context->execution();
+  event->flags = flags;
+  event->handle = context->driver().events.add(event);
+  if (event->handle == nullptr) return Status(CUDA_ERROR_OUT_OF_MEMORY, "too many events");
+  return event;
+}
+
+Status record_event(Event& event, Stream& stream) {
+  if (event.execution != stream.execution)
+    return Status(CUDA_ERROR_INVALID_HANDLE, "event and stream are of different contexts");
+  if (stream.capturing) return capture_record(stream, event);
+  OperationPtr marker;
+  OPENMPS_RETURN_IF_ERROR(issue(stream, MarkerWork{}, &marker));
+  {
+    std::lock_guard lock(capture_mutex());
+    event.capture.reset();
+    event.capture_nodes.clear();
+  }
+  std::lock_guard lock(event.mutex);
+  event.record = std::move(marker);
+  return Status();
+}
+
+Status wait_event(Stream& stream, Event& event) {
+  bool captured_event = false;
+  {
+    std::lock_guard lock(capture_mutex());
+    captured_event = event.capture != nullptr;
+  }
+  if (captured_event || stream.capturing) return capture_wait(stream, event);
+  OperationPtr record = last_record(event);
+  if (record == nullptr) return Status();
+  return issue(stream, MarkerWork{}, nullptr, {&record, 1});
+}
+
+Status query_event(Event& event) {
+  OPENMPS_RETURN_IF_ERROR(captured_error(event));
+  bool done = event.context->driver().scheduler.is_done(last_record(event));
+  OPENMPS_RETURN_IF_ERROR(sticky_error(*event.execution));
+  return done ? Status() : Status(CUDA_ERROR_NOT_READY, "");
+}
+
+Status synchronize_event(Event& event) {
+  OPENMPS_RETURN_IF_ERROR(captured_error(event));
+  event.context->driver().scheduler.wait(last_record(event));
+  event.execution->flush_output();
+  return sticky_error(*event.execution);
+}
+
+Result<float> elapsed_ms(Event& start, Event& end) {
+  for (Event* event : {&start, &end}) {
+    if ((event->flags & CU_EVENT_DISABLE_TIMING) != 0)
+      return Status(CUDA_ERROR_INVALID_HANDLE, "an event made without timing");
+    OPENMPS_RETURN_IF_ERROR(captured_error(*event));
+  }
+  OperationPtr first = last_record(start);
+  OperationPtr second = last_record(end);
+  if (first == nullptr || second == nullptr)
+    return Status(CUDA_ERROR_INVALID_HANDLE, "an event that was never recorded");
+  Scheduler& scheduler = start.context->driver().scheduler;
+  std::lock_guard lock(scheduler.mutex);
+  if (!first->done || !second->done) return Status(CUDA_ERROR_NOT_READY, "");
+  auto difference =
+      static_cast<int64_t>(second->finished_ns) - static_cast<int64_t>(first->finished_ns);
+  return static_cast<float>(static_cast<double>(difference) / 1e6);
+}
+
+}  // namespace openmps::softgpu

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Events: the last operation recorded into each, and the times of two of them. API threads.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/status.h"
+#include "softgpu/device/execution_context.h"
+
+namespace openmps::softgpu {
+
+class Context;
+class Driver;
+struct Capture;
+struct GraphNode;
+struct Stream;
+
+struct Event {
+  CUevent handle = nullptr;
+  std::shared_ptr<Context> context;
+  std::shared_ptr<ExecutionContext> execution;
+  unsigned flags = 0;
+
+  std::mutex mutex;
+  OperationPtr record;  // null: never recorded
+  // Recorded in a captured stream: what a wait on it depends on. Guarded by the capture mutex.
+  std::shared_ptr<Capture> capture;
+  std::vector<std::shared_ptr<GraphNode>> capture_nodes;
+};
+
+Result<std::shared_ptr<Event>> create_event(const std::shared_ptr<Context>& context,
+                                            unsigned flags);
+Status record_event(Event& event, Stream& stream);
+Status wait_event(Stream& stream, Event& event);
+// CUDA_SUCCESS also for an event that was never recorded; CUDA_ERROR_NOT_READY.
+Status query_event(Event& event);
+Status synchronize_event(Event& event);
+// In milliseconds. CUDA_ERROR_INVALID_HANDLE: not recorded or made without timing;
+// CUDA_ERROR_NOT_READY.
+Result<float> elapsed_ms(Event& start, Event& end);
+
+}  // namespace openmps::softgpu

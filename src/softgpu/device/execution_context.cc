@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// Services of a context to its kernels: device printf, the heap of malloc(), the global timer.
+// Called by workers from inside the engine, and by API threads (flush_output).
+#include "softgpu/device/execution_context.h"
+
+#include <time.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "softgpu/device/scheduler.h"
+
+namespace openmps::softgpu {
+namespace {
+
+constexpr uint64_t kHeapAlignment = 16;  // of malloc() in a kernel, as on a GPU
+
+}  // namespace
+
+ExecutionContext::ExecutionContext(uint64_t context_id, int device_ordinal,
+                                   uint32_t hardware_queue_count, AddressSpace* memory,
+                                   Scheduler* scheduler)
+    : id(context_id), device(device_ordinal), hardware_queues(hardware_queue_count),
+      memory_(memory), scheduler_(scheduler) {}
+
+ExecutionContext::~ExecutionContext() {
+  for (const auto& [address, bytes] : heap_) {
+    MappedRange range;
+    memory_->remove(address, &range);
+    free(reinterpret_cast<void*>(address));
+  }
+}
+
+void ExecutionContext::print(std::string_view text) {
+  std::lock_guard lock(services_mutex_);
+  // The FIFO of a GPU wraps around and loses output; ours keeps the first part.
+  if (output_.size() + text.size() <= printf_limit.load()) output_.append(text);
+}
+
+void ExecutionContext::flush_output() {
+  std::string text;
+  {
+    std::lock_guard lock(services_mutex_);
+    text.swap(output_);
+  }
+  if (text.empty()) return;
+  fwrite(text.data(), 1, text.size(), stdout);
+  fflush(stdout);
+}
+
+uint64_t ExecutionContext::allocate_device_heap(uint64_t bytes) {
+  std::lock_guard lock(services_mutex_);
+  uint64_t limit = heap_limit.load();
+  if (bytes == 0 || bytes > limit) return 0;
+  uint64_t rounded = (bytes + kHeapAlignment - 1) / kHeapAlignment * kHeapAlignment;
+  if (heap_used_ + rounded > limit) return 0;
+  uint64_t address = reinterpret_cast<uint64_t>(aligned_alloc(kHeapAlignment, rounded));
+  if (address == 0) return 0;
+  MappedRange range;
+  range.begin = address;
+  range.bytes = rounded;
+  range.end = address + rounded;
+  range.kind = RangeKind::kInternal;
+  range.device = device;
+  if (!memory_->insert(range).ok()) {
+    free(reinterpret_cast<void*>(address));
+    return 0;
+  }
+  heap_used_ += rounded;
+  heap_.emplace(address, rounded);
+  return address;
+}
+
+void ExecutionContext::free_device_heap(uint64_t address) {
+  std::lock_guard lock(services_mutex_);
+  auto found = heap_.find(address);
+  if (found == heap_.end()) return;  // a wild free in a kernel: ignored, as it can't be reported
+  MappedRange range;
+  memory_->remove(address, &range);
+  heap_used_ -= found->second;
+  heap_.erase(found);
+  // The caller runs inside a kernel, which counts as a reader: give it back behind its back.
+  scheduler_->reclaim_later(Backing{address, range.bytes, false});
+}
+
+uint64_t ExecutionContext::global_timer_ns() {
+  timespec t{};
+  clock_gettime(CLOCK_REALTIME, &t);
+  return static_cast<uint64_t>(t.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(t.tv_nsec);
+}
+
+}  // namespace openmps::softgpu

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// The part of a context that the device sees: its queues, its sticky error, and the services that
+// its kernels may call. A context that is reset gets a new one; operations in flight keep the old.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "softgpu/device/address_space.h"
+#include "softgpu/device/operation.h"
+
+namespace openmps::softgpu {
+
+class Scheduler;
+
+// Priority levels: stream priorities 0 (least) to -5 (greatest), as on current GPUs.
+inline constexpr int kGreatestPriority = -5;
+inline constexpr uint32_t kPriorityLevels = 6;
+
+// The device's view of a stream: the operation that the next one has to wait for.
+struct StreamQueue {
+  uint64_t id = 0;
+  bool legacy = false;    // the NULL stream: a barrier with every blocking stream
+  bool blocking = true;   // takes part in that barrier
+  uint32_t level = 0;     // priority level, 0 is the highest
+  uint32_t queue = 0;     // hardware queue
+  SmSet sms;              // where its kernels may run
+  OperationPtr tail;      // guarded by Scheduler::mutex; null or done: idle
+  bool retired = false;   // destroyed; kept in its context's list until it is idle
+};
+
+class ExecutionContext final : public DeviceServices {
+ public:
+  ExecutionContext(uint64_t id, int device, uint32_t hardware_queues, AddressSpace* memory,
+                   Scheduler* scheduler);
+  ~ExecutionContext() override;
+
+  const uint64_t id;
+  const int device;  // ordinal
+
+  // The sticky error of a kernel fault; CUDA_SUCCESS while the context is healthy.
+  std::atomic<CUresult> error{CUDA_SUCCESS};
+
+  // Guarded by Scheduler::mutex.
+  bool closing = false;
+  uint64_t outstanding = 0;  // operations submitted and not done
+  std::shared_ptr<StreamQueue> legacy;
+  std::vector<std::shared_ptr<StreamQueue>> streams;  // the legacy one not included
+  std::vector<std::deque<std::shared_ptr<KernelOperation>>> hardware_queues;
+  uint32_t next_queue = 0;
+  std::string fault_text;
+
+  // Limits of cuCtxSetLimit that kernels feel.
+  std::atomic<uint64_t> heap_limit{8ull << 20};
+  std::atomic<uint64_t> printf_limit{1ull << 20};
+
+  // Write what kernels printed to stdout: called where CUDA does so, at synchronisation.
+  void flush_output();
+
+  void print(std::string_view text) override;
+  uint64_t allocate_device_heap(uint64_t bytes) override;
+  void free_device_heap(uint64_t address) override;
+  uint64_t global_timer_ns() override;
+
+ private:
+  AddressSpace* memory_;
+  Scheduler* scheduler_;
+  std::mutex services_mutex_;
+  std::string output_;
+  uint64_t heap_used_ = 0;
+  std::unordered_map<uint64_t, uint64_t> heap_;  // address -> bytes
+};
+
+}  // namespace openmps::softgpu

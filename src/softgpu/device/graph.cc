@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+// Graphs and their executable form. See graph.h.
+#include "softgpu/device/graph.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "softgpu/device/capture.h"
+#include "softgpu/device/context.h"
+#include "softgpu/device/driver.h"
+#include "softgpu/device/module.h"
+#include "softgpu/device/stream.h"
+
+namespace openmps::softgpu {
+namespace {
+
+bool reaches(const GraphNode* from, const GraphNode* to) {
+  std::vector<const GraphNode*> open{from};
+  std::vector<const GraphNode*> seen;
+  while (!open.empty()) {
+    const GraphNode* node = open.back();
+    open.pop_back();
+    if (node == to) return true;
+    if (std::find(seen.begin(), seen.end(), node) != seen.end()) continue;
+    seen.push_back(node);
+    open.insert(open.end(), node->dependents.begin(), node->dependents.end());
+  }
+  return false;
+}
+
+// Every node after what it depends on. Cycles can't be built (add_dependency_locked).
+std::vector<const GraphNode*> topological_order(const Graph& graph) {
+  std::unordered_map<const GraphNode*, size_t> missing;
+  std::vector<const GraphNode*> order;
+  for (const auto& node : graph.nodes) {
+    missing[node.get()] = node->dependencies.size();
+    if (node->dependencies.empty()) order.push_back(node.get());
+  }
+  for (size_t i = 0; i < order.size(); ++i)
+    for (const GraphNode* dependent : order[i]->dependents)
+      if (--missing[dependent] == 0) order.push_back(dependent);
+  return order;
+}
+
+// Append the steps of a graph. `before`: steps that its roots wait for. Returns its leaves.
+std::vector<uint32_t> flatten(const Graph& graph, const std::vector<uint32_t>& before,
+                              std::vector<GraphExec::Step>* steps) {
+  std::unordered_map<const GraphNode*, std::vector<uint32_t>> ends;
+  std::vector<uint32_t> leaves;
+  for (const GraphNode* node : topological_order(graph)) {
+    std::vector<uint32_t> after;
+    for (const GraphNode* dependency : node->dependencies)
+      after.insert(after.end(), ends[dependency].begin(), ends[dependency].end());
+    if (node->dependencies.empty()) after = before;
+    std::vector<uint32_t>& end = ends[node];
+    if (node->child != nullptr) {
+      end = flatten(*node->child, after, steps);
+      if (end.empty()) end = after;
+    } else {
+      end = {static_cast<uint32_t>(steps->size())};
+      steps->push_back({node->handle, node->type, node->work, node->enabled, std::move(after)});
+    }
+    if (node->dependents.empty()) leaves.insert(leaves.end(), end.begin(), end.end());
+  }
+  return leaves;
+}
+
+bool same_function(const Work& one, const Work& other) {
+  const auto* a = std::get_if<LaunchWork>(&one);
+  const auto* b = std::get_if<LaunchWork>(&other);
+  return a == nullptr || b == nullptr || a->function->module->execution ==
+                                             b->function->module->execution;
+}
+
+}  // namespace
+
+std::mutex& graph_mutex() {
+  static std::mutex mutex;
+  return mutex;
+}
+
+std::shared_ptr<GraphNode> add_node_locked(Driver& driver, Graph& graph, CUgraphNodeType type,
+                                           Work work, std::span<GraphNode* const> dependencies) {
+  auto node = std::make_shared<GraphNode>();
+  node->graph = &graph;
+  node->type = type;
+  node->work = std::move(work);
+  for (GraphNode* dependency : dependencies) {
+    if (std::find(node->dependencies.begin(), node->dependencies.end(), dependency) !=
+        node->dependencies.end())
+      continue;
+    node->dependencies.push_back(dependency);
+    dependency->dependents.push_back(node.get());
+  }
+  node->handle = driver.graph_nodes.add(node);
+  graph.nodes.push_back(node);
+  return node;
+}
+
+Status add_dependency_locked(GraphNode& from, GraphNode& to) {
+  if (from.graph != to.graph)
+    return Status(CUDA_ERROR_INVALID_VALUE, "the nodes are of different graphs");
+  if (std::find(to.dependencies.begin(), to.dependencies.end(), &from) != to.dependencies.end())
+    return Status(CUDA_ERROR_INVALID_VALUE, "the dependency exists already");
+  if (reaches(&to, &from)) return Status(CUDA_ERROR_INVALID_VALUE, "the dependency closes a cycle");
+  to.dependencies.push_back(&from);
+  from.dependents.push_back(&to);
+  return Status();
+}
+
+Status remove_dependency_locked(GraphNode& from, GraphNode& to) {
+  if (std::erase(to.dependencies, &from) == 0)
+    return Status(CUDA_ERROR_INVALID_VALUE, "there is no such dependency");
+  std::erase(from.dependents, &to);
+  return Status();
+}
+
+void remove_node_locked(Driver& driver, GraphNode& node) {
+  for (GraphNode* dependency : node.dependencies) std::erase(dependency->dependents, &node);
+  for (GraphNode* dependent : node.dependents) std::erase(dependent->dependencies, &node);
+  driver.graph_nodes.remove(node.handle);
+  Graph* graph = node.graph;
+  node.graph = nullptr;
+  std::erase_if(graph->nodes, [&](const auto& other) { return other.get() == &node; });
+}
+
+std::shared_ptr<Graph> clone_graph_locked(Driver& driver, const Graph& graph) {
+  auto copy = std::make_shared<Graph>();
+  std::unordered_map<const GraphNode*, GraphNode*> twins;
+  for (const GraphNode* node : topological_order(graph)) {
+    std::vector<GraphNode*> dependencies;
+    for (const GraphNode* dependency : node->dependencies)
+      dependencies.push_back(twins[dependency]);
+    std::shared_ptr<GraphNode> twin =
+        add_node_locked(driver, *copy, node->type, node->work, dependencies);
+    twin->enabled = node->enabled;
+    twin->child = node->child == nullptr ? nullptr : clone_graph_locked(driver, *node->child);
+    twin->kernel_parameters = node->kernel_parameters;
+    twin->copy_parameters = node->copy_parameters;
+    twin->fill_parameters = node->fill_parameters;
+    twins[node] = twin.get();
+  }
+  return copy;
+}
+
+Result<std::shared_ptr<Graph>> create_graph(Driver& driver) {
+  auto graph = std::make_shared<Graph>();
+  graph->handle = driver.graphs.add(graph);
+  if (graph->handle == nullptr) return Status(CUDA_ERROR_OUT_OF_MEMORY, "too many graphs");
+  return graph;
+}
+
+Status destroy_graph(Driver& driver, CUgraph handle) {
+  std::shared_ptr<Graph> graph = driver.graphs.remove(handle);
+  if (graph == nullptr) return Status(CUDA_ERROR_INVALID_VALUE, "not a graph");
+  std::lock_guard lock(graph_mutex());
+  for (const auto& node : graph->nodes) {
+    driver.graph_nodes.remove(node->handle);
+    node->graph = nullptr;
+  }
+  return Status();
+}
+
+Result<std::shared_ptr<GraphExec>> instantiate(Driver& driver, const Graph& graph,
+                                               uint64_t flags) {
+  auto exec = std::make_shared<GraphExec>();
+  exec->flags = flags;
+  {
+    std::lock_guard lock(graph_mutex());
+    flatten(graph, {}, &exec->steps);
+  }
+  exec->handle = driver.graph_execs.add(exec);
+  if (exec->handle == nullptr) return Status(CUDA_ERROR_OUT_OF_MEMORY, "too many graphs");
+  return exec;
+}
+
+CUgraphExecUpdateResult update_exec(GraphExec& exec, const Graph& graph, CUgraphNode* differing) {
+  std::vector<GraphExec::Step> steps;
+  {
+    std::lock_guard lock(graph_mutex());
+    flatten(graph, {}, &steps);
+  }
+  std::lock_guard lock(exec.mutex);
+  if (steps.size() != exec.steps.size()) return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    *differing = steps[i].node;
+    if (steps[i].after != exec.steps[i].after) return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+    if (steps[i].type != exec.steps[i].type) return CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
+    if (!same_function(steps[i].work, exec.steps[i].work))
+      return CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE;
+  }
+  *differing = nullptr;
+  for (size_t i = 0; i < steps.size(); ++i) exec.steps[i].work = std::move(steps[i].work);
+  return CU_GRAPH_EXEC_UPDATE_SUCCESS;
+}
+
+Status launch_graph(GraphExec& exec, Stream& stream) {
+  if (stream.capturing)
+    return Status(CUDA_ERROR_NOT_SUPPORTED, "a graph launch can't be captured");
+  if (stream.queue->legacy) OPENMPS_RETURN_IF_ERROR(check_legacy_use(*stream.execution));
+  Scheduler& scheduler = stream.context->driver().scheduler;
+  std::lock_guard exec_lock(exec.mutex);
+
+  std::vector<OperationPtr> operations;
+  for (const GraphExec::Step& step : exec.steps)
+    operations.push_back(
+        make_operation(step.enabled ? step.work : Work(MarkerWork{}), stream.execution,
+                       *stream.queue));
+  auto begin = std::make_shared<MarkerOperation>(stream.execution);
+  auto end = std::make_shared<MarkerOperation>(stream.execution);
+
+  std::lock_guard lock(scheduler.mutex);
+  scheduler.submit_locked(*stream.queue, begin, {&exec.last_launch, 1});
+  for (size_t i = 0; i < operations.size(); ++i) {
+    std::vector<OperationPtr> after;
+    for (uint32_t index : exec.steps[i].after) after.push_back(operations[index]);
+    if (after.empty()) after.push_back(begin);
+    operations[i]->stream_id = stream.queue->id;
+    // Branches of a graph run side by side: each step goes to a hardware queue of its own.
+    if (operations[i]->kind == OperationKind::kKernel)
+      static_cast<KernelOperation&>(*operations[i]).queue =
+          stream.execution->next_queue++ %
+          static_cast<uint32_t>(stream.execution->hardware_queues.size());
+    scheduler.submit_unordered_locked(operations[i], after);
+  }
+  scheduler.submit_locked(*stream.queue, end, operations);
+  exec.last_launch = end;
+  return Status();
+}
+
+}  // namespace openmps::softgpu

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// Graphs: nodes of work with dependencies, and executable snapshots of them that a stream launches.
+// API threads; one mutex guards the structure of all graphs (they are built rarely and briefly).
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "softgpu/device/operation.h"
+#include "softgpu/device/work.h"
+
+namespace openmps::softgpu {
+
+class Driver;
+struct Graph;
+struct Stream;
+
+struct GraphNode {
+  CUgraphNode handle = nullptr;
+  Graph* graph = nullptr;  // the owner; null once removed
+  CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
+  Work work;
+  std::shared_ptr<Graph> child;  // CU_GRAPH_NODE_TYPE_GRAPH
+  bool enabled = true;
+  std::vector<GraphNode*> dependencies;
+  std::vector<GraphNode*> dependents;
+  // The caller's view of a kernel, copy or fill node, for cuGraph*NodeGetParams.
+  CUDA_KERNEL_NODE_PARAMS kernel_parameters{};
+  std::vector<void*> kernel_parameter_pointers;
+  CUDA_MEMCPY3D copy_parameters{};
+  CUDA_MEMSET_NODE_PARAMS fill_parameters{};
+};
+
+struct Graph {
+  CUgraph handle = nullptr;  // null: inside a node or an exec
+  std::vector<std::shared_ptr<GraphNode>> nodes;  // in order of creation
+};
+
+// A snapshot in topological order: launches do not look at the graph.
+struct GraphExec {
+  struct Step {
+    CUgraphNode node = nullptr;  // of the graph it was made from, for cuGraphExec*NodeSetParams
+    CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
+    Work work;
+    bool enabled = true;
+    std::vector<uint32_t> after;  // indices of earlier steps
+  };
+
+  CUgraphExec handle = nullptr;
+  uint64_t flags = 0;
+  std::mutex mutex;
+  std::vector<Step> steps;
+  OperationPtr last_launch;  // launches of one exec never overlap
+};
+
+std::mutex& graph_mutex();
+
+// All *_locked: graph_mutex() held.
+std::shared_ptr<GraphNode> add_node_locked(Driver& driver, Graph& graph, CUgraphNodeType type,
+                                           Work work, std::span<GraphNode* const> dependencies);
+// CUDA_ERROR_INVALID_VALUE: it exists, or would close a cycle.
+Status add_dependency_locked(GraphNode& from, GraphNode& to);
+Status remove_dependency_locked(GraphNode& from, GraphNode& to);
+void remove_node_locked(Driver& driver, GraphNode& node);
+std::shared_ptr<Graph> clone_graph_locked(Driver& driver, const Graph& graph);
+
+Result<std::shared_ptr<Graph>> create_graph(Driver& driver);
+Status destroy_graph(Driver& driver, CUgraph handle);
+
+Result<std::shared_ptr<GraphExec>> instantiate(Driver& driver, const Graph& graph, uint64_t flags);
+// cuGraphExecUpdate: same topology, new parameters. `differing`: the node that does not match.
+CUgraphExecUpdateResult update_exec(GraphExec& exec, const Graph& graph, CUgraphNode* differing);
+// CUDA_ERROR_NOT_SUPPORTED in a stream that is being captured.
+Status launch_graph(GraphExec& exec, Stream& stream);
+
+}  // namespace openmps::softgpu

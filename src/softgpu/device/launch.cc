@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// Launch checks. See launch.h.
+#include "softgpu/device/launch.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "softgpu/device/driver.h"
+#include "softgpu/device/module.h"
+
+namespace openmps::softgpu {
+namespace {
+
+Status invalid(std::string what) { return Status(CUDA_ERROR_INVALID_VALUE, std::move(what)); }
+
+Status check_shape(const KernelInfo& info, const FunctionSettings& settings,
+                   const SmLimits& limits, const LaunchShape& shape) {
+  for (int i = 0; i < 3; ++i) {
+    if (shape.grid[i] == 0 || shape.grid[i] > kMaxGridDim[i])
+      return invalid("a grid dimension of " + std::to_string(shape.grid[i]));
+    if (shape.block[i] == 0 || shape.block[i] > kMaxBlockDim[i])
+      return invalid("a block dimension of " + std::to_string(shape.block[i]));
+  }
+  uint64_t threads = static_cast<uint64_t>(shape.block[0]) * shape.block[1] * shape.block[2];
+  if (threads > std::min(kMaxThreadsPerBlock, info.max_threads))
+    return invalid(std::to_string(threads) + " threads per block");
+  if (info.required_block[0] != 0 && !std::equal(shape.block, shape.block + 3, info.required_block))
+    return invalid("the kernel requires another block shape");
+  if (shape.dynamic_shared_bytes > settings.max_dynamic_shared.load())
+    return invalid(std::to_string(shape.dynamic_shared_bytes) + " bytes of dynamic shared memory");
+  SmDemand demand = block_demand(
+      limits, static_cast<uint32_t>(threads), info.registers,
+      static_cast<uint64_t>(info.static_shared_bytes) + shape.dynamic_shared_bytes);
+  if (demand.registers > limits.registers)
+    return Status(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, "too many registers for the block size");
+  if (blocks_per_sm(limits, demand) == 0) return invalid("the block does not fit an SM");
+  return Status();
+}
+
+// CU_LAUNCH_PARAM_BUFFER_POINTER and _SIZE, in any order, until CU_LAUNCH_PARAM_END.
+Status read_extra(void** extra, const KernelInfo& info, std::vector<std::byte>* out) {
+  const void* buffer = nullptr;
+  const size_t* size = nullptr;
+  for (int i = 0; extra[i] != CU_LAUNCH_PARAM_END; i += 2) {
+    if (extra[i] == CU_LAUNCH_PARAM_BUFFER_POINTER)
+      buffer = extra[i + 1];
+    else if (extra[i] == CU_LAUNCH_PARAM_BUFFER_SIZE)
+      size = static_cast<const size_t*>(extra[i + 1]);
+    else
+      return invalid("an unknown launch parameter");
+  }
+  if (size == nullptr || (buffer == nullptr && *size > 0))
+    return invalid("a parameter buffer without address or size");
+  if (*size < info.parameter_bytes)
+    return invalid("a parameter buffer of " + std::to_string(*size) + " bytes, " +
+                   std::to_string(info.parameter_bytes) + " needed");
+  out->resize(info.parameter_bytes);
+  if (info.parameter_bytes > 0) memcpy(out->data(), buffer, info.parameter_bytes);
+  return Status();
+}
+
+Status read_parameters(void** parameters, const KernelInfo& info, std::vector<std::byte>* out) {
+  out->assign(info.parameter_bytes, std::byte{0});
+  for (size_t i = 0; i < info.parameters.size(); ++i) {
+    const ParameterInfo& parameter = info.parameters[i];
+    if (parameters == nullptr || parameters[i] == nullptr)
+      return invalid("parameter " + std::to_string(i) + " is missing");
+    memcpy(out->data() + parameter.offset, parameters[i], parameter.size);
+  }
+  return Status();
+}
+
+}  // namespace
+
+Result<LaunchWork> make_launch(const Driver& driver, std::shared_ptr<Function> function,
+                               const LaunchShape& shape, bool cooperative, const SmSet& sms,
+                               void** parameters, void** extra) {
+  const KernelInfo& info = *function->info;
+  const SmLimits limits = sm_limits(driver.config.compute_capability);
+  if (!info.unusable.empty()) return Status(CUDA_ERROR_NOT_SUPPORTED, info.unusable);
+  OPENMPS_RETURN_IF_ERROR(check_shape(info, function->settings, limits, shape));
+  if (parameters != nullptr && extra != nullptr)
+    return invalid("both kernelParams and extra are given");
+  LaunchWork work;
+  OPENMPS_RETURN_IF_ERROR(extra != nullptr ? read_extra(extra, info, &work.parameters)
+                                           : read_parameters(parameters, info, &work.parameters));
+  std::copy_n(shape.grid, 3, work.grid.begin());
+  std::copy_n(shape.block, 3, work.block.begin());
+  work.dynamic_shared_bytes = shape.dynamic_shared_bytes;
+  work.cooperative = cooperative;
+  if (cooperative) {
+    SmDemand demand = block_demand(
+        limits, shape.block[0] * shape.block[1] * shape.block[2], info.registers,
+        static_cast<uint64_t>(info.static_shared_bytes) + shape.dynamic_shared_bytes);
+    uint64_t room = static_cast<uint64_t>(blocks_per_sm(limits, demand)) * sms.count();
+    uint64_t blocks = static_cast<uint64_t>(shape.grid[0]) * shape.grid[1] * shape.grid[2];
+    if (blocks > room)
+      return Status(CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE,
+                    std::to_string(blocks) + " blocks, " + std::to_string(room) +
+                        " can be resident");
+  }
+  work.function = std::move(function);
+  return work;
+}
+
+}  // namespace openmps::softgpu

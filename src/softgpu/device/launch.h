@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// From the arguments of a launch call to work: every check that the driver makes, with its codes.
+// Pure apart from reading the caller's parameter buffers. API threads.
+#pragma once
+
+#include <memory>
+
+#include "base/status.h"
+#include "softgpu/device/work.h"
+
+namespace openmps::softgpu {
+
+class Driver;
+
+struct LaunchShape {
+  uint32_t grid[3];
+  uint32_t block[3];
+  uint32_t dynamic_shared_bytes;
+};
+
+// `parameters`: one pointer per parameter; `extra`: CU_LAUNCH_PARAM_* pairs; one of them, or none if
+// the kernel has no parameters. Errors: CUDA_ERROR_INVALID_VALUE (shape, shared memory, parameters),
+// CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES (registers), CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE,
+// CUDA_ERROR_NOT_SUPPORTED (the engine can't run the kernel; the message says why).
+Result<LaunchWork> make_launch(const Driver& driver, std::shared_ptr<Function> function,
+                               const LaunchShape& shape, bool cooperative, const SmSet& sms,
+                               void** parameters, void** extra);
+
+}  // namespace openmps::softgpu

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// Allocations and registrations. See memory.h.
+#include "softgpu/device/memory.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <vector>
+
+#include "softgpu/device/context.h"
+#include "softgpu/device/driver.h"
+
+namespace openmps::softgpu {
+namespace {
+
+bool counts_as_device_memory(RangeKind kind) {
+  return kind == RangeKind::kDevice || kind == RangeKind::kManaged ||
+         kind == RangeKind::kModuleGlobal;
+}
+
+bool is_device_kind(const MappedRange& range) {
+  return range.kind == RangeKind::kDevice || range.kind == RangeKind::kManaged;
+}
+
+// Whether every page of the range is mapped in this process: a worker that touched one that is not
+// would die of SIGSEGV.
+bool pages_exist(uint64_t address, uint64_t bytes) {
+  static const uint64_t page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  uint64_t begin = address / page * page;
+  uint64_t end = address + bytes;
+  constexpr uint64_t kPagesAtOnce = 1 << 16;
+  std::vector<unsigned char> present(std::min(kPagesAtOnce, (end - begin + page - 1) / page));
+  while (begin < end) {
+    uint64_t length = std::min(end - begin, kPagesAtOnce * page);
+    if (mincore(reinterpret_cast<void*>(begin), length, present.data()) != 0) return false;
+    begin += length;
+  }
+  return true;
+}
+
+Status invalid_address(uint64_t address, const char* what) {
+  return Status(CUDA_ERROR_INVALID_VALUE,
+                std::to_string(address) + " is not the begin of " + what);
+}
+
+}  // namespace
+
+Status Memory::insert_range(Context& context, const Backing& backing, uint64_t bytes,
+                            RangeKind kind, unsigned flags) {
+  MappedRange range;
+  range.begin = backing.address;
+  range.bytes = bytes;
+  range.end = backing.address + backing.bytes;
+  range.kind = kind;
+  range.flags = flags;
+  range.id = driver_->new_id();
+  range.device = context.device().ordinal;
+  range.owner = &context;
+  {
+    std::lock_guard lock(mutex_);
+    backings_.emplace(backing.address, backing);
+  }
+  return driver_->address_space.insert(range);
+}
+
+Result<uint64_t> Memory::allocate_device(Context& context, uint64_t bytes, RangeKind kind,
+                                         unsigned flags) {
+  if (bytes == 0) return Status(CUDA_ERROR_INVALID_VALUE, "an allocation of no bytes");
+  uint64_t rounded = (bytes + kDeviceAlignment - 1) / kDeviceAlignment * kDeviceAlignment;
+  if (rounded < bytes) return Status(CUDA_ERROR_OUT_OF_MEMORY, "the size overflows");
+  DeviceSegment& segment = *context.device().segment;
+  OPENMPS_RETURN_IF_ERROR(segment.reserve_memory(rounded));
+  Backing backing = allocate_backing(rounded);
+  if (backing.address == 0) {
+    segment.return_memory(rounded);
+    return Status(CUDA_ERROR_OUT_OF_MEMORY, "the host has no memory left");
+  }
+  OPENMPS_RETURN_IF_ERROR(insert_range(context, backing, bytes, kind, flags));
+  return backing.address;
+}
+
+Backing Memory::take_backing(uint64_t address) {
+  std::lock_guard lock(mutex_);
+  auto found = backings_.find(address);
+  if (found == backings_.end()) return {};
+  Backing backing = found->second;
+  backings_.erase(found);
+  return backing;
+}
+
+void Memory::release_range(const MappedRange& range) {
+  driver_->scheduler.grace_period();
+  free_backing(take_backing(range.begin));
+  if (counts_as_device_memory(range.kind))
+    driver_->devices[range.device].segment->return_memory(range.end - range.begin);
+}
+
+bool Memory::is_device_allocation(uint64_t address) const {
+  MappedRange range;
+  return driver_->address_space.find_mapped(address, &range) && range.begin == address &&
+         is_device_kind(range);
+}
+
+Status Memory::free_device(uint64_t address) {
+  MappedRange range;
+  if (!driver_->address_space.find_mapped(address, &range) || range.begin != address ||
+      !is_device_kind(range))
+    return invalid_address(address, "a device allocation");
+  if (std::shared_ptr<ExecutionContext> execution = find_execution(*driver_, range.owner))
+    driver_->scheduler.wait_idle(*execution);
+  // Somebody else may have freed it while this thread waited.
+  if (!driver_->address_space.remove_if(address, is_device_kind, &range))
+    return invalid_address(address, "a device allocation");
+  release_range(range);
+  return Status();
+}
+
+void Memory::free_global(uint64_t address) {
+  MappedRange range;
+  auto is_global = [](const MappedRange& r) { return r.kind == RangeKind::kModuleGlobal; };
+  if (driver_->address_space.remove_if(address, is_global, &range)) release_range(range);
+}
+
+void Memory::end_allocation_locked(uint64_t address) {
+  MappedRange range;
+  if (!driver_->address_space.remove_if(address, is_device_kind, &range)) return;
+  driver_->devices[range.device].segment->return_memory(range.end - range.begin);
+  driver_->scheduler.reclaim_later_locked(take_backing(address));
+}
+
+Result<uint64_t> Memory::allocate_host(Context& context, uint64_t bytes, unsigned flags) {
+  if (bytes == 0) return Status(CUDA_ERROR_INVALID_VALUE, "an allocation of no bytes");
+  Backing backing = allocate_backing(bytes);
+  if (backing.address == 0)
+    return Status(CUDA_ERROR_OUT_OF_MEMORY, "the host has no memory left");
+  OPENMPS_RETURN_IF_ERROR(insert_range(context, backing, bytes, RangeKind::kHostAllocated, flags));
+  return backing.address;
+}
+
+Status Memory::free_host(uint64_t address) {
+  MappedRange range;
+  auto is_host = [](const MappedRange& r) { return r.kind == RangeKind::kHostAllocated; };
+  if (!driver_->address_space.find_mapped(address, &range) || range.begin != address ||
+      !is_host(range))
+    return invalid_address(address, "a host allocation");
+  if (std::shared_ptr<ExecutionContext> execution = find_execution(*driver_, range.owner))
+    driver_->scheduler.wait_idle(*execution);
+  if (!driver_->address_space.remove_if(address, is_host, &range))
+    return invalid_address(address, "a host allocation");
+  release_range(range);
+  return Status();
+}
+
+Status Memory::register_host(Context& context, uint64_t address, uint64_t bytes, unsigned flags) {
+  uint64_t end = 0;
+  if (address == 0 || bytes == 0 || __builtin_add_overflow(address, bytes, &end))
+    return Status(CUDA_ERROR_INVALID_VALUE, "an empty or impossible range");
+  if (!pages_exist(address, bytes))
+    return Status(CUDA_ERROR_INVALID_VALUE, "the range is not mapped in this process");
+  MappedRange range;
+  range.begin = address;
+  range.bytes = bytes;
+  range.end = end;
+  range.kind = RangeKind::kHostRegistered;
+  range.flags = flags;
+  range.writable = (flags & CU_MEMHOSTREGISTER_READ_ONLY) == 0;
+  range.id = driver_->new_id();
+  range.device = context.device().ordinal;
+  range.owner = &context;
+  if (!driver_->address_space.insert(range).ok())
+    return Status(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, "the range is registered already");
+  return Status();
+}
+
+Status Memory::unregister_host(uint64_t address) {
+  MappedRange range;
+  auto is_registered = [](const MappedRange& r) { return r.kind == RangeKind::kHostRegistered; };
+  if (!driver_->address_space.remove_if(address, is_registered, &range))
+    return Status(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, "the address is not registered");
+  driver_->scheduler.grace_period();
+  return Status();
+}
+
+void Memory::release_context(const Context* context) {
+  std::vector<MappedRange> owned;
+  driver_->address_space.for_each([&](const MappedRange& range) {
+    if (range.owner == context) owned.push_back(range);
+  });
+  if (owned.empty()) return;
+  std::erase_if(owned, [&](MappedRange& range) {
+    return !driver_->address_space.remove(range.begin, &range);
+  });
+  driver_->scheduler.grace_period();
+  for (const MappedRange& range : owned) {
+    free_backing(take_backing(range.begin));
+    if (counts_as_device_memory(range.kind))
+      driver_->devices[range.device].segment->return_memory(range.end - range.begin);
+  }
+}
+
+}  // namespace openmps::softgpu

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Allocations: device, managed, pinned host and registered host memory. Called by API threads; the
+// scheduler calls end_allocation_locked for stream-ordered frees.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+#include "base/status.h"
+#include "softgpu/device/address_space.h"
+#include "softgpu/device/backing.h"
+
+namespace openmps::softgpu {
+
+class Driver;
+class Context;
+class ExecutionContext;
+
+class Memory {
+ public:
+  explicit Memory(Driver* driver) : driver_(driver) {}
+
+  // Device or managed memory, counted against the device. CUDA_ERROR_INVALID_VALUE for no bytes,
+  // CUDA_ERROR_OUT_OF_MEMORY.
+  Result<uint64_t> allocate_device(Context& context, uint64_t bytes, RangeKind kind, unsigned flags);
+  // cuMemFree: waits for everything queued in the owning context, as the driver does.
+  // CUDA_ERROR_INVALID_VALUE unless `address` is the begin of a device or managed allocation.
+  Status free_device(uint64_t address);
+  // The allocation begins at `address`: cuMemFreeAsync checks before it queues the free.
+  [[nodiscard]] bool is_device_allocation(uint64_t address) const;
+  // Stream-ordered free: the range ends now, its memory follows. Scheduler's mutex held.
+  void end_allocation_locked(uint64_t address);
+
+  // A module's variable, when the module goes: the context is idle or about to be torn down.
+  void free_global(uint64_t address);
+
+  // Pinned host memory of our own. flags: CU_MEMHOSTALLOC_*.
+  Result<uint64_t> allocate_host(Context& context, uint64_t bytes, unsigned flags);
+  Status free_host(uint64_t address);
+
+  // CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, CUDA_ERROR_INVALID_VALUE (not mapped in the process).
+  Status register_host(Context& context, uint64_t address, uint64_t bytes, unsigned flags);
+  Status unregister_host(uint64_t address);
+
+  // Everything a context owns, when it is destroyed. Its operations are done.
+  void release_context(const Context* context);
+
+ private:
+  Status insert_range(Context& context, const Backing& backing, uint64_t bytes, RangeKind kind,
+                      unsigned flags);
+  // Ends the life of a removed range: accounting, grace period, memory.
+  void release_range(const MappedRange& range);
+  Backing take_backing(uint64_t address);
+
+  Driver* driver_;
+  std::mutex mutex_;
+  std::unordered_map<uint64_t, Backing> backings_;  // ours to free, by address
+};
+
+}  // namespace openmps::softgpu

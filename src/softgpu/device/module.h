@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// Modules (an image placed in one context), libraries (an image, placed in a context on first use)
+// and the functions and kernels of both. API threads.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "softgpu/device/execution_context.h"
+#include "softgpu/device/work.h"
+#include "softgpu/engine.h"
+
+namespace openmps::softgpu {
+
+class Context;
+class Driver;
+struct Library;
+struct Module;
+
+// What cuFuncSetAttribute and cuKernelSetAttribute change.
+struct FunctionSettings {
+  std::atomic<uint32_t> max_dynamic_shared{0};
+  std::atomic<int> carveout{-1};
+  std::atomic<int> non_portable_cluster{0};
+  std::atomic<int> cluster_policy{0};
+};
+
+// A kernel in a module of one context: CUfunction.
+struct Function {
+  CUfunction handle = nullptr;
+  std::shared_ptr<Module> module;
+  uint32_t index = 0;
+  const KernelInfo* info = nullptr;  // lives in the module's program
+  FunctionSettings settings;
+};
+
+struct Module : std::enable_shared_from_this<Module> {
+  ~Module();
+
+  CUmodule handle = nullptr;
+  std::shared_ptr<Context> context;
+  std::shared_ptr<ExecutionContext> execution;
+  std::shared_ptr<const LinkedProgram> linked;
+  std::vector<uint64_t> global_addresses;  // by index of the program's globals
+  std::weak_ptr<Library> library;          // that it is an instance of
+
+  // CUDA_ERROR_NOT_FOUND.
+  Result<std::shared_ptr<Function>> function(const std::string& name);
+  Result<std::shared_ptr<Function>> function(uint32_t index);
+  Status global(const std::string& name, uint64_t* address, uint64_t* bytes) const;
+  // The handles of its functions are no longer valid.
+  void forget_functions();
+
+ private:
+  std::mutex mutex_;
+  std::map<uint32_t, std::shared_ptr<Function>> functions_;
+};
+
+// A kernel of a library: CUkernel.
+struct Kernel {
+  CUkernel handle = nullptr;
+  std::weak_ptr<Library> library;
+  uint32_t index = 0;
+  const KernelInfo* info = nullptr;
+  std::shared_ptr<const Program> program;  // keeps info alive
+  FunctionSettings settings;               // applied to its function in every context
+};
+
+struct Library : std::enable_shared_from_this<Library> {
+  CUlibrary handle = nullptr;
+  std::shared_ptr<const Program> program;
+  std::vector<std::shared_ptr<Kernel>> kernels;  // by index of the program's kernels
+
+  // Its module in a context, made on first use.
+  Result<std::shared_ptr<Module>> instance(const std::shared_ptr<Context>& context);
+  void drop_instance(uint64_t execution_id);
+  Result<std::shared_ptr<Kernel>> kernel(const std::string& name) const;
+
+  std::mutex mutex;
+  std::map<uint64_t, std::shared_ptr<Module>> instances;  // by id of the ExecutionContext
+};
+
+// Compile an image (engine.h). `log` receives the compiler's text, also on failure.
+Result<std::shared_ptr<const Program>> compile_image(Driver& driver, const void* image, size_t size,
+                                                     std::string* log);
+// Place a program in the context and give it a handle.
+Result<std::shared_ptr<Module>> load_module(const std::shared_ptr<Context>& context,
+                                            std::shared_ptr<const Program> program);
+// Waits for everything queued in the context, as the driver does. CUDA_ERROR_INVALID_HANDLE.
+Status unload_module(Driver& driver, CUmodule handle);
+
+Result<std::shared_ptr<Library>> load_library(Driver& driver, std::shared_ptr<const Program> program);
+Status unload_library(Driver& driver, CUlibrary handle);
+
+// The function to launch for a CUfunction or a CUkernel, in the context. CUDA_ERROR_INVALID_HANDLE.
+Result<std::shared_ptr<Function>> resolve_function(const std::shared_ptr<Context>& context,
+                                                   CUfunction handle);
+// The same for a CUkernel only.
+Result<std::shared_ptr<Function>> kernel_function(const std::shared_ptr<Context>& context,
+                                                  const std::shared_ptr<Kernel>& kernel);
+
+// CU_FUNC_ATTRIBUTE_*. CUDA_ERROR_INVALID_VALUE: no such attribute or value.
+Result<int> function_attribute(const Driver& driver, const KernelInfo& info,
+                               const FunctionSettings& settings, CUfunction_attribute attribute);
+Status set_function_attribute(const Driver& driver, const KernelInfo& info,
+                              FunctionSettings& settings, CUfunction_attribute attribute, int value);
+
+}  // namespace openmps::softgpu

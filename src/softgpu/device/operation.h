@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// The unit of work: everything a stream or a graph asks of the device is an Operation in one
+// directed acyclic graph. Stream order, event waits, the legacy stream's barriers and graph edges are
+// all the same thing, an edge from an operation to one that must wait for it. Made by API threads,
+// carried out by workers, copy engines and the host-function thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/cuda_abi.h"
+#include "softgpu/device/copy.h"
+#include "softgpu/device/sm.h"
+#include "softgpu/engine.h"
+
+namespace openmps::softgpu {
+
+class ExecutionContext;
+
+enum class OperationKind : uint8_t {
+  kMarker,        // nothing to do: event records, waits, joins
+  kKernel,
+  kCopy,          // copies and fills
+  kHostFunction,
+  kMemoryWords,   // cuStreamWriteValue, cuStreamWaitValue, cuStreamBatchMemOp
+};
+
+struct Operation {
+  Operation(OperationKind what, std::shared_ptr<ExecutionContext> where)
+      : kind(what), context(std::move(where)) {}
+  virtual ~Operation() = default;
+
+  const OperationKind kind;
+  const std::shared_ptr<ExecutionContext> context;
+  uint64_t stream_id = 0;  // for the trace
+
+  // Guarded by Scheduler::mutex from submission on.
+  uint32_t unsatisfied = 1;  // edges from unfinished operations, plus one until it is submitted
+  uint32_t waiters = 0;      // API threads that wait for it
+  bool inline_execution = false;  // the submitting thread carries it out once it is ready
+  bool ready = false;
+  bool done = false;
+  uint64_t finished_ns = 0;
+  std::vector<std::shared_ptr<Operation>> successors;
+};
+using OperationPtr = std::shared_ptr<Operation>;
+
+struct KernelOperation final : Operation {
+  explicit KernelOperation(std::shared_ptr<ExecutionContext> where)
+      : Operation(OperationKind::kKernel, std::move(where)) {}
+
+  Launch launch;
+  SmDemand demand;
+  SmSet sms;               // where its blocks may run
+  uint32_t level = 0;      // priority level, 0 is the highest
+  uint32_t queue = 0;      // hardware queue
+  bool cooperative = false;
+  uint64_t seed = 0;       // of the schedule, 0: round robin
+  uint64_t id = 0;         // of the launch, for the trace
+  std::string name;
+  std::vector<uint64_t> workspace;  // grid barrier of a cooperative launch
+
+  // Guarded by Scheduler::mutex.
+  uint64_t block_count = 0;
+  uint64_t placed = 0;     // blocks that were given to an SM
+  uint64_t resident = 0;   // of those, not finished
+  uint64_t started_ns = 0;
+};
+
+struct CopyOperation final : Operation {
+  explicit CopyOperation(std::shared_ptr<ExecutionContext> where)
+      : Operation(OperationKind::kCopy, std::move(where)) {}
+
+  std::variant<CopyShape, FillShape> work;
+  std::vector<std::byte> staged;     // source of a small pageable copy, taken at the call
+  // Which sides lie in the address space and must still do so when the copy runs.
+  bool check_source = false;
+  bool check_destination = false;
+  uint32_t engine = 0;
+};
+
+struct HostOperation final : Operation {
+  explicit HostOperation(std::shared_ptr<ExecutionContext> where)
+      : Operation(OperationKind::kHostFunction, std::move(where)) {}
+
+  CUhostFn function = nullptr;
+  CUstreamCallback callback = nullptr;  // cuStreamAddCallback: also called after an error
+  CUstream stream = nullptr;
+  void* user_data = nullptr;
+};
+
+struct WordAction {
+  enum class Kind : uint8_t { kWrite, kWait, kBarrier };
+  Kind kind = Kind::kBarrier;
+  uint32_t bytes = 4;  // 4 or 8
+  uint64_t address = 0;
+  uint64_t value = 0;
+  unsigned condition = 0;  // CUstreamWaitValue_flags without FLUSH
+};
+
+struct MemoryWordsOperation final : Operation {
+  explicit MemoryWordsOperation(std::shared_ptr<ExecutionContext> where)
+      : Operation(OperationKind::kMemoryWords, std::move(where)) {}
+
+  std::vector<WordAction> actions;
+  size_t next = 0;  // guarded by Scheduler::mutex
+};
+
+// What happens at a point of a stream without a thread's help: event records, frees.
+struct MarkerOperation final : Operation {
+  explicit MarkerOperation(std::shared_ptr<ExecutionContext> where)
+      : Operation(OperationKind::kMarker, std::move(where)) {}
+
+  uint64_t freed_address = 0;  // cuMemFreeAsync: the allocation that ends here
+};
+
+}  // namespace openmps::softgpu

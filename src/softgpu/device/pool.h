@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory pools: attributes around the plain allocator. Allocation happens at once, the free when the
+// stream arrives, so nothing is ever kept and trimming has nothing to do. API threads.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "base/cuda_abi.h"
+
+namespace openmps::softgpu {
+
+struct MemoryPool {
+  CUmemoryPool handle = nullptr;
+  int device = 0;
+  bool is_default = false;
+  std::atomic<int> reuse_follow_event{1};
+  std::atomic<int> reuse_opportunistic{1};
+  std::atomic<int> reuse_internal{1};
+  std::atomic<uint64_t> release_threshold{0};
+};
+
+}  // namespace openmps::softgpu

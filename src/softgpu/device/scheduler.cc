@@ -1,0 +1,441 @@
+// SPDX-License-Identifier: Apache-2.0
+// The operation graph: submission, dispatch, completion, poisoning, waiting. See scheduler.h.
+#include "softgpu/device/scheduler.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cassert>
+#include <chrono>
+
+#include "base/clock.h"
+#include "softgpu/device/device_executor.h"
+#include "softgpu/device/thread.h"
+
+namespace openmps::softgpu {
+namespace {
+
+// Pauses between looks at a memory word that a stream waits for: short at first, since the other
+// side often is about to write it, long later, so that a forgotten wait costs nothing.
+constexpr std::chrono::microseconds kFirstWordPause{20};
+constexpr std::chrono::microseconds kLastWordPause{1000};
+
+thread_local bool host_function_running = false;
+
+template <typename Word>
+bool word_condition(Word current, Word value, unsigned condition) {
+  switch (condition) {
+    case CU_STREAM_WAIT_VALUE_GEQ:  // cyclic: the counter may wrap around
+      return static_cast<std::make_signed_t<Word>>(current - value) >= 0;
+    case CU_STREAM_WAIT_VALUE_EQ:
+      return current == value;
+    case CU_STREAM_WAIT_VALUE_AND:
+      return (current & value) != 0;
+    case CU_STREAM_WAIT_VALUE_NOR:
+      return static_cast<Word>(~(current | value)) != 0;
+    default:
+      return true;
+  }
+}
+
+template <typename Word>
+bool access_word(const WordAction& action) {
+  auto* word = reinterpret_cast<Word*>(action.address);
+  if (action.kind == WordAction::Kind::kWrite) {
+    // Release: whoever reads the word with acquire sees everything the stream did before.
+    std::atomic_ref<Word>(*word).store(static_cast<Word>(action.value), std::memory_order_release);
+    return true;
+  }
+  Word current = std::atomic_ref<Word>(*word).load(std::memory_order_acquire);
+  return word_condition<Word>(current, static_cast<Word>(action.value), action.condition);
+}
+
+}  // namespace
+
+bool in_host_function() { return host_function_running; }
+
+Scheduler::Scheduler(AddressSpace* memory, Trace* trace) : memory_(memory), trace_(trace) {}
+
+Scheduler::~Scheduler() = default;
+
+void Scheduler::add_executor(std::unique_ptr<DeviceExecutor> executor) {
+  executors_.push_back(std::move(executor));
+}
+
+// ---- Submission -------------------------------------------------------------------------------
+
+void Scheduler::add_edge_locked(const OperationPtr& before, const OperationPtr& after) {
+  if (before == nullptr || before->done || before == after) return;
+  before->successors.push_back(after);
+  ++after->unsatisfied;
+}
+
+void Scheduler::release_hold_locked(const OperationPtr& operation) {
+  ++operation->context->outstanding;
+  if (operation->kind == OperationKind::kKernel)
+    executor(operation->context->device)
+        .enqueue_locked(std::static_pointer_cast<KernelOperation>(operation));
+  if (--operation->unsatisfied == 0) {
+    ready_.push_back(operation);
+    drain_ready_locked();
+  }
+}
+
+void Scheduler::submit(StreamQueue& stream, const OperationPtr& operation,
+                       std::span<const OperationPtr> also_after) {
+  std::lock_guard lock(mutex);
+  submit_locked(stream, operation, also_after);
+}
+
+void Scheduler::submit_locked(StreamQueue& stream, const OperationPtr& operation,
+                              std::span<const OperationPtr> also_after) {
+  ExecutionContext& context = *operation->context;
+  operation->stream_id = stream.id;
+  add_edge_locked(stream.tail, operation);
+  if (stream.legacy) {
+    for (const auto& other : context.streams)
+      if (other->blocking) add_edge_locked(other->tail, operation);
+  } else if (stream.blocking && context.legacy != nullptr) {
+    add_edge_locked(context.legacy->tail, operation);
+  }
+  for (const OperationPtr& before : also_after) add_edge_locked(before, operation);
+  stream.tail = operation;
+  release_hold_locked(operation);
+}
+
+void Scheduler::submit_unordered_locked(const OperationPtr& operation,
+                                        std::span<const OperationPtr> after) {
+  for (const OperationPtr& before : after) add_edge_locked(before, operation);
+  release_hold_locked(operation);
+}
+
+void Scheduler::add_stream_locked(ExecutionContext& context,
+                                  const std::shared_ptr<StreamQueue>& stream) {
+  retire_streams_locked(context);
+  stream->queue = context.next_queue++ % static_cast<uint32_t>(context.hardware_queues.size());
+  context.streams.push_back(stream);
+}
+
+void Scheduler::retire_streams_locked(ExecutionContext& context) {
+  std::erase_if(context.streams, [](const std::shared_ptr<StreamQueue>& stream) {
+    return stream->retired && (stream->tail == nullptr || stream->tail->done);
+  });
+}
+
+// ---- Dispatch and completion ------------------------------------------------------------------
+
+void Scheduler::drain_ready_locked() {
+  if (draining_) return;  // an outer call goes on with the list
+  draining_ = true;
+  while (!ready_.empty()) {
+    OperationPtr operation = std::move(ready_.front());
+    ready_.pop_front();
+    dispatch_locked(operation);
+  }
+  draining_ = false;
+  for (const auto& executor : executors_) executor->place_locked();
+}
+
+void Scheduler::dispatch_locked(const OperationPtr& operation) {
+  if (operation->done) return;
+  operation->ready = true;
+  ExecutionContext& context = *operation->context;
+  bool failed = context.error.load(std::memory_order_relaxed) != CUDA_SUCCESS;
+  switch (operation->kind) {
+    case OperationKind::kMarker:
+      finish_marker_locked(static_cast<MarkerOperation&>(*operation));
+      complete_locked(operation);
+      return;
+    case OperationKind::kKernel:
+      if (failed)
+        executor(context.device)
+            .abandon_locked(std::static_pointer_cast<KernelOperation>(operation));
+      else
+        executor(context.device)
+            .ready_locked(std::static_pointer_cast<KernelOperation>(operation));
+      return;
+    case OperationKind::kCopy:
+      if (failed)
+        complete_locked(operation);
+      else if (operation->inline_execution)
+        done_.notify_all();
+      else
+        executor(context.device)
+            .enqueue_copy_locked(std::static_pointer_cast<CopyOperation>(operation));
+      return;
+    case OperationKind::kHostFunction:
+      start_host_thread_locked();
+      host_queue_.push_back(std::static_pointer_cast<HostOperation>(operation));
+      host_work_.notify_one();
+      return;
+    case OperationKind::kMemoryWords:
+      if (failed || advance_words_locked(static_cast<MemoryWordsOperation&>(*operation))) {
+        complete_locked(operation);
+      } else {
+        start_service_thread_locked();
+        word_waits_.push_back(std::static_pointer_cast<MemoryWordsOperation>(operation));
+        service_work_.notify_one();
+      }
+      return;
+  }
+}
+
+void Scheduler::complete_locked(const OperationPtr& operation) {
+  if (operation->done) return;
+  operation->done = true;
+  operation->finished_ns = now_ns();
+  for (OperationPtr& successor : operation->successors)
+    if (--successor->unsatisfied == 0) ready_.push_back(std::move(successor));
+  operation->successors.clear();
+  ExecutionContext& context = *operation->context;
+  --context.outstanding;
+  if (operation->waiters > 0 || (context.closing && context.outstanding == 0)) done_.notify_all();
+  drain_ready_locked();
+}
+
+void Scheduler::finish_marker_locked(MarkerOperation& marker) {
+  if (marker.freed_address == 0) return;
+  // cuMemFreeAsync: the range ends here in stream order, its memory is given back behind it.
+  executor(marker.context->device).free_allocation_locked(marker.freed_address);
+}
+
+bool Scheduler::advance_words_locked(MemoryWordsOperation& words) {
+  while (words.next < words.actions.size()) {
+    const WordAction& action = words.actions[words.next];
+    bool satisfied = true;
+    if (action.kind != WordAction::Kind::kBarrier) {
+      bool write = action.kind == WordAction::Kind::kWrite;
+      bool mapped = memory_->with_range(action.address, action.bytes, write, [&] {
+        satisfied = action.bytes == 8 ? access_word<uint64_t>(action) : access_word<uint32_t>(action);
+      });
+      if (!mapped) {
+        poison_locked(*words.context, CUDA_ERROR_ILLEGAL_ADDRESS,
+                      "stream memory operation on an address that is no longer mapped");
+        return true;
+      }
+    }
+    if (!satisfied && !words.context->closing) return false;
+    ++words.next;
+  }
+  return true;
+}
+
+void Scheduler::poison_locked(ExecutionContext& context, CUresult code, const std::string& text) {
+  CUresult expected = CUDA_SUCCESS;
+  if (!context.error.compare_exchange_strong(expected, code)) return;
+  context.fault_text = text;
+  trace_->event('i', "fault", text, "context", now_ns(), now_ns(),
+                "\"context\":" + std::to_string(context.id) +
+                    ",\"code\":" + std::to_string(static_cast<int>(code)));
+  executor(context.device).drop_context_locked(context);
+  auto waits = std::move(word_waits_);
+  word_waits_.clear();
+  for (auto& wait : waits) {
+    if (wait->context.get() == &context)
+      complete_locked(wait);
+    else
+      word_waits_.push_back(std::move(wait));
+  }
+}
+
+// ---- Waiting ----------------------------------------------------------------------------------
+
+void Scheduler::wait(const OperationPtr& operation) {
+  if (operation == nullptr) return;
+  std::unique_lock lock(mutex);
+  ++operation->waiters;
+  done_.wait(lock, [&] { return operation->done; });
+  --operation->waiters;
+}
+
+bool Scheduler::is_done(const OperationPtr& operation) {
+  if (operation == nullptr) return true;
+  std::lock_guard lock(mutex);
+  return operation->done;
+}
+
+bool Scheduler::wait_ready(const OperationPtr& operation) {
+  assert(operation->inline_execution && "only such an operation waits for its submitter");
+  std::unique_lock lock(mutex);
+  ++operation->waiters;
+  done_.wait(lock, [&] { return operation->ready || operation->done; });
+  --operation->waiters;
+  return !operation->done;
+}
+
+void Scheduler::run_inline(const std::shared_ptr<CopyOperation>& copy) {
+  if (!wait_ready(copy)) return;
+  uint64_t start = now_ns();
+  CUresult result = run_copy_operation(*copy);
+  std::lock_guard lock(mutex);
+  if (result != CUDA_SUCCESS)
+    poison_locked(*copy->context, result, "copy touches memory that is no longer mapped");
+  trace_copy_locked(*copy, "host", start);
+  complete_locked(copy);
+}
+
+void Scheduler::trace_copy_locked(const CopyOperation& copy, const std::string& lane,
+                                  uint64_t start_ns) {
+  if (!trace_->enabled()) return;
+  trace_->event('X', "copy", std::holds_alternative<CopyShape>(copy.work) ? "copy" : "fill", lane,
+                start_ns, now_ns(),
+                "\"stream\":" + std::to_string(copy.stream_id) +
+                    ",\"context\":" + std::to_string(copy.context->id));
+}
+
+void Scheduler::wait_idle(ExecutionContext& context) {
+  std::vector<OperationPtr> tails;
+  {
+    std::lock_guard lock(mutex);
+    retire_streams_locked(context);
+    if (context.legacy != nullptr) tails.push_back(context.legacy->tail);
+    for (const auto& stream : context.streams) tails.push_back(stream->tail);
+  }
+  for (const OperationPtr& tail : tails) wait(tail);
+}
+
+bool Scheduler::is_idle(ExecutionContext& context) {
+  std::lock_guard lock(mutex);
+  return context.outstanding == 0;
+}
+
+bool Scheduler::is_stream_idle(ExecutionContext& context, StreamQueue& stream) {
+  std::lock_guard lock(mutex);
+  auto idle = [](const OperationPtr& tail) { return tail == nullptr || tail->done; };
+  if (!idle(stream.tail)) return false;
+  if (!stream.legacy) return true;
+  return std::all_of(context.streams.begin(), context.streams.end(), [&](const auto& other) {
+    return !other->blocking || idle(other->tail);
+  });
+}
+
+void Scheduler::close(ExecutionContext& context) {
+  std::unique_lock lock(mutex);
+  context.closing = true;
+  auto waits = std::move(word_waits_);
+  word_waits_.clear();
+  for (auto& wait : waits) {
+    if (wait->context.get() != &context)
+      word_waits_.push_back(std::move(wait));
+    else if (advance_words_locked(*wait))
+      complete_locked(wait);
+  }
+  done_.wait(lock, [&] { return context.outstanding == 0; });
+}
+
+// ---- Copies -----------------------------------------------------------------------------------
+
+CUresult Scheduler::run_copy_operation(CopyOperation& copy) {
+  uint32_t phase = memory_->enter();
+  bool mapped = true;
+  if (auto* shape = std::get_if<CopyShape>(&copy.work)) {
+    if (!copy.staged.empty()) shape->source = reinterpret_cast<uint64_t>(copy.staged.data());
+    auto inside = [&](uint64_t address, uint64_t extent, bool write) {
+      return memory_->coverage(address, extent, write) == AddressSpace::Coverage::kInside;
+    };
+    mapped = (!copy.check_source || inside(shape->source, shape->source_extent(), false)) &&
+             (!copy.check_destination ||
+              inside(shape->destination, shape->destination_extent(), true));
+    if (mapped) run_copy(*shape);
+  } else {
+    const FillShape& fill = std::get<FillShape>(copy.work);
+    mapped = memory_->coverage(fill.destination, fill.extent(), true) ==
+             AddressSpace::Coverage::kInside;
+    if (mapped) run_fill(fill);
+  }
+  memory_->exit(phase);
+  return mapped ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
+}
+
+// ---- Host functions ---------------------------------------------------------------------------
+
+void Scheduler::start_host_thread_locked() {
+  if (host_thread_started_) return;
+  host_thread_started_ = true;
+  start_helper_thread("softgpu-host", [this] { host_thread_main(); });
+}
+
+void Scheduler::host_thread_main() {
+  std::unique_lock lock(mutex);
+  for (;;) {
+    host_work_.wait(lock, [&] { return !host_queue_.empty(); });
+    std::shared_ptr<HostOperation> operation = std::move(host_queue_.front());
+    host_queue_.pop_front();
+    CUresult error = operation->context->error.load();
+    lock.unlock();
+    if (operation->callback != nullptr) {
+      operation->callback(operation->stream, error, operation->user_data);
+    } else if (error == CUDA_SUCCESS) {
+      host_function_running = true;
+      operation->function(operation->user_data);
+      host_function_running = false;
+    }
+    lock.lock();
+    complete_locked(operation);
+  }
+}
+
+// ---- Service thread: memory words and memory to give back -------------------------------------
+
+void Scheduler::start_service_thread_locked() {
+  if (service_thread_started_) return;
+  service_thread_started_ = true;
+  start_helper_thread("softgpu-service", [this] { service_thread_main(); });
+}
+
+void Scheduler::service_thread_main() {
+  std::chrono::microseconds pause = kFirstWordPause;
+  std::unique_lock lock(mutex);
+  for (;;) {
+    if (!reclaim_.empty()) {
+      std::vector<Backing> batch = std::move(reclaim_);
+      reclaim_.clear();
+      lock.unlock();
+      grace_period();
+      for (const Backing& backing : batch) free_backing(backing);
+      lock.lock();
+      continue;
+    }
+    if (word_waits_.empty()) {
+      pause = kFirstWordPause;
+      service_work_.wait(lock);
+      continue;
+    }
+    auto waits = std::move(word_waits_);
+    word_waits_.clear();
+    bool progress = false;
+    for (auto& wait : waits) {
+      if (wait->done) continue;
+      if (advance_words_locked(*wait)) {
+        complete_locked(wait);
+        progress = true;
+      } else {
+        word_waits_.push_back(std::move(wait));
+      }
+    }
+    pause = progress ? kFirstWordPause : std::min(pause * 2, kLastWordPause);
+    if (!word_waits_.empty()) service_work_.wait_for(lock, pause);
+  }
+}
+
+void Scheduler::reclaim_later(const Backing& backing) {
+  std::lock_guard lock(mutex);
+  reclaim_later_locked(backing);
+}
+
+void Scheduler::reclaim_later_locked(const Backing& backing) {
+  start_service_thread_locked();
+  reclaim_.push_back(backing);
+  service_work_.notify_one();
+}
+
+void Scheduler::grace_period() {
+  {
+    std::lock_guard lock(mutex);
+    for (const auto& executor : executors_) executor->begin_interrupt_locked();
+  }
+  memory_->wait_for_readers();
+  std::lock_guard lock(mutex);
+  for (const auto& executor : executors_) executor->end_interrupt_locked();
+}
+
+}  // namespace openmps::softgpu

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// The scheduler: keeps the graph of operations of all contexts of this process, hands what is ready
+// to the engine that carries it out, and records what is done. One mutex guards all scheduling state
+// (short critical sections; kernels, copies and host functions run without it). API threads submit
+// and wait; workers, copy engines, the host-function thread and the service thread complete.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "softgpu/device/address_space.h"
+#include "softgpu/device/backing.h"
+#include "softgpu/device/execution_context.h"
+#include "softgpu/device/operation.h"
+#include "softgpu/device/trace.h"
+
+namespace openmps::softgpu {
+
+class DeviceExecutor;
+
+class Scheduler {
+ public:
+  Scheduler(AddressSpace* memory, Trace* trace);
+  ~Scheduler();
+
+  // Guards everything named *_locked, here and in DeviceExecutor.
+  std::mutex mutex;
+
+  // Executors are added before the first submission and live as long as the process.
+  void add_executor(std::unique_ptr<DeviceExecutor> executor);
+  [[nodiscard]] DeviceExecutor& executor(int device) { return *executors_[device]; }
+  [[nodiscard]] AddressSpace& memory() { return *memory_; }
+  [[nodiscard]] Trace& trace() { return *trace_; }
+
+  // Append `operation` to a stream, behind its tail, behind `also_after` and, for the legacy stream
+  // and blocking streams, behind each other as CUDA's default-stream rules say.
+  void submit(StreamQueue& stream, const OperationPtr& operation,
+              std::span<const OperationPtr> also_after = {});
+  // The same in pieces, for graphs: an operation with given predecessors that is in no stream.
+  void submit_locked(StreamQueue& stream, const OperationPtr& operation,
+                     std::span<const OperationPtr> also_after);
+  void submit_unordered_locked(const OperationPtr& operation,
+                               std::span<const OperationPtr> after);
+
+  void add_stream_locked(ExecutionContext& context, const std::shared_ptr<StreamQueue>& stream);
+
+  // Block until done. Costs no processor time.
+  void wait(const OperationPtr& operation);
+  [[nodiscard]] bool is_done(const OperationPtr& operation);  // null counts as done
+  // Carry out a submitted copy with inline_execution on this thread, once its turn has come. Not
+  // carried out if the context has an error by then.
+  void run_inline(const std::shared_ptr<CopyOperation>& copy);
+
+  // Everything submitted so far to any stream of the context is done.
+  void wait_idle(ExecutionContext& context);
+  [[nodiscard]] bool is_idle(ExecutionContext& context);
+  // Operations that a stream's next operation would wait for are done.
+  [[nodiscard]] bool is_stream_idle(ExecutionContext& context, StreamQueue& stream);
+  // Let everything submitted finish, waits for memory words excepted: they are given up.
+  void close(ExecutionContext& context);
+
+  // A kernel or copy of the context failed: the error sticks, nothing of it runs any more.
+  void poison_locked(ExecutionContext& context, CUresult code, const std::string& text);
+
+  // Mark done and start what waited for it.
+  void complete_locked(const OperationPtr& operation);
+
+  // Carry out a copy in place. CUDA_ERROR_ILLEGAL_ADDRESS: what it touches is no longer mapped.
+  [[nodiscard]] CUresult run_copy_operation(CopyOperation& copy);
+
+  // Memory whose range was removed: freed once no reader can hold it. Returns at once.
+  void reclaim_later(const Backing& backing);
+  void reclaim_later_locked(const Backing& backing);
+  // Interrupt running kernels at their next safepoint and return when no reader that entered before
+  // this call is left. Not from a worker, a copy engine or with the mutex held.
+  void grace_period();
+
+ private:
+  friend class DeviceExecutor;
+
+  void add_edge_locked(const OperationPtr& before, const OperationPtr& after);
+  void release_hold_locked(const OperationPtr& operation);
+  void dispatch_locked(const OperationPtr& operation);
+  void drain_ready_locked();
+  // False: a wait among them is not satisfied yet.
+  bool advance_words_locked(MemoryWordsOperation& words);
+  void finish_marker_locked(MarkerOperation& marker);
+  void retire_streams_locked(ExecutionContext& context);
+  // False: the operation was completed instead of becoming ready.
+  [[nodiscard]] bool wait_ready(const OperationPtr& operation);
+  void trace_copy_locked(const CopyOperation& copy, const std::string& lane, uint64_t start_ns);
+
+  void start_host_thread_locked();
+  void host_thread_main();
+  void start_service_thread_locked();
+  void service_thread_main();
+
+  AddressSpace* memory_;
+  Trace* trace_;
+  std::vector<std::unique_ptr<DeviceExecutor>> executors_;
+  std::condition_variable done_;
+
+  // Operations that became ready while others are being dispatched: a list, not recursion.
+  std::deque<OperationPtr> ready_;
+  bool draining_ = false;
+
+  std::deque<std::shared_ptr<HostOperation>> host_queue_;
+  std::condition_variable host_work_;
+  bool host_thread_started_ = false;
+
+  // Waits for memory words are looked at when this process's device may have changed memory and,
+  // since anybody may store to host memory without telling, again after a growing pause.
+  std::vector<std::shared_ptr<MemoryWordsOperation>> word_waits_;
+  std::vector<Backing> reclaim_;
+  std::condition_variable service_work_;
+  bool service_thread_started_ = false;
+};
+
+// True on the thread that runs cuLaunchHostFunc functions, while one runs: they must not call CUDA.
+bool in_host_function();
+
+}  // namespace openmps::softgpu

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// Work: what one API call or one graph node asks of the device, as a value. A stream turns it into an
+// operation at once, a capture into a node that becomes an operation at every launch of the graph.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <variant>
+#include <vector>
+
+#include "softgpu/device/execution_context.h"
+#include "softgpu/device/operation.h"
+
+namespace openmps::softgpu {
+
+struct Function;
+
+struct MarkerWork {};  // an empty node, a join
+
+struct LaunchWork {
+  std::shared_ptr<Function> function;
+  std::array<uint32_t, 3> grid{1, 1, 1};
+  std::array<uint32_t, 3> block{1, 1, 1};
+  uint32_t dynamic_shared_bytes = 0;
+  std::vector<std::byte> parameters;  // exactly parameter_bytes of the kernel
+  bool cooperative = false;
+  bool has_priority = false;  // else the stream's
+  int priority = 0;
+};
+
+struct CopyWork {
+  CopyShape shape;
+  bool check_source = false;
+  bool check_destination = false;
+  uint32_t engine = 0;
+  std::vector<std::byte> staged;  // see CopyOperation
+};
+
+struct FillWork {
+  FillShape shape;
+};
+
+struct HostWork {
+  CUhostFn function = nullptr;
+  CUstreamCallback callback = nullptr;
+  CUstream stream = nullptr;
+  void* user_data = nullptr;
+};
+
+struct WordsWork {
+  std::vector<WordAction> actions;
+};
+
+struct FreeWork {  // cuMemFreeAsync
+  uint64_t address = 0;
+};
+
+using Work =
+    std::variant<MarkerWork, LaunchWork, CopyWork, FillWork, HostWork, WordsWork, FreeWork>;
+
+// An operation for it in a stream of that context. Not submitted.
+OperationPtr make_operation(const Work& work, const std::shared_ptr<ExecutionContext>& execution,
+                            const StreamQueue& stream);
+
+}  // namespace openmps::softgpu
