@@ -54,10 +54,10 @@ Status decode(const Record& record, const T** body, Variable* variable) {
   }
   *body = reinterpret_cast<const T*>(record.payload);
   const uint64_t more = variable_bytes(**body);
-  if (more == kTooLong || record_bytes(sizeof(T) + more) - sizeof(RecordHeader) != record.payload_bytes) {
-    return Status(CUDA_ERROR_MPS_RPC_FAILURE,
-                  "the counts of a command do not fit its " + std::to_string(record.payload_bytes) +
-                      " bytes");
+  if (more == kTooLong ||
+      record_bytes(sizeof(T) + more) - sizeof(RecordHeader) != record.payload_bytes) {
+    return Status(CUDA_ERROR_MPS_RPC_FAILURE, "the counts of a command do not fit its " +
+                                                  std::to_string(record.payload_bytes) + " bytes");
   }
   *variable = Variable(record.payload + sizeof(T), more);
   return Status();

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// The devices that the worker sees and its one context on each: the primary context, shared by all
+// sessions. Made by main() at the start, then only read, by every thread.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "api/driver_table.h"
+#include "base/status.h"
+
+namespace openmps::worker {
+
+struct Device {
+  CUdevice handle = 0;
+  CUcontext context = nullptr;
+  uint64_t total_memory = 0;          // bytes
+  bool writes_64_bit_values = false;  // cuStreamWriteValue64: fences are then written by the GPU
+  bool exports_memory = false;        // VMM memory may be asked for as file descriptors
+};
+
+class Devices {
+ public:
+  // cuInit, then retain the primary context of every visible device. Errors: those of cuInit,
+  // CUDA_ERROR_NO_DEVICE.
+  static Result<Devices> open(const DriverTable& driver);
+
+  [[nodiscard]] uint32_t count() const { return static_cast<uint32_t>(devices_.size()); }
+  [[nodiscard]] const Device& at(uint32_t index) const { return devices_[index]; }
+
+ private:
+  std::vector<Device> devices_;
+};
+
+}  // namespace openmps::worker

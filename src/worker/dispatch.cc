@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of commands. See dispatch.h.
+#include "worker/dispatch.h"
+
+#include <array>
+#include <memory>
+#include <string>
+#include <type_traits>
+
+#include "api/worker_dispatch.h"
+#include "wire/decode.h"
+#include "worker/driver_check.h"
+
+namespace openmps::worker {
+namespace {
+
+using wire::Opcode;
+using wire::Variable;
+
+template <typename T>
+using Handler = Status (*)(SessionParts&, const T&);
+using Thunk = Status (*)(SessionParts&, const wire::Record&, ReplyWriter&);
+
+template <typename T, Handler<T> handler>
+Status to_session(SessionParts& session, const wire::Record& record, ReplyWriter&) {
+  const T* body = nullptr;
+  Variable nothing;
+  OPENMPS_RETURN_IF_ERROR(wire::decode(record, &body, &nothing));
+  return handler(session, *body);
+}
+
+struct Nothing {};  // of a command without struct
+
+// The command that a part's method takes: its first parameter; for an id alone, ObjectOnly.
+template <typename Method>
+struct CommandOf;
+template <typename Part, typename First, typename... Rest>
+struct CommandOf<Status (Part::*)(First, Rest...)> {
+  using Type = std::conditional_t<std::is_same_v<First, wire::Id>, wire::ObjectOnly,
+                                  std::remove_cvref_t<First>>;
+};
+
+// The same steps for a command that is one part's own: the method gets what it asks for of the
+// struct, the bytes behind it and the reply.
+template <auto part, auto method>
+Status to_part(SessionParts& session, const wire::Record& record, ReplyWriter& reply) {
+  using Command = typename CommandOf<decltype(method)>::Type;
+  const Command* body = nullptr;
+  Variable variable;
+  OPENMPS_RETURN_IF_ERROR(wire::decode(record, &body, &variable));
+  auto& object = session.*part;
+  using Object = decltype(object);
+  using Method = decltype(method);
+  if constexpr (std::is_invocable_v<Method, Object, wire::Id>) {
+    return (object.*method)(body->id);
+  } else if constexpr (std::is_invocable_v<Method, Object, wire::Id, ReplyWriter&>) {
+    return (object.*method)(body->id, reply);
+  } else if constexpr (std::is_invocable_v<Method, Object, const Command&>) {
+    return (object.*method)(*body);
+  } else if constexpr (std::is_invocable_v<Method, Object, const Command&, Variable>) {
+    return (object.*method)(*body, variable);
+  } else if constexpr (std::is_invocable_v<Method, Object, const Command&, ReplyWriter&>) {
+    return (object.*method)(*body, reply);
+  } else {
+    return (object.*method)(*body, variable, reply);
+  }
+}
+
+// ---- Handlers that involve more than one part --------------------------------------------------
+
+Status ping(SessionParts&, const Nothing&) { return Status(); }
+
+Status fence(SessionParts& s, const wire::Fence& c) {
+  Stream* stream = nullptr;
+  OPENMPS_RETURN_IF_ERROR(s.streams.get(c.stream, &stream));
+  OPENMPS_RETURN_IF_ERROR(s.streams.enter(*stream, Streams::Entry::kFence));
+  return s.fences.write(*stream, c.slot, c.value);
+}
+
+Status event_record(SessionParts& s, const wire::EventRecord& c) {
+  Stream* stream = nullptr;
+  OPENMPS_RETURN_IF_ERROR(s.streams.get(c.stream, &stream));
+  OPENMPS_RETURN_IF_ERROR(s.streams.enter(*stream, Streams::Entry::kMarker));
+  OPENMPS_RETURN_IF_ERROR(s.events.record(c, *stream));
+  // A record in a capture happens when the graph runs: it is no fence.
+  if (c.slot == wire::kNoFence || stream->capture != 0) return Status();
+  return s.fences.write(*stream, c.slot, c.value);
+}
+
+Status memory_unmap(SessionParts& s, const wire::MemoryRange& c) {
+  // The client says that the range is idle. Work that still used it would fault, for everybody.
+  if (!s.wait_idle(s.stop)) return Status();
+  return s.memory.unmap(c);
+}
+
+Status host_unregister(SessionParts& s, const wire::MemoryRange& c) {
+  if (!s.wait_idle(s.stop)) return Status();
+  return s.memory.unregister_host(c);
+}
+
+Status check_stream_value(SessionParts& s, const wire::StreamValue& c) {
+  if ((c.width != 4 && c.width != 8) || c.address % c.width != 0) {
+    return violation("a stream value of " + std::to_string(c.width) + " bytes");
+  }
+  return s.memory.check_operand(c.address, c.width, "address of a stream value");
+}
+
+Status stream_write_value(SessionParts& s, const wire::StreamValue& c) {
+  OPENMPS_RETURN_IF_ERROR(check_stream_value(s, c));
+  return s.fences.write_value(c);
+}
+
+Status stream_wait_value(SessionParts& s, const wire::StreamValue& c) {
+  OPENMPS_RETURN_IF_ERROR(check_stream_value(s, c));
+  return s.fences.wait_value(c);
+}
+
+Status context_reset(SessionParts& s, const wire::ContextOnly& c) {
+  OPENMPS_RETURN_IF_ERROR(s.core.check_device(c.device));
+  if (s.wait_idle(s.stop)) s.streams.drop_context(c.context);
+  return Status();
+}
+
+// Commands of api/messages.h, in their frame.
+Status generated(SessionParts& s, const wire::Record& record, ReplyWriter& reply) {
+  const wire::Generated* frame = nullptr;
+  Variable request;
+  OPENMPS_RETURN_IF_ERROR(wire::decode(record, &frame, &request));
+  const wire::Generated& c = *frame;
+  OPENMPS_RETURN_IF_ERROR(s.core.check_device(c.device));
+  OPENMPS_RETURN_IF_ERROR(s.core.use(c.device));
+  if (s.generated_reply == nullptr) {
+    s.generated_reply = std::make_unique<unsigned char[]>(kMaxMessageBytes);
+  }
+  s.handles.begin(c.device);
+  const DispatchOutcome outcome =
+      dispatch_generated(s.core.driver, s.handles, static_cast<uint16_t>(record.opcode),
+                         request.data(), request.size(), s.generated_reply.get());
+  if (outcome.violation != nullptr) return violation(outcome.violation);
+  if (outcome.reply_bytes > reply.room()) {
+    return Status(CUDA_ERROR_INVALID_VALUE,
+                  "a reply of " + std::to_string(outcome.reply_bytes) + " bytes");
+  }
+  reply.append(s.generated_reply.get(), outcome.reply_bytes);
+  // The call's own result travels inside the reply, if it has one.
+  if (outcome.reply_bytes != 0 && !is_sticky(outcome.result)) return Status();
+  return check(outcome.result, generated_opcode_name(static_cast<uint16_t>(record.opcode)));
+}
+
+// ---- The table ---------------------------------------------------------------------------------
+
+struct Entry {
+  const char* name = "";
+  Thunk thunk = nullptr;
+};
+constexpr size_t kOpcodes = static_cast<size_t>(Opcode::kContextReset) + 1;
+
+constexpr std::array<Entry, kOpcodes> make_table() {
+  std::array<Entry, kOpcodes> table{};
+  const auto set = [&table](Opcode opcode, Entry entry) {
+    table[static_cast<size_t>(opcode)] = entry;
+  };
+  using S = SessionParts;
+  set(Opcode::kPing, {"Ping", to_session<Nothing, ping>});
+  set(Opcode::kLaunch, {"Launch", to_part<&S::launches, &Launches::launch>});
+  set(Opcode::kMemcpy, {"Memcpy", to_part<&S::copies, &Copies::copy>});
+  set(Opcode::kMemcpy3D, {"Memcpy3D", to_part<&S::copies, &Copies::copy_3d>});
+  set(Opcode::kMemset, {"Memset", to_part<&S::copies, &Copies::fill>});
+  set(Opcode::kFence, {"Fence", to_session<wire::Fence, fence>});
+  set(Opcode::kWakeAfter, {"WakeAfter", to_part<&S::fences, &Fences::wake_after>});
+  set(Opcode::kStreamCreate, {"StreamCreate", to_part<&S::streams, &Streams::create>});
+  set(Opcode::kStreamDestroy, {"StreamDestroy", to_part<&S::streams, &Streams::destroy>});
+  set(Opcode::kEventCreate, {"EventCreate", to_part<&S::events, &Events::create>});
+  set(Opcode::kEventDestroy, {"EventDestroy", to_part<&S::events, &Events::destroy>});
+  set(Opcode::kEventRecord, {"EventRecord", to_session<wire::EventRecord, event_record>});
+  set(Opcode::kStreamWaitEvent, {"StreamWaitEvent", to_part<&S::events, &Events::wait>});
+  set(Opcode::kEventElapsed, {"EventElapsed", to_part<&S::events, &Events::elapsed>});
+  set(Opcode::kMemoryMap, {"MemoryMap", to_part<&S::memory, &SessionMemory::map>});
+  set(Opcode::kMemoryUnmap, {"MemoryUnmap", to_session<wire::MemoryRange, memory_unmap>});
+  set(Opcode::kHostRegister, {"HostRegister", to_part<&S::memory, &SessionMemory::register_host>});
+  set(Opcode::kHostUnregister, {"HostUnregister", to_session<wire::MemoryRange, host_unregister>});
+  set(Opcode::kBlobBegin, {"BlobBegin", to_part<&S::modules, &Modules::begin_blob>});
+  set(Opcode::kBlobData, {"BlobData", to_part<&S::modules, &Modules::append_blob>});
+  set(Opcode::kModuleLoad, {"ModuleLoad", to_part<&S::modules, &Modules::load>});
+  set(Opcode::kModuleUnload, {"ModuleUnload", to_part<&S::modules, &Modules::unload>});
+  set(Opcode::kGetFunction, {"GetFunction", to_part<&S::modules, &Modules::get_function>});
+  set(Opcode::kGetGlobal, {"GetGlobal", to_part<&S::modules, &Modules::get_global>});
+  set(Opcode::kHostFunction, {"HostFunction", to_part<&S::fences, &Fences::host_function>});
+  set(Opcode::kMemoryInfo, {"MemoryInfo", to_part<&S::memory, &SessionMemory::info>});
+  set(Opcode::kStreamWriteValue,
+      {"StreamWriteValue", to_session<wire::StreamValue, stream_write_value>});
+  set(Opcode::kStreamWaitValue,
+      {"StreamWaitValue", to_session<wire::StreamValue, stream_wait_value>});
+  set(Opcode::kCaptureBegin, {"CaptureBegin", to_part<&S::graphs, &Graphs::begin_capture>});
+  set(Opcode::kCaptureEnd, {"CaptureEnd", to_part<&S::graphs, &Graphs::end_capture>});
+  set(Opcode::kGraphInstantiate, {"GraphInstantiate", to_part<&S::graphs, &Graphs::instantiate>});
+  set(Opcode::kGraphLaunch, {"GraphLaunch", to_part<&S::graphs, &Graphs::launch>});
+  set(Opcode::kGraphDestroy, {"GraphDestroy", to_part<&S::graphs, &Graphs::destroy>});
+  set(Opcode::kGraphExecDestroy, {"GraphExecDestroy", to_part<&S::graphs, &Graphs::destroy_exec>});
+  set(Opcode::kGraphUpload, {"GraphUpload", to_part<&S::graphs, &Graphs::upload>});
+  set(Opcode::kFunctionSetAttribute,
+      {"FunctionSetAttribute", to_part<&S::modules, &Modules::set_attribute>});
+  set(Opcode::kFunctionGetAttribute,
+      {"FunctionGetAttribute", to_part<&S::modules, &Modules::get_attribute>});
+  set(Opcode::kOccupancy, {"Occupancy", to_part<&S::modules, &Modules::occupancy>});
+  set(Opcode::kModuleSymbols, {"ModuleSymbols", to_part<&S::modules, &Modules::symbols>});
+  set(Opcode::kContextReset, {"ContextReset", to_session<wire::ContextOnly, context_reset>});
+  return table;
+}
+
+constexpr std::array<Entry, kOpcodes> kTable = make_table();
+
+}  // namespace
+
+Status dispatch(SessionParts& session, const wire::Record& record, ReplyWriter& reply) {
+  const auto opcode = static_cast<size_t>(record.opcode);
+  if (record.opcode >= Opcode::kFirstGenerated) return generated(session, record, reply);
+  if (opcode >= kOpcodes || kTable[opcode].thunk == nullptr) {
+    return violation("there is no command " + std::to_string(opcode));
+  }
+  return kTable[opcode].thunk(session, record, reply);
+}
+
+const char* name_of(Opcode opcode) {
+  const auto index = static_cast<size_t>(opcode);
+  if (index < kOpcodes) return kTable[index].name;
+  const char* name = generated_opcode_name(static_cast<uint16_t>(opcode));
+  return name != nullptr ? name : "";
+}
+
+}  // namespace openmps::worker

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a record of the ring to the handler of its command. Called by the executor, on the session's
+// thread. Every command takes the same steps: decode with checked lengths, call the handler with
+// the struct, give back its result; the executor encodes the reply and resets the arena.
+#pragma once
+
+#include "base/status.h"
+#include "wire/ring.h"
+#include "worker/reply_writer.h"
+#include "worker/session_parts.h"
+
+namespace openmps::worker {
+
+// The result of the command: success, the program's error, or a violation (driver_check.h).
+// What the handler has to say beyond that is in `reply`.
+Status dispatch(SessionParts& session, const wire::Record& record, ReplyWriter& reply);
+
+// "Launch", for the log; "" for what is no opcode.
+const char* name_of(wire::Opcode opcode);
+
+}  // namespace openmps::worker

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// The executor of a session. See executor.h.
+#include "worker/executor.h"
+
+#include <string.h>
+
+#include <algorithm>
+#include <new>
+#include <string>
+
+#include "base/clock.h"
+#include "worker/dispatch.h"
+#include "worker/driver_check.h"
+#include "worker/log.h"
+
+namespace openmps::worker {
+namespace {
+
+// The word that a sleeping executor sleeps on belongs to the peer, too: whatever that does, the end
+// of the session is noticed within this time.
+constexpr uint64_t kLongestSleepNs = 1'000'000'000;
+// Below a futex wake and the switch to the thread (about 5 us together) spinning gains nothing.
+constexpr uint64_t kShortestSpinNs = 5'000;
+constexpr int kLooksPerClock = 32;
+// A client can fail as often as it likes, but not fill the disk.
+constexpr uint32_t kMostErrorsLogged = 16;
+
+// What programs ask to learn, not what went wrong.
+bool is_answer(CUresult result) {
+  return result == CUDA_ERROR_NOT_READY || result == CUDA_ERROR_NOT_FOUND;
+}
+
+}  // namespace
+
+Status Executor::run() {
+  spin_ns_ = longest_spin_ns_;
+  while (!session_.stop.load(std::memory_order_acquire)) {
+    wire::Record record;
+    const Result<bool> taken = ring_.take(&record);
+    if (!taken.ok()) return taken.status();
+    if (!taken.value()) {
+      idle();
+      continue;
+    }
+    OPENMPS_RETURN_IF_ERROR(execute(record));
+  }
+  return Status();
+}
+
+Status Executor::execute(const wire::Record& record) {
+  if (record.reply_slot != wire::kNoReply && record.reply_slot >= wire::kReplySlots) {
+    return violation("there is no reply slot " + std::to_string(record.reply_slot));
+  }
+  reply_.clear();
+  Status status;
+  try {
+    status = dispatch(session_, record, reply_);
+  } catch (const std::bad_alloc&) {
+    status = Status(CUDA_ERROR_OUT_OF_MEMORY, "the worker is out of memory");
+  }
+  if (is_violation(status)) {
+    return violation(std::string(name_of(record.opcode)) + ": " + status.message());
+  }
+  if (!status.ok()) log_error(record, status);
+  if (is_sticky(status.code())) monitor_.context_lost(status.code(), status.message());
+  if (record.opcode == wire::Opcode::kFence || record.opcode == wire::Opcode::kEventRecord) {
+    monitor_.notice_work();
+  }
+  answer(record, status);
+  return Status();
+}
+
+void Executor::answer(const wire::Record& record, const Status& status) {
+  const wire::ChannelView& view = session_.core.view;
+  if (record.reply_slot == wire::kNoReply) {
+    if (status.ok()) return;
+    wire::ChannelHeader& header = view.header();
+    if (header.async_error.load(std::memory_order_acquire) != 0) return;
+    header.async_error_opcode.store(static_cast<uint32_t>(record.opcode),
+                                    std::memory_order_relaxed);
+    header.async_error.store(status.code(), std::memory_order_release);
+    return;
+  }
+  wire::ReplySlot& slot = view.reply(record.reply_slot);
+  slot.result = status.code();
+  slot.bytes = static_cast<uint32_t>(reply_.size());
+  memcpy(slot.payload, reply_.data(), reply_.size());
+  // Pairs with the client's acquire load: the payload comes first.
+  slot.state.store(wire::ReplySlot::kDone, std::memory_order_release);
+  wake_client(view.header());
+}
+
+void Executor::log_error(const wire::Record& record, const Status& status) {
+  if (is_answer(status.code()) || errors_logged_ == kMostErrorsLogged) return;
+  ++errors_logged_;
+  log("Session " + std::to_string(session_.core.info.id) + " (client " +
+      std::to_string(session_.core.info.client_pid) + "): " + name_of(record.opcode) +
+      " failed with CUDA error " + std::to_string(status.code()) + ": " + status.message() +
+      (errors_logged_ == kMostErrorsLogged ? " (further errors are not logged)" : ""));
+}
+
+void Executor::idle() {
+  if (spin_ns_ != 0 && spin_.enter()) {
+    const uint64_t end = now_ns() + spin_ns_;
+    bool found = false;
+    do {
+      for (int i = 0; i < kLooksPerClock && !found; ++i) {
+        found = !ring_.empty() || session_.stop.load(std::memory_order_relaxed);
+        cpu_relax();
+      }
+    } while (!found && now_ns() < end);
+    spin_.leave();
+    spin_ns_ = found ? std::min(2 * spin_ns_, longest_spin_ns_)
+                     : std::max(spin_ns_ / 2, std::min(kShortestSpinNs, longest_spin_ns_));
+    if (found) return;
+  }
+  ring_.sleep(kLongestSleepNs, session_.stop);
+}
+
+}  // namespace openmps::worker

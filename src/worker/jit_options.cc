@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// JIT options and logs. See jit_options.h.
+#include "worker/jit_options.h"
+
+#include <string.h>
+
+#include <algorithm>
+#include <string>
+
+#include "worker/driver_check.h"
+
+namespace openmps::worker {
+namespace {
+
+// Values, not addresses of the program's memory.
+bool is_scalar(uint32_t option) {
+  switch (option) {
+    case CU_JIT_MAX_REGISTERS:
+    case CU_JIT_THREADS_PER_BLOCK:
+    case CU_JIT_OPTIMIZATION_LEVEL:
+    case CU_JIT_TARGET_FROM_CUCONTEXT:
+    case CU_JIT_TARGET:
+    case CU_JIT_FALLBACK_STRATEGY:
+    case CU_JIT_GENERATE_DEBUG_INFO:
+    case CU_JIT_LOG_VERBOSE:
+    case CU_JIT_GENERATE_LINE_INFO:
+    case CU_JIT_CACHE_MODE:
+    case CU_JIT_FAST_COMPILE:
+    case CU_JIT_LTO:
+    case CU_JIT_FTZ:
+    case CU_JIT_PREC_DIV:
+    case CU_JIT_PREC_SQRT:
+    case CU_JIT_FMA:
+    case CU_JIT_OPTIMIZE_UNUSED_DEVICE_VARIABLES:
+    case CU_JIT_POSITION_INDEPENDENT_CODE:
+    case CU_JIT_MIN_CTA_PER_SM:
+    case CU_JIT_MAX_THREADS_PER_BLOCK:
+    case CU_JIT_OVERRIDE_DIRECTIVE_VALUES:
+    case CU_JIT_SPLIT_COMPILE: return true;
+    default: return false;
+  }
+}
+
+// Room for a log in a reply beside its header.
+constexpr uint32_t kMaxLogBytes = wire::kMaxReplyBytes - sizeof(wire::ModuleLoadReply);
+
+}  // namespace
+
+void JitOptions::add(CUjit_option name, void* value) {
+  names_.push_back(name);
+  values_.push_back(value);
+}
+
+Status JitOptions::set(const wire::ModuleLoad& command, wire::Variable options) {
+  for (uint32_t i = 0; i < command.option_count; ++i) {
+    wire::JitOption option;
+    memcpy(&option, options.data() + i * sizeof(option), sizeof(option));
+    if (!is_scalar(option.option)) {
+      return violation("the JIT option " + std::to_string(option.option) + " is not a scalar");
+    }
+    add(static_cast<CUjit_option>(option.option), reinterpret_cast<void*>(option.value));
+  }
+  const uint32_t bytes = std::min(command.log_bytes, kMaxLogBytes);
+  if (bytes == 0) return Status();
+  info_.assign(bytes, 0);
+  error_.assign(bytes, 0);
+  const auto size = reinterpret_cast<void*>(static_cast<uintptr_t>(bytes));
+  add(CU_JIT_INFO_LOG_BUFFER, info_.data());
+  add(CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES, size);
+  add(CU_JIT_ERROR_LOG_BUFFER, error_.data());
+  add(CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, size);
+  return Status();
+}
+
+std::string_view JitOptions::text_of(const std::vector<char>& log) {
+  return {log.data(), strnlen(log.data(), log.size())};
+}
+
+void JitOptions::put_logs(ReplyWriter& reply) const {
+  // Errors matter more than information, so they are cut last.
+  const std::string_view error = text_of(error_).substr(0, kMaxLogBytes);
+  const std::string_view info = text_of(info_).substr(0, kMaxLogBytes - error.size());
+  reply.put(wire::ModuleLoadReply{static_cast<uint32_t>(info.size()),
+                                  static_cast<uint32_t>(error.size())});
+  reply.append(info.data(), info.size());
+  reply.append(error.data(), error.size());
+}
+
+}  // namespace openmps::worker

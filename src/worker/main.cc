@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// openmps-worker: holds one CUDA context per GPU and executes the commands of all sessions. Started
+// by openmps-server only, with one end of a socket pair:
+//
+//   openmps-worker --server-fd N [--driver auto|nvidia|softgpu|PATH]
+//
+// It ends when that socket does. Wires the components; everything else is in them.
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "base/subprocess.h"
+#include "base/text.h"
+#include "driver/loader.h"
+#include "worker/facts.h"
+#include "worker/log.h"
+#include "worker/worker_server.h"
+
+namespace openmps::worker {
+namespace {
+
+struct Options {
+  int server_fd = -1;
+  std::string driver = "auto";
+};
+
+bool parse(int argc, char** argv, Options* options) {
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string_view name = argv[i];
+    if (name == "--server-fd") {
+      options->server_fd = static_cast<int>(parse_unsigned(argv[i + 1], 1u << 20).value_or(0));
+    } else if (name == "--driver") {
+      options->driver = argv[i + 1];
+    } else {
+      return false;
+    }
+  }
+  return argc % 2 == 1 && options->server_fd > STDERR_FILENO;
+}
+
+// NVIDIA's driver must not take this process for a client of NVIDIA's MPS.
+void clear_mps_environment() {
+  std::vector<std::string> names;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    if (strncmp(*entry, "CUDA_MPS_", 9) == 0) names.emplace_back(*entry, strcspn(*entry, "="));
+  }
+  for (const std::string& name : names) unsetenv(name.c_str());
+}
+
+// Spinning saves the 5 us of a wake-up where there are cores to spare, and costs everybody else
+// where there are not. A small kernel with its launch takes 10 to 50 us.
+uint32_t choose_spin_us(uint32_t cores) {
+  if (cores >= 8) return 50;
+  return cores >= 4 ? 20 : 5;
+}
+
+// Executors take a descriptor each only while they open, but the driver takes some per allocation
+// that it exports.
+constexpr unsigned long kOpenFiles = 1u << 16;
+
+Status serve(const Options& options, ServerLink& link) {
+  Result<std::unique_ptr<Driver>> driver = load_driver(options.driver, DriverProbe::kInitialise);
+  if (!driver.ok()) return driver.status();
+  const DriverTable& table = driver.value()->table();
+  Result<Devices> devices = Devices::open(table);
+  if (!devices.ok()) return devices.status();
+  Result<UniqueFd> facts =
+      collect_facts(table, *devices, driver.value()->kind() == DriverKind::kSoftgpu);
+  if (!facts.ok()) return facts.status();
+  log("Worker on " + driver.value()->path() + " with " + std::to_string(devices->count()) +
+      " device(s)");
+
+  const uint32_t cores = std::max(1u, std::thread::hardware_concurrency());
+  const uint32_t spin_us = choose_spin_us(cores);
+  ContextGate gate;
+  SpinBudget spin(std::max(1u, cores / 2));
+  FaultMonitor monitor(table, *devices, [&link](CUresult result, const std::string& reason) {
+    link.session_fault(0, result, reason);
+  });
+  Environment environment{table, *devices, gate, monitor, spin, spin_us * 1000ull, link};
+  link.ready(spin_us, *facts);
+  facts->reset();
+
+  WorkerServer server(environment);
+  if (Status status = server.serve(); !status.ok()) {
+    log("The server does not keep to the protocol: " + status.message());
+  }
+  // Nobody is left to serve, and the end of the process frees everything at once.
+  _exit(0);
+}
+
+int run(int argc, char** argv) {
+  Options options;
+  if (!parse(argc, argv, &options)) {
+    fprintf(stderr,
+            "openmps-worker is started by openmps-server: --server-fd N [--driver CHOICE]\n");
+    return 2;
+  }
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  prctl(PR_SET_NAME, "openmps-worker");
+  // What is left of a dead server is a closed socket, which is noticed as such.
+  signal(SIGPIPE, SIG_IGN);
+  fcntl(options.server_fd, F_SETFD, FD_CLOEXEC);
+  clear_mps_environment();
+  raise_open_files_limit(kOpenFiles);
+  ServerLink link{UniqueFd(options.server_fd)};
+  const Status status = serve(options, link);
+  log("Worker can't start: " + status.message());
+  link.not_ready(status);
+  // The driver's own exit handlers have nothing to add.
+  _exit(1);
+}
+
+}  // namespace
+}  // namespace openmps::worker
+
+int main(int argc, char** argv) { return openmps::worker::run(argc, argv); }

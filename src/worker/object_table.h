@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// The live objects of one type of a session, by the id that the client minted. Used by the
+// session's thread only.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "wire/commands.h"
+#include "worker/driver_check.h"
+
+namespace openmps::worker {
+
+template <typename T>
+class ObjectTable {
+ public:
+  // `type` names the objects in reasons: "stream".
+  explicit ObjectTable(const char* type) : type_(type) {}
+
+  // The object, nullptr if there is none of this id.
+  [[nodiscard]] T* find(wire::Id id) const {
+    return id - 1 < objects_.size() ? objects_[id - 1].get() : nullptr;
+  }
+  // The same for a command that must name one: a violation otherwise.
+  Status get(wire::Id id, T** object) const {
+    *object = find(id);
+    if (*object != nullptr) return Status();
+    return violation(std::string("there is no ") + type_ + " " + std::to_string(id));
+  }
+  // Violations: an id that is none, too large or in use.
+  Status insert(wire::Id id, std::unique_ptr<T> object) {
+    OPENMPS_RETURN_IF_ERROR(check_free(id));
+    if (id > objects_.size()) objects_.resize(id);
+    objects_[id - 1] = std::move(object);
+    return Status();
+  }
+  [[nodiscard]] Status check_free(wire::Id id) const {
+    if (id != 0 && id <= wire::kMaxObjects && find(id) == nullptr) return Status();
+    return violation(std::string("the id ") + std::to_string(id) + " can't name a new " + type_);
+  }
+  // The object, now the caller's; nullptr if there is none.
+  std::unique_ptr<T> take(wire::Id id) {
+    return find(id) == nullptr ? nullptr : std::move(objects_[id - 1]);
+  }
+  // f(T&) for each.
+  template <typename F>
+  void for_each(F&& f) const {
+    for (const auto& object : objects_) {
+      if (object != nullptr) f(*object);
+    }
+  }
+  // f(id, T&) for each.
+  template <typename F>
+  void for_each_id(F&& f) const {
+    for (size_t i = 0; i < objects_.size(); ++i) {
+      if (objects_[i] != nullptr) f(static_cast<wire::Id>(i + 1), *objects_[i]);
+    }
+  }
+  void clear() { objects_.clear(); }
+
+ private:
+  const char* type_;
+  std::vector<std::unique_ptr<T>> objects_;
+};
+
+}  // namespace openmps::worker

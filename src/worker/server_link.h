@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the worker tells its server. One packet per message, so any thread may send. A server that
+// has gone is noticed by the main thread, which reads the same socket.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "base/status.h"
+#include "base/unique_fd.h"
+
+namespace openmps::worker {
+
+class ServerLink {
+ public:
+  explicit ServerLink(UniqueFd socket) : socket_(std::move(socket)) {}
+
+  void ready(uint32_t spin_us, const UniqueFd& facts);
+  void not_ready(const Status& why);
+  void session_ready(uint32_t session, const Status& status);
+  void session_closed(uint32_t session);
+  // session 0: the whole context.
+  void session_fault(uint32_t session, CUresult result, std::string_view reason);
+
+  [[nodiscard]] int fd() const { return socket_.get(); }
+
+ private:
+  UniqueFd socket_;
+};
+
+}  // namespace openmps::worker

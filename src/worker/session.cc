@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// The life of a session. See session.h.
+#include "worker/session.h"
+
+#include <limits.h>
+#include <sys/stat.h>
+
+#include <string>
+#include <utility>
+
+#include "base/futex.h"
+#include "worker/driver_check.h"
+#include "worker/log.h"
+
+namespace openmps::worker {
+
+Session::Session(Environment& environment, SessionInfo info, UniqueFd host_file,
+                 std::function<void()> on_end)
+    : environment_(environment),
+      host_file_(std::move(host_file)),
+      parts_(environment.driver, environment.devices, environment.gate, std::move(info)),
+      on_end_(std::move(on_end)),
+      thread_([this] { run(); }) {}
+
+Session::~Session() { thread_.join(); }
+
+void Session::close(CUresult result) {
+  const std::lock_guard lock(mutex_);
+  end_result_ = result;
+  if (channel_mapped_) set_status(result);
+  parts_.stop.store(true, std::memory_order_release);
+  if (ring_ != nullptr) ring_->wake();
+}
+
+// The first end counts. Its waiters learn it at once.
+void Session::set_status(CUresult result) {
+  wire::ChannelHeader& header = parts_.core.view.header();
+  uint32_t none = CUDA_SUCCESS;
+  header.status.compare_exchange_strong(none, result);
+  header.wake_epoch.fetch_add(1);
+  futex_wake(&header.wake_epoch, INT_MAX);
+}
+
+void Session::run() {
+  const SessionInfo& info = parts_.core.info;
+  const std::string name = "Session " + std::to_string(info.id) + " (client " +
+                           std::to_string(info.client_pid) + " " + info.command + ")";
+  Status status = open();
+  if (!status.ok()) {
+    log(name + " can't open: " + status.message());
+    shut();
+    // Everything is given back before the server hears of it: it uses the window again.
+    environment_.link.session_ready(info.id, status);
+    on_end_();
+    return;
+  }
+  log(name + " opens");
+  environment_.link.session_ready(info.id, status);
+  execute();
+  parts_.drain();
+  shut();
+  log(name + " is closed");
+  environment_.link.session_closed(info.id);
+  on_end_();
+}
+
+Status Session::map_channel() {
+  const SessionCore& core = parts_.core;
+  struct stat file {};
+  if (fstat(host_file_.get(), &file) != 0 ||
+      static_cast<uint64_t>(file.st_size) != wire::kHostBytes) {
+    return Status(CUDA_ERROR_MPS_RPC_FAILURE, "the host file does not have its size");
+  }
+  Result<Mapping> reserved = reserve_addresses(core.device_end(), wire::kHostBytes);
+  if (!reserved.ok()) return reserved.status();
+  Result<Mapping> mapped = map_shared_at(core.device_end(), host_file_.get(), 0, wire::kHostBytes);
+  if (!mapped.ok()) return mapped.status();
+  reserved.value().leak();  // replaced by the mapping
+  host_part_ = std::move(mapped).value();
+  host_file_.reset();
+  const std::lock_guard lock(mutex_);
+  parts_.core.view = wire::ChannelView(host_part_.address());
+  const wire::ChannelHeader& header = parts_.core.view.header();
+  if (header.magic != wire::kMagic || header.version != wire::kProtocolVersion ||
+      header.window_base != core.window_base() || header.session != core.info.id) {
+    return Status(CUDA_ERROR_MPS_RPC_FAILURE, "the host file has another session's header");
+  }
+  channel_mapped_ = true;
+  if (parts_.stop.load()) set_status(end_result_);  // closed before we came here
+  return Status();
+}
+
+Status Session::open() {
+  if (environment_.monitor.lost() != CUDA_SUCCESS) {
+    return Status(environment_.monitor.lost(), "the shared context is lost");
+  }
+  OPENMPS_RETURN_IF_ERROR(map_channel());
+  OPENMPS_RETURN_IF_ERROR(parts_.core.use(0));
+  // The thread's mode: whatever a client captures, calls of ours stay allowed. The mode that its
+  // program asked for is enforced in the client.
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+  OPENMPS_RETURN_IF_ERROR(check(environment_.driver.cuThreadExchangeStreamCaptureMode(&mode),
+                                "cuThreadExchangeStreamCaptureMode"));
+  OPENMPS_RETURN_IF_ERROR(parts_.memory.register_channel());
+  environment_.monitor.add({parts_.core.view, &parts_.fences.ledger()});
+  return Status();
+}
+
+void Session::execute() {
+  wire::RingConsumer ring(parts_.core.view);
+  {
+    const std::lock_guard lock(mutex_);
+    ring_ = &ring;
+  }
+  Executor executor(parts_, ring, environment_.spin, environment_.spin_ns, environment_.monitor);
+  const Status status = executor.run();
+  const std::lock_guard lock(mutex_);
+  ring_ = nullptr;
+  if (status.ok()) return;
+  set_status(status.code());
+  log("Session " + std::to_string(parts_.core.info.id) + " (client " +
+      std::to_string(parts_.core.info.client_pid) + ") breaks the protocol: " + status.message());
+  environment_.link.session_fault(parts_.core.info.id, status.code(), status.message());
+}
+
+void Session::shut() {
+  parts_.release();
+  environment_.monitor.remove(&parts_.fences.ledger());
+  const std::lock_guard lock(mutex_);
+  channel_mapped_ = false;
+  host_part_.reset();
+}
+
+}  // namespace openmps::worker

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// One client's session: its thread, from mapping the channel to giving everything back. Made and
+// destroyed by the main thread (WorkerServer); everything between happens on the session's thread,
+// so that opening and closing one session never holds up another.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include "base/shared_memory.h"
+#include "base/unique_fd.h"
+#include "worker/executor.h"
+#include "worker/fault_monitor.h"
+#include "worker/server_link.h"
+#include "worker/session_parts.h"
+
+namespace openmps::worker {
+
+// What all sessions of a worker share; outlives them.
+struct Environment {
+  const DriverTable& driver;
+  const Devices& devices;
+  ContextGate& gate;
+  FaultMonitor& monitor;
+  SpinBudget& spin;
+  uint64_t spin_ns;
+  ServerLink& link;
+};
+
+class Session {
+ public:
+  // Starts the thread, which answers SessionReady. `on_end` is its last act, after SessionClosed.
+  Session(Environment& environment, SessionInfo info, UniqueFd host_file,
+          std::function<void()> on_end);
+  // Joins the thread: end the session first.
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  // End the session; `result` becomes its sticky status. Returns at once. Main thread.
+  void close(CUresult result);
+
+ private:
+  void run();
+  Status open();
+  Status map_channel();
+  void execute();
+  void shut();
+  void set_status(CUresult result);
+
+  Environment& environment_;
+  UniqueFd host_file_;
+  SessionParts parts_;
+  Mapping host_part_;  // of the window
+  std::function<void()> on_end_;
+
+  std::mutex mutex_;
+  wire::RingConsumer* ring_ = nullptr;  // guarded by mutex_; while the executor runs
+  bool channel_mapped_ = false;         // guarded by mutex_
+  CUresult end_result_ = CUDA_SUCCESS;  // guarded by mutex_; what close() was called with
+
+  std::thread thread_;
+};
+
+}  // namespace openmps::worker

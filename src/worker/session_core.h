@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every part of a session needs: the driver, the devices, the mapped channel, who the client
+// is. The parts (worker_stream, worker_memory, ...) borrow it; it lives as long as the session and
+// is used by the session's own thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "base/status.h"
+#include "wire/channel_view.h"
+#include "wire/commands.h"
+#include "wire/handshake.h"
+#include "worker/context_gate.h"
+#include "worker/devices.h"
+
+namespace openmps::worker {
+
+struct SessionInfo {
+  uint32_t id = 0;
+  uint32_t window = 0;
+  uint32_t client_pid = 0;
+  uint32_t client_priority = 0;
+  std::array<uint64_t, wire::kMaxDevices> memory_limit{};  // bytes per device, 0: none
+  std::string command;
+};
+
+class SessionCore {
+ public:
+  SessionCore(const DriverTable& driver, const Devices& devices, ContextGate& gate,
+              SessionInfo info);
+
+  [[nodiscard]] uint64_t window_base() const { return wire::window_base(info.window); }
+  [[nodiscard]] uint64_t device_end() const { return window_base() + wire::kDeviceBytes; }
+  [[nodiscard]] uint64_t window_end() const { return window_base() + wire::kWindowBytes; }
+
+  // A device index of the client is one of ours: a violation otherwise.
+  [[nodiscard]] Status check_device(uint32_t device) const;
+  // Make the shared context of `device` current on this thread, if it isn't.
+  Status use(uint32_t device);
+
+  // The address by which the GPU reaches a host address of the registered part of the channel.
+  [[nodiscard]] CUdeviceptr device_address(const void* host) const {
+    return reinterpret_cast<CUdeviceptr>(host) + channel_delta;
+  }
+  // The same for any address that a command names: only channel addresses may differ.
+  [[nodiscard]] CUdeviceptr device_address(uint64_t address) const;
+
+  const DriverTable& driver;
+  const Devices& devices;
+  ContextGate& gate;
+  const SessionInfo info;
+  wire::ChannelView view;  // set once the host file is mapped
+  // 0 where a device uses the host's pointers for registered memory, as all current GPUs do.
+  uint64_t channel_delta = 0;
+
+ private:
+  static constexpr uint32_t kNoDevice = ~0u;
+  uint32_t current_ = kNoDevice;
+};
+
+}  // namespace openmps::worker

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// Waiting for a session's work, and giving back what it holds. See session_parts.h.
+#include "worker/session_parts.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <string>
+
+#include "base/clock.h"
+#include "worker/log.h"
+
+namespace openmps::worker {
+namespace {
+
+// Pauses between two looks: from about the length of a small kernel to a tick that costs nothing.
+constexpr uint64_t kShortestPauseNs = 20'000;
+constexpr uint64_t kLongestPauseNs = 2'000'000;
+// When a session that drains gets a line in the log.
+constexpr uint64_t kSlowDrainNs = 10'000'000'000;
+
+void pause(uint64_t* ns) {
+  const timespec time{0, static_cast<long>(*ns)};
+  nanosleep(&time, nullptr);
+  *ns = std::min(2 * *ns, kLongestPauseNs);
+}
+
+}  // namespace
+
+bool SessionParts::wait_idle(const std::atomic<bool>& stop_flag) {
+  uint64_t ns = kShortestPauseNs;
+  while (!streams.idle()) {
+    if (stop_flag.load(std::memory_order_acquire)) return false;
+    pause(&ns);
+  }
+  fences.forget_waits();
+  return true;
+}
+
+void SessionParts::drain() {
+  const uint64_t start = now_ns();
+  bool told = false;
+  uint64_t ns = kShortestPauseNs;
+  while (!streams.idle()) {
+    fences.pass_all_waits();
+    if (!told && now_ns() - start > kSlowDrainNs) {
+      told = true;
+      log("Session " + std::to_string(core.info.id) + " (client " +
+          std::to_string(core.info.client_pid) + ") still waits for its last work to end");
+    }
+    pause(&ns);
+  }
+  ns = kShortestPauseNs;
+  while (!fences.passed()) pause(&ns);
+}
+
+// Users before what they use: executable graphs hold functions, streams hold everything.
+void SessionParts::release() {
+  graphs.release_all();
+  events.release_all();
+  fences.release_all();
+  streams.release_all();
+  modules.release_all();
+  memory.release_all();
+}
+
+}  // namespace openmps::worker

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Everything that one session owns, built in the order in which the parts use each other. The
+// executor's handlers work on it; session's thread only.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <utility>
+
+#include "worker/session_core.h"
+#include "worker/worker_copy.h"
+#include "worker/worker_event.h"
+#include "worker/worker_fence.h"
+#include "worker/worker_graph.h"
+#include "worker/worker_handles.h"
+#include "worker/worker_launch.h"
+#include "worker/worker_memory.h"
+#include "worker/worker_module.h"
+#include "worker/worker_stream.h"
+
+namespace openmps::worker {
+
+struct SessionParts {
+  SessionParts(const DriverTable& driver, const Devices& devices, ContextGate& gate,
+               SessionInfo info)
+      : core(driver, devices, gate, std::move(info)) {}
+
+  // Wait until nothing of the session is unfinished, without a call that waits for others: its own
+  // streams are asked, ever less often. False: `stop` was set first.
+  bool wait_idle(const std::atomic<bool>& stop);
+  // The client has gone: let its streams pass whatever they wait for, and wait for them. Returns
+  // at once after a fault. A kernel that does not end keeps the session, as with MPS.
+  void drain();
+  // Give everything back that the driver holds for the session; it has drained.
+  void release();
+
+  SessionCore core;
+  SessionMemory memory{core};
+  Streams streams{core};
+  Events events{core, streams};
+  Modules modules{core, memory};
+  Graphs graphs{core, streams};
+  Fences fences{core, streams};
+  Copies copies{core, streams, memory};
+  Launches launches{core, streams, modules, events, memory};
+  Handles handles{core, streams, events, modules, graphs};
+
+  // Set when the session is to end: a handler that waits gives up.
+  std::atomic<bool> stop{false};
+  // For the replies of generated commands, made at the first.
+  std::unique_ptr<unsigned char[]> generated_reply;
+};
+
+}  // namespace openmps::worker

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies and fills. See worker_copy.h.
+#include "worker/worker_copy.h"
+
+#include "worker/driver_check.h"
+
+namespace openmps::worker {
+namespace {
+
+// From the first to the last byte of a box of rows and slices; ~0 if that overflows, which no
+// session's memory contains.
+uint64_t span_of(uint64_t width, uint64_t height, uint64_t depth, uint64_t pitch, uint64_t slice) {
+  if (width == 0 || height == 0 || depth == 0) return 0;
+  uint64_t rows = 0;
+  uint64_t slices = 0;
+  uint64_t span = 0;
+  if (__builtin_mul_overflow(height - 1, pitch, &rows) ||
+      __builtin_mul_overflow(depth - 1, slice, &slices) ||
+      __builtin_add_overflow(rows, slices, &span) || __builtin_add_overflow(span, width, &span)) {
+    return ~0ull;
+  }
+  return span;
+}
+
+// The rows of a slice as cuMemcpy3D counts them. A single slice needs no more than its own.
+Status rows_of(uint64_t slice, uint64_t pitch, const wire::Memcpy3D& command, size_t* rows) {
+  *rows = command.height;
+  if (command.depth <= 1) return Status();
+  if (pitch == 0 || slice % pitch != 0) {
+    return violation("a slice of " + std::to_string(slice) + " bytes with rows of " +
+                     std::to_string(pitch));
+  }
+  *rows = slice / pitch;
+  return Status();
+}
+
+}  // namespace
+
+Status Copies::finish(Stream& stream, uint32_t flags) {
+  if ((flags & wire::kOrderAllStreams) == 0) return Status();
+  return streams_.order_all_behind(stream);
+}
+
+Status Copies::copy(const wire::Memcpy& command) {
+  Stream* stream = nullptr;
+  OPENMPS_RETURN_IF_ERROR(streams_.get(command.stream, &stream));
+  OPENMPS_RETURN_IF_ERROR(memory_.check_operand(command.destination, command.bytes, "destination"));
+  OPENMPS_RETURN_IF_ERROR(memory_.check_operand(command.source, command.bytes, "source"));
+  OPENMPS_RETURN_IF_ERROR(streams_.enter(*stream, Streams::Entry::kWork));
+  OPENMPS_RETURN_IF_ERROR(
+      check(core_.driver.cuMemcpyAsync(core_.device_address(command.destination),
+                                       core_.device_address(command.source), command.bytes,
+                                       stream->handle),
+            "cuMemcpyAsync"));
+  return finish(*stream, command.flags);
+}
+
+Status Copies::copy_3d(const wire::Memcpy3D& command) {
+  Stream* stream = nullptr;
+  OPENMPS_RETURN_IF_ERROR(streams_.get(command.stream, &stream));
+  OPENMPS_RETURN_IF_ERROR(
+      memory_.check_operand(command.destination,
+                            span_of(command.width, command.height, command.depth,
+                                    command.destination_pitch, command.destination_slice),
+                            "destination"));
+  OPENMPS_RETURN_IF_ERROR(
+      memory_.check_operand(command.source,
+                            span_of(command.width, command.height, command.depth,
+                                    command.source_pitch, command.source_slice),
+                            "source"));
+  CUDA_MEMCPY3D box{};
+  box.srcMemoryType = CU_MEMORYTYPE_UNIFIED;
+  box.srcDevice = core_.device_address(command.source);
+  box.srcPitch = command.source_pitch;
+  box.dstMemoryType = CU_MEMORYTYPE_UNIFIED;
+  box.dstDevice = core_.device_address(command.destination);
+  box.dstPitch = command.destination_pitch;
+  box.WidthInBytes = command.width;
+  box.Height = command.height;
+  box.Depth = command.depth;
+  OPENMPS_RETURN_IF_ERROR(
+      rows_of(command.source_slice, command.source_pitch, command, &box.srcHeight));
+  OPENMPS_RETURN_IF_ERROR(
+      rows_of(command.destination_slice, command.destination_pitch, command, &box.dstHeight));
+  OPENMPS_RETURN_IF_ERROR(streams_.enter(*stream, Streams::Entry::kWork));
+  OPENMPS_RETURN_IF_ERROR(
+      check(core_.driver.cuMemcpy3DAsync_v2(&box, stream->handle), "cuMemcpy3DAsync"));
+  return finish(*stream, command.flags);
+}
+
+Status Copies::fill(const wire::Memset& command) {
+  Stream* stream = nullptr;
+  OPENMPS_RETURN_IF_ERROR(streams_.get(command.stream, &stream));
+  const uint64_t element = command.element_bytes;
+  if (element != 1 && element != 2 && element != 4) {
+    return violation("a fill with elements of " + std::to_string(element) + " bytes");
+  }
+  uint64_t row = 0;
+  if (__builtin_mul_overflow(command.width, element, &row)) row = ~0ull;
+  const uint64_t pitch = command.height > 1 ? command.pitch : row;
+  OPENMPS_RETURN_IF_ERROR(memory_.check_operand(
+      command.destination, span_of(row, command.height, 1, pitch, 0), "destination"));
+  OPENMPS_RETURN_IF_ERROR(streams_.enter(*stream, Streams::Entry::kWork));
+
+  const DriverTable& driver = core_.driver;
+  const CUdeviceptr to = core_.device_address(command.destination);
+  const auto value8 = static_cast<unsigned char>(command.value);
+  const auto value16 = static_cast<unsigned short>(command.value);
+  const bool linear = command.height <= 1;
+  const uint64_t n = command.height == 0 ? 0 : command.width;
+  CUresult result = CUDA_SUCCESS;
+  switch (element) {
+    case 1:
+      result = linear
+                   ? driver.cuMemsetD8Async(to, value8, n, stream->handle)
+                   : driver.cuMemsetD2D8Async(to, pitch, value8, n, command.height, stream->handle);
+      break;
+    case 2:
+      result =
+          linear ? driver.cuMemsetD16Async(to, value16, n, stream->handle)
+                 : driver.cuMemsetD2D16Async(to, pitch, value16, n, command.height, stream->handle);
+      break;
+    default:
+      result = linear ? driver.cuMemsetD32Async(to, command.value, n, stream->handle)
+                      : driver.cuMemsetD2D32Async(to, pitch, command.value, n, command.height,
+                                                  stream->handle);
+      break;
+  }
+  return check(result, "cuMemsetAsync");
+}
+
+}  // namespace openmps::worker

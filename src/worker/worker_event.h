@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// The events of a session: driver events of the shared context, made at their first record.
+// Session's thread only.
+#pragma once
+
+#include <cstdint>
+
+#include "worker/object_table.h"
+#include "worker/reply_writer.h"
+#include "worker/session_core.h"
+#include "worker/worker_stream.h"
+
+namespace openmps::worker {
+
+struct Event {
+  uint32_t flags = 0;  // CUevent_flags that matter to the driver
+  uint32_t device = 0;
+  CUevent handle = nullptr;  // null until the first record
+  uint64_t capture = 0;      // the capture in which it was last recorded, 0: none
+};
+
+class Events {
+ public:
+  Events(SessionCore& core, Streams& streams) : core_(core), streams_(streams) {}
+
+  Status create(const wire::EventCreate& command);
+  Status destroy(wire::Id id);
+  // Record; `stream` has been entered as a marker.
+  Status record(const wire::EventRecord& command, Stream& stream);
+  // Work of the stream submitted later waits. An event never recorded is no wait, as in CUDA.
+  Status wait(const wire::StreamWaitEvent& command);
+  // cuEventElapsedTime: INVALID_HANDLE for one never recorded, NOT_READY for an unfinished one.
+  Status elapsed(const wire::EventElapsed& command, ReplyWriter& reply);
+  // The driver's event for a launch attribute.
+  Status handle_of(wire::Id id, CUevent* handle);
+  void release_all();
+
+ private:
+  Status make(Event& event);
+
+  SessionCore& core_;
+  Streams& streams_;
+  ObjectTable<Event> events_{"event"};
+};
+
+}  // namespace openmps::worker

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fences, wakes, host functions and stream values. See worker_fence.h.
+#include "worker/worker_fence.h"
+
+#include <limits.h>
+
+#include <new>
+
+#include "base/futex.h"
+#include "worker/driver_check.h"
+
+namespace openmps::worker {
+namespace {
+
+// Bounds what the list of open waits can grow to: the oldest are forgotten first. Only a program
+// that has this many waits in its streams and dies can notice.
+constexpr size_t kMaxOpenWaits = 4096;
+
+// Without 64-bit stream writes a driver thread writes the fence.
+struct HostFence {
+  wire::FenceSlot* slot;
+  uint64_t value;
+};
+void write_host_fence(void* data) {
+  const std::unique_ptr<HostFence> fence(static_cast<HostFence*>(data));
+  fence->slot->value.store(fence->value, std::memory_order_release);
+}
+
+void wake_from_stream(void* header) { wake_client(*static_cast<wire::ChannelHeader*>(header)); }
+
+// What satisfies a wait for `wait.value` under its condition.
+uint64_t passing_value(const wire::StreamValue& wait) {
+  switch (wait.flags & CU_STREAM_WAIT_VALUE_NOR) {
+    case CU_STREAM_WAIT_VALUE_AND: return ~0ull;
+    case CU_STREAM_WAIT_VALUE_NOR: return 0;
+    default: return wait.value;  // equal, or greater or equal
+  }
+}
+
+}  // namespace
+
+void wake_client(wire::ChannelHeader& header) {
+  // Pairs with the client, which counts itself in `waiters` before it looks at its condition: one
+  // of us sees the other.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (header.waiters.load(std::memory_order_relaxed) == 0) return;
+  header.wake_epoch.fetch_add(1, std::memory_order_release);
+  futex_wake(&header.wake_epoch, INT_MAX);
+}
+
+void FenceLedger::promise(uint32_t slot, uint64_t value) {
+  // Pairs with FaultMonitor's last look before it goes to sleep: it sees this, or we wake it.
+  promised_[slot].store(value, std::memory_order_seq_cst);
+  if (slot >= used_.load(std::memory_order_relaxed)) {
+    used_.store(slot + 1, std::memory_order_release);
+  }
+}
+
+bool FenceLedger::pending(const wire::ChannelView& view) const {
+  const uint32_t used = used_.load(std::memory_order_acquire);
+  for (uint32_t slot = 0; slot < used; ++slot) {
+    const uint64_t promised = promised_[slot].load(std::memory_order_seq_cst);
+    if (view.fence(slot).value.load(std::memory_order_relaxed) < promised) return true;
+  }
+  return false;
+}
+
+Status Fences::write(Stream& stream, uint32_t slot, uint64_t value) {
+  if (slot >= wire::kFenceSlots) return violation("there is no fence " + std::to_string(slot));
+  // In a capture it would become a node of the graph.
+  if (stream.capture != 0) {
+    return Status(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "a fence in a capturing stream");
+  }
+  wire::FenceSlot& fence = core_.view.fence(slot);
+  ledger_.promise(slot, value);
+  if (core_.devices.at(stream.device).writes_64_bit_values) {
+    return check(core_.driver.cuStreamWriteValue64_v2(stream.handle, core_.device_address(&fence),
+                                                      value, CU_STREAM_WRITE_VALUE_DEFAULT),
+                 "cuStreamWriteValue64 of a fence");
+  }
+  auto data = std::make_unique<HostFence>(HostFence{&fence, value});
+  OPENMPS_RETURN_IF_ERROR(
+      check(core_.driver.cuLaunchHostFunc(stream.handle, write_host_fence, data.get()),
+            "cuLaunchHostFunc of a fence"));
+  static_cast<void>(data.release());  // write_host_fence owns it
+  return Status();
+}
+
+Status Fences::wake_after(const wire::WakeAfter& command) {
+  Stream* stream = nullptr;
+  OPENMPS_RETURN_IF_ERROR(streams_.get(command.stream, &stream));
+  OPENMPS_RETURN_IF_ERROR(streams_.enter(*stream, Streams::Entry::kFence));
+  if (stream->capture != 0) return Status();  // nothing of it runs, so nobody sleeps for it
+  // The session drains before the header is unmapped.
+  return check(
+      core_.driver.cuLaunchHostFunc(stream->handle, wake_from_stream, &core_.view.header()),
+      "cuLaunchHostFunc of a wake");
+}
+
+Status Fences::host_function(const wire::HostFunction& command) {
+  Stream* stream = nullptr;
+  OPENMPS_RETURN_IF_ERROR(streams_.get(command.stream, &stream));
+  if (command.slot >= wire::kCallbackSlots) {
+    return violation("there is no callback slot " + std::to_string(command.slot));
+  }
+  OPENMPS_RETURN_IF_ERROR(streams_.enter(*stream, Streams::Entry::kWork));
+  OPENMPS_RETURN_IF_ERROR(streams_.before_open_wait(*stream));
+  wire::CallbackSlot& slot = core_.view.callback(command.slot);
+  if (command.slot >= callbacks_used_) callbacks_used_ = command.slot + 1;
+  const CUdeviceptr done = core_.device_address(&slot.done);
+  OPENMPS_RETURN_IF_ERROR(
+      check(core_.driver.cuStreamWriteValue32_v2(stream->handle, core_.device_address(&slot.posted),
+                                                 1, CU_STREAM_WRITE_VALUE_DEFAULT),
+            "cuStreamWriteValue32 of a host function"));
+  OPENMPS_RETURN_IF_ERROR(
+      check(core_.driver.cuLaunchHostFunc(stream->handle, wake_from_stream, &core_.view.header()),
+            "cuLaunchHostFunc of a host function"));
+  OPENMPS_RETURN_IF_ERROR(
+      check(core_.driver.cuStreamWaitValue32_v2(stream->handle, done, 1, CU_STREAM_WAIT_VALUE_EQ),
+            "cuStreamWaitValue32 of a host function"));
+  if (stream->capture == 0) return Status();
+  // A graph may run the function again: its wait must not find the last run's answer. (Outside of
+  // graphs the slot is the client's again as soon as it has answered.)
+  return check(
+      core_.driver.cuStreamWriteValue32_v2(stream->handle, done, 0, CU_STREAM_WRITE_VALUE_DEFAULT),
+      "cuStreamWriteValue32 of a host function in a graph");
+}
+
+Status Fences::write_value(const wire::StreamValue& command) {
+  Stream* stream = nullptr;
+  OPENMPS_RETURN_IF_ERROR(streams_.get(command.stream, &stream));
+  OPENMPS_RETURN_IF_ERROR(streams_.enter(*stream, Streams::Entry::kWork));
+  const CUdeviceptr address = core_.device_address(command.address);
+  if (command.width == 8) {
+    return check(
+        core_.driver.cuStreamWriteValue64_v2(stream->handle, address, command.value, command.flags),
+        "cuStreamWriteValue64");
+  }
+  return check(core_.driver.cuStreamWriteValue32_v2(
+                   stream->handle, address, static_cast<uint32_t>(command.value), command.flags),
+               "cuStreamWriteValue32");
+}
+
+Status Fences::wait_value(const wire::StreamValue& command) {
+  Stream* stream = nullptr;
+  OPENMPS_RETURN_IF_ERROR(streams_.get(command.stream, &stream));
+  OPENMPS_RETURN_IF_ERROR(streams_.enter(*stream, Streams::Entry::kWork));
+  OPENMPS_RETURN_IF_ERROR(streams_.before_open_wait(*stream));
+  if (open_waits_.size() == kMaxOpenWaits) open_waits_.erase(open_waits_.begin());
+  open_waits_.push_back({stream->device, command});
+  const CUdeviceptr address = core_.device_address(command.address);
+  if (command.width == 8) {
+    return check(
+        core_.driver.cuStreamWaitValue64_v2(stream->handle, address, command.value, command.flags),
+        "cuStreamWaitValue64");
+  }
+  return check(core_.driver.cuStreamWaitValue32_v2(
+                   stream->handle, address, static_cast<uint32_t>(command.value), command.flags),
+               "cuStreamWaitValue32");
+}
+
+// Satisfy a wait from a stream of our own, wherever the value lies.
+void Fences::pass(const OpenWait& open) {
+  if (!core_.use(open.device).ok()) return;
+  if (pass_stream_ != nullptr && pass_device_ != open.device) {
+    core_.driver.cuStreamDestroy_v2(pass_stream_);
+    pass_stream_ = nullptr;
+  }
+  if (pass_stream_ == nullptr) {
+    if (core_.driver.cuStreamCreateWithPriority(&pass_stream_, CU_STREAM_NON_BLOCKING, 0) !=
+        CUDA_SUCCESS) {
+      return;
+    }
+    pass_device_ = open.device;
+  }
+  const CUdeviceptr address = core_.device_address(open.wait.address);
+  const uint64_t value = passing_value(open.wait);
+  if (open.wait.width == 8) {
+    core_.driver.cuStreamWriteValue64_v2(pass_stream_, address, value, 0);
+  } else {
+    core_.driver.cuStreamWriteValue32_v2(pass_stream_, address, static_cast<uint32_t>(value), 0);
+  }
+}
+
+void Fences::pass_all_waits() {
+  for (uint32_t slot = 0; slot < callbacks_used_; ++slot) {
+    core_.view.callback(slot).done.store(1, std::memory_order_release);
+  }
+  // In turn, one per call: waits for the same word may need different values, and one that its
+  // stream has not come to yet needs its value again later.
+  if (open_waits_.empty()) return;
+  pass(open_waits_[next_pass_++ % open_waits_.size()]);
+}
+
+bool Fences::passed() {
+  return pass_stream_ == nullptr || !core_.use(pass_device_).ok() ||
+         core_.driver.cuStreamQuery(pass_stream_) != CUDA_ERROR_NOT_READY;
+}
+
+void Fences::release_all() {
+  if (pass_stream_ == nullptr) return;
+  static_cast<void>(core_.use(pass_device_).ok());
+  core_.driver.cuStreamDestroy_v2(pass_stream_);
+  pass_stream_ = nullptr;
+}
+
+}  // namespace openmps::worker

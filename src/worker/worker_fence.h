@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a session's streams speak to the client's threads: fences that the GPU writes, wakes for
+// those who sleep, host functions that run in the client, and the values that programs themselves
+// write and wait for (cuStreamWriteValue, cuStreamWaitValue). Session's thread, except where said.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "worker/session_core.h"
+#include "worker/worker_stream.h"
+
+namespace openmps::worker {
+
+// Bump the session's wake word and wake the client's threads, if any waits. Any thread.
+void wake_client(wire::ChannelHeader& header);
+
+// What has been promised to the fence slots. Written by the session's thread, read by the watchdog.
+class FenceLedger {
+ public:
+  FenceLedger() : promised_(std::make_unique<std::atomic<uint64_t>[]>(wire::kFenceSlots)) {}
+  void promise(uint32_t slot, uint64_t value);
+  // Some fence has not been reached.
+  [[nodiscard]] bool pending(const wire::ChannelView& view) const;
+
+ private:
+  std::unique_ptr<std::atomic<uint64_t>[]> promised_;
+  std::atomic<uint32_t> used_{0};  // slots from 0
+};
+
+class Fences {
+ public:
+  Fences(SessionCore& core, Streams& streams) : core_(core), streams_(streams) {}
+
+  // Write value to the slot once the stream, which has been entered, has come here.
+  Status write(Stream& stream, uint32_t slot, uint64_t value);
+  Status wake_after(const wire::WakeAfter& command);
+  // Post the slot to the client's callback thread; the stream goes on when that has run it.
+  Status host_function(const wire::HostFunction& command);
+  Status write_value(const wire::StreamValue& command);
+  Status wait_value(const wire::StreamValue& command);
+
+  // The client has gone: let every stream pass that waits for it. Called again and again while the
+  // session drains, because each wait that passes may uncover the next.
+  void pass_all_waits();
+  // What pass_all_waits() wrote has arrived: the memory that it names may go.
+  [[nodiscard]] bool passed();
+  // Nothing of the session is unfinished: no wait is open any more.
+  void forget_waits() { open_waits_.clear(); }
+  void release_all();
+
+  [[nodiscard]] const FenceLedger& ledger() const { return ledger_; }
+
+ private:
+  struct OpenWait {
+    uint32_t device;
+    wire::StreamValue wait;
+  };
+  void pass(const OpenWait& open);
+
+  SessionCore& core_;
+  Streams& streams_;
+  FenceLedger ledger_;
+  uint32_t callbacks_used_ = 0;  // slots from 0
+  // Waits of the program's own that may still be open, oldest first.
+  std::vector<OpenWait> open_waits_;
+  size_t next_pass_ = 0;
+  CUstream pass_stream_ = nullptr;
+  uint32_t pass_device_ = 0;
+};
+
+}  // namespace openmps::worker

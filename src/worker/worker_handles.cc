@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ids to handles for generated commands. See worker_handles.h.
+#include "worker/worker_handles.h"
+
+namespace openmps::worker {
+
+// A kernel of a library is asked for as CUkernel or, after cuKernelGetFunction, as CUfunction; both
+// have its id. A function of a module is no kernel.
+CUresult Handles::resolve_function(uint32_t id, bool as_kernel, void** handle) {
+  Function* function = nullptr;
+  if (!modules_.function(id, &function).ok()) return CUDA_ERROR_INVALID_HANDLE;
+  if (function->is_kernel == as_kernel) {
+    *handle = function->handle;
+    return CUDA_SUCCESS;
+  }
+  if (as_kernel) return CUDA_ERROR_INVALID_HANDLE;
+  CUfunction loaded = nullptr;
+  const CUresult result = core_.gate.run(GatedCall::kFunctionLoad, [&] {
+    return core_.driver.cuKernelGetFunction(&loaded, reinterpret_cast<CUkernel>(function->handle));
+  });
+  *handle = loaded;
+  return result;
+}
+
+CUresult Handles::resolve(HandleType type, uint32_t id, void** handle) {
+  *handle = nullptr;
+  switch (type) {
+    case HandleType::context:
+      // All contexts of the client on a device are the one shared context.
+      *handle = core_.devices.at(device_).context;
+      return CUDA_SUCCESS;
+    case HandleType::function: return resolve_function(id, false, handle);
+    case HandleType::kernel: return resolve_function(id, true, handle);
+    case HandleType::stream: {
+      Stream* stream = nullptr;
+      if (!streams_.get(id, &stream).ok()) return CUDA_ERROR_INVALID_HANDLE;
+      const CUresult result = streams_.enter(*stream, Streams::Entry::kWork).code();
+      *handle = stream->handle;
+      return result;
+    }
+    case HandleType::event: {
+      CUevent event = nullptr;
+      if (!events_.handle_of(id, &event).ok()) return CUDA_ERROR_INVALID_HANDLE;
+      *handle = event;
+      return CUDA_SUCCESS;
+    }
+    case HandleType::graph: {
+      const Graph* graph = graphs_.find(id);
+      if (graph == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+      // The first graph that a command names is the one that it adds to.
+      if (last_graph_ == 0) last_graph_ = id;
+      *handle = graph->handle;
+      return CUDA_SUCCESS;
+    }
+    case HandleType::graph_exec: {
+      const GraphExec* exec = graphs_.find_exec(id);
+      if (exec == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+      *handle = exec->handle;
+      return CUDA_SUCCESS;
+    }
+    case HandleType::graph_node: {
+      const GraphNode* node = graphs_.find_node(id);
+      if (node == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+      *handle = node->handle;
+      return CUDA_SUCCESS;
+    }
+    default: return CUDA_ERROR_NOT_SUPPORTED;
+  }
+}
+
+CUresult Handles::bind(HandleType type, uint32_t id, void* handle) {
+  if (type == HandleType::graph) {
+    auto* graph = static_cast<CUgraph>(handle);
+    const CUresult result = graphs_.bind(id, graph, device_).code();
+    if (result != CUDA_SUCCESS) core_.driver.cuGraphDestroy(graph);
+    return result;
+  }
+  if (type == HandleType::graph_node) {
+    auto* node = static_cast<CUgraphNode>(handle);
+    const CUresult result = graphs_.bind_node(id, node, last_graph_).code();
+    if (result != CUDA_SUCCESS) core_.driver.cuGraphDestroyNode(node);
+    return result;
+  }
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+void Handles::release(HandleType type, uint32_t id) {
+  if (type == HandleType::graph_node) graphs_.forget_node(id);
+}
+
+CUresult Handles::resolve_device(uint32_t id, CUdevice* device) {
+  if (!core_.check_device(id).ok()) return CUDA_ERROR_INVALID_DEVICE;
+  *device = core_.devices.at(id).handle;
+  return CUDA_SUCCESS;
+}
+
+}  // namespace openmps::worker

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernel launches. See worker_launch.h.
+#include "worker/worker_launch.h"
+
+#include <string.h>
+
+#include "worker/driver_check.h"
+
+namespace openmps::worker {
+namespace {
+
+// Where a client puts the id of an event whose handle the driver wants.
+wire::Id id_of(CUevent event) { return static_cast<wire::Id>(reinterpret_cast<uintptr_t>(event)); }
+
+}  // namespace
+
+Status Launches::launch(const wire::Launch& command, wire::Variable variable) {
+  Stream* stream = nullptr;
+  Function* function = nullptr;
+  OPENMPS_RETURN_IF_ERROR(streams_.get(command.stream, &stream));
+  OPENMPS_RETURN_IF_ERROR(modules_.function(command.function, &function));
+  // The driver reads as many bytes as the kernel has, however many came.
+  if (command.parameter_bytes < function->parameter_bytes) {
+    return Status(CUDA_ERROR_INVALID_VALUE, std::to_string(command.parameter_bytes) +
+                                                " bytes of parameters for a kernel of " +
+                                                std::to_string(function->parameter_bytes));
+  }
+  OPENMPS_RETURN_IF_ERROR(streams_.enter(*stream, Streams::Entry::kWork));
+
+  const size_t attribute_bytes = command.attribute_count * sizeof(CUlaunchAttribute);
+  size_t parameter_bytes = command.parameter_bytes;
+  void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER,
+                   const_cast<unsigned char*>(variable.data() + attribute_bytes),
+                   CU_LAUNCH_PARAM_BUFFER_SIZE, &parameter_bytes, CU_LAUNCH_PARAM_END};
+  void** parameters = parameter_bytes == 0 ? nullptr : extra;
+  if (command.attribute_count != 0 || (command.flags & wire::kLaunchCooperative) != 0) {
+    return launch_with_attributes(command, variable.data(), *stream, *function, parameters);
+  }
+  return check(core_.driver.cuLaunchKernel(function->handle, command.grid[0], command.grid[1],
+                                           command.grid[2], command.block[0], command.block[1],
+                                           command.block[2], command.shared_bytes, stream->handle,
+                                           nullptr, parameters),
+               "cuLaunchKernel");
+}
+
+// Handles are ids here, addresses must be the session's, and what would reach past it is refused.
+Status Launches::translate(CUlaunchAttribute* attribute) {
+  CUlaunchAttributeValue& value = attribute->value;
+  switch (attribute->id) {
+    case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
+      return events_.handle_of(id_of(value.programmaticEvent.event),
+                               &value.programmaticEvent.event);
+    case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
+      return events_.handle_of(id_of(value.launchCompletionEvent.event),
+                               &value.launchCompletionEvent.event);
+    case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
+      return memory_.check_operand(reinterpret_cast<uint64_t>(value.accessPolicyWindow.base_ptr),
+                                   value.accessPolicyWindow.num_bytes, "access policy window");
+    case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
+      return Status(CUDA_ERROR_NOT_SUPPORTED, "kernel nodes updated from the device");
+    default: return Status();
+  }
+}
+
+Status Launches::launch_with_attributes(const wire::Launch& command,
+                                        const unsigned char* attributes, const Stream& stream,
+                                        const Function& function, void** extra) {
+  CUlaunchAttribute list[wire::kMaxLaunchAttributes + 1];
+  memcpy(list, attributes, command.attribute_count * sizeof(CUlaunchAttribute));
+  unsigned count = 0;
+  for (; count < command.attribute_count; ++count) {
+    OPENMPS_RETURN_IF_ERROR(translate(&list[count]));
+  }
+  if ((command.flags & wire::kLaunchCooperative) != 0) {
+    list[count] = {};
+    list[count].id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+    list[count].value.cooperative = 1;
+    ++count;
+  }
+  CUlaunchConfig config{};
+  config.gridDimX = command.grid[0];
+  config.gridDimY = command.grid[1];
+  config.gridDimZ = command.grid[2];
+  config.blockDimX = command.block[0];
+  config.blockDimY = command.block[1];
+  config.blockDimZ = command.block[2];
+  config.sharedMemBytes = command.shared_bytes;
+  config.hStream = stream.handle;
+  config.attrs = list;
+  config.numAttrs = count;
+  return check(core_.driver.cuLaunchKernelEx(&config, function.handle, nullptr, extra),
+               "cuLaunchKernelEx");
+}
+
+}  // namespace openmps::worker

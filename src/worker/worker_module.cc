@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// Blobs, modules and their globals. Functions are in worker_function.cc.
+#include "worker/worker_module.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "worker/driver_check.h"
+#include "worker/jit_options.h"
+
+namespace openmps::worker {
+
+using wire::ModuleKind;
+
+Status Modules::begin_blob(const wire::BlobBegin& command) {
+  if (command.bytes == 0 || command.bytes > wire::kMaxImageBytes) {
+    return violation("an image of " + std::to_string(command.bytes) + " bytes");
+  }
+  auto blob = std::make_unique<Blob>();
+  blob->bytes = command.bytes;
+  if (command.bytes > kMaxSessionImageBytes - image_bytes_) {
+    blob->error =
+        Status(CUDA_ERROR_OUT_OF_MEMORY, "the images of the session would exceed " +
+                                             std::to_string(kMaxSessionImageBytes) + " bytes");
+  } else {
+    image_bytes_ += command.bytes;
+  }
+  return blobs_.insert(command.blob, std::move(blob));
+}
+
+Status Modules::append_blob(const wire::BlobData& command) {
+  Blob* blob = nullptr;
+  OPENMPS_RETURN_IF_ERROR(blobs_.get(command.blob, &blob));
+  const uint64_t staging = core_.device_end() + wire::kStagingOffset;
+  const bool staged = command.source >= staging && command.bytes <= wire::kStagingBytes &&
+                      command.source - staging <= wire::kStagingBytes - command.bytes;
+  if (!staged || command.offset != blob->data.size() ||
+      command.bytes > blob->bytes - command.offset) {
+    // A blob over the limit keeps no data, so its offsets do not grow.
+    if (staged && !blob->error.ok()) return Status();
+    return violation("a chunk of " + std::to_string(command.bytes) + " bytes at " +
+                     std::to_string(command.offset) + " of an image of " +
+                     std::to_string(blob->bytes));
+  }
+  if (!blob->error.ok()) return Status();
+  const unsigned char* source = core_.view.staging() + (command.source - staging);
+  blob->data.insert(blob->data.end(), source, source + command.bytes);
+  return Status();
+}
+
+Status Modules::load(const wire::ModuleLoad& command, wire::Variable options, ReplyWriter& reply) {
+  OPENMPS_RETURN_IF_ERROR(core_.check_device(command.device));
+  OPENMPS_RETURN_IF_ERROR(modules_.check_free(command.module));
+  const std::unique_ptr<Blob> blob = blobs_.take(command.blob);
+  if (blob == nullptr) return violation("there is no blob " + std::to_string(command.blob));
+  if (!blob->error.ok()) return blob->error;
+  if (blob->data.size() != blob->bytes) {
+    return violation("an image of " + std::to_string(blob->bytes) + " bytes of which " +
+                     std::to_string(blob->data.size()) + " have come");
+  }
+  JitOptions jit;
+  OPENMPS_RETURN_IF_ERROR(jit.set(command, options));
+  OPENMPS_RETURN_IF_ERROR(core_.use(command.device));
+
+  auto module = std::make_unique<Module>();
+  module->kind = static_cast<ModuleKind>(command.kind);
+  module->device = command.device;
+  module->image = std::move(blob->data);
+  module->image.push_back(0);  // PTX is text that ends with NUL
+  Status status;
+  if (module->kind == ModuleKind::kModule) {
+    status = check(core_.gate.run(GatedCall::kModuleLoad,
+                                  [&] {
+                                    return core_.driver.cuModuleLoadDataEx(
+                                        &module->module, module->image.data(), jit.count(),
+                                        jit.names(), jit.values());
+                                  }),
+                   "cuModuleLoadDataEx");
+  } else {
+    status = check(core_.gate.run(GatedCall::kLibraryLoad,
+                                  [&] {
+                                    return core_.driver.cuLibraryLoadData(
+                                        &module->library, module->image.data(), jit.names(),
+                                        jit.values(), jit.count(), nullptr, nullptr, 0);
+                                  }),
+                   "cuLibraryLoadData");
+  }
+  jit.put_logs(reply);
+  if (!status.ok()) {
+    image_bytes_ -= module->image.size() - 1;
+    return status;
+  }
+  return modules_.insert(command.module, std::move(module));
+}
+
+Status Modules::release(Module& module) {
+  OPENMPS_RETURN_IF_ERROR(core_.use(module.device));
+  for (const wire::Id id : module.functions) functions_.take(id).reset();
+  for (const uint64_t address : module.globals) memory_.remove_global(address);
+  image_bytes_ -= module.image.size() - 1;
+  if (module.kind == ModuleKind::kModule) {
+    return check(core_.gate.run(GatedCall::kModuleUnload,
+                                [&] { return core_.driver.cuModuleUnload(module.module); }),
+                 "cuModuleUnload");
+  }
+  return check(core_.gate.run(GatedCall::kLibraryUnload,
+                              [&] { return core_.driver.cuLibraryUnload(module.library); }),
+               "cuLibraryUnload");
+}
+
+Status Modules::unload(wire::Id id) {
+  const std::unique_ptr<Module> module = modules_.take(id);
+  if (module == nullptr) return violation("there is no module " + std::to_string(id));
+  return release(*module);
+}
+
+Status Modules::find_module(const wire::GetSymbol& command, Module** module) {
+  OPENMPS_RETURN_IF_ERROR(modules_.get(command.module, module));
+  if (static_cast<uint32_t>((*module)->kind) != command.kind) {
+    return violation("module " + std::to_string(command.module) + " is not of kind " +
+                     std::to_string(command.kind));
+  }
+  return core_.use((*module)->device);
+}
+
+Status Modules::get_global(const wire::GetSymbol& command, wire::Variable name,
+                           ReplyWriter& reply) {
+  Module* module = nullptr;
+  OPENMPS_RETURN_IF_ERROR(find_module(command, &module));
+  const std::string symbol(reinterpret_cast<const char*>(name.data()), name.size());
+  CUdeviceptr address = 0;
+  size_t bytes = 0;
+  // The first look at a symbol of a lazily loaded image loads it.
+  const CUresult result = core_.gate.run(GatedCall::kFunctionLoad, [&] {
+    if (module->kind == ModuleKind::kModule) {
+      return core_.driver.cuModuleGetGlobal_v2(&address, &bytes, module->module, symbol.c_str());
+    }
+    return core_.driver.cuLibraryGetGlobal(&address, &bytes, module->library, symbol.c_str());
+  });
+  OPENMPS_RETURN_IF_ERROR(check(result, "cuModuleGetGlobal"));
+  if (std::find(module->globals.begin(), module->globals.end(), address) == module->globals.end()) {
+    memory_.add_global(address, bytes);
+    module->globals.push_back(address);
+  }
+  reply.put(wire::GlobalReply{address, bytes});
+  return Status();
+}
+
+Status Modules::symbols(wire::Id id, ReplyWriter& reply) {
+  Module* module = nullptr;
+  OPENMPS_RETURN_IF_ERROR(modules_.get(id, &module));
+  OPENMPS_RETURN_IF_ERROR(core_.use(module->device));
+  unsigned count = 0;
+  const CUresult result = module->kind == ModuleKind::kModule
+                              ? core_.driver.cuModuleGetFunctionCount(&count, module->module)
+                              : core_.driver.cuLibraryGetKernelCount(&count, module->library);
+  OPENMPS_RETURN_IF_ERROR(check(result, "cuModuleGetFunctionCount"));
+  // The driver does not tell how many globals there are.
+  reply.put(wire::ModuleSymbolsReply{count, 0});
+  return Status();
+}
+
+void Modules::release_all() {
+  modules_.for_each([this](Module& module) {
+    // After a fault unloading fails, and the memory is the context's.
+    static_cast<void>(release(module).ok());
+  });
+  modules_.clear();
+  blobs_.clear();
+  functions_.clear();
+}
+
+}  // namespace openmps::worker

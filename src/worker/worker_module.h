@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// The modules and libraries of a session, their functions and globals, and the images on their way
+// into one. Loading synchronises the shared context, so it goes through the gate. Session's thread
+// only.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "wire/decode.h"
+#include "worker/object_table.h"
+#include "worker/reply_writer.h"
+#include "worker/session_core.h"
+#include "worker/worker_memory.h"
+
+namespace openmps::worker {
+
+// What all images of a session may take together: blobs on their way and those of live modules. The
+// largest known, those of PyTorch's libraries, are below 2 GiB together.
+inline constexpr uint64_t kMaxSessionImageBytes = 4 * wire::kGiB;
+
+struct Function {
+  CUfunction handle = nullptr;  // or a CUkernel, which the driver takes in its place
+  bool is_kernel = false;
+  uint32_t device = 0;
+  uint32_t parameter_bytes = 0;  // end of the last parameter
+};
+
+struct Module {
+  wire::ModuleKind kind = wire::ModuleKind::kModule;
+  uint32_t device = 0;
+  CUmodule module = nullptr;
+  CUlibrary library = nullptr;
+  // Kept while the module lives: what another worker would load it from.
+  std::vector<unsigned char> image;
+  std::vector<wire::Id> functions;
+  std::vector<uint64_t> globals;  // start addresses
+};
+
+class Modules {
+ public:
+  Modules(SessionCore& core, SessionMemory& memory) : core_(core), memory_(memory) {}
+
+  Status begin_blob(const wire::BlobBegin& command);
+  // Chunks come in order, out of the staging arena.
+  Status append_blob(const wire::BlobData& command);
+  // Replies ModuleLoadReply and the JIT logs, also when loading fails.
+  Status load(const wire::ModuleLoad& command, wire::Variable options, ReplyWriter& reply);
+  Status unload(wire::Id id);
+  Status get_function(const wire::GetSymbol& command, wire::Variable name, ReplyWriter& reply);
+  Status get_global(const wire::GetSymbol& command, wire::Variable name, ReplyWriter& reply);
+  Status symbols(wire::Id id, ReplyWriter& reply);
+
+  Status function(wire::Id id, Function** function) const { return functions_.get(id, function); }
+  Status set_attribute(const wire::FunctionAttribute& command);
+  Status get_attribute(const wire::FunctionAttribute& command, ReplyWriter& reply);
+  Status occupancy(const wire::Occupancy& command, ReplyWriter& reply);
+
+  void release_all();
+
+ private:
+  struct Blob {
+    uint64_t bytes = 0;
+    std::vector<unsigned char> data;
+    Status error;  // reported by the load that uses it
+  };
+
+  Status find_module(const wire::GetSymbol& command, Module** module);
+  Status read_attribute(const Function& function, uint32_t attribute, int32_t* value);
+  void read_layout(Function& function, std::vector<wire::ParameterLayout>* layout);
+  Status release(Module& module);
+
+  SessionCore& core_;
+  SessionMemory& memory_;
+  ObjectTable<Blob> blobs_{"blob"};
+  ObjectTable<Module> modules_{"module"};
+  ObjectTable<Function> functions_{"function"};
+  uint64_t image_bytes_ = 0;  // of blobs and modules
+};
+
+}  // namespace openmps::worker

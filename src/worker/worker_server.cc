@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// The main thread of a worker. See worker_server.h.
+#include "worker/worker_server.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <string>
+
+#include "base/text.h"
+#include "wire/message.h"
+#include "worker/log.h"
+
+namespace openmps::worker {
+
+WorkerServer::WorkerServer(Environment& environment)
+    : environment_(environment), ended_event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+
+WorkerServer::~WorkerServer() {
+  for (const auto& [id, session] : sessions_) session->close(CUDA_ERROR_MPS_RPC_FAILURE);
+  sessions_.clear();
+}
+
+Status WorkerServer::serve() {
+  if (!ended_event_.valid()) {
+    return Status(CUDA_ERROR_OPERATING_SYSTEM, std::string("eventfd: ") + strerror(errno));
+  }
+  for (;;) {
+    pollfd wait[] = {{environment_.link.fd(), POLLIN, 0}, {ended_event_.get(), POLLIN, 0}};
+    if (poll(wait, 2, -1) < 0 && errno != EINTR) {
+      return Status(CUDA_ERROR_OPERATING_SYSTEM, std::string("poll: ") + strerror(errno));
+    }
+    if (wait[1].revents != 0) bury();
+    if (wait[0].revents == 0) continue;
+    Result<Packet> packet = receive_packet(environment_.link.fd(), wire::kMaxMessageBytes);
+    if (!packet.ok()) return packet.status();
+    if (packet->closed) return Status();
+    OPENMPS_RETURN_IF_ERROR(handle(std::move(packet).value()));
+  }
+}
+
+Status WorkerServer::handle(Packet packet) {
+  Result<wire::MessageHeader> header = wire::read_header(packet.data);
+  if (!header.ok()) return header.status();
+  if (header->kind == wire::MessageKind::kOpenSession) {
+    if (packet.fds.size() != 1) {
+      return Status(CUDA_ERROR_MPS_RPC_FAILURE, "OpenSession without its host file");
+    }
+    UniqueFd host_file = std::move(packet.fds[0]);
+    return open(packet, std::move(host_file));
+  }
+  if (header->kind == wire::MessageKind::kCloseSession) {
+    wire::CloseSession message;
+    OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &message));
+    close(message.session, static_cast<CUresult>(message.result));
+    return Status();
+  }
+  return Status(CUDA_ERROR_MPS_RPC_FAILURE,
+                "message kind " + std::to_string(static_cast<uint32_t>(header->kind)));
+}
+
+Status WorkerServer::open(const Packet& packet, UniqueFd host_file) {
+  wire::OpenSession message;
+  OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &message));
+  bury();  // a session of the same number may be at its end
+  if (message.window >= wire::kMaxWindows || sessions_.contains(message.session)) {
+    return Status(CUDA_ERROR_MPS_RPC_FAILURE, "OpenSession of session " +
+                                                  std::to_string(message.session) + ", window " +
+                                                  std::to_string(message.window));
+  }
+  SessionInfo info;
+  info.id = message.session;
+  info.window = message.window;
+  info.client_pid = message.client_pid;
+  info.client_priority = message.client_priority;
+  std::copy(std::begin(message.memory_limit), std::end(message.memory_limit),
+            info.memory_limit.begin());
+  info.command = printable(field_text(message.command));
+  sessions_[info.id] =
+      std::make_unique<Session>(environment_, info, std::move(host_file), [this, id = info.id] {
+        const std::lock_guard lock(mutex_);
+        ended_.push_back(id);
+        eventfd_write(ended_event_.get(), 1);
+      });
+  return Status();
+}
+
+// One that has ended by itself is on its way out already.
+void WorkerServer::close(uint32_t session, CUresult result) {
+  const auto found = sessions_.find(session);
+  if (found != sessions_.end()) found->second->close(result);
+}
+
+void WorkerServer::bury() {
+  std::vector<uint32_t> ended;
+  {
+    const std::lock_guard lock(mutex_);
+    ended.swap(ended_);
+    eventfd_t count = 0;
+    eventfd_read(ended_event_.get(), &count);
+  }
+  for (const uint32_t id : ended) sessions_.erase(id);
+}
+
+}  // namespace openmps::worker

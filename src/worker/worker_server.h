@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// The main thread of a worker: takes the server's messages, makes sessions and buries them.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/unix_socket.h"
+#include "worker/session.h"
+
+namespace openmps::worker {
+
+class WorkerServer {
+ public:
+  explicit WorkerServer(Environment& environment);
+  // Ends all sessions.
+  ~WorkerServer();
+
+  // Serve until the server has gone (success) or speaks what we don't understand. Sessions are left
+  // as they are: the program ends, and with it everything that they hold.
+  Status serve();
+
+ private:
+  Status handle(Packet packet);
+  Status open(const Packet& packet, UniqueFd host_file);
+  void close(uint32_t session, CUresult result);
+  void bury();
+
+  Environment& environment_;
+  UniqueFd ended_event_;  // eventfd: some session's thread is at its end
+  std::mutex mutex_;
+  std::vector<uint32_t> ended_;  // guarded by mutex_
+  std::map<uint32_t, std::unique_ptr<Session>> sessions_;
+};
+
+}  // namespace openmps::worker

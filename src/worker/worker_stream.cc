@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+// The streams of a session. See worker_stream.h.
+#include "worker/worker_stream.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "worker/driver_check.h"
+
+namespace openmps::worker {
+
+using wire::StreamKind;
+
+Status Streams::create(const wire::StreamCreate& command) {
+  OPENMPS_RETURN_IF_ERROR(core_.check_device(command.device));
+  OPENMPS_RETURN_IF_ERROR(streams_.check_free(command.stream));
+  if (command.kind > static_cast<uint32_t>(StreamKind::kNonBlocking)) {
+    return violation("a stream of kind " + std::to_string(command.kind));
+  }
+  sweep_retired();
+  auto& context = contexts_[command.context];
+  if (context == nullptr) {
+    context = std::make_unique<ClientContext>();
+    context->device = command.device;
+  }
+  auto stream = std::make_unique<Stream>();
+  stream->kind = static_cast<StreamKind>(command.kind);
+  stream->device = command.device;
+  stream->priority = command.priority;
+  stream->context = context.get();
+  const bool legacy = stream->kind == StreamKind::kLegacy;
+  if (context->device != command.device || (legacy && context->legacy != nullptr)) {
+    forget_context(context.get());
+    return violation("a stream that its context " + std::to_string(command.context) +
+                     " can't have");
+  }
+  if (legacy) context->legacy = stream.get();
+  ++context->streams;
+  return streams_.insert(command.stream, std::move(stream));
+}
+
+Status Streams::start(Stream& stream) {
+  if (stream.handle != nullptr) return Status();
+  OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuStreamCreateWithPriority(
+                                    &stream.handle, CU_STREAM_NON_BLOCKING, stream.priority),
+                                "cuStreamCreateWithPriority"));
+  ++stream.context->started;
+  return Status();
+}
+
+// Mark the end of the stream's work so far in `event`, made at its first use.
+Status Streams::record(Stream& stream, CUevent* event) {
+  if (*event == nullptr) {
+    OPENMPS_RETURN_IF_ERROR(
+        check(core_.driver.cuEventCreate(event, CU_EVENT_DISABLE_TIMING), "cuEventCreate"));
+  }
+  return check(core_.driver.cuEventRecord(*event, stream.handle), "cuEventRecord");
+}
+
+Status Streams::enter(Stream& stream, Entry entry) {
+  OPENMPS_RETURN_IF_ERROR(core_.use(stream.device));
+  OPENMPS_RETURN_IF_ERROR(start(stream));
+  stream.busy = true;
+  if (stream.capture != 0) return Status();
+
+  ClientContext& context = *stream.context;
+  if (stream.kind == StreamKind::kLegacy) {
+    bool joined = false;
+    OPENMPS_RETURN_IF_ERROR(legacy_waits(stream, &joined));
+    // A record that has waited for others is itself waited for: it is a barrier, as in CUDA.
+    if (entry == Entry::kWork || (entry == Entry::kMarker && joined)) ++stream.work;
+  }
+  if (entry == Entry::kFence) return Status();
+  if (stream.order_seen != context.order) OPENMPS_RETURN_IF_ERROR(wait_for_order(stream));
+  if (stream.kind != StreamKind::kBlocking) return Status();
+  if (context.legacy != nullptr && context.legacy->work != stream.legacy_seen) {
+    OPENMPS_RETURN_IF_ERROR(wait_for_legacy(stream));
+  }
+  if (entry == Entry::kWork) {
+    stream.join_recorded = false;
+    if (!stream.dirty) {
+      stream.dirty = true;
+      context.dirty.push_back(&stream);
+    }
+  }
+  return Status();
+}
+
+Status Streams::legacy_waits(Stream& legacy, bool* joined) {
+  std::vector<Stream*>& dirty = legacy.context->dirty;
+  while (!dirty.empty()) {
+    Stream& other = *dirty.back();
+    if (!other.join_recorded) OPENMPS_RETURN_IF_ERROR(record(other, &other.join));
+    OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuStreamWaitEvent(legacy.handle, other.join, 0),
+                                  "cuStreamWaitEvent of the legacy stream"));
+    other.dirty = false;
+    other.join_recorded = false;
+    dirty.pop_back();
+    *joined = true;
+  }
+  return Status();
+}
+
+Status Streams::wait_for_legacy(Stream& stream) {
+  Stream& legacy = *stream.context->legacy;
+  if (legacy.join_work != legacy.work) {
+    OPENMPS_RETURN_IF_ERROR(record(legacy, &legacy.join));
+    legacy.join_work = legacy.work;
+  }
+  OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuStreamWaitEvent(stream.handle, legacy.join, 0),
+                                "cuStreamWaitEvent on the legacy stream"));
+  stream.legacy_seen = legacy.work;
+  return Status();
+}
+
+Status Streams::order_all_behind(Stream& stream) {
+  if (stream.capture != 0) return Status();
+  ClientContext& context = *stream.context;
+  ++context.order;
+  stream.order_seen = context.order;
+  context.order_source = &stream;
+  context.order_recorded = false;
+  // While no other stream is in use there is nobody to tell; a later one finds order_source.
+  if (context.started == 1) return Status();
+  context.order_recorded = true;
+  return record(stream, &context.order_event);
+}
+
+Status Streams::before_open_wait(Stream& stream) {
+  ClientContext& context = *stream.context;
+  if (context.order_source != &stream || context.order_recorded) return Status();
+  context.order_recorded = true;
+  return record(stream, &context.order_event);
+}
+
+Status Streams::wait_for_order(Stream& stream) {
+  ClientContext& context = *stream.context;
+  stream.order_seen = context.order;
+  Stream* source = context.order_source;
+  if (source == &stream) return Status();
+  // Blocking streams wait for the legacy stream's work anyhow.
+  if (source != nullptr && source == context.legacy && stream.kind == StreamKind::kBlocking) {
+    return Status();
+  }
+  if (!context.order_recorded) {
+    if (source == nullptr) return Status();
+    context.order_recorded = true;
+    OPENMPS_RETURN_IF_ERROR(record(*source, &context.order_event));
+  }
+  return check(core_.driver.cuStreamWaitEvent(stream.handle, context.order_event, 0),
+               "cuStreamWaitEvent on an ordered copy");
+}
+
+// What others may still want to wait for must be marked before the stream's commands stop running.
+Status Streams::settle_before_capture(Stream& stream) {
+  OPENMPS_RETURN_IF_ERROR(core_.use(stream.device));
+  OPENMPS_RETURN_IF_ERROR(start(stream));
+  if (stream.dirty && !stream.join_recorded) {
+    OPENMPS_RETURN_IF_ERROR(record(stream, &stream.join));
+    stream.join_recorded = true;
+  }
+  return before_open_wait(stream);
+}
+
+Result<uint64_t> Streams::begin_capture(Stream& origin) {
+  if (Status status = settle_before_capture(origin); !status.ok()) return status;
+  const uint64_t capture = ++last_capture_;
+  if (Status status =
+          check(core_.driver.cuStreamBeginCapture_v2(origin.handle, CU_STREAM_CAPTURE_MODE_RELAXED),
+                "cuStreamBeginCapture");
+      !status.ok()) {
+    return status;
+  }
+  origin.capture = capture;
+  captures_.push_back(capture);
+  return capture;
+}
+
+Status Streams::join_capture(Stream& stream, uint64_t capture) {
+  OPENMPS_RETURN_IF_ERROR(settle_before_capture(stream));
+  stream.capture = capture;
+  return Status();
+}
+
+void Streams::end_capture(uint64_t capture) {
+  captures_.erase(std::remove(captures_.begin(), captures_.end(), capture), captures_.end());
+  streams_.for_each([capture](Stream& stream) {
+    if (stream.capture == capture) stream.capture = 0;
+  });
+}
+
+bool Streams::is_active(uint64_t capture) const {
+  return std::find(captures_.begin(), captures_.end(), capture) != captures_.end();
+}
+
+bool Streams::finished(CUstream handle, uint32_t device) {
+  // A context that can't become current is lost: nothing runs in it any more.
+  if (!core_.use(device).ok()) return true;
+  return core_.driver.cuStreamQuery(handle) != CUDA_ERROR_NOT_READY;
+}
+
+void Streams::sweep_retired() {
+  std::erase_if(retired_, [this](const Retired& retired) {
+    if (!finished(retired.handle, retired.device)) return false;
+    core_.driver.cuStreamDestroy_v2(retired.handle);
+    return true;
+  });
+}
+
+bool Streams::idle() {
+  sweep_retired();
+  bool idle = retired_.empty();
+  streams_.for_each([&](Stream& stream) {
+    // Asking a capturing stream would break its capture; nothing of it runs.
+    if (!stream.busy || stream.capture != 0) return;
+    stream.busy = !finished(stream.handle, stream.device);
+    if (stream.busy) idle = false;
+  });
+  return idle;
+}
+
+// Take the stream out of its context, without losing an order that others still rely on.
+Status Streams::detach(Stream& stream) {
+  ClientContext& context = *stream.context;
+  Status status;
+  if (stream.dirty) {
+    // The legacy stream's next work waits for this stream's: let it wait now.
+    if (context.legacy != nullptr) status = enter(*context.legacy, Entry::kFence);
+    std::erase(context.dirty, &stream);
+  }
+  if (context.order_source == &stream) {
+    if (Status recorded = before_open_wait(stream); status.ok()) status = recorded;
+    context.order_source = nullptr;
+  }
+  if (context.legacy == &stream) context.legacy = nullptr;
+  return status;
+}
+
+void Streams::release(std::unique_ptr<Stream> stream) {
+  ClientContext* context = stream->context;
+  if (stream->join != nullptr) core_.driver.cuEventDestroy_v2(stream->join);
+  if (stream->handle != nullptr) {
+    --context->started;
+    if (finished(stream->handle, stream->device)) {
+      core_.driver.cuStreamDestroy_v2(stream->handle);
+    } else {
+      retired_.push_back({stream->handle, stream->device});
+    }
+  }
+  --context->streams;
+  forget_context(context);
+}
+
+void Streams::forget_context(ClientContext* context) {
+  if (context->streams != 0) return;
+  if (context->order_event != nullptr) core_.driver.cuEventDestroy_v2(context->order_event);
+  std::erase_if(contexts_, [context](const auto& entry) { return entry.second.get() == context; });
+}
+
+Status Streams::destroy(wire::Id id) {
+  std::unique_ptr<Stream> stream = streams_.take(id);
+  if (stream == nullptr) return violation("there is no stream " + std::to_string(id));
+  if (stream->capture != 0) {
+    // CUDA leaves destroying a capturing stream undefined; here the capture just ends.
+    CUgraph graph = nullptr;
+    core_.driver.cuStreamEndCapture(stream->handle, &graph);
+    if (graph != nullptr) core_.driver.cuGraphDestroy(graph);
+    end_capture(stream->capture);
+    stream->capture = 0;
+  }
+  Status status = detach(*stream);
+  release(std::move(stream));
+  return status;
+}
+
+void Streams::drop_context(wire::Id context) {
+  const auto found = contexts_.find(context);
+  if (found == contexts_.end()) return;
+  const ClientContext* wanted = found->second.get();
+  std::vector<wire::Id> ids;
+  streams_.for_each_id([&](wire::Id id, Stream& stream) {
+    if (stream.context == wanted) ids.push_back(id);
+  });
+  // What they still owe each other goes with them.
+  for (const wire::Id id : ids) static_cast<void>(destroy(id).ok());
+}
+
+void Streams::release_all() {
+  std::vector<wire::Id> ids;
+  streams_.for_each_id([&](wire::Id id, Stream&) { ids.push_back(id); });
+  for (const wire::Id id : ids) {
+    std::unique_ptr<Stream> stream = streams_.take(id);
+    static_cast<void>(core_.use(stream->device).ok());
+    release(std::move(stream));
+  }
+  for (const Retired& retired : retired_) {
+    static_cast<void>(core_.use(retired.device).ok());
+    core_.driver.cuStreamDestroy_v2(retired.handle);
+  }
+  retired_.clear();
+}
+
+}  // namespace openmps::worker

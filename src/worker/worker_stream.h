@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// The streams of a session. Each is a non-blocking stream of the shared context, made at its first
+// use, so that sessions never wait for each other; what CUDA's legacy default stream promises is
+// emulated with events, inside one (session, client context). Session's thread only.
+//
+// Legacy semantics: work on the legacy stream waits for all earlier work of the context's blocking
+// streams, and their later work waits for it. Counters tell who has work that the other side has
+// not waited for yet, and events are recorded only then: a program that uses one stream, whichever,
+// pays a comparison per command.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "worker/object_table.h"
+#include "worker/session_core.h"
+
+namespace openmps::worker {
+
+struct ClientContext;
+
+struct Stream {
+  wire::StreamKind kind = wire::StreamKind::kBlocking;
+  uint32_t device = 0;
+  int32_t priority = 0;
+  ClientContext* context = nullptr;
+  CUstream handle = nullptr;  // null until the first use
+  bool busy = false;          // may have unfinished work
+  uint64_t capture = 0;       // the capture that it takes part in, 0: none
+
+  uint64_t work = 0;           // legacy stream: pieces of work submitted so far
+  uint64_t legacy_seen = 0;    // blocking stream: the legacy stream's `work` that it has waited for
+  bool dirty = false;          // blocking stream: listed in its context's `dirty`
+  bool join_recorded = false;  // `join` already marks its last work before a capture
+  uint64_t order_seen = 0;     // the context's order that it has waited for
+  CUevent join = nullptr;      // marks the end of its work for the other side
+  uint64_t join_work = 0;      // legacy stream: the value of `work` that `join` marks
+};
+
+// A context of the client: the scope of the legacy stream and of ordered copies.
+struct ClientContext {
+  uint32_t device = 0;
+  uint32_t streams = 0;  // that name it
+  uint32_t started = 0;  // of them, those that have been used
+  Stream* legacy = nullptr;
+  std::vector<Stream*>
+      dirty;  // blocking streams with work that the legacy stream has not waited for
+  // The last copy that everything later waits for (kOrderAllStreams).
+  uint64_t order = 0;
+  Stream* order_source = nullptr;
+  bool order_recorded = false;
+  CUevent order_event = nullptr;
+};
+
+class Streams {
+ public:
+  explicit Streams(SessionCore& core) : core_(core) {}
+
+  Status create(const wire::StreamCreate& command);
+  // Returns at once, as cuStreamDestroy does: unfinished work completes.
+  Status destroy(wire::Id id);
+  Status get(wire::Id id, Stream** stream) const { return streams_.get(id, stream); }
+
+  // What is about to be submitted, for the emulation of the legacy stream.
+  enum class Entry {
+    kWork,    // anything that runs: orders both ways
+    kMarker,  // an event record: waits like work, nobody has to wait for it
+    kFence,   // the program's own waiting: only the legacy stream waits for the others
+  };
+  // Make the stream and its device ready for a submission by this thread, with every wait that
+  // the submission implies. Call it before each.
+  Status enter(Stream& stream, Entry entry);
+  // All later work of the context waits for what `stream` has been given so far.
+  Status order_all_behind(Stream& stream);
+  // The order event must not come to lie behind a wait whose end may depend on later work.
+  Status before_open_wait(Stream& stream);
+
+  // ---- Capture: a capturing stream's commands don't run, so they neither wait nor are waited for.
+  // `origin` begins a capture; its number.
+  Result<uint64_t> begin_capture(Stream& origin);
+  // `stream` is about to join a capture by waiting for an event of it.
+  Status join_capture(Stream& stream, uint64_t capture);
+  void end_capture(uint64_t capture);
+  [[nodiscard]] bool is_active(uint64_t capture) const;
+
+  // True if nothing of the session is unfinished, in streams that exist or have been destroyed.
+  // After a fault everything counts as finished.
+  bool idle();
+  // Drop the streams of one client context; they have drained.
+  void drop_context(wire::Id context);
+  void release_all();
+
+ private:
+  Status start(Stream& stream);
+  Status record(Stream& stream, CUevent* event);
+  Status wait_for_order(Stream& stream);
+  Status legacy_waits(Stream& legacy, bool* joined);
+  Status wait_for_legacy(Stream& stream);
+  Status settle_before_capture(Stream& stream);
+  Status detach(Stream& stream);
+  void release(std::unique_ptr<Stream> stream);
+  void forget_context(ClientContext* context);
+  bool finished(CUstream handle, uint32_t device);
+  void sweep_retired();
+
+  struct Retired {
+    CUstream handle;
+    uint32_t device;
+  };
+
+  SessionCore& core_;
+  ObjectTable<Stream> streams_{"stream"};
+  std::map<wire::Id, std::unique_ptr<ClientContext>> contexts_;
+  std::vector<Retired> retired_;    // destroyed by the client, not finished yet
+  std::vector<uint64_t> captures_;  // open ones
+  uint64_t last_capture_ = 0;
+};
+
+}  // namespace openmps::worker
