@@ -142,6 +142,31 @@ def kill_beside(box, _):
     box.quit()
 
 
+ROGUES = ("wrong_version", "short_hello", "no_hello", "garbage_ring", "garbage_commands",
+          "lying_tail")
+
+
+def rogue_clients(box, clients):
+    """Clients that break the protocol in every way: refused or cut off, logged, and felt by nobody."""
+    box.start_daemon()
+    bystander = box.start(["drv_client_worker", "3", "80"])
+    ready(bystander)
+    server = server_of(box)
+    workers = box.pids_named("openmps-worker")
+    for seed in range(clients or 4):
+        for kind in ROGUES:
+            code, out, err = box.run(["rogue_client", kind, str(seed)], CLIENT_LIMIT_S)
+            require(code == 0, f"rogue_client {kind} {seed}: exit code {code}\n{out}{err}")
+    finish(bystander, "the bystander")
+    require(server_of(box) == server, "the server was replaced")
+    require(box.pids_named("openmps-worker") == workers, "the worker was replaced")
+    settled(box, server)
+    code, out, err = box.run(["drv_client_worker", "4"], CLIENT_LIMIT_S)
+    require(code == 0, f"a client afterwards: exit code {code}\n{out}{err}")
+    require("protocol version" in box.logs(), "no log line about the wrong protocol version")
+    box.quit()
+
+
 def no_daemon(box, _):
     """Our client library without a daemon is the driver below, unchanged."""
     box.env["LD_LIBRARY_PATH"] = str(box.build / "lib" / "openmps")
@@ -208,7 +233,8 @@ def capture_vs_alloc(box, _):
 
 
 ALL = {f.__name__: f for f in
-       (many_clients, churn, kill_beside, no_daemon, required, control_shell, capture_vs_alloc)}
+       (many_clients, churn, kill_beside, rogue_clients, capture_vs_alloc, no_daemon, required,
+        control_shell)}
 
 
 def run(name, build, driver, clients):
