@@ -76,11 +76,14 @@ void ServerProcess::ask_to_shut_down() { shut_down(0); }
 
 void ServerProcess::force_shutdown() {
   shut_down(1);
-  if (kill_timer_ == 0) {
-    kill_timer_ = loop_.call_after(kForcedExitMs, [this] {
-      if (how_it_ended_.empty()) kill(pid_, SIGKILL);
-    });
-  }
+  kill_after(kForcedExitMs);
+}
+
+void ServerProcess::kill_after(uint64_t delay_ms) {
+  if (kill_timer_ != 0) return;
+  kill_timer_ = loop_.call_after(delay_ms, [this] {
+    if (how_it_ended_.empty()) kill(pid_, SIGKILL);
+  });
 }
 
 void ServerProcess::shut_down(uint32_t force) {
@@ -151,7 +154,8 @@ void ServerProcess::finish_question(uint32_t ticket, ServerAnswer answer) {
 
 void ServerProcess::on_connection_closed() {
   peer_.reset();
-  if (how_it_ended_.empty()) kill(pid_, SIGKILL);  // no effect on one that is on its way out
+  // It is on its way out; one that is not is of no use without its daemon.
+  kill_after(kExitMs);
   finish_if_gone();
 }
 

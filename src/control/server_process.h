@@ -18,6 +18,8 @@ namespace openmps::control {
 inline constexpr uint64_t kAnswerMs = 2000;
 // A server that was forced to shut down gives its worker 5 s; after this it is killed.
 inline constexpr uint64_t kForcedExitMs = 8000;
+// One that has closed its connection has nothing left to do but to exit.
+inline constexpr uint64_t kExitMs = 2000;
 
 // Who a server is for, and who a client is: as the kernel says.
 struct User {
@@ -70,6 +72,7 @@ class ServerProcess {
   Status on_answer(std::span<const std::byte> data);
   void finish_question(uint32_t ticket, ServerAnswer answer);
   void shut_down(uint32_t force);
+  void kill_after(uint64_t delay_ms);
   void on_connection_closed();
   void finish_if_gone();
 

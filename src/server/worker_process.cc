@@ -62,8 +62,11 @@ void WorkerProcess::kill_now() {
 
 void WorkerProcess::on_connection_closed() {
   peer_.reset();
-  // A worker without its server is of no use to anybody, whatever made it close the connection.
-  kill_now();
+  // It is on its way out, and its driver may take a moment to give its contexts back; one that is
+  // not is of no use without its server.
+  if (how_it_ended_.empty() && stop_timer_ == 0) {
+    stop_timer_ = loop_.call_after(kWorkerStopMs, [this] { kill_now(); });
+  }
   finish_if_gone();
 }
 

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fuzz target of the command language: any bytes parse to a Command whose parts come from the line,
+// and setting what they say never gives a setting out of range. Built by libFuzzer where clang is
+// there; the corpus in corpus/command runs as a unit test.
+#include <cstddef>
+#include <cstdlib>
+#include <string_view>
+
+#include "control/command.h"
+#include "control/settings.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, size_t size) {
+  using namespace openmps::control;
+  const std::string_view line(reinterpret_cast<const char*>(data), size);
+  const Command command = parse_command(line);
+  for (const std::string* part : {&command.word, &command.server, &command.client, &command.device,
+                                  &command.value, &command.unexpected}) {
+    if (line.find(*part) == std::string_view::npos) abort();
+    if (part->find_first_of(" \t\r") != std::string::npos) abort();
+  }
+  Settings settings;
+  settings.set_percentage(command.value);
+  if (!(settings.percentage() > 0 && settings.percentage() <= 100)) abort();
+  (void)settings.set_priority(command.value);
+  if (settings.priority() > 1) abort();
+  settings.set_memory_limit(command.device, command.value);
+  (void)settings.memory_limit_text(command.device);
+  (void)settings.memory_limits({});
+  (void)parse_devices(line);
+  return 0;
+}

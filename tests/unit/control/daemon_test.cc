@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+// The daemon as a program: start, second start, what a killed one leaves, quit, and the texts of
+// the shell.
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <filesystem>
+#include <fstream>
+#include <regex>
+
+#include "mps_fixture.h"
+#include "wire/control_call.h"
+
+namespace openmps {
+namespace {
+
+using DaemonTest = MpsTest;
+
+TEST_F(DaemonTest, WithoutADaemonTheShellSaysSo) {
+  const Outcome outcome = shell("get_server_list\n");
+  EXPECT_EQ(outcome.out, "Cannot find MPS control daemon process\n");
+  EXPECT_EQ(outcome.status, 1);
+}
+
+TEST_F(DaemonTest, ASecondDaemonIsRefusedAndTheFirstStays) {
+  start_daemon();
+  const pid_t first = daemon_pid();
+  const Outcome second = control({"-d"});
+  EXPECT_EQ(second.out, "An instance of this daemon is already running\n");
+  EXPECT_EQ(second.status, 1);
+  EXPECT_EQ(daemon_pid(), first);
+  EXPECT_EQ(shell("get_server_list\n").status, 0);
+}
+
+TEST_F(DaemonTest, TheDirectoryIsForSeveralUsers) {
+  start_daemon();
+  struct stat at {};
+  ASSERT_EQ(stat(pipe_.c_str(), &at), 0);
+  EXPECT_EQ(at.st_mode & 0777, 0755u);
+  ASSERT_EQ(stat(wire::control_socket_path(pipe_).c_str(), &at), 0);
+  EXPECT_EQ(at.st_mode & 0777, 0666u);
+}
+
+TEST_F(DaemonTest, ANewDaemonReclaimsWhatAKilledOneLeft) {
+  start_daemon();
+  const pid_t first = daemon_pid();
+  ASSERT_EQ(kill(first, SIGKILL), 0);
+  ASSERT_TRUE(eventually([&] { return processes("openmps-control").empty(); }));
+  EXPECT_EQ(pipe_entries().size(), 3u) << "the test needs stale entries";
+  EXPECT_EQ(shell("ps\n").out, "Cannot find MPS control daemon process\n");
+  start_daemon();
+  EXPECT_NE(daemon_pid(), first);
+  EXPECT_EQ(shell("ps\n").out, "Server not found\n");
+}
+
+TEST_F(DaemonTest, QuitLeavesNothing) {
+  start_daemon();
+  const Outcome quit = shell("quit\n");
+  EXPECT_EQ(quit.out, "");
+  EXPECT_EQ(quit.status, 0);
+  EXPECT_EQ(pipe_entries(), std::vector<std::string>{}) << "already when quit returns";
+  start_daemon();
+  EXPECT_EQ(control({"quit"}).status, 0) << "as an argument too";
+  EXPECT_EQ(pipe_entries(), std::vector<std::string>{});
+  EXPECT_NE(log_text("control.log").find("Exit with status 0"), std::string::npos);
+}
+
+TEST_F(DaemonTest, SignalsQuit) {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    start_daemon();
+    ASSERT_EQ(kill(daemon_pid(), signal), 0);
+    ASSERT_TRUE(eventually([&] { return processes("openmps-control").empty(); }));
+    EXPECT_EQ(pipe_entries(), std::vector<std::string>{});
+  }
+}
+
+TEST_F(DaemonTest, ATooLongPathIsSaidBeforeAnythingIsMade) {
+  pipe_ = directory_ + "/" + std::string(90, 'x');
+  const Outcome outcome = control({"-d"});
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_NE(outcome.out.find("too long"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("107"), std::string::npos) << outcome.out;
+  EXPECT_FALSE(std::filesystem::exists(pipe_));
+}
+
+TEST_F(DaemonTest, APipeDirectoryThatCantBeMadeIsAnError) {
+  std::ofstream(pipe_) << "a file";
+  const Outcome outcome = control({"-d"});
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_NE(outcome.out.find(pipe_), std::string::npos) << outcome.out;
+  std::filesystem::remove(pipe_);
+}
+
+TEST_F(DaemonTest, LogsFallBackToThePipeDirectoryAndSaySo) {
+  std::ofstream(log_) << "a file";
+  const Outcome outcome = control({"-d"});
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_NE(outcome.out.find("writing them to " + pipe_), std::string::npos) << outcome.out;
+  EXPECT_EQ(shell("quit\n").status, 0);
+  EXPECT_TRUE(std::filesystem::remove(pipe_ + "/control.log"));
+  EXPECT_TRUE(std::filesystem::remove(pipe_ + "/server.log"));
+}
+
+TEST_F(DaemonTest, TheDaemonHoldsNothingOfItsStarter) {
+  const UniqueFd inherited(open((directory_ + "/held").c_str(), O_CREAT | O_RDWR, 0600));
+  ASSERT_TRUE(inherited.valid());  // on purpose not close-on-exec
+  start_daemon();
+  std::error_code error;
+  const std::string fds = "/proc/" + std::to_string(daemon_pid()) + "/fd";
+  for (const auto& entry : std::filesystem::directory_iterator(fds)) {
+    EXPECT_NE(std::filesystem::read_symlink(entry.path(), error), directory_ + "/held");
+  }
+}
+
+TEST_F(DaemonTest, InTheForegroundItRunsUntilQuit) {
+  const pid_t child = fork();
+  if (child == 0) {
+    setenv("CUDA_MPS_PIPE_DIRECTORY", pipe_.c_str(), 1);
+    setenv("CUDA_MPS_LOG_DIRECTORY", log_.c_str(), 1);
+    execl((bin_ + "/openmps-control").c_str(), "openmps-control", "-f", nullptr);
+    _exit(127);
+  }
+  ASSERT_TRUE(eventually([&] { return connect_raw().ok(); }));
+  EXPECT_EQ(daemon_pid(), child);
+  EXPECT_EQ(shell("quit\n").status, 0);
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+// Commands and answers as the transcript of NVIDIA's daemon has them, before any server runs.
+TEST_F(DaemonTest, TheShellSpeaksAsTheTranscript) {
+  start_daemon();
+  const std::pair<const char*, const char*> transcript[] = {
+      {"get_server_list", ""},
+      {"ps", "Server not found\n"},
+      {"get_default_active_thread_percentage", "100.0\n"},
+      {"set_default_active_thread_percentage 25", "25.0\n"},
+      {"set_default_active_thread_percentage 12.5", "12.5\n"},
+      {"set_default_active_thread_percentage 0", "12.5\n"},
+      {"set_default_active_thread_percentage 101", "12.5\n"},
+      {"set_default_active_thread_percentage -3", "12.5\n"},
+      {"set_default_active_thread_percentage abc", "12.5\n"},
+      {"set_default_active_thread_percentage 99.97", "100.0\n"},
+      {"get_default_active_thread_percentage", "100.0\n"},
+      {"set_default_active_thread_percentage 100", "100.0\n"},
+      {"set_default_active_thread_percentage", "100.0\n"},
+      {"get_default_client_priority", "0\n"},
+      {"set_default_client_priority 1", ""},
+      {"set_default_client_priority 7", "Invalid priority value - must be 0 or 1!\n"},
+      {"set_default_client_priority 0", ""},
+      {"get_default_device_pinned_mem_limit 0", ""},
+      {"set_default_device_pinned_mem_limit 0 1044M", ""},
+      {"get_default_device_pinned_mem_limit 0", "1G\n"},
+      {"set_default_device_pinned_mem_limit 0 512M", ""},
+      {"get_default_device_pinned_mem_limit 0", "512M\n"},
+      {"set_default_device_pinned_mem_limit 0 2X", ""},
+      {"set_default_device_pinned_mem_limit 9 1G", ""},
+      {"get_default_device_pinned_mem_limit 9", "1G\n"},
+      {"set_default_device_pinned_mem_limit 0 0G", ""},
+      {"get_default_device_pinned_mem_limit 0", ""},
+      {"get_server_status 99999", "Server 99999 not found\n"},
+      {"get_client_list 99999", "Server 99999 not found\n"},
+      {"get_device_client_list", ""},
+      {"lspart", "Unknown command \"lspart\"\n"},
+      {"sm_partition add GPU 2", "Unknown command \"sm_partition\"\n"},
+      {"nonsense", "Unknown command \"nonsense\"\n"},
+      {"", "Unknown command \"\"\n"},
+      {"terminate_client 1 2", "Server 1 not found\nServer 1 not found!\n1\n"},
+      {"start_server", "A user id (UID) is required to start a new server\n"},
+      {"ps -p 1338", "Server 1338 not found\nServer 1338 not found\n\n"},
+  };
+  for (const auto& [command, expected] : transcript) {
+    const Outcome outcome = shell(std::string(command) + "\n");
+    EXPECT_EQ(outcome.out, expected) << command;
+    EXPECT_EQ(outcome.status, 0) << command;
+  }
+  EXPECT_EQ(shell("get_server_status 7").out, "Server 7 not found\n") << "no newline needed";
+  EXPECT_EQ(shell("nonsense\nget_default_client_priority\n").out,
+            "Unknown command \"nonsense\"\n0\n")
+      << "several commands over one connection";
+}
+
+// device_query needs a server to know the devices; one comes, answers and leaves.
+TEST_F(DaemonTest, DeviceQueryAsTheTranscript) {
+  start_daemon();
+  EXPECT_EQ(shell("device_query\n").out,
+            "Default\n"
+            "Device Ordinal  PCI IDs        UUID                                      Name       "
+            "                       Attributes\n"
+            "0               0000:00.06.00  GPU-008cbaa3-6cdc-9444-312b-2ca50d63b155  NVIDIA H200"
+            "                       N/A\n");
+  EXPECT_EQ(shell("device_query --csv\n").out,
+            "Default\n"
+            "Device Ordinal,PCI IDs,UUID,Name,Attributes\n"
+            "0,0000:00.06.00,GPU-008cbaa3-6cdc-9444-312b-2ca50d63b155,NVIDIA H200,N/A\n");
+  EXPECT_TRUE(eventually([&] { return shell("get_server_list\n").out.empty(); }));
+}
+
+TEST_F(DaemonTest, EveryCommandAndAnswerIsLogged) {
+  start_daemon();
+  shell("set_default_active_thread_percentage 25\nbad\x1b[2Jword\n");
+  shell("quit\n");
+  const std::string log = log_text("control.log");
+  const std::string stamp =
+      R"(\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} Control [ \d]{4}\d+\] )";
+  for (const char* text :
+       {"Accepting connection\\.\\.\\.", "NEW UI", "Cmd:set_default_active_thread_percentage 25",
+        "25\\.0", "Cmd:bad\\?\\[2Jword", "Unknown command \"bad\\?\\[2Jword\"", "UI closed",
+        "Exit with status 0"}) {
+    EXPECT_TRUE(std::regex_search(log, std::regex("(^|\n)" + stamp + text + "\n"))) << text << log;
+  }
+}
+
+TEST_F(DaemonTest, OptionsThatDoNotExistAreErrors) {
+  EXPECT_EQ(control({"--nonsense"}).status, 1);
+  EXPECT_EQ(control({"-S", "-d"}).status, 1);
+  EXPECT_EQ(control({"-d", "quit"}).status, 1);
+  EXPECT_EQ(control({"--version"}).status, 0);
+  EXPECT_NE(control({"--help"}).out.find("get_server_list"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace openmps

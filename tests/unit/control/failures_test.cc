@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+// What goes wrong: clients that break the protocol, workers and servers that fail or die. The one
+// who is concerned gets the error that CUDA documents, with a reason; nobody else notices.
+#include <signal.h>
+
+#include <cstring>
+
+#include "mps_fixture.h"
+#include "wire/message.h"
+
+namespace openmps {
+namespace {
+
+class FailuresTest : public MpsTest {
+ protected:
+  std::string status() {
+    std::string list = shell("get_server_list\n").out;
+    return list.empty() ? "" : shell("get_server_status " + list).out;
+  }
+};
+
+TEST_F(FailuresTest, AnotherProtocolVersionIsToldSo) {
+  start_daemon();
+  const Client good = join("./good");
+  wire::Hello old = hello("./old");
+  old.header.version = 99;
+  Result<UniqueFd> socket = connect_raw();
+  ASSERT_TRUE(socket.ok());
+  ASSERT_TRUE(send_packet(socket->get(), wire::message_bytes(old)).ok());
+  const Client refused = finish_join(std::move(socket).value());
+  EXPECT_EQ(refused.welcome.result, CUDA_ERROR_MPS_CONNECTION_FAILED);
+  EXPECT_NE(strstr(refused.welcome.reason, "protocol version 99 instead of 1"), nullptr)
+      << refused.welcome.reason;
+
+  // The same for a Hello of another size.
+  wire::Hello longer = hello("./longer");
+  std::vector<std::byte> bytes(sizeof(longer) + 8);
+  longer.header.bytes = static_cast<uint32_t>(bytes.size());
+  memcpy(bytes.data(), &longer, sizeof(longer));
+  socket = connect_raw();
+  ASSERT_TRUE(socket.ok());
+  ASSERT_TRUE(send_packet(socket->get(), bytes).ok());
+  EXPECT_EQ(finish_join(std::move(socket).value()).welcome.result,
+            CUDA_ERROR_MPS_CONNECTION_FAILED);
+  EXPECT_EQ(good.header().status.load(), CUDA_SUCCESS);
+  EXPECT_EQ(join().welcome.result, CUDA_SUCCESS);
+}
+
+TEST_F(FailuresTest, GarbageIsCutOffAndTheDaemonLives) {
+  start_daemon();
+  const Client good = join("./good");
+  std::vector<std::vector<std::byte>> packets;
+  packets.emplace_back(1, std::byte{0});
+  packets.emplace_back(15, std::byte{0xff});
+  packets.emplace_back(sizeof(wire::Hello), std::byte{0xff});
+  packets.emplace_back(100'000, std::byte{0x41});  // longer than any message
+  const wire::MessageHeader lying{.kind = wire::MessageKind::kUiCommand, .bytes = 4000};
+  packets.emplace_back(sizeof(lying));
+  memcpy(packets.back().data(), &lying, sizeof(lying));
+  // Messages of others: not for the daemon to take from anybody.
+  for (const wire::MessageKind kind :
+       {wire::MessageKind::kAdmit, wire::MessageKind::kServerReady, wire::MessageKind::kAnswer,
+        wire::MessageKind::kShutdown, wire::MessageKind{12345}}) {
+    const wire::MessageHeader header{.kind = kind, .bytes = sizeof(wire::MessageHeader)};
+    packets.emplace_back(sizeof(header));
+    memcpy(packets.back().data(), &header, sizeof(header));
+  }
+  for (const auto& packet : packets) {
+    Result<UniqueFd> socket = connect_raw();
+    ASSERT_TRUE(socket.ok());
+    const int passed[] = {0, 1};
+    ASSERT_TRUE(send_packet(socket->get(), packet, passed).ok());
+    Client peer;
+    peer.socket = std::move(socket).value();
+    EXPECT_TRUE(peer.wait_closed()) << packet.size();
+  }
+  EXPECT_EQ(good.header().status.load(), CUDA_SUCCESS);
+  EXPECT_EQ(join().welcome.result, CUDA_SUCCESS);
+}
+
+TEST_F(FailuresTest, AShellThatTurnsToGarbageIsCutOff) {
+  start_daemon();
+  Result<UniqueFd> socket = connect_raw();
+  ASSERT_TRUE(socket.ok());
+  const wire::MessageHeader empty{.kind = wire::MessageKind::kUiCommand,
+                                  .bytes = sizeof(wire::MessageHeader)};
+  ASSERT_TRUE(send_packet(socket->get(), wire::message_bytes(empty)).ok());
+  Result<Packet> reply = receive_packet(socket->get(), wire::kMaxMessageBytes, kWaitMs);
+  ASSERT_TRUE(reply.ok() && !reply->closed);
+  ASSERT_TRUE(send_packet(socket->get(), std::as_bytes(std::span("garbage", 7))).ok());
+  Client peer;
+  peer.socket = std::move(socket).value();
+  EXPECT_TRUE(peer.wait_closed());
+  EXPECT_EQ(shell("get_server_list\n").status, 0);
+}
+
+TEST_F(FailuresTest, AClientThatSpeaksAfterItsWelcomeIsCutOff) {
+  start_daemon();
+  const Client good = join("./good");
+  const Client bad = join("./bad");
+  ASSERT_TRUE(send_packet(bad.socket.get(), std::as_bytes(std::span("garbage", 7))).ok());
+  EXPECT_TRUE(bad.wait_closed());
+  EXPECT_TRUE(eventually([&] { return shell("ps\n").out.find("./bad") == std::string::npos; }));
+  EXPECT_NE(shell("ps\n").out.find("./good"), std::string::npos);
+  EXPECT_EQ(good.header().status.load(), CUDA_SUCCESS);
+}
+
+TEST_F(FailuresTest, IdleConnectionsDoNotKeepProgramsOut) {
+  start_daemon();
+  std::vector<UniqueFd> idle;
+  for (int i = 0; i < 700; ++i) {  // more than the daemon keeps
+    Result<UniqueFd> socket = connect_raw();
+    ASSERT_TRUE(socket.ok()) << i;
+    idle.push_back(std::move(socket).value());
+  }
+  EXPECT_EQ(join().welcome.result, CUDA_SUCCESS);
+  EXPECT_EQ(shell("get_default_client_priority\n").out, "0\n");
+}
+
+TEST_F(FailuresTest, AWorkerThatDiesEndsItsSessionsAndIsReplaced) {
+  start_daemon();
+  const Client one = join("./one");
+  const Client two = join("./two");
+  const std::vector<pid_t> first = processes("openmps-worker");
+  ASSERT_EQ(first.size(), 1u);
+  const Client culprit = join("kill-worker");
+  for (const Client* client : {&one, &two, &culprit}) {
+    EXPECT_TRUE(client->wait_closed());
+  }
+  EXPECT_EQ(one.header().status.load(), CUDA_ERROR_MPS_RPC_FAILURE);
+  EXPECT_EQ(two.header().status.load(), CUDA_ERROR_MPS_RPC_FAILURE);
+  EXPECT_GT(one.header().wake_epoch.load(), 0u) << "waiters are woken";
+  const Client next = join("./next");
+  EXPECT_EQ(next.welcome.result, CUDA_SUCCESS) << next.welcome.reason;
+  EXPECT_EQ(next.welcome.server_pid, one.welcome.server_pid) << "the server has survived";
+  EXPECT_NE(processes("openmps-worker"), first);
+  EXPECT_EQ(status(), "ACTIVE\n");
+  EXPECT_NE(log_text("server.log").find("killed by signal 9"), std::string::npos);
+  EXPECT_NE(log_text("server.log").find("has lost its session"), std::string::npos);
+}
+
+TEST_F(FailuresTest, AWorkerThatDiesWhileItOpensASessionIsSaid) {
+  start_daemon();
+  const Client client = join("kill-worker-on-open");
+  EXPECT_EQ(client.welcome.result, CUDA_ERROR_MPS_RPC_FAILURE);
+  EXPECT_NE(strstr(client.welcome.reason, "killed by signal 9"), nullptr) << client.welcome.reason;
+  EXPECT_EQ(join().welcome.result, CUDA_SUCCESS);
+}
+
+TEST_F(FailuresTest, AWorkerThatTalksNonsenseIsReplaced) {
+  start_daemon();
+  const Client one = join("./one");
+  const Client client = join("garbage-from-worker");
+  EXPECT_TRUE(one.wait_closed());
+  EXPECT_EQ(join().welcome.result, CUDA_SUCCESS);
+  EXPECT_NE(log_text("server.log").find("breaks the protocol"), std::string::npos);
+}
+
+TEST_F(FailuresTest, ASessionThatTheWorkerRefusesGetsTheReason) {
+  start_daemon();
+  const Client refused = join("refuse-me");
+  EXPECT_EQ(refused.welcome.result, CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_STREQ(refused.welcome.reason, "no memory for a session");
+  EXPECT_EQ(join().welcome.result, CUDA_SUCCESS);
+  EXPECT_EQ(shell("quit\n").status, 0) << "nothing of it is left to wait for";
+}
+
+TEST_F(FailuresTest, AViolationEndsThatSessionOnly) {
+  start_daemon();
+  const Client good = join("./good");
+  const Client bad = join("violate");
+  ASSERT_EQ(bad.welcome.result, CUDA_SUCCESS);
+  EXPECT_TRUE(bad.wait_closed());
+  EXPECT_EQ(bad.header().status.load(), CUDA_ERROR_MPS_RPC_FAILURE);
+  EXPECT_EQ(good.header().status.load(), CUDA_SUCCESS);
+  EXPECT_NE(log_text("server.log").find("(violate) is ended with CUDA error 806: a bad command"),
+            std::string::npos);
+}
+
+TEST_F(FailuresTest, ALostContextIsFaultUntilItsClientsHaveLeft) {
+  start_daemon();
+  Client one = join("./one");
+  Client culprit = join("lose-context");
+  ASSERT_TRUE(eventually([&] { return status() == "FAULT\n"; }));
+  EXPECT_EQ(one.header().status.load(), CUDA_ERROR_ILLEGAL_ADDRESS);
+  EXPECT_EQ(join().welcome.result, CUDA_ERROR_MPS_SERVER_NOT_READY);
+  one.socket.reset();
+  EXPECT_EQ(join().welcome.result, CUDA_ERROR_MPS_SERVER_NOT_READY) << "one client is still there";
+  culprit.socket.reset();
+  ASSERT_TRUE(eventually([&] { return status() == "ACTIVE\n"; }));
+  EXPECT_EQ(join().welcome.result, CUDA_SUCCESS);
+  const std::string log = log_text("server.log");
+  EXPECT_NE(log.find("kernel hit 0x10"), std::string::npos);
+  EXPECT_NE(log.find("The following clients have a sticky error set:"), std::string::npos);
+}
+
+TEST_F(FailuresTest, AWorkerWithoutADeviceIsTheReasonThatClientsGet) {
+  driver_ = "none";
+  start_daemon();
+  const Client client = join();
+  EXPECT_EQ(client.welcome.result, CUDA_ERROR_MPS_CONNECTION_FAILED);
+  EXPECT_STREQ(client.welcome.reason, "no CUDA device");
+  EXPECT_EQ(shell("device_query\n").out, "The devices are not known: no CUDA device\n");
+  EXPECT_TRUE(eventually([&] { return shell("get_server_list\n").out.empty(); }));
+  const std::string log = log_text("control.log");
+  size_t starts = 0;
+  for (size_t at = 0; (at = log.find("Starting new server", at)) != std::string::npos; ++at) {
+    ++starts;
+  }
+  EXPECT_EQ(starts, 2u) << "a stated reason is not tried again";
+}
+
+TEST_F(FailuresTest, AWorkerThatCrashesAtStartIsTriedAndThenGivenUp) {
+  driver_ = "crash";
+  start_daemon();
+  const Client client = join();
+  EXPECT_EQ(client.welcome.result, CUDA_ERROR_MPS_CONNECTION_FAILED);
+  EXPECT_NE(strstr(client.welcome.reason, "signal 11"), nullptr) << client.welcome.reason;
+}
+
+TEST_F(FailuresTest, AServerThatIsKilledTakesItsWorkerAndTheNextClientGetsAnother) {
+  start_daemon();
+  const Client one = join();
+  const std::vector<pid_t> workers = processes("openmps-worker");
+  ASSERT_EQ(kill(static_cast<pid_t>(one.welcome.server_pid), SIGKILL), 0);
+  EXPECT_TRUE(one.wait_closed());
+  EXPECT_TRUE(eventually([&] { return processes("openmps-worker").empty(); }));
+  ASSERT_TRUE(eventually([&] { return shell("get_server_list\n").out.empty(); }));
+  const Client two = join();
+  EXPECT_EQ(two.welcome.result, CUDA_SUCCESS) << two.welcome.reason;
+  EXPECT_NE(two.welcome.server_pid, one.welcome.server_pid);
+  EXPECT_NE(log_text("control.log").find("killed by signal 9"), std::string::npos);
+}
+
+TEST_F(FailuresTest, ADaemonThatIsKilledDoesNotDisturbAClient) {
+  start_daemon();
+  Client one = join();
+  ASSERT_EQ(kill(daemon_pid(), SIGKILL), 0);
+  ASSERT_TRUE(eventually([&] { return processes("openmps-control").empty(); }));
+  start_daemon();
+  const Client two = join();
+  EXPECT_EQ(two.welcome.result, CUDA_SUCCESS);
+  EXPECT_NE(two.welcome.server_pid, one.welcome.server_pid);
+  EXPECT_EQ(one.header().status.load(), CUDA_SUCCESS);
+  EXPECT_EQ(processes("openmps-server").size(), 2u);
+  one.socket.reset();  // its server ends with its last client
+  EXPECT_TRUE(eventually([&] { return processes("openmps-server").size() == 1; }));
+}
+
+}  // namespace
+}  // namespace openmps

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tables, to the byte as NVIDIA's daemon of driver 580 printed them; and device lists from
+// servers, which are not trusted.
+#include "control/format.h"
+
+#include <gtest/gtest.h>
+
+namespace openmps::control {
+namespace {
+
+const Device kH200{"0000:00:06.0", "GPU-008cbaa3-6cdc-9444-312b-2ca50d63b155", "NVIDIA H200"};
+const ClientLine kPython{1338, 1, 1272, 0, 4026531836, kH200.uuid, "python3 train.py"};
+
+TEST(Format, Ps) {
+  EXPECT_EQ(format_ps({}), "");
+  EXPECT_EQ(
+      format_ps({kPython}),
+      "PID       ID        SERVER         DEVICE                    NAMESPACE      COMMAND        \n"
+      "1338      1         1272           GPU-008cbaa3-6cdc-9444    4026531836     python3        "
+      "\n");
+}
+
+TEST(Format, DeviceQuery) {
+  EXPECT_EQ(format_devices("Default", {kH200}, false),
+            "Default\n"
+            "Device Ordinal  PCI IDs        UUID                                      Name       "
+            "                       Attributes\n"
+            "0               0000:00.06.00  GPU-008cbaa3-6cdc-9444-312b-2ca50d63b155  NVIDIA H200"
+            "                       N/A\n");
+  EXPECT_EQ(format_devices("Default", {kH200}, true),
+            "Default\n"
+            "Device Ordinal,PCI IDs,UUID,Name,Attributes\n"
+            "0,0000:00.06.00,GPU-008cbaa3-6cdc-9444-312b-2ca50d63b155,NVIDIA H200,N/A\n");
+}
+
+TEST(Format, DeviceClients) {
+  ClientLine elsewhere = kPython;
+  elsewhere.device = 1;
+  EXPECT_EQ(format_device_clients({kH200}, {kPython, elsewhere}),
+            "[0] 00:00.0, NVIDIA H200\n1338.1\n");
+}
+
+TEST(Format, JsonKeepsArgumentsAndReplacesWhatIsNotText) {
+  ClientLine odd = kPython;
+  odd.command = "a \"b\" \xff";
+  EXPECT_EQ(format_ps_json({odd}),
+            "[\n  {\n    \"pid\": 1338,\n    \"id\": 1,\n    \"server\": 1272,\n    \"device\": "
+            "\"GPU-008cbaa3-6cdc-9444-312b-2ca50d63b155\",\n    \"namespace\": 4026531836,\n    "
+            "\"command\": \"a \\\"b\\\" \xef\xbf\xbd\"\n  }\n]\n");
+  EXPECT_EQ(format_ps_json({}), "[]\n");
+  EXPECT_EQ(format_server_list_json({{7, 1000, "ACTIVE"}}),
+            "[\n  {\n    \"pid\": 7,\n    \"uid\": 1000,\n    \"state\": \"ACTIVE\"\n  }\n]\n");
+}
+
+TEST(Format, DeviceListsOfServersAreCheckedAndMadeSafe) {
+  const std::vector<Device> devices = parse_devices("p\tu\tname \x1b[2J\nno fields\na\tb\nx\ty\tz");
+  ASSERT_EQ(devices.size(), 2u);
+  EXPECT_EQ(devices[0].name, "name ?[2J");
+  EXPECT_EQ(devices[1].name, "z");
+  std::string many;
+  for (int i = 0; i < 100; ++i) many += "p\tu\tn\n";
+  EXPECT_EQ(parse_devices(many).size(), 16u);
+}
+
+}  // namespace
+}  // namespace openmps::control

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// A daemon of its own for every test, in its own directory, with real servers and fake workers; and
+// clients that speak the handshake. At the end nothing may be left: no process, no file in the pipe
+// directory.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <sys/types.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/shared_memory.h"
+#include "base/unix_socket.h"
+#include "wire/channel_view.h"
+#include "wire/handshake.h"
+
+namespace openmps {
+
+// Nothing in these tests takes longer, on any machine; only a hang comes near.
+inline constexpr int kWaitMs = 20'000;
+
+struct Outcome {
+  std::string out;  // standard output and error
+  int status = -1;
+};
+
+struct Client {
+  UniqueFd socket;
+  wire::Welcome welcome;
+  std::vector<UniqueFd> files;
+  Mapping header_page;
+  [[nodiscard]] wire::ChannelHeader& header() const {
+    return wire::ChannelView(header_page.address()).header();
+  }
+  // True once the server has closed the connection.
+  [[nodiscard]] bool wait_closed() const;
+};
+
+// Until `condition` holds, asked every few milliseconds; false after kWaitMs.
+bool eventually(const std::function<bool()>& condition);
+
+class MpsTest : public ::testing::Test {
+ protected:
+  void SetUp() override;
+  void TearDown() override;
+
+  // openmps-control with this as the command on standard input, or with these arguments.
+  Outcome shell(const std::string& input);
+  Outcome control(const std::vector<std::string>& arguments);
+  void start_daemon();
+
+  Result<UniqueFd> connect_raw() const;
+  static wire::Hello hello(const std::string& command);
+  // Connect, say Hello, wait for the Welcome (of whatever result).
+  Client join(const std::string& command = "./program");
+  static Client finish_join(UniqueFd socket);
+
+  // PIDs of live processes of this test's daemon whose program has this name.
+  std::vector<pid_t> processes(const std::string& program) const;
+  pid_t daemon_pid() const;
+  std::string log_text(const std::string& name) const;
+  std::vector<std::string> pipe_entries() const;
+
+  std::string directory_;  // of the test
+  std::string pipe_;
+  std::string log_;
+  std::string driver_ = "fake";
+  std::string bin_ = OPENMPS_FAKE_BIN;
+};
+
+}  // namespace openmps

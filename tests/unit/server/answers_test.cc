@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a session is granted, which device a client shows up on, and the packets of answers.
+#include "server/answers.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "base/text.h"
+#include "wire/message.h"
+
+namespace openmps::server {
+namespace {
+
+const std::vector<Device> kDevices = {
+    {"Left", "0000:01:00.0", "GPU-aaaaaaaa-0000-0000-0000-000000000000"},
+    {"Right", "0000:02:00.0", "GPU-bbbbbbbb-0000-0000-0000-000000000000"}};
+
+struct Grant {
+  float default_percentage, wished_percentage, granted_percentage;
+  uint64_t default_memory, wished_memory, granted_memory;
+  uint32_t default_priority, wished_priority, granted_priority;
+};
+
+TEST(Answers, AClientCanOnlyLowerWhatItIsGranted) {
+  const Grant grants[] = {
+      {100, 0, 100, 0, 0, 0, 0, ~0u, 0},  {100, 30, 30, 0, 5, 5, 0, 1, 1},
+      {25, 50, 25, 7, 9, 7, 1, ~0u, 1},   {25, 10, 10, 7, 3, 3, 1, 0, 0},
+      {25, -1, 25, 7, 0, 7, 1, 17, 1},    {25, NAN, 25, 7, 7, 7, 0, 2, 0},
+  };
+  for (const Grant& grant : grants) {
+    Session session;
+    session.admit.default_active_thread_percentage = grant.default_percentage;
+    session.admit.hello.active_thread_percentage = grant.wished_percentage;
+    session.admit.default_memory_limit[3] = grant.default_memory;
+    session.admit.hello.memory_limit[3] = grant.wished_memory;
+    session.admit.default_client_priority = grant.default_priority;
+    session.admit.hello.client_priority = grant.wished_priority;
+    const wire::OpenSession open = make_open_session(session);
+    EXPECT_EQ(open.active_thread_percentage, grant.granted_percentage);
+    EXPECT_EQ(open.memory_limit[3], grant.granted_memory);
+    EXPECT_EQ(open.memory_limit[0], 0u);
+    EXPECT_EQ(open.client_priority, grant.granted_priority);
+  }
+}
+
+TEST(Answers, TheFirstVisibleDeviceIsTheClients) {
+  EXPECT_EQ(first_visible_device(kDevices, ""), 0u);
+  EXPECT_EQ(first_visible_device(kDevices, "1"), 0u) << "without \\x01 the variable is not set";
+  EXPECT_EQ(first_visible_device(kDevices, "\x01" "1,0"), 1u);
+  EXPECT_EQ(first_visible_device(kDevices, "\x01" "GPU-bbbb"), 1u);
+  EXPECT_EQ(first_visible_device(kDevices, "\x01" "9"), 0u);
+  EXPECT_EQ(first_visible_device(kDevices, "\x01" "-1"), 0u);
+  EXPECT_EQ(first_visible_device(kDevices, "\x01"), 0u);
+}
+
+TEST(Answers, DevicesAreLinesOfThreeFields) {
+  const std::vector<std::byte> packet =
+      make_answer(wire::Query{.query = wire::QueryKind::kDevices, .ticket = 9},
+                  wire::ServerState::kActive, SessionTable(), kDevices);
+  wire::Answer head;
+  ASSERT_TRUE(wire::read_header(packet).ok());
+  memcpy(&head, packet.data(), sizeof(head));
+  EXPECT_EQ(head.ticket, 9u);
+  EXPECT_EQ(head.rows, 0u);
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(packet.data()) + sizeof(head),
+                        packet.size() - sizeof(head)),
+            "0000:01:00.0\tGPU-aaaaaaaa-0000-0000-0000-000000000000\tLeft\n"
+            "0000:02:00.0\tGPU-bbbbbbbb-0000-0000-0000-000000000000\tRight\n");
+}
+
+TEST(Answers, ClientsAreTheActiveSessionsWithSafeText) {
+  SessionTable table;
+  wire::Admit admit;
+  admit.pid = 4711;
+  admit.hello.namespace_inode = 5;
+  fill_field(admit.hello.visible_devices, "\x01" "1");
+  fill_field(admit.hello.command, "./evil\n[2026] forged");
+  Session& active = *table.create(admit).value();
+  active.state = SessionState::kActive;
+  ASSERT_TRUE(table.create(admit).ok());  // still opening: not shown
+  const std::vector<std::byte> packet = make_answer(
+      wire::Query{.query = wire::QueryKind::kClients}, wire::ServerState::kFault, table, kDevices);
+  wire::Answer head;
+  memcpy(&head, packet.data(), sizeof(head));
+  EXPECT_EQ(head.state, wire::ServerState::kFault);
+  ASSERT_EQ(head.rows, 1u);
+  ASSERT_EQ(packet.size(), sizeof(head) + sizeof(wire::ClientRow));
+  wire::ClientRow row;
+  memcpy(&row, packet.data() + sizeof(head), sizeof(row));
+  EXPECT_EQ(row.pid, 4711u);
+  EXPECT_EQ(row.id, active.id);
+  EXPECT_EQ(row.device, 1u);
+  EXPECT_EQ(row.namespace_inode, 5u);
+  EXPECT_EQ(field_text(row.device_uuid), kDevices[1].uuid);
+  EXPECT_EQ(field_text(row.command), "./evil?[2026] forged");
+}
+
+}  // namespace
+}  // namespace openmps::server

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// A worker without a driver, for tests of server and daemon: it speaks the worker's side of
+// handshake.h and misbehaves when told to, by --driver or by the command line of a client.
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "base/shared_memory.h"
+#include "base/text.h"
+#include "wire/channel_view.h"
+#include "wire/device_facts.h"
+#include "wire/message.h"
+
+namespace openmps {
+namespace {
+
+int server = -1;
+std::map<uint32_t, Mapping> sessions;
+
+void send_or_exit(std::span<const std::byte> message, std::span<const int> fds = {}) {
+  if (!send_packet(server, message, fds).ok()) exit(4);
+}
+
+// The device of the transcript of NVIDIA's daemon, so that its tables can be compared.
+UniqueFd make_facts() {
+  const auto facts = std::make_unique<wire::Facts>();
+  facts->magic = wire::kMagic;
+  facts->version = wire::kProtocolVersion;
+  facts->bytes = sizeof(wire::Facts);
+  facts->device_count = 1;
+  const unsigned char uuid[16] = {0x00, 0x8c, 0xba, 0xa3, 0x6c, 0xdc, 0x94, 0x44,
+                                  0x31, 0x2b, 0x2c, 0xa5, 0x0d, 0x63, 0xb1, 0x55};
+  memcpy(facts->device[0].uuid, uuid, sizeof(uuid));
+  fill_field(facts->device[0].name, "NVIDIA H200");
+  fill_field(facts->device[0].pci_bus_id, "0000:00:06.0");
+  // Not sealed: that is left to the server, as far as a careless worker goes.
+  UniqueFd file(memfd_create("fake-facts", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (pwrite(file.get(), facts.get(), sizeof(*facts), 0) != sizeof(*facts)) exit(4);
+  return file;
+}
+
+void fault(uint32_t session, CUresult result, const char* reason) {
+  if (session == 0) {
+    for (auto& [id, page] : sessions) {
+      wire::ChannelView(page.address()).header().status.store(result);
+    }
+  }
+  wire::SessionFault message;
+  message.session = session;
+  message.result = result;
+  fill_field(message.reason, reason);
+  send_or_exit(wire::message_bytes(message));
+}
+
+void open_session(const Packet& packet) {
+  wire::OpenSession open;
+  if (!wire::read_message(packet.data, &open).ok() || packet.fds.empty()) exit(5);
+  const std::string command(field_text(open.command));
+  if (command == "kill-worker-on-open") raise(SIGKILL);
+  wire::SessionReady ready;
+  ready.session = open.session;
+  if (command == "refuse-me") {
+    ready.result = CUDA_ERROR_OUT_OF_MEMORY;
+    fill_field(ready.reason, "no memory for a session");
+    send_or_exit(wire::message_bytes(ready));
+    return;
+  }
+  Result<Mapping> page = map_shared(packet.fds[0].get(), 0, wire::kRingControlOffset,
+                                    MapAccess::kReadWrite);
+  if (!page.ok()) exit(6);
+  const wire::ChannelHeader& header = wire::ChannelView(page->address()).header();
+  if (header.magic != wire::kMagic || header.session != open.session ||
+      header.window_base != wire::window_base(open.window)) {
+    exit(7);
+  }
+  sessions[open.session] = std::move(page).value();
+  send_or_exit(wire::message_bytes(ready));
+  if (command == "kill-worker") raise(SIGKILL);
+  if (command == "violate") fault(open.session, CUDA_ERROR_MPS_RPC_FAILURE, "a bad command");
+  if (command == "lose-context") fault(0, CUDA_ERROR_ILLEGAL_ADDRESS, "kernel hit 0x10");
+  if (command == "garbage-from-worker") send_or_exit(std::as_bytes(std::span("garbage", 7)));
+}
+
+void close_session(const Packet& packet) {
+  wire::CloseSession close;
+  if (!wire::read_message(packet.data, &close).ok()) exit(8);
+  if (sessions.erase(close.session) != 1) exit(9);  // the server closes what it opened, once
+  wire::SessionClosed closed;
+  closed.session = close.session;
+  send_or_exit(wire::message_bytes(closed));
+}
+
+int serve() {
+  while (true) {
+    Result<Packet> packet = receive_packet(server, wire::kMaxMessageBytes);
+    if (!packet.ok()) return 10;
+    if (packet->closed) return 0;
+    Result<wire::MessageHeader> header = wire::read_header(packet->data);
+    if (!header.ok()) return 11;
+    if (header->kind == wire::MessageKind::kOpenSession) {
+      open_session(*packet);
+    } else if (header->kind == wire::MessageKind::kCloseSession) {
+      close_session(*packet);
+    } else {
+      return 12;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace openmps
+
+int main(int argc, char** argv) {
+  using namespace openmps;
+  if (argc != 5 || strcmp(argv[1], "--server-fd") != 0 || strcmp(argv[3], "--driver") != 0) return 2;
+  server = atoi(argv[2]);
+  const std::string driver = argv[4];
+  if (driver == "crash") raise(SIGSEGV);
+  wire::WorkerReady ready;
+  ready.spin_us = 7;
+  if (driver == "none") {
+    ready.result = CUDA_ERROR_NO_DEVICE;
+    fill_field(ready.reason, "no CUDA device");
+    send_or_exit(wire::message_bytes(ready));
+    return 1;
+  }
+  const UniqueFd facts = make_facts();
+  const int fd = facts.get();
+  send_or_exit(wire::message_bytes(ready), {&fd, 1});
+  return serve();
+}

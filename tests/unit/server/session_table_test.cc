@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Windows and identities of sessions.
+#include "server/session_table.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace openmps::server {
+namespace {
+
+TEST(SessionTable, FillsTheHeaderOfTheHostFile) {
+  SessionTable table;
+  Result<Session*> made = table.create(wire::Admit{});
+  ASSERT_TRUE(made.ok()) << made.status().message();
+  Result<Mapping> other = map_shared((*made)->host_file.get(), 0, 4096, MapAccess::kReadOnly);
+  ASSERT_TRUE(other.ok());
+  const wire::ChannelHeader& header = wire::ChannelView(other->address()).header();
+  EXPECT_EQ(header.magic, wire::kMagic);
+  EXPECT_EQ(header.version, wire::kProtocolVersion);
+  EXPECT_EQ(header.session, (*made)->id);
+  EXPECT_EQ(header.window_base, wire::window_base((*made)->window));
+  EXPECT_EQ(header.status.load(), CUDA_SUCCESS);
+}
+
+TEST(SessionTable, GivesEveryWindowOnceAndThenRefuses) {
+  SessionTable table;
+  std::set<uint32_t> windows;
+  std::set<uint32_t> ids;
+  for (uint32_t i = 0; i < wire::kMaxWindows; ++i) {
+    Result<Session*> made = table.create(wire::Admit{});
+    ASSERT_TRUE(made.ok()) << made.status().message();
+    windows.insert((*made)->window);
+    ids.insert((*made)->id);
+  }
+  EXPECT_EQ(windows.size(), wire::kMaxWindows);
+  EXPECT_EQ(ids.size(), wire::kMaxWindows);
+  Result<Session*> more = table.create(wire::Admit{});
+  ASSERT_FALSE(more.ok());
+  EXPECT_EQ(more.status().code(), CUDA_ERROR_MPS_MAX_CLIENTS_REACHED);
+
+  const uint32_t freed = table.find(17)->window;
+  table.erase(17);
+  Result<Session*> again = table.create(wire::Admit{});
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ((*again)->window, freed);
+  EXPECT_FALSE(ids.contains((*again)->id)) << "an identity must not come back";
+}
+
+TEST(SessionTable, TheFirstStatusStaysAndWaitersAreToldOfAny) {
+  SessionTable table;
+  Session& session = *table.create(wire::Admit{}).value();
+  session.end_with(CUDA_ERROR_ILLEGAL_ADDRESS);
+  session.end_with(CUDA_ERROR_MPS_RPC_FAILURE);
+  EXPECT_EQ(session.header().status.load(), CUDA_ERROR_ILLEGAL_ADDRESS);
+  EXPECT_EQ(session.header().wake_epoch.load(), 2u);
+}
+
+}  // namespace
+}  // namespace openmps::server
