@@ -128,8 +128,7 @@ DriverResult load_driver(std::string_view choice, DriverProbe probe, const Drive
   Attempts attempts;
   if (choice.find('/') != std::string_view::npos) {
     std::unique_ptr<Driver> driver = open_library(std::string(choice), &attempts);
-    if (driver != nullptr &&
-        (probe == DriverProbe::kPassive || has_device(*driver, &attempts)))
+    if (driver != nullptr && (probe == DriverProbe::kPassive || has_device(*driver, &attempts)))
       return driver;
     return Status(CUDA_ERROR_SHARED_OBJECT_INIT_FAILED,
                   "the driver that OPENMPS_DRIVER names is unusable: " + attempts.text());

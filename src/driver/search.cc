@@ -21,8 +21,8 @@ namespace {
 
 // Where distributions, NVIDIA's installer and container runtimes put the driver.
 constexpr const char* kUsualDirectories[] = {
-    "/usr/lib/x86_64-linux-gnu", "/usr/lib64",           "/usr/lib",
-    "/usr/local/nvidia/lib64",   "/usr/local/cuda/compat", "/usr/lib/wsl/lib"};
+    "/usr/lib/x86_64-linux-gnu", "/usr/lib64",      "/usr/lib", "/usr/local/nvidia/lib64",
+    "/usr/local/cuda/compat",    "/usr/lib/wsl/lib"};
 
 // Device nodes that exist if and only if a kernel driver for NVIDIA GPUs is loaded (Linux, WSL).
 constexpr const char* kDeviceNodes[] = {"/dev/nvidiactl", "/dev/dxg"};
@@ -94,7 +94,8 @@ std::string own_directory() {
   const char* path = "/proc/self/exe";
   // For the program itself dladdr knows argv[0] only, which need not be a path.
   if (dladdr(reinterpret_cast<void*>(&own_directory), &info) != 0 && info.dli_fname != nullptr &&
-      strcmp(info.dli_fname, program_invocation_name) != 0 && strchr(info.dli_fname, '/') != nullptr)
+      strcmp(info.dli_fname, program_invocation_name) != 0 &&
+      strchr(info.dli_fname, '/') != nullptr)
     path = info.dli_fname;
   char* resolved = ::realpath(path, nullptr);
   if (resolved == nullptr) return "";

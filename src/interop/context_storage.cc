@@ -15,8 +15,8 @@ char g_absent;
 
 size_t ContextStorage::bucket(CUcontext context, const void* key) {
   // Both are addresses of objects: their low bits carry nothing.
-  const auto mixed = reinterpret_cast<uintptr_t>(context) / 16 * 31 +
-                     reinterpret_cast<uintptr_t>(key) / 8;
+  const auto mixed =
+      reinterpret_cast<uintptr_t>(context) / 16 * 31 + reinterpret_cast<uintptr_t>(key) / 8;
   return mixed % kBuckets;
 }
 

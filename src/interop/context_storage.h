@@ -42,7 +42,7 @@ class ContextStorage {
     Node* next = nullptr;
     CUcontext context = nullptr;
     void* key = nullptr;
-    Destructor destructor = nullptr;          // guarded by mutex_
+    Destructor destructor = nullptr;  // guarded by mutex_
     std::atomic<void*> value{nullptr};
   };
 

@@ -16,8 +16,8 @@ Choice g_choice = Choice::kNothing;
 int g_resolved = 0;
 DriverTable g_below = {};
 
-CUstream g_stream = nullptr;       // what the hand-written function was given
-bool g_per_thread = false;         // whether it ran in a DefaultStreamScope
+CUstream g_stream = nullptr;  // what the hand-written function was given
+bool g_per_thread = false;    // whether it ran in a DefaultStreamScope
 int g_calls = 0;
 CUlaunchConfig g_config = {};
 
@@ -34,9 +34,9 @@ CUresult remote_call(uint16_t, const void*, size_t, void*, size_t, size_t*) {
 }
 CUresult remote_post(uint16_t, const void*, size_t) { return CUDA_ERROR_MPS_RPC_FAILURE; }
 CUresult device_to_wire(CUdevice, uint32_t*) { return CUDA_ERROR_INVALID_DEVICE; }
-#define OPENMPS_FAKE_HANDLE(handle, name)                               \
-  CUresult handle_to_wire(handle, uint32_t*) { return CUDA_SUCCESS; }   \
-  CUresult mint_handle(handle*, uint32_t*) { return CUDA_SUCCESS; }     \
+#define OPENMPS_FAKE_HANDLE(handle, name)                             \
+  CUresult handle_to_wire(handle, uint32_t*) { return CUDA_SUCCESS; } \
+  CUresult mint_handle(handle*, uint32_t*) { return CUDA_SUCCESS; }   \
   void drop_handle(handle) {}
 OPENMPS_HANDLE_TYPES(OPENMPS_FAKE_HANDLE)
 #undef OPENMPS_FAKE_HANDLE
@@ -108,8 +108,7 @@ TEST(ClientEntry, LifeOfTheEntries) {
   EXPECT_EQ(g_config.hStream, CU_STREAM_PER_THREAD);
   EXPECT_EQ(g_config.gridDimX, 3u);
   EXPECT_EQ(config.hStream, nullptr) << "the program's structure is untouched";
-  EXPECT_EQ(::cuLaunchKernelEx_ptsz(nullptr, nullptr, nullptr, nullptr),
-            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(::cuLaunchKernelEx_ptsz(nullptr, nullptr, nullptr, nullptr), CUDA_ERROR_INVALID_VALUE);
 
   // Pass-through: the driver's own function, also as the entry's target.
   g_below.cuInit = [](unsigned int) { return CUDA_ERROR_NO_DEVICE; };

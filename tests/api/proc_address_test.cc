@@ -52,10 +52,10 @@ TEST(ProcAddress, EverySymbolIsReachedByItsOwnVersion) {
   size_t reached = 0;
   for (size_t i = 0; i < kDriverSymbolCount; ++i) {
     const std::string symbol = kDriverSymbolNames[i];
-    for (int version : {2000, 2010, 2020, 2030, 3000, 3010, 3020, 4000, 4010, 4020, 5000, 5050,
-                        6000, 6050, 7000, 8000, 9000, 9020, 10000, 10010, 10020, 11000, 11010,
-                        11020, 11030, 11040, 11060, 11070, 11080, 12000, 12010, 12020, 12030,
-                        12040, 12050, 12060, 12080, 12090, 13000}) {
+    for (int version : {2000,  2010,  2020,  2030,  3000,  3010,  3020,  4000,  4010,  4020,
+                        5000,  5050,  6000,  6050,  7000,  8000,  9000,  9020,  10000, 10010,
+                        10020, 11000, 11010, 11020, 11030, 11040, 11060, 11070, 11080, 12000,
+                        12010, 12020, 12030, 12040, 12050, 12060, 12080, 12090, 13000}) {
       const std::string base = symbol.substr(0, symbol.find("_pt"));
       const std::string name = base.substr(0, base.find("_v"));
       const bool per_thread = base != symbol;

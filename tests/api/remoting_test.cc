@@ -101,16 +101,16 @@ CUresult device_to_wire(CUdevice device, uint32_t* id) {
 }
 
 // Client handles of the test are their ids.
-#define OPENMPS_FAKE_HANDLE(handle, name)                                        \
-  CUresult handle_to_wire(handle value, uint32_t* id) {                          \
-    *id = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(value));             \
-    return *id == 666 ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;                \
-  }                                                                              \
-  CUresult mint_handle(handle* value, uint32_t* id) {                            \
-    *id = g_world->next_id++;                                                    \
-    *value = reinterpret_cast<handle>(static_cast<uintptr_t>(*id));              \
-    return CUDA_SUCCESS;                                                         \
-  }                                                                              \
+#define OPENMPS_FAKE_HANDLE(handle, name)                            \
+  CUresult handle_to_wire(handle value, uint32_t* id) {              \
+    *id = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(value)); \
+    return *id == 666 ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;    \
+  }                                                                  \
+  CUresult mint_handle(handle* value, uint32_t* id) {                \
+    *id = g_world->next_id++;                                        \
+    *value = reinterpret_cast<handle>(static_cast<uintptr_t>(*id));  \
+    return CUDA_SUCCESS;                                             \
+  }                                                                  \
   void drop_handle(handle value) { g_world->dropped.push_back(value); }
 OPENMPS_HANDLE_TYPES(OPENMPS_FAKE_HANDLE)
 #undef OPENMPS_FAKE_HANDLE
@@ -185,13 +185,13 @@ TEST_F(Remoting, ShortReplyIsAnError) {
 }
 
 TEST_F(Remoting, ArraysInBothDirectionsAndDevices) {
-  world_.driver.cuDeviceGetHostAtomicCapabilities =
-      [](unsigned int* capabilities, const CUatomicOperation* operations, unsigned int count,
-         CUdevice device) {
-        EXPECT_EQ(device, 1) << "the worker's number of client device 0";
-        for (unsigned int i = 0; i < count; ++i) capabilities[i] = operations[i] * 10 + i;
-        return CUDA_SUCCESS;
-      };
+  world_.driver.cuDeviceGetHostAtomicCapabilities = [](unsigned int* capabilities,
+                                                       const CUatomicOperation* operations,
+                                                       unsigned int count, CUdevice device) {
+    EXPECT_EQ(device, 1) << "the worker's number of client device 0";
+    for (unsigned int i = 0; i < count; ++i) capabilities[i] = operations[i] * 10 + i;
+    return CUDA_SUCCESS;
+  };
   const CUatomicOperation operations[] = {CU_ATOMIC_OPERATION_INTEGER_MIN,
                                           CU_ATOMIC_OPERATION_EXCHANGE,
                                           CU_ATOMIC_OPERATION_INTEGER_ADD};
@@ -211,8 +211,8 @@ TEST_F(Remoting, ComputedLengthsAddressesAndAlignedStructures) {
   world_.driver.cuTensorMapEncodeTiled =
       [](CUtensorMap* map, CUtensorMapDataType, cuuint32_t rank, void* address,
          const cuuint64_t* dims, const cuuint64_t* strides, const cuuint32_t* box,
-         const cuuint32_t* steps, CUtensorMapInterleave, CUtensorMapSwizzle,
-         CUtensorMapL2promotion, CUtensorMapFloatOOBfill fill) {
+         const cuuint32_t* steps, CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
+         CUtensorMapFloatOOBfill fill) {
         EXPECT_EQ(rank, 2u);
         EXPECT_EQ(fill, CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA);
         EXPECT_EQ(reinterpret_cast<uintptr_t>(map) % alignof(CUtensorMap), 0u);
@@ -230,8 +230,8 @@ TEST_F(Remoting, ComputedLengthsAddressesAndAlignedStructures) {
   CUtensorMap map = {};
   const auto encode = [&](cuuint32_t rank) {
     return client::impl::cuTensorMapEncodeTiled(
-        &map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, rank, reinterpret_cast<void*>(0x7000), dims,
-        strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE,
+        &map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, rank, reinterpret_cast<void*>(0x7000), dims, strides,
+        box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE,
         CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA);
   };
   EXPECT_EQ(encode(2), CUDA_SUCCESS);
@@ -317,11 +317,11 @@ TEST_F(Remoting, AsyncFunctionsHaveNoReply) {
 }
 
 TEST_F(Remoting, MalformedRequestsAreViolations) {
-  world_.driver.cuDeviceGetHostAtomicCapabilities =
-      [](unsigned int*, const CUatomicOperation*, unsigned int, CUdevice) {
-        ADD_FAILURE() << "reached the driver";
-        return CUDA_SUCCESS;
-      };
+  world_.driver.cuDeviceGetHostAtomicCapabilities = [](unsigned int*, const CUatomicOperation*,
+                                                       unsigned int, CUdevice) {
+    ADD_FAILURE() << "reached the driver";
+    return CUDA_SUCCESS;
+  };
   messages::cuDeviceGetHostAtomicCapabilities_request fixed = {};
   fixed.dev = 7;
   const auto send = [&](unsigned int count, size_t bytes) {
@@ -349,10 +349,9 @@ TEST_F(Remoting, MalformedRequestsAreViolations) {
 
 TEST_F(Remoting, EveryTruncationOfARealRequestIsRefused) {
   world_.driver.cuTensorMapEncodeTiled =
-      [](CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*,
-         const cuuint64_t*, const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave,
-         CUtensorMapSwizzle, CUtensorMapL2promotion,
-         CUtensorMapFloatOOBfill) { return CUDA_SUCCESS; };
+      [](CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*, const cuuint64_t*,
+         const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave, CUtensorMapSwizzle,
+         CUtensorMapL2promotion, CUtensorMapFloatOOBfill) { return CUDA_SUCCESS; };
   const cuuint64_t dims[5] = {}, strides[4] = {};
   const cuuint32_t box[5] = {}, steps[5] = {};
   CUtensorMap map;

@@ -28,7 +28,8 @@ void install_remote_entries();
 void install_pass_through_entries(const DriverTable& driver);
 
 // Generated. What the entry of a symbol (DriverSymbol as number) leads to now: this is what
-// cuGetProcAddress hands out, so that a program's calls skip the entry table. Null beyond the table.
+// cuGetProcAddress hands out, so that a program's calls skip the entry table. Null beyond the
+// table.
 void* entry_target(uint16_t symbol);
 
 // ---- Generated messages ------------------------------------------------------------------------
@@ -48,11 +49,11 @@ CUresult device_to_wire(CUdevice device, uint32_t* id);
 // Hooks, one set per handle type that a generated function names. NULL is id 0 and no error: what
 // it means is the worker's to say. Other values that are no live handle: the CUDA error for that
 // kind (CUDA_ERROR_INVALID_HANDLE, for contexts CUDA_ERROR_INVALID_CONTEXT).
-#define OPENMPS_DECLARE_HANDLE(handle, name)              \
-  CUresult handle_to_wire(handle value, uint32_t* id);    \
+#define OPENMPS_DECLARE_HANDLE(handle, name)                 \
+  CUresult handle_to_wire(handle value, uint32_t* id);       \
   /* A fresh handle and its id, before the object exists. */ \
-  CUresult mint_handle(handle* value, uint32_t* id);      \
-  /* The object is gone, or its creation failed. */        \
+  CUresult mint_handle(handle* value, uint32_t* id);         \
+  /* The object is gone, or its creation failed. */          \
   void drop_handle(handle value);
 OPENMPS_HANDLE_TYPES(OPENMPS_DECLARE_HANDLE)
 #undef OPENMPS_DECLARE_HANDLE

@@ -80,8 +80,9 @@ TEST(Loader, PathIsTakenAsItIs) {
             library("softgpu"));
   auto missing = load_driver("/nonexistent/libcuda.so.1", kInitialise, search({}, {}));
   ASSERT_FALSE(missing.ok());
-  EXPECT_EQ(missing.status().message(),
-            "the driver that OPENMPS_DRIVER names is unusable: /nonexistent/libcuda.so.1: not found");
+  EXPECT_EQ(
+      missing.status().message(),
+      "the driver that OPENMPS_DRIVER names is unusable: /nonexistent/libcuda.so.1: not found");
   auto other = load_driver(library("other"), kInitialise, search({}, {}));
   ASSERT_FALSE(other.ok());
   EXPECT_NE(other.status().message().find("not a CUDA driver"), std::string::npos);

@@ -23,16 +23,18 @@ thread_local CUcontext g_current = nullptr;
 const openmps::InteropHost kHost = {
     .driver_version = 13000,
     .device_count = ::cuDeviceGetCount,
-    .device = [](int, openmps::InteropDevice* device) {
-      // OPENMPS_TEST_WRONG_BUS makes the integrity answer disagree with the PCI attributes.
-      device->pci_bus = getenv("OPENMPS_TEST_WRONG_BUS") != nullptr ? kBus + 1 : kBus;
-      memcpy(device->uuid.bytes, kUuid, sizeof(kUuid));
-      return CUDA_SUCCESS;
-    },
-    .primary_context = [](CUcontext* context, CUdevice) {
-      *context = primary();
-      return CUDA_SUCCESS;
-    },
+    .device =
+        [](int, openmps::InteropDevice* device) {
+          // OPENMPS_TEST_WRONG_BUS makes the integrity answer disagree with the PCI attributes.
+          device->pci_bus = getenv("OPENMPS_TEST_WRONG_BUS") != nullptr ? kBus + 1 : kBus;
+          memcpy(device->uuid.bytes, kUuid, sizeof(kUuid));
+          return CUDA_SUCCESS;
+        },
+    .primary_context =
+        [](CUcontext* context, CUdevice) {
+          *context = primary();
+          return CUDA_SUCCESS;
+        },
     .current_context = ::cuCtxGetCurrent,
     .load_wrapper = nullptr,
     .load_fatbin = nullptr,

@@ -184,33 +184,40 @@ int g_unknown_slots = 0;
 
 const InteropHost kHost = {
     .driver_version = 13000,
-    .device_count = [](int* count) {
-      *count = 1;
-      return CUDA_SUCCESS;
-    },
-    .device = [](int, InteropDevice* device) {
-      device->pci_bus = 3;
-      return CUDA_SUCCESS;
-    },
-    .primary_context = [](CUcontext* result, CUdevice device) {
-      if (device != 0) return CUDA_ERROR_INVALID_DEVICE;
-      *result = context(0x100);
-      return CUDA_SUCCESS;
-    },
-    .current_context = [](CUcontext* result) {
-      *result = g_current;
-      return CUDA_SUCCESS;
-    },
+    .device_count =
+        [](int* count) {
+          *count = 1;
+          return CUDA_SUCCESS;
+        },
+    .device =
+        [](int, InteropDevice* device) {
+          device->pci_bus = 3;
+          return CUDA_SUCCESS;
+        },
+    .primary_context =
+        [](CUcontext* result, CUdevice device) {
+          if (device != 0) return CUDA_ERROR_INVALID_DEVICE;
+          *result = context(0x100);
+          return CUDA_SUCCESS;
+        },
+    .current_context =
+        [](CUcontext* result) {
+          *result = g_current;
+          return CUDA_SUCCESS;
+        },
     .load_wrapper = [](CUmodule*, const void*) { return CUDA_ERROR_INVALID_IMAGE; },
     .load_fatbin = [](CUmodule*, const void*) { return CUDA_ERROR_INVALID_SOURCE; },
-    .function_count = [](unsigned int* count, CUmodule) {
-      *count = 2;
-      return CUDA_SUCCESS;
-    },
-    .functions = [](CUfunction* functions, unsigned int count, CUmodule) {
-      for (unsigned int i = 0; i < count; ++i) functions[i] = reinterpret_cast<CUfunction>(0x50 + i);
-      return CUDA_SUCCESS;
-    },
+    .function_count =
+        [](unsigned int* count, CUmodule) {
+          *count = 2;
+          return CUDA_SUCCESS;
+        },
+    .functions =
+        [](CUfunction* functions, unsigned int count, CUmodule) {
+          for (unsigned int i = 0; i < count; ++i)
+            functions[i] = reinterpret_cast<CUfunction>(0x50 + i);
+          return CUDA_SUCCESS;
+        },
     .unknown_table = [](const CUuuid&) { ++g_unknown_tables; },
     .unknown_slot = [] { ++g_unknown_slots; },
 };
@@ -273,7 +280,8 @@ TEST_F(ExportTables, UnknownTablesAreNotFound) {
 TEST_F(ExportTables, EverySlotCanBeCalled) {
   // No slot may be null or crash: a library that we do not know might call it.
   g_unknown_slots = 0;
-  for (const char* uuid : {kCudart, kTls, kHooks, kChecks, kIntegrity, kToolsContext, kToolsModule}) {
+  for (const char* uuid :
+       {kCudart, kTls, kHooks, kChecks, kIntegrity, kToolsContext, kToolsModule}) {
     const void* const* slots = table(uuid);
     const size_t count = reinterpret_cast<size_t>(slots[0]) / sizeof(void*);
     for (size_t i = 1; i < count; ++i) ASSERT_NE(slots[i], nullptr) << uuid << " " << i;
