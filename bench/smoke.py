@@ -21,7 +21,6 @@ sys.path[:0] = [str(ROOT / "tests" / "e2e"), str(ROOT / "tools")]
 from demo import best_driver  # noqa: E402
 from sandbox import Failure, Sandbox, wait_until  # noqa: E402
 
-REPEATS = 5
 LIMIT_S = 120
 EXTRA_CLIENTS = 4  # clients beyond the first, for the memory of each
 TOGETHER = 4       # programs that start at the same moment, as in the design's measurements
@@ -111,8 +110,8 @@ def nbody_ms(box, bodies, steps, processes):
     return max(float(re.search(r"ms=([\d.]+)", out).group(1)) for out in outputs)
 
 
-def measure(box, sizes, note):
-    """All metrics on one side: metric -> list of REPEATS samples."""
+def measure(box, sizes, repeats, note):
+    """All metrics on one side: metric -> list of `repeats` samples."""
     samples = {}
 
     def add(values):
@@ -132,13 +131,13 @@ def measure(box, sizes, note):
     }
     for name, step in steps.items():
         begin = time.monotonic()
-        for _ in range(REPEATS):
+        for _ in range(repeats):
             step()
         note(f"{name}: {time.monotonic() - begin:.1f} s")
     return samples
 
 
-def side(name, build, driver, sizes, begin):
+def side(name, build, driver, repeats, begin):
     """Runs one side in a sandbox of its own; a failure leaves a hole in the table, not an end."""
     def note(text):
         print(f"[{time.monotonic() - begin:6.1f} s] {name}: {text}", flush=True)
@@ -150,7 +149,7 @@ def side(name, build, driver, sizes, begin):
         if name != "native":
             box.start_daemon()
             figures(box, ["gpu_bench", "start"])  # starts the server
-        samples = measure(box, sizes, note)
+        samples = measure(box, SIZES[driver], repeats, note)
         if name != "native":
             box.quit()
             wait_until(lambda: not box.processes(), LIMIT_S)
@@ -184,10 +183,10 @@ def main():
                         default=os.environ.get("OPENMPS_BUILD", ROOT / "build"))
     parser.add_argument("--driver", choices=["nvidia", "softgpu"], default=None)
     parser.add_argument("--sides", default="native,mps,openmps")
+    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--json", type=Path, default=None)
     args = parser.parse_args()
     driver = args.driver or best_driver()
-    sizes = SIZES[driver]
     if not (Path(args.build) / "bench/gpu_bench").exists():
         print("bench/gpu_bench is missing: build it with nvcc or carry it here", file=sys.stderr)
         return 1
@@ -195,7 +194,7 @@ def main():
     if driver == "softgpu" or not shutil.which("nvidia-cuda-mps-control"):
         sides = [s for s in sides if s != "mps"]
     begin = time.monotonic()
-    samples = {name: side(name, args.build, driver, sizes, begin) for name in sides}
+    samples = {name: side(name, args.build, driver, args.repeats, begin) for name in sides}
     medians = {name: {k: statistics.median(v) for k, v in values.items()}
                for name, values in samples.items()}
     medians.setdefault("openmps", {})
@@ -213,7 +212,7 @@ def main():
     json_path.write_text(json.dumps(results, indent=1))
     widths = [max(len(r[i]) for r in rows) for i in range(len(rows[0]))]
     spent = time.monotonic() - begin
-    print(f"\n{driver}, medians of {REPEATS}, {spent:.0f} s; samples in {json_path}")
+    print(f"\n{driver}, medians of {args.repeats}, {spent:.0f} s; samples in {json_path}")
     for row in rows:
         first = row[0].ljust(widths[0])
         print("  ".join([first] + [c.rjust(w) for c, w in zip(row[1:], widths[1:])]))

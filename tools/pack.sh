@@ -7,7 +7,7 @@
 # usage: tools/pack.sh FOLDER
 set -euo pipefail
 folder=$(realpath -m "${1:?usage: tools/pack.sh FOLDER}")
-cd "$(dirname "$0")/../build"
+cd "${OPENMPS_BUILD:-$(dirname "$0")/../build}"
 rm -rf "$folder"
 mkdir -p "$folder"/{bin,lib/openmps,lib/softgpu,tests/e2e,bench}
 
