@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Names and one-line descriptions of CUresult values, for cuGetErrorName, cuGetErrorString and logs.
+// Constant tables; any thread.
+#pragma once
+
+#include "base/cuda_abi.h"
+
+namespace openmps {
+
+struct ErrorText {
+  CUresult code;
+  const char* name;
+  const char* text;
+};
+
+// nullptr for a number that is no error code of CUDA 13.0.
+const ErrorText* find_error_text(CUresult code);
+
+}  // namespace openmps

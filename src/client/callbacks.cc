@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// The callback thread sleeps on the session's wake word: every host function is preceded by a
+// command that bumps it when the stream has come there.
+#include "client/callbacks.h"
+
+#include <time.h>
+
+#include "client/copy_pool.h"
+#include "client/objects.h"
+
+namespace openmps::client {
+namespace {
+
+// While functions are on their way, the thread looks at least this often by itself.
+constexpr uint64_t kPostedPollNs = 1'000'000;
+constexpr timespec kIdlePause{0, 1'000'000};
+
+}  // namespace
+
+CUresult Callbacks::acquire_slot(std::unique_lock<std::mutex>& guard, uint32_t* slot) {
+  for (;;) {
+    if (!used_.empty() && fences_.reached(used_.front().point)) {
+      *slot = used_.front().slot;
+      used_.pop_front();
+      return CUDA_SUCCESS;
+    }
+    if (next_slot_ < wire::kCallbackSlots) {
+      *slot = next_slot_++;
+      return CUDA_SUCCESS;
+    }
+    if (channel_.status() != CUDA_SUCCESS) return channel_.status();
+    if (used_.empty()) {  // other threads are between taking a slot and enqueuing
+      guard.unlock();
+      nanosleep(&kIdlePause, nullptr);
+      guard.lock();
+      continue;
+    }
+    const FencePoint oldest = used_.front().point;
+    guard.unlock();
+    const CUresult result = fences_.wait(oldest);
+    guard.lock();
+    if (result != CUDA_SUCCESS) return result;
+  }
+}
+
+CUresult Callbacks::enqueue(Stream& stream, const HostCall& call) {
+  uint32_t slot = 0;
+  {
+    std::unique_lock guard(lock_);
+    if (!started_) started_ = start_helper_thread(thread_main, this, "openmps-callback");
+    if (!started_) return CUDA_ERROR_OUT_OF_MEMORY;
+    const CUresult result = acquire_slot(guard, &slot);
+    if (result != CUDA_SUCCESS) return result;
+    wire::CallbackSlot& shared = channel_.view().callback(slot);
+    shared.posted.store(0, std::memory_order_relaxed);
+    shared.done.store(0, std::memory_order_release);
+    pending_.push_back({slot, call});
+    enqueued_.notify_one();
+  }
+  FencePoint point;
+  CUresult result = CUDA_SUCCESS;
+  {
+    const Channel::Order order = channel_.order();
+    result = channel_.push(order, wire::Opcode::kWakeAfter, wire::WakeAfter{stream.id, 0});
+    if (result == CUDA_SUCCESS) {
+      result = channel_.push(order, wire::Opcode::kHostFunction,
+                             wire::HostFunction{stream.id, slot});
+    }
+    point = fences_.after_work(order, stream);
+  }
+  std::lock_guard guard(lock_);
+  used_.push_back({slot, point});
+  return result;
+}
+
+void* Callbacks::thread_main(void* self) {
+  static_cast<Callbacks*>(self)->serve();
+  return nullptr;
+}
+
+bool Callbacks::any_posted() {
+  std::lock_guard guard(lock_);
+  for (const Pending& pending : pending_) {
+    const wire::CallbackSlot& slot = channel_.view().callback(pending.slot);
+    if (slot.posted.load(std::memory_order_acquire) != 0) return true;
+  }
+  return false;
+}
+
+bool Callbacks::run_posted() {
+  std::vector<Pending> ready;
+  {
+    std::lock_guard guard(lock_);
+    size_t kept = 0;
+    for (const Pending& pending : pending_) {
+      const wire::CallbackSlot& slot = channel_.view().callback(pending.slot);
+      if (slot.posted.load(std::memory_order_acquire) != 0) {
+        ready.push_back(pending);
+      } else {
+        pending_[kept++] = pending;
+      }
+    }
+    pending_.resize(kept);
+  }
+  for (const Pending& pending : ready) {
+    const HostCall& call = pending.call;
+    if (call.function != nullptr) {
+      call.function(call.user_data);
+    } else {
+      call.callback(call.stream, CUDA_SUCCESS, call.user_data);
+    }
+    channel_.view().callback(pending.slot).done.store(1, std::memory_order_release);
+  }
+  return !ready.empty();
+}
+
+void Callbacks::serve() {
+  for (;;) {
+    {
+      std::unique_lock guard(lock_);
+      enqueued_.wait(guard, [this] { return !pending_.empty(); });
+    }
+    if (run_posted()) continue;
+    const CUresult result =
+        channel_.wait([this] { return any_posted(); }, 0, kPostedPollNs);
+    if (result == CUDA_SUCCESS) continue;
+    // The session has ended: CUDA calls stream callbacks with the error. Host functions never run.
+    std::vector<Pending> left;
+    {
+      std::lock_guard guard(lock_);
+      left.swap(pending_);
+    }
+    for (const Pending& pending : left) {
+      if (pending.call.callback != nullptr) {
+        pending.call.callback(pending.call.stream, result, pending.call.user_data);
+      }
+    }
+  }
+}
+
+}  // namespace openmps::client

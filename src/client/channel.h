@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// The client's end of a session's channel: commands into the ring, synchronous calls through reply
+// slots, and the one waiting primitive that everything which blocks uses. Any thread.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <mutex>
+#include <span>
+#include <type_traits>
+
+#include "base/clock.h"
+#include "base/cuda_abi.h"
+#include "wire/channel_view.h"
+#include "wire/commands.h"
+#include "wire/ring.h"
+
+namespace openmps::client {
+
+// Sleeping waiters look at the session's socket this often, so a server that died without a word
+// is noticed although nobody wakes them.
+inline constexpr uint64_t kLivenessNs = 200'000'000;
+// A wait that nobody is sure to wake (the stream of an event is gone) looks by itself this often.
+inline constexpr uint64_t kUnwokenNs = 1'000'000;
+
+class Channel {
+ public:
+  // `socket`: the session's connection, watched for the server's death; not owned.
+  Channel(const wire::ChannelView& view, int socket, uint64_t spin_ns);
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+
+  [[nodiscard]] const wire::ChannelView& view() const { return view_; }
+
+  // CUDA_SUCCESS while the session lives, then for ever the reason of its end.
+  [[nodiscard]] CUresult status() const {
+    return static_cast<CUresult>(view_.header().status.load(std::memory_order_acquire));
+  }
+  // End the session from this side (the server is gone). Keeps an earlier reason.
+  void fail(CUresult reason);
+  // The first error of a command that nobody waited for, or CUDA_SUCCESS; reported once.
+  CUresult take_async_error();
+
+  // ---- Commands ----
+  // Holds the order of the client's commands. What must be consistent with that order (a stream's
+  // fence counter) is changed only under it.
+  using Order = std::unique_lock<std::mutex>;
+  [[nodiscard]] Order order() { return Order(ring_lock_); }
+
+  // Room for a record's payload, waiting while the ring is full; nullptr: the session has ended.
+  unsigned char* reserve(const Order&, wire::Opcode opcode, uint32_t payload_bytes,
+                         uint16_t reply_slot = wire::kNoReply);
+  void publish(const Order&) { ring_.publish(); }
+
+  // One command of a fixed struct and an optional tail. Errors: the session's end.
+  template <typename Command>
+  [[nodiscard]] CUresult push(const Order& order, wire::Opcode opcode, const Command& command,
+                              std::span<const std::byte> tail = {},
+                              uint16_t reply_slot = wire::kNoReply);
+  template <typename Command>
+  [[nodiscard]] CUresult push(wire::Opcode opcode, const Command& command) {
+    return push(order(), opcode, command);
+  }
+
+  // ---- Synchronous calls ----
+  // Sends the command and waits for its reply. Copies at most `reply_bytes` of the payload to
+  // `reply` (the rest becomes zero) and says in *received how much came.
+  template <typename Command>
+  [[nodiscard]] CUresult call(wire::Opcode opcode, const Command& command,
+                              std::span<const std::byte> tail = {}, void* reply = nullptr,
+                              uint32_t reply_bytes = 0, uint32_t* received = nullptr);
+
+  // ---- Waiting ----
+  // Until done() or the session's end. Spins first; then, for the fence of stream `wake_stream`
+  // (0: the peer wakes by itself, as with replies), asks to be woken and sleeps.
+  template <typename Done>
+  [[nodiscard]] CUresult wait(Done&& done, wire::Id wake_stream = 0,
+                              uint64_t longest_sleep_ns = kLivenessNs);
+
+  // Wake every waiter of this process: a condition changed on this side.
+  void wake_all();
+
+ private:
+  static constexpr int kSpinsPerClockRead = 64;
+
+  template <typename Done>
+  bool spin(Done& done, CUresult* result);
+  void sleep(uint32_t epoch, uint64_t longest_sleep_ns);
+  void check_server();
+  [[nodiscard]] uint16_t acquire_reply_slot();
+  void release_reply_slot(uint16_t slot);
+  [[nodiscard]] CUresult await_reply(uint16_t slot, void* reply, uint32_t reply_bytes,
+                                     uint32_t* received);
+
+  const wire::ChannelView view_;
+  const int socket_;
+  const uint64_t spin_ns_;
+  std::mutex ring_lock_;
+  wire::RingProducer ring_;
+  std::atomic<uint64_t> free_reply_slots_[wire::kReplySlots / 64];
+};
+
+template <typename Command>
+CUresult Channel::push(const Order& order, wire::Opcode opcode, const Command& command,
+                       std::span<const std::byte> tail, uint16_t reply_slot) {
+  static_assert(std::is_trivially_copyable_v<Command>);
+  const uint32_t bytes = static_cast<uint32_t>(sizeof(Command) + tail.size());
+  unsigned char* payload = reserve(order, opcode, bytes, reply_slot);
+  if (payload == nullptr) return status();
+  memcpy(payload, &command, sizeof(Command));
+  if (!tail.empty()) memcpy(payload + sizeof(Command), tail.data(), tail.size());
+  publish(order);
+  return CUDA_SUCCESS;
+}
+
+template <typename Command>
+CUresult Channel::call(wire::Opcode opcode, const Command& command, std::span<const std::byte> tail,
+                       void* reply, uint32_t reply_bytes, uint32_t* received) {
+  const uint16_t slot = acquire_reply_slot();
+  view_.reply(slot).state.store(wire::ReplySlot::kPending, std::memory_order_relaxed);
+  CUresult result = push(order(), opcode, command, tail, slot);
+  if (result == CUDA_SUCCESS) result = await_reply(slot, reply, reply_bytes, received);
+  release_reply_slot(slot);
+  return result;
+}
+
+template <typename Done>
+bool Channel::spin(Done& done, CUresult* result) {
+  const uint64_t end = now_ns() + spin_ns_;
+  do {
+    for (int i = 0; i < kSpinsPerClockRead; ++i) {
+      if (done()) {
+        *result = CUDA_SUCCESS;
+        return true;
+      }
+      cpu_relax();
+    }
+    *result = status();
+    if (*result != CUDA_SUCCESS) return true;
+  } while (now_ns() < end);
+  return false;
+}
+
+template <typename Done>
+CUresult Channel::wait(Done&& done, wire::Id wake_stream, uint64_t longest_sleep_ns) {
+  if (done()) return CUDA_SUCCESS;
+  CUresult result = CUDA_SUCCESS;
+  if (spin(done, &result)) return result;
+  if (wake_stream != 0) {
+    result = push(wire::Opcode::kWakeAfter, wire::WakeAfter{wake_stream, 0});
+    if (result != CUDA_SUCCESS) return result;
+  }
+  wire::ChannelHeader& header = view_.header();
+  // Whoever ends the wait first makes it true, then looks at `waiters`; we count ourselves first,
+  // then look whether it is true. One of the two sees the other.
+  header.waiters.fetch_add(1, std::memory_order_seq_cst);
+  for (;;) {
+    const uint32_t epoch = header.wake_epoch.load(std::memory_order_seq_cst);
+    if (done()) break;
+    result = status();
+    if (result != CUDA_SUCCESS) break;
+    sleep(epoch, longest_sleep_ns);
+  }
+  header.waiters.fetch_sub(1, std::memory_order_relaxed);
+  return result;
+}
+
+// The bytes of an object, as the tail of a command.
+template <typename T>
+std::span<const std::byte> bytes_of(const T& object) {
+  return std::as_bytes(std::span<const T, 1>(&object, 1));
+}
+inline std::span<const std::byte> bytes_of(const void* data, size_t bytes) {
+  return {static_cast<const std::byte*>(data), bytes};
+}
+
+}  // namespace openmps::client

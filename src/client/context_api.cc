@@ -1,0 +1,382 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuCtx* and cuDevicePrimaryCtx*: implementations behind the generated entry points, on the
+// program's threads. Everything is local except what a reset or a synchronisation waits for.
+#include <algorithm>
+
+#include "api/client_impl.h"
+#include "client/context.h"
+#include "client/stream.h"
+#include "client/thread_state.h"
+
+namespace openmps::client {
+namespace {
+
+CUresult enter_device(Session** session, CUdevice device) {
+  OPENMPS_CUDA_CHECK(enter(session));
+  return (*session)->valid_device(device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
+bool valid_flags(unsigned int flags) {
+  const unsigned int scheduling = flags & CU_CTX_SCHED_MASK;
+  return (flags & ~static_cast<unsigned int>(CU_CTX_FLAGS_MASK)) == 0 &&
+         (scheduling & (scheduling - 1)) == 0;
+}
+
+// The context of an argument where NULL means the current one.
+CUresult context_or_current(CUcontext handle, Session** session, Context** context) {
+  if (handle == nullptr) return enter(session, context);
+  OPENMPS_CUDA_CHECK(enter(session));
+  return find_context(**session, handle, context);
+}
+
+CUresult synchronize_context(Session& session, Context& context) {
+  if (session.captures.any()) {
+    const ThreadState& thread = this_thread();
+    OPENMPS_CUDA_CHECK(session.captures.check_unsafe_call(&thread, thread.capture_mode));
+  }
+  OPENMPS_CUDA_CHECK(synchronize(session, &context));
+  return session.channel.take_async_error();
+}
+
+}  // namespace
+
+namespace impl {
+
+CUresult cuDevicePrimaryCtxRetain(CUcontext* pctx, CUdevice dev) {
+  Session* session = nullptr;
+  OPENMPS_CUDA_CHECK(enter_device(&session, dev));
+  if (pctx == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  std::lock_guard guard(session->context_lock);
+  Context* context = session->primary[dev];
+  context->retained.fetch_add(1, std::memory_order_relaxed);
+  context->active.store(true, std::memory_order_release);
+  *pctx = context->as<CUcontext>();
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev) {
+  Session* session = nullptr;
+  OPENMPS_CUDA_CHECK(enter_device(&session, dev));
+  std::lock_guard guard(session->context_lock);
+  Context* context = session->primary[dev];
+  if (context->retained.load(std::memory_order_relaxed) == 0) return CUDA_ERROR_INVALID_CONTEXT;
+  if (context->retained.fetch_sub(1, std::memory_order_relaxed) > 1) return CUDA_SUCCESS;
+  const CUresult result = destroy_context_objects(*session, *context);
+  context->active.store(false, std::memory_order_release);
+  return result;
+}
+
+CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev) {
+  Session* session = nullptr;
+  OPENMPS_CUDA_CHECK(enter_device(&session, dev));
+  std::lock_guard guard(session->context_lock);
+  Context* context = session->primary[dev];
+  if (!context->active.load(std::memory_order_relaxed)) return CUDA_SUCCESS;
+  const CUresult result = destroy_context_objects(*session, *context);
+  // Whoever retained it keeps it: the context works again at its next use.
+  context->active.store(context->retained.load(std::memory_order_relaxed) != 0,
+                        std::memory_order_release);
+  return result;
+}
+
+CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags) {
+  Session* session = nullptr;
+  OPENMPS_CUDA_CHECK(enter_device(&session, dev));
+  if (!valid_flags(flags)) return CUDA_ERROR_INVALID_VALUE;
+  session->primary[dev]->flags.store(flags, std::memory_order_relaxed);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int* flags, int* active) {
+  Session* session = nullptr;
+  OPENMPS_CUDA_CHECK(enter_device(&session, dev));
+  if (flags == nullptr || active == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *flags = session->primary[dev]->flags.load(std::memory_order_relaxed);
+  *active = session->primary[dev]->active.load(std::memory_order_acquire) ? 1 : 0;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxCreate_v2(CUcontext* pctx, unsigned int flags, CUdevice dev) {
+  Session* session = nullptr;
+  OPENMPS_CUDA_CHECK(enter_device(&session, dev));
+  if (pctx == nullptr || !valid_flags(flags)) return CUDA_ERROR_INVALID_VALUE;
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(create_context(*session, static_cast<uint32_t>(dev), flags, &context));
+  this_thread().contexts.push_back(context->handle);
+  *pctx = context->as<CUcontext>();
+  return CUDA_SUCCESS;
+}
+
+// Execution affinity would give a context fewer SMs; the partition is the server's to choose.
+CUresult cuCtxCreate_v3(CUcontext* pctx, CUexecAffinityParam* paramsArray, int numParams,
+                        unsigned int flags, CUdevice dev) {
+  if (numParams != 0 && paramsArray != nullptr) return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
+  return impl::cuCtxCreate_v2(pctx, flags, dev);
+}
+
+CUresult cuCtxCreate_v4(CUcontext* pctx, CUctxCreateParams* ctxCreateParams, unsigned int flags,
+                        CUdevice dev) {
+  if (ctxCreateParams != nullptr) {
+    if (ctxCreateParams->numExecAffinityParams != 0) return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
+    if (ctxCreateParams->cigParams != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  return impl::cuCtxCreate_v2(pctx, flags, dev);
+}
+
+CUresult cuCtxDestroy_v2(CUcontext ctx) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session));
+  OPENMPS_CUDA_CHECK(find_context(*session, ctx, &context));
+  if (context->primary) return CUDA_ERROR_INVALID_CONTEXT;
+  std::lock_guard guard(session->context_lock);
+  if (!session->contexts.retire(context)) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  const CUresult result = destroy_context_objects(*session, *context);
+  // If it is current here it is popped; other threads that have it current get
+  // CUDA_ERROR_CONTEXT_IS_DESTROYED.
+  std::vector<uint64_t>& stack = this_thread().contexts;
+  if (!stack.empty() && stack.back() == context->handle) stack.pop_back();
+  session->contexts.recycle(context);
+  return result;
+}
+
+CUresult cuCtxAttach(CUcontext* pctx, unsigned int flags) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context));
+  if (pctx == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  *pctx = context->as<CUcontext>();
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxDetach(CUcontext ctx) { return impl::cuCtxDestroy_v2(ctx); }
+
+CUresult cuCtxGetApiVersion(CUcontext ctx, unsigned int* version) {
+  constexpr unsigned int kContextVersion = 3020;  // what the driver has answered since CUDA 3.2
+  Session* session = nullptr;
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(context_or_current(ctx, &session, &context));
+  if (version == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *version = kContextVersion;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetCacheConfig(CUfunc_cache* pconfig) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context));
+  if (pconfig == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *pconfig = context->cache_config;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxSetCacheConfig(CUfunc_cache config) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context));
+  if (config < CU_FUNC_CACHE_PREFER_NONE || config > CU_FUNC_CACHE_PREFER_EQUAL) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  context->cache_config = config;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetSharedMemConfig(CUsharedconfig* pConfig) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context));
+  if (pConfig == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  // Every GPU since Volta has four-byte banks and ignores the wish.
+  *pConfig = CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxSetSharedMemConfig(CUsharedconfig config) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context));
+  if (config < CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE ||
+      config > CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  context->shared_config = config;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetCurrent(CUcontext* pctx) {
+  Session* session = nullptr;
+  OPENMPS_CUDA_CHECK(enter_local(&session));
+  if (pctx == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const ThreadState& thread = this_thread();
+  *pctx = thread.contexts.empty() ? nullptr : reinterpret_cast<CUcontext>(thread.contexts.back());
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxSetCurrent(CUcontext ctx) {
+  Session* session = nullptr;
+  OPENMPS_CUDA_CHECK(enter_local(&session));
+  std::vector<uint64_t>& stack = this_thread().contexts;
+  if (ctx == nullptr) {
+    if (!stack.empty()) stack.pop_back();
+    return CUDA_SUCCESS;
+  }
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(find_context(*session, ctx, &context));
+  if (stack.empty()) {
+    stack.push_back(context->handle);
+  } else {
+    stack.back() = context->handle;
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxPushCurrent_v2(CUcontext ctx) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(enter_local(&session));
+  OPENMPS_CUDA_CHECK(find_context(*session, ctx, &context));
+  this_thread().contexts.push_back(context->handle);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxPopCurrent_v2(CUcontext* pctx) {
+  Session* session = nullptr;
+  OPENMPS_CUDA_CHECK(enter_local(&session));
+  std::vector<uint64_t>& stack = this_thread().contexts;
+  if (stack.empty()) return CUDA_ERROR_INVALID_CONTEXT;
+  if (pctx != nullptr) *pctx = reinterpret_cast<CUcontext>(stack.back());
+  stack.pop_back();
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetDevice_v2(CUdevice* device, CUcontext ctx) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(context_or_current(ctx, &session, &context));
+  if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *device = static_cast<CUdevice>(context->device);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetDevice(CUdevice* device) {
+  // Also answered for a primary context that is not active yet: CUDA's run time asks early.
+  Session* session = nullptr;
+  OPENMPS_CUDA_CHECK(enter_local(&session));
+  const ThreadState& thread = this_thread();
+  if (thread.contexts.empty()) return CUDA_ERROR_INVALID_CONTEXT;
+  return impl::cuCtxGetDevice_v2(device, reinterpret_cast<CUcontext>(thread.contexts.back()));
+}
+
+CUresult cuCtxGetFlags(unsigned int* flags) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context));
+  if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *flags = context->flags.load(std::memory_order_relaxed);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxSetFlags(unsigned int flags) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context));
+  if (!valid_flags(flags)) return CUDA_ERROR_INVALID_VALUE;
+  context->flags.store(flags, std::memory_order_relaxed);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetId(CUcontext ctx, unsigned long long* ctxId) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(context_or_current(ctx, &session, &context));
+  if (ctxId == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *ctxId = context->unique_id;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetExecAffinity(CUexecAffinityParam* pExecAffinity, CUexecAffinityType type) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context));
+  if (pExecAffinity == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (type != CU_EXEC_AFFINITY_TYPE_SM_COUNT) return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
+  pExecAffinity->type = type;
+  pExecAffinity->param.smCount.val = static_cast<unsigned int>(
+      session->device(context->device).attribute[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT]);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetLimit(size_t* pvalue, CUlimit limit) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context));
+  if (pvalue == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const auto index = static_cast<uint32_t>(limit);
+  if (index >= wire::kMaxLimits) return CUDA_ERROR_UNSUPPORTED_LIMIT;
+  const uint32_t result = session->device(context->device).limit_result[index];
+  if (result == CUDA_SUCCESS) *pvalue = context->limit[index];
+  return static_cast<CUresult>(result);
+}
+
+// Limits are the session's wishes: the worker's context has its own, which no client may change
+// under the others (growing the stack waits for everybody's work).
+CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context));
+  const auto index = static_cast<uint32_t>(limit);
+  if (index >= wire::kMaxLimits) return CUDA_ERROR_UNSUPPORTED_LIMIT;
+  const uint32_t result = session->device(context->device).limit_result[index];
+  if (result == CUDA_SUCCESS) context->limit[index] = value;
+  return static_cast<CUresult>(result);
+}
+
+CUresult cuCtxGetStreamPriorityRange(int* leastPriority, int* greatestPriority) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context));
+  const wire::DeviceFacts& facts = session->device(context->device);
+  if (leastPriority != nullptr) *leastPriority = facts.priority_least;
+  if (greatestPriority != nullptr) *greatestPriority = facts.priority_greatest;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxSynchronize() {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context));
+  return synchronize_context(*session, *context);
+}
+
+CUresult cuCtxSynchronize_v2(CUcontext ctx) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(context_or_current(ctx, &session, &context));
+  return synchronize_context(*session, *context);
+}
+
+CUresult cuCtxRecordEvent(CUcontext, CUevent) { return CUDA_ERROR_NOT_SUPPORTED; }
+CUresult cuCtxWaitEvent(CUcontext, CUevent) { return CUDA_ERROR_NOT_SUPPORTED; }
+
+CUresult cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  Context* peer = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context));
+  OPENMPS_CUDA_CHECK(find_context(*session, peerContext, &peer));
+  if (Flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (peer->device == context->device) return CUDA_ERROR_INVALID_DEVICE;
+  return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+}
+
+CUresult cuCtxDisablePeerAccess(CUcontext peerContext) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  Context* peer = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context));
+  OPENMPS_CUDA_CHECK(find_context(*session, peerContext, &peer));
+  return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+}
+
+}  // namespace impl
+}  // namespace openmps::client

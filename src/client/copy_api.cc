@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuMemcpy*: each call names its two sides and a box, transfer() does the rest. Implementations
+// behind the generated entry points, on the program's threads.
+#include "api/client_impl.h"
+#include "client/stream.h"
+#include "client/thread_state.h"
+#include "client/transfer.h"
+
+namespace openmps::client {
+namespace {
+
+enum class Named { kDevice, kHost, kAny };
+
+Side side_of(const Session& session, Named named, uint64_t address) {
+  switch (named) {
+    case Named::kDevice:
+      return {.address = address, .place = place_of_device(session, address)};
+    case Named::kHost:
+      return {.address = address, .place = place_of_host(session, address)};
+    case Named::kAny:
+      break;
+  }
+  return {.address = address, .place = place_of_any(session, address)};
+}
+
+CUresult copy_linear(Named to, uint64_t destination, Named from, uint64_t source, size_t bytes,
+                     CUstream handle, bool wait) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  Stream* stream = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context, handle, &stream));
+  return transfer(*session, *stream, side_of(*session, to, destination),
+                  side_of(*session, from, source), Box{.width = bytes}, wait);
+}
+
+uint64_t address_of(const void* pointer) { return reinterpret_cast<uint64_t>(pointer); }
+
+// The fields of one side of CUDA_MEMCPY2D and 3D, by CUDA's names.
+struct NamedSide {
+  CUmemorytype type;
+  const void* host;
+  CUdeviceptr device;
+  size_t x;
+  size_t y;
+  size_t z;
+  size_t pitch;
+  size_t height;  // rows from slice to slice; 0: as many as are copied
+};
+
+CUresult resolve_side(const Session& session, const NamedSide& named, const Box& box, Side* side) {
+  switch (named.type) {
+    case CU_MEMORYTYPE_HOST:
+      *side = side_of(session, Named::kHost, address_of(named.host));
+      break;
+    case CU_MEMORYTYPE_DEVICE:
+      *side = side_of(session, Named::kDevice, named.device);
+      break;
+    case CU_MEMORYTYPE_UNIFIED:
+      *side = side_of(session, Named::kAny, named.device);
+      break;
+    case CU_MEMORYTYPE_ARRAY:
+      return CUDA_ERROR_NOT_SUPPORTED;  // there are no arrays yet
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
+  }
+  side->pitch = named.pitch != 0 ? named.pitch : named.x + box.width;
+  side->slice = side->pitch * (named.height != 0 ? named.height : named.y + box.height);
+  if (named.x + box.width > side->pitch && box.height > 1) return CUDA_ERROR_INVALID_VALUE;
+  // The place is that of the pointer; the box begins at an offset from it.
+  side->address += named.z * side->slice + named.y * side->pitch + named.x;
+  return CUDA_SUCCESS;
+}
+
+CUresult copy_box(const NamedSide& to, const NamedSide& from, const Box& box, CUstream handle,
+                  bool wait) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  Stream* stream = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context, handle, &stream));
+  const auto most =
+      static_cast<uint64_t>(session->device(context->device).attribute[CU_DEVICE_ATTRIBUTE_MAX_PITCH]);
+  if (to.pitch > most || from.pitch > most) return CUDA_ERROR_INVALID_VALUE;
+  Side destination;
+  Side source;
+  OPENMPS_CUDA_CHECK(resolve_side(*session, to, box, &destination));
+  OPENMPS_CUDA_CHECK(resolve_side(*session, from, box, &source));
+  return transfer(*session, *stream, destination, source, box, wait);
+}
+
+CUresult copy_2d(const CUDA_MEMCPY2D* copy, CUstream stream, bool wait) {
+  if (copy == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const NamedSide to{copy->dstMemoryType, copy->dstHost, copy->dstDevice, copy->dstXInBytes,
+                     copy->dstY,          0,             copy->dstPitch,  0};
+  const NamedSide from{copy->srcMemoryType, copy->srcHost, copy->srcDevice, copy->srcXInBytes,
+                       copy->srcY,          0,             copy->srcPitch,  0};
+  return copy_box(to, from, Box{copy->WidthInBytes, copy->Height, 1}, stream, wait);
+}
+
+CUresult copy_3d(const CUDA_MEMCPY3D* copy, CUstream stream, bool wait) {
+  if (copy == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (copy->srcLOD != 0 || copy->dstLOD != 0) return CUDA_ERROR_INVALID_VALUE;
+  const NamedSide to{copy->dstMemoryType, copy->dstHost,  copy->dstDevice,
+                     copy->dstXInBytes,   copy->dstY,     copy->dstZ,
+                     copy->dstPitch,      copy->dstHeight};
+  const NamedSide from{copy->srcMemoryType, copy->srcHost,  copy->srcDevice,
+                       copy->srcXInBytes,   copy->srcY,     copy->srcZ,
+                       copy->srcPitch,      copy->srcHeight};
+  return copy_box(to, from, Box{copy->WidthInBytes, copy->Height, copy->Depth}, stream, wait);
+}
+
+}  // namespace
+
+namespace impl {
+
+CUresult cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount) {
+  return copy_linear(Named::kAny, dst, Named::kAny, src, ByteCount, nullptr, true);
+}
+CUresult cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount, CUstream hStream) {
+  return copy_linear(Named::kAny, dst, Named::kAny, src, ByteCount, hStream, false);
+}
+CUresult cuMemcpyHtoD_v2(CUdeviceptr dstDevice, const void* srcHost, size_t ByteCount) {
+  return copy_linear(Named::kDevice, dstDevice, Named::kHost, address_of(srcHost), ByteCount,
+                     nullptr, true);
+}
+CUresult cuMemcpyDtoH_v2(void* dstHost, CUdeviceptr srcDevice, size_t ByteCount) {
+  return copy_linear(Named::kHost, address_of(dstHost), Named::kDevice, srcDevice, ByteCount,
+                     nullptr, true);
+}
+CUresult cuMemcpyDtoD_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount) {
+  return copy_linear(Named::kDevice, dstDevice, Named::kDevice, srcDevice, ByteCount, nullptr,
+                     true);
+}
+CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr dstDevice, const void* srcHost, size_t ByteCount,
+                              CUstream hStream) {
+  return copy_linear(Named::kDevice, dstDevice, Named::kHost, address_of(srcHost), ByteCount,
+                     hStream, false);
+}
+CUresult cuMemcpyDtoHAsync_v2(void* dstHost, CUdeviceptr srcDevice, size_t ByteCount,
+                              CUstream hStream) {
+  return copy_linear(Named::kHost, address_of(dstHost), Named::kDevice, srcDevice, ByteCount,
+                     hStream, false);
+}
+CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount,
+                              CUstream hStream) {
+  return copy_linear(Named::kDevice, dstDevice, Named::kDevice, srcDevice, ByteCount, hStream,
+                     false);
+}
+
+CUresult cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,
+                           CUcontext srcContext, size_t ByteCount, CUstream hStream) {
+  Session* session = nullptr;
+  Context* from = nullptr;
+  Context* to = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session));
+  OPENMPS_CUDA_CHECK(find_context(*session, dstContext, &to));
+  OPENMPS_CUDA_CHECK(find_context(*session, srcContext, &from));
+  if (from->device != to->device) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+  return impl::cuMemcpyDtoDAsync_v2(dstDevice, srcDevice, ByteCount, hStream);
+}
+CUresult cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,
+                      CUcontext srcContext, size_t ByteCount) {
+  return impl::cuMemcpyPeerAsync(dstDevice, dstContext, srcDevice, srcContext, ByteCount, nullptr);
+}
+
+CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D* pCopy) { return copy_2d(pCopy, nullptr, true); }
+CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D* pCopy) {
+  return copy_2d(pCopy, nullptr, true);
+}
+CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D* pCopy, CUstream hStream) {
+  return copy_2d(pCopy, hStream, false);
+}
+CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D* pCopy) { return copy_3d(pCopy, nullptr, true); }
+CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D* pCopy, CUstream hStream) {
+  return copy_3d(pCopy, hStream, false);
+}
+
+}  // namespace impl
+}  // namespace openmps::client

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuDevice*: answered from the facts that came with the welcome. Implementations behind the
+// generated entry points, on the program's threads.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <algorithm>
+
+#include "api/client_impl.h"
+#include "client/session.h"
+
+namespace openmps::client {
+namespace {
+
+CUresult enter_device(CUdevice device, const wire::DeviceFacts** facts) {
+  Session* session = nullptr;
+  OPENMPS_CUDA_CHECK(enter_local(&session));
+  if (!session->valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+  *facts = &session->device(static_cast<uint32_t>(device));
+  return CUDA_SUCCESS;
+}
+
+// What the session cannot give although the device could: programs ask before they use it.
+int attribute_of_session(CUdevice_attribute attribute, int value) {
+  switch (attribute) {
+    case CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY:
+    case CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS:
+    case CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS:
+    case CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES:
+    case CU_DEVICE_ATTRIBUTE_DIRECT_MANAGED_MEM_ACCESS_FROM_HOST:
+    case CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED:
+      return 0;
+    case CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES:
+      return 0;
+    default:
+      return value;
+  }
+}
+
+}  // namespace
+
+namespace impl {
+
+CUresult cuDeviceGet(CUdevice* device, int ordinal) {
+  Session* session = nullptr;
+  OPENMPS_CUDA_CHECK(enter_local(&session));
+  if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!session->valid_device(ordinal)) return CUDA_ERROR_INVALID_DEVICE;
+  *device = ordinal;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetCount(int* count) {
+  Session* session = nullptr;
+  OPENMPS_CUDA_CHECK(enter_local(&session));
+  if (count == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *count = static_cast<int>(session->device_count());
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetName(char* name, int len, CUdevice dev) {
+  const wire::DeviceFacts* facts = nullptr;
+  OPENMPS_CUDA_CHECK(enter_device(dev, &facts));
+  if (name == nullptr || len <= 0) return CUDA_ERROR_INVALID_VALUE;
+  snprintf(name, static_cast<size_t>(len), "%.*s", static_cast<int>(sizeof(facts->name)) - 1,
+           facts->name);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice dev) {
+  const wire::DeviceFacts* facts = nullptr;
+  OPENMPS_CUDA_CHECK(enter_device(dev, &facts));
+  if (uuid == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  memcpy(uuid, facts->uuid, sizeof(facts->uuid));
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetLuid(char*, unsigned int*, CUdevice) {
+  return CUDA_ERROR_NOT_SUPPORTED;  // Windows only, as with the real driver
+}
+
+CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice dev) {
+  const wire::DeviceFacts* facts = nullptr;
+  OPENMPS_CUDA_CHECK(enter_device(dev, &facts));
+  if (bytes == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  Session* session = nullptr;
+  OPENMPS_CUDA_CHECK(enter_local(&session));
+  const uint64_t limit = session->memory_limit[session->devices[static_cast<uint32_t>(dev)]];
+  *bytes = limit != 0 ? std::min(limit, facts->total_memory) : facts->total_memory;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetAttribute(int* pi, CUdevice_attribute attrib, CUdevice dev) {
+  const wire::DeviceFacts* facts = nullptr;
+  OPENMPS_CUDA_CHECK(enter_device(dev, &facts));
+  const auto index = static_cast<uint32_t>(attrib);
+  if (pi == nullptr || index >= wire::kMaxAttributes) return CUDA_ERROR_INVALID_VALUE;
+  if (facts->attribute_result[index] != CUDA_SUCCESS) {
+    return static_cast<CUresult>(facts->attribute_result[index]);
+  }
+  *pi = attribute_of_session(attrib, facts->attribute[index]);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetProperties(CUdevprop* prop, CUdevice dev) {
+  const wire::DeviceFacts* facts = nullptr;
+  OPENMPS_CUDA_CHECK(enter_device(dev, &facts));
+  if (prop == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const int32_t* value = facts->attribute;
+  prop->maxThreadsPerBlock = value[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK];
+  for (int i = 0; i < 3; ++i) {
+    prop->maxThreadsDim[i] = value[CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X + i];
+    prop->maxGridSize[i] = value[CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X + i];
+  }
+  prop->sharedMemPerBlock = value[CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK];
+  prop->totalConstantMemory = value[CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY];
+  prop->SIMDWidth = value[CU_DEVICE_ATTRIBUTE_WARP_SIZE];
+  prop->memPitch = value[CU_DEVICE_ATTRIBUTE_MAX_PITCH];
+  prop->regsPerBlock = value[CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK];
+  prop->clockRate = value[CU_DEVICE_ATTRIBUTE_CLOCK_RATE];
+  prop->textureAlign = value[CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT];
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceComputeCapability(int* major, int* minor, CUdevice dev) {
+  const wire::DeviceFacts* facts = nullptr;
+  OPENMPS_CUDA_CHECK(enter_device(dev, &facts));
+  if (major == nullptr || minor == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *major = facts->attribute[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR];
+  *minor = facts->attribute[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR];
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetByPCIBusId(CUdevice* dev, const char* pciBusId) {
+  Session* session = nullptr;
+  OPENMPS_CUDA_CHECK(enter_local(&session));
+  if (dev == nullptr || pciBusId == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  // "domain:bus:device.function", domain and function optional.
+  unsigned domain = 0;
+  unsigned bus = 0;
+  unsigned slot = 0;
+  if (sscanf(pciBusId, "%x:%x:%x", &domain, &bus, &slot) != 3) {
+    domain = 0;
+    if (sscanf(pciBusId, "%x:%x", &bus, &slot) != 2) return CUDA_ERROR_INVALID_VALUE;
+  }
+  for (uint32_t ordinal = 0; ordinal < session->device_count(); ++ordinal) {
+    const int32_t* value = session->device(ordinal).attribute;
+    if (static_cast<unsigned>(value[CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID]) == domain &&
+        static_cast<unsigned>(value[CU_DEVICE_ATTRIBUTE_PCI_BUS_ID]) == bus &&
+        static_cast<unsigned>(value[CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID]) == slot) {
+      *dev = static_cast<CUdevice>(ordinal);
+      return CUDA_SUCCESS;
+    }
+  }
+  return CUDA_ERROR_INVALID_DEVICE;
+}
+
+CUresult cuDeviceGetPCIBusId(char* pciBusId, int len, CUdevice dev) {
+  const wire::DeviceFacts* facts = nullptr;
+  OPENMPS_CUDA_CHECK(enter_device(dev, &facts));
+  if (pciBusId == nullptr || len <= 0) return CUDA_ERROR_INVALID_VALUE;
+  snprintf(pciBusId, static_cast<size_t>(len), "%.*s",
+           static_cast<int>(sizeof(facts->pci_bus_id)) - 1, facts->pci_bus_id);
+  return CUDA_SUCCESS;
+}
+
+// A session's memory is mapped for the device that it was allocated on alone.
+CUresult cuDeviceCanAccessPeer(int* canAccessPeer, CUdevice dev, CUdevice peerDev) {
+  const wire::DeviceFacts* facts = nullptr;
+  OPENMPS_CUDA_CHECK(enter_device(dev, &facts));
+  OPENMPS_CUDA_CHECK(enter_device(peerDev, &facts));
+  if (canAccessPeer == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *canAccessPeer = 0;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute attrib, CUdevice srcDevice,
+                                 CUdevice dstDevice) {
+  const wire::DeviceFacts* facts = nullptr;
+  OPENMPS_CUDA_CHECK(enter_device(srcDevice, &facts));
+  OPENMPS_CUDA_CHECK(enter_device(dstDevice, &facts));
+  if (value == nullptr || attrib < CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (srcDevice == dstDevice) return CUDA_ERROR_INVALID_DEVICE;
+  *value = 0;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetExecAffinitySupport(int* pi, CUexecAffinityType, CUdevice dev) {
+  const wire::DeviceFacts* facts = nullptr;
+  OPENMPS_CUDA_CHECK(enter_device(dev, &facts));
+  if (pi == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *pi = 0;
+  return CUDA_SUCCESS;
+}
+
+// A profiler watches this process; the work runs in another. Programs bracket regions with these.
+CUresult cuProfilerStart() { return CUDA_SUCCESS; }
+CUresult cuProfilerStop() { return CUDA_SUCCESS; }
+
+}  // namespace impl
+}  // namespace openmps::client

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fence slots and points. A stream's counter changes only under the channel's order, so a point
+// and its place in the ring agree.
+#include "client/fence.h"
+
+#include "client/objects.h"
+
+namespace openmps::client {
+
+bool Fences::open(Stream* stream) {
+  std::lock_guard guard(lock_);
+  for (FencePoint& last : retired_) {
+    if (!reached(last)) continue;
+    stream->fence_slot = last.slot();
+    stream->sequence.store(last.value(), std::memory_order_relaxed);
+    last = retired_.back();
+    retired_.pop_back();
+    owners_[stream->fence_slot].store(stream, std::memory_order_release);
+    return true;
+  }
+  if (used_ == wire::kFenceSlots) return false;
+  stream->fence_slot = used_++;
+  stream->sequence.store(0, std::memory_order_relaxed);
+  owners_[stream->fence_slot].store(stream, std::memory_order_release);
+  return true;
+}
+
+CUresult Fences::close(const Channel::Order& order, Stream* stream) {
+  FencePoint last;
+  const CUresult result = cover(order, *stream, &last);
+  std::lock_guard guard(lock_);
+  owners_[stream->fence_slot].store(nullptr, std::memory_order_release);
+  retired_.push_back(FencePoint(stream->fence_slot, last.value()));
+  return result;
+}
+
+FencePoint Fences::after_work(const Channel::Order&, Stream& stream) {
+  stream.dirty.store(true, std::memory_order_relaxed);
+  return FencePoint(stream.fence_slot, stream.sequence.load(std::memory_order_relaxed) + 1);
+}
+
+FencePoint Fences::take_next(const Channel::Order&, Stream& stream) {
+  const uint64_t value = stream.sequence.load(std::memory_order_relaxed) + 1;
+  stream.sequence.store(value, std::memory_order_relaxed);
+  stream.dirty.store(false, std::memory_order_release);
+  return FencePoint(stream.fence_slot, value);
+}
+
+CUresult Fences::cover(const Channel::Order& order, Stream& stream, FencePoint* point) {
+  if (!stream.dirty.load(std::memory_order_relaxed)) {
+    *point = FencePoint(stream.fence_slot, stream.sequence.load(std::memory_order_relaxed));
+    return CUDA_SUCCESS;
+  }
+  *point = take_next(order, stream);
+  return channel_.push(order, wire::Opcode::kFence,
+                       wire::Fence{stream.id, point->slot(), point->value()});
+}
+
+CUresult Fences::force(FencePoint point) {
+  if (reached(point)) return CUDA_SUCCESS;
+  const Channel::Order order = channel_.order();
+  // Under the order an owner stays: its destruction takes the order to retire the slot.
+  Stream* owner = owners_[point.slot()].load(std::memory_order_acquire);
+  if (owner == nullptr || owner->sequence.load(std::memory_order_relaxed) >= point.value()) {
+    return CUDA_SUCCESS;
+  }
+  FencePoint covering;
+  return cover(order, *owner, &covering);
+}
+
+CUresult Fences::wait(FencePoint point) {
+  if (reached(point)) return CUDA_SUCCESS;
+  const CUresult result = force(point);
+  if (result != CUDA_SUCCESS) return result;
+  const auto done = [this, point] { return reached(point); };
+  wire::Id wake_stream = 0;
+  {
+    const Channel::Order order = channel_.order();
+    const Stream* owner = owners_[point.slot()].load(std::memory_order_acquire);
+    if (owner != nullptr && owner->capture.load(std::memory_order_relaxed) == 0) {
+      wake_stream = owner->id;
+    }
+  }
+  return channel_.wait(done, wake_stream, wake_stream != 0 ? kLivenessNs : kUnwokenNs);
+}
+
+CUresult Fences::wait_for_retired() {
+  std::vector<FencePoint> points;
+  {
+    std::lock_guard guard(lock_);
+    points = retired_;
+  }
+  for (const FencePoint point : points) {
+    const CUresult result = wait(point);
+    if (result != CUDA_SUCCESS) return result;
+  }
+  return CUDA_SUCCESS;
+}
+
+bool Fences::retired_done() {
+  std::lock_guard guard(lock_);
+  for (const FencePoint point : retired_) {
+    if (!reached(point)) return false;
+  }
+  return true;
+}
+
+}  // namespace openmps::client

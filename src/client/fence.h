@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// Completion. Every stream owns a fence slot in shared memory to which the GPU writes growing
+// numbers; "has this finished?" is then one comparison, for streams, events, staging pieces and
+// deferred frees alike. Any thread.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "base/cuda_abi.h"
+#include "client/channel.h"
+
+namespace openmps::client {
+
+struct Stream;
+
+// A moment in a stream's work: reached once the slot holds at least the value. Packed into one word
+// so that threads exchange it atomically. Zero is reached since ever.
+class FencePoint {
+ public:
+  FencePoint() = default;
+  FencePoint(uint32_t slot, uint64_t value) : bits_(value << kSlotBits | slot) {}
+  static FencePoint from_bits(uint64_t bits) {
+    FencePoint point;
+    point.bits_ = bits;
+    return point;
+  }
+  [[nodiscard]] uint64_t bits() const { return bits_; }
+  [[nodiscard]] uint32_t slot() const { return static_cast<uint32_t>(bits_ & (kSlots - 1)); }
+  [[nodiscard]] uint64_t value() const { return bits_ >> kSlotBits; }
+
+ private:
+  static constexpr uint32_t kSlotBits = 12;
+  static constexpr uint64_t kSlots = 1u << kSlotBits;
+  static_assert(kSlots == wire::kFenceSlots, "a point names any slot");
+  uint64_t bits_ = 0;  // 52 bits of value: 285 years at a million fences per second
+};
+
+class Fences {
+ public:
+  explicit Fences(Channel& channel) : channel_(channel) {}
+
+  // Give a new stream its slot. False: all slots are taken (wire::kFenceSlots live streams).
+  [[nodiscard]] bool open(Stream* stream);
+  // The stream is about to be destroyed: fence what it still does, retire its slot until then.
+  [[nodiscard]] CUresult close(const Channel::Order& order, Stream* stream);
+
+  // Work was pushed to the stream: the point that will cover it. No fence is pushed yet; whoever
+  // wants to wait calls force() first.
+  FencePoint after_work(const Channel::Order& order, Stream& stream);
+  // A point that covers everything pushed to the stream so far, with its fence under way.
+  [[nodiscard]] CUresult cover(const Channel::Order& order, Stream& stream, FencePoint* point);
+  // The next point of the stream for a command that is itself a fence (an event record).
+  FencePoint take_next(const Channel::Order& order, Stream& stream);
+
+  [[nodiscard]] bool reached(FencePoint point) const {
+    return channel_.view().fence(point.slot()).value.load(std::memory_order_acquire) >=
+           point.value();
+  }
+  // See to it that a fence for the point is under way.
+  [[nodiscard]] CUresult force(FencePoint point);
+  // force() and block until reached.
+  [[nodiscard]] CUresult wait(FencePoint point);
+  // Everything that destroyed streams still do.
+  [[nodiscard]] CUresult wait_for_retired();
+  [[nodiscard]] bool retired_done();
+
+ private:
+  Channel& channel_;
+  std::mutex lock_;
+  uint32_t used_ = 0;                // slots 0..used_-1 have been given out
+  std::vector<FencePoint> retired_;  // slots without a stream, free once their last point is reached
+  std::atomic<Stream*> owners_[wire::kFenceSlots] = {};
+};
+
+}  // namespace openmps::client

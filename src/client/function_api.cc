@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuFunc*, cuKernel* and what of cuOccupancy* needs the program's own function: attributes and
+// layouts came with the handle, so reading them is local. Implementations behind the generated
+// entry points, on the program's threads.
+#include <algorithm>
+
+#include "api/client_impl.h"
+#include "client/module.h"
+#include "client/thread_state.h"
+
+namespace openmps::client {
+namespace {
+
+// wire::FunctionAttribute's kinds.
+constexpr uint32_t kAttribute = 0;
+constexpr uint32_t kCacheConfiguration = 1;
+
+template <typename Handle>
+CUresult find_function(Handle handle, Session** session, Function** function) {
+  OPENMPS_CUDA_CHECK(enter(session));
+  *function = (*session)->functions.find(handle);
+  return *function != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult read_attribute(const Function& function, CUfunction_attribute attribute, int* value) {
+  const auto index = static_cast<uint32_t>(attribute);
+  if (value == nullptr || index >= wire::kFunctionAttributes) return CUDA_ERROR_INVALID_VALUE;
+  *value = function.attributes[index];
+  return CUDA_SUCCESS;
+}
+
+CUresult write_attribute(Session& session, Function& function, CUfunction_attribute attribute,
+                         int value) {
+  const auto index = static_cast<uint32_t>(attribute);
+  if (index >= wire::kFunctionAttributes) return CUDA_ERROR_INVALID_VALUE;
+  OPENMPS_CUDA_CHECK(
+      session.channel.call(wire::Opcode::kFunctionSetAttribute,
+                           wire::FunctionAttribute{function.id, index, value, kAttribute}));
+  function.attributes[index] = value;
+  return CUDA_SUCCESS;
+}
+
+CUresult parameter_info(const Function& function, size_t index, size_t* offset, size_t* bytes) {
+  if (offset == nullptr || index >= function.parameters.size()) return CUDA_ERROR_INVALID_VALUE;
+  *offset = function.parameters[index].offset;
+  if (bytes != nullptr) *bytes = function.parameters[index].bytes;
+  return CUDA_SUCCESS;
+}
+
+CUresult prefer_cache(Session& session, const Function& function, CUfunc_cache config) {
+  if (config < CU_FUNC_CACHE_PREFER_NONE || config > CU_FUNC_CACHE_PREFER_EQUAL) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return session.channel.push(
+      wire::Opcode::kFunctionSetAttribute,
+      wire::FunctionAttribute{function.id, 0, static_cast<int32_t>(config), kCacheConfiguration});
+}
+
+CUresult occupancy(Session& session, const Function& function, int block, size_t shared,
+                   unsigned int flags, wire::OccupancyQuery query, uint64_t* value) {
+  wire::OccupancyReply reply{};
+  OPENMPS_CUDA_CHECK(session.channel.call(
+      wire::Opcode::kOccupancy,
+      wire::Occupancy{function.id, block, shared, flags, static_cast<uint32_t>(query)}, {}, &reply,
+      sizeof(reply)));
+  *value = reply.value;
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+namespace impl {
+
+CUresult cuFuncGetAttribute(int* pi, CUfunction_attribute attrib, CUfunction hfunc) {
+  Session* session = nullptr;
+  Function* function = nullptr;
+  OPENMPS_CUDA_CHECK(find_function(hfunc, &session, &function));
+  return read_attribute(*function, attrib, pi);
+}
+
+CUresult cuKernelGetAttribute(int* pi, CUfunction_attribute attrib, CUkernel kernel,
+                              CUdevice dev) {
+  Session* session = nullptr;
+  Function* function = nullptr;
+  OPENMPS_CUDA_CHECK(find_function(kernel, &session, &function));
+  if (!session->valid_device(dev)) return CUDA_ERROR_INVALID_DEVICE;
+  return read_attribute(*function, attrib, pi);
+}
+
+CUresult cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, int value) {
+  Session* session = nullptr;
+  Function* function = nullptr;
+  OPENMPS_CUDA_CHECK(find_function(hfunc, &session, &function));
+  return write_attribute(*session, *function, attrib, value);
+}
+
+CUresult cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel kernel,
+                              CUdevice dev) {
+  Session* session = nullptr;
+  Function* function = nullptr;
+  OPENMPS_CUDA_CHECK(find_function(kernel, &session, &function));
+  if (!session->valid_device(dev)) return CUDA_ERROR_INVALID_DEVICE;
+  return write_attribute(*session, *function, attrib, val);
+}
+
+CUresult cuFuncSetCacheConfig(CUfunction hfunc, CUfunc_cache config) {
+  Session* session = nullptr;
+  Function* function = nullptr;
+  OPENMPS_CUDA_CHECK(find_function(hfunc, &session, &function));
+  return prefer_cache(*session, *function, config);
+}
+
+CUresult cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice dev) {
+  Session* session = nullptr;
+  Function* function = nullptr;
+  OPENMPS_CUDA_CHECK(find_function(kernel, &session, &function));
+  if (!session->valid_device(dev)) return CUDA_ERROR_INVALID_DEVICE;
+  return prefer_cache(*session, *function, config);
+}
+
+CUresult cuFuncSetSharedMemConfig(CUfunction hfunc, CUsharedconfig config) {
+  Session* session = nullptr;
+  Function* function = nullptr;
+  OPENMPS_CUDA_CHECK(find_function(hfunc, &session, &function));
+  if (config < CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE ||
+      config > CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return CUDA_SUCCESS;  // every GPU since Volta ignores it
+}
+
+CUresult cuFuncGetParamInfo(CUfunction func, size_t paramIndex, size_t* paramOffset,
+                            size_t* paramSize) {
+  Session* session = nullptr;
+  Function* function = nullptr;
+  OPENMPS_CUDA_CHECK(find_function(func, &session, &function));
+  return parameter_info(*function, paramIndex, paramOffset, paramSize);
+}
+
+CUresult cuKernelGetParamInfo(CUkernel kernel, size_t paramIndex, size_t* paramOffset,
+                              size_t* paramSize) {
+  Session* session = nullptr;
+  Function* function = nullptr;
+  OPENMPS_CUDA_CHECK(find_function(kernel, &session, &function));
+  return parameter_info(*function, paramIndex, paramOffset, paramSize);
+}
+
+CUresult cuFuncIsLoaded(CUfunctionLoadingState* state, CUfunction hfunc) {
+  Session* session = nullptr;
+  Function* function = nullptr;
+  OPENMPS_CUDA_CHECK(find_function(hfunc, &session, &function));
+  if (state == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *state = CU_FUNCTION_LOADING_STATE_LOADED;  // its attributes have been read
+  return CUDA_SUCCESS;
+}
+
+CUresult cuFuncLoad(CUfunction hfunc) {
+  Session* session = nullptr;
+  Function* function = nullptr;
+  return find_function(hfunc, &session, &function);
+}
+
+CUresult cuKernelGetFunction(CUfunction* pFunc, CUkernel kernel) {
+  Session* session = nullptr;
+  Function* function = nullptr;
+  OPENMPS_CUDA_CHECK(find_function(kernel, &session, &function));
+  if (pFunc == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *pFunc = function->as<CUfunction>();
+  return CUDA_SUCCESS;
+}
+
+CUresult cuKernelGetLibrary(CUlibrary* pLib, CUkernel kernel) {
+  Session* session = nullptr;
+  Function* function = nullptr;
+  OPENMPS_CUDA_CHECK(find_function(kernel, &session, &function));
+  if (pLib == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (function->module->kind != wire::ModuleKind::kLibrary) return CUDA_ERROR_INVALID_HANDLE;
+  *pLib = library_handle(*function->module);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuKernelGetName(const char** name, CUkernel hfunc) {
+  Session* session = nullptr;
+  Function* function = nullptr;
+  OPENMPS_CUDA_CHECK(find_function(hfunc, &session, &function));
+  if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *name = function->name.c_str();
+  return CUDA_SUCCESS;
+}
+
+CUresult cuFuncGetName(const char** name, CUfunction hfunc) {
+  return impl::cuKernelGetName(name, reinterpret_cast<CUkernel>(hfunc));
+}
+
+CUresult cuFuncGetModule(CUmodule* hmod, CUfunction hfunc) {
+  Session* session = nullptr;
+  Function* function = nullptr;
+  OPENMPS_CUDA_CHECK(find_function(hfunc, &session, &function));
+  if (hmod == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *hmod = function->module->as<CUmodule>();
+  return CUDA_SUCCESS;
+}
+
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* numBlocks, CUfunction func,
+                                                              int blockSize,
+                                                              size_t dynamicSMemSize,
+                                                              unsigned int flags) {
+  Session* session = nullptr;
+  Function* function = nullptr;
+  OPENMPS_CUDA_CHECK(find_function(func, &session, &function));
+  if (numBlocks == nullptr || blockSize <= 0) return CUDA_ERROR_INVALID_VALUE;
+  uint64_t value = 0;
+  OPENMPS_CUDA_CHECK(occupancy(*session, *function, blockSize, dynamicSMemSize, flags,
+                               wire::OccupancyQuery::kMaxActiveBlocks, &value));
+  *numBlocks = static_cast<int>(value);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* numBlocks, CUfunction func,
+                                                     int blockSize, size_t dynamicSMemSize) {
+  return impl::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(numBlocks, func, blockSize,
+                                                                    dynamicSMemSize, 0);
+}
+
+// The block size with the most resident threads, tried from large to small in warps, as the
+// documentation describes. The callback is the program's, so this can't run in the worker.
+CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int* minGridSize, int* blockSize,
+                                                   CUfunction func,
+                                                   CUoccupancyB2DSize blockSizeToDynamicSMemSize,
+                                                   size_t dynamicSMemSize, int blockSizeLimit,
+                                                   unsigned int flags) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context));
+  const Function* function = session->functions.find(func);
+  if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (minGridSize == nullptr || blockSize == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const int32_t* device = session->device(context->device).attribute;
+  const int warp = device[CU_DEVICE_ATTRIBUTE_WARP_SIZE];
+  const int most = device[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR];
+  int limit = std::min(device[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK],
+                       function->attributes[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK]);
+  if (blockSizeLimit > 0) limit = std::min(limit, blockSizeLimit);
+  int best_threads = 0;
+  for (int block = (limit + warp - 1) / warp * warp; block > 0; block -= warp) {
+    const int size = std::min(block, limit);
+    const size_t shared = blockSizeToDynamicSMemSize != nullptr ? blockSizeToDynamicSMemSize(size)
+                                                                : dynamicSMemSize;
+    uint64_t blocks = 0;
+    OPENMPS_CUDA_CHECK(occupancy(*session, *function, size, shared, flags,
+                                 wire::OccupancyQuery::kMaxActiveBlocks, &blocks));
+    const int threads = static_cast<int>(blocks) * size;
+    if (threads <= best_threads) continue;
+    best_threads = threads;
+    *blockSize = size;
+    *minGridSize =
+        static_cast<int>(blocks) * device[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT];
+    if (best_threads == most) break;
+  }
+  return best_threads > 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuOccupancyMaxPotentialBlockSize(int* minGridSize, int* blockSize, CUfunction func,
+                                          CUoccupancyB2DSize blockSizeToDynamicSMemSize,
+                                          size_t dynamicSMemSize, int blockSizeLimit) {
+  return impl::cuOccupancyMaxPotentialBlockSizeWithFlags(minGridSize, blockSize, func,
+                                                         blockSizeToDynamicSMemSize,
+                                                         dynamicSMemSize, blockSizeLimit, 0);
+}
+
+}  // namespace impl
+}  // namespace openmps::client

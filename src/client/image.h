@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// How long is the image behind a bare pointer? cuModuleLoadData and cuLibraryLoadData get no
+// length: it follows from the headers of a fatbin, a cubin, or the NUL that ends PTX. The program
+// vouches that its pointer is readable as far as those headers say, as with any driver; what the
+// headers say is checked for sense before it is believed. Any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+
+namespace openmps::client {
+
+// Larger than any image so far (cuBLASLt's fatbins are some 100 MB): a corrupt length beyond this
+// is an error, not an attempt to read it.
+inline constexpr uint64_t kMostImageBytes = 2ull << 30;
+
+struct Image {
+  const unsigned char* data = nullptr;
+  uint64_t bytes = 0;
+  bool add_nul = false;  // PTX from a file that ends without one
+};
+
+// The bytes to send for an image pointer: the container inside a fatbin wrapper, a bare container,
+// an ELF file, PTX text with its NUL. Errors: CUDA_ERROR_INVALID_IMAGE, with the reason.
+Result<Image> find_image(const void* image);
+
+// The same for a file's contents, which must hold the whole image.
+Result<Image> find_image(std::span<const std::byte> file);
+
+}  // namespace openmps::client

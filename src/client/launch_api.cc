@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+// Launches: look the handles up, check the arguments as the driver does, pack the parameters by the
+// kernel's layout straight into the ring. No allocation, no round trip. Implementations behind the
+// generated entry points, on the program's threads.
+#include <string.h>
+
+#include "api/client_impl.h"
+#include "client/stream.h"
+#include "client/thread_state.h"
+
+namespace openmps::client {
+namespace {
+
+struct Configuration {
+  uint32_t grid[3];
+  uint32_t block[3];
+  uint32_t shared_bytes;
+  const CUlaunchAttribute* attributes = nullptr;
+  uint32_t attribute_count = 0;
+  uint32_t flags = 0;
+};
+
+// Where the parameter bytes come from: pointers by the kernel's layout, or the program's own buffer.
+struct Parameters {
+  void** pointers = nullptr;
+  const void* buffer = nullptr;
+  uint32_t bytes = 0;
+};
+
+CUresult check_dimensions(const wire::DeviceFacts& facts, const Function& function,
+                          const Configuration& config) {
+  const int32_t* limit = facts.attribute;
+  uint64_t threads = 1;
+  for (int i = 0; i < 3; ++i) {
+    const auto most_grid = static_cast<uint32_t>(limit[CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X + i]);
+    const auto most_block = static_cast<uint32_t>(limit[CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X + i]);
+    if (config.grid[i] - 1 >= most_grid || config.block[i] - 1 >= most_block) {
+      return CUDA_ERROR_INVALID_VALUE;  // zero wraps to the largest number
+    }
+    threads *= config.block[i];
+  }
+  if (threads > static_cast<uint64_t>(limit[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK])) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  // A block that the device allows but this kernel's registers don't.
+  if (threads > static_cast<uint64_t>(function.attributes[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK])) {
+    return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+  }
+  const int32_t most = function.attributes[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES];
+  return config.shared_bytes > static_cast<uint32_t>(most) ? CUDA_ERROR_INVALID_VALUE
+                                                           : CUDA_SUCCESS;
+}
+
+// `extra` is a list of names and values that ends with CU_LAUNCH_PARAM_END.
+CUresult parse_extra(void** extra, Parameters* parameters) {
+  const size_t* bytes = nullptr;
+  while (*extra != CU_LAUNCH_PARAM_END) {
+    if (*extra == CU_LAUNCH_PARAM_BUFFER_POINTER) {
+      parameters->buffer = extra[1];
+    } else if (*extra == CU_LAUNCH_PARAM_BUFFER_SIZE) {
+      bytes = static_cast<const size_t*>(extra[1]);
+    } else {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    extra += 2;
+  }
+  if (parameters->buffer == nullptr || bytes == nullptr ||
+      *bytes > wire::kMaxKernelParameterBytes) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  parameters->bytes = static_cast<uint32_t>(*bytes);
+  return CUDA_SUCCESS;
+}
+
+CUresult choose_parameters(const Function& function, void** pointers, void** extra,
+                           Parameters* parameters) {
+  if (pointers != nullptr && extra != nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (extra != nullptr) {
+    OPENMPS_CUDA_CHECK(parse_extra(extra, parameters));
+    return parameters->bytes < function.parameter_bytes ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+  }
+  if (pointers == nullptr && !function.parameters.empty()) return CUDA_ERROR_INVALID_VALUE;
+  parameters->pointers = pointers;
+  parameters->bytes = function.parameter_bytes;
+  return parameters->bytes <= wire::kMaxKernelParameterBytes ? CUDA_SUCCESS
+                                                             : CUDA_ERROR_INVALID_VALUE;
+}
+
+void pack(const Function& function, const Parameters& parameters, unsigned char* target) {
+  if (parameters.buffer != nullptr) {
+    memcpy(target, parameters.buffer, parameters.bytes);
+    return;
+  }
+  uint32_t end = 0;
+  for (size_t i = 0; i < function.parameters.size(); ++i) {
+    const auto [offset, bytes] = function.parameters[i];
+    if (offset > end) memset(target + end, 0, offset - end);
+    memcpy(target + offset, parameters.pointers[i], bytes);
+    end = offset + bytes;
+  }
+  if (parameters.bytes > end) memset(target + end, 0, parameters.bytes - end);
+}
+
+CUresult launch(CUfunction handle, const Configuration& config, CUstream stream_handle,
+                void** pointers, void** extra) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  Stream* stream = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context, stream_handle, &stream));
+  const Function* function = session->functions.find(handle);
+  if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  OPENMPS_CUDA_CHECK(check_dimensions(session->device(context->device), *function, config));
+  Parameters parameters;
+  OPENMPS_CUDA_CHECK(choose_parameters(*function, pointers, extra, &parameters));
+  OPENMPS_CUDA_CHECK(check_implicit_capture(*session, *stream));
+
+  const uint32_t attribute_bytes =
+      config.attribute_count * static_cast<uint32_t>(sizeof(CUlaunchAttribute));
+  wire::Launch command{};
+  command.stream = stream->id;
+  command.function = function->id;
+  memcpy(command.grid, config.grid, sizeof(command.grid));
+  memcpy(command.block, config.block, sizeof(command.block));
+  command.shared_bytes = config.shared_bytes;
+  command.attribute_count = config.attribute_count;
+  command.parameter_bytes = parameters.bytes;
+  command.flags = config.flags;
+  const uint32_t bytes =
+      static_cast<uint32_t>(sizeof(command)) + attribute_bytes + parameters.bytes;
+
+  const Channel::Order order = session->channel.order();
+  unsigned char* payload = session->channel.reserve(order, wire::Opcode::kLaunch, bytes);
+  if (payload == nullptr) return session->channel.status();
+  memcpy(payload, &command, sizeof(command));
+  if (attribute_bytes != 0) memcpy(payload + sizeof(command), config.attributes, attribute_bytes);
+  pack(*function, parameters, payload + sizeof(command) + attribute_bytes);
+  session->channel.publish(order);
+  if (stream->capture.load(std::memory_order_relaxed) == 0) {
+    session->fences.after_work(order, *stream);
+  }
+  return CUDA_SUCCESS;
+}
+
+// Attributes that are plain values travel as they are; those that name objects of the program are
+// refused, except where leaving them out changes no result.
+CUresult take_attributes(const CUlaunchConfig& config, CUlaunchAttribute* taken,
+                         Configuration* result) {
+  for (unsigned int i = 0; i < config.numAttrs; ++i) {
+    const CUlaunchAttribute& attribute = config.attrs[i];
+    switch (attribute.id) {
+      case CU_LAUNCH_ATTRIBUTE_IGNORE:
+      case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
+      case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
+      case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
+      case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
+      case CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING:
+        continue;  // hints
+      case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
+        if (attribute.value.cooperative != 0) result->flags |= wire::kLaunchCooperative;
+        continue;
+      case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
+      case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
+      case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
+      case CU_LAUNCH_ATTRIBUTE_PRIORITY:
+      case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION:
+      case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
+        if (result->attribute_count == wire::kMaxLaunchAttributes) return CUDA_ERROR_INVALID_VALUE;
+        taken[result->attribute_count++] = attribute;
+        continue;
+      case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
+        if (attribute.value.deviceUpdatableKernelNode.deviceUpdatable == 0) continue;
+        return CUDA_ERROR_NOT_SUPPORTED;
+      case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
+      case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
+        return CUDA_ERROR_NOT_SUPPORTED;
+      default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+  }
+  result->attributes = taken;
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+namespace impl {
+
+CUresult cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
+                        unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY,
+                        unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,
+                        void** kernelParams, void** extra) {
+  const Configuration config{{gridDimX, gridDimY, gridDimZ},
+                             {blockDimX, blockDimY, blockDimZ},
+                             sharedMemBytes};
+  return launch(f, config, hStream, kernelParams, extra);
+}
+
+CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** kernelParams,
+                          void** extra) {
+  if (config == nullptr || (config->numAttrs != 0 && config->attrs == nullptr)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  Configuration taken{{config->gridDimX, config->gridDimY, config->gridDimZ},
+                      {config->blockDimX, config->blockDimY, config->blockDimZ},
+                      config->sharedMemBytes};
+  CUlaunchAttribute attributes[wire::kMaxLaunchAttributes];
+  OPENMPS_CUDA_CHECK(take_attributes(*config, attributes, &taken));
+  return launch(f, taken, config->hStream, kernelParams, extra);
+}
+
+CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
+                                   unsigned int gridDimZ, unsigned int blockDimX,
+                                   unsigned int blockDimY, unsigned int blockDimZ,
+                                   unsigned int sharedMemBytes, CUstream hStream,
+                                   void** kernelParams) {
+  Configuration config{{gridDimX, gridDimY, gridDimZ},
+                       {blockDimX, blockDimY, blockDimZ},
+                       sharedMemBytes};
+  config.flags = wire::kLaunchCooperative;
+  return launch(f, config, hStream, kernelParams, nullptr);
+}
+
+}  // namespace impl
+}  // namespace openmps::client

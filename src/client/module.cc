@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loading, symbols and unloading. The wire knows one kind of function and one space of module ids.
+#include "client/module.h"
+
+#include <string.h>
+
+#include <algorithm>
+
+#include "client/context.h"
+#include "client/debug.h"
+
+namespace openmps::client {
+namespace {
+
+constexpr uint64_t kTypeShift = 56;
+// From the handle of a module to that of the same object as a library.
+constexpr uint64_t kLibraryDistance =
+    (static_cast<uint64_t>(HandleKind::kLibrary) - static_cast<uint64_t>(HandleKind::kModule))
+    << kTypeShift;
+
+// Chunks are answered one by one: a piece is free again when its answer has come, and a round trip
+// is nothing beside copying half a megabyte.
+CUresult send_blob(Session& session, const Image& image, wire::Id blob) {
+  const uint64_t total = image.bytes + (image.add_nul ? 1 : 0);
+  OPENMPS_CUDA_CHECK(
+      session.channel.push(wire::Opcode::kBlobBegin, wire::BlobBegin{blob, 0, total}));
+  for (uint64_t offset = 0; offset < total;) {
+    Staging::Piece piece;
+    const uint64_t bytes = std::min(total - offset, kLargePieceBytes);
+    OPENMPS_CUDA_CHECK(session.staging.acquire(bytes, &piece));
+    const uint64_t copied = std::min(bytes, image.bytes - offset);
+    memcpy(piece.data, image.data + offset, copied);
+    memset(piece.data + copied, 0, bytes - copied);
+    const CUresult result = session.channel.call(
+        wire::Opcode::kBlobData,
+        wire::BlobData{blob, static_cast<uint32_t>(bytes), offset, piece.address()});
+    session.staging.release(piece);
+    OPENMPS_CUDA_CHECK(result);
+    offset += bytes;
+  }
+  return CUDA_SUCCESS;
+}
+
+void copy_log(char* target, uint32_t capacity, const unsigned char* text, uint32_t bytes,
+              void** slot) {
+  if (target == nullptr || capacity == 0) return;
+  const uint32_t copied = std::min(bytes, capacity - 1);
+  memcpy(target, text, copied);
+  target[copied] = '\0';
+  // CUDA hands the number of bytes back in the size option's value.
+  if (slot != nullptr) *slot = reinterpret_cast<void*>(static_cast<uintptr_t>(copied));
+}
+
+// The load itself, with the image sent just before. Fills the logs.
+CUresult load_blob(Session& session, Module& module, uint32_t device, wire::Id blob,
+                   const JitOptions& options) {
+  unsigned char reply[wire::kMaxReplyBytes];
+  uint32_t received = 0;
+  const wire::ModuleLoad command{module.id,
+                                 blob,
+                                 device,
+                                 static_cast<uint32_t>(module.kind),
+                                 std::max(options.info_bytes, options.error_bytes),
+                                 static_cast<uint32_t>(options.scalars.size())};
+  const CUresult result = session.channel.call(
+      wire::Opcode::kModuleLoad, command,
+      bytes_of(options.scalars.data(), options.scalars.size() * sizeof(wire::JitOption)), reply,
+      sizeof(reply), &received);
+  wire::ModuleLoadReply logs{};
+  if (received >= sizeof(logs)) memcpy(&logs, reply, sizeof(logs));
+  const uint32_t text = std::min<uint32_t>(received, sizeof(reply)) -
+                        std::min<uint32_t>(received, sizeof(logs));
+  const uint32_t info = std::min(logs.info_bytes, text);
+  const uint32_t error = std::min(logs.error_bytes, text - info);
+  copy_log(options.info_log, options.info_bytes, reply + sizeof(logs), info, options.info_slot);
+  copy_log(options.error_log, options.error_bytes, reply + sizeof(logs) + info, error,
+           options.error_slot);
+  if (result != CUDA_SUCCESS) {
+    debug_line("loading a module failed with error %d: %.*s", static_cast<int>(result),
+               static_cast<int>(std::min(error, 512u)),
+               reinterpret_cast<const char*>(reply + sizeof(logs) + info));
+  }
+  return result;
+}
+
+CUresult send_and_load(Session& session, Module& module, uint32_t device, const Image& image,
+                       const JitOptions& options) {
+  const wire::Id blob = session.next_blob.fetch_add(1, std::memory_order_relaxed);
+  OPENMPS_CUDA_CHECK(send_blob(session, image, blob));
+  return load_blob(session, module, device, blob, options);
+}
+
+uint32_t device_of(const Session& session, const Module& module) {
+  return module.context != nullptr ? module.context->wire_device : session.devices[0];
+}
+
+}  // namespace
+
+CUresult parse_jit_options(unsigned count, CUjit_option* options, void** values,
+                           JitOptions* parsed) {
+  if (count != 0 && (options == nullptr || values == nullptr)) return CUDA_ERROR_INVALID_VALUE;
+  for (unsigned i = 0; i < count; ++i) {
+    const auto scalar = reinterpret_cast<uintptr_t>(values[i]);
+    switch (options[i]) {
+      case CU_JIT_INFO_LOG_BUFFER:
+        parsed->info_log = static_cast<char*>(values[i]);
+        break;
+      case CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES:
+        parsed->info_bytes = static_cast<uint32_t>(scalar);
+        parsed->info_slot = &values[i];
+        break;
+      case CU_JIT_ERROR_LOG_BUFFER:
+        parsed->error_log = static_cast<char*>(values[i]);
+        break;
+      case CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES:
+        parsed->error_bytes = static_cast<uint32_t>(scalar);
+        parsed->error_slot = &values[i];
+        break;
+      case CU_JIT_WALL_TIME:
+        break;  // an output that the worker does not measure
+      case CU_JIT_GLOBAL_SYMBOL_NAMES:
+      case CU_JIT_GLOBAL_SYMBOL_ADDRESSES:
+      case CU_JIT_REFERENCED_KERNEL_NAMES:
+      case CU_JIT_REFERENCED_VARIABLE_NAMES:
+        return CUDA_ERROR_NOT_SUPPORTED;
+      default:
+        if (options[i] < 0 || options[i] >= CU_JIT_NUM_OPTIONS) return CUDA_ERROR_INVALID_VALUE;
+        parsed->scalars.push_back({static_cast<uint32_t>(options[i]), 0, scalar});
+    }
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult load_module(Session& session, Context* context, wire::ModuleKind kind, const Image& image,
+                     const JitOptions& options, Module** module) {
+  Module* made = session.modules.allocate();
+  if (made == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  made->context = context;
+  made->kind = kind;
+  const CUresult result =
+      send_and_load(session, *made, device_of(session, *made), image, options);
+  if (result != CUDA_SUCCESS) {
+    session.modules.recycle(made);
+    return result;
+  }
+  made->loaded.store(true, std::memory_order_relaxed);
+  session.modules.publish(made);
+  *module = made;
+  return CUDA_SUCCESS;
+}
+
+CUresult defer_library(Session& session, const Image& image, Module** module) {
+  Module* made = session.modules.allocate();
+  if (made == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  made->kind = wire::ModuleKind::kLibrary;
+  made->image = image.data;
+  made->image_bytes = image.bytes;
+  session.modules.publish(made);
+  *module = made;
+  return CUDA_SUCCESS;
+}
+
+CUresult ensure_loaded(Session& session, Module& module) {
+  if (module.loaded.load(std::memory_order_acquire)) return CUDA_SUCCESS;
+  std::lock_guard guard(module.lock);
+  if (module.loaded.load(std::memory_order_relaxed)) return CUDA_SUCCESS;
+  const Image image{static_cast<const unsigned char*>(module.image), module.image_bytes};
+  OPENMPS_CUDA_CHECK(
+      send_and_load(session, module, device_of(session, module), image, JitOptions{}));
+  module.loaded.store(true, std::memory_order_release);
+  return CUDA_SUCCESS;
+}
+
+namespace {
+
+// Asks the worker; the caller holds the module's lock.
+CUresult request_function(Session& session, Module& module, const std::string& name,
+                          Function** function) {
+  Function* made = session.functions.allocate();
+  if (made == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  unsigned char reply[wire::kMaxReplyBytes];
+  uint32_t received = 0;
+  const wire::GetSymbol command{module.id, made->id, static_cast<uint32_t>(module.kind),
+                                static_cast<uint32_t>(name.size())};
+  CUresult result = session.channel.call(wire::Opcode::kGetFunction, command,
+                                         bytes_of(name.data(), name.size()), reply, sizeof(reply),
+                                         &received);
+  wire::FunctionReply info{};
+  memcpy(&info, reply, sizeof(info));
+  const uint64_t needed =
+      sizeof(info) + static_cast<uint64_t>(info.parameter_count) * sizeof(wire::ParameterLayout);
+  if (result == CUDA_SUCCESS && (received < needed || needed > sizeof(reply))) {
+    result = CUDA_ERROR_MPS_RPC_FAILURE;
+  }
+  if (result != CUDA_SUCCESS) {
+    session.functions.recycle(made);
+    return result;
+  }
+  made->module = &module;
+  made->name = name;
+  memcpy(made->attributes, info.attributes, sizeof(made->attributes));
+  made->parameter_bytes = info.parameter_bytes;
+  made->parameters.resize(info.parameter_count);
+  memcpy(made->parameters.data(), reply + sizeof(info),
+         info.parameter_count * sizeof(wire::ParameterLayout));
+  session.functions.publish(made);
+  *function = made;
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+CUresult get_function(Session& session, Module& module, const char* name, Function** function) {
+  if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (strlen(name) >= wire::kMaxNameBytes) return CUDA_ERROR_NOT_FOUND;
+  OPENMPS_CUDA_CHECK(ensure_loaded(session, module));
+  std::lock_guard guard(module.lock);
+  if (const auto known = module.functions.find(name); known != module.functions.end()) {
+    *function = known->second;
+    return CUDA_SUCCESS;
+  }
+  OPENMPS_CUDA_CHECK(request_function(session, module, name, function));
+  module.functions.emplace(name, *function);
+  return CUDA_SUCCESS;
+}
+
+CUresult get_global(Session& session, Module& module, const char* name,
+                    wire::GlobalReply* global) {
+  if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const size_t length = strlen(name);
+  if (length >= wire::kMaxNameBytes) return CUDA_ERROR_NOT_FOUND;
+  OPENMPS_CUDA_CHECK(ensure_loaded(session, module));
+  std::lock_guard guard(module.lock);
+  if (const auto known = module.globals.find(name); known != module.globals.end()) {
+    *global = known->second;
+    return CUDA_SUCCESS;
+  }
+  const wire::GetSymbol command{module.id, 0, static_cast<uint32_t>(module.kind),
+                                static_cast<uint32_t>(length)};
+  OPENMPS_CUDA_CHECK(session.channel.call(wire::Opcode::kGetGlobal, command,
+                                          bytes_of(name, length), global, sizeof(*global)));
+  Context* context = module.context != nullptr ? module.context : session.primary[0];
+  session.memory.add_global(context, context->device, global->address, global->bytes);
+  module.globals.emplace(name, *global);
+  return CUDA_SUCCESS;
+}
+
+CUresult unload_module(Session& session, Module* module) {
+  if (!session.modules.retire(module)) return CUDA_ERROR_INVALID_HANDLE;
+  std::vector<Function*> retired;
+  for (const auto& [name, function] : module->functions) {
+    if (session.functions.retire(function)) retired.push_back(function);
+  }
+  for (const auto& [name, global] : module->globals) {
+    session.memory.remove_global(global.address);
+  }
+  CUresult result = CUDA_SUCCESS;
+  if (module->loaded.load(std::memory_order_relaxed)) {
+    result = session.channel.push(wire::Opcode::kModuleUnload, wire::ObjectOnly{module->id, 0});
+  }
+  // Ids are free once the unload is in the ring, not before.
+  for (Function* function : retired) session.functions.recycle(function);
+  session.modules.recycle(module);
+  return result;
+}
+
+CUlibrary library_handle(const Module& module) {
+  return reinterpret_cast<CUlibrary>(module.handle + kLibraryDistance);
+}
+
+Module* find_library(Session& session, CUlibrary handle) {
+  const auto value = reinterpret_cast<uint64_t>(handle);
+  if (value >> kTypeShift != kHandleTag + static_cast<uint64_t>(HandleKind::kLibrary)) {
+    return nullptr;
+  }
+  Module* module = session.modules.find(value - kLibraryDistance);
+  return module != nullptr && module->kind == wire::ModuleKind::kLibrary ? module : nullptr;
+}
+
+}  // namespace openmps::client

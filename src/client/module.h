@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Modules and libraries: their images travel to the worker as blobs, their functions and globals
+// are asked for once and remembered with everything that attributes and launches need. Any thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/cuda_abi.h"
+#include "client/image.h"
+#include "client/session.h"
+
+namespace openmps::client {
+
+// The JIT options of a load, taken apart: scalars travel, log buffers come back.
+struct JitOptions {
+  std::vector<wire::JitOption> scalars;
+  char* info_log = nullptr;
+  uint32_t info_bytes = 0;
+  char* error_log = nullptr;
+  uint32_t error_bytes = 0;
+  // The values of the size options, in and out: there the program reads how much was written.
+  void** info_slot = nullptr;
+  void** error_slot = nullptr;
+};
+// Errors: CUDA_ERROR_INVALID_VALUE; CUDA_ERROR_NOT_SUPPORTED: an option that names host addresses.
+[[nodiscard]] CUresult parse_jit_options(unsigned count, CUjit_option* options, void** values,
+                                         JitOptions* parsed);
+
+// Send an image and load it. On failure nothing exists.
+[[nodiscard]] CUresult load_module(Session& session, Context* context, wire::ModuleKind kind,
+                                   const Image& image, const JitOptions& options, Module** module);
+// A library whose image the program keeps readable: sent when something of it is first needed.
+[[nodiscard]] CUresult defer_library(Session& session, const Image& image, Module** module);
+[[nodiscard]] CUresult ensure_loaded(Session& session, Module& module);
+
+// By name, cached. Errors: CUDA_ERROR_NOT_FOUND and what loading gives.
+[[nodiscard]] CUresult get_function(Session& session, Module& module, const char* name,
+                                    Function** function);
+[[nodiscard]] CUresult get_global(Session& session, Module& module, const char* name,
+                                  wire::GlobalReply* global);
+
+// Libraries are handed out with a tag of their own; the object is shared with their CUmodule.
+[[nodiscard]] CUlibrary library_handle(const Module& module);
+[[nodiscard]] Module* find_library(Session& session, CUlibrary handle);
+
+}  // namespace openmps::client

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuModule* and cuLibrary*: implementations behind the generated entry points, on the program's
+// threads. cuLink* would need a linker in the worker; there is none.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "api/client_impl.h"
+#include "base/unique_fd.h"
+#include "client/context.h"
+#include "client/debug.h"
+#include "client/module.h"
+#include "client/thread_state.h"
+
+namespace openmps::client {
+namespace {
+
+CUresult image_of(const void* data, Image* image) {
+  Result<Image> found = find_image(data);
+  if (!found.ok()) {
+    debug_line("an image was refused: %s", found.status().message().c_str());
+    return found.status().code();
+  }
+  *image = *found;
+  return CUDA_SUCCESS;
+}
+
+CUresult read_file(const char* name, std::vector<std::byte>* contents) {
+  const UniqueFd file(open(name, O_RDONLY | O_CLOEXEC));
+  struct stat info {};
+  if (!file.valid() || fstat(file.get(), &info) != 0) return CUDA_ERROR_FILE_NOT_FOUND;
+  if (static_cast<uint64_t>(info.st_size) > kMostImageBytes) return CUDA_ERROR_INVALID_IMAGE;
+  contents->resize(static_cast<size_t>(info.st_size));
+  size_t done = 0;
+  while (done < contents->size()) {
+    const ssize_t got = read(file.get(), contents->data() + done, contents->size() - done);
+    if (got <= 0) return CUDA_ERROR_FILE_NOT_FOUND;
+    done += static_cast<size_t>(got);
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult image_of_file(const char* name, std::vector<std::byte>* contents, Image* image) {
+  if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  OPENMPS_CUDA_CHECK(read_file(name, contents));
+  Result<Image> found = find_image(std::span<const std::byte>(*contents));
+  if (!found.ok()) {
+    debug_line("%s was refused: %s", name, found.status().message().c_str());
+    return found.status().code();
+  }
+  *image = *found;
+  return CUDA_SUCCESS;
+}
+
+CUresult load(CUmodule* handle, const Image& image, const JitOptions& options) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(enter_unsafe(&session, &context));
+  Module* module = nullptr;
+  OPENMPS_CUDA_CHECK(
+      load_module(*session, context, wire::ModuleKind::kModule, image, options, &module));
+  *handle = module->as<CUmodule>();
+  return CUDA_SUCCESS;
+}
+
+CUresult find_module(CUmodule handle, Session** session, Module** module) {
+  OPENMPS_CUDA_CHECK(enter(session));
+  *module = (*session)->modules.find(handle);
+  return *module != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult find_library(CUlibrary handle, Session** session, Module** module) {
+  OPENMPS_CUDA_CHECK(enter(session));
+  *module = find_library(**session, handle);
+  return *module != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult global_of(Session& session, Module& module, const char* name, CUdeviceptr* address,
+                   size_t* bytes) {
+  wire::GlobalReply global{};
+  OPENMPS_CUDA_CHECK(get_global(session, module, name, &global));
+  if (address != nullptr) *address = global.address;
+  if (bytes != nullptr) *bytes = global.bytes;
+  return CUDA_SUCCESS;
+}
+
+CUresult symbol_count(Session& session, Module& module, unsigned int* functions) {
+  if (functions == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  OPENMPS_CUDA_CHECK(ensure_loaded(session, module));
+  wire::ModuleSymbolsReply reply{};
+  OPENMPS_CUDA_CHECK(session.channel.call(wire::Opcode::kModuleSymbols,
+                                          wire::ObjectOnly{module.id, 0}, {}, &reply,
+                                          sizeof(reply)));
+  *functions = reply.functions;
+  return CUDA_SUCCESS;
+}
+
+bool preserved(unsigned int count, const CUlibraryOption* options, void* const* values) {
+  for (unsigned int i = 0; i < count; ++i) {
+    if (options[i] == CU_LIBRARY_BINARY_IS_PRESERVED) {
+      return values == nullptr || values[i] != nullptr;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+namespace impl {
+
+CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned int numOptions,
+                            CUjit_option* options, void** optionValues) {
+  if (module == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  JitOptions jit;
+  OPENMPS_CUDA_CHECK(parse_jit_options(numOptions, options, optionValues, &jit));
+  Image found;
+  OPENMPS_CUDA_CHECK(image_of(image, &found));
+  return load(module, found, jit);
+}
+
+CUresult cuModuleLoadData(CUmodule* module, const void* image) {
+  return impl::cuModuleLoadDataEx(module, image, 0, nullptr, nullptr);
+}
+
+CUresult cuModuleLoadFatBinary(CUmodule* module, const void* fatCubin) {
+  return impl::cuModuleLoadDataEx(module, fatCubin, 0, nullptr, nullptr);
+}
+
+CUresult cuModuleLoad(CUmodule* module, const char* fname) {
+  if (module == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  std::vector<std::byte> contents;
+  Image image;
+  OPENMPS_CUDA_CHECK(image_of_file(fname, &contents, &image));
+  return load(module, image, JitOptions{});
+}
+
+CUresult cuModuleUnload(CUmodule hmod) {
+  Session* session = nullptr;
+  Module* module = nullptr;
+  OPENMPS_CUDA_CHECK(find_module(hmod, &session, &module));
+  if (module->kind == wire::ModuleKind::kLibrary) return CUDA_ERROR_NOT_PERMITTED;
+  return unload_module(*session, module);
+}
+
+CUresult cuModuleGetFunction(CUfunction* hfunc, CUmodule hmod, const char* name) {
+  Session* session = nullptr;
+  Module* module = nullptr;
+  OPENMPS_CUDA_CHECK(find_module(hmod, &session, &module));
+  if (hfunc == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  Function* function = nullptr;
+  OPENMPS_CUDA_CHECK(get_function(*session, *module, name, &function));
+  *hfunc = function->as<CUfunction>();
+  return CUDA_SUCCESS;
+}
+
+CUresult cuModuleGetGlobal_v2(CUdeviceptr* dptr, size_t* bytes, CUmodule hmod, const char* name) {
+  Session* session = nullptr;
+  Module* module = nullptr;
+  OPENMPS_CUDA_CHECK(find_module(hmod, &session, &module));
+  return global_of(*session, *module, name, dptr, bytes);
+}
+
+CUresult cuModuleGetFunctionCount(unsigned int* count, CUmodule mod) {
+  Session* session = nullptr;
+  Module* module = nullptr;
+  OPENMPS_CUDA_CHECK(find_module(mod, &session, &module));
+  return symbol_count(*session, *module, count);
+}
+
+// The wire has no names to enumerate by yet; libraries that ask have a way without.
+CUresult cuModuleEnumerateFunctions(CUfunction*, unsigned int, CUmodule) {
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode* mode) {
+  Session* session = nullptr;
+  OPENMPS_CUDA_CHECK(enter_local(&session));
+  if (mode == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *mode = CU_MODULE_LAZY_LOADING;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option* jitOptions,
+                           void** jitOptionsValues, unsigned int numJitOptions,
+                           CUlibraryOption* libraryOptions, void** libraryOptionValues,
+                           unsigned int numLibraryOptions) {
+  Session* session = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session));
+  if (library == nullptr || (numLibraryOptions != 0 && libraryOptions == nullptr)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  JitOptions jit;
+  OPENMPS_CUDA_CHECK(parse_jit_options(numJitOptions, jitOptions, jitOptionsValues, &jit));
+  Image image;
+  OPENMPS_CUDA_CHECK(image_of(code, &image));
+  Module* module = nullptr;
+  if (numJitOptions == 0 && preserved(numLibraryOptions, libraryOptions, libraryOptionValues)) {
+    OPENMPS_CUDA_CHECK(defer_library(*session, image, &module));
+  } else {
+    OPENMPS_CUDA_CHECK(
+        load_module(*session, nullptr, wire::ModuleKind::kLibrary, image, jit, &module));
+  }
+  *library = library_handle(*module);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* fileName, CUjit_option* jitOptions,
+                               void** jitOptionsValues, unsigned int numJitOptions,
+                               CUlibraryOption*, void**, unsigned int) {
+  Session* session = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session));
+  if (library == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  JitOptions jit;
+  OPENMPS_CUDA_CHECK(parse_jit_options(numJitOptions, jitOptions, jitOptionsValues, &jit));
+  std::vector<std::byte> contents;
+  Image image;
+  OPENMPS_CUDA_CHECK(image_of_file(fileName, &contents, &image));
+  Module* module = nullptr;
+  OPENMPS_CUDA_CHECK(
+      load_module(*session, nullptr, wire::ModuleKind::kLibrary, image, jit, &module));
+  *library = library_handle(*module);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuLibraryUnload(CUlibrary library) {
+  Session* session = nullptr;
+  Module* module = nullptr;
+  OPENMPS_CUDA_CHECK(find_library(library, &session, &module));
+  return unload_module(*session, module);
+}
+
+CUresult cuLibraryGetKernel(CUkernel* pKernel, CUlibrary library, const char* name) {
+  Session* session = nullptr;
+  Module* module = nullptr;
+  OPENMPS_CUDA_CHECK(find_library(library, &session, &module));
+  if (pKernel == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  Function* function = nullptr;
+  OPENMPS_CUDA_CHECK(get_function(*session, *module, name, &function));
+  *pKernel = function->as<CUkernel>();
+  return CUDA_SUCCESS;
+}
+
+CUresult cuLibraryGetModule(CUmodule* pMod, CUlibrary library) {
+  Session* session = nullptr;
+  Module* module = nullptr;
+  OPENMPS_CUDA_CHECK(find_library(library, &session, &module));
+  if (pMod == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  OPENMPS_CUDA_CHECK(ensure_loaded(*session, *module));
+  *pMod = module->as<CUmodule>();
+  return CUDA_SUCCESS;
+}
+
+CUresult cuLibraryGetGlobal(CUdeviceptr* dptr, size_t* bytes, CUlibrary library,
+                            const char* name) {
+  Session* session = nullptr;
+  Module* module = nullptr;
+  OPENMPS_CUDA_CHECK(find_library(library, &session, &module));
+  return global_of(*session, *module, name, dptr, bytes);
+}
+
+CUresult cuLibraryGetManaged(CUdeviceptr*, size_t*, CUlibrary library, const char*) {
+  Session* session = nullptr;
+  Module* module = nullptr;
+  OPENMPS_CUDA_CHECK(find_library(library, &session, &module));
+  return CUDA_ERROR_NOT_FOUND;  // there is no managed memory
+}
+
+CUresult cuLibraryGetKernelCount(unsigned int* count, CUlibrary lib) {
+  Session* session = nullptr;
+  Module* module = nullptr;
+  OPENMPS_CUDA_CHECK(find_library(lib, &session, &module));
+  return symbol_count(*session, *module, count);
+}
+
+CUresult cuLibraryEnumerateKernels(CUkernel*, unsigned int, CUlibrary) {
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+}  // namespace impl
+}  // namespace openmps::client

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// What stands behind the handles that a program holds: plain data in the session's tables. The
+// operations on them live in the file of their kind (context.h, stream.h, event.cc, module.h, ...).
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/cuda_abi.h"
+#include "client/fence.h"
+#include "client/handle_table.h"
+#include "wire/commands.h"
+#include "wire/device_facts.h"
+
+namespace openmps::client {
+
+struct Context : Object {
+  uint32_t device = 0;       // the program's ordinal
+  uint32_t wire_device = 0;  // the worker's
+  std::atomic<uint32_t> flags{0};
+  bool primary = false;
+  // Primary contexts keep their handle for ever and are active while somebody retains them.
+  std::atomic<bool> active{false};
+  std::atomic<uint32_t> retained{0};
+  std::atomic<Stream*> legacy{nullptr};  // the NULL stream, made at first use
+  uint64_t limit[wire::kMaxLimits] = {};
+  CUfunc_cache cache_config = CU_FUNC_CACHE_PREFER_NONE;
+  CUsharedconfig shared_config = CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE;
+  unsigned long long unique_id = 0;
+};
+
+struct Stream : Object {
+  Context* context = nullptr;
+  wire::StreamKind kind = wire::StreamKind::kBlocking;
+  uint32_t flags = 0;
+  int priority = 0;
+  bool per_thread = false;  // owned by a thread, not by the program
+  unsigned long long unique_id = 0;
+  // Fence state: written under the channel's order (fence.h).
+  uint32_t fence_slot = 0;
+  std::atomic<uint64_t> sequence{0};  // value of the last fence that was pushed
+  std::atomic<bool> dirty{false};     // work was pushed since
+  std::atomic<uint32_t> capture{0};   // number of the capture that it takes part in; 0: none
+};
+
+struct Event : Object {
+  Context* context = nullptr;
+  uint32_t flags = 0;
+  std::atomic<uint64_t> recorded{0};  // FencePoint of the last record; 0: never recorded
+  std::atomic<uint32_t> capture{0};   // last recorded in this capture; 0: outside of any
+};
+
+struct Function;
+
+// A CUmodule, a CUlibrary, or the CUmodule of a CUlibrary: one object, one wire id, two handles.
+struct Module : Object {
+  Context* context = nullptr;  // of a module; libraries belong to none
+  wire::ModuleKind kind = wire::ModuleKind::kModule;
+  std::mutex lock;              // of what follows
+  std::atomic<bool> loaded{false};  // libraries may be sent at first use
+  const void* image = nullptr;      // until then
+  uint64_t image_bytes = 0;
+  std::unordered_map<std::string, Function*> functions;
+  std::unordered_map<std::string, wire::GlobalReply> globals;
+};
+
+// A CUfunction or CUkernel.
+struct Function : Object {
+  Module* module = nullptr;
+  std::string name;
+  int32_t attributes[wire::kFunctionAttributes] = {};
+  uint32_t parameter_bytes = 0;
+  std::vector<wire::ParameterLayout> parameters;
+};
+
+struct Graph : Object {
+  uint32_t nodes = 0;
+};
+
+struct GraphExec : Object {
+  Context* context = nullptr;
+  uint64_t flags = 0;
+};
+
+}  // namespace openmps::client

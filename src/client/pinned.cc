@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pinned host memory: chunks, own registrations and the map of blocks.
+#include "client/pinned.h"
+
+#include <sys/mman.h>
+
+#include <optional>
+
+namespace openmps::client {
+namespace {
+
+constexpr uint64_t round_up(uint64_t value, uint64_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
+}  // namespace
+
+PinnedHeap::PinnedHeap(Channel& channel, uint64_t base, uint64_t end)
+    : channel_(channel), base_(base), end_(end) {
+  addresses_.add(base, (end - base) / kPinnedChunkBytes * kPinnedChunkBytes);
+}
+
+CUresult PinnedHeap::register_locked(uint64_t bytes, uint64_t* base) {
+  const uint64_t range = round_up(bytes, kPinnedChunkBytes);
+  const std::optional<uint64_t> address = addresses_.allocate(range);
+  if (!address.has_value()) return CUDA_ERROR_OUT_OF_MEMORY;
+  const CUresult result =
+      channel_.call(wire::Opcode::kHostRegister, wire::MemoryRange{*address, bytes, 0, 0});
+  if (result != CUDA_SUCCESS) {
+    addresses_.add(*address, range);
+    return result;
+  }
+  *base = *address;
+  return CUDA_SUCCESS;
+}
+
+void PinnedHeap::unregister_locked(uint64_t base, uint64_t bytes) {
+  // A call, not a push: the pages may go only after the driver has let go of them.
+  const CUresult result =
+      channel_.call(wire::Opcode::kHostUnregister, wire::MemoryRange{base, bytes, 0, 0});
+  if (result != CUDA_SUCCESS) return;
+  madvise(reinterpret_cast<void*>(base), bytes, MADV_REMOVE);
+  addresses_.add(base, round_up(bytes, kPinnedChunkBytes));
+}
+
+CUresult PinnedHeap::allocate(Context* context, uint64_t bytes, uint32_t flags, void** address) {
+  if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (bytes > end_ - base_) return CUDA_ERROR_OUT_OF_MEMORY;
+  std::lock_guard guard(lock_);
+  PinnedBlock block{.flags = flags,
+                    .reserved = round_up(bytes, kPinnedUnit),
+                    .context = context,
+                    .buffer_id = next_buffer_id_++};
+  uint64_t base = 0;
+  if (bytes < kPinnedChunkBytes) {
+    std::optional<uint64_t> found = small_.allocate(block.reserved);
+    if (!found.has_value()) {
+      uint64_t chunk = 0;
+      const CUresult result = register_locked(kPinnedChunkBytes, &chunk);
+      if (result != CUDA_SUCCESS) return result;
+      small_.add(chunk, kPinnedChunkBytes);
+      found = small_.allocate(block.reserved);
+    }
+    base = *found;
+  } else {
+    block.own_registration = true;
+    const auto cached = cache_.lower_bound(block.reserved);
+    if (cached != cache_.end() && cached->first <= block.reserved + block.reserved / 8) {
+      block.reserved = cached->first;
+      base = cached->second;
+      cached_total_ -= cached->first;
+      cache_.erase(cached);
+    } else {
+      const CUresult result = register_locked(block.reserved, &base);
+      if (result != CUDA_SUCCESS) return result;
+    }
+  }
+  blocks_.insert(base, bytes, block);
+  *address = reinterpret_cast<void*>(base);
+  return CUDA_SUCCESS;
+}
+
+void PinnedHeap::release_locked(const Entry& entry) {
+  if (!entry.value.own_registration) {
+    small_.add(entry.base, entry.value.reserved);
+    return;
+  }
+  cache_.emplace(entry.value.reserved, entry.base);
+  cached_total_ += entry.value.reserved;
+  while (cached_total_ > kPinnedCacheBytes) {
+    const auto largest = std::prev(cache_.end());
+    cached_total_ -= largest->first;
+    unregister_locked(largest->second, largest->first);
+    cache_.erase(largest);
+  }
+}
+
+CUresult PinnedHeap::release(const void* address) {
+  std::lock_guard guard(lock_);
+  const uint64_t base = reinterpret_cast<uint64_t>(address);
+  const Entry* found = blocks_.find(base);
+  if (found == nullptr || found->base != base) return CUDA_ERROR_INVALID_VALUE;
+  const Entry entry = *found;
+  blocks_.erase(base);
+  release_locked(entry);
+  return CUDA_SUCCESS;
+}
+
+void PinnedHeap::release_all(const Context* context) {
+  std::lock_guard guard(lock_);
+  std::vector<Entry> entries;
+  blocks_.for_each([&](const Entry& entry) {
+    if (entry.value.context == context) entries.push_back(entry);
+  });
+  for (const Entry& entry : entries) {
+    blocks_.erase(entry.base);
+    release_locked(entry);
+  }
+}
+
+bool PinnedHeap::find(uint64_t address, Entry* entry) const {
+  std::lock_guard guard(lock_);
+  const Entry* found = blocks_.find(address);
+  if (found == nullptr) return false;
+  *entry = *found;
+  return true;
+}
+
+bool PinnedHeap::contains(uint64_t address, uint64_t bytes) const {
+  std::lock_guard guard(lock_);
+  const Entry* found = blocks_.find(address);
+  return found != nullptr && bytes <= found->bytes - (address - found->base);
+}
+
+}  // namespace openmps::client

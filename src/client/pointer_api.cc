@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuPointerGetAttribute(s): answered from the maps of allocations. Implementations behind the
+// generated entry points, on the program's threads.
+#include <stdint.h>
+#include <string.h>
+
+#include "api/client_impl.h"
+#include "client/stream.h"
+#include "client/thread_state.h"
+
+namespace openmps::client {
+namespace {
+
+// What is known of a pointer that lies in CUDA's memory.
+struct Known {
+  CUmemorytype type;
+  uint64_t base;
+  uint64_t bytes;
+  Context* context;
+  uint64_t buffer_id;
+  bool async;
+};
+
+bool find_pointer(Session& session, uint64_t address, Known* known) {
+  DeviceMemory::Entry device;
+  if (session.memory.find(address, &device)) {
+    *known = {CU_MEMORYTYPE_DEVICE, device.base,           device.bytes, device.value.context,
+              device.value.buffer_id, device.value.async};
+    return true;
+  }
+  PinnedHeap::Entry host;
+  if (session.pinned.find(address, &host)) {
+    *known = {CU_MEMORYTYPE_HOST, host.base,           host.bytes, host.value.context,
+              host.value.buffer_id, false};
+    return true;
+  }
+  std::lock_guard guard(session.registered_lock);
+  const auto* registered = session.registered.find(address);
+  if (registered == nullptr) return false;
+  *known = {CU_MEMORYTYPE_HOST, registered->base, registered->bytes, registered->value.context, 0,
+            false};
+  return true;
+}
+
+template <typename T>
+CUresult put(void* data, T value) {
+  memcpy(data, &value, sizeof(value));
+  return CUDA_SUCCESS;
+}
+
+CUresult attribute_of(const Known& known, uint64_t address, CUpointer_attribute attribute,
+                      void* data) {
+  const bool host = known.type == CU_MEMORYTYPE_HOST;
+  switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+      return put(data, known.context->as<CUcontext>());
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+      return put(data, static_cast<unsigned int>(known.type));
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+      return put(data, static_cast<CUdeviceptr>(address));
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+      return host ? put(data, reinterpret_cast<void*>(address)) : CUDA_ERROR_INVALID_VALUE;
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+      return put(data, 0u);
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+      return put(data, static_cast<unsigned long long>(known.buffer_id));
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+      return put(data, 0u);
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+      return put(data, static_cast<int>(known.context->device));
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
+      return put(data, 0u);
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+      return put(data, static_cast<CUdeviceptr>(known.base));
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+      return put(data, static_cast<size_t>(known.bytes));
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+      return put(data, 1u);
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+      return put(data, static_cast<unsigned long long>(0));
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+      return put(data, static_cast<unsigned int>(CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE));
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+      return put(data, static_cast<CUmemoryPool>(nullptr));
+    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+      return put(data, static_cast<unsigned long long>(known.buffer_id));
+    default:
+      return CUDA_ERROR_NOT_SUPPORTED;
+  }
+}
+
+// What cuPointerGetAttributes writes for memory that CUDA does not know.
+void clear_attribute(CUpointer_attribute attribute, void* data) {
+  switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
+      put(data, 0u);
+      return;
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+      put(data, static_cast<int>(CU_DEVICE_INVALID));
+      return;
+    default:
+      put(data, static_cast<uint64_t>(0));
+  }
+}
+
+}  // namespace
+
+namespace impl {
+
+CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr ptr) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context));
+  if (data == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  Known known{};
+  if (!find_pointer(*session, ptr, &known)) return CUDA_ERROR_INVALID_VALUE;
+  return attribute_of(known, ptr, attribute, data);
+}
+
+CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute* attributes,
+                                void** data, CUdeviceptr ptr) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context));
+  if (attributes == nullptr || data == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  Known known{};
+  const bool found = find_pointer(*session, ptr, &known);
+  for (unsigned int i = 0; i < numAttributes; ++i) {
+    if (data[i] == nullptr) continue;
+    if (!found || attribute_of(known, ptr, attributes[i], data[i]) != CUDA_SUCCESS) {
+      clear_attribute(attributes[i], data[i]);
+    }
+  }
+  return CUDA_SUCCESS;
+}
+
+// The one attribute that can be set asks for synchronous copies: they are ordered anyway.
+CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute, CUdeviceptr ptr) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context));
+  Known known{};
+  if (value == nullptr || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS ||
+      !find_pointer(*session, ptr, &known)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return CUDA_SUCCESS;
+}
+
+}  // namespace impl
+}  // namespace openmps::client

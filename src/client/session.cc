@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// The process's session pointer, its making by cuInit, and what fork does to it.
+#include "client/session.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/context.h"
+#include "client/debug.h"
+
+namespace openmps::client {
+namespace {
+
+constinit std::atomic<Session*> g_session{nullptr};
+constinit std::atomic<bool> g_forked{false};  // a child whose parent had a session
+pthread_mutex_t g_init_lock = PTHREAD_MUTEX_INITIALIZER;
+constinit bool g_handlers_installed = false;
+
+// In the child of a process with a session: CUDA is out of order here. The address window was not
+// inherited (MADV_DONTFORK); the socket is closed, not shut down, so the parent does not notice.
+void after_fork_in_child() {
+  Session* session = g_session.load(std::memory_order_relaxed);
+  if (session == nullptr) return;
+  close(session->socket.get());
+  g_forked.store(true, std::memory_order_relaxed);
+  g_session.store(nullptr, std::memory_order_relaxed);
+}
+
+int hex_digits_match(const char* text, const unsigned char (&uuid)[16]) {
+  int nibble = 0;
+  for (; *text != '\0' && *text != ','; ++text) {
+    if (*text == '-') continue;
+    if (nibble == 32) return 0;
+    const int value = uuid[nibble / 2] >> (nibble % 2 == 0 ? 4 : 0) & 0xf;
+    const char digit = "0123456789abcdef"[value];
+    if ((*text | 0x20) != digit && *text != digit) return 0;
+    ++nibble;
+  }
+  return nibble > 0;
+}
+
+// The worker's device that one entry of CUDA_VISIBLE_DEVICES names; device_count if none.
+uint32_t named_device(const wire::Facts& facts, const char* entry) {
+  if (strncmp(entry, "GPU-", 4) == 0) {
+    for (uint32_t device = 0; device < facts.device_count; ++device) {
+      if (hex_digits_match(entry + 4, facts.device[device].uuid)) return device;
+    }
+    return facts.device_count;
+  }
+  char* end = nullptr;
+  const unsigned long number = strtoul(entry, &end, 10);
+  const bool parsed = end != entry && (*end == '\0' || *end == ',');
+  return parsed && number < facts.device_count ? static_cast<uint32_t>(number)
+                                               : facts.device_count;
+}
+
+// CUDA_VISIBLE_DEVICES: the list counts up to its first entry that names no device or one twice.
+std::vector<uint32_t> visible_devices(const wire::Facts& facts) {
+  std::vector<uint32_t> devices;
+  const char* entry = getenv("CUDA_VISIBLE_DEVICES");
+  if (entry == nullptr) {
+    for (uint32_t device = 0; device < facts.device_count; ++device) devices.push_back(device);
+    return devices;
+  }
+  while (*entry == ' ') ++entry;
+  while (*entry != '\0') {
+    const uint32_t device = named_device(facts, entry);
+    if (device == facts.device_count) break;
+    for (const uint32_t earlier : devices) {
+      if (earlier == device) return {};
+    }
+    devices.push_back(device);
+    entry = strchr(entry, ',');
+    if (entry == nullptr) break;
+    ++entry;
+  }
+  return devices;
+}
+
+}  // namespace
+
+Session::Session(Connection&& made)
+    : socket(std::move(made.socket)),
+      window(std::move(made.window)),
+      facts(std::move(made.facts)),
+      window_base(made.window_base),
+      devices(visible_devices(*facts)),
+      channel(wire::ChannelView(reinterpret_cast<void*>(window_base + wire::kDeviceBytes)),
+              socket.get(), made.spin_ns),
+      fences(channel),
+      staging(channel, fences),
+      memory(channel, fences, window_base),
+      pinned(channel, window_base + wire::kDeviceBytes + wire::kPinnedOffset,
+             window_base + wire::kWindowBytes),
+      callbacks(channel, fences) {
+  memcpy(memory_limit, made.memory_limit, sizeof(memory_limit));
+  create_primary_contexts(*this);
+}
+
+CUresult enter_local(Session** session) {
+  *session = g_session.load(std::memory_order_acquire);
+  return *session != nullptr ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
+}
+
+CUresult enter(Session** session) {
+  *session = g_session.load(std::memory_order_acquire);
+  if (*session == nullptr) [[unlikely]] {
+    return CUDA_ERROR_NOT_INITIALIZED;
+  }
+  return (*session)->channel.status();
+}
+
+CUresult initialize_session(const std::string& control_socket) {
+  if (g_forked.load(std::memory_order_relaxed)) return CUDA_ERROR_NOT_INITIALIZED;
+  if (Session* session = g_session.load(std::memory_order_acquire); session != nullptr) {
+    return session->channel.status();
+  }
+  pthread_mutex_lock(&g_init_lock);
+  CUresult result = CUDA_SUCCESS;
+  if (g_session.load(std::memory_order_relaxed) == nullptr) {
+    Result<Connection> connection = connect(control_socket);
+    if (connection.ok()) {
+      if (!g_handlers_installed) pthread_atfork(nullptr, nullptr, after_fork_in_child);
+      g_handlers_installed = true;
+      auto* session = new Session(std::move(*connection));
+      if (session->device_count() == 0) result = CUDA_ERROR_NO_DEVICE;
+      if (result == CUDA_SUCCESS) {
+        g_session.store(session, std::memory_order_release);
+      } else {
+        delete session;
+        debug_line("cuInit failed: CUDA_VISIBLE_DEVICES leaves no device");
+      }
+    } else {
+      result = connection.status().code();
+      debug_line("cuInit failed with error %d: %s", static_cast<int>(result),
+                 connection.status().message().c_str());
+    }
+  }
+  pthread_mutex_unlock(&g_init_lock);
+  return result;
+}
+
+}  // namespace openmps::client

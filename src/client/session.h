@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// The connected state of this process: one session with its channel, its memory and its objects.
+// Made by cuInit, never destroyed (the end of the process closes the socket, and the server cleans
+// up), dropped untouched by a forked child. Any thread.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/cuda_abi.h"
+#include "base/shared_memory.h"
+#include "base/status.h"
+#include "base/unique_fd.h"
+#include "client/callbacks.h"
+#include "client/capture.h"
+#include "client/channel.h"
+#include "client/copy_pool.h"
+#include "client/fence.h"
+#include "client/handle_table.h"
+#include "client/memory.h"
+#include "client/objects.h"
+#include "client/pinned.h"
+#include "client/staging.h"
+#include "wire/device_facts.h"
+
+namespace openmps::client {
+
+// What connecting yields, before any object exists.
+struct Connection {
+  UniqueFd socket;
+  Mapping window;  // device part without access, host part the host file
+  std::unique_ptr<wire::Facts> facts;
+  uint64_t window_base = 0;
+  uint64_t spin_ns = 0;
+  uint64_t memory_limit[wire::kMaxDevices] = {};  // granted; by the worker's device, 0: none
+};
+
+// Host memory that the program registered (cuMemHostRegister). It stays the program's own pages,
+// which another process cannot map after the fact: copies from and to it are staged like pageable
+// ones, and kernels cannot reach it.
+struct RegisteredHost {
+  uint32_t flags = 0;
+  Context* context = nullptr;
+};
+
+struct Session {
+  explicit Session(Connection&& made);
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  // The program's device ordinals are those that CUDA_VISIBLE_DEVICES leaves.
+  [[nodiscard]] uint32_t device_count() const { return static_cast<uint32_t>(devices.size()); }
+  [[nodiscard]] bool valid_device(CUdevice device) const {
+    return device >= 0 && static_cast<uint32_t>(device) < device_count();
+  }
+  [[nodiscard]] const wire::DeviceFacts& device(uint32_t ordinal) const {
+    return facts->device[devices[ordinal]];
+  }
+
+  UniqueFd socket;
+  Mapping window;
+  const std::unique_ptr<wire::Facts> facts;
+  const uint64_t window_base;
+  const std::vector<uint32_t> devices;  // ordinal -> the worker's device
+  uint64_t memory_limit[wire::kMaxDevices];  // by the worker's device; 0: none
+
+  Channel channel;
+  Fences fences;
+  Staging staging;
+  DeviceMemory memory;
+  PinnedHeap pinned;
+  CopyPool copy_pool;
+  Callbacks callbacks;
+  Captures captures;
+
+  HandleTable<Context> contexts{HandleKind::kContext};
+  HandleTable<Stream> streams{HandleKind::kStream};
+  HandleTable<Event> events{HandleKind::kEvent};
+  HandleTable<Module> modules{HandleKind::kModule};
+  HandleTable<Function> functions{HandleKind::kFunction};
+  HandleTable<Graph> graphs{HandleKind::kGraph};
+  HandleTable<GraphExec> graph_execs{HandleKind::kGraphExec};
+  // Objects that only the generated messages know.
+  HandleTable<Object> graph_nodes{HandleKind::kGraphNode};
+  HandleTable<Object> arrays{HandleKind::kArray};
+  HandleTable<Object> mipmapped_arrays{HandleKind::kMipmappedArray};
+  HandleTable<Object> user_objects{HandleKind::kUserObject};
+
+  Context* primary[wire::kMaxDevices] = {};  // by the program's ordinal, made at connect
+  std::mutex context_lock;                   // activation, creation and destruction of contexts
+  std::mutex stream_lock;                    // creation of default streams
+  std::atomic<uint64_t> next_unique_id{1};
+  std::atomic<uint32_t> next_blob{1};
+
+  std::mutex registered_lock;
+  IntervalMap<RegisteredHost> registered;
+};
+
+// ---- The process's one session ------------------------------------------------------------------
+
+// CUDA_SUCCESS and the session; CUDA_ERROR_NOT_INITIALIZED before cuInit and in a forked child; the
+// reason once the session has ended. What every implementation begins with.
+[[nodiscard]] CUresult enter(Session** session);
+// The same without the question whether the session still lives: for what is answered locally.
+[[nodiscard]] CUresult enter_local(Session** session);
+
+// cuInit of the connected mode. Errors: what the server answered; CUDA_ERROR_MPS_CONNECTION_FAILED.
+[[nodiscard]] CUresult initialize_session(const std::string& control_socket);
+// Connect to the daemon. Errors are the CUresult of cuInit with the reason.
+Result<Connection> connect(const std::string& control_socket);
+
+// ---- Waiting for everything ---------------------------------------------------------------------
+
+// All work of a context's streams (nullptr: of all contexts), destroyed streams included, is done.
+[[nodiscard]] CUresult synchronize(Session& session, const Context* context);
+
+}  // namespace openmps::client
+
+// Return early with the CUresult of a call that did not succeed.
+#define OPENMPS_CUDA_CHECK(expression)                               \
+  do {                                                               \
+    if (const CUresult result_ = (expression); result_ != CUDA_SUCCESS) \
+      return result_;                                                \
+  } while (false)

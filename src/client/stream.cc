@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stream life cycle, default streams, synchronisation. See stream.h.
+#include "client/stream.h"
+
+#include "api/default_stream.h"
+#include "client/thread_state.h"
+
+namespace openmps::client {
+
+CUresult create_stream(Session& session, Context& context, wire::StreamKind kind, uint32_t flags,
+                       int priority, Stream** stream) {
+  Stream* made = session.streams.allocate();
+  if (made == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  made->context = &context;
+  made->kind = kind;
+  made->flags = flags;
+  made->priority = priority;
+  made->unique_id = session.next_unique_id.fetch_add(1, std::memory_order_relaxed);
+  CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+  if (session.fences.open(made)) {
+    result = session.channel.push(
+        wire::Opcode::kStreamCreate,
+        wire::StreamCreate{made->id, context.id, context.wire_device, static_cast<uint32_t>(kind),
+                           priority, 0});
+  }
+  if (result != CUDA_SUCCESS) {
+    session.streams.recycle(made);
+    return result;
+  }
+  session.streams.publish(made);
+  *stream = made;
+  return CUDA_SUCCESS;
+}
+
+CUresult destroy_stream(Session& session, Stream* stream) {
+  if (!session.streams.retire(stream)) return CUDA_ERROR_INVALID_HANDLE;
+  const uint32_t capture = stream->capture.load(std::memory_order_relaxed);
+  if (capture != 0) {
+    Capture open;
+    const bool origin = session.captures.find(capture, &open) && open.origin == stream;
+    if (origin) session.captures.close(session, capture);
+  }
+  CUresult result = CUDA_SUCCESS;
+  {
+    const Channel::Order order = session.channel.order();
+    result = session.fences.close(order, stream);
+    if (result == CUDA_SUCCESS) {
+      result = session.channel.push(order, wire::Opcode::kStreamDestroy,
+                                    wire::ObjectOnly{stream->id, 0});
+    }
+  }
+  session.streams.recycle(stream);
+  return result;
+}
+
+namespace {
+
+CUresult legacy_stream(Session& session, Context& context, Stream** stream) {
+  *stream = context.legacy.load(std::memory_order_acquire);
+  if (*stream != nullptr) [[likely]] {
+    return CUDA_SUCCESS;
+  }
+  std::lock_guard guard(session.stream_lock);
+  *stream = context.legacy.load(std::memory_order_acquire);
+  if (*stream != nullptr) return CUDA_SUCCESS;
+  OPENMPS_CUDA_CHECK(create_stream(session, context, wire::StreamKind::kLegacy, CU_STREAM_DEFAULT,
+                                   0, stream));
+  context.legacy.store(*stream, std::memory_order_release);
+  return CUDA_SUCCESS;
+}
+
+CUresult per_thread_stream(Session& session, Context& context, Stream** stream) {
+  ThreadState& thread = this_thread();
+  for (const auto& [owner, handle] : thread.streams) {
+    if (owner != context.handle) continue;
+    *stream = session.streams.find(handle);
+    if (*stream != nullptr) return CUDA_SUCCESS;
+  }
+  OPENMPS_CUDA_CHECK(create_stream(session, context, wire::StreamKind::kBlocking,
+                                   CU_STREAM_DEFAULT, 0, stream));
+  (*stream)->per_thread = true;
+  // A reset context leaves stale entries under the same handle.
+  std::erase_if(thread.streams, [&](const auto& entry) { return entry.first == context.handle; });
+  thread.streams.emplace_back(context.handle, (*stream)->handle);
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+CUresult find_stream(Session& session, Context& context, CUstream handle, Stream** stream) {
+  if (handle == nullptr) {
+    return per_thread_default_stream() ? per_thread_stream(session, context, stream)
+                                       : legacy_stream(session, context, stream);
+  }
+  if (handle == CU_STREAM_LEGACY) return legacy_stream(session, context, stream);
+  if (handle == CU_STREAM_PER_THREAD) return per_thread_stream(session, context, stream);
+  *stream = session.streams.find(handle);
+  return *stream != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult enter(Session** session, Context** context, CUstream handle, Stream** stream) {
+  OPENMPS_CUDA_CHECK(enter(session, context));
+  return find_stream(**session, **context, handle, stream);
+}
+
+CUresult check_implicit_capture(Session& session, const Stream& stream) {
+  if (!session.captures.any() || stream.kind != wire::StreamKind::kLegacy) return CUDA_SUCCESS;
+  return session.captures.check_legacy_stream(stream);
+}
+
+CUresult synchronize_stream(Session& session, Stream& stream) {
+  OPENMPS_CUDA_CHECK(check_implicit_capture(session, stream));
+  const uint32_t capture = stream.capture.load(std::memory_order_relaxed);
+  if (capture != 0) {
+    session.captures.invalidate(capture);
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  }
+  FencePoint point;
+  {
+    const Channel::Order order = session.channel.order();
+    OPENMPS_CUDA_CHECK(session.fences.cover(order, stream, &point));
+  }
+  if (!session.fences.reached(point)) {
+    OPENMPS_CUDA_CHECK(session.channel.wait(
+        [&session, point] { return session.fences.reached(point); }, stream.id));
+  }
+  return session.channel.take_async_error();
+}
+
+CUresult synchronize(Session& session, const Context* context) {
+  std::vector<FencePoint> points;
+  CUresult result = CUDA_SUCCESS;
+  {
+    const Channel::Order order = session.channel.order();
+    session.streams.for_each([&](Stream& stream) {
+      if (context != nullptr && stream.context != context) return;
+      if (stream.capture.load(std::memory_order_relaxed) != 0 || result != CUDA_SUCCESS) return;
+      FencePoint point;
+      result = session.fences.cover(order, stream, &point);
+      if (!session.fences.reached(point)) points.push_back(point);
+    });
+  }
+  if (result != CUDA_SUCCESS) return result;
+  for (const FencePoint point : points) OPENMPS_CUDA_CHECK(session.fences.wait(point));
+  return session.fences.wait_for_retired();
+}
+
+}  // namespace openmps::client

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streams: their creation and end, what a CUstream argument means on the calling thread, and
+// waiting for them. Any thread.
+#pragma once
+
+#include "base/cuda_abi.h"
+#include "client/session.h"
+
+namespace openmps::client {
+
+// Errors: CUDA_ERROR_OUT_OF_MEMORY: wire::kFenceSlots streams live.
+[[nodiscard]] CUresult create_stream(Session& session, Context& context, wire::StreamKind kind,
+                                     uint32_t flags, int priority, Stream** stream);
+// What is queued still runs.
+[[nodiscard]] CUresult destroy_stream(Session& session, Stream* stream);
+
+// The stream that a handle means: NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are the context's
+// own, made at first use. Errors: CUDA_ERROR_INVALID_HANDLE.
+[[nodiscard]] CUresult find_stream(Session& session, Context& context, CUstream handle,
+                                   Stream** stream);
+// Session, current context and stream in one: what stream operations begin with.
+[[nodiscard]] CUresult enter(Session** session, Context** context, CUstream handle,
+                             Stream** stream);
+
+// Before work goes to the legacy stream: CUDA forbids it while blocking streams capture.
+[[nodiscard]] CUresult check_implicit_capture(Session& session, const Stream& stream);
+
+// One command of work for a stream, counted by its fences (unless it is captured).
+template <typename Command>
+[[nodiscard]] CUresult push_work(Session& session, Stream& stream, wire::Opcode opcode,
+                                 const Command& command, std::span<const std::byte> tail = {}) {
+  const Channel::Order order = session.channel.order();
+  const CUresult result = session.channel.push(order, opcode, command, tail);
+  if (stream.capture.load(std::memory_order_relaxed) == 0) session.fences.after_work(order, stream);
+  return result;
+}
+
+// Block until the stream's work is done; reports errors of earlier commands.
+// Errors: CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED for a capturing stream.
+[[nodiscard]] CUresult synchronize_stream(Session& session, Stream& stream);
+
+}  // namespace openmps::client

@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuStream* without capture, host functions and values in memory: implementations behind the
+// generated entry points, on the program's threads.
+#include <string.h>
+
+#include <algorithm>
+
+#include "api/client_impl.h"
+#include "client/stream.h"
+#include "client/thread_state.h"
+
+namespace openmps::client {
+namespace {
+
+// Where a stream handle needs no current context of its own: its context is the stream's.
+CUresult find_for_query(CUstream handle, Session** session, Stream** stream) {
+  Context* context = nullptr;
+  return enter(session, &context, handle, stream);
+}
+
+CUresult stream_value(CUstream handle, CUdeviceptr address, uint64_t value, uint32_t width,
+                      unsigned int flags, wire::Opcode opcode) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  Stream* stream = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context, handle, &stream));
+  OPENMPS_CUDA_CHECK(check_implicit_capture(*session, *stream));
+  const bool known = session->memory.contains(address, width) ||
+                     session->pinned.contains(address, width);
+  if (!known || address % width != 0) return CUDA_ERROR_INVALID_VALUE;
+  return push_work(*session, *stream, opcode,
+                   wire::StreamValue{stream->id, width, address, value, flags, 0});
+}
+
+}  // namespace
+
+namespace impl {
+
+CUresult cuStreamCreateWithPriority(CUstream* phStream, unsigned int flags, int priority) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context));
+  if (phStream == nullptr || (flags & ~static_cast<unsigned int>(CU_STREAM_NON_BLOCKING)) != 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  // Lower numbers are more urgent; out of range is clamped, as CUDA documents.
+  const wire::DeviceFacts& facts = session->device(context->device);
+  priority = std::clamp(priority, std::min(facts.priority_greatest, facts.priority_least),
+                        std::max(facts.priority_greatest, facts.priority_least));
+  const wire::StreamKind kind = (flags & CU_STREAM_NON_BLOCKING) != 0
+                                    ? wire::StreamKind::kNonBlocking
+                                    : wire::StreamKind::kBlocking;
+  Stream* stream = nullptr;
+  OPENMPS_CUDA_CHECK(create_stream(*session, *context, kind, flags, priority, &stream));
+  *phStream = stream->as<CUstream>();
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamCreate(CUstream* phStream, unsigned int Flags) {
+  return impl::cuStreamCreateWithPriority(phStream, Flags, 0);
+}
+
+CUresult cuStreamDestroy_v2(CUstream hStream) {
+  Session* session = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session));
+  Stream* stream = session->streams.find(hStream);
+  if (stream == nullptr || stream->per_thread || stream->kind == wire::StreamKind::kLegacy) {
+    return CUDA_ERROR_INVALID_HANDLE;
+  }
+  return destroy_stream(*session, stream);
+}
+
+CUresult cuStreamGetPriority(CUstream hStream, int* priority) {
+  Session* session = nullptr;
+  Stream* stream = nullptr;
+  OPENMPS_CUDA_CHECK(find_for_query(hStream, &session, &stream));
+  if (priority == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *priority = stream->priority;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamGetFlags(CUstream hStream, unsigned int* flags) {
+  Session* session = nullptr;
+  Stream* stream = nullptr;
+  OPENMPS_CUDA_CHECK(find_for_query(hStream, &session, &stream));
+  if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *flags = stream->flags;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamGetId(CUstream hStream, unsigned long long* streamId) {
+  Session* session = nullptr;
+  Stream* stream = nullptr;
+  OPENMPS_CUDA_CHECK(find_for_query(hStream, &session, &stream));
+  if (streamId == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *streamId = stream->unique_id;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamGetDevice(CUstream hStream, CUdevice* device) {
+  Session* session = nullptr;
+  Stream* stream = nullptr;
+  OPENMPS_CUDA_CHECK(find_for_query(hStream, &session, &stream));
+  if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *device = static_cast<CUdevice>(stream->context->device);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamGetCtx(CUstream hStream, CUcontext* pctx) {
+  Session* session = nullptr;
+  Stream* stream = nullptr;
+  OPENMPS_CUDA_CHECK(find_for_query(hStream, &session, &stream));
+  if (pctx == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *pctx = stream->context->as<CUcontext>();
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamGetCtx_v2(CUstream hStream, CUcontext* pCtx, CUgreenCtx* pGreenCtx) {
+  OPENMPS_CUDA_CHECK(cuStreamGetCtx(hStream, pCtx));
+  if (pGreenCtx != nullptr) *pGreenCtx = nullptr;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamGetGreenCtx(CUstream hStream, CUgreenCtx* phCtx) {
+  Session* session = nullptr;
+  Stream* stream = nullptr;
+  OPENMPS_CUDA_CHECK(find_for_query(hStream, &session, &stream));
+  if (phCtx == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *phCtx = nullptr;  // the partition that a session runs in is not the program's to see
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamQuery(CUstream hStream) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  Stream* stream = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context, hStream, &stream));
+  OPENMPS_CUDA_CHECK(check_implicit_capture(*session, *stream));
+  const uint32_t capture = stream->capture.load(std::memory_order_relaxed);
+  if (capture != 0) {
+    session->captures.invalidate(capture);
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  }
+  FencePoint point;
+  {
+    const Channel::Order order = session->channel.order();
+    OPENMPS_CUDA_CHECK(session->fences.cover(order, *stream, &point));
+  }
+  if (!session->fences.reached(point)) return CUDA_ERROR_NOT_READY;
+  return session->channel.take_async_error();
+}
+
+CUresult cuStreamSynchronize(CUstream hStream) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  Stream* stream = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context, hStream, &stream));
+  return synchronize_stream(*session, *stream);
+}
+
+CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  Stream* stream = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context, hStream, &stream));
+  Event* event = session->events.find(hEvent);
+  if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if ((Flags & ~static_cast<unsigned int>(CU_EVENT_WAIT_EXTERNAL)) != 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const uint32_t event_capture = event->capture.load(std::memory_order_acquire);
+  const uint32_t stream_capture = stream->capture.load(std::memory_order_relaxed);
+  Capture open;
+  if (event_capture != 0 && session->captures.find(event_capture, &open)) {
+    if (stream->kind == wire::StreamKind::kLegacy) {
+      session->captures.invalidate(event_capture);
+      return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+    }
+    if (stream_capture != 0 && stream_capture != event_capture) {
+      session->captures.invalidate(event_capture);
+      session->captures.invalidate(stream_capture);
+      return CUDA_ERROR_STREAM_CAPTURE_MERGE;
+    }
+    stream->capture.store(event_capture, std::memory_order_relaxed);  // the stream joins
+  } else if (stream_capture != 0 && Flags != CU_EVENT_WAIT_EXTERNAL) {
+    session->captures.invalidate(stream_capture);
+    return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
+  } else {
+    const FencePoint point =
+        FencePoint::from_bits(event->recorded.load(std::memory_order_acquire));
+    if (stream_capture == 0 && session->fences.reached(point)) return CUDA_SUCCESS;
+  }
+  return push_work(*session, *stream, wire::Opcode::kStreamWaitEvent,
+                   wire::StreamWaitEvent{stream->id, event->id, Flags, 0});
+}
+
+CUresult cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void* userData,
+                             unsigned int flags) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  Stream* stream = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context, hStream, &stream));
+  if (callback == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (stream->capture.load(std::memory_order_relaxed) != 0) {
+    session->captures.invalidate(stream->capture.load(std::memory_order_relaxed));
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;  // as CUDA documents for this call
+  }
+  return session->callbacks.enqueue(*stream, HostCall{nullptr, callback, hStream, userData});
+}
+
+CUresult cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void* userData) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  Stream* stream = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context, hStream, &stream));
+  if (fn == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  // A captured host function would be posted at every launch of the graph; slots are for one call.
+  if (stream->capture.load(std::memory_order_relaxed) != 0) return CUDA_ERROR_NOT_SUPPORTED;
+  return session->callbacks.enqueue(*stream, HostCall{fn, nullptr, nullptr, userData});
+}
+
+// Managed memory needs no attachment where there is none (cuMemAllocManaged is not supported).
+CUresult cuStreamAttachMemAsync(CUstream, CUdeviceptr, size_t, unsigned int) {
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+CUresult cuStreamCopyAttributes(CUstream dstStream, CUstream srcStream) {
+  Session* session = nullptr;
+  Stream* stream = nullptr;
+  OPENMPS_CUDA_CHECK(find_for_query(srcStream, &session, &stream));
+  return find_for_query(dstStream, &session, &stream);
+}
+
+// Stream attributes are hints that the worker does not carry: reading gives the defaults, except
+// for the priority, which is known.
+CUresult cuStreamGetAttribute(CUstream hStream, CUstreamAttrID attr, CUstreamAttrValue* value) {
+  Session* session = nullptr;
+  Stream* stream = nullptr;
+  OPENMPS_CUDA_CHECK(find_for_query(hStream, &session, &stream));
+  if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  memset(value, 0, sizeof(*value));
+  switch (attr) {
+    case CU_LAUNCH_ATTRIBUTE_PRIORITY:
+      value->priority = stream->priority;
+      return CUDA_SUCCESS;
+    case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
+      value->syncPolicy = CU_SYNC_POLICY_AUTO;
+      return CUDA_SUCCESS;
+    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
+      value->memSyncDomainMap.remote = 1;
+      return CUDA_SUCCESS;
+    case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
+    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
+      return CUDA_SUCCESS;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
+  }
+}
+
+CUresult cuStreamSetAttribute(CUstream hStream, CUstreamAttrID attr,
+                              const CUstreamAttrValue* param) {
+  Session* session = nullptr;
+  Stream* stream = nullptr;
+  OPENMPS_CUDA_CHECK(find_for_query(hStream, &session, &stream));
+  if (param == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  switch (attr) {
+    case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
+    case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
+    case CU_LAUNCH_ATTRIBUTE_PRIORITY:
+    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
+    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
+      return CUDA_SUCCESS;  // a hint: results do not depend on it
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
+  }
+}
+
+CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value,
+                                unsigned int flags) {
+  return stream_value(stream, addr, value, 4, flags, wire::Opcode::kStreamWaitValue);
+}
+CUresult cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value,
+                                unsigned int flags) {
+  return stream_value(stream, addr, value, 8, flags, wire::Opcode::kStreamWaitValue);
+}
+CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value,
+                                 unsigned int flags) {
+  return stream_value(stream, addr, value, 4, flags, wire::Opcode::kStreamWriteValue);
+}
+CUresult cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value,
+                                 unsigned int flags) {
+  return stream_value(stream, addr, value, 8, flags, wire::Opcode::kStreamWriteValue);
+}
+
+CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count,
+                               CUstreamBatchMemOpParams* paramArray, unsigned int flags) {
+  constexpr unsigned int kMostOperations = 256;  // CUDA's own limit
+  if (paramArray == nullptr || count > kMostOperations || flags != 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  for (unsigned int i = 0; i < count; ++i) {
+    const CUstreamBatchMemOpParams& op = paramArray[i];
+    switch (op.operation) {
+      case CU_STREAM_MEM_OP_WAIT_VALUE_32:
+        OPENMPS_CUDA_CHECK(cuStreamWaitValue32_v2(stream, op.waitValue.address, op.waitValue.value,
+                                                  op.waitValue.flags));
+        break;
+      case CU_STREAM_MEM_OP_WAIT_VALUE_64:
+        OPENMPS_CUDA_CHECK(cuStreamWaitValue64_v2(stream, op.waitValue.address,
+                                                  op.waitValue.value64, op.waitValue.flags));
+        break;
+      case CU_STREAM_MEM_OP_WRITE_VALUE_32:
+        OPENMPS_CUDA_CHECK(cuStreamWriteValue32_v2(stream, op.writeValue.address,
+                                                   op.writeValue.value, op.writeValue.flags));
+        break;
+      case CU_STREAM_MEM_OP_WRITE_VALUE_64:
+        OPENMPS_CUDA_CHECK(cuStreamWriteValue64_v2(stream, op.writeValue.address,
+                                                   op.writeValue.value64, op.writeValue.flags));
+        break;
+      default:
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+  }
+  return CUDA_SUCCESS;
+}
+
+}  // namespace impl
+}  // namespace openmps::client

@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+// The copy engine. See transfer.h; the ordering of staged copies is that of the ring.
+#include "client/transfer.h"
+
+#include <string.h>
+
+#include <algorithm>
+#include <atomic>
+#include <optional>
+
+#include "client/stream.h"
+#include "client/thread_state.h"
+
+namespace openmps::client {
+namespace {
+
+// From here on several threads copy: below, waking them costs more than it saves.
+constexpr uint64_t kParallelBytes = 16 * wire::kMiB;
+// Pieces that one thread keeps on their way from the device, so that copying out overlaps them.
+constexpr size_t kReadAhead = 3;
+
+// The part of a box that travels in one piece: `rows` rows of `width` bytes.
+struct Batch {
+  uint64_t width = 0;
+  uint64_t rows = 0;
+  uint64_t destination = 0;
+  uint64_t source = 0;
+};
+
+// A box cut into batches that fit a piece, by number, so that threads can take them in any order.
+class Plan {
+ public:
+  Plan(const Side& destination, const Side& source, const Box& box)
+      : destination_(destination), source_(source), box_(box) {
+    columns_ = std::min(box.width, kLargePieceBytes);
+    rows_ = columns_ < box.width ? 1 : std::min(box.height, kLargePieceBytes / box.width);
+    column_batches_ = (box.width + columns_ - 1) / columns_;
+    row_batches_ = (box.height + rows_ - 1) / rows_;
+  }
+  [[nodiscard]] uint64_t count() const { return column_batches_ * row_batches_ * box_.depth; }
+  [[nodiscard]] uint64_t bytes() const { return box_.width * box_.height * box_.depth; }
+  [[nodiscard]] const Side& destination() const { return destination_; }
+  [[nodiscard]] const Side& source() const { return source_; }
+
+  [[nodiscard]] Batch batch(uint64_t number) const {
+    const uint64_t column = number % column_batches_ * columns_;
+    const uint64_t row = number / column_batches_ % row_batches_ * rows_;
+    const uint64_t slice = number / column_batches_ / row_batches_;
+    const auto place = [&](const Side& side) {
+      return side.address + slice * side.slice + row * side.pitch + column;
+    };
+    return {std::min(columns_, box_.width - column), std::min(rows_, box_.height - row),
+            place(destination_), place(source_)};
+  }
+
+ private:
+  const Side destination_;
+  const Side source_;
+  const Box box_;
+  uint64_t columns_;
+  uint64_t rows_;
+  uint64_t column_batches_;
+  uint64_t row_batches_;
+};
+
+void copy_rows(unsigned char* destination, uint64_t destination_pitch,
+               const unsigned char* source, uint64_t source_pitch, uint64_t width, uint64_t rows) {
+  if (rows == 1 || (destination_pitch == width && source_pitch == width)) {
+    memcpy(destination, source, width * rows);
+    return;
+  }
+  for (uint64_t row = 0; row < rows; ++row) {
+    memcpy(destination + row * destination_pitch, source + row * source_pitch, width);
+  }
+}
+
+CUresult push_batch(Session& session, const Channel::Order& order, Stream& stream,
+                    const Batch& batch, uint64_t destination_pitch, uint64_t source_pitch,
+                    uint32_t flags) {
+  if (batch.rows == 1) {
+    return session.channel.push(order, wire::Opcode::kMemcpy,
+                                wire::Memcpy{stream.id, flags, batch.destination, batch.source,
+                                             batch.width});
+  }
+  return session.channel.push(
+      order, wire::Opcode::kMemcpy3D,
+      wire::Memcpy3D{stream.id, flags, batch.destination, batch.source, destination_pitch,
+                     source_pitch, destination_pitch * batch.rows, source_pitch * batch.rows,
+                     batch.width, batch.rows, 1});
+}
+
+// One staged copy: what its threads share.
+struct Staged {
+  Session& session;
+  Stream& stream;
+  const Plan& plan;
+  std::atomic<uint64_t> next{0};
+  uint64_t end = 0;  // batches before this one are taken by anybody
+  std::atomic<CUresult> result{CUDA_SUCCESS};
+
+  [[nodiscard]] bool take(uint64_t* number) {
+    if (result.load(std::memory_order_relaxed) != CUDA_SUCCESS) return false;
+    *number = next.fetch_add(1, std::memory_order_relaxed);
+    return *number < end;
+  }
+  void keep(CUresult first) {
+    CUresult none = CUDA_SUCCESS;
+    if (first != CUDA_SUCCESS) result.compare_exchange_strong(none, first);
+  }
+};
+
+// ---- To the device ------------------------------------------------------------------------------
+
+CUresult send_batch(Staged& copy, uint64_t number, uint32_t flags) {
+  Session& session = copy.session;
+  Batch batch = copy.plan.batch(number);
+  Staging::Piece piece;
+  OPENMPS_CUDA_CHECK(session.staging.acquire(batch.width * batch.rows, &piece));
+  copy_rows(piece.data, batch.width, reinterpret_cast<const unsigned char*>(batch.source),
+            copy.plan.source().pitch, batch.width, batch.rows);
+  batch.source = piece.address();
+  const Channel::Order order = session.channel.order();
+  const CUresult result = push_batch(session, order, copy.stream, batch,
+                                     copy.plan.destination().pitch, batch.width, flags);
+  session.staging.release_after(piece, session.fences.after_work(order, copy.stream));
+  return result;
+}
+
+void send_batches(void* argument) {
+  Staged& copy = *static_cast<Staged*>(argument);
+  uint64_t number = 0;
+  while (copy.take(&number)) copy.keep(send_batch(copy, number, 0));
+}
+
+CUresult send(Session& session, Stream& stream, const Plan& plan, bool order_all) {
+  Staged copy{.session = session, .stream = stream, .plan = plan};
+  copy.end = plan.count() - 1;
+  if (plan.bytes() >= kParallelBytes) {
+    session.copy_pool.run(send_batches, &copy);
+  } else {
+    send_batches(&copy);
+  }
+  OPENMPS_CUDA_CHECK(copy.result.load());
+  // The last batch comes behind all others in the stream, so its flag orders the whole copy.
+  return send_batch(copy, copy.end, order_all ? wire::kOrderAllStreams : 0);
+}
+
+// ---- From the device ----------------------------------------------------------------------------
+
+struct OnItsWay {
+  Batch batch;
+  Staging::Piece piece;
+  FencePoint point;
+};
+
+// Errors: also CUDA_ERROR_NOT_READY: no piece is free, and the caller has some to give back.
+CUresult request_batch(Staged& copy, uint64_t number, Staging::Block block, OnItsWay* request) {
+  Session& session = copy.session;
+  request->batch = copy.plan.batch(number);
+  Batch staged = request->batch;
+  OPENMPS_CUDA_CHECK(session.staging.acquire(staged.width * staged.rows, &request->piece, block));
+  staged.destination = request->piece.address();
+  const Channel::Order order = session.channel.order();
+  OPENMPS_CUDA_CHECK(push_batch(session, order, copy.stream, staged, staged.width,
+                                copy.plan.source().pitch, 0));
+  session.fences.after_work(order, copy.stream);
+  return session.fences.cover(order, copy.stream, &request->point);
+}
+
+CUresult receive_batch(Staged& copy, const OnItsWay& request) {
+  Session& session = copy.session;
+  const CUresult result = session.channel.wait(
+      [&] { return session.fences.reached(request.point); }, copy.stream.id);
+  if (result == CUDA_SUCCESS) {
+    const Batch& batch = request.batch;
+    copy_rows(reinterpret_cast<unsigned char*>(batch.destination), copy.plan.destination().pitch,
+              request.piece.data, batch.width, batch.width, batch.rows);
+  }
+  session.staging.release(request.piece);
+  return result;
+}
+
+void receive_batches(void* argument) {
+  Staged& copy = *static_cast<Staged*>(argument);
+  OnItsWay requests[kReadAhead];
+  size_t first = 0;
+  size_t count = 0;
+  uint64_t number = 0;
+  bool taken = copy.take(&number);
+  for (;;) {
+    // Ask for the next ones before waiting for the oldest. Whoever holds pieces never waits for
+    // more: threads that did would wait for each other.
+    while (taken && count < kReadAhead) {
+      const auto block = count == 0 ? Staging::Block::kYes : Staging::Block::kNo;
+      const CUresult result =
+          request_batch(copy, number, block, &requests[(first + count) % kReadAhead]);
+      if (result == CUDA_ERROR_NOT_READY) break;
+      copy.keep(result);
+      if (result == CUDA_SUCCESS) ++count;
+      taken = copy.take(&number);
+    }
+    if (count == 0) return;
+    copy.keep(receive_batch(copy, requests[first]));
+    first = (first + 1) % kReadAhead;
+    --count;
+  }
+}
+
+CUresult receive(Session& session, Stream& stream, const Plan& plan) {
+  Staged copy{.session = session, .stream = stream, .plan = plan};
+  copy.end = plan.count();
+  if (plan.bytes() >= kParallelBytes) {
+    session.copy_pool.run(receive_batches, &copy);
+  } else {
+    receive_batches(&copy);
+  }
+  OPENMPS_CUDA_CHECK(copy.result.load());
+  return session.channel.take_async_error();
+}
+
+// ---- Checks -------------------------------------------------------------------------------------
+
+// Bytes from the first to behind the last byte of a box on a side; nullopt: more than 2^64.
+std::optional<uint64_t> extent(const Side& side, const Box& box) {
+  uint64_t rows = 0;
+  uint64_t slices = 0;
+  uint64_t bytes = 0;
+  if (__builtin_mul_overflow(box.height - 1, side.pitch, &rows) ||
+      __builtin_mul_overflow(box.depth - 1, side.slice, &slices) ||
+      __builtin_add_overflow(rows, slices, &bytes) ||
+      __builtin_add_overflow(bytes, box.width, &bytes)) {
+    return std::nullopt;
+  }
+  return bytes;
+}
+
+CUresult check_side(const Session& session, const Side& side, const Box& box) {
+  const std::optional<uint64_t> bytes = extent(side, box);
+  if (!bytes.has_value()) return CUDA_ERROR_INVALID_VALUE;
+  if (box.height > 1 && side.pitch < box.width) return CUDA_ERROR_INVALID_VALUE;
+  switch (side.place) {
+    case Place::kDevice:
+      return session.memory.contains(side.address, *bytes) ? CUDA_SUCCESS
+                                                           : CUDA_ERROR_INVALID_VALUE;
+    case Place::kPinned:
+      return session.pinned.contains(side.address, *bytes) ? CUDA_SUCCESS
+                                                           : CUDA_ERROR_INVALID_VALUE;
+    case Place::kPageable:
+      return side.address != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  }
+  return CUDA_ERROR_INVALID_VALUE;
+}
+
+bool contiguous(const Side& side, const Box& box) {
+  return (box.height == 1 || side.pitch == box.width) &&
+         (box.depth == 1 || side.slice == box.width * box.height);
+}
+
+// Copies on the host happen on the caller, behind what the stream has to do before.
+CUresult copy_on_host(Session& session, Stream& stream, const Side& destination,
+                      const Side& source, const Box& box) {
+  OPENMPS_CUDA_CHECK(synchronize_stream(session, stream));
+  for (uint64_t slice = 0; slice < box.depth; ++slice) {
+    for (uint64_t row = 0; row < box.height; ++row) {
+      memmove(reinterpret_cast<void*>(destination.address + slice * destination.slice +
+                                      row * destination.pitch),
+              reinterpret_cast<const void*>(source.address + slice * source.slice +
+                                            row * source.pitch),
+              box.width);
+    }
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult push_direct(Session& session, Stream& stream, const Side& destination, const Side& source,
+                     const Box& box) {
+  if (box.height == 1 && box.depth == 1) {
+    return push_work(session, stream, wire::Opcode::kMemcpy,
+                     wire::Memcpy{stream.id, 0, destination.address, source.address, box.width});
+  }
+  return push_work(session, stream, wire::Opcode::kMemcpy3D,
+                   wire::Memcpy3D{stream.id, 0, destination.address, source.address,
+                                  destination.pitch, source.pitch, destination.slice, source.slice,
+                                  box.width, box.height, box.depth});
+}
+
+CUresult check_capture(Session& session, const Stream& stream, bool pageable, bool wait) {
+  OPENMPS_CUDA_CHECK(check_implicit_capture(session, stream));
+  const uint32_t capture = stream.capture.load(std::memory_order_relaxed);
+  // A graph would have to read the program's pageable memory at each launch: the worker cannot.
+  if (capture != 0 && (pageable || wait)) {
+    session.captures.invalidate(capture);
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  }
+  if (!wait || !session.captures.any()) return CUDA_SUCCESS;
+  const ThreadState& thread = this_thread();
+  return session.captures.check_unsafe_call(&thread, thread.capture_mode);
+}
+
+}  // namespace
+
+Place place_of_device(const Session& session, uint64_t address) {
+  return session.pinned.in_heap(address) ? Place::kPinned : Place::kDevice;
+}
+
+Place place_of_host(const Session& session, uint64_t address) {
+  if (session.pinned.in_heap(address)) return Place::kPinned;
+  return session.memory.in_window(address) ? Place::kDevice : Place::kPageable;
+}
+
+Place place_of_any(const Session& session, uint64_t address) {
+  const Place place = place_of_host(session, address);
+  // What is left may be a module's global, which the driver places outside of the window.
+  return place == Place::kPageable && session.memory.contains(address, 1) ? Place::kDevice : place;
+}
+
+CUresult transfer(Session& session, Stream& stream, const Side& destination, const Side& source,
+                  const Box& box, bool wait) {
+  if (box.width == 0 || box.height == 0 || box.depth == 0) return CUDA_SUCCESS;
+  OPENMPS_CUDA_CHECK(check_side(session, destination, box));
+  OPENMPS_CUDA_CHECK(check_side(session, source, box));
+  if (box.height * box.depth > 1 && contiguous(destination, box) && contiguous(source, box)) {
+    return transfer(session, stream, destination, source,
+                    Box{.width = box.width * box.height * box.depth}, wait);
+  }
+  const bool pageable =
+      destination.place == Place::kPageable || source.place == Place::kPageable;
+  const bool to_device = destination.place == Place::kDevice;
+  const bool from_device = source.place == Place::kDevice;
+  OPENMPS_CUDA_CHECK(check_capture(session, stream, pageable, wait && !(to_device && from_device)));
+  if (!pageable) {
+    OPENMPS_CUDA_CHECK(push_direct(session, stream, destination, source, box));
+    return wait && !(to_device && from_device) ? synchronize_stream(session, stream)
+                                               : CUDA_SUCCESS;
+  }
+  if (!to_device && !from_device) return copy_on_host(session, stream, destination, source, box);
+  const Plan plan(destination, source, box);
+  return to_device ? send(session, stream, plan, wait) : receive(session, stream, plan);
+}
+
+}  // namespace openmps::client

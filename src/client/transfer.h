@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies of boxes of bytes between device, pinned and pageable memory: what every cuMemcpy* call
+// is reduced to. Device and pinned memory are one command; pageable memory travels through staging
+// pieces, gathered and scattered on the calling thread and, for large copies, the copy helpers.
+#pragma once
+
+#include <cstdint>
+
+#include "base/cuda_abi.h"
+#include "client/session.h"
+
+namespace openmps::client {
+
+enum class Place { kDevice, kPinned, kPageable };
+
+// One side of a copy: where byte (0, 0, 0) of the box is, and the steps to the next row and slice.
+struct Side {
+  uint64_t address = 0;
+  Place place = Place::kDevice;
+  uint64_t pitch = 0;  // bytes; used if the box has more than one row
+  uint64_t slice = 0;  // bytes; used if it has more than one slice
+};
+
+struct Box {
+  uint64_t width = 0;  // bytes
+  uint64_t height = 1;
+  uint64_t depth = 1;
+};
+
+// What a pointer means as an argument that the call names device, host, or neither.
+// A device pointer that lies in no live allocation stays kDevice: transfer() refuses it.
+[[nodiscard]] Place place_of_device(const Session& session, uint64_t address);
+[[nodiscard]] Place place_of_host(const Session& session, uint64_t address);
+[[nodiscard]] Place place_of_any(const Session& session, uint64_t address);
+
+// Copies `box` in stream order. `wait`: the call's name has no Async: then it returns when CUDA
+// says so (pageable to device: once staged; device to device: at once; all others: when done).
+// Errors: CUDA_ERROR_INVALID_VALUE: a side lies outside of its allocation;
+// CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: pageable memory in a capture; the session's end.
+[[nodiscard]] CUresult transfer(Session& session, Stream& stream, const Side& destination,
+                                const Side& source, const Box& box, bool wait);
+
+}  // namespace openmps::client
