@@ -76,7 +76,7 @@ void images(const e2e::Session&) {
                 cuModuleLoadDataEx(&module, garbled.c_str(), 2, options, values),
                 CUDA_ERROR_INVALID_PTX);
   e2e::expect(strstr(log, "line") != nullptr, "the log names a line");
-  printf("# log: %s\n", log);
+  printf("# log: %.*s\n", static_cast<int>(strcspn(log, "\n")), log);
 }
 
 void handles(const e2e::Session& session) {
