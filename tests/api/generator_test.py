@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of api/generate.py: golden output of a small description, errors of malformed ones.
 
-After a change of the generator that is meant:
-    api/generate.py --output tests/api/golden/new --coverage ... (see GoldenTest) and compare.
+After a change of the generator that is meant, look at what changed and take it over:
+    api/generate.py --output OUT --coverage tests/api/golden/expected/api-coverage.md \\
+        tests/api/golden/mini.toml && cp OUT/api/* tests/api/golden/expected/
 """
 import os
 import subprocess

@@ -96,6 +96,8 @@ TEST(ProcAddress, SaysWhyThereIsNoSymbol) {
   EXPECT_EQ(status, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
   EXPECT_EQ(find("cuMemAlloc_v2", 13000, kDefault, &status), "-") << "names carry no version";
   EXPECT_EQ(status, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
+  EXPECT_EQ(find("cuMemcpyHtoD", 13000, kLegacy | kPerThread, &status), "-") << "contradictory";
+  EXPECT_EQ(status, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
   EXPECT_EQ(find("cuLibraryLoadData", 11080, kDefault, &status), "-");
   EXPECT_EQ(status, CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT);
   // Per-thread variants exist since CUDA 7.0.

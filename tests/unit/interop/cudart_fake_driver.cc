@@ -60,7 +60,7 @@ CUresult cuGetProcAddress_v2(const char* name, void** function, int version, cuu
   const bool found = openmps::find_proc(name, version, flags, &symbol, &result);
   *function = found ? openmps::softgpu_entry(symbol) : nullptr;
   if (status != nullptr) *status = result;
-  return found ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+  return CUDA_SUCCESS;  // as NVIDIA's driver does, with a null pointer
 }
 CUresult cuGetExportTable(const void** table, const CUuuid* id) {
   openmps::set_interop_host(&kHost);

@@ -10,12 +10,19 @@ function(expect output_expected)
   endif()
 endfunction()
 
+# The default stream that the driver is given: null, or CU_STREAM_PER_THREAD by way of the generated
+# per-thread variant.
+set(stream "(nil)")
+if(KIND STREQUAL "per_thread")
+  set(stream 0x2)
+endif()
+
 # 801 is cudaErrorNotSupported.
 expect("cudaGetDeviceCount: 0, 1
 cudaGetDeviceProperties: 0, Fake device, 3221225472, 8
-synchronised (nil)
+synchronised ${stream}
 cudaStreamSynchronize: 0
-synchronised (nil)
+synchronised ${stream}
 cudaStreamSynchronize: 0
 cudaMalloc: 801
 ")
