@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command ring: order, wrap-around, sleeping, closing, and what a hostile producer may do.
+#include <gtest/gtest.h>
+#include <string.h>
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/shared_memory.h"
+#include "wire/ring.h"
+
+namespace openmps::wire {
+namespace {
+
+class RingTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    Result<UniqueFd> file = create_shared_file("ring", kChannelBytes);
+    ASSERT_TRUE(file.ok());
+    Result<Mapping> mapped = map_shared(file->get(), 0, kChannelBytes, MapAccess::kReadWrite);
+    ASSERT_TRUE(mapped.ok());
+    mapping_ = std::move(mapped).value();
+    view_ = ChannelView(mapping_.address());
+  }
+  // A record where the producer stands, written by hand.
+  void forge(RecordHeader header, uint64_t tail) {
+    memcpy(view_.ring_data(), &header, sizeof(header));
+    view_.ring_control().tail.store(tail);
+  }
+  bool refused() {
+    RingConsumer consumer(view_);
+    Record record;
+    const Result<bool> taken = consumer.take(&record);
+    return !taken.ok() && taken.status().code() == CUDA_ERROR_MPS_RPC_FAILURE;
+  }
+
+  Mapping mapping_;
+  ChannelView view_;
+};
+
+TEST_F(RingTest, RecordsComeInOrderAcrossTheEnd) {
+  RingProducer producer(view_);
+  RingConsumer consumer(view_);
+  // Sizes that do not divide the ring: every way of meeting its end comes up in several rounds.
+  uint32_t sent = 0;
+  uint32_t received = 0;
+  while (received < 20'000) {
+    const uint32_t bytes = 4 + (sent * 37) % 3000;
+    unsigned char* payload = producer.reserve(Opcode::kMemcpy, bytes, static_cast<uint16_t>(sent));
+    if (payload != nullptr) {
+      memset(payload, static_cast<int>(sent & 0xff), bytes);
+      memcpy(payload, &sent, sizeof(sent));
+      producer.publish();
+      ++sent;
+      continue;
+    }
+    EXPECT_FALSE(producer.has_space(bytes));
+    for (int i = 0; i < 100; ++i) {
+      Record record;
+      const Result<bool> taken = consumer.take(&record);
+      ASSERT_TRUE(taken.ok()) << taken.status().message();
+      if (!taken.value()) break;
+      const uint32_t length = 4 + (received * 37) % 3000;
+      ASSERT_EQ(record.payload_bytes + sizeof(RecordHeader), record_bytes(length));
+      ASSERT_EQ(record.reply_slot, static_cast<uint16_t>(received));
+      uint32_t number = 0;
+      memcpy(&number, record.payload, sizeof(number));
+      ASSERT_EQ(number, received);
+      const uint32_t last = length > 4 ? received & 0xff : received >> 24;
+      ASSERT_EQ(record.payload[length - 1], last);
+      ++received;
+    }
+  }
+}
+
+TEST_F(RingTest, LargestRecordFits) {
+  RingProducer producer(view_);
+  RingConsumer consumer(view_);
+  for (int i = 0; i < 40; ++i) {
+    ASSERT_NE(producer.reserve(Opcode::kLaunch, kMaxRecordBytes - sizeof(RecordHeader), kNoReply),
+              nullptr);
+    producer.publish();
+    Record record;
+    ASSERT_TRUE(consumer.take(&record).value());
+    ASSERT_EQ(record.payload_bytes, kMaxRecordBytes - sizeof(RecordHeader));
+  }
+}
+
+TEST_F(RingTest, RecordIsThePeersNoLonger) {
+  RingProducer producer(view_);
+  RingConsumer consumer(view_);
+  unsigned char* payload = producer.reserve(Opcode::kPing, 8, kNoReply);
+  memset(payload, 1, 8);
+  producer.publish();
+  Record record;
+  ASSERT_TRUE(consumer.take(&record).value());
+  memset(payload, 2, 8);
+  EXPECT_EQ(record.payload[0], 1);
+}
+
+TEST_F(RingTest, ForgedRecordsAreRefused) {
+  const auto opcode = static_cast<uint16_t>(Opcode::kPing);
+  forge({0, opcode, kNoReply}, 64);
+  EXPECT_TRUE(refused()) << "no bytes: would never end";
+  forge({8, opcode, kNoReply}, 64);
+  EXPECT_TRUE(refused()) << "less than the alignment";
+  forge({24, opcode, kNoReply}, 64);
+  EXPECT_TRUE(refused()) << "not aligned";
+  forge({128, opcode, kNoReply}, 64);
+  EXPECT_TRUE(refused()) << "more than was published";
+  forge({kMaxRecordBytes + 16, opcode, kNoReply}, kRingBytes);
+  EXPECT_TRUE(refused()) << "larger than any record";
+  forge({64, opcode, kNoReply}, kRingBytes + 16);
+  EXPECT_TRUE(refused()) << "more published than there is";
+  forge({64, opcode, kNoReply}, ~0ull);
+  EXPECT_TRUE(refused()) << "a tail before the head";
+  forge({kRingBytes, static_cast<uint16_t>(Opcode::kPadding), kNoReply}, kRingBytes);
+  EXPECT_FALSE(refused()) << "padding may be long";
+}
+
+TEST_F(RingTest, RecordMayNotCrossTheEnd) {
+  RingProducer producer(view_);
+  RingConsumer consumer(view_);
+  Record record;
+  // Bring the head to 16 bytes before the end.
+  uint64_t head = 0;
+  while (head < kRingBytes - 16) {
+    const auto bytes = static_cast<uint32_t>(std::min<uint64_t>(kRingBytes - 16 - head, 32768));
+    ASSERT_NE(producer.reserve(Opcode::kPing, bytes - 8, kNoReply), nullptr);
+    producer.publish();
+    ASSERT_TRUE(consumer.take(&record).value());
+    head += bytes;
+  }
+  const RecordHeader crossing{32, static_cast<uint16_t>(Opcode::kPing), kNoReply};
+  memcpy(view_.ring_data() + kRingBytes - 16, &crossing, sizeof(crossing));
+  view_.ring_control().tail.store(head + 32);
+  EXPECT_FALSE(consumer.take(&record).ok());
+}
+
+TEST_F(RingTest, SleeperIsWokenByARecord) {
+  RingProducer producer(view_);
+  std::atomic<bool> stop{false};
+  std::atomic<int> taken{0};
+  constexpr int kRecords = 2000;
+  std::thread thread([&] {
+    RingConsumer consumer(view_);
+    Record record;
+    while (taken < kRecords) {
+      if (consumer.take(&record).value()) {
+        ++taken;
+      } else {
+        consumer.sleep(0, stop);
+      }
+    }
+  });
+  for (int i = 0; i < kRecords; ++i) {
+    ASSERT_NE(producer.reserve(Opcode::kPing, 8, kNoReply), nullptr);
+    producer.publish();
+    // Each round finds the consumer asleep, or about to be.
+    while (taken <= i) std::this_thread::yield();
+  }
+  thread.join();
+  EXPECT_EQ(taken, kRecords);
+}
+
+TEST_F(RingTest, StopCanNotBeLost) {
+  for (int round = 0; round < 2000; ++round) {
+    RingConsumer consumer(view_);
+    std::atomic<bool> stop{false};
+    std::thread thread([&] {
+      while (!stop.load()) consumer.sleep(0, stop);
+    });
+    stop.store(true);
+    consumer.wake();
+    thread.join();  // or never
+  }
+}
+
+TEST_F(RingTest, SleepEndsInTimeWhateverThePeerDoes) {
+  RingConsumer consumer(view_);
+  const std::atomic<bool> stop{false};
+  const uint64_t start = now_ns();
+  consumer.sleep(20'000'000, stop);
+  EXPECT_GE(now_ns() - start, 15'000'000u);
+}
+
+}  // namespace
+}  // namespace openmps::wire

@@ -1,0 +1,456 @@
+// SPDX-License-Identifier: Apache-2.0
+// The worker's test driver. See fake_driver.h.
+#include "fake_driver.h"
+
+#include <string.h>
+
+#include <atomic>
+#include <cassert>
+
+namespace openmps::worker {
+namespace {
+
+FakeDriver* g_driver = nullptr;
+
+template <typename Handle>
+uint64_t number(Handle handle) {
+  return reinterpret_cast<uint64_t>(handle);
+}
+template <typename Handle>
+Handle handle(uint64_t value) {
+  return reinterpret_cast<Handle>(value);
+}
+std::string name(const char* letter, uint64_t value) { return letter + std::to_string(value); }
+
+CUresult call(const std::string& call_name, const std::string& text = "") {
+  return FakeDriver::current().call(call_name, text);
+}
+
+// A call that makes an object and gives it out by `out`.
+template <typename Handle>
+CUresult create(const char* call_name, const char* kind, Handle* out) {
+  if (CUresult error = call(call_name)) return error;
+  *out = handle<Handle>(FakeDriver::current().make(kind));
+  return CUDA_SUCCESS;
+}
+template <typename Handle>
+CUresult destroy(const char* call_name, const char* kind, Handle object) {
+  if (!FakeDriver::current().drop(kind, number(object))) return CUDA_ERROR_INVALID_HANDLE;
+  return call(call_name);
+}
+CUresult submit(const char* call_name, const std::string& text, CUstream stream,
+                std::function<bool()> operation) {
+  if (!FakeDriver::current().exists("streams", number(stream))) return CUDA_ERROR_INVALID_HANDLE;
+  if (CUresult error = call(call_name, text)) return error;
+  FakeDriver::current().push(number(stream), std::move(operation));
+  return CUDA_SUCCESS;
+}
+const auto kNothing = [] { return true; };
+
+// A name that has "missing" in it is in no module.
+bool missing(const char* symbol) { return strstr(symbol, "missing") != nullptr; }
+
+void fill_devices(DriverTable& t) {
+  t.cuInit = [](unsigned) { return CUDA_SUCCESS; };
+  t.cuDriverGetVersion = [](int* version) { return *version = 13000, CUDA_SUCCESS; };
+  t.cuDeviceGetCount = [](int* count) { return *count = 1, CUDA_SUCCESS; };
+  t.cuDeviceGet = [](CUdevice* device, int ordinal) { return *device = ordinal, CUDA_SUCCESS; };
+  t.cuDeviceGetName = [](char* text, int bytes, CUdevice) {
+    return strncpy(text, "Fake GPU", static_cast<size_t>(bytes)), CUDA_SUCCESS;
+  };
+  t.cuDeviceGetUuid_v2 = [](CUuuid* uuid, CUdevice) {
+    return memset(uuid, 7, sizeof(*uuid)), CUDA_SUCCESS;
+  };
+  t.cuDeviceGetPCIBusId = [](char* text, int bytes, CUdevice) {
+    return strncpy(text, "0000:00:06.0", static_cast<size_t>(bytes)), CUDA_SUCCESS;
+  };
+  t.cuDeviceTotalMem_v2 = [](size_t* bytes, CUdevice) {
+    return *bytes = kFakeTotalMemory, CUDA_SUCCESS;
+  };
+  t.cuDeviceGetAttribute = [](int* value, CUdevice_attribute attribute, CUdevice) {
+    if (attribute == 0 || attribute > 150) return CUDA_ERROR_INVALID_VALUE;
+    return *value = 1, CUDA_SUCCESS;
+  };
+  t.cuDevicePrimaryCtxRetain = [](CUcontext* context, CUdevice) {
+    return *context = handle<CUcontext>(0xc0), CUDA_SUCCESS;
+  };
+  t.cuCtxSetCurrent = [](CUcontext) { return FakeDriver::current().poisoned(); };
+  t.cuCtxGetLimit = [](size_t* value, CUlimit limit) {
+    if (limit > CU_LIMIT_STACK_SIZE) return CUDA_ERROR_UNSUPPORTED_LIMIT;
+    return *value = 1024, CUDA_SUCCESS;
+  };
+  t.cuCtxGetStreamPriorityRange = [](int* least, int* greatest) {
+    return *least = 0, *greatest = -5, CUDA_SUCCESS;
+  };
+  t.cuMemGetAllocationGranularity = [](size_t* bytes, const CUmemAllocationProp*,
+                                       CUmemAllocationGranularity_flags) {
+    return *bytes = 2u << 20, CUDA_SUCCESS;
+  };
+  t.cuThreadExchangeStreamCaptureMode = [](CUstreamCaptureMode*) { return CUDA_SUCCESS; };
+}
+
+void fill_streams(DriverTable& t) {
+  t.cuStreamCreateWithPriority = [](CUstream* stream, unsigned flags, int priority) {
+    if (flags != CU_STREAM_NON_BLOCKING) return CUDA_ERROR_INVALID_VALUE;
+    if (CUresult error = call("stream", "stream " + std::to_string(priority))) return error;
+    return *stream = handle<CUstream>(FakeDriver::current().make("streams")), CUDA_SUCCESS;
+  };
+  t.cuStreamDestroy_v2 = [](CUstream s) { return destroy("destroy stream", "streams", s); };
+  t.cuStreamQuery = [](CUstream s) {
+    if (CUresult error = FakeDriver::current().poisoned()) return error;
+    if (!FakeDriver::current().exists("streams", number(s))) return CUDA_ERROR_INVALID_HANDLE;
+    return FakeDriver::current().idle(number(s)) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+  };
+  t.cuEventCreate = [](CUevent* e, unsigned) { return create("event", "events", e); };
+  t.cuEventDestroy_v2 = [](CUevent e) { return destroy("destroy event", "events", e); };
+  t.cuEventRecord = [](CUevent e, CUstream s) {
+    return submit("record", "record " + name("e", number(e)) + " " + name("s", number(s)), s,
+                  kNothing);
+  };
+  t.cuEventElapsedTime = [](float* ms, CUevent, CUevent) { return *ms = 1.5f, CUDA_SUCCESS; };
+  t.cuStreamWaitEvent = [](CUstream s, CUevent e, unsigned) {
+    return submit("wait", "wait " + name("s", number(s)) + " " + name("e", number(e)), s, kNothing);
+  };
+  t.cuLaunchHostFunc = [](CUstream s, CUhostFn function, void* data) {
+    return submit("host", "host " + name("s", number(s)), s, [=] { return function(data), true; });
+  };
+  t.cuStreamWriteValue64_v2 = [](CUstream s, CUdeviceptr at, cuuint64_t value, unsigned) {
+    return submit("write", "write " + name("s", number(s)) + " " + std::to_string(value), s, [=] {
+      reinterpret_cast<std::atomic<uint64_t>*>(at)->store(value);
+      return true;
+    });
+  };
+  t.cuStreamWriteValue32_v2 = [](CUstream s, CUdeviceptr at, cuuint32_t value, unsigned) {
+    return submit("write", "write " + name("s", number(s)) + " " + std::to_string(value), s, [=] {
+      reinterpret_cast<std::atomic<uint32_t>*>(at)->store(value);
+      return true;
+    });
+  };
+  t.cuStreamWaitValue64_v2 = [](CUstream s, CUdeviceptr at, cuuint64_t value, unsigned) {
+    return submit("await", "await " + name("s", number(s)), s,
+                  [=] { return reinterpret_cast<std::atomic<uint64_t>*>(at)->load() >= value; });
+  };
+  t.cuStreamWaitValue32_v2 = [](CUstream s, CUdeviceptr at, cuuint32_t value, unsigned flags) {
+    return submit("await", "await " + name("s", number(s)), s, [=] {
+      const uint32_t now = reinterpret_cast<std::atomic<uint32_t>*>(at)->load();
+      return flags == CU_STREAM_WAIT_VALUE_EQ ? now == value : now >= value;
+    });
+  };
+}
+
+void fill_memory(DriverTable& t) {
+  t.cuMemHostRegister_v2 = [](void*, size_t, unsigned) {
+    if (CUresult error = call("register")) return error;
+    FakeDriver::current().make("registrations");
+    return CUDA_SUCCESS;
+  };
+  t.cuMemHostUnregister = [](void*) {
+    return FakeDriver::current().drop("registrations", 0) ? call("unregister")
+                                                          : CUDA_ERROR_INVALID_VALUE;
+  };
+  t.cuMemHostGetDevicePointer_v2 = [](CUdeviceptr* device, void* host, unsigned) {
+    return *device = reinterpret_cast<CUdeviceptr>(host), CUDA_SUCCESS;
+  };
+  t.cuMemAddressReserve = [](CUdeviceptr* got, size_t, size_t, CUdeviceptr wanted,
+                             unsigned long long) {
+    if (CUresult error = call("reserve")) return error;
+    FakeDriver::current().make("reservations");
+    return *got = wanted, CUDA_SUCCESS;
+  };
+  t.cuMemAddressFree = [](CUdeviceptr, size_t) {
+    return FakeDriver::current().drop("reservations", 0) ? call("free addresses")
+                                                         : CUDA_ERROR_INVALID_VALUE;
+  };
+  t.cuMemCreate = [](CUmemGenericAllocationHandle* physical, size_t bytes,
+                     const CUmemAllocationProp* prop, unsigned long long) {
+    if (prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (CUresult error = call("create")) return error;
+    FakeDriver::current().add_physical(static_cast<int64_t>(bytes));
+    return *physical = FakeDriver::current().make("physical"), CUDA_SUCCESS;
+  };
+  t.cuMemRelease = [](CUmemGenericAllocationHandle physical) {
+    return FakeDriver::current().drop("physical", physical) ? call("release")
+                                                            : CUDA_ERROR_INVALID_VALUE;
+  };
+  t.cuMemMap = [](CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long) {
+    if (CUresult error = call("map")) return error;
+    FakeDriver::current().make("mappings");
+    return CUDA_SUCCESS;
+  };
+  t.cuMemUnmap = [](CUdeviceptr, size_t bytes) {
+    FakeDriver::current().add_physical(-static_cast<int64_t>(bytes));
+    return FakeDriver::current().drop("mappings", 0) ? call("unmap") : CUDA_ERROR_INVALID_VALUE;
+  };
+  t.cuMemSetAccess = [](CUdeviceptr, size_t, const CUmemAccessDesc*, size_t) {
+    return call("access");
+  };
+  t.cuMemGetInfo_v2 = [](size_t* free, size_t* total) {
+    *total = kFakeTotalMemory;
+    *free = kFakeTotalMemory - FakeDriver::current().physical_bytes();
+    return CUDA_SUCCESS;
+  };
+  t.cuMemcpyAsync = [](CUdeviceptr, CUdeviceptr, size_t bytes, CUstream s) {
+    return submit("copy", "copy " + name("s", number(s)) + " " + std::to_string(bytes), s,
+                  kNothing);
+  };
+  t.cuMemcpy3DAsync_v2 = [](const CUDA_MEMCPY3D*, CUstream s) {
+    return submit("copy", "copy3d " + name("s", number(s)), s, kNothing);
+  };
+  t.cuMemsetD8Async = [](CUdeviceptr, unsigned char, size_t n, CUstream s) {
+    return submit("fill", "fill8 " + name("s", number(s)) + " " + std::to_string(n), s, kNothing);
+  };
+  t.cuMemsetD16Async = [](CUdeviceptr, unsigned short, size_t n, CUstream s) {
+    return submit("fill", "fill16 " + name("s", number(s)) + " " + std::to_string(n), s, kNothing);
+  };
+  t.cuMemsetD32Async = [](CUdeviceptr, unsigned, size_t n, CUstream s) {
+    return submit("fill", "fill32 " + name("s", number(s)) + " " + std::to_string(n), s, kNothing);
+  };
+  t.cuMemsetD2D8Async = [](CUdeviceptr, size_t, unsigned char, size_t, size_t, CUstream s) {
+    return submit("fill", "fill2d " + name("s", number(s)), s, kNothing);
+  };
+  t.cuMemsetD2D16Async = [](CUdeviceptr, size_t, unsigned short, size_t, size_t, CUstream s) {
+    return submit("fill", "fill2d " + name("s", number(s)), s, kNothing);
+  };
+  t.cuMemsetD2D32Async = [](CUdeviceptr, size_t, unsigned, size_t, size_t, CUstream s) {
+    return submit("fill", "fill2d " + name("s", number(s)), s, kNothing);
+  };
+}
+
+// An image is any bytes; one that begins with "bad" is refused with a log.
+CUresult load(const void* image, unsigned count, CUjit_option* options, void** values) {
+  if (memcmp(image, "bad", 3) != 0) return call("load");
+  for (unsigned i = 0; i < count; ++i) {
+    if (options[i] == CU_JIT_ERROR_LOG_BUFFER) strcpy(static_cast<char*>(values[i]), "line 1: bad");
+  }
+  return CUDA_ERROR_INVALID_PTX;
+}
+
+CUresult parameter(size_t index, size_t* offset, size_t* bytes) {
+  if (index > 1) return CUDA_ERROR_INVALID_VALUE;
+  *offset = 8 * index;
+  *bytes = 8;
+  return CUDA_SUCCESS;
+}
+
+void fill_modules(DriverTable& t) {
+  t.cuModuleLoadDataEx = [](CUmodule* module, const void* image, unsigned count,
+                            CUjit_option* options, void** values) {
+    if (CUresult error = load(image, count, options, values)) return error;
+    return *module = handle<CUmodule>(FakeDriver::current().make("modules")), CUDA_SUCCESS;
+  };
+  t.cuModuleUnload = [](CUmodule m) { return destroy("unload", "modules", m); };
+  t.cuLibraryLoadData = [](CUlibrary* library, const void* image, CUjit_option* options,
+                           void** values, unsigned count, CUlibraryOption*, void**, unsigned) {
+    if (CUresult error = load(image, count, options, values)) return error;
+    return *library = handle<CUlibrary>(FakeDriver::current().make("libraries")), CUDA_SUCCESS;
+  };
+  t.cuLibraryUnload = [](CUlibrary l) { return destroy("unload", "libraries", l); };
+  t.cuModuleGetFunction = [](CUfunction* function, CUmodule, const char* symbol) {
+    if (missing(symbol)) return CUDA_ERROR_NOT_FOUND;
+    return *function = handle<CUfunction>(0xf1), CUDA_SUCCESS;
+  };
+  t.cuLibraryGetKernel = [](CUkernel* kernel, CUlibrary, const char* symbol) {
+    if (missing(symbol)) return CUDA_ERROR_NOT_FOUND;
+    return *kernel = handle<CUkernel>(0xf2), CUDA_SUCCESS;
+  };
+  t.cuKernelGetFunction = [](CUfunction* function, CUkernel) {
+    return *function = handle<CUfunction>(0xf3), CUDA_SUCCESS;
+  };
+  t.cuModuleGetGlobal_v2 = [](CUdeviceptr* address, size_t* bytes, CUmodule, const char* symbol) {
+    if (missing(symbol)) return CUDA_ERROR_NOT_FOUND;
+    return *address = kFakeGlobal, *bytes = kFakeGlobalBytes, CUDA_SUCCESS;
+  };
+  t.cuLibraryGetGlobal = [](CUdeviceptr* address, size_t* bytes, CUlibrary, const char* symbol) {
+    if (missing(symbol)) return CUDA_ERROR_NOT_FOUND;
+    return *address = kFakeGlobal, *bytes = kFakeGlobalBytes, CUDA_SUCCESS;
+  };
+  t.cuModuleGetFunctionCount = [](unsigned* n, CUmodule) { return *n = 3, CUDA_SUCCESS; };
+  t.cuLibraryGetKernelCount = [](unsigned* n, CUlibrary) { return *n = 4, CUDA_SUCCESS; };
+  t.cuFuncGetAttribute = [](int* value, CUfunction_attribute name_of, CUfunction) {
+    return *value = 100 + static_cast<int>(name_of), CUDA_SUCCESS;
+  };
+  t.cuKernelGetAttribute = [](int* value, CUfunction_attribute name_of, CUkernel, CUdevice) {
+    return *value = 200 + static_cast<int>(name_of), CUDA_SUCCESS;
+  };
+  t.cuFuncSetAttribute = [](CUfunction, CUfunction_attribute, int) { return call("attribute"); };
+  t.cuKernelSetAttribute = [](CUfunction_attribute, int, CUkernel, CUdevice) {
+    return call("kernel attribute");
+  };
+  t.cuFuncSetCacheConfig = [](CUfunction, CUfunc_cache) { return call("cache"); };
+  t.cuKernelSetCacheConfig = [](CUkernel, CUfunc_cache, CUdevice) { return call("kernel cache"); };
+  t.cuFuncSetSharedMemConfig = [](CUfunction, CUsharedconfig) { return call("banks"); };
+  t.cuFuncGetParamInfo = [](CUfunction, size_t i, size_t* offset, size_t* bytes) {
+    return parameter(i, offset, bytes);
+  };
+  t.cuKernelGetParamInfo = [](CUkernel, size_t i, size_t* offset, size_t* bytes) {
+    return parameter(i, offset, bytes);
+  };
+  t.cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags =
+      [](int* blocks, CUfunction, int, size_t, unsigned) { return *blocks = 5, CUDA_SUCCESS; };
+  t.cuOccupancyAvailableDynamicSMemPerBlock = [](size_t* bytes, CUfunction, int n, int) {
+    return *bytes = 1000u * static_cast<unsigned>(n), CUDA_SUCCESS;
+  };
+}
+
+void fill_work(DriverTable& t) {
+  t.cuLaunchKernel = [](CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                        unsigned, CUstream s, void**, void** extra) {
+    const size_t bytes = extra == nullptr ? 0 : *static_cast<size_t*>(extra[3]);
+    return submit("launch", "launch " + name("s", number(s)) + " " + std::to_string(bytes), s,
+                  kNothing);
+  };
+  t.cuLaunchKernelEx = [](const CUlaunchConfig* c, CUfunction, void**, void**) {
+    std::string text = "launch-ex " + name("s", number(c->hStream));
+    for (unsigned i = 0; i < c->numAttrs; ++i) text += " a" + std::to_string(c->attrs[i].id);
+    return submit("launch", text, c->hStream, kNothing);
+  };
+  t.cuStreamBeginCapture_v2 = [](CUstream s, CUstreamCaptureMode mode) {
+    if (mode != CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_ERROR_INVALID_VALUE;
+    return call("begin", "begin " + name("s", number(s)));
+  };
+  t.cuStreamEndCapture = [](CUstream s, CUgraph* graph) {
+    if (CUresult error = call("end", "end " + name("s", number(s)))) return error;
+    return *graph = handle<CUgraph>(FakeDriver::current().make("graphs")), CUDA_SUCCESS;
+  };
+  t.cuGraphGetNodes = [](CUgraph, CUgraphNode*, size_t* n) { return *n = 2, CUDA_SUCCESS; };
+  t.cuGraphCreate = [](CUgraph* g, unsigned) { return create("graph", "graphs", g); };
+  t.cuGraphDestroy = [](CUgraph g) { return destroy("destroy graph", "graphs", g); };
+  t.cuGraphAddEmptyNode = [](CUgraphNode* node, CUgraph, const CUgraphNode*, size_t) {
+    return *node = handle<CUgraphNode>(0xd0), CUDA_SUCCESS;
+  };
+  t.cuGraphNodeGetType = [](CUgraphNode, CUgraphNodeType* type) {
+    return *type = CU_GRAPH_NODE_TYPE_EMPTY, CUDA_SUCCESS;
+  };
+  t.cuGraphDestroyNode = [](CUgraphNode) { return CUDA_SUCCESS; };
+  t.cuGraphInstantiateWithFlags = [](CUgraphExec* exec, CUgraph, unsigned long long) {
+    return create("instantiate", "execs", exec);
+  };
+  t.cuGraphExecDestroy = [](CUgraphExec exec) { return destroy("destroy exec", "execs", exec); };
+  t.cuGraphLaunch = [](CUgraphExec, CUstream s) {
+    return submit("launch", "graph " + name("s", number(s)), s, kNothing);
+  };
+  t.cuGraphUpload = [](CUgraphExec, CUstream s) {
+    return submit("upload", "upload " + name("s", number(s)), s, kNothing);
+  };
+}
+
+}  // namespace
+
+FakeDriver::FakeDriver() {
+  assert(g_driver == nullptr && "one fake driver at a time");
+  g_driver = this;
+  fill_devices(table_);
+  fill_streams(table_);
+  fill_memory(table_);
+  fill_modules(table_);
+  fill_work(table_);
+}
+
+FakeDriver::~FakeDriver() { g_driver = nullptr; }
+
+FakeDriver& FakeDriver::current() { return *g_driver; }
+
+std::vector<std::string> FakeDriver::take_calls() {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::string> calls;
+  calls.swap(calls_);
+  return calls;
+}
+
+std::string FakeDriver::live() {
+  const std::lock_guard lock(mutex_);
+  std::string text;
+  for (const auto& [kind, objects] : live_) {
+    if (objects.empty()) continue;
+    text += (text.empty() ? "" : " ") + kind + " " + std::to_string(objects.size());
+  }
+  return text;
+}
+
+void FakeDriver::fail(const std::string& name_of, CUresult result) {
+  const std::lock_guard lock(mutex_);
+  failures_[name_of] = result;
+}
+
+void FakeDriver::hold(uint32_t stream, bool held) {
+  const std::lock_guard lock(mutex_);
+  queues_[stream].held = held;
+  advance_locked();
+}
+
+void FakeDriver::poison(CUresult result) {
+  const std::lock_guard lock(mutex_);
+  poison_ = result;
+}
+
+CUresult FakeDriver::poisoned() {
+  const std::lock_guard lock(mutex_);
+  return poison_;
+}
+
+uint64_t FakeDriver::physical_bytes() {
+  const std::lock_guard lock(mutex_);
+  return physical_bytes_;
+}
+
+void FakeDriver::add_physical(int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  physical_bytes_ += static_cast<uint64_t>(bytes);
+}
+
+CUresult FakeDriver::call(const std::string& name_of, const std::string& text) {
+  const std::lock_guard lock(mutex_);
+  calls_.push_back(text.empty() ? name_of : text);
+  if (poison_ != CUDA_SUCCESS) return poison_;
+  const auto failure = failures_.find(name_of);
+  return failure == failures_.end() ? CUDA_SUCCESS : failure->second;
+}
+
+uint64_t FakeDriver::make(const char* kind) {
+  const std::lock_guard lock(mutex_);
+  const uint64_t made = ++made_[kind];
+  live_[kind].insert(made);
+  return made;
+}
+
+// Handle 0: any of the kind (what the driver names by address).
+bool FakeDriver::drop(const char* kind, uint64_t handle_of) {
+  const std::lock_guard lock(mutex_);
+  std::set<uint64_t>& objects = live_[kind];
+  if (objects.empty()) return false;
+  if (handle_of == 0) return objects.erase(objects.begin()), true;
+  return objects.erase(handle_of) == 1;
+}
+
+bool FakeDriver::exists(const char* kind, uint64_t handle_of) {
+  const std::lock_guard lock(mutex_);
+  return live_[kind].contains(handle_of);
+}
+
+void FakeDriver::push(uint64_t stream, std::function<bool()> operation) {
+  const std::lock_guard lock(mutex_);
+  queues_[stream].operations.push_back(std::move(operation));
+  advance_locked();
+}
+
+bool FakeDriver::idle(uint64_t stream) {
+  const std::lock_guard lock(mutex_);
+  advance_locked();
+  return queues_[stream].operations.empty();
+}
+
+void FakeDriver::advance_locked() {
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (auto& [stream, queue] : queues_) {
+      while (!queue.held && !queue.operations.empty() && queue.operations.front()()) {
+        queue.operations.pop_front();
+        moved = true;
+      }
+    }
+  }
+}
+
+}  // namespace openmps::worker

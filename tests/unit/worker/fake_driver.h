@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// A driver for the worker's unit tests: records its calls as text, keeps count of what lives, and
+// runs what streams are given in order, on whichever thread calls. Streams stop at unsatisfied
+// waits. One instance at a time; thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "api/driver_table.h"
+
+namespace openmps::worker {
+
+class FakeDriver {
+ public:
+  FakeDriver();
+  ~FakeDriver();
+  FakeDriver(const FakeDriver&) = delete;
+  FakeDriver& operator=(const FakeDriver&) = delete;
+
+  [[nodiscard]] const DriverTable& table() const { return table_; }
+
+  // What has been called since the last take, without the calls that are always made
+  // (cuCtxSetCurrent, cuStreamQuery): "record e1 s1", "wait s2 e1", "launch s1"...
+  std::vector<std::string> take_calls();
+  // Everything that lives, as "streams 2 events 1"; "" for nothing.
+  std::string live();
+  // What the next calls of this name return, until it is set to success.
+  void fail(const std::string& call, CUresult result);
+  // Nothing of the stream runs while it is held. By number: s1 is the first made.
+  void hold(uint32_t stream, bool held);
+  // Every call that touches the context fails from now on.
+  void poison(CUresult result);
+  // Bytes of physical memory that exist.
+  uint64_t physical_bytes();
+
+  // ---- For the functions of the table.
+  static FakeDriver& current();
+  CUresult call(const std::string& name, const std::string& text);
+  uint64_t make(const char* kind);
+  bool drop(const char* kind, uint64_t handle);
+  bool exists(const char* kind, uint64_t handle);
+  void push(uint64_t stream, std::function<bool()> operation);
+  bool idle(uint64_t stream);
+  CUresult poisoned();
+  void add_physical(int64_t bytes);
+
+ private:
+  struct Queue {
+    bool held = false;
+    std::deque<std::function<bool()>> operations;
+  };
+  void advance_locked();
+
+  DriverTable table_{};
+  std::recursive_mutex mutex_;
+  std::vector<std::string> calls_;
+  std::map<std::string, std::set<uint64_t>> live_;
+  std::map<std::string, uint64_t> made_;
+  std::map<std::string, CUresult> failures_;
+  std::map<uint64_t, Queue> queues_;
+  CUresult poison_ = CUDA_SUCCESS;
+  uint64_t physical_bytes_ = 0;
+};
+
+// The addresses of the fake module's global, and the sizes of its kernel's parameters.
+inline constexpr uint64_t kFakeGlobal = 0x7f00'0000'0000;
+inline constexpr uint64_t kFakeGlobalBytes = 256;
+inline constexpr uint64_t kFakeTotalMemory = 1ull << 30;
+
+}  // namespace openmps::worker

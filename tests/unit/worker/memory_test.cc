@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory: grants, limits, bounds of copies and fills.
+#include "session_fixture.h"
+
+namespace openmps::worker {
+namespace {
+
+using wire::MemoryRange;
+using wire::Opcode;
+
+constexpr uint64_t kUnit = wire::kMemoryGranularity;
+
+class MemoryTest : public SessionFixture {
+ protected:
+  Status copy(uint64_t destination, uint64_t source, uint64_t bytes) {
+    return send(Opcode::kMemcpy, wire::Memcpy{1, 0, destination, source, bytes});
+  }
+};
+
+TEST_F(MemoryTest, IsReservedAtTheFirstGrant) {
+  EXPECT_EQ(driver_.live(), "registrations 1");
+  map(kBase, kUnit);
+  EXPECT_EQ(calls(), (Calls{"reserve", "create", "map", "access"}));
+  map(kBase + kUnit, kUnit);
+  EXPECT_EQ(calls(), (Calls{"create", "map", "access"}));
+}
+
+TEST_F(MemoryTest, LimitIsEnforcedWhereMemoryIsGranted) {
+  map(kBase, kLimit - kUnit);
+  const MemoryRange two{kBase + kLimit, 2 * kUnit, 0, 0};
+  EXPECT_EQ(send(Opcode::kMemoryMap, two).code(), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_TRUE(send(Opcode::kMemoryInfo, wire::DeviceOnly{0, 0}).ok());
+  EXPECT_EQ(reply<wire::MemoryInfoReply>().total, kLimit);
+  EXPECT_EQ(reply<wire::MemoryInfoReply>().free, kUnit);
+  EXPECT_TRUE(send(Opcode::kMemoryUnmap, MemoryRange{kBase, kLimit - kUnit, 0, 0}).ok());
+  EXPECT_EQ(driver_.physical_bytes(), 0u);
+  map(two.address, two.bytes);
+}
+
+TEST_F(MemoryTest, FailedGrantLeavesNothing) {
+  driver_.fail("access", CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(send(Opcode::kMemoryMap, MemoryRange{kBase, kUnit, 0, 0}).code(),
+            CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(driver_.live(), "registrations 1 reservations 1");
+  EXPECT_EQ(session_->memory.granted(0), 0u);
+  driver_.fail("access", CUDA_SUCCESS);
+  map(kBase, kUnit);
+}
+
+TEST_F(MemoryTest, UnmapTakesWholeMappingsAndWaitsForTheSession) {
+  map(kBase, kUnit);
+  map(kBase + kUnit, kUnit);
+  EXPECT_TRUE(
+      is_violation(send(Opcode::kMemoryUnmap, MemoryRange{kBase + kUnit, 2 * kUnit, 0, 0})));
+  EXPECT_EQ(session_->memory.granted(0), 2 * kUnit) << "a violation leaves everything";
+  EXPECT_TRUE(send(Opcode::kMemoryUnmap, MemoryRange{kBase, 2 * kUnit, 0, 0}).ok());
+  EXPECT_FALSE(session_->memory.contains(kBase, 1));
+  // With work in flight and the session at its end nothing is unmapped under the work.
+  map(kBase, kUnit);
+  create_stream(1, wire::StreamKind::kNonBlocking);
+  EXPECT_TRUE(copy(kBase, kStaging, 4).ok());
+  driver_.hold(1, true);
+  EXPECT_TRUE(copy(kBase, kStaging, 4).ok());
+  session_->stop.store(true);
+  EXPECT_TRUE(send(Opcode::kMemoryUnmap, MemoryRange{kBase, kUnit, 0, 0}).ok());
+  EXPECT_TRUE(session_->memory.contains(kBase, 1));
+  driver_.hold(1, false);
+}
+
+TEST_F(MemoryTest, GrantsOutsideTheWindowAreViolations) {
+  for (const MemoryRange& range :
+       {MemoryRange{kBase - kUnit, kUnit, 0, 0}, MemoryRange{kHost, kUnit, 0, 0},
+        MemoryRange{kHost - kUnit, 2 * kUnit, 0, 0}, MemoryRange{kBase, 0, 0, 0},
+        MemoryRange{kBase + 4096, kUnit, 0, 0}, MemoryRange{kBase, kUnit + 4096, 0, 0},
+        MemoryRange{kBase, ~0ull - kUnit + 1, 0, 0}, MemoryRange{kBase, kUnit, 1, 0}}) {
+    EXPECT_TRUE(is_violation(send(Opcode::kMemoryMap, range))) << std::hex << range.address;
+  }
+  map(kBase, 2 * kUnit);
+  EXPECT_TRUE(is_violation(send(Opcode::kMemoryMap, MemoryRange{kBase + kUnit, kUnit, 0, 0})));
+  for (const MemoryRange& range :
+       {MemoryRange{kHost, 4096, 0, 0}, MemoryRange{kPinned - 4096, 4096, 0, 0},
+        MemoryRange{kPinned + 1, 4096, 0, 0}, MemoryRange{kPinned, 100, 0, 0},
+        MemoryRange{kBase + wire::kWindowBytes, 4096, 0, 0}}) {
+    EXPECT_TRUE(is_violation(send(Opcode::kHostRegister, range))) << std::hex << range.address;
+  }
+  EXPECT_TRUE(is_violation(send(Opcode::kHostUnregister, MemoryRange{kPinned, 4096, 0, 0})));
+}
+
+TEST_F(MemoryTest, CopiesStayInWhatTheSessionOwns) {
+  create_stream(1, wire::StreamKind::kNonBlocking);
+  map(kBase, kUnit);
+  map(kBase + kUnit, kUnit);
+  EXPECT_TRUE(send(Opcode::kHostRegister, MemoryRange{kPinned, 8192, 0, 0}).ok());
+  EXPECT_TRUE(copy(kBase, kPinned, 8192).ok());
+  EXPECT_TRUE(copy(kBase + kUnit - 8, kStaging, 16).ok()) << "across two grants";
+  EXPECT_TRUE(copy(kBase, kBase + 2 * kUnit, 0).ok()) << "nothing is copied";
+  EXPECT_TRUE(is_violation(copy(kBase + 2 * kUnit - 8, kStaging, 16)));
+  EXPECT_TRUE(is_violation(copy(kBase - 8, kStaging, 16)));
+  EXPECT_TRUE(is_violation(copy(kBase, kPinned + 8191, 2)));
+  EXPECT_TRUE(is_violation(copy(kBase, kHost, 16))) << "the header is not registered";
+  EXPECT_TRUE(is_violation(copy(kBase, ~0ull, 2)));
+  EXPECT_TRUE(is_violation(copy(kBase, kStaging, ~0ull)));
+  EXPECT_TRUE(is_violation(copy(wire::window_base(kWindow + 1), kStaging, 4)));
+}
+
+TEST_F(MemoryTest, BoxesAreMeasuredFromTheirFirstToTheirLastByte) {
+  create_stream(1, wire::StreamKind::kNonBlocking);
+  map(kBase, kUnit);
+  wire::Memcpy3D box{1, 0, kBase, kStaging, 1024, 64, 1024 * 16, 64 * 16, 64, 16, 8};
+  EXPECT_TRUE(send(Opcode::kMemcpy3D, box).ok());
+  EXPECT_EQ(calls().back(), "copy3d s1");
+  // The last row ends with the width, not with the pitch.
+  box.destination = kBase + kUnit - (7 * 1024 * 16 + 15 * 1024 + 64);
+  EXPECT_TRUE(send(Opcode::kMemcpy3D, box).ok());
+  box.destination += 1;
+  EXPECT_TRUE(is_violation(send(Opcode::kMemcpy3D, box)));
+  box.destination = kBase;
+  box.destination_slice = 1000;
+  EXPECT_TRUE(is_violation(send(Opcode::kMemcpy3D, box))) << "a slice of no whole rows";
+  box.destination_slice = ~0ull;
+  EXPECT_TRUE(is_violation(send(Opcode::kMemcpy3D, box)));
+}
+
+TEST_F(MemoryTest, FillsKnowTheirElements) {
+  create_stream(1, wire::StreamKind::kNonBlocking);
+  map(kBase, kUnit);
+  calls();
+  EXPECT_TRUE(send(Opcode::kMemset, wire::Memset{1, 4, kBase, 0, kUnit / 4, 1, 7, 0}).ok());
+  EXPECT_EQ(calls(), (Calls{"stream 0", "fill32 s1 " + std::to_string(kUnit / 4)}));
+  EXPECT_TRUE(send(Opcode::kMemset, wire::Memset{1, 2, kBase, 256, 4, 10, 7, 0}).ok());
+  EXPECT_EQ(calls(), Calls{"fill2d s1"});
+  EXPECT_TRUE(
+      is_violation(send(Opcode::kMemset, wire::Memset{1, 4, kBase, 0, kUnit / 4 + 1, 1, 7, 0})));
+  EXPECT_TRUE(is_violation(send(Opcode::kMemset, wire::Memset{1, 3, kBase, 0, 1, 1, 7, 0})));
+  EXPECT_TRUE(is_violation(send(Opcode::kMemset, wire::Memset{1, 4, kBase, 0, ~0ull, 1, 7, 0})));
+  EXPECT_TRUE(
+      is_violation(send(Opcode::kMemset, wire::Memset{1, 1, kBase, ~0ull / 2, 1, 8, 7, 0})));
+}
+
+}  // namespace
+}  // namespace openmps::worker

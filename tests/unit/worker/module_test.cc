@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// Blobs, modules, functions, globals, generated commands.
+#include "api/messages.h"
+#include "session_fixture.h"
+
+namespace openmps::worker {
+namespace {
+
+using wire::Opcode;
+
+class ModuleTest : public SessionFixture {
+ protected:
+  void send_image(wire::Id blob, const std::string& image) {
+    EXPECT_TRUE(send(Opcode::kBlobBegin, wire::BlobBegin{blob, 0, image.size()}).ok());
+    memcpy(session_->core.view.staging(), image.data(), image.size());
+    const auto bytes = static_cast<uint32_t>(image.size());
+    EXPECT_TRUE(send(Opcode::kBlobData, wire::BlobData{blob, bytes, 0, kStaging}).ok());
+  }
+};
+
+TEST_F(ModuleTest, ImageTravelsInChunks) {
+  EXPECT_TRUE(send(Opcode::kBlobBegin, wire::BlobBegin{7, 0, 6}).ok());
+  memcpy(session_->core.view.staging(), "abcdef", 6);
+  EXPECT_TRUE(send(Opcode::kBlobData, wire::BlobData{7, 4, 0, kStaging}).ok());
+  EXPECT_TRUE(send(Opcode::kBlobData, wire::BlobData{7, 2, 4, kStaging + 4}).ok());
+  EXPECT_TRUE(send(Opcode::kModuleLoad, wire::ModuleLoad{1, 7, 0, 1, 0, 0}).ok());
+  EXPECT_EQ(driver_.live(), "libraries 1 registrations 1");
+  EXPECT_TRUE(is_violation(send(Opcode::kModuleLoad, wire::ModuleLoad{2, 7, 0, 1, 0, 0})))
+      << "the blob is consumed";
+  EXPECT_TRUE(send(Opcode::kModuleSymbols, wire::ObjectOnly{1, 0}).ok());
+  EXPECT_EQ(reply<wire::ModuleSymbolsReply>().functions, 4u);
+  EXPECT_EQ(gate_.cost(GatedCall::kLibraryLoad).calls, 1u);
+}
+
+TEST_F(ModuleTest, ChunksOutOfPlaceAreViolations) {
+  EXPECT_TRUE(send(Opcode::kBlobBegin, wire::BlobBegin{1, 0, 6}).ok());
+  EXPECT_TRUE(is_violation(send(Opcode::kBlobData, wire::BlobData{1, 4, 2, kStaging})));
+  EXPECT_TRUE(is_violation(send(Opcode::kBlobData, wire::BlobData{1, 7, 0, kStaging})));
+  EXPECT_TRUE(is_violation(send(Opcode::kBlobData, wire::BlobData{1, 4, 0, kHost})));
+  EXPECT_TRUE(is_violation(
+      send(Opcode::kBlobData, wire::BlobData{1, 4, 0, kStaging + wire::kStagingBytes - 3})));
+  EXPECT_TRUE(is_violation(send(Opcode::kBlobData, wire::BlobData{2, 4, 0, kStaging})));
+  EXPECT_TRUE(is_violation(send(Opcode::kModuleLoad, wire::ModuleLoad{1, 1, 0, 0, 0, 0})))
+      << "not all of it has come";
+  EXPECT_TRUE(is_violation(send(Opcode::kBlobBegin, wire::BlobBegin{3, 0, 0})));
+  EXPECT_TRUE(is_violation(send(Opcode::kBlobBegin, wire::BlobBegin{3, 0, 1ull << 33})));
+}
+
+TEST_F(ModuleTest, ImagesOfASessionAreBounded) {
+  EXPECT_TRUE(send(Opcode::kBlobBegin, wire::BlobBegin{1, 0, wire::kMaxImageBytes}).ok());
+  EXPECT_TRUE(send(Opcode::kBlobBegin, wire::BlobBegin{2, 0, 2}).ok());
+  EXPECT_TRUE(send(Opcode::kBlobData, wire::BlobData{2, 2, 0, kStaging}).ok());
+  EXPECT_EQ(send(Opcode::kModuleLoad, wire::ModuleLoad{1, 2, 0, 0, 0, 0}).code(),
+            CUDA_ERROR_OUT_OF_MEMORY);
+}
+
+TEST_F(ModuleTest, FailedLoadGivesTheLog) {
+  send_image(1, "bad code");
+  const wire::JitOption option{CU_JIT_MAX_REGISTERS, 0, 32};
+  EXPECT_EQ(send(Opcode::kModuleLoad, wire::ModuleLoad{1, 1, 0, 0, 1024, 1},
+                 std::string(reinterpret_cast<const char*>(&option), sizeof(option)))
+                .code(),
+            CUDA_ERROR_INVALID_PTX);
+  const auto answer = reply<wire::ModuleLoadReply>();
+  EXPECT_EQ(answer.info_bytes, 0u);
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(reply_.data()) + sizeof(answer),
+                        answer.error_bytes),
+            "line 1: bad");
+  EXPECT_EQ(driver_.live(), "registrations 1");
+}
+
+TEST_F(ModuleTest, PointersAmongJitOptionsAreViolations) {
+  send_image(1, "code");
+  const wire::JitOption option{CU_JIT_INFO_LOG_BUFFER, 0, 0x1000};
+  EXPECT_TRUE(
+      is_violation(send(Opcode::kModuleLoad, wire::ModuleLoad{1, 1, 0, 0, 0, 1},
+                        std::string(reinterpret_cast<const char*>(&option), sizeof(option)))));
+}
+
+TEST_F(ModuleTest, FunctionComesWithLayoutAndAttributes) {
+  load_module();
+  EXPECT_TRUE(send(Opcode::kGetFunction, wire::GetSymbol{1, 2, 0, 4}, "kern").ok());
+  const auto facts = reply<wire::FunctionReply>();
+  EXPECT_EQ(facts.parameter_count, 2u);
+  EXPECT_EQ(facts.parameter_bytes, 16u);
+  EXPECT_EQ(facts.attributes[4], 104);
+  EXPECT_EQ(reply<wire::ParameterLayout>(sizeof(facts) + sizeof(wire::ParameterLayout)).offset, 8u);
+  EXPECT_EQ(send(Opcode::kGetFunction, wire::GetSymbol{1, 3, 0, 7}, "missing").code(),
+            CUDA_ERROR_NOT_FOUND);
+  EXPECT_TRUE(is_violation(send(Opcode::kGetFunction, wire::GetSymbol{1, 2, 0, 4}, "kern")))
+      << "the id is taken";
+  EXPECT_TRUE(is_violation(send(Opcode::kGetFunction, wire::GetSymbol{1, 3, 1, 4}, "kern")))
+      << "a module, not a library";
+}
+
+TEST_F(ModuleTest, FunctionsAndGlobalsGoWithTheirModule) {
+  load_module();
+  create_stream(1, wire::StreamKind::kNonBlocking);
+  EXPECT_TRUE(send(Opcode::kGetGlobal, wire::GetSymbol{1, 0, 0, 4}, "glob").ok());
+  EXPECT_EQ(reply<wire::GlobalReply>().address, kFakeGlobal);
+  EXPECT_TRUE(send(Opcode::kGetGlobal, wire::GetSymbol{1, 0, 0, 4}, "glob").ok());
+  const wire::Memcpy copy{1, 0, kFakeGlobal, kStaging, kFakeGlobalBytes};
+  EXPECT_TRUE(send(Opcode::kMemcpy, copy).ok());
+  EXPECT_TRUE(is_violation(
+      send(Opcode::kMemcpy, wire::Memcpy{1, 0, kFakeGlobal + 1, kStaging, kFakeGlobalBytes})));
+  EXPECT_TRUE(send(Opcode::kModuleUnload, wire::ObjectOnly{1, 0}).ok());
+  EXPECT_TRUE(is_violation(send(Opcode::kMemcpy, copy)));
+  EXPECT_TRUE(is_violation(send(Opcode::kLaunch, launch_of(1), std::string(16, '\0'))));
+  EXPECT_EQ(gate_.cost(GatedCall::kModuleUnload).calls, 1u);
+  load_module();  // the ids are free again
+}
+
+TEST_F(ModuleTest, AttributesAndOccupancy) {
+  load_module();
+  EXPECT_TRUE(send(Opcode::kFunctionGetAttribute, wire::FunctionAttribute{1, 3, 0, 0}).ok());
+  EXPECT_EQ(reply<int32_t>(), 103);
+  EXPECT_TRUE(send(Opcode::kFunctionSetAttribute, wire::FunctionAttribute{1, 8, 9, 0}).ok());
+  EXPECT_TRUE(send(Opcode::kFunctionSetAttribute, wire::FunctionAttribute{1, 0, 1, 1}).ok());
+  EXPECT_TRUE(send(Opcode::kFunctionSetAttribute, wire::FunctionAttribute{1, 0, 1, 2}).ok());
+  EXPECT_EQ(calls(), (Calls{"attribute", "cache", "banks"}));
+  EXPECT_EQ(send(Opcode::kFunctionSetAttribute, wire::FunctionAttribute{1, 0, 1, 9}).code(),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_TRUE(send(Opcode::kOccupancy, wire::Occupancy{1, 128, 0, 0, 0}).ok());
+  EXPECT_EQ(reply<wire::OccupancyReply>().value, 5u);
+  EXPECT_TRUE(send(Opcode::kOccupancy, wire::Occupancy{1, 128, 0, 2, 1}).ok());
+  EXPECT_EQ(reply<wire::OccupancyReply>().value, 2000u);
+}
+
+// A generated request in its frame.
+template <typename Request>
+std::string framed(const Request& request) {
+  std::string bytes(align_message(sizeof(request)), '\0');
+  memcpy(bytes.data(), &request, sizeof(request));
+  return bytes;
+}
+
+TEST_F(ModuleTest, GeneratedCommandsAreChecked) {
+  messages::cuGraphNodeGetType_request request{};
+  request.hNode = 99;
+  const auto opcode = static_cast<Opcode>(GeneratedOpcode::cuGraphNodeGetType);
+  const std::string bytes = framed(request);
+  const auto size = static_cast<uint32_t>(bytes.size());
+  EXPECT_TRUE(send(opcode, wire::Generated{1, 0, size, 0}, bytes).ok());
+  EXPECT_EQ(reply<messages::cuGraphNodeGetType_reply>().result, CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_TRUE(is_violation(send(opcode, wire::Generated{1, 9, size, 0}, bytes))) << "no device 9";
+  EXPECT_TRUE(is_violation(send(opcode, wire::Generated{1, 0, size + 100, 0}, bytes)));
+  EXPECT_TRUE(is_violation(send(opcode, wire::Generated{1, 0, 0, 0})));
+  EXPECT_TRUE(is_violation(send(static_cast<Opcode>(60000), wire::Generated{1, 0, 0, 0})));
+}
+
+TEST_F(ModuleTest, GraphNodesGoWithTheirGraph) {
+  messages::cuGraphCreate_request create{};
+  create.phGraph = 5;
+  std::string bytes = framed(create);
+  EXPECT_TRUE(send(static_cast<Opcode>(GeneratedOpcode::cuGraphCreate),
+                   wire::Generated{1, 0, static_cast<uint32_t>(bytes.size()), 0}, bytes)
+                  .ok());
+  messages::cuGraphAddEmptyNode_request add{};
+  add.phGraphNode = 6;
+  add.hGraph = 5;
+  bytes = framed(add);
+  EXPECT_TRUE(send(static_cast<Opcode>(GeneratedOpcode::cuGraphAddEmptyNode),
+                   wire::Generated{1, 0, static_cast<uint32_t>(bytes.size()), 0}, bytes)
+                  .ok());
+  EXPECT_EQ(reply<messages::cuGraphAddEmptyNode_reply>().result, CUDA_SUCCESS);
+  const auto ask = [&] {
+    messages::cuGraphNodeGetType_request request{};
+    request.hNode = 6;
+    const std::string text = framed(request);
+    EXPECT_TRUE(send(static_cast<Opcode>(GeneratedOpcode::cuGraphNodeGetType),
+                     wire::Generated{1, 0, static_cast<uint32_t>(text.size()), 0}, text)
+                    .ok());
+    return reply<messages::cuGraphNodeGetType_reply>().result;
+  };
+  EXPECT_EQ(ask(), CUDA_SUCCESS);
+  EXPECT_TRUE(send(Opcode::kGraphDestroy, wire::ObjectOnly{5, 0}).ok());
+  EXPECT_EQ(ask(), CUDA_ERROR_INVALID_HANDLE);
+}
+
+}  // namespace
+}  // namespace openmps::worker

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parts of a session on the fake driver, without thread and sockets: a test sends commands
+// straight to dispatch(), as the executor does.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <string.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/shared_memory.h"
+#include "fake_driver.h"
+#include "wire/decode.h"
+#include "worker/dispatch.h"
+#include "worker/driver_check.h"
+#include "worker/session_parts.h"
+
+namespace openmps::worker {
+
+class SessionFixture : public ::testing::Test {
+ protected:
+  static constexpr uint32_t kWindow = 3;
+  static constexpr uint64_t kBase = wire::window_base(kWindow);
+  static constexpr uint64_t kHost = kBase + wire::kDeviceBytes;
+  static constexpr uint64_t kStaging = kHost + wire::kStagingOffset;
+  static constexpr uint64_t kPinned = kHost + wire::kPinnedOffset;
+  static constexpr uint64_t kLimit = 64 * wire::kMiB;  // of device memory
+
+  void SetUp() override {
+    Result<Devices> devices = Devices::open(driver_.table());
+    ASSERT_TRUE(devices.ok());
+    devices_ = std::make_unique<Devices>(std::move(devices).value());
+    Result<UniqueFd> file = create_shared_file("test", wire::kHostBytes);
+    ASSERT_TRUE(file.ok());
+    Result<Mapping> reserved = reserve_addresses(kHost, wire::kHostBytes);
+    ASSERT_TRUE(reserved.ok()) << reserved.status().message();
+    Result<Mapping> mapped = map_shared_at(kHost, file->get(), 0, wire::kHostBytes);
+    ASSERT_TRUE(mapped.ok());
+    reserved->leak();
+    channel_ = std::move(mapped).value();
+    SessionInfo info;
+    info.id = 1;
+    info.window = kWindow;
+    info.memory_limit[0] = kLimit;
+    session_ = std::make_unique<SessionParts>(driver_.table(), *devices_, gate_, info);
+    session_->core.view = wire::ChannelView(channel_.address());
+    ASSERT_TRUE(session_->memory.register_channel().ok());
+    driver_.take_calls();
+  }
+  void TearDown() override {
+    if (session_ == nullptr) return;
+    session_->drain();
+    session_->release();
+    EXPECT_EQ(driver_.live(), "") << "what the session left behind";
+  }
+
+  // Send a command and what follows its struct.
+  template <typename T>
+  Status send(wire::Opcode opcode, const T& body, const std::string& variable = "") {
+    const uint32_t bytes = wire::record_bytes(sizeof(T) + variable.size());
+    payload_.assign(bytes, 0);
+    memcpy(payload_.data(), &body, sizeof(T));
+    memcpy(payload_.data() + sizeof(T), variable.data(), variable.size());
+    return send_bytes(opcode, bytes - sizeof(wire::RecordHeader));
+  }
+  // The first `bytes` of what was sent last, as another record.
+  Status send_bytes(wire::Opcode opcode, size_t bytes) {
+    wire::Record record;
+    record.opcode = opcode;
+    record.payload = payload_.data();
+    record.payload_bytes = static_cast<uint32_t>(bytes);
+    reply_.clear();
+    return dispatch(*session_, record, reply_);
+  }
+  template <typename T>
+  [[nodiscard]] T reply(size_t offset = 0) const {
+    T value{};
+    EXPECT_LE(offset + sizeof(T), reply_.size());
+    memcpy(&value, reply_.data() + offset, sizeof(T));
+    return value;
+  }
+
+  void create_stream(wire::Id id, wire::StreamKind kind, wire::Id context = 1) {
+    EXPECT_TRUE(send(wire::Opcode::kStreamCreate,
+                     wire::StreamCreate{id, context, 0, static_cast<uint32_t>(kind), 0, 0})
+                    .ok());
+  }
+  void map(uint64_t address, uint64_t bytes) {
+    const Status status = send(wire::Opcode::kMemoryMap, wire::MemoryRange{address, bytes, 0, 0});
+    EXPECT_TRUE(status.ok()) << status.message();
+  }
+  // A module with one function, as id 1 and 1.
+  void load_module() {
+    EXPECT_TRUE(send(wire::Opcode::kBlobBegin, wire::BlobBegin{1, 0, 4}).ok());
+    memcpy(session_->core.view.staging(), "code", 4);
+    EXPECT_TRUE(send(wire::Opcode::kBlobData, wire::BlobData{1, 4, 0, kStaging}).ok());
+    EXPECT_TRUE(send(wire::Opcode::kModuleLoad, wire::ModuleLoad{1, 1, 0, 0, 0, 0}).ok());
+    EXPECT_TRUE(send(wire::Opcode::kGetFunction, wire::GetSymbol{1, 1, 0, 4}, "kern").ok());
+    driver_.take_calls();
+  }
+  static wire::Launch launch_of(wire::Id stream) {
+    return wire::Launch{stream, 1, {1, 1, 1}, {32, 1, 1}, 0, 0, 16, 0};
+  }
+  void launch(wire::Id stream) {
+    const Status status = send(wire::Opcode::kLaunch, launch_of(stream), std::string(16, '\0'));
+    EXPECT_TRUE(status.ok()) << status.message();
+  }
+  std::vector<std::string> calls() { return driver_.take_calls(); }
+
+  FakeDriver driver_;
+  ContextGate gate_;
+  std::unique_ptr<Devices> devices_;
+  Mapping channel_;
+  std::unique_ptr<SessionParts> session_;
+  std::vector<unsigned char> payload_;
+  ReplyWriter reply_;
+};
+
+using Calls = std::vector<std::string>;
+
+}  // namespace openmps::worker

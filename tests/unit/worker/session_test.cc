@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whole sessions on the fake driver: opening, the ring, replies, fences, wakes, host functions, and
+// every way to end.
+#include <dirent.h>
+#include <gtest/gtest.h>
+#include <limits.h>
+#include <string.h>
+
+#include <memory>
+#include <thread>
+
+#include "base/futex.h"
+#include "fake_driver.h"
+#include "test_client.h"
+#include "worker/facts.h"
+#include "worker/worker_server.h"
+
+namespace openmps::worker {
+namespace {
+
+using wire::Opcode;
+
+size_t count_entries(const char* folder) {
+  DIR* open = opendir(folder);
+  size_t count = 0;
+  while (readdir(open) != nullptr) ++count;
+  closedir(open);
+  return count;
+}
+
+class SessionTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto sockets = make_socket_pair();
+    ASSERT_TRUE(sockets.ok());
+    server_ = std::make_unique<TestServer>(std::move(sockets->first));
+    link_ = std::make_unique<ServerLink>(std::move(sockets->second));
+    devices_ = std::make_unique<Devices>(std::move(Devices::open(driver_.table())).value());
+    monitor_ = std::make_unique<FaultMonitor>(driver_.table(), *devices_,
+                                              [this](CUresult result, const std::string& reason) {
+                                                link_->session_fault(0, result, reason);
+                                              });
+    environment_ = std::make_unique<Environment>(
+        Environment{driver_.table(), *devices_, gate_, *monitor_, spin_, 1000, *link_});
+    worker_ = std::make_unique<WorkerServer>(*environment_);
+    main_ = std::thread([this] { served_ = worker_->serve(); });
+  }
+  void TearDown() override {
+    server_->hang_up();
+    main_.join();
+    EXPECT_TRUE(served_.ok()) << served_.message();
+    worker_.reset();
+    monitor_.reset();
+    EXPECT_EQ(driver_.live(), "") << "what the sessions left behind";
+  }
+
+  std::unique_ptr<TestClient> connect(uint32_t session = 1, uint32_t window = 10) {
+    auto client = std::make_unique<TestClient>(session, window);
+    server_->open(*client);
+    auto ready = server_->expect<wire::SessionReady>();
+    EXPECT_TRUE(ready.ok()) << ready.status().message();
+    EXPECT_EQ(ready->session, session);
+    EXPECT_EQ(ready->result, 0u) << ready->reason;
+    return client;
+  }
+  void expect_closed(uint32_t session) {
+    auto closed = server_->expect<wire::SessionClosed>();
+    ASSERT_TRUE(closed.ok()) << closed.status().message();
+    EXPECT_EQ(closed->session, session);
+  }
+  void close(const TestClient& client) {
+    server_->close(client.session());
+    expect_closed(client.session());
+  }
+  // Streams, events, memory, pinned memory, a module and a graph.
+  void use_everything(TestClient& client) {
+    client.post(Opcode::kStreamCreate, wire::StreamCreate{1, 1, 0, 0, 0, 0});
+    client.post(Opcode::kStreamCreate, wire::StreamCreate{2, 1, 0, 1, 0, 0});
+    client.post(Opcode::kEventCreate, wire::EventCreate{1, 0, 0, 0});
+    client.post(Opcode::kEventRecord, wire::EventRecord{1, 1, 0, 0, 1});
+    memcpy(client.view().staging(), "code", 4);
+    client.post(Opcode::kBlobBegin, wire::BlobBegin{1, 0, 4});
+    client.post(Opcode::kBlobData, wire::BlobData{1, 4, 0, client.staging()});
+    client.post(Opcode::kModuleLoad, wire::ModuleLoad{1, 1, 0, 1, 0, 0});
+    client.post(Opcode::kGetFunction, wire::GetSymbol{1, 1, 1, 4}, "kern");
+    client.post(Opcode::kMemoryMap,
+                wire::MemoryRange{client.base(), wire::kMemoryGranularity, 0, 0});
+    client.post(
+        Opcode::kHostRegister,
+        wire::MemoryRange{client.base() + wire::kDeviceBytes + wire::kPinnedOffset, 4096, 0, 0});
+    client.post(Opcode::kLaunch, wire::Launch{2, 1, {1, 1, 1}, {1, 1, 1}, 0, 0, 16, 0},
+                std::string(16, 'x'));
+    client.post(Opcode::kLaunch, wire::Launch{1, 1, {1, 1, 1}, {1, 1, 1}, 0, 0, 16, 0},
+                std::string(16, 'x'));
+    client.post(Opcode::kCaptureBegin, wire::CaptureBegin{2, 0});
+    client.post(Opcode::kCaptureEnd, wire::CaptureEnd{2, 1});
+    client.post(Opcode::kGraphInstantiate, wire::GraphInstantiate{1, 1, 0});
+    client.post(Opcode::kGraphLaunch, wire::GraphLaunch{1, 2});
+    EXPECT_EQ(client.call(Opcode::kPing, uint64_t{0}), CUDA_SUCCESS);
+    EXPECT_EQ(client.view().header().async_error.load(), 0u)
+        << "opcode " << client.view().header().async_error_opcode.load();
+  }
+
+  FakeDriver driver_;
+  ContextGate gate_;
+  SpinBudget spin_{1};
+  std::unique_ptr<TestServer> server_;
+  std::unique_ptr<ServerLink> link_;
+  std::unique_ptr<Devices> devices_;
+  std::unique_ptr<FaultMonitor> monitor_;
+  std::unique_ptr<Environment> environment_;
+  std::unique_ptr<WorkerServer> worker_;
+  std::thread main_;
+  Status served_;
+};
+
+TEST_F(SessionTest, ClosingGivesEverythingBack) {
+  { close(*connect()); }  // what is made once for all sessions exists now
+  const std::string before = driver_.live();
+  const size_t files = count_entries("/proc/self/fd");
+  const size_t threads = count_entries("/proc/self/task");
+  for (uint32_t round = 0; round < 3; ++round) {
+    const auto client = connect(10 + round);
+    use_everything(*client);
+    EXPECT_NE(driver_.live(), before);
+    close(*client);
+    EXPECT_EQ(driver_.live(), before);
+    EXPECT_EQ(driver_.physical_bytes(), 0u);
+  }
+  EXPECT_EQ(count_entries("/proc/self/fd"), files);
+  // The last thread is joined on the main thread, a moment after its session is closed.
+  const uint64_t end = now_ns() + kTestTimeoutNs;
+  while (count_entries("/proc/self/task") != threads && now_ns() < end) std::this_thread::yield();
+  EXPECT_EQ(count_entries("/proc/self/task"), threads);
+}
+
+TEST_F(SessionTest, SessionsRunSideBySide) {
+  const auto first = connect(1, 10);
+  const auto second = connect(2, 11);
+  use_everything(*first);
+  use_everything(*second);
+  close(*first);
+  EXPECT_EQ(second->call(Opcode::kPing, uint64_t{0}), CUDA_SUCCESS);
+  EXPECT_EQ(first->view().header().status.load(), CUDA_ERROR_MPS_RPC_FAILURE);
+  close(*second);
+}
+
+TEST_F(SessionTest, RepliesAndAsynchronousErrors) {
+  const auto client = connect();
+  client->post(Opcode::kStreamCreate, wire::StreamCreate{1, 1, 0, 1, 0, 0});
+  EXPECT_EQ(client->call(Opcode::kMemoryInfo, wire::DeviceOnly{0, 0}), CUDA_SUCCESS);
+  EXPECT_EQ(client->reply<wire::MemoryInfoReply>().total, kFakeTotalMemory);
+  driver_.fail("wait", CUDA_ERROR_OUT_OF_MEMORY);
+  driver_.fail("event", CUDA_ERROR_INVALID_VALUE);
+  client->post(Opcode::kEventCreate, wire::EventCreate{1, 0, 0, 0});
+  client->post(Opcode::kEventRecord, wire::EventRecord{1, 1, wire::kNoFence, 0, 0});
+  client->post(Opcode::kLaunch, wire::Launch{1, 1, {1, 1, 1}, {1, 1, 1}, 0, 0, 0, 0});
+  // The launch names no function: that ends the session, with the first error kept.
+  EXPECT_TRUE(client->wait([&] { return client->view().header().status.load() != 0; }));
+  EXPECT_EQ(client->view().header().async_error.load(), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(client->view().header().async_error_opcode.load(),
+            static_cast<uint32_t>(Opcode::kEventRecord));
+  EXPECT_TRUE(server_->expect<wire::SessionFault>().ok());
+  expect_closed(1);
+}
+
+TEST_F(SessionTest, FencesAndSleepers) {
+  const auto client = connect();
+  client->post(Opcode::kStreamCreate, wire::StreamCreate{1, 1, 0, 1, 0, 0});
+  client->post(Opcode::kFence, wire::Fence{1, 5, 42});
+  EXPECT_TRUE(client->wait_fence(5, 42));
+  // A sleeping client thread is woken behind held work.
+  driver_.hold(1, true);
+  wire::ChannelHeader& header = client->view().header();
+  header.waiters.fetch_add(1);
+  const uint32_t epoch = header.wake_epoch.load();
+  client->post(Opcode::kFence, wire::Fence{1, 5, 43});
+  client->post(Opcode::kWakeAfter, wire::WakeAfter{1, 0});
+  EXPECT_EQ(client->call(Opcode::kPing, uint64_t{0}), CUDA_SUCCESS);
+  EXPECT_EQ(client->view().fence(5).value.load(), 42u);
+  std::thread gpu([&] { driver_.hold(1, false); });
+  while (header.wake_epoch.load() == epoch) futex_wait(&header.wake_epoch, epoch, 1'000'000'000);
+  EXPECT_TRUE(client->wait_fence(5, 43));
+  gpu.join();
+  close(*client);
+}
+
+TEST_F(SessionTest, HostFunctionHoldsItsStreamUntilTheClientHasRunIt) {
+  const auto client = connect();
+  client->post(Opcode::kStreamCreate, wire::StreamCreate{1, 1, 0, 1, 0, 0});
+  client->post(Opcode::kHostFunction, wire::HostFunction{1, 3});
+  client->post(Opcode::kFence, wire::Fence{1, 0, 1});
+  EXPECT_EQ(client->call(Opcode::kPing, uint64_t{0}), CUDA_SUCCESS);
+  EXPECT_EQ(client->view().callback(3).posted.load(), 1u);
+  EXPECT_EQ(client->view().fence(0).value.load(), 0u);
+  client->view().callback(3).done.store(1);
+  driver_.hold(1, false);  // the fake GPU looks again
+  EXPECT_TRUE(client->wait_fence(0, 1));
+  close(*client);
+}
+
+TEST_F(SessionTest, DeadClientLeavesNoStreamWaiting) {
+  const auto client = connect();
+  client->post(Opcode::kStreamCreate, wire::StreamCreate{1, 1, 0, 2, 0, 0});
+  client->post(Opcode::kStreamCreate, wire::StreamCreate{2, 1, 0, 2, 0, 0});
+  client->post(Opcode::kHostFunction, wire::HostFunction{1, 0});
+  client->post(Opcode::kHostFunction, wire::HostFunction{1, 1});
+  for (const uint32_t value : {7u, 3u, 9u}) {
+    client->post(Opcode::kStreamWaitValue,
+                 wire::StreamValue{2, 4, client->staging(), value, CU_STREAM_WAIT_VALUE_EQ, 0});
+  }
+  EXPECT_EQ(client->call(Opcode::kPing, uint64_t{0}), CUDA_SUCCESS);
+  close(*client);  // drains, or never answers
+}
+
+TEST_F(SessionTest, WorkInFlightIsDrainedBeforeMemoryGoes) {
+  const auto client = connect();
+  use_everything(*client);
+  driver_.hold(2, true);
+  client->post(Opcode::kLaunch, wire::Launch{2, 1, {1, 1, 1}, {1, 1, 1}, 0, 0, 16, 0},
+               std::string(16, 'x'));
+  EXPECT_EQ(client->call(Opcode::kPing, uint64_t{0}), CUDA_SUCCESS);
+  driver_.take_calls();
+  server_->close(1);
+  EXPECT_TRUE(server_->quiet(50));
+  EXPECT_EQ(driver_.physical_bytes(), wire::kMemoryGranularity) << "still mapped under the work";
+  // Another session opens meanwhile.
+  const auto other = connect(2, 12);
+  driver_.hold(2, false);
+  expect_closed(1);
+  EXPECT_EQ(driver_.physical_bytes(), 0u);
+  close(*other);
+}
+
+TEST_F(SessionTest, GarbageInTheRingEndsOnlyItsSession) {
+  const auto good = connect(1, 10);
+  const auto bad = connect(2, 11);
+  use_everything(*bad);
+  memset(bad->view().ring_data(), 0xa5, wire::kRingBytes);
+  bad->view().ring_control().tail.fetch_add(4096);
+  // The doorbell that a client would ring.
+  bad->view().ring_control().consumer_sleeping.store(0);
+  futex_wake(&bad->view().ring_control().consumer_sleeping, 1);
+  auto fault = server_->expect<wire::SessionFault>();
+  ASSERT_TRUE(fault.ok()) << fault.status().message();
+  EXPECT_EQ(fault->session, 2u);
+  EXPECT_EQ(fault->result, static_cast<uint32_t>(CUDA_ERROR_MPS_RPC_FAILURE));
+  EXPECT_NE(std::string(fault->reason), "");
+  expect_closed(2);
+  EXPECT_EQ(bad->view().header().status.load(), CUDA_ERROR_MPS_RPC_FAILURE);
+  server_->close(2);  // crosses: ignored
+  EXPECT_EQ(good->call(Opcode::kPing, uint64_t{0}), CUDA_SUCCESS);
+  close(*good);
+}
+
+TEST_F(SessionTest, ReplySlotsAreChecked) {
+  const auto client = connect();
+  client->post(Opcode::kPing, uint64_t{0}, "", 256);
+  EXPECT_TRUE(server_->expect<wire::SessionFault>().ok());
+  expect_closed(1);
+}
+
+TEST_F(SessionTest, OpeningFailsWithAReason) {
+  TestClient wrong(1, 10);
+  wrong.view().header().version = 99;
+  server_->open(wrong);
+  auto ready = server_->expect<wire::SessionReady>();
+  ASSERT_TRUE(ready.ok());
+  EXPECT_EQ(ready->result, static_cast<uint32_t>(CUDA_ERROR_MPS_RPC_FAILURE));
+  driver_.fail("register", CUDA_ERROR_OUT_OF_MEMORY);
+  const TestClient refused(2, 10);
+  server_->open(refused);
+  ready = server_->expect<wire::SessionReady>();
+  ASSERT_TRUE(ready.ok());
+  EXPECT_EQ(ready->result, static_cast<uint32_t>(CUDA_ERROR_OUT_OF_MEMORY));
+  driver_.fail("register", CUDA_SUCCESS);
+  close(*connect(3, 10));  // the window is free
+}
+
+TEST_F(SessionTest, LostContextIsNoticedWhileAFenceIsOpen) {
+  const auto waiting = connect(1, 10);
+  const auto idle = connect(2, 11);
+  waiting->post(Opcode::kStreamCreate, wire::StreamCreate{1, 1, 0, 2, 0, 0});
+  waiting->post(Opcode::kFence, wire::Fence{1, 0, 1});
+  EXPECT_TRUE(waiting->wait_fence(0, 1));
+  driver_.hold(1, true);
+  waiting->post(Opcode::kFence, wire::Fence{1, 0, 2});
+  EXPECT_EQ(waiting->call(Opcode::kPing, uint64_t{0}), CUDA_SUCCESS);
+  driver_.poison(CUDA_ERROR_ILLEGAL_ADDRESS);
+  auto fault = server_->expect<wire::SessionFault>();
+  ASSERT_TRUE(fault.ok()) << fault.status().message();
+  EXPECT_EQ(fault->session, 0u);
+  EXPECT_EQ(fault->result, static_cast<uint32_t>(CUDA_ERROR_ILLEGAL_ADDRESS));
+  EXPECT_EQ(waiting->view().header().status.load(), CUDA_ERROR_ILLEGAL_ADDRESS);
+  EXPECT_EQ(idle->view().header().status.load(), CUDA_ERROR_ILLEGAL_ADDRESS);
+  // Closing does not wait for work that will never end.
+  close(*waiting);
+  close(*idle);
+  // Nobody comes in any more.
+  const TestClient late(3, 12);
+  server_->open(late);
+  auto ready = server_->expect<wire::SessionReady>();
+  ASSERT_TRUE(ready.ok());
+  EXPECT_EQ(ready->result, static_cast<uint32_t>(CUDA_ERROR_ILLEGAL_ADDRESS));
+  driver_.poison(CUDA_SUCCESS);
+  driver_.hold(1, false);
+}
+
+TEST_F(SessionTest, FactsAreSealed) {
+  auto facts = collect_facts(driver_.table(), *devices_, true);
+  ASSERT_TRUE(facts.ok());
+  EXPECT_FALSE(map_shared(facts->get(), 0, 4096, MapAccess::kReadWrite).ok());
+  auto mapped = map_shared(facts->get(), 0, sizeof(wire::Facts), MapAccess::kReadOnly);
+  ASSERT_TRUE(mapped.ok());
+  const auto* content = static_cast<const wire::Facts*>(mapped->address());
+  EXPECT_EQ(content->device_count, 1u);
+  EXPECT_EQ(content->software, 1u);
+  EXPECT_STREQ(content->device[0].name, "Fake GPU");
+  EXPECT_EQ(content->device[0].attribute[CU_DEVICE_ATTRIBUTE_WARP_SIZE], 1);
+  EXPECT_EQ(content->device[0].attribute[CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS], 0);
+  EXPECT_EQ(content->device[0].attribute_result[200], CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(content->device[0].limit_result[5], CUDA_ERROR_UNSUPPORTED_LIMIT);
+}
+
+}  // namespace
+}  // namespace openmps::worker

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streams: what they ask of the driver, and the emulation of the legacy default stream as sequences
+// of events and waits.
+#include "session_fixture.h"
+
+namespace openmps::worker {
+namespace {
+
+using wire::Opcode;
+using wire::StreamKind;
+
+class StreamTest : public SessionFixture {
+ protected:
+  void SetUp() override {
+    SessionFixture::SetUp();
+    load_module();
+  }
+};
+
+TEST_F(StreamTest, IsMadeAtItsFirstUse) {
+  create_stream(1, StreamKind::kLegacy);
+  EXPECT_EQ(calls(), Calls{});
+  launch(1);
+  EXPECT_EQ(calls(), (Calls{"stream 0", "launch s1 16"}));
+}
+
+TEST_F(StreamTest, OneStreamAlonePaysNothing) {
+  for (const StreamKind kind :
+       {StreamKind::kLegacy, StreamKind::kBlocking, StreamKind::kNonBlocking}) {
+    const auto id = static_cast<wire::Id>(kind) + 1;
+    create_stream(id, kind, id);  // a context of its own
+    launch(id);
+    calls();
+    launch(id);
+    launch(id);
+    EXPECT_EQ(calls().size(), 2u) << "stream kind " << id;
+  }
+}
+
+TEST_F(StreamTest, LegacyWorkWaitsForBlockingWork) {
+  create_stream(1, StreamKind::kLegacy);
+  create_stream(2, StreamKind::kBlocking);
+  launch(2);
+  launch(2);
+  calls();
+  launch(1);
+  EXPECT_EQ(calls(), (Calls{"stream 0", "event", "record e1 s1", "wait s2 e1", "launch s2 16"}));
+  launch(1);
+  EXPECT_EQ(calls(), Calls{"launch s2 16"}) << "nothing new to wait for";
+}
+
+TEST_F(StreamTest, BlockingWorkWaitsForLegacyWorkOnce) {
+  create_stream(1, StreamKind::kLegacy);
+  create_stream(2, StreamKind::kBlocking);
+  create_stream(3, StreamKind::kBlocking);
+  launch(1);
+  calls();
+  launch(2);
+  EXPECT_EQ(calls(), (Calls{"stream 0", "event", "record e1 s1", "wait s2 e1", "launch s2 16"}));
+  launch(2);
+  EXPECT_EQ(calls(), Calls{"launch s2 16"});
+  launch(3);
+  EXPECT_EQ(calls(), (Calls{"stream 0", "wait s3 e1", "launch s3 16"})) << "one record for all";
+}
+
+TEST_F(StreamTest, NonBlockingStreamsStayOut) {
+  create_stream(1, StreamKind::kLegacy);
+  create_stream(2, StreamKind::kNonBlocking);
+  launch(1);
+  launch(2);
+  calls();
+  launch(1);
+  launch(2);
+  EXPECT_EQ(calls(), (Calls{"launch s1 16", "launch s2 16"}));
+}
+
+TEST_F(StreamTest, ContextsOfTheClientDoNotSynchronise) {
+  create_stream(1, StreamKind::kLegacy, 1);
+  create_stream(2, StreamKind::kBlocking, 2);
+  launch(2);
+  launch(1);
+  launch(2);
+  EXPECT_EQ(calls(),
+            (Calls{"stream 0", "launch s1 16", "stream 0", "launch s2 16", "launch s1 16"}));
+}
+
+TEST_F(StreamTest, FencesWaitOnlyAsTheirProgramDoes) {
+  create_stream(1, StreamKind::kLegacy);
+  create_stream(2, StreamKind::kBlocking);
+  launch(1);
+  launch(2);
+  calls();
+  // Synchronising with a blocking stream does not wait for later work of the legacy stream...
+  launch(1);
+  calls();
+  EXPECT_TRUE(send(Opcode::kFence, wire::Fence{2, 0, 1}).ok());
+  EXPECT_EQ(calls(), Calls{"write s2 1"});
+  // ... but synchronising with the legacy stream waits for the blocking ones.
+  launch(2);
+  calls();
+  EXPECT_TRUE(send(Opcode::kFence, wire::Fence{1, 1, 7}).ok());
+  EXPECT_EQ(calls(), (Calls{"record e2 s2", "wait s1 e2", "write s1 7"}));
+  EXPECT_EQ(session_->core.view.fence(1).value.load(), 7u);
+  EXPECT_FALSE(session_->fences.ledger().pending(session_->core.view));
+}
+
+TEST_F(StreamTest, AnEventOnTheLegacyStreamIsABarrierIfItWaited) {
+  create_stream(1, StreamKind::kLegacy);
+  create_stream(2, StreamKind::kBlocking);
+  create_stream(3, StreamKind::kBlocking);
+  EXPECT_TRUE(send(Opcode::kEventCreate, wire::EventCreate{1, 0, 0, 0}).ok());
+  launch(2);
+  EXPECT_TRUE(send(Opcode::kEventRecord, wire::EventRecord{1, 1, wire::kNoFence, 0, 0}).ok());
+  calls();
+  launch(3);
+  EXPECT_EQ(calls(), (Calls{"stream 0", "event", "record e3 s2", "wait s3 e3", "launch s3 16"}));
+}
+
+TEST_F(StreamTest, OrderedCopyHoldsBackOtherStreams) {
+  map(kBase, wire::kMemoryGranularity);
+  create_stream(1, StreamKind::kNonBlocking);
+  create_stream(2, StreamKind::kNonBlocking);
+  const wire::Memcpy copy{1, wire::kOrderAllStreams, kBase, kStaging, 64};
+  launch(2);
+  calls();
+  EXPECT_TRUE(send(Opcode::kMemcpy, copy).ok());
+  EXPECT_EQ(calls(), (Calls{"stream 0", "copy s2 64", "event", "record e1 s2"}));
+  launch(2);
+  EXPECT_EQ(calls(), (Calls{"wait s1 e1", "launch s1 16"}));
+  launch(2);
+  launch(1);
+  EXPECT_EQ(calls(), (Calls{"launch s1 16", "launch s2 16"}));
+}
+
+TEST_F(StreamTest, OrderedCopyCostsNothingWithoutOtherStreams) {
+  map(kBase, wire::kMemoryGranularity);
+  create_stream(1, StreamKind::kNonBlocking);
+  create_stream(2, StreamKind::kNonBlocking);
+  calls();
+  const wire::Memcpy copy{1, wire::kOrderAllStreams, kBase, kStaging, 64};
+  EXPECT_TRUE(send(Opcode::kMemcpy, copy).ok());
+  EXPECT_TRUE(send(Opcode::kMemcpy, copy).ok());
+  EXPECT_EQ(calls(), (Calls{"stream 0", "copy s1 64", "copy s1 64"}));
+  // A stream used for the first time later finds the order all the same.
+  launch(2);
+  EXPECT_EQ(calls(), (Calls{"stream 0", "event", "record e1 s1", "wait s2 e1", "launch s2 16"}));
+}
+
+TEST_F(StreamTest, OrderIsMarkedBeforeAWaitThatMayDependOnOthers) {
+  map(kBase, wire::kMemoryGranularity);
+  create_stream(1, StreamKind::kNonBlocking);
+  create_stream(2, StreamKind::kNonBlocking);
+  const wire::Memcpy copy{1, wire::kOrderAllStreams, kBase, kStaging, 64};
+  EXPECT_TRUE(send(Opcode::kMemcpy, copy).ok());
+  calls();
+  EXPECT_TRUE(send(Opcode::kStreamWaitValue, wire::StreamValue{1, 4, kStaging, 9, 0, 0}).ok());
+  EXPECT_EQ(calls(), (Calls{"event", "record e1 s1", "await s1"}));
+  // Stream 2 waits for the copy, not for the wait that it is about to satisfy itself.
+  EXPECT_TRUE(send(Opcode::kStreamWriteValue, wire::StreamValue{2, 4, kStaging, 9, 0, 0}).ok());
+  EXPECT_EQ(calls(), (Calls{"stream 0", "wait s2 e1", "write s2 9"}));
+  EXPECT_TRUE(session_->streams.idle());
+}
+
+TEST_F(StreamTest, DestroyedBlockingStreamIsStillWaitedFor) {
+  create_stream(1, StreamKind::kLegacy);
+  create_stream(2, StreamKind::kBlocking);
+  launch(1);
+  launch(2);
+  calls();
+  EXPECT_TRUE(send(Opcode::kStreamDestroy, wire::ObjectOnly{2, 0}).ok());
+  EXPECT_EQ(calls(),
+            (Calls{"event", "record e2 s2", "wait s1 e2", "destroy event", "destroy stream"}));
+}
+
+TEST_F(StreamTest, DestroyedBusyStreamLivesUntilItsWorkEnds) {
+  create_stream(1, StreamKind::kNonBlocking);
+  driver_.hold(1, true);
+  launch(1);
+  EXPECT_TRUE(send(Opcode::kStreamDestroy, wire::ObjectOnly{1, 0}).ok());
+  EXPECT_FALSE(session_->streams.idle()) << "its work is not done";
+  EXPECT_EQ(calls(), (Calls{"stream 0", "launch s1 16"}));
+  driver_.hold(1, false);
+  EXPECT_TRUE(session_->streams.idle());
+  EXPECT_EQ(calls(), Calls{"destroy stream"});
+}
+
+TEST_F(StreamTest, CaptureTakesPartInNoOrdering) {
+  create_stream(1, StreamKind::kLegacy);
+  create_stream(2, StreamKind::kBlocking);
+  create_stream(3, StreamKind::kBlocking);
+  EXPECT_TRUE(send(Opcode::kEventCreate, wire::EventCreate{1, 0, 0, 0}).ok());
+  launch(2);
+  calls();
+  EXPECT_TRUE(send(Opcode::kCaptureBegin, wire::CaptureBegin{2, 0}).ok());
+  EXPECT_EQ(calls(), (Calls{"event", "record e1 s1", "begin s1"})) << "its real work is marked";
+  launch(2);
+  // Fork: stream 3 joins by waiting for an event of the capture.
+  EXPECT_TRUE(send(Opcode::kEventRecord, wire::EventRecord{1, 2, 0, 0, 5}).ok());
+  EXPECT_TRUE(send(Opcode::kStreamWaitEvent, wire::StreamWaitEvent{3, 1, 0, 0}).ok());
+  launch(3);
+  EXPECT_EQ(calls(), (Calls{"launch s1 16", "event", "record e2 s1", "stream 0", "wait s2 e2",
+                            "launch s2 16"}))
+      << "no fence, no dirty stream";
+  // Another stream's legacy work meets only what really runs.
+  launch(1);
+  EXPECT_EQ(calls(), (Calls{"stream 0", "wait s3 e1", "launch s3 16"}));
+  EXPECT_TRUE(send(Opcode::kCaptureEnd, wire::CaptureEnd{2, 1}).ok());
+  EXPECT_EQ(reply<wire::CaptureEndReply>().has_graph, 1u);
+  EXPECT_EQ(reply<wire::CaptureEndReply>().nodes, 2u);
+  calls();
+  launch(3);
+  EXPECT_EQ(calls(), (Calls{"event", "record e3 s3", "wait s2 e3", "launch s2 16"}))
+      << "after the capture the stream is ordered again";
+}
+
+TEST_F(StreamTest, GraphRunsAsWorkOfItsStream) {
+  create_stream(1, StreamKind::kLegacy);
+  create_stream(2, StreamKind::kBlocking);
+  EXPECT_TRUE(send(Opcode::kCaptureBegin, wire::CaptureBegin{2, 0}).ok());
+  EXPECT_TRUE(send(Opcode::kCaptureEnd, wire::CaptureEnd{2, 1}).ok());
+  EXPECT_TRUE(send(Opcode::kGraphInstantiate, wire::GraphInstantiate{1, 1, 0}).ok());
+  EXPECT_TRUE(send(Opcode::kGraphLaunch, wire::GraphLaunch{1, 2}).ok());
+  calls();
+  launch(1);
+  EXPECT_EQ(calls(), (Calls{"stream 0", "event", "record e1 s1", "wait s2 e1", "launch s2 16"}));
+  EXPECT_TRUE(send(Opcode::kGraphExecDestroy, wire::ObjectOnly{1, 0}).ok());
+  EXPECT_TRUE(send(Opcode::kGraphDestroy, wire::ObjectOnly{1, 0}).ok());
+}
+
+TEST_F(StreamTest, LegacyStreamCanNotBeCaptured) {
+  create_stream(1, StreamKind::kLegacy);
+  EXPECT_EQ(send(Opcode::kCaptureBegin, wire::CaptureBegin{1, 0}).code(),
+            CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  create_stream(2, StreamKind::kBlocking);
+  EXPECT_EQ(send(Opcode::kCaptureEnd, wire::CaptureEnd{2, 1}).code(), CUDA_ERROR_ILLEGAL_STATE);
+}
+
+TEST_F(StreamTest, ResetDropsTheStreamsOfOneContext) {
+  create_stream(1, StreamKind::kLegacy, 1);
+  create_stream(2, StreamKind::kBlocking, 1);
+  create_stream(3, StreamKind::kBlocking, 2);
+  launch(1);
+  launch(2);
+  launch(3);
+  EXPECT_TRUE(send(Opcode::kContextReset, wire::ContextOnly{1, 0}).ok());
+  EXPECT_TRUE(is_violation(send(Opcode::kFence, wire::Fence{1, 0, 1})));
+  EXPECT_TRUE(is_violation(send(Opcode::kFence, wire::Fence{2, 0, 1})));
+  EXPECT_TRUE(send(Opcode::kFence, wire::Fence{3, 0, 1}).ok());
+}
+
+TEST_F(StreamTest, DriverErrorsAreTheProgramsNotViolations) {
+  create_stream(1, StreamKind::kLegacy);
+  driver_.fail("launch", CUDA_ERROR_INVALID_VALUE);
+  const Status status = send(Opcode::kLaunch, launch_of(1), std::string(16, '\0'));
+  EXPECT_EQ(status.code(), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_FALSE(is_violation(status));
+}
+
+TEST_F(StreamTest, LaunchAttributesAreTranslated) {
+  create_stream(1, StreamKind::kNonBlocking);
+  EXPECT_TRUE(send(Opcode::kEventCreate, wire::EventCreate{4, 0, 0, 0}).ok());
+  CUlaunchAttribute attribute{};
+  attribute.id = CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT;
+  attribute.value.launchCompletionEvent.event = reinterpret_cast<CUevent>(4);
+  wire::Launch command = launch_of(1);
+  command.attribute_count = 1;
+  command.flags = wire::kLaunchCooperative;
+  const std::string variable =
+      std::string(reinterpret_cast<const char*>(&attribute), sizeof(attribute)) +
+      std::string(16, '\0');
+  EXPECT_TRUE(send(Opcode::kLaunch, command, variable).ok());
+  EXPECT_EQ(calls(), (Calls{"stream 0", "event", "launch-ex s1 a12 a2"}));
+}
+
+TEST_F(StreamTest, TooFewParametersAreRefused) {
+  create_stream(1, StreamKind::kNonBlocking);
+  wire::Launch command = launch_of(1);
+  command.parameter_bytes = 8;
+  EXPECT_EQ(send(Opcode::kLaunch, command, std::string(8, '\0')).code(), CUDA_ERROR_INVALID_VALUE);
+}
+
+}  // namespace
+}  // namespace openmps::worker
