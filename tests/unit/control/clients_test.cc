@@ -151,9 +151,10 @@ TEST_F(ClientsTest, KilledClientsLeaveNoDescriptors) {
     close(ready[1]);
   }
   EXPECT_TRUE(eventually([&] {
-    return open_files("openmps-server") == server_files &&
-           open_files("openmps-worker") == worker_files &&
-           open_files("openmps-control") == daemon_files;
+    // The first count may have seen a descriptor that was about to close.
+    return open_files("openmps-server") <= server_files &&
+           open_files("openmps-worker") <= worker_files &&
+           open_files("openmps-control") <= daemon_files;
   })) << open_files("openmps-server") << " of " << server_files;
   EXPECT_EQ(survivor.header().status.load(), CUDA_SUCCESS);
   const Client next = join();

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the parts of this installation are.
+#include "cli/installation.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "base/subprocess.h"
+#include "base/text.h"
+#include "wire/handshake.h"
+
+namespace openmps::cli {
+namespace {
+
+constexpr const char* kLibrary = "/libcuda.so.1";
+
+}  // namespace
+
+Result<Installation> find_installation() {
+  Result<std::string> bin = program_directory();
+  if (!bin.ok()) return bin.status();
+  const std::string root = bin->substr(0, bin->rfind('/'));
+  return Installation{*bin + "/openmps-control",     *bin + "/openmps-server",
+                      *bin + "/openmps-worker",      root + "/lib/openmps",
+                      root + "/lib/openmps" + kLibrary, root + "/lib/softgpu" + kLibrary};
+}
+
+std::string pipe_directory() {
+  return environment_or("CUDA_MPS_PIPE_DIRECTORY", wire::kDefaultPipeDirectory);
+}
+
+std::string library_on_path() {
+  const std::string path = environment_or("LD_LIBRARY_PATH", "");
+  std::string_view rest = path;
+  while (!rest.empty()) {
+    const std::string_view folder = rest.substr(0, rest.find_first_of(":;"));
+    rest.remove_prefix(std::min(rest.size(), folder.size() + 1));
+    const std::string candidate = (folder.empty() ? "." : std::string(folder)) + kLibrary;
+    if (access(candidate.c_str(), R_OK) == 0) return candidate;
+  }
+  return "";
+}
+
+std::string nvidia_library() {
+  for (const char* folder : {"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu",
+                             "/usr/lib64", "/usr/lib", "/usr/local/nvidia/lib64"}) {
+    const std::string candidate = std::string(folder) + kLibrary;
+    if (access(candidate.c_str(), R_OK) == 0) return candidate;
+  }
+  return "";
+}
+
+}  // namespace openmps::cli

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the parts of this installation are, relative to the running program: build tree and install
+// tree have the same shape. Called by the subcommands of `openmps`.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace openmps::cli {
+
+struct Installation {
+  std::string control_program;   // bin/openmps-control
+  std::string server_program;    // bin/openmps-server
+  std::string worker_program;    // bin/openmps-worker
+  std::string client_directory;  // lib/openmps
+  std::string client_library;    // lib/openmps/libcuda.so.1
+  std::string softgpu_library;   // lib/softgpu/libcuda.so.1
+};
+
+Result<Installation> find_installation();
+
+// CUDA_MPS_PIPE_DIRECTORY or its default.
+std::string pipe_directory();
+
+// The libcuda.so.1 that LD_LIBRARY_PATH of this environment yields first; empty: none, the system's
+// own search decides.
+std::string library_on_path();
+
+// NVIDIA's driver library in the places where distributions put it; empty: none.
+std::string nvidia_library();
+
+}  // namespace openmps::cli

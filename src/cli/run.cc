@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// `openmps run`: environment, daemon, exec.
+#include "cli/run.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/subprocess.h"
+#include "base/text.h"
+#include "base/unix_socket.h"
+#include "cli/installation.h"
+#include "wire/control_call.h"
+
+namespace openmps::cli {
+namespace {
+
+bool daemon_runs() { return connect_to(wire::control_socket_path(pipe_directory())).ok(); }
+
+// False: it could not be started; it has said why itself.
+bool start_daemon(const Installation& installation) {
+  SpawnOptions options;
+  options.program = installation.control_program;
+  options.arguments = {"-d"};
+  options.fds = {{1, 1}, {2, 2}};
+  Result<pid_t> pid = spawn(options);
+  if (!pid.ok()) {
+    fprintf(stderr, "openmps: %s\n", pid.status().message().c_str());
+    return false;
+  }
+  int status = 0;
+  (void)waitpid(pid.value(), &status, 0);
+  // Another `openmps run --start` may have been first.
+  return (WIFEXITED(status) && WEXITSTATUS(status) == 0) || daemon_runs();
+}
+
+}  // namespace
+
+int run_program(const RunOptions& options) {
+  Result<Installation> installation = find_installation();
+  if (!installation.ok()) {
+    fprintf(stderr, "openmps: %s\n", installation.status().message().c_str());
+    return 1;
+  }
+  if (access(installation->client_library.c_str(), R_OK) != 0) {
+    fprintf(stderr, "openmps: the client library %s can't be read: %s\n",
+            installation->client_library.c_str(), strerror(errno));
+    return 1;
+  }
+  if (!daemon_runs()) {
+    if (options.start) {
+      if (!start_daemon(*installation)) return 1;
+    } else {
+      fprintf(stderr, "openmps: no daemon serves %s; %s. Start one with: %s -d\n",
+              pipe_directory().c_str(),
+              options.required ? "not running the program" : "running the program without OpenMPS",
+              installation->control_program.c_str());
+      if (options.required) return 1;
+    }
+  }
+  const std::string before = environment_or("LD_LIBRARY_PATH", "");
+  const std::string path =
+      before.empty() ? installation->client_directory : installation->client_directory + ":" + before;
+  setenv("LD_LIBRARY_PATH", path.c_str(), 1);
+  if (options.required) setenv("OPENMPS_REQUIRED", "1", 1);
+  std::vector<char*> argv;
+  for (const std::string& word : options.command) argv.push_back(const_cast<char*>(word.c_str()));
+  argv.push_back(nullptr);
+  execvp(argv[0], argv.data());
+  const int error = errno;
+  fprintf(stderr, "openmps: %s: %s\n", argv[0], strerror(error));
+  return error == ENOENT ? 127 : 126;
+}
+
+}  // namespace openmps::cli

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// `openmps run`: a program with the OpenMPS client as its CUDA driver.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace openmps::cli {
+
+struct RunOptions {
+  std::vector<std::string> command;  // program and arguments
+  bool required = false;             // an error, instead of running without OpenMPS
+  bool start = false;                // start a daemon if none runs
+};
+
+// Replaces this process by the program. Returns only on failure, with the exit status: 1, or as a
+// shell has it 127 for a program that is not there and 126 for one that can't run.
+int run_program(const RunOptions& options);
+
+}  // namespace openmps::cli

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// Event loop, packet peers and child processes.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "base/packet_peer.h"
+#include "base/subprocess.h"
+
+namespace openmps {
+namespace {
+
+std::span<const std::byte> bytes(std::string_view text) { return std::as_bytes(std::span(text)); }
+
+TEST(EventLoop, TimersComeInOrderAndCanBeCancelled) {
+  EventLoop loop;
+  ASSERT_TRUE(loop.open().ok());
+  std::string order;
+  loop.call_after(20, [&] { order += 'c'; loop.stop(); });
+  loop.call_after(0, [&] { order += 'a'; });
+  const EventLoop::TimerId never = loop.call_after(5, [&] { order += 'x'; });
+  loop.call_after(2, [&] { order += 'b'; loop.cancel(never); });
+  ASSERT_TRUE(loop.run().ok());
+  EXPECT_EQ(order, "abc");
+}
+
+TEST(EventLoop, AnEventThatAHandlerMadeStaleIsDropped) {
+  EventLoop loop;
+  ASSERT_TRUE(loop.open().ok());
+  int first[2], second[2];
+  ASSERT_EQ(pipe2(first, O_CLOEXEC), 0);
+  ASSERT_EQ(pipe2(second, O_CLOEXEC), 0);
+  int calls = 0;
+  const auto handler = [&](uint32_t) {
+    ++calls;
+    loop.forget(first[0]);  // whichever comes first forgets both
+    loop.forget(second[0]);
+    loop.call_after(0, [&] { loop.stop(); });
+  };
+  ASSERT_TRUE(loop.watch(first[0], EPOLLIN, handler).ok());
+  ASSERT_TRUE(loop.watch(second[0], EPOLLIN, handler).ok());
+  ASSERT_EQ(write(first[1], "x", 1), 1);
+  ASSERT_EQ(write(second[1], "x", 1), 1);
+  ASSERT_TRUE(loop.run().ok());
+  EXPECT_EQ(calls, 1);
+  for (const int fd : {first[0], first[1], second[0], second[1]}) close(fd);
+}
+
+TEST(EventLoop, ChildrenAreReapedWithTheirStatus) {
+  EventLoop loop;
+  ASSERT_TRUE(loop.open().ok());
+  SpawnOptions options;
+  options.program = "/bin/sh";
+  options.arguments = {"-c", "exit 7"};
+  Result<pid_t> pid = spawn(options);
+  ASSERT_TRUE(pid.ok()) << pid.status().message();
+  std::string how;
+  ASSERT_TRUE(loop.watch_child(*pid, [&](int status) {
+                    how = describe_exit(status);
+                    loop.stop();
+                  }).ok());
+  ASSERT_TRUE(loop.run().ok());
+  EXPECT_EQ(how, "exited with status 7");
+  EXPECT_NE(kill(*pid, 0), 0) << "reaped";
+}
+
+TEST(Spawn, SaysWhyAProgramCantRun) {
+  SpawnOptions options;
+  options.program = "/nonexistent/program";
+  Result<pid_t> pid = spawn(options);
+  ASSERT_FALSE(pid.ok());
+  EXPECT_EQ(pid.status().message(),
+            "starting /nonexistent/program: exec: No such file or directory");
+}
+
+TEST(Spawn, TheChildHasTheNamedDescriptorsOnly) {
+  close_inherited_descriptors();  // whoever started the test may have left some open
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  SpawnOptions options;
+  options.program = "/bin/sh";
+  // Its own listing opens one more, which is the highest.
+  options.arguments = {"-c", "ls /proc/self/fd | tr '\\n' ' ' >&7"};
+  options.fds = {{ends[1], 7}};
+  ASSERT_TRUE(spawn(options).ok());
+  close(ends[1]);
+  std::string text;
+  char buffer[256];
+  ssize_t got = 0;
+  while ((got = read(ends[0], buffer, sizeof(buffer))) > 0) {
+    text.append(buffer, static_cast<size_t>(got));
+  }
+  close(ends[0]);
+  EXPECT_EQ(text, "0 1 2 3 7 ");
+}
+
+TEST(PacketPeer, WhatDoesNotFitNowGoesOutLaterInOrderWithItsDescriptors) {
+  constexpr int kPackets = 1000;  // more than a socket buffer takes
+  EventLoop loop;
+  ASSERT_TRUE(loop.open().ok());
+  Result<std::pair<UniqueFd, UniqueFd>> sockets = make_socket_pair();
+  ASSERT_TRUE(sockets.ok());
+  UniqueFd reader = std::move(sockets->second);
+  std::string closed;
+  PacketPeer peer(loop, std::move(sockets->first), 4096,
+                  {[](Packet) {}, [&](std::string reason) { closed = reason; loop.stop(); }});
+  ASSERT_TRUE(peer.start().ok());
+  const UniqueFd file(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  for (int i = 0; i < kPackets; ++i) {
+    const std::string text = std::to_string(i) + std::string(1000, 'x');
+    const int fd = file.get();
+    peer.send(bytes(text), {&fd, 1});
+  }
+  EXPECT_FALSE(peer.drained()) << "the test needs a full buffer";
+  int right = 0;
+  std::thread consumer([&] {
+    for (int i = 0; i < kPackets; ++i) {
+      Result<Packet> packet = receive_packet(reader.get(), 4096, 20'000);
+      if (!packet.ok() || packet->closed || packet->fds.size() != 1) break;
+      const std::string text(reinterpret_cast<const char*>(packet->data.data()),
+                             packet->data.size());
+      if (text.starts_with(std::to_string(i) + "x")) ++right;
+    }
+    reader.reset();  // ends the loop
+  });
+  ASSERT_TRUE(loop.run().ok());
+  consumer.join();
+  EXPECT_EQ(right, kPackets);
+  EXPECT_NE(closed, "");
+}
+
+TEST(PacketPeer, APeerThatNeverReadsIsGivenUp) {
+  EventLoop loop;
+  ASSERT_TRUE(loop.open().ok());
+  Result<std::pair<UniqueFd, UniqueFd>> sockets = make_socket_pair();
+  ASSERT_TRUE(sockets.ok());
+  std::string closed;
+  PacketPeer peer(loop, std::move(sockets->first), 4096,
+                  {[](Packet) {}, [&](std::string reason) { closed = reason; loop.stop(); }});
+  ASSERT_TRUE(peer.start().ok());
+  for (size_t i = 0; i < 2 * kMaxQueuedPackets; ++i) peer.send(bytes("x"));
+  ASSERT_TRUE(loop.run().ok());
+  EXPECT_EQ(closed, "the peer does not read its messages");
+}
+
+TEST(PacketPeer, EverythingThatAPeerSaidBeforeItLeftArrives) {
+  EventLoop loop;
+  ASSERT_TRUE(loop.open().ok());
+  Result<std::pair<UniqueFd, UniqueFd>> sockets = make_socket_pair();
+  ASSERT_TRUE(sockets.ok());
+  ASSERT_TRUE(send_packet(sockets->first.get(), bytes("never read")).ok());
+  ASSERT_TRUE(send_packet(sockets->second.get(), bytes("last words")).ok());
+  sockets->second.reset();
+  std::string got;
+  PacketPeer peer(loop, std::move(sockets->first), 4096,
+                  {[&](Packet packet) { got.append(packet.data.size(), '.'); },
+                   [&](std::string) { loop.stop(); }});
+  ASSERT_TRUE(peer.start().ok());
+  ASSERT_TRUE(loop.run().ok());
+  EXPECT_EQ(got.size(), 10u);
+}
+
+}  // namespace
+}  // namespace openmps

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// `openmps` as a program: what it passes to the programs that it runs, and what it says.
+#include <stdio.h>
+#include <sys/wait.h>
+
+#include <filesystem>
+
+#include "mps_fixture.h"
+
+namespace openmps {
+namespace {
+
+class OpenmpsTest : public MpsTest {
+ protected:
+  Outcome openmps(const std::string& arguments, const std::string& environment = "") {
+    const std::string line = "CUDA_MPS_PIPE_DIRECTORY='" + pipe_ + "' CUDA_MPS_LOG_DIRECTORY='" +
+                             log_ + "' OPENMPS_DRIVER='" + driver_ + "' " + environment +
+                             " timeout 40 " + bin_ + "/openmps " + arguments + " 2>&1";
+    Outcome outcome;
+    FILE* program = popen(line.c_str(), "re");
+    char buffer[4096];
+    size_t got = 0;
+    while ((got = fread(buffer, 1, sizeof(buffer), program)) > 0) outcome.out.append(buffer, got);
+    const int status = pclose(program);
+    outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return outcome;
+  }
+  std::string libraries() const {
+    return std::filesystem::path(bin_).parent_path().string() + "/lib/openmps";
+  }
+};
+
+TEST_F(OpenmpsTest, RunPutsTheClientLibraryInFront) {
+  start_daemon();
+  const char* echo = "run -- sh -c 'echo $LD_LIBRARY_PATH $OPENMPS_REQUIRED; exit 5'";
+  Outcome outcome = openmps(echo, "LD_LIBRARY_PATH=");
+  EXPECT_EQ(outcome.out, libraries() + "\n");
+  EXPECT_EQ(outcome.status, 5) << "the program's own";
+  EXPECT_EQ(openmps(echo, "LD_LIBRARY_PATH=/a:/b").out, libraries() + ":/a:/b\n");
+  EXPECT_EQ(openmps("run --required sh -c 'echo $OPENMPS_REQUIRED'").out, "1\n");
+}
+
+TEST_F(OpenmpsTest, RunLeavesTheProgramItsOptions) {
+  start_daemon();
+  EXPECT_EQ(openmps("run echo --json -n 5").out, "--json -n 5\n");
+  EXPECT_EQ(openmps("run -- echo --required -- x").out, "--required -- x\n");
+  EXPECT_EQ(openmps("run --pipe-directory /x -- sh -c 'echo $CUDA_MPS_PIPE_DIRECTORY'")
+                .out.find("openmps: no daemon serves /x"),
+            0u);
+}
+
+TEST_F(OpenmpsTest, RunWithoutADaemonSaysHowToStartOne) {
+  Outcome outcome = openmps("run -- echo ran");
+  EXPECT_NE(outcome.out.find("no daemon serves " + pipe_), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("openmps-control -d"), std::string::npos);
+  EXPECT_NE(outcome.out.find("ran\n"), std::string::npos);
+  EXPECT_EQ(outcome.status, 0);
+  outcome = openmps("run --required -- echo ran");
+  EXPECT_EQ(outcome.out.find("ran\n"), std::string::npos) << outcome.out;
+  EXPECT_EQ(outcome.status, 1);
+}
+
+TEST_F(OpenmpsTest, RunStartsADaemonIfAsked) {
+  EXPECT_EQ(openmps("run --start -- echo ran").out, "ran\n");
+  EXPECT_EQ(shell("get_server_list\n").status, 0);
+  EXPECT_EQ(openmps("run --start -- echo again").out, "again\n");
+}
+
+TEST_F(OpenmpsTest, ProgramsThatAreNotThereAreErrors) {
+  start_daemon();
+  EXPECT_EQ(openmps("run -- /nonexistent/program").status, 127);
+  EXPECT_EQ(openmps("run -- /tmp").status, 126);
+  EXPECT_EQ(openmps("run").status, 1);
+  EXPECT_NE(openmps("").status, 0);
+  EXPECT_NE(openmps("frobnicate").status, 0);
+  EXPECT_EQ(openmps("--version").out.rfind("openmps ", 0), 0u);
+}
+
+TEST_F(OpenmpsTest, PsIsTheShells) {
+  EXPECT_EQ(openmps("ps").out, "Cannot find MPS control daemon process\n");
+  EXPECT_EQ(openmps("ps").status, 1);
+  start_daemon();
+  EXPECT_EQ(openmps("ps").out, "Server not found\n");
+  EXPECT_EQ(openmps("ps --json").out, "[]\n");
+  const Client client = join("./nbody 4096");
+  EXPECT_NE(openmps("ps").out.find("./nbody"), std::string::npos);
+}
+
+TEST_F(OpenmpsTest, DoctorNamesWhatStandsInTheWay) {
+  Outcome outcome = openmps("doctor");
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_NE(outcome.out.find("PROBLEM  no daemon: the directory " + pipe_), std::string::npos)
+      << outcome.out;
+  start_daemon();
+  outcome = openmps("doctor", "LD_LIBRARY_PATH=" + libraries());
+  EXPECT_EQ(outcome.status, 0) << outcome.out;
+  EXPECT_NE(outcome.out.find("a daemon serves " + pipe_), std::string::npos);
+  EXPECT_NE(outcome.out.find("NVIDIA H200"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("leads programs of this shell to the client library"),
+            std::string::npos);
+}
+
+TEST_F(OpenmpsTest, DoctorPassesOnWhyAWorkerCantWork) {
+  driver_ = "none";
+  start_daemon();
+  const Outcome outcome = openmps("doctor");
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_NE(outcome.out.find("PROBLEM  The devices are not known: no CUDA device"),
+            std::string::npos)
+      << outcome.out;
+}
+
+}  // namespace
+}  // namespace openmps
