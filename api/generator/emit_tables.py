@@ -69,8 +69,8 @@ namespace openmps {
 
 // True, *symbol (a DriverSymbol as number) and *status = CU_GET_PROC_ADDRESS_SUCCESS when the name
 // has a symbol for the version: the newest that is not newer than `cuda_version`. With the flag
-// CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM a name that has per-thread variants gives only
-// those. Otherwise false with the reason in *status and *symbol untouched.
+// CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM (with or without the flag for legacy streams) a
+// name that has per-thread variants gives only those. Otherwise false with the reason in *status and *symbol untouched.
 // The rest is the caller's. As measured on NVIDIA's driver 580, cuGetProcAddress_v2 returns
 // CUDA_SUCCESS with a null pointer for what is not found, and CUDA_ERROR_INVALID_VALUE for flags
 // above 3 and for a version newer than the driver.
@@ -143,9 +143,7 @@ bool find_proc(std::string_view name, int cuda_version, uint64_t flags, uint16_t
                CUdriverProcAddressQueryResult* status) {{
   const uint32_t seed = kSeeds[hash_name(name, 0) % std::size(kSeeds)];
   const Name& entry = kNames[hash_name(name, seed) % std::size(kNames)];
-  constexpr uint64_t kBothStreams =
-      CU_GET_PROC_ADDRESS_LEGACY_STREAM | CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
-  if (entry.name != name || (flags & kBothStreams) == kBothStreams) {{
+  if (entry.name != name) {{
     *status = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
     return false;
   }}

@@ -67,9 +67,7 @@ bool find_proc(std::string_view name, int cuda_version, uint64_t flags, uint16_t
                CUdriverProcAddressQueryResult* status) {
   const uint32_t seed = kSeeds[hash_name(name, 0) % std::size(kSeeds)];
   const Name& entry = kNames[hash_name(name, seed) % std::size(kNames)];
-  constexpr uint64_t kBothStreams =
-      CU_GET_PROC_ADDRESS_LEGACY_STREAM | CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
-  if (entry.name != name || (flags & kBothStreams) == kBothStreams) {
+  if (entry.name != name) {
     *status = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
     return false;
   }

@@ -13,8 +13,8 @@ namespace openmps {
 
 // True, *symbol (a DriverSymbol as number) and *status = CU_GET_PROC_ADDRESS_SUCCESS when the name
 // has a symbol for the version: the newest that is not newer than `cuda_version`. With the flag
-// CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM a name that has per-thread variants gives only
-// those. Otherwise false with the reason in *status and *symbol untouched.
+// CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM (with or without the flag for legacy streams) a
+// name that has per-thread variants gives only those. Otherwise false with the reason in *status and *symbol untouched.
 // The rest is the caller's. As measured on NVIDIA's driver 580, cuGetProcAddress_v2 returns
 // CUDA_SUCCESS with a null pointer for what is not found, and CUDA_ERROR_INVALID_VALUE for flags
 // above 3 and for a version newer than the driver.
