@@ -173,7 +173,7 @@ class Sandbox:
             used = int(query_gpu("--query-gpu=memory.used")[0])
             return len(query_gpu("--query-compute-apps=pid")), used << 20
         device = self.device_info()["devices"][0]
-        return device["contexts"], device["memory_used"]
+        return device["context_count"], device["memory_used"]
 
     def device_info(self):
         """What softgpu-info says of this sandbox's devices."""
