@@ -383,6 +383,9 @@ void FakeDriver::hold(uint32_t stream, bool held) {
 void FakeDriver::poison(CUresult result) {
   const std::lock_guard lock(mutex_);
   poison_ = result;
+  if (result == CUDA_SUCCESS) return;
+  // What had not run will never run.
+  for (auto& [stream, queue] : queues_) queue.operations.clear();
 }
 
 CUresult FakeDriver::poisoned() {

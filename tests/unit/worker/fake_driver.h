@@ -35,7 +35,7 @@ class FakeDriver {
   void fail(const std::string& call, CUresult result);
   // Nothing of the stream runs while it is held. By number: s1 is the first made.
   void hold(uint32_t stream, bool held);
-  // Every call that touches the context fails from now on.
+  // Every call that touches the context fails from now on, and nothing queued runs any more.
   void poison(CUresult result);
   // Bytes of physical memory that exist.
   uint64_t physical_bytes();
