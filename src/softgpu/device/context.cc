@@ -2,6 +2,7 @@
 // Life and death of contexts, and each thread's stack of them. See context.h.
 #include "softgpu/device/context.h"
 
+#include <algorithm>
 #include <unordered_map>
 #include <vector>
 
@@ -68,10 +69,11 @@ std::shared_ptr<Stream> Context::per_thread_stream() {
 Status Context::activate() {
   std::lock_guard lifetime(lifetime_mutex_);
   if (execution() != nullptr) return Status();
-  OPENMPS_RETURN_IF_ERROR(device_.segment->reserve_memory(storage_bytes()));
+  storage_ = storage_bytes();
+  OPENMPS_RETURN_IF_ERROR(device_.segment->reserve_memory(storage_));
   Status listed = device_.segment->add_context(id_, kind_);
   if (!listed.ok()) {
-    device_.segment->return_memory(storage_bytes());
+    device_.segment->return_memory(storage_);
     return listed;
   }
   auto execution = std::make_shared<ExecutionContext>(
@@ -106,7 +108,7 @@ void Context::deactivate() {
   });
   driver_.memory.release_context(this);
   device_.segment->remove_context(id_);
-  device_.segment->return_memory(storage_bytes());
+  device_.segment->return_memory(storage_);
 }
 
 Status Context::retain_primary() {

@@ -81,6 +81,7 @@ class Context : public std::enable_shared_from_this<Context> {
   mutable std::mutex mutex_;
   std::mutex lifetime_mutex_;  // orders activation and deactivation
   uint32_t retained_ = 0;
+  uint64_t storage_ = 0;  // reserved at activation
   std::shared_ptr<ExecutionContext> execution_;
   std::shared_ptr<Stream> legacy_stream_;
 };

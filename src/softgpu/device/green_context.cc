@@ -4,6 +4,7 @@
 
 #include "softgpu/device/context.h"
 #include "softgpu/device/driver.h"
+#include "softgpu/device/event.h"
 #include "softgpu/device/stream.h"
 
 namespace openmps::softgpu {
@@ -40,6 +41,23 @@ Status destroy_green_context(Driver& driver, CUgreenCtx handle) {
     (void)synchronize_stream(*stream).ok();
     stream->green.reset();
   }
+  return Status();
+}
+
+Status record_green_event(Driver& driver, GreenContext& green, Event& event) {
+  std::shared_ptr<ExecutionContext> execution = green.primary->execution();
+  if (execution == nullptr || event.execution != execution)
+    return Status(CUDA_ERROR_INVALID_HANDLE, "the event is of another context");
+  auto marker = std::make_shared<MarkerOperation>(execution);
+  std::vector<OperationPtr> tails;
+  auto streams = driver.streams.find_if([&](const Stream& s) { return s.green.get() == &green; });
+  {
+    std::lock_guard lock(driver.scheduler.mutex);
+    for (const auto& stream : streams) tails.push_back(stream->queue->tail);
+    driver.scheduler.submit_unordered_locked(marker, tails);
+  }
+  std::lock_guard lock(event.mutex);
+  event.record = std::move(marker);
   return Status();
 }
 

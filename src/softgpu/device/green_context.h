@@ -13,6 +13,7 @@ namespace openmps::softgpu {
 
 class Context;
 class Driver;
+struct Event;
 
 // What a CUdevResource of SMs stands for, and a CUdevResourceDesc collects.
 struct ResourceDescriptor {
@@ -37,5 +38,7 @@ Result<std::shared_ptr<GreenContext>> create_green_context(Driver& driver, int d
                                                            const SmSet& sms);
 // CUDA_ERROR_INVALID_HANDLE. Its streams must not be used any more.
 Status destroy_green_context(Driver& driver, CUgreenCtx handle);
+// The event is reached when everything issued so far to the streams of the green context is done.
+Status record_green_event(Driver& driver, GreenContext& green, Event& event);
 
 }  // namespace openmps::softgpu

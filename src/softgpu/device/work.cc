@@ -33,12 +33,14 @@ OperationPtr make(const CopyWork& work, const Execution& execution, const Stream
   operation->check_source = work.check_source;
   operation->check_destination = work.check_destination;
   operation->engine = work.engine;
+  operation->inline_execution = work.inline_execution;
   return operation;
 }
 
 OperationPtr make(const FillWork& work, const Execution& execution, const StreamQueue&) {
   auto operation = std::make_shared<CopyOperation>(execution);
   operation->work = work.shape;
+  operation->inline_execution = work.inline_execution;
   return operation;
 }
 

@@ -36,10 +36,12 @@ struct CopyWork {
   bool check_destination = false;
   uint32_t engine = 0;
   std::vector<std::byte> staged;  // see CopyOperation
+  bool inline_execution = false;  // by the calling thread, see Operation
 };
 
 struct FillWork {
   FillShape shape;
+  bool inline_execution = false;
 };
 
 struct HostWork {

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// Planning and issuing copies and fills. See copy_plan.h.
+#include "softgpu/device/copy_plan.h"
+
+#include <cstring>
+
+#include "softgpu/device/capture.h"
+#include "softgpu/device/context.h"
+#include "softgpu/device/driver.h"
+
+namespace openmps::softgpu {
+namespace {
+
+// Up to this size a pageable source is copied aside, so that the call returns at once; the limit
+// below which the real driver does so for transfers to the device.
+constexpr uint64_t kStagingLimit = 64 * 1024;
+
+// Hosts on one engine, devices on the other, as the two directions of a bus.
+constexpr uint32_t kToDeviceEngine = 0;
+constexpr uint32_t kFromDeviceEngine = 1;
+
+Status invalid(const char* what) { return Status(CUDA_ERROR_INVALID_VALUE, what); }
+
+struct SideFacts {
+  bool mapped = false;    // in the address space: must stay so until the copy runs
+  bool pageable = false;  // ordinary memory of the program
+  bool device = false;
+};
+
+Status examine(const Driver& driver, uint64_t address, uint64_t extent, bool write, CopySide side,
+               SideFacts* facts) {
+  if (extent == UINT64_MAX) return invalid("the copy does not fit the address space");
+  switch (driver.address_space.coverage(address, extent, write)) {
+    case AddressSpace::Coverage::kOutside:
+      return invalid("the copy leaves its allocation");
+    case AddressSpace::Coverage::kNone:
+      if (side == CopySide::kDevice) return invalid("not a device pointer");
+      if (address == 0) return invalid("a null pointer");
+      facts->pageable = true;
+      return Status();
+    case AddressSpace::Coverage::kInside:
+      break;
+  }
+  MappedRange range;
+  facts->mapped = true;
+  facts->device = driver.address_space.find_mapped(address, &range) &&
+                  range.kind != RangeKind::kHostAllocated &&
+                  range.kind != RangeKind::kHostRegistered;
+  return Status();
+}
+
+struct Plan {
+  CopyWork work;
+  SideFacts source;
+  SideFacts destination;
+};
+
+Status make_plan(const Driver& driver, const CopyShape& shape, CopySide source,
+                 CopySide destination, Plan* plan) {
+  OPENMPS_RETURN_IF_ERROR(examine(driver, shape.source, shape.source_extent(), false, source,
+                                  &plan->source));
+  OPENMPS_RETURN_IF_ERROR(examine(driver, shape.destination, shape.destination_extent(), true,
+                                  destination, &plan->destination));
+  plan->work.shape = shape;
+  plan->work.check_source = plan->source.mapped;
+  plan->work.check_destination = plan->destination.mapped;
+  bool from_device = plan->source.device && !plan->destination.device;
+  plan->work.engine = from_device ? kFromDeviceEngine : kToDeviceEngine;
+  return Status();
+}
+
+Status finish_inline(Stream& stream, const OperationPtr& operation, bool synchronous) {
+  // Null: captured, or nothing to wait for.
+  if (operation == nullptr) return Status();
+  Scheduler& scheduler = stream.context->driver().scheduler;
+  scheduler.run_inline(std::static_pointer_cast<CopyOperation>(operation));
+  if (synchronous) stream.execution->flush_output();
+  return sticky_error(*stream.execution);
+}
+
+// Synchronous calls can't be part of a capture.
+Status check_synchronous(Stream& stream) {
+  if (!stream.capturing) return Status();
+  invalidate_capture(stream);
+  return Status(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "a synchronous call on a captured stream");
+}
+
+}  // namespace
+
+Result<CopyWork> plan_copy(const Driver& driver, const CopyShape& shape, CopySide source,
+                           CopySide destination) {
+  Plan plan;
+  if (shape.empty()) return plan.work;
+  OPENMPS_RETURN_IF_ERROR(make_plan(driver, shape, source, destination, &plan));
+  return plan.work;
+}
+
+Status issue_copy(Stream& stream, const CopyShape& shape, CopySide source, CopySide destination,
+                  bool synchronous) {
+  if (synchronous) OPENMPS_RETURN_IF_ERROR(check_synchronous(stream));
+  if (shape.empty()) return Status();
+  const Driver& driver = stream.context->driver();
+  Plan plan;
+  OPENMPS_RETURN_IF_ERROR(make_plan(driver, shape, source, destination, &plan));
+
+  bool pageable = plan.source.pageable || plan.destination.pageable;
+  bool linear = shape.height == 1 && shape.depth == 1;
+  if (!synchronous && !stream.capturing && plan.source.pageable && !plan.destination.pageable &&
+      linear && shape.width <= kStagingLimit) {
+    plan.work.staged.resize(shape.width);
+    memcpy(plan.work.staged.data(), reinterpret_cast<const void*>(shape.source), shape.width);
+    pageable = false;
+  }
+  plan.work.inline_execution = (synchronous || pageable) && !stream.capturing;
+  OperationPtr operation;
+  OPENMPS_RETURN_IF_ERROR(issue(stream, plan.work, &operation));
+  return plan.work.inline_execution ? finish_inline(stream, operation, synchronous) : Status();
+}
+
+Result<FillWork> plan_fill(const Driver& driver, const FillShape& shape) {
+  FillWork work;
+  work.shape = shape;
+  if (shape.empty()) return work;
+  if (shape.destination % shape.element != 0)
+    return invalid("the address is not aligned to the element");
+  if (shape.height > 1 && shape.pitch < shape.width * shape.element)
+    return invalid("the row does not fit the pitch");
+  SideFacts facts;
+  OPENMPS_RETURN_IF_ERROR(examine(driver, shape.destination, shape.extent(), true,
+                                  CopySide::kDevice, &facts));
+  return work;
+}
+
+Status issue_fill(Stream& stream, const FillShape& shape, bool synchronous) {
+  if (synchronous) OPENMPS_RETURN_IF_ERROR(check_synchronous(stream));
+  Result<FillWork> work = plan_fill(stream.context->driver(), shape);
+  if (!work.ok()) return work.status();
+  if (shape.empty()) return Status();
+  work->inline_execution = synchronous;
+  OperationPtr operation;
+  OPENMPS_RETURN_IF_ERROR(issue(stream, *work, &operation));
+  return synchronous ? finish_inline(stream, operation, true) : Status();
+}
+
+CUDA_MEMCPY3D widen(const CUDA_MEMCPY2D& parameters) {
+  CUDA_MEMCPY3D wide{};
+  wide.srcXInBytes = parameters.srcXInBytes;
+  wide.srcY = parameters.srcY;
+  wide.srcMemoryType = parameters.srcMemoryType;
+  wide.srcHost = parameters.srcHost;
+  wide.srcDevice = parameters.srcDevice;
+  wide.srcArray = parameters.srcArray;
+  wide.srcPitch = parameters.srcPitch;
+  wide.dstXInBytes = parameters.dstXInBytes;
+  wide.dstY = parameters.dstY;
+  wide.dstMemoryType = parameters.dstMemoryType;
+  wide.dstHost = parameters.dstHost;
+  wide.dstDevice = parameters.dstDevice;
+  wide.dstArray = parameters.dstArray;
+  wide.dstPitch = parameters.dstPitch;
+  wide.WidthInBytes = parameters.WidthInBytes;
+  wide.Height = parameters.Height;
+  wide.Depth = 1;
+  return wide;
+}
+
+namespace {
+
+// One side of a CUDA_MEMCPY3D.
+struct Operand {
+  CUmemorytype type;
+  uint64_t host;
+  uint64_t device;
+  size_t x, y, z, pitch, height;
+};
+
+Status read_operand(const Operand& operand, const CUDA_MEMCPY3D& parameters, uint64_t* address,
+                    uint64_t* pitch, uint64_t* slice, CopySide* side) {
+  switch (operand.type) {
+    case CU_MEMORYTYPE_HOST:
+      *address = operand.host;
+      *side = CopySide::kHost;
+      break;
+    case CU_MEMORYTYPE_DEVICE:
+      *address = operand.device;
+      *side = CopySide::kDevice;
+      break;
+    case CU_MEMORYTYPE_UNIFIED:
+      *address = operand.device;
+      *side = CopySide::kUnified;
+      break;
+    case CU_MEMORYTYPE_ARRAY:
+      return Status(CUDA_ERROR_NOT_SUPPORTED, "arrays do not exist on softgpu");
+    default:
+      return invalid("no such memory type");
+  }
+  // A pitch of 0 means rows without gaps, a height of 0 planes without gaps.
+  *pitch = operand.pitch == 0 ? operand.x + parameters.WidthInBytes : operand.pitch;
+  uint64_t rows = operand.height == 0 ? operand.y + parameters.Height : operand.height;
+  if (operand.x + parameters.WidthInBytes > *pitch &&
+      (parameters.Height > 1 || parameters.Depth > 1))
+    return invalid("the row does not fit the pitch");
+  if (parameters.Depth > 1 && operand.y + parameters.Height > rows)
+    return invalid("the plane does not fit its height");
+  if (__builtin_mul_overflow(*pitch, rows, slice))
+    return invalid("the copy does not fit the address space");
+  *address += operand.z * *slice + operand.y * *pitch + operand.x;
+  return Status();
+}
+
+}  // namespace
+
+Status read_copy_parameters(const CUDA_MEMCPY3D& p, CopyShape* shape, CopySide* source,
+                            CopySide* destination) {
+  shape->width = p.WidthInBytes;
+  shape->height = p.Height;
+  shape->depth = p.Depth;
+  Operand from{p.srcMemoryType, reinterpret_cast<uint64_t>(p.srcHost), p.srcDevice, p.srcXInBytes,
+               p.srcY, p.srcZ, p.srcPitch, p.srcHeight};
+  Operand to{p.dstMemoryType, reinterpret_cast<uint64_t>(p.dstHost), p.dstDevice, p.dstXInBytes,
+             p.dstY, p.dstZ, p.dstPitch, p.dstHeight};
+  OPENMPS_RETURN_IF_ERROR(read_operand(from, p, &shape->source, &shape->source_pitch,
+                                       &shape->source_slice, source));
+  return read_operand(to, p, &shape->destination, &shape->destination_pitch,
+                      &shape->destination_slice, destination);
+}
+
+}  // namespace openmps::softgpu

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// From the arguments of a copy or fill call to work: which memory each side is, whether the range is
+// inside it, and how a copy of ordinary (pageable) memory keeps its promises. API threads.
+#pragma once
+
+#include "base/status.h"
+#include "softgpu/device/copy.h"
+#include "softgpu/device/stream.h"
+#include "softgpu/device/work.h"
+
+namespace openmps::softgpu {
+
+// What the call says a pointer is.
+enum class CopySide { kHost, kDevice, kUnified };
+
+// Queue a copy, and wait for it if `synchronous`. An asynchronous copy of pageable memory reads its
+// source before it returns (small ones) or is carried out before it returns, as CUDA allows.
+// CUDA_ERROR_INVALID_VALUE: a device pointer that is none, or a range that leaves its allocation.
+Status issue_copy(Stream& stream, const CopyShape& shape, CopySide source, CopySide destination,
+                  bool synchronous);
+// The same checks, for a graph node.
+Result<CopyWork> plan_copy(const Driver& driver, const CopyShape& shape, CopySide source,
+                           CopySide destination);
+
+Status issue_fill(Stream& stream, const FillShape& shape, bool synchronous);
+Result<FillWork> plan_fill(const Driver& driver, const FillShape& shape);
+
+// CUDA_MEMCPY3D: rows that do not fit their pitch are CUDA_ERROR_INVALID_VALUE, arrays
+// CUDA_ERROR_NOT_SUPPORTED.
+Status read_copy_parameters(const CUDA_MEMCPY3D& parameters, CopyShape* shape, CopySide* source,
+                            CopySide* destination);
+CUDA_MEMCPY3D widen(const CUDA_MEMCPY2D& parameters);
+
+}  // namespace openmps::softgpu

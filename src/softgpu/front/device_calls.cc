@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// Devices: count, name, identity, attributes. Any thread.
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "softgpu/device/sm.h"
+#include "softgpu/front/device_facts.h"
+#include "softgpu/front/front.h"
+
+using namespace openmps;           // NOLINT: entry points live outside the namespace
+using namespace openmps::softgpu;  // NOLINT: the same
+
+namespace {
+
+constexpr char kDeviceName[] = "OpenMPS softgpu";
+
+// A call about one device: body(Driver&, Device&) -> Status.
+template <typename Body>
+CUresult with_device(CUdevice ordinal, Body&& body) {
+  return with_driver([&](Driver& driver) -> Status {
+    Device* device = driver.device(ordinal);
+    if (device == nullptr) return Status(CUDA_ERROR_INVALID_DEVICE, "no such device");
+    return body(driver, *device);
+  });
+}
+
+}  // namespace
+
+namespace openmps::softgpu {
+
+// Bytes that tell devices apart and stay the same on every start: a name, the segment's hash, the
+// number of the device. RFC 9562 version 8 (free-form).
+CUuuid device_uuid(const Driver& driver, const Device& device) {
+  CUuuid uuid{};
+  memcpy(uuid.bytes, "sgpu", 4);
+  uint64_t hash = 0xcbf29ce484222325ull;  // FNV-1a
+  for (char c : driver.config.segment) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3ull;
+  memcpy(uuid.bytes + 8, &hash, 7);
+  uuid.bytes[6] = static_cast<char>(0x80);
+  uuid.bytes[8] = static_cast<char>((uuid.bytes[8] & 0x3f) | 0x80);
+  uuid.bytes[15] = static_cast<char>(device.machine_ordinal);
+  return uuid;
+}
+
+PciAddress device_pci_address(const Device& device) {
+  return {0, device.machine_ordinal + 1, 0};
+}
+
+}  // namespace openmps::softgpu
+
+CUresult cuDeviceGet(CUdevice* device, int ordinal) {
+  return with_device(ordinal, [&](Driver&, Device&) -> Status {
+    if (device == nullptr) return invalid_value("no place for the result");
+    *device = ordinal;
+    return Status();
+  });
+}
+
+CUresult cuDeviceGetCount(int* count) {
+  return with_driver([&](Driver& driver) -> Status {
+    if (count == nullptr) return invalid_value("no place for the result");
+    *count = static_cast<int>(driver.devices.size());
+    return Status();
+  });
+}
+
+CUresult cuDeviceGetName(char* name, int len, CUdevice dev) {
+  return with_device(dev, [&](Driver&, Device&) -> Status {
+    if (name == nullptr || len <= 0) return invalid_value("no place for the name");
+    snprintf(name, static_cast<size_t>(len), "%s", kDeviceName);
+    return Status();
+  });
+}
+
+CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice dev) {
+  return with_device(dev, [&](Driver& driver, Device& device) -> Status {
+    if (uuid == nullptr) return invalid_value("no place for the result");
+    *uuid = device_uuid(driver, device);
+    return Status();
+  });
+}
+
+CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice dev) {
+  return with_device(dev, [&](Driver&, Device& device) -> Status {
+    if (bytes == nullptr) return invalid_value("no place for the result");
+    uint64_t free_bytes = 0;
+    uint64_t total_bytes = 0;
+    device.segment->memory_info(&free_bytes, &total_bytes);
+    *bytes = total_bytes;
+    return Status();
+  });
+}
+
+CUresult cuDeviceGetAttribute(int* pi, CUdevice_attribute attrib, CUdevice dev) {
+  return with_device(dev, [&](Driver& driver, Device& device) -> Status {
+    if (pi == nullptr) return invalid_value("no place for the result");
+    if (!device_attribute(driver, device, attrib, pi)) return invalid_value("no such attribute");
+    return Status();
+  });
+}
+
+CUresult cuDeviceComputeCapability(int* major, int* minor, CUdevice dev) {
+  return with_device(dev, [&](Driver& driver, Device&) -> Status {
+    if (major == nullptr || minor == nullptr) return invalid_value("no place for the result");
+    *major = static_cast<int>(driver.config.compute_capability / 10);
+    *minor = static_cast<int>(driver.config.compute_capability % 10);
+    return Status();
+  });
+}
+
+CUresult cuDeviceGetProperties(CUdevprop* prop, CUdevice dev) {
+  return with_device(dev, [&](Driver& driver, Device& device) -> Status {
+    if (prop == nullptr) return invalid_value("no place for the result");
+    auto fact = [&](CUdevice_attribute attribute) {
+      int value = 0;
+      device_attribute(driver, device, attribute, &value);
+      return value;
+    };
+    prop->maxThreadsPerBlock = fact(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
+    for (int i = 0; i < 3; ++i) {
+      prop->maxThreadsDim[i] = static_cast<int>(kMaxBlockDim[i]);
+      prop->maxGridSize[i] = static_cast<int>(kMaxGridDim[i]);
+    }
+    prop->sharedMemPerBlock = fact(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK);
+    prop->totalConstantMemory = fact(CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY);
+    prop->SIMDWidth = fact(CU_DEVICE_ATTRIBUTE_WARP_SIZE);
+    prop->memPitch = fact(CU_DEVICE_ATTRIBUTE_MAX_PITCH);
+    prop->regsPerBlock = fact(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK);
+    prop->clockRate = fact(CU_DEVICE_ATTRIBUTE_CLOCK_RATE);
+    prop->textureAlign = fact(CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT);
+    return Status();
+  });
+}
+
+CUresult cuDeviceGetPCIBusId(char* pciBusId, int len, CUdevice dev) {
+  return with_device(dev, [&](Driver&, Device& device) -> Status {
+    if (pciBusId == nullptr || len <= 0) return invalid_value("no place for the result");
+    PciAddress pci = device_pci_address(device);
+    snprintf(pciBusId, static_cast<size_t>(len), "%04X:%02X:%02X.0", pci.domain, pci.bus,
+             pci.device);
+    return Status();
+  });
+}
+
+CUresult cuDeviceGetByPCIBusId(CUdevice* dev, const char* pciBusId) {
+  return with_driver([&](Driver& driver) -> Status {
+    if (dev == nullptr || pciBusId == nullptr) return invalid_value("a null argument");
+    unsigned domain = 0;
+    unsigned bus = 0;
+    unsigned slot = 0;
+    if (sscanf(pciBusId, "%x:%x:%x", &domain, &bus, &slot) != 3) {
+      domain = 0;
+      if (sscanf(pciBusId, "%x:%x", &bus, &slot) != 2) return invalid_value("not a PCI bus id");
+    }
+    for (const Device& device : driver.devices) {
+      PciAddress pci = device_pci_address(device);
+      if (pci.domain != domain || pci.bus != bus || pci.device != slot) continue;
+      *dev = device.ordinal;
+      return Status();
+    }
+    return Status(CUDA_ERROR_INVALID_DEVICE, "no device has that bus id");
+  });
+}
+
+CUresult cuDeviceCanAccessPeer(int* canAccessPeer, CUdevice dev, CUdevice peerDev) {
+  return with_device(dev, [&](Driver& driver, Device&) -> Status {
+    if (canAccessPeer == nullptr) return invalid_value("no place for the result");
+    if (driver.device(peerDev) == nullptr)
+      return Status(CUDA_ERROR_INVALID_DEVICE, "no such peer");
+    *canAccessPeer = dev != peerDev;  // all memory is the host's: every device reaches it
+    return Status();
+  });
+}
+
+CUresult cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute attrib, CUdevice srcDevice,
+                                 CUdevice dstDevice) {
+  return with_device(srcDevice, [&](Driver& driver, Device&) -> Status {
+    if (value == nullptr || srcDevice == dstDevice || driver.device(dstDevice) == nullptr)
+      return invalid_value("not two devices");
+    *value = attrib == CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED ||
+             attrib == CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED;
+    return Status();
+  });
+}
+
+CUresult cuDeviceGetExecAffinitySupport(int* pi, CUexecAffinityType type, CUdevice dev) {
+  return with_device(dev, [&](Driver&, Device&) -> Status {
+    if (pi == nullptr || type != CU_EXEC_AFFINITY_TYPE_SM_COUNT)
+      return invalid_value("no such affinity");
+    *pi = 0;
+    return Status();
+  });
+}
+
+CUresult cuDeviceGetTexture1DLinearMaxWidth(size_t* maxWidthInElements, CUarray_format,
+                                            unsigned int, CUdevice dev) {
+  return with_device(dev, [&](Driver&, Device&) -> Status {
+    if (maxWidthInElements == nullptr) return invalid_value("no place for the result");
+    *maxWidthInElements = 1u << 27;
+    return Status();
+  });
+}

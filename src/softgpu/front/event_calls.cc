@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Events. Any thread.
+#include "softgpu/device/capture.h"
+#include "softgpu/device/event.h"
+#include "softgpu/front/front.h"
+
+using namespace openmps;           // NOLINT: entry points live outside the namespace
+using namespace openmps::softgpu;  // NOLINT: the same
+
+namespace {
+
+// A call about an event: body(Caller&, Event&) -> Status.
+template <typename Body>
+CUresult with_event(CUevent handle, Body&& body) {
+  return with_context([&](Caller& caller) -> Status {
+    std::shared_ptr<Event> event = caller.driver.events.find(handle);
+    if (event == nullptr) return invalid_handle("not an event");
+    return body(caller, *event);
+  });
+}
+
+}  // namespace
+
+CUresult cuEventCreate(CUevent* phEvent, unsigned int Flags) {
+  return with_context([&](Caller& caller) -> Status {
+    if (phEvent == nullptr) return invalid_value("no place for the result");
+    Result<std::shared_ptr<Event>> event = create_event(caller.context, Flags);
+    if (!event.ok()) return event.status();
+    *phEvent = (*event)->handle;
+    return Status();
+  });
+}
+
+CUresult cuEventDestroy_v2(CUevent hEvent) {
+  return with_driver([&](Driver& driver) -> Status {
+    return driver.events.remove(hEvent) == nullptr ? invalid_handle("not an event") : Status();
+  });
+}
+
+CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags) {
+  return with_event(hEvent, [&](Caller& caller, Event& event) -> Status {
+    if ((flags & ~static_cast<unsigned>(CU_EVENT_RECORD_EXTERNAL)) != 0)
+      return invalid_value("unknown flags");
+    Result<std::shared_ptr<Stream>> stream = caller.stream(hStream);
+    if (!stream.ok()) return stream.status();
+    return record_event(event, **stream);
+  });
+}
+
+CUresult cuEventRecord(CUevent hEvent, CUstream hStream) {
+  return cuEventRecordWithFlags(hEvent, hStream, CU_EVENT_RECORD_DEFAULT);
+}
+
+CUresult cuEventQuery(CUevent hEvent) {
+  return with_event(hEvent, [](Caller&, Event& event) -> Status {
+    OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
+    return query_event(event);
+  });
+}
+
+CUresult cuEventSynchronize(CUevent hEvent) {
+  return with_event(hEvent, [](Caller&, Event& event) { return synchronize_event(event); });
+}
+
+CUresult cuEventElapsedTime_v2(float* pMilliseconds, CUevent hStart, CUevent hEnd) {
+  return with_event(hStart, [&](Caller& caller, Event& start) -> Status {
+    if (pMilliseconds == nullptr) return invalid_value("no place for the result");
+    std::shared_ptr<Event> end = caller.driver.events.find(hEnd);
+    if (end == nullptr) return invalid_handle("not an event");
+    Result<float> milliseconds = elapsed_ms(start, *end);
+    if (!milliseconds.ok()) return milliseconds.status();
+    *pMilliseconds = *milliseconds;
+    return Status();
+  });
+}

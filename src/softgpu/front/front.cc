@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// The checks that all entry points share. See front.h.
+#include "softgpu/front/front.h"
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace openmps::softgpu {
+
+CUresult report(const Status& status) {
+  if (!status.ok() && status.code() != CUDA_ERROR_NOT_READY && getenv("SOFTGPU_DEBUG") != nullptr)
+    fprintf(stderr, "softgpu: error %d: %s\n", static_cast<int>(status.code()),
+            status.message().c_str());
+  return status.code();
+}
+
+Status check_entry(Driver** driver) {
+  *driver = Driver::get();
+  if (*driver == nullptr) return Status(CUDA_ERROR_NOT_INITIALIZED, "cuInit was not called");
+  if (in_host_function())
+    return Status(CUDA_ERROR_NOT_PERMITTED, "a host function must not call CUDA");
+  return Status();
+}
+
+Status enter_context(Driver&, std::shared_ptr<Context>* context,
+                     std::shared_ptr<ExecutionContext>* execution) {
+  *context = context_stack::current();
+  if (*context == nullptr) return Status(CUDA_ERROR_INVALID_CONTEXT, "no context is current");
+  *execution = (*context)->execution();
+  if (*execution == nullptr)
+    return Status(CUDA_ERROR_CONTEXT_IS_DESTROYED, "the current context was destroyed");
+  return sticky_error(**execution);
+}
+
+Result<std::shared_ptr<Context>> context_or_current(Driver& driver, CUcontext handle) {
+  std::shared_ptr<Context> context =
+      handle == nullptr ? context_stack::current() : driver.contexts.find(handle);
+  if (context == nullptr) return Status(CUDA_ERROR_INVALID_CONTEXT, "not a context");
+  return context;
+}
+
+}  // namespace openmps::softgpu
+
+// When the library goes, which is at the latest when the process exits, its place in the shared
+// device segment goes too. A forked child has no driver and leaves its parent's alone.
+__attribute__((destructor)) static void leave_device() { openmps::softgpu::Driver::shut_down(); }
+
+extern "C" OPENMPS_EXPORT const char openmps_library_kind[] = "softgpu";

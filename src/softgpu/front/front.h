@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every entry point of libcuda.so.1 starts with: is there a driver, a current context, and is it
+// healthy. Entry points check arguments, call the model and return; they hold no state. Any thread.
+#pragma once
+
+#include <memory>
+#include <new>
+
+#include "api/default_stream.h"
+#include "api/prototypes.h"
+#include "base/status.h"
+#include "softgpu/device/context.h"
+#include "softgpu/device/driver.h"
+#include "softgpu/device/scheduler.h"
+#include "softgpu/device/stream.h"
+
+namespace openmps::softgpu {
+
+// The calling thread's context, active and without a sticky error.
+struct Caller {
+  Driver& driver;
+  std::shared_ptr<Context> context;
+  std::shared_ptr<ExecutionContext> execution;
+
+  // What a stream argument stands for; NULL as the entry point's variant says.
+  Result<std::shared_ptr<Stream>> stream(CUstream handle) const {
+    return resolve_stream(context, handle, per_thread_default_stream());
+  }
+};
+
+// The code of a status; the sentence goes to stderr when SOFTGPU_DEBUG is set.
+CUresult report(const Status& status);
+
+inline Status invalid_value(const char* what) { return Status(CUDA_ERROR_INVALID_VALUE, what); }
+inline Status invalid_handle(const char* what) { return Status(CUDA_ERROR_INVALID_HANDLE, what); }
+
+// CUDA_ERROR_NOT_INITIALIZED (also in a child forked after cuInit), CUDA_ERROR_NOT_PERMITTED (inside a
+// host function).
+Status check_entry(Driver** driver);
+// CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_CONTEXT_IS_DESTROYED, or the sticky error.
+Status enter_context(Driver& driver, std::shared_ptr<Context>* context,
+                     std::shared_ptr<ExecutionContext>* execution);
+// The context of a handle argument, or the current one for null.
+Result<std::shared_ptr<Context>> context_or_current(Driver& driver, CUcontext handle);
+
+// Run a call that needs cuInit only: body(Driver&) -> Status.
+template <typename Body>
+CUresult with_driver(Body&& body) noexcept {
+  try {
+    Driver* driver = nullptr;
+    Status status = check_entry(&driver);
+    return report(status.ok() ? body(*driver) : status);
+  } catch (const std::bad_alloc&) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+}
+
+// Run a call that needs a current context: body(Caller&) -> Status.
+template <typename Body>
+CUresult with_context(Body&& body) noexcept {
+  return with_driver([&](Driver& driver) -> Status {
+    Caller caller{driver, nullptr, nullptr};
+    OPENMPS_RETURN_IF_ERROR(enter_context(driver, &caller.context, &caller.execution));
+    return body(caller);
+  });
+}
+
+// Run a call on a stream: body(Caller&, Stream&) -> Status.
+template <typename Body>
+CUresult with_stream(CUstream handle, Body&& body) noexcept {
+  return with_context([&](Caller& caller) -> Status {
+    Result<std::shared_ptr<Stream>> stream = caller.stream(handle);
+    if (!stream.ok()) return stream.status();
+    return body(caller, **stream);
+  });
+}
+
+}  // namespace openmps::softgpu

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernel launches and occupancy. Any thread.
+#include <algorithm>
+
+#include "softgpu/device/launch.h"
+#include "softgpu/device/module.h"
+#include "softgpu/front/front.h"
+
+using namespace openmps;           // NOLINT: entry points live outside the namespace
+using namespace openmps::softgpu;  // NOLINT: the same
+
+namespace {
+
+// What the attributes of cuLaunchKernelEx ask for.
+struct LaunchOptions {
+  bool cooperative = false;
+  bool has_priority = false;
+  int priority = 0;
+};
+
+Status read_attributes(const CUlaunchConfig& config, LaunchOptions* options) {
+  if (config.numAttrs > 0 && config.attrs == nullptr) return invalid_value("no attributes");
+  for (unsigned i = 0; i < config.numAttrs; ++i) {
+    const CUlaunchAttribute& attribute = config.attrs[i];
+    switch (attribute.id) {
+      case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
+        options->cooperative = attribute.value.cooperative != 0;
+        break;
+      case CU_LAUNCH_ATTRIBUTE_PRIORITY:
+        options->has_priority = true;
+        options->priority = attribute.value.priority;
+        break;
+      case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION: {
+        const auto& cluster = attribute.value.clusterDim;
+        if (cluster.x * cluster.y * cluster.z > 1)
+          return Status(CUDA_ERROR_NOT_SUPPORTED, "thread block clusters are not modelled");
+        break;
+      }
+      case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
+      case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
+      case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
+        return Status(CUDA_ERROR_NOT_SUPPORTED, "a launch attribute that is not modelled");
+      default:
+        // Caching, clustering preference, programmatic serialisation: hints. Without them a launch
+        // runs after its predecessor has ended, which is always correct.
+        if (attribute.id < 0 || attribute.id >= CU_LAUNCH_ATTRIBUTE_MAX)
+          return invalid_value("no such launch attribute");
+        break;
+    }
+  }
+  return Status();
+}
+
+CUresult launch(CUfunction f, const LaunchShape& shape, const LaunchOptions& options,
+                CUstream stream, void** parameters, void** extra) {
+  return with_stream(stream, [&](Caller& caller, Stream& target) -> Status {
+    Result<std::shared_ptr<Function>> function = resolve_function(caller.context, f);
+    if (!function.ok()) return function.status();
+    if ((*function)->module->execution != target.execution)
+      return Status(CUDA_ERROR_INVALID_HANDLE, "function and stream are of different contexts");
+    Result<LaunchWork> work = make_launch(caller.driver, *function, shape, options.cooperative,
+                                          target.queue->sms, parameters, extra);
+    if (!work.ok()) return work.status();
+    work->has_priority = options.has_priority;
+    work->priority = options.priority;
+    return issue(target, std::move(*work));
+  });
+}
+
+template <typename Body>
+CUresult with_function(CUfunction handle, Body&& body) {
+  return with_context([&](Caller& caller) -> Status {
+    Result<std::shared_ptr<Function>> function = resolve_function(caller.context, handle);
+    if (!function.ok()) return function.status();
+    return body(caller.driver, **function);
+  });
+}
+
+// Blocks of a kernel that one SM holds.
+uint32_t resident_blocks(const Driver& driver, const Function& function, uint32_t threads,
+                         uint64_t dynamic_shared) {
+  const SmLimits limits = sm_limits(driver.config.compute_capability);
+  if (threads > std::min(kMaxThreadsPerBlock, function.info->max_threads)) return 0;
+  if (function.info->static_shared_bytes + dynamic_shared > limits.shared_per_block_optin) return 0;
+  return blocks_per_sm(limits,
+                       block_demand(limits, threads, function.info->registers,
+                                    function.info->static_shared_bytes + dynamic_shared));
+}
+
+}  // namespace
+
+CUresult cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
+                        unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY,
+                        unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,
+                        void** kernelParams, void** extra) {
+  LaunchShape shape{{gridDimX, gridDimY, gridDimZ}, {blockDimX, blockDimY, blockDimZ},
+                    sharedMemBytes};
+  return launch(f, shape, {}, hStream, kernelParams, extra);
+}
+
+CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
+                                   unsigned int gridDimZ, unsigned int blockDimX,
+                                   unsigned int blockDimY, unsigned int blockDimZ,
+                                   unsigned int sharedMemBytes, CUstream hStream,
+                                   void** kernelParams) {
+  LaunchShape shape{{gridDimX, gridDimY, gridDimZ}, {blockDimX, blockDimY, blockDimZ},
+                    sharedMemBytes};
+  LaunchOptions options;
+  options.cooperative = true;
+  return launch(f, shape, options, hStream, kernelParams, nullptr);
+}
+
+CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** kernelParams,
+                          void** extra) {
+  if (config == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  LaunchShape shape{{config->gridDimX, config->gridDimY, config->gridDimZ},
+                    {config->blockDimX, config->blockDimY, config->blockDimZ},
+                    config->sharedMemBytes};
+  LaunchOptions options;
+  Status status = read_attributes(*config, &options);
+  if (!status.ok()) return report(status);
+  return launch(f, shape, options, config->hStream, kernelParams, extra);
+}
+
+// ---- Occupancy --------------------------------------------------------------------------------
+
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* numBlocks, CUfunction func,
+                                                              int blockSize, size_t dynamicSMemSize,
+                                                              unsigned int flags) {
+  return with_function(func, [&](Driver& driver, Function& function) -> Status {
+    if (numBlocks == nullptr || blockSize <= 0 || flags > CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE)
+      return invalid_value("a bad argument");
+    *numBlocks = static_cast<int>(resident_blocks(driver, function,
+                                                  static_cast<uint32_t>(blockSize),
+                                                  dynamicSMemSize));
+    return Status();
+  });
+}
+
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* numBlocks, CUfunction func,
+                                                     int blockSize, size_t dynamicSMemSize) {
+  return cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(numBlocks, func, blockSize,
+                                                              dynamicSMemSize, 0);
+}
+
+CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t* dynamicSmemSize, CUfunction func,
+                                                 int numBlocks, int blockSize) {
+  return with_function(func, [&](Driver& driver, Function& function) -> Status {
+    const SmLimits limits = sm_limits(driver.config.compute_capability);
+    if (dynamicSmemSize == nullptr || numBlocks <= 0 || blockSize <= 0)
+      return invalid_value("a bad argument");
+    uint32_t without = resident_blocks(driver, function, static_cast<uint32_t>(blockSize), 0);
+    if (static_cast<uint32_t>(numBlocks) > without)
+      return invalid_value("so many blocks do not fit an SM");
+    uint64_t share = limits.shared_bytes / static_cast<uint32_t>(numBlocks);
+    share = share / kSharedUnit * kSharedUnit;
+    uint64_t taken = limits.reserved_shared_per_block + function.info->static_shared_bytes;
+    uint64_t most = limits.shared_per_block_optin - function.info->static_shared_bytes;
+    *dynamicSmemSize = share > taken ? std::min(share - taken, most) : 0;
+    return Status();
+  });
+}
+
+CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int* minGridSize, int* blockSize,
+                                                   CUfunction func,
+                                                   CUoccupancyB2DSize blockSizeToDynamicSMemSize,
+                                                   size_t dynamicSMemSize, int blockSizeLimit,
+                                                   unsigned int flags) {
+  return with_function(func, [&](Driver& driver, Function& function) -> Status {
+    if (minGridSize == nullptr || blockSize == nullptr ||
+        flags > CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE)
+      return invalid_value("a bad argument");
+    uint32_t limit = std::min(kMaxThreadsPerBlock, function.info->max_threads);
+    if (blockSizeLimit > 0) limit = std::min(limit, static_cast<uint32_t>(blockSizeLimit));
+    uint32_t best_threads = 0;
+    uint32_t best_blocks = 0;
+    uint32_t best_size = 0;
+    // From the largest block down, in whole warps; the limit itself may be none.
+    for (uint32_t size = limit; size > 0;
+         size = size % kWarpSize == 0 ? size - kWarpSize : size / kWarpSize * kWarpSize) {
+      uint64_t shared = blockSizeToDynamicSMemSize == nullptr
+                            ? dynamicSMemSize
+                            : blockSizeToDynamicSMemSize(static_cast<int>(size));
+      uint32_t blocks = resident_blocks(driver, function, size, shared);
+      if (blocks * size <= best_threads) continue;
+      best_threads = blocks * size;
+      best_blocks = blocks;
+      best_size = size;
+    }
+    *blockSize = static_cast<int>(best_size);
+    *minGridSize = static_cast<int>(best_blocks * driver.config.sm_count);
+    return Status();
+  });
+}
+
+CUresult cuOccupancyMaxPotentialBlockSize(int* minGridSize, int* blockSize, CUfunction func,
+                                          CUoccupancyB2DSize blockSizeToDynamicSMemSize,
+                                          size_t dynamicSMemSize, int blockSizeLimit) {
+  return cuOccupancyMaxPotentialBlockSizeWithFlags(
+      minGridSize, blockSize, func, blockSizeToDynamicSMemSize, dynamicSMemSize, blockSizeLimit, 0);
+}
+
+CUresult cuOccupancyMaxActiveClusters(int* numClusters, CUfunction func,
+                                      const CUlaunchConfig* config) {
+  return with_function(func, [&](Driver& driver, Function& function) -> Status {
+    if (numClusters == nullptr || config == nullptr) return invalid_value("a null argument");
+    // Without clusters every block is one.
+    uint64_t threads =
+        static_cast<uint64_t>(config->blockDimX) * config->blockDimY * config->blockDimZ;
+    if (threads == 0 || threads > kMaxThreadsPerBlock) return invalid_value("a bad block");
+    *numClusters = static_cast<int>(
+        resident_blocks(driver, function, static_cast<uint32_t>(threads), config->sharedMemBytes) *
+        driver.config.sm_count);
+    return Status();
+  });
+}
+
+CUresult cuOccupancyMaxPotentialClusterSize(int* clusterSize, CUfunction func,
+                                            const CUlaunchConfig* config) {
+  return with_function(func, [&](Driver&, Function&) -> Status {
+    if (clusterSize == nullptr || config == nullptr) return invalid_value("a null argument");
+    *clusterSize = 1;
+    return Status();
+  });
+}

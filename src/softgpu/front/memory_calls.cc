@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0
+// Allocation, registration, pointer facts. Any thread.
+#include <algorithm>
+#include <cstring>
+
+#include "softgpu/device/capture.h"
+#include "softgpu/front/front.h"
+
+using namespace openmps;           // NOLINT: entry points live outside the namespace
+using namespace openmps::softgpu;  // NOLINT: the same
+
+namespace {
+
+// Rows of cuMemAllocPitch start at multiples of this: the alignment of allocations.
+constexpr size_t kPitchUnit = kDeviceAlignment;
+
+Status no_result() { return invalid_value("no place for the result"); }
+
+uint64_t as_address(const void* pointer) { return reinterpret_cast<uint64_t>(pointer); }
+
+CUresult allocate(CUdeviceptr* out, size_t bytes, RangeKind kind, unsigned flags) {
+  return with_context([&](Caller& caller) -> Status {
+    if (out == nullptr) return no_result();
+    OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
+    Result<uint64_t> address =
+        caller.driver.memory.allocate_device(*caller.context, bytes, kind, flags);
+    if (!address.ok()) return address.status();
+    *out = *address;
+    return Status();
+  });
+}
+
+CUresult allocate_host(void** out, size_t bytes, unsigned flags) {
+  return with_context([&](Caller& caller) -> Status {
+    if (out == nullptr) return no_result();
+    constexpr unsigned kKnown = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP |
+                                CU_MEMHOSTALLOC_WRITECOMBINED;
+    if ((flags & ~kKnown) != 0) return invalid_value("unknown flags");
+    OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
+    Result<uint64_t> address = caller.driver.memory.allocate_host(*caller.context, bytes, flags);
+    if (!address.ok()) return address.status();
+    *out = reinterpret_cast<void*>(*address);
+    return Status();
+  });
+}
+
+bool is_host(const MappedRange& range) {
+  return range.kind == RangeKind::kHostAllocated || range.kind == RangeKind::kHostRegistered;
+}
+
+template <typename T>
+Status store(void* data, T value) {
+  memcpy(data, &value, sizeof value);
+  return Status();
+}
+
+// The context that owns a range; a mapping belongs to whoever asks.
+CUcontext owner_of(Driver& driver, const MappedRange& range) {
+  auto found = driver.contexts.find_if([&](const Context& c) { return &c == range.owner; });
+  if (!found.empty()) return found.front()->handle();
+  return driver.devices[range.device].primary->handle();
+}
+
+Status pointer_attribute(Driver& driver, CUpointer_attribute attribute, const MappedRange& range,
+                         uint64_t address, void* data) {
+  switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+      return store(data, owner_of(driver, range));
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+      return store<unsigned>(data, is_host(range) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE);
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+      return store<CUdeviceptr>(data, address);
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+      if (!is_host(range) && range.kind != RangeKind::kManaged)
+        return invalid_value("device memory has no host pointer");
+      return store(data, reinterpret_cast<void*>(address));
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
+      return store<unsigned>(data, 0);
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+      return store<unsigned long long>(data, range.id);
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+      return store<unsigned>(data, range.kind == RangeKind::kManaged);
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+      return store<int>(data, range.device);
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+      return store<CUdeviceptr>(data, range.begin);
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+      return store<size_t>(data, range.bytes);
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+      return store<unsigned>(data, 1);
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+      return store<unsigned long long>(
+          data, range.kind == RangeKind::kMapped ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : 0);
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+      return store<unsigned>(data, range.writable ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE
+                                                  : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READ);
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+      return store<CUmemoryPool>(data, nullptr);
+    default:
+      return invalid_value("no such pointer attribute");
+  }
+}
+
+// What cuPointerGetAttributes says about memory that is none of ours.
+void foreign_pointer_attribute(CUpointer_attribute attribute, uint64_t address, void* data) {
+  switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+      (void)store<int>(data, CU_DEVICE_INVALID).ok();
+      return;
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+      (void)store(data, reinterpret_cast<void*>(address)).ok();
+      return;
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
+      (void)store<unsigned>(data, 0).ok();
+      return;
+    default:
+      (void)store<uint64_t>(data, 0).ok();
+      return;
+  }
+}
+
+}  // namespace
+
+CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
+  return with_context([&](Caller& caller) -> Status {
+    if (free == nullptr || total == nullptr) return no_result();
+    uint64_t free_bytes = 0;
+    uint64_t total_bytes = 0;
+    caller.context->device().segment->memory_info(&free_bytes, &total_bytes);
+    *free = free_bytes;
+    *total = total_bytes;
+    return Status();
+  });
+}
+
+CUresult cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) {
+  return allocate(dptr, bytesize, RangeKind::kDevice, 0);
+}
+
+CUresult cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* pPitch, size_t WidthInBytes, size_t Height,
+                            unsigned int ElementSizeBytes) {
+  if (dptr == nullptr || pPitch == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (WidthInBytes == 0 || Height == 0 ||
+      (ElementSizeBytes != 4 && ElementSizeBytes != 8 && ElementSizeBytes != 16))
+    return CUDA_ERROR_INVALID_VALUE;
+  size_t pitch = (WidthInBytes + kPitchUnit - 1) / kPitchUnit * kPitchUnit;
+  size_t bytes = 0;
+  if (pitch < WidthInBytes || __builtin_mul_overflow(pitch, Height, &bytes))
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  CUresult result = allocate(dptr, bytes, RangeKind::kDevice, 0);
+  if (result == CUDA_SUCCESS) *pPitch = pitch;
+  return result;
+}
+
+CUresult cuMemAllocManaged(CUdeviceptr* dptr, size_t bytesize, unsigned int flags) {
+  unsigned where = flags & (CU_MEM_ATTACH_GLOBAL | CU_MEM_ATTACH_HOST);
+  if (where != flags || (where != CU_MEM_ATTACH_GLOBAL && where != CU_MEM_ATTACH_HOST))
+    return CUDA_ERROR_INVALID_VALUE;
+  return allocate(dptr, bytesize, RangeKind::kManaged, flags);
+}
+
+CUresult cuMemFree_v2(CUdeviceptr dptr) {
+  return with_context([&](Caller& caller) -> Status {
+    OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
+    if (dptr == 0) return Status();
+    OPENMPS_RETURN_IF_ERROR(caller.driver.memory.free_device(dptr));
+    caller.execution->flush_output();
+    return sticky_error(*caller.execution);
+  });
+}
+
+CUresult cuMemHostAlloc(void** pp, size_t bytesize, unsigned int Flags) {
+  return allocate_host(pp, bytesize, Flags);
+}
+
+CUresult cuMemAllocHost_v2(void** pp, size_t bytesize) { return allocate_host(pp, bytesize, 0); }
+
+CUresult cuMemFreeHost(void* p) {
+  return with_context([&](Caller& caller) -> Status {
+    OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
+    if (p == nullptr) return Status();
+    return caller.driver.memory.free_host(as_address(p));
+  });
+}
+
+CUresult cuMemHostRegister_v2(void* p, size_t bytesize, unsigned int Flags) {
+  return with_context([&](Caller& caller) -> Status {
+    constexpr unsigned kKnown = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP |
+                                CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
+    if ((Flags & ~kKnown) != 0) return invalid_value("unknown flags");
+    OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
+    return caller.driver.memory.register_host(*caller.context, as_address(p), bytesize, Flags);
+  });
+}
+
+CUresult cuMemHostUnregister(void* p) {
+  return with_context([&](Caller& caller) -> Status {
+    OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
+    return caller.driver.memory.unregister_host(as_address(p));
+  });
+}
+
+CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* pdptr, void* p, unsigned int Flags) {
+  return with_context([&](Caller& caller) -> Status {
+    if (pdptr == nullptr || Flags != 0) return no_result();
+    MappedRange range;
+    if (!caller.driver.address_space.find_mapped(as_address(p), &range) || !is_host(range))
+      return invalid_value("not pinned host memory");
+    *pdptr = as_address(p);
+    return Status();
+  });
+}
+
+CUresult cuMemHostGetFlags(unsigned int* pFlags, void* p) {
+  return with_context([&](Caller& caller) -> Status {
+    if (pFlags == nullptr) return no_result();
+    MappedRange range;
+    if (!caller.driver.address_space.find_mapped(as_address(p), &range) || !is_host(range))
+      return invalid_value("not pinned host memory");
+    // Under unified addressing every pinned allocation is mapped.
+    *pFlags = range.flags | CU_MEMHOSTALLOC_DEVICEMAP;
+    return Status();
+  });
+}
+
+CUresult cuMemGetAddressRange_v2(CUdeviceptr* pbase, size_t* psize, CUdeviceptr dptr) {
+  return with_context([&](Caller& caller) -> Status {
+    MappedRange range;
+    if (!caller.driver.address_space.find_mapped(dptr, &range))
+      return Status(CUDA_ERROR_NOT_FOUND, "not inside an allocation");
+    if (pbase != nullptr) *pbase = range.begin;
+    if (psize != nullptr) *psize = range.bytes;
+    return Status();
+  });
+}
+
+CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr ptr) {
+  return with_driver([&](Driver& driver) -> Status {
+    if (data == nullptr) return no_result();
+    uint64_t begin = 0;
+    uint64_t bytes = 0;
+    MappedRange range;
+    if (driver.address_space.find_mapped(ptr, &range))
+      return pointer_attribute(driver, attribute, range, ptr, data);
+    bool reserved = driver.virtual_memory.reservation_of(ptr, &begin, &bytes);
+    if (reserved && attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR) return store(data, begin);
+    if (reserved && attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE) return store(data, bytes);
+    if (reserved && attribute == CU_POINTER_ATTRIBUTE_MAPPED) return store<unsigned>(data, 0);
+    return invalid_value("not a pointer that softgpu knows");
+  });
+}
+
+CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute* attributes,
+                                void** data, CUdeviceptr ptr) {
+  return with_driver([&](Driver& driver) -> Status {
+    if (numAttributes == 0 || attributes == nullptr || data == nullptr)
+      return invalid_value("a null argument");
+    MappedRange range;
+    bool ours = driver.address_space.find_mapped(ptr, &range);
+    for (unsigned i = 0; i < numAttributes; ++i) {
+      if (data[i] == nullptr) return no_result();
+      // Answers of attributes that do not apply are zero, never an error.
+      if (!ours || !pointer_attribute(driver, attributes[i], range, ptr, data[i]).ok())
+        foreign_pointer_attribute(attributes[i], 0, data[i]);
+    }
+    return Status();
+  });
+}
+
+CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute, CUdeviceptr ptr) {
+  return with_driver([&](Driver& driver) -> Status {
+    MappedRange range;
+    if (value == nullptr || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS ||
+        !driver.address_space.find_mapped(ptr, &range))
+      return invalid_value("no pointer attribute that can be set");
+    return Status();
+  });
+}
+
+// Managed memory is always where everybody reaches it: hints have nothing to do.
+
+CUresult cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise, CUmemLocation) {
+  return with_context([&](Caller& caller) -> Status {
+    if (count == 0 || caller.driver.address_space.coverage(devPtr, count, false) !=
+                          AddressSpace::Coverage::kInside)
+      return invalid_value("not managed memory");
+    return Status();
+  });
+}
+
+CUresult cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUdevice) {
+  return cuMemAdvise_v2(devPtr, count, advice, CUmemLocation{});
+}
+
+CUresult cuMemPrefetchAsync_v2(CUdeviceptr devPtr, size_t count, CUmemLocation, unsigned int,
+                               CUstream hStream) {
+  return with_stream(hStream, [&](Caller& caller, Stream&) -> Status {
+    if (count == 0 || caller.driver.address_space.coverage(devPtr, count, false) !=
+                          AddressSpace::Coverage::kInside)
+      return invalid_value("not managed memory");
+    return Status();
+  });
+}
+
+CUresult cuMemPrefetchAsync(CUdeviceptr devPtr, size_t count, CUdevice, CUstream hStream) {
+  return cuMemPrefetchAsync_v2(devPtr, count, CUmemLocation{}, 0, hStream);
+}
+
+CUresult cuStreamAttachMemAsync(CUstream hStream, CUdeviceptr dptr, size_t, unsigned int) {
+  return with_stream(hStream, [&](Caller& caller, Stream&) -> Status {
+    MappedRange range;
+    if (!caller.driver.address_space.find_mapped(dptr, &range) ||
+        range.kind != RangeKind::kManaged)
+      return invalid_value("not managed memory");
+    return Status();
+  });
+}
+
+CUresult cuMemRangeGetAttribute(void* data, size_t dataSize, CUmem_range_attribute attribute,
+                                CUdeviceptr devPtr, size_t count) {
+  return with_driver([&](Driver& driver) -> Status {
+    if (data == nullptr || dataSize < sizeof(int) || count == 0 ||
+        driver.address_space.coverage(devPtr, count, false) != AddressSpace::Coverage::kInside)
+      return invalid_value("not managed memory, or no place for the result");
+    bool location = attribute == CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION ||
+                    attribute == CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION;
+    memset(data, 0, dataSize);
+    return location ? store<int>(data, CU_DEVICE_INVALID) : Status();
+  });
+}

@@ -1,0 +1,470 @@
+// SPDX-License-Identifier: Apache-2.0
+// Modules, libraries, functions, kernels. Any thread.
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+#include "base/unique_fd.h"
+#include "softgpu/device/module.h"
+#include "softgpu/front/front.h"
+
+using namespace openmps;           // NOLINT: entry points live outside the namespace
+using namespace openmps::softgpu;  // NOLINT: the same
+
+namespace {
+
+Status no_result() { return invalid_value("no place for the result"); }
+
+// ---- JIT options ------------------------------------------------------------------------------
+
+// The log buffers of a load call.
+struct JitLogs {
+  char* info = nullptr;
+  size_t info_size = 0;
+  void** info_filled = nullptr;
+  char* error = nullptr;
+  size_t error_size = 0;
+  void** error_filled = nullptr;
+};
+
+Status read_options(unsigned count, const CUjit_option* options, void** values, JitLogs* logs) {
+  if (count > 0 && (options == nullptr || values == nullptr))
+    return invalid_value("options without values");
+  for (unsigned i = 0; i < count; ++i) {
+    switch (options[i]) {
+      case CU_JIT_INFO_LOG_BUFFER:
+        logs->info = static_cast<char*>(values[i]);
+        break;
+      case CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES:
+        logs->info_size = static_cast<unsigned>(reinterpret_cast<uintptr_t>(values[i]));
+        logs->info_filled = &values[i];
+        break;
+      case CU_JIT_ERROR_LOG_BUFFER:
+        logs->error = static_cast<char*>(values[i]);
+        break;
+      case CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES:
+        logs->error_size = static_cast<unsigned>(reinterpret_cast<uintptr_t>(values[i]));
+        logs->error_filled = &values[i];
+        break;
+      default:
+        if (options[i] < 0 || options[i] >= CU_JIT_NUM_OPTIONS)
+          return invalid_value("an unknown JIT option");
+        break;  // about generated code: nothing to tune in an interpreter
+    }
+  }
+  return Status();
+}
+
+// The size option also says how much was written.
+void fill_log(char* buffer, size_t size, void** filled, const std::string& text) {
+  size_t length = 0;
+  if (buffer != nullptr && size > 0) {
+    length = std::min(text.size(), size - 1);
+    memcpy(buffer, text.data(), length);
+    buffer[length] = '\0';
+  }
+  if (filled != nullptr) *filled = reinterpret_cast<void*>(length);
+}
+
+Result<std::shared_ptr<const Program>> compile_with_options(Driver& driver, const void* image,
+                                                            size_t size, unsigned count,
+                                                            const CUjit_option* options,
+                                                            void** values) {
+  JitLogs logs;
+  OPENMPS_RETURN_IF_ERROR(read_options(count, options, values, &logs));
+  if (image == nullptr) return invalid_value("no image");
+  std::string log;
+  Result<std::shared_ptr<const Program>> program = compile_image(driver, image, size, &log);
+  fill_log(logs.info, logs.info_size, logs.info_filled, program.ok() ? log : std::string());
+  fill_log(logs.error, logs.error_size, logs.error_filled, program.ok() ? std::string() : log);
+  return program;
+}
+
+// The file with a NUL behind it, so that a text ends.
+Result<std::vector<char>> read_file(const char* path) {
+  UniqueFd file(open(path, O_RDONLY | O_CLOEXEC));
+  struct stat facts {};
+  if (!file.valid() || fstat(file.get(), &facts) != 0 || !S_ISREG(facts.st_mode))
+    return Status(CUDA_ERROR_FILE_NOT_FOUND, std::string(path) + ": " + strerror(errno));
+  std::vector<char> contents(static_cast<size_t>(facts.st_size) + 1, '\0');
+  size_t filled = 0;
+  while (filled + 1 < contents.size()) {
+    ssize_t got = read(file.get(), contents.data() + filled, contents.size() - 1 - filled);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return Status(CUDA_ERROR_FILE_NOT_FOUND, std::string("cannot read ") + path);
+    filled += static_cast<size_t>(got);
+  }
+  return contents;
+}
+
+CUresult load(CUmodule* out, const void* image, unsigned count, const CUjit_option* options,
+              void** values) {
+  return with_context([&](Caller& caller) -> Status {
+    if (out == nullptr) return no_result();
+    Result<std::shared_ptr<const Program>> program =
+        compile_with_options(caller.driver, image, SIZE_MAX, count, options, values);
+    if (!program.ok()) return program.status();
+    std::shared_ptr<Context> owner =
+        caller.context->green_parent ? caller.context->green_parent : caller.context;
+    Result<std::shared_ptr<Module>> module = load_module(owner, *program);
+    if (!module.ok()) return module.status();
+    *out = (*module)->handle;
+    return Status();
+  });
+}
+
+// ---- Look-ups by handle -----------------------------------------------------------------------
+
+template <typename Body>
+CUresult with_module(CUmodule handle, Body&& body) {
+  return with_context([&](Caller& caller) -> Status {
+    std::shared_ptr<Module> module = caller.driver.modules.find(handle);
+    if (module == nullptr) return invalid_handle("not a module");
+    return body(*module);
+  });
+}
+
+template <typename Body>
+CUresult with_library(CUlibrary handle, Body&& body) {
+  return with_driver([&](Driver& driver) -> Status {
+    std::shared_ptr<Library> library = driver.libraries.find(handle);
+    if (library == nullptr) return invalid_handle("not a library");
+    return body(driver, *library);
+  });
+}
+
+template <typename Body>
+CUresult with_kernel(CUkernel handle, Body&& body) {
+  return with_driver([&](Driver& driver) -> Status {
+    std::shared_ptr<Kernel> kernel = driver.kernels.find(handle);
+    if (kernel == nullptr) return invalid_handle("not a kernel");
+    return body(driver, kernel);
+  });
+}
+
+template <typename Body>
+CUresult with_function(CUfunction handle, Body&& body) {
+  return with_context([&](Caller& caller) -> Status {
+    Result<std::shared_ptr<Function>> function = resolve_function(caller.context, handle);
+    if (!function.ok()) return function.status();
+    return body(caller, **function);
+  });
+}
+
+Status parameter_info(const KernelInfo& info, size_t index, size_t* offset, size_t* size) {
+  if (offset == nullptr) return no_result();
+  if (index >= info.parameters.size()) return invalid_value("no such parameter");
+  *offset = info.parameters[index].offset;
+  if (size != nullptr) *size = info.parameters[index].size;
+  return Status();
+}
+
+}  // namespace
+
+// ---- Modules ----------------------------------------------------------------------------------
+
+CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode* mode) {
+  return with_driver([&](Driver&) -> Status {
+    if (mode == nullptr) return no_result();
+    *mode = CU_MODULE_LAZY_LOADING;
+    return Status();
+  });
+}
+
+CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned int numOptions,
+                            CUjit_option* options, void** optionValues) {
+  return load(module, image, numOptions, options, optionValues);
+}
+
+CUresult cuModuleLoadData(CUmodule* module, const void* image) {
+  return load(module, image, 0, nullptr, nullptr);
+}
+
+CUresult cuModuleLoadFatBinary(CUmodule* module, const void* fatCubin) {
+  return load(module, fatCubin, 0, nullptr, nullptr);
+}
+
+CUresult cuModuleLoad(CUmodule* module, const char* fname) {
+  if (module == nullptr || fname == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  Result<std::vector<char>> contents = read_file(fname);
+  if (!contents.ok()) return report(contents.status());
+  return load(module, contents->data(), 0, nullptr, nullptr);
+}
+
+CUresult cuModuleUnload(CUmodule hmod) {
+  return with_context([&](Caller& caller) { return unload_module(caller.driver, hmod); });
+}
+
+CUresult cuModuleGetFunction(CUfunction* hfunc, CUmodule hmod, const char* name) {
+  return with_module(hmod, [&](Module& module) -> Status {
+    if (hfunc == nullptr || name == nullptr) return invalid_value("a null argument");
+    Result<std::shared_ptr<Function>> function = module.function(name);
+    if (!function.ok()) return function.status();
+    *hfunc = (*function)->handle;
+    return Status();
+  });
+}
+
+CUresult cuModuleGetFunctionCount(unsigned int* count, CUmodule mod) {
+  return with_module(mod, [&](Module& module) -> Status {
+    if (count == nullptr) return no_result();
+    *count = static_cast<unsigned>(module.linked->program().kernels().size());
+    return Status();
+  });
+}
+
+CUresult cuModuleEnumerateFunctions(CUfunction* functions, unsigned int numFunctions,
+                                    CUmodule mod) {
+  return with_module(mod, [&](Module& module) -> Status {
+    if (functions == nullptr) return no_result();
+    size_t count = std::min<size_t>(numFunctions, module.linked->program().kernels().size());
+    for (uint32_t i = 0; i < count; ++i) {
+      Result<std::shared_ptr<Function>> function = module.function(i);
+      if (!function.ok()) return function.status();
+      functions[i] = (*function)->handle;
+    }
+    return Status();
+  });
+}
+
+CUresult cuModuleGetGlobal_v2(CUdeviceptr* dptr, size_t* bytes, CUmodule hmod, const char* name) {
+  return with_module(hmod, [&](Module& module) -> Status {
+    if (name == nullptr) return invalid_value("no name");
+    uint64_t address = 0;
+    uint64_t size = 0;
+    OPENMPS_RETURN_IF_ERROR(module.global(name, &address, &size));
+    if (dptr != nullptr) *dptr = address;
+    if (bytes != nullptr) *bytes = size;
+    return Status();
+  });
+}
+
+// ---- Libraries --------------------------------------------------------------------------------
+
+CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option* jitOptions,
+                           void** jitOptionsValues, unsigned int numJitOptions,
+                           CUlibraryOption* libraryOptions, void** libraryOptionValues,
+                           unsigned int numLibraryOptions) {
+  return with_driver([&](Driver& driver) -> Status {
+    if (library == nullptr) return no_result();
+    if (numLibraryOptions > 0 && (libraryOptions == nullptr || libraryOptionValues == nullptr))
+      return invalid_value("options without values");
+    Result<std::shared_ptr<const Program>> program = compile_with_options(
+        driver, code, SIZE_MAX, numJitOptions, jitOptions, jitOptionsValues);
+    if (!program.ok()) return program.status();
+    Result<std::shared_ptr<Library>> loaded = load_library(driver, *program);
+    if (!loaded.ok()) return loaded.status();
+    *library = (*loaded)->handle;
+    return Status();
+  });
+}
+
+CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* fileName, CUjit_option* jitOptions,
+                               void** jitOptionsValues, unsigned int numJitOptions,
+                               CUlibraryOption* libraryOptions, void** libraryOptionValues,
+                               unsigned int numLibraryOptions) {
+  if (library == nullptr || fileName == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  Result<std::vector<char>> contents = read_file(fileName);
+  if (!contents.ok()) return report(contents.status());
+  return cuLibraryLoadData(library, contents->data(), jitOptions, jitOptionsValues, numJitOptions,
+                           libraryOptions, libraryOptionValues, numLibraryOptions);
+}
+
+CUresult cuLibraryUnload(CUlibrary library) {
+  return with_driver([&](Driver& driver) { return unload_library(driver, library); });
+}
+
+CUresult cuLibraryGetKernel(CUkernel* pKernel, CUlibrary library, const char* name) {
+  return with_library(library, [&](Driver&, Library& object) -> Status {
+    if (pKernel == nullptr || name == nullptr) return invalid_value("a null argument");
+    Result<std::shared_ptr<Kernel>> kernel = object.kernel(name);
+    if (!kernel.ok()) return kernel.status();
+    *pKernel = (*kernel)->handle;
+    return Status();
+  });
+}
+
+CUresult cuLibraryGetKernelCount(unsigned int* count, CUlibrary lib) {
+  return with_library(lib, [&](Driver&, Library& object) -> Status {
+    if (count == nullptr) return no_result();
+    *count = static_cast<unsigned>(object.kernels.size());
+    return Status();
+  });
+}
+
+CUresult cuLibraryEnumerateKernels(CUkernel* kernels, unsigned int numKernels, CUlibrary lib) {
+  return with_library(lib, [&](Driver&, Library& object) -> Status {
+    if (kernels == nullptr) return no_result();
+    size_t count = std::min<size_t>(numKernels, object.kernels.size());
+    for (size_t i = 0; i < count; ++i) kernels[i] = object.kernels[i]->handle;
+    return Status();
+  });
+}
+
+CUresult cuLibraryGetModule(CUmodule* pMod, CUlibrary library) {
+  return with_context([&](Caller& caller) -> Status {
+    if (pMod == nullptr) return no_result();
+    std::shared_ptr<Library> object = caller.driver.libraries.find(library);
+    if (object == nullptr) return invalid_handle("not a library");
+    Result<std::shared_ptr<Module>> module = object->instance(caller.context);
+    if (!module.ok()) return module.status();
+    *pMod = (*module)->handle;
+    return Status();
+  });
+}
+
+CUresult cuLibraryGetGlobal(CUdeviceptr* dptr, size_t* bytes, CUlibrary library,
+                            const char* name) {
+  return with_context([&](Caller& caller) -> Status {
+    if (name == nullptr) return invalid_value("no name");
+    std::shared_ptr<Library> object = caller.driver.libraries.find(library);
+    if (object == nullptr) return invalid_handle("not a library");
+    Result<std::shared_ptr<Module>> module = object->instance(caller.context);
+    if (!module.ok()) return module.status();
+    uint64_t address = 0;
+    uint64_t size = 0;
+    OPENMPS_RETURN_IF_ERROR((*module)->global(name, &address, &size));
+    if (dptr != nullptr) *dptr = address;
+    if (bytes != nullptr) *bytes = size;
+    return Status();
+  });
+}
+
+CUresult cuLibraryGetManaged(CUdeviceptr* dptr, size_t* bytes, CUlibrary library,
+                             const char* name) {
+  // Every variable is where host and device reach it.
+  return cuLibraryGetGlobal(dptr, bytes, library, name);
+}
+
+// ---- Kernels ----------------------------------------------------------------------------------
+
+CUresult cuKernelGetFunction(CUfunction* pFunc, CUkernel kernel) {
+  return with_context([&](Caller& caller) -> Status {
+    if (pFunc == nullptr) return no_result();
+    std::shared_ptr<Kernel> object = caller.driver.kernels.find(kernel);
+    if (object == nullptr) return invalid_handle("not a kernel");
+    Result<std::shared_ptr<Function>> function = kernel_function(caller.context, object);
+    if (!function.ok()) return function.status();
+    *pFunc = (*function)->handle;
+    return Status();
+  });
+}
+
+CUresult cuKernelGetLibrary(CUlibrary* pLib, CUkernel kernel) {
+  return with_kernel(kernel, [&](Driver&, const std::shared_ptr<Kernel>& object) -> Status {
+    if (pLib == nullptr) return no_result();
+    std::shared_ptr<Library> library = object->library.lock();
+    if (library == nullptr) return invalid_handle("the library was unloaded");
+    *pLib = library->handle;
+    return Status();
+  });
+}
+
+CUresult cuKernelGetName(const char** name, CUkernel hfunc) {
+  return with_kernel(hfunc, [&](Driver&, const std::shared_ptr<Kernel>& object) -> Status {
+    if (name == nullptr) return no_result();
+    *name = object->info->name.c_str();
+    return Status();
+  });
+}
+
+CUresult cuKernelGetParamInfo(CUkernel kernel, size_t paramIndex, size_t* paramOffset,
+                              size_t* paramSize) {
+  return with_kernel(kernel, [&](Driver&, const std::shared_ptr<Kernel>& object) {
+    return parameter_info(*object->info, paramIndex, paramOffset, paramSize);
+  });
+}
+
+CUresult cuKernelGetAttribute(int* pi, CUfunction_attribute attrib, CUkernel kernel,
+                              CUdevice dev) {
+  return with_kernel(kernel, [&](Driver& driver, const std::shared_ptr<Kernel>& object) -> Status {
+    if (pi == nullptr) return no_result();
+    if (driver.device(dev) == nullptr) return Status(CUDA_ERROR_INVALID_DEVICE, "no such device");
+    Result<int> value = function_attribute(driver, *object->info, object->settings, attrib);
+    if (!value.ok()) return value.status();
+    *pi = *value;
+    return Status();
+  });
+}
+
+CUresult cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel kernel,
+                              CUdevice dev) {
+  return with_kernel(kernel, [&](Driver& driver, const std::shared_ptr<Kernel>& object) -> Status {
+    if (driver.device(dev) == nullptr) return Status(CUDA_ERROR_INVALID_DEVICE, "no such device");
+    return set_function_attribute(driver, *object->info, object->settings, attrib, val);
+  });
+}
+
+CUresult cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache, CUdevice) {
+  return with_kernel(kernel,
+                     [](Driver&, const std::shared_ptr<Kernel>&) { return Status(); });
+}
+
+// ---- Functions --------------------------------------------------------------------------------
+
+CUresult cuFuncGetAttribute(int* pi, CUfunction_attribute attrib, CUfunction hfunc) {
+  return with_function(hfunc, [&](Caller& caller, Function& function) -> Status {
+    if (pi == nullptr) return no_result();
+    Result<int> value =
+        function_attribute(caller.driver, *function.info, function.settings, attrib);
+    if (!value.ok()) return value.status();
+    *pi = *value;
+    return Status();
+  });
+}
+
+CUresult cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, int value) {
+  return with_function(hfunc, [&](Caller& caller, Function& function) -> Status {
+    // Through a CUkernel the setting is the kernel's, for all contexts.
+    if (auto kernel = caller.driver.kernels.find(reinterpret_cast<CUkernel>(hfunc)))
+      return set_function_attribute(caller.driver, *kernel->info, kernel->settings, attrib, value);
+    return set_function_attribute(caller.driver, *function.info, function.settings, attrib, value);
+  });
+}
+
+CUresult cuFuncSetCacheConfig(CUfunction hfunc, CUfunc_cache) {
+  return with_function(hfunc, [](Caller&, Function&) { return Status(); });
+}
+
+CUresult cuFuncSetSharedMemConfig(CUfunction hfunc, CUsharedconfig) {
+  return with_function(hfunc, [](Caller&, Function&) { return Status(); });
+}
+
+CUresult cuFuncGetModule(CUmodule* hmod, CUfunction hfunc) {
+  return with_function(hfunc, [&](Caller&, Function& function) -> Status {
+    if (hmod == nullptr) return no_result();
+    *hmod = function.module->handle;
+    return Status();
+  });
+}
+
+CUresult cuFuncGetName(const char** name, CUfunction hfunc) {
+  return with_function(hfunc, [&](Caller&, Function& function) -> Status {
+    if (name == nullptr) return no_result();
+    *name = function.info->name.c_str();
+    return Status();
+  });
+}
+
+CUresult cuFuncGetParamInfo(CUfunction func, size_t paramIndex, size_t* paramOffset,
+                            size_t* paramSize) {
+  return with_function(func, [&](Caller&, Function& function) {
+    return parameter_info(*function.info, paramIndex, paramOffset, paramSize);
+  });
+}
+
+CUresult cuFuncIsLoaded(CUfunctionLoadingState* state, CUfunction function) {
+  return with_function(function, [&](Caller&, Function&) -> Status {
+    if (state == nullptr) return no_result();
+    *state = CU_FUNCTION_LOADING_STATE_LOADED;
+    return Status();
+  });
+}
+
+CUresult cuFuncLoad(CUfunction function) {
+  return with_function(function, [](Caller&, Function&) { return Status(); });
+}

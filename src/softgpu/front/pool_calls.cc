@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stream-ordered allocation and memory pools. Any thread.
+#include <cstring>
+
+#include "softgpu/device/pool.h"
+#include "softgpu/front/front.h"
+
+using namespace openmps;           // NOLINT: entry points live outside the namespace
+using namespace openmps::softgpu;  // NOLINT: the same
+
+namespace {
+
+Status no_result() { return invalid_value("no place for the result"); }
+
+// Every device has one pool that is always there; made on first use.
+CUmemoryPool default_pool(Driver& driver, int device) {
+  auto found = driver.memory_pools.find_if(
+      [&](const MemoryPool& pool) { return pool.is_default && pool.device == device; });
+  if (!found.empty()) return found.front()->handle;
+  auto pool = std::make_shared<MemoryPool>();
+  pool->device = device;
+  pool->is_default = true;
+  pool->handle = driver.memory_pools.add(pool);
+  return pool->handle;
+}
+
+CUresult get_pool(CUmemoryPool* out, CUdevice ordinal) {
+  return with_driver([&](Driver& driver) -> Status {
+    if (driver.device(ordinal) == nullptr)
+      return Status(CUDA_ERROR_INVALID_DEVICE, "no such device");
+    if (out == nullptr) return no_result();
+    *out = default_pool(driver, ordinal);
+    return Status();
+  });
+}
+
+CUresult allocate_async(CUdeviceptr* out, size_t bytes, CUstream stream) {
+  return with_stream(stream, [&](Caller& caller, Stream& target) -> Status {
+    if (out == nullptr) return no_result();
+    if (target.capturing)
+      return Status(CUDA_ERROR_NOT_SUPPORTED, "an allocation can't be captured");
+    Result<uint64_t> address = caller.driver.memory.allocate_device(
+        *target.context, bytes, RangeKind::kDevice, 0);
+    if (!address.ok()) return address.status();
+    *out = *address;
+    return Status();
+  });
+}
+
+template <typename Body>
+CUresult with_pool(CUmemoryPool handle, Body&& body) {
+  return with_driver([&](Driver& driver) -> Status {
+    std::shared_ptr<MemoryPool> pool = driver.memory_pools.find(handle);
+    if (pool == nullptr) return invalid_value("not a memory pool");
+    return body(driver, *pool);
+  });
+}
+
+// The integer attributes of a pool; null: one of the 64-bit ones.
+std::atomic<int>* switch_of(MemoryPool& pool, CUmemPool_attribute attribute) {
+  if (attribute == CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES) return &pool.reuse_follow_event;
+  if (attribute == CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC) return &pool.reuse_opportunistic;
+  if (attribute == CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES) return &pool.reuse_internal;
+  return nullptr;
+}
+
+}  // namespace
+
+CUresult cuMemAllocAsync(CUdeviceptr* dptr, size_t bytesize, CUstream hStream) {
+  return allocate_async(dptr, bytesize, hStream);
+}
+
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr* dptr, size_t bytesize, CUmemoryPool pool,
+                                 CUstream hStream) {
+  Driver* driver = Driver::get();
+  if (driver != nullptr && driver->memory_pools.find(pool) == nullptr)
+    return CUDA_ERROR_INVALID_VALUE;
+  return allocate_async(dptr, bytesize, hStream);
+}
+
+CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
+  return with_stream(hStream, [&](Caller& caller, Stream& stream) -> Status {
+    if (!caller.driver.memory.is_device_allocation(dptr))
+      return invalid_value("not the begin of an allocation");
+    return issue(stream, FreeWork{dptr});
+  });
+}
+
+CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool_out, CUdevice dev) {
+  return get_pool(pool_out, dev);
+}
+
+CUresult cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice dev) { return get_pool(pool, dev); }
+
+CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) {
+  return with_pool(pool, [&](Driver& driver, MemoryPool&) -> Status {
+    if (driver.device(dev) == nullptr) return Status(CUDA_ERROR_INVALID_DEVICE, "no such device");
+    return Status();
+  });
+}
+
+CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* poolProps) {
+  return with_driver([&](Driver& driver) -> Status {
+    if (pool == nullptr || poolProps == nullptr) return no_result();
+    if (poolProps->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
+      return Status(CUDA_ERROR_NOT_SUPPORTED, "pools can't be exported");
+    if (poolProps->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+        driver.device(poolProps->location.id) == nullptr)
+      return invalid_value("a pool is on a device");
+    auto made = std::make_shared<MemoryPool>();
+    made->device = poolProps->location.id;
+    made->handle = driver.memory_pools.add(made);
+    *pool = made->handle;
+    return Status();
+  });
+}
+
+CUresult cuMemPoolDestroy(CUmemoryPool pool) {
+  return with_pool(pool, [&](Driver& driver, MemoryPool& object) -> Status {
+    if (object.is_default) return invalid_value("the default pool stays");
+    driver.memory_pools.remove(pool);
+    return Status();
+  });
+}
+
+CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t) {
+  return with_pool(pool, [](Driver&, MemoryPool&) { return Status(); });
+}
+
+CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc*, size_t) {
+  return with_pool(pool, [](Driver&, MemoryPool&) { return Status(); });
+}
+
+CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool memPool, CUmemLocation*) {
+  return with_pool(memPool, [&](Driver&, MemoryPool&) -> Status {
+    if (flags == nullptr) return no_result();
+    *flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    return Status();
+  });
+}
+
+CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void* value) {
+  return with_pool(pool, [&](Driver& driver, MemoryPool& object) -> Status {
+    if (value == nullptr) return no_result();
+    if (std::atomic<int>* stored = switch_of(object, attr)) {
+      int current = stored->load();
+      memcpy(value, &current, sizeof current);
+      return Status();
+    }
+    uint64_t answer = 0;
+    switch (attr) {
+      case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
+        answer = object.release_threshold;
+        break;
+      case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
+      case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+      case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
+      case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+        // Nothing is kept, so what the device's allocations use is what the pool has.
+        driver.address_space.for_each([&](const MappedRange& range) {
+          if (range.kind == RangeKind::kDevice && range.device == object.device)
+            answer += range.end - range.begin;
+        });
+        break;
+      default:
+        return invalid_value("no such attribute");
+    }
+    memcpy(value, &answer, sizeof answer);
+    return Status();
+  });
+}
+
+CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void* value) {
+  return with_pool(pool, [&](Driver&, MemoryPool& object) -> Status {
+    if (value == nullptr) return invalid_value("no value");
+    if (std::atomic<int>* stored = switch_of(object, attr)) {
+      int wanted = 0;
+      memcpy(&wanted, value, sizeof wanted);
+      *stored = wanted;
+      return Status();
+    }
+    uint64_t wanted = 0;
+    memcpy(&wanted, value, sizeof wanted);
+    if (attr == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) {
+      object.release_threshold = wanted;
+      return Status();
+    }
+    bool resets = attr == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH || attr == CU_MEMPOOL_ATTR_USED_MEM_HIGH;
+    return resets && wanted == 0 ? Status() : invalid_value("the attribute can't be set");
+  });
+}

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streams: creation, queries, waiting, callbacks, memory operations. Any thread.
+#include <cstring>
+
+#include "softgpu/device/capture.h"
+#include "softgpu/device/event.h"
+#include "softgpu/device/green_context.h"
+#include "softgpu/front/front.h"
+
+using namespace openmps;           // NOLINT: entry points live outside the namespace
+using namespace openmps::softgpu;  // NOLINT: the same
+
+namespace {
+
+Status no_result() { return invalid_value("no place for the result"); }
+
+CUresult create(CUstream* out, unsigned flags, int priority) {
+  return with_context([&](Caller& caller) -> Status {
+    if (out == nullptr) return no_result();
+    Result<std::shared_ptr<Stream>> stream = create_stream(caller.context, flags, priority);
+    if (!stream.ok()) return stream.status();
+    *out = (*stream)->handle;
+    return Status();
+  });
+}
+
+constexpr unsigned kWaitFlags = CU_STREAM_WAIT_VALUE_NOR | CU_STREAM_WAIT_VALUE_FLUSH;
+
+// Checks one memory word of a stream operation and adds it.
+Status add_word(const Driver& driver, WordAction action, WordsWork* work) {
+  if (action.address % action.bytes != 0) return invalid_value("the address is not aligned");
+  bool write = action.kind == WordAction::Kind::kWrite;
+  if (driver.address_space.coverage(action.address, action.bytes, write) !=
+      AddressSpace::Coverage::kInside)
+    return invalid_value("the address is not mapped for the device");
+  work->actions.push_back(action);
+  return Status();
+}
+
+Status add_operation(const Driver& driver, const CUstreamBatchMemOpParams& params,
+                     WordsWork* work) {
+  WordAction action;
+  switch (params.operation) {
+    case CU_STREAM_MEM_OP_WAIT_VALUE_32:
+    case CU_STREAM_MEM_OP_WAIT_VALUE_64:
+      if ((params.waitValue.flags & ~kWaitFlags) != 0) return invalid_value("unknown flags");
+      action.kind = WordAction::Kind::kWait;
+      action.bytes = params.operation == CU_STREAM_MEM_OP_WAIT_VALUE_64 ? 8 : 4;
+      action.address = params.waitValue.address;
+      action.value = action.bytes == 8 ? params.waitValue.value64 : params.waitValue.value;
+      action.condition = params.waitValue.flags & CU_STREAM_WAIT_VALUE_NOR;
+      return add_word(driver, action, work);
+    case CU_STREAM_MEM_OP_WRITE_VALUE_32:
+    case CU_STREAM_MEM_OP_WRITE_VALUE_64:
+      if (params.writeValue.flags > CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER)
+        return invalid_value("unknown flags");
+      action.kind = WordAction::Kind::kWrite;
+      action.bytes = params.operation == CU_STREAM_MEM_OP_WRITE_VALUE_64 ? 8 : 4;
+      action.address = params.writeValue.address;
+      action.value = action.bytes == 8 ? params.writeValue.value64 : params.writeValue.value;
+      return add_word(driver, action, work);
+    case CU_STREAM_MEM_OP_BARRIER:
+    case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
+      work->actions.push_back(action);
+      return Status();
+    default:
+      return invalid_value("no such memory operation");
+  }
+}
+
+CUresult words(CUstream handle, const CUstreamBatchMemOpParams* params, unsigned count) {
+  return with_stream(handle, [&](Caller& caller, Stream& stream) -> Status {
+    WordsWork work;
+    for (unsigned i = 0; i < count; ++i)
+      OPENMPS_RETURN_IF_ERROR(add_operation(caller.driver, params[i], &work));
+    return issue(stream, work);
+  });
+}
+
+CUresult wait_word(CUstream stream, CUdeviceptr address, uint64_t value, unsigned flags,
+                   CUstreamBatchMemOpType operation) {
+  CUstreamBatchMemOpParams params{};
+  params.operation = operation;
+  params.waitValue.address = address;
+  params.waitValue.value64 = value;
+  params.waitValue.flags = flags;
+  return words(stream, &params, 1);
+}
+
+CUresult write_word(CUstream stream, CUdeviceptr address, uint64_t value, unsigned flags,
+                    CUstreamBatchMemOpType operation) {
+  CUstreamBatchMemOpParams params{};
+  params.operation = operation;
+  params.writeValue.address = address;
+  params.writeValue.value64 = value;
+  params.writeValue.flags = flags;
+  return words(stream, &params, 1);
+}
+
+}  // namespace
+
+CUresult cuStreamCreate(CUstream* phStream, unsigned int Flags) {
+  return create(phStream, Flags, 0);
+}
+
+CUresult cuStreamCreateWithPriority(CUstream* phStream, unsigned int flags, int priority) {
+  return create(phStream, flags, priority);
+}
+
+CUresult cuStreamDestroy_v2(CUstream hStream) {
+  return with_driver([&](Driver& driver) { return destroy_stream(driver, hStream); });
+}
+
+CUresult cuStreamSynchronize(CUstream hStream) {
+  return with_stream(hStream, [](Caller&, Stream& stream) { return synchronize_stream(stream); });
+}
+
+CUresult cuStreamQuery(CUstream hStream) {
+  return with_stream(hStream, [](Caller&, Stream& stream) -> Status {
+    if (!stream.capturing) OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
+    return query_stream(stream);
+  });
+}
+
+CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags) {
+  return with_stream(hStream, [&](Caller& caller, Stream& stream) -> Status {
+    if ((Flags & ~static_cast<unsigned>(CU_EVENT_WAIT_EXTERNAL)) != 0)
+      return invalid_value("unknown flags");
+    std::shared_ptr<Event> event = caller.driver.events.find(hEvent);
+    if (event == nullptr) return invalid_handle("not an event");
+    return wait_event(stream, *event);
+  });
+}
+
+CUresult cuStreamGetPriority(CUstream hStream, int* priority) {
+  return with_stream(hStream, [&](Caller&, Stream& stream) -> Status {
+    if (priority == nullptr) return no_result();
+    *priority = stream.priority;
+    return Status();
+  });
+}
+
+CUresult cuStreamGetFlags(CUstream hStream, unsigned int* flags) {
+  return with_stream(hStream, [&](Caller&, Stream& stream) -> Status {
+    if (flags == nullptr) return no_result();
+    *flags = stream.flags;
+    return Status();
+  });
+}
+
+CUresult cuStreamGetId(CUstream hStream, unsigned long long* streamId) {
+  return with_stream(hStream, [&](Caller&, Stream& stream) -> Status {
+    if (streamId == nullptr) return no_result();
+    *streamId = stream.queue->id;
+    return Status();
+  });
+}
+
+CUresult cuStreamGetDevice(CUstream hStream, CUdevice* device) {
+  return with_stream(hStream, [&](Caller&, Stream& stream) -> Status {
+    if (device == nullptr) return no_result();
+    *device = stream.context->device().ordinal;
+    return Status();
+  });
+}
+
+CUresult cuStreamGetCtx(CUstream hStream, CUcontext* pctx) {
+  return with_stream(hStream, [&](Caller&, Stream& stream) -> Status {
+    if (pctx == nullptr) return no_result();
+    *pctx = stream.context->handle();
+    return Status();
+  });
+}
+
+CUresult cuStreamGetCtx_v2(CUstream hStream, CUcontext* pCtx, CUgreenCtx* pGreenCtx) {
+  return with_stream(hStream, [&](Caller&, Stream& stream) -> Status {
+    if (pCtx == nullptr) return no_result();
+    *pCtx = stream.context->handle();
+    if (pGreenCtx != nullptr) *pGreenCtx = stream.green == nullptr ? nullptr : stream.green->handle;
+    return Status();
+  });
+}
+
+CUresult cuStreamGetGreenCtx(CUstream hStream, CUgreenCtx* phCtx) {
+  return with_stream(hStream, [&](Caller&, Stream& stream) -> Status {
+    if (phCtx == nullptr) return no_result();
+    *phCtx = stream.green == nullptr ? nullptr : stream.green->handle;
+    return Status();
+  });
+}
+
+CUresult cuStreamGetAttribute(CUstream hStream, CUstreamAttrID attr, CUstreamAttrValue* value) {
+  return with_stream(hStream, [&](Caller&, Stream& stream) -> Status {
+    if (value == nullptr) return no_result();
+    memset(value, 0, sizeof *value);
+    if (attr == CU_LAUNCH_ATTRIBUTE_PRIORITY) value->priority = stream.priority;
+    if (attr == CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY) value->syncPolicy = CU_SYNC_POLICY_AUTO;
+    return Status();
+  });
+}
+
+CUresult cuStreamSetAttribute(CUstream hStream, CUstreamAttrID, const CUstreamAttrValue* param) {
+  // Caching and synchronisation policies are hints that the model has no use for.
+  return with_stream(hStream, [&](Caller&, Stream&) -> Status {
+    return param == nullptr ? invalid_value("no value") : Status();
+  });
+}
+
+CUresult cuStreamCopyAttributes(CUstream dstStream, CUstream srcStream) {
+  return with_stream(dstStream, [&](Caller& caller, Stream&) -> Status {
+    return caller.stream(srcStream).status();
+  });
+}
+
+CUresult cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void* userData) {
+  return with_stream(hStream, [&](Caller&, Stream& stream) -> Status {
+    if (fn == nullptr) return invalid_value("no function");
+    HostWork work;
+    work.function = fn;
+    work.user_data = userData;
+    return issue(stream, work);
+  });
+}
+
+CUresult cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void* userData,
+                             unsigned int flags) {
+  return with_stream(hStream, [&](Caller&, Stream& stream) -> Status {
+    if (callback == nullptr || flags != 0) return invalid_value("no callback, or unknown flags");
+    if (stream.capturing) {
+      invalidate_capture(stream);
+      return Status(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "a callback can't be captured");
+    }
+    HostWork work;
+    work.callback = callback;
+    work.stream = hStream;
+    work.user_data = userData;
+    return issue(stream, work);
+  });
+}
+
+CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value,
+                                unsigned int flags) {
+  return wait_word(stream, addr, value, flags, CU_STREAM_MEM_OP_WAIT_VALUE_32);
+}
+
+CUresult cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value,
+                                unsigned int flags) {
+  return wait_word(stream, addr, value, flags, CU_STREAM_MEM_OP_WAIT_VALUE_64);
+}
+
+CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value,
+                                 unsigned int flags) {
+  return write_word(stream, addr, value, flags, CU_STREAM_MEM_OP_WRITE_VALUE_32);
+}
+
+CUresult cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value,
+                                 unsigned int flags) {
+  return write_word(stream, addr, value, flags, CU_STREAM_MEM_OP_WRITE_VALUE_64);
+}
+
+CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count,
+                               CUstreamBatchMemOpParams* paramArray, unsigned int flags) {
+  constexpr unsigned kMaxBatch = 256;  // of the driver
+  if (paramArray == nullptr || count == 0 || count > kMaxBatch || flags != 0)
+    return CUDA_ERROR_INVALID_VALUE;
+  return words(stream, paramArray, count);
+}
