@@ -124,7 +124,7 @@ int main(int argc, char** argv) {
   if (argc != 5 || strcmp(argv[1], "--server-fd") != 0 || strcmp(argv[3], "--driver") != 0) return 2;
   server = atoi(argv[2]);
   const std::string driver = argv[4];
-  if (driver == "crash") raise(SIGSEGV);
+  if (driver == "crash") raise(SIGKILL);
   wire::WorkerReady ready;
   ready.spin_us = 7;
   if (driver == "none") {
