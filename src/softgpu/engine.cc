@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// compile() and link(): from an image to programs that blocks can run. Called by the device model
+// when modules are loaded; any thread.
+#include "softgpu/engine.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <functional>
+#include <unordered_map>
+
+#include "softgpu/fatbin/fatbin.h"
+#include "softgpu/interp/warp.h"
+#include "softgpu/ir/lower.h"
+#include "softgpu/program.h"
+#include "softgpu/ptx/parser.h"
+
+namespace openmps::softgpu {
+namespace {
+
+// What occupancy uses when a kernel needs next to nothing, and the architecture's maximum.
+constexpr uint32_t kMinRegisters = 16;
+constexpr uint32_t kMaxRegisters = 255;
+constexpr uint32_t kMaxThreadsPerBlock = 1024;
+
+std::string kernel_problem(const std::string& kernel, const std::string& what) {
+  return "kernel " + kernel + ", " + what;
+}
+
+// Walks the direct calls. An indirect one may reach what can't run: that faults when it is called.
+class CallGraph {
+ public:
+  explicit CallGraph(const CompiledProgram& program) : program_(program) {}
+  // `visit` every function that `function` may reach, itself included, once.
+  void walk(int32_t function, const std::function<void(const Code&)>& visit) {
+    std::vector<bool> seen(program_.functions.size());
+    std::vector<int32_t> open = {function};
+    while (!open.empty()) {
+      const int32_t at = open.back();
+      open.pop_back();
+      const Code* code = program_.functions[static_cast<size_t>(at)].get();
+      if (!code || seen[static_cast<size_t>(at)]) continue;
+      seen[static_cast<size_t>(at)] = true;
+      visit(*code);
+      open.insert(open.end(), code->callees.begin(), code->callees.end());
+    }
+  }
+
+ private:
+  const CompiledProgram& program_;
+};
+
+KernelInfo describe(const CompiledProgram& program, const ptx::Function& function, const Code& code,
+                    uint32_t shared_bytes) {
+  KernelInfo info;
+  info.name = function.name;
+  uint64_t end = 0;
+  for (const Argument& parameter : code.parameters) {
+    info.parameters.push_back({static_cast<uint32_t>(parameter.offset), static_cast<uint32_t>(parameter.bytes)});
+    end = parameter.offset + parameter.bytes;
+  }
+  info.parameter_bytes = static_cast<uint32_t>(end);
+  info.static_shared_bytes = shared_bytes;
+  uint64_t local = 0;
+  CallGraph(program).walk(code.function, [&](const Code& reached) {
+    local += reached.local_bytes;
+    info.registers = std::max(info.registers, reached.registers);
+    info.uses_cooperative_groups |= reached.uses_grid_workspace;
+    if (!reached.unusable.empty() && info.unusable.empty())
+      info.unusable = kernel_problem(function.name, reached.unusable);
+  });
+  info.local_bytes = static_cast<uint32_t>(std::min<uint64_t>(local, UINT32_MAX));
+  info.registers = std::clamp(info.registers, kMinRegisters, kMaxRegisters);
+  const uint32_t* most = function.max_threads;
+  if (most[0]) info.max_threads = std::min(most[0] * most[1] * most[2], kMaxThreadsPerBlock);
+  for (int i = 0; i < 3; ++i) info.required_block[i] = function.required_threads[i];
+  if (info.required_block[0])
+    info.max_threads = std::min(info.max_threads, info.required_block[0] * info.required_block[1] * info.required_block[2]);
+  return info;
+}
+
+std::shared_ptr<const Program> fail(CompileError* error, const Status& status) {
+  if (error) *error = {status.code(), status.message()};
+  return nullptr;
+}
+
+}  // namespace
+
+std::shared_ptr<const Program> compile(const void* image, size_t size, const CompileOptions& options,
+                                       CompileError* error) {
+  Result<std::string> text = fatbin::extract_ptx(image, size, options.compute_capability);
+  if (!text.ok()) return fail(error, text.status());
+  Result<std::shared_ptr<const ptx::Module>> parsed = ptx::parse(text.value());
+  if (!parsed.ok()) return fail(error, parsed.status());
+  const ptx::Module& module = *parsed.value();
+  uint32_t target = 0;
+  char suffix = '\0';
+  ptx::parse_target(module.target, &target, &suffix);
+  if (target > options.compute_capability)
+    return fail(error, Status(CUDA_ERROR_INVALID_PTX,
+                              "ptxas fatal   : SM version specified by .target (" + module.target +
+                                  ") is higher than default SM version assumed (sm_" +
+                                  std::to_string(options.compute_capability) + ")"));
+  if (suffix != '\0' && target != options.compute_capability)
+    return fail(error, Status(CUDA_ERROR_INVALID_PTX, "ptxas fatal   : target " + module.target +
+                                                          " runs on that architecture alone"));
+
+  auto program = std::make_shared<CompiledProgram>();
+  program->module = parsed.value();
+  const ir::SharedLayout shared = ir::lay_out_shared(module);
+  for (size_t i = 0; i < module.functions.size(); ++i)
+    program->functions.push_back(
+        module.functions[i].is_extern
+            ? nullptr
+            : ir::lower(module, static_cast<int32_t>(i), shared.offsets));
+  for (size_t i = 0; i < module.functions.size(); ++i) {
+    const ptx::Function& function = module.functions[i];
+    if (!function.is_kernel || function.is_extern) continue;
+    program->kernel_functions.push_back(static_cast<int32_t>(i));
+    program->kernels_.push_back(describe(*program, function, *program->functions[i], shared.bytes[i]));
+  }
+  for (const ptx::GlobalVariable& global : module.globals)
+    program->globals_.push_back({global.name, global.bytes, global.alignment,
+                                 global.space == ptx::Space::kConst, global.is_extern});
+  if (error) *error = {};
+  return program;
+}
+
+std::shared_ptr<const LinkedProgram> link(std::shared_ptr<const Program> program,
+                                          std::vector<uint64_t> global_addresses) {
+  static std::atomic<uint64_t> next_serial{1};
+  auto linked = std::make_shared<Linked>();
+  linked->compiled = std::static_pointer_cast<const CompiledProgram>(std::move(program));
+  linked->serial = next_serial.fetch_add(1, std::memory_order_relaxed);
+  const ptx::Module& module = *linked->compiled->module;
+  global_addresses.resize(module.globals.size());
+
+  std::unordered_map<std::string, uint64_t> symbols;
+  for (size_t i = 0; i < module.globals.size(); ++i) symbols[module.globals[i].name] = global_addresses[i];
+  for (size_t i = 0; i < module.functions.size(); ++i)
+    symbols.try_emplace(module.functions[i].name, kFunctionWindow + 16 * i);
+
+  for (size_t i = 0; i < module.globals.size(); ++i) {
+    const ptx::GlobalVariable& global = module.globals[i];
+    auto* to = reinterpret_cast<uint8_t*>(global_addresses[i]);
+    if (!to || global.is_extern) continue;
+    const size_t given = std::min<size_t>(global.initial.size(), global.bytes);
+    std::memcpy(to, global.initial.data(), given);
+    std::memset(to + given, 0, global.bytes - given);
+    for (const ptx::Relocation& relocation : global.relocations) {
+      uint64_t value = symbols[relocation.symbol] + static_cast<uint64_t>(relocation.addend);
+      if (relocation.mask_shift >= 0) value = value >> relocation.mask_shift & 0xff;
+      std::memcpy(to + relocation.offset, &value, std::min<uint32_t>(relocation.size, 8));
+    }
+  }
+  for (const auto& code : linked->compiled->functions) {
+    std::vector<std::byte>& image = linked->images.emplace_back();
+    if (!code) continue;
+    image = code->image;
+    for (const GlobalReference& reference : code->references) {
+      const uint64_t value = global_addresses[static_cast<size_t>(reference.global)] + reference.addend;
+      for (uint32_t lane = 0; lane < kWarpSize; ++lane)
+        std::memcpy(image.data() + reference.offset + lane * reference.bytes, &value, reference.bytes);
+    }
+  }
+  return linked;
+}
+
+}  // namespace openmps::softgpu

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+# softgpu's engine: fatbin and PTX, the lowering, the warp interpreter. Included by CMakeLists.txt.
+
+# What computes lane by lane is compiled once per instruction set and chosen at run time.
+set(softgpu_lane_options -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math -fwrapv
+    -fno-strict-aliasing)
+set(softgpu_isa_base "")
+set(softgpu_isa_avx2 -mavx2 -mfma -mbmi -mbmi2 -mpopcnt -mlzcnt)
+set(softgpu_isa_avx512 ${softgpu_isa_avx2} -mavx512f -mavx512dq -mavx512bw -mavx512vl -mavx512cd
+    -mprefer-vector-width=512)
+set(softgpu_isas base)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  list(APPEND softgpu_isas avx2 avx512)
+endif()
+set(softgpu_lane_objects "")
+foreach(isa IN LISTS softgpu_isas)
+  add_library(openmps_softgpu_lanes_${isa} OBJECT interp/lanes.cc interp/memory.cc)
+  target_link_libraries(openmps_softgpu_lanes_${isa} PUBLIC openmps_options)
+  target_compile_definitions(openmps_softgpu_lanes_${isa} PRIVATE SOFTGPU_ISA=${isa})
+  target_compile_options(openmps_softgpu_lanes_${isa} PRIVATE ${softgpu_lane_options} ${softgpu_isa_${isa}})
+  list(APPEND softgpu_lane_objects $<TARGET_OBJECTS:openmps_softgpu_lanes_${isa}>)
+endforeach()
+
+openmps_library(openmps_softgpu_engine
+  engine.cc
+  fatbin/fatbin.cc
+  interp/address.cc
+  interp/atomics.cc
+  interp/barrier.cc
+  interp/block.cc
+  interp/call.cc
+  interp/collective.cc
+  interp/control.cc
+  interp/device_printf.cc
+  interp/dispatch.cc
+  interp/scalar.cc
+  ir/builder.cc
+  ir/finish.cc
+  ir/lower_alu.cc
+  ir/lower_control.cc
+  ir/lower_convert.cc
+  ir/lower_memory.cc
+  ir/op_info.cc
+  ir/shared_layout.cc
+  ptx/coverage.cc
+  ptx/lexer.cc
+  ptx/opcode_table.cc
+  ptx/parser.cc
+  ptx/parser_body.cc
+  ptx/parser_value.cc
+  ptx/types.cc
+  ${softgpu_lane_objects})
+# Registers and device memory are bytes that are read as whatever type an instruction names.
+set_source_files_properties(
+  interp/address.cc interp/atomics.cc interp/barrier.cc interp/block.cc interp/call.cc
+  interp/collective.cc interp/control.cc interp/device_printf.cc interp/scalar.cc
+  PROPERTIES COMPILE_OPTIONS "-O2;-fno-strict-aliasing;-fwrapv;-ffp-contract=off")
+find_library(OPENMPS_ZSTD_STATIC NAMES libzstd.a REQUIRED)
+find_library(OPENMPS_LZ4_STATIC NAMES liblz4.a REQUIRED)
+target_link_libraries(openmps_softgpu_engine
+  PUBLIC openmps_base PRIVATE ${OPENMPS_ZSTD_STATIC} ${OPENMPS_LZ4_STATIC})

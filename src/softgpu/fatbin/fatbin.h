@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finds the PTX in what a program hands to cuModuleLoadData: a fatbin wrapper, a bare container, PTX
+// text or a cubin. Input is untrusted; every size is checked. Called by engine.cc; any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "base/status.h"
+
+namespace openmps::softgpu::fatbin {
+
+// Text of one module after decompression: nvcc's largest libraries stay below a tenth of this.
+inline constexpr size_t kMaxTextBytes = size_t{256} << 20;
+// One container: a 32-bit linker's own limit, far above any real one.
+inline constexpr size_t kMaxContainerBytes = size_t{2} << 30;
+
+// The newest PTX whose target a device of `compute_capability` runs. `size`: bytes known to be
+// readable, SIZE_MAX if the image's own headers (or the NUL of a text) must tell.
+// CUDA_ERROR_NO_BINARY_FOR_GPU: only machine code, or only PTX for newer devices;
+// CUDA_ERROR_INVALID_IMAGE: not an image, or a damaged one.
+Result<std::string> extract_ptx(const void* image, size_t size, uint32_t compute_capability);
+
+}  // namespace openmps::softgpu::fatbin

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+// Barriers of the block: the 16 named ones and mbarrier objects in shared memory. Arrivals are
+// counted by thread; a warp whose living lanes have all arrived counts whole, as on the hardware.
+// Run by the interpreter, on its thread.
+#include <algorithm>
+#include <cstring>
+
+#include "softgpu/interp/block.h"
+#include "softgpu/ir/memory_codes.h"
+
+namespace openmps::softgpu {
+namespace {
+
+#define HANDLER(name) \
+  const Op* h_##name([[maybe_unused]] const Op* op, [[maybe_unused]] Warp* warp, \
+                     [[maybe_unused]] std::byte* regs, [[maybe_unused]] uint32_t mask)
+
+uint32_t* lanes_at(std::byte* regs, int32_t offset) {
+  return reinterpret_cast<uint32_t*>(regs + offset);
+}
+
+bool is_complete(const Block& block, const Barrier& barrier) {
+  if (barrier.arrived == 0) return false;
+  if (barrier.expected == 0) return barrier.arrived >= block.live_threads;
+  uint32_t arrived = barrier.arrived;
+  for (uint32_t w = 0; w < block.warp_count; ++w) {
+    const uint32_t here = barrier.arrived_of_warp[w];
+    const uint32_t alive = block.warps[w]->alive;
+    if (here && (alive & ~here) == 0) arrived += kWarpSize - static_cast<uint32_t>(__builtin_popcount(here));
+  }
+  return arrived >= barrier.expected;
+}
+
+// What bar.red gives, written for the lanes `lanes` that wait at `op`.
+void write_red(const Op* op, std::byte* regs, uint32_t lanes, const Barrier& barrier) {
+  const auto kind = static_cast<BarrierRed>(op->aux & 0xff);
+  if (kind == BarrierRed::kPopc) {
+    for (uint32_t i = 0; i < kWarpSize; ++i)
+      if (lanes >> i & 1) lanes_at(regs, op->d)[i] = barrier.popc;
+    return;
+  }
+  const bool value = kind == BarrierRed::kAnd ? barrier.popc == barrier.sync_arrived : barrier.popc != 0;
+  uint32_t& d = *lanes_at(regs, op->d);
+  d = (d & ~lanes) | (value ? lanes : 0);
+}
+
+const Op* h_barrier_red(const Op* op, Warp* warp, std::byte* regs, uint32_t mask);
+
+void release(Block& block, uint32_t id) {
+  Barrier& barrier = block.barriers[id];
+  for (uint32_t w = 0; w < block.warp_count; ++w) {
+    WarpState& warp = *block.warps[w];
+    if (!barrier.arrived_of_warp[w]) continue;
+    for (Fragment& fragment : warp.fragments) {
+      if (fragment.state != Fragment::State::kBarrier || fragment.barrier != id) continue;
+      fragment.state = Fragment::State::kReady;
+      if ((fragment.pc - 1)->handler == h_barrier_red)
+        write_red(fragment.pc - 1, fragment.frame->regs, fragment.mask, barrier);
+    }
+    barrier.arrived_of_warp[w] = 0;
+  }
+  barrier.arrived = barrier.expected = barrier.popc = barrier.sync_arrived = 0;
+}
+
+// a: barrier, b: thread count if aux bit 8. False: a fault has been recorded.
+bool arrive(const Op* op, Warp* warp, std::byte* regs, uint32_t* id) {
+  Block& block = *warp->block;
+  const auto lane = static_cast<uint32_t>(__builtin_ctz(warp->active));
+  *id = lanes_at(regs, op->a)[lane];
+  const uint32_t count = op->aux & 0x100 ? lanes_at(regs, op->b)[lane] : 0;
+  if (*id >= kBarriers || ((op->aux & 0x100) && (count == 0 || count % kWarpSize != 0 || count > 1024))) {
+    block.raise(warp, op, CUDA_ERROR_ILLEGAL_INSTRUCTION, 0,
+                "barrier " + std::to_string(*id) + " with " + std::to_string(count) + " threads");
+    return false;
+  }
+  Barrier& barrier = block.barriers[*id];
+  if (count) barrier.expected = count;
+  barrier.arrived += static_cast<uint32_t>(__builtin_popcount(warp->active));
+  barrier.arrived_of_warp[warp->index] |= warp->active;
+  return true;
+}
+
+__attribute__((noinline)) const Op* sync(const Op* op, Warp* warp, std::byte* regs, bool red) {
+  Block& block = *warp->block;
+  warp->fuel -= 1;
+  uint32_t id;
+  if (!arrive(op, warp, regs, &id)) return nullptr;
+  Barrier& barrier = block.barriers[id];
+  if (red) {
+    barrier.popc += static_cast<uint32_t>(__builtin_popcount(*lanes_at(regs, op->c) & warp->active));
+    barrier.sync_arrived += static_cast<uint32_t>(__builtin_popcount(warp->active));
+  }
+  if (is_complete(block, barrier)) {
+    if (red) write_red(op, regs, warp->active, barrier);
+    release(block, id);
+    return op + 1;
+  }
+  WarpState* state = state_of(warp);
+  Fragment fragment;
+  fragment.frame = warp->frame;
+  fragment.record = warp->record;
+  fragment.pc = op + 1;
+  fragment.mask = warp->active;
+  fragment.state = Fragment::State::kBarrier;
+  fragment.barrier = id;
+  state->fragments.push_back(fragment);
+  return switch_fragment(state);
+}
+
+HANDLER(barrier_sync) { return sync(op, warp, regs, false); }
+// c: predicate.
+HANDLER(barrier_red) { return sync(op, warp, regs, true); }
+
+HANDLER(barrier_arrive) {
+  uint32_t id;
+  if (!arrive(op, warp, regs, &id)) return nullptr;
+  if (is_complete(*warp->block, warp->block->barriers[id])) release(*warp->block, id);
+  return op + 1;
+}
+
+// The opaque 64 bits of an mbarrier: expected arrivals, arrivals still missing, the phase, and the
+// transactions still missing.
+struct Mbarrier {
+  uint64_t expected : 20;
+  uint64_t pending : 20;
+  uint64_t phase : 1;
+  int64_t transactions : 23;
+};
+static_assert(sizeof(Mbarrier) == 8);
+
+void complete_phase(Mbarrier* m) {
+  if (m->pending != 0 || m->transactions != 0) return;
+  m->phase ^= 1;
+  m->pending = m->expected;
+}
+
+void arrive_at(Mbarrier* m, uint32_t count) {
+  m->pending -= std::min<uint64_t>(count, m->pending);
+  complete_phase(m);
+}
+
+// True: the operation has a truth value, given in *done.
+void operate(MbarrierOp kind, Mbarrier* m, uint64_t value, bool has_value, bool* done) {
+  const auto count = static_cast<uint32_t>(has_value ? value : 1);
+  switch (kind) {
+    case MbarrierOp::kInit:
+      *m = {};
+      m->expected = m->pending = value & 0xfffff;
+      break;
+    case MbarrierOp::kInval: *m = {}; break;
+    case MbarrierOp::kExpectTx: m->transactions += static_cast<int32_t>(value); break;
+    case MbarrierOp::kCompleteTx:
+      m->transactions -= static_cast<int32_t>(value);
+      complete_phase(m);
+      break;
+    case MbarrierOp::kArrive: arrive_at(m, count); break;
+    case MbarrierOp::kArriveDrop:
+      m->expected -= std::min<uint64_t>(count, m->expected);
+      arrive_at(m, count);
+      break;
+    case MbarrierOp::kArriveExpectTx:
+      m->transactions += static_cast<int32_t>(value);
+      arrive_at(m, 1);
+      break;
+    case MbarrierOp::kTestWait: {
+      Mbarrier token;
+      std::memcpy(&token, &value, sizeof token);
+      *done = token.phase != m->phase;
+      break;
+    }
+    case MbarrierOp::kTestWaitParity: *done = (value & 1) != m->phase; break;
+    case MbarrierOp::kCopyArrive: break;  // raises the count and, copies being done, lowers it again
+    case MbarrierOp::kCopyArriveNoinc: arrive_at(m, 1); break;
+    case MbarrierOp::kPendingCount: break;
+  }
+}
+
+// a: shared address, b: value if aux bit 9; d: state or predicate if aux bit 8.
+HANDLER(mbarrier) {
+  const auto kind = static_cast<MbarrierOp>(op->aux & 0xff);
+  const bool tests = kind == MbarrierOp::kTestWait || kind == MbarrierOp::kTestWaitParity;
+  for (uint32_t left = warp->active; left; left &= left - 1) {
+    const auto lane = static_cast<uint32_t>(__builtin_ctz(left));
+    const uint32_t at = lanes_at(regs, op->a)[lane] + static_cast<uint32_t>(op->imm);
+    if (uint64_t{at} + 8 > warp->shared_bytes || at % 8 != 0) return fault_shared(warp, op, 8);
+    uint64_t value = 0;
+    if (op->aux & 0x200) {
+      if (kind == MbarrierOp::kTestWait)
+        std::memcpy(&value, regs + op->b + lane * 8, 8);
+      else
+        value = lanes_at(regs, op->b)[lane];
+    }
+    auto* m = reinterpret_cast<Mbarrier*>(warp->shared + at);
+    uint64_t before;
+    std::memcpy(&before, m, sizeof before);
+    bool done = false;
+    operate(kind, m, value, op->aux & 0x200, &done);
+    if (!(op->aux & 0x100)) continue;
+    if (tests) {
+      uint32_t& d = *lanes_at(regs, op->d);
+      d = (d & ~(1u << lane)) | static_cast<uint32_t>(done) << lane;
+    } else {
+      std::memcpy(regs + op->d + lane * 8, &before, 8);
+    }
+  }
+  return op + 1;
+}
+
+}  // namespace
+
+void Block::check_barrier(uint32_t id) {
+  if (is_complete(*this, barriers[id])) release(*this, id);
+}
+
+void add_barrier_handlers(HandlerTable* table) {
+#define PUT(name) table->handlers[static_cast<size_t>(IrOp::k_##name)] = h_##name
+  PUT(barrier_sync);
+  PUT(barrier_arrive);
+  PUT(barrier_red);
+  PUT(mbarrier);
+#undef PUT
+}
+
+}  // namespace openmps::softgpu

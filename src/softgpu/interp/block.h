@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// A block in execution: its warps, shared memory and barriers. Used by the handlers that are more
+// than arithmetic, and by block.cc, which schedules warps. One thread at a time.
+#pragma once
+
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "softgpu/engine.h"
+#include "softgpu/interp/warp.h"
+#include "softgpu/ir/code.h"
+#include "softgpu/program.h"
+
+namespace openmps::softgpu {
+
+// CUDA's limit of local memory per thread, and so of the call stack.
+inline constexpr uint64_t kMaxLocalBytes = 512 * 1024;
+// Calls need no local memory of their own, so their depth has a limit too.
+inline constexpr uint32_t kMaxCallDepth = 4096;
+inline constexpr uint32_t kBarriers = 16;  // of a block, by the architecture
+
+// Back edges before a fragment lets others run: few in loops that may wait for somebody (each
+// counts kWaitWeight), many in others, where giving up convergence only costs time.
+inline constexpr uint32_t kSpinLimit = 1 << 17;
+inline constexpr uint32_t kWaitWeight = 1 << 11;
+
+struct Fragment {
+  enum class State : uint8_t { kReady, kBarrier, kSync };
+  Frame* frame = nullptr;
+  Record* record = nullptr;
+  const Op* pc = nullptr;
+  uint32_t mask = 0;
+  State state = State::kReady;
+  uint32_t barrier = 0;
+};
+
+struct WarpState : Warp {
+  std::vector<Fragment> fragments;  // all but the running one; front runs next
+  std::vector<std::unique_ptr<Record>> records;
+  std::vector<Record*> free_records;
+  struct FrameStorage {
+    Frame frame;
+    std::unique_ptr<std::byte, void (*)(void*)> memory{nullptr, nullptr};
+    size_t capacity = 0;
+  };
+  FrameStorage root;  // of the kernel; keeps its constants while the same kernel runs
+  std::vector<std::unique_ptr<FrameStorage>> frames;
+  std::vector<FrameStorage*> free_frames;
+  std::vector<std::byte> local_memory;
+  uint32_t spins = 0;
+  bool force_sync = false;  // run a *.sync instruction without the lanes that never come
+};
+
+struct Barrier {
+  uint32_t arrived = 0;        // threads
+  uint32_t expected = 0;       // threads, or 0: all that live
+  uint32_t popc = 0;           // bar.red: threads whose predicate is true
+  uint32_t sync_arrived = 0;   // threads that take part in bar.red
+  std::vector<uint32_t> arrived_of_warp;
+};
+
+struct Block final : BlockRun {
+  Block();
+  ~Block() override;
+  BlockState run(uint64_t budget, const std::atomic<bool>* stop, uint32_t sm) override;
+  const Fault& fault() const override { return fault_; }
+  uint64_t warp_instructions() const override { return retired; }
+
+  void prepare(const Launch& launch, const uint32_t index[3], uint64_t seed);
+  void recycle();  // drop references before going to the pool
+
+  // Of the running warp; always nullptr.
+  const Op* raise(Warp* warp, const Op* op, CUresult code, uint64_t address, const std::string& what,
+                  uint32_t lanes = 0);
+
+  const Code& code_of(int32_t function) const { return *program->code(function); }
+  std::byte* local_at(Warp* warp, uint32_t lane, uint64_t offset) {
+    return warp->local + lane * warp->local_bytes + offset;
+  }
+  void check_barrier(uint32_t id);
+  void lanes_exited(WarpState* warp, uint32_t lanes);
+
+  std::shared_ptr<const Linked> program;
+  const MemoryMap* memory = nullptr;
+  DeviceServices* services = nullptr;
+  const Code* kernel = nullptr;
+  uint32_t grid[3] = {}, block[3] = {}, index[3] = {};
+  uint32_t threads = 0, live_threads = 0, live_warps = 0;
+  uint32_t static_shared = 0, dynamic_shared = 0;
+  uint32_t sm = 0, sm_count = 1;
+  uint64_t grid_workspace = 0;
+  uint64_t retired = 0;
+  uint64_t slice = 0;  // fuel that the running warp started with
+  std::atomic<bool> never{false};
+  bool faulted = false;
+  Fault fault_;
+  std::vector<std::unique_ptr<WarpState>> warps;
+  uint32_t warp_count = 0;
+  std::vector<uint32_t> schedule;
+  uint32_t next_warp = 0;
+  std::mt19937_64 random;
+  bool shuffled = false;
+  Barrier barriers[kBarriers];
+  std::vector<std::byte> shared_memory;
+  std::vector<std::byte> params;
+  CachedRange ranges[kCachedRanges] = {};
+  uint64_t prepared_program = 0;  // whose constants the kernel frames hold
+  int32_t prepared_kernel = -1;
+
+ private:
+  void prepare_warp(uint32_t warp);
+};
+
+// control.cc: fragments.
+const Op* switch_fragment(WarpState* warp);       // nullptr: nothing can run now
+void release_parked(WarpState* warp);             // lanes that wait at joins go on alone
+void update_mask(Warp* warp);
+Record* open_record(WarpState* warp, const Op* meet);
+void leave_record(WarpState* warp, Record* record, Record* until, uint32_t lanes);
+// Give up the processor in favour of other fragments and warps; continue at `pc` later.
+const Op* give_way(WarpState* warp, const Op* pc);
+inline WarpState* state_of(Warp* warp) { return static_cast<WarpState*>(warp); }
+
+// call.cc: frames.
+Frame* make_frame(WarpState* warp, const Code* code, uint64_t local_base);
+void fill_frame(WarpState* warp, Frame* frame, bool constants);
+void free_frame(WarpState* warp, Frame* frame);
+void leave_frames(WarpState* warp, Frame* frame, uint32_t lanes);
+
+// Generic memory for services: copies byte by byte checked; false: not readable.
+bool read_generic(Warp* warp, uint32_t lane, uint64_t address, void* to, size_t bytes);
+bool read_string(Warp* warp, uint32_t lane, uint64_t address, std::string* out);
+// device_printf.cc
+int format_printf(Warp* warp, uint32_t lane, uint64_t format, uint64_t arguments, std::string* out);
+
+// Run `warp` from its pc until it gives up the processor.
+void run_warp(WarpState* warp);
+
+}  // namespace openmps::softgpu

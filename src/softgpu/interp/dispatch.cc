@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// Puts the table of handlers together for the processor at hand. The first caller pays; any thread.
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "softgpu/interp/handlers.h"
+
+namespace openmps::softgpu {
+
+#define SOFTGPU_INSTRUCTION_SET(name)             \
+  namespace name {                                \
+  void add_lane_handlers(HandlerTable* table);    \
+  void add_memory_handlers(HandlerTable* table);  \
+  }
+SOFTGPU_INSTRUCTION_SET(base)
+#if defined(__x86_64__)
+SOFTGPU_INSTRUCTION_SET(avx2)
+SOFTGPU_INSTRUCTION_SET(avx512)
+#endif
+
+void add_control_handlers(HandlerTable* table);
+void add_call_handlers(HandlerTable* table);
+void add_scalar_handlers(HandlerTable* table);
+void add_collective_handlers(HandlerTable* table);
+void add_barrier_handlers(HandlerTable* table);
+void add_atomic_handlers(HandlerTable* table);
+
+namespace {
+
+struct Selection {
+  HandlerTable table = {};
+  std::string_view name = "base";
+};
+
+// SOFTGPU_PERF=no_avx512,no_avx2: switch an instruction set off.
+[[maybe_unused]] bool allowed(const char* name) {
+  const char* text = std::getenv("SOFTGPU_PERF");
+  return !text || !std::strstr(text, (std::string("no_") + name).c_str());
+}
+
+const Selection& selection() {
+  static const Selection* const made = [] {
+    auto* s = new Selection;  // immortal
+    base::add_lane_handlers(&s->table);
+    base::add_memory_handlers(&s->table);
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+        __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("bmi2") && allowed("avx512")) {
+      avx512::add_lane_handlers(&s->table);
+      avx512::add_memory_handlers(&s->table);
+      s->name = "avx512";
+    } else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+               __builtin_cpu_supports("bmi2") && allowed("avx2")) {
+      avx2::add_lane_handlers(&s->table);
+      avx2::add_memory_handlers(&s->table);
+      s->name = "avx2";
+    }
+#endif
+    add_control_handlers(&s->table);
+    add_call_handlers(&s->table);
+    add_scalar_handlers(&s->table);
+    add_collective_handlers(&s->table);
+    add_barrier_handlers(&s->table);
+    add_atomic_handlers(&s->table);
+    return s;
+  }();
+  return *made;
+}
+
+}  // namespace
+
+const HandlerTable& active_handlers() { return selection().table; }
+std::string_view active_instruction_set() { return selection().name; }
+
+}  // namespace openmps::softgpu

@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+// Handlers of plain loads and stores. Compiled once per instruction set, like lanes.cc and under the
+// same rule: no header with inline functions. An access of the whole warp is recognised as uniform,
+// contiguous or scattered by one pass over the addresses; a bounds check covers all lanes at once.
+//
+// Fields: a the addresses, imm an offset, aux the number of elements (vectors); for loads d, for
+// stores b the register, or with more than one element `extra` the registers.
+#include "softgpu/interp/warp.h"
+
+namespace openmps::softgpu::SOFTGPU_ISA {
+namespace {
+
+#include "softgpu/interp/lane_math.h"
+
+#define LANES _Pragma("GCC ivdep") for (u32 i = 0; i < kWarpSize; ++i)
+#define OUTLINE static __attribute__((noinline))
+
+INLINE const std::byte* operand(std::byte* regs, const Op* op, u32 element, int32_t single) {
+  return regs + (op->aux == 1 ? single : op->extra[element]);
+}
+
+// What all 32 addresses look like together.
+enum Pattern : u32 { kUniform, kContiguous, kScattered };
+
+template <class A>
+INLINE Pattern classify(const A* addresses, A step) {
+  const A first = addresses[0];
+  A not_uniform = 0, not_contiguous = 0;
+  for (u32 i = 0; i < kWarpSize; ++i) {
+    not_uniform |= addresses[i] ^ first;
+    not_contiguous |= (A)(addresses[i] - (A)i * step) ^ first;
+  }
+  return not_uniform == 0 ? kUniform : not_contiguous == 0 ? kContiguous : kScattered;
+}
+
+struct Extent {
+  u64 low;
+  u64 high;  // of the last access's first byte
+  u64 ored;  // all addresses, for the alignment
+};
+
+template <class A>
+INLINE Extent extent(const A* addresses, A offset, u32 active) {
+  A low = ~(A)0, high = 0, ored = 0;
+  if (active == kFullMask) {
+    for (u32 i = 0; i < kWarpSize; ++i) {
+      const A address = addresses[i] + offset;
+      low = address < low ? address : low;
+      high = address > high ? address : high;
+      ored |= address;
+    }
+  } else {
+    for (u32 left = active; left; left &= left - 1) {
+      const A address = addresses[__builtin_ctz(left)] + offset;
+      low = address < low ? address : low;
+      high = address > high ? address : high;
+      ored |= address;
+    }
+  }
+  return {low, high, ored};
+}
+
+INLINE bool in_range(Warp* warp, u64 begin, u64 end, bool write) {
+  const CachedRange& range = warp->ranges[0];
+  if (__builtin_expect(begin >= range.begin && end <= (write ? range.writable_end : range.end) &&
+                           begin < end, 1))
+    return true;
+  return find_range(warp, begin, end, write);
+}
+
+template <class M, class R>
+INLINE void load_uniform(const Op* op, std::byte* regs, const std::byte* at, u32 mask) {
+  for (u32 e = 0; e < op->aux; ++e) {
+    R* d = (R*)operand(regs, op, e, op->d);
+    const R value = (R)((const M*)at)[e];
+    if (mask == kFullMask) {
+      LANES d[i] = value;
+    } else {
+      LANES d[i] = mask & ((u32)1 << i) ? value : d[i];
+    }
+  }
+}
+
+// `base` points to lane 0's first element; lane i's follow at i * aux.
+template <class M, class R>
+INLINE void load_contiguous(const Op* op, std::byte* regs, const std::byte* base) {
+  const M* from = (const M*)base;
+  if (op->aux == 1) {
+    R* d = (R*)(regs + op->d);
+    LANES d[i] = (R)from[i];
+    return;
+  }
+  const u32 n = op->aux;
+  for (u32 e = 0; e < n; ++e) {
+    R* d = (R*)(regs + op->extra[e]);
+    LANES d[i] = (R)from[i * n + e];
+  }
+}
+
+template <class M, class R, class P>
+INLINE void load_scattered(const Op* op, std::byte* regs, u32 active, P pointer) {
+  for (u32 e = 0; e < op->aux; ++e) {
+    R* d = (R*)operand(regs, op, e, op->d);
+    if (active == kFullMask) {
+      for (u32 i = 0; i < kWarpSize; ++i) d[i] = (R)((const M*)pointer(i))[e];
+    } else {
+      for (u32 left = active; left; left &= left - 1) {
+        const u32 i = (u32)__builtin_ctz(left);
+        d[i] = (R)((const M*)pointer(i))[e];
+      }
+    }
+  }
+}
+
+template <class M, class R, class P>
+INLINE void store_scattered(const Op* op, std::byte* regs, u32 active, P pointer) {
+  for (u32 e = 0; e < op->aux; ++e) {
+    const R* from = (const R*)operand(regs, op, e, op->b);
+    if (active == kFullMask) {
+      for (u32 i = 0; i < kWarpSize; ++i) ((M*)pointer(i))[e] = (M)from[i];
+    } else {
+      for (u32 left = active; left; left &= left - 1) {
+        const u32 i = (u32)__builtin_ctz(left);
+        ((M*)pointer(i))[e] = (M)from[i];
+      }
+    }
+  }
+}
+
+// The address register may be one of a vector load's results: keep a copy.
+template <class A>
+struct Addresses {
+  A lane[kWarpSize];
+};
+template <class A>
+INLINE Addresses<A> copy_of(const A* addresses) {
+  Addresses<A> r;
+  LANES r.lane[i] = addresses[i];
+  return r;
+}
+
+// Global and generic. ------------------------------------------------------------------------
+
+template <class M, class R>
+OUTLINE const Op* load_global_rest(const Op* op, Warp* warp, std::byte* regs, u32) {
+  const u64* addresses = (const u64*)(regs + op->a);
+  const u32 active = warp->active;
+  const u64 bytes = sizeof(M) * op->aux;
+  const Extent all = extent(addresses, (u64)op->imm, active);
+  if (all.ored & (bytes - 1)) return fault_misaligned(warp, op, addresses, bytes);
+  if (in_range(warp, all.low, all.high + bytes, false)) {
+    const Addresses<u64> from = copy_of(addresses);
+    const u64 offset = op->imm;
+    load_scattered<M, R>(op, regs, active, [&](u32 i) { return from.lane[i] + offset; });
+    return op + 1;
+  }
+  if (!resolve(warp, op, addresses, bytes, false)) return nullptr;
+  load_scattered<M, R>(op, regs, active, [&](u32 i) { return warp->pointers[i]; });
+  return op + 1;
+}
+
+template <class M, class R>
+INLINE const Op* load_global(const Op* op, Warp* warp, std::byte* regs, u32 mask) {
+  if (warp->active == kFullMask) {
+    const u64* addresses = (const u64*)(regs + op->a);
+    const u64 bytes = sizeof(M) * op->aux;
+    const Pattern pattern = classify<u64>(addresses, bytes);
+    const u64 first = addresses[0] + op->imm;
+    if (pattern != kScattered && (first & (bytes - 1)) == 0) {
+      const u64 span = pattern == kUniform ? bytes : bytes * kWarpSize;
+      if (in_range(warp, first, first + span, false)) {
+        if (pattern == kUniform)
+          load_uniform<M, R>(op, regs, (const std::byte*)first, kFullMask);
+        else
+          load_contiguous<M, R>(op, regs, (const std::byte*)first);
+        SOFTGPU_NEXT(op + 1);
+      }
+    }
+  }
+  return load_global_rest<M, R>(op, warp, regs, mask);
+}
+
+template <class M, class R>
+OUTLINE const Op* store_global_rest(const Op* op, Warp* warp, std::byte* regs, u32) {
+  const u64* addresses = (const u64*)(regs + op->a);
+  const u32 active = warp->active;
+  const u64 bytes = sizeof(M) * op->aux;
+  const Extent all = extent(addresses, (u64)op->imm, active);
+  if (all.ored & (bytes - 1)) return fault_misaligned(warp, op, addresses, bytes);
+  if (in_range(warp, all.low, all.high + bytes, true)) {
+    store_scattered<M, R>(op, regs, active, [&](u32 i) { return addresses[i] + op->imm; });
+    return op + 1;
+  }
+  if (!resolve(warp, op, addresses, bytes, true)) return nullptr;
+  store_scattered<M, R>(op, regs, active, [&](u32 i) { return warp->pointers[i]; });
+  return op + 1;
+}
+
+template <class M, class R>
+INLINE const Op* store_global(const Op* op, Warp* warp, std::byte* regs, u32 mask) {
+  if (warp->active == kFullMask && op->aux == 1) {
+    const u64* addresses = (const u64*)(regs + op->a);
+    const u64 first = addresses[0] + op->imm;
+    if (classify<u64>(addresses, sizeof(M)) == kContiguous && (first & (sizeof(M) - 1)) == 0 &&
+        in_range(warp, first, first + sizeof(M) * kWarpSize, true)) {
+      const R* from = (const R*)(regs + op->b);
+      M* to = (M*)first;
+      LANES to[i] = (M)from[i];
+      SOFTGPU_NEXT(op + 1);
+    }
+  }
+  return store_global_rest<M, R>(op, warp, regs, mask);
+}
+
+// Shared: 32-bit offsets into the block's memory. ---------------------------------------------
+
+template <class M, class R>
+OUTLINE const Op* load_shared_rest(const Op* op, Warp* warp, std::byte* regs, u32) {
+  const u32* addresses = (const u32*)(regs + op->a);
+  const u32 active = warp->active;
+  const u64 bytes = sizeof(M) * op->aux;
+  const u32 offset = (u32)op->imm;
+  const Addresses<u32> from = copy_of(addresses);
+  for (u32 left = active; left; left &= left - 1) {
+    const u32 at = from.lane[__builtin_ctz(left)] + offset;
+    if (at + bytes > warp->shared_bytes || (at & (bytes - 1))) return fault_shared(warp, op, bytes);
+  }
+  load_scattered<M, R>(op, regs, active,
+                       [&](u32 i) { return warp->shared + (u32)(from.lane[i] + offset); });
+  return op + 1;
+}
+
+template <class M, class R>
+INLINE const Op* load_shared(const Op* op, Warp* warp, std::byte* regs, u32 mask) {
+  if (warp->active == kFullMask) {
+    const u32* addresses = (const u32*)(regs + op->a);
+    const u64 bytes = sizeof(M) * op->aux;
+    const Pattern pattern = classify<u32>(addresses, (u32)bytes);
+    const u32 first = addresses[0] + (u32)op->imm;
+    if (pattern != kScattered && (first & (bytes - 1)) == 0 &&
+        first + (pattern == kUniform ? bytes : bytes * kWarpSize) <= warp->shared_bytes) {
+      if (pattern == kUniform)
+        load_uniform<M, R>(op, regs, warp->shared + first, kFullMask);
+      else
+        load_contiguous<M, R>(op, regs, warp->shared + first);
+      SOFTGPU_NEXT(op + 1);
+    }
+    const u32 offset = (u32)op->imm;
+    const Extent all = extent(addresses, offset, kFullMask);
+    if (op->aux == 1 && all.high + sizeof(M) <= warp->shared_bytes &&
+        (all.ored & (sizeof(M) - 1)) == 0) {
+      const std::byte* base = warp->shared;
+      R* d = (R*)(regs + op->d);
+      LANES d[i] = (R)*(const M*)(base + (u32)(addresses[i] + offset));
+      SOFTGPU_NEXT(op + 1);
+    }
+  }
+  return load_shared_rest<M, R>(op, warp, regs, mask);
+}
+
+template <class M, class R>
+OUTLINE const Op* store_shared_rest(const Op* op, Warp* warp, std::byte* regs, u32) {
+  const u32* addresses = (const u32*)(regs + op->a);
+  const u32 active = warp->active;
+  const u64 bytes = sizeof(M) * op->aux;
+  const u32 offset = (u32)op->imm;
+  for (u32 left = active; left; left &= left - 1) {
+    const u32 at = addresses[__builtin_ctz(left)] + offset;
+    if (at + bytes > warp->shared_bytes || (at & (bytes - 1))) return fault_shared(warp, op, bytes);
+  }
+  store_scattered<M, R>(op, regs, active,
+                        [&](u32 i) { return warp->shared + (u32)(addresses[i] + offset); });
+  return op + 1;
+}
+
+template <class M, class R>
+INLINE const Op* store_shared(const Op* op, Warp* warp, std::byte* regs, u32 mask) {
+  if (warp->active == kFullMask && op->aux == 1) {
+    const u32* addresses = (const u32*)(regs + op->a);
+    const u32 first = addresses[0] + (u32)op->imm;
+    if (classify<u32>(addresses, (u32)sizeof(M)) == kContiguous && (first & (sizeof(M) - 1)) == 0 &&
+        first + sizeof(M) * kWarpSize <= warp->shared_bytes) {
+      const R* from = (const R*)(regs + op->b);
+      M* to = (M*)(warp->shared + first);
+      LANES to[i] = (M)from[i];
+      SOFTGPU_NEXT(op + 1);
+    }
+  }
+  return store_shared_rest<M, R>(op, warp, regs, mask);
+}
+
+// Local: every lane has its own memory. --------------------------------------------------------
+
+INLINE bool local_good(Warp* warp, const u64* addresses, u64 offset, u64 bytes) {
+  for (u32 left = warp->active; left; left &= left - 1) {
+    const u64 at = addresses[__builtin_ctz(left)] + offset;
+    if (at >= warp->local_bytes || at + bytes > warp->local_bytes || (at & (bytes - 1)))
+      return false;
+  }
+  return true;
+}
+
+template <class M, class R>
+INLINE const Op* load_local(const Op* op, Warp* warp, std::byte* regs, u32) {
+  const u64* addresses = (const u64*)(regs + op->a);
+  const u64 bytes = sizeof(M) * op->aux;
+  if (!local_good(warp, addresses, op->imm, bytes)) return fault_local(warp, op, bytes);
+  const Addresses<u64> from = copy_of(addresses);
+  std::byte* base = warp->local + op->imm;
+  const u64 stride = warp->local_bytes;
+  load_scattered<M, R>(op, regs, warp->active,
+                       [&](u32 i) { return base + i * stride + from.lane[i]; });
+  return op + 1;
+}
+
+template <class M, class R>
+INLINE const Op* store_local(const Op* op, Warp* warp, std::byte* regs, u32) {
+  const u64* addresses = (const u64*)(regs + op->a);
+  const u64 bytes = sizeof(M) * op->aux;
+  if (!local_good(warp, addresses, op->imm, bytes)) return fault_local(warp, op, bytes);
+  std::byte* base = warp->local + op->imm;
+  const u64 stride = warp->local_bytes;
+  store_scattered<M, R>(op, regs, warp->active,
+                        [&](u32 i) { return base + i * stride + addresses[i]; });
+  return op + 1;
+}
+
+}  // namespace
+
+#define LOAD_FROM(space, M, R)                                                             \
+  static const Op* h_ld_##space##_##M##_##R(const Op* op, Warp* warp, std::byte* regs, u32 mask) { \
+    return load_##space<M, R>(op, warp, regs, mask);                                       \
+  }
+#define STORE_TO(space, M, R)                                                              \
+  static const Op* h_st_##space##_##M##_##R(const Op* op, Warp* warp, std::byte* regs, u32 mask) { \
+    return store_##space<M, R>(op, warp, regs, mask);                                      \
+  }
+#define LOAD(M, R) LOAD_FROM(global, M, R) LOAD_FROM(shared, M, R) LOAD_FROM(local, M, R)
+#define STORE(M, R) STORE_TO(global, M, R) STORE_TO(shared, M, R) STORE_TO(local, M, R)
+#include "softgpu/ir/ops_memory.def"
+#undef LOAD
+#undef STORE
+
+void add_memory_handlers(HandlerTable* table) {
+#define PUT(name) table->handlers[(size_t)IrOp::k_##name] = h_##name;
+#define LOAD(M, R) PUT(ld_global_##M##_##R) PUT(ld_shared_##M##_##R) PUT(ld_local_##M##_##R)
+#define STORE(M, R) PUT(st_global_##M##_##R) PUT(st_shared_##M##_##R) PUT(st_local_##M##_##R)
+#include "softgpu/ir/ops_memory.def"
+#undef LOAD
+#undef STORE
+}
+
+}  // namespace openmps::softgpu::SOFTGPU_ISA

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// Predicates (one word per warp), special registers that change, kernel parameters. Run by the
+// interpreter, on its thread.
+#include <cstring>
+
+#include "softgpu/interp/block.h"
+
+namespace openmps::softgpu {
+namespace {
+
+#define HANDLER(name) \
+  const Op* h_##name([[maybe_unused]] const Op* op, [[maybe_unused]] Warp* warp, \
+                     [[maybe_unused]] std::byte* regs, [[maybe_unused]] uint32_t mask)
+
+uint32_t& word_at(std::byte* regs, int32_t offset) {
+  return *reinterpret_cast<uint32_t*>(regs + offset);
+}
+
+inline void assign(uint32_t* d, uint32_t value, uint32_t mask) { *d = (*d & ~mask) | (value & mask); }
+
+HANDLER(pred_and) {
+  assign(&word_at(regs, op->d), word_at(regs, op->a) & word_at(regs, op->b), mask);
+  SOFTGPU_NEXT(op + 1);
+}
+HANDLER(pred_or) {
+  assign(&word_at(regs, op->d), word_at(regs, op->a) | word_at(regs, op->b), mask);
+  SOFTGPU_NEXT(op + 1);
+}
+HANDLER(pred_xor) {
+  assign(&word_at(regs, op->d), word_at(regs, op->a) ^ word_at(regs, op->b), mask);
+  SOFTGPU_NEXT(op + 1);
+}
+HANDLER(pred_not) {
+  assign(&word_at(regs, op->d), ~word_at(regs, op->a), mask);
+  SOFTGPU_NEXT(op + 1);
+}
+HANDLER(pred_mov) {
+  assign(&word_at(regs, op->d), word_at(regs, op->a), mask);
+  SOFTGPU_NEXT(op + 1);
+}
+
+// Clocks count warp instructions of the block: monotonic, and they move even in a loop that waits.
+HANDLER(read_special) {
+  using S = ptx::SpecialRegister;
+  const auto special = static_cast<S>(op->aux);
+  Block& block = *warp->block;
+  const uint64_t clock = block.retired + block.slice - static_cast<uint64_t>(warp->fuel);
+  uint64_t value = 0;
+  switch (special) {
+    case S::kSmid: value = block.sm; break;
+    case S::kClock: case S::kClock64: value = clock; break;
+    case S::kClockHi: value = clock >> 32; break;
+    default:
+      value = block.services ? block.services->global_timer_ns() : 0;
+      if (special == S::kGlobaltimerHi) value >>= 32;
+  }
+  warp->fuel -= 1;
+  const uint32_t bytes = ptx::special_register_bytes(special);
+  for (uint32_t i = 0; i < kWarpSize; ++i)
+    if (mask >> i & 1) std::memcpy(regs + op->d + i * bytes, &value, bytes);
+  SOFTGPU_NEXT(op + 1);
+}
+
+void write_lane(std::byte* lanes, uint32_t lane, uint32_t lane_bytes, const std::byte* from,
+                uint32_t bytes, bool is_signed) {
+  uint64_t words[2] = {0, 0};
+  std::memcpy(words, from, bytes);
+  if (is_signed && bytes < 8) {
+    const uint32_t shift = 64 - 8 * bytes;
+    words[0] = static_cast<uint64_t>(static_cast<int64_t>(words[0] << shift) >> shift);
+  }
+  std::memcpy(lanes + lane * lane_bytes, words, lane_bytes);
+}
+
+// a: offset into the kernel's parameters; aux: ordered_code(); extra: the registers.
+HANDLER(load_param) {
+  const uint32_t count = op->aux & 15, bytes = op->aux >> 4 & 0xff, lane_bytes = op->aux >> 12 & 0xff;
+  const bool is_signed = op->aux >> 20 & 1;
+  uint64_t offsets[kWarpSize];
+  std::memcpy(offsets, regs + op->a, sizeof offsets);
+  for (uint32_t left = warp->active; left; left &= left - 1) {
+    const auto lane = static_cast<uint32_t>(__builtin_ctz(left));
+    const uint64_t at = offsets[lane] + op->imm;
+    if (at > warp->param_bytes || at + uint64_t{count} * bytes > warp->param_bytes)
+      return warp->block->raise(warp, op, CUDA_ERROR_ILLEGAL_ADDRESS, at, "parameter out of range", 1u << lane);
+    for (uint32_t e = 0; e < count; ++e)
+      write_lane(regs + op->extra[e], lane, lane_bytes, warp->params + at + e * bytes, bytes, is_signed);
+  }
+  return op + 1;
+}
+
+}  // namespace
+
+void add_scalar_handlers(HandlerTable* table) {
+#define PUT(name) table->handlers[static_cast<size_t>(IrOp::k_##name)] = h_##name
+  PUT(pred_and);
+  PUT(pred_or);
+  PUT(pred_xor);
+  PUT(pred_not);
+  PUT(pred_mov);
+  PUT(read_special);
+  PUT(load_param);
+#undef PUT
+}
+
+}  // namespace openmps::softgpu

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// The state of a running warp, as every handler sees it. Plain data: lanes.cc and memory.cc are
+// compiled once per instruction set, so nothing here may emit code that the linker could share.
+//
+// Lanes that run together form a fragment: one program position, one frame, one mask. A branch
+// whose lanes disagree splits the fragment and opens a Record that names where they meet again (the
+// immediate post-dominator); lanes wait there unless waiting could be for ever, see control.cc.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "softgpu/ir/op.h"
+
+namespace openmps::softgpu {
+
+inline constexpr uint32_t kWarpSize = 32;
+inline constexpr uint32_t kFullMask = 0xffffffffu;
+
+// Generic addresses of the windows that are not host memory: bits that no user-space address of
+// x86-64 (57 bits at most) or AArch64 (52) has.
+inline constexpr uint64_t kWindowShift = 60;
+inline constexpr uint64_t kSharedWindow = uint64_t{1} << kWindowShift;
+inline constexpr uint64_t kLocalWindow = uint64_t{2} << kWindowShift;
+inline constexpr uint64_t kParamWindow = uint64_t{3} << kWindowShift;
+inline constexpr uint64_t kFunctionWindow = uint64_t{4} << kWindowShift;
+inline constexpr uint64_t kWindowMask = (uint64_t{1} << kWindowShift) - 1;
+
+// Places at the start of every frame: the carry flag of add.cc and friends, and a constant "true".
+inline constexpr int32_t kCarryOffset = 0;
+inline constexpr int32_t kTrueOffset = 4;
+inline constexpr int32_t kFirstPredicateOffset = 8;
+
+// Address ranges found last; [0] is the latest.
+struct CachedRange {
+  uint64_t begin;
+  uint64_t end;
+  uint64_t writable_end;  // end, or 0 if it may not be written
+};
+inline constexpr int kCachedRanges = 8;
+
+struct Code;
+struct Block;
+struct CallSite;
+
+struct Frame {
+  Frame* parent;
+  const Code* code;
+  std::byte* regs;
+  const Op* return_to;
+  const CallSite* site;
+  uint64_t local_base;  // of this frame's variables in the lanes' local memory
+  uint32_t lanes;       // lanes that run in this frame or in one it called
+  uint32_t depth;
+};
+
+struct Record {
+  Record* parent;
+  Frame* frame;
+  const Op* meet;     // the join where the lanes wait for each other
+  uint32_t expected;  // lanes that will come
+  uint32_t arrived;   // lanes that wait there
+};
+
+struct Warp {
+  // The running fragment.
+  uint32_t active;
+  uint32_t mask;  // see Handler
+  std::byte* regs;
+  Frame* frame;
+  Record* record;
+  uint32_t unguarded;  // active, while a guarded instruction runs with fewer lanes
+  const Op* pc;  // where to go on; valid while the warp is not running
+
+  uint32_t alive;  // lanes that exist and have not exited
+  uint32_t index;  // %warpid
+  int64_t fuel;    // warp instructions until the next poll
+  const std::atomic<bool>* stop;
+  CachedRange* ranges;
+  std::byte* shared;
+  uint64_t shared_bytes;
+  std::byte* local;  // lane i at local + i * local_bytes
+  uint64_t local_bytes;
+  const std::byte* params;
+  uint64_t param_bytes;
+  Block* block;
+  std::byte* pointers[kWarpSize];  // resolve()'s result
+};
+
+#if defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// Handlers jump to each other. Without optimisation they return to the loop of run_warp() instead.
+#define SOFTGPU_NEXT(op_) return (op_)->handler((op_), warp, regs, mask)
+#else
+#define SOFTGPU_NEXT(op_) return (op_)
+#endif
+
+// Out of line, shared by all instruction sets (interp/address.cc).
+
+// True if [begin, end) lies in one mapped range, which then is ranges[0].
+bool find_range(Warp* warp, uint64_t begin, uint64_t end, bool write);
+// Fill warp->pointers for the active lanes' accesses of `bytes` at addresses[lane] + offset, in any
+// space. False: a fault has been recorded.
+bool resolve(Warp* warp, const Op* op, const uint64_t* addresses, uint64_t bytes, bool write);
+// The faults of shared and local accesses and of misalignment; always nullptr.
+const Op* fault_shared(Warp* warp, const Op* op, uint64_t bytes);
+const Op* fault_local(Warp* warp, const Op* op, uint64_t bytes);
+const Op* fault_misaligned(Warp* warp, const Op* op, const uint64_t* addresses, uint64_t bytes);
+
+struct HandlerTable {
+  Handler handlers[kIrOpCount];
+};
+
+}  // namespace openmps::softgpu

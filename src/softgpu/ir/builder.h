@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// The function under construction: virtual registers, constants, ops with labels. The lower_*.cc
+// files fill it, finish.cc turns it into Code (control flow, register allocation, layout).
+#pragma once
+
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "softgpu/ir/code.h"
+#include "softgpu/ir/op_info.h"
+#include "softgpu/ptx/ast.h"
+#include "softgpu/ptx/opcode_table.h"
+
+namespace openmps::softgpu::ir {
+
+// One 32-lane value: a register, a constant or a special one. Predicates have 0 bytes.
+struct Value {
+  enum class Kind : uint8_t { kRegister, kConstant, kGlobal, kSpecial } kind = Kind::kRegister;
+  uint32_t bytes = 4;
+  uint64_t bits = 0;      // kConstant; kGlobal: the addend
+  uint64_t high_bits = 0;  // 16-byte constants
+  int32_t global = -1;
+  FrameValue what = FrameValue::kSpecial;
+  ptx::SpecialRegister special = ptx::SpecialRegister::kNone;
+  int32_t offset = -1;  // in the frame, once allocated
+};
+
+// An op before allocation; fields are value numbers, -1: unused.
+struct Draft {
+  IrOp op = IrOp::k_count;
+  int32_t d = -1, a = -1, b = -1, c = -1, e = -1;
+  uint32_t aux = 0;
+  uint64_t imm = 0;
+  std::vector<int32_t> extra_results, extra_values;
+  int32_t label = -1;   // branch target; guard: where its instruction ends
+  int32_t table = -1;   // brx: index into tables
+  uint32_t line = 0;
+  bool partial = false;  // guarded: writes some lanes only
+  bool waits = false;    // other lanes or warps may be waited for by looping around this
+};
+
+class Builder {
+ public:
+  Builder(const ptx::Module& module, int32_t function, const std::vector<uint32_t>& shared_offsets);
+  std::unique_ptr<Code> build();
+
+ private:
+  using Instruction = ptx::Instruction;
+  using Operand = ptx::Operand;
+
+  // Values (builder.cc).
+  int32_t constant(uint64_t bits, uint32_t bytes, uint64_t high_bits = 0);
+  int32_t temporary(uint32_t bytes);
+  int32_t special(FrameValue what, ptx::SpecialRegister special, uint32_t bytes);
+  int32_t register_value(int32_t index);
+  int32_t read(const Operand& operand, Lane lane);
+  int32_t read_symbol(const Operand& operand, uint32_t bytes);
+  int32_t read_predicate(const Operand& operand);
+  int32_t fit(int32_t value, Lane lane, bool sign = false);
+  int32_t result(const Operand& operand, uint32_t bytes);  // where to write; maybe a temporary
+  void store_result(const Operand& operand, int32_t value, bool sign = false);
+  Draft& emit(IrOp op, int32_t d = -1, int32_t a = -1, int32_t b = -1, int32_t c = -1);
+  bool emit_named(const std::string& name, int32_t d, int32_t a, int32_t b = -1, int32_t c = -1);
+  bool unusable(const std::string& why);
+  int32_t new_label() { return next_label_++; }
+  void place(int32_t label);
+  uint64_t variable_offset(const ptx::Variable& variable, int32_t index);
+  std::string ir_name(const Instruction& instruction) const;
+
+  // Statements (lower_control.cc).
+  void lower_statement(const ptx::Statement& statement);
+  bool lower_instruction(const Instruction& instruction);
+  bool needs_branch_guard(const Instruction& instruction) const;
+  bool lower_branch_indexed(const Instruction& instruction);
+  bool lower_call(const Instruction& instruction);
+  bool lower_builtin(const std::string& name, const CallSite& site);
+
+  // Arithmetic (lower_alu.cc).
+  bool lower_alu(const Instruction& instruction);
+  bool lower_float(const Instruction& instruction);
+  bool lower_compare(const Instruction& instruction);
+  bool compare(const Instruction& instruction, ptx::Type type, int32_t predicate);
+  bool lower_set(const Instruction& instruction);
+  bool lower_select(const Instruction& instruction);
+  bool lower_select_sign(const Instruction& instruction);
+  bool lower_testp(const Instruction& instruction);
+  bool lower_predicate(const Instruction& instruction);
+  bool lower_mul_add_24(const Instruction& instruction);
+  bool lower_mul_add_carry(const Instruction& instruction);
+  void combine(const Instruction& instruction, int32_t predicate, int32_t third);
+
+  // Movement and conversion (lower_convert.cc).
+  bool lower_move(const Instruction& instruction);
+  bool unpack(const Instruction& instruction);
+  bool pack(const Instruction& instruction);
+  bool lower_convert(const Instruction& instruction);
+  bool convert_to_integer(const Instruction& instruction, int32_t from, ptx::Type to, ptx::Type type);
+  bool convert_float(const Instruction& instruction);
+  bool convert_packed(const Instruction& instruction);
+  int32_t to_float(int32_t value, ptx::Type type);
+  void write_integer(const Instruction& instruction, int32_t value, ptx::Type type);
+  bool lower_convert_address(const Instruction& instruction);
+  bool lower_is_space(const Instruction& instruction);
+
+  // Memory and collectives (lower_memory.cc).
+  struct Address {
+    int32_t base = -1;
+    uint64_t offset = 0;
+  };
+  bool address_of(const Operand& operand, ptx::Space space, Address* out);
+  ptx::Space space_of(const Instruction& instruction, const Operand& address) const;
+  bool lower_load(const Instruction& instruction);
+  bool lower_store(const Instruction& instruction);
+  bool lower_atomic(const Instruction& instruction);
+  bool lower_copy_async(const Instruction& instruction);
+  bool lower_mbarrier(const Instruction& instruction);
+  bool lower_collective(const Instruction& instruction);
+  bool lower_barrier(const Instruction& instruction);
+
+  // Finishing (finish.cc).
+  struct BasicBlock {
+    uint32_t begin = 0, end = 0;  // drafts
+    std::vector<int32_t> successors;
+    std::vector<int32_t> predecessors;
+    int32_t meet = -1;  // immediate post-dominator
+    bool is_meet = false;
+  };
+  void find_blocks();
+  void find_meets();
+  void allocate();
+  void lay_out_constants();
+  void emit_ops();
+  void emit_block(int32_t block, std::vector<uint32_t>* starts);
+  bool ends_block(const Draft& draft) const;
+  void uses_of(const Draft& draft, std::vector<int32_t>* out) const;
+  void results_of(const Draft& draft, std::vector<int32_t>* out) const;
+
+  const ptx::Module& module_;
+  const ptx::Function& function_;
+  const std::vector<uint32_t>& shared_offsets_;
+  std::unique_ptr<Code> code_;
+  std::vector<Value> values_;
+  std::vector<int32_t> register_values_;
+  std::map<std::tuple<uint32_t, uint64_t, uint64_t>, int32_t> constants_;
+  std::map<std::tuple<int32_t, uint64_t, uint32_t>, int32_t> globals_;
+  std::map<std::tuple<FrameValue, ptx::SpecialRegister, uint32_t>, int32_t> specials_;
+  std::vector<int32_t> variable_offsets_;
+  std::vector<uint64_t> param_offsets_;
+  std::vector<Draft> drafts_;
+  std::vector<int32_t> label_positions_;  // label -> draft index
+  int32_t next_label_ = 0;
+  int32_t epilogue_ = -1;
+  std::vector<std::vector<int32_t>> tables_;
+  uint32_t line_ = 0;
+  std::vector<BasicBlock> blocks_;
+  std::vector<int32_t> block_of_;  // draft -> block
+  int32_t carry_ = -1;
+};
+
+}  // namespace openmps::softgpu::ir

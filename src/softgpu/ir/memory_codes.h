@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Small numbers in Op::aux that the lowering writes and the handlers of interp/ read.
+#pragma once
+
+#include <cstdint>
+
+namespace openmps::softgpu {
+
+// atomic.
+enum class AtomicOp : uint8_t { kAdd, kAnd, kOr, kXor, kExchange, kCompare, kInc, kDec, kMin, kMax };
+enum class AtomicType : uint8_t {
+  kB16, kU32, kS32, kU64, kS64, kF32, kF64, kF16, kBF16, kF16x2, kBF16x2, kB128,
+};
+inline constexpr uint32_t atomic_code(AtomicOp op, AtomicType type, bool shared, bool has_result) {
+  return static_cast<uint32_t>(op) | static_cast<uint32_t>(type) << 8 |
+         static_cast<uint32_t>(shared) << 16 | static_cast<uint32_t>(has_result) << 17;
+}
+
+// load_ordered, store_ordered, load_param.
+inline constexpr uint32_t ordered_code(uint32_t count, uint32_t memory_bytes, uint32_t lane_bytes,
+                                       bool is_signed, bool fence, bool shared) {
+  return count | memory_bytes << 4 | lane_bytes << 12 | static_cast<uint32_t>(is_signed) << 20 |
+         static_cast<uint32_t>(fence) << 21 | static_cast<uint32_t>(shared) << 22;
+}
+
+enum class ShuffleMode : uint8_t { kUp, kDown, kButterfly, kIndex };
+enum class ReduxOp : uint8_t { kAdd, kMinU, kMinS, kMaxU, kMaxS, kAnd, kOr, kXor };
+enum class BarrierRed : uint8_t { kPopc, kAnd, kOr };
+enum class MbarrierOp : uint8_t {
+  kInit, kInval, kExpectTx, kCompleteTx, kArrive, kArriveDrop, kArriveExpectTx, kTestWait,
+  kTestWaitParity, kPendingCount, kCopyArrive, kCopyArriveNoinc,
+};
+
+}  // namespace openmps::softgpu

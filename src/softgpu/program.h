@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine's own view of Program and LinkedProgram: what engine.cc makes and the interpreter runs.
+// Immutable; any thread.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "softgpu/engine.h"
+#include "softgpu/ir/code.h"
+#include "softgpu/ptx/ast.h"
+
+namespace openmps::softgpu {
+
+class CompiledProgram final : public Program {
+ public:
+  const std::vector<KernelInfo>& kernels() const override { return kernels_; }
+  const std::vector<GlobalInfo>& globals() const override { return globals_; }
+
+  std::shared_ptr<const ptx::Module> module;
+  std::vector<std::unique_ptr<Code>> functions;  // null: declared only
+  std::vector<int32_t> kernel_functions;         // of kernels_[i]
+  std::vector<KernelInfo> kernels_;
+  std::vector<GlobalInfo> globals_;
+};
+
+class Linked final : public LinkedProgram {
+ public:
+  const Program& program() const override { return *compiled; }
+  const Code* code(int32_t function) const {
+    return function >= 0 && static_cast<size_t>(function) < compiled->functions.size()
+               ? compiled->functions[static_cast<size_t>(function)].get()
+               : nullptr;
+  }
+
+  std::shared_ptr<const CompiledProgram> compiled;
+  uint64_t serial = 0;  // tells programs apart that had the same address one after the other
+  std::vector<std::vector<std::byte>> images;  // of frames by function, addresses filled in
+};
+
+}  // namespace openmps::softgpu

@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+// The opcode table itself and its matcher. See opcode_table.h. Rules of one mnemonic stand together;
+// the first that matches is taken.
+#include "softgpu/ptx/opcode_table.h"
+
+#include <array>
+#include <unordered_map>
+
+namespace openmps::softgpu::ptx {
+namespace {
+
+using L = Lowering;
+
+struct TypeClass {
+  std::string_view name;
+  std::string_view alternatives;
+};
+constexpr TypeClass kClasses[] = {
+    {"$int", "u16|s16|u32|s32|u64|s64"},
+    {"$int32", "u32|s32"},
+    {"$int3264", "u32|s32|u64|s64"},
+    {"$sint", "s16|s32|s64"},
+    {"$bits", "b16|b32|b64"},
+    {"$b3264", "b32|b64"},
+    {"$half", "f16|bf16|f16x2|bf16x2"},
+    {"$shr", "b16|u16|s16|b32|u32|s32|b64|u64|s64"},
+    {"$scalar", "b16|b32|b64|u16|s16|u32|s32|u64|s64|f32|f64|f16|bf16|f16x2|bf16x2"},
+    {"$mem", "b8|u8|s8|b16|u16|s16|b32|u32|s32|b64|u64|s64|f16|bf16|f16x2|bf16x2|f32|f64|b128"},
+    {"$compare", "eq|ne|lt|le|gt|ge|lo|ls|hi|hs|equ|neu|ltu|leu|gtu|geu|num|nan"},
+    {"$round", "rn|rz|rm|rp"},
+    {"$scope", "cta|cluster|gpu|sys"},
+    {"$space", "const|global|local|param|param::entry|param::func|shared|shared::cta"},
+    {"$evict",
+     "L1::evict_normal|L1::evict_unchanged|L1::evict_first|L1::evict_last|L1::no_allocate"},
+    {"$evict2", "L2::evict_normal|L2::evict_first|L2::evict_last"},
+    {"$fetch", "L2::64B|L2::128B|L2::256B"},
+};
+
+constexpr Rule kRules[] = {
+    // Integer arithmetic.
+    {"add", "sat s32", "D S S", L::kAlu, "add_sat_s32"},
+    {"add", "cc $int3264", "D S S", L::kAlu, "add_cc_{u}"},
+    {"add", "$int|u16x2|s16x2", "D S S", L::kAlu, "add_{b}"},
+    {"add", "$round? ftz? sat? f32|f64", "D S S", L::kFloat, "add_{t}{ftz}"},
+    {"add", "rn? ftz? sat? $half", "D S S", L::kFloat, "add_{t}"},
+    {"addc", "cc? $int3264", "D S S", L::kAlu, "addc{cc}_{u}"},
+    {"sub", "sat s32", "D S S", L::kAlu, "sub_sat_s32"},
+    {"sub", "cc $int3264", "D S S", L::kAlu, "sub_cc_{u}"},
+    {"sub", "$int", "D S S", L::kAlu, "sub_{b}"},
+    {"sub", "$round? ftz? sat? f32|f64", "D S S", L::kFloat, "sub_{t}{ftz}"},
+    {"sub", "rn? ftz? sat? $half", "D S S", L::kFloat, "sub_{t}"},
+    {"subc", "cc? $int3264", "D S S", L::kAlu, "subc{cc}_{u}"},
+    {"mul", "lo $int", "D S S", L::kAlu, "mul_lo_{b}"},
+    {"mul", "hi $int", "D S S", L::kAlu, "mul_hi_{t}"},
+    {"mul", "wide u16|s16|u32|s32", "D S S", L::kAlu, "mul_wide_{t}"},
+    {"mul", "$round? ftz? sat? f32|f64", "D S S", L::kFloat, "mul_{t}{ftz}"},
+    {"mul", "rn? ftz? sat? $half", "D S S", L::kFloat, "mul_{t}"},
+    {"mul24", "lo|hi $int32", "D S S", L::kAlu, "mul24_{mode}_{t}"},
+    {"mad", "lo|hi cc $int3264", "D S S S", L::kMulAddCarry, "add_cc_{u}"},
+    {"mad", "lo $int", "D S S S", L::kAlu, "mad_lo_{b}"},
+    {"mad", "hi sat s32", "D S S S", L::kAlu, "mad_hi_sat_s32"},
+    {"mad", "hi $int", "D S S S", L::kAlu, "mad_hi_{t}"},
+    {"mad", "wide u16|s16|u32|s32", "D S S S", L::kAlu, "mad_wide_{t}"},
+    {"mad", "$round? ftz? sat? f32|f64", "D S S S", L::kFloat, "fma_{t}{ftz}"},
+    {"madc", "lo|hi cc? $int3264", "D S S S", L::kMulAddCarry, "addc{cc}_{u}"},
+    {"mad24", "hi sat s32", "D S S S", L::kMulAddWide24, "add_sat_s32"},
+    {"mad24", "lo|hi $int32", "D S S S", L::kMulAddWide24, "add_b32"},
+    {"sad", "$int", "D S S S", L::kAlu, "sad_{t}"},
+    {"div", "$int", "D S S", L::kAlu, "div_{t}"},
+    {"div", "approx|full|rn|rz|rm|rp ftz? f32", "D S S", L::kFloat, "div_{t}{ftz}"},
+    {"div", "$round f64", "D S S", L::kFloat, "div_{t}"},
+    {"rem", "$int", "D S S", L::kAlu, "rem_{t}"},
+    {"abs", "$sint", "D S", L::kAlu, "abs_{t}"},
+    {"abs", "ftz? f32|f64", "D S", L::kFloat, "abs_{t}{ftz}"},
+    {"abs", "ftz? $half", "D S", L::kFloat, "abs_{t}"},
+    {"neg", "$sint", "D S", L::kAlu, "neg_{t}"},
+    {"neg", "ftz? f32|f64", "D S", L::kFloat, "neg_{t}{ftz}"},
+    {"neg", "ftz? $half", "D S", L::kFloat, "neg_{t}"},
+    {"min", "relu? $int|u16x2|s16x2", "D S S", L::kAlu, "min{relu}_{t}"},
+    {"min", "ftz? NaN? xorsign? abs? f32", "D S S", L::kFloat, "min{nan}_{t}{ftz}"},
+    {"min", "f64", "D S S", L::kFloat, "min_{t}"},
+    {"min", "ftz? NaN? xorsign? abs? $half", "D S S", L::kFloat, "min{nan}_{t}"},
+    {"max", "relu? $int|u16x2|s16x2", "D S S", L::kAlu, "max{relu}_{t}"},
+    {"max", "ftz? NaN? xorsign? abs? f32", "D S S", L::kFloat, "max{nan}_{t}{ftz}"},
+    {"max", "f64", "D S S", L::kFloat, "max_{t}"},
+    {"max", "ftz? NaN? xorsign? abs? $half", "D S S", L::kFloat, "max{nan}_{t}"},
+    {"dp4a", "u32 u32", "D S S S", L::kAlu, "dp4a_u32_u32"},
+    {"dp4a", "$int32 $int32", "D S S S", L::kAlu, "dp4a_{t}_{t1}"},
+    {"dp2a", "lo|hi $int32 $int32", "D S S S", L::kAlu, "dp2a_{mode}_{t}_{t1}"},
+    // Bits.
+    {"popc", "$b3264", "D S", L::kAlu, "popc_{t}"},
+    {"clz", "$b3264", "D S", L::kAlu, "clz_{t}"},
+    {"bfind", "shiftamt? $int3264", "D S", L::kAlu, "bfind{shiftamt}_{t}"},
+    {"fns", "b32", "D S S S", L::kAlu, "fns_b32"},
+    {"brev", "$b3264", "D S", L::kAlu, "brev_{t}"},
+    {"bfe", "$int3264", "D S S S", L::kAlu, "bfe_{t}"},
+    {"bfi", "$b3264", "D S S S S", L::kAlu, "bfi_{t}"},
+    {"bmsk", "clamp|wrap b32", "D S S", L::kAlu, "bmsk_{mode}_b32"},
+    {"szext", "clamp|wrap $int32", "D S S", L::kAlu, "szext_{mode}_{t}"},
+    {"and", "pred", "P Q Q", L::kPredicate, "pred_and"},
+    {"and", "$bits", "D S S", L::kAlu, "and_{t}"},
+    {"or", "pred", "P Q Q", L::kPredicate, "pred_or"},
+    {"or", "$bits", "D S S", L::kAlu, "or_{t}"},
+    {"xor", "pred", "P Q Q", L::kPredicate, "pred_xor"},
+    {"xor", "$bits", "D S S", L::kAlu, "xor_{t}"},
+    {"not", "pred", "P Q", L::kPredicate, "pred_not"},
+    {"not", "$bits", "D S", L::kAlu, "not_{t}"},
+    {"cnot", "$bits", "D S", L::kAlu, "cnot_{t}"},
+    {"lop3", "b32", "D S S S X", L::kAlu, "lop3_b32"},
+    {"shl", "$bits", "D S S", L::kAlu, "shl_{t}"},
+    {"shr", "s16|s32|s64", "D S S", L::kAlu, "shr_{t}"},
+    {"shr", "$shr", "D S S", L::kAlu, "shr_{u}"},
+    {"shf", "l|r clamp|wrap b32", "D S S S", L::kAlu, "shf_{mode}_{mode2}_b32"},
+    {"prmt", "b32 f4e|b4e|rc8|ecl|ecr|rc16?", "D S S S", L::kAlu, "prmt{mode_}_b32"},
+    // SIMD within a word.
+    {"vabsdiff4", "$int32 $int32 $int32 sat? add?", "D S S S", L::kAlu, "vabsdiff4{add}_{t1}"},
+    {"vadd4", "$int32 $int32 $int32", "D S S S", L::kAlu, "vadd4"},
+    {"vsub4", "$int32 $int32 $int32", "D S S S", L::kAlu, "vsub4"},
+    {"vavrg4", "$int32 $int32 $int32", "D S S S", L::kAlu, "vavrg4_{t1}"},
+    {"vmin4", "$int32 $int32 $int32", "D S S S", L::kAlu, "vmin4_{t1}"},
+    {"vmax4", "$int32 $int32 $int32", "D S S S", L::kAlu, "vmax4_{t1}"},
+    // Floating point.
+    {"fma", "$round ftz? sat? f32|f64", "D S S S", L::kFloat, "fma_{t}{ftz}"},
+    {"fma", "rn ftz? sat? relu? $half", "D S S S", L::kFloat, "fma_{t}"},
+    {"rcp", "approx|rn|rz|rm|rp ftz? f32|f64", "D S", L::kFloat, "rcp_{t}{ftz}"},
+    {"sqrt", "approx|rn|rz|rm|rp ftz? f32|f64", "D S", L::kFloat, "sqrt_{t}{ftz}"},
+    {"rsqrt", "approx ftz? f32|f64", "D S", L::kFloat, "rsqrt_{t}{ftz}"},
+    {"sin", "approx ftz? f32", "D S", L::kFloat, "sin_f32{ftz}"},
+    {"cos", "approx ftz? f32", "D S", L::kFloat, "cos_f32{ftz}"},
+    {"lg2", "approx ftz? f32", "D S", L::kFloat, "lg2_f32{ftz}"},
+    {"ex2", "approx ftz? f32", "D S", L::kFloat, "ex2_f32{ftz}"},
+    {"ex2", "approx ftz? $half", "D S", L::kFloat, "ex2_{t}"},
+    {"tanh", "approx f32", "D S", L::kFloat, "tanh_f32"},
+    {"tanh", "approx $half", "D S", L::kFloat, "tanh_{t}"},
+    {"copysign", "f32|f64", "D S S", L::kFloat, "copysign_{t}"},
+    {"testp", "finite|infinite|number|notanumber|normal|subnormal f32|f64", "P S", L::kTestp,
+     "testp_{mode}_{t}"},
+    // Comparison and selection.
+    {"setp", "$compare and|or|xor? ftz? $scalar", "P S S Q?", L::kCompare, ""},
+    {"set", "$compare and|or|xor? ftz? u32|s32|f32|f16|bf16|f16x2|bf16x2|u16|s16 $scalar",
+     "D S S Q?", L::kSet, ""},
+    {"selp", "$scalar", "D S S Q", L::kSelect, "selp_{b}"},
+    {"slct", "ftz? $scalar s32|f32", "D S S S", L::kSelectSign, "selp_{b}"},
+    // Movement and conversion.
+    {"mov", "pred", "P Q", L::kPredicate, "pred_mov"},
+    {"mov", "$scalar|b128", "V W", L::kMove, "mov_{b}"},
+    {"cvt", "rn|rz|rm|rp|rna|rs|rni|rzi|rmi|rpi? ftz? sat|satfinite? relu? "
+     "u8|s8|$int|f16|bf16|f32|f64|f16x2|bf16x2|e4m3x2|e5m2x2|tf32 "
+     "u8|s8|$int|f16|bf16|f32|f64|f16x2|e4m3x2|e5m2x2", "D S S?", L::kConvert, ""},
+    {"cvt", "rn|rz relu? satfinite? f16x2|bf16x2|e4m3x2|e5m2x2|tf32 f32|e4m3x2|e5m2x2|f16x2",
+     "D S S?", L::kConvert, ""},
+    {"cvta", "to? global|shared|shared::cta|local|const|param|param::entry u32|u64", "D S",
+     L::kConvertAddress, ""},
+    {"isspacep", "global|shared|shared::cta|local|const|param|param::entry", "P S", L::kIsSpace, ""},
+    // Memory.
+    {"ld", "weak|relaxed|acquire|volatile|mmio? $scope? $space? nc? ca|cg|cs|lu|cv? nc? $evict? "
+     "$evict2? L2::cache_hint? $fetch? v2|v4|v8? $mem", "V M S?", L::kLoad, ""},
+    {"ldu", "global? v2|v4? $mem", "V M", L::kLoad, ""},
+    {"st", "weak|relaxed|release|volatile|mmio? $scope? $space? wb|cg|cs|wt? $evict? $evict2? "
+     "L2::cache_hint? v2|v4|v8? $mem", "M W S?", L::kStore, ""},
+    {"atom", "relaxed|acquire|release|acq_rel? $scope? global|shared|shared::cta? relaxed|acquire|"
+     "release|acq_rel? $scope? and|or|xor|exch|cas|add|inc|dec|min|max relaxed|acquire|release|"
+     "acq_rel? $scope? noftz? L2::cache_hint? b16|b32|b64|b128|u32|s32|u64|s64|f32|f64|f16|bf16|"
+     "f16x2|bf16x2", "D M S S?", L::kAtomic, ""},
+    {"red", "relaxed|release? $scope? global|shared|shared::cta? $scope? and|or|xor|add|inc|dec|"
+     "min|max relaxed|release? $scope? noftz? L2::cache_hint? b32|b64|u32|s32|u64|s64|f32|f64|f16|"
+     "bf16|f16x2|bf16x2", "M S", L::kAtomic, ""},
+    {"membar", "cta|gl|sys", "", L::kFence, ""},
+    {"membar", "proxy alias", "", L::kFence, ""},
+    {"fence", "sc|acq_rel|acquire|release? $scope", "", L::kFence, ""},
+    {"fence", "proxy alias|async|async.global|async.shared::cta", "", L::kFence, ""},
+    {"fence", "mbarrier_init release cluster", "", L::kFence, ""},
+    {"prefetch", "const|global|local|param? L1|L2 $evict2?", "M", L::kHint, ""},
+    {"prefetch", "global L2::evict_last|L2::evict_normal", "M", L::kHint, ""},
+    {"prefetchu", "L1", "M", L::kHint, ""},
+    {"applypriority", "global? L2::evict_normal", "M X", L::kHint, ""},
+    {"discard", "global? L2", "M X", L::kHint, ""},
+    {"pmevent", "mask?", "X", L::kHint, ""},
+    {"griddepcontrol", "launch_dependents|wait", "", L::kHint, ""},
+    {"setmaxnreg", "inc|dec sync aligned u32", "X", L::kHint, ""},
+    {"cp", "async ca|cg shared|shared::cta global L2::cache_hint? $fetch?", "M M X X?",
+     L::kCopyAsync, ""},
+    {"cp", "async commit_group", "", L::kHint, ""},
+    {"cp", "async wait_group", "X", L::kHint, ""},
+    {"cp", "async wait_all", "", L::kHint, ""},
+    {"cp", "async mbarrier arrive noinc? shared|shared::cta? b64", "M", L::kMbarrier, ""},
+    {"mbarrier", "init shared|shared::cta? b64", "M S", L::kMbarrier, ""},
+    {"mbarrier", "inval shared|shared::cta? b64", "M", L::kMbarrier, ""},
+    {"mbarrier", "expect_tx|complete_tx relaxed? $scope? shared|shared::cta? b64", "M S",
+     L::kMbarrier, ""},
+    {"mbarrier", "arrive|arrive_drop expect_tx? noComplete? release? cta? shared|shared::cta? b64",
+     "D M S?", L::kMbarrier, ""},
+    {"mbarrier", "test_wait|try_wait parity? acquire? cta? shared|shared::cta? b64", "P M S S?",
+     L::kMbarrier, ""},
+    {"mbarrier", "pending_count b64", "D S", L::kMbarrier, ""},
+    // Control flow.
+    {"bra", "uni?", "L", L::kBranch, ""},
+    {"brx", "idx uni?", "S X", L::kBranchIndexed, ""},
+    {"call", "uni?", "X X? X? X?", L::kCall, ""},
+    {"ret", "uni?", "", L::kReturn, ""},
+    {"exit", "", "", L::kExit, ""},
+    {"trap", "", "", L::kTrap, ""},
+    {"brkpt", "", "", L::kHint, ""},
+    {"nanosleep", "u32", "S", L::kYield, ""},
+    // Threads that work together.
+    {"bar", "cta? sync|arrive", "S S?", L::kBarrier, ""},
+    {"bar", "cta? red popc u32", "D S S Q?", L::kBarrier, ""},
+    {"bar", "cta? red and|or pred", "P S S Q?", L::kBarrier, ""},
+    {"bar", "warp sync", "S", L::kWarpBarrier, ""},
+    {"barrier", "cta? sync|arrive aligned?", "S S?", L::kBarrier, ""},
+    {"barrier", "cta? red popc aligned? u32", "D S S Q?", L::kBarrier, ""},
+    {"barrier", "cta? red and|or aligned? pred", "P S S Q?", L::kBarrier, ""},
+    {"shfl", "sync up|down|bfly|idx b32", "D S S S S", L::kShuffle, ""},
+    {"shfl", "up|down|bfly|idx b32", "D S S S", L::kShuffle, ""},
+    {"vote", "sync all|any|uni pred", "P Q S", L::kVote, ""},
+    {"vote", "all|any|uni pred", "P Q", L::kVote, ""},
+    {"vote", "sync ballot b32", "D Q S", L::kVote, ""},
+    {"vote", "ballot sync b32", "D Q S", L::kVote, ""},
+    {"vote", "all|any|uni sync pred", "P Q S", L::kVote, ""},
+    {"vote", "ballot b32", "D Q", L::kVote, ""},
+    {"match", "any|all sync b32|b64", "D S S", L::kMatch, ""},
+    {"redux", "sync add|min|max|and|or|xor u32|s32|b32", "D S S", L::kRedux, ""},
+    {"activemask", "b32", "D", L::kActiveMask, ""},
+    {"elect", "sync", "D S", L::kElect, ""},
+};
+
+using Index = std::unordered_map<std::string_view, RuleRange>;
+
+const Index& index_by_mnemonic() {
+  static const Index* const index = [] {
+    auto* made = new Index;  // immortal: no destructor may run under a kernel
+    for (const Rule& rule : kRules) {
+      RuleRange& range = (*made)[rule.mnemonic];
+      if (!range.begin) range.begin = &rule;
+      range.end = &rule + 1;
+    }
+    return made;
+  }();
+  return *index;
+}
+
+// Take the next '|'-separated alternative off `group`.
+std::string_view next_alternative(std::string_view* group) {
+  const size_t bar = group->find('|');
+  std::string_view first = group->substr(0, bar);
+  *group = bar == std::string_view::npos ? std::string_view() : group->substr(bar + 1);
+  return first;
+}
+
+bool group_has(std::string_view group, std::string_view part) {
+  while (!group.empty()) {
+    std::string_view alternative = next_alternative(&group);
+    if (alternative == part) return true;
+    if (alternative.front() != '$') continue;
+    for (const TypeClass& type_class : kClasses)
+      if (type_class.name == alternative && group_has(type_class.alternatives, part)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+RuleRange rules_of(std::string_view mnemonic) {
+  auto found = index_by_mnemonic().find(mnemonic);
+  return found == index_by_mnemonic().end() ? RuleRange() : found->second;
+}
+
+RuleRange all_rules() { return {std::begin(kRules), std::end(kRules)}; }
+
+bool match(const Rule& rule, const std::vector<std::string_view>& parts, Instruction* out) {
+  out->modifiers.clear();
+  out->types.clear();
+  std::string_view groups = rule.modifiers;
+  size_t next = 0;
+  while (!groups.empty()) {
+    const size_t blank = groups.find(' ');
+    std::string_view group = groups.substr(0, blank);
+    groups = blank == std::string_view::npos ? std::string_view() : groups.substr(blank + 1);
+    const bool optional = group.back() == '?';
+    if (optional) group.remove_suffix(1);
+    if (next < parts.size() && group_has(group, parts[next])) {
+      const Type type = type_from_name(parts[next]);
+      if (type == Type::kNone)
+        out->modifiers.push_back(parts[next]);
+      else
+        out->types.push_back(type);
+      ++next;
+    } else if (!optional) {
+      return false;
+    }
+  }
+  return next == parts.size();
+}
+
+}  // namespace openmps::softgpu::ptx

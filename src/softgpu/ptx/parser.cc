@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: Apache-2.0
+// PTX at module scope: headers, variables, functions' signatures and directives. See parser.h.
+#include "softgpu/ptx/parser.h"
+
+#include "softgpu/ptx/parser_state.h"
+
+namespace openmps::softgpu::ptx {
+
+Parser::Parser(std::shared_ptr<Module> module) : module_(std::move(module)), lexer_(module_->source) {
+  scopes_.emplace_back();
+  advance();
+}
+
+void Parser::advance() { token_ = lexer_.next(); }
+
+bool Parser::fail(const std::string& message) {
+  if (error_.empty())
+    error_ = "ptxas application ptx input, line " + std::to_string(token_.line) +
+             "; error   : " + message;
+  return false;
+}
+
+bool Parser::fail_near() {
+  if (token_.kind == Token::Kind::kEnd) return fail("Parsing error near '<EOF>': syntax error");
+  return fail("Parsing error near '" + std::string(token_.text) + "': syntax error");
+}
+
+bool Parser::accept(char c) {
+  if (!token_.is(c)) return false;
+  advance();
+  return true;
+}
+
+bool Parser::accept_dot(std::string_view word) {
+  if (token_.kind != Token::Kind::kDotWord || token_.text != word) return false;
+  advance();
+  return true;
+}
+
+bool Parser::expect(char c) { return accept(c) || fail_near(); }
+
+bool Parser::expect_name(std::string* name) {
+  if (token_.kind != Token::Kind::kWord) return fail_near();
+  *name = token_.text;
+  advance();
+  return true;
+}
+
+bool Parser::skip_to_semicolon() {
+  while (!token_.is(';')) {
+    if (token_.kind == Token::Kind::kEnd || token_.kind == Token::Kind::kError) return fail_near();
+    advance();
+  }
+  advance();
+  return true;
+}
+
+bool Parser::skip_braces() {
+  int depth = 0;
+  do {
+    if (token_.kind == Token::Kind::kEnd) return fail_near();
+    depth += token_.is('{') ? 1 : token_.is('}') ? -1 : 0;
+    advance();
+  } while (depth > 0);
+  return true;
+}
+
+bool parse_target(std::string_view name, uint32_t* capability, char* suffix) {
+  if (name.substr(0, 3) != "sm_") return false;
+  name.remove_prefix(3);
+  uint32_t value = 0;
+  size_t digits = 0;
+  while (digits < name.size() && digits < 4 && name[digits] >= '0' && name[digits] <= '9')
+    value = value * 10 + static_cast<uint32_t>(name[digits++] - '0');
+  if (digits < 2 || name.size() > digits + 1) return false;
+  *capability = value;
+  *suffix = name.size() > digits ? name[digits] : '\0';
+  return true;
+}
+
+bool Parser::header() {
+  if (!accept_dot("version"))
+    return fail("Missing .version directive at start of file '<input>'");
+  // "9.0" reads as one decimal number.
+  if (token_.kind != Token::Kind::kDouble) return fail_near();
+  const std::string_view text = token_.text;
+  const size_t dot = text.find('.');
+  uint32_t major = 0, minor = 0;
+  for (char c : text.substr(0, dot)) major = major * 10 + static_cast<uint32_t>(c - '0');
+  if (dot == std::string_view::npos || text.size() != dot + 2 || major > 99) return fail_near();
+  minor = static_cast<uint32_t>(text[dot + 1] - '0');
+  module_->version = 10 * major + minor;
+  if (module_->version > kNewestVersion) {
+    unsupported_version_ = true;
+    return fail("Unsupported .version " + std::string(text) + "; current version is '" +
+                std::to_string(kNewestVersion / 10) + "." + std::to_string(kNewestVersion % 10) +
+                "'");
+  }
+  advance();
+  if (!accept_dot("target")) return fail("Missing .target directive after .version");
+  std::string option;
+  do {
+    if (!expect_name(&option)) return false;
+    if (module_->target.empty()) module_->target = option;
+  } while (accept(','));
+  uint32_t capability;
+  char suffix;
+  if (!parse_target(module_->target, &capability, &suffix))
+    return fail("Unknown target '" + module_->target + "'");
+  if (accept_dot("address_size")) {
+    if (token_.kind != Token::Kind::kInteger) return fail_near();
+    if (token_.value != 64) return fail("32-bit addresses (.address_size 32) are not supported");
+    advance();
+  }
+  return true;
+}
+
+bool Parser::run() {
+  if (!header()) return false;
+  while (token_.kind != Token::Kind::kEnd)
+    if (!top_level()) return false;
+  for (const GlobalVariable& global : module_->globals)
+    for (const Relocation& relocation : global.relocations)
+      if (!scopes_[0].symbols.contains(relocation.symbol) && !functions_.contains(relocation.symbol))
+        return fail("Unknown symbol '" + relocation.symbol + "' in the initial value of '" +
+                    global.name + "'");
+  return true;
+}
+
+bool Parser::top_level() {
+  if (accept(';')) return true;
+  if (token_.kind != Token::Kind::kDotWord) return fail_near();
+  bool is_extern = false;
+  for (;;) {
+    if (accept_dot("visible") || accept_dot("weak") || accept_dot("common")) continue;
+    if (!accept_dot("extern")) break;
+    is_extern = true;
+  }
+  if (accept_dot("entry")) return function(true, is_extern);
+  if (accept_dot("func")) return function(false, is_extern);
+  if (accept_dot("global")) return module_variable(Space::kGlobal, is_extern);
+  if (accept_dot("const")) return module_variable(Space::kConst, is_extern);
+  if (accept_dot("shared")) return module_variable(Space::kShared, is_extern);
+  if (accept_dot("alias")) return alias();
+  if (accept_dot("pragma")) return skip_to_semicolon();
+  if (accept_dot("file")) {
+    while (token_.kind == Token::Kind::kInteger || token_.kind == Token::Kind::kString ||
+           token_.is(','))
+      advance();
+    return true;
+  }
+  if (accept_dot("section")) {
+    while (!token_.is('{') && token_.kind != Token::Kind::kEnd) advance();
+    return skip_braces();
+  }
+  if (accept_dot("loc")) {
+    for (int i = 0; i < 3 && token_.kind == Token::Kind::kInteger; ++i) advance();
+    return true;
+  }
+  return fail_near();
+}
+
+bool Parser::alias() {
+  std::string name, target;
+  if (!expect_name(&name) || !expect(',') || !expect_name(&target) || !expect(';')) return false;
+  if (!functions_.contains(target)) return fail("Unknown symbol '" + target + "'");
+  module_->functions[function_index(name)].alias_of = target;
+  return true;
+}
+
+int32_t Parser::function_index(const std::string& name) {
+  auto [found, made] = functions_.try_emplace(name, static_cast<int32_t>(functions_.size()));
+  if (made) {
+    Function& function = module_->functions.emplace_back();
+    function.name = name;
+    function.is_extern = true;
+    scopes_[0].symbols[name] = {Operand::Kind::kFunction, found->second};
+  }
+  return found->second;
+}
+
+bool Parser::dimensions(uint32_t* out) {
+  uint32_t given[3] = {1, 1, 1};
+  for (int i = 0; i < 3; ++i) {
+    if (token_.kind != Token::Kind::kInteger || token_.value > UINT32_MAX) return fail_near();
+    given[i] = static_cast<uint32_t>(token_.value);
+    advance();
+    if (!accept(',')) break;
+  }
+  for (int i = 0; i < 3; ++i) out[i] = given[i];
+  return true;
+}
+
+bool Parser::function_directives(Function* function) {
+  uint32_t ignored[3];
+  for (;;) {
+    if (accept_dot("maxntid")) {
+      if (!dimensions(function->max_threads)) return false;
+    } else if (accept_dot("reqntid")) {
+      if (!dimensions(function->required_threads)) return false;
+    } else if (accept_dot("minnctapersm") || accept_dot("maxnctapersm") || accept_dot("maxnreg") ||
+               accept_dot("reqnctapercluster") || accept_dot("maxclusterrank") ||
+               accept_dot("abi_preserve") || accept_dot("abi_preserve_control")) {
+      if (!dimensions(ignored)) return false;
+    } else if (accept_dot("noreturn")) {
+      function->prototype.no_return = true;
+    } else if (accept_dot("pragma")) {
+      if (!skip_to_semicolon()) return false;
+    } else if (!accept_dot("explicitcluster") && !accept_dot("blocksareclusters") &&
+               !accept_dot("unique")) {
+      return true;
+    }
+  }
+}
+
+bool Parser::function(bool is_kernel, bool is_extern) {
+  Function parsed;
+  parsed.is_kernel = is_kernel;
+  parsed.line = token_.line;
+  if (!is_kernel && accept('('))
+    if (!parameters(')', Space::kLocal, &parsed.prototype.returns, &parsed)) return false;
+  if (!expect_name(&parsed.name)) return false;
+  const Space space = is_kernel ? Space::kParam : Space::kLocal;
+  if (accept('(') && !parameters(')', space, &parsed.prototype.parameters, &parsed)) return false;
+  if (!function_directives(&parsed)) return false;
+  const int32_t index = function_index(parsed.name);
+  if (token_.is(';') || is_extern) {
+    if (!expect(';')) return false;
+    if (module_->functions[index].is_extern && module_->functions[index].alias_of.empty()) {
+      parsed.is_extern = true;
+      module_->functions[index] = std::move(parsed);
+    }
+    return true;
+  }
+  if (!token_.is('{')) return fail_near();
+  if (!module_->functions[index].is_extern)
+    return fail("Duplicate definition of function '" + parsed.name + "'");
+  if (!body(&parsed)) return false;
+  module_->functions[index] = std::move(parsed);
+  return true;
+}
+
+// "( .param .u64 .ptr .global .align 4 name, .param .align 8 .b8 s[24] )", after the opening.
+bool Parser::parameters(char close, Space space, std::vector<Variable>* out, Function* function) {
+  if (accept(close)) return true;
+  do {
+    Variable variable;
+    variable.space = space;
+    variable.line = token_.line;
+    uint32_t vector = 1;
+    bool has_array = false, open_array = false;
+    if (accept_dot("reg")) {
+      if (function) function->uses_register_parameters = true;
+    } else if (!accept_dot("param")) {
+      return fail_near();
+    }
+    if (!variable_attributes(&variable, &vector) ||
+        !declarator(&variable, &has_array, &open_array))
+      return false;
+    variable.alignment = std::max(variable.alignment, type_bytes(variable.type));
+    out->push_back(std::move(variable));
+  } while (accept(','));
+  return expect(close);
+}
+
+// Alignment, vector size, type, and what only other tools care for.
+bool Parser::variable_attributes(Variable* variable, uint32_t* vector) {
+  bool typed = false;
+  while (token_.kind == Token::Kind::kDotWord) {
+    const std::string_view word = token_.text;
+    if (word == "align") {
+      advance();
+      const uint64_t value = token_.value;
+      if (token_.kind != Token::Kind::kInteger || value == 0 || value > 65536 ||
+          (value & (value - 1)) != 0)
+        return fail_near();
+      if (!typed || variable->alignment == 1) variable->alignment = static_cast<uint32_t>(value);
+    } else if (word == "v2" || word == "v4") {
+      *vector = word == "v2" ? 2 : 4;
+    } else if (word == "attribute") {
+      advance();
+      if (!token_.is('(')) return fail_near();
+      while (!token_.is(')') && token_.kind != Token::Kind::kEnd) advance();
+    } else if (word == "texref" || word == "surfref" || word == "samplerref") {
+      variable->type = Type::kB64;
+      typed = true;
+    } else if (type_from_name(word) != Type::kNone) {
+      variable->type = type_from_name(word);
+      typed = true;
+    } else if (word != "ptr" && word != "global" && word != "shared" && word != "const" &&
+               word != "local" && word != "param") {
+      return fail_near();
+    }
+    advance();
+  }
+  return typed || fail_near();
+}
+
+// "name", "name[4][2]", "name[]".
+bool Parser::declarator(Variable* variable, bool* has_array, bool* open_array) {
+  if (!expect_name(&variable->name)) return false;
+  unsigned __int128 bytes = type_bytes(variable->type);
+  while (accept('[')) {
+    *has_array = true;
+    if (accept(']')) {
+      *open_array = true;
+      continue;
+    }
+    Value value;
+    if (!expression(&value) || !expect(']')) return false;
+    if (value.kind != Value::Kind::kInteger) return fail_near();
+    bytes *= value.bits;
+    if (bytes > kMaxVariableBytes) return fail("Array '" + variable->name + "' is too large");
+  }
+  variable->bytes = *open_array ? 0 : static_cast<uint64_t>(bytes);
+  return true;
+}
+
+bool Parser::module_variable(Space space, bool is_extern) {
+  Variable proto;
+  uint32_t vector = 1;
+  proto.space = space;
+  if (!variable_attributes(&proto, &vector)) return false;
+  do {
+    if (!add_global(space, is_extern, proto, vector)) return false;
+  } while (accept(','));
+  return expect(';');
+}
+
+bool Parser::add_global(Space space, bool is_extern, const Variable& proto, uint32_t vector) {
+  GlobalVariable variable;
+  static_cast<Variable&>(variable) = proto;
+  variable.is_extern = is_extern;
+  variable.line = token_.line;
+  bool has_array = false, open_array = false;
+  if (!declarator(&variable, &has_array, &open_array)) return false;
+  variable.bytes *= vector;
+  variable.alignment = std::max(variable.alignment, type_bytes(proto.type) * vector);
+  const std::string name = variable.name;
+  auto& symbols = scopes_.back().symbols;
+  if (space == Space::kShared) {
+    symbols[name] = {Operand::Kind::kShared, static_cast<int32_t>(module_->shared.size())};
+    module_->shared.push_back(variable);
+    return true;
+  }
+  auto found = symbols.find(name);
+  int32_t index = static_cast<int32_t>(module_->globals.size());
+  if (found != symbols.end()) {
+    if (found->second.kind != Operand::Kind::kGlobal ||
+        !(module_->globals[found->second.index].is_extern || is_extern))
+      return fail("Duplicate definition of variable '" + name + "'");
+    index = found->second.index;
+  } else {
+    symbols[name] = {Operand::Kind::kGlobal, index};
+    module_->globals.emplace_back();
+  }
+  if (accept('=')) {
+    uint64_t at = 0;
+    if (!open_array) variable.initial.reserve(std::min<uint64_t>(variable.bytes, 1 << 20));
+    if (open_array) variable.bytes = kMaxVariableBytes;
+    if (!initializer(&variable, proto.type, &at, 0)) return false;
+    if (open_array) variable.bytes = at;
+  }
+  if (found == symbols.end() || !is_extern) module_->globals[index] = std::move(variable);
+  return true;
+}
+
+Result<std::shared_ptr<const Module>> parse(std::string_view text) {
+  auto module = std::make_shared<Module>();
+  module->source = text;
+  Parser parser(module);
+  if (!parser.run()) {
+    return Status(parser.unsupported_version() ? CUDA_ERROR_UNSUPPORTED_PTX_VERSION
+                                               : CUDA_ERROR_INVALID_PTX,
+                  parser.error() + "\nptxas fatal   : Ptx assembly aborted due to errors");
+  }
+  return std::shared_ptr<const Module>(std::move(module));
+}
+
+}  // namespace openmps::softgpu::ptx

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// PTX text to Module. Input is untrusted: every error is a message with a line, nothing else.
+// Called by engine.cc (compile()); any thread.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+#include "softgpu/ptx/ast.h"
+
+namespace openmps::softgpu::ptx {
+
+// The newest ".version" taken: what CUDA 13.0, whose ABI we serve, defines.
+inline constexpr uint32_t kNewestVersion = 90;
+
+// CUDA_ERROR_INVALID_PTX or CUDA_ERROR_UNSUPPORTED_PTX_VERSION; the message is in ptxas's style.
+Result<std::shared_ptr<const Module>> parse(std::string_view text);
+
+// "sm_90a" -> 90 and 'a'; false if it is no such name. The suffix is '\0' without one.
+bool parse_target(std::string_view name, uint32_t* capability, char* suffix);
+
+}  // namespace openmps::softgpu::ptx
