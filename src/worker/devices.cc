@@ -24,7 +24,7 @@ Status open_device(const DriverTable& driver, int ordinal, Device* device) {
       check(driver.cuDeviceTotalMem_v2(&total, device->handle), "cuDeviceTotalMem"));
   device->total_memory = total;
   device->writes_64_bit_values =
-      has(driver, device->handle, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS_V1);
+      has(driver, device->handle, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS);
   device->exports_memory =
       has(driver, device->handle, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
   return Status();

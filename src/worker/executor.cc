@@ -100,21 +100,27 @@ void Executor::log_error(const wire::Record& record, const Status& status) {
 }
 
 void Executor::idle() {
-  if (spin_ns_ != 0 && spin_.enter()) {
-    const uint64_t end = now_ns() + spin_ns_;
-    bool found = false;
-    do {
-      for (int i = 0; i < kLooksPerClock && !found; ++i) {
-        found = !ring_.empty() || session_.stop.load(std::memory_order_relaxed);
-        cpu_relax();
-      }
-    } while (!found && now_ns() < end);
-    spin_.leave();
-    spin_ns_ = found ? std::min(2 * spin_ns_, longest_spin_ns_)
-                     : std::max(spin_ns_ / 2, std::min(kShortestSpinNs, longest_spin_ns_));
-    if (found) return;
-  }
-  ring_.sleep(kLongestSleepNs, session_.stop);
+  const uint64_t start = now_ns();
+  const bool found = spin_ns_ != 0 && spin(start + spin_ns_);
+  if (!found) ring_.sleep(kLongestSleepNs, session_.stop);
+  // Spinning pays if the next command comes within the longest spin, found spinning or not.
+  const bool soon = found || now_ns() - start < longest_spin_ns_;
+  spin_ns_ =
+      soon ? longest_spin_ns_ : std::max(spin_ns_ / 2, std::min(kShortestSpinNs, longest_spin_ns_));
+}
+
+// Look for a command until `end`, if the worker's budget allows it.
+bool Executor::spin(uint64_t end) {
+  if (!spin_.enter()) return false;
+  bool found = false;
+  do {
+    for (int i = 0; i < kLooksPerClock && !found; ++i) {
+      found = !ring_.empty() || session_.stop.load(std::memory_order_relaxed);
+      cpu_relax();
+    }
+  } while (!found && now_ns() < end);
+  spin_.leave();
+  return found;
 }
 
 }  // namespace openmps::worker

@@ -51,12 +51,13 @@ class Executor {
   void answer(const wire::Record& record, const Status& status);
   void log_error(const wire::Record& record, const Status& status);
   void idle();
+  bool spin(uint64_t end);
 
   SessionParts& session_;
   wire::RingConsumer& ring_;
   SpinBudget& spin_;
   const uint64_t longest_spin_ns_;
-  uint64_t spin_ns_ = 0;  // grows while spinning pays, shrinks while it does not
+  uint64_t spin_ns_ = 0;  // the longest while spinning pays, less and less while it does not
   FaultMonitor& monitor_;
   ReplyWriter reply_;
   uint32_t errors_logged_ = 0;

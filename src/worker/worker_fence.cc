@@ -91,10 +91,7 @@ Status Fences::wake_after(const wire::WakeAfter& command) {
   OPENMPS_RETURN_IF_ERROR(streams_.get(command.stream, &stream));
   OPENMPS_RETURN_IF_ERROR(streams_.enter(*stream, Streams::Entry::kFence));
   if (stream->capture != 0) return Status();  // nothing of it runs, so nobody sleeps for it
-  // The session drains before the header is unmapped.
-  return check(
-      core_.driver.cuLaunchHostFunc(stream->handle, wake_from_stream, &core_.view.header()),
-      "cuLaunchHostFunc of a wake");
+  return wakers_.wake_after(*stream);
 }
 
 Status Fences::host_function(const wire::HostFunction& command) {
@@ -193,11 +190,13 @@ void Fences::pass_all_waits() {
 }
 
 bool Fences::passed() {
+  if (!wakers_.idle()) return false;
   return pass_stream_ == nullptr || !core_.use(pass_device_).ok() ||
          core_.driver.cuStreamQuery(pass_stream_) != CUDA_ERROR_NOT_READY;
 }
 
 void Fences::release_all() {
+  wakers_.release_all();
   if (pass_stream_ == nullptr) return;
   static_cast<void>(core_.use(pass_device_).ok());
   core_.driver.cuStreamDestroy_v2(pass_stream_);

@@ -11,6 +11,7 @@
 
 #include "worker/session_core.h"
 #include "worker/worker_stream.h"
+#include "worker/worker_waker.h"
 
 namespace openmps::worker {
 
@@ -45,7 +46,8 @@ class Fences {
   // The client has gone: let every stream pass that waits for it. Called again and again while the
   // session drains, because each wait that passes may uncover the next.
   void pass_all_waits();
-  // What pass_all_waits() wrote has arrived: the memory that it names may go.
+  // What pass_all_waits() wrote has arrived and no wake is under way: the memory that they name may
+  // go.
   [[nodiscard]] bool passed();
   // Nothing of the session is unfinished: no wait is open any more.
   void forget_waits() { open_waits_.clear(); }
@@ -67,6 +69,7 @@ class Fences {
   // Waits of the program's own that may still be open, oldest first.
   std::vector<OpenWait> open_waits_;
   size_t next_pass_ = 0;
+  Wakers wakers_{core_};
   CUstream pass_stream_ = nullptr;
   uint32_t pass_device_ = 0;
 };
