@@ -20,7 +20,8 @@ struct Configuration {
   uint32_t flags = 0;
 };
 
-// Where the parameter bytes come from: pointers by the kernel's layout, or the program's own buffer.
+// Where the parameter bytes come from: pointers by the kernel's layout, or the program's own
+// buffer.
 struct Parameters {
   void** pointers = nullptr;
   const void* buffer = nullptr;
@@ -42,9 +43,15 @@ CUresult check_dimensions(const wire::DeviceFacts& facts, const Function& functi
   if (threads > static_cast<uint64_t>(limit[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK])) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  // A block that the device allows but this kernel's registers don't.
-  if (threads > static_cast<uint64_t>(function.attributes[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK])) {
-    return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+  // A block that the device allows but this kernel doesn't: for its registers, or for the launch
+  // bounds that it was compiled with (codes as an H200 gives them).
+  if (threads >
+      static_cast<uint64_t>(function.attributes[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK])) {
+    const uint64_t registers =
+        threads * static_cast<uint64_t>(function.attributes[CU_FUNC_ATTRIBUTE_NUM_REGS]);
+    return registers > static_cast<uint64_t>(limit[CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK])
+               ? CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES
+               : CUDA_ERROR_INVALID_VALUE;
   }
   const int32_t most = function.attributes[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES];
   return config.shared_bytes > static_cast<uint32_t>(most) ? CUDA_ERROR_INVALID_VALUE
@@ -153,8 +160,7 @@ CUresult take_attributes(const CUlaunchConfig& config, CUlaunchAttribute* taken,
       case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
       case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
       case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
-      case CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING:
-        continue;  // hints
+      case CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING: continue;  // hints
       case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
         if (attribute.value.cooperative != 0) result->flags |= wire::kLaunchCooperative;
         continue;
@@ -171,10 +177,8 @@ CUresult take_attributes(const CUlaunchConfig& config, CUlaunchAttribute* taken,
         if (attribute.value.deviceUpdatableKernelNode.deviceUpdatable == 0) continue;
         return CUDA_ERROR_NOT_SUPPORTED;
       case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
-      case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
-        return CUDA_ERROR_NOT_SUPPORTED;
-      default:
-        return CUDA_ERROR_INVALID_VALUE;
+      case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT: return CUDA_ERROR_NOT_SUPPORTED;
+      default: return CUDA_ERROR_INVALID_VALUE;
     }
   }
   result->attributes = taken;
@@ -189,9 +193,8 @@ CUresult cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDi
                         unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY,
                         unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,
                         void** kernelParams, void** extra) {
-  const Configuration config{{gridDimX, gridDimY, gridDimZ},
-                             {blockDimX, blockDimY, blockDimZ},
-                             sharedMemBytes};
+  const Configuration config{
+      {gridDimX, gridDimY, gridDimZ}, {blockDimX, blockDimY, blockDimZ}, sharedMemBytes};
   return launch(f, config, hStream, kernelParams, extra);
 }
 
@@ -213,9 +216,8 @@ CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsigned
                                    unsigned int blockDimY, unsigned int blockDimZ,
                                    unsigned int sharedMemBytes, CUstream hStream,
                                    void** kernelParams) {
-  Configuration config{{gridDimX, gridDimY, gridDimZ},
-                       {blockDimX, blockDimY, blockDimZ},
-                       sharedMemBytes};
+  Configuration config{
+      {gridDimX, gridDimY, gridDimZ}, {blockDimX, blockDimY, blockDimZ}, sharedMemBytes};
   config.flags = wire::kLaunchCooperative;
   return launch(f, config, hStream, kernelParams, nullptr);
 }

@@ -58,9 +58,18 @@ void clear_mps_environment() {
   for (const std::string& name : names) unsetenv(name.c_str());
 }
 
+// A second: more would only burn cores.
+constexpr uint32_t kMostSpinUs = 1'000'000;
+
 // Spinning saves the 5 us of a wake-up where there are cores to spare, and costs everybody else
 // where there are not. A small kernel with its launch takes 10 to 50 us.
+// OPENMPS_SPIN_US overrides the choice, 0 for no spinning at all.
 uint32_t choose_spin_us(uint32_t cores) {
+  if (const char* wanted = getenv("OPENMPS_SPIN_US"); wanted != nullptr) {
+    if (const auto us = parse_unsigned(wanted, kMostSpinUs)) return static_cast<uint32_t>(*us);
+    log("OPENMPS_SPIN_US=" + std::string(wanted) + " is not a number from 0 to " +
+        std::to_string(kMostSpinUs) + ": ignored");
+  }
   if (cores >= 8) return 50;
   return cores >= 4 ? 20 : 5;
 }

@@ -57,9 +57,8 @@ Status Wakers::wake_after(const Stream& stream) {
       check(core_.driver.cuEventRecord(waker.event, stream.handle), "cuEventRecord of a wake"));
   OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuStreamWaitEvent(waker.stream, waker.event, 0),
                                 "cuStreamWaitEvent of a wake"));
-  return check(
-      core_.driver.cuLaunchHostFunc(waker.stream, wake_from_stream, &core_.view.header()),
-      "cuLaunchHostFunc of a wake");
+  return check(core_.driver.cuLaunchHostFunc(waker.stream, wake_from_stream, &core_.view.header()),
+               "cuLaunchHostFunc of a wake");
 }
 
 bool Wakers::idle() {
