@@ -242,14 +242,14 @@ TEST_F(WorkerProgramTest, Rates) {
   const auto client = connect(1);
   prepare(*client);
   compute(*client, 1);
-  constexpr int kLaunches = 20000;
+  constexpr int kLaunches = 4000;
   uint64_t start = now_ns();
   for (int i = 0; i < kLaunches; ++i) add(*client, 1, client->base(), client->base() + 4096, 1);
   const uint64_t issued = now_ns();
   ASSERT_TRUE(synchronise(*client));
   printf("launches: issue %.2f us, end to end %.2f us\n", ms(issued - start) * 1000 / kLaunches,
          ms(now_ns() - start) * 1000 / kLaunches);
-  constexpr int kSyncs = 2000;
+  constexpr int kSyncs = 1000;
   std::vector<uint64_t> times;
   for (int i = 0; i < kSyncs; ++i) {
     start = now_ns();
