@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+# Tests of softgpu's engine. What needs nvcc is built where there is one.
+set(engine_test_dir ${CMAKE_CURRENT_LIST_DIR})
+
+function(engine_test name)
+  openmps_unit_test(${name} ${engine_test_dir}/${name}.cc LIBS openmps_softgpu_engine)
+  target_include_directories(${name} PRIVATE ${engine_test_dir})
+endfunction()
+
+find_program(OPENMPS_NVCC nvcc HINTS /usr/local/cuda/bin)
+if(OPENMPS_NVCC)
+  set(ptx_dir ${CMAKE_CURRENT_BINARY_DIR}/ptx)
+  file(MAKE_DIRECTORY ${ptx_dir})
+  set(ptx_files "")
+  foreach(source control kernels)
+    foreach(arch 75 80 90)
+      add_custom_command(
+        OUTPUT ${ptx_dir}/${source}_${arch}.ptx
+        COMMAND ${OPENMPS_NVCC} -std=c++17 -ptx -arch=sm_${arch} ${engine_test_dir}/ptx/${source}.cu
+                -o ${ptx_dir}/${source}_${arch}.ptx
+        DEPENDS ${engine_test_dir}/ptx/${source}.cu VERBATIM)
+      list(APPEND ptx_files ${ptx_dir}/${source}_${arch}.ptx)
+    endforeach()
+  endforeach()
+  add_custom_target(engine_test_ptx DEPENDS ${ptx_files})
+  foreach(name engine_control_test engine_kernels_test)
+    engine_test(${name})
+    target_compile_definitions(${name} PRIVATE OPENMPS_TEST_PTX_DIR="${ptx_dir}")
+    add_dependencies(${name} engine_test_ptx)
+  endforeach()
+endif()
