@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// The fake engine's kernels, as tests launch them.
+#pragma once
+
+#include <cstdint>
+
+namespace openmps::softgpu::testing {
+
+// The image that the fake engine compiles. Its kernels all take FakeParameters:
+//   "run"        carries out the action
+//   "wide"       the same, with 64 KiB of static shared memory: three blocks fill an SM
+//   "unusable"   can't be run
+// and it has a variable "counter" of 4 bytes.
+inline constexpr char kFakeImage[] = "fake image";
+
+enum class FakeAction : uint64_t {
+  kNothing,
+  kAdd,        // add `value` to the 32-bit word at `address`, atomically
+  kWait,       // run until the 32-bit word at `address` is at least `value`
+  kFault,      // fault with the code `value`
+  kPrint,      // device printf of "hello\n"
+  kRecordSm,   // store the SM's number + 1 in the 32-bit array at `address`, by block
+  kGridSync,   // add 1 to the word at `address`, run until it is `value`; check the workspace
+  kCount,      // `value` warp instructions
+};
+
+struct FakeParameters {
+  FakeAction action = FakeAction::kNothing;
+  uint64_t address = 0;
+  uint64_t value = 0;
+};
+
+}  // namespace openmps::softgpu::testing

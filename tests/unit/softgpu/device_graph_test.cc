@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stream capture with its rules, and graphs.
+#include "device_fixture.h"
+
+#include <thread>
+
+namespace openmps::softgpu::testing {
+namespace {
+
+class GraphTest : public DeviceTest {
+ protected:
+  static CUgraphExec instantiate(CUgraph graph) {
+    CUgraphExec exec = nullptr;
+    EXPECT_CU(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    return exec;
+  }
+  CUDA_KERNEL_NODE_PARAMS kernel_node(FakeParameters* parameters) {
+    pointers_[0] = &parameters->action;
+    pointers_[1] = &parameters->address;
+    pointers_[2] = &parameters->value;
+    CUDA_KERNEL_NODE_PARAMS node = {};
+    node.func = function("run");
+    node.gridDimX = node.gridDimY = node.gridDimZ = 1;
+    node.blockDimX = 32;
+    node.blockDimY = node.blockDimZ = 1;
+    node.kernelParams = pointers_;
+    return node;
+  }
+
+ private:
+  void* pointers_[3] = {};
+};
+
+TEST_F(GraphTest, CapturedWorkRunsAtLaunchOnly) {
+  uint32_t* word = words(2);
+  CUstream s = stream();
+  ASSERT_CU(cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  launch(s, FakeAction::kAdd, address_of(&word[0]), 1);
+  EXPECT_CU(cuMemcpyDtoDAsync_v2(address_of(&word[1]), address_of(&word[0]), 4, s));
+  CUstreamCaptureStatus status{};
+  EXPECT_CU(cuStreamIsCapturing(s, &status));
+  EXPECT_EQ(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
+  CUgraph graph = nullptr;
+  ASSERT_CU(cuStreamEndCapture(s, &graph));
+  EXPECT_EQ(load(&word[0]), 0u);
+  size_t nodes = 0;
+  EXPECT_CU(cuGraphGetNodes(graph, nullptr, &nodes));
+  EXPECT_EQ(nodes, 2u);
+  CUgraphExec exec = instantiate(graph);
+  for (int i = 0; i < 3; ++i) EXPECT_CU(cuGraphLaunch(exec, s));
+  EXPECT_CU(cuStreamSynchronize(s));
+  EXPECT_EQ(load(&word[0]), 3u);
+  EXPECT_EQ(load(&word[1]), 3u);
+  EXPECT_CU(cuGraphExecDestroy(exec));
+  EXPECT_CU(cuGraphDestroy(graph));
+  EXPECT_EQ(cuGraphDestroy(graph), CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_F(GraphTest, ForkAndJoinByEvents) {
+  uint32_t* word = words(1);
+  CUstream a = stream();
+  CUstream b = stream();
+  CUevent fork_event = event();
+  CUevent join_event = event();
+  ASSERT_CU(cuStreamBeginCapture_v2(a, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+  EXPECT_CU(cuEventRecord(fork_event, a));
+  EXPECT_CU(cuStreamWaitEvent(b, fork_event, 0));
+  // Two branches that need each other: they must run side by side.
+  launch(a, FakeAction::kWait, address_of(word), 1);
+  launch(b, FakeAction::kAdd, address_of(word), 1);
+  EXPECT_EQ(cuEventQuery(fork_event), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  CUgraph graph = nullptr;
+  EXPECT_EQ(cuStreamEndCapture(a, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+  EXPECT_EQ(graph, nullptr);
+
+  ASSERT_CU(cuStreamBeginCapture_v2(a, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+  EXPECT_CU(cuEventRecord(fork_event, a));
+  EXPECT_CU(cuStreamWaitEvent(b, fork_event, 0));
+  launch(a, FakeAction::kWait, address_of(word), 1);
+  launch(b, FakeAction::kAdd, address_of(word), 1);
+  EXPECT_EQ(cuStreamEndCapture(b, &graph), CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
+  EXPECT_CU(cuEventRecord(join_event, b));
+  EXPECT_CU(cuStreamWaitEvent(a, join_event, 0));
+  ASSERT_CU(cuStreamEndCapture(a, &graph));
+  EXPECT_EQ(cuEventQuery(join_event), CUDA_ERROR_CAPTURED_EVENT);
+  CUgraphExec exec = instantiate(graph);
+  EXPECT_CU(cuGraphLaunch(exec, a));
+  EXPECT_CU(cuStreamSynchronize(a));
+  EXPECT_EQ(load(word), 1u);
+  EXPECT_CU(cuGraphExecDestroy(exec));
+  EXPECT_CU(cuGraphDestroy(graph));
+}
+
+TEST_F(GraphTest, AForkThatIsNotJoinedIsAnError) {
+  CUstream a = stream();
+  CUstream b = stream();
+  CUevent e = event();
+  ASSERT_CU(cuStreamBeginCapture_v2(a, CU_STREAM_CAPTURE_MODE_RELAXED));
+  launch(a, FakeAction::kNothing);
+  EXPECT_CU(cuEventRecord(e, a));
+  EXPECT_CU(cuStreamWaitEvent(b, e, 0));
+  launch(b, FakeAction::kNothing);
+  CUgraph graph = nullptr;
+  EXPECT_EQ(cuStreamEndCapture(a, &graph), CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
+  CUstreamCaptureStatus status{};
+  EXPECT_CU(cuStreamIsCapturing(b, &status));
+  EXPECT_EQ(status, CU_STREAM_CAPTURE_STATUS_NONE);
+}
+
+TEST_F(GraphTest, GlobalModeForbidsUnsafeCallsOfEveryThread) {
+  CUstream s = stream();
+  ASSERT_CU(cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  std::thread([&] {
+    EXPECT_CU(cuCtxSetCurrent(context_));
+    CUdeviceptr address = 0;
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    EXPECT_CU(cuThreadExchangeStreamCaptureMode(&mode));
+    EXPECT_EQ(mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    EXPECT_CU(cuMemAlloc_v2(&address, 16));  // relaxed: allowed
+    EXPECT_CU(cuThreadExchangeStreamCaptureMode(&mode));
+    EXPECT_EQ(cuMemAlloc_v2(&address, 16), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  }).join();
+  CUgraph graph = nullptr;
+  EXPECT_EQ(cuStreamEndCapture(s, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+}
+
+TEST_F(GraphTest, ThreadLocalModeConcernsItsThreadOnly) {
+  CUstream s = stream();
+  CUdeviceptr address = 0;
+  ASSERT_CU(cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+  std::thread([&] {
+    EXPECT_CU(cuCtxSetCurrent(context_));
+    EXPECT_CU(cuMemAlloc_v2(&address, 16));
+    CUgraph graph = nullptr;
+    EXPECT_EQ(cuStreamEndCapture(s, &graph), CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
+  }).join();
+  EXPECT_EQ(cuMemAlloc_v2(&address, 16), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  CUgraph graph = nullptr;
+  EXPECT_EQ(cuStreamEndCapture(s, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+}
+
+TEST_F(GraphTest, CallsThatACapturingStreamRefuses) {
+  CUstream s = stream(CU_STREAM_DEFAULT);
+  CUgraph graph = nullptr;
+  EXPECT_EQ(cuStreamEndCapture(s, &graph), CUDA_ERROR_ILLEGAL_STATE);
+  EXPECT_EQ(cuStreamBeginCapture_v2(nullptr, CU_STREAM_CAPTURE_MODE_GLOBAL),
+            CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  ASSERT_CU(cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_RELAXED));
+  EXPECT_EQ(cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_ERROR_ILLEGAL_STATE);
+  EXPECT_EQ(cuStreamSynchronize(s), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  EXPECT_EQ(cuStreamEndCapture(s, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+  // The legacy stream would wait for the captured blocking stream.
+  ASSERT_CU(cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_RELAXED));
+  EXPECT_EQ(try_launch(function("run"), nullptr, {}), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+  EXPECT_EQ(cuStreamEndCapture(s, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+  // An event from outside.
+  CUevent outside = event();
+  CUstream other = stream();
+  ASSERT_CU(cuEventRecord(outside, other));
+  ASSERT_CU(cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_RELAXED));
+  EXPECT_EQ(cuStreamWaitEvent(s, outside, 0), CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
+  EXPECT_EQ(cuStreamEndCapture(s, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+}
+
+TEST_F(GraphTest, CaptureInfoNamesGraphAndDependencies) {
+  CUstream s = stream();
+  ASSERT_CU(cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_RELAXED));
+  launch(s, FakeAction::kNothing);
+  CUstreamCaptureStatus status{};
+  cuuint64_t id = 0;
+  CUgraph inside = nullptr;
+  const CUgraphNode* nodes = nullptr;
+  size_t count = 0;
+  EXPECT_CU(cuStreamGetCaptureInfo_v3(s, &status, &id, &inside, &nodes, nullptr, &count));
+  EXPECT_EQ(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
+  ASSERT_EQ(count, 1u);
+  CUgraphNodeType type{};
+  EXPECT_CU(cuGraphNodeGetType(nodes[0], &type));
+  EXPECT_EQ(type, CU_GRAPH_NODE_TYPE_KERNEL);
+  CUgraph graph = nullptr;
+  ASSERT_CU(cuStreamEndCapture(s, &graph));
+  EXPECT_EQ(graph, inside);
+  EXPECT_CU(cuGraphDestroy(graph));
+}
+
+TEST_F(GraphTest, BuiltByHandAndChangedInPlace) {
+  uint32_t* word = words(2);
+  CUgraph graph = nullptr;
+  ASSERT_CU(cuGraphCreate(&graph, 0));
+  CUDA_MEMSET_NODE_PARAMS fill = {};
+  fill.dst = address_of(&word[0]);
+  fill.value = 10;
+  fill.elementSize = 4;
+  fill.width = 1;
+  fill.height = 1;
+  CUgraphNode first = nullptr;
+  CUgraphNode second = nullptr;
+  CUgraphNode third = nullptr;
+  ASSERT_CU(cuGraphAddMemsetNode(&first, graph, nullptr, 0, &fill, context_));
+  FakeParameters p{FakeAction::kAdd, address_of(&word[0]), 5};
+  CUDA_KERNEL_NODE_PARAMS kernel = kernel_node(&p);
+  ASSERT_CU(cuGraphAddKernelNode_v2(&second, graph, &first, 1, &kernel));
+  CUDA_HOST_NODE_PARAMS host = {[](void* data) { store(static_cast<uint32_t*>(data) + 1, 1); },
+                                word};
+  ASSERT_CU(cuGraphAddHostNode(&third, graph, nullptr, 0, &host));
+  ASSERT_CU(cuGraphAddDependencies(graph, &second, &third, 1));
+  EXPECT_EQ(cuGraphAddDependencies(graph, &third, &first, 1), CUDA_ERROR_INVALID_VALUE);  // a cycle
+  CUgraphExec exec = instantiate(graph);
+  CUstream s = stream();
+  EXPECT_CU(cuGraphLaunch(exec, s));
+  EXPECT_CU(cuStreamSynchronize(s));
+  EXPECT_EQ(load(&word[0]), 15u);
+  EXPECT_EQ(load(&word[1]), 1u);
+  p.value = 7;
+  kernel = kernel_node(&p);
+  EXPECT_CU(cuGraphExecKernelNodeSetParams_v2(exec, second, &kernel));
+  EXPECT_EQ(cuGraphExecKernelNodeSetParams_v2(exec, first, &kernel), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_CU(cuGraphLaunch(exec, s));
+  EXPECT_CU(cuStreamSynchronize(s));
+  EXPECT_EQ(load(&word[0]), 17u);
+  // The graph itself is unchanged, and can outdate the exec's parameters again.
+  CUgraphExecUpdateResultInfo info = {};
+  EXPECT_CU(cuGraphExecUpdate_v2(exec, graph, &info));
+  EXPECT_CU(cuGraphLaunch(exec, s));
+  EXPECT_CU(cuStreamSynchronize(s));
+  EXPECT_EQ(load(&word[0]), 15u);
+  EXPECT_CU(cuGraphDestroyNode(third));
+  EXPECT_EQ(cuGraphExecUpdate_v2(exec, graph, &info), CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
+  EXPECT_EQ(info.result, CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED);
+  EXPECT_CU(cuGraphExecDestroy(exec));
+  EXPECT_CU(cuGraphDestroy(graph));
+}
+
+TEST_F(GraphTest, BadHandles) {
+  EXPECT_EQ(cuGraphLaunch(nullptr, nullptr), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuGraphExecDestroy(nullptr), CUDA_ERROR_INVALID_VALUE);
+  CUgraph graph = nullptr;
+  EXPECT_EQ(cuGraphCreate(&graph, 1), CUDA_ERROR_INVALID_VALUE);
+  ASSERT_CU(cuGraphCreate(&graph, 0));
+  CUgraphNode node = nullptr;
+  auto* invented = reinterpret_cast<CUgraphNode>(static_cast<uintptr_t>(0xdeadbee0));
+  EXPECT_EQ(cuGraphAddEmptyNode(&node, graph, &invented, 1), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_CU(cuGraphDestroy(graph));
+}
+
+}  // namespace
+}  // namespace openmps::softgpu::testing

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// Modules, libraries, functions, launches and occupancy.
+#include "device_fixture.h"
+
+#include <cstring>
+
+namespace openmps::softgpu::testing {
+namespace {
+
+using ModuleTest = DeviceTest;
+
+TEST_F(ModuleTest, LaunchByPointersAndByBuffer) {
+  uint32_t* word = words(1);
+  FakeParameters p{FakeAction::kAdd, address_of(word), 3};
+  void* pointers[] = {&p.action, &p.address, &p.value};
+  EXPECT_CU(cuLaunchKernel(function("run"), 2, 1, 1, 32, 1, 1, 0, nullptr, pointers, nullptr));
+  EXPECT_CU(try_launch(function("run"), nullptr, p));
+  EXPECT_CU(cuCtxSynchronize());
+  EXPECT_EQ(load(word), 9u);
+}
+
+TEST_F(ModuleTest, BadLaunches) {
+  CUfunction run = function("run");
+  FakeParameters p;
+  EXPECT_EQ(try_launch(run, nullptr, p, 0), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(try_launch(run, nullptr, p, 1, 0), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(try_launch(run, nullptr, p, 1, 1025), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(try_launch(run, nullptr, p, 1, 32, 49 << 10), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(try_launch(function("unusable"), nullptr, p), CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(try_launch(nullptr, nullptr, p), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(cuLaunchKernel(run, 1, 1, 1, 32, 1, 1, 0, nullptr, nullptr, nullptr),
+            CUDA_ERROR_INVALID_VALUE);
+  size_t size = 4;
+  void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &p, CU_LAUNCH_PARAM_BUFFER_SIZE, &size,
+                   CU_LAUNCH_PARAM_END};
+  EXPECT_EQ(cuLaunchKernel(run, 1, 1, 1, 32, 1, 1, 0, nullptr, nullptr, extra),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_CU(cuCtxSynchronize());
+}
+
+TEST_F(ModuleTest, SharedMemoryBeyondTheDefaultIsOptIn) {
+  CUfunction run = function("run");
+  EXPECT_CU(cuFuncSetAttribute(run, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 100 << 10));
+  EXPECT_CU(try_launch(run, nullptr, {}, 1, 32, 100 << 10));
+  EXPECT_EQ(cuFuncSetAttribute(run, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 228 << 10),
+            CUDA_ERROR_INVALID_VALUE);
+  int value = 0;
+  EXPECT_CU(cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function("wide")));
+  EXPECT_EQ(value, 64 << 10);
+  EXPECT_CU(cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_NUM_REGS, run));
+  EXPECT_EQ(value, 32);
+  EXPECT_EQ(cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_MAX, run), CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_F(ModuleTest, ParameterLayout) {
+  size_t offset = 0;
+  size_t size = 0;
+  EXPECT_CU(cuFuncGetParamInfo(function("run"), 2, &offset, &size));
+  EXPECT_EQ(offset, 16u);
+  EXPECT_EQ(size, 8u);
+  EXPECT_EQ(cuFuncGetParamInfo(function("run"), 3, &offset, &size), CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_F(ModuleTest, GlobalsAndEnumeration) {
+  CUdeviceptr address = 0;
+  size_t bytes = 0;
+  EXPECT_CU(cuModuleGetGlobal_v2(&address, &bytes, module_, "counter"));
+  EXPECT_EQ(bytes, 4u);
+  launch(nullptr, FakeAction::kAdd, address, 6);
+  uint32_t value = 0;
+  EXPECT_CU(cuMemcpyDtoH_v2(&value, address, 4));
+  EXPECT_EQ(value, 6u);
+  EXPECT_EQ(cuModuleGetGlobal_v2(&address, &bytes, module_, "nothing"), CUDA_ERROR_NOT_FOUND);
+  unsigned count = 0;
+  EXPECT_CU(cuModuleGetFunctionCount(&count, module_));
+  ASSERT_EQ(count, 3u);
+  CUfunction functions[3] = {};
+  EXPECT_CU(cuModuleEnumerateFunctions(functions, 3, module_));
+  const char* name = nullptr;
+  EXPECT_CU(cuFuncGetName(&name, functions[1]));
+  EXPECT_STREQ(name, "wide");
+}
+
+TEST_F(ModuleTest, UnloadEndsItsHandles) {
+  CUmodule second = nullptr;
+  ASSERT_CU(cuModuleLoadData(&second, kFakeImage));
+  CUfunction run = nullptr;
+  ASSERT_CU(cuModuleGetFunction(&run, second, "run"));
+  EXPECT_CU(cuModuleUnload(second));
+  EXPECT_EQ(cuModuleUnload(second), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(cuModuleGetFunction(&run, second, "run"), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(try_launch(run, nullptr, {}), CUDA_ERROR_INVALID_HANDLE);
+}
+
+TEST_F(ModuleTest, ABadImageFillsTheErrorLog) {
+  char log[128] = "";
+  CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+  void* values[] = {log, reinterpret_cast<void*>(sizeof log)};
+  CUmodule module = nullptr;
+  EXPECT_EQ(cuModuleLoadDataEx(&module, "nonsense", 2, options, values), CUDA_ERROR_INVALID_PTX);
+  EXPECT_NE(strstr(log, "line 1"), nullptr);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(values[1]), strlen(log));
+  EXPECT_EQ(cuModuleLoadData(&module, nullptr), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuModuleLoad(&module, "/nonexistent"), CUDA_ERROR_FILE_NOT_FOUND);
+}
+
+TEST_F(ModuleTest, LibrariesServeEveryContext) {
+  CUlibrary library = nullptr;
+  ASSERT_CU(cuLibraryLoadData(&library, kFakeImage, nullptr, nullptr, 0, nullptr, nullptr, 0));
+  CUkernel kernel = nullptr;
+  ASSERT_CU(cuLibraryGetKernel(&kernel, library, "run"));
+  EXPECT_EQ(cuLibraryGetKernel(&kernel, library, "walk"), CUDA_ERROR_NOT_FOUND);
+  uint32_t* word = words(1);
+  FakeParameters p{FakeAction::kAdd, address_of(word), 1};
+  EXPECT_CU(try_launch(reinterpret_cast<CUfunction>(kernel), nullptr, p));
+  CUfunction here = nullptr;
+  EXPECT_CU(cuKernelGetFunction(&here, kernel));
+  EXPECT_CU(try_launch(here, nullptr, p));
+  EXPECT_CU(cuCtxSynchronize());
+  EXPECT_EQ(load(word), 2u);
+  CUcontext second = nullptr;
+  ASSERT_CU(cuCtxCreate_v2(&second, 0, 0));
+  CUfunction there = nullptr;
+  EXPECT_CU(cuKernelGetFunction(&there, kernel));
+  EXPECT_NE(there, here);
+  EXPECT_EQ(try_launch(here, nullptr, p), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_CU(cuCtxDestroy_v2(second));
+  size_t offset = 0;
+  size_t size = 0;
+  EXPECT_CU(cuKernelGetParamInfo(kernel, 1, &offset, &size));
+  EXPECT_EQ(offset, 8u);
+  EXPECT_CU(cuLibraryUnload(library));
+  EXPECT_EQ(cuLibraryUnload(library), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(cuKernelGetParamInfo(kernel, 1, &offset, &size), CUDA_ERROR_INVALID_HANDLE);
+}
+
+TEST_F(ModuleTest, LaunchAttributes) {
+  uint32_t* word = words(1);
+  FakeParameters p{FakeAction::kGridSync, address_of(word), 4};
+  void* pointers[] = {&p.action, &p.address, &p.value};
+  CUlaunchAttribute attributes[2] = {};
+  attributes[0].id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+  attributes[0].value.cooperative = 1;
+  attributes[1].id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+  attributes[1].value.programmaticStreamSerializationAllowed = 1;
+  CUlaunchConfig config = {};
+  config.gridDimX = 4;
+  config.gridDimY = config.gridDimZ = 1;
+  config.blockDimX = 64;
+  config.blockDimY = config.blockDimZ = 1;
+  config.attrs = attributes;
+  config.numAttrs = 2;
+  EXPECT_CU(cuLaunchKernelEx(&config, function("run"), pointers, nullptr));
+  EXPECT_CU(cuCtxSynchronize());
+  attributes[0].id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+  attributes[0].value.clusterDim.x = 2;
+  attributes[0].value.clusterDim.y = attributes[0].value.clusterDim.z = 1;
+  EXPECT_EQ(cuLaunchKernelEx(&config, function("run"), pointers, nullptr),
+            CUDA_ERROR_NOT_SUPPORTED);
+}
+
+TEST_F(ModuleTest, Occupancy) {
+  int blocks = 0;
+  CUfunction run = function("run");
+  EXPECT_CU(cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, run, 256, 0));
+  EXPECT_EQ(blocks, 8);  // by threads and by registers
+  EXPECT_CU(cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, run, 32, 0));
+  EXPECT_EQ(blocks, kBlocksPerSm);
+  EXPECT_CU(cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, run, 32, 40 << 10));
+  EXPECT_EQ(blocks, 5);  // 228 KiB over 41 KiB
+  EXPECT_CU(cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, function("wide"), 32, 0));
+  EXPECT_EQ(blocks, 3);
+  size_t shared = 0;
+  EXPECT_CU(cuOccupancyAvailableDynamicSMemPerBlock(&shared, run, 2, 256));
+  EXPECT_EQ(shared, 113u << 10);
+  int grid = 0;
+  int size = 0;
+  EXPECT_CU(cuOccupancyMaxPotentialBlockSize(&grid, &size, run, nullptr, 0, 0));
+  EXPECT_EQ(size, 1024);
+  EXPECT_EQ(grid, 2 * kSms);
+}
+
+TEST_F(ModuleTest, DevicePrintfAppearsAtSynchronisation) {
+  launch(nullptr, FakeAction::kPrint);
+  ::testing::internal::CaptureStdout();
+  EXPECT_CU(cuCtxSynchronize());
+  EXPECT_EQ(::testing::internal::GetCapturedStdout(), "hello\n");
+}
+
+}  // namespace
+}  // namespace openmps::softgpu::testing

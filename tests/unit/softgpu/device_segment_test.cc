@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// The shared device segment between processes: accounting, the right to run, sudden death.
+#include "softgpu/device/segment.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <functional>
+#include <string>
+
+#include "base/futex.h"
+
+namespace openmps::softgpu {
+namespace {
+
+constexpr uint64_t kMemory = 1 << 20;
+
+class SegmentTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    name_ = "softgpu-segment-test-" + std::to_string(getpid()) + "-" +
+            ::testing::UnitTest::GetInstance()->current_test_info()->name();
+  }
+  void TearDown() override { EXPECT_FALSE(exists()) << "the last one to leave removes the file"; }
+
+  std::unique_ptr<DeviceSegment> attach() const {
+    auto segment = DeviceSegment::attach(name_, kMemory);
+    EXPECT_TRUE(segment.ok()) << segment.status().message();
+    return segment.ok() ? std::move(*segment) : nullptr;
+  }
+  [[nodiscard]] bool exists() const {
+    struct stat facts {};
+    return stat(("/dev/shm/" + name_).c_str(), &facts) == 0;
+  }
+  static uint64_t free_memory(DeviceSegment& segment) {
+    uint64_t free = 0;
+    uint64_t total = 0;
+    segment.memory_info(&free, &total);
+    return free;
+  }
+
+  // A child that runs `body`, says so on a pipe, and then waits to be killed.
+  pid_t hostage(const std::function<void()>& body) {
+    int ready[2];
+    EXPECT_EQ(pipe(ready), 0);
+    pid_t child = fork();
+    if (child == 0) {
+      close(ready[0]);
+      body();
+      EXPECT_EQ(write(ready[1], "r", 1), 1);
+      for (;;) pause();
+    }
+    close(ready[1]);
+    char byte = 0;
+    EXPECT_EQ(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    return child;
+  }
+  static void kill_and_reap(pid_t child) {
+    kill(child, SIGKILL);
+    EXPECT_EQ(waitpid(child, nullptr, 0), child);
+  }
+
+  std::string name_;
+};
+
+TEST_F(SegmentTest, AppearsAndVanishes) {
+  EXPECT_FALSE(exists());
+  auto segment = attach();
+  EXPECT_TRUE(exists());
+  segment->detach();
+  EXPECT_FALSE(exists());
+}
+
+TEST_F(SegmentTest, ProcessesShareTheMemory) {
+  auto segment = attach();
+  pid_t child = hostage([&] {
+    auto theirs = attach();
+    EXPECT_TRUE(theirs->reserve_memory(kMemory / 2).ok());
+    EXPECT_TRUE(theirs->add_context(7, ContextKind::kCreated).ok());
+    (void)theirs.release();
+  });
+  EXPECT_EQ(free_memory(*segment), kMemory / 2);
+  EXPECT_EQ(segment->reserve_memory(kMemory / 2 + 1).code(), CUDA_ERROR_OUT_OF_MEMORY);
+  auto report = DeviceSegment::inspect(name_);
+  ASSERT_TRUE(report.ok());
+  EXPECT_EQ(report->memory_used, kMemory / 2);
+  ASSERT_EQ(report->contexts.size(), 1u);
+  EXPECT_EQ(report->contexts[0].pid, child);
+  EXPECT_EQ(report->processes.size(), 2u);
+  // Its death gives back what it had, even before it is reaped.
+  kill(child, SIGKILL);
+  siginfo_t info{};
+  waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT);
+  EXPECT_TRUE(segment->reserve_memory(kMemory).ok());
+  segment->return_memory(kMemory);
+  EXPECT_EQ(waitpid(child, nullptr, 0), child);
+  report = DeviceSegment::inspect(name_);
+  ASSERT_TRUE(report.ok());
+  EXPECT_TRUE(report->contexts.empty());
+}
+
+TEST_F(SegmentTest, OnlyOneProcessMayRun) {
+  auto segment = attach();
+  ASSERT_TRUE(segment->try_acquire());
+  EXPECT_TRUE(segment->try_acquire());
+  EXPECT_FALSE(segment->contended());
+  pid_t child = hostage([&] {
+    auto theirs = attach();
+    EXPECT_FALSE(theirs->try_acquire());
+    (void)theirs.release();
+  });
+  EXPECT_TRUE(segment->contended());
+  segment->release();
+  auto report = DeviceSegment::inspect(name_);
+  ASSERT_TRUE(report.ok());
+  EXPECT_EQ(report->running_pid, child);
+  EXPECT_FALSE(segment->try_acquire());  // in line behind the child
+  // The child dies with the device: it is passed on.
+  kill_and_reap(child);
+  uint32_t seen = segment->doorbell()->load();
+  segment->reclaim_dead();
+  EXPECT_NE(segment->doorbell()->load(), seen);
+  EXPECT_TRUE(segment->try_acquire());
+}
+
+TEST_F(SegmentTest, AFileThatOnlyTheDeadUsedStartsAfresh) {
+  pid_t child = hostage([&] {
+    auto theirs = attach();
+    EXPECT_TRUE(theirs->reserve_memory(kMemory).ok());
+    EXPECT_TRUE(theirs->try_acquire());
+    (void)theirs.release();
+  });
+  kill_and_reap(child);
+  EXPECT_TRUE(exists());
+  auto segment = attach();
+  EXPECT_EQ(free_memory(*segment), kMemory);
+  EXPECT_TRUE(segment->try_acquire());
+}
+
+TEST_F(SegmentTest, SurvivesKillsAtRandomMoments) {
+  auto segment = attach();
+  for (int round = 0; round < 30; ++round) {
+    pid_t child = fork();
+    if (child == 0) {
+      auto theirs = attach();
+      for (;;) {
+        (void)theirs->reserve_memory(1000).ok();
+        (void)theirs->try_acquire();
+        theirs->release();
+        theirs->return_memory(1000);
+      }
+    }
+    usleep(2000 + 137 * static_cast<useconds_t>(round));
+    kill_and_reap(child);
+    EXPECT_EQ(free_memory(*segment), kMemory);
+    EXPECT_TRUE(segment->try_acquire());
+    segment->release();
+  }
+}
+
+TEST_F(SegmentTest, AnUnusedDeviceIsNotFound) {
+  EXPECT_EQ(DeviceSegment::inspect(name_).status().code(), CUDA_ERROR_NOT_FOUND);
+}
+
+}  // namespace
+}  // namespace openmps::softgpu
