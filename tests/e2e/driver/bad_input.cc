@@ -39,8 +39,8 @@ void images(const e2e::Session&) {
   expect_result("syntax error in PTX", load((good + "\n.visible .entry broken( {\n").c_str()),
                 CUDA_ERROR_INVALID_PTX);
   std::string garbled = good;
-  garbled.replace(garbled.find("ld.global"), 9, "ld.glubal");
-  expect_result("unknown PTX modifier", load(garbled.c_str()), CUDA_ERROR_INVALID_PTX);
+  garbled.replace(garbled.find("ld.global"), 9, "ld , global");
+  expect_result("misplaced comma in PTX", load(garbled.c_str()), CUDA_ERROR_INVALID_PTX);
   expect_result("PTX cut in the middle", load(good.substr(0, good.size() / 2).c_str()),
                 CUDA_ERROR_INVALID_PTX);
   std::string future = good;
