@@ -181,9 +181,24 @@ Status system_error(const std::string& what) {
   return Status(CUDA_ERROR_OPERATING_SYSTEM, what + ": " + strerror(errno));
 }
 
+// A flocked file. Unlocked by hand: a mapping keeps the open file, and with it the lock, alive.
+class LockedFile {
+ public:
+  explicit LockedFile(UniqueFd fd) : fd_(std::move(fd)) {}
+  LockedFile(LockedFile&&) = default;
+  LockedFile& operator=(LockedFile&&) = default;
+  ~LockedFile() {
+    if (fd_.valid()) flock(fd_.get(), LOCK_UN);
+  }
+  [[nodiscard]] int get() const { return fd_.get(); }
+
+ private:
+  UniqueFd fd_;
+};
+
 // The file behind `path`, exclusively flocked: joining, leaving and inspecting exclude each other.
 // A file that was unlinked between open and flock is the one of users that have left: try again.
-Result<UniqueFd> open_locked(const std::string& path, int flags) {
+Result<LockedFile> open_locked(const std::string& path, int flags) {
   for (;;) {
     UniqueFd fd(open(path.c_str(), flags | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (!fd.valid()) {
@@ -194,7 +209,7 @@ Result<UniqueFd> open_locked(const std::string& path, int flags) {
       if (errno != EINTR) return system_error("cannot lock " + path);
     struct stat facts {};
     if (fstat(fd.get(), &facts) != 0) return system_error("cannot stat " + path);
-    if (facts.st_nlink > 0) return fd;
+    if (facts.st_nlink > 0) return LockedFile(std::move(fd));
   }
 }
 
@@ -215,7 +230,7 @@ std::string segment_path(const std::string& name) { return "/dev/shm/" + name; }
 Result<std::unique_ptr<DeviceSegment>> DeviceSegment::attach(const std::string& name,
                                                              uint64_t memory_bytes) {
   std::string path = segment_path(name);
-  Result<UniqueFd> file = open_locked(path, O_CREAT);
+  Result<LockedFile> file = open_locked(path, O_CREAT);
   if (!file.ok()) return file.status();
   if (ftruncate(file->get(), sizeof(SegmentLayout)) != 0)
     return system_error("cannot size " + path);
@@ -259,7 +274,7 @@ DeviceSegment::~DeviceSegment() { detach(); }
 
 void DeviceSegment::detach() {
   if (!attached_.exchange(false)) return;
-  Result<UniqueFd> file = open_locked(path_, 0);
+  Result<LockedFile> file = open_locked(path_, 0);
   {
     SegmentLock lock(layout_);
     free_slot_locked(layout_, slot_);
@@ -269,7 +284,7 @@ void DeviceSegment::detach() {
 }
 
 Result<SegmentReport> DeviceSegment::inspect(const std::string& name) {
-  Result<UniqueFd> file = open_locked(segment_path(name), 0);
+  Result<LockedFile> file = open_locked(segment_path(name), 0);
   if (!file.ok()) return file.status();
   SegmentLayout* layout = map_layout(file->get());
   if (layout == nullptr || layout->magic != kMagic) {
