@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+// The channel against a fake worker: calls, waiting, full rings, the end of a session.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "client/fence.h"
+#include "client/objects.h"
+#include "client/staging.h"
+#include "fake_channel.h"
+
+namespace openmps::client {
+namespace {
+
+TEST(Channel, CommandsArriveInOrderWithTheirTails) {
+  FakeChannel fake;
+  const wire::GetSymbol symbol{3, 4, 0, 5};
+  ASSERT_EQ(fake.channel().push(fake.channel().order(), wire::Opcode::kGetFunction, symbol,
+                                bytes_of("hello", 5)),
+            CUDA_SUCCESS);
+  ASSERT_EQ(fake.channel().push(wire::Opcode::kFence, wire::Fence{1, 2, 3}), CUDA_SUCCESS);
+  wire::Record record;
+  ASSERT_TRUE(fake.take(&record));
+  EXPECT_EQ(record.opcode, wire::Opcode::kGetFunction);
+  EXPECT_EQ(body_of<wire::GetSymbol>(record).object, 4u);
+  EXPECT_EQ(memcmp(record.payload + sizeof(symbol), "hello", 5), 0);
+  ASSERT_TRUE(fake.take(&record));
+  EXPECT_EQ(body_of<wire::Fence>(record).value, 3u);
+  EXPECT_FALSE(fake.take(&record));
+}
+
+TEST(Channel, CallsOfManyThreadsGetTheirOwnReplies) {
+  FakeChannel fake;
+  fake.start_worker([](FakeChannel& worker, const wire::Record& record) {
+    const auto range = body_of<wire::MemoryRange>(record);
+    const wire::MemoryInfoReply reply{range.address, range.bytes};
+    worker.reply(record.reply_slot, CUDA_SUCCESS, &reply, sizeof(reply));
+  });
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  for (uint64_t t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (uint64_t i = 0; i < 500; ++i) {
+        wire::MemoryInfoReply reply{};
+        const CUresult result =
+            fake.channel().call(wire::Opcode::kMemoryMap, wire::MemoryRange{t, i, 0, 0}, {},
+                                &reply, sizeof(reply));
+        if (result != CUDA_SUCCESS || reply.free != t || reply.total != i) ++wrong;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong.load(), 0);
+}
+
+TEST(Channel, AShortReplyIsFilledUpWithZeros) {
+  FakeChannel fake;
+  fake.start_worker([](FakeChannel& worker, const wire::Record& record) {
+    const uint32_t part = 5;
+    worker.reply(record.reply_slot, CUDA_ERROR_NOT_FOUND, &part, sizeof(part));
+  });
+  uint64_t reply = ~0ull;
+  uint32_t received = 0;
+  EXPECT_EQ(fake.channel().call(wire::Opcode::kPing, wire::ObjectOnly{1, 0}, {}, &reply,
+                                sizeof(reply), &received),
+            CUDA_ERROR_NOT_FOUND);
+  EXPECT_EQ(reply, 5u);
+  EXPECT_EQ(received, 4u);
+}
+
+TEST(Channel, AFullRingWaitsForTheWorker) {
+  FakeChannel fake;
+  std::atomic<uint64_t> handled{0};
+  const uint64_t records = 3 * wire::kRingBytes / wire::record_bytes(sizeof(wire::Fence));
+  std::thread producer([&] {
+    for (uint64_t i = 0; i < records; ++i) {
+      ASSERT_EQ(fake.channel().push(wire::Opcode::kFence, wire::Fence{1, 0, i}), CUDA_SUCCESS);
+    }
+  });
+  fake.start_worker([&](FakeChannel&, const wire::Record& record) {
+    EXPECT_EQ(body_of<wire::Fence>(record).value, handled.load());
+    handled.fetch_add(1);
+  });
+  producer.join();
+  while (handled.load() < records) std::this_thread::yield();
+  EXPECT_EQ(handled.load(), records);
+}
+
+TEST(Channel, TheEndOfTheSessionEndsEveryWait) {
+  FakeChannel fake;
+  CUresult waited = CUDA_SUCCESS;
+  std::thread waiter([&] { waited = fake.channel().wait([] { return false; }); });
+  while (fake.view().header().waiters.load() == 0) std::this_thread::yield();
+  fake.view().header().status.store(CUDA_ERROR_ILLEGAL_ADDRESS);
+  fake.wake();
+  waiter.join();
+  EXPECT_EQ(waited, CUDA_ERROR_ILLEGAL_ADDRESS);
+  EXPECT_EQ(fake.channel().push(wire::Opcode::kFence, wire::Fence{}), CUDA_ERROR_ILLEGAL_ADDRESS);
+  fake.channel().fail(CUDA_ERROR_MPS_RPC_FAILURE);
+  EXPECT_EQ(fake.channel().status(), CUDA_ERROR_ILLEGAL_ADDRESS) << "the first reason stays";
+}
+
+TEST(Channel, AServerThatDiesSilentlyIsNoticed) {
+  FakeChannel fake;
+  fake.close_worker_socket();
+  EXPECT_EQ(fake.channel().wait([] { return false; }, 0, 1'000'000), CUDA_ERROR_MPS_RPC_FAILURE);
+}
+
+TEST(Channel, AsynchronousErrorsAreReportedOnce) {
+  FakeChannel fake;
+  fake.view().header().async_error.store(CUDA_ERROR_LAUNCH_FAILED);
+  EXPECT_EQ(fake.channel().take_async_error(), CUDA_ERROR_LAUNCH_FAILED);
+  EXPECT_EQ(fake.channel().take_async_error(), CUDA_SUCCESS);
+}
+
+// ---- Fences ------------------------------------------------------------------------------------
+
+class FenceTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    stream_.id = 9;
+    ASSERT_TRUE(fences_.open(&stream_));
+  }
+  void write(FencePoint point) { fake_.view().fence(point.slot()).value.store(point.value()); }
+
+  FakeChannel fake_;
+  Fences fences_{fake_.channel()};
+  Stream stream_;
+};
+
+TEST_F(FenceTest, AnIdleStreamNeedsNoCommand) {
+  FencePoint point;
+  ASSERT_EQ(fences_.cover(fake_.channel().order(), stream_, &point), CUDA_SUCCESS);
+  EXPECT_TRUE(fences_.reached(point));
+  wire::Record record;
+  EXPECT_FALSE(fake_.take(&record));
+}
+
+TEST_F(FenceTest, OneFenceCoversAllWorkBeforeIt) {
+  const FencePoint first = fences_.after_work(fake_.channel().order(), stream_);
+  const FencePoint second = fences_.after_work(fake_.channel().order(), stream_);
+  EXPECT_EQ(first.bits(), second.bits());
+  EXPECT_FALSE(fences_.reached(first));
+  ASSERT_EQ(fences_.force(first), CUDA_SUCCESS);
+  ASSERT_EQ(fences_.force(first), CUDA_SUCCESS);
+  wire::Record record;
+  ASSERT_TRUE(fake_.take(&record));
+  EXPECT_EQ(record.opcode, wire::Opcode::kFence);
+  EXPECT_EQ(body_of<wire::Fence>(record).stream, 9u);
+  EXPECT_EQ(body_of<wire::Fence>(record).value, first.value());
+  EXPECT_FALSE(fake_.take(&record)) << "a second fence for the same work";
+  write(first);
+  EXPECT_TRUE(fences_.reached(first));
+}
+
+TEST_F(FenceTest, ASlotIsReusedOnlyWhenDrainedAndItsValuesGrow) {
+  const FencePoint last = fences_.after_work(fake_.channel().order(), stream_);
+  ASSERT_EQ(fences_.close(fake_.channel().order(), &stream_), CUDA_SUCCESS);
+  EXPECT_FALSE(fences_.retired_done());
+  Stream other;
+  ASSERT_TRUE(fences_.open(&other));
+  EXPECT_NE(other.fence_slot, last.slot()) << "the old stream still runs";
+  write(last);
+  Stream third;
+  ASSERT_TRUE(fences_.open(&third));
+  EXPECT_EQ(third.fence_slot, last.slot());
+  const FencePoint next = fences_.after_work(fake_.channel().order(), third);
+  EXPECT_GT(next.value(), last.value());
+  EXPECT_TRUE(fences_.reached(last));
+  EXPECT_FALSE(fences_.reached(next));
+}
+
+TEST_F(FenceTest, ASleepingWaiterAsksToBeWoken) {
+  std::atomic<bool> asked{false};
+  fake_.start_worker([&](FakeChannel& worker, const wire::Record& record) {
+    if (record.opcode == wire::Opcode::kWakeAfter) {
+      asked.store(true);
+      write(FencePoint(stream_.fence_slot, 1));
+      worker.wake();
+    }
+  });
+  const FencePoint point = fences_.after_work(fake_.channel().order(), stream_);
+  EXPECT_EQ(fences_.wait(point), CUDA_SUCCESS);
+  EXPECT_TRUE(asked.load());
+}
+
+// ---- Staging -----------------------------------------------------------------------------------
+
+TEST_F(FenceTest, StagingPiecesAreDistinctAndComeBackWithTheirFence) {
+  Staging staging(fake_.channel(), fences_);
+  std::vector<Staging::Piece> pieces(kLargePieces);
+  for (Staging::Piece& piece : pieces) {
+    ASSERT_EQ(staging.acquire(kLargePieceBytes, &piece), CUDA_SUCCESS);
+    memset(piece.data, static_cast<int>(piece.number), kLargePieceBytes);
+  }
+  for (const Staging::Piece& piece : pieces) {
+    EXPECT_EQ(piece.data[0], static_cast<unsigned char>(piece.number));
+    EXPECT_EQ(piece.data[kLargePieceBytes - 1], static_cast<unsigned char>(piece.number));
+  }
+  Staging::Piece more;
+  EXPECT_EQ(staging.acquire(kLargePieceBytes, &more, Staging::Block::kNo), CUDA_ERROR_NOT_READY);
+  Staging::Piece small;
+  EXPECT_EQ(staging.acquire(1, &small, Staging::Block::kNo), CUDA_SUCCESS)
+      << "small copies have pieces of their own";
+  const FencePoint point = fences_.after_work(fake_.channel().order(), stream_);
+  staging.release_after(pieces[5], point);
+  EXPECT_EQ(staging.acquire(kLargePieceBytes, &more, Staging::Block::kNo), CUDA_ERROR_NOT_READY);
+  write(point);
+  ASSERT_EQ(staging.acquire(kLargePieceBytes, &more), CUDA_SUCCESS);
+  EXPECT_EQ(more.number, pieces[5].number);
+}
+
+TEST_F(FenceTest, StagingThatHasRunOutAsksForAFence) {
+  Staging staging(fake_.channel(), fences_);
+  for (uint32_t i = 0; i < kLargePieces; ++i) {
+    Staging::Piece piece;
+    ASSERT_EQ(staging.acquire(kLargePieceBytes, &piece), CUDA_SUCCESS);
+    staging.release_after(piece, fences_.after_work(fake_.channel().order(), stream_));
+  }
+  fake_.start_worker([this](FakeChannel& worker, const wire::Record& record) {
+    if (record.opcode != wire::Opcode::kFence) return;
+    const auto fence = body_of<wire::Fence>(record);
+    write(FencePoint(fence.slot, fence.value));
+    worker.wake();
+  });
+  Staging::Piece piece;
+  EXPECT_EQ(staging.acquire(kLargePieceBytes, &piece), CUDA_SUCCESS);
+}
+
+}  // namespace
+}  // namespace openmps::client

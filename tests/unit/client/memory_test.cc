@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device and pinned memory against a fake worker: which allocations make calls, what is remembered.
+#include "client/memory.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "client/objects.h"
+#include "fake_channel.h"
+
+namespace openmps::client {
+namespace {
+
+constexpr uint64_t kBase = wire::window_base(0);
+
+class DeviceMemoryTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    fake_.start_worker([this](FakeChannel& worker, const wire::Record& record) {
+      const auto range = body_of<wire::MemoryRange>(record);
+      if (record.opcode == wire::Opcode::kMemoryMap) {
+        const bool fits = mapped_ + range.bytes <= limit_;
+        if (fits) mapped_ += range.bytes;
+        ++maps_;
+        worker.reply(record.reply_slot, fits ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY);
+      }
+      if (record.opcode == wire::Opcode::kMemoryUnmap) mapped_ -= range.bytes;
+      if (record.opcode == wire::Opcode::kPing) worker.reply(record.reply_slot, CUDA_SUCCESS);
+    });
+  }
+  CUdeviceptr allocate(uint64_t bytes) {
+    CUdeviceptr address = 0;
+    EXPECT_EQ(memory_.allocate(context_, bytes, false, &address), CUDA_SUCCESS) << bytes;
+    return address;
+  }
+  void free(CUdeviceptr address) {
+    DeviceMemory::Entry entry;
+    ASSERT_EQ(memory_.forget(address, &entry), CUDA_SUCCESS);
+    memory_.release(entry);
+  }
+  // Everything pushed so far has been handled.
+  void drain() {
+    ASSERT_EQ(fake_.channel().call(wire::Opcode::kPing, wire::ObjectOnly{}), CUDA_SUCCESS);
+  }
+
+  std::atomic<uint64_t> mapped_{0};
+  std::atomic<uint64_t> maps_{0};
+  std::atomic<uint64_t> limit_{wire::kGiB};
+  Context context_;
+  FakeChannel fake_;
+  Fences fences_{fake_.channel()};
+  DeviceMemory memory_{fake_.channel(), fences_, kBase};
+};
+
+TEST_F(DeviceMemoryTest, SmallBlocksShareASlab) {
+  std::set<CUdeviceptr> blocks;
+  for (int i = 0; i < 1000; ++i) {
+    const CUdeviceptr block = allocate(1 + i % 700);
+    EXPECT_EQ(block % kBlockBytes, 0u);
+    EXPECT_TRUE(blocks.insert(block).second);
+  }
+  EXPECT_EQ(maps_.load(), 1u);
+}
+
+TEST_F(DeviceMemoryTest, RepeatedUseMakesNoCall) {
+  free(allocate(100));
+  free(allocate(10 * wire::kMiB));
+  const uint64_t maps = maps_.load();
+  for (int i = 0; i < 100; ++i) {
+    free(allocate(100));
+    free(allocate(10 * wire::kMiB));
+  }
+  EXPECT_EQ(maps_.load(), maps);
+}
+
+TEST_F(DeviceMemoryTest, OnlyStartsOfLiveAllocationsAreFreed) {
+  const CUdeviceptr block = allocate(1000);
+  DeviceMemory::Entry entry;
+  EXPECT_EQ(memory_.forget(block + 1, &entry), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(memory_.forget(block + kBlockBytes, &entry), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(memory_.forget(0x1234, &entry), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(memory_.forget(block, &entry), CUDA_SUCCESS);
+  EXPECT_EQ(memory_.forget(block, &entry), CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_F(DeviceMemoryTest, BoundsAreThoseOfTheAllocation) {
+  const CUdeviceptr block = allocate(1000);
+  EXPECT_TRUE(memory_.contains(block, 1000));
+  EXPECT_TRUE(memory_.contains(block + 999, 1));
+  EXPECT_FALSE(memory_.contains(block, 1001)) << "although the slab goes on";
+  EXPECT_FALSE(memory_.contains(block + 1000, 1));
+  EXPECT_FALSE(memory_.contains(block + 10, ~0ull));
+}
+
+TEST_F(DeviceMemoryTest, WhatIsKeptIsBoundedAndGivenUpWhenMemoryIsShort) {
+  std::vector<CUdeviceptr> blocks;
+  for (int i = 0; i < 20; ++i) blocks.push_back(allocate(8 * wire::kMiB));
+  for (const CUdeviceptr block : blocks) free(block);
+  drain();
+  EXPECT_LE(mapped_.load(), kGranuleCacheBytes);
+  EXPECT_EQ(memory_.cached_bytes(0), mapped_.load());
+  limit_ = 64 * wire::kMiB;
+  const CUdeviceptr all = allocate(64 * wire::kMiB);
+  EXPECT_NE(all, 0u) << "the cache made room";
+  CUdeviceptr more = 0;
+  EXPECT_EQ(memory_.allocate(context_, 2 * wire::kMiB, false, &more), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(memory_.allocate(context_, 0, false, &more), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(memory_.allocate(context_, ~0ull, false, &more), CUDA_ERROR_OUT_OF_MEMORY);
+  free(all);
+  memory_.trim();
+  drain();
+  EXPECT_EQ(mapped_.load(), 0u);
+}
+
+TEST_F(DeviceMemoryTest, AStreamOrderedFreeWaitsForItsPoint) {
+  limit_ = 10 * wire::kMiB;
+  const CUdeviceptr block = allocate(10 * wire::kMiB);
+  DeviceMemory::Entry entry;
+  ASSERT_EQ(memory_.forget(block, &entry), CUDA_SUCCESS);
+  const FencePoint point(7, 1);
+  memory_.release_after(entry, point);
+  CUdeviceptr again = 0;
+  EXPECT_EQ(memory_.allocate(context_, 10 * wire::kMiB, true, &again), CUDA_ERROR_OUT_OF_MEMORY);
+  fake_.view().fence(7).value.store(1);
+  EXPECT_EQ(memory_.allocate(context_, 10 * wire::kMiB, true, &again), CUDA_SUCCESS);
+}
+
+}  // namespace
+}  // namespace openmps::client
