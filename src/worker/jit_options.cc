@@ -73,6 +73,7 @@ Status JitOptions::set(const wire::ModuleLoad& command, wire::Variable options) 
 }
 
 std::string_view JitOptions::text_of(const std::vector<char>& log) {
+  if (log.empty()) return {};
   return {log.data(), strnlen(log.data(), log.size())};
 }
 

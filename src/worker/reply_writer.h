@@ -21,6 +21,7 @@ class ReplyWriter {
   // What does not fit any more is cut; handlers keep to room() where that matters.
   void append(const void* data, size_t bytes) {
     const size_t fits = bytes < room() ? bytes : room();
+    if (fits == 0) return;  // memcpy takes no null pointer, not even for nothing
     memcpy(bytes_ + size_, data, fits);
     size_ += fits;
   }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "worker/driver_check.h"
+#include "worker/image_bounds.h"
 #include "worker/jit_options.h"
 
 namespace openmps::worker {
@@ -60,14 +61,18 @@ Status Modules::load(const wire::ModuleLoad& command, wire::Variable options, Re
   }
   JitOptions jit;
   OPENMPS_RETURN_IF_ERROR(jit.set(command, options));
-  OPENMPS_RETURN_IF_ERROR(core_.use(command.device));
+  Status status = check_image_bounds(blob->data);
+  if (status.ok()) status = core_.use(command.device);
+  if (!status.ok()) {
+    image_bytes_ -= blob->bytes;
+    return status;
+  }
 
   auto module = std::make_unique<Module>();
   module->kind = static_cast<ModuleKind>(command.kind);
   module->device = command.device;
   module->image = std::move(blob->data);
   module->image.push_back(0);  // PTX is text that ends with NUL
-  Status status;
   if (module->kind == ModuleKind::kModule) {
     status = check(core_.gate.run(GatedCall::kModuleLoad,
                                   [&] {

@@ -54,6 +54,45 @@ TEST_F(ModuleTest, ImagesOfASessionAreBounded) {
             CUDA_ERROR_OUT_OF_MEMORY);
 }
 
+// The driver gets a bare pointer and believes what it finds there.
+TEST_F(ModuleTest, ImagesWhoseHeadersLieDoNotReachTheDriver) {
+  const auto load = [this](const std::string& image) {
+    send_image(1, image);
+    return send(Opcode::kModuleLoad, wire::ModuleLoad{1, 1, 0, 0, 0, 0}).code();
+  };
+  const auto word = [](uint64_t value, size_t bytes) {
+    return std::string(reinterpret_cast<const char*>(&value), bytes);
+  };
+  const auto container = [&](uint64_t body) {
+    return word(0xba55ed50, 4) + word(1, 2) + word(16, 2) + word(body, 8);
+  };
+  const auto entry = [&](uint64_t payload) {
+    return word(1, 2) + word(0x101, 2) + word(16, 4) + word(payload, 8);
+  };
+  const std::string payload(24, 'p');
+  EXPECT_EQ(load(container(40) + entry(24) + payload), CUDA_SUCCESS);
+  EXPECT_TRUE(send(Opcode::kModuleUnload, wire::ObjectOnly{1, 0}).ok());
+  EXPECT_EQ(load(container(41) + entry(24) + payload), CUDA_ERROR_INVALID_IMAGE);
+  EXPECT_EQ(load(container(~0ull) + entry(24) + payload), CUDA_ERROR_INVALID_IMAGE);
+  EXPECT_EQ(load(container(40) + entry(25) + payload), CUDA_ERROR_INVALID_IMAGE);
+  EXPECT_EQ(load(container(40) + entry(~0ull) + payload), CUDA_ERROR_INVALID_IMAGE);
+  EXPECT_EQ(load(container(0).substr(0, 12)), CUDA_ERROR_INVALID_IMAGE);
+  EXPECT_EQ(load(word(0x466243b1, 4) + word(1, 4) + word(0x1000, 8) + word(0, 8)),
+            CUDA_ERROR_INVALID_IMAGE)
+      << "a wrapper's pointers are the client's";
+  const auto elf = [&](uint64_t sections, uint64_t count) {
+    return "\x7f"
+           "ELF" +
+           std::string(36, '\0') + word(sections, 8) + std::string(10, '\0') + word(64, 2) +
+           word(count, 2) + std::string(2, '\0') + std::string(64, '\0');
+  };
+  EXPECT_EQ(load(elf(64, 1)), CUDA_SUCCESS);
+  EXPECT_TRUE(send(Opcode::kModuleUnload, wire::ObjectOnly{1, 0}).ok());
+  EXPECT_EQ(load(elf(65, 1)), CUDA_ERROR_INVALID_IMAGE);
+  EXPECT_EQ(load(elf(64, 2)), CUDA_ERROR_INVALID_IMAGE);
+  EXPECT_EQ(load(elf(~0ull, 1)), CUDA_ERROR_INVALID_IMAGE);
+}
+
 TEST_F(ModuleTest, FailedLoadGivesTheLog) {
   send_image(1, "bad code");
   const wire::JitOption option{CU_JIT_MAX_REGISTERS, 0, 32};

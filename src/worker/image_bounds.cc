@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bounds of images. Layouts: the fatbin container (docs/interop.md) and ELF64.
+#include "worker/image_bounds.h"
+
+#include <elf.h>
+#include <string.h>
+
+#include <algorithm>
+#include <string>
+
+namespace openmps::worker {
+namespace {
+
+using Bytes = std::span<const unsigned char>;
+
+constexpr uint32_t kWrapperMagic = 0x466243b1;
+constexpr uint32_t kContainerMagic = 0xba55ed50;
+
+struct ContainerHeader {
+  uint32_t magic;
+  uint16_t version;
+  uint16_t header_bytes;
+  uint64_t body_bytes;
+};
+// The part of an entry's header that says where the next entry begins.
+struct EntryHeader {
+  uint16_t kind;
+  uint16_t version;
+  uint32_t header_bytes;
+  uint64_t payload_bytes;
+};
+static_assert(sizeof(ContainerHeader) == 16 && sizeof(EntryHeader) == 16);
+
+Status bad(const std::string& why) { return Status(CUDA_ERROR_INVALID_IMAGE, why); }
+
+template <typename T>
+bool read(Bytes bytes, T* value) {
+  if (bytes.size() < sizeof(T)) return false;
+  memcpy(value, bytes.data(), sizeof(T));
+  return true;
+}
+
+bool inside(Bytes image, uint64_t offset, uint64_t bytes) {
+  return offset <= image.size() && bytes <= image.size() - offset;
+}
+
+Status check_container(Bytes image) {
+  ContainerHeader header;
+  if (!read(image, &header)) return bad("a fatbin that ends inside its header");
+  if (header.header_bytes < sizeof(header) ||
+      !inside(image, header.header_bytes, header.body_bytes)) {
+    return bad("a fatbin of " + std::to_string(header.body_bytes) + " bytes in an image of " +
+               std::to_string(image.size()));
+  }
+  Bytes left = image.subspan(header.header_bytes, header.body_bytes);
+  while (!left.empty()) {
+    EntryHeader entry;
+    // What is shorter than a header can only be padding behind the last entry.
+    if (!read(left, &entry) || std::all_of(left.begin(), left.end(), [](auto b) { return b == 0; }))
+      return Status();
+    if (entry.header_bytes < sizeof(entry) ||
+        !inside(left, entry.header_bytes, entry.payload_bytes)) {
+      return bad("a fatbin entry of " + std::to_string(entry.payload_bytes) + " bytes where " +
+                 std::to_string(left.size()) + " are left");
+    }
+    left = left.subspan(entry.header_bytes + entry.payload_bytes);
+  }
+  return Status();
+}
+
+// Every entry of a table of sections or segments, if the table itself is inside.
+template <typename Entry, typename Inside>
+bool table_inside(Bytes image, uint64_t offset, uint64_t entries, uint64_t entry_bytes,
+                  Inside entry_inside) {
+  if (entries == 0) return true;
+  if (entry_bytes < sizeof(Entry) || !inside(image, offset, entries * entry_bytes)) return false;
+  for (uint64_t i = 0; i < entries; ++i) {
+    Entry entry;
+    memcpy(&entry, image.data() + offset + i * entry_bytes, sizeof(entry));
+    if (!entry_inside(entry)) return false;
+  }
+  return true;
+}
+
+Status check_elf(Bytes image) {
+  Elf64_Ehdr header;
+  if (!read(image, &header)) return bad("an ELF file that ends inside its header");
+  const bool sections = table_inside<Elf64_Shdr>(
+      image, header.e_shoff, header.e_shnum, header.e_shentsize, [image](const Elf64_Shdr& s) {
+        return s.sh_type == SHT_NOBITS || s.sh_type == SHT_NULL ||
+               inside(image, s.sh_offset, s.sh_size);
+      });
+  const bool segments = table_inside<Elf64_Phdr>(
+      image, header.e_phoff, header.e_phnum, header.e_phentsize,
+      [image](const Elf64_Phdr& p) { return inside(image, p.p_offset, p.p_filesz); });
+  if (!sections || !segments) return bad("an ELF file that ends before its sections do");
+  return Status();
+}
+
+}  // namespace
+
+Status check_image_bounds(Bytes image) {
+  uint32_t magic = 0;
+  if (!read(image, &magic)) return Status();
+  if (magic == kWrapperMagic) return bad("a fatbin wrapper: it holds pointers");
+  if (magic == kContainerMagic) return check_container(image);
+  if (memcmp(image.data(), ELFMAG, SELFMAG) == 0) return check_elf(image);
+  return Status();
+}
+
+}  // namespace openmps::worker
