@@ -13,7 +13,8 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 option(OPENMPS_BUILD_TESTS "Build the tests" ON)
 option(OPENMPS_BUILD_BENCH "Build the benchmarks" ON)
 option(OPENMPS_BUILD_FUZZERS "Build the libFuzzer targets (needs clang)" OFF)
-set(OPENMPS_SANITIZE "" CACHE STRING "Sanitizers for every target: address,undefined or thread")
+set(OPENMPS_SANITIZE "" CACHE STRING
+    "Sanitizers for every target: address,undefined or thread; fuzzer-no-link,... with the fuzzers")
 
 # What belongs to the user lands in bin/ and lib/openmps, lib/softgpu: the same layout that
 # `cmake --install` makes, so the programs find each other relative to themselves in both.
@@ -29,8 +30,9 @@ target_include_directories(openmps_options INTERFACE ${PROJECT_SOURCE_DIR}/src)
 target_link_libraries(openmps_options INTERFACE Threads::Threads)
 if(OPENMPS_SANITIZE)
   # gcc's own false positives under the sanitizers must not stop a build: warnings stay visible.
+  # Undefined behaviour ends the program: a message alone would fail no test.
   target_compile_options(openmps_options INTERFACE -fsanitize=${OPENMPS_SANITIZE}
-                         -fno-omit-frame-pointer -Wno-error)
+                         -fno-sanitize-recover=all -fno-omit-frame-pointer -Wno-error)
   target_link_options(openmps_options INTERFACE -fsanitize=${OPENMPS_SANITIZE})
 else()
   # Machines that run the programs need no C++ run time of ours.

@@ -12,7 +12,7 @@
 
 #include <filesystem>
 #include <fstream>
-#include <iterator>
+#include <sstream>
 
 #include "base/clock.h"
 #include "base/text.h"
@@ -22,9 +22,12 @@
 namespace openmps {
 namespace {
 
+// What can be read of it: a process may end while its files in /proc are read.
 std::string read_file(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
+  const std::ifstream in(path, std::ios::binary);
+  std::ostringstream out;
+  out << in.rdbuf();
+  return out.str();
 }
 
 }  // namespace

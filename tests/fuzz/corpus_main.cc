@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs a fuzz target on the files of a folder: its ctest entry where it is not linked with
+// libFuzzer. usage: NAME_fuzz CORPUS_FOLDER
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <vector>
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
+
+int main(int argc, char** argv) {
+  if (argc != 2) return fprintf(stderr, "usage: %s CORPUS_FOLDER\n", argv[0]), 2;
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(argv[1])) {
+    files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  for (const auto& path : files) {
+    std::ifstream file(path, std::ios::binary);
+    // Exactly as long as the input, so that a sanitizer sees the first byte behind it.
+    const std::vector<char> read((std::istreambuf_iterator<char>(file)),
+                                 std::istreambuf_iterator<char>());
+    printf("%s: %zu bytes\n", path.filename().c_str(), read.size());
+    fflush(stdout);  // the last line names the culprit
+    LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(read.data()), read.size());
+  }
+  if (files.empty()) return fprintf(stderr, "%s has no files\n", argv[1]), 1;
+  return 0;
+}

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fuzz target of image reading: the input is what a program hands to cuModuleLoadData. The client's
+// reader must find no more than the file has; softgpu's gives PTX text without a NUL, or a reason.
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <span>
+#include <string>
+
+#include "client/image.h"
+#include "softgpu/fatbin/fatbin.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace openmps;
+  const std::span<const std::byte> file = std::as_bytes(std::span(data, size));
+  const Result<client::Image> image = client::find_image(file);
+  if (image.ok()) {
+    const auto* start = reinterpret_cast<const uint8_t*>(image->data);
+    if (start < data || image->bytes > size || start - data > static_cast<ptrdiff_t>(size)) abort();
+  } else if (image.status().message().empty()) {
+    abort();
+  }
+  // A wrapper holds pointers of its program: there is nothing to check them against.
+  constexpr uint32_t kWrapperMagic = 0x466243b1;
+  if (size >= sizeof(kWrapperMagic) && memcmp(data, &kWrapperMagic, sizeof(kWrapperMagic)) == 0) {
+    return 0;
+  }
+  for (const uint32_t capability : {75u, 90u, 120u}) {
+    const Result<std::string> text = softgpu::fatbin::extract_ptx(data, size, capability);
+    if (text.ok() ? text->find('\0') != std::string::npos : text.status().message().empty()) {
+      abort();
+    }
+  }
+  return 0;
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fuzz target of the socket messages: the input is one packet that a peer sends to the daemon, the
+// server or the worker. It is read as every message, and what is read goes where the programs let
+// it go: into grants, device choices, log lines and lists.
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <string_view>
+#include <vector>
+
+#include "base/text.h"
+#include "control/device.h"
+#include "control/format.h"
+#include "server/answers.h"
+#include "server/devices.h"
+#include "server/session_table.h"
+#include "wire/message.h"
+
+namespace openmps {
+namespace {
+
+using Bytes = std::span<const std::byte>;
+
+const std::vector<server::Device>& some_devices() {
+  static const std::vector<server::Device> devices = {
+      {"GPU A", "0000:00:06.0", "GPU-008cbaa3-6cdc-9444-312b-2ca50d63b155"},
+      {"GPU B", "0000:00:07.0", "GPU-118cbaa3-6cdc-9444-312b-2ca50d63b155"}};
+  return devices;
+}
+
+// What is printed of a peer's words forges no line and steers no terminal.
+void must_be_printable(std::string_view text) {
+  for (const char c : printable(text)) {
+    if (static_cast<unsigned char>(c) < ' ' || c == 0x7f) abort();
+  }
+}
+
+void use(const wire::Hello& hello) {
+  server::Session session;
+  session.admit.hello = hello;
+  session.admit.default_active_thread_percentage = 50;
+  session.admit.default_memory_limit[0] = 1 << 30;
+  const wire::OpenSession granted = server::make_open_session(session);
+  // A client's wishes only lower what the server grants.
+  if (!(granted.active_thread_percentage > 0 && granted.active_thread_percentage <= 50)) abort();
+  if (granted.memory_limit[0] == 0 || granted.memory_limit[0] > 1 << 30) abort();
+  const uint32_t device =
+      server::first_visible_device(some_devices(), field_text(hello.visible_devices));
+  static_cast<void>(device);
+  must_be_printable(field_text(hello.command));
+  must_be_printable(field_text(granted.command));
+}
+
+void use(const wire::Admit& admit) { use(admit.hello); }
+void use(const wire::Welcome& welcome) { must_be_printable(field_text(welcome.reason)); }
+void use(const wire::WorkerReady& ready) { must_be_printable(field_text(ready.reason)); }
+void use(const wire::SessionReady& ready) { must_be_printable(field_text(ready.reason)); }
+void use(const wire::SessionFault& fault) { must_be_printable(field_text(fault.reason)); }
+void use(const wire::ServerReady& ready) { must_be_printable(field_text(ready.reason)); }
+void use(const wire::OpenSession& open) { must_be_printable(field_text(open.command)); }
+void use(const wire::Query& query) {
+  const std::vector<std::byte> answer = server::make_answer(query, wire::ServerState::kActive,
+                                                            server::SessionTable(), some_devices());
+  if (!wire::read_header(answer).ok()) abort();
+}
+template <typename Message>
+void use(const Message&) {}
+
+template <typename... Messages>
+size_t read_as(Bytes packet) {
+  size_t fitting = 0;
+  const auto one = [&]<typename T>(const T*) {
+    T message;
+    if (!wire::read_message(packet, &message).ok()) return;
+    ++fitting;
+    use(message);
+  };
+  (one(static_cast<const Messages*>(nullptr)), ...);
+  return fitting;
+}
+
+}  // namespace
+}  // namespace openmps
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace openmps;
+  const Bytes packet = std::as_bytes(std::span(data, size));
+  const size_t fitting =
+      read_as<wire::Hello, wire::Welcome, wire::WorkerReady, wire::OpenSession, wire::SessionReady,
+              wire::CloseSession, wire::SessionClosed, wire::SessionFault, wire::Admit,
+              wire::ServerReady, wire::Query, wire::Shutdown, wire::ShutdownRefused>(packet);
+  if (fitting > 1) abort();
+  if (fitting == 1 && !wire::read_header(packet).ok()) abort();
+  // Text that follows a header: device lines of a server's answer.
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  const std::vector<control::Device> devices = control::parse_devices(text);
+  std::vector<control::ClientLine> clients(1);
+  clients[0].command = printable(text);
+  clients[0].device_uuid = printable(text);
+  static_cast<void>(control::format_ps(clients));
+  static_cast<void>(control::format_ps_json(clients));
+  static_cast<void>(control::format_device_clients(devices, clients));
+  static_cast<void>(control::format_devices("", devices, true));
+  return 0;
+}
