@@ -70,7 +70,11 @@ void Block::prepare_warp(uint32_t w) {
   if (!warp.frame) return;
   warp.frame->lanes = warp.alive;
   warp.regs = warp.frame->regs;
-  fill_frame(&warp, warp.frame, true);
+  // A warp that ran this kernel before still holds its constants.
+  const bool fresh = warp.constants_of != program->serial || warp.constants_kernel != kernel->function;
+  fill_frame(&warp, warp.frame, fresh);
+  warp.constants_of = program->serial;
+  warp.constants_kernel = kernel->function;
   update_mask(&warp);
 }
 
@@ -100,7 +104,7 @@ void Block::prepare(const Launch& launch, const uint32_t block_index[3], uint64_
   fault_ = {};
   next_warp = 0;
   shuffled = seed != 0;
-  random.seed(seed + block_index[0] + 65536 * (block_index[1] + 65536ull * block_index[2]));
+  if (shuffled) random.seed(seed + block_index[0] + 65536 * (block_index[1] + 65536ull * block_index[2]));
   if (shared_memory.size() < static_shared + dynamic_shared)
     shared_memory.resize(static_shared + dynamic_shared);
   while (warps.size() < warp_count) warps.push_back(std::make_unique<WarpState>());

@@ -46,6 +46,8 @@ struct WarpState : Warp {
     size_t capacity = 0;
   };
   FrameStorage root;  // of the kernel; keeps its constants while the same kernel runs
+  uint64_t constants_of = 0;  // Linked::serial
+  int32_t constants_kernel = -1;
   std::vector<std::unique_ptr<FrameStorage>> frames;
   std::vector<FrameStorage*> free_frames;
   std::vector<std::byte> local_memory;
@@ -106,8 +108,6 @@ struct Block final : BlockRun {
   std::vector<std::byte> shared_memory;
   std::vector<std::byte> params;
   CachedRange ranges[kCachedRanges] = {};
-  uint64_t prepared_program = 0;  // whose constants the kernel frames hold
-  int32_t prepared_kernel = -1;
 
  private:
   void prepare_warp(uint32_t warp);

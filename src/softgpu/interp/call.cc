@@ -55,6 +55,16 @@ uint64_t special_value(const WarpState* warp, SpecialRegister special, uint32_t 
   }
 }
 
+template <class F>
+void fill_lanes(std::byte* to, uint32_t bytes, F value) {
+  for (uint32_t lane = 0; lane < kWarpSize; ++lane) {
+    if (bytes == 8)
+      reinterpret_cast<uint64_t*>(to)[lane] = value(lane);
+    else
+      reinterpret_cast<uint32_t*>(to)[lane] = static_cast<uint32_t>(value(lane));
+  }
+}
+
 // Bring the lanes' local memory to at least `bytes` each; addresses are offsets, so it may move.
 bool grow_local(WarpState* warp, uint64_t bytes) {
   if (bytes <= warp->local_bytes) return true;
@@ -86,14 +96,17 @@ void fill_frame(WarpState* warp, Frame* frame, bool constants) {
     const auto& image = warp->block->program->images[static_cast<size_t>(code.function)];
     std::memcpy(frame->regs, image.data(), image.size());
   }
-  for (const SpecialSlot& slot : code.specials)
-    for (uint32_t lane = 0; lane < kWarpSize; ++lane) {
-      const uint64_t value = slot.what == FrameValue::kLocalBase ? frame->local_base
-                             : slot.what == FrameValue::kDynamicShared
-                                 ? warp->block->static_shared
-                                 : special_value(warp, slot.special, lane);
-      std::memcpy(frame->regs + slot.offset + lane * slot.bytes, &value, slot.bytes);
+  for (const SpecialSlot& slot : code.specials) {
+    std::byte* to = frame->regs + slot.offset;
+    if (slot.what == FrameValue::kSpecial && slot.special >= SpecialRegister::kTidX) {
+      fill_lanes(to, slot.bytes, [&](uint32_t lane) { return special_value(warp, slot.special, lane); });
+      continue;
     }
+    const uint64_t value = slot.what == FrameValue::kLocalBase ? frame->local_base
+                           : slot.what == FrameValue::kDynamicShared ? warp->block->static_shared
+                                                                     : special_value(warp, slot.special, 0);
+    fill_lanes(to, slot.bytes, [=](uint32_t) { return value; });
+  }
 }
 
 Frame* make_frame(WarpState* warp, const Code* code, uint64_t local_base) {
@@ -315,7 +328,7 @@ HANDLER(call_assertfail) {
       text += std::to_string(special_value(state_of(warp), tid, lane)) +
               (tid == SpecialRegister::kTidZ ? "]" : ",");
     text += " Assertion `" + message + "` failed.\n";
-    if (block.services) block.services->print(text);
+    if (block.services) block.services->print_failure(text);
   }
   return warp->block->raise(warp, op, CUDA_ERROR_ASSERT, 0, "assertion failed");
 }

@@ -7,6 +7,10 @@
 // stores b the register, or with more than one element `extra` the registers.
 #include "softgpu/interp/warp.h"
 
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
 namespace openmps::softgpu::SOFTGPU_ISA {
 namespace {
 
@@ -22,15 +26,26 @@ INLINE const std::byte* operand(std::byte* regs, const Op* op, u32 element, int3
 // What all 32 addresses look like together.
 enum Pattern : u32 { kUniform, kContiguous, kScattered };
 
-template <class A>
-INLINE Pattern classify(const A* addresses, A step) {
+template <class A, u32 step>
+INLINE Pattern classify_step(const A* addresses) {
   const A first = addresses[0];
   A not_uniform = 0, not_contiguous = 0;
   for (u32 i = 0; i < kWarpSize; ++i) {
     not_uniform |= addresses[i] ^ first;
-    not_contiguous |= (A)(addresses[i] - (A)i * step) ^ first;
+    not_contiguous |= (A)(addresses[i] - (A)(i * step)) ^ first;
   }
   return not_uniform == 0 ? kUniform : not_contiguous == 0 ? kContiguous : kScattered;
+}
+
+// The step between neighbours must be a constant: multiplications would cost more than the rest.
+template <class A, class M>
+INLINE Pattern classify(const A* addresses, u32 count) {
+  switch (count) {
+    case 1: return classify_step<A, sizeof(M)>(addresses);
+    case 2: return classify_step<A, 2 * sizeof(M)>(addresses);
+    case 4: return classify_step<A, 4 * sizeof(M)>(addresses);
+    default: return kScattered;
+  }
 }
 
 struct Extent {
@@ -127,6 +142,57 @@ INLINE void store_scattered(const Op* op, std::byte* regs, u32 active, P pointer
   }
 }
 
+// Half a warp at a time: 16 threads in a row are what two-dimensional blocks of width 16 give.
+constexpr u32 kHalf = kWarpSize / 2;
+
+// Written with intrinsics: gcc unrolls the plain loop into a hundred scalar instructions.
+template <u32 step>
+INLINE Pattern classify_half(const u32* addresses) {
+#if defined(__AVX512F__)
+  const __m512i lanes = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+  const __m512i steps = _mm512_mullo_epi32(lanes, _mm512_set1_epi32(step));
+  const __m512i at = _mm512_loadu_si512(addresses);
+  const __m512i first = _mm512_set1_epi32((int)addresses[0]);
+  if (_mm512_cmpneq_epi32_mask(at, first) == 0) return kUniform;
+  return _mm512_cmpneq_epi32_mask(_mm512_sub_epi32(at, steps), first) == 0 ? kContiguous : kScattered;
+#elif defined(__AVX2__)
+  const __m256i first = _mm256_set1_epi32((int)addresses[0]);
+  const __m256i low = _mm256_loadu_si256((const __m256i*)addresses);
+  const __m256i high = _mm256_loadu_si256((const __m256i*)(addresses + 8));
+  const __m256i steps = _mm256_mullo_epi32(_mm256_set_epi32(7, 6, 5, 4, 3, 2, 1, 0), _mm256_set1_epi32(step));
+  const __m256i far = _mm256_add_epi32(steps, _mm256_set1_epi32(8 * step));
+  if (_mm256_movemask_epi8(_mm256_and_si256(_mm256_cmpeq_epi32(low, first), _mm256_cmpeq_epi32(high, first))) == -1)
+    return kUniform;
+  const __m256i same = _mm256_and_si256(_mm256_cmpeq_epi32(_mm256_sub_epi32(low, steps), first),
+                                        _mm256_cmpeq_epi32(_mm256_sub_epi32(high, far), first));
+  return _mm256_movemask_epi8(same) == -1 ? kContiguous : kScattered;
+#else
+  u32 i = 1;
+  while (i < kHalf && addresses[i] == addresses[0]) ++i;
+  if (i == kHalf) return kUniform;
+  for (i = 1; i < kHalf && addresses[i] - i * step == addresses[0];) ++i;
+  return i == kHalf ? kContiguous : kScattered;
+#endif
+}
+
+// Load from `base` + address; nothing is checked here. False: the addresses are scattered.
+template <class M, class R>
+INLINE bool load_halves(R* d, const u32* addresses, const std::byte* base) {
+  const Pattern patterns[2] = {classify_half<sizeof(M)>(addresses), classify_half<sizeof(M)>(addresses + kHalf)};
+  if (patterns[0] == kScattered || patterns[1] == kScattered) return false;
+  const M* from[2] = {(const M*)(base + addresses[0]), (const M*)(base + addresses[kHalf])};
+  for (u32 h = 0; h < 2; ++h) {
+    R* to = d + h * kHalf;
+    if (patterns[h] == kUniform) {
+      const R value = (R)*from[h];
+      for (u32 i = 0; i < kHalf; ++i) to[i] = value;
+    } else {
+      _Pragma("GCC ivdep") for (u32 i = 0; i < kHalf; ++i) to[i] = (R)from[h][i];
+    }
+  }
+  return true;
+}
+
 // The address register may be one of a vector load's results: keep a copy.
 template <class A>
 struct Addresses {
@@ -136,6 +202,13 @@ template <class A>
 INLINE Addresses<A> copy_of(const A* addresses) {
   Addresses<A> r;
   LANES r.lane[i] = addresses[i];
+  return r;
+}
+
+template <class A>
+INLINE Addresses<A> shifted(const A* addresses, A offset) {
+  Addresses<A> r;
+  LANES r.lane[i] = addresses[i] + offset;
   return r;
 }
 
@@ -164,7 +237,7 @@ INLINE const Op* load_global(const Op* op, Warp* warp, std::byte* regs, u32 mask
   if (warp->active == kFullMask) {
     const u64* addresses = (const u64*)(regs + op->a);
     const u64 bytes = sizeof(M) * op->aux;
-    const Pattern pattern = classify<u64>(addresses, bytes);
+    const Pattern pattern = classify<u64, M>(addresses, op->aux);
     const u64 first = addresses[0] + op->imm;
     if (pattern != kScattered && (first & (bytes - 1)) == 0) {
       const u64 span = pattern == kUniform ? bytes : bytes * kWarpSize;
@@ -201,7 +274,7 @@ INLINE const Op* store_global(const Op* op, Warp* warp, std::byte* regs, u32 mas
   if (warp->active == kFullMask && op->aux == 1) {
     const u64* addresses = (const u64*)(regs + op->a);
     const u64 first = addresses[0] + op->imm;
-    if (classify<u64>(addresses, sizeof(M)) == kContiguous && (first & (sizeof(M) - 1)) == 0 &&
+    if (classify<u64, M>(addresses, 1) == kContiguous && (first & (sizeof(M) - 1)) == 0 &&
         in_range(warp, first, first + sizeof(M) * kWarpSize, true)) {
       const R* from = (const R*)(regs + op->b);
       M* to = (M*)first;
@@ -235,7 +308,7 @@ INLINE const Op* load_shared(const Op* op, Warp* warp, std::byte* regs, u32 mask
   if (warp->active == kFullMask) {
     const u32* addresses = (const u32*)(regs + op->a);
     const u64 bytes = sizeof(M) * op->aux;
-    const Pattern pattern = classify<u32>(addresses, (u32)bytes);
+    const Pattern pattern = classify<u32, M>(addresses, op->aux);
     const u32 first = addresses[0] + (u32)op->imm;
     if (pattern != kScattered && (first & (bytes - 1)) == 0 &&
         first + (pattern == kUniform ? bytes : bytes * kWarpSize) <= warp->shared_bytes) {
@@ -251,7 +324,9 @@ INLINE const Op* load_shared(const Op* op, Warp* warp, std::byte* regs, u32 mask
         (all.ored & (sizeof(M) - 1)) == 0) {
       const std::byte* base = warp->shared;
       R* d = (R*)(regs + op->d);
-      LANES d[i] = (R)*(const M*)(base + (u32)(addresses[i] + offset));
+      const Addresses<u32> from = shifted(addresses, offset);
+      if (!load_halves<M, R>(d, from.lane, base))
+        LANES d[i] = (R)*(const M*)(base + from.lane[i]);
       SOFTGPU_NEXT(op + 1);
     }
   }
@@ -278,7 +353,7 @@ INLINE const Op* store_shared(const Op* op, Warp* warp, std::byte* regs, u32 mas
   if (warp->active == kFullMask && op->aux == 1) {
     const u32* addresses = (const u32*)(regs + op->a);
     const u32 first = addresses[0] + (u32)op->imm;
-    if (classify<u32>(addresses, (u32)sizeof(M)) == kContiguous && (first & (sizeof(M) - 1)) == 0 &&
+    if (classify<u32, M>(addresses, 1) == kContiguous && (first & (sizeof(M) - 1)) == 0 &&
         first + sizeof(M) * kWarpSize <= warp->shared_bytes) {
       const R* from = (const R*)(regs + op->b);
       M* to = (M*)(warp->shared + first);

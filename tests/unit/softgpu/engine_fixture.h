@@ -115,10 +115,8 @@ class Device {
     return UINT32_MAX;
   }
 
-  // Every block gets `budget` instructions in turn until all have ended, or `turns` are over.
-  Outcome run(std::string_view name, Dim grid, Dim block, const Parameters& parameters,
-              uint32_t shared = 0, uint64_t seed = 0, uint64_t budget = 1 << 20,
-              uint64_t turns = 1 << 20) {
+  Launch make_launch(std::string_view name, Dim grid, Dim block, const Parameters& parameters,
+                     uint32_t shared) {
     Launch launch;
     launch.program = linked;
     launch.kernel = kernel(name);
@@ -128,6 +126,14 @@ class Device {
     launch.parameters = parameters.build(program->kernels()[launch.kernel]);
     launch.memory = &memory;
     launch.services = &services;
+    return launch;
+  }
+
+  // Every block gets `budget` instructions in turn until all have ended, or `turns` are over.
+  Outcome run(std::string_view name, Dim grid, Dim block, const Parameters& parameters,
+              uint32_t shared = 0, uint64_t seed = 0, uint64_t budget = 1 << 20,
+              uint64_t turns = 1 << 20) {
+    const Launch launch = make_launch(name, grid, block, parameters, shared);
     std::vector<std::unique_ptr<BlockRun>> open;
     for (uint32_t z = 0; z < grid.z; ++z)
       for (uint32_t y = 0; y < grid.y; ++y)

@@ -191,3 +191,24 @@ extern "C" __global__ void aggregates(int* out, Big big) {
   for (int k = 0; k < 16; ++k) local[(k * 5 + i) % 16] = k;
   out[i] = moved.values[3] * 100 + local[i % 16] + big.values[i % 12];
 }
+
+// All pairs, tiled: the yardstick of bench/softgpu_interp_bench.cc.
+extern "C" __global__ void nbody(const float4* p, float4* v, int n, float dt) {
+  extern __shared__ float4 tile[];
+  int i = THREAD;
+  float4 me = i < n ? p[i] : make_float4(0, 0, 0, 0);
+  float ax = 0, ay = 0, az = 0;
+  for (int t = 0; t < n; t += blockDim.x) {
+    tile[threadIdx.x] = t + threadIdx.x < n ? p[t + threadIdx.x] : make_float4(0, 0, 0, 0);
+    __syncthreads();
+#pragma unroll 8
+    for (int j = 0; j < blockDim.x; ++j) {
+      float dx = tile[j].x - me.x, dy = tile[j].y - me.y, dz = tile[j].z - me.z;
+      float r2 = dx * dx + dy * dy + dz * dz + 1e-3f;
+      float inverse = rsqrtf(r2), s = tile[j].w * inverse * inverse * inverse;
+      ax += dx * s, ay += dy * s, az += dz * s;
+    }
+    __syncthreads();
+  }
+  if (i < n) v[i] = make_float4(v[i].x + ax * dt, v[i].y + ay * dt, v[i].z + az * dt, 0);
+}
