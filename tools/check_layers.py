@@ -38,12 +38,12 @@ def violations(path, layer, may_use):
         if target.startswith("../") or "/../" in target:
             yield f"{where}: includes are relative to src/: \"{target}\""
         elif first == "api":
-            if layer is not None and layer not in USES_API:
+            if layer not in USES_API:
                 yield f"{where}: {layer} may not include generated headers: \"{target}\""
         elif first in MAY_USE and first != layer and first not in may_use:
-            yield f"{where}: {layer or 'this test'} may not include {first}: \"{target}\""
-        elif "/" not in target and layer is not None and not (path.parent / target).exists():
-            yield f"{where}: no such file in src/ or beside: \"{target}\""
+            yield f"{where}: {layer} may not include {first}: \"{target}\""
+        elif "/" not in target and (ROOT / "src") in path.parents:
+            yield f"{where}: includes are relative to src/: \"{target}\""
 
 
 def main():
