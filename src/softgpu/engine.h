@@ -39,6 +39,7 @@ class DeviceServices {
  public:
   virtual ~DeviceServices() = default;
   virtual void print(std::string_view text) = 0;               // device printf, already formatted
+  virtual void print_failure(std::string_view text) { print(text); }  // a failed assert() says why
   virtual uint64_t allocate_device_heap(uint64_t bytes) = 0;   // malloc() in a kernel; 0: exhausted
   virtual void free_device_heap(uint64_t address) = 0;
   virtual uint64_t global_timer_ns() = 0;                      // %globaltimer

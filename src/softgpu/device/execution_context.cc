@@ -37,15 +37,24 @@ void ExecutionContext::print(std::string_view text) {
   if (output_.size() + text.size() <= printf_limit.load()) output_.append(text);
 }
 
+void ExecutionContext::print_failure(std::string_view text) {
+  std::lock_guard lock(services_mutex_);
+  if (failures_.size() + text.size() <= printf_limit.load()) failures_.append(text);
+}
+
 void ExecutionContext::flush_output() {
   std::string text;
+  std::string failures;
   {
     std::lock_guard lock(services_mutex_);
     text.swap(output_);
+    failures.swap(failures_);
   }
-  if (text.empty()) return;
-  fwrite(text.data(), 1, text.size(), stdout);
-  fflush(stdout);
+  if (!text.empty()) {
+    fwrite(text.data(), 1, text.size(), stdout);
+    fflush(stdout);
+  }
+  if (!failures.empty()) fwrite(failures.data(), 1, failures.size(), stderr);
 }
 
 uint64_t ExecutionContext::allocate_device_heap(uint64_t bytes) {

@@ -60,10 +60,12 @@ class ExecutionContext final : public DeviceServices {
   std::atomic<uint64_t> heap_limit{8ull << 20};
   std::atomic<uint64_t> printf_limit{1ull << 20};
 
-  // Write what kernels printed to stdout: called where CUDA does so, at synchronisation.
+  // Write what kernels printed to stdout, and why asserts failed to stderr: called where CUDA does
+  // so, at synchronisation.
   void flush_output();
 
   void print(std::string_view text) override;
+  void print_failure(std::string_view text) override;
   uint64_t allocate_device_heap(uint64_t bytes) override;
   void free_device_heap(uint64_t address) override;
   uint64_t global_timer_ns() override;
@@ -73,6 +75,7 @@ class ExecutionContext final : public DeviceServices {
   Scheduler* scheduler_;
   std::mutex services_mutex_;
   std::string output_;
+  std::string failures_;
   uint64_t heap_used_ = 0;
   std::unordered_map<uint64_t, uint64_t> heap_;  // address -> bytes
 };

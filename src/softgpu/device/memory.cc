@@ -47,8 +47,8 @@ Status invalid_address(uint64_t address, const char* what) {
 
 }  // namespace
 
-Status Memory::insert_range(Context& context, const Backing& backing, uint64_t bytes,
-                            RangeKind kind, unsigned flags) {
+Status Memory::insert_range(const Device& device, Context* owner, const Backing& backing,
+                            uint64_t bytes, RangeKind kind, unsigned flags) {
   MappedRange range;
   range.begin = backing.address;
   range.bytes = bytes;
@@ -56,8 +56,8 @@ Status Memory::insert_range(Context& context, const Backing& backing, uint64_t b
   range.kind = kind;
   range.flags = flags;
   range.id = driver_->new_id();
-  range.device = context.device().ordinal;
-  range.owner = &context;
+  range.device = device.ordinal;
+  range.owner = owner;
   {
     std::lock_guard lock(mutex_);
     backings_.emplace(backing.address, backing);
@@ -67,17 +67,26 @@ Status Memory::insert_range(Context& context, const Backing& backing, uint64_t b
 
 Result<uint64_t> Memory::allocate_device(Context& context, uint64_t bytes, RangeKind kind,
                                          unsigned flags) {
+  return allocate(context.device(), &context, bytes, kind, flags);
+}
+
+Result<uint64_t> Memory::allocate_library_global(Device& device, uint64_t bytes) {
+  return allocate(device, nullptr, bytes, RangeKind::kModuleGlobal, 0);
+}
+
+Result<uint64_t> Memory::allocate(Device& device, Context* owner, uint64_t bytes, RangeKind kind,
+                                  unsigned flags) {
   if (bytes == 0) return Status(CUDA_ERROR_INVALID_VALUE, "an allocation of no bytes");
   uint64_t rounded = (bytes + kDeviceAlignment - 1) / kDeviceAlignment * kDeviceAlignment;
   if (rounded < bytes) return Status(CUDA_ERROR_OUT_OF_MEMORY, "the size overflows");
-  DeviceSegment& segment = *context.device().segment;
+  DeviceSegment& segment = *device.segment;
   OPENMPS_RETURN_IF_ERROR(segment.reserve_memory(rounded));
   Backing backing = allocate_backing(rounded);
   if (backing.address == 0) {
     segment.return_memory(rounded);
     return Status(CUDA_ERROR_OUT_OF_MEMORY, "the host has no memory left");
   }
-  OPENMPS_RETURN_IF_ERROR(insert_range(context, backing, bytes, kind, flags));
+  OPENMPS_RETURN_IF_ERROR(insert_range(device, owner, backing, bytes, kind, flags));
   return backing.address;
 }
 
@@ -135,7 +144,8 @@ Result<uint64_t> Memory::allocate_host(Context& context, uint64_t bytes, unsigne
   Backing backing = allocate_backing(bytes);
   if (backing.address == 0)
     return Status(CUDA_ERROR_OUT_OF_MEMORY, "the host has no memory left");
-  OPENMPS_RETURN_IF_ERROR(insert_range(context, backing, bytes, RangeKind::kHostAllocated, flags));
+  OPENMPS_RETURN_IF_ERROR(insert_range(context.device(), &context, backing, bytes,
+                                       RangeKind::kHostAllocated, flags));
   return backing.address;
 }
 

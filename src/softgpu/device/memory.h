@@ -17,6 +17,7 @@ namespace openmps::softgpu {
 class Driver;
 class Context;
 class ExecutionContext;
+struct Device;
 
 class Memory {
  public:
@@ -25,6 +26,8 @@ class Memory {
   // Device or managed memory, counted against the device. CUDA_ERROR_INVALID_VALUE for no bytes,
   // CUDA_ERROR_OUT_OF_MEMORY.
   Result<uint64_t> allocate_device(Context& context, uint64_t bytes, RangeKind kind, unsigned flags);
+  // A managed variable of a library, which belongs to no context. Ends by free_global().
+  Result<uint64_t> allocate_library_global(Device& device, uint64_t bytes);
   // cuMemFree: waits for everything queued in the owning context, as the driver does.
   // CUDA_ERROR_INVALID_VALUE unless `address` is the begin of a device or managed allocation.
   Status free_device(uint64_t address);
@@ -48,8 +51,11 @@ class Memory {
   void release_context(const Context* context);
 
  private:
-  Status insert_range(Context& context, const Backing& backing, uint64_t bytes, RangeKind kind,
-                      unsigned flags);
+  // `owner`: null for what belongs to no context.
+  Result<uint64_t> allocate(Device& device, Context* owner, uint64_t bytes, RangeKind kind,
+                            unsigned flags);
+  Status insert_range(const Device& device, Context* owner, const Backing& backing, uint64_t bytes,
+                      RangeKind kind, unsigned flags);
   // Ends the life of a removed range: accounting, grace period, memory.
   void release_range(const MappedRange& range);
   Backing take_backing(uint64_t address);

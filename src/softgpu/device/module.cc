@@ -3,6 +3,7 @@
 #include "softgpu/device/module.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "softgpu/device/context.h"
 #include "softgpu/device/driver.h"
@@ -40,8 +41,9 @@ Result<uint64_t> place_global(Context& context, const GlobalInfo& global) {
 Module::~Module() {
   // The ranges of a context that was torn down are gone already.
   if (context->execution() != execution) return;
-  for (uint64_t address : global_addresses)
-    if (address != 0) context->driver().memory.free_global(address);
+  for (size_t i = 0; i < global_addresses.size(); ++i)
+    if (global_addresses[i] != 0 && !shared_globals[i])
+      context->driver().memory.free_global(global_addresses[i]);
 }
 
 Result<std::shared_ptr<Function>> Module::function(uint32_t index) {
@@ -100,20 +102,32 @@ Result<std::shared_ptr<const Program>> compile_image(Driver& driver, const void*
 }
 
 Result<std::shared_ptr<Module>> load_module(const std::shared_ptr<Context>& context,
-                                            std::shared_ptr<const Program> program) {
+                                            std::shared_ptr<const Program> program,
+                                            const std::map<uint32_t, uint64_t>& placed) {
   auto module = std::make_shared<Module>();
   module->context = context;
   module->execution = context->execution();
-  for (const GlobalInfo& global : program->globals()) {
-    if (global.is_extern) {
-      module->global_addresses.push_back(0);
-      continue;
+  const std::vector<GlobalInfo>& globals = program->globals();
+  for (uint32_t i = 0; i < globals.size(); ++i) {
+    auto found = placed.find(i);
+    uint64_t address = found == placed.end() ? 0 : found->second;
+    if (found == placed.end() && !globals[i].is_extern) {
+      Result<uint64_t> made = place_global(*context, globals[i]);
+      if (!made.ok()) return made.status();
+      address = *made;
     }
-    Result<uint64_t> address = place_global(*context, global);
-    if (!address.ok()) return address.status();
-    module->global_addresses.push_back(*address);
+    module->global_addresses.push_back(address);
+    module->shared_globals.push_back(found != placed.end());
+  }
+  // link() writes initial values; variables that exist already keep theirs.
+  std::vector<std::pair<uint64_t, std::vector<char>>> kept;
+  for (const auto& [index, address] : placed) {
+    auto* bytes = reinterpret_cast<const char*>(address);
+    kept.emplace_back(address, std::vector<char>(bytes, bytes + globals[index].bytes));
   }
   module->linked = link(std::move(program), module->global_addresses);
+  for (const auto& [address, bytes] : kept)
+    memcpy(reinterpret_cast<void*>(address), bytes.data(), bytes.size());
   if (module->linked == nullptr)
     return Status(CUDA_ERROR_INVALID_IMAGE, "the image has unresolved symbols");
   module->handle = context->driver().modules.add(module);
@@ -138,6 +152,7 @@ Status unload_module(Driver& driver, CUmodule handle) {
 Result<std::shared_ptr<Library>> load_library(Driver& driver,
                                               std::shared_ptr<const Program> program) {
   auto library = std::make_shared<Library>();
+  library->driver = &driver;
   library->program = std::move(program);
   const auto& infos = library->program->kernels();
   for (uint32_t i = 0; i < infos.size(); ++i) {
@@ -181,11 +196,52 @@ Result<std::shared_ptr<Module>> Library::instance(const std::shared_ptr<Context>
   if (found != instances.end()) return found->second;
   // Instances belong to the context that owns the memory, not to a green view of it.
   std::shared_ptr<Context> owner = context->green_parent ? context->green_parent : context;
-  Result<std::shared_ptr<Module>> module = load_module(owner, program);
+  Result<std::shared_ptr<Module>> module = load_module(owner, program, managed_globals);
   if (!module.ok()) return module.status();
   (*module)->library = weak_from_this();
   instances.emplace(execution->id, *module);
   return module;
+}
+
+Library::~Library() {
+  for (const auto& [index, address] : managed_globals) driver->memory.free_global(address);
+}
+
+Status Library::managed(const std::string& name, uint64_t* address, uint64_t* bytes) {
+  std::lock_guard lock(mutex);
+  const std::vector<GlobalInfo>& globals = program->globals();
+  auto global = std::find_if(globals.begin(), globals.end(),
+                             [&](const GlobalInfo& other) { return other.name == name; });
+  if (global == globals.end() || global->is_extern) return not_found(name);
+  auto index = static_cast<uint32_t>(global - globals.begin());
+  *bytes = global->bytes;
+  auto found = managed_globals.find(index);
+  if (found == managed_globals.end() && !instances.empty()) {
+    // Already placed in a context, where the host reaches it, too.
+    *address = instances.begin()->second->global_addresses[index];
+    return Status();
+  }
+  if (found == managed_globals.end()) {
+    Result<uint64_t> made = driver->memory.allocate_library_global(
+        driver->devices.front(), std::max<uint64_t>(global->bytes, 1));
+    if (!made.ok()) return made.status();
+    found = managed_globals.emplace(index, *made).first;
+    initialise_global(index, *made);
+  }
+  *address = found->second;
+  return Status();
+}
+
+// Link a throw-away copy of the program whose variable is the real one.
+void Library::initialise_global(uint32_t index, uint64_t address) const {
+  const std::vector<GlobalInfo>& globals = program->globals();
+  std::vector<std::vector<uint64_t>> scratch;
+  std::vector<uint64_t> addresses;
+  for (uint32_t i = 0; i < globals.size(); ++i) {
+    scratch.emplace_back(globals[i].bytes / sizeof(uint64_t) + 1);
+    addresses.push_back(i == index ? address : reinterpret_cast<uint64_t>(scratch.back().data()));
+  }
+  (void)link(program, std::move(addresses));
 }
 
 void Library::drop_instance(uint64_t execution_id) {

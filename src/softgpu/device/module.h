@@ -48,6 +48,7 @@ struct Module : std::enable_shared_from_this<Module> {
   std::shared_ptr<ExecutionContext> execution;
   std::shared_ptr<const LinkedProgram> linked;
   std::vector<uint64_t> global_addresses;  // by index of the program's globals
+  std::vector<bool> shared_globals;        // the library's, not this module's to free
   std::weak_ptr<Library> library;          // that it is an instance of
 
   // CUDA_ERROR_NOT_FOUND.
@@ -73,6 +74,9 @@ struct Kernel {
 };
 
 struct Library : std::enable_shared_from_this<Library> {
+  ~Library();
+
+  Driver* driver = nullptr;
   CUlibrary handle = nullptr;
   std::shared_ptr<const Program> program;
   std::vector<std::shared_ptr<Kernel>> kernels;  // by index of the program's kernels
@@ -81,17 +85,25 @@ struct Library : std::enable_shared_from_this<Library> {
   Result<std::shared_ptr<Module>> instance(const std::shared_ptr<Context>& context);
   void drop_instance(uint64_t execution_id);
   Result<std::shared_ptr<Kernel>> kernel(const std::string& name) const;
+  // cuLibraryGetManaged: one variable for all contexts, initialised at once; no context needed.
+  Status managed(const std::string& name, uint64_t* address, uint64_t* bytes);
 
   std::mutex mutex;
+  std::map<uint32_t, uint64_t> managed_globals;  // index of the program's global -> address
   std::map<uint64_t, std::shared_ptr<Module>> instances;  // by id of the ExecutionContext
+
+ private:
+  void initialise_global(uint32_t index, uint64_t address) const;
 };
 
 // Compile an image (engine.h). `log` receives the compiler's text, also on failure.
 Result<std::shared_ptr<const Program>> compile_image(Driver& driver, const void* image, size_t size,
                                                      std::string* log);
-// Place a program in the context and give it a handle.
+// Place a program in the context and give it a handle. `placed`: globals that exist already, with
+// the values that they keep.
 Result<std::shared_ptr<Module>> load_module(const std::shared_ptr<Context>& context,
-                                            std::shared_ptr<const Program> program);
+                                            std::shared_ptr<const Program> program,
+                                            const std::map<uint32_t, uint64_t>& placed = {});
 // Waits for everything queued in the context, as the driver does. CUDA_ERROR_INVALID_HANDLE.
 Status unload_module(Driver& driver, CUmodule handle);
 

@@ -336,8 +336,15 @@ CUresult cuLibraryGetGlobal(CUdeviceptr* dptr, size_t* bytes, CUlibrary library,
 
 CUresult cuLibraryGetManaged(CUdeviceptr* dptr, size_t* bytes, CUlibrary library,
                              const char* name) {
-  // Every variable is where host and device reach it.
-  return cuLibraryGetGlobal(dptr, bytes, library, name);
+  return with_library(library, [&](Driver&, Library& object) -> Status {
+    if (name == nullptr) return invalid_value("no name");
+    uint64_t address = 0;
+    uint64_t size = 0;
+    OPENMPS_RETURN_IF_ERROR(object.managed(name, &address, &size));
+    if (dptr != nullptr) *dptr = address;
+    if (bytes != nullptr) *bytes = size;
+    return Status();
+  });
 }
 
 // ---- Kernels ----------------------------------------------------------------------------------
