@@ -157,7 +157,7 @@ void close_inherited_descriptors() {
 
 std::string describe_exit(int wait_status) {
   if (WIFSIGNALED(wait_status)) {
-    return format_text("killed by signal %d (%s)", WTERMSIG(wait_status),
+    return format_text("was killed by signal %d (%s)", WTERMSIG(wait_status),
                        strsignal(WTERMSIG(wait_status)));
   }
   return format_text("exited with status %d", WEXITSTATUS(wait_status));

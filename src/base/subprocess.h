@@ -42,7 +42,7 @@ void raise_open_files_limit(unsigned long wanted);
 // its starter's files and locks. First thing in main().
 void close_inherited_descriptors();
 
-// "exited with status 1" or "killed by signal 9 (Killed)", from waitpid()'s status.
+// "exited with status 1" or "was killed by signal 9 (Killed)", from waitpid()'s status.
 std::string describe_exit(int wait_status);
 
 }  // namespace openmps

@@ -22,9 +22,14 @@ namespace openmps::server {
 // itself; then the server gives up with the reason.
 inline constexpr int kWorkerStartAttempts = 3;
 
+// A worker that is neither ready nor gone after this hangs in its driver. Generous: without the
+// persistence daemon a machine of eight GPUs takes tens of seconds to initialise.
+inline constexpr uint64_t kWorkerReadyMs = 120'000;
+
 struct ServerOptions {
   std::string worker_program;
   std::string driver = "auto";  // OPENMPS_DRIVER
+  uint64_t worker_ready_ms = kWorkerReadyMs;
 };
 
 class Server {
@@ -54,6 +59,7 @@ class Server {
 
   // From the worker.
   void start_worker();
+  void on_worker_late();
   void on_worker_packet(const Packet& packet);
   Status handle_worker_packet(const Packet& packet);
   Status on_worker_ready(const Packet& packet);
@@ -83,6 +89,7 @@ class Server {
   std::unique_ptr<WorkerProcess> worker_;
   int worker_attempts_ = 0;   // since the last one that was ready
   bool worker_ready_ = false;
+  EventLoop::TimerId worker_ready_timer_ = 0;
   std::string worker_error_;  // what the current worker said of why it can't work
   uint32_t spin_us_ = 0;
   UniqueFd facts_;

@@ -19,7 +19,10 @@ void Server::start_worker() {
       WorkerProcess::Callbacks{[this](Packet packet) { on_worker_packet(packet); },
                                [this](std::string how) { on_worker_gone(how); }});
   const Status started = worker_->start(options_.worker_program, options_.driver);
-  if (started.ok()) return;
+  if (started.ok()) {
+    worker_ready_timer_ = loop_.call_after(options_.worker_ready_ms, [this] { on_worker_late(); });
+    return;
+  }
   // No second attempt: the program is not there or can't run.
   worker_.reset();
   log_.write("MPS server failed to start: " + started.message());
@@ -29,6 +32,13 @@ void Server::start_worker() {
   }
   report_ready(CUDA_ERROR_MPS_CONNECTION_FAILED, started.message());
   finish(1);
+}
+
+void Server::on_worker_late() {
+  if (finishing_) return;
+  worker_error_ = format_text("the worker did not become ready within %llu s: its driver hangs",
+                              static_cast<unsigned long long>(options_.worker_ready_ms / 1000));
+  worker_->kill_now();  // on_worker_gone() is next
 }
 
 void Server::on_worker_packet(const Packet& packet) {
@@ -75,6 +85,7 @@ Status Server::on_worker_ready(const Packet& packet) {
   wire::WorkerReady ready;
   OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &ready));
   if (worker_ready_) return Status(CUDA_ERROR_INVALID_VALUE, "it is ready twice");
+  loop_.cancel(worker_ready_timer_);
   if (ready.result != CUDA_SUCCESS) {
     worker_error_ = printable(field_text(ready.reason));
     log_.write(format_text("The worker can't start (CUDA error %u): %s", ready.result,
@@ -163,6 +174,7 @@ void Server::on_context_lost(const wire::SessionFault& fault) {
 void Server::on_worker_gone(const std::string& how) {
   const pid_t pid = worker_->pid();
   worker_.reset();
+  loop_.cancel(worker_ready_timer_);
   facts_.reset();
   if (finishing_) {
     loop_.stop();

@@ -125,6 +125,9 @@ int main(int argc, char** argv) {
   server = atoi(argv[2]);
   const std::string driver = argv[4];
   if (driver == "crash") raise(SIGKILL);
+  if (driver == "hang") {
+    while (true) pause();
+  }
   wire::WorkerReady ready;
   ready.spin_us = 7;
   if (driver == "none") {
