@@ -5,7 +5,6 @@
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
-
 #include <cstring>
 #include <fstream>
 #include <iostream>

@@ -22,6 +22,9 @@ namespace {
 constexpr uint32_t kMinRegisters = 16;
 constexpr uint32_t kMaxRegisters = 255;
 constexpr uint32_t kMaxThreadsPerBlock = 1024;
+// Limits that ptxas enforces: static shared memory and, since PTX 8.1, kernel parameters.
+constexpr uint64_t kMaxStaticSharedBytes = 48 * 1024;
+constexpr uint64_t kMaxParameterBytes = 32764;
 
 std::string kernel_problem(const std::string& kernel, const std::string& what) {
   return "kernel " + kernel + ", " + what;
@@ -79,6 +82,18 @@ KernelInfo describe(const CompiledProgram& program, const ptx::Function& functio
   return info;
 }
 
+Status check_limits(const ptx::Function& function, const Code& code, uint64_t shared_bytes) {
+  if (shared_bytes > kMaxStaticSharedBytes)
+    return {CUDA_ERROR_INVALID_PTX, "ptxas error   : Entry function '" + function.name +
+                                        "' uses too much shared data (" + std::to_string(shared_bytes) +
+                                        " bytes, " + std::to_string(kMaxStaticSharedBytes) + " max)"};
+  for (const Argument& parameter : code.parameters)
+    if (parameter.offset + parameter.bytes > kMaxParameterBytes)
+      return {CUDA_ERROR_INVALID_PTX, "ptxas error   : Formal parameter space of '" + function.name +
+                                          "' overflowed (" + std::to_string(kMaxParameterBytes) + " bytes max)"};
+  return {};
+}
+
 std::shared_ptr<const Program> fail(CompileError* error, const Status& status) {
   if (error) *error = {status.code(), status.message()};
   return nullptr;
@@ -116,8 +131,11 @@ std::shared_ptr<const Program> compile(const void* image, size_t size, const Com
   for (size_t i = 0; i < module.functions.size(); ++i) {
     const ptx::Function& function = module.functions[i];
     if (!function.is_kernel || function.is_extern) continue;
+    const Status limits = check_limits(function, *program->functions[i], shared.bytes[i]);
+    if (!limits.ok()) return fail(error, limits);
     program->kernel_functions.push_back(static_cast<int32_t>(i));
-    program->kernels_.push_back(describe(*program, function, *program->functions[i], shared.bytes[i]));
+    program->kernels_.push_back(
+        describe(*program, function, *program->functions[i], static_cast<uint32_t>(shared.bytes[i])));
   }
   for (const ptx::GlobalVariable& global : module.globals)
     program->globals_.push_back({global.name, global.bytes, global.alignment,

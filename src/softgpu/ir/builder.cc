@@ -105,6 +105,18 @@ bool Builder::emit_named(const std::string& name, int32_t d, int32_t a, int32_t 
   return true;
 }
 
+// The function that `function` stands for (".alias").
+int32_t Builder::without_alias(int32_t function) const {
+  // An alias of an alias of ... is legal; a circle of them is nobody's function.
+  for (int depth = 0; depth < 8 && !module_.functions[function].alias_of.empty(); ++depth)
+    for (size_t i = 0; i < module_.functions.size(); ++i)
+      if (module_.functions[i].name == module_.functions[function].alias_of) {
+        function = static_cast<int32_t>(i);
+        break;
+      }
+  return function;
+}
+
 void Builder::place(int32_t label) {
   if (label_positions_.size() <= static_cast<size_t>(label)) label_positions_.resize(label + 1, -1);
   label_positions_[label] = static_cast<int32_t>(drafts_.size());
@@ -152,7 +164,7 @@ int32_t Builder::read_symbol(const Operand& operand, uint32_t bytes) {
       return found->second;
     }
     case Operand::Kind::kFunction:
-      return constant(kFunctionWindow + 16 * static_cast<uint64_t>(operand.index), bytes);
+      return constant(kFunctionWindow + 16 * static_cast<uint64_t>(without_alias(operand.index)), bytes);
     case Operand::Kind::kVariable: {
       const uint64_t at = param_offsets_[operand.index] + offset;
       if (function_.variables[operand.index].space == Space::kParam) return constant(at, bytes);

@@ -66,7 +66,7 @@ class Builder {
   bool unusable(const std::string& why);
   int32_t new_label() { return next_label_++; }
   void place(int32_t label);
-  uint64_t variable_offset(const ptx::Variable& variable, int32_t index);
+  int32_t without_alias(int32_t function) const;
   std::string ir_name(const Instruction& instruction) const;
 
   // Statements (lower_control.cc).
@@ -127,6 +127,7 @@ class Builder {
     int32_t meet = -1;  // immediate post-dominator
     bool is_meet = false;
   };
+  bool labels_are_placed();
   void find_blocks();
   void find_meets();
   void allocate();
@@ -156,7 +157,6 @@ class Builder {
   uint32_t line_ = 0;
   std::vector<BasicBlock> blocks_;
   std::vector<int32_t> block_of_;  // draft -> block
-  int32_t carry_ = -1;
 };
 
 }  // namespace openmps::softgpu::ir

@@ -51,6 +51,18 @@ void Builder::results_of(const Draft& draft, std::vector<int32_t>* out) const {
   out->insert(out->end(), draft.extra_results.begin(), draft.extra_results.end());
 }
 
+// A branch may name the label of a .branchtargets, which is no place.
+bool Builder::labels_are_placed() {
+  auto placed = [this](int32_t label) {
+    return static_cast<size_t>(label) < label_positions_.size() && label_positions_[label] >= 0;
+  };
+  bool good = true;
+  for (const Draft& draft : drafts_) good &= draft.label < 0 || placed(draft.label);
+  for (const std::vector<int32_t>& table : tables_)
+    for (int32_t label : table) good &= placed(label);
+  return good || unusable("branch to something that is no label");
+}
+
 void Builder::find_blocks() {
   const size_t n = drafts_.size();
   std::vector<bool> leader(n + 1, false);
@@ -403,6 +415,7 @@ std::unique_ptr<Code> Builder::build() {
     place(epilogue_);
     emit(IrOp::k_ret);
   }
+  if (!labels_are_placed()) return std::move(code_);
   find_blocks();
   find_meets();
   lay_out_constants();

@@ -12,7 +12,7 @@ namespace openmps::softgpu::ir {
 
 struct SharedLayout {
   std::vector<uint32_t> offsets;  // of module.shared
-  std::vector<uint32_t> bytes;    // by function: what a kernel needs
+  std::vector<uint64_t> bytes;    // by function: what a kernel needs
 };
 
 // Static .shared variables: those that device functions mention come first and at the same place

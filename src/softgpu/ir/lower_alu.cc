@@ -65,7 +65,6 @@ bool Builder::lower_alu(const Instruction& in) {
   const std::string name = ir_name(in);
   if (!find_op(name, &op)) return unusable("no implementation of " + name);
   const OpInfo& info = op_info(op);
-  const bool is_lop3 = op == IrOp::k_lop3_b32;
   int32_t fields[4] = {-1, -1, -1, -1};
   for (int i = 0; i < info.operand_count(); ++i) {
     const size_t at = static_cast<size_t>(i) + 1;
@@ -75,9 +74,9 @@ bool Builder::lower_alu(const Instruction& in) {
   const int32_t d = result(in.operands[0], lane_bytes(info.d));
   Draft& draft = emit(op, d, fields[0], fields[1], fields[2]);
   draft.e = fields[3];
-  if (is_lop3) draft.imm = in.operands[4].integer & 0xff;
-  if (name.starts_with("add") || name.starts_with("sub")) {
-    // The carry flag lives at a fixed place of the frame; nothing to allocate.
+  if (op == IrOp::k_lop3_b32) {
+    if (in.operands[4].kind != Operand::Kind::kInteger) return unusable("lop3 without an immediate table");
+    draft.imm = in.operands[4].integer & 0xff;
   }
   store_result(in.operands[0], d, info.d == Lane::s16 || info.d == Lane::s32);
   return true;

@@ -143,13 +143,7 @@ bool Builder::lower_call(const Instruction& in) {
     return true;
   }
   if (callee.kind != Operand::Kind::kFunction) return unusable("call of something that is no function");
-  int32_t index = callee.index;
-  for (int depth = 0; !module_.functions[index].alias_of.empty() && depth < 8; ++depth)
-    for (size_t i = 0; i < module_.functions.size(); ++i)
-      if (module_.functions[i].name == module_.functions[index].alias_of) {
-        index = static_cast<int32_t>(i);
-        break;
-      }
+  const int32_t index = without_alias(callee.index);
   const ptx::Function& function = module_.functions[index];
   if (function.is_extern) return lower_builtin(function.name, site);
   if (function.is_kernel) return unusable("call of a kernel");

@@ -121,7 +121,7 @@ bool Builder::lower_convert(const Instruction& in) {
   }
   // Integer to integer; saturation clamps in the source's type.
   int32_t value = read(in.operands[1], lane_of(from));
-  const uint32_t from_bits = 8 * ptx::type_bytes(from), to_bits = 8 * ptx::type_bytes(to);
+  const uint32_t to_bits = 8 * ptx::type_bytes(to);
   if (in.has("sat")) {
     const bool from_signed = ptx::is_signed(from), to_signed = ptx::is_signed(to);
     const Type wide = from_signed ? Type::kS64 : Type::kU64;
@@ -140,7 +140,6 @@ bool Builder::lower_convert(const Instruction& in) {
     write_integer(in, d, to);
     return true;
   }
-  (void)from_bits;
   const int32_t d = result(in.operands[0], ptx::type_bytes(to));
   if (!emit_named("cvt_" + integer_name(to) + "_" + integer_name(from), d, value)) return false;
   write_integer(in, d, to);

@@ -34,20 +34,20 @@ SharedLayout lay_out_shared(const ptx::Module& module) {
       if (++users[variable] > 1 || !module.functions[f].is_kernel) common[variable] = true;
     }
   }
-  auto place = [&](int32_t variable, uint32_t* at) {
+  auto place = [&](int32_t variable, uint64_t* at) {
     const ptx::Variable& v = module.shared[variable];
     if (v.is_extern) return;
-    *at = (*at + v.alignment - 1) & ~(v.alignment - 1);
-    layout.offsets[variable] = *at;
-    *at += static_cast<uint32_t>(v.bytes);
+    *at = (*at + v.alignment - 1) & ~uint64_t{v.alignment - 1};
+    layout.offsets[variable] = static_cast<uint32_t>(*at);
+    *at += v.bytes;
   };
-  uint32_t common_bytes = 0;
+  uint64_t common_bytes = 0;
   for (size_t v = 0; v < module.shared.size(); ++v)
     if (common[v]) place(static_cast<int32_t>(v), &common_bytes);
   for (size_t f = 0; f < module.functions.size(); ++f) {
     bool needs_common = calls[f];
     for (int32_t variable : used[f]) needs_common |= common[variable];
-    uint32_t at = needs_common ? common_bytes : 0;
+    uint64_t at = needs_common ? common_bytes : 0;
     for (int32_t variable : used[f])
       if (!common[variable]) place(variable, &at);
     layout.bytes[f] = at;

@@ -188,7 +188,12 @@ bool Parser::local_variable(Space space) {
 
 bool Parser::labelled_directive(const std::string& label) {
   if (accept_dot("callprototype")) return call_prototype(label);
-  if (accept_dot("calltargets")) return skip_to_semicolon();
+  if (accept_dot("calltargets")) {  // a promise that only optimisers use; calls may name it
+    scopes_.back().symbols[label] = {Operand::Kind::kPrototype,
+                                     static_cast<int32_t>(function_->prototypes.size())};
+    function_->prototypes.emplace_back();
+    return skip_to_semicolon();
+  }
   advance();  // .branchtargets
   const auto index = static_cast<int32_t>(function_->branch_targets.size());
   BranchTargets targets;

@@ -7,6 +7,23 @@ function(engine_test name)
   target_include_directories(${name} PRIVATE ${engine_test_dir})
 endfunction()
 
+foreach(name engine_opcode_test engine_fault_test engine_image_test)
+  engine_test(${name})
+endforeach()
+target_link_libraries(engine_image_test PRIVATE ${OPENMPS_ZSTD_STATIC} ${OPENMPS_LZ4_STATIC})
+get_filename_component(openmps_source_root ${engine_test_dir}/../../.. ABSOLUTE)
+target_compile_definitions(engine_image_test PRIVATE
+  OPENMPS_COVERAGE_PAGE="${openmps_source_root}/docs/ptx-coverage.md")
+
+# The entries of the fuzz targets, each under a name of its own, on seeded mutations.
+engine_test(engine_fuzz_test)
+foreach(target ptx kernel)
+  add_library(engine_${target}_fuzz_entry OBJECT ${openmps_source_root}/tests/fuzz/${target}_fuzz.cc)
+  target_link_libraries(engine_${target}_fuzz_entry PRIVATE openmps_softgpu_engine)
+  target_compile_definitions(engine_${target}_fuzz_entry PRIVATE LLVMFuzzerTestOneInput=${target}_fuzz_one)
+  target_link_libraries(engine_fuzz_test PRIVATE $<TARGET_OBJECTS:engine_${target}_fuzz_entry>)
+endforeach()
+
 find_program(OPENMPS_NVCC nvcc HINTS /usr/local/cuda/bin)
 if(OPENMPS_NVCC)
   set(ptx_dir ${CMAKE_CURRENT_BINARY_DIR}/ptx)

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+// Images: containers made here, damaged in every way; PTX that must be refused and how; initial
+// values; what a program tells about its kernels.
+#include <gtest/gtest.h>
+#include <lz4.h>
+#include <zstd.h>
+
+#include "engine_fixture.h"
+
+namespace openmps::softgpu::test {
+namespace {
+
+std::string ptx(const std::string& target, const std::string& rest = ".visible .entry k() { ret; }\n") {
+  return ".version 8.0\n.target " + target + "\n.address_size 64\n" + rest;
+}
+
+enum class Packing { kNone, kLz4, kZstd };
+
+template <class T>
+void put(std::string* out, size_t at, T value) {
+  std::memcpy(out->data() + at, &value, sizeof value);
+}
+
+std::string entry(uint16_t kind, uint32_t sm, std::string text, Packing packing) {
+  const size_t plain = text.size();
+  uint64_t flags = 0x11;
+  if (packing == Packing::kLz4) {
+    std::string packed(static_cast<size_t>(LZ4_compressBound(static_cast<int>(plain))), '\0');
+    packed.resize(static_cast<size_t>(LZ4_compress_default(text.data(), packed.data(), static_cast<int>(plain), static_cast<int>(packed.size()))));
+    text = packed;
+    flags |= 0x2000;
+  } else if (packing == Packing::kZstd) {
+    std::string packed(ZSTD_compressBound(plain), '\0');
+    packed.resize(ZSTD_compress(packed.data(), packed.size(), text.data(), plain, 1));
+    text = packed;
+    flags |= 0x8000;
+  }
+  const size_t packed_bytes = text.size();
+  text.resize((text.size() + 7) & ~size_t{7});
+  std::string header(64, '\0');
+  put<uint16_t>(&header, 0, kind);
+  put<uint16_t>(&header, 2, 0x101);
+  put<uint32_t>(&header, 4, 64);
+  put<uint64_t>(&header, 8, text.size());
+  put<uint32_t>(&header, 16, packing == Packing::kNone ? 0 : static_cast<uint32_t>(packed_bytes));
+  put<uint32_t>(&header, 28, sm);
+  put<uint64_t>(&header, 40, flags);
+  put<uint64_t>(&header, 56, packing == Packing::kNone ? 0 : plain);
+  return header + text;
+}
+
+std::string container(const std::string& entries) {
+  std::string header(16, '\0');
+  put<uint32_t>(&header, 0, 0xba55ed50);
+  put<uint16_t>(&header, 4, 1);
+  put<uint16_t>(&header, 6, 16);
+  put<uint64_t>(&header, 8, entries.size());
+  return header + entries;
+}
+
+CUresult code_of(const std::string& image, uint32_t capability = 80, std::string* kernel = nullptr) {
+  // A copy of exactly the image's size, so that tools see reads past its end.
+  std::vector<char> exact(image.begin(), image.end());
+  CompileError error;
+  auto program = compile(exact.data(), exact.size(), {capability}, &error);
+  if (program && kernel) *kernel = program->kernels()[0].name;
+  EXPECT_EQ(program == nullptr, error.code != CUDA_SUCCESS);
+  EXPECT_EQ(error.code != CUDA_SUCCESS, !error.log.empty());
+  return error.code;
+}
+
+std::string named(const std::string& target, const std::string& kernel) {
+  return ptx(target, ".visible .entry " + kernel + "() { ret; }\n");
+}
+
+TEST(Images, EveryPackingWorks) {
+  for (Packing packing : {Packing::kNone, Packing::kLz4, Packing::kZstd})
+    EXPECT_EQ(code_of(container(entry(1, 75, ptx("sm_75"), packing))), CUDA_SUCCESS);
+}
+
+TEST(Images, WrapperPointsToTheContainer) {
+  const std::string data = container(entry(2, 80, "ELF", Packing::kNone) + entry(1, 75, ptx("sm_75"), Packing::kZstd));
+  struct {
+    uint32_t magic, version;
+    const void *data, *extra;
+  } wrapper = {0x466243b1, 1, data.data(), nullptr};
+  CompileError error;
+  EXPECT_NE(compile(&wrapper, SIZE_MAX, {80}, &error), nullptr) << error.log;
+  const void* prelinked[] = {data.data(), nullptr};
+  wrapper = {0x466243b1, 2, nullptr, prelinked};
+  EXPECT_NE(compile(&wrapper, SIZE_MAX, {80}, &error), nullptr) << error.log;
+}
+
+TEST(Images, TheNewestThatFitsIsTaken) {
+  const std::string image = container(entry(1, 75, named("sm_75", "old"), Packing::kNone) +
+                                      entry(1, 86, named("sm_86", "middle"), Packing::kNone) +
+                                      entry(1, 90, named("sm_90a", "special"), Packing::kZstd));
+  std::string kernel;
+  EXPECT_EQ(code_of(image, 80, &kernel), CUDA_SUCCESS);
+  EXPECT_EQ(kernel, "old");
+  EXPECT_EQ(code_of(image, 89, &kernel), CUDA_SUCCESS);
+  EXPECT_EQ(kernel, "middle");
+  EXPECT_EQ(code_of(image, 90, &kernel), CUDA_SUCCESS);
+  EXPECT_EQ(kernel, "special");
+  EXPECT_EQ(code_of(image, 100, &kernel), CUDA_SUCCESS);
+  EXPECT_EQ(kernel, "middle");
+  EXPECT_EQ(code_of(image, 70), CUDA_ERROR_NO_BINARY_FOR_GPU);
+}
+
+TEST(Images, MachineCodeIsRefused) {
+  EXPECT_EQ(code_of(container(entry(2, 80, "\x7f" "ELF....", Packing::kNone))), CUDA_ERROR_NO_BINARY_FOR_GPU);
+  EXPECT_EQ(code_of(std::string("\x7f" "ELF") + std::string(100, '\0')), CUDA_ERROR_NO_BINARY_FOR_GPU);
+}
+
+TEST(Images, CutAndDamagedContainers) {
+  const std::string good = container(entry(1, 75, ptx("sm_75"), Packing::kZstd));
+  for (size_t n = 1; n < good.size(); ++n)
+    EXPECT_EQ(code_of(good.substr(0, n)), CUDA_ERROR_INVALID_IMAGE) << n;
+  EXPECT_EQ(code_of("hello"), CUDA_ERROR_INVALID_IMAGE);
+  CompileError error;
+  EXPECT_EQ(compile(nullptr, 10, {80}, &error), nullptr);
+  EXPECT_EQ(error.code, CUDA_ERROR_INVALID_IMAGE);
+  // One byte wrong anywhere: some error or a working program, never a crash or an endless read.
+  for (size_t i = 0; i < good.size(); ++i)
+    for (unsigned char bits : {0x01, 0x80, 0xff}) {
+      std::string bad = good;
+      bad[i] = static_cast<char>(bad[i] ^ bits);
+      std::vector<char> exact(bad.begin(), bad.end());
+      if (i < 4) continue;  // other magics name other kinds of image
+      auto program = compile(exact.data(), exact.size(), {80}, &error);
+      EXPECT_EQ(program == nullptr, error.code != CUDA_SUCCESS);
+    }
+  std::string bomb = good;
+  put<uint64_t>(&bomb, 16 + 56, uint64_t{1} << 40);
+  EXPECT_EQ(code_of(bomb), CUDA_ERROR_INVALID_IMAGE);
+}
+
+struct BadText {
+  const char* text;
+  const char* expected;  // part of the log
+};
+
+TEST(Text, SyntaxErrorsNameTheirLine) {
+  const BadText all[] = {
+      {".visible .entry k( { ret; }", "line 4; error   : Parsing error near '{'"},
+      {".visible .entry k()\n{\n.reg .b32 %r;\nadd.s32 %r %r, 1;\n}", "line 7; error"},
+      {".visible .entry k()\n{\nadd.s32 %r, %r, 1;\n}", "line 6; error   : Unknown symbol '%r'"},
+      {".visible .entry k()\n{\n.reg .b32 %r;\nadd.s32 %r, %r;\n}", "line 7; error   : Arguments mismatch for instruction 'add.s32'"},
+      {".visible .entry k()\n{\n.reg .pred %p;\nadd.s32 %p, %p, %p;\n}", "Arguments mismatch"},
+      {".visible .entry k()\n{\nbra NOWHERE;\n}", "Unknown symbol 'NOWHERE'"},
+      {".visible .entry k()\n{\nA:\nA:\nret;\n}", "Duplicate definition of label 'A'"},
+      {".visible .entry k() { ret; }\n.visible .entry k() { ret; }", "Duplicate definition of function 'k'"},
+      {".global .b32 x;\n.global .b32 x;", "Duplicate definition of variable 'x'"},
+      {".global .b32 x = y;", "Unknown symbol 'y'"},
+      {".global .b8 x[2] = {1, 2, 3};", "Too many initial values"},
+      {".global .b64 x[1125899906842624][1024];", "too large"},
+      {".global .align 3 .b32 x;", "Parsing error"},
+      {".visible .entry k() { ret;", "Parsing error near '<EOF>'"},
+      {".visible .entry k() { /* no end", "Parsing error near '<EOF>'"},
+      {"\"open", "Parsing error"},
+      {".global .b32 x = 1 / 0;", "Illegal constant expression"},
+      {".global .b32 x = 0f12;", "Parsing error"},
+      {".visible .entry k() { .reg .b32 %r; @%r ret; }", "is not a predicate"},
+      {"rubbish", "Parsing error near 'rubbish'"},
+  };
+  for (const BadText& bad : all) {
+    SCOPED_TRACE(bad.text);
+    const std::string text = ptx("sm_80", bad.text);
+    CompileError error;
+    EXPECT_EQ(compile(text.data(), text.size(), {80}, &error), nullptr);
+    EXPECT_EQ(error.code, CUDA_ERROR_INVALID_PTX);
+    EXPECT_NE(error.log.find(bad.expected), std::string::npos) << error.log;
+    EXPECT_EQ(error.log.find("ptxas "), 0u) << error.log;
+  }
+}
+
+TEST(Text, DeepNestingIsRefusedNotFollowed) {
+  for (const std::string& text :
+       {".global .b32 x = " + std::string(100000, '(') + ";", ".global .b32 x = " + std::string(100000, '-') + "1;",
+        ".global .b8 x[4] = " + std::string(100000, '{') + ";", ".visible .entry k() " + std::string(100000, '{')}) {
+    EXPECT_EQ(code_of(ptx("sm_80", text)), CUDA_ERROR_INVALID_PTX);
+  }
+}
+
+TEST(Text, VersionsAndTargets) {
+  EXPECT_EQ(code_of(".version 9.1\n.target sm_80\n.address_size 64\n"), CUDA_ERROR_UNSUPPORTED_PTX_VERSION);
+  EXPECT_EQ(code_of(".version 99.9\n.target sm_80\n.address_size 64\n"), CUDA_ERROR_UNSUPPORTED_PTX_VERSION);
+  EXPECT_EQ(code_of(ptx("sm_90")), CUDA_ERROR_INVALID_PTX);  // newer than the device
+  EXPECT_EQ(code_of(ptx("sm_90a"), 100), CUDA_ERROR_INVALID_PTX);
+  EXPECT_EQ(code_of(ptx("sm_90a"), 90), CUDA_SUCCESS);
+  EXPECT_EQ(code_of(ptx("sm_52")), CUDA_SUCCESS);
+  EXPECT_EQ(code_of(ptx("compute_x")), CUDA_ERROR_INVALID_PTX);
+  EXPECT_EQ(code_of(".version 7.0\n.target sm_80\n.address_size 32\n"), CUDA_ERROR_INVALID_PTX);
+}
+
+TEST(Text, LengthFromTheNul) {
+  const std::string text = ptx("sm_80");
+  CompileError error;
+  EXPECT_NE(compile(text.c_str(), SIZE_MAX, {80}, &error), nullptr) << error.log;
+}
+
+TEST(Text, InitialValues) {
+  const std::string text = ptx("sm_80",
+      ".global .align 4 .b8 bytes[8] = {1, 2, 255};\n.global .u32 words[] = {1, -1, 0x10, 1 << 4, (3 + 4) * 2};\n"
+      ".global .f32 floats[3] = {1.5, 0f40000000, 3};\n.global .f64 doubles[2] = {0d3FF0000000000000, 2.5};\n"
+      ".global .u64 pointer = generic(words)+8;\n.global .u64 pointers[2] = {bytes, words+4};\n"
+      ".const .u16 shorts[2][2] = {{1, 2}, {3, 4}};\n.global .u8 low = 0xff(bytes);\n.extern .global .u32 elsewhere;\n"
+      ".visible .entry k() { ret; }\n");
+  Device device;
+  ASSERT_TRUE(device.load(text, 80)) << device.error.log;
+  std::map<std::string, const std::byte*> at;
+  for (size_t i = 0; i < device.program->globals().size(); ++i) {
+    const GlobalInfo& global = device.program->globals()[i];
+    const auto raw = reinterpret_cast<uint64_t>(device.globals[i].get());
+    at[global.name] = reinterpret_cast<const std::byte*>((raw + global.alignment - 1) & ~uint64_t{global.alignment - 1});
+    EXPECT_EQ(global.is_constant, global.name == "shorts");
+    EXPECT_EQ(global.is_extern, global.name == "elsewhere");
+  }
+  auto value = [&]<class T>(const char* name, size_t i, T) {
+    T v;
+    std::memcpy(&v, at[name] + i * sizeof v, sizeof v);
+    return v;
+  };
+  EXPECT_EQ(value("bytes", 2, uint8_t{}), 255);
+  EXPECT_EQ(value("bytes", 3, uint8_t{}), 0);
+  EXPECT_EQ(value("words", 1, uint32_t{}), ~0u);
+  EXPECT_EQ(value("words", 3, uint32_t{}), 16u);
+  EXPECT_EQ(value("words", 4, uint32_t{}), 14u);
+  EXPECT_EQ(value("floats", 0, float{}), 1.5f);
+  EXPECT_EQ(value("floats", 1, float{}), 2.f);
+  EXPECT_EQ(value("floats", 2, float{}), 3.f);
+  EXPECT_EQ(value("doubles", 0, double{}), 1.0);
+  EXPECT_EQ(value("doubles", 1, double{}), 2.5);
+  EXPECT_EQ(value("pointer", 0, uint64_t{}), reinterpret_cast<uint64_t>(at["words"]) + 8);
+  EXPECT_EQ(value("pointers", 1, uint64_t{}), reinterpret_cast<uint64_t>(at["words"]) + 4);
+  EXPECT_EQ(value("shorts", 3, uint16_t{}), 4);
+  EXPECT_EQ(value("low", 0, uint8_t{}), reinterpret_cast<uint64_t>(at["bytes"]) & 0xff);
+}
+
+TEST(Text, KernelsDescribeThemselves) {
+  const std::string text = ptx("sm_80",
+      ".shared .align 8 .b8 a[24];\n.extern .shared .align 16 .b8 dynamic[];\n"
+      ".visible .entry k(.param .u32 x, .param .align 8 .b8 s[24], .param .u8 c, .param .u64 .ptr .global .align 4 p)\n"
+      ".maxntid 128, 2, 1\n.minnctapersm 2\n{ .reg .b32 %r; .local .align 8 .b8 l[40]; .shared .b32 own; mov.u32 %r, a; mov.u32 %r, own; ret; }\n"
+      ".visible .entry other() .reqntid 64 { ret; }\n");
+  Device device;
+  ASSERT_TRUE(device.load(text, 80)) << device.error.log;
+  const KernelInfo& k = device.program->kernels()[0];
+  ASSERT_EQ(k.parameters.size(), 4u);
+  const uint32_t offsets[] = {0, 8, 32, 40}, sizes[] = {4, 24, 1, 8};
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(k.parameters[i].offset, offsets[i]);
+    EXPECT_EQ(k.parameters[i].size, sizes[i]);
+  }
+  EXPECT_EQ(k.parameter_bytes, 48u);
+  EXPECT_EQ(k.static_shared_bytes, 28u);
+  EXPECT_EQ(k.local_bytes, 48u);
+  EXPECT_EQ(k.max_threads, 256u);
+  EXPECT_FALSE(k.uses_cooperative_groups);
+  const KernelInfo& other = device.program->kernels()[1];
+  EXPECT_EQ(other.required_block[0], 64u);
+  EXPECT_EQ(other.max_threads, 64u);
+  EXPECT_EQ(other.static_shared_bytes, 0u);
+}
+
+TEST(Coverage, ThePageIsPrintedFromTheTable) {
+  std::string page(coverage_markdown());
+  EXPECT_NE(page.find("| `shfl` |"), std::string::npos);
+  EXPECT_EQ(page, [] {
+    std::string text;
+    if (FILE* file = std::fopen(OPENMPS_COVERAGE_PAGE, "r")) {
+      char buffer[4096];
+      for (size_t n; (n = std::fread(buffer, 1, sizeof buffer, file)) > 0;) text.append(buffer, n);
+      std::fclose(file);
+    }
+    return text;
+  }()) << "docs/ptx-coverage.md is stale: run engine_image_test with OPENMPS_PRINT_COVERAGE=1";
+}
+
+}  // namespace
+}  // namespace openmps::softgpu::test
+
+int main(int argc, char** argv) {
+  if (std::getenv("OPENMPS_PRINT_COVERAGE")) {
+    std::fputs(openmps::softgpu::coverage_markdown().c_str(), stdout);
+    return 0;
+  }
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}
