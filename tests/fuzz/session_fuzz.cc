@@ -159,22 +159,17 @@ DriverTable strict(DriverTable t) {
   return t;
 }
 
-// What outlives an input: the driver and the host part of the window.
-struct World {
-  FakeDriver fake;
-  DriverTable table = strict(fake.table());
-  Devices devices = must(Devices::open(table));
-  ContextGate gate;
-  Mapping channel;
-
-  World() {
+// The host part of the window: 64 GiB of addresses, kept from input to input.
+void* host_part() {
+  static const Mapping mapping = [] {
     const UniqueFd file = must(create_shared_file("fuzz", wire::kHostBytes));
     Mapping reserved = must(reserve_addresses(kHost, wire::kHostBytes));
-    channel = must(map_shared_at(kHost, file.get(), 0, wire::kHostBytes));
+    Mapping mapped = must(map_shared_at(kHost, file.get(), 0, wire::kHostBytes));
     reserved.leak();  // replaced by the mapping
-    fake.take_calls();
-  }
-};
+    return mapped;
+  }();
+  return mapping.address();
+}
 
 // Commands until the input ends or one of them ends the session, as in Executor::run.
 void play(SessionParts& session, std::span<const uint8_t> input) {
@@ -214,21 +209,22 @@ void play(SessionParts& session, std::span<const uint8_t> input) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace openmps::worker;
-  static World* world = new World;
+  FakeDriver fake;
+  const openmps::DriverTable table = strict(fake.table());
+  const Devices devices = must(Devices::open(table));
+  ContextGate gate;
   SessionInfo info;
   info.id = 1;
   info.window = kWindow;
   info.memory_limit[0] = kMemoryLimit;
   {
-    auto session = std::make_unique<SessionParts>(world->table, world->devices, world->gate, info);
-    session->core.view = openmps::wire::ChannelView(world->channel.address());
-    if (!session->memory.register_channel().ok()) abort();
-    play(*session, {data, size});
-    session->drain();
-    session->release();
+    SessionParts session(table, devices, gate, info);
+    session.core.view = openmps::wire::ChannelView(host_part());
+    if (!session.memory.register_channel().ok()) abort();
+    play(session, {data, size});
+    session.drain();
+    session.release();
   }
-  world->fake.take_calls();
-  if (!world->fake.live().empty()) abort();
-  if (world->fake.physical_bytes() != 0) abort();
+  if (!fake.live().empty() || fake.physical_bytes() != 0) abort();
   return 0;
 }
