@@ -46,3 +46,23 @@ if(OPENMPS_NVCC)
     add_dependencies(${name} engine_test_ptx)
   endforeach()
 endif()
+
+find_program(OPENMPS_CLANG NAMES clang clang-14)
+if(OPENMPS_CLANG)
+  set(clang_ptx "")
+  file(MAKE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/ptx)
+  foreach(level 0 2)
+    set(output ${CMAKE_CURRENT_BINARY_DIR}/ptx/opencl_${level}.ptx)
+    add_custom_command(
+      OUTPUT ${output}
+      COMMAND ${OPENMPS_CLANG} -x cl -Xclang -finclude-default-header --target=nvptx64-nvidia-cuda
+              -march=sm_70 -O${level} -S ${engine_test_dir}/ptx/opencl.cl -o ${output}
+      DEPENDS ${engine_test_dir}/ptx/opencl.cl VERBATIM)
+    list(APPEND clang_ptx ${output})
+  endforeach()
+  add_custom_target(engine_test_clang_ptx DEPENDS ${clang_ptx})
+  engine_test(engine_clang_test)
+  target_compile_definitions(engine_clang_test PRIVATE
+    OPENMPS_TEST_PTX_DIR="${CMAKE_CURRENT_BINARY_DIR}/ptx")
+  add_dependencies(engine_clang_test engine_test_clang_ptx)
+endif()
