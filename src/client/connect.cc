@@ -166,6 +166,7 @@ Result<Connection> connect(const std::string& control_socket) {
   Connection connection;
   connection.socket = std::move(*socket);
   connection.window = std::move(*window);
+  connection.host_file = std::move(fds[0]);
   connection.facts = std::move(*facts);
   connection.window_base = welcome->window_base;
   connection.spin_ns = static_cast<uint64_t>(welcome->spin_us) * 1000;

@@ -11,7 +11,9 @@ namespace {
 
 enum class Named { kDevice, kHost, kAny };
 
+// Registered memory is pinned memory under another address.
 Side side_of(const Session& session, Named named, uint64_t address) {
+  if (named != Named::kDevice) address = session.registered.device_address(address);
   switch (named) {
     case Named::kDevice:
       return {.address = address, .place = place_of_device(session, address)};

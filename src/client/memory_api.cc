@@ -17,12 +17,10 @@ constexpr size_t kPitchBytes = 512;
 CUresult wait_for_device(Session& session) { return synchronize(session, nullptr); }
 
 CUresult allocate_host(void** pointer, size_t bytes, unsigned int flags) {
-  constexpr unsigned int kKnown = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP |
-                                  CU_MEMHOSTALLOC_WRITECOMBINED;
   Session* session = nullptr;
   Context* context = nullptr;
   OPENMPS_CUDA_CHECK(enter_unsafe(&session, &context));
-  if (pointer == nullptr || bytes == 0 || (flags & ~kKnown) != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (pointer == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   return session->pinned.allocate(context, bytes, flags, pointer);
 }
 
@@ -75,6 +73,11 @@ CUresult cuMemFree_v2(CUdeviceptr dptr) {
   Context* context = nullptr;
   OPENMPS_CUDA_CHECK(enter_unsafe(&session, &context));
   if (dptr == 0) return CUDA_SUCCESS;
+  PinnedHeap::Entry managed;
+  if (session->pinned.find(dptr, &managed)) {
+    const bool start = managed.base == dptr && (managed.value.flags & kManagedBlock) != 0;
+    return start ? impl::cuMemFreeHost(reinterpret_cast<void*>(dptr)) : CUDA_ERROR_INVALID_VALUE;
+  }
   DeviceMemory::Entry entry;
   OPENMPS_CUDA_CHECK(session->memory.forget(dptr, &entry));
   OPENMPS_CUDA_CHECK(wait_for_device(*session));
@@ -104,6 +107,9 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr* pbase, size_t* psize, CUdeviceptr 
 CUresult cuMemAllocHost_v2(void** pp, size_t bytesize) { return allocate_host(pp, bytesize, 0); }
 
 CUresult cuMemHostAlloc(void** pp, size_t bytesize, unsigned int Flags) {
+  constexpr unsigned int kKnown = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP |
+                                  CU_MEMHOSTALLOC_WRITECOMBINED;
+  if ((Flags & ~kKnown) != 0) return CUDA_ERROR_INVALID_VALUE;
   return allocate_host(pp, bytesize, Flags);
 }
 
@@ -132,9 +138,10 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* pdptr, void* p, unsigned int 
     *pdptr = address;  // one address for program, worker and GPU
     return CUDA_SUCCESS;
   }
-  std::lock_guard guard(session->registered_lock);
-  return session->registered.find(address) != nullptr ? CUDA_ERROR_NOT_SUPPORTED
-                                                      : CUDA_ERROR_INVALID_VALUE;
+  HostRegistrations::Entry registered;
+  if (!session->registered.find(address, &registered)) return CUDA_ERROR_INVALID_VALUE;
+  *pdptr = session->registered.device_address(address);
+  return CUDA_SUCCESS;
 }
 
 CUresult cuMemHostGetFlags(unsigned int* pFlags, void* p) {
@@ -145,19 +152,17 @@ CUresult cuMemHostGetFlags(unsigned int* pFlags, void* p) {
   PinnedHeap::Entry entry;
   if (session->pinned.find(reinterpret_cast<uint64_t>(p), &entry)) {
     // With unified addressing all pinned memory is mapped.
-    *pFlags = entry.value.flags | CU_MEMHOSTALLOC_DEVICEMAP;
+    *pFlags = (entry.value.flags & ~kManagedBlock) | CU_MEMHOSTALLOC_DEVICEMAP;
     return CUDA_SUCCESS;
   }
-  std::lock_guard guard(session->registered_lock);
-  const auto* registered = session->registered.find(reinterpret_cast<uint64_t>(p));
-  if (registered == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *pFlags = registered->value.flags;
+  HostRegistrations::Entry registered;
+  if (!session->registered.find(reinterpret_cast<uint64_t>(p), &registered)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  *pFlags = registered.value.flags;
   return CUDA_SUCCESS;
 }
 
-// Accepted, and remembered for the checks, but the pages stay the program's own: another process
-// can't map them after the fact, so copies are staged as from pageable memory, and there is no
-// device pointer (CUDA_ERROR_NOT_SUPPORTED above; docs/limits.md).
 CUresult cuMemHostRegister_v2(void* p, size_t bytesize, unsigned int Flags) {
   constexpr unsigned int kKnown = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP |
                                   CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
@@ -166,12 +171,7 @@ CUresult cuMemHostRegister_v2(void* p, size_t bytesize, unsigned int Flags) {
   OPENMPS_CUDA_CHECK(enter_unsafe(&session, &context));
   if (p == nullptr || bytesize == 0 || (Flags & ~kKnown) != 0) return CUDA_ERROR_INVALID_VALUE;
   if ((Flags & CU_MEMHOSTREGISTER_IOMEMORY) != 0) return CUDA_ERROR_NOT_SUPPORTED;
-  const uint64_t address = reinterpret_cast<uint64_t>(p);
-  if (session->pinned.in_heap(address)) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
-  std::lock_guard guard(session->registered_lock);
-  return session->registered.insert(address, bytesize, RegisteredHost{Flags, context})
-             ? CUDA_SUCCESS
-             : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+  return session->registered.add(context, reinterpret_cast<uint64_t>(p), bytesize, Flags);
 }
 
 CUresult cuMemHostUnregister(void* p) {
@@ -179,15 +179,26 @@ CUresult cuMemHostUnregister(void* p) {
   Context* context = nullptr;
   OPENMPS_CUDA_CHECK(enter_unsafe(&session, &context));
   if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  std::lock_guard guard(session->registered_lock);
-  return session->registered.erase(reinterpret_cast<uint64_t>(p))
-             ? CUDA_SUCCESS
-             : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+  const uint64_t address = reinterpret_cast<uint64_t>(p);
+  HostRegistrations::Entry registered;
+  if (!session->registered.find(address, &registered)) {
+    return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+  }
+  OPENMPS_CUDA_CHECK(wait_for_device(*session));
+  return session->registered.remove(address);
 }
 
-// A page can't fault across processes, so memory that migrates between host and device can't be
-// had here; CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY says so.
-CUresult cuMemAllocManaged(CUdeviceptr*, size_t, unsigned int) { return CUDA_ERROR_NOT_SUPPORTED; }
+// A page can't fault across processes, so managed memory does not migrate: it is pinned host memory
+// that the GPU reaches over the bus. Always coherent, at the bus's speed.
+CUresult cuMemAllocManaged(CUdeviceptr* dptr, size_t bytesize, unsigned int flags) {
+  if (dptr == nullptr || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  void* memory = nullptr;
+  OPENMPS_CUDA_CHECK(allocate_host(&memory, bytesize, kManagedBlock));
+  *dptr = reinterpret_cast<CUdeviceptr>(memory);
+  return CUDA_SUCCESS;
+}
 
 CUresult cuMemAdvise(CUdeviceptr, size_t, CUmem_advise, CUdevice) {
   return CUDA_ERROR_NOT_SUPPORTED;

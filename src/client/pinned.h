@@ -24,8 +24,11 @@ inline constexpr uint64_t kPinnedUnit = 4 * wire::kKiB;  // the page
 // Registered but free bytes that are kept for reuse.
 inline constexpr uint64_t kPinnedCacheBytes = 256 * wire::kMiB;
 
+// Beside CU_MEMHOSTALLOC_*: the block came from cuMemAllocManaged.
+inline constexpr uint32_t kManagedBlock = 0x8000'0000;
+
 struct PinnedBlock {
-  uint32_t flags = 0;     // CU_MEMHOSTALLOC_*
+  uint32_t flags = 0;     // CU_MEMHOSTALLOC_*, kManagedBlock
   uint64_t reserved = 0;  // bytes taken
   bool own_registration = false;
   Context* context = nullptr;

@@ -17,28 +17,42 @@ struct Known {
   uint64_t base;
   uint64_t bytes;
   Context* context;
-  uint64_t buffer_id;
-  bool async;
+  uint64_t buffer_id = 0;
+  uint64_t device_address = 0;
+  bool managed = false;
 };
 
 bool find_pointer(Session& session, uint64_t address, Known* known) {
   DeviceMemory::Entry device;
   if (session.memory.find(address, &device)) {
-    *known = {CU_MEMORYTYPE_DEVICE, device.base,           device.bytes, device.value.context,
-              device.value.buffer_id, device.value.async};
+    *known = {.type = CU_MEMORYTYPE_DEVICE,
+              .base = device.base,
+              .bytes = device.bytes,
+              .context = device.value.context,
+              .buffer_id = device.value.buffer_id,
+              .device_address = address};
     return true;
   }
   PinnedHeap::Entry host;
   if (session.pinned.find(address, &host)) {
-    *known = {CU_MEMORYTYPE_HOST, host.base,           host.bytes, host.value.context,
-              host.value.buffer_id, false};
+    const bool managed = (host.value.flags & kManagedBlock) != 0;
+    // CUDA calls managed memory device memory.
+    *known = {.type = managed ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST,
+              .base = host.base,
+              .bytes = host.bytes,
+              .context = host.value.context,
+              .buffer_id = host.value.buffer_id,
+              .device_address = address,
+              .managed = managed};
     return true;
   }
-  std::lock_guard guard(session.registered_lock);
-  const auto* registered = session.registered.find(address);
-  if (registered == nullptr) return false;
-  *known = {CU_MEMORYTYPE_HOST, registered->base, registered->bytes, registered->value.context, 0,
-            false};
+  HostRegistrations::Entry registered;
+  if (!session.registered.find(address, &registered)) return false;
+  *known = {.type = CU_MEMORYTYPE_HOST,
+            .base = registered.base,
+            .bytes = registered.bytes,
+            .context = registered.value.context,
+            .device_address = session.registered.device_address(address)};
   return true;
 }
 
@@ -57,15 +71,15 @@ CUresult attribute_of(const Known& known, uint64_t address, CUpointer_attribute 
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
       return put(data, static_cast<unsigned int>(known.type));
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-      return put(data, static_cast<CUdeviceptr>(address));
+      return put(data, static_cast<CUdeviceptr>(known.device_address));
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-      return host ? put(data, reinterpret_cast<void*>(address)) : CUDA_ERROR_INVALID_VALUE;
+      return host || known.managed ? put(data, reinterpret_cast<void*>(address)) : CUDA_ERROR_INVALID_VALUE;
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
       return put(data, 0u);
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
       return put(data, static_cast<unsigned long long>(known.buffer_id));
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-      return put(data, 0u);
+      return put(data, known.managed ? 1u : 0u);
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
       return put(data, static_cast<int>(known.context->device));
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:

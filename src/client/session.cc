@@ -19,11 +19,13 @@ pthread_mutex_t g_init_lock = PTHREAD_MUTEX_INITIALIZER;
 constinit bool g_handlers_installed = false;
 
 // In the child of a process with a session: CUDA is out of order here. The address window was not
-// inherited (MADV_DONTFORK); the socket is closed, not shut down, so the parent does not notice.
+// inherited (MADV_DONTFORK); the socket is closed, not shut down, so the parent does not notice;
+// registered memory, which is the program's own, becomes private.
 void after_fork_in_child() {
   Session* session = g_session.load(std::memory_order_relaxed);
   if (session == nullptr) return;
   close(session->socket.get());
+  session->registered.after_fork_in_child();
   g_forked.store(true, std::memory_order_relaxed);
   g_session.store(nullptr, std::memory_order_relaxed);
 }
@@ -94,6 +96,7 @@ Session::Session(Connection&& made)
       memory(channel, fences, window_base),
       pinned(channel, window_base + wire::kDeviceBytes + wire::kPinnedOffset,
              window_base + wire::kWindowBytes),
+      registered(pinned, std::move(made.host_file), window_base + wire::kDeviceBytes),
       callbacks(channel, fences) {
   memcpy(memory_limit, made.memory_limit, sizeof(memory_limit));
   create_primary_contexts(*this);

@@ -21,6 +21,7 @@
 #include "client/copy_pool.h"
 #include "client/fence.h"
 #include "client/handle_table.h"
+#include "client/host_register.h"
 #include "client/memory.h"
 #include "client/objects.h"
 #include "client/pinned.h"
@@ -33,18 +34,11 @@ namespace openmps::client {
 struct Connection {
   UniqueFd socket;
   Mapping window;  // device part without access, host part the host file
+  UniqueFd host_file;
   std::unique_ptr<wire::Facts> facts;
   uint64_t window_base = 0;
   uint64_t spin_ns = 0;
   uint64_t memory_limit[wire::kMaxDevices] = {};  // granted; by the worker's device, 0: none
-};
-
-// Host memory that the program registered (cuMemHostRegister). It stays the program's own pages,
-// which another process cannot map after the fact: copies from and to it are staged like pageable
-// ones, and kernels cannot reach it.
-struct RegisteredHost {
-  uint32_t flags = 0;
-  Context* context = nullptr;
 };
 
 struct Session {
@@ -73,6 +67,7 @@ struct Session {
   Staging staging;
   DeviceMemory memory;
   PinnedHeap pinned;
+  HostRegistrations registered;
   CopyPool copy_pool;
   Callbacks callbacks;
   Captures captures;
@@ -95,9 +90,6 @@ struct Session {
   std::mutex stream_lock;                    // creation of default streams
   std::atomic<uint64_t> next_unique_id{1};
   std::atomic<uint32_t> next_blob{1};
-
-  std::mutex registered_lock;
-  IntervalMap<RegisteredHost> registered;
 };
 
 // ---- The process's one session ------------------------------------------------------------------

@@ -219,9 +219,12 @@ CUresult cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void* userData) {
   return session->callbacks.enqueue(*stream, HostCall{fn, nullptr, nullptr, userData});
 }
 
-// Managed memory needs no attachment where there is none (cuMemAllocManaged is not supported).
-CUresult cuStreamAttachMemAsync(CUstream, CUdeviceptr, size_t, unsigned int) {
-  return CUDA_ERROR_NOT_SUPPORTED;
+// Managed memory is always visible to the host and every stream: nothing to attach.
+CUresult cuStreamAttachMemAsync(CUstream hStream, CUdeviceptr dptr, size_t, unsigned int) {
+  Session* session = nullptr;
+  Stream* stream = nullptr;
+  OPENMPS_CUDA_CHECK(find_for_query(hStream, &session, &stream));
+  return session->pinned.contains(dptr, 1) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuStreamCopyAttributes(CUstream dstStream, CUstream srcStream) {
