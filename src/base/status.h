@@ -42,7 +42,9 @@ class [[nodiscard]] Result {
   [[nodiscard]] T&& value() && { return std::get<0>(std::move(state_)); }
   [[nodiscard]] Status status() const { return ok() ? Status() : std::get<1>(state_); }
   T* operator->() { return &value(); }
+  const T* operator->() const { return &value(); }
   T& operator*() & { return value(); }
+  const T& operator*() const& { return value(); }
 
  private:
   std::variant<T, Status> state_;

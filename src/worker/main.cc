@@ -105,7 +105,9 @@ Status serve(const Options& options, ServerLink& link) {
   if (Status status = server.serve(); !status.ok()) {
     log("The server does not keep to the protocol: " + status.message());
   }
-  // Nobody is left to serve, and the end of the process frees everything at once.
+  // Nobody is left to serve. An idle driver may clean up behind itself (softgpu's device segment);
+  // one with work in flight would wait for it, and the end of the process frees everything at once.
+  if (server.idle()) exit(0);
   _exit(0);
 }
 

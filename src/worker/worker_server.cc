@@ -42,6 +42,11 @@ Status WorkerServer::serve() {
   }
 }
 
+bool WorkerServer::idle() {
+  bury();
+  return sessions_.empty();
+}
+
 Status WorkerServer::handle(Packet packet) {
   Result<wire::MessageHeader> header = wire::read_header(packet.data);
   if (!header.ok()) return header.status();
