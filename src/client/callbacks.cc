@@ -63,8 +63,8 @@ CUresult Callbacks::enqueue(Stream& stream, const HostCall& call) {
     const Channel::Order order = channel_.order();
     result = channel_.push(order, wire::Opcode::kWakeAfter, wire::WakeAfter{stream.id, 0});
     if (result == CUDA_SUCCESS) {
-      result = channel_.push(order, wire::Opcode::kHostFunction,
-                             wire::HostFunction{stream.id, slot});
+      result =
+          channel_.push(order, wire::Opcode::kHostFunction, wire::HostFunction{stream.id, slot});
     }
     point = fences_.after_work(order, stream);
   }
@@ -121,8 +121,7 @@ void Callbacks::serve() {
       enqueued_.wait(guard, [this] { return !pending_.empty(); });
     }
     if (run_posted()) continue;
-    const CUresult result =
-        channel_.wait([this] { return any_posted(); }, 0, kPostedPollNs);
+    const CUresult result = channel_.wait([this] { return any_posted(); }, 0, kPostedPollNs);
     if (result == CUDA_SUCCESS) continue;
     // The session has ended: CUDA calls stream callbacks with the error. Host functions never run.
     std::vector<Pending> left;

@@ -51,8 +51,8 @@ CUresult Captures::check_unsafe_call(const void* thread, CUstreamCaptureMode thr
   bool forbidden = false;
   for (Capture& open : captures_) {
     const bool ours = open.thread == thread && open.mode != CU_STREAM_CAPTURE_MODE_RELAXED;
-    const bool global = thread_mode == CU_STREAM_CAPTURE_MODE_GLOBAL &&
-                        open.mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
+    const bool global =
+        thread_mode == CU_STREAM_CAPTURE_MODE_GLOBAL && open.mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
     if (!ours && !global) continue;
     open.invalidated = true;
     forbidden = true;

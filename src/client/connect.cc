@@ -84,8 +84,8 @@ Result<wire::Welcome> receive_welcome(int socket, std::vector<UniqueFd>* fds) {
   }
   wire::Welcome welcome;
   if (packet->data.size() != sizeof(welcome)) {
-    return Status(CUDA_ERROR_MPS_RPC_FAILURE, "the server's answer has " +
-                                                  std::to_string(packet->data.size()) + " bytes");
+    return Status(CUDA_ERROR_MPS_RPC_FAILURE,
+                  "the server's answer has " + std::to_string(packet->data.size()) + " bytes");
   }
   memcpy(&welcome, packet->data.data(), sizeof(welcome));
   welcome.reason[sizeof(welcome.reason) - 1] = '\0';
@@ -98,8 +98,8 @@ Result<wire::Welcome> receive_welcome(int socket, std::vector<UniqueFd>* fds) {
     return Status(static_cast<CUresult>(welcome.result), welcome.reason);
   }
   if (welcome.header.version != expected.version) {
-    return Status(CUDA_ERROR_MPS_RPC_FAILURE, "the server speaks protocol version " +
-                                                  std::to_string(welcome.header.version));
+    return Status(CUDA_ERROR_MPS_RPC_FAILURE,
+                  "the server speaks protocol version " + std::to_string(welcome.header.version));
   }
   if (packet->fds.size() != 2) {
     return Status(CUDA_ERROR_MPS_RPC_FAILURE, "the server's welcome lacks its files");
@@ -127,12 +127,12 @@ Result<Mapping> map_window(const wire::Welcome& welcome, int host_file) {
   }
   Result<Mapping> window = reserve_addresses(welcome.window_base, wire::kWindowBytes);
   if (!window.ok()) {
-    return Status(CUDA_ERROR_OUT_OF_MEMORY,
-                  "the session's address window is in use in this process: " +
-                      window.status().message());
+    return Status(
+        CUDA_ERROR_OUT_OF_MEMORY,
+        "the session's address window is in use in this process: " + window.status().message());
   }
-  Result<Mapping> host = map_shared_at(welcome.window_base + wire::kDeviceBytes, host_file, 0,
-                                       wire::kHostBytes);
+  Result<Mapping> host =
+      map_shared_at(welcome.window_base + wire::kDeviceBytes, host_file, 0, wire::kHostBytes);
   if (!host.ok()) return host.status();
   host->leak();  // the window's mapping covers it
   const auto* header =

@@ -15,12 +15,9 @@ enum class Named { kDevice, kHost, kAny };
 Side side_of(const Session& session, Named named, uint64_t address) {
   if (named != Named::kDevice) address = session.registered.device_address(address);
   switch (named) {
-    case Named::kDevice:
-      return {.address = address, .place = place_of_device(session, address)};
-    case Named::kHost:
-      return {.address = address, .place = place_of_host(session, address)};
-    case Named::kAny:
-      break;
+    case Named::kDevice: return {.address = address, .place = place_of_device(session, address)};
+    case Named::kHost: return {.address = address, .place = place_of_host(session, address)};
+    case Named::kAny: break;
   }
   return {.address = address, .place = place_of_any(session, address)};
 }
@@ -51,19 +48,11 @@ struct NamedSide {
 
 CUresult resolve_side(const Session& session, const NamedSide& named, const Box& box, Side* side) {
   switch (named.type) {
-    case CU_MEMORYTYPE_HOST:
-      *side = side_of(session, Named::kHost, address_of(named.host));
-      break;
-    case CU_MEMORYTYPE_DEVICE:
-      *side = side_of(session, Named::kDevice, named.device);
-      break;
-    case CU_MEMORYTYPE_UNIFIED:
-      *side = side_of(session, Named::kAny, named.device);
-      break;
-    case CU_MEMORYTYPE_ARRAY:
-      return CUDA_ERROR_NOT_SUPPORTED;  // there are no arrays yet
-    default:
-      return CUDA_ERROR_INVALID_VALUE;
+    case CU_MEMORYTYPE_HOST: *side = side_of(session, Named::kHost, address_of(named.host)); break;
+    case CU_MEMORYTYPE_DEVICE: *side = side_of(session, Named::kDevice, named.device); break;
+    case CU_MEMORYTYPE_UNIFIED: *side = side_of(session, Named::kAny, named.device); break;
+    case CU_MEMORYTYPE_ARRAY: return CUDA_ERROR_NOT_SUPPORTED;  // there are no arrays yet
+    default: return CUDA_ERROR_INVALID_VALUE;
   }
   side->pitch = named.pitch != 0 ? named.pitch : named.x + box.width;
   side->slice = side->pitch * (named.height != 0 ? named.height : named.y + box.height);
@@ -79,8 +68,8 @@ CUresult copy_box(const NamedSide& to, const NamedSide& from, const Box& box, CU
   Context* context = nullptr;
   Stream* stream = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session, &context, handle, &stream));
-  const auto most =
-      static_cast<uint64_t>(session->device(context->device).attribute[CU_DEVICE_ATTRIBUTE_MAX_PITCH]);
+  const auto most = static_cast<uint64_t>(
+      session->device(context->device).attribute[CU_DEVICE_ATTRIBUTE_MAX_PITCH]);
   if (to.pitch > most || from.pitch > most) return CUDA_ERROR_INVALID_VALUE;
   Side destination;
   Side source;
@@ -91,22 +80,24 @@ CUresult copy_box(const NamedSide& to, const NamedSide& from, const Box& box, CU
 
 CUresult copy_2d(const CUDA_MEMCPY2D* copy, CUstream stream, bool wait) {
   if (copy == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const NamedSide to{copy->dstMemoryType, copy->dstHost, copy->dstDevice, copy->dstXInBytes,
-                     copy->dstY,          0,             copy->dstPitch,  0};
-  const NamedSide from{copy->srcMemoryType, copy->srcHost, copy->srcDevice, copy->srcXInBytes,
-                       copy->srcY,          0,             copy->srcPitch,  0};
+  const NamedSide to{copy->dstMemoryType, copy->dstHost,
+                     copy->dstDevice,     copy->dstXInBytes,
+                     copy->dstY,          0,
+                     copy->dstPitch,      0};
+  const NamedSide from{copy->srcMemoryType, copy->srcHost,
+                       copy->srcDevice,     copy->srcXInBytes,
+                       copy->srcY,          0,
+                       copy->srcPitch,      0};
   return copy_box(to, from, Box{copy->WidthInBytes, copy->Height, 1}, stream, wait);
 }
 
 CUresult copy_3d(const CUDA_MEMCPY3D* copy, CUstream stream, bool wait) {
   if (copy == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (copy->srcLOD != 0 || copy->dstLOD != 0) return CUDA_ERROR_INVALID_VALUE;
-  const NamedSide to{copy->dstMemoryType, copy->dstHost,  copy->dstDevice,
-                     copy->dstXInBytes,   copy->dstY,     copy->dstZ,
-                     copy->dstPitch,      copy->dstHeight};
-  const NamedSide from{copy->srcMemoryType, copy->srcHost,  copy->srcDevice,
-                       copy->srcXInBytes,   copy->srcY,     copy->srcZ,
-                       copy->srcPitch,      copy->srcHeight};
+  const NamedSide to{copy->dstMemoryType, copy->dstHost, copy->dstDevice, copy->dstXInBytes,
+                     copy->dstY,          copy->dstZ,    copy->dstPitch,  copy->dstHeight};
+  const NamedSide from{copy->srcMemoryType, copy->srcHost, copy->srcDevice, copy->srcXInBytes,
+                       copy->srcY,          copy->srcZ,    copy->srcPitch,  copy->srcHeight};
   return copy_box(to, from, Box{copy->WidthInBytes, copy->Height, copy->Depth}, stream, wait);
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The copy helpers: a counter of jobs under a lock wakes them, a counter of running ones ends a job.
+// The copy helpers: a counter of jobs under a lock wakes them, a counter of running ones ends a
+// job.
 #include "client/copy_pool.h"
 
 #include <pthread.h>

@@ -42,7 +42,8 @@ void debug_line(const char* format, ...) {
   used = std::min(used, static_cast<int>(sizeof(line)) - 1);
   line[used] = '\n';
   // One write, so that lines of several processes do not mix. Nothing to do about a closed stderr.
-  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line, static_cast<size_t>(used) + 1);
+  [[maybe_unused]] const ssize_t written =
+      write(STDERR_FILENO, line, static_cast<size_t>(used) + 1);
 }
 
 }  // namespace openmps::client

@@ -56,9 +56,8 @@ CUresult cuEventCreate(CUevent* phEvent, unsigned int Flags) {
   if (event == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   event->context = context;
   event->flags = Flags;
-  const CUresult result =
-      session->channel.push(wire::Opcode::kEventCreate,
-                            wire::EventCreate{event->id, Flags, context->wire_device, 0});
+  const CUresult result = session->channel.push(
+      wire::Opcode::kEventCreate, wire::EventCreate{event->id, Flags, context->wire_device, 0});
   if (result != CUDA_SUCCESS) {
     session->events.recycle(event);
     return result;

@@ -70,8 +70,9 @@ class Fences {
  private:
   Channel& channel_;
   std::mutex lock_;
-  uint32_t used_ = 0;                // slots 0..used_-1 have been given out
-  std::vector<FencePoint> retired_;  // slots without a stream, free once their last point is reached
+  uint32_t used_ = 0;  // slots 0..used_-1 have been given out
+  std::vector<FencePoint>
+      retired_;  // slots without a stream, free once their last point is reached
   std::atomic<Stream*> owners_[wire::kFenceSlots] = {};
 };
 

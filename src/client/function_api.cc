@@ -78,8 +78,7 @@ CUresult cuFuncGetAttribute(int* pi, CUfunction_attribute attrib, CUfunction hfu
   return read_attribute(*function, attrib, pi);
 }
 
-CUresult cuKernelGetAttribute(int* pi, CUfunction_attribute attrib, CUkernel kernel,
-                              CUdevice dev) {
+CUresult cuKernelGetAttribute(int* pi, CUfunction_attribute attrib, CUkernel kernel, CUdevice dev) {
   Session* session = nullptr;
   Function* function = nullptr;
   OPENMPS_CUDA_CHECK(find_function(kernel, &session, &function));
@@ -94,8 +93,7 @@ CUresult cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, int v
   return write_attribute(*session, *function, attrib, value);
 }
 
-CUresult cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel kernel,
-                              CUdevice dev) {
+CUresult cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel kernel, CUdevice dev) {
   Session* session = nullptr;
   Function* function = nullptr;
   OPENMPS_CUDA_CHECK(find_function(kernel, &session, &function));
@@ -202,8 +200,7 @@ CUresult cuFuncGetModule(CUmodule* hmod, CUfunction hfunc) {
 }
 
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* numBlocks, CUfunction func,
-                                                              int blockSize,
-                                                              size_t dynamicSMemSize,
+                                                              int blockSize, size_t dynamicSMemSize,
                                                               unsigned int flags) {
   Session* session = nullptr;
   Function* function = nullptr;
@@ -216,8 +213,8 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* numBlocks, CU
   return CUDA_SUCCESS;
 }
 
-CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* numBlocks, CUfunction func,
-                                                     int blockSize, size_t dynamicSMemSize) {
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* numBlocks, CUfunction func, int blockSize,
+                                                     size_t dynamicSMemSize) {
   return impl::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(numBlocks, func, blockSize,
                                                                     dynamicSMemSize, 0);
 }
@@ -244,8 +241,8 @@ CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int* minGridSize, int* blockS
   int best_threads = 0;
   for (int block = (limit + warp - 1) / warp * warp; block > 0; block -= warp) {
     const int size = std::min(block, limit);
-    const size_t shared = blockSizeToDynamicSMemSize != nullptr ? blockSizeToDynamicSMemSize(size)
-                                                                : dynamicSMemSize;
+    const size_t shared =
+        blockSizeToDynamicSMemSize != nullptr ? blockSizeToDynamicSMemSize(size) : dynamicSMemSize;
     uint64_t blocks = 0;
     OPENMPS_CUDA_CHECK(occupancy(*session, *function, size, shared, flags,
                                  wire::OccupancyQuery::kMaxActiveBlocks, &blocks));
@@ -253,8 +250,7 @@ CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int* minGridSize, int* blockS
     if (threads <= best_threads) continue;
     best_threads = threads;
     *blockSize = size;
-    *minGridSize =
-        static_cast<int>(blocks) * device[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT];
+    *minGridSize = static_cast<int>(blocks) * device[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT];
     if (best_threads == most) break;
   }
   return best_threads > 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -263,9 +259,8 @@ CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int* minGridSize, int* blockS
 CUresult cuOccupancyMaxPotentialBlockSize(int* minGridSize, int* blockSize, CUfunction func,
                                           CUoccupancyB2DSize blockSizeToDynamicSMemSize,
                                           size_t dynamicSMemSize, int blockSizeLimit) {
-  return impl::cuOccupancyMaxPotentialBlockSizeWithFlags(minGridSize, blockSize, func,
-                                                         blockSizeToDynamicSMemSize,
-                                                         dynamicSMemSize, blockSizeLimit, 0);
+  return impl::cuOccupancyMaxPotentialBlockSizeWithFlags(
+      minGridSize, blockSize, func, blockSizeToDynamicSMemSize, dynamicSMemSize, blockSizeLimit, 0);
 }
 
 }  // namespace impl

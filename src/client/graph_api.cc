@@ -18,8 +18,8 @@ CUresult find_capture(CUstream handle, Session** session, Stream** stream, Captu
     // Asking about the legacy stream while others capture is itself an implicit dependency.
     return check_implicit_capture(**session, **stream);
   }
-  *status = capture->invalidated ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
-                                 : CU_STREAM_CAPTURE_STATUS_ACTIVE;
+  *status =
+      capture->invalidated ? CU_STREAM_CAPTURE_STATUS_INVALIDATED : CU_STREAM_CAPTURE_STATUS_ACTIVE;
   return CUDA_SUCCESS;
 }
 
@@ -34,9 +34,8 @@ CUresult instantiate(CUgraphExec* handle, CUgraph graph_handle, unsigned long lo
   if (exec == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   exec->context = context;
   exec->flags = flags;
-  const CUresult result =
-      session->channel.call(wire::Opcode::kGraphInstantiate,
-                            wire::GraphInstantiate{graph->id, exec->id, flags});
+  const CUresult result = session->channel.call(wire::Opcode::kGraphInstantiate,
+                                                wire::GraphInstantiate{graph->id, exec->id, flags});
   if (result != CUDA_SUCCESS) {
     session->graph_execs.recycle(exec);
     return result;
@@ -104,9 +103,9 @@ CUresult cuStreamEndCapture(CUstream hStream, CUgraph* phGraph) {
   Graph* graph = session->graphs.allocate();
   if (graph == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   wire::CaptureEndReply reply{};
-  CUresult result = session->channel.call(wire::Opcode::kCaptureEnd,
-                                          wire::CaptureEnd{stream->id, graph->id}, {}, &reply,
-                                          sizeof(reply));
+  CUresult result =
+      session->channel.call(wire::Opcode::kCaptureEnd, wire::CaptureEnd{stream->id, graph->id}, {},
+                            &reply, sizeof(reply));
   session->captures.close(*session, capture.number);
   const bool made = result == CUDA_SUCCESS && reply.has_graph != 0;
   if (made && capture.invalidated) {
@@ -208,8 +207,8 @@ CUresult cuGraphInstantiateWithParams(CUgraphExec* phGraphExec, CUgraph hGraph,
   if (instantiateParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const CUresult result = instantiate(phGraphExec, hGraph, instantiateParams->flags);
   instantiateParams->hErrNode_out = nullptr;
-  instantiateParams->result_out = result == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS
-                                                         : CUDA_GRAPH_INSTANTIATE_ERROR;
+  instantiateParams->result_out =
+      result == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS : CUDA_GRAPH_INSTANTIATE_ERROR;
   return result;
 }
 

@@ -39,8 +39,8 @@ constexpr uint64_t kHandleTag = 0xc0;
 constexpr uint64_t kGenerationMask = 0xff'ffff;
 
 constexpr uint64_t make_handle(HandleKind type, uint32_t generation, uint32_t index) {
-  return (kHandleTag + static_cast<uint64_t>(type)) << 56 |
-         (generation & kGenerationMask) << 32 | index;
+  return (kHandleTag + static_cast<uint64_t>(type)) << 56 | (generation & kGenerationMask) << 32 |
+         index;
 }
 
 // Base of everything in a table.
@@ -103,8 +103,8 @@ class HandleTable {
 
   const HandleKind type_;
   std::mutex lock_;
-  std::vector<uint32_t> free_;        // last in, first out: warm cache lines
-  std::atomic<uint32_t> used_{0};     // indices 1..used_ have existed
+  std::vector<uint32_t> free_;     // last in, first out: warm cache lines
+  std::atomic<uint32_t> used_{0};  // indices 1..used_ have existed
   std::unique_ptr<Directory> directory_ = std::make_unique<Directory>();
 };
 

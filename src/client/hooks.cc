@@ -57,11 +57,11 @@ CUresult remote_call(uint16_t opcode, const void* request, size_t request_bytes,
   OPENMPS_CUDA_CHECK(enter(&session, &context));
   if (request_bytes > wire::kMaxRecordBytes / 2) return CUDA_ERROR_INVALID_VALUE;
   uint32_t received = 0;
-  const auto capacity = static_cast<uint32_t>(
-      std::min<size_t>(reply_capacity, wire::kMaxReplyBytes));
-  const CUresult result = session->channel.call(
-      static_cast<wire::Opcode>(opcode), frame_of(*context, request_bytes),
-      bytes_of(request, request_bytes), reply, capacity, &received);
+  const auto capacity =
+      static_cast<uint32_t>(std::min<size_t>(reply_capacity, wire::kMaxReplyBytes));
+  const CUresult result =
+      session->channel.call(static_cast<wire::Opcode>(opcode), frame_of(*context, request_bytes),
+                            bytes_of(request, request_bytes), reply, capacity, &received);
   *reply_bytes = std::min(received, capacity);
   return result;
 }
@@ -72,8 +72,7 @@ CUresult remote_post(uint16_t opcode, const void* request, size_t request_bytes)
   OPENMPS_CUDA_CHECK(enter(&session, &context));
   if (request_bytes > wire::kMaxRecordBytes / 2) return CUDA_ERROR_INVALID_VALUE;
   return session->channel.push(session->channel.order(), static_cast<wire::Opcode>(opcode),
-                               frame_of(*context, request_bytes),
-                               bytes_of(request, request_bytes));
+                               frame_of(*context, request_bytes), bytes_of(request, request_bytes));
 }
 
 CUresult device_to_wire(CUdevice device, uint32_t* id) {
@@ -119,7 +118,7 @@ CUresult handle_to_wire(CUlibrary value, uint32_t* id) {
 }
 
 // No generated function makes one of these: what makes them is hand-written.
-#define OPENMPS_NEVER_MINTED(handle)                                                      \
+#define OPENMPS_NEVER_MINTED(handle)                                            \
   CUresult mint_handle(handle*, uint32_t*) { return CUDA_ERROR_NOT_SUPPORTED; } \
   void drop_handle(handle) {}
 OPENMPS_NEVER_MINTED(CUcontext)
@@ -131,25 +130,25 @@ OPENMPS_NEVER_MINTED(CUkernel)
 OPENMPS_NEVER_MINTED(CUevent)
 #undef OPENMPS_NEVER_MINTED
 
-#define OPENMPS_OWN_TABLE(handle, table)                      \
-  CUresult handle_to_wire(handle value, uint32_t* id) {       \
-    Session* session = nullptr;                               \
-    OPENMPS_CUDA_CHECK(enter(&session));                      \
-    return id_of(session->table, value, id);                  \
+#define OPENMPS_OWN_TABLE(handle, table)                \
+  CUresult handle_to_wire(handle value, uint32_t* id) { \
+    Session* session = nullptr;                         \
+    OPENMPS_CUDA_CHECK(enter(&session));                \
+    return id_of(session->table, value, id);            \
   }
 OPENMPS_OWN_TABLE(CUmodule, modules)
 OPENMPS_OWN_TABLE(CUfunction, functions)
 OPENMPS_OWN_TABLE(CUkernel, functions)
 OPENMPS_OWN_TABLE(CUevent, events)
-#define OPENMPS_MINTED_TABLE(handle, table)                   \
-  OPENMPS_OWN_TABLE(handle, table)                            \
-  CUresult mint_handle(handle* value, uint32_t* id) {         \
-    Session* session = nullptr;                               \
-    OPENMPS_CUDA_CHECK(enter(&session));                      \
-    return mint(session->table, value, id);                   \
-  }                                                           \
-  void drop_handle(handle value) {                            \
-    Session* session = nullptr;                               \
+#define OPENMPS_MINTED_TABLE(handle, table)                           \
+  OPENMPS_OWN_TABLE(handle, table)                                    \
+  CUresult mint_handle(handle* value, uint32_t* id) {                 \
+    Session* session = nullptr;                                       \
+    OPENMPS_CUDA_CHECK(enter(&session));                              \
+    return mint(session->table, value, id);                           \
+  }                                                                   \
+  void drop_handle(handle value) {                                    \
+    Session* session = nullptr;                                       \
     if (enter(&session) == CUDA_SUCCESS) drop(session->table, value); \
   }
 OPENMPS_MINTED_TABLE(CUgraph, graphs)
@@ -164,11 +163,11 @@ OPENMPS_MINTED_TABLE(CUuserObject, user_objects)
 // ---- Types of which no object can exist here ----------------------------------------------------
 
 // The functions that would make them are not supported, so only NULL is valid.
-#define OPENMPS_NO_OBJECTS(handle)                                     \
-  CUresult handle_to_wire(handle value, uint32_t* id) {                \
-    *id = 0;                                                           \
-    return value == nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE; \
-  }                                                                    \
+#define OPENMPS_NO_OBJECTS(handle)                                              \
+  CUresult handle_to_wire(handle value, uint32_t* id) {                         \
+    *id = 0;                                                                    \
+    return value == nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;         \
+  }                                                                             \
   CUresult mint_handle(handle*, uint32_t*) { return CUDA_ERROR_NOT_SUPPORTED; } \
   void drop_handle(handle) {}
 OPENMPS_NO_OBJECTS(CUtexref)

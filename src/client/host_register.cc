@@ -128,9 +128,8 @@ uint64_t HostRegistrations::device_address(uint64_t address) const {
 void HostRegistrations::after_fork_in_child() {
   // Another thread may have held the lock when the process forked: it does not exist here.
   if (lock_.try_lock()) {
-    ranges_.for_each([](const Entry& entry) {
-      make_private(entry.value.first_page, entry.value.bytes);
-    });
+    ranges_.for_each(
+        [](const Entry& entry) { make_private(entry.value.first_page, entry.value.bytes); });
     lock_.unlock();
   }
   host_file_.reset();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Image lengths from headers. Layouts: fatbin wrapper and container as nvcc 13.0 writes them, ELF64.
+// Image lengths from headers. Layouts: fatbin wrapper and container as nvcc 13.0 writes them,
+// ELF64.
 #include "client/image.h"
 
 #include <string.h>
@@ -95,8 +96,7 @@ Result<Image> elf(const Bytes& bytes) {
   };
   if (!include(header.section_offset, header.section_entries, header.section_entry_bytes) ||
       !include(header.program_offset, header.program_entries, header.program_entry_bytes)) {
-    return bad("an ELF file whose tables lie beyond " + std::to_string(kMostImageBytes) +
-               " bytes");
+    return bad("an ELF file whose tables lie beyond " + std::to_string(kMostImageBytes) + " bytes");
   }
   if (header.section_entries == 0) return bad("an ELF file without sections");
   if (total > bytes.available) return bad("an ELF file that ends before its tables");
@@ -131,9 +131,7 @@ Result<Image> plain(const Bytes& bytes) {
   return ptx(bytes);
 }
 
-Bytes unbounded(const void* data) {
-  return {static_cast<const unsigned char*>(data), UINT64_MAX};
-}
+Bytes unbounded(const void* data) { return {static_cast<const unsigned char*>(data), UINT64_MAX}; }
 
 // A version 2 wrapper names several containers; the first that is not empty carries the linked
 // code of the whole program, the others are its inputs.

@@ -41,8 +41,8 @@ CUresult cuGetErrorString(CUresult error, const char** pStr) {
 
 CUresult cuGetProcAddress_v2(const char* symbol, void** pfn, int cudaVersion, cuuint64_t flags,
                              CUdriverProcAddressQueryResult* symbolStatus) {
-  constexpr cuuint64_t kKnown = CU_GET_PROC_ADDRESS_LEGACY_STREAM |
-                                CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
+  constexpr cuuint64_t kKnown =
+      CU_GET_PROC_ADDRESS_LEGACY_STREAM | CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
   if (symbol == nullptr || pfn == nullptr || (flags & ~kKnown) != 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
@@ -51,7 +51,8 @@ CUresult cuGetProcAddress_v2(const char* symbol, void** pfn, int cudaVersion, cu
   const bool found = find_proc(symbol, cudaVersion, flags, &number, &status);
   *pfn = found ? entry_target(number) : nullptr;
   if (symbolStatus != nullptr) *symbolStatus = status;
-  if (!found) debug_line("cuGetProcAddress: there is no \"%s\" for version %d", symbol, cudaVersion);
+  if (!found)
+    debug_line("cuGetProcAddress: there is no \"%s\" for version %d", symbol, cudaVersion);
   return found ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 

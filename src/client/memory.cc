@@ -42,8 +42,8 @@ CUresult DeviceMemory::map_locked(uint32_t device, uint64_t bytes, uint64_t* bas
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
     const std::optional<uint64_t> address = addresses_.allocate(bytes);
     if (address.has_value()) {
-      result = channel_.call(wire::Opcode::kMemoryMap,
-                             wire::MemoryRange{*address, bytes, device, 0});
+      result =
+          channel_.call(wire::Opcode::kMemoryMap, wire::MemoryRange{*address, bytes, device, 0});
       if (result == CUDA_SUCCESS) {
         *base = *address;
         *mapped = bytes;
@@ -98,8 +98,8 @@ CUresult DeviceMemory::allocate(Context& context, uint64_t bytes, bool async,
   uint64_t base = 0;
   if (bytes >= kOwnGranuleBytes) {
     allocation.kind = AllocationKind::kOwn;
-    const CUresult result = map_locked(device, round_up(bytes, wire::kMemoryGranularity), &base,
-                                       &allocation.reserved);
+    const CUresult result =
+        map_locked(device, round_up(bytes, wire::kMemoryGranularity), &base, &allocation.reserved);
     if (result != CUDA_SUCCESS) return result;
   } else {
     allocation.kind = AllocationKind::kSlab;
@@ -124,8 +124,7 @@ CUresult DeviceMemory::allocate(Context& context, uint64_t bytes, bool async,
 CUresult DeviceMemory::forget(CUdeviceptr address, Entry* entry) {
   std::lock_guard guard(lock_);
   const Entry* found = allocations_.find(address);
-  if (found == nullptr || found->base != address ||
-      found->value.kind == AllocationKind::kGlobal) {
+  if (found == nullptr || found->base != address || found->value.kind == AllocationKind::kGlobal) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   *entry = *found;
@@ -180,8 +179,7 @@ std::vector<DeviceMemory::Entry> DeviceMemory::forget_all(const Context* context
   return entries;
 }
 
-void DeviceMemory::add_global(Context* context, uint32_t device, uint64_t address,
-                              uint64_t bytes) {
+void DeviceMemory::add_global(Context* context, uint32_t device, uint64_t address, uint64_t bytes) {
   std::lock_guard guard(lock_);
   Allocation allocation{.kind = AllocationKind::kGlobal,
                         .device = device,

@@ -48,8 +48,8 @@ class DeviceMemory {
   // Errors: CUDA_ERROR_OUT_OF_MEMORY (device, limit or window is full), the session's end.
   [[nodiscard]] CUresult allocate(Context& context, uint64_t bytes, bool async,
                                   CUdeviceptr* address);
-  // Take an allocation off the map, so that nobody frees it twice. Its memory stays until release().
-  // Errors: CUDA_ERROR_INVALID_VALUE: `address` is not the start of a live allocation.
+  // Take an allocation off the map, so that nobody frees it twice. Its memory stays until
+  // release(). Errors: CUDA_ERROR_INVALID_VALUE: `address` is not the start of a live allocation.
   [[nodiscard]] CUresult forget(CUdeviceptr address, Entry* entry);
   // Give the memory of a forgotten allocation back; nothing may use it any more.
   void release(const Entry& entry);

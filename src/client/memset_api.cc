@@ -25,12 +25,12 @@ CUresult fill(CUdeviceptr address, size_t pitch, uint32_t value, uint32_t elemen
   }
   const bool aligned = address % element == 0 && (height == 1 || pitch % element == 0);
   const bool pinned = session->pinned.in_heap(address);
-  const bool inside = pinned ? session->pinned.contains(address, bytes)
-                             : session->memory.contains(address, bytes);
+  const bool inside =
+      pinned ? session->pinned.contains(address, bytes) : session->memory.contains(address, bytes);
   if (!aligned || !inside || (height > 1 && pitch < row)) return CUDA_ERROR_INVALID_VALUE;
-  OPENMPS_CUDA_CHECK(push_work(*session, *stream, wire::Opcode::kMemset,
-                               wire::Memset{stream->id, element, address, pitch, width, height,
-                                            value, 0}));
+  OPENMPS_CUDA_CHECK(
+      push_work(*session, *stream, wire::Opcode::kMemset,
+                wire::Memset{stream->id, element, address, pitch, width, height, value, 0}));
   // CUDA's synchronous fills return at once, except for host memory.
   return wait && pinned ? synchronize_stream(*session, *stream) : CUDA_SUCCESS;
 }
@@ -73,8 +73,8 @@ CUresult cuMemsetD2D8Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned char
                            size_t Height, CUstream hStream) {
   return fill(dstDevice, dstPitch, uc, 1, Width, Height, hStream, false);
 }
-CUresult cuMemsetD2D16Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us,
-                            size_t Width, size_t Height, CUstream hStream) {
+CUresult cuMemsetD2D16Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width,
+                            size_t Height, CUstream hStream) {
   return fill(dstDevice, dstPitch, us, 2, Width, Height, hStream, false);
 }
 CUresult cuMemsetD2D32Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width,

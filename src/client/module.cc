@@ -68,8 +68,8 @@ CUresult load_blob(Session& session, Module& module, uint32_t device, wire::Id b
       sizeof(reply), &received);
   wire::ModuleLoadReply logs{};
   if (received >= sizeof(logs)) memcpy(&logs, reply, sizeof(logs));
-  const uint32_t text = std::min<uint32_t>(received, sizeof(reply)) -
-                        std::min<uint32_t>(received, sizeof(logs));
+  const uint32_t text =
+      std::min<uint32_t>(received, sizeof(reply)) - std::min<uint32_t>(received, sizeof(logs));
   const uint32_t info = std::min(logs.info_bytes, text);
   const uint32_t error = std::min(logs.error_bytes, text - info);
   copy_log(options.info_log, options.info_bytes, reply + sizeof(logs), info, options.info_slot);
@@ -102,27 +102,21 @@ CUresult parse_jit_options(unsigned count, CUjit_option* options, void** values,
   for (unsigned i = 0; i < count; ++i) {
     const auto scalar = reinterpret_cast<uintptr_t>(values[i]);
     switch (options[i]) {
-      case CU_JIT_INFO_LOG_BUFFER:
-        parsed->info_log = static_cast<char*>(values[i]);
-        break;
+      case CU_JIT_INFO_LOG_BUFFER: parsed->info_log = static_cast<char*>(values[i]); break;
       case CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES:
         parsed->info_bytes = static_cast<uint32_t>(scalar);
         parsed->info_slot = &values[i];
         break;
-      case CU_JIT_ERROR_LOG_BUFFER:
-        parsed->error_log = static_cast<char*>(values[i]);
-        break;
+      case CU_JIT_ERROR_LOG_BUFFER: parsed->error_log = static_cast<char*>(values[i]); break;
       case CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES:
         parsed->error_bytes = static_cast<uint32_t>(scalar);
         parsed->error_slot = &values[i];
         break;
-      case CU_JIT_WALL_TIME:
-        break;  // an output that the worker does not measure
+      case CU_JIT_WALL_TIME: break;  // an output that the worker does not measure
       case CU_JIT_GLOBAL_SYMBOL_NAMES:
       case CU_JIT_GLOBAL_SYMBOL_ADDRESSES:
       case CU_JIT_REFERENCED_KERNEL_NAMES:
-      case CU_JIT_REFERENCED_VARIABLE_NAMES:
-        return CUDA_ERROR_NOT_SUPPORTED;
+      case CU_JIT_REFERENCED_VARIABLE_NAMES: return CUDA_ERROR_NOT_SUPPORTED;
       default:
         if (options[i] < 0 || options[i] >= CU_JIT_NUM_OPTIONS) return CUDA_ERROR_INVALID_VALUE;
         parsed->scalars.push_back({static_cast<uint32_t>(options[i]), 0, scalar});
@@ -137,8 +131,7 @@ CUresult load_module(Session& session, Context* context, wire::ModuleKind kind, 
   if (made == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   made->context = context;
   made->kind = kind;
-  const CUresult result =
-      send_and_load(session, *made, device_of(session, *made), image, options);
+  const CUresult result = send_and_load(session, *made, device_of(session, *made), image, options);
   if (result != CUDA_SUCCESS) {
     session.modules.recycle(made);
     return result;
@@ -182,9 +175,9 @@ CUresult request_function(Session& session, Module& module, const std::string& n
   uint32_t received = 0;
   const wire::GetSymbol command{module.id, made->id, static_cast<uint32_t>(module.kind),
                                 static_cast<uint32_t>(name.size())};
-  CUresult result = session.channel.call(wire::Opcode::kGetFunction, command,
-                                         bytes_of(name.data(), name.size()), reply, sizeof(reply),
-                                         &received);
+  CUresult result =
+      session.channel.call(wire::Opcode::kGetFunction, command, bytes_of(name.data(), name.size()),
+                           reply, sizeof(reply), &received);
   wire::FunctionReply info{};
   memcpy(&info, reply, sizeof(info));
   const uint64_t needed =
@@ -224,8 +217,7 @@ CUresult get_function(Session& session, Module& module, const char* name, Functi
   return CUDA_SUCCESS;
 }
 
-CUresult get_global(Session& session, Module& module, const char* name,
-                    wire::GlobalReply* global) {
+CUresult get_global(Session& session, Module& module, const char* name, wire::GlobalReply* global) {
   if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const size_t length = strlen(name);
   if (length >= wire::kMaxNameBytes) return CUDA_ERROR_NOT_FOUND;
@@ -237,8 +229,8 @@ CUresult get_global(Session& session, Module& module, const char* name,
   }
   const wire::GetSymbol command{module.id, 0, static_cast<uint32_t>(module.kind),
                                 static_cast<uint32_t>(length)};
-  OPENMPS_CUDA_CHECK(session.channel.call(wire::Opcode::kGetGlobal, command,
-                                          bytes_of(name, length), global, sizeof(*global)));
+  OPENMPS_CUDA_CHECK(session.channel.call(wire::Opcode::kGetGlobal, command, bytes_of(name, length),
+                                          global, sizeof(*global)));
   Context* context = module.context != nullptr ? module.context : session.primary[0];
   session.memory.add_global(context, context->device, global->address, global->bytes);
   module.globals.emplace(name, *global);

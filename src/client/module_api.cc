@@ -90,9 +90,8 @@ CUresult symbol_count(Session& session, Module& module, unsigned int* functions)
   if (functions == nullptr) return CUDA_ERROR_INVALID_VALUE;
   OPENMPS_CUDA_CHECK(ensure_loaded(session, module));
   wire::ModuleSymbolsReply reply{};
-  OPENMPS_CUDA_CHECK(session.channel.call(wire::Opcode::kModuleSymbols,
-                                          wire::ObjectOnly{module.id, 0}, {}, &reply,
-                                          sizeof(reply)));
+  OPENMPS_CUDA_CHECK(session.channel.call(
+      wire::Opcode::kModuleSymbols, wire::ObjectOnly{module.id, 0}, {}, &reply, sizeof(reply)));
   *functions = reply.functions;
   return CUDA_SUCCESS;
 }
@@ -252,8 +251,7 @@ CUresult cuLibraryGetModule(CUmodule* pMod, CUlibrary library) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuLibraryGetGlobal(CUdeviceptr* dptr, size_t* bytes, CUlibrary library,
-                            const char* name) {
+CUresult cuLibraryGetGlobal(CUdeviceptr* dptr, size_t* bytes, CUlibrary library, const char* name) {
   Session* session = nullptr;
   Module* module = nullptr;
   OPENMPS_CUDA_CHECK(find_library(library, &session, &module));

@@ -60,7 +60,7 @@ struct Function;
 struct Module : Object {
   Context* context = nullptr;  // of a module; libraries belong to none
   wire::ModuleKind kind = wire::ModuleKind::kModule;
-  std::mutex lock;              // of what follows
+  std::mutex lock;                  // of what follows
   std::atomic<bool> loaded{false};  // libraries may be sent at first use
   const void* image = nullptr;      // until then
   uint64_t image_bytes = 0;

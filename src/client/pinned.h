@@ -43,7 +43,8 @@ class PinnedHeap {
 
   // Errors: CUDA_ERROR_OUT_OF_MEMORY, the session's end.
   [[nodiscard]] CUresult allocate(Context* context, uint64_t bytes, uint32_t flags, void** address);
-  // The caller has waited for the GPU. Errors: CUDA_ERROR_INVALID_VALUE: not a live allocation's start.
+  // The caller has waited for the GPU. Errors: CUDA_ERROR_INVALID_VALUE: not a live allocation's
+  // start.
   [[nodiscard]] CUresult release(const void* address);
   void release_all(const Context* context);
 
@@ -60,9 +61,9 @@ class PinnedHeap {
   const uint64_t base_;
   const uint64_t end_;
   mutable std::mutex lock_;
-  RangeAllocator addresses_;                      // in chunks
-  RangeAllocator small_{kPinnedChunkBytes};       // inside registered chunks, in pages
-  std::multimap<uint64_t, uint64_t> cache_;       // bytes -> base of free own registrations
+  RangeAllocator addresses_;                 // in chunks
+  RangeAllocator small_{kPinnedChunkBytes};  // inside registered chunks, in pages
+  std::multimap<uint64_t, uint64_t> cache_;  // bytes -> base of free own registrations
   uint64_t cached_total_ = 0;
   uint64_t next_buffer_id_ = 1ull << 40;  // apart from those of device memory
   IntervalMap<PinnedBlock> blocks_;

@@ -66,44 +66,36 @@ CUresult attribute_of(const Known& known, uint64_t address, CUpointer_attribute 
                       void* data) {
   const bool host = known.type == CU_MEMORYTYPE_HOST;
   switch (attribute) {
-    case CU_POINTER_ATTRIBUTE_CONTEXT:
-      return put(data, known.context->as<CUcontext>());
-    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-      return put(data, static_cast<unsigned int>(known.type));
+    case CU_POINTER_ATTRIBUTE_CONTEXT: return put(data, known.context->as<CUcontext>());
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: return put(data, static_cast<unsigned int>(known.type));
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
       return put(data, static_cast<CUdeviceptr>(known.device_address));
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-      return host || known.managed ? put(data, reinterpret_cast<void*>(address)) : CUDA_ERROR_INVALID_VALUE;
-    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-      return put(data, 0u);
+      return host || known.managed ? put(data, reinterpret_cast<void*>(address))
+                                   : CUDA_ERROR_INVALID_VALUE;
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: return put(data, 0u);
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
       return put(data, static_cast<unsigned long long>(known.buffer_id));
-    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-      return put(data, known.managed ? 1u : 0u);
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED: return put(data, known.managed ? 1u : 0u);
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
       return put(data, static_cast<int>(known.context->device));
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
-      return put(data, 0u);
+    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE: return put(data, 0u);
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
       return put(data, static_cast<CUdeviceptr>(known.base));
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
-      return put(data, static_cast<size_t>(known.bytes));
-    case CU_POINTER_ATTRIBUTE_MAPPED:
-      return put(data, 1u);
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE: return put(data, static_cast<size_t>(known.bytes));
+    case CU_POINTER_ATTRIBUTE_MAPPED: return put(data, 1u);
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
       return put(data, static_cast<unsigned long long>(0));
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
       return put(data, static_cast<unsigned int>(CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE));
-    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-      return put(data, static_cast<CUmemoryPool>(nullptr));
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: return put(data, static_cast<CUmemoryPool>(nullptr));
     case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
       return put(data, static_cast<unsigned long long>(known.buffer_id));
-    default:
-      return CUDA_ERROR_NOT_SUPPORTED;
+    default: return CUDA_ERROR_NOT_SUPPORTED;
   }
 }
 
@@ -117,14 +109,11 @@ void clear_attribute(CUpointer_attribute attribute, void* data) {
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
-      put(data, 0u);
-      return;
+    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE: put(data, 0u); return;
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
       put(data, static_cast<int>(CU_DEVICE_INVALID));
       return;
-    default:
-      put(data, static_cast<uint64_t>(0));
+    default: put(data, static_cast<uint64_t>(0));
   }
 }
 

@@ -37,7 +37,7 @@ class RangeAllocator {
 
   const uint64_t boundary_;
   uint64_t free_bytes_ = 0;
-  ByBase by_base_;                                  // base -> bytes
+  ByBase by_base_;                                   // base -> bytes
   std::set<std::pair<uint64_t, uint64_t>> by_size_;  // (bytes, base)
 };
 

@@ -54,8 +54,7 @@ uint32_t named_device(const wire::Facts& facts, const char* entry) {
   char* end = nullptr;
   const unsigned long number = strtoul(entry, &end, 10);
   const bool parsed = end != entry && (*end == '\0' || *end == ',');
-  return parsed && number < facts.device_count ? static_cast<uint32_t>(number)
-                                               : facts.device_count;
+  return parsed && number < facts.device_count ? static_cast<uint32_t>(number) : facts.device_count;
 }
 
 // CUDA_VISIBLE_DEVICES: the list counts up to its first entry that names no device or one twice.

@@ -59,7 +59,7 @@ struct Session {
   Mapping window;
   const std::unique_ptr<wire::Facts> facts;
   const uint64_t window_base;
-  const std::vector<uint32_t> devices;  // ordinal -> the worker's device
+  const std::vector<uint32_t> devices;       // ordinal -> the worker's device
   uint64_t memory_limit[wire::kMaxDevices];  // by the worker's device; 0: none
 
   Channel channel;
@@ -113,8 +113,7 @@ Result<Connection> connect(const std::string& control_socket);
 }  // namespace openmps::client
 
 // Return early with the CUresult of a call that did not succeed.
-#define OPENMPS_CUDA_CHECK(expression)                               \
-  do {                                                               \
-    if (const CUresult result_ = (expression); result_ != CUDA_SUCCESS) \
-      return result_;                                                \
+#define OPENMPS_CUDA_CHECK(expression)                                                  \
+  do {                                                                                  \
+    if (const CUresult result_ = (expression); result_ != CUDA_SUCCESS) return result_; \
   } while (false)

@@ -18,10 +18,9 @@ CUresult create_stream(Session& session, Context& context, wire::StreamKind kind
   made->unique_id = session.next_unique_id.fetch_add(1, std::memory_order_relaxed);
   CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
   if (session.fences.open(made)) {
-    result = session.channel.push(
-        wire::Opcode::kStreamCreate,
-        wire::StreamCreate{made->id, context.id, context.wire_device, static_cast<uint32_t>(kind),
-                           priority, 0});
+    result = session.channel.push(wire::Opcode::kStreamCreate,
+                                  wire::StreamCreate{made->id, context.id, context.wire_device,
+                                                     static_cast<uint32_t>(kind), priority, 0});
   }
   if (result != CUDA_SUCCESS) {
     session.streams.recycle(made);
@@ -63,8 +62,8 @@ CUresult legacy_stream(Session& session, Context& context, Stream** stream) {
   std::lock_guard guard(session.stream_lock);
   *stream = context.legacy.load(std::memory_order_acquire);
   if (*stream != nullptr) return CUDA_SUCCESS;
-  OPENMPS_CUDA_CHECK(create_stream(session, context, wire::StreamKind::kLegacy, CU_STREAM_DEFAULT,
-                                   0, stream));
+  OPENMPS_CUDA_CHECK(
+      create_stream(session, context, wire::StreamKind::kLegacy, CU_STREAM_DEFAULT, 0, stream));
   context.legacy.store(*stream, std::memory_order_release);
   return CUDA_SUCCESS;
 }
@@ -76,8 +75,8 @@ CUresult per_thread_stream(Session& session, Context& context, Stream** stream) 
     *stream = session.streams.find(handle);
     if (*stream != nullptr) return CUDA_SUCCESS;
   }
-  OPENMPS_CUDA_CHECK(create_stream(session, context, wire::StreamKind::kBlocking,
-                                   CU_STREAM_DEFAULT, 0, stream));
+  OPENMPS_CUDA_CHECK(
+      create_stream(session, context, wire::StreamKind::kBlocking, CU_STREAM_DEFAULT, 0, stream));
   (*stream)->per_thread = true;
   // A reset context leaves stale entries under the same handle.
   std::erase_if(thread.streams, [&](const auto& entry) { return entry.first == context.handle; });

@@ -25,8 +25,8 @@ CUresult stream_value(CUstream handle, CUdeviceptr address, uint64_t value, uint
   Stream* stream = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session, &context, handle, &stream));
   OPENMPS_CUDA_CHECK(check_implicit_capture(*session, *stream));
-  const bool known = session->memory.contains(address, width) ||
-                     session->pinned.contains(address, width);
+  const bool known =
+      session->memory.contains(address, width) || session->pinned.contains(address, width);
   if (!known || address % width != 0) return CUDA_ERROR_INVALID_VALUE;
   return push_work(*session, *stream, opcode,
                    wire::StreamValue{stream->id, width, address, value, flags, 0});
@@ -186,8 +186,7 @@ CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
     session->captures.invalidate(stream_capture);
     return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
   } else {
-    const FencePoint point =
-        FencePoint::from_bits(event->recorded.load(std::memory_order_acquire));
+    const FencePoint point = FencePoint::from_bits(event->recorded.load(std::memory_order_acquire));
     if (stream_capture == 0 && session->fences.reached(point)) return CUDA_SUCCESS;
   }
   return push_work(*session, *stream, wire::Opcode::kStreamWaitEvent,
@@ -243,9 +242,7 @@ CUresult cuStreamGetAttribute(CUstream hStream, CUstreamAttrID attr, CUstreamAtt
   if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
   memset(value, 0, sizeof(*value));
   switch (attr) {
-    case CU_LAUNCH_ATTRIBUTE_PRIORITY:
-      value->priority = stream->priority;
-      return CUDA_SUCCESS;
+    case CU_LAUNCH_ATTRIBUTE_PRIORITY: value->priority = stream->priority; return CUDA_SUCCESS;
     case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
       value->syncPolicy = CU_SYNC_POLICY_AUTO;
       return CUDA_SUCCESS;
@@ -253,10 +250,8 @@ CUresult cuStreamGetAttribute(CUstream hStream, CUstreamAttrID attr, CUstreamAtt
       value->memSyncDomainMap.remote = 1;
       return CUDA_SUCCESS;
     case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
-    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
-      return CUDA_SUCCESS;
-    default:
-      return CUDA_ERROR_INVALID_VALUE;
+    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN: return CUDA_SUCCESS;
+    default: return CUDA_ERROR_INVALID_VALUE;
   }
 }
 
@@ -273,8 +268,7 @@ CUresult cuStreamSetAttribute(CUstream hStream, CUstreamAttrID attr,
     case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
     case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
       return CUDA_SUCCESS;  // a hint: results do not depend on it
-    default:
-      return CUDA_ERROR_INVALID_VALUE;
+    default: return CUDA_ERROR_INVALID_VALUE;
   }
 }
 
@@ -320,8 +314,7 @@ CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count,
         OPENMPS_CUDA_CHECK(cuStreamWriteValue64_v2(stream, op.writeValue.address,
                                                    op.writeValue.value64, op.writeValue.flags));
         break;
-      default:
-        return CUDA_ERROR_NOT_SUPPORTED;
+      default: return CUDA_ERROR_NOT_SUPPORTED;
     }
   }
   return CUDA_SUCCESS;

@@ -13,7 +13,8 @@
 namespace openmps::client {
 
 struct ThreadState {
-  // Handles, not pointers: a context that another thread destroys is recognised. The last is current.
+  // Handles, not pointers: a context that another thread destroys is recognised. The last is
+  // current.
   std::vector<uint64_t> contexts;
   CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
   // (context handle, stream handle) of CU_STREAM_PER_THREAD.

@@ -63,8 +63,8 @@ class Plan {
   uint64_t row_batches_;
 };
 
-void copy_rows(unsigned char* destination, uint64_t destination_pitch,
-               const unsigned char* source, uint64_t source_pitch, uint64_t width, uint64_t rows) {
+void copy_rows(unsigned char* destination, uint64_t destination_pitch, const unsigned char* source,
+               uint64_t source_pitch, uint64_t width, uint64_t rows) {
   if (rows == 1 || (destination_pitch == width && source_pitch == width)) {
     memcpy(destination, source, width * rows);
     return;
@@ -78,9 +78,9 @@ CUresult push_batch(Session& session, const Channel::Order& order, Stream& strea
                     const Batch& batch, uint64_t destination_pitch, uint64_t source_pitch,
                     uint32_t flags) {
   if (batch.rows == 1) {
-    return session.channel.push(order, wire::Opcode::kMemcpy,
-                                wire::Memcpy{stream.id, flags, batch.destination, batch.source,
-                                             batch.width});
+    return session.channel.push(
+        order, wire::Opcode::kMemcpy,
+        wire::Memcpy{stream.id, flags, batch.destination, batch.source, batch.width});
   }
   return session.channel.push(
       order, wire::Opcode::kMemcpy3D,
@@ -161,16 +161,16 @@ CUresult request_batch(Staged& copy, uint64_t number, Staging::Block block, OnIt
   OPENMPS_CUDA_CHECK(session.staging.acquire(staged.width * staged.rows, &request->piece, block));
   staged.destination = request->piece.address();
   const Channel::Order order = session.channel.order();
-  OPENMPS_CUDA_CHECK(push_batch(session, order, copy.stream, staged, staged.width,
-                                copy.plan.source().pitch, 0));
+  OPENMPS_CUDA_CHECK(
+      push_batch(session, order, copy.stream, staged, staged.width, copy.plan.source().pitch, 0));
   session.fences.after_work(order, copy.stream);
   return session.fences.cover(order, copy.stream, &request->point);
 }
 
 CUresult receive_batch(Staged& copy, const OnItsWay& request) {
   Session& session = copy.session;
-  const CUresult result = session.channel.wait(
-      [&] { return session.fences.reached(request.point); }, copy.stream.id);
+  const CUresult result =
+      session.channel.wait([&] { return session.fences.reached(request.point); }, copy.stream.id);
   if (result == CUDA_SUCCESS) {
     const Batch& batch = request.batch;
     copy_rows(reinterpret_cast<unsigned char*>(batch.destination), copy.plan.destination().pitch,
@@ -245,8 +245,7 @@ CUresult check_side(const Session& session, const Side& side, const Box& box) {
     case Place::kPinned:
       return session.pinned.contains(side.address, *bytes) ? CUDA_SUCCESS
                                                            : CUDA_ERROR_INVALID_VALUE;
-    case Place::kPageable:
-      return side.address != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    case Place::kPageable: return side.address != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
   }
   return CUDA_ERROR_INVALID_VALUE;
 }
@@ -257,16 +256,16 @@ bool contiguous(const Side& side, const Box& box) {
 }
 
 // Copies on the host happen on the caller, behind what the stream has to do before.
-CUresult copy_on_host(Session& session, Stream& stream, const Side& destination,
-                      const Side& source, const Box& box) {
+CUresult copy_on_host(Session& session, Stream& stream, const Side& destination, const Side& source,
+                      const Box& box) {
   OPENMPS_CUDA_CHECK(synchronize_stream(session, stream));
   for (uint64_t slice = 0; slice < box.depth; ++slice) {
     for (uint64_t row = 0; row < box.height; ++row) {
-      memmove(reinterpret_cast<void*>(destination.address + slice * destination.slice +
-                                      row * destination.pitch),
-              reinterpret_cast<const void*>(source.address + slice * source.slice +
-                                            row * source.pitch),
-              box.width);
+      memmove(
+          reinterpret_cast<void*>(destination.address + slice * destination.slice +
+                                  row * destination.pitch),
+          reinterpret_cast<const void*>(source.address + slice * source.slice + row * source.pitch),
+          box.width);
     }
   }
   return CUDA_SUCCESS;
@@ -323,15 +322,13 @@ CUresult transfer(Session& session, Stream& stream, const Side& destination, con
     return transfer(session, stream, destination, source,
                     Box{.width = box.width * box.height * box.depth}, wait);
   }
-  const bool pageable =
-      destination.place == Place::kPageable || source.place == Place::kPageable;
+  const bool pageable = destination.place == Place::kPageable || source.place == Place::kPageable;
   const bool to_device = destination.place == Place::kDevice;
   const bool from_device = source.place == Place::kDevice;
   OPENMPS_CUDA_CHECK(check_capture(session, stream, pageable, wait && !(to_device && from_device)));
   if (!pageable) {
     OPENMPS_CUDA_CHECK(push_direct(session, stream, destination, source, box));
-    return wait && !(to_device && from_device) ? synchronize_stream(session, stream)
-                                               : CUDA_SUCCESS;
+    return wait && !(to_device && from_device) ? synchronize_stream(session, stream) : CUDA_SUCCESS;
   }
   if (!to_device && !from_device) return copy_on_host(session, stream, destination, source, box);
   const Plan plan(destination, source, box);

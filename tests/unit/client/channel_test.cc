@@ -42,9 +42,8 @@ TEST(Channel, CallsOfManyThreadsGetTheirOwnReplies) {
     threads.emplace_back([&, t] {
       for (uint64_t i = 0; i < 500; ++i) {
         wire::MemoryInfoReply reply{};
-        const CUresult result =
-            fake.channel().call(wire::Opcode::kMemoryMap, wire::MemoryRange{t, i, 0, 0}, {},
-                                &reply, sizeof(reply));
+        const CUresult result = fake.channel().call(
+            wire::Opcode::kMemoryMap, wire::MemoryRange{t, i, 0, 0}, {}, &reply, sizeof(reply));
         if (result != CUDA_SUCCESS || reply.free != t || reply.total != i) ++wrong;
       }
     });

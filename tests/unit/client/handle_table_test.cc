@@ -50,11 +50,11 @@ TEST(HandleTable, ForeignValuesAreUnknown) {
   events.publish(event);
   EXPECT_EQ(events.find(stream->handle), nullptr);
   int on_stack = 0;
-  for (const uint64_t value : {uint64_t{0}, uint64_t{1}, uint64_t{2}, ~uint64_t{0},
-                               reinterpret_cast<uint64_t>(&on_stack),
-                               make_handle(HandleKind::kStream, 1, 0),
-                               make_handle(HandleKind::kStream, 1, wire::kMaxObjects),
-                               make_handle(HandleKind::kStream, 1, 0xffff'ffff)}) {
+  for (const uint64_t value :
+       {uint64_t{0}, uint64_t{1}, uint64_t{2}, ~uint64_t{0}, reinterpret_cast<uint64_t>(&on_stack),
+        make_handle(HandleKind::kStream, 1, 0),
+        make_handle(HandleKind::kStream, 1, wire::kMaxObjects),
+        make_handle(HandleKind::kStream, 1, 0xffff'ffff)}) {
     EXPECT_EQ(streams.find(value), nullptr) << std::hex << value;
   }
 }

@@ -26,7 +26,10 @@ std::vector<std::byte> container(uint64_t body, uint16_t version = 1, uint16_t h
 std::vector<std::byte> cubin(uint16_t machine = 190) {
   std::vector<std::byte> bytes(64 + 3 * 64 + 2 * 56, std::byte{0});
   auto* raw = reinterpret_cast<unsigned char*>(bytes.data());
-  memcpy(raw, "\x7f" "ELF\x02\x01\x01", 7);
+  memcpy(raw,
+         "\x7f"
+         "ELF\x02\x01\x01",
+         7);
   const auto put16 = [raw](int offset, uint16_t value) { memcpy(raw + offset, &value, 2); };
   const auto put64 = [raw](int offset, uint64_t value) { memcpy(raw + offset, &value, 8); };
   put16(18, machine);
