@@ -50,8 +50,8 @@ void Session::run() {
     log(name + " can't open: " + status.message());
     shut();
     // Everything is given back before the server hears of it: it uses the window again.
-    environment_.link.session_ready(info.id, status);
     on_end_();
+    environment_.link.session_ready(info.id, status);
     return;
   }
   log(name + " opens");
@@ -60,8 +60,8 @@ void Session::run() {
   parts_.drain();
   shut();
   log(name + " is closed");
+  on_end_();  // first: once the server has heard of it, the worker knows too
   environment_.link.session_closed(info.id);
-  on_end_();
 }
 
 Status Session::map_channel() {

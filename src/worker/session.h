@@ -31,7 +31,7 @@ struct Environment {
 
 class Session {
  public:
-  // Starts the thread, which answers SessionReady. `on_end` is its last act, after SessionClosed.
+  // Starts the thread, which answers SessionReady. `on_end` is its last act before SessionClosed.
   Session(Environment& environment, SessionInfo info, UniqueFd host_file,
           std::function<void()> on_end);
   // Joins the thread: end the session first.
