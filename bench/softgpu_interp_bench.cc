@@ -33,9 +33,10 @@ void measure(benchmark::State& state, Device& device, const char* kernel, Dim gr
       instructions += run->warp_instructions();
     }
   // The inverse of a rate is seconds per instruction: printed as such, in nanoseconds.
-  state.counters["s/warp_instruction"] =
-      benchmark::Counter(static_cast<double>(instructions), benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
-  state.counters["warp_instructions"] = benchmark::Counter(static_cast<double>(instructions), benchmark::Counter::kAvgIterations);
+  state.counters["s/warp_instruction"] = benchmark::Counter(
+      static_cast<double>(instructions), benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+  state.counters["warp_instructions"] =
+      benchmark::Counter(static_cast<double>(instructions), benchmark::Counter::kAvgIterations);
 }
 
 bool load(benchmark::State& state, Device* device) {
@@ -55,8 +56,9 @@ void nbody(benchmark::State& state) {
   for (size_t i = 0; i < p.size(); ++i) p[i] = static_cast<float>(i * 7919 % 1000) / 1000;
   measure(state, device, "nbody", {static_cast<uint32_t>(n) / 256}, {256},
           Parameters().add(device.buffer(p)).add(device.buffer(v)).add(n).add(1e-3f), 4096);
-  state.counters["interactions/s"] = benchmark::Counter(
-      static_cast<double>(n) * n * static_cast<double>(state.iterations()), benchmark::Counter::kIsRate);
+  state.counters["interactions/s"] =
+      benchmark::Counter(static_cast<double>(n) * n * static_cast<double>(state.iterations()),
+                         benchmark::Counter::kIsRate);
 }
 BENCHMARK(nbody)->Arg(2048)->Unit(benchmark::kMillisecond);
 
@@ -87,7 +89,8 @@ void small_blocks(benchmark::State& state) {
   if (!load(state, &device)) return;
   std::vector<float> a(32), b(32), c(32);
   measure(state, device, "vector_add", {1000}, {32},
-          Parameters().add(device.buffer(a)).add(device.buffer(b)).add(device.buffer(c)).add(32), 0);
+          Parameters().add(device.buffer(a)).add(device.buffer(b)).add(device.buffer(c)).add(32),
+          0);
 }
 BENCHMARK(small_blocks)->Unit(benchmark::kMicrosecond);
 

@@ -59,7 +59,8 @@ KernelInfo describe(const CompiledProgram& program, const ptx::Function& functio
   info.name = function.name;
   uint64_t end = 0;
   for (const Argument& parameter : code.parameters) {
-    info.parameters.push_back({static_cast<uint32_t>(parameter.offset), static_cast<uint32_t>(parameter.bytes)});
+    info.parameters.push_back(
+        {static_cast<uint32_t>(parameter.offset), static_cast<uint32_t>(parameter.bytes)});
     end = parameter.offset + parameter.bytes;
   }
   info.parameter_bytes = static_cast<uint32_t>(end);
@@ -78,19 +79,22 @@ KernelInfo describe(const CompiledProgram& program, const ptx::Function& functio
   if (most[0]) info.max_threads = std::min(most[0] * most[1] * most[2], kMaxThreadsPerBlock);
   for (int i = 0; i < 3; ++i) info.required_block[i] = function.required_threads[i];
   if (info.required_block[0])
-    info.max_threads = std::min(info.max_threads, info.required_block[0] * info.required_block[1] * info.required_block[2]);
+    info.max_threads = std::min(
+        info.max_threads, info.required_block[0] * info.required_block[1] * info.required_block[2]);
   return info;
 }
 
 Status check_limits(const ptx::Function& function, const Code& code, uint64_t shared_bytes) {
   if (shared_bytes > kMaxStaticSharedBytes)
     return {CUDA_ERROR_INVALID_PTX, "ptxas error   : Entry function '" + function.name +
-                                        "' uses too much shared data (" + std::to_string(shared_bytes) +
-                                        " bytes, " + std::to_string(kMaxStaticSharedBytes) + " max)"};
+                                        "' uses too much shared data (" +
+                                        std::to_string(shared_bytes) + " bytes, " +
+                                        std::to_string(kMaxStaticSharedBytes) + " max)"};
   for (const Argument& parameter : code.parameters)
     if (parameter.offset + parameter.bytes > kMaxParameterBytes)
-      return {CUDA_ERROR_INVALID_PTX, "ptxas error   : Formal parameter space of '" + function.name +
-                                          "' overflowed (" + std::to_string(kMaxParameterBytes) + " bytes max)"};
+      return {CUDA_ERROR_INVALID_PTX, "ptxas error   : Formal parameter space of '" +
+                                          function.name + "' overflowed (" +
+                                          std::to_string(kMaxParameterBytes) + " bytes max)"};
   return {};
 }
 
@@ -101,8 +105,8 @@ std::shared_ptr<const Program> fail(CompileError* error, const Status& status) {
 
 }  // namespace
 
-std::shared_ptr<const Program> compile(const void* image, size_t size, const CompileOptions& options,
-                                       CompileError* error) {
+std::shared_ptr<const Program> compile(const void* image, size_t size,
+                                       const CompileOptions& options, CompileError* error) {
   Result<std::string> text = fatbin::extract_ptx(image, size, options.compute_capability);
   if (!text.ok()) return fail(error, text.status());
   Result<std::shared_ptr<const ptx::Module>> parsed = ptx::parse(text.value());
@@ -124,18 +128,17 @@ std::shared_ptr<const Program> compile(const void* image, size_t size, const Com
   program->module = parsed.value();
   const ir::SharedLayout shared = ir::lay_out_shared(module);
   for (size_t i = 0; i < module.functions.size(); ++i)
-    program->functions.push_back(
-        module.functions[i].is_extern
-            ? nullptr
-            : ir::lower(module, static_cast<int32_t>(i), shared.offsets));
+    program->functions.push_back(module.functions[i].is_extern
+                                     ? nullptr
+                                     : ir::lower(module, static_cast<int32_t>(i), shared.offsets));
   for (size_t i = 0; i < module.functions.size(); ++i) {
     const ptx::Function& function = module.functions[i];
     if (!function.is_kernel || function.is_extern) continue;
     const Status limits = check_limits(function, *program->functions[i], shared.bytes[i]);
     if (!limits.ok()) return fail(error, limits);
     program->kernel_functions.push_back(static_cast<int32_t>(i));
-    program->kernels_.push_back(
-        describe(*program, function, *program->functions[i], static_cast<uint32_t>(shared.bytes[i])));
+    program->kernels_.push_back(describe(*program, function, *program->functions[i],
+                                         static_cast<uint32_t>(shared.bytes[i])));
   }
   for (const ptx::GlobalVariable& global : module.globals)
     program->globals_.push_back({global.name, global.bytes, global.alignment,
@@ -154,7 +157,8 @@ std::shared_ptr<const LinkedProgram> link(std::shared_ptr<const Program> program
   global_addresses.resize(module.globals.size());
 
   std::unordered_map<std::string, uint64_t> symbols;
-  for (size_t i = 0; i < module.globals.size(); ++i) symbols[module.globals[i].name] = global_addresses[i];
+  for (size_t i = 0; i < module.globals.size(); ++i)
+    symbols[module.globals[i].name] = global_addresses[i];
   for (size_t i = 0; i < module.functions.size(); ++i)
     symbols.try_emplace(module.functions[i].name, kFunctionWindow + 16 * i);
 
@@ -163,7 +167,7 @@ std::shared_ptr<const LinkedProgram> link(std::shared_ptr<const Program> program
     auto* to = reinterpret_cast<uint8_t*>(global_addresses[i]);
     if (!to || global.is_extern) continue;
     const size_t given = std::min<size_t>(global.initial.size(), global.bytes);
-    std::memcpy(to, global.initial.data(), given);
+    if (given != 0) std::memcpy(to, global.initial.data(), given);
     std::memset(to + given, 0, global.bytes - given);
     for (const ptx::Relocation& relocation : global.relocations) {
       uint64_t value = symbols[relocation.symbol] + static_cast<uint64_t>(relocation.addend);
@@ -176,9 +180,11 @@ std::shared_ptr<const LinkedProgram> link(std::shared_ptr<const Program> program
     if (!code) continue;
     image = code->image;
     for (const GlobalReference& reference : code->references) {
-      const uint64_t value = global_addresses[static_cast<size_t>(reference.global)] + reference.addend;
+      const uint64_t value =
+          global_addresses[static_cast<size_t>(reference.global)] + reference.addend;
       for (uint32_t lane = 0; lane < kWarpSize; ++lane)
-        std::memcpy(image.data() + reference.offset + lane * reference.bytes, &value, reference.bytes);
+        std::memcpy(image.data() + reference.offset + lane * reference.bytes, &value,
+                    reference.bytes);
     }
   }
   return linked;

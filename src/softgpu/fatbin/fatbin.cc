@@ -62,7 +62,8 @@ Status scan(const uint8_t* data, size_t known, uint32_t capability, Candidate* b
     const auto left = static_cast<size_t>(end - at);
     if (left < kEntryHeaderBytes) {
       // Padding after the last entry is zeros.
-      if (std::any_of(at, end, [](uint8_t b) { return b != 0; })) return damaged("cut entry header");
+      if (std::any_of(at, end, [](uint8_t b) { return b != 0; }))
+        return damaged("cut entry header");
       break;
     }
     const uint32_t entry_header = get<uint32_t>(at + 4);
@@ -79,13 +80,15 @@ Status scan(const uint8_t* data, size_t known, uint32_t capability, Candidate* b
         const uint32_t compressed = get<uint32_t>(at + 16);
         const uint64_t text = get<uint64_t>(at + 56);
         if (compressed > padded || text > kMaxTextBytes || text == 0)
-          return damaged("compressed entry of " + std::to_string(compressed) + " bytes for " + std::to_string(text));
+          return damaged("compressed entry of " + std::to_string(compressed) + " bytes for " +
+                         std::to_string(text));
         found.payload_bytes = compressed;
         found.text_bytes = static_cast<size_t>(text);
       } else if (padded > kMaxTextBytes) {
         return damaged("PTX of " + std::to_string(padded) + " bytes");
       }
-      if (found.capability <= capability && (!best->payload || found.capability >= best->capability))
+      if (found.capability <= capability &&
+          (!best->payload || found.capability >= best->capability))
         *best = found;
     }
     at += entry_header + padded;
@@ -145,15 +148,18 @@ Result<std::string> from_containers(const Wrapper* wrapper, const uint8_t* bare,
       OPENMPS_RETURN_IF_ERROR(scan(bare, container_bytes(bare, size), limit, &best));
     } else {
       const auto* first = static_cast<const uint8_t*>(wrapper->data);
-      if (first) OPENMPS_RETURN_IF_ERROR(scan(first, container_bytes(first, SIZE_MAX), limit, &best));
+      if (first)
+        OPENMPS_RETURN_IF_ERROR(scan(first, container_bytes(first, SIZE_MAX), limit, &best));
       const auto* const* prelinked = static_cast<const uint8_t* const*>(wrapper->extra);
       if (wrapper->version == 2 && prelinked)
         for (size_t i = 0; i < kMaxPrelinked && prelinked[i]; ++i)
-          OPENMPS_RETURN_IF_ERROR(scan(prelinked[i], container_bytes(prelinked[i], SIZE_MAX), limit, &best));
+          OPENMPS_RETURN_IF_ERROR(
+              scan(prelinked[i], container_bytes(prelinked[i], SIZE_MAX), limit, &best));
     }
     if (!best.payload)
-      return Status(CUDA_ERROR_NO_BINARY_FOR_GPU, "no PTX for compute capability " +
-                                                      std::to_string(capability) + " in the fatbin");
+      return Status(
+          CUDA_ERROR_NO_BINARY_FOR_GPU,
+          "no PTX for compute capability " + std::to_string(capability) + " in the fatbin");
     Result<std::string> text = text_of(best);
     if (!text.ok() || !is_family_specific(text.value(), capability)) return text;
     if (best.capability == 0)

@@ -31,17 +31,17 @@ std::byte* host_pointer(Warp* warp, uint32_t lane, uint64_t address, uint64_t by
   const uint64_t at = address & kWindowMask;
   switch (address & ~kWindowMask) {
     case 0:
-      return find_range(warp, address, address + bytes, write) ? reinterpret_cast<std::byte*>(address)
-                                                               : nullptr;
-    case kSharedWindow:
-      return at + bytes <= warp->shared_bytes ? warp->shared + at : nullptr;
+      return find_range(warp, address, address + bytes, write)
+                 ? reinterpret_cast<std::byte*>(address)
+                 : nullptr;
+    case kSharedWindow: return at + bytes <= warp->shared_bytes ? warp->shared + at : nullptr;
     case kLocalWindow:
-      return at + bytes <= warp->local_bytes ? warp->local + lane * warp->local_bytes + at : nullptr;
+      return at + bytes <= warp->local_bytes ? warp->local + lane * warp->local_bytes + at
+                                             : nullptr;
     case kParamWindow:
       return !write && at + bytes <= warp->param_bytes ? const_cast<std::byte*>(warp->params) + at
                                                        : nullptr;
-    default:
-      return nullptr;
+    default: return nullptr;
   }
 }
 
@@ -58,16 +58,17 @@ bool resolve(Warp* warp, const Op* op, const uint64_t* addresses, uint64_t bytes
     const auto lane = static_cast<uint32_t>(__builtin_ctz(left));
     const uint64_t address = addresses[lane] + op->imm;
     if (address % bytes != 0) {
-      warp->block->raise(warp, op, CUDA_ERROR_MISALIGNED_ADDRESS, address,
-                         "misaligned address " + hex(address) + " for " + std::to_string(bytes) + " bytes",
-                         1u << lane);
+      warp->block->raise(
+          warp, op, CUDA_ERROR_MISALIGNED_ADDRESS, address,
+          "misaligned address " + hex(address) + " for " + std::to_string(bytes) + " bytes",
+          1u << lane);
       return false;
     }
     warp->pointers[lane] = host_pointer(warp, lane, address, bytes, write);
     if (warp->pointers[lane]) continue;
     warp->block->raise(warp, op, CUDA_ERROR_ILLEGAL_ADDRESS, address,
-                       std::string("illegal ") + (write ? "write to " : "read from ") + hex(address) +
-                           ", " + std::to_string(bytes) + " bytes",
+                       std::string("illegal ") + (write ? "write to " : "read from ") +
+                           hex(address) + ", " + std::to_string(bytes) + " bytes",
                        1u << lane);
     return false;
   }
@@ -79,9 +80,10 @@ const Op* fault_misaligned(Warp* warp, const Op* op, const uint64_t* addresses, 
     const auto lane = static_cast<uint32_t>(__builtin_ctz(left));
     const uint64_t address = addresses[lane] + op->imm;
     if (address % bytes == 0) continue;
-    return warp->block->raise(warp, op, CUDA_ERROR_MISALIGNED_ADDRESS, address,
-                              "misaligned address " + hex(address) + " for " + std::to_string(bytes) + " bytes",
-                              1u << lane);
+    return warp->block->raise(
+        warp, op, CUDA_ERROR_MISALIGNED_ADDRESS, address,
+        "misaligned address " + hex(address) + " for " + std::to_string(bytes) + " bytes",
+        1u << lane);
   }
   return nullptr;
 }
@@ -93,11 +95,11 @@ const Op* fault_shared(Warp* warp, const Op* op, uint64_t bytes) {
     const uint32_t at = addresses[lane] + static_cast<uint32_t>(op->imm);
     const bool outside = at + bytes > warp->shared_bytes;
     if (!outside && at % bytes == 0) continue;
-    return warp->block->raise(warp, op, outside ? CUDA_ERROR_ILLEGAL_ADDRESS : CUDA_ERROR_MISALIGNED_ADDRESS,
-                              at,
-                              (outside ? "shared address out of range: " : "misaligned shared address ") + hex(at) +
-                                  ", " + std::to_string(bytes) + " bytes",
-                              1u << lane);
+    return warp->block->raise(
+        warp, op, outside ? CUDA_ERROR_ILLEGAL_ADDRESS : CUDA_ERROR_MISALIGNED_ADDRESS, at,
+        (outside ? "shared address out of range: " : "misaligned shared address ") + hex(at) +
+            ", " + std::to_string(bytes) + " bytes",
+        1u << lane);
   }
   return nullptr;
 }
@@ -109,11 +111,11 @@ const Op* fault_local(Warp* warp, const Op* op, uint64_t bytes) {
     const uint64_t at = addresses[lane] + op->imm;
     const bool outside = at >= warp->local_bytes || at + bytes > warp->local_bytes;
     if (!outside && at % bytes == 0) continue;
-    return warp->block->raise(warp, op, outside ? CUDA_ERROR_ILLEGAL_ADDRESS : CUDA_ERROR_MISALIGNED_ADDRESS,
-                              at,
-                              (outside ? "local address out of range: " : "misaligned local address ") + hex(at) +
-                                  ", " + std::to_string(bytes) + " bytes",
-                              1u << lane);
+    return warp->block->raise(
+        warp, op, outside ? CUDA_ERROR_ILLEGAL_ADDRESS : CUDA_ERROR_MISALIGNED_ADDRESS, at,
+        (outside ? "local address out of range: " : "misaligned local address ") + hex(at) + ", " +
+            std::to_string(bytes) + " bytes",
+        1u << lane);
   }
   return nullptr;
 }

@@ -15,7 +15,7 @@ namespace {
 
 #include "softgpu/interp/lane_math.h"
 
-#define HANDLER(name) \
+#define HANDLER(name)                                                            \
   const Op* h_##name([[maybe_unused]] const Op* op, [[maybe_unused]] Warp* warp, \
                      [[maybe_unused]] std::byte* regs, [[maybe_unused]] uint32_t mask)
 
@@ -52,7 +52,8 @@ void copy_once(void* to, const void* from, u32 bytes) {
     case 8: return copy_atomically<u64>(to, from);
 #if defined(__SSE2__)
     case 16:
-      _mm_storeu_si128(static_cast<__m128i*>(to), _mm_loadu_si128(static_cast<const __m128i*>(from)));
+      _mm_storeu_si128(static_cast<__m128i*>(to),
+                       _mm_loadu_si128(static_cast<const __m128i*>(from)));
       return;
 #endif
     default: std::memcpy(to, from, bytes);
@@ -92,7 +93,8 @@ HANDLER(store_ordered) {
     const auto lane = static_cast<u32>(__builtin_ctz(left));
     alignas(16) std::byte values[64];
     for (u32 e = 0; e < count; ++e)
-      std::memcpy(values + e * bytes, regs + op->extra[e] + lane * (lane_bytes < 2 ? 2 : lane_bytes), bytes);
+      std::memcpy(values + e * bytes,
+                  regs + op->extra[e] + lane * (lane_bytes < 2 ? 2 : lane_bytes), bytes);
     copy_once(warp->pointers[lane], values, bytes * count);
   }
   return op + 1;
@@ -103,7 +105,8 @@ template <class T, class F>
 T update(std::byte* p, F f) {
   auto* at = reinterpret_cast<T*>(p);
   T old = __atomic_load_n(at, __ATOMIC_RELAXED);
-  while (!__atomic_compare_exchange_n(at, &old, f(old), false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {
+  while (
+      !__atomic_compare_exchange_n(at, &old, f(old), false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {
   }
   return old;
 }
@@ -123,7 +126,8 @@ T integer_atomic(AtomicOp kind, std::byte* p, T v, T compare_with) {
       return expected;
     }
     case AtomicOp::kInc: return update<T>(p, [=](T old) { return old >= v ? T{0} : T(old + 1); });
-    case AtomicOp::kDec: return update<T>(p, [=](T old) { return old == 0 || old > v ? v : T(old - 1); });
+    case AtomicOp::kDec:
+      return update<T>(p, [=](T old) { return old == 0 || old > v ? v : T(old - 1); });
     case AtomicOp::kMin: return update<T>(p, [=](T old) { return (S)old < (S)v ? old : v; });
     case AtomicOp::kMax: return update<T>(p, [=](T old) { return (S)old > (S)v ? old : v; });
   }
@@ -132,20 +136,25 @@ T integer_atomic(AtomicOp kind, std::byte* p, T v, T compare_with) {
 
 template <class Bits, class F>
 Bits float_atomic(AtomicOp kind, std::byte* p, F f, Bits v) {
-  if (kind == AtomicOp::kExchange) return __atomic_exchange_n(reinterpret_cast<Bits*>(p), v, __ATOMIC_SEQ_CST);
+  if (kind == AtomicOp::kExchange)
+    return __atomic_exchange_n(reinterpret_cast<Bits*>(p), v, __ATOMIC_SEQ_CST);
   return update<Bits>(p, f);
 }
 
 // One half-precision operation.
 template <bool kBrain>
 u16 half_op(AtomicOp kind, u16 a, u16 b) {
-  const f32 x = kBrain ? bf16_to_float(a) : half_to_float(a), y = kBrain ? bf16_to_float(b) : half_to_float(b);
-  const f32 r = kind == AtomicOp::kMin ? min_number(x, y) : kind == AtomicOp::kMax ? max_number(x, y) : x + y;
+  const f32 x = kBrain ? bf16_to_float(a) : half_to_float(a),
+            y = kBrain ? bf16_to_float(b) : half_to_float(b);
+  const f32 r = kind == AtomicOp::kMin   ? min_number(x, y)
+                : kind == AtomicOp::kMax ? max_number(x, y)
+                                         : x + y;
   return kBrain ? float_to_bf16(r) : float_to_half(r);
 }
 template <bool kBrain>
 u32 half2_op(AtomicOp kind, u32 a, u32 b) {
-  return pack16(half_op<kBrain>(kind, (u16)a, (u16)b), half_op<kBrain>(kind, (u16)(a >> 16), (u16)(b >> 16)));
+  return pack16(half_op<kBrain>(kind, (u16)a, (u16)b),
+                half_op<kBrain>(kind, (u16)(a >> 16), (u16)(b >> 16)));
 }
 
 u128 wide_atomic(AtomicOp kind, std::byte* p, u128 v, u128 compare_with) {
@@ -166,8 +175,9 @@ u128 wide_atomic(AtomicOp kind, std::byte* p, u128 v, u128 compare_with) {
 #else
   auto* at = reinterpret_cast<u128*>(p);
   u128 expected = kind == AtomicOp::kExchange ? *at : compare_with;
-  while (!__atomic_compare_exchange_n(at, &expected, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST) &&
-         kind == AtomicOp::kExchange) {
+  while (
+      !__atomic_compare_exchange_n(at, &expected, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST) &&
+      kind == AtomicOp::kExchange) {
   }
   return expected;
 #endif
@@ -187,8 +197,12 @@ void each_atomic(const Op* op, Warp* warp, std::byte* regs, bool has_result, F f
 
 u64 atomic_bytes(AtomicType type) {
   switch (type) {
-    case AtomicType::kB16: case AtomicType::kF16: case AtomicType::kBF16: return 2;
-    case AtomicType::kU64: case AtomicType::kS64: case AtomicType::kF64: return 8;
+    case AtomicType::kB16:
+    case AtomicType::kF16:
+    case AtomicType::kBF16: return 2;
+    case AtomicType::kU64:
+    case AtomicType::kS64:
+    case AtomicType::kF64: return 8;
     case AtomicType::kB128: return 16;
     default: return 4;
   }
@@ -222,31 +236,45 @@ HANDLER(atomic) {
     case AtomicType::kS64: integers(u64{}, s64{}); break;
     case AtomicType::kF32:
       each_atomic<u32>(op, warp, regs, has_result, [=](std::byte* p, u32 b, u32) {
-        return float_atomic<u32>(kind, p, [=](u32 old) {
-          const f32 x = float_of(old), y = float_of(b);
-          return bits_of(kind == AtomicOp::kMin ? min_number(x, y) : kind == AtomicOp::kMax ? max_number(x, y) : x + y);
-        }, b);
+        return float_atomic<u32>(
+            kind, p,
+            [=](u32 old) {
+              const f32 x = float_of(old), y = float_of(b);
+              return bits_of(kind == AtomicOp::kMin   ? min_number(x, y)
+                             : kind == AtomicOp::kMax ? max_number(x, y)
+                                                      : x + y);
+            },
+            b);
       });
       break;
     case AtomicType::kF64:
       each_atomic<u64>(op, warp, regs, has_result, [=](std::byte* p, u64 b, u64) {
-        return float_atomic<u64>(kind, p, [=](u64 old) { return bits_of(double_of(old) + double_of(b)); }, b);
+        return float_atomic<u64>(
+            kind, p, [=](u64 old) { return bits_of(double_of(old) + double_of(b)); }, b);
       });
       break;
     case AtomicType::kF16:
     case AtomicType::kBF16:
       each_atomic<u16>(op, warp, regs, has_result, [=](std::byte* p, u16 b, u16) {
-        return float_atomic<u16>(kind, p, [=](u16 old) {
-          return type == AtomicType::kF16 ? half_op<false>(kind, old, b) : half_op<true>(kind, old, b);
-        }, b);
+        return float_atomic<u16>(
+            kind, p,
+            [=](u16 old) {
+              return type == AtomicType::kF16 ? half_op<false>(kind, old, b)
+                                              : half_op<true>(kind, old, b);
+            },
+            b);
       });
       break;
     case AtomicType::kF16x2:
     case AtomicType::kBF16x2:
       each_atomic<u32>(op, warp, regs, has_result, [=](std::byte* p, u32 b, u32) {
-        return float_atomic<u32>(kind, p, [=](u32 old) {
-          return type == AtomicType::kF16x2 ? half2_op<false>(kind, old, b) : half2_op<true>(kind, old, b);
-        }, b);
+        return float_atomic<u32>(
+            kind, p,
+            [=](u32 old) {
+              return type == AtomicType::kF16x2 ? half2_op<false>(kind, old, b)
+                                                : half2_op<true>(kind, old, b);
+            },
+            b);
       });
       break;
     case AtomicType::kB128:

@@ -11,7 +11,7 @@
 namespace openmps::softgpu {
 namespace {
 
-#define HANDLER(name) \
+#define HANDLER(name)                                                            \
   const Op* h_##name([[maybe_unused]] const Op* op, [[maybe_unused]] Warp* warp, \
                      [[maybe_unused]] std::byte* regs, [[maybe_unused]] uint32_t mask)
 
@@ -26,7 +26,8 @@ bool is_complete(const Block& block, const Barrier& barrier) {
   for (uint32_t w = 0; w < block.warp_count; ++w) {
     const uint32_t here = barrier.arrived_of_warp[w];
     const uint32_t alive = block.warps[w]->alive;
-    if (here && (alive & ~here) == 0) arrived += kWarpSize - static_cast<uint32_t>(__builtin_popcount(here));
+    if (here && (alive & ~here) == 0)
+      arrived += kWarpSize - static_cast<uint32_t>(__builtin_popcount(here));
   }
   return arrived >= barrier.expected;
 }
@@ -39,7 +40,8 @@ void write_red(const Op* op, std::byte* regs, uint32_t lanes, const Barrier& bar
       if (lanes >> i & 1) lanes_at(regs, op->d)[i] = barrier.popc;
     return;
   }
-  const bool value = kind == BarrierRed::kAnd ? barrier.popc == barrier.sync_arrived : barrier.popc != 0;
+  const bool value =
+      kind == BarrierRed::kAnd ? barrier.popc == barrier.sync_arrived : barrier.popc != 0;
   uint32_t& d = *lanes_at(regs, op->d);
   d = (d & ~lanes) | (value ? lanes : 0);
 }
@@ -68,7 +70,8 @@ bool arrive(const Op* op, Warp* warp, std::byte* regs, uint32_t* id) {
   const auto lane = static_cast<uint32_t>(__builtin_ctz(warp->active));
   *id = lanes_at(regs, op->a)[lane];
   const uint32_t count = op->aux & 0x100 ? lanes_at(regs, op->b)[lane] : 0;
-  if (*id >= kBarriers || ((op->aux & 0x100) && (count == 0 || count % kWarpSize != 0 || count > 1024))) {
+  if (*id >= kBarriers ||
+      ((op->aux & 0x100) && (count == 0 || count % kWarpSize != 0 || count > 1024))) {
     block.raise(warp, op, CUDA_ERROR_ILLEGAL_INSTRUCTION, 0,
                 "barrier " + std::to_string(*id) + " with " + std::to_string(count) + " threads");
     return false;
@@ -87,7 +90,8 @@ __attribute__((noinline)) const Op* sync(const Op* op, Warp* warp, std::byte* re
   if (!arrive(op, warp, regs, &id)) return nullptr;
   Barrier& barrier = block.barriers[id];
   if (red) {
-    barrier.popc += static_cast<uint32_t>(__builtin_popcount(*lanes_at(regs, op->c) & warp->active));
+    barrier.popc +=
+        static_cast<uint32_t>(__builtin_popcount(*lanes_at(regs, op->c) & warp->active));
     barrier.sync_arrived += static_cast<uint32_t>(__builtin_popcount(warp->active));
   }
   if (is_complete(block, barrier)) {
@@ -169,7 +173,8 @@ void operate(MbarrierOp kind, Mbarrier* m, uint64_t value, bool has_value, bool*
       break;
     }
     case MbarrierOp::kTestWaitParity: *done = (value & 1) != m->phase; break;
-    case MbarrierOp::kCopyArrive: break;  // raises the count and, copies being done, lowers it again
+    case MbarrierOp::kCopyArrive:
+      break;  // raises the count and, copies being done, lowers it again
     case MbarrierOp::kCopyArriveNoinc: arrive_at(m, 1); break;
     case MbarrierOp::kPendingCount: break;
   }

@@ -22,15 +22,17 @@ const Op* Block::raise(Warp* warp, const Op* op, CUresult code, uint64_t address
   if (faulted) return nullptr;
   faulted = true;
   if (lanes == 0) lanes = warp->active;
-  const uint32_t thread = warp->index * kWarpSize + (lanes ? static_cast<uint32_t>(__builtin_ctz(lanes)) : 0);
+  const uint32_t thread =
+      warp->index * kWarpSize + (lanes ? static_cast<uint32_t>(__builtin_ctz(lanes)) : 0);
   auto triple = [](uint32_t x, uint32_t y, uint32_t z) {
     return "(" + std::to_string(x) + "," + std::to_string(y) + "," + std::to_string(z) + ")";
   };
   fault_.code = code;
   fault_.address = address;
-  fault_.text = "kernel " + kernel->name + ", block " + triple(index[0], index[1], index[2]) + ", thread " +
-                triple(thread % block[0], thread / block[0] % block[1], thread / (block[0] * block[1])) +
-                ", PTX line " + std::to_string(op->line) + ": " + what;
+  fault_.text =
+      "kernel " + kernel->name + ", block " + triple(index[0], index[1], index[2]) + ", thread " +
+      triple(thread % block[0], thread / block[0] % block[1], thread / (block[0] * block[1])) +
+      ", PTX line " + std::to_string(op->line) + ": " + what;
   return nullptr;
 }
 
@@ -71,7 +73,8 @@ void Block::prepare_warp(uint32_t w) {
   warp.frame->lanes = warp.alive;
   warp.regs = warp.frame->regs;
   // A warp that ran this kernel before still holds its constants.
-  const bool fresh = warp.constants_of != program->serial || warp.constants_kernel != kernel->function;
+  const bool fresh =
+      warp.constants_of != program->serial || warp.constants_kernel != kernel->function;
   fill_frame(&warp, warp.frame, fresh);
   warp.constants_of = program->serial;
   warp.constants_kernel = kernel->function;
@@ -104,7 +107,8 @@ void Block::prepare(const Launch& launch, const uint32_t block_index[3], uint64_
   fault_ = {};
   next_warp = 0;
   shuffled = seed != 0;
-  if (shuffled) random.seed(seed + block_index[0] + 65536 * (block_index[1] + 65536ull * block_index[2]));
+  if (shuffled)
+    random.seed(seed + block_index[0] + 65536 * (block_index[1] + 65536ull * block_index[2]));
   if (shared_memory.size() < static_shared + dynamic_shared)
     shared_memory.resize(static_shared + dynamic_shared);
   while (warps.size() < warp_count) warps.push_back(std::make_unique<WarpState>());
@@ -155,7 +159,8 @@ BlockState Block::run(uint64_t budget, const std::atomic<bool>* stop, uint32_t s
       if (!warp.alive || (!warp.active && !switch_fragment(&warp))) continue;
       progress = true;
       // Short turns of random length make schedules that round robin never shows.
-      slice = static_cast<uint64_t>(shuffled ? std::min<int64_t>(left, 1 + static_cast<int64_t>(random() % 200)) : left);
+      slice = static_cast<uint64_t>(
+          shuffled ? std::min<int64_t>(left, 1 + static_cast<int64_t>(random() % 200)) : left);
       warp.fuel = static_cast<int64_t>(slice);
       warp.stop = stop;
       run_warp(&warp);

@@ -45,7 +45,7 @@ struct WarpState : Warp {
     std::unique_ptr<std::byte, void (*)(void*)> memory{nullptr, nullptr};
     size_t capacity = 0;
   };
-  FrameStorage root;  // of the kernel; keeps its constants while the same kernel runs
+  FrameStorage root;          // of the kernel; keeps its constants while the same kernel runs
   uint64_t constants_of = 0;  // Linked::serial
   int32_t constants_kernel = -1;
   std::vector<std::unique_ptr<FrameStorage>> frames;
@@ -56,10 +56,10 @@ struct WarpState : Warp {
 };
 
 struct Barrier {
-  uint32_t arrived = 0;        // threads
-  uint32_t expected = 0;       // threads, or 0: all that live
-  uint32_t popc = 0;           // bar.red: threads whose predicate is true
-  uint32_t sync_arrived = 0;   // threads that take part in bar.red
+  uint32_t arrived = 0;       // threads
+  uint32_t expected = 0;      // threads, or 0: all that live
+  uint32_t popc = 0;          // bar.red: threads whose predicate is true
+  uint32_t sync_arrived = 0;  // threads that take part in bar.red
   std::vector<uint32_t> arrived_of_warp;
 };
 
@@ -74,8 +74,8 @@ struct Block final : BlockRun {
   void recycle();  // drop references before going to the pool
 
   // Of the running warp; always nullptr.
-  const Op* raise(Warp* warp, const Op* op, CUresult code, uint64_t address, const std::string& what,
-                  uint32_t lanes = 0);
+  const Op* raise(Warp* warp, const Op* op, CUresult code, uint64_t address,
+                  const std::string& what, uint32_t lanes = 0);
 
   const Code& code_of(int32_t function) const { return *program->code(function); }
   std::byte* local_at(Warp* warp, uint32_t lane, uint64_t offset) {
@@ -114,8 +114,8 @@ struct Block final : BlockRun {
 };
 
 // control.cc: fragments.
-const Op* switch_fragment(WarpState* warp);       // nullptr: nothing can run now
-void release_parked(WarpState* warp);             // lanes that wait at joins go on alone
+const Op* switch_fragment(WarpState* warp);  // nullptr: nothing can run now
+void release_parked(WarpState* warp);        // lanes that wait at joins go on alone
 void update_mask(Warp* warp);
 Record* open_record(WarpState* warp, const Op* meet);
 void leave_record(WarpState* warp, Record* record, Record* until, uint32_t lanes);

@@ -99,12 +99,14 @@ void fill_frame(WarpState* warp, Frame* frame, bool constants) {
   for (const SpecialSlot& slot : code.specials) {
     std::byte* to = frame->regs + slot.offset;
     if (slot.what == FrameValue::kSpecial && slot.special >= SpecialRegister::kTidX) {
-      fill_lanes(to, slot.bytes, [&](uint32_t lane) { return special_value(warp, slot.special, lane); });
+      fill_lanes(to, slot.bytes,
+                 [&](uint32_t lane) { return special_value(warp, slot.special, lane); });
       continue;
     }
     const uint64_t value = slot.what == FrameValue::kLocalBase ? frame->local_base
-                           : slot.what == FrameValue::kDynamicShared ? warp->block->static_shared
-                                                                     : special_value(warp, slot.special, 0);
+                           : slot.what == FrameValue::kDynamicShared
+                               ? warp->block->static_shared
+                               : special_value(warp, slot.special, 0);
     fill_lanes(to, slot.bytes, [=](uint32_t) { return value; });
   }
 }
@@ -156,7 +158,7 @@ void leave_frames(WarpState* warp, Frame* frame, uint32_t lanes) {
 
 namespace {
 
-#define HANDLER(name) \
+#define HANDLER(name)                                                            \
   const Op* h_##name([[maybe_unused]] const Op* op, [[maybe_unused]] Warp* warp, \
                      [[maybe_unused]] std::byte* regs, [[maybe_unused]] uint32_t mask)
 
@@ -169,11 +171,11 @@ const Op* enter(WarpState* warp, const Op* op, const CallSite& site, const Code&
   if (!callee.unusable.empty())
     return warp->block->raise(warp, op, CUDA_ERROR_ILLEGAL_INSTRUCTION, 0,
                               "call of " + callee.name + ": " + callee.unusable);
-  if (caller->depth >= kMaxCallDepth ||
-      site.arguments.size() > callee.parameters.size() || site.results.size() > callee.results.size())
-    return warp->block->raise(warp, op, CUDA_ERROR_LAUNCH_FAILED, 0,
-                              caller->depth >= kMaxCallDepth ? "stack overflow"
-                                                             : "call with the wrong parameters");
+  if (caller->depth >= kMaxCallDepth || site.arguments.size() > callee.parameters.size() ||
+      site.results.size() > callee.results.size())
+    return warp->block->raise(
+        warp, op, CUDA_ERROR_LAUNCH_FAILED, 0,
+        caller->depth >= kMaxCallDepth ? "stack overflow" : "call with the wrong parameters");
   Frame* frame = make_frame(warp, &callee, caller->local_base + caller->code->local_bytes);
   if (!frame) return warp->block->raise(warp, op, CUDA_ERROR_LAUNCH_FAILED, 0, "stack overflow");
   frame->parent = caller;
@@ -185,9 +187,10 @@ const Op* enter(WarpState* warp, const Op* op, const CallSite& site, const Code&
   for (size_t i = 0; i < site.arguments.size(); ++i)
     for (uint32_t left = warp->active; left; left &= left - 1) {
       const auto lane = static_cast<uint32_t>(__builtin_ctz(left));
-      std::memcpy(warp->block->local_at(warp, lane, frame->local_base + callee.parameters[i].offset),
-                  warp->block->local_at(warp, lane, caller->local_base + site.arguments[i].offset),
-                  std::min(site.arguments[i].bytes, callee.parameters[i].bytes));
+      std::memcpy(
+          warp->block->local_at(warp, lane, frame->local_base + callee.parameters[i].offset),
+          warp->block->local_at(warp, lane, caller->local_base + site.arguments[i].offset),
+          std::min(site.arguments[i].bytes, callee.parameters[i].bytes));
     }
   warp->frame = frame;
   warp->regs = frame->regs;
@@ -222,7 +225,8 @@ HANDLER(call_indirect) {
                            ? nullptr
                            : warp->block->program->code(static_cast<int32_t>(number));
   if (!callee || callee->is_kernel)
-    return warp->block->raise(warp, op, CUDA_ERROR_ILLEGAL_INSTRUCTION, target, "call of no function", lanes);
+    return warp->block->raise(warp, op, CUDA_ERROR_ILLEGAL_INSTRUCTION, target,
+                              "call of no function", lanes);
   if (lanes != warp->active) {
     open_record(state, op + op->e);
     Fragment rest;
@@ -251,9 +255,10 @@ HANDLER(ret) {
   for (size_t i = 0; i < site.results.size(); ++i)
     for (uint32_t left = warp->active; left; left &= left - 1) {
       const auto lane = static_cast<uint32_t>(__builtin_ctz(left));
-      std::memcpy(warp->block->local_at(warp, lane, caller->local_base + site.results[i].offset),
-                  warp->block->local_at(warp, lane, frame->local_base + frame->code->results[i].offset),
-                  std::min(site.results[i].bytes, frame->code->results[i].bytes));
+      std::memcpy(
+          warp->block->local_at(warp, lane, caller->local_base + site.results[i].offset),
+          warp->block->local_at(warp, lane, frame->local_base + frame->code->results[i].offset),
+          std::min(site.results[i].bytes, frame->code->results[i].bytes));
     }
   const Op* next = frame->return_to;
   frame->lanes &= ~warp->active;
@@ -266,15 +271,16 @@ HANDLER(ret) {
 
 uint64_t argument(Warp* warp, const CallSite& site, size_t i, uint32_t lane) {
   uint64_t value = 0;
-  std::memcpy(&value, warp->block->local_at(warp, lane, warp->frame->local_base + site.arguments[i].offset),
+  std::memcpy(&value,
+              warp->block->local_at(warp, lane, warp->frame->local_base + site.arguments[i].offset),
               std::min<uint64_t>(8, site.arguments[i].bytes));
   return value;
 }
 
 void set_result(Warp* warp, const CallSite& site, uint32_t lane, uint64_t value) {
   if (site.results.empty()) return;
-  std::memcpy(warp->block->local_at(warp, lane, warp->frame->local_base + site.results[0].offset), &value,
-              std::min<uint64_t>(8, site.results[0].bytes));
+  std::memcpy(warp->block->local_at(warp, lane, warp->frame->local_base + site.results[0].offset),
+              &value, std::min<uint64_t>(8, site.results[0].bytes));
 }
 
 HANDLER(call_printf) {
@@ -320,11 +326,12 @@ HANDLER(call_assertfail) {
     read_string(warp, lane, argument(warp, site, 0, lane), &message);
     read_string(warp, lane, argument(warp, site, 1, lane), &file);
     read_string(warp, lane, argument(warp, site, 3, lane), &function);
-    std::string text = file + ":" + std::to_string(static_cast<uint32_t>(argument(warp, site, 2, lane))) +
-                       ": " + function + ": block: [" + std::to_string(block.index[0]) + "," +
-                       std::to_string(block.index[1]) + "," + std::to_string(block.index[2]) +
-                       "], thread: [";
-    for (SpecialRegister tid : {SpecialRegister::kTidX, SpecialRegister::kTidY, SpecialRegister::kTidZ})
+    std::string text =
+        file + ":" + std::to_string(static_cast<uint32_t>(argument(warp, site, 2, lane))) + ": " +
+        function + ": block: [" + std::to_string(block.index[0]) + "," +
+        std::to_string(block.index[1]) + "," + std::to_string(block.index[2]) + "], thread: [";
+    for (SpecialRegister tid :
+         {SpecialRegister::kTidX, SpecialRegister::kTidY, SpecialRegister::kTidZ})
       text += std::to_string(special_value(state_of(warp), tid, lane)) +
               (tid == SpecialRegister::kTidZ ? "]" : ",");
     text += " Assertion `" + message + "` failed.\n";

@@ -10,7 +10,7 @@
 namespace openmps::softgpu {
 namespace {
 
-#define HANDLER(name) \
+#define HANDLER(name)                                                            \
   const Op* h_##name([[maybe_unused]] const Op* op, [[maybe_unused]] Warp* warp, \
                      [[maybe_unused]] std::byte* regs, [[maybe_unused]] uint32_t mask)
 
@@ -51,7 +51,8 @@ __attribute__((noinline)) bool wait_for(WarpState* warp, const Op* op, uint32_t 
   }
   for (size_t i = 0; i < warp->fragments.size();) {
     const Fragment& fragment = warp->fragments[i];
-    if (fragment.state == Fragment::State::kSync && fragment.pc == op && fragment.frame == warp->frame) {
+    if (fragment.state == Fragment::State::kSync && fragment.pc == op &&
+        fragment.frame == warp->frame) {
       absorb(warp, i);
       i = 0;
     } else {
@@ -78,11 +79,11 @@ inline bool gathered(Warp* warp, const Op* op, std::byte* regs) {
   if ((members & warp->alive & ~warp->active) == 0) return true;
   return wait_for(state_of(warp), op, members);
 }
-#define GATHER()                                                              \
-  do {                                                                        \
-    if (!gathered(warp, op, regs)) return switch_fragment(state_of(warp));    \
-    mask = warp->mask;                                                        \
-    (void)mask;                                                               \
+#define GATHER()                                                           \
+  do {                                                                     \
+    if (!gathered(warp, op, regs)) return switch_fragment(state_of(warp)); \
+    mask = warp->mask;                                                     \
+    (void)mask;                                                            \
   } while (false)
 
 // a: values, b: lane or distance, c: clamp and segment mask; extra[0]: predicate "in range".
@@ -105,9 +106,18 @@ HANDLER(shuffle) {
         from = lane - by;
         good = static_cast<int32_t>(from) >= static_cast<int32_t>(last);
         break;
-      case ShuffleMode::kDown: from = lane + by; good = from <= last; break;
-      case ShuffleMode::kButterfly: from = lane ^ by; good = from <= last; break;
-      case ShuffleMode::kIndex: from = first | (by & ~segment); good = from <= last; break;
+      case ShuffleMode::kDown:
+        from = lane + by;
+        good = from <= last;
+        break;
+      case ShuffleMode::kButterfly:
+        from = lane ^ by;
+        good = from <= last;
+        break;
+      case ShuffleMode::kIndex:
+        from = first | (by & ~segment);
+        good = from <= last;
+        break;
     }
     if (!good) from = lane;
     in_range |= static_cast<uint32_t>(good) << lane;
@@ -172,7 +182,8 @@ const Op* match_all(const Op* op, Warp* warp, std::byte* regs, uint32_t mask) {
   std::memcpy(values, regs + op->a, sizeof values);
   const T first = values[__builtin_ctz(warp->active)];
   bool all = true;
-  for (uint32_t left = warp->active; left; left &= left - 1) all &= values[__builtin_ctz(left)] == first;
+  for (uint32_t left = warp->active; left; left &= left - 1)
+    all &= values[__builtin_ctz(left)] == first;
   splat(lanes_at(regs, op->d), all ? warp->active : 0, mask);
   if (op->aux & 0x200) assign(&word_at(regs, op->extra[0]), all ? kFullMask : 0, mask);
   return op + 1;
@@ -227,11 +238,12 @@ HANDLER(warp_barrier) {
   if ((wanted & ~warp->active) == 0) SOFTGPU_NEXT(op + 1);
   uint32_t here = warp->active;
   for (const Fragment& fragment : state->fragments)
-    if (fragment.state == Fragment::State::kSync && fragment.pc->handler == op->handler) here |= fragment.mask;
+    if (fragment.state == Fragment::State::kSync && fragment.pc->handler == op->handler)
+      here |= fragment.mask;
   if ((wanted & ~here) == 0 && !state->force_sync) {
     for (Fragment& fragment : state->fragments)
-      if (fragment.state == Fragment::State::kSync && fragment.pc != op && (fragment.mask & wanted) &&
-          fragment.pc->handler == op->handler) {
+      if (fragment.state == Fragment::State::kSync && fragment.pc != op &&
+          (fragment.mask & wanted) && fragment.pc->handler == op->handler) {
         fragment.state = Fragment::State::kReady;
         ++fragment.pc;
       }

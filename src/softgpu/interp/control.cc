@@ -128,7 +128,7 @@ uint32_t& word_at(std::byte* regs, int32_t offset) {
   return *reinterpret_cast<uint32_t*>(regs + offset);
 }
 
-#define HANDLER(name) \
+#define HANDLER(name)                                                            \
   const Op* h_##name([[maybe_unused]] const Op* op, [[maybe_unused]] Warp* warp, \
                      [[maybe_unused]] std::byte* regs, [[maybe_unused]] uint32_t mask)
 
@@ -264,7 +264,8 @@ __attribute__((noinline)) const Op* jump(const Op* op, WarpState* warp, const ui
   while (left) {
     const uint32_t index = indices[__builtin_ctz(left)];
     if (index >= table.size())
-      return warp->block->raise(warp, op, CUDA_ERROR_LAUNCH_FAILED, 0, "brx.idx out of its targets", left);
+      return warp->block->raise(warp, op, CUDA_ERROR_LAUNCH_FAILED, 0, "brx.idx out of its targets",
+                                left);
     uint32_t lanes = 0;
     for (uint32_t i = 0; i < kWarpSize; ++i)
       if ((left >> i & 1) && indices[i] == index) lanes |= 1u << i;
@@ -289,9 +290,7 @@ __attribute__((noinline)) const Op* jump(const Op* op, WarpState* warp, const ui
   return first;
 }
 
-HANDLER(brx) {
-  return jump(op, state_of(warp), reinterpret_cast<const uint32_t*>(regs + op->a));
-}
+HANDLER(brx) { return jump(op, state_of(warp), reinterpret_cast<const uint32_t*>(regs + op->a)); }
 
 // a: predicate; imm: distance to the matching unguard.
 HANDLER(guard) {
@@ -339,9 +338,7 @@ HANDLER(exit) {
   return switch_fragment(state);
 }
 
-HANDLER(trap) {
-  return warp->block->raise(warp, op, CUDA_ERROR_LAUNCH_FAILED, 0, "trap");
-}
+HANDLER(trap) { return warp->block->raise(warp, op, CUDA_ERROR_LAUNCH_FAILED, 0, "trap"); }
 
 HANDLER(yield) {
   warp->fuel -= 1;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// printf of a kernel: its format string and packed arguments, read through checked memory. Called by
-// the interpreter, on its thread.
+// printf of a kernel: its format string and packed arguments, read through checked memory. Called
+// by the interpreter, on its thread.
 #include <cstdio>
 #include <cstring>
 

@@ -8,10 +8,10 @@
 
 namespace openmps::softgpu {
 
-#define SOFTGPU_INSTRUCTION_SET(name)             \
-  namespace name {                                \
-  void add_lane_handlers(HandlerTable* table);    \
-  void add_memory_handlers(HandlerTable* table);  \
+#define SOFTGPU_INSTRUCTION_SET(name)            \
+  namespace name {                               \
+  void add_lane_handlers(HandlerTable* table);   \
+  void add_memory_handlers(HandlerTable* table); \
   }
 SOFTGPU_INSTRUCTION_SET(base)
 #if defined(__x86_64__)
@@ -33,12 +33,6 @@ struct Selection {
   std::string_view name = "base";
 };
 
-// SOFTGPU_PERF=no_avx512,no_avx2: switch an instruction set off.
-[[maybe_unused]] bool allowed(const char* name) {
-  const char* text = std::getenv("SOFTGPU_PERF");
-  return !text || !std::strstr(text, (std::string("no_") + name).c_str());
-}
-
 const Selection& selection() {
   static const Selection* const made = [] {
     auto* s = new Selection;  // immortal
@@ -48,12 +42,12 @@ const Selection& selection() {
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-        __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("bmi2") && allowed("avx512")) {
+        __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("bmi2") && perf_allows("avx512")) {
       avx512::add_lane_handlers(&s->table);
       avx512::add_memory_handlers(&s->table);
       s->name = "avx512";
     } else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-               __builtin_cpu_supports("bmi2") && allowed("avx2")) {
+               __builtin_cpu_supports("bmi2") && perf_allows("avx2")) {
       avx2::add_lane_handlers(&s->table);
       avx2::add_memory_handlers(&s->table);
       s->name = "avx2";
@@ -71,6 +65,11 @@ const Selection& selection() {
 }
 
 }  // namespace
+
+bool perf_allows(const char* name) {
+  const char* text = std::getenv("SOFTGPU_PERF");
+  return !text || !std::strstr(text, (std::string("no_") + name).c_str());
+}
 
 const HandlerTable& active_handlers() { return selection().table; }
 std::string_view active_instruction_set() { return selection().name; }

@@ -10,6 +10,9 @@
 namespace openmps::softgpu {
 
 const HandlerTable& active_handlers();
+// False if SOFTGPU_PERF=no_<name>,... switches the optimisation `name` off: avx512, avx2,
+// register_reuse. For bisecting.
+bool perf_allows(const char* name);
 std::string_view active_instruction_set();  // "avx512", "avx2", "base"
 
 }  // namespace openmps::softgpu

@@ -24,9 +24,13 @@ INLINE u64 bits_of(f64 x) { return __builtin_bit_cast(u64, x); }
 INLINE f64 double_of(u64 x) { return __builtin_bit_cast(f64, x); }
 
 template <class T>
-INLINE T min_of(T a, T b) { return a < b ? a : b; }
+INLINE T min_of(T a, T b) {
+  return a < b ? a : b;
+}
 template <class T>
-INLINE T max_of(T a, T b) { return a > b ? a : b; }
+INLINE T max_of(T a, T b) {
+  return a > b ? a : b;
+}
 
 // Integers.
 INLINE s32 clamp_s32(s64 x) {
@@ -56,7 +60,9 @@ INLINE u32 sign_from(u32 x, u32 n) {  // the low n bits, signed
   const u32 shift = (32 - n) & 31;
   return n == 0 ? 0 : (u32)((s32)(x << shift) >> shift);
 }
-INLINE u32 extract_u32(u32 x, u32 at, u32 n) { return at > 31 ? 0 : (x >> (at & 31)) & low_mask(n); }
+INLINE u32 extract_u32(u32 x, u32 at, u32 n) {
+  return at > 31 ? 0 : (x >> (at & 31)) & low_mask(n);
+}
 INLINE s32 extract_s32(s32 x, u32 at, u32 n) {
   // Bits beyond the top are copies of the sign bit of the field or, past the word, of the word.
   const s32 moved = x >> (at > 31 ? 31 : at);
@@ -228,9 +234,7 @@ INLINE f32 sine_quadrant(f32 r, s32 quadrant) {
   const f32 value = quadrant & 1 ? cosine : sine;
   return quadrant & 2 ? -value : value;
 }
-INLINE s32 quadrant_of(f32 k) {
-  return k < 2147483520.0f && k > -2147483520.0f ? (s32)k : 0;
-}
+INLINE s32 quadrant_of(f32 k) { return k < 2147483520.0f && k > -2147483520.0f ? (s32)k : 0; }
 INLINE f32 sine(f32 x) {
   const f32 k = __builtin_rintf(x * 0.6366197723675814f);
   return sine_quadrant(reduce_half_pi(x, k), quadrant_of(k));
@@ -343,7 +347,8 @@ INLINE u32 set_half(u16 a, u16 b, u32 code, bool as_mask) {
                           : compare_code(code, half_to_float(a), half_to_float(b));
   return !yes ? 0 : as_mask ? 0xffffu : kBrain ? 0x3f80u : 0x3c00u;
 }
-// FP8 by satfinite rules: too large gives the largest finite value. kExponent: 4 (e4m3) or 5 (e5m2).
+// FP8 by satfinite rules: too large gives the largest finite value. kExponent: 4 (e4m3) or 5
+// (e5m2).
 template <int kExponent>
 INLINE u16 float_to_fp8(f32 x) {
   constexpr int kMantissa = 7 - kExponent;

@@ -15,7 +15,8 @@ namespace {
 
 #define LANES _Pragma("GCC ivdep") for (u32 i = 0; i < kWarpSize; ++i)
 
-// Write f(lane) to the lanes of `mask`. `d` may be an operand too: each lane is read before written.
+// Write f(lane) to the lanes of `mask`. `d` may be an operand too: each lane is read before
+// written.
 template <class D, class F>
 INLINE void each_lane(D* d, u32 mask, F f) {
   if (__builtin_expect(mask == kFullMask, 1)) {
@@ -43,46 +44,50 @@ INLINE void each_active_lane(D* d, u32 mask, F f) {
 
 template <class T>
 INLINE T* lanes_at(std::byte* regs, int32_t offset) {
-  return (T*)__builtin_assume_aligned(regs + offset, sizeof(T) * kWarpSize < 64 ? sizeof(T) * kWarpSize : 64);
+  return (T*)__builtin_assume_aligned(regs + offset,
+                                      sizeof(T) * kWarpSize < 64 ? sizeof(T) * kWarpSize : 64);
 }
 
 INLINE u32* word_at(std::byte* regs, int32_t offset) { return (u32*)(regs + offset); }
 
 #define HANDLER(name) const Op* h_##name(const Op* op, Warp* warp, std::byte* regs, u32 mask)
 
-#define DEFINE_UNARY(each, name, D, A, ...)                                     \
-  HANDLER(name) {                                                               \
-    const A* pa = lanes_at<A>(regs, op->a);                                     \
-    each(lanes_at<D>(regs, op->d), mask, [=](u32 i) __attribute__((always_inline)) { \
-      const A a = pa[i];                                                        \
-      return (D)(__VA_ARGS__);                                                  \
-    });                                                                         \
-    SOFTGPU_NEXT(op + 1);                                                       \
+#define DEFINE_UNARY(each, name, D, A, ...)                                         \
+  HANDLER(name) {                                                                   \
+    const A* pa = lanes_at<A>(regs, op->a);                                         \
+    each(                                                                           \
+        lanes_at<D>(regs, op->d), mask, [=](u32 i) __attribute__((always_inline)) { \
+          const A a = pa[i];                                                        \
+          return (D)(__VA_ARGS__);                                                  \
+        });                                                                         \
+    SOFTGPU_NEXT(op + 1);                                                           \
   }
-#define DEFINE_BINARY(each, name, D, A, B, ...)                                 \
-  HANDLER(name) {                                                               \
-    const A* pa = lanes_at<A>(regs, op->a);                                     \
-    const B* pb = lanes_at<B>(regs, op->b);                                     \
-    each(lanes_at<D>(regs, op->d), mask, [=](u32 i) __attribute__((always_inline)) { \
-      const A a = pa[i];                                                        \
-      const B b = pb[i];                                                        \
-      return (D)(__VA_ARGS__);                                                  \
-    });                                                                         \
-    SOFTGPU_NEXT(op + 1);                                                       \
+#define DEFINE_BINARY(each, name, D, A, B, ...)                                     \
+  HANDLER(name) {                                                                   \
+    const A* pa = lanes_at<A>(regs, op->a);                                         \
+    const B* pb = lanes_at<B>(regs, op->b);                                         \
+    each(                                                                           \
+        lanes_at<D>(regs, op->d), mask, [=](u32 i) __attribute__((always_inline)) { \
+          const A a = pa[i];                                                        \
+          const B b = pb[i];                                                        \
+          return (D)(__VA_ARGS__);                                                  \
+        });                                                                         \
+    SOFTGPU_NEXT(op + 1);                                                           \
   }
-#define DEFINE_TERNARY(each, name, D, A, B, C, ...)                             \
-  HANDLER(name) {                                                               \
-    const A* pa = lanes_at<A>(regs, op->a);                                     \
-    const B* pb = lanes_at<B>(regs, op->b);                                     \
-    const C* pc = lanes_at<C>(regs, op->c);                                     \
-    each(lanes_at<D>(regs, op->d), mask, [=](u32 i) __attribute__((always_inline)) { \
-      const A a = pa[i];                                                        \
-      const B b = pb[i];                                                        \
-      const C c = pc[i];                                                        \
-      (void)a, (void)b, (void)c;                                                \
-      return (D)(__VA_ARGS__);                                                  \
-    });                                                                         \
-    SOFTGPU_NEXT(op + 1);                                                       \
+#define DEFINE_TERNARY(each, name, D, A, B, C, ...)                                 \
+  HANDLER(name) {                                                                   \
+    const A* pa = lanes_at<A>(regs, op->a);                                         \
+    const B* pb = lanes_at<B>(regs, op->b);                                         \
+    const C* pc = lanes_at<C>(regs, op->c);                                         \
+    each(                                                                           \
+        lanes_at<D>(regs, op->d), mask, [=](u32 i) __attribute__((always_inline)) { \
+          const A a = pa[i];                                                        \
+          const B b = pb[i];                                                        \
+          const C c = pc[i];                                                        \
+          (void)a, (void)b, (void)c;                                                \
+          return (D)(__VA_ARGS__);                                                  \
+        });                                                                         \
+    SOFTGPU_NEXT(op + 1);                                                           \
   }
 
 #define UNARY(...) DEFINE_UNARY(each_lane, __VA_ARGS__)
@@ -92,64 +97,67 @@ INLINE u32* word_at(std::byte* regs, int32_t offset) { return (u32*)(regs + offs
 #define BINARY_SLOW(...) DEFINE_BINARY(each_active_lane, __VA_ARGS__)
 #define TERNARY_SLOW(...) DEFINE_TERNARY(each_active_lane, __VA_ARGS__)
 
-#define QUATERNARY(name, D, A, B, C, E, ...)                                    \
-  HANDLER(name) {                                                               \
-    const A* pa = lanes_at<A>(regs, op->a);                                     \
-    const B* pb = lanes_at<B>(regs, op->b);                                     \
-    const C* pc = lanes_at<C>(regs, op->c);                                     \
-    const E* pe = lanes_at<E>(regs, op->e);                                     \
-    each_lane(lanes_at<D>(regs, op->d), mask, [=](u32 i) __attribute__((always_inline)) { \
-      const A a = pa[i];                                                        \
-      const B b = pb[i];                                                        \
-      const C c = pc[i];                                                        \
-      const E e = pe[i];                                                        \
-      return (D)(__VA_ARGS__);                                                  \
-    });                                                                         \
-    SOFTGPU_NEXT(op + 1);                                                       \
+#define QUATERNARY(name, D, A, B, C, E, ...)                                        \
+  HANDLER(name) {                                                                   \
+    const A* pa = lanes_at<A>(regs, op->a);                                         \
+    const B* pb = lanes_at<B>(regs, op->b);                                         \
+    const C* pc = lanes_at<C>(regs, op->c);                                         \
+    const E* pe = lanes_at<E>(regs, op->e);                                         \
+    each_lane(                                                                      \
+        lanes_at<D>(regs, op->d), mask, [=](u32 i) __attribute__((always_inline)) { \
+          const A a = pa[i];                                                        \
+          const B b = pb[i];                                                        \
+          const C c = pc[i];                                                        \
+          const E e = pe[i];                                                        \
+          return (D)(__VA_ARGS__);                                                  \
+        });                                                                         \
+    SOFTGPU_NEXT(op + 1);                                                           \
   }
 
-#define CARRY(name, T, Wide, value, carry, writes_carry)                        \
-  HANDLER(name) {                                                               \
-    const T* pa = lanes_at<T>(regs, op->a);                                     \
-    const T* pb = lanes_at<T>(regs, op->b);                                     \
-    T* pd = lanes_at<T>(regs, op->d);                                           \
-    const u32 carries = *word_at(regs, kCarryOffset);                           \
-    u32 out = 0;                                                                \
-    for (u32 i = 0; i < kWarpSize; ++i) {                                       \
-      const T a = pa[i], b = pb[i];                                             \
-      const Wide in = (carries >> i) & 1;                                       \
-      (void)in;                                                                 \
-      Wide wide;                                                                \
-      value;                                                                    \
-      out |= (u32)(carry) << i;                                                 \
-      pd[i] = mask & ((u32)1 << i) ? (T)wide : pd[i];                           \
-    }                                                                           \
+#define CARRY(name, T, Wide, value, carry, writes_carry)                               \
+  HANDLER(name) {                                                                      \
+    const T* pa = lanes_at<T>(regs, op->a);                                            \
+    const T* pb = lanes_at<T>(regs, op->b);                                            \
+    T* pd = lanes_at<T>(regs, op->d);                                                  \
+    const u32 carries = *word_at(regs, kCarryOffset);                                  \
+    u32 out = 0;                                                                       \
+    for (u32 i = 0; i < kWarpSize; ++i) {                                              \
+      const T a = pa[i], b = pb[i];                                                    \
+      const Wide in = (carries >> i) & 1;                                              \
+      (void)in;                                                                        \
+      Wide wide;                                                                       \
+      value;                                                                           \
+      out |= (u32)(carry) << i;                                                        \
+      pd[i] = mask & ((u32)1 << i) ? (T)wide : pd[i];                                  \
+    }                                                                                  \
     if (writes_carry) *word_at(regs, kCarryOffset) = (carries & ~mask) | (out & mask); \
-    SOFTGPU_NEXT(op + 1);                                                       \
+    SOFTGPU_NEXT(op + 1);                                                              \
   }
 
-#define SELECT(name, T)                                                         \
-  HANDLER(name) {                                                               \
-    const T* pa = lanes_at<T>(regs, op->a);                                     \
-    const T* pb = lanes_at<T>(regs, op->b);                                     \
-    const u32 chosen = *word_at(regs, op->c);                                   \
-    each_lane(lanes_at<T>(regs, op->d), mask, [=](u32 i) __attribute__((always_inline)) { \
-      return chosen & ((u32)1 << i) ? pa[i] : pb[i];                            \
-    });                                                                         \
-    SOFTGPU_NEXT(op + 1);                                                       \
+#define SELECT(name, T)                                                             \
+  HANDLER(name) {                                                                   \
+    const T* pa = lanes_at<T>(regs, op->a);                                         \
+    const T* pb = lanes_at<T>(regs, op->b);                                         \
+    const u32 chosen = *word_at(regs, op->c);                                       \
+    each_lane(                                                                      \
+        lanes_at<T>(regs, op->d), mask, [=](u32 i) __attribute__((always_inline)) { \
+          return chosen & ((u32)1 << i) ? pa[i] : pb[i];                            \
+        });                                                                         \
+    SOFTGPU_NEXT(op + 1);                                                           \
   }
 
-#define COMPARE(name, T, ...)                                                   \
-  HANDLER(name) {                                                               \
-    const T* pa = lanes_at<T>(regs, op->a);                                     \
-    const T* pb = lanes_at<T>(regs, op->b);                                     \
-    u32* d = word_at(regs, op->d);                                              \
-    const u32 result = compare_lanes(pa, pb, [](T a, T b) __attribute__((always_inline)) { \
-      (void)b;                                                                  \
-      return (bool)(__VA_ARGS__);                                               \
-    });                                                                         \
-    *d = (*d & ~mask) | (result & mask);                                        \
-    SOFTGPU_NEXT(op + 1);                                                       \
+#define COMPARE(name, T, ...)                                 \
+  HANDLER(name) {                                             \
+    const T* pa = lanes_at<T>(regs, op->a);                   \
+    const T* pb = lanes_at<T>(regs, op->b);                   \
+    u32* d = word_at(regs, op->d);                            \
+    const u32 result = compare_lanes(                         \
+        pa, pb, [](T a, T b) __attribute__((always_inline)) { \
+          (void)b;                                            \
+          return (bool)(__VA_ARGS__);                         \
+        });                                                   \
+    *d = (*d & ~mask) | (result & mask);                      \
+    SOFTGPU_NEXT(op + 1);                                     \
   }
 
 // One bit per lane. Written so that the compiler makes compares and one reduction of it.
@@ -173,22 +181,22 @@ INLINE void rsqrt_lanes(f32* d, const f32* a, u32 mask) {
     const __m512 y = _mm512_maskz_rsqrt14_ps(0xffff, x);
     const __m512 error = _mm512_fnmadd_ps(_mm512_mul_ps(x, y), y, _mm512_set1_ps(1));
     const __mmask16 special = _mm512_fpclass_ps_mask(y, 0x1e);  // zeros and infinities
-    const __m512 better =
-        _mm512_fmadd_ps(_mm512_mul_ps(y, _mm512_set1_ps(0.5f)), error, y);
+    const __m512 better = _mm512_fmadd_ps(_mm512_mul_ps(y, _mm512_set1_ps(0.5f)), error, y);
     const __m512 r = _mm512_mask_mov_ps(better, special, y);
     _mm512_mask_store_ps(d + i, (__mmask16)(mask >> i), r);
   }
 #else
-  each_lane(d, mask, [=](u32 i) __attribute__((always_inline)) {
-    const f32 x = kFlush ? ftz(a[i]) : a[i];
-    return 1 / __builtin_sqrtf(x);
-  });
+  each_lane(
+      d, mask, [=](u32 i) __attribute__((always_inline)) {
+        const f32 x = kFlush ? ftz(a[i]) : a[i];
+        return 1 / __builtin_sqrtf(x);
+      });
 #endif
 }
-#define RSQRT(name, flush)                                                      \
-  HANDLER(name) {                                                               \
+#define RSQRT(name, flush)                                                            \
+  HANDLER(name) {                                                                     \
     rsqrt_lanes<flush>(lanes_at<f32>(regs, op->d), lanes_at<f32>(regs, op->a), mask); \
-    SOFTGPU_NEXT(op + 1);                                                       \
+    SOFTGPU_NEXT(op + 1);                                                             \
   }
 
 #define LOAD(...)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Handlers of plain loads and stores. Compiled once per instruction set, like lanes.cc and under the
-// same rule: no header with inline functions. An access of the whole warp is recognised as uniform,
-// contiguous or scattered by one pass over the addresses; a bounds check covers all lanes at once.
+// Handlers of plain loads and stores. Compiled once per instruction set, like lanes.cc and under
+// the same rule: no header with inline functions. An access of the whole warp is recognised as
+// uniform, contiguous or scattered by one pass over the addresses; a bounds check covers all lanes
+// at once.
 //
 // Fields: a the addresses, imm an offset, aux the number of elements (vectors); for loads d, for
 // stores b the register, or with more than one element `extra` the registers.
@@ -77,8 +78,9 @@ INLINE Extent extent(const A* addresses, A offset, u32 active) {
 
 INLINE bool in_range(Warp* warp, u64 begin, u64 end, bool write) {
   const CachedRange& range = warp->ranges[0];
-  if (__builtin_expect(begin >= range.begin && end <= (write ? range.writable_end : range.end) &&
-                           begin < end, 1))
+  if (__builtin_expect(
+          begin >= range.begin && end <= (write ? range.writable_end : range.end) && begin < end,
+          1))
     return true;
   return find_range(warp, begin, end, write);
 }
@@ -154,14 +156,17 @@ INLINE Pattern classify_half(const u32* addresses) {
   const __m512i at = _mm512_loadu_si512(addresses);
   const __m512i first = _mm512_set1_epi32((int)addresses[0]);
   if (_mm512_cmpneq_epi32_mask(at, first) == 0) return kUniform;
-  return _mm512_cmpneq_epi32_mask(_mm512_sub_epi32(at, steps), first) == 0 ? kContiguous : kScattered;
+  return _mm512_cmpneq_epi32_mask(_mm512_sub_epi32(at, steps), first) == 0 ? kContiguous
+                                                                           : kScattered;
 #elif defined(__AVX2__)
   const __m256i first = _mm256_set1_epi32((int)addresses[0]);
   const __m256i low = _mm256_loadu_si256((const __m256i*)addresses);
   const __m256i high = _mm256_loadu_si256((const __m256i*)(addresses + 8));
-  const __m256i steps = _mm256_mullo_epi32(_mm256_set_epi32(7, 6, 5, 4, 3, 2, 1, 0), _mm256_set1_epi32(step));
+  const __m256i steps =
+      _mm256_mullo_epi32(_mm256_set_epi32(7, 6, 5, 4, 3, 2, 1, 0), _mm256_set1_epi32(step));
   const __m256i far = _mm256_add_epi32(steps, _mm256_set1_epi32(8 * step));
-  if (_mm256_movemask_epi8(_mm256_and_si256(_mm256_cmpeq_epi32(low, first), _mm256_cmpeq_epi32(high, first))) == -1)
+  if (_mm256_movemask_epi8(
+          _mm256_and_si256(_mm256_cmpeq_epi32(low, first), _mm256_cmpeq_epi32(high, first))) == -1)
     return kUniform;
   const __m256i same = _mm256_and_si256(_mm256_cmpeq_epi32(_mm256_sub_epi32(low, steps), first),
                                         _mm256_cmpeq_epi32(_mm256_sub_epi32(high, far), first));
@@ -178,7 +183,8 @@ INLINE Pattern classify_half(const u32* addresses) {
 // Load from `base` + address; nothing is checked here. False: the addresses are scattered.
 template <class M, class R>
 INLINE bool load_halves(R* d, const u32* addresses, const std::byte* base) {
-  const Pattern patterns[2] = {classify_half<sizeof(M)>(addresses), classify_half<sizeof(M)>(addresses + kHalf)};
+  const Pattern patterns[2] = {classify_half<sizeof(M)>(addresses),
+                               classify_half<sizeof(M)>(addresses + kHalf)};
   if (patterns[0] == kScattered || patterns[1] == kScattered) return false;
   const M* from[2] = {(const M*)(base + addresses[0]), (const M*)(base + addresses[kHalf])};
   for (u32 h = 0; h < 2; ++h) {
@@ -326,7 +332,7 @@ INLINE const Op* load_shared(const Op* op, Warp* warp, std::byte* regs, u32 mask
       R* d = (R*)(regs + op->d);
       const Addresses<u32> from = shifted(addresses, offset);
       if (!load_halves<M, R>(d, from.lane, base))
-        LANES d[i] = (R)*(const M*)(base + from.lane[i]);
+        LANES d[i] = (R) * (const M*)(base + from.lane[i]);
       SOFTGPU_NEXT(op + 1);
     }
   }
@@ -402,13 +408,13 @@ INLINE const Op* store_local(const Op* op, Warp* warp, std::byte* regs, u32) {
 
 }  // namespace
 
-#define LOAD_FROM(space, M, R)                                                             \
+#define LOAD_FROM(space, M, R)                                                                     \
   static const Op* h_ld_##space##_##M##_##R(const Op* op, Warp* warp, std::byte* regs, u32 mask) { \
-    return load_##space<M, R>(op, warp, regs, mask);                                       \
+    return load_##space<M, R>(op, warp, regs, mask);                                               \
   }
-#define STORE_TO(space, M, R)                                                              \
+#define STORE_TO(space, M, R)                                                                      \
   static const Op* h_st_##space##_##M##_##R(const Op* op, Warp* warp, std::byte* regs, u32 mask) { \
-    return store_##space<M, R>(op, warp, regs, mask);                                      \
+    return store_##space<M, R>(op, warp, regs, mask);                                              \
   }
 #define LOAD(M, R) LOAD_FROM(global, M, R) LOAD_FROM(shared, M, R) LOAD_FROM(local, M, R)
 #define STORE(M, R) STORE_TO(global, M, R) STORE_TO(shared, M, R) STORE_TO(local, M, R)

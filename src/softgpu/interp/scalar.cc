@@ -8,7 +8,7 @@
 namespace openmps::softgpu {
 namespace {
 
-#define HANDLER(name) \
+#define HANDLER(name)                                                            \
   const Op* h_##name([[maybe_unused]] const Op* op, [[maybe_unused]] Warp* warp, \
                      [[maybe_unused]] std::byte* regs, [[maybe_unused]] uint32_t mask)
 
@@ -16,7 +16,9 @@ uint32_t& word_at(std::byte* regs, int32_t offset) {
   return *reinterpret_cast<uint32_t*>(regs + offset);
 }
 
-inline void assign(uint32_t* d, uint32_t value, uint32_t mask) { *d = (*d & ~mask) | (value & mask); }
+inline void assign(uint32_t* d, uint32_t value, uint32_t mask) {
+  *d = (*d & ~mask) | (value & mask);
+}
 
 HANDLER(pred_and) {
   assign(&word_at(regs, op->d), word_at(regs, op->a) & word_at(regs, op->b), mask);
@@ -48,7 +50,8 @@ HANDLER(read_special) {
   uint64_t value = 0;
   switch (special) {
     case S::kSmid: value = block.sm; break;
-    case S::kClock: case S::kClock64: value = clock; break;
+    case S::kClock:
+    case S::kClock64: value = clock; break;
     case S::kClockHi: value = clock >> 32; break;
     default:
       value = block.services ? block.services->global_timer_ns() : 0;
@@ -73,7 +76,8 @@ void write_lane(std::byte* lanes, uint32_t lane, uint32_t lane_bytes, const std:
 }
 
 // The same value in all lanes: every parameter that is not indexed.
-void splat(std::byte* lanes, uint32_t lane_bytes, const std::byte* from, uint32_t bytes, bool is_signed) {
+void splat(std::byte* lanes, uint32_t lane_bytes, const std::byte* from, uint32_t bytes,
+           bool is_signed) {
   write_lane(lanes, 0, lane_bytes, from, bytes, is_signed);
   if (lane_bytes == 4) {
     auto* to = reinterpret_cast<uint32_t*>(lanes);
@@ -90,7 +94,8 @@ void splat(std::byte* lanes, uint32_t lane_bytes, const std::byte* from, uint32_
 
 // a: offset into the kernel's parameters; aux: ordered_code(); extra: the registers.
 HANDLER(load_param) {
-  const uint32_t count = op->aux & 15, bytes = op->aux >> 4 & 0xff, lane_bytes = op->aux >> 12 & 0xff;
+  const uint32_t count = op->aux & 15, bytes = op->aux >> 4 & 0xff,
+                 lane_bytes = op->aux >> 12 & 0xff;
   const bool is_signed = op->aux >> 20 & 1;
   uint64_t offsets[kWarpSize];
   std::memcpy(offsets, regs + op->a, sizeof offsets);
@@ -106,9 +111,11 @@ HANDLER(load_param) {
     const auto lane = static_cast<uint32_t>(__builtin_ctz(left));
     const uint64_t at = offsets[lane] + op->imm;
     if (at > warp->param_bytes || at + uint64_t{count} * bytes > warp->param_bytes)
-      return warp->block->raise(warp, op, CUDA_ERROR_ILLEGAL_ADDRESS, at, "parameter out of range", 1u << lane);
+      return warp->block->raise(warp, op, CUDA_ERROR_ILLEGAL_ADDRESS, at, "parameter out of range",
+                                1u << lane);
     for (uint32_t e = 0; e < count; ++e)
-      write_lane(regs + op->extra[e], lane, lane_bytes, warp->params + at + e * bytes, bytes, is_signed);
+      write_lane(regs + op->extra[e], lane, lane_bytes, warp->params + at + e * bytes, bytes,
+                 is_signed);
   }
   return op + 1;
 }

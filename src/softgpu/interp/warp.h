@@ -71,7 +71,7 @@ struct Warp {
   Frame* frame;
   Record* record;
   uint32_t unguarded;  // active, while a guarded instruction runs with fewer lanes
-  const Op* pc;  // where to go on; valid while the warp is not running
+  const Op* pc;        // where to go on; valid while the warp is not running
 
   uint32_t alive;  // lanes that exist and have not exited
   uint32_t index;  // %warpid

@@ -14,7 +14,9 @@ using ptx::SpecialRegister;
 
 Builder::Builder(const ptx::Module& module, int32_t function,
                  const std::vector<uint32_t>& shared_offsets)
-    : module_(module), function_(module.functions[function]), shared_offsets_(shared_offsets),
+    : module_(module),
+      function_(module.functions[function]),
+      shared_offsets_(shared_offsets),
       code_(std::make_unique<Code>()) {
   code_->name = function_.name;
   code_->function = function;
@@ -133,8 +135,8 @@ int32_t Builder::fit(int32_t value, Lane lane, bool sign) {
     if (want == 16) emit(IrOp::k_pack_b128, made, fit(value, Lane::u64, sign), constant(0, 8));
     return made;
   }
-  emit_named(std::string("resize_u") + std::to_string(want * 8) + "_" + (sign && have < want ? "s" : "u") +
-                 std::to_string(have * 8),
+  emit_named(std::string("resize_u") + std::to_string(want * 8) + "_" +
+                 (sign && have < want ? "s" : "u") + std::to_string(have * 8),
              made, value);
   return made;
 }
@@ -164,7 +166,8 @@ int32_t Builder::read_symbol(const Operand& operand, uint32_t bytes) {
       return found->second;
     }
     case Operand::Kind::kFunction:
-      return constant(kFunctionWindow + 16 * static_cast<uint64_t>(without_alias(operand.index)), bytes);
+      return constant(kFunctionWindow + 16 * static_cast<uint64_t>(without_alias(operand.index)),
+                      bytes);
     case Operand::Kind::kVariable: {
       const uint64_t at = param_offsets_[operand.index] + offset;
       if (function_.variables[operand.index].space == Space::kParam) return constant(at, bytes);
@@ -174,9 +177,7 @@ int32_t Builder::read_symbol(const Operand& operand, uint32_t bytes) {
       emit(bytes == 8 ? IrOp::k_add_b64 : IrOp::k_add_b32, sum, base, constant(at, bytes));
       return sum;
     }
-    default:
-      unusable("operand of an unexpected kind");
-      return constant(0, bytes);
+    default: unusable("operand of an unexpected kind"); return constant(0, bytes);
   }
 }
 
@@ -195,9 +196,11 @@ int32_t Builder::read(const Operand& operand, Lane lane) {
     }
     case Operand::Kind::kInteger:
       if (lane == Lane::f32)
-        return constant(std::bit_cast<uint32_t>(static_cast<float>(static_cast<int64_t>(operand.integer))), 4);
+        return constant(
+            std::bit_cast<uint32_t>(static_cast<float>(static_cast<int64_t>(operand.integer))), 4);
       if (lane == Lane::f64)
-        return constant(std::bit_cast<uint64_t>(static_cast<double>(static_cast<int64_t>(operand.integer))), 8);
+        return constant(
+            std::bit_cast<uint64_t>(static_cast<double>(static_cast<int64_t>(operand.integer))), 8);
       return constant(operand.integer, bytes);
     case Operand::Kind::kFloat: {
       uint64_t bits = operand.integer;
@@ -229,7 +232,8 @@ int32_t Builder::read_predicate(const Operand& operand) {
     emit(operand.integer ? IrOp::k_pred_mov : IrOp::k_pred_not, made, -1).a = -1;
     return made;
   }
-  const int32_t value = operand.kind == Operand::Kind::kRegister ? register_value(operand.index) : -1;
+  const int32_t value =
+      operand.kind == Operand::Kind::kRegister ? register_value(operand.index) : -1;
   if (value < 0 || values_[value].bytes != 0) {
     unusable("number in the place of a predicate");
     return temporary(0);

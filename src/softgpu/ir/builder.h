@@ -19,7 +19,7 @@ namespace openmps::softgpu::ir {
 struct Value {
   enum class Kind : uint8_t { kRegister, kConstant, kGlobal, kSpecial } kind = Kind::kRegister;
   uint32_t bytes = 4;
-  uint64_t bits = 0;      // kConstant; kGlobal: the addend
+  uint64_t bits = 0;       // kConstant; kGlobal: the addend
   uint64_t high_bits = 0;  // 16-byte constants
   int32_t global = -1;
   FrameValue what = FrameValue::kSpecial;
@@ -34,8 +34,8 @@ struct Draft {
   uint32_t aux = 0;
   uint64_t imm = 0;
   std::vector<int32_t> extra_results, extra_values;
-  int32_t label = -1;   // branch target; guard: where its instruction ends
-  int32_t table = -1;   // brx: index into tables
+  int32_t label = -1;  // branch target; guard: where its instruction ends
+  int32_t table = -1;  // brx: index into tables
   uint32_t line = 0;
   bool partial = false;  // guarded: writes some lanes only
   bool waits = false;    // other lanes or warps may be waited for by looping around this
@@ -96,7 +96,8 @@ class Builder {
   bool unpack(const Instruction& instruction);
   bool pack(const Instruction& instruction);
   bool lower_convert(const Instruction& instruction);
-  bool convert_to_integer(const Instruction& instruction, int32_t from, ptx::Type to, ptx::Type type);
+  bool convert_to_integer(const Instruction& instruction, int32_t from, ptx::Type to,
+                          ptx::Type type);
   bool convert_float(const Instruction& instruction);
   bool convert_packed(const Instruction& instruction);
   int32_t to_float(int32_t value, ptx::Type type);

@@ -37,7 +37,7 @@ struct Argument {
 };
 
 struct CallSite {
-  int32_t callee = -1;  // function, or -1: indirect
+  int32_t callee = -1;              // function, or -1: indirect
   std::vector<Argument> arguments;  // in the caller's frame
   std::vector<Argument> results;
 };
@@ -47,21 +47,21 @@ struct Code {
   int32_t function = 0;
   bool is_kernel = false;
   std::vector<Op> ops;
-  std::vector<int32_t> extras;      // storage behind Op::extra
+  std::vector<int32_t> extras;  // storage behind Op::extra
   std::vector<CallSite> call_sites;
   std::vector<std::vector<const Op*>> jump_tables;
   uint32_t frame_bytes = 0;
-  std::vector<std::byte> image;     // start of every frame: flags and constants
+  std::vector<std::byte> image;             // start of every frame: flags and constants
   std::vector<GlobalReference> references;  // to be added into a copy of the image
   std::vector<SpecialSlot> specials;
-  uint64_t local_bytes = 0;         // of one frame, of one lane
-  std::vector<Argument> results;    // in this function's own frame
+  uint64_t local_bytes = 0;       // of one frame, of one lane
+  std::vector<Argument> results;  // in this function's own frame
   std::vector<Argument> parameters;
-  uint32_t registers = 0;           // 32-bit units live at once
+  uint32_t registers = 0;  // 32-bit units live at once
   bool calls_indirectly = false;
   bool uses_grid_workspace = false;
   std::vector<int32_t> callees;
-  std::string unusable;             // empty, or why it can't run: "line 12: opcode"
+  std::string unusable;  // empty, or why it can't run: "line 12: opcode"
 };
 
 }  // namespace openmps::softgpu

@@ -16,9 +16,7 @@ namespace {
 
 constexpr uint32_t kFrameAlignment = 64;  // a cache line and the widest vector register
 
-uint32_t slot_bytes(uint32_t value_bytes) {
-  return value_bytes == 0 ? 4 : value_bytes * kWarpSize;
-}
+uint32_t slot_bytes(uint32_t value_bytes) { return value_bytes == 0 ? 4 : value_bytes * kWarpSize; }
 
 bool is_plain(IrOp op) { return op >= IrOp::k_bra; }
 
@@ -26,11 +24,15 @@ bool is_plain(IrOp op) { return op >= IrOp::k_bra; }
 
 bool Builder::ends_block(const Draft& draft) const {
   switch (draft.op) {
-    case IrOp::k_bra: case IrOp::k_bra_if: case IrOp::k_bra_unless: case IrOp::k_brx:
-    case IrOp::k_exit: case IrOp::k_trap: case IrOp::k_ret: case IrOp::k_call_indirect:
-      return true;
-    default:
-      return false;
+    case IrOp::k_bra:
+    case IrOp::k_bra_if:
+    case IrOp::k_bra_unless:
+    case IrOp::k_brx:
+    case IrOp::k_exit:
+    case IrOp::k_trap:
+    case IrOp::k_ret:
+    case IrOp::k_call_indirect: return true;
+    default: return false;
   }
 }
 
@@ -70,7 +72,8 @@ void Builder::find_blocks() {
   auto lead = [&](int32_t label) { leader[label_positions_[label]] = true; };
   for (size_t i = 0; i < n; ++i) {
     const Draft& draft = drafts_[i];
-    if (draft.label >= 0 && draft.op != IrOp::k_guard && draft.op != IrOp::k_guard_not) lead(draft.label);
+    if (draft.label >= 0 && draft.op != IrOp::k_guard && draft.op != IrOp::k_guard_not)
+      lead(draft.label);
     if (ends_block(draft)) leader[i + 1] = true;
   }
   for (const std::vector<int32_t>& table : tables_)
@@ -86,7 +89,8 @@ void Builder::find_blocks() {
     auto& successors = blocks_[b].successors;
     const bool stops = last.op == IrOp::k_exit || last.op == IrOp::k_trap || last.op == IrOp::k_ret;
     if (last.op == IrOp::k_brx)
-      for (int32_t label : tables_[last.table]) successors.push_back(block_of_[label_positions_[label]]);
+      for (int32_t label : tables_[last.table])
+        successors.push_back(block_of_[label_positions_[label]]);
     else if (last.label >= 0 && ends_block(last))
       successors.push_back(block_of_[label_positions_[last.label]]);
     if (!stops && last.op != IrOp::k_bra && last.op != IrOp::k_brx && b + 1 < blocks_.size())
@@ -192,8 +196,10 @@ void Builder::allocate() {
       results_of(drafts_[i], &list);
       for (int32_t v : list) {
         if (!allocatable(v)) continue;
-        if (first_block[v] < 0) first_block[v] = static_cast<int32_t>(b);
-        else if (first_block[v] != static_cast<int32_t>(b)) crosses(v);
+        if (first_block[v] < 0)
+          first_block[v] = static_cast<int32_t>(b);
+        else if (first_block[v] != static_cast<int32_t>(b))
+          crosses(v);
       }
     }
   const size_t words = (crossing.size() + 63) / 64;
@@ -235,10 +241,12 @@ void Builder::allocate() {
   for (size_t b = 0; b < blocks_.size(); ++b) {
     live_out(b);
     for (size_t w = 0; w < words; ++w) {
-      for (uint64_t left = in[b * words + w]; left; left &= left - 1)
-        intervals[crossing[w * 64 + static_cast<size_t>(__builtin_ctzll(left))]].cover(2 * blocks_[b].begin);
+      for (uint64_t left = in [b * words + w]; left; left &= left - 1)
+        intervals[crossing[w * 64 + static_cast<size_t>(__builtin_ctzll(left))]].cover(
+            2 * blocks_[b].begin);
       for (uint64_t left = out[w]; left; left &= left - 1)
-        intervals[crossing[w * 64 + static_cast<size_t>(__builtin_ctzll(left))]].cover(2 * blocks_[b].end);
+        intervals[crossing[w * 64 + static_cast<size_t>(__builtin_ctzll(left))]].cover(
+            2 * blocks_[b].end);
     }
     for (uint32_t i = blocks_[b].begin; i < blocks_[b].end; ++i) {
       // Handlers of their own may write results before they have read everything.
@@ -249,6 +257,7 @@ void Builder::allocate() {
       for (int32_t v : list) intervals[v].cover(2 * i + 1);
     }
   }
+  const bool reuse = perf_allows("register_reuse");
   std::vector<int32_t> order;
   for (size_t v = 0; v < count; ++v)
     if (allocatable(static_cast<int32_t>(v)) && intervals[v].begin != kNever)
@@ -261,7 +270,7 @@ void Builder::allocate() {
     std::vector<int32_t> idle;
     for (int32_t v : order) {
       if (values_[v].bytes != size) continue;
-      while (!busy.empty() && busy.top().first < intervals[v].begin) {
+      while (reuse && !busy.empty() && busy.top().first < intervals[v].begin) {
         idle.push_back(busy.top().second);
         busy.pop();
       }
@@ -348,9 +357,11 @@ void Builder::emit_block(int32_t index, std::vector<uint32_t>* starts) {
         const int32_t target = block_of_[label_positions_[draft.label]];
         made.imm = static_cast<uint64_t>(target);
         if (target <= index) {
-          op = op == IrOp::k_bra ? IrOp::k_bra_back
-               : op == IrOp::k_bra_if ? IrOp::k_bra_if_back : IrOp::k_bra_unless_back;
-          for (uint32_t w = blocks_[target].begin; w < block.end; ++w) made.sync |= drafts_[w].waits;
+          op = op == IrOp::k_bra      ? IrOp::k_bra_back
+               : op == IrOp::k_bra_if ? IrOp::k_bra_if_back
+                                      : IrOp::k_bra_unless_back;
+          for (uint32_t w = blocks_[target].begin; w < block.end; ++w)
+            made.sync |= drafts_[w].waits;
         }
       }
       made.e = block.meet;  // becomes the distance to the join

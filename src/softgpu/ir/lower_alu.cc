@@ -11,7 +11,7 @@ using ptx::Type;
 namespace {
 
 // Numbered as compare_code() in interp/lane_math.h knows them.
-constexpr std::string_view kComparisons[] = {"eq", "ne", "lt", "le", "gt", "ge", "equ",
+constexpr std::string_view kComparisons[] = {"eq",  "ne",  "lt",  "le",  "gt",  "ge",  "equ",
                                              "neu", "ltu", "leu", "gtu", "geu", "num", "nan"};
 
 std::string sized(std::string_view prefix, Type type) {
@@ -28,8 +28,11 @@ std::string type_name(Type type) {
     case Type::kBF16x2: return "bf16x2";
     case Type::kU16x2: return "u16x2";
     case Type::kS16x2: return "s16x2";
-    case Type::kB8: case Type::kB16: case Type::kB32: case Type::kB64: case Type::kB128:
-      return sized("b", type);
+    case Type::kB8:
+    case Type::kB16:
+    case Type::kB32:
+    case Type::kB64:
+    case Type::kB128: return sized("b", type);
     default: return sized(ptx::is_signed(type) ? "s" : "u", type);
   }
 }
@@ -75,7 +78,8 @@ bool Builder::lower_alu(const Instruction& in) {
   Draft& draft = emit(op, d, fields[0], fields[1], fields[2]);
   draft.e = fields[3];
   if (op == IrOp::k_lop3_b32) {
-    if (in.operands[4].kind != Operand::Kind::kInteger) return unusable("lop3 without an immediate table");
+    if (in.operands[4].kind != Operand::Kind::kInteger)
+      return unusable("lop3 without an immediate table");
     draft.imm = in.operands[4].integer & 0xff;
   }
   store_result(in.operands[0], d, info.d == Lane::s16 || info.d == Lane::s32);
@@ -103,7 +107,8 @@ bool Builder::lower_mul_add_24(const Instruction& in) {
   const int32_t product = temporary(4);
   const std::string multiply =
       std::string("mul24_") + (in.has("hi") ? "hi_" : "lo_") + type_name(in.type(0));
-  if (!emit_named(multiply, product, read(in.operands[1], Lane::u32), read(in.operands[2], Lane::u32)))
+  if (!emit_named(multiply, product, read(in.operands[1], Lane::u32),
+                  read(in.operands[2], Lane::u32)))
     return false;
   const int32_t third = read(in.operands[3], Lane::u32);
   const int32_t d = result(in.operands[0], 4);
@@ -164,7 +169,8 @@ bool Builder::compare(const Instruction& in, Type type, int32_t predicate) {
     a = read(in.operands[1], kind);
     b = read(in.operands[2], kind);
     const bool is_unsigned_code = code == "lo" || code == "ls" || code == "hi" || code == "hs";
-    if (is_unsigned_code) code = code == "lo" ? "lt" : code == "ls" ? "le" : code == "hi" ? "gt" : "ge";
+    if (is_unsigned_code)
+      code = code == "lo" ? "lt" : code == "ls" ? "le" : code == "hi" ? "gt" : "ge";
     const bool is_equality = code == "eq" || code == "ne";
     lane = sized(ptx::is_signed(type) && !is_equality && !is_unsigned_code ? "s" : "u", type);
   }
@@ -174,7 +180,9 @@ bool Builder::compare(const Instruction& in, Type type, int32_t predicate) {
 // predicate = predicate <and|or|xor> third, if the instruction says so.
 void Builder::combine(const Instruction& in, int32_t predicate, int32_t third) {
   if (third < 0) return;
-  const IrOp op = in.has("and") ? IrOp::k_pred_and : in.has("or") ? IrOp::k_pred_or : IrOp::k_pred_xor;
+  const IrOp op = in.has("and")  ? IrOp::k_pred_and
+                  : in.has("or") ? IrOp::k_pred_or
+                                 : IrOp::k_pred_xor;
   emit(op, predicate, predicate, third);
 }
 
@@ -220,10 +228,13 @@ bool Builder::lower_set(const Instruction& in) {
   if (!compare(in, type, p)) return false;
   combine(in, p, third);
   const uint32_t bytes = ptx::type_bytes(to);
-  const uint64_t yes = to == Type::kF32 ? 0x3f800000 : to == Type::kF16 ? 0x3c00
-                       : to == Type::kBF16 ? 0x3f80 : ~uint64_t{0};
+  const uint64_t yes = to == Type::kF32    ? 0x3f800000
+                       : to == Type::kF16  ? 0x3c00
+                       : to == Type::kBF16 ? 0x3f80
+                                           : ~uint64_t{0};
   const int32_t d = result(in.operands[0], bytes);
-  if (!emit_named("selp_b" + std::to_string(8 * bytes), d, constant(yes, bytes), constant(0, bytes), p))
+  if (!emit_named("selp_b" + std::to_string(8 * bytes), d, constant(yes, bytes), constant(0, bytes),
+                  p))
     return false;
   store_result(in.operands[0], d);
   return true;
@@ -234,8 +245,11 @@ bool Builder::lower_select(const Instruction& in) {
   if (!find_op(ir_name(in), &op)) return unusable("no implementation of " + ir_name(in));
   const Type type = in.type(0);
   const uint32_t bytes = ptx::type_bytes(type);
-  const Lane lane = type == Type::kF32 ? Lane::f32 : type == Type::kF64 ? Lane::f64
-                    : bytes == 2 ? Lane::u16 : bytes == 4 ? Lane::u32 : Lane::u64;
+  const Lane lane = type == Type::kF32   ? Lane::f32
+                    : type == Type::kF64 ? Lane::f64
+                    : bytes == 2         ? Lane::u16
+                    : bytes == 4         ? Lane::u32
+                                         : Lane::u64;
   const int32_t a = read(in.operands[1], lane), b = read(in.operands[2], lane);
   const int32_t p = read_predicate(in.operands[3]);
   const int32_t d = result(in.operands[0], bytes);
@@ -249,8 +263,8 @@ bool Builder::lower_select_sign(const Instruction& in) {
   const Lane lane = bytes == 2 ? Lane::u16 : bytes == 4 ? Lane::u32 : Lane::u64;
   const int32_t p = temporary(0);
   if (in.type(1) == Type::kF32)
-    emit_named(in.has("ftz") ? "setp_ge_f32_ftz" : "setp_ge_f32", p, read(in.operands[3], Lane::f32),
-               constant(0, 4));
+    emit_named(in.has("ftz") ? "setp_ge_f32_ftz" : "setp_ge_f32", p,
+               read(in.operands[3], Lane::f32), constant(0, 4));
   else
     emit_named("setp_ge_s32", p, read(in.operands[3], Lane::s32), constant(0, 4));
   const int32_t a = read(in.operands[1], lane), b = read(in.operands[2], lane);
@@ -268,7 +282,8 @@ bool Builder::lower_testp(const Instruction& in) {
 
 bool Builder::lower_predicate(const Instruction& in) {
   IrOp op;
-  if (!find_op(in.rule->ir, &op)) return unusable("no implementation of " + std::string(in.rule->ir));
+  if (!find_op(in.rule->ir, &op))
+    return unusable("no implementation of " + std::string(in.rule->ir));
   const int32_t a = read_predicate(in.operands[1]);
   const int32_t b = in.operands.size() > 2 ? read_predicate(in.operands[2]) : -1;
   if (in.operands[0].kind == Operand::Kind::kRegister)

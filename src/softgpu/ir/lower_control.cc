@@ -45,14 +45,22 @@ void Builder::lower_statement(const ptx::Statement& statement) {
 // Whatever may leave the handler chain or needs the fragment split is branched around instead.
 bool Builder::needs_branch_guard(const Instruction& in) const {
   switch (in.rule->lowering) {
-    case Lowering::kBranchIndexed: case Lowering::kCall: case Lowering::kReturn:
-    case Lowering::kExit: case Lowering::kTrap: case Lowering::kYield: case Lowering::kBarrier:
-    case Lowering::kWarpBarrier: case Lowering::kShuffle: case Lowering::kVote:
-    case Lowering::kMatch: case Lowering::kRedux: case Lowering::kElect: case Lowering::kActiveMask:
-    case Lowering::kMbarrier:
-      return true;
-    default:
-      return false;
+    case Lowering::kBranchIndexed:
+    case Lowering::kCall:
+    case Lowering::kReturn:
+    case Lowering::kExit:
+    case Lowering::kTrap:
+    case Lowering::kYield:
+    case Lowering::kBarrier:
+    case Lowering::kWarpBarrier:
+    case Lowering::kShuffle:
+    case Lowering::kVote:
+    case Lowering::kMatch:
+    case Lowering::kRedux:
+    case Lowering::kElect:
+    case Lowering::kActiveMask:
+    case Lowering::kMbarrier: return true;
+    default: return false;
   }
 }
 
@@ -78,9 +86,13 @@ bool Builder::lower_instruction(const Instruction& in) {
     case Lowering::kCopyAsync: return lower_copy_async(in);
     case Lowering::kMbarrier: return lower_mbarrier(in);
     case Lowering::kBarrier: return lower_barrier(in);
-    case Lowering::kWarpBarrier: case Lowering::kShuffle: case Lowering::kVote:
-    case Lowering::kMatch: case Lowering::kRedux: case Lowering::kActiveMask: case Lowering::kElect:
-      return lower_collective(in);
+    case Lowering::kWarpBarrier:
+    case Lowering::kShuffle:
+    case Lowering::kVote:
+    case Lowering::kMatch:
+    case Lowering::kRedux:
+    case Lowering::kActiveMask:
+    case Lowering::kElect: return lower_collective(in);
     case Lowering::kFence: emit(IrOp::k_fence); return true;
     case Lowering::kHint: return true;
     case Lowering::kBranch: emit(IrOp::k_bra).label = in.operands[0].index; return true;
@@ -142,7 +154,8 @@ bool Builder::lower_call(const Instruction& in) {
     place(behind);
     return true;
   }
-  if (callee.kind != Operand::Kind::kFunction) return unusable("call of something that is no function");
+  if (callee.kind != Operand::Kind::kFunction)
+    return unusable("call of something that is no function");
   const int32_t index = without_alias(callee.index);
   const ptx::Function& function = module_.functions[index];
   if (function.is_extern) return lower_builtin(function.name, site);

@@ -16,7 +16,8 @@ Lane lane_of(Type type) {
     default: break;
   }
   switch (ptx::type_bytes(type)) {
-    case 1: case 2: return Lane::u16;
+    case 1:
+    case 2: return Lane::u16;
     case 4: return Lane::u32;
     case 8: return Lane::u64;
     default: return Lane::u128;
@@ -80,7 +81,8 @@ bool Builder::pack(const Instruction& in) {
     std::vector<int32_t> joined;
     for (size_t i = 0; i < pieces.size(); i += 2) {
       joined.push_back(temporary(2 * size));
-      if (!emit_named("pack_b" + std::to_string(16 * size), joined.back(), pieces[i], pieces[i + 1]))
+      if (!emit_named("pack_b" + std::to_string(16 * size), joined.back(), pieces[i],
+                      pieces[i + 1]))
         return false;
     }
     pieces = std::move(joined);
@@ -126,9 +128,10 @@ bool Builder::lower_convert(const Instruction& in) {
     const bool from_signed = ptx::is_signed(from), to_signed = ptx::is_signed(to);
     const Type wide = from_signed ? Type::kS64 : Type::kU64;
     const int32_t extended = temporary(8);
-    if (!emit_named("cvt_" + integer_name(wide) + "_" + integer_name(from), extended, value)) return false;
+    if (!emit_named("cvt_" + integer_name(wide) + "_" + integer_name(from), extended, value))
+      return false;
     const std::string suffix = from_signed ? "s64" : "u64";
-    const uint64_t most = to_signed ? (uint64_t{1} << (to_bits - 1)) - 1
+    const uint64_t most = to_signed       ? (uint64_t{1} << (to_bits - 1)) - 1
                           : to_bits == 64 ? (from_signed ? INT64_MAX : UINT64_MAX)
                                           : (uint64_t{1} << to_bits) - 1;
     emit_named("min_" + suffix, extended, extended, constant(most, 8));
@@ -136,7 +139,8 @@ bool Builder::lower_convert(const Instruction& in) {
       emit_named("max_" + suffix, extended, extended,
                  constant(to_signed ? ~((uint64_t{1} << (to_bits - 1)) - 1) : 0, 8));
     const int32_t d = temporary(std::max(2u, ptx::type_bytes(to)));
-    if (!emit_named("cvt_" + integer_name(to) + "_" + integer_name(wide), d, extended)) return false;
+    if (!emit_named("cvt_" + integer_name(to) + "_" + integer_name(wide), d, extended))
+      return false;
     write_integer(in, d, to);
     return true;
   }
@@ -149,7 +153,10 @@ bool Builder::lower_convert(const Instruction& in) {
 bool Builder::convert_to_integer(const Instruction& in, int32_t value, Type to, Type type) {
   const std::string lane = type == Type::kF64 ? "f64" : "f32";
   const uint32_t bytes = type == Type::kF64 ? 8 : 4;
-  const std::string mode = in.has("rni") ? "rni" : in.has("rmi") ? "rmi" : in.has("rpi") ? "rpi" : "";
+  const std::string mode = in.has("rni")   ? "rni"
+                           : in.has("rmi") ? "rmi"
+                           : in.has("rpi") ? "rpi"
+                                           : "";
   if (!mode.empty()) {
     const int32_t rounded = temporary(bytes);
     emit_named("round_" + mode + "_" + lane, rounded, value);
@@ -171,7 +178,8 @@ bool Builder::convert_to_integer(const Instruction& in, int32_t value, Type to, 
   emit_named("min_" + middle, d, d, constant(static_cast<uint64_t>(most), 4));
   if (to_signed) emit_named("max_s32", d, d, constant(static_cast<uint64_t>(least), 4));
   const int32_t narrow = temporary(2);
-  if (!emit_named("cvt_" + integer_name(to) + "_" + (to_signed ? "s32" : "u32"), narrow, d)) return false;
+  if (!emit_named("cvt_" + integer_name(to) + "_" + (to_signed ? "s32" : "u32"), narrow, d))
+    return false;
   write_integer(in, narrow, to);
   return true;
 }
@@ -180,16 +188,22 @@ bool Builder::convert_float(const Instruction& in) {
   const Type to = in.type(0), from = in.type(1);
   int32_t value = read(in.operands[1], lane_of(from));
   const uint32_t rounding = in.has("rm") ? 1 : in.has("rp") ? 2 : in.has("rz") ? 3 : 0;
-  const std::string directed = in.has("rm") ? "_rm" : in.has("rp") ? "_rp" : in.has("rz") ? "_rz" : "";
-  const std::string integral = in.has("rni") ? "rni" : in.has("rzi") ? "rzi"
-                               : in.has("rmi") ? "rmi" : in.has("rpi") ? "rpi" : "";
+  const std::string directed = in.has("rm")   ? "_rm"
+                               : in.has("rp") ? "_rp"
+                               : in.has("rz") ? "_rz"
+                                              : "";
+  const std::string integral = in.has("rni")   ? "rni"
+                               : in.has("rzi") ? "rzi"
+                               : in.has("rmi") ? "rmi"
+                               : in.has("rpi") ? "rpi"
+                                               : "";
   Type type = from;  // of `value`
   if (!ptx::is_float(from)) {
     type = to == Type::kF64 ? Type::kF64 : Type::kF32;
     const int32_t made = temporary(ptx::type_bytes(type));
     if (rounding && ptx::type_bytes(to) >= 4) emit(IrOp::k_set_rounding).aux = rounding;
-    if (!emit_named("i2f_" + std::string(type == Type::kF64 ? "f64_" : "f32_") + integer_name(from), made,
-                    value))
+    if (!emit_named("i2f_" + std::string(type == Type::kF64 ? "f64_" : "f32_") + integer_name(from),
+                    made, value))
       return false;
     if (rounding && ptx::type_bytes(to) >= 4) emit(IrOp::k_set_rounding).aux = 0;
     value = made;
@@ -205,7 +219,8 @@ bool Builder::convert_float(const Instruction& in) {
     return good;
   };
   if (in.has("ftz") && type == Type::kF32) apply("flush_f32", type);
-  if (!integral.empty() && !apply("round_" + integral + (type == Type::kF64 ? "_f64" : "_f32"), type))
+  if (!integral.empty() &&
+      !apply("round_" + integral + (type == Type::kF64 ? "_f64" : "_f32"), type))
     return false;
   if (to == Type::kF32 && type == Type::kF64) {
     if (rounding) emit(IrOp::k_set_rounding).aux = rounding;
@@ -218,7 +233,8 @@ bool Builder::convert_float(const Instruction& in) {
   if (in.has("sat") && !apply(type == Type::kF64 ? "sat_f64" : "sat_f32", type)) return false;
   if (to == Type::kF16 || to == Type::kBF16) {
     const std::string half = to == Type::kF16 ? "f16" : "bf16";
-    if (type == Type::kF64 && !directed.empty()) return unusable("directed rounding from f64 to " + half);
+    if (type == Type::kF64 && !directed.empty())
+      return unusable("directed rounding from f64 to " + half);
     if (!apply("f2f_" + half + (type == Type::kF64 ? "_f64" : "_f32") + directed, to)) return false;
     if (in.has("relu") && !apply("relu_" + half, to)) return false;
   }
@@ -229,14 +245,17 @@ bool Builder::convert_float(const Instruction& in) {
 bool Builder::convert_packed(const Instruction& in) {
   const Type to = in.type(0), from = in.type(1);
   auto name_of = [](Type type) -> std::string {
-    return type == Type::kF16x2 ? "f16x2" : type == Type::kBF16x2 ? "bf16x2"
-           : type == Type::kE4M3x2 ? "e4m3x2" : "e5m2x2";
+    return type == Type::kF16x2    ? "f16x2"
+           : type == Type::kBF16x2 ? "bf16x2"
+           : type == Type::kE4M3x2 ? "e4m3x2"
+                                   : "e5m2x2";
   };
   if (in.has("rs")) return unusable("stochastic rounding");
   const uint32_t bytes = ptx::type_bytes(to);
   const int32_t d = result(in.operands[0], bytes);
   if (to == Type::kTF32) {
-    emit(in.has("rz") ? IrOp::k_f2f_tf32_f32_rz : IrOp::k_f2f_tf32_f32, d, read(in.operands[1], Lane::f32));
+    emit(in.has("rz") ? IrOp::k_f2f_tf32_f32_rz : IrOp::k_f2f_tf32_f32, d,
+         read(in.operands[1], Lane::f32));
   } else if (in.operands.size() == 3) {
     const int32_t a = read(in.operands[1], Lane::f32), b = read(in.operands[2], Lane::f32);
     if (!emit_named("pack_" + name_of(to) + (in.has("rz") ? "_rz" : ""), d, a, b)) return false;

@@ -35,7 +35,8 @@ AtomicType atomic_type(Type type) {
   switch (type) {
     case Type::kB16: return AtomicType::kB16;
     case Type::kS32: return AtomicType::kS32;
-    case Type::kB64: case Type::kU64: return AtomicType::kU64;
+    case Type::kB64:
+    case Type::kU64: return AtomicType::kU64;
     case Type::kS64: return AtomicType::kS64;
     case Type::kF32: return AtomicType::kF32;
     case Type::kF64: return AtomicType::kF64;
@@ -82,14 +83,9 @@ bool Builder::address_of(const Operand& operand, Space space, Address* out) {
       base.offset = 0;
       out->base = read(base, lane);
       return true;
-    case Operand::Kind::kInteger:
-      out->base = constant(base.integer, lane_bytes(lane));
-      return true;
-    case Operand::Kind::kRegister:
-      out->base = read(base, lane);
-      return true;
-    default:
-      return unusable("address of an unexpected kind");
+    case Operand::Kind::kInteger: out->base = constant(base.integer, lane_bytes(lane)); return true;
+    case Operand::Kind::kRegister: out->base = read(base, lane); return true;
+    default: return unusable("address of an unexpected kind");
   }
 }
 
@@ -118,11 +114,14 @@ bool Builder::lower_load(const Instruction& in) {
   Draft* draft;
   if (ordered || space == Space::kParam) {
     draft = &emit(ordered ? IrOp::k_load_ordered : IrOp::k_load_param, -1, address.base);
-    draft->aux = ordered_code(count, bytes, width, sign, in.has("acquire"), space == Space::kShared);
+    draft->aux =
+        ordered_code(count, bytes, width, sign, in.has("acquire"), space == Space::kShared);
     draft->extra_results = results;
     draft->waits = ordered;
   } else {
-    const char* where = space == Space::kShared ? "shared" : space == Space::kLocal ? "local" : "global";
+    const char* where = space == Space::kShared  ? "shared"
+                        : space == Space::kLocal ? "local"
+                                                 : "global";
     const std::string name = std::string("ld_") + where + (sign && width > bytes ? "_s" : "_u") +
                              std::to_string(8 * bytes) + "_u" + std::to_string(lane_bits);
     if (!emit_named(name, count == 1 ? results[0] : -1, address.base)) return false;
@@ -137,16 +136,20 @@ bool Builder::lower_load(const Instruction& in) {
 
 bool Builder::lower_store(const Instruction& in) {
   const Space space = space_of(in, in.operands[0]);
-  if (space == Space::kParam || space == Space::kConst) return unusable("store to a read-only space");
+  if (space == Space::kParam || space == Space::kConst)
+    return unusable("store to a read-only space");
   Address address;
   if (!address_of(in.operands[0], space, &address)) return false;
   const uint32_t count = vector_size(in);
   const Operand& from = in.operands[1];
-  std::vector<Operand> members = from.kind == Operand::Kind::kVector ? from.items : std::vector{from};
+  std::vector<Operand> members =
+      from.kind == Operand::Kind::kVector ? from.items : std::vector{from};
   if (members.size() != count) return unusable("vector of the wrong size");
   const Type type = in.type(0);
   const uint32_t bytes = ptx::type_bytes(type);
-  const Lane lane = type == Type::kF32 ? Lane::f32 : type == Type::kF64 ? Lane::f64 : lane_of_bytes(bytes);
+  const Lane lane = type == Type::kF32   ? Lane::f32
+                    : type == Type::kF64 ? Lane::f64
+                                         : lane_of_bytes(bytes);
   std::vector<int32_t> sources;
   for (const Operand& member : members) sources.push_back(read(member, lane));
   Draft* draft;
@@ -156,7 +159,9 @@ bool Builder::lower_store(const Instruction& in) {
                               space == Space::kShared);
     draft->extra_values = sources;
   } else {
-    const char* where = space == Space::kShared ? "shared" : space == Space::kLocal ? "local" : "global";
+    const char* where = space == Space::kShared  ? "shared"
+                        : space == Space::kLocal ? "local"
+                                                 : "global";
     const std::string name = std::string("st_") + where + "_u" + std::to_string(8 * bytes) + "_u" +
                              std::to_string(8 * std::max(2u, lane_bytes(lane)));
     if (!emit_named(name, -1, address.base, count == 1 ? sources[0] : -1)) return false;
@@ -177,15 +182,17 @@ bool Builder::lower_atomic(const Instruction& in) {
   if (!address_of(where, space, &address)) return false;
   AtomicOp op = AtomicOp::kAdd;
   constexpr std::pair<const char*, AtomicOp> kOps[] = {
-      {"add", AtomicOp::kAdd}, {"and", AtomicOp::kAnd}, {"or", AtomicOp::kOr},
+      {"add", AtomicOp::kAdd}, {"and", AtomicOp::kAnd},       {"or", AtomicOp::kOr},
       {"xor", AtomicOp::kXor}, {"exch", AtomicOp::kExchange}, {"cas", AtomicOp::kCompare},
-      {"inc", AtomicOp::kInc}, {"dec", AtomicOp::kDec}, {"min", AtomicOp::kMin},
+      {"inc", AtomicOp::kInc}, {"dec", AtomicOp::kDec},       {"min", AtomicOp::kMin},
       {"max", AtomicOp::kMax}};
   for (const auto& [name, code] : kOps)
     if (in.has(name)) op = code;
   const Type type = in.type(0);
   const uint32_t bytes = ptx::type_bytes(type);
-  const Lane lane = type == Type::kF32 ? Lane::f32 : type == Type::kF64 ? Lane::f64 : lane_of_bytes(bytes);
+  const Lane lane = type == Type::kF32   ? Lane::f32
+                    : type == Type::kF64 ? Lane::f64
+                                         : lane_of_bytes(bytes);
   const int32_t value = read(in.operands[first], lane);
   if ((op == AtomicOp::kCompare) != (in.operands.size() > first + 1))
     return unusable("wrong number of operands");
@@ -224,18 +231,26 @@ bool Builder::lower_mbarrier(const Instruction& in) {
   size_t address_at = 0;
   if (in.rule->mnemonic == "cp")
     op = in.has("noinc") ? MbarrierOp::kCopyArriveNoinc : MbarrierOp::kCopyArrive;
-  else if (in.has("init")) op = MbarrierOp::kInit;
-  else if (in.has("inval")) op = MbarrierOp::kInval;
+  else if (in.has("init"))
+    op = MbarrierOp::kInit;
+  else if (in.has("inval"))
+    op = MbarrierOp::kInval;
   else if (in.has("test_wait") || in.has("try_wait"))
     op = in.has("parity") ? MbarrierOp::kTestWaitParity : MbarrierOp::kTestWait, address_at = 1;
-  else if (in.has("arrive_drop")) op = MbarrierOp::kArriveDrop, address_at = 1;
+  else if (in.has("arrive_drop"))
+    op = MbarrierOp::kArriveDrop, address_at = 1;
   else if (in.has("arrive"))
     op = in.has("expect_tx") ? MbarrierOp::kArriveExpectTx : MbarrierOp::kArrive, address_at = 1;
-  else if (in.has("expect_tx")) op = MbarrierOp::kExpectTx;
-  else if (in.has("complete_tx")) op = MbarrierOp::kCompleteTx;
-  else if (in.has("pending_count")) op = MbarrierOp::kPendingCount;
-  else return unusable("mbarrier operation");
-  if (in.has("arrive_drop") && in.has("expect_tx")) return unusable("mbarrier.arrive_drop.expect_tx");
+  else if (in.has("expect_tx"))
+    op = MbarrierOp::kExpectTx;
+  else if (in.has("complete_tx"))
+    op = MbarrierOp::kCompleteTx;
+  else if (in.has("pending_count"))
+    op = MbarrierOp::kPendingCount;
+  else
+    return unusable("mbarrier operation");
+  if (in.has("arrive_drop") && in.has("expect_tx"))
+    return unusable("mbarrier.arrive_drop.expect_tx");
   if (op == MbarrierOp::kPendingCount) {
     const int32_t state = read(in.operands[1], Lane::u64);
     const int32_t d = result(in.operands[0], 4);
@@ -277,8 +292,10 @@ bool Builder::lower_collective(const Instruction& in) {
   };
   switch (in.rule->lowering) {
     case L::kShuffle: {
-      const ShuffleMode mode = in.has("up") ? ShuffleMode::kUp : in.has("down") ? ShuffleMode::kDown
-                               : in.has("bfly") ? ShuffleMode::kButterfly : ShuffleMode::kIndex;
+      const ShuffleMode mode = in.has("up")     ? ShuffleMode::kUp
+                               : in.has("down") ? ShuffleMode::kDown
+                               : in.has("bfly") ? ShuffleMode::kButterfly
+                                                : ShuffleMode::kIndex;
       const int32_t a = read(in.operands[1], Lane::u32), b = read(in.operands[2], Lane::u32);
       const int32_t c = read(in.operands[3], Lane::u32);
       const int32_t members = in.operands.size() > 4 ? read(in.operands[4], Lane::u32) : -1;
@@ -298,8 +315,11 @@ bool Builder::lower_collective(const Instruction& in) {
       const int32_t members = in.operands.size() > 2 ? read(in.operands[2], Lane::u32) : -1;
       const bool ballot = in.has("ballot");
       const int32_t d = ballot ? result(in.operands[0], 4) : predicate_result(in.operands[0]);
-      Draft& draft = emit(ballot ? IrOp::k_vote_ballot : in.has("all") ? IrOp::k_vote_all
-                          : in.has("any") ? IrOp::k_vote_any : IrOp::k_vote_uni, d, p);
+      Draft& draft = emit(ballot          ? IrOp::k_vote_ballot
+                          : in.has("all") ? IrOp::k_vote_all
+                          : in.has("any") ? IrOp::k_vote_any
+                                          : IrOp::k_vote_uni,
+                          d, p);
       draft.e = members;
       draft.aux = members >= 0 ? 0x100 : 0;
       if (ballot) store_result(in.operands[0], d);
@@ -311,7 +331,8 @@ bool Builder::lower_collective(const Instruction& in) {
       const int32_t members = read(in.operands[2], Lane::u32);
       const int32_t d = result(in.operands[0], 4);
       Draft& draft = emit(any ? (wide ? IrOp::k_match_any_b64 : IrOp::k_match_any_b32)
-                              : (wide ? IrOp::k_match_all_b64 : IrOp::k_match_all_b32), d, a);
+                              : (wide ? IrOp::k_match_all_b64 : IrOp::k_match_all_b32),
+                          d, a);
       draft.e = members;
       draft.aux = 0x100;
       if (in.operands[0].pair >= 0) {
@@ -323,10 +344,12 @@ bool Builder::lower_collective(const Instruction& in) {
     }
     case L::kRedux: {
       const bool is_signed = in.type(0) == Type::kS32;
-      const ReduxOp op = in.has("add") ? ReduxOp::kAdd
+      const ReduxOp op = in.has("add")   ? ReduxOp::kAdd
                          : in.has("min") ? (is_signed ? ReduxOp::kMinS : ReduxOp::kMinU)
                          : in.has("max") ? (is_signed ? ReduxOp::kMaxS : ReduxOp::kMaxU)
-                         : in.has("and") ? ReduxOp::kAnd : in.has("or") ? ReduxOp::kOr : ReduxOp::kXor;
+                         : in.has("and") ? ReduxOp::kAnd
+                         : in.has("or")  ? ReduxOp::kOr
+                                         : ReduxOp::kXor;
       const int32_t a = read(in.operands[1], Lane::u32), members = read(in.operands[2], Lane::u32);
       const int32_t d = result(in.operands[0], 4);
       Draft& draft = emit(IrOp::k_redux, d, a);
@@ -384,12 +407,16 @@ bool Builder::lower_barrier(const Instruction& in) {
     emit(IrOp::k_barrier_sync, -1, id, count).aux = count >= 0 ? 0x100 : 0;
     return true;
   }
-  const BarrierRed kind = in.has("popc") ? BarrierRed::kPopc : in.has("and") ? BarrierRed::kAnd : BarrierRed::kOr;
+  const BarrierRed kind = in.has("popc")  ? BarrierRed::kPopc
+                          : in.has("and") ? BarrierRed::kAnd
+                                          : BarrierRed::kOr;
   const bool popc = kind == BarrierRed::kPopc;
   const int32_t d = popc ? result(in.operands[0], 4)
                     : in.operands[0].kind == Operand::Kind::kRegister
-                        ? register_value(in.operands[0].index) : temporary(0);
-  emit(IrOp::k_barrier_red, d, id, count, p).aux = (count >= 0 ? 0x100u : 0) | static_cast<uint32_t>(kind);
+                        ? register_value(in.operands[0].index)
+                        : temporary(0);
+  emit(IrOp::k_barrier_red, d, id, count, p).aux =
+      (count >= 0 ? 0x100u : 0) | static_cast<uint32_t>(kind);
   if (popc) store_result(in.operands[0], d);
   return true;
 }

@@ -7,9 +7,31 @@
 namespace openmps::softgpu {
 
 // atomic.
-enum class AtomicOp : uint8_t { kAdd, kAnd, kOr, kXor, kExchange, kCompare, kInc, kDec, kMin, kMax };
+enum class AtomicOp : uint8_t {
+  kAdd,
+  kAnd,
+  kOr,
+  kXor,
+  kExchange,
+  kCompare,
+  kInc,
+  kDec,
+  kMin,
+  kMax
+};
 enum class AtomicType : uint8_t {
-  kB16, kU32, kS32, kU64, kS64, kF32, kF64, kF16, kBF16, kF16x2, kBF16x2, kB128,
+  kB16,
+  kU32,
+  kS32,
+  kU64,
+  kS64,
+  kF32,
+  kF64,
+  kF16,
+  kBF16,
+  kF16x2,
+  kBF16x2,
+  kB128,
 };
 inline constexpr uint32_t atomic_code(AtomicOp op, AtomicType type, bool shared, bool has_result) {
   return static_cast<uint32_t>(op) | static_cast<uint32_t>(type) << 8 |
@@ -27,8 +49,18 @@ enum class ShuffleMode : uint8_t { kUp, kDown, kButterfly, kIndex };
 enum class ReduxOp : uint8_t { kAdd, kMinU, kMinS, kMaxU, kMaxS, kAnd, kOr, kXor };
 enum class BarrierRed : uint8_t { kPopc, kAnd, kOr };
 enum class MbarrierOp : uint8_t {
-  kInit, kInval, kExpectTx, kCompleteTx, kArrive, kArriveDrop, kArriveExpectTx, kTestWait,
-  kTestWaitParity, kPendingCount, kCopyArrive, kCopyArriveNoinc,
+  kInit,
+  kInval,
+  kExpectTx,
+  kCompleteTx,
+  kArrive,
+  kArriveDrop,
+  kArriveExpectTx,
+  kTestWait,
+  kTestWaitParity,
+  kPendingCount,
+  kCopyArrive,
+  kCopyArriveNoinc,
 };
 
 }  // namespace openmps::softgpu

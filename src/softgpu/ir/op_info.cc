@@ -11,8 +11,7 @@ constexpr OpInfo kInfos[] = {
 #define UNARY(name, D, A, ...) {#name, Lane::D, {Lane::A}},
 #define BINARY(name, D, A, B, ...) {#name, Lane::D, {Lane::A, Lane::B}},
 #define TERNARY(name, D, A, B, C, ...) {#name, Lane::D, {Lane::A, Lane::B, Lane::C}},
-#define QUATERNARY(name, D, A, B, C, E, ...) \
-  {#name, Lane::D, {Lane::A, Lane::B, Lane::C, Lane::E}},
+#define QUATERNARY(name, D, A, B, C, E, ...) {#name, Lane::D, {Lane::A, Lane::B, Lane::C, Lane::E}},
 #define UNARY_SLOW UNARY
 #define BINARY_SLOW BINARY
 #define TERNARY_SLOW TERNARY
@@ -20,12 +19,12 @@ constexpr OpInfo kInfos[] = {
 #define SELECT(name, T) {#name, Lane::T, {Lane::T, Lane::T, Lane::kPredicate}},
 #define RSQRT(name, ...) {#name, Lane::f32, {Lane::f32}},
 #define COMPARE(name, T, ...) {#name, Lane::kPredicate, {Lane::T, Lane::T}},
-#define LOAD(memory, lane)                                               \
-  {"ld_global_" #memory "_" #lane, Lane::lane, {Lane::u64}},             \
-      {"ld_shared_" #memory "_" #lane, Lane::lane, {Lane::u32}},         \
+#define LOAD(memory, lane)                                       \
+  {"ld_global_" #memory "_" #lane, Lane::lane, {Lane::u64}},     \
+      {"ld_shared_" #memory "_" #lane, Lane::lane, {Lane::u32}}, \
       {"ld_local_" #memory "_" #lane, Lane::lane, {Lane::u64}},
-#define STORE(memory, lane)                                              \
-  {"st_global_" #memory "_" #lane, Lane::kNone, {Lane::u64, Lane::lane}}, \
+#define STORE(memory, lane)                                                   \
+  {"st_global_" #memory "_" #lane, Lane::kNone, {Lane::u64, Lane::lane}},     \
       {"st_shared_" #memory "_" #lane, Lane::kNone, {Lane::u32, Lane::lane}}, \
       {"st_local_" #memory "_" #lane, Lane::kNone, {Lane::u64, Lane::lane}},
 #define PLAIN(name) {#name, Lane::kNone, {}},

@@ -10,14 +10,34 @@
 
 namespace openmps::softgpu::ir {
 
-enum class Lane : uint8_t { kNone, kPredicate, u8, s8, u16, s16, u32, s32, f32, u64, s64, f64, u128 };
+enum class Lane : uint8_t {
+  kNone,
+  kPredicate,
+  u8,
+  s8,
+  u16,
+  s16,
+  u32,
+  s32,
+  f32,
+  u64,
+  s64,
+  f64,
+  u128
+};
 
 inline uint32_t lane_bytes(Lane lane) {
   switch (lane) {
-    case Lane::u8: case Lane::s8: return 1;
-    case Lane::u16: case Lane::s16: return 2;
-    case Lane::u32: case Lane::s32: case Lane::f32: return 4;
-    case Lane::u64: case Lane::s64: case Lane::f64: return 8;
+    case Lane::u8:
+    case Lane::s8: return 1;
+    case Lane::u16:
+    case Lane::s16: return 2;
+    case Lane::u32:
+    case Lane::s32:
+    case Lane::f32: return 4;
+    case Lane::u64:
+    case Lane::s64:
+    case Lane::f64: return 8;
     case Lane::u128: return 16;
     default: return 0;
   }

@@ -12,12 +12,32 @@
 namespace openmps::softgpu::ptx {
 
 enum class Type : uint8_t {
-  kNone, kPred,
-  kB8, kB16, kB32, kB64, kB128,
-  kU8, kU16, kU32, kU64,
-  kS8, kS16, kS32, kS64,
-  kF16, kBF16, kF32, kF64,
-  kU16x2, kS16x2, kF16x2, kBF16x2, kE4M3x2, kE5M2x2, kTF32,
+  kNone,
+  kPred,
+  kB8,
+  kB16,
+  kB32,
+  kB64,
+  kB128,
+  kU8,
+  kU16,
+  kU32,
+  kU64,
+  kS8,
+  kS16,
+  kS32,
+  kS64,
+  kF16,
+  kBF16,
+  kF32,
+  kF64,
+  kU16x2,
+  kS16x2,
+  kF16x2,
+  kBF16x2,
+  kE4M3x2,
+  kE5M2x2,
+  kTF32,
 };
 
 // kNone for anything that is not a type name ("f32", without the dot).
@@ -31,15 +51,44 @@ enum class Space : uint8_t { kGeneric, kReg, kParam, kLocal, kShared, kGlobal, k
 enum class SpecialRegister : uint8_t {
   kNone,
   // The same in every lane and for the whole life of a block.
-  kNtidX, kNtidY, kNtidZ, kCtaidX, kCtaidY, kCtaidZ, kNctaidX, kNctaidY, kNctaidZ,
-  kWarpSize, kNwarpid, kNsmid, kGridid, kDynamicSharedSize, kTotalSharedSize,
-  kEnvreg1, kEnvreg2, kZero,
+  kNtidX,
+  kNtidY,
+  kNtidZ,
+  kCtaidX,
+  kCtaidY,
+  kCtaidZ,
+  kNctaidX,
+  kNctaidY,
+  kNctaidZ,
+  kWarpSize,
+  kNwarpid,
+  kNsmid,
+  kGridid,
+  kDynamicSharedSize,
+  kTotalSharedSize,
+  kEnvreg1,
+  kEnvreg2,
+  kZero,
   kOne,
   // By lane, for the whole life of a block.
-  kTidX, kTidY, kTidZ, kLaneid, kWarpid,
-  kLanemaskEq, kLanemaskLt, kLanemaskLe, kLanemaskGt, kLanemaskGe,
+  kTidX,
+  kTidY,
+  kTidZ,
+  kLaneid,
+  kWarpid,
+  kLanemaskEq,
+  kLanemaskLt,
+  kLanemaskLe,
+  kLanemaskGt,
+  kLanemaskGe,
   // Read anew at each use.
-  kSmid, kClock, kClockHi, kClock64, kGlobaltimer, kGlobaltimerLo, kGlobaltimerHi,
+  kSmid,
+  kClock,
+  kClockHi,
+  kClock64,
+  kGlobaltimer,
+  kGlobaltimerLo,
+  kGlobaltimerHi,
 };
 SpecialRegister special_register_from_name(std::string_view name);  // with '%' and ".x"
 uint32_t special_register_bytes(SpecialRegister special);           // 4 or 8
@@ -78,25 +127,38 @@ struct GlobalVariable : Variable {
 
 struct Operand {
   enum class Kind : uint8_t {
-    kNone, kRegister, kInteger, kFloat, kSpecial, kVariable, kShared, kGlobal, kFunction, kLabel, kSink,
-    kAddress, kVector, kList, kPrototype,
+    kNone,
+    kRegister,
+    kInteger,
+    kFloat,
+    kSpecial,
+    kVariable,
+    kShared,
+    kGlobal,
+    kFunction,
+    kLabel,
+    kSink,
+    kAddress,
+    kVector,
+    kList,
+    kPrototype,
   };
   Kind kind = Kind::kNone;
-  bool negated = false;     // "!%p"
-  int32_t index = -1;       // register, variable, shared, global, function, label or prototype
+  bool negated = false;  // "!%p"
+  int32_t index = -1;    // register, variable, shared, global, function, label or prototype
   SpecialRegister special = SpecialRegister::kNone;
-  uint64_t integer = 0;     // kInteger: two's complement; kFloat: the bits
-  bool is_double = false;   // kFloat: 64 bits, else 32
-  int64_t offset = 0;       // kAddress and symbols: added to the base
+  uint64_t integer = 0;        // kInteger: two's complement; kFloat: the bits
+  bool is_double = false;      // kFloat: 64 bits, else 32
+  int64_t offset = 0;          // kAddress and symbols: added to the base
   std::vector<Operand> items;  // kAddress: {base}; kVector, kList: the members
-  int32_t pair = -1;        // "p|q": the second register; -2: "p|_"
+  int32_t pair = -1;           // "p|q": the second register; -2: "p|_"
 };
 
 struct Rule;
 
 struct Instruction {
-  const Rule* rule = nullptr;  // null: unknown opcode or modifier
-  std::string_view opcode;     // as written, for messages
+  const Rule* rule = nullptr;               // null: unknown opcode or modifier
+  std::string_view opcode;                  // as written, for messages
   std::vector<std::string_view> modifiers;  // without dots and types
   std::vector<Type> types;
   std::vector<Operand> operands;
@@ -131,7 +193,8 @@ struct Function {
   bool is_extern = false;  // declared only
   Prototype prototype;     // indices below count these first: returns, then parameters
   std::vector<Register> registers;
-  std::vector<Variable> variables;  // returns, parameters, then .local/.param (and .shared) of the body
+  std::vector<Variable>
+      variables;  // returns, parameters, then .local/.param (and .shared) of the body
   std::vector<std::string> labels;
   std::vector<int32_t> label_lines;  // -1: never defined
   std::vector<BranchTargets> branch_targets;
@@ -145,7 +208,7 @@ struct Function {
 };
 
 struct Module {
-  std::string source;  // owns what the string_views point to
+  std::string source;    // owns what the string_views point to
   uint32_t version = 0;  // 10 * major + minor
   std::string target;    // "sm_80"
   uint32_t address_bytes = 8;

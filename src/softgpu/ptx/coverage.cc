@@ -21,17 +21,20 @@ std::string coverage_markdown() {
       for (char c : text) out += c == '|' ? std::string("\\|") : std::string(1, c);
       return out;
     };
-    table += "| " + (rule->mnemonic == last ? std::string() : "`" + std::string(rule->mnemonic) + "`") +
+    table += "| " +
+             (rule->mnemonic == last ? std::string() : "`" + std::string(rule->mnemonic) + "`") +
              " | " + cell(rule->modifiers) + " | " + cell(rule->operands) + " |\n";
     last = rule->mnemonic;
   }
   return "# PTX that softgpu runs\n\n"
          "Printed from the opcode table (`src/softgpu/ptx/opcode_table.cc`): " +
-         std::to_string(mnemonics) + " mnemonics, " + std::to_string(rules) + " forms, lowered to " +
-         std::to_string(kIrOpCount) +
+         std::to_string(mnemonics) + " mnemonics, " + std::to_string(rules) +
+         " forms, lowered to " + std::to_string(kIrOpCount) +
          " IR ops.\n\n"
-         "Groups of modifiers stand in order; `\\|` separates alternatives, a final `?` makes a group\n"
-         "optional, `$name` is a class of types. Operands: D register written, S value read, P predicate\n"
+         "Groups of modifiers stand in order; `\\|` separates alternatives, a final `?` makes a "
+         "group\n"
+         "optional, `$name` is a class of types. Operands: D register written, S value read, P "
+         "predicate\n"
          "written, Q predicate read, M address, V and W register or vector, L label, X anything.\n"
          "A kernel with another instruction loads, and is refused when it is launched.\n\n"
          "| Mnemonic | Modifiers and types | Operands |\n|---|---|---|\n" +

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tokens of PTX: words, dot words, numbers in all of PTX's spellings, comments. Called by the parser.
+// Tokens of PTX: words, dot words, numbers in all of PTX's spellings, comments. Called by the
+// parser.
 #include "softgpu/ptx/lexer.h"
 
 #include <bit>
@@ -64,8 +65,8 @@ Token Lexer::number() {
   if (base != 10) at_ += 2;
   const size_t digits = at_;
   while (is_hex(peek(0)) && (base == 16 || is_digit(peek(0)))) ++at_;
-  const bool fraction = base == 10 && ((peek(0) == '.' && is_digit(peek(1))) ||
-                                       ((peek(0) == 'e' || peek(0) == 'E')));
+  const bool fraction =
+      base == 10 && ((peek(0) == '.' && is_digit(peek(1))) || ((peek(0) == 'e' || peek(0) == 'E')));
   if (fraction) {
     while (is_digit(peek(0)) || peek(0) == '.' || peek(0) == 'e' || peek(0) == 'E' ||
            ((peek(0) == '+' || peek(0) == '-') && (text_[at_ - 1] == 'e' || text_[at_ - 1] == 'E')))

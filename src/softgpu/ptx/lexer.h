@@ -9,10 +9,14 @@ namespace openmps::softgpu::ptx {
 
 struct Token {
   enum class Kind : uint8_t {
-    kEnd, kError,
+    kEnd,
+    kError,
     kWord,     // name, mnemonic, %register
     kDotWord,  // ".global", "::" parts included; text is without the dot
-    kInteger, kFloat, kDouble, kString,
+    kInteger,
+    kFloat,
+    kDouble,
+    kString,
     kPunctuation,  // one character, or "<<", ">>"
   };
   Kind kind = Kind::kEnd;

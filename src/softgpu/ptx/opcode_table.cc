@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The opcode table itself and its matcher. See opcode_table.h. Rules of one mnemonic stand together;
-// the first that matches is taken.
+// The opcode table itself and its matcher. See opcode_table.h. Rules of one mnemonic stand
+// together; the first that matches is taken.
 #include "softgpu/ptx/opcode_table.h"
 
 #include <array>
@@ -36,6 +36,7 @@ constexpr TypeClass kClasses[] = {
     {"$fetch", "L2::64B|L2::128B|L2::256B"},
 };
 
+// clang-format off
 constexpr Rule kRules[] = {
     // Integer arithmetic.
     {"add", "sat s32", "D S S", L::kAlu, "add_sat_s32"},
@@ -223,6 +224,7 @@ constexpr Rule kRules[] = {
     {"activemask", "b32", "D", L::kActiveMask, ""},
     {"elect", "sync", "D S", L::kElect, ""},
 };
+// clang-format on
 
 using Index = std::unordered_map<std::string_view, RuleRange>;
 

@@ -14,16 +14,42 @@ namespace openmps::softgpu::ptx {
 
 // How an instruction becomes IR: the function of ir/lower_*.cc that takes it.
 enum class Lowering : uint8_t {
-  kAlu,        // operands map one to one onto the IR op named by `ir`
-  kFloat,      // the same, plus rounding mode, .ftz and .sat
-  kCompare,    // setp
-  kSet,        // set: a comparison that writes a number
-  kSelect, kSelectSign, kTestp, kPredicate, kMove, kConvert, kConvertAddress, kIsSpace,
+  kAlu,      // operands map one to one onto the IR op named by `ir`
+  kFloat,    // the same, plus rounding mode, .ftz and .sat
+  kCompare,  // setp
+  kSet,      // set: a comparison that writes a number
+  kSelect,
+  kSelectSign,
+  kTestp,
+  kPredicate,
+  kMove,
+  kConvert,
+  kConvertAddress,
+  kIsSpace,
   kMulAddWide24,
   kMulAddCarry,
-  kLoad, kStore, kAtomic, kFence, kHint, kCopyAsync, kMbarrier,
-  kBranch, kBranchIndexed, kCall, kReturn, kExit, kTrap, kYield,
-  kBarrier, kWarpBarrier, kShuffle, kVote, kMatch, kRedux, kActiveMask, kElect,
+  kLoad,
+  kStore,
+  kAtomic,
+  kFence,
+  kHint,
+  kCopyAsync,
+  kMbarrier,
+  kBranch,
+  kBranchIndexed,
+  kCall,
+  kReturn,
+  kExit,
+  kTrap,
+  kYield,
+  kBarrier,
+  kWarpBarrier,
+  kShuffle,
+  kVote,
+  kMatch,
+  kRedux,
+  kActiveMask,
+  kElect,
 };
 
 struct Rule {
@@ -37,8 +63,8 @@ struct Rule {
   std::string_view operands;
   Lowering lowering;
   // Name of the IR op. {t} {t1}: name of the first, second type; {b}: b16, b32 or b64 by its size;
-  // {u}: the unsigned type of its size; {s}: the signed; {ftz} {sat}: "_ftz", "_sat" if written; {mode}: the
-  // first modifier.
+  // {u}: the unsigned type of its size; {s}: the signed; {ftz} {sat}: "_ftz", "_sat" if written;
+  // {mode}: the first modifier.
   std::string_view ir;
 };
 

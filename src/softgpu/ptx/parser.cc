@@ -6,7 +6,8 @@
 
 namespace openmps::softgpu::ptx {
 
-Parser::Parser(std::shared_ptr<Module> module) : module_(std::move(module)), lexer_(module_->source) {
+Parser::Parser(std::shared_ptr<Module> module)
+    : module_(std::move(module)), lexer_(module_->source) {
   scopes_.emplace_back();
   advance();
 }
@@ -79,8 +80,7 @@ bool parse_target(std::string_view name, uint32_t* capability, char* suffix) {
 }
 
 bool Parser::header() {
-  if (!accept_dot("version"))
-    return fail("Missing .version directive at start of file '<input>'");
+  if (!accept_dot("version")) return fail("Missing .version directive at start of file '<input>'");
   // "9.0" reads as one decimal number.
   if (token_.kind != Token::Kind::kDouble) return fail_near();
   const std::string_view text = token_.text;
@@ -121,7 +121,8 @@ bool Parser::run() {
     if (!top_level()) return false;
   for (const GlobalVariable& global : module_->globals)
     for (const Relocation& relocation : global.relocations)
-      if (!scopes_[0].symbols.contains(relocation.symbol) && !functions_.contains(relocation.symbol))
+      if (!scopes_[0].symbols.contains(relocation.symbol) &&
+          !functions_.contains(relocation.symbol))
         return fail("Unknown symbol '" + relocation.symbol + "' in the initial value of '" +
                     global.name + "'");
   return true;
@@ -254,8 +255,7 @@ bool Parser::parameters(char close, Space space, std::vector<Variable>* out, Fun
     } else if (!accept_dot("param")) {
       return fail_near();
     }
-    if (!variable_attributes(&variable, &vector) ||
-        !declarator(&variable, &has_array, &open_array))
+    if (!variable_attributes(&variable, &vector) || !declarator(&variable, &has_array, &open_array))
       return false;
     variable.alignment = std::max(variable.alignment, type_bytes(variable.type));
     out->push_back(std::move(variable));
@@ -370,9 +370,9 @@ Result<std::shared_ptr<const Module>> parse(std::string_view text) {
   module->source = text;
   Parser parser(module);
   if (!parser.run()) {
-    return Status(parser.unsupported_version() ? CUDA_ERROR_UNSUPPORTED_PTX_VERSION
-                                               : CUDA_ERROR_INVALID_PTX,
-                  parser.error() + "\nptxas fatal   : Ptx assembly aborted due to errors");
+    return Status(
+        parser.unsupported_version() ? CUDA_ERROR_UNSUPPORTED_PTX_VERSION : CUDA_ERROR_INVALID_PTX,
+        parser.error() + "\nptxas fatal   : Ptx assembly aborted due to errors");
   }
   return std::shared_ptr<const Module>(std::move(module));
 }

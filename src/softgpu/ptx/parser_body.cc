@@ -81,7 +81,8 @@ int32_t Parser::label_reference(const std::string& name) {
 
 bool Parser::define_label(const std::string& name) {
   const int32_t index = label_reference(name);
-  if (function_->label_lines[index] >= 0) return fail("Duplicate definition of label '" + name + "'");
+  if (function_->label_lines[index] >= 0)
+    return fail("Duplicate definition of label '" + name + "'");
   function_->label_lines[index] = static_cast<int32_t>(token_.line);
   Statement& statement = function_->body.emplace_back();
   statement.label = index;
@@ -318,8 +319,9 @@ bool Parser::check_operands(const Instruction& instruction) {
       case 'Q': good = is_predicate || operand.kind == Kind::kInteger; break;
       case 'M': good = operand.kind == Kind::kAddress; break;
       case 'L': good = operand.kind == Kind::kLabel; break;
-      case 'S': good = operand.kind != Kind::kVector && operand.kind != Kind::kAddress &&
-                       operand.kind != Kind::kSink && operand.kind != Kind::kList && !is_predicate;
+      case 'S':
+        good = operand.kind != Kind::kVector && operand.kind != Kind::kAddress &&
+               operand.kind != Kind::kSink && operand.kind != Kind::kList && !is_predicate;
         break;
       default: break;
     }
@@ -343,7 +345,8 @@ bool Parser::operand(char letter, Operand* out) {
     return expect_name(&name) &&
            (find_register(name, &out->index) || fail("Unknown symbol '" + name + "'"));
   }
-  if (token_.kind == Token::Kind::kWord && token_.text != "WARP_SZ") return name_operand(letter, out);
+  if (token_.kind == Token::Kind::kWord && token_.text != "WARP_SZ")
+    return name_operand(letter, out);
   return constant_operand(out);
 }
 

@@ -13,8 +13,8 @@ struct BinaryOperator {
   int precedence;
 };
 constexpr BinaryOperator kOperators[] = {
-    {"|", 1}, {"^", 2}, {"&", 3}, {"<<", 4}, {">>", 4}, {"+", 5}, {"-", 5},
-    {"*", 6}, {"/", 6}, {"%", 6},
+    {"|", 1}, {"^", 2}, {"&", 3}, {"<<", 4}, {">>", 4},
+    {"+", 5}, {"-", 5}, {"*", 6}, {"/", 6},  {"%", 6},
 };
 
 bool apply(std::string_view op, uint64_t a, uint64_t b, uint64_t* out) {
@@ -115,8 +115,10 @@ bool Parser::expression(Value* out, int precedence) {
 
 bool Parser::store_value(GlobalVariable* variable, Type type, uint64_t at, const Value& value) {
   const uint32_t size = type_bytes(type);
-  if (at + size > variable->bytes) return fail("Too many initial values for '" + variable->name + "'");
-  if (at + size > (uint64_t{1} << 32)) return fail("Initial value of '" + variable->name + "' is too large");
+  if (at + size > variable->bytes)
+    return fail("Too many initial values for '" + variable->name + "'");
+  if (at + size > (uint64_t{1} << 32))
+    return fail("Initial value of '" + variable->name + "' is too large");
   if (variable->initial.size() < at + size) variable->initial.resize(at + size);
   uint64_t bits = value.bits;
   if (value.kind == Value::Kind::kSymbol) {

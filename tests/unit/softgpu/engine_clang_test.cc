@@ -22,8 +22,8 @@ TEST(Clang, KernelRunsAtEveryLevel) {
     std::vector<float> a(128);
     std::vector<int> b(128);
     for (int i = 0; i < 128; ++i) a[size_t(i)] = float(i) * 0.25f;
-    const Outcome outcome = device.run("mixed", {1}, {128},
-                                       Parameters().add(device.buffer(a)).add(device.buffer(b)).add(100));
+    const Outcome outcome = device.run(
+        "mixed", {1}, {128}, Parameters().add(device.buffer(a)).add(device.buffer(b)).add(100));
     ASSERT_EQ(outcome.state, BlockState::kFinished) << outcome.fault.text;
     for (int t = 0; t < 128; ++t) {
       const float expected = float(127 - t) * 0.25f * 2 + 1.5f;

@@ -22,7 +22,8 @@ std::string read_ptx(const std::string& name) {
 class Control : public testing::TestWithParam<int> {
  protected:
   void SetUp() override {
-    ASSERT_TRUE(device.load(read_ptx("control_" + std::to_string(GetParam()) + ".ptx"))) << device.error.log;
+    ASSERT_TRUE(device.load(read_ptx("control_" + std::to_string(GetParam()) + ".ptx")))
+        << device.error.log;
     for (const KernelInfo& kernel : device.program->kernels()) EXPECT_EQ(kernel.unusable, "");
   }
 
@@ -31,11 +32,14 @@ class Control : public testing::TestWithParam<int> {
              const std::function<int(int)>& expected) {
     for (uint64_t seed = 0; seed <= 20; ++seed) {
       std::vector<int> out(blocks * threads, -12345);
-      const Outcome outcome = device.run(kernel, {blocks}, {threads},
-                                         Parameters().add(device.buffer(out)).add(argument), 0, seed, 5000);
-      ASSERT_EQ(outcome.state, BlockState::kFinished) << kernel << " seed " << seed << " " << outcome.fault.text;
+      const Outcome outcome =
+          device.run(kernel, {blocks}, {threads},
+                     Parameters().add(device.buffer(out)).add(argument), 0, seed, 5000);
+      ASSERT_EQ(outcome.state, BlockState::kFinished)
+          << kernel << " seed " << seed << " " << outcome.fault.text;
       for (int i = 0; i < static_cast<int>(out.size()); ++i)
-        ASSERT_EQ(out[static_cast<size_t>(i)], expected(i)) << kernel << ", thread " << i << ", seed " << seed;
+        ASSERT_EQ(out[static_cast<size_t>(i)], expected(i))
+            << kernel << ", thread " << i << ", seed " << seed;
       device.memory.remove(out.data());
     }
   }
@@ -49,8 +53,10 @@ TEST_P(Control, DivergentLoop) {
   check("divergent_loop", 2, 80, 9, [](int i) {
     int sum = 0;
     for (int k = 0; k < (i * 7) % 33; ++k) {
-      if ((k ^ i) & 1) sum += k * 3;
-      else sum -= k;
+      if ((k ^ i) & 1)
+        sum += k * 3;
+      else
+        sum -= k;
       if (sum > 500 + i) break;
       if ((k & 3) == 2) continue;
       sum ^= 9;
@@ -81,7 +87,8 @@ TEST_P(Control, BarrierInLoop) {
     for (int t = 0; t < threads; ++t) data[static_cast<size_t>(t)] = t;
     for (int r = 0; r < 6; ++r) {
       for (int t = 0; t < threads; ++t)
-        next[static_cast<size_t>(t)] = data[static_cast<size_t>((t + 1) % threads)] + r + (t % 5 == r % 5);
+        next[static_cast<size_t>(t)] =
+            data[static_cast<size_t>((t + 1) % threads)] + r + (t % 5 == r % 5);
       data = next;
     }
     check("barrier_in_loop", 1, static_cast<uint32_t>(threads), 6,
@@ -90,7 +97,8 @@ TEST_P(Control, BarrierInLoop) {
 }
 
 TEST_P(Control, ThreadsThatLeftCountAtBarriers) {
-  check("early_exit_barrier", 2, 128, 75, [](int i) { return i % 128 < 75 ? 75 * 74 / 2 : -12345; });
+  check("early_exit_barrier", 2, 128, 75,
+        [](int i) { return i % 128 < 75 ? 75 * 74 / 2 : -12345; });
 }
 
 TEST_P(Control, NestedShuffle) {
@@ -136,8 +144,9 @@ TEST_P(Control, OneWarpWaitsForAnother) {
 TEST_P(Control, BlocksWaitForEachOther) {
   for (uint64_t seed = 0; seed <= 20; ++seed) {
     std::vector<int> out(6), ticket(1);
-    const Outcome outcome = device.run("block_chain", {6}, {32},
-        Parameters().add(device.buffer(out)).add(device.buffer(ticket)), 0, seed, 500);
+    const Outcome outcome =
+        device.run("block_chain", {6}, {32},
+                   Parameters().add(device.buffer(out)).add(device.buffer(ticket)), 0, seed, 500);
     ASSERT_EQ(outcome.state, BlockState::kFinished) << outcome.fault.text;
     EXPECT_EQ(out, (std::vector<int>{100, 101, 103, 106, 110, 115}));
     device.memory.remove(out.data());

@@ -18,7 +18,8 @@ std::string kernel(const std::string& body, const std::string& before = "") {
   return std::string(kHeader) + before +
          ".visible .entry k(.param .u64 p, .param .u64 q)\n{\n"
          ".reg .pred %p<4>; .reg .b32 %r<10>; .reg .b64 %d<10>; .reg .b16 %h<4>;\n"
-         "ld.param.u64 %d0, [p];\nld.param.u64 %d1, [q];\nmov.u32 %r0, %tid.x;\n" + body + "\nret;\n}\n";
+         "ld.param.u64 %d0, [p];\nld.param.u64 %d1, [q];\nmov.u32 %r0, %tid.x;\n" +
+         body + "\nret;\n}\n";
 }
 
 class Faults : public testing::Test {
@@ -36,12 +37,14 @@ class Faults : public testing::Test {
 
 TEST_F(Faults, ReadBeyondTheEnd) {
   device.buffer(data);
-  const Outcome outcome = run("mul.wide.u32 %d2, %r0, 32;\nadd.u64 %d3, %d0, %d2;\nld.global.u64 %d4, [%d3];",
-                              address(data.data()));
+  const Outcome outcome =
+      run("mul.wide.u32 %d2, %r0, 32;\nadd.u64 %d3, %d0, %d2;\nld.global.u64 %d4, [%d3];",
+          address(data.data()));
   ASSERT_EQ(outcome.state, BlockState::kFaulted);
   EXPECT_EQ(outcome.fault.code, CUDA_ERROR_ILLEGAL_ADDRESS);
   EXPECT_EQ(outcome.fault.address, address(data.data()) + 512);
-  EXPECT_NE(outcome.fault.text.find("kernel k, block (0,0,0), thread (16,0,0), PTX line 12"), std::string::npos)
+  EXPECT_NE(outcome.fault.text.find("kernel k, block (0,0,0), thread (16,0,0), PTX line 12"),
+            std::string::npos)
       << outcome.fault.text;
 }
 
@@ -56,43 +59,58 @@ TEST_F(Faults, NullAndHugeAddresses) {
 TEST_F(Faults, WriteToReadOnlyMemory) {
   device.memory.add(data.data(), 512, false);
   EXPECT_EQ(run("ld.global.u64 %d2, [%d0];", address(data.data())).state, BlockState::kFinished);
-  EXPECT_EQ(run("st.global.u64 [%d0], 1;", address(data.data())).fault.code, CUDA_ERROR_ILLEGAL_ADDRESS);
-  EXPECT_EQ(run("red.global.add.u64 [%d0], 1;", address(data.data())).fault.code, CUDA_ERROR_ILLEGAL_ADDRESS);
+  EXPECT_EQ(run("st.global.u64 [%d0], 1;", address(data.data())).fault.code,
+            CUDA_ERROR_ILLEGAL_ADDRESS);
+  EXPECT_EQ(run("red.global.add.u64 [%d0], 1;", address(data.data())).fault.code,
+            CUDA_ERROR_ILLEGAL_ADDRESS);
 }
 
 TEST_F(Faults, Misalignment) {
   device.buffer(data);
-  for (const char* body : {"ld.global.u32 %r1, [%d0+2];", "st.global.u64 [%d0+4], 5;",
-                           "ld.global.v4.u32 {%r1, %r2, %r3, %r4}, [%d0+8];",
-                           "mul.wide.u32 %d2, %r0, 7;\nadd.u64 %d3, %d0, %d2;\nst.global.u16 [%d3], 5;",
-                           "atom.global.add.u32 %r1, [%d0+1], 5;", "ld.relaxed.gpu.u64 %d2, [%d0+4];"}) {
+  for (const char* body :
+       {"ld.global.u32 %r1, [%d0+2];", "st.global.u64 [%d0+4], 5;",
+        "ld.global.v4.u32 {%r1, %r2, %r3, %r4}, [%d0+8];",
+        "mul.wide.u32 %d2, %r0, 7;\nadd.u64 %d3, %d0, %d2;\nst.global.u16 [%d3], 5;",
+        "atom.global.add.u32 %r1, [%d0+1], 5;", "ld.relaxed.gpu.u64 %d2, [%d0+4];"}) {
     const Outcome outcome = run(body, address(data.data()));
-    EXPECT_EQ(outcome.fault.code, CUDA_ERROR_MISALIGNED_ADDRESS) << body << " " << outcome.fault.text;
+    EXPECT_EQ(outcome.fault.code, CUDA_ERROR_MISALIGNED_ADDRESS)
+        << body << " " << outcome.fault.text;
   }
 }
 
 TEST_F(Faults, SharedAndLocalWindows) {
   const char* shared = ".shared .align 8 .b8 s[64];\n";
-  EXPECT_EQ(run("st.shared.u32 [s+60], 1;\nld.shared.u32 %r1, [s];", 0, 0, 32, shared).state, BlockState::kFinished);
-  EXPECT_EQ(run("st.shared.u32 [s+64], 1;", 0, 0, 32, shared).fault.code, CUDA_ERROR_ILLEGAL_ADDRESS);
-  EXPECT_EQ(run("mov.u32 %r1, s;\nsub.u32 %r1, %r1, 4;\nld.shared.u32 %r2, [%r1];", 0, 0, 32, shared).fault.code,
+  EXPECT_EQ(run("st.shared.u32 [s+60], 1;\nld.shared.u32 %r1, [s];", 0, 0, 32, shared).state,
+            BlockState::kFinished);
+  EXPECT_EQ(run("st.shared.u32 [s+64], 1;", 0, 0, 32, shared).fault.code,
             CUDA_ERROR_ILLEGAL_ADDRESS);
-  EXPECT_EQ(run("ld.shared.u32 %r1, [s+2];", 0, 0, 32, shared).fault.code, CUDA_ERROR_MISALIGNED_ADDRESS);
+  EXPECT_EQ(
+      run("mov.u32 %r1, s;\nsub.u32 %r1, %r1, 4;\nld.shared.u32 %r2, [%r1];", 0, 0, 32, shared)
+          .fault.code,
+      CUDA_ERROR_ILLEGAL_ADDRESS);
+  EXPECT_EQ(run("ld.shared.u32 %r1, [s+2];", 0, 0, 32, shared).fault.code,
+            CUDA_ERROR_MISALIGNED_ADDRESS);
   EXPECT_EQ(run(".local .b32 l;\nmov.u64 %d2, l;\nst.local.u32 [%d2+4000000], 1;").fault.code,
             CUDA_ERROR_ILLEGAL_ADDRESS);
-  EXPECT_EQ(run(".local .b32 l;\nmov.u64 %d2, l;\ncvta.local.u64 %d3, %d2;\natom.add.u32 %r1, [%d3], 1;").fault.code,
-            CUDA_ERROR_INVALID_ADDRESS_SPACE);
+  EXPECT_EQ(
+      run(".local .b32 l;\nmov.u64 %d2, l;\ncvta.local.u64 %d3, %d2;\natom.add.u32 %r1, [%d3], 1;")
+          .fault.code,
+      CUDA_ERROR_INVALID_ADDRESS_SPACE);
 }
 
 TEST_F(Faults, GenericAddressesReachSharedLocalAndParameters) {
   device.buffer(data);
-  const Outcome outcome = run(
-      ".local .align 8 .b64 l;\nmov.u64 %d2, s;\ncvta.shared.u64 %d2, %d2;\nmov.u64 %d3, l;\ncvta.local.u64 %d3, %d3;\n"
-      "mov.b64 %d4, p;\ncvta.param.u64 %d4, %d4;\nst.u64 [%d2], 11;\nst.u64 [%d3], 22;\nld.u64 %d5, [%d2];\n"
-      "ld.u64 %d6, [%d3];\nld.u64 %d7, [%d4];\nst.global.u64 [%d0], %d5;\nst.global.u64 [%d0+8], %d6;\n"
-      "st.global.u64 [%d0+16], %d7;\nisspacep.shared %p0, %d2;\nselp.b64 %d8, 1, 0, %p0;\nst.global.u64 [%d0+24], %d8;\n"
-      "isspacep.global %p0, %d2;\nselp.b64 %d8, 1, 0, %p0;\nst.global.u64 [%d0+32], %d8;",
-      address(data.data()), 0, 1, ".shared .align 8 .b64 s;\n");
+  const Outcome outcome =
+      run(".local .align 8 .b64 l;\nmov.u64 %d2, s;\ncvta.shared.u64 %d2, %d2;\nmov.u64 %d3, "
+          "l;\ncvta.local.u64 %d3, %d3;\n"
+          "mov.b64 %d4, p;\ncvta.param.u64 %d4, %d4;\nst.u64 [%d2], 11;\nst.u64 [%d3], 22;\nld.u64 "
+          "%d5, [%d2];\n"
+          "ld.u64 %d6, [%d3];\nld.u64 %d7, [%d4];\nst.global.u64 [%d0], %d5;\nst.global.u64 "
+          "[%d0+8], %d6;\n"
+          "st.global.u64 [%d0+16], %d7;\nisspacep.shared %p0, %d2;\nselp.b64 %d8, 1, 0, "
+          "%p0;\nst.global.u64 [%d0+24], %d8;\n"
+          "isspacep.global %p0, %d2;\nselp.b64 %d8, 1, 0, %p0;\nst.global.u64 [%d0+32], %d8;",
+          address(data.data()), 0, 1, ".shared .align 8 .b64 s;\n");
   ASSERT_EQ(outcome.state, BlockState::kFinished) << outcome.fault.text;
   EXPECT_EQ(data[0], 11u);
   EXPECT_EQ(data[1], 22u);
@@ -110,9 +128,11 @@ TEST_F(Faults, TrapAndBadBarrierAndBadCall) {
 }
 
 TEST_F(Faults, EndlessRecursionIsAStackOverflow) {
-  const char* function = ".func f() { .local .b8 l[1024]; .reg .b64 %x; mov.u64 %x, l; call f; ret; }\n";
+  const char* function =
+      ".func f() { .local .b8 l[1024]; .reg .b64 %x; mov.u64 %x, l; call f; ret; }\n";
   EXPECT_EQ(run("call f;", 0, 0, 32, function).fault.code, CUDA_ERROR_LAUNCH_FAILED);
-  EXPECT_EQ(run("call g;", 0, 0, 32, ".func g() { call g; ret; }\n").fault.code, CUDA_ERROR_LAUNCH_FAILED);
+  EXPECT_EQ(run("call g;", 0, 0, 32, ".func g() { call g; ret; }\n").fault.code,
+            CUDA_ERROR_LAUNCH_FAILED);
 }
 
 TEST_F(Faults, AnEndlessLoopComesBack) {
@@ -122,7 +142,8 @@ TEST_F(Faults, AnEndlessLoopComesBack) {
 
 TEST_F(Faults, TheStopFlagEndsATurn) {
   ASSERT_TRUE(device.load(kernel("L: bra L;"))) << device.error.log;
-  const Launch launch = device.make_launch("k", {1}, {32}, Parameters().add(uint64_t{0}).add(uint64_t{0}), 0);
+  const Launch launch =
+      device.make_launch("k", {1}, {32}, Parameters().add(uint64_t{0}).add(uint64_t{0}), 0);
   const uint32_t index[3] = {0, 0, 0};
   auto block = start_block(launch, index, 0);
   std::atomic<bool> stop{false};
@@ -133,7 +154,8 @@ TEST_F(Faults, TheStopFlagEndsATurn) {
 
 TEST_F(Faults, FaultedBlocksStayFaulted) {
   ASSERT_TRUE(device.load(kernel("trap;")));
-  const Launch launch = device.make_launch("k", {1}, {32}, Parameters().add(uint64_t{0}).add(uint64_t{0}), 0);
+  const Launch launch =
+      device.make_launch("k", {1}, {32}, Parameters().add(uint64_t{0}).add(uint64_t{0}), 0);
   const uint32_t index[3] = {0, 0, 0};
   auto block = start_block(launch, index, 0);
   EXPECT_EQ(block->run(1000, nullptr, 0), BlockState::kFaulted);
@@ -142,7 +164,8 @@ TEST_F(Faults, FaultedBlocksStayFaulted) {
 }
 
 TEST_F(Faults, UnknownInstructionsSpoilOnlyTheirKernels) {
-  const std::string text = std::string(kHeader) +
+  const std::string text =
+      std::string(kHeader) +
       ".func helper() {\nfrobnicate.b32 %x, [weird];\nret; }\n"
       ".visible .entry good() { ret; }\n"
       ".visible .entry direct() {\n.reg .b32 %r;\nadd.weird.s32 %r, %r, 1;\nret; }\n"
@@ -177,12 +200,16 @@ TEST_F(Faults, PrintfConversions) {
   number(2.5), number(1e10), number(-0.125);
   narrow(6, 77);
   device.buffer(arguments);
-  const Outcome outcome = run(
-      ".param .b64 a; .param .b64 b; .param .b32 r;\nst.param.b64 [a], %d0;\nst.param.b64 [b], %d1;\n"
-      "call (r), vprintf, (a, b);\nld.param.b32 %r1, [r];",
-      address(text.data()), address(arguments.data()), 1, ".extern .func (.param .b32 r) vprintf(.param .b64 a, .param .b64 b);\n");
+  const Outcome outcome =
+      run(".param .b64 a; .param .b64 b; .param .b32 r;\nst.param.b64 [a], %d0;\nst.param.b64 [b], "
+          "%d1;\n"
+          "call (r), vprintf, (a, b);\nld.param.b32 %r1, [r];",
+          address(text.data()), address(arguments.data()), 1,
+          ".extern .func (.param .b32 r) vprintf(.param .b64 a, .param .b64 b);\n");
   ASSERT_EQ(outcome.state, BlockState::kFinished) << outcome.fault.text;
-  EXPECT_EQ(device.services.printed, "-5|   42|ff  |010|-7|18446744073709551615|x|ab|0xabc|%|2.500|1.000000e+10|-0.125|    77|%q\n");
+  EXPECT_EQ(device.services.printed,
+            "-5|   42|ff  |010|-7|18446744073709551615|x|ab|0xabc|%|2.500|1.000000e+10|-0.125|    "
+            "77|%q\n");
 }
 
 TEST_F(Faults, MbarrierPhasesAndAsyncCopies) {
@@ -191,14 +218,18 @@ TEST_F(Faults, MbarrierPhasesAndAsyncCopies) {
   std::vector<uint64_t> out(32);
   device.buffer(out);
   const Outcome outcome = run(
-      "mov.u32 %r1, m;\nsetp.eq.u32 %p0, %r0, 0;\n@%p0 mbarrier.init.shared.b64 [%r1], 64;\nbar.sync 0;\n"
-      "shl.b32 %r2, %r0, 3;\nmov.u32 %r3, s;\nadd.u32 %r3, %r3, %r2;\nmul.wide.u32 %d2, %r0, 8;\nadd.u64 %d3, %d0, %d2;\n"
-      "cp.async.ca.shared.global [%r3], [%d3], 8;\ncp.async.mbarrier.arrive.noinc.shared.b64 [%r1];\n"
+      "mov.u32 %r1, m;\nsetp.eq.u32 %p0, %r0, 0;\n@%p0 mbarrier.init.shared.b64 [%r1], "
+      "64;\nbar.sync 0;\n"
+      "shl.b32 %r2, %r0, 3;\nmov.u32 %r3, s;\nadd.u32 %r3, %r3, %r2;\nmul.wide.u32 %d2, %r0, "
+      "8;\nadd.u64 %d3, %d0, %d2;\n"
+      "cp.async.ca.shared.global [%r3], [%d3], 8;\ncp.async.mbarrier.arrive.noinc.shared.b64 "
+      "[%r1];\n"
       "mbarrier.arrive.shared.b64 %d4, [%r1];\n"
       "W: mbarrier.test_wait.shared.b64 %p1, [%r1], %d4;\n@!%p1 bra W;\n"
       "xor.b32 %r4, %r2, 8;\nmov.u32 %r3, s;\nadd.u32 %r3, %r3, %r4;\nld.shared.u64 %d5, [%r3];\n"
       "add.u64 %d6, %d1, %d2;\nst.global.u64 [%d6], %d5;",
-      address(data.data()), address(out.data()), 32, ".shared .align 8 .b64 m;\n.shared .align 16 .b8 s[256];\n");
+      address(data.data()), address(out.data()), 32,
+      ".shared .align 8 .b64 m;\n.shared .align 16 .b8 s[256];\n");
   ASSERT_EQ(outcome.state, BlockState::kFinished) << outcome.fault.text;
   for (size_t i = 0; i < 32; ++i) EXPECT_EQ(out[i], (i ^ 1) * 3);
 }
@@ -206,12 +237,14 @@ TEST_F(Faults, MbarrierPhasesAndAsyncCopies) {
 TEST_F(Faults, IndexedBranches) {
   std::vector<uint64_t> out(32);
   device.buffer(out);
-  const Outcome outcome = run(
-      "and.b32 %r1, %r0, 3;\nT: .branchtargets A, B, C, A;\nbrx.idx %r1, T;\n"
-      "A: mov.u64 %d2, 100;\nbra E;\nB: mov.u64 %d2, 200;\nbra E;\nC: mov.u64 %d2, 300;\n"
-      "E: mul.wide.u32 %d3, %r0, 8;\nadd.u64 %d3, %d0, %d3;\nst.global.u64 [%d3], %d2;", address(out.data()));
+  const Outcome outcome =
+      run("and.b32 %r1, %r0, 3;\nT: .branchtargets A, B, C, A;\nbrx.idx %r1, T;\n"
+          "A: mov.u64 %d2, 100;\nbra E;\nB: mov.u64 %d2, 200;\nbra E;\nC: mov.u64 %d2, 300;\n"
+          "E: mul.wide.u32 %d3, %r0, 8;\nadd.u64 %d3, %d0, %d3;\nst.global.u64 [%d3], %d2;",
+          address(out.data()));
   ASSERT_EQ(outcome.state, BlockState::kFinished) << outcome.fault.text;
-  for (size_t i = 0; i < 32; ++i) EXPECT_EQ(out[i], (std::vector<uint64_t>{100, 200, 300, 100})[i % 4]);
+  for (size_t i = 0; i < 32; ++i)
+    EXPECT_EQ(out[i], (std::vector<uint64_t>{100, 200, 300, 100})[i % 4]);
 }
 
 }  // namespace

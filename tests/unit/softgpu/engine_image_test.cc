@@ -10,7 +10,8 @@
 namespace openmps::softgpu::test {
 namespace {
 
-std::string ptx(const std::string& target, const std::string& rest = ".visible .entry k() { ret; }\n") {
+std::string ptx(const std::string& target,
+                const std::string& rest = ".visible .entry k() { ret; }\n") {
   return ".version 8.0\n.target " + target + "\n.address_size 64\n" + rest;
 }
 
@@ -26,7 +27,8 @@ std::string entry(uint16_t kind, uint32_t sm, std::string text, Packing packing)
   uint64_t flags = 0x11;
   if (packing == Packing::kLz4) {
     std::string packed(static_cast<size_t>(LZ4_compressBound(static_cast<int>(plain))), '\0');
-    packed.resize(static_cast<size_t>(LZ4_compress_default(text.data(), packed.data(), static_cast<int>(plain), static_cast<int>(packed.size()))));
+    packed.resize(static_cast<size_t>(LZ4_compress_default(
+        text.data(), packed.data(), static_cast<int>(plain), static_cast<int>(packed.size()))));
     text = packed;
     flags |= 0x2000;
   } else if (packing == Packing::kZstd) {
@@ -58,7 +60,8 @@ std::string container(const std::string& entries) {
   return header + entries;
 }
 
-CUresult code_of(const std::string& image, uint32_t capability = 80, std::string* kernel = nullptr) {
+CUresult code_of(const std::string& image, uint32_t capability = 80,
+                 std::string* kernel = nullptr) {
   // A copy of exactly the image's size, so that tools see reads past its end.
   std::vector<char> exact(image.begin(), image.end());
   CompileError error;
@@ -79,7 +82,8 @@ TEST(Images, EveryPackingWorks) {
 }
 
 TEST(Images, WrapperPointsToTheContainer) {
-  const std::string data = container(entry(2, 80, "ELF", Packing::kNone) + entry(1, 75, ptx("sm_75"), Packing::kZstd));
+  const std::string data =
+      container(entry(2, 80, "ELF", Packing::kNone) + entry(1, 75, ptx("sm_75"), Packing::kZstd));
   struct {
     uint32_t magic, version;
     const void *data, *extra;
@@ -108,8 +112,15 @@ TEST(Images, TheNewestThatFitsIsTaken) {
 }
 
 TEST(Images, MachineCodeIsRefused) {
-  EXPECT_EQ(code_of(container(entry(2, 80, "\x7f" "ELF....", Packing::kNone))), CUDA_ERROR_NO_BINARY_FOR_GPU);
-  EXPECT_EQ(code_of(std::string("\x7f" "ELF") + std::string(100, '\0')), CUDA_ERROR_NO_BINARY_FOR_GPU);
+  EXPECT_EQ(code_of(container(entry(2, 80,
+                                    "\x7f"
+                                    "ELF....",
+                                    Packing::kNone))),
+            CUDA_ERROR_NO_BINARY_FOR_GPU);
+  EXPECT_EQ(code_of(std::string("\x7f"
+                                "ELF") +
+                    std::string(100, '\0')),
+            CUDA_ERROR_NO_BINARY_FOR_GPU);
 }
 
 TEST(Images, CutAndDamagedContainers) {
@@ -145,11 +156,13 @@ TEST(Text, SyntaxErrorsNameTheirLine) {
       {".visible .entry k( { ret; }", "line 4; error   : Parsing error near '{'"},
       {".visible .entry k()\n{\n.reg .b32 %r;\nadd.s32 %r %r, 1;\n}", "line 7; error"},
       {".visible .entry k()\n{\nadd.s32 %r, %r, 1;\n}", "line 6; error   : Unknown symbol '%r'"},
-      {".visible .entry k()\n{\n.reg .b32 %r;\nadd.s32 %r, %r;\n}", "line 7; error   : Arguments mismatch for instruction 'add.s32'"},
+      {".visible .entry k()\n{\n.reg .b32 %r;\nadd.s32 %r, %r;\n}",
+       "line 7; error   : Arguments mismatch for instruction 'add.s32'"},
       {".visible .entry k()\n{\n.reg .pred %p;\nadd.s32 %p, %p, %p;\n}", "Arguments mismatch"},
       {".visible .entry k()\n{\nbra NOWHERE;\n}", "Unknown symbol 'NOWHERE'"},
       {".visible .entry k()\n{\nA:\nA:\nret;\n}", "Duplicate definition of label 'A'"},
-      {".visible .entry k() { ret; }\n.visible .entry k() { ret; }", "Duplicate definition of function 'k'"},
+      {".visible .entry k() { ret; }\n.visible .entry k() { ret; }",
+       "Duplicate definition of function 'k'"},
       {".global .b32 x;\n.global .b32 x;", "Duplicate definition of variable 'x'"},
       {".global .b32 x = y;", "Unknown symbol 'y'"},
       {".global .b8 x[2] = {1, 2, 3};", "Too many initial values"},
@@ -175,16 +188,19 @@ TEST(Text, SyntaxErrorsNameTheirLine) {
 }
 
 TEST(Text, DeepNestingIsRefusedNotFollowed) {
-  for (const std::string& text :
-       {".global .b32 x = " + std::string(100000, '(') + ";", ".global .b32 x = " + std::string(100000, '-') + "1;",
-        ".global .b8 x[4] = " + std::string(100000, '{') + ";", ".visible .entry k() " + std::string(100000, '{')}) {
+  for (const std::string& text : {".global .b32 x = " + std::string(100000, '(') + ";",
+                                  ".global .b32 x = " + std::string(100000, '-') + "1;",
+                                  ".global .b8 x[4] = " + std::string(100000, '{') + ";",
+                                  ".visible .entry k() " + std::string(100000, '{')}) {
     EXPECT_EQ(code_of(ptx("sm_80", text)), CUDA_ERROR_INVALID_PTX);
   }
 }
 
 TEST(Text, VersionsAndTargets) {
-  EXPECT_EQ(code_of(".version 9.1\n.target sm_80\n.address_size 64\n"), CUDA_ERROR_UNSUPPORTED_PTX_VERSION);
-  EXPECT_EQ(code_of(".version 99.9\n.target sm_80\n.address_size 64\n"), CUDA_ERROR_UNSUPPORTED_PTX_VERSION);
+  EXPECT_EQ(code_of(".version 9.1\n.target sm_80\n.address_size 64\n"),
+            CUDA_ERROR_UNSUPPORTED_PTX_VERSION);
+  EXPECT_EQ(code_of(".version 99.9\n.target sm_80\n.address_size 64\n"),
+            CUDA_ERROR_UNSUPPORTED_PTX_VERSION);
   EXPECT_EQ(code_of(ptx("sm_90")), CUDA_ERROR_INVALID_PTX);  // newer than the device
   EXPECT_EQ(code_of(ptx("sm_90a"), 100), CUDA_ERROR_INVALID_PTX);
   EXPECT_EQ(code_of(ptx("sm_90a"), 90), CUDA_SUCCESS);
@@ -200,19 +216,24 @@ TEST(Text, LengthFromTheNul) {
 }
 
 TEST(Text, InitialValues) {
-  const std::string text = ptx("sm_80",
-      ".global .align 4 .b8 bytes[8] = {1, 2, 255};\n.global .u32 words[] = {1, -1, 0x10, 1 << 4, (3 + 4) * 2};\n"
-      ".global .f32 floats[3] = {1.5, 0f40000000, 3};\n.global .f64 doubles[2] = {0d3FF0000000000000, 2.5};\n"
-      ".global .u64 pointer = generic(words)+8;\n.global .u64 pointers[2] = {bytes, words+4};\n"
-      ".const .u16 shorts[2][2] = {{1, 2}, {3, 4}};\n.global .u8 low = 0xff(bytes);\n.extern .global .u32 elsewhere;\n"
-      ".visible .entry k() { ret; }\n");
+  const std::string text =
+      ptx("sm_80",
+          ".global .align 4 .b8 bytes[8] = {1, 2, 255};\n.global .u32 words[] = {1, -1, 0x10, 1 << "
+          "4, (3 + 4) * 2};\n"
+          ".global .f32 floats[3] = {1.5, 0f40000000, 3};\n.global .f64 doubles[2] = "
+          "{0d3FF0000000000000, 2.5};\n"
+          ".global .u64 pointer = generic(words)+8;\n.global .u64 pointers[2] = {bytes, words+4};\n"
+          ".const .u16 shorts[2][2] = {{1, 2}, {3, 4}};\n.global .u8 low = 0xff(bytes);\n.extern "
+          ".global .u32 elsewhere;\n"
+          ".visible .entry k() { ret; }\n");
   Device device;
   ASSERT_TRUE(device.load(text, 80)) << device.error.log;
   std::map<std::string, const std::byte*> at;
   for (size_t i = 0; i < device.program->globals().size(); ++i) {
     const GlobalInfo& global = device.program->globals()[i];
     const auto raw = reinterpret_cast<uint64_t>(device.globals[i].get());
-    at[global.name] = reinterpret_cast<const std::byte*>((raw + global.alignment - 1) & ~uint64_t{global.alignment - 1});
+    at[global.name] = reinterpret_cast<const std::byte*>((raw + global.alignment - 1) &
+                                                         ~uint64_t{global.alignment - 1});
     EXPECT_EQ(global.is_constant, global.name == "shorts");
     EXPECT_EQ(global.is_extern, global.name == "elsewhere");
   }
@@ -238,11 +259,14 @@ TEST(Text, InitialValues) {
 }
 
 TEST(Text, KernelsDescribeThemselves) {
-  const std::string text = ptx("sm_80",
-      ".shared .align 8 .b8 a[24];\n.extern .shared .align 16 .b8 dynamic[];\n"
-      ".visible .entry k(.param .u32 x, .param .align 8 .b8 s[24], .param .u8 c, .param .u64 .ptr .global .align 4 p)\n"
-      ".maxntid 128, 2, 1\n.minnctapersm 2\n{ .reg .b32 %r; .local .align 8 .b8 l[40]; .shared .b32 own; mov.u32 %r, a; mov.u32 %r, own; ret; }\n"
-      ".visible .entry other() .reqntid 64 { ret; }\n");
+  const std::string text =
+      ptx("sm_80",
+          ".shared .align 8 .b8 a[24];\n.extern .shared .align 16 .b8 dynamic[];\n"
+          ".visible .entry k(.param .u32 x, .param .align 8 .b8 s[24], .param .u8 c, .param .u64 "
+          ".ptr .global .align 4 p)\n"
+          ".maxntid 128, 2, 1\n.minnctapersm 2\n{ .reg .b32 %r; .local .align 8 .b8 l[40]; .shared "
+          ".b32 own; mov.u32 %r, a; mov.u32 %r, own; ret; }\n"
+          ".visible .entry other() .reqntid 64 { ret; }\n");
   Device device;
   ASSERT_TRUE(device.load(text, 80)) << device.error.log;
   const KernelInfo& k = device.program->kernels()[0];

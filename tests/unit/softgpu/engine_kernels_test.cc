@@ -17,7 +17,8 @@ namespace {
 class Kernels : public testing::TestWithParam<int> {
  protected:
   void SetUp() override {
-    std::ifstream file(std::string(OPENMPS_TEST_PTX_DIR) + "/kernels_" + std::to_string(GetParam()) + ".ptx");
+    std::ifstream file(std::string(OPENMPS_TEST_PTX_DIR) + "/kernels_" +
+                       std::to_string(GetParam()) + ".ptx");
     std::stringstream text;
     text << file.rdbuf();
     ASSERT_TRUE(device.load(text.str())) << device.error.log;
@@ -87,11 +88,13 @@ TEST_P(Kernels, Scan) {
   EXPECT_EQ(out, expected);
 }
 
-void expect_close(double value, double expected, double relative, double absolute, const char* what, double x) {
+void expect_close(double value, double expected, double relative, double absolute, const char* what,
+                  double x) {
   if (std::isnan(expected)) {
     EXPECT_TRUE(std::isnan(value)) << what << "(" << x << ")";
   } else {
-    EXPECT_NEAR(value, expected, relative * std::fabs(expected) + absolute) << what << "(" << x << ")";
+    EXPECT_NEAR(value, expected, relative * std::fabs(expected) + absolute)
+        << what << "(" << x << ")";
   }
 }
 
@@ -104,15 +107,48 @@ TEST_P(Kernels, FloatMath) {
   for (int i = 0; i < n; ++i) {
     const double x = in[i], m = std::fabs(x);
     const float* o = &out[i * 32];
-    const double expected[32] = {std::sin(x), std::cos(x), std::exp(x), std::log(m), std::sqrt(m), std::tanh(x),
-        std::pow(m, double(1.7f)), std::erf(x), std::atan2(x, 2), std::fmod(x, 3), std::rint(x), std::floor(x),
-        std::ceil(x), std::trunc(x), std::cbrt(x), x / double(3.7f), 1 / x, 1 / std::sqrt(m), std::sin(x), std::cos(x),
-        std::exp2(x), std::log2(m), std::exp(x), std::fmin(x, 1), std::fmax(x, -1), std::copysign(2, x),
-        std::lgamma(m + 1), std::fmin(1, std::fmax(0, x)), std::asin(x / 100), x * x + x, std::hypot(x, 1), std::expm1(x)};
+    const double expected[32] = {std::sin(x),
+                                 std::cos(x),
+                                 std::exp(x),
+                                 std::log(m),
+                                 std::sqrt(m),
+                                 std::tanh(x),
+                                 std::pow(m, double(1.7f)),
+                                 std::erf(x),
+                                 std::atan2(x, 2),
+                                 std::fmod(x, 3),
+                                 std::rint(x),
+                                 std::floor(x),
+                                 std::ceil(x),
+                                 std::trunc(x),
+                                 std::cbrt(x),
+                                 x / double(3.7f),
+                                 1 / x,
+                                 1 / std::sqrt(m),
+                                 std::sin(x),
+                                 std::cos(x),
+                                 std::exp2(x),
+                                 std::log2(m),
+                                 std::exp(x),
+                                 std::fmin(x, 1),
+                                 std::fmax(x, -1),
+                                 std::copysign(2, x),
+                                 std::lgamma(m + 1),
+                                 std::fmin(1, std::fmax(0, x)),
+                                 std::asin(x / 100),
+                                 x * x + x,
+                                 std::hypot(x, 1),
+                                 std::expm1(x)};
     for (int k = 0; k < 32; ++k) {
-      // __sinf, __cosf and lgammaf near its zeros are absolute; the rest a few units in the last place.
-      const double absolute = k == 18 || k == 19 ? 4e-6 : k == 26 ? 1e-6 : k == 0 || k == 1 ? 1.2e-7 : k == 29 ? 1e-6 : 1e-9;
-      expect_close(o[k], expected[k], k == 22 ? 4e-6 : 1e-6, absolute, ("column " + std::to_string(k)).c_str(), x);
+      // __sinf, __cosf and lgammaf near its zeros are absolute; the rest a few units in the last
+      // place.
+      const double absolute = k == 18 || k == 19 ? 4e-6
+                              : k == 26          ? 1e-6
+                              : k == 0 || k == 1 ? 1.2e-7
+                              : k == 29          ? 1e-6
+                                                 : 1e-9;
+      expect_close(o[k], expected[k], k == 22 ? 4e-6 : 1e-6, absolute,
+                   ("column " + std::to_string(k)).c_str(), x);
     }
   }
 }
@@ -122,12 +158,15 @@ TEST_P(Kernels, DoubleMath) {
   std::vector<double> in(n), out(n * 16);
   std::uniform_real_distribution<double> draw(-30, 30);
   for (double& v : in) v = draw(random);
-  run("double_math", {3}, {100}, Parameters().add(device.buffer(in)).add(device.buffer(out)).add(n));
+  run("double_math", {3}, {100},
+      Parameters().add(device.buffer(in)).add(device.buffer(out)).add(n));
   for (int i = 0; i < n; ++i) {
     const double x = in[i], m = std::fabs(x), *o = &out[i * 16];
-    const double expected[16] = {std::sin(x), std::cos(x), std::exp(x), std::log(m), std::sqrt(m), std::tanh(x),
-        std::pow(m, 1.7), std::erf(x), x / 3.7, 1 / x, std::rint(x), std::floor(x), std::fmod(x, 3.0), std::cbrt(x),
-        1 / std::sqrt(m), std::fma(x, x, x)};
+    const double expected[16] = {
+        std::sin(x),       std::cos(x),  std::exp(x),      std::log(m),
+        std::sqrt(m),      std::tanh(x), std::pow(m, 1.7), std::erf(x),
+        x / 3.7,           1 / x,        std::rint(x),     std::floor(x),
+        std::fmod(x, 3.0), std::cbrt(x), 1 / std::sqrt(m), std::fma(x, x, x)};
     for (int k = 0; k < 16; ++k)
       expect_close(o[k], expected[k], 1e-14, 1e-15, ("column " + std::to_string(k)).c_str(), x);
   }
@@ -149,7 +188,8 @@ TEST_P(Kernels, IntegerIntrinsics) {
   for (size_t i = 0; i < in.size(); ++i) in[i] = static_cast<unsigned>(random()) >> (i % 5 * 6);
   in[0] = in[1] = in[2] = 0;
   in[3] = 0x80000000u, in[4] = ~0u;
-  run("integer_intrinsics", {4}, {128}, Parameters().add(device.buffer(in)).add(device.buffer(out)).add(n));
+  run("integer_intrinsics", {4}, {128},
+      Parameters().add(device.buffer(in)).add(device.buffer(out)).add(n));
   for (int i = 0; i < n; ++i) {
     const unsigned a = in[3 * i], b = in[3 * i + 1], c = in[3 * i + 2], *o = &out[32 * i];
     const auto sa = static_cast<int>(a), sb = static_cast<int>(b);
@@ -189,7 +229,8 @@ TEST_P(Kernels, IntegerIntrinsics) {
     EXPECT_EQ(o[21], differences);
     EXPECT_EQ(o[22], ((a + b) & 0xffff) | ((a & 0xffff0000u) + (b & 0xffff0000u)));
     EXPECT_EQ(o[23], unsigned(uint16_t(std::max<int16_t>(int16_t(a), int16_t(b)))) |
-                         unsigned(uint16_t(std::max<int16_t>(int16_t(a >> 16), int16_t(b >> 16)))) << 16);
+                         unsigned(uint16_t(std::max<int16_t>(int16_t(a >> 16), int16_t(b >> 16))))
+                             << 16);
     EXPECT_EQ(o[24], unsigned(w >> (c & 63)));
     EXPECT_EQ(o[25], unsigned(static_cast<int64_t>(w) >> (c & 63)));
     EXPECT_EQ(o[26], a << (c & 31));
@@ -243,12 +284,18 @@ TEST_P(Kernels, Atomics) {
   std::vector<unsigned long long> w(3);
   std::vector<float> f(1);
   std::vector<double> d(1);
-  run("atomics", {2}, {64}, Parameters().add(device.buffer(u)).add(device.buffer(s)).add(device.buffer(w))
-                                .add(device.buffer(f)).add(device.buffer(d)));
+  run("atomics", {2}, {64},
+      Parameters()
+          .add(device.buffer(u))
+          .add(device.buffer(s))
+          .add(device.buffer(w))
+          .add(device.buffer(f))
+          .add(device.buffer(d)));
   const unsigned sum = 128 * 127 / 2;
   unsigned all = 0;
   for (unsigned i = 0; i < 128; ++i) all ^= i;
-  EXPECT_EQ(u, (std::vector<unsigned>{sum, 100000 - sum, 0, ~0u, all, 128 % 11, (11 - 128 % 11) % 11, 5, 127, 77, 5}));
+  EXPECT_EQ(u, (std::vector<unsigned>{sum, 100000 - sum, 0, ~0u, all, 128 % 11,
+                                      (11 - 128 % 11) % 11, 5, 127, 77, 5}));
   EXPECT_EQ(s, (std::vector<int>{-100, 27}));
   EXPECT_EQ(w, (std::vector<unsigned long long>{uint64_t{sum} << 32, uint64_t{127} << 33, 9}));
   EXPECT_EQ(f[0], 64.f);
@@ -305,7 +352,8 @@ TEST_P(Kernels, Calls) {
     EXPECT_EQ(out[size_t(i)], area + (i & 1 ? i - 1 : 2 * i) + weights[i & 3] + 30) << i;
   }
   char expected[200];
-  std::snprintf(expected, sizeof expected, "thread 0: %5.2f text %x\nthread 1: %5.2f text %x\n", 0.0, out[0], 1.5, out[1]);
+  std::snprintf(expected, sizeof expected, "thread 0: %5.2f text %x\nthread 1: %5.2f text %x\n",
+                0.0, out[0], 1.5, out[1]);
   EXPECT_EQ(device.services.printed, expected);
   EXPECT_EQ(device.services.freed, 70);
 }
@@ -320,7 +368,9 @@ TEST_P(Kernels, Aggregates) {
   for (int i = 0; i < 64; ++i) {
     int local[16];
     for (int k = 0; k < 16; ++k) local[(k * 5 + i) % 16] = k;
-    EXPECT_EQ(out[size_t(i)], big.values[(3 + i % 12) % 12] * 100 + local[i % 16] + big.values[i % 12]) << i;
+    EXPECT_EQ(out[size_t(i)],
+              big.values[(3 + i % 12) % 12] * 100 + local[i % 16] + big.values[i % 12])
+        << i;
   }
 }
 

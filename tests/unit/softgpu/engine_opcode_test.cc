@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// One row per instruction form: a few lines of PTX, inputs, the value that the PTX ISA (or, where it
-// leaves a choice, the hardware) gives. Inputs are in %a0.. (b32), %w0.. (b64) by row; the result is
-// %r (b32) or %q (b64). Each row runs with a full warp, with one lane and under a guard, and no
-// other lane may change.
+// One row per instruction form: a few lines of PTX, inputs, the value that the PTX ISA (or, where
+// it leaves a choice, the hardware) gives. Inputs are in %a0.. (b32), %w0.. (b64) by row; the
+// result is %r (b32) or %q (b64). Each row runs with a full warp, with one lane and under a guard,
+// and no other lane may change.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -20,13 +20,14 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 const float kNan = std::numeric_limits<float>::quiet_NaN();
 
 struct Row {
-  const char* code;                // uses %w0 %w1 %w2, writes %q; low halves in %a0 %a1 %a2, %r
+  const char* code;  // uses %w0 %w1 %w2, writes %q; low halves in %a0 %a1 %a2, %r
   std::vector<uint64_t> inputs;
   uint64_t expected;
-  bool wide = false;               // the result is %q, not %r
+  bool wide = false;  // the result is %q, not %r
 };
 
 const std::vector<Row>& rows() {
+  // clang-format off
   static const std::vector<Row> made = {
       {"add.s32 %r, %a0, %a1;", {5, ~0u}, 4},
       {"add.sat.s32 %r, %a0, %a1;", {0x7fffffff, 1}, 0x7fffffff},
@@ -223,22 +224,27 @@ const std::vector<Row>& rows() {
       {"fma.rn.bf16x2 %r, %a0, %a1, %a2;", {0x40004000, 0x40003f80, 0x3f803f80}, 0x40a04040},
       {"set.eq.f16x2.f16x2 %r, %a0, %a1;", {0x3c003c00, 0x3c004000}, 0x3c000000},
   };
+  // clang-format on
   return made;
 }
 
 std::string module_of(const Row& row) {
-  return std::string(".version 8.6\n.target sm_89\n.address_size 64\n"
-                     ".visible .entry k(.param .u64 in, .param .u64 out, .param .u32 only)\n{\n"
-                     ".reg .pred %p, %o, %lane; .reg .b16 %h, %h2; .reg .b32 %a<3>, %r, %t, %i, %only;\n"
-                     ".reg .b64 %w<3>, %q, %in, %out, %at;\n"
-                     "mov.u32 %i, %tid.x; ld.param.u64 %in, [in]; ld.param.u64 %out, [out]; ld.param.u32 %only, [only];\n"
-                     "mul.wide.u32 %at, %i, 8; add.s64 %out, %out, %at;\n"
-                     "ld.global.u64 %w0, [%in]; ld.global.u64 %w1, [%in+8]; ld.global.u64 %w2, [%in+16];\n"
-                     "cvt.u32.u64 %a0, %w0; cvt.u32.u64 %a1, %w1; cvt.u32.u64 %a2, %w2;\n"
-                     "mov.u32 %r, 0; mov.u64 %q, 0;\n"
-                     "setp.eq.u32 %lane, %only, 32; setp.eq.or.u32 %lane, %i, %only, %lane;\n"
-                     "@!%lane bra DONE;\n") +
-         row.code + (row.wide ? "\nst.global.u64 [%out], %q;\n" : "\ncvt.u64.u32 %q, %r;\nst.global.u64 [%out], %q;\n") +
+  return std::string(
+             ".version 8.6\n.target sm_89\n.address_size 64\n"
+             ".visible .entry k(.param .u64 in, .param .u64 out, .param .u32 only)\n{\n"
+             ".reg .pred %p, %o, %lane; .reg .b16 %h, %h2; .reg .b32 %a<3>, %r, %t, %i, %only;\n"
+             ".reg .b64 %w<3>, %q, %in, %out, %at;\n"
+             "mov.u32 %i, %tid.x; ld.param.u64 %in, [in]; ld.param.u64 %out, [out]; ld.param.u32 "
+             "%only, [only];\n"
+             "mul.wide.u32 %at, %i, 8; add.s64 %out, %out, %at;\n"
+             "ld.global.u64 %w0, [%in]; ld.global.u64 %w1, [%in+8]; ld.global.u64 %w2, [%in+16];\n"
+             "cvt.u32.u64 %a0, %w0; cvt.u32.u64 %a1, %w1; cvt.u32.u64 %a2, %w2;\n"
+             "mov.u32 %r, 0; mov.u64 %q, 0;\n"
+             "setp.eq.u32 %lane, %only, 32; setp.eq.or.u32 %lane, %i, %only, %lane;\n"
+             "@!%lane bra DONE;\n") +
+         row.code +
+         (row.wide ? "\nst.global.u64 [%out], %q;\n"
+                   : "\ncvt.u64.u32 %q, %r;\nst.global.u64 [%out], %q;\n") +
          "DONE: ret;\n}\n";
 }
 
@@ -253,12 +259,13 @@ TEST(Opcodes, EveryRowGivesItsValue) {
     const uint64_t untouched = 0x1234567812345678;
     for (uint32_t only : {32u, 0u, 17u}) {  // all lanes, or one
       std::vector<uint64_t> out(32, untouched);
-      const Outcome outcome = device.run("k", {1}, {32},
-          Parameters().add(device.buffer(in)).add(device.buffer(out)).add(only));
+      const Outcome outcome = device.run(
+          "k", {1}, {32}, Parameters().add(device.buffer(in)).add(device.buffer(out)).add(only));
       ASSERT_EQ(outcome.state, BlockState::kFinished) << outcome.fault.text;
       for (uint32_t lane = 0; lane < 32; ++lane) {
         const bool runs = only == 32 || lane == only;
-        EXPECT_EQ(out[lane], runs ? row.expected : untouched) << "lane " << lane << std::hex << " got 0x" << out[lane];
+        EXPECT_EQ(out[lane], runs ? row.expected : untouched)
+            << "lane " << lane << std::hex << " got 0x" << out[lane];
         if (out[lane] != (runs ? row.expected : untouched)) break;
       }
       device.memory.remove(out.data());
@@ -276,11 +283,13 @@ TEST(Opcodes, ApproximationsAreClose) {
   };
   const Approximation all[] = {
       {"ex2.approx.f32 %r, %a0;", [](double x) { return std::exp2(x); }, -126, 127, 0x1p-21, 0},
-      {"lg2.approx.f32 %r, %a0;", [](double x) { return std::log2(x); }, 1e-30f, 1e5f, 0x1p-21, 0x1p-22},
+      {"lg2.approx.f32 %r, %a0;", [](double x) { return std::log2(x); }, 1e-30f, 1e5f, 0x1p-21,
+       0x1p-22},
       {"sin.approx.f32 %r, %a0;", [](double x) { return std::sin(x); }, -100, 100, 0, 1e-5},
       {"cos.approx.f32 %r, %a0;", [](double x) { return std::cos(x); }, -100, 100, 0, 1e-5},
       {"tanh.approx.f32 %r, %a0;", [](double x) { return std::tanh(x); }, -10, 10, 0x1p-20, 0},
-      {"rsqrt.approx.f32 %r, %a0;", [](double x) { return 1 / std::sqrt(x); }, 1e-38f, 1e30f, 0x1p-21, 0},
+      {"rsqrt.approx.f32 %r, %a0;", [](double x) { return 1 / std::sqrt(x); }, 1e-38f, 1e30f,
+       0x1p-21, 0},
       {"rcp.approx.f32 %r, %a0;", [](double x) { return 1 / x; }, 1e-30f, 1e30f, 0x1p-23, 0},
       {"sqrt.approx.f32 %r, %a0;", [](double x) { return std::sqrt(x); }, 0, 1e30f, 0x1p-22, 0},
   };
@@ -294,7 +303,10 @@ TEST(Opcodes, ApproximationsAreClose) {
       const auto x = static_cast<float>(logarithmic ? a.low * std::pow(double(a.high) / a.low, t)
                                                     : a.low + (double(a.high) - a.low) * t);
       std::vector<uint64_t> in = {f(x), 0, 0}, out(32);
-      ASSERT_EQ(device.run("k", {1}, {32}, Parameters().add(device.buffer(in)).add(device.buffer(out)).add(32)).state,
+      ASSERT_EQ(device
+                    .run("k", {1}, {32},
+                         Parameters().add(device.buffer(in)).add(device.buffer(out)).add(32))
+                    .state,
                 BlockState::kFinished);
       const double got = std::bit_cast<float>(static_cast<uint32_t>(out[5])), want = a.exact(x);
       EXPECT_NEAR(got, want, std::fabs(want) * a.relative + a.absolute) << "x = " << x;
