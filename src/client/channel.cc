@@ -72,10 +72,12 @@ void Channel::check_server() {
   }
 }
 
-void Channel::sleep(uint32_t epoch, uint64_t longest_sleep_ns) {
-  const uint64_t begin = now_ns();
-  futex_wait(&view_.header().wake_epoch, epoch, longest_sleep_ns);
-  if (now_ns() - begin >= std::min(longest_sleep_ns, kLivenessNs)) check_server();
+void Channel::sleep(uint32_t epoch, uint64_t longest_ns) {
+  futex_wait(&view_.header().wake_epoch, epoch, longest_ns);
+  const uint64_t now = now_ns();
+  uint64_t last = last_look_ns_.load(std::memory_order_relaxed);
+  if (now - last < kLivenessNs) return;
+  if (last_look_ns_.compare_exchange_strong(last, now, std::memory_order_relaxed)) check_server();
 }
 
 uint16_t Channel::acquire_reply_slot() {
