@@ -220,9 +220,10 @@ bool Scheduler::advance_words_locked(MemoryWordsOperation& words) {
 }
 
 void Scheduler::poison_locked(ExecutionContext& context, CUresult code, const std::string& text) {
-  CUresult expected = CUDA_SUCCESS;
-  if (!context.error.compare_exchange_strong(expected, code)) return;
+  if (context.error.load(std::memory_order_relaxed) != CUDA_SUCCESS) return;
+  // Once, and before the code: who reads the code without the mutex may read the text, too.
   context.fault_text = text;
+  context.error.store(code, std::memory_order_release);
   trace_->event('i', "fault", text, "context", now_ns(), now_ns(),
                 "\"context\":" + std::to_string(context.id) +
                     ",\"code\":" + std::to_string(static_cast<int>(code)));

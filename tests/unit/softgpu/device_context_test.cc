@@ -68,8 +68,12 @@ TEST_F(ContextTest, AFaultSticksUntilTheContextIsDestroyed) {
   ASSERT_CU(cuModuleGetFunction(&run, module, "run"));
   CUevent done = event();
   CUstream queued = stream();
-  ASSERT_CU(try_launch(run, nullptr, {FakeAction::kAdd, 0x1000, 1}));
+  uint32_t* word = words(1);
+  // Everything is queued before anything can fail.
+  ASSERT_CU(try_launch(run, queued, {FakeAction::kWait, address_of(word), 1}));
+  ASSERT_CU(try_launch(run, queued, {FakeAction::kAdd, 0x1000, 1}));
   ASSERT_CU(cuEventRecord(done, queued));
+  store(word, 1);
   EXPECT_EQ(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
   CUdeviceptr address = 0;
   EXPECT_EQ(cuMemAlloc_v2(&address, 16), CUDA_ERROR_ILLEGAL_ADDRESS);
@@ -86,7 +90,8 @@ TEST_F(ContextTest, AFaultSticksUntilTheContextIsDestroyed) {
 TEST_F(ContextTest, AFaultEndsKernelsThatWouldNeverEnd) {
   uint32_t* word = words(1);
   launch(stream(), FakeAction::kWait, address_of(word), 1, 3);
-  launch(stream(), FakeAction::kFault, 0, CUDA_ERROR_ASSERT);
+  CUstream faulty = stream();
+  launch(faulty, FakeAction::kFault, 0, CUDA_ERROR_ASSERT);
   EXPECT_EQ(cuCtxSynchronize(), CUDA_ERROR_ASSERT);
 }
 

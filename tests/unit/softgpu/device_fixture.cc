@@ -59,10 +59,13 @@ void DeviceTest::SetUp() {
 }
 
 void DeviceTest::TearDown() {
-  ASSERT_CU(cuCtxDestroy_v2(context_));
   CUcontext current = nullptr;
   EXPECT_CU(cuCtxGetCurrent(&current));
-  EXPECT_EQ(current, nullptr);
+  EXPECT_EQ(current, context_) << "the test left another context behind";
+  // One failed test must not fail the next ones.
+  while (cuCtxPopCurrent_v2(&current) == CUDA_SUCCESS) {
+  }
+  EXPECT_CU(cuCtxDestroy_v2(context_));
 }
 
 CUfunction DeviceTest::function(const char* name) {
