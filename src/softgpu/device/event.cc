@@ -55,6 +55,22 @@ Status record_event(Event& event, Stream& stream) {
   return Status();
 }
 
+Status record_context_event(Driver& driver, Context& context, Event& event) {
+  std::shared_ptr<ExecutionContext> execution = context.execution();
+  if (execution == nullptr || event.execution != execution)
+    return Status(CUDA_ERROR_INVALID_HANDLE, "the event is of another context");
+  auto marker = std::make_shared<MarkerOperation>(execution);
+  {
+    std::lock_guard lock(driver.scheduler.mutex);
+    std::vector<OperationPtr> tails{execution->legacy->tail};
+    for (const auto& stream : execution->streams) tails.push_back(stream->tail);
+    driver.scheduler.submit_unordered_locked(marker, tails);
+  }
+  std::lock_guard lock(event.mutex);
+  event.record = std::move(marker);
+  return Status();
+}
+
 Status wait_event(Stream& stream, Event& event) {
   bool captured_event = false;
   {

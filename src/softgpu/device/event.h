@@ -33,6 +33,8 @@ struct Event {
 Result<std::shared_ptr<Event>> create_event(const std::shared_ptr<Context>& context,
                                             unsigned flags);
 Status record_event(Event& event, Stream& stream);
+// The event is reached when everything issued so far to the context is done.
+Status record_context_event(Driver& driver, Context& context, Event& event);
 Status wait_event(Stream& stream, Event& event);
 // CUDA_SUCCESS also for an event that was never recorded; CUDA_ERROR_NOT_READY.
 Status query_event(Event& event);

@@ -265,3 +265,31 @@ CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count,
     return CUDA_ERROR_INVALID_VALUE;
   return words(stream, paramArray, count);
 }
+
+// ---- Events of a whole context ----------------------------------------------------------------
+
+CUresult cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent) {
+  return with_driver([&](Driver& driver) -> Status {
+    Result<std::shared_ptr<Context>> context = context_or_current(driver, hCtx);
+    if (!context.ok()) return context.status();
+    std::shared_ptr<Event> event = driver.events.find(hEvent);
+    if (event == nullptr) return invalid_handle("not an event");
+    return record_context_event(driver, **context, *event);
+  });
+}
+
+CUresult cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent) {
+  return with_driver([&](Driver& driver) -> Status {
+    Result<std::shared_ptr<Context>> context = context_or_current(driver, hCtx);
+    if (!context.ok()) return context.status();
+    std::shared_ptr<Event> event = driver.events.find(hEvent);
+    if (event == nullptr) return invalid_handle("not an event");
+    std::shared_ptr<ExecutionContext> execution = (*context)->execution();
+    if (execution == nullptr)
+      return Status(CUDA_ERROR_CONTEXT_IS_DESTROYED, "the context was destroyed");
+    for (const auto& stream :
+         driver.streams.find_if([&](const Stream& s) { return s.execution == execution; }))
+      OPENMPS_RETURN_IF_ERROR(wait_event(*stream, *event));
+    return wait_event(*(*context)->legacy_stream(), *event);
+  });
+}

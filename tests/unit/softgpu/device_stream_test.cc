@@ -254,6 +254,22 @@ TEST_F(StreamTest, DestroyedStreamFinishesItsWork) {
   EXPECT_EQ(load(&word[1]), 1u);
 }
 
+TEST_F(StreamTest, EventsOfAWholeContext) {
+  uint32_t* word = words(2);
+  CUstream a = stream();
+  CUstream b = stream();
+  CUevent e = event();
+  launch(a, FakeAction::kWait, address_of(&word[0]), 1);
+  EXPECT_CU(cuCtxRecordEvent(context_, e));
+  EXPECT_EQ(cuEventQuery(e), CUDA_ERROR_NOT_READY);
+  EXPECT_CU(cuCtxWaitEvent(nullptr, e));
+  launch(b, FakeAction::kAdd, address_of(&word[1]), 1);
+  EXPECT_EQ(cuStreamQuery(b), CUDA_ERROR_NOT_READY);
+  store(&word[0], 1);
+  EXPECT_CU(cuStreamSynchronize(b));
+  EXPECT_CU(cuEventQuery(e));
+}
+
 TEST_F(StreamTest, WaitsThatNobodyEndsDoNotOutliveTheContext) {
   uint32_t* word = words(1);
   EXPECT_CU(cuStreamWaitValue32_v2(stream(), address_of(word), 1, CU_STREAM_WAIT_VALUE_EQ));

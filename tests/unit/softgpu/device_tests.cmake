@@ -18,3 +18,8 @@ openmps_unit_test(softgpu_device_test
 openmps_unit_test(softgpu_segment_test
   device_segment_test.cc
   LIBS openmps_softgpu_device)
+openmps_unit_test(softgpu_slice_test
+  device_fake_engine.cc
+  device_slice_test.cc
+  $<TARGET_OBJECTS:openmps_softgpu_front>
+  LIBS openmps_softgpu_front)
