@@ -87,8 +87,9 @@ class Sandbox:
         library = "libtsan.so" if match.group(1) == "thread" else "libasan.so"
         path = subprocess.run(["gcc", f"-print-file-name={library}"], capture_output=True,
                               text=True, check=True).stdout.strip()
+        # A small quarantine: scenarios watch the memory of server and worker.
         options = f"log_path={self.log}/sanitizer:exitcode=99"
-        return {"LD_PRELOAD": path, "ASAN_OPTIONS": options + ":detect_leaks=0",
+        return {"LD_PRELOAD": path, "ASAN_OPTIONS": options + ":detect_leaks=0:quarantine_size_mb=4",
                 "TSAN_OPTIONS": options,
                 "UBSAN_OPTIONS": options + ":print_stacktrace=1:halt_on_error=1"}
 

@@ -173,7 +173,9 @@ Result<std::string> from_containers(const Wrapper* wrapper, const uint8_t* bare,
 Result<std::string> extract_ptx(const void* image, size_t size, uint32_t capability) {
   const auto* data = static_cast<const uint8_t*>(image);
   if (!data || size == 0) return Status(CUDA_ERROR_INVALID_IMAGE, "no image");
-  const uint32_t magic = size >= 4 ? get<uint32_t>(data) : 0;
+  // A text may be shorter than a magic number: its NUL ends the look.
+  const bool is_longer = size >= 4 && std::memchr(data, 0, 4) == nullptr;
+  const uint32_t magic = is_longer ? get<uint32_t>(data) : 0;
   if (magic == kWrapperMagic) {
     if (size < sizeof(Wrapper)) return damaged("cut wrapper");
     Wrapper wrapper;

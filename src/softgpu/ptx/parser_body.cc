@@ -272,6 +272,7 @@ bool Parser::instruction(std::string_view mnemonic, uint32_t line, int32_t guard
   for (const Rule* rule = candidates.begin; rule != candidates.end && !made.rule; ++rule)
     if (match(*rule, parts, &made)) made.rule = rule;
   if (!made.rule) {
+    if (token_.is(',')) return expect(';');  // no operands begin like this: a slip, not an opcode
     // Refused when a kernel that needs it is used, not now: images carry code nobody runs.
     if (!skip_to_semicolon()) return false;
     function_->body.push_back(std::move(statement));
