@@ -24,6 +24,9 @@ HERE = Path(__file__).resolve().parent
 VARIANTS = ("_shared", "_sm_80", "_sm_90", "_ptds")
 # NVIDIA's driver may crash on a handle after its end, so these aren't run on it directly.
 NOT_NATIVE = {("drv_bad_input", "destroyed")}
+# What OpenMPS does not do yet (README, limits): output of kernels, __managed__ variables. Not run
+# there, and said so.
+NOT_BEHIND_OPENMPS = {("device_printf",), ("managed",)}
 EVERYTHING = [
     ["vector_add"], ["tiled_matmul"], ["nbody"], ["reduction_shuffle"], ["scan"],
     ["histogram_atomics"], ["monte_carlo_curand"], ["overlap_streams"], ["symbols"],
@@ -86,6 +89,9 @@ def run_everything(build, modes, driver, timeout):
         title, first = " ".join(command), None
         for mode in modes:
             if mode == "native" and tuple(command) in NOT_NATIVE:
+                continue
+            if mode == "openmps" and tuple(command) in NOT_BEHIND_OPENMPS:
+                print(f"not yet {mode:8} {title}", flush=True)
                 continue
             try:
                 lines = run_program(build, mode, driver, command, timeout)
