@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuFunc*, cuKernel* and what of cuOccupancy* needs the program's own function: attributes and
-// layouts came with the handle, so reading them is local. Implementations behind the generated
-// entry points, on the program's threads.
-#include <algorithm>
-
+// cuFunc* and cuKernel*: attributes and layouts came with the handle, so reading them is local.
+// Implementations behind the generated entry points, on the program's threads.
 #include "api/client_impl.h"
 #include "client/module.h"
 #include "client/thread_state.h"
@@ -54,17 +51,6 @@ CUresult prefer_cache(Session& session, const Function& function, CUfunc_cache c
   return session.channel.push(
       wire::Opcode::kFunctionSetAttribute,
       wire::FunctionAttribute{function.id, 0, static_cast<int32_t>(config), kCacheConfiguration});
-}
-
-CUresult occupancy(Session& session, const Function& function, int block, size_t shared,
-                   unsigned int flags, wire::OccupancyQuery query, uint64_t* value) {
-  wire::OccupancyReply reply{};
-  OPENMPS_CUDA_CHECK(session.channel.call(
-      wire::Opcode::kOccupancy,
-      wire::Occupancy{function.id, block, shared, flags, static_cast<uint32_t>(query)}, {}, &reply,
-      sizeof(reply)));
-  *value = reply.value;
-  return CUDA_SUCCESS;
 }
 
 }  // namespace
@@ -197,70 +183,6 @@ CUresult cuFuncGetModule(CUmodule* hmod, CUfunction hfunc) {
   if (hmod == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *hmod = function->module->as<CUmodule>();
   return CUDA_SUCCESS;
-}
-
-CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* numBlocks, CUfunction func,
-                                                              int blockSize, size_t dynamicSMemSize,
-                                                              unsigned int flags) {
-  Session* session = nullptr;
-  Function* function = nullptr;
-  OPENMPS_CUDA_CHECK(find_function(func, &session, &function));
-  if (numBlocks == nullptr || blockSize <= 0) return CUDA_ERROR_INVALID_VALUE;
-  uint64_t value = 0;
-  OPENMPS_CUDA_CHECK(occupancy(*session, *function, blockSize, dynamicSMemSize, flags,
-                               wire::OccupancyQuery::kMaxActiveBlocks, &value));
-  *numBlocks = static_cast<int>(value);
-  return CUDA_SUCCESS;
-}
-
-CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* numBlocks, CUfunction func, int blockSize,
-                                                     size_t dynamicSMemSize) {
-  return impl::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(numBlocks, func, blockSize,
-                                                                    dynamicSMemSize, 0);
-}
-
-// The block size with the most resident threads, tried from large to small in warps, as the
-// documentation describes. The callback is the program's, so this can't run in the worker.
-CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int* minGridSize, int* blockSize,
-                                                   CUfunction func,
-                                                   CUoccupancyB2DSize blockSizeToDynamicSMemSize,
-                                                   size_t dynamicSMemSize, int blockSizeLimit,
-                                                   unsigned int flags) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context));
-  const Function* function = session->functions.find(func);
-  if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  if (minGridSize == nullptr || blockSize == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const int32_t* device = session->device(context->device).attribute;
-  const int warp = device[CU_DEVICE_ATTRIBUTE_WARP_SIZE];
-  const int most = device[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR];
-  int limit = std::min(device[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK],
-                       function->attributes[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK]);
-  if (blockSizeLimit > 0) limit = std::min(limit, blockSizeLimit);
-  int best_threads = 0;
-  for (int block = (limit + warp - 1) / warp * warp; block > 0; block -= warp) {
-    const int size = std::min(block, limit);
-    const size_t shared =
-        blockSizeToDynamicSMemSize != nullptr ? blockSizeToDynamicSMemSize(size) : dynamicSMemSize;
-    uint64_t blocks = 0;
-    OPENMPS_CUDA_CHECK(occupancy(*session, *function, size, shared, flags,
-                                 wire::OccupancyQuery::kMaxActiveBlocks, &blocks));
-    const int threads = static_cast<int>(blocks) * size;
-    if (threads <= best_threads) continue;
-    best_threads = threads;
-    *blockSize = size;
-    *minGridSize = static_cast<int>(blocks) * device[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT];
-    if (best_threads == most) break;
-  }
-  return best_threads > 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult cuOccupancyMaxPotentialBlockSize(int* minGridSize, int* blockSize, CUfunction func,
-                                          CUoccupancyB2DSize blockSizeToDynamicSMemSize,
-                                          size_t dynamicSMemSize, int blockSizeLimit) {
-  return impl::cuOccupancyMaxPotentialBlockSizeWithFlags(
-      minGridSize, blockSize, func, blockSizeToDynamicSMemSize, dynamicSMemSize, blockSizeLimit, 0);
 }
 
 }  // namespace impl

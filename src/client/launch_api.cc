@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "api/client_impl.h"
+#include "client/launch_attributes.h"
 #include "client/stream.h"
 #include "client/thread_state.h"
 
@@ -148,43 +149,6 @@ CUresult launch(CUfunction handle, const Configuration& config, CUstream stream_
   return CUDA_SUCCESS;
 }
 
-// Attributes that are plain values travel as they are; those that name objects of the program are
-// refused, except where leaving them out changes no result.
-CUresult take_attributes(const CUlaunchConfig& config, CUlaunchAttribute* taken,
-                         Configuration* result) {
-  for (unsigned int i = 0; i < config.numAttrs; ++i) {
-    const CUlaunchAttribute& attribute = config.attrs[i];
-    switch (attribute.id) {
-      case CU_LAUNCH_ATTRIBUTE_IGNORE:
-      case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
-      case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
-      case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
-      case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
-      case CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING: continue;  // hints
-      case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
-        if (attribute.value.cooperative != 0) result->flags |= wire::kLaunchCooperative;
-        continue;
-      case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
-      case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
-      case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
-      case CU_LAUNCH_ATTRIBUTE_PRIORITY:
-      case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION:
-      case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
-        if (result->attribute_count == wire::kMaxLaunchAttributes) return CUDA_ERROR_INVALID_VALUE;
-        taken[result->attribute_count++] = attribute;
-        continue;
-      case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
-        if (attribute.value.deviceUpdatableKernelNode.deviceUpdatable == 0) continue;
-        return CUDA_ERROR_NOT_SUPPORTED;
-      case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
-      case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT: return CUDA_ERROR_NOT_SUPPORTED;
-      default: return CUDA_ERROR_INVALID_VALUE;
-    }
-  }
-  result->attributes = taken;
-  return CUDA_SUCCESS;
-}
-
 }  // namespace
 
 namespace impl {
@@ -200,14 +164,14 @@ CUresult cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDi
 
 CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** kernelParams,
                           void** extra) {
-  if (config == nullptr || (config->numAttrs != 0 && config->attrs == nullptr)) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
+  LaunchAttributes attributes;
+  OPENMPS_CUDA_CHECK(take_attributes(config, &attributes));
   Configuration taken{{config->gridDimX, config->gridDimY, config->gridDimZ},
                       {config->blockDimX, config->blockDimY, config->blockDimZ},
-                      config->sharedMemBytes};
-  CUlaunchAttribute attributes[wire::kMaxLaunchAttributes];
-  OPENMPS_CUDA_CHECK(take_attributes(*config, attributes, &taken));
+                      config->sharedMemBytes,
+                      attributes.list,
+                      attributes.count,
+                      attributes.flags};
   return launch(f, taken, config->hStream, kernelParams, extra);
 }
 

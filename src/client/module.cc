@@ -237,6 +237,32 @@ CUresult get_global(Session& session, Module& module, const char* name, wire::Gl
   return CUDA_SUCCESS;
 }
 
+CUresult function_names(Session& session, Module& module, std::vector<std::string>* names) {
+  OPENMPS_CUDA_CHECK(ensure_loaded(session, module));
+  names->clear();
+  for (;;) {
+    unsigned char reply[wire::kMaxReplyBytes];
+    uint32_t received = 0;
+    OPENMPS_CUDA_CHECK(
+        session.channel.call(wire::Opcode::kModuleFunctions,
+                             wire::ModuleFunctions{module.id, static_cast<uint32_t>(names->size())},
+                             {}, reply, sizeof(reply), &received));
+    wire::ModuleFunctionsReply head{};
+    if (received < sizeof(head) || received > sizeof(reply)) return CUDA_ERROR_MPS_RPC_FAILURE;
+    memcpy(&head, reply, sizeof(head));
+    const char* text = reinterpret_cast<const char*>(reply) + sizeof(head);
+    const char* end = reinterpret_cast<const char*>(reply) + received;
+    for (uint32_t i = 0; i < head.names; ++i) {
+      const size_t length = strnlen(text, static_cast<size_t>(end - text));
+      if (text + length == end) return CUDA_ERROR_MPS_RPC_FAILURE;
+      names->emplace_back(text, length);
+      text += length + 1;
+    }
+    if (names->size() >= head.functions) return CUDA_SUCCESS;
+    if (head.names == 0) return CUDA_ERROR_NOT_SUPPORTED;  // a name longer than a reply
+  }
+}
+
 CUresult unload_module(Session& session, Module* module) {
   if (!session.modules.retire(module)) return CUDA_ERROR_INVALID_HANDLE;
   std::vector<Function*> retired;

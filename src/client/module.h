@@ -40,6 +40,10 @@ struct JitOptions {
 [[nodiscard]] CUresult get_global(Session& session, Module& module, const char* name,
                                   wire::GlobalReply* global);
 
+// The names of all functions, in the driver's order.
+[[nodiscard]] CUresult function_names(Session& session, Module& module,
+                                      std::vector<std::string>* names);
+
 // Libraries are handed out with a tag of their own; the object is shared with their CUmodule.
 [[nodiscard]] CUlibrary library_handle(const Module& module);
 [[nodiscard]] Module* find_library(Session& session, CUlibrary handle);

@@ -96,6 +96,20 @@ CUresult symbol_count(Session& session, Module& module, unsigned int* functions)
   return CUDA_SUCCESS;
 }
 
+// The first `count` functions of a module or kernels of a library, in the driver's order.
+template <typename Handle>
+CUresult enumerate(Session& session, Module& module, Handle* handles, unsigned int count) {
+  if (handles == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  std::vector<std::string> names;
+  OPENMPS_CUDA_CHECK(function_names(session, module, &names));
+  for (size_t i = 0; i < names.size() && i < count; ++i) {
+    Function* function = nullptr;
+    OPENMPS_CUDA_CHECK(get_function(session, module, names[i].c_str(), &function));
+    handles[i] = function->as<Handle>();
+  }
+  return CUDA_SUCCESS;
+}
+
 bool preserved(unsigned int count, const CUlibraryOption* options, void* const* values) {
   for (unsigned int i = 0; i < count; ++i) {
     if (options[i] == CU_LIBRARY_BINARY_IS_PRESERVED) {
@@ -168,9 +182,12 @@ CUresult cuModuleGetFunctionCount(unsigned int* count, CUmodule mod) {
   return symbol_count(*session, *module, count);
 }
 
-// The wire has no names to enumerate by yet; libraries that ask have a way without.
-CUresult cuModuleEnumerateFunctions(CUfunction*, unsigned int, CUmodule) {
-  return CUDA_ERROR_NOT_SUPPORTED;
+CUresult cuModuleEnumerateFunctions(CUfunction* functions, unsigned int numFunctions,
+                                    CUmodule mod) {
+  Session* session = nullptr;
+  Module* module = nullptr;
+  OPENMPS_CUDA_CHECK(find_module(mod, &session, &module));
+  return enumerate(*session, *module, functions, numFunctions);
 }
 
 CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode* mode) {
@@ -272,8 +289,11 @@ CUresult cuLibraryGetKernelCount(unsigned int* count, CUlibrary lib) {
   return symbol_count(*session, *module, count);
 }
 
-CUresult cuLibraryEnumerateKernels(CUkernel*, unsigned int, CUlibrary) {
-  return CUDA_ERROR_NOT_SUPPORTED;
+CUresult cuLibraryEnumerateKernels(CUkernel* kernels, unsigned int numKernels, CUlibrary lib) {
+  Session* session = nullptr;
+  Module* module = nullptr;
+  OPENMPS_CUDA_CHECK(find_library(lib, &session, &module));
+  return enumerate(*session, *module, kernels, numKernels);
 }
 
 }  // namespace impl

@@ -79,6 +79,8 @@ enum class Opcode : uint16_t {
   kOccupancy = 38,             // Occupancy, sync -> OccupancyReply
   kModuleSymbols = 39,         // ObjectOnly, sync -> ModuleSymbolsReply (function and global count)
   kContextReset = 40,  // ContextOnly, sync: drop what the context's limits, streams, modules hold
+  kClusterOccupancy = 41,  // ClusterOccupancy + CUlaunchAttribute[], sync -> OccupancyReply
+  kModuleFunctions = 42,   // ModuleFunctions, sync -> ModuleFunctionsReply + names
   kFirstGenerated = 256,       // from here on: Generated + the request of api/messages.h; sync
                                // ones reply its reply, unless the call did not come that far
 };
@@ -216,6 +218,12 @@ struct FunctionReply {
 static_assert(sizeof(FunctionReply) + kMaxKernelParameters * sizeof(ParameterLayout) <= kMaxReplyBytes);
 struct GlobalReply { uint64_t address; uint64_t bytes; };
 struct ModuleSymbolsReply { uint32_t functions; uint32_t globals; };
+// The names of a module's functions from number `first` on: as many as a reply holds.
+struct ModuleFunctions { Id module; uint32_t first; };
+struct ModuleFunctionsReply {
+  uint32_t functions;  // of the module
+  uint32_t names;      // that follow, each with its NUL
+};
 
 struct FunctionAttribute { Id function; uint32_t attribute; int32_t value; uint32_t kind; };
 // kind: 0 attribute, 1 cache configuration, 2 shared memory bank size
@@ -228,6 +236,15 @@ struct Occupancy {
 };
 enum class OccupancyQuery : uint32_t { kMaxActiveBlocks = 0, kAvailableDynamicShared = 1 };
 struct OccupancyReply { uint64_t value; };
+struct ClusterOccupancy {
+  Id function;
+  uint32_t query;  // ClusterQuery
+  uint32_t grid[3];
+  uint32_t block[3];
+  uint32_t shared_bytes;
+  uint32_t attribute_count;  // plain values only
+};
+enum class ClusterQuery : uint32_t { kMaxActive = 0, kMaxPotentialSize = 1 };
 
 struct HostFunction { Id stream; uint32_t slot; };  // slot: of the callback slots
 

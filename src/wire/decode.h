@@ -29,6 +29,11 @@ constexpr uint64_t variable_bytes(const Launch& c) {
   return c.attribute_count * sizeof(CUlaunchAttribute) + c.parameter_bytes;
 }
 template <>
+constexpr uint64_t variable_bytes(const ClusterOccupancy& c) {
+  return c.attribute_count > kMaxLaunchAttributes ? kTooLong
+                                                  : c.attribute_count * sizeof(CUlaunchAttribute);
+}
+template <>
 constexpr uint64_t variable_bytes(const ModuleLoad& c) {
   if (c.option_count > CU_JIT_NUM_OPTIONS) return kTooLong;
   return c.option_count * sizeof(JitOption);

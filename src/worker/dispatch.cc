@@ -153,7 +153,7 @@ struct Entry {
   const char* name = "";
   Thunk thunk = nullptr;
 };
-constexpr size_t kOpcodes = static_cast<size_t>(Opcode::kContextReset) + 1;
+constexpr size_t kOpcodes = static_cast<size_t>(Opcode::kModuleFunctions) + 1;
 
 constexpr std::array<Entry, kOpcodes> make_table() {
   std::array<Entry, kOpcodes> table{};
@@ -204,6 +204,10 @@ constexpr std::array<Entry, kOpcodes> make_table() {
       {"FunctionGetAttribute", to_part<&S::modules, &Modules::get_attribute>});
   set(Opcode::kOccupancy, {"Occupancy", to_part<&S::modules, &Modules::occupancy>});
   set(Opcode::kModuleSymbols, {"ModuleSymbols", to_part<&S::modules, &Modules::symbols>});
+  set(Opcode::kClusterOccupancy,
+      {"ClusterOccupancy", to_part<&S::modules, &Modules::cluster_occupancy>});
+  set(Opcode::kModuleFunctions,
+      {"ModuleFunctions", to_part<&S::modules, &Modules::function_names>});
   set(Opcode::kContextReset, {"ContextReset", to_session<wire::ContextOnly, context_reset>});
   return table;
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of modules and kernels of libraries: look-up with layout and attributes,
+// The functions of modules and kernels of libraries: names, look-up with layout and attributes,
 // attributes, occupancy. Part of Modules (worker_module.h).
+#include <string.h>
+
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -15,6 +17,21 @@ CUkernel kernel_of(const Function& function) { return reinterpret_cast<CUkernel>
 
 // What FunctionAttribute::kind selects.
 enum AttributeKind : uint32_t { kAttribute = 0, kCacheConfiguration = 1, kBankSize = 2 };
+
+// Those attributes of a launch that are numbers: no handle, no address.
+bool is_plain(CUlaunchAttributeID id) {
+  switch (id) {
+    case CU_LAUNCH_ATTRIBUTE_IGNORE:
+    case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
+    case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
+    case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
+    case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
+    case CU_LAUNCH_ATTRIBUTE_PRIORITY:
+    case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION:
+    case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT: return true;
+    default: return false;
+  }
+}
 
 }  // namespace
 
@@ -82,6 +99,44 @@ Status Modules::get_function(const wire::GetSymbol& command, wire::Variable name
   return functions_.insert(command.object, std::move(function));
 }
 
+CUresult Modules::list_functions(const Module& module, std::vector<CUfunction>* functions) {
+  const DriverTable& driver = core_.driver;
+  const bool is_library = module.kind == wire::ModuleKind::kLibrary;
+  unsigned count = 0;
+  const CUresult counted = is_library ? driver.cuLibraryGetKernelCount(&count, module.library)
+                                      : driver.cuModuleGetFunctionCount(&count, module.module);
+  if (counted != CUDA_SUCCESS) return counted;
+  functions->assign(count, nullptr);
+  if (count == 0) return CUDA_SUCCESS;
+  return is_library ? driver.cuLibraryEnumerateKernels(
+                          reinterpret_cast<CUkernel*>(functions->data()), count, module.library)
+                    : driver.cuModuleEnumerateFunctions(functions->data(), count, module.module);
+}
+
+Status Modules::function_names(const wire::ModuleFunctions& command, ReplyWriter& reply) {
+  Module* module = nullptr;
+  OPENMPS_RETURN_IF_ERROR(modules_.get(command.module, &module));
+  OPENMPS_RETURN_IF_ERROR(core_.use(module->device));
+  std::vector<CUfunction> functions;
+  OPENMPS_RETURN_IF_ERROR(check(list_functions(*module, &functions), "cuModuleEnumerateFunctions"));
+  wire::ModuleFunctionsReply head{static_cast<uint32_t>(functions.size()), 0};
+  std::string names;
+  for (size_t i = command.first; i < functions.size(); ++i) {
+    const char* name = nullptr;
+    const CUresult result =
+        module->kind == wire::ModuleKind::kLibrary
+            ? core_.driver.cuKernelGetName(&name, reinterpret_cast<CUkernel>(functions[i]))
+            : core_.driver.cuFuncGetName(&name, functions[i]);
+    OPENMPS_RETURN_IF_ERROR(check(result, "cuFuncGetName"));
+    if (sizeof(head) + names.size() + strlen(name) + 1 > reply.room()) break;
+    names.append(name).push_back('\0');
+    ++head.names;
+  }
+  reply.put(head);
+  reply.append(names.data(), names.size());
+  return Status();
+}
+
 Status Modules::set_attribute(const wire::FunctionAttribute& command) {
   Function* function = nullptr;
   OPENMPS_RETURN_IF_ERROR(functions_.get(command.function, &function));
@@ -140,6 +195,41 @@ Status Modules::occupancy(const wire::Occupancy& command, ReplyWriter& reply) {
   }
   OPENMPS_RETURN_IF_ERROR(check(result, "the occupancy query"));
   reply.put(wire::OccupancyReply{value});
+  return Status();
+}
+
+Status Modules::cluster_occupancy(const wire::ClusterOccupancy& command, wire::Variable attributes,
+                                  ReplyWriter& reply) {
+  Function* function = nullptr;
+  OPENMPS_RETURN_IF_ERROR(functions_.get(command.function, &function));
+  OPENMPS_RETURN_IF_ERROR(core_.use(function->device));
+  CUlaunchAttribute list[wire::kMaxLaunchAttributes];
+  if (!attributes.empty()) memcpy(list, attributes.data(), attributes.size());
+  for (uint32_t i = 0; i < command.attribute_count; ++i) {
+    if (!is_plain(list[i].id)) {
+      return Status(CUDA_ERROR_INVALID_VALUE,
+                    "launch attribute " + std::to_string(list[i].id) + " in an occupancy query");
+    }
+  }
+  CUlaunchConfig config{};
+  config.gridDimX = command.grid[0];
+  config.gridDimY = command.grid[1];
+  config.gridDimZ = command.grid[2];
+  config.blockDimX = command.block[0];
+  config.blockDimY = command.block[1];
+  config.blockDimZ = command.block[2];
+  config.sharedMemBytes = command.shared_bytes;
+  config.attrs = list;
+  config.numAttrs = command.attribute_count;
+  CUresult result = CUDA_ERROR_INVALID_VALUE;
+  int value = 0;
+  if (command.query == static_cast<uint32_t>(wire::ClusterQuery::kMaxActive)) {
+    result = core_.driver.cuOccupancyMaxActiveClusters(&value, function->handle, &config);
+  } else if (command.query == static_cast<uint32_t>(wire::ClusterQuery::kMaxPotentialSize)) {
+    result = core_.driver.cuOccupancyMaxPotentialClusterSize(&value, function->handle, &config);
+  }
+  OPENMPS_RETURN_IF_ERROR(check(result, "the cluster occupancy query"));
+  reply.put(wire::OccupancyReply{static_cast<uint64_t>(value)});
   return Status();
 }
 

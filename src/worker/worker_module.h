@@ -52,11 +52,15 @@ class Modules {
   Status get_function(const wire::GetSymbol& command, wire::Variable name, ReplyWriter& reply);
   Status get_global(const wire::GetSymbol& command, wire::Variable name, ReplyWriter& reply);
   Status symbols(wire::Id id, ReplyWriter& reply);
+  // Whole names, from a number on, as many as the reply holds.
+  Status function_names(const wire::ModuleFunctions& command, ReplyWriter& reply);
 
   Status function(wire::Id id, Function** function) const { return functions_.get(id, function); }
   Status set_attribute(const wire::FunctionAttribute& command);
   Status get_attribute(const wire::FunctionAttribute& command, ReplyWriter& reply);
   Status occupancy(const wire::Occupancy& command, ReplyWriter& reply);
+  Status cluster_occupancy(const wire::ClusterOccupancy& command, wire::Variable attributes,
+                           ReplyWriter& reply);
 
   void release_all();
 
@@ -70,6 +74,7 @@ class Modules {
   Status find_module(const wire::GetSymbol& command, Module** module);
   Status read_attribute(const Function& function, uint32_t attribute, int32_t* value);
   void read_layout(Function& function, std::vector<wire::ParameterLayout>* layout);
+  CUresult list_functions(const Module& module, std::vector<CUfunction>* functions);
   Status release(Module& module);
 
   SessionCore& core_;

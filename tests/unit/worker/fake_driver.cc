@@ -7,6 +7,8 @@
 #include <atomic>
 #include <cassert>
 
+#include "wire/layout.h"
+
 namespace openmps::worker {
 namespace {
 
@@ -234,6 +236,13 @@ CUresult parameter(size_t index, size_t* offset, size_t* bytes) {
   return CUDA_SUCCESS;
 }
 
+CUresult function_name(const char** name, uint64_t function) {
+  static const std::string kNames[] = {std::string(wire::kMaxReplyBytes / 2, 'a'),
+                                       std::string(wire::kMaxReplyBytes / 2 - 10, 'b'), "c", "d"};
+  *name = kNames[function - 1].c_str();
+  return CUDA_SUCCESS;
+}
+
 void fill_modules(DriverTable& t) {
   t.cuModuleLoadDataEx = [](CUmodule* module, const void* image, unsigned count,
                             CUjit_option* options, void** values) {
@@ -268,6 +277,17 @@ void fill_modules(DriverTable& t) {
   };
   t.cuModuleGetFunctionCount = [](unsigned* n, CUmodule) { return *n = 3, CUDA_SUCCESS; };
   t.cuLibraryGetKernelCount = [](unsigned* n, CUlibrary) { return *n = 4, CUDA_SUCCESS; };
+  // Functions are numbers from 1 on, with names of which two fill a reply.
+  t.cuModuleEnumerateFunctions = [](CUfunction* functions, unsigned n, CUmodule) {
+    for (unsigned i = 0; i < n; ++i) functions[i] = handle<CUfunction>(i + 1);
+    return CUDA_SUCCESS;
+  };
+  t.cuLibraryEnumerateKernels = [](CUkernel* kernels, unsigned n, CUlibrary) {
+    for (unsigned i = 0; i < n; ++i) kernels[i] = handle<CUkernel>(i + 1);
+    return CUDA_SUCCESS;
+  };
+  t.cuFuncGetName = [](const char** name, CUfunction f) { return function_name(name, number(f)); };
+  t.cuKernelGetName = [](const char** name, CUkernel k) { return function_name(name, number(k)); };
   t.cuFuncGetAttribute = [](int* value, CUfunction_attribute name_of, CUfunction) {
     return *value = 100 + static_cast<int>(name_of), CUDA_SUCCESS;
   };
@@ -289,6 +309,13 @@ void fill_modules(DriverTable& t) {
   };
   t.cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags =
       [](int* blocks, CUfunction, int, size_t, unsigned) { return *blocks = 5, CUDA_SUCCESS; };
+  t.cuOccupancyMaxActiveClusters = [](int* clusters, CUfunction, const CUlaunchConfig* config) {
+    *clusters = static_cast<int>(config->gridDimX / config->attrs[0].value.clusterDim.x);
+    return CUDA_SUCCESS;
+  };
+  t.cuOccupancyMaxPotentialClusterSize = [](int* size, CUfunction, const CUlaunchConfig* config) {
+    return *size = config->numAttrs == 0 ? 8 : 16, CUDA_SUCCESS;
+  };
   t.cuOccupancyAvailableDynamicSMemPerBlock = [](size_t* bytes, CUfunction, int n, int) {
     return *bytes = 1000u * static_cast<unsigned>(n), CUDA_SUCCESS;
   };

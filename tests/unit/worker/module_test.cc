@@ -165,6 +165,50 @@ TEST_F(ModuleTest, AttributesAndOccupancy) {
   EXPECT_EQ(reply<wire::OccupancyReply>().value, 2000u);
 }
 
+TEST_F(ModuleTest, ClusterOccupancyTakesAttributesThatAreNumbers) {
+  load_module();
+  const auto text = [](CUlaunchAttributeID id, uint32_t value) {
+    CUlaunchAttribute attribute{};
+    attribute.id = id;
+    attribute.value.clusterDim.x = value;
+    return std::string(reinterpret_cast<const char*>(&attribute), sizeof(attribute));
+  };
+  wire::ClusterOccupancy query{1, 0, {64, 1, 1}, {32, 1, 1}, 0, 1};
+  EXPECT_TRUE(
+      send(Opcode::kClusterOccupancy, query, text(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, 4)).ok());
+  EXPECT_EQ(reply<wire::OccupancyReply>().value, 16u);
+  query.query = 1;
+  EXPECT_TRUE(send(Opcode::kClusterOccupancy, query, text(CU_LAUNCH_ATTRIBUTE_PRIORITY, 0)).ok());
+  EXPECT_EQ(reply<wire::OccupancyReply>().value, 16u);
+  EXPECT_EQ(send(Opcode::kClusterOccupancy, query, text(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT, 7))
+                .code(),
+            CUDA_ERROR_INVALID_VALUE)
+      << "a handle";
+  EXPECT_TRUE(is_violation(send(Opcode::kClusterOccupancy, query))) << "the attribute is missing";
+  query.attribute_count = 0;
+  EXPECT_TRUE(send(Opcode::kClusterOccupancy, query).ok());
+  EXPECT_EQ(reply<wire::OccupancyReply>().value, 8u);
+  query.query = 2;
+  EXPECT_EQ(send(Opcode::kClusterOccupancy, query).code(), CUDA_ERROR_INVALID_VALUE);
+  query.function = 9;
+  EXPECT_TRUE(is_violation(send(Opcode::kClusterOccupancy, query)));
+}
+
+TEST_F(ModuleTest, FunctionNamesComeInPages) {
+  load_module();
+  EXPECT_TRUE(send(Opcode::kModuleFunctions, wire::ModuleFunctions{1, 0}).ok());
+  auto head = reply<wire::ModuleFunctionsReply>();
+  EXPECT_EQ(head.functions, 3u);
+  EXPECT_EQ(head.names, 2u) << "the third does not fit";
+  EXPECT_TRUE(send(Opcode::kModuleFunctions, wire::ModuleFunctions{1, 2}).ok());
+  head = reply<wire::ModuleFunctionsReply>();
+  EXPECT_EQ(head.names, 1u);
+  EXPECT_STREQ(reinterpret_cast<const char*>(reply_.data()) + sizeof(head), "c");
+  EXPECT_TRUE(send(Opcode::kModuleFunctions, wire::ModuleFunctions{1, 0xffff'ffff}).ok());
+  EXPECT_EQ(reply<wire::ModuleFunctionsReply>().names, 0u);
+  EXPECT_TRUE(is_violation(send(Opcode::kModuleFunctions, wire::ModuleFunctions{2, 0})));
+}
+
 // A generated request in its frame.
 template <typename Request>
 std::string framed(const Request& request) {

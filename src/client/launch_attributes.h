@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// The attributes of a launch configuration, as they go to the worker: for launches and for
+// questions about a launch. Called by the implementations, on the program's threads.
+#pragma once
+
+#include "base/cuda_abi.h"
+#include "wire/commands.h"
+
+namespace openmps::client {
+
+struct LaunchAttributes {
+  CUlaunchAttribute list[wire::kMaxLaunchAttributes];
+  uint32_t count = 0;
+  uint32_t flags = 0;  // wire::kLaunchCooperative
+};
+
+// Attributes that are plain values travel as they are; those that name objects of the program are
+// refused, except where leaving them out changes no result. Errors: CUDA_ERROR_INVALID_VALUE for a
+// NULL configuration, NULL attributes, or one that CUDA 13.0 does not know;
+// CUDA_ERROR_NOT_SUPPORTED.
+[[nodiscard]] CUresult take_attributes(const CUlaunchConfig* config, LaunchAttributes* taken);
+
+}  // namespace openmps::client
