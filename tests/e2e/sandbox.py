@@ -90,7 +90,7 @@ class Sandbox:
         # A small quarantine: scenarios watch the memory of server and worker.
         options = f"log_path={self.log}/sanitizer:exitcode=99"
         return {"LD_PRELOAD": path, "ASAN_OPTIONS": options + ":detect_leaks=0:quarantine_size_mb=4",
-                "TSAN_OPTIONS": options,
+                "TSAN_OPTIONS": f"{options}:suppressions={Path(__file__).parent / 'tsan.supp'}",
                 "UBSAN_OPTIONS": options + ":print_stacktrace=1:halt_on_error=1"}
 
     # --- programs -----------------------------------------------------------------------------
