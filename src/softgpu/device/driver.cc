@@ -21,11 +21,17 @@ namespace {
 // The driver of this process; set once, cleared for good in a forked child.
 std::atomic<Driver*> the_driver{nullptr};
 std::atomic<bool> forked{false};
+// The parent's driver in a forked child: out of use, but never destroyed, since its locks may be
+// held and its threads are not there.
+std::atomic<Driver*> abandoned_driver{nullptr};
 pthread_mutex_t initialise_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 // Runs in the child: its threads, its locks' owners and its turn in the segment are the parent's.
 void after_fork_in_child() {
-  if (the_driver.exchange(nullptr) != nullptr) forked = true;
+  if (Driver* driver = the_driver.exchange(nullptr)) {
+    abandoned_driver = driver;
+    forked = true;
+  }
   initialise_mutex = PTHREAD_MUTEX_INITIALIZER;
 }
 
