@@ -98,6 +98,13 @@ void Context::deactivate() {
     execution_.reset();
     legacy_stream_.reset();
   }
+  {
+    // The last operation of each stream refers to the execution, which refers to the streams.
+    std::lock_guard lock(driver_.scheduler.mutex);
+    execution->legacy->tail.reset();
+    for (const auto& stream : execution->streams) stream->tail.reset();
+    execution->streams.clear();
+  }
   auto of_this = [&](const auto& object) { return object.execution == execution; };
   driver_.streams.remove_if(of_this);
   driver_.events.remove_if(of_this);
