@@ -53,6 +53,13 @@ class CallGraph {
   const CompiledProgram& program_;
 };
 
+// The threads of a block, at most `limit`: an image may ask for more than 2^32.
+uint32_t product_up_to(const uint32_t (&sizes)[3], uint32_t limit) {
+  uint64_t product = 1;
+  for (const uint32_t size : sizes) product = std::min<uint64_t>(product * size, limit);
+  return static_cast<uint32_t>(product);
+}
+
 KernelInfo describe(const CompiledProgram& program, const ptx::Function& function, const Code& code,
                     uint32_t shared_bytes) {
   KernelInfo info;
@@ -75,12 +82,12 @@ KernelInfo describe(const CompiledProgram& program, const ptx::Function& functio
   });
   info.local_bytes = static_cast<uint32_t>(std::min<uint64_t>(local, UINT32_MAX));
   info.registers = std::clamp(info.registers, kMinRegisters, kMaxRegisters);
-  const uint32_t* most = function.max_threads;
-  if (most[0]) info.max_threads = std::min(most[0] * most[1] * most[2], kMaxThreadsPerBlock);
   for (int i = 0; i < 3; ++i) info.required_block[i] = function.required_threads[i];
+  if (function.max_threads[0])
+    info.max_threads = product_up_to(function.max_threads, kMaxThreadsPerBlock);
   if (info.required_block[0])
-    info.max_threads = std::min(
-        info.max_threads, info.required_block[0] * info.required_block[1] * info.required_block[2]);
+    info.max_threads =
+        std::min(info.max_threads, product_up_to(info.required_block, kMaxThreadsPerBlock));
   return info;
 }
 

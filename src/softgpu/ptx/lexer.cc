@@ -71,8 +71,12 @@ Token Lexer::number() {
     while (is_digit(peek(0)) || peek(0) == '.' || peek(0) == 'e' || peek(0) == 'E' ||
            ((peek(0) == '+' || peek(0) == '-') && (text_[at_ - 1] == 'e' || text_[at_ - 1] == 'E')))
       ++at_;
-    Token token = make(Token::Kind::kDouble, begin);
-    token.value = std::bit_cast<uint64_t>(std::strtod(std::string(token.text).c_str(), nullptr));
+    // Not strtod: its decimal point is the locale's.
+    double number = 0;
+    auto result = std::from_chars(text_.data() + begin, text_.data() + at_, number);
+    const bool good = result.ec == std::errc() && result.ptr == text_.data() + at_;
+    Token token = make(good ? Token::Kind::kDouble : Token::Kind::kError, begin);
+    token.value = std::bit_cast<uint64_t>(number);
     return token;
   }
   if (base == 10 && at_ - digits > 1 && text_[digits] == '0') base = 8;
