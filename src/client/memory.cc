@@ -124,7 +124,7 @@ CUresult DeviceMemory::allocate(Context& context, uint64_t bytes, bool async,
 CUresult DeviceMemory::forget(CUdeviceptr address, Entry* entry) {
   std::lock_guard guard(lock_);
   const Entry* found = allocations_.find(address);
-  if (found == nullptr || found->base != address || found->value.kind == AllocationKind::kGlobal) {
+  if (found == nullptr || found->base != address || !is_allocated(*found)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   *entry = *found;
@@ -173,10 +173,57 @@ std::vector<DeviceMemory::Entry> DeviceMemory::forget_all(const Context* context
   std::vector<Entry> entries;
   allocations_.for_each([&](const Entry& entry) {
     const bool ours = context == nullptr || entry.value.context == context;
-    if (ours && entry.value.kind != AllocationKind::kGlobal) entries.push_back(entry);
+    if (ours && is_allocated(entry)) entries.push_back(entry);
   });
   for (const Entry& entry : entries) allocations_.erase(entry.base);
   return entries;
+}
+
+CUresult DeviceMemory::reserve(uint64_t bytes, uint64_t alignment, uint64_t* address) {
+  const uint64_t spare = alignment > wire::kMemoryGranularity ? alignment : 0;
+  if (bytes > wire::kDeviceBytes || spare > wire::kDeviceBytes) return CUDA_ERROR_OUT_OF_MEMORY;
+  std::lock_guard guard(lock_);
+  const std::optional<uint64_t> found = addresses_.allocate(bytes + spare);
+  if (!found.has_value()) return CUDA_ERROR_OUT_OF_MEMORY;
+  *address = spare == 0 ? *found : round_up(*found, alignment);
+  const uint64_t before = *address - *found;
+  if (before != 0) addresses_.add(*found, before);
+  if (spare > before) addresses_.add(*address + bytes, spare - before);
+  return CUDA_SUCCESS;
+}
+
+void DeviceMemory::unreserve(uint64_t address, uint64_t bytes) {
+  std::lock_guard guard(lock_);
+  addresses_.add(address, bytes);
+}
+
+CUresult DeviceMemory::map_at(Context& context, uint64_t address, uint64_t bytes) {
+  std::lock_guard guard(lock_);
+  const wire::MemoryRange range{address, bytes, context.wire_device, 0};
+  CUresult result = channel_.call(wire::Opcode::kMemoryMap, range);
+  if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+    reap_locked();
+    evict_locked(0);
+    result = channel_.call(wire::Opcode::kMemoryMap, range);
+  }
+  if (result != CUDA_SUCCESS) return result;
+  allocations_.insert(address, bytes,
+                      Allocation{.kind = AllocationKind::kMapped,
+                                 .wire_device = context.wire_device,
+                                 .device = context.device,
+                                 .context = &context,
+                                 .reserved = bytes,
+                                 .buffer_id = next_buffer_id_++});
+  return CUDA_SUCCESS;
+}
+
+CUresult DeviceMemory::unmap_at(uint64_t address) {
+  std::lock_guard guard(lock_);
+  const Entry* entry = allocations_.find(address);
+  if (entry == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const wire::MemoryRange range{address, entry->bytes, entry->value.wire_device, 0};
+  allocations_.erase(address);
+  return channel_.push(wire::Opcode::kMemoryUnmap, range);
 }
 
 void DeviceMemory::add_global(Context* context, uint32_t device, uint64_t address, uint64_t bytes) {
@@ -206,8 +253,16 @@ bool DeviceMemory::find(uint64_t address, Entry* entry) const {
 
 bool DeviceMemory::contains(uint64_t address, uint64_t bytes) const {
   std::lock_guard guard(lock_);
-  const Entry* found = allocations_.find(address);
-  return found != nullptr && bytes <= found->bytes - (address - found->base);
+  for (;;) {
+    const Entry* found = allocations_.find(address);
+    if (found == nullptr) return false;
+    const uint64_t here = found->bytes - (address - found->base);
+    if (bytes <= here) return true;
+    // What a program maps piece by piece it may use as a whole.
+    if (found->value.kind != AllocationKind::kMapped) return false;
+    address += here;
+    bytes -= here;
+  }
 }
 
 uint64_t DeviceMemory::cached_bytes(uint32_t wire_device) const {

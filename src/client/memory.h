@@ -27,7 +27,7 @@ inline constexpr uint64_t kBlockBytes = 512;
 // Freed, still mapped memory that is kept for the next allocations.
 inline constexpr uint64_t kGranuleCacheBytes = 32 * wire::kMiB;
 
-enum class AllocationKind : uint8_t { kOwn, kSlab, kGlobal };
+enum class AllocationKind : uint8_t { kOwn, kSlab, kGlobal, kMapped };
 
 struct Allocation {
   AllocationKind kind = AllocationKind::kOwn;
@@ -62,8 +62,17 @@ class DeviceMemory {
   void add_global(Context* context, uint32_t device, uint64_t address, uint64_t bytes);
   void remove_global(uint64_t address);
 
+  // Addresses for memory that the program maps by itself, in whole granules; `alignment` is a power
+  // of two. Errors: CUDA_ERROR_OUT_OF_MEMORY.
+  [[nodiscard]] CUresult reserve(uint64_t bytes, uint64_t alignment, uint64_t* address);
+  void unreserve(uint64_t address, uint64_t bytes);
+  // Physical memory at reserved addresses. Errors as of allocate().
+  [[nodiscard]] CUresult map_at(Context& context, uint64_t address, uint64_t bytes);
+  // Nothing may use it any more. Errors: the session's end.
+  [[nodiscard]] CUresult unmap_at(uint64_t address);
+
   [[nodiscard]] bool find(uint64_t address, Entry* entry) const;
-  // All of [address, address + bytes) lies in one allocation.
+  // All of [address, address + bytes) lies in one allocation, or in neighbouring mappings.
   [[nodiscard]] bool contains(uint64_t address, uint64_t bytes) const;
   [[nodiscard]] bool in_window(uint64_t address) const {
     return address - base_ < wire::kDeviceBytes;
@@ -87,6 +96,10 @@ class DeviceMemory {
   CUresult map_locked(uint32_t device, uint64_t bytes, uint64_t* base, uint64_t* mapped);
   bool take_cached_locked(uint32_t device, uint64_t bytes, uint64_t* base, uint64_t* mapped);
   void cache_locked(uint32_t device, uint64_t base, uint64_t bytes);
+  // Only allocations of ours are freed or go with their context.
+  static bool is_allocated(const Entry& entry) {
+    return entry.value.kind == AllocationKind::kOwn || entry.value.kind == AllocationKind::kSlab;
+  }
   void unmap_locked(uint32_t device, uint64_t base, uint64_t bytes);
   void evict_locked(uint64_t keep_bytes);
   void release_locked(const Entry& entry);

@@ -26,6 +26,7 @@
 #include "client/objects.h"
 #include "client/pinned.h"
 #include "client/staging.h"
+#include "client/virtual_memory.h"
 #include "wire/device_facts.h"
 
 namespace openmps::client {
@@ -66,6 +67,7 @@ struct Session {
   Fences fences;
   Staging staging;
   DeviceMemory memory;
+  VirtualMemory virtual_memory;
   PinnedHeap pinned;
   HostRegistrations registered;
   CopyPool copy_pool;

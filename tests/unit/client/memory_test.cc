@@ -7,6 +7,7 @@
 #include <set>
 
 #include "client/objects.h"
+#include "client/virtual_memory.h"
 #include "fake_channel.h"
 
 namespace openmps::client {
@@ -52,6 +53,53 @@ class DeviceMemoryTest : public ::testing::Test {
   Fences fences_{fake_.channel()};
   DeviceMemory memory_{fake_.channel(), fences_, kBase};
 };
+
+TEST_F(DeviceMemoryTest, AProgramMapsItsOwnMemory) {
+  constexpr uint64_t kUnit = wire::kMemoryGranularity;
+  const CUdeviceptr before = allocate(kUnit);
+  uint64_t base = 0;
+  ASSERT_EQ(memory_.reserve(4 * kUnit, 8 * kUnit, &base), CUDA_SUCCESS);
+  EXPECT_EQ(base % (8 * kUnit), 0u);
+  EXPECT_FALSE(memory_.contains(base, 1)) << "reserved is not mapped";
+  ASSERT_EQ(memory_.map_at(context_, base, kUnit), CUDA_SUCCESS);
+  ASSERT_EQ(memory_.map_at(context_, base + kUnit, 2 * kUnit), CUDA_SUCCESS);
+  EXPECT_TRUE(memory_.contains(base + 1, 3 * kUnit - 1)) << "neighbours count as one";
+  EXPECT_FALSE(memory_.contains(base + 1, 3 * kUnit));
+  EXPECT_FALSE(memory_.contains(before, kUnit + 1)) << "allocations don't";
+  DeviceMemory::Entry entry;
+  EXPECT_EQ(memory_.forget(base, &entry), CUDA_ERROR_INVALID_VALUE) << "cuMemFree";
+  EXPECT_EQ(memory_.forget_all(nullptr).size(), 1u) << "a context's end leaves mappings";
+  limit_ = mapped_.load();
+  EXPECT_EQ(memory_.map_at(context_, base + 3 * kUnit, kUnit), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(memory_.unmap_at(base), CUDA_SUCCESS);
+  EXPECT_EQ(memory_.unmap_at(base), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(memory_.unmap_at(base + kUnit), CUDA_SUCCESS);
+  memory_.unreserve(base, 4 * kUnit);
+  drain();
+  EXPECT_EQ(mapped_, kUnit);
+}
+
+TEST(VirtualMemoryTest, RangesAndReferences) {
+  VirtualMemory owner;
+  VirtualMemory::Locked memory(owner);
+  memory->reserved.emplace(100, 50);
+  EXPECT_TRUE(memory->is_reserved(100, 50));
+  EXPECT_TRUE(memory->is_reserved(120, 30));
+  EXPECT_FALSE(memory->is_reserved(120, 31));
+  EXPECT_FALSE(memory->is_reserved(99, 2));
+  EXPECT_FALSE(memory->is_reserved(120, ~0ull)) << "an end that wraps";
+  memory->physical.emplace(1, PhysicalMemory{.bytes = 10, .address = 110});
+  memory->physical.emplace(2, PhysicalMemory{.bytes = 10});
+  EXPECT_TRUE(memory->overlaps_mapping(119, 5));
+  EXPECT_FALSE(memory->overlaps_mapping(120, 5));
+  EXPECT_FALSE(memory->overlaps_mapping(0, 5)) << "what is mapped nowhere is in nobody's way";
+  EXPECT_EQ(memory->mapped_at(110)->bytes, 10u);
+  EXPECT_EQ(memory->mapped_at(0), nullptr);
+  memory->physical.at(1).references = 0;
+  memory->physical.at(2).references = 0;
+  memory->drop_unused();
+  EXPECT_EQ(memory->physical.size(), 1u) << "the mapping keeps its memory";
+}
 
 TEST_F(DeviceMemoryTest, SmallBlocksShareASlab) {
   std::set<CUdeviceptr> blocks;
