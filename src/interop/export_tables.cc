@@ -133,19 +133,6 @@ CUresult tools_context_zero(uint64_t, uint64_t* out) {
   return CUDA_SUCCESS;
 }
 
-// What a stream handle stands for; the handle itself will do, it only comes back in the next call.
-CUresult tools_stream(uint64_t, CUstream stream, CUstream* out, uint32_t) {
-  unsigned long long id = 0;
-  if (CUresult error = host().stream_id(stream, &id)) return error;
-  *out = stream;
-  return CUDA_SUCCESS;
-}
-
-// A number that differs from stream to stream.
-CUresult tools_stream_id(uint64_t, CUstream stream, unsigned long long* id) {
-  return host().stream_id(stream, id);
-}
-
 using FunctionVisitor = void (*)(void* user, CUfunction function, CUmodule owner);
 
 // Calls back once per function of the module; returns how many, not an error code.
@@ -242,10 +229,8 @@ constinit const struct ToolsContextTable {
   UndescribedSlots<ToolsContextTable, 1, 3> slots_1_to_3;
   decltype(&tools_context_zero) slot_4 = tools_context_zero;
   UndescribedSlots<ToolsContextTable, 5, 38> slots_5_to_38;
-  decltype(&tools_stream_id) stream_id = tools_stream_id;  // 39
-  UndescribedSlots<ToolsContextTable, 40, 50> slots_40_to_50;
-  decltype(&tools_stream) stream = tools_stream;  // 51
-  UndescribedSlots<ToolsContextTable, 52, 63> slots_52_to_63;
+  decltype(&tools_context_zero) slot_39 = tools_context_zero;
+  UndescribedSlots<ToolsContextTable, 40, 63> slots_40_to_63;
 } kToolsContext;
 static_assert(sizeof(kToolsContext) == 64 * sizeof(void*));
 

@@ -32,9 +32,6 @@ struct InteropHost {
   CUresult (*function_count)(unsigned int* count, CUmodule module);
   CUresult (*functions)(CUfunction* functions, unsigned int count, CUmodule module);
 
-  // As cuStreamGetId: cuBLAS keeps a workspace for each stream.
-  CUresult (*stream_id)(CUstream stream, unsigned long long* id);
-
   // For the debug log; null if nobody listens. Tables that were asked for in vain, and slots of
   // known tables that nobody has described yet.
   void (*unknown_table)(const CUuuid& id);
