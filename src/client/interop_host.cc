@@ -59,9 +59,7 @@ void unknown_table(const CUuuid& id) {
   debug_line("an export table that is not known: %s", text);
 }
 
-void unknown_slot(const char* table, size_t slot) {
-  debug_line("slot %zu of the export table %s is not known", slot, table);
-}
+void unknown_slot() { debug_line("a slot of an export table that is not known was called"); }
 
 constexpr InteropHost kHost = {
     .driver_version = CUDA_VERSION,

@@ -12,7 +12,6 @@
 #include <cstring>
 #include <memory>
 #include <new>
-#include <utility>
 
 #include "interop/context_storage.h"
 
@@ -27,15 +26,9 @@ const InteropHost& host() { return *g_host.load(std::memory_order_acquire); }
 
 // ---- Slots that nobody has described -----------------------------------------------------------
 
-CUresult report(const char* table, size_t slot) {
-  if (host().unknown_slot != nullptr) host().unknown_slot(table, slot);
-  return CUDA_ERROR_NOT_SUPPORTED;
-}
-
-// A function of its own for each slot, so that the log can name it.
-template <typename Table, size_t kSlot>
 CUresult undescribed() {
-  return report(Table::kName, kSlot);
+  if (host().unknown_slot != nullptr) host().unknown_slot();
+  return CUDA_ERROR_NOT_SUPPORTED;
 }
 
 // ---- CUDART_INTERFACE --------------------------------------------------------------------------
@@ -153,104 +146,89 @@ uint32_t tools_enumerate_functions(CUcontext, CUmodule module, FunctionVisitor v
 
 using Undescribed = CUresult (*)();
 
-// Slots kFirst to kLast of a table.
-template <typename Table, size_t kFirst, size_t kLast>
+template <size_t kSlots>
+constexpr std::array<Undescribed, kSlots> undescribed_slots() {
+  std::array<Undescribed, kSlots> slots = {};
+  slots.fill(undescribed);
+  return slots;
+}
+
+template <size_t kSlots>
 struct UndescribedSlots {
-  std::array<Undescribed, kLast - kFirst + 1> slots =
-      []<size_t... kOffset>(std::index_sequence<kOffset...>) {
-    return std::array<Undescribed, kLast - kFirst + 1>{undescribed<Table, kFirst + kOffset>...};
-  }
-  (std::make_index_sequence<kLast - kFirst + 1>());
+  std::array<Undescribed, kSlots> slots = undescribed_slots<kSlots>();
 };
 
 constinit const struct CudartTable {
-  static constexpr const char* kName = "CUDART_INTERFACE";
   size_t size = sizeof(CudartTable);
   decltype(&cudart_load_wrapper) load_wrapper = cudart_load_wrapper;           // 1
   decltype(&cudart_primary_context) primary_context = cudart_primary_context;  // 2
-  UndescribedSlots<CudartTable, 3, 5> slots_3_to_5;
+  UndescribedSlots<3> slots_3_to_5;
   decltype(&cudart_load_wrapper_ext) load_wrapper_ext = cudart_load_wrapper_ext;  // 6
   decltype(&cudart_note_size) note_size = cudart_note_size;                       // 7
   decltype(&cudart_load_fatbin) load_fatbin = cudart_load_fatbin;                 // 8
-  UndescribedSlots<CudartTable, 9, 11> slots_9_to_11;
+  UndescribedSlots<3> slots_9_to_11;
   decltype(&cudart_load_compilers) load_compilers = cudart_load_compilers;  // 12
 } kCudart;
 static_assert(sizeof(kCudart) == 13 * sizeof(void*));
 
 constinit const struct TlsTable {
-  static constexpr const char* kName = "TOOLS_TLS";
   size_t size = sizeof(TlsTable);
-  Undescribed slot_1 = undescribed<TlsTable, 1>;
+  Undescribed slot_1 = undescribed;
   decltype(&tools_tls) get = tools_tls;  // 2
-  Undescribed slot_3 = undescribed<TlsTable, 3>;
+  Undescribed slot_3 = undescribed;
 } kTls;
 static_assert(sizeof(kTls) == 4 * sizeof(void*));
 
 constinit const struct HooksTable {
-  static constexpr const char* kName = "TOOLS_RUNTIME_CALLBACK_HOOKS";
   size_t size = sizeof(HooksTable);
-  Undescribed slot_1 = undescribed<HooksTable, 1>;
+  Undescribed slot_1 = undescribed;
   decltype(&callback_hooks) hooks = callback_hooks;  // 2
-  UndescribedSlots<HooksTable, 3, 5> slots_3_to_5;
+  UndescribedSlots<3> slots_3_to_5;
   decltype(&more_callback_hooks) more_hooks = more_callback_hooks;  // 6
 } kHooks;
 static_assert(sizeof(kHooks) == 7 * sizeof(void*));
 
 // The one without a size.
 constinit const struct StorageTable {
-  static constexpr const char* kName = "CONTEXT_LOCAL_STORAGE";
   decltype(&storage_put) put = storage_put;           // 0
   decltype(&storage_remove) remove = storage_remove;  // 1
   decltype(&storage_get) get = storage_get;           // 2
-  Undescribed slot_3 = undescribed<StorageTable, 3>;
+  Undescribed slot_3 = undescribed;
 } kStorage;
 static_assert(sizeof(kStorage) == 4 * sizeof(void*));
 
 constinit const struct ChecksTable {
-  static constexpr const char* kName = "CONTEXT_CHECKS";
   size_t size = sizeof(ChecksTable);
-  Undescribed slot_1 = undescribed<ChecksTable, 1>;
+  Undescribed slot_1 = undescribed;
   decltype(&context_check) context = context_check;  // 2
   decltype(&process_check) process = process_check;  // 3
 } kChecks;
 static_assert(sizeof(kChecks) == 4 * sizeof(void*));
 
 constinit const struct IntegrityTable {
-  static constexpr const char* kName = "INTEGRITY_CHECK";
   size_t size = sizeof(IntegrityTable);
   decltype(&integrity_check) check = integrity_check;  // 1
-  Undescribed slot_2 = undescribed<IntegrityTable, 2>;
+  Undescribed slot_2 = undescribed;
 } kIntegrity;
 static_assert(sizeof(kIntegrity) == 3 * sizeof(void*));
 
 constinit const struct ToolsContextTable {
-  static constexpr const char* kName = "ToolsContext";
   size_t size = sizeof(ToolsContextTable);
-  UndescribedSlots<ToolsContextTable, 1, 3> slots_1_to_3;
+  UndescribedSlots<3> slots_1_to_3;
   decltype(&tools_context_zero) slot_4 = tools_context_zero;
-  UndescribedSlots<ToolsContextTable, 5, 38> slots_5_to_38;
+  UndescribedSlots<34> slots_5_to_38;
   decltype(&tools_context_zero) slot_39 = tools_context_zero;
-  UndescribedSlots<ToolsContextTable, 40, 63> slots_40_to_63;
+  UndescribedSlots<24> slots_40_to_63;
 } kToolsContext;
 static_assert(sizeof(kToolsContext) == 64 * sizeof(void*));
 
 constinit const struct ToolsModuleTable {
-  static constexpr const char* kName = "ToolsModule";
   size_t size = sizeof(ToolsModuleTable);
-  UndescribedSlots<ToolsModuleTable, 1, 6> slots_1_to_6;
+  UndescribedSlots<6> slots_1_to_6;
   decltype(&tools_enumerate_functions) enumerate = tools_enumerate_functions;  // 7
-  UndescribedSlots<ToolsModuleTable, 8, 63> slots_8_to_63;
+  UndescribedSlots<56> slots_8_to_63;
 } kToolsModule;
 static_assert(sizeof(kToolsModule) == 64 * sizeof(void*));
-
-// cuBLASLt reads through this table without asking whether there is one. From slot 4 it wants where
-// the SMs lie on the chip, for its heuristics; without an answer it reckons without.
-constinit const struct TopologyTable {
-  static constexpr const char* kName = "1734dc26";
-  size_t size = sizeof(TopologyTable);
-  UndescribedSlots<TopologyTable, 1, 63> slots_1_to_63;
-} kTopology;
-static_assert(sizeof(kTopology) == 64 * sizeof(void*));
 
 CUresult integrity_check(uint32_t version, uint64_t unix_seconds, uint64_t* answer) {
   if (answer == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -304,9 +282,6 @@ constexpr Known kKnown[] = {
     {{0x6e, 0x16, 0x3f, 0xbe, 0xb9, 0x58, 0x44, 0x4d, 0x83, 0x5c, 0xe1, 0x82, 0xaf, 0xf1, 0x99,
       0x1e},
      &kToolsModule},
-    {{0x17, 0x34, 0xdc, 0x26, 0x80, 0x0d, 0x47, 0x45, 0x87, 0x26, 0xc0, 0xf1, 0xe7, 0xdd, 0x8b,
-      0xca},
-     &kTopology},
 };
 
 }  // namespace

@@ -35,7 +35,7 @@ struct InteropHost {
   // For the debug log; null if nobody listens. Tables that were asked for in vain, and slots of
   // known tables that nobody has described yet.
   void (*unknown_table)(const CUuuid& id);
-  void (*unknown_slot)(const char* table, size_t slot);
+  void (*unknown_slot)();
 };
 
 // Before the first get_export_table(); `host` must stay.
