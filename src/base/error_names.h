@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names and one-line descriptions of CUresult values, for cuGetErrorName, cuGetErrorString and logs.
-// Constant tables; any thread.
+// Names and one-line descriptions of CUresult values, for cuGetErrorName, cuGetErrorString and
+// logs. Constant tables; any thread.
 #pragma once
 
 #include "base/cuda_abi.h"

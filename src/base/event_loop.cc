@@ -71,8 +71,7 @@ void EventLoop::cancel(TimerId timer) {
   if (found != timers_.end()) timers_.erase(found);
 }
 
-Status EventLoop::watch_signals(const std::vector<int>& signals,
-                                std::function<void(int)> handler) {
+Status EventLoop::watch_signals(const std::vector<int>& signals, std::function<void(int)> handler) {
   sigset_t set;
   sigemptyset(&set);
   for (const int signal : signals) sigaddset(&set, signal);

@@ -16,8 +16,8 @@ void futex_wait(const std::atomic<uint32_t>* word, uint32_t expected, uint64_t t
   timeout.tv_sec = static_cast<time_t>(timeout_ns / 1'000'000'000u);
   timeout.tv_nsec = static_cast<long>(timeout_ns % 1'000'000'000u);
   // Errors (EAGAIN, EINTR, ETIMEDOUT) all mean: look again. They are the caller's normal case.
-  (void)syscall(SYS_futex, word, FUTEX_WAIT, expected, timeout_ns == 0 ? nullptr : &timeout, nullptr,
-                0);
+  (void)syscall(SYS_futex, word, FUTEX_WAIT, expected, timeout_ns == 0 ? nullptr : &timeout,
+                nullptr, 0);
 }
 
 void futex_wake(std::atomic<uint32_t>* word, int count) {

@@ -29,8 +29,9 @@ void Log::write_line(std::string_view line) const {
   localtime_r(&now.tv_sec, &local);
   char stamp[32];
   strftime(stamp, sizeof(stamp), "%Y-%m-%d %H:%M:%S", &local);
-  std::string entry = format_text("[%s.%03ld %s %5d] ", stamp, static_cast<long>(now.tv_usec / 1000),
-                                  component_.c_str(), static_cast<int>(getpid()));
+  std::string entry =
+      format_text("[%s.%03ld %s %5d] ", stamp, static_cast<long>(now.tv_usec / 1000),
+                  component_.c_str(), static_cast<int>(getpid()));
   entry += printable(line);
   entry += '\n';
   // A full disk must not stop the service: what can't be logged is lost.

@@ -21,8 +21,8 @@ Result<Mapping> map(uint64_t address, uint64_t bytes, int protection, int flags,
   void* wanted = reinterpret_cast<void*>(address);
   void* got = mmap(wanted, bytes, protection, flags, fd, static_cast<off_t>(offset));
   if (got == MAP_FAILED) {
-    const CUresult code = errno == ENOMEM || errno == EEXIST ? CUDA_ERROR_OUT_OF_MEMORY
-                                                             : CUDA_ERROR_OPERATING_SYSTEM;
+    const CUresult code =
+        errno == ENOMEM || errno == EEXIST ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_OPERATING_SYSTEM;
     return system_error(code, std::string(what) + " of " + std::to_string(bytes) + " bytes");
   }
   Mapping mapping(got, bytes);

@@ -42,10 +42,11 @@ enum class MapAccess { kReadOnly, kReadWrite };
 
 // Map [offset, offset + bytes) of a file anywhere.
 Result<Mapping> map_shared(int fd, uint64_t offset, uint64_t bytes, MapAccess access);
-// The same at exactly `address`, over a range that the caller has reserved (replaces what is there).
+// The same at exactly `address`, over a range that the caller has reserved (replaces what is
+// there).
 Result<Mapping> map_shared_at(uint64_t address, int fd, uint64_t offset, uint64_t bytes);
-// Reserve [address, address + bytes) without access. Fails with CUDA_ERROR_OUT_OF_MEMORY if anything
-// of it is in use: nothing is replaced.
+// Reserve [address, address + bytes) without access. Fails with CUDA_ERROR_OUT_OF_MEMORY if
+// anything of it is in use: nothing is replaced.
 Result<Mapping> reserve_addresses(uint64_t address, uint64_t bytes);
 
 }  // namespace openmps

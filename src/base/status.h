@@ -31,7 +31,8 @@ class [[nodiscard]] Status {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}  // NOLINT: implicit on purpose
+  Result(T value)
+      : state_(std::in_place_index<0>, std::move(value)) {}  // NOLINT: implicit on purpose
   Result(Status status) : state_(std::in_place_index<1>, std::move(status)) {  // NOLINT: the same
     assert(!std::get<1>(state_).ok() && "a Result made from a Status must be an error");
   }
@@ -53,8 +54,7 @@ class [[nodiscard]] Result {
 }  // namespace openmps
 
 // Return early with the error of an expression that yields a Status.
-#define OPENMPS_RETURN_IF_ERROR(expression)                       \
-  do {                                                            \
-    if (::openmps::Status status_ = (expression); !status_.ok()) \
-      return status_;                                             \
+#define OPENMPS_RETURN_IF_ERROR(expression)                                      \
+  do {                                                                           \
+    if (::openmps::Status status_ = (expression); !status_.ok()) return status_; \
   } while (false)

@@ -23,19 +23,19 @@ struct SpawnOptions {
   // Become this user (with its groups) first. Only root can.
   std::optional<uid_t> uid;
   gid_t gid = 0;
-  bool new_session = false;        // out of reach of the terminal's signals
-  bool die_with_parent = false;    // SIGKILL when the calling thread ends
+  bool new_session = false;      // out of reach of the terminal's signals
+  bool die_with_parent = false;  // SIGKILL when the calling thread ends
 };
 
-// The child's PID, once its exec has succeeded. Errors: CUDA_ERROR_OPERATING_SYSTEM, with the program
-// and the reason (no such file, no permission...).
+// The child's PID, once its exec has succeeded. Errors: CUDA_ERROR_OPERATING_SYSTEM, with the
+// program and the reason (no such file, no permission...).
 Result<pid_t> spawn(const SpawnOptions& options);
 
 // The folder of the running program, by /proc/self/exe: how our programs find each other.
 Result<std::string> program_directory();
 
-// Raise the soft limit of open files to the hard one, at most `wanted`. Never fails: what the system
-// grants is used.
+// Raise the soft limit of open files to the hard one, at most `wanted`. Never fails: what the
+// system grants is used.
 void raise_open_files_limit(unsigned long wanted);
 
 // Close what a careless parent left open, from descriptor 3 up: a long-lived process must not hold

@@ -14,8 +14,8 @@ namespace openmps {
 // printf into a string.
 [[gnu::format(printf, 1, 2)]] std::string format_text(const char* format, ...);
 
-// `text` with every byte below space, DEL included, replaced by '?': a peer's words go into logs and
-// on terminals only like this, so that they can neither forge log lines nor steer a terminal.
+// `text` with every byte below space, DEL included, replaced by '?': a peer's words go into logs
+// and on terminals only like this, so that they can neither forge log lines nor steer a terminal.
 std::string printable(std::string_view text);
 
 // The text in a fixed field of a message, which a peer need not have terminated.

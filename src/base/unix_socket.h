@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// SOCK_SEQPACKET sockets: one message is one packet, with at most kMaxPassedFds descriptors. Daemon,
-// server, worker and client talk over these, off the data path.
+// SOCK_SEQPACKET sockets: one message is one packet, with at most kMaxPassedFds descriptors.
+// Daemon, server, worker and client talk over these, off the data path.
 #pragma once
 
 #include <sys/types.h>
@@ -28,7 +28,8 @@ struct PeerCredentials {
 
 // Listen at `path` (at most 107 bytes). The caller unlinks a stale file first, under its own lock.
 Result<UniqueFd> listen_at(const std::string& path, mode_t mode);
-// Connect. Errors: CUDA_ERROR_MPS_CONNECTION_FAILED with the reason (nobody listens, no such file...).
+// Connect. Errors: CUDA_ERROR_MPS_CONNECTION_FAILED with the reason (nobody listens, no such
+// file...).
 Result<UniqueFd> connect_to(const std::string& path);
 Result<std::pair<UniqueFd, UniqueFd>> make_socket_pair();
 // SO_PEERCRED of a connected socket.
@@ -43,7 +44,8 @@ struct Packet {
   std::vector<UniqueFd> fds;
   bool closed = false;
 };
-// Receive one packet of at most `max_bytes`; a longer one is an error. timeout_ms -1: wait for ever.
+// Receive one packet of at most `max_bytes`; a longer one is an error. timeout_ms -1: wait for
+// ever.
 Result<Packet> receive_packet(int fd, size_t max_bytes, int timeout_ms = -1);
 
 }  // namespace openmps

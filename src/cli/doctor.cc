@@ -63,9 +63,10 @@ void check_installation(const Installation& installation, Findings* findings) {
 void check_library_path(const Installation& installation, Findings* findings) {
   const std::string found = library_on_path();
   if (found.empty()) {
-    findings->note("LD_LIBRARY_PATH leads to no libcuda.so.1: a program gets OpenMPS by `openmps "
-                   "run -- program`, or with LD_LIBRARY_PATH=" +
-                   installation.client_directory);
+    findings->note(
+        "LD_LIBRARY_PATH leads to no libcuda.so.1: a program gets OpenMPS by `openmps "
+        "run -- program`, or with LD_LIBRARY_PATH=" +
+        installation.client_directory);
   } else if (same_file(found, installation.client_library)) {
     findings->good("LD_LIBRARY_PATH leads programs of this shell to the client library");
   } else {
@@ -101,7 +102,8 @@ UniqueFd check_daemon(Findings* findings) {
   const std::string directory = pipe_directory();
   const std::string path = wire::control_socket_path(directory);
   if (access((directory + "/control").c_str(), F_OK) == 0) {
-    findings->note("NVIDIA's daemon also uses " + directory + "; the two do not disturb each other");
+    findings->note("NVIDIA's daemon also uses " + directory +
+                   "; the two do not disturb each other");
   }
   Result<UniqueFd> socket = connect_to(path);
   if (socket.ok()) {
@@ -162,10 +164,9 @@ void check_server(int socket, Findings* findings) {
 }
 
 void list_variables(Findings* findings) {
-  for (const char* name :
-       {"CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
-        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "CUDA_MPS_CLIENT_PRIORITY", "CUDA_VISIBLE_DEVICES",
-        "OPENMPS_REQUIRED"}) {
+  for (const char* name : {"CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
+                           "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "CUDA_MPS_CLIENT_PRIORITY",
+                           "CUDA_VISIBLE_DEVICES", "OPENMPS_REQUIRED"}) {
     const char* value = getenv(name);
     if (value != nullptr) findings->note(std::string(name) + "=" + printable(value));
   }

@@ -22,8 +22,8 @@ Result<Installation> find_installation() {
   Result<std::string> bin = program_directory();
   if (!bin.ok()) return bin.status();
   const std::string root = bin->substr(0, bin->rfind('/'));
-  return Installation{*bin + "/openmps-control",     *bin + "/openmps-server",
-                      *bin + "/openmps-worker",      root + "/lib/openmps",
+  return Installation{*bin + "/openmps-control",        *bin + "/openmps-server",
+                      *bin + "/openmps-worker",         root + "/lib/openmps",
                       root + "/lib/openmps" + kLibrary, root + "/lib/softgpu" + kLibrary};
 }
 

@@ -62,8 +62,8 @@ int run_program(const RunOptions& options) {
     }
   }
   const std::string before = environment_or("LD_LIBRARY_PATH", "");
-  const std::string path =
-      before.empty() ? installation->client_directory : installation->client_directory + ":" + before;
+  const std::string path = before.empty() ? installation->client_directory
+                                          : installation->client_directory + ":" + before;
   setenv("LD_LIBRARY_PATH", path.c_str(), 1);
   if (options.required) setenv("OPENMPS_REQUIRED", "1", 1);
   std::vector<char*> argv;

@@ -44,12 +44,9 @@ bool needs_privilege(const Command& command, User caller) {
     case Verb::kSetDefaultMemoryLimit:
     case Verb::kSetMemoryLimit:
     case Verb::kSetDefaultPriority:
-    case Verb::kTerminateClient:
-      return true;
-    case Verb::kStartServer:
-      return command.uid && *command.uid != caller.uid;
-    default:
-      return false;
+    case Verb::kTerminateClient: return true;
+    case Verb::kStartServer: return command.uid && *command.uid != caller.uid;
+    default: return false;
   }
 }
 
@@ -63,12 +60,8 @@ void CommandRunner::run(const Command& command, User caller, Done done) {
     return;
   }
   switch (command.verb) {
-    case Verb::kUnknown:
-      done({"Unknown command \"" + printable(command.word) + "\"\n"});
-      return;
-    case Verb::kQuit:
-      quit_(command.timeout_s, std::move(done));
-      return;
+    case Verb::kUnknown: done({"Unknown command \"" + printable(command.word) + "\"\n"}); return;
+    case Verb::kQuit: quit_(command.timeout_s, std::move(done)); return;
     case Verb::kStartServer: start_server(command, caller, done); return;
     case Verb::kGetServerList: server_list(command, done); return;
     case Verb::kPs: client_table(command, done); return;
@@ -79,9 +72,7 @@ void CommandRunner::run(const Command& command, User caller, Done done) {
     case Verb::kGetDefaultMemoryLimit:
     case Verb::kSetDefaultMemoryLimit:
     case Verb::kGetDefaultPriority:
-    case Verb::kSetDefaultPriority:
-      done(change_defaults(command));
-      return;
+    case Verb::kSetDefaultPriority: done(change_defaults(command)); return;
     case Verb::kTerminateClient:
       if (servers_.find(command.server) == nullptr) {
         const std::string server = printable(command.server);
@@ -95,8 +86,7 @@ void CommandRunner::run(const Command& command, User caller, Done done) {
     case Verb::kGetPercentage:
     case Verb::kSetPercentage:
     case Verb::kGetMemoryLimit:
-    case Verb::kSetMemoryLimit:
-      break;
+    case Verb::kSetMemoryLimit: break;
   }
   ServerProcess* server = servers_.find(command.server);
   if (server == nullptr) {
@@ -122,12 +112,8 @@ void CommandRunner::run_for_server(const Command& command, ServerProcess& server
         done({text});
       });
       return;
-    case Verb::kSetPercentage:
-      settings.set_percentage(command.value);
-      [[fallthrough]];
-    case Verb::kGetPercentage:
-      done({settings.percentage_text() + "\n"});
-      return;
+    case Verb::kSetPercentage: settings.set_percentage(command.value); [[fallthrough]];
+    case Verb::kGetPercentage: done({settings.percentage_text() + "\n"}); return;
     case Verb::kSetMemoryLimit:
       settings.set_memory_limit(command.device, command.value);
       done({});
@@ -143,16 +129,12 @@ void CommandRunner::run_for_server(const Command& command, ServerProcess& server
 Reply CommandRunner::change_defaults(const Command& command) {
   Settings& defaults = servers_.defaults();
   switch (command.verb) {
-    case Verb::kSetDefaultPercentage:
-      defaults.set_percentage(command.value);
-      [[fallthrough]];
-    case Verb::kGetDefaultPercentage:
-      return {defaults.percentage_text() + "\n"};
+    case Verb::kSetDefaultPercentage: defaults.set_percentage(command.value); [[fallthrough]];
+    case Verb::kGetDefaultPercentage: return {defaults.percentage_text() + "\n"};
     case Verb::kSetDefaultPriority:
       return {defaults.set_priority(command.value) ? ""
                                                    : "Invalid priority value - must be 0 or 1!\n"};
-    case Verb::kGetDefaultPriority:
-      return {std::to_string(defaults.priority()) + "\n"};
+    case Verb::kGetDefaultPriority: return {std::to_string(defaults.priority()) + "\n"};
     case Verb::kSetDefaultMemoryLimit:
       defaults.set_memory_limit(command.device, command.value);
       return {};
@@ -192,15 +174,15 @@ void CommandRunner::server_list(const Command& command, const Done& done) {
   }
   std::vector<uid_t> users;
   for (const ServerProcess* server : servers) users.push_back(server->user().uid);
-  servers_.ask(servers, wire::QueryKind::kStatus,
-               [done, users](const ServerPool::Answers& answers) {
-                 std::vector<ServerLine> lines;
-                 for (size_t i = 0; i < answers.size(); ++i) {
-                   lines.push_back({static_cast<uint32_t>(answers[i].first), users[i],
-                                    state_text(answers[i].second)});
-                 }
-                 done({format_server_list_json(lines)});
-               });
+  servers_.ask(
+      servers, wire::QueryKind::kStatus, [done, users](const ServerPool::Answers& answers) {
+        std::vector<ServerLine> lines;
+        for (size_t i = 0; i < answers.size(); ++i) {
+          lines.push_back(
+              {static_cast<uint32_t>(answers[i].first), users[i], state_text(answers[i].second)});
+        }
+        done({format_server_list_json(lines)});
+      });
 }
 
 void CommandRunner::client_table(const Command& command, const Done& done) {

@@ -39,8 +39,8 @@ class Daemon {
     std::unique_ptr<PacketPeer> peer;
     PeerCredentials who;
     bool is_shell = false;
-    bool busy = false;          // a command is being carried out
-    uint64_t last_use = 0;      // now_ns()
+    bool busy = false;      // a command is being carried out
+    uint64_t last_use = 0;  // now_ns()
     EventLoop::TimerId first_packet_timer = 0;
   };
   void accept_one();

@@ -42,11 +42,11 @@ Result<Logs> open_logs_in(const std::string& directory) {
     return Status(CUDA_ERROR_OPERATING_SYSTEM, "making " + directory + ": " + error.message());
   }
   Logs logs;
-  for (const auto& [name, fd] : {std::pair("control.log", &logs.control),
-                                 std::pair("server.log", &logs.server)}) {
+  for (const auto& [name, fd] :
+       {std::pair("control.log", &logs.control), std::pair("server.log", &logs.server)}) {
     const std::string path = directory + "/" + name;
-    fd->reset(
-        open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, 0644));
+    fd->reset(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY,
+                   0644));
     if (!fd->valid()) {
       return Status(CUDA_ERROR_OPERATING_SYSTEM, "opening " + path + ": " + strerror(errno));
     }

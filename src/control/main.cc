@@ -14,7 +14,8 @@
 namespace openmps::control {
 namespace {
 
-constexpr const char* kHelp = R"(Share GPUs among processes: the OpenMPS control daemon and its command shell.
+constexpr const char* kHelp =
+    R"(Share GPUs among processes: the OpenMPS control daemon and its command shell.
 
 Usage: openmps-control [options] [command]
   Without options and command, reads commands from standard input, one per line.

@@ -21,9 +21,10 @@ void refuse_client(int connection, CUresult result, const std::string& reason) {
 std::string ServerPool::reason_against(User user) const {
   if (quitting_) return "the daemon is shutting down";
   if (user.uid != geteuid() && geteuid() != 0) {
-    return format_text("the daemon runs as user %u and can't start a server for user %u; only a "
-                       "daemon of root serves several users",
-                       geteuid(), user.uid);
+    return format_text(
+        "the daemon runs as user %u and can't start a server for user %u; only a "
+        "daemon of root serves several users",
+        geteuid(), user.uid);
   }
   if (!entries_.contains(user.uid) && entries_.size() >= kMaxServers) {
     return format_text("there are servers for %zu users already, the maximum", entries_.size());
@@ -86,8 +87,8 @@ Status ServerPool::start(User user, Entry* entry) {
           [this, uid](std::string how) { on_gone(uid, how); }});
   const Status started = entry->process->start(server_program_, server_log_.get());
   if (!started.ok()) {
-    log_.write(format_text("The server for user %u can't be started: %s", uid,
-                           started.message().c_str()));
+    log_.write(
+        format_text("The server for user %u can't be started: %s", uid, started.message().c_str()));
     entry->process.reset();
     return Status(CUDA_ERROR_MPS_CONNECTION_FAILED, started.message());
   }

@@ -18,10 +18,7 @@ constexpr int kServerControlFd = 3;  // the number under which the server finds 
 }  // namespace
 
 ServerProcess::ServerProcess(EventLoop& loop, User user, Settings settings, Callbacks callbacks)
-    : loop_(loop),
-      user_(user),
-      settings_(std::move(settings)),
-      callbacks_(std::move(callbacks)) {}
+    : loop_(loop), user_(user), settings_(std::move(settings)), callbacks_(std::move(callbacks)) {}
 
 ServerProcess::~ServerProcess() {
   loop_.cancel(kill_timer_);
@@ -62,10 +59,9 @@ void ServerProcess::admit(const wire::Admit& admit, int client) {
 void ServerProcess::ask(wire::QueryKind kind, std::function<void(ServerAnswer)> done) {
   const uint32_t ticket = ++last_ticket_;
   // A server without a connection is about to be reaped: the timer or finish_if_gone() answers.
-  questions_[ticket] =
-      Question{std::move(done), loop_.call_after(kAnswerMs, [this, ticket] {
-                 finish_question(ticket, ServerAnswer{});
-               })};
+  questions_[ticket] = Question{std::move(done), loop_.call_after(kAnswerMs, [this, ticket] {
+                                  finish_question(ticket, ServerAnswer{});
+                                })};
   wire::Query query;
   query.query = kind;
   query.ticket = ticket;
@@ -132,8 +128,7 @@ Status ServerProcess::on_answer(std::span<const std::byte> data) {
     wire::ClientRow row;
     memcpy(&row, data.data() + i * sizeof(row), sizeof(row));
     answer.clients.push_back(ClientLine{row.pid, row.id, static_cast<uint32_t>(pid_), row.device,
-                                        row.namespace_inode,
-                                        printable(field_text(row.device_uuid)),
+                                        row.namespace_inode, printable(field_text(row.device_uuid)),
                                         printable(field_text(row.command))});
   }
   if (head.query == wire::QueryKind::kDevices) {

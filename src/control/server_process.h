@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One openmps-server as the daemon sees it: start, messages, end. Used by ServerPool on the daemon's
-// loop. The server runs as its user, so what it sends is checked like any peer's.
+// One openmps-server as the daemon sees it: start, messages, end. Used by ServerPool on the
+// daemon's loop. The server runs as its user, so what it sends is checked like any peer's.
 #pragma once
 
 #include <map>

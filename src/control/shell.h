@@ -7,7 +7,8 @@
 
 namespace openmps::control {
 
-// Exit status: 1 without a daemon, else what the daemon says (0 for nearly everything, as NVIDIA's).
+// Exit status: 1 without a daemon, else what the daemon says (0 for nearly everything, as
+// NVIDIA's).
 int run_shell(const std::string& pipe_directory);
 int run_one_command(const std::string& pipe_directory, const std::string& command);
 

@@ -67,9 +67,8 @@ int main(int argc, char** argv) {
     printf("openmps-server %s\n", OPENMPS_VERSION);
     return 0;
   }
-  const auto fd = argc == 3 && first == "--control-fd"
-                      ? openmps::parse_unsigned(argv[2], 1 << 20)
-                      : std::nullopt;
+  const auto fd = argc == 3 && first == "--control-fd" ? openmps::parse_unsigned(argv[2], 1 << 20)
+                                                       : std::nullopt;
   if (!fd) {
     fprintf(stderr,
             "openmps-server is started by openmps-control when a client comes, not by hand.\n"

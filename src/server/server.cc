@@ -57,8 +57,7 @@ void Server::on_daemon_packet(Packet packet) {
         if (status.ok()) on_shutdown(shutdown);
         break;
       }
-      default:
-        status = Status(CUDA_ERROR_INVALID_VALUE, "a kind of message that no daemon sends");
+      default: status = Status(CUDA_ERROR_INVALID_VALUE, "a kind of message that no daemon sends");
     }
   }
   if (!status.ok()) log_.write("Ignoring a message of the daemon: " + status.message());
@@ -76,8 +75,9 @@ void Server::on_admit(const wire::Admit& admit, UniqueFd client) {
   if (leaving_) {
     refuse(std::move(client), CUDA_ERROR_MPS_SERVER_NOT_READY, "the server is shutting down");
   } else if (context_lost_) {
-    refuse(std::move(client), CUDA_ERROR_MPS_SERVER_NOT_READY,
-           "the server recovers from a fatal GPU error and waits for the affected clients to leave");
+    refuse(
+        std::move(client), CUDA_ERROR_MPS_SERVER_NOT_READY,
+        "the server recovers from a fatal GPU error and waits for the affected clients to leave");
   } else if (worker_ready_) {
     open_session(admit, std::move(client));
   } else if (waiting_.size() < wire::kMaxWindows) {
@@ -181,8 +181,8 @@ void Server::welcome(Session& session) {
             std::begin(welcome.memory_limit));
   const int files[] = {session.host_file.get(), facts_.get()};
   session.state = SessionState::kActive;
-  log_.write("Client " + name_of(session) + " connected: " +
-             printable(field_text(session.admit.hello.command)));
+  log_.write("Client " + name_of(session) +
+             " connected: " + printable(field_text(session.admit.hello.command)));
   const uint32_t device =
       first_visible_device(devices_, field_text(session.admit.hello.visible_devices));
   if (device < devices_.size()) {
@@ -252,7 +252,7 @@ void Server::after_session() {
     finish(0);
   } else if (context_lost_) {
     log_.write("All affected clients have left: the worker is replaced");
-    worker_->kill_now();
+    worker_->stop();  // on_worker_gone() starts the next one
   }
 }
 

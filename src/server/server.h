@@ -87,7 +87,7 @@ class Server {
   ServerOptions options_;
   std::unique_ptr<PacketPeer> daemon_;
   std::unique_ptr<WorkerProcess> worker_;
-  int worker_attempts_ = 0;   // since the last one that was ready
+  int worker_attempts_ = 0;  // since the last one that was ready
   bool worker_ready_ = false;
   EventLoop::TimerId worker_ready_timer_ = 0;
   std::string worker_error_;  // what the current worker said of why it can't work

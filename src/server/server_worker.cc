@@ -15,9 +15,8 @@ void Server::start_worker() {
   ++worker_attempts_;
   worker_error_.clear();
   worker_ = std::make_unique<WorkerProcess>(
-      loop_,
-      WorkerProcess::Callbacks{[this](Packet packet) { on_worker_packet(packet); },
-                               [this](std::string how) { on_worker_gone(how); }});
+      loop_, WorkerProcess::Callbacks{[this](Packet packet) { on_worker_packet(packet); },
+                                      [this](std::string how) { on_worker_gone(how); }});
   const Status started = worker_->start(options_.worker_program, options_.driver);
   if (started.ok()) {
     worker_ready_timer_ = loop_.call_after(options_.worker_ready_ms, [this] { on_worker_late(); });
@@ -53,8 +52,7 @@ Status Server::handle_worker_packet(const Packet& packet) {
   Result<wire::MessageHeader> header = wire::read_header(packet.data);
   if (!header.ok()) return header.status();
   switch (header->kind) {
-    case wire::MessageKind::kWorkerReady:
-      return on_worker_ready(packet);
+    case wire::MessageKind::kWorkerReady: return on_worker_ready(packet);
     case wire::MessageKind::kSessionReady: {
       wire::SessionReady ready;
       OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &ready));
@@ -76,8 +74,7 @@ Status Server::handle_worker_packet(const Packet& packet) {
       }
       return Status();
     }
-    default:
-      return Status(CUDA_ERROR_INVALID_VALUE, "a kind of message that no worker sends");
+    default: return Status(CUDA_ERROR_INVALID_VALUE, "a kind of message that no worker sends");
   }
 }
 
@@ -101,8 +98,8 @@ Status Server::on_worker_ready(const Packet& packet) {
   facts_.reset(fcntl(packet.fds[0].get(), F_DUPFD_CLOEXEC, 0));
   spin_us_ = ready.spin_us;
   for (size_t i = 0; i < devices_.size(); ++i) {
-    log_.write(format_text("Creating server context on device %zu (%s)", i,
-                           devices_[i].name.c_str()));
+    log_.write(
+        format_text("Creating server context on device %zu (%s)", i, devices_[i].name.c_str()));
   }
   worker_attempts_ = 0;
   worker_ready_ = true;
@@ -137,7 +134,8 @@ Status Server::on_session_ready(const wire::SessionReady& ready) {
 void Server::on_session_fault(const wire::SessionFault& fault) {
   Session* session = sessions_.find(fault.session);
   if (session == nullptr) return;  // it ended while the message was on its way
-  log_.write(format_text("Client %s (%s) is ended with CUDA error %u: %s", name_of(*session).c_str(),
+  log_.write(format_text("Client %s (%s) is ended with CUDA error %u: %s",
+                         name_of(*session).c_str(),
                          printable(field_text(session->admit.hello.command)).c_str(), fault.result,
                          printable(field_text(fault.reason)).c_str()));
   // The client keeps its connection and learns the status from its channel; what it held is freed

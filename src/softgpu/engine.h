@@ -24,9 +24,10 @@ struct AddressRange {
   bool writable = true;
 };
 
-// What is addressable right now. The engine asks on a miss of its own one-entry caches, so a look-up
-// may take a lock. Ranges vanish only between two calls of BlockRun::run (the device model waits
-// for every running block to come back before it unmaps), so a cached range is good for one run().
+// What is addressable right now. The engine asks on a miss of its own one-entry caches, so a
+// look-up may take a lock. Ranges vanish only between two calls of BlockRun::run (the device model
+// waits for every running block to come back before it unmaps), so a cached range is good for one
+// run().
 class MemoryMap {
  public:
   virtual ~MemoryMap() = default;
@@ -38,11 +39,11 @@ class MemoryMap {
 class DeviceServices {
  public:
   virtual ~DeviceServices() = default;
-  virtual void print(std::string_view text) = 0;               // device printf, already formatted
+  virtual void print(std::string_view text) = 0;  // device printf, already formatted
   virtual void print_failure(std::string_view text) { print(text); }  // a failed assert() says why
-  virtual uint64_t allocate_device_heap(uint64_t bytes) = 0;   // malloc() in a kernel; 0: exhausted
+  virtual uint64_t allocate_device_heap(uint64_t bytes) = 0;  // malloc() in a kernel; 0: exhausted
   virtual void free_device_heap(uint64_t address) = 0;
-  virtual uint64_t global_timer_ns() = 0;                      // %globaltimer
+  virtual uint64_t global_timer_ns() = 0;  // %globaltimer
 };
 
 struct ParameterInfo {
@@ -55,13 +56,14 @@ struct KernelInfo {
   std::vector<ParameterInfo> parameters;
   uint32_t parameter_bytes = 0;
   uint32_t static_shared_bytes = 0;
-  uint32_t local_bytes = 0;        // per thread
-  uint32_t registers = 0;          // per thread: our own count, for the occupancy model
-  uint32_t max_threads = 1024;     // .maxntid, else the architecture's limit
+  uint32_t local_bytes = 0;                // per thread
+  uint32_t registers = 0;                  // per thread: our own count, for the occupancy model
+  uint32_t max_threads = 1024;             // .maxntid, else the architecture's limit
   uint32_t required_block[3] = {0, 0, 0};  // .reqntid, zeros: none
   bool uses_cooperative_groups = false;    // reads %envreg1/2 (grid synchronisation)
   // Set when the kernel can't be run (unknown opcode, ...): names kernel, line and opcode. Using
-  // the kernel then fails with CUDA_ERROR_NOT_SUPPORTED and this text; other kernels are unaffected.
+  // the kernel then fails with CUDA_ERROR_NOT_SUPPORTED and this text; other kernels are
+  // unaffected.
   std::string unusable;
 };
 
@@ -82,7 +84,8 @@ class Program {
 };
 
 struct CompileOptions {
-  uint32_t compute_capability = 90;  // 10 * major + minor of the device: the newest PTX target taken
+  uint32_t compute_capability =
+      90;  // 10 * major + minor of the device: the newest PTX target taken
 };
 
 struct CompileError {
@@ -92,10 +95,11 @@ struct CompileError {
 
 // Parse `image`: PTX text, a fatbin container, or a bare cubin ELF (which gives
 // CUDA_ERROR_NO_BINARY_FOR_GPU). `size` is what the caller knows of its length, SIZE_MAX if
-// nothing (then the image's own headers or the NUL of a text bound it). Errors: CUDA_ERROR_INVALID_IMAGE,
-// CUDA_ERROR_INVALID_PTX, CUDA_ERROR_UNSUPPORTED_PTX_VERSION, CUDA_ERROR_NO_BINARY_FOR_GPU; nullptr then.
-std::shared_ptr<const Program> compile(const void* image, size_t size, const CompileOptions& options,
-                                       CompileError* error);
+// nothing (then the image's own headers or the NUL of a text bound it). Errors:
+// CUDA_ERROR_INVALID_IMAGE, CUDA_ERROR_INVALID_PTX, CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
+// CUDA_ERROR_NO_BINARY_FOR_GPU; nullptr then.
+std::shared_ptr<const Program> compile(const void* image, size_t size,
+                                       const CompileOptions& options, CompileError* error);
 
 // A program with its globals placed: made once per cuModuleLoad*. `global_addresses[i]` belongs to
 // program->globals()[i]. link() writes the initial values there (relocations resolved).
@@ -128,10 +132,11 @@ enum class BlockState {
 };
 
 struct Fault {
-  CUresult code = CUDA_SUCCESS;  // ILLEGAL_ADDRESS 700, MISALIGNED_ADDRESS 716, ASSERT 710, ILLEGAL_INSTRUCTION 715,
-                                 // LAUNCH_FAILED 719 (trap, stack overflow), INVALID_ADDRESS_SPACE 717
-  uint64_t address = 0;          // memory faults
-  std::string text;              // one line: kernel, block, thread, PTX line, what
+  CUresult code =
+      CUDA_SUCCESS;  // ILLEGAL_ADDRESS 700, MISALIGNED_ADDRESS 716, ASSERT 710, ILLEGAL_INSTRUCTION
+                     // 715, LAUNCH_FAILED 719 (trap, stack overflow), INVALID_ADDRESS_SPACE 717
+  uint64_t address = 0;  // memory faults
+  std::string text;      // one line: kernel, block, thread, PTX line, what
 };
 
 // The execution of one thread block. Explicit state, no stack of its own: it may be resumed on
@@ -148,11 +153,13 @@ class BlockRun {
 };
 
 // `shuffle_seed` != 0 runs the warps of the block in a seeded random order (deterministic schedule
-// fuzzing); 0: round robin. Instances are recycled internally: creation costs no system call in steady state.
+// fuzzing); 0: round robin. Instances are recycled internally: creation costs no system call in
+// steady state.
 std::unique_ptr<BlockRun> start_block(const Launch& launch, const uint32_t block_index[3],
                                       uint64_t shuffle_seed);
 
-// xxh3 of everything the engine's opcode table knows, and its coverage as Markdown (docs/ptx-coverage.md).
+// xxh3 of everything the engine's opcode table knows, and its coverage as Markdown
+// (docs/ptx-coverage.md).
 std::string coverage_markdown();
 
 }  // namespace openmps::softgpu

@@ -38,42 +38,42 @@ inline constexpr uint32_t kMaxNameBytes = 16 * 1024;  // mangled names; also JIT
 // "sync": has a reply slot, the reply's payload is the named struct. Otherwise reply_slot may
 // still be set (the program asked for a checked call): then the payload is empty.
 enum class Opcode : uint16_t {
-  kPadding = 0,        // fills the ring up to its end
-  kPing = 1,           // sync
-  kLaunch = 2,         // Launch + CUlaunchAttribute[attribute_count] + parameter bytes
-  kMemcpy = 3,         // Memcpy
-  kMemcpy3D = 4,       // Memcpy3D
-  kMemset = 5,         // Memset
-  kFence = 6,          // Fence
-  kWakeAfter = 7,      // WakeAfter
-  kStreamCreate = 8,   // StreamCreate
-  kStreamDestroy = 9,  // ObjectOnly
-  kEventCreate = 10,   // EventCreate
-  kEventDestroy = 11,  // ObjectOnly
-  kEventRecord = 12,   // EventRecord
-  kStreamWaitEvent = 13,  // StreamWaitEvent
-  kEventElapsed = 14,     // EventElapsed, sync -> EventElapsedReply
-  kMemoryMap = 15,        // MemoryRange, sync: physical memory appears at this range
-  kMemoryUnmap = 16,      // MemoryRange: must be idle
-  kHostRegister = 17,     // MemoryRange in the pinned heap, sync
-  kHostUnregister = 18,   // MemoryRange
-  kBlobBegin = 19,        // BlobBegin
-  kBlobData = 20,         // BlobData
-  kModuleLoad = 21,       // ModuleLoad, sync -> ModuleLoadReply + log text
-  kModuleUnload = 22,     // ObjectOnly
-  kGetFunction = 23,      // GetSymbol + name, sync -> FunctionReply + ParameterLayout[]
-  kGetGlobal = 24,        // GetSymbol + name, sync -> GlobalReply
-  kHostFunction = 25,     // HostFunction
-  kMemoryInfo = 26,       // DeviceOnly, sync -> MemoryInfoReply
-  kStreamWriteValue = 27,  // StreamValue
-  kStreamWaitValue = 28,   // StreamValue
-  kCaptureBegin = 29,      // CaptureBegin, sync
-  kCaptureEnd = 30,        // CaptureEnd, sync -> CaptureEndReply
-  kGraphInstantiate = 31,  // GraphInstantiate, sync
-  kGraphLaunch = 32,       // GraphLaunch
-  kGraphDestroy = 33,      // ObjectOnly
-  kGraphExecDestroy = 34,  // ObjectOnly
-  kGraphUpload = 35,       // GraphLaunch
+  kPadding = 0,                // fills the ring up to its end
+  kPing = 1,                   // sync
+  kLaunch = 2,                 // Launch + CUlaunchAttribute[attribute_count] + parameter bytes
+  kMemcpy = 3,                 // Memcpy
+  kMemcpy3D = 4,               // Memcpy3D
+  kMemset = 5,                 // Memset
+  kFence = 6,                  // Fence
+  kWakeAfter = 7,              // WakeAfter
+  kStreamCreate = 8,           // StreamCreate
+  kStreamDestroy = 9,          // ObjectOnly
+  kEventCreate = 10,           // EventCreate
+  kEventDestroy = 11,          // ObjectOnly
+  kEventRecord = 12,           // EventRecord
+  kStreamWaitEvent = 13,       // StreamWaitEvent
+  kEventElapsed = 14,          // EventElapsed, sync -> EventElapsedReply
+  kMemoryMap = 15,             // MemoryRange, sync: physical memory appears at this range
+  kMemoryUnmap = 16,           // MemoryRange: must be idle
+  kHostRegister = 17,          // MemoryRange in the pinned heap, sync
+  kHostUnregister = 18,        // MemoryRange
+  kBlobBegin = 19,             // BlobBegin
+  kBlobData = 20,              // BlobData
+  kModuleLoad = 21,            // ModuleLoad, sync -> ModuleLoadReply + log text
+  kModuleUnload = 22,          // ObjectOnly
+  kGetFunction = 23,           // GetSymbol + name, sync -> FunctionReply + ParameterLayout[]
+  kGetGlobal = 24,             // GetSymbol + name, sync -> GlobalReply
+  kHostFunction = 25,          // HostFunction
+  kMemoryInfo = 26,            // DeviceOnly, sync -> MemoryInfoReply
+  kStreamWriteValue = 27,      // StreamValue
+  kStreamWaitValue = 28,       // StreamValue
+  kCaptureBegin = 29,          // CaptureBegin, sync
+  kCaptureEnd = 30,            // CaptureEnd, sync -> CaptureEndReply
+  kGraphInstantiate = 31,      // GraphInstantiate, sync
+  kGraphLaunch = 32,           // GraphLaunch
+  kGraphDestroy = 33,          // ObjectOnly
+  kGraphExecDestroy = 34,      // ObjectOnly
+  kGraphUpload = 35,           // GraphLaunch
   kFunctionSetAttribute = 36,  // FunctionAttribute, sync
   kFunctionGetAttribute = 37,  // FunctionAttribute, sync -> int32 value
   kOccupancy = 38,             // Occupancy, sync -> OccupancyReply
@@ -81,13 +81,22 @@ enum class Opcode : uint16_t {
   kContextReset = 40,  // ContextOnly, sync: drop what the context's limits, streams, modules hold
   kClusterOccupancy = 41,  // ClusterOccupancy + CUlaunchAttribute[], sync -> OccupancyReply
   kModuleFunctions = 42,   // ModuleFunctions, sync -> ModuleFunctionsReply + names
-  kFirstGenerated = 256,       // from here on: Generated + the request of api/messages.h; sync
-                               // ones reply its reply, unless the call did not come that far
+  kFirstGenerated = 256,   // from here on: Generated + the request of api/messages.h; sync
+                           // ones reply its reply, unless the call did not come that far
 };
 
-struct ObjectOnly { Id id; uint32_t reserved; };
-struct DeviceOnly { uint32_t device; uint32_t reserved; };
-struct ContextOnly { Id context; uint32_t device; };
+struct ObjectOnly {
+  Id id;
+  uint32_t reserved;
+};
+struct DeviceOnly {
+  uint32_t device;
+  uint32_t reserved;
+};
+struct ContextOnly {
+  Id context;
+  uint32_t device;
+};
 
 struct Launch {
   Id stream;
@@ -147,11 +156,14 @@ struct Fence {
 };
 // "Bump and wake ChannelHeader::wake_epoch once the stream has come here": sent by a thread that
 // has spun long enough, before it sleeps.
-struct WakeAfter { Id stream; uint32_t reserved; };
+struct WakeAfter {
+  Id stream;
+  uint32_t reserved;
+};
 
 struct StreamCreate {
   Id stream;
-  Id context;        // the client's context: the scope of legacy-stream synchronisation
+  Id context;  // the client's context: the scope of legacy-stream synchronisation
   uint32_t device;
   uint32_t kind;     // StreamKind
   int32_t priority;  // CUDA's numbers
@@ -159,7 +171,12 @@ struct StreamCreate {
 };
 enum class StreamKind : uint32_t { kLegacy = 0, kBlocking = 1, kNonBlocking = 2 };
 
-struct EventCreate { Id event; uint32_t flags; uint32_t device; uint32_t reserved; };
+struct EventCreate {
+  Id event;
+  uint32_t flags;
+  uint32_t device;
+  uint32_t reserved;
+};
 struct EventRecord {
   Id event;
   Id stream;
@@ -168,9 +185,20 @@ struct EventRecord {
   uint64_t value;
 };
 inline constexpr uint32_t kNoFence = 0xffff'ffffu;
-struct StreamWaitEvent { Id stream; Id event; uint32_t flags; uint32_t reserved; };
-struct EventElapsed { Id start; Id end; };
-struct EventElapsedReply { float milliseconds; uint32_t reserved; };
+struct StreamWaitEvent {
+  Id stream;
+  Id event;
+  uint32_t flags;
+  uint32_t reserved;
+};
+struct EventElapsed {
+  Id start;
+  Id end;
+};
+struct EventElapsedReply {
+  float milliseconds;
+  uint32_t reserved;
+};
 
 struct MemoryRange {
   uint64_t address;
@@ -178,22 +206,38 @@ struct MemoryRange {
   uint32_t device;
   uint32_t flags;
 };
-struct MemoryInfoReply { uint64_t free; uint64_t total; };
+struct MemoryInfoReply {
+  uint64_t free;
+  uint64_t total;
+};
 
 // An image travels as a blob: begin, chunks out of the staging arena, then the load that uses it.
-struct BlobBegin { Id blob; uint32_t reserved; uint64_t bytes; };
-struct BlobData { Id blob; uint32_t bytes; uint64_t offset; uint64_t source; };
+struct BlobBegin {
+  Id blob;
+  uint32_t reserved;
+  uint64_t bytes;
+};
+struct BlobData {
+  Id blob;
+  uint32_t bytes;
+  uint64_t offset;
+  uint64_t source;
+};
 
 struct ModuleLoad {
   Id module;
   Id blob;  // consumed, also on failure
   uint32_t device;
-  uint32_t kind;  // ModuleKind
-  uint32_t log_bytes;  // wanted of each JIT log at most; cut to what a reply holds
+  uint32_t kind;          // ModuleKind
+  uint32_t log_bytes;     // wanted of each JIT log at most; cut to what a reply holds
   uint32_t option_count;  // followed by JitOption[option_count]
 };
 enum class ModuleKind : uint32_t { kModule = 0, kLibrary = 1 };
-struct JitOption { uint32_t option; uint32_t reserved; uint64_t value; };  // scalar CUjit_options only
+struct JitOption {
+  uint32_t option;
+  uint32_t reserved;
+  uint64_t value;
+};  // scalar CUjit_options only
 struct ModuleLoadReply {
   uint32_t info_bytes;   // of text that follow, without NUL
   uint32_t error_bytes;  // likewise, after the info log
@@ -207,25 +251,44 @@ struct GetSymbol {
   uint32_t kind;  // ModuleKind of the module
   uint32_t name_bytes;
 };
-struct ParameterLayout { uint32_t offset; uint32_t bytes; };
-inline constexpr uint32_t kFunctionAttributes = 16;  // CU_FUNC_ATTRIBUTE_* 0..15, those of CUDA 13.0
+struct ParameterLayout {
+  uint32_t offset;
+  uint32_t bytes;
+};
+inline constexpr uint32_t kFunctionAttributes =
+    16;  // CU_FUNC_ATTRIBUTE_* 0..15, those of CUDA 13.0
 inline constexpr uint32_t kMaxKernelParameters = 480;  // what a reply holds
 struct FunctionReply {
   int32_t attributes[kFunctionAttributes];
   uint32_t parameter_count;  // followed by ParameterLayout[parameter_count]
   uint32_t parameter_bytes;  // end of the last parameter
 };
-static_assert(sizeof(FunctionReply) + kMaxKernelParameters * sizeof(ParameterLayout) <= kMaxReplyBytes);
-struct GlobalReply { uint64_t address; uint64_t bytes; };
-struct ModuleSymbolsReply { uint32_t functions; uint32_t globals; };
+static_assert(sizeof(FunctionReply) + kMaxKernelParameters * sizeof(ParameterLayout) <=
+              kMaxReplyBytes);
+struct GlobalReply {
+  uint64_t address;
+  uint64_t bytes;
+};
+struct ModuleSymbolsReply {
+  uint32_t functions;
+  uint32_t globals;
+};
 // The names of a module's functions from number `first` on: as many as a reply holds.
-struct ModuleFunctions { Id module; uint32_t first; };
+struct ModuleFunctions {
+  Id module;
+  uint32_t first;
+};
 struct ModuleFunctionsReply {
   uint32_t functions;  // of the module
   uint32_t names;      // that follow, each with its NUL
 };
 
-struct FunctionAttribute { Id function; uint32_t attribute; int32_t value; uint32_t kind; };
+struct FunctionAttribute {
+  Id function;
+  uint32_t attribute;
+  int32_t value;
+  uint32_t kind;
+};
 // kind: 0 attribute, 1 cache configuration, 2 shared memory bank size
 struct Occupancy {
   Id function;
@@ -235,7 +298,9 @@ struct Occupancy {
   uint32_t query;  // OccupancyQuery
 };
 enum class OccupancyQuery : uint32_t { kMaxActiveBlocks = 0, kAvailableDynamicShared = 1 };
-struct OccupancyReply { uint64_t value; };
+struct OccupancyReply {
+  uint64_t value;
+};
 struct ClusterOccupancy {
   Id function;
   uint32_t query;  // ClusterQuery
@@ -246,7 +311,10 @@ struct ClusterOccupancy {
 };
 enum class ClusterQuery : uint32_t { kMaxActive = 0, kMaxPotentialSize = 1 };
 
-struct HostFunction { Id stream; uint32_t slot; };  // slot: of the callback slots
+struct HostFunction {
+  Id stream;
+  uint32_t slot;
+};  // slot: of the callback slots
 
 struct StreamValue {
   Id stream;
@@ -266,11 +334,27 @@ struct Generated {
   uint32_t reserved;
 };
 
-struct CaptureBegin { Id stream; uint32_t mode; };
-struct CaptureEnd { Id stream; Id graph; };
-struct CaptureEndReply { uint32_t has_graph; uint32_t nodes; };
-struct GraphInstantiate { Id graph; Id exec; uint64_t flags; };
-struct GraphLaunch { Id exec; Id stream; };
+struct CaptureBegin {
+  Id stream;
+  uint32_t mode;
+};
+struct CaptureEnd {
+  Id stream;
+  Id graph;
+};
+struct CaptureEndReply {
+  uint32_t has_graph;
+  uint32_t nodes;
+};
+struct GraphInstantiate {
+  Id graph;
+  Id exec;
+  uint64_t flags;
+};
+struct GraphLaunch {
+  Id exec;
+  Id stream;
+};
 
 static_assert(std::is_trivially_copyable_v<Launch> && sizeof(Launch) == 48);
 static_assert(sizeof(Memcpy) == 32 && sizeof(Memcpy3D) == 80 && sizeof(Memset) == 48);

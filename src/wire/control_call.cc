@@ -15,12 +15,13 @@ std::string control_socket_path(std::string_view pipe_directory) {
 
 Result<ControlReply> call_control(int socket, std::string_view command) {
   if (command.size() > kMaxCommandBytes) {
-    return Status(CUDA_ERROR_INVALID_VALUE,
-                  "a command of " + std::to_string(command.size()) + " bytes is longer than " +
-                      std::to_string(kMaxCommandBytes));
+    return Status(CUDA_ERROR_INVALID_VALUE, "a command of " + std::to_string(command.size()) +
+                                                " bytes is longer than " +
+                                                std::to_string(kMaxCommandBytes));
   }
-  const MessageHeader header{.kind = MessageKind::kUiCommand,
-                             .bytes = static_cast<uint32_t>(sizeof(MessageHeader) + command.size())};
+  const MessageHeader header{
+      .kind = MessageKind::kUiCommand,
+      .bytes = static_cast<uint32_t>(sizeof(MessageHeader) + command.size())};
   std::vector<std::byte> packet(header.bytes);
   std::memcpy(packet.data(), &header, sizeof(header));
   std::memcpy(packet.data() + sizeof(header), command.data(), command.size());

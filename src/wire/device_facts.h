@@ -19,9 +19,9 @@ struct DeviceFacts {
   unsigned char uuid[16];
   char pci_bus_id[16];  // "0000:00:06.0"
   uint64_t total_memory;
-  int32_t attribute[kMaxAttributes];       // by CUdevice_attribute
+  int32_t attribute[kMaxAttributes];          // by CUdevice_attribute
   uint32_t attribute_result[kMaxAttributes];  // CUresult of asking for it
-  uint64_t limit[kMaxLimits];              // by CUlimit: the context's initial values
+  uint64_t limit[kMaxLimits];                 // by CUlimit: the context's initial values
   uint32_t limit_result[kMaxLimits];
   int32_t priority_least;
   int32_t priority_greatest;

@@ -2,9 +2,11 @@
 // The messages that are exchanged over sockets, one struct per packet, before and beside the ring:
 //
 //   client -> daemon -> server : Hello   (the daemon passes the connection on, with the credentials
-//                                         that the kernel reports; it is not in the path afterwards)
+//                                         that the kernel reports; it is not in the path
+//                                         afterwards)
 //   server -> client           : Welcome (+ host file, facts file) or the reason why not
-//   server <-> worker          : WorkerReady, OpenSession, SessionReady, CloseSession, SessionClosed,
+//   server <-> worker          : WorkerReady, OpenSession, SessionReady, CloseSession,
+//   SessionClosed,
 //                                SessionFault
 //   server <-> daemon          : Admit, ServerReady, Query, Answer, Shutdown
 //
@@ -31,8 +33,8 @@ inline constexpr uint32_t kMaxMessageBytes = 64 * 1024;
 enum class MessageKind : uint32_t {
   kHello = 1,
   kWelcome = 2,
-  kUiCommand = 3,   // control shell -> daemon: text of one command line
-  kUiReply = 4,     // daemon -> control shell: UiReply + text
+  kUiCommand = 3,  // control shell -> daemon: text of one command line
+  kUiReply = 4,    // daemon -> control shell: UiReply + text
   kAdmit = 10,
   kServerReady = 11,
   kQuery = 12,
@@ -57,20 +59,20 @@ struct MessageHeader {
 // A part of the answer to a command: text follows. The last part has more = 0.
 struct UiReply {
   MessageHeader header{.kind = MessageKind::kUiReply, .bytes = sizeof(UiReply)};  // + text
-  uint32_t exit_status = 0;  // for the shell
+  uint32_t exit_status = 0;                                                       // for the shell
   uint32_t more = 0;
 };
 
 // What a program says of itself. Limits are wishes that may only lower what the server grants.
 struct Hello {
   MessageHeader header{.kind = MessageKind::kHello, .bytes = sizeof(Hello)};
-  uint32_t pid = 0;                 // in the client's namespace, for its own messages only
-  uint32_t client_priority = 0;     // CUDA_MPS_CLIENT_PRIORITY; ~0u: unset
+  uint32_t pid = 0;                    // in the client's namespace, for its own messages only
+  uint32_t client_priority = 0;        // CUDA_MPS_CLIENT_PRIORITY; ~0u: unset
   float active_thread_percentage = 0;  // 0: unset
   uint32_t namespace_inode = 0;
   uint64_t memory_limit[kMaxDevices] = {};  // bytes; 0: none
-  char visible_devices[256] = {};   // CUDA_VISIBLE_DEVICES, "\x01" in front if it is set
-  char command[256] = {};           // argv[0] and what fits
+  char visible_devices[256] = {};           // CUDA_VISIBLE_DEVICES, "\x01" in front if it is set
+  char command[256] = {};                   // argv[0] and what fits
 };
 
 struct Welcome {

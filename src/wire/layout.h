@@ -39,7 +39,8 @@ inline constexpr uint32_t kMaxWindows = 96;
 #else
 inline constexpr uint64_t kFirstWindow = 0x1100'0000'0000;
 inline constexpr uint64_t kWindowBytes = 256 * kGiB;
-inline constexpr uint64_t kDeviceBytes = 192 * kGiB;  // more than the memory of one GPU today (141 GB)
+inline constexpr uint64_t kDeviceBytes =
+    192 * kGiB;  // more than the memory of one GPU today (141 GB)
 inline constexpr uint32_t kMaxWindows = 256;
 static_assert(kFirstWindow + kMaxWindows * kWindowBytes <= 0x5500'0000'0000);
 #endif
@@ -55,7 +56,7 @@ inline constexpr uint64_t kMemoryGranularity = 2 * kMiB;
 inline constexpr uint64_t kRingBytes = kMiB;  // power of two; ~8000 launches of typical size
 inline constexpr uint32_t kReplySlots = 256;  // client threads in a synchronous call at once
 inline constexpr uint64_t kReplySlotBytes = 4 * kKiB;
-inline constexpr uint32_t kFenceSlots = 4096;  // live streams of a session
+inline constexpr uint32_t kFenceSlots = 4096;    // live streams of a session
 inline constexpr uint64_t kFenceSlotBytes = 64;  // one cache line: the GPU writes, the client spins
 inline constexpr uint32_t kCallbackSlots = 1024;  // host functions between enqueue and completion
 inline constexpr uint64_t kStagingBytes = 16 * kMiB;  // pageable copies and blobs in flight
@@ -106,7 +107,8 @@ static_assert(sizeof(ChannelHeader) <= kRingControlOffset);
 struct RingControl {
   alignas(64) std::atomic<uint64_t> tail;
   alignas(64) std::atomic<uint64_t> head;
-  // 1 while the consumer sleeps on it. The producer publishes, fences (seq_cst), and only then looks.
+  // 1 while the consumer sleeps on it. The producer publishes, fences (seq_cst), and only then
+  // looks.
   alignas(64) std::atomic<uint32_t> consumer_sleeping;
 };
 

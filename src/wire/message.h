@@ -33,9 +33,9 @@ inline Result<MessageHeader> read_header(std::span<const std::byte> data) {
                       std::to_string(kProtocolVersion));
   }
   if (header.bytes != data.size()) {
-    return Status(CUDA_ERROR_MPS_CONNECTION_FAILED,
-                  "a message of " + std::to_string(data.size()) + " bytes claims " +
-                      std::to_string(header.bytes));
+    return Status(CUDA_ERROR_MPS_CONNECTION_FAILED, "a message of " + std::to_string(data.size()) +
+                                                        " bytes claims " +
+                                                        std::to_string(header.bytes));
   }
   return header;
 }

@@ -70,9 +70,7 @@ RingConsumer::RingConsumer(const ChannelView& view)
   head_ = control_->head.load(std::memory_order_relaxed);
 }
 
-bool RingConsumer::empty() const {
-  return control_->tail.load(std::memory_order_acquire) == head_;
-}
+bool RingConsumer::empty() const { return control_->tail.load(std::memory_order_acquire) == head_; }
 
 Result<bool> RingConsumer::take(Record* record) {
   for (;;) {
@@ -85,8 +83,8 @@ Result<bool> RingConsumer::take(Record* record) {
     const bool padding = header.opcode == static_cast<uint16_t>(Opcode::kPadding);
     const uint64_t most = padding ? to_end : kMaxRecordBytes;
     if (available > kRingBytes || header.bytes < kRecordAlignment ||
-        header.bytes % kRecordAlignment != 0 || header.bytes > available ||
-        header.bytes > to_end || header.bytes > most) {
+        header.bytes % kRecordAlignment != 0 || header.bytes > available || header.bytes > to_end ||
+        header.bytes > most) {
       return Status(CUDA_ERROR_MPS_RPC_FAILURE,
                     "the ring holds a record of " + std::to_string(header.bytes) +
                         " bytes with opcode " + std::to_string(header.opcode) + " where " +

@@ -39,8 +39,8 @@ class RingProducer {
 
   RingControl* control_ = nullptr;
   unsigned char* data_ = nullptr;
-  uint64_t tail_ = 0;           // our copy: only we move it
-  mutable uint64_t head_ = 0;   // last seen
+  uint64_t tail_ = 0;          // our copy: only we move it
+  mutable uint64_t head_ = 0;  // last seen
   uint64_t reserved_end_ = 0;
 };
 
@@ -60,9 +60,9 @@ class RingConsumer {
   // corrupted its ring (CUDA_ERROR_MPS_RPC_FAILURE): end the session.
   Result<bool> take(Record* record);
   [[nodiscard]] bool empty() const;
-  // Sleep until the producer publishes, or until `stop` is set and wake() called; at most timeout_ns
-  // (0: no limit). The word slept on can be written by the peer, so a consumer that must see
-  // `stop` whatever the peer does gives a limit.
+  // Sleep until the producer publishes, or until `stop` is set and wake() called; at most
+  // timeout_ns (0: no limit). The word slept on can be written by the peer, so a consumer that must
+  // see `stop` whatever the peer does gives a limit.
   void sleep(uint64_t timeout_ns, const std::atomic<bool>& stop);
   // Wake a sleeping consumer from any thread. Set `stop` first: then the wake can't be lost.
   void wake();

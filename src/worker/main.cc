@@ -107,6 +107,7 @@ Status serve(const Options& options, ServerLink& link) {
   }
   // Nobody is left to serve. An idle driver may clean up behind itself (softgpu's device segment);
   // one with work in flight would wait for it, and the end of the process frees everything at once.
+  if (monitor.lost() != CUDA_SUCCESS) server.end_all();
   if (server.idle()) exit(0);
   _exit(0);
 }

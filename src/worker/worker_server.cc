@@ -19,7 +19,9 @@ namespace openmps::worker {
 WorkerServer::WorkerServer(Environment& environment)
     : environment_(environment), ended_event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
-WorkerServer::~WorkerServer() {
+WorkerServer::~WorkerServer() { end_all(); }
+
+void WorkerServer::end_all() {
   for (const auto& [id, session] : sessions_) session->close(CUDA_ERROR_MPS_RPC_FAILURE);
   sessions_.clear();
 }

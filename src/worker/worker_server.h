@@ -22,6 +22,8 @@ class WorkerServer {
   // Serve until the server has gone (success) or speaks what we don't understand. Sessions are left
   // as they are: the program ends, and with it everything that they hold.
   Status serve();
+  // End all sessions and wait for them: soon done once the contexts are lost, when nothing drains.
+  void end_all();
   // No session is left, also none on its way out.
   [[nodiscard]] bool idle();
 

@@ -16,7 +16,8 @@ Status AddressSpace::insert(const MappedRange& range) {
 }
 
 bool AddressSpace::remove(uint64_t begin, MappedRange* removed) {
-  return remove_if(begin, [](const MappedRange&) { return true; }, removed);
+  return remove_if(
+      begin, [](const MappedRange&) { return true; }, removed);
 }
 
 bool AddressSpace::set_writable(uint64_t begin, bool writable) {

@@ -30,13 +30,13 @@ enum class RangeKind {
 
 struct MappedRange {
   uint64_t begin = 0;
-  uint64_t bytes = 0;      // as asked for: what copies are checked against
-  uint64_t end = 0;        // rounded up to the allocation granularity: what kernels may touch
+  uint64_t bytes = 0;  // as asked for: what copies are checked against
+  uint64_t end = 0;    // rounded up to the allocation granularity: what kernels may touch
   RangeKind kind = RangeKind::kDevice;
   bool writable = true;
-  unsigned flags = 0;      // of cuMemHostAlloc, cuMemHostRegister, cuMemAllocManaged
-  uint64_t id = 0;         // CU_POINTER_ATTRIBUTE_BUFFER_ID
-  int device = 0;          // ordinal
+  unsigned flags = 0;        // of cuMemHostAlloc, cuMemHostRegister, cuMemAllocManaged
+  uint64_t id = 0;           // CU_POINTER_ATTRIBUTE_BUFFER_ID
+  int device = 0;            // ordinal
   Context* owner = nullptr;  // compared, never followed; null for kMapped
 };
 

@@ -9,7 +9,7 @@ namespace openmps::softgpu {
 struct Backing {
   uint64_t address = 0;  // 0: none
   uint64_t bytes = 0;
-  bool mapped = false;   // by mmap, else by the C allocator
+  bool mapped = false;  // by mmap, else by the C allocator
 };
 
 // At least `bytes`, aligned to kDeviceAlignment; address 0 if the machine has none left.

@@ -124,10 +124,10 @@ Status end_capture(Stream& stream, CUgraph* graph) {
       std::shared_ptr<Stream> other = weak.lock();
       if (other == nullptr || other.get() == &stream || other->capture != capture) continue;
       for (const auto& node : other->capture_dependencies) {
-        bool joined = !node->dependents.empty() ||
-                      std::find(stream.capture_dependencies.begin(),
-                                stream.capture_dependencies.end(),
-                                node) != stream.capture_dependencies.end();
+        bool joined =
+            !node->dependents.empty() ||
+            std::find(stream.capture_dependencies.begin(), stream.capture_dependencies.end(),
+                      node) != stream.capture_dependencies.end();
         if (!joined)
           status = Status(CUDA_ERROR_STREAM_CAPTURE_UNJOINED, "a forked stream was not joined");
       }

@@ -28,8 +28,8 @@ struct Capture {
   std::shared_ptr<Graph> graph;
   bool to_existing_graph = false;
   bool invalidated = false;
-  Stream* origin = nullptr;                      // compared only
-  std::vector<std::weak_ptr<Stream>> streams;    // all that take part
+  Stream* origin = nullptr;                    // compared only
+  std::vector<std::weak_ptr<Stream>> streams;  // all that take part
 };
 
 // Guards Capture, Stream::capture* and Event::capture*. Taken before graph_mutex().

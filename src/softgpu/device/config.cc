@@ -91,8 +91,7 @@ Result<Config> read_config() {
   Config config;
   OPENMPS_RETURN_IF_ERROR(read_number("SOFTGPU_DEVICES", 1, kMaxDevices, &config.device_count));
   OPENMPS_RETURN_IF_ERROR(read_number("SOFTGPU_SMS", 1, kMaxSms, &config.sm_count));
-  OPENMPS_RETURN_IF_ERROR(
-      read_number("SOFTGPU_MEMORY", 1 << 20, 1ull << 44, &config.memory_bytes));
+  OPENMPS_RETURN_IF_ERROR(read_number("SOFTGPU_MEMORY", 1 << 20, 1ull << 44, &config.memory_bytes));
   OPENMPS_RETURN_IF_ERROR(read_number("SOFTGPU_QUEUES", 1, 1024, &config.hardware_queues));
   uint64_t slice_us = config.timeslice_ns / 1000;
   OPENMPS_RETURN_IF_ERROR(read_number("SOFTGPU_TIMESLICE_US", 10, 10'000'000, &slice_us));

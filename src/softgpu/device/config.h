@@ -15,17 +15,17 @@ inline constexpr uint32_t kMaxDevices = 16;
 inline constexpr uint32_t kMaxSms = 256;
 
 struct Config {
-  uint32_t device_count = 1;            // SOFTGPU_DEVICES
-  uint32_t sm_count = 8;                // SOFTGPU_SMS
-  uint32_t compute_capability = 90;     // SOFTGPU_CC, "9.0" or "90": 10 * major + minor
-  uint64_t memory_bytes = 8ull << 30;   // SOFTGPU_MEMORY, bytes or with suffix K, M, G
-  uint64_t timeslice_ns = 2'000'000;    // SOFTGPU_TIMESLICE_US; 2 ms is the order of a GPU's default
-  uint32_t hardware_queues = 128;       // SOFTGPU_QUEUES; 128 streams ran side by side on an H200
-  uint32_t workers = 0;                 // threads that run blocks: min(cores, sm_count)
-  uint64_t seed = 0;                    // SOFTGPU_SEED; not 0: one worker, seeded warp order
-  std::string segment;                  // SOFTGPU_DEVICE: name of the shared device segment
-  std::string trace_path;               // SOFTGPU_TRACE; %p stands for the process id
-  std::vector<uint32_t> visible;        // CUDA_VISIBLE_DEVICES applied: ordinals of the machine
+  uint32_t device_count = 1;           // SOFTGPU_DEVICES
+  uint32_t sm_count = 8;               // SOFTGPU_SMS
+  uint32_t compute_capability = 90;    // SOFTGPU_CC, "9.0" or "90": 10 * major + minor
+  uint64_t memory_bytes = 8ull << 30;  // SOFTGPU_MEMORY, bytes or with suffix K, M, G
+  uint64_t timeslice_ns = 2'000'000;   // SOFTGPU_TIMESLICE_US; 2 ms is the order of a GPU's default
+  uint32_t hardware_queues = 128;      // SOFTGPU_QUEUES; 128 streams ran side by side on an H200
+  uint32_t workers = 0;                // threads that run blocks: min(cores, sm_count)
+  uint64_t seed = 0;                   // SOFTGPU_SEED; not 0: one worker, seeded warp order
+  std::string segment;                 // SOFTGPU_DEVICE: name of the shared device segment
+  std::string trace_path;              // SOFTGPU_TRACE; %p stands for the process id
+  std::vector<uint32_t> visible;       // CUDA_VISIBLE_DEVICES applied: ordinals of the machine
 };
 
 // CUDA_ERROR_INVALID_VALUE names the variable that does not make sense.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contexts: primary ones, which exist for ever and are active between retain and release, and created
-// ones. A context owns streams, events, modules and memory; all go with it. API threads.
+// Contexts: primary ones, which exist for ever and are active between retain and release, and
+// created ones. A context owns streams, events, modules and memory; all go with it. API threads.
 #pragma once
 
 #include <atomic>

@@ -13,8 +13,8 @@ struct CopyShape {
   uint64_t width = 0;  // bytes per row
   uint64_t height = 1;
   uint64_t depth = 1;
-  uint64_t source_pitch = 0;       // bytes from row to row
-  uint64_t source_slice = 0;       // bytes from plane to plane
+  uint64_t source_pitch = 0;  // bytes from row to row
+  uint64_t source_slice = 0;  // bytes from plane to plane
   uint64_t destination_pitch = 0;
   uint64_t destination_slice = 0;
 
@@ -30,7 +30,7 @@ struct FillShape {
   uint32_t element = 1;  // bytes: 1, 2, 4
   uint64_t width = 0;    // elements per row
   uint64_t height = 1;
-  uint64_t pitch = 0;    // bytes from row to row
+  uint64_t pitch = 0;  // bytes from row to row
 
   [[nodiscard]] bool empty() const { return width == 0 || height == 0; }
   [[nodiscard]] uint64_t extent() const;

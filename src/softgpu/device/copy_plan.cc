@@ -31,15 +31,13 @@ Status examine(const Driver& driver, uint64_t address, uint64_t extent, bool wri
                SideFacts* facts) {
   if (extent == UINT64_MAX) return invalid("the copy does not fit the address space");
   switch (driver.address_space.coverage(address, extent, write)) {
-    case AddressSpace::Coverage::kOutside:
-      return invalid("the copy leaves its allocation");
+    case AddressSpace::Coverage::kOutside: return invalid("the copy leaves its allocation");
     case AddressSpace::Coverage::kNone:
       if (side == CopySide::kDevice) return invalid("not a device pointer");
       if (address == 0) return invalid("a null pointer");
       facts->pageable = true;
       return Status();
-    case AddressSpace::Coverage::kInside:
-      break;
+    case AddressSpace::Coverage::kInside: break;
   }
   MappedRange range;
   facts->mapped = true;
@@ -57,8 +55,8 @@ struct Plan {
 
 Status make_plan(const Driver& driver, const CopyShape& shape, CopySide source,
                  CopySide destination, Plan* plan) {
-  OPENMPS_RETURN_IF_ERROR(examine(driver, shape.source, shape.source_extent(), false, source,
-                                  &plan->source));
+  OPENMPS_RETURN_IF_ERROR(
+      examine(driver, shape.source, shape.source_extent(), false, source, &plan->source));
   OPENMPS_RETURN_IF_ERROR(examine(driver, shape.destination, shape.destination_extent(), true,
                                   destination, &plan->destination));
   plan->work.shape = shape;
@@ -126,8 +124,8 @@ Result<FillWork> plan_fill(const Driver& driver, const FillShape& shape) {
   if (shape.height > 1 && shape.pitch < shape.width * shape.element)
     return invalid("the row does not fit the pitch");
   SideFacts facts;
-  OPENMPS_RETURN_IF_ERROR(examine(driver, shape.destination, shape.extent(), true,
-                                  CopySide::kDevice, &facts));
+  OPENMPS_RETURN_IF_ERROR(
+      examine(driver, shape.destination, shape.extent(), true, CopySide::kDevice, &facts));
   return work;
 }
 
@@ -191,8 +189,7 @@ Status read_operand(const Operand& operand, const CUDA_MEMCPY3D& parameters, uin
       break;
     case CU_MEMORYTYPE_ARRAY:
       return Status(CUDA_ERROR_NOT_SUPPORTED, "arrays do not exist on softgpu");
-    default:
-      return invalid("no such memory type");
+    default: return invalid("no such memory type");
   }
   // A pitch of 0 means rows without gaps, a height of 0 planes without gaps.
   *pitch = operand.pitch == 0 ? operand.x + parameters.WidthInBytes : operand.pitch;
@@ -215,12 +212,16 @@ Status read_copy_parameters(const CUDA_MEMCPY3D& p, CopyShape* shape, CopySide* 
   shape->width = p.WidthInBytes;
   shape->height = p.Height;
   shape->depth = p.Depth;
-  Operand from{p.srcMemoryType, reinterpret_cast<uint64_t>(p.srcHost), p.srcDevice, p.srcXInBytes,
-               p.srcY, p.srcZ, p.srcPitch, p.srcHeight};
-  Operand to{p.dstMemoryType, reinterpret_cast<uint64_t>(p.dstHost), p.dstDevice, p.dstXInBytes,
-             p.dstY, p.dstZ, p.dstPitch, p.dstHeight};
-  OPENMPS_RETURN_IF_ERROR(read_operand(from, p, &shape->source, &shape->source_pitch,
-                                       &shape->source_slice, source));
+  Operand from{p.srcMemoryType, reinterpret_cast<uint64_t>(p.srcHost),
+               p.srcDevice,     p.srcXInBytes,
+               p.srcY,          p.srcZ,
+               p.srcPitch,      p.srcHeight};
+  Operand to{p.dstMemoryType, reinterpret_cast<uint64_t>(p.dstHost),
+             p.dstDevice,     p.dstXInBytes,
+             p.dstY,          p.dstZ,
+             p.dstPitch,      p.dstHeight};
+  OPENMPS_RETURN_IF_ERROR(
+      read_operand(from, p, &shape->source, &shape->source_pitch, &shape->source_slice, source));
   return read_operand(to, p, &shape->destination, &shape->destination_pitch,
                       &shape->destination_slice, destination);
 }

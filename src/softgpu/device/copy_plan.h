@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the arguments of a copy or fill call to work: which memory each side is, whether the range is
-// inside it, and how a copy of ordinary (pageable) memory keeps its promises. API threads.
+// From the arguments of a copy or fill call to work: which memory each side is, whether the range
+// is inside it, and how a copy of ordinary (pageable) memory keeps its promises. API threads.
 #pragma once
 
 #include "base/status.h"

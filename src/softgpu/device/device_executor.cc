@@ -13,8 +13,8 @@
 namespace openmps::softgpu {
 namespace {
 
-// Warp instructions between two looks at the run queue of an SM: about 100 us at 3 ns each, so that a
-// block that spins can't starve the one it waits for, and switching costs nothing.
+// Warp instructions between two looks at the run queue of an SM: about 100 us at 3 ns each, so that
+// a block that spins can't starve the one it waits for, and switching costs nothing.
 constexpr uint64_t kBlockBudget = 32 * 1024;
 
 // How long a process waits in line before it looks whether the one ahead of it has died. Deaths are
@@ -167,8 +167,7 @@ void DeviceExecutor::finish_kernel_locked(const std::shared_ptr<KernelOperation>
     scheduler_->trace().event('X', "kernel", kernel->name,
                               "context " + std::to_string(kernel->context->id) + " stream " +
                                   std::to_string(kernel->stream_id),
-                              kernel->started_ns, now,
-                              "\"launch\":" + std::to_string(kernel->id));
+                              kernel->started_ns, now, "\"launch\":" + std::to_string(kernel->id));
   if (kernel->cooperative) {
     MappedRange range;
     scheduler_->memory().remove(kernel->launch.grid_workspace, &range);
@@ -295,9 +294,8 @@ void DeviceExecutor::trace_block_locked(const char* what, const KernelOperation&
   scheduler_->trace().event(
       'i', "block", what, "sm " + std::to_string(sm), now, now,
       "\"kernel\":\"" + kernel.name + "\",\"launch\":" + std::to_string(kernel.id) +
-          ",\"block\":" + std::to_string(block) + ",\"sm\":" + std::to_string(sm) +
-          ",\"stream\":" + std::to_string(kernel.stream_id) +
-          ",\"context\":" + std::to_string(kernel.context->id));
+          ",\"block\":" + std::to_string(block) + ",\"sm\":" + std::to_string(sm) + ",\"stream\":" +
+          std::to_string(kernel.stream_id) + ",\"context\":" + std::to_string(kernel.context->id));
 }
 
 void DeviceExecutor::begin_interrupt_locked() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One device's engines: the block scheduler over N simulated multiprocessors, the worker threads that
-// run resident blocks, the copy engines, and the arbiter that shares the device with other
+// One device's engines: the block scheduler over N simulated multiprocessors, the worker threads
+// that run resident blocks, the copy engines, and the arbiter that shares the device with other
 // processes. Owned by the Scheduler, whose mutex guards everything *_locked. Threads start with the
 // first kernel or asynchronous copy.
 #pragma once
@@ -16,10 +16,10 @@
 #include <vector>
 
 #include "softgpu/device/config.h"
+#include "softgpu/device/execution_context.h"
 #include "softgpu/device/operation.h"
 #include "softgpu/device/segment.h"
 #include "softgpu/device/sm.h"
-#include "softgpu/device/execution_context.h"
 
 namespace openmps::softgpu {
 

@@ -41,8 +41,7 @@ Driver* Driver::get() { return the_driver.load(std::memory_order_acquire); }
 
 Status Driver::initialise() {
   if (get() != nullptr) return Status();
-  if (forked)
-    return Status(CUDA_ERROR_NOT_INITIALIZED, "this process was forked after cuInit");
+  if (forked) return Status(CUDA_ERROR_NOT_INITIALIZED, "this process was forked after cuInit");
   pthread_mutex_lock(&initialise_mutex);
   Status status;
   if (get() == nullptr) {
@@ -71,10 +70,7 @@ void Driver::shut_down() {
 }
 
 Driver::Driver(const Config& read)
-    : config(read),
-      scheduler(&address_space, &trace),
-      memory(this),
-      virtual_memory(this) {
+    : config(read), scheduler(&address_space, &trace), memory(this), virtual_memory(this) {
   trace.open(config.trace_path);
 }
 
@@ -83,8 +79,8 @@ Status Driver::open_devices() {
     Device device;
     device.ordinal = static_cast<int>(i);
     device.machine_ordinal = config.visible[i];
-    Result<std::unique_ptr<DeviceSegment>> segment = DeviceSegment::attach(
-        segment_name(config, device.machine_ordinal), config.memory_bytes);
+    Result<std::unique_ptr<DeviceSegment>> segment =
+        DeviceSegment::attach(segment_name(config, device.machine_ordinal), config.memory_bytes);
     if (!segment.ok()) return segment.status();
     device.segment = std::move(*segment);
     devices.push_back(std::move(device));

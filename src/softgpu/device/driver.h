@@ -36,7 +36,7 @@ struct ResourceDescriptor;
 
 // One device of the machine that this process sees.
 struct Device {
-  int ordinal = 0;           // as the program counts
+  int ordinal = 0;               // as the program counts
   uint32_t machine_ordinal = 0;  // before CUDA_VISIBLE_DEVICES
   std::unique_ptr<DeviceSegment> segment;
   std::shared_ptr<Context> primary;  // exists always, is active between retain and release

@@ -20,8 +20,11 @@ constexpr uint64_t kHeapAlignment = 16;  // of malloc() in a kernel, as on a GPU
 ExecutionContext::ExecutionContext(uint64_t context_id, int device_ordinal,
                                    uint32_t hardware_queue_count, AddressSpace* memory,
                                    Scheduler* scheduler)
-    : id(context_id), device(device_ordinal), hardware_queues(hardware_queue_count),
-      memory_(memory), scheduler_(scheduler) {}
+    : id(context_id),
+      device(device_ordinal),
+      hardware_queues(hardware_queue_count),
+      memory_(memory),
+      scheduler_(scheduler) {}
 
 ExecutionContext::~ExecutionContext() {
   for (const auto& [address, bytes] : heap_) {

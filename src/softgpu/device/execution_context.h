@@ -26,13 +26,13 @@ inline constexpr uint32_t kPriorityLevels = 6;
 // The device's view of a stream: the operation that the next one has to wait for.
 struct StreamQueue {
   uint64_t id = 0;
-  bool legacy = false;    // the NULL stream: a barrier with every blocking stream
-  bool blocking = true;   // takes part in that barrier
-  uint32_t level = 0;     // priority level, 0 is the highest
-  uint32_t queue = 0;     // hardware queue
-  SmSet sms;              // where its kernels may run
-  OperationPtr tail;      // guarded by Scheduler::mutex; null or done: idle
-  bool retired = false;   // destroyed; kept in its context's list until it is idle
+  bool legacy = false;   // the NULL stream: a barrier with every blocking stream
+  bool blocking = true;  // takes part in that barrier
+  uint32_t level = 0;    // priority level, 0 is the highest
+  uint32_t queue = 0;    // hardware queue
+  SmSet sms;             // where its kernels may run
+  OperationPtr tail;     // guarded by Scheduler::mutex; null or done: idle
+  bool retired = false;  // destroyed; kept in its context's list until it is idle
 };
 
 class ExecutionContext final : public DeviceServices {

@@ -68,8 +68,8 @@ std::vector<uint32_t> flatten(const Graph& graph, const std::vector<uint32_t>& b
 bool same_function(const Work& one, const Work& other) {
   const auto* a = std::get_if<LaunchWork>(&one);
   const auto* b = std::get_if<LaunchWork>(&other);
-  return a == nullptr || b == nullptr || a->function->module->execution ==
-                                             b->function->module->execution;
+  return a == nullptr || b == nullptr ||
+         a->function->module->execution == b->function->module->execution;
 }
 
 }  // namespace
@@ -161,8 +161,7 @@ Status destroy_graph(Driver& driver, CUgraph handle) {
   return Status();
 }
 
-Result<std::shared_ptr<GraphExec>> instantiate(Driver& driver, const Graph& graph,
-                                               uint64_t flags) {
+Result<std::shared_ptr<GraphExec>> instantiate(Driver& driver, const Graph& graph, uint64_t flags) {
   auto exec = std::make_shared<GraphExec>();
   exec->flags = flags;
   {
@@ -195,17 +194,15 @@ CUgraphExecUpdateResult update_exec(GraphExec& exec, const Graph& graph, CUgraph
 }
 
 Status launch_graph(GraphExec& exec, Stream& stream) {
-  if (stream.capturing)
-    return Status(CUDA_ERROR_NOT_SUPPORTED, "a graph launch can't be captured");
+  if (stream.capturing) return Status(CUDA_ERROR_NOT_SUPPORTED, "a graph launch can't be captured");
   if (stream.queue->legacy) OPENMPS_RETURN_IF_ERROR(check_legacy_use(*stream.execution));
   Scheduler& scheduler = stream.context->driver().scheduler;
   std::lock_guard exec_lock(exec.mutex);
 
   std::vector<OperationPtr> operations;
   for (const GraphExec::Step& step : exec.steps)
-    operations.push_back(
-        make_operation(step.enabled ? step.work : Work(MarkerWork{}), stream.execution,
-                       *stream.queue));
+    operations.push_back(make_operation(step.enabled ? step.work : Work(MarkerWork{}),
+                                        stream.execution, *stream.queue));
   auto begin = std::make_shared<MarkerOperation>(stream.execution);
   auto end = std::make_shared<MarkerOperation>(stream.execution);
 

@@ -35,7 +35,7 @@ struct GraphNode {
 };
 
 struct Graph {
-  CUgraph handle = nullptr;  // null: inside a node or an exec
+  CUgraph handle = nullptr;                       // null: inside a node or an exec
   std::vector<std::shared_ptr<GraphNode>> nodes;  // in order of creation
 };
 

@@ -72,7 +72,8 @@ class HandleTable {
     std::vector<std::shared_ptr<T>> removed;
     std::unique_lock lock(mutex_);
     for (Slot& slot : slots_)
-      if (slot.object != nullptr && predicate(*slot.object)) removed.push_back(retire_locked(&slot));
+      if (slot.object != nullptr && predicate(*slot.object))
+        removed.push_back(retire_locked(&slot));
     return removed;
   }
 

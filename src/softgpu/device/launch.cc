@@ -13,8 +13,8 @@ namespace {
 
 Status invalid(std::string what) { return Status(CUDA_ERROR_INVALID_VALUE, std::move(what)); }
 
-Status check_shape(const KernelInfo& info, const FunctionSettings& settings,
-                   const SmLimits& limits, const LaunchShape& shape) {
+Status check_shape(const KernelInfo& info, const FunctionSettings& settings, const SmLimits& limits,
+                   const LaunchShape& shape) {
   for (int i = 0; i < 3; ++i) {
     if (shape.grid[i] == 0 || shape.grid[i] > kMaxGridDim[i])
       return invalid("a grid dimension of " + std::to_string(shape.grid[i]));
@@ -28,9 +28,9 @@ Status check_shape(const KernelInfo& info, const FunctionSettings& settings,
     return invalid("the kernel requires another block shape");
   if (shape.dynamic_shared_bytes > settings.max_dynamic_shared.load())
     return invalid(std::to_string(shape.dynamic_shared_bytes) + " bytes of dynamic shared memory");
-  SmDemand demand = block_demand(
-      limits, static_cast<uint32_t>(threads), info.registers,
-      static_cast<uint64_t>(info.static_shared_bytes) + shape.dynamic_shared_bytes);
+  SmDemand demand =
+      block_demand(limits, static_cast<uint32_t>(threads), info.registers,
+                   static_cast<uint64_t>(info.static_shared_bytes) + shape.dynamic_shared_bytes);
   if (demand.registers > limits.registers)
     return Status(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, "too many registers for the block size");
   if (blocks_per_sm(limits, demand) == 0) return invalid("the block does not fit an SM");
@@ -89,15 +89,15 @@ Result<LaunchWork> make_launch(const Driver& driver, std::shared_ptr<Function> f
   work.dynamic_shared_bytes = shape.dynamic_shared_bytes;
   work.cooperative = cooperative;
   if (cooperative) {
-    SmDemand demand = block_demand(
-        limits, shape.block[0] * shape.block[1] * shape.block[2], info.registers,
-        static_cast<uint64_t>(info.static_shared_bytes) + shape.dynamic_shared_bytes);
+    SmDemand demand =
+        block_demand(limits, shape.block[0] * shape.block[1] * shape.block[2], info.registers,
+                     static_cast<uint64_t>(info.static_shared_bytes) + shape.dynamic_shared_bytes);
     uint64_t room = static_cast<uint64_t>(blocks_per_sm(limits, demand)) * sms.count();
     uint64_t blocks = static_cast<uint64_t>(shape.grid[0]) * shape.grid[1] * shape.grid[2];
     if (blocks > room)
-      return Status(CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE,
-                    std::to_string(blocks) + " blocks, " + std::to_string(room) +
-                        " can be resident");
+      return Status(
+          CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE,
+          std::to_string(blocks) + " blocks, " + std::to_string(room) + " can be resident");
   }
   work.function = std::move(function);
   return work;

@@ -18,10 +18,11 @@ struct LaunchShape {
   uint32_t dynamic_shared_bytes;
 };
 
-// `parameters`: one pointer per parameter; `extra`: CU_LAUNCH_PARAM_* pairs; one of them, or none if
-// the kernel has no parameters. Errors: CUDA_ERROR_INVALID_VALUE (shape, shared memory, parameters),
-// CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES (registers), CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE,
-// CUDA_ERROR_NOT_SUPPORTED (the engine can't run the kernel; the message says why).
+// `parameters`: one pointer per parameter; `extra`: CU_LAUNCH_PARAM_* pairs; one of them, or none
+// if the kernel has no parameters. Errors: CUDA_ERROR_INVALID_VALUE (shape, shared memory,
+// parameters), CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES (registers),
+// CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE, CUDA_ERROR_NOT_SUPPORTED (the engine can't run the
+// kernel; the message says why).
 Result<LaunchWork> make_launch(const Driver& driver, std::shared_ptr<Function> function,
                                const LaunchShape& shape, bool cooperative, const SmSet& sms,
                                void** parameters, void** extra);

@@ -41,8 +41,7 @@ bool pages_exist(uint64_t address, uint64_t bytes) {
 }
 
 Status invalid_address(uint64_t address, const char* what) {
-  return Status(CUDA_ERROR_INVALID_VALUE,
-                std::to_string(address) + " is not the begin of " + what);
+  return Status(CUDA_ERROR_INVALID_VALUE, std::to_string(address) + " is not the begin of " + what);
 }
 
 }  // namespace
@@ -142,10 +141,9 @@ void Memory::end_allocation_locked(uint64_t address) {
 Result<uint64_t> Memory::allocate_host(Context& context, uint64_t bytes, unsigned flags) {
   if (bytes == 0) return Status(CUDA_ERROR_INVALID_VALUE, "an allocation of no bytes");
   Backing backing = allocate_backing(bytes);
-  if (backing.address == 0)
-    return Status(CUDA_ERROR_OUT_OF_MEMORY, "the host has no memory left");
-  OPENMPS_RETURN_IF_ERROR(insert_range(context.device(), &context, backing, bytes,
-                                       RangeKind::kHostAllocated, flags));
+  if (backing.address == 0) return Status(CUDA_ERROR_OUT_OF_MEMORY, "the host has no memory left");
+  OPENMPS_RETURN_IF_ERROR(
+      insert_range(context.device(), &context, backing, bytes, RangeKind::kHostAllocated, flags));
   return backing.address;
 }
 

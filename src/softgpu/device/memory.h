@@ -25,7 +25,8 @@ class Memory {
 
   // Device or managed memory, counted against the device. CUDA_ERROR_INVALID_VALUE for no bytes,
   // CUDA_ERROR_OUT_OF_MEMORY.
-  Result<uint64_t> allocate_device(Context& context, uint64_t bytes, RangeKind kind, unsigned flags);
+  Result<uint64_t> allocate_device(Context& context, uint64_t bytes, RangeKind kind,
+                                   unsigned flags);
   // A managed variable of a library, which belongs to no context. Ends by free_global().
   Result<uint64_t> allocate_library_global(Device& device, uint64_t bytes);
   // cuMemFree: waits for everything queued in the owning context, as the driver does.
@@ -43,7 +44,8 @@ class Memory {
   Result<uint64_t> allocate_host(Context& context, uint64_t bytes, unsigned flags);
   Status free_host(uint64_t address);
 
-  // CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, CUDA_ERROR_INVALID_VALUE (not mapped in the process).
+  // CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, CUDA_ERROR_INVALID_VALUE (not mapped in the
+  // process).
   Status register_host(Context& context, uint64_t address, uint64_t bytes, unsigned flags);
   Status unregister_host(uint64_t address);
 

@@ -290,21 +290,16 @@ Result<int> function_attribute(const Driver& driver, const KernelInfo& info,
       uint32_t by_registers = limits.registers / registers / kWarpSize * kWarpSize;
       return static_cast<int>(std::min({info.max_threads, kMaxThreadsPerBlock, by_registers}));
     }
-    case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES:
-      return static_cast<int>(info.static_shared_bytes);
-    case CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES:
-      return 0;
-    case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES:
-      return static_cast<int>(info.local_bytes);
-    case CU_FUNC_ATTRIBUTE_NUM_REGS:
-      return static_cast<int>(info.registers);
+    case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES: return static_cast<int>(info.static_shared_bytes);
+    case CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES: return 0;
+    case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES: return static_cast<int>(info.local_bytes);
+    case CU_FUNC_ATTRIBUTE_NUM_REGS: return static_cast<int>(info.registers);
     case CU_FUNC_ATTRIBUTE_PTX_VERSION:
     case CU_FUNC_ATTRIBUTE_BINARY_VERSION:
       return static_cast<int>(driver.config.compute_capability);
     case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
       return static_cast<int>(settings.max_dynamic_shared.load());
-    case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
-      return settings.carveout.load();
+    case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT: return settings.carveout.load();
     case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED:
       return settings.non_portable_cluster.load();
     case CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
@@ -313,10 +308,8 @@ Result<int> function_attribute(const Driver& driver, const KernelInfo& info,
     case CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET:
     case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH:
     case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT:
-    case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH:
-      return 0;
-    default:
-      return Status(CUDA_ERROR_INVALID_VALUE, "no such function attribute");
+    case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH: return 0;
+    default: return Status(CUDA_ERROR_INVALID_VALUE, "no such function attribute");
   }
 }
 
@@ -344,8 +337,7 @@ Status set_function_attribute(const Driver& driver, const KernelInfo& info,
     case CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
       settings.cluster_policy = value;
       return Status();
-    default:
-      return Status(CUDA_ERROR_INVALID_VALUE, "the attribute can't be set");
+    default: return Status(CUDA_ERROR_INVALID_VALUE, "the attribute can't be set");
   }
 }
 

@@ -107,7 +107,8 @@ Result<std::shared_ptr<Module>> load_module(const std::shared_ptr<Context>& cont
 // Waits for everything queued in the context, as the driver does. CUDA_ERROR_INVALID_HANDLE.
 Status unload_module(Driver& driver, CUmodule handle);
 
-Result<std::shared_ptr<Library>> load_library(Driver& driver, std::shared_ptr<const Program> program);
+Result<std::shared_ptr<Library>> load_library(Driver& driver,
+                                              std::shared_ptr<const Program> program);
 Status unload_library(Driver& driver, CUlibrary handle);
 
 // The function to launch for a CUfunction or a CUkernel, in the context. CUDA_ERROR_INVALID_HANDLE.
@@ -121,6 +122,7 @@ Result<std::shared_ptr<Function>> kernel_function(const std::shared_ptr<Context>
 Result<int> function_attribute(const Driver& driver, const KernelInfo& info,
                                const FunctionSettings& settings, CUfunction_attribute attribute);
 Status set_function_attribute(const Driver& driver, const KernelInfo& info,
-                              FunctionSettings& settings, CUfunction_attribute attribute, int value);
+                              FunctionSettings& settings, CUfunction_attribute attribute,
+                              int value);
 
 }  // namespace openmps::softgpu

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The unit of work: everything a stream or a graph asks of the device is an Operation in one
-// directed acyclic graph. Stream order, event waits, the legacy stream's barriers and graph edges are
-// all the same thing, an edge from an operation to one that must wait for it. Made by API threads,
-// carried out by workers, copy engines and the host-function thread.
+// directed acyclic graph. Stream order, event waits, the legacy stream's barriers and graph edges
+// are all the same thing, an edge from an operation to one that must wait for it. Made by API
+// threads, carried out by workers, copy engines and the host-function thread.
 #pragma once
 
 #include <cstddef>
@@ -22,11 +22,11 @@ namespace openmps::softgpu {
 class ExecutionContext;
 
 enum class OperationKind : uint8_t {
-  kMarker,        // nothing to do: event records, waits, joins
+  kMarker,  // nothing to do: event records, waits, joins
   kKernel,
-  kCopy,          // copies and fills
+  kCopy,  // copies and fills
   kHostFunction,
-  kMemoryWords,   // cuStreamWriteValue, cuStreamWaitValue, cuStreamBatchMemOp
+  kMemoryWords,  // cuStreamWriteValue, cuStreamWaitValue, cuStreamBatchMemOp
 };
 
 struct Operation {
@@ -55,19 +55,19 @@ struct KernelOperation final : Operation {
 
   Launch launch;
   SmDemand demand;
-  SmSet sms;               // where its blocks may run
-  uint32_t level = 0;      // priority level, 0 is the highest
-  uint32_t queue = 0;      // hardware queue
+  SmSet sms;           // where its blocks may run
+  uint32_t level = 0;  // priority level, 0 is the highest
+  uint32_t queue = 0;  // hardware queue
   bool cooperative = false;
-  uint64_t seed = 0;       // of the schedule, 0: round robin
-  uint64_t id = 0;         // of the launch, for the trace
+  uint64_t seed = 0;  // of the schedule, 0: round robin
+  uint64_t id = 0;    // of the launch, for the trace
   std::string name;
   std::vector<uint64_t> workspace;  // grid barrier of a cooperative launch
 
   // Guarded by Scheduler::mutex.
   uint64_t block_count = 0;
-  uint64_t placed = 0;     // blocks that were given to an SM
-  uint64_t resident = 0;   // of those, not finished
+  uint64_t placed = 0;    // blocks that were given to an SM
+  uint64_t resident = 0;  // of those, not finished
   uint64_t started_ns = 0;
 };
 
@@ -76,7 +76,7 @@ struct CopyOperation final : Operation {
       : Operation(OperationKind::kCopy, std::move(where)) {}
 
   std::variant<CopyShape, FillShape> work;
-  std::vector<std::byte> staged;     // source of a small pageable copy, taken at the call
+  std::vector<std::byte> staged;  // source of a small pageable copy, taken at the call
   // Which sides lie in the address space and must still do so when the copy runs.
   bool check_source = false;
   bool check_destination = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory pools: attributes around the plain allocator. Allocation happens at once, the free when the
-// stream arrives, so nothing is ever kept and trimming has nothing to do. API threads.
+// Memory pools: attributes around the plain allocator. Allocation happens at once, the free when
+// the stream arrives, so nothing is ever kept and trimming has nothing to do. API threads.
 #pragma once
 
 #include <atomic>

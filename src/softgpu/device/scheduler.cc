@@ -26,14 +26,10 @@ bool word_condition(Word current, Word value, unsigned condition) {
   switch (condition) {
     case CU_STREAM_WAIT_VALUE_GEQ:  // cyclic: the counter may wrap around
       return static_cast<std::make_signed_t<Word>>(current - value) >= 0;
-    case CU_STREAM_WAIT_VALUE_EQ:
-      return current == value;
-    case CU_STREAM_WAIT_VALUE_AND:
-      return (current & value) != 0;
-    case CU_STREAM_WAIT_VALUE_NOR:
-      return static_cast<Word>(~(current | value)) != 0;
-    default:
-      return true;
+    case CU_STREAM_WAIT_VALUE_EQ: return current == value;
+    case CU_STREAM_WAIT_VALUE_AND: return (current & value) != 0;
+    case CU_STREAM_WAIT_VALUE_NOR: return static_cast<Word>(~(current | value)) != 0;
+    default: return true;
   }
 }
 
@@ -150,8 +146,7 @@ void Scheduler::dispatch_locked(const OperationPtr& operation) {
         executor(context.device)
             .abandon_locked(std::static_pointer_cast<KernelOperation>(operation));
       else
-        executor(context.device)
-            .ready_locked(std::static_pointer_cast<KernelOperation>(operation));
+        executor(context.device).ready_locked(std::static_pointer_cast<KernelOperation>(operation));
       return;
     case OperationKind::kCopy:
       if (failed)
@@ -205,7 +200,8 @@ bool Scheduler::advance_words_locked(MemoryWordsOperation& words) {
     if (action.kind != WordAction::Kind::kBarrier) {
       bool write = action.kind == WordAction::Kind::kWrite;
       bool mapped = memory_->with_range(action.address, action.bytes, write, [&] {
-        satisfied = action.bytes == 8 ? access_word<uint64_t>(action) : access_word<uint32_t>(action);
+        satisfied =
+            action.bytes == 8 ? access_word<uint64_t>(action) : access_word<uint32_t>(action);
       });
       if (!mapped) {
         poison_locked(*words.context, CUDA_ERROR_ILLEGAL_ADDRESS,
@@ -304,9 +300,8 @@ bool Scheduler::is_stream_idle(ExecutionContext& context, StreamQueue& stream) {
   auto idle = [](const OperationPtr& tail) { return tail == nullptr || tail->done; };
   if (!idle(stream.tail)) return false;
   if (!stream.legacy) return true;
-  return std::all_of(context.streams.begin(), context.streams.end(), [&](const auto& other) {
-    return !other->blocking || idle(other->tail);
-  });
+  return std::all_of(context.streams.begin(), context.streams.end(),
+                     [&](const auto& other) { return !other->blocking || idle(other->tail); });
 }
 
 void Scheduler::close(ExecutionContext& context) {
@@ -333,14 +328,14 @@ CUresult Scheduler::run_copy_operation(CopyOperation& copy) {
     auto inside = [&](uint64_t address, uint64_t extent, bool write) {
       return memory_->coverage(address, extent, write) == AddressSpace::Coverage::kInside;
     };
-    mapped = (!copy.check_source || inside(shape->source, shape->source_extent(), false)) &&
-             (!copy.check_destination ||
-              inside(shape->destination, shape->destination_extent(), true));
+    mapped =
+        (!copy.check_source || inside(shape->source, shape->source_extent(), false)) &&
+        (!copy.check_destination || inside(shape->destination, shape->destination_extent(), true));
     if (mapped) run_copy(*shape);
   } else {
     const FillShape& fill = std::get<FillShape>(copy.work);
-    mapped = memory_->coverage(fill.destination, fill.extent(), true) ==
-             AddressSpace::Coverage::kInside;
+    mapped =
+        memory_->coverage(fill.destination, fill.extent(), true) == AddressSpace::Coverage::kInside;
     if (mapped) run_fill(fill);
   }
   memory_->exit(phase);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The scheduler: keeps the graph of operations of all contexts of this process, hands what is ready
-// to the engine that carries it out, and records what is done. One mutex guards all scheduling state
-// (short critical sections; kernels, copies and host functions run without it). API threads submit
-// and wait; workers, copy engines, the host-function thread and the service thread complete.
+// to the engine that carries it out, and records what is done. One mutex guards all scheduling
+// state (short critical sections; kernels, copies and host functions run without it). API threads
+// submit and wait; workers, copy engines, the host-function thread and the service thread complete.
 #pragma once
 
 #include <condition_variable>
@@ -45,8 +45,7 @@ class Scheduler {
   // The same in pieces, for graphs: an operation with given predecessors that is in no stream.
   void submit_locked(StreamQueue& stream, const OperationPtr& operation,
                      std::span<const OperationPtr> also_after);
-  void submit_unordered_locked(const OperationPtr& operation,
-                               std::span<const OperationPtr> after);
+  void submit_unordered_locked(const OperationPtr& operation, std::span<const OperationPtr> after);
 
   void add_stream_locked(ExecutionContext& context, const std::shared_ptr<StreamQueue>& stream);
 

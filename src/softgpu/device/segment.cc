@@ -218,8 +218,7 @@ SegmentLayout* map_layout(int fd) {
   struct stat facts {};
   if (fstat(fd, &facts) != 0 || static_cast<uint64_t>(facts.st_size) != sizeof(SegmentLayout))
     return nullptr;
-  void* address =
-      mmap(nullptr, sizeof(SegmentLayout), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  void* address = mmap(nullptr, sizeof(SegmentLayout), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   return address == MAP_FAILED ? nullptr : static_cast<SegmentLayout*>(address);
 }
 

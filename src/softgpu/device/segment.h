@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The part of a device that processes share: memory accounting, the list of contexts and the right
-// to run kernels, in one shared-memory file per device. Attached by every process at cuInit; used by
-// its API threads, workers and arbiter. Survives the SIGKILL of any process at any instruction: the
-// mutex is robust, and what a dead process held is found by its pid and start time and taken back.
+// to run kernels, in one shared-memory file per device. Attached by every process at cuInit; used
+// by its API threads, workers and arbiter. Survives the SIGKILL of any process at any instruction:
+// the mutex is robust, and what a dead process held is found by its pid and start time and taken
+// back.
 #pragma once
 
 #include <atomic>

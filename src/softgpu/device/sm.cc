@@ -20,14 +20,10 @@ SmLimits sm_limits(uint32_t compute_capability) {
   if (compute_capability < 80) return {1024, 16, kRegisters, 64 * kKiB, 64 * kKiB, 0};
   switch (compute_capability) {
     case 80:
-    case 87:
-      return {2048, 32, kRegisters, 164 * kKiB, 163 * kKiB, kKiB};
-    case 86:
-      return {1536, 16, kRegisters, 100 * kKiB, 99 * kKiB, kKiB};
-    case 89:
-      return {1536, 24, kRegisters, 100 * kKiB, 99 * kKiB, kKiB};
-    default:
-      break;
+    case 87: return {2048, 32, kRegisters, 164 * kKiB, 163 * kKiB, kKiB};
+    case 86: return {1536, 16, kRegisters, 100 * kKiB, 99 * kKiB, kKiB};
+    case 89: return {1536, 24, kRegisters, 100 * kKiB, 99 * kKiB, kKiB};
+    default: break;
   }
   if (compute_capability >= 120) return {1536, 24, kRegisters, 100 * kKiB, 99 * kKiB, kKiB};
   return {2048, 32, kRegisters, 228 * kKiB, 227 * kKiB, kKiB};
@@ -36,8 +32,8 @@ SmLimits sm_limits(uint32_t compute_capability) {
 SmDemand block_demand(const SmLimits& limits, uint32_t threads, uint32_t registers_per_thread,
                       uint64_t shared_bytes) {
   uint32_t warps = (threads + kWarpSize - 1) / kWarpSize;
-  uint64_t per_warp = round_up(static_cast<uint64_t>(registers_per_thread) * kWarpSize,
-                               kRegisterUnit);
+  uint64_t per_warp =
+      round_up(static_cast<uint64_t>(registers_per_thread) * kWarpSize, kRegisterUnit);
   uint64_t shared = round_up(shared_bytes + limits.reserved_shared_per_block, kSharedUnit);
   SmDemand demand;
   demand.threads = warps * kWarpSize;

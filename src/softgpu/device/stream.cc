@@ -102,8 +102,8 @@ Status issue(Stream& stream, const Work& work, OperationPtr* issued,
 
 Status sticky_error(const ExecutionContext& execution) {
   CUresult error = execution.error.load();
-  return error == CUDA_SUCCESS ? Status() : Status(error, "the context failed: " +
-                                                              execution.fault_text);
+  return error == CUDA_SUCCESS ? Status()
+                               : Status(error, "the context failed: " + execution.fault_text);
 }
 
 Status synchronize_stream(Stream& stream) {

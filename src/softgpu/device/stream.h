@@ -55,8 +55,8 @@ Result<std::shared_ptr<Stream>> create_stream(const std::shared_ptr<Context>& co
 // Work in it goes on. CUDA_ERROR_INVALID_HANDLE for default streams and unknown handles.
 Status destroy_stream(Driver& driver, CUstream handle);
 
-// The stream behind a handle, NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD included, of `context`
-// (the current one). `per_thread_default`: what NULL means. CUDA_ERROR_INVALID_HANDLE.
+// The stream behind a handle, NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD included, of
+// `context` (the current one). `per_thread_default`: what NULL means. CUDA_ERROR_INVALID_HANDLE.
 Result<std::shared_ptr<Stream>> resolve_stream(const std::shared_ptr<Context>& context,
                                                CUstream handle, bool per_thread_default);
 

@@ -31,7 +31,8 @@ void Trace::open(const std::string& path) {
   if (path.empty()) return;
   file_.reset(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
   struct stat facts {};
-  if (enabled() && fstat(file_.get(), &facts) == 0 && facts.st_size == 0) append(file_.get(), "[\n");
+  if (enabled() && fstat(file_.get(), &facts) == 0 && facts.st_size == 0)
+    append(file_.get(), "[\n");
 }
 
 void Trace::event(char phase, const char* category, const std::string& name,
@@ -43,9 +44,9 @@ void Trace::event(char phase, const char* category, const std::string& name,
            static_cast<double>(start_ns) / 1e3, static_cast<double>(end_ns - start_ns) / 1e3,
            static_cast<int>(getpid()));
   append(file_.get(), "{\"name\":" + quoted(name) + ",\"cat\":\"" + category + "\"," + numbers +
-                          ",\"tid\":" + quoted(lane) + ",\"args\":{\"sequence\":" +
-                          std::to_string(sequence_++) + (arguments.empty() ? "" : ",") +
-                          arguments + "}},\n");
+                          ",\"tid\":" + quoted(lane) +
+                          ",\"args\":{\"sequence\":" + std::to_string(sequence_++) +
+                          (arguments.empty() ? "" : ",") + arguments + "}},\n");
 }
 
 }  // namespace openmps::softgpu

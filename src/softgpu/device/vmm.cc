@@ -101,8 +101,8 @@ CUmemGenericAllocationHandle VirtualMemory::publish_locked(
   return memory->handle;
 }
 
-Result<CUmemGenericAllocationHandle> VirtualMemory::create(
-    uint64_t bytes, const CUmemAllocationProp& properties) {
+Result<CUmemGenericAllocationHandle> VirtualMemory::create(uint64_t bytes,
+                                                           const CUmemAllocationProp& properties) {
   if (bytes == 0 || !aligned(bytes)) return invalid("the size is not a multiple of 2 MiB");
   if (properties.type != CU_MEM_ALLOCATION_TYPE_PINNED)
     return Status(CUDA_ERROR_NOT_SUPPORTED, "only pinned physical memory exists");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Virtual memory management: address reservations, physical memory as file descriptors that other
-// processes can map, and mappings of one into the other. Device address = host address. API threads.
+// processes can map, and mappings of one into the other. Device address = host address. API
+// threads.
 #pragma once
 
 #include <cstdint>
@@ -27,9 +28,9 @@ struct PhysicalMemory {
   UniqueFd file;
   uint64_t bytes = 0;
   CUmemAllocationProp properties{};
-  bool counted = false;      // against the device: made here, not imported
-  int device = 0;            // ordinal
-  uint32_t handles = 1;      // outstanding references of the one handle (VirtualMemory's mutex)
+  bool counted = false;  // against the device: made here, not imported
+  int device = 0;        // ordinal
+  uint32_t handles = 1;  // outstanding references of the one handle (VirtualMemory's mutex)
   CUmemGenericAllocationHandle handle = 0;
 };
 
@@ -42,7 +43,8 @@ class VirtualMemory {
   // Exactly one reservation, with nothing mapped in it.
   Status free_reservation(uint64_t address, uint64_t bytes);
 
-  Result<CUmemGenericAllocationHandle> create(uint64_t bytes, const CUmemAllocationProp& properties);
+  Result<CUmemGenericAllocationHandle> create(uint64_t bytes,
+                                              const CUmemAllocationProp& properties);
   Status release(CUmemGenericAllocationHandle handle);
   // A new descriptor of the object's file, close-on-exec, owned by the caller.
   Result<int> export_descriptor(CUmemGenericAllocationHandle handle);

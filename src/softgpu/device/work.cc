@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "softgpu/device/driver.h"
 #include "softgpu/device/context.h"
+#include "softgpu/device/driver.h"
 #include "softgpu/device/module.h"
 
 namespace openmps::softgpu {
@@ -13,7 +13,8 @@ namespace {
 
 using Execution = std::shared_ptr<ExecutionContext>;
 
-// 256 bytes, zeroed: the size word and the barrier counter of a grid-wide synchronisation live in it.
+// 256 bytes, zeroed: the size word and the barrier counter of a grid-wide synchronisation live in
+// it.
 constexpr size_t kWorkspaceWords = 32;
 
 OperationPtr make(const MarkerWork&, const Execution& execution, const StreamQueue&) {
@@ -84,8 +85,8 @@ OperationPtr make(const LaunchWork& work, const Execution& execution, const Stre
   operation->queue = stream.queue;
   operation->level = stream.level;
   if (work.has_priority)
-    operation->level = static_cast<uint32_t>(std::clamp(work.priority, kGreatestPriority, 0) -
-                                             kGreatestPriority);
+    operation->level =
+        static_cast<uint32_t>(std::clamp(work.priority, kGreatestPriority, 0) - kGreatestPriority);
   operation->block_count = static_cast<uint64_t>(work.grid[0]) * work.grid[1] * work.grid[2];
   operation->cooperative = work.cooperative;
   if (work.cooperative) {
@@ -106,8 +107,8 @@ OperationPtr make(const LaunchWork& work, const Execution& execution, const Stre
 
 OperationPtr make_operation(const Work& work, const std::shared_ptr<ExecutionContext>& execution,
                             const StreamQueue& stream) {
-  return std::visit(
-      [&](const auto& what) -> OperationPtr { return make(what, execution, stream); }, work);
+  return std::visit([&](const auto& what) -> OperationPtr { return make(what, execution, stream); },
+                    work);
 }
 
 }  // namespace openmps::softgpu

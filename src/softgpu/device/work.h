@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work: what one API call or one graph node asks of the device, as a value. A stream turns it into an
-// operation at once, a capture into a node that becomes an operation at every launch of the graph.
+// Work: what one API call or one graph node asks of the device, as a value. A stream turns it into
+// an operation at once, a capture into a node that becomes an operation at every launch of the
+// graph.
 #pragma once
 
 #include <array>

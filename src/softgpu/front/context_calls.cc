@@ -52,22 +52,14 @@ CUresult create_context(CUcontext* out, unsigned flags, CUdevice ordinal) {
 std::atomic<uint64_t>* limit_of(Caller& caller, CUlimit limit) {
   ContextLimits& limits = caller.context->limits;
   switch (limit) {
-    case CU_LIMIT_STACK_SIZE:
-      return &limits.stack_bytes;
-    case CU_LIMIT_PRINTF_FIFO_SIZE:
-      return &caller.execution->printf_limit;
-    case CU_LIMIT_MALLOC_HEAP_SIZE:
-      return &caller.execution->heap_limit;
-    case CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH:
-      return &limits.sync_depth;
-    case CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT:
-      return &limits.pending_launches;
-    case CU_LIMIT_MAX_L2_FETCH_GRANULARITY:
-      return &limits.l2_fetch_bytes;
-    case CU_LIMIT_PERSISTING_L2_CACHE_SIZE:
-      return &limits.persisting_l2_bytes;
-    default:
-      return nullptr;
+    case CU_LIMIT_STACK_SIZE: return &limits.stack_bytes;
+    case CU_LIMIT_PRINTF_FIFO_SIZE: return &caller.execution->printf_limit;
+    case CU_LIMIT_MALLOC_HEAP_SIZE: return &caller.execution->heap_limit;
+    case CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH: return &limits.sync_depth;
+    case CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT: return &limits.pending_launches;
+    case CU_LIMIT_MAX_L2_FETCH_GRANULARITY: return &limits.l2_fetch_bytes;
+    case CU_LIMIT_PERSISTING_L2_CACHE_SIZE: return &limits.persisting_l2_bytes;
+    default: return nullptr;
   }
 }
 

@@ -200,8 +200,8 @@ CUresult cuMemsetD2D8Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned char
   return fill(dstDevice, uc, 1, dstPitch, Width, Height, hStream, kAsynchronous);
 }
 
-CUresult cuMemsetD2D16Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us,
-                            size_t Width, size_t Height, CUstream hStream) {
+CUresult cuMemsetD2D16Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width,
+                            size_t Height, CUstream hStream) {
   return fill(dstDevice, us, 2, dstPitch, Width, Height, hStream, kAsynchronous);
 }
 

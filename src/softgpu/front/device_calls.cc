@@ -43,9 +43,7 @@ CUuuid device_uuid(const Driver& driver, const Device& device) {
   return uuid;
 }
 
-PciAddress device_pci_address(const Device& device) {
-  return {0, device.machine_ordinal + 1, 0};
-}
+PciAddress device_pci_address(const Device& device) { return {0, device.machine_ordinal + 1, 0}; }
 
 }  // namespace openmps::softgpu
 
@@ -166,8 +164,7 @@ CUresult cuDeviceGetByPCIBusId(CUdevice* dev, const char* pciBusId) {
 CUresult cuDeviceCanAccessPeer(int* canAccessPeer, CUdevice dev, CUdevice peerDev) {
   return with_device(dev, [&](Driver& driver, Device&) -> Status {
     if (canAccessPeer == nullptr) return invalid_value("no place for the result");
-    if (driver.device(peerDev) == nullptr)
-      return Status(CUDA_ERROR_INVALID_DEVICE, "no such peer");
+    if (driver.device(peerDev) == nullptr) return Status(CUDA_ERROR_INVALID_DEVICE, "no such peer");
     *canAccessPeer = dev != peerDev;  // all memory is the host's: every device reaches it
     return Status();
   });

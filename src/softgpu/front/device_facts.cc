@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of device attributes. Values are what the model does; where it has no opinion (textures,
-// clocks) they are those of a device of compute capability 9.0. Pure functions.
+// The table of device attributes. Values are what the model does; where it has no opinion
+// (textures, clocks) they are those of a device of compute capability 9.0. Pure functions.
 #include "softgpu/front/device_facts.h"
 
 #include "softgpu/device/sm.h"
@@ -100,8 +100,7 @@ constexpr Fact kFacts[] = {
 
 bool device_attribute(const Driver& driver, const Device& device, CUdevice_attribute attribute,
                       int* value) {
-  if (attribute < CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK ||
-      attribute >= CU_DEVICE_ATTRIBUTE_MAX)
+  if (attribute < CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK || attribute >= CU_DEVICE_ATTRIBUTE_MAX)
     return false;
   const Config& config = driver.config;
   const SmLimits sm = sm_limits(config.compute_capability);
@@ -118,9 +117,7 @@ bool device_attribute(const Driver& driver, const Device& device, CUdevice_attri
     case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
       *value = static_cast<int>(device_pci_address(device).bus);
       return true;
-    case CU_DEVICE_ATTRIBUTE_MULTI_GPU_BOARD_GROUP_ID:
-      *value = device.ordinal;
-      return true;
+    case CU_DEVICE_ATTRIBUTE_MULTI_GPU_BOARD_GROUP_ID: *value = device.ordinal; return true;
     case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR:
       *value = static_cast<int>(sm.threads);
       return true;
@@ -140,8 +137,7 @@ bool device_attribute(const Driver& driver, const Device& device, CUdevice_attri
     case CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK:
       *value = static_cast<int>(sm.reserved_shared_per_block);
       return true;
-    default:
-      break;
+    default: break;
   }
   *value = 0;
   for (const Fact& fact : kFacts)

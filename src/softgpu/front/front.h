@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every entry point of libcuda.so.1 starts with: is there a driver, a current context, and is it
-// healthy. Entry points check arguments, call the model and return; they hold no state. Any thread.
+// What every entry point of libcuda.so.1 starts with: is there a driver, a current context, and is
+// it healthy. Entry points check arguments, call the model and return; they hold no state. Any
+// thread.
 #pragma once
 
 #include <memory>
@@ -34,8 +35,8 @@ CUresult report(const Status& status);
 inline Status invalid_value(const char* what) { return Status(CUDA_ERROR_INVALID_VALUE, what); }
 inline Status invalid_handle(const char* what) { return Status(CUDA_ERROR_INVALID_HANDLE, what); }
 
-// CUDA_ERROR_NOT_INITIALIZED (also in a child forked after cuInit), CUDA_ERROR_NOT_PERMITTED (inside a
-// host function).
+// CUDA_ERROR_NOT_INITIALIZED (also in a child forked after cuInit), CUDA_ERROR_NOT_PERMITTED
+// (inside a host function).
 Status check_entry(Driver** driver);
 // CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_CONTEXT_IS_DESTROYED, or the sticky error.
 Status enter_context(Driver& driver, std::shared_ptr<Context>* context,

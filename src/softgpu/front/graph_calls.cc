@@ -173,8 +173,7 @@ CUresult set_node(CUgraphNode handle, CUgraphNodeType type, Result<W> work, Reme
 }
 
 template <typename W>
-CUresult set_exec_node(CUgraphExec exec, CUgraphNode handle, CUgraphNodeType type,
-                       Result<W> work) {
+CUresult set_exec_node(CUgraphExec exec, CUgraphNode handle, CUgraphNodeType type, Result<W> work) {
   if (!work.ok()) return report(work.status());
   return with_exec(exec, [&](Driver&, GraphExec& object) -> Status {
     std::lock_guard lock(object.mutex);
@@ -573,8 +572,7 @@ CUresult cuGraphAddNode_v2(CUgraphNode* phGraphNode, CUgraph hGraph,
                                       nodeParams->graph.graph);
     case CU_GRAPH_NODE_TYPE_EMPTY:
       return cuGraphAddEmptyNode(phGraphNode, hGraph, dependencies, numDependencies);
-    default:
-      return CUDA_ERROR_NOT_SUPPORTED;
+    default: return CUDA_ERROR_NOT_SUPPORTED;
   }
 }
 
@@ -809,8 +807,7 @@ CUresult cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsign
   });
 }
 
-CUresult cuGraphNodeGetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode,
-                               unsigned int* isEnabled) {
+CUresult cuGraphNodeGetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsigned int* isEnabled) {
   return with_exec(hGraphExec, [&](Driver&, GraphExec& exec) -> Status {
     if (isEnabled == nullptr) return no_result();
     std::lock_guard lock(exec.mutex);

@@ -112,9 +112,8 @@ CUresult cuDevSmResourceSplitByCount(CUdevResource* result, unsigned int* nbGrou
       return invalid_value("a bad argument");
     ResourceDescriptor available;
     OPENMPS_RETURN_IF_ERROR(read_resource(driver, *input, &available));
-    uint32_t step = (useFlags & CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING) != 0
-                        ? 1
-                        : kSmGranularity;
+    uint32_t step =
+        (useFlags & CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING) != 0 ? 1 : kSmGranularity;
     uint32_t group = std::max(1u, minCount);
     group = (group + step - 1) / step * step;
     uint32_t most = static_cast<uint32_t>(available.sms.count()) / group;
@@ -214,22 +213,22 @@ CUresult cuGreenCtxStreamCreate(CUstream* phStream, CUgreenCtx greenCtx, unsigne
 }
 
 CUresult cuGreenCtxRecordEvent(CUgreenCtx hCtx, CUevent hEvent) {
-  return with_green(hCtx, [&](Driver& driver,
-                              const std::shared_ptr<GreenContext>& green) -> Status {
-    std::shared_ptr<Event> event = driver.events.find(hEvent);
-    if (event == nullptr) return invalid_handle("not an event");
-    return record_green_event(driver, *green, *event);
-  });
+  return with_green(hCtx,
+                    [&](Driver& driver, const std::shared_ptr<GreenContext>& green) -> Status {
+                      std::shared_ptr<Event> event = driver.events.find(hEvent);
+                      if (event == nullptr) return invalid_handle("not an event");
+                      return record_green_event(driver, *green, *event);
+                    });
 }
 
 CUresult cuGreenCtxWaitEvent(CUgreenCtx hCtx, CUevent hEvent) {
-  return with_green(hCtx, [&](Driver& driver,
-                              const std::shared_ptr<GreenContext>& green) -> Status {
-    std::shared_ptr<Event> event = driver.events.find(hEvent);
-    if (event == nullptr) return invalid_handle("not an event");
-    for (const auto& stream :
-         driver.streams.find_if([&](const Stream& s) { return s.green == green; }))
-      OPENMPS_RETURN_IF_ERROR(wait_event(*stream, *event));
-    return Status();
-  });
+  return with_green(
+      hCtx, [&](Driver& driver, const std::shared_ptr<GreenContext>& green) -> Status {
+        std::shared_ptr<Event> event = driver.events.find(hEvent);
+        if (event == nullptr) return invalid_handle("not an event");
+        for (const auto& stream :
+             driver.streams.find_if([&](const Stream& s) { return s.green == green; }))
+          OPENMPS_RETURN_IF_ERROR(wait_event(*stream, *event));
+        return Status();
+      });
 }

@@ -15,8 +15,8 @@ namespace {
 
 constexpr int kDriverVersion = 13000;  // CUDA 13.0
 
-constexpr cuuint64_t kKnownProcFlags = CU_GET_PROC_ADDRESS_LEGACY_STREAM |
-                                       CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
+constexpr cuuint64_t kKnownProcFlags =
+    CU_GET_PROC_ADDRESS_LEGACY_STREAM | CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
 
 // ---- softgpu's side of the export tables (interop/export_tables.h) ----
 

@@ -82,9 +82,8 @@ uint32_t resident_blocks(const Driver& driver, const Function& function, uint32_
   const SmLimits limits = sm_limits(driver.config.compute_capability);
   if (threads > std::min(kMaxThreadsPerBlock, function.info->max_threads)) return 0;
   if (function.info->static_shared_bytes + dynamic_shared > limits.shared_per_block_optin) return 0;
-  return blocks_per_sm(limits,
-                       block_demand(limits, threads, function.info->registers,
-                                    function.info->static_shared_bytes + dynamic_shared));
+  return blocks_per_sm(limits, block_demand(limits, threads, function.info->registers,
+                                            function.info->static_shared_bytes + dynamic_shared));
 }
 
 }  // namespace
@@ -93,8 +92,8 @@ CUresult cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDi
                         unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY,
                         unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,
                         void** kernelParams, void** extra) {
-  LaunchShape shape{{gridDimX, gridDimY, gridDimZ}, {blockDimX, blockDimY, blockDimZ},
-                    sharedMemBytes};
+  LaunchShape shape{
+      {gridDimX, gridDimY, gridDimZ}, {blockDimX, blockDimY, blockDimZ}, sharedMemBytes};
   return launch(f, shape, {}, hStream, kernelParams, extra);
 }
 
@@ -103,8 +102,8 @@ CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsigned
                                    unsigned int blockDimY, unsigned int blockDimZ,
                                    unsigned int sharedMemBytes, CUstream hStream,
                                    void** kernelParams) {
-  LaunchShape shape{{gridDimX, gridDimY, gridDimZ}, {blockDimX, blockDimY, blockDimZ},
-                    sharedMemBytes};
+  LaunchShape shape{
+      {gridDimX, gridDimY, gridDimZ}, {blockDimX, blockDimY, blockDimZ}, sharedMemBytes};
   LaunchOptions options;
   options.cooperative = true;
   return launch(f, shape, options, hStream, kernelParams, nullptr);
@@ -130,15 +129,14 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* numBlocks, CU
   return with_function(func, [&](Driver& driver, Function& function) -> Status {
     if (numBlocks == nullptr || blockSize <= 0 || flags > CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE)
       return invalid_value("a bad argument");
-    *numBlocks = static_cast<int>(resident_blocks(driver, function,
-                                                  static_cast<uint32_t>(blockSize),
-                                                  dynamicSMemSize));
+    *numBlocks = static_cast<int>(
+        resident_blocks(driver, function, static_cast<uint32_t>(blockSize), dynamicSMemSize));
     return Status();
   });
 }
 
-CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* numBlocks, CUfunction func,
-                                                     int blockSize, size_t dynamicSMemSize) {
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* numBlocks, CUfunction func, int blockSize,
+                                                     size_t dynamicSMemSize) {
   return cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(numBlocks, func, blockSize,
                                                               dynamicSMemSize, 0);
 }

@@ -33,8 +33,8 @@ CUresult allocate(CUdeviceptr* out, size_t bytes, RangeKind kind, unsigned flags
 CUresult allocate_host(void** out, size_t bytes, unsigned flags) {
   return with_context([&](Caller& caller) -> Status {
     if (out == nullptr) return no_result();
-    constexpr unsigned kKnown = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP |
-                                CU_MEMHOSTALLOC_WRITECOMBINED;
+    constexpr unsigned kKnown =
+        CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
     if ((flags & ~kKnown) != 0) return invalid_value("unknown flags");
     OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
     Result<uint64_t> address = caller.driver.memory.allocate_host(*caller.context, bytes, flags);
@@ -64,12 +64,10 @@ CUcontext owner_of(Driver& driver, const MappedRange& range) {
 Status pointer_attribute(Driver& driver, CUpointer_attribute attribute, const MappedRange& range,
                          uint64_t address, void* data) {
   switch (attribute) {
-    case CU_POINTER_ATTRIBUTE_CONTEXT:
-      return store(data, owner_of(driver, range));
+    case CU_POINTER_ATTRIBUTE_CONTEXT: return store(data, owner_of(driver, range));
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
       return store<unsigned>(data, is_host(range) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE);
-    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-      return store<CUdeviceptr>(data, address);
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: return store<CUdeviceptr>(data, address);
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
       if (!is_host(range) && range.kind != RangeKind::kManaged)
         return invalid_value("device memory has no host pointer");
@@ -77,33 +75,25 @@ Status pointer_attribute(Driver& driver, CUpointer_attribute attribute, const Ma
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
-      return store<unsigned>(data, 0);
+    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE: return store<unsigned>(data, 0);
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
-      return store<unsigned long long>(data, range.id);
+    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID: return store<unsigned long long>(data, range.id);
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
       return store<unsigned>(data, range.kind == RangeKind::kManaged);
-    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-      return store<int>(data, range.device);
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: return store<int>(data, range.device);
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
-      return store<CUdeviceptr>(data, range.begin);
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR: return store<CUdeviceptr>(data, range.begin);
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
-      return store<size_t>(data, range.bytes);
-    case CU_POINTER_ATTRIBUTE_MAPPED:
-      return store<unsigned>(data, 1);
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE: return store<size_t>(data, range.bytes);
+    case CU_POINTER_ATTRIBUTE_MAPPED: return store<unsigned>(data, 1);
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
       return store<unsigned long long>(
           data, range.kind == RangeKind::kMapped ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : 0);
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
       return store<unsigned>(data, range.writable ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE
                                                   : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READ);
-    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-      return store<CUmemoryPool>(data, nullptr);
-    default:
-      return invalid_value("no such pointer attribute");
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: return store<CUmemoryPool>(data, nullptr);
+    default: return invalid_value("no such pointer attribute");
   }
 }
 
@@ -123,12 +113,8 @@ void foreign_pointer_attribute(CUpointer_attribute attribute, uint64_t address, 
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
-      (void)store<unsigned>(data, 0).ok();
-      return;
-    default:
-      (void)store<uint64_t>(data, 0).ok();
-      return;
+    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE: (void)store<unsigned>(data, 0).ok(); return;
+    default: (void)store<uint64_t>(data, 0).ok(); return;
   }
 }
 
@@ -322,8 +308,7 @@ CUresult cuMemPrefetchAsync(CUdeviceptr devPtr, size_t count, CUdevice, CUstream
 CUresult cuStreamAttachMemAsync(CUstream hStream, CUdeviceptr dptr, size_t, unsigned int) {
   return with_stream(hStream, [&](Caller& caller, Stream&) -> Status {
     MappedRange range;
-    if (!caller.driver.address_space.find_mapped(dptr, &range) ||
-        range.kind != RangeKind::kManaged)
+    if (!caller.driver.address_space.find_mapped(dptr, &range) || range.kind != RangeKind::kManaged)
       return invalid_value("not managed memory");
     return Status();
   });

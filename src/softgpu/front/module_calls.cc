@@ -36,16 +36,12 @@ Status read_options(unsigned count, const CUjit_option* options, void** values, 
     return invalid_value("options without values");
   for (unsigned i = 0; i < count; ++i) {
     switch (options[i]) {
-      case CU_JIT_INFO_LOG_BUFFER:
-        logs->info = static_cast<char*>(values[i]);
-        break;
+      case CU_JIT_INFO_LOG_BUFFER: logs->info = static_cast<char*>(values[i]); break;
       case CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES:
         logs->info_size = static_cast<unsigned>(reinterpret_cast<uintptr_t>(values[i]));
         logs->info_filled = &values[i];
         break;
-      case CU_JIT_ERROR_LOG_BUFFER:
-        logs->error = static_cast<char*>(values[i]);
-        break;
+      case CU_JIT_ERROR_LOG_BUFFER: logs->error = static_cast<char*>(values[i]); break;
       case CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES:
         logs->error_size = static_cast<unsigned>(reinterpret_cast<uintptr_t>(values[i]));
         logs->error_filled = &values[i];
@@ -253,8 +249,8 @@ CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option* j
     if (library == nullptr) return no_result();
     if (numLibraryOptions > 0 && (libraryOptions == nullptr || libraryOptionValues == nullptr))
       return invalid_value("options without values");
-    Result<std::shared_ptr<const Program>> program = compile_with_options(
-        driver, code, SIZE_MAX, numJitOptions, jitOptions, jitOptionsValues);
+    Result<std::shared_ptr<const Program>> program =
+        compile_with_options(driver, code, SIZE_MAX, numJitOptions, jitOptions, jitOptionsValues);
     if (!program.ok()) return program.status();
     Result<std::shared_ptr<Library>> loaded = load_library(driver, *program);
     if (!loaded.ok()) return loaded.status();
@@ -317,8 +313,7 @@ CUresult cuLibraryGetModule(CUmodule* pMod, CUlibrary library) {
   });
 }
 
-CUresult cuLibraryGetGlobal(CUdeviceptr* dptr, size_t* bytes, CUlibrary library,
-                            const char* name) {
+CUresult cuLibraryGetGlobal(CUdeviceptr* dptr, size_t* bytes, CUlibrary library, const char* name) {
   return with_context([&](Caller& caller) -> Status {
     if (name == nullptr) return invalid_value("no name");
     std::shared_ptr<Library> object = caller.driver.libraries.find(library);
@@ -386,8 +381,7 @@ CUresult cuKernelGetParamInfo(CUkernel kernel, size_t paramIndex, size_t* paramO
   });
 }
 
-CUresult cuKernelGetAttribute(int* pi, CUfunction_attribute attrib, CUkernel kernel,
-                              CUdevice dev) {
+CUresult cuKernelGetAttribute(int* pi, CUfunction_attribute attrib, CUkernel kernel, CUdevice dev) {
   return with_kernel(kernel, [&](Driver& driver, const std::shared_ptr<Kernel>& object) -> Status {
     if (pi == nullptr) return no_result();
     if (driver.device(dev) == nullptr) return Status(CUDA_ERROR_INVALID_DEVICE, "no such device");
@@ -398,8 +392,7 @@ CUresult cuKernelGetAttribute(int* pi, CUfunction_attribute attrib, CUkernel ker
   });
 }
 
-CUresult cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel kernel,
-                              CUdevice dev) {
+CUresult cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel kernel, CUdevice dev) {
   return with_kernel(kernel, [&](Driver& driver, const std::shared_ptr<Kernel>& object) -> Status {
     if (driver.device(dev) == nullptr) return Status(CUDA_ERROR_INVALID_DEVICE, "no such device");
     return set_function_attribute(driver, *object->info, object->settings, attrib, val);
@@ -407,8 +400,7 @@ CUresult cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel ker
 }
 
 CUresult cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache, CUdevice) {
-  return with_kernel(kernel,
-                     [](Driver&, const std::shared_ptr<Kernel>&) { return Status(); });
+  return with_kernel(kernel, [](Driver&, const std::shared_ptr<Kernel>&) { return Status(); });
 }
 
 // ---- Functions --------------------------------------------------------------------------------

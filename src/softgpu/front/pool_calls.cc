@@ -39,8 +39,8 @@ CUresult allocate_async(CUdeviceptr* out, size_t bytes, CUstream stream) {
     if (out == nullptr) return no_result();
     if (target.capturing)
       return Status(CUDA_ERROR_NOT_SUPPORTED, "an allocation can't be captured");
-    Result<uint64_t> address = caller.driver.memory.allocate_device(
-        *target.context, bytes, RangeKind::kDevice, 0);
+    Result<uint64_t> address =
+        caller.driver.memory.allocate_device(*target.context, bytes, RangeKind::kDevice, 0);
     if (!address.ok()) return address.status();
     *out = *address;
     return Status();
@@ -149,9 +149,7 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void
     }
     uint64_t answer = 0;
     switch (attr) {
-      case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
-        answer = object.release_threshold;
-        break;
+      case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD: answer = object.release_threshold; break;
       case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
       case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
       case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
@@ -162,8 +160,7 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void
             answer += range.end - range.begin;
         });
         break;
-      default:
-        return invalid_value("no such attribute");
+      default: return invalid_value("no such attribute");
     }
     memcpy(value, &answer, sizeof answer);
     return Status();
@@ -185,7 +182,8 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void
       object.release_threshold = wanted;
       return Status();
     }
-    bool resets = attr == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH || attr == CU_MEMPOOL_ATTR_USED_MEM_HIGH;
+    bool resets =
+        attr == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH || attr == CU_MEMPOOL_ATTR_USED_MEM_HIGH;
     return resets && wanted == 0 ? Status() : invalid_value("the attribute can't be set");
   });
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls that need a context but have nothing to do on a software GPU: profiler control, graph memory
-// (graphs allocate none), flushing of remote writes. Any thread.
+// Calls that need a context but have nothing to do on a software GPU: profiler control, graph
+// memory (graphs allocate none), flushing of remote writes. Any thread.
 #include <cstring>
 
 #include "softgpu/front/front.h"
@@ -47,8 +47,8 @@ CUresult cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr
     // Only the high-water marks can be set, and only to zero, which they are.
     cuuint64_t wanted = 1;
     if (value != nullptr) memcpy(&wanted, value, sizeof wanted);
-    bool mark = attr == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH ||
-                attr == CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH;
+    bool mark =
+        attr == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH || attr == CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH;
     return mark && wanted == 0 ? Status() : invalid_value("the attribute can't be set");
   });
 }

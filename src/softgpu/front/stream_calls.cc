@@ -60,11 +60,8 @@ Status add_operation(const Driver& driver, const CUstreamBatchMemOpParams& param
       action.value = action.bytes == 8 ? params.writeValue.value64 : params.writeValue.value;
       return add_word(driver, action, work);
     case CU_STREAM_MEM_OP_BARRIER:
-    case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
-      work->actions.push_back(action);
-      return Status();
-    default:
-      return invalid_value("no such memory operation");
+    case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES: work->actions.push_back(action); return Status();
+    default: return invalid_value("no such memory operation");
   }
 }
 

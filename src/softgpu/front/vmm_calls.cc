@@ -73,8 +73,7 @@ CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc* des
   });
 }
 
-CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location,
-                        CUdeviceptr ptr) {
+CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location, CUdeviceptr ptr) {
   return with_driver([&](Driver& driver) -> Status {
     if (flags == nullptr || location == nullptr) return no_result();
     return deliver(driver.virtual_memory.access(ptr), flags);

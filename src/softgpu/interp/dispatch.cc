@@ -42,7 +42,8 @@ const Selection& selection() {
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-        __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("bmi2") && perf_allows("avx512")) {
+        __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("bmi2") &&
+        perf_allows("avx512")) {
       avx512::add_lane_handlers(&s->table);
       avx512::add_memory_handlers(&s->table);
       s->name = "avx512";

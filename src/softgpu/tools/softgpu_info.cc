@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// softgpu-info: what the software GPUs of this machine are doing, as JSON on stdout. Reads the shared
-// device segments and joins none, so it does not change what it shows.
+// softgpu-info: what the software GPUs of this machine are doing, as JSON on stdout. Reads the
+// shared device segments and joins none, so it does not change what it shows.
 #include <cstdio>
 
 #include "softgpu/device/config.h"
@@ -12,9 +12,10 @@ using openmps::softgpu::ContextKind;
 using openmps::softgpu::SegmentReport;
 
 void print_device(uint32_t ordinal, const SegmentReport& report) {
-  printf("    {\n      \"device\": %u,\n      \"memory_total\": %llu,\n      \"memory_used\": %llu,\n",
-         ordinal, static_cast<unsigned long long>(report.memory_total),
-         static_cast<unsigned long long>(report.memory_used));
+  printf(
+      "    {\n      \"device\": %u,\n      \"memory_total\": %llu,\n      \"memory_used\": %llu,\n",
+      ordinal, static_cast<unsigned long long>(report.memory_total),
+      static_cast<unsigned long long>(report.memory_used));
   printf("      \"running_pid\": %d,\n      \"context_count\": %zu,\n      \"processes\": [",
          report.running_pid, report.contexts.size());
   const char* separator = "\n";

@@ -20,10 +20,16 @@ TEST(EventLoop, TimersComeInOrderAndCanBeCancelled) {
   EventLoop loop;
   ASSERT_TRUE(loop.open().ok());
   std::string order;
-  loop.call_after(20, [&] { order += 'c'; loop.stop(); });
+  loop.call_after(20, [&] {
+    order += 'c';
+    loop.stop();
+  });
   loop.call_after(0, [&] { order += 'a'; });
   const EventLoop::TimerId never = loop.call_after(5, [&] { order += 'x'; });
-  loop.call_after(2, [&] { order += 'b'; loop.cancel(never); });
+  loop.call_after(2, [&] {
+    order += 'b';
+    loop.cancel(never);
+  });
   ASSERT_TRUE(loop.run().ok());
   EXPECT_EQ(order, "abc");
 }
@@ -59,10 +65,12 @@ TEST(EventLoop, ChildrenAreReapedWithTheirStatus) {
   Result<pid_t> pid = spawn(options);
   ASSERT_TRUE(pid.ok()) << pid.status().message();
   std::string how;
-  ASSERT_TRUE(loop.watch_child(*pid, [&](int status) {
-                    how = describe_exit(status);
-                    loop.stop();
-                  }).ok());
+  ASSERT_TRUE(loop.watch_child(*pid,
+                               [&](int status) {
+                                 how = describe_exit(status);
+                                 loop.stop();
+                               })
+                  .ok());
   ASSERT_TRUE(loop.run().ok());
   EXPECT_EQ(how, "exited with status 7");
   EXPECT_NE(kill(*pid, 0), 0) << "reaped";
@@ -107,7 +115,11 @@ TEST(PacketPeer, WhatDoesNotFitNowGoesOutLaterInOrderWithItsDescriptors) {
   UniqueFd reader = std::move(sockets->second);
   std::string closed;
   PacketPeer peer(loop, std::move(sockets->first), 4096,
-                  {[](Packet) {}, [&](std::string reason) { closed = reason; loop.stop(); }});
+                  {[](Packet) {},
+                   [&](std::string reason) {
+                     closed = reason;
+                     loop.stop();
+                   }});
   ASSERT_TRUE(peer.start().ok());
   const UniqueFd file(open("/dev/null", O_RDONLY | O_CLOEXEC));
   for (int i = 0; i < kPackets; ++i) {
@@ -140,7 +152,11 @@ TEST(PacketPeer, APeerThatNeverReadsIsGivenUp) {
   ASSERT_TRUE(sockets.ok());
   std::string closed;
   PacketPeer peer(loop, std::move(sockets->first), 4096,
-                  {[](Packet) {}, [&](std::string reason) { closed = reason; loop.stop(); }});
+                  {[](Packet) {},
+                   [&](std::string reason) {
+                     closed = reason;
+                     loop.stop();
+                   }});
   ASSERT_TRUE(peer.start().ok());
   for (size_t i = 0; i < 2 * kMaxQueuedPackets; ++i) peer.send(bytes("x"));
   ASSERT_TRUE(loop.run().ok());

@@ -50,7 +50,8 @@ TEST_F(ClientsTest, AProgramGetsASessionAndTheShellShowsIt) {
   const std::string me = std::to_string(getpid());
   EXPECT_EQ(shell("get_client_list " + pid + "\n").out, me + "\n");
   const std::string table = format_text(
-      "PID       ID        SERVER         DEVICE                    NAMESPACE      COMMAND        \n"
+      "PID       ID        SERVER         DEVICE                    NAMESPACE      COMMAND        "
+      "\n"
       "%-10s1         %-15sGPU-008cbaa3-6cdc-9444    4026531836     python3        \n",
       me.c_str(), pid.c_str());
   EXPECT_EQ(shell("ps\n").out, table);
@@ -155,7 +156,8 @@ TEST_F(ClientsTest, KilledClientsLeaveNoDescriptors) {
     return open_files("openmps-server") <= server_files &&
            open_files("openmps-worker") <= worker_files &&
            open_files("openmps-control") <= daemon_files;
-  })) << open_files("openmps-server") << " of " << server_files;
+  })) << open_files("openmps-server")
+      << " of " << server_files;
   EXPECT_EQ(survivor.header().status.load(), CUDA_SUCCESS);
   const Client next = join();
   EXPECT_EQ(next.welcome.result, CUDA_SUCCESS);
@@ -163,8 +165,9 @@ TEST_F(ClientsTest, KilledClientsLeaveNoDescriptors) {
 
 TEST_F(ClientsTest, SettingsReachTheClientsThatComeLater) {
   start_daemon();
-  shell("set_default_active_thread_percentage 40\nset_default_client_priority 1\n"
-        "set_default_device_pinned_mem_limit GPU-008cbaa3 2G\n");
+  shell(
+      "set_default_active_thread_percentage 40\nset_default_client_priority 1\n"
+      "set_default_device_pinned_mem_limit GPU-008cbaa3 2G\n");
   const Client first = join();
   EXPECT_EQ(first.welcome.active_thread_percentage, 40);
   EXPECT_EQ(first.welcome.client_priority, 1u);

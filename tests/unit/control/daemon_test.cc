@@ -205,8 +205,7 @@ TEST_F(DaemonTest, EveryCommandAndAnswerIsLogged) {
   shell("set_default_active_thread_percentage 25\nbad\x1b[2Jword\n");
   shell("quit\n");
   const std::string log = log_text("control.log");
-  const std::string stamp =
-      R"(\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} Control [ \d]{4}\d+\] )";
+  const std::string stamp = R"(\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} Control [ \d]{4}\d+\] )";
   for (const char* text :
        {"Accepting connection\\.\\.\\.", "NEW UI", "Cmd:set_default_active_thread_percentage 25",
         "25\\.0", "Cmd:bad\\?\\[2Jword", "Unknown command \"bad\\?\\[2Jword\"", "UI closed",

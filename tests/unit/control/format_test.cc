@@ -15,7 +15,8 @@ TEST(Format, Ps) {
   EXPECT_EQ(format_ps({}), "");
   EXPECT_EQ(
       format_ps({kPython}),
-      "PID       ID        SERVER         DEVICE                    NAMESPACE      COMMAND        \n"
+      "PID       ID        SERVER         DEVICE                    NAMESPACE      COMMAND        "
+      "\n"
       "1338      1         1272           GPU-008cbaa3-6cdc-9444    4026531836     python3        "
       "\n");
 }

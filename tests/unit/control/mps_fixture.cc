@@ -95,7 +95,9 @@ void MpsTest::start_daemon() {
   ASSERT_EQ(started.out, "");
 }
 
-Result<UniqueFd> MpsTest::connect_raw() const { return connect_to(wire::control_socket_path(pipe_)); }
+Result<UniqueFd> MpsTest::connect_raw() const {
+  return connect_to(wire::control_socket_path(pipe_));
+}
 
 wire::Hello MpsTest::hello(const std::string& command) {
   wire::Hello hello;
@@ -156,7 +158,9 @@ pid_t MpsTest::daemon_pid() const {
   return static_cast<pid_t>(atoi(read_file(pipe_ + "/openmps-control.pid").c_str()));
 }
 
-std::string MpsTest::log_text(const std::string& name) const { return read_file(log_ + "/" + name); }
+std::string MpsTest::log_text(const std::string& name) const {
+  return read_file(log_ + "/" + name);
+}
 
 std::vector<std::string> MpsTest::pipe_entries() const {
   std::vector<std::string> names;

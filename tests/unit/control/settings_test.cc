@@ -12,9 +12,9 @@ TEST(Settings, PercentagesOutsideTheRangeChangeNothing) {
   Settings settings;
   EXPECT_EQ(settings.percentage_text(), "100.0");
   const std::pair<const char*, const char*> cases[] = {
-      {"25", "25.0"},  {"12.5", "12.5"}, {"0", "12.5"},    {"101", "12.5"}, {"-3", "12.5"},
-      {"abc", "12.5"}, {"", "12.5"},     {"nan", "12.5"},  {"inf", "12.5"}, {"20x", "12.5"},
-      {"1e1", "10.0"}, {"99.97", "100.0"}};
+      {"25", "25.0"},  {"12.5", "12.5"}, {"0", "12.5"},   {"101", "12.5"},
+      {"-3", "12.5"},  {"abc", "12.5"},  {"", "12.5"},    {"nan", "12.5"},
+      {"inf", "12.5"}, {"20x", "12.5"},  {"1e1", "10.0"}, {"99.97", "100.0"}};
   for (const auto& [text, shown] : cases) {
     settings.set_percentage(text);
     EXPECT_EQ(settings.percentage_text(), shown) << text;
@@ -32,10 +32,17 @@ TEST(Settings, PrioritiesAreZeroAndOne) {
 
 TEST(Settings, MemoryLimitsAreShownInWholeUnits) {
   Settings settings;
-  const std::pair<const char*, const char*> cases[] = {
-      {"1044M", "1G"}, {"512M", "512M"}, {"2X", "512M"},   {"G", "512M"},  {"-1G", "512M"},
-      {"", "512M"},    {"3GB", "3G"},    {"0G", ""},       {"1023M", "1023M"},
-      {"99999999999999999999G", "1023M"}, {"18446744073709551615G", "1023M"}};
+  const std::pair<const char*, const char*> cases[] = {{"1044M", "1G"},
+                                                       {"512M", "512M"},
+                                                       {"2X", "512M"},
+                                                       {"G", "512M"},
+                                                       {"-1G", "512M"},
+                                                       {"", "512M"},
+                                                       {"3GB", "3G"},
+                                                       {"0G", ""},
+                                                       {"1023M", "1023M"},
+                                                       {"99999999999999999999G", "1023M"},
+                                                       {"18446744073709551615G", "1023M"}};
   for (const auto& [value, shown] : cases) {
     settings.set_memory_limit("0", value);
     EXPECT_EQ(settings.memory_limit_text("0"), shown) << value;

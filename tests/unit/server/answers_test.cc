@@ -25,9 +25,9 @@ struct Grant {
 
 TEST(Answers, AClientCanOnlyLowerWhatItIsGranted) {
   const Grant grants[] = {
-      {100, 0, 100, 0, 0, 0, 0, ~0u, 0},  {100, 30, 30, 0, 5, 5, 0, 1, 1},
-      {25, 50, 25, 7, 9, 7, 1, ~0u, 1},   {25, 10, 10, 7, 3, 3, 1, 0, 0},
-      {25, -1, 25, 7, 0, 7, 1, 17, 1},    {25, NAN, 25, 7, 7, 7, 0, 2, 0},
+      {100, 0, 100, 0, 0, 0, 0, ~0u, 0}, {100, 30, 30, 0, 5, 5, 0, 1, 1},
+      {25, 50, 25, 7, 9, 7, 1, ~0u, 1},  {25, 10, 10, 7, 3, 3, 1, 0, 0},
+      {25, -1, 25, 7, 0, 7, 1, 17, 1},   {25, NAN, 25, 7, 7, 7, 0, 2, 0},
   };
   for (const Grant& grant : grants) {
     Session session;
@@ -48,10 +48,22 @@ TEST(Answers, AClientCanOnlyLowerWhatItIsGranted) {
 TEST(Answers, TheFirstVisibleDeviceIsTheClients) {
   EXPECT_EQ(first_visible_device(kDevices, ""), 0u);
   EXPECT_EQ(first_visible_device(kDevices, "1"), 0u) << "without \\x01 the variable is not set";
-  EXPECT_EQ(first_visible_device(kDevices, "\x01" "1,0"), 1u);
-  EXPECT_EQ(first_visible_device(kDevices, "\x01" "GPU-bbbb"), 1u);
-  EXPECT_EQ(first_visible_device(kDevices, "\x01" "9"), 0u);
-  EXPECT_EQ(first_visible_device(kDevices, "\x01" "-1"), 0u);
+  EXPECT_EQ(first_visible_device(kDevices,
+                                 "\x01"
+                                 "1,0"),
+            1u);
+  EXPECT_EQ(first_visible_device(kDevices,
+                                 "\x01"
+                                 "GPU-bbbb"),
+            1u);
+  EXPECT_EQ(first_visible_device(kDevices,
+                                 "\x01"
+                                 "9"),
+            0u);
+  EXPECT_EQ(first_visible_device(kDevices,
+                                 "\x01"
+                                 "-1"),
+            0u);
   EXPECT_EQ(first_visible_device(kDevices, "\x01"), 0u);
 }
 
@@ -75,13 +87,15 @@ TEST(Answers, ClientsAreTheActiveSessionsWithSafeText) {
   wire::Admit admit;
   admit.pid = 4711;
   admit.hello.namespace_inode = 5;
-  fill_field(admit.hello.visible_devices, "\x01" "1");
+  fill_field(admit.hello.visible_devices,
+             "\x01"
+             "1");
   fill_field(admit.hello.command, "./evil\n[2026] forged");
   Session& active = *table.create(admit).value();
   active.state = SessionState::kActive;
   ASSERT_TRUE(table.create(admit).ok());  // still opening: not shown
-  const std::vector<std::byte> packet = make_answer(
-      wire::Query{.query = wire::QueryKind::kClients}, wire::ServerState::kFault, table, kDevices);
+  const std::vector<std::byte> packet = make_answer(wire::Query{.query = wire::QueryKind::kClients},
+                                                    wire::ServerState::kFault, table, kDevices);
   wire::Answer head;
   memcpy(&head, packet.data(), sizeof(head));
   EXPECT_EQ(head.state, wire::ServerState::kFault);

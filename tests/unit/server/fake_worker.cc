@@ -74,8 +74,8 @@ void open_session(const Packet& packet) {
     send_or_exit(wire::message_bytes(ready));
     return;
   }
-  Result<Mapping> page = map_shared(packet.fds[0].get(), 0, wire::kRingControlOffset,
-                                    MapAccess::kReadWrite);
+  Result<Mapping> page =
+      map_shared(packet.fds[0].get(), 0, wire::kRingControlOffset, MapAccess::kReadWrite);
   if (!page.ok()) exit(6);
   const wire::ChannelHeader& header = wire::ChannelView(page->address()).header();
   if (header.magic != wire::kMagic || header.session != open.session ||
@@ -121,7 +121,8 @@ int serve() {
 
 int main(int argc, char** argv) {
   using namespace openmps;
-  if (argc != 5 || strcmp(argv[1], "--server-fd") != 0 || strcmp(argv[3], "--driver") != 0) return 2;
+  if (argc != 5 || strcmp(argv[1], "--server-fd") != 0 || strcmp(argv[3], "--driver") != 0)
+    return 2;
   server = atoi(argv[2]);
   const std::string driver = argv[4];
   if (driver == "crash") raise(SIGKILL);

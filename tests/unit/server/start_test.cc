@@ -31,8 +31,8 @@ Start start_with(ServerOptions options) {
 }
 
 TEST(ServerStart, AWorkerThatHangsIsGivenUpWithAReason) {
-  const Start start = start_with(
-      {.worker_program = OPENMPS_FAKE_WORKER, .driver = "hang", .worker_ready_ms = 100});
+  const Start start =
+      start_with({.worker_program = OPENMPS_FAKE_WORKER, .driver = "hang", .worker_ready_ms = 100});
   EXPECT_EQ(start.exit_status, 1);
   EXPECT_EQ(start.told.result, CUDA_ERROR_MPS_CONNECTION_FAILED);
   EXPECT_NE(field_text(start.told.reason).find("did not become ready"), std::string_view::npos);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stand-in for the PTX engine (engine.h) whose kernels do one known thing. Memory goes through the
-// same MemoryMap, so unmapped addresses fault as they do in the real one.
+// A stand-in for the PTX engine (engine.h) whose kernels do one known thing. Memory goes through
+// the same MemoryMap, so unmapped addresses fault as they do in the real one.
 #include "device_fake_engine.h"
 
 #include <algorithm>
@@ -58,8 +58,7 @@ class FakeRun final : public BlockRun {
 
   BlockState run(uint64_t budget, const std::atomic<bool>* stop, uint32_t sm) override {
     switch (parameters_.action) {
-      case FakeAction::kNothing:
-        return BlockState::kFinished;
+      case FakeAction::kNothing: return BlockState::kFinished;
       case FakeAction::kAdd:
         return access([&](uint32_t* word) {
           __atomic_fetch_add(word, static_cast<uint32_t>(parameters_.value), __ATOMIC_SEQ_CST);
@@ -67,19 +66,15 @@ class FakeRun final : public BlockRun {
         });
       case FakeAction::kWait:
         return access([&](uint32_t* word) { return wait(word, budget, stop); });
-      case FakeAction::kFault:
-        return fail(static_cast<CUresult>(parameters_.value), 0);
-      case FakeAction::kPrint:
-        launch_.services->print("hello\n");
-        return BlockState::kFinished;
+      case FakeAction::kFault: return fail(static_cast<CUresult>(parameters_.value), 0);
+      case FakeAction::kPrint: launch_.services->print("hello\n"); return BlockState::kFinished;
       case FakeAction::kRecordSm:
         parameters_.address += block_ * sizeof(uint32_t);
         return access([&](uint32_t* word) {
           *word = sm + 1;
           return BlockState::kFinished;
         });
-      case FakeAction::kGridSync:
-        return grid_sync(budget, stop);
+      case FakeAction::kGridSync: return grid_sync(budget, stop);
       case FakeAction::kCount:
         instructions_ += std::min(budget, parameters_.value - instructions_);
         return instructions_ < parameters_.value ? BlockState::kRunnable : BlockState::kFinished;
@@ -154,9 +149,9 @@ std::shared_ptr<const LinkedProgram> link(std::shared_ptr<const Program> program
 
 std::unique_ptr<BlockRun> start_block(const Launch& launch, const uint32_t block_index[3],
                                       uint64_t) {
-  uint64_t block = block_index[0] + static_cast<uint64_t>(launch.grid[0]) *
-                                        (block_index[1] + static_cast<uint64_t>(launch.grid[1]) *
-                                                              block_index[2]);
+  uint64_t block = block_index[0] +
+                   static_cast<uint64_t>(launch.grid[0]) *
+                       (block_index[1] + static_cast<uint64_t>(launch.grid[1]) * block_index[2]);
   return std::make_unique<FakeRun>(launch, block);
 }
 

@@ -15,13 +15,13 @@ inline constexpr char kFakeImage[] = "fake image";
 
 enum class FakeAction : uint64_t {
   kNothing,
-  kAdd,        // add `value` to the 32-bit word at `address`, atomically
-  kWait,       // run until the 32-bit word at `address` is at least `value`
-  kFault,      // fault with the code `value`
-  kPrint,      // device printf of "hello\n"
-  kRecordSm,   // store the SM's number + 1 in the 32-bit array at `address`, by block
-  kGridSync,   // add 1 to the word at `address`, run until it is `value`; check the workspace
-  kCount,      // `value` warp instructions
+  kAdd,       // add `value` to the 32-bit word at `address`, atomically
+  kWait,      // run until the 32-bit word at `address` is at least `value`
+  kFault,     // fault with the code `value`
+  kPrint,     // device printf of "hello\n"
+  kRecordSm,  // store the SM's number + 1 in the 32-bit array at `address`, by block
+  kGridSync,  // add 1 to the word at `address`, run until it is `value`; check the workspace
+  kCount,     // `value` warp instructions
 };
 
 struct FakeParameters {

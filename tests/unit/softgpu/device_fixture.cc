@@ -120,9 +120,9 @@ std::vector<TraceEvent> DeviceTest::trace() const {
   std::vector<TraceEvent> events;
   for (std::string line; std::getline(file, line);) {
     if (line.size() < 3) continue;  // the opening bracket
-    events.push_back({text_field(line, "name"), text_field(line, "cat"),
-                      text_field(line, "kernel"), number_field(line, "sequence"),
-                      number_field(line, "stream"), number_field(line, "launch")});
+    events.push_back({text_field(line, "name"), text_field(line, "cat"), text_field(line, "kernel"),
+                      number_field(line, "sequence"), number_field(line, "stream"),
+                      number_field(line, "launch")});
   }
   return events;
 }

@@ -57,8 +57,8 @@ TEST_F(MemoryTest, FreeWaitsForTheContext) {
   CUstream s = stream();
   launch(s, FakeAction::kWait, address_of(&word[0]), 1);
   EXPECT_CU(cuMemsetD8Async(address, 1, 4096, s));
-  EXPECT_CU(cuLaunchHostFunc(stream(), [](void* data) { store(static_cast<uint32_t*>(data), 1); },
-                             word));
+  EXPECT_CU(cuLaunchHostFunc(
+      stream(), [](void* data) { store(static_cast<uint32_t*>(data), 1); }, word));
   EXPECT_CU(cuMemFree_v2(address));
   EXPECT_CU(cuStreamQuery(s));
 }

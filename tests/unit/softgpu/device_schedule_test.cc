@@ -143,9 +143,9 @@ TEST_F(ScheduleTest, ASpinningBlockDoesNotStarveItsProducer) {
   EXPECT_CU(cuStreamSynchronize(s));
   EXPECT_EQ(load(word), kSms * 8u);
   // One block more than can be resident.
-  EXPECT_EQ(cuLaunchCooperativeKernel(function("run"), kSms * 8 + 1, 1, 1, 256, 1, 1, 0, s,
-                                      pointers),
-            CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
+  EXPECT_EQ(
+      cuLaunchCooperativeKernel(function("run"), kSms * 8 + 1, 1, 1, 256, 1, 1, 0, s, pointers),
+      CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
 }
 
 TEST_F(ScheduleTest, GreenContextsKeepToTheirSms) {

@@ -57,7 +57,7 @@ TEST_F(VmmTest, MapAccessUnmapRemap) {
   EXPECT_CU(cuMemcpyDtoH_v2(&value, base, 4));
   EXPECT_EQ(value, 15u);
   EXPECT_EQ(cuMemsetD8_v2(base, 1, 1), CUDA_ERROR_INVALID_VALUE);  // read-only
-  EXPECT_CU(cuMemRelease(handle));  // the mapping keeps it
+  EXPECT_CU(cuMemRelease(handle));                                 // the mapping keeps it
   EXPECT_CU(cuMemcpyDtoH_v2(&value, base, 4));
   EXPECT_CU(cuMemUnmap(base, kUnit));
   EXPECT_CU(cuMemAddressFree(base, 4 * kUnit));

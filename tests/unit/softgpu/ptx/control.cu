@@ -6,8 +6,10 @@
 extern "C" __global__ void divergent_loop(int* out, int n) {
   int i = THREAD, sum = 0;
   for (int k = 0; k < (i * 7) % 33; ++k) {
-    if ((k ^ i) & 1) sum += k * 3;
-    else sum -= k;
+    if ((k ^ i) & 1)
+      sum += k * 3;
+    else
+      sum -= k;
     if (sum > 500 + i) break;
     if ((k & 3) == 2) continue;
     sum ^= n;
@@ -130,7 +132,7 @@ extern "C" __global__ void big_switch(int* out, int n) {
       case 0: v += 1; break;
       case 1: v *= 3; break;
       case 2: v ^= 0x55; break;
-      case 3: v -= i; // fall through
+      case 3: v -= i;  // fall through
       case 4: v += 1000; break;
       case 5: v = -v; break;
       case 6: v <<= 2; break;
