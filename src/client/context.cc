@@ -35,6 +35,7 @@ CUresult create_context(Session& session, uint32_t device, uint32_t flags, Conte
   *context = new_context(session, device, flags);
   if (*context == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   (*context)->active.store(true, std::memory_order_relaxed);
+  session.several_contexts.store(true, std::memory_order_relaxed);
   session.contexts.publish(*context);
   return CUDA_SUCCESS;
 }

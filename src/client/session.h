@@ -75,6 +75,9 @@ struct Session {
   Captures captures;
 
   HandleTable<Context> contexts{HandleKind::kContext};
+  // The program has made contexts beside the primary ones: the worker's order of copies ends at a
+  // context, so staged copies are then waited for.
+  std::atomic<bool> several_contexts{false};
   HandleTable<Stream> streams{HandleKind::kStream};
   HandleTable<Event> events{HandleKind::kEvent};
   HandleTable<Module> modules{HandleKind::kModule};

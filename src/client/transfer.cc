@@ -332,7 +332,11 @@ CUresult transfer(Session& session, Stream& stream, const Side& destination, con
   }
   if (!to_device && !from_device) return copy_on_host(session, stream, destination, source, box);
   const Plan plan(destination, source, box);
-  return to_device ? send(session, stream, plan, wait) : receive(session, stream, plan);
+  if (!to_device) return receive(session, stream, plan);
+  OPENMPS_CUDA_CHECK(send(session, stream, plan, wait));
+  return wait && session.several_contexts.load(std::memory_order_relaxed)
+             ? synchronize_stream(session, stream)
+             : CUDA_SUCCESS;
 }
 
 }  // namespace openmps::client
