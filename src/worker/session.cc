@@ -3,6 +3,7 @@
 #include "worker/session.h"
 
 #include <limits.h>
+#include <pthread.h>
 #include <sys/stat.h>
 
 #include <string>
@@ -43,6 +44,8 @@ void Session::set_status(CUresult result) {
 
 void Session::run() {
   const SessionInfo& info = parts_.core.info;
+  // For `top -H` and debuggers; ten digits at most, so it fits the kernel's 15 characters.
+  pthread_setname_np(pthread_self(), ("sess-" + std::to_string(info.id)).c_str());
   const std::string name = "Session " + std::to_string(info.id) + " (client " +
                            std::to_string(info.client_pid) + " " + info.command + ")";
   Status status = open();

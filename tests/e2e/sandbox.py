@@ -242,6 +242,17 @@ def command_of(pid):
         return "?"
 
 
+def thread_names(pid):
+    """The names of a process's threads; one that ends meanwhile is left out."""
+    names = []
+    for task in os.listdir(f"/proc/{pid}/task"):
+        try:
+            names.append(Path("/proc", str(pid), "task", task, "comm").read_text().strip())
+        except (FileNotFoundError, ProcessLookupError):
+            pass
+    return names
+
+
 def footprint(pid):
     """Memory (KiB resident), descriptors and threads of a process."""
     status = Path("/proc", str(pid), "status").read_text()

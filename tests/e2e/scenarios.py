@@ -11,7 +11,7 @@ import signal
 import subprocess
 import time
 
-from sandbox import Failure, Sandbox, footprint, wait_until
+from sandbox import Failure, Sandbox, footprint, thread_names, wait_until
 
 CLIENT_LIMIT_S = 120
 # Resident memory may differ by this much after a churn, KiB: allocator pools keep what they once
@@ -132,9 +132,12 @@ def settled(box, server):
 
     require(wait_until(nobody, SETTLE_LIMIT_S), "clients are still listed after their end")
 
-    def drained():  # the work of a killed client goes on for a while in the worker
+    def drained():
+        # The work of a killed client goes on for a while in the worker; its thread ends last.
         log = (box.log / "server.log").read_text(errors="replace")
-        return log.count(" opens\n") == log.count(" is closed\n")
+        return (log.count(" opens\n") == log.count(" is closed\n")
+                and not any(name.startswith("sess-") for pid in box.pids_named("openmps-worker")
+                            for name in thread_names(pid)))
 
     require(wait_until(drained, SETTLE_LIMIT_S), "sessions are still open after their clients' end")
 
