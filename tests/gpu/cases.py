@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The programs of `./dev gpu-test`: a list of data. Read by run_gpu.py on its only thread."""
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+PROGRAMS = Path(__file__).resolve().parent / "programs"
+
+# PyTorch's sums are the same in every run with these (and use_deterministic_algorithms).
+DETERMINISTIC = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One program, started `processes` times at once behind one daemon."""
+    suite: str
+    name: str
+    command: tuple
+    processes: int = 1
+    limit_s: float = 120
+    env: dict = field(default_factory=dict)
+    gpus: int = 1  # how many must be visible
+
+    @property
+    def title(self):
+        return self.suite if self.name == self.suite else f"{self.suite}/{self.name}"
+
+
+def python(suite, name=None, program=None, arguments=(), **options):
+    path = PROGRAMS / f"{program or suite}.py"
+    return Case(suite, name or suite, (sys.executable, "-B", str(path), *arguments), **options)
+
+
+def allocator(setting):
+    """Both names of the variable: newer versions of PyTorch prefer the second."""
+    return {"PYTORCH_CUDA_ALLOC_CONF": setting, "PYTORCH_ALLOC_CONF": setting}
+
+
+OP_GROUPS = ("elementwise", "reductions", "indexing", "sorting", "matmul", "convolution", "pooling",
+             "norms", "recurrent", "attention", "losses", "random", "optimisers", "streams", "memory",
+             "graphs", "mixed", "fft", "linalg", "sparse")
+LIBRARIES = ("cublas", "cublaslt", "cufft", "curand", "cusolver", "cusparse")
+
+CASES = [
+    *(python("torch_ops", group, arguments=(group,), limit_s=90) for group in OP_GROUPS),
+    *(python("lenet", f"x{n}", processes=n, env=DETERMINISTIC) for n in (1, 4, 8)),
+    *(python("transformer", f"x{n}", processes=n, env=DETERMINISTIC) for n in (1, 4)),
+    python("compile", program="compiled", limit_s=240, env={"TORCHINDUCTOR_COMPILE_THREADS": "4"}),
+    python("triton", program="triton_kernels"),
+    python("cupy", program="cupy_program"),
+    python("jax", program="jax_program", limit_s=180,
+           env={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}),
+    python("allocators", "expandable_segments", env=allocator("expandable_segments:True")),
+    python("allocators", "malloc_async", env=allocator("backend:cudaMallocAsync")),
+    python("loader"),
+    python("resnet", env=DETERMINISTIC),
+    python("ipc"),
+    *(Case("libraries", name, (f"tests/gpu/lib_{name}",), limit_s=60) for name in LIBRARIES),
+    python("nccl", gpus=2, limit_s=180),
+]
+
+# Not one of the cases above: tests/e2e has a runner of its own, with its own sandboxes.
+E2E_SUITE = "e2e"
+SUITES = list(dict.fromkeys([case.suite for case in CASES] + [E2E_SUITE]))

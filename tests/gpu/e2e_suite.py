@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The programs of tests/e2e as one case of `./dev gpu-test`. Called by run_gpu.py on its main thread;
+tests/e2e/run_e2e.py does the work and compares with what an H200 printed."""
+
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+RUNNER = Path(__file__).resolve().parents[1] / "e2e" / "run_e2e.py"
+LIMIT_S = 400  # 81 runs took about 90 s on an H200
+LINE = re.compile(r"^(ok|FAILED|not yet)\s+(native|openmps)\s+(.+)$")
+STATUS = {"ok": "ok", "FAILED": "failed", "not yet": "failed"}
+TAIL_LINES = 120
+
+
+def run(build, modes):
+    """{mode: outcome} as execution.run_case gives it."""
+    begin = time.monotonic()
+    command = [sys.executable, "-B", str(RUNNER), "--build", str(build), "all",
+               "--mode", ",".join(modes), "--driver", "nvidia"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        output, end = done.stdout, {"status": "ok" if done.returncode in (0, 1) else "crashed"}
+        errors = done.stderr.splitlines()
+    except subprocess.TimeoutExpired as late:
+        output = late.stdout.decode(errors="replace") if late.stdout else ""
+        end, errors = {"status": "timed out", "detail": f"no end after {LIMIT_S} s"}, []
+    found = {mode: {"results": {}, "seconds": 0, "stderr": [], "debug": [], "logs": ""}
+             for mode in modes}
+    for line in output.splitlines():
+        match = LINE.match(line)
+        if match:
+            word, mode, title = match.groups()
+            found[mode]["results"][title] = {"status": STATUS[word], "detail": word}
+    last = found[modes[-1]]
+    last["results"]["(end)"] = end
+    last["stderr"] = errors[-TAIL_LINES:]
+    if any(r["status"] != "ok" for r in last["results"].values()):
+        last["logs"] = "\n".join(output.splitlines()[-TAIL_LINES:])
+    for outcome in found.values():
+        outcome["seconds"] = round(time.monotonic() - begin, 1)
+    return found

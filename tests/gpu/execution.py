@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs one case of cases.py in one mode, in a sandbox of its own, so that a crash, a hang or a lost
+worker touches no other case. Called by run_gpu.py from several threads, one case each.
+
+A program that dies or runs out of time loses the test that was running; the rest of its plan is given
+to a new process, a bounded number of times.
+"""
+
+import json
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "e2e")]
+from sandbox import Failure, Sandbox, wait_until  # noqa: E402
+
+# New processes for the rest of a plan. More would repeat one cause at ten seconds each.
+RESTARTS = 6
+STDERR_LINES = 30
+DEBUG_LINES = 60
+LEAVE_LIMIT_S = 15  # for daemon, server and worker to go after `quit`
+DEBUG_LINE = re.compile(r"^openmps\[\d+\]: (.*)")
+# Graphics entry points that the run time library asks for and OpenMPS leaves out on purpose.
+EXPECTED_ABSENCE = re.compile(r'there is no "(cu\w*(GL|EGL|VDPAU|D3D|NvSci)\w*|)"')
+DAEMON = "(daemon)"  # the pseudo test for what the daemon's side leaves behind
+
+
+def results_of(output):
+    """(plan, {test: result}) from a program's standard output; other lines are ignored."""
+    plan, results = [], {}
+    for line in output.splitlines():
+        if not line.startswith("{"):
+            continue
+        try:
+            fields = json.loads(line)
+        except ValueError:
+            continue
+        if "plan" in fields:
+            plan = fields["plan"]
+        elif "test" in fields:
+            results[fields.pop("test")] = fields
+    return plan, results
+
+
+class Output:
+    """The ends of what the processes of a case wrote to standard error, OPENMPS_DEBUG lines apart."""
+
+    def __init__(self):
+        self.stderr, self.debug = [], {}
+
+    def take(self, text):
+        for line in text.splitlines():
+            match = DEBUG_LINE.match(line)
+            if not match:
+                self.stderr.append(line)
+            elif not EXPECTED_ABSENCE.search(line):
+                self.debug[match.group(1)] = self.debug.get(match.group(1), 0) + 1
+
+    def fields(self):
+        debug = [line if n == 1 else f"{line} ({n} x)" for line, n in self.debug.items()]
+        return {"stderr": self.stderr[-STDERR_LINES:], "debug": debug[:DEBUG_LINES]}
+
+
+def run_once(box, case, extra, output):
+    """Starts the copies of a program together; returns (plan, results of each copy, how each ended).
+    The end is None for a copy that finished its plan, else (status, sentence)."""
+    deadline = time.monotonic() + case.limit_s
+    command = [str(box.build / case.command[0]), *case.command[1:], *extra]
+    children = [box.start(command) for _ in range(case.processes)]
+    plan, copies, ends = [], [], []
+    for child in children:
+        try:
+            out, err = child.communicate(timeout=max(1, deadline - time.monotonic()))
+            end = ended(child.returncode)
+        except subprocess.TimeoutExpired:
+            child.kill()  # its children are ended with the sandbox
+            try:
+                out, err = child.communicate(timeout=5)
+            except subprocess.TimeoutExpired as late:  # somebody else holds its pipes
+                out, err = text_of(late.stdout), text_of(late.stderr)
+            end = ("timed out", f"no end after {case.limit_s:.0f} s")
+        output.take(err)
+        its_plan, results = results_of(out)
+        plan = its_plan or plan
+        copies.append(results)
+        ends.append(end)
+    return plan, copies, ends
+
+
+def text_of(data):
+    return data.decode(errors="replace") if isinstance(data, bytes) else data or ""
+
+
+def ended(code):
+    if code in (0, 1):  # 1: a test failed, and says so itself
+        return None
+    return ("crashed", f"signal {-code}" if code < 0 else f"exit code {code}")
+
+
+def merge(name, copies, ends):
+    """One result for a test from those of all copies: the worst one, or that their values differ."""
+    found = []
+    for results, end in zip(copies, ends):
+        result = dict(results.get(name, {"status": "not run"}))
+        if result["status"] == "running":
+            status, detail = end or ("crashed", "the program ended in it")
+            result = {"status": status, "detail": detail}
+        found.append(result)
+    worst = next((r for r in found if r["status"] not in ("ok", "skipped")), found[0])
+    values = {json.dumps(r.get("value")) for r in found}
+    if worst["status"] == "ok" and len(values) > 1:
+        return {"status": "failed", "detail": "values of the copies differ: " + ", ".join(values)}
+    return worst
+
+
+def run_plan(box, case, output):
+    """Every test of the program, with as many processes as that takes. Returns {test: result}."""
+    results, extra = {}, []
+    deadline = time.monotonic() + case.limit_s  # after it, no process is started any more
+    for _ in range(1 + RESTARTS):
+        plan, copies, ends = run_once(box, case, extra, output)
+        if not plan:
+            status, detail = next((end for end in ends if end), ("crashed", "it ran no test"))
+            return {**results, "(start)": {"status": status, "detail": detail}}
+        merged = {name: merge(name, copies, ends) for name in plan}
+        reached = [name for name in plan if merged[name]["status"] != "not run"]
+        results.update(merged)
+        if len(reached) == len(plan) or not reached or time.monotonic() > deadline:
+            break
+        extra = ["--after", reached[-1]]
+    return results
+
+
+def stop_daemon(box):
+    """A result for the daemon's side of the sandbox."""
+    try:
+        box.quit()
+    except (Failure, subprocess.SubprocessError) as failure:
+        return {"status": "failed", "detail": str(failure)}
+    names = ("openmps-control", "openmps-server", "openmps-worker")
+    if not wait_until(lambda: not any(box.pids_named(n[:15]) for n in names), LEAVE_LIMIT_S):
+        return {"status": "failed", "detail": "processes are left after quit"}
+    return {"status": "ok"}
+
+
+def run_case(case, mode, build, extra_env=None):
+    """{"results": {test: result}, "seconds", "stderr", "debug", "logs"} of a case in a mode."""
+    begin = time.monotonic()
+    env = {**case.env, **(extra_env or {})}
+    if mode == "openmps":
+        env["OPENMPS_DEBUG"] = "1"
+    box = Sandbox(build, mode, "nvidia", env)
+    # Compilers' caches outlive a process but not the sandbox: no mode profits from the other's work.
+    for name, folder in (("TRITON_CACHE_DIR", "triton"), ("CUPY_CACHE_DIR", "cupy"),
+                         ("CUDA_CACHE_PATH", "nv"), ("TORCHINDUCTOR_CACHE_DIR", "inductor")):
+        box.env[name] = str(box.root / folder)
+    output = Output()
+    try:
+        if mode == "openmps":
+            box.start_daemon()
+        results = run_plan(box, case, output)
+        if mode == "openmps":
+            results[DAEMON] = stop_daemon(box)
+        good = all(r["status"] in ("ok", "skipped") for r in results.values())
+        logs = "" if good else box.logs()
+    except (Failure, subprocess.SubprocessError, OSError) as failure:
+        results, logs = {"(start)": {"status": "failed", "detail": str(failure)}}, box.logs()
+    finally:
+        box.close()
+    return {"results": results, "seconds": round(time.monotonic() - begin, 1), **output.fields(),
+            "logs": logs}

@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The stock CUDA stack natively and behind OpenMPS: PyTorch, Triton, CuPy, JAX, the CUDA libraries.
+Run by `./dev gpu-test` and by ctest. Exit code: 0 all that passes natively passes behind OpenMPS,
+1 something does not, 77 there is no GPU (ctest: skipped).
+
+  run_gpu.py --list
+  run_gpu.py --only torch_ops,lenet --json result.json
+  run_gpu.py --only torch_ops/random          one program of a suite
+
+The cases run side by side, each in a sandbox with a daemon and a context of its own; cases that need
+several GPUs run last and alone. Python standard library only; what a program needs, it imports itself.
+"""
+
+import argparse
+import concurrent.futures
+import datetime
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import cases
+import e2e_suite
+import execution
+import report
+
+ROOT = Path(__file__).resolve().parents[2]
+SKIPPED = 77
+# Programs at once: each has a thread or two that works, and imports compete for the disk.
+MOST_AT_ONCE = 10
+# What a suite imports beyond the standard library: without it the suite is skipped, not failed.
+NEEDS = {"torch_ops": ("torch",), "lenet": ("torch",), "transformer": ("torch",),
+         "compile": ("torch", "triton"), "triton": ("torch", "triton"), "cupy": ("cupy",),
+         "jax": ("jax",), "allocators": ("torch",), "loader": ("torch",), "resnet": ("torch",),
+         "ipc": ("torch",), "nccl": ("torch",)}
+
+
+def gpus():
+    """One line per GPU of this machine: name, driver version."""
+    if not shutil.which("nvidia-smi"):
+        return []
+    done = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
+                          capture_output=True, text=True, check=False)
+    return done.stdout.splitlines() if done.returncode == 0 else []
+
+
+def selected(only):
+    """The cases whose suite or title is in a comma-separated list, and whether e2e is."""
+    wanted = only.split(",") if only else cases.SUITES
+    unknown = set(wanted) - set(cases.SUITES) - {case.title for case in cases.CASES}
+    if unknown:
+        sys.exit(f"no such suite: {', '.join(sorted(unknown))}; see --list")
+    return ([case for case in cases.CASES if case.suite in wanted or case.title in wanted],
+            cases.E2E_SUITE in wanted)
+
+
+def obstacle(case, gpu_count, build):
+    """Why a case cannot run here, or None."""
+    if case.gpus > gpu_count:
+        return f"needs {case.gpus} GPUs, {gpu_count} here"
+    for module in NEEDS.get(case.suite, ()):
+        if not importlib.util.find_spec(module):
+            return f"{module} is not installed"
+    if case.command[0] != sys.executable and not (Path(build) / case.command[0]).exists():
+        return f"{case.command[0]} was not built (needs nvcc and the library)"
+    return None
+
+
+def run_all(chosen, modes, build, jobs, env):
+    """{title: {mode: outcome} or {"skipped": reason}} of all cases."""
+    begin, found = time.monotonic(), {}
+    found.update({case.title: {} for case in chosen})  # the order of the table
+    gpu_count = len(gpus()) if not env else 1
+    runnable = []
+    for case in chosen:
+        reason = obstacle(case, gpu_count, build)
+        if reason:
+            found[case.title] = {"skipped": reason}
+        else:
+            runnable.append(case)
+
+    def one(case, mode):
+        outcome = execution.run_case(case, mode, build, env)
+        found[case.title][mode] = outcome
+        results = outcome["results"].values()
+        good = sum(r["status"] == "ok" for r in results)
+        print(f"[{time.monotonic() - begin:6.1f} s] {mode:7} {case.title}: {good} of {len(results)} "
+              f"in {outcome['seconds']:.0f} s", flush=True)
+
+    # Long ones first, so that none of them is left alone at the end.
+    alone = [case for case in runnable if case.gpus > 1]
+    together = sorted((c for c in runnable if c.gpus == 1), key=lambda c: (-c.limit_s, -c.processes))
+    for group, width in ((together, jobs), (alone, 1)):
+        with concurrent.futures.ThreadPoolExecutor(width) as pool:
+            for done in [pool.submit(one, case, mode) for case in group for mode in modes]:
+                done.result()
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--build", default=os.environ.get("OPENMPS_BUILD", ROOT / "build"))
+    parser.add_argument("--only", help="comma-separated suites, or SUITE/PROGRAM")
+    parser.add_argument("--modes", default="native,openmps")
+    parser.add_argument("--json", type=Path, help="default: BUILD/gpu-test.json")
+    parser.add_argument("--jobs", type=int,
+                        default=max(1, min(MOST_AT_ONCE, (os.cpu_count() or 1) * 2 // 3)))
+    parser.add_argument("--list", action="store_true", help="the suites and their programs")
+    parser.add_argument("--cpu", action="store_true",
+                        help="test the tests themselves, CPU against CPU, where there is no GPU")
+    args = parser.parse_args()
+    chosen, with_e2e = selected(args.only)
+    if args.list:
+        for suite in cases.SUITES:
+            names = [case.name for case in cases.CASES if case.suite == suite]
+            print(f"{suite:12} {' '.join(names)}")
+        return 0
+    modes, env = args.modes.split(","), None
+    if args.cpu:
+        modes, env = ["native"], {"OPENMPS_TEST_DEVICE": "cpu"}
+    elif not gpus():
+        print("gpu-test: no GPU on this machine: skipped")
+        return SKIPPED
+    begin = time.monotonic()
+    found = run_all(chosen, modes, args.build, args.jobs, env)
+    if with_e2e and not args.cpu:
+        found[cases.E2E_SUITE] = e2e_suite.run(args.build, modes)
+    run = {"machine": "; ".join(dict.fromkeys(gpus())) or "no GPU",
+           "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
+           "seconds": round(time.monotonic() - begin), "modes": modes, "cases": found}
+    words, failed = report.text(run)
+    path = args.json or Path(args.build) / "gpu-test.json"
+    path.write_text(json.dumps(run, indent=1))
+    print(f"\n{words}\n{run['seconds']} s; everything is in {path}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
