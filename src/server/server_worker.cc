@@ -166,7 +166,8 @@ void Server::on_context_lost(const wire::SessionFault& fault) {
     if (session->client == nullptr) without_client.push_back(id);
   }
   for (const uint32_t id : without_client) forget_session(id);
-  after_session();
+  // Otherwise the last of them has said so.
+  if (without_client.empty()) after_session();
 }
 
 void Server::on_worker_gone(const std::string& how) {

@@ -2,6 +2,7 @@
 // What goes wrong: clients that break the protocol, workers and servers that fail or die. The one
 // who is concerned gets the error that CUDA documents, with a reason; nobody else notices.
 #include <signal.h>
+#include <sys/socket.h>
 
 #include <cstring>
 
@@ -10,6 +11,12 @@
 
 namespace openmps {
 namespace {
+
+size_t occurrences(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = 0; (at = text.find(part, at)) != std::string::npos; ++at) ++count;
+  return count;
+}
 
 class FailuresTest : public MpsTest {
  protected:
@@ -192,6 +199,18 @@ TEST_F(FailuresTest, ALostContextIsFaultUntilItsClientsHaveLeft) {
   const std::string log = log_text("server.log");
   EXPECT_NE(log.find("kernel hit 0x10"), std::string::npos);
   EXPECT_NE(log.find("The following clients have a sticky error set:"), std::string::npos);
+  EXPECT_EQ(occurrences(log, "All affected clients have left"), 1u);
+}
+
+TEST_F(FailuresTest, AContextLostBehindItsLastClientIsReplacedOnce) {
+  start_daemon();
+  const Client culprit = join("lose-context-at-close");
+  ASSERT_EQ(culprit.welcome.result, CUDA_SUCCESS);
+  ASSERT_EQ(shutdown(culprit.socket.get(), SHUT_RDWR), 0);
+  ASSERT_TRUE(
+      eventually([&] { return occurrences(log_text("server.log"), "Server has started") == 2u; }));
+  EXPECT_EQ(join().welcome.result, CUDA_SUCCESS);
+  EXPECT_EQ(occurrences(log_text("server.log"), "All affected clients have left"), 1u);
 }
 
 TEST_F(FailuresTest, AWorkerWithoutADeviceIsTheReasonThatClientsGet) {
@@ -202,12 +221,8 @@ TEST_F(FailuresTest, AWorkerWithoutADeviceIsTheReasonThatClientsGet) {
   EXPECT_STREQ(client.welcome.reason, "no CUDA device");
   EXPECT_EQ(shell("device_query\n").out, "The devices are not known: no CUDA device\n");
   EXPECT_TRUE(eventually([&] { return shell("get_server_list\n").out.empty(); }));
-  const std::string log = log_text("control.log");
-  size_t starts = 0;
-  for (size_t at = 0; (at = log.find("Starting new server", at)) != std::string::npos; ++at) {
-    ++starts;
-  }
-  EXPECT_EQ(starts, 2u) << "a stated reason is not tried again";
+  EXPECT_EQ(occurrences(log_text("control.log"), "Starting new server"), 2u)
+      << "a stated reason is not tried again";
 }
 
 TEST_F(FailuresTest, AWorkerThatCrashesAtStartIsTriedAndThenGivenUp) {

@@ -24,7 +24,11 @@ namespace openmps {
 namespace {
 
 int server = -1;
-std::map<uint32_t, Mapping> sessions;
+struct Session {
+  Mapping page;
+  std::string command;  // of its client
+};
+std::map<uint32_t, Session> sessions;
 
 void send_or_exit(std::span<const std::byte> message, std::span<const int> fds = {}) {
   if (!send_packet(server, message, fds).ok()) exit(4);
@@ -50,8 +54,8 @@ UniqueFd make_facts() {
 
 void fault(uint32_t session, CUresult result, const char* reason) {
   if (session == 0) {
-    for (auto& [id, page] : sessions) {
-      wire::ChannelView(page.address()).header().status.store(result);
+    for (auto& [id, opened] : sessions) {
+      wire::ChannelView(opened.page.address()).header().status.store(result);
     }
   }
   wire::SessionFault message;
@@ -82,7 +86,7 @@ void open_session(const Packet& packet) {
       header.window_base != wire::window_base(open.window)) {
     exit(7);
   }
-  sessions[open.session] = std::move(page).value();
+  sessions[open.session] = {std::move(page).value(), command};
   send_or_exit(wire::message_bytes(ready));
   if (command == "kill-worker") raise(SIGKILL);
   if (command == "violate") fault(open.session, CUDA_ERROR_MPS_RPC_FAILURE, "a bad command");
@@ -93,7 +97,13 @@ void open_session(const Packet& packet) {
 void close_session(const Packet& packet) {
   wire::CloseSession close;
   if (!wire::read_message(packet.data, &close).ok()) exit(8);
-  if (sessions.erase(close.session) != 1) exit(9);  // the server closes what it opened, once
+  const auto found = sessions.find(close.session);
+  if (found == sessions.end()) exit(9);  // the server closes what it opened, once
+  if (found->second.command == "lose-context-at-close") {
+    fault(0, CUDA_ERROR_ILLEGAL_ADDRESS, "kernel hit 0x20");
+    return;
+  }
+  sessions.erase(found);
   wire::SessionClosed closed;
   closed.session = close.session;
   send_or_exit(wire::message_bytes(closed));
