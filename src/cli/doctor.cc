@@ -135,6 +135,19 @@ std::string ask(int socket, const char* command, int* exit_status) {
   return text;
 }
 
+// "0: NVIDIA H200, PCI 0000:00.06.00, GPU-008cbaa3-..." from a line of device_query --csv.
+std::string describe_device(const std::string& line) {
+  enum Field { kOrdinal, kPci, kUuid, kName, kFields };
+  std::string field[kFields];
+  size_t start = 0;
+  for (std::string& text : field) {
+    const size_t end = std::min(line.find(',', start), line.size());
+    text = line.substr(start, end - start);
+    start = std::min(end + 1, line.size());
+  }
+  return field[kOrdinal] + ": " + field[kName] + ", PCI " + field[kPci] + ", " + field[kUuid];
+}
+
 void check_server(int socket, Findings* findings) {
   int status = 0;
   const std::string servers = ask(socket, "get_server_list", &status);
@@ -158,7 +171,10 @@ void check_server(int socket, Findings* findings) {
   size_t start = 0;
   for (int line = 0; start < devices.size(); ++line) {
     const size_t end = std::min(devices.find('\n', start), devices.size());
-    if (line >= 2) findings->good("device " + devices.substr(start, end - start));
+    // Below a title and the names of the columns.
+    if (line >= 2) {
+      findings->good("device " + describe_device(devices.substr(start, end - start)));
+    }
     start = end + 1;
   }
 }
