@@ -107,13 +107,23 @@ void ServerPool::on_ready(uid_t uid, CUresult result, const std::string& reason)
   }
   if (entry.ready) return;  // its worker was replaced
   // Memory limits may name a device by its UUID, so the devices are learnt before the first client.
-  entry.process->ask(wire::QueryKind::kDevices,
-                     [this, uid](ServerAnswer answer) { on_devices(uid, answer); });
+  ask_for_devices(uid);
+}
+
+void ServerPool::ask_for_devices(uid_t uid) {
+  entries_.at(uid).process->ask(wire::QueryKind::kDevices, [this, uid](const ServerAnswer& answer) {
+    on_devices(uid, answer);
+  });
 }
 
 void ServerPool::on_devices(uid_t uid, const ServerAnswer& answer) {
-  if (!answer.answered) return;  // on_gone() is next
   Entry& entry = entries_.at(uid);
+  if (!answer.answered) {
+    // Slow, on a machine that is short of processors: the pending clients need the answer all the
+    // same. A server that has gone says so in on_gone().
+    if (entry.process->connected()) ask_for_devices(uid);
+    return;
+  }
   entry.ready = true;
   entry.attempts = 0;
   devices_ = answer.devices;

@@ -78,6 +78,7 @@ class ServerPool {
   };
   Status start(User user, Entry* entry);
   void on_ready(uid_t uid, CUresult result, const std::string& reason);
+  void ask_for_devices(uid_t uid);
   void on_devices(uid_t uid, const ServerAnswer& answer);
   void on_gone(uid_t uid, const std::string& how);
   void fail_pending(Entry* entry, CUresult result, const std::string& reason);

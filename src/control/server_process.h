@@ -58,6 +58,8 @@ class ServerProcess {
   void ask_to_shut_down();
   void force_shutdown();
 
+  // False: it has closed its connection, and on_gone comes soon.
+  [[nodiscard]] bool connected() const { return peer_ != nullptr; }
   [[nodiscard]] pid_t pid() const { return pid_; }
   [[nodiscard]] User user() const { return user_; }
   [[nodiscard]] Settings& settings() { return settings_; }

@@ -27,7 +27,7 @@ class RingProducer {
   explicit RingProducer(const ChannelView& view);
 
   // Room for a record with `payload_bytes` after the header (at most kMaxRecordBytes in all): the
-  // address of the payload, or nullptr while the ring is full (see can_wait_for_space).
+  // address of the payload, or nullptr while the ring is full (see has_space).
   unsigned char* reserve(Opcode opcode, uint32_t payload_bytes, uint16_t reply_slot);
   // Make the reserved record visible and wake the consumer if it sleeps.
   void publish();
