@@ -81,7 +81,9 @@ void place_fds(const SpawnOptions& options, int failure_pipe) {
 
 [[noreturn]] void run_child(const SpawnOptions& options, char* const* argv, pid_t parent,
                             int failure_pipe) {
-  failure_pipe = fcntl(failure_pipe, F_DUPFD_CLOEXEC, kAboveTargets);
+  const int above = fcntl(failure_pipe, F_DUPFD_CLOEXEC, kAboveTargets);
+  if (above < 0) fail_child(failure_pipe, kStepFds);
+  failure_pipe = above;
   if (options.new_session) setsid();
   place_fds(options, failure_pipe);
   become_user(options, failure_pipe);
