@@ -7,7 +7,9 @@ to a new process, a bounded number of times.
 """
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -68,29 +70,36 @@ def run_once(box, case, extra, output):
     The end is None for a copy that finished its plan, else (status, sentence)."""
     deadline = time.monotonic() + case.limit_s
     command = [str(box.build / case.command[0]), *case.command[1:], *extra]
-    children = [box.start(command) for _ in range(case.processes)]
+    # Files, not pipes: a crashed program's own children may live on with its end of a pipe.
+    files = [[open(box.root / f"{n}.{kind}", "w+", errors="replace") for kind in ("out", "err")]
+             for n in range(case.processes)]
+    children = [box.start(command, stdout=out, stderr=err) for out, err in files]
     plan, copies, ends = [], [], []
-    for child in children:
+    for child, (out, err) in zip(children, files):
         try:
-            out, err = child.communicate(timeout=max(1, deadline - time.monotonic()))
-            end = ended(child.returncode)
+            end = ended(child.wait(timeout=max(1, deadline - time.monotonic())))
         except subprocess.TimeoutExpired:
-            child.kill()  # its children are ended with the sandbox
-            try:
-                out, err = child.communicate(timeout=5)
-            except subprocess.TimeoutExpired as late:  # somebody else holds its pipes
-                out, err = text_of(late.stdout), text_of(late.stderr)
             end = ("timed out", f"no end after {case.limit_s:.0f} s")
-        output.take(err)
-        its_plan, results = results_of(out)
+        kill_group(child)
+        its_plan, results = results_of(text_of(out))
+        output.take(text_of(err))
         plan = its_plan or plan
         copies.append(results)
         ends.append(end)
     return plan, copies, ends
 
 
-def text_of(data):
-    return data.decode(errors="replace") if isinstance(data, bytes) else data or ""
+def text_of(file):
+    with file:
+        file.seek(0)
+        return file.read()
+
+
+def kill_group(child):
+    try:
+        os.killpg(child.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass  # it had no children, or they are gone too
 
 
 def ended(code):

@@ -119,7 +119,8 @@ def text(run):
 def page(run):
     """The part of docs/compatibility.md that is generated."""
     lines = [f"{run['machine']}; {run['date']}.", "",
-             "| program | tests | pass natively | pass behind OpenMPS | verdict |", "|---|---|---|---|---|"]
+             "| program | tests | pass natively | pass behind OpenMPS | verdict |",
+             "|---|---|---|---|---|"]
     lines += ["| " + " | ".join(row[:5]) + " |" for row in rows(run)]
     failures = [f"- `{title}` {name}: {reason[:300]}"
                 for title, tests in verdicts(run).items()
