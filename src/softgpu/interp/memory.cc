@@ -24,6 +24,35 @@ INLINE const std::byte* operand(std::byte* regs, const Op* op, u32 element, int3
   return regs + (op->aux == 1 ? single : op->extra[element]);
 }
 
+// The access to the memory of a kernel's threads, an lvalue. Threads that race without atomics see
+// one value or the other on a GPU; ThreadSanitizer builds therefore make every access a relaxed
+// atomic: kernels may race with each other, a race with a copy or with the program is still
+// reported. Elsewhere the accesses are plain, which vectorises.
+#if defined(__SANITIZE_THREAD__)
+template <class M>
+INLINE M read_relaxed(const M* from) {
+  return __atomic_load_n(from, __ATOMIC_RELAXED);
+}
+template <class M>
+INLINE void write_relaxed(M* to, M value) {
+  __atomic_store_n(to, value, __ATOMIC_RELAXED);
+}
+// Not atomic as a whole on a GPU either.
+INLINE u128 read_relaxed(const u128* from) {
+  const u64* halves = (const u64*)from;
+  return (u128)read_relaxed(halves + 1) << 64 | read_relaxed(halves);
+}
+INLINE void write_relaxed(u128* to, u128 value) {
+  write_relaxed((u64*)to, (u64)value);
+  write_relaxed((u64*)to + 1, (u64)(value >> 64));
+}
+#define READ(place) read_relaxed(&(place))
+#define WRITE(place, value) write_relaxed(&(place), value)
+#else
+#define READ(place) (place)
+#define WRITE(place, value) (place) = (value)
+#endif
+
 // What all 32 addresses look like together.
 enum Pattern : u32 { kUniform, kContiguous, kScattered };
 
@@ -89,7 +118,7 @@ template <class M, class R>
 INLINE void load_uniform(const Op* op, std::byte* regs, const std::byte* at, u32 mask) {
   for (u32 e = 0; e < op->aux; ++e) {
     R* d = (R*)operand(regs, op, e, op->d);
-    const R value = (R)((const M*)at)[e];
+    const R value = (R)READ(((const M*)at)[e]);
     if (mask == kFullMask) {
       LANES d[i] = value;
     } else {
@@ -104,13 +133,13 @@ INLINE void load_contiguous(const Op* op, std::byte* regs, const std::byte* base
   const M* from = (const M*)base;
   if (op->aux == 1) {
     R* d = (R*)(regs + op->d);
-    LANES d[i] = (R)from[i];
+    LANES d[i] = (R)READ(from[i]);
     return;
   }
   const u32 n = op->aux;
   for (u32 e = 0; e < n; ++e) {
     R* d = (R*)(regs + op->extra[e]);
-    LANES d[i] = (R)from[i * n + e];
+    LANES d[i] = (R)READ(from[i * n + e]);
   }
 }
 
@@ -119,11 +148,11 @@ INLINE void load_scattered(const Op* op, std::byte* regs, u32 active, P pointer)
   for (u32 e = 0; e < op->aux; ++e) {
     R* d = (R*)operand(regs, op, e, op->d);
     if (active == kFullMask) {
-      for (u32 i = 0; i < kWarpSize; ++i) d[i] = (R)((const M*)pointer(i))[e];
+      for (u32 i = 0; i < kWarpSize; ++i) d[i] = (R)READ(((const M*)pointer(i))[e]);
     } else {
       for (u32 left = active; left; left &= left - 1) {
         const u32 i = (u32)__builtin_ctz(left);
-        d[i] = (R)((const M*)pointer(i))[e];
+        d[i] = (R)READ(((const M*)pointer(i))[e]);
       }
     }
   }
@@ -134,11 +163,11 @@ INLINE void store_scattered(const Op* op, std::byte* regs, u32 active, P pointer
   for (u32 e = 0; e < op->aux; ++e) {
     const R* from = (const R*)operand(regs, op, e, op->b);
     if (active == kFullMask) {
-      for (u32 i = 0; i < kWarpSize; ++i) ((M*)pointer(i))[e] = (M)from[i];
+      for (u32 i = 0; i < kWarpSize; ++i) WRITE(((M*)pointer(i))[e], (M)from[i]);
     } else {
       for (u32 left = active; left; left &= left - 1) {
         const u32 i = (u32)__builtin_ctz(left);
-        ((M*)pointer(i))[e] = (M)from[i];
+        WRITE(((M*)pointer(i))[e], (M)from[i]);
       }
     }
   }
@@ -190,10 +219,10 @@ INLINE bool load_halves(R* d, const u32* addresses, const std::byte* base) {
   for (u32 h = 0; h < 2; ++h) {
     R* to = d + h * kHalf;
     if (patterns[h] == kUniform) {
-      const R value = (R)*from[h];
+      const R value = (R)READ(*from[h]);
       for (u32 i = 0; i < kHalf; ++i) to[i] = value;
     } else {
-      _Pragma("GCC ivdep") for (u32 i = 0; i < kHalf; ++i) to[i] = (R)from[h][i];
+      _Pragma("GCC ivdep") for (u32 i = 0; i < kHalf; ++i) to[i] = (R)READ(from[h][i]);
     }
   }
   return true;
@@ -284,7 +313,7 @@ INLINE const Op* store_global(const Op* op, Warp* warp, std::byte* regs, u32 mas
         in_range(warp, first, first + sizeof(M) * kWarpSize, true)) {
       const R* from = (const R*)(regs + op->b);
       M* to = (M*)first;
-      LANES to[i] = (M)from[i];
+      LANES WRITE(to[i], (M)from[i]);
       SOFTGPU_NEXT(op + 1);
     }
   }
@@ -332,7 +361,7 @@ INLINE const Op* load_shared(const Op* op, Warp* warp, std::byte* regs, u32 mask
       R* d = (R*)(regs + op->d);
       const Addresses<u32> from = shifted(addresses, offset);
       if (!load_halves<M, R>(d, from.lane, base))
-        LANES d[i] = (R) * (const M*)(base + from.lane[i]);
+        LANES d[i] = (R)READ(*(const M*)(base + from.lane[i]));
       SOFTGPU_NEXT(op + 1);
     }
   }
@@ -363,7 +392,7 @@ INLINE const Op* store_shared(const Op* op, Warp* warp, std::byte* regs, u32 mas
         first + sizeof(M) * kWarpSize <= warp->shared_bytes) {
       const R* from = (const R*)(regs + op->b);
       M* to = (M*)(warp->shared + first);
-      LANES to[i] = (M)from[i];
+      LANES WRITE(to[i], (M)from[i]);
       SOFTGPU_NEXT(op + 1);
     }
   }
