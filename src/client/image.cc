@@ -143,7 +143,9 @@ Result<Image> prelinked(const Wrapper& wrapper) {
     memcpy(&magic, list[i], sizeof(magic));
     if (magic != kContainerMagic) return bad("a prelinked fatbin with a foreign entry");
   }
-  return plain(unbounded(wrapper.data != nullptr ? wrapper.data : list[0]));
+  const void* linked = wrapper.data != nullptr ? wrapper.data : list[0];
+  if (linked == nullptr) return bad("a prelinked fatbin of nothing");
+  return plain(unbounded(linked));
 }
 
 }  // namespace

@@ -65,6 +65,24 @@ TEST(Image, WrapperLeadsToItsContainer) {
   EXPECT_EQ(find_image(&wrapper).status().code(), CUDA_ERROR_INVALID_IMAGE);
 }
 
+TEST(Image, PrelinkedWrapperLeadsToItsFirstContainer) {
+  const auto bytes = container(10);
+  const void* list[] = {bytes.data(), nullptr};
+  struct {
+    uint32_t magic = 0x466243b1;
+    uint32_t version = 2;
+    const void* data = nullptr;
+    const void* extra = nullptr;
+  } wrapper{.extra = list};
+  const Result<Image> image = find_image(&wrapper);
+  ASSERT_TRUE(image.ok());
+  EXPECT_EQ(static_cast<const void*>(image.value().data), bytes.data());
+  list[0] = nullptr;
+  EXPECT_EQ(find_image(&wrapper).status().code(), CUDA_ERROR_INVALID_IMAGE) << "of nothing";
+  wrapper.extra = nullptr;
+  EXPECT_EQ(find_image(&wrapper).status().code(), CUDA_ERROR_INVALID_IMAGE) << "without a list";
+}
+
 TEST(Image, CubinEndsWhereItsLastTableEnds) {
   const auto bytes = cubin();
   const Result<Image> image = find_image(static_cast<const void*>(bytes.data()));
