@@ -9,7 +9,7 @@ set -euo pipefail
 folder=$(realpath -m "${1:?usage: tools/pack.sh FOLDER}")
 cd "${OPENMPS_BUILD:-$(dirname "$0")/../build}"
 rm -rf "$folder"
-mkdir -p "$folder"/{bin,lib/openmps,lib/softgpu,tests/e2e,bench}
+mkdir -p "$folder"/{bin,lib/openmps,lib/softgpu,tests/e2e,tests/gpu,bench}
 
 copy() {  # copy TARGET_FOLDER FILES: executables and libraries only, without symbols
   local to=$1 file
@@ -23,5 +23,6 @@ copy bin bin/*
 copy lib/openmps lib/openmps/libcuda.so.1
 copy lib/softgpu lib/softgpu/libcuda.so.1
 copy tests/e2e tests/e2e/*
+copy tests/gpu tests/gpu/*
 copy bench bench/*
 du -sh "$folder"

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The programs of `./dev gpu-test`: a list of data. Read by run_gpu.py on its only thread."""
 
+import importlib.util
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +33,16 @@ def python(suite, name=None, program=None, arguments=(), **options):
     return Case(suite, name or suite, (sys.executable, "-B", str(path), *arguments), **options)
 
 
+def library_folders():
+    """Where the CUDA libraries are on a machine that has them only as Python packages."""
+    if Path("/usr/local/cuda/lib64/libcublas.so").exists():
+        return {}
+    package = importlib.util.find_spec("nvidia")
+    folders = [str(lib) for place in (package.submodule_search_locations if package else ())
+               for lib in sorted(Path(place).glob("*/lib"))]
+    return {"LD_LIBRARY_PATH": ":".join(folders)}
+
+
 def allocator(setting):
     """Both names of the variable: newer versions of PyTorch prefer the second."""
     return {"PYTORCH_CUDA_ALLOC_CONF": setting, "PYTORCH_ALLOC_CONF": setting}
@@ -56,7 +67,8 @@ CASES = [
     python("loader"),
     python("resnet", env=DETERMINISTIC),
     python("ipc"),
-    *(Case("libraries", name, (f"tests/gpu/lib_{name}",), limit_s=60) for name in LIBRARIES),
+    *(Case("libraries", name, (f"tests/gpu/lib_{name}",), limit_s=60, env=library_folders())
+      for name in LIBRARIES),
     python("nccl", gpus=2, limit_s=180),
 ]
 

@@ -160,7 +160,11 @@ def run_case(case, mode, build, extra_env=None):
     env = {**case.env, **(extra_env or {})}
     if mode == "openmps":
         env["OPENMPS_DEBUG"] = "1"
+    libraries = env.pop("LD_LIBRARY_PATH", None)
     box = Sandbox(build, mode, "nvidia", env)
+    if libraries:  # behind our own folder
+        ours = box.env.get("LD_LIBRARY_PATH")
+        box.env["LD_LIBRARY_PATH"] = f"{ours}:{libraries}" if ours else libraries
     # Compilers' caches outlive a process but not the sandbox: no mode profits from the other's work.
     for name, folder in (("TRITON_CACHE_DIR", "triton"), ("CUPY_CACHE_DIR", "cupy"),
                          ("CUDA_CACHE_PATH", "nv"), ("TORCHINDUCTOR_CACHE_DIR", "inductor")):
