@@ -128,9 +128,11 @@ def main():
         print("gpu-test: no GPU on this machine: skipped")
         return SKIPPED
     begin = time.monotonic()
-    found = run_all(chosen, modes, args.build, args.jobs, env)
-    if with_e2e and not args.cpu:
-        found[cases.E2E_SUITE] = e2e_suite.run(args.build, modes)
+    with concurrent.futures.ThreadPoolExecutor(1) as beside:
+        e2e = beside.submit(e2e_suite.run, args.build, modes) if with_e2e and not args.cpu else None
+        found = run_all(chosen, modes, args.build, args.jobs, env)
+        if e2e:
+            found[cases.E2E_SUITE] = e2e.result()
     run = {"machine": "; ".join(dict.fromkeys(gpus())) or "no GPU",
            "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
            "seconds": round(time.monotonic() - begin), "modes": modes, "cases": found}
