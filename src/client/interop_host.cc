@@ -49,6 +49,10 @@ CUresult functions(CUfunction* functions, unsigned int count, CUmodule module) {
   return impl::cuModuleEnumerateFunctions(functions, count, module);
 }
 
+CUresult stream_id(CUstream stream, unsigned long long* id) {
+  return impl::cuStreamGetId(stream, id);
+}
+
 void unknown_table(const CUuuid& id) {
   char text[2 * sizeof(id.bytes) + 1] = {};
   for (size_t i = 0; i < sizeof(id.bytes); ++i) {
@@ -71,6 +75,7 @@ constexpr InteropHost kHost = {
     .load_fatbin = load_image,
     .function_count = function_count,
     .functions = functions,
+    .stream_id = stream_id,
     .unknown_table = unknown_table,
     .unknown_slot = unknown_slot,
 };

@@ -126,6 +126,34 @@ CUresult tools_context_zero(uint64_t, uint64_t* out) {
   return CUDA_SUCCESS;
 }
 
+// The driver's object behind a stream, and that object's number. Callers pass the object back
+// here and never look into it, so a stream's handle is its object; the default streams, whose
+// handles are no addresses, get one each.
+constexpr uintptr_t kDefaultStreams = 3;  // null, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD
+const char g_default_stream_objects[kDefaultStreams] = {};
+
+CUresult tools_stream_object(CUcontext, CUstream stream, const void** object) {
+  if (object == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  unsigned long long number = 0;
+  if (CUresult error = host().stream_id(stream, &number)) return error;
+  const auto handle = reinterpret_cast<uintptr_t>(stream);
+  *object = handle < kDefaultStreams ? static_cast<const void*>(&g_default_stream_objects[handle])
+                                     : static_cast<const void*>(stream);
+  return CUDA_SUCCESS;
+}
+
+// Written as 32 bits: whether callers keep 64 is not known, and theirs start at zero.
+CUresult tools_stream_number(CUcontext, const void* object, uint32_t* number) {
+  if (object == nullptr || number == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  auto handle = reinterpret_cast<uintptr_t>(object);
+  const uintptr_t first = reinterpret_cast<uintptr_t>(g_default_stream_objects);
+  if (handle >= first && handle - first < kDefaultStreams) handle -= first;
+  unsigned long long id = 0;
+  if (CUresult error = host().stream_id(reinterpret_cast<CUstream>(handle), &id)) return error;
+  *number = static_cast<uint32_t>(id);
+  return CUDA_SUCCESS;
+}
+
 using FunctionVisitor = void (*)(void* user, CUfunction function, CUmodule owner);
 
 // Calls back once per function of the module; returns how many, not an error code.
@@ -217,8 +245,10 @@ constinit const struct ToolsContextTable {
   UndescribedSlots<3> slots_1_to_3;
   decltype(&tools_context_zero) slot_4 = tools_context_zero;
   UndescribedSlots<34> slots_5_to_38;
-  decltype(&tools_context_zero) slot_39 = tools_context_zero;
-  UndescribedSlots<24> slots_40_to_63;
+  decltype(&tools_stream_number) stream_number = tools_stream_number;  // 39
+  UndescribedSlots<11> slots_40_to_50;
+  decltype(&tools_stream_object) stream_object = tools_stream_object;  // 51
+  UndescribedSlots<12> slots_52_to_63;
 } kToolsContext;
 static_assert(sizeof(kToolsContext) == 64 * sizeof(void*));
 
@@ -229,6 +259,14 @@ constinit const struct ToolsModuleTable {
   UndescribedSlots<56> slots_8_to_63;
 } kToolsModule;
 static_assert(sizeof(kToolsModule) == 64 * sizeof(void*));
+
+// cuBLASLt calls its slot 4 without asking whether the table exists. It has as many slots as the
+// driver's (an H200's says 0x88 bytes).
+constinit const struct TopologyTable {
+  size_t size = sizeof(TopologyTable);
+  UndescribedSlots<16> slots_1_to_16;
+} kTopology;
+static_assert(sizeof(kTopology) == 17 * sizeof(void*));
 
 CUresult integrity_check(uint32_t version, uint64_t unix_seconds, uint64_t* answer) {
   if (answer == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -282,6 +320,9 @@ constexpr Known kKnown[] = {
     {{0x6e, 0x16, 0x3f, 0xbe, 0xb9, 0x58, 0x44, 0x4d, 0x83, 0x5c, 0xe1, 0x82, 0xaf, 0xf1, 0x99,
       0x1e},
      &kToolsModule},
+    {{0x17, 0x34, 0xdc, 0x26, 0x80, 0x0d, 0x47, 0x45, 0x87, 0x26, 0xc0, 0xf1, 0xe7, 0xdd, 0x8b,
+      0xca},
+     &kTopology},
 };
 
 }  // namespace

@@ -32,6 +32,9 @@ struct InteropHost {
   CUresult (*function_count)(unsigned int* count, CUmodule module);
   CUresult (*functions)(CUfunction* functions, unsigned int count, CUmodule module);
 
+  // As cuStreamGetId, of the current context where the handle is a default stream's.
+  CUresult (*stream_id)(CUstream stream, unsigned long long* id);
+
   // For the debug log; null if nobody listens. Tables that were asked for in vain, and slots of
   // known tables that nobody has described yet.
   void (*unknown_table)(const CUuuid& id);

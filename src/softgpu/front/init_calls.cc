@@ -52,6 +52,7 @@ constexpr InteropHost kInteropHost = {
     .load_fatbin = cuModuleLoadFatBinary,
     .function_count = cuModuleGetFunctionCount,
     .functions = cuModuleEnumerateFunctions,
+    .stream_id = cuStreamGetId,
     .unknown_table = nullptr,
     .unknown_slot = nullptr,
 };

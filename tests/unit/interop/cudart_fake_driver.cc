@@ -40,6 +40,7 @@ const openmps::InteropHost kHost = {
     .load_fatbin = nullptr,
     .function_count = nullptr,
     .functions = nullptr,
+    .stream_id = nullptr,
     .unknown_table = nullptr,
     .unknown_slot = nullptr,
 };

@@ -218,6 +218,13 @@ const InteropHost kHost = {
             functions[i] = reinterpret_cast<CUfunction>(0x50 + i);
           return CUDA_SUCCESS;
         },
+    .stream_id =
+        [](CUstream stream, unsigned long long* id) {
+          const auto handle = reinterpret_cast<uintptr_t>(stream);
+          if (handle > 0x1000) return CUDA_ERROR_INVALID_HANDLE;
+          *id = 0x500 + handle;
+          return CUDA_SUCCESS;
+        },
     .unknown_table = [](const CUuuid&) { ++g_unknown_tables; },
     .unknown_slot = [] { ++g_unknown_slots; },
 };
@@ -254,6 +261,7 @@ constexpr const char* kChecks = "263e88607cd2614392f6bbd5006dfa7e";
 constexpr const char* kIntegrity = "d4082055bde6704b8d34ba123c66e1f2";
 constexpr const char* kToolsContext = "21318c60971432488ca641ff7324c8f2";
 constexpr const char* kToolsModule = "6e163fbeb958444d835ce182aff1991e";
+constexpr const char* kTopology = "1734dc26800d47458726c0f1e7dd8bca";
 constexpr const char* kRequirements = "f8cff95121468b4eb9e2fb469e7c0dd9";
 
 TEST_F(ExportTables, SizesAreInSlotZero) {
@@ -263,8 +271,9 @@ TEST_F(ExportTables, SizesAreInSlotZero) {
   EXPECT_EQ(bytes(kHooks), 7 * 8u);
   EXPECT_EQ(bytes(kChecks), 4 * 8u);
   EXPECT_EQ(bytes(kIntegrity), 3 * 8u);
-  EXPECT_GE(bytes(kToolsContext), 40 * 8u);
+  EXPECT_GE(bytes(kToolsContext), 52 * 8u);
   EXPECT_GE(bytes(kToolsModule), 8 * 8u);
+  EXPECT_EQ(bytes(kTopology), 17 * 8u);
 }
 
 TEST_F(ExportTables, UnknownTablesAreNotFound) {
@@ -281,7 +290,7 @@ TEST_F(ExportTables, EverySlotCanBeCalled) {
   // No slot may be null or crash: a library that we do not know might call it.
   g_unknown_slots = 0;
   for (const char* uuid :
-       {kCudart, kTls, kHooks, kChecks, kIntegrity, kToolsContext, kToolsModule}) {
+       {kCudart, kTls, kHooks, kChecks, kIntegrity, kToolsContext, kToolsModule, kTopology}) {
     const void* const* slots = table(uuid);
     const size_t count = reinterpret_cast<size_t>(slots[0]) / sizeof(void*);
     for (size_t i = 1; i < count; ++i) ASSERT_NE(slots[i], nullptr) << uuid << " " << i;
@@ -347,11 +356,30 @@ TEST_F(ExportTables, ChecksAndTools) {
   EXPECT_EQ(slot<CUresult (*)()>(table(kTls), 2)(), CUDA_SUCCESS);
   uint64_t out = 9;
   using Zero = CUresult (*)(uint64_t, uint64_t*);
-  for (size_t index : {4u, 39u}) {
-    out = 9;
-    EXPECT_EQ(slot<Zero>(table(kToolsContext), index)(0, &out), CUDA_SUCCESS);
-    EXPECT_EQ(out, 0u);
+  EXPECT_EQ(slot<Zero>(table(kToolsContext), 4)(0, &out), CUDA_SUCCESS);
+  EXPECT_EQ(out, 0u);
+}
+
+TEST_F(ExportTables, StreamsHaveObjectsAndNumbers) {
+  const auto object_of =
+      slot<CUresult (*)(CUcontext, CUstream, const void**)>(table(kToolsContext), 51);
+  const auto number_of =
+      slot<CUresult (*)(CUcontext, const void*, uint32_t*)>(table(kToolsContext), 39);
+  for (const uintptr_t handle : {0, 1, 2, 0x800}) {
+    const void* object = nullptr;
+    uint32_t number = 0;
+    ASSERT_EQ(object_of(nullptr, reinterpret_cast<CUstream>(handle), &object), CUDA_SUCCESS);
+    ASSERT_NE(object, nullptr);
+    ASSERT_EQ(number_of(nullptr, object, &number), CUDA_SUCCESS);
+    EXPECT_EQ(number, 0x500 + handle);
   }
+  const void* object = nullptr;
+  uint32_t number = 0;
+  const auto wrong = reinterpret_cast<CUstream>(~uintptr_t{0});
+  EXPECT_EQ(object_of(nullptr, wrong, &object), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(object_of(nullptr, nullptr, nullptr), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(number_of(nullptr, nullptr, &number), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(number_of(nullptr, wrong, &number), CUDA_ERROR_INVALID_HANDLE);
 }
 
 TEST_F(ExportTables, ToolsModuleEnumeratesFunctions) {
