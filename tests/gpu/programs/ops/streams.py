@@ -111,8 +111,8 @@ def current_stream():
 
 
 @gpu_test
-def default_stream_waits_for_all():
-    """Streams of PyTorch's pool do not wait for the default stream by themselves; synchronize does."""
+def eight_streams():
+    """Independent work on eight streams; one synchronisation waits for all of it."""
     streams = [torch.cuda.Stream() for _ in range(8)]
     outputs = []
     for i, stream in enumerate(streams):
