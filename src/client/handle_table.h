@@ -4,7 +4,9 @@
 // find() is lock-free on any thread; creation and destruction take the table's lock.
 //
 //   63      56 55            32 31             0
-//   | 0xc0+type | generation   | index = wire id |     (never a canonical address: using it faults)
+//   | 0x40+type | generation   | index = wire id |     (never a canonical address: using it faults)
+//
+// Positive as a signed number: cuda.bindings converts handles through one.
 #pragma once
 
 #include <atomic>
@@ -33,9 +35,10 @@ enum class HandleKind : uint8_t {
   kArray,
   kMipmappedArray,
   kUserObject,
+  kPhysicalMemory,
 };
 
-constexpr uint64_t kHandleTag = 0xc0;
+constexpr uint64_t kHandleTag = 0x40;
 constexpr uint64_t kGenerationMask = 0xff'ffff;
 
 constexpr uint64_t make_handle(HandleKind type, uint32_t generation, uint32_t index) {
