@@ -20,6 +20,7 @@ from sandbox import Failure, Sandbox, wait_until  # noqa: E402
 
 # New processes for the rest of a plan. More would repeat one cause at ten seconds each.
 RESTARTS = 6
+THREADS = "2"
 STDERR_LINES = 30
 DEBUG_LINES = 60
 LEAVE_LIMIT_S = 15  # for daemon, server and worker to go after `quit`
@@ -157,7 +158,8 @@ def stop_daemon(box):
 def run_case(case, mode, build, extra_env=None):
     """{"results": {test: result}, "seconds", "stderr", "debug", "logs"} of a case in a mode."""
     begin = time.monotonic()
-    env = {**case.env, **(extra_env or {})}
+    # Many programs share the processors; their references on the CPU need few threads.
+    env = {"OMP_NUM_THREADS": THREADS, **case.env, **(extra_env or {})}
     if mode == "openmps":
         env["OPENMPS_DEBUG"] = "1"
     libraries = env.pop("LD_LIBRARY_PATH", None)

@@ -112,9 +112,11 @@ class Verdicts(unittest.TestCase):
             "b": {"native": {"results": {"(start)": {"status": "crashed"}}, "seconds": 1},
                   "openmps": outcome(x="crashed")},
             "c": {"skipped": "needs 2 GPUs, 1 here"}}}
+        run["cases"]["a"]["openmps"]["debug"] = ["session 1 of server 2", "cuFoo is missing"]
         words, failed = report.text(run)
         self.assertEqual(failed, 1)
         self.assertIn("a y: crashed", words)
+        self.assertIn("what OpenMPS logged in a:\n  cuFoo is missing", words)
         self.assertIn("| a | 2 | 2 | 1 | 1 FAILED |", report.page(run))
         self.assertIn("| c | 0 | - | - | skipped |", report.page(run))
 

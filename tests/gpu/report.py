@@ -15,6 +15,8 @@ BEGIN, END = "<!-- gpu-test: begin -->", "<!-- gpu-test: end -->"
 BAD_VALUE = "differs"
 GOOD = ("ok", "skipped")
 SHOWN = 40  # failing tests that the table lists; the JSON has all
+HINTS = 6    # lines of OPENMPS_DEBUG that it shows for a program with failing tests
+ROUTINE = ("the daemon at", "session ")  # what every program logs
 
 
 def judge(native, openmps):
@@ -111,9 +113,21 @@ def text(run):
             lines += ["", f"{len(kinds[kind])} {heading}:"] + kinds[kind][:SHOWN]
             if len(kinds[kind]) > SHOWN:
                 lines.append(f"  and {len(kinds[kind]) - SHOWN} more, see the JSON")
+    for title, hint in hints(run):
+        lines += ["", f"what OpenMPS logged in {title}:"] + [f"  {line}" for line in hint]
     lines.append(f"\n{len(kinds['ok'])} passed, {len(kinds['FAILED'])} failed, "
                  f"{len(kinds['skipped']) + len(kinds['native'])} skipped")
     return "\n".join(lines), len(kinds["FAILED"])
+
+
+def hints(run):
+    """(program, first lines of its OPENMPS_DEBUG) for those that fail only behind OpenMPS."""
+    for title, tests in verdicts(run).items():
+        if any(verdict == "FAILED" for verdict, _ in tests.values()):
+            logged = [line for line in run["cases"][title]["openmps"].get("debug", [])
+                      if not line.startswith(ROUTINE)]
+            if logged:
+                yield title, logged[:HINTS]
 
 
 def page(run):
