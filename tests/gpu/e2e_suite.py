@@ -11,7 +11,9 @@ from pathlib import Path
 RUNNER = Path(__file__).resolve().parents[1] / "e2e" / "run_e2e.py"
 LIMIT_S = 400  # 81 runs took about 90 s on an H200
 LINE = re.compile(r"^(ok|FAILED|not yet)\s+(native|openmps)\s+(.+)$")
-STATUS = {"ok": "ok", "FAILED": "failed", "not yet": "failed"}
+# What run_e2e.py has in NOT_BEHIND_OPENMPS fails here: natively it works.
+RESULT = {"ok": {"status": "ok"}, "FAILED": {"status": "failed"},
+          "not yet": {"status": "failed", "detail": "known not to work yet"}}
 TAIL_LINES = 120
 
 
@@ -29,16 +31,19 @@ def run(build, modes):
         end, errors = {"status": "timed out", "detail": f"no end after {LIMIT_S} s"}, []
     found = {mode: {"results": {}, "seconds": 0, "stderr": [], "debug": [], "logs": ""}
              for mode in modes}
+    failure = None  # the result that the lines below it belong to
     for line in output.splitlines():
         match = LINE.match(line)
         if match:
             word, mode, title = match.groups()
-            found[mode]["results"][title] = {"status": STATUS[word], "detail": word}
+            found[mode]["results"][title] = result = dict(RESULT[word])
+            failure = result if word == "FAILED" else None
+        elif failure is not None:
+            failure.setdefault("detail", line)  # the first line says what, the rest shows it
+            failure.setdefault("text", []).append(line)
     last = found[modes[-1]]
     last["results"]["(end)"] = end
     last["stderr"] = errors[-TAIL_LINES:]
-    if any(r["status"] != "ok" for r in last["results"].values()):
-        last["logs"] = "\n".join(output.splitlines()[-TAIL_LINES:])
     for outcome in found.values():
         outcome["seconds"] = round(time.monotonic() - begin, 1)
     return found
