@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The callback thread sleeps on the session's wake word: every host function is preceded by a
-// command that bumps it when the stream has come there.
+// The callback thread sleeps on the session's wake word: the worker bumps it when a stream has come
+// to a host function.
 #include "client/callbacks.h"
 
 #include <time.h>
@@ -61,11 +61,7 @@ CUresult Callbacks::enqueue(Stream& stream, const HostCall& call) {
   CUresult result = CUDA_SUCCESS;
   {
     const Channel::Order order = channel_.order();
-    result = channel_.push(order, wire::Opcode::kWakeAfter, wire::WakeAfter{stream.id, 0});
-    if (result == CUDA_SUCCESS) {
-      result =
-          channel_.push(order, wire::Opcode::kHostFunction, wire::HostFunction{stream.id, slot});
-    }
+    result = channel_.push(order, wire::Opcode::kHostFunction, wire::HostFunction{stream.id, slot});
     point = fences_.after_work(order, stream);
   }
   std::lock_guard guard(lock_);

@@ -63,19 +63,20 @@ int main() {
   e2e::expect_result("elapsed time without timing",
                      cuEventElapsedTime(&milliseconds, begin, middle), CUDA_ERROR_INVALID_HANDLE);
 
-  // Not ready is a state, not an error: a long kernel, then a query.
-  e2e::launch(spin, 1, 32, 0, second, busy.address, 2000000u);
+  // Not ready is a state, not an error. The word holds the stream back until the queries are done:
+  // the longest kernel may end before this thread gets its turn again.
+  e2e::Buffer<uint32_t> flag(std::vector<uint32_t>{0});
+  CHECK_CU(cuStreamWaitValue32_v2(second, flag.address, 1, CU_STREAM_WAIT_VALUE_GEQ));
+  e2e::launch(spin, 1, 32, 0, second, busy.address, 3000u);
   CHECK_CU(cuEventRecord(end, second));
   e2e::expect_result("query of a busy stream", cuStreamQuery(second), CUDA_ERROR_NOT_READY);
   e2e::expect_result("query of a pending event", cuEventQuery(end), CUDA_ERROR_NOT_READY);
+  CHECK_CU(cuStreamWriteValue32_v2(first, flag.address, 1, 0));
   CHECK_CU(cuStreamSynchronize(second));
   CHECK_CU(cuEventQuery(end));
 
   // One stream waits for a word that another writes.
-  e2e::Buffer<uint32_t> flag(1);
-  CHECK_CU(cuMemsetD32_v2(flag.address, 0, 1));
-  const uint32_t zero = 0;
-  words.put(std::vector<uint32_t>(kWords, zero));
+  words.put(std::vector<uint32_t>(kWords, 0));
   CHECK_CU(cuStreamWaitValue32_v2(first, flag.address, 7, CU_STREAM_WAIT_VALUE_GEQ));
   e2e::launch(mix, grid, 128, 0, first, words.address, kWords, 3u);
   e2e::expect_result("a stream waits for a word", cuStreamQuery(first), CUDA_ERROR_NOT_READY);
