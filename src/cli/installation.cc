@@ -37,7 +37,7 @@ std::string library_on_path() {
   while (!rest.empty()) {
     const std::string_view folder = rest.substr(0, rest.find_first_of(":;"));
     rest.remove_prefix(std::min(rest.size(), folder.size() + 1));
-    const std::string candidate = (folder.empty() ? "." : std::string(folder)) + kLibrary;
+    std::string candidate = (folder.empty() ? "." : std::string(folder)) + kLibrary;
     if (access(candidate.c_str(), R_OK) == 0) return candidate;
   }
   return "";
@@ -46,7 +46,7 @@ std::string library_on_path() {
 std::string nvidia_library() {
   for (const char* folder : {"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu",
                              "/usr/lib64", "/usr/lib", "/usr/local/nvidia/lib64"}) {
-    const std::string candidate = std::string(folder) + kLibrary;
+    std::string candidate = std::string(folder) + kLibrary;
     if (access(candidate.c_str(), R_OK) == 0) return candidate;
   }
   return "";

@@ -41,7 +41,7 @@ std::vector<std::string> take_program(int* argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape): ends the program
   CLI::App app("OpenMPS: many processes share one GPU context", "openmps");
   app.set_version_flag("--version", "openmps " OPENMPS_VERSION);
   app.require_subcommand(1);

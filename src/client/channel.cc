@@ -82,13 +82,13 @@ void Channel::sleep(uint32_t epoch, uint64_t longest_ns) {
 
 uint16_t Channel::acquire_reply_slot() {
   for (;;) {
-    for (uint16_t word = 0; word < std::size(free_reply_slots_); ++word) {
+    for (size_t word = 0; word < std::size(free_reply_slots_); ++word) {
       uint64_t free = free_reply_slots_[word].load(std::memory_order_relaxed);
       while (free != 0) {
         const int bit = std::countr_zero(free);
         if (free_reply_slots_[word].compare_exchange_weak(free, free & ~(1ull << bit),
                                                           std::memory_order_acquire)) {
-          return static_cast<uint16_t>(word * 64 + bit);
+          return static_cast<uint16_t>(word * 64 + static_cast<size_t>(bit));
         }
       }
     }

@@ -173,6 +173,7 @@ void CommandRunner::server_list(const Command& command, const Done& done) {
     return;
   }
   std::vector<uid_t> users;
+  users.reserve(servers.size());
   for (const ServerProcess* server : servers) users.push_back(server->user().uid);
   servers_.ask(
       servers, wire::QueryKind::kStatus, [done, users](const ServerPool::Answers& answers) {
@@ -221,19 +222,20 @@ void CommandRunner::device_clients(const Command& command, const Done& done) {
     done({});
     return;
   }
-  servers_.with_devices([this, servers, done](const std::vector<Device>& devices, std::string) {
-    // The servers may have gone while the devices were asked for.
-    std::vector<ServerProcess*> still_there;
-    for (ServerProcess* server : servers_.all()) {
-      if (std::find(servers.begin(), servers.end(), server) != servers.end()) {
-        still_there.push_back(server);
-      }
-    }
-    servers_.ask(still_there, wire::QueryKind::kClients,
-                 [done, devices](const ServerPool::Answers& answers) {
-                   done({format_device_clients(devices, clients_of(answers))});
-                 });
-  });
+  servers_.with_devices(
+      [this, servers, done](const std::vector<Device>& devices, const std::string&) {
+        // The servers may have gone while the devices were asked for.
+        std::vector<ServerProcess*> still_there;
+        for (ServerProcess* server : servers_.all()) {
+          if (std::find(servers.begin(), servers.end(), server) != servers.end()) {
+            still_there.push_back(server);
+          }
+        }
+        servers_.ask(still_there, wire::QueryKind::kClients,
+                     [done, devices](const ServerPool::Answers& answers) {
+                       done({format_device_clients(devices, clients_of(answers))});
+                     });
+      });
 }
 
 void CommandRunner::device_query(const Command& command, const Done& done) {
@@ -241,17 +243,18 @@ void CommandRunner::device_query(const Command& command, const Done& done) {
     done({not_found(command.server)});
     return;
   }
-  servers_.with_devices([command, done](const std::vector<Device>& devices, std::string why_not) {
-    if (devices.empty() && !why_not.empty()) {
-      done({"The devices are not known: " + why_not + "\n", 1});
-      return;
-    }
-    std::string text = format_devices("Default", devices, command.csv);
-    if (!command.server.empty()) {
-      text += "\n" + format_devices("Server " + command.server, devices, command.csv);
-    }
-    done({text});
-  });
+  servers_.with_devices(
+      [command, done](const std::vector<Device>& devices, const std::string& why_not) {
+        if (devices.empty() && !why_not.empty()) {
+          done({"The devices are not known: " + why_not + "\n", 1});
+          return;
+        }
+        std::string text = format_devices("Default", devices, command.csv);
+        if (!command.server.empty()) {
+          text += "\n" + format_devices("Server " + command.server, devices, command.csv);
+        }
+        done({text});
+      });
 }
 
 }  // namespace openmps::control

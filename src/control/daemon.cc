@@ -74,8 +74,8 @@ void Daemon::accept_one() {
   connection.last_use = now_ns();
   connection.peer = std::make_unique<PacketPeer>(
       loop_, std::move(accepted), kMaxIncomingBytes,
-      PacketPeer::Callbacks{[this, id](Packet packet) { on_packet(id, packet); },
-                            [this, id](std::string) { drop(id); }});
+      PacketPeer::Callbacks{[this, id](const Packet& packet) { on_packet(id, packet); },
+                            [this, id](const std::string&) { drop(id); }});
   connection.first_packet_timer = loop_.call_after(kFirstPacketMs, [this, id] {
     connections_.at(id).first_packet_timer = 0;
     log_.write("Unable to read new connection type information");

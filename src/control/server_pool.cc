@@ -69,7 +69,7 @@ Status ServerPool::ensure_server(User user) {
   Entry& entry = entries_[user.uid];
   entry.only_for_devices = false;
   if (entry.process != nullptr) return Status();
-  const Status started = start(user, &entry);
+  Status started = start(user, &entry);
   if (!started.ok()) entries_.erase(user.uid);
   return started;
 }
@@ -79,13 +79,14 @@ Status ServerPool::start(User user, Entry* entry) {
   const uid_t uid = user.uid;
   entry->process = std::make_unique<ServerProcess>(
       loop_, user, defaults_,
-      ServerProcess::Callbacks{
-          [this, uid](CUresult result, std::string reason) { on_ready(uid, result, reason); },
-          [this, uid](uint32_t clients) {
-            on_shutdown_refused(entries_.at(uid).process->pid(), clients);
-          },
-          [this, uid](std::string how) { on_gone(uid, how); }});
-  const Status started = entry->process->start(server_program_, server_log_.get());
+      ServerProcess::Callbacks{[this, uid](CUresult result, const std::string& reason) {
+                                 on_ready(uid, result, reason);
+                               },
+                               [this, uid](uint32_t clients) {
+                                 on_shutdown_refused(entries_.at(uid).process->pid(), clients);
+                               },
+                               [this, uid](const std::string& how) { on_gone(uid, how); }});
+  Status started = entry->process->start(server_program_, server_log_.get());
   if (!started.ok()) {
     log_.write(
         format_text("The server for user %u can't be started: %s", uid, started.message().c_str()));

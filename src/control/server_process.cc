@@ -47,8 +47,8 @@ Status ServerProcess::start(const std::string& program, int log_fd) {
   }));
   peer_ = std::make_unique<PacketPeer>(
       loop_, std::move(sockets->first), wire::kMaxAnswerBytes,
-      PacketPeer::Callbacks{[this](Packet packet) { on_packet(packet); },
-                            [this](std::string) { on_connection_closed(); }});
+      PacketPeer::Callbacks{[this](const Packet& packet) { on_packet(packet); },
+                            [this](const std::string&) { on_connection_closed(); }});
   return peer_->start();
 }
 

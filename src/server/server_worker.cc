@@ -15,8 +15,8 @@ void Server::start_worker() {
   ++worker_attempts_;
   worker_error_.clear();
   worker_ = std::make_unique<WorkerProcess>(
-      loop_, WorkerProcess::Callbacks{[this](Packet packet) { on_worker_packet(packet); },
-                                      [this](std::string how) { on_worker_gone(how); }});
+      loop_, WorkerProcess::Callbacks{[this](const Packet& packet) { on_worker_packet(packet); },
+                                      [this](const std::string& how) { on_worker_gone(how); }});
   const Status started = worker_->start(options_.worker_program, options_.driver);
   if (started.ok()) {
     worker_ready_timer_ = loop_.call_after(options_.worker_ready_ms, [this] { on_worker_late(); });

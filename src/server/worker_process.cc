@@ -36,7 +36,8 @@ Status WorkerProcess::start(const std::string& program, const std::string& drive
   }));
   peer_ = std::make_unique<PacketPeer>(
       loop_, std::move(sockets->first), wire::kMaxMessageBytes,
-      PacketPeer::Callbacks{callbacks_.on_packet, [this](std::string) { on_connection_closed(); }});
+      PacketPeer::Callbacks{callbacks_.on_packet,
+                            [this](const std::string&) { on_connection_closed(); }});
   return peer_->start();
 }
 
