@@ -121,10 +121,11 @@ void clear_attribute(CUpointer_attribute attribute, void* data) {
 
 namespace impl {
 
+// The three need no current context: addresses are unique among all of them, and the runtime asks
+// on threads that have none yet (PyTorch's pin_memory thread).
 CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr ptr) {
   Session* session = nullptr;
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context));
+  OPENMPS_CUDA_CHECK(enter_local(&session));
   if (data == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Known known{};
   if (!find_pointer(*session, ptr, &known)) return CUDA_ERROR_INVALID_VALUE;
@@ -134,8 +135,7 @@ CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdevi
 CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute* attributes,
                                 void** data, CUdeviceptr ptr) {
   Session* session = nullptr;
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context));
+  OPENMPS_CUDA_CHECK(enter_local(&session));
   if (attributes == nullptr || data == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Known known{};
   const bool found = find_pointer(*session, ptr, &known);
@@ -151,8 +151,7 @@ CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute*
 // The one attribute that can be set asks for synchronous copies: they are ordered anyway.
 CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute, CUdeviceptr ptr) {
   Session* session = nullptr;
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context));
+  OPENMPS_CUDA_CHECK(enter_local(&session));
   Known known{};
   if (value == nullptr || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS ||
       !find_pointer(*session, ptr, &known)) {

@@ -186,6 +186,13 @@ void addresses() {
   unsigned type = 0;
   CHECK_CU(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, room.address));
   e2e::expect(type == CU_MEMORYTYPE_DEVICE, "memory type");
+  std::thread([&room] {  // has no current context
+    unsigned type = 0;
+    CUpointer_attribute attribute = CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
+    void* place = &type;
+    CHECK_CU(cuPointerGetAttributes(1, &attribute, &place, room.address));
+    e2e::expect(type == CU_MEMORYTYPE_DEVICE, "memory type on a thread without context");
+  }).join();
   size_t free_bytes = 0, total = 0;
   CHECK_CU(cuMemGetInfo_v2(&free_bytes, &total));
   e2e::expect(free_bytes > 0 && free_bytes <= total, "memory information");
