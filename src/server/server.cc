@@ -25,7 +25,7 @@ Status Server::start(UniqueFd daemon) {
   daemon_ = std::make_unique<PacketPeer>(
       loop_, std::move(daemon), wire::kMaxMessageBytes,
       PacketPeer::Callbacks{[this](Packet packet) { on_daemon_packet(std::move(packet)); },
-                            [this](std::string) { on_daemon_gone(); }});
+                            [this](const std::string&) { on_daemon_gone(); }});
   OPENMPS_RETURN_IF_ERROR(daemon_->start());
   log_.write("Initializing server process");
   start_worker();
@@ -157,7 +157,7 @@ void Server::open_session(const wire::Admit& admit, UniqueFd client) {
       loop_, std::move(client), kMaxClientPacketBytes,
       PacketPeer::Callbacks{
           [this, id](Packet) { on_client_gone(id, "it sent a message that none expects"); },
-          [this, id](std::string) { on_client_gone(id, ""); }});
+          [this, id](const std::string&) { on_client_gone(id, ""); }});
   if (const Status watched = session.client->start(); !watched.ok()) {
     refuse(*session.client, watched.code(), watched.message());
     sessions_.erase(id);
