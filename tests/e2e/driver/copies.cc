@@ -3,6 +3,7 @@
 // and asynchronous, and memory sets of 8, 16 and 32 bits. Run by run_e2e.py. usage: drv_copies
 // [LARGEST_BYTES]
 #include <algorithm>
+#include <thread>
 
 #include "driver.h"
 
