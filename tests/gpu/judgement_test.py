@@ -42,7 +42,7 @@ def odd():
 
 @test
 def hang():
-    print("openmps[1]: cuFoo is not supported", file=sys.stderr, flush=True)
+    print("openmps[1]: cuFoo failed\\nopenmps: not supported: cuBar: pending", file=sys.stderr, flush=True)
     if "HANG" in os.environ:
         time.sleep(600)
 
@@ -71,7 +71,7 @@ class Programs(unittest.TestCase):
         self.assertEqual(outcome["results"]["good"]["value"], 7)
         self.assertIn("ValueError: as expected", outcome["results"]["bad"]["detail"])
         self.assertEqual(outcome["results"]["crash"]["detail"], "signal 9")
-        self.assertEqual(outcome["debug"], ["cuFoo is not supported"])
+        self.assertEqual(outcome["debug"], ["cuFoo failed", "not supported: cuBar: pending"])
 
     def test_a_hang_ends_only_its_test(self):
         results = self.run_program(HANG="1", limit_s=3)["results"]
@@ -112,7 +112,8 @@ class Verdicts(unittest.TestCase):
             "b": {"native": {"results": {"(start)": {"status": "crashed"}}, "seconds": 1},
                   "openmps": outcome(x="crashed")},
             "c": {"skipped": "needs 2 GPUs, 1 here"}}}
-        run["cases"]["a"]["openmps"]["debug"] = ["session 1 of server 2", "cuFoo is missing"]
+        run["cases"]["a"]["openmps"]["debug"] = ["session 1 of server 2", "cuFoo is missing (2 x)", "usual"]
+        run["cases"]["d"] = {"openmps": {**outcome(x="ok"), "debug": ["usual (9 x)"]}}
         words, failed = report.text(run)
         self.assertEqual(failed, 1)
         self.assertIn("a y: crashed", words)

@@ -8,6 +8,7 @@ docs/compatibility.md. Called by run_gpu.py, or by hand on the JSON of a run:
 
 import argparse
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -16,7 +17,7 @@ BAD_VALUE = "differs"
 GOOD = ("ok", "skipped")
 SHOWN = 40  # failing tests that the table lists; the JSON has all
 HINTS = 6    # lines of OPENMPS_DEBUG that it shows for a program with failing tests
-ROUTINE = ("the daemon at", "session ")  # what every program logs
+EXCEPTION = re.compile(r"^[\w.]*(Error|Exception|Empty|Expired)\b(:|$)")
 
 
 def judge(native, openmps):
@@ -44,9 +45,9 @@ def judge(native, openmps):
 
 
 def last_line(result):
-    """The most telling line of a failure: the exception's own, which ends its text or begins it."""
+    """The most telling line of a failure: the exception's own, else the last one."""
     lines = [line.strip() for line in result.get("detail", "").splitlines() if line.strip()]
-    named = [line for line in lines if "Error" in line.split(":")[0]]
+    named = [line for line in lines if EXCEPTION.match(line)]
     return (named or lines or [""])[-1]
 
 
@@ -120,14 +121,23 @@ def text(run):
     return "\n".join(lines), len(kinds["FAILED"])
 
 
+def logged(modes):
+    """What OpenMPS logged in a program, without how often and what differs from run to run."""
+    lines = modes.get("openmps", {}).get("debug", [])
+    return [re.sub(r" \(\d+ x\)$", "", line) for line in lines
+            if not line.startswith(("the daemon at", "session "))]
+
+
 def hints(run):
-    """(program, first lines of its OPENMPS_DEBUG) for those that fail only behind OpenMPS."""
-    for title, tests in verdicts(run).items():
-        if any(verdict == "FAILED" for verdict, _ in tests.values()):
-            logged = [line for line in run["cases"][title]["openmps"].get("debug", [])
-                      if not line.startswith(ROUTINE)]
-            if logged:
-                yield title, logged[:HINTS]
+    """(program, lines of its OPENMPS_DEBUG that no flawless program has) where tests fail."""
+    flawed = {title for title, tests in verdicts(run).items()
+              if any(verdict == "FAILED" for verdict, _ in tests.values())}
+    usual = {line for title, modes in run["cases"].items() if title not in flawed
+             for line in logged(modes)}
+    for title in flawed:
+        unusual = [line for line in logged(run["cases"][title]) if line not in usual]
+        if unusual:
+            yield title, unusual[:HINTS]
 
 
 def page(run):

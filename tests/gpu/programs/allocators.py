@@ -58,7 +58,7 @@ def give_back():
     """Empty caches go back to the device: what is reserved falls."""
     need_cuda()
     block = torch.zeros(256 * MIB, device="cuda", dtype=torch.uint8)
-    assert torch.cuda.memory_reserved() >= 256 * MIB
+    assert torch.cuda.memory_reserved() >= 256 * MIB, torch.cuda.memory_reserved()
     del block
     torch.cuda.synchronize()
     torch.cuda.empty_cache()

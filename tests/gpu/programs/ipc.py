@@ -11,7 +11,7 @@ import torch.multiprocessing as mp  # noqa: E402
 import torch_support  # noqa: E402
 from harness import need_cuda, test  # noqa: E402
 
-LIMIT_S = 60
+LIMIT_S = 30
 COUNT = 100_000
 
 

@@ -19,7 +19,7 @@ UNIT = (-0.95, 0.95)
     "cosh": (torch.cosh, PLAIN), "digamma": (torch.digamma, POSITIVE), "erf": (torch.erf, PLAIN),
     "erfc": (torch.erfc, PLAIN), "erfinv": (torch.erfinv, UNIT), "exp": (torch.exp, PLAIN),
     "expm1": (torch.expm1, PLAIN), "floor": (torch.floor, PLAIN), "frac": (torch.frac, PLAIN),
-    "gelu": (F.gelu, PLAIN), "hardswish": (F.hardswish, PLAIN), "i0": (torch.i0, PLAIN),
+    "gelu": (F.gelu, PLAIN), "i0": (torch.i0, PLAIN),
     "leaky_relu": (F.leaky_relu, PLAIN), "lgamma": (torch.lgamma, POSITIVE),
     "log": (torch.log, POSITIVE), "log10": (torch.log10, POSITIVE), "log1p": (torch.log1p, POSITIVE),
     "log2": (torch.log2, POSITIVE), "logit": (torch.logit, (0.05, 0.95)), "mish": (F.mish, PLAIN),
@@ -34,6 +34,13 @@ def unary(function, limits):
     """Odd length: the last vector of a kernel is not full. With gradients, then in half precision."""
     check(function, sample(1027, low=limits[0], high=limits[1]), grad=True)
     check(function, sample(513, dtype=torch.float64, low=limits[0], high=limits[1]))
+
+
+@test
+def hardswish():
+    """Its sixth is a float on the device, in double precision too."""
+    check(F.hardswish, sample(1027, low=-4, high=4), grad=True)
+    check(F.hardswish, sample(513, dtype=torch.float64, low=-4, high=4), tolerance=(1e-6, 1e-6))
 
 
 @cases("half", {

@@ -2,6 +2,8 @@
 """Optimisers: some steps on the device against the same steps on the CPU, one tensor at a time, in
 lists (foreach), in one kernel (fused), and captured."""
 
+import copy
+
 import torch
 
 from harness import cases, device, need_cuda, test
@@ -129,7 +131,7 @@ def state_travels():
     optimiser.step()
     other = torch.nn.Parameter(parameter.detach().clone())
     resumed = torch.optim.Adam([other], lr=0.1)
-    resumed.load_state_dict(optimiser.state_dict())
+    resumed.load_state_dict(copy.deepcopy(optimiser.state_dict()))  # loading alone shares tensors
     for p, o in ((parameter, optimiser), (other, resumed)):
         o.zero_grad()
         (p ** 2).sum().backward()
