@@ -50,7 +50,7 @@ bool is_host(const MappedRange& range) {
 
 template <typename T>
 Status store(void* data, T value) {
-  memcpy(data, &value, sizeof value);
+  memcpy(data, &value, sizeof(T));
   return Status();
 }
 

@@ -13,8 +13,6 @@ namespace {
 
 #include "softgpu/interp/lane_math.h"
 
-#define LANES _Pragma("GCC ivdep") for (u32 i = 0; i < kWarpSize; ++i)
-
 // Write f(lane) to the lanes of `mask`. `d` may be an operand too: each lane is read before
 // written.
 template <class D, class F>

@@ -17,7 +17,6 @@ namespace {
 
 #include "softgpu/interp/lane_math.h"
 
-#define LANES _Pragma("GCC ivdep") for (u32 i = 0; i < kWarpSize; ++i)
 #define OUTLINE static __attribute__((noinline))
 
 INLINE const std::byte* operand(std::byte* regs, const Op* op, u32 element, int32_t single) {
@@ -222,7 +221,7 @@ INLINE bool load_halves(R* d, const u32* addresses, const std::byte* base) {
       const R value = (R)READ(*from[h]);
       for (u32 i = 0; i < kHalf; ++i) to[i] = value;
     } else {
-      _Pragma("GCC ivdep") for (u32 i = 0; i < kHalf; ++i) to[i] = (R)READ(from[h][i]);
+      INDEPENDENT for (u32 i = 0; i < kHalf; ++i) to[i] = (R)READ(from[h][i]);
     }
   }
   return true;
