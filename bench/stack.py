@@ -31,6 +31,7 @@ PROGRAM = ROOT / "bench" / "programs" / "stack_bench.py"
 SKIPPED = 77
 START_LIMIT_S = 90   # import, context, first kernels; eight at once compete for the disk
 ANSWER_LIMIT_S = 60  # beyond the measured time: a workload's first turn builds and warms it
+PROFILE_STEPS = 200  # under a second of each workload
 SETTLE_S = 0.5       # nvidia-smi lags behind a little
 
 # metric: (title, workload, processes, seconds per sample, rival, least ratio to the rival)
@@ -40,6 +41,8 @@ METRICS = {
     "transformer_graph": ("transformer, CUDA graph", "transformer_graph", 1, 1.5, "native", 0.97),
     "lenet_all": ("LeNet, {} at once", "lenet", None, 3.0, "mps", 0.97),
 }
+
+WORKLOADS = list(dict.fromkeys(metric[1] for metric in METRICS.values()))
 
 
 class Worker:
@@ -63,22 +66,22 @@ class Worker:
         except queue.Empty:
             raise Failure(f"no answer after {limit_s:.0f} s\n{self.last_errors()}") from None
         if line is None:
-            raise Failure(f"the program ended ({self.child.wait()})\n{self.last_errors()}")
+            raise Failure(f"the program ended ({self.child.poll()})\n{self.last_errors()}")
         return line.strip()
 
     def wait_ready(self):
         while self.next_line(START_LIMIT_S) != "ready":
             pass
 
-    def ask(self, workload, seconds):
-        self.child.stdin.write(f"{workload} {seconds}\n")
+    def ask(self, command):
+        self.child.stdin.write(command + "\n")
         self.child.stdin.flush()
 
-    def answer(self, seconds):
-        found = json.loads(self.next_line(seconds + ANSWER_LIMIT_S))
+    def answer(self, limit_s=ANSWER_LIMIT_S):
+        found = json.loads(self.next_line(limit_s))
         if "error" in found:
             raise Failure(found["error"])
-        return found["steps_per_s"]
+        return found
 
     def last_errors(self):
         self.errors.seek(0)
@@ -89,7 +92,7 @@ class Side:
     """One way to run programs: its sandbox, its processes and its samples."""
 
     def __init__(self, name, build, processes):
-        self.name, self.samples, self.memory, self.failed = name, {}, {}, {}
+        self.name, self.samples, self.memory, self.phases, self.failed = name, {}, {}, {}, {}
         mode = "openmps" if name == "openmps" else "native"
         self.box = (MpsSandbox if name == "mps" else Sandbox)(build, mode, "nvidia")
         self.workers = []
@@ -119,13 +122,23 @@ class Side:
         chosen = self.workers[:processes]
         try:
             for worker in chosen:
-                worker.ask(workload, seconds)
-            rate = sum(worker.answer(seconds) for worker in chosen)
+                worker.ask(f"rate {workload} {seconds}")
+            rate = sum(worker.answer(seconds + ANSWER_LIMIT_S)["steps_per_s"] for worker in chosen)
             self.samples.setdefault(metric, []).append(rate)
         except (Failure, OSError, ValueError) as failure:
             self.failed[metric] = str(failure)
             if any(worker.child.poll() is not None for worker in chosen):
                 self.workers = []  # who died would not answer again
+
+    def profile(self, workload):
+        """Where a step's time goes on the host, of the first process alone."""
+        if not self.workers:
+            return
+        try:
+            self.workers[0].ask(f"profile {workload} {PROFILE_STEPS}")
+            self.phases[workload] = self.workers[0].answer()["phases_us"]
+        except (Failure, OSError, ValueError) as failure:
+            self.failed[f"profile of {workload}"] = str(failure)
 
     def close(self):
         try:
@@ -165,6 +178,24 @@ def table(sides, processes):
     return rows, holds_all
 
 
+def profile_table(sides):
+    """Rows: the host's time per phase of a step."""
+    rows = [["a step's phases on the host", "unit", *(side.name for side in sides)]]
+    for workload in WORKLOADS:
+        phases = dict.fromkeys(phase for side in sides for phase in side.phases.get(workload, {}))
+        for phase in phases:
+            values = [side.phases.get(workload, {}).get(phase) for side in sides]
+            rows.append([f"{workload}: {phase}", "us",
+                         *("-" if value is None else f"{value:.0f}" for value in values)])
+    return rows
+
+
+def show(rows):
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    for row in rows:
+        print("  ".join([row[0].ljust(widths[0])] + [c.rjust(w) for c, w in zip(row[1:], widths[1:])]))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--build", type=Path,
@@ -195,20 +226,24 @@ def main():
                 for side in sides:
                     side.sample(metric)
             note(f"round {number} of {args.rounds}")
+        for workload in WORKLOADS:
+            for side in sides:
+                side.profile(workload)
     finally:
         for side in sides:
             side.close()
     rows, holds = table(sides, args.processes)
     path = args.json or Path(args.build) / "bench" / "stack.json"
-    path.write_text(json.dumps({side.name: {"samples": side.samples, "memory": side.memory,
-                                            "failed": side.failed} for side in sides}, indent=1))
+    path.write_text(json.dumps(
+        {side.name: {"samples": side.samples, "memory": side.memory, "phases_us": side.phases,
+                     "failed": side.failed} for side in sides}, indent=1))
     for side in sides:
         for what, reason in side.failed.items():
             print(f"\n{side.name}, {what}, FAILED: {reason}")
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     print(f"\nmedians of {args.rounds}, {time.monotonic() - begin:.0f} s; samples in {path}")
-    for row in rows:
-        print("  ".join([row[0].ljust(widths[0])] + [c.rjust(w) for c, w in zip(row[1:], widths[1:])]))
+    show(rows)
+    print()
+    show(profile_table(sides))
     return 0 if holds and not any(side.failed for side in sides) else 1
 
 

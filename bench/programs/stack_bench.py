@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """One PyTorch process that trains on command, for bench/stack.py. It warms LeNet up, prints `ready`, then
-reads lines `WORKLOAD SECONDS` and answers each with one JSON line: {"steps_per_s": N} or
-{"error": TEXT}. Main thread only."""
+reads lines `rate WORKLOAD SECONDS` and `profile WORKLOAD STEPS` and answers each with one JSON line:
+{"steps_per_s": N}, {"phases_us": {PHASE: MEDIAN}} or {"error": TEXT}. Main thread only."""
 
 import json
 import math
 import os
+import statistics
 import sys
 import time
 from pathlib import Path
@@ -25,6 +26,10 @@ ENCODER = {"tokens": 1000, "length": 128, "width": 256, "heads": 8, "layers": 4}
 DTYPE = getattr(torch, os.environ.get("STACK_BENCH_DTYPE", "bfloat16"))
 
 
+def ignore(phase):
+    """For steps whose phases nobody times."""
+
+
 def lenet():
     """A training step that copies its batch from pageable memory."""
     torch.manual_seed(0)
@@ -32,9 +37,10 @@ def lenet():
     optimiser = torch.optim.SGD(net.parameters(), lr=0.001, momentum=0.9)
     inputs, labels = models.pictures(4096)
 
-    def step(i):
+    def step(i, mark=ignore):
         x, y = (models.batch_of(d, i, LENET_BATCH).cuda() for d in (inputs, labels))
-        return models.train_step(net, optimiser, x, y)
+        mark("input")
+        return models.train_step(net, optimiser, x, y, mark)
     return step
 
 
@@ -49,9 +55,9 @@ def encoder():
 def transformer():
     model, optimiser, inputs, labels = encoder()
 
-    def step(i):
+    def step(i, mark=ignore):
         return models.train_step(model, optimiser, models.batch_of(inputs, i, ENCODER_BATCH),
-                                 models.batch_of(labels, i, ENCODER_BATCH))
+                                 models.batch_of(labels, i, ENCODER_BATCH), mark)
     return step
 
 
@@ -69,10 +75,12 @@ def transformer_graph():
     with torch.cuda.graph(graph):
         loss = models.train_step(model, optimiser, x, y)
 
-    def step(i):
+    def step(i, mark=ignore):
         x.copy_(models.batch_of(inputs, i, ENCODER_BATCH))
         y.copy_(models.batch_of(labels, i, ENCODER_BATCH))
+        mark("input")
         graph.replay()
+        mark("replay")
         return loss
     return step
 
@@ -90,7 +98,26 @@ def prepared(name):
     return ready[name]
 
 
-def measure(name, seconds):
+def profile(name, steps):
+    """What each phase of a step costs the host, and then the wait for the device: medians."""
+    step, times = prepared(name), {}
+
+    for i in range(int(steps)):
+        last = time.perf_counter()
+
+        def mark(phase):
+            nonlocal last
+            now = time.perf_counter()
+            times.setdefault(phase, []).append((now - last) * 1e6)
+            last = now
+
+        step(i, mark)
+        torch.cuda.synchronize()
+        mark("wait")
+    return {"phases_us": {phase: statistics.median(t) for phase, t in times.items()}}
+
+
+def rate(name, seconds):
     step = prepared(name)
     steps, begin = 0, time.perf_counter()
     while time.perf_counter() - begin < seconds:
@@ -101,7 +128,7 @@ def measure(name, seconds):
     spent = time.perf_counter() - begin
     if not math.isfinite(value):
         raise ValueError(f"{name}: loss {value}")
-    return steps / spent
+    return {"steps_per_s": steps / spent}
 
 
 def main():
@@ -109,9 +136,9 @@ def main():
     prepared("lenet")
     print("ready", flush=True)
     for line in sys.stdin:
-        name, seconds = line.split()
+        command, name, amount = line.split()
         try:
-            answer = {"steps_per_s": measure(name, float(seconds))}
+            answer = {"rate": rate, "profile": profile}[command](name, float(amount))
         except Exception as error:  # noqa: BLE001  one workload's failure leaves the others
             answer = {"error": f"{type(error).__name__}: {error}"[:500]}
         print(json.dumps(answer), flush=True)

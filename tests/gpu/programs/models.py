@@ -107,9 +107,14 @@ def batch_of(data, step, size):
     return data[start:start + size]
 
 
-def train_step(model, optimiser, inputs, labels):
+def train_step(model, optimiser, inputs, labels, mark=lambda phase: None):
+    """One step; mark(phase) is called at the end of each of its phases on the host."""
     optimiser.zero_grad()
+    mark("zero_grad")
     loss = F.cross_entropy(model(inputs), labels)
+    mark("forward")
     loss.backward()
+    mark("backward")
     optimiser.step()
+    mark("optimiser")
     return loss
