@@ -33,13 +33,16 @@ openmps_library(openmps_softgpu_engine
   interp/control.cc
   interp/device_printf.cc
   interp/dispatch.cc
+  interp/sampler.cc
   interp/scalar.cc
+  interp/texture.cc
   ir/builder.cc
   ir/finish.cc
   ir/lower_alu.cc
   ir/lower_control.cc
   ir/lower_convert.cc
   ir/lower_memory.cc
+  ir/lower_texture.cc
   ir/op_info.cc
   ir/shared_layout.cc
   ptx/coverage.cc
@@ -54,6 +57,7 @@ openmps_library(openmps_softgpu_engine
 set_source_files_properties(
   interp/address.cc interp/atomics.cc interp/barrier.cc interp/block.cc interp/call.cc
   interp/collective.cc interp/control.cc interp/device_printf.cc interp/scalar.cc
+  interp/sampler.cc interp/texture.cc
   PROPERTIES COMPILE_OPTIONS "-O2;-fno-strict-aliasing;-fwrapv;-ffp-contract=off")
 find_library(OPENMPS_ZSTD_STATIC NAMES libzstd.a REQUIRED)
 find_library(OPENMPS_LZ4_STATIC NAMES liblz4.a REQUIRED)

@@ -17,6 +17,9 @@
 
 namespace openmps::softgpu {
 
+struct Image;
+struct Texture;
+
 // Half-open range of addresses that a kernel may touch. Device addresses are host addresses.
 struct AddressRange {
   uint64_t begin = 0;
@@ -44,6 +47,9 @@ class DeviceServices {
   virtual uint64_t allocate_device_heap(uint64_t bytes) = 0;  // malloc() in a kernel; 0: exhausted
   virtual void free_device_heap(uint64_t address) = 0;
   virtual uint64_t global_timer_ns() = 0;  // %globaltimer
+  // What a texture or surface handle names; null: nothing.
+  virtual std::shared_ptr<const Texture> texture(uint64_t) { return nullptr; }
+  virtual std::shared_ptr<const Image> surface(uint64_t) { return nullptr; }
 };
 
 struct ParameterInfo {

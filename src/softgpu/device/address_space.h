@@ -25,6 +25,7 @@ enum class RangeKind {
   kHostRegistered,  // cuMemHostRegister
   kMapped,          // cuMemMap, accessible by cuMemSetAccess
   kModuleGlobal,    // __device__ and __constant__ variables
+  kArray,           // CUDA arrays: named by handle, not by address
   kInternal,        // workspaces and the heap of malloc() in a kernel
 };
 

@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "softgpu/device/array.h"
 #include "softgpu/device/capture.h"
 #include "softgpu/device/driver.h"
 #include "softgpu/device/event.h"
@@ -113,6 +114,10 @@ void Context::deactivate() {
     library.drop_instance(execution->id);
     return false;
   });
+  driver_.texture_objects.remove_if(of_this);
+  driver_.surface_objects.remove_if(of_this);
+  driver_.arrays.remove_if(of_this);
+  driver_.mipmapped_arrays.remove_if(of_this);
   driver_.memory.release_context(this);
   device_.segment->remove_context(id_);
   device_.segment->return_memory(storage_);

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "softgpu/device/array.h"
 #include "softgpu/device/capture.h"
 #include "softgpu/device/context.h"
 #include "softgpu/device/driver.h"
@@ -170,10 +171,12 @@ struct Operand {
   uint64_t host;
   uint64_t device;
   size_t x, y, z, pitch, height;
+  CUarray array;
+  size_t level;
 };
 
-Status read_operand(const Operand& operand, const CUDA_MEMCPY3D& parameters, uint64_t* address,
-                    uint64_t* pitch, uint64_t* slice, CopySide* side) {
+Status read_operand(const Driver& driver, const Operand& operand, const CUDA_MEMCPY3D& parameters,
+                    uint64_t* address, uint64_t* pitch, uint64_t* slice, CopySide* side) {
   switch (operand.type) {
     case CU_MEMORYTYPE_HOST:
       *address = operand.host;
@@ -188,7 +191,12 @@ Status read_operand(const Operand& operand, const CUDA_MEMCPY3D& parameters, uin
       *side = CopySide::kUnified;
       break;
     case CU_MEMORYTYPE_ARRAY:
-      return Status(CUDA_ERROR_NOT_SUPPORTED, "arrays do not exist on softgpu");
+      if (operand.level != 0) return invalid("a level of detail");
+      *side = CopySide::kDevice;
+      return locate_in_array(driver, operand.array,
+                             {operand.x, operand.y, operand.z, parameters.WidthInBytes,
+                              parameters.Height, parameters.Depth},
+                             address, pitch, slice);
     default: return invalid("no such memory type");
   }
   // A pitch of 0 means rows without gaps, a height of 0 planes without gaps.
@@ -207,22 +215,24 @@ Status read_operand(const Operand& operand, const CUDA_MEMCPY3D& parameters, uin
 
 }  // namespace
 
-Status read_copy_parameters(const CUDA_MEMCPY3D& p, CopyShape* shape, CopySide* source,
-                            CopySide* destination) {
+Status read_copy_parameters(const Driver& driver, const CUDA_MEMCPY3D& p, CopyShape* shape,
+                            CopySide* source, CopySide* destination) {
   shape->width = p.WidthInBytes;
   shape->height = p.Height;
   shape->depth = p.Depth;
   Operand from{p.srcMemoryType, reinterpret_cast<uint64_t>(p.srcHost),
                p.srcDevice,     p.srcXInBytes,
                p.srcY,          p.srcZ,
-               p.srcPitch,      p.srcHeight};
+               p.srcPitch,      p.srcHeight,
+               p.srcArray,      p.srcLOD};
   Operand to{p.dstMemoryType, reinterpret_cast<uint64_t>(p.dstHost),
              p.dstDevice,     p.dstXInBytes,
              p.dstY,          p.dstZ,
-             p.dstPitch,      p.dstHeight};
-  OPENMPS_RETURN_IF_ERROR(
-      read_operand(from, p, &shape->source, &shape->source_pitch, &shape->source_slice, source));
-  return read_operand(to, p, &shape->destination, &shape->destination_pitch,
+             p.dstPitch,      p.dstHeight,
+             p.dstArray,      p.dstLOD};
+  OPENMPS_RETURN_IF_ERROR(read_operand(driver, from, p, &shape->source, &shape->source_pitch,
+                                       &shape->source_slice, source));
+  return read_operand(driver, to, p, &shape->destination, &shape->destination_pitch,
                       &shape->destination_slice, destination);
 }
 

@@ -33,6 +33,10 @@ struct GraphExec;
 struct MemoryPool;
 struct GreenContext;
 struct ResourceDescriptor;
+struct Array;
+struct MipmappedArray;
+struct TextureObject;
+struct SurfaceObject;
 
 // One device of the machine that this process sees.
 struct Device {
@@ -79,6 +83,10 @@ class Driver {
   HandleTable<CUgreenCtx, GreenContext, HandleKind::kGreenContext> green_contexts;
   HandleTable<CUdevResourceDesc, ResourceDescriptor, HandleKind::kResourceDescriptor>
       resource_descriptors;
+  HandleTable<CUarray, Array, HandleKind::kArray> arrays;
+  HandleTable<CUmipmappedArray, MipmappedArray, HandleKind::kMipmappedArray> mipmapped_arrays;
+  HandleTable<CUtexObject, TextureObject, HandleKind::kTextureObject> texture_objects;
+  HandleTable<CUsurfObject, SurfaceObject, HandleKind::kSurfaceObject> surface_objects;
 
  private:
   explicit Driver(const Config& read);

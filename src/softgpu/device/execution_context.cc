@@ -8,6 +8,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "softgpu/device/array.h"
+#include "softgpu/device/driver.h"
 #include "softgpu/device/scheduler.h"
 
 namespace openmps::softgpu {
@@ -99,6 +101,19 @@ uint64_t ExecutionContext::global_timer_ns() {
   timespec t{};
   clock_gettime(CLOCK_REALTIME, &t);
   return static_cast<uint64_t>(t.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(t.tv_nsec);
+}
+
+// An object of another context is nothing to this one's kernels.
+std::shared_ptr<const Texture> ExecutionContext::texture(uint64_t handle) {
+  std::shared_ptr<TextureObject> object = Driver::get()->texture_objects.find(handle);
+  if (object == nullptr || object->execution.get() != this) return nullptr;
+  return {object, &object->texture};
+}
+
+std::shared_ptr<const Image> ExecutionContext::surface(uint64_t handle) {
+  std::shared_ptr<SurfaceObject> object = Driver::get()->surface_objects.find(handle);
+  if (object == nullptr || object->execution.get() != this) return nullptr;
+  return {object, &object->image};
 }
 
 }  // namespace openmps::softgpu

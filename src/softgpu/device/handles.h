@@ -29,6 +29,10 @@ enum class HandleKind : uint8_t {
   kResourceDescriptor,
   kPhysicalMemory,
   kUserObject,
+  kArray,
+  kMipmappedArray,
+  kTextureObject,
+  kSurfaceObject,
 };
 
 // Handle: a pointer type or an integer of 64 bits. Layout: generation << 32 | index << 8 | kind.

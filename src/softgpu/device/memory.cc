@@ -17,7 +17,7 @@ namespace {
 
 bool counts_as_device_memory(RangeKind kind) {
   return kind == RangeKind::kDevice || kind == RangeKind::kManaged ||
-         kind == RangeKind::kModuleGlobal;
+         kind == RangeKind::kModuleGlobal || kind == RangeKind::kArray;
 }
 
 bool is_device_kind(const MappedRange& range) {
@@ -121,6 +121,15 @@ Status Memory::free_device(uint64_t address) {
   // Somebody else may have freed it while this thread waited.
   if (!driver_->address_space.remove_if(address, is_device_kind, &range))
     return invalid_address(address, "a device allocation");
+  release_range(range);
+  return Status();
+}
+
+Status Memory::free_array(uint64_t address) {
+  MappedRange range;
+  auto is_array = [](const MappedRange& r) { return r.kind == RangeKind::kArray; };
+  if (!driver_->address_space.remove_if(address, is_array, &range))
+    return invalid_address(address, "an array");
   release_range(range);
   return Status();
 }

@@ -37,6 +37,9 @@ class Memory {
   // Stream-ordered free: the range ends now, its memory follows. Scheduler's mutex held.
   void end_allocation_locked(uint64_t address);
 
+  // The memory of an array, whose context is idle. CUDA_ERROR_INVALID_VALUE: it has gone.
+  Status free_array(uint64_t address);
+
   // A module's variable, when the module goes: the context is idle or about to be torn down.
   void free_global(uint64_t address);
 

@@ -22,13 +22,44 @@ CUresult copy(uint64_t to, CopySide to_side, uint64_t from, CopySide from_side, 
 }
 
 CUresult copy_shaped(const CUDA_MEMCPY3D& parameters, CUstream stream, bool synchronous) {
-  return with_stream(stream, [&](Caller&, Stream& target) -> Status {
+  return with_stream(stream, [&](Caller& caller, Stream& target) -> Status {
     CopyShape shape;
     CopySide source;
     CopySide destination;
-    OPENMPS_RETURN_IF_ERROR(read_copy_parameters(parameters, &shape, &source, &destination));
+    OPENMPS_RETURN_IF_ERROR(
+        read_copy_parameters(caller.driver, parameters, &shape, &source, &destination));
     return issue_copy(target, shape, source, destination, synchronous);
   });
+}
+
+// One row between an array and linear memory, or another array: offsets and lengths in bytes.
+struct RowSide {
+  CUmemorytype type;
+  uint64_t address;  // 0 for an array
+  CUarray array;
+  size_t offset;
+};
+RowSide row_of(CUarray array, size_t offset) { return {CU_MEMORYTYPE_ARRAY, 0, array, offset}; }
+RowSide host_row(const void* host) { return {CU_MEMORYTYPE_HOST, as_address(host), nullptr, 0}; }
+RowSide device_row(CUdeviceptr device) { return {CU_MEMORYTYPE_DEVICE, device, nullptr, 0}; }
+
+CUresult copy_row(const RowSide& to, const RowSide& from, size_t bytes, CUstream stream,
+                  bool synchronous) {
+  CUDA_MEMCPY3D box{};
+  box.srcMemoryType = from.type;
+  box.srcHost = reinterpret_cast<const void*>(from.address);
+  box.srcDevice = from.address;
+  box.srcArray = from.array;
+  box.srcXInBytes = from.offset;
+  box.dstMemoryType = to.type;
+  box.dstHost = reinterpret_cast<void*>(to.address);
+  box.dstDevice = to.address;
+  box.dstArray = to.array;
+  box.dstXInBytes = to.offset;
+  box.WidthInBytes = bytes;
+  box.Height = 1;
+  box.Depth = 1;
+  return copy_shaped(box, stream, synchronous);
 }
 
 CUDA_MEMCPY3D without_contexts(const CUDA_MEMCPY3D_PEER& peer) {
@@ -39,6 +70,8 @@ CUDA_MEMCPY3D without_contexts(const CUDA_MEMCPY3D_PEER& peer) {
   plain.srcMemoryType = peer.srcMemoryType;
   plain.srcHost = peer.srcHost;
   plain.srcDevice = peer.srcDevice;
+  plain.srcArray = peer.srcArray;
+  plain.srcLOD = peer.srcLOD;
   plain.srcPitch = peer.srcPitch;
   plain.srcHeight = peer.srcHeight;
   plain.dstXInBytes = peer.dstXInBytes;
@@ -47,6 +80,8 @@ CUDA_MEMCPY3D without_contexts(const CUDA_MEMCPY3D_PEER& peer) {
   plain.dstMemoryType = peer.dstMemoryType;
   plain.dstHost = peer.dstHost;
   plain.dstDevice = peer.dstDevice;
+  plain.dstArray = peer.dstArray;
+  plain.dstLOD = peer.dstLOD;
   plain.dstPitch = peer.dstPitch;
   plain.dstHeight = peer.dstHeight;
   plain.WidthInBytes = peer.WidthInBytes;
@@ -122,6 +157,45 @@ CUresult cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext, CUdeviceptr srcDevi
                            size_t ByteCount, CUstream hStream) {
   return copy(dstDevice, CopySide::kDevice, srcDevice, CopySide::kDevice, ByteCount, hStream,
               kAsynchronous);
+}
+
+CUresult cuMemcpyHtoA_v2(CUarray dstArray, size_t dstOffset, const void* srcHost,
+                         size_t ByteCount) {
+  return copy_row(row_of(dstArray, dstOffset), host_row(srcHost), ByteCount, nullptr, kSynchronous);
+}
+
+CUresult cuMemcpyHtoAAsync_v2(CUarray dstArray, size_t dstOffset, const void* srcHost,
+                              size_t ByteCount, CUstream hStream) {
+  return copy_row(row_of(dstArray, dstOffset), host_row(srcHost), ByteCount, hStream,
+                  kAsynchronous);
+}
+
+CUresult cuMemcpyAtoH_v2(void* dstHost, CUarray srcArray, size_t srcOffset, size_t ByteCount) {
+  return copy_row(host_row(dstHost), row_of(srcArray, srcOffset), ByteCount, nullptr, kSynchronous);
+}
+
+CUresult cuMemcpyAtoHAsync_v2(void* dstHost, CUarray srcArray, size_t srcOffset, size_t ByteCount,
+                              CUstream hStream) {
+  return copy_row(host_row(dstHost), row_of(srcArray, srcOffset), ByteCount, hStream,
+                  kAsynchronous);
+}
+
+CUresult cuMemcpyDtoA_v2(CUarray dstArray, size_t dstOffset, CUdeviceptr srcDevice,
+                         size_t ByteCount) {
+  return copy_row(row_of(dstArray, dstOffset), device_row(srcDevice), ByteCount, nullptr,
+                  kSynchronous);
+}
+
+CUresult cuMemcpyAtoD_v2(CUdeviceptr dstDevice, CUarray srcArray, size_t srcOffset,
+                         size_t ByteCount) {
+  return copy_row(device_row(dstDevice), row_of(srcArray, srcOffset), ByteCount, nullptr,
+                  kSynchronous);
+}
+
+CUresult cuMemcpyAtoA_v2(CUarray dstArray, size_t dstOffset, CUarray srcArray, size_t srcOffset,
+                         size_t ByteCount) {
+  return copy_row(row_of(dstArray, dstOffset), row_of(srcArray, srcOffset), ByteCount, nullptr,
+                  kSynchronous);
 }
 
 CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D* pCopy) {

@@ -108,7 +108,8 @@ Result<CopyWork> copy_work(Driver& driver, const CUDA_MEMCPY3D& parameters) {
   CopyShape shape;
   CopySide source;
   CopySide destination;
-  OPENMPS_RETURN_IF_ERROR(read_copy_parameters(parameters, &shape, &source, &destination));
+  OPENMPS_RETURN_IF_ERROR(
+      read_copy_parameters(driver, parameters, &shape, &source, &destination));
   return plan_copy(driver, shape, source, destination);
 }
 
@@ -538,8 +539,10 @@ CUresult cuGraphAddChildGraphNode(CUgraphNode* phGraphNode, CUgraph hGraph,
   if (!status.ok()) return report(status);
   std::shared_ptr<Graph> child = driver->graphs.find(childGraph);
   if (child == nullptr || childGraph == hGraph) return CUDA_ERROR_INVALID_VALUE;
+  // Named, because gcc 12 takes a temporary's unused alternative for read.
+  const Result<MarkerWork> marker = MarkerWork{};
   return add_node(phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_GRAPH,
-                  Result<MarkerWork>(MarkerWork{}),
+                  marker,
                   [&](GraphNode& node) { node.child = clone_graph_locked(*driver, *child); });
 }
 

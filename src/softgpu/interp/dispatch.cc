@@ -25,6 +25,7 @@ void add_scalar_handlers(HandlerTable* table);
 void add_collective_handlers(HandlerTable* table);
 void add_barrier_handlers(HandlerTable* table);
 void add_atomic_handlers(HandlerTable* table);
+void add_texture_handlers(HandlerTable* table);
 
 namespace {
 
@@ -60,6 +61,7 @@ const Selection& selection() {
     add_collective_handlers(&s->table);
     add_barrier_handlers(&s->table);
     add_atomic_handlers(&s->table);
+    add_texture_handlers(&s->table);
     return s;
   }();
   return *made;

@@ -120,6 +120,13 @@ class Builder {
   bool lower_collective(const Instruction& instruction);
   bool lower_barrier(const Instruction& instruction);
 
+  // Textures and surfaces (lower_texture.cc).
+  bool read_image_operand(const Operand& operand, uint32_t dimensions, bool layered, Lane lane,
+                          int32_t* handle, std::vector<int32_t>* coordinates);
+  bool lower_texture(const Instruction& instruction);
+  bool lower_surface(const Instruction& instruction);
+  bool lower_image_query(const Instruction& instruction);
+
   // Finishing (finish.cc).
   struct BasicBlock {
     uint32_t begin = 0, end = 0;  // drafts

@@ -85,6 +85,9 @@ bool Builder::lower_instruction(const Instruction& in) {
     case Lowering::kAtomic: return lower_atomic(in);
     case Lowering::kCopyAsync: return lower_copy_async(in);
     case Lowering::kMbarrier: return lower_mbarrier(in);
+    case Lowering::kTexture: return lower_texture(in);
+    case Lowering::kSurface: return lower_surface(in);
+    case Lowering::kImageQuery: return lower_image_query(in);
     case Lowering::kBarrier: return lower_barrier(in);
     case Lowering::kWarpBarrier:
     case Lowering::kShuffle:

@@ -194,6 +194,16 @@ constexpr Rule kRules[] = {
     {"mbarrier", "test_wait|try_wait parity? acquire? cta? shared|shared::cta? b64", "P M S S?",
      L::kMbarrier, ""},
     {"mbarrier", "pending_count b64", "D S", L::kMbarrier, ""},
+    // Textures and surfaces.
+    {"tex", "base|level? 1d|2d|3d|a1d|a2d v4 f32|u32|s32|f16 f32|s32", "V T S?", L::kTexture, ""},
+    {"tld4", "r|g|b|a 2d|a2d v4 f32|u32|s32|f16 f32", "V T", L::kTexture, ""},
+    {"suld", "b 1d|2d|3d|a1d|a2d ca|cg|cs|cv? v2|v4? b8|b16|b32|b64 trap|clamp|zero", "V T",
+     L::kSurface, ""},
+    {"sust", "b 1d|2d|3d|a1d|a2d wb|cg|cs|wt? v2|v4? b8|b16|b32|b64 trap|clamp|zero", "T W",
+     L::kSurface, ""},
+    {"sust", "p 1d|2d|3d|a1d|a2d v2|v4? b32|u32|s32|f32 trap|clamp|zero", "T W", L::kSurface, ""},
+    {"txq", "width|height|depth|array_size|num_mipmap_levels b32", "D M", L::kImageQuery, ""},
+    {"suq", "width|height|depth|array_size b32", "D M", L::kImageQuery, ""},
     // Control flow.
     {"bra", "uni?", "L", L::kBranch, ""},
     {"brx", "idx uni?", "S X", L::kBranchIndexed, ""},

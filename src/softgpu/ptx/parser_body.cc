@@ -319,6 +319,12 @@ bool Parser::check_operands(const Instruction& instruction) {
       case 'P': good = is_predicate || operand.kind == Kind::kSink; break;
       case 'Q': good = is_predicate || operand.kind == Kind::kInteger; break;
       case 'M': good = operand.kind == Kind::kAddress; break;
+      case 'T':
+        good = operand.kind == Kind::kAddress && operand.items.size() > 1;
+        for (const Operand& item : operand.items)
+          good = good && (item.kind == Kind::kRegister || item.kind == Kind::kInteger ||
+                          item.kind == Kind::kFloat || item.kind == Kind::kSpecial);
+        break;
       case 'L': good = operand.kind == Kind::kLabel; break;
       case 'S':
         good = operand.kind != Kind::kVector && operand.kind != Kind::kAddress &&
@@ -336,7 +342,7 @@ bool Parser::check_operands(const Instruction& instruction) {
 }
 
 bool Parser::operand(char letter, Operand* out) {
-  if (accept('[')) return address(out);
+  if (accept('[')) return address(letter, out);
   if (accept('{')) return list('}', Operand::Kind::kVector, letter, out);
   if (letter == 'X' && accept('(')) return list(')', Operand::Kind::kList, letter, out);
   if (accept('!')) {
@@ -404,7 +410,7 @@ bool Parser::name_operand(char letter, Operand* out) {
   return true;
 }
 
-bool Parser::address(Operand* out) {
+bool Parser::address(char letter, Operand* out) {
   out->kind = Operand::Kind::kAddress;
   Operand base;
   if (token_.kind == Token::Kind::kWord) {
@@ -422,6 +428,12 @@ bool Parser::address(Operand* out) {
     return false;
   }
   out->items.push_back(std::move(base));
+  if (letter == 'T' && accept(',')) {
+    Operand coordinates;
+    if (!operand('W', &coordinates)) return false;
+    if (coordinates.kind != Operand::Kind::kVector) coordinates.items = {coordinates};
+    for (Operand& item : coordinates.items) out->items.push_back(std::move(item));
+  }
   return expect(']');
 }
 

@@ -91,7 +91,7 @@ class Parser {
   bool instruction(std::string_view mnemonic, uint32_t line, int32_t guard, bool negated);
   bool operand(char letter, Operand* out);
   bool name_operand(char letter, Operand* out);
-  bool address(Operand* out);
+  bool address(char letter, Operand* out);
   bool list(char close, Operand::Kind kind, char letter, Operand* out);
   bool constant_operand(Operand* out);
   bool check_operands(const Instruction& instruction);

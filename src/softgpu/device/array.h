@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// CUDA arrays, and the texture and surface objects that show them to kernels. An array here is
+// pitched device memory; its layout is nobody's business but ours, as on a GPU. Called by API
+// threads; what kernels see (softgpu/texture.h) is immutable.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/cuda_abi.h"
+#include "base/status.h"
+#include "softgpu/texture.h"
+
+namespace openmps::softgpu {
+
+class Context;
+class Driver;
+class ExecutionContext;
+
+struct Array {
+  CUarray handle = nullptr;
+  CUDA_ARRAY3D_DESCRIPTOR descriptor{};
+  Image image;
+  std::shared_ptr<ExecutionContext> execution;
+  bool is_level = false;  // of a mipmapped array, which owns its memory
+};
+
+struct MipmappedArray {
+  CUmipmappedArray handle = nullptr;
+  CUDA_ARRAY3D_DESCRIPTOR descriptor{};
+  uint64_t address = 0;
+  std::vector<std::shared_ptr<Array>> levels;
+  std::shared_ptr<ExecutionContext> execution;
+};
+
+struct TextureObject {
+  CUDA_RESOURCE_DESC resource{};
+  CUDA_TEXTURE_DESC description{};
+  CUDA_RESOURCE_VIEW_DESC view{};
+  bool has_view = false;
+  Texture texture;
+  std::shared_ptr<ExecutionContext> execution;
+};
+
+struct SurfaceObject {
+  CUDA_RESOURCE_DESC resource{};
+  Image image;
+  std::shared_ptr<ExecutionContext> execution;
+};
+
+// Errors: CUDA_ERROR_INVALID_VALUE: a description that CUDA forbids; CUDA_ERROR_NOT_SUPPORTED: a
+// format beyond the eight basic ones, or memory that is mapped later; CUDA_ERROR_OUT_OF_MEMORY.
+Result<std::shared_ptr<Array>> create_array(Context& context,
+                                            const CUDA_ARRAY3D_DESCRIPTOR& descriptor);
+Result<std::shared_ptr<MipmappedArray>> create_mipmapped_array(
+    Context& context, const CUDA_ARRAY3D_DESCRIPTOR& descriptor, unsigned levels);
+// Waits for the context's work. CUDA_ERROR_INVALID_HANDLE: not alive, or a level.
+Status destroy_array(Driver& driver, CUarray handle);
+Status destroy_mipmapped_array(Driver& driver, CUmipmappedArray handle);
+
+// CUDA_ERROR_INVALID_VALUE: a combination that CUDA forbids; CUDA_ERROR_INVALID_HANDLE.
+Result<std::shared_ptr<TextureObject>> create_texture(
+    Context& context, const CUDA_RESOURCE_DESC& resource, const CUDA_TEXTURE_DESC& description,
+    const CUDA_RESOURCE_VIEW_DESC* view);
+Result<std::shared_ptr<SurfaceObject>> create_surface(Context& context,
+                                                      const CUDA_RESOURCE_DESC& resource);
+
+// Where in memory a box of a copy begins: x in bytes. CUDA_ERROR_INVALID_HANDLE;
+// CUDA_ERROR_INVALID_VALUE: it leaves the array, or cuts texels.
+struct ArrayBox {
+  size_t x, y, z, width, height, depth;
+};
+Status locate_in_array(const Driver& driver, CUarray handle, const ArrayBox& box,
+                       uint64_t* address, uint64_t* pitch, uint64_t* slice);
+
+}  // namespace openmps::softgpu
