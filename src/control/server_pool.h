@@ -19,7 +19,7 @@ namespace openmps::control {
 // daemon does. One that says why it can't work is not.
 inline constexpr int kServerStartAttempts = 6;
 // Clients that wait for one server to start; more than a server can ever admit are not kept.
-inline constexpr size_t kMaxPendingClients = 1024;
+inline constexpr size_t kMaxPendingClients = wire::kMaxWindows;
 // Users at once. Each costs a worker with a context per GPU (hundreds of MiB of GPU memory).
 inline constexpr size_t kMaxServers = 64;
 

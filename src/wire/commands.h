@@ -109,7 +109,7 @@ struct Launch {
   uint32_t flags;  // kLaunchCooperative
 };
 inline constexpr uint32_t kLaunchCooperative = 1;
-inline constexpr uint32_t kMaxLaunchAttributes = 32;
+inline constexpr uint32_t kMaxLaunchAttributes = 32;  // CUDA 13.0 has fewer kinds, each once
 
 // Addresses are of the session's window (device or host part) or of its modules' globals.
 struct Memcpy {

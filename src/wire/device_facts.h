@@ -12,7 +12,7 @@
 namespace openmps::wire {
 
 inline constexpr uint32_t kMaxAttributes = 256;  // CUDA 13.0 defines some 150
-inline constexpr uint32_t kMaxLimits = 16;
+inline constexpr uint32_t kMaxLimits = 16;       // and 10 limits
 
 struct DeviceFacts {
   char name[256];

@@ -25,8 +25,8 @@ inline constexpr const char* kControlSocketName = "openmps.control";
 inline constexpr const char* kDefaultPipeDirectory = "/tmp/nvidia-mps";
 inline constexpr const char* kDefaultLogDirectory = "/var/log/nvidia-mps";
 
-inline constexpr uint32_t kReasonBytes = 256;
-inline constexpr uint32_t kMaxDevices = 16;
+inline constexpr uint32_t kReasonBytes = 256;  // one sentence
+inline constexpr uint32_t kMaxDevices = 16;    // the largest single machines have as many GPUs
 // The largest packet of these messages; receive_packet's bound.
 inline constexpr uint32_t kMaxMessageBytes = 64 * 1024;
 
