@@ -137,4 +137,6 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace openmps::worker
 
-int main(int argc, char** argv) { return openmps::worker::run(argc, argv); }
+int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape): ends the program
+  return openmps::worker::run(argc, argv);
+}
