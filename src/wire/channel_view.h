@@ -24,6 +24,8 @@ class ChannelView {
     return at<CallbackSlot>(kCallbackOffset + slot * sizeof(CallbackSlot));
   }
   [[nodiscard]] unsigned char* staging() const { return start_ + kStagingOffset; }
+  [[nodiscard]] OutputControl& output_control() const { return at<OutputControl>(kOutputOffset); }
+  [[nodiscard]] unsigned char* output_text() const { return start_ + kOutputTextOffset; }
   [[nodiscard]] unsigned char* start() const { return start_; }
 
  private:

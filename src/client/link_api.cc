@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuLink*: the driver in the worker links; inputs travel as images do, the result comes back into
+// memory of the link state. Implementations behind the generated entry points, on the program's
+// threads.
+#include <string.h>
+
+#include <algorithm>
+#include <string>
+
+#include "api/client_impl.h"
+#include "client/context.h"
+#include "client/module.h"
+#include "client/thread_state.h"
+
+namespace openmps::client {
+namespace {
+
+CUresult find_link(CUlinkState handle, Session** session, Link** link) {
+  OPENMPS_CUDA_CHECK(enter(session));
+  *link = (*session)->links.find(handle);
+  return *link != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+// The logs are the program's for as long as the link lives: written after each step.
+void copy_logs(const Link& link, const unsigned char* reply, uint32_t received) {
+  wire::ModuleLoadReply logs{};
+  if (received < sizeof(logs)) return;
+  memcpy(&logs, reply, sizeof(logs));
+  copy_jit_logs(link.options, logs, reply + sizeof(logs),
+                received - static_cast<uint32_t>(sizeof(logs)));
+}
+
+CUresult add_input(Session& session, Link& link, uint32_t type, const Image& image,
+                   const std::string& name, const JitOptions& options) {
+  const std::lock_guard guard(link.lock);
+  if (!link.result.empty()) return CUDA_ERROR_INVALID_VALUE;  // completed
+  wire::Id blob = 0;
+  OPENMPS_CUDA_CHECK(send_image(session, image, &blob));
+  const std::string short_name = name.substr(0, wire::kMaxNameBytes);
+  std::string tail = short_name;
+  tail.append(reinterpret_cast<const char*>(options.scalars.data()),
+              options.scalars.size() * sizeof(wire::JitOption));
+  unsigned char reply[wire::kMaxReplyBytes];
+  uint32_t received = 0;
+  const CUresult result = session.channel.call(
+      wire::Opcode::kLinkAdd,
+      wire::LinkAdd{link.id, blob, type, static_cast<uint32_t>(short_name.size()),
+                    static_cast<uint32_t>(options.scalars.size()), 0},
+      bytes_of(tail.data(), tail.size()), reply, sizeof(reply), &received);
+  copy_logs(link, reply, std::min<uint32_t>(received, sizeof(reply)));
+  return result;
+}
+
+CUresult read_result(Session& session, Link& link, uint64_t bytes) {
+  if (bytes == 0 || bytes > kMostImageBytes) return CUDA_ERROR_MPS_RPC_FAILURE;
+  std::vector<unsigned char> result(bytes);
+  for (uint64_t offset = 0; offset < bytes;) {
+    Staging::Piece piece;
+    const uint64_t part = std::min(bytes - offset, kLargePieceBytes);
+    OPENMPS_CUDA_CHECK(session.staging.acquire(part, &piece));
+    const CUresult read = session.channel.call(
+        wire::Opcode::kLinkRead,
+        wire::LinkRead{link.id, static_cast<uint32_t>(part), offset, piece.address()});
+    if (read == CUDA_SUCCESS) memcpy(result.data() + offset, piece.data, part);
+    session.staging.release(piece);
+    OPENMPS_CUDA_CHECK(read);
+    offset += part;
+  }
+  link.result.swap(result);
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+namespace impl {
+
+CUresult cuLinkCreate_v2(unsigned int numOptions, CUjit_option* options, void** optionValues,
+                         CUlinkState* stateOut) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context));
+  if (stateOut == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  JitOptions jit;
+  OPENMPS_CUDA_CHECK(parse_jit_options(numOptions, options, optionValues, &jit));
+  Link* made = session->links.allocate();
+  if (made == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  const CUresult result = session->channel.call(
+      wire::Opcode::kLinkCreate,
+      wire::LinkCreate{made->id, context->wire_device, std::max(jit.info_bytes, jit.error_bytes),
+                       static_cast<uint32_t>(jit.scalars.size())},
+      bytes_of(jit.scalars.data(), jit.scalars.size() * sizeof(wire::JitOption)));
+  if (result != CUDA_SUCCESS) {
+    session->links.recycle(made);
+    return result;
+  }
+  made->options = std::move(jit);
+  session->links.publish(made);
+  *stateOut = made->as<CUlinkState>();
+  return CUDA_SUCCESS;
+}
+
+CUresult cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void* data, size_t size,
+                          const char* name, unsigned int numOptions, CUjit_option* options,
+                          void** optionValues) {
+  Session* session = nullptr;
+  Link* link = nullptr;
+  OPENMPS_CUDA_CHECK(find_link(state, &session, &link));
+  if (data == nullptr || size == 0 || size > kMostImageBytes || type < 0 ||
+      type >= CU_JIT_NUM_INPUT_TYPES) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  JitOptions jit;
+  OPENMPS_CUDA_CHECK(parse_jit_options(numOptions, options, optionValues, &jit));
+  Image image{static_cast<const unsigned char*>(data), size};
+  if (type == CU_JIT_INPUT_PTX) {
+    // With or without its NUL: the worker adds one.
+    image.bytes = strnlen(static_cast<const char*>(data), size);
+  } else if (type == CU_JIT_INPUT_FATBINARY) {
+    // A wrapper holds a pointer into this process.
+    Result<Image> found = find_image(data);
+    if (!found.ok()) return found.status().code();
+    image = *found;
+  }
+  if (image.bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  return add_input(*session, *link, static_cast<uint32_t>(type), image,
+                   name != nullptr ? name : "", jit);
+}
+
+CUresult cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const char* path,
+                          unsigned int numOptions, CUjit_option* options, void** optionValues) {
+  if (path == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  std::vector<std::byte> contents;
+  OPENMPS_CUDA_CHECK(read_image_file(path, &contents));
+  return impl::cuLinkAddData_v2(state, type, contents.data(), contents.size(), path, numOptions,
+                                options, optionValues);
+}
+
+CUresult cuLinkComplete(CUlinkState state, void** cubinOut, size_t* sizeOut) {
+  Session* session = nullptr;
+  Link* link = nullptr;
+  OPENMPS_CUDA_CHECK(find_link(state, &session, &link));
+  if (cubinOut == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const std::lock_guard guard(link->lock);
+  if (link->result.empty()) {
+    unsigned char reply[wire::kMaxReplyBytes];
+    uint32_t received = 0;
+    const CUresult result =
+        session->channel.call(wire::Opcode::kLinkComplete, wire::ObjectOnly{link->id, 0}, {}, reply,
+                              sizeof(reply), &received);
+    received = std::min<uint32_t>(received, sizeof(reply));
+    wire::LinkCompleteReply head{};
+    if (received >= sizeof(head)) {
+      memcpy(&head, reply, sizeof(head));
+      copy_logs(*link, reply + sizeof(head), received - static_cast<uint32_t>(sizeof(head)));
+    }
+    OPENMPS_CUDA_CHECK(result);
+    OPENMPS_CUDA_CHECK(read_result(*session, *link, head.bytes));
+  }
+  *cubinOut = link->result.data();
+  if (sizeOut != nullptr) *sizeOut = link->result.size();
+  return CUDA_SUCCESS;
+}
+
+CUresult cuLinkDestroy(CUlinkState state) {
+  Session* session = nullptr;
+  Link* link = nullptr;
+  OPENMPS_CUDA_CHECK(find_link(state, &session, &link));
+  if (!session->links.retire(link)) return CUDA_ERROR_INVALID_HANDLE;
+  const CUresult result =
+      session->channel.push(wire::Opcode::kLinkDestroy, wire::ObjectOnly{link->id, 0});
+  session->links.recycle(link);
+  return result;
+}
+
+}  // namespace impl
+}  // namespace openmps::client

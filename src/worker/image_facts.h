@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the worker must know of an image's code, read from its symbols: does it print, does it
+// assert, does it have variables? When the image does not say, the answer is yes. Called when an
+// image is loaded; any thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace openmps::worker {
+
+struct ImageFacts {
+  bool prints = true;         // refers to the device's printf
+  bool asserts = true;        // refers to the device's assert
+  bool has_variables = true;  // in device or constant memory, of any kind
+};
+
+// `image` has passed check_image_bounds. `capability`: 10 * major + minor of the device; of a
+// fatbin only the machine code for that device counts, or without any its PTX.
+ImageFacts read_image_facts(std::span<const unsigned char> image, uint32_t capability);
+
+}  // namespace openmps::worker
