@@ -121,6 +121,7 @@ Status Modules::unload(wire::Id id) {
 
 Status Modules::find_module(const wire::GetSymbol& command, Module** module) {
   OPENMPS_RETURN_IF_ERROR(modules_.get(command.module, module));
+  // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): get() succeeds with an object only.
   if (static_cast<uint32_t>((*module)->kind) != command.kind) {
     return violation("module " + std::to_string(command.module) + " is not of kind " +
                      std::to_string(command.kind));
