@@ -9,19 +9,20 @@
 
 namespace openmps::softgpu {
 
-bool find_range(Warp* warp, uint64_t begin, uint64_t end, bool write) {
+bool find_range(Warp* warp, uint64_t begin, uint64_t end, bool write, uint32_t slot) {
   if (begin >= end) return false;
-  CachedRange* ranges = warp->ranges;
-  int at = 0;
-  while (at < kCachedRanges && !(begin >= ranges[at].begin && begin < ranges[at].end)) ++at;
+  CachedRange* recent = warp->ranges->recent;
+  uint32_t at = 0;
+  while (at < kCachedRanges && !(begin >= recent[at].begin && begin < recent[at].end)) ++at;
   if (at == kCachedRanges) {
     AddressRange found;
     if (!warp->block->memory || !warp->block->memory->find(begin, &found)) return false;
     at = kCachedRanges - 1;
-    ranges[at] = {found.begin, found.end, found.writable ? found.end : 0};
+    recent[at] = {found.begin, found.end, found.writable ? found.end : 0};
   }
-  std::rotate(ranges, ranges + at, ranges + at + 1);
-  return end <= (write ? ranges[0].writable_end : ranges[0].end);
+  std::rotate(recent, recent + at, recent + at + 1);
+  warp->ranges->slots[slot] = recent[0];
+  return end <= (write ? recent[0].writable_end : recent[0].end);
 }
 
 namespace {
@@ -31,7 +32,7 @@ std::byte* host_pointer(Warp* warp, uint32_t lane, uint64_t address, uint64_t by
   const uint64_t at = address & kWindowMask;
   switch (address & ~kWindowMask) {
     case 0:
-      return find_range(warp, address, address + bytes, write)
+      return find_range(warp, address, address + bytes, write, 0)
                  ? reinterpret_cast<std::byte*>(address)
                  : nullptr;
     case kSharedWindow: return at + bytes <= warp->shared_bytes ? warp->shared + at : nullptr;

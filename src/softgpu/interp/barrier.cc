@@ -78,7 +78,9 @@ bool arrive(const Op* op, Warp* warp, std::byte* regs, uint32_t* id) {
   }
   Barrier& barrier = block.barriers[*id];
   if (count) barrier.expected = count;
-  barrier.arrived += static_cast<uint32_t>(__builtin_popcount(warp->active));
+  barrier.arrived += warp->active == kFullMask
+                         ? kWarpSize
+                         : static_cast<uint32_t>(__builtin_popcount(warp->active));
   barrier.arrived_of_warp[warp->index] |= warp->active;
   return true;
 }

@@ -6,12 +6,26 @@
 #include <algorithm>
 #include <cstring>
 #include <mutex>
+#include <new>
 
 namespace openmps::softgpu {
 
 void run_warp(WarpState* warp) {
   const Op* op = warp->pc;
   while (op) op = op->handler(op, warp, warp->regs, warp->mask);
+}
+
+namespace {
+constexpr std::align_val_t kCacheLine{64};
+}
+void AlignedBytes::Free::operator()(std::byte* bytes) const {
+  ::operator delete(bytes, kCacheLine);
+}
+void AlignedBytes::reserve(size_t bytes) {
+  if (size_ >= bytes) return;
+  bytes_.reset(static_cast<std::byte*>(::operator new(bytes, kCacheLine)));
+  std::memset(bytes_.get(), 0, bytes);
+  size_ = bytes;
 }
 
 Block::Block() = default;
@@ -24,6 +38,7 @@ const Op* Block::raise(Warp* warp, const Op* op, CUresult code, uint64_t address
   if (lanes == 0) lanes = warp->active;
   const uint32_t thread =
       warp->index * kWarpSize + (lanes ? static_cast<uint32_t>(__builtin_ctz(lanes)) : 0);
+  const uint32_t* block = shape.block;
   auto triple = [](uint32_t x, uint32_t y, uint32_t z) {
     return "(" + std::to_string(x) + "," + std::to_string(y) + "," + std::to_string(z) + ")";
   };
@@ -58,9 +73,9 @@ void Block::prepare_warp(uint32_t w) {
   warp.force_sync = false;
   warp.index = w;
   warp.block = this;
-  warp.ranges = ranges;
+  warp.ranges = &ranges;
   warp.shared = shared_memory.data();
-  warp.shared_bytes = static_shared + dynamic_shared;
+  warp.shared_bytes = static_shared + shape.dynamic_shared;
   warp.local = warp.local_memory.data();
   warp.params = params.data();
   warp.param_bytes = params.size();
@@ -75,9 +90,13 @@ void Block::prepare_warp(uint32_t w) {
   // A warp that ran this kernel before still holds its constants.
   const bool fresh =
       warp.constants_of != program->serial || warp.constants_kernel != kernel->function;
-  fill_frame(&warp, warp.frame, fresh);
+  fill_frame(&warp, warp.frame,
+             fresh                              ? Fill::kAll
+             : warp.specials_of != shape_serial ? Fill::kSpecials
+                                                : Fill::kBlockIndex);
   warp.constants_of = program->serial;
   warp.constants_kernel = kernel->function;
+  warp.specials_of = shape_serial;
   update_mask(&warp);
 }
 
@@ -88,18 +107,22 @@ void Block::prepare(const Launch& launch, const uint32_t block_index[3], uint64_
   const KernelInfo& info = compiled.kernels_[launch.kernel];
   memory = launch.memory;
   services = launch.services;
+  LaunchShape now;
   for (int i = 0; i < 3; ++i) {
-    grid[i] = launch.grid[i];
-    block[i] = launch.block[i];
+    now.grid[i] = launch.grid[i];
+    now.block[i] = launch.block[i];
     index[i] = block_index[i];
   }
+  now.dynamic_shared = launch.dynamic_shared_bytes;
+  now.sm_count = launch.sm_count;
+  now.grid_workspace = launch.grid_workspace;
+  if (now != shape) ++shape_serial;
+  shape = now;
+  const uint32_t* block = shape.block;
   threads = live_threads = block[0] * block[1] * block[2];
   warp_count = live_warps = (threads + kWarpSize - 1) / kWarpSize;
   // The dynamic part starts aligned for any type.
   static_shared = (info.static_shared_bytes + 15) & ~15u;
-  dynamic_shared = launch.dynamic_shared_bytes;
-  sm_count = launch.sm_count;
-  grid_workspace = launch.grid_workspace;
   params = launch.parameters;
   params.resize(info.parameter_bytes);
   retired = slice = 0;
@@ -109,8 +132,7 @@ void Block::prepare(const Launch& launch, const uint32_t block_index[3], uint64_
   shuffled = seed != 0;
   if (shuffled)
     random.seed(seed + block_index[0] + 65536 * (block_index[1] + 65536ull * block_index[2]));
-  if (shared_memory.size() < static_shared + dynamic_shared)
-    shared_memory.resize(static_shared + dynamic_shared);
+  shared_memory.reserve(static_shared + shape.dynamic_shared);
   while (warps.size() < warp_count) warps.push_back(std::make_unique<WarpState>());
   for (Barrier& barrier : barriers) {
     barrier.arrived = barrier.expected = barrier.popc = barrier.sync_arrived = 0;
@@ -137,7 +159,7 @@ void Block::recycle() {
 BlockState Block::run(uint64_t budget, const std::atomic<bool>* stop, uint32_t sm_index) {
   sm = sm_index;
   // Ranges may have vanished since the last call.
-  for (CachedRange& range : ranges) range = {};
+  ranges = {};
 #if defined(__x86_64__)
   const unsigned saved = __builtin_ia32_stmxcsr();
   __builtin_ia32_ldmxcsr(0x1f80);  // round to nearest, no flushing, no traps

@@ -36,23 +36,46 @@ struct Fragment {
   uint32_t barrier = 0;
 };
 
+// Memory on cache lines: moves of vector registers that cross lines cost double.
+class AlignedBytes {
+ public:
+  std::byte* data() const { return bytes_.get(); }
+  size_t size() const { return size_; }
+  void reserve(size_t bytes);  // zeroed if it had to grow; what was there is lost then
+
+ private:
+  struct Free {
+    void operator()(std::byte* bytes) const;
+  };
+  std::unique_ptr<std::byte, Free> bytes_;
+  size_t size_ = 0;
+};
+
 struct WarpState : Warp {
   std::vector<Fragment> fragments;  // all but the running one; front runs next
   std::vector<std::unique_ptr<Record>> records;
   std::vector<Record*> free_records;
   struct FrameStorage {
     Frame frame;
-    std::unique_ptr<std::byte, void (*)(void*)> memory{nullptr, nullptr};
-    size_t capacity = 0;
+    AlignedBytes memory;
   };
   FrameStorage root;          // of the kernel; keeps its constants while the same kernel runs
   uint64_t constants_of = 0;  // Linked::serial
   int32_t constants_kernel = -1;
+  uint64_t specials_of = 0;  // Block::shape_serial
   std::vector<std::unique_ptr<FrameStorage>> frames;
   std::vector<FrameStorage*> free_frames;
   std::vector<std::byte> local_memory;
   uint32_t spins = 0;
   bool force_sync = false;  // run a *.sync instruction without the lanes that never come
+};
+
+// What special registers other than %ctaid are made of.
+struct LaunchShape {
+  uint32_t grid[3] = {}, block[3] = {};
+  uint32_t dynamic_shared = 0, sm_count = 1;
+  uint64_t grid_workspace = 0;
+  bool operator==(const LaunchShape&) const = default;
 };
 
 struct Barrier {
@@ -88,11 +111,12 @@ struct Block final : BlockRun {
   const MemoryMap* memory = nullptr;
   DeviceServices* services = nullptr;
   const Code* kernel = nullptr;
-  uint32_t grid[3] = {}, block[3] = {}, index[3] = {};
+  LaunchShape shape;
+  uint64_t shape_serial = 1;  // counts the changes of `shape`
+  uint32_t index[3] = {};
   uint32_t threads = 0, live_threads = 0, live_warps = 0;
-  uint32_t static_shared = 0, dynamic_shared = 0;
-  uint32_t sm = 0, sm_count = 1;
-  uint64_t grid_workspace = 0;
+  uint32_t static_shared = 0;
+  uint32_t sm = 0;
   uint64_t retired = 0;
   uint64_t slice = 0;  // fuel that the running warp started with
   std::atomic<bool> never{false};
@@ -105,9 +129,9 @@ struct Block final : BlockRun {
   std::mt19937_64 random;
   bool shuffled = false;
   Barrier barriers[kBarriers];
-  std::vector<std::byte> shared_memory;
+  AlignedBytes shared_memory;
   std::vector<std::byte> params;
-  CachedRange ranges[kCachedRanges] = {};
+  RangeCache ranges = {};
 
  private:
   void prepare_warp(uint32_t warp);
@@ -125,7 +149,10 @@ inline WarpState* state_of(Warp* warp) { return static_cast<WarpState*>(warp); }
 
 // call.cc: frames.
 Frame* make_frame(WarpState* warp, const Code* code, uint64_t local_base);
-void fill_frame(WarpState* warp, Frame* frame, bool constants);
+// What a frame does not hold yet: everything; all but its code's constants; only %ctaid, because it
+// ran the same code in another block of the same launch, or of one just like it.
+enum class Fill : uint8_t { kAll, kSpecials, kBlockIndex };
+void fill_frame(WarpState* warp, Frame* frame, Fill fill);
 void free_frame(WarpState* warp, Frame* frame);
 void leave_frames(WarpState* warp, Frame* frame, uint32_t lanes);
 

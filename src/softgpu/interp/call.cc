@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <new>
 
 namespace openmps::softgpu {
 
@@ -14,55 +13,52 @@ using ptx::SpecialRegister;
 
 namespace {
 
-constexpr std::align_val_t kFrameAlignment{64};
-
-void free_aligned(void* memory) { ::operator delete(memory, kFrameAlignment); }
-
 // The value of a special register in `lane`.
 uint64_t special_value(const WarpState* warp, SpecialRegister special, uint32_t lane) {
   const Block& block = *warp->block;
   const uint32_t thread = warp->index * kWarpSize + lane;
   const uint32_t bit = 1u << lane;
   switch (special) {
-    case SpecialRegister::kTidX: return thread % block.block[0];
-    case SpecialRegister::kTidY: return thread / block.block[0] % block.block[1];
-    case SpecialRegister::kTidZ: return thread / (block.block[0] * block.block[1]);
-    case SpecialRegister::kNtidX: return block.block[0];
-    case SpecialRegister::kNtidY: return block.block[1];
-    case SpecialRegister::kNtidZ: return block.block[2];
+    case SpecialRegister::kTidX: return thread % block.shape.block[0];
+    case SpecialRegister::kTidY: return thread / block.shape.block[0] % block.shape.block[1];
+    case SpecialRegister::kTidZ: return thread / (block.shape.block[0] * block.shape.block[1]);
+    case SpecialRegister::kNtidX: return block.shape.block[0];
+    case SpecialRegister::kNtidY: return block.shape.block[1];
+    case SpecialRegister::kNtidZ: return block.shape.block[2];
     case SpecialRegister::kCtaidX: return block.index[0];
     case SpecialRegister::kCtaidY: return block.index[1];
     case SpecialRegister::kCtaidZ: return block.index[2];
-    case SpecialRegister::kNctaidX: return block.grid[0];
-    case SpecialRegister::kNctaidY: return block.grid[1];
-    case SpecialRegister::kNctaidZ: return block.grid[2];
+    case SpecialRegister::kNctaidX: return block.shape.grid[0];
+    case SpecialRegister::kNctaidY: return block.shape.grid[1];
+    case SpecialRegister::kNctaidZ: return block.shape.grid[2];
     case SpecialRegister::kLaneid: return lane;
     case SpecialRegister::kWarpid: return warp->index;
     case SpecialRegister::kNwarpid: return block.warp_count;
-    case SpecialRegister::kNsmid: return block.sm_count;
+    case SpecialRegister::kNsmid: return block.shape.sm_count;
     case SpecialRegister::kWarpSize: return kWarpSize;
     case SpecialRegister::kLanemaskEq: return bit;
     case SpecialRegister::kLanemaskLt: return bit - 1;
     case SpecialRegister::kLanemaskLe: return bit | (bit - 1);
     case SpecialRegister::kLanemaskGt: return ~(bit | (bit - 1));
     case SpecialRegister::kLanemaskGe: return ~(bit - 1);
-    case SpecialRegister::kDynamicSharedSize: return block.dynamic_shared;
-    case SpecialRegister::kTotalSharedSize: return block.static_shared + block.dynamic_shared;
-    case SpecialRegister::kEnvreg1: return block.grid_workspace >> 32;
-    case SpecialRegister::kEnvreg2: return block.grid_workspace & 0xffffffffu;
+    case SpecialRegister::kDynamicSharedSize: return block.shape.dynamic_shared;
+    case SpecialRegister::kTotalSharedSize: return block.static_shared + block.shape.dynamic_shared;
+    case SpecialRegister::kEnvreg1: return block.shape.grid_workspace >> 32;
+    case SpecialRegister::kEnvreg2: return block.shape.grid_workspace & 0xffffffffu;
     case SpecialRegister::kOne: return 1;
     default: return 0;
   }
 }
 
-template <class F>
-void fill_lanes(std::byte* to, uint32_t bytes, F value) {
-  for (uint32_t lane = 0; lane < kWarpSize; ++lane) {
-    if (bytes == 8)
-      reinterpret_cast<uint64_t*>(to)[lane] = value(lane);
-    else
-      reinterpret_cast<uint32_t*>(to)[lane] = static_cast<uint32_t>(value(lane));
-  }
+template <class T, class F>
+void fill_lanes(std::byte* to, F value) {
+  for (uint32_t lane = 0; lane < kWarpSize; ++lane)
+    reinterpret_cast<T*>(to)[lane] = static_cast<T>(value(lane));
+}
+
+bool is_block_index(const SpecialSlot& slot) {
+  return slot.what == FrameValue::kSpecial && slot.special >= SpecialRegister::kCtaidX &&
+         slot.special <= SpecialRegister::kCtaidZ;
 }
 
 // Bring the lanes' local memory to at least `bytes` each; addresses are offsets, so it may move.
@@ -80,34 +76,28 @@ bool grow_local(WarpState* warp, uint64_t bytes) {
   return true;
 }
 
-void prepare_storage(WarpState::FrameStorage* storage, size_t bytes) {
-  if (storage->capacity >= bytes) return;
-  storage->memory = {static_cast<std::byte*>(::operator new(bytes, kFrameAlignment)), free_aligned};
-  std::memset(storage->memory.get(), 0, bytes);
-  storage->capacity = bytes;
-}
-
 }  // namespace
 
-// `constants`: the frame does not hold this code's constants yet.
-void fill_frame(WarpState* warp, Frame* frame, bool constants) {
+void fill_frame(WarpState* warp, Frame* frame, Fill fill) {
   const Code& code = *frame->code;
-  if (constants) {
+  if (fill == Fill::kAll) {
     const auto& image = warp->block->program->images[static_cast<size_t>(code.function)];
     std::memcpy(frame->regs, image.data(), image.size());
   }
   for (const SpecialSlot& slot : code.specials) {
+    if (fill == Fill::kBlockIndex && !is_block_index(slot)) continue;
     std::byte* to = frame->regs + slot.offset;
     if (slot.what == FrameValue::kSpecial && slot.special >= SpecialRegister::kTidX) {
-      fill_lanes(to, slot.bytes,
-                 [&](uint32_t lane) { return special_value(warp, slot.special, lane); });
+      auto value = [&](uint32_t lane) { return special_value(warp, slot.special, lane); };
+      slot.bytes == 8 ? fill_lanes<uint64_t>(to, value) : fill_lanes<uint32_t>(to, value);
       continue;
     }
-    const uint64_t value = slot.what == FrameValue::kLocalBase ? frame->local_base
-                           : slot.what == FrameValue::kDynamicShared
-                               ? warp->block->static_shared
-                               : special_value(warp, slot.special, 0);
-    fill_lanes(to, slot.bytes, [=](uint32_t) { return value; });
+    const uint64_t same = slot.what == FrameValue::kLocalBase ? frame->local_base
+                          : slot.what == FrameValue::kDynamicShared
+                              ? warp->block->static_shared
+                              : special_value(warp, slot.special, 0);
+    auto value = [=](uint32_t) { return same; };
+    slot.bytes == 8 ? fill_lanes<uint64_t>(to, value) : fill_lanes<uint32_t>(to, value);
   }
 }
 
@@ -117,7 +107,7 @@ Frame* make_frame(WarpState* warp, const Code* code, uint64_t local_base) {
     storage = &warp->root;
   } else {
     for (auto& candidate : warp->free_frames)
-      if (candidate->capacity >= code->frame_bytes) {
+      if (candidate->memory.size() >= code->frame_bytes) {
         storage = candidate;
         std::swap(candidate, warp->free_frames.back());
         warp->free_frames.pop_back();
@@ -128,10 +118,10 @@ Frame* make_frame(WarpState* warp, const Code* code, uint64_t local_base) {
       storage = warp->frames.back().get();
     }
   }
-  prepare_storage(storage, code->frame_bytes);
+  storage->memory.reserve(code->frame_bytes);
   storage->frame = Frame{};
   storage->frame.code = code;
-  storage->frame.regs = storage->memory.get();
+  storage->frame.regs = storage->memory.data();
   storage->frame.local_base = local_base;
   if (!grow_local(warp, local_base + code->local_bytes)) return nullptr;
   return &storage->frame;
@@ -183,7 +173,7 @@ const Op* enter(WarpState* warp, const Op* op, const CallSite& site, const Code&
   frame->site = &site;
   frame->lanes = warp->active;
   frame->depth = caller->depth + 1;
-  fill_frame(warp, frame, true);
+  fill_frame(warp, frame, Fill::kAll);
   for (size_t i = 0; i < site.arguments.size(); ++i)
     for (uint32_t left = warp->active; left; left &= left - 1) {
       const auto lane = static_cast<uint32_t>(__builtin_ctz(left));

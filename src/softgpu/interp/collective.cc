@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the lanes of a warp do together: shuffle, vote, match, redux, elect, bar.warp.sync. A *.sync
-// waits until the lanes that its mask names have come. Run by the interpreter, on its thread.
+// What the lanes of a warp do together, but for shfl (shuffle.cc): vote, match, redux, elect,
+// bar.warp.sync. A *.sync waits until the lanes that its mask names have come. Run by the
+// interpreter, on its thread.
 #include <algorithm>
 #include <cstring>
 
@@ -85,54 +86,6 @@ inline bool gathered(Warp* warp, const Op* op, std::byte* regs) {
     mask = warp->mask;                                                     \
     (void)mask;                                                            \
   } while (false)
-
-// a: values, b: lane or distance, c: clamp and segment mask; extra[0]: predicate "in range".
-HANDLER(shuffle) {
-  GATHER();
-  uint32_t values[kWarpSize], result[kWarpSize];
-  std::memcpy(values, regs + op->a, sizeof values);
-  const uint32_t* b = lanes_at(regs, op->b);
-  const uint32_t* c = lanes_at(regs, op->c);
-  const auto mode = static_cast<ShuffleMode>(op->aux & 0xff);
-  uint32_t in_range = 0;
-  for (uint32_t lane = 0; lane < kWarpSize; ++lane) {
-    const uint32_t segment = c[lane] >> 8 & 31, clamp = c[lane] & 31, by = b[lane] & 31;
-    const uint32_t first = lane & segment;
-    const uint32_t last = first | (clamp & ~segment);
-    uint32_t from = 0;
-    bool good = false;
-    switch (mode) {
-      case ShuffleMode::kUp:
-        from = lane - by;
-        good = static_cast<int32_t>(from) >= static_cast<int32_t>(last);
-        break;
-      case ShuffleMode::kDown:
-        from = lane + by;
-        good = from <= last;
-        break;
-      case ShuffleMode::kButterfly:
-        from = lane ^ by;
-        good = from <= last;
-        break;
-      case ShuffleMode::kIndex:
-        from = first | (by & ~segment);
-        good = from <= last;
-        break;
-    }
-    if (!good) from = lane;
-    in_range |= static_cast<uint32_t>(good) << lane;
-    result[lane] = values[from & 31];
-  }
-  uint32_t* d = lanes_at(regs, op->d);
-  if (mask == kFullMask) {
-    std::memcpy(d, result, sizeof result);
-  } else {
-    for (uint32_t i = 0; i < kWarpSize; ++i)
-      if (mask >> i & 1) d[i] = result[i];
-  }
-  if (op->aux & 0x200) assign(&word_at(regs, op->extra[0]), in_range, mask);
-  return op + 1;
-}
 
 // a: predicate.
 HANDLER(vote_all) {
@@ -265,9 +218,14 @@ HANDLER(warp_barrier) {
 
 }  // namespace
 
+bool gather_lanes(Warp* warp, const Op* op, uint32_t members, const Op** next) {
+  if (wait_for(state_of(warp), op, members)) return true;
+  *next = switch_fragment(state_of(warp));
+  return false;
+}
+
 void add_collective_handlers(HandlerTable* table) {
 #define PUT(name) table->handlers[static_cast<size_t>(IrOp::k_##name)] = h_##name
-  PUT(shuffle);
   PUT(vote_all);
   PUT(vote_any);
   PUT(vote_uni);

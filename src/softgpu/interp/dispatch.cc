@@ -8,10 +8,11 @@
 
 namespace openmps::softgpu {
 
-#define SOFTGPU_INSTRUCTION_SET(name)            \
-  namespace name {                               \
-  void add_lane_handlers(HandlerTable* table);   \
-  void add_memory_handlers(HandlerTable* table); \
+#define SOFTGPU_INSTRUCTION_SET(name)             \
+  namespace name {                                \
+  void add_lane_handlers(HandlerTable* table);    \
+  void add_memory_handlers(HandlerTable* table);  \
+  void add_shuffle_handlers(HandlerTable* table); \
   }
 SOFTGPU_INSTRUCTION_SET(base)
 #if defined(__x86_64__)
@@ -39,19 +40,27 @@ const Selection& selection() {
     auto* s = new Selection;  // immortal
     base::add_lane_handlers(&s->table);
     base::add_memory_handlers(&s->table);
+    base::add_shuffle_handlers(&s->table);
 #if defined(__x86_64__)
     __builtin_cpu_init();
+    const bool vectors = perf_allows("vector_memory");
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
         __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("bmi2") &&
         perf_allows("avx512")) {
       avx512::add_lane_handlers(&s->table);
-      avx512::add_memory_handlers(&s->table);
+      if (vectors) {
+        avx512::add_memory_handlers(&s->table);
+        avx512::add_shuffle_handlers(&s->table);
+      }
       s->name = "avx512";
     } else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
                __builtin_cpu_supports("bmi2") && perf_allows("avx2")) {
       avx2::add_lane_handlers(&s->table);
-      avx2::add_memory_handlers(&s->table);
+      if (vectors) {
+        avx2::add_memory_handlers(&s->table);
+        avx2::add_shuffle_handlers(&s->table);
+      }
       s->name = "avx2";
     }
 #endif

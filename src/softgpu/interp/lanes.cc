@@ -158,10 +158,52 @@ INLINE u32* word_at(std::byte* regs, int32_t offset) { return (u32*)(regs + offs
     SOFTGPU_NEXT(op + 1);                                     \
   }
 
-// One bit per lane. Written so that the compiler makes compares and one reduction of it.
+// One bit per lane. Where there is an instruction that gathers the lanes' signs, by it; else
+// written so that the compiler makes compares and one reduction of it.
+#if defined(__AVX2__)
+INLINE u32 signs_of(const s32* lanes) {
+#if defined(__AVX512F__)
+  return _mm512_movepi32_mask(_mm512_loadu_si512(lanes));
+#else
+  return (u32)_mm256_movemask_ps(_mm256_loadu_ps((const f32*)lanes));
+#endif
+}
+INLINE u32 signs_of(const s64* lanes) {
+#if defined(__AVX512F__)
+  return _mm512_movepi64_mask(_mm512_loadu_si512(lanes));
+#else
+  return (u32)_mm256_movemask_pd(_mm256_loadu_pd((const f64*)lanes));
+#endif
+}
+#if defined(__AVX512F__)
+constexpr u32 kVectorBytes = 64;
+#else
+constexpr u32 kVectorBytes = 32;
+#endif
+template <u32 bytes>
+struct SignsOf {
+  using Type = s64;
+};
+template <>
+struct SignsOf<4> {
+  using Type = s32;
+};
+#endif
+
 template <class T, class F>
 INLINE u32 compare_lanes(const T* a, const T* b, F f) {
   u32 result = 0;
+#if defined(__AVX2__)
+  if constexpr (sizeof(T) >= 4) {
+    constexpr u32 kLanes = kVectorBytes / sizeof(T);
+    for (u32 first = 0; first < kWarpSize; first += kLanes) {
+      typename SignsOf<sizeof(T)>::Type signs[kLanes];
+      for (u32 i = 0; i < kLanes; ++i) signs[i] = f(a[first + i], b[first + i]) ? -1 : 0;
+      result |= signs_of(signs) << first;
+    }
+    return result;
+  }
+#endif
   for (u32 i = 0; i < kWarpSize; ++i) result |= f(a[i], b[i]) ? (u32)1 << i : 0;
   return result;
 }

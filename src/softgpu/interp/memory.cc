@@ -16,6 +16,7 @@ namespace openmps::softgpu::SOFTGPU_ISA {
 namespace {
 
 #include "softgpu/interp/lane_math.h"
+#include "softgpu/interp/lane_vectors.h"
 
 #define OUTLINE static __attribute__((noinline))
 
@@ -104,13 +105,17 @@ INLINE Extent extent(const A* addresses, A offset, u32 active) {
   return {low, high, ored};
 }
 
-INLINE bool in_range(Warp* warp, u64 begin, u64 end, bool write) {
-  const CachedRange& range = warp->ranges[0];
-  if (__builtin_expect(
-          begin >= range.begin && end <= (write ? range.writable_end : range.end) && begin < end,
-          1))
-    return true;
-  return find_range(warp, begin, end, write);
+// Neighbouring ops have different slots: they are seven words long.
+INLINE u32 range_slot(const Op* op) { return (u32)((u64)op / 8) % kRangeSlots; }
+
+// Whether [begin, end) is in the range that `op` found last; false says nothing.
+INLINE bool in_slot(const Warp* warp, const Op* op, u64 begin, u64 end, bool write) {
+  const CachedRange& range = warp->ranges->slots[range_slot(op)];
+  return begin >= range.begin && end <= (write ? range.writable_end : range.end) && begin < end;
+}
+INLINE bool in_range(Warp* warp, const Op* op, u64 begin, u64 end, bool write) {
+  return __builtin_expect(in_slot(warp, op, begin, end, write), 1) ||
+         find_range(warp, begin, end, write, range_slot(op));
 }
 
 template <class M, class R>
@@ -246,6 +251,85 @@ INLINE Addresses<A> shifted(const A* addresses, A offset) {
   return r;
 }
 
+// Moves by whole vector registers, for whole warps. `good(first, bytes)` says whether memory from
+// offset `first` of `base` may be accessed as aligned elements. False: nothing has been done.
+// ------
+
+template <class M, class R>
+constexpr bool kMovesVectors = SOFTGPU_VECTORS != 0 && sizeof(M) == sizeof(R) &&
+                               (sizeof(M) == 4 || sizeof(M) == 8);
+
+template <class M, class A, class Good>
+INLINE bool load_vectors([[maybe_unused]] M* d, [[maybe_unused]] const A* addresses,
+                         [[maybe_unused]] A offset, [[maybe_unused]] const std::byte* base,
+                         [[maybe_unused]] Good good) {
+#if SOFTGPU_VECTORS
+  A first[kVectors];  // the registers of addresses may be those of the result
+  for (u32 v = 0; v < kVectors; ++v) first[v] = addresses[v * kVectorLanes] + offset;
+  auto all_good = [&](u64 bytes) __attribute__((always_inline)) {
+    bool all = true;
+    for (u32 v = 0; v < kVectors; ++v) all &= good(first[v], bytes);
+    return all;
+  };
+  // Rows are the rule in global memory. In shared memory, where its addresses cost half as much,
+  // the window serves all.
+  if constexpr (sizeof(A) == 8 || sizeof(M) == 8) {
+    constexpr u64 kRowBytes = sizeof(M) * kVectorLanes;
+    if (rows_of<sizeof(M)>(addresses)) {
+      if (!all_good(kRowBytes)) return false;
+      for (u32 v = 0; v < kVectors; ++v)
+        for (u64 at = 0; at < kRowBytes; at += sizeof(Words))
+          store_words((std::byte*)(d + v * kVectorLanes) + at, load_words(base + first[v] + at));
+      return true;
+    }
+  }
+  if constexpr (sizeof(M) == 4) {
+    Words distances[kVectors];
+    if (!windows_of(addresses, distances) || !all_good(kWindowBytes)) return false;
+    for (u32 v = 0; v < kVectors; ++v)
+      store_words(d + v * kVectorLanes,
+                  permute_words(load_words(base + first[v]), quarter_words(distances[v])));
+    return true;
+  }
+#endif
+  return false;
+}
+
+template <class M, class A, class Good>
+INLINE bool store_vectors([[maybe_unused]] const M* from, [[maybe_unused]] const A* addresses,
+                          [[maybe_unused]] A offset, [[maybe_unused]] std::byte* base,
+                          [[maybe_unused]] Good good) {
+#if SOFTGPU_VECTORS
+  if (!rows_of<sizeof(M)>(addresses)) return false;
+  constexpr u64 kRowBytes = sizeof(M) * kVectorLanes;
+  bool all = true;
+  for (u32 v = 0; v < kVectors; ++v)
+    all &= good((A)(addresses[v * kVectorLanes] + offset), kRowBytes);
+  if (!all) return false;
+  for (u32 v = 0; v < kVectors; ++v) {  // of rows that overlap the last one stays, as of lanes
+    std::byte* to = base + (A)(addresses[v * kVectorLanes] + offset);
+    for (u64 at = 0; at < kRowBytes; at += sizeof(Words))
+      store_words(to + at, load_words((const std::byte*)(from + v * kVectorLanes) + at));
+  }
+  return true;
+#else
+  return false;
+#endif
+}
+
+// A loop's next loads from `at` on will be as far from this one as this from the last: with many
+// threads in flight a GPU hides what the processor's own prefetcher, which stops at pages, does
+// not.
+constexpr u64 kLoadsAhead = 4;
+INLINE void prefetch_next(Warp* warp, const Op* op, u64 at) {
+  u64* last = &warp->last_row[range_slot(op)];
+  const u64 then = at + kLoadsAhead * (at - *last);
+  *last = at;
+  __builtin_prefetch((const void*)then);
+  __builtin_prefetch((const void*)(then + 64));
+  __builtin_prefetch((const void*)(then + 127));  // 32 words may be on three cache lines
+}
+
 // Global and generic. ------------------------------------------------------------------------
 
 template <class M, class R>
@@ -255,7 +339,7 @@ OUTLINE const Op* load_global_rest(const Op* op, Warp* warp, std::byte* regs, u3
   const u64 bytes = sizeof(M) * op->aux;
   const Extent all = extent(addresses, (u64)op->imm, active);
   if (all.ored & (bytes - 1)) return fault_misaligned(warp, op, addresses, bytes);
-  if (in_range(warp, all.low, all.high + bytes, false)) {
+  if (in_range(warp, op, all.low, all.high + bytes, false)) {
     const Addresses<u64> from = copy_of(addresses);
     const u64 offset = op->imm;
     load_scattered<M, R>(op, regs, active, [&](u32 i) { return from.lane[i] + offset; });
@@ -267,7 +351,7 @@ OUTLINE const Op* load_global_rest(const Op* op, Warp* warp, std::byte* regs, u3
 }
 
 template <class M, class R>
-INLINE const Op* load_global(const Op* op, Warp* warp, std::byte* regs, u32 mask) {
+OUTLINE const Op* load_global_plain(const Op* op, Warp* warp, std::byte* regs, u32 mask) {
   if (warp->active == kFullMask) {
     const u64* addresses = (const u64*)(regs + op->a);
     const u64 bytes = sizeof(M) * op->aux;
@@ -275,7 +359,7 @@ INLINE const Op* load_global(const Op* op, Warp* warp, std::byte* regs, u32 mask
     const u64 first = addresses[0] + op->imm;
     if (pattern != kScattered && (first & (bytes - 1)) == 0) {
       const u64 span = pattern == kUniform ? bytes : bytes * kWarpSize;
-      if (in_range(warp, first, first + span, false)) {
+      if (in_range(warp, op, first, first + span, false)) {
         if (pattern == kUniform)
           load_uniform<M, R>(op, regs, (const std::byte*)first, kFullMask);
         else
@@ -288,13 +372,31 @@ INLINE const Op* load_global(const Op* op, Warp* warp, std::byte* regs, u32 mask
 }
 
 template <class M, class R>
+INLINE const Op* load_global(const Op* op, Warp* warp, std::byte* regs, u32 mask) {
+  if constexpr (kMovesVectors<M, R>) {
+    if (warp->active == kFullMask && op->aux == 1) {
+      const u64* addresses = (const u64*)(regs + op->a);
+      auto good = [=](u64 at, u64 size) __attribute__((always_inline)) {
+        return (at & (sizeof(M) - 1)) == 0 && in_slot(warp, op, at, at + size, false);
+      };
+      const u64 at = addresses[0] + op->imm;
+      if (load_vectors((M*)(regs + op->d), addresses, op->imm, nullptr, good)) {
+        prefetch_next(warp, op, at);
+        SOFTGPU_NEXT(op + 1);
+      }
+    }
+  }
+  return load_global_plain<M, R>(op, warp, regs, mask);
+}
+
+template <class M, class R>
 OUTLINE const Op* store_global_rest(const Op* op, Warp* warp, std::byte* regs, u32) {
   const u64* addresses = (const u64*)(regs + op->a);
   const u32 active = warp->active;
   const u64 bytes = sizeof(M) * op->aux;
   const Extent all = extent(addresses, (u64)op->imm, active);
   if (all.ored & (bytes - 1)) return fault_misaligned(warp, op, addresses, bytes);
-  if (in_range(warp, all.low, all.high + bytes, true)) {
+  if (in_range(warp, op, all.low, all.high + bytes, true)) {
     store_scattered<M, R>(op, regs, active, [&](u32 i) { return addresses[i] + op->imm; });
     return op + 1;
   }
@@ -304,12 +406,12 @@ OUTLINE const Op* store_global_rest(const Op* op, Warp* warp, std::byte* regs, u
 }
 
 template <class M, class R>
-INLINE const Op* store_global(const Op* op, Warp* warp, std::byte* regs, u32 mask) {
+OUTLINE const Op* store_global_plain(const Op* op, Warp* warp, std::byte* regs, u32 mask) {
   if (warp->active == kFullMask && op->aux == 1) {
     const u64* addresses = (const u64*)(regs + op->a);
     const u64 first = addresses[0] + op->imm;
     if (classify<u64, M>(addresses, 1) == kContiguous && (first & (sizeof(M) - 1)) == 0 &&
-        in_range(warp, first, first + sizeof(M) * kWarpSize, true)) {
+        in_range(warp, op, first, first + sizeof(M) * kWarpSize, true)) {
       const R* from = (const R*)(regs + op->b);
       M* to = (M*)first;
       LANES WRITE(to[i], (M)from[i]);
@@ -319,7 +421,29 @@ INLINE const Op* store_global(const Op* op, Warp* warp, std::byte* regs, u32 mas
   return store_global_rest<M, R>(op, warp, regs, mask);
 }
 
+template <class M, class R>
+INLINE const Op* store_global(const Op* op, Warp* warp, std::byte* regs, u32 mask) {
+  if constexpr (kMovesVectors<M, R>) {
+    if (warp->active == kFullMask && op->aux == 1) {
+      const u64* addresses = (const u64*)(regs + op->a);
+      auto good = [=](u64 at, u64 size) __attribute__((always_inline)) {
+        return (at & (sizeof(M) - 1)) == 0 && in_slot(warp, op, at, at + size, true);
+      };
+      if (store_vectors((const M*)(regs + op->b), addresses, op->imm, nullptr, good))
+        SOFTGPU_NEXT(op + 1);
+    }
+  }
+  return store_global_plain<M, R>(op, warp, regs, mask);
+}
+
 // Shared: 32-bit offsets into the block's memory. ---------------------------------------------
+
+template <class M>
+INLINE auto shared_good(const Warp* warp) {
+  return [bytes = warp->shared_bytes](u32 at, u64 size) __attribute__((always_inline)) {
+    return (at & (sizeof(M) - 1)) == 0 && at + size <= bytes;
+  };
+}
 
 template <class M, class R>
 OUTLINE const Op* load_shared_rest(const Op* op, Warp* warp, std::byte* regs, u32) {
@@ -338,7 +462,7 @@ OUTLINE const Op* load_shared_rest(const Op* op, Warp* warp, std::byte* regs, u3
 }
 
 template <class M, class R>
-INLINE const Op* load_shared(const Op* op, Warp* warp, std::byte* regs, u32 mask) {
+OUTLINE const Op* load_shared_plain(const Op* op, Warp* warp, std::byte* regs, u32 mask) {
   if (warp->active == kFullMask) {
     const u32* addresses = (const u32*)(regs + op->a);
     const u64 bytes = sizeof(M) * op->aux;
@@ -368,6 +492,19 @@ INLINE const Op* load_shared(const Op* op, Warp* warp, std::byte* regs, u32 mask
 }
 
 template <class M, class R>
+INLINE const Op* load_shared(const Op* op, Warp* warp, std::byte* regs, u32 mask) {
+  if constexpr (kMovesVectors<M, R>) {
+    if (warp->active == kFullMask && op->aux == 1) {
+      const u32* addresses = (const u32*)(regs + op->a);
+      if (load_vectors((M*)(regs + op->d), addresses, (u32)op->imm, warp->shared,
+                       shared_good<M>(warp)))
+        SOFTGPU_NEXT(op + 1);
+    }
+  }
+  return load_shared_plain<M, R>(op, warp, regs, mask);
+}
+
+template <class M, class R>
 OUTLINE const Op* store_shared_rest(const Op* op, Warp* warp, std::byte* regs, u32) {
   const u32* addresses = (const u32*)(regs + op->a);
   const u32 active = warp->active;
@@ -383,7 +520,7 @@ OUTLINE const Op* store_shared_rest(const Op* op, Warp* warp, std::byte* regs, u
 }
 
 template <class M, class R>
-INLINE const Op* store_shared(const Op* op, Warp* warp, std::byte* regs, u32 mask) {
+OUTLINE const Op* store_shared_plain(const Op* op, Warp* warp, std::byte* regs, u32 mask) {
   if (warp->active == kFullMask && op->aux == 1) {
     const u32* addresses = (const u32*)(regs + op->a);
     const u32 first = addresses[0] + (u32)op->imm;
@@ -396,6 +533,19 @@ INLINE const Op* store_shared(const Op* op, Warp* warp, std::byte* regs, u32 mas
     }
   }
   return store_shared_rest<M, R>(op, warp, regs, mask);
+}
+
+template <class M, class R>
+INLINE const Op* store_shared(const Op* op, Warp* warp, std::byte* regs, u32 mask) {
+  if constexpr (kMovesVectors<M, R>) {
+    if (warp->active == kFullMask && op->aux == 1) {
+      const u32* addresses = (const u32*)(regs + op->a);
+      if (store_vectors((const M*)(regs + op->b), addresses, (u32)op->imm, warp->shared,
+                        shared_good<M>(warp)))
+        SOFTGPU_NEXT(op + 1);
+    }
+  }
+  return store_shared_plain<M, R>(op, warp, regs, mask);
 }
 
 // Local: every lane has its own memory. --------------------------------------------------------

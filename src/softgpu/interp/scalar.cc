@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "softgpu/interp/block.h"
+#include "softgpu/ir/memory_codes.h"
 
 namespace openmps::softgpu {
 namespace {
@@ -75,34 +76,42 @@ void write_lane(std::byte* lanes, uint32_t lane, uint32_t lane_bytes, const std:
   std::memcpy(lanes + lane * lane_bytes, words, lane_bytes);
 }
 
+template <class T>
+void splat_value(std::byte* lanes, const std::byte* from) {
+  T value;
+  std::memcpy(&value, from, sizeof value);
+  for (uint32_t i = 0; i < kWarpSize; ++i) reinterpret_cast<T*>(lanes)[i] = value;
+}
+
 // The same value in all lanes: every parameter that is not indexed.
 void splat(std::byte* lanes, uint32_t lane_bytes, const std::byte* from, uint32_t bytes,
            bool is_signed) {
-  write_lane(lanes, 0, lane_bytes, from, bytes, is_signed);
-  if (lane_bytes == 4) {
-    auto* to = reinterpret_cast<uint32_t*>(lanes);
-    const uint32_t value = to[0];
-    for (uint32_t i = 1; i < kWarpSize; ++i) to[i] = value;
-  } else if (lane_bytes == 8) {
-    auto* to = reinterpret_cast<uint64_t*>(lanes);
-    const uint64_t value = to[0];
-    for (uint32_t i = 1; i < kWarpSize; ++i) to[i] = value;
-  } else {
-    for (uint32_t i = 1; i < kWarpSize; ++i) std::memcpy(lanes + i * lane_bytes, lanes, lane_bytes);
+  alignas(16) std::byte first[16];
+  if (lane_bytes != bytes) {
+    write_lane(first, 0, lane_bytes, from, bytes, is_signed);
+    from = first;
   }
+  if (lane_bytes == 4)
+    splat_value<uint32_t>(lanes, from);
+  else if (lane_bytes == 8)
+    splat_value<uint64_t>(lanes, from);
+  else
+    for (uint32_t i = 0; i < kWarpSize; ++i) std::memcpy(lanes + i * lane_bytes, from, lane_bytes);
 }
 
-// a: offset into the kernel's parameters; aux: ordered_code(); extra: the registers.
+// a: offset into the kernel's parameters; aux: ordered_code(), kUniformAddress; extra: the
+// registers.
 HANDLER(load_param) {
   const uint32_t count = op->aux & 15, bytes = op->aux >> 4 & 0xff,
                  lane_bytes = op->aux >> 12 & 0xff;
   const bool is_signed = op->aux >> 20 & 1;
-  uint64_t offsets[kWarpSize];
-  std::memcpy(offsets, regs + op->a, sizeof offsets);
+  const auto* offsets = reinterpret_cast<const uint64_t*>(regs + op->a);
   uint64_t differs = 0;
-  for (uint64_t offset : offsets) differs |= offset ^ offsets[0];
+  if (!(op->aux & kUniformAddress))
+    for (uint32_t i = 0; i < kWarpSize; ++i) differs |= offsets[i] ^ offsets[0];
   const uint64_t first = offsets[0] + op->imm;
-  if (differs == 0 && mask == kFullMask && first + uint64_t{count} * bytes <= warp->param_bytes) {
+  if (differs == 0 && mask == kFullMask && first <= warp->param_bytes &&
+      first + uint64_t{count} * bytes <= warp->param_bytes) {
     for (uint32_t e = 0; e < count; ++e)
       splat(regs + op->extra[e], lane_bytes, warp->params + first + e * bytes, bytes, is_signed);
     SOFTGPU_NEXT(op + 1);

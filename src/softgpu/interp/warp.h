@@ -32,13 +32,19 @@ inline constexpr int32_t kCarryOffset = 0;
 inline constexpr int32_t kTrueOffset = 4;
 inline constexpr int32_t kFirstPredicateOffset = 8;
 
-// Address ranges found last; [0] is the latest.
 struct CachedRange {
   uint64_t begin;
   uint64_t end;
   uint64_t writable_end;  // end, or 0 if it may not be written
 };
-inline constexpr int kCachedRanges = 8;
+// Address ranges found last: one per slot of memory ops (each mostly stays in one buffer), and all
+// of them, [0] the latest.
+inline constexpr uint32_t kRangeSlots = 8;
+inline constexpr uint32_t kCachedRanges = 8;
+struct RangeCache {
+  CachedRange slots[kRangeSlots];
+  CachedRange recent[kCachedRanges];
+};
 
 struct Code;
 struct Block;
@@ -77,7 +83,7 @@ struct Warp {
   uint32_t index;  // %warpid
   int64_t fuel;    // warp instructions until the next poll
   const std::atomic<bool>* stop;
-  CachedRange* ranges;
+  RangeCache* ranges;
   std::byte* shared;
   uint64_t shared_bytes;
   std::byte* local;  // lane i at local + i * local_bytes
@@ -86,6 +92,7 @@ struct Warp {
   uint64_t param_bytes;
   Block* block;
   std::byte* pointers[kWarpSize];  // resolve()'s result
+  uint64_t last_row[kRangeSlots];  // where loads of rows began, see prefetch_next()
 };
 
 #if defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
@@ -97,8 +104,8 @@ struct Warp {
 
 // Out of line, shared by all instruction sets (interp/address.cc).
 
-// True if [begin, end) lies in one mapped range, which then is ranges[0].
-bool find_range(Warp* warp, uint64_t begin, uint64_t end, bool write);
+// True if [begin, end) lies in one mapped range, which then is in the slot.
+bool find_range(Warp* warp, uint64_t begin, uint64_t end, bool write, uint32_t slot = 0);
 // Fill warp->pointers for the active lanes' accesses of `bytes` at addresses[lane] + offset, in any
 // space. False: a fault has been recorded.
 bool resolve(Warp* warp, const Op* op, const uint64_t* addresses, uint64_t bytes, bool write);
@@ -106,6 +113,11 @@ bool resolve(Warp* warp, const Op* op, const uint64_t* addresses, uint64_t bytes
 const Op* fault_shared(Warp* warp, const Op* op, uint64_t bytes);
 const Op* fault_local(Warp* warp, const Op* op, uint64_t bytes);
 const Op* fault_misaligned(Warp* warp, const Op* op, const uint64_t* addresses, uint64_t bytes);
+
+// For a *.sync instruction whose mask names lanes that have not come. True: warp->active holds
+// every living one of `members` now. False: the fragment waits; go on at *next
+// (interp/collective.cc).
+bool gather_lanes(Warp* warp, const Op* op, uint32_t members, const Op** next);
 
 struct HandlerTable {
   Handler handlers[kIrOpCount];

@@ -116,6 +116,8 @@ bool Builder::lower_load(const Instruction& in) {
     draft = &emit(ordered ? IrOp::k_load_ordered : IrOp::k_load_param, -1, address.base);
     draft->aux =
         ordered_code(count, bytes, width, sign, in.has("acquire"), space == Space::kShared);
+    if (!ordered && values_[address.base].kind == Value::Kind::kConstant)
+      draft->aux |= kUniformAddress;
     draft->extra_results = results;
     draft->waits = ordered;
   } else {
@@ -292,17 +294,17 @@ bool Builder::lower_collective(const Instruction& in) {
   };
   switch (in.rule->lowering) {
     case L::kShuffle: {
-      const ShuffleMode mode = in.has("up")     ? ShuffleMode::kUp
-                               : in.has("down") ? ShuffleMode::kDown
-                               : in.has("bfly") ? ShuffleMode::kButterfly
-                                                : ShuffleMode::kIndex;
+      const IrOp op = in.has("up")     ? IrOp::k_shuffle_up
+                      : in.has("down") ? IrOp::k_shuffle_down
+                      : in.has("bfly") ? IrOp::k_shuffle_butterfly
+                                       : IrOp::k_shuffle_index;
       const int32_t a = read(in.operands[1], Lane::u32), b = read(in.operands[2], Lane::u32);
       const int32_t c = read(in.operands[3], Lane::u32);
       const int32_t members = in.operands.size() > 4 ? read(in.operands[4], Lane::u32) : -1;
       const int32_t d = result(in.operands[0], 4);
-      Draft& draft = emit(IrOp::k_shuffle, d, a, b, c);
+      Draft& draft = emit(op, d, a, b, c);
       draft.e = members;
-      draft.aux = static_cast<uint32_t>(mode) | (members >= 0 ? 0x100u : 0);
+      draft.aux = members >= 0 ? 0x100u : 0;
       if (in.operands[0].pair >= 0) {
         draft.extra_results.push_back(register_value(in.operands[0].pair));
         draft.aux |= 0x200;

@@ -44,8 +44,9 @@ inline constexpr uint32_t ordered_code(uint32_t count, uint32_t memory_bytes, ui
   return count | memory_bytes << 4 | lane_bytes << 12 | static_cast<uint32_t>(is_signed) << 20 |
          static_cast<uint32_t>(fence) << 21 | static_cast<uint32_t>(shared) << 22;
 }
+// In load_param's code: all lanes have the same address.
+inline constexpr uint32_t kUniformAddress = 1u << 23;
 
-enum class ShuffleMode : uint8_t { kUp, kDown, kButterfly, kIndex };
 enum class ReduxOp : uint8_t { kAdd, kMinU, kMinS, kMaxU, kMaxS, kAnd, kOr, kXor };
 enum class BarrierRed : uint8_t { kPopc, kAnd, kOr };
 enum class MbarrierOp : uint8_t {

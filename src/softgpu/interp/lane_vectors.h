@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whole vector registers of lanes, by intrinsics: what the compiler does not make of a loop over 32
+// lanes, which is to recognise a pattern in their addresses and to permute them. Included by
+// memory.cc and shuffle.cc after lane_math.h, inside a namespace per instruction set, on whose
+// thread-safety and rules see there. SOFTGPU_VECTORS is 0 where there is neither AVX2 nor AVX-512,
+// and for ThreadSanitizer, which is to see one access per lane.
+
+#if defined(__SANITIZE_THREAD__) || !defined(__AVX2__)
+#define SOFTGPU_VECTORS 0
+#else
+#define SOFTGPU_VECTORS 1
+
+// A vector of 32-bit lanes and the outcome of comparing two.
+#if defined(__AVX512F__)
+constexpr u32 kVectorLanes = 16;
+using Words = __m512i;
+using Flags = __mmask16;
+constexpr Flags kAllLanes =
+    0xffff;  // gcc 12 takes the forms without a mask for uninitialised reads
+INLINE Words load_words(const void* at) { return _mm512_loadu_si512(at); }
+INLINE void store_words(void* at, Words words) { _mm512_storeu_si512(at, words); }
+INLINE Words splat_words(u32 x) { return _mm512_set1_epi32((int)x); }
+INLINE Words splat_longs(u64 x) { return _mm512_set1_epi64((long long)x); }
+INLINE Words add_words(Words a, Words b) { return _mm512_add_epi32(a, b); }
+INLINE Words sub_words(Words a, Words b) { return _mm512_sub_epi32(a, b); }
+INLINE Words sub_longs(Words a, Words b) { return _mm512_sub_epi64(a, b); }
+INLINE Words quarter_words(Words a) { return _mm512_maskz_srli_epi32(kAllLanes, a, 2); }
+INLINE Words byte_1_of_words(Words a) { return _mm512_maskz_srli_epi32(kAllLanes, a, 8); }
+INLINE bool all_zero(Words a, Words mask) { return _mm512_test_epi32_mask(a, mask) == 0; }
+INLINE Flags greater_words(Words a, Words b) { return _mm512_cmpgt_epi32_mask(a, b); }
+INLINE Words choose_words(Flags f, Words yes, Words no) {
+  return _mm512_mask_blend_epi32(f, no, yes);
+}
+INLINE u32 bits_of_flags(Flags f) { return f; }
+// words[index % lanes of a vector].
+INLINE Words permute_words(Words words, Words index) {
+  return _mm512_maskz_permutexvar_epi32(kAllLanes, index, words);
+}
+// The low words of 64-bit lanes.
+INLINE Words narrow_longs(Words low, Words high) {
+  const Words evens = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+  return _mm512_permutex2var_epi32(low, evens, high);
+}
+// lanes[index % 32].
+INLINE Words permute_warp(const u32* lanes, Words index) {
+  return _mm512_permutex2var_epi32(load_words(lanes), index, load_words(lanes + 16));
+}
+#else
+constexpr u32 kVectorLanes = 8;
+using Words = __m256i;
+using Flags = __m256i;
+INLINE Words load_words(const void* at) { return _mm256_loadu_si256((const __m256i*)at); }
+INLINE void store_words(void* at, Words words) { _mm256_storeu_si256((__m256i*)at, words); }
+INLINE Words splat_words(u32 x) { return _mm256_set1_epi32((int)x); }
+INLINE Words splat_longs(u64 x) { return _mm256_set1_epi64x((long long)x); }
+INLINE Words add_words(Words a, Words b) { return _mm256_add_epi32(a, b); }
+INLINE Words sub_words(Words a, Words b) { return _mm256_sub_epi32(a, b); }
+INLINE Words sub_longs(Words a, Words b) { return _mm256_sub_epi64(a, b); }
+INLINE Words quarter_words(Words a) { return _mm256_srli_epi32(a, 2); }
+INLINE Words byte_1_of_words(Words a) { return _mm256_srli_epi32(a, 8); }
+INLINE bool all_zero(Words a, Words mask) { return _mm256_testz_si256(a, mask); }
+INLINE Flags greater_words(Words a, Words b) { return _mm256_cmpgt_epi32(a, b); }
+INLINE Words choose_words(Flags f, Words yes, Words no) { return _mm256_blendv_epi8(no, yes, f); }
+INLINE u32 bits_of_flags(Flags f) { return (u32)_mm256_movemask_ps(_mm256_castsi256_ps(f)); }
+INLINE Words permute_words(Words words, Words index) {
+  return _mm256_permutevar8x32_epi32(words, index);
+}
+INLINE Words narrow_longs(Words low, Words high) {
+  const __m256 mixed = _mm256_shuffle_ps(_mm256_castsi256_ps(low), _mm256_castsi256_ps(high), 0x88);
+  return _mm256_permute4x64_epi64(_mm256_castps_si256(mixed), 0xd8);
+}
+INLINE Words permute_warp(const u32* lanes, Words index) {
+  const Words bit_3 = _mm256_slli_epi32(index, 28), bit_4 = _mm256_slli_epi32(index, 27);
+  auto part = [&](u32 k) __attribute__((always_inline)) {
+    return _mm256_castsi256_ps(permute_words(load_words(lanes + 8 * k), index));
+  };
+  const __m256 low = _mm256_blendv_ps(part(0), part(1), _mm256_castsi256_ps(bit_3));
+  const __m256 high = _mm256_blendv_ps(part(2), part(3), _mm256_castsi256_ps(bit_3));
+  return _mm256_castps_si256(_mm256_blendv_ps(low, high, _mm256_castsi256_ps(bit_4)));
+}
+#endif
+
+constexpr u32 kVectors = kWarpSize / kVectorLanes;
+
+// 0, step, 2 * step, ...: constants once the compiler is through.
+INLINE Words word_steps(u32 step) {
+  alignas(64) u32 lanes[kVectorLanes];
+  for (u32 i = 0; i < kVectorLanes; ++i) lanes[i] = i * step;
+  return load_words(lanes);
+}
+INLINE Words long_steps(u32 first, u32 step) {
+  alignas(64) u64 lanes[kVectorLanes / 2];
+  for (u32 i = 0; i < kVectorLanes / 2; ++i) lanes[i] = (u64)(first + i) * step;
+  return load_words(lanes);
+}
+
+// Whether in each vector of lanes the addresses go up by `step`.
+template <u32 step>
+INLINE bool rows_of(const u32* addresses) {
+  const Words steps = word_steps(step);
+  Words differs = splat_words(0);
+  for (u32 v = 0; v < kVectors; ++v) {
+    const u32* row = addresses + v * kVectorLanes;
+    differs |= sub_words(load_words(row), steps) ^ splat_words(row[0]);
+  }
+  return all_zero(differs, differs);
+}
+template <u32 step>
+INLINE bool rows_of(const u64* addresses) {
+  constexpr u32 kLongs = kVectorLanes / 2;
+  const Words low = long_steps(0, step), high = long_steps(kLongs, step);
+  Words differs = splat_words(0);
+  for (u32 v = 0; v < kVectors; ++v) {
+    const u64* row = addresses + v * kVectorLanes;
+    const Words first = splat_longs(row[0]);
+    differs |= sub_longs(load_words(row), low) ^ first;
+    differs |= sub_longs(load_words(row + kLongs), high) ^ first;
+  }
+  return all_zero(differs, differs);
+}
+
+// For each vector of lanes the distances of the addresses from the first one's. True if all are
+// those of words in a window of one vector register: any mixture of equal and neighbouring
+// addresses.
+constexpr u32 kWindowBytes = 4 * kVectorLanes;
+INLINE bool windows_of(const u32* addresses, Words* distances) {
+  Words all = splat_words(0);
+  for (u32 v = 0; v < kVectors; ++v) {
+    const u32* row = addresses + v * kVectorLanes;
+    distances[v] = sub_words(load_words(row), splat_words(row[0]));
+    all |= distances[v];
+  }
+  return all_zero(all, splat_words(~(kWindowBytes - 4)));
+}
+INLINE bool windows_of(const u64* addresses, Words* distances) {
+  constexpr u32 kLongs = kVectorLanes / 2;
+  Words all = splat_words(0);
+  for (u32 v = 0; v < kVectors; ++v) {
+    const u64* row = addresses + v * kVectorLanes;
+    const Words first = splat_longs(row[0]);
+    const Words low = sub_longs(load_words(row), first);
+    const Words high = sub_longs(load_words(row + kLongs), first);
+    distances[v] = narrow_longs(low, high);
+    all |= low | high;
+  }
+  return all_zero(all, splat_longs(~(u64)(kWindowBytes - 4)));
+}
+
+#endif
