@@ -31,7 +31,8 @@ class KernelOutput {
     }
     return collect(result);
   }
-  // The same for a call that is no synchronisation: only the last words of a session that has ended.
+  // The same for a call that is no synchronisation: only the last words of a session that has
+  // ended.
   CUresult show_end(CUresult status) {
     if (status == CUDA_SUCCESS) [[likely]] {
       return status;

@@ -122,8 +122,8 @@ CUresult cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void* data, si
     image = *found;
   }
   if (image.bytes == 0) return CUDA_ERROR_INVALID_VALUE;
-  return add_input(*session, *link, static_cast<uint32_t>(type), image,
-                   name != nullptr ? name : "", jit);
+  return add_input(*session, *link, static_cast<uint32_t>(type), image, name != nullptr ? name : "",
+                   jit);
 }
 
 CUresult cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const char* path,

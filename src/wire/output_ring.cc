@@ -66,10 +66,9 @@ bool OutputConsumer::take(OutputKind* kind, std::string* text) {
   if (used >= sizeof(header) && used <= kOutputTextBytes) {
     copy_out(text_, head, &header, sizeof(header));
   }
-  const bool sane =
-      header.bytes != 0 && header.bytes <= used - sizeof(header) &&
-      (header.kind == static_cast<uint32_t>(OutputKind::kOutput) ||
-       header.kind == static_cast<uint32_t>(OutputKind::kError));
+  const bool sane = header.bytes != 0 && header.bytes <= used - sizeof(header) &&
+                    (header.kind == static_cast<uint32_t>(OutputKind::kOutput) ||
+                     header.kind == static_cast<uint32_t>(OutputKind::kError));
   if (!sane) {
     control_->head.store(tail, std::memory_order_release);
     return false;

@@ -79,7 +79,8 @@ void merge(const ImageFacts& from, ImageFacts* to) {
 }
 
 // The code of an entry, unpacked into `buffer` where it is compressed.
-std::optional<Bytes> code_of(const Entry& entry, Bytes payload, std::vector<unsigned char>* buffer) {
+std::optional<Bytes> code_of(const Entry& entry, Bytes payload,
+                             std::vector<unsigned char>* buffer) {
   if ((entry.flags & (kLz4 | kZstd)) == 0) return payload;
   if (entry.compressed_bytes > payload.size() || entry.unpacked_bytes == 0 ||
       entry.unpacked_bytes > kMostUnpacked) {
@@ -92,10 +93,9 @@ std::optional<Bytes> code_of(const Entry& entry, Bytes payload, std::vector<unsi
     if (ZSTD_isError(bytes) != 0) return std::nullopt;
     return Bytes(buffer->data(), bytes);
   }
-  const int bytes = LZ4_decompress_safe(reinterpret_cast<const char*>(payload.data()),
-                                        reinterpret_cast<char*>(buffer->data()),
-                                        static_cast<int>(entry.compressed_bytes),
-                                        static_cast<int>(buffer->size()));
+  const int bytes = LZ4_decompress_safe(
+      reinterpret_cast<const char*>(payload.data()), reinterpret_cast<char*>(buffer->data()),
+      static_cast<int>(entry.compressed_bytes), static_cast<int>(buffer->size()));
   if (bytes < 0) return std::nullopt;
   return Bytes(buffer->data(), static_cast<size_t>(bytes));
 }

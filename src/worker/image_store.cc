@@ -35,8 +35,8 @@ void LoadedLibrary::pristine(CUkernel kernel, int32_t (&attributes)[wire::kFunct
 int LoadedLibrary::grown(CUkernel kernel, uint32_t device, CUfunction_attribute attribute,
                          int value) {
   // Addresses have 48 bits at most, devices and attributes fewer than 256.
-  const uint64_t key = reinterpret_cast<uint64_t>(kernel) << 16 ^ device << 8 ^
-                       static_cast<uint64_t>(attribute);
+  const uint64_t key =
+      reinterpret_cast<uint64_t>(kernel) << 16 ^ device << 8 ^ static_cast<uint64_t>(attribute);
   const std::lock_guard lock(mutex_);
   int& most = most_.try_emplace(key, value).first->second;
   most = std::max(most, value);

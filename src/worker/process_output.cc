@@ -68,8 +68,7 @@ Status ProcessOutput::capture() {
   OPENMPS_RETURN_IF_ERROR(redirect(STDOUT_FILENO, &output_));
   OPENMPS_RETURN_IF_ERROR(redirect(STDERR_FILENO, &error_));
   if (__sanitizer_set_report_fd != nullptr) {
-    __sanitizer_set_report_fd(
-        reinterpret_cast<void*>(static_cast<intptr_t>(error_.former.get())));
+    __sanitizer_set_report_fd(reinterpret_cast<void*>(static_cast<intptr_t>(error_.former.get())));
   }
   thread_ = std::thread([this] { run(); });
   return Status();
@@ -96,8 +95,9 @@ bool ProcessOutput::read_some(Stream& stream, bool forward) {
 
 void ProcessOutput::run() {
   pthread_setname_np(pthread_self(), "output");
-  pollfd wait[] = {
-      {output_.reading.get(), POLLIN, 0}, {error_.reading.get(), POLLIN, 0}, {stop_.get(), POLLIN, 0}};
+  pollfd wait[] = {{output_.reading.get(), POLLIN, 0},
+                   {error_.reading.get(), POLLIN, 0},
+                   {stop_.get(), POLLIN, 0}};
   for (;;) {
     if (poll(wait, 3, -1) < 0 && errno != EINTR) return;
     const std::lock_guard lock(mutex_);

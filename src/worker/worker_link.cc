@@ -91,9 +91,8 @@ Status Links::read(const wire::LinkRead& command) {
                       command.target - staging <= wire::kStagingBytes - command.bytes;
   if (!staged || command.offset > link->result_bytes ||
       command.bytes > link->result_bytes - command.offset) {
-    return violation(std::to_string(command.bytes) + " bytes at " +
-                     std::to_string(command.offset) + " of a link's result of " +
-                     std::to_string(link->result_bytes));
+    return violation(std::to_string(command.bytes) + " bytes at " + std::to_string(command.offset) +
+                     " of a link's result of " + std::to_string(link->result_bytes));
   }
   memcpy(core_.view.staging() + (command.target - staging), link->result + command.offset,
          command.bytes);

@@ -44,10 +44,10 @@ Result<TexelFormat> read_format(CUarray_format format, unsigned channels) {
 
 // Formats 1 to 24 of a resource view: eight kinds of channels, each with 1, 2 and 4 of them.
 Result<TexelFormat> read_view_format(CUresourceViewFormat format) {
-  constexpr CUarray_format kFormats[] = {
-      CU_AD_FORMAT_UNSIGNED_INT8,  CU_AD_FORMAT_SIGNED_INT8,    CU_AD_FORMAT_UNSIGNED_INT16,
-      CU_AD_FORMAT_SIGNED_INT16,   CU_AD_FORMAT_UNSIGNED_INT32, CU_AD_FORMAT_SIGNED_INT32,
-      CU_AD_FORMAT_HALF,           CU_AD_FORMAT_FLOAT};
+  constexpr CUarray_format kFormats[] = {CU_AD_FORMAT_UNSIGNED_INT8,  CU_AD_FORMAT_SIGNED_INT8,
+                                         CU_AD_FORMAT_UNSIGNED_INT16, CU_AD_FORMAT_SIGNED_INT16,
+                                         CU_AD_FORMAT_UNSIGNED_INT32, CU_AD_FORMAT_SIGNED_INT32,
+                                         CU_AD_FORMAT_HALF,           CU_AD_FORMAT_FLOAT};
   if (format < CU_RES_VIEW_FORMAT_UINT_1X8 || format > CU_RES_VIEW_FORMAT_UNSIGNED_BC7)
     return invalid("no such view format");
   if (format > CU_RES_VIEW_FORMAT_FLOAT_4X32)
@@ -328,8 +328,8 @@ Result<std::shared_ptr<TextureObject>> create_texture(Context& context,
   OPENMPS_RETURN_IF_ERROR(read_resource(context.driver(), resource, &texture));
   if (view != nullptr) OPENMPS_RETURN_IF_ERROR(apply_view(*view, &texture));
   const TexelFormat& format = texture.levels[0].format;
-  const bool integers = format.kind != ChannelKind::kFloat &&
-                        (texture.read_as_integer || format.channel_bytes == 4);
+  const bool integers =
+      format.kind != ChannelKind::kFloat && (texture.read_as_integer || format.channel_bytes == 4);
   if (integers && texture.linear_filter && !texture.buffer)
     return invalid("linear filtering of integers");
   if (texture.levels.size() > 1 && !texture.normalized_coordinates)
@@ -357,8 +357,8 @@ Result<std::shared_ptr<SurfaceObject>> create_surface(Context& context,
   return made;
 }
 
-Status locate_in_array(const Driver& driver, CUarray handle, const ArrayBox& box,
-                       uint64_t* address, uint64_t* pitch, uint64_t* slice) {
+Status locate_in_array(const Driver& driver, CUarray handle, const ArrayBox& box, uint64_t* address,
+                       uint64_t* pitch, uint64_t* slice) {
   std::shared_ptr<Array> array = driver.arrays.find(handle);
   if (array == nullptr) return Status(CUDA_ERROR_INVALID_HANDLE, "not an array");
   const Image& image = array->image;

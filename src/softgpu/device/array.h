@@ -59,9 +59,10 @@ Status destroy_array(Driver& driver, CUarray handle);
 Status destroy_mipmapped_array(Driver& driver, CUmipmappedArray handle);
 
 // CUDA_ERROR_INVALID_VALUE: a combination that CUDA forbids; CUDA_ERROR_INVALID_HANDLE.
-Result<std::shared_ptr<TextureObject>> create_texture(
-    Context& context, const CUDA_RESOURCE_DESC& resource, const CUDA_TEXTURE_DESC& description,
-    const CUDA_RESOURCE_VIEW_DESC* view);
+Result<std::shared_ptr<TextureObject>> create_texture(Context& context,
+                                                      const CUDA_RESOURCE_DESC& resource,
+                                                      const CUDA_TEXTURE_DESC& description,
+                                                      const CUDA_RESOURCE_VIEW_DESC* view);
 Result<std::shared_ptr<SurfaceObject>> create_surface(Context& context,
                                                       const CUDA_RESOURCE_DESC& resource);
 
@@ -70,7 +71,7 @@ Result<std::shared_ptr<SurfaceObject>> create_surface(Context& context,
 struct ArrayBox {
   size_t x, y, z, width, height, depth;
 };
-Status locate_in_array(const Driver& driver, CUarray handle, const ArrayBox& box,
-                       uint64_t* address, uint64_t* pitch, uint64_t* slice);
+Status locate_in_array(const Driver& driver, CUarray handle, const ArrayBox& box, uint64_t* address,
+                       uint64_t* pitch, uint64_t* slice);
 
 }  // namespace openmps::softgpu

@@ -27,8 +27,8 @@ Result<FillWork> plan_fill(const Driver& driver, const FillShape& shape);
 
 // CUDA_MEMCPY3D: rows that do not fit their pitch, or boxes that do not fit their array, are
 // CUDA_ERROR_INVALID_VALUE, what is no array is CUDA_ERROR_INVALID_HANDLE.
-Status read_copy_parameters(const Driver& driver, const CUDA_MEMCPY3D& parameters,
-                            CopyShape* shape, CopySide* source, CopySide* destination);
+Status read_copy_parameters(const Driver& driver, const CUDA_MEMCPY3D& parameters, CopyShape* shape,
+                            CopySide* source, CopySide* destination);
 CUDA_MEMCPY3D widen(const CUDA_MEMCPY2D& parameters);
 
 }  // namespace openmps::softgpu

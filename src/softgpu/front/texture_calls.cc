@@ -86,8 +86,8 @@ CUresult cuArrayDestroy(CUarray hArray) {
 
 // The four questions about arrays whose memory is mapped later, which do not exist here.
 CUresult cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS*, CUarray array, CUdevice) {
-  return with_array(
-      array, [](const Array&) { return invalid_value("the array has memory of its own"); });
+  return with_array(array,
+                    [](const Array&) { return invalid_value("the array has memory of its own"); });
 }
 CUresult cuArrayGetSparseProperties(CUDA_ARRAY_SPARSE_PROPERTIES*, CUarray array) {
   return with_array(array, [](const Array&) { return invalid_value("the array is not sparse"); });
@@ -105,8 +105,7 @@ CUresult cuMipmappedArrayGetSparseProperties(CUDA_ARRAY_SPARSE_PROPERTIES*,
 }
 
 CUresult cuArrayGetPlane(CUarray*, CUarray hArray, unsigned int) {
-  return with_array(hArray,
-                    [](const Array&) { return invalid_value("the array has no planes"); });
+  return with_array(hArray, [](const Array&) { return invalid_value("the array has no planes"); });
 }
 
 CUresult cuMipmappedArrayCreate(CUmipmappedArray* pHandle,

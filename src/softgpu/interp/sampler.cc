@@ -17,7 +17,9 @@ namespace {
 // "9-bit fixed point format with 8 bits of fractional value" (CUDA C++ programming guide, texture
 // fetching); how the rest is rounded is not documented.
 constexpr float kWeightSteps = 256.0f;
-float to_weight(float fraction) { return std::floor(fraction * kWeightSteps + 0.5f) / kWeightSteps; }
+float to_weight(float fraction) {
+  return std::floor(fraction * kWeightSteps + 0.5f) / kWeightSteps;
+}
 
 // Coordinates beyond this are far outside of any image; it keeps the conversion defined.
 constexpr float kFarAway = 1073741824.0f;
@@ -130,8 +132,8 @@ float Sampler::coordinate(const TexturePoint& point, uint32_t axis, uint32_t siz
 }
 
 Sampler::Axis Sampler::nearest(const TexturePoint& point, uint32_t axis, uint32_t size) const {
-  const int64_t index = point.integer ? point.index[axis]
-                                      : to_index(std::floor(coordinate(point, axis, size)));
+  const int64_t index =
+      point.integer ? point.index[axis] : to_index(std::floor(coordinate(point, axis, size)));
   Axis made;
   made.index[0] = made.index[1] = place(index, axis, size);
   return made;
@@ -154,8 +156,7 @@ Texel Sampler::sample_level(const Image& image, const TexturePoint& point) {
   const bool linear = texture_.linear_filter && !point.integer && returns_float(image.format);
   Axis axes[3];
   for (uint32_t axis = 0; axis < point.dimensions; ++axis)
-    axes[axis] =
-        linear ? between(point, axis, sizes[axis]) : nearest(point, axis, sizes[axis]);
+    axes[axis] = linear ? between(point, axis, sizes[axis]) : nearest(point, axis, sizes[axis]);
   if (!linear) return fetch(image, axes[0].index[0], axes[1].index[0], axes[2].index[0], layer);
   Texel planes[2];
   for (int z = 0; z < (point.dimensions > 2 ? 2 : 1); ++z) {
@@ -195,8 +196,8 @@ Texel Sampler::gather(const TexturePoint& point, uint32_t component) {
   Texel made;
   constexpr int kCorners[4][2] = {{0, 1}, {1, 1}, {1, 0}, {0, 0}};
   for (int i = 0; i < 4; ++i)
-    made.word[i] = fetch(image, x.index[kCorners[i][0]], y.index[kCorners[i][1]], 0, layer)
-                       .word[component];
+    made.word[i] =
+        fetch(image, x.index[kCorners[i][0]], y.index[kCorners[i][1]], 0, layer).word[component];
   return made;
 }
 

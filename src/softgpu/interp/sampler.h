@@ -19,8 +19,8 @@ struct Texel {
 
 struct TexturePoint {
   uint32_t dimensions = 1;
-  bool integer = false;     // `index` counts, not `x`
-  float x[3] = {0, 0, 0};   // texels, or 0 to 1 for normalised coordinates
+  bool integer = false;    // `index` counts, not `x`
+  float x[3] = {0, 0, 0};  // texels, or 0 to 1 for normalised coordinates
   int32_t index[3] = {0, 0, 0};
   uint32_t layer = 0;
   float level = 0;

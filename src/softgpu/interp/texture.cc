@@ -108,7 +108,8 @@ Place locate(const SurfaceCode& code, const Image& image, Warp* warp, const Op* 
              const std::byte* regs, u32 lane, const int32_t* operand, u32 bytes, u64* address) {
   const u32 layer = code.layered ? read_lane<u32>(regs, *operand++, lane) : 0;
   s64 at[3] = {0, 0, 0};
-  for (u32 axis = 0; axis < code.dimensions; ++axis) at[axis] = read_lane<s32>(regs, *operand++, lane);
+  for (u32 axis = 0; axis < code.dimensions; ++axis)
+    at[axis] = read_lane<s32>(regs, *operand++, lane);
   if (code.formatted) at[0] *= image.format.texel_bytes();
   const s64 row = static_cast<s64>(image.width) * image.format.texel_bytes();
   // The last place where an access fits.
@@ -211,7 +212,7 @@ HANDLER(image_query) {
   for (u32 left = warp->active; left; left &= left - 1) {
     const auto lane = static_cast<u32>(__builtin_ctz(left));
     const Texture* texture = surface ? nullptr : textures.of(lane, "texture object");
-    const Image* image = surface  ? surfaces.of(lane, "surface object")
+    const Image* image = surface   ? surfaces.of(lane, "surface object")
                          : texture ? &texture->levels[0]
                                    : nullptr;
     if (!image) return nullptr;

@@ -42,9 +42,8 @@ struct SurfaceCode {
   uint32_t bytes = 4;      // of each
 
   [[nodiscard]] uint32_t encode() const {
-    return dimensions | static_cast<uint32_t>(layered) << 2 |
-           static_cast<uint32_t>(boundary) << 3 | static_cast<uint32_t>(formatted) << 5 |
-           count << 8 | bytes << 12;
+    return dimensions | static_cast<uint32_t>(layered) << 2 | static_cast<uint32_t>(boundary) << 3 |
+           static_cast<uint32_t>(formatted) << 5 | count << 8 | bytes << 12;
   }
   static SurfaceCode decode(uint32_t aux) {
     return {aux & 3,

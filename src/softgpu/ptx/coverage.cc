@@ -35,7 +35,8 @@ std::string coverage_markdown() {
          "group\n"
          "optional, `$name` is a class of types. Operands: D register written, S value read, P "
          "predicate\n"
-         "written, Q predicate read, M address, T address of a texel, V and W register or vector, L "
+         "written, Q predicate read, M address, T address of a texel, V and W register or vector, "
+         "L "
          "label,\nX anything.\n"
          "A kernel with another instruction loads, and is refused when it is launched.\n\n"
          "| Mnemonic | Modifiers and types | Operands |\n|---|---|---|\n" +

@@ -25,8 +25,8 @@ struct Symbol {
   bool is_alias = false;
   bool has_body = false;
   std::string name;
-  std::string head;  // without its linkage, up to the body
-  std::string body;  // or the ";" of a declaration, or a variable's initial value
+  std::string head;               // without its linkage, up to the body
+  std::string body;               // or the ";" of a declaration, or a variable's initial value
   std::vector<std::string> used;  // words of head and body
 };
 
@@ -223,8 +223,8 @@ class SymbolTable {
  public:
   Status add(const Input& input, const Symbol& statement) {
     if (statement.is_alias) return Status();
-    const bool defines = statement.linkage != Linkage::kExtern &&
-                         (statement.has_body || !statement.is_function);
+    const bool defines =
+        statement.linkage != Linkage::kExtern && (statement.has_body || !statement.is_function);
     if (!defines) return Status();
     auto [found, first] = definitions_.try_emplace(statement.name, Definition{&statement, &input});
     if (first) return Status();
@@ -263,8 +263,8 @@ const char* keyword(Linkage linkage) {
 // A symbol that some statement of the input uses beside its own declaration.
 bool is_used(const Input& input, const Symbol& declaration) {
   return std::any_of(input.statements.begin(), input.statements.end(), [&](const auto& other) {
-    return &other != &declaration && std::find(other.used.begin(), other.used.end(),
-                                               declaration.name) != other.used.end();
+    return &other != &declaration &&
+           std::find(other.used.begin(), other.used.end(), declaration.name) != other.used.end();
   });
 }
 
@@ -293,8 +293,8 @@ std::string combine(const std::vector<Input>& inputs, const SymbolTable& symbols
         bodies += statement.head + statement.body + "\n";
       } else if (!statement.is_function) {
         // An extern variable without a definition is dynamic shared memory, or unused.
-        const bool keep = definition != nullptr ? defined_here
-                                                : declared.insert(statement.name).second;
+        const bool keep =
+            definition != nullptr ? defined_here : declared.insert(statement.name).second;
         if (keep) variables += keyword(statement.linkage) + statement.head + statement.body + "\n";
       } else if (!statement.is_kernel && declared.insert(statement.name).second) {
         const Linkage linkage = definition != nullptr ? definition->linkage : statement.linkage;

@@ -61,8 +61,8 @@ struct Rule {
   // separated by '|', optional with a final '?'. "$name" is a class of types, see the .cc.
   std::string_view modifiers;
   // One word an operand: D register written, S value read, P predicate written, Q predicate read,
-  // M address, T address of a texel ("[handle, {x, y}]"), V register or {vector} written, W value or
-  // {vector} read, L label, X anything; a final '?' makes it optional.
+  // M address, T address of a texel ("[handle, {x, y}]"), V register or {vector} written, W value
+  // or {vector} read, L label, X anything; a final '?' makes it optional.
   std::string_view operands;
   Lowering lowering;
   // Name of the IR op. {t} {t1}: name of the first, second type; {b}: b16, b32 or b64 by its size;

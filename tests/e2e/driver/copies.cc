@@ -193,7 +193,8 @@ void addresses() {
     void* place = &type;
     CHECK_CU(cuPointerGetAttributes(1, &attribute, &place, room.address));
     e2e::expect(type == CU_MEMORYTYPE_DEVICE, "memory type on a thread without context");
-  }).join();
+  })
+      .join();
   size_t free_bytes = 0, total = 0;
   CHECK_CU(cuMemGetInfo_v2(&free_bytes, &total));
   e2e::expect(free_bytes > 0 && free_bytes <= total, "memory information");
