@@ -358,6 +358,7 @@ CUresult cuCtxSynchronize_v2(CUcontext ctx) {
 CUresult cuCtxRecordEvent(CUcontext, CUevent) { return CUDA_ERROR_NOT_SUPPORTED; }
 CUresult cuCtxWaitEvent(CUcontext, CUevent) { return CUDA_ERROR_NOT_SUPPORTED; }
 
+// All memory of the peer's device becomes accessible: the worker has one context on each.
 CUresult cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags) {
   Session* session = nullptr;
   Context* context = nullptr;
@@ -366,16 +367,28 @@ CUresult cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags) {
   OPENMPS_CUDA_CHECK(find_context(*session, peerContext, &peer));
   if (Flags != 0) return CUDA_ERROR_INVALID_VALUE;
   if (peer->device == context->device) return CUDA_ERROR_INVALID_DEVICE;
-  return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+  int can = 0;
+  OPENMPS_CUDA_CHECK(impl::cuDeviceCanAccessPeer(&can, static_cast<CUdevice>(context->device),
+                                                 static_cast<CUdevice>(peer->device)));
+  if (can == 0) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+  const uint32_t bit = 1u << peer->device;
+  if ((context->peers.fetch_or(bit) & bit) != 0) return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+  const CUresult result = session->channel.call(
+      wire::Opcode::kPeerAccess, wire::PeerAccess{context->wire_device, peer->wire_device, 1, 0});
+  if (result != CUDA_SUCCESS) context->peers.fetch_and(~bit);
+  return result;
 }
 
+// The memory stays accessible: work of another context of the device may use it.
 CUresult cuCtxDisablePeerAccess(CUcontext peerContext) {
   Session* session = nullptr;
   Context* context = nullptr;
   Context* peer = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session, &context));
   OPENMPS_CUDA_CHECK(find_context(*session, peerContext, &peer));
-  return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+  const uint32_t bit = 1u << peer->device;
+  const bool had = (context->peers.fetch_and(~bit) & bit) != 0;
+  return had ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
 }
 
 }  // namespace impl

@@ -147,7 +147,6 @@ CUresult cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdevice
   OPENMPS_CUDA_CHECK(enter(&session));
   OPENMPS_CUDA_CHECK(find_context(*session, dstContext, &to));
   OPENMPS_CUDA_CHECK(find_context(*session, srcContext, &from));
-  if (from->device != to->device) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
   return impl::cuMemcpyDtoDAsync_v2(dstDevice, srcDevice, ByteCount, hStream);
 }
 CUresult cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,

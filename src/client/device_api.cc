@@ -30,12 +30,12 @@ int attribute_of_session(CUdevice_attribute attribute, int value) {
     case CU_DEVICE_ATTRIBUTE_DIRECT_MANAGED_MEM_ACCESS_FROM_HOST:
     case CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM:
     case CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED:
-    case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED:
-    case CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED:
-    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED:
-    case CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES: return 0;
+    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED: return 0;
+    case CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED: return 1;
+    case CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES:
+      return CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     default: return value;
   }
 }
@@ -164,29 +164,6 @@ CUresult cuDeviceGetPCIBusId(char* pciBusId, int len, CUdevice dev) {
   if (pciBusId == nullptr || len <= 0) return CUDA_ERROR_INVALID_VALUE;
   snprintf(pciBusId, static_cast<size_t>(len), "%.*s",
            static_cast<int>(sizeof(facts->pci_bus_id)) - 1, facts->pci_bus_id);
-  return CUDA_SUCCESS;
-}
-
-// A session's memory is mapped for the device that it was allocated on alone.
-CUresult cuDeviceCanAccessPeer(int* canAccessPeer, CUdevice dev, CUdevice peerDev) {
-  const wire::DeviceFacts* facts = nullptr;
-  OPENMPS_CUDA_CHECK(enter_device(dev, &facts));
-  OPENMPS_CUDA_CHECK(enter_device(peerDev, &facts));
-  if (canAccessPeer == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *canAccessPeer = 0;
-  return CUDA_SUCCESS;
-}
-
-CUresult cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute attrib, CUdevice srcDevice,
-                                 CUdevice dstDevice) {
-  const wire::DeviceFacts* facts = nullptr;
-  OPENMPS_CUDA_CHECK(enter_device(srcDevice, &facts));
-  OPENMPS_CUDA_CHECK(enter_device(dstDevice, &facts));
-  if (value == nullptr || attrib < CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  if (srcDevice == dstDevice) return CUDA_ERROR_INVALID_DEVICE;
-  *value = 0;
   return CUDA_SUCCESS;
 }
 

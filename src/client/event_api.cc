@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuEvent*: an event is complete once its stream's fence slot has come to the value of its last
 // record, so queries and waits are local. Implementations behind the generated entry points.
+#include <time.h>
+
+#include <algorithm>
+
 #include "api/client_impl.h"
 #include "client/stream.h"
 #include "client/thread_state.h"
@@ -28,6 +32,30 @@ FencePoint recorded_point(const Event& event) {
   return FencePoint::from_bits(event.recorded.load(std::memory_order_acquire));
 }
 
+// The worker has handed everything so far to the driver.
+CUresult settle(Session& session) {
+  return session.channel.call(wire::Opcode::kPing, wire::ObjectOnly{});
+}
+
+// An event that several processes record is the driver's to judge.
+CUresult query_shared(Session& session, const Event& event) {
+  return session.channel.call(wire::Opcode::kEventQuery, wire::ObjectOnly{event.id, 0});
+}
+
+// Pauses between two looks at another process's event: about as long as a small kernel, up to what
+// a wait that is long anyway does not feel.
+constexpr long kShortestPauseNs = 10'000;
+constexpr long kLongestPauseNs = 200'000;
+
+CUresult wait_shared(Session& session, const Event& event) {
+  for (long pause = kShortestPauseNs;; pause = std::min(2 * pause, kLongestPauseNs)) {
+    const CUresult result = query_shared(session, event);
+    if (result != CUDA_ERROR_NOT_READY) return result;
+    const timespec time{0, pause};
+    nanosleep(&time, nullptr);
+  }
+}
+
 }  // namespace
 
 CUresult destroy_event(Session& session, Event* event) {
@@ -51,11 +79,11 @@ CUresult cuEventCreate(CUevent* phEvent, unsigned int Flags) {
       (interprocess && (Flags & CU_EVENT_DISABLE_TIMING) == 0)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  if (interprocess) return CUDA_ERROR_NOT_SUPPORTED;  // events do not leave their session
   Event* event = session->events.allocate();
   if (event == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   event->context = context;
   event->flags = Flags;
+  event->shared = interprocess;
   const CUresult result = session->channel.push(
       wire::Opcode::kEventCreate, wire::EventCreate{event->id, Flags, context->wire_device, 0});
   if (result != CUDA_SUCCESS) {
@@ -88,16 +116,20 @@ CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int f
   OPENMPS_CUDA_CHECK(check_implicit_capture(*session, *stream));
   const uint32_t capture = stream->capture.load(std::memory_order_relaxed);
   if (flags != 0 && capture == 0) return CUDA_ERROR_INVALID_VALUE;
-  const Channel::Order order = session->channel.order();
   wire::EventRecord record{event->id, stream->id, wire::kNoFence, flags, 0};
-  if (capture == 0) {
-    const FencePoint point = session->fences.take_next(order, *stream);
-    record.slot = point.slot();
-    record.value = point.value();
-    event->recorded.store(point.bits(), std::memory_order_release);
+  {
+    const Channel::Order order = session->channel.order();
+    if (capture == 0) {
+      const FencePoint point = session->fences.take_next(order, *stream);
+      record.slot = point.slot();
+      record.value = point.value();
+      event->recorded.store(point.bits(), std::memory_order_release);
+    }
+    event->capture.store(capture, std::memory_order_release);
+    OPENMPS_CUDA_CHECK(session->channel.push(order, wire::Opcode::kEventRecord, record));
   }
-  event->capture.store(capture, std::memory_order_release);
-  return session->channel.push(order, wire::Opcode::kEventRecord, record);
+  // Another process may wait for it as soon as this call has returned.
+  return event->shared ? settle(*session) : CUDA_SUCCESS;
 }
 
 CUresult cuEventRecord(CUevent hEvent, CUstream hStream) {
@@ -109,7 +141,11 @@ CUresult cuEventQuery(CUevent hEvent) {
   Event* event = nullptr;
   OPENMPS_CUDA_CHECK(find_event(hEvent, &session, &event));
   OPENMPS_CUDA_CHECK(check_not_captured(*session, *event));
-  if (!session->fences.reached(recorded_point(*event))) return CUDA_ERROR_NOT_READY;
+  if (event->shared) {
+    OPENMPS_CUDA_CHECK(query_shared(*session, *event));
+  } else if (!session->fences.reached(recorded_point(*event))) {
+    return CUDA_ERROR_NOT_READY;
+  }
   return session->channel.take_async_error();
 }
 
@@ -118,6 +154,7 @@ CUresult cuEventSynchronize(CUevent hEvent) {
   Event* event = nullptr;
   OPENMPS_CUDA_CHECK(find_event(hEvent, &session, &event));
   OPENMPS_CUDA_CHECK(check_not_captured(*session, *event));
+  if (event->shared) OPENMPS_CUDA_CHECK(wait_shared(*session, *event));
   OPENMPS_CUDA_CHECK(session->fences.wait(recorded_point(*event)));
   return session->channel.take_async_error();
 }

@@ -3,13 +3,18 @@
 // and a second thread that needs memory meanwhile most likely waits for the same granule.
 #include "client/memory.h"
 
-#include <optional>
+#include <sys/mman.h>
 
-#include "client/debug.h"
+#include <algorithm>
+#include <utility>
+
 #include "client/objects.h"
 
 namespace openmps::client {
 namespace {
+
+// Places that are tried for an extent before the program has run out of addresses.
+constexpr int kExtentTries = 16;
 
 constexpr uint64_t round_up(uint64_t value, uint64_t unit) {
   return (value + unit - 1) / unit * unit;
@@ -20,105 +25,253 @@ constexpr uint64_t round_up(uint64_t value, uint64_t unit) {
 DeviceMemory::DeviceMemory(Channel& channel, Fences& fences, uint64_t window_base)
     : channel_(channel), fences_(fences), base_(window_base) {
   addresses_.add(window_base, wire::kDeviceBytes);
+  for (uint32_t device = 0; device < wire::kMaxDevices; ++device) {
+    plain_[device].wire_device = device;
+  }
 }
 
-bool DeviceMemory::take_cached_locked(uint32_t device, uint64_t bytes, uint64_t* base,
+// ---- Addresses ---------------------------------------------------------------------------------
+
+CUresult DeviceMemory::reserve_extent_locked(uint64_t bytes, uint64_t alignment,
+                                             uint64_t* address) {
+  const wire::AddressReserve wanted{bytes, std::max(alignment, wire::kMemoryGranularity)};
+  // Something of the program's may lie where the worker finds room: ask for another place, and
+  // give those back afterwards.
+  std::vector<uint64_t> unusable;
+  CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+  for (int tries = 0; tries < kExtentTries; ++tries) {
+    wire::AddressReply reply{};
+    result = channel_.call(wire::Opcode::kAddressReserve, wanted, {}, &reply, sizeof(reply));
+    if (result != CUDA_SUCCESS) break;
+    Result<Mapping> mapping = reserve_addresses(reply.address, bytes);
+    if (mapping.ok()) {
+      // A child made by fork() has nothing to do with it.
+      madvise(mapping->address(), bytes, MADV_DONTFORK);
+      extents_[reply.address] = std::move(mapping).value();
+      extent_count_.fetch_add(1, std::memory_order_release);
+      *address = reply.address;
+      break;
+    }
+    unusable.push_back(reply.address);
+    result = CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  for (const uint64_t base : unusable) {
+    const CUresult freed =
+        channel_.push(wire::Opcode::kAddressFree, wire::MemoryRange{base, bytes, 0, 0});
+    if (result == CUDA_SUCCESS) result = freed;
+  }
+  return result;
+}
+
+std::optional<uint64_t> DeviceMemory::take_addresses_locked(uint64_t bytes) {
+  if (const std::optional<uint64_t> found = addresses_.allocate(bytes)) return found;
+  uint64_t extent = 0;
+  const uint64_t whole = std::max(bytes, wire::kDeviceBytes);
+  if (reserve_extent_locked(whole, wire::kMemoryGranularity, &extent) != CUDA_SUCCESS) {
+    return std::nullopt;
+  }
+  addresses_.add(extent, whole);
+  return addresses_.allocate(bytes);
+}
+
+bool DeviceMemory::in_extent(uint64_t address) const {
+  if (address < wire::kFirstWindow || address >= wire::kAddressEnd) return false;
+  std::lock_guard guard(lock_);
+  const auto above = extents_.upper_bound(address);
+  if (above == extents_.begin()) return false;
+  const auto& [base, mapping] = *std::prev(above);
+  return address - base < mapping.bytes();
+}
+
+CUresult DeviceMemory::reserve(uint64_t bytes, uint64_t alignment, uint64_t* address) {
+  std::lock_guard guard(lock_);
+  if (bytes >= kOwnExtentBytes || alignment >= kOwnExtentBytes) {
+    return reserve_extent_locked(bytes, alignment, address);
+  }
+  const uint64_t spare = alignment > wire::kMemoryGranularity ? alignment : 0;
+  const std::optional<uint64_t> found = take_addresses_locked(bytes + spare);
+  if (!found.has_value()) return CUDA_ERROR_OUT_OF_MEMORY;
+  *address = spare == 0 ? *found : round_up(*found, alignment);
+  const uint64_t before = *address - *found;
+  if (before != 0) addresses_.add(*found, before);
+  if (spare > before) addresses_.add(*address + bytes, spare - before);
+  return CUDA_SUCCESS;
+}
+
+void DeviceMemory::unreserve(uint64_t address, uint64_t bytes) {
+  std::lock_guard guard(lock_);
+  const auto extent = extents_.find(address);
+  // Extents that allocations share are larger than anything that is reserved in them.
+  if (extent == extents_.end() || extent->second.bytes() != bytes) {
+    addresses_.add(address, bytes);
+    return;
+  }
+  extents_.erase(extent);
+  extent_count_.fetch_sub(1, std::memory_order_release);
+  // A session at its end frees it by itself.
+  static_cast<void>(
+      channel_.push(wire::Opcode::kAddressFree, wire::MemoryRange{address, bytes, 0, 0}));
+}
+
+// ---- Granules ----------------------------------------------------------------------------------
+
+bool DeviceMemory::take_cached_locked(Arena& arena, uint64_t bytes, uint64_t* base,
                                       uint64_t* mapped) {
-  auto& cache = devices_[device].cache;
-  const auto found = cache.lower_bound(bytes);
+  const auto found = arena.cache.lower_bound(bytes);
   // An eighth more than asked is fine; more would hide free memory from other clients.
-  if (found == cache.end() || found->first > bytes + bytes / 8) return false;
+  if (found == arena.cache.end() || found->first > bytes + bytes / 8) return false;
   *mapped = found->first;
   *base = found->second;
-  cached_total_ -= found->first;
-  cache.erase(found);
+  arena.cached -= found->first;
+  arena.cache.erase(found);
   return true;
 }
 
-CUresult DeviceMemory::map_locked(uint32_t device, uint64_t bytes, uint64_t* base,
-                                  uint64_t* mapped) {
-  if (take_cached_locked(device, bytes, base, mapped)) return CUDA_SUCCESS;
+CUresult DeviceMemory::map_locked(Arena& arena, uint64_t bytes, uint64_t* base, uint64_t* mapped) {
+  if (take_cached_locked(arena, bytes, base, mapped)) return CUDA_SUCCESS;
   for (const bool last_try : {false, true}) {
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-    const std::optional<uint64_t> address = addresses_.allocate(bytes);
+    const bool within = arena.most_bytes == 0 || arena.reserved + bytes <= arena.most_bytes;
+    const std::optional<uint64_t> address =
+        within ? take_addresses_locked(bytes) : std::optional<uint64_t>();
     if (address.has_value()) {
-      result =
-          channel_.call(wire::Opcode::kMemoryMap, wire::MemoryRange{*address, bytes, device, 0});
+      result = channel_.call(wire::Opcode::kMemoryMap,
+                             wire::MemoryRange{*address, bytes, arena.wire_device, 0});
       if (result == CUDA_SUCCESS) {
         *base = *address;
         *mapped = bytes;
+        arena.reserved += bytes;
+        arena.reserved_high = std::max(arena.reserved_high, arena.reserved);
         return CUDA_SUCCESS;
       }
       addresses_.add(*address, bytes);
     }
     if (result != CUDA_ERROR_OUT_OF_MEMORY || last_try) return result;
-    evict_locked(0);
+    make_room_locked();
+    if (take_cached_locked(arena, bytes, base, mapped)) return CUDA_SUCCESS;
   }
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-void DeviceMemory::unmap_locked(uint32_t device, uint64_t base, uint64_t bytes) {
-  const CUresult result =
-      channel_.push(wire::Opcode::kMemoryUnmap, wire::MemoryRange{base, bytes, device, 0});
+void DeviceMemory::unmap_locked(Arena& arena, uint64_t base, uint64_t bytes) {
+  arena.reserved -= bytes;
+  const CUresult result = channel_.push(wire::Opcode::kMemoryUnmap,
+                                        wire::MemoryRange{base, bytes, arena.wire_device, 0});
   // The ring keeps the order, so the addresses are free for the next map at once. A dead session
   // has no next map.
   if (result == CUDA_SUCCESS) addresses_.add(base, bytes);
 }
 
-void DeviceMemory::evict_locked(uint64_t keep_bytes) {
-  for (uint32_t device = 0; device < wire::kMaxDevices; ++device) {
-    auto& cache = devices_[device].cache;
-    while (cached_total_ > keep_bytes && !cache.empty()) {
-      const auto largest = std::prev(cache.end());
-      cached_total_ -= largest->first;
-      unmap_locked(device, largest->second, largest->first);
-      cache.erase(largest);
-    }
+void DeviceMemory::evict_locked(Arena& arena, uint64_t keep_cached_bytes) {
+  while (arena.cached > keep_cached_bytes && !arena.cache.empty()) {
+    const auto largest = std::prev(arena.cache.end());
+    arena.cached -= largest->first;
+    unmap_locked(arena, largest->second, largest->first);
+    arena.cache.erase(largest);
   }
 }
 
-void DeviceMemory::cache_locked(uint32_t device, uint64_t base, uint64_t bytes) {
-  devices_[device].cache.emplace(bytes, base);
-  cached_total_ += bytes;
-  evict_locked(kGranuleCacheBytes);
+template <typename Visit>
+void DeviceMemory::for_each_arena_locked(Visit&& visit) {
+  for (Arena& arena : plain_) visit(arena);
+  for (Arena& arena : pools_) visit(arena);
+}
+
+void DeviceMemory::make_room_locked() {
+  // Nobody waits under this lock otherwise, but nobody gets memory now otherwise either.
+  for (const Deferred& deferred : deferred_) {
+    if (fences_.wait(deferred.point) != CUDA_SUCCESS) return;
+  }
+  reap_locked();
+  for_each_arena_locked([this](Arena& arena) { evict_locked(arena, 0); });
+}
+
+void DeviceMemory::cache_locked(Arena& arena, uint64_t base, uint64_t bytes) {
+  arena.cache.emplace(bytes, base);
+  arena.cached += bytes;
+  evict_locked(arena, arena.abandoned ? 0 : std::max(kGranuleCacheBytes, arena.keep_bytes));
+}
+
+// ---- Allocations -------------------------------------------------------------------------------
+
+bool DeviceMemory::take_deferred_locked(const Arena& arena, uint64_t bytes,
+                                        unsigned long long stream, Entry* entry) {
+  for (Deferred& deferred : deferred_) {
+    const Allocation& old = deferred.entry.value;
+    const bool fits = old.reserved >= bytes && old.reserved <= bytes + bytes / 8;
+    if (deferred.stream != stream || old.arena != &arena || !fits) continue;
+    *entry = deferred.entry;
+    deferred = deferred_.back();
+    deferred_.pop_back();
+    return true;
+  }
+  return false;
+}
+
+CUresult DeviceMemory::allocate_locked(Context& context, Arena& arena, uint64_t bytes,
+                                       Allocation allocation, CUdeviceptr* address) {
+  allocation.wire_device = arena.wire_device;
+  allocation.device = context.device;
+  allocation.context = &context;
+  allocation.arena = &arena;
+  allocation.buffer_id = next_buffer_id_++;
+  uint64_t base = *address;  // not 0: it is there already
+  if (base == 0 && bytes >= kOwnGranuleBytes) {
+    allocation.kind = AllocationKind::kOwn;
+    const CUresult result =
+        map_locked(arena, round_up(bytes, wire::kMemoryGranularity), &base, &allocation.reserved);
+    if (result != CUDA_SUCCESS) return result;
+  } else if (base == 0) {
+    allocation.kind = AllocationKind::kSlab;
+    allocation.reserved = round_up(bytes, kBlockBytes);
+    std::optional<uint64_t> block = arena.slabs.allocate(allocation.reserved);
+    if (!block.has_value()) {
+      uint64_t slab = 0;
+      uint64_t mapped = 0;
+      const CUresult result = map_locked(arena, wire::kMemoryGranularity, &slab, &mapped);
+      if (result != CUDA_SUCCESS) return result;
+      arena.slabs.add(slab, mapped);
+      block = arena.slabs.allocate(allocation.reserved);
+    }
+    base = *block;
+  }
+  arena.used += allocation.reserved;
+  arena.used_high = std::max(arena.used_high, arena.used);
+  allocations_.insert(base, bytes, allocation);
+  *address = base;
+  return CUDA_SUCCESS;
 }
 
 CUresult DeviceMemory::allocate(Context& context, uint64_t bytes, bool async,
                                 CUdeviceptr* address) {
   if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
-  if (bytes > wire::kDeviceBytes) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (bytes > wire::kMaxExtentBytes) return CUDA_ERROR_OUT_OF_MEMORY;
   std::lock_guard guard(lock_);
   reap_locked();
-  const uint32_t device = context.wire_device;
-  Allocation allocation{.wire_device = device,
-                        .device = context.device,
-                        .context = &context,
-                        .buffer_id = next_buffer_id_++,
-                        .async = async};
-  uint64_t base = 0;
-  if (bytes >= kOwnGranuleBytes) {
-    allocation.kind = AllocationKind::kOwn;
-    const CUresult result =
-        map_locked(device, round_up(bytes, wire::kMemoryGranularity), &base, &allocation.reserved);
-    if (result != CUDA_SUCCESS) return result;
-  } else {
-    allocation.kind = AllocationKind::kSlab;
-    allocation.reserved = round_up(bytes, kBlockBytes);
-    RangeAllocator& slabs = devices_[device].slabs;
-    std::optional<uint64_t> block = slabs.allocate(allocation.reserved);
-    if (!block.has_value()) {
-      uint64_t slab = 0;
-      uint64_t mapped = 0;
-      const CUresult result = map_locked(device, wire::kMemoryGranularity, &slab, &mapped);
-      if (result != CUDA_SUCCESS) return result;
-      slabs.add(slab, mapped);
-      block = slabs.allocate(allocation.reserved);
-    }
-    base = *block;
+  CUdeviceptr found = 0;
+  const CUresult result = allocate_locked(context, plain_[context.wire_device], bytes,
+                                          Allocation{.async = async}, &found);
+  if (result == CUDA_SUCCESS) *address = found;
+  return result;
+}
+
+CUresult DeviceMemory::allocate_async(Context& context, Arena& arena, uint64_t pool,
+                                      const Stream& stream, uint64_t bytes, CUdeviceptr* address) {
+  if (bytes > wire::kMaxExtentBytes) return CUDA_ERROR_OUT_OF_MEMORY;
+  std::lock_guard guard(lock_);
+  reap_locked();
+  const uint64_t unit = bytes >= kOwnGranuleBytes ? wire::kMemoryGranularity : kBlockBytes;
+  Allocation allocation{.async = true, .pool = pool};
+  CUdeviceptr found = 0;
+  Entry freed{};
+  if (take_deferred_locked(arena, round_up(bytes, unit), stream.unique_id, &freed)) {
+    allocation.kind = freed.value.kind;
+    allocation.reserved = freed.value.reserved;
+    found = freed.base;
   }
-  allocations_.insert(base, bytes, allocation);
-  *address = base;
-  return CUDA_SUCCESS;
+  const CUresult result = allocate_locked(context, arena, bytes, allocation, &found);
+  if (result == CUDA_SUCCESS) *address = found;
+  return result;
 }
 
 CUresult DeviceMemory::forget(CUdeviceptr address, Entry* entry) {
@@ -129,21 +282,35 @@ CUresult DeviceMemory::forget(CUdeviceptr address, Entry* entry) {
   }
   *entry = *found;
   allocations_.erase(address);
+  forgotten_locked(*entry);
   return CUDA_SUCCESS;
+}
+
+// The program counts it as free from now on, and nobody opens it any more.
+void DeviceMemory::forgotten_locked(const Entry& entry) {
+  entry.value.arena->used -= entry.value.reserved;
+  if (!entry.value.key.has_value()) return;
+  static_cast<void>(channel_.push(wire::Opcode::kMemoryWithdraw, *entry.value.key));
 }
 
 void DeviceMemory::release_locked(const Entry& entry) {
   const Allocation& allocation = entry.value;
+  Arena& arena = *allocation.arena;
   if (allocation.kind == AllocationKind::kOwn) {
-    cache_locked(allocation.wire_device, entry.base, allocation.reserved);
-    return;
+    if (allocation.key.has_value()) {
+      // Who has opened it keeps it; nothing of ours may come there again.
+      unmap_locked(arena, entry.base, allocation.reserved);
+    } else {
+      cache_locked(arena, entry.base, allocation.reserved);
+    }
+  } else {
+    arena.slabs.add(entry.base, allocation.reserved);
+    const uint64_t slab = entry.base / wire::kMemoryGranularity * wire::kMemoryGranularity;
+    if (arena.slabs.take(slab, wire::kMemoryGranularity)) {
+      cache_locked(arena, slab, wire::kMemoryGranularity);
+    }
   }
-  RangeAllocator& slabs = devices_[allocation.wire_device].slabs;
-  slabs.add(entry.base, allocation.reserved);
-  const uint64_t slab = entry.base / wire::kMemoryGranularity * wire::kMemoryGranularity;
-  if (slabs.take(slab, wire::kMemoryGranularity)) {
-    cache_locked(allocation.wire_device, slab, wire::kMemoryGranularity);
-  }
+  if (arena.abandoned && arena.reserved == 0) end_abandoned_locked(&arena);
 }
 
 void DeviceMemory::release(const Entry& entry) {
@@ -151,9 +318,9 @@ void DeviceMemory::release(const Entry& entry) {
   release_locked(entry);
 }
 
-void DeviceMemory::release_after(const Entry& entry, FencePoint point) {
+void DeviceMemory::release_after(const Entry& entry, FencePoint point, unsigned long long stream) {
   std::lock_guard guard(lock_);
-  deferred_.push_back({point, entry});
+  deferred_.push_back({point, entry, stream});
 }
 
 void DeviceMemory::reap_locked() {
@@ -175,55 +342,29 @@ std::vector<DeviceMemory::Entry> DeviceMemory::forget_all(const Context* context
     const bool ours = context == nullptr || entry.value.context == context;
     if (ours && is_allocated(entry)) entries.push_back(entry);
   });
-  for (const Entry& entry : entries) allocations_.erase(entry.base);
+  for (const Entry& entry : entries) {
+    allocations_.erase(entry.base);
+    forgotten_locked(entry);
+  }
   return entries;
 }
 
-CUresult DeviceMemory::reserve(uint64_t bytes, uint64_t alignment, uint64_t* address) {
-  const uint64_t spare = alignment > wire::kMemoryGranularity ? alignment : 0;
-  if (bytes > wire::kDeviceBytes || spare > wire::kDeviceBytes) return CUDA_ERROR_OUT_OF_MEMORY;
+void DeviceMemory::add_mapping(Context* context, uint64_t address, uint64_t bytes,
+                               AllocationKind kind, bool writable) {
   std::lock_guard guard(lock_);
-  const std::optional<uint64_t> found = addresses_.allocate(bytes + spare);
-  if (!found.has_value()) return CUDA_ERROR_OUT_OF_MEMORY;
-  *address = spare == 0 ? *found : round_up(*found, alignment);
-  const uint64_t before = *address - *found;
-  if (before != 0) addresses_.add(*found, before);
-  if (spare > before) addresses_.add(*address + bytes, spare - before);
-  return CUDA_SUCCESS;
-}
-
-void DeviceMemory::unreserve(uint64_t address, uint64_t bytes) {
-  std::lock_guard guard(lock_);
-  addresses_.add(address, bytes);
-}
-
-CUresult DeviceMemory::map_at(Context& context, uint64_t address, uint64_t bytes) {
-  std::lock_guard guard(lock_);
-  const wire::MemoryRange range{address, bytes, context.wire_device, 0};
-  CUresult result = channel_.call(wire::Opcode::kMemoryMap, range);
-  if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-    reap_locked();
-    evict_locked(0);
-    result = channel_.call(wire::Opcode::kMemoryMap, range);
-  }
-  if (result != CUDA_SUCCESS) return result;
   allocations_.insert(address, bytes,
-                      Allocation{.kind = AllocationKind::kMapped,
-                                 .wire_device = context.wire_device,
-                                 .device = context.device,
-                                 .context = &context,
+                      Allocation{.kind = kind,
+                                 .wire_device = context->wire_device,
+                                 .device = context->device,
+                                 .context = context,
                                  .reserved = bytes,
-                                 .buffer_id = next_buffer_id_++});
-  return CUDA_SUCCESS;
+                                 .buffer_id = next_buffer_id_++,
+                                 .writable = writable});
 }
 
-CUresult DeviceMemory::unmap_at(uint64_t address) {
+void DeviceMemory::remove_mapping(uint64_t address) {
   std::lock_guard guard(lock_);
-  const Entry* entry = allocations_.find(address);
-  if (entry == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const wire::MemoryRange range{address, entry->bytes, entry->value.wire_device, 0};
   allocations_.erase(address);
-  return channel_.push(wire::Opcode::kMemoryUnmap, range);
 }
 
 void DeviceMemory::add_global(Context* context, uint32_t device, uint64_t address, uint64_t bytes) {
@@ -251,11 +392,11 @@ bool DeviceMemory::find(uint64_t address, Entry* entry) const {
   return true;
 }
 
-bool DeviceMemory::contains(uint64_t address, uint64_t bytes) const {
+bool DeviceMemory::contains(uint64_t address, uint64_t bytes, bool writable) const {
   std::lock_guard guard(lock_);
   for (;;) {
     const Entry* found = allocations_.find(address);
-    if (found == nullptr) return false;
+    if (found == nullptr || (writable && !found->value.writable)) return false;
     const uint64_t here = found->bytes - (address - found->base);
     if (bytes <= here) return true;
     // What a program maps piece by piece it may use as a whole.
@@ -267,15 +408,99 @@ bool DeviceMemory::contains(uint64_t address, uint64_t bytes) const {
 
 uint64_t DeviceMemory::cached_bytes(uint32_t wire_device) const {
   std::lock_guard guard(lock_);
-  uint64_t bytes = 0;
-  for (const auto& [size, base] : devices_[wire_device].cache) bytes += size;
+  uint64_t bytes = plain_[wire_device].cached;
+  for (const Arena& arena : pools_) {
+    if (arena.wire_device == wire_device) bytes += arena.cached;
+  }
   return bytes;
 }
 
 void DeviceMemory::trim() {
   std::lock_guard guard(lock_);
   reap_locked();
-  evict_locked(0);
+  for_each_arena_locked([this](Arena& arena) { evict_locked(arena, 0); });
+}
+
+CUresult DeviceMemory::publish(uint64_t address, bool pooled, Published* published, Entry* entry) {
+  std::lock_guard guard(lock_);
+  Entry* found = allocations_.find(address);
+  if (found == nullptr || !is_allocated(*found) || (found->value.pool != 0) != pooled ||
+      found->value.async != pooled) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  Allocation& allocation = found->value;
+  const bool slab = allocation.kind == AllocationKind::kSlab;
+  published->base =
+      slab ? found->base / wire::kMemoryGranularity * wire::kMemoryGranularity : found->base;
+  published->bytes = slab ? wire::kMemoryGranularity : allocation.reserved;
+  if (!allocation.key.has_value()) {
+    wire::ShareKey key{};
+    const CUresult result = channel_.call(
+        wire::Opcode::kMemoryPublish,
+        wire::MemoryRange{published->base, published->bytes, allocation.wire_device, 0}, {}, &key,
+        sizeof(key));
+    if (result != CUDA_SUCCESS) return result;
+    allocation.key = key;
+  }
+  published->key = *allocation.key;
+  *entry = *found;
+  return CUDA_SUCCESS;
+}
+
+// ---- Pools -------------------------------------------------------------------------------------
+
+Arena* DeviceMemory::add_arena(uint32_t wire_device, uint64_t most_bytes) {
+  std::lock_guard guard(lock_);
+  Arena& arena = pools_.emplace_back();
+  arena.wire_device = wire_device;
+  arena.most_bytes = most_bytes;
+  return &arena;
+}
+
+void DeviceMemory::end_abandoned_locked(Arena* arena) {
+  pools_.remove_if([arena](const Arena& pool) { return &pool == arena; });
+}
+
+void DeviceMemory::abandon(Arena* arena) {
+  std::lock_guard guard(lock_);
+  arena->abandoned = true;
+  evict_locked(*arena, 0);
+  if (arena->reserved == 0) end_abandoned_locked(arena);
+}
+
+void DeviceMemory::set_keep_bytes(Arena& arena, uint64_t bytes) {
+  std::lock_guard guard(lock_);
+  arena.keep_bytes = bytes;
+}
+
+uint64_t DeviceMemory::keep_bytes(const Arena& arena) const {
+  std::lock_guard guard(lock_);
+  return arena.keep_bytes;
+}
+
+ArenaUse DeviceMemory::use_of(const Arena& arena) const {
+  std::lock_guard guard(lock_);
+  return {arena.used, arena.used_high, arena.reserved, arena.reserved_high};
+}
+
+void DeviceMemory::reset_high(Arena& arena, bool used, bool reserved) {
+  std::lock_guard guard(lock_);
+  if (used) arena.used_high = arena.used;
+  if (reserved) arena.reserved_high = arena.reserved;
+}
+
+void DeviceMemory::trim(Arena& arena, uint64_t keep_mapped_bytes) {
+  std::lock_guard guard(lock_);
+  reap_locked();
+  while (arena.reserved > keep_mapped_bytes && !arena.cache.empty()) {
+    // The smallest piece that is enough, else the largest.
+    const auto enough = arena.cache.lower_bound(arena.reserved - keep_mapped_bytes);
+    const auto piece = enough != arena.cache.end() ? enough : std::prev(arena.cache.end());
+    if (piece->first > arena.reserved - keep_mapped_bytes && keep_mapped_bytes != 0) break;
+    arena.cached -= piece->first;
+    unmap_locked(arena, piece->second, piece->first);
+    arena.cache.erase(piece);
+  }
 }
 
 }  // namespace openmps::client

@@ -4,12 +4,16 @@
 // make no call; limits and out-of-memory come from the worker. Any thread.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <list>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "base/cuda_abi.h"
+#include "base/shared_memory.h"
 #include "client/channel.h"
 #include "client/fence.h"
 #include "client/interval_map.h"
@@ -19,15 +23,35 @@
 namespace openmps::client {
 
 struct Context;
+struct Stream;
 
 // From this size an allocation has granules of its own; below it shares a slab.
 inline constexpr uint64_t kOwnGranuleBytes = wire::kMiB;
 // Alignment of every allocation: what CUDA's texture alignment asks, and what cuMemAlloc gives.
 inline constexpr uint64_t kBlockBytes = 512;
-// Freed, still mapped memory that is kept for the next allocations.
+// Freed, still mapped memory that an arena keeps for its next allocations.
 inline constexpr uint64_t kGranuleCacheBytes = 32 * wire::kMiB;
+// Reservations from this size have an extent of their own, so that the window stays for
+// allocations.
+inline constexpr uint64_t kOwnExtentBytes = wire::kDeviceBytes / 192;
 
-enum class AllocationKind : uint8_t { kOwn, kSlab, kGlobal, kMapped };
+// Where allocations come from: mapped granules and what is carved out of them. Each device has one
+// for cuMemAlloc, each memory pool has one. Guarded by DeviceMemory's lock.
+struct Arena {
+  uint32_t wire_device = 0;
+  uint64_t keep_bytes = 0;  // a pool's release threshold
+  uint64_t most_bytes = 0;  // that a pool may have mapped; 0: no limit
+  RangeAllocator slabs{wire::kMemoryGranularity};
+  std::multimap<uint64_t, uint64_t> cache;  // bytes -> base of mapped, unused granules
+  uint64_t cached = 0;                      // bytes in the cache
+  uint64_t used = 0;                        // bytes in live allocations
+  uint64_t used_high = 0;
+  uint64_t reserved = 0;  // bytes mapped
+  uint64_t reserved_high = 0;
+  bool abandoned = false;  // its pool is destroyed: ends with its last allocation
+};
+
+enum class AllocationKind : uint8_t { kOwn, kSlab, kGlobal, kMapped, kImported };
 
 struct Allocation {
   AllocationKind kind = AllocationKind::kOwn;
@@ -36,7 +60,20 @@ struct Allocation {
   Context* context = nullptr;  // the one that was current
   uint64_t reserved = 0;       // bytes taken, at least what was asked for
   uint64_t buffer_id = 0;      // unique in the process
-  bool async = false;          // from the device's pool: freed in stream order
+  Arena* arena = nullptr;      // of kOwn and kSlab
+  bool async = false;          // stream-ordered
+  uint64_t pool = 0;           // handle of the memory pool that it is from; 0: cuMemAlloc
+  bool writable = true;        // by the device
+  // Other processes may open it by this key (cuIpcGetMemHandle).
+  std::optional<wire::ShareKey> key = std::nullopt;
+};
+
+// The numbers of a pool, in bytes.
+struct ArenaUse {
+  uint64_t used = 0;
+  uint64_t used_high = 0;
+  uint64_t reserved = 0;
+  uint64_t reserved_high = 0;
 };
 
 class DeviceMemory {
@@ -46,15 +83,21 @@ class DeviceMemory {
   DeviceMemory(Channel& channel, Fences& fences, uint64_t window_base);
 
   // Errors: CUDA_ERROR_OUT_OF_MEMORY (device, limit or window is full), the session's end.
+  // `async`: not for cuMemAlloc, so other processes can't be given it (cuIpcGetMemHandle).
   [[nodiscard]] CUresult allocate(Context& context, uint64_t bytes, bool async,
                                   CUdeviceptr* address);
+  // From a pool, for use in the order of `stream`: what was freed in that order before may come
+  // back although the GPU has not come so far. `pool`: its handle.
+  [[nodiscard]] CUresult allocate_async(Context& context, Arena& arena, uint64_t pool,
+                                        const Stream& stream, uint64_t bytes, CUdeviceptr* address);
   // Take an allocation off the map, so that nobody frees it twice. Its memory stays until
   // release(). Errors: CUDA_ERROR_INVALID_VALUE: `address` is not the start of a live allocation.
   [[nodiscard]] CUresult forget(CUdeviceptr address, Entry* entry);
   // Give the memory of a forgotten allocation back; nothing may use it any more.
   void release(const Entry& entry);
-  // The same once `point` is reached.
-  void release_after(const Entry& entry, FencePoint point);
+  // The same once `point` is reached. `stream`: the unique number of the stream whose present end
+  // that is; 0: of none.
+  void release_after(const Entry& entry, FencePoint point, unsigned long long stream = 0);
   // Everything that belongs to a context, or (nullptr) to anyone.
   std::vector<Entry> forget_all(const Context* context);
 
@@ -66,44 +109,91 @@ class DeviceMemory {
   // of two. Errors: CUDA_ERROR_OUT_OF_MEMORY.
   [[nodiscard]] CUresult reserve(uint64_t bytes, uint64_t alignment, uint64_t* address);
   void unreserve(uint64_t address, uint64_t bytes);
-  // Physical memory at reserved addresses. Errors as of allocate().
-  [[nodiscard]] CUresult map_at(Context& context, uint64_t address, uint64_t bytes);
-  // Nothing may use it any more. Errors: the session's end.
-  [[nodiscard]] CUresult unmap_at(uint64_t address);
+  // Memory of the program's own or of another process is accessible there, or not any more.
+  void add_mapping(Context* context, uint64_t address, uint64_t bytes, AllocationKind kind,
+                   bool writable);
+  void remove_mapping(uint64_t address);
+  // Makes a call that needs device memory, and again with all that is kept given back if there was
+  // none.
+  template <typename Call>
+  [[nodiscard]] CUresult with_room(Call&& call) {
+    const CUresult result = call();
+    if (result != CUDA_ERROR_OUT_OF_MEMORY) return result;
+    {
+      std::lock_guard guard(lock_);
+      make_room_locked();
+    }
+    return call();
+  }
+
+  // ---- Pools ----
+  Arena* add_arena(uint32_t wire_device, uint64_t most_bytes);
+  // Its live allocations stay.
+  void abandon(Arena* arena);
+  void set_keep_bytes(Arena& arena, uint64_t bytes);
+  [[nodiscard]] uint64_t keep_bytes(const Arena& arena) const;
+  [[nodiscard]] ArenaUse use_of(const Arena& arena) const;
+  void reset_high(Arena& arena, bool used, bool reserved);
+  // Unmap what is unused while the arena has more than this.
+  void trim(Arena& arena, uint64_t keep_mapped_bytes);
+
+  // The key under which other processes open the allocation that begins there, made at first; where
+  // its physical memory begins, and how long it is. Errors: CUDA_ERROR_INVALID_VALUE: no allocation
+  // of cuMemAlloc (or, with `pooled`, of a pool) begins there.
+  struct Published {
+    wire::ShareKey key;
+    uint64_t base = 0;
+    uint64_t bytes = 0;
+  };
+  [[nodiscard]] CUresult publish(uint64_t address, bool pooled, Published* published, Entry* entry);
 
   [[nodiscard]] bool find(uint64_t address, Entry* entry) const;
   // All of [address, address + bytes) lies in one allocation, or in neighbouring mappings.
-  [[nodiscard]] bool contains(uint64_t address, uint64_t bytes) const;
+  // `writable`: and may be written.
+  [[nodiscard]] bool contains(uint64_t address, uint64_t bytes, bool writable = false) const;
+  // The address is the session's, mapped or not.
   [[nodiscard]] bool in_window(uint64_t address) const {
-    return address - base_ < wire::kDeviceBytes;
+    if (address - base_ < wire::kDeviceBytes) return true;
+    return extent_count_.load(std::memory_order_acquire) != 0 && in_extent(address);
   }
 
   // Mapped but free bytes, which the program may count as free.
   [[nodiscard]] uint64_t cached_bytes(uint32_t wire_device) const;
-  // Unmap all that is cached (a program that trims a pool wants it back).
+  // Unmap all that is cached.
   void trim();
 
  private:
   struct Deferred {
     FencePoint point;
     Entry entry;
-  };
-  struct PerDevice {
-    RangeAllocator slabs{wire::kMemoryGranularity};
-    std::multimap<uint64_t, uint64_t> cache;  // bytes -> base of mapped, unused granules
+    unsigned long long stream;  // unique number
   };
 
-  CUresult map_locked(uint32_t device, uint64_t bytes, uint64_t* base, uint64_t* mapped);
-  bool take_cached_locked(uint32_t device, uint64_t bytes, uint64_t* base, uint64_t* mapped);
-  void cache_locked(uint32_t device, uint64_t base, uint64_t bytes);
+  CUresult allocate_locked(Context& context, Arena& arena, uint64_t bytes, Allocation allocation,
+                           CUdeviceptr* address);
+  CUresult map_locked(Arena& arena, uint64_t bytes, uint64_t* base, uint64_t* mapped);
+  bool take_cached_locked(Arena& arena, uint64_t bytes, uint64_t* base, uint64_t* mapped);
+  bool take_deferred_locked(const Arena& arena, uint64_t bytes, unsigned long long stream,
+                            Entry* entry);
+  void cache_locked(Arena& arena, uint64_t base, uint64_t bytes);
+  // A range of the window, or of a fresh extent.
+  std::optional<uint64_t> take_addresses_locked(uint64_t bytes);
+  CUresult reserve_extent_locked(uint64_t bytes, uint64_t alignment, uint64_t* address);
+  [[nodiscard]] bool in_extent(uint64_t address) const;
+  template <typename Visit>
+  void for_each_arena_locked(Visit&& visit);
   // Only allocations of ours are freed or go with their context.
   static bool is_allocated(const Entry& entry) {
     return entry.value.kind == AllocationKind::kOwn || entry.value.kind == AllocationKind::kSlab;
   }
-  void unmap_locked(uint32_t device, uint64_t base, uint64_t bytes);
-  void evict_locked(uint64_t keep_bytes);
+  void unmap_locked(Arena& arena, uint64_t base, uint64_t bytes);
+  void evict_locked(Arena& arena, uint64_t keep_cached_bytes);
+  // Everything that is kept, and what is freed but still in use, once it is not.
+  void make_room_locked();
+  void forgotten_locked(const Entry& entry);
   void release_locked(const Entry& entry);
   void reap_locked();
+  void end_abandoned_locked(Arena* arena);
 
   Channel& channel_;
   Fences& fences_;
@@ -112,8 +202,10 @@ class DeviceMemory {
   RangeAllocator addresses_;  // of the window's device part, in granules
   IntervalMap<Allocation> allocations_;
   std::vector<Deferred> deferred_;
-  PerDevice devices_[wire::kMaxDevices];
-  uint64_t cached_total_ = 0;
+  Arena plain_[wire::kMaxDevices];  // of cuMemAlloc, by the worker's device
+  std::list<Arena> pools_;
+  std::map<uint64_t, Mapping> extents_;  // reserved in this process, without access
+  std::atomic<uint32_t> extent_count_{0};
   uint64_t next_buffer_id_ = 1;
 };
 

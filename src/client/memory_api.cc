@@ -200,25 +200,5 @@ CUresult cuMemAllocManaged(CUdeviceptr* dptr, size_t bytesize, unsigned int flag
   return CUDA_SUCCESS;
 }
 
-CUresult cuMemAdvise(CUdeviceptr, size_t, CUmem_advise, CUdevice) {
-  return CUDA_ERROR_NOT_SUPPORTED;
-}
-CUresult cuMemAdvise_v2(CUdeviceptr, size_t, CUmem_advise, CUmemLocation) {
-  return CUDA_ERROR_NOT_SUPPORTED;
-}
-CUresult cuMemPrefetchAsync(CUdeviceptr, size_t, CUdevice, CUstream) {
-  return CUDA_ERROR_NOT_SUPPORTED;
-}
-CUresult cuMemPrefetchAsync_v2(CUdeviceptr, size_t, CUmemLocation, unsigned int, CUstream) {
-  return CUDA_ERROR_NOT_SUPPORTED;
-}
-CUresult cuMemRangeGetAttribute(void*, size_t, CUmem_range_attribute, CUdeviceptr, size_t) {
-  return CUDA_ERROR_NOT_SUPPORTED;
-}
-CUresult cuMemRangeGetAttributes(void**, size_t*, CUmem_range_attribute*, size_t, CUdeviceptr,
-                                 size_t) {
-  return CUDA_ERROR_NOT_SUPPORTED;
-}
-
 }  // namespace impl
 }  // namespace openmps::client

@@ -25,8 +25,8 @@ CUresult fill(CUdeviceptr address, size_t pitch, uint32_t value, uint32_t elemen
   }
   const bool aligned = address % element == 0 && (height == 1 || pitch % element == 0);
   const bool pinned = session->pinned.in_heap(address);
-  const bool inside =
-      pinned ? session->pinned.contains(address, bytes) : session->memory.contains(address, bytes);
+  const bool inside = pinned ? session->pinned.contains(address, bytes)
+                             : session->memory.contains(address, bytes, true);
   if (!aligned || !inside || (height > 1 && pitch < row)) return CUDA_ERROR_INVALID_VALUE;
   OPENMPS_CUDA_CHECK(
       push_work(*session, *stream, wire::Opcode::kMemset,

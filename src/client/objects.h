@@ -27,6 +27,7 @@ struct Context : Object {
   std::atomic<bool> active{false};
   std::atomic<uint32_t> retained{0};
   std::atomic<Stream*> legacy{nullptr};  // the NULL stream, made at first use
+  std::atomic<uint32_t> peers{0};        // devices whose memory it may use, a bit each
   uint64_t limit[wire::kMaxLimits] = {};
   CUfunc_cache cache_config = CU_FUNC_CACHE_PREFER_NONE;
   CUsharedconfig shared_config = CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE;
@@ -50,6 +51,8 @@ struct Stream : Object {
 struct Event : Object {
   Context* context = nullptr;
   uint32_t flags = 0;
+  // Other processes know it, too: what has become of it is asked of the worker.
+  bool shared = false;
   std::atomic<uint64_t> recorded{0};  // FencePoint of the last record; 0: never recorded
   std::atomic<uint32_t> capture{0};   // last recorded in this capture; 0: outside of any
 };

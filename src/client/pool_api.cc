@@ -1,31 +1,54 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stream-ordered allocation: every device has one pool, which is the session's device memory. An
-// allocation is usable at once; a free counts when its stream has come that far. Implementations
-// behind the generated entry points, on the program's threads.
+// Stream-ordered allocation and its pools. An allocation is usable at once; a free counts when its
+// stream has come that far, or for the same stream at once. Implementations behind the generated
+// entry points, on the program's threads.
+#include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
+
+#include <algorithm>
 
 #include "api/client_impl.h"
+#include "base/shared_memory.h"
 #include "client/stream.h"
 #include "client/thread_state.h"
 
 namespace openmps::client {
 namespace {
 
-CUmemoryPool pool_of(uint32_t device) {
-  return reinterpret_cast<CUmemoryPool>(make_handle(HandleKind::kMemoryPool, 1, device + 1));
-}
+// An exported pool is a file with this in it: pointers carry their own permission, so all that the
+// pool itself has to say is that it is one, and where.
+struct PoolFile {
+  uint32_t magic;
+  uint32_t wire_device;
+  uint64_t handle_types;
+};
+constexpr uint32_t kPoolMagic = 0x4c504d4f;  // "OMPL"
+constexpr uint64_t kPoolFileBytes = 4096;
 
-CUresult find_pool(CUmemoryPool pool, Session** session, uint32_t* device) {
+CUresult find_pool(CUmemoryPool handle, Session** session, MemoryPool** pool) {
   OPENMPS_CUDA_CHECK(enter(session));
-  for (uint32_t i = 0; i < (*session)->device_count(); ++i) {
-    if (pool != pool_of(i)) continue;
-    *device = i;
-    return CUDA_SUCCESS;
-  }
-  return CUDA_ERROR_INVALID_VALUE;
+  *pool = (*session)->pools.find(handle);
+  return *pool != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult allocate(CUdeviceptr* address, size_t bytes, CUstream handle) {
+// A pool whose memory is this process's: what an imported one can't do.
+CUresult find_own_pool(CUmemoryPool handle, Session** session, MemoryPool** pool) {
+  OPENMPS_CUDA_CHECK(find_pool(handle, session, pool));
+  return (*pool)->arena != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+MemoryPool* add_pool(Session& session, uint32_t device, Arena* arena) {
+  MemoryPool* pool = session.pools.allocate();
+  if (pool == nullptr) return nullptr;
+  pool->device = device;
+  pool->arena = arena;
+  session.pools.publish(pool);
+  return pool;
+}
+
+// `pool` null: the current one of the context's device.
+CUresult allocate(CUdeviceptr* address, size_t bytes, MemoryPool* pool, CUstream handle) {
   Session* session = nullptr;
   Context* context = nullptr;
   Stream* stream = nullptr;
@@ -37,44 +60,178 @@ CUresult allocate(CUdeviceptr* address, size_t bytes, CUstream handle) {
     *address = 0;
     return CUDA_SUCCESS;
   }
-  return session->memory.allocate(*context, bytes, true, address);
+  if (pool == nullptr) pool = session->current_pool[context->device].load();
+  Context* owner = pool->device == context->device ? context : session->primary[pool->device];
+  return session->memory.allocate_async(*owner, *pool->arena, pool->handle, *stream, bytes,
+                                        address);
+}
+
+// ---- Locations --------------------------------------------------------------------------------
+
+// Pools are of devices and of pinned memory; those of the host are not built.
+CUresult find_location(const CUmemLocation* location, CUmemAllocationType type, Session** session,
+                       uint32_t* device) {
+  OPENMPS_CUDA_CHECK(enter_local(session));
+  if (location == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (type != CU_MEM_ALLOCATION_TYPE_PINNED || location->type != CU_MEM_LOCATION_TYPE_DEVICE) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  if (!(*session)->valid_device(location->id)) return CUDA_ERROR_INVALID_DEVICE;
+  *device = static_cast<uint32_t>(location->id);
+  return CUDA_SUCCESS;
+}
+
+CUresult set_current(Session& session, uint32_t device, MemoryPool* pool) {
+  if (pool->device != device || pool->arena == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  session.current_pool[device].store(pool);
+  return CUDA_SUCCESS;
+}
+
+// ---- Attributes -------------------------------------------------------------------------------
+
+// The switches; null: a number.
+std::atomic<int>* switch_of(MemoryPool& pool, CUmemPool_attribute attribute) {
+  switch (attribute) {
+    case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES: return &pool.reuse_follow_event;
+    case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC: return &pool.reuse_opportunistic;
+    case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES: return &pool.reuse_internal;
+    default: return nullptr;
+  }
+}
+
+CUresult number_of(const Session& session, const MemoryPool& pool, CUmemPool_attribute attribute,
+                   cuuint64_t* number) {
+  const ArenaUse use = session.memory.use_of(*pool.arena);
+  switch (attribute) {
+    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
+      *number = session.memory.keep_bytes(*pool.arena);
+      return CUDA_SUCCESS;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT: *number = use.reserved; return CUDA_SUCCESS;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH: *number = use.reserved_high; return CUDA_SUCCESS;
+    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT: *number = use.used; return CUDA_SUCCESS;
+    case CU_MEMPOOL_ATTR_USED_MEM_HIGH: *number = use.used_high; return CUDA_SUCCESS;
+    default: return CUDA_ERROR_INVALID_VALUE;
+  }
 }
 
 }  // namespace
 
+void create_default_pools(Session& session) {
+  for (uint32_t device = 0; device < session.device_count(); ++device) {
+    MemoryPool* pool =
+        add_pool(session, device, session.memory.add_arena(session.devices[device], 0));
+    session.default_pool[device] = pool;
+    session.current_pool[device].store(pool);
+  }
+}
+
 namespace impl {
+
+// ---- Which pool -------------------------------------------------------------------------------
 
 CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool_out, CUdevice dev) {
   Session* session = nullptr;
   OPENMPS_CUDA_CHECK(enter_local(&session));
   if (!session->valid_device(dev)) return CUDA_ERROR_INVALID_DEVICE;
   if (pool_out == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *pool_out = pool_of(static_cast<uint32_t>(dev));
+  *pool_out = session->default_pool[dev]->as<CUmemoryPool>();
   return CUDA_SUCCESS;
 }
 
 CUresult cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice dev) {
-  return impl::cuDeviceGetDefaultMemPool(pool, dev);
+  Session* session = nullptr;
+  OPENMPS_CUDA_CHECK(enter_local(&session));
+  if (!session->valid_device(dev)) return CUDA_ERROR_INVALID_DEVICE;
+  if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *pool = session->current_pool[dev].load()->as<CUmemoryPool>();
+  return CUDA_SUCCESS;
 }
 
 CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) {
   Session* session = nullptr;
-  uint32_t device = 0;
-  OPENMPS_CUDA_CHECK(find_pool(pool, &session, &device));
+  MemoryPool* object = nullptr;
+  OPENMPS_CUDA_CHECK(find_pool(pool, &session, &object));
   if (!session->valid_device(dev)) return CUDA_ERROR_INVALID_DEVICE;
-  return static_cast<uint32_t>(dev) == device ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  return set_current(*session, static_cast<uint32_t>(dev), object);
 }
 
+CUresult cuMemGetDefaultMemPool(CUmemoryPool* pool_out, CUmemLocation* location,
+                                CUmemAllocationType type) {
+  Session* session = nullptr;
+  uint32_t device = 0;
+  OPENMPS_CUDA_CHECK(find_location(location, type, &session, &device));
+  return impl::cuDeviceGetDefaultMemPool(pool_out, static_cast<CUdevice>(device));
+}
+
+CUresult cuMemGetMemPool(CUmemoryPool* pool, CUmemLocation* location, CUmemAllocationType type) {
+  Session* session = nullptr;
+  uint32_t device = 0;
+  OPENMPS_CUDA_CHECK(find_location(location, type, &session, &device));
+  return impl::cuDeviceGetMemPool(pool, static_cast<CUdevice>(device));
+}
+
+CUresult cuMemSetMemPool(CUmemLocation* location, CUmemAllocationType type, CUmemoryPool pool) {
+  Session* session = nullptr;
+  uint32_t device = 0;
+  OPENMPS_CUDA_CHECK(find_location(location, type, &session, &device));
+  return impl::cuDeviceSetMemPool(static_cast<CUdevice>(device), pool);
+}
+
+// ---- Making and ending ------------------------------------------------------------------------
+
+CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* poolProps) {
+  Session* session = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session));
+  constexpr int kExportable = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  if (pool == nullptr || poolProps == nullptr ||
+      poolProps->allocType != CU_MEM_ALLOCATION_TYPE_PINNED) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if ((poolProps->handleTypes & ~kExportable) != 0 ||
+      poolProps->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  if (!session->valid_device(poolProps->location.id)) return CUDA_ERROR_INVALID_DEVICE;
+  const auto device = static_cast<uint32_t>(poolProps->location.id);
+  Arena* arena = session->memory.add_arena(session->devices[device], poolProps->maxSize);
+  MemoryPool* made = add_pool(*session, device, arena);
+  if (made == nullptr) {
+    session->memory.abandon(arena);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  made->handle_types = static_cast<unsigned int>(poolProps->handleTypes);
+  *pool = made->as<CUmemoryPool>();
+  return CUDA_SUCCESS;
+}
+
+// Live allocations stay until they are freed, as CUDA says; a device whose current pool it was has
+// its default one again.
+CUresult cuMemPoolDestroy(CUmemoryPool pool) {
+  Session* session = nullptr;
+  MemoryPool* object = nullptr;
+  OPENMPS_CUDA_CHECK(find_pool(pool, &session, &object));
+  if (object == session->default_pool[object->device]) return CUDA_ERROR_INVALID_VALUE;
+  MemoryPool* current = object;
+  session->current_pool[object->device].compare_exchange_strong(
+      current, session->default_pool[object->device]);
+  if (!session->pools.retire(object)) return CUDA_ERROR_INVALID_VALUE;
+  if (object->arena != nullptr) session->memory.abandon(object->arena);
+  session->pools.recycle(object);
+  return CUDA_SUCCESS;
+}
+
+// ---- Allocations ------------------------------------------------------------------------------
+
 CUresult cuMemAllocAsync(CUdeviceptr* dptr, size_t bytesize, CUstream hStream) {
-  return allocate(dptr, bytesize, hStream);
+  return allocate(dptr, bytesize, nullptr, hStream);
 }
 
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr* dptr, size_t bytesize, CUmemoryPool pool,
                                  CUstream hStream) {
   Session* session = nullptr;
-  uint32_t device = 0;
-  OPENMPS_CUDA_CHECK(find_pool(pool, &session, &device));
-  return allocate(dptr, bytesize, hStream);
+  MemoryPool* object = nullptr;
+  OPENMPS_CUDA_CHECK(find_own_pool(pool, &session, &object));
+  return allocate(dptr, bytesize, object, hStream);
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
@@ -84,6 +241,8 @@ CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
   OPENMPS_CUDA_CHECK(enter(&session, &context, hStream, &stream));
   if (dptr == 0) return CUDA_SUCCESS;
   if (stream->capture.load(std::memory_order_relaxed) != 0) return CUDA_ERROR_NOT_SUPPORTED;
+  // What was imported from a pool is freed like what was allocated.
+  if (session->opened.contains(dptr)) return session->opened.close(*session, dptr);
   DeviceMemory::Entry entry;
   OPENMPS_CUDA_CHECK(session->memory.forget(dptr, &entry));
   FencePoint point;
@@ -91,51 +250,180 @@ CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
     const Channel::Order order = session->channel.order();
     OPENMPS_CUDA_CHECK(session->fences.cover(order, *stream, &point));
   }
-  session->memory.release_after(entry, point);
+  session->memory.release_after(entry, point, stream->unique_id);
   return CUDA_SUCCESS;
 }
 
-CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t) {
+// ---- Attributes -------------------------------------------------------------------------------
+
+CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep) {
   Session* session = nullptr;
-  uint32_t device = 0;
-  OPENMPS_CUDA_CHECK(find_pool(pool, &session, &device));
-  session->memory.trim();
+  MemoryPool* object = nullptr;
+  OPENMPS_CUDA_CHECK(find_own_pool(pool, &session, &object));
+  session->memory.trim(*object->arena, minBytesToKeep);
   return CUDA_SUCCESS;
 }
 
-// The reuse policies and the release threshold are hints: how much is kept is DeviceMemory's own
-// decision. What is read back are CUDA's defaults.
 CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void* value) {
   Session* session = nullptr;
-  uint32_t device = 0;
-  OPENMPS_CUDA_CHECK(find_pool(pool, &session, &device));
-  if (value == nullptr || attr < CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES ||
-      attr > CU_MEMPOOL_ATTR_USED_MEM_HIGH) {
-    return CUDA_ERROR_INVALID_VALUE;
+  MemoryPool* object = nullptr;
+  OPENMPS_CUDA_CHECK(find_own_pool(pool, &session, &object));
+  if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (std::atomic<int>* stored = switch_of(*object, attr); stored != nullptr) {
+    int wanted = 0;
+    memcpy(&wanted, value, sizeof(wanted));
+    stored->store(wanted);
+    return CUDA_SUCCESS;
   }
+  cuuint64_t wanted = 0;
+  memcpy(&wanted, value, sizeof(wanted));
+  if (attr == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) {
+    session->memory.set_keep_bytes(*object->arena, wanted);
+    return CUDA_SUCCESS;
+  }
+  const bool used = attr == CU_MEMPOOL_ATTR_USED_MEM_HIGH;
+  const bool reserved = attr == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH;
+  // The marks can only be set back.
+  if ((!used && !reserved) || wanted != 0) return CUDA_ERROR_INVALID_VALUE;
+  session->memory.reset_high(*object->arena, used, reserved);
   return CUDA_SUCCESS;
 }
 
 CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void* value) {
   Session* session = nullptr;
-  uint32_t device = 0;
-  OPENMPS_CUDA_CHECK(find_pool(pool, &session, &device));
+  MemoryPool* object = nullptr;
+  OPENMPS_CUDA_CHECK(find_own_pool(pool, &session, &object));
   if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const int yes = 1;
-  const cuuint64_t none = 0;
-  switch (attr) {
-    case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
-    case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
-    case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
-      memcpy(value, &yes, sizeof(yes));
-      return CUDA_SUCCESS;
-    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
-    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
-    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
-    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
-    case CU_MEMPOOL_ATTR_USED_MEM_HIGH: memcpy(value, &none, sizeof(none)); return CUDA_SUCCESS;
-    default: return CUDA_ERROR_INVALID_VALUE;
+  if (const std::atomic<int>* stored = switch_of(*object, attr); stored != nullptr) {
+    const int current = stored->load();
+    memcpy(value, &current, sizeof(current));
+    return CUDA_SUCCESS;
   }
+  cuuint64_t number = 0;
+  OPENMPS_CUDA_CHECK(number_of(*session, *object, attr, &number));
+  memcpy(value, &number, sizeof(number));
+  return CUDA_SUCCESS;
+}
+
+// Its own device has access always; others have it by cuCtxEnablePeerAccess, for all memory.
+CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc* map, size_t count) {
+  Session* session = nullptr;
+  MemoryPool* object = nullptr;
+  OPENMPS_CUDA_CHECK(find_pool(pool, &session, &object));
+  if (map == nullptr && count != 0) return CUDA_ERROR_INVALID_VALUE;
+  for (size_t i = 0; i < count; ++i) {
+    if (map[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_NOT_SUPPORTED;
+    if (!session->valid_device(map[i].location.id)) return CUDA_ERROR_INVALID_DEVICE;
+    const bool own = static_cast<uint32_t>(map[i].location.id) == object->device;
+    const bool all = map[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    if (own && !all) return CUDA_ERROR_INVALID_VALUE;
+    if (own) continue;
+    if (!all && map[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE) return CUDA_ERROR_INVALID_VALUE;
+    OPENMPS_CUDA_CHECK(session->channel.call(
+        wire::Opcode::kPeerAccess, wire::PeerAccess{session->devices[map[i].location.id],
+                                                    session->devices[object->device], all, 0}));
+    const uint32_t bit = 1u << map[i].location.id;
+    if (all) {
+      object->peers.fetch_or(bit);
+    } else {
+      object->peers.fetch_and(~bit);
+    }
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool memPool,
+                            CUmemLocation* location) {
+  Session* session = nullptr;
+  MemoryPool* object = nullptr;
+  OPENMPS_CUDA_CHECK(find_pool(memPool, &session, &object));
+  if (flags == nullptr || location == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (location->type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_NOT_SUPPORTED;
+  if (!session->valid_device(location->id)) return CUDA_ERROR_INVALID_DEVICE;
+  const bool has = static_cast<uint32_t>(location->id) == object->device ||
+                   (object->peers.load() >> location->id & 1) != 0;
+  *flags = has ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+  return CUDA_SUCCESS;
+}
+
+// ---- Between processes ------------------------------------------------------------------------
+
+CUresult cuMemPoolExportToShareableHandle(void* handle_out, CUmemoryPool pool,
+                                          CUmemAllocationHandleType handleType,
+                                          unsigned long long flags) {
+  Session* session = nullptr;
+  MemoryPool* object = nullptr;
+  OPENMPS_CUDA_CHECK(find_own_pool(pool, &session, &object));
+  if (handle_out == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_NOT_SUPPORTED;
+  if ((object->handle_types & handleType) == 0) return CUDA_ERROR_INVALID_VALUE;
+  Result<UniqueFd> file = create_shared_file("openmps-pool", kPoolFileBytes);
+  if (!file.ok()) return file.status().code();
+  const PoolFile content{kPoolMagic, session->devices[object->device], object->handle_types};
+  if (pwrite(file->get(), &content, sizeof(content), 0) != sizeof(content)) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  const int descriptor = file->release();
+  memcpy(handle_out, &descriptor, sizeof(descriptor));
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool* pool_out, void* handle,
+                                            CUmemAllocationHandleType handleType,
+                                            unsigned long long flags) {
+  Session* session = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session));
+  if (pool_out == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_NOT_SUPPORTED;
+  PoolFile content{};
+  const int descriptor = static_cast<int>(reinterpret_cast<intptr_t>(handle));
+  if (pread(descriptor, &content, sizeof(content), 0) != sizeof(content) ||
+      content.magic != kPoolMagic) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const auto found =
+      std::find(session->devices.begin(), session->devices.end(), content.wire_device);
+  if (found == session->devices.end()) return CUDA_ERROR_INVALID_DEVICE;
+  MemoryPool* pool =
+      add_pool(*session, static_cast<uint32_t>(found - session->devices.begin()), nullptr);
+  if (pool == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  *pool_out = pool->as<CUmemoryPool>();
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData* shareData_out, CUdeviceptr ptr) {
+  Session* session = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session));
+  DeviceMemory::Entry entry;
+  if (shareData_out == nullptr || !session->memory.find(ptr, &entry)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const MemoryPool* pool = session->pools.find(entry.value.pool);
+  if (pool == nullptr || pool->handle_types == 0) return CUDA_ERROR_INVALID_VALUE;
+  DeviceMemory::Published published;
+  OPENMPS_CUDA_CHECK(session->memory.publish(entry.base, true, &published, &entry));
+  const ShareHandle share{kShareMagic,          static_cast<uint32_t>(ShareKind::kPooled),
+                          session->window_base, published.key,
+                          published.bytes,      entry.base - published.base,
+                          entry.bytes,          0};
+  memcpy(shareData_out, &share, sizeof(share));
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemPoolImportPointer(CUdeviceptr* ptr_out, CUmemoryPool pool,
+                                CUmemPoolPtrExportData* shareData) {
+  Session* session = nullptr;
+  MemoryPool* object = nullptr;
+  OPENMPS_CUDA_CHECK(find_pool(pool, &session, &object));
+  if (ptr_out == nullptr || shareData == nullptr || object->arena != nullptr) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  ShareHandle share;
+  memcpy(&share, shareData, sizeof(share));
+  if (share.magic != kShareMagic || share.kind != static_cast<uint32_t>(ShareKind::kPooled)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return session->opened.open(*session, share, ptr_out);
 }
 
 }  // namespace impl

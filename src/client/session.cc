@@ -93,12 +93,14 @@ Session::Session(Connection&& made)
       fences(channel),
       staging(channel, fences),
       memory(channel, fences, window_base),
+      passage(channel, socket.get()),
       pinned(channel, window_base + wire::kDeviceBytes + wire::kPinnedOffset,
              window_base + wire::kWindowBytes),
       registered(pinned, std::move(made.host_file), window_base + wire::kDeviceBytes),
       callbacks(channel, fences) {
   memcpy(memory_limit, made.memory_limit, sizeof(memory_limit));
   create_primary_contexts(*this);
+  create_default_pools(*this);
 }
 
 CUresult enter_local(Session** session) {

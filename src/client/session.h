@@ -23,8 +23,11 @@
 #include "client/handle_table.h"
 #include "client/host_register.h"
 #include "client/memory.h"
+#include "client/memory_pool.h"
 #include "client/objects.h"
+#include "client/passage.h"
 #include "client/pinned.h"
+#include "client/shared_memory.h"
 #include "client/staging.h"
 #include "client/virtual_memory.h"
 #include "wire/device_facts.h"
@@ -68,6 +71,8 @@ struct Session {
   Staging staging;
   DeviceMemory memory;
   VirtualMemory virtual_memory;
+  Passage passage;
+  OpenedMemory opened;
   PinnedHeap pinned;
   HostRegistrations registered;
   CopyPool copy_pool;
@@ -89,10 +94,14 @@ struct Session {
   HandleTable<Object> arrays{HandleKind::kArray};
   HandleTable<Object> mipmapped_arrays{HandleKind::kMipmappedArray};
   HandleTable<Object> user_objects{HandleKind::kUserObject};
+  HandleTable<PhysicalMemory> physical{HandleKind::kPhysicalMemory};
+  HandleTable<MemoryPool> pools{HandleKind::kMemoryPool};
 
-  Context* primary[wire::kMaxDevices] = {};  // by the program's ordinal, made at connect
-  std::mutex context_lock;                   // activation, creation and destruction of contexts
-  std::mutex stream_lock;                    // creation of default streams
+  Context* primary[wire::kMaxDevices] = {};          // by the program's ordinal, made at connect
+  MemoryPool* default_pool[wire::kMaxDevices] = {};  // likewise
+  std::atomic<MemoryPool*> current_pool[wire::kMaxDevices] = {};
+  std::mutex context_lock;  // activation, creation and destruction of contexts
+  std::mutex stream_lock;   // creation of default streams
   std::atomic<uint64_t> next_unique_id{1};
   std::atomic<uint32_t> next_blob{1};
 };

@@ -187,7 +187,9 @@ CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
     return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
   } else {
     const FencePoint point = FencePoint::from_bits(event->recorded.load(std::memory_order_acquire));
-    if (stream_capture == 0 && session->fences.reached(point)) return CUDA_SUCCESS;
+    if (stream_capture == 0 && !event->shared && session->fences.reached(point)) {
+      return CUDA_SUCCESS;
+    }
   }
   return push_work(*session, *stream, wire::Opcode::kStreamWaitEvent,
                    wire::StreamWaitEvent{stream->id, event->id, Flags, 0});

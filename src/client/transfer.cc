@@ -234,14 +234,14 @@ std::optional<uint64_t> extent(const Side& side, const Box& box) {
   return bytes;
 }
 
-CUresult check_side(const Session& session, const Side& side, const Box& box) {
+CUresult check_side(const Session& session, const Side& side, const Box& box, bool writable) {
   const std::optional<uint64_t> bytes = extent(side, box);
   if (!bytes.has_value()) return CUDA_ERROR_INVALID_VALUE;
   if (box.height > 1 && side.pitch < box.width) return CUDA_ERROR_INVALID_VALUE;
   switch (side.place) {
     case Place::kDevice:
-      return session.memory.contains(side.address, *bytes) ? CUDA_SUCCESS
-                                                           : CUDA_ERROR_INVALID_VALUE;
+      return session.memory.contains(side.address, *bytes, writable) ? CUDA_SUCCESS
+                                                                     : CUDA_ERROR_INVALID_VALUE;
     case Place::kPinned:
       return session.pinned.contains(side.address, *bytes) ? CUDA_SUCCESS
                                                            : CUDA_ERROR_INVALID_VALUE;
@@ -316,8 +316,8 @@ Place place_of_any(const Session& session, uint64_t address) {
 CUresult transfer(Session& session, Stream& stream, const Side& destination, const Side& source,
                   const Box& box, bool wait) {
   if (box.width == 0 || box.height == 0 || box.depth == 0) return CUDA_SUCCESS;
-  OPENMPS_CUDA_CHECK(check_side(session, destination, box));
-  OPENMPS_CUDA_CHECK(check_side(session, source, box));
+  OPENMPS_CUDA_CHECK(check_side(session, destination, box, true));
+  OPENMPS_CUDA_CHECK(check_side(session, source, box, false));
   if (box.height * box.depth > 1 && contiguous(destination, box) && contiguous(source, box)) {
     return transfer(session, stream, destination, source,
                     Box{.width = box.width * box.height * box.depth}, wait);

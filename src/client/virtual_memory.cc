@@ -2,15 +2,13 @@
 // See virtual_memory.h.
 #include "client/virtual_memory.h"
 
+#include <algorithm>
 #include <iterator>
 
 namespace openmps::client {
 
-PhysicalMemory* VirtualMemory::State::mapped_at(uint64_t address) {
-  for (auto& [handle, memory] : physical) {
-    if (memory.address == address && address != 0) return &memory;
-  }
-  return nullptr;
+CUmemAccess_flags VirtualMapping::most_access() const {
+  return *std::max_element(std::begin(access), std::end(access));
 }
 
 bool VirtualMemory::State::is_reserved(uint64_t address, uint64_t bytes) const {
@@ -21,17 +19,28 @@ bool VirtualMemory::State::is_reserved(uint64_t address, uint64_t bytes) const {
 }
 
 bool VirtualMemory::State::overlaps_mapping(uint64_t address, uint64_t bytes) const {
-  for (const auto& [handle, memory] : physical) {
-    if (memory.address == 0) continue;
-    if (memory.address < address + bytes && address < memory.address + memory.bytes) return true;
-  }
-  return false;
+  const auto next = mappings.lower_bound(address);
+  if (next != mappings.end() && next->first - address < bytes) return true;
+  if (next == mappings.begin()) return false;
+  const auto& [base, mapping] = *std::prev(next);
+  return address - base < mapping.bytes;
 }
 
-void VirtualMemory::State::drop_unused() {
-  std::erase_if(physical, [](const auto& entry) {
-    return entry.second.references == 0 && entry.second.address == 0;
-  });
+bool VirtualMemory::State::is_whole(uint64_t address, uint64_t bytes) const {
+  uint64_t left = bytes;
+  for (auto it = mappings.find(address); left != 0; ++it) {
+    const bool next = it != mappings.end() && it->first == address + (bytes - left);
+    if (!next || it->second.bytes > left) return false;
+    left -= it->second.bytes;
+  }
+  return bytes != 0;
+}
+
+VirtualMapping* VirtualMemory::State::mapping_of(uint64_t address) {
+  const auto next = mappings.upper_bound(address);
+  if (next == mappings.begin()) return nullptr;
+  auto& [base, mapping] = *std::prev(next);
+  return address - base < mapping.bytes ? &mapping : nullptr;
 }
 
 }  // namespace openmps::client

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reserved address ranges and physical memory of a program that maps its own memory (cuMemCreate,
-// cuMemMap). The worker makes physical memory where it is mapped, so a handle can be mapped once,
-// whole. Any thread.
+// Reserved address ranges, physical memory and mappings of a program that maps its own memory
+// (cuMemCreate, cuMemMap): what CUDA's rules about them need to know. The worker has the memory
+// itself. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -9,31 +9,42 @@
 #include <mutex>
 
 #include "base/cuda_abi.h"
+#include "client/handle_table.h"
+#include "wire/handshake.h"
 
 namespace openmps::client {
 
-struct PhysicalMemory {
-  uint64_t bytes = 0;
+// What a CUmemGenericAllocationHandle stands for.
+struct PhysicalMemory : Object {
+  uint64_t bytes = 0;   // 0: imported, nobody says how large it is
   uint32_t device = 0;  // the program's ordinal
   CUmemAllocationProp properties{};
-  uint64_t address = 0;  // where it is mapped; 0: nowhere
-  bool was_mapped = false;
-  uint32_t references = 1;  // handles that the program holds; a mapping keeps the memory, too
+  // Guarded by VirtualMemory.
+  uint32_t references = 1;  // that the program holds
+  uint32_t mappings = 0;
+};
+
+struct VirtualMapping {
+  uint64_t bytes = 0;
+  PhysicalMemory* memory = nullptr;
+  CUmemAccess_flags access[wire::kMaxDevices] = {};  // by the program's ordinal
+
+  // Of those of all devices.
+  [[nodiscard]] CUmemAccess_flags most_access() const;
 };
 
 class VirtualMemory {
  public:
   struct State {
     std::map<uint64_t, uint64_t> reserved;        // base -> bytes
-    std::map<uint64_t, PhysicalMemory> physical;  // by handle
-    uint64_t next_handle = 1;
+    std::map<uint64_t, VirtualMapping> mappings;  // by base
 
-    // The physical memory that is mapped at exactly this address, or nullptr.
-    PhysicalMemory* mapped_at(uint64_t address);
     [[nodiscard]] bool is_reserved(uint64_t address, uint64_t bytes) const;
     [[nodiscard]] bool overlaps_mapping(uint64_t address, uint64_t bytes) const;
-    // Forget a handle that neither the program nor a mapping needs.
-    void drop_unused();
+    // [address, address + bytes) consists of whole mappings.
+    [[nodiscard]] bool is_whole(uint64_t address, uint64_t bytes) const;
+    // The mapping that the address lies in, or nullptr.
+    [[nodiscard]] VirtualMapping* mapping_of(uint64_t address);
   };
 
   // All of it under one lock: these calls are rare.

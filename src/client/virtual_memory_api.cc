@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuMemAddressReserve, cuMemCreate, cuMemMap and what goes with them: implementations behind the
 // generated entry points, on the program's threads.
+#include <string.h>
+
 #include "api/client_impl.h"
 #include "client/context.h"
 #include "client/thread_state.h"
@@ -12,18 +14,54 @@ using Locked = VirtualMemory::Locked;
 
 bool whole_granules(uint64_t bytes) { return bytes != 0 && bytes % wire::kMemoryGranularity == 0; }
 
-// Copies and attributes know mapped memory as an allocation of the device's primary context.
-CUresult map_physical(Session& session, PhysicalMemory& memory, uint64_t address) {
-  Context* context = session.primary[memory.device];
-  OPENMPS_CUDA_CHECK(session.memory.map_at(*context, address, memory.bytes));
-  memory.address = address;
-  memory.was_mapped = true;
-  return CUDA_SUCCESS;
+CUresult find_physical(CUmemGenericAllocationHandle handle, Session** session,
+                       PhysicalMemory** memory) {
+  OPENMPS_CUDA_CHECK(enter(session));
+  *memory = (*session)->physical.find(handle);
+  return *memory != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+// The worker forgets memory that neither the program nor a mapping needs.
+CUresult drop_unused(Session& session, PhysicalMemory* memory) {
+  if (memory->references != 0 || memory->mappings != 0) return CUDA_SUCCESS;
+  if (!session.physical.retire(memory)) return CUDA_SUCCESS;
+  const CUresult result =
+      session.channel.push(wire::Opcode::kPhysicalRelease, wire::ObjectOnly{memory->id, 0});
+  session.physical.recycle(memory);
+  return result;
+}
+
+CUresult check_properties(const Session& session, const CUmemAllocationProp* prop) {
+  if (prop == nullptr || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_NOT_SUPPORTED;
+  return session.valid_device(prop->location.id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
+// Copies and attributes know accessible memory as an allocation of its device's primary context.
+void show_mapping(Session& session, uint64_t address, const VirtualMapping& mapping) {
+  session.memory.remove_mapping(address);
+  const CUmemAccess_flags most = mapping.most_access();
+  if (most == CU_MEM_ACCESS_FLAGS_PROT_NONE) return;
+  session.memory.add_mapping(session.primary[mapping.memory->device], address, mapping.bytes,
+                             AllocationKind::kMapped, most == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+}
+
+CUresult check_access(const Session& session, const CUmemAccessDesc& desc) {
+  const bool known = desc.flags == CU_MEM_ACCESS_FLAGS_PROT_NONE ||
+                     desc.flags == CU_MEM_ACCESS_FLAGS_PROT_READ ||
+                     desc.flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  if (!known) return CUDA_ERROR_INVALID_VALUE;
+  if (desc.location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_NOT_SUPPORTED;
+  return session.valid_device(desc.location.id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
 }  // namespace
 
 namespace impl {
+
+// ---- Addresses ----------------------------------------------------------------------------------
 
 // Neither a wanted address nor flags bind the driver.
 CUresult cuMemAddressReserve(CUdeviceptr* ptr, size_t size, size_t alignment, CUdeviceptr,
@@ -54,102 +92,65 @@ CUresult cuMemAddressFree(CUdeviceptr ptr, size_t size) {
   return CUDA_SUCCESS;
 }
 
-// Allocators ask for memory that could be exported as a descriptor and seldom export it: that
-// wish is granted, the export is not.
+// ---- Physical memory ----------------------------------------------------------------------------
+
 CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size,
                      const CUmemAllocationProp* prop, unsigned long long flags) {
   Session* session = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session));
-  if (handle == nullptr || prop == nullptr || flags != 0 || !whole_granules(size) ||
-      prop->type != CU_MEM_ALLOCATION_TYPE_PINNED) {
-    return CUDA_ERROR_INVALID_VALUE;
+  if (handle == nullptr || flags != 0 || !whole_granules(size)) return CUDA_ERROR_INVALID_VALUE;
+  OPENMPS_CUDA_CHECK(check_properties(*session, prop));
+  constexpr int kExportable = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  if ((prop->requestedHandleTypes & ~kExportable) != 0) return CUDA_ERROR_NOT_SUPPORTED;
+  PhysicalMemory* memory = session->physical.allocate();
+  if (memory == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  memory->bytes = size;
+  memory->device = static_cast<uint32_t>(prop->location.id);
+  memory->properties = *prop;
+  const uint32_t wanted = (prop->requestedHandleTypes != 0 ? wire::kPhysicalExportable : 0) |
+                          (prop->allocFlags.gpuDirectRDMACapable != 0 ? wire::kPhysicalRdma : 0) |
+                          (prop->allocFlags.compressionType != 0 ? wire::kPhysicalCompressible : 0);
+  const wire::PhysicalCreate command{memory->id, session->devices[memory->device], size, wanted, 0};
+  const CUresult result = session->memory.with_room(
+      [&] { return session->channel.call(wire::Opcode::kPhysicalCreate, command); });
+  if (result != CUDA_SUCCESS) {
+    session->physical.recycle(memory);
+    return result;
   }
-  if (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
-      (prop->requestedHandleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0) {
-    return CUDA_ERROR_NOT_SUPPORTED;
-  }
-  if (!session->valid_device(prop->location.id)) return CUDA_ERROR_INVALID_DEVICE;
-  Locked memory(session->virtual_memory);
-  *handle = memory->next_handle++;
-  memory->physical.emplace(
-      *handle,
-      PhysicalMemory{
-          .bytes = size, .device = static_cast<uint32_t>(prop->location.id), .properties = *prop});
+  session->physical.publish(memory);
+  *handle = memory->handle;
   return CUDA_SUCCESS;
 }
 
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
   Session* session = nullptr;
+  PhysicalMemory* memory = nullptr;
+  OPENMPS_CUDA_CHECK(find_physical(handle, &session, &memory));
+  Locked locked(session->virtual_memory);
+  if (memory->references == 0) return CUDA_ERROR_INVALID_VALUE;
+  --memory->references;
+  return drop_unused(*session, memory);
+}
+
+CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* addr) {
+  Session* session = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session));
-  Locked memory(session->virtual_memory);
-  const auto found = memory->physical.find(handle);
-  if (found == memory->physical.end() || found->second.references == 0) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  --found->second.references;
-  memory->drop_unused();
+  if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  Locked locked(session->virtual_memory);
+  const VirtualMapping* mapping = locked->mapping_of(reinterpret_cast<uint64_t>(addr));
+  if (mapping == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  ++mapping->memory->references;
+  *handle = mapping->memory->handle;
   return CUDA_SUCCESS;
 }
 
-CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
-                  unsigned long long flags) {
+CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* prop,
+                                                CUmemGenericAllocationHandle handle) {
   Session* session = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session));
-  Locked memory(session->virtual_memory);
-  const auto found = memory->physical.find(handle);
-  if (found == memory->physical.end() || flags != 0 || !whole_granules(size) ||
-      ptr % wire::kMemoryGranularity != 0 || !memory->is_reserved(ptr, size) ||
-      memory->overlaps_mapping(ptr, size)) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  PhysicalMemory& physical = found->second;
-  // A second place, or a later one, would have to show the same contents.
-  if (offset != 0 || size != physical.bytes || physical.was_mapped) return CUDA_ERROR_NOT_SUPPORTED;
-  return map_physical(*session, physical, ptr);
-}
-
-CUresult cuMemUnmap(CUdeviceptr ptr, size_t size) {
-  Session* session = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session));
-  if (!whole_granules(size) || ptr + size < ptr) return CUDA_ERROR_INVALID_VALUE;
-  Locked memory(session->virtual_memory);
-  // Look first: all or nothing.
-  for (uint64_t at = ptr; at < ptr + size;) {
-    const PhysicalMemory* physical = memory->mapped_at(at);
-    if (physical == nullptr || physical->bytes > ptr + size - at) return CUDA_ERROR_INVALID_VALUE;
-    at += physical->bytes;
-  }
-  OPENMPS_CUDA_CHECK(synchronize(*session, nullptr));
-  for (uint64_t at = ptr; at < ptr + size;) {
-    PhysicalMemory* physical = memory->mapped_at(at);
-    OPENMPS_CUDA_CHECK(session->memory.unmap_at(at));
-    physical->address = 0;
-    at += physical->bytes;
-  }
-  memory->drop_unused();
-  return CUDA_SUCCESS;
-}
-
-// Mapped memory can be read and written from the start; anything less cannot be had.
-CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc* desc, size_t count) {
-  Session* session = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session));
-  if (desc == nullptr || count == 0 || !whole_granules(size) || ptr + size < ptr) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  Locked memory(session->virtual_memory);
-  for (uint64_t at = ptr; at < ptr + size;) {
-    const PhysicalMemory* physical = memory->mapped_at(at);
-    if (physical == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    for (size_t i = 0; i < count; ++i) {
-      const bool own = desc[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
-                       desc[i].location.id == static_cast<int>(physical->device);
-      if (!own || desc[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-      }
-    }
-    at += physical->bytes;
-  }
+  PhysicalMemory* memory = nullptr;
+  OPENMPS_CUDA_CHECK(find_physical(handle, &session, &memory));
+  if (prop == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *prop = memory->properties;
   return CUDA_SUCCESS;
 }
 
@@ -158,25 +159,139 @@ CUresult cuMemGetAllocationGranularity(size_t* granularity, const CUmemAllocatio
                                        CUmemAllocationGranularity_flags option) {
   Session* session = nullptr;
   OPENMPS_CUDA_CHECK(enter_local(&session));
-  if (granularity == nullptr || prop == nullptr || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED ||
-      (option != CU_MEM_ALLOC_GRANULARITY_MINIMUM &&
-       option != CU_MEM_ALLOC_GRANULARITY_RECOMMENDED)) {
+  if (granularity == nullptr || (option != CU_MEM_ALLOC_GRANULARITY_MINIMUM &&
+                                 option != CU_MEM_ALLOC_GRANULARITY_RECOMMENDED)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  if (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_NOT_SUPPORTED;
-  if (!session->valid_device(prop->location.id)) return CUDA_ERROR_INVALID_DEVICE;
+  OPENMPS_CUDA_CHECK(check_properties(*session, prop));
   *granularity = wire::kMemoryGranularity;
   return CUDA_SUCCESS;
 }
 
-CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* prop,
-                                                CUmemGenericAllocationHandle handle) {
+// The descriptor is the driver's own: the memory lives while any process holds it.
+CUresult cuMemExportToShareableHandle(void* shareableHandle, CUmemGenericAllocationHandle handle,
+                                      CUmemAllocationHandleType handleType,
+                                      unsigned long long flags) {
+  Session* session = nullptr;
+  PhysicalMemory* memory = nullptr;
+  OPENMPS_CUDA_CHECK(find_physical(handle, &session, &memory));
+  if (shareableHandle == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_NOT_SUPPORTED;
+  if ((memory->properties.requestedHandleTypes & handleType) == 0) return CUDA_ERROR_INVALID_VALUE;
+  UniqueFd descriptor;
+  OPENMPS_CUDA_CHECK(session->passage.export_physical(memory->id, &descriptor));
+  const int number = descriptor.release();
+  memcpy(shareableHandle, &number, sizeof(number));
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* osHandle,
+                                        CUmemAllocationHandleType shHandleType) {
+  Session* session = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session));
+  if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (shHandleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_NOT_SUPPORTED;
+  PhysicalMemory* memory = session->physical.allocate();
+  if (memory == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  wire::PhysicalReply reply{};
+  // The descriptor itself, not its address, travels in the pointer.
+  CUresult result = session->passage.import_physical(
+      memory->id, static_cast<int>(reinterpret_cast<intptr_t>(osHandle)), &reply);
+  while (result == CUDA_SUCCESS && memory->device < session->device_count() &&
+         session->devices[memory->device] != reply.device) {
+    ++memory->device;
+  }
+  if (result == CUDA_SUCCESS && memory->device == session->device_count()) {
+    static_cast<void>(
+        session->channel.push(wire::Opcode::kPhysicalRelease, wire::ObjectOnly{memory->id, 0}));
+    result = CUDA_ERROR_INVALID_DEVICE;
+  }
+  if (result != CUDA_SUCCESS) {
+    session->physical.recycle(memory);
+    return result;
+  }
+  memory->properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  memory->properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  memory->properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, static_cast<int>(memory->device)};
+  session->physical.publish(memory);
+  *handle = memory->handle;
+  return CUDA_SUCCESS;
+}
+
+// ---- Mappings -----------------------------------------------------------------------------------
+
+CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
+                  unsigned long long flags) {
+  Session* session = nullptr;
+  PhysicalMemory* physical = nullptr;
+  OPENMPS_CUDA_CHECK(find_physical(handle, &session, &physical));
+  Locked memory(session->virtual_memory);
+  const bool inside =
+      physical->bytes == 0 || (offset <= physical->bytes && size <= physical->bytes - offset);
+  if (physical->references == 0 || flags != 0 || !inside || !whole_granules(size) ||
+      offset % wire::kMemoryGranularity != 0 || ptr % wire::kMemoryGranularity != 0 ||
+      !memory->is_reserved(ptr, size) || memory->overlaps_mapping(ptr, size)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  OPENMPS_CUDA_CHECK(session->channel.call(wire::Opcode::kPhysicalMap,
+                                           wire::PhysicalMap{ptr, size, offset, physical->id, 0}));
+  ++physical->mappings;
+  memory->mappings[ptr] = VirtualMapping{.bytes = size, .memory = physical};
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemUnmap(CUdeviceptr ptr, size_t size) {
   Session* session = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session));
   Locked memory(session->virtual_memory);
-  const auto found = memory->physical.find(handle);
-  if (prop == nullptr || found == memory->physical.end()) return CUDA_ERROR_INVALID_VALUE;
-  *prop = found->second.properties;
+  if (!memory->is_whole(ptr, size)) return CUDA_ERROR_INVALID_VALUE;
+  OPENMPS_CUDA_CHECK(synchronize(*session, nullptr));
+  for (uint64_t at = ptr; at < ptr + size;) {
+    const auto it = memory->mappings.find(at);
+    const VirtualMapping mapping = it->second;
+    session->memory.remove_mapping(at);
+    memory->mappings.erase(it);
+    OPENMPS_CUDA_CHECK(session->channel.push(
+        wire::Opcode::kMemoryUnmap,
+        wire::MemoryRange{at, mapping.bytes, session->devices[mapping.memory->device], 0}));
+    --mapping.memory->mappings;
+    OPENMPS_CUDA_CHECK(drop_unused(*session, mapping.memory));
+    at += mapping.bytes;
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc* desc, size_t count) {
+  Session* session = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session));
+  if (desc == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
+  for (size_t i = 0; i < count; ++i) OPENMPS_CUDA_CHECK(check_access(*session, desc[i]));
+  Locked memory(session->virtual_memory);
+  if (!memory->is_whole(ptr, size)) return CUDA_ERROR_INVALID_VALUE;
+  for (size_t i = 0; i < count; ++i) {
+    const auto device = static_cast<uint32_t>(desc[i].location.id);
+    OPENMPS_CUDA_CHECK(session->channel.call(
+        wire::Opcode::kMemoryAccess, wire::MemoryAccess{ptr, size, session->devices[device],
+                                                        static_cast<uint32_t>(desc[i].flags)}));
+    for (auto it = memory->mappings.find(ptr);
+         it != memory->mappings.end() && it->first - ptr < size; ++it) {
+      it->second.access[device] = desc[i].flags;
+      show_mapping(*session, it->first, it->second);
+    }
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location, CUdeviceptr ptr) {
+  Session* session = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session));
+  if (flags == nullptr || location == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (location->type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_NOT_SUPPORTED;
+  if (!session->valid_device(location->id)) return CUDA_ERROR_INVALID_DEVICE;
+  Locked memory(session->virtual_memory);
+  const VirtualMapping* mapping = memory->mapping_of(ptr);
+  if (mapping == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *flags = mapping->access[location->id];
   return CUDA_SUCCESS;
 }
 

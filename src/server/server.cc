@@ -13,7 +13,7 @@
 namespace openmps::server {
 namespace {
 
-// Nothing that a client may send over its connection after Hello is longer: it may send nothing.
+// Nothing that a client may send over its connection after Hello is longer: PassDescriptor.
 constexpr size_t kMaxClientPacketBytes = 4096;
 
 }  // namespace
@@ -155,9 +155,8 @@ void Server::open_session(const wire::Admit& admit, UniqueFd client) {
   const uint32_t id = session.id;
   session.client = std::make_unique<PacketPeer>(
       loop_, std::move(client), kMaxClientPacketBytes,
-      PacketPeer::Callbacks{
-          [this, id](Packet) { on_client_gone(id, "it sent a message that none expects"); },
-          [this, id](const std::string&) { on_client_gone(id, ""); }});
+      PacketPeer::Callbacks{[this, id](Packet packet) { on_client_packet(id, packet); },
+                            [this, id](const std::string&) { on_client_gone(id, ""); }});
   if (const Status watched = session.client->start(); !watched.ok()) {
     refuse(*session.client, watched.code(), watched.message());
     sessions_.erase(id);
@@ -206,6 +205,26 @@ void Server::refuse(UniqueFd client, CUresult result, const std::string& reason)
   // Its buffer is empty, so nothing can be left to send when the connection closes behind this.
   PacketPeer peer(loop_, std::move(client), kMaxClientPacketBytes, {});
   refuse(peer, result, reason);
+}
+
+void Server::on_client_packet(uint32_t id, const Packet& packet) {
+  Session* session = sessions_.find(id);
+  if (session == nullptr) return;
+  wire::PassDescriptor message;
+  const Status status = wire::read_message(packet.data, &message);
+  if (!status.ok() || packet.fds.size() != 1 || session->state == SessionState::kOpening) {
+    on_client_gone(id, "it sent a message that none expects");
+    return;
+  }
+  if (session->state == SessionState::kEnding || worker_ == nullptr) return;
+  if (session->passing >= wire::kMaxPassing) {
+    on_client_gone(id, "it sends descriptors that it does not use");
+    return;
+  }
+  ++session->passing;
+  message.session = id;
+  const int descriptor = packet.fds[0].get();
+  worker_->send(wire::message_bytes(message), {&descriptor, 1});
 }
 
 void Server::on_client_gone(uint32_t id, const std::string& unexpected) {

@@ -65,6 +65,7 @@ class Server {
   Status on_worker_ready(const Packet& packet);
   Status on_session_ready(const wire::SessionReady& ready);
   void on_session_fault(const wire::SessionFault& fault);
+  Status on_worker_descriptor(const Packet& packet);
   void on_context_lost(const wire::SessionFault& fault);
   void on_worker_gone(const std::string& how);
 
@@ -73,6 +74,8 @@ class Server {
   void welcome(Session& session);
   void refuse(PacketPeer& client, CUresult result, const std::string& reason);
   void refuse(UniqueFd client, CUresult result, const std::string& reason);
+  // A descriptor for the client's session in the worker; anything else cuts the client off.
+  void on_client_packet(uint32_t id, const Packet& packet);
   void on_client_gone(uint32_t id, const std::string& unexpected);
   void end_session(Session& session, CUresult result);
   void forget_session(uint32_t id);

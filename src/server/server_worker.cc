@@ -74,6 +74,14 @@ Status Server::handle_worker_packet(const Packet& packet) {
       }
       return Status();
     }
+    case wire::MessageKind::kPassDescriptor: return on_worker_descriptor(packet);
+    case wire::MessageKind::kDescriptorTaken: {
+      wire::DescriptorTaken taken;
+      OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &taken));
+      Session* session = sessions_.find(taken.session);
+      if (session != nullptr && session->passing != 0) --session->passing;
+      return Status();
+    }
     default: return Status(CUDA_ERROR_INVALID_VALUE, "a kind of message that no worker sends");
   }
 }
@@ -128,6 +136,20 @@ Status Server::on_session_ready(const wire::SessionReady& ready) {
   }
   // A client that left while its session opened: CloseSession is on its way.
   if (session->state == SessionState::kOpening) welcome(*session);
+  return Status();
+}
+
+// A client that has left does not need it any more.
+Status Server::on_worker_descriptor(const Packet& packet) {
+  wire::PassDescriptor message;
+  OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &message));
+  if (packet.fds.size() != 1) {
+    return Status(CUDA_ERROR_INVALID_VALUE, "a descriptor that is not there");
+  }
+  Session* session = sessions_.find(message.session);
+  if (session == nullptr || session->client == nullptr) return Status();
+  const int descriptor = packet.fds[0].get();
+  session->client->send(wire::message_bytes(message), {&descriptor, 1});
   return Status();
 }
 

@@ -28,6 +28,7 @@ struct Session {
   UniqueFd host_file;
   Mapping header_page;
   std::unique_ptr<PacketPeer> client;  // null once it is gone
+  uint32_t passing = 0;                // descriptors that the worker has not confirmed
 
   [[nodiscard]] wire::ChannelHeader& header() const {
     return wire::ChannelView(header_page.address()).header();

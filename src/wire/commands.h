@@ -81,6 +81,21 @@ enum class Opcode : uint16_t {
   kContextReset = 40,  // ContextOnly, sync: drop what the context's limits, streams, modules hold
   kClusterOccupancy = 41,  // ClusterOccupancy + CUlaunchAttribute[], sync -> OccupancyReply
   kModuleFunctions = 42,   // ModuleFunctions, sync -> ModuleFunctionsReply + names
+  kAddressReserve = 64,    // AddressReserve, sync -> AddressReply: an extent beside the window
+  kAddressFree = 65,       // MemoryRange: the extent that begins there, with nothing mapped
+  kPhysicalCreate = 66,    // PhysicalCreate, sync: memory that is mapped by kPhysicalMap
+  kPhysicalRelease = 67,   // ObjectOnly: mappings keep the memory
+  kPhysicalMap = 68,       // PhysicalMap, sync: without access until kMemoryAccess
+  kMemoryAccess = 69,      // MemoryAccess, sync
+  kPhysicalExport = 70,    // PhysicalTicket, sync; the descriptor comes by PassDescriptor
+  kPhysicalImport = 71,    // PhysicalTicket of a descriptor sent before, sync -> PhysicalReply
+  kMemoryPublish = 72,     // MemoryRange, sync -> ShareKey: of one kMemoryMap
+  kMemoryWithdraw = 73,    // ShareKey: nobody opens it any more; who has, keeps it
+  kMemoryOpen = 74,        // MemoryOpen, sync -> MemoryOpenReply: another session's memory
+  kEventPublish = 75,      // ObjectOnly, sync -> ShareKey
+  kEventOpen = 76,         // EventOpen, sync: another session's event under an id of this one
+  kEventQuery = 77,        // ObjectOnly, sync; CUDA_ERROR_NOT_READY
+  kPeerAccess = 78,        // PeerAccess, sync
   kFirstGenerated = 256,   // from here on: Generated + the request of api/messages.h; sync
                            // ones reply its reply, unless the call did not come that far
 };
@@ -205,6 +220,73 @@ struct MemoryRange {
   uint64_t bytes;  // multiple of kMemoryGranularity (device) or of the page (host)
   uint32_t device;
   uint32_t flags;
+};
+struct AddressReserve {
+  uint64_t bytes;      // multiple of kMemoryGranularity
+  uint64_t alignment;  // power of two, kMemoryGranularity at least
+};
+struct AddressReply {
+  uint64_t address;
+};
+
+// Physical memory apart from its mappings (cuMemCreate).
+struct PhysicalCreate {
+  Id physical;
+  uint32_t device;
+  uint64_t bytes;
+  uint32_t flags;  // kPhysicalExportable, ...
+  uint32_t reserved;
+};
+inline constexpr uint32_t kPhysicalExportable = 1;    // as a POSIX descriptor
+inline constexpr uint32_t kPhysicalRdma = 2;          // allocFlags.gpuDirectRDMACapable
+inline constexpr uint32_t kPhysicalCompressible = 4;  // allocFlags.compressionType
+struct PhysicalMap {
+  uint64_t address;
+  uint64_t bytes;
+  uint64_t offset;  // into the physical memory
+  Id physical;
+  uint32_t reserved;
+};
+// Whole mappings.
+struct MemoryAccess {
+  uint64_t address;
+  uint64_t bytes;
+  uint32_t device;  // whose access
+  uint32_t access;  // CUmemAccess_flags
+};
+// The descriptor of physical memory on its way (handshake.h, PassDescriptor).
+struct PhysicalTicket {
+  Id physical;
+  uint32_t ticket;
+};
+struct PhysicalReply {
+  uint32_t device;
+  uint32_t reserved;
+};
+// Names what one session shares and another may open: random, so that only who was given it has it.
+struct ShareKey {
+  unsigned char bytes[16];
+};
+struct MemoryOpen {
+  ShareKey key;
+  uint64_t address;  // where to map it
+  uint64_t bytes;    // must be those of the memory
+};
+struct MemoryOpenReply {
+  uint32_t device;
+  uint32_t reserved;
+};
+struct EventOpen {
+  Id event;
+  uint32_t flags;
+  ShareKey key;
+};
+// What the session has or will have on `peer` can be used by kernels of `device`.
+struct PeerAccess {
+  uint32_t device;
+  uint32_t peer;
+  uint32_t enable;
+  uint32_t reserved;
 };
 struct MemoryInfoReply {
   uint64_t free;

@@ -47,6 +47,8 @@ enum class MessageKind : uint32_t {
   kCloseSession = 23,
   kSessionClosed = 24,
   kSessionFault = 25,
+  kPassDescriptor = 30,
+  kDescriptorTaken = 31,
 };
 
 struct MessageHeader {
@@ -139,6 +141,23 @@ struct SessionFault {
   uint32_t result = CUDA_SUCCESS;
   char reason[kReasonBytes] = {};
 };
+
+// A descriptor of device memory between a client and its session in the worker, either way, by way
+// of the server: it stands beside the command with the same ticket. The worker confirms each, so
+// that no client can fill the worker's socket.
+struct PassDescriptor {
+  MessageHeader header{.kind = MessageKind::kPassDescriptor, .bytes = sizeof(PassDescriptor)};
+  uint32_t session = 0;  // the client need not fill it in
+  uint32_t ticket = 0;
+  // Descriptor: the memory.
+};
+struct DescriptorTaken {
+  MessageHeader header{.kind = MessageKind::kDescriptorTaken, .bytes = sizeof(DescriptorTaken)};
+  uint32_t session = 0;
+  uint32_t reserved = 0;
+};
+// Unconfirmed descriptors of one client. An honest one waits for each.
+inline constexpr uint32_t kMaxPassing = 4;
 
 // Daemon to server: a client, its connection as descriptor.
 struct Admit {

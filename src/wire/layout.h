@@ -46,6 +46,25 @@ static_assert(kFirstWindow + kMaxWindows * kWindowBytes <= 0x5500'0000'0000);
 #endif
 inline constexpr uint64_t kHostBytes = kWindowBytes - kDeviceBytes;
 
+// Extents: address ranges beside the windows, for programs that reserve more than a window holds
+// (PyTorch's expandable segments: 9/8 of the device's memory for every stream and pool). Windows
+// are given out from the bottom, extents from the top of what is left, so the two share the space.
+// The end leaves 4 TiB below the stack to a program's own mappings; the hole is where executables
+// and their heaps lie (docs/decisions/0006).
+#if defined(__SANITIZE_THREAD__)
+inline constexpr uint64_t kAddressEnd = kFirstWindow + kMaxWindows * kWindowBytes;
+inline constexpr uint64_t kAddressHole = kAddressEnd;
+inline constexpr uint64_t kAddressHoleEnd = kAddressEnd;
+#else
+inline constexpr uint64_t kAddressEnd = 0x7c00'0000'0000;
+inline constexpr uint64_t kAddressHole = 0x5500'0000'0000;
+inline constexpr uint64_t kAddressHoleEnd = 0x5800'0000'0000;
+#endif
+// Of one session: what eight segments on each of 16 devices need, and not so many that one client
+// takes the addresses of all.
+inline constexpr uint64_t kMaxExtentBytes = 16 * 1024 * kGiB;
+inline constexpr uint32_t kMaxExtents = 256;
+
 constexpr uint64_t window_base(uint32_t index) { return kFirstWindow + index * kWindowBytes; }
 
 // Physical device memory is granted, mapped and freed in units of this size: the VMM granularity of

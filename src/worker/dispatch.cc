@@ -93,6 +93,13 @@ Status memory_unmap(SessionParts& s, const wire::MemoryRange& c) {
   return s.memory.unmap(c);
 }
 
+Status memory_access(SessionParts& s, const wire::MemoryAccess& c) {
+  // Less access than work in flight needs would fault, for everybody.
+  const bool less = c.access != CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  if (less && !s.wait_idle(s.stop)) return Status();
+  return s.memory.set_access(c);
+}
+
 Status host_unregister(SessionParts& s, const wire::MemoryRange& c) {
   if (!s.wait_idle(s.stop)) return Status();
   return s.memory.unregister_host(c);
@@ -153,7 +160,7 @@ struct Entry {
   const char* name = "";
   Thunk thunk = nullptr;
 };
-constexpr size_t kOpcodes = static_cast<size_t>(Opcode::kModuleFunctions) + 1;
+constexpr size_t kOpcodes = static_cast<size_t>(Opcode::kPeerAccess) + 1;
 
 constexpr std::array<Entry, kOpcodes> make_table() {
   std::array<Entry, kOpcodes> table{};
@@ -208,6 +215,24 @@ constexpr std::array<Entry, kOpcodes> make_table() {
       {"ClusterOccupancy", to_part<&S::modules, &Modules::cluster_occupancy>});
   set(Opcode::kModuleFunctions,
       {"ModuleFunctions", to_part<&S::modules, &Modules::function_names>});
+  set(Opcode::kAddressReserve, {"AddressReserve", to_part<&S::memory, &SessionMemory::reserve>});
+  set(Opcode::kAddressFree, {"AddressFree", to_part<&S::memory, &SessionMemory::free_addresses>});
+  set(Opcode::kPhysicalCreate, {"PhysicalCreate", to_part<&S::physical, &PhysicalObjects::create>});
+  set(Opcode::kPhysicalRelease,
+      {"PhysicalRelease", to_part<&S::physical, &PhysicalObjects::release>});
+  set(Opcode::kPhysicalMap, {"PhysicalMap", to_part<&S::physical, &PhysicalObjects::map>});
+  set(Opcode::kMemoryAccess, {"MemoryAccess", to_session<wire::MemoryAccess, memory_access>});
+  set(Opcode::kPhysicalExport,
+      {"PhysicalExport", to_part<&S::physical, &PhysicalObjects::export_descriptor>});
+  set(Opcode::kPhysicalImport,
+      {"PhysicalImport", to_part<&S::physical, &PhysicalObjects::import_descriptor>});
+  set(Opcode::kMemoryPublish, {"MemoryPublish", to_part<&S::sharing, &Sharing::publish_memory>});
+  set(Opcode::kMemoryWithdraw, {"MemoryWithdraw", to_part<&S::sharing, &Sharing::withdraw>});
+  set(Opcode::kMemoryOpen, {"MemoryOpen", to_part<&S::sharing, &Sharing::open_memory>});
+  set(Opcode::kEventPublish, {"EventPublish", to_part<&S::sharing, &Sharing::publish_event>});
+  set(Opcode::kEventOpen, {"EventOpen", to_part<&S::sharing, &Sharing::open_event>});
+  set(Opcode::kEventQuery, {"EventQuery", to_part<&S::events, &Events::query>});
+  set(Opcode::kPeerAccess, {"PeerAccess", to_part<&S::memory, &SessionMemory::peer_access>});
   set(Opcode::kContextReset, {"ContextReset", to_session<wire::ContextOnly, context_reset>});
   return table;
 }

@@ -10,9 +10,13 @@
 namespace openmps::worker {
 
 // The program's error: reported as the call's result or as an asynchronous error.
-inline Status check(CUresult result, const char* call) {
+inline Status check(CUresult result, const std::string& call) {
   if (result == CUDA_SUCCESS) return Status();
-  return Status(result, std::string(call) + " returned " + std::to_string(result));
+  return Status(result, call + " returned " + std::to_string(result));
+}
+// The same without a string on the path of success, which launches and copies take.
+inline Status check(CUresult result, const char* call) {
+  return result == CUDA_SUCCESS ? Status() : check(result, std::string(call));
 }
 
 // The peer broke the protocol: ends its session. No driver returns this code to a worker, which

@@ -93,11 +93,12 @@ Status serve(const Options& options, ServerLink& link) {
   const uint32_t cores = std::max(1u, std::thread::hardware_concurrency());
   const uint32_t spin_us = choose_spin_us(cores);
   ContextGate gate;
+  Commons commons;
   SpinBudget spin(std::max(1u, cores / 2));
   FaultMonitor monitor(table, *devices, [&link](CUresult result, const std::string& reason) {
     link.session_fault(0, result, reason);
   });
-  Environment environment{table, *devices, gate, monitor, spin, spin_us * 1000ull, link};
+  Environment environment{table, *devices, gate, commons, monitor, spin, spin_us * 1000ull, link};
   link.ready(spin_us, *facts);
   facts->reset();
 

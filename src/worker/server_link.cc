@@ -53,4 +53,18 @@ void ServerLink::session_fault(uint32_t session, CUresult result, std::string_vi
   send(socket_, message);
 }
 
+void ServerLink::pass_descriptor(uint32_t session, uint32_t ticket, int descriptor) {
+  wire::PassDescriptor message;
+  message.session = session;
+  message.ticket = ticket;
+  const int fds[] = {descriptor};
+  send(socket_, message, fds);
+}
+
+void ServerLink::descriptor_taken(uint32_t session) {
+  wire::DescriptorTaken message;
+  message.session = session;
+  send(socket_, message);
+}
+
 }  // namespace openmps::worker

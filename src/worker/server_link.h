@@ -21,6 +21,10 @@ class ServerLink {
   void session_closed(uint32_t session);
   // session 0: the whole context.
   void session_fault(uint32_t session, CUresult result, std::string_view reason);
+  // To the client; the descriptor stays the caller's.
+  void pass_descriptor(uint32_t session, uint32_t ticket, int descriptor);
+  // The session has one that came from its client.
+  void descriptor_taken(uint32_t session);
 
   [[nodiscard]] int fd() const { return socket_.get(); }
 

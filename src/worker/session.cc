@@ -19,7 +19,8 @@ Session::Session(Environment& environment, SessionInfo info, UniqueFd host_file,
                  std::function<void()> on_end)
     : environment_(environment),
       host_file_(std::move(host_file)),
-      parts_(environment.driver, environment.devices, environment.gate, std::move(info)),
+      parts_(environment.driver, environment.devices, environment.gate, environment.commons,
+             std::move(info)),
       on_end_(std::move(on_end)),
       thread_([this] { run(); }) {}
 
@@ -97,6 +98,14 @@ Status Session::open() {
   if (environment_.monitor.lost() != CUDA_SUCCESS) {
     return Status(environment_.monitor.lost(), "the shared context is lost");
   }
+  SessionCore& core = parts_.core;
+  window_claimed_ = core.commons.addresses.claim(core.window_base(), wire::kWindowBytes);
+  if (!window_claimed_) {
+    return Status(CUDA_ERROR_OUT_OF_MEMORY, "other sessions' reservations lie in the window");
+  }
+  parts_.physical.send = [this](uint32_t ticket, int descriptor) {
+    environment_.link.pass_descriptor(parts_.core.info.id, ticket, descriptor);
+  };
   OPENMPS_RETURN_IF_ERROR(map_channel());
   OPENMPS_RETURN_IF_ERROR(parts_.core.use(0));
   // The thread's mode: whatever a client captures, calls of ours stay allowed. The mode that its
@@ -132,6 +141,7 @@ void Session::shut() {
   const std::lock_guard lock(mutex_);
   channel_mapped_ = false;
   host_part_.reset();
+  if (window_claimed_) parts_.core.commons.addresses.release(parts_.core.window_base());
 }
 
 }  // namespace openmps::worker

@@ -23,6 +23,7 @@ struct Environment {
   const DriverTable& driver;
   const Devices& devices;
   ContextGate& gate;
+  Commons& commons;
   FaultMonitor& monitor;
   SpinBudget& spin;
   uint64_t spin_ns;
@@ -41,6 +42,10 @@ class Session {
 
   // End the session; `result` becomes its sticky status. Returns at once. Main thread.
   void close(CUresult result);
+  // A descriptor that the client sent. Main thread.
+  void put_descriptor(uint32_t ticket, UniqueFd descriptor) {
+    parts_.physical.inbox.put(ticket, std::move(descriptor));
+  }
 
  private:
   void run();
@@ -58,6 +63,7 @@ class Session {
 
   std::mutex mutex_;
   wire::RingConsumer* ring_ = nullptr;  // guarded by mutex_; while the executor runs
+  bool window_claimed_ = false;         // of the address book; session's thread
   bool channel_mapped_ = false;         // guarded by mutex_
   CUresult end_result_ = CUDA_SUCCESS;  // guarded by mutex_; what close() was called with
 

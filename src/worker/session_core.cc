@@ -9,10 +9,12 @@
 namespace openmps::worker {
 
 SessionCore::SessionCore(const DriverTable& driver_table, const Devices& all_devices,
-                         ContextGate& context_gate, SessionInfo session_info)
+                         ContextGate& context_gate, Commons& worker_commons,
+                         SessionInfo session_info)
     : driver(driver_table),
       devices(all_devices),
       gate(context_gate),
+      commons(worker_commons),
       info(std::move(session_info)) {}
 
 Status SessionCore::check_device(uint32_t device) const {

@@ -14,6 +14,7 @@
 #include "wire/handshake.h"
 #include "worker/context_gate.h"
 #include "worker/devices.h"
+#include "worker/exchange.h"
 
 namespace openmps::worker {
 
@@ -29,7 +30,7 @@ struct SessionInfo {
 class SessionCore {
  public:
   SessionCore(const DriverTable& driver, const Devices& devices, ContextGate& gate,
-              SessionInfo info);
+              Commons& commons, SessionInfo info);
 
   [[nodiscard]] uint64_t window_base() const { return wire::window_base(info.window); }
   [[nodiscard]] uint64_t device_end() const { return window_base() + wire::kDeviceBytes; }
@@ -50,6 +51,7 @@ class SessionCore {
   const DriverTable& driver;
   const Devices& devices;
   ContextGate& gate;
+  Commons& commons;
   const SessionInfo info;
   wire::ChannelView view;  // set once the host file is mapped
   // 0 where a device uses the host's pointers for registered memory, as all current GPUs do.

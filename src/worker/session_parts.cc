@@ -56,11 +56,13 @@ void SessionParts::drain() {
 
 // Users before what they use: executable graphs hold functions, streams hold everything.
 void SessionParts::release() {
+  sharing.release_all();
   graphs.release_all();
   events.release_all();
   fences.release_all();
   streams.release_all();
   modules.release_all();
+  physical.release_all();
   memory.release_all();
 }
 

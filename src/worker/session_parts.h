@@ -16,14 +16,16 @@
 #include "worker/worker_launch.h"
 #include "worker/worker_memory.h"
 #include "worker/worker_module.h"
+#include "worker/worker_physical.h"
+#include "worker/worker_sharing.h"
 #include "worker/worker_stream.h"
 
 namespace openmps::worker {
 
 struct SessionParts {
   SessionParts(const DriverTable& driver, const Devices& devices, ContextGate& gate,
-               SessionInfo info)
-      : core(driver, devices, gate, std::move(info)) {}
+               Commons& commons, SessionInfo info)
+      : core(driver, devices, gate, commons, std::move(info)) {}
 
   // Wait until nothing of the session is unfinished, without a call that waits for others: its own
   // streams are asked, ever less often. False: `stop` was set first.
@@ -36,8 +38,10 @@ struct SessionParts {
 
   SessionCore core;
   SessionMemory memory{core};
+  PhysicalObjects physical{core, memory};
   Streams streams{core};
   Events events{core, streams};
+  Sharing sharing{core, memory, events};
   Modules modules{core, memory};
   Graphs graphs{core, streams};
   Fences fences{core, streams};

@@ -44,7 +44,8 @@ Status Copies::finish(Stream& stream, uint32_t flags) {
 Status Copies::copy(const wire::Memcpy& command) {
   Stream* stream = nullptr;
   OPENMPS_RETURN_IF_ERROR(streams_.get(command.stream, &stream));
-  OPENMPS_RETURN_IF_ERROR(memory_.check_operand(command.destination, command.bytes, "destination"));
+  OPENMPS_RETURN_IF_ERROR(
+      memory_.check_operand(command.destination, command.bytes, "destination", true));
   OPENMPS_RETURN_IF_ERROR(memory_.check_operand(command.source, command.bytes, "source"));
   OPENMPS_RETURN_IF_ERROR(streams_.enter(*stream, Streams::Entry::kWork));
   OPENMPS_RETURN_IF_ERROR(
@@ -62,7 +63,7 @@ Status Copies::copy_3d(const wire::Memcpy3D& command) {
       memory_.check_operand(command.destination,
                             span_of(command.width, command.height, command.depth,
                                     command.destination_pitch, command.destination_slice),
-                            "destination"));
+                            "destination", true));
   OPENMPS_RETURN_IF_ERROR(
       memory_.check_operand(command.source,
                             span_of(command.width, command.height, command.depth,
@@ -99,7 +100,7 @@ Status Copies::fill(const wire::Memset& command) {
   if (__builtin_mul_overflow(command.width, element, &row)) row = ~0ull;
   const uint64_t pitch = command.height > 1 ? command.pitch : row;
   OPENMPS_RETURN_IF_ERROR(memory_.check_operand(
-      command.destination, span_of(row, command.height, 1, pitch, 0), "destination"));
+      command.destination, span_of(row, command.height, 1, pitch, 0), "destination", true));
   OPENMPS_RETURN_IF_ERROR(streams_.enter(*stream, Streams::Entry::kWork));
 
   const DriverTable& driver = core_.driver;

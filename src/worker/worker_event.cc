@@ -3,6 +3,7 @@
 #include "worker/worker_event.h"
 
 #include <memory>
+#include <utility>
 
 #include "worker/driver_check.h"
 
@@ -18,17 +19,41 @@ Status Events::create(const wire::EventCreate& command) {
 }
 
 Status Events::destroy(wire::Id id) {
-  const std::unique_ptr<Event> event = events_.take(id);
-  if (event == nullptr) return violation("there is no event " + std::to_string(id));
-  if (event->handle == nullptr) return Status();
-  OPENMPS_RETURN_IF_ERROR(core_.use(event->device));
-  return check(core_.driver.cuEventDestroy_v2(event->handle), "cuEventDestroy");
+  // The driver's event goes with its last holder: this session, or one that it was shared with.
+  if (events_.take(id) != nullptr) return Status();
+  return violation("there is no event " + std::to_string(id));
 }
 
 Status Events::make(Event& event) {
-  if (event.handle != nullptr) return Status();
+  if (event.driver_event != nullptr) return Status();
   OPENMPS_RETURN_IF_ERROR(core_.use(event.device));
-  return check(core_.driver.cuEventCreate(&event.handle, event.flags), "cuEventCreate");
+  CUevent handle = nullptr;
+  OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuEventCreate(&handle, event.flags), "cuEventCreate"));
+  event.driver_event = std::make_shared<DriverEvent>(core_.driver, handle, event.device);
+  return Status();
+}
+
+Status Events::query(wire::Id id) {
+  Event* event = nullptr;
+  OPENMPS_RETURN_IF_ERROR(events_.get(id, &event));
+  if (event->driver_event == nullptr) return Status();
+  return check(core_.driver.cuEventQuery(event->driver_event->handle), "cuEventQuery");
+}
+
+Status Events::share(wire::Id id, std::shared_ptr<DriverEvent>* shared) {
+  Event* event = nullptr;
+  OPENMPS_RETURN_IF_ERROR(events_.get(id, &event));
+  OPENMPS_RETURN_IF_ERROR(make(*event));
+  *shared = event->driver_event;
+  return Status();
+}
+
+Status Events::adopt(wire::Id id, uint32_t flags, std::shared_ptr<DriverEvent> shared) {
+  auto event = std::make_unique<Event>();
+  event->flags = flags & CU_EVENT_DISABLE_TIMING;
+  event->device = shared->device;
+  event->driver_event = std::move(shared);
+  return events_.insert(id, std::move(event));
 }
 
 Status Events::record(const wire::EventRecord& command, Stream& stream) {
@@ -38,11 +63,12 @@ Status Events::record(const wire::EventRecord& command, Stream& stream) {
   OPENMPS_RETURN_IF_ERROR(core_.use(stream.device));
   event->capture = stream.capture;
   if ((command.flags & CU_EVENT_RECORD_EXTERNAL) == 0) {
-    return check(core_.driver.cuEventRecord(event->handle, stream.handle), "cuEventRecord");
+    return check(core_.driver.cuEventRecord(event->driver_event->handle, stream.handle),
+                 "cuEventRecord");
   }
-  return check(
-      core_.driver.cuEventRecordWithFlags(event->handle, stream.handle, CU_EVENT_RECORD_EXTERNAL),
-      "cuEventRecordWithFlags");
+  return check(core_.driver.cuEventRecordWithFlags(event->driver_event->handle, stream.handle,
+                                                   CU_EVENT_RECORD_EXTERNAL),
+               "cuEventRecordWithFlags");
 }
 
 Status Events::wait(const wire::StreamWaitEvent& command) {
@@ -50,12 +76,12 @@ Status Events::wait(const wire::StreamWaitEvent& command) {
   Event* event = nullptr;
   OPENMPS_RETURN_IF_ERROR(streams_.get(command.stream, &stream));
   OPENMPS_RETURN_IF_ERROR(events_.get(command.event, &event));
-  if (event->handle == nullptr) return Status();
+  if (event->driver_event == nullptr) return Status();
   if (stream->capture == 0 && event->capture != 0 && streams_.is_active(event->capture)) {
     OPENMPS_RETURN_IF_ERROR(streams_.join_capture(*stream, event->capture));
   }
   OPENMPS_RETURN_IF_ERROR(streams_.enter(*stream, Streams::Entry::kWork));
-  return check(core_.driver.cuStreamWaitEvent(stream->handle, event->handle,
+  return check(core_.driver.cuStreamWaitEvent(stream->handle, event->driver_event->handle,
                                               command.flags & CU_EVENT_WAIT_EXTERNAL),
                "cuStreamWaitEvent");
 }
@@ -65,13 +91,14 @@ Status Events::elapsed(const wire::EventElapsed& command, ReplyWriter& reply) {
   Event* end = nullptr;
   OPENMPS_RETURN_IF_ERROR(events_.get(command.start, &start));
   OPENMPS_RETURN_IF_ERROR(events_.get(command.end, &end));
-  if (start->handle == nullptr || end->handle == nullptr) {
+  if (start->driver_event == nullptr || end->driver_event == nullptr) {
     return Status(CUDA_ERROR_INVALID_HANDLE, "an event has not been recorded");
   }
   OPENMPS_RETURN_IF_ERROR(core_.use(start->device));
   wire::EventElapsedReply answer{};
   OPENMPS_RETURN_IF_ERROR(
-      check(core_.driver.cuEventElapsedTime(&answer.milliseconds, start->handle, end->handle),
+      check(core_.driver.cuEventElapsedTime(&answer.milliseconds, start->driver_event->handle,
+                                            end->driver_event->handle),
             "cuEventElapsedTime"));
   reply.put(answer);
   return Status();
@@ -81,15 +108,8 @@ Status Events::handle_of(wire::Id id, CUevent* handle) {
   Event* event = nullptr;
   OPENMPS_RETURN_IF_ERROR(events_.get(id, &event));
   OPENMPS_RETURN_IF_ERROR(make(*event));
-  *handle = event->handle;
+  *handle = event->driver_event->handle;
   return Status();
-}
-
-void Events::release_all() {
-  events_.for_each([this](Event& event) {
-    if (event.handle != nullptr) core_.driver.cuEventDestroy_v2(event.handle);
-  });
-  events_.clear();
 }
 
 }  // namespace openmps::worker

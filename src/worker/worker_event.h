@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
+#include "worker/exchange.h"
 #include "worker/object_table.h"
 #include "worker/reply_writer.h"
 #include "worker/session_core.h"
@@ -15,8 +17,8 @@ namespace openmps::worker {
 struct Event {
   uint32_t flags = 0;  // CUevent_flags that matter to the driver
   uint32_t device = 0;
-  CUevent handle = nullptr;  // null until the first record
-  uint64_t capture = 0;      // the capture in which it was last recorded, 0: none
+  std::shared_ptr<DriverEvent> driver_event;  // null until the first record
+  uint64_t capture = 0;                       // the capture in which it was last recorded, 0: none
 };
 
 class Events {
@@ -31,9 +33,14 @@ class Events {
   Status wait(const wire::StreamWaitEvent& command);
   // cuEventElapsedTime: INVALID_HANDLE for one never recorded, NOT_READY for an unfinished one.
   Status elapsed(const wire::EventElapsed& command, ReplyWriter& reply);
+  // cuEventQuery of an event that other sessions record, too.
+  Status query(wire::Id id);
+  // The driver's event, for another session; and an event of this one that is another session's.
+  Status share(wire::Id id, std::shared_ptr<DriverEvent>* event);
+  Status adopt(wire::Id id, uint32_t flags, std::shared_ptr<DriverEvent> event);
   // The driver's event for a launch attribute.
   Status handle_of(wire::Id id, CUevent* handle);
-  void release_all();
+  void release_all() { events_.clear(); }
 
  private:
   Status make(Event& event);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 #include <string>
+#include <utility>
 
 #include "worker/driver_check.h"
 
@@ -13,6 +14,10 @@ namespace {
 
 constexpr uint64_t kPageBytes = 4096;
 constexpr unsigned kRegisterFlags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
+
+// Ranges that are looked at before a reservation fails: the book knows of all sessions, so each
+// failure is something foreign.
+constexpr int kAddressTries = 8;
 
 std::string text_of(uint64_t address, uint64_t bytes) {
   char text[64];
@@ -30,6 +35,17 @@ Status check_range(const wire::MemoryRange& range, uint64_t begin, uint64_t end,
   return violation(text_of(range.address, range.bytes) + " is not a range of the window");
 }
 
+// Reserve exactly this range. CUDA_ERROR_OUT_OF_MEMORY if the driver gives another one.
+Status reserve_at(const DriverTable& driver, uint64_t address, uint64_t bytes) {
+  CUdeviceptr got = 0;
+  OPENMPS_RETURN_IF_ERROR(check(driver.cuMemAddressReserve(&got, bytes, 0, address, 0),
+                                "cuMemAddressReserve of " + text_of(address, bytes)));
+  if (got == address) return Status();
+  driver.cuMemAddressFree(got, bytes);
+  return Status(CUDA_ERROR_OUT_OF_MEMORY, "the driver reserved " + text_of(got, bytes) +
+                                              " instead of " + text_of(address, bytes));
+}
+
 }  // namespace
 
 Status SessionMemory::register_channel() {
@@ -39,7 +55,7 @@ Status SessionMemory::register_channel() {
   OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuMemHostRegister_v2(host, bytes, kRegisterFlags),
                                 "cuMemHostRegister of the channel"));
   const auto address = reinterpret_cast<uint64_t>(host);
-  ranges_[address] = {address + bytes, Kind::kRegistered, 0, 0};
+  ranges_[address] = {.end = address + bytes, .kind = Kind::kRegistered};
   CUdeviceptr device = 0;
   OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuMemHostGetDevicePointer_v2(&device, host, 0),
                                 "cuMemHostGetDevicePointer of the channel"));
@@ -47,22 +63,77 @@ Status SessionMemory::register_channel() {
   return Status();
 }
 
+// ---- Addresses ---------------------------------------------------------------------------------
+
 // The whole device part at once, at the first grant: a client that never allocates pays nothing.
 Status SessionMemory::reserve_window() {
   if (window_reserved_) return Status();
-  CUdeviceptr got = 0;
-  OPENMPS_RETURN_IF_ERROR(
-      check(core_.driver.cuMemAddressReserve(&got, wire::kDeviceBytes, 0, core_.window_base(), 0),
-            "cuMemAddressReserve of the window"));
-  if (got != core_.window_base()) {
-    core_.driver.cuMemAddressFree(got, wire::kDeviceBytes);
-    return Status(CUDA_ERROR_OUT_OF_MEMORY, "the driver reserved " +
-                                                text_of(got, wire::kDeviceBytes) + " instead of " +
-                                                text_of(core_.window_base(), wire::kDeviceBytes));
-  }
+  OPENMPS_RETURN_IF_ERROR(reserve_at(core_.driver, core_.window_base(), wire::kDeviceBytes));
   window_reserved_ = true;
   return Status();
 }
+
+Status SessionMemory::reserve(const wire::AddressReserve& command, ReplyWriter& reply) {
+  const bool power = command.alignment != 0 && (command.alignment & (command.alignment - 1)) == 0;
+  if (command.bytes == 0 || command.bytes % wire::kMemoryGranularity != 0 || !power ||
+      command.alignment < wire::kMemoryGranularity) {
+    return violation("an extent of " + std::to_string(command.bytes) + " bytes aligned to " +
+                     std::to_string(command.alignment));
+  }
+  if (extents_.size() >= wire::kMaxExtents || command.bytes > wire::kMaxExtentBytes ||
+      extent_bytes_ > wire::kMaxExtentBytes - command.bytes) {
+    return Status(CUDA_ERROR_OUT_OF_MEMORY, "the session has reserved " +
+                                                std::to_string(extent_bytes_) + " bytes in " +
+                                                std::to_string(extents_.size()) + " extents");
+  }
+  OPENMPS_RETURN_IF_ERROR(core_.use(0));
+  AddressBook& book = core_.commons.addresses;
+  Status status(CUDA_ERROR_OUT_OF_MEMORY, "all addresses are taken");
+  uint64_t below = wire::kAddressEnd;
+  // Something of the driver's or the system's may lie in a range that the book calls free.
+  for (int tries = 0; tries < kAddressTries; ++tries) {
+    const auto address = book.claim_highest(command.bytes, command.alignment, below);
+    if (!address.has_value()) return status;
+    status = reserve_at(core_.driver, *address, command.bytes);
+    if (status.ok()) {
+      extents_[*address] = *address + command.bytes;
+      extent_bytes_ += command.bytes;
+      reply.put(wire::AddressReply{*address});
+      return Status();
+    }
+    book.release(*address);
+    below = *address;
+  }
+  return status;
+}
+
+Status SessionMemory::free_addresses(const wire::MemoryRange& command) {
+  const auto extent = extents_.find(command.address);
+  if (extent == extents_.end() || extent->second - extent->first != command.bytes) {
+    return violation(text_of(command.address, command.bytes) + " is not an extent");
+  }
+  if (!is_free(extent->first, extent->second)) {
+    return violation(text_of(command.address, command.bytes) + " has mappings");
+  }
+  core_.driver.cuMemAddressFree(command.address, command.bytes);
+  core_.commons.addresses.release(command.address);
+  extent_bytes_ -= command.bytes;
+  extents_.erase(extent);
+  return Status();
+}
+
+Status SessionMemory::check_device_range(const wire::MemoryRange& range) const {
+  uint64_t begin = core_.window_base();
+  uint64_t end = core_.device_end();
+  const auto above = extents_.upper_bound(range.address);
+  if (above != extents_.begin() && std::prev(above)->second > range.address) {
+    begin = std::prev(above)->first;
+    end = std::prev(above)->second;
+  }
+  return check_range(range, begin, end, wire::kMemoryGranularity);
+}
+
+// ---- Device memory -----------------------------------------------------------------------------
 
 bool SessionMemory::is_free(uint64_t begin, uint64_t end) const {
   const auto next = ranges_.lower_bound(begin);
@@ -70,49 +141,153 @@ bool SessionMemory::is_free(uint64_t begin, uint64_t end) const {
   return next == ranges_.begin() || std::prev(next)->second.end <= begin;
 }
 
-Status SessionMemory::create_and_map(const wire::MemoryRange& range,
-                                     CUmemGenericAllocationHandle* physical) {
-  const Device& device = core_.devices.at(range.device);
+Status SessionMemory::check_limit(uint32_t device, uint64_t bytes) const {
+  const uint64_t limit = core_.info.memory_limit[device];
+  const uint64_t granted = granted_[device];
+  if (limit == 0 || (granted <= limit && bytes <= limit - granted)) return Status();
+  return Status(CUDA_ERROR_OUT_OF_MEMORY,
+                std::to_string(bytes) + " bytes more than the " + std::to_string(granted) +
+                    " in use exceed the client's limit of " + std::to_string(limit));
+}
+
+Status SessionMemory::create(uint32_t device_index, uint64_t bytes, uint32_t flags,
+                             std::shared_ptr<Holding>* holding) {
+  OPENMPS_RETURN_IF_ERROR(core_.check_device(device_index));
+  if (bytes == 0 || bytes % wire::kMemoryGranularity != 0) {
+    return violation("physical memory of " + std::to_string(bytes) + " bytes");
+  }
+  OPENMPS_RETURN_IF_ERROR(check_limit(device_index, bytes));
+  OPENMPS_RETURN_IF_ERROR(core_.use(device_index));
+  const Device& device = core_.devices.at(device_index);
   CUmemAllocationProp prop{};
   prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   prop.requestedHandleTypes =
       device.exports_memory ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE;
   prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, device.handle};
-  OPENMPS_RETURN_IF_ERROR(
-      check(core_.driver.cuMemCreate(physical, range.bytes, &prop, 0), "cuMemCreate"));
-  Status status =
-      check(core_.driver.cuMemMap(range.address, range.bytes, 0, *physical, 0), "cuMemMap");
-  if (status.ok()) {
-    const CUmemAccessDesc access{prop.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    status = check(core_.driver.cuMemSetAccess(range.address, range.bytes, &access, 1),
-                   "cuMemSetAccess");
-    if (!status.ok()) core_.driver.cuMemUnmap(range.address, range.bytes);
+  prop.allocFlags.gpuDirectRDMACapable = (flags & wire::kPhysicalRdma) != 0 ? 1 : 0;
+  prop.allocFlags.compressionType =
+      (flags & wire::kPhysicalCompressible) != 0 ? CU_MEM_ALLOCATION_COMP_GENERIC : 0;
+  CUmemGenericAllocationHandle handle = 0;
+  OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuMemCreate(&handle, bytes, &prop, 0), "cuMemCreate"));
+  *holding = std::make_shared<Holding>(
+      std::make_shared<Physical>(core_.driver, handle, bytes, device_index),
+      &granted_[device_index]);
+  return Status();
+}
+
+Status SessionMemory::hold(std::shared_ptr<Physical> physical, std::shared_ptr<Holding>* holding) {
+  OPENMPS_RETURN_IF_ERROR(check_limit(physical->device, physical->bytes));
+  uint64_t* granted = &granted_[physical->device];
+  *holding = std::make_shared<Holding>(std::move(physical), granted);
+  return Status();
+}
+
+Status SessionMemory::map_held(std::shared_ptr<Holding> holding, uint64_t address, uint64_t bytes,
+                               uint64_t offset) {
+  const uint32_t device = holding->physical->device;
+  OPENMPS_RETURN_IF_ERROR(check_device_range({address, bytes, device, 0}));
+  if (!is_free(address, address + bytes)) {
+    return violation(text_of(address, bytes) + " is mapped already");
   }
-  if (!status.ok()) core_.driver.cuMemRelease(*physical);
-  return status;
+  const uint64_t whole = holding->physical->bytes;
+  const uint64_t charged = whole == 0 ? bytes : 0;
+  const bool inside = whole == 0 || (offset <= whole && bytes <= whole - offset);
+  if (offset % wire::kMemoryGranularity != 0 || !inside) {
+    return violation(text_of(offset, bytes) + " is no part of physical memory of " +
+                     std::to_string(whole) + " bytes");
+  }
+  OPENMPS_RETURN_IF_ERROR(check_limit(device, charged));
+  OPENMPS_RETURN_IF_ERROR(core_.use(device));
+  if (address < core_.device_end() && address >= core_.window_base()) {
+    OPENMPS_RETURN_IF_ERROR(reserve_window());
+  }
+  OPENMPS_RETURN_IF_ERROR(check(
+      core_.driver.cuMemMap(address, bytes, offset, holding->physical->handle, 0), "cuMemMap"));
+  granted_[device] += charged;
+  ranges_[address] = {address + bytes, Kind::kDeviceMemory, device, CU_MEM_ACCESS_FLAGS_PROT_NONE,
+                      charged,         std::move(holding)};
+  return Status();
+}
+
+Status SessionMemory::open_access(uint64_t address, const Range& range) {
+  CUmemAccessDesc access[wire::kMaxDevices];
+  size_t count = 0;
+  for (uint32_t device = 0; device < core_.devices.count(); ++device) {
+    if (device != range.device && (peers_[range.device] >> device & 1) == 0) continue;
+    access[count++] = {{CU_MEM_LOCATION_TYPE_DEVICE, core_.devices.at(device).handle},
+                       CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  }
+  return check(core_.driver.cuMemSetAccess(address, range.end - address, access, count),
+               "cuMemSetAccess");
 }
 
 Status SessionMemory::map(const wire::MemoryRange& range) {
   OPENMPS_RETURN_IF_ERROR(core_.check_device(range.device));
-  OPENMPS_RETURN_IF_ERROR(
-      check_range(range, core_.window_base(), core_.device_end(), wire::kMemoryGranularity));
-  const uint64_t end = range.address + range.bytes;
-  if (!is_free(range.address, end)) {
+  OPENMPS_RETURN_IF_ERROR(check_device_range(range));
+  if (!is_free(range.address, range.address + range.bytes)) {
     return violation(text_of(range.address, range.bytes) + " is mapped already");
   }
-  const uint64_t limit = core_.info.memory_limit[range.device];
-  uint64_t& granted = granted_[range.device];
-  if (limit != 0 && (granted > limit || range.bytes > limit - granted)) {
-    return Status(CUDA_ERROR_OUT_OF_MEMORY,
-                  std::to_string(range.bytes) + " bytes more than the " + std::to_string(granted) +
-                      " in use exceed the client's limit of " + std::to_string(limit));
-  }
+  OPENMPS_RETURN_IF_ERROR(check_limit(range.device, range.bytes));
   OPENMPS_RETURN_IF_ERROR(core_.use(range.device));
   OPENMPS_RETURN_IF_ERROR(reserve_window());
-  CUmemGenericAllocationHandle physical = 0;
-  OPENMPS_RETURN_IF_ERROR(create_and_map(range, &physical));
-  ranges_[range.address] = {end, Kind::kDeviceMemory, range.device, physical};
-  granted += range.bytes;
+  std::shared_ptr<Holding> holding;
+  OPENMPS_RETURN_IF_ERROR(create(range.device, range.bytes, 0, &holding));
+  OPENMPS_RETURN_IF_ERROR(map_held(std::move(holding), range.address, range.bytes, 0));
+  const auto it = ranges_.find(range.address);
+  Status status = open_access(it->first, it->second);
+  if (status.ok()) {
+    it->second.access = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  } else {
+    release(it);
+  }
+  return status;
+}
+
+Status SessionMemory::set_access(const wire::MemoryAccess& command) {
+  OPENMPS_RETURN_IF_ERROR(core_.check_device(command.device));
+  OPENMPS_RETURN_IF_ERROR(check_whole(command.address, command.bytes));
+  if (command.access != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
+      command.access != CU_MEM_ACCESS_FLAGS_PROT_READ &&
+      command.access != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
+    return violation("an access of " + std::to_string(command.access));
+  }
+  const auto access = static_cast<CUmemAccess_flags>(command.access);
+  const CUmemAccessDesc desc{{CU_MEM_LOCATION_TYPE_DEVICE, core_.devices.at(command.device).handle},
+                             access};
+  OPENMPS_RETURN_IF_ERROR(core_.use(command.device));
+  OPENMPS_RETURN_IF_ERROR(check(
+      core_.driver.cuMemSetAccess(command.address, command.bytes, &desc, 1), "cuMemSetAccess"));
+  const uint64_t end = command.address + command.bytes;
+  for (auto it = ranges_.find(command.address); it != ranges_.end() && it->first < end; ++it) {
+    // Whoever may use it: a copy is not tied to a device.
+    const bool own = it->second.device == command.device;
+    it->second.access = own ? access : std::max(it->second.access, access);
+  }
+  return Status();
+}
+
+std::shared_ptr<Holding> SessionMemory::mapped_at(uint64_t address) const {
+  const auto it = ranges_.find(address);
+  return it == ranges_.end() ? nullptr : it->second.holding;
+}
+
+Status SessionMemory::peer_access(const wire::PeerAccess& command) {
+  OPENMPS_RETURN_IF_ERROR(core_.check_device(command.device));
+  OPENMPS_RETURN_IF_ERROR(core_.check_device(command.peer));
+  if (command.device == command.peer) return violation("a device as its own peer");
+  const uint32_t bit = 1u << command.device;
+  peers_[command.peer] =
+      command.enable != 0 ? peers_[command.peer] | bit : peers_[command.peer] & ~bit;
+  const CUmemAccessDesc desc{
+      {CU_MEM_LOCATION_TYPE_DEVICE, core_.devices.at(command.device).handle},
+      command.enable != 0 ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE};
+  OPENMPS_RETURN_IF_ERROR(core_.use(command.peer));
+  for (const auto& [address, range] : ranges_) {
+    if (range.kind != Kind::kDeviceMemory || range.device != command.peer) continue;
+    OPENMPS_RETURN_IF_ERROR(
+        check(core_.driver.cuMemSetAccess(address, range.end - address, &desc, 1),
+              "cuMemSetAccess of a peer"));
+  }
   return Status();
 }
 
@@ -122,8 +297,7 @@ void SessionMemory::release(Ranges::iterator it) {
   switch (range.kind) {
     case Kind::kDeviceMemory:
       core_.driver.cuMemUnmap(begin, range.end - begin);
-      core_.driver.cuMemRelease(range.physical);
-      granted_[range.device] -= range.end - begin;
+      granted_[range.device] -= range.charged;
       break;
     case Kind::kRegistered:
       core_.gate.run(GatedCall::kHostUnregister, [&] {
@@ -132,22 +306,25 @@ void SessionMemory::release(Ranges::iterator it) {
       break;
     case Kind::kGlobal: break;
   }
-  ranges_.erase(it);
+  ranges_.erase(it);  // and with it the memory, if nothing else holds it
 }
 
-Status SessionMemory::unmap(const wire::MemoryRange& range) {
-  OPENMPS_RETURN_IF_ERROR(
-      check_range(range, core_.window_base(), core_.device_end(), wire::kMemoryGranularity));
-  const uint64_t end = range.address + range.bytes;
-  // Look first, so that a violation leaves everything as it was.
-  uint64_t at = range.address;
+Status SessionMemory::check_whole(uint64_t address, uint64_t bytes) const {
+  OPENMPS_RETURN_IF_ERROR(check_device_range({address, bytes, 0, 0}));
+  const uint64_t end = address + bytes;
+  uint64_t at = address;
   for (auto it = ranges_.find(at); it != ranges_.end() && at < end && it->first == at; ++it) {
     at = it->second.end;
   }
-  if (at != end) {
-    return violation(text_of(range.address, range.bytes) + " does not consist of whole mappings");
-  }
-  for (at = range.address; at < end;) {
+  if (at == end) return Status();
+  return violation(text_of(address, bytes) + " does not consist of whole mappings");
+}
+
+Status SessionMemory::unmap(const wire::MemoryRange& range) {
+  // Look first, so that a violation leaves everything as it was.
+  OPENMPS_RETURN_IF_ERROR(check_whole(range.address, range.bytes));
+  const uint64_t end = range.address + range.bytes;
+  for (uint64_t at = range.address; at < end;) {
     const auto it = ranges_.find(at);
     at = it->second.end;
     OPENMPS_RETURN_IF_ERROR(core_.use(it->second.device));
@@ -155,6 +332,8 @@ Status SessionMemory::unmap(const wire::MemoryRange& range) {
   }
   return Status();
 }
+
+// ---- Host memory -------------------------------------------------------------------------------
 
 Status SessionMemory::register_host(const wire::MemoryRange& range) {
   OPENMPS_RETURN_IF_ERROR(
@@ -168,7 +347,7 @@ Status SessionMemory::register_host(const wire::MemoryRange& range) {
       check(core_.driver.cuMemHostRegister_v2(reinterpret_cast<void*>(range.address), range.bytes,
                                               kRegisterFlags),
             "cuMemHostRegister"));
-  ranges_[range.address] = {end, Kind::kRegistered, 0, 0};
+  ranges_[range.address] = {.end = end, .kind = Kind::kRegistered};
   return Status();
 }
 
@@ -202,25 +381,29 @@ Status SessionMemory::info(const wire::DeviceOnly& command, ReplyWriter& reply) 
 }
 
 void SessionMemory::add_global(uint64_t address, uint64_t bytes) {
-  if (bytes != 0) ranges_.insert({address, {address + bytes, Kind::kGlobal, 0, 0}});
+  if (bytes != 0) ranges_.insert({address, Range{.end = address + bytes}});
 }
 
-bool SessionMemory::contains(uint64_t address, uint64_t bytes) const {
+bool SessionMemory::contains(uint64_t address, uint64_t bytes, bool writable) const {
   if (bytes == 0) return true;
   const uint64_t end = address + bytes;
   if (end < address) return false;
+  const CUmemAccess_flags least =
+      writable ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_READ;
   auto it = ranges_.upper_bound(address);
   if (it == ranges_.begin()) return false;
   // Neighbouring grants may be named as one.
   for (--it; it != ranges_.end() && it->first <= address; ++it) {
+    if (it->second.access < least && it->second.end > address) return false;
     if (it->second.end >= end) return true;
     if (it->second.end > address) address = it->second.end;
   }
   return false;
 }
 
-Status SessionMemory::check_operand(uint64_t address, uint64_t bytes, const char* role) const {
-  if (contains(address, bytes)) return Status();
+Status SessionMemory::check_operand(uint64_t address, uint64_t bytes, const char* role,
+                                    bool writable) const {
+  if (contains(address, bytes, writable)) return Status();
   return violation(std::string("the ") + role + " " + text_of(address, bytes) +
                    " is not the session's");
 }
@@ -232,6 +415,12 @@ void SessionMemory::release_all() {
     static_cast<void>(core_.use(it->second.device).ok());
     release(it);
   }
+  for (const auto& [begin, end] : extents_) {
+    core_.driver.cuMemAddressFree(begin, end - begin);
+    core_.commons.addresses.release(begin);
+  }
+  extents_.clear();
+  extent_bytes_ = 0;
   if (window_reserved_) {
     core_.driver.cuMemAddressFree(core_.window_base(), wire::kDeviceBytes);
     window_reserved_ = false;

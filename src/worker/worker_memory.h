@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory of a session: physical device memory mapped into its window, host memory registered
-// with the driver, and the globals of its modules. Grants count against the client's limit, and
-// what is granted is what commands may name. Session's thread only.
+// The memory of a session: physical device memory mapped into its window and its extents, host
+// memory registered with the driver, and the globals of its modules. What a session holds counts
+// against the client's limit, and what is accessible is what commands may name. Session's thread
+// only.
 //
 // Physical memory is created so that it can be exported: the server will keep a descriptor of every
 // object, which is what lets memory outlive a faulted worker (DESIGN section 5).
@@ -10,11 +11,27 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <memory>
 
+#include "worker/exchange.h"
 #include "worker/reply_writer.h"
 #include "worker/session_core.h"
 
 namespace openmps::worker {
+
+// A session's share in physical memory, counted for as long as a mapping or a handle needs it.
+struct Holding {
+  Holding(std::shared_ptr<Physical> memory, uint64_t* granted)
+      : physical(memory), granted(granted) {
+    *granted += physical->bytes;
+  }
+  ~Holding() { *granted -= physical->bytes; }
+  Holding(const Holding&) = delete;
+  Holding& operator=(const Holding&) = delete;
+
+  const std::shared_ptr<Physical> physical;
+  uint64_t* const granted;  // of the session on that device
+};
 
 class SessionMemory {
  public:
@@ -22,11 +39,31 @@ class SessionMemory {
 
   // Register the part of the channel that the GPU reads and writes; sets core.channel_delta.
   Status register_channel();
+
+  // ---- Addresses ----
+  Status reserve(const wire::AddressReserve& command, ReplyWriter& reply);
+  Status free_addresses(const wire::MemoryRange& command);
+
+  // ---- Device memory ----
   // Physical memory appears in the window. CUDA_ERROR_OUT_OF_MEMORY beyond the client's limit, as
   // CUDA_MPS_PINNED_DEVICE_MEM_LIMIT behaves.
   Status map(const wire::MemoryRange& range);
   // Whole mappings only. The caller has seen to it that nothing of the session uses them.
   Status unmap(const wire::MemoryRange& range);
+  // New physical memory within the limit; `flags` as of wire::PhysicalCreate.
+  Status create(uint32_t device, uint64_t bytes, uint32_t flags, std::shared_ptr<Holding>* holding);
+  // A share in memory that is there already. CUDA_ERROR_OUT_OF_MEMORY beyond the limit.
+  Status hold(std::shared_ptr<Physical> physical, std::shared_ptr<Holding>* holding);
+  // A part of what is held appears at free addresses; nobody can use it yet.
+  Status map_held(std::shared_ptr<Holding> holding, uint64_t address, uint64_t bytes,
+                  uint64_t offset);
+  Status set_access(const wire::MemoryAccess& command);
+  // The mapping that begins there; null: none.
+  [[nodiscard]] std::shared_ptr<Holding> mapped_at(uint64_t address) const;
+  // What is on `peer` becomes accessible from `device`, or stops being so.
+  Status peer_access(const wire::PeerAccess& command);
+
+  // ---- Host memory ----
   Status register_host(const wire::MemoryRange& range);
   Status unregister_host(const wire::MemoryRange& range);
   // cuMemGetInfo as the client's limit makes it.
@@ -36,10 +73,12 @@ class SessionMemory {
   void add_global(uint64_t address, uint64_t bytes);
   void remove_global(uint64_t address) { ranges_.erase(address); }
 
-  // Every byte of [address, address + bytes) belongs to the session.
-  [[nodiscard]] bool contains(uint64_t address, uint64_t bytes) const;
+  // Every byte of [address, address + bytes) belongs to the session and can be read; `writable`:
+  // and written.
+  [[nodiscard]] bool contains(uint64_t address, uint64_t bytes, bool writable = false) const;
   // The same as a Status, for the operand of a command. `role`: "source".
-  [[nodiscard]] Status check_operand(uint64_t address, uint64_t bytes, const char* role) const;
+  [[nodiscard]] Status check_operand(uint64_t address, uint64_t bytes, const char* role,
+                                     bool writable = false) const;
 
   // Give everything back; the session's work has drained. Errors are not reported: after a fault
   // the driver refuses, and there is nothing left to do about it.
@@ -53,18 +92,28 @@ class SessionMemory {
     uint64_t end = 0;
     Kind kind = Kind::kGlobal;
     uint32_t device = 0;
-    CUmemGenericAllocationHandle physical = 0;
+    CUmemAccess_flags access = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    uint64_t charged = 0;  // on top of its holding: a mapping of memory of unknown size
+    std::shared_ptr<Holding> holding = nullptr;
   };
   using Ranges = std::map<uint64_t, Range>;
 
   Status reserve_window();
-  Status create_and_map(const wire::MemoryRange& range, CUmemGenericAllocationHandle* physical);
+  Status check_device_range(const wire::MemoryRange& range) const;
+  Status check_limit(uint32_t device, uint64_t bytes) const;
+  // Access for the device of its own and for those that are its peers.
+  Status open_access(uint64_t address, const Range& range);
+  // [address, address + bytes) consists of whole mappings of device memory.
+  Status check_whole(uint64_t address, uint64_t bytes) const;
   [[nodiscard]] bool is_free(uint64_t begin, uint64_t end) const;
   void release(Ranges::iterator it);
 
   SessionCore& core_;
-  Ranges ranges_;  // disjoint, by start address
+  Ranges ranges_;                         // disjoint, by start address
+  std::map<uint64_t, uint64_t> extents_;  // begin -> end
+  uint64_t extent_bytes_ = 0;
   std::array<uint64_t, wire::kMaxDevices> granted_{};
+  std::array<uint32_t, wire::kMaxDevices> peers_{};  // of memory on a device: who else uses it
   bool window_reserved_ = false;
 };
 

@@ -65,8 +65,23 @@ Status WorkerServer::handle(Packet packet) {
     close(message.session, static_cast<CUresult>(message.result));
     return Status();
   }
+  if (header->kind == wire::MessageKind::kPassDescriptor) return pass_descriptor(packet);
   return Status(CUDA_ERROR_MPS_RPC_FAILURE,
                 "message kind " + std::to_string(static_cast<uint32_t>(header->kind)));
+}
+
+// Of a session that has just ended it goes nowhere.
+Status WorkerServer::pass_descriptor(Packet& packet) {
+  wire::PassDescriptor message;
+  OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &message));
+  if (packet.fds.size() != 1) {
+    return Status(CUDA_ERROR_MPS_RPC_FAILURE, "PassDescriptor without its descriptor");
+  }
+  const auto found = sessions_.find(message.session);
+  if (found == sessions_.end()) return Status();
+  found->second->put_descriptor(message.ticket, std::move(packet.fds[0]));
+  environment_.link.descriptor_taken(message.session);
+  return Status();
 }
 
 Status WorkerServer::open(const Packet& packet, UniqueFd host_file) {

@@ -30,6 +30,7 @@ class WorkerServer {
  private:
   Status handle(Packet packet);
   Status open(const Packet& packet, UniqueFd host_file);
+  Status pass_descriptor(Packet& packet);
   void close(uint32_t session, CUresult result);
   void bury();
 

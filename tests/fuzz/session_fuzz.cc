@@ -213,12 +213,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const openmps::DriverTable table = strict(fake.table());
   const Devices devices = must(Devices::open(table));
   ContextGate gate;
+  Commons commons;
   SessionInfo info;
   info.id = 1;
   info.window = kWindow;
   info.memory_limit[0] = kMemoryLimit;
   {
-    SessionParts session(table, devices, gate, info);
+    SessionParts session(table, devices, gate, commons, info);
     session.core.view = openmps::wire::ChannelView(host_part());
     if (!session.memory.register_channel().ok()) abort();
     play(session, {data, size});

@@ -14,6 +14,7 @@ struct MemoryPool {
   CUmemoryPool handle = nullptr;
   int device = 0;
   bool is_default = false;
+  std::atomic<bool> is_current{false};  // of its device; none: the default one is
   std::atomic<int> reuse_follow_event{1};
   std::atomic<int> reuse_opportunistic{1};
   std::atomic<int> reuse_internal{1};

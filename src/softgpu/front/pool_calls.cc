@@ -24,12 +24,19 @@ CUmemoryPool default_pool(Driver& driver, int device) {
   return pool->handle;
 }
 
-CUresult get_pool(CUmemoryPool* out, CUdevice ordinal) {
+// The one that cuDeviceSetMemPool chose, else the default one.
+CUmemoryPool current_pool(Driver& driver, int device) {
+  auto found = driver.memory_pools.find_if(
+      [&](const MemoryPool& pool) { return pool.is_current && pool.device == device; });
+  return found.empty() ? default_pool(driver, device) : found.front()->handle;
+}
+
+CUresult get_pool(CUmemoryPool* out, CUdevice ordinal, CUmemoryPool (*choose)(Driver&, int)) {
   return with_driver([&](Driver& driver) -> Status {
     if (driver.device(ordinal) == nullptr)
       return Status(CUDA_ERROR_INVALID_DEVICE, "no such device");
     if (out == nullptr) return no_result();
-    *out = default_pool(driver, ordinal);
+    *out = choose(driver, ordinal);
     return Status();
   });
 }
@@ -37,6 +44,10 @@ CUresult get_pool(CUmemoryPool* out, CUdevice ordinal) {
 CUresult allocate_async(CUdeviceptr* out, size_t bytes, CUstream stream) {
   return with_stream(stream, [&](Caller& caller, Stream& target) -> Status {
     if (out == nullptr) return no_result();
+    if (bytes == 0) {
+      *out = 0;
+      return Status();
+    }
     if (target.capturing)
       return Status(CUDA_ERROR_NOT_SUPPORTED, "an allocation can't be captured");
     Result<uint64_t> address =
@@ -80,6 +91,7 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr* dptr, size_t bytesize, CUmemoryPoo
 
 CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
   return with_stream(hStream, [&](Caller& caller, Stream& stream) -> Status {
+    if (dptr == 0) return Status();
     if (!caller.driver.memory.is_device_allocation(dptr))
       return invalid_value("not the begin of an allocation");
     return issue(stream, FreeWork{dptr});
@@ -87,14 +99,21 @@ CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
 }
 
 CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool_out, CUdevice dev) {
-  return get_pool(pool_out, dev);
+  return get_pool(pool_out, dev, default_pool);
 }
 
-CUresult cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice dev) { return get_pool(pool, dev); }
+CUresult cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice dev) {
+  return get_pool(pool, dev, current_pool);
+}
 
 CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) {
-  return with_pool(pool, [&](Driver& driver, MemoryPool&) -> Status {
+  return with_pool(pool, [&](Driver& driver, MemoryPool& object) -> Status {
     if (driver.device(dev) == nullptr) return Status(CUDA_ERROR_INVALID_DEVICE, "no such device");
+    if (object.device != dev) return invalid_value("the pool is on another device");
+    for (const auto& other :
+         driver.memory_pools.find_if([&](const MemoryPool& pool) { return pool.device == dev; }))
+      other->is_current = false;
+    object.is_current = true;
     return Status();
   });
 }

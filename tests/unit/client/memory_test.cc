@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <thread>
 
 #include "client/objects.h"
 #include "client/virtual_memory.h"
@@ -14,6 +15,7 @@ namespace openmps::client {
 namespace {
 
 constexpr uint64_t kBase = wire::window_base(0);
+constexpr uint64_t kExtentBase = wire::window_base(wire::kMaxWindows / 2);
 
 class DeviceMemoryTest : public ::testing::Test {
  protected:
@@ -27,6 +29,18 @@ class DeviceMemoryTest : public ::testing::Test {
         worker.reply(record.reply_slot, fits ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY);
       }
       if (record.opcode == wire::Opcode::kMemoryUnmap) mapped_ -= range.bytes;
+      if (record.opcode == wire::Opcode::kAddressReserve) {
+        const wire::AddressReply reply{next_extent_};
+        next_extent_ += 64 * kOwnExtentBytes;
+        ++extents_;
+        worker.reply(record.reply_slot, CUDA_SUCCESS, &reply, sizeof(reply));
+      }
+      if (record.opcode == wire::Opcode::kAddressFree) --extents_;
+      if (record.opcode == wire::Opcode::kMemoryPublish) {
+        const wire::ShareKey key{{1, 2, 3}};
+        worker.reply(record.reply_slot, CUDA_SUCCESS, &key, sizeof(key));
+      }
+      if (record.opcode == wire::Opcode::kMemoryWithdraw) ++withdrawn_;
       if (record.opcode == wire::Opcode::kPing) worker.reply(record.reply_slot, CUDA_SUCCESS);
     });
   }
@@ -48,6 +62,9 @@ class DeviceMemoryTest : public ::testing::Test {
   std::atomic<uint64_t> mapped_{0};
   std::atomic<uint64_t> maps_{0};
   std::atomic<uint64_t> limit_{wire::kGiB};
+  std::atomic<uint64_t> next_extent_{kExtentBase};
+  std::atomic<uint64_t> extents_{0};
+  std::atomic<uint64_t> withdrawn_{0};
   Context context_;
   FakeChannel fake_;
   Fences fences_{fake_.channel()};
@@ -61,25 +78,103 @@ TEST_F(DeviceMemoryTest, AProgramMapsItsOwnMemory) {
   ASSERT_EQ(memory_.reserve(4 * kUnit, 8 * kUnit, &base), CUDA_SUCCESS);
   EXPECT_EQ(base % (8 * kUnit), 0u);
   EXPECT_FALSE(memory_.contains(base, 1)) << "reserved is not mapped";
-  ASSERT_EQ(memory_.map_at(context_, base, kUnit), CUDA_SUCCESS);
-  ASSERT_EQ(memory_.map_at(context_, base + kUnit, 2 * kUnit), CUDA_SUCCESS);
+  memory_.add_mapping(&context_, base, kUnit, AllocationKind::kMapped, true);
+  memory_.add_mapping(&context_, base + kUnit, 2 * kUnit, AllocationKind::kMapped, false);
   EXPECT_TRUE(memory_.contains(base + 1, 3 * kUnit - 1)) << "neighbours count as one";
   EXPECT_FALSE(memory_.contains(base + 1, 3 * kUnit));
+  EXPECT_TRUE(memory_.contains(base, kUnit, true));
+  EXPECT_FALSE(memory_.contains(base, kUnit + 1, true)) << "the second is for reading";
   EXPECT_FALSE(memory_.contains(before, kUnit + 1)) << "allocations don't";
   DeviceMemory::Entry entry;
   EXPECT_EQ(memory_.forget(base, &entry), CUDA_ERROR_INVALID_VALUE) << "cuMemFree";
   EXPECT_EQ(memory_.forget_all(nullptr).size(), 1u) << "a context's end leaves mappings";
-  limit_ = mapped_.load();
-  EXPECT_EQ(memory_.map_at(context_, base + 3 * kUnit, kUnit), CUDA_ERROR_OUT_OF_MEMORY);
-  EXPECT_EQ(memory_.unmap_at(base), CUDA_SUCCESS);
-  EXPECT_EQ(memory_.unmap_at(base), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(memory_.unmap_at(base + kUnit), CUDA_SUCCESS);
+  memory_.remove_mapping(base);
+  EXPECT_FALSE(memory_.contains(base, 1));
+  memory_.remove_mapping(base + kUnit);
   memory_.unreserve(base, 4 * kUnit);
-  drain();
-  EXPECT_EQ(mapped_, kUnit);
 }
 
-TEST(VirtualMemoryTest, RangesAndReferences) {
+TEST_F(DeviceMemoryTest, LargeReservationsAreExtents) {
+  uint64_t first = 0;
+  uint64_t second = 0;
+  ASSERT_EQ(memory_.reserve(8 * kOwnExtentBytes, 0, &first), CUDA_SUCCESS);
+  ASSERT_EQ(memory_.reserve(8 * kOwnExtentBytes, 0, &second), CUDA_SUCCESS);
+  EXPECT_EQ(extents_.load(), 2u);
+  EXPECT_TRUE(memory_.in_window(first));
+  EXPECT_TRUE(memory_.in_window(second + 8 * kOwnExtentBytes - 1));
+  EXPECT_FALSE(memory_.in_window(first + 8 * kOwnExtentBytes));
+  memory_.unreserve(first, 8 * kOwnExtentBytes);
+  EXPECT_FALSE(memory_.in_window(first));
+  drain();
+  EXPECT_EQ(extents_.load(), 1u);
+}
+
+TEST_F(DeviceMemoryTest, AnExtentAvoidsWhatTheProgramHasThere) {
+  next_extent_ = kExtentBase;
+  Result<Mapping> taken = reserve_addresses(kExtentBase, 4096);
+  ASSERT_TRUE(taken.ok()) << taken.status().message();
+  uint64_t base = 0;
+  ASSERT_EQ(memory_.reserve(kOwnExtentBytes, 0, &base), CUDA_SUCCESS);
+  EXPECT_NE(base, kExtentBase);
+  drain();
+  EXPECT_EQ(extents_.load(), 1u) << "the unusable one is given back";
+}
+
+TEST_F(DeviceMemoryTest, PoolsCountForThemselves) {
+  Stream stream;
+  stream.unique_id = 1;
+  Arena* pool = memory_.add_arena(0, 64 * wire::kMiB);
+  CUdeviceptr block = 0;
+  ASSERT_EQ(memory_.allocate_async(context_, *pool, 7, stream, 10 * wire::kMiB, &block),
+            CUDA_SUCCESS);
+  EXPECT_EQ(memory_.use_of(*pool).used, 10 * wire::kMiB);
+  EXPECT_EQ(memory_.use_of(*pool).reserved, 10 * wire::kMiB);
+  CUdeviceptr more = 0;
+  EXPECT_EQ(memory_.allocate_async(context_, *pool, 7, stream, 60 * wire::kMiB, &more),
+            CUDA_ERROR_OUT_OF_MEMORY)
+      << "the pool's own limit";
+  DeviceMemory::Entry entry;
+  ASSERT_EQ(memory_.forget(block, &entry), CUDA_SUCCESS);
+  EXPECT_EQ(memory_.use_of(*pool).used, 0u);
+  EXPECT_EQ(memory_.use_of(*pool).used_high, 10 * wire::kMiB);
+  // Freed behind work that has not come so far: the same stream may have it, another may not.
+  memory_.release_after(entry, FencePoint(5, 1), stream.unique_id);
+  Stream other;
+  other.unique_id = 2;
+  CUdeviceptr again = 0;
+  ASSERT_EQ(memory_.allocate_async(context_, *pool, 7, other, 10 * wire::kMiB, &more),
+            CUDA_SUCCESS);
+  EXPECT_NE(more, block);
+  ASSERT_EQ(memory_.allocate_async(context_, *pool, 7, stream, 10 * wire::kMiB, &again),
+            CUDA_SUCCESS);
+  EXPECT_EQ(again, block);
+  for (const CUdeviceptr address : {more, again}) {
+    ASSERT_EQ(memory_.forget(address, &entry), CUDA_SUCCESS);
+    memory_.release(entry);
+  }
+  memory_.trim(*pool, 0);
+  EXPECT_EQ(memory_.use_of(*pool).reserved, 0u);
+  drain();
+  EXPECT_EQ(mapped_.load(), 0u);
+  memory_.abandon(pool);
+}
+
+TEST_F(DeviceMemoryTest, PublishedMemoryIsNotReused) {
+  const CUdeviceptr block = allocate(4 * wire::kMiB);
+  DeviceMemory::Published published;
+  DeviceMemory::Entry entry;
+  ASSERT_EQ(memory_.publish(block, false, &published, &entry), CUDA_SUCCESS);
+  EXPECT_EQ(published.bytes, 4 * wire::kMiB);
+  EXPECT_EQ(memory_.publish(block, true, &published, &entry), CUDA_ERROR_INVALID_VALUE)
+      << "it is of no pool";
+  const uint64_t before = mapped_.load();
+  free(block);
+  drain();
+  EXPECT_EQ(mapped_.load(), before - 4 * wire::kMiB) << "unmapped, not kept";
+  EXPECT_EQ(withdrawn_.load(), 1u);
+}
+
+TEST(VirtualMemoryTest, RangesAndMappings) {
   VirtualMemory owner;
   VirtualMemory::Locked memory(owner);
   memory->reserved.emplace(100, 50);
@@ -88,17 +183,20 @@ TEST(VirtualMemoryTest, RangesAndReferences) {
   EXPECT_FALSE(memory->is_reserved(120, 31));
   EXPECT_FALSE(memory->is_reserved(99, 2));
   EXPECT_FALSE(memory->is_reserved(120, ~0ull)) << "an end that wraps";
-  memory->physical.emplace(1, PhysicalMemory{.bytes = 10, .address = 110});
-  memory->physical.emplace(2, PhysicalMemory{.bytes = 10});
+  memory->mappings[110] = VirtualMapping{.bytes = 10};
+  memory->mappings[120] = VirtualMapping{.bytes = 5};
   EXPECT_TRUE(memory->overlaps_mapping(119, 5));
-  EXPECT_FALSE(memory->overlaps_mapping(120, 5));
-  EXPECT_FALSE(memory->overlaps_mapping(0, 5)) << "what is mapped nowhere is in nobody's way";
-  EXPECT_EQ(memory->mapped_at(110)->bytes, 10u);
-  EXPECT_EQ(memory->mapped_at(0), nullptr);
-  memory->physical.at(1).references = 0;
-  memory->physical.at(2).references = 0;
-  memory->drop_unused();
-  EXPECT_EQ(memory->physical.size(), 1u) << "the mapping keeps its memory";
+  EXPECT_TRUE(memory->overlaps_mapping(100, 50));
+  EXPECT_FALSE(memory->overlaps_mapping(125, 5));
+  EXPECT_FALSE(memory->overlaps_mapping(100, 10));
+  EXPECT_TRUE(memory->is_whole(110, 15));
+  EXPECT_TRUE(memory->is_whole(120, 5));
+  EXPECT_FALSE(memory->is_whole(110, 12)) << "a part";
+  EXPECT_FALSE(memory->is_whole(111, 14));
+  EXPECT_FALSE(memory->is_whole(110, 20)) << "beyond the last";
+  EXPECT_FALSE(memory->is_whole(110, 0));
+  EXPECT_EQ(memory->mapping_of(119), &memory->mappings[110]);
+  EXPECT_EQ(memory->mapping_of(125), nullptr);
 }
 
 TEST_F(DeviceMemoryTest, SmallBlocksShareASlab) {
@@ -168,10 +266,17 @@ TEST_F(DeviceMemoryTest, AStreamOrderedFreeWaitsForItsPoint) {
   ASSERT_EQ(memory_.forget(block, &entry), CUDA_SUCCESS);
   const FencePoint point(7, 1);
   memory_.release_after(entry, point);
+  // The GPU comes to the point only after the worker has refused more memory.
+  std::atomic<bool> reached{false};
+  std::thread gpu([&] {
+    while (maps_.load() < 2) std::this_thread::yield();
+    reached = true;
+    fake_.view().fence(7).value.store(1);
+  });
   CUdeviceptr again = 0;
-  EXPECT_EQ(memory_.allocate(context_, 10 * wire::kMiB, true, &again), CUDA_ERROR_OUT_OF_MEMORY);
-  fake_.view().fence(7).value.store(1);
   EXPECT_EQ(memory_.allocate(context_, 10 * wire::kMiB, true, &again), CUDA_SUCCESS);
+  EXPECT_TRUE(reached.load()) << "waited for what is freed rather than fail";
+  gpu.join();
 }
 
 }  // namespace

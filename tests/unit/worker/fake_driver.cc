@@ -2,6 +2,7 @@
 // The worker's test driver. See fake_driver.h.
 #include "fake_driver.h"
 
+#include <fcntl.h>
 #include <string.h>
 
 #include <atomic>
@@ -109,6 +110,10 @@ void fill_streams(DriverTable& t) {
     return submit("record", "record " + name("e", number(e)) + " " + name("s", number(s)), s,
                   kNothing);
   };
+  t.cuEventQuery = [](CUevent e) {
+    return FakeDriver::current().exists("events", number(e)) ? CUDA_SUCCESS
+                                                             : CUDA_ERROR_INVALID_HANDLE;
+  };
   t.cuEventElapsedTime = [](float* ms, CUevent, CUevent) { return *ms = 1.5f, CUDA_SUCCESS; };
   t.cuStreamWaitEvent = [](CUstream s, CUevent e, unsigned) {
     return submit("wait", "wait " + name("s", number(s)) + " " + name("e", number(e)), s, kNothing);
@@ -175,6 +180,24 @@ void fill_memory(DriverTable& t) {
   t.cuMemRelease = [](CUmemGenericAllocationHandle physical) {
     return FakeDriver::current().drop("physical", physical) ? call("release")
                                                             : CUDA_ERROR_INVALID_VALUE;
+  };
+  // A descriptor of it is any; importing one makes another reference.
+  t.cuMemExportToShareableHandle = [](void* out, CUmemGenericAllocationHandle physical,
+                                      CUmemAllocationHandleType, unsigned long long) {
+    if (!FakeDriver::current().exists("physical", physical)) return CUDA_ERROR_INVALID_VALUE;
+    const int descriptor = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    memcpy(out, &descriptor, sizeof(descriptor));
+    return call("export");
+  };
+  t.cuMemImportFromShareableHandle = [](CUmemGenericAllocationHandle* physical, void*,
+                                        CUmemAllocationHandleType) {
+    if (CUresult error = call("import")) return error;
+    return *physical = FakeDriver::current().make("physical"), CUDA_SUCCESS;
+  };
+  t.cuMemGetAllocationPropertiesFromHandle = [](CUmemAllocationProp* prop,
+                                                CUmemGenericAllocationHandle) {
+    *prop = CUmemAllocationProp{};
+    return CUDA_SUCCESS;
   };
   t.cuMemMap = [](CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long) {
     if (CUresult error = call("map")) return error;

@@ -137,5 +137,143 @@ TEST_F(MemoryTest, FillsKnowTheirElements) {
       is_violation(send(Opcode::kMemset, wire::Memset{1, 1, kBase, ~0ull / 2, 1, 8, 7, 0})));
 }
 
+TEST_F(MemoryTest, PhysicalMemoryIsCountedWhereItIsMade) {
+  using wire::PhysicalMap;
+  EXPECT_TRUE(send(Opcode::kPhysicalCreate, wire::PhysicalCreate{1, 0, 3 * kUnit, 0, 0}).ok());
+  EXPECT_EQ(session_->memory.granted(0), 3 * kUnit);
+  EXPECT_EQ(send(Opcode::kPhysicalCreate, wire::PhysicalCreate{2, 0, kLimit, 0, 0}).code(),
+            CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_TRUE(send(Opcode::kPhysicalMap, PhysicalMap{kBase, 3 * kUnit, 0, 1, 0}).ok());
+  EXPECT_TRUE(send(Opcode::kPhysicalMap, PhysicalMap{kBase + 4 * kUnit, kUnit, kUnit, 1, 0}).ok());
+  EXPECT_EQ(session_->memory.granted(0), 3 * kUnit) << "mappings cost nothing";
+  EXPECT_FALSE(session_->memory.contains(kBase, 1)) << "no access yet";
+  const wire::MemoryAccess reading{kBase, 3 * kUnit, 0, CU_MEM_ACCESS_FLAGS_PROT_READ};
+  EXPECT_TRUE(send(Opcode::kMemoryAccess, reading).ok());
+  EXPECT_TRUE(session_->memory.contains(kBase, 3 * kUnit));
+  EXPECT_FALSE(session_->memory.contains(kBase, 1, true));
+  EXPECT_TRUE(send(Opcode::kPhysicalRelease, wire::ObjectOnly{1, 0}).ok());
+  EXPECT_EQ(session_->memory.granted(0), 3 * kUnit) << "the mappings hold it";
+  EXPECT_TRUE(send(Opcode::kMemoryUnmap, MemoryRange{kBase, 3 * kUnit, 0, 0}).ok());
+  EXPECT_TRUE(send(Opcode::kMemoryUnmap, MemoryRange{kBase + 4 * kUnit, kUnit, 0, 0}).ok());
+  EXPECT_EQ(session_->memory.granted(0), 0u);
+}
+
+TEST_F(MemoryTest, MapsOnlyPartsOfWhatItHas) {
+  using wire::PhysicalMap;
+  EXPECT_TRUE(send(Opcode::kPhysicalCreate, wire::PhysicalCreate{1, 0, 2 * kUnit, 0, 0}).ok());
+  for (const PhysicalMap& bad :
+       {PhysicalMap{kBase, 3 * kUnit, 0, 1, 0}, PhysicalMap{kBase, kUnit, 2 * kUnit, 1, 0},
+        PhysicalMap{kBase, kUnit, ~0ull - kUnit + 1, 1, 0}, PhysicalMap{kBase, kUnit, 5, 1, 0},
+        PhysicalMap{kBase, kUnit, 0, 2, 0}, PhysicalMap{kBase - kUnit, kUnit, 0, 1, 0},
+        PhysicalMap{kHost, kUnit, 0, 1, 0}, PhysicalMap{kBase, 0, 0, 1, 0}}) {
+    EXPECT_TRUE(is_violation(send(Opcode::kPhysicalMap, bad)));
+  }
+  EXPECT_TRUE(
+      is_violation(send(Opcode::kMemoryAccess,
+                        wire::MemoryAccess{kBase, kUnit, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE})))
+      << "nothing is mapped";
+  EXPECT_TRUE(send(Opcode::kPhysicalMap, PhysicalMap{kBase, kUnit, 0, 1, 0}).ok());
+  EXPECT_TRUE(is_violation(send(Opcode::kMemoryAccess, wire::MemoryAccess{kBase, kUnit, 0, 2})));
+  EXPECT_TRUE(is_violation(send(Opcode::kPhysicalCreate, wire::PhysicalCreate{1, 0, kUnit, 0, 0})))
+      << "the id is in use";
+  EXPECT_TRUE(is_violation(send(Opcode::kPhysicalCreate, wire::PhysicalCreate{3, 0, 100, 0, 0})));
+}
+
+TEST_F(MemoryTest, ExtentsLieBesideTheWindow) {
+  constexpr uint64_t kBytes = 80 * kUnit;
+  EXPECT_TRUE(send(Opcode::kAddressReserve, wire::AddressReserve{kBytes, 4 * kUnit}).ok());
+  const uint64_t extent = reply<wire::AddressReply>().address;
+  EXPECT_EQ(extent % (4 * kUnit), 0u);
+  EXPECT_FALSE(commons_.addresses.claim(extent, kUnit)) << "nobody else gets it";
+  map(extent + 79 * kUnit, kUnit);
+  EXPECT_TRUE(session_->memory.contains(extent + 79 * kUnit, kUnit));
+  EXPECT_TRUE(
+      is_violation(send(Opcode::kMemoryMap, MemoryRange{extent + 79 * kUnit, 2 * kUnit, 0, 0})));
+  EXPECT_TRUE(is_violation(send(Opcode::kAddressFree, MemoryRange{extent, kBytes, 0, 0})))
+      << "something is mapped";
+  EXPECT_TRUE(send(Opcode::kMemoryUnmap, MemoryRange{extent + 79 * kUnit, kUnit, 0, 0}).ok());
+  EXPECT_TRUE(is_violation(send(Opcode::kAddressFree, MemoryRange{extent, kUnit, 0, 0})));
+  EXPECT_TRUE(send(Opcode::kAddressFree, MemoryRange{extent, kBytes, 0, 0}).ok());
+  EXPECT_TRUE(commons_.addresses.claim(extent, kUnit));
+  commons_.addresses.release(extent);
+  for (const wire::AddressReserve& bad :
+       {wire::AddressReserve{0, kUnit}, wire::AddressReserve{kUnit + 1, kUnit},
+        wire::AddressReserve{kUnit, 0}, wire::AddressReserve{kUnit, 3 * kUnit}}) {
+    EXPECT_TRUE(is_violation(send(Opcode::kAddressReserve, bad)));
+  }
+  EXPECT_EQ(
+      send(Opcode::kAddressReserve, wire::AddressReserve{wire::kMaxExtentBytes + kUnit, kUnit})
+          .code(),
+      CUDA_ERROR_OUT_OF_MEMORY);
+}
+
+TEST_F(MemoryTest, SharedMemoryOutlivesItsOwner) {
+  map(kBase, 2 * kUnit);
+  EXPECT_TRUE(send(Opcode::kMemoryPublish, MemoryRange{kBase, 2 * kUnit, 0, 0}).ok());
+  const auto key = reply<wire::ShareKey>();
+  EXPECT_TRUE(is_violation(send(Opcode::kMemoryPublish, MemoryRange{kBase, kUnit, 0, 0})));
+
+  SessionInfo info;
+  info.id = 2;
+  info.window = kWindow + 1;
+  SessionParts other(driver_.table(), *devices_, gate_, commons_, info);
+  const uint64_t there = wire::window_base(kWindow + 1);
+  ReplyWriter reply;
+  EXPECT_EQ(other.sharing.open_memory({key, there, kUnit}, reply).code(),
+            CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_TRUE(is_violation(other.sharing.open_memory({key, kBase, 2 * kUnit}, reply)))
+      << "only at addresses of its own";
+  ASSERT_TRUE(other.sharing.open_memory({key, there, 2 * kUnit}, reply).ok());
+  EXPECT_TRUE(other.memory.contains(there, 2 * kUnit, true));
+  EXPECT_EQ(other.memory.granted(0), 2 * kUnit) << "what is held counts";
+  EXPECT_TRUE(is_violation(other.sharing.withdraw(key))) << "it is not its own";
+
+  EXPECT_TRUE(send(Opcode::kMemoryWithdraw, key).ok());
+  EXPECT_TRUE(send(Opcode::kMemoryUnmap, MemoryRange{kBase, 2 * kUnit, 0, 0}).ok());
+  EXPECT_EQ(session_->memory.granted(0), 0u);
+  EXPECT_TRUE(other.memory.contains(there, 2 * kUnit, true));
+  EXPECT_EQ(other.sharing.open_memory({key, there + 4 * kUnit, 2 * kUnit}, reply).code(),
+            CUDA_ERROR_INVALID_HANDLE);
+  other.release();
+}
+
+TEST_F(MemoryTest, SharedEventsOutliveTheirOwner) {
+  EXPECT_TRUE(send(Opcode::kEventCreate, wire::EventCreate{1, 0, 0, 0}).ok());
+  EXPECT_TRUE(send(Opcode::kEventPublish, wire::ObjectOnly{1, 0}).ok());
+  const auto key = reply<wire::ShareKey>();
+  SessionInfo info;
+  info.id = 2;
+  info.window = kWindow + 1;
+  SessionParts other(driver_.table(), *devices_, gate_, commons_, info);
+  ASSERT_TRUE(other.sharing.open_event({1, 0, key}).ok());
+  EXPECT_TRUE(send(Opcode::kEventDestroy, wire::ObjectOnly{1, 0}).ok());
+  EXPECT_TRUE(other.events.query(1).ok());
+  other.release();
+}
+
+TEST(AddressBookTest, WindowsFromBelowExtentsFromAbove) {
+  AddressBook book;
+  constexpr uint64_t kWhole = wire::kWindowBytes;
+  EXPECT_TRUE(book.claim(wire::window_base(0), kWhole));
+  EXPECT_FALSE(book.claim(wire::window_base(0) + kUnit, kUnit));
+  EXPECT_TRUE(book.claim(wire::window_base(1), kWhole));
+  const auto top = book.claim_highest(kWhole, kUnit);
+  ASSERT_TRUE(top.has_value());
+  EXPECT_EQ(*top, wire::kAddressEnd - kWhole);
+  const auto next = book.claim_highest(kUnit, kUnit);
+  EXPECT_EQ(next.value_or(0), *top - kUnit);
+  EXPECT_FALSE(book.claim_highest(wire::kAddressEnd, kUnit).has_value());
+  // Until nothing is left but the windows that are in use; the hole is never given out.
+  uint64_t count = 0;
+  while (const auto more = book.claim_highest(kWhole, kUnit)) {
+    EXPECT_GE(*more, wire::window_base(2));
+    EXPECT_TRUE(*more + kWhole <= wire::kAddressHole || *more >= wire::kAddressHoleEnd);
+    ++count;
+  }
+  EXPECT_GT(count, wire::kMaxWindows - 4u);
+  book.release(wire::window_base(1));
+  EXPECT_EQ(book.claim_highest(kWhole, kUnit).value_or(0), wire::window_base(1));
+}
+
 }  // namespace
 }  // namespace openmps::worker

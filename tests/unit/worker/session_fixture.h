@@ -44,7 +44,7 @@ class SessionFixture : public ::testing::Test {
     info.id = 1;
     info.window = kWindow;
     info.memory_limit[0] = kLimit;
-    session_ = std::make_unique<SessionParts>(driver_.table(), *devices_, gate_, info);
+    session_ = std::make_unique<SessionParts>(driver_.table(), *devices_, gate_, commons_, info);
     session_->core.view = wire::ChannelView(channel_.address());
     ASSERT_TRUE(session_->memory.register_channel().ok());
     driver_.take_calls();
@@ -111,6 +111,7 @@ class SessionFixture : public ::testing::Test {
 
   FakeDriver driver_;
   ContextGate gate_;
+  Commons commons_;
   std::unique_ptr<Devices> devices_;
   Mapping channel_;
   std::unique_ptr<SessionParts> session_;

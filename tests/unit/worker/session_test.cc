@@ -41,7 +41,7 @@ class SessionTest : public ::testing::Test {
                                                 link_->session_fault(0, result, reason);
                                               });
     environment_ = std::make_unique<Environment>(
-        Environment{driver_.table(), *devices_, gate_, *monitor_, spin_, 1000, *link_});
+        Environment{driver_.table(), *devices_, gate_, commons_, *monitor_, spin_, 1000, *link_});
     worker_ = std::make_unique<WorkerServer>(*environment_);
     main_ = std::thread([this] { served_ = worker_->serve(); });
   }
@@ -103,6 +103,7 @@ class SessionTest : public ::testing::Test {
 
   FakeDriver driver_;
   ContextGate gate_;
+  Commons commons_;
   SpinBudget spin_{1};
   std::unique_ptr<TestServer> server_;
   std::unique_ptr<ServerLink> link_;

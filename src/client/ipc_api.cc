@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuIpc*: memory and events shared between processes behind the same server. Implementations behind
+// the generated entry points, on the program's threads.
+#include <string.h>
+
+#include "api/client_impl.h"
+#include "client/thread_state.h"
+
+namespace openmps::client {
+namespace {
+
+template <typename Handle>
+ShareHandle read_handle(const Handle& handle) {
+  ShareHandle share;
+  memcpy(&share, &handle, sizeof(share));
+  return share;
+}
+
+bool is_kind(const ShareHandle& share, ShareKind kind) {
+  return share.magic == kShareMagic && share.kind == static_cast<uint32_t>(kind);
+}
+
+}  // namespace
+
+namespace impl {
+
+CUresult cuIpcGetMemHandle(CUipcMemHandle* pHandle, CUdeviceptr dptr) {
+  Session* session = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session));
+  DeviceMemory::Entry entry;
+  // Any address in the allocation will do, as with CUDA; the handle is that of the whole.
+  if (pHandle == nullptr || !session->memory.find(dptr, &entry)) return CUDA_ERROR_INVALID_VALUE;
+  DeviceMemory::Published published;
+  OPENMPS_CUDA_CHECK(session->memory.publish(entry.base, false, &published, &entry));
+  const ShareHandle share{kShareMagic,          static_cast<uint32_t>(ShareKind::kMemory),
+                          session->window_base, published.key,
+                          published.bytes,      entry.base - published.base,
+                          entry.bytes,          0};
+  memcpy(pHandle, &share, sizeof(share));
+  return CUDA_SUCCESS;
+}
+
+CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* pdptr, CUipcMemHandle handle, unsigned int Flags) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context));
+  if (pdptr == nullptr || Flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const ShareHandle share = read_handle(handle);
+  if (!is_kind(share, ShareKind::kMemory)) return CUDA_ERROR_INVALID_HANDLE;
+  return session->opened.open(*session, share, pdptr);
+}
+
+CUresult cuIpcOpenMemHandle(CUdeviceptr* pdptr, CUipcMemHandle handle, unsigned int Flags) {
+  return impl::cuIpcOpenMemHandle_v2(pdptr, handle, Flags);
+}
+
+CUresult cuIpcCloseMemHandle(CUdeviceptr dptr) {
+  Session* session = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session));
+  return session->opened.close(*session, dptr);
+}
+
+CUresult cuIpcGetEventHandle(CUipcEventHandle* pHandle, CUevent event) {
+  Session* session = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session));
+  const Event* object = session->events.find(event);
+  if (object == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (pHandle == nullptr || (object->flags & CU_EVENT_INTERPROCESS) == 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  ShareHandle share{};
+  OPENMPS_CUDA_CHECK(session->channel.call(wire::Opcode::kEventPublish,
+                                           wire::ObjectOnly{object->id, 0}, {}, &share.key,
+                                           sizeof(share.key)));
+  share.magic = kShareMagic;
+  share.kind = static_cast<uint32_t>(ShareKind::kEvent);
+  share.exporter = session->window_base;
+  memcpy(pHandle, &share, sizeof(share));
+  return CUDA_SUCCESS;
+}
+
+CUresult cuIpcOpenEventHandle(CUevent* phEvent, CUipcEventHandle handle) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context));
+  if (phEvent == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const ShareHandle share = read_handle(handle);
+  if (!is_kind(share, ShareKind::kEvent)) return CUDA_ERROR_INVALID_HANDLE;
+  if (share.exporter == session->window_base) return CUDA_ERROR_INVALID_CONTEXT;
+  Event* event = session->events.allocate();
+  if (event == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  event->context = context;
+  event->flags = CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING;
+  event->shared = true;
+  const CUresult result = session->channel.call(
+      wire::Opcode::kEventOpen, wire::EventOpen{event->id, event->flags, share.key});
+  if (result != CUDA_SUCCESS) {
+    session->events.recycle(event);
+    return result;
+  }
+  session->events.publish(event);
+  *phEvent = event->as<CUevent>();
+  return CUDA_SUCCESS;
+}
+
+}  // namespace impl
+}  // namespace openmps::client

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies in batches, as the single copies that they stand for. Any thread.
+#include "softgpu/front/front.h"
+
+using namespace openmps;           // NOLINT: entry points live outside the namespace
+using namespace openmps::softgpu;  // NOLINT: the same
+
+namespace {
+
+constexpr size_t kNoIndex = ~size_t{0};
+
+bool known_order(CUmemcpySrcAccessOrder order) {
+  return order == CU_MEMCPY_SRC_ACCESS_ORDER_STREAM ||
+         order == CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL ||
+         order == CU_MEMCPY_SRC_ACCESS_ORDER_ANY;
+}
+
+bool null_stream(CUstream stream) { return stream == nullptr || stream == CU_STREAM_LEGACY; }
+
+bool sound_attributes(const CUmemcpyAttributes* attributes, const size_t* indices, size_t count,
+                      size_t copies) {
+  if (count == 0 || count > copies || attributes == nullptr || indices == nullptr) return false;
+  for (size_t i = 0; i < count; ++i) {
+    bool in_order = i == 0 ? indices[0] == 0 : indices[i] > indices[i - 1];
+    if (!in_order || indices[i] >= copies || !known_order(attributes[i].srcAccessOrder))
+      return false;
+  }
+  return true;
+}
+
+CUresult store_operand(const CUmemcpy3DOperand& operand, size_t width, size_t height,
+                       CUdeviceptr* address, size_t* pitch, size_t* rows) {
+  if (operand.type != CU_MEMCPY_OPERAND_TYPE_POINTER)
+    return operand.type == CU_MEMCPY_OPERAND_TYPE_ARRAY ? CUDA_ERROR_NOT_SUPPORTED
+                                                        : CUDA_ERROR_INVALID_VALUE;
+  *address = operand.op.ptr.ptr;
+  *pitch = operand.op.ptr.rowLength != 0 ? operand.op.ptr.rowLength : width;
+  *rows = operand.op.ptr.layerHeight != 0 ? operand.op.ptr.layerHeight : height;
+  return CUDA_SUCCESS;
+}
+
+CUresult copy_operation(const CUDA_MEMCPY3D_BATCH_OP& operation, CUstream stream) {
+  CUDA_MEMCPY3D copy{};
+  copy.srcMemoryType = CU_MEMORYTYPE_UNIFIED;
+  copy.dstMemoryType = CU_MEMORYTYPE_UNIFIED;
+  copy.WidthInBytes = operation.extent.width;
+  copy.Height = operation.extent.height;
+  copy.Depth = operation.extent.depth;
+  if (!known_order(operation.srcAccessOrder)) return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = store_operand(operation.src, copy.WidthInBytes, copy.Height, &copy.srcDevice,
+                                  &copy.srcPitch, &copy.srcHeight);
+  if (result == CUDA_SUCCESS)
+    result = store_operand(operation.dst, copy.WidthInBytes, copy.Height, &copy.dstDevice,
+                           &copy.dstPitch, &copy.dstHeight);
+  return result == CUDA_SUCCESS ? cuMemcpy3DAsync_v2(&copy, stream) : result;
+}
+
+}  // namespace
+
+CUresult cuMemcpyBatchAsync(CUdeviceptr* dsts, CUdeviceptr* srcs, size_t* sizes, size_t count,
+                            CUmemcpyAttributes* attrs, size_t* attrsIdxs, size_t numAttrs,
+                            size_t* failIdx, CUstream hStream) {
+  if (failIdx != nullptr) *failIdx = kNoIndex;
+  if (count == 0 || dsts == nullptr || srcs == nullptr || sizes == nullptr ||
+      null_stream(hStream) || !sound_attributes(attrs, attrsIdxs, numAttrs, count))
+    return CUDA_ERROR_INVALID_VALUE;
+  for (size_t i = 0; i < count; ++i) {
+    CUresult result = cuMemcpyAsync(dsts[i], srcs[i], sizes[i], hStream);
+    if (result == CUDA_SUCCESS) continue;
+    if (failIdx != nullptr) *failIdx = i;
+    return result;
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemcpyBatchAsync_v2(CUdeviceptr* dsts, CUdeviceptr* srcs, size_t* sizes, size_t count,
+                               CUmemcpyAttributes* attrs, size_t* attrsIdxs, size_t numAttrs,
+                               CUstream hStream) {
+  return cuMemcpyBatchAsync(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, nullptr, hStream);
+}
+
+CUresult cuMemcpy3DBatchAsync(size_t numOps, CUDA_MEMCPY3D_BATCH_OP* opList, size_t* failIdx,
+                              unsigned long long flags, CUstream hStream) {
+  if (failIdx != nullptr) *failIdx = kNoIndex;
+  if (numOps == 0 || opList == nullptr || flags != 0 || null_stream(hStream))
+    return CUDA_ERROR_INVALID_VALUE;
+  for (size_t i = 0; i < numOps; ++i) {
+    CUresult result = copy_operation(opList[i], hStream);
+    if (result == CUDA_SUCCESS) continue;
+    if (failIdx != nullptr) *failIdx = i;
+    return result;
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemcpy3DBatchAsync_v2(size_t numOps, CUDA_MEMCPY3D_BATCH_OP* opList,
+                                 unsigned long long flags, CUstream hStream) {
+  return cuMemcpy3DBatchAsync(numOps, opList, nullptr, flags, hStream);
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// See worker_sharing.h.
+#include "worker/worker_sharing.h"
+
+#include "worker/driver_check.h"
+
+namespace openmps::worker {
+namespace {
+
+Status no_keys() {
+  return Status(CUDA_ERROR_OUT_OF_MEMORY, "the session shares as much as it may");
+}
+
+}  // namespace
+
+Status Sharing::publish_memory(const wire::MemoryRange& range, ReplyWriter& reply) {
+  const std::shared_ptr<Holding> holding = memory_.mapped_at(range.address);
+  if (holding == nullptr || holding->physical->bytes != range.bytes) {
+    return violation("what is to be published is no whole mapping");
+  }
+  wire::ShareKey key;
+  if (!core_.commons.exchange.publish(core_.info.id, holding->physical, &key)) return no_keys();
+  reply.put(key);
+  return Status();
+}
+
+Status Sharing::withdraw(const wire::ShareKey& key) {
+  if (core_.commons.exchange.withdraw(core_.info.id, key)) return Status();
+  return violation("a key that the session did not publish");
+}
+
+Status Sharing::open_memory(const wire::MemoryOpen& command, ReplyWriter& reply) {
+  std::shared_ptr<Physical> physical = core_.commons.exchange.memory(command.key);
+  if (physical == nullptr || physical->bytes != command.bytes) {
+    return Status(CUDA_ERROR_INVALID_HANDLE, "the handle names no shared memory");
+  }
+  const uint32_t device = physical->device;
+  std::shared_ptr<Holding> holding;
+  OPENMPS_RETURN_IF_ERROR(memory_.hold(std::move(physical), &holding));
+  OPENMPS_RETURN_IF_ERROR(memory_.map_held(std::move(holding), command.address, command.bytes, 0));
+  const Status status =
+      memory_.set_access({command.address, command.bytes, device,
+                          static_cast<uint32_t>(CU_MEM_ACCESS_FLAGS_PROT_READWRITE)});
+  if (!status.ok()) {
+    static_cast<void>(memory_.unmap({command.address, command.bytes, device, 0}).ok());
+    return status;
+  }
+  reply.put(wire::MemoryOpenReply{device, 0});
+  return Status();
+}
+
+Status Sharing::publish_event(wire::Id id, ReplyWriter& reply) {
+  std::shared_ptr<DriverEvent> event;
+  OPENMPS_RETURN_IF_ERROR(events_.share(id, &event));
+  wire::ShareKey key;
+  if (!core_.commons.exchange.publish(core_.info.id, std::move(event), &key)) return no_keys();
+  reply.put(key);
+  return Status();
+}
+
+Status Sharing::open_event(const wire::EventOpen& command) {
+  std::shared_ptr<DriverEvent> event = core_.commons.exchange.event(command.key);
+  if (event == nullptr) {
+    return Status(CUDA_ERROR_INVALID_HANDLE, "the handle names no shared event");
+  }
+  return events_.adopt(command.event, command.flags, std::move(event));
+}
+
+}  // namespace openmps::worker
