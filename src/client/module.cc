@@ -194,8 +194,10 @@ CUresult request_function(Session& session, Module& module, const std::string& n
   memcpy(made->attributes, info.attributes, sizeof(made->attributes));
   made->parameter_bytes = info.parameter_bytes;
   made->parameters.resize(info.parameter_count);
-  memcpy(made->parameters.data(), reply + sizeof(info),
-         info.parameter_count * sizeof(wire::ParameterLayout));
+  if (info.parameter_count != 0) {  // memcpy takes no null pointer, not even for nothing
+    memcpy(made->parameters.data(), reply + sizeof(info),
+           info.parameter_count * sizeof(wire::ParameterLayout));
+  }
   session.functions.publish(made);
   *function = made;
   return CUDA_SUCCESS;
