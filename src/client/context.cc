@@ -56,6 +56,7 @@ CUresult destroy_context_objects(Session& session, Context& context) {
   session.streams.for_each([&](Stream& stream) {
     if (stream.context == &context) keep_first(destroy_stream(session, &stream));
   });
+  destroy_arrays_of(session, context);
   for (const DeviceMemory::Entry& entry : session.memory.forget_all(&context)) {
     session.memory.release(entry);
   }

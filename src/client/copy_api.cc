@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuMemcpy*: each call names its two sides and a box, transfer() does the rest. Implementations
 // behind the generated entry points, on the program's threads.
+#include <string.h>
+
 #include "api/client_impl.h"
 #include "client/stream.h"
 #include "client/thread_state.h"
@@ -44,6 +46,7 @@ struct NamedSide {
   size_t z;
   size_t pitch;
   size_t height;  // rows from slice to slice; 0: as many as are copied
+  CUarray array;
 };
 
 CUresult resolve_side(const Session& session, const NamedSide& named, const Box& box, Side* side) {
@@ -51,7 +54,14 @@ CUresult resolve_side(const Session& session, const NamedSide& named, const Box&
     case CU_MEMORYTYPE_HOST: *side = side_of(session, Named::kHost, address_of(named.host)); break;
     case CU_MEMORYTYPE_DEVICE: *side = side_of(session, Named::kDevice, named.device); break;
     case CU_MEMORYTYPE_UNIFIED: *side = side_of(session, Named::kAny, named.device); break;
-    case CU_MEMORYTYPE_ARRAY: return CUDA_ERROR_NOT_SUPPORTED;  // there are no arrays yet
+    case CU_MEMORYTYPE_ARRAY:
+      side->array = session.arrays.find(named.array);
+      if (side->array == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+      side->place = Place::kArray;
+      side->x = named.x;
+      side->y = named.y;
+      side->z = named.z;
+      return CUDA_SUCCESS;
     default: return CUDA_ERROR_INVALID_VALUE;
   }
   side->pitch = named.pitch != 0 ? named.pitch : named.x + box.width;
@@ -83,11 +93,13 @@ CUresult copy_2d(const CUDA_MEMCPY2D* copy, CUstream stream, bool wait) {
   const NamedSide to{copy->dstMemoryType, copy->dstHost,
                      copy->dstDevice,     copy->dstXInBytes,
                      copy->dstY,          0,
-                     copy->dstPitch,      0};
+                     copy->dstPitch,      0,
+                     copy->dstArray};
   const NamedSide from{copy->srcMemoryType, copy->srcHost,
                        copy->srcDevice,     copy->srcXInBytes,
                        copy->srcY,          0,
-                       copy->srcPitch,      0};
+                       copy->srcPitch,      0,
+                       copy->srcArray};
   return copy_box(to, from, Box{copy->WidthInBytes, copy->Height, 1}, stream, wait);
 }
 
@@ -95,10 +107,27 @@ CUresult copy_3d(const CUDA_MEMCPY3D* copy, CUstream stream, bool wait) {
   if (copy == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (copy->srcLOD != 0 || copy->dstLOD != 0) return CUDA_ERROR_INVALID_VALUE;
   const NamedSide to{copy->dstMemoryType, copy->dstHost, copy->dstDevice, copy->dstXInBytes,
-                     copy->dstY,          copy->dstZ,    copy->dstPitch,  copy->dstHeight};
+                     copy->dstY,          copy->dstZ,    copy->dstPitch,  copy->dstHeight,
+                     copy->dstArray};
   const NamedSide from{copy->srcMemoryType, copy->srcHost, copy->srcDevice, copy->srcXInBytes,
-                       copy->srcY,          copy->srcZ,    copy->srcPitch,  copy->srcHeight};
+                       copy->srcY,          copy->srcZ,    copy->srcPitch,  copy->srcHeight,
+                       copy->srcArray};
   return copy_box(to, from, Box{copy->WidthInBytes, copy->Height, copy->Depth}, stream, wait);
+}
+
+CUresult without_contexts(const CUDA_MEMCPY3D_PEER* peer, CUDA_MEMCPY3D* plain) {
+  Session* session = nullptr;
+  Context* from = nullptr;
+  Context* to = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session));
+  if (peer == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  OPENMPS_CUDA_CHECK(find_context(*session, peer->srcContext, &from));
+  OPENMPS_CUDA_CHECK(find_context(*session, peer->dstContext, &to));
+  if (from->device != to->device) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+  // The contexts stand where the plain structure has its reserved words.
+  static_assert(sizeof(*peer) == sizeof(*plain));
+  memcpy(plain, peer, sizeof(*plain));
+  return CUDA_SUCCESS;
 }
 
 }  // namespace
@@ -152,6 +181,18 @@ CUresult cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdevice
 CUresult cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,
                       CUcontext srcContext, size_t ByteCount) {
   return impl::cuMemcpyPeerAsync(dstDevice, dstContext, srcDevice, srcContext, ByteCount, nullptr);
+}
+
+// The contexts only name devices: addresses are the session's everywhere.
+CUresult cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER* pCopy) {
+  CUDA_MEMCPY3D copy{};
+  OPENMPS_CUDA_CHECK(without_contexts(pCopy, &copy));
+  return copy_3d(&copy, nullptr, true);
+}
+CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER* pCopy, CUstream hStream) {
+  CUDA_MEMCPY3D copy{};
+  OPENMPS_CUDA_CHECK(without_contexts(pCopy, &copy));
+  return copy_3d(&copy, hStream, false);
 }
 
 CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D* pCopy) { return copy_2d(pCopy, nullptr, true); }

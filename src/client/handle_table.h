@@ -35,6 +35,7 @@ enum class HandleKind : uint8_t {
   kArray,
   kMipmappedArray,
   kUserObject,
+  kImage,
   kPhysicalMemory,
 };
 

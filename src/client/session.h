@@ -15,6 +15,7 @@
 #include "base/shared_memory.h"
 #include "base/status.h"
 #include "base/unique_fd.h"
+#include "client/array.h"
 #include "client/callbacks.h"
 #include "client/capture.h"
 #include "client/channel.h"
@@ -89,10 +90,11 @@ struct Session {
   HandleTable<Function> functions{HandleKind::kFunction};
   HandleTable<Graph> graphs{HandleKind::kGraph};
   HandleTable<GraphExec> graph_execs{HandleKind::kGraphExec};
+  HandleTable<Array> arrays{HandleKind::kArray};
+  HandleTable<MipmappedArray> mipmapped_arrays{HandleKind::kMipmappedArray};
+  ImageObjects images;
   // Objects that only the generated messages know.
   HandleTable<Object> graph_nodes{HandleKind::kGraphNode};
-  HandleTable<Object> arrays{HandleKind::kArray};
-  HandleTable<Object> mipmapped_arrays{HandleKind::kMipmappedArray};
   HandleTable<Object> user_objects{HandleKind::kUserObject};
   HandleTable<PhysicalMemory> physical{HandleKind::kPhysicalMemory};
   HandleTable<MemoryPool> pools{HandleKind::kMemoryPool};

@@ -25,6 +25,9 @@ struct Batch {
   uint64_t rows = 0;
   uint64_t destination = 0;
   uint64_t source = 0;
+  uint64_t column = 0;  // in the box, where it begins
+  uint64_t row = 0;
+  uint64_t slice = 0;
 };
 
 // A box cut into batches that fit a piece, by number, so that threads can take them in any order.
@@ -50,7 +53,7 @@ class Plan {
       return side.address + slice * side.slice + row * side.pitch + column;
     };
     return {std::min(columns_, box_.width - column), std::min(rows_, box_.height - row),
-            place(destination_), place(source_)};
+            place(destination_), place(source_), column, row, slice};
   }
 
  private:
@@ -89,6 +92,23 @@ CUresult push_batch(Session& session, const Channel::Order& order, Stream& strea
                      batch.width, batch.rows, 1});
 }
 
+wire::ArraySide array_side(const Side& side, uint64_t column, uint64_t row, uint64_t slice) {
+  if (side.place != Place::kArray) return {0, 0, 0, 0, 0, side.address, side.pitch, side.slice};
+  return {side.array->id, 0, side.x + column, side.y + row, side.z + slice, 0, 0, 0};
+}
+wire::ArraySide piece_side(const Staging::Piece& piece, const Batch& batch) {
+  return {0, 0, 0, 0, 0, piece.address(), batch.width, batch.width * batch.rows};
+}
+
+// The same where the side that is not the piece is an array.
+CUresult push_array_batch(Session& session, const Channel::Order& order, Stream& stream,
+                          const Batch& batch, const wire::ArraySide& destination,
+                          const wire::ArraySide& source, uint32_t flags) {
+  return session.channel.push(order, wire::Opcode::kArrayCopy,
+                              wire::ArrayCopy{stream.id, flags, destination, source, batch.width,
+                                              batch.rows, 1});
+}
+
 // One staged copy: what its threads share.
 struct Staged {
   Session& session;
@@ -120,8 +140,13 @@ CUresult send_batch(Staged& copy, uint64_t number, uint32_t flags) {
             copy.plan.source().pitch, batch.width, batch.rows);
   batch.source = piece.address();
   const Channel::Order order = session.channel.order();
-  const CUresult result = push_batch(session, order, copy.stream, batch,
-                                     copy.plan.destination().pitch, batch.width, flags);
+  const Side& destination = copy.plan.destination();
+  const CUresult result =
+      destination.place == Place::kArray
+          ? push_array_batch(session, order, copy.stream, batch,
+                             array_side(destination, batch.column, batch.row, batch.slice),
+                             piece_side(piece, batch), flags)
+          : push_batch(session, order, copy.stream, batch, destination.pitch, batch.width, flags);
   session.staging.release_after(piece, session.fences.after_work(order, copy.stream));
   return result;
 }
@@ -161,8 +186,12 @@ CUresult request_batch(Staged& copy, uint64_t number, Staging::Block block, OnIt
   OPENMPS_CUDA_CHECK(session.staging.acquire(staged.width * staged.rows, &request->piece, block));
   staged.destination = request->piece.address();
   const Channel::Order order = session.channel.order();
+  const Side& source = copy.plan.source();
   OPENMPS_CUDA_CHECK(
-      push_batch(session, order, copy.stream, staged, staged.width, copy.plan.source().pitch, 0));
+      source.place == Place::kArray
+          ? push_array_batch(session, order, copy.stream, staged, piece_side(request->piece, staged),
+                             array_side(source, staged.column, staged.row, staged.slice), 0)
+          : push_batch(session, order, copy.stream, staged, staged.width, source.pitch, 0));
   session.fences.after_work(order, copy.stream);
   return session.fences.cover(order, copy.stream, &request->point);
 }
@@ -234,7 +263,25 @@ std::optional<uint64_t> extent(const Side& side, const Box& box) {
   return bytes;
 }
 
+// Whole texels within the array. What texels of other formats are is the driver's to judge.
+CUresult check_array_side(const Side& side, const Box& box) {
+  const CUDA_ARRAY3D_DESCRIPTOR& d = side.array->descriptor;
+  const uint64_t texel = side.array->texel_bytes;
+  const auto fits = [](uint64_t begin, uint64_t length, uint64_t end) {
+    return begin <= end && length <= end - begin;
+  };
+  if (!fits(side.y, box.height, std::max<uint64_t>(d.Height, 1)) ||
+      !fits(side.z, box.depth, std::max<uint64_t>(d.Depth, 1))) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (texel == 0) return CUDA_SUCCESS;
+  return side.x % texel == 0 && box.width % texel == 0 && fits(side.x, box.width, d.Width * texel)
+             ? CUDA_SUCCESS
+             : CUDA_ERROR_INVALID_VALUE;
+}
+
 CUresult check_side(const Session& session, const Side& side, const Box& box, bool writable) {
+  if (side.place == Place::kArray) return check_array_side(side, box);
   const std::optional<uint64_t> bytes = extent(side, box);
   if (!bytes.has_value()) return CUDA_ERROR_INVALID_VALUE;
   if (box.height > 1 && side.pitch < box.width) return CUDA_ERROR_INVALID_VALUE;
@@ -246,11 +293,13 @@ CUresult check_side(const Session& session, const Side& side, const Box& box, bo
       return session.pinned.contains(side.address, *bytes) ? CUDA_SUCCESS
                                                            : CUDA_ERROR_INVALID_VALUE;
     case Place::kPageable: return side.address != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    case Place::kArray: break;
   }
   return CUDA_ERROR_INVALID_VALUE;
 }
 
 bool contiguous(const Side& side, const Box& box) {
+  if (side.place == Place::kArray) return false;
   return (box.height == 1 || side.pitch == box.width) &&
          (box.depth == 1 || side.slice == box.width * box.height);
 }
@@ -273,6 +322,12 @@ CUresult copy_on_host(Session& session, Stream& stream, const Side& destination,
 
 CUresult push_direct(Session& session, Stream& stream, const Side& destination, const Side& source,
                      const Box& box) {
+  if (destination.place == Place::kArray || source.place == Place::kArray) {
+    return push_work(session, stream, wire::Opcode::kArrayCopy,
+                     wire::ArrayCopy{stream.id, 0, array_side(destination, 0, 0, 0),
+                                     array_side(source, 0, 0, 0), box.width, box.height,
+                                     box.depth});
+  }
   if (box.height == 1 && box.depth == 1) {
     return push_work(session, stream, wire::Opcode::kMemcpy,
                      wire::Memcpy{stream.id, 0, destination.address, source.address, box.width});
@@ -323,8 +378,11 @@ CUresult transfer(Session& session, Stream& stream, const Side& destination, con
                     Box{.width = box.width * box.height * box.depth}, wait);
   }
   const bool pageable = destination.place == Place::kPageable || source.place == Place::kPageable;
-  const bool to_device = destination.place == Place::kDevice;
-  const bool from_device = source.place == Place::kDevice;
+  const auto on_device = [](Place place) {
+    return place == Place::kDevice || place == Place::kArray;
+  };
+  const bool to_device = on_device(destination.place);
+  const bool from_device = on_device(source.place);
   OPENMPS_CUDA_CHECK(check_capture(session, stream, pageable, wait && !(to_device && from_device)));
   if (!pageable) {
     OPENMPS_CUDA_CHECK(push_direct(session, stream, destination, source, box));

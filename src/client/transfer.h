@@ -11,14 +11,19 @@
 
 namespace openmps::client {
 
-enum class Place { kDevice, kPinned, kPageable };
+enum class Place { kDevice, kPinned, kPageable, kArray };
 
 // One side of a copy: where byte (0, 0, 0) of the box is, and the steps to the next row and slice.
+// In an array that is `x` bytes, `y` rows and `z` slices from its start.
 struct Side {
   uint64_t address = 0;
   Place place = Place::kDevice;
   uint64_t pitch = 0;  // bytes; used if the box has more than one row
   uint64_t slice = 0;  // bytes; used if it has more than one slice
+  const Array* array = nullptr;
+  uint64_t x = 0;
+  uint64_t y = 0;
+  uint64_t z = 0;
 };
 
 struct Box {

@@ -96,6 +96,13 @@ enum class Opcode : uint16_t {
   kEventOpen = 76,         // EventOpen, sync: another session's event under an id of this one
   kEventQuery = 77,        // ObjectOnly, sync; CUDA_ERROR_NOT_READY
   kPeerAccess = 78,        // PeerAccess, sync
+  kArrayCreate = 50,       // ArrayCreate, sync; this and what follows: array_commands.h
+  kArrayPart = 51,         // ArrayPart, sync -> ArrayPartReply
+  kArrayDestroy = 52,      // ObjectOnly: its parts go with it
+  kMipmappedDestroy = 53,  // ObjectOnly
+  kArrayCopy = 54,         // ArrayCopy
+  kImageCreate = 55,       // ImageCreate, sync -> ImageReply
+  kImageDestroy = 56,      // ObjectOnly
   kFirstGenerated = 256,   // from here on: Generated + the request of api/messages.h; sync
                            // ones reply its reply, unless the call did not come that far
 };

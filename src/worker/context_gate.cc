@@ -12,6 +12,8 @@ const char* name_of(GatedCall call) {
     case GatedCall::kModuleUnload: return "module unload";
     case GatedCall::kLibraryUnload: return "library unload";
     case GatedCall::kHostUnregister: return "host unregister";
+    case GatedCall::kArrayCreate: return "array creation";
+    case GatedCall::kArrayDestroy: return "array destruction";
     case GatedCall::kCount: break;
   }
   return "";

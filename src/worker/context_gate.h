@@ -23,6 +23,8 @@ enum class GatedCall : uint32_t {
   kModuleUnload,
   kLibraryUnload,
   kHostUnregister,
+  kArrayCreate,   // not measured yet; taken for what cuMemAlloc and cuMemFree are
+  kArrayDestroy,
   kCount,
 };
 const char* name_of(GatedCall call);

@@ -105,6 +105,20 @@ Status host_unregister(SessionParts& s, const wire::MemoryRange& c) {
   return s.memory.unregister_host(c);
 }
 
+// Kernels in flight may still look at what goes.
+Status array_destroy(SessionParts& s, const wire::ObjectOnly& c) {
+  if (!s.wait_idle(s.stop)) return Status();
+  return s.arrays.destroy(c.id);
+}
+Status mipmapped_destroy(SessionParts& s, const wire::ObjectOnly& c) {
+  if (!s.wait_idle(s.stop)) return Status();
+  return s.arrays.destroy_mipmapped(c.id);
+}
+Status image_destroy(SessionParts& s, const wire::ObjectOnly& c) {
+  if (!s.wait_idle(s.stop)) return Status();
+  return s.arrays.destroy_image(c.id);
+}
+
 Status check_stream_value(SessionParts& s, const wire::StreamValue& c) {
   if ((c.width != 4 && c.width != 8) || c.address % c.width != 0) {
     return violation("a stream value of " + std::to_string(c.width) + " bytes");
@@ -233,6 +247,14 @@ constexpr std::array<Entry, kOpcodes> make_table() {
   set(Opcode::kEventOpen, {"EventOpen", to_part<&S::sharing, &Sharing::open_event>});
   set(Opcode::kEventQuery, {"EventQuery", to_part<&S::events, &Events::query>});
   set(Opcode::kPeerAccess, {"PeerAccess", to_part<&S::memory, &SessionMemory::peer_access>});
+  set(Opcode::kArrayCreate, {"ArrayCreate", to_part<&S::arrays, &Arrays::create>});
+  set(Opcode::kArrayPart, {"ArrayPart", to_part<&S::arrays, &Arrays::part>});
+  set(Opcode::kArrayDestroy, {"ArrayDestroy", to_session<wire::ObjectOnly, array_destroy>});
+  set(Opcode::kMipmappedDestroy,
+      {"MipmappedDestroy", to_session<wire::ObjectOnly, mipmapped_destroy>});
+  set(Opcode::kArrayCopy, {"ArrayCopy", to_part<&S::arrays, &Arrays::copy>});
+  set(Opcode::kImageCreate, {"ImageCreate", to_part<&S::arrays, &Arrays::create_image>});
+  set(Opcode::kImageDestroy, {"ImageDestroy", to_session<wire::ObjectOnly, image_destroy>});
   set(Opcode::kContextReset, {"ContextReset", to_session<wire::ContextOnly, context_reset>});
   return table;
 }

@@ -62,6 +62,7 @@ void SessionParts::release() {
   fences.release_all();
   streams.release_all();
   modules.release_all();
+  arrays.release_all();
   physical.release_all();
   memory.release_all();
 }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "worker/session_core.h"
+#include "worker/worker_array.h"
 #include "worker/worker_copy.h"
 #include "worker/worker_event.h"
 #include "worker/worker_fence.h"
@@ -46,6 +47,7 @@ struct SessionParts {
   Graphs graphs{core, streams};
   Fences fences{core, streams};
   Copies copies{core, streams, memory};
+  Arrays arrays{core, streams, memory};
   Launches launches{core, streams, modules, events, memory};
   Handles handles{core, streams, events, modules, graphs};
 

@@ -150,6 +150,12 @@ Status SessionMemory::check_limit(uint32_t device, uint64_t bytes) const {
                     " in use exceed the client's limit of " + std::to_string(limit));
 }
 
+Status SessionMemory::charge(uint32_t device, uint64_t bytes) {
+  OPENMPS_RETURN_IF_ERROR(check_limit(device, bytes));
+  granted_[device] += bytes;
+  return Status();
+}
+
 Status SessionMemory::create(uint32_t device_index, uint64_t bytes, uint32_t flags,
                              std::shared_ptr<Holding>* holding) {
   OPENMPS_RETURN_IF_ERROR(core_.check_device(device_index));

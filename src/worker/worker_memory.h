@@ -66,6 +66,11 @@ class SessionMemory {
   // ---- Host memory ----
   Status register_host(const wire::MemoryRange& range);
   Status unregister_host(const wire::MemoryRange& range);
+  // What is allocated elsewhere for the session (arrays) counts, too.
+  // CUDA_ERROR_OUT_OF_MEMORY beyond the client's limit.
+  Status charge(uint32_t device, uint64_t bytes);
+  void refund(uint32_t device, uint64_t bytes) { granted_[device] -= bytes; }
+
   // cuMemGetInfo as the client's limit makes it.
   Status info(const wire::DeviceOnly& command, ReplyWriter& reply);
 

@@ -7,7 +7,7 @@ function(engine_test name)
   target_include_directories(${name} PRIVATE ${engine_test_dir})
 endfunction()
 
-foreach(name engine_opcode_test engine_fault_test engine_image_test)
+foreach(name engine_opcode_test engine_fault_test engine_image_test engine_texture_test)
   engine_test(${name})
 endforeach()
 # With each set of vector instructions, and without.

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+// Arrays, texture objects and surface objects. See array.h.
+#include "client/array.h"
+
+#include <vector>
+
+#include "client/session.h"
+
+namespace openmps::client {
+namespace {
+
+wire::ArrayCreate creation_of(const Context& context, wire::Id id, uint32_t levels,
+                              const CUDA_ARRAY3D_DESCRIPTOR& d) {
+  return {id,
+          levels,
+          d.Width,
+          d.Height,
+          d.Depth,
+          static_cast<uint32_t>(d.Format),
+          d.NumChannels,
+          d.Flags,
+          context.wire_device};
+}
+
+// Make the handle invalid and give the id back, once the worker has been told.
+template <typename T>
+CUresult destroy(Session& session, HandleTable<T>& table, T* object, wire::Opcode opcode) {
+  if (!table.retire(object)) return CUDA_ERROR_INVALID_HANDLE;
+  const CUresult result = session.channel.push(session.channel.order(), opcode,
+                                               wire::ObjectOnly{object->id, 0});
+  table.recycle(object);
+  return result;
+}
+
+// The worker drops them by itself.
+void forget_parts(Session& session, uint64_t whole) {
+  session.arrays.for_each([&](Array& array) {
+    if (array.whole == whole && session.arrays.retire(&array)) session.arrays.recycle(&array);
+  });
+}
+
+}  // namespace
+
+uint64_t texel_bytes(CUarray_format format, unsigned channels) {
+  switch (format) {
+    case CU_AD_FORMAT_UNSIGNED_INT8:
+    case CU_AD_FORMAT_SIGNED_INT8: return channels;
+    case CU_AD_FORMAT_UNSIGNED_INT16:
+    case CU_AD_FORMAT_SIGNED_INT16:
+    case CU_AD_FORMAT_HALF: return 2ull * channels;
+    case CU_AD_FORMAT_UNSIGNED_INT32:
+    case CU_AD_FORMAT_SIGNED_INT32:
+    case CU_AD_FORMAT_FLOAT: return 4ull * channels;
+    case CU_AD_FORMAT_UNORM_INT8X1:
+    case CU_AD_FORMAT_SNORM_INT8X1: return 1;
+    case CU_AD_FORMAT_UNORM_INT8X2:
+    case CU_AD_FORMAT_SNORM_INT8X2:
+    case CU_AD_FORMAT_UNORM_INT16X1:
+    case CU_AD_FORMAT_SNORM_INT16X1: return 2;
+    case CU_AD_FORMAT_UNORM_INT8X4:
+    case CU_AD_FORMAT_SNORM_INT8X4:
+    case CU_AD_FORMAT_UNORM_INT16X2:
+    case CU_AD_FORMAT_SNORM_INT16X2: return 4;
+    case CU_AD_FORMAT_UNORM_INT16X4:
+    case CU_AD_FORMAT_SNORM_INT16X4: return 8;
+    default: return 0;
+  }
+}
+
+void ImageObjects::add(wire::ImageKind kind, uint64_t handle, const ImageObject& image) {
+  std::lock_guard guard(lock_);
+  images_[{kind, handle}] = image;
+}
+
+bool ImageObjects::find(wire::ImageKind kind, uint64_t handle, ImageObject* image) const {
+  std::lock_guard guard(lock_);
+  const auto found = images_.find({kind, handle});
+  if (found == images_.end()) return false;
+  *image = found->second;
+  return true;
+}
+
+bool ImageObjects::take(wire::ImageKind kind, uint64_t handle, ImageObject* image) {
+  std::lock_guard guard(lock_);
+  const auto found = images_.find({kind, handle});
+  if (found == images_.end()) return false;
+  *image = found->second;
+  images_.erase(found);
+  return true;
+}
+
+bool ImageObjects::take_any(const Context* context, ImageObject* image) {
+  std::lock_guard guard(lock_);
+  for (auto it = images_.begin(); it != images_.end(); ++it) {
+    if (it->second.context != context) continue;
+    *image = it->second;
+    images_.erase(it);
+    return true;
+  }
+  return false;
+}
+
+CUresult create_array(Session& session, Context& context,
+                      const CUDA_ARRAY3D_DESCRIPTOR& descriptor, Array** made) {
+  Array* array = session.arrays.allocate();
+  if (array == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  const CUresult result = session.channel.call(wire::Opcode::kArrayCreate,
+                                               creation_of(context, array->id, 0, descriptor));
+  if (result != CUDA_SUCCESS) {
+    session.arrays.recycle(array);
+    return result;
+  }
+  array->context = &context;
+  array->descriptor = descriptor;
+  array->texel_bytes = texel_bytes(descriptor.Format, descriptor.NumChannels);
+  session.arrays.publish(array);
+  *made = array;
+  return CUDA_SUCCESS;
+}
+
+CUresult create_mipmapped_array(Session& session, Context& context,
+                                const CUDA_ARRAY3D_DESCRIPTOR& descriptor, uint32_t levels,
+                                MipmappedArray** made) {
+  MipmappedArray* array = session.mipmapped_arrays.allocate();
+  if (array == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  const CUresult result = session.channel.call(
+      wire::Opcode::kArrayCreate, creation_of(context, array->id, levels, descriptor));
+  if (result != CUDA_SUCCESS) {
+    session.mipmapped_arrays.recycle(array);
+    return result;
+  }
+  array->context = &context;
+  array->descriptor = descriptor;
+  session.mipmapped_arrays.publish(array);
+  *made = array;
+  return CUDA_SUCCESS;
+}
+
+CUresult get_part(Session& session, Context& context, wire::ArrayPartKind kind,
+                  const Object& whole, uint32_t index, Array** made) {
+  *made = nullptr;
+  session.arrays.for_each([&](Array& array) {
+    if (array.whole == whole.handle && array.part == index) *made = &array;
+  });
+  if (*made != nullptr) return CUDA_SUCCESS;
+  Array* array = session.arrays.allocate();
+  if (array == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  wire::ArrayPartReply reply{};
+  const CUresult result = session.channel.call(
+      wire::Opcode::kArrayPart,
+      wire::ArrayPart{array->id, whole.id, index, static_cast<uint32_t>(kind)}, {}, &reply,
+      sizeof(reply));
+  if (result != CUDA_SUCCESS) {
+    session.arrays.recycle(array);
+    return result;
+  }
+  array->context = &context;
+  array->descriptor = {reply.width,    reply.height,
+                       reply.depth,    static_cast<CUarray_format>(reply.format),
+                       reply.channels, reply.flags};
+  array->texel_bytes = texel_bytes(array->descriptor.Format, reply.channels);
+  array->whole = whole.handle;
+  array->part = index;
+  session.arrays.publish(array);
+  *made = array;
+  return CUDA_SUCCESS;
+}
+
+CUresult destroy_array(Session& session, Array* array) {
+  forget_parts(session, array->handle);
+  return destroy(session, session.arrays, array, wire::Opcode::kArrayDestroy);
+}
+
+CUresult destroy_mipmapped_array(Session& session, MipmappedArray* array) {
+  forget_parts(session, array->handle);
+  return destroy(session, session.mipmapped_arrays, array, wire::Opcode::kMipmappedDestroy);
+}
+
+CUresult destroy_image(Session& session, const ImageObject& image) {
+  const CUresult result = session.channel.push(
+      session.channel.order(), wire::Opcode::kImageDestroy, wire::ObjectOnly{image.name->id, 0});
+  session.images.drop_name(image.name);
+  return result;
+}
+
+void destroy_arrays_of(Session& session, const Context& context) {
+  ImageObject image;
+  while (session.images.take_any(&context, &image)) {
+    if (destroy_image(session, image) != CUDA_SUCCESS) return;
+  }
+  // Not while visiting: destroying an array retires its parts, too.
+  std::vector<Array*> arrays;
+  session.arrays.for_each([&](Array& array) {
+    if (array.context == &context && array.whole == 0) arrays.push_back(&array);
+  });
+  for (Array* array : arrays) {
+    if (destroy_array(session, array) != CUDA_SUCCESS) return;
+  }
+  session.mipmapped_arrays.for_each([&](MipmappedArray& array) {
+    if (array.context == &context) static_cast<void>(destroy_mipmapped_array(session, &array));
+  });
+}
+
+}  // namespace openmps::client

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// CUDA arrays, texture objects and surface objects as the program knows them: their descriptions,
+// so that questions and checks need no round trip. Their memory is the driver's, in the worker. Any
+// thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "base/cuda_abi.h"
+#include "client/handle_table.h"
+#include "wire/array_commands.h"
+
+namespace openmps::client {
+
+struct Context;
+struct Session;
+
+struct Array : Object {
+  Context* context = nullptr;
+  CUDA_ARRAY3D_DESCRIPTOR descriptor{};
+  uint64_t texel_bytes = 0;  // 0: a format whose texels are not of one size
+  // Of a level or plane: the handle of what it is part of, and which part.
+  uint64_t whole = 0;
+  uint32_t part = 0;
+};
+
+struct MipmappedArray : Object {
+  Context* context = nullptr;
+  CUDA_ARRAY3D_DESCRIPTOR descriptor{};
+};
+
+// Bytes of a texel of one of the eight basic formats, and of their normalised kin; 0: others.
+[[nodiscard]] uint64_t texel_bytes(CUarray_format format, unsigned channels);
+
+// A texture or surface object; which of the two is in its key.
+struct ImageObject {
+  Object* name = nullptr;  // holds its wire id
+  Context* context = nullptr;
+  CUDA_RESOURCE_DESC resource{};
+  CUDA_TEXTURE_DESC description{};
+  CUDA_RESOURCE_VIEW_DESC view{};
+  bool has_view = false;
+};
+
+// By the driver's handle, which is what the program and its kernels hold.
+class ImageObjects {
+ public:
+  // nullptr: the limit of objects is reached.
+  Object* new_name() { return names_.allocate(); }
+  void drop_name(Object* name) { names_.recycle(name); }
+  void add(wire::ImageKind kind, uint64_t handle, const ImageObject& image);
+  [[nodiscard]] bool find(wire::ImageKind kind, uint64_t handle, ImageObject* image) const;
+  [[nodiscard]] bool take(wire::ImageKind kind, uint64_t handle, ImageObject* image);
+  // One of the context's; false: there is none left.
+  [[nodiscard]] bool take_any(const Context* context, ImageObject* image);
+
+ private:
+  mutable std::mutex lock_;
+  std::map<std::pair<wire::ImageKind, uint64_t>, ImageObject> images_;
+  HandleTable<Object> names_{HandleKind::kImage};
+};
+
+// Errors: CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_NOT_SUPPORTED.
+[[nodiscard]] CUresult create_array(Session& session, Context& context,
+                                    const CUDA_ARRAY3D_DESCRIPTOR& descriptor, Array** array);
+[[nodiscard]] CUresult create_mipmapped_array(Session& session, Context& context,
+                                              const CUDA_ARRAY3D_DESCRIPTOR& descriptor,
+                                              uint32_t levels, MipmappedArray** array);
+// The level or plane; the same handle each time. CUDA_ERROR_INVALID_VALUE: there is none.
+[[nodiscard]] CUresult get_part(Session& session, Context& context, wire::ArrayPartKind kind,
+                                const Object& whole, uint32_t index, Array** array);
+// Nothing of the session uses it any more.
+[[nodiscard]] CUresult destroy_array(Session& session, Array* array);
+[[nodiscard]] CUresult destroy_mipmapped_array(Session& session, MipmappedArray* array);
+[[nodiscard]] CUresult destroy_image(Session& session, const ImageObject& image);
+// What a context still has when it ends.
+void destroy_arrays_of(Session& session, const Context& context);
+
+}  // namespace openmps::client

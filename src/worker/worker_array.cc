@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: Apache-2.0
+// Arrays, texture objects and surface objects of a session. See worker_array.h.
+#include "worker/worker_array.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "worker/driver_check.h"
+
+namespace openmps::worker {
+namespace {
+
+// GPUs lay arrays out in tiles of 64 bytes by 8 rows, and hand out memory in pieces of 64 KiB. The
+// driver does not say how much an array takes: this is what it is charged.
+constexpr uint64_t kTileBytes = 64;
+constexpr uint64_t kTileRows = 8;
+constexpr uint64_t kPieceBytes = 64 * 1024;
+constexpr uint64_t kLargestTexel = 16;
+
+uint64_t round_up(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
+
+// Formats that are not known count as the largest.
+uint64_t texel_bytes(uint32_t format, uint64_t channels) {
+  switch (format) {
+    case CU_AD_FORMAT_UNSIGNED_INT8:
+    case CU_AD_FORMAT_SIGNED_INT8: return channels;
+    case CU_AD_FORMAT_UNSIGNED_INT16:
+    case CU_AD_FORMAT_SIGNED_INT16:
+    case CU_AD_FORMAT_HALF: return 2 * channels;
+    case CU_AD_FORMAT_UNSIGNED_INT32:
+    case CU_AD_FORMAT_SIGNED_INT32:
+    case CU_AD_FORMAT_FLOAT: return 4 * channels;
+    default: return kLargestTexel;
+  }
+}
+
+// ~0: larger than arrays can be.
+uint64_t estimated_bytes(const wire::ArrayCreate& c) {
+  // Far beyond every extent that a driver accepts, and small enough to multiply.
+  constexpr uint64_t kMost = 1ull << 20;
+  if (c.width > kMost || c.height > kMost || c.depth > kMost || c.channels > kLargestTexel) {
+    return ~0ull;
+  }
+  const uint64_t row = round_up(c.width * texel_bytes(c.format, c.channels), kTileBytes);
+  const uint64_t rows = c.height == 0 ? 1 : round_up(c.height, kTileRows);
+  uint64_t bytes = 0;
+  if (__builtin_mul_overflow(row * rows, std::max<uint64_t>(c.depth, 1), &bytes)) return ~0ull;
+  // The levels of a mipmapped array together are at most twice its first one.
+  if (c.levels > 1 && __builtin_mul_overflow(bytes, 2ull, &bytes)) return ~0ull;
+  return bytes > ~0ull - kPieceBytes ? ~0ull : round_up(bytes, kPieceBytes);
+}
+
+// From the first to the last byte of a box; ~0 if that overflows, which no session's memory
+// contains.
+uint64_t span_of(uint64_t width, uint64_t height, uint64_t depth, uint64_t pitch, uint64_t slice) {
+  if (width == 0 || height == 0 || depth == 0) return 0;
+  uint64_t rows = 0;
+  uint64_t slices = 0;
+  uint64_t span = 0;
+  if (__builtin_mul_overflow(height - 1, pitch, &rows) ||
+      __builtin_mul_overflow(depth - 1, slice, &slices) ||
+      __builtin_add_overflow(rows, slices, &span) || __builtin_add_overflow(span, width, &span)) {
+    return ~0ull;
+  }
+  return span;
+}
+
+// A row count that cuMemcpy3D understands.
+Status rows_of(const wire::ArraySide& side, const wire::ArrayCopy& copy, size_t* rows) {
+  *rows = copy.height;
+  if (copy.depth <= 1) return Status();
+  if (side.pitch == 0 || side.slice % side.pitch != 0) {
+    return violation("a slice of " + std::to_string(side.slice) + " bytes with rows of " +
+                     std::to_string(side.pitch));
+  }
+  *rows = side.slice / side.pitch;
+  return Status();
+}
+
+}  // namespace
+
+class Arrays::Storage {
+ public:
+  Storage(SessionCore& core, SessionMemory& memory, uint32_t device, uint64_t bytes)
+      : core_(core), memory_(memory), device_(device), bytes_(bytes) {}
+  ~Storage() {
+    // After a fault a context may refuse to become current; releasing is tried all the same.
+    static_cast<void>(core_.use(device_).ok());
+    core_.gate.run(GatedCall::kArrayDestroy, [this] {
+      return mipmapped != nullptr ? core_.driver.cuMipmappedArrayDestroy(mipmapped)
+             : array != nullptr   ? core_.driver.cuArrayDestroy(array)
+                                  : CUDA_SUCCESS;
+    });
+    memory_.refund(device_, bytes_);
+  }
+  Storage(const Storage&) = delete;
+  Storage& operator=(const Storage&) = delete;
+
+  CUarray array = nullptr;  // one of the two
+  CUmipmappedArray mipmapped = nullptr;
+
+ private:
+  SessionCore& core_;
+  SessionMemory& memory_;
+  const uint32_t device_;
+  const uint64_t bytes_;
+};
+
+Status Arrays::create(const wire::ArrayCreate& command) {
+  OPENMPS_RETURN_IF_ERROR(core_.check_device(command.device));
+  OPENMPS_RETURN_IF_ERROR(command.levels == 0 ? arrays_.check_free(command.array)
+                                              : mipmapped_.check_free(command.array));
+  // Memory that is mapped later would have to be the session's own.
+  constexpr uint32_t kMappedLater = CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING;
+  if ((command.flags & kMappedLater) != 0) {
+    return Status(CUDA_ERROR_NOT_SUPPORTED, "an array without memory of its own");
+  }
+  OPENMPS_RETURN_IF_ERROR(core_.use(command.device));
+  const uint64_t bytes = estimated_bytes(command);
+  if (bytes == ~0ull) return Status(CUDA_ERROR_INVALID_VALUE, "the extent of an array");
+  OPENMPS_RETURN_IF_ERROR(memory_.charge(command.device, bytes));
+  auto storage = std::make_shared<Storage>(core_, memory_, command.device, bytes);
+  const CUDA_ARRAY3D_DESCRIPTOR descriptor{command.width,
+                                           command.height,
+                                           command.depth,
+                                           static_cast<CUarray_format>(command.format),
+                                           command.channels,
+                                           command.flags};
+  const CUresult result = core_.gate.run(GatedCall::kArrayCreate, [&] {
+    return command.levels == 0 ? core_.driver.cuArray3DCreate_v2(&storage->array, &descriptor)
+                               : core_.driver.cuMipmappedArrayCreate(
+                                     &storage->mipmapped, &descriptor, command.levels);
+  });
+  OPENMPS_RETURN_IF_ERROR(check(result, "the creation of an array"));
+  if (command.levels == 0) {
+    auto array = std::make_unique<Array>();
+    *array = {storage->array, command.device, storage, false};
+    return arrays_.insert(command.array, std::move(array));
+  }
+  auto array = std::make_unique<Mipmapped>();
+  *array = {storage->mipmapped, command.device, storage};
+  return mipmapped_.insert(command.array, std::move(array));
+}
+
+Status Arrays::part(const wire::ArrayPart& command, ReplyWriter& reply) {
+  OPENMPS_RETURN_IF_ERROR(arrays_.check_free(command.array));
+  auto made = std::make_unique<Array>();
+  made->is_part = true;
+  if (command.kind == static_cast<uint32_t>(wire::ArrayPartKind::kLevel)) {
+    Mipmapped* whole = nullptr;
+    OPENMPS_RETURN_IF_ERROR(mipmapped_.get(command.whole, &whole));
+    OPENMPS_RETURN_IF_ERROR(core_.use(whole->device));
+    made->device = whole->device;
+    made->storage = whole->storage;
+    OPENMPS_RETURN_IF_ERROR(
+        check(core_.driver.cuMipmappedArrayGetLevel(&made->handle, whole->handle, command.index),
+              "cuMipmappedArrayGetLevel"));
+  } else {
+    Array* whole = nullptr;
+    OPENMPS_RETURN_IF_ERROR(arrays_.get(command.whole, &whole));
+    OPENMPS_RETURN_IF_ERROR(core_.use(whole->device));
+    made->device = whole->device;
+    made->storage = whole->storage;
+    OPENMPS_RETURN_IF_ERROR(
+        check(core_.driver.cuArrayGetPlane(&made->handle, whole->handle, command.index),
+              "cuArrayGetPlane"));
+  }
+  CUDA_ARRAY3D_DESCRIPTOR shape{};
+  OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuArray3DGetDescriptor_v2(&shape, made->handle),
+                                "cuArray3DGetDescriptor"));
+  reply.put(wire::ArrayPartReply{shape.Width, shape.Height, shape.Depth,
+                                 static_cast<uint32_t>(shape.Format), shape.NumChannels,
+                                 shape.Flags, 0});
+  return arrays_.insert(command.array, std::move(made));
+}
+
+// The parts of an array go with it.
+void Arrays::drop_parts(const std::shared_ptr<Storage>& storage) {
+  std::vector<wire::Id> parts;
+  arrays_.for_each_id([&](wire::Id id, const Array& array) {
+    if (array.is_part && array.storage == storage) parts.push_back(id);
+  });
+  for (const wire::Id id : parts) arrays_.take(id).reset();
+}
+
+Status Arrays::destroy(wire::Id id) {
+  const std::unique_ptr<Array> array = arrays_.take(id);
+  if (array == nullptr) return violation("there is no array " + std::to_string(id));
+  if (!array->is_part) drop_parts(array->storage);
+  return Status();
+}
+
+Status Arrays::destroy_mipmapped(wire::Id id) {
+  const std::unique_ptr<Mipmapped> array = mipmapped_.take(id);
+  if (array == nullptr) return violation("there is no mipmapped array " + std::to_string(id));
+  drop_parts(array->storage);
+  return Status();
+}
+
+// ---- Copies -------------------------------------------------------------------------------------
+
+Status Arrays::copy(const wire::ArrayCopy& command) {
+  Stream* stream = nullptr;
+  OPENMPS_RETURN_IF_ERROR(streams_.get(command.stream, &stream));
+  CUDA_MEMCPY3D box{};
+  OPENMPS_RETURN_IF_ERROR(describe(command, &box));
+  OPENMPS_RETURN_IF_ERROR(streams_.enter(*stream, Streams::Entry::kWork));
+  OPENMPS_RETURN_IF_ERROR(
+      check(core_.driver.cuMemcpy3DAsync_v2(&box, stream->handle), "cuMemcpy3DAsync"));
+  if ((command.flags & wire::kOrderAllStreams) == 0) return Status();
+  return streams_.order_all_behind(*stream);
+}
+
+Status Arrays::describe(const wire::ArrayCopy& command, CUDA_MEMCPY3D* box) const {
+  const wire::ArraySide& from = command.source;
+  const wire::ArraySide& to = command.destination;
+  box->WidthInBytes = command.width;
+  box->Height = command.height;
+  box->Depth = command.depth;
+  if (from.array != 0) {
+    Array* array = nullptr;
+    OPENMPS_RETURN_IF_ERROR(arrays_.get(from.array, &array));
+    box->srcMemoryType = CU_MEMORYTYPE_ARRAY;
+    box->srcArray = array->handle;
+    box->srcXInBytes = from.x;
+    box->srcY = from.y;
+    box->srcZ = from.z;
+  } else {
+    OPENMPS_RETURN_IF_ERROR(check_linear(from, command, "source"));
+    box->srcMemoryType = CU_MEMORYTYPE_UNIFIED;
+    box->srcDevice = core_.device_address(from.address);
+    box->srcPitch = from.pitch;
+    OPENMPS_RETURN_IF_ERROR(rows_of(from, command, &box->srcHeight));
+  }
+  if (to.array != 0) {
+    Array* array = nullptr;
+    OPENMPS_RETURN_IF_ERROR(arrays_.get(to.array, &array));
+    box->dstMemoryType = CU_MEMORYTYPE_ARRAY;
+    box->dstArray = array->handle;
+    box->dstXInBytes = to.x;
+    box->dstY = to.y;
+    box->dstZ = to.z;
+    return Status();
+  }
+  OPENMPS_RETURN_IF_ERROR(check_linear(to, command, "destination"));
+  box->dstMemoryType = CU_MEMORYTYPE_UNIFIED;
+  box->dstDevice = core_.device_address(to.address);
+  box->dstPitch = to.pitch;
+  return rows_of(to, command, &box->dstHeight);
+}
+
+Status Arrays::check_linear(const wire::ArraySide& side, const wire::ArrayCopy& copy,
+                            const char* role) const {
+  return memory_.check_operand(
+      side.address, span_of(copy.width, copy.height, copy.depth, side.pitch, side.slice), role);
+}
+
+// ---- Texture and surface objects ----------------------------------------------------------------
+
+Status Arrays::read_resource(const wire::ImageCreate& command, CUDA_RESOURCE_DESC* resource,
+                             std::shared_ptr<Storage>* storage) const {
+  resource->resType = static_cast<CUresourcetype>(command.type);
+  switch (resource->resType) {
+    case CU_RESOURCE_TYPE_ARRAY: {
+      Array* array = nullptr;
+      OPENMPS_RETURN_IF_ERROR(arrays_.get(command.array, &array));
+      resource->res.array.hArray = array->handle;
+      *storage = array->storage;
+      return Status();
+    }
+    case CU_RESOURCE_TYPE_MIPMAPPED_ARRAY: {
+      Mipmapped* array = nullptr;
+      OPENMPS_RETURN_IF_ERROR(mipmapped_.get(command.array, &array));
+      resource->res.mipmap.hMipmappedArray = array->handle;
+      *storage = array->storage;
+      return Status();
+    }
+    case CU_RESOURCE_TYPE_LINEAR: {
+      OPENMPS_RETURN_IF_ERROR(memory_.check_operand(command.address, command.bytes, "texture"));
+      auto& linear = resource->res.linear;
+      linear.devPtr = core_.device_address(command.address);
+      linear.format = static_cast<CUarray_format>(command.format);
+      linear.numChannels = command.channels;
+      linear.sizeInBytes = command.bytes;
+      return Status();
+    }
+    case CU_RESOURCE_TYPE_PITCH2D: {
+      uint64_t row = 0;
+      if (__builtin_mul_overflow(command.width, texel_bytes(command.format, command.channels),
+                                 &row)) {
+        row = ~0ull;
+      }
+      OPENMPS_RETURN_IF_ERROR(
+          memory_.check_operand(command.address, span_of(row, command.height, 1, command.pitch, 0),
+                                "texture"));
+      auto& pitched = resource->res.pitch2D;
+      pitched.devPtr = core_.device_address(command.address);
+      pitched.format = static_cast<CUarray_format>(command.format);
+      pitched.numChannels = command.channels;
+      pitched.width = command.width;
+      pitched.height = command.height;
+      pitched.pitchInBytes = command.pitch;
+      return Status();
+    }
+    default: return violation("a resource of type " + std::to_string(command.type));
+  }
+}
+
+Status Arrays::create_image(const wire::ImageCreate& command, ReplyWriter& reply) {
+  OPENMPS_RETURN_IF_ERROR(core_.check_device(command.device));
+  OPENMPS_RETURN_IF_ERROR(images_.check_free(command.image));
+  OPENMPS_RETURN_IF_ERROR(core_.use(command.device));
+  CUDA_RESOURCE_DESC resource{};
+  auto image = std::make_unique<Image>();
+  image->device = command.device;
+  OPENMPS_RETURN_IF_ERROR(read_resource(command, &resource, &image->storage));
+  if (command.kind == static_cast<uint32_t>(wire::ImageKind::kTexture)) {
+    CUtexObject texture = 0;
+    OPENMPS_RETURN_IF_ERROR(check(
+        core_.driver.cuTexObjectCreate(&texture, &resource, &command.description,
+                                       command.has_view != 0 ? &command.view : nullptr),
+        "cuTexObjectCreate"));
+    image->handle = texture;
+  } else {
+    CUsurfObject surface = 0;
+    image->kind = wire::ImageKind::kSurface;
+    OPENMPS_RETURN_IF_ERROR(
+        check(core_.driver.cuSurfObjectCreate(&surface, &resource), "cuSurfObjectCreate"));
+    image->handle = surface;
+  }
+  reply.put(wire::ImageReply{image->handle});
+  return images_.insert(command.image, std::move(image));
+}
+
+void Arrays::release(const Image& image) {
+  static_cast<void>(core_.use(image.device).ok());
+  if (image.kind == wire::ImageKind::kTexture) {
+    core_.driver.cuTexObjectDestroy(image.handle);
+  } else {
+    core_.driver.cuSurfObjectDestroy(image.handle);
+  }
+}
+
+Status Arrays::destroy_image(wire::Id id) {
+  const std::unique_ptr<Image> image = images_.take(id);
+  if (image == nullptr) return violation("there is no image " + std::to_string(id));
+  release(*image);
+  return Status();
+}
+
+// Objects before the arrays that they show.
+void Arrays::release_all() {
+  images_.for_each([this](const Image& image) { release(image); });
+  images_.clear();
+  arrays_.clear();
+  mipmapped_.clear();
+}
+
+}  // namespace openmps::worker

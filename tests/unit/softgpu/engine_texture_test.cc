@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+// Texture fetches, surface accesses and their faults, as the engine runs them on images of the
+// test's own.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <map>
+
+#include "engine_fixture.h"
+#include "softgpu/texture.h"
+
+namespace openmps::softgpu::test {
+namespace {
+
+// A device whose textures and surfaces are known by small numbers.
+class ImageServices final : public DeviceServices {
+ public:
+  void print(std::string_view) override {}
+  uint64_t allocate_device_heap(uint64_t) override { return 0; }
+  void free_device_heap(uint64_t) override {}
+  uint64_t global_timer_ns() override { return 0; }
+  std::shared_ptr<const Texture> texture(uint64_t handle) override {
+    auto found = textures.find(handle);
+    return found == textures.end() ? nullptr : found->second;
+  }
+  std::shared_ptr<const Image> surface(uint64_t handle) override {
+    auto found = surfaces.find(handle);
+    return found == surfaces.end() ? nullptr : found->second;
+  }
+  std::map<uint64_t, std::shared_ptr<Texture>> textures;
+  std::map<uint64_t, std::shared_ptr<Image>> surfaces;
+};
+
+std::string kernel(const std::string& body) {
+  return ".version 7.8\n.target sm_70\n.address_size 64\n"
+         ".visible .entry k(.param .u64 p_handle, .param .u64 p_in, .param .u64 p_out) {\n"
+         ".reg .b64 %rd<9>; .reg .b32 %r<20>; .reg .f32 %f<20>; .reg .b16 %h<9>; .reg .pred %p<3>;\n"
+         "ld.param.u64 %rd1, [p_handle]; ld.param.u64 %rd2, [p_in]; ld.param.u64 %rd3, [p_out];\n"
+         "mov.u32 %r1, %tid.x; mul.wide.u32 %rd4, %r1, 16;\n"
+         "add.u64 %rd5, %rd2, %rd4; add.u64 %rd6, %rd3, %rd4;\n"
+         "ld.global.v4.b32 {%r2, %r3, %r4, %r5}, [%rd5];\n"
+         "mov.b32 %f2, %r2; mov.b32 %f3, %r3; mov.b32 %f4, %r4;\n" +
+         body + "\nret; }\n";
+}
+
+struct Row {
+  uint32_t word[4];
+};
+Row numbers(float x, float y = 0, float z = 0) {
+  return {{std::bit_cast<uint32_t>(x), std::bit_cast<uint32_t>(y), std::bit_cast<uint32_t>(z), 0}};
+}
+Row counts(int x, int y = 0, int z = 0, int w = 0) {
+  return {{static_cast<uint32_t>(x), static_cast<uint32_t>(y), static_cast<uint32_t>(z),
+           static_cast<uint32_t>(w)}};
+}
+float number(uint32_t word) { return std::bit_cast<float>(word); }
+
+class TextureTest : public ::testing::Test {
+ protected:
+  // One thread per row of input; `body` leaves %rd6 the row of output to write.
+  std::vector<Row> run(const std::string& body, std::vector<Row> in, uint64_t handle = 1) {
+    std::vector<Row> out(in.size(), Row{{~0u, ~0u, ~0u, ~0u}});
+    device.memory.add(in.data(), in.size() * sizeof(Row));
+    device.memory.add(out.data(), out.size() * sizeof(Row));
+    EXPECT_TRUE(device.load(kernel(body))) << device.error.log;
+    EXPECT_EQ(device.program->kernels()[0].unusable, "");
+    Parameters parameters;
+    parameters.add(handle)
+        .add(reinterpret_cast<uint64_t>(in.data()))
+        .add(reinterpret_cast<uint64_t>(out.data()));
+    Launch launch = device.make_launch("k", {}, {static_cast<uint32_t>(in.size())}, parameters, 0);
+    launch.services = &services;
+    const uint32_t index[3] = {0, 0, 0};
+    std::unique_ptr<BlockRun> block = start_block(launch, index, 0);
+    state = block->run(1 << 20, nullptr, 0);
+    fault = block->fault();
+    return out;
+  }
+  Image image(void* data, uint32_t width, uint32_t height, TexelFormat format) {
+    Image made;
+    made.address = reinterpret_cast<uint64_t>(data);
+    made.width = width;
+    made.height = height;
+    made.pitch = width * format.texel_bytes();
+    made.slice = made.pitch * std::max(height, 1u);
+    made.format = format;
+    device.memory.add(data, made.slice);
+    return made;
+  }
+  Texture* texture(const Image& level) {
+    services.textures[1] = std::make_shared<Texture>();
+    services.textures[1]->levels = {level};
+    return services.textures[1].get();
+  }
+
+  Device device;
+  ImageServices services;
+  BlockState state = BlockState::kFinished;
+  Fault fault;
+};
+
+constexpr TexelFormat kFloat{ChannelKind::kFloat, 4, 1};
+constexpr TexelFormat kByte{ChannelKind::kUnsigned, 1, 1};
+const char* const kFetch2d =
+    "tex.2d.v4.f32.f32 {%f5, %f6, %f7, %f8}, [%rd1, {%f2, %f3}];\n"
+    "st.global.v4.f32 [%rd6], {%f5, %f6, %f7, %f8};";
+
+TEST_F(TextureTest, WeightsHaveEightFractionalBits) {
+  float data[2] = {0, 1};
+  texture(image(data, 2, 0, kFloat))->linear_filter = true;
+  const std::vector<Row> got =
+      run("tex.1d.v4.f32.f32 {%f5, %f6, %f7, %f8}, [%rd1, {%f2}];\n"
+          "st.global.v4.f32 [%rd6], {%f5, %f6, %f7, %f8};",
+          {numbers(0.5f), numbers(0.5f + 1 / 512.0f), numbers(0.5f + 1 / 1024.0f), numbers(1.25f),
+           numbers(-9), numbers(9)});
+  ASSERT_EQ(state, BlockState::kFinished) << fault.text;
+  EXPECT_EQ(number(got[0].word[0]), 0);
+  EXPECT_EQ(number(got[1].word[0]), 1 / 256.0f);  // half a step is rounded up
+  EXPECT_EQ(number(got[2].word[0]), 0);
+  EXPECT_EQ(number(got[3].word[0]), 0.75f);
+  EXPECT_EQ(number(got[4].word[0]), 0);
+  EXPECT_EQ(number(got[5].word[0]), 1);
+  EXPECT_EQ(got[3].word[1], 0u) << "channels that are not there are zero";
+}
+
+TEST_F(TextureTest, AddressModes) {
+  float data[4] = {10, 11, 12, 13};
+  Texture* made = texture(image(data, 4, 1, kFloat));
+  made->normalized_coordinates = true;
+  made->border[0] = 99;
+  const std::vector<Row> at = {numbers(-0.1f, 0.5f), numbers(1.3f, 0.5f), numbers(-0.4f, 0.5f)};
+  const float expected[4][3] = {{13, 11, 12}, {10, 13, 10}, {10, 12, 11}, {99, 99, 99}};
+  for (const AddressMode mode : {AddressMode::kWrap, AddressMode::kClamp, AddressMode::kMirror,
+                                 AddressMode::kBorder}) {
+    made->address[0] = mode;
+    const std::vector<Row> got = run(kFetch2d, at);
+    for (int i = 0; i < 3; ++i)
+      EXPECT_EQ(number(got[i].word[0]), expected[static_cast<int>(mode)][i])
+          << static_cast<int>(mode) << " " << i;
+  }
+  // Without normalised coordinates wrapping becomes clamping.
+  made->normalized_coordinates = false;
+  made->address[0] = AddressMode::kWrap;
+  EXPECT_EQ(number(run(kFetch2d, {numbers(4.5f)})[0].word[0]), 13);
+}
+
+TEST_F(TextureTest, CoordinatesThatAreNoNumbers) {
+  float data[4] = {10, 11, 12, 13};
+  texture(image(data, 4, 1, kFloat))->linear_filter = true;
+  const float nan = std::bit_cast<float>(0x7fc00000u), infinity = std::bit_cast<float>(0x7f800000u);
+  run(kFetch2d, {numbers(nan, infinity), numbers(-infinity, nan), numbers(1e38f, -1e38f)});
+  EXPECT_EQ(state, BlockState::kFinished);
+}
+
+TEST_F(TextureTest, IntegersAsIntegersAndAsNumbers) {
+  uint8_t data[4] = {0, 51, 255, 7};
+  Texture* made = texture(image(data, 4, 1, kByte));
+  EXPECT_EQ(number(run(kFetch2d, {numbers(1.5f)})[0].word[0]), 51 / 255.0f);
+  made->read_as_integer = true;
+  EXPECT_EQ(run(kFetch2d, {numbers(2.5f)})[0].word[0], 255u);
+}
+
+TEST_F(TextureTest, AGuardedFetchLeavesOtherLanesAlone) {
+  float data[4] = {10, 11, 12, 13};
+  texture(image(data, 4, 1, kFloat));
+  const std::vector<Row> got = run(
+      "mov.f32 %f5, 0f40A00000; setp.eq.u32 %p1, %r1, 1;\n"
+      "@%p1 tex.2d.v4.f32.f32 {%f5, _, _, _}, [%rd1, {%f2, %f3}];\n"
+      "st.global.f32 [%rd6], %f5;",
+      {numbers(0), numbers(2), numbers(3)});
+  EXPECT_EQ(number(got[0].word[0]), 5);
+  EXPECT_EQ(number(got[1].word[0]), 12);
+  EXPECT_EQ(number(got[2].word[0]), 5);
+}
+
+TEST_F(TextureTest, FaultsOfTextures) {
+  float data[4] = {};
+  texture(image(data, 4, 1, kFloat));
+  run(kFetch2d, {numbers(0)}, 77);
+  EXPECT_EQ(state, BlockState::kFaulted);
+  EXPECT_EQ(fault.code, CUDA_ERROR_ILLEGAL_ADDRESS);
+  EXPECT_NE(fault.text.find("0x4d is no texture object"), std::string::npos) << fault.text;
+  device.memory.remove(data);
+  run(kFetch2d, {numbers(0)});
+  EXPECT_EQ(fault.code, CUDA_ERROR_ILLEGAL_ADDRESS);
+}
+
+TEST_F(TextureTest, FormattedStoresAreConverted) {
+  int8_t bytes[8] = {};
+  services.surfaces[1] =
+      std::make_shared<Image>(image(bytes, 4, 1, {ChannelKind::kSigned, 1, 2}));
+  run("sust.p.2d.v2.b32.trap [%rd1, {%r2, 0}], {%r3, %r4};",
+      {counts(0, 5, -6), counts(1, 1000, -1000), counts(3, 7, 8)});
+  ASSERT_EQ(state, BlockState::kFinished) << fault.text;
+  const int8_t expected[8] = {5, -6, 127, -128, 0, 0, 7, 8};
+  EXPECT_EQ(memcmp(bytes, expected, 8), 0);
+  uint16_t halves[2] = {};
+  services.surfaces[1] = std::make_shared<Image>(image(halves, 2, 1, {ChannelKind::kFloat, 2, 1}));
+  run("mov.f32 %f5, 0f3FC00000; sust.p.2d.f32.trap [%rd1, {%r2, 0}], {%f5};", {counts(1)});
+  EXPECT_EQ(halves[1], 0x3e00);
+}
+
+TEST_F(TextureTest, BoundariesOfSurfaces) {
+  uint32_t data[4] = {1, 2, 3, 4};
+  services.surfaces[1] =
+      std::make_shared<Image>(image(data, 4, 1, {ChannelKind::kUnsigned, 4, 1}));
+  const auto load = [](const char* boundary) {
+    return "suld.b.2d.b32." + std::string(boundary) + " {%r6}, [%rd1, {%r2, %r3}];\n" +
+           "st.global.b32 [%rd6], %r6;";
+  };
+  EXPECT_EQ(run(load("clamp"), {counts(400)})[0].word[0], 4u);
+  EXPECT_EQ(run(load("zero"), {counts(400)})[0].word[0], 0u);
+  EXPECT_EQ(run(load("zero"), {counts(-4)})[0].word[0], 0u);
+  EXPECT_EQ(state, BlockState::kFinished);
+  run(load("trap"), {counts(16)});
+  EXPECT_EQ(fault.code, CUDA_ERROR_LAUNCH_FAILED);
+  run(load("trap"), {counts(2)});
+  EXPECT_EQ(fault.code, CUDA_ERROR_MISALIGNED_ADDRESS);
+  run("sust.b.2d.b64.zero [%rd1, {%r2, 0}], {%rd2};", {counts(-8), counts(16)});
+  EXPECT_EQ(state, BlockState::kFinished);
+  EXPECT_EQ(data[0], 1u);
+}
+
+TEST_F(TextureTest, Queries) {
+  float data[12] = {};
+  texture(image(data, 4, 3, kFloat));
+  services.surfaces[1] = std::make_shared<Image>(image(data, 4, 3, kFloat));
+  const std::vector<Row> got = run(
+      "txq.width.b32 %r5, [%rd1]; txq.num_mipmap_levels.b32 %r6, [%rd1];\n"
+      "suq.height.b32 %r7, [%rd1]; suq.depth.b32 %r8, [%rd1];\n"
+      "st.global.v4.b32 [%rd6], {%r5, %r6, %r7, %r8};",
+      {counts(0)});
+  EXPECT_EQ(got[0].word[0], 4u);
+  EXPECT_EQ(got[0].word[1], 1u);
+  EXPECT_EQ(got[0].word[2], 3u);
+  EXPECT_EQ(got[0].word[3], 0u);
+}
+
+TEST(TextureTextTest, WhatIsNotSupportedIsNamed) {
+  Device device;
+  ASSERT_TRUE(device.load(kernel("tex.cube.v4.f32.f32 {%f5, %f6, %f7, %f8}, "
+                                 "[%rd1, {%f2, %f3, %f4, %f4}];")));
+  EXPECT_NE(device.program->kernels()[0].unusable.find("tex.cube.v4.f32.f32"), std::string::npos);
+  Device missing;
+  ASSERT_TRUE(missing.load(
+      kernel("tex.3d.v4.f32.f32 {%f5, %f6, %f7, %f8}, [%rd1, {%f2, %f3}];")));
+  EXPECT_NE(missing.program->kernels()[0].unusable.find("too few coordinates"), std::string::npos);
+  Device none;
+  EXPECT_FALSE(none.load(kernel("tex.2d.v4.f32.f32 {%f5, %f6, %f7, %f8}, [%rd1];")));
+}
+
+}  // namespace
+}  // namespace openmps::softgpu::test
