@@ -26,8 +26,8 @@ wire::ArrayCreate creation_of(const Context& context, wire::Id id, uint32_t leve
 template <typename T>
 CUresult destroy(Session& session, HandleTable<T>& table, T* object, wire::Opcode opcode) {
   if (!table.retire(object)) return CUDA_ERROR_INVALID_HANDLE;
-  const CUresult result = session.channel.push(session.channel.order(), opcode,
-                                               wire::ObjectOnly{object->id, 0});
+  const CUresult result =
+      session.channel.push(session.channel.order(), opcode, wire::ObjectOnly{object->id, 0});
   table.recycle(object);
   return result;
 }
@@ -100,8 +100,8 @@ bool ImageObjects::take_any(const Context* context, ImageObject* image) {
   return false;
 }
 
-CUresult create_array(Session& session, Context& context,
-                      const CUDA_ARRAY3D_DESCRIPTOR& descriptor, Array** made) {
+CUresult create_array(Session& session, Context& context, const CUDA_ARRAY3D_DESCRIPTOR& descriptor,
+                      Array** made) {
   Array* array = session.arrays.allocate();
   if (array == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   const CUresult result = session.channel.call(wire::Opcode::kArrayCreate,
@@ -123,8 +123,8 @@ CUresult create_mipmapped_array(Session& session, Context& context,
                                 MipmappedArray** made) {
   MipmappedArray* array = session.mipmapped_arrays.allocate();
   if (array == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  const CUresult result = session.channel.call(
-      wire::Opcode::kArrayCreate, creation_of(context, array->id, levels, descriptor));
+  const CUresult result = session.channel.call(wire::Opcode::kArrayCreate,
+                                               creation_of(context, array->id, levels, descriptor));
   if (result != CUDA_SUCCESS) {
     session.mipmapped_arrays.recycle(array);
     return result;
@@ -136,8 +136,8 @@ CUresult create_mipmapped_array(Session& session, Context& context,
   return CUDA_SUCCESS;
 }
 
-CUresult get_part(Session& session, Context& context, wire::ArrayPartKind kind,
-                  const Object& whole, uint32_t index, Array** made) {
+CUresult get_part(Session& session, Context& context, wire::ArrayPartKind kind, const Object& whole,
+                  uint32_t index, Array** made) {
   *made = nullptr;
   session.arrays.for_each([&](Array& array) {
     if (array.whole == whole.handle && array.part == index) *made = &array;
@@ -146,10 +146,10 @@ CUresult get_part(Session& session, Context& context, wire::ArrayPartKind kind,
   Array* array = session.arrays.allocate();
   if (array == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   wire::ArrayPartReply reply{};
-  const CUresult result = session.channel.call(
-      wire::Opcode::kArrayPart,
-      wire::ArrayPart{array->id, whole.id, index, static_cast<uint32_t>(kind)}, {}, &reply,
-      sizeof(reply));
+  const CUresult result =
+      session.channel.call(wire::Opcode::kArrayPart,
+                           wire::ArrayPart{array->id, whole.id, index, static_cast<uint32_t>(kind)},
+                           {}, &reply, sizeof(reply));
   if (result != CUDA_SUCCESS) {
     session.arrays.recycle(array);
     return result;
@@ -177,8 +177,8 @@ CUresult destroy_mipmapped_array(Session& session, MipmappedArray* array) {
 }
 
 CUresult destroy_image(Session& session, const ImageObject& image) {
-  const CUresult result = session.channel.push(
-      session.channel.order(), wire::Opcode::kImageDestroy, wire::ObjectOnly{image.name->id, 0});
+  const CUresult result = session.channel.push(session.channel.order(), wire::Opcode::kImageDestroy,
+                                               wire::ObjectOnly{image.name->id, 0});
   session.images.drop_name(image.name);
   return result;
 }

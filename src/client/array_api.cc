@@ -80,7 +80,7 @@ CUresult cuArray3DCreate_v2(CUarray* pHandle, const CUDA_ARRAY3D_DESCRIPTOR* pAl
 
 CUresult cuArrayCreate_v2(CUarray* pHandle, const CUDA_ARRAY_DESCRIPTOR* pAllocateArray) {
   if (pAllocateArray == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const CUDA_ARRAY3D_DESCRIPTOR wide{pAllocateArray->Width, pAllocateArray->Height,      0,
+  const CUDA_ARRAY3D_DESCRIPTOR wide{pAllocateArray->Width,  pAllocateArray->Height,      0,
                                      pAllocateArray->Format, pAllocateArray->NumChannels, 0};
   return impl::cuArray3DCreate_v2(pHandle, &wide);
 }
@@ -149,8 +149,8 @@ CUresult cuArrayGetPlane(CUarray* pPlaneArray, CUarray hArray, unsigned int plan
   Array* plane = nullptr;
   OPENMPS_CUDA_CHECK(find_array(hArray, &session, &array));
   if (pPlaneArray == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  OPENMPS_CUDA_CHECK(get_part(*session, *array->context, wire::ArrayPartKind::kPlane, *array,
-                              planeIdx, &plane));
+  OPENMPS_CUDA_CHECK(
+      get_part(*session, *array->context, wire::ArrayPartKind::kPlane, *array, planeIdx, &plane));
   *pPlaneArray = plane->as<CUarray>();
   return CUDA_SUCCESS;
 }
@@ -165,8 +165,8 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray* pHandle,
     return CUDA_ERROR_INVALID_VALUE;
   }
   MipmappedArray* array = nullptr;
-  OPENMPS_CUDA_CHECK(create_mipmapped_array(*session, *context, *pMipmappedArrayDesc,
-                                            numMipmapLevels, &array));
+  OPENMPS_CUDA_CHECK(
+      create_mipmapped_array(*session, *context, *pMipmappedArrayDesc, numMipmapLevels, &array));
   *pHandle = array->as<CUmipmappedArray>();
   return CUDA_SUCCESS;
 }
@@ -178,8 +178,8 @@ CUresult cuMipmappedArrayGetLevel(CUarray* pLevelArray, CUmipmappedArray hMipmap
   Array* part = nullptr;
   OPENMPS_CUDA_CHECK(find_array(hMipmappedArray, &session, &array));
   if (pLevelArray == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  OPENMPS_CUDA_CHECK(get_part(*session, *array->context, wire::ArrayPartKind::kLevel, *array,
-                              level, &part));
+  OPENMPS_CUDA_CHECK(
+      get_part(*session, *array->context, wire::ArrayPartKind::kLevel, *array, level, &part));
   *pLevelArray = part->as<CUarray>();
   return CUDA_SUCCESS;
 }

@@ -45,14 +45,14 @@ struct ArrayPartReply {
 
 // One side of a copy: an array, or linear memory as in Memcpy3D.
 struct ArraySide {
-  Id array;           // 0: linear memory
+  Id array;  // 0: linear memory
   uint32_t reserved;
-  uint64_t x;         // of an array: where the box begins, in bytes, rows and slices
+  uint64_t x;  // of an array: where the box begins, in bytes, rows and slices
   uint64_t y;
   uint64_t z;
-  uint64_t address;   // of linear memory
+  uint64_t address;  // of linear memory
   uint64_t pitch;
-  uint64_t slice;     // a multiple of the pitch
+  uint64_t slice;  // a multiple of the pitch
 };
 struct ArrayCopy {
   Id stream;

@@ -120,16 +120,13 @@ Status Arrays::create(const wire::ArrayCreate& command) {
   if (bytes == ~0ull) return Status(CUDA_ERROR_INVALID_VALUE, "the extent of an array");
   OPENMPS_RETURN_IF_ERROR(memory_.charge(command.device, bytes));
   auto storage = std::make_shared<Storage>(core_, memory_, command.device, bytes);
-  const CUDA_ARRAY3D_DESCRIPTOR descriptor{command.width,
-                                           command.height,
-                                           command.depth,
-                                           static_cast<CUarray_format>(command.format),
-                                           command.channels,
-                                           command.flags};
+  const CUDA_ARRAY3D_DESCRIPTOR descriptor{
+      command.width,    command.height, command.depth, static_cast<CUarray_format>(command.format),
+      command.channels, command.flags};
   const CUresult result = core_.gate.run(GatedCall::kArrayCreate, [&] {
     return command.levels == 0 ? core_.driver.cuArray3DCreate_v2(&storage->array, &descriptor)
-                               : core_.driver.cuMipmappedArrayCreate(
-                                     &storage->mipmapped, &descriptor, command.levels);
+                               : core_.driver.cuMipmappedArrayCreate(&storage->mipmapped,
+                                                                     &descriptor, command.levels);
   });
   OPENMPS_RETURN_IF_ERROR(check(result, "the creation of an array"));
   if (command.levels == 0) {
@@ -290,9 +287,8 @@ Status Arrays::read_resource(const wire::ImageCreate& command, CUDA_RESOURCE_DES
                                  &row)) {
         row = ~0ull;
       }
-      OPENMPS_RETURN_IF_ERROR(
-          memory_.check_operand(command.address, span_of(row, command.height, 1, command.pitch, 0),
-                                "texture"));
+      OPENMPS_RETURN_IF_ERROR(memory_.check_operand(
+          command.address, span_of(row, command.height, 1, command.pitch, 0), "texture"));
       auto& pitched = resource->res.pitch2D;
       pitched.devPtr = core_.device_address(command.address);
       pitched.format = static_cast<CUarray_format>(command.format);
@@ -316,10 +312,10 @@ Status Arrays::create_image(const wire::ImageCreate& command, ReplyWriter& reply
   OPENMPS_RETURN_IF_ERROR(read_resource(command, &resource, &image->storage));
   if (command.kind == static_cast<uint32_t>(wire::ImageKind::kTexture)) {
     CUtexObject texture = 0;
-    OPENMPS_RETURN_IF_ERROR(check(
-        core_.driver.cuTexObjectCreate(&texture, &resource, &command.description,
-                                       command.has_view != 0 ? &command.view : nullptr),
-        "cuTexObjectCreate"));
+    OPENMPS_RETURN_IF_ERROR(
+        check(core_.driver.cuTexObjectCreate(&texture, &resource, &command.description,
+                                             command.has_view != 0 ? &command.view : nullptr),
+              "cuTexObjectCreate"));
     image->handle = texture;
   } else {
     CUsurfObject surface = 0;

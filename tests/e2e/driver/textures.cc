@@ -56,12 +56,12 @@ std::string all_kernels() {
          fetch_integer("fetch_u32", "tex.2d.v4.u32.f32", "{%f1, %f2}]") +
          fetch_integer("fetch_s32", "tex.2d.v4.s32.f32", "{%f1, %f2}]") +
          // surface (x, y) = z, in bytes of four
-         kernel("store_2d",
-                "  shl.b32 %r4, %r1, 2;\n  sust.b.2d.b32.trap [%rd1, {%r4, %r2}], {%f3};\n" +
-                    zero) +
-         kernel("store_2d_zero",
-                "  shl.b32 %r4, %r1, 2;\n  sust.b.2d.b32.zero [%rd1, {%r4, %r2}], {%f3};\n" +
-                    zero) +
+         kernel(
+             "store_2d",
+             "  shl.b32 %r4, %r1, 2;\n  sust.b.2d.b32.trap [%rd1, {%r4, %r2}], {%f3};\n" + zero) +
+         kernel(
+             "store_2d_zero",
+             "  shl.b32 %r4, %r1, 2;\n  sust.b.2d.b32.zero [%rd1, {%r4, %r2}], {%f3};\n" + zero) +
          kernel("store_3d",
                 "  shl.b32 %r4, %r1, 2;\n"
                 "  sust.b.3d.b32.trap [%rd1, {%r4, %r2, %r3, %r3}], {%f4};\n" +
@@ -70,16 +70,16 @@ std::string all_kernels() {
                 "  shl.b32 %r4, %r1, 3;\n"
                 "  sust.b.a2d.v2.b32.trap [%rd1, {%r3, %r4, %r2, %r2}], {%f3, %f4};\n" +
                     zero) +
-         kernel("load_2d_clamp",
-                zero + "  shl.b32 %r4, %r1, 2;\n"
-                       "  suld.b.2d.b32.clamp {%f11}, [%rd1, {%r4, %r2}];\n") +
-         kernel("load_2d_zero",
-                zero + "  shl.b32 %r4, %r1, 2;\n"
-                       "  suld.b.2d.b32.zero {%f11}, [%rd1, {%r4, %r2}];\n") +
-         kernel("load_1d_bytes",
-                zero + "  suld.b.1d.v4.b8.trap {%h1, %h2, %h3, %h4}, [%rd1, {%r1}];\n"
-                       "  cvt.rn.f32.u16 %f11, %h1; cvt.rn.f32.u16 %f12, %h2;\n"
-                       "  cvt.rn.f32.u16 %f13, %h3; cvt.rn.f32.u16 %f14, %h4;\n");
+         kernel("load_2d_clamp", zero +
+                                     "  shl.b32 %r4, %r1, 2;\n"
+                                     "  suld.b.2d.b32.clamp {%f11}, [%rd1, {%r4, %r2}];\n") +
+         kernel("load_2d_zero", zero +
+                                    "  shl.b32 %r4, %r1, 2;\n"
+                                    "  suld.b.2d.b32.zero {%f11}, [%rd1, {%r4, %r2}];\n") +
+         kernel("load_1d_bytes", zero +
+                                     "  suld.b.1d.v4.b8.trap {%h1, %h2, %h3, %h4}, [%rd1, {%r1}];\n"
+                                     "  cvt.rn.f32.u16 %f11, %h1; cvt.rn.f32.u16 %f12, %h2;\n"
+                                     "  cvt.rn.f32.u16 %f13, %h3; cvt.rn.f32.u16 %f14, %h4;\n");
 }
 
 struct Kernels {
@@ -416,8 +416,8 @@ void filtering(const Kernels& kernels) {
     for (size_t i = 0; i < points.size(); i++) {
       const double x = c.normalized ? double{points[i].x} * kWidth : points[i].x;
       const double y = c.normalized ? double{points[i].y} * kHeight : points[i].y;
-      worst = std::max(worst, std::fabs(reference(image, kWidth, kHeight, x, y, c.mode) -
-                                        double{got[i].x}));
+      worst = std::max(
+          worst, std::fabs(reference(image, kWidth, kHeight, x, y, c.mode) - double{got[i].x}));
     }
     printf("# %s: largest difference %g\n", c.name, worst);
     e2e::expect(worst < kTolerance, "linear filtering, %s", c.name);
@@ -506,8 +506,7 @@ void pitched_memory(const Kernels& kernels) {
   r.res.pitch2D.height = kHeight;
   r.res.pitch2D.pitchInBytes = pitch;
   {
-    TextureObject texture(
-        r, description(CU_TR_ADDRESS_MODE_CLAMP, CU_TR_FILTER_MODE_LINEAR, 0));
+    TextureObject texture(r, description(CU_TR_ADDRESS_MODE_CLAMP, CU_TR_FILTER_MODE_LINEAR, 0));
     e2e::Random random(5);
     std::vector<Vector> at(1000);
     for (Vector& p : at) p = {random.unit() * kWidth, random.unit() * kHeight, 0, 0};
@@ -655,8 +654,8 @@ void surfaces(const Kernels& kernels) {
     std::vector<Vector> at;
     for (int y = 0; y < kHeight; y++)
       for (int x = 0; x < kWidth; x++)
-        at.push_back({static_cast<float>(x), static_cast<float>(y),
-                      static_cast<float>(100 * y + x), 0});
+        at.push_back(
+            {static_cast<float>(x), static_cast<float>(y), static_cast<float>(100 * y + x), 0});
     kernels.run("store_2d", surface.handle, at);
     std::vector<float> out(kWidth * kHeight);
     get(array.handle, out.data(), kWidth * 4, kHeight, 1);
@@ -664,10 +663,10 @@ void surfaces(const Kernels& kernels) {
     for (size_t i = 0; i < out.size(); i++) good = good && out[i] == at[i].z;
     e2e::expect(good, "a kernel writes a surface");
     // Stores outside are dropped, loads outside are clamped or zero.
-    kernels.run("store_2d_zero", surface.handle, {{-1, 3, -5, 0}, {kWidth, 3, -5, 0},
-                                                  {2, kHeight, -5, 0}, {4, 4, -6, 0}});
-    const std::vector<Vector> clamped = kernels.run(
-        "load_2d_clamp", surface.handle, {{-3, 2, 0, 0}, {99, 99, 0, 0}, {4, 4, 0, 0}});
+    kernels.run("store_2d_zero", surface.handle,
+                {{-1, 3, -5, 0}, {kWidth, 3, -5, 0}, {2, kHeight, -5, 0}, {4, 4, -6, 0}});
+    const std::vector<Vector> clamped =
+        kernels.run("load_2d_clamp", surface.handle, {{-3, 2, 0, 0}, {99, 99, 0, 0}, {4, 4, 0, 0}});
     const std::vector<Vector> zero =
         kernels.run("load_2d_zero", surface.handle, {{-3, 2, 0, 0}, {99, 99, 0, 0}, {5, 4, 0, 0}});
     e2e::expect(clamped[0].x == 200 && clamped[1].x == 100 * (kHeight - 1) + kWidth - 1 &&
@@ -743,8 +742,7 @@ void refusals() {
                        {CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_INVALID_HANDLE});
     CUDA_ARRAY_SPARSE_PROPERTIES sparse{};
     e2e::expect_result("sparse properties of an ordinary array",
-                       cuArrayGetSparseProperties(&sparse, plain.handle),
-                       CUDA_ERROR_INVALID_VALUE);
+                       cuArrayGetSparseProperties(&sparse, plain.handle), CUDA_ERROR_INVALID_VALUE);
     CUarray plane = nullptr;
     e2e::expect_result("a plane of an ordinary array", cuArrayGetPlane(&plane, plain.handle, 0),
                        CUDA_ERROR_INVALID_VALUE);

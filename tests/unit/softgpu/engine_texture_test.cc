@@ -34,7 +34,8 @@ class ImageServices final : public DeviceServices {
 std::string kernel(const std::string& body) {
   return ".version 7.8\n.target sm_70\n.address_size 64\n"
          ".visible .entry k(.param .u64 p_handle, .param .u64 p_in, .param .u64 p_out) {\n"
-         ".reg .b64 %rd<9>; .reg .b32 %r<20>; .reg .f32 %f<20>; .reg .b16 %h<9>; .reg .pred %p<3>;\n"
+         ".reg .b64 %rd<9>; .reg .b32 %r<20>; .reg .f32 %f<20>; .reg .b16 %h<9>; .reg .pred "
+         "%p<3>;\n"
          "ld.param.u64 %rd1, [p_handle]; ld.param.u64 %rd2, [p_in]; ld.param.u64 %rd3, [p_out];\n"
          "mov.u32 %r1, %tid.x; mul.wide.u32 %rd4, %r1, 16;\n"
          "add.u64 %rd5, %rd2, %rd4; add.u64 %rd6, %rd3, %rd4;\n"
@@ -130,8 +131,8 @@ TEST_F(TextureTest, AddressModes) {
   made->border[0] = 99;
   const std::vector<Row> at = {numbers(-0.1f, 0.5f), numbers(1.3f, 0.5f), numbers(-0.4f, 0.5f)};
   const float expected[4][3] = {{13, 11, 12}, {10, 13, 10}, {10, 12, 11}, {99, 99, 99}};
-  for (const AddressMode mode : {AddressMode::kWrap, AddressMode::kClamp, AddressMode::kMirror,
-                                 AddressMode::kBorder}) {
+  for (const AddressMode mode :
+       {AddressMode::kWrap, AddressMode::kClamp, AddressMode::kMirror, AddressMode::kBorder}) {
     made->address[0] = mode;
     const std::vector<Row> got = run(kFetch2d, at);
     for (int i = 0; i < 3; ++i)
@@ -163,11 +164,11 @@ TEST_F(TextureTest, IntegersAsIntegersAndAsNumbers) {
 TEST_F(TextureTest, AGuardedFetchLeavesOtherLanesAlone) {
   float data[4] = {10, 11, 12, 13};
   texture(image(data, 4, 1, kFloat));
-  const std::vector<Row> got = run(
-      "mov.f32 %f5, 0f40A00000; setp.eq.u32 %p1, %r1, 1;\n"
-      "@%p1 tex.2d.v4.f32.f32 {%f5, _, _, _}, [%rd1, {%f2, %f3}];\n"
-      "st.global.f32 [%rd6], %f5;",
-      {numbers(0), numbers(2), numbers(3)});
+  const std::vector<Row> got =
+      run("mov.f32 %f5, 0f40A00000; setp.eq.u32 %p1, %r1, 1;\n"
+          "@%p1 tex.2d.v4.f32.f32 {%f5, _, _, _}, [%rd1, {%f2, %f3}];\n"
+          "st.global.f32 [%rd6], %f5;",
+          {numbers(0), numbers(2), numbers(3)});
   EXPECT_EQ(number(got[0].word[0]), 5);
   EXPECT_EQ(number(got[1].word[0]), 12);
   EXPECT_EQ(number(got[2].word[0]), 5);
@@ -187,8 +188,7 @@ TEST_F(TextureTest, FaultsOfTextures) {
 
 TEST_F(TextureTest, FormattedStoresAreConverted) {
   int8_t bytes[8] = {};
-  services.surfaces[1] =
-      std::make_shared<Image>(image(bytes, 4, 1, {ChannelKind::kSigned, 1, 2}));
+  services.surfaces[1] = std::make_shared<Image>(image(bytes, 4, 1, {ChannelKind::kSigned, 1, 2}));
   run("sust.p.2d.v2.b32.trap [%rd1, {%r2, 0}], {%r3, %r4};",
       {counts(0, 5, -6), counts(1, 1000, -1000), counts(3, 7, 8)});
   ASSERT_EQ(state, BlockState::kFinished) << fault.text;
@@ -202,8 +202,7 @@ TEST_F(TextureTest, FormattedStoresAreConverted) {
 
 TEST_F(TextureTest, BoundariesOfSurfaces) {
   uint32_t data[4] = {1, 2, 3, 4};
-  services.surfaces[1] =
-      std::make_shared<Image>(image(data, 4, 1, {ChannelKind::kUnsigned, 4, 1}));
+  services.surfaces[1] = std::make_shared<Image>(image(data, 4, 1, {ChannelKind::kUnsigned, 4, 1}));
   const auto load = [](const char* boundary) {
     return "suld.b.2d.b32." + std::string(boundary) + " {%r6}, [%rd1, {%r2, %r3}];\n" +
            "st.global.b32 [%rd6], %r6;";
@@ -225,11 +224,11 @@ TEST_F(TextureTest, Queries) {
   float data[12] = {};
   texture(image(data, 4, 3, kFloat));
   services.surfaces[1] = std::make_shared<Image>(image(data, 4, 3, kFloat));
-  const std::vector<Row> got = run(
-      "txq.width.b32 %r5, [%rd1]; txq.num_mipmap_levels.b32 %r6, [%rd1];\n"
-      "suq.height.b32 %r7, [%rd1]; suq.depth.b32 %r8, [%rd1];\n"
-      "st.global.v4.b32 [%rd6], {%r5, %r6, %r7, %r8};",
-      {counts(0)});
+  const std::vector<Row> got =
+      run("txq.width.b32 %r5, [%rd1]; txq.num_mipmap_levels.b32 %r6, [%rd1];\n"
+          "suq.height.b32 %r7, [%rd1]; suq.depth.b32 %r8, [%rd1];\n"
+          "st.global.v4.b32 [%rd6], {%r5, %r6, %r7, %r8};",
+          {counts(0)});
   EXPECT_EQ(got[0].word[0], 4u);
   EXPECT_EQ(got[0].word[1], 1u);
   EXPECT_EQ(got[0].word[2], 3u);
@@ -238,12 +237,12 @@ TEST_F(TextureTest, Queries) {
 
 TEST(TextureTextTest, WhatIsNotSupportedIsNamed) {
   Device device;
-  ASSERT_TRUE(device.load(kernel("tex.cube.v4.f32.f32 {%f5, %f6, %f7, %f8}, "
-                                 "[%rd1, {%f2, %f3, %f4, %f4}];")));
+  ASSERT_TRUE(
+      device.load(kernel("tex.cube.v4.f32.f32 {%f5, %f6, %f7, %f8}, "
+                         "[%rd1, {%f2, %f3, %f4, %f4}];")));
   EXPECT_NE(device.program->kernels()[0].unusable.find("tex.cube.v4.f32.f32"), std::string::npos);
   Device missing;
-  ASSERT_TRUE(missing.load(
-      kernel("tex.3d.v4.f32.f32 {%f5, %f6, %f7, %f8}, [%rd1, {%f2, %f3}];")));
+  ASSERT_TRUE(missing.load(kernel("tex.3d.v4.f32.f32 {%f5, %f6, %f7, %f8}, [%rd1, {%f2, %f3}];")));
   EXPECT_NE(missing.program->kernels()[0].unusable.find("too few coordinates"), std::string::npos);
   Device none;
   EXPECT_FALSE(none.load(kernel("tex.2d.v4.f32.f32 {%f5, %f6, %f7, %f8}, [%rd1];")));
