@@ -54,7 +54,7 @@ void KernelOutput::remove(Client& client) {
 // Find out which of its kernels have finished and have the driver print what they wrote: a
 // synchronisation that returns at once. Who has none left gives the turn back. mutex_ is held.
 bool KernelOutput::settle(Client& client) {
-  bool done = true;
+  bool done = !client.launching;
   for (Client::Mark& mark : client.marks) {
     if (!mark.open) continue;
     if (client.driver->cuEventQuery(mark.event) == CUDA_ERROR_NOT_READY) {
@@ -119,10 +119,17 @@ void KernelOutput::begin(Client& client, bool quiet, const std::atomic<bool>& st
   }
   if (!client.holds) client.since_ns = now_ns();
   client.holds = true;
+  client.launching = true;
+}
+
+void KernelOutput::cancel(Client& client) {
+  const std::lock_guard lock(mutex_);
+  client.launching = false;
 }
 
 Status KernelOutput::mark(Client& client, CUstream stream, uint32_t device) {
   const std::lock_guard lock(mutex_);
+  client.launching = false;
   Client::Mark* chosen = nullptr;
   for (Client::Mark& mark : client.marks) {
     if (mark.device != device) continue;

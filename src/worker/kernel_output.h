@@ -38,8 +38,9 @@ class KernelOutput {
     };
     std::vector<Mark> marks;
     bool registered = false;
-    bool holds = false;       // the turn
-    uint64_t since_ns = 0;    // when it took it
+    bool holds = false;      // the turn
+    bool launching = false;  // between begin() and mark() or cancel(): its marks do not tell all
+    uint64_t since_ns = 0;   // when it took the turn
   };
 
   // Standard output and error are taken over from now on. Without this (unit tests) nothing is
@@ -54,7 +55,8 @@ class KernelOutput {
   // Before the launch of a kernel that may print: wait for the turn. `quiet`: it has run often
   // enough without a word to be launched beside others'. Gives up when `stop` is set.
   void begin(Client& client, bool quiet, const std::atomic<bool>& stop);
-  // Behind that launch.
+  // Behind that launch, or when it has failed.
+  void cancel(Client& client);
   Status mark(Client& client, CUstream stream, uint32_t device);
   // Give the client what its finished kernels have printed; true: others still run.
   bool flush(Client& client);

@@ -45,6 +45,12 @@ void Prints::before_graph() {
   core_.commons.output.begin(client_, quiet, stop_);
 }
 
+Status Prints::finish(Status launched, CUstream stream, uint32_t device) {
+  if (launched.ok()) return core_.commons.output.mark(client_, stream, device);
+  core_.commons.output.cancel(client_);
+  return launched;
+}
+
 Status Prints::flush(ReplyWriter& reply) {
   const bool pending = core_.commons.output.flush(client_);
   reply.put(wire::OutputFlushReply{pending ? 1u : 0u, 0});

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <utility>
 
 #include "worker/kernel_output.h"
 #include "worker/reply_writer.h"
@@ -24,13 +25,15 @@ class Prints {
     }
     prepare(function);
   }
-  Status after_launch(const Function& function, CUstream stream, uint32_t device) {
-    return function.prints ? mark(stream, device) : Status();
+  // `launched`: how it went, which is returned unless marking fails.
+  Status after_launch(const Function& function, Status launched, CUstream stream,
+                      uint32_t device) {
+    return function.prints ? finish(std::move(launched), stream, device) : launched;
   }
   // The same for a graph, which may hold any kernel of the session.
   void before_graph();
-  Status after_graph(CUstream stream, uint32_t device) {
-    return modules_.any_prints() ? mark(stream, device) : Status();
+  Status after_graph(Status launched, CUstream stream, uint32_t device) {
+    return modules_.any_prints() ? finish(std::move(launched), stream, device) : launched;
   }
 
   Status flush(ReplyWriter& reply);
@@ -39,9 +42,7 @@ class Prints {
  private:
   void prepare(Function& function);
   void join();
-  Status mark(CUstream stream, uint32_t device) {
-    return core_.commons.output.mark(client_, stream, device);
-  }
+  Status finish(Status launched, CUstream stream, uint32_t device);
 
   SessionCore& core_;
   Modules& modules_;

@@ -247,9 +247,38 @@ def capture_vs_alloc(box, _):
     box.quit()
 
 
+def kernel_output(box, clients):
+    """Kernels of several clients print at once: each client gets its own lines, all, in order."""
+    clients, rounds = clients or 6, 24
+    box.start_daemon()
+    children = [box.start(["drv_printing", str(number), str(rounds)])
+                for number in range(1, clients + 1)]
+    for number, child in enumerate(children, 1):
+        out = finish(child, f"client {number}")
+        wanted = [f"client {number} round {index} ok" for index in range(rounds)]
+        require(out.splitlines() == wanted, f"client {number} got\n{out}")
+    box.quit()
+
+
+def assert_text(box, _):
+    """What a failed assert() says comes to the client's standard error; nothing to its neighbour,
+    whose kernels have none."""
+    box.start_daemon()
+    neighbour = box.start(["drv_client_worker", "1", "1", "hold"], stdin=subprocess.PIPE)
+    ready(neighbour)
+    child = box.start(["errors_sticky", "assert"])
+    out, err = child.communicate(timeout=CLIENT_LIMIT_S)
+    require(child.returncode == 0, f"exit code {child.returncode}\n{out}{err}")
+    require("Assertion `value == 0` failed." in err, f"standard error was\n{err}")
+    neighbour.kill()
+    _, told = neighbour.communicate()
+    require("Assertion" not in told, f"the neighbour was told\n{told}")
+    box.quit()
+
+
 ALL = {f.__name__: f for f in
        (many_clients, churn, kill_beside, rogue_clients, capture_vs_alloc, no_daemon, required,
-        control_shell)}
+        control_shell, kernel_output, assert_text)}
 
 
 def run(name, build, driver, clients):

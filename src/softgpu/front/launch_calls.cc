@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernel launches and occupancy. Any thread.
 #include <algorithm>
+#include <vector>
 
+#include "softgpu/device/event.h"
 #include "softgpu/device/launch.h"
 #include "softgpu/device/module.h"
 #include "softgpu/front/front.h"
@@ -16,6 +18,8 @@ struct LaunchOptions {
   bool cooperative = false;
   bool has_priority = false;
   int priority = 0;
+  // Recorded when the kernel has ended: later than a GPU may, which is always correct.
+  std::vector<CUevent> events;
 };
 
 Status read_attributes(const CUlaunchConfig& config, LaunchOptions* options) {
@@ -37,7 +41,11 @@ Status read_attributes(const CUlaunchConfig& config, LaunchOptions* options) {
         break;
       }
       case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
+        options->events.push_back(attribute.value.programmaticEvent.event);
+        break;
       case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
+        options->events.push_back(attribute.value.launchCompletionEvent.event);
+        break;
       case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
         return Status(CUDA_ERROR_NOT_SUPPORTED, "a launch attribute that is not modelled");
       default:
@@ -63,7 +71,14 @@ CUresult launch(CUfunction f, const LaunchShape& shape, const LaunchOptions& opt
     if (!work.ok()) return work.status();
     work->has_priority = options.has_priority;
     work->priority = options.priority;
-    return issue(target, std::move(*work));
+    std::vector<std::shared_ptr<Event>> events;
+    for (CUevent handle : options.events) {
+      events.push_back(caller.driver.events.find(handle));
+      if (events.back() == nullptr) return invalid_handle("not an event");
+    }
+    OPENMPS_RETURN_IF_ERROR(issue(target, std::move(*work)));
+    for (const auto& event : events) OPENMPS_RETURN_IF_ERROR(record_event(*event, target));
+    return Status();
   });
 }
 

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Prints its number from a kernel, again and again, and checks nothing: whose lines came where is
+// the scenario's to judge. usage: drv_printing NUMBER ROUNDS
+#include "driver.h"
+
+namespace {
+
+constexpr char kPtx[] = R"(
+.version 7.0
+.target sm_70
+.address_size 64
+.extern .func (.param .b32 result) vprintf (.param .b64 format, .param .b64 arguments);
+.global .align 1 .b8 text[23] = {99, 108, 105, 101, 110, 116, 32, 37, 117, 32, 114, 111, 117, 110,
+                                 100, 32, 37, 117, 32, 111, 107, 10, 0};
+.visible .entry speak(.param .u32 client, .param .u32 round) {
+  .local .align 8 .b8 arguments[8];
+  .reg .b32 %r<4>;
+  .reg .b64 %rd<6>;
+  ld.param.u32 %r1, [client];
+  ld.param.u32 %r2, [round];
+  mov.u64 %rd1, arguments;
+  st.local.u32 [%rd1], %r1;
+  st.local.u32 [%rd1+4], %r2;
+  cvta.local.u64 %rd2, %rd1;
+  mov.u64 %rd3, text;
+  cvta.global.u64 %rd4, %rd3;
+  {
+    .param .b64 format;
+    .param .b64 packed;
+    .param .b32 result;
+    st.param.b64 [format], %rd4;
+    st.param.b64 [packed], %rd2;
+    call.uni (result), vprintf, (format, packed);
+    ld.param.b32 %r3, [result];
+  }
+  ret;
+}
+)";
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const auto client = static_cast<unsigned>(e2e::argument(argc, argv, 1, 1));
+  const auto rounds = static_cast<unsigned>(e2e::argument(argc, argv, 2, 20));
+  CUcontext context = nullptr;
+  CUmodule module = nullptr;
+  CUfunction speak = nullptr;
+  CHECK_CU(cuInit(0));
+  CHECK_CU(cuDevicePrimaryCtxRetain(&context, 0));
+  CHECK_CU(cuCtxSetCurrent(context));
+  CHECK_CU(cuModuleLoadData(&module, kPtx));
+  CHECK_CU(cuModuleGetFunction(&speak, module, "speak"));
+  for (unsigned round = 0; round < rounds; round++) {
+    e2e::launch(speak, 1, 1, 0, nullptr, client, round);
+    if (round % 4 == 3) CHECK_CU(cuCtxSynchronize());
+  }
+  CHECK_CU(cuCtxSynchronize());
+  CHECK_CU(cuModuleUnload(module));
+  CHECK_CU(cuDevicePrimaryCtxRelease_v2(0));
+  return 0;
+}
