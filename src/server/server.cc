@@ -155,7 +155,7 @@ void Server::open_session(const wire::Admit& admit, UniqueFd client) {
   const uint32_t id = session.id;
   session.client = std::make_unique<PacketPeer>(
       loop_, std::move(client), kMaxClientPacketBytes,
-      PacketPeer::Callbacks{[this, id](Packet packet) { on_client_packet(id, packet); },
+      PacketPeer::Callbacks{[this, id](const Packet& packet) { on_client_packet(id, packet); },
                             [this, id](const std::string&) { on_client_gone(id, ""); }});
   if (const Status watched = session.client->start(); !watched.ok()) {
     refuse(*session.client, watched.code(), watched.message());

@@ -24,6 +24,7 @@ bool is_known(uint32_t type) {
 
 Status Links::use(wire::Id id, Link** link) {
   OPENMPS_RETURN_IF_ERROR(links_.get(id, link));
+  // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): get() succeeds with an object only.
   return core_.use((*link)->device);
 }
 

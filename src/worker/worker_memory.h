@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <utility>
 
 #include "worker/exchange.h"
 #include "worker/reply_writer.h"
@@ -22,7 +23,7 @@ namespace openmps::worker {
 // A session's share in physical memory, counted for as long as a mapping or a handle needs it.
 struct Holding {
   Holding(std::shared_ptr<Physical> memory, uint64_t* granted)
-      : physical(memory), granted(granted) {
+      : physical(std::move(memory)), granted(granted) {
     *granted += physical->bytes;
   }
   ~Holding() { *granted -= physical->bytes; }
