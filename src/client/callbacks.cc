@@ -5,6 +5,8 @@
 
 #include <time.h>
 
+#include <utility>
+
 #include "client/copy_pool.h"
 #include "client/objects.h"
 
@@ -43,12 +45,16 @@ CUresult Callbacks::acquire_slot(std::unique_lock<std::mutex>& guard, uint32_t* 
   }
 }
 
+bool Callbacks::start_locked() {
+  if (!started_) started_ = start_helper_thread(thread_main, this, "openmps-callback");
+  return started_;
+}
+
 CUresult Callbacks::enqueue(Stream& stream, const HostCall& call) {
   uint32_t slot = 0;
   {
     std::unique_lock guard(lock_);
-    if (!started_) started_ = start_helper_thread(thread_main, this, "openmps-callback");
-    if (!started_) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!start_locked()) return CUDA_ERROR_OUT_OF_MEMORY;
     const CUresult result = acquire_slot(guard, &slot);
     if (result != CUDA_SUCCESS) return result;
     wire::CallbackSlot& shared = channel_.view().callback(slot);
@@ -69,6 +75,59 @@ CUresult Callbacks::enqueue(Stream& stream, const HostCall& call) {
   return result;
 }
 
+CUresult Callbacks::open_slot(const HostCall& call, uint32_t* slot) {
+  std::unique_lock guard(lock_);
+  if (!start_locked() || graph_calls_.size() >= kGraphSlots) return CUDA_ERROR_OUT_OF_MEMORY;
+  const CUresult result = acquire_slot(guard, slot);
+  if (result != CUDA_SUCCESS) return result;
+  wire::CallbackSlot& shared = channel_.view().callback(*slot);
+  shared.posted.store(0, std::memory_order_relaxed);
+  shared.done.store(0, std::memory_order_release);
+  graph_calls_[*slot] = call;
+  return CUDA_SUCCESS;
+}
+
+void Callbacks::set_call(uint32_t slot, const HostCall& call) {
+  std::lock_guard guard(lock_);
+  graph_calls_[slot] = call;
+}
+
+void Callbacks::close_slot(uint32_t slot) {
+  std::lock_guard guard(lock_);
+  graph_calls_.erase(slot);
+  used_.push_front({slot, FencePoint()});
+}
+
+CUresult Callbacks::watch(FencePoint point, std::shared_ptr<void> kept) {
+  std::lock_guard guard(lock_);
+  if (!start_locked()) return CUDA_ERROR_OUT_OF_MEMORY;
+  watched_.push_back({point, std::move(kept)});
+  enqueued_.notify_one();
+  return CUDA_SUCCESS;
+}
+
+bool Callbacks::any_watched_done() {
+  std::lock_guard guard(lock_);
+  for (const Watched& watched : watched_) {
+    if (fences_.reached(watched.point)) return true;
+  }
+  return false;
+}
+
+void Callbacks::drop_watched(bool all) {
+  std::vector<Watched> done;  // what goes may call us back: not under the lock
+  std::lock_guard guard(lock_);
+  size_t left = 0;
+  for (Watched& watched : watched_) {
+    if (all || fences_.reached(watched.point)) {
+      done.push_back(std::move(watched));
+    } else {
+      watched_[left++] = std::move(watched);
+    }
+  }
+  watched_.resize(left);
+}
+
 void* Callbacks::thread_main(void* self) {
   static_cast<Callbacks*>(self)->serve();
   return nullptr;
@@ -78,6 +137,10 @@ bool Callbacks::any_posted() {
   std::lock_guard guard(lock_);
   for (const Pending& pending : pending_) {
     const wire::CallbackSlot& slot = channel_.view().callback(pending.slot);
+    if (slot.posted.load(std::memory_order_acquire) != 0) return true;
+  }
+  for (const auto& [number, call] : graph_calls_) {
+    const wire::CallbackSlot& slot = channel_.view().callback(number);
     if (slot.posted.load(std::memory_order_acquire) != 0) return true;
   }
   return false;
@@ -97,6 +160,11 @@ bool Callbacks::run_posted() {
       }
     }
     pending_.resize(kept);
+    // The slots of graphs are used again and again: posted is taken back with the call.
+    for (const auto& [number, call] : graph_calls_) {
+      wire::CallbackSlot& slot = channel_.view().callback(number);
+      if (slot.posted.exchange(0, std::memory_order_acquire) != 0) ready.push_back({number, call});
+    }
   }
   for (const Pending& pending : ready) {
     const HostCall& call = pending.call;
@@ -105,6 +173,7 @@ bool Callbacks::run_posted() {
     } else {
       call.callback(call.stream, CUDA_SUCCESS, call.user_data);
     }
+    fences_.host_function_ran();
     channel_.view().callback(pending.slot).done.store(1, std::memory_order_release);
   }
   return !ready.empty();
@@ -114,11 +183,18 @@ void Callbacks::serve() {
   for (;;) {
     {
       std::unique_lock guard(lock_);
-      enqueued_.wait(guard, [this] { return !pending_.empty(); });
+      enqueued_.wait(guard, [this] { return !pending_.empty() || !watched_.empty(); });
     }
     if (run_posted()) continue;
-    const CUresult result = channel_.wait([this] { return any_posted(); }, 0, kPostedPollNs);
+    drop_watched(false);
+    {
+      std::lock_guard guard(lock_);
+      if (pending_.empty() && watched_.empty()) continue;
+    }
+    const CUresult result = channel_.wait([this] { return any_posted() || any_watched_done(); }, 0,
+                                          kPostedPollNs);
     if (result == CUDA_SUCCESS) continue;
+    drop_watched(true);
     // The session has ended: CUDA calls stream callbacks with the error. Host functions never run.
     std::vector<Pending> left;
     {

@@ -7,6 +7,8 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -30,7 +32,23 @@ class Callbacks {
   // Errors: CUDA_ERROR_OUT_OF_MEMORY (no thread), the session's end.
   [[nodiscard]] CUresult enqueue(Stream& stream, const HostCall& call);
 
+  // ---- Calls that executable graphs make at every launch, each through a slot of its own ----
+  // Errors: CUDA_ERROR_OUT_OF_MEMORY: no thread, or kGraphSlots are in use.
+  [[nodiscard]] CUresult open_slot(const HostCall& call, uint32_t* slot);
+  // No launch that uses the slot is under way.
+  void set_call(uint32_t slot, const HostCall& call);
+  void close_slot(uint32_t slot);
+  // Answer the slots of a launch until `point`, whose fence is under way, is reached; then drop
+  // `kept`, on the callback thread.
+  [[nodiscard]] CUresult watch(FencePoint point, std::shared_ptr<void> kept);
+
  private:
+  // The rest stays for the host functions of streams.
+  static constexpr uint32_t kGraphSlots = wire::kCallbackSlots / 4 * 3;
+  struct Watched {
+    FencePoint point;
+    std::shared_ptr<void> kept;
+  };
   struct Pending {
     uint32_t slot;
     HostCall call;
@@ -44,6 +62,9 @@ class Callbacks {
   void serve();
   bool run_posted();
   [[nodiscard]] bool any_posted();
+  [[nodiscard]] bool any_watched_done();
+  void drop_watched(bool all);
+  [[nodiscard]] bool start_locked();
   [[nodiscard]] CUresult acquire_slot(std::unique_lock<std::mutex>& guard, uint32_t* slot);
 
   Channel& channel_;
@@ -54,6 +75,8 @@ class Callbacks {
   uint32_t next_slot_ = 0;        // slots from here on were never used
   std::deque<Used> used_;         // free again once their point is reached
   std::vector<Pending> pending_;  // enqueued, not yet run
+  std::map<uint32_t, HostCall> graph_calls_;  // by slot
+  std::vector<Watched> watched_;
 };
 
 }  // namespace openmps::client

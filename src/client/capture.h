@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stream capture as the program sees it: which streams take part in which capture, and which calls
-// the modes of the open captures forbid. The worker captures in relaxed mode, so all of CUDA's
-// rules about modes are kept here. Any thread.
+// Stream capture: which streams take part in which capture, what the next work of each depends on,
+// and which calls the modes of the open captures forbid. Captured calls become nodes of a graph in
+// this process (graph.h); the worker never learns of a capture. Any thread.
 #pragma once
 
 #include <sys/types.h>
@@ -9,12 +9,15 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <unordered_map>
 #include <vector>
 
 #include "base/cuda_abi.h"
+#include "client/graph.h"
 
 namespace openmps::client {
 
+struct Event;
 struct Session;
 struct Stream;
 
@@ -23,20 +26,36 @@ struct Capture {
   Stream* origin = nullptr;
   const void* thread = nullptr;  // identity of the thread that began it
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  Graph* graph = nullptr;
+  bool into_existing = false;  // the graph is the program's
   bool invalidated = false;
 };
 
 class Captures {
  public:
+  using Edges = std::vector<GraphEdge>;
+
   // Fast answer for the calls that captures forbid: none is open.
   [[nodiscard]] bool any() const { return open_count_.load(std::memory_order_acquire) != 0; }
 
-  // Opens a capture that begins at `origin`; its number.
-  uint32_t open(Stream* origin, const void* thread, CUstreamCaptureMode mode);
+  // Opens a capture whose first work depends on `edges`; its number.
+  uint32_t open(Capture capture, Edges edges);
   // Forgets a capture; the streams that took part are set free.
   void close(Session& session, uint32_t number);
   [[nodiscard]] bool find(uint32_t number, Capture* capture);
   void invalidate(uint32_t number);
+
+  // ---- Dependencies; of a capture that is open, else nothing. ----
+  [[nodiscard]] Edges dependencies(uint32_t number, const Stream* stream);
+  void set_dependencies(uint32_t number, const Stream* stream, Edges edges);
+  // `event` marks what the stream has come to.
+  void record(uint32_t number, const Stream* stream, const Event* event);
+  // The stream's next work also depends on what `event` marks.
+  void wait(uint32_t number, const Stream* stream, const Event* event);
+  // Work of every stream has found its way back to the origin.
+  [[nodiscard]] bool all_joined(uint32_t number);
+  // A node goes away: nothing depends on it any more.
+  void forget(const GraphNode* node);
 
   // May the calling thread make a call that is unsafe while capturing (cuMemAlloc, ...)? If not,
   // CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, and the captures that forbid it are invalidated, as the
@@ -47,10 +66,24 @@ class Captures {
   [[nodiscard]] CUresult check_legacy_stream(const Stream& legacy);
 
  private:
+  struct Open : Capture {
+    std::unordered_map<const Stream*, Edges> streams;
+    std::unordered_map<const Event*, Edges> events;
+  };
+  Open* find_locked(uint32_t number);
+
   std::atomic<uint32_t> open_count_{0};
   std::mutex lock_;
-  std::vector<Capture> captures_;
+  std::vector<Open> captures_;
   uint32_t next_number_ = 1;
 };
+
+// ---- What stream calls do in a capturing stream -------------------------------------------------
+
+// The work becomes a node behind what the stream has come to. `programmatic`: it may begin when the
+// kernels that it depends on allow it. Errors: CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
+// CUDA_ERROR_OUT_OF_MEMORY.
+[[nodiscard]] CUresult capture_work(Session& session, Stream& stream, CUgraphNodeType type,
+                                    Work work, bool programmatic = false);
 
 }  // namespace openmps::client

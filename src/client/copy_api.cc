@@ -104,15 +104,16 @@ CUresult copy_2d(const CUDA_MEMCPY2D* copy, CUstream stream, bool wait) {
 }
 
 CUresult copy_3d(const CUDA_MEMCPY3D* copy, CUstream stream, bool wait) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  Stream* work = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context, stream, &work));
   if (copy == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (copy->srcLOD != 0 || copy->dstLOD != 0) return CUDA_ERROR_INVALID_VALUE;
-  const NamedSide to{copy->dstMemoryType, copy->dstHost, copy->dstDevice, copy->dstXInBytes,
-                     copy->dstY,          copy->dstZ,    copy->dstPitch,  copy->dstHeight,
-                     copy->dstArray};
-  const NamedSide from{copy->srcMemoryType, copy->srcHost, copy->srcDevice, copy->srcXInBytes,
-                       copy->srcY,          copy->srcZ,    copy->srcPitch,  copy->srcHeight,
-                       copy->srcArray};
-  return copy_box(to, from, Box{copy->WidthInBytes, copy->Height, copy->Depth}, stream, wait);
+  Side destination;
+  Side source;
+  Box box;
+  OPENMPS_CUDA_CHECK(read_copy_3d(*session, *context, *copy, &destination, &source, &box));
+  return transfer(*session, *work, destination, source, box, wait);
 }
 
 CUresult without_contexts(const CUDA_MEMCPY3D_PEER* peer, CUDA_MEMCPY3D* plain) {
@@ -131,6 +132,23 @@ CUresult without_contexts(const CUDA_MEMCPY3D_PEER* peer, CUDA_MEMCPY3D* plain) 
 }
 
 }  // namespace
+
+CUresult read_copy_3d(Session& session, const Context& context, const CUDA_MEMCPY3D& copy,
+                      Side* destination, Side* source, Box* box) {
+  if (copy.srcLOD != 0 || copy.dstLOD != 0) return CUDA_ERROR_INVALID_VALUE;
+  const auto most = static_cast<uint64_t>(
+      session.device(context.device).attribute[CU_DEVICE_ATTRIBUTE_MAX_PITCH]);
+  if (copy.dstPitch > most || copy.srcPitch > most) return CUDA_ERROR_INVALID_VALUE;
+  const NamedSide to{copy.dstMemoryType, copy.dstHost, copy.dstDevice, copy.dstXInBytes,
+                     copy.dstY,          copy.dstZ,    copy.dstPitch,  copy.dstHeight,
+                     copy.dstArray};
+  const NamedSide from{copy.srcMemoryType, copy.srcHost, copy.srcDevice, copy.srcXInBytes,
+                       copy.srcY,          copy.srcZ,    copy.srcPitch,  copy.srcHeight,
+                       copy.srcArray};
+  *box = Box{copy.WidthInBytes, copy.Height, copy.Depth};
+  OPENMPS_CUDA_CHECK(resolve_side(session, to, *box, destination));
+  return resolve_side(session, from, *box, source);
+}
 
 namespace impl {
 

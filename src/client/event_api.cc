@@ -116,17 +116,22 @@ CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int f
   OPENMPS_CUDA_CHECK(check_implicit_capture(*session, *stream));
   const uint32_t capture = stream->capture.load(std::memory_order_relaxed);
   if (flags != 0 && capture == 0) return CUDA_ERROR_INVALID_VALUE;
-  wire::EventRecord record{event->id, stream->id, wire::kNoFence, flags, 0};
+  if (flags != 0) {
+    return capture_work(*session, *stream, CU_GRAPH_NODE_TYPE_EVENT_RECORD, EventWork{hEvent});
+  }
+  if (capture != 0) {
+    session->captures.record(capture, stream, event);
+    event->capture.store(capture, std::memory_order_release);
+    return CUDA_SUCCESS;
+  }
   {
     const Channel::Order order = session->channel.order();
-    if (capture == 0) {
-      const FencePoint point = session->fences.take_next(order, *stream);
-      record.slot = point.slot();
-      record.value = point.value();
-      event->recorded.store(point.bits(), std::memory_order_release);
-    }
-    event->capture.store(capture, std::memory_order_release);
-    OPENMPS_CUDA_CHECK(session->channel.push(order, wire::Opcode::kEventRecord, record));
+    const FencePoint point = session->fences.take_next(order, *stream);
+    event->recorded.store(point.bits(), std::memory_order_release);
+    event->capture.store(0, std::memory_order_release);
+    OPENMPS_CUDA_CHECK(session->channel.push(
+        order, wire::Opcode::kEventRecord,
+        wire::EventRecord{event->id, stream->id, point.slot(), 0, point.value()}));
   }
   // Another process may wait for it as soon as this call has returned.
   return event->shared ? settle(*session) : CUDA_SUCCESS;
@@ -155,8 +160,8 @@ CUresult cuEventSynchronize(CUevent hEvent) {
   OPENMPS_CUDA_CHECK(find_event(hEvent, &session, &event));
   OPENMPS_CUDA_CHECK(check_not_captured(*session, *event));
   if (event->shared) OPENMPS_CUDA_CHECK(wait_shared(*session, *event));
-  OPENMPS_CUDA_CHECK(session->fences.wait(recorded_point(*event)));
-  return session->channel.take_async_error();
+  OPENMPS_CUDA_CHECK(session->output.show_end(session->fences.wait(recorded_point(*event))));
+  return session->output.show(session->channel.take_async_error());
 }
 
 CUresult cuEventElapsedTime_v2(float* pMilliseconds, CUevent hStart, CUevent hEnd) {

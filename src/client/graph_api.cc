@@ -1,241 +1,306 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stream capture and graphs made by it: implementations behind the generated entry points, on the
-// program's threads. The rules of the capture modes are kept in capture.h.
+// Graphs, their edges, and the memory that graphs own: implementations behind the generated entry
+// points, on the program's threads. Nodes are in graph_node_api.cc, executable graphs in
+// graph_exec_api.cc.
+#include <string.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
 #include "api/client_impl.h"
-#include "client/stream.h"
+#include "client/graph.h"
+#include "client/graph_dot.h"
+#include "client/session.h"
 #include "client/thread_state.h"
 
 namespace openmps::client {
 namespace {
 
-CUresult find_capture(CUstream handle, Session** session, Stream** stream, Capture* capture,
-                      CUstreamCaptureStatus* status) {
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter(session, &context, handle, stream));
-  const uint32_t number = (*stream)->capture.load(std::memory_order_relaxed);
-  if (number == 0 || !(*session)->captures.find(number, capture)) {
-    *status = CU_STREAM_CAPTURE_STATUS_NONE;
-    // Asking about the legacy stream while others capture is itself an implicit dependency.
-    return check_implicit_capture(**session, **stream);
+using Guard = std::unique_lock<std::mutex>;
+
+CUresult find_graph(CUgraph handle, Session** session, Graph** graph, Guard* guard) {
+  OPENMPS_CUDA_CHECK(enter(session));
+  *guard = Guard((*session)->graph_lock);
+  *graph = (*session)->graphs.find(handle);
+  return *graph != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult find_node(CUgraphNode handle, Session** session, GraphNode** node, Guard* guard) {
+  OPENMPS_CUDA_CHECK(enter(session));
+  *guard = Guard((*session)->graph_lock);
+  *node = (*session)->graph_nodes.find(handle);
+  return *node != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+// CUDA's way to return a list: the count only, or as many as there is room for, the rest null.
+template <typename Items, typename Out, typename Get>
+void deliver(const Items& items, Out* out, size_t room, Get&& get) {
+  for (size_t i = 0; out != nullptr && i < room; ++i) {
+    out[i] = i < items.size() ? get(items[i]) : Out{};
   }
-  *status =
-      capture->invalidated ? CU_STREAM_CAPTURE_STATUS_INVALIDATED : CU_STREAM_CAPTURE_STATUS_ACTIVE;
+}
+size_t count_of(size_t items, bool lists, size_t room) {
+  return lists ? std::min(items, room) : items;
+}
+
+CUgraphNode handle_of(const GraphNode* node) { return node->as<CUgraphNode>(); }
+
+bool is_plain(const std::vector<GraphEdge>& edges) {
+  return std::all_of(edges.begin(), edges.end(), [](const GraphEdge& edge) {
+    const CUgraphEdgeData plain{};
+    return memcmp(&edge.data, &plain, sizeof(plain)) == 0;
+  });
+}
+
+// The neighbours of a node on one side. `knows_data`: the call can return the kinds of edges.
+CUresult get_neighbours(CUgraphNode handle, std::vector<GraphEdge> GraphNode::*side,
+                        CUgraphNode* nodes, CUgraphEdgeData* data, size_t* count) {
+  Session* session = nullptr;
+  GraphNode* node = nullptr;
+  Guard guard;
+  OPENMPS_CUDA_CHECK(find_node(handle, &session, &node, &guard));
+  if (count == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const std::vector<GraphEdge>& edges = node->*side;
+  if (nodes != nullptr && data == nullptr && !is_plain(edges)) return CUDA_ERROR_LOSSY_QUERY;
+  deliver(edges, nodes, *count, [](const GraphEdge& edge) { return handle_of(edge.node); });
+  deliver(edges, data, *count, [](const GraphEdge& edge) { return edge.data; });
+  *count = count_of(edges.size(), nodes != nullptr, *count);
   return CUDA_SUCCESS;
 }
 
-CUresult instantiate(CUgraphExec* handle, CUgraph graph_handle, unsigned long long flags) {
+// Adds or removes edges; all of them or none.
+template <typename Change, typename Undo>
+CUresult change_edges(CUgraph handle, const CUgraphNode* from, const CUgraphNode* to,
+                      const CUgraphEdgeData* data, size_t count, Change&& change, Undo&& undo) {
   Session* session = nullptr;
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context));
-  const Graph* graph = session->graphs.find(graph_handle);
-  if (graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  GraphExec* exec = session->graph_execs.allocate();
-  if (exec == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  exec->context = context;
-  exec->flags = flags;
-  const CUresult result = session->channel.call(wire::Opcode::kGraphInstantiate,
-                                                wire::GraphInstantiate{graph->id, exec->id, flags});
-  if (result != CUDA_SUCCESS) {
-    session->graph_execs.recycle(exec);
+  Graph* graph = nullptr;
+  Guard guard;
+  OPENMPS_CUDA_CHECK(find_graph(handle, &session, &graph, &guard));
+  std::vector<GraphEdge> sources;
+  std::vector<GraphEdge> targets;
+  OPENMPS_CUDA_CHECK(find_edges_locked(*session, *graph, from, data, count, &sources));
+  OPENMPS_CUDA_CHECK(find_edges_locked(*session, *graph, to, nullptr, count, &targets));
+  for (size_t i = 0; i < count; ++i) {
+    const CUresult result = change(*sources[i].node, *targets[i].node, sources[i].data);
+    if (result == CUDA_SUCCESS) continue;
+    while (i-- > 0) {
+      static_cast<void>(undo(*sources[i].node, *targets[i].node, sources[i].data));
+    }
     return result;
   }
-  session->graph_execs.publish(exec);
-  *handle = exec->as<CUgraphExec>();
   return CUDA_SUCCESS;
 }
 
-CUresult submit_graph(CUgraphExec handle, CUstream stream_handle, wire::Opcode opcode) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  Stream* stream = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context, stream_handle, &stream));
-  const GraphExec* exec = session->graph_execs.find(handle);
-  if (exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  OPENMPS_CUDA_CHECK(check_implicit_capture(*session, *stream));
-  return push_work(*session, *stream, opcode, wire::GraphLaunch{exec->id, stream->id});
+CUresult check_memory_query(CUdevice device, const void* value, Session** session) {
+  OPENMPS_CUDA_CHECK(enter(session));
+  if (!(*session)->valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+  return value != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 }  // namespace
 
 namespace impl {
 
-CUresult cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode) {
+CUresult cuGraphCreate(CUgraph* phGraph, unsigned int flags) {
   Session* session = nullptr;
-  Context* context = nullptr;
-  Stream* stream = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context, hStream, &stream));
-  if (mode < CU_STREAM_CAPTURE_MODE_GLOBAL || mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  if (stream->kind == wire::StreamKind::kLegacy) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-  if (stream->capture.load(std::memory_order_relaxed) != 0) return CUDA_ERROR_ILLEGAL_STATE;
-  // What was queued before is not part of the capture: its fence has to come before it.
-  FencePoint before;
-  {
-    const Channel::Order order = session->channel.order();
-    OPENMPS_CUDA_CHECK(session->fences.cover(order, *stream, &before));
-  }
-  OPENMPS_CUDA_CHECK(session->channel.call(
-      wire::Opcode::kCaptureBegin, wire::CaptureBegin{stream->id, static_cast<uint32_t>(mode)}));
-  stream->capture.store(session->captures.open(stream, &this_thread(), mode),
-                        std::memory_order_relaxed);
-  return CUDA_SUCCESS;
-}
-
-CUresult cuStreamBeginCapture(CUstream hStream) {
-  return impl::cuStreamBeginCapture_v2(hStream, CU_STREAM_CAPTURE_MODE_GLOBAL);
-}
-
-CUresult cuStreamEndCapture(CUstream hStream, CUgraph* phGraph) {
-  Session* session = nullptr;
-  Stream* stream = nullptr;
-  Capture capture;
-  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  OPENMPS_CUDA_CHECK(find_capture(hStream, &session, &stream, &capture, &status));
-  if (phGraph == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *phGraph = nullptr;
-  if (status == CU_STREAM_CAPTURE_STATUS_NONE) return CUDA_ERROR_ILLEGAL_STATE;
-  if (capture.origin != stream) return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
-  if (capture.mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture.thread != &this_thread()) {
-    return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
-  }
-  Graph* graph = session->graphs.allocate();
-  if (graph == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  wire::CaptureEndReply reply{};
-  CUresult result =
-      session->channel.call(wire::Opcode::kCaptureEnd, wire::CaptureEnd{stream->id, graph->id}, {},
-                            &reply, sizeof(reply));
-  session->captures.close(*session, capture.number);
-  const bool made = result == CUDA_SUCCESS && reply.has_graph != 0;
-  if (made && capture.invalidated) {
-    // The worker does not know of our rules: its graph is of no use.
-    result = session->channel.push(wire::Opcode::kGraphDestroy, wire::ObjectOnly{graph->id, 0});
-  }
-  if (!made || capture.invalidated) {
-    session->graphs.recycle(graph);
-    if (result != CUDA_SUCCESS) return result;
-    return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-  }
-  graph->nodes = reply.nodes;
-  session->graphs.publish(graph);
+  OPENMPS_CUDA_CHECK(enter(&session));
+  if (phGraph == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  const Guard guard(session->graph_lock);
+  Graph* graph = nullptr;
+  OPENMPS_CUDA_CHECK(create_graph_locked(*session, &graph));
   *phGraph = graph->as<CUgraph>();
-  return session->channel.take_async_error();
-}
-
-CUresult cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus* captureStatus) {
-  Session* session = nullptr;
-  Stream* stream = nullptr;
-  Capture capture;
-  if (captureStatus == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return find_capture(hStream, &session, &stream, &capture, captureStatus);
-}
-
-CUresult cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus* captureStatus_out,
-                                   cuuint64_t* id_out, CUgraph* graph_out,
-                                   const CUgraphNode** dependencies_out,
-                                   const CUgraphEdgeData** edgeData_out,
-                                   size_t* numDependencies_out) {
-  Session* session = nullptr;
-  Stream* stream = nullptr;
-  Capture capture;
-  if (captureStatus_out == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  OPENMPS_CUDA_CHECK(find_capture(hStream, &session, &stream, &capture, captureStatus_out));
-  // The graph under construction is the worker's: there is no handle for it, nor for its nodes.
-  if (graph_out != nullptr) *graph_out = nullptr;
-  if (dependencies_out != nullptr) *dependencies_out = nullptr;
-  if (edgeData_out != nullptr) *edgeData_out = nullptr;
-  if (numDependencies_out != nullptr) *numDependencies_out = 0;
-  if (*captureStatus_out == CU_STREAM_CAPTURE_STATUS_ACTIVE && id_out != nullptr) {
-    *id_out = capture.number;
-  }
-  return CUDA_SUCCESS;
-}
-
-CUresult cuStreamGetCaptureInfo_v2(CUstream hStream, CUstreamCaptureStatus* captureStatus_out,
-                                   cuuint64_t* id_out, CUgraph* graph_out,
-                                   const CUgraphNode** dependencies_out,
-                                   size_t* numDependencies_out) {
-  return impl::cuStreamGetCaptureInfo_v3(hStream, captureStatus_out, id_out, graph_out,
-                                         dependencies_out, nullptr, numDependencies_out);
-}
-
-CUresult cuStreamGetCaptureInfo(CUstream hStream, CUstreamCaptureStatus* captureStatus_out,
-                                cuuint64_t* id_out) {
-  return impl::cuStreamGetCaptureInfo_v3(hStream, captureStatus_out, id_out, nullptr, nullptr,
-                                         nullptr, nullptr);
-}
-
-CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
-  if (mode == nullptr || *mode < CU_STREAM_CAPTURE_MODE_GLOBAL ||
-      *mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  std::swap(*mode, this_thread().capture_mode);
   return CUDA_SUCCESS;
 }
 
 CUresult cuGraphDestroy(CUgraph hGraph) {
   Session* session = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session));
-  Graph* graph = session->graphs.find(hGraph);
-  if (graph == nullptr || !session->graphs.retire(graph)) return CUDA_ERROR_INVALID_VALUE;
-  const CUresult result =
-      session->channel.push(wire::Opcode::kGraphDestroy, wire::ObjectOnly{graph->id, 0});
-  session->graphs.recycle(graph);
-  return result;
-}
-
-// How many nodes there are is known; the nodes of a captured graph have no handles.
-CUresult cuGraphGetNodes(CUgraph hGraph, CUgraphNode* nodes, size_t* numNodes) {
-  Session* session = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session));
-  const Graph* graph = session->graphs.find(hGraph);
-  if (graph == nullptr || numNodes == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (nodes != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
-  *numNodes = graph->nodes;
+  Graph* graph = nullptr;
+  Guard guard;
+  OPENMPS_CUDA_CHECK(find_graph(hGraph, &session, &graph, &guard));
+  if (graph->owner != nullptr) return CUDA_ERROR_INVALID_VALUE;  // goes with its node
+  for (const GraphNode* node : graph->nodes) session->captures.forget(node);
+  destroy_graph_locked(*session, graph);
   return CUDA_SUCCESS;
 }
 
-CUresult cuGraphInstantiateWithFlags(CUgraphExec* phGraphExec, CUgraph hGraph,
-                                     unsigned long long flags) {
-  return instantiate(phGraphExec, hGraph, flags);
+CUresult cuGraphClone(CUgraph* phGraphClone, CUgraph originalGraph) {
+  Session* session = nullptr;
+  Graph* graph = nullptr;
+  Graph* clone = nullptr;
+  Guard guard;
+  OPENMPS_CUDA_CHECK(find_graph(originalGraph, &session, &graph, &guard));
+  if (phGraphClone == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  OPENMPS_CUDA_CHECK(clone_graph_locked(*session, *graph, &clone));
+  *phGraphClone = clone->as<CUgraph>();
+  return CUDA_SUCCESS;
 }
 
-CUresult cuGraphInstantiateWithParams(CUgraphExec* phGraphExec, CUgraph hGraph,
-                                      CUDA_GRAPH_INSTANTIATE_PARAMS* instantiateParams) {
-  if (instantiateParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const CUresult result = instantiate(phGraphExec, hGraph, instantiateParams->flags);
-  instantiateParams->hErrNode_out = nullptr;
-  instantiateParams->result_out =
-      result == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS : CUDA_GRAPH_INSTANTIATE_ERROR;
-  return result;
+CUresult cuGraphNodeFindInClone(CUgraphNode* phNode, CUgraphNode hOriginalNode,
+                                CUgraph hClonedGraph) {
+  Session* session = nullptr;
+  Graph* clone = nullptr;
+  Guard guard;
+  OPENMPS_CUDA_CHECK(find_graph(hClonedGraph, &session, &clone, &guard));
+  if (phNode == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  for (const GraphNode* node : clone->nodes) {
+    if (node->original != reinterpret_cast<uint64_t>(hOriginalNode) || node->original == 0)
+      continue;
+    *phNode = handle_of(node);
+    return CUDA_SUCCESS;
+  }
+  return CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult cuGraphInstantiate_v2(CUgraphExec* phGraphExec, CUgraph hGraph, CUgraphNode* phErrorNode,
-                               char* logBuffer, size_t bufferSize) {
-  if (phErrorNode != nullptr) *phErrorNode = nullptr;
-  if (logBuffer != nullptr && bufferSize != 0) *logBuffer = '\0';
-  return instantiate(phGraphExec, hGraph, 0);
+CUresult cuGraphGetNodes(CUgraph hGraph, CUgraphNode* nodes, size_t* numNodes) {
+  Session* session = nullptr;
+  Graph* graph = nullptr;
+  Guard guard;
+  OPENMPS_CUDA_CHECK(find_graph(hGraph, &session, &graph, &guard));
+  if (numNodes == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  deliver(graph->nodes, nodes, *numNodes, handle_of);
+  *numNodes = count_of(graph->nodes.size(), nodes != nullptr, *numNodes);
+  return CUDA_SUCCESS;
 }
 
-CUresult cuGraphLaunch(CUgraphExec hGraph, CUstream hStream) {
-  return submit_graph(hGraph, hStream, wire::Opcode::kGraphLaunch);
+CUresult cuGraphGetRootNodes(CUgraph hGraph, CUgraphNode* rootNodes, size_t* numRootNodes) {
+  Session* session = nullptr;
+  Graph* graph = nullptr;
+  Guard guard;
+  OPENMPS_CUDA_CHECK(find_graph(hGraph, &session, &graph, &guard));
+  if (numRootNodes == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  std::vector<GraphNode*> roots;
+  for (GraphNode* node : graph->nodes) {
+    if (node->dependencies.empty()) roots.push_back(node);
+  }
+  deliver(roots, rootNodes, *numRootNodes, handle_of);
+  *numRootNodes = count_of(roots.size(), rootNodes != nullptr, *numRootNodes);
+  return CUDA_SUCCESS;
 }
 
-CUresult cuGraphUpload(CUgraphExec hGraph, CUstream hStream) {
-  return submit_graph(hGraph, hStream, wire::Opcode::kGraphUpload);
+CUresult cuGraphGetEdges_v2(CUgraph hGraph, CUgraphNode* from, CUgraphNode* to,
+                            CUgraphEdgeData* edgeData, size_t* numEdges) {
+  Session* session = nullptr;
+  Graph* graph = nullptr;
+  Guard guard;
+  OPENMPS_CUDA_CHECK(find_graph(hGraph, &session, &graph, &guard));
+  if (numEdges == nullptr || (from == nullptr) != (to == nullptr)) return CUDA_ERROR_INVALID_VALUE;
+  std::vector<GraphEdge> sources;
+  std::vector<GraphNode*> targets;
+  for (GraphNode* node : graph->nodes) {
+    for (const GraphEdge& edge : node->dependencies) {
+      sources.push_back(edge);
+      targets.push_back(node);
+    }
+  }
+  if (from != nullptr && edgeData == nullptr && !is_plain(sources)) return CUDA_ERROR_LOSSY_QUERY;
+  deliver(sources, from, *numEdges, [](const GraphEdge& edge) { return handle_of(edge.node); });
+  deliver(targets, to, *numEdges, handle_of);
+  deliver(sources, edgeData, *numEdges, [](const GraphEdge& edge) { return edge.data; });
+  *numEdges = count_of(sources.size(), from != nullptr, *numEdges);
+  return CUDA_SUCCESS;
 }
 
-CUresult cuGraphExecDestroy(CUgraphExec hGraphExec) {
+CUresult cuGraphGetEdges(CUgraph hGraph, CUgraphNode* from, CUgraphNode* to, size_t* numEdges) {
+  return impl::cuGraphGetEdges_v2(hGraph, from, to, nullptr, numEdges);
+}
+
+CUresult cuGraphNodeGetDependencies_v2(CUgraphNode hNode, CUgraphNode* dependencies,
+                                       CUgraphEdgeData* edgeData, size_t* numDependencies) {
+  return get_neighbours(hNode, &GraphNode::dependencies, dependencies, edgeData, numDependencies);
+}
+CUresult cuGraphNodeGetDependencies(CUgraphNode hNode, CUgraphNode* dependencies,
+                                    size_t* numDependencies) {
+  return get_neighbours(hNode, &GraphNode::dependencies, dependencies, nullptr, numDependencies);
+}
+CUresult cuGraphNodeGetDependentNodes_v2(CUgraphNode hNode, CUgraphNode* dependentNodes,
+                                         CUgraphEdgeData* edgeData, size_t* numDependentNodes) {
+  return get_neighbours(hNode, &GraphNode::dependents, dependentNodes, edgeData, numDependentNodes);
+}
+CUresult cuGraphNodeGetDependentNodes(CUgraphNode hNode, CUgraphNode* dependentNodes,
+                                      size_t* numDependentNodes) {
+  return get_neighbours(hNode, &GraphNode::dependents, dependentNodes, nullptr, numDependentNodes);
+}
+
+CUresult cuGraphAddDependencies_v2(CUgraph hGraph, const CUgraphNode* from, const CUgraphNode* to,
+                                   const CUgraphEdgeData* edgeData, size_t numDependencies) {
+  return change_edges(hGraph, from, to, edgeData, numDependencies, add_edge_locked,
+                      remove_edge_locked);
+}
+CUresult cuGraphAddDependencies(CUgraph hGraph, const CUgraphNode* from, const CUgraphNode* to,
+                                size_t numDependencies) {
+  return impl::cuGraphAddDependencies_v2(hGraph, from, to, nullptr, numDependencies);
+}
+CUresult cuGraphRemoveDependencies_v2(CUgraph hGraph, const CUgraphNode* from,
+                                      const CUgraphNode* to, const CUgraphEdgeData* edgeData,
+                                      size_t numDependencies) {
+  return change_edges(hGraph, from, to, edgeData, numDependencies, remove_edge_locked,
+                      add_edge_locked);
+}
+CUresult cuGraphRemoveDependencies(CUgraph hGraph, const CUgraphNode* from, const CUgraphNode* to,
+                                   size_t numDependencies) {
+  return impl::cuGraphRemoveDependencies_v2(hGraph, from, to, nullptr, numDependencies);
+}
+
+CUresult cuGraphDestroyNode(CUgraphNode hNode) {
+  Session* session = nullptr;
+  GraphNode* node = nullptr;
+  Guard guard;
+  OPENMPS_CUDA_CHECK(find_node(hNode, &session, &node, &guard));
+  session->captures.forget(node);
+  remove_node_locked(*session, node);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuGraphNodeGetType(CUgraphNode hNode, CUgraphNodeType* type) {
+  Session* session = nullptr;
+  GraphNode* node = nullptr;
+  Guard guard;
+  OPENMPS_CUDA_CHECK(find_node(hNode, &session, &node, &guard));
+  if (type == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *type = node->type;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuGraphDebugDotPrint(CUgraph hGraph, const char* path, unsigned int flags) {
+  Session* session = nullptr;
+  Graph* graph = nullptr;
+  Guard guard;
+  OPENMPS_CUDA_CHECK(find_graph(hGraph, &session, &graph, &guard));
+  if (path == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return write_dot(*session, *graph, path, flags);
+}
+
+// ---- Memory of graphs ---------------------------------------------------------------------------
+
+CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr, void* value) {
+  Session* session = nullptr;
+  OPENMPS_CUDA_CHECK(check_memory_query(device, value, &session));
+  uint64_t bytes = 0;
+  OPENMPS_CUDA_CHECK(session->graph_memory.attribute(attr, &bytes));
+  memcpy(value, &bytes, sizeof(bytes));
+  return CUDA_SUCCESS;
+}
+
+// Only the high-water marks can be set, and only to zero.
+CUresult cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr, void* value) {
+  Session* session = nullptr;
+  OPENMPS_CUDA_CHECK(check_memory_query(device, value, &session));
+  uint64_t wanted = 0;
+  memcpy(&wanted, value, sizeof(wanted));
+  const bool high =
+      attr == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH || attr == CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH;
+  if (!high || wanted != 0) return CUDA_ERROR_INVALID_VALUE;
+  session->graph_memory.reset_high();
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGraphMemTrim(CUdevice device) {
   Session* session = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session));
-  GraphExec* exec = session->graph_execs.find(hGraphExec);
-  if (exec == nullptr || !session->graph_execs.retire(exec)) return CUDA_ERROR_INVALID_VALUE;
-  const CUresult result =
-      session->channel.push(wire::Opcode::kGraphExecDestroy, wire::ObjectOnly{exec->id, 0});
-  session->graph_execs.recycle(exec);
-  return result;
+  if (!session->valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+  session->memory.trim();
+  return CUDA_SUCCESS;
 }
 
 }  // namespace impl

@@ -151,18 +151,15 @@ OPENMPS_OWN_TABLE(CUevent, events)
     Session* session = nullptr;                                       \
     if (enter(&session) == CUDA_SUCCESS) drop(session->table, value); \
   }
-OPENMPS_MINTED_TABLE(CUgraph, graphs)
-OPENMPS_MINTED_TABLE(CUgraphExec, graph_execs)
-OPENMPS_MINTED_TABLE(CUgraphNode, graph_nodes)
 OPENMPS_MINTED_TABLE(CUarray, arrays)
 OPENMPS_MINTED_TABLE(CUmipmappedArray, mipmapped_arrays)
-OPENMPS_MINTED_TABLE(CUuserObject, user_objects)
 #undef OPENMPS_MINTED_TABLE
 #undef OPENMPS_OWN_TABLE
 
-// ---- Types of which no object can exist here ----------------------------------------------------
+// ---- Types that no generated function can name --------------------------------------------------
 
-// The functions that would make them are not supported, so only NULL is valid.
+// Graphs and user objects live in this process alone; of the others none can exist: the functions
+// that would make them are not supported.
 #define OPENMPS_NO_OBJECTS(handle)                                              \
   CUresult handle_to_wire(handle value, uint32_t* id) {                         \
     *id = 0;                                                                    \
@@ -170,6 +167,10 @@ OPENMPS_MINTED_TABLE(CUuserObject, user_objects)
   }                                                                             \
   CUresult mint_handle(handle*, uint32_t*) { return CUDA_ERROR_NOT_SUPPORTED; } \
   void drop_handle(handle) {}
+OPENMPS_NO_OBJECTS(CUgraph)
+OPENMPS_NO_OBJECTS(CUgraphExec)
+OPENMPS_NO_OBJECTS(CUgraphNode)
+OPENMPS_NO_OBJECTS(CUuserObject)
 OPENMPS_NO_OBJECTS(CUtexref)
 OPENMPS_NO_OBJECTS(CUsurfref)
 OPENMPS_NO_OBJECTS(CUgraphicsResource)

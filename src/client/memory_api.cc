@@ -78,6 +78,7 @@ CUresult cuMemFree_v2(CUdeviceptr dptr) {
     const bool start = managed.base == dptr && (managed.value.flags & kManagedBlock) != 0;
     return start ? impl::cuMemFreeHost(reinterpret_cast<void*>(dptr)) : CUDA_ERROR_INVALID_VALUE;
   }
+  if (session->graph_memory.close(dptr)) return wait_for_device(*session);
   DeviceMemory::Entry entry;
   OPENMPS_CUDA_CHECK(session->memory.forget(dptr, &entry));
   OPENMPS_CUDA_CHECK(wait_for_device(*session));

@@ -28,6 +28,10 @@ CUresult fill(CUdeviceptr address, size_t pitch, uint32_t value, uint32_t elemen
   const bool inside = pinned ? session->pinned.contains(address, bytes)
                              : session->memory.contains(address, bytes, true);
   if (!aligned || !inside || (height > 1 && pitch < row)) return CUDA_ERROR_INVALID_VALUE;
+  if (stream->capture.load(std::memory_order_relaxed) != 0) {
+    return capture_work(*session, *stream, CU_GRAPH_NODE_TYPE_MEMSET,
+                        FillWork{{address, pitch, value, element, width, height}});
+  }
   OPENMPS_CUDA_CHECK(
       push_work(*session, *stream, wire::Opcode::kMemset,
                 wire::Memset{stream->id, element, address, pitch, width, height, value, 0}));

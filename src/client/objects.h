@@ -5,14 +5,17 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/cuda_abi.h"
 #include "client/fence.h"
 #include "client/handle_table.h"
+#include "client/jit_options.h"
 #include "wire/commands.h"
 #include "wire/device_facts.h"
 
@@ -68,7 +71,8 @@ struct Module : Object {
   const void* image = nullptr;      // until then
   uint64_t image_bytes = 0;
   std::unordered_map<std::string, Function*> functions;
-  std::unordered_map<std::string, wire::GlobalReply> globals;
+  // By device (the program's ordinal) and name: a library has its variables on each device.
+  std::map<std::pair<uint32_t, std::string>, wire::GlobalReply> globals;
 };
 
 // A CUfunction or CUkernel.
@@ -76,17 +80,19 @@ struct Function : Object {
   Module* module = nullptr;
   std::string name;
   int32_t attributes[wire::kFunctionAttributes] = {};
+  bool prints = false;  // its image refers to the device's printf
   uint32_t parameter_bytes = 0;
   std::vector<wire::ParameterLayout> parameters;
+  // A library's kernel has attributes on each device: those above are the first device's. The
+  // largest dynamic shared memory that any other one was allowed.
+  std::atomic<int32_t> shared_elsewhere{0};
 };
 
-struct Graph : Object {
-  uint32_t nodes = 0;
-};
-
-struct GraphExec : Object {
-  Context* context = nullptr;
-  uint64_t flags = 0;
+// A CUlinkState. Its result is the program's until the link is destroyed.
+struct Link : Object {
+  std::mutex lock;
+  JitOptions options;
+  std::vector<unsigned char> result;
 };
 
 }  // namespace openmps::client

@@ -7,9 +7,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "api/client_impl.h"
 #include "base/shared_memory.h"
+#include "client/graph_params.h"
 #include "client/stream.h"
 #include "client/thread_state.h"
 
@@ -47,6 +49,21 @@ MemoryPool* add_pool(Session& session, uint32_t device, Arena* arena) {
   return pool;
 }
 
+// A captured allocation belongs to the graph, and lives from launch to launch.
+CUresult capture_allocation(Session& session, Stream& stream, size_t bytes, CUdeviceptr* address) {
+  CUDA_MEM_ALLOC_NODE_PARAMS parameters{};
+  parameters.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  parameters.poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE,
+                                   static_cast<int>(stream.context->device)};
+  parameters.bytesize = bytes;
+  Work work;
+  OPENMPS_CUDA_CHECK(read_allocation(session, &parameters, &work));
+  OPENMPS_CUDA_CHECK(
+      capture_work(session, stream, CU_GRAPH_NODE_TYPE_MEM_ALLOC, std::move(work)));
+  *address = parameters.dptr;
+  return CUDA_SUCCESS;
+}
+
 // `pool` null: the current one of the context's device.
 CUresult allocate(CUdeviceptr* address, size_t bytes, MemoryPool* pool, CUstream handle) {
   Session* session = nullptr;
@@ -54,8 +71,9 @@ CUresult allocate(CUdeviceptr* address, size_t bytes, MemoryPool* pool, CUstream
   Stream* stream = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session, &context, handle, &stream));
   if (address == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  // A captured allocation would belong to the graph, and live from launch to launch.
-  if (stream->capture.load(std::memory_order_relaxed) != 0) return CUDA_ERROR_NOT_SUPPORTED;
+  if (stream->capture.load(std::memory_order_relaxed) != 0) {
+    return capture_allocation(*session, *stream, bytes, address);
+  }
   if (bytes == 0) {
     *address = 0;
     return CUDA_SUCCESS;
@@ -240,7 +258,11 @@ CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
   Stream* stream = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session, &context, hStream, &stream));
   if (dptr == 0) return CUDA_SUCCESS;
-  if (stream->capture.load(std::memory_order_relaxed) != 0) return CUDA_ERROR_NOT_SUPPORTED;
+  if (stream->capture.load(std::memory_order_relaxed) != 0) {
+    if (!session->memory.contains(dptr, 1)) return CUDA_ERROR_INVALID_VALUE;
+    return capture_work(*session, *stream, CU_GRAPH_NODE_TYPE_MEM_FREE, FreeWork{dptr});
+  }
+  if (session->graph_memory.close(dptr)) return CUDA_SUCCESS;
   // What was imported from a pool is freed like what was allocated.
   if (session->opened.contains(dptr)) return session->opened.close(*session, dptr);
   DeviceMemory::Entry entry;

@@ -21,8 +21,12 @@
 #include "client/channel.h"
 #include "client/copy_pool.h"
 #include "client/fence.h"
+#include "client/graph.h"
+#include "client/graph_exec.h"
+#include "client/graph_memory.h"
 #include "client/handle_table.h"
 #include "client/host_register.h"
+#include "client/kernel_output.h"
 #include "client/memory.h"
 #include "client/memory_pool.h"
 #include "client/objects.h"
@@ -30,6 +34,7 @@
 #include "client/pinned.h"
 #include "client/shared_memory.h"
 #include "client/staging.h"
+#include "client/user_object.h"
 #include "client/virtual_memory.h"
 #include "wire/device_facts.h"
 
@@ -79,6 +84,7 @@ struct Session {
   CopyPool copy_pool;
   Callbacks callbacks;
   Captures captures;
+  KernelOutput output;
 
   HandleTable<Context> contexts{HandleKind::kContext};
   // The program has made contexts beside the primary ones: the worker's order of copies ends at a
@@ -88,16 +94,18 @@ struct Session {
   HandleTable<Event> events{HandleKind::kEvent};
   HandleTable<Module> modules{HandleKind::kModule};
   HandleTable<Function> functions{HandleKind::kFunction};
+  HandleTable<Link> links{HandleKind::kLink};
+  HandleTable<MemoryPool> pools{HandleKind::kMemoryPool};
+  HandleTable<PhysicalMemory> physical{HandleKind::kPhysicalMemory};
   HandleTable<Graph> graphs{HandleKind::kGraph};
   HandleTable<GraphExec> graph_execs{HandleKind::kGraphExec};
+  HandleTable<GraphNode> graph_nodes{HandleKind::kGraphNode};
+  HandleTable<UserObject> user_objects{HandleKind::kUserObject};
+  std::mutex graph_lock;  // of all graphs; taken before any other lock of the session
+  GraphMemory graph_memory{memory};
   HandleTable<Array> arrays{HandleKind::kArray};
   HandleTable<MipmappedArray> mipmapped_arrays{HandleKind::kMipmappedArray};
   ImageObjects images;
-  // Objects that only the generated messages know.
-  HandleTable<Object> graph_nodes{HandleKind::kGraphNode};
-  HandleTable<Object> user_objects{HandleKind::kUserObject};
-  HandleTable<PhysicalMemory> physical{HandleKind::kPhysicalMemory};
-  HandleTable<MemoryPool> pools{HandleKind::kMemoryPool};
 
   Context* primary[wire::kMaxDevices] = {};          // by the program's ordinal, made at connect
   MemoryPool* default_pool[wire::kMaxDevices] = {};  // likewise

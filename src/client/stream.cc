@@ -37,7 +37,10 @@ CUresult destroy_stream(Session& session, Stream* stream) {
   if (capture != 0) {
     Capture open;
     const bool origin = session.captures.find(capture, &open) && open.origin == stream;
+    // CUDA leaves destroying a capturing stream undefined; here the capture just ends.
     if (origin) session.captures.close(session, capture);
+    const std::lock_guard guard(session.graph_lock);
+    if (origin && !open.into_existing) destroy_graph_locked(session, open.graph);
   }
   CUresult result = CUDA_SUCCESS;
   {
@@ -120,10 +123,10 @@ CUresult synchronize_stream(Session& session, Stream& stream) {
     OPENMPS_CUDA_CHECK(session.fences.cover(order, stream, &point));
   }
   if (!session.fences.reached(point)) {
-    OPENMPS_CUDA_CHECK(session.channel.wait(
-        [&session, point] { return session.fences.reached(point); }, stream.id));
+    OPENMPS_CUDA_CHECK(session.output.show_end(session.channel.wait(
+        [&session, point] { return session.fences.reached(point); }, stream.id)));
   }
-  return session.channel.take_async_error();
+  return session.output.show(session.channel.take_async_error());
 }
 
 CUresult synchronize(Session& session, const Context* context) {
@@ -140,8 +143,10 @@ CUresult synchronize(Session& session, const Context* context) {
     });
   }
   if (result != CUDA_SUCCESS) return result;
-  for (const FencePoint point : points) OPENMPS_CUDA_CHECK(session.fences.wait(point));
-  return session.fences.wait_for_retired();
+  for (const FencePoint point : points) {
+    OPENMPS_CUDA_CHECK(session.output.show_end(session.fences.wait(point)));
+  }
+  return session.output.show(session.fences.wait_for_retired());
 }
 
 }  // namespace openmps::client

@@ -31,7 +31,7 @@ template <typename Command>
                                  const Command& command, std::span<const std::byte> tail = {}) {
   const Channel::Order order = session.channel.order();
   const CUresult result = session.channel.push(order, opcode, command, tail);
-  if (stream.capture.load(std::memory_order_relaxed) == 0) session.fences.after_work(order, stream);
+  session.fences.after_work(order, stream);
   return result;
 }
 

@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include <algorithm>
+#include <mutex>
+#include <utility>
 
 #include "api/client_impl.h"
 #include "client/stream.h"
@@ -18,6 +20,25 @@ CUresult find_for_query(CUstream handle, Session** session, Stream** stream) {
   return enter(session, &context, handle, stream);
 }
 
+CUstreamBatchMemOpParams stream_operation(CUdeviceptr address, uint64_t value, uint32_t width,
+                                          unsigned int flags, wire::Opcode opcode) {
+  CUstreamBatchMemOpParams operation{};
+  const bool wide = width == 8;
+  if (opcode == wire::Opcode::kStreamWriteValue) {
+    operation.operation =
+        wide ? CU_STREAM_MEM_OP_WRITE_VALUE_64 : CU_STREAM_MEM_OP_WRITE_VALUE_32;
+    operation.writeValue.address = address;
+    operation.writeValue.value64 = value;
+    operation.writeValue.flags = flags;
+    return operation;
+  }
+  operation.operation = wide ? CU_STREAM_MEM_OP_WAIT_VALUE_64 : CU_STREAM_MEM_OP_WAIT_VALUE_32;
+  operation.waitValue.address = address;
+  operation.waitValue.value64 = value;
+  operation.waitValue.flags = flags;
+  return operation;
+}
+
 CUresult stream_value(CUstream handle, CUdeviceptr address, uint64_t value, uint32_t width,
                       unsigned int flags, wire::Opcode opcode) {
   Session* session = nullptr;
@@ -28,6 +49,12 @@ CUresult stream_value(CUstream handle, CUdeviceptr address, uint64_t value, uint
   const bool known =
       session->memory.contains(address, width) || session->pinned.contains(address, width);
   if (!known || address % width != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (stream->capture.load(std::memory_order_relaxed) != 0) {
+    WordsWork words;
+    words.context = context->as<CUcontext>();
+    words.operations = {stream_operation(address, value, width, flags, opcode)};
+    return capture_work(*session, *stream, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, std::move(words));
+  }
   return push_work(*session, *stream, opcode,
                    wire::StreamValue{stream->id, width, address, value, flags, 0});
 }
@@ -181,16 +208,21 @@ CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
       session->captures.invalidate(stream_capture);
       return CUDA_ERROR_STREAM_CAPTURE_MERGE;
     }
+    if (open.invalidated) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    const std::lock_guard guard(session->graph_lock);
     stream->capture.store(event_capture, std::memory_order_relaxed);  // the stream joins
-  } else if (stream_capture != 0 && Flags != CU_EVENT_WAIT_EXTERNAL) {
+    session->captures.wait(event_capture, stream, event);
+    return CUDA_SUCCESS;
+  }
+  if (stream_capture != 0 && Flags != CU_EVENT_WAIT_EXTERNAL) {
     session->captures.invalidate(stream_capture);
     return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
-  } else {
-    const FencePoint point = FencePoint::from_bits(event->recorded.load(std::memory_order_acquire));
-    if (stream_capture == 0 && !event->shared && session->fences.reached(point)) {
-      return CUDA_SUCCESS;
-    }
   }
+  if (stream_capture != 0) {
+    return capture_work(*session, *stream, CU_GRAPH_NODE_TYPE_WAIT_EVENT, EventWork{hEvent});
+  }
+  const FencePoint point = FencePoint::from_bits(event->recorded.load(std::memory_order_acquire));
+  if (!event->shared && session->fences.reached(point)) return CUDA_SUCCESS;
   return push_work(*session, *stream, wire::Opcode::kStreamWaitEvent,
                    wire::StreamWaitEvent{stream->id, event->id, Flags, 0});
 }
@@ -215,8 +247,9 @@ CUresult cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void* userData) {
   Stream* stream = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session, &context, hStream, &stream));
   if (fn == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  // A captured host function would be posted at every launch of the graph; slots are for one call.
-  if (stream->capture.load(std::memory_order_relaxed) != 0) return CUDA_ERROR_NOT_SUPPORTED;
+  if (stream->capture.load(std::memory_order_relaxed) != 0) {
+    return capture_work(*session, *stream, CU_GRAPH_NODE_TYPE_HOST, HostWork{{fn, userData}});
+  }
   return session->callbacks.enqueue(*stream, HostCall{fn, nullptr, nullptr, userData});
 }
 

@@ -19,6 +19,9 @@ struct ThreadState {
   CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
   // (context handle, stream handle) of CU_STREAM_PER_THREAD.
   std::vector<std::pair<uint64_t, uint64_t>> streams;
+  // What cuStreamGetCaptureInfo last returned to the thread.
+  std::vector<CUgraphNode> capture_nodes;
+  std::vector<CUgraphEdgeData> capture_edges;
 };
 
 [[nodiscard]] ThreadState& this_thread();

@@ -8,6 +8,9 @@
 #include <atomic>
 #include <optional>
 
+#include "client/capture.h"
+#include "client/graph_params.h"
+#include "client/session.h"
 #include "client/stream.h"
 #include "client/thread_state.h"
 
@@ -308,15 +311,7 @@ bool contiguous(const Side& side, const Box& box) {
 CUresult copy_on_host(Session& session, Stream& stream, const Side& destination, const Side& source,
                       const Box& box) {
   OPENMPS_CUDA_CHECK(synchronize_stream(session, stream));
-  for (uint64_t slice = 0; slice < box.depth; ++slice) {
-    for (uint64_t row = 0; row < box.height; ++row) {
-      memmove(
-          reinterpret_cast<void*>(destination.address + slice * destination.slice +
-                                  row * destination.pitch),
-          reinterpret_cast<const void*>(source.address + slice * source.slice + row * source.pitch),
-          box.width);
-    }
-  }
+  copy_in_memory(destination, source, box);
   return CUDA_SUCCESS;
 }
 
@@ -338,11 +333,10 @@ CUresult push_direct(Session& session, Stream& stream, const Side& destination, 
                                   box.width, box.height, box.depth});
 }
 
-CUresult check_capture(Session& session, const Stream& stream, bool pageable, bool wait) {
+CUresult check_capture(Session& session, const Stream& stream, bool wait) {
   OPENMPS_CUDA_CHECK(check_implicit_capture(session, stream));
   const uint32_t capture = stream.capture.load(std::memory_order_relaxed);
-  // A graph would have to read the program's pageable memory at each launch: the worker cannot.
-  if (capture != 0 && (pageable || wait)) {
+  if (capture != 0 && wait) {
     session.captures.invalidate(capture);
     return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   }
@@ -352,6 +346,24 @@ CUresult check_capture(Session& session, const Stream& stream, bool pageable, bo
 }
 
 }  // namespace
+
+CUresult check_sides(const Session& session, const Side& destination, const Side& source,
+                     const Box& box) {
+  OPENMPS_CUDA_CHECK(check_side(session, destination, box, true));
+  return check_side(session, source, box, false);
+}
+
+void copy_in_memory(const Side& destination, const Side& source, const Box& box) {
+  for (uint64_t slice = 0; slice < box.depth; ++slice) {
+    for (uint64_t row = 0; row < box.height; ++row) {
+      memmove(
+          reinterpret_cast<void*>(destination.address + slice * destination.slice +
+                                  row * destination.pitch),
+          reinterpret_cast<const void*>(source.address + slice * source.slice + row * source.pitch),
+          box.width);
+    }
+  }
+}
 
 Place place_of_device(const Session& session, uint64_t address) {
   return session.pinned.in_heap(address) ? Place::kPinned : Place::kDevice;
@@ -371,8 +383,7 @@ Place place_of_any(const Session& session, uint64_t address) {
 CUresult transfer(Session& session, Stream& stream, const Side& destination, const Side& source,
                   const Box& box, bool wait) {
   if (box.width == 0 || box.height == 0 || box.depth == 0) return CUDA_SUCCESS;
-  OPENMPS_CUDA_CHECK(check_side(session, destination, box, true));
-  OPENMPS_CUDA_CHECK(check_side(session, source, box, false));
+  OPENMPS_CUDA_CHECK(check_sides(session, destination, source, box));
   if (box.height * box.depth > 1 && contiguous(destination, box) && contiguous(source, box)) {
     return transfer(session, stream, destination, source,
                     Box{.width = box.width * box.height * box.depth}, wait);
@@ -383,14 +394,21 @@ CUresult transfer(Session& session, Stream& stream, const Side& destination, con
   };
   const bool to_device = on_device(destination.place);
   const bool from_device = on_device(source.place);
-  OPENMPS_CUDA_CHECK(check_capture(session, stream, pageable, wait && !(to_device && from_device)));
+  OPENMPS_CUDA_CHECK(check_capture(session, stream, wait && !(to_device && from_device)));
+  if (stream.capture.load(std::memory_order_relaxed) != 0) {
+    if (destination.place == Place::kArray || source.place == Place::kArray) {
+      return CUDA_ERROR_NOT_SUPPORTED;  // the worker's graphs copy between addresses
+    }
+    return capture_work(session, stream, CU_GRAPH_NODE_TYPE_MEMCPY,
+                        captured_copy(destination, source, box));
+  }
   if (!pageable) {
     OPENMPS_CUDA_CHECK(push_direct(session, stream, destination, source, box));
     return wait && !(to_device && from_device) ? synchronize_stream(session, stream) : CUDA_SUCCESS;
   }
   if (!to_device && !from_device) return copy_on_host(session, stream, destination, source, box);
   const Plan plan(destination, source, box);
-  if (!to_device) return receive(session, stream, plan);
+  if (!to_device) return session.output.show(receive(session, stream, plan));
   OPENMPS_CUDA_CHECK(send(session, stream, plan, wait));
   return wait && session.several_contexts.load(std::memory_order_relaxed)
              ? synchronize_stream(session, stream)

@@ -7,9 +7,13 @@
 #include <cstdint>
 
 #include "base/cuda_abi.h"
-#include "client/session.h"
 
 namespace openmps::client {
+
+struct Array;
+struct Context;
+struct Session;
+struct Stream;
 
 enum class Place { kDevice, kPinned, kPageable, kArray };
 
@@ -38,10 +42,21 @@ struct Box {
 [[nodiscard]] Place place_of_host(const Session& session, uint64_t address);
 [[nodiscard]] Place place_of_any(const Session& session, uint64_t address);
 
+// What transfer() checks of its operands, by itself. Errors: CUDA_ERROR_INVALID_VALUE.
+[[nodiscard]] CUresult check_sides(const Session& session, const Side& destination,
+                                   const Side& source, const Box& box);
+// The copy that a CUDA_MEMCPY3D names (copy_api.cc). Errors: CUDA_ERROR_INVALID_VALUE,
+// CUDA_ERROR_NOT_SUPPORTED.
+[[nodiscard]] CUresult read_copy_3d(Session& session, const Context& context,
+                                    const CUDA_MEMCPY3D& copy, Side* destination, Side* source,
+                                    Box* box);
+// Copies a box on this thread, now; all of it is memory of this process.
+void copy_in_memory(const Side& destination, const Side& source, const Box& box);
+
 // Copies `box` in stream order. `wait`: the call's name has no Async: then it returns when CUDA
 // says so (pageable to device: once staged; device to device: at once; all others: when done).
 // Errors: CUDA_ERROR_INVALID_VALUE: a side lies outside of its allocation;
-// CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: pageable memory in a capture; the session's end.
+// CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: `wait` in a capture; the session's end.
 [[nodiscard]] CUresult transfer(Session& session, Stream& stream, const Side& destination,
                                 const Side& source, const Box& box, bool wait);
 

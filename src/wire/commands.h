@@ -67,11 +67,11 @@ enum class Opcode : uint16_t {
   kMemoryInfo = 26,            // DeviceOnly, sync -> MemoryInfoReply
   kStreamWriteValue = 27,      // StreamValue
   kStreamWaitValue = 28,       // StreamValue
-  kCaptureBegin = 29,          // CaptureBegin, sync
-  kCaptureEnd = 30,            // CaptureEnd, sync -> CaptureEndReply
-  kGraphInstantiate = 31,      // GraphInstantiate, sync
+  kGraphBegin = 29,            // GraphBegin; this and what follows: graph_commands.h
+  kGraphNode = 30,             // GraphNode + GraphEdge[] + body
+  kGraphInstantiate = 31,      // GraphInstantiate, sync -> GraphInstantiateReply
   kGraphLaunch = 32,           // GraphLaunch
-  kGraphDestroy = 33,          // ObjectOnly
+  kGraphUpdate = 33,           // GraphUpdate, sync -> GraphUpdateReply
   kGraphExecDestroy = 34,      // ObjectOnly
   kGraphUpload = 35,           // GraphLaunch
   kFunctionSetAttribute = 36,  // FunctionAttribute, sync
@@ -81,6 +81,13 @@ enum class Opcode : uint16_t {
   kContextReset = 40,  // ContextOnly, sync: drop what the context's limits, streams, modules hold
   kClusterOccupancy = 41,  // ClusterOccupancy + CUlaunchAttribute[], sync -> OccupancyReply
   kModuleFunctions = 42,   // ModuleFunctions, sync -> ModuleFunctionsReply + names
+  kArrayCreate = 50,       // ArrayCreate, sync; this and what follows: array_commands.h
+  kArrayPart = 51,         // ArrayPart, sync -> ArrayPartReply
+  kArrayDestroy = 52,      // ObjectOnly: its parts go with it
+  kMipmappedDestroy = 53,  // ObjectOnly
+  kArrayCopy = 54,         // ArrayCopy
+  kImageCreate = 55,       // ImageCreate, sync -> ImageReply
+  kImageDestroy = 56,      // ObjectOnly
   kAddressReserve = 64,    // AddressReserve, sync -> AddressReply: an extent beside the window
   kAddressFree = 65,       // MemoryRange: the extent that begins there, with nothing mapped
   kPhysicalCreate = 66,    // PhysicalCreate, sync: memory that is mapped by kPhysicalMap
@@ -96,13 +103,14 @@ enum class Opcode : uint16_t {
   kEventOpen = 76,         // EventOpen, sync: another session's event under an id of this one
   kEventQuery = 77,        // ObjectOnly, sync; CUDA_ERROR_NOT_READY
   kPeerAccess = 78,        // PeerAccess, sync
-  kArrayCreate = 50,       // ArrayCreate, sync; this and what follows: array_commands.h
-  kArrayPart = 51,         // ArrayPart, sync -> ArrayPartReply
-  kArrayDestroy = 52,      // ObjectOnly: its parts go with it
-  kMipmappedDestroy = 53,  // ObjectOnly
-  kArrayCopy = 54,         // ArrayCopy
-  kImageCreate = 55,       // ImageCreate, sync -> ImageReply
-  kImageDestroy = 56,      // ObjectOnly
+  kOutputFlush = 90,       // sync -> OutputFlushReply: what kernels printed is in the output ring
+  kLinkCreate = 91,        // LinkCreate, sync
+  kLinkAdd = 92,           // LinkAdd + name + JitOption[], sync -> ModuleLoadReply + log text
+  kLinkComplete = 93,      // ObjectOnly, sync -> LinkCompleteReply + log text
+  kLinkRead = 94,          // LinkRead, sync: a piece of the result, into the staging arena
+  kLinkDestroy = 95,       // ObjectOnly
+  kGraphSetNode = 48,      // GraphSetNode + body, sync
+  kGraphEnableNode = 49,   // GraphEnableNode, sync
   kFirstGenerated = 256,   // from here on: Generated + the request of api/messages.h; sync
                            // ones reply its reply, unless the call did not come that far
 };
@@ -339,6 +347,8 @@ struct GetSymbol {
   Id object;
   uint32_t kind;  // ModuleKind of the module
   uint32_t name_bytes;
+  uint32_t device = 0;  // of a library's variable: each device has its own
+  uint32_t reserved = 0;
 };
 struct ParameterLayout {
   uint32_t offset;
@@ -351,7 +361,11 @@ struct FunctionReply {
   int32_t attributes[kFunctionAttributes];
   uint32_t parameter_count;  // followed by ParameterLayout[parameter_count]
   uint32_t parameter_bytes;  // end of the last parameter
+  uint32_t flags;            // kFunctionPrints
+  uint32_t reserved;
 };
+// The image refers to the device's printf: synchronisation asks for what it printed.
+inline constexpr uint32_t kFunctionPrints = 1;
 static_assert(sizeof(FunctionReply) + kMaxKernelParameters * sizeof(ParameterLayout) <=
               kMaxReplyBytes);
 struct GlobalReply {
@@ -377,6 +391,8 @@ struct FunctionAttribute {
   uint32_t attribute;
   int32_t value;
   uint32_t kind;
+  uint32_t device = 0;  // of a library's kernel: each device has its own value
+  uint32_t reserved = 0;
 };
 // kind: 0 attribute, 1 cache configuration, 2 shared memory bank size
 struct Occupancy {
@@ -400,6 +416,37 @@ struct ClusterOccupancy {
 };
 enum class ClusterQuery : uint32_t { kMaxActive = 0, kMaxPotentialSize = 1 };
 
+// Inputs of a link travel as blobs.
+struct LinkCreate {
+  Id link;
+  uint32_t device;
+  uint32_t log_bytes;     // wanted of each JIT log at most; cut to what a reply holds
+  uint32_t option_count;  // followed by JitOption[option_count]
+};
+struct LinkAdd {
+  Id link;
+  Id blob;                // consumed, also on failure
+  uint32_t type;          // CUjitInputType
+  uint32_t name_bytes;    // of the name that follows
+  uint32_t option_count;  // JitOption[option_count] after the name
+  uint32_t reserved;
+};
+struct LinkCompleteReply {
+  uint64_t bytes;  // of the result; ModuleLoadReply and the logs follow
+};
+// A piece of the result to an address of the staging arena.
+struct LinkRead {
+  Id link;
+  uint32_t bytes;
+  uint64_t offset;
+  uint64_t target;
+};
+
+struct OutputFlushReply {
+  uint32_t pending;  // kernels that may print are still running
+  uint32_t reserved;
+};
+
 struct HostFunction {
   Id stream;
   uint32_t slot;
@@ -421,28 +468,6 @@ struct Generated {
   uint32_t device;  // the context's
   uint32_t bytes;   // of the request that follows
   uint32_t reserved;
-};
-
-struct CaptureBegin {
-  Id stream;
-  uint32_t mode;
-};
-struct CaptureEnd {
-  Id stream;
-  Id graph;
-};
-struct CaptureEndReply {
-  uint32_t has_graph;
-  uint32_t nodes;
-};
-struct GraphInstantiate {
-  Id graph;
-  Id exec;
-  uint64_t flags;
-};
-struct GraphLaunch {
-  Id exec;
-  Id stream;
 };
 
 static_assert(std::is_trivially_copyable_v<Launch> && sizeof(Launch) == 48);

@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 #include "wire/commands.h"
+#include "wire/graph_commands.h"
 #include "wire/ring.h"
 
 namespace openmps::wire {
@@ -39,12 +40,31 @@ constexpr uint64_t variable_bytes(const ModuleLoad& c) {
   return c.option_count * sizeof(JitOption);
 }
 template <>
+constexpr uint64_t variable_bytes(const LinkCreate& c) {
+  return c.option_count > CU_JIT_NUM_OPTIONS ? kTooLong : c.option_count * sizeof(JitOption);
+}
+template <>
+constexpr uint64_t variable_bytes(const LinkAdd& c) {
+  if (c.option_count > CU_JIT_NUM_OPTIONS || c.name_bytes > kMaxNameBytes) return kTooLong;
+  return c.name_bytes + c.option_count * sizeof(JitOption);
+}
+template <>
 constexpr uint64_t variable_bytes(const GetSymbol& c) {
   return c.name_bytes > kMaxNameBytes ? kTooLong : c.name_bytes;
 }
 template <>
 constexpr uint64_t variable_bytes(const Generated& c) {
   return c.bytes > kMaxRecordBytes ? kTooLong : c.bytes;
+}
+
+template <>
+constexpr uint64_t variable_bytes(const GraphNode& c) {
+  if (c.edge_count > kMaxGraphEdges || c.body_bytes > kMaxRecordBytes) return kTooLong;
+  return c.edge_count * sizeof(GraphEdge) + c.body_bytes;
+}
+template <>
+constexpr uint64_t variable_bytes(const GraphSetNode& c) {
+  return c.body_bytes > kMaxRecordBytes ? kTooLong : c.body_bytes;
 }
 
 // Point `body` and `variable` into the record's payload, which must have exactly their size, padded

@@ -82,8 +82,7 @@ Status event_record(SessionParts& s, const wire::EventRecord& c) {
   OPENMPS_RETURN_IF_ERROR(s.streams.get(c.stream, &stream));
   OPENMPS_RETURN_IF_ERROR(s.streams.enter(*stream, Streams::Entry::kMarker));
   OPENMPS_RETURN_IF_ERROR(s.events.record(c, *stream));
-  // A record in a capture happens when the graph runs: it is no fence.
-  if (c.slot == wire::kNoFence || stream->capture != 0) return Status();
+  if (c.slot == wire::kNoFence) return Status();
   return s.fences.write(*stream, c.slot, c.value);
 }
 
@@ -136,6 +135,23 @@ Status stream_wait_value(SessionParts& s, const wire::StreamValue& c) {
   return s.fences.wait_value(c);
 }
 
+Status output_flush(SessionParts& s, const wire::Record&, ReplyWriter& reply) {
+  return s.prints.flush(reply);
+}
+
+Status graph_launch(SessionParts& s, const wire::GraphLaunch& c) {
+  Stream* stream = nullptr;
+  OPENMPS_RETURN_IF_ERROR(s.streams.get(c.stream, &stream));
+  s.prints.before_graph();
+  Status launched = s.graphs.launch(c);  // makes the driver's stream, if it is the first use
+  return s.prints.after_graph(std::move(launched), stream->handle, stream->device);
+}
+
+Status module_unload(SessionParts& s, const wire::ObjectOnly& c) {
+  s.graphs.lose_functions(s.modules.functions_of(c.id));
+  return s.modules.unload(c.id);
+}
+
 Status context_reset(SessionParts& s, const wire::ContextOnly& c) {
   OPENMPS_RETURN_IF_ERROR(s.core.check_device(c.device));
   if (s.wait_idle(s.stop)) s.streams.drop_context(c.context);
@@ -174,7 +190,7 @@ struct Entry {
   const char* name = "";
   Thunk thunk = nullptr;
 };
-constexpr size_t kOpcodes = static_cast<size_t>(Opcode::kPeerAccess) + 1;
+constexpr size_t kOpcodes = static_cast<size_t>(Opcode::kLinkDestroy) + 1;
 
 constexpr std::array<Entry, kOpcodes> make_table() {
   std::array<Entry, kOpcodes> table{};
@@ -203,7 +219,7 @@ constexpr std::array<Entry, kOpcodes> make_table() {
   set(Opcode::kBlobBegin, {"BlobBegin", to_part<&S::modules, &Modules::begin_blob>});
   set(Opcode::kBlobData, {"BlobData", to_part<&S::modules, &Modules::append_blob>});
   set(Opcode::kModuleLoad, {"ModuleLoad", to_part<&S::modules, &Modules::load>});
-  set(Opcode::kModuleUnload, {"ModuleUnload", to_part<&S::modules, &Modules::unload>});
+  set(Opcode::kModuleUnload, {"ModuleUnload", to_session<wire::ObjectOnly, module_unload>});
   set(Opcode::kGetFunction, {"GetFunction", to_part<&S::modules, &Modules::get_function>});
   set(Opcode::kGetGlobal, {"GetGlobal", to_part<&S::modules, &Modules::get_global>});
   set(Opcode::kHostFunction, {"HostFunction", to_part<&S::fences, &Fences::host_function>});
@@ -212,12 +228,14 @@ constexpr std::array<Entry, kOpcodes> make_table() {
       {"StreamWriteValue", to_session<wire::StreamValue, stream_write_value>});
   set(Opcode::kStreamWaitValue,
       {"StreamWaitValue", to_session<wire::StreamValue, stream_wait_value>});
-  set(Opcode::kCaptureBegin, {"CaptureBegin", to_part<&S::graphs, &Graphs::begin_capture>});
-  set(Opcode::kCaptureEnd, {"CaptureEnd", to_part<&S::graphs, &Graphs::end_capture>});
+  set(Opcode::kGraphBegin, {"GraphBegin", to_part<&S::graphs, &Graphs::begin>});
+  set(Opcode::kGraphNode, {"GraphNode", to_part<&S::graphs, &Graphs::node>});
   set(Opcode::kGraphInstantiate, {"GraphInstantiate", to_part<&S::graphs, &Graphs::instantiate>});
-  set(Opcode::kGraphLaunch, {"GraphLaunch", to_part<&S::graphs, &Graphs::launch>});
-  set(Opcode::kGraphDestroy, {"GraphDestroy", to_part<&S::graphs, &Graphs::destroy>});
-  set(Opcode::kGraphExecDestroy, {"GraphExecDestroy", to_part<&S::graphs, &Graphs::destroy_exec>});
+  set(Opcode::kGraphLaunch, {"GraphLaunch", to_session<wire::GraphLaunch, graph_launch>});
+  set(Opcode::kGraphUpdate, {"GraphUpdate", to_part<&S::graphs, &Graphs::update>});
+  set(Opcode::kGraphSetNode, {"GraphSetNode", to_part<&S::graphs, &Graphs::set_node>});
+  set(Opcode::kGraphEnableNode, {"GraphEnableNode", to_part<&S::graphs, &Graphs::enable_node>});
+  set(Opcode::kGraphExecDestroy, {"GraphExecDestroy", to_part<&S::graphs, &Graphs::destroy>});
   set(Opcode::kGraphUpload, {"GraphUpload", to_part<&S::graphs, &Graphs::upload>});
   set(Opcode::kFunctionSetAttribute,
       {"FunctionSetAttribute", to_part<&S::modules, &Modules::set_attribute>});
@@ -247,6 +265,12 @@ constexpr std::array<Entry, kOpcodes> make_table() {
   set(Opcode::kEventOpen, {"EventOpen", to_part<&S::sharing, &Sharing::open_event>});
   set(Opcode::kEventQuery, {"EventQuery", to_part<&S::events, &Events::query>});
   set(Opcode::kPeerAccess, {"PeerAccess", to_part<&S::memory, &SessionMemory::peer_access>});
+  set(Opcode::kLinkCreate, {"LinkCreate", to_part<&S::links, &Links::create>});
+  set(Opcode::kLinkAdd, {"LinkAdd", to_part<&S::links, &Links::add>});
+  set(Opcode::kLinkComplete, {"LinkComplete", to_part<&S::links, &Links::complete>});
+  set(Opcode::kLinkRead, {"LinkRead", to_part<&S::links, &Links::read>});
+  set(Opcode::kLinkDestroy, {"LinkDestroy", to_part<&S::links, &Links::destroy>});
+  set(Opcode::kOutputFlush, {"OutputFlush", output_flush});
   set(Opcode::kArrayCreate, {"ArrayCreate", to_part<&S::arrays, &Arrays::create>});
   set(Opcode::kArrayPart, {"ArrayPart", to_part<&S::arrays, &Arrays::part>});
   set(Opcode::kArrayDestroy, {"ArrayDestroy", to_session<wire::ObjectOnly, array_destroy>});

@@ -15,9 +15,11 @@
 #include "worker/worker_graph.h"
 #include "worker/worker_handles.h"
 #include "worker/worker_launch.h"
+#include "worker/worker_link.h"
 #include "worker/worker_memory.h"
 #include "worker/worker_module.h"
 #include "worker/worker_physical.h"
+#include "worker/worker_prints.h"
 #include "worker/worker_sharing.h"
 #include "worker/worker_stream.h"
 
@@ -44,12 +46,15 @@ struct SessionParts {
   Events events{core, streams};
   Sharing sharing{core, memory, events};
   Modules modules{core, memory};
-  Graphs graphs{core, streams};
+  Prints prints{core, modules, stop};
+  Links links{core, modules};
   Fences fences{core, streams};
   Copies copies{core, streams, memory};
   Arrays arrays{core, streams, memory};
-  Launches launches{core, streams, modules, events, memory};
-  Handles handles{core, streams, events, modules, graphs};
+  Launches launches{core, streams, modules, events, memory, prints};
+  GraphBuilder graph_builder{core, modules, events, memory, launches, fences};
+  Graphs graphs{core, streams, memory, graph_builder, fences};
+  Handles handles{core, streams, events, modules};
 
   // Set when the session is to end: a handler that waits gives up.
   std::atomic<bool> stop{false};

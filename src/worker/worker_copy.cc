@@ -5,11 +5,7 @@
 #include "worker/driver_check.h"
 
 namespace openmps::worker {
-namespace {
-
-// From the first to the last byte of a box of rows and slices; ~0 if that overflows, which no
-// session's memory contains.
-uint64_t span_of(uint64_t width, uint64_t height, uint64_t depth, uint64_t pitch, uint64_t slice) {
+uint64_t span_of_box(uint64_t width, uint64_t height, uint64_t depth, uint64_t pitch, uint64_t slice) {
   if (width == 0 || height == 0 || depth == 0) return 0;
   uint64_t rows = 0;
   uint64_t slices = 0;
@@ -22,8 +18,7 @@ uint64_t span_of(uint64_t width, uint64_t height, uint64_t depth, uint64_t pitch
   return span;
 }
 
-// The rows of a slice as cuMemcpy3D counts them. A single slice needs no more than its own.
-Status rows_of(uint64_t slice, uint64_t pitch, const wire::Memcpy3D& command, size_t* rows) {
+Status rows_of_slice(uint64_t slice, uint64_t pitch, const wire::Memcpy3D& command, size_t* rows) {
   *rows = command.height;
   if (command.depth <= 1) return Status();
   if (pitch == 0 || slice % pitch != 0) {
@@ -33,8 +28,6 @@ Status rows_of(uint64_t slice, uint64_t pitch, const wire::Memcpy3D& command, si
   *rows = slice / pitch;
   return Status();
 }
-
-}  // namespace
 
 Status Copies::finish(Stream& stream, uint32_t flags) {
   if ((flags & wire::kOrderAllStreams) == 0) return Status();
@@ -61,12 +54,12 @@ Status Copies::copy_3d(const wire::Memcpy3D& command) {
   OPENMPS_RETURN_IF_ERROR(streams_.get(command.stream, &stream));
   OPENMPS_RETURN_IF_ERROR(
       memory_.check_operand(command.destination,
-                            span_of(command.width, command.height, command.depth,
+                            span_of_box(command.width, command.height, command.depth,
                                     command.destination_pitch, command.destination_slice),
                             "destination", true));
   OPENMPS_RETURN_IF_ERROR(
       memory_.check_operand(command.source,
-                            span_of(command.width, command.height, command.depth,
+                            span_of_box(command.width, command.height, command.depth,
                                     command.source_pitch, command.source_slice),
                             "source"));
   CUDA_MEMCPY3D box{};
@@ -80,9 +73,9 @@ Status Copies::copy_3d(const wire::Memcpy3D& command) {
   box.Height = command.height;
   box.Depth = command.depth;
   OPENMPS_RETURN_IF_ERROR(
-      rows_of(command.source_slice, command.source_pitch, command, &box.srcHeight));
+      rows_of_slice(command.source_slice, command.source_pitch, command, &box.srcHeight));
   OPENMPS_RETURN_IF_ERROR(
-      rows_of(command.destination_slice, command.destination_pitch, command, &box.dstHeight));
+      rows_of_slice(command.destination_slice, command.destination_pitch, command, &box.dstHeight));
   OPENMPS_RETURN_IF_ERROR(streams_.enter(*stream, Streams::Entry::kWork));
   OPENMPS_RETURN_IF_ERROR(
       check(core_.driver.cuMemcpy3DAsync_v2(&box, stream->handle), "cuMemcpy3DAsync"));
@@ -100,7 +93,7 @@ Status Copies::fill(const wire::Memset& command) {
   if (__builtin_mul_overflow(command.width, element, &row)) row = ~0ull;
   const uint64_t pitch = command.height > 1 ? command.pitch : row;
   OPENMPS_RETURN_IF_ERROR(memory_.check_operand(
-      command.destination, span_of(row, command.height, 1, pitch, 0), "destination", true));
+      command.destination, span_of_box(row, command.height, 1, pitch, 0), "destination", true));
   OPENMPS_RETURN_IF_ERROR(streams_.enter(*stream, Streams::Entry::kWork));
 
   const DriverTable& driver = core_.driver;

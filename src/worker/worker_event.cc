@@ -61,14 +61,8 @@ Status Events::record(const wire::EventRecord& command, Stream& stream) {
   OPENMPS_RETURN_IF_ERROR(events_.get(command.event, &event));
   OPENMPS_RETURN_IF_ERROR(make(*event));
   OPENMPS_RETURN_IF_ERROR(core_.use(stream.device));
-  event->capture = stream.capture;
-  if ((command.flags & CU_EVENT_RECORD_EXTERNAL) == 0) {
-    return check(core_.driver.cuEventRecord(event->driver_event->handle, stream.handle),
-                 "cuEventRecord");
-  }
-  return check(core_.driver.cuEventRecordWithFlags(event->driver_event->handle, stream.handle,
-                                                   CU_EVENT_RECORD_EXTERNAL),
-               "cuEventRecordWithFlags");
+  return check(core_.driver.cuEventRecord(event->driver_event->handle, stream.handle),
+               "cuEventRecord");
 }
 
 Status Events::wait(const wire::StreamWaitEvent& command) {
@@ -77,12 +71,8 @@ Status Events::wait(const wire::StreamWaitEvent& command) {
   OPENMPS_RETURN_IF_ERROR(streams_.get(command.stream, &stream));
   OPENMPS_RETURN_IF_ERROR(events_.get(command.event, &event));
   if (event->driver_event == nullptr) return Status();
-  if (stream->capture == 0 && event->capture != 0 && streams_.is_active(event->capture)) {
-    OPENMPS_RETURN_IF_ERROR(streams_.join_capture(*stream, event->capture));
-  }
   OPENMPS_RETURN_IF_ERROR(streams_.enter(*stream, Streams::Entry::kWork));
-  return check(core_.driver.cuStreamWaitEvent(stream->handle, event->driver_event->handle,
-                                              command.flags & CU_EVENT_WAIT_EXTERNAL),
+  return check(core_.driver.cuStreamWaitEvent(stream->handle, event->driver_event->handle, 0),
                "cuStreamWaitEvent");
 }
 

@@ -18,7 +18,6 @@ struct Event {
   uint32_t flags = 0;  // CUevent_flags that matter to the driver
   uint32_t device = 0;
   std::shared_ptr<DriverEvent> driver_event;  // null until the first record
-  uint64_t capture = 0;                       // the capture in which it was last recorded, 0: none
 };
 
 class Events {

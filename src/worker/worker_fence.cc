@@ -67,10 +67,6 @@ bool FenceLedger::pending(const wire::ChannelView& view) const {
 
 Status Fences::write(Stream& stream, uint32_t slot, uint64_t value) {
   if (slot >= wire::kFenceSlots) return violation("there is no fence " + std::to_string(slot));
-  // In a capture it would become a node of the graph.
-  if (stream.capture != 0) {
-    return Status(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "a fence in a capturing stream");
-  }
   wire::FenceSlot& fence = core_.view.fence(slot);
   ledger_.promise(slot, value);
   if (core_.devices.at(stream.device).writes_64_bit_values) {
@@ -90,7 +86,6 @@ Status Fences::wake_after(const wire::WakeAfter& command) {
   Stream* stream = nullptr;
   OPENMPS_RETURN_IF_ERROR(streams_.get(command.stream, &stream));
   OPENMPS_RETURN_IF_ERROR(streams_.enter(*stream, Streams::Entry::kFence));
-  if (stream->capture != 0) return Status();  // nothing of it runs, so nobody sleeps for it
   return wakers_.wake_after(*stream);
 }
 
@@ -112,15 +107,28 @@ Status Fences::host_function(const wire::HostFunction& command) {
   OPENMPS_RETURN_IF_ERROR(
       check(core_.driver.cuLaunchHostFunc(stream->handle, wake_from_stream, &core_.view.header()),
             "cuLaunchHostFunc of a host function"));
-  OPENMPS_RETURN_IF_ERROR(
-      check(core_.driver.cuStreamWaitValue32_v2(stream->handle, done, 1, CU_STREAM_WAIT_VALUE_EQ),
-            "cuStreamWaitValue32 of a host function"));
-  if (stream->capture == 0) return Status();
-  // A graph may run the function again: its wait must not find the last run's answer. (Outside of
-  // graphs the slot is the client's again as soon as it has answered.)
   return check(
-      core_.driver.cuStreamWriteValue32_v2(stream->handle, done, 0, CU_STREAM_WRITE_VALUE_DEFAULT),
-      "cuStreamWriteValue32 of a host function in a graph");
+      core_.driver.cuStreamWaitValue32_v2(stream->handle, done, 1, CU_STREAM_WAIT_VALUE_EQ),
+      "cuStreamWaitValue32 of a host function");
+}
+
+// On a thread of the driver.
+void Fences::post(void* data) {
+  const Posting& posting = *static_cast<const Posting*>(data);
+  posting.slot->posted.store(1, std::memory_order_release);
+  wake_client(*posting.header);
+}
+
+CUDA_HOST_NODE_PARAMS Fences::posting(uint32_t slot) {
+  if (postings_ == nullptr) postings_ = std::make_unique<Posting[]>(wire::kCallbackSlots);
+  if (slot >= callbacks_used_) callbacks_used_ = slot + 1;
+  postings_[slot] = {&core_.view.header(), &core_.view.callback(slot)};
+  return {post, &postings_[slot]};
+}
+
+void Fences::note_wait(uint32_t device, const wire::StreamValue& wait) {
+  if (open_waits_.size() == kMaxOpenWaits) open_waits_.erase(open_waits_.begin());
+  open_waits_.push_back({device, wait});
 }
 
 Status Fences::write_value(const wire::StreamValue& command) {
@@ -143,8 +151,7 @@ Status Fences::wait_value(const wire::StreamValue& command) {
   OPENMPS_RETURN_IF_ERROR(streams_.get(command.stream, &stream));
   OPENMPS_RETURN_IF_ERROR(streams_.enter(*stream, Streams::Entry::kWork));
   OPENMPS_RETURN_IF_ERROR(streams_.before_open_wait(*stream));
-  if (open_waits_.size() == kMaxOpenWaits) open_waits_.erase(open_waits_.begin());
-  open_waits_.push_back({stream->device, command});
+  note_wait(stream->device, command);
   const CUdeviceptr address = core_.device_address(command.address);
   if (command.width == 8) {
     return check(

@@ -40,6 +40,10 @@ class Fences {
   Status wake_after(const wire::WakeAfter& command);
   // Post the slot to the client's callback thread; the stream goes on when that has run it.
   Status host_function(const wire::HostFunction& command);
+  // What posts that slot from a graph, which then waits for it by itself.
+  [[nodiscard]] CUDA_HOST_NODE_PARAMS posting(uint32_t slot);
+  // A graph that is about to run waits for this value.
+  void note_wait(uint32_t device, const wire::StreamValue& wait);
   Status write_value(const wire::StreamValue& command);
   Status wait_value(const wire::StreamValue& command);
 
@@ -61,6 +65,11 @@ class Fences {
     wire::StreamValue wait;
   };
   void pass(const OpenWait& open);
+  struct Posting {
+    wire::ChannelHeader* header;
+    wire::CallbackSlot* slot;
+  };
+  static void post(void* posting);
 
   SessionCore& core_;
   Streams& streams_;
@@ -69,6 +78,7 @@ class Fences {
   // Waits of the program's own that may still be open, oldest first.
   std::vector<OpenWait> open_waits_;
   size_t next_pass_ = 0;
+  std::unique_ptr<Posting[]> postings_;  // by slot, made at first use
   Wakers wakers_{core_};
   CUstream pass_stream_ = nullptr;
   uint32_t pass_device_ = 0;

@@ -1,78 +1,206 @@
 // SPDX-License-Identifier: Apache-2.0
-// Capture and graphs of a session. See worker_graph.h.
+// The executable graphs of a session. See worker_graph.h.
 #include "worker/worker_graph.h"
 
-#include <memory>
-#include <vector>
+#include <algorithm>
+#include <string>
+#include <utility>
 
 #include "worker/driver_check.h"
 
 namespace openmps::worker {
 
-Status Graphs::begin_capture(const wire::CaptureBegin& command) {
-  Stream* stream = nullptr;
-  OPENMPS_RETURN_IF_ERROR(streams_.get(command.stream, &stream));
-  if (stream->kind == wire::StreamKind::kLegacy) {
-    return Status(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "the legacy stream can't be captured");
-  }
-  if (stream->capture != 0) {
-    return Status(CUDA_ERROR_ILLEGAL_STATE, "the stream is capturing already");
-  }
-  return streams_.begin_capture(*stream).status();
+Status Graphs::find(wire::Id id, GraphExec** exec) const {
+  OPENMPS_RETURN_IF_ERROR(execs_.get(id, exec));
+  if ((*exec)->handle != nullptr) return Status();
+  return violation("the executable graph " + std::to_string(id) + " was not instantiated");
 }
 
-Status Graphs::end_capture(const wire::CaptureEnd& command, ReplyWriter& reply) {
-  Stream* stream = nullptr;
-  OPENMPS_RETURN_IF_ERROR(streams_.get(command.stream, &stream));
-  OPENMPS_RETURN_IF_ERROR(graphs_.check_free(command.graph));
-  if (stream->capture == 0) {
-    return Status(CUDA_ERROR_ILLEGAL_STATE, "the stream is not capturing");
+Status Graphs::find_step(wire::Id id, uint32_t node, GraphExec** exec, GraphStep** step) const {
+  OPENMPS_RETURN_IF_ERROR(find(id, exec));
+  if (node >= (*exec)->graph.steps.size()) {
+    return violation("an executable graph has no node " + std::to_string(node));
   }
-  OPENMPS_RETURN_IF_ERROR(core_.use(stream->device));
-  auto graph = std::make_unique<Graph>();
-  graph->device = stream->device;
-  Status status =
-      check(core_.driver.cuStreamEndCapture(stream->handle, &graph->handle), "cuStreamEndCapture");
-  // The wrong stream leaves the capture open; everything else ends it, broken or not.
-  if (status.code() != CUDA_ERROR_STREAM_CAPTURE_UNMATCHED) streams_.end_capture(stream->capture);
-  wire::CaptureEndReply answer{};
-  size_t nodes = 0;
-  if (graph->handle != nullptr &&
-      core_.driver.cuGraphGetNodes(graph->handle, nullptr, &nodes) == CUDA_SUCCESS) {
-    answer.nodes = static_cast<uint32_t>(nodes);
+  *step = &(*exec)->graph.steps[node];
+  return Status();
+}
+
+void Graphs::drop(DescribedGraph& graph) {
+  nodes_ -= static_cast<uint32_t>(graph.steps.size());
+  if (graph.handle != nullptr && core_.use(graph.device).ok()) {
+    core_.driver.cuGraphDestroy(graph.handle);
   }
-  answer.has_graph = graph->handle != nullptr ? 1 : 0;
+  graph = DescribedGraph();
+}
+
+void Graphs::release(GraphExec& exec) {
+  if (exec.described != nullptr) drop(*exec.described);
+  if (exec.handle != nullptr && core_.use(exec.graph.device).ok()) {
+    core_.driver.cuGraphExecDestroy(exec.handle);
+  }
+  drop(exec.graph);
+}
+
+// ---- Descriptions -------------------------------------------------------------------------------
+
+Status Graphs::begin(const wire::GraphBegin& command) {
+  OPENMPS_RETURN_IF_ERROR(core_.check_device(command.device));
+  if (execs_.find(command.exec) == nullptr) {
+    OPENMPS_RETURN_IF_ERROR(execs_.insert(command.exec, std::make_unique<GraphExec>()));
+  }
+  GraphExec& exec = *execs_.find(command.exec);
+  if (exec.described != nullptr) drop(*exec.described);
+  exec.described = std::make_unique<DescribedGraph>();
+  DescribedGraph& graph = *exec.described;
+  graph.device = command.device;
+  OPENMPS_RETURN_IF_ERROR(core_.use(command.device));
+  graph.error = check(core_.driver.cuGraphCreate(&graph.handle, 0), "cuGraphCreate");
+  return Status();
+}
+
+Status Graphs::node(const wire::GraphNode& command, wire::Variable variable) {
+  GraphExec* exec = nullptr;
+  OPENMPS_RETURN_IF_ERROR(execs_.get(command.exec, &exec));
+  if (exec->described == nullptr) return violation("a graph node outside of a description");
+  DescribedGraph& graph = *exec->described;
+  if (!graph.error.ok()) return Status();
+  if (nodes_ == wire::kMaxGraphNodes) {
+    graph.error = Status(CUDA_ERROR_OUT_OF_MEMORY, "too many nodes of executable graphs");
+    return Status();
+  }
+  const Status status = builder_.add(graph.handle, graph.device, command, variable, &graph.steps);
+  if (is_violation(status) || is_sticky(status.code())) return status;
+  if (status.ok()) {
+    ++nodes_;
+  } else {
+    graph.error = status;
+    graph.failed_node = static_cast<uint32_t>(graph.steps.size());
+  }
+  return Status();
+}
+
+Status Graphs::instantiate(const wire::GraphInstantiate& command, ReplyWriter& reply) {
+  GraphExec* exec = nullptr;
+  OPENMPS_RETURN_IF_ERROR(execs_.get(command.exec, &exec));
+  if (exec->handle != nullptr || exec->described == nullptr) {
+    return violation("there is nothing to instantiate");
+  }
+  DescribedGraph& graph = *exec->described;
+  Status status = graph.error;
+  reply.put(wire::GraphInstantiateReply{graph.failed_node, 0});
+  // A launch from the device would bypass the session's stream order; an upload is a command of
+  // its own here, and what is allocated is the client's affair.
+  constexpr uint64_t kKept = CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
+  if (status.ok() && (command.flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0) {
+    status = Status(CUDA_ERROR_NOT_SUPPORTED, "graphs launched from the device");
+  }
+  if (status.ok()) status = core_.use(graph.device);
+  if (status.ok()) {
+    status = check(core_.driver.cuGraphInstantiateWithFlags(&exec->handle, graph.handle,
+                                                            command.flags & kKept),
+                   "cuGraphInstantiate");
+  }
+  if (!status.ok()) {
+    release(*exec);
+    execs_.take(command.exec);
+    return status;
+  }
+  exec->graph = std::move(graph);
+  exec->described.reset();
+  for (uint32_t i = 0; i < exec->graph.steps.size(); ++i) {
+    const wire::GraphNodeKind kind = exec->graph.steps[i].kind;
+    if (kind == wire::GraphNodeKind::kHostCall || kind == wire::GraphNodeKind::kValues) {
+      exec->waits.push_back(i);
+    }
+  }
+  return Status();
+}
+
+Status Graphs::update(const wire::GraphUpdate& command, ReplyWriter& reply) {
+  GraphExec* exec = nullptr;
+  OPENMPS_RETURN_IF_ERROR(find(command.exec, &exec));
+  if (exec->described == nullptr) return violation("there is nothing to update from");
+  const std::unique_ptr<DescribedGraph> graph = std::move(exec->described);
+  Status status = graph->error;
+  wire::GraphUpdateReply answer{CU_GRAPH_EXEC_UPDATE_ERROR, graph->failed_node};
+  if (status.ok()) {
+    CUgraphExecUpdateResultInfo info{};
+    status = core_.use(graph->device);
+    if (status.ok()) {
+      status = check(core_.driver.cuGraphExecUpdate_v2(exec->handle, graph->handle, &info),
+                     "cuGraphExecUpdate");
+      answer.result = info.result;
+    }
+    const auto failed =
+        std::find_if(graph->steps.begin(), graph->steps.end(), [&info](const GraphStep& step) {
+          return info.errorNode != nullptr &&
+                 (step.first == info.errorNode || step.last == info.errorNode);
+        });
+    if (failed != graph->steps.end()) {
+      answer.failed_node = static_cast<uint32_t>(failed - graph->steps.begin());
+    }
+  }
   reply.put(answer);
-  if (graph->handle == nullptr) return status;
-  OPENMPS_RETURN_IF_ERROR(graphs_.insert(command.graph, std::move(graph)));
+  if (status.ok()) {
+    // The driver has paired the nodes; descriptions of the same shape have the same order.
+    const size_t steps = std::min(graph->steps.size(), exec->graph.steps.size());
+    for (size_t i = 0; i < steps; ++i) {
+      GraphStep& step = exec->graph.steps[i];
+      const CUgraphNode first = step.first;
+      const CUgraphNode last = step.last;
+      step = graph->steps[i];
+      step.first = first;
+      step.last = last;
+    }
+    exec->checked = ~0ull;
+  }
+  drop(*graph);
   return status;
 }
 
-Status Graphs::instantiate(const wire::GraphInstantiate& command) {
-  Graph* graph = nullptr;
-  OPENMPS_RETURN_IF_ERROR(graphs_.get(command.graph, &graph));
-  OPENMPS_RETURN_IF_ERROR(execs_.check_free(command.exec));
-  // A launch from the device would bypass the session's stream order; an upload is a command of
-  // its own here.
-  if ((command.flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0) {
-    return Status(CUDA_ERROR_NOT_SUPPORTED, "graphs launched from the device");
-  }
-  const uint64_t flags = command.flags & ~static_cast<uint64_t>(CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD);
-  OPENMPS_RETURN_IF_ERROR(core_.use(graph->device));
-  auto exec = std::make_unique<GraphExec>();
-  exec->device = graph->device;
-  OPENMPS_RETURN_IF_ERROR(
-      check(core_.driver.cuGraphInstantiateWithFlags(&exec->handle, graph->handle, flags),
-            "cuGraphInstantiate"));
-  return execs_.insert(command.exec, std::move(exec));
+// ---- Executable graphs --------------------------------------------------------------------------
+
+Status Graphs::set_node(const wire::GraphSetNode& command, wire::Variable body) {
+  GraphExec* exec = nullptr;
+  GraphStep* step = nullptr;
+  OPENMPS_RETURN_IF_ERROR(find_step(command.exec, command.node, &exec, &step));
+  return builder_.change(exec->handle, exec->graph.device,
+                         static_cast<wire::GraphNodeKind>(command.kind), body, step);
+}
+
+Status Graphs::enable_node(const wire::GraphEnableNode& command) {
+  GraphExec* exec = nullptr;
+  GraphStep* step = nullptr;
+  OPENMPS_RETURN_IF_ERROR(find_step(command.exec, command.node, &exec, &step));
+  OPENMPS_RETURN_IF_ERROR(core_.use(exec->graph.device));
+  return check(
+      core_.driver.cuGraphNodeSetEnabled(exec->handle, step->first, command.enabled != 0 ? 1 : 0),
+      "cuGraphNodeSetEnabled");
+}
+
+// Memory may have been freed and modules unloaded since the nodes were made: running them would
+// fault, for everybody.
+Status Graphs::check_uses(GraphExec& exec) {
+  const uint64_t now = memory_.removals();
+  if (exec.checked == now) return Status();
+  OPENMPS_RETURN_IF_ERROR(builder_.check(exec.graph.steps));
+  exec.checked = now;
+  return Status();
 }
 
 Status Graphs::launch(const wire::GraphLaunch& command) {
   Stream* stream = nullptr;
   GraphExec* exec = nullptr;
   OPENMPS_RETURN_IF_ERROR(streams_.get(command.stream, &stream));
-  OPENMPS_RETURN_IF_ERROR(execs_.get(command.exec, &exec));
+  OPENMPS_RETURN_IF_ERROR(find(command.exec, &exec));
+  OPENMPS_RETURN_IF_ERROR(check_uses(*exec));
   OPENMPS_RETURN_IF_ERROR(streams_.enter(*stream, Streams::Entry::kWork));
+  for (const uint32_t number : exec->waits) {
+    OPENMPS_RETURN_IF_ERROR(streams_.before_open_wait(*stream));
+    for (const wire::GraphValue& value : exec->graph.steps[number].values) {
+      if (value.writes == 0) fences_.note_wait(exec->graph.device, value.value);
+    }
+  }
   return check(core_.driver.cuGraphLaunch(exec->handle, stream->handle), "cuGraphLaunch");
 }
 
@@ -80,54 +208,34 @@ Status Graphs::upload(const wire::GraphLaunch& command) {
   Stream* stream = nullptr;
   GraphExec* exec = nullptr;
   OPENMPS_RETURN_IF_ERROR(streams_.get(command.stream, &stream));
-  OPENMPS_RETURN_IF_ERROR(execs_.get(command.exec, &exec));
+  OPENMPS_RETURN_IF_ERROR(find(command.exec, &exec));
   OPENMPS_RETURN_IF_ERROR(streams_.enter(*stream, Streams::Entry::kWork));
   return check(core_.driver.cuGraphUpload(exec->handle, stream->handle), "cuGraphUpload");
 }
 
-void Graphs::forget_nodes_of(wire::Id graph) {
-  std::vector<wire::Id> gone;
-  nodes_.for_each_id([&](wire::Id id, GraphNode& node) {
-    if (node.graph == graph) gone.push_back(id);
-  });
-  for (const wire::Id id : gone) forget_node(id);
-}
-
 Status Graphs::destroy(wire::Id id) {
-  const std::unique_ptr<Graph> graph = graphs_.take(id);
-  if (graph == nullptr) return violation("there is no graph " + std::to_string(id));
-  forget_nodes_of(id);
-  OPENMPS_RETURN_IF_ERROR(core_.use(graph->device));
-  return check(core_.driver.cuGraphDestroy(graph->handle), "cuGraphDestroy");
-}
-
-Status Graphs::destroy_exec(wire::Id id) {
   const std::unique_ptr<GraphExec> exec = execs_.take(id);
   if (exec == nullptr) return violation("there is no executable graph " + std::to_string(id));
-  OPENMPS_RETURN_IF_ERROR(core_.use(exec->device));
-  return check(core_.driver.cuGraphExecDestroy(exec->handle), "cuGraphExecDestroy");
+  release(*exec);
+  return Status();
 }
 
-Status Graphs::bind(wire::Id id, CUgraph handle, uint32_t device) {
-  auto graph = std::make_unique<Graph>();
-  graph->handle = handle;
-  graph->device = device;
-  return graphs_.insert(id, std::move(graph));
-}
-
-Status Graphs::bind_node(wire::Id id, CUgraphNode handle, wire::Id graph) {
-  auto node = std::make_unique<GraphNode>();
-  node->handle = handle;
-  node->graph = graph;
-  return nodes_.insert(id, std::move(node));
+void Graphs::lose_functions(std::span<const wire::Id> functions) {
+  execs_.for_each([&](GraphExec& exec) {
+    for (GraphStep& step : exec.graph.steps) {
+      if (step.function == 0 ||
+          std::find(functions.begin(), functions.end(), step.function) == functions.end()) {
+        continue;
+      }
+      step.lost = true;
+      exec.checked = ~0ull;
+    }
+  });
 }
 
 void Graphs::release_all() {
-  nodes_.clear();
-  execs_.for_each([this](GraphExec& exec) { core_.driver.cuGraphExecDestroy(exec.handle); });
+  execs_.for_each([this](GraphExec& exec) { release(exec); });
   execs_.clear();
-  graphs_.for_each([this](Graph& graph) { core_.driver.cuGraphDestroy(graph.handle); });
-  graphs_.clear();
 }
 
 }  // namespace openmps::worker

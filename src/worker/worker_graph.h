@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Capture and graphs of a session. Capture is always relaxed here: the mode that the program asked
-// for is enforced in its own process, so it can't disturb another session. Session's thread only.
+// The executable graphs of a session. Graphs themselves, and capture, are the client's: it
+// describes what is to be instantiated. Session's thread only.
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
 
+#include "worker/graph_builder.h"
 #include "worker/object_table.h"
 #include "worker/reply_writer.h"
 #include "worker/session_core.h"
@@ -12,50 +16,61 @@
 
 namespace openmps::worker {
 
-struct Graph {
+// A driver graph and what its nodes use. It lives as long as what was instantiated from it: changes
+// of nodes name its nodes.
+struct DescribedGraph {
   CUgraph handle = nullptr;
   uint32_t device = 0;
+  std::vector<GraphStep> steps;
+  Status error;  // of its first node that failed; reported by what uses the description
+  uint32_t failed_node = wire::kNoNode;
 };
+
 struct GraphExec {
-  CUgraphExec handle = nullptr;
-  uint32_t device = 0;
-};
-struct GraphNode {
-  CUgraphNode handle = nullptr;
-  wire::Id graph = 0;  // gone with it
+  CUgraphExec handle = nullptr;               // null: only described so far
+  DescribedGraph graph;                       // that it was made from
+  std::unique_ptr<DescribedGraph> described;  // under way
+  std::vector<uint32_t> waits;                // the steps that may wait for the client
+  uint64_t checked = ~0ull;  // what its nodes use was there at this state of the session
 };
 
 class Graphs {
  public:
-  Graphs(SessionCore& core, Streams& streams) : core_(core), streams_(streams) {}
+  Graphs(SessionCore& core, Streams& streams, SessionMemory& memory, GraphBuilder& builder,
+         Fences& fences)
+      : core_(core), streams_(streams), memory_(memory), builder_(builder), fences_(fences) {}
 
-  Status begin_capture(const wire::CaptureBegin& command);
-  // Replies CaptureEndReply; no graph if the capture was broken.
-  Status end_capture(const wire::CaptureEnd& command, ReplyWriter& reply);
-  Status instantiate(const wire::GraphInstantiate& command);
+  Status begin(const wire::GraphBegin& command);
+  Status node(const wire::GraphNode& command, wire::Variable variable);
+  // Replies GraphInstantiateReply.
+  Status instantiate(const wire::GraphInstantiate& command, ReplyWriter& reply);
+  // Replies GraphUpdateReply.
+  Status update(const wire::GraphUpdate& command, ReplyWriter& reply);
+  Status set_node(const wire::GraphSetNode& command, wire::Variable body);
+  Status enable_node(const wire::GraphEnableNode& command);
   Status launch(const wire::GraphLaunch& command);
   Status upload(const wire::GraphLaunch& command);
-  Status destroy(wire::Id graph);
-  Status destroy_exec(wire::Id exec);
+  Status destroy(wire::Id exec);
 
-  // For generated commands (worker_handles): look-up by id, nullptr if there is none.
-  Graph* find(wire::Id id) const { return graphs_.find(id); }
-  GraphExec* find_exec(wire::Id id) const { return execs_.find(id); }
-  GraphNode* find_node(wire::Id id) const { return nodes_.find(id); }
-  Status bind(wire::Id id, CUgraph handle, uint32_t device);
-  Status bind_node(wire::Id id, CUgraphNode handle, wire::Id graph);
-  void forget_node(wire::Id id) { nodes_.take(id).reset(); }
+  // These functions are about to be unloaded: graphs with them can't be launched any more.
+  void lose_functions(std::span<const wire::Id> functions);
 
   void release_all();
 
  private:
-  void forget_nodes_of(wire::Id graph);
+  Status find(wire::Id id, GraphExec** exec) const;
+  Status find_step(wire::Id id, uint32_t node, GraphExec** exec, GraphStep** step) const;
+  void drop(DescribedGraph& graph);
+  void release(GraphExec& exec);
+  Status check_uses(GraphExec& exec);
 
   SessionCore& core_;
   Streams& streams_;
-  ObjectTable<Graph> graphs_{"graph"};
+  SessionMemory& memory_;
+  GraphBuilder& builder_;
+  Fences& fences_;
   ObjectTable<GraphExec> execs_{"executable graph"};
-  ObjectTable<GraphNode> nodes_{"graph node"};
+  uint32_t nodes_ = 0;  // of all of them
 };
 
 }  // namespace openmps::worker

@@ -44,49 +44,14 @@ CUresult Handles::resolve(HandleType type, uint32_t id, void** handle) {
       *handle = event;
       return CUDA_SUCCESS;
     }
-    case HandleType::graph: {
-      const Graph* graph = graphs_.find(id);
-      if (graph == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-      // The first graph that a command names is the one that it adds to.
-      if (last_graph_ == 0) last_graph_ = id;
-      *handle = graph->handle;
-      return CUDA_SUCCESS;
-    }
-    case HandleType::graph_exec: {
-      const GraphExec* exec = graphs_.find_exec(id);
-      if (exec == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-      *handle = exec->handle;
-      return CUDA_SUCCESS;
-    }
-    case HandleType::graph_node: {
-      const GraphNode* node = graphs_.find_node(id);
-      if (node == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-      *handle = node->handle;
-      return CUDA_SUCCESS;
-    }
     default: return CUDA_ERROR_NOT_SUPPORTED;
   }
 }
 
-CUresult Handles::bind(HandleType type, uint32_t id, void* handle) {
-  if (type == HandleType::graph) {
-    auto* graph = static_cast<CUgraph>(handle);
-    const CUresult result = graphs_.bind(id, graph, device_).code();
-    if (result != CUDA_SUCCESS) core_.driver.cuGraphDestroy(graph);
-    return result;
-  }
-  if (type == HandleType::graph_node) {
-    auto* node = static_cast<CUgraphNode>(handle);
-    const CUresult result = graphs_.bind_node(id, node, last_graph_).code();
-    if (result != CUDA_SUCCESS) core_.driver.cuGraphDestroyNode(node);
-    return result;
-  }
-  return CUDA_ERROR_NOT_SUPPORTED;
-}
+// No generated command makes or destroys objects yet.
+CUresult Handles::bind(HandleType, uint32_t, void*) { return CUDA_ERROR_NOT_SUPPORTED; }
 
-void Handles::release(HandleType type, uint32_t id) {
-  if (type == HandleType::graph_node) graphs_.forget_node(id);
-}
+void Handles::release(HandleType, uint32_t) {}
 
 CUresult Handles::resolve_device(uint32_t id, CUdevice* device) {
   if (!core_.check_device(id).ok()) return CUDA_ERROR_INVALID_DEVICE;

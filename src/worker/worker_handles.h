@@ -6,7 +6,6 @@
 #include "api/worker_session.h"
 #include "worker/session_core.h"
 #include "worker/worker_event.h"
-#include "worker/worker_graph.h"
 #include "worker/worker_module.h"
 #include "worker/worker_stream.h"
 
@@ -14,14 +13,11 @@ namespace openmps::worker {
 
 class Handles final : public HandleResolver {
  public:
-  Handles(SessionCore& core, Streams& streams, Events& events, Modules& modules, Graphs& graphs)
-      : core_(core), streams_(streams), events_(events), modules_(modules), graphs_(graphs) {}
+  Handles(SessionCore& core, Streams& streams, Events& events, Modules& modules)
+      : core_(core), streams_(streams), events_(events), modules_(modules) {}
 
   // A generated command begins: its context is on this device.
-  void begin(uint32_t device) {
-    device_ = device;
-    last_graph_ = 0;
-  }
+  void begin(uint32_t device) { device_ = device; }
 
   [[nodiscard]] CUresult resolve(HandleType type, uint32_t id, void** handle) override;
   [[nodiscard]] CUresult bind(HandleType type, uint32_t id, void* handle) override;
@@ -35,9 +31,7 @@ class Handles final : public HandleResolver {
   Streams& streams_;
   Events& events_;
   Modules& modules_;
-  Graphs& graphs_;
   uint32_t device_ = 0;
-  wire::Id last_graph_ = 0;  // of this command: a node that it makes belongs to that graph
 };
 
 }  // namespace openmps::worker

@@ -26,7 +26,13 @@ Status Launches::launch(const wire::Launch& command, wire::Variable variable) {
                                                 std::to_string(function->parameter_bytes));
   }
   OPENMPS_RETURN_IF_ERROR(streams_.enter(*stream, Streams::Entry::kWork));
+  prints_.before_launch(*function);
+  return prints_.after_launch(*function, submit(command, variable, *stream, *function),
+                              stream->handle, stream->device);
+}
 
+Status Launches::submit(const wire::Launch& command, wire::Variable variable, const Stream& stream,
+                        const Function& function) {
   const size_t attribute_bytes = command.attribute_count * sizeof(CUlaunchAttribute);
   size_t parameter_bytes = command.parameter_bytes;
   void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER,
@@ -34,11 +40,11 @@ Status Launches::launch(const wire::Launch& command, wire::Variable variable) {
                    CU_LAUNCH_PARAM_BUFFER_SIZE, &parameter_bytes, CU_LAUNCH_PARAM_END};
   void** parameters = parameter_bytes == 0 ? nullptr : extra;
   if (command.attribute_count != 0 || (command.flags & wire::kLaunchCooperative) != 0) {
-    return launch_with_attributes(command, variable.data(), *stream, *function, parameters);
+    return launch_with_attributes(command, variable.data(), stream, function, parameters);
   }
-  return check(core_.driver.cuLaunchKernel(function->handle, command.grid[0], command.grid[1],
+  return check(core_.driver.cuLaunchKernel(function.handle, command.grid[0], command.grid[1],
                                            command.grid[2], command.block[0], command.block[1],
-                                           command.block[2], command.shared_bytes, stream->handle,
+                                           command.block[2], command.shared_bytes, stream.handle,
                                            nullptr, parameters),
                "cuLaunchKernel");
 }

@@ -7,6 +7,7 @@
 #include "worker/worker_event.h"
 #include "worker/worker_memory.h"
 #include "worker/worker_module.h"
+#include "worker/worker_prints.h"
 #include "worker/worker_stream.h"
 
 namespace openmps::worker {
@@ -14,23 +15,32 @@ namespace openmps::worker {
 class Launches {
  public:
   Launches(SessionCore& core, Streams& streams, Modules& modules, Events& events,
-           SessionMemory& memory)
-      : core_(core), streams_(streams), modules_(modules), events_(events), memory_(memory) {}
+           SessionMemory& memory, Prints& prints)
+      : core_(core),
+        streams_(streams),
+        modules_(modules),
+        events_(events),
+        memory_(memory),
+        prints_(prints) {}
 
   // `variable`: the attributes, then the parameters as one buffer. What is wrong with grid, block
   // or shared memory is the driver's to say.
   Status launch(const wire::Launch& command, wire::Variable variable);
+  // An attribute as the driver takes it: handles are ids here, addresses must be the session's.
+  Status translate(CUlaunchAttribute* attribute);
 
  private:
+  Status submit(const wire::Launch& command, wire::Variable variable, const Stream& stream,
+                const Function& function);
   Status launch_with_attributes(const wire::Launch& command, const unsigned char* attributes,
                                 const Stream& stream, const Function& function, void** extra);
-  Status translate(CUlaunchAttribute* attribute);
 
   SessionCore& core_;
   Streams& streams_;
   Modules& modules_;
   Events& events_;
   SessionMemory& memory_;
+  Prints& prints_;
 };
 
 }  // namespace openmps::worker

@@ -250,6 +250,7 @@ Status SessionMemory::map(const wire::MemoryRange& range) {
 }
 
 Status SessionMemory::set_access(const wire::MemoryAccess& command) {
+  ++removals_;
   OPENMPS_RETURN_IF_ERROR(core_.check_device(command.device));
   OPENMPS_RETURN_IF_ERROR(check_whole(command.address, command.bytes));
   if (command.access != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
@@ -312,6 +313,7 @@ void SessionMemory::release(Ranges::iterator it) {
       break;
     case Kind::kGlobal: break;
   }
+  ++removals_;
   ranges_.erase(it);  // and with it the memory, if nothing else holds it
 }
 

@@ -77,7 +77,12 @@ class SessionMemory {
 
   // A module's global may be named by copies while the module is loaded.
   void add_global(uint64_t address, uint64_t bytes);
-  void remove_global(uint64_t address) { ranges_.erase(address); }
+  void remove_global(uint64_t address) {
+    ranges_.erase(address);
+    ++removals_;
+  }
+  // Grows whenever something stops being accessible: what was checked before may be gone.
+  [[nodiscard]] uint64_t removals() const { return removals_; }
 
   // Every byte of [address, address + bytes) belongs to the session and can be read; `writable`:
   // and written.
@@ -115,6 +120,7 @@ class SessionMemory {
   void release(Ranges::iterator it);
 
   SessionCore& core_;
+  uint64_t removals_ = 0;
   Ranges ranges_;                         // disjoint, by start address
   std::map<uint64_t, uint64_t> extents_;  // begin -> end
   uint64_t extent_bytes_ = 0;

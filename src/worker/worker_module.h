@@ -6,10 +6,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "wire/decode.h"
+#include "worker/image_facts.h"
+#include "worker/image_store.h"
+#include "worker/jit_options.h"
 #include "worker/object_table.h"
 #include "worker/reply_writer.h"
 #include "worker/session_core.h"
@@ -26,15 +30,22 @@ struct Function {
   bool is_kernel = false;
   uint32_t device = 0;
   uint32_t parameter_bytes = 0;  // end of the last parameter
+  // Of its image; a kernel that prints runs in turns (worker_prints.h).
+  bool prints = false;
+  bool asserts = false;
+  uint32_t quiet_launches = 0;
+  uint64_t texts_seen = 0;
+  LoadedLibrary* library = nullptr;  // of a kernel
 };
 
 struct Module {
   wire::ModuleKind kind = wire::ModuleKind::kModule;
   uint32_t device = 0;
   CUmodule module = nullptr;
-  CUlibrary library = nullptr;
+  std::shared_ptr<LoadedLibrary> library;  // perhaps shared with other sessions
   // Kept while the module lives: what another worker would load it from.
-  std::vector<unsigned char> image;
+  std::shared_ptr<const ImageBytes> image;
+  ImageFacts facts;
   std::vector<wire::Id> functions;
   std::vector<uint64_t> globals;  // start addresses
 };
@@ -46,6 +57,8 @@ class Modules {
   Status begin_blob(const wire::BlobBegin& command);
   // Chunks come in order, out of the staging arena.
   Status append_blob(const wire::BlobData& command);
+  // A whole image, now the caller's.
+  Status take_blob(wire::Id id, ImageBytes* image);
   // Replies ModuleLoadReply and the JIT logs, also when loading fails.
   Status load(const wire::ModuleLoad& command, wire::Variable options, ReplyWriter& reply);
   Status unload(wire::Id id);
@@ -55,7 +68,15 @@ class Modules {
   // Whole names, from a number on, as many as the reply holds.
   Status function_names(const wire::ModuleFunctions& command, ReplyWriter& reply);
 
+  // Some function of the session may print, or assert.
+  [[nodiscard]] bool any_prints() const { return any_prints_; }
+  [[nodiscard]] bool any_asserts() const { return any_asserts_; }
   Status function(wire::Id id, Function** function) const { return functions_.get(id, function); }
+  // The functions that go with a module; none if there is no such module.
+  [[nodiscard]] std::span<const wire::Id> functions_of(wire::Id module) const {
+    const Module* found = modules_.find(module);
+    return found == nullptr ? std::span<const wire::Id>() : found->functions;
+  }
   Status set_attribute(const wire::FunctionAttribute& command);
   Status get_attribute(const wire::FunctionAttribute& command, ReplyWriter& reply);
   Status occupancy(const wire::Occupancy& command, ReplyWriter& reply);
@@ -71,8 +92,12 @@ class Modules {
     Status error;  // reported by the load that uses it
   };
 
+  Status load_driver_module(Module& module, JitOptions& jit);
+  Status load_driver_library(Module& module, const wire::ModuleLoad& command, JitOptions& jit);
   Status find_module(const wire::GetSymbol& command, Module** module);
-  Status read_attribute(const Function& function, uint32_t attribute, int32_t* value);
+  Status read_attribute(const Function& function, uint32_t device, uint32_t attribute,
+                        int32_t* value);
+  Status function_device(const Function& function, uint32_t wanted, uint32_t* device);
   void read_layout(Function& function, std::vector<wire::ParameterLayout>* layout);
   CUresult list_functions(const Module& module, std::vector<CUfunction>* functions);
   Status release(Module& module);
@@ -83,6 +108,8 @@ class Modules {
   ObjectTable<Module> modules_{"module"};
   ObjectTable<Function> functions_{"function"};
   uint64_t image_bytes_ = 0;  // of blobs and modules
+  bool any_prints_ = false;
+  bool any_asserts_ = false;
 };
 
 }  // namespace openmps::worker

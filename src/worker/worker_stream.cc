@@ -61,7 +61,6 @@ Status Streams::enter(Stream& stream, Entry entry) {
   OPENMPS_RETURN_IF_ERROR(core_.use(stream.device));
   OPENMPS_RETURN_IF_ERROR(start(stream));
   stream.busy = true;
-  if (stream.capture != 0) return Status();
 
   ClientContext& context = *stream.context;
   if (stream.kind == StreamKind::kLegacy) {
@@ -77,7 +76,6 @@ Status Streams::enter(Stream& stream, Entry entry) {
     OPENMPS_RETURN_IF_ERROR(wait_for_legacy(stream));
   }
   if (entry == Entry::kWork) {
-    stream.join_recorded = false;
     if (!stream.dirty) {
       stream.dirty = true;
       context.dirty.push_back(&stream);
@@ -90,11 +88,10 @@ Status Streams::legacy_waits(Stream& legacy, bool* joined) {
   std::vector<Stream*>& dirty = legacy.context->dirty;
   while (!dirty.empty()) {
     Stream& other = *dirty.back();
-    if (!other.join_recorded) OPENMPS_RETURN_IF_ERROR(record(other, &other.join));
+    OPENMPS_RETURN_IF_ERROR(record(other, &other.join));
     OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuStreamWaitEvent(legacy.handle, other.join, 0),
                                   "cuStreamWaitEvent of the legacy stream"));
     other.dirty = false;
-    other.join_recorded = false;
     dirty.pop_back();
     *joined = true;
   }
@@ -114,7 +111,6 @@ Status Streams::wait_for_legacy(Stream& stream) {
 }
 
 Status Streams::order_all_behind(Stream& stream) {
-  if (stream.capture != 0) return Status();
   ClientContext& context = *stream.context;
   ++context.order;
   stream.order_seen = context.order;
@@ -151,48 +147,6 @@ Status Streams::wait_for_order(Stream& stream) {
                "cuStreamWaitEvent on an ordered copy");
 }
 
-// What others may still want to wait for must be marked before the stream's commands stop running.
-Status Streams::settle_before_capture(Stream& stream) {
-  OPENMPS_RETURN_IF_ERROR(core_.use(stream.device));
-  OPENMPS_RETURN_IF_ERROR(start(stream));
-  if (stream.dirty && !stream.join_recorded) {
-    OPENMPS_RETURN_IF_ERROR(record(stream, &stream.join));
-    stream.join_recorded = true;
-  }
-  return before_open_wait(stream);
-}
-
-Result<uint64_t> Streams::begin_capture(Stream& origin) {
-  if (Status status = settle_before_capture(origin); !status.ok()) return status;
-  const uint64_t capture = ++last_capture_;
-  if (Status status =
-          check(core_.driver.cuStreamBeginCapture_v2(origin.handle, CU_STREAM_CAPTURE_MODE_RELAXED),
-                "cuStreamBeginCapture");
-      !status.ok()) {
-    return status;
-  }
-  origin.capture = capture;
-  captures_.push_back(capture);
-  return capture;
-}
-
-Status Streams::join_capture(Stream& stream, uint64_t capture) {
-  OPENMPS_RETURN_IF_ERROR(settle_before_capture(stream));
-  stream.capture = capture;
-  return Status();
-}
-
-void Streams::end_capture(uint64_t capture) {
-  captures_.erase(std::remove(captures_.begin(), captures_.end(), capture), captures_.end());
-  streams_.for_each([capture](Stream& stream) {
-    if (stream.capture == capture) stream.capture = 0;
-  });
-}
-
-bool Streams::is_active(uint64_t capture) const {
-  return std::find(captures_.begin(), captures_.end(), capture) != captures_.end();
-}
-
 bool Streams::finished(CUstream handle, uint32_t device) {
   // A context that can't become current is lost: nothing runs in it any more.
   if (!core_.use(device).ok()) return true;
@@ -211,8 +165,7 @@ bool Streams::idle() {
   sweep_retired();
   bool idle = retired_.empty();
   streams_.for_each([&](Stream& stream) {
-    // Asking a capturing stream would break its capture; nothing of it runs.
-    if (!stream.busy || stream.capture != 0) return;
+    if (!stream.busy) return;
     stream.busy = !finished(stream.handle, stream.device);
     if (stream.busy) idle = false;
   });
@@ -260,14 +213,6 @@ void Streams::forget_context(ClientContext* context) {
 Status Streams::destroy(wire::Id id) {
   std::unique_ptr<Stream> stream = streams_.take(id);
   if (stream == nullptr) return violation("there is no stream " + std::to_string(id));
-  if (stream->capture != 0) {
-    // CUDA leaves destroying a capturing stream undefined; here the capture just ends.
-    CUgraph graph = nullptr;
-    core_.driver.cuStreamEndCapture(stream->handle, &graph);
-    if (graph != nullptr) core_.driver.cuGraphDestroy(graph);
-    end_capture(stream->capture);
-    stream->capture = 0;
-  }
   Status status = detach(*stream);
   release(std::move(stream));
   return status;

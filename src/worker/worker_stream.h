@@ -28,12 +28,10 @@ struct Stream {
   ClientContext* context = nullptr;
   CUstream handle = nullptr;  // null until the first use
   bool busy = false;          // may have unfinished work
-  uint64_t capture = 0;       // the capture that it takes part in, 0: none
 
   uint64_t work = 0;           // legacy stream: pieces of work submitted so far
   uint64_t legacy_seen = 0;    // blocking stream: the legacy stream's `work` that it has waited for
   bool dirty = false;          // blocking stream: listed in its context's `dirty`
-  bool join_recorded = false;  // `join` already marks its last work before a capture
   uint64_t order_seen = 0;     // the context's order that it has waited for
   CUevent join = nullptr;      // marks the end of its work for the other side
   uint64_t join_work = 0;      // legacy stream: the value of `work` that `join` marks
@@ -77,14 +75,6 @@ class Streams {
   // The order event must not come to lie behind a wait whose end may depend on later work.
   Status before_open_wait(Stream& stream);
 
-  // ---- Capture: a capturing stream's commands don't run, so they neither wait nor are waited for.
-  // `origin` begins a capture; its number.
-  Result<uint64_t> begin_capture(Stream& origin);
-  // `stream` is about to join a capture by waiting for an event of it.
-  Status join_capture(Stream& stream, uint64_t capture);
-  void end_capture(uint64_t capture);
-  [[nodiscard]] bool is_active(uint64_t capture) const;
-
   // True if nothing of the session is unfinished, in streams that exist or have been destroyed.
   // After a fault everything counts as finished.
   bool idle();
@@ -98,7 +88,6 @@ class Streams {
   Status wait_for_order(Stream& stream);
   Status legacy_waits(Stream& legacy, bool* joined);
   Status wait_for_legacy(Stream& stream);
-  Status settle_before_capture(Stream& stream);
   Status detach(Stream& stream);
   void release(std::unique_ptr<Stream> stream);
   void forget_context(ClientContext* context);
@@ -113,9 +102,7 @@ class Streams {
   SessionCore& core_;
   ObjectTable<Stream> streams_{"stream"};
   std::map<wire::Id, std::unique_ptr<ClientContext>> contexts_;
-  std::vector<Retired> retired_;    // destroyed by the client, not finished yet
-  std::vector<uint64_t> captures_;  // open ones
-  uint64_t last_capture_ = 0;
+  std::vector<Retired> retired_;  // destroyed by the client, not finished yet
 };
 
 }  // namespace openmps::worker

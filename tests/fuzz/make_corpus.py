@@ -71,11 +71,22 @@ def session_seeds():
                       + command(24, "IIII", 2, 6, 1, 4, more=b"glob")
                       + stream(1)
                       + command(3, "IIQQQ", 1, 0, 0x7f00_0000_0000, STAGING, 256))
-    yield "graph", (stream(1) + module + command(29, "II", 1, 2)
-                    + command(2, "12I", 1, 1, 2, 1, 1, 32, 1, 1, 0, 0, 16, 0, more=bytes(16))
-                    + command(25, "II", 1, 7) + command(30, "II", 1, 1)
-                    + command(31, "IIQ", 1, 1, 0) + command(35, "II", 1, 1)
-                    + command(32, "II", 1, 1) + command(33, "II", 1, 0) + command(34, "II", 1, 0))
+    launch = struct.pack("<12I", 0, 1, 2, 1, 1, 32, 1, 1, 0, 0, 16, 0) + bytes(16)
+    copy = struct.pack("<II9Q", 0, 0, STAGING, STAGING + 4096, 0, 0, 0, 0, 64, 1, 1)
+    fill = struct.pack("<IIQQQQII", 0, 4, STAGING, 0, 16, 1, 7, 0)
+    value = struct.pack("<IIQQIIII", 0, 4, STAGING + 8, 5, 0, 0, 1, 0)
+    edge = struct.pack("<IBBBB", 0, 0, 0, 0, 0)
+    nodes = [(1, b"", launch), (2, edge, copy), (3, edge, fill), (4, edge, struct.pack("<II", 0, 7)),
+             (5, edge, struct.pack("<II", 1, 0)), (6, edge, struct.pack("<II", 1, 0)),
+             (7, edge, value), (0, edge, b"")]
+    described = command(29, "II", 1, 0) + b"".join(
+        command(30, "IIII", 1, kind, len(edges) // 8, len(body), more=edges + body)
+        for kind, edges, body in nodes)
+    yield "graph", (stream(1) + event(1) + module + described + command(31, "IIQ", 1, 0, 0)
+                    + command(35, "II", 1, 1) + command(32, "II", 1, 1)
+                    + command(48, "IIII", 1, 2, 3, len(fill), more=fill)
+                    + command(49, "IIII", 1, 0, 0, 0) + described + command(33, "II", 1, 0)
+                    + command(32, "II", 1, 1) + command(34, "II", 1, 0))
     yield "values", (stream(1) + command(27, "IIQQII", 1, 4, STAGING + 8, 5, 0, 0)
                      + command(28, "IIQQII", 1, 8, STAGING + 16, 5, 0, 0))
     for opcode in (256, 270, 300, 350):

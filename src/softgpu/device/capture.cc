@@ -34,6 +34,8 @@ CUgraphNodeType node_type(const Work& work) {
   if (std::holds_alternative<FillWork>(work)) return CU_GRAPH_NODE_TYPE_MEMSET;
   if (std::holds_alternative<HostWork>(work)) return CU_GRAPH_NODE_TYPE_HOST;
   if (std::holds_alternative<WordsWork>(work)) return CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
+  if (std::holds_alternative<RecordWork>(work)) return CU_GRAPH_NODE_TYPE_EVENT_RECORD;
+  if (std::holds_alternative<WaitWork>(work)) return CU_GRAPH_NODE_TYPE_WAIT_EVENT;
   if (std::holds_alternative<FreeWork>(work)) return CU_GRAPH_NODE_TYPE_MEM_FREE;
   return CU_GRAPH_NODE_TYPE_EMPTY;
 }

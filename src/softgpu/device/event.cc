@@ -10,11 +10,6 @@
 namespace openmps::softgpu {
 namespace {
 
-OperationPtr last_record(Event& event) {
-  std::lock_guard lock(event.mutex);
-  return event.record;
-}
-
 Status captured_error(Event& event) {
   std::lock_guard lock(capture_mutex());
   if (event.capture == nullptr) return Status();
@@ -22,6 +17,21 @@ Status captured_error(Event& event) {
 }
 
 }  // namespace
+
+OperationPtr last_record(Event& event) {
+  std::lock_guard lock(event.mutex);
+  return event.record;
+}
+
+void set_record(Event& event, OperationPtr record) {
+  {
+    std::lock_guard lock(capture_mutex());
+    event.capture.reset();
+    event.capture_nodes.clear();
+  }
+  std::lock_guard lock(event.mutex);
+  event.record = std::move(record);
+}
 
 Result<std::shared_ptr<Event>> create_event(const std::shared_ptr<Context>& context,
                                             unsigned flags) {
@@ -45,13 +55,7 @@ Status record_event(Event& event, Stream& stream) {
   if (stream.capturing) return capture_record(stream, event);
   OperationPtr marker;
   OPENMPS_RETURN_IF_ERROR(issue(stream, MarkerWork{}, &marker));
-  {
-    std::lock_guard lock(capture_mutex());
-    event.capture.reset();
-    event.capture_nodes.clear();
-  }
-  std::lock_guard lock(event.mutex);
-  event.record = std::move(marker);
+  set_record(event, std::move(marker));
   return Status();
 }
 

@@ -38,6 +38,9 @@ Status record_context_event(Driver& driver, Context& context, Event& event);
 Status wait_event(Stream& stream, Event& event);
 // CUDA_SUCCESS also for an event that was never recorded; CUDA_ERROR_NOT_READY.
 Status query_event(Event& event);
+// What the event was last recorded into, null: never; and a record by a graph that is launched.
+OperationPtr last_record(Event& event);
+void set_record(Event& event, OperationPtr record);
 Status synchronize_event(Event& event);
 // In milliseconds. CUDA_ERROR_INVALID_HANDLE: not recorded or made without timing;
 // CUDA_ERROR_NOT_READY.

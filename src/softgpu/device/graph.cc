@@ -8,6 +8,7 @@
 #include "softgpu/device/capture.h"
 #include "softgpu/device/context.h"
 #include "softgpu/device/driver.h"
+#include "softgpu/device/event.h"
 #include "softgpu/device/module.h"
 #include "softgpu/device/stream.h"
 
@@ -65,6 +66,12 @@ std::vector<uint32_t> flatten(const Graph& graph, const std::vector<uint32_t>& b
   return leaves;
 }
 
+void hold_user_objects(const Graph& graph, std::vector<std::shared_ptr<UserObjectHold>>* held) {
+  held->insert(held->end(), graph.user_objects.begin(), graph.user_objects.end());
+  for (const auto& node : graph.nodes)
+    if (node->child != nullptr) hold_user_objects(*node->child, held);
+}
+
 bool same_function(const Work& one, const Work& other) {
   const auto* a = std::get_if<LaunchWork>(&one);
   const auto* b = std::get_if<LaunchWork>(&other);
@@ -112,12 +119,25 @@ Status remove_dependency_locked(GraphNode& from, GraphNode& to) {
   if (std::erase(to.dependencies, &from) == 0)
     return Status(CUDA_ERROR_INVALID_VALUE, "there is no such dependency");
   std::erase(from.dependents, &to);
+  to.edge_data.erase(&from);
   return Status();
+}
+
+void set_edge_data_locked(const GraphNode& from, GraphNode& to, const CUgraphEdgeData& data) {
+  if (data.from_port != 0 || data.to_port != 0 || data.type != 0) to.edge_data[&from] = data;
+}
+
+CUgraphEdgeData edge_data_locked(const GraphNode& from, const GraphNode& to) {
+  const auto found = to.edge_data.find(&from);
+  return found == to.edge_data.end() ? CUgraphEdgeData{} : found->second;
 }
 
 void remove_node_locked(Driver& driver, GraphNode& node) {
   for (GraphNode* dependency : node.dependencies) std::erase(dependency->dependents, &node);
-  for (GraphNode* dependent : node.dependents) std::erase(dependent->dependencies, &node);
+  for (GraphNode* dependent : node.dependents) {
+    std::erase(dependent->dependencies, &node);
+    dependent->edge_data.erase(&node);
+  }
   driver.graph_nodes.remove(node.handle);
   Graph* graph = node.graph;
   node.graph = nullptr;
@@ -126,6 +146,7 @@ void remove_node_locked(Driver& driver, GraphNode& node) {
 
 std::shared_ptr<Graph> clone_graph_locked(Driver& driver, const Graph& graph) {
   auto copy = std::make_shared<Graph>();
+  copy->user_objects = graph.user_objects;
   std::unordered_map<const GraphNode*, GraphNode*> twins;
   for (const GraphNode* node : topological_order(graph)) {
     std::vector<GraphNode*> dependencies;
@@ -138,6 +159,9 @@ std::shared_ptr<Graph> clone_graph_locked(Driver& driver, const Graph& graph) {
     twin->kernel_parameters = node->kernel_parameters;
     twin->copy_parameters = node->copy_parameters;
     twin->fill_parameters = node->fill_parameters;
+    twin->attributes = node->attributes;
+    twin->original = node->handle;
+    for (const auto& [from, data] : node->edge_data) twin->edge_data[twins[from]] = data;
     twins[node] = twin.get();
   }
   return copy;
@@ -167,6 +191,7 @@ Result<std::shared_ptr<GraphExec>> instantiate(Driver& driver, const Graph& grap
   {
     std::lock_guard lock(graph_mutex());
     flatten(graph, {}, &exec->steps);
+    hold_user_objects(graph, &exec->user_objects);
   }
   exec->handle = driver.graph_execs.add(exec);
   if (exec->handle == nullptr) return Status(CUDA_ERROR_OUT_OF_MEMORY, "too many graphs");
@@ -203,6 +228,14 @@ Status launch_graph(GraphExec& exec, Stream& stream) {
   for (const GraphExec::Step& step : exec.steps)
     operations.push_back(make_operation(step.enabled ? step.work : Work(MarkerWork{}),
                                         stream.execution, *stream.queue));
+  // Records of events count from now on; waits are for what was recorded before.
+  std::vector<OperationPtr> waited(exec.steps.size());
+  for (size_t i = 0; i < exec.steps.size(); ++i)
+    if (const auto* wait = std::get_if<WaitWork>(&exec.steps[i].work))
+      waited[i] = last_record(*wait->event);
+  for (size_t i = 0; i < exec.steps.size(); ++i)
+    if (const auto* record = std::get_if<RecordWork>(&exec.steps[i].work))
+      set_record(*record->event, operations[i]);
   auto begin = std::make_shared<MarkerOperation>(stream.execution);
   auto end = std::make_shared<MarkerOperation>(stream.execution);
 
@@ -212,6 +245,7 @@ Status launch_graph(GraphExec& exec, Stream& stream) {
     std::vector<OperationPtr> after;
     for (uint32_t index : exec.steps[i].after) after.push_back(operations[index]);
     if (after.empty()) after.push_back(begin);
+    if (waited[i] != nullptr) after.push_back(waited[i]);
     operations[i]->stream_id = stream.queue->id;
     // Branches of a graph run side by side: each step goes to a hardware queue of its own.
     if (operations[i]->kind == OperationKind::kKernel)

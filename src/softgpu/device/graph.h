@@ -3,6 +3,7 @@
 // API threads; one mutex guards the structure of all graphs (they are built rarely and briefly).
 #pragma once
 
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -10,6 +11,7 @@
 
 #include "base/status.h"
 #include "softgpu/device/operation.h"
+#include "softgpu/device/user_object.h"
 #include "softgpu/device/work.h"
 
 namespace openmps::softgpu {
@@ -27,6 +29,10 @@ struct GraphNode {
   bool enabled = true;
   std::vector<GraphNode*> dependencies;
   std::vector<GraphNode*> dependents;
+  // Of the dependencies that are not plain edges. Nothing begins early here; it is only remembered.
+  std::map<const GraphNode*, CUgraphEdgeData> edge_data;
+  CUgraphNode original = nullptr;             // in a clone: what it was made from
+  std::vector<CUlaunchAttribute> attributes;  // of a kernel
   // The caller's view of a kernel, copy or fill node, for cuGraph*NodeGetParams.
   CUDA_KERNEL_NODE_PARAMS kernel_parameters{};
   std::vector<void*> kernel_parameter_pointers;
@@ -37,6 +43,7 @@ struct GraphNode {
 struct Graph {
   CUgraph handle = nullptr;                       // null: inside a node or an exec
   std::vector<std::shared_ptr<GraphNode>> nodes;  // in order of creation
+  std::vector<std::shared_ptr<UserObjectHold>> user_objects;
 };
 
 // A snapshot in topological order: launches do not look at the graph.
@@ -54,6 +61,7 @@ struct GraphExec {
   std::mutex mutex;
   std::vector<Step> steps;
   OperationPtr last_launch;  // launches of one exec never overlap
+  std::vector<std::shared_ptr<UserObjectHold>> user_objects;
 };
 
 std::mutex& graph_mutex();
@@ -64,6 +72,8 @@ std::shared_ptr<GraphNode> add_node_locked(Driver& driver, Graph& graph, CUgraph
 // CUDA_ERROR_INVALID_VALUE: it exists, or would close a cycle.
 Status add_dependency_locked(GraphNode& from, GraphNode& to);
 Status remove_dependency_locked(GraphNode& from, GraphNode& to);
+void set_edge_data_locked(const GraphNode& from, GraphNode& to, const CUgraphEdgeData& data);
+CUgraphEdgeData edge_data_locked(const GraphNode& from, const GraphNode& to);
 void remove_node_locked(Driver& driver, GraphNode& node);
 std::shared_ptr<Graph> clone_graph_locked(Driver& driver, const Graph& graph);
 

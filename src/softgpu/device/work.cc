@@ -21,6 +21,14 @@ OperationPtr make(const MarkerWork&, const Execution& execution, const StreamQue
   return std::make_shared<MarkerOperation>(execution);
 }
 
+OperationPtr make(const RecordWork&, const Execution& execution, const StreamQueue&) {
+  return std::make_shared<MarkerOperation>(execution);
+}
+
+OperationPtr make(const WaitWork&, const Execution& execution, const StreamQueue&) {
+  return std::make_shared<MarkerOperation>(execution);
+}
+
 OperationPtr make(const FreeWork& work, const Execution& execution, const StreamQueue&) {
   auto operation = std::make_shared<MarkerOperation>(execution);
   operation->freed_address = work.address;

@@ -16,6 +16,7 @@
 
 namespace openmps::softgpu {
 
+struct Event;
 struct Function;
 
 struct MarkerWork {};  // an empty node, a join
@@ -60,8 +61,16 @@ struct FreeWork {  // cuMemFreeAsync
   uint64_t address = 0;
 };
 
-using Work =
-    std::variant<MarkerWork, LaunchWork, CopyWork, FillWork, HostWork, WordsWork, FreeWork>;
+struct RecordWork {  // an event record in a graph
+  std::shared_ptr<Event> event;
+};
+
+struct WaitWork {  // a wait for what was last recorded when the graph is launched
+  std::shared_ptr<Event> event;
+};
+
+using Work = std::variant<MarkerWork, LaunchWork, CopyWork, FillWork, HostWork, WordsWork, FreeWork,
+                          RecordWork, WaitWork>;
 
 // An operation for it in a stream of that context. Not submitted.
 OperationPtr make_operation(const Work& work, const std::shared_ptr<ExecutionContext>& execution,

@@ -43,6 +43,8 @@ CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int f
       return invalid_value("unknown flags");
     Result<std::shared_ptr<Stream>> stream = caller.stream(hStream);
     if (!stream.ok()) return stream.status();
+    if (flags != 0 && !(*stream)->capturing) return invalid_value("only captures have an outside");
+    if (flags != 0) return capture_work(**stream, RecordWork{caller.driver.events.find(hEvent)});
     return record_event(event, **stream);
   });
 }

@@ -44,6 +44,10 @@ Status enter_context(Driver& driver, std::shared_ptr<Context>* context,
 // The context of a handle argument, or the current one for null.
 Result<std::shared_ptr<Context>> context_or_current(Driver& driver, CUcontext handle);
 
+// One operation of cuStreamBatchMemOp, checked.
+Status add_word_operation(const Driver& driver, const CUstreamBatchMemOpParams& params,
+                          WordsWork* work);
+
 // Run a call that needs cuInit only: body(Driver&) -> Status.
 template <typename Body>
 CUresult with_driver(Body&& body) noexcept {

@@ -37,8 +37,12 @@ Status add_word(const Driver& driver, WordAction action, WordsWork* work) {
   return Status();
 }
 
-Status add_operation(const Driver& driver, const CUstreamBatchMemOpParams& params,
-                     WordsWork* work) {
+}  // namespace
+
+namespace openmps::softgpu {
+
+Status add_word_operation(const Driver& driver, const CUstreamBatchMemOpParams& params,
+                          WordsWork* work) {
   WordAction action;
   switch (params.operation) {
     case CU_STREAM_MEM_OP_WAIT_VALUE_32:
@@ -65,11 +69,15 @@ Status add_operation(const Driver& driver, const CUstreamBatchMemOpParams& param
   }
 }
 
+}  // namespace openmps::softgpu
+
+namespace {
+
 CUresult words(CUstream handle, const CUstreamBatchMemOpParams* params, unsigned count) {
   return with_stream(handle, [&](Caller& caller, Stream& stream) -> Status {
     WordsWork work;
     for (unsigned i = 0; i < count; ++i)
-      OPENMPS_RETURN_IF_ERROR(add_operation(caller.driver, params[i], &work));
+      OPENMPS_RETURN_IF_ERROR(add_word_operation(caller.driver, params[i], &work));
     return issue(stream, work);
   });
 }
@@ -125,6 +133,7 @@ CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
       return invalid_value("unknown flags");
     std::shared_ptr<Event> event = caller.driver.events.find(hEvent);
     if (event == nullptr) return invalid_handle("not an event");
+    if (Flags != 0 && stream.capturing) return capture_work(stream, WaitWork{event});
     return wait_event(stream, *event);
   });
 }

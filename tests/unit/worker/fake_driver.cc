@@ -344,6 +344,11 @@ void fill_modules(DriverTable& t) {
   };
 }
 
+CUresult add_graph_node(const std::string& what, size_t edges, CUgraphNode* node) {
+  *node = handle<CUgraphNode>(0xd0);
+  return call("node", what + " behind " + std::to_string(edges));
+}
+
 void fill_work(DriverTable& t) {
   t.cuLaunchKernel = [](CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                         unsigned, CUstream s, void**, void** extra) {
@@ -356,24 +361,68 @@ void fill_work(DriverTable& t) {
     for (unsigned i = 0; i < c->numAttrs; ++i) text += " a" + std::to_string(c->attrs[i].id);
     return submit("launch", text, c->hStream, kNothing);
   };
-  t.cuStreamBeginCapture_v2 = [](CUstream s, CUstreamCaptureMode mode) {
-    if (mode != CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_ERROR_INVALID_VALUE;
-    return call("begin", "begin " + name("s", number(s)));
-  };
-  t.cuStreamEndCapture = [](CUstream s, CUgraph* graph) {
-    if (CUresult error = call("end", "end " + name("s", number(s)))) return error;
-    return *graph = handle<CUgraph>(FakeDriver::current().make("graphs")), CUDA_SUCCESS;
-  };
-  t.cuGraphGetNodes = [](CUgraph, CUgraphNode*, size_t* n) { return *n = 2, CUDA_SUCCESS; };
   t.cuGraphCreate = [](CUgraph* g, unsigned) { return create("graph", "graphs", g); };
   t.cuGraphDestroy = [](CUgraph g) { return destroy("destroy graph", "graphs", g); };
-  t.cuGraphAddEmptyNode = [](CUgraphNode* node, CUgraph, const CUgraphNode*, size_t) {
-    return *node = handle<CUgraphNode>(0xd0), CUDA_SUCCESS;
+  t.cuGraphAddEmptyNode = [](CUgraphNode* node, CUgraph, const CUgraphNode*, size_t edges) {
+    return add_graph_node("empty", edges, node);
   };
-  t.cuGraphNodeGetType = [](CUgraphNode, CUgraphNodeType* type) {
-    return *type = CU_GRAPH_NODE_TYPE_EMPTY, CUDA_SUCCESS;
+  t.cuGraphAddKernelNode_v2 = [](CUgraphNode* node, CUgraph, const CUgraphNode*, size_t edges,
+                                 const CUDA_KERNEL_NODE_PARAMS*) {
+    return add_graph_node("kernel", edges, node);
   };
-  t.cuGraphDestroyNode = [](CUgraphNode) { return CUDA_SUCCESS; };
+  t.cuGraphAddMemcpyNode = [](CUgraphNode* node, CUgraph, const CUgraphNode*, size_t edges,
+                              const CUDA_MEMCPY3D*, CUcontext) {
+    return add_graph_node("copy", edges, node);
+  };
+  t.cuGraphAddMemsetNode = [](CUgraphNode* node, CUgraph, const CUgraphNode*, size_t edges,
+                              const CUDA_MEMSET_NODE_PARAMS*, CUcontext) {
+    return add_graph_node("fill", edges, node);
+  };
+  t.cuGraphAddHostNode = [](CUgraphNode* node, CUgraph, const CUgraphNode*, size_t edges,
+                            const CUDA_HOST_NODE_PARAMS*) {
+    return add_graph_node("host", edges, node);
+  };
+  t.cuGraphAddEventRecordNode = [](CUgraphNode* node, CUgraph, const CUgraphNode*, size_t edges,
+                                   CUevent) { return add_graph_node("record", edges, node); };
+  t.cuGraphAddEventWaitNode = [](CUgraphNode* node, CUgraph, const CUgraphNode*, size_t edges,
+                                 CUevent) { return add_graph_node("wait", edges, node); };
+  t.cuGraphAddBatchMemOpNode = [](CUgraphNode* node, CUgraph, const CUgraphNode*, size_t edges,
+                                  const CUDA_BATCH_MEM_OP_NODE_PARAMS* p) {
+    return add_graph_node("values " + std::to_string(p->count), edges, node);
+  };
+  t.cuGraphAddDependencies_v2 = [](CUgraph, const CUgraphNode*, const CUgraphNode*,
+                                   const CUgraphEdgeData* data, size_t) {
+    return call("edge", "edge of type " + std::to_string(data->type));
+  };
+  t.cuGraphKernelNodeSetAttribute = [](CUgraphNode, CUkernelNodeAttrID id,
+                                       const CUkernelNodeAttrValue*) {
+    return call("attribute", "attribute " + std::to_string(id));
+  };
+  t.cuGraphExecKernelNodeSetParams_v2 = [](CUgraphExec, CUgraphNode,
+                                           const CUDA_KERNEL_NODE_PARAMS*) {
+    return call("set kernel");
+  };
+  t.cuGraphExecMemcpyNodeSetParams = [](CUgraphExec, CUgraphNode, const CUDA_MEMCPY3D*,
+                                        CUcontext) { return call("set copy"); };
+  t.cuGraphExecMemsetNodeSetParams = [](CUgraphExec, CUgraphNode, const CUDA_MEMSET_NODE_PARAMS*,
+                                        CUcontext) { return call("set fill"); };
+  t.cuGraphExecEventRecordNodeSetEvent = [](CUgraphExec, CUgraphNode, CUevent) {
+    return call("set record");
+  };
+  t.cuGraphExecEventWaitNodeSetEvent = [](CUgraphExec, CUgraphNode, CUevent) {
+    return call("set wait");
+  };
+  t.cuGraphExecBatchMemOpNodeSetParams = [](CUgraphExec, CUgraphNode,
+                                            const CUDA_BATCH_MEM_OP_NODE_PARAMS*) {
+    return call("set values");
+  };
+  t.cuGraphNodeSetEnabled = [](CUgraphExec, CUgraphNode, unsigned enabled) {
+    return call("enable", "enable " + std::to_string(enabled));
+  };
+  t.cuGraphExecUpdate_v2 = [](CUgraphExec, CUgraph, CUgraphExecUpdateResultInfo* info) {
+    *info = {};
+    return call("update");
+  };
   t.cuGraphInstantiateWithFlags = [](CUgraphExec* exec, CUgraph, unsigned long long) {
     return create("instantiate", "execs", exec);
   };

@@ -218,46 +218,19 @@ std::string framed(const Request& request) {
 }
 
 TEST_F(ModuleTest, GeneratedCommandsAreChecked) {
-  messages::cuGraphNodeGetType_request request{};
-  request.hNode = 99;
-  const auto opcode = static_cast<Opcode>(GeneratedOpcode::cuGraphNodeGetType);
+  messages::cuOccupancyAvailableDynamicSMemPerBlock_request request{};
+  request.func = 99;
+  const auto opcode =
+      static_cast<Opcode>(GeneratedOpcode::cuOccupancyAvailableDynamicSMemPerBlock);
   const std::string bytes = framed(request);
   const auto size = static_cast<uint32_t>(bytes.size());
   EXPECT_TRUE(send(opcode, wire::Generated{1, 0, size, 0}, bytes).ok());
-  EXPECT_EQ(reply<messages::cuGraphNodeGetType_reply>().result, CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(reply<messages::cuOccupancyAvailableDynamicSMemPerBlock_reply>().result,
+            CUDA_ERROR_INVALID_HANDLE);
   EXPECT_TRUE(is_violation(send(opcode, wire::Generated{1, 9, size, 0}, bytes))) << "no device 9";
   EXPECT_TRUE(is_violation(send(opcode, wire::Generated{1, 0, size + 100, 0}, bytes)));
   EXPECT_TRUE(is_violation(send(opcode, wire::Generated{1, 0, 0, 0})));
   EXPECT_TRUE(is_violation(send(static_cast<Opcode>(60000), wire::Generated{1, 0, 0, 0})));
-}
-
-TEST_F(ModuleTest, GraphNodesGoWithTheirGraph) {
-  messages::cuGraphCreate_request create{};
-  create.phGraph = 5;
-  std::string bytes = framed(create);
-  EXPECT_TRUE(send(static_cast<Opcode>(GeneratedOpcode::cuGraphCreate),
-                   wire::Generated{1, 0, static_cast<uint32_t>(bytes.size()), 0}, bytes)
-                  .ok());
-  messages::cuGraphAddEmptyNode_request add{};
-  add.phGraphNode = 6;
-  add.hGraph = 5;
-  bytes = framed(add);
-  EXPECT_TRUE(send(static_cast<Opcode>(GeneratedOpcode::cuGraphAddEmptyNode),
-                   wire::Generated{1, 0, static_cast<uint32_t>(bytes.size()), 0}, bytes)
-                  .ok());
-  EXPECT_EQ(reply<messages::cuGraphAddEmptyNode_reply>().result, CUDA_SUCCESS);
-  const auto ask = [&] {
-    messages::cuGraphNodeGetType_request request{};
-    request.hNode = 6;
-    const std::string text = framed(request);
-    EXPECT_TRUE(send(static_cast<Opcode>(GeneratedOpcode::cuGraphNodeGetType),
-                     wire::Generated{1, 0, static_cast<uint32_t>(text.size()), 0}, text)
-                    .ok());
-    return reply<messages::cuGraphNodeGetType_reply>().result;
-  };
-  EXPECT_EQ(ask(), CUDA_SUCCESS);
-  EXPECT_TRUE(send(Opcode::kGraphDestroy, wire::ObjectOnly{5, 0}).ok());
-  EXPECT_EQ(ask(), CUDA_ERROR_INVALID_HANDLE);
 }
 
 }  // namespace

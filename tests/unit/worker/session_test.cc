@@ -92,9 +92,9 @@ class SessionTest : public ::testing::Test {
                 std::string(16, 'x'));
     client.post(Opcode::kLaunch, wire::Launch{1, 1, {1, 1, 1}, {1, 1, 1}, 0, 0, 16, 0},
                 std::string(16, 'x'));
-    client.post(Opcode::kCaptureBegin, wire::CaptureBegin{2, 0});
-    client.post(Opcode::kCaptureEnd, wire::CaptureEnd{2, 1});
-    client.post(Opcode::kGraphInstantiate, wire::GraphInstantiate{1, 1, 0});
+    client.post(Opcode::kGraphBegin, wire::GraphBegin{1, 0});
+    client.post(Opcode::kGraphNode, wire::GraphNode{1, 0, 0, 0});
+    client.post(Opcode::kGraphInstantiate, wire::GraphInstantiate{1, 0, 0});
     client.post(Opcode::kGraphLaunch, wire::GraphLaunch{1, 2});
     EXPECT_EQ(client.call(Opcode::kPing, uint64_t{0}), CUDA_SUCCESS);
     EXPECT_EQ(client.view().header().async_error.load(), 0u)

@@ -184,55 +184,17 @@ TEST_F(StreamTest, DestroyedBusyStreamLivesUntilItsWorkEnds) {
   EXPECT_EQ(calls(), Calls{"destroy stream"});
 }
 
-TEST_F(StreamTest, CaptureTakesPartInNoOrdering) {
-  create_stream(1, StreamKind::kLegacy);
-  create_stream(2, StreamKind::kBlocking);
-  create_stream(3, StreamKind::kBlocking);
-  EXPECT_TRUE(send(Opcode::kEventCreate, wire::EventCreate{1, 0, 0, 0}).ok());
-  launch(2);
-  calls();
-  EXPECT_TRUE(send(Opcode::kCaptureBegin, wire::CaptureBegin{2, 0}).ok());
-  EXPECT_EQ(calls(), (Calls{"event", "record e1 s1", "begin s1"})) << "its real work is marked";
-  launch(2);
-  // Fork: stream 3 joins by waiting for an event of the capture.
-  EXPECT_TRUE(send(Opcode::kEventRecord, wire::EventRecord{1, 2, 0, 0, 5}).ok());
-  EXPECT_TRUE(send(Opcode::kStreamWaitEvent, wire::StreamWaitEvent{3, 1, 0, 0}).ok());
-  launch(3);
-  EXPECT_EQ(calls(), (Calls{"launch s1 16", "event", "record e2 s1", "stream 0", "wait s2 e2",
-                            "launch s2 16"}))
-      << "no fence, no dirty stream";
-  // Another stream's legacy work meets only what really runs.
-  launch(1);
-  EXPECT_EQ(calls(), (Calls{"stream 0", "wait s3 e1", "launch s3 16"}));
-  EXPECT_TRUE(send(Opcode::kCaptureEnd, wire::CaptureEnd{2, 1}).ok());
-  EXPECT_EQ(reply<wire::CaptureEndReply>().has_graph, 1u);
-  EXPECT_EQ(reply<wire::CaptureEndReply>().nodes, 2u);
-  calls();
-  launch(3);
-  EXPECT_EQ(calls(), (Calls{"event", "record e3 s3", "wait s2 e3", "launch s2 16"}))
-      << "after the capture the stream is ordered again";
-}
-
 TEST_F(StreamTest, GraphRunsAsWorkOfItsStream) {
   create_stream(1, StreamKind::kLegacy);
   create_stream(2, StreamKind::kBlocking);
-  EXPECT_TRUE(send(Opcode::kCaptureBegin, wire::CaptureBegin{2, 0}).ok());
-  EXPECT_TRUE(send(Opcode::kCaptureEnd, wire::CaptureEnd{2, 1}).ok());
-  EXPECT_TRUE(send(Opcode::kGraphInstantiate, wire::GraphInstantiate{1, 1, 0}).ok());
+  EXPECT_TRUE(send(Opcode::kGraphBegin, wire::GraphBegin{1, 0}).ok());
+  EXPECT_TRUE(send(Opcode::kGraphNode, wire::GraphNode{1, 0, 0, 0}).ok());
+  EXPECT_TRUE(send(Opcode::kGraphInstantiate, wire::GraphInstantiate{1, 0, 0}).ok());
   EXPECT_TRUE(send(Opcode::kGraphLaunch, wire::GraphLaunch{1, 2}).ok());
   calls();
   launch(1);
   EXPECT_EQ(calls(), (Calls{"stream 0", "event", "record e1 s1", "wait s2 e1", "launch s2 16"}));
   EXPECT_TRUE(send(Opcode::kGraphExecDestroy, wire::ObjectOnly{1, 0}).ok());
-  EXPECT_TRUE(send(Opcode::kGraphDestroy, wire::ObjectOnly{1, 0}).ok());
-}
-
-TEST_F(StreamTest, LegacyStreamCanNotBeCaptured) {
-  create_stream(1, StreamKind::kLegacy);
-  EXPECT_EQ(send(Opcode::kCaptureBegin, wire::CaptureBegin{1, 0}).code(),
-            CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-  create_stream(2, StreamKind::kBlocking);
-  EXPECT_EQ(send(Opcode::kCaptureEnd, wire::CaptureEnd{2, 1}).code(), CUDA_ERROR_ILLEGAL_STATE);
 }
 
 TEST_F(StreamTest, ResetDropsTheStreamsOfOneContext) {

@@ -137,6 +137,21 @@ class WorkerProgramTest : public ::testing::Test {
     client.post(Opcode::kLaunch, wire::Launch{stream, 1, {4, 1, 1}, {256, 1, 1}, 0, 0, 20, 0},
                 parameters);
   }
+  // The same as node `number` of a graph, behind the one before it.
+  static void add_to_graph(TestClient& client, uint32_t number, uint64_t out, uint64_t in,
+                           uint32_t value) {
+    const wire::GraphEdge edge{number - 1, 0, 0, 0, 0};
+    const wire::Launch launch{0, 1, {4, 1, 1}, {256, 1, 1}, 0, 0, 20, 0};
+    std::string text(sizeof(launch) + 20, '\0');
+    memcpy(text.data(), &launch, sizeof(launch));
+    memcpy(text.data() + sizeof(launch), &out, 8);
+    memcpy(text.data() + sizeof(launch) + 8, &in, 8);
+    memcpy(text.data() + sizeof(launch) + 16, &value, 4);
+    const wire::GraphNode node{1, static_cast<uint32_t>(wire::GraphNodeKind::kKernel),
+                               number == 0 ? 0u : 1u, static_cast<uint32_t>(text.size())};
+    if (number != 0) text.insert(0, reinterpret_cast<const char*>(&edge), sizeof(edge));
+    client.post(Opcode::kGraphNode, node, text);
+  }
   bool synchronise(TestClient& client, wire::Id stream = 1) {
     client.post(Opcode::kFence, wire::Fence{stream, stream, ++fence_});
     return client.wait_fence(stream, fence_);
@@ -210,11 +225,9 @@ TEST_F(WorkerProgramTest, GraphsRunAgain) {
   auto* numbers = reinterpret_cast<uint32_t*>(client->view().staging());
   std::fill_n(numbers, 1024, 5u);
   client->post(Opcode::kMemcpy, wire::Memcpy{2, 0, client->base(), client->staging(), 4096});
-  ASSERT_EQ(client->call(Opcode::kCaptureBegin, wire::CaptureBegin{2, 0}), CUDA_SUCCESS);
-  for (int i = 0; i < 3; ++i) add(*client, 2, client->base(), client->base(), 1);
-  ASSERT_EQ(client->call(Opcode::kCaptureEnd, wire::CaptureEnd{2, 1}), CUDA_SUCCESS);
-  EXPECT_EQ(client->reply<wire::CaptureEndReply>().nodes, 3u);
-  ASSERT_EQ(client->call(Opcode::kGraphInstantiate, wire::GraphInstantiate{1, 1, 0}), CUDA_SUCCESS);
+  client->post(Opcode::kGraphBegin, wire::GraphBegin{1, 0});
+  for (uint32_t i = 0; i < 3; ++i) add_to_graph(*client, i, client->base(), client->base(), 1);
+  ASSERT_EQ(client->call(Opcode::kGraphInstantiate, wire::GraphInstantiate{1, 0, 0}), CUDA_SUCCESS);
   for (int i = 0; i < 10; ++i) client->post(Opcode::kGraphLaunch, wire::GraphLaunch{1, 2});
   client->post(Opcode::kMemcpy, wire::Memcpy{2, 0, client->staging(), client->base(), 4096});
   ASSERT_TRUE(synchronise(*client, 2));

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stream capture: implementations behind the generated entry points, on the program's threads. The
+// rules of the capture modes are kept in capture.h.
+#include <utility>
+#include <vector>
+
+#include "api/client_impl.h"
+#include "client/stream.h"
+#include "client/thread_state.h"
+
+namespace openmps::client {
+namespace {
+
+CUresult find_capture(CUstream handle, Session** session, Stream** stream, Capture* capture,
+                      CUstreamCaptureStatus* status) {
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(enter(session, &context, handle, stream));
+  const uint32_t number = (*stream)->capture.load(std::memory_order_relaxed);
+  if (number == 0 || !(*session)->captures.find(number, capture)) {
+    *status = CU_STREAM_CAPTURE_STATUS_NONE;
+    // Asking about the legacy stream while others capture is itself an implicit dependency.
+    return check_implicit_capture(**session, **stream);
+  }
+  *status =
+      capture->invalidated ? CU_STREAM_CAPTURE_STATUS_INVALIDATED : CU_STREAM_CAPTURE_STATUS_ACTIVE;
+  return CUDA_SUCCESS;
+}
+
+CUresult check_beginning(const Stream& stream, CUstreamCaptureMode mode) {
+  if (mode < CU_STREAM_CAPTURE_MODE_GLOBAL || mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (stream.kind == wire::StreamKind::kLegacy) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  return stream.capture.load(std::memory_order_relaxed) == 0 ? CUDA_SUCCESS
+                                                             : CUDA_ERROR_ILLEGAL_STATE;
+}
+
+void open_capture(Session& session, Stream& stream, CUstreamCaptureMode mode, Graph* graph,
+                  bool into_existing, Captures::Edges edges) {
+  Capture capture;
+  capture.origin = &stream;
+  capture.thread = &this_thread();
+  capture.mode = mode;
+  capture.graph = graph;
+  capture.into_existing = into_existing;
+  stream.capture.store(session.captures.open(capture, std::move(edges)), std::memory_order_relaxed);
+}
+
+}  // namespace
+
+namespace impl {
+
+CUresult cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  Stream* stream = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context, hStream, &stream));
+  OPENMPS_CUDA_CHECK(check_beginning(*stream, mode));
+  const std::lock_guard guard(session->graph_lock);
+  Graph* graph = nullptr;
+  OPENMPS_CUDA_CHECK(create_graph_locked(*session, &graph));
+  open_capture(*session, *stream, mode, graph, false, {});
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamBeginCapture(CUstream hStream) {
+  return impl::cuStreamBeginCapture_v2(hStream, CU_STREAM_CAPTURE_MODE_GLOBAL);
+}
+
+CUresult cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
+                                     const CUgraphNode* dependencies,
+                                     const CUgraphEdgeData* dependencyData, size_t numDependencies,
+                                     CUstreamCaptureMode mode) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  Stream* stream = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context, hStream, &stream));
+  OPENMPS_CUDA_CHECK(check_beginning(*stream, mode));
+  const std::lock_guard guard(session->graph_lock);
+  Graph* graph = session->graphs.find(hGraph);
+  if (graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  Captures::Edges edges;
+  OPENMPS_CUDA_CHECK(
+      find_edges_locked(*session, *graph, dependencies, dependencyData, numDependencies, &edges));
+  open_capture(*session, *stream, mode, graph, true, std::move(edges));
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamEndCapture(CUstream hStream, CUgraph* phGraph) {
+  Session* session = nullptr;
+  Stream* stream = nullptr;
+  Capture capture;
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  OPENMPS_CUDA_CHECK(find_capture(hStream, &session, &stream, &capture, &status));
+  if (phGraph == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *phGraph = nullptr;
+  if (status == CU_STREAM_CAPTURE_STATUS_NONE) return CUDA_ERROR_ILLEGAL_STATE;
+  if (capture.origin != stream) return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
+  if (capture.mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture.thread != &this_thread()) {
+    return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+  }
+  const std::lock_guard guard(session->graph_lock);
+  const bool joined = session->captures.all_joined(capture.number);
+  session->captures.close(*session, capture.number);
+  if (capture.invalidated || !joined) {
+    if (!capture.into_existing) destroy_graph_locked(*session, capture.graph);
+    return capture.invalidated ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
+                               : CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
+  }
+  *phGraph = capture.graph->as<CUgraph>();
+  return session->channel.take_async_error();
+}
+
+CUresult cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus* captureStatus) {
+  Session* session = nullptr;
+  Stream* stream = nullptr;
+  Capture capture;
+  if (captureStatus == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return find_capture(hStream, &session, &stream, &capture, captureStatus);
+}
+
+CUresult cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus* captureStatus_out,
+                                   cuuint64_t* id_out, CUgraph* graph_out,
+                                   const CUgraphNode** dependencies_out,
+                                   const CUgraphEdgeData** edgeData_out,
+                                   size_t* numDependencies_out) {
+  Session* session = nullptr;
+  Stream* stream = nullptr;
+  Capture capture;
+  if (captureStatus_out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  OPENMPS_CUDA_CHECK(find_capture(hStream, &session, &stream, &capture, captureStatus_out));
+  if (graph_out != nullptr) *graph_out = nullptr;
+  if (dependencies_out != nullptr) *dependencies_out = nullptr;
+  if (edgeData_out != nullptr) *edgeData_out = nullptr;
+  if (numDependencies_out != nullptr) *numDependencies_out = 0;
+  if (*captureStatus_out != CU_STREAM_CAPTURE_STATUS_ACTIVE) return CUDA_SUCCESS;
+  // Valid until the thread's next call that concerns the stream, as the interface says.
+  std::vector<CUgraphNode>& nodes = this_thread().capture_nodes;
+  std::vector<CUgraphEdgeData>& data = this_thread().capture_edges;
+  nodes.clear();
+  data.clear();
+  bool plain = true;
+  const std::lock_guard guard(session->graph_lock);
+  for (const GraphEdge& edge : session->captures.dependencies(capture.number, stream)) {
+    nodes.push_back(edge.node->as<CUgraphNode>());
+    data.push_back(edge.data);
+    plain = plain && edge.data.type == CU_GRAPH_DEPENDENCY_TYPE_DEFAULT;
+  }
+  // A program that does not ask for the kinds of edges must not miss one.
+  const bool wants_nodes = dependencies_out != nullptr || numDependencies_out != nullptr;
+  if (wants_nodes && edgeData_out == nullptr && !plain) return CUDA_ERROR_LOSSY_QUERY;
+  if (id_out != nullptr) *id_out = capture.number;
+  if (graph_out != nullptr) *graph_out = capture.graph->as<CUgraph>();
+  if (dependencies_out != nullptr) *dependencies_out = nodes.data();
+  if (edgeData_out != nullptr) *edgeData_out = data.data();
+  if (numDependencies_out != nullptr) *numDependencies_out = nodes.size();
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamGetCaptureInfo_v2(CUstream hStream, CUstreamCaptureStatus* captureStatus_out,
+                                   cuuint64_t* id_out, CUgraph* graph_out,
+                                   const CUgraphNode** dependencies_out,
+                                   size_t* numDependencies_out) {
+  return impl::cuStreamGetCaptureInfo_v3(hStream, captureStatus_out, id_out, graph_out,
+                                         dependencies_out, nullptr, numDependencies_out);
+}
+
+CUresult cuStreamGetCaptureInfo(CUstream hStream, CUstreamCaptureStatus* captureStatus_out,
+                                cuuint64_t* id_out) {
+  return impl::cuStreamGetCaptureInfo_v3(hStream, captureStatus_out, id_out, nullptr, nullptr,
+                                         nullptr, nullptr);
+}
+
+CUresult cuStreamUpdateCaptureDependencies_v2(CUstream hStream, CUgraphNode* dependencies,
+                                              const CUgraphEdgeData* dependencyData,
+                                              size_t numDependencies, unsigned int flags) {
+  Session* session = nullptr;
+  Stream* stream = nullptr;
+  Capture capture;
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  OPENMPS_CUDA_CHECK(find_capture(hStream, &session, &stream, &capture, &status));
+  if (flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES) return CUDA_ERROR_INVALID_VALUE;
+  if (status == CU_STREAM_CAPTURE_STATUS_NONE) return CUDA_ERROR_ILLEGAL_STATE;
+  if (status == CU_STREAM_CAPTURE_STATUS_INVALIDATED) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  const std::lock_guard guard(session->graph_lock);
+  Captures::Edges edges;
+  if (flags == CU_STREAM_ADD_CAPTURE_DEPENDENCIES) {
+    edges = session->captures.dependencies(capture.number, stream);
+  }
+  OPENMPS_CUDA_CHECK(find_edges_locked(*session, *capture.graph, dependencies, dependencyData,
+                                       numDependencies, &edges));
+  session->captures.set_dependencies(capture.number, stream, std::move(edges));
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamUpdateCaptureDependencies(CUstream hStream, CUgraphNode* dependencies,
+                                           size_t numDependencies, unsigned int flags) {
+  return impl::cuStreamUpdateCaptureDependencies_v2(hStream, dependencies, nullptr, numDependencies,
+                                                    flags);
+}
+
+CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
+  if (mode == nullptr || *mode < CU_STREAM_CAPTURE_MODE_GLOBAL ||
+      *mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  std::swap(*mode, this_thread().capture_mode);
+  return CUDA_SUCCESS;
+}
+
+}  // namespace impl
+}  // namespace openmps::client

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// Graphs as the program sees them: nodes of work with dependencies. They live in this process only,
+// whether built node by node or by capture; the worker gets a graph when it is instantiated
+// (graph_exec.h). One lock guards the structure of all graphs: they are built rarely and briefly.
+// Any thread.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <variant>
+#include <vector>
+
+#include "base/cuda_abi.h"
+#include "client/graph_memory.h"
+#include "client/handle_table.h"
+#include "client/transfer.h"
+#include "client/user_object.h"
+
+namespace openmps::client {
+
+struct Context;
+struct Graph;
+struct GraphNode;
+struct Session;
+
+struct GraphEdge {
+  GraphNode* node = nullptr;
+  CUgraphEdgeData data{};
+};
+
+// ---- What a node does. Objects are named by handle: they may be destroyed before the graph. -----
+
+struct KernelWork {
+  CUfunction function = nullptr;
+  bool as_kernel = false;  // the program named a CUkernel
+  CUcontext context = nullptr;
+  std::array<uint32_t, 3> grid{1, 1, 1};
+  std::array<uint32_t, 3> block{1, 1, 1};
+  uint32_t shared_bytes = 0;
+  uint32_t flags = 0;                 // wire::kLaunchCooperative
+  std::vector<std::byte> parameters;  // as the kernel's layout has them
+  std::vector<CUlaunchAttribute> attributes;
+  std::vector<void*> pointers;  // into `parameters`, for cuGraphKernelNodeGetParams
+};
+struct CopyWork {
+  CUDA_MEMCPY3D parameters{};
+  Side destination;
+  Side source;
+  Box box;
+};
+struct FillWork {
+  CUDA_MEMSET_NODE_PARAMS parameters{};
+};
+struct HostWork {
+  CUDA_HOST_NODE_PARAMS parameters{};
+};
+struct ChildWork {
+  Graph* graph = nullptr;  // owned by the node
+};
+struct EventWork {
+  CUevent event = nullptr;
+};
+// cuStreamWriteValue and cuStreamWaitValue.
+struct WordsWork {
+  CUcontext context = nullptr;
+  std::vector<CUstreamBatchMemOpParams> operations;
+  unsigned int flags = 0;
+};
+struct AllocationWork {
+  CUDA_MEM_ALLOC_NODE_PARAMS parameters{};
+  std::shared_ptr<GraphBlock> block;
+};
+struct FreeWork {
+  CUdeviceptr address = 0;
+};
+using Work = std::variant<std::monostate, KernelWork, CopyWork, FillWork, HostWork, ChildWork,
+                          EventWork, WordsWork, AllocationWork, FreeWork>;
+
+struct GraphNode : Object {
+  Graph* graph = nullptr;
+  CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
+  Work work;
+  std::vector<GraphEdge> dependencies;
+  std::vector<GraphEdge> dependents;
+  uint64_t original = 0;  // in a clone: the handle of the node that it was made from
+};
+
+struct Graph : Object {
+  std::vector<GraphNode*> nodes;  // in order of creation
+  GraphNode* owner = nullptr;     // the child graph node that it belongs to
+  std::vector<UserObjectReference> user_objects;
+};
+
+// ---- Structure. All *_locked: session.graph_lock held. ------------------------------------------
+
+// Errors: CUDA_ERROR_OUT_OF_MEMORY: wire::kMaxObjects live.
+[[nodiscard]] CUresult create_graph_locked(Session& session, Graph** graph);
+void destroy_graph_locked(Session& session, Graph* graph);
+
+// A node behind `dependencies`; an edge that is named twice counts once. Errors: as above.
+[[nodiscard]] CUresult add_node_locked(Session& session, Graph& graph, CUgraphNodeType type,
+                                       Work work, std::span<const GraphEdge> dependencies,
+                                       GraphNode** node);
+void remove_node_locked(Session& session, GraphNode* node);
+
+// Errors: CUDA_ERROR_INVALID_VALUE: of different graphs, it exists already, or closes a cycle.
+[[nodiscard]] CUresult add_edge_locked(GraphNode& from, GraphNode& to, const CUgraphEdgeData& data);
+// Errors: CUDA_ERROR_INVALID_VALUE: there is none.
+[[nodiscard]] CUresult remove_edge_locked(GraphNode& from, GraphNode& to,
+                                          const CUgraphEdgeData& data);
+
+// The clone holds references of its own to the original's user objects.
+[[nodiscard]] CUresult clone_graph_locked(Session& session, const Graph& graph, Graph** clone);
+
+// Every node behind all that it depends on, otherwise in order of creation.
+std::vector<GraphNode*> topological_order(const Graph& graph);
+
+// The nodes behind handles. Errors: CUDA_ERROR_INVALID_VALUE: one is no node, or not of `graph`.
+// `data` may be null: plain edges.
+[[nodiscard]] CUresult find_edges_locked(const Session& session, const Graph& graph,
+                                         const CUgraphNode* handles, const CUgraphEdgeData* data,
+                                         size_t count, std::vector<GraphEdge>* edges);
+
+}  // namespace openmps::client

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuGraphDebugDotPrint: a graph as a DOT file, written by this process. Called with
+// session.graph_lock held.
+#pragma once
+
+#include "base/cuda_abi.h"
+#include "client/graph.h"
+
+namespace openmps::client {
+
+// `flags`: CUgraphDebugDot_flags. Errors: CUDA_ERROR_OPERATING_SYSTEM: the file can't be written.
+[[nodiscard]] CUresult write_dot(const Session& session, const Graph& graph, const char* path,
+                                 unsigned int flags);
+
+}  // namespace openmps::client

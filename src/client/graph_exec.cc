@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+// Executable graphs. See graph_exec.h.
+#include "client/graph_exec.h"
+
+#include <utility>
+
+#include "client/graph_plan.h"
+#include "client/session.h"
+#include "client/stream.h"
+
+namespace openmps::client {
+namespace {
+
+FencePoint last_launch(const GraphExec& exec) {
+  return FencePoint::from_bits(exec.last_launch.load(std::memory_order_acquire));
+}
+
+CUresult describe(Session& session, const GraphExec& exec, const GraphPlan& plan) {
+  OPENMPS_CUDA_CHECK(session.channel.push(wire::Opcode::kGraphBegin,
+                                          wire::GraphBegin{exec.id, exec.context->wire_device}));
+  Body tail;
+  for (const GraphPlan::Step& step : plan.steps()) {
+    const auto edges = std::as_bytes(std::span<const wire::GraphEdge>(step.edges));
+    tail.assign(edges.begin(), edges.end());
+    tail.insert(tail.end(), step.body.begin(), step.body.end());
+    OPENMPS_CUDA_CHECK(
+        session.channel.push(session.channel.order(), wire::Opcode::kGraphNode,
+                             wire::GraphNode{exec.id, static_cast<uint32_t>(step.kind),
+                                             static_cast<uint32_t>(step.edges.size()),
+                                             static_cast<uint32_t>(step.body.size())},
+                             tail));
+  }
+  return CUDA_SUCCESS;
+}
+
+CUgraphNode node_of(const GraphPlan& plan, uint32_t step) {
+  return step < plan.steps().size() ? plan.steps()[step].node->as<CUgraphNode>() : nullptr;
+}
+
+// What launches that still run use must outlive them.
+void retire(Session& session, const GraphExec& exec, std::shared_ptr<GraphResources> resources) {
+  if (!resources->needs_attention() && resources->user_objects.empty()) return;
+  const FencePoint point = last_launch(exec);
+  static_cast<void>(session.fences.force(point));
+  for (const auto& block : resources->allocations) {
+    block->last_use.store(point.bits(), std::memory_order_release);
+  }
+  if (session.fences.reached(point)) return;
+  static_cast<void>(session.callbacks.watch(point, std::move(resources)));
+}
+
+void take_over(GraphExec& exec, GraphPlan& plan) {
+  exec.resources = std::make_shared<GraphResources>(std::move(plan.resources()));
+  exec.attention.store(exec.resources->needs_attention(), std::memory_order_release);
+}
+
+CUresult set_body(Session& session, const GraphExec& exec, uint32_t step, const Work& work,
+                  CUgraphNodeType type) {
+  wire::GraphNodeKind kind = wire::GraphNodeKind::kEmpty;
+  Body body;
+  OPENMPS_CUDA_CHECK(make_body(session, work, type, &kind, &body));
+  return session.channel.call(wire::Opcode::kGraphSetNode,
+                              wire::GraphSetNode{exec.id, step, static_cast<uint32_t>(kind),
+                                                 static_cast<uint32_t>(body.size())},
+                              body);
+}
+
+// The host's half of a pageable copy runs on the callback thread: it changes while nothing runs.
+CUresult set_pageable_copy(Session& session, GraphExec& exec, const GraphExec::Place& place,
+                           const CopyWork& copy) {
+  GraphHostCall& call = *place.host_call;
+  const bool was_from = call.source.place == Place::kPageable;
+  if (!is_pageable(copy) || (copy.source.place == Place::kPageable) != was_from) {
+    return CUDA_ERROR_INVALID_VALUE;  // CUDA forbids other kinds of memory, too
+  }
+  OPENMPS_CUDA_CHECK(session.fences.wait(last_launch(exec)));
+  GraphHostCall fresh(session);
+  CopyWork direct;
+  OPENMPS_CUDA_CHECK(split_copy(session, copy, &fresh, &direct));
+  if ((direct.box.width == 0) != (place.step == wire::kNoNode)) return CUDA_ERROR_INVALID_VALUE;
+  if (place.step != wire::kNoNode) {
+    OPENMPS_CUDA_CHECK(
+        set_body(session, exec, place.step, Work(direct), CU_GRAPH_NODE_TYPE_MEMCPY));
+  }
+  std::swap(call.destination, fresh.destination);
+  std::swap(call.source, fresh.source);
+  std::swap(call.box, fresh.box);
+  std::swap(call.block, fresh.block);
+  return CUDA_SUCCESS;
+}
+
+// Events of the graph that was launched: complete when all of it is.
+void mark_events(Session& session, const GraphResources& resources, FencePoint point) {
+  for (const CUevent handle : resources.recorded_events) {
+    Event* event = session.events.find(handle);
+    if (event == nullptr) continue;
+    event->recorded.store(point.bits(), std::memory_order_release);
+    event->capture.store(0, std::memory_order_release);
+  }
+}
+
+CUresult open_allocations(Session& session, const GraphExec& exec,
+                          const GraphResources& resources) {
+  const bool frees_itself = (exec.flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) != 0;
+  for (const auto& block : resources.allocations) {
+    // CUDA refuses to launch while the last launch's allocations live.
+    if (!frees_itself && session.graph_memory.is_open(block->entry.base)) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+  }
+  for (const auto& block : resources.allocations) {
+    static_cast<void>(session.graph_memory.open(block));
+  }
+  for (const CUdeviceptr address : resources.frees) {
+    static_cast<void>(session.graph_memory.close(address));
+  }
+  return CUDA_SUCCESS;
+}
+
+// A launch whose end somebody in this process waits for.
+CUresult launch_attended(Session& session, GraphExec& exec, Stream& stream) {
+  const std::lock_guard guard(session.graph_lock);
+  const GraphResources& resources = *exec.resources;
+  OPENMPS_CUDA_CHECK(open_allocations(session, exec, resources));
+  FencePoint point;
+  {
+    const Channel::Order order = session.channel.order();
+    OPENMPS_CUDA_CHECK(session.channel.push(order, wire::Opcode::kGraphLaunch,
+                                            wire::GraphLaunch{exec.id, stream.id}));
+    session.fences.after_work(order, stream);
+    OPENMPS_CUDA_CHECK(session.fences.cover(order, stream, &point));
+  }
+  exec.last_launch.store(point.bits(), std::memory_order_release);
+  for (const auto& block : resources.allocations) {
+    block->last_use.store(point.bits(), std::memory_order_release);
+  }
+  mark_events(session, resources, point);
+  if (resources.host_calls.empty()) return CUDA_SUCCESS;
+  return session.callbacks.watch(point, nullptr);
+}
+
+}  // namespace
+
+CUresult instantiate_locked(Session& session, Context& context, const Graph& graph, uint64_t flags,
+                            GraphExec** made, CUgraphNode* failed) {
+  *failed = nullptr;
+  GraphPlan plan(session);
+  const GraphNode* bad = nullptr;
+  const CUresult planned = plan.add(graph, &bad);
+  if (bad != nullptr) *failed = bad->as<CUgraphNode>();
+  OPENMPS_CUDA_CHECK(planned);
+  GraphExec* exec = session.graph_execs.allocate();
+  if (exec == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  exec->context = &context;
+  exec->flags = flags;
+  wire::GraphInstantiateReply reply{wire::kNoNode, 0};
+  CUresult result = describe(session, *exec, plan);
+  if (result == CUDA_SUCCESS) {
+    result =
+        session.channel.call(wire::Opcode::kGraphInstantiate,
+                             wire::GraphInstantiate{exec->id, 0, flags}, {}, &reply, sizeof(reply));
+  }
+  if (result != CUDA_SUCCESS) {
+    *failed = node_of(plan, reply.failed_node);
+    session.graph_execs.recycle(exec);
+    return result;
+  }
+  exec->places = std::move(plan.places());
+  take_over(*exec, plan);
+  session.graph_execs.publish(exec);
+  *made = exec;
+  return CUDA_SUCCESS;
+}
+
+CUresult update_locked(Session& session, GraphExec& exec, const Graph& graph,
+                       CUgraphExecUpdateResultInfo* info) {
+  GraphPlan plan(session);
+  const GraphNode* bad = nullptr;
+  const CUresult planned = plan.add(graph, &bad);
+  if (planned != CUDA_SUCCESS) {
+    info->result = CU_GRAPH_EXEC_UPDATE_ERROR;
+    info->errorNode = bad == nullptr ? nullptr : bad->as<CUgraphNode>();
+    return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+  }
+  wire::GraphUpdateReply reply{CU_GRAPH_EXEC_UPDATE_ERROR, wire::kNoNode};
+  OPENMPS_CUDA_CHECK(describe(session, exec, plan));
+  const CUresult result = session.channel.call(
+      wire::Opcode::kGraphUpdate, wire::GraphUpdate{exec.id, 0}, {}, &reply, sizeof(reply));
+  info->result = static_cast<CUgraphExecUpdateResult>(reply.result);
+  info->errorNode = node_of(plan, reply.failed_node);
+  if (result != CUDA_SUCCESS) return result;
+  std::shared_ptr<GraphResources> old = std::move(exec.resources);
+  // Allocations keep their addresses: those of the first graph stay the exec's.
+  plan.resources().allocations = old->allocations;
+  plan.resources().frees = old->frees;
+  take_over(exec, plan);
+  // The nodes that programs name stay those of the first graph; their host calls are new.
+  std::vector<GraphHostCall*> calls;
+  for (const auto& call : exec.resources->host_calls) calls.push_back(call.get());
+  size_t next = 0;
+  for (const auto& call : old->host_calls) {
+    for (auto& [node, place] : exec.places) {
+      if (place.host_call == call.get())
+        place.host_call = next < calls.size() ? calls[next] : nullptr;
+    }
+    ++next;
+  }
+  retire(session, exec, std::move(old));
+  return CUDA_SUCCESS;
+}
+
+CUresult destroy_exec_locked(Session& session, GraphExec* exec) {
+  if (!session.graph_execs.retire(exec)) return CUDA_ERROR_INVALID_VALUE;
+  const CUresult result =
+      session.channel.push(wire::Opcode::kGraphExecDestroy, wire::ObjectOnly{exec->id, 0});
+  retire(session, *exec, std::move(exec->resources));
+  exec->places.clear();
+  session.graph_execs.recycle(exec);
+  return result;
+}
+
+CUresult set_work_locked(Session& session, GraphExec& exec, CUgraphNode node, CUgraphNodeType type,
+                         const Work& work) {
+  const auto found = exec.places.find(reinterpret_cast<uint64_t>(node));
+  if (found == exec.places.end() || found->second.type != type) return CUDA_ERROR_INVALID_VALUE;
+  const GraphExec::Place& place = found->second;
+  if (const auto* host = std::get_if<HostWork>(&work)) {
+    if (place.host_call == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    OPENMPS_CUDA_CHECK(session.fences.wait(last_launch(exec)));
+    session.callbacks.set_call(place.host_call->slot, HostCall{host->parameters.fn, nullptr,
+                                                               nullptr, host->parameters.userData});
+    return CUDA_SUCCESS;
+  }
+  if (const auto* copy = std::get_if<CopyWork>(&work)) {
+    if (place.host_call != nullptr) return set_pageable_copy(session, exec, place, *copy);
+    if (is_pageable(*copy)) return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (place.step == wire::kNoNode) return CUDA_ERROR_INVALID_VALUE;
+  OPENMPS_CUDA_CHECK(set_body(session, exec, place.step, work, type));
+  if (type == CU_GRAPH_NODE_TYPE_EVENT_RECORD) {
+    // What the worker records now; an old event of this node may stay, it only completes later.
+    exec.resources->recorded_events.push_back(std::get<EventWork>(work).event);
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult set_enabled_locked(Session& session, GraphExec& exec, CUgraphNode node, bool enabled) {
+  const auto found = exec.places.find(reinterpret_cast<uint64_t>(node));
+  if (found == exec.places.end()) return CUDA_ERROR_INVALID_VALUE;
+  GraphExec::Place& place = found->second;
+  const bool can = place.type == CU_GRAPH_NODE_TYPE_KERNEL ||
+                   place.type == CU_GRAPH_NODE_TYPE_MEMCPY ||
+                   place.type == CU_GRAPH_NODE_TYPE_MEMSET;
+  if (!can) return CUDA_ERROR_INVALID_VALUE;
+  if (place.host_call != nullptr) return CUDA_ERROR_NOT_SUPPORTED;  // half of it is the host's
+  OPENMPS_CUDA_CHECK(
+      session.channel.call(wire::Opcode::kGraphEnableNode,
+                           wire::GraphEnableNode{exec.id, place.step, enabled ? 1u : 0u, 0}));
+  place.enabled = enabled;
+  return CUDA_SUCCESS;
+}
+
+CUresult launch_exec(Session& session, GraphExec& exec, Stream& stream) {
+  session.output.graph_launched();
+  if (exec.attention.load(std::memory_order_acquire)) return launch_attended(session, exec, stream);
+  const Channel::Order order = session.channel.order();
+  const CUresult result = session.channel.push(order, wire::Opcode::kGraphLaunch,
+                                               wire::GraphLaunch{exec.id, stream.id});
+  exec.last_launch.store(session.fences.after_work(order, stream).bits(),
+                         std::memory_order_release);
+  return result;
+}
+
+}  // namespace openmps::client

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+// Executable graphs: instantiating, launching, updating, and changing single nodes. Implementations
+// behind the generated entry points, on the program's threads.
+#include <string.h>
+
+#include <mutex>
+
+#include "api/client_impl.h"
+#include "client/graph_exec.h"
+#include "client/graph_params.h"
+#include "client/session.h"
+#include "client/stream.h"
+#include "client/thread_state.h"
+
+namespace openmps::client {
+namespace {
+
+CUresult instantiate(CUgraphExec* handle, CUgraph graph_handle, unsigned long long flags,
+                     CUgraphNode* failed) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context));
+  const std::lock_guard guard(session->graph_lock);
+  const Graph* graph = session->graphs.find(graph_handle);
+  if (graph == nullptr || handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  // A launch from the device would bypass the session's stream order.
+  if ((flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0) return CUDA_ERROR_NOT_SUPPORTED;
+  GraphExec* exec = nullptr;
+  OPENMPS_CUDA_CHECK(instantiate_locked(*session, *context, *graph, flags, &exec, failed));
+  *handle = exec->as<CUgraphExec>();
+  return CUDA_SUCCESS;
+}
+
+// The node's work is read before the executable graph is looked at, as the driver does.
+template <typename Read>
+CUresult change(CUgraphExec exec_handle, CUgraphNode node, CUgraphNodeType type, Read&& read) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context));
+  const std::lock_guard guard(session->graph_lock);
+  GraphExec* exec = session->graph_execs.find(exec_handle);
+  if (exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  Work work;
+  OPENMPS_CUDA_CHECK(read(*session, *context, &work));
+  return set_work_locked(*session, *exec, node, type, work);
+}
+
+// Kernel nodes keep their attributes and their kind of launch.
+CUresult change_kernel(CUgraphExec exec, CUgraphNode node,
+                       const CUDA_KERNEL_NODE_PARAMS* parameters) {
+  return change(exec, node, CU_GRAPH_NODE_TYPE_KERNEL,
+                [&](Session& session, Context& context, Work* work) {
+                  OPENMPS_CUDA_CHECK(read_kernel(session, context, parameters, work));
+                  const GraphNode* original = session.graph_nodes.find(node);
+                  if (original == nullptr || original->type != CU_GRAPH_NODE_TYPE_KERNEL) {
+                    return CUDA_ERROR_INVALID_VALUE;
+                  }
+                  std::get<KernelWork>(*work).flags = std::get<KernelWork>(original->work).flags;
+                  return CUDA_SUCCESS;
+                });
+}
+
+template <typename Wide, typename Narrow>
+Wide widen(const Narrow& narrow) {
+  Wide wide{};
+  static_assert(sizeof(narrow) <= sizeof(wide));
+  memcpy(&wide, &narrow, sizeof(narrow));  // the earlier version is a prefix of the later one
+  return wide;
+}
+
+// The child's nodes are those of the graph that the node was made of, in the same order.
+CUresult change_child(Session& session, GraphExec& exec, const Graph& inner, const Graph& fresh) {
+  if (inner.nodes.size() != fresh.nodes.size()) return CUDA_ERROR_INVALID_VALUE;
+  for (size_t i = 0; i < inner.nodes.size(); ++i) {
+    const GraphNode& old = *inner.nodes[i];
+    const GraphNode& next = *fresh.nodes[i];
+    if (old.type != next.type || old.dependencies.size() != next.dependencies.size()) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+  }
+  for (size_t i = 0; i < inner.nodes.size(); ++i) {
+    const GraphNode& old = *inner.nodes[i];
+    const GraphNode& next = *fresh.nodes[i];
+    if (const auto* child = std::get_if<ChildWork>(&old.work)) {
+      OPENMPS_CUDA_CHECK(
+          change_child(session, exec, *child->graph, *std::get<ChildWork>(next.work).graph));
+      continue;
+    }
+    if (old.type == CU_GRAPH_NODE_TYPE_EMPTY) continue;
+    OPENMPS_CUDA_CHECK(set_work_locked(session, exec, old.as<CUgraphNode>(), old.type, next.work));
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult find_exec(CUgraphExec handle, Session** session, GraphExec** exec,
+                   std::unique_lock<std::mutex>* guard) {
+  OPENMPS_CUDA_CHECK(enter(session));
+  *guard = std::unique_lock((*session)->graph_lock);
+  *exec = (*session)->graph_execs.find(handle);
+  return *exec != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+}  // namespace
+
+namespace impl {
+
+CUresult cuGraphInstantiateWithFlags(CUgraphExec* phGraphExec, CUgraph hGraph,
+                                     unsigned long long flags) {
+  CUgraphNode failed = nullptr;
+  return instantiate(phGraphExec, hGraph, flags, &failed);
+}
+
+CUresult cuGraphInstantiateWithParams(CUgraphExec* phGraphExec, CUgraph hGraph,
+                                      CUDA_GRAPH_INSTANTIATE_PARAMS* instantiateParams) {
+  if (instantiateParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  instantiateParams->hErrNode_out = nullptr;
+  const CUresult result =
+      instantiate(phGraphExec, hGraph, instantiateParams->flags, &instantiateParams->hErrNode_out);
+  instantiateParams->result_out =
+      result == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS : CUDA_GRAPH_INSTANTIATE_ERROR;
+  if (result != CUDA_SUCCESS ||
+      (instantiateParams->flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD) == 0) {
+    return result;
+  }
+  return impl::cuGraphUpload(*phGraphExec, instantiateParams->hUploadStream);
+}
+
+CUresult cuGraphInstantiate_v2(CUgraphExec* phGraphExec, CUgraph hGraph, CUgraphNode* phErrorNode,
+                               char* logBuffer, size_t bufferSize) {
+  if (logBuffer != nullptr && bufferSize != 0) *logBuffer = '\0';
+  CUgraphNode failed = nullptr;
+  const CUresult result = instantiate(phGraphExec, hGraph, 0, &failed);
+  if (phErrorNode != nullptr) *phErrorNode = failed;
+  return result;
+}
+
+CUresult cuGraphExecGetFlags(CUgraphExec hGraphExec, cuuint64_t* flags) {
+  Session* session = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session));
+  const GraphExec* exec = session->graph_execs.find(hGraphExec);
+  if (exec == nullptr || flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *flags = exec->flags;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuGraphLaunch(CUgraphExec hGraph, CUstream hStream) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  Stream* stream = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context, hStream, &stream));
+  GraphExec* exec = session->graph_execs.find(hGraph);
+  if (exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  OPENMPS_CUDA_CHECK(check_implicit_capture(*session, *stream));
+  if (stream->capture.load(std::memory_order_relaxed) != 0) return CUDA_ERROR_NOT_SUPPORTED;
+  return launch_exec(*session, *exec, *stream);
+}
+
+CUresult cuGraphUpload(CUgraphExec hGraph, CUstream hStream) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  Stream* stream = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context, hStream, &stream));
+  const GraphExec* exec = session->graph_execs.find(hGraph);
+  if (exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  OPENMPS_CUDA_CHECK(check_implicit_capture(*session, *stream));
+  if (stream->capture.load(std::memory_order_relaxed) != 0) return CUDA_ERROR_NOT_SUPPORTED;
+  return push_work(*session, *stream, wire::Opcode::kGraphUpload,
+                   wire::GraphLaunch{exec->id, stream->id});
+}
+
+CUresult cuGraphExecDestroy(CUgraphExec hGraphExec) {
+  Session* session = nullptr;
+  GraphExec* exec = nullptr;
+  std::unique_lock<std::mutex> guard;
+  OPENMPS_CUDA_CHECK(find_exec(hGraphExec, &session, &exec, &guard));
+  return destroy_exec_locked(*session, exec);
+}
+
+CUresult cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
+                              CUgraphExecUpdateResultInfo* resultInfo) {
+  Session* session = nullptr;
+  GraphExec* exec = nullptr;
+  std::unique_lock<std::mutex> guard;
+  OPENMPS_CUDA_CHECK(find_exec(hGraphExec, &session, &exec, &guard));
+  const Graph* graph = session->graphs.find(hGraph);
+  if (graph == nullptr || resultInfo == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *resultInfo = CUgraphExecUpdateResultInfo{};
+  return update_locked(*session, *exec, *graph, resultInfo);
+}
+
+CUresult cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode* hErrorNode_out,
+                           CUgraphExecUpdateResult* updateResult_out) {
+  if (updateResult_out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  CUgraphExecUpdateResultInfo info{};
+  const CUresult result = impl::cuGraphExecUpdate_v2(hGraphExec, hGraph, &info);
+  *updateResult_out = info.result;
+  if (hErrorNode_out != nullptr) *hErrorNode_out = info.errorNode;
+  return result;
+}
+
+// ---- Single nodes -------------------------------------------------------------------------------
+
+CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                           const CUDA_KERNEL_NODE_PARAMS* nodeParams) {
+  return change_kernel(hGraphExec, hNode, nodeParams);
+}
+
+CUresult cuGraphExecKernelNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                        const CUDA_KERNEL_NODE_PARAMS_v1* nodeParams) {
+  if (nodeParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const auto wide = widen<CUDA_KERNEL_NODE_PARAMS>(*nodeParams);
+  return change_kernel(hGraphExec, hNode, &wide);
+}
+
+CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                        const CUDA_MEMCPY3D* copyParams, CUcontext) {
+  return change(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_MEMCPY,
+                [&](Session& session, Context& context, Work* work) {
+                  return read_copy(session, context, copyParams, work);
+                });
+}
+
+CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                        const CUDA_MEMSET_NODE_PARAMS* memsetParams, CUcontext) {
+  return change(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_MEMSET,
+                [&](Session& session, Context&, Work* work) {
+                  return read_fill(session, memsetParams, work);
+                });
+}
+
+CUresult cuGraphExecHostNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                      const CUDA_HOST_NODE_PARAMS* nodeParams) {
+  return change(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_HOST,
+                [&](Session&, Context&, Work* work) { return read_host(nodeParams, work); });
+}
+
+CUresult cuGraphExecEventRecordNodeSetEvent(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                            CUevent event) {
+  return change(
+      hGraphExec, hNode, CU_GRAPH_NODE_TYPE_EVENT_RECORD,
+      [&](Session& session, Context&, Work* work) { return read_event(session, event, work); });
+}
+
+CUresult cuGraphExecEventWaitNodeSetEvent(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                          CUevent event) {
+  return change(
+      hGraphExec, hNode, CU_GRAPH_NODE_TYPE_WAIT_EVENT,
+      [&](Session& session, Context&, Work* work) { return read_event(session, event, work); });
+}
+
+CUresult cuGraphExecBatchMemOpNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                            const CUDA_BATCH_MEM_OP_NODE_PARAMS* nodeParams) {
+  return change(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
+                [&](Session& session, Context&, Work* work) {
+                  return read_words(session, nodeParams, work);
+                });
+}
+
+CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                            CUgraph childGraph) {
+  Session* session = nullptr;
+  GraphExec* exec = nullptr;
+  std::unique_lock<std::mutex> guard;
+  OPENMPS_CUDA_CHECK(find_exec(hGraphExec, &session, &exec, &guard));
+  const GraphNode* node = session->graph_nodes.find(hNode);
+  const Graph* fresh = session->graphs.find(childGraph);
+  if (node == nullptr || node->type != CU_GRAPH_NODE_TYPE_GRAPH || fresh == nullptr ||
+      !exec->places.contains(node->handle)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return change_child(*session, *exec, *std::get<ChildWork>(node->work).graph, *fresh);
+}
+
+CUresult cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                  CUgraphNodeParams* nodeParams) {
+  if (nodeParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  switch (nodeParams->type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL: {
+      const auto kernel = widen<CUDA_KERNEL_NODE_PARAMS>(nodeParams->kernel);
+      return change_kernel(hGraphExec, hNode, &kernel);
+    }
+    case CU_GRAPH_NODE_TYPE_GRAPH:
+      return impl::cuGraphExecChildGraphNodeSetParams(hGraphExec, hNode, nodeParams->graph.graph);
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+    case CU_GRAPH_NODE_TYPE_MEMSET:
+    case CU_GRAPH_NODE_TYPE_HOST:
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+      return change(hGraphExec, hNode, nodeParams->type,
+                    [&](Session& session, Context& context, Work* work) {
+                      return read_any(session, context, nodeParams, work);
+                    });
+    default: return CUDA_ERROR_NOT_SUPPORTED;
+  }
+}
+
+CUresult cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsigned int isEnabled) {
+  Session* session = nullptr;
+  GraphExec* exec = nullptr;
+  std::unique_lock<std::mutex> guard;
+  OPENMPS_CUDA_CHECK(find_exec(hGraphExec, &session, &exec, &guard));
+  return set_enabled_locked(*session, *exec, hNode, isEnabled != 0);
+}
+
+CUresult cuGraphNodeGetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsigned int* isEnabled) {
+  Session* session = nullptr;
+  GraphExec* exec = nullptr;
+  std::unique_lock<std::mutex> guard;
+  OPENMPS_CUDA_CHECK(find_exec(hGraphExec, &session, &exec, &guard));
+  const auto found = exec->places.find(reinterpret_cast<uint64_t>(hNode));
+  if (found == exec->places.end() || isEnabled == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *isEnabled = found->second.enabled ? 1 : 0;
+  return CUDA_SUCCESS;
+}
+
+}  // namespace impl
+}  // namespace openmps::client

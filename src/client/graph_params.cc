@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parameters of nodes. See graph_params.h.
+#include "client/graph_params.h"
+
+#include <string.h>
+
+#include <utility>
+
+#include "client/session.h"
+#include "client/thread_state.h"
+
+namespace openmps::client {
+namespace {
+
+// CUDA's own limit for cuStreamBatchMemOp.
+constexpr unsigned int kMostOperations = 256;
+
+CUresult node_context(Session& session, CUcontext handle, Context** context) {
+  return handle == nullptr ? CUDA_SUCCESS : find_context(session, handle, context);
+}
+
+template <typename To, typename From>
+To same_layout(const From& from) {
+  static_assert(sizeof(To) <= sizeof(From));
+  To to{};
+  memcpy(&to, &from, sizeof(to));
+  return to;
+}
+
+CUresult check_word(Session& session, CUdeviceptr address, uint64_t bytes) {
+  const bool known =
+      session.memory.contains(address, bytes) || session.pinned.contains(address, bytes);
+  return known && address % bytes == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+}  // namespace
+
+CUresult read_kernel(Session& session, Context& current, const CUDA_KERNEL_NODE_PARAMS* parameters,
+                     Work* work) {
+  if (parameters == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  Context* context = &current;
+  OPENMPS_CUDA_CHECK(node_context(session, parameters->ctx, &context));
+  const bool as_kernel = parameters->func == nullptr;
+  const CUfunction handle =
+      as_kernel ? reinterpret_cast<CUfunction>(parameters->kern) : parameters->func;
+  const Function* function = session.functions.find(handle);
+  if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  const LaunchConfiguration config{
+      {parameters->gridDimX, parameters->gridDimY, parameters->gridDimZ},
+      {parameters->blockDimX, parameters->blockDimY, parameters->blockDimZ},
+      parameters->sharedMemBytes};
+  OPENMPS_CUDA_CHECK(check_dimensions(session.device(context->device), *function, config));
+  LaunchParameters packed;
+  OPENMPS_CUDA_CHECK(
+      choose_parameters(*function, parameters->kernelParams, parameters->extra, &packed));
+  bool programmatic = false;
+  KernelWork kernel = captured_kernel(*function, *context, config, packed, &programmatic);
+  kernel.as_kernel = as_kernel;
+  *work = std::move(kernel);
+  return CUDA_SUCCESS;
+}
+
+CUresult read_copy(Session& session, Context& context, const CUDA_MEMCPY3D* parameters,
+                   Work* work) {
+  if (parameters == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  CopyWork copy;
+  copy.parameters = *parameters;
+  OPENMPS_CUDA_CHECK(
+      read_copy_3d(session, context, *parameters, &copy.destination, &copy.source, &copy.box));
+  if (copy.destination.place == Place::kArray || copy.source.place == Place::kArray) {
+    return CUDA_ERROR_NOT_SUPPORTED;  // the worker's graphs copy between addresses
+  }
+  const Box& box = copy.box;
+  if (box.width == 0 || box.height == 0 || box.depth == 0) return CUDA_ERROR_INVALID_VALUE;
+  OPENMPS_CUDA_CHECK(check_sides(session, copy.destination, copy.source, box));
+  *work = copy;
+  return CUDA_SUCCESS;
+}
+
+CUresult read_fill(Session& session, const CUDA_MEMSET_NODE_PARAMS* parameters, Work* work) {
+  if (parameters == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const CUDA_MEMSET_NODE_PARAMS& fill = *parameters;
+  if (fill.elementSize != 1 && fill.elementSize != 2 && fill.elementSize != 4) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  uint64_t row = 0;
+  uint64_t bytes = 0;
+  if (fill.width == 0 || fill.height == 0 ||
+      __builtin_mul_overflow(fill.width, fill.elementSize, &row) ||
+      __builtin_mul_overflow(fill.height - 1, fill.pitch, &bytes) ||
+      __builtin_add_overflow(bytes, row, &bytes)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const bool rows = fill.height > 1;
+  const bool aligned =
+      fill.dst % fill.elementSize == 0 && (!rows || fill.pitch % fill.elementSize == 0);
+  const bool inside =
+      session.memory.contains(fill.dst, bytes) || session.pinned.contains(fill.dst, bytes);
+  if (!aligned || !inside || (rows && fill.pitch < row)) return CUDA_ERROR_INVALID_VALUE;
+  *work = FillWork{fill};
+  return CUDA_SUCCESS;
+}
+
+CUresult read_host(const CUDA_HOST_NODE_PARAMS* parameters, Work* work) {
+  if (parameters == nullptr || parameters->fn == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *work = HostWork{*parameters};
+  return CUDA_SUCCESS;
+}
+
+CUresult read_event(Session& session, CUevent event, Work* work) {
+  if (session.events.find(event) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  *work = EventWork{event};
+  return CUDA_SUCCESS;
+}
+
+CUresult read_words(Session& session, const CUDA_BATCH_MEM_OP_NODE_PARAMS* parameters, Work* work) {
+  if (parameters == nullptr || parameters->count == 0 || parameters->count > kMostOperations ||
+      parameters->paramArray == nullptr || parameters->flags != 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  WordsWork words;
+  words.context = parameters->ctx;
+  for (unsigned int i = 0; i < parameters->count; ++i) {
+    const CUstreamBatchMemOpParams& op = parameters->paramArray[i];
+    switch (op.operation) {
+      case CU_STREAM_MEM_OP_WAIT_VALUE_32:
+        OPENMPS_CUDA_CHECK(check_word(session, op.waitValue.address, 4));
+        break;
+      case CU_STREAM_MEM_OP_WAIT_VALUE_64:
+        OPENMPS_CUDA_CHECK(check_word(session, op.waitValue.address, 8));
+        break;
+      case CU_STREAM_MEM_OP_WRITE_VALUE_32:
+        OPENMPS_CUDA_CHECK(check_word(session, op.writeValue.address, 4));
+        break;
+      case CU_STREAM_MEM_OP_WRITE_VALUE_64:
+        OPENMPS_CUDA_CHECK(check_word(session, op.writeValue.address, 8));
+        break;
+      case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
+      case CU_STREAM_MEM_OP_BARRIER: break;
+      default: return CUDA_ERROR_INVALID_VALUE;
+    }
+    words.operations.push_back(op);
+  }
+  *work = std::move(words);
+  return CUDA_SUCCESS;
+}
+
+CUresult read_allocation(Session& session, CUDA_MEM_ALLOC_NODE_PARAMS* parameters, Work* work) {
+  if (parameters == nullptr || parameters->bytesize == 0 ||
+      parameters->poolProps.allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
+      parameters->poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  // CUDA: memory of graphs can't be exported.
+  if (parameters->poolProps.handleTypes != CU_MEM_HANDLE_TYPE_NONE) return CUDA_ERROR_NOT_SUPPORTED;
+  const CUdevice device = parameters->poolProps.location.id;
+  if (!session.valid_device(device)) return CUDA_ERROR_INVALID_VALUE;
+  AllocationWork allocation;
+  OPENMPS_CUDA_CHECK(session.graph_memory.allocate(*session.primary[device], parameters->bytesize,
+                                                   &allocation.block));
+  parameters->dptr = allocation.block->entry.base;
+  allocation.parameters = *parameters;
+  allocation.parameters.accessDescs = nullptr;  // the program's array
+  allocation.parameters.accessDescCount = 0;
+  *work = std::move(allocation);
+  return CUDA_SUCCESS;
+}
+
+CUresult read_any(Session& session, Context& context, CUgraphNodeParams* parameters, Work* work) {
+  switch (parameters->type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL: {
+      const auto kernel = same_layout<CUDA_KERNEL_NODE_PARAMS>(parameters->kernel);
+      return read_kernel(session, context, &kernel, work);
+    }
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+      return read_copy(session, context, &parameters->memcpy.copyParams, work);
+    case CU_GRAPH_NODE_TYPE_MEMSET: {
+      const auto fill = same_layout<CUDA_MEMSET_NODE_PARAMS>(parameters->memset);
+      return read_fill(session, &fill, work);
+    }
+    case CU_GRAPH_NODE_TYPE_HOST: {
+      const CUDA_HOST_NODE_PARAMS host{parameters->host.fn, parameters->host.userData};
+      return read_host(&host, work);
+    }
+    case CU_GRAPH_NODE_TYPE_EMPTY: *work = Work(); return CUDA_SUCCESS;
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+      return read_event(session, parameters->eventRecord.event, work);
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+      return read_event(session, parameters->eventWait.event, work);
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: {
+      const auto words = same_layout<CUDA_BATCH_MEM_OP_NODE_PARAMS>(parameters->memOp);
+      return read_words(session, &words, work);
+    }
+    case CU_GRAPH_NODE_TYPE_MEM_ALLOC: {
+      auto allocation = same_layout<CUDA_MEM_ALLOC_NODE_PARAMS>(parameters->alloc);
+      OPENMPS_CUDA_CHECK(read_allocation(session, &allocation, work));
+      parameters->alloc.dptr = allocation.dptr;
+      return CUDA_SUCCESS;
+    }
+    case CU_GRAPH_NODE_TYPE_MEM_FREE: *work = FreeWork{parameters->free.dptr}; return CUDA_SUCCESS;
+    default: return CUDA_ERROR_NOT_SUPPORTED;
+  }
+}
+
+// ---- Captured calls -----------------------------------------------------------------------------
+
+KernelWork captured_kernel(const Function& function, const Context& context,
+                           const LaunchConfiguration& config, const LaunchParameters& parameters,
+                           bool* programmatic) {
+  KernelWork kernel;
+  kernel.function = function.as<CUfunction>();
+  kernel.context = context.as<CUcontext>();
+  for (size_t i = 0; i < 3; ++i) {
+    kernel.grid[i] = config.grid[i];
+    kernel.block[i] = config.block[i];
+  }
+  kernel.shared_bytes = config.shared_bytes;
+  kernel.flags = config.flags;
+  kernel.parameters.resize(parameters.bytes);
+  pack_parameters(function, parameters, reinterpret_cast<unsigned char*>(kernel.parameters.data()));
+  for (uint32_t i = 0; i < config.attribute_count; ++i) {
+    const CUlaunchAttribute& attribute = config.attributes[i];
+    if (attribute.id != CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION) {
+      kernel.attributes.push_back(attribute);
+    } else if (attribute.value.programmaticStreamSerializationAllowed != 0) {
+      *programmatic = true;  // in a graph, a kind of edge
+    }
+  }
+  return kernel;
+}
+
+CopyWork captured_copy(const Side& destination, const Side& source, const Box& box) {
+  CopyWork copy;
+  copy.destination = destination;
+  copy.source = source;
+  copy.box = box;
+  const bool rows = box.height > 1 || box.depth > 1;
+  const auto height_of = [&](const Side& side) {
+    return box.depth > 1 && side.pitch != 0 ? side.slice / side.pitch : box.height;
+  };
+  CUDA_MEMCPY3D& as_named = copy.parameters;
+  as_named.WidthInBytes = box.width;
+  as_named.Height = box.height;
+  as_named.Depth = box.depth;
+  as_named.srcPitch = rows ? source.pitch : 0;
+  as_named.dstPitch = rows ? destination.pitch : 0;
+  as_named.srcHeight = height_of(source);
+  as_named.dstHeight = height_of(destination);
+  if (source.place == Place::kDevice) {
+    as_named.srcMemoryType = CU_MEMORYTYPE_DEVICE;
+    as_named.srcDevice = source.address;
+  } else {
+    as_named.srcMemoryType = CU_MEMORYTYPE_HOST;
+    as_named.srcHost = reinterpret_cast<const void*>(source.address);
+  }
+  if (destination.place == Place::kDevice) {
+    as_named.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    as_named.dstDevice = destination.address;
+  } else {
+    as_named.dstMemoryType = CU_MEMORYTYPE_HOST;
+    as_named.dstHost = reinterpret_cast<void*>(destination.address);
+  }
+  return copy;
+}
+
+void write_kernel(const Session& session, KernelWork& work, CUDA_KERNEL_NODE_PARAMS* parameters) {
+  work.pointers.clear();
+  if (const Function* function = session.functions.find(work.function)) {
+    for (const wire::ParameterLayout& parameter : function->parameters) {
+      work.pointers.push_back(work.parameters.data() + parameter.offset);
+    }
+  }
+  *parameters = CUDA_KERNEL_NODE_PARAMS{};
+  if (work.as_kernel) {
+    parameters->kern = reinterpret_cast<CUkernel>(work.function);
+  } else {
+    parameters->func = work.function;
+  }
+  parameters->ctx = work.context;
+  parameters->gridDimX = work.grid[0];
+  parameters->gridDimY = work.grid[1];
+  parameters->gridDimZ = work.grid[2];
+  parameters->blockDimX = work.block[0];
+  parameters->blockDimY = work.block[1];
+  parameters->blockDimZ = work.block[2];
+  parameters->sharedMemBytes = work.shared_bytes;
+  parameters->kernelParams = work.pointers.empty() ? nullptr : work.pointers.data();
+}
+
+}  // namespace openmps::client

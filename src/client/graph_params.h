@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// From what programs say about nodes to work, and back: every check that the driver makes when a
+// node is made or changed. Called by the implementations, on the program's threads, with
+// session.graph_lock held where a node is involved.
+#pragma once
+
+#include "base/cuda_abi.h"
+#include "client/graph.h"
+#include "client/launch_request.h"
+
+namespace openmps::client {
+
+// `context`: the calling thread's, which a null context in the parameters means. Errors:
+// CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_NOT_SUPPORTED.
+[[nodiscard]] CUresult read_kernel(Session& session, Context& context,
+                                   const CUDA_KERNEL_NODE_PARAMS* parameters, Work* work);
+[[nodiscard]] CUresult read_copy(Session& session, Context& context,
+                                 const CUDA_MEMCPY3D* parameters, Work* work);
+[[nodiscard]] CUresult read_fill(Session& session, const CUDA_MEMSET_NODE_PARAMS* parameters,
+                                 Work* work);
+[[nodiscard]] CUresult read_host(const CUDA_HOST_NODE_PARAMS* parameters, Work* work);
+[[nodiscard]] CUresult read_event(Session& session, CUevent event, Work* work);
+[[nodiscard]] CUresult read_words(Session& session, const CUDA_BATCH_MEM_OP_NODE_PARAMS* parameters,
+                                  Work* work);
+// Allocates; parameters->dptr is set.
+[[nodiscard]] CUresult read_allocation(Session& session, CUDA_MEM_ALLOC_NODE_PARAMS* parameters,
+                                       Work* work);
+// The parameters of any kind but child graphs and conditional nodes.
+[[nodiscard]] CUresult read_any(Session& session, Context& context, CUgraphNodeParams* parameters,
+                                Work* work);
+
+// The work of captured calls.
+[[nodiscard]] KernelWork captured_kernel(const Function& function, const Context& context,
+                                         const LaunchConfiguration& config,
+                                         const LaunchParameters& parameters, bool* programmatic);
+[[nodiscard]] CopyWork captured_copy(const Side& destination, const Side& source, const Box& box);
+
+// Pointers into the node's own parameters.
+void write_kernel(const Session& session, KernelWork& work, CUDA_KERNEL_NODE_PARAMS* parameters);
+
+}  // namespace openmps::client

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+// From graphs to steps. See graph_plan.h.
+#include "client/graph_plan.h"
+
+#include <string.h>
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include "client/launch_attributes.h"
+#include "client/session.h"
+
+namespace openmps::client {
+namespace {
+
+template <typename T>
+void append_bytes(Body* body, const T* data, size_t count) {
+  const std::span<const std::byte> bytes = std::as_bytes(std::span<const T>(data, count));
+  body->insert(body->end(), bytes.begin(), bytes.end());
+}
+
+wire::GraphEdge edge_to(uint32_t step) { return {step, 0, 0, 0, 0}; }
+
+CUresult kernel_body(Session& session, const KernelWork& work, Body* body) {
+  const Function* function = session.functions.find(work.function);
+  if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (work.parameters.size() < function->parameter_bytes) return CUDA_ERROR_INVALID_VALUE;
+  CUlaunchConfig config{};
+  config.attrs = const_cast<CUlaunchAttribute*>(work.attributes.data());
+  config.numAttrs = static_cast<unsigned int>(work.attributes.size());
+  LaunchAttributes attributes;
+  OPENMPS_CUDA_CHECK(take_attributes(&config, &attributes));
+  wire::Launch launch{};
+  launch.function = function->id;
+  for (size_t i = 0; i < 3; ++i) {
+    launch.grid[i] = work.grid[i];
+    launch.block[i] = work.block[i];
+  }
+  launch.shared_bytes = work.shared_bytes;
+  launch.attribute_count = attributes.count;
+  launch.parameter_bytes = static_cast<uint32_t>(work.parameters.size());
+  launch.flags = work.flags | attributes.flags;
+  append_bytes(body, &launch, 1);
+  append_bytes(body, attributes.list, attributes.count);
+  append_bytes(body, work.parameters.data(), work.parameters.size());
+  return CUDA_SUCCESS;
+}
+
+CUresult copy_body(Session& session, const CopyWork& copy, Body* body) {
+  // A description of a graph knows linear memory only.
+  if (copy.destination.place == Place::kArray || copy.source.place == Place::kArray) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  // Its memory may have been freed since the node was made.
+  OPENMPS_CUDA_CHECK(check_sides(session, copy.destination, copy.source, copy.box));
+  const wire::Memcpy3D box{0,
+                           0,
+                           copy.destination.address,
+                           copy.source.address,
+                           copy.destination.pitch,
+                           copy.source.pitch,
+                           copy.destination.slice,
+                           copy.source.slice,
+                           copy.box.width,
+                           copy.box.height,
+                           copy.box.depth};
+  append_bytes(body, &box, 1);
+  return CUDA_SUCCESS;
+}
+
+void fill_body(const CUDA_MEMSET_NODE_PARAMS& fill, Body* body) {
+  const wire::Memset memset{0,          fill.elementSize, fill.dst,   fill.pitch,
+                            fill.width, fill.height,      fill.value, 0};
+  append_bytes(body, &memset, 1);
+}
+
+CUresult event_body(Session& session, CUevent handle, Body* body) {
+  const Event* event = session.events.find(handle);
+  if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  const wire::ObjectOnly named{event->id, 0};
+  append_bytes(body, &named, 1);
+  return CUDA_SUCCESS;
+}
+
+// Flushes and barriers order what the worker's GPU orders anyhow.
+void values_body(const WordsWork& work, Body* body) {
+  for (const CUstreamBatchMemOpParams& op : work.operations) {
+    const bool wide = op.operation == CU_STREAM_MEM_OP_WAIT_VALUE_64 ||
+                      op.operation == CU_STREAM_MEM_OP_WRITE_VALUE_64;
+    const bool waits = op.operation == CU_STREAM_MEM_OP_WAIT_VALUE_32 ||
+                       op.operation == CU_STREAM_MEM_OP_WAIT_VALUE_64;
+    const bool writes = op.operation == CU_STREAM_MEM_OP_WRITE_VALUE_32 ||
+                        op.operation == CU_STREAM_MEM_OP_WRITE_VALUE_64;
+    if (!waits && !writes) continue;
+    wire::GraphValue value{};
+    value.writes = writes ? 1 : 0;
+    value.value.width = wide ? 8 : 4;
+    if (waits) {
+      value.value.address = op.waitValue.address;
+      value.value.value = wide ? op.waitValue.value64 : op.waitValue.value;
+      value.value.flags = op.waitValue.flags;
+    } else {
+      value.value.address = op.writeValue.address;
+      value.value.value = wide ? op.writeValue.value64 : op.writeValue.value;
+      value.value.flags = op.writeValue.flags;
+    }
+    append_bytes(body, &value, 1);
+  }
+}
+
+}  // namespace
+
+CUresult make_body(Session& session, const Work& work, CUgraphNodeType type,
+                   wire::GraphNodeKind* kind, Body* body) {
+  switch (type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+      *kind = wire::GraphNodeKind::kKernel;
+      return kernel_body(session, std::get<KernelWork>(work), body);
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+      *kind = wire::GraphNodeKind::kCopy;
+      return copy_body(session, std::get<CopyWork>(work), body);
+    case CU_GRAPH_NODE_TYPE_MEMSET:
+      *kind = wire::GraphNodeKind::kFill;
+      fill_body(std::get<FillWork>(work).parameters, body);
+      return CUDA_SUCCESS;
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+      *kind = wire::GraphNodeKind::kEventRecord;
+      return event_body(session, std::get<EventWork>(work).event, body);
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+      *kind = wire::GraphNodeKind::kEventWait;
+      return event_body(session, std::get<EventWork>(work).event, body);
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+      values_body(std::get<WordsWork>(work), body);
+      *kind = body->empty() ? wire::GraphNodeKind::kEmpty : wire::GraphNodeKind::kValues;
+      return CUDA_SUCCESS;
+    default: *kind = wire::GraphNodeKind::kEmpty; return CUDA_SUCCESS;
+  }
+}
+
+// ---- Pageable memory ----------------------------------------------------------------------------
+
+GraphHostCall::~GraphHostCall() {
+  if (slot != kNoSlot) session.callbacks.close_slot(slot);
+  if (block != nullptr) static_cast<void>(session.pinned.release(block));
+}
+
+void run_graph_copy(void* argument) {
+  const GraphHostCall& call = *static_cast<GraphHostCall*>(argument);
+  copy_in_memory(call.destination, call.source, call.box);
+}
+
+CUresult split_copy(Session& session, const CopyWork& copy, GraphHostCall* call, CopyWork* direct) {
+  const Box& box = copy.box;
+  call->destination = copy.destination;
+  call->source = copy.source;
+  call->box = box;
+  *direct = copy;
+  const bool from = copy.source.place == Place::kPageable;
+  const bool to = copy.destination.place == Place::kPageable;
+  if ((from || copy.source.place == Place::kPinned) &&
+      (to || copy.destination.place == Place::kPinned)) {
+    direct->box.width = 0;  // host to host: all of it is the host's
+    return CUDA_SUCCESS;
+  }
+  uint64_t bytes = 0;
+  if (__builtin_mul_overflow(box.width, box.height, &bytes) ||
+      __builtin_mul_overflow(bytes, box.depth, &bytes)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  OPENMPS_CUDA_CHECK(session.pinned.allocate(nullptr, bytes, 0, &call->block));
+  const Side block{.address = reinterpret_cast<uint64_t>(call->block),
+                   .place = Place::kPinned,
+                   .pitch = box.width,
+                   .slice = box.width * box.height};
+  (from ? call->destination : call->source) = block;
+  (from ? direct->source : direct->destination) = block;
+  return CUDA_SUCCESS;
+}
+
+// ---- The plan -----------------------------------------------------------------------------------
+
+CUresult GraphPlan::add(const Graph& graph, const GraphNode** failed) {
+  Edges leaves;
+  return flatten(graph, {}, &leaves, failed);
+}
+
+uint32_t GraphPlan::append(const GraphNode& node, wire::GraphNodeKind kind, Edges edges,
+                           Body body) {
+  // Only a kernel may begin before what it depends on has ended.
+  if (kind != wire::GraphNodeKind::kKernel) {
+    for (wire::GraphEdge& edge : edges) edge = edge_to(edge.node);
+  }
+  steps_.push_back({kind, std::move(edges), std::move(body), &node});
+  return static_cast<uint32_t>(steps_.size() - 1);
+}
+
+// A node with more edges than a command holds waits for empty nodes that wait for a part each.
+GraphPlan::Edges GraphPlan::narrow(const GraphNode& node, Edges edges) {
+  while (edges.size() > wire::kMaxGraphEdges) {
+    Edges joined;
+    for (size_t first = 0; first < edges.size(); first += wire::kMaxGraphEdges) {
+      const size_t last = std::min<size_t>(edges.size(), first + wire::kMaxGraphEdges);
+      const auto at = [&edges](size_t i) { return edges.begin() + static_cast<ptrdiff_t>(i); };
+      joined.push_back(
+          edge_to(append(node, wire::GraphNodeKind::kEmpty, Edges(at(first), at(last)), {})));
+    }
+    edges = std::move(joined);
+  }
+  return edges;
+}
+
+CUresult GraphPlan::flatten(const Graph& graph, const Edges& before, Edges* leaves,
+                            const GraphNode** failed) {
+  for (const UserObjectReference& object : graph.user_objects) {
+    resources_.user_objects.push_back(object);
+  }
+  std::unordered_map<const GraphNode*, uint32_t> ends;
+  for (const GraphNode* node : topological_order(graph)) {
+    Edges edges;
+    for (const GraphEdge& edge : node->dependencies) {
+      edges.push_back({ends[edge.node], edge.data.from_port, edge.data.to_port, edge.data.type, 0});
+    }
+    if (edges.empty()) edges = before;
+    uint32_t end = 0;
+    const CUresult result = add_node(*node, narrow(*node, std::move(edges)), &end, failed);
+    if (result != CUDA_SUCCESS) {
+      if (*failed == nullptr) *failed = node;
+      return result;
+    }
+    ends[node] = end;
+    if (node->dependents.empty()) leaves->push_back(edge_to(end));
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult GraphPlan::add_node(const GraphNode& node, Edges edges, uint32_t* end,
+                             const GraphNode** failed) {
+  GraphExec::Place& place = places_[node.handle];
+  place.type = node.type;
+  if (const auto* child = std::get_if<ChildWork>(&node.work)) {
+    return add_child(node, *child->graph, std::move(edges), end, failed);
+  }
+  if (const auto* copy = std::get_if<CopyWork>(&node.work); copy != nullptr && is_pageable(*copy)) {
+    return add_copy(node, *copy, std::move(edges), end);
+  }
+  if (const auto* host = std::get_if<HostWork>(&node.work)) {
+    auto call = std::make_unique<GraphHostCall>(session_);
+    const CUDA_HOST_NODE_PARAMS& function = host->parameters;
+    OPENMPS_CUDA_CHECK(session_.callbacks.open_slot(
+        HostCall{function.fn, nullptr, nullptr, function.userData}, &call->slot));
+    return add_host_call(node, std::move(call), std::move(edges), end);
+  }
+  if (const auto* event = std::get_if<EventWork>(&node.work);
+      event != nullptr && node.type == CU_GRAPH_NODE_TYPE_EVENT_RECORD) {
+    resources_.recorded_events.push_back(event->event);
+  }
+  if (const auto* allocation = std::get_if<AllocationWork>(&node.work)) {
+    resources_.allocations.push_back(allocation->block);
+  }
+  if (const auto* free = std::get_if<FreeWork>(&node.work)) {
+    resources_.frees.push_back(free->address);
+  }
+  wire::GraphNodeKind kind = wire::GraphNodeKind::kEmpty;
+  Body body;
+  OPENMPS_CUDA_CHECK(make_body(session_, node.work, node.type, &kind, &body));
+  *end = place.step = append(node, kind, std::move(edges), std::move(body));
+  return CUDA_SUCCESS;
+}
+
+CUresult GraphPlan::add_child(const GraphNode& node, const Graph& child, Edges edges, uint32_t* end,
+                              const GraphNode** failed) {
+  // One node in front and one behind keep the edges from multiplying.
+  if (edges.size() > 1 && !child.nodes.empty()) {
+    edges = {edge_to(append(node, wire::GraphNodeKind::kEmpty, std::move(edges), {}))};
+  }
+  Edges leaves;
+  OPENMPS_CUDA_CHECK(flatten(child, edges, &leaves, failed));
+  if (leaves.size() == 1) {
+    *end = leaves.front().node;
+  } else {
+    *end = append(node, wire::GraphNodeKind::kEmpty,
+                  narrow(node, leaves.empty() ? std::move(edges) : std::move(leaves)), {});
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult GraphPlan::add_host_call(const GraphNode& node, std::unique_ptr<GraphHostCall> call,
+                                  Edges edges, uint32_t* end) {
+  const wire::HostFunction function{0, call->slot};
+  Body body;
+  append_bytes(&body, &function, 1);
+  places_[node.handle].host_call = call.get();
+  resources_.host_calls.push_back(std::move(call));
+  *end = append(node, wire::GraphNodeKind::kHostCall, std::move(edges), std::move(body));
+  return CUDA_SUCCESS;
+}
+
+CUresult GraphPlan::add_copy(const GraphNode& node, const CopyWork& copy, Edges edges,
+                             uint32_t* end) {
+  auto call = std::make_unique<GraphHostCall>(session_);
+  CopyWork direct;
+  OPENMPS_CUDA_CHECK(session_.callbacks.open_slot(
+      HostCall{run_graph_copy, nullptr, nullptr, call.get()}, &call->slot));
+  OPENMPS_CUDA_CHECK(split_copy(session_, copy, call.get(), &direct));
+  if (direct.box.width == 0) return add_host_call(node, std::move(call), std::move(edges), end);
+  Body body;
+  OPENMPS_CUDA_CHECK(copy_body(session_, direct, &body));
+  GraphExec::Place& place = places_[node.handle];
+  if (copy.source.place == Place::kPageable) {
+    OPENMPS_CUDA_CHECK(add_host_call(node, std::move(call), std::move(edges), end));
+    *end = place.step = append(node, wire::GraphNodeKind::kCopy, {edge_to(*end)}, std::move(body));
+    return CUDA_SUCCESS;
+  }
+  place.step = append(node, wire::GraphNodeKind::kCopy, std::move(edges), std::move(body));
+  return add_host_call(node, std::move(call), {edge_to(place.step)}, end);
+}
+
+}  // namespace openmps::client

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stream capture. Any thread.
+#include "softgpu/front/graph_front.h"
+
+using namespace openmps;           // NOLINT: entry points live outside the namespace
+using namespace openmps::softgpu;  // NOLINT: the same
+
+// ---- Capture ----------------------------------------------------------------------------------
+
+CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
+  return with_driver([&](Driver&) -> Status {
+    if (mode == nullptr || *mode < CU_STREAM_CAPTURE_MODE_GLOBAL ||
+        *mode > CU_STREAM_CAPTURE_MODE_RELAXED)
+      return invalid_value("no such capture mode");
+    *mode = exchange_thread_mode(*mode);
+    return Status();
+  });
+}
+
+CUresult cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode) {
+  return with_context([&](Caller& caller) -> Status {
+    if (mode < CU_STREAM_CAPTURE_MODE_GLOBAL || mode > CU_STREAM_CAPTURE_MODE_RELAXED)
+      return invalid_value("no such capture mode");
+    Result<std::shared_ptr<Stream>> stream = caller.stream(hStream);
+    if (!stream.ok()) return stream.status();
+    return begin_capture(*stream, mode, nullptr, {});
+  });
+}
+
+CUresult cuStreamBeginCapture(CUstream hStream) {
+  return cuStreamBeginCapture_v2(hStream, CU_STREAM_CAPTURE_MODE_GLOBAL);
+}
+
+CUresult cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
+                                     const CUgraphNode* dependencies, const CUgraphEdgeData*,
+                                     size_t numDependencies, CUstreamCaptureMode mode) {
+  return with_context([&](Caller& caller) -> Status {
+    Result<std::shared_ptr<Stream>> stream = caller.stream(hStream);
+    if (!stream.ok()) return stream.status();
+    std::shared_ptr<Graph> graph = caller.driver.graphs.find(hGraph);
+    if (graph == nullptr) return invalid_value("not a graph");
+    std::vector<GraphNode*> nodes;
+    OPENMPS_RETURN_IF_ERROR(
+        find_nodes(caller.driver, *graph, dependencies, numDependencies, &nodes));
+    return begin_capture(*stream, mode, graph, nodes);
+  });
+}
+
+CUresult cuStreamEndCapture(CUstream hStream, CUgraph* phGraph) {
+  return with_stream(hStream, [&](Caller&, Stream& stream) -> Status {
+    if (phGraph == nullptr) return no_result();
+    return end_capture(stream, phGraph);
+  });
+}
+
+CUresult cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus* captureStatus) {
+  return with_stream(hStream, [&](Caller&, Stream& stream) -> Status {
+    if (captureStatus == nullptr) return no_result();
+    uint64_t id = 0;
+    CUgraph graph = nullptr;
+    std::vector<CUgraphNode> nodes;
+    if (stream.queue->legacy) OPENMPS_RETURN_IF_ERROR(check_legacy_use(*stream.execution));
+    *captureStatus = capture_status(stream, &id, &graph, &nodes);
+    return Status();
+  });
+}
+
+CUresult cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus* captureStatus_out,
+                                   cuuint64_t* id_out, CUgraph* graph_out,
+                                   const CUgraphNode** dependencies_out,
+                                   const CUgraphEdgeData** edgeData_out,
+                                   size_t* numDependencies_out) {
+  return with_stream(hStream, [&](Caller&, Stream& stream) -> Status {
+    if (captureStatus_out == nullptr) return no_result();
+    // Valid until this thread's next call, as the interface says.
+    static thread_local std::vector<CUgraphNode> nodes;
+    static thread_local std::vector<CUgraphEdgeData> edges;
+    nodes.clear();
+    uint64_t id = 0;
+    CUgraph graph = nullptr;
+    *captureStatus_out = capture_status(stream, &id, &graph, &nodes);
+    if (*captureStatus_out == CU_STREAM_CAPTURE_STATUS_NONE) return Status();
+    edges.assign(nodes.size(), CUgraphEdgeData{});
+    if (id_out != nullptr) *id_out = id;
+    if (graph_out != nullptr) *graph_out = graph;
+    if (dependencies_out != nullptr) *dependencies_out = nodes.data();
+    if (edgeData_out != nullptr) *edgeData_out = edges.data();
+    if (numDependencies_out != nullptr) *numDependencies_out = nodes.size();
+    return Status();
+  });
+}
+
+CUresult cuStreamGetCaptureInfo_v2(CUstream hStream, CUstreamCaptureStatus* captureStatus_out,
+                                   cuuint64_t* id_out, CUgraph* graph_out,
+                                   const CUgraphNode** dependencies_out,
+                                   size_t* numDependencies_out) {
+  return cuStreamGetCaptureInfo_v3(hStream, captureStatus_out, id_out, graph_out, dependencies_out,
+                                   nullptr, numDependencies_out);
+}
+
+CUresult cuStreamGetCaptureInfo(CUstream hStream, CUstreamCaptureStatus* captureStatus_out,
+                                cuuint64_t* id_out) {
+  return cuStreamGetCaptureInfo_v3(hStream, captureStatus_out, id_out, nullptr, nullptr, nullptr,
+                                   nullptr);
+}
+
+CUresult cuStreamUpdateCaptureDependencies_v2(CUstream hStream, CUgraphNode* dependencies,
+                                              const CUgraphEdgeData*, size_t numDependencies,
+                                              unsigned int flags) {
+  return with_stream(hStream, [&](Caller& caller, Stream& stream) -> Status {
+    if (flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES) return invalid_value("unknown flags");
+    uint64_t id = 0;
+    CUgraph handle = nullptr;
+    std::vector<CUgraphNode> unused;
+    if (capture_status(stream, &id, &handle, &unused) == CU_STREAM_CAPTURE_STATUS_NONE)
+      return Status(CUDA_ERROR_ILLEGAL_STATE, "the stream is not being captured");
+    std::shared_ptr<Graph> graph = caller.driver.graphs.find(handle);
+    if (graph == nullptr) return invalid_value("the graph was destroyed");
+    std::vector<GraphNode*> nodes;
+    OPENMPS_RETURN_IF_ERROR(
+        find_nodes(caller.driver, *graph, dependencies, numDependencies, &nodes));
+    return update_capture_dependencies(stream, nodes, flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES);
+  });
+}
+
+CUresult cuStreamUpdateCaptureDependencies(CUstream hStream, CUgraphNode* dependencies,
+                                           size_t numDependencies, unsigned int flags) {
+  return cuStreamUpdateCaptureDependencies_v2(hStream, dependencies, nullptr, numDependencies,
+                                              flags);
+}

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+// Executable graphs. Any thread.
+#include "softgpu/front/graph_front.h"
+
+using namespace openmps;           // NOLINT: entry points live outside the namespace
+using namespace openmps::softgpu;  // NOLINT: the same
+
+// ---- Executable graphs ------------------------------------------------------------------------
+
+CUresult cuGraphInstantiateWithFlags(CUgraphExec* phGraphExec, CUgraph hGraph,
+                                     unsigned long long flags) {
+  return instantiate_graph(phGraphExec, hGraph, flags);
+}
+
+CUresult cuGraphInstantiate_v2(CUgraphExec* phGraphExec, CUgraph hGraph, CUgraphNode* phErrorNode,
+                               char* logBuffer, size_t bufferSize) {
+  if (phErrorNode != nullptr) *phErrorNode = nullptr;
+  if (logBuffer != nullptr && bufferSize > 0) logBuffer[0] = '\0';
+  return instantiate_graph(phGraphExec, hGraph, 0);
+}
+
+CUresult cuGraphInstantiateWithParams(CUgraphExec* phGraphExec, CUgraph hGraph,
+                                      CUDA_GRAPH_INSTANTIATE_PARAMS* instantiateParams) {
+  if (instantiateParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = instantiate_graph(phGraphExec, hGraph, instantiateParams->flags);
+  instantiateParams->hErrNode_out = nullptr;
+  instantiateParams->result_out =
+      result == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS : CUDA_GRAPH_INSTANTIATE_ERROR;
+  return result;
+}
+
+CUresult cuGraphExecGetFlags(CUgraphExec hGraphExec, cuuint64_t* flags) {
+  return with_exec(hGraphExec, [&](Driver&, GraphExec& exec) -> Status {
+    if (flags == nullptr) return no_result();
+    *flags = exec.flags;
+    return Status();
+  });
+}
+
+CUresult cuGraphExecDestroy(CUgraphExec hGraphExec) {
+  return with_driver([&](Driver& driver) -> Status {
+    return driver.graph_execs.remove(hGraphExec) == nullptr
+               ? invalid_value("not an executable graph")
+               : Status();
+  });
+}
+
+CUresult cuGraphUpload(CUgraphExec hGraph, CUstream hStream) {
+  return with_stream(hStream, [&](Caller& caller, Stream&) -> Status {
+    return caller.driver.graph_execs.find(hGraph) == nullptr
+               ? invalid_value("not an executable graph")
+               : Status();
+  });
+}
+
+CUresult cuGraphLaunch(CUgraphExec hGraph, CUstream hStream) {
+  return with_stream(hStream, [&](Caller& caller, Stream& stream) -> Status {
+    std::shared_ptr<GraphExec> exec = caller.driver.graph_execs.find(hGraph);
+    if (exec == nullptr) return invalid_value("not an executable graph");
+    return launch_graph(*exec, stream);
+  });
+}
+
+CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                           const CUDA_KERNEL_NODE_PARAMS* nodeParams) {
+  return set_exec_node(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_KERNEL, prepare_kernel(nodeParams));
+}
+
+CUresult cuGraphExecKernelNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                        const CUDA_KERNEL_NODE_PARAMS_v1* nodeParams) {
+  if (nodeParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  CUDA_KERNEL_NODE_PARAMS wide = widen_kernel(*nodeParams);
+  return cuGraphExecKernelNodeSetParams_v2(hGraphExec, hNode, &wide);
+}
+
+CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                        const CUDA_MEMCPY3D* copyParams, CUcontext) {
+  return set_exec_node(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_MEMCPY, prepare_copy(copyParams));
+}
+
+CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                        const CUDA_MEMSET_NODE_PARAMS* memsetParams, CUcontext) {
+  return set_exec_node(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_MEMSET, prepare_fill(memsetParams));
+}
+
+CUresult cuGraphExecHostNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                      const CUDA_HOST_NODE_PARAMS* nodeParams) {
+  return set_exec_node(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_HOST, prepare_host(nodeParams));
+}
+
+CUresult cuGraphExecEventRecordNodeSetEvent(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                            CUevent event) {
+  return set_exec_node(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_EVENT_RECORD,
+                       prepare_event<RecordWork>(event));
+}
+
+CUresult cuGraphExecEventWaitNodeSetEvent(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                          CUevent event) {
+  return set_exec_node(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_WAIT_EVENT,
+                       prepare_event<WaitWork>(event));
+}
+
+CUresult cuGraphExecBatchMemOpNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                            const CUDA_BATCH_MEM_OP_NODE_PARAMS* nodeParams) {
+  return set_exec_node(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
+                       prepare_words(nodeParams));
+}
+
+CUresult cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                  CUgraphNodeParams* nodeParams) {
+  if (nodeParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  switch (nodeParams->type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL: {
+      CUDA_KERNEL_NODE_PARAMS params{};
+      memcpy(&params, &nodeParams->kernel, sizeof params);
+      return cuGraphExecKernelNodeSetParams_v2(hGraphExec, hNode, &params);
+    }
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+      return cuGraphExecMemcpyNodeSetParams(hGraphExec, hNode, &nodeParams->memcpy.copyParams,
+                                            nodeParams->memcpy.copyCtx);
+    case CU_GRAPH_NODE_TYPE_MEMSET: {
+      CUDA_MEMSET_NODE_PARAMS params{};
+      memcpy(&params, &nodeParams->memset, sizeof params);
+      return cuGraphExecMemsetNodeSetParams(hGraphExec, hNode, &params, nodeParams->memset.ctx);
+    }
+    case CU_GRAPH_NODE_TYPE_HOST: {
+      CUDA_HOST_NODE_PARAMS params{nodeParams->host.fn, nodeParams->host.userData};
+      return cuGraphExecHostNodeSetParams(hGraphExec, hNode, &params);
+    }
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+      return cuGraphExecEventRecordNodeSetEvent(hGraphExec, hNode, nodeParams->eventRecord.event);
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+      return cuGraphExecEventWaitNodeSetEvent(hGraphExec, hNode, nodeParams->eventWait.event);
+    default: return CUDA_ERROR_NOT_SUPPORTED;
+  }
+}
+
+// The nodes of the child that the exec knows, in their order, get the work of those of another.
+CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                            CUgraph childGraph) {
+  return with_exec(hGraphExec, [&](Driver& driver, GraphExec& exec) -> Status {
+    std::shared_ptr<GraphNode> node = driver.graph_nodes.find(hNode);
+    std::shared_ptr<Graph> fresh = driver.graphs.find(childGraph);
+    if (node == nullptr || node->child == nullptr || fresh == nullptr)
+      return invalid_value("not a child graph node, or not a graph");
+    std::lock_guard graph_lock(graph_mutex());
+    std::lock_guard lock(exec.mutex);
+    const auto& old = node->child->nodes;
+    if (old.size() != fresh->nodes.size()) return invalid_value("the graphs differ");
+    for (size_t i = 0; i < old.size(); ++i)
+      if (old[i]->type != fresh->nodes[i]->type || old[i]->child != nullptr ||
+          old[i]->dependencies.size() != fresh->nodes[i]->dependencies.size())
+        return invalid_value("the graphs differ");
+    for (size_t i = 0; i < old.size(); ++i)
+      for (GraphExec::Step& step : exec.steps)
+        if (step.node == old[i]->handle) step.work = fresh->nodes[i]->work;
+    return Status();
+  });
+}
+
+CUresult cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
+                              CUgraphExecUpdateResultInfo* resultInfo) {
+  return with_exec(hGraphExec, [&](Driver& driver, GraphExec& exec) -> Status {
+    std::shared_ptr<Graph> graph = driver.graphs.find(hGraph);
+    if (graph == nullptr || resultInfo == nullptr) return invalid_value("a bad argument");
+    *resultInfo = CUgraphExecUpdateResultInfo{};
+    resultInfo->result = update_exec(exec, *graph, &resultInfo->errorNode);
+    return resultInfo->result == CU_GRAPH_EXEC_UPDATE_SUCCESS
+               ? Status()
+               : Status(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, "the graphs differ");
+  });
+}
+
+CUresult cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode* hErrorNode_out,
+                           CUgraphExecUpdateResult* updateResult_out) {
+  if (updateResult_out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  CUgraphExecUpdateResultInfo info{};
+  CUresult result = cuGraphExecUpdate_v2(hGraphExec, hGraph, &info);
+  *updateResult_out = info.result;
+  if (hErrorNode_out != nullptr) *hErrorNode_out = info.errorNode;
+  return result;
+}
+
+CUresult cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsigned int isEnabled) {
+  return with_exec(hGraphExec, [&](Driver&, GraphExec& exec) -> Status {
+    std::lock_guard lock(exec.mutex);
+    for (GraphExec::Step& step : exec.steps) {
+      if (step.node != hNode) continue;
+      step.enabled = isEnabled != 0;
+      return Status();
+    }
+    return invalid_value("not a node of the executable graph");
+  });
+}
+
+CUresult cuGraphNodeGetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsigned int* isEnabled) {
+  return with_exec(hGraphExec, [&](Driver&, GraphExec& exec) -> Status {
+    if (isEnabled == nullptr) return no_result();
+    std::lock_guard lock(exec.mutex);
+    for (GraphExec::Step& step : exec.steps) {
+      if (step.node != hNode) continue;
+      *isEnabled = step.enabled;
+      return Status();
+    }
+    return invalid_value("not a node of the executable graph");
+  });
+}

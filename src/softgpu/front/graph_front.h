@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the entry points of graphs share: look-ups of graphs, nodes and executable graphs, and the
+// way from node parameters to work. Any thread.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "softgpu/device/capture.h"
+#include "softgpu/device/copy_plan.h"
+#include "softgpu/device/event.h"
+#include "softgpu/device/graph.h"
+#include "softgpu/device/launch.h"
+#include "softgpu/device/module.h"
+#include "softgpu/front/front.h"
+
+namespace openmps::softgpu {
+
+inline Status no_result() { return invalid_value("no place for the result"); }
+
+// ---- Look-ups ---------------------------------------------------------------------------------
+
+template <typename Body>
+CUresult with_graph(CUgraph handle, Body&& body) {
+  return with_driver([&](Driver& driver) -> Status {
+    std::shared_ptr<Graph> graph = driver.graphs.find(handle);
+    if (graph == nullptr) return invalid_value("not a graph");
+    return body(driver, *graph);
+  });
+}
+
+// body(Driver&, GraphNode&) with graph_mutex() held.
+template <typename Body>
+CUresult with_node(CUgraphNode handle, Body&& body) {
+  return with_driver([&](Driver& driver) -> Status {
+    std::shared_ptr<GraphNode> node = driver.graph_nodes.find(handle);
+    std::lock_guard lock(graph_mutex());
+    if (node == nullptr || node->graph == nullptr) return invalid_value("not a graph node");
+    return body(driver, *node);
+  });
+}
+
+template <typename Body>
+CUresult with_exec(CUgraphExec handle, Body&& body) {
+  return with_driver([&](Driver& driver) -> Status {
+    std::shared_ptr<GraphExec> exec = driver.graph_execs.find(handle);
+    if (exec == nullptr) return invalid_value("not an executable graph");
+    return body(driver, *exec);
+  });
+}
+
+// The nodes behind handles; all of `graph`. They live as long as their graph.
+inline Status find_nodes(Driver& driver, const Graph& graph, const CUgraphNode* handles,
+                         size_t count, std::vector<GraphNode*>* nodes) {
+  if (count > 0 && handles == nullptr) return invalid_value("no nodes");
+  for (size_t i = 0; i < count; ++i) {
+    std::shared_ptr<GraphNode> node = driver.graph_nodes.find(handles[i]);
+    if (node == nullptr || node->graph != &graph) return invalid_value("not a node of the graph");
+    nodes->push_back(node.get());
+  }
+  return Status();
+}
+
+// CUDA's way to return a list: count only, or as many as there is room for.
+template <typename List>
+Status deliver_nodes(const List& nodes, CUgraphNode* out, size_t* count) {
+  if (count == nullptr) return no_result();
+  if (out == nullptr) {
+    *count = nodes.size();
+    return Status();
+  }
+  size_t room = *count;
+  for (size_t i = 0; i < room; ++i) out[i] = i < nodes.size() ? nodes[i]->handle : nullptr;
+  *count = std::min(room, nodes.size());
+  return Status();
+}
+
+// ---- Node parameters to work ------------------------------------------------------------------
+
+// A null context stands for the current one.
+inline Result<std::shared_ptr<Context>> node_context(Driver& driver, CUcontext handle) {
+  Result<std::shared_ptr<Context>> context = context_or_current(driver, handle);
+  if (context.ok() && (*context)->execution() == nullptr)
+    return Status(CUDA_ERROR_CONTEXT_IS_DESTROYED, "the context is not active");
+  return context;
+}
+
+inline Result<LaunchWork> kernel_work(Driver& driver, const CUDA_KERNEL_NODE_PARAMS& p) {
+  Result<std::shared_ptr<Context>> context = node_context(driver, p.ctx);
+  if (!context.ok()) return context.status();
+  CUfunction handle = p.func != nullptr ? p.func : reinterpret_cast<CUfunction>(p.kern);
+  Result<std::shared_ptr<Function>> function = resolve_function(*context, handle);
+  if (!function.ok()) return function.status();
+  LaunchShape shape{{p.gridDimX, p.gridDimY, p.gridDimZ},
+                    {p.blockDimX, p.blockDimY, p.blockDimZ},
+                    p.sharedMemBytes};
+  return make_launch(driver, *function, shape, false, all_sms(driver), p.kernelParams, p.extra);
+}
+
+inline CUDA_KERNEL_NODE_PARAMS widen_kernel(const CUDA_KERNEL_NODE_PARAMS_v1& narrow) {
+  CUDA_KERNEL_NODE_PARAMS wide{};
+  static_assert(sizeof narrow <= sizeof wide);
+  memcpy(&wide, &narrow, sizeof narrow);  // the first version is a prefix of the second
+  return wide;
+}
+
+inline Result<CopyWork> copy_work(Driver& driver, const CUDA_MEMCPY3D& parameters) {
+  CopyShape shape;
+  CopySide source;
+  CopySide destination;
+  OPENMPS_RETURN_IF_ERROR(read_copy_parameters(driver, parameters, &shape, &source, &destination));
+  return plan_copy(driver, shape, source, destination);
+}
+
+inline Result<FillWork> fill_work(Driver& driver, const CUDA_MEMSET_NODE_PARAMS& parameters) {
+  FillShape shape;
+  shape.destination = parameters.dst;
+  shape.value = parameters.value;
+  shape.element = parameters.elementSize;
+  shape.width = parameters.width;
+  shape.height = parameters.height;
+  shape.pitch = parameters.pitch;
+  if (shape.element != 1 && shape.element != 2 && shape.element != 4)
+    return invalid_value("an element has 1, 2 or 4 bytes");
+  return plan_fill(driver, shape);
+}
+
+inline Result<MarkerWork> prepare_nothing() {
+  Driver* driver = nullptr;
+  OPENMPS_RETURN_IF_ERROR(check_entry(&driver));
+  return MarkerWork{};
+}
+
+inline Result<WordsWork> prepare_words(const CUDA_BATCH_MEM_OP_NODE_PARAMS* params) {
+  constexpr unsigned kMaxBatch = 256;  // of the driver
+  if (params == nullptr || params->paramArray == nullptr || params->count == 0 ||
+      params->count > kMaxBatch || params->flags != 0)
+    return invalid_value("bad parameters of memory operations");
+  Driver* driver = nullptr;
+  OPENMPS_RETURN_IF_ERROR(check_entry(&driver));
+  WordsWork work;
+  for (unsigned i = 0; i < params->count; ++i)
+    OPENMPS_RETURN_IF_ERROR(add_word_operation(*driver, params->paramArray[i], &work));
+  return work;
+}
+
+// RecordWork or WaitWork.
+template <typename W>
+Result<W> prepare_event(CUevent handle) {
+  Driver* driver = nullptr;
+  OPENMPS_RETURN_IF_ERROR(check_entry(&driver));
+  std::shared_ptr<Event> event = driver->events.find(handle);
+  if (event == nullptr) return invalid_handle("not an event");
+  return W{std::move(event)};
+}
+
+inline Result<HostWork> host_work(const CUDA_HOST_NODE_PARAMS& parameters) {
+  if (parameters.fn == nullptr) return invalid_value("no function");
+  HostWork work;
+  work.function = parameters.fn;
+  work.user_data = parameters.userData;
+  return work;
+}
+
+// ---- Adding and changing nodes ----------------------------------------------------------------
+
+// `remember(GraphNode&)` keeps what Get*Params returns.
+template <typename W, typename Remember>
+CUresult add_node(CUgraphNode* out, CUgraph graph, const CUgraphNode* dependencies, size_t count,
+                  CUgraphNodeType type, Result<W> work, Remember&& remember) {
+  if (!work.ok()) return report(work.status());
+  return with_graph(graph, [&](Driver& driver, Graph& object) -> Status {
+    if (out == nullptr) return no_result();
+    std::lock_guard lock(graph_mutex());
+    std::vector<GraphNode*> before;
+    OPENMPS_RETURN_IF_ERROR(find_nodes(driver, object, dependencies, count, &before));
+    std::shared_ptr<GraphNode> node =
+        add_node_locked(driver, object, type, Work(std::move(*work)), before);
+    remember(*node);
+    *out = node->handle;
+    return Status();
+  });
+}
+
+// The driver and the work of a node's parameters, before any graph is looked at.
+template <typename W, typename Make>
+Result<W> prepare(Make&& make) {
+  Driver* driver = nullptr;
+  OPENMPS_RETURN_IF_ERROR(check_entry(&driver));
+  return make(*driver);
+}
+
+template <typename W, typename Remember>
+CUresult set_node(CUgraphNode handle, CUgraphNodeType type, Result<W> work, Remember&& remember) {
+  if (!work.ok()) return report(work.status());
+  return with_node(handle, [&](Driver&, GraphNode& node) -> Status {
+    if (node.type != type) return invalid_value("the node is of another type");
+    node.work = std::move(*work);
+    remember(node);
+    return Status();
+  });
+}
+
+template <typename W>
+CUresult set_exec_node(CUgraphExec exec, CUgraphNode handle, CUgraphNodeType type, Result<W> work) {
+  if (!work.ok()) return report(work.status());
+  return with_exec(exec, [&](Driver&, GraphExec& object) -> Status {
+    std::lock_guard lock(object.mutex);
+    for (GraphExec::Step& step : object.steps) {
+      if (step.node != handle || handle == nullptr) continue;
+      if (step.type != type) return invalid_value("the node is of another type");
+      step.work = std::move(*work);
+      return Status();
+    }
+    return invalid_value("not a node of the executable graph");
+  });
+}
+
+inline void remember_nothing(GraphNode&) {}
+
+inline Result<LaunchWork> prepare_kernel(const CUDA_KERNEL_NODE_PARAMS* params) {
+  if (params == nullptr) return invalid_value("no parameters");
+  return prepare<LaunchWork>([&](Driver& driver) { return kernel_work(driver, *params); });
+}
+
+inline Result<CopyWork> prepare_copy(const CUDA_MEMCPY3D* params) {
+  if (params == nullptr) return invalid_value("no parameters");
+  return prepare<CopyWork>([&](Driver& driver) { return copy_work(driver, *params); });
+}
+
+inline Result<FillWork> prepare_fill(const CUDA_MEMSET_NODE_PARAMS* params) {
+  if (params == nullptr) return invalid_value("no parameters");
+  return prepare<FillWork>([&](Driver& driver) { return fill_work(driver, *params); });
+}
+
+inline Result<HostWork> prepare_host(const CUDA_HOST_NODE_PARAMS* params) {
+  if (params == nullptr) return invalid_value("no parameters");
+  return host_work(*params);
+}
+
+inline CUresult instantiate_graph(CUgraphExec* out, CUgraph graph, uint64_t flags) {
+  return with_graph(graph, [&](Driver& driver, Graph& object) -> Status {
+    constexpr uint64_t kKnown = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH |
+                                CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |
+                                CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
+    if (out == nullptr) return no_result();
+    if ((flags & ~kKnown) != 0)
+      return Status(CUDA_ERROR_NOT_SUPPORTED, "graphs launched by the device do not exist");
+    Result<std::shared_ptr<GraphExec>> exec = instantiate(driver, object, flags);
+    if (!exec.ok()) return exec.status();
+    *out = (*exec)->handle;
+    return Status();
+  });
+}
+
+}  // namespace openmps::softgpu

@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: Apache-2.0
+// Nodes of graphs and their parameters. Any thread.
+#include "softgpu/front/graph_front.h"
+
+using namespace openmps;           // NOLINT: entry points live outside the namespace
+using namespace openmps::softgpu;  // NOLINT: the same
+
+// ---- Nodes ------------------------------------------------------------------------------------
+
+CUresult cuGraphAddKernelNode_v2(CUgraphNode* phGraphNode, CUgraph hGraph,
+                                 const CUgraphNode* dependencies, size_t numDependencies,
+                                 const CUDA_KERNEL_NODE_PARAMS* nodeParams) {
+  return add_node(phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_KERNEL,
+                  prepare_kernel(nodeParams), remember_nothing);
+}
+
+CUresult cuGraphAddKernelNode(CUgraphNode* phGraphNode, CUgraph hGraph,
+                              const CUgraphNode* dependencies, size_t numDependencies,
+                              const CUDA_KERNEL_NODE_PARAMS_v1* nodeParams) {
+  if (nodeParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  CUDA_KERNEL_NODE_PARAMS wide = widen_kernel(*nodeParams);
+  return cuGraphAddKernelNode_v2(phGraphNode, hGraph, dependencies, numDependencies, &wide);
+}
+
+CUresult cuGraphAddMemcpyNode(CUgraphNode* phGraphNode, CUgraph hGraph,
+                              const CUgraphNode* dependencies, size_t numDependencies,
+                              const CUDA_MEMCPY3D* copyParams, CUcontext) {
+  return add_node(phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_MEMCPY,
+                  prepare_copy(copyParams),
+                  [&](GraphNode& node) { node.copy_parameters = *copyParams; });
+}
+
+CUresult cuGraphAddMemsetNode(CUgraphNode* phGraphNode, CUgraph hGraph,
+                              const CUgraphNode* dependencies, size_t numDependencies,
+                              const CUDA_MEMSET_NODE_PARAMS* memsetParams, CUcontext) {
+  return add_node(phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_MEMSET,
+                  prepare_fill(memsetParams),
+                  [&](GraphNode& node) { node.fill_parameters = *memsetParams; });
+}
+
+CUresult cuGraphAddHostNode(CUgraphNode* phGraphNode, CUgraph hGraph,
+                            const CUgraphNode* dependencies, size_t numDependencies,
+                            const CUDA_HOST_NODE_PARAMS* nodeParams) {
+  return add_node(phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_HOST,
+                  prepare_host(nodeParams), remember_nothing);
+}
+
+CUresult cuGraphAddEmptyNode(CUgraphNode* phGraphNode, CUgraph hGraph,
+                             const CUgraphNode* dependencies, size_t numDependencies) {
+  return add_node(phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_EMPTY,
+                  prepare_nothing(), remember_nothing);
+}
+
+CUresult cuGraphAddChildGraphNode(CUgraphNode* phGraphNode, CUgraph hGraph,
+                                  const CUgraphNode* dependencies, size_t numDependencies,
+                                  CUgraph childGraph) {
+  Driver* driver = nullptr;
+  Status status = check_entry(&driver);
+  if (!status.ok()) return report(status);
+  std::shared_ptr<Graph> child = driver->graphs.find(childGraph);
+  if (child == nullptr || childGraph == hGraph) return CUDA_ERROR_INVALID_VALUE;
+  return add_node(phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_GRAPH,
+                  prepare_nothing(),
+                  [&](GraphNode& node) { node.child = clone_graph_locked(*driver, *child); });
+}
+
+CUresult cuGraphAddEventRecordNode(CUgraphNode* phGraphNode, CUgraph hGraph,
+                                   const CUgraphNode* dependencies, size_t numDependencies,
+                                   CUevent event) {
+  return add_node(phGraphNode, hGraph, dependencies, numDependencies,
+                  CU_GRAPH_NODE_TYPE_EVENT_RECORD, prepare_event<RecordWork>(event),
+                  remember_nothing);
+}
+
+CUresult cuGraphAddEventWaitNode(CUgraphNode* phGraphNode, CUgraph hGraph,
+                                 const CUgraphNode* dependencies, size_t numDependencies,
+                                 CUevent event) {
+  return add_node(phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_WAIT_EVENT,
+                  prepare_event<WaitWork>(event), remember_nothing);
+}
+
+CUresult cuGraphEventRecordNodeSetEvent(CUgraphNode hNode, CUevent event) {
+  return set_node(hNode, CU_GRAPH_NODE_TYPE_EVENT_RECORD, prepare_event<RecordWork>(event),
+                  remember_nothing);
+}
+
+CUresult cuGraphEventWaitNodeSetEvent(CUgraphNode hNode, CUevent event) {
+  return set_node(hNode, CU_GRAPH_NODE_TYPE_WAIT_EVENT, prepare_event<WaitWork>(event),
+                  remember_nothing);
+}
+
+CUresult cuGraphEventRecordNodeGetEvent(CUgraphNode hNode, CUevent* event_out) {
+  return with_node(hNode, [&](Driver&, GraphNode& node) -> Status {
+    auto* work = std::get_if<RecordWork>(&node.work);
+    if (event_out == nullptr || work == nullptr) return invalid_value("not an event record node");
+    *event_out = work->event->handle;
+    return Status();
+  });
+}
+
+CUresult cuGraphEventWaitNodeGetEvent(CUgraphNode hNode, CUevent* event_out) {
+  return with_node(hNode, [&](Driver&, GraphNode& node) -> Status {
+    auto* work = std::get_if<WaitWork>(&node.work);
+    if (event_out == nullptr || work == nullptr) return invalid_value("not an event wait node");
+    *event_out = work->event->handle;
+    return Status();
+  });
+}
+
+CUresult cuGraphAddBatchMemOpNode(CUgraphNode* phGraphNode, CUgraph hGraph,
+                                  const CUgraphNode* dependencies, size_t numDependencies,
+                                  const CUDA_BATCH_MEM_OP_NODE_PARAMS* nodeParams) {
+  return add_node(phGraphNode, hGraph, dependencies, numDependencies,
+                  CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, prepare_words(nodeParams), remember_nothing);
+}
+
+CUresult cuGraphBatchMemOpNodeSetParams(CUgraphNode hNode,
+                                        const CUDA_BATCH_MEM_OP_NODE_PARAMS* nodeParams) {
+  return set_node(hNode, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, prepare_words(nodeParams),
+                  remember_nothing);
+}
+
+// Of a kernel node's attributes those count that change what runs: cooperative and priority.
+CUresult cuGraphKernelNodeSetAttribute(CUgraphNode hNode, CUkernelNodeAttrID attr,
+                                       const CUkernelNodeAttrValue* value) {
+  return with_node(hNode, [&](Driver&, GraphNode& node) -> Status {
+    auto* work = std::get_if<LaunchWork>(&node.work);
+    if (value == nullptr || work == nullptr) return invalid_value("not a kernel node");
+    if (attr <= CU_LAUNCH_ATTRIBUTE_IGNORE || attr >= CU_LAUNCH_ATTRIBUTE_MAX)
+      return invalid_value("no such attribute");
+    if (attr == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) work->cooperative = value->cooperative != 0;
+    if (attr == CU_LAUNCH_ATTRIBUTE_PRIORITY) {
+      work->has_priority = true;
+      work->priority = value->priority;
+    }
+    std::erase_if(node.attributes, [&](const auto& other) { return other.id == attr; });
+    CUlaunchAttribute& stored = node.attributes.emplace_back();
+    stored.id = attr;
+    stored.value = *value;
+    return Status();
+  });
+}
+
+CUresult cuGraphKernelNodeGetAttribute(CUgraphNode hNode, CUkernelNodeAttrID attr,
+                                       CUkernelNodeAttrValue* value_out) {
+  return with_node(hNode, [&](Driver&, GraphNode& node) -> Status {
+    if (value_out == nullptr || !std::holds_alternative<LaunchWork>(node.work) ||
+        attr <= CU_LAUNCH_ATTRIBUTE_IGNORE || attr >= CU_LAUNCH_ATTRIBUTE_MAX)
+      return invalid_value("not a kernel node, or no such attribute");
+    memset(value_out, 0, sizeof *value_out);
+    for (const CUlaunchAttribute& stored : node.attributes)
+      if (stored.id == attr) *value_out = stored.value;
+    return Status();
+  });
+}
+
+CUresult cuGraphKernelNodeCopyAttributes(CUgraphNode dst, CUgraphNode src) {
+  return with_node(dst, [&](Driver& driver, GraphNode& node) -> Status {
+    std::shared_ptr<GraphNode> from = driver.graph_nodes.find(src);
+    auto* target = std::get_if<LaunchWork>(&node.work);
+    auto* source = from == nullptr ? nullptr : std::get_if<LaunchWork>(&from->work);
+    if (target == nullptr || source == nullptr) return invalid_value("not a kernel node");
+    node.attributes = from->attributes;
+    target->cooperative = source->cooperative;
+    target->has_priority = source->has_priority;
+    target->priority = source->priority;
+    return Status();
+  });
+}
+
+namespace {
+
+CUresult add_any(CUgraphNode* phGraphNode, CUgraph hGraph, const CUgraphNode* dependencies,
+                 size_t numDependencies, CUgraphNodeParams* nodeParams) {
+  switch (nodeParams->type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL: {
+      CUDA_KERNEL_NODE_PARAMS params{};
+      static_assert(sizeof params == sizeof nodeParams->kernel);
+      memcpy(&params, &nodeParams->kernel, sizeof params);  // same layout, another version's name
+      return cuGraphAddKernelNode_v2(phGraphNode, hGraph, dependencies, numDependencies, &params);
+    }
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+      return cuGraphAddMemcpyNode(phGraphNode, hGraph, dependencies, numDependencies,
+                                  &nodeParams->memcpy.copyParams, nodeParams->memcpy.copyCtx);
+    case CU_GRAPH_NODE_TYPE_MEMSET: {
+      CUDA_MEMSET_NODE_PARAMS params{};
+      memcpy(&params, &nodeParams->memset, sizeof params);
+      return cuGraphAddMemsetNode(phGraphNode, hGraph, dependencies, numDependencies, &params,
+                                  nodeParams->memset.ctx);
+    }
+    case CU_GRAPH_NODE_TYPE_HOST: {
+      CUDA_HOST_NODE_PARAMS params{nodeParams->host.fn, nodeParams->host.userData};
+      return cuGraphAddHostNode(phGraphNode, hGraph, dependencies, numDependencies, &params);
+    }
+    case CU_GRAPH_NODE_TYPE_GRAPH:
+      return cuGraphAddChildGraphNode(phGraphNode, hGraph, dependencies, numDependencies,
+                                      nodeParams->graph.graph);
+    case CU_GRAPH_NODE_TYPE_EMPTY:
+      return cuGraphAddEmptyNode(phGraphNode, hGraph, dependencies, numDependencies);
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+      return cuGraphAddEventRecordNode(phGraphNode, hGraph, dependencies, numDependencies,
+                                       nodeParams->eventRecord.event);
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+      return cuGraphAddEventWaitNode(phGraphNode, hGraph, dependencies, numDependencies,
+                                     nodeParams->eventWait.event);
+    default: return CUDA_ERROR_NOT_SUPPORTED;
+  }
+}
+
+}  // namespace
+
+CUresult cuGraphAddNode_v2(CUgraphNode* phGraphNode, CUgraph hGraph,
+                           const CUgraphNode* dependencies, const CUgraphEdgeData* dependencyData,
+                           size_t numDependencies, CUgraphNodeParams* nodeParams) {
+  if (nodeParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const CUresult result = add_any(phGraphNode, hGraph, dependencies, numDependencies, nodeParams);
+  if (result != CUDA_SUCCESS || dependencyData == nullptr) return result;
+  return with_node(*phGraphNode, [&](Driver& driver, GraphNode& node) -> Status {
+    for (size_t i = 0; i < numDependencies; ++i)
+      set_edge_data_locked(*driver.graph_nodes.find(dependencies[i]), node, dependencyData[i]);
+    return Status();
+  });
+}
+
+CUresult cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNodeParams* nodeParams) {
+  if (nodeParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  switch (nodeParams->type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL: {
+      CUDA_KERNEL_NODE_PARAMS params{};
+      memcpy(&params, &nodeParams->kernel, sizeof params);
+      return cuGraphKernelNodeSetParams_v2(hNode, &params);
+    }
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+      return cuGraphMemcpyNodeSetParams(hNode, &nodeParams->memcpy.copyParams);
+    case CU_GRAPH_NODE_TYPE_MEMSET: {
+      CUDA_MEMSET_NODE_PARAMS params{};
+      memcpy(&params, &nodeParams->memset, sizeof params);
+      return cuGraphMemsetNodeSetParams(hNode, &params);
+    }
+    case CU_GRAPH_NODE_TYPE_HOST: {
+      CUDA_HOST_NODE_PARAMS params{nodeParams->host.fn, nodeParams->host.userData};
+      return cuGraphHostNodeSetParams(hNode, &params);
+    }
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+      return cuGraphEventRecordNodeSetEvent(hNode, nodeParams->eventRecord.event);
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+      return cuGraphEventWaitNodeSetEvent(hNode, nodeParams->eventWait.event);
+    default: return CUDA_ERROR_NOT_SUPPORTED;
+  }
+}
+
+CUresult cuGraphAddNode(CUgraphNode* phGraphNode, CUgraph hGraph, const CUgraphNode* dependencies,
+                        size_t numDependencies, CUgraphNodeParams* nodeParams) {
+  return cuGraphAddNode_v2(phGraphNode, hGraph, dependencies, nullptr, numDependencies, nodeParams);
+}
+
+CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode hNode, CUDA_KERNEL_NODE_PARAMS* nodeParams) {
+  return with_node(hNode, [&](Driver&, GraphNode& node) -> Status {
+    auto* work = std::get_if<LaunchWork>(&node.work);
+    if (nodeParams == nullptr || work == nullptr) return invalid_value("not a kernel node");
+    // Pointers into the node's own copy of the parameters: valid as long as the node.
+    const KernelInfo& info = *work->function->info;
+    node.kernel_parameter_pointers.clear();
+    for (const ParameterInfo& parameter : info.parameters)
+      node.kernel_parameter_pointers.push_back(work->parameters.data() + parameter.offset);
+    *nodeParams = CUDA_KERNEL_NODE_PARAMS{};
+    nodeParams->func = work->function->handle;
+    nodeParams->gridDimX = work->grid[0];
+    nodeParams->gridDimY = work->grid[1];
+    nodeParams->gridDimZ = work->grid[2];
+    nodeParams->blockDimX = work->block[0];
+    nodeParams->blockDimY = work->block[1];
+    nodeParams->blockDimZ = work->block[2];
+    nodeParams->sharedMemBytes = work->dynamic_shared_bytes;
+    nodeParams->kernelParams = node.kernel_parameter_pointers.data();
+    return Status();
+  });
+}
+
+CUresult cuGraphKernelNodeGetParams(CUgraphNode hNode, CUDA_KERNEL_NODE_PARAMS_v1* nodeParams) {
+  if (nodeParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  CUDA_KERNEL_NODE_PARAMS wide{};
+  CUresult result = cuGraphKernelNodeGetParams_v2(hNode, &wide);
+  if (result == CUDA_SUCCESS) memcpy(nodeParams, &wide, sizeof *nodeParams);
+  return result;
+}
+
+CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode hNode,
+                                       const CUDA_KERNEL_NODE_PARAMS* nodeParams) {
+  return set_node(hNode, CU_GRAPH_NODE_TYPE_KERNEL, prepare_kernel(nodeParams), remember_nothing);
+}
+
+CUresult cuGraphKernelNodeSetParams(CUgraphNode hNode,
+                                    const CUDA_KERNEL_NODE_PARAMS_v1* nodeParams) {
+  if (nodeParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  CUDA_KERNEL_NODE_PARAMS wide = widen_kernel(*nodeParams);
+  return cuGraphKernelNodeSetParams_v2(hNode, &wide);
+}
+
+CUresult cuGraphMemcpyNodeGetParams(CUgraphNode hNode, CUDA_MEMCPY3D* nodeParams) {
+  return with_node(hNode, [&](Driver&, GraphNode& node) -> Status {
+    auto* work = std::get_if<CopyWork>(&node.work);
+    if (nodeParams == nullptr || work == nullptr) return invalid_value("not a copy node");
+    *nodeParams = node.copy_parameters;
+    if (nodeParams->WidthInBytes != 0) return Status();
+    // A captured copy: described by addresses.
+    nodeParams->srcMemoryType = nodeParams->dstMemoryType = CU_MEMORYTYPE_UNIFIED;
+    nodeParams->srcDevice = work->shape.source;
+    nodeParams->dstDevice = work->shape.destination;
+    nodeParams->srcPitch = work->shape.source_pitch;
+    nodeParams->dstPitch = work->shape.destination_pitch;
+    nodeParams->WidthInBytes = work->shape.width;
+    nodeParams->Height = work->shape.height;
+    nodeParams->Depth = work->shape.depth;
+    return Status();
+  });
+}
+
+CUresult cuGraphMemcpyNodeSetParams(CUgraphNode hNode, const CUDA_MEMCPY3D* nodeParams) {
+  return set_node(hNode, CU_GRAPH_NODE_TYPE_MEMCPY, prepare_copy(nodeParams),
+                  [&](GraphNode& node) { node.copy_parameters = *nodeParams; });
+}
+
+CUresult cuGraphMemsetNodeGetParams(CUgraphNode hNode, CUDA_MEMSET_NODE_PARAMS* nodeParams) {
+  return with_node(hNode, [&](Driver&, GraphNode& node) -> Status {
+    auto* work = std::get_if<FillWork>(&node.work);
+    if (nodeParams == nullptr || work == nullptr) return invalid_value("not a fill node");
+    nodeParams->dst = work->shape.destination;
+    nodeParams->pitch = work->shape.pitch;
+    nodeParams->value = work->shape.value;
+    nodeParams->elementSize = work->shape.element;
+    nodeParams->width = work->shape.width;
+    nodeParams->height = work->shape.height;
+    return Status();
+  });
+}
+
+CUresult cuGraphMemsetNodeSetParams(CUgraphNode hNode, const CUDA_MEMSET_NODE_PARAMS* nodeParams) {
+  return set_node(hNode, CU_GRAPH_NODE_TYPE_MEMSET, prepare_fill(nodeParams), remember_nothing);
+}
+
+CUresult cuGraphHostNodeGetParams(CUgraphNode hNode, CUDA_HOST_NODE_PARAMS* nodeParams) {
+  return with_node(hNode, [&](Driver&, GraphNode& node) -> Status {
+    auto* work = std::get_if<HostWork>(&node.work);
+    if (nodeParams == nullptr || work == nullptr) return invalid_value("not a host node");
+    nodeParams->fn = work->function;
+    nodeParams->userData = work->user_data;
+    return Status();
+  });
+}
+
+CUresult cuGraphHostNodeSetParams(CUgraphNode hNode, const CUDA_HOST_NODE_PARAMS* nodeParams) {
+  return set_node(hNode, CU_GRAPH_NODE_TYPE_HOST, prepare_host(nodeParams), remember_nothing);
+}
+
+CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode hNode, CUgraph* phGraph) {
+  return with_node(hNode, [&](Driver& driver, GraphNode& node) -> Status {
+    if (phGraph == nullptr || node.child == nullptr) return invalid_value("not a child graph node");
+    if (node.child->handle == nullptr) node.child->handle = driver.graphs.add(node.child);
+    *phGraph = node.child->handle;
+    return Status();
+  });
+}

@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: Apache-2.0
+// Nodes of driver graphs. See graph_builder.h.
+#include "worker/graph_builder.h"
+
+#include <string.h>
+
+#include <string>
+#include <utility>
+
+#include "worker/driver_check.h"
+#include "worker/worker_copy.h"
+
+namespace openmps::worker {
+
+using wire::GraphNodeKind;
+
+namespace {
+
+// The struct at the front of a body, which may be followed by `variable_bytes` more.
+template <typename T>
+Status take(wire::Variable* body, T* value) {
+  if (body->size() < sizeof(T)) {
+    return violation("the body of a graph node has " + std::to_string(body->size()) + " bytes");
+  }
+  memcpy(value, body->data(), sizeof(T));
+  *body = body->subspan(sizeof(T));
+  return Status();
+}
+Status check_rest(const wire::Variable& body, uint64_t bytes) {
+  if (body.size() == bytes) return Status();
+  return violation("the counts of a graph node do not fit its body");
+}
+template <typename T>
+Status take_all(wire::Variable body, T* value) {
+  OPENMPS_RETURN_IF_ERROR(take(&body, value));
+  return check_rest(body, 0);
+}
+
+bool is_plain(const wire::GraphEdge& edge) {
+  return edge.from_port == 0 && edge.to_port == 0 && edge.type == 0;
+}
+
+CUstreamBatchMemOpParams operation_of(const wire::GraphValue& value, CUdeviceptr address) {
+  CUstreamBatchMemOpParams operation{};
+  const bool wide = value.value.width == 8;
+  if (value.writes != 0) {
+    operation.operation = wide ? CU_STREAM_MEM_OP_WRITE_VALUE_64 : CU_STREAM_MEM_OP_WRITE_VALUE_32;
+    operation.writeValue.address = address;
+    operation.writeValue.value64 = value.value.value;
+    operation.writeValue.flags = value.value.flags;
+    return operation;
+  }
+  operation.operation = wide ? CU_STREAM_MEM_OP_WAIT_VALUE_64 : CU_STREAM_MEM_OP_WAIT_VALUE_32;
+  operation.waitValue.address = address;
+  operation.waitValue.value64 = value.value.value;
+  operation.waitValue.flags = value.value.flags;
+  return operation;
+}
+
+}  // namespace
+
+// ---- Bodies -------------------------------------------------------------------------------------
+
+Status GraphBuilder::read_kernel(wire::Variable body, GraphStep* step, Parameters* parameters) {
+  wire::Launch launch{};
+  OPENMPS_RETURN_IF_ERROR(take(&body, &launch));
+  const uint64_t more = wire::variable_bytes(launch);
+  if (more == wire::kTooLong) return violation("a graph node with too many attributes");
+  OPENMPS_RETURN_IF_ERROR(check_rest(body, more));
+  Function* function = nullptr;
+  OPENMPS_RETURN_IF_ERROR(modules_.function(launch.function, &function));
+  if (launch.parameter_bytes < function->parameter_bytes) {
+    return Status(CUDA_ERROR_INVALID_VALUE, "a graph node has fewer parameters than its kernel");
+  }
+  step->function = launch.function;
+  CUDA_KERNEL_NODE_PARAMS& kernel = parameters->kernel;
+  if (function->is_kernel) {
+    kernel.kern = reinterpret_cast<CUkernel>(function->handle);
+    kernel.ctx = core_.devices.at(function->device).context;
+  } else {
+    kernel.func = function->handle;
+  }
+  kernel.gridDimX = launch.grid[0];
+  kernel.gridDimY = launch.grid[1];
+  kernel.gridDimZ = launch.grid[2];
+  kernel.blockDimX = launch.block[0];
+  kernel.blockDimY = launch.block[1];
+  kernel.blockDimZ = launch.block[2];
+  kernel.sharedMemBytes = launch.shared_bytes;
+  parameters->attributes.resize(launch.attribute_count);
+  const size_t attribute_bytes = launch.attribute_count * sizeof(CUlaunchAttribute);
+  if (attribute_bytes != 0) memcpy(parameters->attributes.data(), body.data(), attribute_bytes);
+  for (CUlaunchAttribute& attribute : parameters->attributes) {
+    OPENMPS_RETURN_IF_ERROR(launches_.translate(&attribute));
+  }
+  if ((launch.flags & wire::kLaunchCooperative) != 0) {
+    CUlaunchAttribute& cooperative = parameters->attributes.emplace_back();
+    cooperative.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+    cooperative.value.cooperative = 1;
+  }
+  parameters->parameter_bytes = launch.parameter_bytes;
+  if (launch.parameter_bytes == 0) return Status();
+  parameters->extra[0] = CU_LAUNCH_PARAM_BUFFER_POINTER;
+  parameters->extra[1] = const_cast<unsigned char*>(body.data() + attribute_bytes);
+  parameters->extra[2] = CU_LAUNCH_PARAM_BUFFER_SIZE;
+  parameters->extra[3] = &parameters->parameter_bytes;
+  parameters->extra[4] = CU_LAUNCH_PARAM_END;
+  kernel.extra = parameters->extra;
+  return Status();
+}
+
+Status GraphBuilder::read_copy(wire::Variable body, GraphStep* step, Parameters* parameters) {
+  wire::Memcpy3D command{};
+  OPENMPS_RETURN_IF_ERROR(take_all(body, &command));
+  step->ranges[0] = {command.destination,
+                     span_of_box(command.width, command.height, command.depth,
+                                 command.destination_pitch, command.destination_slice),
+                     true};
+  step->ranges[1] = {command.source,
+                     span_of_box(command.width, command.height, command.depth, command.source_pitch,
+                                 command.source_slice),
+                     false};
+  CUDA_MEMCPY3D& copy = parameters->copy;
+  copy.WidthInBytes = command.width;
+  copy.Height = command.height;
+  copy.Depth = command.depth;
+  // Rows without others behind them need no pitch, however long they are.
+  if (command.height > 1 || command.depth > 1) {
+    copy.srcPitch = command.source_pitch;
+    copy.dstPitch = command.destination_pitch;
+  }
+  OPENMPS_RETURN_IF_ERROR(
+      rows_of_slice(command.source_slice, command.source_pitch, command, &copy.srcHeight));
+  OPENMPS_RETURN_IF_ERROR(rows_of_slice(command.destination_slice, command.destination_pitch,
+                                        command, &copy.dstHeight));
+  if (is_host(command.source)) {
+    copy.srcMemoryType = CU_MEMORYTYPE_HOST;
+    copy.srcHost = reinterpret_cast<const void*>(command.source);
+  } else {
+    copy.srcMemoryType = CU_MEMORYTYPE_DEVICE;
+    copy.srcDevice = command.source;
+  }
+  if (is_host(command.destination)) {
+    copy.dstMemoryType = CU_MEMORYTYPE_HOST;
+    copy.dstHost = reinterpret_cast<void*>(command.destination);
+  } else {
+    copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    copy.dstDevice = command.destination;
+  }
+  return Status();
+}
+
+Status GraphBuilder::read_fill(wire::Variable body, GraphStep* step, Parameters* parameters) {
+  wire::Memset command{};
+  OPENMPS_RETURN_IF_ERROR(take_all(body, &command));
+  const uint64_t element = command.element_bytes;
+  if (element != 1 && element != 2 && element != 4) {
+    return violation("a fill with elements of " + std::to_string(element) + " bytes");
+  }
+  uint64_t row = 0;
+  if (__builtin_mul_overflow(command.width, element, &row)) row = ~0ull;
+  const uint64_t pitch = command.height > 1 ? command.pitch : row;
+  step->ranges[0] = {command.destination, span_of_box(row, command.height, 1, pitch, 0), true};
+  parameters->fill = {core_.device_address(command.destination),
+                      pitch,
+                      command.value,
+                      command.element_bytes,
+                      command.width,
+                      command.height};
+  return Status();
+}
+
+Status GraphBuilder::read_host_call(wire::Variable body, uint32_t device, Parameters* parameters) {
+  OPENMPS_RETURN_IF_ERROR(take_all(body, &parameters->host));
+  if (parameters->host.slot >= wire::kCallbackSlots) {
+    return violation("there is no callback slot " + std::to_string(parameters->host.slot));
+  }
+  // The wait must not find the last run's answer: it is taken back at once.
+  const CUdeviceptr done = core_.device_address(&core_.view.callback(parameters->host.slot).done);
+  wire::GraphValue wait{{0, 4, done, 1, CU_STREAM_WAIT_VALUE_EQ, 0}, 0, 0};
+  wire::GraphValue reset{{0, 4, done, 0, CU_STREAM_WRITE_VALUE_DEFAULT, 0}, 1, 0};
+  parameters->operations = {operation_of(wait, done), operation_of(reset, done)};
+  parameters->batch = {core_.devices.at(device).context, 2, parameters->operations.data(), 0};
+  return Status();
+}
+
+Status GraphBuilder::read_event(wire::Variable body, GraphStep* step) {
+  wire::ObjectOnly named{};
+  OPENMPS_RETURN_IF_ERROR(take_all(body, &named));
+  return events_.share(named.id, &step->event);
+}
+
+Status GraphBuilder::read_values(wire::Variable body, uint32_t device, GraphStep* step,
+                                 Parameters* parameters) {
+  const size_t count = body.size() / sizeof(wire::GraphValue);
+  OPENMPS_RETURN_IF_ERROR(check_rest(body, count * sizeof(wire::GraphValue)));
+  if (count == 0 || count > wire::kMaxGraphValues) {
+    return violation(std::to_string(count) + " values in a graph node");
+  }
+  step->values.resize(count);
+  memcpy(step->values.data(), body.data(), body.size());
+  for (const wire::GraphValue& value : step->values) {
+    if ((value.value.width != 4 && value.value.width != 8) ||
+        value.value.address % value.value.width != 0) {
+      return violation("a stream value of " + std::to_string(value.value.width) + " bytes");
+    }
+    parameters->operations.push_back(
+        operation_of(value, core_.device_address(value.value.address)));
+  }
+  parameters->batch = {core_.devices.at(device).context, static_cast<unsigned>(count),
+                       parameters->operations.data(), 0};
+  return Status();
+}
+
+Status GraphBuilder::read(uint32_t device, GraphNodeKind kind, wire::Variable body, GraphStep* step,
+                          Parameters* parameters) {
+  step->kind = kind;
+  switch (kind) {
+    case GraphNodeKind::kEmpty: OPENMPS_RETURN_IF_ERROR(check_rest(body, 0)); break;
+    case GraphNodeKind::kKernel:
+      OPENMPS_RETURN_IF_ERROR(read_kernel(body, step, parameters));
+      break;
+    case GraphNodeKind::kCopy: OPENMPS_RETURN_IF_ERROR(read_copy(body, step, parameters)); break;
+    case GraphNodeKind::kFill: OPENMPS_RETURN_IF_ERROR(read_fill(body, step, parameters)); break;
+    case GraphNodeKind::kHostCall:
+      OPENMPS_RETURN_IF_ERROR(read_host_call(body, device, parameters));
+      break;
+    case GraphNodeKind::kEventRecord:
+    case GraphNodeKind::kEventWait: OPENMPS_RETURN_IF_ERROR(read_event(body, step)); break;
+    case GraphNodeKind::kValues:
+      OPENMPS_RETURN_IF_ERROR(read_values(body, device, step, parameters));
+      break;
+    default: return violation("a graph node of kind " + std::to_string(static_cast<int>(kind)));
+  }
+  return check({step, 1});
+}
+
+Status GraphBuilder::check_range(const GraphStep::Range& range) const {
+  if (memory_.contains(range.address, range.bytes, range.writable)) return Status();
+  return Status(CUDA_ERROR_INVALID_VALUE, "a graph node uses memory that is not the session's");
+}
+
+Status GraphBuilder::check(std::span<const GraphStep> steps) const {
+  for (const GraphStep& step : steps) {
+    if (step.lost) return Status(CUDA_ERROR_INVALID_HANDLE, "a graph node's kernel is unloaded");
+    for (const GraphStep::Range& range : step.ranges) OPENMPS_RETURN_IF_ERROR(check_range(range));
+    for (const wire::GraphValue& value : step.values) {
+      OPENMPS_RETURN_IF_ERROR(
+          check_range({value.value.address, value.value.width, value.writes != 0}));
+    }
+  }
+  return Status();
+}
+
+// ---- The driver ---------------------------------------------------------------------------------
+
+Status GraphBuilder::set_attributes(const Parameters& parameters, CUgraphNode node) {
+  for (const CUlaunchAttribute& attribute : parameters.attributes) {
+    OPENMPS_RETURN_IF_ERROR(worker::check(
+        core_.driver.cuGraphKernelNodeSetAttribute(node, attribute.id, &attribute.value),
+        "cuGraphKernelNodeSetAttribute"));
+  }
+  return Status();
+}
+
+Status GraphBuilder::make(CUgraph graph, uint32_t device, const Parameters& parameters,
+                          std::span<const CUgraphNode> before, GraphStep* step) {
+  const DriverTable& driver = core_.driver;
+  const CUcontext context = core_.devices.at(device).context;
+  const CUgraphNode* from = before.data();
+  const size_t count = before.size();
+  CUgraphNode* node = &step->first;
+  CUresult result = CUDA_SUCCESS;
+  switch (step->kind) {
+    case GraphNodeKind::kKernel:
+      result = driver.cuGraphAddKernelNode_v2(node, graph, from, count, &parameters.kernel);
+      break;
+    case GraphNodeKind::kCopy:
+      result = driver.cuGraphAddMemcpyNode(node, graph, from, count, &parameters.copy, context);
+      break;
+    case GraphNodeKind::kFill:
+      result = driver.cuGraphAddMemsetNode(node, graph, from, count, &parameters.fill, context);
+      break;
+    case GraphNodeKind::kHostCall: {
+      const CUDA_HOST_NODE_PARAMS post = fences_.posting(parameters.host.slot);
+      result = driver.cuGraphAddHostNode(node, graph, from, count, &post);
+      break;
+    }
+    case GraphNodeKind::kEventRecord:
+      result = driver.cuGraphAddEventRecordNode(node, graph, from, count, step->event->handle);
+      break;
+    case GraphNodeKind::kEventWait:
+      result = driver.cuGraphAddEventWaitNode(node, graph, from, count, step->event->handle);
+      break;
+    case GraphNodeKind::kValues:
+      result = driver.cuGraphAddBatchMemOpNode(node, graph, from, count, &parameters.batch);
+      break;
+    default: result = driver.cuGraphAddEmptyNode(node, graph, from, count); break;
+  }
+  OPENMPS_RETURN_IF_ERROR(worker::check(result, "cuGraphAddNode"));
+  step->last = step->first;
+  if (step->kind == GraphNodeKind::kKernel) return set_attributes(parameters, step->first);
+  if (step->kind != GraphNodeKind::kHostCall) return Status();
+  return worker::check(
+      driver.cuGraphAddBatchMemOpNode(&step->last, graph, &step->first, 1, &parameters.batch),
+      "cuGraphAddBatchMemOpNode of a host function");
+}
+
+Status GraphBuilder::add(CUgraph graph, uint32_t device, const wire::GraphNode& node,
+                         wire::Variable variable, std::vector<GraphStep>* steps) {
+  std::vector<wire::GraphEdge> edges(node.edge_count);
+  if (!edges.empty()) memcpy(edges.data(), variable.data(), edges.size() * sizeof(edges[0]));
+  std::vector<CUgraphNode> plain;
+  for (const wire::GraphEdge& edge : edges) {
+    if (edge.node >= steps->size()) {
+      return violation("a graph node behind node " + std::to_string(edge.node));
+    }
+    if (is_plain(edge)) plain.push_back((*steps)[edge.node].last);
+  }
+  GraphStep step;
+  Parameters parameters;
+  OPENMPS_RETURN_IF_ERROR(read(device, static_cast<GraphNodeKind>(node.kind),
+                               variable.subspan(edges.size() * sizeof(wire::GraphEdge)), &step,
+                               &parameters));
+  OPENMPS_RETURN_IF_ERROR(core_.use(device));
+  OPENMPS_RETURN_IF_ERROR(make(graph, device, parameters, plain, &step));
+  for (const wire::GraphEdge& edge : edges) {
+    if (is_plain(edge)) continue;
+    const CUgraphEdgeData data{edge.from_port, edge.to_port, edge.type, {}};
+    OPENMPS_RETURN_IF_ERROR(
+        worker::check(core_.driver.cuGraphAddDependencies_v2(graph, &(*steps)[edge.node].last,
+                                                             &step.first, &data, 1),
+                      "cuGraphAddDependencies"));
+  }
+  steps->push_back(std::move(step));
+  return Status();
+}
+
+Status GraphBuilder::change(CUgraphExec exec, uint32_t device, GraphNodeKind kind,
+                            wire::Variable body, GraphStep* step) {
+  if (kind != step->kind) return violation("a graph node can't become one of another kind");
+  GraphStep changed;
+  Parameters parameters;
+  OPENMPS_RETURN_IF_ERROR(read(device, kind, body, &changed, &parameters));
+  changed.first = step->first;
+  changed.last = step->last;
+  OPENMPS_RETURN_IF_ERROR(core_.use(device));
+  const DriverTable& driver = core_.driver;
+  const CUcontext context = core_.devices.at(device).context;
+  const CUgraphNode node = step->first;
+  CUresult result = CUDA_ERROR_INVALID_VALUE;
+  switch (kind) {
+    case GraphNodeKind::kKernel:
+      result = driver.cuGraphExecKernelNodeSetParams_v2(exec, node, &parameters.kernel);
+      break;
+    case GraphNodeKind::kCopy:
+      result = driver.cuGraphExecMemcpyNodeSetParams(exec, node, &parameters.copy, context);
+      break;
+    case GraphNodeKind::kFill:
+      result = driver.cuGraphExecMemsetNodeSetParams(exec, node, &parameters.fill, context);
+      break;
+    case GraphNodeKind::kEventRecord:
+      result = driver.cuGraphExecEventRecordNodeSetEvent(exec, node, changed.event->handle);
+      break;
+    case GraphNodeKind::kEventWait:
+      result = driver.cuGraphExecEventWaitNodeSetEvent(exec, node, changed.event->handle);
+      break;
+    case GraphNodeKind::kValues:
+      result = driver.cuGraphExecBatchMemOpNodeSetParams(exec, node, &parameters.batch);
+      break;
+    default: return violation("a graph node without parameters can't be changed");
+  }
+  OPENMPS_RETURN_IF_ERROR(worker::check(result, "cuGraphExecNodeSetParams"));
+  *step = std::move(changed);
+  return Status();
+}
+
+}  // namespace openmps::worker

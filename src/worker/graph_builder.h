@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// From the client's description of a graph's nodes to nodes of a driver graph: every id, count and
+// address is checked here. Session's thread only.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "wire/graph_commands.h"
+#include "worker/session_core.h"
+#include "worker/worker_event.h"
+#include "worker/worker_fence.h"
+#include "worker/worker_launch.h"
+#include "worker/worker_memory.h"
+#include "worker/worker_module.h"
+
+namespace openmps::worker {
+
+// One node of the description: what the driver made of it, and what of the session it uses.
+struct GraphStep {
+  wire::GraphNodeKind kind = wire::GraphNodeKind::kEmpty;
+  CUgraphNode first = nullptr;  // waits for others
+  CUgraphNode last = nullptr;   // others wait for it; the same but for a host call
+  struct Range {
+    uint64_t address = 0;
+    uint64_t bytes = 0;
+    bool writable = false;
+  };
+  std::array<Range, 2> ranges{};
+  wire::Id function = 0;
+  bool lost = false;  // its function has been unloaded
+  std::shared_ptr<DriverEvent> event;
+  std::vector<wire::GraphValue> values;
+};
+
+class GraphBuilder {
+ public:
+  GraphBuilder(SessionCore& core, Modules& modules, Events& events, SessionMemory& memory,
+               Launches& launches, Fences& fences)
+      : core_(core),
+        modules_(modules),
+        events_(events),
+        memory_(memory),
+        launches_(launches),
+        fences_(fences) {}
+
+  // Add a node to `graph` behind earlier steps. What breaks the protocol is a violation; an operand
+  // that is not the session's is CUDA_ERROR_INVALID_VALUE: the program may have freed it since it
+  // made the node.
+  Status add(CUgraph graph, uint32_t device, const wire::GraphNode& node, wire::Variable variable,
+             std::vector<GraphStep>* steps);
+  // Change the node in `exec`. The step keeps its kind.
+  Status change(CUgraphExec exec, uint32_t device, wire::GraphNodeKind kind, wire::Variable body,
+                GraphStep* step);
+  // Everything that a launch of these steps touches is still there.
+  [[nodiscard]] Status check(std::span<const GraphStep> steps) const;
+
+ private:
+  // A body, taken apart: what the driver is told, and what of the session it uses.
+  struct Parameters {
+    CUDA_KERNEL_NODE_PARAMS kernel{};
+    std::vector<CUlaunchAttribute> attributes;
+    size_t parameter_bytes = 0;
+    void* extra[5] = {};
+    CUDA_MEMCPY3D copy{};
+    CUDA_MEMSET_NODE_PARAMS fill{};
+    wire::HostFunction host{};
+    std::vector<CUstreamBatchMemOpParams> operations;
+    CUDA_BATCH_MEM_OP_NODE_PARAMS batch{};
+  };
+  Status read(uint32_t device, wire::GraphNodeKind kind, wire::Variable body, GraphStep* step,
+              Parameters* parameters);
+  Status read_kernel(wire::Variable body, GraphStep* step, Parameters* parameters);
+  Status read_copy(wire::Variable body, GraphStep* step, Parameters* parameters);
+  Status read_fill(wire::Variable body, GraphStep* step, Parameters* parameters);
+  Status read_host_call(wire::Variable body, uint32_t device, Parameters* parameters);
+  Status read_event(wire::Variable body, GraphStep* step);
+  Status read_values(wire::Variable body, uint32_t device, GraphStep* step, Parameters* parameters);
+
+  using Edges = std::vector<wire::GraphEdge>;
+  Status make(CUgraph graph, uint32_t device, const Parameters& parameters,
+              std::span<const CUgraphNode> before, GraphStep* step);
+  Status set_attributes(const Parameters& parameters, CUgraphNode node);
+  [[nodiscard]] Status check_range(const GraphStep::Range& range) const;
+  [[nodiscard]] bool is_host(uint64_t address) const {
+    return address >= core_.device_end() && address < core_.window_end();
+  }
+
+  SessionCore& core_;
+  Modules& modules_;
+  Events& events_;
+  SessionMemory& memory_;
+  Launches& launches_;
+  Fences& fences_;
+};
+
+}  // namespace openmps::worker

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+// Executable graphs of a session: what the driver is told of a description, and that nothing of it
+// is trusted.
+#include <gtest/gtest.h>
+#include <string.h>
+
+#include <string>
+
+#include "session_fixture.h"
+#include "wire/graph_commands.h"
+
+namespace openmps::worker {
+namespace {
+
+using wire::GraphNodeKind;
+using wire::Opcode;
+using Calls = std::vector<std::string>;
+
+template <typename T>
+std::string text_of(const T& value) {
+  return std::string(reinterpret_cast<const char*>(&value), sizeof(value));
+}
+
+class GraphTest : public SessionFixture {
+ protected:
+  void SetUp() override {
+    SessionFixture::SetUp();
+    create_stream(1, wire::StreamKind::kNonBlocking);
+    load_module();
+    map(kBase, wire::kMemoryGranularity);
+    calls();
+  }
+  void begin() {
+    EXPECT_TRUE(send(Opcode::kGraphBegin, wire::GraphBegin{1, 0}).ok());
+    calls();
+  }
+  Status node(GraphNodeKind kind, const std::string& body,
+              const std::vector<wire::GraphEdge>& edges = {}) {
+    std::string text;
+    for (const wire::GraphEdge& edge : edges) text += text_of(edge);
+    return send(Opcode::kGraphNode,
+                wire::GraphNode{1, static_cast<uint32_t>(kind), static_cast<uint32_t>(edges.size()),
+                                static_cast<uint32_t>(body.size())},
+                text + body);
+  }
+  Status instantiate() { return send(Opcode::kGraphInstantiate, wire::GraphInstantiate{1, 0, 0}); }
+  Status launch_graph() { return send(Opcode::kGraphLaunch, wire::GraphLaunch{1, 1}); }
+  static std::string kernel() { return text_of(launch_of(0)) + std::string(16, '\0'); }
+  static std::string copy(uint64_t to, uint64_t bytes) {
+    return text_of(wire::Memcpy3D{0, 0, to, kBase, 0, 0, 0, 0, bytes, 1, 1});
+  }
+  static std::string fill(uint64_t to, uint64_t words) {
+    return text_of(wire::Memset{0, 4, to, 0, words, 1, 7, 0});
+  }
+
+  static constexpr wire::GraphEdge kFirst{0, 0, 0, 0, 0};
+};
+
+TEST_F(GraphTest, EveryKindOfNodeReachesTheDriver) {
+  EXPECT_TRUE(send(Opcode::kEventCreate, wire::EventCreate{1, 0, 0, 0}).ok());
+  begin();
+  EXPECT_TRUE(node(GraphNodeKind::kKernel, kernel()).ok());
+  EXPECT_TRUE(node(GraphNodeKind::kCopy, copy(kBase + 4096, 64), {kFirst}).ok());
+  EXPECT_TRUE(node(GraphNodeKind::kFill, fill(kBase, 16), {kFirst, {1, 0, 0, 0, 0}}).ok());
+  EXPECT_TRUE(node(GraphNodeKind::kHostCall, text_of(wire::HostFunction{0, 3}), {kFirst}).ok());
+  EXPECT_TRUE(node(GraphNodeKind::kEmpty, "", {{3, 0, 0, 0, 0}}).ok());
+  const wire::GraphValue write{{0, 4, kBase + 8, 5, 0, 0}, 1, 0};
+  EXPECT_TRUE(node(GraphNodeKind::kValues, text_of(write) + text_of(write)).ok());
+  EXPECT_EQ(calls(), (Calls{"kernel behind 0", "copy behind 1", "fill behind 2", "host behind 1",
+                            "values 2 behind 1", "empty behind 1", "values 2 behind 0"}));
+  EXPECT_TRUE(node(GraphNodeKind::kEventRecord, text_of(wire::ObjectOnly{1, 0})).ok());
+  EXPECT_TRUE(node(GraphNodeKind::kEventWait, text_of(wire::ObjectOnly{1, 0})).ok());
+  EXPECT_EQ(calls(), (Calls{"event", "record behind 0", "wait behind 0"}));
+  EXPECT_TRUE(instantiate().ok());
+  EXPECT_TRUE(launch_graph().ok());
+  EXPECT_EQ(calls(), (Calls{"instantiate", "stream 0", "graph s1"}));
+  // The event lives as long as the graph that records it.
+  EXPECT_TRUE(send(Opcode::kEventDestroy, wire::ObjectOnly{1, 0}).ok());
+  EXPECT_EQ(calls(), Calls{});
+  EXPECT_TRUE(send(Opcode::kGraphExecDestroy, wire::ObjectOnly{1, 0}).ok());
+  EXPECT_EQ(calls(), (Calls{"destroy exec", "destroy graph", "destroy event"}));
+}
+
+TEST_F(GraphTest, EdgesOfOtherKindsAndAttributes) {
+  begin();
+  EXPECT_TRUE(node(GraphNodeKind::kKernel, kernel()).ok());
+  wire::Launch launch = launch_of(0);
+  launch.attribute_count = 1;
+  launch.flags = wire::kLaunchCooperative;
+  CUlaunchAttribute priority{};
+  priority.id = CU_LAUNCH_ATTRIBUTE_PRIORITY;
+  const std::string body = text_of(launch) + text_of(priority) + std::string(16, '\0');
+  EXPECT_TRUE(node(GraphNodeKind::kKernel, body, {{0, 1, 0, 1, 0}}).ok());
+  EXPECT_EQ(calls(), (Calls{"kernel behind 0", "kernel behind 0", "attribute 8", "attribute 2",
+                            "edge of type 1"}));
+  EXPECT_TRUE(instantiate().ok());
+}
+
+TEST_F(GraphTest, NodesChangeInPlace) {
+  begin();
+  EXPECT_TRUE(node(GraphNodeKind::kFill, fill(kBase, 16)).ok());
+  EXPECT_TRUE(instantiate().ok());
+  calls();
+  const auto set = [&](uint32_t number, GraphNodeKind kind, const std::string& body) {
+    return send(Opcode::kGraphSetNode,
+                wire::GraphSetNode{1, number, static_cast<uint32_t>(kind),
+                                   static_cast<uint32_t>(body.size())},
+                body);
+  };
+  EXPECT_TRUE(set(0, GraphNodeKind::kFill, fill(kBase + 64, 16)).ok());
+  EXPECT_TRUE(send(Opcode::kGraphEnableNode, wire::GraphEnableNode{1, 0, 0, 0}).ok());
+  EXPECT_EQ(calls(), (Calls{"set fill", "enable 0"}));
+  EXPECT_EQ(set(0, GraphNodeKind::kFill, fill(kBase - 4, 16)).code(), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_TRUE(is_violation(set(1, GraphNodeKind::kFill, fill(kBase, 16)))) << "no such node";
+  EXPECT_TRUE(is_violation(set(0, GraphNodeKind::kCopy, copy(kBase, 16)))) << "another kind";
+  EXPECT_TRUE(is_violation(send(Opcode::kGraphEnableNode, wire::GraphEnableNode{1, 1, 0, 0})));
+}
+
+TEST_F(GraphTest, UpdatesTakeADescription) {
+  EXPECT_TRUE(is_violation(send(Opcode::kGraphUpdate, wire::GraphUpdate{1, 0})));
+  begin();
+  EXPECT_TRUE(node(GraphNodeKind::kFill, fill(kBase, 16)).ok());
+  EXPECT_TRUE(instantiate().ok());
+  EXPECT_TRUE(is_violation(send(Opcode::kGraphUpdate, wire::GraphUpdate{1, 0})));
+  begin();
+  EXPECT_TRUE(node(GraphNodeKind::kFill, fill(kBase, 32)).ok());
+  calls();
+  EXPECT_TRUE(send(Opcode::kGraphUpdate, wire::GraphUpdate{1, 0}).ok());
+  EXPECT_EQ(reply<wire::GraphUpdateReply>().result, 0u);
+  EXPECT_EQ(calls(), (Calls{"update", "destroy graph"}));
+}
+
+TEST_F(GraphTest, ForeignMemoryFailsTheInstantiation) {
+  begin();
+  EXPECT_TRUE(node(GraphNodeKind::kEmpty, "").ok());
+  EXPECT_TRUE(node(GraphNodeKind::kFill, fill(kBase + wire::kMemoryGranularity - 4, 2)).ok());
+  EXPECT_TRUE(node(GraphNodeKind::kEmpty, "").ok());
+  EXPECT_EQ(instantiate().code(), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(reply<wire::GraphInstantiateReply>().failed_node, 1u);
+  EXPECT_TRUE(is_violation(launch_graph())) << "there is none";
+}
+
+TEST_F(GraphTest, WhatIsGoneIsNotLaunched) {
+  begin();
+  EXPECT_TRUE(node(GraphNodeKind::kFill, fill(kBase, 16)).ok());
+  EXPECT_TRUE(instantiate().ok());
+  EXPECT_TRUE(launch_graph().ok());
+  EXPECT_TRUE(
+      send(Opcode::kMemoryUnmap, wire::MemoryRange{kBase, wire::kMemoryGranularity, 0, 0}).ok());
+  EXPECT_EQ(launch_graph().code(), CUDA_ERROR_INVALID_VALUE);
+  map(kBase, wire::kMemoryGranularity);
+  EXPECT_TRUE(launch_graph().ok());
+
+  EXPECT_TRUE(send(Opcode::kGraphExecDestroy, wire::ObjectOnly{1, 0}).ok());
+  begin();
+  EXPECT_TRUE(node(GraphNodeKind::kKernel, kernel()).ok());
+  EXPECT_TRUE(instantiate().ok());
+  EXPECT_TRUE(launch_graph().ok());
+  EXPECT_TRUE(send(Opcode::kModuleUnload, wire::ObjectOnly{1, 0}).ok());
+  EXPECT_EQ(launch_graph().code(), CUDA_ERROR_INVALID_HANDLE);
+}
+
+TEST_F(GraphTest, BrokenDescriptionsAreViolations) {
+  EXPECT_TRUE(is_violation(node(GraphNodeKind::kEmpty, ""))) << "outside of a description";
+  EXPECT_TRUE(is_violation(send(Opcode::kGraphBegin, wire::GraphBegin{1, 9}))) << "no device 9";
+  begin();
+  EXPECT_TRUE(is_violation(node(GraphNodeKind::kEmpty, "", {kFirst}))) << "behind a later node";
+  EXPECT_TRUE(is_violation(node(GraphNodeKind::kEmpty, "12345678"))) << "a body too long";
+  EXPECT_TRUE(is_violation(node(GraphNodeKind::kFill, "12345678"))) << "a body too short";
+  EXPECT_TRUE(is_violation(node(static_cast<GraphNodeKind>(99), ""))) << "no such kind";
+  EXPECT_TRUE(is_violation(node(GraphNodeKind::kHostCall, text_of(wire::HostFunction{0, 99999}))));
+  EXPECT_TRUE(is_violation(node(GraphNodeKind::kEventWait, text_of(wire::ObjectOnly{7, 0}))));
+  EXPECT_TRUE(is_violation(node(GraphNodeKind::kValues, "")));
+  wire::Launch launch = launch_of(0);
+  launch.function = 7;
+  EXPECT_TRUE(is_violation(node(GraphNodeKind::kKernel, text_of(launch) + std::string(16, '\0'))));
+  launch = launch_of(0);
+  launch.attribute_count = 1000;
+  EXPECT_TRUE(is_violation(node(GraphNodeKind::kKernel, text_of(launch) + std::string(16, '\0'))));
+  EXPECT_TRUE(is_violation(send(Opcode::kGraphLaunch, wire::GraphLaunch{1, 1})));
+}
+
+}  // namespace
+}  // namespace openmps::worker
