@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The gate through which every driver call goes that waits for all work queued in the shared
-// context, and holds up other sessions' launches meanwhile (measured: DESIGN section 6,
-// "Synchronising calls are the price of one context"). Today it makes the call at once and counts
+// context, and holds up other sessions' launches meanwhile (measured on an H200: for 200 ms when a
+// neighbour had 200 ms queued, for 3 ms when it had 2). Today it makes the call at once and counts
 // what it cost; quiescence points - executors pause feeding, the queue drains, pending calls are
 // made together - belong here and nowhere else. Thread-safe.
 #pragma once

@@ -5,7 +5,7 @@
 // only.
 //
 // Physical memory is created so that it can be exported: the server will keep a descriptor of every
-// object, which is what lets memory outlive a faulted worker (DESIGN section 5).
+// object, which is what lets memory outlive a faulted worker.
 #pragma once
 
 #include <array>
