@@ -60,7 +60,7 @@ AddressMode Sampler::mode(uint32_t axis) const {
 int64_t Sampler::place(int64_t index, uint32_t axis, uint32_t size) const {
   const int64_t n = size;
   if (index >= 0 && index < n) return index;
-  if (texture_.buffer) return -1;
+  if (texture_.buffer || n == 0) return -1;
   switch (mode(axis)) {
     case AddressMode::kClamp: return index < 0 ? 0 : n - 1;
     case AddressMode::kWrap: return (index % n + n) % n;
@@ -176,10 +176,11 @@ Texel Sampler::sample(const TexturePoint& point) {
   const auto last = static_cast<float>(texture_.levels.size() - 1);
   if (last == 0) return sample_level(texture_.levels[0], point);
   float level = point.level + texture_.level_bias;
-  level = std::min(std::max(level, texture_.min_level), texture_.max_level);
-  level = std::min(std::max(level, 0.0f), last);
+  // What is no number loses every comparison: in this order it becomes the bound that is one.
+  level = std::min(texture_.max_level, std::max(texture_.min_level, level));
+  level = std::min(last, std::max(0.0f, level));
   if (!texture_.linear_levels)
-    return sample_level(texture_.levels[static_cast<size_t>(level + 0.5f)], point);
+    return sample_level(texture_.levels[static_cast<size_t>(std::lround(level))], point);
   const float whole = std::floor(level);
   const float weight = to_weight(level - whole);
   const auto first = static_cast<size_t>(whole);

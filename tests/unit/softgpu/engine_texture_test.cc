@@ -153,6 +153,31 @@ TEST_F(TextureTest, CoordinatesThatAreNoNumbers) {
   EXPECT_EQ(state, BlockState::kFinished);
 }
 
+TEST_F(TextureTest, LevelsThatAreNoNumbers) {
+  float fine[4] = {10, 10, 10, 10}, coarse[1] = {20};
+  Texture* made = texture(image(fine, 2, 2, kFloat));
+  made->levels.push_back(image(coarse, 1, 1, kFloat));
+  made->normalized_coordinates = true;
+  made->max_level = 1;
+  const char* const fetch =
+      "tex.level.2d.v4.f32.f32 {%f5, %f6, %f7, %f8}, [%rd1, {%f2, %f3}], %f4;\n"
+      "st.global.v4.f32 [%rd6], {%f5, %f6, %f7, %f8};";
+  const float nan = std::bit_cast<float>(0x7fc00000u), infinity = std::bit_cast<float>(0x7f800000u);
+  const std::vector<Row> at = {numbers(0.5f, 0.5f, nan), numbers(0.5f, 0.5f, infinity),
+                               numbers(0.5f, 0.5f, -infinity), numbers(0.5f, 0.5f, 0.5f)};
+  for (const bool linear : {false, true}) {
+    made->linear_levels = linear;
+    const std::vector<Row> got = run(fetch, at);
+    ASSERT_EQ(state, BlockState::kFinished) << fault.text;
+    EXPECT_EQ(number(got[0].word[0]), 10);
+    EXPECT_EQ(number(got[1].word[0]), 20);
+    EXPECT_EQ(number(got[2].word[0]), 10);
+    EXPECT_EQ(number(got[3].word[0]), linear ? 15 : 20);
+  }
+  made->level_bias = made->min_level = made->max_level = nan;
+  EXPECT_EQ(number(run(fetch, at)[1].word[0]), 10);
+}
+
 TEST_F(TextureTest, IntegersAsIntegersAndAsNumbers) {
   uint8_t data[4] = {0, 51, 255, 7};
   Texture* made = texture(image(data, 4, 1, kByte));
