@@ -116,21 +116,6 @@ CUresult copy_3d(const CUDA_MEMCPY3D* copy, CUstream stream, bool wait) {
   return transfer(*session, *work, destination, source, box, wait);
 }
 
-CUresult without_contexts(const CUDA_MEMCPY3D_PEER* peer, CUDA_MEMCPY3D* plain) {
-  Session* session = nullptr;
-  Context* from = nullptr;
-  Context* to = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session));
-  if (peer == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  OPENMPS_CUDA_CHECK(find_context(*session, peer->srcContext, &from));
-  OPENMPS_CUDA_CHECK(find_context(*session, peer->dstContext, &to));
-  if (from->device != to->device) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
-  // The contexts stand where the plain structure has its reserved words.
-  static_assert(sizeof(*peer) == sizeof(*plain));
-  memcpy(plain, peer, sizeof(*plain));
-  return CUDA_SUCCESS;
-}
-
 }  // namespace
 
 CUresult read_copy_3d(Session& session, const Context& context, const CUDA_MEMCPY3D& copy,
@@ -202,17 +187,6 @@ CUresult cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr s
 }
 
 // The contexts only name devices: addresses are the session's everywhere.
-CUresult cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER* pCopy) {
-  CUDA_MEMCPY3D copy{};
-  OPENMPS_CUDA_CHECK(without_contexts(pCopy, &copy));
-  return copy_3d(&copy, nullptr, true);
-}
-CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER* pCopy, CUstream hStream) {
-  CUDA_MEMCPY3D copy{};
-  OPENMPS_CUDA_CHECK(without_contexts(pCopy, &copy));
-  return copy_3d(&copy, hStream, false);
-}
-
 CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D* pCopy) { return copy_2d(pCopy, nullptr, true); }
 CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D* pCopy) {
   return copy_2d(pCopy, nullptr, true);

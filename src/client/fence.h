@@ -56,9 +56,17 @@ class Fences {
   FencePoint take_next(const Channel::Order& order, Stream& stream);
 
   [[nodiscard]] bool reached(FencePoint point) const {
-    return channel_.view().fence(point.slot()).value.load(std::memory_order_acquire) >=
-           point.value();
+    const uint64_t value =
+        channel_.view().fence(point.slot()).value.load(std::memory_order_acquire);
+    if (value < point.value()) return false;
+    // Pairs with host_function_ran().
+    static_cast<void>(host_functions_.load(std::memory_order_acquire));
+    return true;
   }
+  // A host function of some stream has run, its stream has not been told yet. Points behind it are
+  // reached by way of the worker and the GPU, whose stores are no releases of this process's
+  // memory: this makes what the function did visible to whoever sees such a point reached.
+  void host_function_ran() { host_functions_.fetch_add(1, std::memory_order_release); }
   // See to it that a fence for the point is under way.
   [[nodiscard]] CUresult force(FencePoint point);
   // force() and block until reached.
@@ -69,6 +77,7 @@ class Fences {
 
  private:
   Channel& channel_;
+  std::atomic<uint64_t> host_functions_{0};  // that have run
   std::mutex lock_;
   uint32_t used_ = 0;  // slots 0..used_-1 have been given out
   std::vector<FencePoint>

@@ -19,22 +19,51 @@ CUresult find_function(Handle handle, Session** session, Function** function) {
   return *function != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
-CUresult read_attribute(const Function& function, CUfunction_attribute attribute, int* value) {
+// A kernel of a library has attributes on each device, a function of a module on its own. The first
+// device's came with the handle.
+bool is_first(const Function& function, uint32_t device) {
+  return function.module->kind == wire::ModuleKind::kModule || device == 0;
+}
+
+CUresult read_attribute(Session& session, const Function& function, CUfunction_attribute attribute,
+                        uint32_t device, int* value) {
   const auto index = static_cast<uint32_t>(attribute);
   if (value == nullptr || index >= wire::kFunctionAttributes) return CUDA_ERROR_INVALID_VALUE;
-  *value = function.attributes[index];
+  if (is_first(function, device)) {
+    *value = function.attributes[index];
+    return CUDA_SUCCESS;
+  }
+  int32_t reply = 0;
+  OPENMPS_CUDA_CHECK(session.channel.call(
+      wire::Opcode::kFunctionGetAttribute,
+      wire::FunctionAttribute{function.id, index, 0, kAttribute, session.devices[device]}, {},
+      &reply, sizeof(reply)));
+  *value = reply;
   return CUDA_SUCCESS;
 }
 
 CUresult write_attribute(Session& session, Function& function, CUfunction_attribute attribute,
-                         int value) {
+                         uint32_t device, int value) {
   const auto index = static_cast<uint32_t>(attribute);
   if (index >= wire::kFunctionAttributes) return CUDA_ERROR_INVALID_VALUE;
-  OPENMPS_CUDA_CHECK(
-      session.channel.call(wire::Opcode::kFunctionSetAttribute,
-                           wire::FunctionAttribute{function.id, index, value, kAttribute}));
-  function.attributes[index] = value;
+  OPENMPS_CUDA_CHECK(session.channel.call(
+      wire::Opcode::kFunctionSetAttribute,
+      wire::FunctionAttribute{function.id, index, value, kAttribute, session.devices[device]}));
+  if (is_first(function, device)) {
+    function.attributes[index] = value;
+  } else if (attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) {
+    if (value > function.shared_elsewhere.load(std::memory_order_relaxed)) {
+      function.shared_elsewhere.store(value, std::memory_order_relaxed);
+    }
+  }
   return CUDA_SUCCESS;
+}
+
+// The device whose attributes a CUfunction means: that of the current context. Programs also ask
+// without one; then it is the first.
+uint32_t current_device(Session& session) {
+  Context* context = nullptr;
+  return current_context(session, &context) == CUDA_SUCCESS ? context->device : 0;
 }
 
 CUresult parameter_info(const Function& function, size_t index, size_t* offset, size_t* bytes) {
@@ -44,13 +73,15 @@ CUresult parameter_info(const Function& function, size_t index, size_t* offset, 
   return CUDA_SUCCESS;
 }
 
-CUresult prefer_cache(Session& session, const Function& function, CUfunc_cache config) {
+CUresult prefer_cache(Session& session, const Function& function, uint32_t device,
+                      CUfunc_cache config) {
   if (config < CU_FUNC_CACHE_PREFER_NONE || config > CU_FUNC_CACHE_PREFER_EQUAL) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   return session.channel.push(
       wire::Opcode::kFunctionSetAttribute,
-      wire::FunctionAttribute{function.id, 0, static_cast<int32_t>(config), kCacheConfiguration});
+      wire::FunctionAttribute{function.id, 0, static_cast<int32_t>(config), kCacheConfiguration,
+                              session.devices[device]});
 }
 
 }  // namespace
@@ -61,7 +92,7 @@ CUresult cuFuncGetAttribute(int* pi, CUfunction_attribute attrib, CUfunction hfu
   Session* session = nullptr;
   Function* function = nullptr;
   OPENMPS_CUDA_CHECK(find_function(hfunc, &session, &function));
-  return read_attribute(*function, attrib, pi);
+  return read_attribute(*session, *function, attrib, current_device(*session), pi);
 }
 
 CUresult cuKernelGetAttribute(int* pi, CUfunction_attribute attrib, CUkernel kernel, CUdevice dev) {
@@ -69,14 +100,14 @@ CUresult cuKernelGetAttribute(int* pi, CUfunction_attribute attrib, CUkernel ker
   Function* function = nullptr;
   OPENMPS_CUDA_CHECK(find_function(kernel, &session, &function));
   if (!session->valid_device(dev)) return CUDA_ERROR_INVALID_DEVICE;
-  return read_attribute(*function, attrib, pi);
+  return read_attribute(*session, *function, attrib, static_cast<uint32_t>(dev), pi);
 }
 
 CUresult cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, int value) {
   Session* session = nullptr;
   Function* function = nullptr;
   OPENMPS_CUDA_CHECK(find_function(hfunc, &session, &function));
-  return write_attribute(*session, *function, attrib, value);
+  return write_attribute(*session, *function, attrib, current_device(*session), value);
 }
 
 CUresult cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel kernel, CUdevice dev) {
@@ -84,14 +115,14 @@ CUresult cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel ker
   Function* function = nullptr;
   OPENMPS_CUDA_CHECK(find_function(kernel, &session, &function));
   if (!session->valid_device(dev)) return CUDA_ERROR_INVALID_DEVICE;
-  return write_attribute(*session, *function, attrib, val);
+  return write_attribute(*session, *function, attrib, static_cast<uint32_t>(dev), val);
 }
 
 CUresult cuFuncSetCacheConfig(CUfunction hfunc, CUfunc_cache config) {
   Session* session = nullptr;
   Function* function = nullptr;
   OPENMPS_CUDA_CHECK(find_function(hfunc, &session, &function));
-  return prefer_cache(*session, *function, config);
+  return prefer_cache(*session, *function, current_device(*session), config);
 }
 
 CUresult cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice dev) {
@@ -99,7 +130,7 @@ CUresult cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice d
   Function* function = nullptr;
   OPENMPS_CUDA_CHECK(find_function(kernel, &session, &function));
   if (!session->valid_device(dev)) return CUDA_ERROR_INVALID_DEVICE;
-  return prefer_cache(*session, *function, config);
+  return prefer_cache(*session, *function, static_cast<uint32_t>(dev), config);
 }
 
 CUresult cuFuncSetSharedMemConfig(CUfunction hfunc, CUsharedconfig config) {

@@ -37,6 +37,7 @@ enum class HandleKind : uint8_t {
   kUserObject,
   kImage,
   kPhysicalMemory,
+  kLink,
 };
 
 constexpr uint64_t kHandleTag = 0x40;

@@ -8,16 +8,21 @@
 
 namespace openmps::client {
 
+struct Event;
+
 struct LaunchAttributes {
   CUlaunchAttribute list[wire::kMaxLaunchAttributes];
   uint32_t count = 0;
   uint32_t flags = 0;  // wire::kLaunchCooperative
+  // Events that the launch records.
+  static constexpr uint32_t kMostEvents = 2;  // one of each kind
+  Event* events[kMostEvents] = {};
+  uint32_t event_count = 0;
 };
 
-// Attributes that are plain values travel as they are; those that name objects of the program are
-// refused, except where leaving them out changes no result. Errors: CUDA_ERROR_INVALID_VALUE for a
-// NULL configuration, NULL attributes, or one that CUDA 13.0 does not know;
-// CUDA_ERROR_NOT_SUPPORTED.
+// Attributes travel as they are, events as ids. Errors: CUDA_ERROR_INVALID_VALUE for a NULL
+// configuration, NULL attributes, or one that CUDA 13.0 does not know; CUDA_ERROR_INVALID_HANDLE for
+// an event; CUDA_ERROR_NOT_SUPPORTED: a kernel node that a device updates.
 [[nodiscard]] CUresult take_attributes(const CUlaunchConfig* config, LaunchAttributes* taken);
 
 }  // namespace openmps::client

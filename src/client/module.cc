@@ -2,10 +2,14 @@
 // Loading, symbols and unloading. The wire knows one kind of function and one space of module ids.
 #include "client/module.h"
 
+#include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 
+#include "base/unique_fd.h"
 #include "client/context.h"
 #include "client/debug.h"
 
@@ -41,16 +45,6 @@ CUresult send_blob(Session& session, const Image& image, wire::Id blob) {
   return CUDA_SUCCESS;
 }
 
-void copy_log(char* target, uint32_t capacity, const unsigned char* text, uint32_t bytes,
-              void** slot) {
-  if (target == nullptr || capacity == 0) return;
-  const uint32_t copied = std::min(bytes, capacity - 1);
-  memcpy(target, text, copied);
-  target[copied] = '\0';
-  // CUDA hands the number of bytes back in the size option's value.
-  if (slot != nullptr) *slot = reinterpret_cast<void*>(static_cast<uintptr_t>(copied));
-}
-
 // The load itself, with the image sent just before. Fills the logs.
 CUresult load_blob(Session& session, Module& module, uint32_t device, wire::Id blob,
                    const JitOptions& options) {
@@ -70,11 +64,9 @@ CUresult load_blob(Session& session, Module& module, uint32_t device, wire::Id b
   if (received >= sizeof(logs)) memcpy(&logs, reply, sizeof(logs));
   const uint32_t text =
       std::min<uint32_t>(received, sizeof(reply)) - std::min<uint32_t>(received, sizeof(logs));
+  copy_jit_logs(options, logs, reply + sizeof(logs), text);
   const uint32_t info = std::min(logs.info_bytes, text);
   const uint32_t error = std::min(logs.error_bytes, text - info);
-  copy_log(options.info_log, options.info_bytes, reply + sizeof(logs), info, options.info_slot);
-  copy_log(options.error_log, options.error_bytes, reply + sizeof(logs) + info, error,
-           options.error_slot);
   if (result != CUDA_SUCCESS) {
     debug_line("loading a module failed with error %d: %.*s", static_cast<int>(result),
                static_cast<int>(std::min(error, 512u)),
@@ -85,8 +77,8 @@ CUresult load_blob(Session& session, Module& module, uint32_t device, wire::Id b
 
 CUresult send_and_load(Session& session, Module& module, uint32_t device, const Image& image,
                        const JitOptions& options) {
-  const wire::Id blob = session.next_blob.fetch_add(1, std::memory_order_relaxed);
-  OPENMPS_CUDA_CHECK(send_blob(session, image, blob));
+  wire::Id blob = 0;
+  OPENMPS_CUDA_CHECK(send_image(session, image, &blob));
   return load_blob(session, module, device, blob, options);
 }
 
@@ -96,33 +88,24 @@ uint32_t device_of(const Session& session, const Module& module) {
 
 }  // namespace
 
-CUresult parse_jit_options(unsigned count, CUjit_option* options, void** values,
-                           JitOptions* parsed) {
-  if (count != 0 && (options == nullptr || values == nullptr)) return CUDA_ERROR_INVALID_VALUE;
-  for (unsigned i = 0; i < count; ++i) {
-    const auto scalar = reinterpret_cast<uintptr_t>(values[i]);
-    switch (options[i]) {
-      case CU_JIT_INFO_LOG_BUFFER: parsed->info_log = static_cast<char*>(values[i]); break;
-      case CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES:
-        parsed->info_bytes = static_cast<uint32_t>(scalar);
-        parsed->info_slot = &values[i];
-        break;
-      case CU_JIT_ERROR_LOG_BUFFER: parsed->error_log = static_cast<char*>(values[i]); break;
-      case CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES:
-        parsed->error_bytes = static_cast<uint32_t>(scalar);
-        parsed->error_slot = &values[i];
-        break;
-      case CU_JIT_WALL_TIME: break;  // an output that the worker does not measure
-      case CU_JIT_GLOBAL_SYMBOL_NAMES:
-      case CU_JIT_GLOBAL_SYMBOL_ADDRESSES:
-      case CU_JIT_REFERENCED_KERNEL_NAMES:
-      case CU_JIT_REFERENCED_VARIABLE_NAMES: return CUDA_ERROR_NOT_SUPPORTED;
-      default:
-        if (options[i] < 0 || options[i] >= CU_JIT_NUM_OPTIONS) return CUDA_ERROR_INVALID_VALUE;
-        parsed->scalars.push_back({static_cast<uint32_t>(options[i]), 0, scalar});
-    }
+CUresult read_image_file(const char* name, std::vector<std::byte>* contents) {
+  const UniqueFd file(open(name, O_RDONLY | O_CLOEXEC));
+  struct stat info {};
+  if (!file.valid() || fstat(file.get(), &info) != 0) return CUDA_ERROR_FILE_NOT_FOUND;
+  if (static_cast<uint64_t>(info.st_size) > kMostImageBytes) return CUDA_ERROR_INVALID_IMAGE;
+  contents->resize(static_cast<size_t>(info.st_size));
+  size_t done = 0;
+  while (done < contents->size()) {
+    const ssize_t got = read(file.get(), contents->data() + done, contents->size() - done);
+    if (got <= 0) return CUDA_ERROR_FILE_NOT_FOUND;
+    done += static_cast<size_t>(got);
   }
   return CUDA_SUCCESS;
+}
+
+CUresult send_image(Session& session, const Image& image, wire::Id* blob) {
+  *blob = session.next_blob.fetch_add(1, std::memory_order_relaxed);
+  return send_blob(session, image, *blob);
 }
 
 CUresult load_module(Session& session, Context* context, wire::ModuleKind kind, const Image& image,
@@ -192,6 +175,8 @@ CUresult request_function(Session& session, Module& module, const std::string& n
   made->module = &module;
   made->name = name;
   memcpy(made->attributes, info.attributes, sizeof(made->attributes));
+  made->prints = (info.flags & wire::kFunctionPrints) != 0;
+  if (made->prints) session.output.found_printing_function();
   made->parameter_bytes = info.parameter_bytes;
   made->parameters.resize(info.parameter_count);
   if (info.parameter_count != 0) {  // memcpy takes no null pointer, not even for nothing
@@ -219,23 +204,25 @@ CUresult get_function(Session& session, Module& module, const char* name, Functi
   return CUDA_SUCCESS;
 }
 
-CUresult get_global(Session& session, Module& module, const char* name, wire::GlobalReply* global) {
+CUresult get_global(Session& session, Module& module, Context* current, const char* name,
+                    wire::GlobalReply* global) {
   if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const size_t length = strlen(name);
   if (length >= wire::kMaxNameBytes) return CUDA_ERROR_NOT_FOUND;
   OPENMPS_CUDA_CHECK(ensure_loaded(session, module));
   std::lock_guard guard(module.lock);
-  if (const auto known = module.globals.find(name); known != module.globals.end()) {
+  Context* context = module.context != nullptr ? module.context : current;
+  const auto key = std::make_pair(context->device, std::string(name));
+  if (const auto known = module.globals.find(key); known != module.globals.end()) {
     *global = known->second;
     return CUDA_SUCCESS;
   }
   const wire::GetSymbol command{module.id, 0, static_cast<uint32_t>(module.kind),
-                                static_cast<uint32_t>(length)};
+                                static_cast<uint32_t>(length), context->wire_device};
   OPENMPS_CUDA_CHECK(session.channel.call(wire::Opcode::kGetGlobal, command, bytes_of(name, length),
                                           global, sizeof(*global)));
-  Context* context = module.context != nullptr ? module.context : session.primary[0];
   session.memory.add_global(context, context->device, global->address, global->bytes);
-  module.globals.emplace(name, *global);
+  module.globals.emplace(key, *global);
   return CUDA_SUCCESS;
 }
 
@@ -271,7 +258,7 @@ CUresult unload_module(Session& session, Module* module) {
   for (const auto& [name, function] : module->functions) {
     if (session.functions.retire(function)) retired.push_back(function);
   }
-  for (const auto& [name, global] : module->globals) {
+  for (const auto& [key, global] : module->globals) {
     session.memory.remove_global(global.address);
   }
   CUresult result = CUDA_SUCCESS;

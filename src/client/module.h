@@ -8,24 +8,16 @@
 
 #include "base/cuda_abi.h"
 #include "client/image.h"
+#include "client/jit_options.h"
 #include "client/session.h"
 
 namespace openmps::client {
 
-// The JIT options of a load, taken apart: scalars travel, log buffers come back.
-struct JitOptions {
-  std::vector<wire::JitOption> scalars;
-  char* info_log = nullptr;
-  uint32_t info_bytes = 0;
-  char* error_log = nullptr;
-  uint32_t error_bytes = 0;
-  // The values of the size options, in and out: there the program reads how much was written.
-  void** info_slot = nullptr;
-  void** error_slot = nullptr;
-};
-// Errors: CUDA_ERROR_INVALID_VALUE; CUDA_ERROR_NOT_SUPPORTED: an option that names host addresses.
-[[nodiscard]] CUresult parse_jit_options(unsigned count, CUjit_option* options, void** values,
-                                         JitOptions* parsed);
+// Send an image ahead of the command that uses it; *blob is its name on the wire.
+[[nodiscard]] CUresult send_image(Session& session, const Image& image, wire::Id* blob);
+// The contents of an image file. Errors: CUDA_ERROR_FILE_NOT_FOUND, CUDA_ERROR_INVALID_IMAGE (too
+// large).
+[[nodiscard]] CUresult read_image_file(const char* name, std::vector<std::byte>* contents);
 
 // Send an image and load it. On failure nothing exists.
 [[nodiscard]] CUresult load_module(Session& session, Context* context, wire::ModuleKind kind,
@@ -37,8 +29,9 @@ struct JitOptions {
 // By name, cached. Errors: CUDA_ERROR_NOT_FOUND and what loading gives.
 [[nodiscard]] CUresult get_function(Session& session, Module& module, const char* name,
                                     Function** function);
-[[nodiscard]] CUresult get_global(Session& session, Module& module, const char* name,
-                                  wire::GlobalReply* global);
+// `current`: the context whose device's copy of a library's variable is meant.
+[[nodiscard]] CUresult get_global(Session& session, Module& module, Context* current,
+                                  const char* name, wire::GlobalReply* global);
 
 // The names of all functions, in the driver's order.
 [[nodiscard]] CUresult function_names(Session& session, Module& module,

@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuModule* and cuLibrary*: implementations behind the generated entry points, on the program's
-// threads. cuLink* would need a linker in the worker; there is none.
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
+// threads.
 #include <string>
 
 #include "api/client_impl.h"
-#include "base/unique_fd.h"
 #include "client/context.h"
 #include "client/debug.h"
 #include "client/module.h"
@@ -27,24 +22,9 @@ CUresult image_of(const void* data, Image* image) {
   return CUDA_SUCCESS;
 }
 
-CUresult read_file(const char* name, std::vector<std::byte>* contents) {
-  const UniqueFd file(open(name, O_RDONLY | O_CLOEXEC));
-  struct stat info {};
-  if (!file.valid() || fstat(file.get(), &info) != 0) return CUDA_ERROR_FILE_NOT_FOUND;
-  if (static_cast<uint64_t>(info.st_size) > kMostImageBytes) return CUDA_ERROR_INVALID_IMAGE;
-  contents->resize(static_cast<size_t>(info.st_size));
-  size_t done = 0;
-  while (done < contents->size()) {
-    const ssize_t got = read(file.get(), contents->data() + done, contents->size() - done);
-    if (got <= 0) return CUDA_ERROR_FILE_NOT_FOUND;
-    done += static_cast<size_t>(got);
-  }
-  return CUDA_SUCCESS;
-}
-
 CUresult image_of_file(const char* name, std::vector<std::byte>* contents, Image* image) {
   if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  OPENMPS_CUDA_CHECK(read_file(name, contents));
+  OPENMPS_CUDA_CHECK(read_image_file(name, contents));
   Result<Image> found = find_image(std::span<const std::byte>(*contents));
   if (!found.ok()) {
     debug_line("%s was refused: %s", name, found.status().message().c_str());
@@ -79,8 +59,10 @@ CUresult find_library(CUlibrary handle, Session** session, Module** module) {
 
 CUresult global_of(Session& session, Module& module, const char* name, CUdeviceptr* address,
                    size_t* bytes) {
+  Context* context = nullptr;
   wire::GlobalReply global{};
-  OPENMPS_CUDA_CHECK(get_global(session, module, name, &global));
+  OPENMPS_CUDA_CHECK(current_context(session, &context));
+  OPENMPS_CUDA_CHECK(get_global(session, module, context, name, &global));
   if (address != nullptr) *address = global.address;
   if (bytes != nullptr) *bytes = global.bytes;
   return CUDA_SUCCESS;
@@ -154,7 +136,7 @@ CUresult cuModuleUnload(CUmodule hmod) {
   Module* module = nullptr;
   OPENMPS_CUDA_CHECK(find_module(hmod, &session, &module));
   if (module->kind == wire::ModuleKind::kLibrary) return CUDA_ERROR_NOT_PERMITTED;
-  return unload_module(*session, module);
+  return session->output.show(unload_module(*session, module));
 }
 
 CUresult cuModuleGetFunction(CUfunction* hfunc, CUmodule hmod, const char* name) {

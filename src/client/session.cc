@@ -97,7 +97,8 @@ Session::Session(Connection&& made)
       pinned(channel, window_base + wire::kDeviceBytes + wire::kPinnedOffset,
              window_base + wire::kWindowBytes),
       registered(pinned, std::move(made.host_file), window_base + wire::kDeviceBytes),
-      callbacks(channel, fences) {
+      callbacks(channel, fences),
+      output(channel) {
   memcpy(memory_limit, made.memory_limit, sizeof(memory_limit));
   create_primary_contexts(*this);
   create_default_pools(*this);
@@ -113,7 +114,8 @@ CUresult enter(Session** session) {
   if (*session == nullptr) [[unlikely]] {
     return CUDA_ERROR_NOT_INITIALIZED;
   }
-  return (*session)->channel.status();
+  // What a failed assert() said is shown by whoever notices first.
+  return (*session)->output.show_end((*session)->channel.status());
 }
 
 CUresult initialize_session(const std::string& control_socket) {

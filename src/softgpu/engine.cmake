@@ -48,6 +48,7 @@ openmps_library(openmps_softgpu_engine
   ir/shared_layout.cc
   ptx/coverage.cc
   ptx/lexer.cc
+  ptx/linker.cc
   ptx/opcode_table.cc
   ptx/parser.cc
   ptx/parser_body.cc

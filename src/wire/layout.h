@@ -90,12 +90,18 @@ inline constexpr uint64_t kFenceOffset = kRegisteredOffset;
 inline constexpr uint64_t kCallbackOffset = kFenceOffset + kFenceSlots * kFenceSlotBytes;
 inline constexpr uint64_t kStagingOffset = 6 * kMiB;
 inline constexpr uint64_t kRegisteredEnd = kStagingOffset + kStagingBytes;
+// What the client's kernels print (output_ring.h). Text of four times the default printf FIFO, whose
+// records grow when they are formatted.
+inline constexpr uint64_t kOutputOffset = 24 * kMiB;
+inline constexpr uint64_t kOutputTextOffset = 28 * kMiB;
+inline constexpr uint64_t kOutputTextBytes = 4 * kMiB;
 inline constexpr uint64_t kChannelBytes = 32 * kMiB;
 inline constexpr uint64_t kPinnedOffset = kChannelBytes;  // the pinned heap, to the end of the file
 static_assert(kReplyOffset + kReplySlots * kReplySlotBytes <= kRingOffset);
 static_assert(kRingOffset + kRingBytes <= kRegisteredOffset);
 static_assert(kCallbackOffset + kCallbackSlots * 64 <= kStagingOffset);
-static_assert(kRegisteredEnd <= kChannelBytes);
+static_assert(kRegisteredEnd <= kOutputOffset);
+static_assert(kOutputTextOffset + kOutputTextBytes <= kChannelBytes);
 
 // First page. The server fills the constants before anyone else maps it; both sides check them.
 struct ChannelHeader {
@@ -129,6 +135,13 @@ struct RingControl {
   // 1 while the consumer sleeps on it. The producer publishes, fences (seq_cst), and only then
   // looks.
   alignas(64) std::atomic<uint32_t> consumer_sleeping;
+};
+
+// Free-running byte counters of the printed text: tail is stored with release by the worker after
+// the text, head by the client after it has copied the text out.
+struct OutputControl {
+  alignas(64) std::atomic<uint64_t> tail;
+  alignas(64) std::atomic<uint64_t> head;
 };
 
 // One per client thread in a synchronous call. The client writes kPending before it publishes the

@@ -23,6 +23,11 @@ Status open_device(const DriverTable& driver, int ordinal, Device* device) {
   OPENMPS_RETURN_IF_ERROR(
       check(driver.cuDeviceTotalMem_v2(&total, device->handle), "cuDeviceTotalMem"));
   device->total_memory = total;
+  int major = 0;
+  int minor = 0;
+  driver.cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device->handle);
+  driver.cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device->handle);
+  device->capability = static_cast<uint32_t>(10 * major + minor);
   device->writes_64_bit_values =
       has(driver, device->handle, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS);
   device->exports_memory =

@@ -15,6 +15,7 @@ struct Device {
   CUdevice handle = 0;
   CUcontext context = nullptr;
   uint64_t total_memory = 0;          // bytes
+  uint32_t capability = 0;            // 10 * major + minor
   bool writes_64_bit_values = false;  // cuStreamWriteValue64: fences are then written by the GPU
   bool exports_memory = false;        // VMM memory may be asked for as file descriptors
 };

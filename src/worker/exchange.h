@@ -13,6 +13,8 @@
 #include "api/driver_table.h"
 #include "wire/commands.h"
 #include "worker/address_book.h"
+#include "worker/image_store.h"
+#include "worker/kernel_output.h"
 
 namespace openmps::worker {
 
@@ -87,6 +89,8 @@ class Exchange {
 struct Commons {
   AddressBook addresses;
   Exchange exchange;
+  ImageStore images;
+  KernelOutput output;
 };
 
 }  // namespace openmps::worker

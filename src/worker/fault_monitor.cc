@@ -114,6 +114,7 @@ void FaultMonitor::context_lost(CUresult result, const std::string& reason) {
   CUresult none = CUDA_SUCCESS;
   if (!lost_.compare_exchange_strong(none, result)) return;
   log("The shared context is lost with CUDA error " + std::to_string(result) + ": " + reason);
+  if (last_words_) last_words_(result);
   {
     const std::lock_guard lock(mutex_);
     for (const Watched& session : sessions_) end(session.view, result);

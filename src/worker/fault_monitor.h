@@ -31,6 +31,12 @@ class FaultMonitor {
   FaultMonitor(const FaultMonitor&) = delete;
   FaultMonitor& operator=(const FaultMonitor&) = delete;
 
+  // Called with the error before any session hears of it: the last that its clients can be given.
+  // To be set before the first session.
+  void set_last_words(std::function<void(CUresult)> last_words) {
+    last_words_ = std::move(last_words);
+  }
+
   // A session's channel, between opening and closing. Any thread.
   struct Watched {
     wire::ChannelView view;
@@ -59,6 +65,7 @@ class FaultMonitor {
   const DriverTable& driver_;
   const Devices& devices_;
   const Report report_;
+  std::function<void(CUresult)> last_words_;
   std::vector<CUstream> probes_;  // one per device, used by the watchdog's thread only
   std::atomic<CUresult> lost_{CUDA_SUCCESS};
   std::atomic<bool> active_{false};

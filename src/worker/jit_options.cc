@@ -42,7 +42,8 @@ bool is_scalar(uint32_t option) {
 }
 
 // Room for a log in a reply beside its header.
-constexpr uint32_t kMaxLogBytes = wire::kMaxReplyBytes - sizeof(wire::ModuleLoadReply);
+constexpr uint32_t kMaxLogBytes =
+    wire::kMaxReplyBytes - sizeof(wire::ModuleLoadReply) - sizeof(wire::LinkCompleteReply);
 
 }  // namespace
 
@@ -51,8 +52,8 @@ void JitOptions::add(CUjit_option name, void* value) {
   values_.push_back(value);
 }
 
-Status JitOptions::set(const wire::ModuleLoad& command, wire::Variable options) {
-  for (uint32_t i = 0; i < command.option_count; ++i) {
+Status JitOptions::set(uint32_t log_bytes, uint32_t option_count, wire::Variable options) {
+  for (uint32_t i = 0; i < option_count; ++i) {
     wire::JitOption option;
     memcpy(&option, options.data() + i * sizeof(option), sizeof(option));
     if (!is_scalar(option.option)) {
@@ -60,7 +61,7 @@ Status JitOptions::set(const wire::ModuleLoad& command, wire::Variable options) 
     }
     add(static_cast<CUjit_option>(option.option), reinterpret_cast<void*>(option.value));
   }
-  const uint32_t bytes = std::min(command.log_bytes, kMaxLogBytes);
+  const uint32_t bytes = std::min(log_bytes, kMaxLogBytes);
   if (bytes == 0) return Status();
   info_.assign(bytes, 0);
   error_.assign(bytes, 0);

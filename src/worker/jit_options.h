@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The JIT options of one load as the driver wants them: the scalars that the program chose, and log
+// The JIT options of one load or link as the driver wants them: the scalars that the program chose, and log
 // buffers of ours, whose text goes back with the reply. Session's thread only.
 #pragma once
 
@@ -14,7 +14,8 @@ namespace openmps::worker {
 class JitOptions {
  public:
   // Options that name memory of the program are a violation: the client translates or refuses them.
-  Status set(const wire::ModuleLoad& command, wire::Variable options);
+  // `log_bytes`: wanted of each log, cut to what a reply holds; 0: none.
+  Status set(uint32_t log_bytes, uint32_t option_count, wire::Variable options);
 
   [[nodiscard]] unsigned count() const { return static_cast<unsigned>(names_.size()); }
   [[nodiscard]] CUjit_option* names() { return names_.data(); }

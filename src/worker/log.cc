@@ -2,6 +2,7 @@
 // The worker's log lines. See log.h.
 #include "worker/log.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -9,8 +10,9 @@
 namespace openmps::worker {
 
 void log(const std::string& text) {
-  // Never destroyed: standard error is not ours to close.
-  static const Log& out = *new Log("Worker", UniqueFd(STDERR_FILENO));
+  // Never destroyed. Standard error itself becomes a pipe later (process_output.h).
+  static const Log& out =
+      *new Log("Worker", UniqueFd(fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1)));
   out.write(text);
 }
 

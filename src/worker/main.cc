@@ -98,6 +98,10 @@ Status serve(const Options& options, ServerLink& link) {
   FaultMonitor monitor(table, *devices, [&link](CUresult result, const std::string& reason) {
     link.session_fault(0, result, reason);
   });
+  OPENMPS_RETURN_IF_ERROR(commons.output.capture());
+  monitor.set_last_words([&commons, &table, &devices](CUresult result) {
+    commons.output.context_lost(table, *devices, result);
+  });
   Environment environment{table, *devices, gate, commons, monitor, spin, spin_us * 1000ull, link};
   link.ready(spin_us, *facts);
   facts->reset();

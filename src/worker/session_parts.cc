@@ -61,6 +61,8 @@ void SessionParts::release() {
   events.release_all();
   fences.release_all();
   streams.release_all();
+  prints.release_all();
+  links.release_all();
   modules.release_all();
   arrays.release_all();
   physical.release_all();

@@ -52,12 +52,20 @@ void Modules::read_layout(Function& function, std::vector<wire::ParameterLayout>
   }
 }
 
-Status Modules::read_attribute(const Function& function, uint32_t attribute, int32_t* value) {
+// A function belongs to its module's device; a kernel of a library has attributes on each.
+Status Modules::function_device(const Function& function, uint32_t wanted, uint32_t* device) {
+  *device = function.is_kernel ? wanted : function.device;
+  OPENMPS_RETURN_IF_ERROR(core_.check_device(*device));
+  return core_.use(*device);
+}
+
+Status Modules::read_attribute(const Function& function, uint32_t device, uint32_t attribute,
+                               int32_t* value) {
   const auto name = static_cast<CUfunction_attribute>(attribute);
   const CUresult result =
       function.is_kernel
           ? core_.driver.cuKernelGetAttribute(value, name, kernel_of(function),
-                                              core_.devices.at(function.device).handle)
+                                              core_.devices.at(device).handle)
           : core_.driver.cuFuncGetAttribute(value, name, function.handle);
   return check(result, "cuFuncGetAttribute");
 }
@@ -77,7 +85,7 @@ Status Modules::get_function(const wire::GetSymbol& command, wire::Variable name
     CUresult found = CUDA_SUCCESS;
     if (function->is_kernel) {
       CUkernel kernel = nullptr;
-      found = core_.driver.cuLibraryGetKernel(&kernel, module->library, symbol.c_str());
+      found = core_.driver.cuLibraryGetKernel(&kernel, module->library->handle, symbol.c_str());
       function->handle = reinterpret_cast<CUfunction>(kernel);
     } else {
       found = core_.driver.cuModuleGetFunction(&function->handle, module->module, symbol.c_str());
@@ -85,12 +93,23 @@ Status Modules::get_function(const wire::GetSymbol& command, wire::Variable name
     if (found != CUDA_SUCCESS) return found;
     for (uint32_t i = 0; i < wire::kFunctionAttributes; ++i) {
       // An attribute that this driver does not know stays 0.
-      if (!read_attribute(*function, i, &facts.attributes[i]).ok()) facts.attributes[i] = 0;
+      if (!read_attribute(*function, module->device, i, &facts.attributes[i]).ok()) {
+        facts.attributes[i] = 0;
+      }
     }
     read_layout(*function, &layout);
     return CUDA_SUCCESS;
   });
   OPENMPS_RETURN_IF_ERROR(check(result, "cuModuleGetFunction"));
+  if (function->is_kernel) {
+    function->library = module->library.get();
+    function->library->pristine(kernel_of(*function), facts.attributes);
+  }
+  function->prints = module->facts.prints;
+  function->asserts = module->facts.asserts;
+  any_prints_ |= function->prints;
+  any_asserts_ |= function->asserts;
+  facts.flags = function->prints ? wire::kFunctionPrints : 0;
   facts.parameter_count = static_cast<uint32_t>(layout.size());
   facts.parameter_bytes = function->parameter_bytes;
   reply.put(facts);
@@ -103,13 +122,14 @@ CUresult Modules::list_functions(const Module& module, std::vector<CUfunction>* 
   const DriverTable& driver = core_.driver;
   const bool is_library = module.kind == wire::ModuleKind::kLibrary;
   unsigned count = 0;
-  const CUresult counted = is_library ? driver.cuLibraryGetKernelCount(&count, module.library)
+  const CUresult counted = is_library ? driver.cuLibraryGetKernelCount(&count, module.library->handle)
                                       : driver.cuModuleGetFunctionCount(&count, module.module);
   if (counted != CUDA_SUCCESS) return counted;
   functions->assign(count, nullptr);
   if (count == 0) return CUDA_SUCCESS;
   return is_library ? driver.cuLibraryEnumerateKernels(
-                          reinterpret_cast<CUkernel*>(functions->data()), count, module.library)
+                          reinterpret_cast<CUkernel*>(functions->data()), count,
+                          module.library->handle)
                     : driver.cuModuleEnumerateFunctions(functions->data(), count, module.module);
 }
 
@@ -140,15 +160,23 @@ Status Modules::function_names(const wire::ModuleFunctions& command, ReplyWriter
 Status Modules::set_attribute(const wire::FunctionAttribute& command) {
   Function* function = nullptr;
   OPENMPS_RETURN_IF_ERROR(functions_.get(command.function, &function));
-  OPENMPS_RETURN_IF_ERROR(core_.use(function->device));
+  uint32_t index = 0;
+  OPENMPS_RETURN_IF_ERROR(function_device(*function, command.device, &index));
   const DriverTable& driver = core_.driver;
-  const CUdevice device = core_.devices.at(function->device).handle;
+  const CUdevice device = core_.devices.at(index).handle;
   CUresult result = CUDA_ERROR_INVALID_VALUE;
   if (command.kind == kAttribute) {
     const auto name = static_cast<CUfunction_attribute>(command.attribute);
-    result = function->is_kernel
-                 ? driver.cuKernelSetAttribute(name, command.value, kernel_of(*function), device)
-                 : driver.cuFuncSetAttribute(function->handle, name, command.value);
+    if (function->is_kernel) {
+      const CUkernel kernel = kernel_of(*function);
+      result = driver.cuKernelSetAttribute(name, command.value, kernel, device);
+      const int most = result != CUDA_SUCCESS
+                           ? command.value
+                           : function->library->grown(kernel, index, name, command.value);
+      if (most != command.value) result = driver.cuKernelSetAttribute(name, most, kernel, device);
+    } else {
+      result = driver.cuFuncSetAttribute(function->handle, name, command.value);
+    }
   } else if (command.kind == kCacheConfiguration) {
     const auto config = static_cast<CUfunc_cache>(command.value);
     result = function->is_kernel
@@ -167,9 +195,10 @@ Status Modules::set_attribute(const wire::FunctionAttribute& command) {
 Status Modules::get_attribute(const wire::FunctionAttribute& command, ReplyWriter& reply) {
   Function* function = nullptr;
   OPENMPS_RETURN_IF_ERROR(functions_.get(command.function, &function));
-  OPENMPS_RETURN_IF_ERROR(core_.use(function->device));
+  uint32_t device = 0;
+  OPENMPS_RETURN_IF_ERROR(function_device(*function, command.device, &device));
   int32_t value = 0;
-  OPENMPS_RETURN_IF_ERROR(read_attribute(*function, command.attribute, &value));
+  OPENMPS_RETURN_IF_ERROR(read_attribute(*function, device, command.attribute, &value));
   reply.put(value);
   return Status();
 }
@@ -205,12 +234,9 @@ Status Modules::cluster_occupancy(const wire::ClusterOccupancy& command, wire::V
   OPENMPS_RETURN_IF_ERROR(core_.use(function->device));
   CUlaunchAttribute list[wire::kMaxLaunchAttributes];
   if (!attributes.empty()) memcpy(list, attributes.data(), attributes.size());
-  for (uint32_t i = 0; i < command.attribute_count; ++i) {
-    if (!is_plain(list[i].id)) {
-      return Status(CUDA_ERROR_INVALID_VALUE,
-                    "launch attribute " + std::to_string(list[i].id) + " in an occupancy query");
-    }
-  }
+  // The others, which name objects, change nothing about occupancy.
+  const auto plain_end = std::remove_if(list, list + command.attribute_count,
+                                        [](const auto& entry) { return !is_plain(entry.id); });
   CUlaunchConfig config{};
   config.gridDimX = command.grid[0];
   config.gridDimY = command.grid[1];
@@ -220,7 +246,7 @@ Status Modules::cluster_occupancy(const wire::ClusterOccupancy& command, wire::V
   config.blockDimZ = command.block[2];
   config.sharedMemBytes = command.shared_bytes;
   config.attrs = list;
-  config.numAttrs = command.attribute_count;
+  config.numAttrs = static_cast<unsigned>(plain_end - list);
   CUresult result = CUDA_ERROR_INVALID_VALUE;
   int value = 0;
   if (command.query == static_cast<uint32_t>(wire::ClusterQuery::kMaxActive)) {

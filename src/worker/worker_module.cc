@@ -49,68 +49,84 @@ Status Modules::append_blob(const wire::BlobData& command) {
   return Status();
 }
 
-Status Modules::load(const wire::ModuleLoad& command, wire::Variable options, ReplyWriter& reply) {
-  OPENMPS_RETURN_IF_ERROR(core_.check_device(command.device));
-  OPENMPS_RETURN_IF_ERROR(modules_.check_free(command.module));
-  const std::unique_ptr<Blob> blob = blobs_.take(command.blob);
-  if (blob == nullptr) return violation("there is no blob " + std::to_string(command.blob));
+// A blob counts until it is taken: whoever keeps the bytes counts them anew.
+Status Modules::take_blob(wire::Id id, ImageBytes* image) {
+  const std::unique_ptr<Blob> blob = blobs_.take(id);
+  if (blob == nullptr) return violation("there is no blob " + std::to_string(id));
   if (!blob->error.ok()) return blob->error;
+  image_bytes_ -= blob->bytes;
   if (blob->data.size() != blob->bytes) {
     return violation("an image of " + std::to_string(blob->bytes) + " bytes of which " +
                      std::to_string(blob->data.size()) + " have come");
   }
+  *image = std::move(blob->data);
+  return Status();
+}
+
+Status Modules::load(const wire::ModuleLoad& command, wire::Variable options, ReplyWriter& reply) {
+  OPENMPS_RETURN_IF_ERROR(core_.check_device(command.device));
+  OPENMPS_RETURN_IF_ERROR(modules_.check_free(command.module));
+  ImageBytes image;
+  OPENMPS_RETURN_IF_ERROR(take_blob(command.blob, &image));
   JitOptions jit;
-  OPENMPS_RETURN_IF_ERROR(jit.set(command, options));
-  Status status = check_image_bounds(blob->data);
-  if (status.ok()) status = core_.use(command.device);
-  if (!status.ok()) {
-    image_bytes_ -= blob->bytes;
-    return status;
-  }
+  OPENMPS_RETURN_IF_ERROR(jit.set(command.log_bytes, command.option_count, options));
+  OPENMPS_RETURN_IF_ERROR(check_image_bounds(image));
+  OPENMPS_RETURN_IF_ERROR(core_.use(command.device));
 
   auto module = std::make_unique<Module>();
   module->kind = static_cast<ModuleKind>(command.kind);
   module->device = command.device;
-  module->image = std::move(blob->data);
-  module->image.push_back(0);  // PTX is text that ends with NUL
-  if (module->kind == ModuleKind::kModule) {
-    status = check(core_.gate.run(GatedCall::kModuleLoad,
-                                  [&] {
-                                    return core_.driver.cuModuleLoadDataEx(
-                                        &module->module, module->image.data(), jit.count(),
-                                        jit.names(), jit.values());
-                                  }),
-                   "cuModuleLoadDataEx");
-  } else {
-    status = check(core_.gate.run(GatedCall::kLibraryLoad,
-                                  [&] {
-                                    return core_.driver.cuLibraryLoadData(
-                                        &module->library, module->image.data(), jit.names(),
-                                        jit.values(), jit.count(), nullptr, nullptr, 0);
-                                  }),
-                   "cuLibraryLoadData");
-  }
+  module->facts = read_image_facts(image, core_.devices.at(command.device).capability);
+  const uint64_t bytes = image.size();
+  image.push_back(0);  // PTX is text that ends with NUL
+  module->image = core_.commons.images.intern(std::move(image));
+  const Status status = module->kind == ModuleKind::kModule ? load_driver_module(*module, jit)
+                                               : load_driver_library(*module, command, jit);
   jit.put_logs(reply);
-  if (!status.ok()) {
-    image_bytes_ -= module->image.size() - 1;
-    return status;
-  }
+  OPENMPS_RETURN_IF_ERROR(status);
+  image_bytes_ += bytes;
   return modules_.insert(command.module, std::move(module));
+}
+
+Status Modules::load_driver_module(Module& module, JitOptions& jit) {
+  return check(core_.gate.run(GatedCall::kModuleLoad,
+                              [&] {
+                                return core_.driver.cuModuleLoadDataEx(
+                                    &module.module, module.image->data(), jit.count(), jit.names(),
+                                    jit.values());
+                              }),
+               "cuModuleLoadDataEx");
+}
+
+// Options change the code, and variables are a session's own: only libraries without either are
+// shared.
+Status Modules::load_driver_library(Module& module, const wire::ModuleLoad& command,
+                                    JitOptions& jit) {
+  const auto load = [&](std::shared_ptr<LoadedLibrary>* made) {
+    CUlibrary handle = nullptr;
+    const CUresult result = core_.gate.run(GatedCall::kLibraryLoad, [&] {
+      return core_.driver.cuLibraryLoadData(&handle, module.image->data(), jit.names(),
+                                            jit.values(), jit.count(), nullptr, nullptr, 0);
+    });
+    OPENMPS_RETURN_IF_ERROR(check(result, "cuLibraryLoadData"));
+    *made = std::make_shared<LoadedLibrary>(core_.driver, core_.gate, handle);
+    return Status();
+  };
+  const bool plain = command.option_count == 0 && !module.facts.has_variables;
+  return plain ? core_.commons.images.library(module.image, load, &module.library)
+               : load(&module.library);
 }
 
 Status Modules::release(Module& module) {
   OPENMPS_RETURN_IF_ERROR(core_.use(module.device));
   for (const wire::Id id : module.functions) functions_.take(id).reset();
   for (const uint64_t address : module.globals) memory_.remove_global(address);
-  image_bytes_ -= module.image.size() - 1;
-  if (module.kind == ModuleKind::kModule) {
-    return check(core_.gate.run(GatedCall::kModuleUnload,
-                                [&] { return core_.driver.cuModuleUnload(module.module); }),
-                 "cuModuleUnload");
-  }
-  return check(core_.gate.run(GatedCall::kLibraryUnload,
-                              [&] { return core_.driver.cuLibraryUnload(module.library); }),
-               "cuLibraryUnload");
+  image_bytes_ -= module.image->size() - 1;
+  module.library.reset();  // unloads it, if nobody else holds it
+  if (module.kind == ModuleKind::kLibrary) return Status();
+  return check(core_.gate.run(GatedCall::kModuleUnload,
+                              [&] { return core_.driver.cuModuleUnload(module.module); }),
+               "cuModuleUnload");
 }
 
 Status Modules::unload(wire::Id id) {
@@ -133,6 +149,10 @@ Status Modules::get_global(const wire::GetSymbol& command, wire::Variable name,
                            ReplyWriter& reply) {
   Module* module = nullptr;
   OPENMPS_RETURN_IF_ERROR(find_module(command, &module));
+  if (module->kind == ModuleKind::kLibrary) {
+    OPENMPS_RETURN_IF_ERROR(core_.check_device(command.device));
+    OPENMPS_RETURN_IF_ERROR(core_.use(command.device));
+  }
   const std::string symbol(reinterpret_cast<const char*>(name.data()), name.size());
   CUdeviceptr address = 0;
   size_t bytes = 0;
@@ -141,7 +161,8 @@ Status Modules::get_global(const wire::GetSymbol& command, wire::Variable name,
     if (module->kind == ModuleKind::kModule) {
       return core_.driver.cuModuleGetGlobal_v2(&address, &bytes, module->module, symbol.c_str());
     }
-    return core_.driver.cuLibraryGetGlobal(&address, &bytes, module->library, symbol.c_str());
+    return core_.driver.cuLibraryGetGlobal(&address, &bytes, module->library->handle,
+                                           symbol.c_str());
   });
   OPENMPS_RETURN_IF_ERROR(check(result, "cuModuleGetGlobal"));
   if (std::find(module->globals.begin(), module->globals.end(), address) == module->globals.end()) {
@@ -159,7 +180,7 @@ Status Modules::symbols(wire::Id id, ReplyWriter& reply) {
   unsigned count = 0;
   const CUresult result = module->kind == ModuleKind::kModule
                               ? core_.driver.cuModuleGetFunctionCount(&count, module->module)
-                              : core_.driver.cuLibraryGetKernelCount(&count, module->library);
+                              : core_.driver.cuLibraryGetKernelCount(&count, module->library->handle);
   OPENMPS_RETURN_IF_ERROR(check(result, "cuModuleGetFunctionCount"));
   // The driver does not tell how many globals there are.
   reply.put(wire::ModuleSymbolsReply{count, 0});

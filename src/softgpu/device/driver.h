@@ -12,6 +12,7 @@
 #include "softgpu/device/address_space.h"
 #include "softgpu/device/config.h"
 #include "softgpu/device/handles.h"
+#include "softgpu/device/link.h"
 #include "softgpu/device/memory.h"
 #include "softgpu/device/scheduler.h"
 #include "softgpu/device/segment.h"
@@ -76,6 +77,7 @@ class Driver {
   HandleTable<CUfunction, Function, HandleKind::kFunction> functions;
   HandleTable<CUlibrary, Library, HandleKind::kLibrary> libraries;
   HandleTable<CUkernel, Kernel, HandleKind::kKernel> kernels;
+  HandleTable<CUlinkState, Link, HandleKind::kLink> links;
   HandleTable<CUgraph, Graph, HandleKind::kGraph> graphs;
   HandleTable<CUgraphNode, GraphNode, HandleKind::kGraphNode> graph_nodes;
   HandleTable<CUgraphExec, GraphExec, HandleKind::kGraphExec> graph_execs;

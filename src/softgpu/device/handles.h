@@ -33,6 +33,7 @@ enum class HandleKind : uint8_t {
   kMipmappedArray,
   kTextureObject,
   kSurfaceObject,
+  kLink,
 };
 
 // Handle: a pointer type or an integer of 64 bits. Layout: generation << 32 | index << 8 | kind.

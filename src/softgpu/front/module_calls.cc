@@ -1,16 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Modules, libraries, functions, kernels. Any thread.
-#include <fcntl.h>
-#include <sys/stat.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <vector>
 
-#include "base/unique_fd.h"
 #include "softgpu/device/module.h"
 #include "softgpu/front/front.h"
+#include "softgpu/front/image_arguments.h"
 
 using namespace openmps;           // NOLINT: entry points live outside the namespace
 using namespace openmps::softgpu;  // NOLINT: the same
@@ -21,80 +16,18 @@ Status no_result() { return invalid_value("no place for the result"); }
 
 // ---- JIT options ------------------------------------------------------------------------------
 
-// The log buffers of a load call.
-struct JitLogs {
-  char* info = nullptr;
-  size_t info_size = 0;
-  void** info_filled = nullptr;
-  char* error = nullptr;
-  size_t error_size = 0;
-  void** error_filled = nullptr;
-};
-
-Status read_options(unsigned count, const CUjit_option* options, void** values, JitLogs* logs) {
-  if (count > 0 && (options == nullptr || values == nullptr))
-    return invalid_value("options without values");
-  for (unsigned i = 0; i < count; ++i) {
-    switch (options[i]) {
-      case CU_JIT_INFO_LOG_BUFFER: logs->info = static_cast<char*>(values[i]); break;
-      case CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES:
-        logs->info_size = static_cast<unsigned>(reinterpret_cast<uintptr_t>(values[i]));
-        logs->info_filled = &values[i];
-        break;
-      case CU_JIT_ERROR_LOG_BUFFER: logs->error = static_cast<char*>(values[i]); break;
-      case CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES:
-        logs->error_size = static_cast<unsigned>(reinterpret_cast<uintptr_t>(values[i]));
-        logs->error_filled = &values[i];
-        break;
-      default:
-        if (options[i] < 0 || options[i] >= CU_JIT_NUM_OPTIONS)
-          return invalid_value("an unknown JIT option");
-        break;  // about generated code: nothing to tune in an interpreter
-    }
-  }
-  return Status();
-}
-
-// The size option also says how much was written.
-void fill_log(char* buffer, size_t size, void** filled, const std::string& text) {
-  size_t length = 0;
-  if (buffer != nullptr && size > 0) {
-    length = std::min(text.size(), size - 1);
-    memcpy(buffer, text.data(), length);
-    buffer[length] = '\0';
-  }
-  if (filled != nullptr) *filled = reinterpret_cast<void*>(length);
-}
-
 Result<std::shared_ptr<const Program>> compile_with_options(Driver& driver, const void* image,
                                                             size_t size, unsigned count,
                                                             const CUjit_option* options,
                                                             void** values) {
   JitLogs logs;
-  OPENMPS_RETURN_IF_ERROR(read_options(count, options, values, &logs));
+  OPENMPS_RETURN_IF_ERROR(read_jit_options(count, options, values, &logs));
   if (image == nullptr) return invalid_value("no image");
   std::string log;
   Result<std::shared_ptr<const Program>> program = compile_image(driver, image, size, &log);
   fill_log(logs.info, logs.info_size, logs.info_filled, program.ok() ? log : std::string());
   fill_log(logs.error, logs.error_size, logs.error_filled, program.ok() ? std::string() : log);
   return program;
-}
-
-// The file with a NUL behind it, so that a text ends.
-Result<std::vector<char>> read_file(const char* path) {
-  UniqueFd file(open(path, O_RDONLY | O_CLOEXEC));
-  struct stat facts {};
-  if (!file.valid() || fstat(file.get(), &facts) != 0 || !S_ISREG(facts.st_mode))
-    return Status(CUDA_ERROR_FILE_NOT_FOUND, std::string(path) + ": " + strerror(errno));
-  std::vector<char> contents(static_cast<size_t>(facts.st_size) + 1, '\0');
-  size_t filled = 0;
-  while (filled + 1 < contents.size()) {
-    ssize_t got = read(file.get(), contents.data() + filled, contents.size() - 1 - filled);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return Status(CUDA_ERROR_FILE_NOT_FOUND, std::string("cannot read ") + path);
-    filled += static_cast<size_t>(got);
-  }
-  return contents;
 }
 
 CUresult load(CUmodule* out, const void* image, unsigned count, const CUjit_option* options,
@@ -186,7 +119,7 @@ CUresult cuModuleLoadFatBinary(CUmodule* module, const void* fatCubin) {
 
 CUresult cuModuleLoad(CUmodule* module, const char* fname) {
   if (module == nullptr || fname == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  Result<std::vector<char>> contents = read_file(fname);
+  Result<std::vector<char>> contents = read_image_file(fname);
   if (!contents.ok()) return report(contents.status());
   return load(module, contents->data(), 0, nullptr, nullptr);
 }
@@ -264,7 +197,7 @@ CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* fileName, CUjit_o
                                CUlibraryOption* libraryOptions, void** libraryOptionValues,
                                unsigned int numLibraryOptions) {
   if (library == nullptr || fileName == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  Result<std::vector<char>> contents = read_file(fileName);
+  Result<std::vector<char>> contents = read_image_file(fileName);
   if (!contents.ok()) return report(contents.status());
   return cuLibraryLoadData(library, contents->data(), jitOptions, jitOptionsValues, numJitOptions,
                            libraryOptions, libraryOptionValues, numLibraryOptions);
