@@ -12,12 +12,14 @@ namespace openmps::worker {
 
 Status Graphs::find(wire::Id id, GraphExec** exec) const {
   OPENMPS_RETURN_IF_ERROR(execs_.get(id, exec));
+  // NOLINTNEXTLINE(clang-analyzer-*): success comes with an object.
   if ((*exec)->handle != nullptr) return Status();
   return violation("the executable graph " + std::to_string(id) + " was not instantiated");
 }
 
 Status Graphs::find_step(wire::Id id, uint32_t node, GraphExec** exec, GraphStep** step) const {
   OPENMPS_RETURN_IF_ERROR(find(id, exec));
+  // NOLINTNEXTLINE(clang-analyzer-*): success comes with an object.
   if (node >= (*exec)->graph.steps.size()) {
     return violation("an executable graph has no node " + std::to_string(node));
   }
@@ -68,7 +70,7 @@ Status Graphs::node(const wire::GraphNode& command, wire::Variable variable) {
     graph.error = Status(CUDA_ERROR_OUT_OF_MEMORY, "too many nodes of executable graphs");
     return Status();
   }
-  const Status status = builder_.add(graph.handle, graph.device, command, variable, &graph.steps);
+  Status status = builder_.add(graph.handle, graph.device, command, variable, &graph.steps);
   if (is_violation(status) || is_sticky(status.code())) return status;
   if (status.ok()) {
     ++nodes_;
@@ -173,9 +175,10 @@ Status Graphs::enable_node(const wire::GraphEnableNode& command) {
   GraphStep* step = nullptr;
   OPENMPS_RETURN_IF_ERROR(find_step(command.exec, command.node, &exec, &step));
   OPENMPS_RETURN_IF_ERROR(core_.use(exec->graph.device));
-  return check(
-      core_.driver.cuGraphNodeSetEnabled(exec->handle, step->first, command.enabled != 0 ? 1 : 0),
-      "cuGraphNodeSetEnabled");
+  // NOLINTNEXTLINE(clang-analyzer-*): success comes with a step.
+  const CUgraphNode node = step->first;
+  return check(core_.driver.cuGraphNodeSetEnabled(exec->handle, node, command.enabled != 0 ? 1 : 0),
+               "cuGraphNodeSetEnabled");
 }
 
 // Memory may have been freed and modules unloaded since the nodes were made: running them would

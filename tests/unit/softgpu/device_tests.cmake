@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The device model and the driver-API front, in one process with a fake engine: kernels of a few
-# exactly known actions make schedules that tests can assert on.
+# exactly known actions make schedules that tests can assert on. The real engine's library is behind
+# it for what the front asks of the PTX parser (cuLink*).
 openmps_unit_test(softgpu_device_test
   device_address_space_test.cc
   device_context_test.cc
@@ -14,7 +15,7 @@ openmps_unit_test(softgpu_device_test
   device_stream_test.cc
   device_vmm_test.cc
   $<TARGET_OBJECTS:openmps_softgpu_front>
-  LIBS openmps_softgpu_front)
+  LIBS openmps_softgpu_front openmps_softgpu_engine)
 openmps_unit_test(softgpu_segment_test
   device_segment_test.cc
   LIBS openmps_softgpu_device)
@@ -22,4 +23,4 @@ openmps_unit_test(softgpu_slice_test
   device_fake_engine.cc
   device_slice_test.cc
   $<TARGET_OBJECTS:openmps_softgpu_front>
-  LIBS openmps_softgpu_front)
+  LIBS openmps_softgpu_front openmps_softgpu_engine)

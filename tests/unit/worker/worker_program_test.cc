@@ -18,6 +18,7 @@
 #include "base/subprocess.h"
 #include "test_client.h"
 #include "wire/device_facts.h"
+#include "wire/graph_commands.h"
 
 namespace openmps::worker {
 namespace {
