@@ -191,8 +191,8 @@ void Callbacks::serve() {
       std::lock_guard guard(lock_);
       if (pending_.empty() && watched_.empty()) continue;
     }
-    const CUresult result = channel_.wait([this] { return any_posted() || any_watched_done(); }, 0,
-                                          kPostedPollNs);
+    const CUresult result =
+        channel_.wait([this] { return any_posted() || any_watched_done(); }, 0, kPostedPollNs);
     if (result == CUDA_SUCCESS) continue;
     drop_watched(true);
     // The session has ended: CUDA calls stream callbacks with the error. Host functions never run.

@@ -72,9 +72,9 @@ class Callbacks {
   std::mutex lock_;
   std::condition_variable enqueued_;
   bool started_ = false;
-  uint32_t next_slot_ = 0;        // slots from here on were never used
-  std::deque<Used> used_;         // free again once their point is reached
-  std::vector<Pending> pending_;  // enqueued, not yet run
+  uint32_t next_slot_ = 0;                    // slots from here on were never used
+  std::deque<Used> used_;                     // free again once their point is reached
+  std::vector<Pending> pending_;              // enqueued, not yet run
   std::map<uint32_t, HostCall> graph_calls_;  // by slot
   std::vector<Watched> watched_;
 };

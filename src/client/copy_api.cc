@@ -124,12 +124,11 @@ CUresult read_copy_3d(Session& session, const Context& context, const CUDA_MEMCP
   const auto most = static_cast<uint64_t>(
       session.device(context.device).attribute[CU_DEVICE_ATTRIBUTE_MAX_PITCH]);
   if (copy.dstPitch > most || copy.srcPitch > most) return CUDA_ERROR_INVALID_VALUE;
-  const NamedSide to{copy.dstMemoryType, copy.dstHost, copy.dstDevice, copy.dstXInBytes,
-                     copy.dstY,          copy.dstZ,    copy.dstPitch,  copy.dstHeight,
-                     copy.dstArray};
-  const NamedSide from{copy.srcMemoryType, copy.srcHost, copy.srcDevice, copy.srcXInBytes,
-                       copy.srcY,          copy.srcZ,    copy.srcPitch,  copy.srcHeight,
-                       copy.srcArray};
+  const NamedSide to{copy.dstMemoryType, copy.dstHost,  copy.dstDevice, copy.dstXInBytes, copy.dstY,
+                     copy.dstZ,          copy.dstPitch, copy.dstHeight, copy.dstArray};
+  const NamedSide from{copy.srcMemoryType, copy.srcHost,   copy.srcDevice,
+                       copy.srcXInBytes,   copy.srcY,      copy.srcZ,
+                       copy.srcPitch,      copy.srcHeight, copy.srcArray};
   *box = Box{copy.WidthInBytes, copy.Height, copy.Depth};
   OPENMPS_CUDA_CHECK(resolve_side(session, to, *box, destination));
   return resolve_side(session, from, *box, source);

@@ -105,11 +105,11 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** ker
   LaunchAttributes attributes;
   OPENMPS_CUDA_CHECK(take_attributes(config, &attributes));
   LaunchConfiguration taken{{config->gridDimX, config->gridDimY, config->gridDimZ},
-                      {config->blockDimX, config->blockDimY, config->blockDimZ},
-                      config->sharedMemBytes,
-                      attributes.list,
-                      attributes.count,
-                      attributes.flags};
+                            {config->blockDimX, config->blockDimY, config->blockDimZ},
+                            config->sharedMemBytes,
+                            attributes.list,
+                            attributes.count,
+                            attributes.flags};
   if (attributes.event_count == 0) return launch(f, taken, config->hStream, kernelParams, extra);
   OPENMPS_CUDA_CHECK(check_not_capturing(config->hStream));
   OPENMPS_CUDA_CHECK(launch(f, taken, config->hStream, kernelParams, extra));

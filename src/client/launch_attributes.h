@@ -21,8 +21,8 @@ struct LaunchAttributes {
 };
 
 // Attributes travel as they are, events as ids. Errors: CUDA_ERROR_INVALID_VALUE for a NULL
-// configuration, NULL attributes, or one that CUDA 13.0 does not know; CUDA_ERROR_INVALID_HANDLE for
-// an event; CUDA_ERROR_NOT_SUPPORTED: a kernel node that a device updates.
+// configuration, NULL attributes, or one that CUDA 13.0 does not know; CUDA_ERROR_INVALID_HANDLE
+// for an event; CUDA_ERROR_NOT_SUPPORTED: a kernel node that a device updates.
 [[nodiscard]] CUresult take_attributes(const CUlaunchConfig* config, LaunchAttributes* taken);
 
 }  // namespace openmps::client

@@ -58,8 +58,7 @@ CUresult capture_allocation(Session& session, Stream& stream, size_t bytes, CUde
   parameters.bytesize = bytes;
   Work work;
   OPENMPS_CUDA_CHECK(read_allocation(session, &parameters, &work));
-  OPENMPS_CUDA_CHECK(
-      capture_work(session, stream, CU_GRAPH_NODE_TYPE_MEM_ALLOC, std::move(work)));
+  OPENMPS_CUDA_CHECK(capture_work(session, stream, CU_GRAPH_NODE_TYPE_MEM_ALLOC, std::move(work)));
   *address = parameters.dptr;
   return CUDA_SUCCESS;
 }

@@ -25,8 +25,7 @@ CUstreamBatchMemOpParams stream_operation(CUdeviceptr address, uint64_t value, u
   CUstreamBatchMemOpParams operation{};
   const bool wide = width == 8;
   if (opcode == wire::Opcode::kStreamWriteValue) {
-    operation.operation =
-        wide ? CU_STREAM_MEM_OP_WRITE_VALUE_64 : CU_STREAM_MEM_OP_WRITE_VALUE_32;
+    operation.operation = wide ? CU_STREAM_MEM_OP_WRITE_VALUE_64 : CU_STREAM_MEM_OP_WRITE_VALUE_32;
     operation.writeValue.address = address;
     operation.writeValue.value64 = value;
     operation.writeValue.flags = flags;

@@ -55,8 +55,13 @@ class Plan {
     const auto place = [&](const Side& side) {
       return side.address + slice * side.slice + row * side.pitch + column;
     };
-    return {std::min(columns_, box_.width - column), std::min(rows_, box_.height - row),
-            place(destination_), place(source_), column, row, slice};
+    return {std::min(columns_, box_.width - column),
+            std::min(rows_, box_.height - row),
+            place(destination_),
+            place(source_),
+            column,
+            row,
+            slice};
   }
 
  private:
@@ -107,9 +112,9 @@ wire::ArraySide piece_side(const Staging::Piece& piece, const Batch& batch) {
 CUresult push_array_batch(Session& session, const Channel::Order& order, Stream& stream,
                           const Batch& batch, const wire::ArraySide& destination,
                           const wire::ArraySide& source, uint32_t flags) {
-  return session.channel.push(order, wire::Opcode::kArrayCopy,
-                              wire::ArrayCopy{stream.id, flags, destination, source, batch.width,
-                                              batch.rows, 1});
+  return session.channel.push(
+      order, wire::Opcode::kArrayCopy,
+      wire::ArrayCopy{stream.id, flags, destination, source, batch.width, batch.rows, 1});
 }
 
 // One staged copy: what its threads share.
@@ -192,7 +197,8 @@ CUresult request_batch(Staged& copy, uint64_t number, Staging::Block block, OnIt
   const Side& source = copy.plan.source();
   OPENMPS_CUDA_CHECK(
       source.place == Place::kArray
-          ? push_array_batch(session, order, copy.stream, staged, piece_side(request->piece, staged),
+          ? push_array_batch(session, order, copy.stream, staged,
+                             piece_side(request->piece, staged),
                              array_side(source, staged.column, staged.row, staged.slice), 0)
           : push_batch(session, order, copy.stream, staged, staged.width, source.pitch, 0));
   session.fences.after_work(order, copy.stream);
@@ -318,10 +324,10 @@ CUresult copy_on_host(Session& session, Stream& stream, const Side& destination,
 CUresult push_direct(Session& session, Stream& stream, const Side& destination, const Side& source,
                      const Box& box) {
   if (destination.place == Place::kArray || source.place == Place::kArray) {
-    return push_work(session, stream, wire::Opcode::kArrayCopy,
-                     wire::ArrayCopy{stream.id, 0, array_side(destination, 0, 0, 0),
-                                     array_side(source, 0, 0, 0), box.width, box.height,
-                                     box.depth});
+    return push_work(
+        session, stream, wire::Opcode::kArrayCopy,
+        wire::ArrayCopy{stream.id, 0, array_side(destination, 0, 0, 0), array_side(source, 0, 0, 0),
+                        box.width, box.height, box.depth});
   }
   if (box.height == 1 && box.depth == 1) {
     return push_work(session, stream, wire::Opcode::kMemcpy,

@@ -90,8 +90,8 @@ inline constexpr uint64_t kFenceOffset = kRegisteredOffset;
 inline constexpr uint64_t kCallbackOffset = kFenceOffset + kFenceSlots * kFenceSlotBytes;
 inline constexpr uint64_t kStagingOffset = 6 * kMiB;
 inline constexpr uint64_t kRegisteredEnd = kStagingOffset + kStagingBytes;
-// What the client's kernels print (output_ring.h). Text of four times the default printf FIFO, whose
-// records grow when they are formatted.
+// What the client's kernels print (output_ring.h). Text of four times the default printf FIFO,
+// whose records grow when they are formatted.
 inline constexpr uint64_t kOutputOffset = 24 * kMiB;
 inline constexpr uint64_t kOutputTextOffset = 28 * kMiB;
 inline constexpr uint64_t kOutputTextBytes = 4 * kMiB;

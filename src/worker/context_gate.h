@@ -23,7 +23,7 @@ enum class GatedCall : uint32_t {
   kModuleUnload,
   kLibraryUnload,
   kHostUnregister,
-  kArrayCreate,   // not measured yet; taken for what cuMemAlloc and cuMemFree are
+  kArrayCreate,  // not measured yet; taken for what cuMemAlloc and cuMemFree are
   kArrayDestroy,
   kCount,
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The JIT options of one load or link as the driver wants them: the scalars that the program chose, and log
-// buffers of ours, whose text goes back with the reply. Session's thread only.
+// The JIT options of one load or link as the driver wants them: the scalars that the program chose,
+// and log buffers of ours, whose text goes back with the reply. Session's thread only.
 #pragma once
 
 #include <string_view>

@@ -5,7 +5,8 @@
 #include "worker/driver_check.h"
 
 namespace openmps::worker {
-uint64_t span_of_box(uint64_t width, uint64_t height, uint64_t depth, uint64_t pitch, uint64_t slice) {
+uint64_t span_of_box(uint64_t width, uint64_t height, uint64_t depth, uint64_t pitch,
+                     uint64_t slice) {
   if (width == 0 || height == 0 || depth == 0) return 0;
   uint64_t rows = 0;
   uint64_t slices = 0;
@@ -55,12 +56,12 @@ Status Copies::copy_3d(const wire::Memcpy3D& command) {
   OPENMPS_RETURN_IF_ERROR(
       memory_.check_operand(command.destination,
                             span_of_box(command.width, command.height, command.depth,
-                                    command.destination_pitch, command.destination_slice),
+                                        command.destination_pitch, command.destination_slice),
                             "destination", true));
   OPENMPS_RETURN_IF_ERROR(
       memory_.check_operand(command.source,
                             span_of_box(command.width, command.height, command.depth,
-                                    command.source_pitch, command.source_slice),
+                                        command.source_pitch, command.source_slice),
                             "source"));
   CUDA_MEMCPY3D box{};
   box.srcMemoryType = CU_MEMORYTYPE_UNIFIED;

@@ -62,11 +62,10 @@ Status Modules::function_device(const Function& function, uint32_t wanted, uint3
 Status Modules::read_attribute(const Function& function, uint32_t device, uint32_t attribute,
                                int32_t* value) {
   const auto name = static_cast<CUfunction_attribute>(attribute);
-  const CUresult result =
-      function.is_kernel
-          ? core_.driver.cuKernelGetAttribute(value, name, kernel_of(function),
-                                              core_.devices.at(device).handle)
-          : core_.driver.cuFuncGetAttribute(value, name, function.handle);
+  const CUresult result = function.is_kernel
+                              ? core_.driver.cuKernelGetAttribute(value, name, kernel_of(function),
+                                                                  core_.devices.at(device).handle)
+                              : core_.driver.cuFuncGetAttribute(value, name, function.handle);
   return check(result, "cuFuncGetAttribute");
 }
 
@@ -122,15 +121,16 @@ CUresult Modules::list_functions(const Module& module, std::vector<CUfunction>* 
   const DriverTable& driver = core_.driver;
   const bool is_library = module.kind == wire::ModuleKind::kLibrary;
   unsigned count = 0;
-  const CUresult counted = is_library ? driver.cuLibraryGetKernelCount(&count, module.library->handle)
-                                      : driver.cuModuleGetFunctionCount(&count, module.module);
+  const CUresult counted = is_library
+                               ? driver.cuLibraryGetKernelCount(&count, module.library->handle)
+                               : driver.cuModuleGetFunctionCount(&count, module.module);
   if (counted != CUDA_SUCCESS) return counted;
   functions->assign(count, nullptr);
   if (count == 0) return CUDA_SUCCESS;
-  return is_library ? driver.cuLibraryEnumerateKernels(
-                          reinterpret_cast<CUkernel*>(functions->data()), count,
-                          module.library->handle)
-                    : driver.cuModuleEnumerateFunctions(functions->data(), count, module.module);
+  return is_library
+             ? driver.cuLibraryEnumerateKernels(reinterpret_cast<CUkernel*>(functions->data()),
+                                                count, module.library->handle)
+             : driver.cuModuleEnumerateFunctions(functions->data(), count, module.module);
 }
 
 Status Modules::function_names(const wire::ModuleFunctions& command, ReplyWriter& reply) {

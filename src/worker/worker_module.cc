@@ -80,8 +80,9 @@ Status Modules::load(const wire::ModuleLoad& command, wire::Variable options, Re
   const uint64_t bytes = image.size();
   image.push_back(0);  // PTX is text that ends with NUL
   module->image = core_.commons.images.intern(std::move(image));
-  const Status status = module->kind == ModuleKind::kModule ? load_driver_module(*module, jit)
-                                               : load_driver_library(*module, command, jit);
+  const Status status = module->kind == ModuleKind::kModule
+                            ? load_driver_module(*module, jit)
+                            : load_driver_library(*module, command, jit);
   jit.put_logs(reply);
   OPENMPS_RETURN_IF_ERROR(status);
   image_bytes_ += bytes;
@@ -178,9 +179,10 @@ Status Modules::symbols(wire::Id id, ReplyWriter& reply) {
   OPENMPS_RETURN_IF_ERROR(modules_.get(id, &module));
   OPENMPS_RETURN_IF_ERROR(core_.use(module->device));
   unsigned count = 0;
-  const CUresult result = module->kind == ModuleKind::kModule
-                              ? core_.driver.cuModuleGetFunctionCount(&count, module->module)
-                              : core_.driver.cuLibraryGetKernelCount(&count, module->library->handle);
+  const CUresult result =
+      module->kind == ModuleKind::kModule
+          ? core_.driver.cuModuleGetFunctionCount(&count, module->module)
+          : core_.driver.cuLibraryGetKernelCount(&count, module->library->handle);
   OPENMPS_RETURN_IF_ERROR(check(result, "cuModuleGetFunctionCount"));
   // The driver does not tell how many globals there are.
   reply.put(wire::ModuleSymbolsReply{count, 0});

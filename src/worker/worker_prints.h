@@ -26,8 +26,7 @@ class Prints {
     prepare(function);
   }
   // `launched`: how it went, which is returned unless marking fails.
-  Status after_launch(const Function& function, Status launched, CUstream stream,
-                      uint32_t device) {
+  Status after_launch(const Function& function, Status launched, CUstream stream, uint32_t device) {
     return function.prints ? finish(std::move(launched), stream, device) : launched;
   }
   // The same for a graph, which may hold any kernel of the session.

@@ -29,12 +29,12 @@ struct Stream {
   CUstream handle = nullptr;  // null until the first use
   bool busy = false;          // may have unfinished work
 
-  uint64_t work = 0;           // legacy stream: pieces of work submitted so far
-  uint64_t legacy_seen = 0;    // blocking stream: the legacy stream's `work` that it has waited for
-  bool dirty = false;          // blocking stream: listed in its context's `dirty`
-  uint64_t order_seen = 0;     // the context's order that it has waited for
-  CUevent join = nullptr;      // marks the end of its work for the other side
-  uint64_t join_work = 0;      // legacy stream: the value of `work` that `join` marks
+  uint64_t work = 0;         // legacy stream: pieces of work submitted so far
+  uint64_t legacy_seen = 0;  // blocking stream: the legacy stream's `work` that it has waited for
+  bool dirty = false;        // blocking stream: listed in its context's `dirty`
+  uint64_t order_seen = 0;   // the context's order that it has waited for
+  CUevent join = nullptr;    // marks the end of its work for the other side
+  uint64_t join_work = 0;    // legacy stream: the value of `work` that `join` marks
 };
 
 // A context of the client: the scope of the legacy stream and of ordered copies.

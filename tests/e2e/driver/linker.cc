@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuLink*: two PTX modules that need each other's function and variable become one, local symbols of
-// the same name keep apart; then every way to get it wrong. Run by run_e2e.py. usage: drv_linker
+// cuLink*: two PTX modules that need each other's function and variable become one, local symbols
+// of the same name keep apart; then every way to get it wrong. Run by run_e2e.py. usage: drv_linker
 #include <string>
 
 #include "driver.h"
@@ -122,8 +122,8 @@ void misuse() {
   e2e::expect_result("no place for a link", cuLinkCreate_v2(0, nullptr, nullptr, nullptr),
                      CUDA_ERROR_INVALID_VALUE);
   CHECK_CU(cuLinkCreate_v2(2, options, values, &link));
-  e2e::expect_result("no input", cuLinkAddData_v2(link, CU_JIT_INPUT_PTX, nullptr, 0, "x", 0,
-                                                  nullptr, nullptr),
+  e2e::expect_result("no input",
+                     cuLinkAddData_v2(link, CU_JIT_INPUT_PTX, nullptr, 0, "x", 0, nullptr, nullptr),
                      CUDA_ERROR_INVALID_VALUE);
   e2e::expect_result("PTX with an error", add(link, with_header("nonsense;"), "bad.ptx"),
                      CUDA_ERROR_INVALID_PTX);

@@ -136,8 +136,8 @@ TEST_F(CopyTest, TwoDimensions) {
   from.Height = kRows + 1;
   EXPECT_EQ(cuMemcpy2D_v2(&from), CUDA_ERROR_INVALID_VALUE);
   from.Height = 1;
-  from.srcMemoryType = CU_MEMORYTYPE_ARRAY;
-  EXPECT_EQ(cuMemcpy2D_v2(&from), CUDA_ERROR_NOT_SUPPORTED);
+  from.srcMemoryType = CU_MEMORYTYPE_ARRAY;  // and none is named
+  EXPECT_EQ(cuMemcpy2D_v2(&from), CUDA_ERROR_INVALID_HANDLE);
 }
 
 TEST_F(CopyTest, ThreeDimensions) {

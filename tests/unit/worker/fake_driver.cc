@@ -371,13 +371,11 @@ void fill_work(DriverTable& t) {
     return add_graph_node("kernel", edges, node);
   };
   t.cuGraphAddMemcpyNode = [](CUgraphNode* node, CUgraph, const CUgraphNode*, size_t edges,
-                              const CUDA_MEMCPY3D*, CUcontext) {
-    return add_graph_node("copy", edges, node);
-  };
+                              const CUDA_MEMCPY3D*,
+                              CUcontext) { return add_graph_node("copy", edges, node); };
   t.cuGraphAddMemsetNode = [](CUgraphNode* node, CUgraph, const CUgraphNode*, size_t edges,
-                              const CUDA_MEMSET_NODE_PARAMS*, CUcontext) {
-    return add_graph_node("fill", edges, node);
-  };
+                              const CUDA_MEMSET_NODE_PARAMS*,
+                              CUcontext) { return add_graph_node("fill", edges, node); };
   t.cuGraphAddHostNode = [](CUgraphNode* node, CUgraph, const CUgraphNode*, size_t edges,
                             const CUDA_HOST_NODE_PARAMS*) {
     return add_graph_node("host", edges, node);
@@ -398,12 +396,11 @@ void fill_work(DriverTable& t) {
                                        const CUkernelNodeAttrValue*) {
     return call("attribute", "attribute " + std::to_string(id));
   };
-  t.cuGraphExecKernelNodeSetParams_v2 = [](CUgraphExec, CUgraphNode,
-                                           const CUDA_KERNEL_NODE_PARAMS*) {
-    return call("set kernel");
+  t.cuGraphExecKernelNodeSetParams_v2 =
+      [](CUgraphExec, CUgraphNode, const CUDA_KERNEL_NODE_PARAMS*) { return call("set kernel"); };
+  t.cuGraphExecMemcpyNodeSetParams = [](CUgraphExec, CUgraphNode, const CUDA_MEMCPY3D*, CUcontext) {
+    return call("set copy");
   };
-  t.cuGraphExecMemcpyNodeSetParams = [](CUgraphExec, CUgraphNode, const CUDA_MEMCPY3D*,
-                                        CUcontext) { return call("set copy"); };
   t.cuGraphExecMemsetNodeSetParams = [](CUgraphExec, CUgraphNode, const CUDA_MEMSET_NODE_PARAMS*,
                                         CUcontext) { return call("set fill"); };
   t.cuGraphExecEventRecordNodeSetEvent = [](CUgraphExec, CUgraphNode, CUevent) {

@@ -13,6 +13,7 @@
 #include "fake_driver.h"
 #include "test_client.h"
 #include "worker/facts.h"
+#include "worker/log.h"
 #include "worker/worker_server.h"
 
 namespace openmps::worker {
@@ -31,6 +32,7 @@ size_t count_entries(const char* folder) {
 class SessionTest : public ::testing::Test {
  protected:
   void SetUp() override {
+    log("a test begins");  // the log opens its descriptor with the first line
     auto sockets = make_socket_pair();
     ASSERT_TRUE(sockets.ok());
     server_ = std::make_unique<TestServer>(std::move(sockets->first));
