@@ -222,6 +222,8 @@ TEST_F(ClientsTest, QuitWithATimeoutForces) {
   EXPECT_EQ(shell("quit -t 1\n").status, 0);
   EXPECT_EQ(client.header().status.load(), CUDA_ERROR_MPS_RPC_FAILURE);
   EXPECT_TRUE(client.wait_closed());
+  // The daemon answers the shell first; its last line comes with its end.
+  ASSERT_TRUE(eventually([&] { return processes("openmps-control").empty(); }));
   const std::string log = log_text("control.log");
   for (const std::string& line :
        {std::string("quit command issued with timeout of 1"),
