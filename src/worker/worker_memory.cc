@@ -19,6 +19,10 @@ constexpr unsigned kRegisterFlags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGI
 // failure is something foreign.
 constexpr int kAddressTries = 8;
 
+// Where an extent may begin. NVIDIA's driver moves a large reservation up to a multiple of 32 MiB
+// (157 GiB on an H200, driver 580); this is a multiple of that with room for larger pages.
+constexpr uint64_t kExtentAlignment = uint64_t{1} << 30;
+
 std::string text_of(uint64_t address, uint64_t bytes) {
   char text[64];
   snprintf(text, sizeof(text), "[0x%llx, +0x%llx)", static_cast<unsigned long long>(address),
@@ -92,7 +96,8 @@ Status SessionMemory::reserve(const wire::AddressReserve& command, ReplyWriter& 
   uint64_t below = wire::kAddressEnd;
   // Something of the driver's or the system's may lie in a range that the book calls free.
   for (int tries = 0; tries < kAddressTries; ++tries) {
-    const auto address = book.claim_highest(command.bytes, command.alignment, below);
+    const auto address =
+        book.claim_highest(command.bytes, std::max(command.alignment, kExtentAlignment), below);
     if (!address.has_value()) return status;
     status = reserve_at(core_.driver, *address, command.bytes);
     if (status.ok()) {

@@ -22,6 +22,7 @@ class Case:
     limit_s: float = 120
     env: dict = field(default_factory=dict)
     gpus: int = 1  # how many must be visible
+    alone: bool = False  # it fills the device's memory, so nothing runs beside it
 
     @property
     def title(self):
@@ -54,7 +55,8 @@ OP_GROUPS = ("elementwise", "reductions", "indexing", "sorting", "matmul", "conv
 LIBRARIES = ("cublas", "cublaslt", "cufft", "curand", "cusolver", "cusparse")
 
 CASES = [
-    *(python("torch_ops", group, arguments=(group,), limit_s=90) for group in OP_GROUPS),
+    *(python("torch_ops", group, arguments=(group,), limit_s=90, alone=group == "memory")
+      for group in OP_GROUPS),
     *(python("lenet", f"x{n}", processes=n, env=DETERMINISTIC) for n in (1, 4, 8)),
     *(python("transformer", f"x{n}", processes=n, env=DETERMINISTIC) for n in (1, 4)),
     python("compile", program="compiled", limit_s=240, env={"TORCHINDUCTOR_COMPILE_THREADS": "4"}),
@@ -62,8 +64,10 @@ CASES = [
     python("cupy", program="cupy_program"),
     python("jax", program="jax_program", limit_s=180,
            env={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}),
-    python("allocators", "expandable_segments", env=allocator("expandable_segments:True")),
-    python("allocators", "malloc_async", env=allocator("backend:cudaMallocAsync")),
+    python("allocators", "expandable_segments", alone=True,
+           env=allocator("expandable_segments:True")),
+    python("allocators", "malloc_async", alone=True,
+           env=allocator("backend:cudaMallocAsync")),
     python("loader"),
     python("resnet", env=DETERMINISTIC),
     python("ipc"),

@@ -9,7 +9,7 @@ Run by `./dev gpu-test` and by ctest. Exit code: 0 all that passes natively pass
   run_gpu.py --only torch_ops/random          one program of a suite
 
 The cases run side by side, each in a sandbox with a daemon and a context of its own; cases that need
-several GPUs run last and alone. Python standard library only; what a program needs, it imports itself.
+several GPUs, or fill one's memory, run last and alone. Python standard library only; what a program needs, it imports itself.
 """
 
 import argparse
@@ -93,8 +93,8 @@ def run_all(chosen, modes, build, jobs, env):
               f"in {outcome['seconds']:.0f} s", flush=True)
 
     # Long ones first, so that none of them is left alone at the end.
-    alone = [case for case in runnable if case.gpus > 1]
-    together = sorted((c for c in runnable if c.gpus == 1), key=lambda c: (-c.limit_s, -c.processes))
+    alone = [case for case in runnable if case.alone or case.gpus > 1]
+    together = sorted((c for c in runnable if c not in alone), key=lambda c: (-c.limit_s, -c.processes))
     for group, width in ((together, jobs), (alone, 1)):
         with concurrent.futures.ThreadPoolExecutor(width) as pool:
             for done in [pool.submit(one, case, mode) for case in group for mode in modes]:
@@ -128,11 +128,9 @@ def main():
         print("gpu-test: no GPU on this machine: skipped")
         return SKIPPED
     begin = time.monotonic()
-    with concurrent.futures.ThreadPoolExecutor(1) as beside:
-        e2e = beside.submit(e2e_suite.run, args.build, modes) if with_e2e and not args.cpu else None
-        found = run_all(chosen, modes, args.build, args.jobs, env)
-        if e2e:
-            found[cases.E2E_SUITE] = e2e.result()
+    found = run_all(chosen, modes, args.build, args.jobs, env)
+    if with_e2e and not args.cpu:  # last and alone: device_enum looks at the device's free memory
+        found[cases.E2E_SUITE] = e2e_suite.run(args.build, modes)
     run = {"machine": "; ".join(dict.fromkeys(gpus())) or "no GPU",
            "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
            "seconds": round(time.monotonic() - begin), "modes": modes, "cases": found}

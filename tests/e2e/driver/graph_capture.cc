@@ -236,8 +236,8 @@ void memory(e2e::Session& session, CUstream stream) {
   CHECK_CU(cuMemFree_v2(wanted.dptr));
   CHECK_CU(cuGraphExecDestroy(exec));
   CHECK_CU(cuGraphDestroy(graph));
-  CHECK_CU(cuDeviceGetGraphMemAttribute(session.device, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, &used));
   CHECK_CU(cuDeviceGraphMemTrim(session.device));
+  CHECK_CU(cuDeviceGetGraphMemAttribute(session.device, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, &used));
   e2e::expect(used == 0, "all of it is free again");
 }
 
