@@ -366,7 +366,7 @@ CUresult cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags) {
   OPENMPS_CUDA_CHECK(enter(&session, &context));
   OPENMPS_CUDA_CHECK(find_context(*session, peerContext, &peer));
   if (Flags != 0) return CUDA_ERROR_INVALID_VALUE;
-  if (peer->device == context->device) return CUDA_ERROR_INVALID_DEVICE;
+  if (peer->device == context->device) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
   int can = 0;
   OPENMPS_CUDA_CHECK(impl::cuDeviceCanAccessPeer(&can, static_cast<CUdevice>(context->device),
                                                  static_cast<CUdevice>(peer->device)));

@@ -23,7 +23,7 @@ HERE = Path(__file__).resolve().parent
 # Suffixes of builds of one source: they share its expected output.
 VARIANTS = ("_shared", "_sm_80", "_sm_90", "_ptds")
 # NVIDIA's driver crashes on some wrong handles, so these aren't run on it directly.
-NOT_NATIVE = {("drv_bad_input", "destroyed"), ("drv_graph_nodes", "bad")}
+NOT_NATIVE = {("drv_bad_input", "destroyed"), ("drv_graph_nodes", "bad"), ("drv_textures",)}
 # What OpenMPS does not do yet (README, limits): __managed__ variables. Not run there, and said so.
 NOT_BEHIND_OPENMPS = {("managed",)}
 EVERYTHING = [

@@ -324,8 +324,9 @@ CUresult cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags) {
   return with_context([&](Caller& caller) -> Status {
     if (Flags != 0) return invalid_value("the flags must be 0");
     std::shared_ptr<Context> peer = caller.driver.contexts.find(peerContext);
-    if (peer == nullptr || peer == caller.context)
-      return Status(CUDA_ERROR_INVALID_CONTEXT, "not a peer context");
+    if (peer == nullptr) return Status(CUDA_ERROR_INVALID_CONTEXT, "not a context");
+    if (peer == caller.context)
+      return Status(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, "a context is no peer of itself");
     return Status();
   });
 }

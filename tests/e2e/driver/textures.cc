@@ -735,11 +735,6 @@ void refusals() {
                      {CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_VALUE});
   {
     Array plain(shape(8, 8, 0, CU_AD_FORMAT_FLOAT, 1));
-    CUsurfObject surface = 0;
-    r = resource(plain.handle);
-    e2e::expect_result("a surface of an array that is not made for it",
-                       cuSurfObjectCreate(&surface, &r),
-                       {CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_INVALID_HANDLE});
     CUDA_ARRAY_SPARSE_PROPERTIES sparse{};
     e2e::expect_result("sparse properties of an ordinary array",
                        cuArrayGetSparseProperties(&sparse, plain.handle), CUDA_ERROR_INVALID_VALUE);
