@@ -101,6 +101,9 @@ class HandleTable {
   };
   struct Directory {
     std::atomic<Chunk*> chunks[kChunks] = {};
+    ~Directory() {
+      for (std::atomic<Chunk*>& chunk : chunks) delete chunk.load(std::memory_order_relaxed);
+    }
   };
 
   [[nodiscard]] Slot* slot_at(uint32_t index) const;

@@ -15,18 +15,6 @@ bool is_session_memory(const Session& session, uint64_t address, uint64_t bytes)
   return session.memory.contains(address, bytes) || session.pinned.contains(address, bytes);
 }
 
-// How much of [address, address + bytes) a texture of linear memory may show, 0 if nothing. cuDNN
-// names more than its allocation has and NVIDIA's driver takes that; texels beyond the end are
-// never fetched by a correct kernel, and must not be another session's.
-uint64_t showable_bytes(const Session& session, uint64_t address, uint64_t bytes) {
-  if (is_session_memory(session, address, bytes)) return bytes;
-  DeviceMemory::Entry device;
-  PinnedHeap::Entry pinned;
-  if (session.memory.find(address, &device)) return device.base + device.bytes - address;
-  if (session.pinned.find(address, &pinned)) return pinned.base + pinned.bytes - address;
-  return 0;
-}
-
 // The resource by ids and addresses that the worker knows.
 CUresult read_resource(const Session& session, const CUDA_RESOURCE_DESC& resource,
                        wire::ImageCreate* request) {
@@ -49,10 +37,12 @@ CUresult read_resource(const Session& session, const CUDA_RESOURCE_DESC& resourc
     case CU_RESOURCE_TYPE_LINEAR: {
       const auto& linear = resource.res.linear;
       request->address = session.registered.device_address(linear.devPtr);
-      request->bytes = showable_bytes(session, request->address, linear.sizeInBytes);
+      request->bytes = linear.sizeInBytes;
       request->format = static_cast<uint32_t>(linear.format);
       request->channels = linear.numChannels;
-      return request->bytes != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+      return is_session_memory(session, request->address, request->bytes)
+                 ? CUDA_SUCCESS
+                 : CUDA_ERROR_INVALID_VALUE;
     }
     case CU_RESOURCE_TYPE_PITCH2D: {
       const auto& pitched = resource.res.pitch2D;

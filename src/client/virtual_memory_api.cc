@@ -233,7 +233,11 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloc
       !memory->is_reserved(ptr, size) || memory->overlaps_mapping(ptr, size)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  if (offset != 0) return CUDA_ERROR_NOT_SUPPORTED;  // as NVIDIA's driver, which wants 0
+  // As NVIDIA's driver, which maps only the whole of a handle. That of an imported one is for the
+  // worker to know.
+  if (offset != 0 || (physical->bytes != 0 && size != physical->bytes)) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
   OPENMPS_CUDA_CHECK(session->channel.call(wire::Opcode::kPhysicalMap,
                                            wire::PhysicalMap{ptr, size, offset, physical->id, 0}));
   ++physical->mappings;

@@ -213,7 +213,8 @@ Status VirtualMemory::map(uint64_t address, uint64_t bytes, uint64_t offset,
     taken = taken || previous->first + previous->second.bytes > address;
   }
   if (taken) return invalid("something is mapped there already");
-  if (offset != 0) return Status(CUDA_ERROR_NOT_SUPPORTED, "an offset other than 0");
+  if (bytes != memory->bytes)
+    return Status(CUDA_ERROR_NOT_SUPPORTED, "a part of physical memory can't be mapped");
   void* got = mmap(as_pointer(address), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED,
                    memory->file.get(), static_cast<off_t>(offset));
   if (got == MAP_FAILED) return Status(CUDA_ERROR_OUT_OF_MEMORY, strerror(errno));

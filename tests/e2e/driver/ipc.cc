@@ -88,6 +88,10 @@ void mix(const e2e::Session& session, CUdeviceptr address, size_t words, uint32_
   CHECK_CU(cuCtxSynchronize());
 }
 
+// Before another process looks at what was copied: from pageable memory a copy returns once its
+// source may be used again, and only its own context's later work waits for it.
+void publish() { CHECK_CU(cuCtxSynchronize()); }
+
 CUdeviceptr open_memory(const CUipcMemHandle& handle) {
   CUdeviceptr address = 0;
   CHECK_CU(cuIpcOpenMemHandle_v2(&address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
@@ -99,6 +103,7 @@ CUdeviceptr open_memory(const CUipcMemHandle& handle) {
 void memory_exporter(const e2e::Session& session, const Peer& peer) {
   e2e::Buffer<uint32_t> large(pattern(kWords, 1));
   e2e::Buffer<uint32_t> small(pattern(300, 2));
+  publish();
   for (const e2e::Buffer<uint32_t>* buffer : {&large, &small}) {
     CUipcMemHandle handle;
     CUipcMemHandle again;
@@ -134,6 +139,7 @@ void memory_importer(const e2e::Session& session, const Peer& peer) {
   mix(session, large, kWords, 77);
   const std::vector<uint32_t> changed = pattern(300, 5);
   CHECK_CU(cuMemcpyHtoD_v2(small, changed.data(), 1200));
+  publish();
   peer.meet();
   peer.meet();  // the exporter has changed it back
   std::vector<uint32_t> expected = pattern(kWords, 1);
@@ -156,6 +162,7 @@ void free_exporter(const e2e::Session&, const Peer& peer) {
   CUipcMemHandle handle;
   {
     e2e::Buffer<uint32_t> buffer(pattern(kWords, 3));
+    publish();
     CHECK_CU(cuIpcGetMemHandle(&handle, buffer.address));
     peer.send(handle);
     peer.meet();  // open
@@ -182,6 +189,7 @@ void free_importer(const e2e::Session& session, const Peer& peer) {
 // Waits for its end by SIGKILL.
 void killed_exporter(const e2e::Session&, const Peer& peer) {
   e2e::Buffer<uint32_t> buffer(pattern(kWords, 6));
+  publish();
   CUipcMemHandle handle;
   CHECK_CU(cuIpcGetMemHandle(&handle, buffer.address));
   peer.send(handle);
@@ -217,6 +225,7 @@ void killed_importer(const e2e::Session& session, const Peer& peer, pid_t export
 void events_exporter(const e2e::Session& session, const Peer& peer) {
   e2e::Buffer<uint32_t> words(pattern(kWords, 1));
   e2e::Buffer<uint32_t> busy(1);
+  publish();
   CUstream stream = nullptr;
   CHECK_CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
   CUevent ready = nullptr;
@@ -313,6 +322,7 @@ void descriptor_exporter(const e2e::Session&, const Peer& peer, bool waits_for_d
     const CUdeviceptr address = map_whole(handle, 2 * kGranule);
     const std::vector<uint32_t> data = pattern(kWords, i);
     CHECK_CU(cuMemcpyHtoD_v2(address, data.data(), data.size() * 4));
+    publish();
     int descriptor = -1;
     CHECK_CU(cuMemExportToShareableHandle(&descriptor, handle,
                                           CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
@@ -406,6 +416,7 @@ void pool_importer(const e2e::Session& session, const Peer& peer) {
 
 void errors_exporter(const e2e::Session&, const Peer& peer) {
   e2e::Buffer<uint32_t> buffer(pattern(kWords, 1));
+  publish();
   CUipcMemHandle handle;
   CUdeviceptr address = 0;
   CHECK_CU(cuIpcGetMemHandle(&handle, buffer.address));

@@ -129,54 +129,54 @@ void segments(const e2e::Session& session, size_t reserved) {
 void aliases(const e2e::Session& session) {
   const CUmemGenericAllocationHandle handle =
       create(3 * kGranule, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
-  const CUdeviceptr whole = reserve(3 * kGranule);
-  const CUdeviceptr middle = reserve(kGranule);
-  CHECK_CU(cuMemMap(whole, 3 * kGranule, 0, handle, 0));
-  CHECK_CU(cuMemMap(middle, kGranule, 0, handle, 0));
-  open_access(whole, 3 * kGranule);
-  CHECK_CU(set_access(middle, kGranule, CU_MEM_ACCESS_FLAGS_PROT_READ));
+  const CUdeviceptr one = reserve(3 * kGranule);
+  const CUdeviceptr again = reserve(3 * kGranule);
+  CHECK_CU(cuMemMap(one, 3 * kGranule, 0, handle, 0));
+  CHECK_CU(cuMemMap(again, 3 * kGranule, 0, handle, 0));
+  open_access(one, 3 * kGranule);
+  CHECK_CU(set_access(again, 3 * kGranule, CU_MEM_ACCESS_FLAGS_PROT_READ));
   unsigned long long flags = 0;
   CUmemLocation location{CU_MEM_LOCATION_TYPE_DEVICE, 0};
-  CHECK_CU(cuMemGetAccess(&flags, &location, whole + kGranule));
-  expect(flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE, "the whole can be written");
-  CHECK_CU(cuMemGetAccess(&flags, &location, middle));
-  expect(flags == CU_MEM_ACCESS_FLAGS_PROT_READ, "the part can be read");
+  CHECK_CU(cuMemGetAccess(&flags, &location, one + kGranule));
+  expect(flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE, "one mapping can be written");
+  CHECK_CU(cuMemGetAccess(&flags, &location, again));
+  expect(flags == CU_MEM_ACCESS_FLAGS_PROT_READ, "the other can be read");
 
-  expect(computes(session, whole, 5000, 3), "the whole computes");
-  std::vector<uint32_t> through_whole(1000);
-  std::vector<uint32_t> through_part(1000);
-  CHECK_CU(cuMemcpyDtoH_v2(through_whole.data(), whole, 4000));
-  CHECK_CU(cuMemcpyDtoH_v2(through_part.data(), middle, 4000));
-  expect(through_whole == through_part, "the part shows the same memory");
+  expect(computes(session, one, 5000, 3), "the memory computes");
+  std::vector<uint32_t> through_one(1000);
+  std::vector<uint32_t> through_other(1000);
+  CHECK_CU(cuMemcpyDtoH_v2(through_one.data(), one, 4000));
+  CHECK_CU(cuMemcpyDtoH_v2(through_other.data(), again, 4000));
+  expect(through_one == through_other, "the other mapping shows the same memory");
 
   CUmemAllocationProp prop{};
   CHECK_CU(cuMemGetAllocationPropertiesFromHandle(&prop, handle));
   expect(prop.type == CU_MEM_ALLOCATION_TYPE_PINNED && prop.location.id == 0, "properties");
   CUmemGenericAllocationHandle retained = 0;
-  CHECK_CU(cuMemRetainAllocationHandle(&retained, reinterpret_cast<void*>(middle)));
+  CHECK_CU(cuMemRetainAllocationHandle(&retained, reinterpret_cast<void*>(again)));
 
   // A descriptor is another way to the same memory, also after the handles are gone.
   int descriptor = -1;
   CHECK_CU(cuMemExportToShareableHandle(&descriptor, handle,
                                         CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
   CHECK_CU(cuMemRelease(handle));
-  CHECK_CU(cuMemUnmap(whole, 3 * kGranule));
-  CHECK_CU(cuMemUnmap(middle, kGranule));
+  CHECK_CU(cuMemUnmap(one, 3 * kGranule));
+  CHECK_CU(cuMemUnmap(again, 3 * kGranule));
   CHECK_CU(cuMemRelease(retained));
   CUmemGenericAllocationHandle imported = 0;
   CHECK_CU(cuMemImportFromShareableHandle(
       &imported, reinterpret_cast<void*>(static_cast<intptr_t>(descriptor)),
       CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
   close(descriptor);
-  CHECK_CU(cuMemMap(middle, kGranule, 0, imported, 0));
+  CHECK_CU(cuMemMap(again, 3 * kGranule, 0, imported, 0));
   CHECK_CU(cuMemRelease(imported));  // the mapping keeps it
-  open_access(middle, kGranule);
-  CHECK_CU(cuMemcpyDtoH_v2(through_part.data(), middle, 4000));
-  expect(through_whole == through_part, "the imported memory has its contents");
-  expect(computes(session, middle, 2000, 8), "the imported memory computes");
-  CHECK_CU(cuMemUnmap(middle, kGranule));
-  CHECK_CU(cuMemAddressFree(middle, kGranule));
-  CHECK_CU(cuMemAddressFree(whole, 3 * kGranule));
+  open_access(again, 3 * kGranule);
+  CHECK_CU(cuMemcpyDtoH_v2(through_other.data(), again, 4000));
+  expect(through_one == through_other, "the imported memory has its contents");
+  expect(computes(session, again, 2000, 8), "the imported memory computes");
+  CHECK_CU(cuMemUnmap(again, 3 * kGranule));
+  CHECK_CU(cuMemAddressFree(again, 3 * kGranule));
+  CHECK_CU(cuMemAddressFree(one, 3 * kGranule));
 }
 
 void errors(const e2e::Session& session) {
@@ -203,6 +203,7 @@ void errors(const e2e::Session& session) {
                 CUDA_ERROR_INVALID_VALUE);
   expect_result("map from the middle", cuMemMap(address, kGranule, kGranule, handle, 0),
                 CUDA_ERROR_NOT_SUPPORTED);
+  expect_result("map a part", cuMemMap(address, kGranule, 0, handle, 0), CUDA_ERROR_NOT_SUPPORTED);
   expect_result("map where nothing is reserved", cuMemMap(kGranule, kGranule, 0, handle, 0),
                 CUDA_ERROR_INVALID_VALUE);
   expect_result("map no handle", cuMemMap(address, kGranule, 0, 0xdead, 0),
