@@ -270,9 +270,12 @@ TEST(AddressBookTest, WindowsFromBelowExtentsFromAbove) {
     EXPECT_TRUE(*more + kWhole <= wire::kAddressHole || *more >= wire::kAddressHoleEnd);
     ++count;
   }
-  EXPECT_GT(count, wire::kMaxWindows - 4u);
+  EXPECT_GE(count, wire::kMaxWindows - 4u);
   book.release(wire::window_base(1));
-  EXPECT_EQ(book.claim_highest(kWhole, kUnit).value_or(0), wire::window_base(1));
+  // Where there is no room beside the windows (ThreadSanitizer), what was left above adds to it.
+  const uint64_t again = book.claim_highest(kWhole, kUnit).value_or(0);
+  EXPECT_GE(again, wire::window_base(1));
+  EXPECT_LT(again, wire::window_base(2));
 }
 
 }  // namespace
