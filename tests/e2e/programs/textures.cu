@@ -70,7 +70,8 @@ static std::vector<float> noise(size_t n, uint64_t seed) {
   return data;
 }
 
-static double reference(const std::vector<float>& image, int width, int height, double x, double y) {
+static double reference(const std::vector<float>& image, int width, int height, double x,
+                        double y) {
   const double u = x - 0.5, v = y - 0.5;
   const int i = static_cast<int>(floor(u)), j = static_cast<int>(floor(v));
   const double a = u - i, b = v - j;
