@@ -35,6 +35,8 @@ def client_entry(functions):
     out += [f"    first::{f.symbol},\n" for f in functions]
     out.append("};\n\nconstexpr DriverTable kRemoteEntries = {\n")
     out += [f"    impl::{f.symbol},\n" for f in functions]
+    out.append(_TRACED)
+    out += [f"    Traced<DriverSymbol::{f.symbol}, impl::{f.symbol}>::call,\n" for f in functions]
     out.append(_ENTRY_RUNTIME)
     out.append("namespace first {\n\n")
     for function in functions:
@@ -72,6 +74,23 @@ def needs_remote(function):
     return function.cls in REMOTE_CLASSES and not function.base
 
 
+_TRACED = """};
+
+// The implementation of a symbol, and its result told to the hook.
+template <DriverSymbol symbol, auto implementation>
+struct Traced;
+template <DriverSymbol symbol, typename... Arguments, CUresult (*implementation)(Arguments...)>
+struct Traced<symbol, implementation> {
+  static CUresult call(Arguments... arguments) {
+    const CUresult result = implementation(arguments...);
+    call_returned(symbol, result);
+    return result;
+  }
+};
+
+constexpr DriverTable kTracedEntries = {
+"""
+
 _ENTRY_RUNTIME = """};
 
 // One byte per symbol: whether its name was logged.
@@ -108,8 +127,9 @@ void** entry_slot(size_t symbol) { return reinterpret_cast<void**>(&g_entry) + s
 
 """
 
-_INSTALL = """void install_remote_entries() {
-  const auto* source = reinterpret_cast<void* const*>(&kRemoteEntries);
+_INSTALL = """void install_remote_entries(bool traced) {
+  const auto* source =
+      reinterpret_cast<void* const*>(traced ? &kTracedEntries : &kRemoteEntries);
   for (size_t i = 0; i < kDriverSymbolCount; ++i)
     __atomic_store_n(entry_slot(i), source[i], __ATOMIC_RELEASE);
 }

@@ -20,8 +20,11 @@ namespace openmps::client {
 // installs the remote entries, and the implementations return their error.
 void resolve_mode();
 
-// Generated. All entries lead to openmps::client::impl.
-void install_remote_entries();
+// Generated. All entries lead to openmps::client::impl; if `traced`, by way of call_returned().
+void install_remote_entries(bool traced);
+
+// Hook. A function of the program's is about to return `result`. Only with traced entries.
+void call_returned(DriverSymbol symbol, CUresult result);
 
 // Generated. Entries lead to the driver's own functions; where the driver has none the entry
 // returns CUDA_ERROR_NOT_SUPPORTED. `driver` is read during the call only.

@@ -71,6 +71,34 @@ constexpr DriverTable kRemoteEntries = {
     impl::cuNever,
 };
 
+// The implementation of a symbol, and its result told to the hook.
+template <DriverSymbol symbol, auto implementation>
+struct Traced;
+template <DriverSymbol symbol, typename... Arguments, CUresult (*implementation)(Arguments...)>
+struct Traced<symbol, implementation> {
+  static CUresult call(Arguments... arguments) {
+    const CUresult result = implementation(arguments...);
+    call_returned(symbol, result);
+    return result;
+  }
+};
+
+constexpr DriverTable kTracedEntries = {
+    Traced<DriverSymbol::cuEventRecord, impl::cuEventRecord>::call,
+    Traced<DriverSymbol::cuEventRecord_ptsz, impl::cuEventRecord_ptsz>::call,
+    Traced<DriverSymbol::cuFuncGetAttribute, impl::cuFuncGetAttribute>::call,
+    Traced<DriverSymbol::cuGraphAddThings, impl::cuGraphAddThings>::call,
+    Traced<DriverSymbol::cuGraphDropThings, impl::cuGraphDropThings>::call,
+    Traced<DriverSymbol::cuInit, impl::cuInit>::call,
+    Traced<DriverSymbol::cuLater, impl::cuLater>::call,
+    Traced<DriverSymbol::cuLaunchKernelEx, impl::cuLaunchKernelEx>::call,
+    Traced<DriverSymbol::cuLaunchKernelEx_ptsz, impl::cuLaunchKernelEx_ptsz>::call,
+    Traced<DriverSymbol::cuMemsetD8, impl::cuMemsetD8>::call,
+    Traced<DriverSymbol::cuMemsetD8_v2, impl::cuMemsetD8_v2>::call,
+    Traced<DriverSymbol::cuMemsetD8_v2_ptds, impl::cuMemsetD8_v2_ptds>::call,
+    Traced<DriverSymbol::cuNever, impl::cuNever>::call,
+};
+
 // One byte per symbol: whether its name was logged.
 bool g_reported[kDriverSymbolCount];
 
@@ -204,8 +232,9 @@ CUresult cuNever(int x) {
 }  // namespace first
 }  // namespace
 
-void install_remote_entries() {
-  const auto* source = reinterpret_cast<void* const*>(&kRemoteEntries);
+void install_remote_entries(bool traced) {
+  const auto* source =
+      reinterpret_cast<void* const*>(traced ? &kTracedEntries : &kRemoteEntries);
   for (size_t i = 0; i < kDriverSymbolCount; ++i)
     __atomic_store_n(entry_slot(i), source[i], __ATOMIC_RELEASE);
 }
