@@ -29,7 +29,7 @@ CUresult parse_extra(void** extra, LaunchParameters* parameters) {
       *bytes > wire::kMaxKernelParameterBytes) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  parameters->bytes = static_cast<uint32_t>(*bytes);
+  parameters->buffer_bytes = static_cast<uint32_t>(*bytes);
   return CUDA_SUCCESS;
 }
 
@@ -72,7 +72,10 @@ CUresult choose_parameters(const Function& function, void** pointers, void** ext
   if (pointers != nullptr && extra != nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (extra != nullptr) {
     OPENMPS_CUDA_CHECK(parse_extra(extra, parameters));
-    return parameters->bytes < function.parameter_bytes ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    // Fewer bytes than the kernel has are no error: NCCL's kernels have 4 KiB, of which it passes
+    // what it filled. The driver below would read past the end, so the rest is sent as zeros.
+    parameters->bytes = std::max(parameters->buffer_bytes, function.parameter_bytes);
+    return CUDA_SUCCESS;
   }
   if (pointers == nullptr && !function.parameters.empty()) return CUDA_ERROR_INVALID_VALUE;
   parameters->pointers = pointers;
@@ -84,7 +87,8 @@ CUresult choose_parameters(const Function& function, void** pointers, void** ext
 void pack_parameters(const Function& function, const LaunchParameters& parameters,
                      unsigned char* target) {
   if (parameters.buffer != nullptr) {
-    memcpy(target, parameters.buffer, parameters.bytes);
+    memcpy(target, parameters.buffer, parameters.buffer_bytes);
+    memset(target + parameters.buffer_bytes, 0, parameters.bytes - parameters.buffer_bytes);
     return;
   }
   uint32_t end = 0;

@@ -25,7 +25,8 @@ struct LaunchConfiguration {
 struct LaunchParameters {
   void** pointers = nullptr;
   const void* buffer = nullptr;
-  uint32_t bytes = 0;
+  uint32_t buffer_bytes = 0;
+  uint32_t bytes = 0;  // of the packed parameters
 };
 
 // Errors: CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES.

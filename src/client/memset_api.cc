@@ -24,14 +24,17 @@ CUresult fill(CUdeviceptr address, size_t pitch, uint32_t value, uint32_t elemen
     return CUDA_ERROR_INVALID_VALUE;
   }
   const bool aligned = address % element == 0 && (height == 1 || pitch % element == 0);
-  const bool pinned = session->pinned.in_heap(address);
-  const bool inside = pinned ? session->pinned.contains(address, bytes)
-                             : session->memory.contains(address, bytes, true);
-  if (!aligned || !inside || (height > 1 && pitch < row)) return CUDA_ERROR_INVALID_VALUE;
+  if (!aligned || (height > 1 && pitch < row)) return CUDA_ERROR_INVALID_VALUE;
   if (stream->capture.load(std::memory_order_relaxed) != 0) {
+    // The address is looked at when the graph is instantiated: cuDNN captures its work with made-up
+    // addresses to learn the size of its grids, and throws the graph away.
     return capture_work(*session, *stream, CU_GRAPH_NODE_TYPE_MEMSET,
                         FillWork{{address, pitch, value, element, width, height}});
   }
+  const bool pinned = session->pinned.in_heap(address);
+  const bool inside = pinned ? session->pinned.contains(address, bytes)
+                             : session->memory.contains(address, bytes, true);
+  if (!inside) return CUDA_ERROR_INVALID_VALUE;
   OPENMPS_CUDA_CHECK(
       push_work(*session, *stream, wire::Opcode::kMemset,
                 wire::Memset{stream->id, element, address, pitch, width, height, value, 0}));

@@ -116,28 +116,43 @@ Status issue_copy(Stream& stream, const CopyShape& shape, CopySide source, CopyS
   return plan.work.inline_execution ? finish_inline(stream, operation, synchronous) : Status();
 }
 
-Result<FillWork> plan_fill(const Driver& driver, const FillShape& shape) {
-  FillWork work;
-  work.shape = shape;
-  if (shape.empty()) return work;
+namespace {
+
+Status check_fill_shape(const FillShape& shape) {
   if (shape.destination % shape.element != 0)
     return invalid("the address is not aligned to the element");
   if (shape.height > 1 && shape.pitch < shape.width * shape.element)
     return invalid("the row does not fit the pitch");
+  return Status();
+}
+
+}  // namespace
+
+Status check_fill_range(const Driver& driver, const FillShape& shape) {
   SideFacts facts;
-  OPENMPS_RETURN_IF_ERROR(
-      examine(driver, shape.destination, shape.extent(), true, CopySide::kDevice, &facts));
+  return examine(driver, shape.destination, shape.extent(), true, CopySide::kDevice, &facts);
+}
+
+Result<FillWork> plan_fill(const Driver& driver, const FillShape& shape) {
+  FillWork work;
+  work.shape = shape;
+  if (shape.empty()) return work;
+  OPENMPS_RETURN_IF_ERROR(check_fill_shape(shape));
+  OPENMPS_RETURN_IF_ERROR(check_fill_range(driver, shape));
   return work;
 }
 
 Status issue_fill(Stream& stream, const FillShape& shape, bool synchronous) {
   if (synchronous) OPENMPS_RETURN_IF_ERROR(check_synchronous(stream));
-  Result<FillWork> work = plan_fill(stream.context->driver(), shape);
-  if (!work.ok()) return work.status();
   if (shape.empty()) return Status();
-  work->inline_execution = synchronous;
+  OPENMPS_RETURN_IF_ERROR(check_fill_shape(shape));
+  // A captured fill's range is looked at when the graph is instantiated (seen on an H200).
+  if (!stream.capturing) OPENMPS_RETURN_IF_ERROR(check_fill_range(stream.context->driver(), shape));
+  FillWork work;
+  work.shape = shape;
+  work.inline_execution = synchronous;
   OperationPtr operation;
-  OPENMPS_RETURN_IF_ERROR(issue(stream, *work, &operation));
+  OPENMPS_RETURN_IF_ERROR(issue(stream, work, &operation));
   return synchronous ? finish_inline(stream, operation, true) : Status();
 }
 

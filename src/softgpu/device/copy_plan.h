@@ -23,6 +23,8 @@ Result<CopyWork> plan_copy(const Driver& driver, const CopyShape& shape, CopySid
                            CopySide destination);
 
 Status issue_fill(Stream& stream, const FillShape& shape, bool synchronous);
+// CUDA_ERROR_INVALID_VALUE: the range is not all inside one piece of device or pinned memory.
+Status check_fill_range(const Driver& driver, const FillShape& shape);
 Result<FillWork> plan_fill(const Driver& driver, const FillShape& shape);
 
 // CUDA_MEMCPY3D: rows that do not fit their pitch, or boxes that do not fit their array, are

@@ -7,6 +7,7 @@
 
 #include "softgpu/device/capture.h"
 #include "softgpu/device/context.h"
+#include "softgpu/device/copy_plan.h"
 #include "softgpu/device/driver.h"
 #include "softgpu/device/event.h"
 #include "softgpu/device/module.h"
@@ -193,6 +194,9 @@ Result<std::shared_ptr<GraphExec>> instantiate(Driver& driver, const Graph& grap
     flatten(graph, {}, &exec->steps);
     hold_user_objects(graph, &exec->user_objects);
   }
+  for (const GraphExec::Step& step : exec->steps)
+    if (const auto* fill = std::get_if<FillWork>(&step.work))
+      OPENMPS_RETURN_IF_ERROR(check_fill_range(driver, fill->shape));
   exec->handle = driver.graph_execs.add(exec);
   if (exec->handle == nullptr) return Status(CUDA_ERROR_OUT_OF_MEMORY, "too many graphs");
   return exec;

@@ -30,9 +30,7 @@ TEST_F(ModuleTest, BadLaunches) {
   EXPECT_EQ(try_launch(nullptr, nullptr, p), CUDA_ERROR_INVALID_HANDLE);
   EXPECT_EQ(cuLaunchKernel(run, 1, 1, 1, 32, 1, 1, 0, nullptr, nullptr, nullptr),
             CUDA_ERROR_INVALID_VALUE);
-  size_t size = 4;
-  void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &p, CU_LAUNCH_PARAM_BUFFER_SIZE, &size,
-                   CU_LAUNCH_PARAM_END};
+  void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &p, CU_LAUNCH_PARAM_END};
   EXPECT_EQ(cuLaunchKernel(run, 1, 1, 1, 32, 1, 1, 0, nullptr, nullptr, extra),
             CUDA_ERROR_INVALID_VALUE);
   EXPECT_CU(cuCtxSynchronize());
