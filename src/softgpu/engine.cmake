@@ -39,6 +39,7 @@ openmps_library(openmps_softgpu_engine
   interp/texture.cc
   ir/builder.cc
   ir/finish.cc
+  ir/fuse.cc
   ir/lower_alu.cc
   ir/lower_control.cc
   ir/lower_convert.cc

@@ -132,7 +132,7 @@ void Block::prepare(const Launch& launch, const uint32_t block_index[3], uint64_
   shuffled = seed != 0;
   if (shuffled)
     random.seed(seed + block_index[0] + 65536 * (block_index[1] + 65536ull * block_index[2]));
-  shared_memory.reserve(static_shared + shape.dynamic_shared);
+  shared_memory.reserve(static_shared + shape.dynamic_shared + kSharedSlack);
   while (warps.size() < warp_count) warps.push_back(std::make_unique<WarpState>());
   for (Barrier& barrier : barriers) {
     barrier.arrived = barrier.expected = barrier.popc = barrier.sync_arrived = 0;

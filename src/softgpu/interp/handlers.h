@@ -11,7 +11,7 @@ namespace openmps::softgpu {
 
 const HandlerTable& active_handlers();
 // False if SOFTGPU_PERF=no_<name>,... switches the optimisation `name` off: avx512, avx2,
-// vector_memory, register_reuse. For bisecting; see docs/softgpu.md.
+// vector_memory, register_reuse, fusion. For bisecting; see docs/softgpu.md.
 bool perf_allows(const char* name);
 std::string_view active_instruction_set();  // "avx512", "avx2", "base"
 

@@ -31,6 +31,12 @@ INLINE Flags greater_words(Words a, Words b) { return _mm512_cmpgt_epi32_mask(a,
 INLINE Words choose_words(Flags f, Words yes, Words no) {
   return _mm512_mask_blend_epi32(f, no, yes);
 }
+using Floats = __m512;
+INLINE Floats load_floats(const f32* at) { return _mm512_loadu_ps(at); }
+INLINE void store_floats(f32* at, Floats floats) { _mm512_storeu_ps(at, floats); }
+INLINE Floats fused_floats(Words a, Words b, Floats c) {
+  return _mm512_fmadd_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b), c);
+}
 INLINE u32 bits_of_flags(Flags f) { return f; }
 // words[index % lanes of a vector].
 INLINE Words permute_words(Words words, Words index) {
@@ -61,6 +67,12 @@ INLINE Words byte_1_of_words(Words a) { return _mm256_srli_epi32(a, 8); }
 INLINE bool all_zero(Words a, Words mask) { return _mm256_testz_si256(a, mask); }
 INLINE Flags greater_words(Words a, Words b) { return _mm256_cmpgt_epi32(a, b); }
 INLINE Words choose_words(Flags f, Words yes, Words no) { return _mm256_blendv_epi8(no, yes, f); }
+using Floats = __m256;
+INLINE Floats load_floats(const f32* at) { return _mm256_loadu_ps(at); }
+INLINE void store_floats(f32* at, Floats floats) { _mm256_storeu_ps(at, floats); }
+INLINE Floats fused_floats(Words a, Words b, Floats c) {
+  return _mm256_fmadd_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b), c);
+}
 INLINE u32 bits_of_flags(Flags f) { return (u32)_mm256_movemask_ps(_mm256_castsi256_ps(f)); }
 INLINE Words permute_words(Words words, Words index) {
   return _mm256_permutevar8x32_epi32(words, index);

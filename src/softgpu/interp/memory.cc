@@ -504,6 +504,80 @@ INLINE const Op* load_shared(const Op* op, Warp* warp, std::byte* regs, u32 mask
   return load_shared_plain<M, R>(op, warp, regs, mask);
 }
 
+// Runs of loads with the same addresses but for a constant (ir/fuse.cc). b: where the windows are
+// kept; of the first load, c and e: the lowest and the highest offset in the run, so that it checks
+// bounds for all. Between the loads of a run nothing switches lanes or warps; and should the first
+// one keep nothing, all are as single loads.
+#if SOFTGPU_VECTORS
+INLINE void keep_windows(const Op* op, Warp* warp, const u32* addresses) {
+  KeptWindow& kept = warp->windows[op->b];
+  Words distances[kVectors];
+  bool valid = windows_of(addresses, distances);
+  Words all = splat_words(0);
+  for (u32 v = 0; v < kVectors; ++v) all |= distances[v];
+  const s64 span = all_zero(all, all) ? sizeof(u32) : kWindowBytes;
+  for (u32 v = 0; v < kVectors; ++v) {
+    const s64 first = addresses[v * kVectorLanes];
+    valid &= ((first + op->c) & 3) == 0 && first + op->c >= 0 &&
+             first + op->e + span <= (s64)warp->shared_bytes;
+    kept.begin[v] = warp->shared + first;
+    store_words(kept.index + v * kVectorLanes, quarter_words(distances[v]));
+  }
+  kept.valid = valid;
+}
+INLINE Words kept_words(const Op* op, const KeptWindow& kept, u32 v) {
+  return permute_words(load_words(kept.begin[v] + (s32)op->imm),
+                       load_words(kept.index + v * kVectorLanes));
+}
+#endif
+
+INLINE const Op* load_shared_kept(const Op* op, Warp* warp, std::byte* regs, u32 mask) {
+#if SOFTGPU_VECTORS
+  const KeptWindow& kept = warp->windows[op->b];
+  if (__builtin_expect(kept.valid, 1)) {
+    u32* d = (u32*)(regs + op->d);
+    for (u32 v = 0; v < kVectors; ++v) store_words(d + v * kVectorLanes, kept_words(op, kept, v));
+    SOFTGPU_NEXT(op + 1);
+  }
+#endif
+  return load_shared<u32, u32>(op, warp, regs, mask);
+}
+
+INLINE const Op* load_shared_keep(const Op* op, Warp* warp, std::byte* regs, u32 mask) {
+#if SOFTGPU_VECTORS
+  if (__builtin_expect(warp->active == kFullMask, 1))
+    keep_windows(op, warp, (const u32*)(regs + op->a));
+  else
+    warp->windows[op->b].valid = false;
+#endif
+  return load_shared_kept(op, warp, regs, mask);
+}
+
+// A step of an inner product and those that continue it, as the aux of its multiply-add says. The
+// words are not written to registers: nothing else reads them.
+INLINE const Op* load_shared_fma(const Op* op, Warp* warp, std::byte* regs, u32 mask) {
+#if SOFTGPU_VECTORS
+  const KeptWindow* windows = warp->windows;
+  if (__builtin_expect(windows[op[0].b].valid && windows[op[1].b].valid, 1)) {
+    Floats sum[kVectors];
+    for (u32 v = 0; v < kVectors; ++v)
+      sum[v] = load_floats((const f32*)(regs + op[2].c) + v * kVectorLanes);
+    for (bool more = true; more; op += 3) {
+      const KeptWindow &x = windows[op[0].b], &y = windows[op[1].b];
+      if (__builtin_expect(!x.valid || !y.valid, 0)) break;
+      f32* d = (f32*)(regs + op[2].d);
+      for (u32 v = 0; v < kVectors; ++v) {
+        sum[v] = fused_floats(kept_words(op, x, v), kept_words(op + 1, y, v), sum[v]);
+        store_floats(d + v * kVectorLanes, sum[v]);
+      }
+      more = op[2].aux;
+    }
+    SOFTGPU_NEXT(op);
+  }
+#endif
+  return load_shared_kept(op, warp, regs, mask);
+}
+
 template <class M, class R>
 OUTLINE const Op* store_shared_rest(const Op* op, Warp* warp, std::byte* regs, u32) {
   const u32* addresses = (const u32*)(regs + op->a);
@@ -584,6 +658,16 @@ INLINE const Op* store_local(const Op* op, Warp* warp, std::byte* regs, u32) {
   return op + 1;
 }
 
+const Op* h_ld_shared_keep(const Op* op, Warp* warp, std::byte* regs, u32 mask) {
+  return load_shared_keep(op, warp, regs, mask);
+}
+const Op* h_ld_shared_kept(const Op* op, Warp* warp, std::byte* regs, u32 mask) {
+  return load_shared_kept(op, warp, regs, mask);
+}
+const Op* h_ld_shared_fma(const Op* op, Warp* warp, std::byte* regs, u32 mask) {
+  return load_shared_fma(op, warp, regs, mask);
+}
+
 }  // namespace
 
 #define LOAD_FROM(space, M, R)                                                                     \
@@ -607,6 +691,10 @@ void add_memory_handlers(HandlerTable* table) {
 #include "softgpu/ir/ops_memory.def"
 #undef LOAD
 #undef STORE
+  PUT(ld_shared_keep)
+  PUT(ld_shared_kept)
+  PUT(ld_shared_fma)
+#undef PUT
 }
 
 }  // namespace openmps::softgpu::SOFTGPU_ISA

@@ -46,6 +46,18 @@ struct RangeCache {
   CachedRange recent[kCachedRanges];
 };
 
+// How the lanes' addresses of a shared load lie, kept from the first of a run of loads for the rest
+// of it: for each vector register of lanes a window of words, and which word each lane reads.
+inline constexpr uint32_t kKeptWindows = 4;  // address registers that runs may alternate between
+inline constexpr uint32_t kMaxVectors = 4;   // vector registers that 32 words fill, at most
+struct KeptWindow {
+  alignas(64) uint32_t index[kWarpSize];
+  const std::byte* begin[kMaxVectors];
+  bool valid;
+};
+// What loads of windows may read (and not use) behind the end of shared memory.
+inline constexpr uint64_t kSharedSlack = 64;
+
 struct Code;
 struct Block;
 struct CallSite;
@@ -93,6 +105,7 @@ struct Warp {
   Block* block;
   std::byte* pointers[kWarpSize];  // resolve()'s result
   uint64_t last_row[kRangeSlots];  // where loads of rows began, see prefetch_next()
+  KeptWindow windows[kKeptWindows];
 };
 
 #if defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)

@@ -37,9 +37,16 @@ struct Draft {
   int32_t label = -1;  // branch target; guard: where its instruction ends
   int32_t table = -1;  // brx: index into tables
   uint32_t line = 0;
-  bool partial = false;  // guarded: writes some lanes only
-  bool waits = false;    // other lanes or warps may be waited for by looping around this
+  bool partial = false;             // guarded: writes some lanes only
+  bool waits = false;               // other lanes or warps may be waited for by looping around this
+  bool folded = false;              // another op does its work: accounted, not emitted
+  int32_t window = -1;              // ld_shared_keep, ld_shared_kept: where the windows are kept
+  int32_t lowest = 0, highest = 0;  // ld_shared_keep: of the offsets of all that use them
 };
+
+// Ops with handlers of their own: they may suspend the warp, switch lanes or write results before
+// they have read everything.
+inline bool is_plain(IrOp op) { return op >= IrOp::k_ld_shared_keep; }
 
 class Builder {
  public:
@@ -127,6 +134,14 @@ class Builder {
   bool lower_surface(const Instruction& instruction);
   bool lower_image_query(const Instruction& instruction);
 
+  // Ops that are cheaper together (fuse.cc).
+  void fuse();
+  bool element_op(const Draft& product, IrOp* op) const;
+  void fold_products();
+  void join_shared_loads();
+  void join_inner_products();
+  void count_accesses();
+
   // Finishing (finish.cc).
   struct BasicBlock {
     uint32_t begin = 0, end = 0;  // drafts
@@ -165,6 +180,8 @@ class Builder {
   uint32_t line_ = 0;
   std::vector<BasicBlock> blocks_;
   std::vector<int32_t> block_of_;  // draft -> block
+  // Of each value: the only draft that writes or reads it; -1: none, -2: several.
+  std::vector<int32_t> only_writer_, only_reader_;
 };
 
 }  // namespace openmps::softgpu::ir

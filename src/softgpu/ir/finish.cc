@@ -18,8 +18,6 @@ constexpr uint32_t kFrameAlignment = 64;  // a cache line and the widest vector 
 
 uint32_t slot_bytes(uint32_t value_bytes) { return value_bytes == 0 ? 4 : value_bytes * kWarpSize; }
 
-bool is_plain(IrOp op) { return op >= IrOp::k_bra; }
-
 }  // namespace
 
 bool Builder::ends_block(const Draft& draft) const {
@@ -38,6 +36,7 @@ bool Builder::ends_block(const Draft& draft) const {
 
 void Builder::uses_of(const Draft& draft, std::vector<int32_t>* out) const {
   out->clear();
+  if (draft.folded) return;
   for (int32_t value : {draft.a, draft.b, draft.c, draft.e})
     if (value >= 0) out->push_back(value);
   out->insert(out->end(), draft.extra_values.begin(), draft.extra_values.end());
@@ -49,6 +48,7 @@ void Builder::uses_of(const Draft& draft, std::vector<int32_t>* out) const {
 
 void Builder::results_of(const Draft& draft, std::vector<int32_t>* out) const {
   out->clear();
+  if (draft.folded) return;
   if (draft.d >= 0) out->push_back(draft.d);
   out->insert(out->end(), draft.extra_results.begin(), draft.extra_results.end());
 }
@@ -338,6 +338,7 @@ void Builder::emit_block(int32_t index, std::vector<uint32_t>* starts) {
     const bool counted = draft.op != IrOp::k_guard && draft.op != IrOp::k_guard_not &&
                          draft.op != IrOp::k_unguard && draft.op != IrOp::k_set_rounding;
     instructions += counted;
+    if (draft.folded) continue;
     IrOp op = draft.op;
     Op made;
     made.imm = draft.imm;
@@ -348,6 +349,11 @@ void Builder::emit_block(int32_t index, std::vector<uint32_t>* starts) {
     made.b = offset(draft.b, 0);
     made.c = offset(draft.c, 0);
     made.e = offset(draft.e, 0);
+    if (draft.window >= 0) {
+      made.b = draft.window;
+      made.c = draft.lowest;
+      made.e = draft.highest;
+    }
     if (draft.op == IrOp::k_guard || draft.op == IrOp::k_guard_not)
       made.imm = static_cast<uint64_t>(label_positions_[draft.label]) - i;  // ops to skip
     if (ends_block(draft)) {
@@ -429,6 +435,7 @@ std::unique_ptr<Code> Builder::build() {
   if (!labels_are_placed()) return std::move(code_);
   find_blocks();
   find_meets();
+  if (perf_allows("fusion")) fuse();
   lay_out_constants();
   allocate();
   emit_ops();

@@ -11,12 +11,14 @@ foreach(name engine_opcode_test engine_fault_test engine_image_test engine_textu
   engine_test(${name})
 endforeach()
 # With each set of vector instructions, and without.
-engine_test(engine_lanes_test)
-foreach(off no_avx512 no_vector_memory no_avx512,no_avx2)
-  string(REPLACE "," "_" suffix ${off})
-  add_test(NAME engine_lanes_test_${suffix} COMMAND engine_lanes_test)
-  set_tests_properties(engine_lanes_test_${suffix} PROPERTIES
-    TIMEOUT 60 ENVIRONMENT "SOFTGPU_PERF=${off}")
+foreach(name engine_lanes_test engine_fusion_test)
+  engine_test(${name})
+  foreach(off no_avx512 no_vector_memory no_avx512,no_avx2 no_fusion)
+    string(REPLACE "," "_" suffix ${off})
+    add_test(NAME ${name}_${suffix} COMMAND ${name})
+    set_tests_properties(${name}_${suffix} PROPERTIES
+      TIMEOUT 60 ENVIRONMENT "SOFTGPU_PERF=${off}")
+  endforeach()
 endforeach()
 target_link_libraries(engine_image_test PRIVATE ${OPENMPS_ZSTD_STATIC} ${OPENMPS_LZ4_STATIC})
 get_filename_component(openmps_source_root ${engine_test_dir}/../../.. ABSOLUTE)

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ops that are cheaper together, found after the basic blocks and before registers are allocated.
+// Every PTX instruction stays accounted, and whatever can fault stays an op with a line of its own.
+// Part of Builder, see builder.h.
+#include <algorithm>
+
+#include "softgpu/interp/warp.h"
+#include "softgpu/ir/builder.h"
+
+namespace openmps::softgpu::ir {
+
+void Builder::fuse() {
+  count_accesses();
+  fold_products();
+  join_shared_loads();
+  join_inner_products();
+}
+
+void Builder::count_accesses() {
+  only_writer_.assign(values_.size(), -1);
+  only_reader_.assign(values_.size(), -1);
+  auto note = [](int32_t* at, size_t draft) { *at = *at == -1 ? static_cast<int32_t>(draft) : -2; };
+  std::vector<int32_t> list;
+  for (size_t i = 0; i < drafts_.size(); ++i) {
+    uses_of(drafts_[i], &list);
+    for (int32_t v : list) note(&only_reader_[v], i);
+    results_of(drafts_[i], &list);
+    for (int32_t v : list) note(&only_writer_[v], i);
+  }
+}
+
+// The op for base + index * size, if there is one.
+bool Builder::element_op(const Draft& product, IrOp* op) const {
+  constexpr IrOp kSigned[] = {IrOp::k_element2_s32, IrOp::k_element4_s32, IrOp::k_element8_s32,
+                              IrOp::k_element16_s32};
+  constexpr IrOp kUnsigned[] = {IrOp::k_element2_u32, IrOp::k_element4_u32, IrOp::k_element8_u32,
+                                IrOp::k_element16_u32};
+  const bool is_signed = product.op == IrOp::k_mul_wide_s32;
+  if (product.partial || (!is_signed && product.op != IrOp::k_mul_wide_u32)) return false;
+  const Value& size = values_[product.b];
+  if (size.kind != Value::Kind::kConstant) return false;
+  for (uint32_t i = 0; i < std::size(kSigned); ++i)
+    if (size.bits == uint64_t{2} << i) {
+      *op = is_signed ? kSigned[i] : kUnsigned[i];
+      return true;
+    }
+  return false;
+}
+
+// The address of an array's element, mul.wide and add: one op if nothing else reads the product.
+void Builder::fold_products() {
+  std::vector<int32_t> list;
+  for (size_t i = 0; i < drafts_.size(); ++i) {
+    Draft& sum = drafts_[i];
+    if (sum.op != IrOp::k_add_b64 || sum.partial) continue;
+    for (auto [product, base] : {std::pair{sum.a, sum.b}, std::pair{sum.b, sum.a}}) {
+      const int32_t at = only_writer_[product];
+      if (at < 0 || static_cast<size_t>(at) > i || block_of_[at] != block_of_[i] ||
+          only_reader_[product] != static_cast<int32_t>(i))
+        continue;
+      Draft& factor = drafts_[at];
+      IrOp op;
+      if (!element_op(factor, &op)) continue;
+      bool overwritten = false;  // the index, in between
+      for (size_t j = static_cast<size_t>(at) + 1; j < i; ++j) {
+        results_of(drafts_[j], &list);
+        overwritten |= std::find(list.begin(), list.end(), factor.a) != list.end();
+      }
+      if (overwritten) continue;
+      factor.folded = true;
+      sum.op = op;
+      sum.a = factor.a;
+      sum.b = base;
+      break;
+    }
+  }
+}
+
+// Loads of shared words whose addresses are one register plus constants: see ld_shared_keep. A run
+// ends where the register changes or where another op than arithmetic, a load or a store stands.
+void Builder::join_shared_loads() {
+  struct Run {
+    int32_t address = -1;
+    std::vector<Draft*> loads;
+  };
+  Run runs[kKeptWindows];
+  auto close = [&](Run& run) {
+    if (run.loads.size() > 1) {
+      Draft& first = *run.loads.front();
+      first.lowest = first.highest = static_cast<int32_t>(first.imm);
+      for (Draft* load : run.loads) {
+        load->op = IrOp::k_ld_shared_kept;
+        load->window = static_cast<int32_t>(&run - runs);
+        first.lowest = std::min(first.lowest, static_cast<int32_t>(load->imm));
+        first.highest = std::max(first.highest, static_cast<int32_t>(load->imm));
+      }
+      first.op = IrOp::k_ld_shared_keep;
+    }
+    run = {};
+  };
+  std::vector<int32_t> list;
+  size_t oldest = 0;
+  for (const BasicBlock& block : blocks_) {
+    for (uint32_t i = block.begin; i < block.end; ++i) {
+      Draft& draft = drafts_[i];
+      if (is_plain(draft.op))
+        for (Run& run : runs) close(run);
+      if (draft.op == IrOp::k_ld_shared_u32_u32 && draft.aux == 1 && draft.imm % 4 == 0) {
+        auto* run = std::find_if(std::begin(runs), std::end(runs),
+                                 [&](const Run& r) { return r.address == draft.a; });
+        if (run == std::end(runs)) {
+          run = &runs[oldest];
+          oldest = (oldest + 1) % kKeptWindows;
+          close(*run);
+          run->address = draft.a;
+        }
+        run->loads.push_back(&draft);
+      }
+      results_of(draft, &list);
+      for (int32_t v : list)
+        for (Run& run : runs)
+          if (run.address == v) close(run);
+    }
+    for (Run& run : runs) close(run);
+  }
+}
+
+// d = x * y + c of two words just loaded and used nowhere else, and how many such steps follow each
+// other with d as the next one's c: the inner loop of matrix products and convolutions.
+void Builder::join_inner_products() {
+  auto only_for = [&](int32_t value, size_t writer, size_t reader) {
+    return only_writer_[value] == static_cast<int32_t>(writer) &&
+           only_reader_[value] == static_cast<int32_t>(reader);
+  };
+  size_t last = SIZE_MAX;  // the multiply-add of the step before
+  for (size_t i = 0; i + 2 < drafts_.size(); ++i) {
+    Draft &x = drafts_[i], &y = drafts_[i + 1], &sum = drafts_[i + 2];
+    if (x.op != IrOp::k_ld_shared_kept || y.op != IrOp::k_ld_shared_kept ||
+        sum.op != IrOp::k_fma_f32 || sum.partial || block_of_[i] != block_of_[i + 2] ||
+        !only_for(x.d, i, i + 2) || !only_for(y.d, i + 1, i + 2))
+      continue;
+    x.op = IrOp::k_ld_shared_fma;  // not the first of its block: that one keeps the window
+    if (last + 1 == i && drafts_[last].d == sum.c) drafts_[last].aux = 1;
+    last = i + 2;
+    i += 2;
+  }
+}
+
+}  // namespace openmps::softgpu::ir
