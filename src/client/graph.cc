@@ -9,6 +9,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "client/graph_condition.h"
 #include "client/session.h"
 
 namespace openmps::client {
@@ -41,6 +42,9 @@ void retire_node(Session& session, GraphNode* node) {
   if (auto* child = std::get_if<ChildWork>(&node->work)) {
     destroy_graph_locked(session, child->graph);
   }
+  if (auto* conditional = std::get_if<ConditionalWork>(&node->work)) {
+    for (Graph* body : conditional->bodies) destroy_graph_locked(session, body);
+  }
   node->work = Work();
   node->dependencies.clear();
   node->dependents.clear();
@@ -62,6 +66,8 @@ void destroy_graph_locked(Session& session, Graph* graph) {
   graph->nodes.clear();
   graph->owner = nullptr;
   graph->user_objects.clear();
+  graph->instance = nullptr;
+  forget_conditions_locked(session, *graph);
   if (session.graphs.retire(graph)) session.graphs.recycle(graph);
 }
 
@@ -108,6 +114,7 @@ CUresult remove_edge_locked(GraphNode& from, GraphNode& to, const CUgraphEdgeDat
 }
 
 CUresult clone_graph_locked(Session& session, const Graph& graph, Graph** clone) {
+  if (has_conditional(graph)) return CUDA_ERROR_NOT_SUPPORTED;
   CUresult result = create_graph_locked(session, clone);
   if (result != CUDA_SUCCESS) return result;
   (*clone)->user_objects = graph.user_objects;

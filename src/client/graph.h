@@ -77,8 +77,14 @@ struct AllocationWork {
 struct FreeWork {
   CUdeviceptr address = 0;
 };
+struct ConditionalWork {
+  CUgraphConditionalHandle handle = 0;
+  CUgraphConditionalNodeType type = CU_GRAPH_COND_TYPE_IF;
+  std::vector<Graph*> bodies;    // owned by the node
+  std::vector<CUgraph> handles;  // of the bodies, as the program was given them
+};
 using Work = std::variant<std::monostate, KernelWork, CopyWork, FillWork, HostWork, ChildWork,
-                          EventWork, WordsWork, AllocationWork, FreeWork>;
+                          EventWork, WordsWork, AllocationWork, FreeWork, ConditionalWork>;
 
 struct GraphNode : Object {
   Graph* graph = nullptr;
@@ -91,8 +97,15 @@ struct GraphNode : Object {
 
 struct Graph : Object {
   std::vector<GraphNode*> nodes;  // in order of creation
-  GraphNode* owner = nullptr;     // the child graph node that it belongs to
+  GraphNode* owner = nullptr;     // the child graph or conditional node that it belongs to
   std::vector<UserObjectReference> user_objects;
+  // Handles for conditional nodes of this graph and its bodies (graph_condition.h).
+  struct Condition {
+    CUgraphConditionalHandle handle = 0;
+    bool used = false;  // by a node
+  };
+  std::vector<Condition> conditions;
+  CUgraphExec instance = nullptr;  // made last; counts for graphs with conditional nodes
 };
 
 // ---- Structure. All *_locked: session.graph_lock held. ------------------------------------------
@@ -113,7 +126,8 @@ void remove_node_locked(Session& session, GraphNode* node);
 [[nodiscard]] CUresult remove_edge_locked(GraphNode& from, GraphNode& to,
                                           const CUgraphEdgeData& data);
 
-// The clone holds references of its own to the original's user objects.
+// The clone holds references of its own to the original's user objects. Errors:
+// CUDA_ERROR_NOT_SUPPORTED: there are conditional nodes, which CUDA does not clone.
 [[nodiscard]] CUresult clone_graph_locked(Session& session, const Graph& graph, Graph** clone);
 
 // Every node behind all that it depends on, otherwise in order of creation.

@@ -25,6 +25,7 @@ const char* type_name(CUgraphNodeType type) {
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC: return "MEM_ALLOC";
     case CU_GRAPH_NODE_TYPE_MEM_FREE: return "MEM_FREE";
     case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: return "BATCH_MEM_OP";
+    case CU_GRAPH_NODE_TYPE_CONDITIONAL: return "CONDITIONAL";
     default: return "OTHER";
   }
 }
@@ -75,6 +76,11 @@ class DotWriter {
                       copy->source.address, copy->destination.address, copy->box.width,
                       copy->box.height, copy->box.depth);
       }
+    } else if (const auto* conditional = std::get_if<ConditionalWork>(&node.work)) {
+      if (wants(CU_GRAPH_DEBUG_DOT_FLAGS_CONDITIONAL_NODE_PARAMS)) {
+        label += text("\\nhandle 0x%" PRIx64 "\\ntype %u, %zu bodies", conditional->handle,
+                      static_cast<unsigned int>(conditional->type), conditional->bodies.size());
+      }
     } else if (const auto* fill = std::get_if<FillWork>(&node.work)) {
       if (wants(CU_GRAPH_DEBUG_DOT_FLAGS_MEMSET_NODE_PARAMS)) {
         label +=
@@ -89,11 +95,20 @@ class DotWriter {
   void node(const GraphNode& node, const std::string& prefix, size_t number) {
     const std::string place = prefix + text("_%zu", number);
     const auto* child = std::get_if<ChildWork>(&node.work);
+    const auto* conditional = std::get_if<ConditionalWork>(&node.work);
     fprintf(file_, "\"%s\" [shape=%s, label=\"%s\"];\n", name(node).c_str(),
-            child == nullptr ? "box" : "folder", label(node, number).c_str());
-    if (child == nullptr) return;
-    fprintf(file_, "subgraph cluster%s {\nlabel=\"child of %zu\";\n", place.c_str(), number);
-    graph(*child->graph, place);
+            child == nullptr && conditional == nullptr ? "box" : "folder",
+            label(node, number).c_str());
+    if (child != nullptr) inside(*child->graph, place, text("child of %zu", number));
+    if (conditional == nullptr) return;
+    for (size_t i = 0; i < conditional->bodies.size(); ++i) {
+      inside(*conditional->bodies[i], place + text("_%zu", i), text("body %zu of %zu", i, number));
+    }
+  }
+
+  void inside(const Graph& inner, const std::string& place, const std::string& label) {
+    fprintf(file_, "subgraph cluster%s {\nlabel=\"%s\";\n", place.c_str(), label.c_str());
+    graph(inner, place);
     fprintf(file_, "}\n");
   }
 

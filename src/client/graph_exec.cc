@@ -15,20 +15,22 @@ FencePoint last_launch(const GraphExec& exec) {
   return FencePoint::from_bits(exec.last_launch.load(std::memory_order_acquire));
 }
 
-CUresult describe(Session& session, const GraphExec& exec, const GraphPlan& plan) {
-  OPENMPS_CUDA_CHECK(session.channel.push(wire::Opcode::kGraphBegin,
-                                          wire::GraphBegin{exec.id, exec.context->wire_device}));
+CUresult describe(Session& session, const GraphExec& exec, const Graph& graph,
+                  const GraphPlan& plan) {
+  const wire::Id kept = graph.conditions.empty() ? 0 : graph.id;
+  OPENMPS_CUDA_CHECK(session.channel.push(
+      wire::Opcode::kGraphBegin, wire::GraphBegin{exec.id, exec.context->wire_device, kept, 0}));
   Body tail;
   for (const GraphPlan::Step& step : plan.steps()) {
     const auto edges = std::as_bytes(std::span<const wire::GraphEdge>(step.edges));
     tail.assign(edges.begin(), edges.end());
     tail.insert(tail.end(), step.body.begin(), step.body.end());
-    OPENMPS_CUDA_CHECK(
-        session.channel.push(session.channel.order(), wire::Opcode::kGraphNode,
-                             wire::GraphNode{exec.id, static_cast<uint32_t>(step.kind),
-                                             static_cast<uint32_t>(step.edges.size()),
-                                             static_cast<uint32_t>(step.body.size())},
-                             tail));
+    OPENMPS_CUDA_CHECK(session.channel.push(
+        session.channel.order(), wire::Opcode::kGraphNode,
+        wire::GraphNode{exec.id, static_cast<uint32_t>(step.kind),
+                        static_cast<uint32_t>(step.edges.size()),
+                        static_cast<uint32_t>(step.body.size()), step.parent, 0},
+        tail));
   }
   return CUDA_SUCCESS;
 }
@@ -154,7 +156,7 @@ CUresult instantiate_locked(Session& session, Context& context, const Graph& gra
   exec->context = &context;
   exec->flags = flags;
   wire::GraphInstantiateReply reply{wire::kNoNode, 0};
-  CUresult result = describe(session, *exec, plan);
+  CUresult result = describe(session, *exec, graph, plan);
   if (result == CUDA_SUCCESS) {
     result =
         session.channel.call(wire::Opcode::kGraphInstantiate,
@@ -183,7 +185,7 @@ CUresult update_locked(Session& session, GraphExec& exec, const Graph& graph,
     return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
   }
   wire::GraphUpdateReply reply{CU_GRAPH_EXEC_UPDATE_ERROR, wire::kNoNode};
-  OPENMPS_CUDA_CHECK(describe(session, exec, plan));
+  OPENMPS_CUDA_CHECK(describe(session, exec, graph, plan));
   const CUresult result = session.channel.call(
       wire::Opcode::kGraphUpdate, wire::GraphUpdate{exec.id, 0}, {}, &reply, sizeof(reply));
   info->result = static_cast<CUgraphExecUpdateResult>(reply.result);

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "api/client_impl.h"
+#include "client/graph_condition.h"
 #include "client/graph_exec.h"
 #include "client/graph_params.h"
 #include "client/session.h"
@@ -15,19 +16,21 @@
 namespace openmps::client {
 namespace {
 
+// `reason`: left alone, but where CUDA has a name for it.
 CUresult instantiate(CUgraphExec* handle, CUgraph graph_handle, unsigned long long flags,
-                     CUgraphNode* failed) {
+                     CUgraphNode* failed, CUgraphInstantiateResult* reason) {
   Session* session = nullptr;
   Context* context = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session, &context));
   const std::lock_guard guard(session->graph_lock);
-  const Graph* graph = session->graphs.find(graph_handle);
+  Graph* graph = session->graphs.find(graph_handle);
   if (graph == nullptr || handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
   // A launch from the device would bypass the session's stream order.
   if ((flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0) return CUDA_ERROR_NOT_SUPPORTED;
+  OPENMPS_CUDA_CHECK(check_conditionals(*session, *graph, reason));
   GraphExec* exec = nullptr;
   OPENMPS_CUDA_CHECK(instantiate_locked(*session, *context, *graph, flags, &exec, failed));
-  *handle = exec->as<CUgraphExec>();
+  *handle = graph->instance = exec->as<CUgraphExec>();
   return CUDA_SUCCESS;
 }
 
@@ -107,17 +110,18 @@ namespace impl {
 CUresult cuGraphInstantiateWithFlags(CUgraphExec* phGraphExec, CUgraph hGraph,
                                      unsigned long long flags) {
   CUgraphNode failed = nullptr;
-  return instantiate(phGraphExec, hGraph, flags, &failed);
+  CUgraphInstantiateResult reason{};
+  return instantiate(phGraphExec, hGraph, flags, &failed, &reason);
 }
 
 CUresult cuGraphInstantiateWithParams(CUgraphExec* phGraphExec, CUgraph hGraph,
                                       CUDA_GRAPH_INSTANTIATE_PARAMS* instantiateParams) {
   if (instantiateParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
   instantiateParams->hErrNode_out = nullptr;
-  const CUresult result =
-      instantiate(phGraphExec, hGraph, instantiateParams->flags, &instantiateParams->hErrNode_out);
-  instantiateParams->result_out =
-      result == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS : CUDA_GRAPH_INSTANTIATE_ERROR;
+  CUgraphInstantiateResult reason = CUDA_GRAPH_INSTANTIATE_ERROR;
+  const CUresult result = instantiate(phGraphExec, hGraph, instantiateParams->flags,
+                                      &instantiateParams->hErrNode_out, &reason);
+  instantiateParams->result_out = result == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS : reason;
   if (result != CUDA_SUCCESS ||
       (instantiateParams->flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD) == 0) {
     return result;
@@ -129,7 +133,8 @@ CUresult cuGraphInstantiate_v2(CUgraphExec* phGraphExec, CUgraph hGraph, CUgraph
                                char* logBuffer, size_t bufferSize) {
   if (logBuffer != nullptr && bufferSize != 0) *logBuffer = '\0';
   CUgraphNode failed = nullptr;
-  const CUresult result = instantiate(phGraphExec, hGraph, 0, &failed);
+  CUgraphInstantiateResult reason{};
+  const CUresult result = instantiate(phGraphExec, hGraph, 0, &failed, &reason);
   if (phErrorNode != nullptr) *phErrorNode = failed;
   return result;
 }
@@ -183,7 +188,9 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
   std::unique_lock<std::mutex> guard;
   OPENMPS_CUDA_CHECK(find_exec(hGraphExec, &session, &exec, &guard));
   const Graph* graph = session->graphs.find(hGraph);
-  if (graph == nullptr || resultInfo == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (graph == nullptr || resultInfo == nullptr || is_in_body(*graph)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   *resultInfo = CUgraphExecUpdateResultInfo{};
   return update_locked(*session, *exec, *graph, resultInfo);
 }

@@ -9,6 +9,7 @@
 
 #include "api/client_impl.h"
 #include "client/graph.h"
+#include "client/graph_condition.h"
 #include "client/graph_params.h"
 #include "client/session.h"
 #include "client/thread_state.h"
@@ -42,6 +43,9 @@ CUresult add(const Addition& addition, CUgraphNodeType type, Read&& read) {
   GraphNode* node = nullptr;
   OPENMPS_CUDA_CHECK(add_node_locked(*session, *graph, type, std::move(work), edges, &node));
   if (const auto* child = std::get_if<ChildWork>(&node->work)) child->graph->owner = node;
+  if (const auto* conditional = std::get_if<ConditionalWork>(&node->work)) {
+    for (Graph* body : conditional->bodies) body->owner = node;
+  }
   *addition.out = node->as<CUgraphNode>();
   return CUDA_SUCCESS;
 }
@@ -426,11 +430,15 @@ CUresult cuGraphAddNode_v2(CUgraphNode* phGraphNode, CUgraph hGraph,
   if (nodeParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return add({phGraphNode, hGraph, dependencies, dependencyData, numDependencies}, nodeParams->type,
              [&](Session& session, Context& context, Work* work) {
-               if (nodeParams->type != CU_GRAPH_NODE_TYPE_GRAPH) {
-                 return read_any(session, context, nodeParams, work);
+               switch (nodeParams->type) {
+                 case CU_GRAPH_NODE_TYPE_GRAPH:
+                   return read_child(session, nodeParams->graph.graph, hGraph,
+                                     nodeParams->graph.ownership, work);
+                 case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+                   return read_conditional(session, *session.graphs.find(hGraph),
+                                           &nodeParams->conditional, work);
+                 default: return read_any(session, context, nodeParams, work);
                }
-               return read_child(session, nodeParams->graph.graph, hGraph,
-                                 nodeParams->graph.ownership, work);
              });
 }
 

@@ -20,6 +20,19 @@ void append_bytes(Body* body, const T* data, size_t count) {
   body->insert(body->end(), bytes.begin(), bytes.end());
 }
 
+// CUDA's list for the bodies of conditional nodes; of copies those without pageable memory.
+bool may_be_in_body(const GraphNode& node) {
+  switch (node.type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+    case CU_GRAPH_NODE_TYPE_EMPTY:
+    case CU_GRAPH_NODE_TYPE_GRAPH:
+    case CU_GRAPH_NODE_TYPE_MEMSET:
+    case CU_GRAPH_NODE_TYPE_CONDITIONAL: return true;
+    case CU_GRAPH_NODE_TYPE_MEMCPY: return !is_pageable(std::get<CopyWork>(node.work));
+    default: return false;
+  }
+}
+
 wire::GraphEdge edge_to(uint32_t step) { return {step, 0, 0, 0, 0}; }
 
 CUresult kernel_body(Session& session, const KernelWork& work, Body* body) {
@@ -191,7 +204,7 @@ uint32_t GraphPlan::append(const GraphNode& node, wire::GraphNodeKind kind, Edge
   if (kind != wire::GraphNodeKind::kKernel) {
     for (wire::GraphEdge& edge : edges) edge = edge_to(edge.node);
   }
-  steps_.push_back({kind, std::move(edges), std::move(body), &node});
+  steps_.push_back({kind, parent_, std::move(edges), std::move(body), &node});
   return static_cast<uint32_t>(steps_.size() - 1);
 }
 
@@ -238,6 +251,10 @@ CUresult GraphPlan::add_node(const GraphNode& node, Edges edges, uint32_t* end,
                              const GraphNode** failed) {
   GraphExec::Place& place = places_[node.handle];
   place.type = node.type;
+  if (parent_ != 0 && !may_be_in_body(node)) return CUDA_ERROR_NOT_SUPPORTED;
+  if (const auto* conditional = std::get_if<ConditionalWork>(&node.work)) {
+    return add_conditional(node, *conditional, std::move(edges), end, failed);
+  }
   if (const auto* child = std::get_if<ChildWork>(&node.work)) {
     return add_child(node, *child->graph, std::move(edges), end, failed);
   }
@@ -282,6 +299,27 @@ CUresult GraphPlan::add_child(const GraphNode& node, const Graph& child, Edges e
     *end = append(node, wire::GraphNodeKind::kEmpty,
                   narrow(node, leaves.empty() ? std::move(edges) : std::move(leaves)), {});
   }
+  return CUDA_SUCCESS;
+}
+
+CUresult GraphPlan::add_conditional(const GraphNode& node, const ConditionalWork& conditional,
+                                    Edges edges, uint32_t* end, const GraphNode** failed) {
+  const wire::GraphConditional described{conditional.handle,
+                                         static_cast<uint32_t>(conditional.type),
+                                         static_cast<uint32_t>(conditional.bodies.size())};
+  Body body;
+  append_bytes(&body, &described, 1);
+  *end = places_[node.handle].step =
+      append(node, wire::GraphNodeKind::kConditional, std::move(edges), std::move(body));
+  const uint32_t around = parent_;
+  uint32_t number = bodies_ + 1;
+  bodies_ += described.bodies;
+  for (const Graph* inside : conditional.bodies) {
+    parent_ = number++;
+    Edges leaves;
+    OPENMPS_CUDA_CHECK(flatten(*inside, {}, &leaves, failed));
+  }
+  parent_ = around;
   return CUDA_SUCCESS;
 }
 

@@ -18,6 +18,7 @@ class GraphPlan {
  public:
   struct Step {
     wire::GraphNodeKind kind = wire::GraphNodeKind::kEmpty;
+    uint32_t parent = 0;  // the number of the body that it is in
     std::vector<wire::GraphEdge> edges;
     Body body;
     const GraphNode* node = nullptr;
@@ -41,6 +42,8 @@ class GraphPlan {
   CUresult add_node(const GraphNode& node, Edges edges, uint32_t* end, const GraphNode** failed);
   CUresult add_child(const GraphNode& node, const Graph& child, Edges edges, uint32_t* end,
                      const GraphNode** failed);
+  CUresult add_conditional(const GraphNode& node, const ConditionalWork& conditional, Edges edges,
+                           uint32_t* end, const GraphNode** failed);
   CUresult add_copy(const GraphNode& node, const CopyWork& copy, Edges edges, uint32_t* end);
   CUresult add_host_call(const GraphNode& node, std::unique_ptr<GraphHostCall> call, Edges edges,
                          uint32_t* end);
@@ -51,6 +54,8 @@ class GraphPlan {
   std::vector<Step> steps_;
   std::unordered_map<uint64_t, GraphExec::Place> places_;
   GraphResources resources_;
+  uint32_t parent_ = 0;  // the body whose nodes are being added; 0: the graph
+  uint32_t bodies_ = 0;  // so far
 };
 
 // The body of a step that runs on the GPU. Errors: as of GraphPlan::add().

@@ -47,6 +47,8 @@ class DeviceServices {
   virtual uint64_t allocate_device_heap(uint64_t bytes) = 0;  // malloc() in a kernel; 0: exhausted
   virtual void free_device_heap(uint64_t address) = 0;
   virtual uint64_t global_timer_ns() = 0;  // %globaltimer
+  // cudaGraphSetConditional(). False: there is no such handle in the kernel's context.
+  virtual bool set_condition(uint64_t, uint32_t) { return false; }
   // What a texture or surface handle names; null: nothing.
   virtual std::shared_ptr<const Texture> texture(uint64_t) { return nullptr; }
   virtual std::shared_ptr<const Image> surface(uint64_t) { return nullptr; }

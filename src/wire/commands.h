@@ -111,6 +111,8 @@ enum class Opcode : uint16_t {
   kLinkDestroy = 95,       // ObjectOnly
   kGraphSetNode = 48,      // GraphSetNode + body, sync
   kGraphEnableNode = 49,   // GraphEnableNode, sync
+  kConditionCreate = 57,   // ConditionCreate, sync -> ConditionReply
+  kGraphForget = 58,       // ObjectOnly: a graph with conditional handles
   kFirstGenerated = 256,   // from here on: Generated + the request of api/messages.h; sync
                            // ones reply its reply, unless the call did not come that far
 };

@@ -18,6 +18,11 @@ inline constexpr uint32_t kMaxGraphEdges = 2048;
 // Nodes of all executable graphs of a session, and of the description under way: bounds what a
 // client can make a worker hold. The largest captured graphs known have some 10^5.
 inline constexpr uint32_t kMaxGraphNodes = 1u << 20;
+// Conditional handles of all graphs of a session, and how deep conditional nodes may be nested and
+// how many bodies one may have; CUDA names no limits, programs use a handful of each.
+inline constexpr uint32_t kMaxConditions = 1u << 16;
+inline constexpr uint32_t kMaxConditionalDepth = 32;
+inline constexpr uint32_t kMaxConditionalBodies = 4096;
 // CUDA's own limit for a batch of stream values.
 inline constexpr uint32_t kMaxGraphValues = 256;
 
@@ -25,6 +30,22 @@ inline constexpr uint32_t kMaxGraphValues = 256;
 struct GraphBegin {
   Id exec;
   uint32_t device;
+  Id graph = 0;  // the client's graph, if it has conditional handles
+  uint32_t reserved = 0;
+};
+
+// A handle for a conditional node of `graph`. It is the driver's own number, since kernels are
+// given it, so from its first handle on the worker keeps a driver graph for that graph of the
+// client. What the client describes for it must keep its nodes and edges from the first time on;
+// their parameters may change. kGraphForget ends it, executable graphs go on.
+struct ConditionCreate {
+  Id graph;
+  uint32_t device;
+  uint32_t initial;
+  uint32_t flags;  // CU_GRAPH_COND_*
+};
+struct ConditionReply {
+  uint64_t handle;
 };
 
 enum class GraphNodeKind : uint32_t {
@@ -36,6 +57,7 @@ enum class GraphNodeKind : uint32_t {
   kEventRecord = 5,  // ObjectOnly
   kEventWait = 6,    // ObjectOnly
   kValues = 7,       // GraphValue[]
+  kConditional = 8,  // GraphConditional; its bodies get the next numbers
 };
 
 // Nodes are numbered from 0 in the order in which they come. Followed by GraphEdge[edge_count] and
@@ -45,6 +67,9 @@ struct GraphNode {
   uint32_t kind;  // GraphNodeKind
   uint32_t edge_count;
   uint32_t body_bytes;
+  uint32_t parent =
+      0;  // 0: the graph; n: the n-th body of its conditional nodes. Edges stay inside
+  uint32_t reserved = 0;
 };
 // The node runs behind an earlier one.
 struct GraphEdge {
@@ -59,6 +84,12 @@ struct GraphValue {
   StreamValue value;
   uint32_t writes;  // 0: waits
   uint32_t reserved;
+};
+
+struct GraphConditional {
+  uint64_t handle;  // of ConditionReply, for one node
+  uint32_t type;    // CUgraphConditionalNodeType
+  uint32_t bodies;
 };
 
 struct GraphInstantiate {
@@ -101,7 +132,8 @@ struct GraphLaunch {
   Id stream;
 };
 
-static_assert(sizeof(GraphNode) == 16 && sizeof(GraphEdge) == 8 && sizeof(GraphValue) == 40);
+static_assert(sizeof(GraphBegin) == 16 && sizeof(GraphConditional) == 16);
+static_assert(sizeof(GraphNode) == 24 && sizeof(GraphEdge) == 8 && sizeof(GraphValue) == 40);
 static_assert(sizeof(GraphNode) + kMaxGraphEdges * sizeof(GraphEdge) + kMaxKernelParameterBytes +
                   sizeof(Launch) + kMaxLaunchAttributes * sizeof(CUlaunchAttribute) <
               kMaxRecordBytes);

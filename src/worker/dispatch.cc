@@ -228,6 +228,9 @@ constexpr std::array<Entry, kOpcodes> make_table() {
       {"StreamWriteValue", to_session<wire::StreamValue, stream_write_value>});
   set(Opcode::kStreamWaitValue,
       {"StreamWaitValue", to_session<wire::StreamValue, stream_wait_value>});
+  set(Opcode::kConditionCreate,
+      {"ConditionCreate", to_part<&S::graphs, &Graphs::create_condition>});
+  set(Opcode::kGraphForget, {"GraphForget", to_part<&S::graphs, &Graphs::forget>});
   set(Opcode::kGraphBegin, {"GraphBegin", to_part<&S::graphs, &Graphs::begin>});
   set(Opcode::kGraphNode, {"GraphNode", to_part<&S::graphs, &Graphs::node>});
   set(Opcode::kGraphInstantiate, {"GraphInstantiate", to_part<&S::graphs, &Graphs::instantiate>});

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -34,6 +35,18 @@ template <typename T>
 Status take_all(wire::Variable body, T* value) {
   OPENMPS_RETURN_IF_ERROR(take(&body, value));
   return check_rest(body, 0);
+}
+
+// CUDA's list for the bodies of conditional nodes; child graphs are flattened.
+bool may_be_in_body(GraphNodeKind kind) {
+  return kind == GraphNodeKind::kEmpty || kind == GraphNodeKind::kKernel ||
+         kind == GraphNodeKind::kCopy || kind == GraphNodeKind::kFill ||
+         kind == GraphNodeKind::kConditional;
+}
+
+bool same_edges(const std::vector<wire::GraphEdge>& a, const std::vector<wire::GraphEdge>& b) {
+  return a.size() == b.size() &&
+         (a.empty() || memcmp(a.data(), b.data(), a.size() * sizeof(a[0])) == 0);
 }
 
 bool is_plain(const wire::GraphEdge& edge) {
@@ -212,6 +225,24 @@ Status GraphBuilder::read_values(wire::Variable body, uint32_t device, GraphStep
   return Status();
 }
 
+Status GraphBuilder::read_conditional(wire::Variable body, GraphStep* step) {
+  OPENMPS_RETURN_IF_ERROR(take_all(body, &step->conditional));
+  const wire::GraphConditional& conditional = step->conditional;
+  const bool one = conditional.bodies == 1;
+  bool good = false;
+  switch (conditional.type) {
+    case CU_GRAPH_COND_TYPE_IF: good = one || conditional.bodies == 2; break;
+    case CU_GRAPH_COND_TYPE_WHILE: good = one; break;
+    case CU_GRAPH_COND_TYPE_SWITCH:
+      good = conditional.bodies >= 1 && conditional.bodies <= wire::kMaxConditionalBodies;
+      break;
+    default: break;
+  }
+  if (good) return Status();
+  return violation("a conditional node of type " + std::to_string(conditional.type) + " with " +
+                   std::to_string(conditional.bodies) + " bodies");
+}
+
 Status GraphBuilder::read(uint32_t device, GraphNodeKind kind, wire::Variable body, GraphStep* step,
                           Parameters* parameters) {
   step->kind = kind;
@@ -230,6 +261,7 @@ Status GraphBuilder::read(uint32_t device, GraphNodeKind kind, wire::Variable bo
     case GraphNodeKind::kValues:
       OPENMPS_RETURN_IF_ERROR(read_values(body, device, step, parameters));
       break;
+    case GraphNodeKind::kConditional: OPENMPS_RETURN_IF_ERROR(read_conditional(body, step)); break;
     default: return violation("a graph node of kind " + std::to_string(static_cast<int>(kind)));
   }
   return check({step, 1});
@@ -263,10 +295,11 @@ Status GraphBuilder::set_attributes(const Parameters& parameters, CUgraphNode no
   return Status();
 }
 
-Status GraphBuilder::make(CUgraph graph, uint32_t device, const Parameters& parameters,
+Status GraphBuilder::make(DriverGraph& in, const Parameters& parameters,
                           std::span<const CUgraphNode> before, GraphStep* step) {
   const DriverTable& driver = core_.driver;
-  const CUcontext context = core_.devices.at(device).context;
+  const CUgraph graph = in.parts[step->parent].handle;
+  const CUcontext context = core_.devices.at(in.device()).context;
   const CUgraphNode* from = before.data();
   const size_t count = before.size();
   CUgraphNode* node = &step->first;
@@ -295,6 +328,7 @@ Status GraphBuilder::make(CUgraph graph, uint32_t device, const Parameters& para
     case GraphNodeKind::kValues:
       result = driver.cuGraphAddBatchMemOpNode(node, graph, from, count, &parameters.batch);
       break;
+    case GraphNodeKind::kConditional: return make_conditional(in, before, step);
     default: result = driver.cuGraphAddEmptyNode(node, graph, from, count); break;
   }
   OPENMPS_RETURN_IF_ERROR(worker::check(result, "cuGraphAddNode"));
@@ -306,34 +340,140 @@ Status GraphBuilder::make(CUgraph graph, uint32_t device, const Parameters& para
       "cuGraphAddBatchMemOpNode of a host function");
 }
 
-Status GraphBuilder::add(CUgraph graph, uint32_t device, const wire::GraphNode& node,
-                         wire::Variable variable, std::vector<GraphStep>* steps) {
-  std::vector<wire::GraphEdge> edges(node.edge_count);
-  if (!edges.empty()) memcpy(edges.data(), variable.data(), edges.size() * sizeof(edges[0]));
+Status GraphBuilder::make_conditional(DriverGraph& graph, std::span<const CUgraphNode> before,
+                                      GraphStep* step) {
+  const wire::GraphConditional& wanted = step->conditional;
+  const auto condition =
+      std::find_if(graph.conditions.begin(), graph.conditions.end(),
+                   [&](const DriverGraph::Condition& c) { return c.handle == wanted.handle; });
+  // The driver's handles mean nothing to whom they were not given.
+  if (condition == graph.conditions.end() || condition->used) {
+    return violation("a conditional node with a handle that is not its graph's");
+  }
+  const uint32_t depth = graph.parts[step->parent].depth + 1;
+  if (depth > wire::kMaxConditionalDepth) {
+    return Status(CUDA_ERROR_NOT_SUPPORTED, "conditional nodes are nested too deep");
+  }
+  OPENMPS_RETURN_IF_ERROR(graph.count(wanted.bodies));
+  CUgraphNodeParams parameters{};
+  parameters.type = CU_GRAPH_NODE_TYPE_CONDITIONAL;
+  parameters.conditional.handle = wanted.handle;
+  parameters.conditional.type = static_cast<CUgraphConditionalNodeType>(wanted.type);
+  parameters.conditional.size = wanted.bodies;
+  parameters.conditional.ctx = core_.devices.at(graph.device()).context;
+  OPENMPS_RETURN_IF_ERROR(worker::check(
+      core_.driver.cuGraphAddNode_v2(&step->first, graph.parts[step->parent].handle, before.data(),
+                                     nullptr, before.size(), &parameters),
+      "cuGraphAddNode of a conditional node"));
+  step->last = step->first;
+  condition->used = true;
+  for (uint32_t i = 0; i < wanted.bodies; ++i) {
+    graph.parts.push_back({parameters.conditional.phGraph_out[i], depth});
+  }
+  return Status();
+}
+
+// The new node and its edges.
+Status GraphBuilder::connect(DriverGraph& graph, const Parameters& parameters, const Edges& edges,
+                             std::span<const GraphStep> steps, GraphStep* step) {
   std::vector<CUgraphNode> plain;
   for (const wire::GraphEdge& edge : edges) {
-    if (edge.node >= steps->size()) {
-      return violation("a graph node behind node " + std::to_string(edge.node));
-    }
-    if (is_plain(edge)) plain.push_back((*steps)[edge.node].last);
+    if (is_plain(edge)) plain.push_back(steps[edge.node].last);
   }
-  GraphStep step;
-  Parameters parameters;
-  OPENMPS_RETURN_IF_ERROR(read(device, static_cast<GraphNodeKind>(node.kind),
-                               variable.subspan(edges.size() * sizeof(wire::GraphEdge)), &step,
-                               &parameters));
-  OPENMPS_RETURN_IF_ERROR(core_.use(device));
-  OPENMPS_RETURN_IF_ERROR(make(graph, device, parameters, plain, &step));
+  OPENMPS_RETURN_IF_ERROR(make(graph, parameters, plain, step));
   for (const wire::GraphEdge& edge : edges) {
     if (is_plain(edge)) continue;
     const CUgraphEdgeData data{edge.from_port, edge.to_port, edge.type, {}};
-    OPENMPS_RETURN_IF_ERROR(
-        worker::check(core_.driver.cuGraphAddDependencies_v2(graph, &(*steps)[edge.node].last,
-                                                             &step.first, &data, 1),
-                      "cuGraphAddDependencies"));
+    OPENMPS_RETURN_IF_ERROR(worker::check(
+        core_.driver.cuGraphAddDependencies_v2(graph.parts[step->parent].handle,
+                                               &steps[edge.node].last, &step->first, &data, 1),
+        "cuGraphAddDependencies"));
+  }
+  return Status();
+}
+
+Status GraphBuilder::add(DriverGraph& graph, const wire::GraphNode& node, wire::Variable variable,
+                         std::vector<GraphStep>* steps) {
+  std::vector<wire::GraphEdge> edges(node.edge_count);
+  if (!edges.empty()) memcpy(edges.data(), variable.data(), edges.size() * sizeof(edges[0]));
+  for (const wire::GraphEdge& edge : edges) {
+    if (edge.node >= steps->size() || (*steps)[edge.node].parent != node.parent) {
+      return violation("a graph node behind node " + std::to_string(edge.node));
+    }
+  }
+  const auto kind = static_cast<GraphNodeKind>(node.kind);
+  if (node.parent >= graph.parts.size() || (node.parent != 0 && !may_be_in_body(kind))) {
+    return violation("a graph node in the body " + std::to_string(node.parent));
+  }
+  GraphStep step;
+  step.parent = node.parent;
+  Parameters parameters;
+  OPENMPS_RETURN_IF_ERROR(read(graph.device(), kind,
+                               variable.subspan(edges.size() * sizeof(wire::GraphEdge)), &step,
+                               &parameters));
+  OPENMPS_RETURN_IF_ERROR(core_.use(graph.device()));
+  if (steps->size() < graph.steps.size()) {
+    GraphStep& has = graph.steps[steps->size()];
+    const bool same = has.kind == step.kind && has.parent == step.parent &&
+                      same_edges(has.edges, edges) &&
+                      memcmp(&has.conditional, &step.conditional, sizeof(step.conditional)) == 0;
+    if (!same) return Status(CUDA_ERROR_NOT_SUPPORTED, "a graph with handles got another shape");
+    step.first = has.first;
+    step.last = has.last;
+    OPENMPS_RETURN_IF_ERROR(refresh(parameters, step));
+    has = step;
+    has.edges = std::move(edges);
+  } else {
+    if (graph.broken) return Status(CUDA_ERROR_NOT_SUPPORTED, "the graph could not be made before");
+    if (graph.keeps()) OPENMPS_RETURN_IF_ERROR(graph.count(1));
+    Status made = connect(graph, parameters, edges, *steps, &step);
+    graph.broken = !made.ok() && step.first != nullptr;
+    OPENMPS_RETURN_IF_ERROR(made);
+    if (graph.keeps()) {
+      graph.steps.push_back(step);
+      graph.steps.back().edges = std::move(edges);
+    }
   }
   steps->push_back(std::move(step));
   return Status();
+}
+
+// A node that the driver's graph has already gets new parameters.
+Status GraphBuilder::refresh(const Parameters& parameters, const GraphStep& step) {
+  const DriverTable& driver = core_.driver;
+  const CUgraphNode node = step.first;
+  CUresult result = CUDA_SUCCESS;
+  switch (step.kind) {
+    case GraphNodeKind::kKernel:
+      OPENMPS_RETURN_IF_ERROR(
+          worker::check(driver.cuGraphKernelNodeSetParams_v2(node, &parameters.kernel),
+                        "cuGraphKernelNodeSetParams"));
+      return set_attributes(parameters, node);
+    case GraphNodeKind::kCopy:
+      result = driver.cuGraphMemcpyNodeSetParams(node, &parameters.copy);
+      break;
+    case GraphNodeKind::kFill:
+      result = driver.cuGraphMemsetNodeSetParams(node, &parameters.fill);
+      break;
+    case GraphNodeKind::kHostCall: {
+      const CUDA_HOST_NODE_PARAMS post = fences_.posting(parameters.host.slot);
+      OPENMPS_RETURN_IF_ERROR(
+          worker::check(driver.cuGraphHostNodeSetParams(node, &post), "cuGraphHostNodeSetParams"));
+      result = driver.cuGraphBatchMemOpNodeSetParams(step.last, &parameters.batch);
+      break;
+    }
+    case GraphNodeKind::kEventRecord:
+      result = driver.cuGraphEventRecordNodeSetEvent(node, step.event->handle);
+      break;
+    case GraphNodeKind::kEventWait:
+      result = driver.cuGraphEventWaitNodeSetEvent(node, step.event->handle);
+      break;
+    case GraphNodeKind::kValues:
+      result = driver.cuGraphBatchMemOpNodeSetParams(node, &parameters.batch);
+      break;
+    default: break;
+  }
+  return worker::check(result, "cuGraphNodeSetParams");
 }
 
 Status GraphBuilder::change(CUgraphExec exec, uint32_t device, GraphNodeKind kind,

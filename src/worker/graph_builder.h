@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "wire/graph_commands.h"
+#include "worker/driver_graph.h"
 #include "worker/session_core.h"
 #include "worker/worker_event.h"
 #include "worker/worker_fence.h"
@@ -18,23 +19,6 @@
 #include "worker/worker_module.h"
 
 namespace openmps::worker {
-
-// One node of the description: what the driver made of it, and what of the session it uses.
-struct GraphStep {
-  wire::GraphNodeKind kind = wire::GraphNodeKind::kEmpty;
-  CUgraphNode first = nullptr;  // waits for others
-  CUgraphNode last = nullptr;   // others wait for it; the same but for a host call
-  struct Range {
-    uint64_t address = 0;
-    uint64_t bytes = 0;
-    bool writable = false;
-  };
-  std::array<Range, 2> ranges{};
-  wire::Id function = 0;
-  bool lost = false;  // its function has been unloaded
-  std::shared_ptr<DriverEvent> event;
-  std::vector<wire::GraphValue> values;
-};
 
 class GraphBuilder {
  public:
@@ -47,10 +31,11 @@ class GraphBuilder {
         launches_(launches),
         fences_(fences) {}
 
-  // Add a node to `graph` behind earlier steps. What breaks the protocol is a violation; an operand
-  // that is not the session's is CUDA_ERROR_INVALID_VALUE: the program may have freed it since it
-  // made the node.
-  Status add(CUgraph graph, uint32_t device, const wire::GraphNode& node, wire::Variable variable,
+  // Add a node to `graph` behind earlier `steps`. What breaks the protocol is a violation; an
+  // operand that is not the session's is CUDA_ERROR_INVALID_VALUE: the program may have freed it
+  // since it made the node. If the graph has that node already, it gets its parameters;
+  // CUDA_ERROR_NOT_SUPPORTED: it has another one in that place.
+  Status add(DriverGraph& graph, const wire::GraphNode& node, wire::Variable variable,
              std::vector<GraphStep>* steps);
   // Change the node in `exec`. The step keeps its kind.
   Status change(CUgraphExec exec, uint32_t device, wire::GraphNodeKind kind, wire::Variable body,
@@ -79,10 +64,15 @@ class GraphBuilder {
   Status read_host_call(wire::Variable body, uint32_t device, Parameters* parameters);
   Status read_event(wire::Variable body, GraphStep* step);
   Status read_values(wire::Variable body, uint32_t device, GraphStep* step, Parameters* parameters);
+  static Status read_conditional(wire::Variable body, GraphStep* step);
 
   using Edges = std::vector<wire::GraphEdge>;
-  Status make(CUgraph graph, uint32_t device, const Parameters& parameters,
-              std::span<const CUgraphNode> before, GraphStep* step);
+  Status make(DriverGraph& graph, const Parameters& parameters, std::span<const CUgraphNode> before,
+              GraphStep* step);
+  Status make_conditional(DriverGraph& graph, std::span<const CUgraphNode> before, GraphStep* step);
+  Status connect(DriverGraph& graph, const Parameters& parameters, const Edges& edges,
+                 std::span<const GraphStep> steps, GraphStep* step);
+  Status refresh(const Parameters& parameters, const GraphStep& step);
   Status set_attributes(const Parameters& parameters, CUgraphNode node);
   [[nodiscard]] Status check_range(const GraphStep::Range& range) const;
   [[nodiscard]] bool is_host(uint64_t address) const {

@@ -28,19 +28,44 @@ Status Graphs::find_step(wire::Id id, uint32_t node, GraphExec** exec, GraphStep
 }
 
 void Graphs::drop(DescribedGraph& graph) {
-  nodes_ -= static_cast<uint32_t>(graph.steps.size());
-  if (graph.handle != nullptr && core_.use(graph.device).ok()) {
-    core_.driver.cuGraphDestroy(graph.handle);
-  }
+  totals_.nodes -= static_cast<uint32_t>(graph.steps.size());
   graph = DescribedGraph();
 }
 
 void Graphs::release(GraphExec& exec) {
   if (exec.described != nullptr) drop(*exec.described);
-  if (exec.handle != nullptr && core_.use(exec.graph.device).ok()) {
+  if (exec.handle != nullptr && core_.use(exec.graph.graph->device()).ok()) {
     core_.driver.cuGraphExecDestroy(exec.handle);
   }
   drop(exec.graph);
+}
+
+// ---- Conditional handles ------------------------------------------------------------------------
+
+Status Graphs::create_condition(const wire::ConditionCreate& command, ReplyWriter& reply) {
+  OPENMPS_RETURN_IF_ERROR(core_.check_device(command.device));
+  std::shared_ptr<DriverGraph>* kept = kept_.find(command.graph);
+  if (kept != nullptr && (*kept)->device() != command.device) {
+    return Status(CUDA_ERROR_INVALID_CONTEXT, "a graph has conditional handles of one device");
+  }
+  std::shared_ptr<DriverGraph> graph = kept == nullptr ? nullptr : *kept;
+  if (graph == nullptr) {
+    OPENMPS_RETURN_IF_ERROR(kept_.check_free(command.graph));
+    graph = std::make_shared<DriverGraph>(core_, command.device, totals_);
+    OPENMPS_RETURN_IF_ERROR(graph->create());
+  }
+  wire::ConditionReply answer{};
+  CUgraphConditionalHandle handle = 0;
+  OPENMPS_RETURN_IF_ERROR(graph->add_condition(command, &handle));
+  answer.handle = handle;
+  reply.put(answer);
+  if (kept != nullptr) return Status();
+  return kept_.insert(command.graph, std::make_unique<std::shared_ptr<DriverGraph>>(graph));
+}
+
+Status Graphs::forget(wire::Id graph) {
+  if (kept_.take(graph) != nullptr) return Status();
+  return violation("there is no graph with conditional handles " + std::to_string(graph));
 }
 
 // ---- Descriptions -------------------------------------------------------------------------------
@@ -53,11 +78,19 @@ Status Graphs::begin(const wire::GraphBegin& command) {
   GraphExec& exec = *execs_.find(command.exec);
   if (exec.described != nullptr) drop(*exec.described);
   exec.described = std::make_unique<DescribedGraph>();
-  DescribedGraph& graph = *exec.described;
-  graph.device = command.device;
-  OPENMPS_RETURN_IF_ERROR(core_.use(command.device));
-  graph.error = check(core_.driver.cuGraphCreate(&graph.handle, 0), "cuGraphCreate");
-  return Status();
+  DescribedGraph& described = *exec.described;
+  if (command.graph != 0) {
+    std::shared_ptr<DriverGraph>* kept = nullptr;
+    OPENMPS_RETURN_IF_ERROR(kept_.get(command.graph, &kept));
+    described.graph = *kept;
+    if (described.graph->device() != command.device) {
+      described.error = Status(CUDA_ERROR_INVALID_CONTEXT, "the graph's handles are elsewhere");
+    }
+    return Status();
+  }
+  described.graph = std::make_shared<DriverGraph>(core_, command.device, totals_);
+  described.error = described.graph->create();
+  return is_sticky(described.error.code()) ? described.error : Status();
 }
 
 Status Graphs::node(const wire::GraphNode& command, wire::Variable variable) {
@@ -66,19 +99,27 @@ Status Graphs::node(const wire::GraphNode& command, wire::Variable variable) {
   if (exec->described == nullptr) return violation("a graph node outside of a description");
   DescribedGraph& graph = *exec->described;
   if (!graph.error.ok()) return Status();
-  if (nodes_ == wire::kMaxGraphNodes) {
+  if (totals_.nodes == wire::kMaxGraphNodes) {
     graph.error = Status(CUDA_ERROR_OUT_OF_MEMORY, "too many nodes of executable graphs");
     return Status();
   }
-  Status status = builder_.add(graph.handle, graph.device, command, variable, &graph.steps);
+  Status status = builder_.add(*graph.graph, command, variable, &graph.steps);
   if (is_violation(status) || is_sticky(status.code())) return status;
   if (status.ok()) {
-    ++nodes_;
+    ++totals_.nodes;
   } else {
     graph.error = status;
     graph.failed_node = static_cast<uint32_t>(graph.steps.size());
   }
   return Status();
+}
+
+// A graph that keeps its nodes was described with all of them.
+Status Graphs::check_complete(const DescribedGraph& described) {
+  if (!described.graph->keeps() || described.steps.size() == described.graph->steps.size()) {
+    return Status();
+  }
+  return Status(CUDA_ERROR_NOT_SUPPORTED, "a graph with conditional handles lost nodes");
 }
 
 Status Graphs::instantiate(const wire::GraphInstantiate& command, ReplyWriter& reply) {
@@ -96,9 +137,10 @@ Status Graphs::instantiate(const wire::GraphInstantiate& command, ReplyWriter& r
   if (status.ok() && (command.flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0) {
     status = Status(CUDA_ERROR_NOT_SUPPORTED, "graphs launched from the device");
   }
-  if (status.ok()) status = core_.use(graph.device);
+  if (status.ok()) status = check_complete(graph);
+  if (status.ok()) status = core_.use(graph.graph->device());
   if (status.ok()) {
-    status = check(core_.driver.cuGraphInstantiateWithFlags(&exec->handle, graph.handle,
+    status = check(core_.driver.cuGraphInstantiateWithFlags(&exec->handle, graph.graph->handle(),
                                                             command.flags & kKept),
                    "cuGraphInstantiate");
   }
@@ -124,12 +166,13 @@ Status Graphs::update(const wire::GraphUpdate& command, ReplyWriter& reply) {
   if (exec->described == nullptr) return violation("there is nothing to update from");
   const std::unique_ptr<DescribedGraph> graph = std::move(exec->described);
   Status status = graph->error;
+  if (status.ok()) status = check_complete(*graph);
   wire::GraphUpdateReply answer{CU_GRAPH_EXEC_UPDATE_ERROR, graph->failed_node};
   if (status.ok()) {
     CUgraphExecUpdateResultInfo info{};
-    status = core_.use(graph->device);
+    status = core_.use(graph->graph->device());
     if (status.ok()) {
-      status = check(core_.driver.cuGraphExecUpdate_v2(exec->handle, graph->handle, &info),
+      status = check(core_.driver.cuGraphExecUpdate_v2(exec->handle, graph->graph->handle(), &info),
                      "cuGraphExecUpdate");
       answer.result = info.result;
     }
@@ -166,7 +209,7 @@ Status Graphs::set_node(const wire::GraphSetNode& command, wire::Variable body) 
   GraphExec* exec = nullptr;
   GraphStep* step = nullptr;
   OPENMPS_RETURN_IF_ERROR(find_step(command.exec, command.node, &exec, &step));
-  return builder_.change(exec->handle, exec->graph.device,
+  return builder_.change(exec->handle, exec->graph.graph->device(),
                          static_cast<wire::GraphNodeKind>(command.kind), body, step);
 }
 
@@ -174,7 +217,7 @@ Status Graphs::enable_node(const wire::GraphEnableNode& command) {
   GraphExec* exec = nullptr;
   GraphStep* step = nullptr;
   OPENMPS_RETURN_IF_ERROR(find_step(command.exec, command.node, &exec, &step));
-  OPENMPS_RETURN_IF_ERROR(core_.use(exec->graph.device));
+  OPENMPS_RETURN_IF_ERROR(core_.use(exec->graph.graph->device()));
   // NOLINTNEXTLINE(clang-analyzer-*): success comes with a step.
   const CUgraphNode node = step->first;
   return check(core_.driver.cuGraphNodeSetEnabled(exec->handle, node, command.enabled != 0 ? 1 : 0),
@@ -201,7 +244,7 @@ Status Graphs::launch(const wire::GraphLaunch& command) {
   for (const uint32_t number : exec->waits) {
     OPENMPS_RETURN_IF_ERROR(streams_.before_open_wait(*stream));
     for (const wire::GraphValue& value : exec->graph.steps[number].values) {
-      if (value.writes == 0) fences_.note_wait(exec->graph.device, value.value);
+      if (value.writes == 0) fences_.note_wait(exec->graph.graph->device(), value.value);
     }
   }
   return check(core_.driver.cuGraphLaunch(exec->handle, stream->handle), "cuGraphLaunch");
@@ -239,6 +282,7 @@ void Graphs::lose_functions(std::span<const wire::Id> functions) {
 void Graphs::release_all() {
   execs_.for_each([this](GraphExec& exec) { release(exec); });
   execs_.clear();
+  kept_.clear();
 }
 
 }  // namespace openmps::worker

@@ -16,11 +16,10 @@
 
 namespace openmps::worker {
 
-// A driver graph and what its nodes use. It lives as long as what was instantiated from it: changes
-// of nodes name its nodes.
+// A driver graph and what its nodes use as they were described. The graph lives as long as what was
+// instantiated from it: changes of nodes name its nodes.
 struct DescribedGraph {
-  CUgraph handle = nullptr;
-  uint32_t device = 0;
+  std::shared_ptr<DriverGraph> graph;  // null: nothing is described
   std::vector<GraphStep> steps;
   Status error;  // of its first node that failed; reported by what uses the description
   uint32_t failed_node = wire::kNoNode;
@@ -40,6 +39,9 @@ class Graphs {
          Fences& fences)
       : core_(core), streams_(streams), memory_(memory), builder_(builder), fences_(fences) {}
 
+  // Replies ConditionReply.
+  Status create_condition(const wire::ConditionCreate& command, ReplyWriter& reply);
+  Status forget(wire::Id graph);
   Status begin(const wire::GraphBegin& command);
   Status node(const wire::GraphNode& command, wire::Variable variable);
   // Replies GraphInstantiateReply.
@@ -62,6 +64,7 @@ class Graphs {
   Status find_step(wire::Id id, uint32_t node, GraphExec** exec, GraphStep** step) const;
   void drop(DescribedGraph& graph);
   void release(GraphExec& exec);
+  static Status check_complete(const DescribedGraph& described);
   Status check_uses(GraphExec& exec);
 
   SessionCore& core_;
@@ -70,7 +73,8 @@ class Graphs {
   GraphBuilder& builder_;
   Fences& fences_;
   ObjectTable<GraphExec> execs_{"executable graph"};
-  uint32_t nodes_ = 0;  // of all of them
+  ObjectTable<std::shared_ptr<DriverGraph>> kept_{"graph with conditional handles"};
+  DriverGraph::Totals totals_;
 };
 
 }  // namespace openmps::worker

@@ -61,8 +61,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     decode_all<ObjectOnly, DeviceOnly, ContextOnly, Launch, Memcpy, Memcpy3D, Memset, Fence,
                WakeAfter, StreamCreate, EventCreate, EventRecord, StreamWaitEvent, EventElapsed,
                MemoryRange, BlobBegin, BlobData, ModuleLoad, GetSymbol, FunctionAttribute,
-               Occupancy, HostFunction, StreamValue, GraphBegin, GraphNode, GraphInstantiate,
-               GraphUpdate, GraphSetNode, GraphEnableNode, GraphLaunch, Generated>(record);
+               Occupancy, HostFunction, StreamValue, GraphBegin, ConditionCreate, GraphNode,
+               GraphInstantiate, GraphUpdate, GraphSetNode, GraphEnableNode, GraphLaunch,
+               Generated>(record);
   }
   return 0;
 }

@@ -49,10 +49,17 @@ void DeviceExecutor::enqueue_locked(const std::shared_ptr<KernelOperation>& kern
   if (config_.seed != 0) kernel->seed = config_.seed * 0x9e3779b97f4a7c15ull + kernel->id;
   auto& queues = kernel->context->hardware_queues;
   kernel->queue %= static_cast<uint32_t>(queues.size());
-  queues[kernel->queue].push_back(kernel);
+  auto& queue = queues[kernel->queue];
+  // What is in a queue waits for nothing behind it: a kernel of a conditional body, which comes
+  // late, goes ahead of all that may wait for that body.
+  auto place = queue.end();
+  if (kernel->in_body)
+    place = std::find_if(queue.begin(), queue.end(), [](const auto& k) { return !k->ready; });
+  queue.insert(place, kernel);
 }
 
 void DeviceExecutor::ready_locked(const std::shared_ptr<KernelOperation>& kernel) {
+  if (kernel->in_body) enqueue_locked(kernel);
   if (kernel->context->hardware_queues[kernel->queue].front() == kernel)
     candidates_[kernel->level].push_back(kernel);
 }

@@ -38,6 +38,7 @@ struct Array;
 struct MipmappedArray;
 struct TextureObject;
 struct SurfaceObject;
+struct Condition;
 
 // One device of the machine that this process sees.
 struct Device {
@@ -81,6 +82,7 @@ class Driver {
   HandleTable<CUgraph, Graph, HandleKind::kGraph> graphs;
   HandleTable<CUgraphNode, GraphNode, HandleKind::kGraphNode> graph_nodes;
   HandleTable<CUgraphExec, GraphExec, HandleKind::kGraphExec> graph_execs;
+  HandleTable<CUgraphConditionalHandle, Condition, HandleKind::kCondition> conditions;
   HandleTable<CUmemoryPool, MemoryPool, HandleKind::kMemoryPool> memory_pools;
   HandleTable<CUgreenCtx, GreenContext, HandleKind::kGreenContext> green_contexts;
   HandleTable<CUdevResourceDesc, ResourceDescriptor, HandleKind::kResourceDescriptor>

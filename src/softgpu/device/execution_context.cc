@@ -103,6 +103,13 @@ uint64_t ExecutionContext::global_timer_ns() {
   return static_cast<uint64_t>(t.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(t.tv_nsec);
 }
 
+bool ExecutionContext::set_condition(uint64_t handle, uint32_t value) {
+  const std::shared_ptr<Condition> condition = Driver::get()->conditions.find(handle);
+  if (condition == nullptr || condition->execution.get() != this) return false;
+  condition->value.store(value, std::memory_order_relaxed);  // read when the kernel is done
+  return true;
+}
+
 // An object of another context is nothing to this one's kernels.
 std::shared_ptr<const Texture> ExecutionContext::texture(uint64_t handle) {
   std::shared_ptr<TextureObject> object = Driver::get()->texture_objects.find(handle);

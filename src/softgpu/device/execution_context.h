@@ -69,6 +69,7 @@ class ExecutionContext final : public DeviceServices {
   uint64_t allocate_device_heap(uint64_t bytes) override;
   void free_device_heap(uint64_t address) override;
   uint64_t global_timer_ns() override;
+  bool set_condition(uint64_t handle, uint32_t value) override;
   std::shared_ptr<const Texture> texture(uint64_t handle) override;
   std::shared_ptr<const Image> surface(uint64_t handle) override;
 

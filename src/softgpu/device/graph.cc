@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "softgpu/device/capture.h"
+#include "softgpu/device/conditional.h"
 #include "softgpu/device/context.h"
 #include "softgpu/device/copy_plan.h"
 #include "softgpu/device/driver.h"
@@ -44,6 +45,18 @@ std::vector<const GraphNode*> topological_order(const Graph& graph) {
   return order;
 }
 
+std::vector<GraphStep> steps_of(const Graph& graph);
+
+// A conditional node's work with its bodies as they are now.
+Work work_of(const GraphNode& node) {
+  Work work = node.work;
+  if (auto* conditional = std::get_if<ConditionalWork>(&work))
+    for (const auto& body : node.bodies)
+      conditional->bodies.push_back(
+          std::make_shared<const std::vector<GraphStep>>(steps_of(*body)));
+  return work;
+}
+
 // Append the steps of a graph. `before`: steps that its roots wait for. Returns its leaves.
 std::vector<uint32_t> flatten(const Graph& graph, const std::vector<uint32_t>& before,
                               std::vector<GraphExec::Step>* steps) {
@@ -60,11 +73,17 @@ std::vector<uint32_t> flatten(const Graph& graph, const std::vector<uint32_t>& b
       if (end.empty()) end = after;
     } else {
       end = {static_cast<uint32_t>(steps->size())};
-      steps->push_back({node->handle, node->type, node->work, node->enabled, std::move(after)});
+      steps->push_back({node->handle, node->type, work_of(*node), node->enabled, std::move(after)});
     }
     if (node->dependents.empty()) leaves.insert(leaves.end(), end.begin(), end.end());
   }
   return leaves;
+}
+
+std::vector<GraphStep> steps_of(const Graph& graph) {
+  std::vector<GraphStep> steps;
+  flatten(graph, {}, &steps);
+  return steps;
 }
 
 void hold_user_objects(const Graph& graph, std::vector<std::shared_ptr<UserObjectHold>>* held) {
@@ -73,11 +92,58 @@ void hold_user_objects(const Graph& graph, std::vector<std::shared_ptr<UserObjec
     if (node->child != nullptr) hold_user_objects(*node->child, held);
 }
 
+void keep_defaults(const std::vector<std::shared_ptr<Condition>>& conditions, GraphExec* exec) {
+  exec->conditions.clear();
+  for (const auto& condition : conditions)
+    if (condition->assigns) exec->conditions.push_back(condition);
+}
+
 bool same_function(const Work& one, const Work& other) {
   const auto* a = std::get_if<LaunchWork>(&one);
   const auto* b = std::get_if<LaunchWork>(&other);
   return a == nullptr || b == nullptr ||
          a->function->module->execution == b->function->module->execution;
+}
+
+// What keeps `steps` from taking the place of `old`; CU_GRAPH_EXEC_UPDATE_SUCCESS: nothing.
+CUgraphExecUpdateResult compare(const std::vector<GraphStep>& steps,
+                                const std::vector<GraphStep>& old, CUgraphNode* differing) {
+  *differing = nullptr;
+  if (steps.size() != old.size()) return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    *differing = steps[i].node;
+    if (steps[i].after != old[i].after) return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+    if (steps[i].type != old[i].type) return CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
+    if (!same_function(steps[i].work, old[i].work))
+      return CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE;
+    const auto* now = std::get_if<ConditionalWork>(&steps[i].work);
+    if (now == nullptr) continue;
+    const auto& before = std::get<ConditionalWork>(old[i].work);
+    if (now->type != before.type || now->bodies.size() != before.bodies.size())
+      return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
+    for (size_t body = 0; body < now->bodies.size(); ++body) {
+      const CUgraphExecUpdateResult result =
+          compare(*now->bodies[body], *before.bodies[body], differing);
+      if (result != CU_GRAPH_EXEC_UPDATE_SUCCESS) return result;
+    }
+  }
+  *differing = nullptr;
+  return CU_GRAPH_EXEC_UPDATE_SUCCESS;
+}
+
+// The nodes keep the names that they were instantiated with.
+void take_works(std::vector<GraphStep>&& fresh, std::vector<GraphStep>* steps) {
+  for (size_t i = 0; i < steps->size(); ++i) {
+    if (auto* conditional = std::get_if<ConditionalWork>(&fresh[i].work)) {
+      const auto& old = std::get<ConditionalWork>((*steps)[i].work);
+      for (size_t body = 0; body < old.bodies.size(); ++body) {
+        auto replaced = std::make_shared<std::vector<GraphStep>>(*old.bodies[body]);
+        take_works(std::vector<GraphStep>(*conditional->bodies[body]), replaced.get());
+        conditional->bodies[body] = std::move(replaced);
+      }
+    }
+    (*steps)[i].work = std::move(fresh[i].work);
+  }
 }
 
 }  // namespace
@@ -140,6 +206,7 @@ void remove_node_locked(Driver& driver, GraphNode& node) {
     dependent->edge_data.erase(&node);
   }
   driver.graph_nodes.remove(node.handle);
+  for (const auto& body : node.bodies) retire_graph_locked(driver, *body);
   Graph* graph = node.graph;
   node.graph = nullptr;
   std::erase_if(graph->nodes, [&](const auto& other) { return other.get() == &node; });
@@ -175,50 +242,80 @@ Result<std::shared_ptr<Graph>> create_graph(Driver& driver) {
   return graph;
 }
 
-Status destroy_graph(Driver& driver, CUgraph handle) {
-  std::shared_ptr<Graph> graph = driver.graphs.remove(handle);
-  if (graph == nullptr) return Status(CUDA_ERROR_INVALID_VALUE, "not a graph");
-  std::lock_guard lock(graph_mutex());
-  for (const auto& node : graph->nodes) {
+bool has_conditional_locked(const Graph& graph) {
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const auto& node) {
+    return node->type == CU_GRAPH_NODE_TYPE_CONDITIONAL ||
+           (node->child != nullptr && has_conditional_locked(*node->child));
+  });
+}
+
+void retire_graph_locked(Driver& driver, Graph& graph) {
+  for (const auto& node : graph.nodes) {
+    for (const auto& body : node->bodies) retire_graph_locked(driver, *body);
     driver.graph_nodes.remove(node->handle);
     node->graph = nullptr;
   }
+  for (const CUgraphConditionalHandle handle : graph.condition_handles)
+    driver.conditions.remove(handle);
+  driver.graphs.remove(graph.handle);
+}
+
+GraphStep* find_step(std::vector<GraphStep>& steps, CUgraphNode node) {
+  if (node == nullptr) return nullptr;
+  for (GraphStep& step : steps) {
+    if (step.node == node) return &step;
+    auto* conditional = std::get_if<ConditionalWork>(&step.work);
+    if (conditional == nullptr) continue;
+    for (auto& body : conditional->bodies) {
+      auto replaced = std::make_shared<std::vector<GraphStep>>(*body);
+      GraphStep* found = find_step(*replaced, node);
+      if (found == nullptr) continue;
+      body = std::move(replaced);
+      return found;
+    }
+  }
+  return nullptr;
+}
+
+Status destroy_graph(Driver& driver, CUgraph handle) {
+  const std::shared_ptr<Graph> graph = driver.graphs.find(handle);
+  if (graph == nullptr || graph->is_body) return Status(CUDA_ERROR_INVALID_VALUE, "not a graph");
+  std::lock_guard lock(graph_mutex());
+  retire_graph_locked(driver, *graph);
   return Status();
 }
 
-Result<std::shared_ptr<GraphExec>> instantiate(Driver& driver, const Graph& graph, uint64_t flags) {
+Result<std::shared_ptr<GraphExec>> instantiate(Driver& driver, Graph& graph, uint64_t flags) {
   auto exec = std::make_shared<GraphExec>();
   exec->flags = flags;
-  {
-    std::lock_guard lock(graph_mutex());
-    flatten(graph, {}, &exec->steps);
-    hold_user_objects(graph, &exec->user_objects);
-  }
-  for (const GraphExec::Step& step : exec->steps)
+  std::lock_guard lock(graph_mutex());
+  std::vector<std::shared_ptr<Condition>> conditions;
+  OPENMPS_RETURN_IF_ERROR(check_conditionals_locked(graph, &conditions));
+  keep_defaults(conditions, exec.get());
+  exec->steps = steps_of(graph);
+  hold_user_objects(graph, &exec->user_objects);
+  for (const GraphStep& step : exec->steps)
     if (const auto* fill = std::get_if<FillWork>(&step.work))
       OPENMPS_RETURN_IF_ERROR(check_fill_range(driver, fill->shape));
   exec->handle = driver.graph_execs.add(exec);
   if (exec->handle == nullptr) return Status(CUDA_ERROR_OUT_OF_MEMORY, "too many graphs");
+  if (has_conditional_locked(graph)) graph.only_exec = exec;
   return exec;
 }
 
 CUgraphExecUpdateResult update_exec(GraphExec& exec, const Graph& graph, CUgraphNode* differing) {
-  std::vector<GraphExec::Step> steps;
+  std::vector<GraphStep> steps;
+  std::vector<std::shared_ptr<Condition>> conditions;
   {
     std::lock_guard lock(graph_mutex());
-    flatten(graph, {}, &steps);
+    steps = steps_of(graph);
+    gather_conditions_locked(graph, &conditions);
   }
   std::lock_guard lock(exec.mutex);
-  if (steps.size() != exec.steps.size()) return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
-  for (size_t i = 0; i < steps.size(); ++i) {
-    *differing = steps[i].node;
-    if (steps[i].after != exec.steps[i].after) return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
-    if (steps[i].type != exec.steps[i].type) return CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
-    if (!same_function(steps[i].work, exec.steps[i].work))
-      return CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE;
-  }
-  *differing = nullptr;
-  for (size_t i = 0; i < steps.size(); ++i) exec.steps[i].work = std::move(steps[i].work);
+  const CUgraphExecUpdateResult result = compare(steps, exec.steps, differing);
+  if (result != CU_GRAPH_EXEC_UPDATE_SUCCESS) return result;
+  take_works(std::move(steps), &exec.steps);
+  keep_defaults(conditions, &exec);
   return CU_GRAPH_EXEC_UPDATE_SUCCESS;
 }
 
@@ -241,6 +338,7 @@ Status launch_graph(GraphExec& exec, Stream& stream) {
     if (const auto* record = std::get_if<RecordWork>(&exec.steps[i].work))
       set_record(*record->event, operations[i]);
   auto begin = std::make_shared<MarkerOperation>(stream.execution);
+  begin->assigned = exec.conditions;
   auto end = std::make_shared<MarkerOperation>(stream.execution);
 
   std::lock_guard lock(scheduler.mutex);

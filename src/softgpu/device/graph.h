@@ -18,6 +18,7 @@ namespace openmps::softgpu {
 
 class Driver;
 struct Graph;
+struct GraphExec;
 struct Stream;
 
 struct GraphNode {
@@ -25,7 +26,9 @@ struct GraphNode {
   Graph* graph = nullptr;  // the owner; null once removed
   CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
   Work work;
-  std::shared_ptr<Graph> child;  // CU_GRAPH_NODE_TYPE_GRAPH
+  std::shared_ptr<Graph> child;                // CU_GRAPH_NODE_TYPE_GRAPH
+  std::vector<std::shared_ptr<Graph>> bodies;  // of a conditional node
+  std::vector<CUgraph> body_handles;           // what its maker was given
   bool enabled = true;
   std::vector<GraphNode*> dependencies;
   std::vector<GraphNode*> dependents;
@@ -44,23 +47,32 @@ struct Graph {
   CUgraph handle = nullptr;                       // null: inside a node or an exec
   std::vector<std::shared_ptr<GraphNode>> nodes;  // in order of creation
   std::vector<std::shared_ptr<UserObjectHold>> user_objects;
+  std::vector<std::shared_ptr<Condition>> conditions;  // handles made for it
+  std::vector<CUgraphConditionalHandle> condition_handles;
+  bool is_body = false;                // of a conditional node, with which it goes
+  std::weak_ptr<GraphExec> only_exec;  // of a graph with conditional nodes
 };
 
-// A snapshot in topological order: launches do not look at the graph.
+struct GraphStep {
+  CUgraphNode node = nullptr;  // of the graph it was made from, for cuGraphExec*NodeSetParams
+  CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
+  Work work;
+  bool enabled = true;
+  std::vector<uint32_t> after;  // indices of earlier steps of the same list
+};
+
+// A snapshot in topological order: launches do not look at the graph. The bodies of conditional
+// nodes are lists of steps of their own, which never change: what changes a step in one replaces
+// the list, so that launches under way keep theirs.
 struct GraphExec {
-  struct Step {
-    CUgraphNode node = nullptr;  // of the graph it was made from, for cuGraphExec*NodeSetParams
-    CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
-    Work work;
-    bool enabled = true;
-    std::vector<uint32_t> after;  // indices of earlier steps
-  };
+  using Step = GraphStep;
 
   CUgraphExec handle = nullptr;
   uint64_t flags = 0;
   std::mutex mutex;
   std::vector<Step> steps;
-  OperationPtr last_launch;  // launches of one exec never overlap
+  OperationPtr last_launch;                            // launches of one exec never overlap
+  std::vector<std::shared_ptr<Condition>> conditions;  // that get their defaults at a launch
   std::vector<std::shared_ptr<UserObjectHold>> user_objects;
 };
 
@@ -76,11 +88,17 @@ void set_edge_data_locked(const GraphNode& from, GraphNode& to, const CUgraphEdg
 CUgraphEdgeData edge_data_locked(const GraphNode& from, const GraphNode& to);
 void remove_node_locked(Driver& driver, GraphNode& node);
 std::shared_ptr<Graph> clone_graph_locked(Driver& driver, const Graph& graph);
+// The graph itself, a child or a body has a conditional node: it can't be cloned.
+[[nodiscard]] bool has_conditional_locked(const Graph& graph);
+// The handles of a graph and its bodies are no longer valid.
+void retire_graph_locked(Driver& driver, Graph& graph);
+// The step of a node, in a list that may be changed; null: none.
+GraphStep* find_step(std::vector<GraphStep>& steps, CUgraphNode node);
 
 Result<std::shared_ptr<Graph>> create_graph(Driver& driver);
 Status destroy_graph(Driver& driver, CUgraph handle);
 
-Result<std::shared_ptr<GraphExec>> instantiate(Driver& driver, const Graph& graph, uint64_t flags);
+Result<std::shared_ptr<GraphExec>> instantiate(Driver& driver, Graph& graph, uint64_t flags);
 // cuGraphExecUpdate: same topology, new parameters. `differing`: the node that does not match.
 CUgraphExecUpdateResult update_exec(GraphExec& exec, const Graph& graph, CUgraphNode* differing);
 // CUDA_ERROR_NOT_SUPPORTED in a stream that is being captured.

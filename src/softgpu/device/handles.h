@@ -34,6 +34,7 @@ enum class HandleKind : uint8_t {
   kTextureObject,
   kSurfaceObject,
   kLink,
+  kCondition,
 };
 
 // Handle: a pointer type or an integer of 64 bits. Layout: generation << 32 | index << 8 | kind.

@@ -5,6 +5,7 @@
 // threads, carried out by workers, copy engines and the host-function thread.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -20,6 +21,7 @@
 namespace openmps::softgpu {
 
 class ExecutionContext;
+class Scheduler;
 
 enum class OperationKind : uint8_t {
   kMarker,  // nothing to do: event records, waits, joins
@@ -27,6 +29,7 @@ enum class OperationKind : uint8_t {
   kCopy,  // copies and fills
   kHostFunction,
   kMemoryWords,  // cuStreamWriteValue, cuStreamWaitValue, cuStreamBatchMemOp
+  kConditional,  // a node of a graph that runs others
 };
 
 struct Operation {
@@ -59,8 +62,9 @@ struct KernelOperation final : Operation {
   uint32_t level = 0;  // priority level, 0 is the highest
   uint32_t queue = 0;  // hardware queue
   bool cooperative = false;
-  uint64_t seed = 0;  // of the schedule, 0: round robin
-  uint64_t id = 0;    // of the launch, for the trace
+  bool in_body = false;  // of a conditional node: comes to its hardware queue when it is ready
+  uint64_t seed = 0;     // of the schedule, 0: round robin
+  uint64_t id = 0;       // of the launch, for the trace
   std::string name;
   std::vector<uint64_t> workspace;  // grid barrier of a cooperative launch
 
@@ -110,12 +114,32 @@ struct MemoryWordsOperation final : Operation {
   size_t next = 0;  // guarded by Scheduler::mutex
 };
 
+// What cuGraphConditionalHandleCreate makes: a number that kernels set and conditional nodes read.
+struct Condition {
+  std::shared_ptr<ExecutionContext> execution;  // whose kernels may set it
+  std::atomic<uint32_t> value{0};
+  uint32_t initial = 0;
+  bool assigns = false;  // `initial` at each launch of the graph
+  bool used = false;     // by a node; guarded by graph_mutex()
+};
+
+// A node that decides, when its turn has come and again after each body, what is to run.
+struct ConditionalOperation : Operation {
+  explicit ConditionalOperation(std::shared_ptr<ExecutionContext> where)
+      : Operation(OperationKind::kConditional, std::move(where)) {}
+  // Submit the body that the condition names; false: nothing is to run any more. `self` is this.
+  virtual bool submit_body_locked(Scheduler& scheduler,
+                                  const std::shared_ptr<ConditionalOperation>& self) = 0;
+};
+
 // What happens at a point of a stream without a thread's help: event records, frees.
 struct MarkerOperation final : Operation {
   explicit MarkerOperation(std::shared_ptr<ExecutionContext> where)
       : Operation(OperationKind::kMarker, std::move(where)) {}
 
   uint64_t freed_address = 0;  // cuMemFreeAsync: the allocation that ends here
+  std::vector<std::shared_ptr<Condition>> assigned;  // a graph begins: these get their defaults
+  std::shared_ptr<ConditionalOperation> body_of;     // a body ends: it decides again
 };
 
 }  // namespace openmps::softgpu

@@ -67,9 +67,10 @@ void Scheduler::add_edge_locked(const OperationPtr& before, const OperationPtr& 
 
 void Scheduler::release_hold_locked(const OperationPtr& operation) {
   ++operation->context->outstanding;
-  if (operation->kind == OperationKind::kKernel)
-    executor(operation->context->device)
-        .enqueue_locked(std::static_pointer_cast<KernelOperation>(operation));
+  if (operation->kind == OperationKind::kKernel) {
+    auto kernel = std::static_pointer_cast<KernelOperation>(operation);
+    if (!kernel->in_body) executor(operation->context->device).enqueue_locked(kernel);
+  }
   if (--operation->unsatisfied == 0) {
     ready_.push_back(operation);
     drain_ready_locked();
@@ -148,6 +149,12 @@ void Scheduler::dispatch_locked(const OperationPtr& operation) {
       else
         executor(context.device).ready_locked(std::static_pointer_cast<KernelOperation>(operation));
       return;
+    case OperationKind::kConditional: {
+      auto conditional = std::static_pointer_cast<ConditionalOperation>(operation);
+      if (failed || context.closing || !conditional->submit_body_locked(*this, conditional))
+        complete_locked(operation);
+      return;
+    }
     case OperationKind::kCopy:
       if (failed)
         complete_locked(operation);
@@ -188,6 +195,9 @@ void Scheduler::complete_locked(const OperationPtr& operation) {
 }
 
 void Scheduler::finish_marker_locked(MarkerOperation& marker) {
+  for (const auto& condition : marker.assigned)
+    condition->value.store(condition->initial, std::memory_order_relaxed);
+  if (marker.body_of != nullptr) ready_.push_back(std::move(marker.body_of));
   if (marker.freed_address == 0) return;
   // cuMemFreeAsync: the range ends here in stream order, its memory is given back behind it.
   executor(marker.context->device).free_allocation_locked(marker.freed_address);

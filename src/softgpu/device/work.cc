@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "softgpu/device/conditional.h"
 #include "softgpu/device/context.h"
 #include "softgpu/device/driver.h"
 #include "softgpu/device/module.h"
@@ -66,6 +67,11 @@ OperationPtr make(const WordsWork& work, const Execution& execution, const Strea
   auto operation = std::make_shared<MemoryWordsOperation>(execution);
   operation->actions = work.actions;
   return operation;
+}
+
+OperationPtr make(const ConditionalWork& work, const Execution& execution,
+                  const StreamQueue& stream) {
+  return make_conditional(work, execution, stream);
 }
 
 OperationPtr make(const LaunchWork& work, const Execution& execution, const StreamQueue& stream) {

@@ -18,6 +18,7 @@ namespace openmps::softgpu {
 
 struct Event;
 struct Function;
+struct GraphStep;
 
 struct MarkerWork {};  // an empty node, a join
 
@@ -69,10 +70,18 @@ struct WaitWork {  // a wait for what was last recorded when the graph is launch
   std::shared_ptr<Event> event;
 };
 
-using Work = std::variant<MarkerWork, LaunchWork, CopyWork, FillWork, HostWork, WordsWork, FreeWork,
-                          RecordWork, WaitWork>;
+// A conditional node of an executable graph.
+struct ConditionalWork {
+  CUgraphConditionalNodeType type = CU_GRAPH_COND_TYPE_IF;
+  std::shared_ptr<Condition> condition;
+  std::vector<std::shared_ptr<const std::vector<GraphStep>>> bodies;  // see GraphExec
+};
 
-// An operation for it in a stream of that context. Not submitted.
+using Work = std::variant<MarkerWork, LaunchWork, CopyWork, FillWork, HostWork, WordsWork, FreeWork,
+                          RecordWork, WaitWork, ConditionalWork>;
+
+// An operation for it in a stream of that context. Not submitted. A conditional node's is made in
+// conditional.cc.
 OperationPtr make_operation(const Work& work, const std::shared_ptr<ExecutionContext>& execution,
                             const StreamQueue& stream);
 

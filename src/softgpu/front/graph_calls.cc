@@ -22,11 +22,14 @@ void write_dot(FILE* file, const Graph& graph, const std::string& prefix) {
     numbers[node.get()] = number;
     fprintf(file, "\"%s_%zu\" [label=\"%zu type %d\"];\n", prefix.c_str(), number, number,
             static_cast<int>(node->type));
-    if (node->child == nullptr) continue;
-    const std::string inner = prefix + "_" + std::to_string(number);
-    fprintf(file, "subgraph cluster%s {\n", inner.c_str());
-    write_dot(file, *node->child, inner);
-    fprintf(file, "}\n");
+    std::vector<std::shared_ptr<Graph>> inside = node->bodies;
+    if (node->child != nullptr) inside.push_back(node->child);
+    for (size_t i = 0; i < inside.size(); ++i) {
+      const std::string inner = prefix + "_" + std::to_string(number) + "_" + std::to_string(i);
+      fprintf(file, "subgraph cluster%s {\n", inner.c_str());
+      write_dot(file, *inside[i], inner);
+      fprintf(file, "}\n");
+    }
   }
   for (const auto& node : graph.nodes)
     for (const GraphNode* dependency : node->dependencies)
@@ -56,6 +59,8 @@ CUresult cuGraphClone(CUgraph* phGraphClone, CUgraph originalGraph) {
   return with_graph(originalGraph, [&](Driver& driver, Graph& graph) -> Status {
     if (phGraphClone == nullptr) return no_result();
     std::lock_guard lock(graph_mutex());
+    if (has_conditional_locked(graph))
+      return Status(CUDA_ERROR_NOT_SUPPORTED, "a graph with conditional nodes can't be cloned");
     std::shared_ptr<Graph> copy = clone_graph_locked(driver, graph);
     copy->handle = driver.graphs.add(copy);
     *phGraphClone = copy->handle;

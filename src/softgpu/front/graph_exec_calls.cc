@@ -152,8 +152,8 @@ CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraphNode 
           old[i]->dependencies.size() != fresh->nodes[i]->dependencies.size())
         return invalid_value("the graphs differ");
     for (size_t i = 0; i < old.size(); ++i)
-      for (GraphExec::Step& step : exec.steps)
-        if (step.node == old[i]->handle) step.work = fresh->nodes[i]->work;
+      if (GraphStep* step = find_step(exec.steps, old[i]->handle))
+        step->work = fresh->nodes[i]->work;
     return Status();
   });
 }
@@ -184,12 +184,10 @@ CUresult cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode* 
 CUresult cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsigned int isEnabled) {
   return with_exec(hGraphExec, [&](Driver&, GraphExec& exec) -> Status {
     std::lock_guard lock(exec.mutex);
-    for (GraphExec::Step& step : exec.steps) {
-      if (step.node != hNode) continue;
-      step.enabled = isEnabled != 0;
-      return Status();
-    }
-    return invalid_value("not a node of the executable graph");
+    GraphStep* step = find_step(exec.steps, hNode);
+    if (step == nullptr) return invalid_value("not a node of the executable graph");
+    step->enabled = isEnabled != 0;
+    return Status();
   });
 }
 
@@ -197,11 +195,9 @@ CUresult cuGraphNodeGetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsign
   return with_exec(hGraphExec, [&](Driver&, GraphExec& exec) -> Status {
     if (isEnabled == nullptr) return no_result();
     std::lock_guard lock(exec.mutex);
-    for (GraphExec::Step& step : exec.steps) {
-      if (step.node != hNode) continue;
-      *isEnabled = step.enabled;
-      return Status();
-    }
-    return invalid_value("not a node of the executable graph");
+    const GraphStep* step = find_step(exec.steps, hNode);
+    if (step == nullptr) return invalid_value("not a node of the executable graph");
+    *isEnabled = step->enabled;
+    return Status();
   });
 }

@@ -207,13 +207,11 @@ CUresult set_exec_node(CUgraphExec exec, CUgraphNode handle, CUgraphNodeType typ
   if (!work.ok()) return report(work.status());
   return with_exec(exec, [&](Driver&, GraphExec& object) -> Status {
     std::lock_guard lock(object.mutex);
-    for (GraphExec::Step& step : object.steps) {
-      if (step.node != handle || handle == nullptr) continue;
-      if (step.type != type) return invalid_value("the node is of another type");
-      step.work = std::move(*work);
-      return Status();
-    }
-    return invalid_value("not a node of the executable graph");
+    GraphStep* step = find_step(object.steps, handle);
+    if (step == nullptr) return invalid_value("not a node of the executable graph");
+    if (step->type != type) return invalid_value("the node is of another type");
+    step->work = std::move(*work);
+    return Status();
   });
 }
 

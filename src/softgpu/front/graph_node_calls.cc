@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Nodes of graphs and their parameters. Any thread.
+#include "softgpu/device/conditional.h"
 #include "softgpu/front/graph_front.h"
 
 using namespace openmps;           // NOLINT: entry points live outside the namespace
@@ -59,6 +60,10 @@ CUresult cuGraphAddChildGraphNode(CUgraphNode* phGraphNode, CUgraph hGraph,
   if (!status.ok()) return report(status);
   std::shared_ptr<Graph> child = driver->graphs.find(childGraph);
   if (child == nullptr || childGraph == hGraph) return CUDA_ERROR_INVALID_VALUE;
+  {
+    std::lock_guard lock(graph_mutex());
+    if (has_conditional_locked(*child)) return CUDA_ERROR_NOT_SUPPORTED;
+  }
   return add_node(phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_GRAPH,
                   prepare_nothing(),
                   [&](GraphNode& node) { node.child = clone_graph_locked(*driver, *child); });
@@ -168,7 +173,40 @@ CUresult cuGraphKernelNodeCopyAttributes(CUgraphNode dst, CUgraphNode src) {
   });
 }
 
+// ---- Conditional nodes ------------------------------------------------------------------------
+
+CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle* pHandle_out, CUgraph hGraph,
+                                        CUcontext ctx, unsigned int defaultLaunchValue,
+                                        unsigned int flags) {
+  return with_graph(hGraph, [&](Driver& driver, Graph& graph) -> Status {
+    if (pHandle_out == nullptr) return no_result();
+    Result<std::shared_ptr<Context>> context = node_context(driver, ctx);
+    if (!context.ok()) return context.status();
+    Result<CUgraphConditionalHandle> handle =
+        create_condition(driver, graph, (*context)->execution(), defaultLaunchValue, flags);
+    if (!handle.ok()) return handle.status();
+    *pHandle_out = *handle;
+    return Status();
+  });
+}
+
 namespace {
+
+CUresult add_conditional(CUgraphNode* out, CUgraph graph, const CUgraphNode* dependencies,
+                         size_t count, CUDA_CONDITIONAL_NODE_PARAMS* parameters) {
+  return with_graph(graph, [&](Driver& driver, Graph& object) -> Status {
+    if (out == nullptr) return no_result();
+    std::lock_guard lock(graph_mutex());
+    std::vector<GraphNode*> before;
+    OPENMPS_RETURN_IF_ERROR(find_nodes(driver, object, dependencies, count, &before));
+    Result<std::shared_ptr<GraphNode>> node =
+        add_conditional_locked(driver, object, *parameters, before);
+    if (!node.ok()) return node.status();
+    parameters->phGraph_out = (*node)->body_handles.data();
+    *out = (*node)->handle;
+    return Status();
+  });
+}
 
 CUresult add_any(CUgraphNode* phGraphNode, CUgraph hGraph, const CUgraphNode* dependencies,
                  size_t numDependencies, CUgraphNodeParams* nodeParams) {
@@ -203,6 +241,9 @@ CUresult add_any(CUgraphNode* phGraphNode, CUgraph hGraph, const CUgraphNode* de
     case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
       return cuGraphAddEventWaitNode(phGraphNode, hGraph, dependencies, numDependencies,
                                      nodeParams->eventWait.event);
+    case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+      return add_conditional(phGraphNode, hGraph, dependencies, numDependencies,
+                             &nodeParams->conditional);
     default: return CUDA_ERROR_NOT_SUPPORTED;
   }
 }

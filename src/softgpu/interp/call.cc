@@ -306,6 +306,21 @@ HANDLER(call_free) {
   return op + 1;
 }
 
+// handle, value
+HANDLER(call_set_condition) {
+  const CallSite& site = site_of(op, warp);
+  for (uint32_t left = warp->active; left; left &= left - 1) {
+    const auto lane = static_cast<uint32_t>(__builtin_ctz(left));
+    const uint64_t handle = argument(warp, site, 0, lane);
+    const auto value = static_cast<uint32_t>(argument(warp, site, 1, lane));
+    DeviceServices* services = warp->block->services;
+    if (!services || !services->set_condition(handle, value))
+      return warp->block->raise(warp, op, CUDA_ERROR_ILLEGAL_ADDRESS, handle,
+                                "no conditional handle of this context", 1u << lane);
+  }
+  return op + 1;
+}
+
 // message, file, line, function, size of a character
 HANDLER(call_assertfail) {
   const CallSite& site = site_of(op, warp);
@@ -341,6 +356,7 @@ void add_call_handlers(HandlerTable* table) {
   PUT(call_malloc);
   PUT(call_free);
   PUT(call_assertfail);
+  PUT(call_set_condition);
 #undef PUT
 }
 

@@ -184,6 +184,7 @@ bool Builder::lower_builtin(const std::string& name, const CallSite& site) {
       {"malloc", IrOp::k_call_malloc, 1, 1},
       {"free", IrOp::k_call_free, 1, 0},
       {"__assertfail", IrOp::k_call_assertfail, 5, 0},
+      {"cudaGraphSetConditional", IrOp::k_call_set_condition, 2, 0},
   };
   for (const Builtin& builtin : kBuiltins) {
     if (name != builtin.name) continue;

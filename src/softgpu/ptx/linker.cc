@@ -41,7 +41,8 @@ struct Input {
 
 // What the device's run time provides.
 bool is_builtin(const std::string& name) {
-  return name == "vprintf" || name == "malloc" || name == "free" || name == "__assertfail";
+  return name == "vprintf" || name == "malloc" || name == "free" || name == "__assertfail" ||
+         name == "cudaGraphSetConditional";
 }
 
 // Reads the statements of one input. Local names become `name$L<number>`.

@@ -19,7 +19,8 @@
 
 namespace e2e {
 
-const char* kernels_ptx();  // the PTX text of kernels.cu
+const char* kernels_ptx();            // the PTX text of kernels.cu
+const char* condition_kernels_ptx();  // of condition_kernels.cu
 
 inline int& failures() {
   static int count = 0;

@@ -363,6 +363,21 @@ void fill_work(DriverTable& t) {
   };
   t.cuGraphCreate = [](CUgraph* g, unsigned) { return create("graph", "graphs", g); };
   t.cuGraphDestroy = [](CUgraph g) { return destroy("destroy graph", "graphs", g); };
+  t.cuGraphConditionalHandleCreate = [](CUgraphConditionalHandle* made, CUgraph, CUcontext,
+                                        unsigned initial, unsigned) {
+    static CUgraphConditionalHandle next = 0x7000;
+    return *made = next++, call("handle", "handle " + std::to_string(initial));
+  };
+  t.cuGraphAddNode_v2 = [](CUgraphNode* node, CUgraph, const CUgraphNode*, const CUgraphEdgeData*,
+                           size_t edges, CUgraphNodeParams* params) {
+    static CUgraph bodies[4];
+    for (CUgraph& body : bodies) body = handle<CUgraph>(0xb0);
+    params->conditional.phGraph_out = bodies;
+    return add_graph_node("conditional " + std::to_string(params->conditional.size), edges, node);
+  };
+  t.cuGraphMemsetNodeSetParams = [](CUgraphNode, const CUDA_MEMSET_NODE_PARAMS*) {
+    return call("refresh fill");
+  };
   t.cuGraphAddEmptyNode = [](CUgraphNode* node, CUgraph, const CUgraphNode*, size_t edges) {
     return add_graph_node("empty", edges, node);
   };

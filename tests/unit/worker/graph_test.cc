@@ -35,13 +35,22 @@ class GraphTest : public SessionFixture {
     calls();
   }
   Status node(GraphNodeKind kind, const std::string& body,
-              const std::vector<wire::GraphEdge>& edges = {}) {
+              const std::vector<wire::GraphEdge>& edges = {}, uint32_t parent = 0) {
     std::string text;
     for (const wire::GraphEdge& edge : edges) text += text_of(edge);
     return send(Opcode::kGraphNode,
                 wire::GraphNode{1, static_cast<uint32_t>(kind), static_cast<uint32_t>(edges.size()),
-                                static_cast<uint32_t>(body.size())},
+                                static_cast<uint32_t>(body.size()), parent, 0},
                 text + body);
+  }
+  // A description of the client's graph 5.
+  Status begin_kept() { return send(Opcode::kGraphBegin, wire::GraphBegin{1, 0, 5, 0}); }
+  uint64_t condition() {
+    EXPECT_TRUE(send(Opcode::kConditionCreate, wire::ConditionCreate{5, 0, 1, 1}).ok());
+    return reply<wire::ConditionReply>().handle;
+  }
+  static std::string conditional(uint64_t handle, uint32_t type, uint32_t bodies) {
+    return text_of(wire::GraphConditional{handle, type, bodies});
   }
   Status instantiate() { return send(Opcode::kGraphInstantiate, wire::GraphInstantiate{1, 0, 0}); }
   Status launch_graph() { return send(Opcode::kGraphLaunch, wire::GraphLaunch{1, 1}); }
@@ -158,6 +167,92 @@ TEST_F(GraphTest, WhatIsGoneIsNotLaunched) {
   EXPECT_TRUE(launch_graph().ok());
   EXPECT_TRUE(send(Opcode::kModuleUnload, wire::ObjectOnly{1, 0}).ok());
   EXPECT_EQ(launch_graph().code(), CUDA_ERROR_INVALID_HANDLE);
+}
+
+TEST_F(GraphTest, GraphsWithHandlesKeepTheirNodes) {
+  const uint64_t loop = condition();
+  EXPECT_EQ(calls(), (Calls{"graph", "handle 1"}));
+  const auto describe = [&](uint64_t to) {
+    EXPECT_TRUE(begin_kept().ok());
+    EXPECT_TRUE(node(GraphNodeKind::kConditional, conditional(loop, 1, 1)).ok());
+    EXPECT_TRUE(node(GraphNodeKind::kFill, fill(to, 16), {}, 1).ok());
+    EXPECT_TRUE(node(GraphNodeKind::kEmpty, "", {kFirst}).ok());
+  };
+  describe(kBase);
+  EXPECT_TRUE(instantiate().ok());
+  EXPECT_EQ(calls(),
+            (Calls{"conditional 1 behind 0", "fill behind 0", "empty behind 1", "instantiate"}));
+  EXPECT_TRUE(send(Opcode::kGraphExecDestroy, wire::ObjectOnly{1, 0}).ok());
+  EXPECT_EQ(calls(), Calls{"destroy exec"});
+
+  // The second time the driver's nodes are there.
+  describe(kBase + 64);
+  EXPECT_TRUE(instantiate().ok());
+  EXPECT_EQ(calls(), (Calls{"refresh fill", "instantiate"}));
+  EXPECT_TRUE(begin_kept().ok());
+  EXPECT_TRUE(node(GraphNodeKind::kConditional, conditional(loop, 1, 1)).ok());
+  EXPECT_EQ(send(Opcode::kGraphUpdate, wire::GraphUpdate{1, 0}).code(), CUDA_ERROR_NOT_SUPPORTED);
+
+  // The executable graph outlives the client's graph.
+  EXPECT_TRUE(send(Opcode::kGraphForget, wire::ObjectOnly{5, 0}).ok());
+  EXPECT_TRUE(launch_graph().ok());
+  calls();
+  EXPECT_TRUE(send(Opcode::kGraphExecDestroy, wire::ObjectOnly{1, 0}).ok());
+  EXPECT_EQ(calls(), (Calls{"destroy exec", "destroy graph"}));
+}
+
+TEST_F(GraphTest, AnotherShapeIsRefused) {
+  const uint64_t choice = condition();
+  EXPECT_TRUE(begin_kept().ok());
+  EXPECT_TRUE(node(GraphNodeKind::kConditional, conditional(choice, 0, 2)).ok());
+  EXPECT_TRUE(node(GraphNodeKind::kEmpty, "", {}, 2).ok());
+  EXPECT_TRUE(instantiate().ok());
+  EXPECT_TRUE(send(Opcode::kGraphExecDestroy, wire::ObjectOnly{1, 0}).ok());
+  EXPECT_TRUE(begin_kept().ok());
+  EXPECT_TRUE(node(GraphNodeKind::kConditional, conditional(choice, 0, 2)).ok());
+  EXPECT_TRUE(node(GraphNodeKind::kEmpty, "", {}, 1).ok()) << "reported by what uses it";
+  EXPECT_EQ(instantiate().code(), CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(reply<wire::GraphInstantiateReply>().failed_node, 1u);
+}
+
+TEST_F(GraphTest, ConditionalNodesAreNotTrusted) {
+  const uint64_t handle = condition();
+  const auto conditional_node = [&](uint64_t with, uint32_t type, uint32_t bodies,
+                                    uint32_t parent = 0) {
+    return node(GraphNodeKind::kConditional, conditional(with, type, bodies), {}, parent);
+  };
+  EXPECT_TRUE(is_violation(send(Opcode::kGraphForget, wire::ObjectOnly{6, 0})));
+  EXPECT_TRUE(is_violation(send(Opcode::kConditionCreate, wire::ConditionCreate{0, 0, 0, 0})));
+  EXPECT_TRUE(is_violation(send(Opcode::kConditionCreate, wire::ConditionCreate{5, 9, 0, 0})));
+  EXPECT_TRUE(is_violation(send(Opcode::kGraphBegin, wire::GraphBegin{1, 0, 6, 0})));
+  begin();
+  EXPECT_TRUE(is_violation(conditional_node(handle, 0, 1))) << "the handle is another graph's";
+  EXPECT_TRUE(begin_kept().ok());
+  EXPECT_TRUE(is_violation(conditional_node(handle + 1, 0, 1))) << "no such handle";
+  EXPECT_TRUE(is_violation(conditional_node(handle, 0, 3))) << "an if has two bodies at most";
+  EXPECT_TRUE(is_violation(conditional_node(handle, 1, 2))) << "a loop has one";
+  EXPECT_TRUE(is_violation(conditional_node(handle, 2, 0)));
+  EXPECT_TRUE(is_violation(conditional_node(handle, 2, wire::kMaxConditionalBodies + 1)));
+  EXPECT_TRUE(is_violation(conditional_node(handle, 3, 1))) << "no such type";
+  EXPECT_TRUE(is_violation(node(GraphNodeKind::kEmpty, "", {}, 1))) << "no such body yet";
+  EXPECT_TRUE(conditional_node(handle, 0, 1).ok());
+  EXPECT_TRUE(is_violation(conditional_node(handle, 0, 1))) << "it has a node";
+  EXPECT_TRUE(is_violation(node(GraphNodeKind::kEmpty, "", {kFirst}, 1))) << "an edge outwards";
+  EXPECT_TRUE(
+      is_violation(node(GraphNodeKind::kHostCall, text_of(wire::HostFunction{0, 3}), {}, 1)))
+      << "not permitted in a body";
+}
+
+TEST_F(GraphTest, ConditionalNodesNestSoDeep) {
+  EXPECT_TRUE(begin_kept().code() == CUDA_ERROR_MPS_RPC_FAILURE) << "no handle yet";
+  std::vector<uint64_t> handles;
+  for (uint32_t i = 0; i <= wire::kMaxConditionalDepth; ++i) handles.push_back(condition());
+  EXPECT_TRUE(begin_kept().ok());
+  for (uint32_t i = 0; i < handles.size(); ++i) {
+    EXPECT_TRUE(node(GraphNodeKind::kConditional, conditional(handles[i], 0, 1), {}, i).ok());
+  }
+  EXPECT_EQ(instantiate().code(), CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(reply<wire::GraphInstantiateReply>().failed_node, wire::kMaxConditionalDepth);
 }
 
 TEST_F(GraphTest, BrokenDescriptionsAreViolations) {

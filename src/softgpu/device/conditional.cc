@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// Conditional nodes. See conditional.h.
+#include "softgpu/device/conditional.h"
+
+#include <algorithm>
+
+#include "softgpu/device/context.h"
+#include "softgpu/device/driver.h"
+
+namespace openmps::softgpu {
+namespace {
+
+constexpr unsigned kMaxBodies = 4096;  // of one switch; CUDA names no limit
+
+bool good_size(const CUDA_CONDITIONAL_NODE_PARAMS& parameters) {
+  switch (parameters.type) {
+    case CU_GRAPH_COND_TYPE_IF: return parameters.size == 1 || parameters.size == 2;
+    case CU_GRAPH_COND_TYPE_WHILE: return parameters.size == 1;
+    case CU_GRAPH_COND_TYPE_SWITCH: return parameters.size >= 1 && parameters.size <= kMaxBodies;
+    default: return false;
+  }
+}
+
+// CUDA's list for bodies.
+bool permitted(const GraphNode& node) {
+  switch (node.type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+    case CU_GRAPH_NODE_TYPE_EMPTY:
+    case CU_GRAPH_NODE_TYPE_GRAPH:
+    case CU_GRAPH_NODE_TYPE_MEMSET:
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+    case CU_GRAPH_NODE_TYPE_CONDITIONAL: return true;
+    default: return false;
+  }
+}
+
+Status check_nodes(const Graph& graph, bool in_body,
+                   const std::vector<std::shared_ptr<Condition>>& conditions) {
+  for (const auto& node : graph.nodes) {
+    if (in_body && !permitted(*node))
+      return Status(CUDA_ERROR_NOT_SUPPORTED, "a body with a node that CUDA does not permit there");
+    if (node->child != nullptr)
+      OPENMPS_RETURN_IF_ERROR(check_nodes(*node->child, in_body, conditions));
+    const auto* work = std::get_if<ConditionalWork>(&node->work);
+    if (work == nullptr) continue;
+    if (std::find(conditions.begin(), conditions.end(), work->condition) == conditions.end())
+      return Status(CUDA_ERROR_INVALID_VALUE, "a conditional handle of another graph");
+    for (const auto& body : node->bodies)
+      OPENMPS_RETURN_IF_ERROR(check_nodes(*body, true, conditions));
+  }
+  return Status();
+}
+
+bool has_kernel(const std::vector<GraphStep>& steps) {
+  return std::any_of(steps.begin(), steps.end(), [](const GraphStep& step) {
+    if (const auto* inner = std::get_if<ConditionalWork>(&step.work))
+      return std::any_of(inner->bodies.begin(), inner->bodies.end(),
+                         [](const auto& body) { return has_kernel(*body); });
+    return std::holds_alternative<LaunchWork>(step.work);
+  });
+}
+
+class BodyOperation final : public ConditionalOperation {
+ public:
+  BodyOperation(const std::shared_ptr<ExecutionContext>& execution, const ConditionalWork& work,
+                const StreamQueue& stream)
+      : ConditionalOperation(execution), work_(work), stream_(stream) {
+    stream_.tail = nullptr;  // the bodies are in no stream
+  }
+
+  bool submit_body_locked(Scheduler& scheduler,
+                          const std::shared_ptr<ConditionalOperation>& self) override {
+    if (submitted_ && work_.type != CU_GRAPH_COND_TYPE_WHILE) return false;
+    submitted_ = true;
+    const std::vector<GraphStep>* steps = choose();
+    if (steps == nullptr) return false;
+    if (work_.type == CU_GRAPH_COND_TYPE_WHILE && !has_kernel(*steps)) {
+      // A GPU would loop for ever.
+      scheduler.poison_locked(*context, CUDA_ERROR_LAUNCH_TIMEOUT,
+                              "a loop whose body can't change its condition");
+      return false;
+    }
+    submit(scheduler, *steps, self);
+    return true;
+  }
+
+ private:
+  [[nodiscard]] const std::vector<GraphStep>* choose() const {
+    uint64_t chosen = work_.condition->value.load(std::memory_order_relaxed);
+    if (work_.type != CU_GRAPH_COND_TYPE_SWITCH) chosen = chosen != 0 ? 0 : 1;
+    return chosen < work_.bodies.size() ? work_.bodies[chosen].get() : nullptr;
+  }
+
+  void submit(Scheduler& scheduler, const std::vector<GraphStep>& steps,
+              const std::shared_ptr<ConditionalOperation>& self) {
+    std::vector<OperationPtr> operations;
+    for (const GraphStep& step : steps)
+      operations.push_back(
+          make_operation(step.enabled ? step.work : Work(MarkerWork{}), context, stream_));
+    auto end = std::make_shared<MarkerOperation>(context);
+    end->body_of = self;
+    for (size_t i = 0; i < operations.size(); ++i) {
+      std::vector<OperationPtr> after;
+      for (uint32_t index : steps[i].after) after.push_back(operations[index]);
+      operations[i]->stream_id = stream_.id;
+      if (operations[i]->kind == OperationKind::kKernel) {
+        auto& kernel = static_cast<KernelOperation&>(*operations[i]);
+        kernel.in_body = true;
+        kernel.queue =
+            context->next_queue++ % static_cast<uint32_t>(context->hardware_queues.size());
+      }
+      scheduler.submit_unordered_locked(operations[i], after);
+    }
+    scheduler.submit_unordered_locked(end, operations);
+  }
+
+  const ConditionalWork work_;
+  StreamQueue stream_;
+  bool submitted_ = false;
+};
+
+}  // namespace
+
+void gather_conditions_locked(const Graph& graph,
+                              std::vector<std::shared_ptr<Condition>>* conditions) {
+  conditions->insert(conditions->end(), graph.conditions.begin(), graph.conditions.end());
+  for (const auto& node : graph.nodes)
+    for (const auto& body : node->bodies) gather_conditions_locked(*body, conditions);
+}
+
+Result<CUgraphConditionalHandle> create_condition(Driver& driver, Graph& graph,
+                                                  std::shared_ptr<ExecutionContext> execution,
+                                                  uint32_t initial, unsigned flags) {
+  if ((flags & ~CU_GRAPH_COND_ASSIGN_DEFAULT) != 0)
+    return Status(CUDA_ERROR_INVALID_VALUE, "unknown flags of a conditional handle");
+  auto condition = std::make_shared<Condition>();
+  condition->execution = std::move(execution);
+  condition->initial = initial;
+  condition->assigns = flags != 0;
+  const CUgraphConditionalHandle handle = driver.conditions.add(condition);
+  if (handle == 0) return Status(CUDA_ERROR_OUT_OF_MEMORY, "too many conditional handles");
+  std::lock_guard lock(graph_mutex());
+  graph.conditions.push_back(std::move(condition));
+  graph.condition_handles.push_back(handle);
+  return handle;
+}
+
+Result<std::shared_ptr<GraphNode>> add_conditional_locked(
+    Driver& driver, Graph& graph, const CUDA_CONDITIONAL_NODE_PARAMS& parameters,
+    std::span<GraphNode* const> dependencies) {
+  const std::shared_ptr<Condition> condition = driver.conditions.find(parameters.handle);
+  if (condition == nullptr || condition->used)
+    return Status(CUDA_ERROR_INVALID_VALUE, "no conditional handle without a node");
+  if (!good_size(parameters))
+    return Status(CUDA_ERROR_INVALID_VALUE, "a conditional node with a wrong number of bodies");
+  ConditionalWork work;
+  work.type = parameters.type;
+  work.condition = condition;
+  auto node = add_node_locked(driver, graph, CU_GRAPH_NODE_TYPE_CONDITIONAL, Work(std::move(work)),
+                              dependencies);
+  for (unsigned i = 0; i < parameters.size; ++i) {
+    Result<std::shared_ptr<Graph>> body = create_graph(driver);
+    if (!body.ok()) {
+      remove_node_locked(driver, *node);
+      return body.status();
+    }
+    (*body)->is_body = true;
+    node->bodies.push_back(*body);
+    node->body_handles.push_back((*body)->handle);
+  }
+  condition->used = true;
+  return node;
+}
+
+Status check_conditionals_locked(const Graph& graph,
+                                 std::vector<std::shared_ptr<Condition>>* conditions) {
+  if (graph.is_body)
+    return Status(CUDA_ERROR_INVALID_VALUE, "a body can't be instantiated by itself");
+  gather_conditions_locked(graph, conditions);
+  for (const auto& condition : *conditions)
+    if (!condition->used)
+      return Status(CUDA_ERROR_INVALID_VALUE, "a conditional handle without a node");
+  if (has_conditional_locked(graph) && graph.only_exec.lock() != nullptr)
+    return Status(CUDA_ERROR_NOT_SUPPORTED, "the graph is instantiated already");
+  return check_nodes(graph, false, *conditions);
+}
+
+OperationPtr make_conditional(const ConditionalWork& work,
+                              const std::shared_ptr<ExecutionContext>& execution,
+                              const StreamQueue& stream) {
+  return std::make_shared<BodyOperation>(execution, work, stream);
+}
+
+}  // namespace openmps::softgpu
