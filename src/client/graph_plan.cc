@@ -10,6 +10,7 @@
 
 #include "client/launch_attributes.h"
 #include "client/session.h"
+#include "client/thread_state.h"
 
 namespace openmps::client {
 namespace {
@@ -44,7 +45,10 @@ CUresult kernel_body(Session& session, const KernelWork& work, Body* body) {
   config.numAttrs = static_cast<unsigned int>(work.attributes.size());
   LaunchAttributes attributes;
   OPENMPS_CUDA_CHECK(take_attributes(&config, &attributes));
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(find_context(session, work.context, &context));
   wire::Launch launch{};
+  launch.stream = context->wire_device;
   launch.function = function->id;
   for (size_t i = 0; i < 3; ++i) {
     launch.grid[i] = work.grid[i];

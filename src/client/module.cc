@@ -12,6 +12,7 @@
 #include "base/unique_fd.h"
 #include "client/context.h"
 #include "client/debug.h"
+#include "client/thread_state.h"
 
 namespace openmps::client {
 namespace {
@@ -156,8 +157,12 @@ CUresult request_function(Session& session, Module& module, const std::string& n
   if (made == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   unsigned char reply[wire::kMaxReplyBytes];
   uint32_t received = 0;
+  // A library's kernel is loaded where it will most likely run.
+  Context* current = nullptr;
+  const bool here = module.context == nullptr && current_context(session, &current) == CUDA_SUCCESS;
   const wire::GetSymbol command{module.id, made->id, static_cast<uint32_t>(module.kind),
-                                static_cast<uint32_t>(name.size())};
+                                static_cast<uint32_t>(name.size()),
+                                here ? current->wire_device : device_of(session, module)};
   CUresult result =
       session.channel.call(wire::Opcode::kGetFunction, command, bytes_of(name.data(), name.size()),
                            reply, sizeof(reply), &received);

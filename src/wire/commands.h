@@ -131,7 +131,7 @@ struct ContextOnly {
 };
 
 struct Launch {
-  Id stream;
+  Id stream;  // in a graph's node: the device
   Id function;
   uint32_t grid[3];
   uint32_t block[3];
@@ -349,7 +349,7 @@ struct GetSymbol {
   Id object;
   uint32_t kind;  // ModuleKind of the module
   uint32_t name_bytes;
-  uint32_t device = 0;  // of a library's variable: each device has its own
+  uint32_t device = 0;  // of a library: where its kernel or variable is wanted
   uint32_t reserved = 0;
 };
 struct ParameterLayout {

@@ -291,6 +291,8 @@ constexpr std::array<Entry, kOpcodes> kTable = make_table();
 }  // namespace
 
 Status dispatch(SessionParts& session, const wire::Record& record, ReplyWriter& reply) {
+  // Whatever the command submitted has been submitted when it returns.
+  const ContextGate::Leaving leaving(session.core.feeder);
   const auto opcode = static_cast<size_t>(record.opcode);
   if (record.opcode >= Opcode::kFirstGenerated) return generated(session, record, reply);
   if (opcode >= kOpcodes || kTable[opcode].thunk == nullptr) {

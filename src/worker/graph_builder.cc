@@ -88,8 +88,10 @@ Status GraphBuilder::read_kernel(wire::Variable body, GraphStep* step, Parameter
   step->function = launch.function;
   CUDA_KERNEL_NODE_PARAMS& kernel = parameters->kernel;
   if (function->is_kernel) {
+    OPENMPS_RETURN_IF_ERROR(core_.check_device(launch.stream));
+    OPENMPS_RETURN_IF_ERROR(modules_.ensure_loaded(*function, launch.stream));
     kernel.kern = reinterpret_cast<CUkernel>(function->handle);
-    kernel.ctx = core_.devices.at(function->device).context;
+    kernel.ctx = core_.devices.at(launch.stream).context;
   } else {
     kernel.func = function->handle;
   }

@@ -29,7 +29,8 @@ class LoadedLibrary {
   LoadedLibrary(const DriverTable& driver, ContextGate& gate, CUlibrary handle)
       : handle(handle), driver_(driver), gate_(gate) {}
   ~LoadedLibrary() {
-    gate_.run(GatedCall::kLibraryUnload, [this] { return driver_.cuLibraryUnload(handle); });
+    gate_.run(GatedCall::kLibraryUnload, ContextGate::kAllDevices,
+              [this] { return driver_.cuLibraryUnload(handle); });
   }
   LoadedLibrary(const LoadedLibrary&) = delete;
   LoadedLibrary& operator=(const LoadedLibrary&) = delete;

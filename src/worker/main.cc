@@ -92,7 +92,7 @@ Status serve(const Options& options, ServerLink& link) {
 
   const uint32_t cores = std::max(1u, std::thread::hardware_concurrency());
   const uint32_t spin_us = choose_spin_us(cores);
-  ContextGate gate;
+  ContextGate gate(table);
   Commons commons;
   SpinBudget spin(std::max(1u, cores / 2));
   FaultMonitor monitor(table, *devices, [&link](CUresult result, const std::string& reason) {

@@ -15,7 +15,11 @@ SessionCore::SessionCore(const DriverTable& driver_table, const Devices& all_dev
       devices(all_devices),
       gate(context_gate),
       commons(worker_commons),
-      info(std::move(session_info)) {}
+      info(std::move(session_info)) {
+  gate.add(feeder);
+}
+
+SessionCore::~SessionCore() { gate.remove(feeder); }
 
 Status SessionCore::check_device(uint32_t device) const {
   if (device < devices.count()) return Status();

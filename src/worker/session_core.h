@@ -31,6 +31,9 @@ class SessionCore {
  public:
   SessionCore(const DriverTable& driver, const Devices& devices, ContextGate& gate,
               Commons& commons, SessionInfo info);
+  ~SessionCore();
+  SessionCore(const SessionCore&) = delete;
+  SessionCore& operator=(const SessionCore&) = delete;
 
   [[nodiscard]] uint64_t window_base() const { return wire::window_base(info.window); }
   [[nodiscard]] uint64_t device_end() const { return window_base() + wire::kDeviceBytes; }
@@ -51,6 +54,7 @@ class SessionCore {
   const DriverTable& driver;
   const Devices& devices;
   ContextGate& gate;
+  ContextGate::Feeder feeder;
   Commons& commons;
   const SessionInfo info;
   wire::ChannelView view;  // set once the host file is mapped

@@ -56,6 +56,7 @@ void SessionParts::drain() {
 
 // Users before what they use: executable graphs hold functions, streams hold everything.
 void SessionParts::release() {
+  ContextGate::leave(core.feeder);
   sharing.release_all();
   graphs.release_all();
   events.release_all();

@@ -86,7 +86,7 @@ class Arrays::Storage {
   ~Storage() {
     // After a fault a context may refuse to become current; releasing is tried all the same.
     static_cast<void>(core_.use(device_).ok());
-    core_.gate.run(GatedCall::kArrayDestroy, [this] {
+    core_.gate.run(GatedCall::kArrayDestroy, device_, [this] {
       return mipmapped != nullptr ? core_.driver.cuMipmappedArrayDestroy(mipmapped)
              : array != nullptr   ? core_.driver.cuArrayDestroy(array)
                                   : CUDA_SUCCESS;
@@ -123,7 +123,7 @@ Status Arrays::create(const wire::ArrayCreate& command) {
   const CUDA_ARRAY3D_DESCRIPTOR descriptor{
       command.width,    command.height, command.depth, static_cast<CUarray_format>(command.format),
       command.channels, command.flags};
-  const CUresult result = core_.gate.run(GatedCall::kArrayCreate, [&] {
+  const CUresult result = core_.gate.run_at_once(GatedCall::kArrayCreate, [&] {
     return command.levels == 0 ? core_.driver.cuArray3DCreate_v2(&storage->array, &descriptor)
                                : core_.driver.cuMipmappedArrayCreate(&storage->mipmapped,
                                                                      &descriptor, command.levels);

@@ -52,6 +52,21 @@ void Modules::read_layout(Function& function, std::vector<wire::ParameterLayout>
   }
 }
 
+Status Modules::ensure_loaded(Function& function, uint32_t device) {
+  const uint32_t bit = 1u << device;
+  if (!function.is_kernel || (function.loaded & bit) != 0) return Status();
+  OPENMPS_RETURN_IF_ERROR(core_.use(device));
+  core_.gate.run(GatedCall::kFunctionLoad, device, [&] {
+    CUfunction loaded = nullptr;
+    const CUresult result = core_.driver.cuKernelGetFunction(&loaded, kernel_of(function));
+    return result == CUDA_SUCCESS && core_.driver.cuFuncLoad != nullptr
+               ? core_.driver.cuFuncLoad(loaded)
+               : result;
+  });
+  function.loaded |= bit;  // if that failed the launch says so
+  return Status();
+}
+
 // A function belongs to its module's device; a kernel of a library has attributes on each.
 Status Modules::function_device(const Function& function, uint32_t wanted, uint32_t* device) {
   *device = function.is_kernel ? wanted : function.device;
@@ -72,15 +87,16 @@ Status Modules::read_attribute(const Function& function, uint32_t device, uint32
 Status Modules::get_function(const wire::GetSymbol& command, wire::Variable name,
                              ReplyWriter& reply) {
   Module* module = nullptr;
-  OPENMPS_RETURN_IF_ERROR(find_module(command, &module));
+  uint32_t device = 0;
+  OPENMPS_RETURN_IF_ERROR(find_module(command, &module, &device));
   OPENMPS_RETURN_IF_ERROR(functions_.check_free(command.object));
   const std::string symbol(reinterpret_cast<const char*>(name.data()), name.size());
   auto function = std::make_unique<Function>();
-  function->device = module->device;
+  function->device = device;
   function->is_kernel = module->kind == wire::ModuleKind::kLibrary;
   wire::FunctionReply facts{};
   std::vector<wire::ParameterLayout> layout;
-  const CUresult result = core_.gate.run(GatedCall::kFunctionLoad, [&] {
+  const CUresult result = core_.gate.run(GatedCall::kFunctionLoad, device, [&] {
     CUresult found = CUDA_SUCCESS;
     if (function->is_kernel) {
       CUkernel kernel = nullptr;
@@ -92,7 +108,7 @@ Status Modules::get_function(const wire::GetSymbol& command, wire::Variable name
     if (found != CUDA_SUCCESS) return found;
     for (uint32_t i = 0; i < wire::kFunctionAttributes; ++i) {
       // An attribute that this driver does not know stays 0.
-      if (!read_attribute(*function, module->device, i, &facts.attributes[i]).ok()) {
+      if (!read_attribute(*function, device, i, &facts.attributes[i]).ok()) {
         facts.attributes[i] = 0;
       }
     }
@@ -101,6 +117,7 @@ Status Modules::get_function(const wire::GetSymbol& command, wire::Variable name
   });
   OPENMPS_RETURN_IF_ERROR(check(result, "cuModuleGetFunction"));
   if (function->is_kernel) {
+    function->loaded = 1u << device;
     function->library = module->library.get();
     function->library->pristine(kernel_of(*function), facts.attributes);
   }

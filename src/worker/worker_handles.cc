@@ -15,7 +15,7 @@ CUresult Handles::resolve_function(uint32_t id, bool as_kernel, void** handle) {
   }
   if (as_kernel) return CUDA_ERROR_INVALID_HANDLE;
   CUfunction loaded = nullptr;
-  const CUresult result = core_.gate.run(GatedCall::kFunctionLoad, [&] {
+  const CUresult result = core_.gate.run(GatedCall::kFunctionLoad, device_, [&] {
     return core_.driver.cuKernelGetFunction(&loaded, reinterpret_cast<CUkernel>(function->handle));
   });
   *handle = loaded;

@@ -25,10 +25,11 @@ Status Launches::launch(const wire::Launch& command, wire::Variable variable) {
                                                 " bytes of parameters for a kernel of " +
                                                 std::to_string(function->parameter_bytes));
   }
-  OPENMPS_RETURN_IF_ERROR(streams_.enter(*stream, Streams::Entry::kWork));
+  OPENMPS_RETURN_IF_ERROR(modules_.ensure_loaded(*function, stream->device));
   prints_.before_launch(*function);
-  return prints_.after_launch(*function, submit(command, variable, *stream, *function),
-                              stream->handle, stream->device);
+  Status status = streams_.enter(*stream, Streams::Entry::kWork);
+  if (status.ok()) status = submit(command, variable, *stream, *function);
+  return prints_.after_launch(*function, std::move(status), stream->handle, stream->device);
 }
 
 Status Launches::submit(const wire::Launch& command, wire::Variable variable, const Stream& stream,

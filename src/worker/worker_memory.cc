@@ -312,7 +312,7 @@ void SessionMemory::release(Ranges::iterator it) {
       granted_[range.device] -= range.charged;
       break;
     case Kind::kRegistered:
-      core_.gate.run(GatedCall::kHostUnregister, [&] {
+      core_.gate.run(GatedCall::kHostUnregister, ContextGate::kAllDevices, [&] {
         return core_.driver.cuMemHostUnregister(reinterpret_cast<void*>(begin));
       });
       break;

@@ -90,7 +90,7 @@ Status Modules::load(const wire::ModuleLoad& command, wire::Variable options, Re
 }
 
 Status Modules::load_driver_module(Module& module, JitOptions& jit) {
-  return check(core_.gate.run(GatedCall::kModuleLoad,
+  return check(core_.gate.run(GatedCall::kModuleLoad, module.device,
                               [&] {
                                 return core_.driver.cuModuleLoadDataEx(
                                     &module.module, module.image->data(), jit.count(), jit.names(),
@@ -105,7 +105,7 @@ Status Modules::load_driver_library(Module& module, const wire::ModuleLoad& comm
                                     JitOptions& jit) {
   const auto load = [&](std::shared_ptr<LoadedLibrary>* made) {
     CUlibrary handle = nullptr;
-    const CUresult result = core_.gate.run(GatedCall::kLibraryLoad, [&] {
+    const CUresult result = core_.gate.run_at_once(GatedCall::kLibraryLoad, [&] {
       return core_.driver.cuLibraryLoadData(&handle, module.image->data(), jit.names(),
                                             jit.values(), jit.count(), nullptr, nullptr, 0);
     });
@@ -125,7 +125,7 @@ Status Modules::release(Module& module) {
   image_bytes_ -= module.image->size() - 1;
   module.library.reset();  // unloads it, if nobody else holds it
   if (module.kind == ModuleKind::kLibrary) return Status();
-  return check(core_.gate.run(GatedCall::kModuleUnload,
+  return check(core_.gate.run(GatedCall::kModuleUnload, module.device,
                               [&] { return core_.driver.cuModuleUnload(module.module); }),
                "cuModuleUnload");
 }
@@ -136,29 +136,28 @@ Status Modules::unload(wire::Id id) {
   return release(*module);
 }
 
-Status Modules::find_module(const wire::GetSymbol& command, Module** module) {
+Status Modules::find_module(const wire::GetSymbol& command, Module** module, uint32_t* device) {
   OPENMPS_RETURN_IF_ERROR(modules_.get(command.module, module));
   // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): get() succeeds with an object only.
   if (static_cast<uint32_t>((*module)->kind) != command.kind) {
     return violation("module " + std::to_string(command.module) + " is not of kind " +
                      std::to_string(command.kind));
   }
-  return core_.use((*module)->device);
+  *device = (*module)->kind == ModuleKind::kLibrary ? command.device : (*module)->device;
+  OPENMPS_RETURN_IF_ERROR(core_.check_device(*device));
+  return core_.use(*device);
 }
 
 Status Modules::get_global(const wire::GetSymbol& command, wire::Variable name,
                            ReplyWriter& reply) {
   Module* module = nullptr;
-  OPENMPS_RETURN_IF_ERROR(find_module(command, &module));
-  if (module->kind == ModuleKind::kLibrary) {
-    OPENMPS_RETURN_IF_ERROR(core_.check_device(command.device));
-    OPENMPS_RETURN_IF_ERROR(core_.use(command.device));
-  }
+  uint32_t device = 0;
+  OPENMPS_RETURN_IF_ERROR(find_module(command, &module, &device));
   const std::string symbol(reinterpret_cast<const char*>(name.data()), name.size());
   CUdeviceptr address = 0;
   size_t bytes = 0;
   // The first look at a symbol of a lazily loaded image loads it.
-  const CUresult result = core_.gate.run(GatedCall::kFunctionLoad, [&] {
+  const CUresult result = core_.gate.run(GatedCall::kFunctionLoad, device, [&] {
     if (module->kind == ModuleKind::kModule) {
       return core_.driver.cuModuleGetGlobal_v2(&address, &bytes, module->module, symbol.c_str());
     }

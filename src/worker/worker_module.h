@@ -28,7 +28,8 @@ inline constexpr uint64_t kMaxSessionImageBytes = 4 * wire::kGiB;
 struct Function {
   CUfunction handle = nullptr;  // or a CUkernel, which the driver takes in its place
   bool is_kernel = false;
-  uint32_t device = 0;
+  uint32_t device = 0;           // of a module's function
+  uint32_t loaded = 0;           // of a kernel: the devices that have its code, by bit
   uint32_t parameter_bytes = 0;  // end of the last parameter
   // Of its image; a kernel that prints runs in turns (worker_prints.h).
   bool prints = false;
@@ -77,6 +78,9 @@ class Modules {
     const Module* found = modules_.find(module);
     return found == nullptr ? std::span<const wire::Id>() : found->functions;
   }
+  // Before work with `function` is made for `device`: its code is there, loaded in a quiet moment
+  // and not inside a launch. The session is not between the gate's enter() and leave().
+  Status ensure_loaded(Function& function, uint32_t device);
   Status set_attribute(const wire::FunctionAttribute& command);
   Status get_attribute(const wire::FunctionAttribute& command, ReplyWriter& reply);
   Status occupancy(const wire::Occupancy& command, ReplyWriter& reply);
@@ -94,7 +98,8 @@ class Modules {
 
   Status load_driver_module(Module& module, JitOptions& jit);
   Status load_driver_library(Module& module, const wire::ModuleLoad& command, JitOptions& jit);
-  Status find_module(const wire::GetSymbol& command, Module** module);
+  // The module, and the device that its symbol is wanted on, whose context becomes current.
+  Status find_module(const wire::GetSymbol& command, Module** module, uint32_t* device);
   Status read_attribute(const Function& function, uint32_t device, uint32_t attribute,
                         int32_t* value);
   Status function_device(const Function& function, uint32_t wanted, uint32_t* device);

@@ -44,6 +44,7 @@ Status Streams::start(Stream& stream) {
   OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuStreamCreateWithPriority(
                                     &stream.handle, CU_STREAM_NON_BLOCKING, stream.priority),
                                 "cuStreamCreateWithPriority"));
+  stream.listed = core_.gate.add(stream.handle, stream.device);
   ++stream.context->started;
   return Status();
 }
@@ -60,7 +61,8 @@ Status Streams::record(Stream& stream, CUevent* event) {
 Status Streams::enter(Stream& stream, Entry entry) {
   OPENMPS_RETURN_IF_ERROR(core_.use(stream.device));
   OPENMPS_RETURN_IF_ERROR(start(stream));
-  stream.busy = true;
+  core_.gate.enter(core_.feeder, stream.device);
+  stream.listed->busy.store(true, std::memory_order_relaxed);
 
   ClientContext& context = *stream.context;
   if (stream.kind == StreamKind::kLegacy) {
@@ -147,16 +149,29 @@ Status Streams::wait_for_order(Stream& stream) {
                "cuStreamWaitEvent on an ordered copy");
 }
 
-bool Streams::finished(CUstream handle, uint32_t device) {
+bool Streams::finished(ContextGate::Stream& stream) {
+  if (!stream.busy.load(std::memory_order_relaxed)) return true;
   // A context that can't become current is lost: nothing runs in it any more.
-  if (!core_.use(device).ok()) return true;
-  return core_.driver.cuStreamQuery(handle) != CUDA_ERROR_NOT_READY;
+  if (core_.use(stream.device).ok() &&
+      core_.driver.cuStreamQuery(stream.handle) == CUDA_ERROR_NOT_READY) {
+    return false;
+  }
+  stream.busy.store(false, std::memory_order_relaxed);
+  return true;
+}
+
+// Its context is current.
+void Streams::destroy_listed(ContextGate::Stream* stream) {
+  const CUstream handle = stream->handle;
+  core_.gate.remove(stream);
+  core_.driver.cuStreamDestroy_v2(handle);
 }
 
 void Streams::sweep_retired() {
-  std::erase_if(retired_, [this](const Retired& retired) {
-    if (!finished(retired.handle, retired.device)) return false;
-    core_.driver.cuStreamDestroy_v2(retired.handle);
+  std::erase_if(retired_, [this](ContextGate::Stream* stream) {
+    if (!finished(*stream)) return false;
+    static_cast<void>(core_.use(stream->device).ok());
+    destroy_listed(stream);
     return true;
   });
 }
@@ -165,9 +180,7 @@ bool Streams::idle() {
   sweep_retired();
   bool idle = retired_.empty();
   streams_.for_each([&](Stream& stream) {
-    if (!stream.busy) return;
-    stream.busy = !finished(stream.handle, stream.device);
-    if (stream.busy) idle = false;
+    if (stream.listed != nullptr && !finished(*stream.listed)) idle = false;
   });
   return idle;
 }
@@ -194,10 +207,10 @@ void Streams::release(std::unique_ptr<Stream> stream) {
   if (stream->join != nullptr) core_.driver.cuEventDestroy_v2(stream->join);
   if (stream->handle != nullptr) {
     --context->started;
-    if (finished(stream->handle, stream->device)) {
-      core_.driver.cuStreamDestroy_v2(stream->handle);
+    if (finished(*stream->listed)) {
+      destroy_listed(stream->listed);
     } else {
-      retired_.push_back({stream->handle, stream->device});
+      retired_.push_back(stream->listed);
     }
   }
   --context->streams;
@@ -238,9 +251,9 @@ void Streams::release_all() {
     static_cast<void>(core_.use(stream->device).ok());
     release(std::move(stream));
   }
-  for (const Retired& retired : retired_) {
-    static_cast<void>(core_.use(retired.device).ok());
-    core_.driver.cuStreamDestroy_v2(retired.handle);
+  for (ContextGate::Stream* stream : retired_) {
+    static_cast<void>(core_.use(stream->device).ok());
+    destroy_listed(stream);
   }
   retired_.clear();
 }

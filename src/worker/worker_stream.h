@@ -26,8 +26,8 @@ struct Stream {
   uint32_t device = 0;
   int32_t priority = 0;
   ClientContext* context = nullptr;
-  CUstream handle = nullptr;  // null until the first use
-  bool busy = false;          // may have unfinished work
+  CUstream handle = nullptr;              // null until the first use
+  ContextGate::Stream* listed = nullptr;  // from the first use on
 
   uint64_t work = 0;         // legacy stream: pieces of work submitted so far
   uint64_t legacy_seen = 0;  // blocking stream: the legacy stream's `work` that it has waited for
@@ -91,18 +91,15 @@ class Streams {
   Status detach(Stream& stream);
   void release(std::unique_ptr<Stream> stream);
   void forget_context(ClientContext* context);
-  bool finished(CUstream handle, uint32_t device);
+  // Looks at a stream that may be busy.
+  bool finished(ContextGate::Stream& stream);
+  void destroy_listed(ContextGate::Stream* stream);
   void sweep_retired();
-
-  struct Retired {
-    CUstream handle;
-    uint32_t device;
-  };
 
   SessionCore& core_;
   ObjectTable<Stream> streams_{"stream"};
   std::map<wire::Id, std::unique_ptr<ClientContext>> contexts_;
-  std::vector<Retired> retired_;  // destroyed by the client, not finished yet
+  std::vector<ContextGate::Stream*> retired_;  // destroyed by the client, not finished yet
 };
 
 }  // namespace openmps::worker

@@ -212,7 +212,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   FakeDriver fake;
   const openmps::DriverTable table = strict(fake.table());
   const Devices devices = must(Devices::open(table));
-  ContextGate gate;
+  ContextGate gate(table);
   Commons commons;
   SessionInfo info;
   info.id = 1;

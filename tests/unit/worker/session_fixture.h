@@ -110,7 +110,7 @@ class SessionFixture : public ::testing::Test {
   std::vector<std::string> calls() { return driver_.take_calls(); }
 
   FakeDriver driver_;
-  ContextGate gate_;
+  ContextGate gate_{driver_.table()};
   Commons commons_;
   std::unique_ptr<Devices> devices_;
   Mapping channel_;

@@ -104,7 +104,7 @@ class SessionTest : public ::testing::Test {
   }
 
   FakeDriver driver_;
-  ContextGate gate_;
+  ContextGate gate_{driver_.table()};
   Commons commons_;
   SpinBudget spin_{1};
   std::unique_ptr<TestServer> server_;
