@@ -33,6 +33,7 @@ START_LIMIT_S = 90   # import, context, first kernels; eight at once compete for
 ANSWER_LIMIT_S = 60  # beyond the measured time: a workload's first turn builds and warms it
 PROFILE_STEPS = 200  # under a second of each workload
 SETTLE_S = 0.5       # nvidia-smi lags behind a little
+SETTLE_LOOKS = 40
 
 # metric: (title, workload, processes, seconds per sample, rival, least ratio to the rival)
 METRICS = {
@@ -88,6 +89,17 @@ class Worker:
         return "\n".join(self.errors.read().splitlines()[-15:])
 
 
+def settled(box):
+    """box.device_state() once it stays the same: what ended a moment ago still gives memory back."""
+    state = box.device_state()
+    for _ in range(SETTLE_LOOKS):
+        time.sleep(SETTLE_S)
+        before, state = state, box.device_state()
+        if state == before:
+            return state
+    raise Failure("the memory in use on the device does not come to rest")
+
+
 class Side:
     """One way to run programs: its sandbox, its processes and its samples."""
 
@@ -99,11 +111,10 @@ class Side:
         try:
             if name != "native":
                 self.box.start_daemon()
-            contexts, before = self.box.device_state()
+            contexts, before = settled(self.box)
             for count in dict.fromkeys((1, processes)):
                 self._grow(count)
-                time.sleep(SETTLE_S)
-                now, used = self.box.device_state()
+                now, used = settled(self.box)
                 self.memory[count] = {"mib": (used - before) / 2**20, "contexts": now - contexts}
         except (Failure, subprocess.SubprocessError, OSError) as failure:
             self.failed["start"] = f"{failure}\n{self.box.logs()}"

@@ -74,7 +74,7 @@ struct Wrapper {
   const void* filename = nullptr;
 };
 
-void register_image(Wrapper* wrapper) {
+void** register_image(Wrapper* wrapper) {
   void** handle = runtime<void**(void*)>("__cudaRegisterFatBinary")(wrapper);
   const auto function =
       runtime<void(void**, const char*, char*, const char*, int, void*, void*, void*, void*, int*)>(
@@ -88,6 +88,7 @@ void register_image(Wrapper* wrapper) {
   runtime<void(void**, char*, char*, const char*, int, size_t, int, int)>("__cudaRegisterVar")(
       handle, counter_stub, const_cast<char*>("counter"), "counter", 0, sizeof(int), 0, 0);
   runtime<void(void**)>("__cudaRegisterFatBinaryEnd")(handle);
+  return handle;
 }
 
 int launch(void (*stub)(), unsigned blocks, unsigned threads, void** arguments, Stream stream) {
@@ -190,14 +191,16 @@ int main(int argc, char** argv) {
     printf("%s\n", dlerror());
     return 1;
   }
+  setvbuf(stdout, nullptr, _IOLBF, 0);
   int version = 0;
   CHECK_RT("cudaRuntimeGetVersion", &version);
   printf("# runtime %d\n", version);
-  static const std::vector<unsigned char> image = container(e2e::kernels_ptx());
-  static Wrapper wrapper;
+  const std::vector<unsigned char> image = container(e2e::kernels_ptx());
+  Wrapper wrapper;
   wrapper.data = image.data();
-  register_image(&wrapper);
+  void** handle = register_image(&wrapper);
   memory_and_kernels();
   the_rest();
+  runtime<void(void**)>("__cudaUnregisterFatBinary")(handle);
   return e2e::finish();
 }
