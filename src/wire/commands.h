@@ -117,6 +117,7 @@ enum class Opcode : uint16_t {
                            // ones reply its reply, unless the call did not come that far
 };
 
+struct Nothing {};  // of a command that says all by its opcode
 struct ObjectOnly {
   Id id;
   uint32_t reserved;

@@ -29,8 +29,6 @@ Status to_session(SessionParts& session, const wire::Record& record, ReplyWriter
   return handler(session, *body);
 }
 
-struct Nothing {};  // of a command without struct
-
 // The command that a part's method takes: its first parameter; for an id alone, ObjectOnly.
 template <typename Method>
 struct CommandOf;
@@ -68,7 +66,7 @@ Status to_part(SessionParts& session, const wire::Record& record, ReplyWriter& r
 
 // ---- Handlers that involve more than one part --------------------------------------------------
 
-Status ping(SessionParts&, const Nothing&) { return Status(); }
+Status ping(SessionParts&, const wire::Nothing&) { return Status(); }
 
 Status fence(SessionParts& s, const wire::Fence& c) {
   Stream* stream = nullptr;
@@ -118,11 +116,12 @@ Status image_destroy(SessionParts& s, const wire::ObjectOnly& c) {
   return s.arrays.destroy_image(c.id);
 }
 
+// Waits need memory that can be written, too: if the client dies in one, it is passed by a write.
 Status check_stream_value(SessionParts& s, const wire::StreamValue& c) {
   if ((c.width != 4 && c.width != 8) || c.address % c.width != 0) {
     return violation("a stream value of " + std::to_string(c.width) + " bytes");
   }
-  return s.memory.check_operand(c.address, c.width, "address of a stream value");
+  return s.memory.check_operand(c.address, c.width, "address of a stream value", true);
 }
 
 Status stream_write_value(SessionParts& s, const wire::StreamValue& c) {
@@ -198,7 +197,7 @@ constexpr std::array<Entry, kOpcodes> make_table() {
     table[static_cast<size_t>(opcode)] = entry;
   };
   using S = SessionParts;
-  set(Opcode::kPing, {"Ping", to_session<Nothing, ping>});
+  set(Opcode::kPing, {"Ping", to_session<wire::Nothing, ping>});
   set(Opcode::kLaunch, {"Launch", to_part<&S::launches, &Launches::launch>});
   set(Opcode::kMemcpy, {"Memcpy", to_part<&S::copies, &Copies::copy>});
   set(Opcode::kMemcpy3D, {"Memcpy3D", to_part<&S::copies, &Copies::copy_3d>});

@@ -223,7 +223,7 @@ Status Arrays::describe(const wire::ArrayCopy& command, CUDA_MEMCPY3D* box) cons
     box->srcY = from.y;
     box->srcZ = from.z;
   } else {
-    OPENMPS_RETURN_IF_ERROR(check_linear(from, command, "source"));
+    OPENMPS_RETURN_IF_ERROR(check_linear(from, command, "source", false));
     box->srcMemoryType = CU_MEMORYTYPE_UNIFIED;
     box->srcDevice = core_.device_address(from.address);
     box->srcPitch = from.pitch;
@@ -239,7 +239,7 @@ Status Arrays::describe(const wire::ArrayCopy& command, CUDA_MEMCPY3D* box) cons
     box->dstZ = to.z;
     return Status();
   }
-  OPENMPS_RETURN_IF_ERROR(check_linear(to, command, "destination"));
+  OPENMPS_RETURN_IF_ERROR(check_linear(to, command, "destination", true));
   box->dstMemoryType = CU_MEMORYTYPE_UNIFIED;
   box->dstDevice = core_.device_address(to.address);
   box->dstPitch = to.pitch;
@@ -247,9 +247,10 @@ Status Arrays::describe(const wire::ArrayCopy& command, CUDA_MEMCPY3D* box) cons
 }
 
 Status Arrays::check_linear(const wire::ArraySide& side, const wire::ArrayCopy& copy,
-                            const char* role) const {
-  return memory_.check_operand(
-      side.address, span_of(copy.width, copy.height, copy.depth, side.pitch, side.slice), role);
+                            const char* role, bool writable) const {
+  return memory_.check_operand(side.address,
+                               span_of(copy.width, copy.height, copy.depth, side.pitch, side.slice),
+                               role, writable);
 }
 
 // ---- Texture and surface objects ----------------------------------------------------------------

@@ -62,8 +62,8 @@ class Arrays {
   Status read_resource(const wire::ImageCreate& command, CUDA_RESOURCE_DESC* resource,
                        std::shared_ptr<Storage>* storage) const;
   Status describe(const wire::ArrayCopy& command, CUDA_MEMCPY3D* box) const;
-  Status check_linear(const wire::ArraySide& side, const wire::ArrayCopy& copy,
-                      const char* role) const;
+  Status check_linear(const wire::ArraySide& side, const wire::ArrayCopy& copy, const char* role,
+                      bool writable) const;
   void drop_parts(const std::shared_ptr<Storage>& storage);
   void release(const Image& image);
 

@@ -66,6 +66,9 @@ Status Modules::take_blob(wire::Id id, ImageBytes* image) {
 Status Modules::load(const wire::ModuleLoad& command, wire::Variable options, ReplyWriter& reply) {
   OPENMPS_RETURN_IF_ERROR(core_.check_device(command.device));
   OPENMPS_RETURN_IF_ERROR(modules_.check_free(command.module));
+  if (command.kind > static_cast<uint32_t>(ModuleKind::kLibrary)) {
+    return violation("a module of kind " + std::to_string(command.kind));
+  }
   ImageBytes image;
   OPENMPS_RETURN_IF_ERROR(take_blob(command.blob, &image));
   JitOptions jit;
