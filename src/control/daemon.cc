@@ -151,7 +151,7 @@ void Daemon::on_command(uint64_t id, Connection& connection, const Packet& packe
   log_.write("Cmd:" + printable(line));
   const Command command = parse_command(line);
   if (!command.unexpected.empty()) {
-    log_.write("Ignoring " + printable(command.unexpected) + ", which " + command.word +
+    log_.write("Ignoring " + printable(command.unexpected) + ", which " + printable(command.word) +
                " does not take");
   }
   connection.busy = true;

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <utility>
+
 #include "base/subprocess.h"
 #include "base/text.h"
 #include "wire/message.h"
@@ -16,6 +18,31 @@ namespace {
 constexpr int kServerControlFd = 3;  // the number under which the server finds its daemon
 
 }  // namespace
+
+Result<ServerAnswer> read_answer(std::span<const std::byte> data, pid_t server, uint32_t* ticket) {
+  wire::Answer head;
+  if (data.size() < sizeof(head)) return Status(CUDA_ERROR_INVALID_VALUE, "a short answer");
+  memcpy(&head, data.data(), sizeof(head));
+  data = data.subspan(sizeof(head));
+  if (head.rows > wire::kMaxWindows || data.size() < head.rows * sizeof(wire::ClientRow)) {
+    return Status(CUDA_ERROR_INVALID_VALUE, "an answer with more rows than bytes");
+  }
+  *ticket = head.ticket;
+  ServerAnswer answer;
+  answer.answered = true;
+  answer.state = head.state;
+  for (uint32_t i = 0; i < head.rows; ++i) {
+    wire::ClientRow row;
+    memcpy(&row, data.data() + i * sizeof(row), sizeof(row));
+    answer.clients.push_back(ClientLine{row.pid, row.id, static_cast<uint32_t>(server), row.device,
+                                        row.namespace_inode, printable(field_text(row.device_uuid)),
+                                        printable(field_text(row.command))});
+  }
+  if (head.query == wire::QueryKind::kDevices) {
+    answer.devices = parse_devices({reinterpret_cast<const char*>(data.data()), data.size()});
+  }
+  return answer;
+}
 
 ServerProcess::ServerProcess(EventLoop& loop, User user, Settings settings, Callbacks callbacks)
     : loop_(loop), user_(user), settings_(std::move(settings)), callbacks_(std::move(callbacks)) {}
@@ -114,27 +141,10 @@ Status ServerProcess::handle_packet(const Packet& packet) {
 }
 
 Status ServerProcess::on_answer(std::span<const std::byte> data) {
-  wire::Answer head;
-  if (data.size() < sizeof(head)) return Status(CUDA_ERROR_INVALID_VALUE, "a short answer");
-  memcpy(&head, data.data(), sizeof(head));
-  data = data.subspan(sizeof(head));
-  if (head.rows > wire::kMaxWindows || data.size() < head.rows * sizeof(wire::ClientRow)) {
-    return Status(CUDA_ERROR_INVALID_VALUE, "an answer with more rows than bytes");
-  }
-  ServerAnswer answer;
-  answer.answered = true;
-  answer.state = head.state;
-  for (uint32_t i = 0; i < head.rows; ++i) {
-    wire::ClientRow row;
-    memcpy(&row, data.data() + i * sizeof(row), sizeof(row));
-    answer.clients.push_back(ClientLine{row.pid, row.id, static_cast<uint32_t>(pid_), row.device,
-                                        row.namespace_inode, printable(field_text(row.device_uuid)),
-                                        printable(field_text(row.command))});
-  }
-  if (head.query == wire::QueryKind::kDevices) {
-    answer.devices = parse_devices({reinterpret_cast<const char*>(data.data()), data.size()});
-  }
-  finish_question(head.ticket, std::move(answer));
+  uint32_t ticket = 0;
+  Result<ServerAnswer> answer = read_answer(data, pid_, &ticket);
+  if (!answer.ok()) return answer.status();
+  finish_question(ticket, std::move(answer).value());
   return Status();
 }
 

@@ -5,7 +5,9 @@
 
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "base/packet_peer.h"
 #include "control/format.h"
@@ -33,6 +35,10 @@ struct ServerAnswer {
   std::vector<ClientLine> clients;  // kClients
   std::vector<Device> devices;      // kDevices
 };
+
+// What a server's packet of kind Answer says: CUDA_ERROR_INVALID_VALUE if its counts do not fit its
+// bytes. Texts are printable, whatever the server sent. `ticket`: the question's.
+Result<ServerAnswer> read_answer(std::span<const std::byte> data, pid_t server, uint32_t* ticket);
 
 class ServerProcess {
  public:

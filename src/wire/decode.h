@@ -6,13 +6,32 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <type_traits>
 
 #include "base/status.h"
+#include "wire/array_commands.h"
 #include "wire/commands.h"
 #include "wire/graph_commands.h"
 #include "wire/ring.h"
 
 namespace openmps::wire {
+
+// The structs with which commands begin. No other type can be decoded, so what the decoder's fuzz
+// target tries is everything that a client can send.
+template <typename... Structs>
+struct CommandList {
+  template <typename T>
+  static constexpr bool has = (std::is_same_v<T, Structs> || ...);
+};
+using Commands =
+    CommandList<AddressReserve, ArrayCopy, ArrayCreate, ArrayPart, BlobBegin, BlobData,
+                ClusterOccupancy, ContextOnly, DeviceOnly, EventCreate, EventElapsed, EventOpen,
+                EventRecord, Fence, FunctionAttribute, Generated, GetSymbol, GraphBegin,
+                GraphEnableNode, GraphInstantiate, GraphLaunch, GraphNode, GraphSetNode,
+                GraphUpdate, HostFunction, ImageCreate, Launch, LinkAdd, LinkCreate, LinkRead,
+                Memcpy, Memcpy3D, MemoryAccess, MemoryOpen, MemoryRange, Memset, ModuleFunctions,
+                ModuleLoad, Nothing, ObjectOnly, Occupancy, PeerAccess, PhysicalCreate, PhysicalMap,
+                PhysicalTicket, ShareKey, StreamCreate, StreamValue, StreamWaitEvent, WakeAfter>;
 
 // The bytes behind a command's struct.
 using Variable = std::span<const unsigned char>;
@@ -72,6 +91,7 @@ constexpr uint64_t variable_bytes(const GraphSetNode& c) {
 template <typename T>
 Status decode(const Record& record, const T** body, Variable* variable) {
   static_assert(std::is_trivially_copyable_v<T> && alignof(T) <= kRecordAlignment);
+  static_assert(Commands::has<T>, "a new command's struct belongs into the list above");
   if (record.payload_bytes < sizeof(T)) {
     return Status(CUDA_ERROR_MPS_RPC_FAILURE,
                   "a command of " + std::to_string(record.payload_bytes) + " bytes where " +

@@ -40,10 +40,22 @@ inline Result<MessageHeader> read_header(std::span<const std::byte> data) {
   return header;
 }
 
+// The messages of one struct and nothing behind it. No other type can be read, so what the fuzz
+// target of the messages tries is everything that a peer can send.
+template <typename... Structs>
+struct MessageList {
+  template <typename T>
+  static constexpr bool has = (std::is_same_v<T, Structs> || ...);
+};
+using Messages = MessageList<Hello, Welcome, Admit, ServerReady, Query, Shutdown, ShutdownRefused,
+                             WorkerReady, OpenSession, SessionReady, CloseSession, SessionClosed,
+                             SessionFault, PassDescriptor, DescriptorTaken>;
+
 // A whole message of exactly this type. `out` is untouched on failure.
 template <typename T>
 Status read_message(std::span<const std::byte> data, T* out) {
   static_assert(std::is_trivially_copyable_v<T>);
+  static_assert(Messages::has<T>, "a new message belongs into the list above");
   Result<MessageHeader> header = read_header(data);
   if (!header.ok()) return header.status();
   if (header->kind != T{}.header.kind || data.size() != sizeof(T)) {

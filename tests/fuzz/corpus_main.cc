@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a fuzz target on the files of a folder: its ctest entry where it is not linked with
-// libFuzzer. usage: NAME_fuzz CORPUS_FOLDER
+// Runs a fuzz target on the files of folders: its ctest entry where it is not linked with
+// libFuzzer. A target that knows what its corpus must reach then says whether it did.
+// usage: NAME_fuzz CORPUS_FOLDER...
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -12,12 +13,16 @@
 #include <vector>
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
+// Prints what is missing.
+extern "C" [[gnu::weak]] bool corpus_is_complete();
 
 int main(int argc, char** argv) {
-  if (argc != 2) return fprintf(stderr, "usage: %s CORPUS_FOLDER\n", argv[0]), 2;
+  if (argc < 2) return fprintf(stderr, "usage: %s CORPUS_FOLDER...\n", argv[0]), 2;
   std::vector<std::filesystem::path> files;
-  for (const auto& entry : std::filesystem::directory_iterator(argv[1])) {
-    files.push_back(entry.path());
+  for (int i = 1; i < argc; ++i) {
+    for (const auto& entry : std::filesystem::directory_iterator(argv[i])) {
+      files.push_back(entry.path());
+    }
   }
   std::sort(files.begin(), files.end());
   for (const auto& path : files) {
@@ -30,5 +35,5 @@ int main(int argc, char** argv) {
     LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(read.data()), read.size());
   }
   if (files.empty()) return fprintf(stderr, "%s has no files\n", argv[1]), 1;
-  return 0;
+  return corpus_is_complete == nullptr || corpus_is_complete() ? 0 : 1;
 }

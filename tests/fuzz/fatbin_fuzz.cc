@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fuzz target of image reading: the input is what a program hands to cuModuleLoadData. The client's
-// reader must find no more than the file has; softgpu's gives PTX text without a NUL, or a reason.
+// reader must find no more than the file has; the worker's must accept only what lies within its
+// bytes; softgpu's gives PTX text without a NUL, or a reason.
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -11,6 +12,8 @@
 
 #include "client/image.h"
 #include "softgpu/fatbin/fatbin.h"
+#include "worker/image_bounds.h"
+#include "worker/image_facts.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace openmps;
@@ -22,6 +25,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   } else if (image.status().message().empty()) {
     abort();
   }
+  const Status inside = worker::check_image_bounds({data, size});
+  if (!inside.ok() && inside.message().empty()) abort();
+  if (inside.ok()) static_cast<void>(worker::read_image_facts({data, size}, 90));
   // A wrapper holds pointers of its program: there is nothing to check them against.
   constexpr uint32_t kWrapperMagic = 0x466243b1;
   if (size >= sizeof(kWrapperMagic) && memcmp(data, &kWrapperMagic, sizeof(kWrapperMagic)) == 0) {

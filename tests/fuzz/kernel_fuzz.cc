@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "softgpu/engine.h"
+#include "softgpu/texture.h"
 
 namespace openmps::softgpu {
 namespace {
@@ -38,14 +39,61 @@ class Arena final : public MemoryMap {
   std::unique_ptr<unsigned char[]> bytes_;
 };
 
+// Images are named by numbers whose bits say what they are like: 0 to 2 the shape, 3 to 5 the
+// texels, 6 and 7 the address mode, then filter, coordinates, integers, buffer. Each lies in the
+// arena.
+constexpr uint64_t kMostImage = 1 << 12;
+constexpr uint32_t kImageWidth = 8;
+constexpr uint32_t kImageHeight = 4;
+
+Image image_of(uint64_t number, uint64_t address) {
+  constexpr TexelFormat kFormats[] = {
+      {ChannelKind::kFloat, 4, 1},    {ChannelKind::kFloat, 2, 2},  {ChannelKind::kUnsigned, 1, 4},
+      {ChannelKind::kUnsigned, 2, 2}, {ChannelKind::kSigned, 4, 4}, {ChannelKind::kSigned, 1, 1},
+      {ChannelKind::kFloat, 4, 4},    {ChannelKind::kSigned, 2, 4}};
+  const uint32_t shape = number & 7;  // one dimension, two, three; one or two with layers; two
+  Image image;
+  image.address = address;
+  image.format = kFormats[number >> 3 & 7];
+  image.width = kImageWidth;
+  image.height = shape == 0 || shape == 3 ? 0 : kImageHeight;
+  image.depth = shape == 2 ? 4 : 0;
+  image.layers = shape == 3 || shape == 4 ? 4 : 0;
+  image.pitch = kImageWidth * image.format.texel_bytes();
+  image.slice = image.pitch * kImageHeight;
+  return image;
+}
+
 class Services final : public DeviceServices {
  public:
+  explicit Services(const Arena& arena) : arena_(arena) {}
   void print(std::string_view text) override { printed_ += text.size(); }
   uint64_t allocate_device_heap(uint64_t) override { return 0; }
   void free_device_heap(uint64_t) override {}
   uint64_t global_timer_ns() override { return 1'000'000; }
+  std::shared_ptr<const Texture> texture(uint64_t handle) override {
+    if (handle >= kMostImage) return nullptr;
+    auto texture = std::make_shared<Texture>();
+    texture->levels = {image_of(handle, arena_.begin()), image_of(handle, arena_.begin() + 4096)};
+    for (AddressMode& mode : texture->address) mode = static_cast<AddressMode>(handle >> 6 & 3);
+    texture->normalized_coordinates = (handle >> 9 & 1) != 0;
+    texture->read_as_integer = (handle >> 10 & 1) != 0;
+    // As the driver lets through: numbers between texels exist only where texels are read as such.
+    const TexelFormat& format = texture->levels[0].format;
+    const bool numbers = format.kind == ChannelKind::kFloat ||
+                         (format.channel_bytes < 4 && !texture->read_as_integer);
+    texture->linear_filter = texture->linear_levels = (handle >> 8 & 1) != 0 && numbers;
+    texture->buffer = (handle >> 11 & 1) != 0 && (handle & 7) == 0;
+    texture->max_level = 1;
+    return texture;
+  }
+  std::shared_ptr<const Image> surface(uint64_t handle) override {
+    if (handle >= kMostImage) return nullptr;
+    return std::make_shared<Image>(image_of(handle, arena_.begin()));
+  }
 
  private:
+  const Arena& arena_;
   size_t printed_ = 0;
 };
 
@@ -99,7 +147,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       compile(data, size, {.compute_capability = 90}, &error);
   if (program == nullptr) return 0;
   const Arena arena;
-  Services services;
+  Services services(arena);
   std::vector<uint64_t> addresses;
   if (!place(*program, arena, &addresses)) return 0;
   const std::shared_ptr<const LinkedProgram> linked = link(program, addresses);

@@ -1,96 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the binary seeds of the fuzz targets: corpus/session, corpus/message and corpus/fatbin.
+"""Writes the seeds of the fuzz targets that can be described: corpus/session, corpus/message,
+corpus/fatbin, and the instructions in corpus/ptx.
 
-usage: python3 tests/fuzz/make_corpus.py     (after a change of the wire format or of a layout)
+usage: python3 tests/fuzz/make_corpus.py     (after a change of the wire format, of a layout, or of
+                                              the table of PTX instructions)
 
-Layouts are those of src/wire/{commands,handshake}.h and docs/interop.md. The text seeds (command,
-ptx, kernel) are written by hand.
+Layouts are those of src/wire/{commands,handshake}.h and docs/interop.md. The other seeds are
+written by hand, or are inputs that once broke a target.
 """
 import pathlib
 import struct
 
-CORPUS = pathlib.Path(__file__).parent / "corpus"
+import ptx_corpus
+import session_corpus
 
-# src/wire/layout.h
-WINDOW_BYTES = 256 << 30
-DEVICE_BYTES = 192 << 30
-BASE = 0x1100_0000_0000 + 3 * WINDOW_BYTES  # session_fuzz.cc runs in window 3
-HOST = BASE + DEVICE_BYTES
-STAGING = HOST + (6 << 20)
-PINNED = HOST + (32 << 20)
-MIB = 1 << 20
+CORPUS = pathlib.Path(__file__).parent / "corpus"
 
 
 def write(target, name, data):
     (CORPUS / target).mkdir(exist_ok=True)
     (CORPUS / target / name).write_bytes(data)
-
-
-def command(opcode, layout, *values, more=b""):
-    body = struct.pack("<" + layout, *values) + more
-    return struct.pack("<HH", opcode, len(body)) + body
-
-
-def stream(stream_id, kind=1):
-    return command(8, "IIIIiI", stream_id, 1, 0, kind, 0, 0)
-
-
-def event(event_id):
-    return command(10, "IIII", event_id, 0, 0, 0)
-
-
-def session_seeds():
-    module = (command(19, "IIQ", 1, 0, 8) + command(20, "IIQQ", 1, 8, 0, STAGING)
-              + command(21, "IIIIIIIIQ", 1, 1, 0, 0, 4000, 1, 0, 0, 32)
-              + command(23, "IIII", 1, 1, 0, 4, more=b"kern"))
-    yield "ping", command(1, "Q", 0)
-    yield "memory", (stream(1) + command(15, "QQII", BASE, 4 * MIB, 0, 0)
-                     + command(3, "IIQQQ", 1, 1, BASE + 64, STAGING, 4096)
-                     + command(4, "IIQQQQQQQQQ", 1, 0, BASE, PINNED, 512, 256, 4096, 2048, 200, 8, 2)
-                     + command(5, "IIQQQQII", 1, 4, BASE, 1024, 16, 4, 7, 0)
-                     + command(17, "QQII", PINNED, 2 * MIB, 0, 0)
-                     + command(26, "II", 0, 0)
-                     + command(18, "QQII", PINNED, 2 * MIB, 0, 0)
-                     + command(16, "QQII", BASE, 4 * MIB, 0, 0))
-    yield "events", (stream(1) + stream(2, 0) + event(1) + event(2)
-                     + command(12, "IIIIQ", 1, 1, 3, 0, 5) + command(13, "IIII", 2, 1, 0, 0)
-                     + command(12, "IIIIQ", 2, 2, 0xffffffff, 0, 0) + command(14, "II", 1, 2)
-                     + command(6, "IIQ", 1, 4, 9) + command(7, "II", 2, 0)
-                     + command(25, "II", 1, 3) + command(11, "II", 1, 0) + command(9, "II", 1, 0)
-                     + command(40, "II", 1, 0))
-    yield "launch", (stream(1) + module
-                     + command(2, "12I", 1, 1, 2, 1, 1, 32, 1, 1, 0, 0, 16, 0, more=bytes(16))
-                     + command(2, "12I", 1, 1, 2, 1, 1, 32, 1, 1, 0, 1, 16, 1,
-                               more=struct.pack("<IIQ", 8, 0, 3).ljust(72, b"\0") + bytes(16))
-                     + command(36, "IIiI", 1, 8, 4096, 0) + command(37, "IIiI", 1, 0, 0, 0)
-                     + command(38, "IiQII", 1, 128, 0, 0, 0) + command(39, "II", 1, 0)
-                     + command(22, "II", 1, 0))
-    yield "library", (command(19, "IIQ", 2, 0, 4) + command(20, "IIQQ", 2, 4, 0, STAGING + 64)
-                      + command(21, "IIIIII", 2, 2, 0, 1, 0, 0)
-                      + command(23, "IIII", 2, 5, 1, 4, more=b"kern")
-                      + command(24, "IIII", 2, 6, 1, 4, more=b"glob")
-                      + stream(1)
-                      + command(3, "IIQQQ", 1, 0, 0x7f00_0000_0000, STAGING, 256))
-    launch = struct.pack("<12I", 0, 1, 2, 1, 1, 32, 1, 1, 0, 0, 16, 0) + bytes(16)
-    copy = struct.pack("<II9Q", 0, 0, STAGING, STAGING + 4096, 0, 0, 0, 0, 64, 1, 1)
-    fill = struct.pack("<IIQQQQII", 0, 4, STAGING, 0, 16, 1, 7, 0)
-    value = struct.pack("<IIQQIIII", 0, 4, STAGING + 8, 5, 0, 0, 1, 0)
-    edge = struct.pack("<IBBBB", 0, 0, 0, 0, 0)
-    nodes = [(1, b"", launch), (2, edge, copy), (3, edge, fill), (4, edge, struct.pack("<II", 0, 7)),
-             (5, edge, struct.pack("<II", 1, 0)), (6, edge, struct.pack("<II", 1, 0)),
-             (7, edge, value), (0, edge, b"")]
-    described = command(29, "II", 1, 0) + b"".join(
-        command(30, "IIII", 1, kind, len(edges) // 8, len(body), more=edges + body)
-        for kind, edges, body in nodes)
-    yield "graph", (stream(1) + event(1) + module + described + command(31, "IIQ", 1, 0, 0)
-                    + command(35, "II", 1, 1) + command(32, "II", 1, 1)
-                    + command(48, "IIII", 1, 2, 3, len(fill), more=fill)
-                    + command(49, "IIII", 1, 0, 0, 0) + described + command(33, "II", 1, 0)
-                    + command(32, "II", 1, 1) + command(34, "II", 1, 0))
-    yield "values", (stream(1) + command(27, "IIQQII", 1, 4, STAGING + 8, 5, 0, 0)
-                     + command(28, "IIQQII", 1, 8, STAGING + 16, 5, 0, 0))
-    for opcode in (256, 270, 300, 350):
-        yield f"generated_{opcode}", command(opcode, "IIII", 1, 0, 16, 0, more=bytes(16))
 
 
 def message(kind, body, version=1):
@@ -111,10 +40,46 @@ def message_seeds():
     yield "query_devices", message(12, struct.pack("<II", 2, 7))
     yield "query_unknown", message(12, struct.pack("<II", 9, 7))
     yield "shutdown", message(14, struct.pack("<II", 1, 0))
-    yield "fault", message(25, struct.pack("<II", 3, 700) + b"a kernel faulted\n".ljust(256, b"x"))
+    reason = b"a kernel faulted\n".ljust(256, b"x")
+    limits = bytes(128)
+    yield "welcome", message(2, struct.pack("<IIQIIfI", 0, 1, 0x1100_0000_0000, 4712, 20, 50.0, 1)
+                             + limits + bytes(256))
+    yield "ui_reply", message(4, struct.pack("<II", 1, 0) + b"no such command\n")
+    yield "ui_reply_more", message(4, struct.pack("<II", 0, 1) + b"PID ID SERVER\n")
+    yield "server_ready", message(11, struct.pack("<II", 100, 4713) + reason)
+    row = struct.pack("<IIII", 4711, 1, 0, 1) + b"GPU-118cbaa3".ljust(48, b"\0") + b"./nbody\x1b[2J".ljust(256, b"\0")
+    yield "answer", message(13, struct.pack("<IIII", 1, 7, 1, 2) + row + row)
+    yield "answer_devices", message(13, struct.pack("<IIII", 2, 7, 1, 0)
+                                    + b"0000:00:06.0\tGPU-008cbaa3\tNVIDIA\x1b H200\n0000:00:07.0\tGPU-11\tB\n")
+    yield "answer_rows", message(13, struct.pack("<IIII", 1, 7, 1, 0xffffffff) + row)
+    yield "shutdown_refused", message(15, struct.pack("<II", 3, 0))
+    yield "worker_ready", message(20, struct.pack("<II", 0, 20) + reason)
+    yield "open_session", message(21, struct.pack("<IIIIfI", 1, 3, 4711, 0, 100.0, 0) + limits
+                                  + b"./nbody".ljust(256, b"\0"))
+    yield "session_ready", message(22, struct.pack("<II", 1, 2) + reason)
+    yield "close_session", message(23, struct.pack("<II", 1, 806))
+    yield "session_closed", message(24, struct.pack("<II", 1, 0))
+    yield "fault", message(25, struct.pack("<II", 3, 700) + reason)
+    yield "pass_descriptor", message(30, struct.pack("<II", 1, 7))
+    yield "descriptor_taken", message(31, struct.pack("<II", 1, 0))
     yield "other_version", message(1, bytes(16), 2)
     yield "no_header", b"OMPS"
     yield "devices", b"0000:00:06.0\tGPU-008cbaa3\tNVIDIA H200\n\t\t\n0000:00:07.0\tGPU"
+
+
+def wire_seeds():
+    """The commands of the sessions as they stand in a ring, behind where its tail stands."""
+    for name, data in session_corpus.seeds():
+        if name.startswith("broken") or name == "graph_failures":
+            continue
+        ring = b""
+        while data:
+            opcode, size = struct.unpack_from("<HH", data)
+            body, data = data[4:4 + size], data[4 + size:]
+            whole = -(-(8 + size) // 16) * 16
+            if opcode != 0:  # what is not for session_fuzz itself
+                ring += struct.pack("<IHH", whole, opcode, 0xffff) + body.ljust(whole - 8, b"\0")
+        yield f"ring_{name}", struct.pack("<Q", len(ring)) + ring
 
 
 PTX = b".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry k() { ret; }\n\0"
@@ -162,8 +127,8 @@ def fatbin_seeds():
 
 
 def main():
-    for target, seeds in (("session", session_seeds()), ("message", message_seeds()),
-                          ("fatbin", fatbin_seeds())):
+    for target, seeds in (("session", session_corpus.seeds()), ("message", message_seeds()),
+                          ("fatbin", fatbin_seeds()), ("ptx", ptx_corpus.seeds()), ("wire", wire_seeds())):
         for name, data in seeds:
             write(target, name, data)
 

@@ -4,24 +4,35 @@
 // it go: into grants, device choices, log lines and lists.
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
+#include <set>
 #include <string_view>
 #include <vector>
 
 #include "base/text.h"
 #include "control/device.h"
 #include "control/format.h"
+#include "control/server_process.h"
 #include "server/answers.h"
 #include "server/devices.h"
 #include "server/session_table.h"
+#include "wire/control_call.h"
 #include "wire/message.h"
 
 namespace openmps {
 namespace {
 
 using Bytes = std::span<const std::byte>;
+using wire::MessageKind;
+
+std::set<MessageKind>& kinds_read() {
+  static std::set<MessageKind> kinds;
+  return kinds;
+}
 
 const std::vector<server::Device>& some_devices() {
   static const std::vector<server::Device> devices = {
@@ -68,31 +79,93 @@ void use(const wire::Query& query) {
 template <typename Message>
 void use(const Message&) {}
 
-template <typename... Messages>
-size_t read_as(Bytes packet) {
+template <typename... Structs>
+size_t read_as_any(Bytes packet, wire::MessageList<Structs...>) {
   size_t fitting = 0;
   const auto one = [&]<typename T>(const T*) {
     T message;
     if (!wire::read_message(packet, &message).ok()) return;
     ++fitting;
+    kinds_read().insert(message.header.kind);
     use(message);
   };
-  (one(static_cast<const Messages*>(nullptr)), ...);
+  (one(static_cast<const Structs*>(nullptr)), ...);
   return fitting;
+}
+
+// What a server answers goes to the shell and to logs.
+void read_as_answer(Bytes packet) {
+  uint32_t ticket = 0;
+  const Result<control::ServerAnswer> answer = control::read_answer(packet, 4711, &ticket);
+  if (!answer.ok()) return;
+  kinds_read().insert(MessageKind::kAnswer);
+  if (answer->clients.size() > wire::kMaxWindows) abort();
+  const std::string printed = control::format_ps(answer->clients) +
+                              control::format_device_clients(answer->devices, answer->clients) +
+                              control::format_devices("", answer->devices, true);
+  for (const char c : printed) {
+    if (static_cast<unsigned char>(c) < ' ' && c != '\n' && c != '\t') abort();
+  }
+}
+
+// As the shell reads what the daemon answers.
+void read_as_reply(Bytes packet) {
+  Result<std::pair<UniqueFd, UniqueFd>> ends = make_socket_pair();
+  if (!ends.ok()) abort();
+  if (packet.empty() || !send_packet(ends->second.get(), packet).ok()) return;
+  const int daemon = ends->second.get();
+  if (shutdown(daemon, SHUT_WR) != 0) abort();
+  const Result<wire::ControlReply> reply = wire::call_control(ends->first.get(), "ps");
+  if (!reply.ok()) return;
+  kinds_read().insert(MessageKind::kUiReply);
+  if (reply->text.size() > packet.size()) abort();
 }
 
 }  // namespace
 }  // namespace openmps
 
+// Every kind of message must have been read; a shell's command is command_fuzz's.
+extern "C" bool corpus_is_complete() {
+  using openmps::wire::MessageKind;
+  bool complete = true;
+  for (uint32_t kind = 0; kind <= static_cast<uint32_t>(MessageKind::kDescriptorTaken); ++kind) {
+    const auto known = static_cast<MessageKind>(kind);
+    switch (known) {
+      case MessageKind::kHello:
+      case MessageKind::kWelcome:
+      case MessageKind::kUiReply:
+      case MessageKind::kAdmit:
+      case MessageKind::kServerReady:
+      case MessageKind::kQuery:
+      case MessageKind::kAnswer:
+      case MessageKind::kShutdown:
+      case MessageKind::kShutdownRefused:
+      case MessageKind::kWorkerReady:
+      case MessageKind::kOpenSession:
+      case MessageKind::kSessionReady:
+      case MessageKind::kCloseSession:
+      case MessageKind::kSessionClosed:
+      case MessageKind::kSessionFault:
+      case MessageKind::kPassDescriptor:
+      case MessageKind::kDescriptorTaken:
+        if (openmps::kinds_read().contains(known)) break;
+        printf("no seed of the corpus is a message of kind %u\n", kind);
+        complete = false;
+        break;
+      case MessageKind::kUiCommand: break;
+    }
+  }
+  return complete;
+}
+
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace openmps;
   const Bytes packet = std::as_bytes(std::span(data, size));
-  const size_t fitting =
-      read_as<wire::Hello, wire::Welcome, wire::WorkerReady, wire::OpenSession, wire::SessionReady,
-              wire::CloseSession, wire::SessionClosed, wire::SessionFault, wire::Admit,
-              wire::ServerReady, wire::Query, wire::Shutdown, wire::ShutdownRefused>(packet);
+  const size_t fitting = read_as_any(packet, wire::Messages());
   if (fitting > 1) abort();
   if (fitting == 1 && !wire::read_header(packet).ok()) abort();
+  read_as_answer(packet);
+  read_as_reply(packet);
   // Text that follows a header: device lines of a server's answer.
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   const std::vector<control::Device> devices = control::parse_devices(text);

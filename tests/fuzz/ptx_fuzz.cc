@@ -3,12 +3,62 @@
 // to a consistent program, or is refused with a reason that JIT logs can show.
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include <memory>
+#include <set>
 #include <string>
 
 #include "softgpu/engine.h"
+#include "softgpu/program.h"
+#include "softgpu/ptx/opcode_table.h"
+
+namespace {
+
+using namespace openmps::softgpu;
+
+// The forms of the opcode table that were in a function which can run, and why others can't.
+std::set<const ptx::Rule*>& used_rules() {
+  static std::set<const ptx::Rule*> rules;
+  return rules;
+}
+std::set<std::string>& refusals() {
+  static std::set<std::string> reasons;
+  return reasons;
+}
+
+void note_rules(const CompiledProgram& program) {
+  for (size_t i = 0; i < program.functions.size(); ++i) {
+    if (program.functions[i] == nullptr) continue;
+    const ptx::Function& function = program.module->functions[i];
+    if (const std::string& why = program.functions[i]->unusable; !why.empty()) {
+      if (refusals().size() < 1000) refusals().insert(function.name + ", " + why);
+      continue;
+    }
+    for (const ptx::Statement& statement : function.body) {
+      if (statement.label < 0) used_rules().insert(statement.instruction.rule);
+    }
+  }
+}
+
+}  // namespace
+
+// Every form of the opcode table must have been in a kernel that can run.
+extern "C" bool corpus_is_complete() {
+  bool complete = true;
+  const ptx::RuleRange rules = ptx::all_rules();
+  for (const ptx::Rule* rule = rules.begin; rule != rules.end; ++rule) {
+    if (used_rules().contains(rule)) continue;
+    printf("no seed of the corpus has a usable %.*s with \"%.*s\"\n",
+           static_cast<int>(rule->mnemonic.size()), rule->mnemonic.data(),
+           static_cast<int>(rule->modifiers.size()), rule->modifiers.data());
+    complete = false;
+  }
+  if (complete) return true;
+  for (const std::string& reason : refusals()) printf("unusable: %s\n", reason.c_str());
+  return false;
+}
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace openmps;
@@ -21,6 +71,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (error.log.find('\0') != std::string::npos) abort();  // logs are C strings
     return 0;
   }
+  note_rules(static_cast<const softgpu::CompiledProgram&>(*program));
   for (const softgpu::KernelInfo& kernel : program->kernels()) {
     if (kernel.name.empty()) abort();
     for (const softgpu::ParameterInfo& parameter : kernel.parameters) {

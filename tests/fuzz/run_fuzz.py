@@ -21,6 +21,8 @@ SECONDS_PER_INPUT = 20
 MEMORY_LIMIT_MIB = 3072  # 256 MiB of claimed text, some times over
 LARGEST_INPUT = {"fatbin": 8192, "ptx": 8192, "kernel": 8192, "session": 16384, "wire": 8192,
                  "message": 4096, "command": 4096}
+# Corpora that a target reads beside its own.
+MORE_CORPORA = {"kernel": ["ptx"]}
 
 
 def ptx_words():
@@ -38,7 +40,8 @@ def run(target, build, seconds):
     broken = folder / "broken"
     learnt.mkdir(parents=True, exist_ok=True)
     broken.mkdir(exist_ok=True)
-    command = [folder / f"{target}_fuzz", learnt, SOURCE / "corpus" / target,
+    corpora = [SOURCE / "corpus" / name for name in [target, *MORE_CORPORA.get(target, [])]]
+    command = [folder / f"{target}_fuzz", learnt, *corpora,
                f"-max_total_time={seconds}", f"-timeout={SECONDS_PER_INPUT}",
                f"-rss_limit_mb={MEMORY_LIMIT_MIB}", f"-max_len={LARGEST_INPUT.get(target, 4096)}",
                f"-artifact_prefix={broken}/{target}-", "-print_final_stats=1"]

@@ -3,6 +3,7 @@
 #include "fake_driver.h"
 
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <atomic>
@@ -485,6 +486,12 @@ void FakeDriver::fail(const std::string& name_of, CUresult result) {
   failures_[name_of] = result;
 }
 
+void FakeDriver::fail_after(uint32_t more, CUresult result) {
+  const std::lock_guard lock(mutex_);
+  calls_to_failure_ = more + 1;
+  coming_failure_ = result;
+}
+
 void FakeDriver::hold(uint32_t stream, bool held) {
   const std::lock_guard lock(mutex_);
   queues_[stream].held = held;
@@ -518,6 +525,7 @@ CUresult FakeDriver::call(const std::string& name_of, const std::string& text) {
   const std::lock_guard lock(mutex_);
   calls_.push_back(text.empty() ? name_of : text);
   if (poison_ != CUDA_SUCCESS) return poison_;
+  if (calls_to_failure_ != 0 && --calls_to_failure_ == 0) return coming_failure_;
   const auto failure = failures_.find(name_of);
   return failure == failures_.end() ? CUDA_SUCCESS : failure->second;
 }
@@ -533,12 +541,19 @@ uint64_t FakeDriver::make(const char* kind) {
 bool FakeDriver::drop(const char* kind, uint64_t handle_of) {
   const std::lock_guard lock(mutex_);
   std::set<uint64_t>& objects = live_[kind];
+  if (insists_ && !objects.contains(handle_of)) abort();
   if (objects.empty()) return false;
   if (handle_of == 0) return objects.erase(objects.begin()), true;
   return objects.erase(handle_of) == 1;
 }
 
 bool FakeDriver::exists(const char* kind, uint64_t handle_of) {
+  const bool live = is_live(kind, handle_of);
+  if (insists_ && !live) abort();
+  return live;
+}
+
+bool FakeDriver::is_live(const char* kind, uint64_t handle_of) {
   const std::lock_guard lock(mutex_);
   return live_[kind].contains(handle_of);
 }

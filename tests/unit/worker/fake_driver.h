@@ -33,6 +33,10 @@ class FakeDriver {
   std::string live();
   // What the next calls of this name return, until it is set to success.
   void fail(const std::string& call, CUresult result);
+  // Of the calls that can fail, the one after `more` others fails, whichever that is.
+  void fail_after(uint32_t more, CUresult result);
+  // From now on the process ends when a call names a handle that is not alive.
+  void insist_on_live_handles() { insists_ = true; }
   // Nothing of the stream runs while it is held. By number: s1 is the first made.
   void hold(uint32_t stream, bool held);
   // Every call that touches the context fails from now on, and nothing queued runs any more.
@@ -46,6 +50,7 @@ class FakeDriver {
   uint64_t make(const char* kind);
   bool drop(const char* kind, uint64_t handle);
   bool exists(const char* kind, uint64_t handle);
+  bool is_live(const char* kind, uint64_t handle);
   void push(uint64_t stream, std::function<bool()> operation);
   bool idle(uint64_t stream);
   CUresult poisoned();
@@ -64,6 +69,9 @@ class FakeDriver {
   std::map<std::string, std::set<uint64_t>> live_;
   std::map<std::string, uint64_t> made_;
   std::map<std::string, CUresult> failures_;
+  uint32_t calls_to_failure_ = 0;  // 0: none is to fail
+  CUresult coming_failure_ = CUDA_SUCCESS;
+  bool insists_ = false;
   std::map<uint64_t, Queue> queues_;
   CUresult poison_ = CUDA_SUCCESS;
   uint64_t physical_bytes_ = 0;

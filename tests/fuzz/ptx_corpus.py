@@ -1,0 +1,343 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The seeds of ptx_fuzz and kernel_fuzz with every form of the opcode table: a module for each
+mnemonic, a kernel for each rule, an instruction for each alternative of each group of modifiers.
+make_corpus.py writes them. A rule without a usable kernel fails the ctest entry of ptx_fuzz.
+"""
+import itertools
+import pathlib
+import re
+
+TABLE = pathlib.Path(__file__).resolve().parents[2] / "src/softgpu/ptx/opcode_table.cc"
+
+HEADER = """.version 8.6
+.target sm_90
+.address_size 64
+.shared .align 16 .b8 sh[512];
+.const .align 16 .b8 cc[64] = {1, 2, 3, 4};
+.global .align 16 .b8 gl[256];
+"""
+# Something else in each lane, of each width. %d8: memory; %d7: a texture or surface.
+PREAMBLE = """.visible .entry {name}(.param .align 16 .b8 p[64]) {{
+.reg .pred %p<4>; .reg .b16 %h<9>; .reg .b32 %r<9>; .reg .b64 %d<9>; .reg .b128 %q<9>;
+.local .align 16 .b8 lo[64];
+ld.param.u64 %d8, [p]; mov.u32 %r8, %tid.x; mul.lo.u32 %r1, %r8, 0x9e3779b9;
+and.b32 %r2, %r8, 7; cvt.rn.f32.u32 %r3, %r8; mul.wide.u32 %d1, %r1, %r1; cvt.rn.f64.u32 %d2, %r8;
+mov.u64 %d7, 0; cvt.u16.u32 %h1, %r1; mov.b16 %h2, 0x3c00; setp.lt.u32 %p1, %r8, 9; mov.u32 %r7, 0;
+"""
+
+BYTES = {"b128": 16, "e4m3x2": 2, "e5m2x2": 2, "tf32": 4, "f16x2": 4, "bf16x2": 4, "u16x2": 4,
+         "s16x2": 4, "bf16": 2, "pred": 0}
+
+
+def table():
+    """({class: alternatives}, [(mnemonic, groups, operands)]) of opcode_table.cc."""
+    text = TABLE.read_text()
+    classes = dict(re.findall(r'\{"(\$\w+)",\s*"([^"]*)"\}', text))
+    rules = []
+    body = text[text.index("kRules[] = {"):]
+    for entry in re.findall(r'\{("\w+",.*?),\s*L::k', body[:body.index("};")], re.S):
+        strings = re.findall(r'((?:"[^"]*"\s*)+)(?:,|$)', entry)
+        mnemonic, groups, operands = ("".join(re.findall(r'"([^"]*)"', s)) for s in strings)
+        rules.append((mnemonic, groups.split(), operands.split()))
+    return classes, rules
+
+
+CLASSES, RULES = table()
+
+
+def alternatives(group):
+    out = []
+    for name in group.rstrip("?").split("|"):
+        out += CLASSES[name].split("|") if name.startswith("$") else [name]
+    return out
+
+
+def is_type(name):
+    return bool(re.fullmatch(r"(b|u|s|f)\d+(x2)?|bf16(x2)?|e4m3x2|e5m2x2|tf32|pred", name))
+
+
+def variations(groups):
+    """Lists of modifiers: the shortest form, and it with one group changed at a time."""
+    shortest = [None if group.endswith("?") else alternatives(group)[0] for group in groups]
+    seen = set()
+    for i, group in [(None, "")] + list(enumerate(groups)):
+        for choice in alternatives(group) if group else [None]:
+            parts = list(shortest)
+            if i is not None:
+                parts[i] = choice
+            key = tuple(part for part in parts if part is not None)
+            if key not in seen:
+                seen.add(key)
+                yield list(key)
+
+
+def width(name):
+    return BYTES.get(name) if name in BYTES else int(re.sub(r"\D", "", name)) // 8
+
+
+def register(name, number):
+    return "%" + {0: "p", 1: "h", 2: "h", 4: "r", 8: "d", 16: "q"}[width(name)] + str(number)
+
+
+def memory(mnemonic, parts):
+    where = set(parts)
+    if mnemonic in ("txq", "suq"):
+        return "[%d7]"
+    if where & {"shared", "shared::cta"} or mnemonic == "mbarrier" or "mbarrier" in where:
+        return "[sh+16]"
+    if where & {"param", "param::entry", "param::func"}:
+        return "[p+16]"
+    return "[lo+16]" if "local" in where else "[cc+16]" if "const" in where else "[%d8+16]"
+
+
+SHAPES = ("1d", "2d", "3d", "a1d", "a2d")  # as kernel_fuzz.cc numbers them
+
+
+def texel(parts):
+    surface = parts[0] in ("b", "p")
+    x = "%r7" if surface and "trap" in parts else "%r2" if surface or parts[-1] != "f32" else "%r3"
+    layer = "%r7" if "trap" in parts else "%r2"
+    shape = next(part for part in parts if part in SHAPES)
+    return {"1d": f"[%d7, {{{x}}}]", "2d": f"[%d7, {{{x}, {x}}}]", "3d": f"[%d7, {{{x}, {x}, {x}, {x}}}]",
+            "a1d": f"[%d7, {{{layer}, {x}}}]", "a2d": f"[%d7, {{{layer}, {x}, {x}, {x}}}]"}[shape]
+
+
+def vector(name, parts, first=1):
+    count = next((int(part[1]) for part in parts if part in ("v2", "v4", "v8")), 1)
+    members = [register(name, first + i % 4) for i in range(count)]
+    return members[0] if count == 1 else "{" + ", ".join(members) + "}"
+
+
+IMMEDIATE = {"lop3": "0x96", "cp": "16", "applypriority": "128", "discard": "128", "pmevent": "1",
+             "setmaxnreg": "32"}
+
+
+def operands(mnemonic, letters, parts):
+    types = [part for part in parts if is_type(part)] or ["b32"]
+    if mnemonic in ("prmt", "bmsk", "szext", "shf"):
+        types = [types[0]]
+    out = []
+    sources = 0
+    for letter in letters:
+        kind, optional = letter[0], letter.endswith("?")
+        if optional and not wants_optional(mnemonic, kind, parts):
+            continue
+        if kind == "D":
+            out.append(register(types[0], 4))
+        elif kind == "S":
+            sources += 1
+            out.append(source(mnemonic, types, sources))
+        elif kind == "P":
+            out.append("%p2")
+        elif kind == "Q":
+            out.append("%p1")
+        elif kind == "M":
+            seen = sum(1 for one in out if one.startswith("["))
+            out.append("[%d8+32]" if mnemonic == "cp" and seen else memory(mnemonic, parts))
+        elif kind == "T":
+            out.append(texel(parts))
+        elif kind in "VW":
+            out.append(vector(types[0], parts, 4 if kind == "V" else 1))
+        elif kind == "X" and mnemonic in ("bar", "barrier"):
+            out.append("64")
+        elif kind == "L":
+            out.append("$next")
+        else:
+            out.append(IMMEDIATE.get(mnemonic, "0"))
+    return out
+
+
+def source(mnemonic, types, number):
+    if mnemonic in ("bar", "barrier"):
+        return "1" if number == 1 else "64"
+    if mnemonic in ("vote", "match", "redux", "elect") and number == (1 if mnemonic in ("vote", "elect") else 2):
+        return "-1"
+    if mnemonic == "shfl":
+        return ["%r1", "1", "31", "-1"][number - 1]
+    if mnemonic == "nanosleep":
+        return "20"
+    name = types[-1] if mnemonic in ("cvt", "set", "slct") and (mnemonic != "slct" or number == 3) else types[0]
+    if mnemonic in ("mbarrier", "fns", "mov"):
+        return register("b32", 2) if mnemonic != "mbarrier" else "%r8"
+    if name in ("f64", "f32"):
+        return {"f64": ["%d2", "%d2", "%d1"], "f32": ["%r3", "%r3", "%r1"]}[name][number - 1]
+    return register(name, 1 + number % 2)
+
+
+def wants_optional(mnemonic, kind, parts):
+    if mnemonic in ("ld", "st"):
+        return "L2::cache_hint" in parts
+    if mnemonic in ("setp", "set"):
+        return bool({"and", "or", "xor"} & set(parts))
+    if mnemonic == "atom":
+        return "cas" in parts
+    if mnemonic == "tex":
+        return "level" in parts
+    if mnemonic == "cvt":
+        return parts[-1] == "f32" and parts[-2].endswith("x2")
+    if mnemonic == "mbarrier":
+        return "arrive" not in parts and "arrive_drop" not in parts or "expect_tx" in parts
+    return mnemonic in ("bar", "barrier")
+
+
+def atomics(mnemonic):
+    """The operations with the types that they take."""
+    integers = ("u32", "s32", "u64", "s64")
+    floats = ("f16", "bf16", "f16x2", "bf16x2")
+    for operation, types in (("add", ("u32", "s32", "u64", "f32", "f64") + floats),
+                             ("min", integers + floats), ("max", integers + floats),
+                             ("inc", ("u32",)), ("dec", ("u32",)), ("and", ("b32", "b64")),
+                             ("or", ("b32", "b64")), ("xor", ("b32", "b64")),
+                             ("exch", ("b32", "b64", "b128")), ("cas", ("b16", "b32", "b64", "b128"))):
+        if mnemonic == "red" and operation in ("exch", "cas"):
+            continue
+        yield from ((operation, name) for name in types)
+
+
+INTEGERS = ("u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64")
+FLOATS = ("f16", "bf16", "f32", "f64")
+
+
+def conversions():
+    for to, of in itertools.product(INTEGERS, INTEGERS):
+        yield [to, of]
+        if to != of:
+            yield ["sat", to, of]
+    for to, of in itertools.product(INTEGERS, FLOATS):
+        yield ["rzi", to, of]
+    for mode in ("rni", "rmi", "rpi"):
+        yield from ([mode, "s32", of] for of in FLOATS)
+    for to, of in itertools.product(FLOATS, INTEGERS):
+        yield ["rn", to, of]
+    for to, of in itertools.product(FLOATS, FLOATS):
+        yield ["rn", to, of] if width(to) < width(of) else [to, of]
+    for mode in ("rz", "rm", "rp"):
+        yield from ([mode, "f32", "f64"], [mode, "f32", "u64"], [mode, "f16", "f32"])
+    for mode in ("rni", "rzi", "rmi", "rpi"):
+        yield from ([mode, name, name] for name in ("f32", "f64"))
+    yield from (["sat", "f32", "f32"], ["ftz", "sat", "f32", "f64"], ["rn", "relu", "f16", "f32"],
+                ["rn", "relu", "bf16", "f32"], ["rna", "tf32", "f32"])
+
+
+def packed_conversions():
+    for to in ("f16x2", "bf16x2"):
+        yield from (["rn", to, "f32"], ["rz", to, "f32"], ["rn", "relu", to, "f32"],
+                    ["rn", "relu", "satfinite", to, "f32"])
+    for to in ("e4m3x2", "e5m2x2"):
+        yield from (["rn", "satfinite", to, "f32"], ["rn", "satfinite", to, "f16x2"],
+                    ["rn", "f16x2", to], ["rn", "relu", "f16x2", to])
+    yield from (["rn", "tf32", "f32"], ["rz", "tf32", "f32"])
+
+
+def written(mnemonic, groups, letters):
+    """The instructions of a rule."""
+    if mnemonic in ("atom", "red"):
+        for operation, name in atomics(mnemonic):
+            noftz = ["noftz"] if name in ("f16", "bf16", "f16x2", "bf16x2") else []
+            for where in ("global", "shared"):
+                yield [where, operation, *noftz, name]
+        yield ["relaxed", "gpu", "global", "add", "u32"]
+        yield ["add", "u32"]
+        return
+    if mnemonic == "cvt":
+        yield from conversions() if len(groups) > 5 else packed_conversions()
+        return
+    if mnemonic in ("setp", "set"):
+        head = [] if mnemonic == "setp" else ["u32"]
+        yield from ([name, *head, "f32"] for name in UNORDERED)
+        yield from (["lt", "and", "ftz", *head, "f32"], ["lo", *head, "u64"], ["hs", *head, "u16"])
+    if mnemonic in ("min", "max") and "relu?" in groups:
+        yield from (["relu", name] for name in ("s32", "s16x2"))
+    for parts in variations(groups):
+        if not runs(mnemonic, parts):
+            continue
+        yield parts
+        # Vectors go other ways than scalars, by width and space.
+        if mnemonic in ("ld", "st") and is_type(parts[-1]) and len(parts) == 1:
+            for where, size in itertools.product(("global", "shared", "local"), ("v2", "v4")):
+                if (mnemonic, where) != ("st", "const") and width(parts[-1]) * int(size[1]) <= 16:
+                    yield [where, size, parts[-1]]
+            yield from ([where, parts[-1]] for where in ("global", "shared", "local"))
+
+
+UNORDERED = ("equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan")
+
+
+def runs(mnemonic, parts):
+    """Forms that the table lets through and the lowering refuses, as ptxas does or for good."""
+    if mnemonic == "setp" and parts[-1] in ("f16x2", "bf16x2"):
+        return False
+    if mnemonic in ("setp", "set"):
+        return parts[0] not in UNORDERED and "ftz" not in parts or parts[-1] == "f32"
+    if mnemonic in ("min", "max"):
+        return not ("relu" in parts and parts[-1] not in ("s32", "s16x2") or "xorsign" in parts and parts[-1] != "f32")
+    if mnemonic == "st":
+        return not {"const", "param", "param::entry", "param::func"} & set(parts)
+    return mnemonic != "cvta" or "u32" not in parts
+
+
+def extra(mnemonic, letters):
+    """What the operands' letters do not say."""
+    if mnemonic == "mov" and "V" in letters:
+        yield "mov.b32 %r4, {%h1, %h2};\nmov.b32 {%h4, %h5}, %r1;\nmov.b64 %d4, {%r1, %r2};"
+        yield "mov.b64 {%r4, _}, %d1;\nmov.b64 %d4, {%h1, %h2, %h1, %h2};\nmov.b64 {%h4, %h5, %h6, %h7}, %d1;"
+        yield "mov.b128 %q1, {%d1, %d2};\nmov.b128 {%d4, %d5}, %q1;\nmov.b128 %q2, %q1;"
+        yield "mov.u32 %r4, %laneid;\nmov.u64 %d4, %globaltimer;\nmov.u64 %d5, gl;\nmov.u32 %r5, %clock;"
+    if mnemonic == "shfl":
+        yield "shfl.sync.bfly.b32 %r4|%p2, %r1, 1, 31, -1;\nshfl.sync.idx.b32 %r4, %r1, %r2, %r8, -1;"
+    if mnemonic == "match":
+        yield "match.all.sync.b32 %r4|%p2, %r1, -1;"
+    if mnemonic == "setp":
+        yield "setp.lt.and.s32 %p2|%p3, %r1, %r2, !%p1;"
+    if mnemonic in ("bar", "barrier") and "D" in letters:
+        what = "popc.u32 %r4" if "S" in letters and "P" not in letters else "and.pred %p2"
+        yield f"{mnemonic}.red.{what}, 0, %p1;"
+
+
+# Lanes that stay out would be waited for.
+TOGETHER = ("bar", "barrier", "shfl", "vote", "match", "redux", "elect")
+
+
+def kernel(name, mnemonic, groups, letters):
+    if mnemonic == "call":
+        lines = ["{ .param .b32 a; .param .b32 b; st.param.b32 [a], %r1; call.uni (b), f, (a);"
+                 " ld.param.b32 %r4, [b]; }"]
+    elif mnemonic == "brx":
+        lines = ["and.b32 %r2, %r8, 1; ts: .branchtargets $a, $b; brx.idx %r2, ts; $a: add.u32 %r1, %r1, 1;"
+                 " $b: add.u32 %r1, %r1, 2;"]
+    else:
+        lines = []
+        # What has only arrived must not be waited for: it comes last.
+        forms = sorted(written(mnemonic, groups, letters), key=lambda parts: "arrive" in parts)
+        for number, parts in enumerate(forms):
+            if "T" in letters or mnemonic in ("txq", "suq"):
+                shape = next((SHAPES.index(part) for part in parts if part in SHAPES), 1)
+                lines.append(f"mov.u64 %d7, {shape | number % 512 << 3};")
+            text = ".".join([mnemonic, *parts])
+            arguments = ", ".join(operands(mnemonic, letters, parts)).replace("$next", f"$l{number}")
+            lines.append(f"{text} {arguments};".replace(" ;", ";"))
+            if "L" in letters:
+                lines.append(f"$l{number}:")
+        if mnemonic not in TOGETHER and "T" not in letters:  # some lanes alone
+            lines.insert(0, "@%p1 " + lines[0].replace("$l0", "$end"))
+    lines += extra(mnemonic, letters)
+    return PREAMBLE.format(name=name) + "\n".join(lines) + "\n$end: ret; }\n"
+
+
+FUNCTION = """.func (.param .b32 r) f(.param .b32 x) { .reg .b32 %r<3>; ld.param.b32 %r1, [x];
+add.u32 %r1, %r1, 1; st.param.b32 [r], %r1; ret; }
+"""
+LARGEST = 8192  # run_fuzz.py: longer inputs are cut
+
+
+def seeds():
+    for mnemonic, rules in itertools.groupby(RULES, key=lambda rule: rule[0]):
+        text = HEADER + (FUNCTION if mnemonic == "call" else "")
+        part = 0
+        for number, (_, groups, letters) in enumerate(rules):
+            made = kernel(f"k{number}", mnemonic, groups, letters)
+            if len(text) + len(made) > LARGEST and len(text) > len(HEADER):
+                yield f"op_{mnemonic}_{part}", text.encode()
+                text, part = HEADER, part + 1
+            text += made
+        yield f"op_{mnemonic}_{part}" if part else f"op_{mnemonic}", text.encode()
