@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs clang-tidy over every source under src/ that a build knows, as many at once as there are
+"""Runs clang-tidy over every source of ours that a build knows, as many at once as there are
 processors, and prints each finding once (headers are seen by many sources). Run by `./dev lint`.
 Exit code 1 if there is a finding."""
 
@@ -21,7 +21,7 @@ def sources(build):
     """Tracked sources that the build compiles: what it does not compile has no flags to read."""
     entries = json.loads((build / "compile_commands.json").read_text(encoding="utf-8"))
     compiled = {Path(entry["directory"], entry["file"]).resolve() for entry in entries}
-    tracked = subprocess.run(["git", "ls-files", "src/*.cc"], cwd=ROOT, capture_output=True, text=True,
+    tracked = subprocess.run(["git", "ls-files", "*.cc"], cwd=ROOT, capture_output=True, text=True,
                              check=True).stdout.split()
     return [name for name in tracked if ROOT / name in compiled]
 

@@ -58,7 +58,7 @@ bool find_pointer(Session& session, uint64_t address, Known* known) {
 
 template <typename T>
 CUresult put(void* data, T value) {
-  memcpy(data, &value, sizeof(T));
+  memcpy(data, &value, sizeof(T));  // NOLINT(bugprone-sizeof-expression): of handles themselves
   return CUDA_SUCCESS;
 }
 

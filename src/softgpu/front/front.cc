@@ -29,7 +29,7 @@ Status enter_context(Driver&, std::shared_ptr<Context>* context,
   *execution = (*context)->execution();
   if (*execution == nullptr)
     return Status(CUDA_ERROR_CONTEXT_IS_DESTROYED, "the current context was destroyed");
-  const Status status = sticky_error(**execution);
+  Status status = sticky_error(**execution);
   // Whoever notices a fault first shows what the kernel said of it.
   if (!status.ok()) (*execution)->flush_output();
   return status;

@@ -50,7 +50,7 @@ bool is_host(const MappedRange& range) {
 
 template <typename T>
 Status store(void* data, T value) {
-  memcpy(data, &value, sizeof(T));
+  memcpy(data, &value, sizeof(T));  // NOLINT(bugprone-sizeof-expression): of handles themselves
   return Status();
 }
 

@@ -12,10 +12,10 @@
 
 // A vector of 32-bit lanes and the outcome of comparing two.
 #if defined(__AVX512F__)
-constexpr u32 kVectorLanes = 16;
+inline constexpr u32 kVectorLanes = 16;
 using Words = __m512i;
 using Flags = __mmask16;
-constexpr Flags kAllLanes =
+inline constexpr Flags kAllLanes =
     0xffff;  // gcc 12 takes the forms without a mask for uninitialised reads
 INLINE Words load_words(const void* at) { return _mm512_loadu_si512(at); }
 INLINE void store_words(void* at, Words words) { _mm512_storeu_si512(at, words); }
@@ -52,7 +52,7 @@ INLINE Words permute_warp(const u32* lanes, Words index) {
   return _mm512_permutex2var_epi32(load_words(lanes), index, load_words(lanes + 16));
 }
 #else
-constexpr u32 kVectorLanes = 8;
+inline constexpr u32 kVectorLanes = 8;
 using Words = __m256i;
 using Flags = __m256i;
 INLINE Words load_words(const void* at) { return _mm256_loadu_si256((const __m256i*)at); }
@@ -92,7 +92,7 @@ INLINE Words permute_warp(const u32* lanes, Words index) {
 }
 #endif
 
-constexpr u32 kVectors = kWarpSize / kVectorLanes;
+inline constexpr u32 kVectors = kWarpSize / kVectorLanes;
 
 // 0, step, 2 * step, ...: constants once the compiler is through.
 INLINE Words word_steps(u32 step) {
@@ -134,7 +134,7 @@ INLINE bool rows_of(const u64* addresses) {
 // For each vector of lanes the distances of the addresses from the first one's. True if all are
 // those of words in a window of one vector register: any mixture of equal and neighbouring
 // addresses.
-constexpr u32 kWindowBytes = 4 * kVectorLanes;
+inline constexpr u32 kWindowBytes = 4 * kVectorLanes;
 INLINE bool windows_of(const u32* addresses, Words* distances) {
   Words all = splat_words(0);
   for (u32 v = 0; v < kVectors; ++v) {

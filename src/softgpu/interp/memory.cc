@@ -252,7 +252,8 @@ INLINE Addresses<A> shifted(const A* addresses, A offset) {
 }
 
 // Moves by whole vector registers, for whole warps. `good(first, bytes)` says whether memory from
-// offset `first` of `base` may be accessed as aligned elements. False: nothing has been done.
+// offset `first` of the address `base` may be accessed as aligned elements. False: nothing has been
+// done.
 // ------
 
 template <class M, class R>
@@ -261,7 +262,7 @@ constexpr bool kMovesVectors = SOFTGPU_VECTORS != 0 && sizeof(M) == sizeof(R) &&
 
 template <class M, class A, class Good>
 INLINE bool load_vectors([[maybe_unused]] M* d, [[maybe_unused]] const A* addresses,
-                         [[maybe_unused]] A offset, [[maybe_unused]] const std::byte* base,
+                         [[maybe_unused]] A offset, [[maybe_unused]] u64 base,
                          [[maybe_unused]] Good good) {
 #if SOFTGPU_VECTORS
   A first[kVectors];  // the registers of addresses may be those of the result
@@ -279,7 +280,8 @@ INLINE bool load_vectors([[maybe_unused]] M* d, [[maybe_unused]] const A* addres
       if (!all_good(kRowBytes)) return false;
       for (u32 v = 0; v < kVectors; ++v)
         for (u64 at = 0; at < kRowBytes; at += sizeof(Words))
-          store_words((std::byte*)(d + v * kVectorLanes) + at, load_words(base + first[v] + at));
+          store_words((std::byte*)(d + v * kVectorLanes) + at,
+                      load_words((const void*)(base + first[v] + at)));
       return true;
     }
   }
@@ -287,8 +289,8 @@ INLINE bool load_vectors([[maybe_unused]] M* d, [[maybe_unused]] const A* addres
     Words distances[kVectors];
     if (!windows_of(addresses, distances) || !all_good(kWindowBytes)) return false;
     for (u32 v = 0; v < kVectors; ++v)
-      store_words(d + v * kVectorLanes,
-                  permute_words(load_words(base + first[v]), quarter_words(distances[v])));
+      store_words(d + v * kVectorLanes, permute_words(load_words((const void*)(base + first[v])),
+                                                      quarter_words(distances[v])));
     return true;
   }
 #endif
@@ -297,7 +299,7 @@ INLINE bool load_vectors([[maybe_unused]] M* d, [[maybe_unused]] const A* addres
 
 template <class M, class A, class Good>
 INLINE bool store_vectors([[maybe_unused]] const M* from, [[maybe_unused]] const A* addresses,
-                          [[maybe_unused]] A offset, [[maybe_unused]] std::byte* base,
+                          [[maybe_unused]] A offset, [[maybe_unused]] u64 base,
                           [[maybe_unused]] Good good) {
 #if SOFTGPU_VECTORS
   if (!rows_of<sizeof(M)>(addresses)) return false;
@@ -307,7 +309,7 @@ INLINE bool store_vectors([[maybe_unused]] const M* from, [[maybe_unused]] const
     all &= good((A)(addresses[v * kVectorLanes] + offset), kRowBytes);
   if (!all) return false;
   for (u32 v = 0; v < kVectors; ++v) {  // of rows that overlap the last one stays, as of lanes
-    std::byte* to = base + (A)(addresses[v * kVectorLanes] + offset);
+    std::byte* to = (std::byte*)(base + (A)(addresses[v * kVectorLanes] + offset));
     for (u64 at = 0; at < kRowBytes; at += sizeof(Words))
       store_words(to + at, load_words((const std::byte*)(from + v * kVectorLanes) + at));
   }
@@ -380,7 +382,7 @@ INLINE const Op* load_global(const Op* op, Warp* warp, std::byte* regs, u32 mask
         return (at & (sizeof(M) - 1)) == 0 && in_slot(warp, op, at, at + size, false);
       };
       const u64 at = addresses[0] + op->imm;
-      if (load_vectors((M*)(regs + op->d), addresses, op->imm, nullptr, good)) {
+      if (load_vectors((M*)(regs + op->d), addresses, op->imm, 0, good)) {
         prefetch_next(warp, op, at);
         SOFTGPU_NEXT(op + 1);
       }
@@ -429,7 +431,7 @@ INLINE const Op* store_global(const Op* op, Warp* warp, std::byte* regs, u32 mas
       auto good = [=](u64 at, u64 size) __attribute__((always_inline)) {
         return (at & (sizeof(M) - 1)) == 0 && in_slot(warp, op, at, at + size, true);
       };
-      if (store_vectors((const M*)(regs + op->b), addresses, op->imm, nullptr, good))
+      if (store_vectors((const M*)(regs + op->b), addresses, op->imm, 0, good))
         SOFTGPU_NEXT(op + 1);
     }
   }
@@ -496,7 +498,7 @@ INLINE const Op* load_shared(const Op* op, Warp* warp, std::byte* regs, u32 mask
   if constexpr (kMovesVectors<M, R>) {
     if (warp->active == kFullMask && op->aux == 1) {
       const u32* addresses = (const u32*)(regs + op->a);
-      if (load_vectors((M*)(regs + op->d), addresses, (u32)op->imm, warp->shared,
+      if (load_vectors((M*)(regs + op->d), addresses, (u32)op->imm, (u64)warp->shared,
                        shared_good<M>(warp)))
         SOFTGPU_NEXT(op + 1);
     }
@@ -614,7 +616,7 @@ INLINE const Op* store_shared(const Op* op, Warp* warp, std::byte* regs, u32 mas
   if constexpr (kMovesVectors<M, R>) {
     if (warp->active == kFullMask && op->aux == 1) {
       const u32* addresses = (const u32*)(regs + op->a);
-      if (store_vectors((const M*)(regs + op->b), addresses, (u32)op->imm, warp->shared,
+      if (store_vectors((const M*)(regs + op->b), addresses, (u32)op->imm, (u64)warp->shared,
                         shared_good<M>(warp)))
         SOFTGPU_NEXT(op + 1);
     }
