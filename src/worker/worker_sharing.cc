@@ -38,9 +38,8 @@ Status Sharing::open_memory(const wire::MemoryOpen& command, ReplyWriter& reply)
   std::shared_ptr<Holding> holding;
   OPENMPS_RETURN_IF_ERROR(memory_.hold(std::move(physical), &holding));
   OPENMPS_RETURN_IF_ERROR(memory_.map_held(std::move(holding), command.address, command.bytes, 0));
-  const Status status =
-      memory_.set_access({command.address, command.bytes, device,
-                          static_cast<uint32_t>(CU_MEM_ACCESS_FLAGS_PROT_READWRITE)});
+  Status status = memory_.set_access({command.address, command.bytes, device,
+                                      static_cast<uint32_t>(CU_MEM_ACCESS_FLAGS_PROT_READWRITE)});
   if (!status.ok()) {
     static_cast<void>(memory_.unmap({command.address, command.bytes, device, 0}).ok());
     return status;

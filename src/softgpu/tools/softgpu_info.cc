@@ -38,7 +38,7 @@ void print_device(uint32_t ordinal, const SegmentReport& report) {
 
 }  // namespace
 
-int main() {
+int main() {  // NOLINT(bugprone-exception-escape): ends the program
   openmps::Result<openmps::softgpu::Config> config = openmps::softgpu::read_config();
   if (!config.ok()) {
     fprintf(stderr, "softgpu-info: %s\n", config.status().message().c_str());
