@@ -47,7 +47,7 @@ LAYOUTS = {
     "HostUnregister": RANGE, "BlobBegin": "IIQ", "BlobData": "IIQQ", "ModuleLoad": "6I",
     "ModuleUnload": ID, "GetFunction": "6I", "GetGlobal": "6I", "HostFunction": "II",
     "MemoryInfo": "II", "StreamWriteValue": "IIQQII", "StreamWaitValue": "IIQQII",
-    "GraphBegin": "II", "GraphNode": "IIII", "GraphInstantiate": "IIQ", "GraphLaunch": "II",
+    "GraphBegin": "IIII", "GraphNode": "6I", "GraphInstantiate": "IIQ", "GraphLaunch": "II",
     "GraphUpdate": "II", "GraphExecDestroy": ID, "GraphUpload": "II", "GraphSetNode": "IIII",
     "GraphEnableNode": "IIII", "FunctionSetAttribute": "IIiIII", "FunctionGetAttribute": "IIiIII",
     "Occupancy": "IiQII", "ModuleSymbols": ID, "ContextReset": "II", "ClusterOccupancy": "10I",
@@ -58,7 +58,7 @@ LAYOUTS = {
     "PhysicalImport": "II", "MemoryPublish": RANGE, "MemoryWithdraw": "16s", "MemoryOpen": "16sQQ",
     "EventPublish": ID, "EventOpen": "II16s", "EventQuery": ID, "PeerAccess": "IIII",
     "OutputFlush": "Q", "LinkCreate": "IIII", "LinkAdd": "6I", "LinkComplete": ID,
-    "LinkRead": "IIQQ", "LinkDestroy": ID,
+    "LinkRead": "IIQQ", "LinkDestroy": ID, "ConditionCreate": "IIII", "GraphForget": ID,
 }
 
 
@@ -235,8 +235,8 @@ def graphs():
     bodies = [body for _, _, body in nodes]
 
     def described(exec_id):
-        return command("GraphBegin", exec_id, 0) + b"".join(
-            command("GraphNode", exec_id, kind, len(edges) // 8, len(body), more=edges + body)
+        return command("GraphBegin", exec_id, 0, 0, 0) + b"".join(
+            command("GraphNode", exec_id, kind, len(edges) // 8, len(body), 0, 0, more=edges + body)
             for kind, edges, body in nodes)
 
     def change(node):
@@ -255,6 +255,27 @@ def graphs():
                          + command("EventDestroy", 1, 0) + command("GraphLaunch", 1, 1)
                          + command("ModuleUnload", 1, 0) + command("GraphLaunch", 1, 1)
                          + command("MemoryUnmap", ONE.base, 2 * MIB, 0, 0) + command("GraphLaunch", 1, 1))
+    # Handles, bodies in bodies, and a second description with other parameters.
+    handle = 0x7001  # strict_driver.h: the first
+
+    def conditional(number, kind, bodies):
+        return struct.pack("<QII", handle + number, kind, bodies)
+
+    # if with two bodies: 1 and 2; while inside of the second: 3; switch behind them: 4 to 6
+    inside = [(8, b"", conditional(0, 0, 2), 0), (3, b"", fill, 1), (8, b"", conditional(1, 1, 1), 2),
+              (1, b"", launch, 3), (8, edge, conditional(2, 2, 3), 0), (2, b"", copy, 4), (0, b"", b"", 6),
+              (4, edge, struct.pack("<II", 0, 7), 0), (5, edge, struct.pack("<II", 1, 0), 0),
+              (6, edge, struct.pack("<II", 1, 0), 0), (7, edge, writes + waits, 0)]
+    nested = command("GraphBegin", 1, 0, 1, 0) + b"".join(
+        command("GraphNode", 1, kind, len(edges) // 8, len(body), parent, 0, more=edges + body)
+        for kind, edges, body, parent in inside)
+    conditions = start + b"".join(command("ConditionCreate", 1, 0, n, 1) for n in range(3))
+    yield "conditional", (conditions + nested + command("GraphInstantiate", 1, 0, 0)
+                          + command("GraphLaunch", 1, 1) + nested + command("GraphUpdate", 1, 0)
+                          + command("GraphForget", 1, 0) + command("GraphLaunch", 1, 1)
+                          + command("MemoryUnmap", ONE.base, 2 * MIB, 0, 0) + command("GraphLaunch", 1, 1))
+    yield "conditional_failures", conditions + b"".join(
+        fail(n) + nested + command("GraphInstantiate", 1, 0, 0) for n in range(12))
     yield "graph_failures", start + b"".join(
         fail(n) + described(1) + command("GraphInstantiate", 1, 0, 0) for n in range(12))
 

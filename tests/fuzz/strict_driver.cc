@@ -2,7 +2,6 @@
 // The driver that trusts nobody. See strict_driver.h.
 #include "strict_driver.h"
 
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,76 +10,19 @@
 #include <iterator>
 #include <span>
 
-#include "wire/layout.h"
+#include "strict_calls.h"
 
 namespace openmps::worker {
 namespace {
 
-using Wide = unsigned __int128;
-using Operand = StrictDriver::Operand;
-using Node = StrictDriver::Node;
+using namespace strict;
 
 constexpr int kDevices = 2;
 constexpr uint64_t kLibraryGlobals = uint64_t{1} << 32;  // behind those of modules
 
 StrictDriver* g_driver = nullptr;
-StrictDriver& self() { return *g_driver; }
-
-template <typename Handle>
-uint64_t number(Handle handle) {
-  return reinterpret_cast<uint64_t>(handle);
-}
-template <typename Handle>
-Handle handle(uint64_t value) {
-  return reinterpret_cast<Handle>(value);
-}
-CUresult call(const char* name) { return self().fake().call(name, ""); }
-void must_be_live(const char* kind, uint64_t object) {
-  static_cast<void>(self().fake().exists(kind, object));
-}
-
-// Reads what the driver would read.
-void touch(const void* data, size_t bytes) {
-  static volatile unsigned char last;
-  for (const unsigned char byte : std::span(static_cast<const unsigned char*>(data), bytes)) {
-    last = byte;
-  }
-  static_cast<void>(last);
-}
-void must_be_text(const char* text) { touch(text, strlen(text)); }
-void touch_extra(void** extra) {
-  if (extra != nullptr) touch(extra[1], *static_cast<size_t*>(extra[3]));
-}
-
 // ---- Work on memory -----------------------------------------------------------------------------
 
-// From the first to the last byte of a box, which no session's memory contains if it overflows.
-uint64_t span_of(uint64_t width, uint64_t height, uint64_t depth, uint64_t pitch, uint64_t rows) {
-  if (width == 0 || height == 0 || depth == 0) return 0;
-  const Wide last_slice = static_cast<Wide>(depth - 1) * pitch * (depth > 1 ? rows : 1);
-  const Wide span = last_slice + static_cast<Wide>(height - 1) * pitch + width;
-  return span > ~0ull ? ~0ull : static_cast<uint64_t>(span);
-}
-
-void add_side(CUmemorytype type, CUdeviceptr device, const void* host, CUarray array, size_t pitch,
-              size_t rows, const CUDA_MEMCPY3D& box, bool writes, Node* node) {
-  if (type == CU_MEMORYTYPE_ARRAY) return self().must_be_array(array);
-  const uint64_t address = type == CU_MEMORYTYPE_HOST ? number(host) : device;
-  node->operands.push_back(
-      {address, span_of(box.WidthInBytes, box.Height, box.Depth, pitch, rows), writes});
-}
-Node copy_of(const CUDA_MEMCPY3D& box) {
-  Node node{.kind = "copy"};
-  add_side(box.srcMemoryType, box.srcDevice, box.srcHost, box.srcArray, box.srcPitch, box.srcHeight,
-           box, false, &node);
-  add_side(box.dstMemoryType, box.dstDevice, box.dstHost, box.dstArray, box.dstPitch, box.dstHeight,
-           box, true, &node);
-  return node;
-}
-uint64_t rows_span(uint64_t pitch, uint64_t element, uint64_t width, uint64_t rows) {
-  const Wide row = static_cast<Wide>(width) * element;
-  return row > ~0ull ? ~0ull : span_of(static_cast<uint64_t>(row), rows, 1, pitch, 1);
-}
 CUresult fill(CUdeviceptr to, uint64_t pitch, uint64_t element, uint64_t n, uint64_t rows,
               CUstream stream) {
   must_be_live("streams", number(stream));
@@ -488,193 +430,6 @@ void fill_arrays(DriverTable& t) {
   };
 }
 
-// ---- Graphs -------------------------------------------------------------------------------------
-
-CUresult add_node(CUgraphNode* out, CUgraph graph, const CUgraphNode* before, size_t count,
-                  Node node) {
-  must_be_live("graphs", number(graph));
-  std::vector<uint64_t>& there = self().graphs[number(graph)];
-  for (const CUgraphNode one : std::span(before, count)) {
-    if (std::find(there.begin(), there.end(), number(one)) == there.end()) abort();
-  }
-  self().must_run(node);
-  if (const CUresult error = call("node")) return error;
-  const uint64_t made = self().fake().make("nodes");
-  there.push_back(made);
-  self().nodes[made] = std::move(node);
-  return *out = handle<CUgraphNode>(made), CUDA_SUCCESS;
-}
-CUresult set_node(CUgraphExec exec, CUgraphNode node, Node changed) {
-  must_be_live("execs", number(exec));
-  const auto found = self().executable[number(exec)].find(number(node));
-  if (found == self().executable[number(exec)].end()) abort();
-  if (strcmp(found->second.kind, changed.kind) != 0) abort();
-  self().must_run(changed);
-  if (const CUresult error = call("set")) return error;
-  return found->second = std::move(changed), CUDA_SUCCESS;
-}
-Node kernel_of(const CUDA_KERNEL_NODE_PARAMS& kernel) {
-  touch_extra(kernel.extra);
-  return {.kind = "kernel",
-          .function = kernel.func != nullptr ? number(kernel.func) : number(kernel.kern)};
-}
-Node fill_of(const CUDA_MEMSET_NODE_PARAMS& fill) {
-  return {.kind = "fill",
-          .operands = {
-              {fill.dst, rows_span(fill.pitch, fill.elementSize, fill.width, fill.height), true}}};
-}
-Node event_of(const char* kind, CUevent event) { return {.kind = kind, .event = number(event)}; }
-Node values_of(const CUDA_BATCH_MEM_OP_NODE_PARAMS& batch) {
-  Node node{.kind = "values"};
-  for (const CUstreamBatchMemOpParams& one : std::span(batch.paramArray, batch.count)) {
-    const bool writes = one.operation == CU_STREAM_MEM_OP_WRITE_VALUE_32 ||
-                        one.operation == CU_STREAM_MEM_OP_WRITE_VALUE_64;
-    const bool wide = one.operation == CU_STREAM_MEM_OP_WRITE_VALUE_64 ||
-                      one.operation == CU_STREAM_MEM_OP_WAIT_VALUE_64;
-    node.operands.push_back({one.writeValue.address, wide ? 8u : 4u, writes});
-  }
-  return node;
-}
-void drop_graph(uint64_t graph) {
-  for (const uint64_t node : self().graphs[graph]) {
-    self().fake().drop("nodes", node);
-    self().nodes.erase(node);
-  }
-  self().graphs.erase(graph);
-  self().fake().drop("graphs", graph);
-}
-
-void fill_graph_nodes(DriverTable& t) {
-  t.cuGraphAddEmptyNode = [](CUgraphNode* node, CUgraph g, const CUgraphNode* from, size_t n) {
-    return add_node(node, g, from, n, {.kind = "empty"});
-  };
-  t.cuGraphAddKernelNode_v2 = [](CUgraphNode* node, CUgraph g, const CUgraphNode* from, size_t n,
-                                 const CUDA_KERNEL_NODE_PARAMS* kernel) {
-    return add_node(node, g, from, n, kernel_of(*kernel));
-  };
-  t.cuGraphAddMemcpyNode = [](CUgraphNode* node, CUgraph g, const CUgraphNode* from, size_t n,
-                              const CUDA_MEMCPY3D* box,
-                              CUcontext) { return add_node(node, g, from, n, copy_of(*box)); };
-  t.cuGraphAddMemsetNode = [](CUgraphNode* node, CUgraph g, const CUgraphNode* from, size_t n,
-                              const CUDA_MEMSET_NODE_PARAMS* fill,
-                              CUcontext) { return add_node(node, g, from, n, fill_of(*fill)); };
-  t.cuGraphAddHostNode = [](CUgraphNode* node, CUgraph g, const CUgraphNode* from, size_t n,
-                            const CUDA_HOST_NODE_PARAMS* host) {
-    touch(host->userData, 1);
-    return add_node(node, g, from, n, {.kind = "host"});
-  };
-  t.cuGraphAddEventRecordNode = [](CUgraphNode* node, CUgraph g, const CUgraphNode* from, size_t n,
-                                   CUevent event) {
-    return add_node(node, g, from, n, event_of("record", event));
-  };
-  t.cuGraphAddEventWaitNode = [](CUgraphNode* node, CUgraph g, const CUgraphNode* from, size_t n,
-                                 CUevent event) {
-    return add_node(node, g, from, n, event_of("wait", event));
-  };
-  t.cuGraphAddBatchMemOpNode = [](CUgraphNode* node, CUgraph g, const CUgraphNode* from, size_t n,
-                                  const CUDA_BATCH_MEM_OP_NODE_PARAMS* batch) {
-    return add_node(node, g, from, n, values_of(*batch));
-  };
-  t.cuGraphAddDependencies_v2 = [](CUgraph graph, const CUgraphNode* from, const CUgraphNode* to,
-                                   const CUgraphEdgeData* data, size_t count) {
-    must_be_live("graphs", number(graph));
-    touch(data, count * sizeof(*data));
-    for (size_t i = 0; i < count; ++i) {
-      must_be_live("nodes", number(from[i]));
-      must_be_live("nodes", number(to[i]));
-    }
-    return call("edge");
-  };
-  t.cuGraphKernelNodeSetAttribute = [](CUgraphNode node, CUkernelNodeAttrID,
-                                       const CUkernelNodeAttrValue* value) {
-    must_be_live("nodes", number(node));
-    touch(value, sizeof(*value));
-    return call("attribute");
-  };
-  t.cuGraphExecKernelNodeSetParams_v2 = [](CUgraphExec exec, CUgraphNode node,
-                                           const CUDA_KERNEL_NODE_PARAMS* kernel) {
-    return set_node(exec, node, kernel_of(*kernel));
-  };
-  t.cuGraphExecMemcpyNodeSetParams = [](CUgraphExec exec, CUgraphNode node,
-                                        const CUDA_MEMCPY3D* box,
-                                        CUcontext) { return set_node(exec, node, copy_of(*box)); };
-  t.cuGraphExecMemsetNodeSetParams = [](CUgraphExec exec, CUgraphNode node,
-                                        const CUDA_MEMSET_NODE_PARAMS* fill,
-                                        CUcontext) { return set_node(exec, node, fill_of(*fill)); };
-  t.cuGraphExecEventRecordNodeSetEvent = [](CUgraphExec exec, CUgraphNode node, CUevent event) {
-    return set_node(exec, node, event_of("record", event));
-  };
-  t.cuGraphExecEventWaitNodeSetEvent = [](CUgraphExec exec, CUgraphNode node, CUevent event) {
-    return set_node(exec, node, event_of("wait", event));
-  };
-  t.cuGraphExecBatchMemOpNodeSetParams = [](CUgraphExec exec, CUgraphNode node,
-                                            const CUDA_BATCH_MEM_OP_NODE_PARAMS* batch) {
-    return set_node(exec, node, values_of(*batch));
-  };
-}
-
-// As a driver does it: nodes are paired in order, and must be of one kind.
-CUresult update(uint64_t exec, uint64_t graph, CUgraphExecUpdateResultInfo* info) {
-  const std::vector<uint64_t>& from = self().graphs[graph];
-  const std::vector<uint64_t>& to = self().order[exec];
-  *info = {};
-  for (size_t i = 0; i < std::max(from.size(), to.size()); ++i) {
-    const bool paired =
-        i < from.size() && i < to.size() &&
-        strcmp(self().nodes[from[i]].kind, self().executable[exec][to[i]].kind) == 0;
-    if (paired) continue;
-    info->result = CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
-    if (i < from.size()) info->errorNode = handle<CUgraphNode>(from[i]);
-    return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
-  }
-  for (size_t i = 0; i < from.size(); ++i) {
-    self().executable[exec][to[i]] = self().nodes[from[i]];
-  }
-  return CUDA_SUCCESS;
-}
-
-void fill_graphs(DriverTable& t) {
-  t.cuGraphDestroy = [](CUgraph graph) { return drop_graph(number(graph)), CUDA_SUCCESS; };
-  t.cuGraphInstantiateWithFlags = [](CUgraphExec* out, CUgraph graph, unsigned long long) {
-    must_be_live("graphs", number(graph));
-    if (const CUresult error = call("instantiate")) return error;
-    const uint64_t exec = self().fake().make("execs");
-    self().order[exec] = self().graphs[number(graph)];
-    for (const uint64_t node : self().order[exec]) {
-      self().executable[exec][node] = self().nodes[node];
-    }
-    return *out = handle<CUgraphExec>(exec), CUDA_SUCCESS;
-  };
-  t.cuGraphExecUpdate_v2 = [](CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo* info) {
-    must_be_live("execs", number(exec));
-    must_be_live("graphs", number(graph));
-    if (const CUresult error = call("update")) return error;
-    return update(number(exec), number(graph), info);
-  };
-  t.cuGraphExecDestroy = [](CUgraphExec exec) {
-    self().executable.erase(number(exec));
-    self().order.erase(number(exec));
-    self().fake().drop("execs", number(exec));
-    return CUDA_SUCCESS;
-  };
-  t.cuGraphNodeSetEnabled = [](CUgraphExec exec, CUgraphNode node, unsigned) {
-    must_be_live("execs", number(exec));
-    if (!self().executable[number(exec)].contains(number(node))) abort();
-    return call("enable");
-  };
-  t.cuGraphLaunch = [](CUgraphExec exec, CUstream stream) {
-    must_be_live("execs", number(exec));
-    must_be_live("streams", number(stream));
-    for (const auto& [number, node] : self().executable[number(exec)]) self().must_run(node);
-    return call("launch");
-  };
-  t.cuGraphUpload = [](CUgraphExec exec, CUstream stream) {
-    must_be_live("execs", number(exec));
-    must_be_live("streams", number(stream));
-    return call("upload");
-  };
-}
-
 // ---- Devices, and the calls of generated commands -----------------------------------------------
 
 template <typename... Arrays>
@@ -752,9 +507,10 @@ StrictDriver::StrictDriver() : table_(fake_.table()) {
   fill_modules(table_);
   fill_links(table_);
   fill_arrays(table_);
-  fill_graph_nodes(table_);
-  fill_graphs(table_);
+  strict::fill_graphs(table_);
 }
+
+StrictDriver& StrictDriver::current() { return *g_driver; }
 
 StrictDriver::~StrictDriver() { g_driver = nullptr; }
 

@@ -48,6 +48,7 @@ class StrictDriver {
     uint64_t function = 0;
     uint64_t event = 0;
     std::vector<Operand> operands{};
+    std::vector<CUgraph> bodies{};  // of a conditional node
   };
   struct Link {
     std::vector<std::pair<char*, size_t>> logs;
@@ -75,6 +76,9 @@ class StrictDriver {
   std::map<uint64_t, Node> nodes;                           // by handle
   std::map<uint64_t, std::map<uint64_t, Node>> executable;  // by executable graph and node
   std::map<uint64_t, std::vector<uint64_t>> order;          // nodes of executable graphs
+  std::map<uint64_t, uint64_t> roots;                       // of bodies: the graph around
+  std::map<uint64_t, uint64_t> conditions;  // handles without node yet -> their graph
+  uint64_t last_condition = 0x7000;
   std::map<uint64_t, Link> links;
   std::map<uint64_t, uint32_t> owners;                         // of modules: sessions
   std::map<uint64_t, std::pair<const char*, uint64_t>> shown;  // by image: kind and array

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels that set the variables of conditional nodes. In a module of their own: their PTX refers to
-// the device run time, which NVIDIA's driver wants linked.
+// Kernels that set the variables of conditional nodes. In a module of their own: their PTX refers
+// to the device run time, which NVIDIA's driver wants linked.
 #define __global__ __attribute__((global))
 #define __device__ __attribute__((device))
 
