@@ -16,6 +16,12 @@ using Bytes = std::span<const unsigned char>;
 constexpr uint32_t kWrapperMagic = 0x466243b1;
 constexpr uint32_t kContainerMagic = 0xba55ed50;
 
+// Sections of relocatable device code (nvcc -rdc=true) for variables in global, local and shared
+// memory: as SHT_NOBITS, they have a size and no bytes. Seen in nvcc 13.0's objects.
+constexpr uint32_t kGlobalNoBits = 0x7000'0007;
+constexpr uint32_t kLocalNoBits = 0x7000'0009;
+constexpr uint32_t kSharedNoBits = 0x7000'000a;
+
 struct ContainerHeader {
   uint32_t magic;
   uint16_t version;
@@ -44,28 +50,19 @@ bool inside(Bytes image, uint64_t offset, uint64_t bytes) {
   return offset <= image.size() && bytes <= image.size() - offset;
 }
 
-Status check_container(Bytes image) {
-  ContainerHeader header;
-  if (!read(image, &header)) return bad("a fatbin that ends inside its header");
-  if (header.header_bytes < sizeof(header) ||
-      !inside(image, header.header_bytes, header.body_bytes)) {
-    return bad("a fatbin of " + std::to_string(header.body_bytes) + " bytes in an image of " +
-               std::to_string(image.size()));
+bool has_bytes(const Elf64_Shdr& section) {
+  switch (section.sh_type) {
+    case SHT_NULL:
+    case SHT_NOBITS:
+    case kGlobalNoBits:
+    case kLocalNoBits:
+    case kSharedNoBits: return false;
+    default: return true;
   }
-  Bytes left = image.subspan(header.header_bytes, header.body_bytes);
-  while (!left.empty()) {
-    EntryHeader entry;
-    // What is shorter than a header can only be padding behind the last entry.
-    if (!read(left, &entry) || std::all_of(left.begin(), left.end(), [](auto b) { return b == 0; }))
-      return Status();
-    if (entry.header_bytes < sizeof(entry) ||
-        !inside(left, entry.header_bytes, entry.payload_bytes)) {
-      return bad("a fatbin entry of " + std::to_string(entry.payload_bytes) + " bytes where " +
-                 std::to_string(left.size()) + " are left");
-    }
-    left = left.subspan(entry.header_bytes + entry.payload_bytes);
-  }
-  return Status();
+}
+
+bool is_elf(Bytes bytes) {
+  return bytes.size() >= SELFMAG && memcmp(bytes.data(), ELFMAG, SELFMAG) == 0;
 }
 
 // Every entry of a table of sections or segments, if the table itself is inside.
@@ -87,13 +84,39 @@ Status check_elf(Bytes image) {
   if (!read(image, &header)) return bad("an ELF file that ends inside its header");
   const bool sections = table_inside<Elf64_Shdr>(
       image, header.e_shoff, header.e_shnum, header.e_shentsize, [image](const Elf64_Shdr& s) {
-        return s.sh_type == SHT_NOBITS || s.sh_type == SHT_NULL ||
-               inside(image, s.sh_offset, s.sh_size);
+        return !has_bytes(s) || inside(image, s.sh_offset, s.sh_size);
       });
   const bool segments = table_inside<Elf64_Phdr>(
       image, header.e_phoff, header.e_phnum, header.e_phentsize,
       [image](const Elf64_Phdr& p) { return inside(image, p.p_offset, p.p_filesz); });
   if (!sections || !segments) return bad("an ELF file that ends before its sections do");
+  return Status();
+}
+
+// And of the machine code in it, where that is not compressed.
+Status check_container(Bytes image) {
+  ContainerHeader header;
+  if (!read(image, &header)) return bad("a fatbin that ends inside its header");
+  if (header.header_bytes < sizeof(header) ||
+      !inside(image, header.header_bytes, header.body_bytes)) {
+    return bad("a fatbin of " + std::to_string(header.body_bytes) + " bytes in an image of " +
+               std::to_string(image.size()));
+  }
+  Bytes left = image.subspan(header.header_bytes, header.body_bytes);
+  while (!left.empty()) {
+    EntryHeader entry;
+    // What is shorter than a header can only be padding behind the last entry.
+    if (!read(left, &entry) || std::all_of(left.begin(), left.end(), [](auto b) { return b == 0; }))
+      return Status();
+    if (entry.header_bytes < sizeof(entry) ||
+        !inside(left, entry.header_bytes, entry.payload_bytes)) {
+      return bad("a fatbin entry of " + std::to_string(entry.payload_bytes) + " bytes where " +
+                 std::to_string(left.size()) + " are left");
+    }
+    const Bytes payload = left.subspan(entry.header_bytes, entry.payload_bytes);
+    if (is_elf(payload)) OPENMPS_RETURN_IF_ERROR(check_elf(payload));
+    left = left.subspan(entry.header_bytes + entry.payload_bytes);
+  }
   return Status();
 }
 
@@ -104,7 +127,7 @@ Status check_image_bounds(Bytes image) {
   if (!read(image, &magic)) return Status();
   if (magic == kWrapperMagic) return bad("a fatbin wrapper: it holds pointers");
   if (magic == kContainerMagic) return check_container(image);
-  if (memcmp(image.data(), ELFMAG, SELFMAG) == 0) return check_elf(image);
+  if (is_elf(image)) return check_elf(image);
   return Status();
 }
 

@@ -122,6 +122,9 @@ def fatbin_seeds():
     yield "empty_body", container()
     yield "text", PTX
     yield "cubin", b"\x7fELF\x02\x01\x01".ljust(18, b"\0") + struct.pack("<H", 190) + bytes(44)
+    sections = b"\x7fELF".ljust(40, b"\0") + struct.pack("<Q", 64) + bytes(10) + struct.pack("<HH", 64, 1)
+    yield "elf_inside", container(entry(sections.ljust(128, b"\0"), 90, kind=2))
+    yield "elf_beyond", container(entry(sections.ljust(104, b"\0"), 90, kind=2))
     yield "rubbish", bytes(range(64))
     yield "one_byte", b"."
 

@@ -290,6 +290,7 @@ void boxes(const char* what, size_t width, size_t height, size_t depth, unsigned
   for (size_t r = 0; r < rows * planes; r++) {
     const float* was = &in[r * row / 4];
     const float* is = &out[r * row / 4];
+    // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): bit for bit
     good = good && memcmp(is, was + 2, part) == 0 && memcmp(is + part / 4, was + part / 4, 16) == 0;
   }
   CHECK_CU(cuMemFree_v2(middle));
@@ -377,7 +378,7 @@ double reference(const std::vector<float>& image, int width, int height, double 
   const double a = u - i, b = v - j;
   const auto at = [&](int px, int py) -> double {
     const int qx = place(px, width, mode), qy = place(py, height, mode);
-    return qx < 0 || qy < 0 ? 0 : image[static_cast<size_t>(qy * width + qx)];
+    return qx < 0 || qy < 0 ? 0 : image[static_cast<size_t>(qy) * width + qx];
   };
   return (1 - a) * (1 - b) * at(i, j) + a * (1 - b) * at(i + 1, j) + (1 - a) * b * at(i, j + 1) +
          a * b * at(i + 1, j + 1);
@@ -471,6 +472,7 @@ void linear_memory(const Kernels& kernels) {
   const std::vector<Vector> got = kernels.run("fetch_index", texture.handle, at);
   bool good = true;
   for (size_t i = 0; i < kCount; i++)
+    // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): bit for bit
     good = good && memcmp(&got[i], &data[4 * ((i * 7919) % kCount)], 16) == 0;
   e2e::expect(good, "linear memory by index");
   CUDA_RESOURCE_DESC read_back{};

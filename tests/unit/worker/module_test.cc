@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blobs, modules, functions, globals, generated commands.
+#include <elf.h>
+
 #include "api/messages.h"
 #include "session_fixture.h"
 
@@ -91,6 +93,23 @@ TEST_F(ModuleTest, ImagesWhoseHeadersLieDoNotReachTheDriver) {
   EXPECT_EQ(load(elf(65, 1)), CUDA_ERROR_INVALID_IMAGE);
   EXPECT_EQ(load(elf(64, 2)), CUDA_ERROR_INVALID_IMAGE);
   EXPECT_EQ(load(elf(~0ull, 1)), CUDA_ERROR_INVALID_IMAGE);
+  const auto section = [&](uint64_t type) {  // of 4096 bytes that are not there
+    std::string image = elf(64, 1);
+    return image.replace(64, 64,
+                         std::string(4, '\0') + word(type, 4) + std::string(24, '\0') +
+                             word(4096, 8) + std::string(24, '\0'));
+  };
+  EXPECT_EQ(load(section(SHT_PROGBITS)), CUDA_ERROR_INVALID_IMAGE);
+  for (const uint64_t variables : {0x7000'0007u, 0x7000'000au}) {
+    EXPECT_EQ(load(section(variables)), CUDA_SUCCESS);
+    EXPECT_TRUE(send(Opcode::kModuleUnload, wire::ObjectOnly{1, 0}).ok());
+  }
+  const auto packed = [&](const std::string& code) {
+    return container(16 + code.size()) + entry(code.size()) + code;
+  };
+  EXPECT_EQ(load(packed(elf(64, 1))), CUDA_SUCCESS);
+  EXPECT_TRUE(send(Opcode::kModuleUnload, wire::ObjectOnly{1, 0}).ok());
+  EXPECT_EQ(load(packed(elf(65, 1))), CUDA_ERROR_INVALID_IMAGE);
 }
 
 TEST_F(ModuleTest, FailedLoadGivesTheLog) {
