@@ -194,7 +194,6 @@ TEST_F(StreamTest, HostFunctionsRunInOrderAndMustNotCallCuda) {
 }
 
 TEST_F(StreamTest, CallbacksLearnOfAFault) {
-  HostCall call;
   CUstream s = stream();
   launch(s, FakeAction::kFault, 0, CUDA_ERROR_LAUNCH_FAILED);
   EXPECT_EQ(cuStreamSynchronize(s), CUDA_ERROR_LAUNCH_FAILED);
