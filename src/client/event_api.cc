@@ -151,7 +151,7 @@ CUresult cuEventQuery(CUevent hEvent) {
   } else if (!session->fences.reached(recorded_point(*event))) {
     return CUDA_ERROR_NOT_READY;
   }
-  return session->channel.take_async_error();
+  return session->managed.fetch_after(*session, session->channel.take_async_error());
 }
 
 CUresult cuEventSynchronize(CUevent hEvent) {
@@ -161,7 +161,7 @@ CUresult cuEventSynchronize(CUevent hEvent) {
   OPENMPS_CUDA_CHECK(check_not_captured(*session, *event));
   if (event->shared) OPENMPS_CUDA_CHECK(wait_shared(*session, *event));
   OPENMPS_CUDA_CHECK(session->output.show_end(session->fences.wait(recorded_point(*event))));
-  return session->output.show(session->channel.take_async_error());
+  return synchronised(*session, session->channel.take_async_error());
 }
 
 CUresult cuEventElapsedTime_v2(float* pMilliseconds, CUevent hStart, CUevent hEnd) {

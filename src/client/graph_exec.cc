@@ -264,6 +264,7 @@ CUresult set_enabled_locked(Session& session, GraphExec& exec, CUgraphNode node,
 
 CUresult launch_exec(Session& session, GraphExec& exec, Stream& stream) {
   session.output.graph_launched();
+  if (session.managed.any()) OPENMPS_CUDA_CHECK(session.managed.send(session, stream));
   if (exec.attention.load(std::memory_order_acquire)) return launch_attended(session, exec, stream);
   const Channel::Order order = session.channel.order();
   const CUresult result = session.channel.push(order, wire::Opcode::kGraphLaunch,

@@ -35,6 +35,7 @@ CUresult launch(CUfunction handle, const LaunchConfiguration& config, CUstream s
     return capture_work(*session, *stream, CU_GRAPH_NODE_TYPE_KERNEL, std::move(kernel),
                         programmatic);
   }
+  if (session->managed.any()) OPENMPS_CUDA_CHECK(session->managed.send(*session, *stream));
   const uint32_t attribute_bytes =
       config.attribute_count * static_cast<uint32_t>(sizeof(CUlaunchAttribute));
   wire::Launch command{};

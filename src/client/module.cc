@@ -210,7 +210,7 @@ CUresult get_function(Session& session, Module& module, const char* name, Functi
 }
 
 CUresult get_global(Session& session, Module& module, Context* current, const char* name,
-                    wire::GlobalReply* global) {
+                    SymbolKind kind, wire::GlobalReply* global) {
   if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const size_t length = strlen(name);
   if (length >= wire::kMaxNameBytes) return CUDA_ERROR_NOT_FOUND;
@@ -222,13 +222,19 @@ CUresult get_global(Session& session, Module& module, Context* current, const ch
     *global = known->second;
     return CUDA_SUCCESS;
   }
-  const wire::GetSymbol command{module.id, 0, static_cast<uint32_t>(module.kind),
-                                static_cast<uint32_t>(length), context->wire_device};
+  const wire::GetSymbol command{module.id,
+                                0,
+                                static_cast<uint32_t>(module.kind),
+                                static_cast<uint32_t>(length),
+                                context->wire_device,
+                                kind == SymbolKind::kManaged ? 1u : 0u};
   OPENMPS_CUDA_CHECK(session.channel.call(wire::Opcode::kGetGlobal, command, bytes_of(name, length),
                                           global, sizeof(*global)));
   session.memory.add_global(context, context->device, global->address, global->bytes);
   module.globals.emplace(key, *global);
-  return CUDA_SUCCESS;
+  return kind == SymbolKind::kManaged
+             ? session.managed.add(session, &module, global->address, global->bytes)
+             : CUDA_SUCCESS;
 }
 
 CUresult function_names(Session& session, Module& module, std::vector<std::string>* names) {
@@ -266,6 +272,7 @@ CUresult unload_module(Session& session, Module* module) {
   for (const auto& [key, global] : module->globals) {
     session.memory.remove_global(global.address);
   }
+  session.managed.remove(module);
   CUresult result = CUDA_SUCCESS;
   if (module->loaded.load(std::memory_order_relaxed)) {
     result = session.channel.push(wire::Opcode::kModuleUnload, wire::ObjectOnly{module->id, 0});

@@ -29,9 +29,11 @@ namespace openmps::client {
 // By name, cached. Errors: CUDA_ERROR_NOT_FOUND and what loading gives.
 [[nodiscard]] CUresult get_function(Session& session, Module& module, const char* name,
                                     Function** function);
-// `current`: the context whose device's copy of a library's variable is meant.
+enum class SymbolKind { kGlobal, kManaged };
+// `current`: the context whose device's copy of a library's variable is meant. A managed variable
+// has its memory in this process when this returns.
 [[nodiscard]] CUresult get_global(Session& session, Module& module, Context* current,
-                                  const char* name, wire::GlobalReply* global);
+                                  const char* name, SymbolKind kind, wire::GlobalReply* global);
 
 // The names of all functions, in the driver's order.
 [[nodiscard]] CUresult function_names(Session& session, Module& module,

@@ -57,12 +57,17 @@ CUresult find_library(CUlibrary handle, Session** session, Module** module) {
   return *module != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
-CUresult global_of(Session& session, Module& module, const char* name, CUdeviceptr* address,
-                   size_t* bytes) {
+CUresult global_of(Session& session, Module& module, const char* name, SymbolKind kind,
+                   CUdeviceptr* address, size_t* bytes) {
   Context* context = nullptr;
   wire::GlobalReply global{};
-  OPENMPS_CUDA_CHECK(current_context(session, &context));
-  OPENMPS_CUDA_CHECK(get_global(session, module, context, name, &global));
+  // A managed variable is one for all devices, and needs no context.
+  if (kind == SymbolKind::kManaged) {
+    context = session.primary[0];
+  } else {
+    OPENMPS_CUDA_CHECK(current_context(session, &context));
+  }
+  OPENMPS_CUDA_CHECK(get_global(session, module, context, name, kind, &global));
   if (address != nullptr) *address = global.address;
   if (bytes != nullptr) *bytes = global.bytes;
   return CUDA_SUCCESS;
@@ -154,7 +159,7 @@ CUresult cuModuleGetGlobal_v2(CUdeviceptr* dptr, size_t* bytes, CUmodule hmod, c
   Session* session = nullptr;
   Module* module = nullptr;
   OPENMPS_CUDA_CHECK(find_module(hmod, &session, &module));
-  return global_of(*session, *module, name, dptr, bytes);
+  return global_of(*session, *module, name, SymbolKind::kGlobal, dptr, bytes);
 }
 
 CUresult cuModuleGetFunctionCount(unsigned int* count, CUmodule mod) {
@@ -254,14 +259,15 @@ CUresult cuLibraryGetGlobal(CUdeviceptr* dptr, size_t* bytes, CUlibrary library,
   Session* session = nullptr;
   Module* module = nullptr;
   OPENMPS_CUDA_CHECK(find_library(library, &session, &module));
-  return global_of(*session, *module, name, dptr, bytes);
+  return global_of(*session, *module, name, SymbolKind::kGlobal, dptr, bytes);
 }
 
-CUresult cuLibraryGetManaged(CUdeviceptr*, size_t*, CUlibrary library, const char*) {
+CUresult cuLibraryGetManaged(CUdeviceptr* dptr, size_t* bytes, CUlibrary library,
+                             const char* name) {
   Session* session = nullptr;
   Module* module = nullptr;
   OPENMPS_CUDA_CHECK(find_library(library, &session, &module));
-  return CUDA_ERROR_NOT_FOUND;  // there is no managed memory
+  return global_of(*session, *module, name, SymbolKind::kManaged, dptr, bytes);
 }
 
 CUresult cuLibraryGetKernelCount(unsigned int* count, CUlibrary lib) {

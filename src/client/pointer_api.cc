@@ -30,7 +30,8 @@ bool find_pointer(Session& session, uint64_t address, Known* known) {
               .bytes = device.bytes,
               .context = device.value.context,
               .buffer_id = device.value.buffer_id,
-              .device_address = address};
+              .device_address = address,
+              .managed = session.managed.contains(address)};
     return true;
   }
   PinnedHeap::Entry host;

@@ -27,6 +27,7 @@
 #include "client/handle_table.h"
 #include "client/host_register.h"
 #include "client/kernel_output.h"
+#include "client/managed_variables.h"
 #include "client/memory.h"
 #include "client/memory_pool.h"
 #include "client/objects.h"
@@ -85,6 +86,7 @@ struct Session {
   Callbacks callbacks;
   Captures captures;
   KernelOutput output;
+  ManagedVariables managed;
 
   HandleTable<Context> contexts{HandleKind::kContext};
   // The program has made contexts beside the primary ones: the worker's order of copies ends at a

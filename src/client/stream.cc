@@ -126,7 +126,7 @@ CUresult synchronize_stream(Session& session, Stream& stream) {
     OPENMPS_CUDA_CHECK(session.output.show_end(session.channel.wait(
         [&session, point] { return session.fences.reached(point); }, stream.id)));
   }
-  return session.output.show(session.channel.take_async_error());
+  return synchronised(session, session.channel.take_async_error());
 }
 
 CUresult synchronize(Session& session, const Context* context) {
@@ -146,7 +146,7 @@ CUresult synchronize(Session& session, const Context* context) {
   for (const FencePoint point : points) {
     OPENMPS_CUDA_CHECK(session.output.show_end(session.fences.wait(point)));
   }
-  return session.output.show(session.fences.wait_for_retired());
+  return synchronised(session, session.fences.wait_for_retired());
 }
 
 }  // namespace openmps::client

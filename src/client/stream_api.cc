@@ -173,7 +173,7 @@ CUresult cuStreamQuery(CUstream hStream) {
     OPENMPS_CUDA_CHECK(session->fences.cover(order, *stream, &point));
   }
   if (!session->fences.reached(point)) return CUDA_ERROR_NOT_READY;
-  return session->channel.take_async_error();
+  return session->managed.fetch_after(*session, session->channel.take_async_error());
 }
 
 CUresult cuStreamSynchronize(CUstream hStream) {

@@ -19,6 +19,7 @@ struct ThreadState {
   CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
   // (context handle, stream handle) of CU_STREAM_PER_THREAD.
   std::vector<std::pair<uint64_t, uint64_t>> streams;
+  bool in_managed_copy = false;  // managed_variables.cc
   // What cuStreamGetCaptureInfo last returned to the thread.
   std::vector<CUgraphNode> capture_nodes;
   std::vector<CUgraphEdgeData> capture_edges;

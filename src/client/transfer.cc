@@ -386,12 +386,14 @@ Place place_of_any(const Session& session, uint64_t address) {
   return place == Place::kPageable && session.memory.contains(address, 1) ? Place::kDevice : place;
 }
 
-CUresult transfer(Session& session, Stream& stream, const Side& destination, const Side& source,
+namespace {
+
+CUresult copy_box(Session& session, Stream& stream, const Side& destination, const Side& source,
                   const Box& box, bool wait) {
   if (box.width == 0 || box.height == 0 || box.depth == 0) return CUDA_SUCCESS;
   OPENMPS_CUDA_CHECK(check_sides(session, destination, source, box));
   if (box.height * box.depth > 1 && contiguous(destination, box) && contiguous(source, box)) {
-    return transfer(session, stream, destination, source,
+    return copy_box(session, stream, destination, source,
                     Box{.width = box.width * box.height * box.depth}, wait);
   }
   const bool pageable = destination.place == Place::kPageable || source.place == Place::kPageable;
@@ -419,6 +421,19 @@ CUresult transfer(Session& session, Stream& stream, const Side& destination, con
   return wait && session.several_contexts.load(std::memory_order_relaxed)
              ? synchronize_stream(session, stream)
              : CUDA_SUCCESS;
+}
+
+}  // namespace
+
+CUresult transfer(Session& session, Stream& stream, const Side& destination, const Side& source,
+                  const Box& box, bool wait) {
+  if (!session.managed.any()) [[likely]] {
+    return copy_box(session, stream, destination, source, box, wait);
+  }
+  const bool captured = stream.capture.load(std::memory_order_relaxed) != 0;
+  if (!captured) OPENMPS_CUDA_CHECK(session.managed.send(session, stream));
+  OPENMPS_CUDA_CHECK(copy_box(session, stream, destination, source, box, wait));
+  return wait ? session.managed.fetch(session) : CUDA_SUCCESS;
 }
 
 }  // namespace openmps::client

@@ -350,8 +350,8 @@ struct GetSymbol {
   Id object;
   uint32_t kind;  // ModuleKind of the module
   uint32_t name_bytes;
-  uint32_t device = 0;  // of a library: where its kernel or variable is wanted
-  uint32_t reserved = 0;
+  uint32_t device = 0;   // of a library: where its kernel or variable is wanted
+  uint32_t managed = 0;  // 1: a library's __managed__ variable is meant
 };
 struct ParameterLayout {
   uint32_t offset;

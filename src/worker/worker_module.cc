@@ -164,8 +164,9 @@ Status Modules::get_global(const wire::GetSymbol& command, wire::Variable name,
     if (module->kind == ModuleKind::kModule) {
       return core_.driver.cuModuleGetGlobal_v2(&address, &bytes, module->module, symbol.c_str());
     }
-    return core_.driver.cuLibraryGetGlobal(&address, &bytes, module->library->handle,
-                                           symbol.c_str());
+    return (command.managed != 0 ? core_.driver.cuLibraryGetManaged
+                                 : core_.driver.cuLibraryGetGlobal)(
+        &address, &bytes, module->library->handle, symbol.c_str());
   });
   OPENMPS_RETURN_IF_ERROR(check(result, "cuModuleGetGlobal"));
   if (std::find(module->globals.begin(), module->globals.end(), address) == module->globals.end()) {

@@ -24,8 +24,6 @@ HERE = Path(__file__).resolve().parent
 VARIANTS = ("_shared", "_sm_80", "_sm_90", "_ptds")
 # NVIDIA's driver crashes on some wrong handles, so these aren't run on it directly.
 NOT_NATIVE = {("drv_bad_input", "destroyed"), ("drv_graph_nodes", "bad"), ("drv_textures",)}
-# What OpenMPS does not do yet (README, limits): __managed__ variables. Not run there, and said so.
-NOT_BEHIND_OPENMPS = {("managed",)}
 EVERYTHING = [
     ["vector_add"], ["tiled_matmul"], ["nbody"], ["reduction_shuffle"], ["scan"],
     ["histogram_atomics"], ["monte_carlo_curand"], ["overlap_streams"], ["symbols"],
@@ -41,7 +39,8 @@ EVERYTHING = [
     ["drv_copy_batches"], ["textures"], ["drv_textures"], ["drv_fork_after_init"],
     ["drv_client_worker"], ["drv_linker"], ["drv_libraries"], ["drv_bad_input", "images"],
     ["drv_bad_input", "handles"], ["drv_bad_input", "destroyed"], ["drv_bad_input", "memory"],
-    ["drv_bad_input", "launches"],
+    ["drv_bad_input", "launches"], ["drv_conditionals", "run"], ["drv_conditionals", "change"],
+    ["drv_conditionals", "bad"],
 ]
 
 
@@ -92,9 +91,6 @@ def run_everything(build, modes, driver, timeout):
         title, first = " ".join(command), None
         for mode in modes:
             if mode == "native" and tuple(command) in NOT_NATIVE:
-                continue
-            if mode == "openmps" and tuple(command) in NOT_BEHIND_OPENMPS:
-                print(f"not yet {mode:8} {title}", flush=True)
                 continue
             try:
                 lines = run_program(build, mode, driver, command, timeout)

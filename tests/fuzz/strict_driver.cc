@@ -301,6 +301,7 @@ void fill_modules(DriverTable& t) {
   t.cuLibraryGetGlobal = [](CUdeviceptr* address, size_t* bytes, CUlibrary l, const char* symbol) {
     return find_global("libraries", number(l), symbol, address, bytes);
   };
+  t.cuLibraryGetManaged = t.cuLibraryGetGlobal;
   t.cuModuleGetFunction = [](CUfunction* function, CUmodule module, const char* symbol) {
     return find_function("modules", number(module), symbol, function);
   };

@@ -10,10 +10,8 @@ from pathlib import Path
 
 RUNNER = Path(__file__).resolve().parents[1] / "e2e" / "run_e2e.py"
 LIMIT_S = 400  # 81 runs took about 90 s on an H200
-LINE = re.compile(r"^(ok|FAILED|not yet)\s+(native|openmps)\s+(.+)$")
-# What run_e2e.py has in NOT_BEHIND_OPENMPS fails here: natively it works.
-RESULT = {"ok": {"status": "ok"}, "FAILED": {"status": "failed"},
-          "not yet": {"status": "failed", "detail": "known not to work yet"}}
+LINE = re.compile(r"^(ok|FAILED)\s+(native|openmps)\s+(.+)$")
+RESULT = {"ok": {"status": "ok"}, "FAILED": {"status": "failed"}}
 TAIL_LINES = 120
 
 

@@ -61,6 +61,12 @@ CUcontext owner_of(Driver& driver, const MappedRange& range) {
   return driver.devices[range.device].primary->handle();
 }
 
+// Also a library's managed variable: a global that belongs to no context.
+bool is_managed(const MappedRange& range) {
+  return range.kind == RangeKind::kManaged ||
+         (range.kind == RangeKind::kModuleGlobal && range.owner == nullptr);
+}
+
 Status pointer_attribute(Driver& driver, CUpointer_attribute attribute, const MappedRange& range,
                          uint64_t address, void* data) {
   switch (attribute) {
@@ -69,7 +75,7 @@ Status pointer_attribute(Driver& driver, CUpointer_attribute attribute, const Ma
       return store<unsigned>(data, is_host(range) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE);
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: return store<CUdeviceptr>(data, address);
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-      if (!is_host(range) && range.kind != RangeKind::kManaged)
+      if (!is_host(range) && !is_managed(range))
         return invalid_value("device memory has no host pointer");
       return store(data, reinterpret_cast<void*>(address));
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
@@ -78,8 +84,7 @@ Status pointer_attribute(Driver& driver, CUpointer_attribute attribute, const Ma
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE: return store<unsigned>(data, 0);
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
     case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID: return store<unsigned long long>(data, range.id);
-    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-      return store<unsigned>(data, range.kind == RangeKind::kManaged);
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED: return store<unsigned>(data, is_managed(range));
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: return store<int>(data, range.device);
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR: return store<CUdeviceptr>(data, range.begin);

@@ -299,6 +299,7 @@ void fill_modules(DriverTable& t) {
     if (missing(symbol)) return CUDA_ERROR_NOT_FOUND;
     return *address = kFakeGlobal, *bytes = kFakeGlobalBytes, CUDA_SUCCESS;
   };
+  t.cuLibraryGetManaged = t.cuLibraryGetGlobal;
   t.cuModuleGetFunctionCount = [](unsigned* n, CUmodule) { return *n = 3, CUDA_SUCCESS; };
   t.cuLibraryGetKernelCount = [](unsigned* n, CUlibrary) { return *n = 4, CUDA_SUCCESS; };
   // Functions are numbers from 1 on, with names of which two fill a reply.
