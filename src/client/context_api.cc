@@ -355,9 +355,6 @@ CUresult cuCtxSynchronize_v2(CUcontext ctx) {
   return synchronize_context(*session, *context);
 }
 
-CUresult cuCtxRecordEvent(CUcontext, CUevent) { return CUDA_ERROR_NOT_SUPPORTED; }
-CUresult cuCtxWaitEvent(CUcontext, CUevent) { return CUDA_ERROR_NOT_SUPPORTED; }
-
 // All memory of the peer's device becomes accessible: the worker has one context on each.
 CUresult cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags) {
   Session* session = nullptr;
