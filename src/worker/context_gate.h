@@ -42,11 +42,11 @@ const char* name_of(GatedCall call);
 // How long the gate tries.
 struct GateLimits {
   // New work is held back this long at first, and as long let through before the next try; both
-  // double, because a queue can be long.
-  uint64_t first_hold_ns = 20'000'000;
-  // Long enough for deep queues of training steps; short enough that nobody takes a held-back
-  // program for dead.
-  uint64_t longest_hold_ns = 500'000'000;
+  // double. Most queues are done within the first: a training loop runs some hundred launches
+  // ahead.
+  uint64_t first_hold_ns = 500'000'000;
+  // Nobody takes a program that is held back this long for dead.
+  uint64_t longest_hold_ns = 2'000'000'000;
   // After that the call is made whatever runs: a kernel that does not end (a server's that polls)
   // must not keep others from loading code for longer than the driver itself would.
   uint64_t total_ns = 5'000'000'000;
