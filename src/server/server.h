@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/packet_peer.h"
 #include "server/devices.h"
+#include "server/restart_backoff.h"
 #include "server/session_table.h"
 #include "server/worker_process.h"
 
@@ -89,8 +90,9 @@ class Server {
   const Log& log_;
   ServerOptions options_;
   std::unique_ptr<PacketPeer> daemon_;
-  std::unique_ptr<WorkerProcess> worker_;
-  int worker_attempts_ = 0;  // since the last one that was ready
+  std::unique_ptr<WorkerProcess> worker_;  // nullptr: none, the next one starts after a pause
+  int worker_attempts_ = 0;                // since the last one that was ready
+  RestartBackoff restart_backoff_;
   bool worker_ready_ = false;
   EventLoop::TimerId worker_ready_timer_ = 0;
   std::string worker_error_;  // what the current worker said of why it can't work

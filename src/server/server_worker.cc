@@ -4,6 +4,7 @@
 // on_context_lost() and on_worker_gone(), and nowhere else.
 #include <fcntl.h>
 
+#include "base/clock.h"
 #include "base/text.h"
 #include "server/answers.h"
 #include "server/server.h"
@@ -110,6 +111,7 @@ Status Server::on_worker_ready(const Packet& packet) {
         format_text("Creating server context on device %zu (%s)", i, devices_[i].name.c_str()));
   }
   worker_attempts_ = 0;
+  restart_backoff_.worker_ready(now_ns());
   worker_ready_ = true;
   state_ = wire::ServerState::kActive;
   log_.write(format_text("Server has started (worker %d)", static_cast<int>(worker_->pid())));
@@ -134,6 +136,7 @@ Status Server::on_session_ready(const wire::SessionReady& ready) {
     after_session();
     return Status();
   }
+  restart_backoff_.worker_served();
   // A client that left while its session opened: CloseSession is on its way.
   if (session->state == SessionState::kOpening) welcome(*session);
   return Status();
@@ -221,8 +224,17 @@ void Server::on_worker_gone(const std::string& how) {
     finish(0);
     return;
   }
+  const uint64_t pause_ms = restart_backoff_.worker_ended(now_ns());
   if (worker_error_.empty() && worker_attempts_ < kWorkerStartAttempts) {
-    start_worker();
+    if (pause_ms == 0) {
+      start_worker();
+      return;
+    }
+    log_.write(format_text("The next worker starts in %llu ms",
+                           static_cast<unsigned long long>(pause_ms)));
+    loop_.call_after(pause_ms, [this] {
+      if (!finishing_) start_worker();
+    });
     return;
   }
   const std::string reason = worker_error_.empty() ? "the worker " + how : worker_error_;

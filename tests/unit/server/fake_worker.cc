@@ -150,5 +150,6 @@ int main(int argc, char** argv) {
   const UniqueFd facts = make_facts();
   const int fd = facts.get();
   send_or_exit(wire::message_bytes(ready), {&fd, 1});
+  if (driver == "crash-when-ready") raise(SIGKILL);
   return serve();
 }

@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The start of a server's worker, with the test as the daemon: what it is told of a worker that
 // hangs, fails or is not there, and that the server ends then.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
 
 #include "base/text.h"
 #include "server/server.h"
@@ -55,6 +61,43 @@ TEST(ServerStart, AWorkerThatIsNotThereIsNamed) {
   EXPECT_EQ(start.exit_status, 1);
   EXPECT_NE(field_text(start.told.reason).find("/nonexistent/openmps-worker"),
             std::string_view::npos);
+}
+
+// Nobody uses it, and it dies again and again: the pauses between its starts grow.
+TEST(ServerStart, AWorkerThatDiesIdleIsReplacedWithGrowingPauses) {
+  constexpr int kStarts = 4;  // at once, at once, after the first pause, after the second
+  EventLoop loop;
+  const UniqueFd written(memfd_create("log", MFD_CLOEXEC));
+  const Log log("Server", UniqueFd(fcntl(written.get(), F_DUPFD_CLOEXEC, 0)));
+  Result<std::pair<UniqueFd, UniqueFd>> sockets = make_socket_pair();
+  ASSERT_TRUE(sockets.ok() && loop.open().ok());
+  Server server(loop, log, {.worker_program = OPENMPS_FAKE_WORKER, .driver = "crash-when-ready"});
+  // The daemon leaves when it has been told of the last start.
+  UniqueFd daemon = std::move(sockets->second);
+  int starts = 0;
+  ASSERT_TRUE(loop.watch(daemon.get(), EPOLLIN,
+                         [&](uint32_t) {
+                           Result<Packet> packet =
+                               receive_packet(daemon.get(), wire::kMaxMessageBytes, 0);
+                           ASSERT_TRUE(packet.ok() && !packet->closed);
+                           if (++starts < kStarts) return;
+                           loop.forget(daemon.get());
+                           daemon.reset();
+                         })
+                  .ok());
+  ASSERT_TRUE(server.start(std::move(sockets->first)).ok());
+  ASSERT_TRUE(loop.run().ok());
+  EXPECT_EQ(server.exit_status(), 0);
+  EXPECT_EQ(starts, kStarts);
+  std::string text(1 << 16, '\0');
+  text.resize(
+      static_cast<size_t>(std::max<ssize_t>(0, pread(written.get(), text.data(), text.size(), 0))));
+  const size_t first = text.find("The next worker starts in 100 ms");
+  const size_t second = text.find("The next worker starts in 200 ms");
+  ASSERT_NE(first, std::string::npos) << text;
+  ASSERT_NE(second, std::string::npos) << text;
+  EXPECT_LT(first, second);
+  EXPECT_EQ(text.find("The next worker starts in 100 ms", first + 1), std::string::npos) << text;
 }
 
 }  // namespace

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+// Images and libraries that are held once: by whom, for how long, and what happens while they load.
+#include "worker/image_store.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <future>
+#include <string>
+
+#include "fake_driver.h"
+#include "session_fixture.h"
+
+namespace openmps::worker {
+namespace {
+
+using namespace std::chrono_literals;
+
+ImageBytes bytes_of(const std::string& text) { return ImageBytes(text.begin(), text.end()); }
+
+class ImageStoreTest : public ::testing::Test {
+ protected:
+  // A library of the fake driver, made of any image.
+  Status load(std::shared_ptr<LoadedLibrary>* library) {
+    ++loads_;
+    CUlibrary handle = nullptr;
+    OPENMPS_RETURN_IF_ERROR(check(driver_.table().cuLibraryLoadData(
+                                      &handle, "code", nullptr, nullptr, 0, nullptr, nullptr, 0),
+                                  "cuLibraryLoadData"));
+    *library = std::make_shared<LoadedLibrary>(driver_.table(), gate_, handle);
+    return Status();
+  }
+  std::shared_ptr<LoadedLibrary> library(const std::shared_ptr<const ImageBytes>& image) {
+    std::shared_ptr<LoadedLibrary> made;
+    const Status status = store_.library(
+        image, [this](auto* out) { return load(out); }, &made);
+    EXPECT_TRUE(status.ok()) << status.message();
+    return made;
+  }
+
+  FakeDriver driver_;
+  ContextGate gate_{driver_.table()};
+  ImageStore store_;
+  std::atomic<int> loads_{0};
+};
+
+TEST_F(ImageStoreTest, EqualBytesAreHeldOnce) {
+  const auto one = store_.intern(bytes_of("kernel one"));
+  EXPECT_EQ(store_.intern(bytes_of("kernel one")), one);
+  EXPECT_NE(store_.intern(bytes_of("kernel two")), one);
+  EXPECT_NE(store_.intern(bytes_of("kernel on")), one);
+  EXPECT_NE(store_.intern(bytes_of("kernel one ")), one);
+  EXPECT_EQ(*one, bytes_of("kernel one"));
+}
+
+TEST_F(ImageStoreTest, BytesLiveAsLongAsSomebodyHoldsThem) {
+  auto image = store_.intern(bytes_of("code"));
+  const std::weak_ptr<const ImageBytes> watch = image;
+  auto second = store_.intern(bytes_of("code"));
+  image.reset();
+  EXPECT_FALSE(watch.expired());
+  second.reset();
+  EXPECT_TRUE(watch.expired());
+  EXPECT_EQ(*store_.intern(bytes_of("code")), bytes_of("code"));
+}
+
+TEST_F(ImageStoreTest, ALibraryIsLoadedOnceAndUnloadedWithItsLastHolder) {
+  const auto image = store_.intern(bytes_of("code"));
+  auto first = library(image);
+  auto second = library(store_.intern(bytes_of("code")));
+  EXPECT_EQ(first, second);
+  EXPECT_EQ(loads_.load(), 1);
+  first.reset();
+  EXPECT_EQ(driver_.live(), "libraries 1");
+  second.reset();
+  EXPECT_EQ(driver_.live(), "");
+  const auto third = library(image);
+  EXPECT_EQ(loads_.load(), 2);
+  EXPECT_EQ(driver_.live(), "libraries 1");
+}
+
+TEST_F(ImageStoreTest, OtherBytesAreAnotherLibrary) {
+  const auto one_image = store_.intern(bytes_of("one")), two_image = store_.intern(bytes_of("two"));
+  const auto one = library(one_image), two = library(two_image);
+  EXPECT_NE(one, two);
+  EXPECT_EQ(driver_.live(), "libraries 2");
+}
+
+TEST_F(ImageStoreTest, AFailedLoadIsToldAndNotRemembered) {
+  const auto image = store_.intern(bytes_of("code"));
+  driver_.fail("load", CUDA_ERROR_OUT_OF_MEMORY);
+  std::shared_ptr<LoadedLibrary> none;
+  EXPECT_EQ(store_
+                .library(
+                    image, [this](auto* out) { return load(out); }, &none)
+                .code(),
+            CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(none, nullptr);
+  driver_.fail("load", CUDA_SUCCESS);
+  EXPECT_NE(library(image), nullptr);
+  EXPECT_EQ(loads_.load(), 2);
+}
+
+// Bytes that nobody interned are nobody else's.
+TEST_F(ImageStoreTest, AnImageFromElsewhereIsNotShared) {
+  const auto image = std::make_shared<const ImageBytes>(bytes_of("code"));
+  EXPECT_NE(library(image), library(image));
+  EXPECT_EQ(loads_.load(), 2);
+}
+
+// The first load does not end before the second session has asked, and had time to load itself.
+TEST_F(ImageStoreTest, LoadsOfOneImageAtOnceAreOne) {
+  const auto image = store_.intern(bytes_of("code"));
+  std::promise<void> loading, asked, second_load;
+  std::future<void> second_loads = second_load.get_future();
+  auto first = std::async(std::launch::async, [&] {
+    std::shared_ptr<LoadedLibrary> made;
+    EXPECT_TRUE(store_
+                    .library(
+                        image,
+                        [&](auto* out) {
+                          loading.set_value();
+                          asked.get_future().wait();
+                          // Longer only if it is wrong; if it is right nobody comes.
+                          EXPECT_EQ(second_loads.wait_for(50ms), std::future_status::timeout);
+                          return load(out);
+                        },
+                        &made)
+                    .ok());
+    return made;
+  });
+  loading.get_future().wait();
+  asked.set_value();
+  std::shared_ptr<LoadedLibrary> second;
+  EXPECT_TRUE(store_
+                  .library(
+                      image,
+                      [&](auto* out) {
+                        second_load.set_value();
+                        return load(out);
+                      },
+                      &second)
+                  .ok());
+  EXPECT_EQ(second, first.get());
+  EXPECT_EQ(loads_.load(), 1);
+}
+
+// Deadlocks if the store is locked meanwhile.
+TEST_F(ImageStoreTest, ALoadDoesNotHoldUpOtherImages) {
+  const auto slow = store_.intern(bytes_of("slow")), fast = store_.intern(bytes_of("fast"));
+  std::promise<void> loading, go_on;
+  auto first = std::async(std::launch::async, [&] {
+    std::shared_ptr<LoadedLibrary> made;
+    EXPECT_TRUE(store_
+                    .library(
+                        slow,
+                        [&](auto* out) {
+                          loading.set_value();
+                          go_on.get_future().wait();
+                          return load(out);
+                        },
+                        &made)
+                    .ok());
+    return made;
+  });
+  loading.get_future().wait();
+  const auto other = library(fast);
+  EXPECT_EQ(store_.intern(bytes_of("fast")), fast);
+  EXPECT_EQ(loads_.load(), 1);
+  go_on.set_value();
+  EXPECT_NE(first.get(), other);
+}
+
+TEST_F(ImageStoreTest, KernelsKeepTheirFirstAttributesAndTheLargestThatWasAskedFor) {
+  const auto image = store_.intern(bytes_of("code"));
+  const auto made = library(image);
+  const auto kernel = reinterpret_cast<CUkernel>(uint64_t{1});
+  const auto other = reinterpret_cast<CUkernel>(uint64_t{2});
+  int32_t attributes[wire::kFunctionAttributes] = {1, 2, 3};
+  made->pristine(kernel, attributes);
+  int32_t changed[wire::kFunctionAttributes] = {9, 9, 9};
+  made->pristine(kernel, changed);
+  EXPECT_EQ(changed[0], 1);
+  EXPECT_EQ(changed[2], 3);
+  int32_t others[wire::kFunctionAttributes] = {7};
+  made->pristine(other, others);
+  EXPECT_EQ(others[0], 7);
+
+  constexpr auto kShared = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+  EXPECT_EQ(made->grown(kernel, 0, kShared, 4096), 4096);
+  EXPECT_EQ(made->grown(kernel, 0, kShared, 1024), 4096) << "the other session was allowed more";
+  EXPECT_EQ(made->grown(kernel, 0, kShared, 8192), 8192);
+  EXPECT_EQ(made->grown(kernel, 1, kShared, 16), 16) << "another device";
+  EXPECT_EQ(made->grown(other, 0, kShared, 16), 16) << "another kernel";
+  EXPECT_EQ(made->grown(kernel, 0, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 16), 16);
+}
+
+TEST(ImageStoreSwitch, TheEnvironmentSwitchesSharingOff) {
+  setenv("OPENMPS_SHARE_MODULES", "0", 1);
+  ImageStore store;
+  setenv("OPENMPS_SHARE_MODULES", "1", 1);
+  const ImageStore other;
+  unsetenv("OPENMPS_SHARE_MODULES");
+  EXPECT_FALSE(store.shares());
+  EXPECT_TRUE(other.shares());
+  EXPECT_TRUE(ImageStore().shares());
+  EXPECT_NE(store.intern(bytes_of("code")), store.intern(bytes_of("code")));
+  int loads = 0;
+  const auto image = store.intern(bytes_of("code"));
+  std::shared_ptr<LoadedLibrary> none;
+  for (int i = 0; i < 2; ++i)
+    EXPECT_TRUE(store
+                    .library(
+                        image, [&](auto*) { return ++loads, Status(); }, &none)
+                    .ok());
+  EXPECT_EQ(loads, 2);
+}
+
+// Which loads of sessions share.
+class SharedLibraries : public SessionFixture {
+ protected:
+  Status load(wire::Id id, const std::string& image, uint32_t kind = 1, uint32_t options = 0) {
+    EXPECT_TRUE(send(wire::Opcode::kBlobBegin, wire::BlobBegin{id, 0, image.size()}).ok());
+    memcpy(session_->core.view.staging(), image.data(), image.size());
+    const auto bytes = static_cast<uint32_t>(image.size());
+    EXPECT_TRUE(send(wire::Opcode::kBlobData, wire::BlobData{id, bytes, 0, kStaging}).ok());
+    const wire::JitOption option{CU_JIT_MAX_REGISTERS, 0, 32};
+    return send(
+        wire::Opcode::kModuleLoad, wire::ModuleLoad{id, id, 0, kind, 0, options},
+        options == 0 ? "" : std::string(reinterpret_cast<const char*>(&option), sizeof(option)));
+  }
+  uint64_t loaded() { return gate_.cost(GatedCall::kLibraryLoad).calls; }
+};
+
+TEST_F(SharedLibraries, TheSameImageIsOneLibraryUntilItsLastUnload) {
+  ASSERT_TRUE(load(1, "code").ok());
+  ASSERT_TRUE(load(2, "code").ok());
+  EXPECT_EQ(loaded(), 1u);
+  EXPECT_EQ(driver_.live(), "libraries 1 registrations 1");
+  EXPECT_TRUE(send(wire::Opcode::kModuleUnload, wire::ObjectOnly{1, 0}).ok());
+  EXPECT_EQ(driver_.live(), "libraries 1 registrations 1");
+  EXPECT_TRUE(send(wire::Opcode::kGetFunction, wire::GetSymbol{2, 1, 1, 4}, "kern").ok());
+  EXPECT_TRUE(send(wire::Opcode::kModuleUnload, wire::ObjectOnly{2, 0}).ok());
+  EXPECT_EQ(driver_.live(), "registrations 1");
+}
+
+TEST_F(SharedLibraries, OptionsVariablesAndModulesAreASessionsOwn) {
+  ASSERT_TRUE(load(1, "code").ok());
+  ASSERT_TRUE(load(2, "code", 1, 1).ok());
+  EXPECT_EQ(loaded(), 2u) << "options change the code";
+  ASSERT_TRUE(load(3, ".global .b32 x;").ok());
+  ASSERT_TRUE(load(4, ".global .b32 x;").ok());
+  EXPECT_EQ(loaded(), 4u) << "variables are a session's own";
+  ASSERT_TRUE(load(5, "code", 0).ok());
+  EXPECT_EQ(driver_.live(), "libraries 4 modules 1 registrations 1");
+}
+
+}  // namespace
+}  // namespace openmps::worker

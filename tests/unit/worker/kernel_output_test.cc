@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: Apache-2.0
+// Turns of kernels that print, and whose text it is, on a driver whose events finish when the test
+// says so and that prints what is in its buffer when somebody synchronises.
+//
+// Standard output is taken over while a KernelOutput captures it: what is to be expected is
+// collected first and compared afterwards, so that a failure can be read.
+#include "worker/kernel_output.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <map>
+#include <memory>
+#include <thread>
+
+#include "base/shared_memory.h"
+#include "fake_driver.h"
+
+namespace openmps::worker {
+namespace {
+
+// What the driver's functions, which carry no state, see.
+struct Printer {
+  std::mutex mutex;
+  std::map<CUevent, bool> finished;  // of the events that live
+  std::map<CUevent, int> queries;
+  std::string buffer;  // the printf FIFO of the context
+  CUresult memory_info = CUDA_SUCCESS;
+  CUevent recorded = nullptr;  // last
+
+  void print_locked() {
+    for (size_t at = 0; at < buffer.size();) {
+      const ssize_t written = write(STDOUT_FILENO, buffer.data() + at, buffer.size() - at);
+      if (written <= 0) return;
+      at += static_cast<size_t>(written);
+    }
+    buffer.clear();
+  }
+};
+Printer* g_printer = nullptr;
+
+DriverTable printing_driver(const DriverTable& base) {
+  DriverTable table = base;
+  table.cuEventCreate = [](CUevent* event, unsigned) {
+    const std::lock_guard lock(g_printer->mutex);
+    static uint64_t made = 0;
+    *event = reinterpret_cast<CUevent>(++made);
+    g_printer->finished[*event] = true;
+    return CUDA_SUCCESS;
+  };
+  table.cuEventDestroy_v2 = [](CUevent event) {
+    const std::lock_guard lock(g_printer->mutex);
+    return g_printer->finished.erase(event) == 1 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+  };
+  table.cuEventRecord = [](CUevent event, CUstream) {
+    const std::lock_guard lock(g_printer->mutex);
+    g_printer->finished[event] = false;
+    g_printer->recorded = event;
+    return CUDA_SUCCESS;
+  };
+  table.cuEventQuery = [](CUevent event) {
+    const std::lock_guard lock(g_printer->mutex);
+    ++g_printer->queries[event];
+    return g_printer->finished[event] ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+  };
+  table.cuEventSynchronize = [](CUevent) {
+    const std::lock_guard lock(g_printer->mutex);
+    g_printer->print_locked();
+    return CUDA_SUCCESS;
+  };
+  table.cuMemGetInfo_v2 = [](size_t*, size_t*) {
+    const std::lock_guard lock(g_printer->mutex);
+    return g_printer->memory_info;
+  };
+  table.cuCtxSynchronize = [] {
+    const std::lock_guard lock(g_printer->mutex);
+    g_printer->print_locked();
+    return g_printer->memory_info;
+  };
+  return table;
+}
+
+// A session that prints, with its client's end of the ring.
+struct Session {
+  Session(const DriverTable& driver, const Devices& devices) {
+    file = std::move(create_shared_file("output", wire::kChannelBytes)).value();
+    mapping =
+        std::move(map_shared(file.get(), 0, wire::kChannelBytes, MapAccess::kReadWrite)).value();
+    const wire::ChannelView view(mapping.address());
+    client.driver = &driver;
+    client.devices = &devices;
+    client.ring = wire::OutputProducer(view);
+    consumer = std::make_unique<wire::OutputConsumer>(view);
+  }
+  // What has come: pieces in brackets, errors with a '!'.
+  std::string received() {
+    std::string all;
+    wire::OutputKind kind{};
+    std::string text;
+    while (consumer->take(&kind, &text)) {
+      all += (kind == wire::OutputKind::kError ? "![" : "[") + text + "]";
+    }
+    return all;
+  }
+
+  UniqueFd file;
+  Mapping mapping;
+  KernelOutput::Client client;
+  std::unique_ptr<wire::OutputConsumer> consumer;
+};
+
+class KernelOutputTest : public ::testing::Test {
+ protected:
+  KernelOutputTest() : table_(printing_driver(fake_.table())) { g_printer = &printer_; }
+  void SetUp() override {
+    Result<Devices> devices = Devices::open(table_);
+    ASSERT_TRUE(devices.ok());
+    devices_ = std::make_unique<Devices>(std::move(devices).value());
+    a_ = std::make_unique<Session>(table_, *devices_);
+    b_ = std::make_unique<Session>(table_, *devices_);
+    ASSERT_TRUE(output_->capture().ok());
+    output_->add(a_->client);
+    output_->add(b_->client);
+  }
+  void TearDown() override {
+    stop_capturing();
+    EXPECT_TRUE(printer_.finished.empty()) << "events that were not given back";
+    g_printer = nullptr;
+  }
+  // From here on a failed expectation is seen.
+  void stop_capturing() {
+    if (output_ == nullptr) return;
+    output_->remove(a_->client);
+    output_->remove(b_->client);
+    output_.reset();
+  }
+
+  void begin(Session& session, bool quiet = false) {
+    output_->begin(session.client, quiet, never_);
+  }
+  // A launch that has its turn: the event behind its kernel.
+  CUevent launched(Session& session, uint64_t stream = 1) {
+    static_cast<void>(output_->mark(session.client, reinterpret_cast<CUstream>(stream), 0).ok());
+    const std::lock_guard lock(printer_.mutex);
+    return printer_.recorded;
+  }
+  CUevent launch(Session& session, uint64_t stream = 1) {
+    begin(session);
+    return launched(session, stream);
+  }
+  void finish(CUevent event, const std::string& text) {
+    const std::lock_guard lock(printer_.mutex);
+    printer_.buffer += text;
+    printer_.finished[event] = true;
+  }
+  int queries(CUevent event) {
+    const std::lock_guard lock(printer_.mutex);
+    return printer_.queries[event];
+  }
+  // Prints once, so that it is known to print.
+  void let_print(Session& session) {
+    finish(launch(session), "x");
+    output_->flush(session.client);
+    static_cast<void>(session.received());
+  }
+  void fail_context(CUresult result, const std::string& standard_error) {
+    {
+      const std::lock_guard lock(printer_.mutex);
+      printer_.memory_info = result;
+    }
+    static_cast<void>(write(STDERR_FILENO, standard_error.data(), standard_error.size()));
+    output_->context_lost(table_, *devices_, result);
+  }
+
+  Printer printer_;
+  FakeDriver fake_;
+  DriverTable table_;
+  std::unique_ptr<Devices> devices_;
+  std::unique_ptr<KernelOutput> output_ = std::make_unique<KernelOutput>();
+  std::unique_ptr<Session> a_, b_;
+  const std::atomic<bool> never_{false};
+};
+
+TEST_F(KernelOutputTest, TextComesOnceItsKernelHasFinished) {
+  const CUevent event = launch(*a_);
+  const bool running = output_->flush(a_->client);
+  const std::string early = a_->received();
+  finish(event, "hello\n");
+  const bool still = output_->flush(a_->client);
+  const std::string text = a_->received();
+  const bool again = output_->flush(a_->client);
+  const std::string others = b_->received();
+  stop_capturing();
+  EXPECT_TRUE(running);
+  EXPECT_EQ(early, "");
+  EXPECT_FALSE(still);
+  EXPECT_EQ(text, "[hello\n]");
+  EXPECT_FALSE(again);
+  EXPECT_EQ(a_->received(), "");
+  EXPECT_EQ(others, "");
+}
+
+// The second session is seen to ask for the end of the first one's kernel, again and again, before
+// that kernel ends; only then may it launch.
+TEST_F(KernelOutputTest, SessionsThatPrintTakeTurns) {
+  let_print(*a_);
+  let_print(*b_);
+  const CUevent event = launch(*a_);
+  const int before = queries(event);
+  std::atomic<bool> begun{false};
+  std::string first_text;
+  std::thread other([&] {
+    begin(*b_);
+    begun.store(true);
+    first_text = a_->received();  // taken out before the turn went on
+  });
+  while (queries(event) < before + 3 && !begun.load()) std::this_thread::yield();
+  const bool waited = !begun.load();
+  finish(event, "of a\n");
+  other.join();
+  finish(launched(*b_), "of b\n");
+  output_->flush(b_->client);
+  const std::string second = b_->received(), rest = a_->received();
+  stop_capturing();
+  EXPECT_TRUE(waited);
+  EXPECT_EQ(first_text, "[of a\n]");
+  EXPECT_EQ(second, "[of b\n]");
+  EXPECT_EQ(rest, "");
+}
+
+TEST_F(KernelOutputTest, TheStreamsOfASessionShareItsTurn) {
+  const CUevent one = launch(*a_, 1), two = launch(*a_, 2);
+  finish(two, "two ");
+  const bool running = output_->flush(a_->client);
+  finish(one, "one");
+  const bool still = output_->flush(a_->client);
+  const std::string text = a_->received();
+  stop_capturing();
+  EXPECT_NE(one, two);
+  EXPECT_TRUE(running);
+  EXPECT_FALSE(still);
+  EXPECT_EQ(text, "[two ][one]");
+}
+
+// One event per stream with unfinished kernels is enough, and those that have finished are used
+// again.
+TEST_F(KernelOutputTest, EventsAreUsedAgain) {
+  const CUevent first = launch(*a_, 1), again = launch(*a_, 1);
+  finish(again, "");
+  output_->flush(a_->client);
+  const CUevent other_stream = launch(*a_, 2);
+  finish(other_stream, "");
+  size_t events;
+  {
+    const std::lock_guard lock(printer_.mutex);
+    events = printer_.finished.size();
+  }
+  stop_capturing();
+  EXPECT_EQ(first, again);
+  EXPECT_EQ(first, other_stream);
+  EXPECT_EQ(events, 1u);
+}
+
+// Most kernels that could print never do, and may wait for those of other sessions: nobody waits
+// for them long. What they print then goes to all who might have printed it.
+TEST_F(KernelOutputTest, NobodyWaitsLongForASessionThatHasNeverPrinted) {
+  const CUevent stuck = launch(*a_);
+  begin(*b_);  // returns although a's kernel goes on
+  const CUevent event = launched(*b_);
+  finish(event, "whose?");
+  output_->flush(b_->client);
+  const std::string of_a = a_->received(), of_b = b_->received();
+  finish(stuck, "");
+  stop_capturing();
+  EXPECT_EQ(of_a, "[whose?]");
+  EXPECT_EQ(of_b, "[whose?]");
+}
+
+TEST_F(KernelOutputTest, AmongSeveralItIsTheTextOfTheOneThatPrints) {
+  let_print(*a_);
+  const CUevent of_a = launch(*a_);
+  begin(*b_);
+  const CUevent of_b = launched(*b_);
+  finish(of_b, "words");
+  output_->flush(b_->client);
+  const std::string first = a_->received(), second = b_->received();
+  finish(of_a, "");
+  stop_capturing();
+  EXPECT_EQ(first, "[words]");
+  EXPECT_EQ(second, "");
+}
+
+TEST_F(KernelOutputTest, AQuietKernelIsLaunchedBesideOthers) {
+  let_print(*a_);
+  let_print(*b_);
+  const CUevent of_a = launch(*a_);
+  const int before = queries(of_a);
+  begin(*b_, true);
+  const int asked = queries(of_a) - before;
+  finish(launched(*b_), "");
+  finish(of_a, "");
+  stop_capturing();
+  EXPECT_EQ(asked, 0);
+}
+
+// Its session ends: it must not wait for the kernel of another one.
+TEST_F(KernelOutputTest, AWaitEndsWithItsSession) {
+  let_print(*a_);
+  let_print(*b_);
+  const CUevent of_a = launch(*a_);
+  const int before = queries(of_a);
+  const std::atomic<bool> stop{true};
+  output_->begin(b_->client, false, stop);
+  const int asked = queries(of_a) - before;
+  output_->cancel(b_->client);
+  finish(of_a, "");
+  stop_capturing();
+  EXPECT_EQ(asked, 1);
+}
+
+TEST_F(KernelOutputTest, AFailedLaunchGivesTheTurnBack) {
+  let_print(*a_);
+  let_print(*b_);
+  begin(*a_);
+  const bool launching = output_->flush(a_->client);
+  output_->cancel(a_->client);
+  const bool after = output_->flush(a_->client);
+  finish(launch(*b_), "b");
+  output_->flush(b_->client);
+  const std::string of_a = a_->received(), of_b = b_->received();
+  stop_capturing();
+  EXPECT_TRUE(launching) << "between turn and mark nothing has finished";
+  EXPECT_FALSE(after);
+  EXPECT_EQ(of_a, "");
+  EXPECT_EQ(of_b, "[b]");
+}
+
+TEST_F(KernelOutputTest, TheLastWordsOfASessionThatEndsAreItsOwn) {
+  finish(launch(*a_), "bye");
+  output_->remove(a_->client);
+  const std::string of_a = a_->received();
+  finish(launch(*b_), "b");
+  output_->flush(b_->client);
+  const std::string of_b = b_->received();
+  stop_capturing();
+  EXPECT_EQ(of_a, "[bye]");
+  EXPECT_EQ(of_b, "[b]");
+}
+
+TEST_F(KernelOutputTest, AFailedAssertGoesToAllWhoseKernelsHaveAsserts) {
+  a_->client.asserts.store(true);
+  const CUevent event = launch(*b_);
+  finish(event, "printed before\n");
+  fail_context(
+      CUDA_ERROR_ASSERT,
+      "something else\nk.cu:7: void k(): block: [0,0,0], thread: [1,0,0] Assertion `x > 0` "
+      "failed.\nmore\n");
+  const std::string of_a = a_->received(), of_b = b_->received();
+  stop_capturing();
+  EXPECT_EQ(of_a,
+            "![k.cu:7: void k(): block: [0,0,0], thread: [1,0,0] Assertion `x > 0` failed.\n]");
+  EXPECT_EQ(of_b, "[printed before\n]");
+}
+
+TEST_F(KernelOutputTest, AnotherFaultIsNoAssert) {
+  a_->client.asserts.store(true);
+  fail_context(CUDA_ERROR_ILLEGAL_ADDRESS, "Assertion `old` failed.\n");
+  const std::string of_a = a_->received();
+  stop_capturing();
+  EXPECT_EQ(of_a, "");
+}
+
+}  // namespace
+}  // namespace openmps::worker
