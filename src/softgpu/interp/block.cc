@@ -135,8 +135,11 @@ void Block::prepare(const Launch& launch, const uint32_t block_index[3], uint64_
   shared_memory.reserve(static_shared + shape.dynamic_shared + kSharedSlack);
   while (warps.size() < warp_count) warps.push_back(std::make_unique<WarpState>());
   for (Barrier& barrier : barriers) {
+    // One that nobody waits at is as new: its release has cleared it.
+    const size_t warps_before = barrier.arrived_of_warp.size();
+    if (barrier.arrived == 0 && warps_before >= warp_count) continue;
     barrier.arrived = barrier.expected = barrier.popc = barrier.sync_arrived = 0;
-    barrier.arrived_of_warp.assign(warp_count, 0);
+    barrier.arrived_of_warp.assign(std::max<size_t>(warps_before, warp_count), 0);
   }
   schedule.resize(warp_count);
   for (uint32_t w = 0; w < warp_count; ++w) schedule[w] = w;

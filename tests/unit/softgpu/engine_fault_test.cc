@@ -247,5 +247,27 @@ TEST_F(Faults, IndexedBranches) {
     EXPECT_EQ(out[i], (std::vector<uint64_t>{100, 200, 300, 100})[i % 4]);
 }
 
+// Blocks are used again: what threads that ended left behind at a barrier does not count for those
+// of the next block there, whichever of its warps comes first.
+TEST_F(Faults, ArrivalsOfAnEarlierBlockDoNotCount) {
+  std::vector<uint32_t> seen(64);
+  device.buffer(seen);
+  uint64_t value = 1;
+  for (const char* writers : {"lt", "ge"})
+    for (const char* left_behind : {"bar.arrive 1, 64;", "bar.sync 1, 64;\nst.u64 [%d0], 1;"}) {
+      EXPECT_NE(run(left_behind, 0, 0, 32, "", 4).state, BlockState::kFaulted);
+      const Outcome outcome =
+          run("mul.wide.u32 %d2, %r0, 4;\nadd.u64 %d2, %d0, %d2;\ncvt.u32.u64 %r2, %d1;\n"
+              "setp." +
+                  std::string(writers) +
+                  ".u32 %p0, %r0, 32;\n@!%p0 bra wait;\n"
+                  "st.shared.u32 [s], %r2;\nwait: bar.sync 1, 64;\n"
+                  "ld.shared.u32 %r1, [s];\nst.global.u32 [%d2], %r1;",
+              address(seen.data()), ++value, 64, ".shared .align 4 .b32 s;\n");
+      ASSERT_EQ(outcome.state, BlockState::kFinished) << outcome.fault.text;
+      EXPECT_EQ(seen, std::vector<uint32_t>(64, static_cast<uint32_t>(value))) << left_behind;
+    }
+}
+
 }  // namespace
 }  // namespace openmps::softgpu::test
