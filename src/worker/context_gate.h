@@ -65,8 +65,10 @@ class ContextGate {
 
   // A stream of the driver's.
   struct Stream {
-    CUstream handle;
-    uint32_t device;
+    Stream(CUstream handle, uint32_t device) : handle(handle), device(device) {}
+
+    const CUstream handle;
+    const uint32_t device;
     std::atomic<bool> busy{false};  // may have unfinished work; set by its session alone
   };
 
