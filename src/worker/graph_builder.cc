@@ -175,7 +175,9 @@ Status GraphBuilder::read_fill(wire::Variable body, GraphStep* step, Parameters*
   uint64_t row = 0;
   if (__builtin_mul_overflow(command.width, element, &row)) row = ~0ull;
   const uint64_t pitch = command.height > 1 ? command.pitch : row;
-  step->ranges[0] = {command.destination, span_of_box(row, command.height, 1, pitch, 0), true};
+  // No rows may be one to a driver.
+  const uint64_t rows = std::max<uint64_t>(command.height, 1);
+  step->ranges[0] = {command.destination, span_of_box(row, rows, 1, pitch, 0), true};
   parameters->fill = {core_.device_address(command.destination),
                       pitch,
                       command.value,

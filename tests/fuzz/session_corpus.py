@@ -255,6 +255,10 @@ def graphs():
                          + command("EventDestroy", 1, 0) + command("GraphLaunch", 1, 1)
                          + command("ModuleUnload", 1, 0) + command("GraphLaunch", 1, 1)
                          + command("MemoryUnmap", ONE.base, 2 * MIB, 0, 0) + command("GraphLaunch", 1, 1))
+    endless = pack("Memset", 0, 4, ONE.base, 1024, 1 << 62, 0, 7, 0)
+    yield "graph_no_rows", (start + command("GraphBegin", 1, 0, 0, 0)
+                            + command("GraphNode", 1, 3, 0, len(endless), 0, 0, more=endless)
+                            + command("GraphInstantiate", 1, 0, 0) + command("GraphLaunch", 1, 1))
     # Handles, bodies in bodies, and a second description with other parameters.
     handle = 0x7001  # strict_driver.h: the first
 

@@ -49,8 +49,10 @@ Node kernel_of(const CUDA_KERNEL_NODE_PARAMS& kernel) {
 }
 Node fill_of(const CUDA_MEMSET_NODE_PARAMS& fill) {
   return {.kind = "fill",
-          .operands = {
-              {fill.dst, rows_span(fill.pitch, fill.elementSize, fill.width, fill.height), true}}};
+          .operands = {{fill.dst,
+                        rows_span(fill.pitch, fill.elementSize, fill.width,
+                                  std::max<size_t>(fill.height, 1)),
+                        true}}};
 }
 Node event_of(const char* kind, CUevent event) { return {.kind = kind, .event = number(event)}; }
 Node values_of(const CUDA_BATCH_MEM_OP_NODE_PARAMS& batch) {
