@@ -56,13 +56,16 @@ void take_over(GraphExec& exec, GraphPlan& plan) {
   exec.attention.store(exec.resources->needs_attention(), std::memory_order_release);
 }
 
-CUresult set_body(Session& session, const GraphExec& exec, uint32_t step, const Work& work,
-                  CUgraphNodeType type) {
+CUresult set_body(Session& session, const GraphExec& exec, const GraphExec::Place& place,
+                  const Work& work) {
   wire::GraphNodeKind kind = wire::GraphNodeKind::kEmpty;
   Body body;
-  OPENMPS_CUDA_CHECK(make_body(session, work, type, &kind, &body));
+  OPENMPS_CUDA_CHECK(make_body(session, work, place.type, &kind, &body));
+  // CUDA, too, keeps arrays apart from addresses.
+  if (kind != place.kind) return CUDA_ERROR_INVALID_VALUE;
+  if (kind == wire::GraphNodeKind::kEmpty) return CUDA_SUCCESS;
   return session.channel.call(wire::Opcode::kGraphSetNode,
-                              wire::GraphSetNode{exec.id, step, static_cast<uint32_t>(kind),
+                              wire::GraphSetNode{exec.id, place.step, static_cast<uint32_t>(kind),
                                                  static_cast<uint32_t>(body.size())},
                               body);
 }
@@ -81,8 +84,7 @@ CUresult set_pageable_copy(Session& session, GraphExec& exec, const GraphExec::P
   OPENMPS_CUDA_CHECK(split_copy(session, copy, &fresh, &direct));
   if ((direct.box.width == 0) != (place.step == wire::kNoNode)) return CUDA_ERROR_INVALID_VALUE;
   if (place.step != wire::kNoNode) {
-    OPENMPS_CUDA_CHECK(
-        set_body(session, exec, place.step, Work(direct), CU_GRAPH_NODE_TYPE_MEMCPY));
+    OPENMPS_CUDA_CHECK(set_body(session, exec, place, Work(direct)));
   }
   std::swap(call.destination, fresh.destination);
   std::swap(call.source, fresh.source);
@@ -238,7 +240,7 @@ CUresult set_work_locked(Session& session, GraphExec& exec, CUgraphNode node, CU
     if (is_pageable(*copy)) return CUDA_ERROR_INVALID_VALUE;
   }
   if (place.step == wire::kNoNode) return CUDA_ERROR_INVALID_VALUE;
-  OPENMPS_CUDA_CHECK(set_body(session, exec, place.step, work, type));
+  OPENMPS_CUDA_CHECK(set_body(session, exec, place, work));
   if (type == CU_GRAPH_NODE_TYPE_EVENT_RECORD) {
     // What the worker records now; an old event of this node may stay, it only completes later.
     exec.resources->recorded_events.push_back(std::get<EventWork>(work).event);

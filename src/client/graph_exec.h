@@ -55,8 +55,9 @@ struct GraphExec : Object {
   // Where a node of the graph went.
   struct Place {
     CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
-    uint32_t step = wire::kNoNode;       // that carries its parameters
-    GraphHostCall* host_call = nullptr;  // of host nodes and pageable copies
+    uint32_t step = wire::kNoNode;                           // that carries its parameters
+    wire::GraphNodeKind kind = wire::GraphNodeKind::kEmpty;  // of that step
+    GraphHostCall* host_call = nullptr;                      // of host nodes and pageable copies
     bool enabled = true;
   };
 

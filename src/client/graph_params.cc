@@ -67,9 +67,6 @@ CUresult read_copy(Session& session, Context& context, const CUDA_MEMCPY3D* para
   copy.parameters = *parameters;
   OPENMPS_CUDA_CHECK(
       read_copy_3d(session, context, *parameters, &copy.destination, &copy.source, &copy.box));
-  if (copy.destination.place == Place::kArray || copy.source.place == Place::kArray) {
-    return CUDA_ERROR_NOT_SUPPORTED;  // the worker's graphs copy between addresses
-  }
   const Box& box = copy.box;
   if (box.width == 0 || box.height == 0 || box.depth == 0) return CUDA_ERROR_INVALID_VALUE;
   OPENMPS_CUDA_CHECK(check_sides(session, copy.destination, copy.source, box));
@@ -246,14 +243,26 @@ CopyWork captured_copy(const Side& destination, const Side& source, const Box& b
   as_named.dstPitch = rows ? destination.pitch : 0;
   as_named.srcHeight = height_of(source);
   as_named.dstHeight = height_of(destination);
-  if (source.place == Place::kDevice) {
+  if (source.place == Place::kArray) {
+    as_named.srcMemoryType = CU_MEMORYTYPE_ARRAY;
+    as_named.srcArray = source.array->as<CUarray>();
+    as_named.srcXInBytes = source.x;
+    as_named.srcY = source.y;
+    as_named.srcZ = source.z;
+  } else if (source.place == Place::kDevice) {
     as_named.srcMemoryType = CU_MEMORYTYPE_DEVICE;
     as_named.srcDevice = source.address;
   } else {
     as_named.srcMemoryType = CU_MEMORYTYPE_HOST;
     as_named.srcHost = reinterpret_cast<const void*>(source.address);
   }
-  if (destination.place == Place::kDevice) {
+  if (destination.place == Place::kArray) {
+    as_named.dstMemoryType = CU_MEMORYTYPE_ARRAY;
+    as_named.dstArray = destination.array->as<CUarray>();
+    as_named.dstXInBytes = destination.x;
+    as_named.dstY = destination.y;
+    as_named.dstZ = destination.z;
+  } else if (destination.place == Place::kDevice) {
     as_named.dstMemoryType = CU_MEMORYTYPE_DEVICE;
     as_named.dstDevice = destination.address;
   } else {

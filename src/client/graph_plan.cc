@@ -64,25 +64,44 @@ CUresult kernel_body(Session& session, const KernelWork& work, Body* body) {
   return CUDA_SUCCESS;
 }
 
-CUresult copy_body(Session& session, const CopyWork& copy, Body* body) {
-  // A description of a graph knows linear memory only.
-  if (copy.destination.place == Place::kArray || copy.source.place == Place::kArray) {
-    return CUDA_ERROR_NOT_SUPPORTED;
+CUresult copy_body(Session& session, CopyWork copy, wire::GraphNodeKind* kind, Body* body) {
+  // Its memory may have been freed since the node was made, and another array be in its place.
+  const CUDA_MEMCPY3D& named = copy.parameters;
+  const auto renew = [&session](Side* side, CUarray array) {
+    if (side->place != Place::kArray) return true;
+    side->array = session.arrays.find(array);
+    return side->array != nullptr;
+  };
+  if (!renew(&copy.destination, named.dstArray) || !renew(&copy.source, named.srcArray)) {
+    return CUDA_ERROR_INVALID_HANDLE;
   }
-  // Its memory may have been freed since the node was made.
   OPENMPS_CUDA_CHECK(check_sides(session, copy.destination, copy.source, copy.box));
-  const wire::Memcpy3D box{0,
-                           0,
-                           copy.destination.address,
-                           copy.source.address,
-                           copy.destination.pitch,
-                           copy.source.pitch,
-                           copy.destination.slice,
-                           copy.source.slice,
-                           copy.box.width,
-                           copy.box.height,
-                           copy.box.depth};
-  append_bytes(body, &box, 1);
+  const Box& box = copy.box;
+  if (copy.destination.place == Place::kArray || copy.source.place == Place::kArray) {
+    *kind = wire::GraphNodeKind::kArrayCopy;
+    const wire::ArrayCopy arrays{0,
+                                 0,
+                                 array_side(copy.destination, 0, 0, 0),
+                                 array_side(copy.source, 0, 0, 0),
+                                 box.width,
+                                 box.height,
+                                 box.depth};
+    append_bytes(body, &arrays, 1);
+    return CUDA_SUCCESS;
+  }
+  *kind = wire::GraphNodeKind::kCopy;
+  const wire::Memcpy3D linear{0,
+                              0,
+                              copy.destination.address,
+                              copy.source.address,
+                              copy.destination.pitch,
+                              copy.source.pitch,
+                              copy.destination.slice,
+                              copy.source.slice,
+                              box.width,
+                              box.height,
+                              box.depth};
+  append_bytes(body, &linear, 1);
   return CUDA_SUCCESS;
 }
 
@@ -134,9 +153,7 @@ CUresult make_body(Session& session, const Work& work, CUgraphNodeType type,
     case CU_GRAPH_NODE_TYPE_KERNEL:
       *kind = wire::GraphNodeKind::kKernel;
       return kernel_body(session, std::get<KernelWork>(work), body);
-    case CU_GRAPH_NODE_TYPE_MEMCPY:
-      *kind = wire::GraphNodeKind::kCopy;
-      return copy_body(session, std::get<CopyWork>(work), body);
+    case CU_GRAPH_NODE_TYPE_MEMCPY: return copy_body(session, std::get<CopyWork>(work), kind, body);
     case CU_GRAPH_NODE_TYPE_MEMSET:
       *kind = wire::GraphNodeKind::kFill;
       fill_body(std::get<FillWork>(work).parameters, body);
@@ -285,6 +302,7 @@ CUresult GraphPlan::add_node(const GraphNode& node, Edges edges, uint32_t* end,
   wire::GraphNodeKind kind = wire::GraphNodeKind::kEmpty;
   Body body;
   OPENMPS_CUDA_CHECK(make_body(session_, node.work, node.type, &kind, &body));
+  place.kind = kind;
   *end = place.step = append(node, kind, std::move(edges), std::move(body));
   return CUDA_SUCCESS;
 }
@@ -346,15 +364,17 @@ CUresult GraphPlan::add_copy(const GraphNode& node, const CopyWork& copy, Edges 
       HostCall{run_graph_copy, nullptr, nullptr, call.get()}, &call->slot));
   OPENMPS_CUDA_CHECK(split_copy(session_, copy, call.get(), &direct));
   if (direct.box.width == 0) return add_host_call(node, std::move(call), std::move(edges), end);
+  wire::GraphNodeKind kind = wire::GraphNodeKind::kCopy;
   Body body;
-  OPENMPS_CUDA_CHECK(copy_body(session_, direct, &body));
+  OPENMPS_CUDA_CHECK(copy_body(session_, direct, &kind, &body));
   GraphExec::Place& place = places_[node.handle];
+  place.kind = kind;
   if (copy.source.place == Place::kPageable) {
     OPENMPS_CUDA_CHECK(add_host_call(node, std::move(call), std::move(edges), end));
-    *end = place.step = append(node, wire::GraphNodeKind::kCopy, {edge_to(*end)}, std::move(body));
+    *end = place.step = append(node, kind, {edge_to(*end)}, std::move(body));
     return CUDA_SUCCESS;
   }
-  place.step = append(node, wire::GraphNodeKind::kCopy, std::move(edges), std::move(body));
+  place.step = append(node, kind, std::move(edges), std::move(body));
   return add_host_call(node, std::move(call), {edge_to(place.step)}, end);
 }
 

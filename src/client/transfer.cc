@@ -100,10 +100,6 @@ CUresult push_batch(Session& session, const Channel::Order& order, Stream& strea
                      batch.width, batch.rows, 1});
 }
 
-wire::ArraySide array_side(const Side& side, uint64_t column, uint64_t row, uint64_t slice) {
-  if (side.place != Place::kArray) return {0, 0, 0, 0, 0, side.address, side.pitch, side.slice};
-  return {side.array->id, 0, side.x + column, side.y + row, side.z + slice, 0, 0, 0};
-}
 wire::ArraySide piece_side(const Staging::Piece& piece, const Batch& batch) {
   return {0, 0, 0, 0, 0, piece.address(), batch.width, batch.width * batch.rows};
 }
@@ -359,6 +355,11 @@ CUresult check_sides(const Session& session, const Side& destination, const Side
   return check_side(session, source, box, false);
 }
 
+wire::ArraySide array_side(const Side& side, uint64_t column, uint64_t row, uint64_t slice) {
+  if (side.place != Place::kArray) return {0, 0, 0, 0, 0, side.address, side.pitch, side.slice};
+  return {side.array->id, 0, side.x + column, side.y + row, side.z + slice, 0, 0, 0};
+}
+
 void copy_in_memory(const Side& destination, const Side& source, const Box& box) {
   for (uint64_t slice = 0; slice < box.depth; ++slice) {
     for (uint64_t row = 0; row < box.height; ++row) {
@@ -404,9 +405,6 @@ CUresult copy_box(Session& session, Stream& stream, const Side& destination, con
   const bool from_device = on_device(source.place);
   OPENMPS_CUDA_CHECK(check_capture(session, stream, wait && !(to_device && from_device)));
   if (stream.capture.load(std::memory_order_relaxed) != 0) {
-    if (destination.place == Place::kArray || source.place == Place::kArray) {
-      return CUDA_ERROR_NOT_SUPPORTED;  // the worker's graphs copy between addresses
-    }
     return capture_work(session, stream, CU_GRAPH_NODE_TYPE_MEMCPY,
                         captured_copy(destination, source, box));
   }

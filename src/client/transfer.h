@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "base/cuda_abi.h"
+#include "wire/array_commands.h"
 
 namespace openmps::client {
 
@@ -50,6 +51,9 @@ struct Box {
 [[nodiscard]] CUresult read_copy_3d(Session& session, const Context& context,
                                     const CUDA_MEMCPY3D& copy, Side* destination, Side* source,
                                     Box* box);
+// A side as an array copy's command has it; `column`, `row` and `slice` into the box.
+[[nodiscard]] wire::ArraySide array_side(const Side& side, uint64_t column, uint64_t row,
+                                         uint64_t slice);
 // Copies a box on this thread, now; all of it is memory of this process.
 void copy_in_memory(const Side& destination, const Side& source, const Box& box);
 

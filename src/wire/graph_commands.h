@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "wire/array_commands.h"
 #include "wire/commands.h"
 
 namespace openmps::wire {
@@ -58,6 +59,7 @@ enum class GraphNodeKind : uint32_t {
   kEventWait = 6,    // ObjectOnly
   kValues = 7,       // GraphValue[]
   kConditional = 8,  // GraphConditional; its bodies get the next numbers
+  kArrayCopy = 9,    // ArrayCopy
 };
 
 // Nodes are numbered from 0 in the order in which they come. Followed by GraphEdge[edge_count] and

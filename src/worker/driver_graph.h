@@ -30,6 +30,7 @@ struct GraphStep {
   bool lost = false;  // its function has been unloaded
   std::shared_ptr<DriverEvent> event;
   std::vector<wire::GraphValue> values;
+  std::array<std::shared_ptr<const void>, 2> arrays;  // of a copy: they live as long as the node
   wire::GraphConditional conditional{};
   std::vector<wire::GraphEdge> edges;  // in a graph that keeps its nodes
 };

@@ -40,8 +40,8 @@ Status take_all(wire::Variable body, T* value) {
 // CUDA's list for the bodies of conditional nodes; child graphs are flattened.
 bool may_be_in_body(GraphNodeKind kind) {
   return kind == GraphNodeKind::kEmpty || kind == GraphNodeKind::kKernel ||
-         kind == GraphNodeKind::kCopy || kind == GraphNodeKind::kFill ||
-         kind == GraphNodeKind::kConditional;
+         kind == GraphNodeKind::kCopy || kind == GraphNodeKind::kArrayCopy ||
+         kind == GraphNodeKind::kFill || kind == GraphNodeKind::kConditional;
 }
 
 bool same_edges(const std::vector<wire::GraphEdge>& a, const std::vector<wire::GraphEdge>& b) {
@@ -165,6 +165,33 @@ Status GraphBuilder::read_copy(wire::Variable body, GraphStep* step, Parameters*
   return Status();
 }
 
+Status GraphBuilder::read_array_copy(wire::Variable body, GraphStep* step, Parameters* parameters) {
+  wire::ArrayCopy command{};
+  OPENMPS_RETURN_IF_ERROR(take_all(body, &command));
+  CUDA_MEMCPY3D& copy = parameters->copy;
+  OPENMPS_RETURN_IF_ERROR(arrays_.describe(command, &copy, &step->arrays));
+  const auto range_of = [&command](const wire::ArraySide& side, bool writable) {
+    return GraphStep::Range{
+        side.address,
+        span_of_box(command.width, command.height, command.depth, side.pitch, side.slice),
+        writable};
+  };
+  if (command.destination.array == 0) step->ranges[0] = range_of(command.destination, true);
+  if (command.source.array == 0) step->ranges[1] = range_of(command.source, false);
+  // A node's memory is of one kind.
+  if (copy.srcMemoryType == CU_MEMORYTYPE_UNIFIED) {
+    const bool host = is_host(command.source.address);
+    copy.srcMemoryType = host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+    copy.srcHost = host ? reinterpret_cast<const void*>(command.source.address) : nullptr;
+  }
+  if (copy.dstMemoryType == CU_MEMORYTYPE_UNIFIED) {
+    const bool host = is_host(command.destination.address);
+    copy.dstMemoryType = host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+    copy.dstHost = host ? reinterpret_cast<void*>(command.destination.address) : nullptr;
+  }
+  return Status();
+}
+
 Status GraphBuilder::read_fill(wire::Variable body, GraphStep* step, Parameters* parameters) {
   wire::Memset command{};
   OPENMPS_RETURN_IF_ERROR(take_all(body, &command));
@@ -256,6 +283,9 @@ Status GraphBuilder::read(uint32_t device, GraphNodeKind kind, wire::Variable bo
       OPENMPS_RETURN_IF_ERROR(read_kernel(body, step, parameters));
       break;
     case GraphNodeKind::kCopy: OPENMPS_RETURN_IF_ERROR(read_copy(body, step, parameters)); break;
+    case GraphNodeKind::kArrayCopy:
+      OPENMPS_RETURN_IF_ERROR(read_array_copy(body, step, parameters));
+      break;
     case GraphNodeKind::kFill: OPENMPS_RETURN_IF_ERROR(read_fill(body, step, parameters)); break;
     case GraphNodeKind::kHostCall:
       OPENMPS_RETURN_IF_ERROR(read_host_call(body, device, parameters));
@@ -313,6 +343,7 @@ Status GraphBuilder::make(DriverGraph& in, const Parameters& parameters,
       result = driver.cuGraphAddKernelNode_v2(node, graph, from, count, &parameters.kernel);
       break;
     case GraphNodeKind::kCopy:
+    case GraphNodeKind::kArrayCopy:
       result = driver.cuGraphAddMemcpyNode(node, graph, from, count, &parameters.copy, context);
       break;
     case GraphNodeKind::kFill:
@@ -454,6 +485,7 @@ Status GraphBuilder::refresh(const Parameters& parameters, const GraphStep& step
                         "cuGraphKernelNodeSetParams"));
       return set_attributes(parameters, node);
     case GraphNodeKind::kCopy:
+    case GraphNodeKind::kArrayCopy:
       result = driver.cuGraphMemcpyNodeSetParams(node, &parameters.copy);
       break;
     case GraphNodeKind::kFill:
@@ -498,6 +530,7 @@ Status GraphBuilder::change(CUgraphExec exec, uint32_t device, GraphNodeKind kin
       result = driver.cuGraphExecKernelNodeSetParams_v2(exec, node, &parameters.kernel);
       break;
     case GraphNodeKind::kCopy:
+    case GraphNodeKind::kArrayCopy:
       result = driver.cuGraphExecMemcpyNodeSetParams(exec, node, &parameters.copy, context);
       break;
     case GraphNodeKind::kFill:

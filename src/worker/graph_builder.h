@@ -12,6 +12,7 @@
 #include "wire/graph_commands.h"
 #include "worker/driver_graph.h"
 #include "worker/session_core.h"
+#include "worker/worker_array.h"
 #include "worker/worker_event.h"
 #include "worker/worker_fence.h"
 #include "worker/worker_launch.h"
@@ -23,11 +24,12 @@ namespace openmps::worker {
 class GraphBuilder {
  public:
   GraphBuilder(SessionCore& core, Modules& modules, Events& events, SessionMemory& memory,
-               Launches& launches, Fences& fences)
+               Arrays& arrays, Launches& launches, Fences& fences)
       : core_(core),
         modules_(modules),
         events_(events),
         memory_(memory),
+        arrays_(arrays),
         launches_(launches),
         fences_(fences) {}
 
@@ -60,6 +62,7 @@ class GraphBuilder {
               Parameters* parameters);
   Status read_kernel(wire::Variable body, GraphStep* step, Parameters* parameters);
   Status read_copy(wire::Variable body, GraphStep* step, Parameters* parameters);
+  Status read_array_copy(wire::Variable body, GraphStep* step, Parameters* parameters);
   Status read_fill(wire::Variable body, GraphStep* step, Parameters* parameters);
   Status read_host_call(wire::Variable body, uint32_t device, Parameters* parameters);
   Status read_event(wire::Variable body, GraphStep* step);
@@ -83,6 +86,7 @@ class GraphBuilder {
   Modules& modules_;
   Events& events_;
   SessionMemory& memory_;
+  Arrays& arrays_;
   Launches& launches_;
   Fences& fences_;
 };

@@ -52,7 +52,7 @@ struct SessionParts {
   Copies copies{core, streams, memory};
   Arrays arrays{core, streams, memory};
   Launches launches{core, streams, modules, events, memory, prints};
-  GraphBuilder graph_builder{core, modules, events, memory, launches, fences};
+  GraphBuilder graph_builder{core, modules, events, memory, arrays, launches, fences};
   Graphs graphs{core, streams, memory, graph_builder, fences};
   Handles handles{core, streams, events, modules};
 

@@ -200,7 +200,14 @@ Status Arrays::copy(const wire::ArrayCopy& command) {
   Stream* stream = nullptr;
   OPENMPS_RETURN_IF_ERROR(streams_.get(command.stream, &stream));
   CUDA_MEMCPY3D box{};
-  OPENMPS_RETURN_IF_ERROR(describe(command, &box));
+  Kept kept;
+  OPENMPS_RETURN_IF_ERROR(describe(command, &box, &kept));
+  if (command.source.array == 0) {
+    OPENMPS_RETURN_IF_ERROR(check_linear(command.source, command, "source", false));
+  }
+  if (command.destination.array == 0) {
+    OPENMPS_RETURN_IF_ERROR(check_linear(command.destination, command, "destination", true));
+  }
   OPENMPS_RETURN_IF_ERROR(streams_.enter(*stream, Streams::Entry::kWork));
   OPENMPS_RETURN_IF_ERROR(
       check(core_.driver.cuMemcpy3DAsync_v2(&box, stream->handle), "cuMemcpy3DAsync"));
@@ -208,7 +215,7 @@ Status Arrays::copy(const wire::ArrayCopy& command) {
   return streams_.order_all_behind(*stream);
 }
 
-Status Arrays::describe(const wire::ArrayCopy& command, CUDA_MEMCPY3D* box) const {
+Status Arrays::describe(const wire::ArrayCopy& command, CUDA_MEMCPY3D* box, Kept* kept) const {
   const wire::ArraySide& from = command.source;
   const wire::ArraySide& to = command.destination;
   box->WidthInBytes = command.width;
@@ -219,11 +226,11 @@ Status Arrays::describe(const wire::ArrayCopy& command, CUDA_MEMCPY3D* box) cons
     OPENMPS_RETURN_IF_ERROR(arrays_.get(from.array, &array));
     box->srcMemoryType = CU_MEMORYTYPE_ARRAY;
     box->srcArray = array->handle;
+    (*kept)[1] = array->storage;
     box->srcXInBytes = from.x;
     box->srcY = from.y;
     box->srcZ = from.z;
   } else {
-    OPENMPS_RETURN_IF_ERROR(check_linear(from, command, "source", false));
     box->srcMemoryType = CU_MEMORYTYPE_UNIFIED;
     box->srcDevice = core_.device_address(from.address);
     box->srcPitch = from.pitch;
@@ -234,12 +241,12 @@ Status Arrays::describe(const wire::ArrayCopy& command, CUDA_MEMCPY3D* box) cons
     OPENMPS_RETURN_IF_ERROR(arrays_.get(to.array, &array));
     box->dstMemoryType = CU_MEMORYTYPE_ARRAY;
     box->dstArray = array->handle;
+    (*kept)[0] = array->storage;
     box->dstXInBytes = to.x;
     box->dstY = to.y;
     box->dstZ = to.z;
     return Status();
   }
-  OPENMPS_RETURN_IF_ERROR(check_linear(to, command, "destination", true));
   box->dstMemoryType = CU_MEMORYTYPE_UNIFIED;
   box->dstDevice = core_.device_address(to.address);
   box->dstPitch = to.pitch;

@@ -4,6 +4,7 @@
 // never reads memory that has become somebody else's. Session's thread only.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 
@@ -31,6 +32,10 @@ class Arrays {
   // Linear operands outside of the session's memory are violations; whether a box fits its array is
   // the driver's to judge.
   Status copy(const wire::ArrayCopy& command);
+  // The same copy for a graph's node, which keeps its arrays. Whether linear operands are the
+  // session's is left to the caller.
+  using Kept = std::array<std::shared_ptr<const void>, 2>;
+  Status describe(const wire::ArrayCopy& command, CUDA_MEMCPY3D* box, Kept* kept) const;
 
   Status create_image(const wire::ImageCreate& command, ReplyWriter& reply);
   // The session has no work in flight.
@@ -61,7 +66,6 @@ class Arrays {
 
   Status read_resource(const wire::ImageCreate& command, CUDA_RESOURCE_DESC* resource,
                        std::shared_ptr<Storage>* storage) const;
-  Status describe(const wire::ArrayCopy& command, CUDA_MEMCPY3D* box) const;
   Status check_linear(const wire::ArraySide& side, const wire::ArrayCopy& copy, const char* role,
                       bool writable) const;
   void drop_parts(const std::shared_ptr<Storage>& storage);

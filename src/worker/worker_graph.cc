@@ -114,6 +114,20 @@ Status Graphs::node(const wire::GraphNode& command, wire::Variable variable) {
   return Status();
 }
 
+// CUDA does not let a copy's memory become an array, or the other way; drivers may not look.
+Status Graphs::check_copies(std::span<const GraphStep> old, std::span<const GraphStep> fresh,
+                            wire::GraphUpdateReply* answer) {
+  const auto is_copy = [](wire::GraphNodeKind kind) {
+    return kind == wire::GraphNodeKind::kCopy || kind == wire::GraphNodeKind::kArrayCopy;
+  };
+  for (size_t i = 0; i < std::min(old.size(), fresh.size()); ++i) {
+    if (old[i].kind == fresh[i].kind || !is_copy(old[i].kind) || !is_copy(fresh[i].kind)) continue;
+    *answer = {CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED, static_cast<uint32_t>(i)};
+    return Status(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, "a copy with another kind of memory");
+  }
+  return Status();
+}
+
 // A graph that keeps its nodes was described with all of them.
 Status Graphs::check_complete(const DescribedGraph& described) {
   if (!described.graph->keeps() || described.steps.size() == described.graph->steps.size()) {
@@ -168,6 +182,7 @@ Status Graphs::update(const wire::GraphUpdate& command, ReplyWriter& reply) {
   Status status = graph->error;
   if (status.ok()) status = check_complete(*graph);
   wire::GraphUpdateReply answer{CU_GRAPH_EXEC_UPDATE_ERROR, graph->failed_node};
+  if (status.ok()) status = check_copies(exec->graph.steps, graph->steps, &answer);
   if (status.ok()) {
     CUgraphExecUpdateResultInfo info{};
     status = core_.use(graph->graph->device());

@@ -64,6 +64,8 @@ class Graphs {
   Status find_step(wire::Id id, uint32_t node, GraphExec** exec, GraphStep** step) const;
   void drop(DescribedGraph& graph);
   void release(GraphExec& exec);
+  static Status check_copies(std::span<const GraphStep> old, std::span<const GraphStep> fresh,
+                             wire::GraphUpdateReply* answer);
   static Status check_complete(const DescribedGraph& described);
   Status check_uses(GraphExec& exec);
 

@@ -4,6 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+
+#include "base/cuda_abi.h"
 
 namespace openmps::softgpu {
 
@@ -17,6 +20,8 @@ struct CopyShape {
   uint64_t source_slice = 0;  // bytes from plane to plane
   uint64_t destination_pitch = 0;
   uint64_t destination_slice = 0;
+  // A copy with an array, as the program named it; null: memory only.
+  std::shared_ptr<const CUDA_MEMCPY3D> named;
 
   [[nodiscard]] bool empty() const { return width == 0 || height == 0 || depth == 0; }
   // Bytes from the first to behind the last byte that is touched; UINT64_MAX: does not fit 64 bits.

@@ -235,6 +235,8 @@ Status read_copy_parameters(const Driver& driver, const CUDA_MEMCPY3D& p, CopySh
   shape->width = p.WidthInBytes;
   shape->height = p.Height;
   shape->depth = p.Depth;
+  if (p.srcMemoryType == CU_MEMORYTYPE_ARRAY || p.dstMemoryType == CU_MEMORYTYPE_ARRAY)
+    shape->named = std::make_shared<const CUDA_MEMCPY3D>(p);
   Operand from{p.srcMemoryType, reinterpret_cast<uint64_t>(p.srcHost),
                p.srcDevice,     p.srcXInBytes,
                p.srcY,          p.srcZ,

@@ -202,6 +202,16 @@ CUresult set_node(CUgraphNode handle, CUgraphNodeType type, Result<W> work, Reme
   });
 }
 
+// CUDA keeps arrays apart from addresses when an executable graph changes.
+inline bool same_kinds_of_memory(const CopyWork& one, const CopyWork& other) {
+  const auto arrays = [](const CopyWork& work) {
+    const CUDA_MEMCPY3D* named = work.shape.named.get();
+    return std::pair(named != nullptr && named->srcMemoryType == CU_MEMORYTYPE_ARRAY,
+                     named != nullptr && named->dstMemoryType == CU_MEMORYTYPE_ARRAY);
+  };
+  return arrays(one) == arrays(other);
+}
+
 template <typename W>
 CUresult set_exec_node(CUgraphExec exec, CUgraphNode handle, CUgraphNodeType type, Result<W> work) {
   if (!work.ok()) return report(work.status());
@@ -210,6 +220,9 @@ CUresult set_exec_node(CUgraphExec exec, CUgraphNode handle, CUgraphNodeType typ
     GraphStep* step = find_step(object.steps, handle);
     if (step == nullptr) return invalid_value("not a node of the executable graph");
     if (step->type != type) return invalid_value("the node is of another type");
+    if constexpr (std::is_same_v<W, CopyWork>)
+      if (!same_kinds_of_memory(std::get<CopyWork>(step->work), *work))
+        return invalid_value("an array can't become an address");
     step->work = std::move(*work);
     return Status();
   });

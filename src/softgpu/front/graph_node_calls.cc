@@ -343,6 +343,7 @@ CUresult cuGraphMemcpyNodeGetParams(CUgraphNode hNode, CUDA_MEMCPY3D* nodeParams
     auto* work = std::get_if<CopyWork>(&node.work);
     if (nodeParams == nullptr || work == nullptr) return invalid_value("not a copy node");
     *nodeParams = node.copy_parameters;
+    if (work->shape.named != nullptr) *nodeParams = *work->shape.named;
     if (nodeParams->WidthInBytes != 0) return Status();
     // A captured copy: described by addresses.
     nodeParams->srcMemoryType = nodeParams->dstMemoryType = CU_MEMORYTYPE_UNIFIED;
