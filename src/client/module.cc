@@ -178,6 +178,7 @@ CUresult request_function(Session& session, Module& module, const std::string& n
     return result;
   }
   made->module = &module;
+  made->old_launch.reset();
   made->name = name;
   memcpy(made->attributes, info.attributes, sizeof(made->attributes));
   made->prints = (info.flags & wire::kFunctionPrints) != 0;

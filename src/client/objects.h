@@ -3,9 +3,12 @@
 // operations on them live in the file of their kind (context.h, stream.h, event.cc, module.h, ...).
 #pragma once
 
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <unordered_map>
@@ -75,6 +78,14 @@ struct Module : Object {
   std::map<std::pair<uint32_t, std::string>, wire::GlobalReply> globals;
 };
 
+// What the launch interface from before CUDA 4.0 keeps with a function.
+struct OldLaunch {
+  std::array<uint32_t, 3> block{};  // zeros: not said yet
+  uint32_t shared_bytes = 0;
+  size_t size = 0;  // of the parameters
+  std::vector<std::byte> parameters;
+};
+
 // A CUfunction or CUkernel.
 struct Function : Object {
   Module* module = nullptr;
@@ -86,6 +97,7 @@ struct Function : Object {
   // A library's kernel has attributes on each device: those above are the first device's. The
   // largest dynamic shared memory that any other one was allowed.
   std::atomic<int32_t> shared_elsewhere{0};
+  std::unique_ptr<OldLaunch> old_launch;  // old_launch_api.cc
 };
 
 // A CUlinkState. Its result is the program's until the link is destroyed.

@@ -3,7 +3,9 @@
 // and the functions and kernels of both. API threads.
 #pragma once
 
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -31,6 +33,14 @@ struct FunctionSettings {
   std::atomic<int> cluster_policy{0};
 };
 
+// What the launch interface from before CUDA 4.0 keeps with a function.
+struct OldLaunch {
+  std::array<uint32_t, 3> block{};  // zeros: not said yet
+  uint32_t shared_bytes = 0;
+  size_t size = 0;  // of the parameters
+  std::vector<std::byte> parameters;
+};
+
 // A kernel in a module of one context: CUfunction.
 struct Function {
   CUfunction handle = nullptr;
@@ -38,6 +48,7 @@ struct Function {
   uint32_t index = 0;
   const KernelInfo* info = nullptr;  // lives in the module's program
   FunctionSettings settings;
+  OldLaunch old_launch;  // guarded by a mutex of front/old_launch_calls.cc
 };
 
 struct Module : std::enable_shared_from_this<Module> {
