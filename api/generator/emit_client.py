@@ -33,10 +33,8 @@ def client_entry(functions):
                "// that a caller that sees a new entry sees what was set up before it.\n"
                "constinit DriverTable g_entry = {\n")
     out += [f"    first::{f.symbol},\n" for f in functions]
-    out.append("};\n\nconstexpr DriverTable kRemoteEntries = {\n")
-    out += [f"    impl::{f.symbol},\n" for f in functions]
-    out.append(_TRACED)
-    out += [f"    Traced<DriverSymbol::{f.symbol}, impl::{f.symbol}>::call,\n" for f in functions]
+    out.append(_CALLED)
+    out += [f"    Called<DriverSymbol::{f.symbol}, impl::{f.symbol}>::call,\n" for f in functions]
     out.append(_ENTRY_RUNTIME)
     out.append("namespace first {\n\n")
     for function in functions:
@@ -74,21 +72,21 @@ def needs_remote(function):
     return function.cls in REMOTE_CLASSES and not function.base
 
 
-_TRACED = """};
+_CALLED = """};
 
-// The implementation of a symbol, and its result told to the hook.
+// The implementation of a symbol, and its failure told to the hook.
 template <DriverSymbol symbol, auto implementation>
-struct Traced;
+struct Called;
 template <DriverSymbol symbol, typename... Arguments, CUresult (*implementation)(Arguments...)>
-struct Traced<symbol, implementation> {
+struct Called<symbol, implementation> {
   static CUresult call(Arguments... arguments) {
     const CUresult result = implementation(arguments...);
-    call_returned(symbol, result);
+    if (result != CUDA_SUCCESS) [[unlikely]] call_failed(symbol, result);
     return result;
   }
 };
 
-constexpr DriverTable kTracedEntries = {
+constexpr DriverTable kRemoteEntries = {
 """
 
 _ENTRY_RUNTIME = """};
@@ -99,6 +97,7 @@ bool g_reported[kDriverSymbolCount];
 // Logs the name of a missing function once, if OPENMPS_DEBUG asks. No stdio: a program may call
 // this from anywhere.
 CUresult stub_called(DriverSymbol symbol, CUresult result, const char* reason) {
+  explain_failure(reason);
   bool* reported = &g_reported[static_cast<size_t>(symbol)];
   if (__atomic_exchange_n(reported, true, __ATOMIC_RELAXED)) return result;
   if (getenv("OPENMPS_DEBUG") == nullptr) return result;
@@ -127,9 +126,8 @@ void** entry_slot(size_t symbol) { return reinterpret_cast<void**>(&g_entry) + s
 
 """
 
-_INSTALL = """void install_remote_entries(bool traced) {
-  const auto* source =
-      reinterpret_cast<void* const*>(traced ? &kTracedEntries : &kRemoteEntries);
+_INSTALL = """void install_remote_entries() {
+  const auto* source = reinterpret_cast<void* const*>(&kRemoteEntries);
   for (size_t i = 0; i < kDriverSymbolCount; ++i)
     __atomic_store_n(entry_slot(i), source[i], __ATOMIC_RELEASE);
 }

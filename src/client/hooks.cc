@@ -8,8 +8,6 @@
 #include <span>
 
 #include "api/client_hooks.h"
-#include "base/error_names.h"
-#include "client/debug.h"
 #include "client/module.h"
 #include "client/stream.h"
 #include "client/thread_state.h"
@@ -51,14 +49,6 @@ void drop(Table& table, Handle value) {
 }
 
 }  // namespace
-
-void call_returned(DriverSymbol symbol, CUresult result) {
-  // "Not ready" is an answer.
-  if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY) return;
-  const ErrorText* error = find_error_text(result);
-  debug_line("%s: %s", driver_symbol_name(symbol),
-             error != nullptr ? error->name : "unknown error");
-}
 
 CUresult remote_call(uint16_t opcode, const void* request, size_t request_bytes, void* reply,
                      size_t reply_capacity, size_t* reply_bytes) {

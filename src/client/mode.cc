@@ -29,7 +29,7 @@ bool required() {
 
 void use_session() {
   install_interop_host();
-  install_remote_entries(debug_enabled());
+  install_remote_entries();
 }
 
 void decide() {

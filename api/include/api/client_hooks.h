@@ -20,11 +20,14 @@ namespace openmps::client {
 // installs the remote entries, and the implementations return their error.
 void resolve_mode();
 
-// Generated. All entries lead to openmps::client::impl; if `traced`, by way of call_returned().
-void install_remote_entries(bool traced);
+// Generated. All entries lead to openmps::client::impl, whose failures go to call_failed().
+void install_remote_entries();
 
-// Hook. A function of the program's is about to return `result`. Only with traced entries.
-void call_returned(DriverSymbol symbol, CUresult result);
+// Hook. A function that the program called is about to return `result`, no success.
+void call_failed(DriverSymbol symbol, CUresult result);
+
+// Hook. Why the function that this thread is in will fail; a constant text.
+void explain_failure(const char* reason);
 
 // Generated. Entries lead to the driver's own functions; where the driver has none the entry
 // returns CUDA_ERROR_NOT_SUPPORTED. `driver` is read during the call only.

@@ -55,48 +55,32 @@ constinit DriverTable g_entry = {
     first::cuNever,
 };
 
-constexpr DriverTable kRemoteEntries = {
-    impl::cuEventRecord,
-    impl::cuEventRecord_ptsz,
-    impl::cuFuncGetAttribute,
-    impl::cuGraphAddThings,
-    impl::cuGraphDropThings,
-    impl::cuInit,
-    impl::cuLater,
-    impl::cuLaunchKernelEx,
-    impl::cuLaunchKernelEx_ptsz,
-    impl::cuMemsetD8,
-    impl::cuMemsetD8_v2,
-    impl::cuMemsetD8_v2_ptds,
-    impl::cuNever,
-};
-
-// The implementation of a symbol, and its result told to the hook.
+// The implementation of a symbol, and its failure told to the hook.
 template <DriverSymbol symbol, auto implementation>
-struct Traced;
+struct Called;
 template <DriverSymbol symbol, typename... Arguments, CUresult (*implementation)(Arguments...)>
-struct Traced<symbol, implementation> {
+struct Called<symbol, implementation> {
   static CUresult call(Arguments... arguments) {
     const CUresult result = implementation(arguments...);
-    call_returned(symbol, result);
+    if (result != CUDA_SUCCESS) [[unlikely]] call_failed(symbol, result);
     return result;
   }
 };
 
-constexpr DriverTable kTracedEntries = {
-    Traced<DriverSymbol::cuEventRecord, impl::cuEventRecord>::call,
-    Traced<DriverSymbol::cuEventRecord_ptsz, impl::cuEventRecord_ptsz>::call,
-    Traced<DriverSymbol::cuFuncGetAttribute, impl::cuFuncGetAttribute>::call,
-    Traced<DriverSymbol::cuGraphAddThings, impl::cuGraphAddThings>::call,
-    Traced<DriverSymbol::cuGraphDropThings, impl::cuGraphDropThings>::call,
-    Traced<DriverSymbol::cuInit, impl::cuInit>::call,
-    Traced<DriverSymbol::cuLater, impl::cuLater>::call,
-    Traced<DriverSymbol::cuLaunchKernelEx, impl::cuLaunchKernelEx>::call,
-    Traced<DriverSymbol::cuLaunchKernelEx_ptsz, impl::cuLaunchKernelEx_ptsz>::call,
-    Traced<DriverSymbol::cuMemsetD8, impl::cuMemsetD8>::call,
-    Traced<DriverSymbol::cuMemsetD8_v2, impl::cuMemsetD8_v2>::call,
-    Traced<DriverSymbol::cuMemsetD8_v2_ptds, impl::cuMemsetD8_v2_ptds>::call,
-    Traced<DriverSymbol::cuNever, impl::cuNever>::call,
+constexpr DriverTable kRemoteEntries = {
+    Called<DriverSymbol::cuEventRecord, impl::cuEventRecord>::call,
+    Called<DriverSymbol::cuEventRecord_ptsz, impl::cuEventRecord_ptsz>::call,
+    Called<DriverSymbol::cuFuncGetAttribute, impl::cuFuncGetAttribute>::call,
+    Called<DriverSymbol::cuGraphAddThings, impl::cuGraphAddThings>::call,
+    Called<DriverSymbol::cuGraphDropThings, impl::cuGraphDropThings>::call,
+    Called<DriverSymbol::cuInit, impl::cuInit>::call,
+    Called<DriverSymbol::cuLater, impl::cuLater>::call,
+    Called<DriverSymbol::cuLaunchKernelEx, impl::cuLaunchKernelEx>::call,
+    Called<DriverSymbol::cuLaunchKernelEx_ptsz, impl::cuLaunchKernelEx_ptsz>::call,
+    Called<DriverSymbol::cuMemsetD8, impl::cuMemsetD8>::call,
+    Called<DriverSymbol::cuMemsetD8_v2, impl::cuMemsetD8_v2>::call,
+    Called<DriverSymbol::cuMemsetD8_v2_ptds, impl::cuMemsetD8_v2_ptds>::call,
+    Called<DriverSymbol::cuNever, impl::cuNever>::call,
 };
 
 // One byte per symbol: whether its name was logged.
@@ -105,6 +89,7 @@ bool g_reported[kDriverSymbolCount];
 // Logs the name of a missing function once, if OPENMPS_DEBUG asks. No stdio: a program may call
 // this from anywhere.
 CUresult stub_called(DriverSymbol symbol, CUresult result, const char* reason) {
+  explain_failure(reason);
   bool* reported = &g_reported[static_cast<size_t>(symbol)];
   if (__atomic_exchange_n(reported, true, __ATOMIC_RELAXED)) return result;
   if (getenv("OPENMPS_DEBUG") == nullptr) return result;
@@ -232,9 +217,8 @@ CUresult cuNever(int x) {
 }  // namespace first
 }  // namespace
 
-void install_remote_entries(bool traced) {
-  const auto* source =
-      reinterpret_cast<void* const*>(traced ? &kTracedEntries : &kRemoteEntries);
+void install_remote_entries() {
+  const auto* source = reinterpret_cast<void* const*>(&kRemoteEntries);
   for (size_t i = 0; i < kDriverSymbolCount; ++i)
     __atomic_store_n(entry_slot(i), source[i], __ATOMIC_RELEASE);
 }
