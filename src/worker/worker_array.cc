@@ -291,8 +291,9 @@ Status Arrays::read_resource(const wire::ImageCreate& command, CUDA_RESOURCE_DES
     }
     case CU_RESOURCE_TYPE_PITCH2D: {
       uint64_t row = 0;
-      if (__builtin_mul_overflow(command.width, texel_bytes(command.format, command.channels),
-                                 &row)) {
+      // The driver is to refuse texels without channels, but not to be trusted with it.
+      const uint64_t texel = std::max<uint64_t>(texel_bytes(command.format, command.channels), 1);
+      if (__builtin_mul_overflow(command.width, texel, &row)) {
         row = ~0ull;
       }
       OPENMPS_RETURN_IF_ERROR(memory_.check_operand(

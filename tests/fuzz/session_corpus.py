@@ -307,6 +307,9 @@ def arrays():
                      # What textures show outlives its name.
                      + command("MipmappedDestroy", 1, 0) + command("ArrayDestroy", 1, 0)
                      + command("ImageDestroy", 5, 0))
+    yield "no_channels", (command("MemoryMap", ONE.base, 2 * MIB, 0, 0)
+                          + command("ImageCreate", 1, 0, 0, 3, 0, 0x20, 0, 0, ONE.base, 4096, 32, 1 << 40,
+                                    1 << 20, bytes(104), bytes(112)))
     yield "array_read_only", (stream(1) + create(1, 0) + command("MemoryMap", ONE.base, 2 * MIB, 0, 0)
                               + command("MemoryAccess", ONE.base, 2 * MIB, 0, 1)
                               + command("ArrayCopy", 1, 0, *whole, *linear, 64, 8, 1)
