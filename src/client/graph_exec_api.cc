@@ -221,6 +221,10 @@ CUresult cuGraphExecKernelNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNod
 
 CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
                                         const CUDA_MEMCPY3D* copyParams, CUcontext) {
+  // Only copies of one dimension can be changed (CUDA's documentation, and an H200).
+  if (copyParams != nullptr && (copyParams->Height > 1 || copyParams->Depth > 1)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   return change(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_MEMCPY,
                 [&](Session& session, Context& context, Work* work) {
                   return read_copy(session, context, copyParams, work);

@@ -15,6 +15,7 @@ using Bytes = std::span<const unsigned char>;
 
 constexpr uint32_t kWrapperMagic = 0x466243b1;
 constexpr uint32_t kContainerMagic = 0xba55ed50;
+constexpr uint16_t kPtxEntry = 1;
 
 // Sections of relocatable device code (nvcc -rdc=true) for variables in global, local and shared
 // memory: as SHT_NOBITS, they have a size and no bytes. Seen in nvcc 13.0's objects.
@@ -28,7 +29,8 @@ struct ContainerHeader {
   uint16_t header_bytes;
   uint64_t body_bytes;
 };
-// The part of an entry's header that says where the next entry begins.
+// The part of an entry's header that says where the next entry begins, and where in the header
+// the compiler's options are.
 struct EntryHeader {
   uint16_t kind;
   uint16_t version;
@@ -93,6 +95,15 @@ Status check_elf(Bytes image) {
   return Status();
 }
 
+// PTX without a place for options makes NVIDIA's driver (580) read beyond the entry and crash; nvcc
+// writes 64 there.
+bool has_options(Bytes entry) {
+  constexpr size_t kOptionsOffset = 20;
+  uint32_t options = 0;
+  return entry.size() > kOptionsOffset && read(entry.subspan(kOptionsOffset), &options) &&
+         options != 0;
+}
+
 // And of the machine code in it, where that is not compressed.
 Status check_container(Bytes image) {
   ContainerHeader header;
@@ -112,6 +123,9 @@ Status check_container(Bytes image) {
         !inside(left, entry.header_bytes, entry.payload_bytes)) {
       return bad("a fatbin entry of " + std::to_string(entry.payload_bytes) + " bytes where " +
                  std::to_string(left.size()) + " are left");
+    }
+    if (entry.kind == kPtxEntry && !has_options(left.first(entry.header_bytes))) {
+      return bad("a fatbin entry of PTX whose header has no options");
     }
     const Bytes payload = left.subspan(entry.header_bytes, entry.payload_bytes);
     if (is_elf(payload)) OPENMPS_RETURN_IF_ERROR(check_elf(payload));

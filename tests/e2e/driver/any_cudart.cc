@@ -55,9 +55,11 @@ std::vector<unsigned char> container(const char* ptx) {
   put(kHeader + 8, static_cast<uint64_t>(padded));
   put(kHeader + 24, uint16_t{0});  // of PTX 7.0
   put(kHeader + 26, uint16_t{7});
-  put(kHeader + 28, uint32_t{70});  // sm_70
-  put(kHeader + 32, uint32_t{64});
+  put(kHeader + 28, uint32_t{70});    // sm_70
   put(kHeader + 40, uint64_t{0x11});  // 64-bit, Linux
+  // Where in the entry the compiler's options are, and there where their text is: none.
+  put(kHeader + 20, uint32_t{64});
+  put(kHeader + 64, uint64_t{72});
   memcpy(&image[kHeader + kEntry], ptx, bytes);
   return image;
 }

@@ -69,11 +69,18 @@ TEST_F(ModuleTest, ImagesWhoseHeadersLieDoNotReachTheDriver) {
     return word(0xba55ed50, 4) + word(1, 2) + word(16, 2) + word(body, 8);
   };
   const auto entry = [&](uint64_t payload) {
-    return word(1, 2) + word(0x101, 2) + word(16, 4) + word(payload, 8);
+    return word(2, 2) + word(0x101, 2) + word(16, 4) + word(payload, 8);
+  };
+  const auto ptx_entry = [&](uint64_t options) {
+    return word(1, 2) + word(0x101, 2) + word(80, 4) + word(8, 8) + word(0, 4) + word(options, 4) +
+           std::string(56, '\0') + "// PTX\n";
   };
   const std::string payload(24, 'p');
   EXPECT_EQ(load(container(40) + entry(24) + payload), CUDA_SUCCESS);
   EXPECT_TRUE(send(Opcode::kModuleUnload, wire::ObjectOnly{1, 0}).ok());
+  EXPECT_EQ(load(container(88) + ptx_entry(64) + '\0'), CUDA_SUCCESS);
+  EXPECT_TRUE(send(Opcode::kModuleUnload, wire::ObjectOnly{1, 0}).ok());
+  EXPECT_EQ(load(container(88) + ptx_entry(0) + '\0'), CUDA_ERROR_INVALID_IMAGE);
   EXPECT_EQ(load(container(41) + entry(24) + payload), CUDA_ERROR_INVALID_IMAGE);
   EXPECT_EQ(load(container(~0ull) + entry(24) + payload), CUDA_ERROR_INVALID_IMAGE);
   EXPECT_EQ(load(container(40) + entry(25) + payload), CUDA_ERROR_INVALID_IMAGE);
