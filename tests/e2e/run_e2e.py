@@ -31,7 +31,12 @@ EVERYTHING = [
     ["histogram_atomics"], ["monte_carlo_curand"], ["overlap_streams"], ["symbols"],
     ["dynamic_shared"], ["copies", "268435456"], ["memset_all"], ["occupancy"], ["device_enum"],
     ["host_threads"], ["host_threads_ptds"], ["errors_runtime"], ["device_printf"], ["managed"],
-    ["vector_add_shared"], ["nbody_shared"], ["overlap_streams_shared"], ["copies_shared"],
+    *[[f"{program}_shared"] for program in (
+        "vector_add", "tiled_matmul", "nbody", "reduction_shuffle", "scan", "histogram_atomics",
+        "monte_carlo_curand", "overlap_streams", "symbols", "dynamic_shared", "memset_all",
+        "occupancy", "device_enum", "host_threads", "errors_runtime", "device_printf", "managed",
+        "textures")],
+    ["copies_shared", "268435456"],
     ["nbody_sm_90"], ["reduction_shuffle_sm_90"], ["histogram_atomics_sm_90"], ["drv_vector_add"],
     ["drv_nbody"], ["drv_reduction"], ["drv_globals"], ["drv_streams_events"],
     ["drv_copies", "268435456"], ["drv_contexts"], ["drv_graphs"], ["drv_capture_vs_alloc"],
