@@ -38,6 +38,10 @@ class Callbacks {
   // No launch that uses the slot is under way.
   void set_call(uint32_t slot, const HostCall& call);
   void close_slot(uint32_t slot);
+  // Before a launch that makes calls: what the program has written is theirs to read. In fact the
+  // ring, the worker and the GPU order it; in this process alone it is the lock that run_posted()
+  // takes, too.
+  void before_launch() { const std::lock_guard guard(lock_); }
   // Answer the slots of a launch until `point`, whose fence is under way, is reached; then drop
   // `kept`, on the callback thread.
   [[nodiscard]] CUresult watch(FencePoint point, std::shared_ptr<void> kept);

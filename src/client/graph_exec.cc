@@ -126,6 +126,7 @@ CUresult launch_attended(Session& session, GraphExec& exec, Stream& stream) {
   const std::lock_guard guard(session.graph_lock);
   const GraphResources& resources = *exec.resources;
   OPENMPS_CUDA_CHECK(open_allocations(session, exec, resources));
+  if (!resources.host_calls.empty()) session.callbacks.before_launch();
   FencePoint point;
   {
     const Channel::Order order = session.channel.order();
