@@ -79,10 +79,10 @@ struct LaunchShape {
 };
 
 struct Barrier {
-  uint32_t arrived = 0;       // threads
-  uint32_t expected = 0;      // threads, or 0: all that live
-  uint32_t popc = 0;          // bar.red: threads whose predicate is true
-  uint32_t sync_arrived = 0;  // threads that take part in bar.red
+  uint32_t arrived = 0;                   // threads
+  uint32_t expected = 0;                  // threads, or 0: all that live
+  uint32_t popc = 0;                      // bar.red: threads whose predicate is true
+  uint32_t sync_arrived = 0;              // threads that take part in bar.red
   std::vector<uint32_t> arrived_of_warp;  // lanes; of the most warps that a block has had here
 };
 
