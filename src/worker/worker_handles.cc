@@ -14,10 +14,12 @@ CUresult Handles::resolve_function(uint32_t id, bool as_kernel, void** handle) {
     return CUDA_SUCCESS;
   }
   if (as_kernel) return CUDA_ERROR_INVALID_HANDLE;
+  if (const Status status = modules_.ensure_loaded(*function, device_); !status.ok()) {
+    return status.code();
+  }
   CUfunction loaded = nullptr;
-  const CUresult result = core_.gate.run(GatedCall::kFunctionLoad, device_, [&] {
-    return core_.driver.cuKernelGetFunction(&loaded, reinterpret_cast<CUkernel>(function->handle));
-  });
+  const CUresult result =
+      core_.driver.cuKernelGetFunction(&loaded, reinterpret_cast<CUkernel>(function->handle));
   *handle = loaded;
   return result;
 }
