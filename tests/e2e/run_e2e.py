@@ -25,7 +25,7 @@ VARIANTS = ("_shared", "_sm_80", "_sm_90", "_ptds")
 # NVIDIA's driver crashes on some wrong handles, so these aren't run on it directly. Behind OpenMPS
 # they run on it, too.
 NOT_NATIVE = {("drv_bad_input", "destroyed"), ("drv_graph_nodes", "bad"), ("drv_textures",),
-              ("drv_old_launch",), ("drv_logs",)}
+              ("drv_old_launch", "bad"), ("drv_logs", "bad")}
 EVERYTHING = [
     ["vector_add"], ["tiled_matmul"], ["nbody"], ["reduction_shuffle"], ["scan"],
     ["histogram_atomics"], ["monte_carlo_curand"], ["overlap_streams"], ["symbols"],
@@ -47,7 +47,8 @@ EVERYTHING = [
     ["drv_client_worker"], ["drv_linker"], ["drv_libraries"], ["drv_bad_input", "images"],
     ["drv_bad_input", "handles"], ["drv_bad_input", "destroyed"], ["drv_bad_input", "memory"],
     ["drv_bad_input", "launches"], ["drv_conditionals", "run"], ["drv_conditionals", "change"],
-    ["drv_conditionals", "bad"], ["drv_graph_arrays"], ["drv_old_launch"], ["drv_logs"],
+    ["drv_conditionals", "bad"], ["drv_graph_arrays"], ["drv_old_launch", "run"],
+    ["drv_old_launch", "bad"], ["drv_logs", "run"], ["drv_logs", "bad"],
 ]
 
 
