@@ -56,14 +56,17 @@ void CallLog::add(const char* function, const char* name, const char* message) {
   tm local{};
   localtime_r(&now.tv_sec, &local);
   char line[kLineBytes];
-  const int length = snprintf(line, sizeof(line), "[%02d:%02d:%02d.%03ld][%ld][CUDA][E][%s] %s: %s",
-                              local.tm_hour, local.tm_min, local.tm_sec, now.tv_nsec / 1'000'000,
-                              syscall(SYS_gettid), function, name, message);
-  const size_t bytes = std::min(static_cast<size_t>(std::max(length, 0)), sizeof(line) - 1);
+  const int start =
+      snprintf(line, sizeof(line), "[%02d:%02d:%02d.%03ld][%ld][CUDA][E] ", local.tm_hour,
+               local.tm_min, local.tm_sec, now.tv_nsec / 1'000'000, syscall(SYS_gettid));
+  char* text = line + start;
+  const size_t room = sizeof(line) - static_cast<size_t>(start);
+  const int length = snprintf(text, room, "%s: %s: %s", function, name, message);
+  const size_t bytes = std::min(static_cast<size_t>(std::max(length, 0)), room - 1);
   std::array<Callback, kCallbacks> callbacks;
   {
     const std::lock_guard guard(lock_);
-    memcpy(lines_[end_ % kLines], line, bytes + 1);
+    memcpy(lines_[end_ % kLines], line, static_cast<size_t>(text - line) + bytes + 1);
     ++end_;
     callbacks = callbacks_;
   }
@@ -73,7 +76,7 @@ void CallLog::add(const char* function, const char* name, const char* message) {
   for (const Callback& callback : callbacks) {
     if (callback.number == 0) continue;
     char own[kLineBytes];  // it is the callback's to write to
-    memcpy(own, line, bytes + 1);
+    memcpy(own, text, bytes + 1);
     callback.function(callback.data, CU_LOG_LEVEL_ERROR, own, bytes);
   }
   t_in_callback = false;

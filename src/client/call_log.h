@@ -22,7 +22,8 @@ class CallLog {
   // Programs register one or two; an array, so that nothing runs when the library is unloaded.
   static constexpr size_t kCallbacks = 64;
 
-  // "[time][thread][CUDA][E][function] message", to the log, CUDA_LOG_FILE and the callbacks.
+  // "[time][thread][CUDA][E] function: NAME: message", to the log and CUDA_LOG_FILE; callbacks get
+  // what follows the brackets, as on NVIDIA's driver (measured, 580).
   void add(const char* function, const char* name, const char* message);
 
   // The number that the next line gets.

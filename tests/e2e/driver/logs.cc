@@ -39,7 +39,8 @@ std::string dump(CUlogIterator* iterator, size_t room = 25600) {
   std::string text(room, '?');
   size_t size = room;
   CHECK_CU(cuLogsDumpToMemory(iterator, text.data(), &size, 0));
-  e2e::expect(text[size] == '\0', "the text ends with a null character");
+  // NVIDIA's driver (580) leaves the buffer as it was when there is no text.
+  e2e::expect(size == 0 || text[size] == '\0', "the text ends with a null character");
   text.resize(size);
   return text;
 }
@@ -52,17 +53,11 @@ void memory() {
   fail();
   const std::string two = dump(&at);
   e2e::expect(lines_in(two) >= 2 && two.back() == '\n', "two failures, two lines");
-  e2e::expect(two[0] == '[' && two.find("][CUDA][E][") != std::string::npos &&
+  e2e::expect(two[0] == '[' && two.find("][CUDA][E] ") != std::string::npos &&
                   two.find("cuMemFree") != std::string::npos,
-              "time, thread, source, severity, function");
+              "time, thread, source, severity, text");
   e2e::expect(dump(&at).empty(), "the iterator has moved");
-  char little[4];
-  size_t size = sizeof(little);
   CUlogIterator before = at;
-  fail();
-  e2e::expect_result("a buffer for no message", cuLogsDumpToMemory(&at, little, &size, 0),
-                     CUDA_ERROR_INVALID_VALUE);
-  printf("# %zu bytes then\n", size);
   for (int i = 0; i < 300; i++) fail();
   const std::string all = dump(&before);
   e2e::expect(lines_in(all) <= 101, "a hundred lines and one that says that there were more");
@@ -78,6 +73,18 @@ void callbacks() {
   CHECK_CU(cuLogsUnregisterCallback(handle));
   fail();
   e2e::expect(seen.calls == 2, "none after it was unregistered");
+}
+
+// NVIDIA's driver (580) writes beyond a buffer that is too small.
+void little_room() {
+  CUlogIterator at = 0;
+  CHECK_CU(cuLogsCurrent(&at, 0));
+  fail();
+  char little[4];
+  size_t size = sizeof(little);
+  e2e::expect_result("a buffer for no message", cuLogsDumpToMemory(&at, little, &size, 0),
+                     CUDA_ERROR_INVALID_VALUE);
+  e2e::expect(size == 0, "no bytes then");
 }
 
 void failure_in_callback() {
@@ -127,6 +134,7 @@ int main(int argc, char** argv) {
       callbacks();
       file();
     } else {
+      little_room();
       failure_in_callback();
       refused();
     }
