@@ -73,7 +73,7 @@ CASES = [
     python("ipc"),
     *(Case("libraries", name, (f"tests/gpu/lib_{name}",), limit_s=60, env=library_folders())
       for name in LIBRARIES),
-    python("nccl", gpus=2, limit_s=180),
+    *(python("nccl", f"x{n}", processes=n, gpus=2, limit_s=180) for n in (1, 2)),
 ]
 
 # Not one of the cases above: tests/e2e has a runner of its own, with its own sandboxes.
