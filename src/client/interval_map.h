@@ -39,6 +39,11 @@ class IntervalMap {
     --entry;
     return address - entry->first < entry->second.bytes ? &entry->second : nullptr;
   }
+  // The last entry that begins at or below `address`; nullptr if none does.
+  [[nodiscard]] const Entry* find_below(uint64_t address) const {
+    const auto entry = entries_.upper_bound(address);
+    return entry == entries_.begin() ? nullptr : &std::prev(entry)->second;
+  }
   [[nodiscard]] Entry* find(uint64_t address) {
     return const_cast<Entry*>(static_cast<const IntervalMap*>(this)->find(address));
   }

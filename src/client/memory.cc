@@ -406,6 +406,21 @@ bool DeviceMemory::contains(uint64_t address, uint64_t bytes, bool writable) con
   }
 }
 
+bool DeviceMemory::contains_pages(uint64_t address, uint64_t bytes, Entry* entry) const {
+  if (bytes == 0 || address + bytes < address) return false;
+  if (contains(address, bytes)) return find(address, entry);
+  std::lock_guard guard(lock_);
+  const uint64_t end = address + bytes;
+  const Entry* last = allocations_.find_below(end - 1);
+  if (last == nullptr) return false;
+  constexpr uint64_t kPage = wire::kHostPageBytes;
+  const uint64_t first_page = last->base / kPage * kPage;
+  const uint64_t end_page = (last->base + last->bytes + kPage - 1) / kPage * kPage;
+  if (address < first_page || end > end_page) return false;
+  *entry = *last;
+  return true;
+}
+
 uint64_t DeviceMemory::cached_bytes(uint32_t wire_device) const {
   std::lock_guard guard(lock_);
   uint64_t bytes = plain_[wire_device].cached;

@@ -151,6 +151,9 @@ class DeviceMemory {
   // All of [address, address + bytes) lies in one allocation, or in neighbouring mappings.
   // `writable`: and may be written.
   [[nodiscard]] bool contains(uint64_t address, uint64_t bytes, bool writable = false) const;
+  // The range lies in the host pages that one allocation touches, or in neighbouring mappings; the
+  // allocation, or the first of them.
+  [[nodiscard]] bool contains_pages(uint64_t address, uint64_t bytes, Entry* entry) const;
   // The address is the session's, mapped or not.
   [[nodiscard]] bool in_window(uint64_t address) const {
     if (address - base_ < wire::kDeviceBytes) return true;

@@ -40,6 +40,15 @@ CUresult Passage::export_physical(wire::Id physical, UniqueFd* descriptor) {
   return result == CUDA_SUCCESS ? receive(ticket, descriptor) : result;
 }
 
+CUresult Passage::export_range(uint64_t address, uint64_t bytes, uint32_t flags,
+                               UniqueFd* descriptor) {
+  std::lock_guard guard(lock_);
+  const uint32_t ticket = ++last_ticket_;
+  const CUresult result =
+      channel_.call(wire::Opcode::kRangeExport, wire::RangeExport{address, bytes, flags, ticket});
+  return result == CUDA_SUCCESS ? receive(ticket, descriptor) : result;
+}
+
 CUresult Passage::import_physical(wire::Id physical, int descriptor, wire::PhysicalReply* reply) {
   if (fcntl(descriptor, F_GETFD) < 0) return CUDA_ERROR_INVALID_VALUE;
   std::lock_guard guard(lock_);

@@ -20,6 +20,9 @@ class Passage {
 
   // A new descriptor of physical memory. Errors: the driver's, the session's end.
   [[nodiscard]] CUresult export_physical(wire::Id physical, UniqueFd* descriptor);
+  // A dma-buf of mapped device memory. Errors: the same.
+  [[nodiscard]] CUresult export_range(uint64_t address, uint64_t bytes, uint32_t flags,
+                                      UniqueFd* descriptor);
   // The physical memory of a descriptor under a new id. Errors: the same;
   // CUDA_ERROR_INVALID_VALUE: no descriptor.
   [[nodiscard]] CUresult import_physical(wire::Id physical, int descriptor,

@@ -22,6 +22,20 @@ struct Known {
   bool managed = false;
 };
 
+// Other devices can reach it, through a dma-buf. cuMemAlloc gives such memory wherever it can; what
+// a program maps it has asked for or not.
+bool is_rdma_capable(Session& session, uint64_t address) {
+  DeviceMemory::Entry entry;
+  if (!session.memory.find(address, &entry)) return false;
+  const int32_t* has = session.device(entry.value.device).attribute;
+  if (has[CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED] == 0) return false;
+  const AllocationKind kind = entry.value.kind;
+  if (kind == AllocationKind::kOwn || kind == AllocationKind::kSlab) return true;
+  VirtualMemory::Locked memory(session.virtual_memory);
+  const VirtualMapping* mapping = memory->mapping_of(address);
+  return mapping != nullptr && mapping->memory->properties.allocFlags.gpuDirectRDMACapable != 0;
+}
+
 bool find_pointer(Session& session, uint64_t address, Known* known) {
   DeviceMemory::Entry device;
   if (session.memory.find(address, &device)) {
@@ -63,8 +77,8 @@ CUresult put(void* data, T value) {
   return CUDA_SUCCESS;
 }
 
-CUresult attribute_of(const Known& known, uint64_t address, CUpointer_attribute attribute,
-                      void* data) {
+CUresult attribute_of(Session& session, const Known& known, uint64_t address,
+                      CUpointer_attribute attribute, void* data) {
   const bool host = known.type == CU_MEMORYTYPE_HOST;
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT: return put(data, known.context->as<CUcontext>());
@@ -81,8 +95,9 @@ CUresult attribute_of(const Known& known, uint64_t address, CUpointer_attribute 
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
       return put(data, static_cast<int>(known.context->device));
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE: return put(data, 0u);
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+      return put(data, is_rdma_capable(session, address) ? 1u : 0u);
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
       return put(data, static_cast<CUdeviceptr>(known.base));
@@ -130,7 +145,7 @@ CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdevi
   if (data == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Known known{};
   if (!find_pointer(*session, ptr, &known)) return CUDA_ERROR_INVALID_VALUE;
-  return attribute_of(known, ptr, attribute, data);
+  return attribute_of(*session, known, ptr, attribute, data);
 }
 
 CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute* attributes,
@@ -142,7 +157,7 @@ CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute*
   const bool found = find_pointer(*session, ptr, &known);
   for (unsigned int i = 0; i < numAttributes; ++i) {
     if (data[i] == nullptr) continue;
-    if (!found || attribute_of(known, ptr, attributes[i], data[i]) != CUDA_SUCCESS) {
+    if (!found || attribute_of(*session, known, ptr, attributes[i], data[i]) != CUDA_SUCCESS) {
       clear_attribute(attributes[i], data[i]);
     }
   }

@@ -185,6 +185,32 @@ CUresult cuMemExportToShareableHandle(void* shareableHandle, CUmemGenericAllocat
   return CUDA_SUCCESS;
 }
 
+// A dma-buf for the drivers of other devices. Of memory that cuMemAlloc gave, or that is mapped. It
+// begins and ends with a page of the host, so a small allocation's shows its neighbours, too, as
+// with NVIDIA's driver.
+CUresult cuMemGetHandleForAddressRange(void* handle, CUdeviceptr dptr, size_t size,
+                                       CUmemRangeHandleType handleType, unsigned long long flags) {
+  Session* session = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session));
+  constexpr unsigned long long kFlags = CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE;
+  DeviceMemory::Entry entry;
+  if (handle == nullptr || handleType != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD ||
+      (flags & ~kFlags) != 0 || dptr % wire::kHostPageBytes != 0 ||
+      size % wire::kHostPageBytes != 0 || !session->memory.contains_pages(dptr, size, &entry) ||
+      entry.value.kind == AllocationKind::kGlobal) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (session->device(entry.value.device).attribute[CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED] == 0) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  UniqueFd descriptor;
+  OPENMPS_CUDA_CHECK(
+      session->passage.export_range(dptr, size, static_cast<uint32_t>(flags), &descriptor));
+  const int number = descriptor.release();
+  memcpy(handle, &number, sizeof(number));
+  return CUDA_SUCCESS;
+}
+
 CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* osHandle,
                                         CUmemAllocationHandleType shHandleType) {
   Session* session = nullptr;

@@ -103,6 +103,7 @@ enum class Opcode : uint16_t {
   kEventOpen = 76,         // EventOpen, sync: another session's event under an id of this one
   kEventQuery = 77,        // ObjectOnly, sync; CUDA_ERROR_NOT_READY
   kPeerAccess = 78,        // PeerAccess, sync
+  kRangeExport = 79,       // RangeExport, sync; the descriptor comes by PassDescriptor
   kOutputFlush = 90,       // sync -> OutputFlushReply: what kernels printed is in the output ring
   kLinkCreate = 91,        // LinkCreate, sync
   kLinkAdd = 92,           // LinkAdd + name + JitOption[], sync -> ModuleLoadReply + log text
@@ -275,6 +276,13 @@ struct MemoryAccess {
 // The descriptor of physical memory on its way (handshake.h, PassDescriptor).
 struct PhysicalTicket {
   Id physical;
+  uint32_t ticket;
+};
+// Mapped device memory as a dma-buf.
+struct RangeExport {
+  uint64_t address;
+  uint64_t bytes;  // like the address, a multiple of kHostPageBytes
+  uint32_t flags;  // CUmemRangeFlags
   uint32_t ticket;
 };
 struct PhysicalReply {

@@ -23,14 +23,16 @@ struct CommandList {
   template <typename T>
   static constexpr bool has = (std::is_same_v<T, Structs> || ...);
 };
-using Commands = CommandList<
-    AddressReserve, ArrayCopy, ArrayCreate, ArrayPart, BlobBegin, BlobData, ClusterOccupancy,
-    ConditionCreate, ContextOnly, DeviceOnly, EventCreate, EventElapsed, EventOpen, EventRecord,
-    Fence, FunctionAttribute, Generated, GetSymbol, GraphBegin, GraphEnableNode, GraphInstantiate,
-    GraphLaunch, GraphNode, GraphSetNode, GraphUpdate, HostFunction, ImageCreate, Launch, LinkAdd,
-    LinkCreate, LinkRead, Memcpy, Memcpy3D, MemoryAccess, MemoryOpen, MemoryRange, Memset,
-    ModuleFunctions, ModuleLoad, Nothing, ObjectOnly, Occupancy, PeerAccess, PhysicalCreate,
-    PhysicalMap, PhysicalTicket, ShareKey, StreamCreate, StreamValue, StreamWaitEvent, WakeAfter>;
+using Commands =
+    CommandList<AddressReserve, ArrayCopy, ArrayCreate, ArrayPart, BlobBegin, BlobData,
+                ClusterOccupancy, ConditionCreate, ContextOnly, DeviceOnly, EventCreate,
+                EventElapsed, EventOpen, EventRecord, Fence, FunctionAttribute, Generated,
+                GetSymbol, GraphBegin, GraphEnableNode, GraphInstantiate, GraphLaunch, GraphNode,
+                GraphSetNode, GraphUpdate, HostFunction, ImageCreate, Launch, LinkAdd, LinkCreate,
+                LinkRead, Memcpy, Memcpy3D, MemoryAccess, MemoryOpen, MemoryRange, Memset,
+                ModuleFunctions, ModuleLoad, Nothing, ObjectOnly, Occupancy, PeerAccess,
+                PhysicalCreate, PhysicalMap, PhysicalTicket, RangeExport, ShareKey, StreamCreate,
+                StreamValue, StreamWaitEvent, WakeAfter>;
 
 // The bytes behind a command's struct.
 using Variable = std::span<const unsigned char>;

@@ -70,6 +70,8 @@ constexpr uint64_t window_base(uint32_t index) { return kFirstWindow + index * k
 // Physical device memory is granted, mapped and freed in units of this size: the VMM granularity of
 // every GPU so far.
 inline constexpr uint64_t kMemoryGranularity = 2 * kMiB;
+// Host memory is registered, and dma-bufs are made, in whole pages: of every x86-64 host.
+inline constexpr uint64_t kHostPageBytes = 4096;
 
 // ---- Host file ------------------------------------------------------------------------------
 inline constexpr uint64_t kRingBytes = kMiB;  // power of two; ~8000 launches of typical size

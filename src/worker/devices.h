@@ -18,6 +18,7 @@ struct Device {
   uint32_t capability = 0;            // 10 * major + minor
   bool writes_64_bit_values = false;  // cuStreamWriteValue64: fences are then written by the GPU
   bool exports_memory = false;        // VMM memory may be asked for as file descriptors
+  bool rdma_memory = false;           // VMM memory may be asked for that other devices can reach
 };
 
 class Devices {

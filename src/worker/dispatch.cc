@@ -258,6 +258,7 @@ constexpr std::array<Entry, kOpcodes> make_table() {
   set(Opcode::kMemoryAccess, {"MemoryAccess", to_session<wire::MemoryAccess, memory_access>});
   set(Opcode::kPhysicalExport,
       {"PhysicalExport", to_part<&S::physical, &PhysicalObjects::export_descriptor>});
+  set(Opcode::kRangeExport, {"RangeExport", to_part<&S::physical, &PhysicalObjects::export_range>});
   set(Opcode::kPhysicalImport,
       {"PhysicalImport", to_part<&S::physical, &PhysicalObjects::import_descriptor>});
   set(Opcode::kMemoryPublish, {"MemoryPublish", to_part<&S::sharing, &Sharing::publish_memory>});

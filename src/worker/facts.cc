@@ -18,12 +18,36 @@ namespace openmps::worker {
 namespace {
 
 // What the hardware may do for a process that owns its context, but not for a program behind a
-// worker: its ordinary memory is not the worker's, and page faults do not cross processes.
+// worker. Programs ask before they use it, and have another way (NCCL without multicast).
 constexpr CUdevice_attribute kNeverBehindAWorker[] = {
+    // The program's ordinary memory is not the worker's, and page faults do not cross processes.
     CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS,
     CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS,
     CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES,
     CU_DEVICE_ATTRIBUTE_DIRECT_MANAGED_MEM_ACCESS_FROM_HOST,
+    CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM,
+    CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED,
+    CU_DEVICE_ATTRIBUTE_UNIFIED_FUNCTION_POINTERS,
+    // Drivers of other devices would look for the memory in the program's process. They take a
+    // dma-buf (CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED) instead.
+    CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED,
+    // Memory of the host is the session's own pages: not the driver's to map or to hand out.
+    CU_DEVICE_ATTRIBUTE_HOST_ALLOC_DMA_BUF_SUPPORTED,
+    CU_DEVICE_ATTRIBUTE_HOST_MEMORY_POOLS_SUPPORTED,
+    CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED,
+    CU_DEVICE_ATTRIBUTE_HOST_NUMA_MULTINODE_IPC_SUPPORTED,
+    CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+    CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+    // Functions that are stubs (docs/api-coverage.md).
+    CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED,
+    CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED,
+    CU_DEVICE_ATTRIBUTE_SPARSE_CUDA_ARRAY_SUPPORTED,
+    CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED,
+    CU_DEVICE_ATTRIBUTE_TIMELINE_SEMAPHORE_INTEROP_SUPPORTED,
+    CU_DEVICE_ATTRIBUTE_D3D12_CIG_SUPPORTED,
+    CU_DEVICE_ATTRIBUTE_VULKAN_CIG_SUPPORTED,
+    CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK,
+    CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_MAXIMUM_LENGTH,
 };
 
 Status collect_device(const DriverTable& driver, const Device& device, wire::DeviceFacts* facts) {
@@ -42,6 +66,8 @@ Status collect_device(const DriverTable& driver, const Device& device, wire::Dev
         &facts->attribute[i], static_cast<CUdevice_attribute>(i), device.handle);
   }
   for (const CUdevice_attribute attribute : kNeverBehindAWorker) facts->attribute[attribute] = 0;
+  // Sessions have VMM memory only.
+  if (!device.rdma_memory) facts->attribute[CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED] = 0;
 
   OPENMPS_RETURN_IF_ERROR(check(driver.cuCtxSetCurrent(device.context), "cuCtxSetCurrent"));
   for (uint32_t i = 0; i < wire::kMaxLimits; ++i) {

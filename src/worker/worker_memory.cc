@@ -12,7 +12,6 @@
 namespace openmps::worker {
 namespace {
 
-constexpr uint64_t kPageBytes = 4096;
 constexpr unsigned kRegisterFlags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
 
 // Ranges that are looked at before a reservation fails: the book knows of all sessions, so each
@@ -242,7 +241,10 @@ Status SessionMemory::map(const wire::MemoryRange& range) {
   OPENMPS_RETURN_IF_ERROR(core_.use(range.device));
   OPENMPS_RETURN_IF_ERROR(reserve_window());
   std::shared_ptr<Holding> holding;
-  OPENMPS_RETURN_IF_ERROR(create(range.device, range.bytes, 0, &holding));
+  // cuMemAlloc gives memory that other devices may reach; of physical memory it has to be asked
+  // for.
+  const uint32_t flags = core_.devices.at(range.device).rdma_memory ? wire::kPhysicalRdma : 0;
+  OPENMPS_RETURN_IF_ERROR(create(range.device, range.bytes, flags, &holding));
   OPENMPS_RETURN_IF_ERROR(map_held(std::move(holding), range.address, range.bytes, 0));
   const auto it = ranges_.find(range.address);
   Status status = open_access(it->first, it->second);
@@ -281,6 +283,23 @@ Status SessionMemory::set_access(const wire::MemoryAccess& command) {
 std::shared_ptr<Holding> SessionMemory::mapped_at(uint64_t address) const {
   const auto it = ranges_.find(address);
   return it == ranges_.end() ? nullptr : it->second.holding;
+}
+
+Status SessionMemory::find_mapped(uint64_t address, uint64_t bytes, uint32_t* device) const {
+  Status nothing(CUDA_ERROR_INVALID_VALUE,
+                 text_of(address, bytes) + " is not mapped device memory");
+  const uint64_t end = address + bytes;
+  auto it = ranges_.upper_bound(address);
+  if (end <= address || it == ranges_.begin()) return nothing;
+  --it;
+  *device = it->second.device;
+  for (uint64_t at = address; at < end; ++it) {
+    const bool on = it != ranges_.end() && it->first <= at && at < it->second.end &&
+                    it->second.kind == Kind::kDeviceMemory && it->second.device == *device;
+    if (!on) return nothing;
+    at = it->second.end;
+  }
+  return Status();
 }
 
 Status SessionMemory::peer_access(const wire::PeerAccess& command) {
@@ -349,8 +368,8 @@ Status SessionMemory::unmap(const wire::MemoryRange& range) {
 // ---- Host memory -------------------------------------------------------------------------------
 
 Status SessionMemory::register_host(const wire::MemoryRange& range) {
-  OPENMPS_RETURN_IF_ERROR(
-      check_range(range, core_.device_end() + wire::kPinnedOffset, core_.window_end(), kPageBytes));
+  OPENMPS_RETURN_IF_ERROR(check_range(range, core_.device_end() + wire::kPinnedOffset,
+                                      core_.window_end(), wire::kHostPageBytes));
   const uint64_t end = range.address + range.bytes;
   if (!is_free(range.address, end)) {
     return violation(text_of(range.address, range.bytes) + " is registered already");
@@ -365,8 +384,8 @@ Status SessionMemory::register_host(const wire::MemoryRange& range) {
 }
 
 Status SessionMemory::unregister_host(const wire::MemoryRange& range) {
-  OPENMPS_RETURN_IF_ERROR(
-      check_range(range, core_.device_end() + wire::kPinnedOffset, core_.window_end(), kPageBytes));
+  OPENMPS_RETURN_IF_ERROR(check_range(range, core_.device_end() + wire::kPinnedOffset,
+                                      core_.window_end(), wire::kHostPageBytes));
   const auto it = ranges_.find(range.address);
   if (it == ranges_.end() || it->second.end != range.address + range.bytes) {
     return violation(text_of(range.address, range.bytes) + " is not registered as such");

@@ -61,6 +61,9 @@ class SessionMemory {
   Status set_access(const wire::MemoryAccess& command);
   // The mapping that begins there; null: none.
   [[nodiscard]] std::shared_ptr<Holding> mapped_at(uint64_t address) const;
+  // Device memory is mapped at every byte of the range, all on one device, whether or not the
+  // session has access. CUDA_ERROR_INVALID_VALUE: it is not.
+  [[nodiscard]] Status find_mapped(uint64_t address, uint64_t bytes, uint32_t* device) const;
   // What is on `peer` becomes accessible from `device`, or stops being so.
   Status peer_access(const wire::PeerAccess& command);
 

@@ -72,6 +72,28 @@ Status PhysicalObjects::export_descriptor(const wire::PhysicalTicket& command) {
   return Status();
 }
 
+Status PhysicalObjects::export_range(const wire::RangeExport& command) {
+  if (command.address % wire::kHostPageBytes != 0 || command.bytes % wire::kHostPageBytes != 0 ||
+      (command.flags & ~CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE) != 0) {
+    return violation("a dma-buf of " + std::to_string(command.bytes) + " bytes with the flags " +
+                     std::to_string(command.flags));
+  }
+  uint32_t device = 0;
+  OPENMPS_RETURN_IF_ERROR(memory_.find_mapped(command.address, command.bytes, &device));
+  if (send == nullptr || core_.driver.cuMemGetHandleForAddressRange == nullptr) {
+    return Status(CUDA_ERROR_NOT_SUPPORTED, "there is no way for dma-bufs");
+  }
+  OPENMPS_RETURN_IF_ERROR(core_.use(device));
+  int exported = -1;
+  OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuMemGetHandleForAddressRange(
+                                    &exported, command.address, command.bytes,
+                                    CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, command.flags),
+                                "cuMemGetHandleForAddressRange"));
+  const UniqueFd descriptor(exported);
+  send(command.ticket, descriptor.get());
+  return Status();
+}
+
 Status PhysicalObjects::import_descriptor(const wire::PhysicalTicket& command, ReplyWriter& reply) {
   OPENMPS_RETURN_IF_ERROR(objects_.check_free(command.physical));
   const UniqueFd descriptor = inbox.take(command.ticket);

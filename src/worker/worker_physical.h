@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Physical memory that a program creates and maps by itself (cuMemCreate), and its way between
-// processes as a descriptor. The driver's descriptors are handed out as they are: the memory lives
-// as long as any process holds one, whatever becomes of the session that exported it. Session's
-// thread only, but for the inbox.
+// Physical memory that a program creates and maps by itself (cuMemCreate), and the way of device
+// memory between processes as a descriptor. The driver's descriptors are handed out as they are:
+// the memory lives as long as any process holds one, whatever becomes of the session that exported
+// it. Session's thread only, but for the inbox.
 #pragma once
 
 #include <condition_variable>
@@ -42,6 +42,9 @@ class PhysicalObjects {
   Status map(const wire::PhysicalMap& command);
   // The descriptor goes to the client before the reply.
   Status export_descriptor(const wire::PhysicalTicket& command);
+  // Likewise of a range of mapped device memory, as a dma-buf that other devices' drivers take.
+  // CUDA_ERROR_INVALID_VALUE: it is not mapped; what the driver says.
+  Status export_range(const wire::RangeExport& command);
   Status import_descriptor(const wire::PhysicalTicket& command, ReplyWriter& reply);
   void release_all() { objects_.clear(); }
 

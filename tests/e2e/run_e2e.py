@@ -49,6 +49,7 @@ EVERYTHING = [
     ["drv_bad_input", "launches"], ["drv_conditionals", "run"], ["drv_conditionals", "change"],
     ["drv_conditionals", "bad"], ["drv_graph_arrays"], ["drv_old_launch", "run"],
     ["drv_old_launch", "bad"], ["drv_logs", "run"], ["drv_logs", "bad"],
+    ["drv_attributes"],
 ]
 
 

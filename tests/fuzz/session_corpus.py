@@ -55,7 +55,7 @@ LAYOUTS = {
     "MipmappedDestroy": ID, "ArrayCopy": "II" + SIDE + SIDE + "QQQ", "ImageCreate": "8I5Q104s112s",
     "ImageDestroy": ID, "AddressReserve": "QQ", "AddressFree": RANGE, "PhysicalCreate": "IIQII",
     "PhysicalRelease": ID, "PhysicalMap": "QQQII", "MemoryAccess": "QQII", "PhysicalExport": "II",
-    "PhysicalImport": "II", "MemoryPublish": RANGE, "MemoryWithdraw": "16s", "MemoryOpen": "16sQQ",
+    "PhysicalImport": "II", "RangeExport": "QQII", "MemoryPublish": RANGE, "MemoryWithdraw": "16s", "MemoryOpen": "16sQQ",
     "EventPublish": ID, "EventOpen": "II16s", "EventQuery": ID, "PeerAccess": "IIII",
     "OutputFlush": "Q", "LinkCreate": "IIII", "LinkAdd": "6I", "LinkComplete": ID,
     "LinkRead": "IIQQ", "LinkDestroy": ID, "ConditionCreate": "IIII", "GraphForget": ID,
@@ -331,7 +331,8 @@ def sharing():
     yield "descriptors", (command("PhysicalCreate", 1, 0, 4 * MIB, 1, 0) + command("PhysicalExport", 1, 7)
                           + command("PhysicalImport", 2, 7)
                           + command("PhysicalMap", ONE.base, 2 * MIB, 0, 1, 0)
-                          + command("PhysicalMap", ONE.base + 2 * MIB, 2 * MIB, 0, 2, 0))
+                          + command("PhysicalMap", ONE.base + 2 * MIB, 2 * MIB, 0, 2, 0)
+                          + command("RangeExport", ONE.base + MIB, 2 * MIB, 1, 8))
     opened = (SWITCH + stream(1) + command("MemoryOpen", key(0), TWO.base, 4 * MIB)
               + command("EventOpen", 1, 0, key(1)) + command("StreamWaitEvent", 1, 1, 0, 0)
               + command("Memset", 1, 4, TWO.base, 0, 64, 1, 7, 0))

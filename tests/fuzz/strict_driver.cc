@@ -2,6 +2,7 @@
 // The driver that trusts nobody. See strict_driver.h.
 #include "strict_driver.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -208,6 +209,20 @@ void fill_memory(DriverTable& t) {
       at = found->second.end;
     }
     return CUDA_SUCCESS;
+  };
+  t.cuMemGetHandleForAddressRange = [](void* out, CUdeviceptr begin, size_t bytes,
+                                       CUmemRangeHandleType, unsigned long long) {
+    if (const CUresult error = call("dma-buf")) return error;
+    if (bytes == 0) abort();
+    for (uint64_t at = begin; at < begin + bytes;) {
+      auto found = self().mapped.upper_bound(at);
+      if (found == self().mapped.begin()) abort();
+      --found;
+      if (found->second.end <= at || found->second.session != self().session()) abort();
+      at = found->second.end;
+    }
+    const int descriptor = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    return memcpy(out, &descriptor, sizeof(descriptor)), CUDA_SUCCESS;
   };
   t.cuMemGetInfo_v2 = [](size_t* free, size_t* total) {
     return *free = *total = kFakeTotalMemory, CUDA_SUCCESS;

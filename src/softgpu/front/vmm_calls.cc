@@ -116,6 +116,21 @@ CUresult cuMemExportToShareableHandle(void* shareableHandle, CUmemGenericAllocat
   });
 }
 
+// CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED is 0: there is no kernel driver behind this memory that
+// could make one.
+CUresult cuMemGetHandleForAddressRange(void* handle, CUdeviceptr dptr, size_t size,
+                                       CUmemRangeHandleType handleType, unsigned long long flags) {
+  return with_driver([&](Driver&) -> Status {
+    constexpr uint64_t kPage = 4096;
+    constexpr unsigned long long kFlags = CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE;
+    const bool whole = size != 0 && dptr % kPage == 0 && size % kPage == 0;
+    if (handle == nullptr || handleType != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD ||
+        (flags & ~kFlags) != 0 || !whole)
+      return invalid_value("a bad argument");
+    return Status(CUDA_ERROR_NOT_SUPPORTED, "the device has no dma-bufs");
+  });
+}
+
 CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* osHandle,
                                         CUmemAllocationHandleType shHandleType) {
   return with_driver([&](Driver& driver) -> Status {

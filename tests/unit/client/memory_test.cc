@@ -239,6 +239,27 @@ TEST_F(DeviceMemoryTest, BoundsAreThoseOfTheAllocation) {
   EXPECT_FALSE(memory_.contains(block + 10, ~0ull));
 }
 
+TEST_F(DeviceMemoryTest, PagesAreThoseThatAnAllocationTouches) {
+  constexpr uint64_t kPage = wire::kHostPageBytes;
+  const uint64_t first = allocate(600);
+  const uint64_t second = allocate(2 * kPage);  // neither begins nor ends with a page
+  ASSERT_EQ(second, first + 1024);
+  ASSERT_EQ(first % kPage, 0u);
+  DeviceMemory::Entry entry;
+  EXPECT_TRUE(memory_.contains_pages(first, 3 * kPage, &entry));
+  EXPECT_EQ(entry.base, second);
+  EXPECT_TRUE(memory_.contains_pages(first + kPage, kPage, &entry));
+  EXPECT_EQ(entry.base, second);
+  EXPECT_FALSE(memory_.contains_pages(first, 4 * kPage, &entry));
+  EXPECT_FALSE(memory_.contains_pages(first - kPage, kPage, &entry));
+  EXPECT_FALSE(memory_.contains_pages(first, 0, &entry));
+  EXPECT_FALSE(memory_.contains_pages(first, ~0ull - kPage + 1, &entry));
+  free(second);
+  EXPECT_TRUE(memory_.contains_pages(first, kPage, &entry));
+  EXPECT_EQ(entry.base, first);
+  EXPECT_FALSE(memory_.contains_pages(first, 2 * kPage, &entry));
+}
+
 TEST_F(DeviceMemoryTest, WhatIsKeptIsBoundedAndGivenUpWhenMemoryIsShort) {
   std::vector<CUdeviceptr> blocks;
   for (int i = 0; i < 20; ++i) blocks.push_back(allocate(8 * wire::kMiB));

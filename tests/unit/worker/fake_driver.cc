@@ -174,7 +174,8 @@ void fill_memory(DriverTable& t) {
     if (prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
       return CUDA_ERROR_INVALID_VALUE;
     }
-    if (CUresult error = call("create")) return error;
+    const bool rdma = prop->allocFlags.gpuDirectRDMACapable != 0;
+    if (CUresult error = call("create", rdma ? "create rdma" : "create")) return error;
     FakeDriver::current().add_physical(static_cast<int64_t>(bytes));
     return *physical = FakeDriver::current().make("physical"), CUDA_SUCCESS;
   };
@@ -189,6 +190,13 @@ void fill_memory(DriverTable& t) {
     const int descriptor = open("/dev/null", O_RDONLY | O_CLOEXEC);
     memcpy(out, &descriptor, sizeof(descriptor));
     return call("export");
+  };
+  t.cuMemGetHandleForAddressRange = [](void* out, CUdeviceptr, size_t bytes, CUmemRangeHandleType,
+                                       unsigned long long flags) {
+    const std::string text = "dma-buf " + std::to_string(bytes) + " " + std::to_string(flags);
+    if (CUresult error = call("dma-buf", text)) return error;
+    const int descriptor = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    return memcpy(out, &descriptor, sizeof(descriptor)), CUDA_SUCCESS;
   };
   t.cuMemImportFromShareableHandle = [](CUmemGenericAllocationHandle* physical, void*,
                                         CUmemAllocationHandleType) {

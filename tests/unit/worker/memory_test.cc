@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory: grants, limits, bounds of copies and fills.
+#include <fcntl.h>
+
 #include "session_fixture.h"
 
 namespace openmps::worker {
@@ -20,9 +22,9 @@ class MemoryTest : public SessionFixture {
 TEST_F(MemoryTest, IsReservedAtTheFirstGrant) {
   EXPECT_EQ(driver_.live(), "registrations 1");
   map(kBase, kUnit);
-  EXPECT_EQ(calls(), (Calls{"reserve", "create", "map", "access"}));
+  EXPECT_EQ(calls(), (Calls{"reserve", "create rdma", "map", "access"}));
   map(kBase + kUnit, kUnit);
-  EXPECT_EQ(calls(), (Calls{"create", "map", "access"}));
+  EXPECT_EQ(calls(), (Calls{"create rdma", "map", "access"})) << "as cuMemAlloc gives it";
 }
 
 TEST_F(MemoryTest, LimitIsEnforcedWhereMemoryIsGranted) {
@@ -205,6 +207,52 @@ TEST_F(MemoryTest, ExtentsLieBesideTheWindow) {
       send(Opcode::kAddressReserve, wire::AddressReserve{wire::kMaxExtentBytes + kUnit, kUnit})
           .code(),
       CUDA_ERROR_OUT_OF_MEMORY);
+}
+
+TEST_F(MemoryTest, ADmaBufIsOfMappedDeviceMemory) {
+  using wire::RangeExport;
+  map(kBase, kUnit);
+  map(kBase + kUnit, kUnit);
+  EXPECT_TRUE(send(Opcode::kPhysicalCreate, wire::PhysicalCreate{1, 0, kUnit, 0, 0}).ok());
+  EXPECT_TRUE(
+      send(Opcode::kPhysicalMap, wire::PhysicalMap{kBase + 3 * kUnit, kUnit, 0, 1, 0}).ok());
+  EXPECT_TRUE(send(Opcode::kHostRegister, MemoryRange{kPinned, kUnit, 0, 0}).ok());
+  session_->memory.add_global(kFakeGlobal, kUnit);
+  EXPECT_EQ(send(Opcode::kRangeExport, RangeExport{kBase, kUnit, 0, 1}).code(),
+            CUDA_ERROR_NOT_SUPPORTED)
+      << "no way to send it";
+  std::vector<uint32_t> tickets;
+  session_->physical.send = [&](uint32_t ticket, int descriptor) {
+    EXPECT_GE(fcntl(descriptor, F_GETFD), 0);
+    tickets.push_back(ticket);
+  };
+  calls();
+  constexpr uint32_t kPcie = CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE;
+  for (const RangeExport& good :
+       {RangeExport{kBase, 4096, 0, 7}, RangeExport{kBase + kUnit - 4096, 8192, kPcie, 8},
+        RangeExport{kBase + 3 * kUnit, kUnit, 0, 9}}) {
+    EXPECT_TRUE(send(Opcode::kRangeExport, good).ok()) << std::hex << good.address;
+  }
+  EXPECT_EQ(calls(), (Calls{"dma-buf 4096 0", "dma-buf 8192 1", "dma-buf 2097152 0"}));
+  EXPECT_EQ(tickets, (std::vector<uint32_t>{7, 8, 9}));
+  for (const RangeExport& bad :
+       {RangeExport{kBase, 0, 0, 1}, RangeExport{kBase - 4096, 4096, 0, 1},
+        RangeExport{kBase + kUnit, kUnit + 4096, 0, 1}, RangeExport{kBase, 4 * kUnit, 0, 1},
+        RangeExport{kPinned, 4096, 0, 1}, RangeExport{kFakeGlobal, 4096, 0, 1},
+        RangeExport{kBase, ~0ull - 4095, 0, 1},
+        RangeExport{wire::window_base(kWindow + 1), 4096, 0, 1}}) {
+    EXPECT_EQ(send(Opcode::kRangeExport, bad).code(), CUDA_ERROR_INVALID_VALUE)
+        << std::hex << bad.address << " " << bad.bytes;
+  }
+  for (const RangeExport& wrong : {RangeExport{kBase + 512, 4096, 0, 1},
+                                   RangeExport{kBase, 100, 0, 1}, RangeExport{kBase, 4096, 2, 1}}) {
+    EXPECT_TRUE(is_violation(send(Opcode::kRangeExport, wrong)));
+  }
+  driver_.fail("dma-buf", CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(send(Opcode::kRangeExport, RangeExport{kBase, 4096, 0, 1}).code(),
+            CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(tickets.size(), 3u);
+  session_->memory.remove_global(kFakeGlobal);
 }
 
 TEST_F(MemoryTest, SharedMemoryOutlivesItsOwner) {
