@@ -270,6 +270,15 @@ CUresult cuLibraryGetManaged(CUdeviceptr* dptr, size_t* bytes, CUlibrary library
   return global_of(*session, *module, name, SymbolKind::kManaged, dptr, bytes);
 }
 
+// Unified functions are called by host and device alike. No device here has the attribute for them
+// (CU_DEVICE_ATTRIBUTE_UNIFIED_FUNCTION_POINTERS), for which CUDA documents this result.
+CUresult cuLibraryGetUnifiedFunction(void** fptr, CUlibrary library, const char* symbol) {
+  Session* session = nullptr;
+  Module* module = nullptr;
+  OPENMPS_CUDA_CHECK(find_library(library, &session, &module));
+  return fptr == nullptr || symbol == nullptr ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_FOUND;
+}
+
 CUresult cuLibraryGetKernelCount(unsigned int* count, CUlibrary lib) {
   Session* session = nullptr;
   Module* module = nullptr;

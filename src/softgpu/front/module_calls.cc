@@ -275,6 +275,14 @@ CUresult cuLibraryGetManaged(CUdeviceptr* dptr, size_t* bytes, CUlibrary library
   });
 }
 
+// No device has CU_DEVICE_ATTRIBUTE_UNIFIED_FUNCTION_POINTERS, so no library has such functions.
+CUresult cuLibraryGetUnifiedFunction(void** fptr, CUlibrary library, const char* symbol) {
+  return with_library(library, [&](Driver&, Library&) -> Status {
+    if (fptr == nullptr || symbol == nullptr) return no_result();
+    return Status(CUDA_ERROR_NOT_FOUND, "the library has no unified functions");
+  });
+}
+
 // ---- Kernels ----------------------------------------------------------------------------------
 
 CUresult cuKernelGetFunction(CUfunction* pFunc, CUkernel kernel) {

@@ -121,6 +121,15 @@ int main() {
   size_t bytes = 0;
   e2e::expect_result("a variable that is not there",
                      cuLibraryGetGlobal(&address, &bytes, plain, "counter"), CUDA_ERROR_NOT_FOUND);
+  void* unified = nullptr;
+  e2e::expect_result("a unified function", cuLibraryGetUnifiedFunction(&unified, plain, "fill"),
+                     CUDA_ERROR_NOT_FOUND);
+  e2e::expect_result("a unified function without a name",
+                     cuLibraryGetUnifiedFunction(&unified, plain, nullptr),
+                     CUDA_ERROR_INVALID_VALUE);
+  e2e::expect_result("a unified function of no library",
+                     cuLibraryGetUnifiedFunction(&unified, nullptr, "fill"),
+                     {CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_VALUE});
   CHECK_CU(cuLibraryUnload(plain));
   {
     e2e::Buffer<uint32_t> words(32);
