@@ -55,11 +55,16 @@ def main():
     parser.add_argument("--coverage", metavar="FILE", help="write the coverage page")
     parser.add_argument("--check-coverage", metavar="FILE",
                         help="status 1 if the coverage page is not up to date")
+    parser.add_argument("--tested", metavar="DIR",
+                        help="symbols that tests call, DIR/*.txt, for the coverage page (default: "
+                        "tested/ beside generate.py, for the default descriptions)")
     parser.add_argument("toml", nargs="*", help="descriptions (default: *.toml beside generate.py)")
     options = parser.parse_args()
     here = os.path.dirname(os.path.abspath(__file__))
     try:
         functions = load(options.toml or sorted(glob.glob(os.path.join(here, "*.toml"))))
+        folder = options.tested or (None if options.toml else os.path.join(here, "tested"))
+        tested = coverage.load_tested(folder, functions) if folder else {}
     except (DescriptionError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
@@ -72,10 +77,10 @@ def main():
         for name, text in files.items():
             write_if_changed(os.path.join(folder, name), text)
     if options.coverage:
-        write_if_changed(options.coverage, coverage.page(functions))
+        write_if_changed(options.coverage, coverage.page(functions, tested))
     if options.check_coverage:
         with open(options.check_coverage, encoding="utf-8") as file:
-            if file.read() != coverage.page(functions):
+            if file.read() != coverage.page(functions, tested):
                 print(f"{options.check_coverage} is not up to date; run: "
                       f"api/generate.py --coverage {options.check_coverage}", file=sys.stderr)
                 return 1

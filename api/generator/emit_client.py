@@ -74,14 +74,18 @@ def needs_remote(function):
 
 _CALLED = """};
 
-// The implementation of a symbol, and its failure told to the hook.
+// The implementation of a symbol, and its result told to the hooks.
 template <DriverSymbol symbol, auto implementation>
 struct Called;
 template <DriverSymbol symbol, typename... Arguments, CUresult (*implementation)(Arguments...)>
 struct Called<symbol, implementation> {
   static CUresult call(Arguments... arguments) {
     const CUresult result = implementation(arguments...);
-    if (result != CUDA_SUCCESS) [[unlikely]] call_failed(symbol, result);
+    if (result != CUDA_SUCCESS) [[unlikely]] {
+      call_failed(symbol, result);
+    } else if (g_calls_recorded) [[unlikely]] {
+      call_succeeded(symbol);
+    }
     return result;
   }
 };

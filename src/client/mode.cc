@@ -8,6 +8,7 @@
 
 #include "api/client_hooks.h"
 #include "base/unix_socket.h"
+#include "client/call_record.h"
 #include "client/debug.h"
 #include "client/interop_host.h"
 #include "driver/loader.h"
@@ -29,6 +30,7 @@ bool required() {
 
 void use_session() {
   install_interop_host();
+  begin_call_record();
   install_remote_entries();
 }
 

@@ -24,8 +24,11 @@ int g_calls = 0;
 CUlaunchConfig g_config = {};
 std::pair<DriverSymbol, CUresult> g_failed = {};
 std::string g_reason;
+int g_recorded = 0;
 
 }  // namespace
+
+constinit bool g_calls_recorded = false;
 
 void resolve_mode() {
   ++g_resolved;
@@ -34,6 +37,9 @@ void resolve_mode() {
 }
 
 void call_failed(DriverSymbol symbol, CUresult result) { g_failed = {symbol, result}; }
+void call_succeeded(DriverSymbol symbol) {
+  if (symbol == DriverSymbol::cuInit) ++g_recorded;
+}
 void explain_failure(const char* reason) { g_reason = reason; }
 CUresult remote_call(uint16_t, const void*, size_t, void*, size_t, size_t*) {
   return CUDA_ERROR_MPS_RPC_FAILURE;
@@ -94,6 +100,12 @@ TEST(ClientEntry, LifeOfTheEntries) {
   EXPECT_EQ(found(1), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(g_failed, std::pair(DriverSymbol::cuInit, CUDA_ERROR_INVALID_VALUE));
   EXPECT_EQ(entry_target(kDriverSymbolCount), nullptr);
+  EXPECT_EQ(g_recorded, 0) << "nobody asked for a record";
+  g_calls_recorded = true;
+  EXPECT_EQ(found(1), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(g_recorded, 0) << "a failure is not recorded";
+  EXPECT_EQ(found(0), CUDA_SUCCESS);
+  EXPECT_EQ(g_recorded, 1);
 
   EXPECT_EQ(::cuNever(1), CUDA_ERROR_NOT_FOUND) << "the result that the description gives";
   EXPECT_EQ(g_failed, std::pair(DriverSymbol::cuNever, CUDA_ERROR_NOT_FOUND));

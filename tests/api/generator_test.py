@@ -3,7 +3,7 @@
 
 After a change of the generator that is meant, look at what changed and take it over:
     api/generate.py --output OUT --coverage tests/api/golden/expected/api-coverage.md \\
-        tests/api/golden/mini.toml && cp OUT/api/* tests/api/golden/expected/
+        --tested tests/api/golden/tested tests/api/golden/mini.toml && cp OUT/api/* tests/api/golden/expected/
 """
 import os
 import subprocess
@@ -28,7 +28,8 @@ class GoldenTest(unittest.TestCase):
         expected_folder = os.path.join(GOLDEN, "expected")
         with tempfile.TemporaryDirectory() as folder:
             page = os.path.join(folder, "api-coverage.md")
-            result = run("--output", folder, "--coverage", page, os.path.join(GOLDEN, "mini.toml"))
+            result = run("--output", folder, "--coverage", page,
+                         "--tested", os.path.join(GOLDEN, "tested"), os.path.join(GOLDEN, "mini.toml"))
             self.assertEqual(result.stderr, "")
             self.assertEqual(result.returncode, 0)
             made = {name: os.path.join(folder, "api", name)
@@ -60,6 +61,15 @@ class GoldenTest(unittest.TestCase):
             result = run("--check-coverage", page, mini)
             self.assertEqual(result.returncode, 1)
             self.assertIn("is not up to date", result.stderr)
+
+
+    def test_tested_names_are_checked(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "gpu.txt"), "w", encoding="utf-8") as file:
+                file.write("cuInit\ncuNobody\n")
+            result = run("--tested", folder, os.path.join(GOLDEN, "mini.toml"))
+            self.assertEqual(result.returncode, 1)
+            self.assertIn("gpu.txt:2: no symbol: 'cuNobody'", result.stderr)
 
 
 GOOD = '''[cuGood]

@@ -62,6 +62,8 @@ class Sandbox:
         env.update({MARK: self.mark, "CUDA_MPS_PIPE_DIRECTORY": str(self.pipe),
                     "CUDA_MPS_LOG_DIRECTORY": str(self.log), "TMPDIR": str(self.tmp),
                     "OPENMPS_DRIVER": self.driver})
+        if "OPENMPS_CALLS_FILE" in os.environ:
+            env["OPENMPS_CALLS_FILE"] = os.environ["OPENMPS_CALLS_FILE"]
         if self.driver == "softgpu":
             env["SOFTGPU_DEVICE"] = self.device
         folder = {"softgpu": "softgpu", "openmps": "openmps", "nodaemon": "openmps"}.get(self.mode)

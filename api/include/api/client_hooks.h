@@ -26,6 +26,12 @@ void install_remote_entries();
 // Hook. A function that the program called is about to return `result`, no success.
 void call_failed(DriverSymbol symbol, CUresult result);
 
+// Whether call_succeeded() wants to hear of calls: written by resolve_mode() before it installs.
+extern constinit bool g_calls_recorded;
+
+// Hook. A function that the program called is about to return CUDA_SUCCESS.
+void call_succeeded(DriverSymbol symbol);
+
 // Hook. Why the function that this thread is in will fail; a constant text.
 void explain_failure(const char* reason);
 

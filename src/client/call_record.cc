@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// The record of successful calls. See call_record.h.
+#include "client/call_record.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+
+#include "api/client_hooks.h"
+#include "base/unique_fd.h"
+
+namespace openmps::client {
+namespace {
+
+constinit std::array<std::atomic<bool>, kDriverSymbolCount> g_seen = {};
+
+// The file's path; kept, since a program may change its environment.
+constinit char g_path[256] = {};
+
+}  // namespace
+
+constinit bool g_calls_recorded = false;
+
+void begin_call_record() {
+  const char* path = getenv("OPENMPS_CALLS_FILE");
+  if (path == nullptr || *path == '\0' || strlen(path) >= sizeof(g_path)) return;
+  memcpy(g_path, path, strlen(path) + 1);
+  g_calls_recorded = true;
+}
+
+void call_succeeded(DriverSymbol symbol) {
+  if (g_seen[static_cast<size_t>(symbol)].exchange(true, std::memory_order_relaxed)) return;
+  char line[128];
+  const char* name = driver_symbol_name(symbol);
+  const size_t bytes = std::min(strlen(name), sizeof(line) - 1);
+  memcpy(line, name, bytes);
+  line[bytes] = '\n';
+  // In one write, since several processes share the file. A file that can't be written: no record.
+  const UniqueFd file(open(g_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  [[maybe_unused]] const ssize_t written = write(file.get(), line, bytes + 1);
+}
+
+}  // namespace openmps::client
