@@ -225,8 +225,10 @@ def packed_conversions():
                     ["rn", "relu", "satfinite", to, "f32"])
     for to in ("e4m3x2", "e5m2x2"):
         yield from (["rn", "satfinite", to, "f32"], ["rn", "satfinite", to, "f16x2"],
-                    ["rn", "f16x2", to], ["rn", "relu", "f16x2", to])
-    yield from (["rn", "tf32", "f32"], ["rz", "tf32", "f32"])
+                    ["rn", "satfinite", "relu", to, "f32"], ["rn", "f16x2", to],
+                    ["rn", "relu", "f16x2", to])
+    yield from (["rn", "tf32", "f32"], ["rz", "relu", "tf32", "f32"],
+                ["rn", "satfinite", "tf32", "f32"])
 
 
 def written(mnemonic, groups, letters):
@@ -246,8 +248,6 @@ def written(mnemonic, groups, letters):
         head = [] if mnemonic == "setp" else ["u32"]
         yield from ([name, *head, "f32"] for name in UNORDERED)
         yield from (["lt", "and", "ftz", *head, "f32"], ["lo", *head, "u64"], ["hs", *head, "u16"])
-    if mnemonic in ("min", "max") and "relu?" in groups:
-        yield from (["relu", name] for name in ("s32", "s16x2"))
     for parts in variations(groups):
         if not runs(mnemonic, parts):
             continue
@@ -269,8 +269,6 @@ def runs(mnemonic, parts):
         return False
     if mnemonic in ("setp", "set"):
         return parts[0] not in UNORDERED and "ftz" not in parts or parts[-1] == "f32"
-    if mnemonic in ("min", "max"):
-        return not ("relu" in parts and parts[-1] not in ("s32", "s16x2") or "xorsign" in parts and parts[-1] != "f32")
     if mnemonic == "st":
         return not {"const", "param", "param::entry", "param::func"} & set(parts)
     return mnemonic != "cvta" or "u32" not in parts

@@ -302,9 +302,22 @@ INLINE u16 float_to_bf16(f32 x) {
 INLINE u16 float_to_bf16_rz(f32 x) {
   return (u16)((bits_of(x) & 0x7fffffffu) > 0x7f800000u ? 0x7fff : bits_of(x) >> 16);
 }
+// To nearest; ties away from zero, or to even.
 INLINE u32 float_to_tf32(f32 x) {
   const u32 bits = bits_of(x);
   return (bits & 0x7f800000u) == 0x7f800000u ? bits : (bits + 0x1000) & 0xffffe000u;
+}
+INLINE u32 float_to_tf32_even(f32 x) {
+  const u32 bits = bits_of(x);
+  if ((bits & 0x7f800000u) == 0x7f800000u) return bits;
+  return (bits + 0xfff + ((bits >> 13) & 1)) & 0xffffe000u;
+}
+INLINE u32 relu_tf32(u32 bits) {
+  return (bits & 0x7fffffffu) > 0x7f800000u ? 0x7fffffffu : bits & 0x80000000u ? 0 : bits;
+}
+// `largest`: what is above it is no number.
+INLINE u32 relu_fp8(u32 x, u32 largest) {
+  return (x & 0x7fu) > largest ? 0x7fu : x & 0x80u ? 0 : x & 0xffu;
 }
 // Rounds to odd, after which a second rounding to fewer bits is exact.
 INLINE f32 double_to_float_odd(f64 x) {
@@ -325,6 +338,13 @@ INLINE f64 fused_odd(f64 a, f64 b, f64 c) {
   const bool inexact = error != 0 && __builtin_fabs(s) < __builtin_inf();
   const bool toward_zero = (error > 0) != (s > 0);
   return inexact && !(bits & 1) ? double_of(toward_zero ? bits - 1 : bits + 1) : s;
+}
+INLINE u32 set_sign_half(u16 x, u16 sign, u32 infinity) {
+  return (x & 0x7fffu) > infinity ? x : x | sign;
+}
+// The largest finite value in infinity's place.
+INLINE u32 finite_half(u16 x, u32 infinity) {
+  return (x & 0x7fffu) == infinity ? (x & 0x8000u) | (infinity - 1) : x;
 }
 INLINE u32 relu_half(u16 x, u32 infinity) {
   return (x & 0x7fffu) > infinity ? 0x7fffu : x & 0x8000u ? 0 : x;

@@ -57,7 +57,7 @@ std::string Builder::ir_name(const Instruction& in) const {
   replace(&name, "{mode}", modifier(0));
   replace(&name, "{mode2}", modifier(1));
   replace(&name, "{mode_}", in.modifiers.empty() ? "" : "_" + modifier(0));
-  for (const char* flag : {"ftz", "cc", "relu", "shiftamt", "add"})
+  for (const char* flag : {"ftz", "cc", "shiftamt", "add"})
     replace(&name, std::string("{") + flag + "}", in.has(flag) ? std::string("_") + flag : "");
   replace(&name, "{nan}", in.has("NaN") ? "_nan" : "");
   return name;
@@ -128,23 +128,25 @@ bool Builder::lower_float(const Instruction& in) {
   const int32_t d = result(in.operands[0], lane_bytes(info.d));
   // MXCSR's rounding field: 1 down, 2 up, 3 to zero.
   const uint32_t rounding = in.has("rm") ? 1 : in.has("rp") ? 2 : in.has("rz") ? 3 : 0;
+  // min and max of the magnitudes, with the product's sign.
+  const std::string type = type_name(in.type(0));
   int32_t sign = -1;
   if (in.has("xorsign")) {
-    if (in.type(0) != Type::kF32) return unusable("min.xorsign of half precision");
-    sign = temporary(4);
-    emit(IrOp::k_xorsign_f32, sign, fields[0], fields[1]);
+    const uint32_t bytes = lane_bytes(info.d);
+    sign = temporary(bytes);
+    if (!emit_named("xorsign_" + type, sign, fields[0], fields[1])) return false;
     for (int i = 0; i < 2; ++i) {
-      const int32_t positive = temporary(4);
-      emit(IrOp::k_abs_f32, positive, fields[i]);
+      const int32_t positive = temporary(bytes);
+      if (!emit_named("abs_" + type, positive, fields[i])) return false;
       fields[i] = positive;
     }
   }
   if (rounding) emit(IrOp::k_set_rounding).aux = rounding;
   emit(op, d, fields[0], fields[1], fields[2]);
   if (rounding) emit(IrOp::k_set_rounding).aux = 0;
-  if (sign >= 0) emit(IrOp::k_xor_b32, d, d, sign);
-  if (in.has("sat") && !emit_named("sat_" + type_name(in.type(0)), d, d)) return false;
-  if (in.has("relu") && !emit_named("relu_" + type_name(in.type(0)), d, d)) return false;
+  if (sign >= 0 && !emit_named("set_sign_" + type, d, d, sign)) return false;
+  if (in.has("sat") && !emit_named("sat_" + type, d, d)) return false;
+  if (in.has("relu") && !emit_named("relu_" + type, d, d)) return false;
   store_result(in.operands[0], d);
   return true;
 }

@@ -236,6 +236,7 @@ bool Builder::convert_float(const Instruction& in) {
     if (type == Type::kF64 && !directed.empty())
       return unusable("directed rounding from f64 to " + half);
     if (!apply("f2f_" + half + (type == Type::kF64 ? "_f64" : "_f32") + directed, to)) return false;
+    if (in.has("satfinite") && !apply("finite_" + half, to)) return false;
     if (in.has("relu") && !apply("relu_" + half, to)) return false;
   }
   store_result(in.operands[0], value);
@@ -248,14 +249,17 @@ bool Builder::convert_packed(const Instruction& in) {
     return type == Type::kF16x2    ? "f16x2"
            : type == Type::kBF16x2 ? "bf16x2"
            : type == Type::kE4M3x2 ? "e4m3x2"
+           : type == Type::kTF32   ? "tf32"
                                    : "e5m2x2";
   };
   if (in.has("rs")) return unusable("stochastic rounding");
   const uint32_t bytes = ptx::type_bytes(to);
   const int32_t d = result(in.operands[0], bytes);
   if (to == Type::kTF32) {
-    emit(in.has("rz") ? IrOp::k_f2f_tf32_f32_rz : IrOp::k_f2f_tf32_f32, d,
-         read(in.operands[1], Lane::f32));
+    emit(in.has("rz")   ? IrOp::k_f2f_tf32_f32_rz
+         : in.has("rn") ? IrOp::k_f2f_tf32_f32_even
+                        : IrOp::k_f2f_tf32_f32,
+         d, read(in.operands[1], Lane::f32));
   } else if (in.operands.size() == 3) {
     const int32_t a = read(in.operands[1], Lane::f32), b = read(in.operands[2], Lane::f32);
     if (!emit_named("pack_" + name_of(to) + (in.has("rz") ? "_rz" : ""), d, a, b)) return false;
@@ -263,6 +267,8 @@ bool Builder::convert_packed(const Instruction& in) {
     const int32_t a = read(in.operands[1], lane_of(from));
     if (!emit_named("cvt_" + name_of(to) + "_" + name_of(from), d, a)) return false;
   }
+  const bool fp8 = to == Type::kE4M3x2 || to == Type::kE5M2x2;
+  if (in.has("satfinite") && !fp8 && !emit_named("finite_" + name_of(to), d, d)) return false;
   if (in.has("relu") && !emit_named("relu_" + name_of(to), d, d)) return false;
   store_result(in.operands[0], d);
   return true;
