@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cassert>
 
@@ -354,6 +355,44 @@ void fill_modules(DriverTable& t) {
   };
 }
 
+// A box must lie in the array, as NVIDIA's driver has it.
+CUresult judge(CUarray array, size_t x, size_t y, size_t z, const CUDA_MEMCPY3D& copy) {
+  if (!FakeDriver::current().is_live("arrays", number(array))) return CUDA_ERROR_INVALID_HANDLE;
+  const CUDA_ARRAY3D_DESCRIPTOR* shape = FakeDriver::current().shape_of(number(array));
+  const bool inside = x + copy.WidthInBytes <= shape->Width && y + copy.Height <= shape->Height &&
+                      z + copy.Depth <= std::max<size_t>(shape->Depth, 1);
+  return inside ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+// Both sides, and a text of them: "a1 at 16,2,0", "memory".
+CUresult describe(const CUDA_MEMCPY3D& copy, std::string* text) {
+  const auto side = [&](CUmemorytype type, CUarray array, size_t x, size_t y, size_t z) {
+    if (type != CU_MEMORYTYPE_ARRAY) return *text += "memory", CUDA_SUCCESS;
+    *text += name("a", number(array)) + " at " + std::to_string(x) + "," + std::to_string(y) + "," +
+             std::to_string(z);
+    return judge(array, x, y, z, copy);
+  };
+  if (copy.srcMemoryType != CU_MEMORYTYPE_ARRAY && copy.dstMemoryType != CU_MEMORYTYPE_ARRAY) {
+    return CUDA_SUCCESS;
+  }
+  *text += " of " + std::to_string(copy.WidthInBytes) + "x" + std::to_string(copy.Height) + "x" +
+           std::to_string(copy.Depth) + " from ";
+  if (CUresult error =
+          side(copy.srcMemoryType, copy.srcArray, copy.srcXInBytes, copy.srcY, copy.srcZ)) {
+    return error;
+  }
+  *text += " to ";
+  return side(copy.dstMemoryType, copy.dstArray, copy.dstXInBytes, copy.dstY, copy.dstZ);
+}
+
+void fill_arrays(DriverTable& t) {
+  t.cuArray3DCreate_v2 = [](CUarray* array, const CUDA_ARRAY3D_DESCRIPTOR* shape) {
+    if (CUresult error = create("array", "arrays", array)) return error;
+    return FakeDriver::current().shape_array(number(*array), *shape), CUDA_SUCCESS;
+  };
+  t.cuArrayDestroy = [](CUarray array) { return destroy("destroy array", "arrays", array); };
+}
+
 CUresult add_graph_node(const std::string& what, size_t edges, CUgraphNode* node) {
   *node = handle<CUgraphNode>(0xd0);
   return call("node", what + " behind " + std::to_string(edges));
@@ -396,8 +435,11 @@ void fill_work(DriverTable& t) {
     return add_graph_node("kernel", edges, node);
   };
   t.cuGraphAddMemcpyNode = [](CUgraphNode* node, CUgraph, const CUgraphNode*, size_t edges,
-                              const CUDA_MEMCPY3D*,
-                              CUcontext) { return add_graph_node("copy", edges, node); };
+                              const CUDA_MEMCPY3D* copy, CUcontext) {
+    std::string text = "copy";
+    if (CUresult error = describe(*copy, &text)) return error;
+    return add_graph_node(text, edges, node);
+  };
   t.cuGraphAddMemsetNode = [](CUgraphNode* node, CUgraph, const CUgraphNode*, size_t edges,
                               const CUDA_MEMSET_NODE_PARAMS*,
                               CUcontext) { return add_graph_node("fill", edges, node); };
@@ -423,8 +465,11 @@ void fill_work(DriverTable& t) {
   };
   t.cuGraphExecKernelNodeSetParams_v2 =
       [](CUgraphExec, CUgraphNode, const CUDA_KERNEL_NODE_PARAMS*) { return call("set kernel"); };
-  t.cuGraphExecMemcpyNodeSetParams = [](CUgraphExec, CUgraphNode, const CUDA_MEMCPY3D*, CUcontext) {
-    return call("set copy");
+  t.cuGraphExecMemcpyNodeSetParams = [](CUgraphExec, CUgraphNode, const CUDA_MEMCPY3D* copy,
+                                        CUcontext) {
+    std::string text = "set copy";
+    if (CUresult error = describe(*copy, &text)) return error;
+    return call("set copy", text);
   };
   t.cuGraphExecMemsetNodeSetParams = [](CUgraphExec, CUgraphNode, const CUDA_MEMSET_NODE_PARAMS*,
                                         CUcontext) { return call("set fill"); };
@@ -466,6 +511,7 @@ FakeDriver::FakeDriver() {
   fill_streams(table_);
   fill_memory(table_);
   fill_modules(table_);
+  fill_arrays(table_);
   fill_work(table_);
 }
 
@@ -505,6 +551,17 @@ void FakeDriver::hold(uint32_t stream, bool held) {
   const std::lock_guard lock(mutex_);
   queues_[stream].held = held;
   advance_locked();
+}
+
+void FakeDriver::shape_array(uint64_t array, const CUDA_ARRAY3D_DESCRIPTOR& shape) {
+  const std::lock_guard lock(mutex_);
+  shapes_[array] = shape;
+}
+
+const CUDA_ARRAY3D_DESCRIPTOR* FakeDriver::shape_of(uint64_t array) {
+  const std::lock_guard lock(mutex_);
+  const auto found = shapes_.find(array);
+  return found == shapes_.end() ? nullptr : &found->second;
 }
 
 void FakeDriver::poison(CUresult result) {

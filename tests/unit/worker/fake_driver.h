@@ -55,6 +55,9 @@ class FakeDriver {
   bool idle(uint64_t stream);
   CUresult poisoned();
   void add_physical(int64_t bytes);
+  // Arrays have elements of one byte. Null: there is none of that number.
+  void shape_array(uint64_t array, const CUDA_ARRAY3D_DESCRIPTOR& shape);
+  const CUDA_ARRAY3D_DESCRIPTOR* shape_of(uint64_t array);
 
  private:
   struct Queue {
@@ -73,6 +76,7 @@ class FakeDriver {
   CUresult coming_failure_ = CUDA_SUCCESS;
   bool insists_ = false;
   std::map<uint64_t, Queue> queues_;
+  std::map<uint64_t, CUDA_ARRAY3D_DESCRIPTOR> shapes_;  // of arrays, by number
   CUresult poison_ = CUDA_SUCCESS;
   uint64_t physical_bytes_ = 0;
 };

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "session_fixture.h"
+#include "wire/array_commands.h"
 #include "wire/graph_commands.h"
 
 namespace openmps::worker {
@@ -137,6 +138,139 @@ TEST_F(GraphTest, UpdatesTakeADescription) {
   EXPECT_TRUE(send(Opcode::kGraphUpdate, wire::GraphUpdate{1, 0}).ok());
   EXPECT_EQ(reply<wire::GraphUpdateReply>().result, 0u);
   EXPECT_EQ(calls(), (Calls{"update", "destroy graph"}));
+}
+
+// Nodes that copy between arrays of 64 by 8 bytes and memory.
+class GraphArrayTest : public GraphTest {
+ protected:
+  void SetUp() override {
+    GraphTest::SetUp();
+    create_array(1);
+    calls();
+  }
+  void create_array(wire::Id id) {
+    const wire::ArrayCreate array{id, 0, 64, 8, 0, CU_AD_FORMAT_UNSIGNED_INT8, 1, 0, 0};
+    EXPECT_TRUE(send(Opcode::kArrayCreate, array).ok());
+  }
+  static wire::ArraySide array_at(wire::Id array, uint64_t x, uint64_t y) {
+    return {array, 0, x, y, 0, 0, 0, 0};
+  }
+  static wire::ArraySide memory_at(uint64_t address) { return {0, 0, 0, 0, 0, address, 64, 512}; }
+  // A box of 16 by 4 bytes.
+  static std::string box(const wire::ArraySide& to, const wire::ArraySide& from) {
+    return text_of(wire::ArrayCopy{0, 0, to, from, 16, 4, 1});
+  }
+  Status array_node(const wire::ArraySide& to, const wire::ArraySide& from) {
+    return node(GraphNodeKind::kArrayCopy, box(to, from));
+  }
+  Status set_array_node(const wire::ArraySide& to, const wire::ArraySide& from) {
+    const std::string body = box(to, from);
+    return send(Opcode::kGraphSetNode,
+                wire::GraphSetNode{1, 0, static_cast<uint32_t>(GraphNodeKind::kArrayCopy),
+                                   static_cast<uint32_t>(body.size())},
+                body);
+  }
+  Status destroy_array(wire::Id id) { return send(Opcode::kArrayDestroy, wire::ObjectOnly{id, 0}); }
+};
+
+TEST_F(GraphArrayTest, BoxesReachTheDriver) {
+  create_array(2);
+  begin();
+  EXPECT_TRUE(array_node(array_at(1, 48, 4), memory_at(kBase)).ok());
+  EXPECT_TRUE(array_node(memory_at(kStaging), array_at(1, 0, 1)).ok());
+  EXPECT_TRUE(array_node(array_at(2, 8, 0), array_at(1, 0, 2)).ok());
+  EXPECT_EQ(calls(), (Calls{"copy of 16x4x1 from memory to a1 at 48,4,0 behind 0",
+                            "copy of 16x4x1 from a1 at 0,1,0 to memory behind 0",
+                            "copy of 16x4x1 from a1 at 0,2,0 to a2 at 8,0,0 behind 0"}));
+  EXPECT_TRUE(instantiate().ok());
+  EXPECT_TRUE(launch_graph().ok());
+  EXPECT_TRUE(set_array_node(array_at(2, 0, 0), memory_at(kBase + 64)).ok());
+  EXPECT_EQ(calls().back(), "set copy of 16x4x1 from memory to a2 at 0,0,0");
+}
+
+TEST_F(GraphArrayTest, ABoxBeyondItsArrayIsRefused) {
+  for (const wire::ArraySide& beyond : {array_at(1, 49, 0), array_at(1, 0, 5)}) {
+    begin();
+    EXPECT_TRUE(node(GraphNodeKind::kEmpty, "").ok());
+    EXPECT_TRUE(array_node(beyond, memory_at(kBase)).ok()) << "reported by what uses it";
+    EXPECT_EQ(instantiate().code(), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(reply<wire::GraphInstantiateReply>().failed_node, 1u);
+    EXPECT_TRUE(is_violation(launch_graph())) << "there is none";
+  }
+  begin();
+  EXPECT_TRUE(array_node(array_at(1, 48, 4), memory_at(kBase)).ok());
+  EXPECT_TRUE(instantiate().ok());
+  EXPECT_EQ(set_array_node(array_at(1, 49, 4), memory_at(kBase)).code(), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_TRUE(launch_graph().ok()) << "with the node as it was";
+}
+
+TEST_F(GraphArrayTest, MemoryBesideItsArrayIsTheSessions) {
+  const uint64_t end = kBase + wire::kMemoryGranularity;
+  begin();
+  EXPECT_TRUE(array_node(array_at(1, 0, 0), memory_at(end - 3 * 64 - 15)).ok());
+  EXPECT_EQ(instantiate().code(), CUDA_ERROR_INVALID_VALUE) << "one byte too far";
+  begin();
+  EXPECT_TRUE(array_node(array_at(1, 0, 0), memory_at(end - 3 * 64 - 16)).ok());
+  EXPECT_TRUE(instantiate().ok());
+  EXPECT_EQ(set_array_node(memory_at(kBase - 1), array_at(1, 0, 0)).code(),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_TRUE(launch_graph().ok());
+  EXPECT_TRUE(
+      send(Opcode::kMemoryUnmap, wire::MemoryRange{kBase, wire::kMemoryGranularity, 0, 0}).ok());
+  EXPECT_EQ(launch_graph().code(), CUDA_ERROR_INVALID_VALUE) << "its memory is gone";
+}
+
+TEST_F(GraphArrayTest, ArraysThatAreNotThereAreViolations) {
+  create_array(2);
+  EXPECT_TRUE(destroy_array(2).ok());
+  begin();
+  for (const wire::Id wrong : {2u, 3u, 0xffffffffu}) {  // stale, never made, no id
+    EXPECT_TRUE(is_violation(array_node(array_at(wrong, 0, 0), memory_at(kBase)))) << wrong;
+    EXPECT_TRUE(is_violation(array_node(memory_at(kBase), array_at(wrong, 0, 0)))) << wrong;
+  }
+  wire::ArrayCopy ragged{0, 0, array_at(1, 0, 0), memory_at(kBase), 16, 4, 2};
+  ragged.source.slice = 100;
+  EXPECT_TRUE(is_violation(node(GraphNodeKind::kArrayCopy, text_of(ragged))))
+      << "a slice of no whole rows";
+  EXPECT_TRUE(is_violation(node(GraphNodeKind::kArrayCopy, text_of(ragged).substr(0, 100))));
+  EXPECT_TRUE(array_node(array_at(1, 0, 0), memory_at(kBase)).ok());
+  EXPECT_TRUE(instantiate().ok());
+  EXPECT_TRUE(is_violation(set_array_node(array_at(2, 0, 0), memory_at(kBase))));
+  // An array of another session has another session's id.
+  SessionInfo info;
+  info.id = 2;
+  info.window = kWindow + 1;
+  SessionParts other(driver_.table(), *devices_, gate_, commons_, info);
+  wire::ArrayCreate array{7, 0, 64, 8, 0, CU_AD_FORMAT_UNSIGNED_INT8, 1, 0, 0};
+  EXPECT_TRUE(other.arrays.create(array).ok());
+  begin();
+  EXPECT_TRUE(is_violation(array_node(array_at(7, 0, 0), memory_at(kBase))));
+  other.release();
+}
+
+TEST_F(GraphArrayTest, AnArrayLivesAsLongAsItsGraph) {
+  const uint64_t granted = session_->memory.granted(0);
+  begin();
+  EXPECT_TRUE(array_node(array_at(1, 0, 0), memory_at(kBase)).ok());
+  EXPECT_TRUE(instantiate().ok());
+  EXPECT_TRUE(destroy_array(1).ok());
+  calls();
+  EXPECT_TRUE(launch_graph().ok());
+  EXPECT_EQ(calls().back(), "graph s1");
+  EXPECT_EQ(session_->memory.granted(0), granted) << "and counts";
+  EXPECT_TRUE(is_violation(destroy_array(1)));
+  // Another array in its place is not what the graph holds.
+  create_array(1);
+  EXPECT_TRUE(set_array_node(array_at(1, 0, 0), memory_at(kBase)).ok());
+  Calls made = calls();
+  ASSERT_GE(made.size(), 2u);
+  EXPECT_EQ(made.at(made.size() - 2), "set copy of 16x4x1 from memory to a2 at 0,0,0");
+  EXPECT_EQ(made.back(), "destroy array") << "the node was the last to hold it";
+  EXPECT_TRUE(destroy_array(1).ok());
+  calls();
+  EXPECT_TRUE(send(Opcode::kGraphExecDestroy, wire::ObjectOnly{1, 0}).ok());
+  EXPECT_EQ(calls(), (Calls{"destroy exec", "destroy graph", "destroy array"}));
+  EXPECT_LT(session_->memory.granted(0), granted);
 }
 
 TEST_F(GraphTest, ForeignMemoryFailsTheInstantiation) {
