@@ -13,11 +13,14 @@
 #include "client/stream.h"
 #include "client/thread_state.h"
 #include "client/transfer.h"
+#include "client/versions.h"
 
 namespace openmps::client {
 namespace {
 
 constexpr uint64_t kPageBytes = 4096;
+// What is read back at once: it stays in a cache while it is compared.
+constexpr size_t kFetchBytes = 4 << 20;
 
 // The copies below are made with what also calls send() and fetch().
 class Inside {
@@ -139,33 +142,25 @@ CUresult ManagedVariables::send(Session& session, Stream& stream) {
   const Inside inside;
   const std::lock_guard lock(lock_);
   for (Variable& variable : variables_) {
-    const size_t bytes = variable.known.size();
     std::byte* known = variable.known.data();
-    const std::byte* now = variable.here();
-    for (size_t first = 0; first < bytes;) {
-      first += static_cast<size_t>(std::mismatch(now + first, now + bytes, known + first).first -
-                                   (now + first));
-      size_t end = first;
-      while (end < bytes && now[end] != known[end]) ++end;
-      if (end == first) break;
-      memcpy(known + first, now + first, end - first);
+    for (const auto& [first, end] : changed_runs(variable.here(), known, variable.known.size())) {
+      memcpy(known + first, variable.here() + first, end - first);
       OPENMPS_CUDA_CHECK(transfer(session, stream, on_device(variable.address + first),
                                   here(known + first), {.width = end - first}, false));
-      first = end;
     }
   }
   return CUDA_SUCCESS;
 }
 
 CUresult ManagedVariables::fetch_locked(Session& session, Stream& stream, Variable& variable) {
-  std::vector<std::byte> fresh(variable.known.size());
-  OPENMPS_CUDA_CHECK(transfer(session, stream, here(fresh.data()), on_device(variable.address),
-                              {.width = fresh.size()}, true));
-  std::byte* now = variable.here();
-  for (size_t i = 0; i < fresh.size(); ++i) {
-    if (now[i] == variable.known[i]) now[i] = fresh[i];
+  const size_t bytes = variable.known.size();
+  fresh_.resize(std::max(fresh_.size(), std::min(bytes, kFetchBytes)));
+  for (size_t at = 0; at < bytes; at += kFetchBytes) {
+    const size_t length = std::min(kFetchBytes, bytes - at);
+    OPENMPS_CUDA_CHECK(transfer(session, stream, here(fresh_.data()),
+                                on_device(variable.address + at), {.width = length}, true));
+    take_over(variable.here() + at, variable.known.data() + at, fresh_.data(), length);
   }
-  variable.known = std::move(fresh);
   return CUDA_SUCCESS;
 }
 

@@ -62,6 +62,7 @@ class ManagedVariables {
   std::atomic<bool> any_{false};
   mutable std::mutex lock_;
   std::vector<Variable> variables_;
+  std::vector<std::byte> fresh_;  // a piece of a variable, as the device has it
   // For what is read back: it must not wait for work that the program has not waited for.
   CUstream stream_ = nullptr;
 };

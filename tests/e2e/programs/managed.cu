@@ -29,6 +29,17 @@ void variables() {
   CHECK_CUDA(cudaMemcpy(copied, table, sizeof copied, cudaMemcpyDefault));  // waits for the kernel
   e2e::expect(copied[7] == 201 && table[kEntries - 1] == 101 && table[8] == 4,
               "after the host has written: %u %u %u", copied[7], table[kEntries - 1], table[8]);
+  // All of it, but for a byte of each entry, and then some of it.
+  for (unsigned i = 0; i < kEntries; i++) table[i] = 0x10000u + i;
+  shift_table<<<e2e::blocks_for(kEntries, 128), 128>>>(table, 0x100);
+  CHECK_CUDA(cudaDeviceSynchronize());
+  for (unsigned i = 0; i < kEntries; i += 100) table[i] += 0x7000000;
+  shift_table<<<e2e::blocks_for(kEntries, 128), 128>>>(table, 1);
+  CHECK_CUDA(cudaDeviceSynchronize());
+  for (unsigned i = 0; i < kEntries; i++) {
+    const unsigned wanted = 0x10101u + i + (i % 100 == 0 ? 0x7000000 : 0);
+    if (table[i] != wanted) e2e::expect(false, "entry %u is %#x, not %#x", i, table[i], wanted);
+  }
   cudaPointerAttributes attributes;
   CHECK_CUDA(cudaPointerGetAttributes(&attributes, table));
   e2e::expect(attributes.type == cudaMemoryTypeManaged, "its pointer is one to managed memory");
