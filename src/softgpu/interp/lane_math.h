@@ -339,6 +339,8 @@ INLINE f64 fused_odd(f64 a, f64 b, f64 c) {
   const bool toward_zero = (error > 0) != (s > 0);
   return inexact && !(bits & 1) ? double_of(toward_zero ? bits - 1 : bits + 1) : s;
 }
+// A subnormal number becomes a zero of its sign. `exponent`: the bits of it.
+INLINE u32 flush_half(u16 x, u32 exponent) { return (x & exponent) == 0 ? x & 0x8000u : x; }
 INLINE u32 set_sign_half(u16 x, u16 sign, u32 infinity) {
   return (x & 0x7fffu) > infinity ? x : x | sign;
 }

@@ -128,8 +128,16 @@ bool Builder::lower_float(const Instruction& in) {
   const int32_t d = result(in.operands[0], lane_bytes(info.d));
   // MXCSR's rounding field: 1 down, 2 up, 3 to zero.
   const uint32_t rounding = in.has("rm") ? 1 : in.has("rp") ? 2 : in.has("rz") ? 3 : 0;
-  // min and max of the magnitudes, with the product's sign.
   const std::string type = type_name(in.type(0));
+  // What f32 has ops of its own for.
+  const bool flushes = in.has("ftz") && type != "f32" && type != "f64";
+  for (int32_t& field : fields) {
+    if (!flushes || field < 0) continue;
+    const int32_t flushed = temporary(lane_bytes(info.d));
+    if (!emit_named("flush_" + type, flushed, field)) return false;
+    field = flushed;
+  }
+  // min and max of the magnitudes, with the product's sign.
   int32_t sign = -1;
   if (in.has("xorsign")) {
     const uint32_t bytes = lane_bytes(info.d);
@@ -144,6 +152,7 @@ bool Builder::lower_float(const Instruction& in) {
   if (rounding) emit(IrOp::k_set_rounding).aux = rounding;
   emit(op, d, fields[0], fields[1], fields[2]);
   if (rounding) emit(IrOp::k_set_rounding).aux = 0;
+  if (flushes && !emit_named("flush_" + type, d, d)) return false;
   if (sign >= 0 && !emit_named("set_sign_" + type, d, d, sign)) return false;
   if (in.has("sat") && !emit_named("sat_" + type, d, d)) return false;
   if (in.has("relu") && !emit_named("relu_" + type, d, d)) return false;
