@@ -110,7 +110,7 @@ CUresult create_array(Session& session, Context& context, const CUDA_ARRAY3D_DES
     session.arrays.recycle(array);
     return result;
   }
-  array->context = &context;
+  array->context = context.owner();
   array->descriptor = descriptor;
   array->texel_bytes = texel_bytes(descriptor.Format, descriptor.NumChannels);
   session.arrays.publish(array);
@@ -129,7 +129,7 @@ CUresult create_mipmapped_array(Session& session, Context& context,
     session.mipmapped_arrays.recycle(array);
     return result;
   }
-  array->context = &context;
+  array->context = context.owner();
   array->descriptor = descriptor;
   session.mipmapped_arrays.publish(array);
   *made = array;
@@ -154,7 +154,7 @@ CUresult get_part(Session& session, Context& context, wire::ArrayPartKind kind, 
     session.arrays.recycle(array);
     return result;
   }
-  array->context = &context;
+  array->context = context.owner();
   array->descriptor = {reply.width,    reply.height,
                        reply.depth,    static_cast<CUarray_format>(reply.format),
                        reply.channels, reply.flags};

@@ -15,8 +15,22 @@ void create_primary_contexts(Session& session);
 [[nodiscard]] CUresult create_context(Session& session, uint32_t device, uint32_t flags,
                                       Context** context);
 
+// A green context on the primary context of the descriptor's device, which it retains;
+// `context_lock` is held. Errors: CUDA_ERROR_OUT_OF_MEMORY, the driver's.
+[[nodiscard]] CUresult create_green_locked(Session& session, const ResourceDescriptor& descriptor,
+                                           uint32_t device, uint32_t flags, GreenContext** green);
+// Waits for its work; its streams can only be destroyed from then on. `context_lock` is held. The
+// primary context stays retained.
+[[nodiscard]] CUresult destroy_green_locked(Session& session, GreenContext* green);
+// Give a reference to the primary context back; `context_lock` is held.
+// Errors: CUDA_ERROR_INVALID_CONTEXT: nobody retains it.
+[[nodiscard]] CUresult release_primary_locked(Session& session, uint32_t device);
+
 // Wait for the context's work, then destroy everything that was made in it.
 [[nodiscard]] CUresult destroy_context_objects(Session& session, Context& context);
+
+// The context of an argument where NULL means the current one. Errors: those of find_context().
+[[nodiscard]] CUresult context_or_current(CUcontext handle, Session** session, Context** context);
 
 // Destructors of what other objects' files own.
 [[nodiscard]] CUresult destroy_event(Session& session, Event* event);

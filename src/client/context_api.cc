@@ -22,13 +22,6 @@ bool valid_flags(unsigned int flags) {
          (scheduling & (scheduling - 1)) == 0;
 }
 
-// The context of an argument where NULL means the current one.
-CUresult context_or_current(CUcontext handle, Session** session, Context** context) {
-  if (handle == nullptr) return enter(session, context);
-  OPENMPS_CUDA_CHECK(enter(session));
-  return find_context(**session, handle, context);
-}
-
 CUresult synchronize_context(Session& session, Context& context) {
   if (session.captures.any()) {
     const ThreadState& thread = this_thread();
@@ -58,12 +51,7 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev) {
   Session* session = nullptr;
   OPENMPS_CUDA_CHECK(enter_device(&session, dev));
   std::lock_guard guard(session->context_lock);
-  Context* context = session->primary[dev];
-  if (context->retained.load(std::memory_order_relaxed) == 0) return CUDA_ERROR_INVALID_CONTEXT;
-  if (context->retained.fetch_sub(1, std::memory_order_relaxed) > 1) return CUDA_SUCCESS;
-  const CUresult result = destroy_context_objects(*session, *context);
-  context->active.store(false, std::memory_order_release);
-  return result;
+  return release_primary_locked(*session, static_cast<uint32_t>(dev));
 }
 
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev) {
@@ -128,7 +116,7 @@ CUresult cuCtxDestroy_v2(CUcontext ctx) {
   Context* context = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session));
   OPENMPS_CUDA_CHECK(find_context(*session, ctx, &context));
-  if (context->primary) return CUDA_ERROR_INVALID_CONTEXT;
+  if (context->primary || context->green != nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   std::lock_guard guard(session->context_lock);
   if (!session->contexts.retire(context)) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
   const CUresult result = destroy_context_objects(*session, *context);

@@ -4,10 +4,13 @@
 #include <time.h>
 
 #include <algorithm>
+#include <mutex>
 
 #include "api/client_impl.h"
+#include "client/context.h"
 #include "client/stream.h"
 #include "client/thread_state.h"
+#include "wire/green_commands.h"
 
 namespace openmps::client {
 namespace {
@@ -56,6 +59,57 @@ CUresult wait_shared(Session& session, const Event& event) {
   }
 }
 
+// Behind what the stream has been given, outside of any capture.
+CUresult record_event(Session& session, Event& event, Stream& stream) {
+  {
+    const Channel::Order order = session.channel.order();
+    const FencePoint point = session.fences.take_next(order, stream);
+    event.recorded.store(point.bits(), std::memory_order_release);
+    event.capture.store(0, std::memory_order_release);
+    OPENMPS_CUDA_CHECK(session.channel.push(
+        order, wire::Opcode::kEventRecord,
+        wire::EventRecord{event.id, stream.id, point.slot(), 0, point.value()}));
+  }
+  // Another process may wait for it as soon as this call has returned.
+  return event.shared ? settle(session) : CUDA_SUCCESS;
+}
+
+// ---- Events of a whole context ------------------------------------------------------------------
+
+// A stream of the context that the program does not know.
+CUresult hidden_stream(Session& session, Context& context, std::atomic<Stream*>& place,
+                       Stream** stream) {
+  const std::lock_guard guard(session.stream_lock);
+  *stream = place.load(std::memory_order_acquire);
+  if (*stream != nullptr) return CUDA_SUCCESS;
+  OPENMPS_CUDA_CHECK(create_stream(session, context, wire::StreamKind::kNonBlocking,
+                                   CU_STREAM_NON_BLOCKING, 0, stream));
+  place.store(*stream, std::memory_order_release);
+  return CUDA_SUCCESS;
+}
+
+// The context itself and, of a primary context, its green contexts.
+std::vector<Context*> family_of(Session& session, const Context& context) {
+  std::vector<Context*> family;
+  session.contexts.for_each([&](Context& other) {
+    if (context.includes(&other)) family.push_back(&other);
+  });
+  return family;
+}
+
+// CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED if streams of the context capture; that ends their capture.
+CUresult refuse_captures(Session& session, const Context& context) {
+  CUresult result = CUDA_SUCCESS;
+  if (!session.captures.any()) return result;
+  session.streams.for_each([&](Stream& stream) {
+    const uint32_t capture = stream.capture.load(std::memory_order_relaxed);
+    if (capture == 0 || !context.includes(stream.context)) return;
+    session.captures.invalidate(capture);
+    result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  });
+  return result;
+}
+
 }  // namespace
 
 CUresult destroy_event(Session& session, Event* event) {
@@ -81,7 +135,7 @@ CUresult cuEventCreate(CUevent* phEvent, unsigned int Flags) {
   }
   Event* event = session->events.allocate();
   if (event == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  event->context = context;
+  event->context = context->owner();
   event->flags = Flags;
   event->shared = interprocess;
   const CUresult result = session->channel.push(
@@ -112,7 +166,7 @@ CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int f
   if ((flags & ~static_cast<unsigned int>(CU_EVENT_RECORD_EXTERNAL)) != 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  if (stream->context != event->context) return CUDA_ERROR_INVALID_HANDLE;
+  if (stream->context->owner() != event->context) return CUDA_ERROR_INVALID_HANDLE;
   OPENMPS_CUDA_CHECK(check_implicit_capture(*session, *stream));
   const uint32_t capture = stream->capture.load(std::memory_order_relaxed);
   if (flags != 0 && capture == 0) return CUDA_ERROR_INVALID_VALUE;
@@ -124,17 +178,7 @@ CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int f
     event->capture.store(capture, std::memory_order_release);
     return CUDA_SUCCESS;
   }
-  {
-    const Channel::Order order = session->channel.order();
-    const FencePoint point = session->fences.take_next(order, *stream);
-    event->recorded.store(point.bits(), std::memory_order_release);
-    event->capture.store(0, std::memory_order_release);
-    OPENMPS_CUDA_CHECK(session->channel.push(
-        order, wire::Opcode::kEventRecord,
-        wire::EventRecord{event->id, stream->id, point.slot(), 0, point.value()}));
-  }
-  // Another process may wait for it as soon as this call has returned.
-  return event->shared ? settle(*session) : CUDA_SUCCESS;
+  return record_event(*session, *event, *stream);
 }
 
 CUresult cuEventRecord(CUevent hEvent, CUstream hStream) {
@@ -185,6 +229,50 @@ CUresult cuEventElapsedTime_v2(float* pMilliseconds, CUevent hStart, CUevent hEn
                                            wire::EventElapsed{start->id, end->id}, {}, &reply,
                                            sizeof(reply)));
   *pMilliseconds = reply.milliseconds;
+  return CUDA_SUCCESS;
+}
+
+// Recorded in a hidden stream, which waits for what the context's streams have been given.
+CUresult cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(context_or_current(hCtx, &session, &context));
+  Event* event = session->events.find(hEvent);
+  if (event == nullptr || event->context != context->owner()) return CUDA_ERROR_INVALID_HANDLE;
+  OPENMPS_CUDA_CHECK(refuse_captures(*session, *context));
+  Stream* gathering = nullptr;
+  OPENMPS_CUDA_CHECK(hidden_stream(*session, *context, context->gathering, &gathering));
+  for (const Context* member : family_of(*session, *context)) {
+    OPENMPS_CUDA_CHECK(push_work(*session, *gathering, wire::Opcode::kContextJoin,
+                                 wire::ContextJoin{gathering->id, member->id}));
+  }
+  return record_event(*session, *event, *gathering);
+}
+
+// A hidden stream waits for the event, and later work of the context comes behind that.
+CUresult cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(context_or_current(hCtx, &session, &context));
+  Event* event = session->events.find(hEvent);
+  if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  CUresult refused = refuse_captures(*session, *context);
+  Capture open;
+  const uint32_t capture = event->capture.load(std::memory_order_acquire);
+  if (capture != 0 && session->captures.find(capture, &open)) {
+    session->captures.invalidate(capture);
+    refused = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  }
+  OPENMPS_CUDA_CHECK(refused);
+  if (!event->shared && session->fences.reached(recorded_point(*event))) return CUDA_SUCCESS;
+  for (Context* member : family_of(*session, *context)) {
+    Stream* barrier = nullptr;
+    OPENMPS_CUDA_CHECK(hidden_stream(*session, *member, member->barrier, &barrier));
+    OPENMPS_CUDA_CHECK(push_work(*session, *barrier, wire::Opcode::kStreamWaitEvent,
+                                 wire::StreamWaitEvent{barrier->id, event->id, 0, 0}));
+    OPENMPS_CUDA_CHECK(push_work(*session, *barrier, wire::Opcode::kContextFollow,
+                                 wire::ObjectOnly{barrier->id, 0}));
+  }
   return CUDA_SUCCESS;
 }
 

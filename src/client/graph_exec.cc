@@ -156,7 +156,7 @@ CUresult instantiate_locked(Session& session, Context& context, const Graph& gra
   OPENMPS_CUDA_CHECK(planned);
   GraphExec* exec = session.graph_execs.allocate();
   if (exec == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  exec->context = &context;
+  exec->context = context.owner();
   exec->flags = flags;
   wire::GraphInstantiateReply reply{wire::kNoNode, 0};
   CUresult result = describe(session, *exec, graph, plan);

@@ -38,6 +38,8 @@ enum class HandleKind : uint8_t {
   kImage,
   kPhysicalMemory,
   kLink,
+  kGreenContext,
+  kResourceDescriptor,
 };
 
 constexpr uint64_t kHandleTag = 0x40;

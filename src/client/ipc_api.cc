@@ -91,7 +91,7 @@ CUresult cuIpcOpenEventHandle(CUevent* phEvent, CUipcEventHandle handle) {
   if (share.exporter == session->window_base) return CUDA_ERROR_INVALID_CONTEXT;
   Event* event = session->events.allocate();
   if (event == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  event->context = context;
+  event->context = context->owner();
   event->flags = CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING;
   event->shared = true;
   const CUresult result = session->channel.call(

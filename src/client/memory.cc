@@ -212,7 +212,7 @@ CUresult DeviceMemory::allocate_locked(Context& context, Arena& arena, uint64_t 
                                        Allocation allocation, CUdeviceptr* address) {
   allocation.wire_device = arena.wire_device;
   allocation.device = context.device;
-  allocation.context = &context;
+  allocation.context = context.owner();
   allocation.arena = &arena;
   allocation.buffer_id = next_buffer_id_++;
   uint64_t base = *address;  // not 0: it is there already

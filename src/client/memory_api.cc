@@ -21,7 +21,7 @@ CUresult allocate_host(void** pointer, size_t bytes, unsigned int flags) {
   Context* context = nullptr;
   OPENMPS_CUDA_CHECK(enter_unsafe(&session, &context));
   if (pointer == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
-  return session->pinned.allocate(context, bytes, flags, pointer);
+  return session->pinned.allocate(context->owner(), bytes, flags, pointer);
 }
 
 }  // namespace
@@ -172,7 +172,7 @@ CUresult cuMemHostRegister_v2(void* p, size_t bytesize, unsigned int Flags) {
   OPENMPS_CUDA_CHECK(enter_unsafe(&session, &context));
   if (p == nullptr || bytesize == 0 || (Flags & ~kKnown) != 0) return CUDA_ERROR_INVALID_VALUE;
   if ((Flags & CU_MEMHOSTREGISTER_IOMEMORY) != 0) return CUDA_ERROR_NOT_SUPPORTED;
-  return session->registered.add(context, reinterpret_cast<uint64_t>(p), bytesize, Flags);
+  return session->registered.add(context->owner(), reinterpret_cast<uint64_t>(p), bytesize, Flags);
 }
 
 CUresult cuMemHostUnregister(void* p) {

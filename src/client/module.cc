@@ -113,7 +113,7 @@ CUresult load_module(Session& session, Context* context, wire::ModuleKind kind, 
                      const JitOptions& options, Module** module) {
   Module* made = session.modules.allocate();
   if (made == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  made->context = context;
+  made->context = context != nullptr ? context->owner() : nullptr;
   made->kind = kind;
   const CUresult result = send_and_load(session, *made, device_of(session, *made), image, options);
   if (result != CUDA_SUCCESS) {
@@ -231,7 +231,7 @@ CUresult get_global(Session& session, Module& module, Context* current, const ch
                                 kind == SymbolKind::kManaged ? 1u : 0u};
   OPENMPS_CUDA_CHECK(session.channel.call(wire::Opcode::kGetGlobal, command, bytes_of(name, length),
                                           global, sizeof(*global)));
-  session.memory.add_global(context, context->device, global->address, global->bytes);
+  session.memory.add_global(context->owner(), context->device, global->address, global->bytes);
   module.globals.emplace(key, *global);
   return kind == SymbolKind::kManaged
              ? session.managed.add(session, &module, global->address, global->bytes)

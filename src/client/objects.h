@@ -24,7 +24,15 @@
 
 namespace openmps::client {
 
+struct GreenContext;
+
 struct Context : Object {
+  // Who owns what is made while this is current: of a green context's, the primary context.
+  [[nodiscard]] Context* owner() { return parent != nullptr ? parent : this; }
+  [[nodiscard]] bool includes(const Context* other) const {
+    return other == this || other->parent == this;
+  }
+
   uint32_t device = 0;       // the program's ordinal
   uint32_t wire_device = 0;  // the worker's
   std::atomic<uint32_t> flags{0};
@@ -33,12 +41,28 @@ struct Context : Object {
   std::atomic<bool> active{false};
   std::atomic<uint32_t> retained{0};
   std::atomic<Stream*> legacy{nullptr};  // the NULL stream, made at first use
-  std::atomic<uint32_t> peers{0};        // devices whose memory it may use, a bit each
+  // Of a green context, as cuCtxFromGreenCtx gives it: has streams and a share of the SMs of its
+  // own, everything else is the primary context's.
+  GreenContext* green = nullptr;
+  Context* parent = nullptr;
+  // Streams that the program does not know, made at first use (context_event_api.cc): where events
+  // of the whole context are recorded, and behind what its later work comes.
+  std::atomic<Stream*> gathering{nullptr};
+  std::atomic<Stream*> barrier{nullptr};
+  std::atomic<uint32_t> peers{0};  // devices whose memory it may use, a bit each
   uint64_t limit[wire::kMaxLimits] = {};
   CUfunc_cache cache_config = CU_FUNC_CACHE_PREFER_NONE;
   CUsharedconfig shared_config = CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE;
   unsigned long long unique_id = 0;
 };
+
+struct GreenContext : Object {
+  Context* view = nullptr;
+  unsigned long long unique_id = 0;
+};
+
+// A CUdevResourceDesc; never destroyed, as CUDA has no call for it.
+struct ResourceDescriptor : Object {};
 
 struct Stream : Object {
   Context* context = nullptr;
@@ -46,6 +70,8 @@ struct Stream : Object {
   uint32_t flags = 0;
   int priority = 0;
   bool per_thread = false;  // owned by a thread, not by the program
+  // Its green context was destroyed: nothing can be done with it but destroying it.
+  std::atomic<bool> detached{false};
   unsigned long long unique_id = 0;
   // Fence state: written under the channel's order (fence.h).
   uint32_t fence_slot = 0;

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -108,6 +109,11 @@ struct Session {
   HandleTable<Array> arrays{HandleKind::kArray};
   HandleTable<MipmappedArray> mipmapped_arrays{HandleKind::kMipmappedArray};
   ImageObjects images;
+
+  HandleTable<GreenContext> greens{HandleKind::kGreenContext};
+  HandleTable<ResourceDescriptor> descriptors{HandleKind::kResourceDescriptor};
+  std::map<std::string, ResourceDescriptor*> known_descriptors;  // by the bytes of the resources
+  std::mutex resource_lock;  // of the descriptors, and around a split with its reading
 
   Context* primary[wire::kMaxDevices] = {};          // by the program's ordinal, made at connect
   MemoryPool* default_pool[wire::kMaxDevices] = {};  // likewise

@@ -18,9 +18,10 @@ CUresult create_stream(Session& session, Context& context, wire::StreamKind kind
   made->unique_id = session.next_unique_id.fetch_add(1, std::memory_order_relaxed);
   CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
   if (session.fences.open(made)) {
-    result = session.channel.push(wire::Opcode::kStreamCreate,
-                                  wire::StreamCreate{made->id, context.id, context.wire_device,
-                                                     static_cast<uint32_t>(kind), priority, 0});
+    result = session.channel.push(
+        wire::Opcode::kStreamCreate,
+        wire::StreamCreate{made->id, context.id, context.wire_device, static_cast<uint32_t>(kind),
+                           priority, context.green ? context.green->id : 0});
   }
   if (result != CUDA_SUCCESS) {
     session.streams.recycle(made);
@@ -31,8 +32,10 @@ CUresult create_stream(Session& session, Context& context, wire::StreamKind kind
   return CUDA_SUCCESS;
 }
 
-CUresult destroy_stream(Session& session, Stream* stream) {
-  if (!session.streams.retire(stream)) return CUDA_ERROR_INVALID_HANDLE;
+namespace {
+
+// All that the stream is beside its handle.
+CUresult take_down(Session& session, Stream* stream) {
   const uint32_t capture = stream->capture.load(std::memory_order_relaxed);
   if (capture != 0) {
     Capture open;
@@ -42,16 +45,25 @@ CUresult destroy_stream(Session& session, Stream* stream) {
     const std::lock_guard guard(session.graph_lock);
     if (origin && !open.into_existing) destroy_graph_locked(session, open.graph);
   }
+  const Channel::Order order = session.channel.order();
+  OPENMPS_CUDA_CHECK(session.fences.close(order, stream));
+  return session.channel.push(order, wire::Opcode::kStreamDestroy, wire::ObjectOnly{stream->id, 0});
+}
+
+}  // namespace
+
+CUresult destroy_stream(Session& session, Stream* stream) {
+  if (!session.streams.retire(stream)) return CUDA_ERROR_INVALID_HANDLE;
   CUresult result = CUDA_SUCCESS;
-  {
-    const Channel::Order order = session.channel.order();
-    result = session.fences.close(order, stream);
-    if (result == CUDA_SUCCESS) {
-      result = session.channel.push(order, wire::Opcode::kStreamDestroy,
-                                    wire::ObjectOnly{stream->id, 0});
-    }
-  }
+  if (!stream->detached.load(std::memory_order_acquire)) result = take_down(session, stream);
   session.streams.recycle(stream);
+  return result;
+}
+
+CUresult detach_stream(Session& session, Stream* stream) {
+  if (stream->detached.exchange(true)) return CUDA_SUCCESS;
+  const CUresult result = take_down(session, stream);
+  stream->context = stream->context->owner();
   return result;
 }
 
@@ -97,7 +109,9 @@ CUresult find_stream(Session& session, Context& context, CUstream handle, Stream
   if (handle == CU_STREAM_LEGACY) return legacy_stream(session, context, stream);
   if (handle == CU_STREAM_PER_THREAD) return per_thread_stream(session, context, stream);
   *stream = session.streams.find(handle);
-  return *stream != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+  if (*stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  return (*stream)->detached.load(std::memory_order_acquire) ? CUDA_ERROR_CONTEXT_IS_DESTROYED
+                                                             : CUDA_SUCCESS;
 }
 
 CUresult enter(Session** session, Context** context, CUstream handle, Stream** stream) {
@@ -135,7 +149,8 @@ CUresult synchronize(Session& session, const Context* context) {
   {
     const Channel::Order order = session.channel.order();
     session.streams.for_each([&](Stream& stream) {
-      if (context != nullptr && stream.context != context) return;
+      if (context != nullptr && !context->includes(stream.context)) return;
+      if (stream.detached.load(std::memory_order_acquire)) return;
       if (stream.capture.load(std::memory_order_relaxed) != 0 || result != CUDA_SUCCESS) return;
       FencePoint point;
       result = session.fences.cover(order, stream, &point);

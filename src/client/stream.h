@@ -11,11 +11,19 @@ namespace openmps::client {
 // Errors: CUDA_ERROR_OUT_OF_MEMORY: wire::kFenceSlots streams live.
 [[nodiscard]] CUresult create_stream(Session& session, Context& context, wire::StreamKind kind,
                                      uint32_t flags, int priority, Stream** stream);
+// The same for cuStreamCreate and its like: flags and priority are the program's.
+// Errors: CUDA_ERROR_INVALID_VALUE.
+[[nodiscard]] CUresult create_stream_for_program(Session& session, Context& context,
+                                                 unsigned int flags, int priority, CUstream* made);
 // What is queued still runs.
 [[nodiscard]] CUresult destroy_stream(Session& session, Stream* stream);
 
+// The same, but the handle stays: its green context is destroyed, and only destroying it is left.
+[[nodiscard]] CUresult detach_stream(Session& session, Stream* stream);
+
 // The stream that a handle means: NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are the context's
-// own, made at first use. Errors: CUDA_ERROR_INVALID_HANDLE.
+// own, made at first use. Errors: CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_CONTEXT_IS_DESTROYED (of
+// its green context).
 [[nodiscard]] CUresult find_stream(Session& session, Context& context, CUstream handle,
                                    Stream** stream);
 // Session, current context and stream in one: what stream operations begin with.

@@ -20,6 +20,11 @@ CUresult find_for_query(CUstream handle, Session** session, Stream** stream) {
   return enter(session, &context, handle, stream);
 }
 
+CUgreenCtx green_of(const Stream& stream) {
+  const GreenContext* green = stream.context->green;
+  return green != nullptr ? green->as<CUgreenCtx>() : nullptr;
+}
+
 CUstreamBatchMemOpParams stream_operation(CUdeviceptr address, uint64_t value, uint32_t width,
                                           unsigned int flags, wire::Opcode opcode) {
   CUstreamBatchMemOpParams operation{};
@@ -60,26 +65,31 @@ CUresult stream_value(CUstream handle, CUdeviceptr address, uint64_t value, uint
 
 }  // namespace
 
-namespace impl {
-
-CUresult cuStreamCreateWithPriority(CUstream* phStream, unsigned int flags, int priority) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context));
-  if (phStream == nullptr || (flags & ~static_cast<unsigned int>(CU_STREAM_NON_BLOCKING)) != 0) {
+CUresult create_stream_for_program(Session& session, Context& context, unsigned int flags,
+                                   int priority, CUstream* made) {
+  if (made == nullptr || (flags & ~static_cast<unsigned int>(CU_STREAM_NON_BLOCKING)) != 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   // Lower numbers are more urgent; out of range is clamped, as CUDA documents.
-  const wire::DeviceFacts& facts = session->device(context->device);
+  const wire::DeviceFacts& facts = session.device(context.device);
   priority = std::clamp(priority, std::min(facts.priority_greatest, facts.priority_least),
                         std::max(facts.priority_greatest, facts.priority_least));
   const wire::StreamKind kind = (flags & CU_STREAM_NON_BLOCKING) != 0
                                     ? wire::StreamKind::kNonBlocking
                                     : wire::StreamKind::kBlocking;
   Stream* stream = nullptr;
-  OPENMPS_CUDA_CHECK(create_stream(*session, *context, kind, flags, priority, &stream));
-  *phStream = stream->as<CUstream>();
+  OPENMPS_CUDA_CHECK(create_stream(session, context, kind, flags, priority, &stream));
+  *made = stream->as<CUstream>();
   return CUDA_SUCCESS;
+}
+
+namespace impl {
+
+CUresult cuStreamCreateWithPriority(CUstream* phStream, unsigned int flags, int priority) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context));
+  return create_stream_for_program(*session, *context, flags, priority, phStream);
 }
 
 CUresult cuStreamCreate(CUstream* phStream, unsigned int Flags) {
@@ -142,8 +152,12 @@ CUresult cuStreamGetCtx(CUstream hStream, CUcontext* pctx) {
 }
 
 CUresult cuStreamGetCtx_v2(CUstream hStream, CUcontext* pCtx, CUgreenCtx* pGreenCtx) {
-  OPENMPS_CUDA_CHECK(cuStreamGetCtx(hStream, pCtx));
-  if (pGreenCtx != nullptr) *pGreenCtx = nullptr;
+  Session* session = nullptr;
+  Stream* stream = nullptr;
+  OPENMPS_CUDA_CHECK(find_for_query(hStream, &session, &stream));
+  if (pCtx == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *pCtx = stream->context->owner()->as<CUcontext>();
+  if (pGreenCtx != nullptr) *pGreenCtx = green_of(*stream);
   return CUDA_SUCCESS;
 }
 
@@ -152,7 +166,7 @@ CUresult cuStreamGetGreenCtx(CUstream hStream, CUgreenCtx* phCtx) {
   Stream* stream = nullptr;
   OPENMPS_CUDA_CHECK(find_for_query(hStream, &session, &stream));
   if (phCtx == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *phCtx = nullptr;  // the partition that a session runs in is not the program's to see
+  *phCtx = green_of(*stream);
   return CUDA_SUCCESS;
 }
 

@@ -74,7 +74,7 @@ CUresult create(Session& session, Context& context, ImageKind kind, ImageObject 
   OPENMPS_CUDA_CHECK(read_resource(session, image.resource, &request));
   image.name = session.images.new_name();
   if (image.name == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  image.context = &context;
+  image.context = context.owner();
   request.image = image.name->id;
   request.kind = static_cast<uint32_t>(kind);
   request.device = context.wire_device;

@@ -104,6 +104,15 @@ enum class Opcode : uint16_t {
   kEventQuery = 77,        // ObjectOnly, sync; CUDA_ERROR_NOT_READY
   kPeerAccess = 78,        // PeerAccess, sync
   kRangeExport = 79,       // RangeExport, sync; the descriptor comes by PassDescriptor
+  kDeviceResource = 80,    // DeviceResource, sync -> CUdevResource; this and what follows to
+                           // kContextFollow: green_commands.h
+  kResourceSplit = 81,     // ResourceSplit, sync -> ResourceSplitReply
+  kResourceRead = 82,      // ResourceRead, sync -> CUdevResource[]: what the last split made
+  kResourceDescribe = 83,  // ResourceDescribe + CUdevResource[], sync
+  kGreenCreate = 84,       // GreenCreate, sync
+  kGreenDestroy = 85,      // ObjectOnly, sync: its streams have been destroyed
+  kContextJoin = 86,       // ContextJoin
+  kContextFollow = 87,     // ObjectOnly, a stream: later work of its context comes behind it
   kOutputFlush = 90,       // sync -> OutputFlushReply: what kernels printed is in the output ring
   kLinkCreate = 91,        // LinkCreate, sync
   kLinkAdd = 92,           // LinkAdd + name + JitOption[], sync -> ModuleLoadReply + log text
@@ -201,7 +210,7 @@ struct StreamCreate {
   uint32_t device;
   uint32_t kind;     // StreamKind
   int32_t priority;  // CUDA's numbers
-  uint32_t reserved;
+  Id green;          // the green context whose SMs it uses; 0: all
 };
 enum class StreamKind : uint32_t { kLegacy = 0, kBlocking = 1, kNonBlocking = 2 };
 

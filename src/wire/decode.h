@@ -12,6 +12,7 @@
 #include "wire/array_commands.h"
 #include "wire/commands.h"
 #include "wire/graph_commands.h"
+#include "wire/green_commands.h"
 #include "wire/ring.h"
 
 namespace openmps::wire {
@@ -25,13 +26,14 @@ struct CommandList {
 };
 using Commands =
     CommandList<AddressReserve, ArrayCopy, ArrayCreate, ArrayPart, BlobBegin, BlobData,
-                ClusterOccupancy, ConditionCreate, ContextOnly, DeviceOnly, EventCreate,
-                EventElapsed, EventOpen, EventRecord, Fence, FunctionAttribute, Generated,
-                GetSymbol, GraphBegin, GraphEnableNode, GraphInstantiate, GraphLaunch, GraphNode,
-                GraphSetNode, GraphUpdate, HostFunction, ImageCreate, Launch, LinkAdd, LinkCreate,
-                LinkRead, Memcpy, Memcpy3D, MemoryAccess, MemoryOpen, MemoryRange, Memset,
-                ModuleFunctions, ModuleLoad, Nothing, ObjectOnly, Occupancy, PeerAccess,
-                PhysicalCreate, PhysicalMap, PhysicalTicket, RangeExport, ShareKey, StreamCreate,
+                ClusterOccupancy, ConditionCreate, ContextJoin, ContextOnly, DeviceOnly,
+                DeviceResource, EventCreate, EventElapsed, EventOpen, EventRecord, Fence,
+                FunctionAttribute, Generated, GetSymbol, GraphBegin, GraphEnableNode,
+                GraphInstantiate, GraphLaunch, GraphNode, GraphSetNode, GraphUpdate, GreenCreate,
+                HostFunction, ImageCreate, Launch, LinkAdd, LinkCreate, LinkRead, Memcpy, Memcpy3D,
+                MemoryAccess, MemoryOpen, MemoryRange, Memset, ModuleFunctions, ModuleLoad, Nothing,
+                ObjectOnly, Occupancy, PeerAccess, PhysicalCreate, PhysicalMap, PhysicalTicket,
+                RangeExport, ResourceDescribe, ResourceRead, ResourceSplit, ShareKey, StreamCreate,
                 StreamValue, StreamWaitEvent, WakeAfter>;
 
 // The bytes behind a command's struct.
@@ -77,6 +79,10 @@ constexpr uint64_t variable_bytes(const Generated& c) {
   return c.bytes > kMaxRecordBytes ? kTooLong : c.bytes;
 }
 
+template <>
+constexpr uint64_t variable_bytes(const ResourceDescribe& c) {
+  return c.count > kMaxDescribed ? kTooLong : c.count * sizeof(CUdevResource);
+}
 template <>
 constexpr uint64_t variable_bytes(const GraphNode& c) {
   if (c.edge_count > kMaxGraphEdges || c.body_bytes > kMaxRecordBytes) return kTooLong;

@@ -33,6 +33,8 @@ const char* name_of(GatedCall call) {
     case GatedCall::kHostUnregister: return "host unregister";
     case GatedCall::kArrayCreate: return "array creation";
     case GatedCall::kArrayDestroy: return "array destruction";
+    case GatedCall::kGreenCreate: return "green context creation";
+    case GatedCall::kGreenDestroy: return "green context destruction";
     case GatedCall::kCount: break;
   }
   return "";

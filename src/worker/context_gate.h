@@ -35,6 +35,8 @@ enum class GatedCall : uint32_t {
   kHostUnregister,
   kArrayCreate,   // not measured; taken for what cuMemAlloc is, which does not wait,
   kArrayDestroy,  // and cuMemFree, which does
+  kGreenCreate,   // not measured; taken for calls that wait
+  kGreenDestroy,
   kCount,
 };
 const char* name_of(GatedCall call);

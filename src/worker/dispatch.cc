@@ -151,6 +151,14 @@ Status module_unload(SessionParts& s, const wire::ObjectOnly& c) {
   return s.modules.unload(c.id);
 }
 
+Status green_destroy(SessionParts& s, const wire::ObjectOnly& c) {
+  GreenContext* green = nullptr;
+  OPENMPS_RETURN_IF_ERROR(s.greens.get(c.id, &green));
+  if (green->streams != 0) return violation("a green context that still has streams");
+  if (!s.wait_retired(*green, s.stop)) return Status();
+  return s.greens.destroy(c.id);
+}
+
 Status context_reset(SessionParts& s, const wire::ContextOnly& c) {
   OPENMPS_RETURN_IF_ERROR(s.core.check_device(c.device));
   if (s.wait_idle(s.stop)) s.streams.drop_context(c.context);
@@ -273,6 +281,15 @@ constexpr std::array<Entry, kOpcodes> make_table() {
   set(Opcode::kLinkComplete, {"LinkComplete", to_part<&S::links, &Links::complete>});
   set(Opcode::kLinkRead, {"LinkRead", to_part<&S::links, &Links::read>});
   set(Opcode::kLinkDestroy, {"LinkDestroy", to_part<&S::links, &Links::destroy>});
+  set(Opcode::kDeviceResource, {"DeviceResource", to_part<&S::greens, &GreenContexts::resource>});
+  set(Opcode::kResourceSplit, {"ResourceSplit", to_part<&S::greens, &GreenContexts::split>});
+  set(Opcode::kResourceRead, {"ResourceRead", to_part<&S::greens, &GreenContexts::read_split>});
+  set(Opcode::kResourceDescribe,
+      {"ResourceDescribe", to_part<&S::greens, &GreenContexts::describe>});
+  set(Opcode::kGreenCreate, {"GreenCreate", to_part<&S::greens, &GreenContexts::create>});
+  set(Opcode::kGreenDestroy, {"GreenDestroy", to_session<wire::ObjectOnly, green_destroy>});
+  set(Opcode::kContextJoin, {"ContextJoin", to_part<&S::streams, &Streams::join>});
+  set(Opcode::kContextFollow, {"ContextFollow", to_part<&S::streams, &Streams::follow>});
   set(Opcode::kOutputFlush, {"OutputFlush", output_flush});
   set(Opcode::kArrayCreate, {"ArrayCreate", to_part<&S::arrays, &Arrays::create>});
   set(Opcode::kArrayPart, {"ArrayPart", to_part<&S::arrays, &Arrays::part>});

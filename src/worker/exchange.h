@@ -15,6 +15,7 @@
 #include "worker/address_book.h"
 #include "worker/image_store.h"
 #include "worker/kernel_output.h"
+#include "worker/resource_descriptors.h"
 
 namespace openmps::worker {
 
@@ -91,6 +92,7 @@ struct Commons {
   Exchange exchange;
   ImageStore images;
   KernelOutput output;
+  ResourceDescriptors descriptors;
 };
 
 }  // namespace openmps::worker

@@ -37,6 +37,15 @@ bool SessionParts::wait_idle(const std::atomic<bool>& stop_flag) {
   return true;
 }
 
+bool SessionParts::wait_retired(const GreenContext& green, const std::atomic<bool>& stop_flag) {
+  uint64_t ns = kShortestPauseNs;
+  while (!streams.retired_done(green)) {
+    if (stop_flag.load(std::memory_order_acquire)) return false;
+    pause(&ns);
+  }
+  return true;
+}
+
 void SessionParts::drain() {
   const uint64_t start = now_ns();
   bool told = false;
@@ -62,6 +71,7 @@ void SessionParts::release() {
   events.release_all();
   fences.release_all();
   streams.release_all();
+  greens.release_all();
   prints.release_all();
   links.release_all();
   modules.release_all();

@@ -13,6 +13,7 @@
 #include "worker/worker_event.h"
 #include "worker/worker_fence.h"
 #include "worker/worker_graph.h"
+#include "worker/worker_green.h"
 #include "worker/worker_handles.h"
 #include "worker/worker_launch.h"
 #include "worker/worker_link.h"
@@ -33,6 +34,8 @@ struct SessionParts {
   // Wait until nothing of the session is unfinished, without a call that waits for others: its own
   // streams are asked, ever less often. False: `stop` was set first.
   bool wait_idle(const std::atomic<bool>& stop);
+  // The same for what streams of a green context still do that the client has destroyed.
+  bool wait_retired(const GreenContext& green, const std::atomic<bool>& stop);
   // The client has gone: let its streams pass whatever they wait for, and wait for them. Returns
   // at once after a fault. A kernel that does not end keeps the session, as with MPS.
   void drain();
@@ -42,7 +45,8 @@ struct SessionParts {
   SessionCore core;
   SessionMemory memory{core};
   PhysicalObjects physical{core, memory};
-  Streams streams{core};
+  GreenContexts greens{core};
+  Streams streams{core, greens};
   Events events{core, streams};
   Sharing sharing{core, memory, events};
   Modules modules{core, memory};

@@ -17,6 +17,11 @@ Status Streams::create(const wire::StreamCreate& command) {
   if (command.kind > static_cast<uint32_t>(StreamKind::kNonBlocking)) {
     return violation("a stream of kind " + std::to_string(command.kind));
   }
+  GreenContext* green = nullptr;
+  if (command.green != 0) OPENMPS_RETURN_IF_ERROR(greens_.get(command.green, &green));
+  if (green != nullptr && green->device != command.device) {
+    return violation("a stream whose green context is of device " + std::to_string(green->device));
+  }
   sweep_retired();
   auto& context = contexts_[command.context];
   if (context == nullptr) {
@@ -28,6 +33,7 @@ Status Streams::create(const wire::StreamCreate& command) {
   stream->device = command.device;
   stream->priority = command.priority;
   stream->context = context.get();
+  stream->green = green;
   const bool legacy = stream->kind == StreamKind::kLegacy;
   if (context->device != command.device || (legacy && context->legacy != nullptr)) {
     forget_context(context.get());
@@ -36,14 +42,22 @@ Status Streams::create(const wire::StreamCreate& command) {
   }
   if (legacy) context->legacy = stream.get();
   ++context->streams;
+  if (green != nullptr) ++green->streams;
   return streams_.insert(command.stream, std::move(stream));
 }
 
 Status Streams::start(Stream& stream) {
   if (stream.handle != nullptr) return Status();
-  OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuStreamCreateWithPriority(
-                                    &stream.handle, CU_STREAM_NON_BLOCKING, stream.priority),
-                                "cuStreamCreateWithPriority"));
+  if (stream.green != nullptr) {
+    OPENMPS_RETURN_IF_ERROR(
+        check(core_.driver.cuGreenCtxStreamCreate(&stream.handle, stream.green->handle,
+                                                  CU_STREAM_NON_BLOCKING, stream.priority),
+              "cuGreenCtxStreamCreate"));
+  } else {
+    OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuStreamCreateWithPriority(
+                                      &stream.handle, CU_STREAM_NON_BLOCKING, stream.priority),
+                                  "cuStreamCreateWithPriority"));
+  }
   stream.listed = core_.gate.add(stream.handle, stream.device);
   ++stream.context->started;
   return Status();
@@ -124,6 +138,35 @@ Status Streams::order_all_behind(Stream& stream) {
   return record(stream, &context.order_event);
 }
 
+Status Streams::follow(wire::Id id) {
+  Stream* stream = nullptr;
+  OPENMPS_RETURN_IF_ERROR(streams_.get(id, &stream));
+  OPENMPS_RETURN_IF_ERROR(enter(*stream, Entry::kMarker));
+  return order_all_behind(*stream);
+}
+
+Status Streams::join(const wire::ContextJoin& command) {
+  Stream* stream = nullptr;
+  OPENMPS_RETURN_IF_ERROR(streams_.get(command.stream, &stream));
+  const auto found = contexts_.find(command.context);
+  if (found == contexts_.end()) return Status();  // a context without streams has no work
+  if (found->second->device != stream->device) {
+    return violation("a context and a stream of different devices");
+  }
+  OPENMPS_RETURN_IF_ERROR(enter(*stream, Entry::kMarker));
+  OPENMPS_RETURN_IF_ERROR(before_open_wait(*stream));
+  Status status;
+  streams_.for_each([&](Stream& other) {
+    const bool busy = other.listed != nullptr && other.listed->busy.load(std::memory_order_relaxed);
+    if (other.context != found->second.get() || &other == stream || !busy || !status.ok()) return;
+    status = record(other, &other.join);
+    if (!status.ok()) return;
+    status = check(core_.driver.cuStreamWaitEvent(stream->handle, other.join, 0),
+                   "cuStreamWaitEvent of a joining stream");
+  });
+  return status;
+}
+
 Status Streams::before_open_wait(Stream& stream) {
   ClientContext& context = *stream.context;
   if (context.order_source != &stream || context.order_recorded) return Status();
@@ -168,12 +211,18 @@ void Streams::destroy_listed(ContextGate::Stream* stream) {
 }
 
 void Streams::sweep_retired() {
-  std::erase_if(retired_, [this](ContextGate::Stream* stream) {
-    if (!finished(*stream)) return false;
-    static_cast<void>(core_.use(stream->device).ok());
-    destroy_listed(stream);
+  std::erase_if(retired_, [this](const Retired& retired) {
+    if (!finished(*retired.listed)) return false;
+    static_cast<void>(core_.use(retired.listed->device).ok());
+    destroy_listed(retired.listed);
+    if (retired.green != nullptr) --retired.green->retired;
     return true;
   });
+}
+
+bool Streams::retired_done(const GreenContext& green) {
+  sweep_retired();
+  return green.retired == 0;
 }
 
 bool Streams::idle() {
@@ -210,9 +259,11 @@ void Streams::release(std::unique_ptr<Stream> stream) {
     if (finished(*stream->listed)) {
       destroy_listed(stream->listed);
     } else {
-      retired_.push_back(stream->listed);
+      retired_.push_back({stream->listed, stream->green});
+      if (stream->green != nullptr) ++stream->green->retired;
     }
   }
+  if (stream->green != nullptr) --stream->green->streams;
   --context->streams;
   forget_context(context);
 }
@@ -251,9 +302,9 @@ void Streams::release_all() {
     static_cast<void>(core_.use(stream->device).ok());
     release(std::move(stream));
   }
-  for (ContextGate::Stream* stream : retired_) {
-    static_cast<void>(core_.use(stream->device).ok());
-    destroy_listed(stream);
+  for (const Retired& retired : retired_) {
+    static_cast<void>(core_.use(retired.listed->device).ok());
+    destroy_listed(retired.listed);
   }
   retired_.clear();
 }

@@ -16,6 +16,7 @@
 
 #include "worker/object_table.h"
 #include "worker/session_core.h"
+#include "worker/worker_green.h"
 
 namespace openmps::worker {
 
@@ -26,6 +27,7 @@ struct Stream {
   uint32_t device = 0;
   int32_t priority = 0;
   ClientContext* context = nullptr;
+  GreenContext* green = nullptr;          // whose SMs it uses; null: all
   CUstream handle = nullptr;              // null until the first use
   ContextGate::Stream* listed = nullptr;  // from the first use on
 
@@ -54,7 +56,7 @@ struct ClientContext {
 
 class Streams {
  public:
-  explicit Streams(SessionCore& core) : core_(core) {}
+  Streams(SessionCore& core, GreenContexts& greens) : core_(core), greens_(greens) {}
 
   Status create(const wire::StreamCreate& command);
   // Returns at once, as cuStreamDestroy does: unfinished work completes.
@@ -72,12 +74,18 @@ class Streams {
   Status enter(Stream& stream, Entry entry);
   // All later work of the context waits for what `stream` has been given so far.
   Status order_all_behind(Stream& stream);
+  // The same as a command. It may be given while nothing else is under way in the stream.
+  Status follow(wire::Id id);
+  // Later work of a stream waits for all that the streams of a context have been given so far.
+  Status join(const wire::ContextJoin& command);
   // The order event must not come to lie behind a wait whose end may depend on later work.
   Status before_open_wait(Stream& stream);
 
   // True if nothing of the session is unfinished, in streams that exist or have been destroyed.
   // After a fault everything counts as finished.
   bool idle();
+  // The same for the green context's streams that have been destroyed.
+  bool retired_done(const GreenContext& green);
   // Drop the streams of one client context; they have drained.
   void drop_context(wire::Id context);
   void release_all();
@@ -96,10 +104,17 @@ class Streams {
   void destroy_listed(ContextGate::Stream* stream);
   void sweep_retired();
 
+  // A driver's stream that the client has destroyed, not finished yet.
+  struct Retired {
+    ContextGate::Stream* listed = nullptr;
+    GreenContext* green = nullptr;
+  };
+
   SessionCore& core_;
+  GreenContexts& greens_;
   ObjectTable<Stream> streams_{"stream"};
   std::map<wire::Id, std::unique_ptr<ClientContext>> contexts_;
-  std::vector<ContextGate::Stream*> retired_;  // destroyed by the client, not finished yet
+  std::vector<Retired> retired_;
 };
 
 }  // namespace openmps::worker

@@ -25,7 +25,8 @@ VARIANTS = ("_shared", "_sm_80", "_sm_90", "_ptds")
 # NVIDIA's driver crashes on some wrong handles, so these aren't run on it directly. Behind OpenMPS
 # they run on it, too.
 NOT_NATIVE = {("drv_bad_input", "destroyed"), ("drv_graph_nodes", "bad"), ("drv_textures",),
-              ("drv_old_launch", "bad"), ("drv_logs", "bad")}
+              ("drv_old_launch", "bad"), ("drv_logs", "bad"),
+              ("drv_green_contexts", "detached")}
 EVERYTHING = [
     ["vector_add"], ["tiled_matmul"], ["nbody"], ["reduction_shuffle"], ["scan"],
     ["histogram_atomics"], ["monte_carlo_curand"], ["overlap_streams"], ["symbols"],
@@ -50,6 +51,7 @@ EVERYTHING = [
     ["drv_conditionals", "bad"], ["drv_graph_arrays"], ["drv_old_launch", "run"],
     ["drv_old_launch", "bad"], ["drv_logs", "run"], ["drv_logs", "bad"],
     ["drv_attributes"],
+    ["drv_green_contexts"], ["drv_green_contexts", "detached"],
 ]
 
 

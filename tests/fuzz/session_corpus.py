@@ -57,7 +57,9 @@ LAYOUTS = {
     "PhysicalRelease": ID, "PhysicalMap": "QQQII", "MemoryAccess": "QQII", "PhysicalExport": "II",
     "PhysicalImport": "II", "RangeExport": "QQII", "MemoryPublish": RANGE, "MemoryWithdraw": "16s", "MemoryOpen": "16sQQ",
     "EventPublish": ID, "EventOpen": "II16s", "EventQuery": ID, "PeerAccess": "IIII",
-    "OutputFlush": "Q", "LinkCreate": "IIII", "LinkAdd": "6I", "LinkComplete": ID,
+    "DeviceResource": "IIII", "ResourceSplit": "144s6I", "ResourceRead": "II",
+    "ResourceDescribe": "II", "GreenCreate": "IIII", "GreenDestroy": ID, "ContextJoin": "II",
+    "ContextFollow": ID, "OutputFlush": "Q", "LinkCreate": "IIII", "LinkAdd": "6I", "LinkComplete": ID,
     "LinkRead": "IIQQ", "LinkDestroy": ID, "ConditionCreate": "IIII", "GraphForget": ID,
 }
 
@@ -319,6 +321,32 @@ def arrays():
                               + command("StreamWaitValue", 1, 8, ONE.base, 5, 0, 0))
 
 
+def resource(first, count):
+    """What the fake driver says of SMs."""
+    return struct.pack("<IB91x3I36x", 1 if count else 0, first, count, 2, 2)
+
+
+def greens():
+    """A green context of four of sixteen SMs, with a stream and an event of all its streams."""
+    split = (command("DeviceResource", 0, 0, 1, 0)
+             + command("ResourceSplit", resource(0, 16), 0, 0, 4, 1, 0, 0)
+             + command("ResourceSplit", resource(0, 16), 3, 0, 4, 0, 1, 0)
+             + command("ResourceRead", 0, 0) + command("ResourceRead", 3, 0))
+    made = (split + command("ResourceDescribe", 1, 2, more=resource(4, 4) + resource(12, 4))
+            + command("GreenCreate", 1, 1, 0, 1) + command("DeviceResource", 0, 1, 1, 0)
+            + command("StreamCreate", 1, 1, 0, 2, 0, 1) + command("StreamCreate", 2, 1, 0, 2, 0, 1)
+            + event(1) + command("Fence", 1, 3, 1))
+    used = (command("ContextJoin", 2, 1) + command("EventRecord", 1, 2, 4, 0, 1)
+            + command("StreamWaitEvent", 2, 1, 0, 0) + command("ContextFollow", 2, 0)
+            + command("Fence", 1, 3, 2))
+    yield "green", (made + used + command("StreamDestroy", 1, 0) + command("StreamDestroy", 2, 0)
+                    + command("GreenDestroy", 1, 0))
+    yield "green_left", made + used
+    yield "green_in_use", made + command("GreenDestroy", 1, 0)
+    yield "green_made_up", split + command("ResourceDescribe", 1, 1, more=resource(5, 4))
+    yield "green_failures", b"".join(fail(n) + made + used + RESTART for n in range(9))
+
+
 def sharing():
     yield "extent", (stream(1) + command("AddressReserve", 8 * MIB, 2 * MIB)
                      + command("PhysicalCreate", 1, 0, 4 * MIB, 1, 0)
@@ -391,5 +419,5 @@ def seeds():
     unknown = OPCODES.keys() - LAYOUTS.keys()
     if unknown:
         sys.exit(f"commands without layout and seed: {' '.join(sorted(unknown))}")
-    for family in (basics, images, graphs, arrays, sharing, from_the_generator, broken):
+    for family in (basics, images, graphs, arrays, greens, sharing, from_the_generator, broken):
         yield from family()

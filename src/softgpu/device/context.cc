@@ -18,7 +18,7 @@ namespace openmps::softgpu {
 namespace {
 
 thread_local std::vector<std::shared_ptr<Context>> stack;
-// Default streams of this thread, by id of the ExecutionContext.
+// Default streams of this thread, by id of the ExecutionContext or of a green context's view.
 thread_local std::unordered_map<uint64_t, std::shared_ptr<Stream>> thread_streams;
 
 }  // namespace
@@ -53,16 +53,15 @@ std::shared_ptr<ExecutionContext> Context::execution() const {
 }
 
 std::shared_ptr<Stream> Context::legacy_stream() const {
-  if (green_parent != nullptr) return green_parent->legacy_stream();
+  if (green_parent != nullptr) return green_default;
   std::lock_guard lock(mutex_);
   return legacy_stream_;
 }
 
 std::shared_ptr<Stream> Context::per_thread_stream() {
-  if (green_parent != nullptr) return green_parent->per_thread_stream();
   std::shared_ptr<ExecutionContext> execution = this->execution();
   if (execution == nullptr) return nullptr;
-  std::shared_ptr<Stream>& stream = thread_streams[execution->id];
+  std::shared_ptr<Stream>& stream = thread_streams[green_parent != nullptr ? id_ : execution->id];
   if (stream == nullptr) stream = make_stream(shared_from_this(), execution, CU_STREAM_DEFAULT, 0);
   return stream;
 }

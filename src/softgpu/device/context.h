@@ -62,9 +62,13 @@ class Context : public std::enable_shared_from_this<Context> {
   unsigned api_version = 13000;
   ContextLimits limits;
 
-  // The view of a green context: same execution as its primary, its own handle and SMs.
+  // The view of a green context: same execution as its primary, its own handle, default streams and
+  // SMs.
   std::weak_ptr<GreenContext> green;
   std::shared_ptr<Context> green_parent;
+  std::shared_ptr<Stream> green_default;
+  // Of a view, the primary context.
+  [[nodiscard]] const Context& owner() const { return green_parent ? *green_parent : *this; }
 
  private:
   Context(Driver& driver, Device& device, ContextKind kind, unsigned flags_at_creation);

@@ -5,6 +5,7 @@
 #include "softgpu/device/capture.h"
 #include "softgpu/device/context.h"
 #include "softgpu/device/driver.h"
+#include "softgpu/device/green_context.h"
 #include "softgpu/device/stream.h"
 
 namespace openmps::softgpu {
@@ -59,19 +60,80 @@ Status record_event(Event& event, Stream& stream) {
   return Status();
 }
 
-Status record_context_event(Driver& driver, Context& context, Event& event) {
+namespace {
+
+// CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED if a stream of the context is captured, which ends that.
+Status refuse_captures(Driver& driver, const ExecutionContext& execution, uint64_t green) {
+  auto captured = driver.streams.find_if([&](const Stream& s) {
+    return s.capturing && s.execution.get() == &execution &&
+           (green == 0 || s.queue->green == green);
+  });
+  for (const auto& stream : captured) invalidate_capture(*stream);
+  return captured.empty() ? Status()
+                          : Status(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+                                   "a stream of the context is being captured");
+}
+
+Result<std::shared_ptr<ExecutionContext>> execution_of(const Context& context) {
   std::shared_ptr<ExecutionContext> execution = context.execution();
-  if (execution == nullptr || event.execution != execution)
+  if (execution == nullptr)
+    return Status(CUDA_ERROR_CONTEXT_IS_DESTROYED, "the context is not active");
+  return execution;
+}
+
+// What a primary context's event is about includes its green contexts. Under the scheduler's mutex.
+std::vector<StreamQueue*> queues_locked(const ExecutionContext& execution, uint64_t green) {
+  std::vector<StreamQueue*> queues;
+  if (green == 0) queues.push_back(execution.legacy.get());
+  for (const auto& queue : execution.streams)
+    if (green == 0 || queue->green == green) queues.push_back(queue.get());
+  return queues;
+}
+
+uint64_t green_of(const Context& context) {
+  std::shared_ptr<GreenContext> green = context.green.lock();
+  return green == nullptr ? 0 : green->id;
+}
+
+}  // namespace
+
+Status record_context_event(Driver& driver, const Context& context, Event& event) {
+  Result<std::shared_ptr<ExecutionContext>> execution = execution_of(context);
+  if (!execution.ok()) return execution.status();
+  if (event.execution != *execution)
     return Status(CUDA_ERROR_INVALID_HANDLE, "the event is of another context");
-  auto marker = std::make_shared<MarkerOperation>(execution);
+  const uint64_t green = green_of(context);
+  OPENMPS_RETURN_IF_ERROR(refuse_captures(driver, **execution, green));
+  auto marker = std::make_shared<MarkerOperation>(*execution);
   {
     std::lock_guard lock(driver.scheduler.mutex);
-    std::vector<OperationPtr> tails{execution->legacy->tail};
-    for (const auto& stream : execution->streams) tails.push_back(stream->tail);
+    std::vector<OperationPtr> tails;
+    for (const StreamQueue* queue : queues_locked(**execution, green)) tails.push_back(queue->tail);
     driver.scheduler.submit_unordered_locked(marker, tails);
   }
-  std::lock_guard lock(event.mutex);
-  event.record = std::move(marker);
+  set_record(event, std::move(marker));
+  return Status();
+}
+
+Status wait_context_event(Driver& driver, const Context& context, Event& event) {
+  Result<std::shared_ptr<ExecutionContext>> execution = execution_of(context);
+  if (!execution.ok()) return execution.status();
+  const uint64_t green = green_of(context);
+  Status refused = refuse_captures(driver, **execution, green);
+  {
+    std::lock_guard lock(capture_mutex());
+    if (event.capture != nullptr) {
+      event.capture->invalidated = true;
+      refused = Status(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "the event is of a capture");
+    }
+  }
+  OPENMPS_RETURN_IF_ERROR(refused);
+  OperationPtr record = last_record(event);
+  if (record == nullptr) return Status();
+  std::lock_guard lock(driver.scheduler.mutex);
+  for (StreamQueue* queue : queues_locked(**execution, green))
+    driver.scheduler.submit_locked(*queue, std::make_shared<MarkerOperation>(*execution),
+                                   {&record, 1});
   return Status();
 }
 

@@ -33,8 +33,12 @@ struct Event {
 Result<std::shared_ptr<Event>> create_event(const std::shared_ptr<Context>& context,
                                             unsigned flags);
 Status record_event(Event& event, Stream& stream);
-// The event is reached when everything issued so far to the context is done.
-Status record_context_event(Driver& driver, Context& context, Event& event);
+// The event is reached when everything issued so far to the context is done; of a primary context,
+// to its green contexts, too. CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED.
+Status record_context_event(Driver& driver, const Context& context, Event& event);
+// What is issued later to the context's streams waits for the event. (Not in streams made later.)
+// CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED.
+Status wait_context_event(Driver& driver, const Context& context, Event& event);
 Status wait_event(Stream& stream, Event& event);
 // CUDA_SUCCESS also for an event that was never recorded; CUDA_ERROR_NOT_READY.
 Status query_event(Event& event);

@@ -31,6 +31,7 @@ struct StreamQueue {
   uint32_t level = 0;    // priority level, 0 is the highest
   uint32_t queue = 0;    // hardware queue
   SmSet sms;             // where its kernels may run
+  uint64_t green = 0;    // id of its green context
   OperationPtr tail;     // guarded by Scheduler::mutex; null or done: idle
   bool retired = false;  // destroyed; kept in its context's list until it is idle
 };

@@ -2,17 +2,22 @@
 // Green contexts. See green_context.h.
 #include "softgpu/device/green_context.h"
 
+#include <utility>
+
+#include "softgpu/device/capture.h"
 #include "softgpu/device/context.h"
 #include "softgpu/device/driver.h"
-#include "softgpu/device/event.h"
 #include "softgpu/device/stream.h"
 
 namespace openmps::softgpu {
+namespace {
 
-GreenContext::~GreenContext() {
-  // Fails only if the primary was reset meanwhile, which released it for everybody.
-  if (primary != nullptr) (void)primary->release_primary().ok();
+OperationPtr tail_of(Driver& driver, const Stream& stream) {
+  std::lock_guard lock(driver.scheduler.mutex);
+  return stream.queue->tail;
 }
+
+}  // namespace
 
 Result<std::shared_ptr<GreenContext>> create_green_context(Driver& driver, int device,
                                                            const SmSet& sms) {
@@ -24,40 +29,32 @@ Result<std::shared_ptr<GreenContext>> create_green_context(Driver& driver, int d
   green->sms = sms;
   green->view = Context::create(driver, driver.devices[device], ContextKind::kCreated, 0);
   green->handle = driver.green_contexts.add(green);
-  if (green->view == nullptr || green->handle == nullptr)
+  if (green->view == nullptr || green->handle == nullptr) {
+    (void)primary->release_primary().ok();
     return Status(CUDA_ERROR_OUT_OF_MEMORY, "too many contexts");
+  }
   green->view->green_parent = primary;
   green->view->green = green;
+  green->view->green_default =
+      make_stream(green->view, primary->execution(), CU_STREAM_NON_BLOCKING, 0);
   return green;
 }
 
 Status destroy_green_context(Driver& driver, CUgreenCtx handle) {
   std::shared_ptr<GreenContext> green = driver.green_contexts.remove(handle);
-  if (green == nullptr) return Status(CUDA_ERROR_INVALID_HANDLE, "not a green context");
+  if (green == nullptr) return Status(CUDA_ERROR_INVALID_CONTEXT, "not a green context");
   driver.contexts.remove(green->view->handle());
-  // Streams hold the green context: they go with it, after what they were given is done.
-  for (const auto& stream :
-       driver.streams.remove_if([&](const Stream& s) { return s.green == green; })) {
-    (void)synchronize_stream(*stream).ok();
+  // Streams hold the green context; from now on they can only be destroyed.
+  auto streams = driver.streams.find_if([&](const Stream& s) { return s.green == green; });
+  streams.push_back(std::exchange(green->view->green_default, nullptr));
+  for (const auto& stream : streams) {
+    if (stream->capturing) invalidate_capture(*stream);
+    driver.scheduler.wait(tail_of(driver, *stream));
+    stream->detached = true;
     stream->green.reset();
   }
-  return Status();
-}
-
-Status record_green_event(Driver& driver, GreenContext& green, Event& event) {
-  std::shared_ptr<ExecutionContext> execution = green.primary->execution();
-  if (execution == nullptr || event.execution != execution)
-    return Status(CUDA_ERROR_INVALID_HANDLE, "the event is of another context");
-  auto marker = std::make_shared<MarkerOperation>(execution);
-  std::vector<OperationPtr> tails;
-  auto streams = driver.streams.find_if([&](const Stream& s) { return s.green.get() == &green; });
-  {
-    std::lock_guard lock(driver.scheduler.mutex);
-    for (const auto& stream : streams) tails.push_back(stream->queue->tail);
-    driver.scheduler.submit_unordered_locked(marker, tails);
-  }
-  std::lock_guard lock(event.mutex);
-  event.record = std::move(marker);
+  // Fails only if the primary was reset meanwhile, which released it for everybody.
+  (void)green->primary->release_primary().ok();
   return Status();
 }
 

@@ -13,7 +13,6 @@ namespace openmps::softgpu {
 
 class Context;
 class Driver;
-struct Event;
 
 // What a CUdevResource of SMs stands for, and a CUdevResourceDesc collects.
 struct ResourceDescriptor {
@@ -22,8 +21,6 @@ struct ResourceDescriptor {
 };
 
 struct GreenContext {
-  ~GreenContext();
-
   CUgreenCtx handle = nullptr;
   uint64_t id = 0;
   std::shared_ptr<Context> primary;  // retained
@@ -36,9 +33,8 @@ inline constexpr uint32_t kSmGranularity = 2;
 
 Result<std::shared_ptr<GreenContext>> create_green_context(Driver& driver, int device,
                                                            const SmSet& sms);
-// CUDA_ERROR_INVALID_HANDLE. Its streams must not be used any more.
+// Waits for what its streams do; they can only be destroyed from then on.
+// CUDA_ERROR_INVALID_CONTEXT.
 Status destroy_green_context(Driver& driver, CUgreenCtx handle);
-// The event is reached when everything issued so far to the streams of the green context is done.
-Status record_green_event(Driver& driver, GreenContext& green, Event& event);
 
 }  // namespace openmps::softgpu

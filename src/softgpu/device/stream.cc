@@ -19,7 +19,7 @@ SmSet all_sms(const Driver& driver) {
 
 std::shared_ptr<Stream> make_stream(const std::shared_ptr<Context>& context,
                                     const std::shared_ptr<ExecutionContext>& execution,
-                                    unsigned flags, int priority, const SmSet* sms) {
+                                    unsigned flags, int priority) {
   Driver& driver = context->driver();
   auto stream = std::make_shared<Stream>();
   stream->context = context;
@@ -28,9 +28,11 @@ std::shared_ptr<Stream> make_stream(const std::shared_ptr<Context>& context,
   stream->priority = std::clamp(priority, kGreatestPriority, 0);
   stream->queue = std::make_shared<StreamQueue>();
   stream->queue->id = driver.new_id();
-  stream->queue->blocking = (flags & CU_STREAM_NON_BLOCKING) == 0;
+  stream->green = context->green.lock();
+  stream->queue->blocking = (flags & CU_STREAM_NON_BLOCKING) == 0 && stream->green == nullptr;
   stream->queue->level = static_cast<uint32_t>(stream->priority - kGreatestPriority);
-  stream->queue->sms = sms == nullptr ? all_sms(driver) : *sms;
+  stream->queue->sms = stream->green == nullptr ? all_sms(driver) : stream->green->sms;
+  stream->queue->green = stream->green == nullptr ? 0 : stream->green->id;
   std::lock_guard lock(driver.scheduler.mutex);
   driver.scheduler.add_stream_locked(*execution, stream->queue);
   return stream;
@@ -53,15 +55,13 @@ std::shared_ptr<Stream> make_legacy_stream(const std::shared_ptr<Context>& conte
 }
 
 Result<std::shared_ptr<Stream>> create_stream(const std::shared_ptr<Context>& context,
-                                              unsigned flags, int priority, const SmSet* sms,
-                                              std::shared_ptr<GreenContext> green) {
+                                              unsigned flags, int priority) {
   if ((flags & ~static_cast<unsigned>(CU_STREAM_NON_BLOCKING)) != 0)
     return Status(CUDA_ERROR_INVALID_VALUE, "unknown stream flags");
   std::shared_ptr<ExecutionContext> execution = context->execution();
   if (execution == nullptr)
     return Status(CUDA_ERROR_CONTEXT_IS_DESTROYED, "the context is not active");
-  std::shared_ptr<Stream> stream = make_stream(context, execution, flags, priority, sms);
-  stream->green = std::move(green);
+  std::shared_ptr<Stream> stream = make_stream(context, execution, flags, priority);
   stream->handle = context->driver().streams.add(stream);
   if (stream->handle == nullptr) return Status(CUDA_ERROR_OUT_OF_MEMORY, "too many streams");
   return stream;
@@ -86,6 +86,8 @@ Result<std::shared_ptr<Stream>> resolve_stream(const std::shared_ptr<Context>& c
   else
     stream = context->driver().streams.find(handle);
   if (stream == nullptr) return Status(CUDA_ERROR_INVALID_HANDLE, "not a stream");
+  if (stream->detached)
+    return Status(CUDA_ERROR_CONTEXT_IS_DESTROYED, "the stream's green context was destroyed");
   return stream;
 }
 

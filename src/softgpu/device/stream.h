@@ -28,6 +28,7 @@ struct Stream {
   unsigned flags = 0;
   int priority = 0;
   std::shared_ptr<GreenContext> green;
+  std::atomic<bool> detached{false};  // its green context was destroyed: good for nothing any more
 
   // Set while the stream is captured; the rest of capture state is guarded by the capture mutex.
   std::atomic<bool> capturing{false};
@@ -41,22 +42,22 @@ struct Stream {
 // Every SM of the device.
 SmSet all_sms(const Driver& driver);
 
-// A stream without a handle (default streams). Priority is clamped to the legal range.
+// A stream without a handle (default streams). Priority is clamped to the legal range. In the view
+// of a green context it has that one's SMs, and no barriers with any default stream.
 std::shared_ptr<Stream> make_stream(const std::shared_ptr<Context>& context,
                                     const std::shared_ptr<ExecutionContext>& execution,
-                                    unsigned flags, int priority, const SmSet* sms = nullptr);
+                                    unsigned flags, int priority);
 std::shared_ptr<Stream> make_legacy_stream(const std::shared_ptr<Context>& context,
                                            const std::shared_ptr<ExecutionContext>& execution);
 // cuStreamCreateWithPriority: with a handle.
 Result<std::shared_ptr<Stream>> create_stream(const std::shared_ptr<Context>& context,
-                                              unsigned flags, int priority,
-                                              const SmSet* sms = nullptr,
-                                              std::shared_ptr<GreenContext> green = nullptr);
+                                              unsigned flags, int priority);
 // Work in it goes on. CUDA_ERROR_INVALID_HANDLE for default streams and unknown handles.
 Status destroy_stream(Driver& driver, CUstream handle);
 
 // The stream behind a handle, NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD included, of
-// `context` (the current one). `per_thread_default`: what NULL means. CUDA_ERROR_INVALID_HANDLE.
+// `context` (the current one). `per_thread_default`: what NULL means. CUDA_ERROR_INVALID_HANDLE,
+// CUDA_ERROR_CONTEXT_IS_DESTROYED: of its green context.
 Result<std::shared_ptr<Stream>> resolve_stream(const std::shared_ptr<Context>& context,
                                                CUstream handle, bool per_thread_default);
 

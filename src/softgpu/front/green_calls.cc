@@ -28,7 +28,7 @@ static_assert(sizeof(ResourceBody) <= sizeof(CUdevResource::_internal_padding));
 CUdevResource make_resource(int device, const SmSet& sms) {
   CUdevResource resource{};
   resource.type = CU_DEV_RESOURCE_TYPE_SM;
-  resource.sm.smCount = static_cast<unsigned>(sms.count());
+  resource.sm = {static_cast<unsigned>(sms.count()), kSmGranularity, kSmGranularity};
   ResourceBody body{};
   body.magic = kResourceMagic;
   body.device = static_cast<uint32_t>(device);
@@ -69,7 +69,7 @@ template <typename Body>
 CUresult with_green(CUgreenCtx handle, Body&& body) {
   return with_driver([&](Driver& driver) -> Status {
     std::shared_ptr<GreenContext> green = driver.green_contexts.find(handle);
-    if (green == nullptr) return invalid_handle("not a green context");
+    if (green == nullptr) return Status(CUDA_ERROR_INVALID_CONTEXT, "not a green context");
     return body(driver, green);
   });
 }
@@ -190,8 +190,13 @@ CUresult cuGreenCtxGetDevResource(CUgreenCtx hCtx, CUdevResource* resource,
   });
 }
 
+// NULL means the green context that is current.
 CUresult cuGreenCtxGetId(CUgreenCtx greenCtx, unsigned long long* greenCtxId) {
-  return with_green(greenCtx, [&](Driver&, const std::shared_ptr<GreenContext>& green) -> Status {
+  return with_driver([&](Driver& driver) -> Status {
+    std::shared_ptr<Context> current = context_stack::current();
+    std::shared_ptr<GreenContext> green = driver.green_contexts.find(greenCtx);
+    if (greenCtx == nullptr && current != nullptr) green = current->green.lock();
+    if (green == nullptr) return Status(CUDA_ERROR_INVALID_CONTEXT, "not a green context");
     if (greenCtxId == nullptr) return no_result();
     *greenCtxId = green->id;
     return Status();
@@ -204,8 +209,7 @@ CUresult cuGreenCtxStreamCreate(CUstream* phStream, CUgreenCtx greenCtx, unsigne
     if (phStream == nullptr) return no_result();
     // Only such streams exist in a green context.
     if (flags != CU_STREAM_NON_BLOCKING) return invalid_value("the stream must be non-blocking");
-    Result<std::shared_ptr<Stream>> stream =
-        create_stream(green->primary, flags, priority, &green->sms, green);
+    Result<std::shared_ptr<Stream>> stream = create_stream(green->view, flags, priority);
     if (!stream.ok()) return stream.status();
     *phStream = (*stream)->handle;
     return Status();
@@ -217,18 +221,15 @@ CUresult cuGreenCtxRecordEvent(CUgreenCtx hCtx, CUevent hEvent) {
                     [&](Driver& driver, const std::shared_ptr<GreenContext>& green) -> Status {
                       std::shared_ptr<Event> event = driver.events.find(hEvent);
                       if (event == nullptr) return invalid_handle("not an event");
-                      return record_green_event(driver, *green, *event);
+                      return record_context_event(driver, *green->view, *event);
                     });
 }
 
 CUresult cuGreenCtxWaitEvent(CUgreenCtx hCtx, CUevent hEvent) {
-  return with_green(
-      hCtx, [&](Driver& driver, const std::shared_ptr<GreenContext>& green) -> Status {
-        std::shared_ptr<Event> event = driver.events.find(hEvent);
-        if (event == nullptr) return invalid_handle("not an event");
-        for (const auto& stream :
-             driver.streams.find_if([&](const Stream& s) { return s.green == green; }))
-          OPENMPS_RETURN_IF_ERROR(wait_event(*stream, *event));
-        return Status();
-      });
+  return with_green(hCtx,
+                    [&](Driver& driver, const std::shared_ptr<GreenContext>& green) -> Status {
+                      std::shared_ptr<Event> event = driver.events.find(hEvent);
+                      if (event == nullptr) return invalid_handle("not an event");
+                      return wait_context_event(driver, *green->view, *event);
+                    });
 }

@@ -181,7 +181,7 @@ CUresult cuStreamGetCtx(CUstream hStream, CUcontext* pctx) {
 CUresult cuStreamGetCtx_v2(CUstream hStream, CUcontext* pCtx, CUgreenCtx* pGreenCtx) {
   return with_stream(hStream, [&](Caller&, Stream& stream) -> Status {
     if (pCtx == nullptr) return no_result();
-    *pCtx = stream.context->handle();
+    *pCtx = stream.context->owner().handle();
     if (pGreenCtx != nullptr) *pGreenCtx = stream.green == nullptr ? nullptr : stream.green->handle;
     return Status();
   });
@@ -290,12 +290,6 @@ CUresult cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent) {
     if (!context.ok()) return context.status();
     std::shared_ptr<Event> event = driver.events.find(hEvent);
     if (event == nullptr) return invalid_handle("not an event");
-    std::shared_ptr<ExecutionContext> execution = (*context)->execution();
-    if (execution == nullptr)
-      return Status(CUDA_ERROR_CONTEXT_IS_DESTROYED, "the context was destroyed");
-    for (const auto& stream :
-         driver.streams.find_if([&](const Stream& s) { return s.execution == execution; }))
-      OPENMPS_RETURN_IF_ERROR(wait_event(*stream, *event));
-    return wait_event(*(*context)->legacy_stream(), *event);
+    return wait_context_event(driver, **context, *event);
   });
 }

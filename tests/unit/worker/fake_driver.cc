@@ -147,6 +147,66 @@ void fill_streams(DriverTable& t) {
   };
 }
 
+// SMs from `first` on.
+CUdevResource fake_resource(unsigned first, unsigned count) {
+  CUdevResource resource{};
+  resource.type = count == 0 ? CU_DEV_RESOURCE_TYPE_INVALID : CU_DEV_RESOURCE_TYPE_SM;
+  resource._internal_padding[0] = static_cast<unsigned char>(first);
+  resource.sm = {count, 2, 2};
+  return resource;
+}
+
+void fill_green(DriverTable& t) {
+  t.cuDeviceGetDevResource = [](CUdevice, CUdevResource* resource, CUdevResourceType type) {
+    if (type != CU_DEV_RESOURCE_TYPE_SM) return CUDA_ERROR_INVALID_RESOURCE_TYPE;
+    return *resource = fake_resource(0, kFakeSms), call("resource");
+  };
+  t.cuGreenCtxGetDevResource = [](CUgreenCtx green, CUdevResource* resource,
+                                  CUdevResourceType type) {
+    if (!FakeDriver::current().exists("greens", number(green))) return CUDA_ERROR_INVALID_CONTEXT;
+    if (type != CU_DEV_RESOURCE_TYPE_SM) return CUDA_ERROR_INVALID_RESOURCE_TYPE;
+    *resource = fake_resource(0, 2);
+    resource->_internal_padding[1] = static_cast<unsigned char>(number(green));
+    return call("resource");
+  };
+  t.cuDevSmResourceSplitByCount = [](CUdevResource* result, unsigned* count,
+                                     const CUdevResource* input, CUdevResource* remaining,
+                                     unsigned flags, unsigned wanted) {
+    if (CUresult error = call("split")) return error;
+    const unsigned sms = input->sm.smCount, group = (wanted + 1) / 2 * 2;
+    if (flags != 0 || group == 0 || group > sms) return CUDA_ERROR_INVALID_VALUE;
+    const unsigned most = sms / group, first = input->_internal_padding[0];
+    *count = result == nullptr || *count > most ? most : *count;
+    for (unsigned i = 0; result != nullptr && i < *count; ++i) {
+      result[i] = fake_resource(first + i * group, group);
+    }
+    if (remaining != nullptr) {
+      *remaining = fake_resource(first + *count * group, sms - *count * group);
+    }
+    return CUDA_SUCCESS;
+  };
+  t.cuDevResourceGenerateDesc = [](CUdevResourceDesc* made, CUdevResource*, unsigned count) {
+    *made = handle<CUdevResourceDesc>(count);
+    return call("describe");
+  };
+  t.cuGreenCtxCreate = [](CUgreenCtx* green, CUdevResourceDesc, CUdevice, unsigned flags) {
+    if (flags != CU_GREEN_CTX_DEFAULT_STREAM) return CUDA_ERROR_INVALID_VALUE;
+    return create("green", "greens", green);
+  };
+  t.cuGreenCtxDestroy = [](CUgreenCtx green) {
+    FakeDriver::current().must_be_unused(number(green));
+    return destroy("destroy green", "greens", green);
+  };
+  t.cuGreenCtxStreamCreate = [](CUstream* stream, CUgreenCtx green, unsigned flags, int) {
+    if (!FakeDriver::current().exists("greens", number(green))) return CUDA_ERROR_INVALID_CONTEXT;
+    if (flags != CU_STREAM_NON_BLOCKING) return CUDA_ERROR_INVALID_VALUE;
+    if (CUresult error = call("stream", "stream in " + name("g", number(green)))) return error;
+    *stream = handle<CUstream>(FakeDriver::current().make("streams"));
+    FakeDriver::current().put_in_green(number(*stream), number(green));
+    return CUDA_SUCCESS;
+  };
+}
+
 void fill_memory(DriverTable& t) {
   t.cuMemHostRegister_v2 = [](void*, size_t, unsigned) {
     if (CUresult error = call("register")) return error;
@@ -509,6 +569,7 @@ FakeDriver::FakeDriver() {
   g_driver = this;
   fill_devices(table_);
   fill_streams(table_);
+  fill_green(table_);
   fill_memory(table_);
   fill_modules(table_);
   fill_arrays(table_);
@@ -634,6 +695,19 @@ bool FakeDriver::idle(uint64_t stream) {
   const std::lock_guard lock(mutex_);
   advance_locked();
   return queues_[stream].operations.empty();
+}
+
+void FakeDriver::put_in_green(uint64_t stream, uint64_t green) {
+  const std::lock_guard lock(mutex_);
+  green_of_[stream] = green;
+}
+
+void FakeDriver::must_be_unused(uint64_t green) {
+  const std::lock_guard lock(mutex_);
+  for (const uint64_t stream : live_["streams"]) {
+    const auto found = green_of_.find(stream);
+    if (found != green_of_.end() && found->second == green) abort();
+  }
 }
 
 void FakeDriver::advance_locked() {

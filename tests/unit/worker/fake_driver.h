@@ -53,6 +53,9 @@ class FakeDriver {
   bool is_live(const char* kind, uint64_t handle);
   void push(uint64_t stream, std::function<bool()> operation);
   bool idle(uint64_t stream);
+  // A stream is made in a green context. While it lives, the process ends if that is destroyed.
+  void put_in_green(uint64_t stream, uint64_t green);
+  void must_be_unused(uint64_t green);
   CUresult poisoned();
   void add_physical(int64_t bytes);
   // Arrays have elements of one byte. Null: there is none of that number.
@@ -77,6 +80,7 @@ class FakeDriver {
   bool insists_ = false;
   std::map<uint64_t, Queue> queues_;
   std::map<uint64_t, CUDA_ARRAY3D_DESCRIPTOR> shapes_;  // of arrays, by number
+  std::map<uint64_t, uint64_t> green_of_;               // by stream
   CUresult poison_ = CUDA_SUCCESS;
   uint64_t physical_bytes_ = 0;
 };
@@ -84,6 +88,7 @@ class FakeDriver {
 // The addresses of the fake module's global, and the sizes of its kernel's parameters.
 inline constexpr uint64_t kFakeGlobal = 0x7f00'0000'0000;
 inline constexpr uint64_t kFakeGlobalBytes = 256;
+inline constexpr unsigned kFakeSms = 16;
 inline constexpr uint64_t kFakeTotalMemory = 1ull << 30;
 
 }  // namespace openmps::worker

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// The green contexts of a session, and the resources of devices that they are made of. Each is a
+// green context of the driver on the shared primary context; what makes it one is the streams that
+// are made in it (worker_stream.h). Session's thread only.
+//
+// A CUdevResource comes back from the client as bytes that the driver would believe. So only values
+// that the session was given are taken, and those of a green context only while it lives.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "wire/decode.h"
+#include "worker/object_table.h"
+#include "worker/reply_writer.h"
+#include "worker/session_core.h"
+
+namespace openmps::worker {
+
+struct GreenContext {
+  uint32_t device = 0;
+  CUgreenCtx handle = nullptr;
+  uint32_t streams = 0;  // of the client that name it
+  uint32_t retired = 0;  // driver's streams in it that the client has destroyed, not finished yet
+};
+
+class GreenContexts {
+ public:
+  explicit GreenContexts(SessionCore& core) : core_(core) {}
+
+  Status resource(const wire::DeviceResource& command, ReplyWriter& reply);
+  Status split(const wire::ResourceSplit& command, ReplyWriter& reply);
+  Status read_split(const wire::ResourceRead& command, ReplyWriter& reply);
+  Status describe(const wire::ResourceDescribe& command, wire::Variable resources);
+  Status create(const wire::GreenCreate& command);
+  // Nothing runs in it any more.
+  Status destroy(wire::Id id);
+  Status get(wire::Id id, GreenContext** green) const { return greens_.get(id, green); }
+  void release_all();
+
+ private:
+  using Bytes = std::array<unsigned char, sizeof(CUdevResource)>;
+  // Where a resource is from.
+  struct Origin {
+    uint32_t device = 0;
+    wire::Id green = 0;  // 0: the device itself
+  };
+  struct Descriptor {
+    uint32_t device = 0;
+    CUdevResourceDesc handle = nullptr;
+  };
+
+  // The driver has all that this needs (CUDA 12.5): CUDA_ERROR_NOT_SUPPORTED.
+  Status check_supported() const;
+  Status give(Origin origin, const CUdevResource& resource);
+  // Of a value of the client's. CUDA_ERROR_INVALID_RESOURCE_TYPE or _CONFIGURATION.
+  Status known(const CUdevResource& resource, Origin* origin) const;
+  void destroy_now(const GreenContext& green);
+
+  SessionCore& core_;
+  std::map<Bytes, Origin> given_;
+  std::vector<CUdevResource> split_;  // what the last split made
+  ObjectTable<Descriptor> descriptors_{"resource descriptor"};
+  uint32_t descriptor_count_ = 0;
+  ObjectTable<GreenContext> greens_{"green context"};
+  uint32_t green_count_ = 0;
+};
+
+}  // namespace openmps::worker
