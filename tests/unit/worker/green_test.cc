@@ -68,7 +68,7 @@ TEST_F(GreenTest, SplitsGiveGroupsAndTheRest) {
   EXPECT_EQ(parts[0].sm.smCount, 6u) << "rounded up to the alignment";
   EXPECT_EQ(parts[1].sm.smCount, 6u);
   EXPECT_EQ(parts[2].sm.smCount, kFakeSms - 12);
-  EXPECT_NE(memcmp(&parts[0], &parts[1], sizeof(CUdevResource)), 0);
+  EXPECT_NE(parts[0]._internal_padding[0], parts[1]._internal_padding[0]) << "other SMs";
   EXPECT_EQ(send(Opcode::kResourceSplit, wire::ResourceSplit{device_resource(), 2, 0, 99, 0, 1, 0})
                 .code(),
             CUDA_ERROR_INVALID_VALUE);
