@@ -234,6 +234,7 @@ CUresult cuEventElapsedTime_v2(float* pMilliseconds, CUevent hStart, CUevent hEn
 
 // Recorded in a hidden stream, which waits for what the context's streams have been given.
 CUresult cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent) {
+  if (hCtx == nullptr) return CUDA_ERROR_INVALID_CONTEXT;  // not the current one (measured, 580)
   Session* session = nullptr;
   Context* context = nullptr;
   OPENMPS_CUDA_CHECK(context_or_current(hCtx, &session, &context));
@@ -251,6 +252,7 @@ CUresult cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent) {
 
 // A hidden stream waits for the event, and later work of the context comes behind that.
 CUresult cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent) {
+  if (hCtx == nullptr) return CUDA_ERROR_INVALID_CONTEXT;  // not the current one (measured, 580)
   Session* session = nullptr;
   Context* context = nullptr;
   OPENMPS_CUDA_CHECK(context_or_current(hCtx, &session, &context));

@@ -66,6 +66,7 @@ CUresult cuDeviceGetDevResource(CUdevice device, CUdevResource* resource, CUdevR
 }
 
 CUresult cuCtxGetDevResource(CUcontext hCtx, CUdevResource* resource, CUdevResourceType type) {
+  if (hCtx == nullptr) return CUDA_ERROR_INVALID_CONTEXT;  // not the current one (measured, 580)
   Session* session = nullptr;
   Context* context = nullptr;
   OPENMPS_CUDA_CHECK(context_or_current(hCtx, &session, &context));

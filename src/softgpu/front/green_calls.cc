@@ -90,6 +90,7 @@ CUresult cuDeviceGetDevResource(CUdevice device, CUdevResource* resource, CUdevR
 
 CUresult cuCtxGetDevResource(CUcontext hCtx, CUdevResource* resource, CUdevResourceType type) {
   return with_driver([&](Driver& driver) -> Status {
+    if (hCtx == nullptr) return Status(CUDA_ERROR_INVALID_CONTEXT, "no context");
     Result<std::shared_ptr<Context>> context = context_or_current(driver, hCtx);
     if (!context.ok()) return context.status();
     if (resource == nullptr) return no_result();

@@ -276,6 +276,7 @@ CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count,
 
 CUresult cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent) {
   return with_driver([&](Driver& driver) -> Status {
+    if (hCtx == nullptr) return Status(CUDA_ERROR_INVALID_CONTEXT, "no context");
     Result<std::shared_ptr<Context>> context = context_or_current(driver, hCtx);
     if (!context.ok()) return context.status();
     std::shared_ptr<Event> event = driver.events.find(hEvent);
@@ -286,6 +287,7 @@ CUresult cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent) {
 
 CUresult cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent) {
   return with_driver([&](Driver& driver) -> Status {
+    if (hCtx == nullptr) return Status(CUDA_ERROR_INVALID_CONTEXT, "no context");
     Result<std::shared_ptr<Context>> context = context_or_current(driver, hCtx);
     if (!context.ok()) return context.status();
     std::shared_ptr<Event> event = driver.events.find(hEvent);

@@ -108,9 +108,18 @@ void check_split(const CUdevResource& all) {
                      cuDeviceGetDevResource(0, &none, CU_DEV_RESOURCE_TYPE_INVALID),
                      {CUDA_ERROR_INVALID_RESOURCE_TYPE, CUDA_ERROR_INVALID_VALUE});
   CUdevResourceDesc description = nullptr;
-  e2e::expect_result("a descriptor of nothing",
-                     cuDevResourceGenerateDesc(&description, &groups[0], 0),
-                     {CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION});
+  e2e::expect_result("no place for a descriptor", cuDevResourceGenerateDesc(nullptr, &groups[0], 1),
+                     CUDA_ERROR_INVALID_VALUE);
+  e2e::expect_result("a descriptor of an empty resource",
+                     cuDevResourceGenerateDesc(&description, &none, 1),
+                     CUDA_ERROR_INVALID_RESOURCE_TYPE);
+  e2e::expect_result("the resource of no context",
+                     cuCtxGetDevResource(nullptr, &none, CU_DEV_RESOURCE_TYPE_SM),
+                     CUDA_ERROR_INVALID_CONTEXT);
+  e2e::expect_result("an event of no context", cuCtxRecordEvent(nullptr, nullptr),
+                     CUDA_ERROR_INVALID_CONTEXT);
+  e2e::expect_result("a wait of no context", cuCtxWaitEvent(nullptr, nullptr),
+                     CUDA_ERROR_INVALID_CONTEXT);
 }
 
 // What is current, and what streams say, while a green context is.
