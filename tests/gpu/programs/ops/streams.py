@@ -245,6 +245,18 @@ def sleep_and_host():
 
 
 @gpu_test
+def green_context():
+    """A product on a part of the SMs, and then on all of them."""
+    x = torch.ones(512, 512, device="cuda")
+    part = torch.cuda.green_contexts.GreenContext.create(16, 0)
+    part.set_context()
+    y = x @ x
+    torch.cuda.synchronize()
+    part.pop_context()
+    assert bool((y == 512).all()) and bool((x @ y == 512 * 512).all())
+
+
+@gpu_test
 def device_properties():
     properties = torch.cuda.get_device_properties(0)
     assert properties.multi_processor_count > 0 and properties.total_memory > 0
