@@ -133,11 +133,23 @@ CUresult cuCtxAttach(CUcontext* pctx, unsigned int flags) {
   Context* context = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session, &context));
   if (pctx == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  context->attached.fetch_add(1, std::memory_order_relaxed);
   *pctx = context->as<CUcontext>();
   return CUDA_SUCCESS;
 }
 
-CUresult cuCtxDetach(CUcontext ctx) { return impl::cuCtxDestroy_v2(ctx); }
+// The last of a context's users destroys it; it has to be current, as CUDA documents.
+CUresult cuCtxDetach(CUcontext ctx) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context));
+  if (ctx == nullptr || context->as<CUcontext>() != ctx) return CUDA_ERROR_INVALID_CONTEXT;
+  uint32_t attached = context->attached.load(std::memory_order_relaxed);
+  while (attached != 0) {
+    if (context->attached.compare_exchange_weak(attached, attached - 1)) return CUDA_SUCCESS;
+  }
+  return impl::cuCtxDestroy_v2(ctx);
+}
 
 CUresult cuCtxGetApiVersion(CUcontext ctx, unsigned int* version) {
   constexpr unsigned int kContextVersion = 3020;  // what the driver has answered since CUDA 3.2

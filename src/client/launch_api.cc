@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Launches: look the handles up, check the arguments as the driver does, pack the parameters by the
-// kernel's layout straight into the ring. No allocation, no round trip. Implementations behind the
-// generated entry points, on the program's threads.
+// kernel's layout straight into the ring. No allocation, no round trip except for what cooperative
+// launches ask. Implementations behind the generated entry points, on the program's threads.
 #include <string.h>
 
 #include <utility>
@@ -15,6 +15,38 @@
 
 namespace openmps::client {
 namespace {
+
+// The blocks of a cooperative launch wait for each other, so all of them have to fit at once; the
+// program learns from the launch itself when they don't. How many do is asked of the worker, once
+// for the launches of a thread that are alike.
+CUresult check_cooperative(Session& session, const Context& context, CUfunction handle,
+                           const Function& function, const LaunchConfiguration& config) {
+  struct Asked {
+    CUfunction handle;
+    const Context* context;
+    uint32_t threads;
+    uint32_t shared_bytes;
+    uint64_t blocks;
+  };
+  static thread_local Asked last{};
+  const uint32_t threads = config.block[0] * config.block[1] * config.block[2];
+  if (last.handle != handle || last.context != &context || last.threads != threads ||
+      last.shared_bytes != config.shared_bytes) {
+    wire::OccupancyReply reply{};
+    OPENMPS_CUDA_CHECK(session.channel.call(
+        wire::Opcode::kOccupancy,
+        wire::Occupancy{function.id, static_cast<int32_t>(threads), config.shared_bytes, 0,
+                        static_cast<uint32_t>(wire::OccupancyQuery::kMaxActiveBlocks)},
+        {}, &reply, sizeof(reply)));
+    const int processors =
+        session.device(context.device).attribute[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT];
+    last = {handle, &context, threads, config.shared_bytes,
+            reply.value * static_cast<uint64_t>(processors)};
+  }
+  // No product overflows: check_dimensions() has seen the grid.
+  const uint64_t blocks = uint64_t{config.grid[0]} * config.grid[1] * config.grid[2];
+  return blocks <= last.blocks ? CUDA_SUCCESS : CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+}
 
 CUresult launch(CUfunction handle, const LaunchConfiguration& config, CUstream stream_handle,
                 void** pointers, void** extra) {
@@ -34,6 +66,9 @@ CUresult launch(CUfunction handle, const LaunchConfiguration& config, CUstream s
     KernelWork kernel = captured_kernel(*function, *context, config, parameters, &programmatic);
     return capture_work(*session, *stream, CU_GRAPH_NODE_TYPE_KERNEL, std::move(kernel),
                         programmatic);
+  }
+  if ((config.flags & wire::kLaunchCooperative) != 0) {
+    OPENMPS_CUDA_CHECK(check_cooperative(*session, *context, handle, *function, config));
   }
   if (session->managed.any()) OPENMPS_CUDA_CHECK(session->managed.send(*session, *stream));
   const uint32_t attribute_bytes =

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/cuda_abi.h"
+#include "base/stream_attributes.h"
 #include "client/fence.h"
 #include "client/handle_table.h"
 #include "client/jit_options.h"
@@ -40,6 +41,7 @@ struct Context : Object {
   // Primary contexts keep their handle for ever and are active while somebody retains them.
   std::atomic<bool> active{false};
   std::atomic<uint32_t> retained{0};
+  std::atomic<uint32_t> attached{0};     // cuCtxAttach without its cuCtxDetach
   std::atomic<Stream*> legacy{nullptr};  // the NULL stream, made at first use
   // Of a green context, as cuCtxFromGreenCtx gives it: has streams and a share of the SMs of its
   // own, everything else is the primary context's.
@@ -73,6 +75,7 @@ struct Stream : Object {
   // Its green context was destroyed: nothing can be done with it but destroying it.
   std::atomic<bool> detached{false};
   unsigned long long unique_id = 0;
+  StreamAttributes attributes;  // guarded by Session::stream_lock
   // Fence state: written under the channel's order (fence.h).
   uint32_t fence_slot = 0;
   std::atomic<uint64_t> sequence{0};  // value of the last fence that was pushed

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "api/client_impl.h"
+#include "base/stream_attributes.h"
 #include "client/stream.h"
 #include "client/thread_state.h"
 
@@ -41,6 +42,13 @@ CUstreamBatchMemOpParams stream_operation(CUdeviceptr address, uint64_t value, u
   operation.waitValue.value64 = value;
   operation.waitValue.flags = flags;
   return operation;
+}
+
+bool is_word_operation(CUstreamBatchMemOpType operation) {
+  return operation == CU_STREAM_MEM_OP_WAIT_VALUE_32 ||
+         operation == CU_STREAM_MEM_OP_WAIT_VALUE_64 ||
+         operation == CU_STREAM_MEM_OP_WRITE_VALUE_32 ||
+         operation == CU_STREAM_MEM_OP_WRITE_VALUE_64;
 }
 
 CUresult stream_value(CUstream handle, CUdeviceptr address, uint64_t value, uint32_t width,
@@ -267,40 +275,44 @@ CUresult cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void* userData) {
 }
 
 // Managed memory is always visible to the host and every stream: nothing to attach.
-CUresult cuStreamAttachMemAsync(CUstream hStream, CUdeviceptr dptr, size_t, unsigned int) {
+CUresult cuStreamAttachMemAsync(CUstream hStream, CUdeviceptr dptr, size_t length,
+                                unsigned int flags) {
   Session* session = nullptr;
   Stream* stream = nullptr;
   OPENMPS_CUDA_CHECK(find_for_query(hStream, &session, &stream));
-  return session->pinned.contains(dptr, 1) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  if (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST &&
+      flags != CU_MEM_ATTACH_SINGLE) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (session->managed.contains(dptr)) return CUDA_SUCCESS;
+  PinnedHeap::Entry entry;
+  const bool managed =
+      session->pinned.find(dptr, &entry) && (entry.value.flags & kManagedBlock) != 0;
+  // CUDA attaches whole allocations only.
+  const bool whole = length == 0 || (dptr == entry.base && length == entry.bytes);
+  return managed && whole ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+// The attributes are hints that the worker does not carry: what is set can be read again.
 CUresult cuStreamCopyAttributes(CUstream dstStream, CUstream srcStream) {
   Session* session = nullptr;
-  Stream* stream = nullptr;
-  OPENMPS_CUDA_CHECK(find_for_query(srcStream, &session, &stream));
-  return find_for_query(dstStream, &session, &stream);
+  Stream* source = nullptr;
+  Stream* target = nullptr;
+  OPENMPS_CUDA_CHECK(find_for_query(srcStream, &session, &source));
+  OPENMPS_CUDA_CHECK(find_for_query(dstStream, &session, &target));
+  if (source->context != target->context) return CUDA_ERROR_INVALID_VALUE;
+  const std::lock_guard guard(session->stream_lock);
+  target->attributes = source->attributes;
+  return CUDA_SUCCESS;
 }
 
-// Stream attributes are hints that the worker does not carry: reading gives the defaults, except
-// for the priority, which is known.
 CUresult cuStreamGetAttribute(CUstream hStream, CUstreamAttrID attr, CUstreamAttrValue* value) {
   Session* session = nullptr;
   Stream* stream = nullptr;
   OPENMPS_CUDA_CHECK(find_for_query(hStream, &session, &stream));
   if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  memset(value, 0, sizeof(*value));
-  switch (attr) {
-    case CU_LAUNCH_ATTRIBUTE_PRIORITY: value->priority = stream->priority; return CUDA_SUCCESS;
-    case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
-      value->syncPolicy = CU_SYNC_POLICY_AUTO;
-      return CUDA_SUCCESS;
-    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
-      value->memSyncDomainMap.remote = 1;
-      return CUDA_SUCCESS;
-    case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
-    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN: return CUDA_SUCCESS;
-    default: return CUDA_ERROR_INVALID_VALUE;
-  }
+  const std::lock_guard guard(session->stream_lock);
+  return read_stream_attribute(stream->attributes, stream->priority, attr, value);
 }
 
 CUresult cuStreamSetAttribute(CUstream hStream, CUstreamAttrID attr,
@@ -309,15 +321,8 @@ CUresult cuStreamSetAttribute(CUstream hStream, CUstreamAttrID attr,
   Stream* stream = nullptr;
   OPENMPS_CUDA_CHECK(find_for_query(hStream, &session, &stream));
   if (param == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  switch (attr) {
-    case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
-    case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
-    case CU_LAUNCH_ATTRIBUTE_PRIORITY:
-    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
-    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
-      return CUDA_SUCCESS;  // a hint: results do not depend on it
-    default: return CUDA_ERROR_INVALID_VALUE;
-  }
+  const std::lock_guard guard(session->stream_lock);
+  return write_stream_attribute(&stream->attributes, attr, *param);
 }
 
 CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value,
@@ -342,6 +347,9 @@ CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count,
   constexpr unsigned int kMostOperations = 256;  // CUDA's own limit
   if (paramArray == nullptr || count > kMostOperations || flags != 0) {
     return CUDA_ERROR_INVALID_VALUE;
+  }
+  for (unsigned int i = 0; i < count; ++i) {
+    if (!is_word_operation(paramArray[i].operation)) return CUDA_ERROR_NOT_SUPPORTED;
   }
   for (unsigned int i = 0; i < count; ++i) {
     const CUstreamBatchMemOpParams& op = paramArray[i];

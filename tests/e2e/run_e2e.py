@@ -52,6 +52,12 @@ EVERYTHING = [
     ["drv_old_launch", "bad"], ["drv_logs", "run"], ["drv_logs", "bad"],
     ["drv_attributes"],
     ["drv_green_contexts"], ["drv_green_contexts", "detached"],
+    *[["drv_stream_calls", group] for group in ("attributes", "values", "callbacks", "capture")],
+    *[["drv_function_calls", group]
+      for group in ("occupancy", "cooperative", "modules", "libraries", "settings")],
+    *[["drv_memory_calls", group] for group in ("fills", "copies", "places", "managed")],
+    *[["drv_device_calls", group] for group in ("devices", "contexts", "attached", "arrays")],
+    *[["drv_graph_calls", group] for group in ("nodes", "execs", "edges", "memory")],
 ]
 
 

@@ -5,10 +5,12 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <vector>
 
 #include "base/status.h"
+#include "base/stream_attributes.h"
 #include "softgpu/device/execution_context.h"
 #include "softgpu/device/work.h"
 
@@ -29,6 +31,8 @@ struct Stream {
   int priority = 0;
   std::shared_ptr<GreenContext> green;
   std::atomic<bool> detached{false};  // its green context was destroyed: good for nothing any more
+  std::mutex attributes_lock;
+  StreamAttributes attributes;
 
   // Set while the stream is captured; the rest of capture state is guarded by the capture mutex.
   std::atomic<bool> capturing{false};

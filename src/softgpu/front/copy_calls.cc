@@ -92,7 +92,9 @@ CUDA_MEMCPY3D without_contexts(const CUDA_MEMCPY3D_PEER& peer) {
 
 CUresult fill(uint64_t to, uint32_t value, uint32_t element, size_t pitch, size_t width,
               size_t height, CUstream stream, bool synchronous) {
-  return with_stream(stream, [&](Caller&, Stream& target) {
+  return with_stream(stream, [&](Caller&, Stream& target) -> Status {
+    if (height > 1 && (pitch % element != 0 || pitch / element < width))
+      return invalid_value("rows that do not fit their pitch");
     FillShape shape;
     shape.destination = to;
     shape.value = value;
@@ -101,6 +103,15 @@ CUresult fill(uint64_t to, uint32_t value, uint32_t element, size_t pitch, size_
     shape.height = height;
     shape.pitch = pitch;
     return issue_fill(target, shape, synchronous);
+  });
+}
+
+// Addresses say all about a copy between contexts; both contexts have to be there all the same.
+CUresult check_contexts(CUcontext to, CUcontext from) {
+  return with_driver([&](Driver& driver) -> Status {
+    if (driver.contexts.find(to) == nullptr || driver.contexts.find(from) == nullptr)
+      return Status(CUDA_ERROR_INVALID_CONTEXT, "not a context");
+    return Status();
   });
 }
 
@@ -147,14 +158,18 @@ CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size
               kAsynchronous);
 }
 
-CUresult cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext, CUdeviceptr srcDevice, CUcontext,
-                      size_t ByteCount) {
+CUresult cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,
+                      CUcontext srcContext, size_t ByteCount) {
+  CUresult result = check_contexts(dstContext, srcContext);
+  if (result != CUDA_SUCCESS) return result;
   return copy(dstDevice, CopySide::kDevice, srcDevice, CopySide::kDevice, ByteCount, nullptr,
               kSynchronous);
 }
 
-CUresult cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext, CUdeviceptr srcDevice, CUcontext,
-                           size_t ByteCount, CUstream hStream) {
+CUresult cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,
+                           CUcontext srcContext, size_t ByteCount, CUstream hStream) {
+  CUresult result = check_contexts(dstContext, srcContext);
+  if (result != CUDA_SUCCESS) return result;
   return copy(dstDevice, CopySide::kDevice, srcDevice, CopySide::kDevice, ByteCount, hStream,
               kAsynchronous);
 }

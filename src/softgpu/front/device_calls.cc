@@ -173,8 +173,9 @@ CUresult cuDeviceCanAccessPeer(int* canAccessPeer, CUdevice dev, CUdevice peerDe
 CUresult cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute attrib, CUdevice srcDevice,
                                  CUdevice dstDevice) {
   return with_device(srcDevice, [&](Driver& driver, Device&) -> Status {
-    if (value == nullptr || srcDevice == dstDevice || driver.device(dstDevice) == nullptr)
-      return invalid_value("not two devices");
+    if (srcDevice == dstDevice || driver.device(dstDevice) == nullptr)
+      return Status(CUDA_ERROR_INVALID_DEVICE, "not two devices");
+    if (value == nullptr) return invalid_value("no place for the result");
     *value = attrib == CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED ||
              attrib == CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED;
     return Status();

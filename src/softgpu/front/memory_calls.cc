@@ -123,6 +123,15 @@ void foreign_pointer_attribute(CUpointer_attribute attribute, uint64_t address, 
   }
 }
 
+// The memory of one managed allocation.
+Status check_managed(Driver& driver, CUdeviceptr address, size_t bytes) {
+  MappedRange range;
+  if (bytes == 0 || !driver.address_space.find_mapped(address, &range) || !is_managed(range) ||
+      bytes > range.end - address)
+    return invalid_value("not managed memory");
+  return Status();
+}
+
 }  // namespace
 
 CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
@@ -283,11 +292,11 @@ CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute,
 
 // Managed memory is always where everybody reaches it: hints have nothing to do.
 
-CUresult cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise, CUmemLocation) {
+CUresult cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUmemLocation) {
   return with_context([&](Caller& caller) -> Status {
-    if (count == 0 || caller.driver.address_space.coverage(devPtr, count, false) !=
-                          AddressSpace::Coverage::kInside)
-      return invalid_value("not managed memory");
+    OPENMPS_RETURN_IF_ERROR(check_managed(caller.driver, devPtr, count));
+    if (advice < CU_MEM_ADVISE_SET_READ_MOSTLY || advice > CU_MEM_ADVISE_UNSET_ACCESSED_BY)
+      return invalid_value("no such advice");
     return Status();
   });
 }
@@ -296,25 +305,36 @@ CUresult cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUde
   return cuMemAdvise_v2(devPtr, count, advice, CUmemLocation{});
 }
 
-CUresult cuMemPrefetchAsync_v2(CUdeviceptr devPtr, size_t count, CUmemLocation, unsigned int,
-                               CUstream hStream) {
+CUresult cuMemPrefetchAsync_v2(CUdeviceptr devPtr, size_t count, CUmemLocation location,
+                               unsigned int, CUstream hStream) {
   return with_stream(hStream, [&](Caller& caller, Stream&) -> Status {
-    if (count == 0 || caller.driver.address_space.coverage(devPtr, count, false) !=
-                          AddressSpace::Coverage::kInside)
-      return invalid_value("not managed memory");
+    OPENMPS_RETURN_IF_ERROR(check_managed(caller.driver, devPtr, count));
+    if (location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
+        caller.driver.device(location.id) == nullptr)
+      return Status(CUDA_ERROR_INVALID_DEVICE, "no such device");
     return Status();
   });
 }
 
-CUresult cuMemPrefetchAsync(CUdeviceptr devPtr, size_t count, CUdevice, CUstream hStream) {
-  return cuMemPrefetchAsync_v2(devPtr, count, CUmemLocation{}, 0, hStream);
+CUresult cuMemPrefetchAsync(CUdeviceptr devPtr, size_t count, CUdevice dstDevice,
+                            CUstream hStream) {
+  const CUmemLocation location = dstDevice == CU_DEVICE_CPU
+                                     ? CUmemLocation{CU_MEM_LOCATION_TYPE_HOST, 0}
+                                     : CUmemLocation{CU_MEM_LOCATION_TYPE_DEVICE, dstDevice};
+  return cuMemPrefetchAsync_v2(devPtr, count, location, 0, hStream);
 }
 
-CUresult cuStreamAttachMemAsync(CUstream hStream, CUdeviceptr dptr, size_t, unsigned int) {
+CUresult cuStreamAttachMemAsync(CUstream hStream, CUdeviceptr dptr, size_t length,
+                                unsigned int flags) {
   return with_stream(hStream, [&](Caller& caller, Stream&) -> Status {
     MappedRange range;
     if (!caller.driver.address_space.find_mapped(dptr, &range) || range.kind != RangeKind::kManaged)
       return invalid_value("not managed memory");
+    if (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST &&
+        flags != CU_MEM_ATTACH_SINGLE)
+      return invalid_value("not one kind of attachment");
+    if (length != 0 && (dptr != range.begin || length != range.bytes))
+      return invalid_value("not a whole allocation");
     return Status();
   });
 }

@@ -92,6 +92,13 @@ Status parameter_info(const KernelInfo& info, size_t index, size_t* offset, size
   return Status();
 }
 
+// A preference that the model has no use for.
+Status check_cache_config(CUfunc_cache config) {
+  if (config < CU_FUNC_CACHE_PREFER_NONE || config > CU_FUNC_CACHE_PREFER_EQUAL)
+    return invalid_value("no such cache configuration");
+  return Status();
+}
+
 }  // namespace
 
 // ---- Modules ----------------------------------------------------------------------------------
@@ -340,8 +347,11 @@ CUresult cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel ker
   });
 }
 
-CUresult cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache, CUdevice) {
-  return with_kernel(kernel, [](Driver&, const std::shared_ptr<Kernel>&) { return Status(); });
+CUresult cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice dev) {
+  return with_kernel(kernel, [&](Driver& driver, const std::shared_ptr<Kernel>&) -> Status {
+    if (driver.device(dev) == nullptr) return Status(CUDA_ERROR_INVALID_DEVICE, "no such device");
+    return check_cache_config(config);
+  });
 }
 
 // ---- Functions --------------------------------------------------------------------------------
@@ -366,12 +376,17 @@ CUresult cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, int v
   });
 }
 
-CUresult cuFuncSetCacheConfig(CUfunction hfunc, CUfunc_cache) {
-  return with_function(hfunc, [](Caller&, Function&) { return Status(); });
+CUresult cuFuncSetCacheConfig(CUfunction hfunc, CUfunc_cache config) {
+  return with_function(hfunc, [&](Caller&, Function&) { return check_cache_config(config); });
 }
 
-CUresult cuFuncSetSharedMemConfig(CUfunction hfunc, CUsharedconfig) {
-  return with_function(hfunc, [](Caller&, Function&) { return Status(); });
+CUresult cuFuncSetSharedMemConfig(CUfunction hfunc, CUsharedconfig config) {
+  return with_function(hfunc, [&](Caller&, Function&) -> Status {
+    if (config < CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE ||
+        config > CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE)
+      return invalid_value("no such size of banks");
+    return Status();
+  });
 }
 
 CUresult cuFuncGetModule(CUmodule* hmod, CUfunction hfunc) {

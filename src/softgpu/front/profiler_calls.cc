@@ -16,9 +16,15 @@ CUresult cuProfilerStop() {
   return with_context([](Caller&) { return Status(); });
 }
 
-CUresult cuFlushGPUDirectRDMAWrites(CUflushGPUDirectRDMAWritesTarget,
-                                    CUflushGPUDirectRDMAWritesScope) {
-  return with_context([](Caller&) { return Status(); });
+CUresult cuFlushGPUDirectRDMAWrites(CUflushGPUDirectRDMAWritesTarget target,
+                                    CUflushGPUDirectRDMAWritesScope scope) {
+  return with_context([&](Caller&) -> Status {
+    if (target != CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX ||
+        (scope != CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER &&
+         scope != CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_ALL_DEVICES))
+      return invalid_value("no such target or scope");
+    return Status();
+  });
 }
 
 CUresult cuDeviceGraphMemTrim(CUdevice device) {

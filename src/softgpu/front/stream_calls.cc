@@ -195,26 +195,34 @@ CUresult cuStreamGetGreenCtx(CUstream hStream, CUgreenCtx* phCtx) {
   });
 }
 
+// Caching and synchronisation policies are hints that the model has no use for.
 CUresult cuStreamGetAttribute(CUstream hStream, CUstreamAttrID attr, CUstreamAttrValue* value) {
   return with_stream(hStream, [&](Caller&, Stream& stream) -> Status {
     if (value == nullptr) return no_result();
-    memset(value, 0, sizeof *value);
-    if (attr == CU_LAUNCH_ATTRIBUTE_PRIORITY) value->priority = stream.priority;
-    if (attr == CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY) value->syncPolicy = CU_SYNC_POLICY_AUTO;
-    return Status();
+    const std::lock_guard guard(stream.attributes_lock);
+    return Status(read_stream_attribute(stream.attributes, stream.priority, attr, value),
+                  "a stream attribute");
   });
 }
 
-CUresult cuStreamSetAttribute(CUstream hStream, CUstreamAttrID, const CUstreamAttrValue* param) {
-  // Caching and synchronisation policies are hints that the model has no use for.
-  return with_stream(hStream, [&](Caller&, Stream&) -> Status {
-    return param == nullptr ? invalid_value("no value") : Status();
+CUresult cuStreamSetAttribute(CUstream hStream, CUstreamAttrID attr,
+                              const CUstreamAttrValue* param) {
+  return with_stream(hStream, [&](Caller&, Stream& stream) -> Status {
+    if (param == nullptr) return invalid_value("no value");
+    const std::lock_guard guard(stream.attributes_lock);
+    return Status(write_stream_attribute(&stream.attributes, attr, *param), "a stream attribute");
   });
 }
 
 CUresult cuStreamCopyAttributes(CUstream dstStream, CUstream srcStream) {
-  return with_stream(dstStream, [&](Caller& caller, Stream&) -> Status {
-    return caller.stream(srcStream).status();
+  return with_stream(dstStream, [&](Caller& caller, Stream& target) -> Status {
+    Result<std::shared_ptr<Stream>> source = caller.stream(srcStream);
+    if (!source.ok()) return source.status();
+    if ((*source)->context != target.context) return invalid_value("streams of two contexts");
+    if (source->get() == &target) return Status();
+    const std::scoped_lock guard((*source)->attributes_lock, target.attributes_lock);
+    target.attributes = (*source)->attributes;
+    return Status();
   });
 }
 

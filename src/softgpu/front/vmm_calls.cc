@@ -82,8 +82,11 @@ CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location
 
 CUresult cuMemGetAllocationGranularity(size_t* granularity, const CUmemAllocationProp* prop,
                                        CUmemAllocationGranularity_flags) {
-  return with_driver([&](Driver&) -> Status {
+  return with_driver([&](Driver& driver) -> Status {
     if (granularity == nullptr || prop == nullptr) return no_result();
+    if (prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
+        driver.device(prop->location.id) == nullptr)
+      return Status(CUDA_ERROR_INVALID_DEVICE, "no such device");
     *granularity = kVmmGranularity;
     return Status();
   });
