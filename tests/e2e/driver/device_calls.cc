@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What devices say about themselves in the older forms, contexts and what can be set on them,
 // arrays and textures asked for what they are. Run by run_e2e.py.
-// usage: drv_device_calls devices|contexts|attached|arrays
+// usage: drv_device_calls devices|contexts|attached|peers|arrays
 #include <string>
 
 #include "driver.h"
@@ -144,6 +144,38 @@ void attached(const e2e::Session& session) {
   expect(current() != made, "but not both");
 }
 
+// ---- Peers -------------------------------------------------------------------------------------
+
+// Of two devices: the kernel of one writes to memory of the other.
+void peers(const e2e::Session& session) {
+  CUcontext other = nullptr;
+  CHECK_CU(cuDevicePrimaryCtxRetain(&other, 1));
+  int can = 0, supported = 0;
+  CHECK_CU(cuDeviceCanAccessPeer(&can, 0, 1));
+  CHECK_CU(cuDeviceGetP2PAttribute(&supported, CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED, 0, 1));
+  expect(can == 1 && supported == 1, "each reaches the other");
+  expect_result("access that nobody enabled", cuCtxDisablePeerAccess(other),
+                CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
+  expect_result("flags of access", cuCtxEnablePeerAccess(other, 1), kInvalid);
+  CHECK_CU(cuCtxEnablePeerAccess(other, 0));
+  expect_result("access once more", cuCtxEnablePeerAccess(other, 0),
+                CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
+  CHECK_CU(cuCtxPushCurrent_v2(other));
+  CUdeviceptr there = 0;
+  CHECK_CU(cuMemAlloc_v2(&there, 4));
+  CHECK_CU(cuCtxPopCurrent_v2(nullptr));
+  e2e::launch(session.function("store_at"), 1, 1, 0, nullptr, there, 55u);
+  CHECK_CU(cuCtxSynchronize());
+  uint32_t seen = 0;
+  CHECK_CU(cuMemcpyDtoH_v2(&seen, there, 4));
+  expect(seen == 55, "a kernel writes to the other device");
+  CHECK_CU(cuCtxDisablePeerAccess(other));
+  expect_result("access that was disabled", cuCtxDisablePeerAccess(other),
+                CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
+  CHECK_CU(cuMemFree_v2(there));
+  CHECK_CU(cuDevicePrimaryCtxRelease_v2(1));
+}
+
 // ---- Arrays ------------------------------------------------------------------------------------
 
 void arrays() {
@@ -193,6 +225,8 @@ int main(int argc, char** argv) {
     contexts(session);
   } else if (group == "attached") {
     attached(session);
+  } else if (group == "peers") {
+    peers(session);
   } else {
     arrays();
   }

@@ -38,7 +38,8 @@ unsigned long long id_of(CUstream stream) {
 
 void identity(const e2e::Session& session) {
   Streams s;
-  expect(id_of(s.first) == id_of(s.first) && id_of(s.first) != id_of(s.second),
+  const unsigned long long first = id_of(s.first), second = id_of(s.second);
+  expect(first != second && first == id_of(s.first) && second == id_of(s.second),
          "each stream has its id");
   expect(id_of(nullptr) == id_of(CU_STREAM_LEGACY) && id_of(nullptr) != id_of(s.first),
          "the NULL stream is the legacy stream");
@@ -160,6 +161,7 @@ void expect_wait(const char* what, const Streams& s, CUdeviceptr address, uint64
 }
 
 void words(const e2e::Session& session) {
+  const CUfunction store = session.function("store_at");  // while no stream is held back
   Streams s;
   e2e::Buffer<uint64_t> words(std::vector<uint64_t>(8, 0));
   const uint64_t high = 1ull << 40;
@@ -199,7 +201,7 @@ void words(const e2e::Session& session) {
   CHECK_CU(cuStreamWaitValue64_v2(s.second, words.address + 24, high + 7, CU_STREAM_WAIT_VALUE_EQ));
   CHECK_CU(cuStreamSynchronize(s.second));
   expect_result("a batch waits in its middle", cuStreamQuery(s.first), CUDA_ERROR_NOT_READY);
-  e2e::launch(session.function("store_at"), 1, 1, 0, s.second, words.address + 32, 9u);
+  e2e::launch(store, 1, 1, 0, s.second, words.address + 32, 9u);
   CHECK_CU(cuStreamSynchronize(s.first));
   const std::vector<uint64_t> seen = words.get();
   expect(seen[2] == 11 && seen[3] == high + 7 && seen[4] == 9 && seen[5] == 13,
