@@ -261,7 +261,8 @@ TEST_F(StreamTest, EventsOfAWholeContext) {
   launch(a, FakeAction::kWait, address_of(&word[0]), 1);
   EXPECT_CU(cuCtxRecordEvent(context_, e));
   EXPECT_EQ(cuEventQuery(e), CUDA_ERROR_NOT_READY);
-  EXPECT_CU(cuCtxWaitEvent(nullptr, e));
+  EXPECT_EQ(cuCtxWaitEvent(nullptr, e), CUDA_ERROR_INVALID_CONTEXT);
+  EXPECT_CU(cuCtxWaitEvent(context_, e));
   launch(b, FakeAction::kAdd, address_of(&word[1]), 1);
   EXPECT_EQ(cuStreamQuery(b), CUDA_ERROR_NOT_READY);
   store(&word[0], 1);
