@@ -26,7 +26,8 @@ VARIANTS = ("_shared", "_sm_80", "_sm_90", "_ptds")
 # they run on it, too.
 NOT_NATIVE = {("drv_bad_input", "destroyed"), ("drv_graph_nodes", "bad"), ("drv_textures",),
               ("drv_old_launch", "bad"), ("drv_logs", "bad"),
-              ("drv_green_contexts", "detached")}
+              ("drv_green_contexts", "detached"),
+              ("drv_stream_calls", "bad"), ("drv_memory_calls", "bad")}
 EVERYTHING = [
     ["vector_add"], ["tiled_matmul"], ["nbody"], ["reduction_shuffle"], ["scan"],
     ["histogram_atomics"], ["monte_carlo_curand"], ["overlap_streams"], ["symbols"],
@@ -52,10 +53,11 @@ EVERYTHING = [
     ["drv_old_launch", "bad"], ["drv_logs", "run"], ["drv_logs", "bad"],
     ["drv_attributes"],
     ["drv_green_contexts"], ["drv_green_contexts", "detached"],
-    *[["drv_stream_calls", group] for group in ("attributes", "values", "callbacks", "capture")],
+    *[["drv_stream_calls", group]
+      for group in ("attributes", "values", "callbacks", "capture", "bad")],
     *[["drv_function_calls", group]
       for group in ("occupancy", "cooperative", "modules", "libraries", "settings")],
-    *[["drv_memory_calls", group] for group in ("fills", "copies", "places", "managed")],
+    *[["drv_memory_calls", group] for group in ("fills", "copies", "places", "managed", "bad")],
     *[["drv_device_calls", group] for group in ("devices", "contexts", "attached", "arrays")],
     *[["drv_graph_calls", group] for group in ("nodes", "execs", "edges", "memory")],
 ]

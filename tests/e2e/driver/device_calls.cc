@@ -208,8 +208,9 @@ void arrays() {
              seen.filterMode == CU_TR_FILTER_MODE_LINEAR && seen.flags == 0,
          "how a texture reads");
   CUDA_RESOURCE_VIEW_DESC view{};
+  // NVIDIA's driver (580) gives an empty one.
   expect_result("the view of a texture without one", cuTexObjectGetResourceViewDesc(&view, object),
-                kInvalid);
+                {kInvalid, CUDA_SUCCESS});
   CHECK_CU(cuTexObjectDestroy(object));
   CHECK_CU(cuArrayDestroy(array));
 }

@@ -110,6 +110,7 @@ struct Session {
   CUcontext context = nullptr;
   CUmodule module = nullptr;
   Session() {
+    setvbuf(stdout, nullptr, _IOLBF, 0);  // what a crash came after is seen, too
     CHECK_CU(cuInit(0));
     CHECK_CU(cuDeviceGet(&device, 0));
     CHECK_CU(cuDevicePrimaryCtxRetain(&context, device));
