@@ -3,11 +3,11 @@
 #include "client/call_record.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 
@@ -36,13 +36,11 @@ void begin_call_record() {
 void call_succeeded(DriverSymbol symbol) {
   if (g_seen[static_cast<size_t>(symbol)].exchange(true, std::memory_order_relaxed)) return;
   char line[128];
-  const char* name = driver_symbol_name(symbol);
-  const size_t bytes = std::min(strlen(name), sizeof(line) - 1);
-  memcpy(line, name, bytes);
-  line[bytes] = '\n';
+  const int bytes = snprintf(line, sizeof(line), "%s\n", driver_symbol_name(symbol));
+  if (bytes < 0 || bytes >= static_cast<int>(sizeof(line))) return;
   // In one write, since several processes share the file. A file that can't be written: no record.
   const UniqueFd file(open(g_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
-  [[maybe_unused]] const ssize_t written = write(file.get(), line, bytes + 1);
+  [[maybe_unused]] const ssize_t written = write(file.get(), line, static_cast<size_t>(bytes));
 }
 
 }  // namespace openmps::client
