@@ -282,8 +282,9 @@ INLINE u16 float_to_half(f32 x) {
 INLINE u16 float_to_half_rz(f32 x) {
   const u32 bits = bits_of(x) & 0x7fffffffu;
   const u32 sign = (bits_of(x) >> 16) & 0x8000u;
-  const u32 small = (u32)(float_of(bits) * 16777216.0f);  // 2^24
-  u32 r = bits < 0x38800000u ? small : (bits - (112u << 23)) >> 13;
+  const bool subnormal = bits < 0x38800000u;
+  const u32 small = (u32)(float_of(subnormal ? bits : 0) * 16777216.0f);  // 2^24
+  u32 r = subnormal ? small : (bits - (112u << 23)) >> 13;
   r = bits >= 0x47800000u ? (bits == 0x7f800000u ? 0x7c00u : 0x7bffu) : r;
   return (u16)(bits > 0x7f800000u ? 0x7fffu : r | sign);
 }
