@@ -20,6 +20,8 @@ RSS_SLACK_KIB = 4096
 # The sanitizers' shadow, quarantine and stack store grow for longer.
 SANITIZED_RSS_SLACK_KIB = 32 * 1024
 SETTLE_LIMIT_S = 20
+# What a killed client has queued goes on; interpreting it under ThreadSanitizer takes 20 times as long.
+SANITIZED_SETTLE_LIMIT_S = 60
 
 
 def require(condition, text):
@@ -69,6 +71,10 @@ def many_clients(box, clients):
     box.quit()
 
 
+def settle_limit(box):
+    return SANITIZED_SETTLE_LIMIT_S if "LD_PRELOAD" in box.env else SETTLE_LIMIT_S
+
+
 def churn(box, clients):
     """Clients in a row, four at a time, a tenth killed at random moments: nothing stays behind."""
     clients = clients or 60
@@ -116,7 +122,7 @@ def churn(box, clients):
         now = {name: footprint(pid) for name, pid in watched.items()}
         return all(now[n]["fds"] == before[n]["fds"] and now[n]["threads"] == before[n]["threads"]
                    and now[n]["rss"] <= before[n]["rss"] + slack for n in watched)
-    if not wait_until(back, SETTLE_LIMIT_S):
+    if not wait_until(back, settle_limit(box)):
         now = {name: footprint(pid) for name, pid in watched.items()}
         raise Failure(f"after {clients} clients, {len(doomed)} killed: before {before}, now {now}")
     _, used = box.device_state()
@@ -130,7 +136,7 @@ def settled(box, server):
     def nobody():
         return box.control(f"get_client_list {server}")[1].split() == []
 
-    require(wait_until(nobody, SETTLE_LIMIT_S), "clients are still listed after their end")
+    require(wait_until(nobody, settle_limit(box)), "clients are still listed after their end")
 
     def drained():
         # The work of a killed client goes on for a while in the worker; its thread ends last.
@@ -139,7 +145,7 @@ def settled(box, server):
                 and not any(name.startswith("sess-") for pid in box.pids_named("openmps-worker")
                             for name in thread_names(pid)))
 
-    require(wait_until(drained, SETTLE_LIMIT_S), "sessions are still open after their clients' end")
+    require(wait_until(drained, settle_limit(box)), "sessions are still open after their clients' end")
 
 
 def kill_beside(box, _):
