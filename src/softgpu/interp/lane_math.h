@@ -185,7 +185,7 @@ INLINE f32 max_nan(f32 a, f32 b) { return a != a || b != b ? quiet_nan() : max_n
 INLINE f32 saturate(f32 a) { return a > 0 ? (a < 1 ? a : 1) : 0; }
 
 INLINE f32 exp2_of(f32 x) {
-  const f32 limited = x > 129 ? 129 : x < -151 ? -151 : x;
+  const f32 limited = x > 129 ? 129 : x >= -151 ? x : -151;  // in range for NaN, too
   const f32 whole = __builtin_rintf(limited);
   const f32 t = (limited - whole) * 0.6931471805599453f;  // |t| <= 0.347: t^8 / 8! < 2^-27
   f32 p = mul_add(t, 1.0f / 5040, 1.0f / 720);
