@@ -79,8 +79,9 @@ def look_at(build, name, clean):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--build", type=Path, default=ROOT / "build",
-                        help="a configured build tree with its generated sources")
+    parser.add_argument("--build", type=Path, default=ROOT / "build/lint",
+                        help="a configured build tree with its generated sources and without "
+                             "precompiled headers")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--all", action="store_true", help="those that were clean, too")
     parser.add_argument("source", nargs="*", help="only these, e.g. src/base/log.cc")

@@ -18,7 +18,7 @@ openmps_unit_test(softgpu_device_test
   LIBS openmps_softgpu_front openmps_softgpu_engine)
 openmps_unit_test(softgpu_segment_test
   device_segment_test.cc
-  LIBS openmps_softgpu_device)
+  LIBS openmps_softgpu_device openmps_softgpu_engine)
 openmps_unit_test(softgpu_slice_test
   device_fake_engine.cc
   device_slice_test.cc
