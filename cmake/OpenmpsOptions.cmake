@@ -58,9 +58,11 @@ function(openmps_precompile target)
 endfunction()
 
 # openmps_test_options(target): a test's own code is not optimised, which takes longer than to run it;
-# what it tests is.
+# what it tests is. Under the sanitizers running takes longer.
 function(openmps_test_options target)
-  target_compile_options(${target} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O0>)
+  if(NOT OPENMPS_SANITIZE)
+    target_compile_options(${target} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O0>)
+  endif()
 endfunction()
 
 # openmps_unit_test(name sources... [LIBS libraries...]): one GoogleTest program, one ctest entry.
