@@ -32,12 +32,13 @@ __global__ void mix(u32* words, u32 n, u32 key) {
   if (i < n) words[i] = words[i] * 5 + i + key;
 }
 
-// On which SM each block runs. Long enough that the blocks of a launch are on all that they may use.
+// On which SM each block runs. Long enough that a launch has blocks on all that it may use.
 __global__ void where(u32* sm, u32 rounds) {
   u32 x = thread();
   for (u32 i = 0; i < rounds; i++) x = x * 1664525u + (x >> 13) + 1013904223u;
   // The loop must have an effect, or the compiler drops it.
-  if (thread() == 0) sm[__nvvm_read_ptx_sreg_ctaid_x()] = x == 1 ? ~0u : __nvvm_read_ptx_sreg_smid();
+  if (thread() == 0)
+    sm[__nvvm_read_ptx_sreg_ctaid_x()] = x == 1 ? ~0u : __nvvm_read_ptx_sreg_smid();
 }
 
 __global__ void empty() {}
