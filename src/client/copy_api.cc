@@ -88,6 +88,15 @@ CUresult copy_box(const NamedSide& to, const NamedSide& from, const Box& box, CU
   return transfer(*session, *stream, destination, source, box, wait);
 }
 
+// Of a copy between contexts, whose addresses say by themselves where they are.
+CUresult check_contexts(CUcontext to, CUcontext from) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session));
+  OPENMPS_CUDA_CHECK(find_context(*session, to, &context));
+  return find_context(*session, from, &context);
+}
+
 CUresult copy_2d(const CUDA_MEMCPY2D* copy, CUstream stream, bool wait) {
   if (copy == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const NamedSide to{copy->dstMemoryType, copy->dstHost,
@@ -172,17 +181,13 @@ CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size
 
 CUresult cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,
                            CUcontext srcContext, size_t ByteCount, CUstream hStream) {
-  Session* session = nullptr;
-  Context* from = nullptr;
-  Context* to = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session));
-  OPENMPS_CUDA_CHECK(find_context(*session, dstContext, &to));
-  OPENMPS_CUDA_CHECK(find_context(*session, srcContext, &from));
+  OPENMPS_CUDA_CHECK(check_contexts(dstContext, srcContext));
   return impl::cuMemcpyDtoDAsync_v2(dstDevice, srcDevice, ByteCount, hStream);
 }
 CUresult cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,
                       CUcontext srcContext, size_t ByteCount) {
-  return impl::cuMemcpyPeerAsync(dstDevice, dstContext, srcDevice, srcContext, ByteCount, nullptr);
+  OPENMPS_CUDA_CHECK(check_contexts(dstContext, srcContext));
+  return impl::cuMemcpyDtoD_v2(dstDevice, srcDevice, ByteCount);
 }
 
 CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D* pCopy) { return copy_2d(pCopy, nullptr, true); }

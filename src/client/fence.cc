@@ -13,6 +13,7 @@ bool Fences::open(Stream* stream) {
     if (!reached(last)) continue;
     stream->fence_slot = last.slot();
     stream->sequence.store(last.value(), std::memory_order_relaxed);
+    stream->visible.store(0, std::memory_order_relaxed);
     last = retired_.back();
     retired_.pop_back();
     owners_[stream->fence_slot].store(stream, std::memory_order_release);
@@ -21,6 +22,7 @@ bool Fences::open(Stream* stream) {
   if (used_ == wire::kFenceSlots) return false;
   stream->fence_slot = used_++;
   stream->sequence.store(0, std::memory_order_relaxed);
+  stream->visible.store(0, std::memory_order_relaxed);
   owners_[stream->fence_slot].store(stream, std::memory_order_release);
   return true;
 }
@@ -34,16 +36,32 @@ CUresult Fences::close(const Channel::Order& order, Stream* stream) {
   return result;
 }
 
-FencePoint Fences::after_work(const Channel::Order&, Stream& stream) {
+FencePoint Fences::after_staged_copy(const Channel::Order&, Stream& stream) {
   stream.dirty.store(true, std::memory_order_relaxed);
   return FencePoint(stream.fence_slot, stream.sequence.load(std::memory_order_relaxed) + 1);
 }
 
-FencePoint Fences::take_next(const Channel::Order&, Stream& stream) {
+FencePoint Fences::after_work(const Channel::Order& order, Stream& stream) {
+  const FencePoint point = after_staged_copy(order, stream);
+  stream.visible.store(point.value(), std::memory_order_relaxed);
+  return point;
+}
+
+FencePoint Fences::advance(Stream& stream) {
   const uint64_t value = stream.sequence.load(std::memory_order_relaxed) + 1;
   stream.sequence.store(value, std::memory_order_relaxed);
   stream.dirty.store(false, std::memory_order_release);
   return FencePoint(stream.fence_slot, value);
+}
+
+FencePoint Fences::take_next(const Channel::Order&, Stream& stream) {
+  const FencePoint point = advance(stream);
+  stream.visible.store(point.value(), std::memory_order_relaxed);
+  return point;
+}
+
+bool Fences::seems_idle(const Stream& stream) const {
+  return reached(FencePoint(stream.fence_slot, stream.visible.load(std::memory_order_relaxed)));
 }
 
 CUresult Fences::cover(const Channel::Order& order, Stream& stream, FencePoint* point) {
@@ -51,7 +69,7 @@ CUresult Fences::cover(const Channel::Order& order, Stream& stream, FencePoint* 
     *point = FencePoint(stream.fence_slot, stream.sequence.load(std::memory_order_relaxed));
     return CUDA_SUCCESS;
   }
-  *point = take_next(order, stream);
+  *point = advance(stream);
   return channel_.push(order, wire::Opcode::kFence,
                        wire::Fence{stream.id, point->slot(), point->value()});
 }

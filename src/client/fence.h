@@ -50,10 +50,14 @@ class Fences {
   // Work was pushed to the stream: the point that will cover it. No fence is pushed yet; whoever
   // wants to wait calls force() first.
   FencePoint after_work(const Channel::Order& order, Stream& stream);
+  // The same of a copy out of a staging piece.
+  FencePoint after_staged_copy(const Channel::Order& order, Stream& stream);
   // A point that covers everything pushed to the stream so far, with its fence under way.
   [[nodiscard]] CUresult cover(const Channel::Order& order, Stream& stream, FencePoint* point);
   // The next point of the stream for a command that is itself a fence (an event record).
   FencePoint take_next(const Channel::Order& order, Stream& stream);
+  // Everything pushed to the stream so far has ended, as far as the program can see.
+  [[nodiscard]] bool seems_idle(const Stream& stream) const;
 
   [[nodiscard]] bool reached(FencePoint point) const {
     const uint64_t value =
@@ -76,6 +80,8 @@ class Fences {
   [[nodiscard]] bool retired_done();
 
  private:
+  FencePoint advance(Stream& stream);
+
   Channel& channel_;
   std::atomic<uint64_t> host_functions_{0};  // that have run
   std::mutex lock_;

@@ -119,6 +119,14 @@ bool HostRegistrations::find(uint64_t address, Entry* entry) const {
   return true;
 }
 
+bool HostRegistrations::set_sync_memops(uint64_t address, bool on) {
+  std::lock_guard guard(lock_);
+  Entry* found = ranges_.find(address);
+  if (found == nullptr) return false;
+  found->value.sync_memops = on;
+  return true;
+}
+
 uint64_t HostRegistrations::device_address(uint64_t address) const {
   Entry entry;
   if (!find(address, &entry)) return address;

@@ -26,6 +26,7 @@ struct RegisteredHost {
   uint64_t block = 0;       // ... this block of the pinned heap
   uint64_t bytes = 0;       // of whole pages
   Context* context = nullptr;
+  bool sync_memops = false;  // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
 };
 
 class HostRegistrations {
@@ -42,6 +43,8 @@ class HostRegistrations {
   [[nodiscard]] CUresult remove(uint64_t address);
 
   [[nodiscard]] bool find(uint64_t address, Entry* entry) const;
+  // For reading back, as PinnedHeap's.
+  bool set_sync_memops(uint64_t address, bool on);
   // The address in the pinned heap of memory that is registered; any other as it is.
   [[nodiscard]] uint64_t device_address(uint64_t address) const;
 

@@ -392,6 +392,22 @@ bool DeviceMemory::find(uint64_t address, Entry* entry) const {
   return true;
 }
 
+bool DeviceMemory::set_sync_memops(uint64_t address, bool on) {
+  std::lock_guard guard(lock_);
+  Entry* found = allocations_.find(address);
+  if (found == nullptr) return false;
+  found->value.sync_memops = on;
+  if (on) any_sync_memops_.store(true, std::memory_order_release);
+  return true;
+}
+
+bool DeviceMemory::has_sync_memops(uint64_t address) const {
+  if (!any_sync_memops_.load(std::memory_order_acquire)) return false;
+  std::lock_guard guard(lock_);
+  const Entry* found = allocations_.find(address);
+  return found != nullptr && found->value.sync_memops;
+}
+
 bool DeviceMemory::contains(uint64_t address, uint64_t bytes, bool writable) const {
   std::lock_guard guard(lock_);
   for (;;) {

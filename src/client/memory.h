@@ -64,6 +64,7 @@ struct Allocation {
   bool async = false;          // stream-ordered
   uint64_t pool = 0;           // handle of the memory pool that it is from; 0: cuMemAlloc
   bool writable = true;        // by the device
+  bool sync_memops = false;    // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
   // Other processes may open it by this key (cuIpcGetMemHandle).
   std::optional<wire::ShareKey> key = std::nullopt;
 };
@@ -148,6 +149,9 @@ class DeviceMemory {
   [[nodiscard]] CUresult publish(uint64_t address, bool pooled, Published* published, Entry* entry);
 
   [[nodiscard]] bool find(uint64_t address, Entry* entry) const;
+  // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS of the allocation that the address lies in. False: of none.
+  bool set_sync_memops(uint64_t address, bool on);
+  [[nodiscard]] bool has_sync_memops(uint64_t address) const;
   // All of [address, address + bytes) lies in one allocation, or in neighbouring mappings.
   // `writable`: and may be written.
   [[nodiscard]] bool contains(uint64_t address, uint64_t bytes, bool writable = false) const;
@@ -209,6 +213,7 @@ class DeviceMemory {
   std::list<Arena> pools_;
   std::map<uint64_t, Mapping> extents_;  // reserved in this process, without access
   std::atomic<uint32_t> extent_count_{0};
+  std::atomic<bool> any_sync_memops_{false};  // was ever set
   uint64_t next_buffer_id_ = 1;
 };
 

@@ -4,6 +4,7 @@
 #include "api/client_impl.h"
 #include "client/stream.h"
 #include "client/thread_state.h"
+#include "client/transfer.h"
 
 namespace openmps::client {
 namespace {
@@ -39,7 +40,9 @@ CUresult fill(CUdeviceptr address, size_t pitch, uint32_t value, uint32_t elemen
       push_work(*session, *stream, wire::Opcode::kMemset,
                 wire::Memset{stream->id, element, address, pitch, width, height, value, 0}));
   // CUDA's synchronous fills return at once, except for host memory.
-  return wait && pinned ? synchronize_stream(*session, *stream) : CUDA_SUCCESS;
+  return wait && (pinned || ends_before_return(*session, *stream, address))
+             ? synchronize_stream(*session, *stream)
+             : CUDA_SUCCESS;
 }
 
 }  // namespace

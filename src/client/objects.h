@@ -80,7 +80,10 @@ struct Stream : Object {
   uint32_t fence_slot = 0;
   std::atomic<uint64_t> sequence{0};  // value of the last fence that was pushed
   std::atomic<bool> dirty{false};     // work was pushed since
-  std::atomic<uint32_t> capture{0};   // number of the capture that it takes part in; 0: none
+  // Value of the fence that covers what the program can see the end of: all but copies out of
+  // staging pieces, which are done for the program once they are under way.
+  std::atomic<uint64_t> visible{0};
+  std::atomic<uint32_t> capture{0};  // number of the capture that it takes part in; 0: none
 };
 
 struct Event : Object {

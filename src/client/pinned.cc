@@ -50,7 +50,8 @@ CUresult PinnedHeap::allocate(Context* context, uint64_t bytes, uint32_t flags, 
   PinnedBlock block{.flags = flags,
                     .reserved = round_up(bytes, kPinnedUnit),
                     .context = context,
-                    .buffer_id = next_buffer_id_++};
+                    .buffer_id = next_buffer_id_++,
+                    .sync_memops = (flags & kManagedBlock) != 0};
   uint64_t base = 0;
   if (bytes < kPinnedChunkBytes) {
     std::optional<uint64_t> found = small_.allocate(block.reserved);
@@ -123,6 +124,14 @@ bool PinnedHeap::find(uint64_t address, Entry* entry) const {
   const Entry* found = blocks_.find(address);
   if (found == nullptr) return false;
   *entry = *found;
+  return true;
+}
+
+bool PinnedHeap::set_sync_memops(uint64_t address, bool on) {
+  std::lock_guard guard(lock_);
+  Entry* found = blocks_.find(address);
+  if (found == nullptr) return false;
+  found->value.sync_memops = on;
   return true;
 }
 

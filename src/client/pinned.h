@@ -33,6 +33,7 @@ struct PinnedBlock {
   bool own_registration = false;
   Context* context = nullptr;
   uint64_t buffer_id = 0;
+  bool sync_memops = false;  // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
 };
 
 class PinnedHeap {
@@ -49,6 +50,8 @@ class PinnedHeap {
   void release_all(const Context* context);
 
   [[nodiscard]] bool find(uint64_t address, Entry* entry) const;
+  // For reading back: with host memory, synchronous operations end before they return anyway.
+  bool set_sync_memops(uint64_t address, bool on);
   [[nodiscard]] bool contains(uint64_t address, uint64_t bytes) const;
   [[nodiscard]] bool in_heap(uint64_t address) const { return address - base_ < end_ - base_; }
 

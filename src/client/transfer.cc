@@ -151,7 +151,7 @@ CUresult send_batch(Staged& copy, uint64_t number, uint32_t flags) {
                              array_side(destination, batch.column, batch.row, batch.slice),
                              piece_side(piece, batch), flags)
           : push_batch(session, order, copy.stream, batch, destination.pitch, batch.width, flags);
-  session.staging.release_after(piece, session.fences.after_work(order, copy.stream));
+  session.staging.release_after(piece, session.fences.after_staged_copy(order, copy.stream));
   return result;
 }
 
@@ -349,6 +349,11 @@ CUresult check_capture(Session& session, const Stream& stream, bool wait) {
 
 }  // namespace
 
+bool ends_before_return(const Session& session, const Stream& stream, uint64_t address) {
+  return (stream.context->flags.load(std::memory_order_relaxed) & CU_CTX_SYNC_MEMOPS) != 0 ||
+         session.memory.has_sync_memops(address);
+}
+
 CUresult check_sides(const Session& session, const Side& destination, const Side& source,
                      const Box& box) {
   OPENMPS_CUDA_CHECK(check_side(session, destination, box, true));
@@ -408,15 +413,22 @@ CUresult copy_box(Session& session, Stream& stream, const Side& destination, con
     return capture_work(session, stream, CU_GRAPH_NODE_TYPE_MEMCPY,
                         captured_copy(destination, source, box));
   }
+  const bool ends = wait && (ends_before_return(session, stream, destination.address) ||
+                             ends_before_return(session, stream, source.address));
   if (!pageable) {
     OPENMPS_CUDA_CHECK(push_direct(session, stream, destination, source, box));
-    return wait && !(to_device && from_device) ? synchronize_stream(session, stream) : CUDA_SUCCESS;
+    return ends || (wait && !(to_device && from_device)) ? synchronize_stream(session, stream)
+                                                         : CUDA_SUCCESS;
   }
   if (!to_device && !from_device) return copy_on_host(session, stream, destination, source, box);
   const Plan plan(destination, source, box);
   if (!to_device) return session.output.show(receive(session, stream, plan));
+  // CUDA waits for the stream before it begins such a copy (its "API synchronization behavior").
+  if (wait && !session.fences.seems_idle(stream)) {
+    OPENMPS_CUDA_CHECK(synchronize_stream(session, stream));
+  }
   OPENMPS_CUDA_CHECK(send(session, stream, plan, wait));
-  return wait && session.several_contexts.load(std::memory_order_relaxed)
+  return ends || (wait && session.several_contexts.load(std::memory_order_relaxed))
              ? synchronize_stream(session, stream)
              : CUDA_SUCCESS;
 }

@@ -43,6 +43,12 @@ struct Box {
 [[nodiscard]] Place place_of_host(const Session& session, uint64_t address);
 [[nodiscard]] Place place_of_any(const Session& session, uint64_t address);
 
+// The program asked that synchronous operations on the memory, or in the stream's context, end
+// before they return, those between device memory among them (CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
+// CU_CTX_SYNC_MEMOPS): what reads it next may not know the stream, GPUDirect RDMA for one.
+[[nodiscard]] bool ends_before_return(const Session& session, const Stream& stream,
+                                      uint64_t address);
+
 // What transfer() checks of its operands, by itself. Errors: CUDA_ERROR_INVALID_VALUE.
 [[nodiscard]] CUresult check_sides(const Session& session, const Side& destination,
                                    const Side& source, const Box& box);

@@ -36,11 +36,13 @@ bool VirtualMemory::State::is_whole(uint64_t address, uint64_t bytes) const {
   return bytes != 0;
 }
 
-VirtualMapping* VirtualMemory::State::mapping_of(uint64_t address) {
+VirtualMapping* VirtualMemory::State::mapping_of(uint64_t address, uint64_t* begin) {
   const auto next = mappings.upper_bound(address);
   if (next == mappings.begin()) return nullptr;
   auto& [base, mapping] = *std::prev(next);
-  return address - base < mapping.bytes ? &mapping : nullptr;
+  if (address - base >= mapping.bytes) return nullptr;
+  if (begin != nullptr) *begin = base;
+  return &mapping;
 }
 
 }  // namespace openmps::client

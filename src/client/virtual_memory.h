@@ -43,8 +43,8 @@ class VirtualMemory {
     [[nodiscard]] bool overlaps_mapping(uint64_t address, uint64_t bytes) const;
     // [address, address + bytes) consists of whole mappings.
     [[nodiscard]] bool is_whole(uint64_t address, uint64_t bytes) const;
-    // The mapping that the address lies in, or nullptr.
-    [[nodiscard]] VirtualMapping* mapping_of(uint64_t address);
+    // The mapping that the address lies in, or nullptr; where it begins.
+    [[nodiscard]] VirtualMapping* mapping_of(uint64_t address, uint64_t* begin = nullptr);
   };
 
   // All of it under one lock: these calls are rare.

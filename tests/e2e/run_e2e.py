@@ -57,7 +57,8 @@ EVERYTHING = [
       for group in ("attributes", "values", "callbacks", "capture", "bad")],
     *[["drv_function_calls", group]
       for group in ("occupancy", "cooperative", "modules", "libraries", "settings")],
-    *[["drv_memory_calls", group] for group in ("fills", "copies", "places", "managed", "bad")],
+    *[["drv_memory_calls", group]
+      for group in ("fills", "copies", "places", "pointers", "managed", "bad")],
     *[["drv_device_calls", group] for group in ("devices", "contexts", "attached", "arrays")],
     *[["drv_graph_calls", group] for group in ("nodes", "execs", "edges", "memory")],
 ]

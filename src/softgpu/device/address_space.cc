@@ -20,14 +20,6 @@ bool AddressSpace::remove(uint64_t begin, MappedRange* removed) {
       begin, [](const MappedRange&) { return true; }, removed);
 }
 
-bool AddressSpace::set_writable(uint64_t begin, bool writable) {
-  std::unique_lock lock(mutex_);
-  auto found = ranges_.find(begin);
-  if (found == ranges_.end()) return false;
-  found->second.writable = writable;
-  return true;
-}
-
 std::map<uint64_t, MappedRange>::const_iterator AddressSpace::containing_locked(
     uint64_t address) const {
   auto after = ranges_.upper_bound(address);

@@ -39,6 +39,8 @@ struct MappedRange {
   uint64_t id = 0;           // CU_POINTER_ATTRIBUTE_BUFFER_ID
   int device = 0;            // ordinal
   Context* owner = nullptr;  // compared, never followed; null for kMapped
+  CUmemoryPool pool = nullptr;
+  bool sync_memops = false;  // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
 };
 
 class AddressSpace final : public MemoryMap {
@@ -57,7 +59,15 @@ class AddressSpace final : public MemoryMap {
     ranges_.erase(found);
     return true;
   }
-  bool set_writable(uint64_t begin, bool writable);
+  // `change(range)`, of the range that the address lies in; false if there is none.
+  template <typename Change>
+  bool change(uint64_t address, Change&& change) {
+    std::unique_lock lock(mutex_);
+    const auto found = containing_locked(address);
+    if (found == ranges_.end()) return false;
+    change(ranges_.find(found->first)->second);
+    return true;
+  }
 
   bool find(uint64_t address, AddressRange* range) const override;
   bool find_mapped(uint64_t address, MappedRange* range) const;

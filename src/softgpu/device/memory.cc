@@ -57,6 +57,7 @@ Status Memory::insert_range(const Device& device, Context* owner, const Backing&
   range.id = driver_->new_id();
   range.device = device.ordinal;
   range.owner = owner;
+  range.sync_memops = kind == RangeKind::kManaged;
   {
     std::lock_guard lock(mutex_);
     backings_.emplace(backing.address, backing);

@@ -70,7 +70,10 @@ bool is_managed(const MappedRange& range) {
 Status pointer_attribute(Driver& driver, CUpointer_attribute attribute, const MappedRange& range,
                          uint64_t address, void* data) {
   switch (attribute) {
-    case CU_POINTER_ATTRIBUTE_CONTEXT: return store(data, owner_of(driver, range));
+    case CU_POINTER_ATTRIBUTE_CONTEXT: {
+      const bool of_none = range.kind == RangeKind::kMapped || range.pool != nullptr;
+      return store(data, of_none ? nullptr : owner_of(driver, range));
+    }
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
       return store<unsigned>(data, is_host(range) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE);
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: return store<CUdeviceptr>(data, address);
@@ -78,7 +81,7 @@ Status pointer_attribute(Driver& driver, CUpointer_attribute attribute, const Ma
       if (!is_host(range) && !is_managed(range))
         return invalid_value("device memory has no host pointer");
       return store(data, reinterpret_cast<void*>(address));
-    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: return store<unsigned>(data, range.sync_memops);
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE: return store<unsigned>(data, 0);
@@ -97,7 +100,7 @@ Status pointer_attribute(Driver& driver, CUpointer_attribute attribute, const Ma
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
       return store<unsigned>(data, range.writable ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE
                                                   : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READ);
-    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: return store<CUmemoryPool>(data, nullptr);
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: return store(data, range.pool);
     default: return invalid_value("no such pointer attribute");
   }
 }
@@ -286,6 +289,11 @@ CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute,
     if (value == nullptr || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS ||
         !driver.address_space.find_mapped(ptr, &range))
       return invalid_value("no pointer attribute that can be set");
+    if (range.kind == RangeKind::kMapped)
+      return Status(CUDA_ERROR_NOT_SUPPORTED, "memory that the program maps has no such attribute");
+    unsigned on = 0;
+    memcpy(&on, value, sizeof(on));
+    driver.address_space.change(ptr, [&](MappedRange& found) { found.sync_memops = on != 0; });
     return Status();
   });
 }

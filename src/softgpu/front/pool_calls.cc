@@ -41,7 +41,8 @@ CUresult get_pool(CUmemoryPool* out, CUdevice ordinal, CUmemoryPool (*choose)(Dr
   });
 }
 
-CUresult allocate_async(CUdeviceptr* out, size_t bytes, CUstream stream) {
+// `pool`: null: the one that cuMemAllocAsync takes.
+CUresult allocate_async(CUdeviceptr* out, size_t bytes, CUmemoryPool pool, CUstream stream) {
   return with_stream(stream, [&](Caller& caller, Stream& target) -> Status {
     if (out == nullptr) return no_result();
     if (bytes == 0) {
@@ -53,6 +54,9 @@ CUresult allocate_async(CUdeviceptr* out, size_t bytes, CUstream stream) {
     Result<uint64_t> address =
         caller.driver.memory.allocate_device(*target.context, bytes, RangeKind::kDevice, 0);
     if (!address.ok()) return address.status();
+    const CUmemoryPool from =
+        pool != nullptr ? pool : current_pool(caller.driver, target.context->device().ordinal);
+    caller.driver.address_space.change(*address, [from](MappedRange& range) { range.pool = from; });
     *out = *address;
     return Status();
   });
@@ -78,7 +82,7 @@ std::atomic<int>* switch_of(MemoryPool& pool, CUmemPool_attribute attribute) {
 }  // namespace
 
 CUresult cuMemAllocAsync(CUdeviceptr* dptr, size_t bytesize, CUstream hStream) {
-  return allocate_async(dptr, bytesize, hStream);
+  return allocate_async(dptr, bytesize, nullptr, hStream);
 }
 
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr* dptr, size_t bytesize, CUmemoryPool pool,
@@ -86,7 +90,7 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr* dptr, size_t bytesize, CUmemoryPoo
   Driver* driver = Driver::get();
   if (driver != nullptr && driver->memory_pools.find(pool) == nullptr)
     return CUDA_ERROR_INVALID_VALUE;
-  return allocate_async(dptr, bytesize, hStream);
+  return allocate_async(dptr, bytesize, pool, hStream);
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fills of every width in rows and in streams, copies in batches and between contexts by their
-// older names, flags of host memory, hints about managed memory, pools by their place. Run by
-// run_e2e.py. usage: drv_memory_calls fills|copies|places|managed|bad
+// older names, flags of host memory, hints about managed memory, pools by their place, what
+// pointers are asked and told. Run by run_e2e.py. usage: drv_memory_calls
+// fills|copies|places|pointers|managed|bad
 #include <string>
 
 #include "driver.h"
@@ -233,7 +234,160 @@ void pools() {
                 {CUDA_ERROR_INVALID_DEVICE, CUDA_SUCCESS});
 }
 
+// ---- Pointers ----------------------------------------------------------------------------------
+
+template <typename T>
+T asked(CUpointer_attribute attribute, CUdeviceptr address) {
+  T answer{};
+  CHECK_CU(cuPointerGetAttribute(&answer, attribute, address));
+  return answer;
+}
+
+bool is_synchronous(CUdeviceptr address) {
+  return asked<unsigned>(CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, address) == 1;
+}
+
+CUresult make_synchronous(CUdeviceptr address, unsigned on) {
+  return cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, address);
+}
+
+// Whether an operation behind a kernel has ended, and the kernel with it, when it returns.
+template <typename Operation>
+bool waits(CUfunction spin, CUdeviceptr result, Operation&& operation) {
+  e2e::launch(spin, 1, 32, 0, nullptr, result, 3000000u);
+  CHECK_CU(operation());
+  const CUresult state = cuStreamQuery(nullptr);
+  CHECK_CU(cuStreamSynchronize(nullptr));
+  return state == CUDA_SUCCESS;
+}
+
+void synchronous_pointers(const e2e::Session& session) {
+  const CUfunction spin = session.function("spin");
+  e2e::Buffer<uint32_t> busy(1), memory(64), other(64);
+  const auto fill = [&] { return cuMemsetD32_v2(memory.address, 3, 64); };
+  const uint32_t word = 5;
+  CUevent before = nullptr;
+  CHECK_CU(cuEventCreate(&before, 0));
+  e2e::launch(spin, 1, 32, 0, nullptr, busy.address, 3000000u);
+  CHECK_CU(cuEventRecord(before, nullptr));
+  CHECK_CU(cuMemcpyHtoD_v2(memory.address, &word, sizeof(word)));
+  expect(cuEventQuery(before) == CUDA_SUCCESS,
+         "a copy of pageable memory waits for what is before it");
+  CHECK_CU(cuEventDestroy_v2(before));
+
+  expect(!is_synchronous(memory.address), "an allocation begins without");
+  CHECK_CU(make_synchronous(memory.address + 4, 2));
+  expect(is_synchronous(memory.address), "set anywhere in it, to anything but zero");
+  expect(waits(spin, busy.address, fill), "a fill of such memory has ended");
+  expect(
+      waits(spin, busy.address, [&] { return cuMemcpyDtoD_v2(memory.address, other.address, 64); }),
+      "so has a copy to it");
+  expect(
+      waits(spin, busy.address, [&] { return cuMemcpyDtoD_v2(other.address, memory.address, 64); }),
+      "and one from it");
+  CHECK_CU(make_synchronous(memory.address, 0));
+  expect(!is_synchronous(memory.address), "taken back");
+
+  CUcontext context = nullptr;
+  CUmodule module = nullptr;
+  CUfunction function = nullptr;
+  CHECK_CU(cuCtxCreate_v2(&context, CU_CTX_SYNC_MEMOPS, session.device));
+  CHECK_CU(cuModuleLoadData(&module, e2e::kernels_ptx()));
+  CHECK_CU(cuModuleGetFunction(&function, module, "spin"));
+  {
+    e2e::Buffer<uint32_t> result(1), filled(64);
+    expect(waits(function, result.address, [&] { return cuMemsetD32_v2(filled.address, 3, 64); }),
+           "a fill in such a context has ended");
+    expect(!is_synchronous(filled.address), "of which its memory says nothing");
+  }
+  CHECK_CU(cuCtxDestroy_v2(context));
+}
+
+void pointers(const e2e::Session& session) {
+  synchronous_pointers(session);
+
+  void* host = nullptr;
+  CUdeviceptr shared = 0, pooled = 0;
+  CHECK_CU(cuMemHostAlloc(&host, kMiB, 0));
+  const auto pinned = reinterpret_cast<CUdeviceptr>(host);
+  expect(!is_synchronous(pinned), "pinned memory begins without");
+  CHECK_CU(make_synchronous(pinned, 1));
+  expect(is_synchronous(pinned), "pinned memory can be told");
+  CHECK_CU(cuMemAllocManaged(&shared, kMiB, CU_MEM_ATTACH_GLOBAL));
+  expect(is_synchronous(shared), "managed memory begins with it");
+  CHECK_CU(cuMemFreeHost(host));
+  CHECK_CU(cuMemFree_v2(shared));
+
+  Stream stream;
+  CUmemoryPool pool = nullptr, own = nullptr;
+  CHECK_CU(cuDeviceGetDefaultMemPool(&pool, session.device));
+  CUmemPoolProps props{};
+  props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  props.location = {CU_MEM_LOCATION_TYPE_DEVICE, session.device};
+  CHECK_CU(cuMemPoolCreate(&own, &props));
+  CHECK_CU(cuMemAllocAsync(&pooled, kMiB, stream.handle));
+  CHECK_CU(cuMemAllocFromPoolAsync(&shared, kMiB, own, stream.handle));
+  stream.wait();
+  expect(asked<CUmemoryPool>(CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, pooled) == pool &&
+             asked<CUmemoryPool>(CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, shared) == own,
+         "the pool that memory is from");
+  expect(asked<CUcontext>(CU_POINTER_ATTRIBUTE_CONTEXT, pooled) == nullptr &&
+             asked<int>(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, pooled) == session.device,
+         "it belongs to a device, to no context");
+  CHECK_CU(make_synchronous(pooled, 1));
+  expect(is_synchronous(pooled), "it can be told, too");
+  CHECK_CU(cuMemFreeAsync(pooled, stream.handle));
+  CHECK_CU(cuMemFreeAsync(shared, stream.handle));
+  CHECK_CU(cuMemPoolDestroy(own));
+  stream.wait();
+
+  e2e::Buffer<uint32_t> plain(64);
+  unsigned on = 1;
+  expect(asked<CUcontext>(CU_POINTER_ATTRIBUTE_CONTEXT, plain.address) == session.context &&
+             asked<CUmemoryPool>(CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, plain.address) == nullptr,
+         "what cuMemAlloc gives belongs to a context, to no pool");
+  expect_result("another attribute can't be set",
+                cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_IS_MANAGED, plain.address),
+                kInvalid);
+  expect_result("nor that of the program's own memory",
+                make_synchronous(reinterpret_cast<CUdeviceptr>(&on), 1), kInvalid);
+}
+
 // ---- What softgpu by itself does not have ------------------------------------------------------
+
+// Memory that the program maps and could export, with some access or none.
+void mapped(CUmemAccess_flags access) {
+  CUmemAllocationProp prop{};
+  prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  CUmemGenericAllocationHandle handle = 0;
+  CUdeviceptr address = 0, device = 0;
+  CHECK_CU(cuMemCreate(&handle, 2 * kMiB, &prop, 0));
+  CHECK_CU(cuMemAddressReserve(&address, 2 * kMiB, 0, 0, 0));
+  CHECK_CU(cuMemMap(address, 2 * kMiB, 0, handle, 0));
+  if (access != CU_MEM_ACCESS_FLAGS_PROT_NONE) {
+    const CUmemAccessDesc desc{prop.location, access};
+    CHECK_CU(cuMemSetAccess(address, 2 * kMiB, &desc, 1));
+  }
+  const CUdeviceptr inside = address + 4096;
+  expect(
+      asked<unsigned>(CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, inside) == static_cast<unsigned>(access) &&
+          asked<unsigned long long>(CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, inside) ==
+              CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR &&
+          asked<CUcontext>(CU_POINTER_ATTRIBUTE_CONTEXT, inside) == nullptr &&
+          asked<CUdeviceptr>(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, inside) == address &&
+          asked<size_t>(CU_POINTER_ATTRIBUTE_RANGE_SIZE, inside) == 2 * kMiB,
+      "what mapped memory with access %d is asked", static_cast<int>(access));
+  expect_result("where the device finds it",
+                cuPointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, inside),
+                access == CU_MEM_ACCESS_FLAGS_PROT_NONE ? kInvalid : CUDA_SUCCESS);
+  expect_result("it can't be made synchronous", make_synchronous(inside, 1),
+                CUDA_ERROR_NOT_SUPPORTED);
+  CHECK_CU(cuMemUnmap(address, 2 * kMiB));
+  CHECK_CU(cuMemAddressFree(address, 2 * kMiB));
+  CHECK_CU(cuMemRelease(handle));
+}
 
 void managed() {
   Stream stream;
@@ -302,8 +456,14 @@ int main(int argc, char** argv) {
     copies(session);
   } else if (group == "bad") {
     bad(session);
+  } else if (group == "pointers") {
+    pointers(session);
   } else if (group == "managed") {
     managed();
+    for (const CUmemAccess_flags access :
+         {CU_MEM_ACCESS_FLAGS_PROT_NONE, CU_MEM_ACCESS_FLAGS_PROT_READ,
+          CU_MEM_ACCESS_FLAGS_PROT_READWRITE})
+      mapped(access);
   } else {
     host_flags();
     hints();
