@@ -64,20 +64,17 @@ Status PipeDirectory::take(const std::string& path) {
 }
 
 Result<UniqueFd> PipeDirectory::open_socket() {
-  (void)unlink(socket_path().c_str());
-  Result<UniqueFd> socket = listen_at(socket_path(), kSocketMode);
-  if (!socket.ok()) return socket;
+  // The pid file first: whoever can connect finds it.
   (void)unlink(pid_path().c_str());
   const UniqueFd pid_file(
       open(pid_path().c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644));
   const std::string text = std::to_string(getpid()) + "\n";
   if (!pid_file.valid() ||
       write(pid_file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
-    const Status failed = system_error("writing " + pid_path());
-    remove_entries();
-    return failed;
+    return system_error("writing " + pid_path());
   }
-  return socket;
+  (void)unlink(socket_path().c_str());
+  return listen_at(socket_path(), kSocketMode);
 }
 
 void PipeDirectory::remove_entries() {

@@ -16,7 +16,7 @@ class PipeDirectory {
   // CUDA_ERROR_ALREADY_ACQUIRED: another daemon holds it; CUDA_ERROR_MPS_CONNECTION_FAILED: the
   // path is too long for a socket; CUDA_ERROR_OPERATING_SYSTEM.
   Status take(const std::string& path);
-  // Listen and write the pid file: what a killed daemon left is replaced, under the lock. Call in
+  // Write the pid file and listen: what a killed daemon left is replaced, under the lock. Call in
   // the process that stays.
   Result<UniqueFd> open_socket();
   // Remove all that this daemon made but the directory. The lock goes last.
