@@ -139,9 +139,10 @@ def settled(box, server):
     require(wait_until(nobody, settle_limit(box)), "clients are still listed after their end")
 
     def drained():
-        # The work of a killed client goes on for a while in the worker; its thread ends last.
+        # The work of a killed client goes on for a while in the worker, whose thread ends last; then
+        # the server lets go of what it holds for it.
         log = (box.log / "server.log").read_text(errors="replace")
-        return (log.count(" opens\n") == log.count(" is closed\n")
+        return (log.count(" opens\n") == log.count(" is closed\n") == log.count(" disconnected\n")
                 and not any(name.startswith("sess-") for pid in box.pids_named("openmps-worker")
                             for name in thread_names(pid)))
 
