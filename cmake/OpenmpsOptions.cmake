@@ -50,11 +50,12 @@ function(openmps_library name)
   target_link_libraries(${name} PUBLIC openmps_options)
 endfunction()
 
-# openmps_precompile(target): the standard headers that most of its sources read are parsed once for
-# all of them. The presets debug and lint do without, so that a missing #include shows.
+# openmps_precompile(target [headers...]): these and the standard headers that most sources read are
+# parsed once for all sources of the target. The presets debug and lint do without, so that a missing
+# #include shows.
 function(openmps_precompile target)
   target_precompile_headers(${target} PRIVATE <algorithm> <atomic> <functional> <map> <memory>
-                            <mutex> <string> <unordered_map> <vector>)
+                            <mutex> <string> <unordered_map> <vector> ${ARGN})
 endfunction()
 
 # openmps_test_options(target): a test's own code is not optimised, which takes longer than to run it;
@@ -65,14 +66,19 @@ function(openmps_test_options target)
   endif()
 endfunction()
 
-# openmps_unit_test(name sources... [LIBS libraries...]): one GoogleTest program, one ctest entry.
-function(openmps_unit_test name)
+# openmps_test_program(name sources... [LIBS libraries...]): one GoogleTest program.
+function(openmps_test_program name)
   cmake_parse_arguments(arg "" "" "LIBS" ${ARGN})
   add_executable(${name} ${arg_UNPARSED_ARGUMENTS})
   target_link_libraries(${name} PRIVATE openmps_options ${arg_LIBS} GTest::gtest GTest::gtest_main)
   openmps_test_options(${name})
   target_precompile_headers(${name} REUSE_FROM openmps_test_headers)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+endfunction()
+
+# openmps_unit_test(name sources... [LIBS libraries...]): the same as one ctest entry.
+function(openmps_unit_test name)
+  openmps_test_program(${name} ${ARGN})
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT 60)
 endfunction()

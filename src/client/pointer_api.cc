@@ -202,8 +202,9 @@ CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute,
   if (value == nullptr || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  Known known{};
-  if (find_mapping(*session, ptr, &known)) return CUDA_ERROR_NOT_SUPPORTED;
+  if (VirtualMemory::Locked(session->virtual_memory)->mapping_of(ptr) != nullptr) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
   unsigned int on = 0;
   memcpy(&on, value, sizeof(on));
   return session->memory.set_sync_memops(ptr, on != 0) ||
