@@ -18,11 +18,11 @@
 #include <string>
 #include <string_view>
 #include <thread>
-#include <vector>
 
 #include "base/subprocess.h"
 #include "base/text.h"
 #include "driver/loader.h"
+#include "worker/driver_environment.h"
 #include "worker/facts.h"
 #include "worker/log.h"
 #include "worker/worker_server.h"
@@ -47,15 +47,6 @@ bool parse(int argc, char** argv, Options* options) {
     }
   }
   return argc % 2 == 1 && options->server_fd > STDERR_FILENO;
-}
-
-// NVIDIA's driver must not take this process for a client of NVIDIA's MPS.
-void clear_mps_environment() {
-  std::vector<std::string> names;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    if (strncmp(*entry, "CUDA_MPS_", 9) == 0) names.emplace_back(*entry, strcspn(*entry, "="));
-  }
-  for (const std::string& name : names) unsetenv(name.c_str());
 }
 
 // A second: more would only burn cores.
@@ -129,7 +120,7 @@ int run(int argc, char** argv) {
   // What is left of a dead server is a closed socket, which is noticed as such.
   signal(SIGPIPE, SIG_IGN);
   fcntl(options.server_fd, F_SETFD, FD_CLOEXEC);
-  clear_mps_environment();
+  prepare_driver_environment();
   raise_open_files_limit(kOpenFiles);
   ServerLink link{UniqueFd(options.server_fd)};
   const Status status = serve(options, link);

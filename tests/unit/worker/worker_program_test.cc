@@ -314,5 +314,37 @@ TEST_F(WorkerProgramTest, FaultReachesEverySession) {
   close(2);
 }
 
+// Where the worker's driver initialises, with these variables in the server's environment.
+std::string start_on_probe(const char* wanted, const char* exported) {
+  if (wanted != nullptr) setenv("OPENMPS_DEVICE_MAX_CONNECTIONS", wanted, 1);
+  if (exported != nullptr) setenv("CUDA_DEVICE_MAX_CONNECTIONS", exported, 1);
+  auto sockets = make_socket_pair();
+  SpawnOptions options;
+  options.program = text_of("OPENMPS_TEST_WORKER", OPENMPS_TEST_WORKER_DEFAULT);
+  options.arguments = {"--server-fd", "3", "--driver", OPENMPS_TEST_PROBE_DRIVER};
+  options.fds = {{sockets->second.get(), 3}, {2, 2}};
+  options.die_with_parent = true;
+  auto pid = spawn(options);
+  unsetenv("OPENMPS_DEVICE_MAX_CONNECTIONS");
+  unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  if (!pid.ok()) return pid.status().message();
+  sockets->second.reset();
+  TestServer server(std::move(sockets->first));
+  auto ready = server.expect<wire::WorkerReady>();
+  waitpid(*pid, nullptr, 0);
+  if (!ready.ok()) return ready.status().message();
+  const std::string reason = ready->reason;
+  return reason.substr(reason.rfind(' ') + 1);
+}
+
+TEST(WorkerEnvironment, TheDriverStartsWithAllHardwareQueues) {
+  EXPECT_EQ(start_on_probe(nullptr, nullptr), "32");
+  EXPECT_EQ(start_on_probe(nullptr, "1"), "32") << "a job script's, for its programs";
+  EXPECT_EQ(start_on_probe("16", "1"), "16") << "the operator's";
+  for (const char* nonsense : {"0", "33", "many", ""}) {
+    EXPECT_EQ(start_on_probe(nonsense, nullptr), "32") << nonsense;
+  }
+}
+
 }  // namespace
 }  // namespace openmps::worker
