@@ -70,7 +70,11 @@ void PacketPeer::send(std::span<const std::byte> data, std::span<const int> fds)
     return;
   }
   Queued queued{{data.begin(), data.end()}, {}};
-  for (const int fd : fds) queued.fds.emplace_back(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  for (const int fd : fds) {
+    // None is left: the peer gets the message without, and refuses what it asks for.
+    UniqueFd copy(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+    if (copy.valid()) queued.fds.push_back(std::move(copy));
+  }
   queue_.push_back(std::move(queued));
   update_events();
 }

@@ -37,7 +37,7 @@ class PacketPeer {
   // Start to receive. Errors: CUDA_ERROR_OPERATING_SYSTEM.
   Status start();
   // Send now or later; failure shows as on_closed, in a later round. The descriptors are duplicated
-  // if they have to wait.
+  // if they have to wait, and missing if they can't be.
   void send(std::span<const std::byte> data, std::span<const int> fds = {});
   // Everything sent has left.
   [[nodiscard]] bool drained() const { return queue_.empty(); }

@@ -107,9 +107,7 @@ void CommandRunner::run_for_server(const Command& command, ServerProcess& server
       return;
     case Verb::kGetClientList:
       server.ask(wire::QueryKind::kClients, [done](const ServerAnswer& answer) {
-        std::string text;
-        for (const ClientLine& client : answer.clients) text += std::to_string(client.pid) + "\n";
-        done({text});
+        done({format_client_list(answer.clients)});
       });
       return;
     case Verb::kSetPercentage: settings.set_percentage(command.value); [[fallthrough]];

@@ -10,6 +10,9 @@
 namespace openmps::control {
 namespace {
 
+// NVIDIA's daemon has no word for it.
+const char* mark_of(const ClientLine& client) { return client.ending ? " (ending)" : ""; }
+
 constexpr size_t kShortUuid = 22;  // "GPU-008cbaa3-6cdc-9444": ps shows no more
 
 std::string ps_row(const std::string& pid, const std::string& id, const std::string& server,
@@ -41,6 +44,14 @@ std::string device_row(bool csv, const std::string& ordinal, const std::string& 
 
 }  // namespace
 
+std::string format_client_list(const std::vector<ClientLine>& clients) {
+  std::string text;
+  for (const ClientLine& client : clients) {
+    text += format_text("%u%s\n", client.pid, mark_of(client));
+  }
+  return text;
+}
+
 std::string format_ps(const std::vector<ClientLine>& clients) {
   if (clients.empty()) return "";
   std::string text = ps_row("PID", "ID", "SERVER", "DEVICE", "NAMESPACE", "COMMAND");
@@ -49,7 +60,7 @@ std::string format_ps(const std::vector<ClientLine>& clients) {
     const std::string program = client.command.substr(0, client.command.find(' '));
     text += ps_row(std::to_string(client.pid), std::to_string(client.id),
                    std::to_string(client.server), client.device_uuid.substr(0, kShortUuid),
-                   std::to_string(client.namespace_inode), program);
+                   std::to_string(client.namespace_inode), program + mark_of(client));
   }
   return text;
 }
@@ -63,7 +74,8 @@ std::string format_device_clients(const std::vector<Device>& devices,
     text += format_text("[%zu] %02x:%02x.%x, %s\n", i, pci.domain, pci.bus, pci.function,
                         devices[i].name.c_str());
     for (const ClientLine& client : clients) {
-      if (client.device == i) text += format_text("%u.%u\n", client.pid, client.id);
+      if (client.device != i) continue;
+      text += format_text("%u.%u%s\n", client.pid, client.id, mark_of(client));
     }
   }
   return text;

@@ -19,6 +19,7 @@ struct ClientLine {
   uint32_t namespace_inode = 0;
   std::string device_uuid;
   std::string command;
+  bool ending = false;  // the program has gone, its work has not ended yet
 };
 
 struct ServerLine {
@@ -27,6 +28,8 @@ struct ServerLine {
   std::string state;
 };
 
+// PIDs, one per line. Clients that end are marked, here and in the other lists.
+std::string format_client_list(const std::vector<ClientLine>& clients);
 // Empty for no clients.
 std::string format_ps(const std::vector<ClientLine>& clients);
 std::string format_ps_json(const std::vector<ClientLine>& clients);

@@ -22,7 +22,8 @@ std::string format_ps_json(const std::vector<ClientLine>& clients) {
                     {"server", client.server},
                     {"device", client.device_uuid},
                     {"namespace", client.namespace_inode},
-                    {"command", client.command}});
+                    {"command", client.command},
+                    {"ending", client.ending}});
   }
   return text_of(list);
 }

@@ -29,6 +29,7 @@ wire::ClientRow make_row(const Session& session, const std::vector<Device>& devi
   row.id = session.id;
   row.device = first_visible_device(devices, field_text(session.admit.hello.visible_devices));
   row.namespace_inode = session.admit.hello.namespace_inode;
+  row.ending = session.state == SessionState::kEnding ? 1 : 0;
   if (row.device < devices.size()) fill_field(row.device_uuid, devices[row.device].uuid);
   fill_field(row.command, printable(field_text(session.admit.hello.command)));
   return row;
@@ -65,7 +66,7 @@ std::vector<std::byte> make_answer(const wire::Query& query, wire::ServerState s
   std::string body;
   if (query.query == wire::QueryKind::kClients) {
     for (const auto& [id, session] : sessions.all()) {
-      if (session->state != SessionState::kActive) continue;
+      if (session->state == SessionState::kOpening) continue;
       const wire::ClientRow row = make_row(*session, devices);
       body.append(reinterpret_cast<const char*>(&row), sizeof(row));
       ++answer.rows;

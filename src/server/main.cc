@@ -17,9 +17,23 @@
 namespace openmps::server {
 namespace {
 
-// Two descriptors per session and some, for a full house of wire::kMaxWindows; the worker inherits
-// the limit and needs one per memory object of its clients.
+// Two descriptors per session and some, for a full house of wire::kMaxWindows; the workers inherit
+// the limit and need one per memory object of their clients.
 constexpr unsigned long kWantedOpenFiles = 65536;
+
+// Of OPENMPS_DRAIN_SECONDS: more than an hour would be for ever to those who wait for the GPU.
+constexpr uint64_t kMostDrainSeconds = 3600;
+
+uint64_t drain_ms(const Log& log) {
+  const std::string text = environment_or("OPENMPS_DRAIN_SECONDS", "");
+  if (text.empty()) return kDrainMs;
+  const auto seconds = parse_unsigned(text, kMostDrainSeconds);
+  if (seconds && *seconds != 0) return *seconds * 1000;
+  log.write(format_text("OPENMPS_DRAIN_SECONDS=%s is not a number from 1 to %llu: ignored",
+                        printable(text).c_str(),
+                        static_cast<unsigned long long>(kMostDrainSeconds)));
+  return kDrainMs;
+}
 
 int fail(const std::string& reason) {
   fprintf(stderr, "openmps-server: %s\n", reason.c_str());
@@ -41,7 +55,8 @@ int run(int control_fd) {
   EventLoop loop;
   Server server(loop, log,
                 ServerOptions{.worker_program = *here + "/openmps-worker",
-                              .driver = environment_or("OPENMPS_DRIVER", "auto")});
+                              .driver = environment_or("OPENMPS_DRIVER", "auto"),
+                              .drain_ms = drain_ms(log)});
   Status status = loop.open();
   if (status.ok()) {
     status = loop.watch_signals({SIGTERM, SIGINT, SIGHUP}, [&](int signal) {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// openmps-server's state: daemon and sessions. What comes from the worker is in server_worker.cc.
+// openmps-server's state: daemon and sessions. Workers are in server_worker.cc.
 #include "server/server.h"
 
 #include <string.h>
 
 #include <algorithm>
+#include <new>
+#include <optional>
 
 #include "base/text.h"
 #include "server/answers.h"
@@ -42,7 +44,13 @@ void Server::on_daemon_packet(Packet packet) {
       case wire::MessageKind::kAdmit: {
         wire::Admit admit;
         status = wire::read_message(packet.data, &admit);
-        if (status.ok() && !packet.fds.empty()) on_admit(admit, std::move(packet.fds[0]));
+        if (!status.ok()) break;
+        if (packet.fds.empty()) {
+          // The system had no descriptor left to receive it with, and has closed it.
+          status = Status(CUDA_ERROR_MPS_CONNECTION_FAILED, "a client without its connection");
+          break;
+        }
+        on_admit(admit, std::move(packet.fds[0]));
         break;
       }
       case wire::MessageKind::kQuery: {
@@ -74,14 +82,12 @@ void Server::on_admit(const wire::Admit& admit, UniqueFd client) {
   log_.write(format_text("Received new client request for {PID: %u}", admit.pid));
   if (leaving_) {
     refuse(std::move(client), CUDA_ERROR_MPS_SERVER_NOT_READY, "the server is shutting down");
-  } else if (context_lost_) {
-    refuse(
-        std::move(client), CUDA_ERROR_MPS_SERVER_NOT_READY,
-        "the server recovers from a fatal GPU error and waits for the affected clients to leave");
-  } else if (worker_ready_) {
+  } else if (is_open()) {
     open_session(admit, std::move(client));
   } else if (waiting_.size() < wire::kMaxWindows) {
     waiting_.push_back(Waiting{admit, std::move(client)});
+    // None could be started for the last one who asked.
+    if (current_ == nullptr && !start_pending_) start_worker();
   } else {
     refuse(std::move(client), CUDA_ERROR_MPS_MAX_CLIENTS_REACHED,
            "too many clients wait for the worker to start");
@@ -116,7 +122,7 @@ void Server::report_ready(CUresult result, const std::string& reason) {
   if (daemon_ == nullptr) return;
   wire::ServerReady ready;
   ready.result = result;
-  ready.worker_pid = worker_ != nullptr ? static_cast<uint32_t>(worker_->pid()) : 0;
+  ready.worker_pid = is_open() ? static_cast<uint32_t>(current_->process->pid()) : 0;
   fill_field(ready.reason, reason);
   daemon_->send(wire::message_bytes(ready));
 }
@@ -132,11 +138,8 @@ void Server::finish(int exit_status) {
   if (finishing_) return;
   finishing_ = true;
   exit_status_ = exit_status;
-  if (worker_ == nullptr) {
-    loop_.stop();
-  } else {
-    worker_->stop();
-  }
+  if (workers_.empty()) loop_.stop();
+  for (const auto& worker : workers_) worker->process->stop();
 }
 
 // ---- Sessions ---------------------------------------------------------------------------------
@@ -152,19 +155,29 @@ void Server::open_session(const wire::Admit& admit, UniqueFd client) {
     return;
   }
   Session& session = **made;
+  session.worker = current_;
+  Status status;
+  try {
+    status = start_session(session, std::move(client));
+  } catch (const std::bad_alloc&) {
+    status = Status(CUDA_ERROR_OUT_OF_MEMORY, "the server is out of memory");
+  }
+  if (status.ok()) return;
+  if (session.client != nullptr) refuse(*session.client, status.code(), status.message());
+  erase_session(session);
+}
+
+Status Server::start_session(Session& session, UniqueFd client) {
   const uint32_t id = session.id;
   session.client = std::make_unique<PacketPeer>(
       loop_, std::move(client), kMaxClientPacketBytes,
       PacketPeer::Callbacks{[this, id](const Packet& packet) { on_client_packet(id, packet); },
                             [this, id](const std::string&) { on_client_gone(id, ""); }});
-  if (const Status watched = session.client->start(); !watched.ok()) {
-    refuse(*session.client, watched.code(), watched.message());
-    sessions_.erase(id);
-    return;
-  }
+  OPENMPS_RETURN_IF_ERROR(session.client->start());
   const wire::OpenSession open = make_open_session(session);
   const int host_file = session.host_file.get();
-  worker_->send(wire::message_bytes(open), {&host_file, 1});
+  session.worker->process->send(wire::message_bytes(open), {&host_file, 1});
+  return Status();
 }
 
 void Server::welcome(Session& session) {
@@ -173,12 +186,12 @@ void Server::welcome(Session& session) {
   welcome.session = session.id;
   welcome.window_base = wire::window_base(session.window);
   welcome.server_pid = static_cast<uint32_t>(getpid());
-  welcome.spin_us = spin_us_;
+  welcome.spin_us = session.worker->spin_us;
   welcome.active_thread_percentage = granted.active_thread_percentage;
   welcome.client_priority = granted.client_priority;
   std::copy(std::begin(granted.memory_limit), std::end(granted.memory_limit),
             std::begin(welcome.memory_limit));
-  const int files[] = {session.host_file.get(), facts_.get()};
+  const int files[] = {session.host_file.get(), session.worker->facts.get()};
   session.state = SessionState::kActive;
   log_.write("Client " + name_of(session) +
              " connected: " + printable(field_text(session.admit.hello.command)));
@@ -216,7 +229,7 @@ void Server::on_client_packet(uint32_t id, const Packet& packet) {
     on_client_gone(id, "it sent a message that none expects");
     return;
   }
-  if (session->state == SessionState::kEnding || worker_ == nullptr) return;
+  if (session->state == SessionState::kEnding) return;
   if (session->passing >= wire::kMaxPassing) {
     on_client_gone(id, "it sends descriptors that it does not use");
     return;
@@ -224,7 +237,7 @@ void Server::on_client_packet(uint32_t id, const Packet& packet) {
   ++session->passing;
   message.session = id;
   const int descriptor = packet.fds[0].get();
-  worker_->send(wire::message_bytes(message), {&descriptor, 1});
+  session->worker->process->send(wire::message_bytes(message), {&descriptor, 1});
 }
 
 void Server::on_client_gone(uint32_t id, const std::string& unexpected) {
@@ -234,44 +247,86 @@ void Server::on_client_gone(uint32_t id, const std::string& unexpected) {
     log_.write("Client " + name_of(*session) + " is cut off: " + unexpected);
   }
   session->client.reset();
+  const uint32_t others = sessions_.clients() - (session->state == SessionState::kEnding ? 0 : 1);
   log_.write(format_text("Client %s exiting. Number of active client contexts is %u.",
-                         name_of(*session).c_str(), sessions_.clients()));
+                         name_of(*session).c_str(), others));
   end_session(*session, CUDA_ERROR_MPS_RPC_FAILURE);
 }
 
 void Server::end_session(Session& session, CUresult result) {
-  if (context_lost_) {
-    // The worker is about to be replaced as a whole: nothing in it is worth an orderly end.
-    session.end_with(result);
-    forget_session(session.id);
-    return;
-  }
   if (session.state == SessionState::kEnding) return;
   session.state = SessionState::kEnding;
   wire::CloseSession close;
   close.session = session.id;
   close.result = result;
-  worker_->send(wire::message_bytes(close));
+  session.worker->process->send(wire::message_bytes(close));
+  session.drain_timer =
+      loop_.call_after(options_.drain_ms, [this, id = session.id] { on_drain_late(id); });
+  after_session();
+}
+
+void Server::on_drain_late(uint32_t id) {
+  Session* session = sessions_.find(id);
+  if (session == nullptr || finishing_) return;
+  session->drain_timer = 0;
+  Worker& worker = *session->worker;
+  if (worker.state != WorkerState::kServing) return;  // it is replaced already
+  log_.write(format_text(
+      "Client %s (%s) has left work that does not end: after %llu ms its worker %d is replaced",
+      name_of(*session).c_str(), printable(field_text(session->admit.hello.command)).c_str(),
+      static_cast<unsigned long long>(options_.drain_ms), static_cast<int>(worker.process->pid())));
+  retire(worker);
+}
+
+void Server::open_again(Session& session) {
+  const Worker* worker = session.worker;
+  std::optional<Waiting> next;
+  if (session.client != nullptr) next = Waiting{session.admit, session.client->release()};
+  erase_session(session);
+  if (!next) return;
+  if (is_open() && current_ != worker) {
+    open_session(next->admit, std::move(next->client));
+  } else {
+    waiting_.push_back(std::move(*next));
+  }
+}
+
+void Server::erase_session(Session& session) {
+  loop_.cancel(session.drain_timer);
+  sessions_.erase(session.id);
 }
 
 void Server::forget_session(uint32_t id) {
-  const Session* session = sessions_.find(id);
+  Session* session = sessions_.find(id);
   if (session == nullptr) return;
   const uint32_t pid = session->admit.pid;
-  sessions_.erase(id);
+  erase_session(*session);
   log_.write(format_text("Client process %u disconnected", pid));
-  after_session();
 }
 
 void Server::after_session() {
   if (finishing_) return;
-  if (!sessions_.empty()) return;
-  if (leaving_ && waiting_.empty()) {
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    Worker& worker = *workers_[i];
+    if (worker.state == WorkerState::kRetiring && sessions_.clients_of(worker) == 0) {
+      end_worker(worker);
+    }
+  }
+  leave_if_unused();
+  renew_if_worn();
+}
+
+void Server::leave_if_unused() {
+  if (!leaving_ || finishing_ || sessions_.clients() != 0 || !waiting_.empty()) return;
+  if (sessions_.empty()) {
     log_.write("Server is shutting down");
     finish(0);
-  } else if (context_lost_) {
-    log_.write("All affected clients have left: the worker is replaced");
-    worker_->stop();  // on_worker_gone() starts the next one
+  } else if (leave_timer_ == 0) {
+    leave_timer_ = loop_.call_after(kLeaveMs, [this] {
+      if (finishing_) return;
+      log_.write("Server is shutting down: the work of clients that have gone does not end");
+      finish(0);
+    });
   }
 }
 

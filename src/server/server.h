@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // openmps-server: admits the clients of one user, owns their sessions, watches and replaces the
-// worker. It holds no CUDA, so no GPU fault reaches it, and it is not on the data path. Made by
-// main(), runs on one EventLoop; every peer (daemon, worker, clients) is a PacketPeer.
+// workers (docs/decisions/0010). It holds no CUDA, so no GPU fault reaches it, and it is not on the
+// data path. Made by main(), runs on one EventLoop; every peer (daemon, workers, clients) is a
+// PacketPeer.
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,7 +17,7 @@
 #include "server/devices.h"
 #include "server/restart_backoff.h"
 #include "server/session_table.h"
-#include "server/worker_process.h"
+#include "server/worker.h"
 
 namespace openmps::server {
 
@@ -27,10 +29,23 @@ inline constexpr int kWorkerStartAttempts = 3;
 // persistence daemon a machine of eight GPUs takes tens of seconds to initialise.
 inline constexpr uint64_t kWorkerReadyMs = 120'000;
 
+// How long the work of a client that has gone may go on before its worker is replaced. Most kernels
+// take milliseconds; the driver's own watchdogs, where there are any, take 2 to 10 s.
+inline constexpr uint64_t kDrainMs = 10'000;
+
+// Who tells a server to leave wants it gone, and nobody waits for what clients that have gone have
+// left queued: time for an orderly end of what ends by itself.
+inline constexpr uint64_t kLeaveMs = 2'000;
+
+// Workers beside the current one that stay for clients of theirs. Each holds a context per GPU and
+// a kernel that does not end, so the oldest goes, with its clients, before there are more.
+inline constexpr size_t kMaxRetiringWorkers = 3;
+
 struct ServerOptions {
   std::string worker_program;
   std::string driver = "auto";  // OPENMPS_DRIVER
   uint64_t worker_ready_ms = kWorkerReadyMs;
+  uint64_t drain_ms = kDrainMs;  // OPENMPS_DRAIN_SECONDS
 };
 
 class Server {
@@ -58,30 +73,57 @@ class Server {
   void on_shutdown(const wire::Shutdown& shutdown);
   void report_ready(CUresult result, const std::string& reason);
 
-  // From the worker.
+  // Workers, in server_worker.cc. At most one is current: starting, or open to newcomers.
   void start_worker();
-  void on_worker_late();
-  void on_worker_packet(const Packet& packet);
-  Status handle_worker_packet(const Packet& packet);
-  Status on_worker_ready(const Packet& packet);
-  Status on_session_ready(const wire::SessionReady& ready);
-  void on_session_fault(const wire::SessionFault& fault);
-  Status on_worker_descriptor(const Packet& packet);
-  void on_context_lost(const wire::SessionFault& fault);
-  void on_worker_gone(const std::string& how);
+  void on_worker_late(Worker& worker);
+  void on_worker_gone(Worker& worker, const std::string& how);
+  // Newcomers go to the next worker, which starts now; this one ends with its last living client,
+  // at once if it has none.
+  void retire(Worker& worker);
+  // End it now. Clients that it still has get CUDA_ERROR_MPS_RPC_FAILURE.
+  void end_worker(Worker& worker);
+  void forget_sessions_of(Worker& worker);
+  // No worker is current: start the next, after a pause if they die one after the other.
+  void replace_worker();
+  // No worker can be started.
+  void give_up(const std::string& reason);
+  [[nodiscard]] bool is_open() const {
+    return current_ != nullptr && current_->state == WorkerState::kServing;
+  }
+
+  // What workers say.
+  void on_worker_packet(Worker& worker, Packet& packet);
+  Status handle_worker_packet(Worker& worker, Packet& packet);
+  Status on_worker_ready(Worker& worker, Packet& packet);
+  Status on_session_ready(Worker& worker, const wire::SessionReady& ready);
+  void on_session_closed(Worker& worker, const wire::SessionClosed& closed);
+  void on_session_fault(Worker& worker, const wire::SessionFault& fault);
+  Status on_worker_descriptor(Worker& worker, const Packet& packet);
+  void on_context_lost(Worker& worker, const wire::SessionFault& fault);
+  // The worker's own session of that number; null: it is not there (any more).
+  [[nodiscard]] Session* session_of(const Worker& worker, uint32_t id) const;
 
   // Sessions.
   void open_session(const wire::Admit& admit, UniqueFd client);
+  Status start_session(Session& session, UniqueFd client);
   void welcome(Session& session);
   void refuse(PacketPeer& client, CUresult result, const std::string& reason);
   void refuse(UniqueFd client, CUresult result, const std::string& reason);
   // A descriptor for the client's session in the worker; anything else cuts the client off.
   void on_client_packet(uint32_t id, const Packet& packet);
   void on_client_gone(uint32_t id, const std::string& unexpected);
+  // The client has gone or is cut off: the worker drains the session, for options_.drain_ms.
   void end_session(Session& session, CUresult result);
+  void on_drain_late(uint32_t id);
+  // The session did not come about in its worker: its client gets one in another.
+  void open_again(Session& session);
+  void erase_session(Session& session);
   void forget_session(uint32_t id);
-  // What is due when a session has gone: the end of the server, or a new worker.
+  // What is due when a session has ended: the end of its worker or of the server, or a fresh
+  // worker.
   void after_session();
+  void leave_if_unused();
+  void renew_if_worn();
   void finish(int exit_status);
 
   [[nodiscard]] std::string name_of(const Session& session) const;
@@ -90,21 +132,18 @@ class Server {
   const Log& log_;
   ServerOptions options_;
   std::unique_ptr<PacketPeer> daemon_;
-  std::unique_ptr<WorkerProcess> worker_;  // nullptr: none, the next one starts after a pause
-  int worker_attempts_ = 0;                // since the last one that was ready
+  std::vector<std::unique_ptr<Worker>> workers_;  // by age
+  Worker* current_ = nullptr;   // null: none, the next one starts after a pause or with a newcomer
+  bool start_pending_ = false;  // that pause
+  int worker_attempts_ = 0;     // since the last one that was ready
   RestartBackoff restart_backoff_;
-  bool worker_ready_ = false;
-  EventLoop::TimerId worker_ready_timer_ = 0;
-  std::string worker_error_;  // what the current worker said of why it can't work
-  uint32_t spin_us_ = 0;
-  UniqueFd facts_;
-  std::vector<Device> devices_;
+  std::vector<Device> devices_;  // of the last worker that was ready
   wire::ServerState state_ = wire::ServerState::kInitializing;
-  bool context_lost_ = false;  // a fault: the worker is replaced when its clients have left
   SessionTable sessions_;
   std::deque<Waiting> waiting_;  // until the (new) worker is ready; at most kMaxWindows
   bool leaving_ = false;         // no new clients; the end comes with the last one
-  bool finishing_ = false;       // the end: waits for the worker's only
+  EventLoop::TimerId leave_timer_ = 0;
+  bool finishing_ = false;  // the end: waits for the workers' only
   int exit_status_ = 0;
 };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// openmps-server's dealings with its worker: start, messages, faults, end. A lost worker ends its
-// sessions and is replaced. Rebuilding sessions in another worker instead has its place in
-// on_context_lost() and on_worker_gone(), and nowhere else.
-#include <fcntl.h>
+// openmps-server's dealings with its workers: start, messages, faults, end, replacement
+// (docs/decisions/0010). A lost worker ends its sessions. Rebuilding them in another worker instead
+// has its place in end_worker() and on_worker_gone(), and nowhere else.
+#include <algorithm>
 
 #include "base/clock.h"
 #include "base/text.h"
@@ -12,74 +12,182 @@
 
 namespace openmps::server {
 
+// ---- Life ---------------------------------------------------------------------------------------
+
 void Server::start_worker() {
   ++worker_attempts_;
-  worker_error_.clear();
-  worker_ = std::make_unique<WorkerProcess>(
-      loop_, WorkerProcess::Callbacks{[this](const Packet& packet) { on_worker_packet(packet); },
-                                      [this](const std::string& how) { on_worker_gone(how); }});
-  const Status started = worker_->start(options_.worker_program, options_.driver);
+  current_ = workers_.emplace_back(std::make_unique<Worker>()).get();
+  Worker& worker = *current_;
+  worker.process = std::make_unique<WorkerProcess>(
+      loop_, WorkerProcess::Callbacks{
+                 [this, &worker](Packet packet) { on_worker_packet(worker, packet); },
+                 [this, &worker](const std::string& how) { on_worker_gone(worker, how); }});
+  const Status started = worker.process->start(options_.worker_program, options_.driver);
   if (started.ok()) {
-    worker_ready_timer_ = loop_.call_after(options_.worker_ready_ms, [this] { on_worker_late(); });
+    worker.ready_timer =
+        loop_.call_after(options_.worker_ready_ms, [this, &worker] { on_worker_late(worker); });
     return;
   }
   // No second attempt: the program is not there or can't run.
-  worker_.reset();
-  log_.write("MPS server failed to start: " + started.message());
+  current_ = nullptr;
+  workers_.pop_back();
+  give_up(started.message());
+}
+
+void Server::on_worker_late(Worker& worker) {
+  if (finishing_) return;
+  worker.error = format_text("the worker did not become ready within %llu s: its driver hangs",
+                             static_cast<unsigned long long>(options_.worker_ready_ms / 1000));
+  worker.process->kill_now();  // on_worker_gone() is next
+}
+
+void Server::on_worker_gone(Worker& worker, const std::string& how) {
+  const pid_t pid = worker.process->pid();
+  const std::string error = worker.error;
+  const bool was_current = &worker == current_;
+  if (was_current) current_ = nullptr;
+  loop_.cancel(worker.ready_timer);
+  if (!finishing_) {
+    log_.write(format_text("Worker %d %s", static_cast<int>(pid), how.c_str()));
+    for (const uint32_t id : sessions_.ids_of(worker)) {
+      Session& session = *sessions_.find(id);
+      session.end_with(CUDA_ERROR_MPS_RPC_FAILURE);
+      if (session.client != nullptr && session.state == SessionState::kOpening) {
+        refuse(*session.client, CUDA_ERROR_MPS_RPC_FAILURE, "the worker " + how);
+      } else if (session.client != nullptr) {
+        log_.write("Client " + name_of(session) + " has lost its session: the worker " + how);
+      }
+      forget_session(id);
+    }
+  }
+  const bool was_ready = worker.state != WorkerState::kStarting;
+  std::erase_if(workers_, [&worker](const auto& held) { return held.get() == &worker; });
+  if (finishing_) {
+    if (workers_.empty()) loop_.stop();
+    return;
+  }
+  if (was_current) {
+    if (was_ready) state_ = wire::ServerState::kFault;
+    if (error.empty() && worker_attempts_ < kWorkerStartAttempts) {
+      replace_worker();
+    } else {
+      give_up(error.empty() ? "the worker " + how : error);
+    }
+  }
+  after_session();
+}
+
+void Server::replace_worker() {
+  if (finishing_ || start_pending_ || (leaving_ && waiting_.empty())) return;
+  const uint64_t pause_ms = restart_backoff_.worker_ended(now_ns());
+  if (pause_ms == 0) {
+    start_worker();
+    return;
+  }
+  log_.write(
+      format_text("The next worker starts in %llu ms", static_cast<unsigned long long>(pause_ms)));
+  start_pending_ = true;
+  loop_.call_after(pause_ms, [this] {
+    start_pending_ = false;
+    if (!finishing_ && current_ == nullptr) start_worker();
+  });
+}
+
+void Server::give_up(const std::string& reason) {
+  log_.write("MPS server failed to start: " + reason);
   while (!waiting_.empty()) {
-    refuse(std::move(waiting_.front().client), CUDA_ERROR_MPS_CONNECTION_FAILED, started.message());
+    refuse(std::move(waiting_.front().client), CUDA_ERROR_MPS_CONNECTION_FAILED, reason);
     waiting_.pop_front();
   }
-  report_ready(CUDA_ERROR_MPS_CONNECTION_FAILED, started.message());
+  if (sessions_.clients() != 0) {
+    // Those of older workers go on; the next newcomer has it tried again.
+    worker_attempts_ = 0;
+    return;
+  }
+  report_ready(CUDA_ERROR_MPS_CONNECTION_FAILED, reason);
   finish(1);
 }
 
-void Server::on_worker_late() {
-  if (finishing_) return;
-  worker_error_ = format_text("the worker did not become ready within %llu s: its driver hangs",
-                              static_cast<unsigned long long>(options_.worker_ready_ms / 1000));
-  worker_->kill_now();  // on_worker_gone() is next
+void Server::retire(Worker& worker) {
+  if (finishing_ || worker.state >= WorkerState::kRetiring) return;
+  worker.state = WorkerState::kRetiring;
+  if (&worker == current_) {
+    current_ = nullptr;
+    state_ = wire::ServerState::kInitializing;
+    replace_worker();
+  }
+  const auto retires = [](const auto& held) { return held->state == WorkerState::kRetiring; };
+  if (static_cast<size_t>(std::count_if(workers_.begin(), workers_.end(), retires)) >
+      kMaxRetiringWorkers) {
+    Worker& oldest = **std::find_if(workers_.begin(), workers_.end(), retires);
+    log_.write(format_text("Too many workers are being replaced: worker %d ends with its clients",
+                           static_cast<int>(oldest.process->pid())));
+    end_worker(oldest);
+  }
+  after_session();
 }
 
-void Server::on_worker_packet(const Packet& packet) {
-  if (finishing_) return;
-  const Status handled = handle_worker_packet(packet);
+void Server::end_worker(Worker& worker) {
+  if (worker.state == WorkerState::kEnding) return;
+  worker.state = WorkerState::kEnding;
+  for (const uint32_t id : sessions_.ids_of(worker)) {
+    sessions_.find(id)->end_with(CUDA_ERROR_MPS_RPC_FAILURE);
+    forget_session(id);
+  }
+  worker.process->stop();  // on_worker_gone() is the end of it
+}
+
+void Server::renew_if_worn() {
+  if (finishing_ || leaving_ || !is_open() || !current_->worn) return;
+  if (!sessions_.ids_of(*current_).empty()) return;
+  log_.write(
+      format_text("Worker %d is renewed: its clients have left the device's heap or limits "
+                  "changed",
+                  static_cast<int>(current_->process->pid())));
+  retire(*current_);
+}
+
+// ---- Messages -----------------------------------------------------------------------------------
+
+void Server::on_worker_packet(Worker& worker, Packet& packet) {
+  if (finishing_ || worker.state == WorkerState::kEnding) return;
+  const Status handled = handle_worker_packet(worker, packet);
   if (handled.ok()) return;
   log_.write("The worker breaks the protocol and is replaced: " + handled.message());
-  worker_->kill_now();
+  worker.process->kill_now();
 }
 
-Status Server::handle_worker_packet(const Packet& packet) {
+Status Server::handle_worker_packet(Worker& worker, Packet& packet) {
   Result<wire::MessageHeader> header = wire::read_header(packet.data);
   if (!header.ok()) return header.status();
   switch (header->kind) {
-    case wire::MessageKind::kWorkerReady: return on_worker_ready(packet);
+    case wire::MessageKind::kWorkerReady: return on_worker_ready(worker, packet);
     case wire::MessageKind::kSessionReady: {
       wire::SessionReady ready;
       OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &ready));
-      return on_session_ready(ready);
+      return on_session_ready(worker, ready);
     }
     case wire::MessageKind::kSessionClosed: {
       wire::SessionClosed closed;
       OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &closed));
-      forget_session(closed.session);
+      on_session_closed(worker, closed);
       return Status();
     }
     case wire::MessageKind::kSessionFault: {
       wire::SessionFault fault;
       OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &fault));
       if (fault.session == 0) {
-        on_context_lost(fault);
+        on_context_lost(worker, fault);
       } else {
-        on_session_fault(fault);
+        on_session_fault(worker, fault);
       }
       return Status();
     }
-    case wire::MessageKind::kPassDescriptor: return on_worker_descriptor(packet);
+    case wire::MessageKind::kPassDescriptor: return on_worker_descriptor(worker, packet);
     case wire::MessageKind::kDescriptorTaken: {
       wire::DescriptorTaken taken;
       OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &taken));
-      Session* session = sessions_.find(taken.session);
+      Session* session = session_of(worker, taken.session);
       if (session != nullptr && session->passing != 0) --session->passing;
       return Status();
     }
@@ -87,34 +195,41 @@ Status Server::handle_worker_packet(const Packet& packet) {
   }
 }
 
-Status Server::on_worker_ready(const Packet& packet) {
+Session* Server::session_of(const Worker& worker, uint32_t id) const {
+  Session* session = sessions_.find(id);
+  return session != nullptr && session->worker == &worker ? session : nullptr;
+}
+
+Status Server::on_worker_ready(Worker& worker, Packet& packet) {
   wire::WorkerReady ready;
   OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &ready));
-  if (worker_ready_) return Status(CUDA_ERROR_INVALID_VALUE, "it is ready twice");
-  loop_.cancel(worker_ready_timer_);
+  if (worker.state != WorkerState::kStarting) {
+    return Status(CUDA_ERROR_INVALID_VALUE, "it is ready twice");
+  }
+  loop_.cancel(worker.ready_timer);
   if (ready.result != CUDA_SUCCESS) {
-    worker_error_ = printable(field_text(ready.reason));
+    worker.error = printable(field_text(ready.reason));
     log_.write(format_text("The worker can't start (CUDA error %u): %s", ready.result,
-                           worker_error_.c_str()));
-    worker_->stop();  // on_worker_gone() is next
+                           worker.error.c_str()));
+    worker.process->stop();  // on_worker_gone() is next
     return Status();
   }
   if (packet.fds.empty()) return Status(CUDA_ERROR_INVALID_VALUE, "it sent no device facts");
   Result<std::vector<Device>> devices = read_devices(packet.fds[0].get());
   if (!devices.ok()) return devices.status();
   devices_ = std::move(devices).value();
-  // A descriptor of our own: the packet's closes with it.
-  facts_.reset(fcntl(packet.fds[0].get(), F_DUPFD_CLOEXEC, 0));
-  spin_us_ = ready.spin_us;
+  worker.facts = std::move(packet.fds[0]);
+  worker.spin_us = ready.spin_us;
   for (size_t i = 0; i < devices_.size(); ++i) {
     log_.write(
         format_text("Creating server context on device %zu (%s)", i, devices_[i].name.c_str()));
   }
   worker_attempts_ = 0;
   restart_backoff_.worker_ready(now_ns());
-  worker_ready_ = true;
+  worker.state = WorkerState::kServing;
   state_ = wire::ServerState::kActive;
-  log_.write(format_text("Server has started (worker %d)", static_cast<int>(worker_->pid())));
+  log_.write(
+      format_text("Server has started (worker %d)", static_cast<int>(worker.process->pid())));
   report_ready(CUDA_SUCCESS, "");
   std::deque<Waiting> waiting;
   waiting.swap(waiting_);
@@ -122,17 +237,22 @@ Status Server::on_worker_ready(const Packet& packet) {
   return Status();
 }
 
-Status Server::on_session_ready(const wire::SessionReady& ready) {
-  Session* session = sessions_.find(ready.session);
+Status Server::on_session_ready(Worker& worker, const wire::SessionReady& ready) {
+  Session* session = session_of(worker, ready.session);
   if (session == nullptr) {
     return Status(CUDA_ERROR_INVALID_VALUE, format_text("no session %u is to open", ready.session));
+  }
+  if (ready.result == CUDA_ERROR_MPS_SERVER_NOT_READY) {
+    // Its contexts are lost: the message that says so is on its way.
+    open_again(*session);
+    return Status();
   }
   if (ready.result != CUDA_SUCCESS) {
     if (session->client != nullptr) {
       refuse(*session->client, static_cast<CUresult>(ready.result),
              printable(field_text(ready.reason)));
     }
-    sessions_.erase(ready.session);
+    erase_session(*session);
     after_session();
     return Status();
   }
@@ -142,22 +262,31 @@ Status Server::on_session_ready(const wire::SessionReady& ready) {
   return Status();
 }
 
+void Server::on_session_closed(Worker& worker, const wire::SessionClosed& closed) {
+  if (closed.worn != 0) worker.worn = true;
+  if (session_of(worker, closed.session) == nullptr) return;
+  forget_session(closed.session);
+  after_session();
+}
+
 // A client that has left does not need it any more.
-Status Server::on_worker_descriptor(const Packet& packet) {
+Status Server::on_worker_descriptor(Worker& worker, const Packet& packet) {
   wire::PassDescriptor message;
   OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &message));
-  if (packet.fds.size() != 1) {
-    return Status(CUDA_ERROR_INVALID_VALUE, "a descriptor that is not there");
-  }
-  Session* session = sessions_.find(message.session);
+  Session* session = session_of(worker, message.session);
   if (session == nullptr || session->client == nullptr) return Status();
+  if (packet.fds.size() != 1) {
+    // The system had none left to receive it with.
+    on_client_gone(message.session, "a descriptor for it was lost");
+    return Status();
+  }
   const int descriptor = packet.fds[0].get();
   session->client->send(wire::message_bytes(message), {&descriptor, 1});
   return Status();
 }
 
-void Server::on_session_fault(const wire::SessionFault& fault) {
-  Session* session = sessions_.find(fault.session);
+void Server::on_session_fault(Worker& worker, const wire::SessionFault& fault) {
+  Session* session = session_of(worker, fault.session);
   if (session == nullptr) return;  // it ended while the message was on its way
   log_.write(format_text("Client %s (%s) is ended with CUDA error %u: %s",
                          name_of(*session).c_str(),
@@ -169,82 +298,30 @@ void Server::on_session_fault(const wire::SessionFault& fault) {
   end_session(*session, static_cast<CUresult>(fault.result));
 }
 
-void Server::on_context_lost(const wire::SessionFault& fault) {
-  if (context_lost_) return;
+// Nothing of the worker is of use to anybody any more, and its memory is to newcomers: it ends now,
+// whether its clients go on with their error or not.
+void Server::on_context_lost(Worker& worker, const wire::SessionFault& fault) {
   log_.write(format_text("Server is handling a fatal GPU error: CUDA error %u: %s", fault.result,
                          printable(field_text(fault.reason)).c_str()));
-  context_lost_ = true;
-  worker_ready_ = false;
-  state_ = wire::ServerState::kFault;
+  const bool was_current = &worker == current_;
+  if (was_current) {
+    current_ = nullptr;
+    state_ = wire::ServerState::kFault;
+  }
   log_.write("The following clients have a sticky error set:");
-  std::vector<uint32_t> without_client;
-  for (const auto& [id, session] : sessions_.all()) {
-    session->end_with(static_cast<CUresult>(fault.result));
-    if (session->state == SessionState::kOpening && session->client != nullptr) {
-      refuse(*session->client, CUDA_ERROR_MPS_SERVER_NOT_READY,
-             "a fatal GPU error came while the session opened");
-      session->client.reset();
-    } else {
-      log_.write(format_text("%u %s", session->admit.pid,
-                             printable(field_text(session->admit.hello.command)).c_str()));
+  for (const uint32_t id : sessions_.ids_of(worker)) {
+    Session& session = *sessions_.find(id);
+    if (session.state == SessionState::kOpening) {
+      open_again(session);
+      continue;
     }
-    if (session->client == nullptr) without_client.push_back(id);
+    session.end_with(static_cast<CUresult>(fault.result));
+    log_.write(format_text("%u %s", session.admit.pid,
+                           printable(field_text(session.admit.hello.command)).c_str()));
   }
-  for (const uint32_t id : without_client) forget_session(id);
-  // Otherwise the last of them has said so.
-  if (without_client.empty()) after_session();
-}
-
-void Server::on_worker_gone(const std::string& how) {
-  const pid_t pid = worker_->pid();
-  worker_.reset();
-  loop_.cancel(worker_ready_timer_);
-  facts_.reset();
-  if (finishing_) {
-    loop_.stop();
-    return;
-  }
-  log_.write(format_text("Worker %d %s", static_cast<int>(pid), how.c_str()));
-  if (worker_ready_) state_ = wire::ServerState::kFault;
-  worker_ready_ = false;
-  context_lost_ = false;
-  while (!sessions_.empty()) {
-    Session& session = *sessions_.all().begin()->second;
-    const uint32_t id = session.id;
-    session.end_with(CUDA_ERROR_MPS_RPC_FAILURE);
-    if (session.client != nullptr && session.state == SessionState::kOpening) {
-      refuse(*session.client, CUDA_ERROR_MPS_RPC_FAILURE, "the worker " + how);
-    } else if (session.client != nullptr) {
-      log_.write("Client " + name_of(session) + " has lost its session: the worker " + how);
-    }
-    forget_session(id);
-    if (finishing_) break;
-  }
-  if (leaving_ && waiting_.empty()) {
-    finish(0);
-    return;
-  }
-  const uint64_t pause_ms = restart_backoff_.worker_ended(now_ns());
-  if (worker_error_.empty() && worker_attempts_ < kWorkerStartAttempts) {
-    if (pause_ms == 0) {
-      start_worker();
-      return;
-    }
-    log_.write(format_text("The next worker starts in %llu ms",
-                           static_cast<unsigned long long>(pause_ms)));
-    loop_.call_after(pause_ms, [this] {
-      if (!finishing_) start_worker();
-    });
-    return;
-  }
-  const std::string reason = worker_error_.empty() ? "the worker " + how : worker_error_;
-  log_.write("MPS server failed to start: " + reason);
-  while (!waiting_.empty()) {
-    refuse(std::move(waiting_.front().client), CUDA_ERROR_MPS_CONNECTION_FAILED, reason);
-    waiting_.pop_front();
-  }
-  report_ready(CUDA_ERROR_MPS_CONNECTION_FAILED, reason);
-  finish(1);
+  end_worker(worker);
+  if (was_current) replace_worker();
+  after_session();
 }
 
 }  // namespace openmps::server

@@ -45,9 +45,9 @@ Result<Session*> SessionTable::create(const wire::Admit& admit) {
   header.version = wire::kProtocolVersion;
   header.window_base = wire::window_base(window);
   header.session = session->id;
-  windows_in_use_[window] = true;
   Session* made = session.get();
   sessions_[made->id] = std::move(session);
+  windows_in_use_[window] = true;
   return made;
 }
 
@@ -65,8 +65,26 @@ void SessionTable::erase(uint32_t id) {
 
 uint32_t SessionTable::clients() const {
   uint32_t count = 0;
-  for (const auto& [id, session] : sessions_) count += session->client != nullptr ? 1 : 0;
+  for (const auto& [id, session] : sessions_) {
+    count += session->state != SessionState::kEnding ? 1 : 0;
+  }
   return count;
+}
+
+uint32_t SessionTable::clients_of(const Worker& worker) const {
+  uint32_t count = 0;
+  for (const auto& [id, session] : sessions_) {
+    count += session->worker == &worker && session->state != SessionState::kEnding ? 1 : 0;
+  }
+  return count;
+}
+
+std::vector<uint32_t> SessionTable::ids_of(const Worker& worker) const {
+  std::vector<uint32_t> ids;
+  for (const auto& [id, session] : sessions_) {
+    if (session->worker == &worker) ids.push_back(id);
+  }
+  return ids;
 }
 
 }  // namespace openmps::server

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <vector>
 
 #include "base/packet_peer.h"
 #include "base/shared_memory.h"
@@ -15,6 +16,8 @@
 #include "wire/handshake.h"
 
 namespace openmps::server {
+
+struct Worker;
 
 // kOpening: the worker has been asked. kActive: the client has its Welcome. kEnding: the worker has
 // been asked to close it; the client is gone or cut off.
@@ -24,7 +27,9 @@ struct Session {
   uint32_t id = 0;  // unique within the server, from 1: the "context ID" of the logs
   uint32_t window = 0;
   SessionState state = SessionState::kOpening;
-  wire::Admit admit;  // who it is and what it asked for
+  Worker* worker = nullptr;            // which has it
+  EventLoop::TimerId drain_timer = 0;  // while it ends
+  wire::Admit admit;                   // who it is and what it asked for
   UniqueFd host_file;
   Mapping header_page;
   std::unique_ptr<PacketPeer> client;  // null once it is gone
@@ -45,8 +50,11 @@ class SessionTable {
   [[nodiscard]] Session* find(uint32_t id) const;
   void erase(uint32_t id);
   [[nodiscard]] bool empty() const { return sessions_.empty(); }
-  // Sessions whose client is there, or waits for its Welcome.
+  // Sessions that live: their client is there, or waits for its Welcome.
   [[nodiscard]] uint32_t clients() const;
+  [[nodiscard]] uint32_t clients_of(const Worker& worker) const;
+  // Sessions in any state.
+  [[nodiscard]] std::vector<uint32_t> ids_of(const Worker& worker) const;
   [[nodiscard]] const std::map<uint32_t, std::unique_ptr<Session>>& all() const {
     return sessions_;
   }

@@ -112,6 +112,7 @@ struct OpenSession {
   // Descriptor: host file.
 };
 
+// A `result` of CUDA_ERROR_MPS_SERVER_NOT_READY: not in this worker, but perhaps in the next.
 struct SessionReady {
   MessageHeader header{.kind = MessageKind::kSessionReady, .bytes = sizeof(SessionReady)};
   uint32_t session = 0;
@@ -126,10 +127,12 @@ struct CloseSession {
   uint32_t result = CUDA_ERROR_MPS_RPC_FAILURE;
 };
 
+// `worn`: the session has left its marks on the shared contexts (the device's heap, limits), which
+// only a new worker is without.
 struct SessionClosed {
   MessageHeader header{.kind = MessageKind::kSessionClosed, .bytes = sizeof(SessionClosed)};
   uint32_t session = 0;
-  uint32_t reserved = 0;
+  uint32_t worn = 0;
 };
 
 // The worker ended a session by itself (violation), or the context is lost (fault): the server logs
@@ -193,6 +196,8 @@ struct ClientRow {
   uint32_t id = 0;  // unique within the server
   uint32_t device = 0;
   uint32_t namespace_inode = 0;
+  uint32_t ending = 0;  // 1: its program has gone or is cut off, its work has not ended yet
+  uint32_t reserved = 0;
   char device_uuid[48] = {};  // "GPU-xxxxxxxx-...": the shell cuts it
   char command[256] = {};
 };

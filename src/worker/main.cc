@@ -101,11 +101,12 @@ Status serve(const Options& options, ServerLink& link) {
   if (Status status = server.serve(); !status.ok()) {
     log("The server does not keep to the protocol: " + status.message());
   }
-  // Nobody is left to serve. An idle driver may clean up behind itself (softgpu's device segment);
-  // one with work in flight would wait for it, and the end of the process frees everything at once.
+  // Nobody is left to serve. An idle driver may clean up behind itself; one with work in flight
+  // would wait for it, perhaps for ever, and the end of the process frees everything at once.
+  // quick_exit: softgpu leaves its device segment, which does not end with the process.
   if (monitor.lost() != CUDA_SUCCESS) server.end_all();
   if (server.idle()) exit(0);
-  _exit(0);
+  quick_exit(0);
 }
 
 int run(int argc, char** argv) {

@@ -39,9 +39,10 @@ void ServerLink::session_ready(uint32_t session, const Status& status) {
   send(socket_, message);
 }
 
-void ServerLink::session_closed(uint32_t session) {
+void ServerLink::session_closed(uint32_t session, bool worn) {
   wire::SessionClosed message;
   message.session = session;
+  message.worn = worn ? 1 : 0;
   send(socket_, message);
 }
 

@@ -18,7 +18,8 @@ class ServerLink {
   void ready(uint32_t spin_us, const UniqueFd& facts);
   void not_ready(const Status& why);
   void session_ready(uint32_t session, const Status& status);
-  void session_closed(uint32_t session);
+  // `worn`: see wire::SessionClosed.
+  void session_closed(uint32_t session, bool worn);
   // session 0: the whole context.
   void session_fault(uint32_t session, CUresult result, std::string_view reason);
   // To the client; the descriptor stays the caller's.

@@ -5,8 +5,12 @@
 #include <limits.h>
 #include <pthread.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <exception>
+#include <new>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "base/futex.h"
@@ -14,6 +18,24 @@
 #include "worker/log.h"
 
 namespace openmps::worker {
+namespace {
+
+// A session that could not drain for want of memory looks again so often.
+constexpr useconds_t kDrainAgainUs = 10'000;
+
+// The libraries' own exceptions end here: bad_alloc, and system_error of threads.
+template <typename F>
+Status guarded(F&& f) {
+  try {
+    return f();
+  } catch (const std::bad_alloc&) {
+    return Status(CUDA_ERROR_OUT_OF_MEMORY, "no memory");
+  } catch (const std::exception& error) {
+    return Status(CUDA_ERROR_OPERATING_SYSTEM, error.what());
+  }
+}
+
+}  // namespace
 
 Session::Session(Environment& environment, SessionInfo info, UniqueFd host_file,
                  std::function<void()> on_end)
@@ -21,10 +43,21 @@ Session::Session(Environment& environment, SessionInfo info, UniqueFd host_file,
       host_file_(std::move(host_file)),
       parts_(environment.driver, environment.devices, environment.gate, environment.commons,
              std::move(info)),
-      on_end_(std::move(on_end)),
-      thread_([this] { run(); }) {}
+      on_end_(std::move(on_end)) {}
 
-Session::~Session() { thread_.join(); }
+Session::~Session() {
+  if (thread_.joinable()) thread_.join();
+}
+
+Status Session::start() {
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error& error) {
+    return Status(CUDA_ERROR_OPERATING_SYSTEM,
+                  std::string("there is no thread for the session: ") + error.what());
+  }
+  return Status();
+}
 
 void Session::close(CUresult result) {
   const std::lock_guard lock(mutex_);
@@ -49,7 +82,7 @@ void Session::run() {
   pthread_setname_np(pthread_self(), ("sess-" + std::to_string(info.id)).c_str());
   const std::string name = "Session " + std::to_string(info.id) + " (client " +
                            std::to_string(info.client_pid) + " " + info.command + ")";
-  Status status = open();
+  Status status = guarded([this] { return open(); });
   if (!status.ok()) {
     log(name + " can't open: " + status.message());
     shut();
@@ -61,11 +94,12 @@ void Session::run() {
   log(name + " opens");
   environment_.link.session_ready(info.id, status);
   execute();
-  parts_.drain();
+  // Looking again is all that can be done: what it holds may be in use.
+  while (!guarded([this] { return parts_.drain(), Status(); }).ok()) usleep(kDrainAgainUs);
   shut();
   log(name + " is closed");
   on_end_();  // first: once the server has heard of it, the worker knows too
-  environment_.link.session_closed(info.id);
+  environment_.link.session_closed(info.id, worn_);
 }
 
 Status Session::map_channel() {
@@ -96,7 +130,7 @@ Status Session::map_channel() {
 
 Status Session::open() {
   if (environment_.monitor.lost() != CUDA_SUCCESS) {
-    return Status(environment_.monitor.lost(), "the shared context is lost");
+    return Status(CUDA_ERROR_MPS_SERVER_NOT_READY, "the shared context is lost");
   }
   SessionCore& core = parts_.core;
   window_claimed_ = core.commons.addresses.claim(core.window_base(), wire::kWindowBytes);
@@ -124,19 +158,23 @@ void Session::execute() {
     const std::lock_guard lock(mutex_);
     ring_ = &ring;
   }
-  Executor executor(parts_, ring, environment_.spin, environment_.spin_ns, environment_.monitor);
-  const Status status = executor.run();
+  const Status status = guarded([&] {
+    Executor executor(parts_, ring, environment_.spin, environment_.spin_ns, environment_.monitor);
+    return executor.run();
+  });
   const std::lock_guard lock(mutex_);
   ring_ = nullptr;
   if (status.ok()) return;
   set_status(status.code());
   log("Session " + std::to_string(parts_.core.info.id) + " (client " +
-      std::to_string(parts_.core.info.client_pid) + ") breaks the protocol: " + status.message());
+      std::to_string(parts_.core.info.client_pid) +
+      (is_violation(status) ? ") breaks the protocol: " : ") is ended: ") + status.message());
   environment_.link.session_fault(parts_.core.info.id, status.code(), status.message());
 }
 
+// What can't be given back stays until the worker is renewed.
 void Session::shut() {
-  parts_.release();
+  worn_ = !guarded([this] { return parts_.release(), Status(); }).ok();
   environment_.monitor.remove(&parts_.fences.ledger());
   const std::lock_guard lock(mutex_);
   channel_mapped_ = false;

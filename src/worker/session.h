@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One client's session: its thread, from mapping the channel to giving everything back. Made and
 // destroyed by the main thread (WorkerServer); everything between happens on the session's thread,
-// so that opening and closing one session never holds up another.
+// so that opening and closing one session never holds up another. Whatever fails or throws there,
+// for want of memory, threads or descriptors, ends that session alone.
 #pragma once
 
 #include <atomic>
@@ -32,7 +33,7 @@ struct Environment {
 
 class Session {
  public:
-  // Starts the thread, which answers SessionReady. `on_end` is its last act before SessionClosed.
+  // `on_end` is the thread's last act before SessionClosed.
   Session(Environment& environment, SessionInfo info, UniqueFd host_file,
           std::function<void()> on_end);
   // Joins the thread: end the session first.
@@ -40,6 +41,9 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
+  // Start the thread, which answers SessionReady. CUDA_ERROR_OPERATING_SYSTEM: there is no thread
+  // left for it, and no answer comes.
+  Status start();
   // End the session; `result` becomes its sticky status. Returns at once. Main thread.
   void close(CUresult result);
   // A descriptor that the client sent. Main thread.
@@ -64,6 +68,7 @@ class Session {
   std::mutex mutex_;
   wire::RingConsumer* ring_ = nullptr;  // guarded by mutex_; while the executor runs
   bool window_claimed_ = false;         // of the address book; session's thread
+  bool worn_ = false;                   // something could not be given back; session's thread
   bool channel_mapped_ = false;         // guarded by mutex_
   CUresult end_result_ = CUDA_SUCCESS;  // guarded by mutex_; what close() was called with
 

@@ -8,6 +8,7 @@
 #include <sys/eventfd.h>
 
 #include <algorithm>
+#include <new>
 #include <string>
 
 #include "base/text.h"
@@ -52,13 +53,7 @@ bool WorkerServer::idle() {
 Status WorkerServer::handle(Packet packet) {
   Result<wire::MessageHeader> header = wire::read_header(packet.data);
   if (!header.ok()) return header.status();
-  if (header->kind == wire::MessageKind::kOpenSession) {
-    if (packet.fds.size() != 1) {
-      return Status(CUDA_ERROR_MPS_RPC_FAILURE, "OpenSession without its host file");
-    }
-    UniqueFd host_file = std::move(packet.fds[0]);
-    return open(packet, std::move(host_file));
-  }
+  if (header->kind == wire::MessageKind::kOpenSession) return open(packet);
   if (header->kind == wire::MessageKind::kCloseSession) {
     wire::CloseSession message;
     OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &message));
@@ -74,17 +69,15 @@ Status WorkerServer::handle(Packet packet) {
 Status WorkerServer::pass_descriptor(Packet& packet) {
   wire::PassDescriptor message;
   OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &message));
-  if (packet.fds.size() != 1) {
-    return Status(CUDA_ERROR_MPS_RPC_FAILURE, "PassDescriptor without its descriptor");
-  }
   const auto found = sessions_.find(message.session);
   if (found == sessions_.end()) return Status();
-  found->second->put_descriptor(message.ticket, std::move(packet.fds[0]));
+  // Without one the system had none left: the command that waits for it gives up.
+  if (!packet.fds.empty()) found->second->put_descriptor(message.ticket, std::move(packet.fds[0]));
   environment_.link.descriptor_taken(message.session);
   return Status();
 }
 
-Status WorkerServer::open(const Packet& packet, UniqueFd host_file) {
+Status WorkerServer::open(Packet& packet) {
   wire::OpenSession message;
   OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &message));
   bury();  // a session of the same number may be at its end
@@ -92,6 +85,23 @@ Status WorkerServer::open(const Packet& packet, UniqueFd host_file) {
     return Status(CUDA_ERROR_MPS_RPC_FAILURE, "OpenSession of session " +
                                                   std::to_string(message.session) + ", window " +
                                                   std::to_string(message.window));
+  }
+  Status status;
+  try {
+    status = start(message, packet);
+  } catch (const std::bad_alloc&) {
+    status = Status(CUDA_ERROR_OUT_OF_MEMORY, "there is no memory for the session");
+  }
+  if (status.ok()) return status;
+  sessions_.erase(message.session);
+  log("Session " + std::to_string(message.session) + " can't open: " + status.message());
+  environment_.link.session_ready(message.session, status);
+  return Status();
+}
+
+Status WorkerServer::start(const wire::OpenSession& message, Packet& packet) {
+  if (packet.fds.size() != 1) {
+    return Status(CUDA_ERROR_OPERATING_SYSTEM, "there is no descriptor left for its host file");
   }
   SessionInfo info;
   info.id = message.session;
@@ -101,13 +111,13 @@ Status WorkerServer::open(const Packet& packet, UniqueFd host_file) {
   std::copy(std::begin(message.memory_limit), std::end(message.memory_limit),
             info.memory_limit.begin());
   info.command = printable(field_text(message.command));
-  sessions_[info.id] =
-      std::make_unique<Session>(environment_, info, std::move(host_file), [this, id = info.id] {
-        const std::lock_guard lock(mutex_);
-        ended_.push_back(id);
-        eventfd_write(ended_event_.get(), 1);
-      });
-  return Status();
+  const auto on_end = [this, id = info.id] {
+    const std::lock_guard lock(mutex_);
+    ended_.push_back(id);
+    eventfd_write(ended_event_.get(), 1);
+  };
+  auto session = std::make_unique<Session>(environment_, info, std::move(packet.fds[0]), on_end);
+  return (sessions_[info.id] = std::move(session))->start();
 }
 
 // One that has ended by itself is on its way out already.

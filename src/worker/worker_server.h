@@ -29,7 +29,9 @@ class WorkerServer {
 
  private:
   Status handle(Packet packet);
-  Status open(const Packet& packet, UniqueFd host_file);
+  // What keeps one session from opening is told to the server and costs only that session.
+  Status open(Packet& packet);
+  Status start(const wire::OpenSession& message, Packet& packet);
   Status pass_descriptor(Packet& packet);
   void close(uint32_t session, CUresult result);
   void bury();

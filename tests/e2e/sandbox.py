@@ -8,6 +8,7 @@ Used by run_e2e.py and the demo, on their only thread. Python standard library o
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -55,6 +56,20 @@ class Sandbox:
         self.device = f"softgpu-e2e-{self.mark}"
         self.env = self._environment(extra_env or {})
         self.children = []
+        self.user = {}  # of programs: arguments for subprocess, see become()
+
+    def become(self, uid):
+        """Everything from now on runs as that user (root only). What is needed of the build is copied
+        to where any user finds it."""
+        copy = self.root / "build"
+        for folder in ("bin", "lib", "tests/e2e"):
+            shutil.copytree(self.build / folder, copy / folder, symlinks=True)
+        self.build = copy
+        os.chmod(self.root, 0o755)
+        for directory in (self.pipe, self.log, self.tmp):
+            os.chown(directory, uid, uid)
+        self.env = self._environment({})
+        self.user = {"user": uid, "group": uid, "extra_groups": []}
 
     def _environment(self, extra):
         env = {k: v for k, v in os.environ.items()
@@ -111,7 +126,7 @@ class Sandbox:
         kwargs.setdefault("stdout", subprocess.PIPE)
         kwargs.setdefault("stderr", subprocess.PIPE)
         child = subprocess.Popen(argv, env={**self.env, **(env or {})}, text=True, cwd=self.tmp,
-                                 start_new_session=True, **kwargs)
+                                 start_new_session=True, **self.user, **kwargs)
         self.children.append(child)
         return child
 
@@ -130,7 +145,7 @@ class Sandbox:
         """One call of the control shell with `text` on its standard input."""
         done = subprocess.run([self.resolve("openmps-control")], input=text + "\n", text=True,
                               env=self.service_env(), capture_output=True, timeout=timeout,
-                              cwd=self.tmp, check=False)
+                              cwd=self.tmp, check=False, **self.user)
         return done.returncode, done.stdout
 
     def service_env(self):
@@ -141,13 +156,17 @@ class Sandbox:
             env["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
         return env
 
-    def start_daemon(self):
+    def start_daemon(self, limit=None):
+        """`limit`: (a RLIMIT_ of the resource module, how many) for the daemon and what it starts."""
+        def prepare():
+            resource.setrlimit(limit[0], (limit[1], limit[1]))
+
         # The daemon inherits no pipe of ours, else waiting for its output would wait for its end.
         with open(self.root / "daemon.txt", "w+", encoding="utf-8") as output:
             done = subprocess.run([self.resolve("openmps-control"), "-d"], stdout=output,
                                   env=self.service_env(), stderr=output,
                                   stdin=subprocess.DEVNULL, timeout=QUIT_LIMIT_S, cwd=self.tmp,
-                                  check=False)
+                                  check=False, preexec_fn=prepare if limit else None, **self.user)
             output.seek(0)
             if done.returncode != 0:
                 raise Failure(f"openmps-control -d: exit code {done.returncode}\n{output.read()}")

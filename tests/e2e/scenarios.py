@@ -7,6 +7,7 @@ checks that nothing is left. Called by run_e2e.py on its only thread.
 
 import os
 import random
+import resource
 import signal
 import subprocess
 import time
@@ -283,9 +284,134 @@ def assert_text(box, _):
     box.quit()
 
 
+def fault_beside_idle(box, _):
+    """A fault ends the sessions that are there; newcomers are served beside them, at once."""
+    box.start_daemon()
+    idle = box.start(["drv_client_worker", "1", "3", "hold"], stdin=subprocess.PIPE)
+    ready(idle)
+    server, workers = server_of(box), box.pids_named("openmps-worker")
+    finish(box.start(["drv_trouble", "fault"]), "the faulting client")
+    for seed in (2, 3):
+        finish(box.start(["drv_client_worker", str(seed)]), f"newcomer {seed}")
+    require(server_of(box) == server, "the server was replaced")
+    # What the first worker held is free.
+    require(wait_until(lambda: len(box.pids_named("openmps-worker")) == 1, settle_limit(box))
+            and box.pids_named("openmps-worker") != workers, "the lost worker is still there")
+    require(idle.poll() is None, "the idle client has ended")
+    out, err = idle.communicate("go\n", timeout=CLIENT_LIMIT_S)
+    require(idle.returncode == 1 and "CUDA_ERROR_ILLEGAL_ADDRESS" in out,
+            f"the idle client: exit code {idle.returncode}\n{out}{err}")
+    box.quit()
+
+
+def kill_endless(box):
+    """A client whose kernel never ends is killed."""
+    stuck = box.start(["drv_trouble", "endless"])
+    ready(stuck)
+    stuck.send_signal(signal.SIGKILL)
+    stuck.communicate()
+    return stuck
+
+
+def endless_kernel(box, _):
+    """A kernel that never ends and whose client is gone costs its worker, in a stated time: newcomers
+    get another one, those who are there go on, and the old one ends with them."""
+    box.env["OPENMPS_DRAIN_SECONDS"] = "1"
+    box.start_daemon()
+    other = box.start(["drv_client_worker", "1", "3", "hold"], stdin=subprocess.PIPE)
+    ready(other)
+    server, first = server_of(box), box.pids_named("openmps-worker")
+    stuck = kill_endless(box)
+    require(wait_until(lambda: f"{stuck.pid} (ending)" in box.control(f"get_client_list {server}")[1],
+                       SETTLE_LIMIT_S), "the killed client is not shown as ending")
+    require("drv_trouble (ending)" in box.control("ps")[1], "ps: " + box.control("ps")[1])
+
+    def workers():
+        return box.pids_named("openmps-worker")
+
+    require(wait_until(lambda: len(workers()) == 2, settle_limit(box)), "no second worker")
+    finish(box.start(["drv_client_worker", "2"]), "a newcomer")
+    other.stdin.write("go\n")
+    other.stdin.flush()
+    line = other.stdout.readline()
+    require(line.startswith("ok: client 1, "), f"beside the kernel that never ends: {line!r}")
+    other.kill()
+    other.communicate()
+    require(wait_until(lambda: len(workers()) == 1, settle_limit(box)), "the old worker stays")
+    require(workers() != first and server_of(box) == server, "the wrong one has ended")
+    require(wait_until(lambda: box.control("ps")[1] == "", SETTLE_LIMIT_S), box.control("ps")[1])
+    # With nobody else there the worker is replaced as soon as the time is over.
+    second = workers()
+    kill_endless(box)
+    require(wait_until(lambda: len(workers()) == 1 and workers() != second, settle_limit(box)),
+            "the second worker stays")
+    finish(box.start(["drv_client_worker", "3"]), "a client afterwards")
+    contexts, _ = box.device_state()
+    require(contexts == 1, f"{contexts} contexts on the device, expected 1")
+    box.quit()
+
+
+def endless_quit(box, _):
+    """quit does not wait for a kernel that never ends, whose client is gone."""
+    box.env["OPENMPS_DRAIN_SECONDS"] = "3600"
+    box.start_daemon()
+    kill_endless(box)
+    box.quit()
+
+
+def until_refused(box, most, what):
+    """Starts clients one after the other until one is refused; the others stay. Returns them."""
+    children = []
+    while len(children) < most:
+        child = box.start(["drv_client_worker", str(len(children) + 1), "3", "hold"],
+                          stdin=subprocess.PIPE)
+        line = child.stdout.readline()
+        if line != "ready\n":
+            out, err = child.communicate(timeout=CLIENT_LIMIT_S)
+            require(child.returncode == 1, f"refused client: exit code {child.returncode}\n{out}{err}")
+            return children
+        children.append(child)
+    raise Failure(f"{most} clients with {what}")
+
+
+def few_of(box, limit, most, what):
+    """A daemon that may have few of something: who comes when none is left is refused, and the others
+    do not notice."""
+    box.start_daemon(limit)
+    children = until_refused(box, most, what)
+    require(len(children) >= 2, f"only {len(children)} clients with {what}")
+    print(f"{len(children)} clients with {what}")
+    for child in children:
+        child.stdin.write("go\n")
+        child.stdin.flush()
+    for seed, child in enumerate(children, 1):
+        finish(child, f"client {seed} of {len(children)} with {what}")
+    settled(box, server_of(box))
+    finish(box.start(["drv_client_worker", "99"]), "a client afterwards")
+    box.quit()
+
+
+OTHER_USER = 54321  # who has no process of his own
+
+
+def few_threads(box, _):
+    """No thread or process is left for a session, as for a user with ulimit -u."""
+    if os.geteuid() != 0:
+        print("skipped: only root can be a user without processes")
+        return
+    box.become(OTHER_USER)
+    few_of(box, (resource.RLIMIT_NPROC, 90), 90, "90 threads")
+
+
+def few_descriptors(box, _):
+    """No descriptor is left for a session, as with ulimit -n."""
+    few_of(box, (resource.RLIMIT_NOFILE, 48), 48, "48 descriptors")
+
+
 ALL = {f.__name__: f for f in
        (many_clients, churn, kill_beside, rogue_clients, capture_vs_alloc, no_daemon, required,
-        control_shell, kernel_output, assert_text)}
+        control_shell, kernel_output, assert_text, fault_beside_idle, endless_kernel, endless_quit,
+        few_threads, few_descriptors)}
 
 
 def run(name, build, driver, clients):

@@ -55,6 +55,9 @@ Status Driver::initialise() {
       status = driver->open_devices();
       if (status.ok()) {
         pthread_atfork(nullptr, nullptr, after_fork_in_child);
+        // A process that ends in the middle of its work leaves the device, too (front.cc has
+        // exit's).
+        (void)at_quick_exit(shut_down);
         the_driver.store(driver.release(), std::memory_order_release);
       }
     }

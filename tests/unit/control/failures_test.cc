@@ -184,22 +184,37 @@ TEST_F(FailuresTest, AViolationEndsThatSessionOnly) {
             std::string::npos);
 }
 
-TEST_F(FailuresTest, ALostContextIsFaultUntilItsClientsHaveLeft) {
+TEST_F(FailuresTest, AfterALostContextNewcomersAreServedBesideItsClients) {
   start_daemon();
-  Client one = join("./one");
-  Client culprit = join("lose-context");
-  ASSERT_TRUE(eventually([&] { return status() == "FAULT\n"; }));
-  EXPECT_EQ(one.header().status.load(), CUDA_ERROR_ILLEGAL_ADDRESS);
-  EXPECT_EQ(join().welcome.result, CUDA_ERROR_MPS_SERVER_NOT_READY);
-  one.socket.reset();
-  EXPECT_EQ(join().welcome.result, CUDA_ERROR_MPS_SERVER_NOT_READY) << "one client is still there";
-  culprit.socket.reset();
-  ASSERT_TRUE(eventually([&] { return status() == "ACTIVE\n"; }));
-  EXPECT_EQ(join().welcome.result, CUDA_SUCCESS);
+  const Client one = join("./one");
+  const std::vector<pid_t> first = processes("openmps-worker");
+  const Client culprit = join("lose-context");
+  for (const Client* client : {&one, &culprit}) {
+    EXPECT_TRUE(
+        eventually([&] { return client->header().status.load() == CUDA_ERROR_ILLEGAL_ADDRESS; }));
+  }
+  // Both are still there, and stay.
+  const Client next = join("./next");
+  EXPECT_EQ(next.welcome.result, CUDA_SUCCESS) << next.welcome.reason;
+  EXPECT_EQ(status(), "ACTIVE\n");
+  EXPECT_EQ(next.header().status.load(), CUDA_SUCCESS);
+  // What the lost context held is there for the newcomers.
+  EXPECT_TRUE(eventually([&] { return processes("openmps-worker").size() == 1; }));
+  EXPECT_NE(processes("openmps-worker"), first);
+  EXPECT_EQ(one.header().status.load(), CUDA_ERROR_ILLEGAL_ADDRESS) << "the first error stays";
   const std::string log = log_text("server.log");
   EXPECT_NE(log.find("kernel hit 0x10"), std::string::npos);
   EXPECT_NE(log.find("The following clients have a sticky error set:"), std::string::npos);
-  EXPECT_EQ(occurrences(log, "All affected clients have left"), 1u);
+}
+
+TEST_F(FailuresTest, AClientWhoseSessionOpensInALostContextGetsTheNextWorker) {
+  start_daemon();
+  const Client one = join("./one");
+  // The context is lost if somebody is there already: in the first worker, not in the second.
+  const Client unlucky = join("lose-context-on-open");
+  EXPECT_EQ(unlucky.welcome.result, CUDA_SUCCESS) << unlucky.welcome.reason;
+  EXPECT_EQ(unlucky.header().status.load(), CUDA_SUCCESS);
+  EXPECT_EQ(one.header().status.load(), CUDA_ERROR_ILLEGAL_ADDRESS);
 }
 
 TEST_F(FailuresTest, AContextLostBehindItsLastClientIsReplacedOnce) {
@@ -210,7 +225,7 @@ TEST_F(FailuresTest, AContextLostBehindItsLastClientIsReplacedOnce) {
   ASSERT_TRUE(
       eventually([&] { return occurrences(log_text("server.log"), "Server has started") == 2u; }));
   EXPECT_EQ(join().welcome.result, CUDA_SUCCESS);
-  EXPECT_EQ(occurrences(log_text("server.log"), "All affected clients have left"), 1u);
+  EXPECT_EQ(occurrences(log_text("server.log"), "Server has started"), 2u);
 }
 
 TEST_F(FailuresTest, AWorkerWithoutADeviceIsTheReasonThatClientsGet) {

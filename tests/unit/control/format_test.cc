@@ -21,6 +21,16 @@ TEST(Format, Ps) {
       "\n");
 }
 
+TEST(Format, ClientsThatEndAreMarked) {
+  ClientLine ending = kPython;
+  ending.ending = true;
+  EXPECT_EQ(format_client_list({kPython, ending}), "1338\n1338 (ending)\n");
+  EXPECT_NE(format_ps({ending}).find("4026531836     python3 (ending)\n"), std::string::npos);
+  EXPECT_EQ(format_device_clients({kH200}, {ending}),
+            "[0] 00:00.0, NVIDIA H200\n1338.1 (ending)\n");
+  EXPECT_NE(format_ps_json({ending}).find("\"ending\": true"), std::string::npos);
+}
+
 TEST(Format, DeviceQuery) {
   EXPECT_EQ(format_devices("Default", {kH200}, false),
             "Default\n"
@@ -47,7 +57,7 @@ TEST(Format, JsonKeepsArgumentsAndReplacesWhatIsNotText) {
   EXPECT_EQ(format_ps_json({odd}),
             "[\n  {\n    \"pid\": 1338,\n    \"id\": 1,\n    \"server\": 1272,\n    \"device\": "
             "\"GPU-008cbaa3-6cdc-9444-312b-2ca50d63b155\",\n    \"namespace\": 4026531836,\n    "
-            "\"command\": \"a \\\"b\\\" \xef\xbf\xbd\"\n  }\n]\n");
+            "\"command\": \"a \\\"b\\\" \xef\xbf\xbd\",\n    \"ending\": false\n  }\n]\n");
   EXPECT_EQ(format_ps_json({}), "[]\n");
   EXPECT_EQ(format_server_list_json({{7, 1000, "ACTIVE"}}),
             "[\n  {\n    \"pid\": 7,\n    \"uid\": 1000,\n    \"state\": \"ACTIVE\"\n  }\n]\n");

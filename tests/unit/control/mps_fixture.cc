@@ -75,7 +75,8 @@ Outcome MpsTest::shell(const std::string& input) {
 
 Outcome MpsTest::control(const std::vector<std::string>& arguments) {
   std::string line = "CUDA_MPS_PIPE_DIRECTORY='" + pipe_ + "' CUDA_MPS_LOG_DIRECTORY='" + log_ +
-                     "' OPENMPS_DRIVER='" + driver_ + "' timeout 40 " + bin_ + "/openmps-control";
+                     "' OPENMPS_DRIVER='" + driver_ + "' " + environment_ + " timeout 40 " + bin_ +
+                     "/openmps-control";
   for (const std::string& argument : arguments) line += " " + argument;
   line += " 2>&1";
   Outcome outcome;

@@ -67,6 +67,7 @@ class MpsTest : public ::testing::Test {
   std::string pipe_;
   std::string log_;
   std::string driver_ = "fake";
+  std::string environment_;  // of the daemon, beside the rest: "NAME=value ..."
   std::string bin_ = OPENMPS_FAKE_BIN;
 };
 

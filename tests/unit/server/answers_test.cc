@@ -82,7 +82,7 @@ TEST(Answers, DevicesAreLinesOfThreeFields) {
             "0000:02:00.0\tGPU-bbbbbbbb-0000-0000-0000-000000000000\tRight\n");
 }
 
-TEST(Answers, ClientsAreTheActiveSessionsWithSafeText) {
+TEST(Answers, ClientsAreTheActiveAndTheEndingSessionsWithSafeText) {
   SessionTable table;
   wire::Admit admit;
   admit.pid = 4711;
@@ -94,15 +94,21 @@ TEST(Answers, ClientsAreTheActiveSessionsWithSafeText) {
   Session& active = *table.create(admit).value();
   active.state = SessionState::kActive;
   ASSERT_TRUE(table.create(admit).ok());  // still opening: not shown
+  Session& ending = *table.create(admit).value();
+  ending.state = SessionState::kEnding;
   const std::vector<std::byte> packet = make_answer(wire::Query{.query = wire::QueryKind::kClients},
                                                     wire::ServerState::kFault, table, kDevices);
   wire::Answer head;
   memcpy(&head, packet.data(), sizeof(head));
   EXPECT_EQ(head.state, wire::ServerState::kFault);
-  ASSERT_EQ(head.rows, 1u);
-  ASSERT_EQ(packet.size(), sizeof(head) + sizeof(wire::ClientRow));
+  ASSERT_EQ(head.rows, 2u);
+  ASSERT_EQ(packet.size(), sizeof(head) + 2 * sizeof(wire::ClientRow));
   wire::ClientRow row;
+  memcpy(&row, packet.data() + sizeof(head) + sizeof(row), sizeof(row));
+  EXPECT_EQ(row.id, ending.id);
+  EXPECT_EQ(row.ending, 1u);
   memcpy(&row, packet.data() + sizeof(head), sizeof(row));
+  EXPECT_EQ(row.ending, 0u);
   EXPECT_EQ(row.pid, 4711u);
   EXPECT_EQ(row.id, active.id);
   EXPECT_EQ(row.device, 1u);

@@ -70,6 +70,10 @@ void open_session(const Packet& packet) {
   if (!wire::read_message(packet.data, &open).ok() || packet.fds.empty()) exit(5);
   const std::string command(field_text(open.command));
   if (command == "kill-worker-on-open") raise(SIGKILL);
+  if (command == "lose-context-on-open" && !sessions.empty()) {
+    fault(0, CUDA_ERROR_ILLEGAL_ADDRESS, "kernel hit 0x30");
+    return;
+  }
   wire::SessionReady ready;
   ready.session = open.session;
   if (command == "refuse-me") {
@@ -99,13 +103,16 @@ void close_session(const Packet& packet) {
   if (!wire::read_message(packet.data, &close).ok()) exit(8);
   const auto found = sessions.find(close.session);
   if (found == sessions.end()) exit(9);  // the server closes what it opened, once
-  if (found->second.command == "lose-context-at-close") {
+  const std::string command = found->second.command;
+  if (command == "never-ends") return;
+  if (command == "lose-context-at-close") {
     fault(0, CUDA_ERROR_ILLEGAL_ADDRESS, "kernel hit 0x20");
     return;
   }
   sessions.erase(found);
   wire::SessionClosed closed;
   closed.session = close.session;
+  closed.worn = command == "wear" ? 1 : 0;
   send_or_exit(wire::message_bytes(closed));
 }
 

@@ -2,10 +2,14 @@
 // Whole sessions on the fake driver: opening, the ring, replies, fences, wakes, host functions, and
 // every way to end.
 #include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
 #include <gtest/gtest.h>
 #include <limits.h>
+#include <pthread.h>
 #include <string.h>
 
+#include <atomic>
 #include <memory>
 #include <thread>
 
@@ -15,6 +19,24 @@
 #include "worker/facts.h"
 #include "worker/log.h"
 #include "worker/worker_server.h"
+
+namespace {
+
+// How many threads can still be made; negative: any number.
+std::atomic<int> threads_left{-1};
+
+}  // namespace
+
+// In the place of the library's, for the whole program: the system says that there is no thread
+// left when a test wants it to.
+extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
+                              void* (*main)(void*), void* argument) {
+  if (threads_left.load() == 0) return EAGAIN;
+  if (threads_left.load() > 0) --threads_left;
+  using Create = decltype(&pthread_create);
+  static const auto create = reinterpret_cast<Create>(dlsym(RTLD_NEXT, "pthread_create"));
+  return create(thread, attributes, main, argument);
+}
 
 namespace openmps::worker {
 namespace {
@@ -135,6 +157,45 @@ TEST_F(SessionTest, ClosingGivesEverythingBack) {
   EXPECT_EQ(count_entries("/proc/self/task"), threads);
   // The watchdog's own stream is all that may be left.
   EXPECT_TRUE(driver_.live() == before || driver_.live() == "streams 1") << driver_.live();
+}
+
+// ---- Where the system has nothing left
+// -----------------------------------------------------------
+
+TEST_F(SessionTest, WithoutAThreadOnlyTheNewSessionIsRefused) {
+  const auto first = connect(1, 10);
+  use_everything(*first);
+  threads_left = 0;
+  const TestClient refused(2, 11);
+  server_->open(refused);
+  const auto answer = server_->expect<wire::SessionReady>();
+  threads_left = -1;
+  ASSERT_TRUE(answer.ok()) << answer.status().message();
+  EXPECT_EQ(answer->session, 2u);
+  EXPECT_EQ(answer->result, CUDA_ERROR_OPERATING_SYSTEM);
+  EXPECT_STRNE(answer->reason, "");
+  EXPECT_EQ(first->call(Opcode::kPing, uint64_t{0}), CUDA_SUCCESS);
+  const auto second = connect(2, 11);  // number and window are free
+  close(*second);
+  close(*first);
+}
+
+TEST_F(SessionTest, WithoutADescriptorOnlyTheNewSessionIsRefused) {
+  const auto first = connect(1, 10);
+  wire::OpenSession open;  // the system has dropped what it could not pass
+  open.session = 2;
+  open.window = 11;
+  ASSERT_TRUE(send_packet(server_->fd(), wire::message_bytes(open)).ok());
+  const auto answer = server_->expect<wire::SessionReady>();
+  ASSERT_TRUE(answer.ok()) << answer.status().message();
+  EXPECT_EQ(answer->result, CUDA_ERROR_OPERATING_SYSTEM);
+  wire::PassDescriptor lost;
+  lost.session = 1;
+  lost.ticket = 1;
+  ASSERT_TRUE(send_packet(server_->fd(), wire::message_bytes(lost)).ok());
+  EXPECT_TRUE(server_->expect<wire::DescriptorTaken>().ok());
+  EXPECT_EQ(first->call(Opcode::kPing, uint64_t{0}), CUDA_SUCCESS);
+  close(*first);
 }
 
 TEST_F(SessionTest, SessionsRunSideBySide) {
@@ -299,12 +360,12 @@ TEST_F(SessionTest, LostContextIsNoticedWhileAFenceIsOpen) {
   // Closing does not wait for work that will never end.
   close(*waiting);
   close(*idle);
-  // Nobody comes in any more.
+  // Nobody comes in any more: the next worker serves them.
   const TestClient late(3, 12);
   server_->open(late);
   auto ready = server_->expect<wire::SessionReady>();
   ASSERT_TRUE(ready.ok());
-  EXPECT_EQ(ready->result, static_cast<uint32_t>(CUDA_ERROR_ILLEGAL_ADDRESS));
+  EXPECT_EQ(ready->result, static_cast<uint32_t>(CUDA_ERROR_MPS_SERVER_NOT_READY));
   driver_.poison(CUDA_SUCCESS);
   driver_.hold(1, false);
 }

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// A worker in the books of its server: the process, what it has said of itself, and where it is in
+// its life. Held by Server, on the loop's thread; decides nothing.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/unique_fd.h"
+#include "server/worker_process.h"
+
+namespace openmps::server {
+
+// A worker goes through these in order, and may skip any.
+enum class WorkerState {
+  kStarting,  // current: newcomers wait for it
+  kServing,   // current: newcomers get their sessions here
+  kRetiring,  // there for the clients that it has
+  kEnding,    // has been told to end; has no sessions any more
+};
+
+struct Worker {
+  WorkerState state = WorkerState::kStarting;
+  EventLoop::TimerId ready_timer = 0;
+  std::string error;  // what it said of why it can't work
+  UniqueFd facts;     // of its devices, for clients
+  uint32_t spin_us = 0;
+  // A client has left its marks on the shared contexts: the device's heap, limits.
+  bool worn = false;
+  std::unique_ptr<WorkerProcess> process;
+};
+
+}  // namespace openmps::server

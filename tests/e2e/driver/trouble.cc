@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// A client in trouble. `endless`: a kernel that never ends; prints "ready" once it runs and waits
+// to be killed. `fault`: a kernel that writes where nothing is, and what every call says then. Run
+// by run_e2e.py's scenarios. usage: drv_trouble endless|fault
+#include <unistd.h>
+
+#include <string>
+
+#include "driver.h"
+
+namespace {
+
+constexpr char kPtx[] = R"(.version 7.0
+.target sm_70
+.address_size 64
+// Says 1 in flag[0] and goes on while flag[1] is 0.
+.visible .entry endless(.param .u64 flag) {
+  .reg .pred %p1;
+  .reg .b32 %r<3>;
+  .reg .b64 %rd1;
+  ld.param.u64 %rd1, [flag];
+  mov.u32 %r1, 1;
+  st.volatile.global.u32 [%rd1], %r1;
+again:
+  ld.volatile.global.u32 %r2, [%rd1+4];
+  setp.eq.u32 %p1, %r2, 0;
+  @%p1 bra again;
+  ret;
+}
+.visible .entry fault() {
+  .reg .b32 %r1;
+  .reg .b64 %rd1;
+  mov.u64 %rd1, 64;
+  mov.u32 %r1, 1;
+  st.global.u32 [%rd1], %r1;
+  ret;
+}
+)";
+
+void endless(CUfunction kernel) {
+  void* flag = nullptr;
+  CHECK_CU(cuMemHostAlloc(&flag, 8, CU_MEMHOSTALLOC_DEVICEMAP));
+  memset(flag, 0, 8);
+  CUstream stream = nullptr;
+  CHECK_CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  e2e::launch(kernel, 1, 1, 0, stream, reinterpret_cast<CUdeviceptr>(flag));
+  while (*static_cast<volatile uint32_t*>(flag) == 0) usleep(1000);
+  printf("ready\n");
+  for (;;) pause();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string kind = argc > 1 ? argv[1] : "";
+  e2e::Session session;
+  CUmodule module = nullptr;
+  CHECK_CU(cuModuleLoadData(&module, kPtx));
+  CUfunction kernel = nullptr;
+  CHECK_CU(cuModuleGetFunction(&kernel, module, kind.c_str()));
+  if (kind == "endless") endless(kernel);
+  e2e::launch(kernel, 1, 1, 0, nullptr);
+  e2e::expect_result("synchronising", cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
+  CUdeviceptr memory = 0;
+  e2e::expect_result("and from then on", cuMemAlloc_v2(&memory, 4), CUDA_ERROR_ILLEGAL_ADDRESS);
+  _exit(e2e::finish());  // nothing can be given back
+}

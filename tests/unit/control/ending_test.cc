@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// Clients that have gone and whose work does not end: who sees what until their worker is replaced,
+// and what becomes of the others. And workers that are renewed because of what clients left behind.
+#include <algorithm>
+
+#include "base/text.h"
+#include "mps_fixture.h"
+
+namespace openmps {
+namespace {
+
+constexpr const char* kSoon = "OPENMPS_DRAIN_SECONDS=1";
+constexpr const char* kNever = "OPENMPS_DRAIN_SECONDS=3600";  // as seen by a test
+
+class EndingTest : public MpsTest {
+ protected:
+  std::vector<pid_t> workers() { return processes("openmps-worker"); }
+  bool replaced(const std::vector<pid_t>& before) {
+    return eventually([&] {
+      const std::vector<pid_t> now = workers();
+      return std::any_of(now.begin(), now.end(), [&](pid_t pid) {
+        return std::find(before.begin(), before.end(), pid) == before.end();
+      });
+    });
+  }
+};
+
+TEST_F(EndingTest, AClientWhoseWorkDoesNotEndIsShownAsEnding) {
+  environment_ = kNever;
+  start_daemon();
+  const Client other = join("./other");
+  Client stuck = join("never-ends");
+  ASSERT_EQ(stuck.welcome.result, CUDA_SUCCESS);
+  stuck.socket.reset();
+  EXPECT_TRUE(eventually(
+      [&] { return shell("ps\n").out.find("never-ends (ending)") != std::string::npos; }));
+  const std::string me = std::to_string(getpid());
+  const std::string server = std::to_string(other.welcome.server_pid);
+  EXPECT_EQ(shell("get_client_list " + server + "\n").out, me + "\n" + me + " (ending)\n");
+  EXPECT_EQ(shell("get_device_client_list\n").out,
+            "[0] 00:00.0, NVIDIA H200\n" + me + ".1\n" + me + ".2 (ending)\n");
+  const std::string json = shell("ps --json\n").out;
+  EXPECT_LT(json.find("\"ending\": false"), json.find("\"ending\": true")) << json;
+  // It counts as gone.
+  EXPECT_NE(log_text("server.log").find("Number of active client contexts is 1."),
+            std::string::npos);
+}
+
+TEST_F(EndingTest, QuitDoesNotWaitForWorkThatDoesNotEnd) {
+  environment_ = kNever;
+  start_daemon();
+  Client stuck = join("never-ends");
+  ASSERT_EQ(stuck.welcome.result, CUDA_SUCCESS);
+  stuck.socket.reset();
+  EXPECT_EQ(shell("quit\n").status, 0) << "124: it took 40 s and more";
+  EXPECT_TRUE(workers().empty());
+}
+
+TEST_F(EndingTest, AWorkerWithOnlyEndedSessionsIsReplacedInTime) {
+  environment_ = kSoon;
+  start_daemon();
+  Client stuck = join("never-ends");
+  ASSERT_EQ(stuck.welcome.result, CUDA_SUCCESS);
+  const std::vector<pid_t> first = workers();
+  stuck.socket.reset();
+  ASSERT_TRUE(replaced(first));
+  EXPECT_TRUE(eventually([&] { return workers().size() == 1; })) << "the old one has ended";
+  EXPECT_TRUE(eventually([&] { return shell("ps\n").out.empty(); }));
+  EXPECT_EQ(join().welcome.result, CUDA_SUCCESS);
+  EXPECT_NE(log_text("server.log").find("(never-ends) has left work that does not end"),
+            std::string::npos);
+}
+
+TEST_F(EndingTest, LivingClientsKeepTheOldWorkerUntilTheyLeave) {
+  environment_ = kSoon;
+  start_daemon();
+  Client living = join("./living");
+  Client stuck = join("never-ends");
+  const std::vector<pid_t> first = workers();
+  stuck.socket.reset();
+  ASSERT_TRUE(replaced(first));
+  const Client next = join("./next");
+  EXPECT_EQ(next.welcome.result, CUDA_SUCCESS) << next.welcome.reason;
+  EXPECT_EQ(living.header().status.load(), CUDA_SUCCESS);
+  EXPECT_EQ(workers().size(), 2u);
+  const std::string table = shell("ps\n").out;
+  for (const char* client : {"./living", "never-ends (ending)", "./next"}) {
+    EXPECT_NE(table.find(client), std::string::npos) << client << "\n" << table;
+  }
+  living.socket.reset();
+  EXPECT_TRUE(eventually([&] { return workers().size() == 1; }));
+  EXPECT_NE(workers(), first);
+  EXPECT_EQ(next.header().status.load(), CUDA_SUCCESS);
+  EXPECT_TRUE(
+      eventually([&] { return shell("ps\n").out.find("never-ends") == std::string::npos; }));
+}
+
+TEST_F(EndingTest, TheOldestOfTooManyWorkersEndsWithItsClients) {
+  environment_ = kSoon;
+  start_daemon();
+  constexpr size_t kKept = 3 + 1;  // kMaxRetiringWorkers, and the current one
+  std::vector<Client> living;
+  for (size_t i = 0; i < kKept; ++i) {
+    living.push_back(join("./living"));
+    ASSERT_EQ(living.back().welcome.result, CUDA_SUCCESS) << living.back().welcome.reason;
+    Client stuck = join("never-ends");
+    const std::vector<pid_t> before = workers();
+    stuck.socket.reset();
+    ASSERT_TRUE(replaced(before)) << i;
+  }
+  EXPECT_TRUE(living.front().wait_closed());
+  EXPECT_EQ(living.front().header().status.load(), CUDA_ERROR_MPS_RPC_FAILURE);
+  EXPECT_TRUE(eventually([&] { return workers().size() == kKept; }));
+  for (size_t i = 1; i < living.size(); ++i) {
+    EXPECT_EQ(living[i].header().status.load(), CUDA_SUCCESS) << i;
+  }
+  EXPECT_EQ(join().welcome.result, CUDA_SUCCESS);
+}
+
+TEST_F(EndingTest, AWornWorkerIsRenewedOnceNobodyUsesIt) {
+  start_daemon();
+  Client other = join("./other");
+  const std::vector<pid_t> first = workers();
+  Client wearer = join("wear");
+  wearer.socket.reset();
+  EXPECT_TRUE(eventually([&] { return shell("ps\n").out.find("wear") == std::string::npos; }));
+  EXPECT_EQ(join("./third").welcome.result, CUDA_SUCCESS);
+  EXPECT_EQ(workers(), first) << "somebody uses it";
+  other.socket.reset();
+  ASSERT_TRUE(replaced(first));
+  EXPECT_TRUE(eventually([&] { return workers().size() == 1; }));
+  EXPECT_EQ(join().welcome.result, CUDA_SUCCESS);
+}
+
+TEST_F(EndingTest, AClientThatLeavesNothingBehindCostsNoWorker) {
+  start_daemon();
+  { const Client client = join(); }
+  EXPECT_TRUE(eventually([&] { return shell("ps\n").out.empty(); }));
+  const std::vector<pid_t> first = workers();
+  EXPECT_EQ(join().welcome.result, CUDA_SUCCESS);
+  EXPECT_EQ(workers(), first);
+  const std::string log = log_text("server.log");
+  EXPECT_EQ(log.find("is renewed"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace openmps
