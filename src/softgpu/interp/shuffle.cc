@@ -2,6 +2,7 @@
 // The handlers of shfl. Compiled once per instruction set, like lanes.cc and under the same rule:
 // no header with inline functions. Run by the interpreter, on its thread.
 #include "softgpu/interp/warp.h"
+#include "softgpu/ir/memory_codes.h"
 
 #if defined(__AVX2__)
 #include <immintrin.h>
@@ -66,40 +67,58 @@ INLINE u32 shuffle_lanes(u32* result, const u32* values, const u32* b, const u32
 #endif
 
 // a: values, b: lane or distance, c: clamp and segment mask; extra[0]: predicate "in range" if aux
-// has bit 9; aux bit 8: e holds the member mask.
+// has kHasPredicate; e: the member masks if aux has kHasMembers. A lane that does not take part, be
+// it switched off, gone or not there, gives 0, as an H200 does. `here`: those that do, `mask`:
+// those that may be written.
 template <ShuffleMode mode>
-INLINE void shuffle_active(const Op* op, std::byte* regs, u32 mask) {
+INLINE void shuffle_active(const Op* op, std::byte* regs, u32 here, u32 mask) {
   u32 result[kWarpSize];  // the operands may be where the result goes
-  const u32 in_range = shuffle_lanes<mode>(result, (const u32*)(regs + op->a),
-                                           (const u32*)(regs + op->b), (const u32*)(regs + op->c));
+  const u32* values = (const u32*)(regs + op->a);
+  u32 present[kWarpSize];
+  if (__builtin_expect(here != kFullMask, 0)) {
+    LANES present[i] = here & ((u32)1 << i) ? values[i] : 0;
+    values = present;
+  }
+  const u32 in_range =
+      shuffle_lanes<mode>(result, values, (const u32*)(regs + op->b), (const u32*)(regs + op->c));
   u32* d = (u32*)(regs + op->d);
   if (mask == kFullMask) {
     LANES d[i] = result[i];
   } else {
     LANES d[i] = mask & ((u32)1 << i) ? result[i] : d[i];
   }
-  if (op->aux & 0x200) {
+  if (op->aux & kHasPredicate) {
     u32* predicate = (u32*)(regs + op->extra[0]);
     *predicate = (*predicate & ~mask) | (in_range & mask);
   }
 }
 
+// The lanes' masks differ, or some named lane has not come yet. Lanes of several groups that
+// shuffle together may read from each other, as on an H200.
 template <ShuffleMode mode>
-__attribute__((noinline)) const Op* shuffle_waiting(const Op* op, Warp* warp, u32 members) {
+__attribute__((noinline)) const Op* shuffle_groups(const Op* op, Warp* warp) {
   const Op* next;
-  if (!gather_lanes(warp, op, members, &next)) return next;
-  shuffle_active<mode>(op, warp->regs, warp->mask);
+  if (gather_lanes(warp, op, &next) == Gathered::kWait) return next;
+  shuffle_active<mode>(op, warp->regs, warp->active, warp->mask);
   return op + 1;
+}
+
+INLINE bool masks_differ(const u32* masks, u32 first, u32 lanes) {
+  u32 different = 0;
+  LANES different |= (masks[i] ^ first) & (0 - (lanes >> i & 1));
+  return different != 0;
 }
 
 template <ShuffleMode mode>
 INLINE const Op* shuffle(const Op* op, Warp* warp, std::byte* regs, u32 mask) {
-  if (op->aux & 0x100) {
-    const u32 members = ((const u32*)(regs + op->e))[__builtin_ctz(warp->active)];
-    if (__builtin_expect((members & warp->alive & ~warp->active) != 0, 0))
-      return shuffle_waiting<mode>(op, warp, members);
+  if (op->aux & kHasMembers) {
+    const u32* masks = (const u32*)(regs + op->e);
+    const u32 members = masks[__builtin_ctz(warp->active)];
+    const bool same = (op->aux & kSameMembers) || !masks_differ(masks, members, warp->active);
+    if (__builtin_expect(!same || (members & warp->alive & ~warp->active) != 0, 0))
+      return shuffle_groups<mode>(op, warp);
   }
-  shuffle_active<mode>(op, regs, mask);
+  shuffle_active<mode>(op, regs, warp->active, mask);
   SOFTGPU_NEXT(op + 1);
 }
 

@@ -127,10 +127,15 @@ const Op* fault_shared(Warp* warp, const Op* op, uint64_t bytes);
 const Op* fault_local(Warp* warp, const Op* op, uint64_t bytes);
 const Op* fault_misaligned(Warp* warp, const Op* op, const uint64_t* addresses, uint64_t bytes);
 
-// For a *.sync instruction whose mask names lanes that have not come. True: warp->active holds
-// every living one of `members` now. False: the fragment waits; go on at *next
+// How the lanes that came to a *.sync instruction stand to each other. A group is the lanes that
+// name each other in their masks; lanes of several groups may run one instruction together.
+enum class Gathered { kWait, kOneGroup, kSeveralGroups };
+// Not all named lanes are here, or the lanes' masks differ: bring those together that wait for each
+// other. kWait: the fragment has been put aside, go on at *next; else warp->active are whole groups
 // (interp/collective.cc).
-bool gather_lanes(Warp* warp, const Op* op, uint32_t members, const Op** next);
+Gathered gather_lanes(Warp* warp, const Op* op, const Op** next);
+// The lanes among `lanes` of the group of the first of them.
+uint32_t first_group(const Warp* warp, const Op* op, uint32_t lanes);
 
 struct HandlerTable {
   Handler handlers[kIrOpCount];

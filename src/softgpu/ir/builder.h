@@ -124,6 +124,7 @@ class Builder {
   bool lower_atomic(const Instruction& instruction);
   bool lower_copy_async(const Instruction& instruction);
   bool lower_mbarrier(const Instruction& instruction);
+  uint32_t members_code(int32_t members) const;
   bool lower_collective(const Instruction& instruction);
   bool lower_barrier(const Instruction& instruction);
 

@@ -285,6 +285,12 @@ bool Builder::lower_mbarrier(const Instruction& in) {
   return true;
 }
 
+uint32_t Builder::members_code(int32_t members) const {
+  if (members < 0) return 0;
+  const bool same = values_[static_cast<size_t>(members)].kind == Value::Kind::kConstant;
+  return kHasMembers | (same ? kSameMembers : 0);
+}
+
 bool Builder::lower_collective(const Instruction& in) {
   using L = ptx::Lowering;
   const int32_t all = constant(kFullMask, 4);
@@ -304,10 +310,10 @@ bool Builder::lower_collective(const Instruction& in) {
       const int32_t d = result(in.operands[0], 4);
       Draft& draft = emit(op, d, a, b, c);
       draft.e = members;
-      draft.aux = members >= 0 ? 0x100u : 0;
+      draft.aux = members_code(members);
       if (in.operands[0].pair >= 0) {
         draft.extra_results.push_back(register_value(in.operands[0].pair));
-        draft.aux |= 0x200;
+        draft.aux |= kHasPredicate;
       }
       store_result(in.operands[0], d);
       return true;
@@ -323,7 +329,7 @@ bool Builder::lower_collective(const Instruction& in) {
                                           : IrOp::k_vote_uni,
                           d, p);
       draft.e = members;
-      draft.aux = members >= 0 ? 0x100 : 0;
+      draft.aux = members_code(members);
       if (ballot) store_result(in.operands[0], d);
       return true;
     }
@@ -336,10 +342,10 @@ bool Builder::lower_collective(const Instruction& in) {
                               : (wide ? IrOp::k_match_all_b64 : IrOp::k_match_all_b32),
                           d, a);
       draft.e = members;
-      draft.aux = 0x100;
+      draft.aux = members_code(members);
       if (in.operands[0].pair >= 0) {
         draft.extra_results.push_back(register_value(in.operands[0].pair));
-        draft.aux |= 0x200;
+        draft.aux |= kHasPredicate;
       }
       store_result(in.operands[0], d);
       return true;
@@ -356,7 +362,7 @@ bool Builder::lower_collective(const Instruction& in) {
       const int32_t d = result(in.operands[0], 4);
       Draft& draft = emit(IrOp::k_redux, d, a);
       draft.e = members;
-      draft.aux = 0x100 | static_cast<uint32_t>(op);
+      draft.aux = members_code(members) | static_cast<uint32_t>(op);
       store_result(in.operands[0], d);
       return true;
     }
@@ -371,10 +377,10 @@ bool Builder::lower_collective(const Instruction& in) {
       const int32_t d = result(in.operands[0], 4);
       Draft& draft = emit(IrOp::k_elect, d);
       draft.e = members;
-      draft.aux = 0x100;
+      draft.aux = members_code(members);
       if (in.operands[0].pair >= 0) {
         draft.extra_results.push_back(register_value(in.operands[0].pair));
-        draft.aux |= 0x200;
+        draft.aux |= kHasPredicate;
       }
       store_result(in.operands[0], d);
       return true;
@@ -382,7 +388,7 @@ bool Builder::lower_collective(const Instruction& in) {
     default: {  // bar.warp.sync
       Draft& draft = emit(IrOp::k_warp_barrier);
       draft.e = in.operands.empty() ? all : read(in.operands[0], Lane::u32);
-      draft.aux = 0x100;
+      draft.aux = members_code(draft.e);
       return true;
     }
   }

@@ -47,6 +47,12 @@ inline constexpr uint32_t ordered_code(uint32_t count, uint32_t memory_bytes, ui
 // In load_param's code: all lanes have the same address.
 inline constexpr uint32_t kUniformAddress = 1u << 23;
 
+// Collectives: e holds the member masks; extra[0] is a predicate result; all lanes have one and the
+// same mask, a constant.
+inline constexpr uint32_t kHasMembers = 0x100;
+inline constexpr uint32_t kHasPredicate = 0x200;
+inline constexpr uint32_t kSameMembers = 0x400;
+
 enum class ReduxOp : uint8_t { kAdd, kMinU, kMinS, kMaxU, kMaxS, kAnd, kOr, kXor };
 enum class BarrierRed : uint8_t { kPopc, kAnd, kOr };
 enum class MbarrierOp : uint8_t {

@@ -48,6 +48,7 @@ class Services final : public DeviceServices {
     ++freed;
   }
   uint64_t global_timer_ns() override { return ++timer_; }
+  void set_timer(uint64_t ns) { timer_ = ns; }
 
   std::string printed;
   int freed = 0;

@@ -7,11 +7,12 @@ function(engine_test name)
   target_include_directories(${name} PRIVATE ${engine_test_dir})
 endfunction()
 
-foreach(name engine_opcode_test engine_fault_test engine_image_test engine_texture_test)
+foreach(name engine_opcode_test engine_fault_test engine_image_test engine_texture_test
+        engine_directives_test)
   engine_test(${name})
 endforeach()
 # With each set of vector instructions, and without.
-foreach(name engine_lanes_test engine_fusion_test)
+foreach(name engine_lanes_test engine_fusion_test engine_collective_test)
   engine_test(${name})
   foreach(off no_avx512 no_vector_memory no_avx512,no_avx2 no_fusion)
     string(REPLACE "," "_" suffix ${off})
