@@ -348,13 +348,27 @@ Result<std::shared_ptr<SurfaceObject>> create_surface(Context& context,
   if (resource.resType != CU_RESOURCE_TYPE_ARRAY) return invalid("a surface is an array");
   std::shared_ptr<Array> array = context.driver().arrays.find(resource.res.array.hArray);
   if (array == nullptr) return Status(CUDA_ERROR_INVALID_HANDLE, "not an array");
-  if ((array->descriptor.Flags & CUDA_ARRAY3D_SURFACE_LDST) == 0)
-    return invalid("the array is not made for surfaces");
   auto made = std::make_shared<SurfaceObject>();
   made->resource = resource;
   made->image = array->image;
   made->execution = context.execution();
   return made;
+}
+
+void destroy_texture(Driver& driver, CUtexObject handle) {
+  const std::shared_ptr<TextureObject> object = driver.texture_objects.find(handle);
+  if (object == nullptr) return;
+  object->execution->retire_texture(handle, object);
+  driver.scheduler.keep_until_idle(object->execution, object);
+  driver.texture_objects.remove(handle);
+}
+
+void destroy_surface(Driver& driver, CUsurfObject handle) {
+  const std::shared_ptr<SurfaceObject> object = driver.surface_objects.find(handle);
+  if (object == nullptr) return;
+  object->execution->retire_surface(handle, object);
+  driver.scheduler.keep_until_idle(object->execution, object);
+  driver.surface_objects.remove(handle);
 }
 
 Status locate_in_array(const Driver& driver, CUarray handle, const ArrayBox& box, uint64_t* address,

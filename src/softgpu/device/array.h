@@ -63,8 +63,13 @@ Result<std::shared_ptr<TextureObject>> create_texture(Context& context,
                                                       const CUDA_RESOURCE_DESC& resource,
                                                       const CUDA_TEXTURE_DESC& description,
                                                       const CUDA_RESOURCE_VIEW_DESC* view);
+// Of an array with or without CUDA_ARRAY3D_SURFACE_LDST, as on an H200.
 Result<std::shared_ptr<SurfaceObject>> create_surface(Context& context,
                                                       const CUDA_RESOURCE_DESC& resource);
+// The handle is no longer valid; work launched before still finds the object. A handle of nothing
+// is no error: NVIDIA's driver takes any.
+void destroy_texture(Driver& driver, CUtexObject handle);
+void destroy_surface(Driver& driver, CUsurfObject handle);
 
 // Where in memory a box of a copy begins: x in bytes. CUDA_ERROR_INVALID_HANDLE;
 // CUDA_ERROR_INVALID_VALUE: it leaves the array, or cuts texels.

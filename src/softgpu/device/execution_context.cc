@@ -110,15 +110,53 @@ bool ExecutionContext::set_condition(uint64_t handle, uint32_t value) {
   return true;
 }
 
+namespace {
+
+template <class T>
+void forget_expired(std::unordered_map<uint64_t, std::weak_ptr<T>>* retired) {
+  std::erase_if(*retired, [](const auto& entry) { return entry.second.expired(); });
+}
+
+template <class T>
+std::shared_ptr<T> find_retired(const std::unordered_map<uint64_t, std::weak_ptr<T>>& retired,
+                                uint64_t handle) {
+  const auto found = retired.find(handle);
+  return found == retired.end() ? nullptr : found->second.lock();
+}
+
+}  // namespace
+
+void ExecutionContext::retire_texture(uint64_t handle,
+                                      const std::shared_ptr<TextureObject>& object) {
+  std::lock_guard lock(services_mutex_);
+  forget_expired(&retired_textures_);
+  retired_textures_[handle] = object;
+}
+
+void ExecutionContext::retire_surface(uint64_t handle,
+                                      const std::shared_ptr<SurfaceObject>& object) {
+  std::lock_guard lock(services_mutex_);
+  forget_expired(&retired_surfaces_);
+  retired_surfaces_[handle] = object;
+}
+
 // An object of another context is nothing to this one's kernels.
 std::shared_ptr<const Texture> ExecutionContext::texture(uint64_t handle) {
   std::shared_ptr<TextureObject> object = Driver::get()->texture_objects.find(handle);
+  if (object == nullptr) {
+    std::lock_guard lock(services_mutex_);
+    object = find_retired(retired_textures_, handle);
+  }
   if (object == nullptr || object->execution.get() != this) return nullptr;
   return {object, &object->texture};
 }
 
 std::shared_ptr<const Image> ExecutionContext::surface(uint64_t handle) {
   std::shared_ptr<SurfaceObject> object = Driver::get()->surface_objects.find(handle);
+  if (object == nullptr) {
+    std::lock_guard lock(services_mutex_);
+    object = find_retired(retired_surfaces_, handle);
+  }
   if (object == nullptr || object->execution.get() != this) return nullptr;
   return {object, &object->image};
 }

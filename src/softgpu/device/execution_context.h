@@ -18,6 +18,8 @@
 namespace openmps::softgpu {
 
 class Scheduler;
+struct SurfaceObject;
+struct TextureObject;
 
 // Priority levels: stream priorities 0 (least) to -5 (greatest), as on current GPUs.
 inline constexpr int kGreatestPriority = -5;
@@ -74,6 +76,10 @@ class ExecutionContext final : public DeviceServices {
   std::shared_ptr<const Texture> texture(uint64_t handle) override;
   std::shared_ptr<const Image> surface(uint64_t handle) override;
 
+  // A texture or surface object was destroyed: kernels launched before still find it.
+  void retire_texture(uint64_t handle, const std::shared_ptr<TextureObject>& object);
+  void retire_surface(uint64_t handle, const std::shared_ptr<SurfaceObject>& object);
+
  private:
   AddressSpace* memory_;
   Scheduler* scheduler_;
@@ -82,6 +88,9 @@ class ExecutionContext final : public DeviceServices {
   std::string failures_;
   uint64_t heap_used_ = 0;
   std::unordered_map<uint64_t, uint64_t> heap_;  // address -> bytes
+  // By their former handles; the scheduler keeps them.
+  std::unordered_map<uint64_t, std::weak_ptr<TextureObject>> retired_textures_;
+  std::unordered_map<uint64_t, std::weak_ptr<SurfaceObject>> retired_surfaces_;
 };
 
 }  // namespace openmps::softgpu

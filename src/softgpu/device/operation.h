@@ -137,7 +137,8 @@ struct MarkerOperation final : Operation {
   explicit MarkerOperation(std::shared_ptr<ExecutionContext> where)
       : Operation(OperationKind::kMarker, std::move(where)) {}
 
-  uint64_t freed_address = 0;  // cuMemFreeAsync: the allocation that ends here
+  uint64_t freed_address = 0;        // cuMemFreeAsync: the allocation that ends here
+  std::shared_ptr<const void> kept;  // destroyed by the program, alive until here
   std::vector<std::shared_ptr<Condition>> assigned;  // a graph begins: these get their defaults
   std::shared_ptr<ConditionalOperation> body_of;     // a body ends: it decides again
 };

@@ -198,6 +198,7 @@ void Scheduler::finish_marker_locked(MarkerOperation& marker) {
   for (const auto& condition : marker.assigned)
     condition->value.store(condition->initial, std::memory_order_relaxed);
   if (marker.body_of != nullptr) ready_.push_back(std::move(marker.body_of));
+  marker.kept.reset();
   if (marker.freed_address == 0) return;
   // cuMemFreeAsync: the range ends here in stream order, its memory is given back behind it.
   executor(marker.context->device).free_allocation_locked(marker.freed_address);
@@ -298,6 +299,17 @@ void Scheduler::wait_idle(ExecutionContext& context) {
     for (const auto& stream : context.streams) tails.push_back(stream->tail);
   }
   for (const OperationPtr& tail : tails) wait(tail);
+}
+
+void Scheduler::keep_until_idle(const std::shared_ptr<ExecutionContext>& context,
+                                std::shared_ptr<const void> object) {
+  auto marker = std::make_shared<MarkerOperation>(context);
+  marker->kept = std::move(object);
+  std::lock_guard lock(mutex);
+  std::vector<OperationPtr> tails;
+  if (context->legacy != nullptr) tails.push_back(context->legacy->tail);
+  for (const auto& stream : context->streams) tails.push_back(stream->tail);
+  submit_unordered_locked(marker, tails);
 }
 
 bool Scheduler::is_idle(ExecutionContext& context) {

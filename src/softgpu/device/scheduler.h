@@ -59,6 +59,9 @@ class Scheduler {
   // Everything submitted so far to any stream of the context is done.
   void wait_idle(ExecutionContext& context);
   [[nodiscard]] bool is_idle(ExecutionContext& context);
+  // Hold on to `object` until then. Returns at once.
+  void keep_until_idle(const std::shared_ptr<ExecutionContext>& context,
+                       std::shared_ptr<const void> object);
   // Operations that a stream's next operation would wait for are done.
   [[nodiscard]] bool is_stream_idle(ExecutionContext& context, StreamQueue& stream);
   // Let everything submitted finish, waits for memory words excepted: they are given up.

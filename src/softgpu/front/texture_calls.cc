@@ -158,8 +158,8 @@ CUresult cuTexObjectCreate(CUtexObject* pTexObject, const CUDA_RESOURCE_DESC* pR
 
 CUresult cuTexObjectDestroy(CUtexObject texObject) {
   return with_context([&](Caller& caller) -> Status {
-    if (caller.driver.texture_objects.remove(texObject) != nullptr) return Status();
-    return invalid_value("not a texture object");
+    destroy_texture(caller.driver, texObject);
+    return Status();
   });
 }
 
@@ -205,8 +205,8 @@ CUresult cuSurfObjectCreate(CUsurfObject* pSurfObject, const CUDA_RESOURCE_DESC*
 
 CUresult cuSurfObjectDestroy(CUsurfObject surfObject) {
   return with_context([&](Caller& caller) -> Status {
-    if (caller.driver.surface_objects.remove(surfObject) != nullptr) return Status();
-    return invalid_value("not a surface object");
+    destroy_surface(caller.driver, surfObject);
+    return Status();
   });
 }
 

@@ -62,6 +62,18 @@ std::string all_kernels() {
          kernel(
              "store_2d_zero",
              "  shl.b32 %r4, %r1, 2;\n  sust.b.2d.b32.zero [%rd1, {%r4, %r2}], {%f3};\n" + zero) +
+         // The first thread waits for a word of the host to be set before any fetches.
+         kernel("fetch_2d_late",
+                "  ld.global.u64 %rd7, [%rd2+16];\n"
+                "$wait: ld.volatile.global.u32 %r9, [%rd7];\n"
+                "  setp.eq.u32 %p2, %r9, 0; @%p2 bra $wait;\n"
+                "  tex.2d.v4.f32.f32 {%f11, %f12, %f13, %f14}, [%rd1, {%f1, %f2}];\n") +
+         kernel("load_2d_late", zero +
+                                    "  ld.global.u64 %rd7, [%rd2+16];\n"
+                                    "$wait: ld.volatile.global.u32 %r9, [%rd7];\n"
+                                    "  setp.eq.u32 %p2, %r9, 0; @%p2 bra $wait;\n"
+                                    "  shl.b32 %r4, %r1, 2;\n"
+                                    "  suld.b.2d.b32.zero {%f11}, [%rd1, {%r4, %r2}];\n") +
          kernel("store_3d",
                 "  shl.b32 %r4, %r1, 2;\n"
                 "  sust.b.3d.b32.trap [%rd1, {%r4, %r2, %r3, %r3}], {%f4};\n" +
@@ -718,6 +730,48 @@ void surfaces(const Kernels& kernels) {
   }
 }
 
+// ---- Lifetimes ----------------------------------------------------------------------------------
+
+// An object that is destroyed while a kernel that was launched before has not used it yet.
+void destroyed_early(const Kernels& kernels) {
+  constexpr int kSize = 8;
+  // Arrays need not be made for surfaces.
+  Array array(shape(kSize, kSize, 0, CU_AD_FORMAT_FLOAT, 1));
+  std::vector<float> image(kSize * kSize);
+  for (size_t i = 0; i < image.size(); i++) image[i] = static_cast<float>(i);
+  put(array.handle, image.data(), kSize * 4, kSize, 1);
+  const CUDA_RESOURCE_DESC r = resource(array.handle);
+  const CUDA_TEXTURE_DESC d = description(CU_TR_ADDRESS_MODE_CLAMP, CU_TR_FILTER_MODE_POINT, 0);
+  CUtexObject texture = 0;
+  CUsurfObject surface = 0;
+  CHECK_CU(cuTexObjectCreate(&texture, &r, &d, nullptr));
+  CHECK_CU(cuSurfObjectCreate(&surface, &r));
+  void* word = nullptr;
+  CUdeviceptr word_address = 0;
+  CHECK_CU(cuMemHostAlloc(&word, sizeof(uint32_t), CU_MEMHOSTALLOC_DEVICEMAP));
+  CHECK_CU(cuMemHostGetDevicePointer_v2(&word_address, word, 0));
+  volatile auto* go = static_cast<volatile uint32_t*>(word);
+  *go = 0;
+  std::vector<Vector> in = {{3, 2, 0, 0}, {}};
+  memcpy(&in[1], &word_address, sizeof word_address);
+  e2e::Buffer<Vector> from(in);
+  e2e::Buffer<Vector> fetched(1), loaded(1);
+  CUfunction fetch_late = nullptr, load_late = nullptr;
+  CHECK_CU(cuModuleGetFunction(&fetch_late, kernels.module, "fetch_2d_late"));
+  CHECK_CU(cuModuleGetFunction(&load_late, kernels.module, "load_2d_late"));
+  e2e::launch(fetch_late, 1, 1, 0, nullptr, texture, from.address, fetched.address, 1u);
+  e2e::launch(load_late, 1, 1, 0, nullptr, surface, from.address, loaded.address, 1u);
+  CHECK_CU(cuTexObjectDestroy(texture));
+  CHECK_CU(cuSurfObjectDestroy(surface));
+  *go = 1;
+  CHECK_CU(cuCtxSynchronize());
+  e2e::expect(fetched.get()[0].x == 19, "a texture object destroyed after the launch");
+  e2e::expect(loaded.get()[0].x == 19, "a surface object destroyed after the launch");
+  CHECK_CU(cuMemFreeHost(word));
+  e2e::expect_result("destroying no texture object", cuTexObjectDestroy(0), CUDA_SUCCESS);
+  e2e::expect_result("destroying no surface object", cuSurfObjectDestroy(0), CUDA_SUCCESS);
+}
+
 // ---- Refusals -----------------------------------------------------------------------------------
 
 void refusals() {
@@ -765,9 +819,12 @@ void memory_returns() {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
   e2e::Session session;
-  {
+  if (argc > 1 && strcmp(argv[1], "lifetimes") == 0) {
+    Kernels kernels;
+    destroyed_early(kernels);
+  } else {
     Kernels kernels;
     descriptors();
     rows_of_an_array();
