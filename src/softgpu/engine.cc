@@ -13,6 +13,7 @@
 #include "softgpu/interp/warp.h"
 #include "softgpu/ir/lower.h"
 #include "softgpu/program.h"
+#include "softgpu/ptx/linker.h"
 #include "softgpu/ptx/parser.h"
 
 namespace openmps::softgpu {
@@ -22,6 +23,9 @@ namespace {
 constexpr uint32_t kMinRegisters = 16;
 constexpr uint32_t kMaxRegisters = 255;
 constexpr uint32_t kMaxThreadsPerBlock = 1024;
+constexpr uint32_t kRegistersPerSm = 64 * 1024;
+// ptxas hands registers out in these units.
+constexpr uint32_t kRegisterStep = 8;
 // Limits that ptxas enforces: static shared memory and, since PTX 8.1, kernel parameters.
 constexpr uint64_t kMaxStaticSharedBytes = 48 * 1024;
 constexpr uint64_t kMaxParameterBytes = 32764;
@@ -60,6 +64,22 @@ uint32_t product_up_to(const uint32_t (&sizes)[3], uint32_t limit) {
   return static_cast<uint32_t>(product);
 }
 
+// What ptxas would leave each thread at most: .maxnreg, and so few that the blocks that the
+// directives speak of fit a multiprocessor. Without directives that is the largest block there is.
+uint32_t register_limit(const ptx::Function& function) {
+  const bool bounded = function.max_threads[0] != 0 || function.required_threads[0] != 0;
+  uint64_t threads = kMaxThreadsPerBlock;
+  if (bounded)
+    threads = product_up_to(
+        function.max_threads[0] != 0 ? function.max_threads : function.required_threads,
+        kRegistersPerSm);
+  if (bounded && function.min_blocks > 1)
+    threads = std::min<uint64_t>(threads * function.min_blocks, kRegistersPerSm);
+  uint64_t limit = kRegistersPerSm / std::max<uint64_t>(threads, 1) / kRegisterStep * kRegisterStep;
+  if (function.max_registers != 0) limit = std::min<uint64_t>(limit, function.max_registers);
+  return static_cast<uint32_t>(std::clamp<uint64_t>(limit, kMinRegisters, kMaxRegisters));
+}
+
 KernelInfo describe(const CompiledProgram& program, const ptx::Function& function, const Code& code,
                     uint32_t shared_bytes) {
   KernelInfo info;
@@ -77,17 +97,15 @@ KernelInfo describe(const CompiledProgram& program, const ptx::Function& functio
     local += reached.local_bytes;
     info.registers = std::max(info.registers, reached.registers);
     info.uses_cooperative_groups |= reached.uses_grid_workspace;
+    info.uses_reserved_shared |= reached.uses_reserved_shared;
     if (!reached.unusable.empty() && info.unusable.empty())
       info.unusable = kernel_problem(function.name, reached.unusable);
   });
   info.local_bytes = static_cast<uint32_t>(std::min<uint64_t>(local, UINT32_MAX));
-  info.registers = std::clamp(info.registers, kMinRegisters, kMaxRegisters);
+  info.registers = std::clamp(info.registers, kMinRegisters, register_limit(function));
   for (int i = 0; i < 3; ++i) info.required_block[i] = function.required_threads[i];
   if (function.max_threads[0])
     info.max_threads = product_up_to(function.max_threads, kMaxThreadsPerBlock);
-  if (info.required_block[0])
-    info.max_threads =
-        std::min(info.max_threads, product_up_to(info.required_block, kMaxThreadsPerBlock));
   return info;
 }
 
@@ -105,6 +123,17 @@ Status check_limits(const ptx::Function& function, const Code& code, uint64_t sh
   return {};
 }
 
+// The PTX of an image; of a program linked from several objects (nvcc -rdc) theirs, linked.
+Result<std::string> text_of(const void* image, size_t size, uint32_t capability) {
+  Result<std::vector<std::string>> texts = fatbin::extract_ptx(image, size, capability);
+  if (!texts.ok()) return texts.status();
+  if (texts.value().size() == 1) return std::move(texts.value().front());
+  std::vector<ptx::LinkInput> inputs;
+  for (size_t i = 0; i < texts.value().size(); ++i)
+    inputs.push_back({"object " + std::to_string(i + 1), std::move(texts.value()[i])});
+  return ptx::link(inputs);
+}
+
 std::shared_ptr<const Program> fail(CompileError* error, const Status& status) {
   if (error) *error = {status.code(), status.message()};
   return nullptr;
@@ -114,7 +143,7 @@ std::shared_ptr<const Program> fail(CompileError* error, const Status& status) {
 
 std::shared_ptr<const Program> compile(const void* image, size_t size,
                                        const CompileOptions& options, CompileError* error) {
-  Result<std::string> text = fatbin::extract_ptx(image, size, options.compute_capability);
+  Result<std::string> text = text_of(image, size, options.compute_capability);
   if (!text.ok()) return fail(error, text.status());
   Result<std::shared_ptr<const ptx::Module>> parsed = ptx::parse(text.value());
   if (!parsed.ok()) return fail(error, parsed.status());
@@ -146,10 +175,12 @@ std::shared_ptr<const Program> compile(const void* image, size_t size,
     program->kernel_functions.push_back(static_cast<int32_t>(i));
     program->kernels_.push_back(describe(*program, function, *program->functions[i],
                                          static_cast<uint32_t>(shared.bytes[i])));
+    program->kernels_.back().target = target;
   }
   for (const ptx::GlobalVariable& global : module.globals)
     program->globals_.push_back({global.name, global.bytes, global.alignment,
-                                 global.space == ptx::Space::kConst, global.is_extern});
+                                 global.space == ptx::Space::kConst, global.is_extern,
+                                 global.is_managed});
   if (error) *error = {};
   return program;
 }

@@ -46,13 +46,16 @@ class DeviceServices {
   virtual void print_failure(std::string_view text) { print(text); }  // a failed assert() says why
   virtual uint64_t allocate_device_heap(uint64_t bytes) = 0;  // malloc() in a kernel; 0: exhausted
   virtual void free_device_heap(uint64_t address) = 0;
-  virtual uint64_t global_timer_ns() = 0;  // %globaltimer
+  virtual uint64_t global_timer_ns() = 0;  // %globaltimer; %clock follows it
   // cudaGraphSetConditional(). False: there is no such handle in the kernel's context.
   virtual bool set_condition(uint64_t, uint32_t) { return false; }
   // What a texture or surface handle names; null: nothing.
   virtual std::shared_ptr<const Texture> texture(uint64_t) { return nullptr; }
   virtual std::shared_ptr<const Image> surface(uint64_t) { return nullptr; }
 };
+
+// CU_DEVICE_ATTRIBUTE_CLOCK_RATE in kHz, and what %clock counts with: that of an H200.
+inline constexpr uint64_t kClockRate = 1'980'000;
 
 struct ParameterInfo {
   uint32_t offset = 0;  // bytes from the start of the parameter buffer
@@ -64,11 +67,15 @@ struct KernelInfo {
   std::vector<ParameterInfo> parameters;
   uint32_t parameter_bytes = 0;
   uint32_t static_shared_bytes = 0;
-  uint32_t local_bytes = 0;                // per thread
-  uint32_t registers = 0;                  // per thread: our own count, for the occupancy model
+  uint32_t local_bytes = 0;  // per thread
+  // Per thread, for the occupancy model: our own count, at most what the kernel's directives let
+  // ptxas use, so that every block that they allow finds room.
+  uint32_t registers = 0;
   uint32_t max_threads = 1024;             // .maxntid, else the architecture's limit
   uint32_t required_block[3] = {0, 0, 0};  // .reqntid, zeros: none
   bool uses_cooperative_groups = false;    // reads %envreg1/2 (grid synchronisation)
+  bool uses_reserved_shared = false;       // reads %reserved_smem_offset_*
+  uint32_t target = 0;                     // of the PTX: 10 * major + minor
   // Set when the kernel can't be run (unknown opcode, ...): names kernel, line and opcode. Using
   // the kernel then fails with CUDA_ERROR_NOT_SUPPORTED and this text; other kernels are
   // unaffected.
@@ -81,6 +88,7 @@ struct GlobalInfo {
   uint32_t alignment = 1;
   bool is_constant = false;  // .const
   bool is_extern = false;    // declared only
+  bool is_managed = false;   // .attribute(.managed)
 };
 
 // An image after parsing: immutable, shared by every context that loads it. Thread-safe.

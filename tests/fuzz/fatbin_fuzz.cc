@@ -34,8 +34,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
   }
   for (const uint32_t capability : {75u, 90u, 120u}) {
-    const Result<std::string> text = softgpu::fatbin::extract_ptx(data, size, capability);
-    if (text.ok() ? text->find('\0') != std::string::npos : text.status().message().empty()) {
+    const Result<std::vector<std::string>> texts =
+        softgpu::fatbin::extract_ptx(data, size, capability);
+    if (texts.ok() ? texts->size() != 1 || texts->front().find('\0') != std::string::npos
+                   : texts.status().message().empty()) {
       abort();
     }
   }

@@ -35,7 +35,9 @@ struct MappedRange {
   uint64_t end = 0;    // rounded up to the allocation granularity: what kernels may touch
   RangeKind kind = RangeKind::kDevice;
   bool writable = true;
-  unsigned flags = 0;        // of cuMemHostAlloc, cuMemHostRegister, cuMemAllocManaged
+  // Of cuMemHostAlloc, cuMemHostRegister, cuMemAllocManaged; a managed variable has what the last
+  // of them would get.
+  unsigned flags = 0;
   uint64_t id = 0;           // CU_POINTER_ATTRIBUTE_BUFFER_ID
   int device = 0;            // ordinal
   Context* owner = nullptr;  // compared, never followed; null for kMapped

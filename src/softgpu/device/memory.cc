@@ -71,7 +71,7 @@ Result<uint64_t> Memory::allocate_device(Context& context, uint64_t bytes, Range
 }
 
 Result<uint64_t> Memory::allocate_library_global(Device& device, uint64_t bytes) {
-  return allocate(device, nullptr, bytes, RangeKind::kModuleGlobal, 0);
+  return allocate(device, nullptr, bytes, RangeKind::kModuleGlobal, CU_MEM_ATTACH_GLOBAL);
 }
 
 Result<uint64_t> Memory::allocate(Device& device, Context* owner, uint64_t bytes, RangeKind kind,

@@ -31,9 +31,10 @@ uint32_t default_dynamic_shared(const KernelInfo& info) {
 // Module globals are device memory. A .const variable is not writable by kernels, but by copies:
 // the engine refuses stores to the constant space by itself.
 Result<uint64_t> place_global(Context& context, const GlobalInfo& global) {
+  const unsigned flags = global.is_managed ? unsigned{CU_MEM_ATTACH_GLOBAL} : 0;
   // Allocations are aligned to 512 bytes, more than PTX variables ask for.
   return context.driver().memory.allocate_device(context, std::max<uint64_t>(global.bytes, 1),
-                                                 RangeKind::kModuleGlobal, 0);
+                                                 RangeKind::kModuleGlobal, flags);
 }
 
 }  // namespace
@@ -294,7 +295,7 @@ Result<int> function_attribute(const Driver& driver, const KernelInfo& info,
     case CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES: return 0;
     case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES: return static_cast<int>(info.local_bytes);
     case CU_FUNC_ATTRIBUTE_NUM_REGS: return static_cast<int>(info.registers);
-    case CU_FUNC_ATTRIBUTE_PTX_VERSION:
+    case CU_FUNC_ATTRIBUTE_PTX_VERSION: return static_cast<int>(info.target);
     case CU_FUNC_ATTRIBUTE_BINARY_VERSION:
       return static_cast<int>(driver.config.compute_capability);
     case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:

@@ -21,6 +21,8 @@ constexpr size_t kEntryHeaderBytes = 64;
 // Prelinked containers of one wrapper (-rdc): one per object file.
 constexpr size_t kMaxPrelinked = 4096;
 
+using Texts = Result<std::vector<std::string>>;
+
 struct Wrapper {
   uint32_t magic;
   uint32_t version;
@@ -138,24 +140,11 @@ bool is_family_specific(const std::string& text, uint32_t capability) {
   return end < text.size() && (text[end] == 'a' || text[end] == 'f') && value != capability;
 }
 
-Result<std::string> from_containers(const Wrapper* wrapper, const uint8_t* bare, size_t size,
-                                    uint32_t capability) {
-  std::string best_text;
+Result<std::string> from_container(const uint8_t* data, size_t size, uint32_t capability) {
   // A family-specific entry turns up only after decompression: then the next older one is tried.
   for (uint32_t limit = capability;;) {
     Candidate best;
-    if (bare) {
-      OPENMPS_RETURN_IF_ERROR(scan(bare, container_bytes(bare, size), limit, &best));
-    } else {
-      const auto* first = static_cast<const uint8_t*>(wrapper->data);
-      if (first)
-        OPENMPS_RETURN_IF_ERROR(scan(first, container_bytes(first, SIZE_MAX), limit, &best));
-      const auto* const* prelinked = static_cast<const uint8_t* const*>(wrapper->extra);
-      if (wrapper->version == 2 && prelinked)
-        for (size_t i = 0; i < kMaxPrelinked && prelinked[i]; ++i)
-          OPENMPS_RETURN_IF_ERROR(
-              scan(prelinked[i], container_bytes(prelinked[i], SIZE_MAX), limit, &best));
-    }
+    OPENMPS_RETURN_IF_ERROR(scan(data, container_bytes(data, size), limit, &best));
     if (!best.payload)
       return Status(
           CUDA_ERROR_NO_BINARY_FOR_GPU,
@@ -168,9 +157,34 @@ Result<std::string> from_containers(const Wrapper* wrapper, const uint8_t* bare,
   }
 }
 
+Texts one_text(Result<std::string> text) {
+  if (!text.ok()) return text.status();
+  return std::vector<std::string>{std::move(text.value())};
+}
+
+// A version 2 wrapper has what the device linker made, and a list of what it made it of. The former
+// is machine code, unless somebody put PTX beside it.
+Texts from_wrapper(const Wrapper& wrapper, uint32_t capability) {
+  const auto* first = static_cast<const uint8_t*>(wrapper.data);
+  const auto* const* prelinked = static_cast<const uint8_t* const*>(wrapper.extra);
+  Result<std::string> whole =
+      first ? from_container(first, SIZE_MAX, capability)
+            : Result<std::string>(Status(CUDA_ERROR_NO_BINARY_FOR_GPU, "an empty fatbin wrapper"));
+  const bool only_code = !whole.ok() && whole.status().code() == CUDA_ERROR_NO_BINARY_FOR_GPU;
+  if (wrapper.version != 2 || !prelinked || !only_code) return one_text(std::move(whole));
+  std::vector<std::string> texts;
+  for (size_t i = 0; i < kMaxPrelinked && prelinked[i]; ++i) {
+    Result<std::string> text = from_container(prelinked[i], SIZE_MAX, capability);
+    if (!text.ok()) return text.status();
+    texts.push_back(std::move(text.value()));
+  }
+  if (texts.empty()) return whole.status();
+  return texts;
+}
+
 }  // namespace
 
-Result<std::string> extract_ptx(const void* image, size_t size, uint32_t capability) {
+Result<std::vector<std::string>> extract_ptx(const void* image, size_t size, uint32_t capability) {
   const auto* data = static_cast<const uint8_t*>(image);
   if (!data || size == 0) return Status(CUDA_ERROR_INVALID_IMAGE, "no image");
   // A text may be shorter than a magic number: its NUL ends the look.
@@ -180,11 +194,11 @@ Result<std::string> extract_ptx(const void* image, size_t size, uint32_t capabil
     if (size < sizeof(Wrapper)) return damaged("cut wrapper");
     Wrapper wrapper;
     std::memcpy(&wrapper, data, sizeof wrapper);
-    return from_containers(&wrapper, nullptr, 0, capability);
+    return from_wrapper(wrapper, capability);
   }
   if (magic == kContainerMagic) {
     if (size < kContainerHeaderBytes) return damaged("cut container header");
-    return from_containers(nullptr, data, size, capability);
+    return one_text(from_container(data, size, capability));
   }
   if (magic == 0x464c457f)  // "\x7f" "ELF"
     return Status(CUDA_ERROR_NO_BINARY_FOR_GPU, "machine code (a cubin) can't run on this device");
@@ -194,7 +208,7 @@ Result<std::string> extract_ptx(const void* image, size_t size, uint32_t capabil
   std::string text(reinterpret_cast<const char*>(data), length);
   if (text.find(".version") == std::string::npos)
     return Status(CUDA_ERROR_INVALID_IMAGE, "neither PTX nor a fatbin");
-  return text;
+  return one_text(std::move(text));
 }
 
 }  // namespace openmps::softgpu::fatbin

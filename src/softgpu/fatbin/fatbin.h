@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 
@@ -16,10 +17,12 @@ inline constexpr size_t kMaxTextBytes = size_t{256} << 20;
 // One container: a 32-bit linker's own limit, far above any real one.
 inline constexpr size_t kMaxContainerBytes = size_t{2} << 30;
 
-// The newest PTX whose target a device of `compute_capability` runs. `size`: bytes known to be
-// readable, SIZE_MAX if the image's own headers (or the NUL of a text) must tell.
+// The newest PTX whose target a device of `compute_capability` runs; of a program linked from
+// several objects (nvcc -rdc=true) that of each, to be linked. `size`: bytes known to be readable,
+// SIZE_MAX if the image's own headers (or the NUL of a text) must tell.
 // CUDA_ERROR_NO_BINARY_FOR_GPU: only machine code, or only PTX for newer devices;
 // CUDA_ERROR_INVALID_IMAGE: not an image, or a damaged one.
-Result<std::string> extract_ptx(const void* image, size_t size, uint32_t compute_capability);
+Result<std::vector<std::string>> extract_ptx(const void* image, size_t size,
+                                             uint32_t compute_capability);
 
 }  // namespace openmps::softgpu::fatbin

@@ -33,7 +33,10 @@ Result<std::string> text_of(Driver& driver, CUjitInputType type, const void* dat
   const auto* bytes = static_cast<const char*>(data);
   if (type == CU_JIT_INPUT_PTX) return std::string(bytes, strnlen(bytes, size));
   if (type == CU_JIT_INPUT_FATBINARY) {
-    return fatbin::extract_ptx(data, size, driver.config.compute_capability);
+    Result<std::vector<std::string>> texts =
+        fatbin::extract_ptx(data, size, driver.config.compute_capability);
+    if (!texts.ok()) return texts.status();
+    return std::move(texts.value().front());  // a wrapper with several has no place in a file
   }
   return Status(CUDA_ERROR_NO_BINARY_FOR_GPU, "error   : machine code can't be linked here");
 }

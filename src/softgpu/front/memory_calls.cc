@@ -61,10 +61,10 @@ CUcontext owner_of(Driver& driver, const MappedRange& range) {
   return driver.devices[range.device].primary->handle();
 }
 
-// Also a library's managed variable: a global that belongs to no context.
+// Also a managed variable, of a module or of a library.
 bool is_managed(const MappedRange& range) {
   return range.kind == RangeKind::kManaged ||
-         (range.kind == RangeKind::kModuleGlobal && range.owner == nullptr);
+         (range.kind == RangeKind::kModuleGlobal && range.flags == CU_MEM_ATTACH_GLOBAL);
 }
 
 Status pointer_attribute(Driver& driver, CUpointer_attribute attribute, const MappedRange& range,
@@ -336,7 +336,7 @@ CUresult cuStreamAttachMemAsync(CUstream hStream, CUdeviceptr dptr, size_t lengt
                                 unsigned int flags) {
   return with_stream(hStream, [&](Caller& caller, Stream&) -> Status {
     MappedRange range;
-    if (!caller.driver.address_space.find_mapped(dptr, &range) || range.kind != RangeKind::kManaged)
+    if (!caller.driver.address_space.find_mapped(dptr, &range) || !is_managed(range))
       return invalid_value("not managed memory");
     if (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST &&
         flags != CU_MEM_ATTACH_SINGLE)

@@ -75,7 +75,7 @@ void Block::prepare_warp(uint32_t w) {
   warp.block = this;
   warp.ranges = &ranges;
   warp.shared = shared_memory.data();
-  warp.shared_bytes = static_shared + shape.dynamic_shared;
+  warp.shared_bytes = shared_bytes;
   warp.local = warp.local_memory.data();
   warp.params = params.data();
   warp.param_bytes = params.size();
@@ -132,7 +132,12 @@ void Block::prepare(const Launch& launch, const uint32_t block_index[3], uint64_
   shuffled = seed != 0;
   if (shuffled)
     random.seed(seed + block_index[0] + 65536 * (block_index[1] + 65536ull * block_index[2]));
-  shared_memory.reserve(static_shared + shape.dynamic_shared + kSharedSlack);
+  shared_bytes = static_shared + shape.dynamic_shared;
+  reserved_shared = (shared_bytes + 15) & ~15u;
+  if (info.uses_reserved_shared) shared_bytes = reserved_shared + kReservedSharedCap;
+  shared_memory.reserve(shared_bytes + kSharedSlack);
+  if (info.uses_reserved_shared)
+    std::memset(shared_memory.data() + reserved_shared, 0, kReservedSharedCap);
   while (warps.size() < warp_count) warps.push_back(std::make_unique<WarpState>());
   for (Barrier& barrier : barriers) {
     // One that nobody waits at is as new: its release has cleared it.

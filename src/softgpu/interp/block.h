@@ -26,6 +26,11 @@ inline constexpr uint32_t kBarriers = 16;  // of a block, by the architecture
 inline constexpr uint32_t kSpinLimit = 1 << 17;
 inline constexpr uint32_t kWaitWeight = 1 << 11;
 
+// Shared memory that the system reserves of each block, of which cooperative groups use a part: as
+// an H200 has it, but behind the kernel's own instead of before it.
+inline constexpr uint32_t kReservedSharedCap = 1024;
+inline constexpr uint32_t kReservedSharedBytes = 288;
+
 struct Fragment {
   enum class State : uint8_t { kReady, kBarrier, kSync };
   Frame* frame = nullptr;
@@ -116,6 +121,8 @@ struct Block final : BlockRun {
   uint32_t index[3] = {};
   uint32_t threads = 0, live_threads = 0, live_warps = 0;
   uint32_t static_shared = 0;
+  uint32_t shared_bytes = 0;     // that the kernel can reach
+  uint32_t reserved_shared = 0;  // where what the system reserves begins, behind the rest
   uint32_t sm = 0;
   uint64_t retired = 0;
   uint64_t slice = 0;  // fuel that the running warp started with

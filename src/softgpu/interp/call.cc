@@ -42,7 +42,13 @@ uint64_t special_value(const WarpState* warp, SpecialRegister special, uint32_t 
     case SpecialRegister::kLanemaskGt: return ~(bit | (bit - 1));
     case SpecialRegister::kLanemaskGe: return ~(bit - 1);
     case SpecialRegister::kDynamicSharedSize: return block.shape.dynamic_shared;
-    case SpecialRegister::kTotalSharedSize: return block.static_shared + block.shape.dynamic_shared;
+    case SpecialRegister::kTotalSharedSize:
+      return (block.static_shared + block.shape.dynamic_shared + 127) & ~127u;
+    case SpecialRegister::kAggregateSharedSize:
+      return block.static_shared + block.shape.dynamic_shared + kReservedSharedCap;
+    case SpecialRegister::kReservedSharedBegin: return block.reserved_shared;
+    case SpecialRegister::kReservedSharedEnd: return block.reserved_shared + kReservedSharedBytes;
+    case SpecialRegister::kReservedSharedCap: return block.reserved_shared + kReservedSharedCap;
     case SpecialRegister::kEnvreg1: return block.shape.grid_workspace >> 32;
     case SpecialRegister::kEnvreg2: return block.shape.grid_workspace & 0xffffffffu;
     case SpecialRegister::kOne: return 1;

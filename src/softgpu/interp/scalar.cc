@@ -42,21 +42,26 @@ HANDLER(pred_mov) {
   SOFTGPU_NEXT(op + 1);
 }
 
-// Clocks count warp instructions of the block: monotonic, and they move even in a loop that waits.
+// %clock counts kClockRate times the time of %globaltimer, so that programs that spin for a time
+// take that time.
+uint64_t clock_of(uint64_t nanoseconds) {
+  constexpr uint64_t kNanosecondsPerMillisecond = 1'000'000;
+  return static_cast<uint64_t>(static_cast<unsigned __int128>(nanoseconds) * kClockRate /
+                               kNanosecondsPerMillisecond);
+}
+
 HANDLER(read_special) {
   using S = ptx::SpecialRegister;
   const auto special = static_cast<S>(op->aux);
   Block& block = *warp->block;
-  const uint64_t clock = block.retired + block.slice - static_cast<uint64_t>(warp->fuel);
   uint64_t value = 0;
-  switch (special) {
-    case S::kSmid: value = block.sm; break;
-    case S::kClock:
-    case S::kClock64: value = clock; break;
-    case S::kClockHi: value = clock >> 32; break;
-    default:
-      value = block.services ? block.services->global_timer_ns() : 0;
-      if (special == S::kGlobaltimerHi) value >>= 32;
+  if (special == S::kSmid) {
+    value = block.sm;
+  } else {
+    value = block.services ? block.services->global_timer_ns() : 0;
+    if (special == S::kClock || special == S::kClock64 || special == S::kClockHi)
+      value = clock_of(value);
+    if (special == S::kGlobaltimerHi || special == S::kClockHi) value >>= 32;
   }
   warp->fuel -= 1;
   const uint32_t bytes = ptx::special_register_bytes(special);

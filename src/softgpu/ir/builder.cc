@@ -79,6 +79,9 @@ int32_t Builder::special(FrameValue what, SpecialRegister special, uint32_t byte
     value.special = special;
     if (special == SpecialRegister::kEnvreg1 || special == SpecialRegister::kEnvreg2)
       code_->uses_grid_workspace = true;
+    if (special >= SpecialRegister::kReservedSharedBegin &&
+        special <= SpecialRegister::kReservedSharedCap)
+      code_->uses_reserved_shared = true;
   }
   return found->second;
 }

@@ -60,6 +60,7 @@ struct Code {
   uint32_t registers = 0;  // 32-bit units live at once
   bool calls_indirectly = false;
   bool uses_grid_workspace = false;
+  bool uses_reserved_shared = false;
   std::vector<int32_t> callees;
   std::string unusable;  // empty, or why it can't run: "line 12: opcode"
 };

@@ -66,6 +66,10 @@ enum class SpecialRegister : uint8_t {
   kGridid,
   kDynamicSharedSize,
   kTotalSharedSize,
+  kAggregateSharedSize,
+  kReservedSharedBegin,  // also %reserved_smem_offset_0 and _1
+  kReservedSharedEnd,
+  kReservedSharedCap,
   kEnvreg1,
   kEnvreg2,
   kZero,
@@ -107,6 +111,7 @@ struct Variable {
   uint64_t bytes = 0;
   uint32_t alignment = 1;
   bool is_extern = false;
+  bool is_managed = false;
   uint32_t line = 0;
 };
 
@@ -203,6 +208,8 @@ struct Function {
   std::vector<Statement> body;
   uint32_t max_threads[3] = {0, 0, 0};
   uint32_t required_threads[3] = {0, 0, 0};
+  uint32_t min_blocks = 0;     // .minnctapersm, 0: not given
+  uint32_t max_registers = 0;  // .maxnreg, 0: not given
   bool uses_register_parameters = false;
   uint32_t line = 0;
 };

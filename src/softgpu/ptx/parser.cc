@@ -194,13 +194,22 @@ bool Parser::dimensions(uint32_t* out) {
 
 bool Parser::function_directives(Function* function) {
   uint32_t ignored[3];
+  const auto number = [&](uint32_t* out) {
+    uint32_t given[3];
+    if (!dimensions(given)) return false;
+    *out = given[0];
+    return true;
+  };
   for (;;) {
     if (accept_dot("maxntid")) {
       if (!dimensions(function->max_threads)) return false;
     } else if (accept_dot("reqntid")) {
       if (!dimensions(function->required_threads)) return false;
-    } else if (accept_dot("minnctapersm") || accept_dot("maxnctapersm") || accept_dot("maxnreg") ||
-               accept_dot("reqnctapercluster") || accept_dot("maxclusterrank") ||
+    } else if (accept_dot("minnctapersm") || accept_dot("maxnctapersm")) {
+      if (!number(&function->min_blocks)) return false;
+    } else if (accept_dot("maxnreg")) {
+      if (!number(&function->max_registers)) return false;
+    } else if (accept_dot("reqnctapercluster") || accept_dot("maxclusterrank") ||
                accept_dot("abi_preserve") || accept_dot("abi_preserve_control")) {
       if (!dimensions(ignored)) return false;
     } else if (accept_dot("noreturn")) {
@@ -280,7 +289,11 @@ bool Parser::variable_attributes(Variable* variable, uint32_t* vector) {
     } else if (word == "attribute") {
       advance();
       if (!token_.is('(')) return fail_near();
-      while (!token_.is(')') && token_.kind != Token::Kind::kEnd) advance();
+      while (!token_.is(')') && token_.kind != Token::Kind::kEnd) {
+        if (token_.kind == Token::Kind::kDotWord && token_.text == "managed")
+          variable->is_managed = true;
+        advance();
+      }
     } else if (word == "texref" || word == "surfref" || word == "samplerref") {
       variable->type = Type::kB64;
       typed = true;

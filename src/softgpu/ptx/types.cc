@@ -78,6 +78,12 @@ constexpr SpecialInfo kSpecials[] = {
     {"%envreg2", S::kEnvreg2, 4},
     {"%dynamic_smem_size", S::kDynamicSharedSize, 4},
     {"%total_smem_size", S::kTotalSharedSize, 4},
+    {"%aggr_smem_size", S::kAggregateSharedSize, 4},
+    {"%reserved_smem_offset_begin", S::kReservedSharedBegin, 4},
+    {"%reserved_smem_offset_end", S::kReservedSharedEnd, 4},
+    {"%reserved_smem_offset_cap", S::kReservedSharedCap, 4},
+    {"%reserved_smem_offset_0", S::kReservedSharedBegin, 4},
+    {"%reserved_smem_offset_1", S::kReservedSharedBegin, 4},
     // Every launch is its own one-block cluster: the architectures we report have none.
     {"%clusterid.x", S::kCtaidX, 4},
     {"%clusterid.y", S::kCtaidY, 4},
@@ -122,7 +128,8 @@ bool is_signed(Type type) {
 SpecialRegister special_register_from_name(std::string_view name) {
   for (const SpecialInfo& info : kSpecials)
     if (info.name == name) return info.special;
-  return SpecialRegister::kNone;
+  // The others of the 32 are the driver's own; an H200 gives nothing that means anything either.
+  return name.starts_with("%envreg") ? SpecialRegister::kZero : SpecialRegister::kNone;
 }
 
 uint32_t special_register_bytes(SpecialRegister special) {

@@ -95,6 +95,41 @@ TEST(Images, WrapperPointsToTheContainer) {
   EXPECT_NE(compile(&wrapper, SIZE_MAX, {80}, &error), nullptr) << error.log;
 }
 
+// What the device linker leaves of several objects: its machine code, and a list of theirs with the
+// PTX beside it.
+TEST(Images, ObjectsOfOneProgramAreLinked) {
+  const std::string linked = container(entry(2, 80, "ELF", Packing::kNone));
+  const std::string user =
+      container(entry(1, 80,
+                      ptx("sm_80",
+                          ".extern .func twice(.param .b32 x);\n.extern .global .u32 count;\n"
+                          ".visible .entry first() { .reg .b32 %r; .param .b32 p;\n"
+                          "ld.global.u32 %r, [count]; st.param.b32 [p], %r;\n"
+                          "call twice, (p); ret; }\n"),
+                      Packing::kZstd));
+  const std::string provider = container(entry(1, 80,
+                                               ptx("sm_80",
+                                                   ".visible .global .u32 count = 3;\n"
+                                                   ".visible .func twice(.param .b32 x) { ret; }\n"
+                                                   ".visible .entry second() { ret; }\n"),
+                                               Packing::kZstd));
+  const void* prelinked[] = {user.data(), provider.data(), nullptr};
+  struct {
+    uint32_t magic, version;
+    const void *data, *extra;
+  } wrapper = {0x466243b1, 2, linked.data(), prelinked};
+  CompileError error;
+  const auto program = compile(&wrapper, SIZE_MAX, {80}, &error);
+  ASSERT_NE(program, nullptr) << error.log;
+  ASSERT_EQ(program->kernels().size(), 2u);
+  for (const KernelInfo& kernel : program->kernels()) EXPECT_EQ(kernel.unusable, "");
+  // Two objects that define the same kernel: the message names it.
+  const void* both[] = {user.data(), user.data(), nullptr};
+  wrapper.extra = both;
+  EXPECT_EQ(compile(&wrapper, SIZE_MAX, {80}, &error), nullptr);
+  EXPECT_NE(error.log.find("first"), std::string::npos) << error.log;
+}
+
 TEST(Images, TheNewestThatFitsIsTaken) {
   const std::string image = container(entry(1, 75, named("sm_75", "old"), Packing::kNone) +
                                       entry(1, 86, named("sm_86", "middle"), Packing::kNone) +
@@ -283,7 +318,7 @@ TEST(Text, KernelsDescribeThemselves) {
   EXPECT_FALSE(k.uses_cooperative_groups);
   const KernelInfo& other = device.program->kernels()[1];
   EXPECT_EQ(other.required_block[0], 64u);
-  EXPECT_EQ(other.max_threads, 64u);
+  EXPECT_EQ(other.max_threads, 1024u);  // what it requires is no bound of this kind
   EXPECT_EQ(other.static_shared_bytes, 0u);
 }
 
