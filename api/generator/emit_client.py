@@ -22,7 +22,7 @@ def client_entry(functions):
     out = [head("The exported entry points of the client library: each jumps through its member of\n"
                 "g_entry, which first leads to the decision between OpenMPS and pass-through, and\n"
                 "then to the implementation or straight to the driver below. Any thread."),
-           '#include <cstdlib>\n#include <cstring>\n#include <unistd.h>\n\n'
+           '#include <cxxabi.h>\n#include <unistd.h>\n\n#include <cstdlib>\n#include <cstring>\n\n'
            '#include "api/client_impl.h"\n#include "api/default_stream.h"\n'
            '#include "api/prototypes.h"\n\n'
            '#pragma GCC diagnostic ignored "-Wunused-parameter"\n\n'
@@ -39,7 +39,8 @@ def client_entry(functions):
     out.append("namespace first {\n\n")
     for function in functions:
         member = f"g_entry.{function.symbol}"
-        out.append(signature(function) + " {\n  resolve_mode();\n"
+        out.append(signature(function) + " {\n"
+                   "  if (const CUresult failed = decided(); failed != CUDA_SUCCESS) return failed;\n"
                    f"  const auto entry = load(&{member});\n"
                    # resolve_mode() broke its promise to install; do not recurse for ever.
                    f"  if (entry == first::{function.symbol}) return CUDA_ERROR_NOT_INITIALIZED;\n"
@@ -74,18 +75,34 @@ def needs_remote(function):
 
 _CALLED = """};
 
-// The implementation of a symbol, and its result told to the hooks.
+// The implementation of a symbol, and its result told to the hooks. What it throws ends here: the
+// compiler's tables hold the way, so calls that throw nothing pay nothing. A thread that is
+// cancelled inside a call unwinds through it.
 template <DriverSymbol symbol, auto implementation>
 struct Called;
 template <DriverSymbol symbol, typename... Arguments, CUresult (*implementation)(Arguments...)>
 struct Called<symbol, implementation> {
-  static CUresult call(Arguments... arguments) {
-    const CUresult result = implementation(arguments...);
+  static CUresult run(Arguments... arguments) {
+    CUresult result = CUDA_SUCCESS;
+    try {
+      result = implementation(arguments...);
+    } catch (abi::__forced_unwind&) {
+      throw;
+    } catch (...) {
+      result = result_of_exception();
+    }
     if (result != CUDA_SUCCESS) [[unlikely]] {
       call_failed(symbol, result);
-    } else if (g_calls_recorded) [[unlikely]] {
-      call_succeeded(symbol);
     }
+    return result;
+  }
+  static CUresult call(Arguments... arguments) {
+    if (g_attention.load(std::memory_order_relaxed) == 0) [[likely]] {
+      return run(arguments...);
+    }
+    CUresult result = before_call(symbol);
+    if (result == CUDA_SUCCESS) result = run(arguments...);
+    if (result == CUDA_SUCCESS) call_succeeded(symbol);
     return result;
   }
 };
@@ -94,6 +111,18 @@ constexpr DriverTable kRemoteEntries = {
 """
 
 _ENTRY_RUNTIME = """};
+
+// resolve_mode() for an entry: CUDA_SUCCESS, or what became of it. The next call tries again.
+CUresult decided() {
+  try {
+    resolve_mode();
+  } catch (abi::__forced_unwind&) {
+    throw;
+  } catch (...) {
+    return result_of_exception();
+  }
+  return CUDA_SUCCESS;
+}
 
 // One byte per symbol: whether its name was logged.
 bool g_reported[kDriverSymbolCount];

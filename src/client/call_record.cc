@@ -24,16 +24,15 @@ constinit char g_path[256] = {};
 
 }  // namespace
 
-constinit bool g_calls_recorded = false;
-
 void begin_call_record() {
   const char* path = getenv("OPENMPS_CALLS_FILE");
   if (path == nullptr || *path == '\0' || strlen(path) >= sizeof(g_path)) return;
   memcpy(g_path, path, strlen(path) + 1);
-  g_calls_recorded = true;
+  g_attention.fetch_or(kCallsAreRecorded, std::memory_order_relaxed);
 }
 
 void call_succeeded(DriverSymbol symbol) {
+  if (g_path[0] == '\0') return;
   if (g_seen[static_cast<size_t>(symbol)].exchange(true, std::memory_order_relaxed)) return;
   char line[128];
   const int bytes = snprintf(line, sizeof(line), "%s\n", driver_symbol_name(symbol));

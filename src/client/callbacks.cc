@@ -5,6 +5,7 @@
 
 #include <time.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "client/copy_pool.h"
@@ -114,18 +115,19 @@ bool Callbacks::any_watched_done() {
   return false;
 }
 
+// What goes may call us back: not under the lock. This thread allocates nothing: nobody could be
+// told of a failure.
 void Callbacks::drop_watched(bool all) {
-  std::vector<Watched> done;  // what goes may call us back: not under the lock
-  std::lock_guard guard(lock_);
-  size_t left = 0;
-  for (Watched& watched : watched_) {
-    if (all || fences_.reached(watched.point)) {
-      done.push_back(std::move(watched));
-    } else {
-      watched_[left++] = std::move(watched);
-    }
+  for (;;) {
+    Watched done;
+    const std::lock_guard guard(lock_);
+    const auto found = std::find_if(
+        watched_.begin(), watched_.end(),
+        [this, all](const Watched& watched) { return all || fences_.reached(watched.point); });
+    if (found == watched_.end()) return;
+    done = std::move(*found);
+    watched_.erase(found);
   }
-  watched_.resize(left);
 }
 
 void* Callbacks::thread_main(void* self) {
@@ -146,37 +148,38 @@ bool Callbacks::any_posted() {
   return false;
 }
 
-bool Callbacks::run_posted() {
-  std::vector<Pending> ready;
-  {
-    std::lock_guard guard(lock_);
-    size_t kept = 0;
-    for (const Pending& pending : pending_) {
-      const wire::CallbackSlot& slot = channel_.view().callback(pending.slot);
-      if (slot.posted.load(std::memory_order_acquire) != 0) {
-        ready.push_back(pending);
-      } else {
-        pending_[kept++] = pending;
-      }
-    }
-    pending_.resize(kept);
-    // The slots of graphs are used again and again: posted is taken back with the call.
-    for (const auto& [number, call] : graph_calls_) {
-      wire::CallbackSlot& slot = channel_.view().callback(number);
-      if (slot.posted.exchange(0, std::memory_order_acquire) != 0) ready.push_back({number, call});
-    }
+bool Callbacks::take_posted(Pending* posted) {
+  const std::lock_guard guard(lock_);
+  for (auto pending = pending_.begin(); pending != pending_.end(); ++pending) {
+    const wire::CallbackSlot& slot = channel_.view().callback(pending->slot);
+    if (slot.posted.load(std::memory_order_acquire) == 0) continue;
+    *posted = *pending;
+    pending_.erase(pending);
+    return true;
   }
-  for (const Pending& pending : ready) {
-    const HostCall& call = pending.call;
+  // The slots of graphs are used again and again: posted is taken back with the call.
+  for (const auto& [number, call] : graph_calls_) {
+    wire::CallbackSlot& slot = channel_.view().callback(number);
+    if (slot.posted.exchange(0, std::memory_order_acquire) == 0) continue;
+    *posted = {number, call};
+    return true;
+  }
+  return false;
+}
+
+bool Callbacks::run_posted() {
+  bool any = false;
+  for (Pending posted{}; take_posted(&posted); any = true) {
+    const HostCall& call = posted.call;
     if (call.function != nullptr) {
       call.function(call.user_data);
     } else {
       call.callback(call.stream, CUDA_SUCCESS, call.user_data);
     }
     fences_.host_function_ran();
-    channel_.view().callback(pending.slot).done.store(1, std::memory_order_release);
+    channel_.view().callback(posted.slot).done.store(1, std::memory_order_release);
   }
-  return !ready.empty();
+  return any;
 }
 
 void Callbacks::serve() {

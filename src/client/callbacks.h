@@ -64,6 +64,7 @@ class Callbacks {
 
   static void* thread_main(void* self);
   void serve();
+  bool take_posted(Pending* posted);
   bool run_posted();
   [[nodiscard]] bool any_posted();
   [[nodiscard]] bool any_watched_done();

@@ -28,6 +28,12 @@ bool reaches(const GraphNode& from, const GraphNode& to) {
   return false;
 }
 
+// For one more. The capacity doubles, as with push_back().
+template <typename T>
+void make_room(std::vector<T>& list) {
+  if (list.size() == list.capacity()) list.reserve(std::max<size_t>(8, 2 * list.size()));
+}
+
 auto find_edge(std::vector<GraphEdge>& edges, const GraphNode* node) {
   return std::find_if(edges.begin(), edges.end(),
                       [node](const GraphEdge& edge) { return edge.node == node; });
@@ -46,8 +52,8 @@ void retire_node(Session& session, GraphNode* node) {
     for (Graph* body : conditional->bodies) destroy_graph_locked(session, body);
   }
   node->work = Work();
-  node->dependencies.clear();
-  node->dependents.clear();
+  node->dependencies = std::vector<GraphEdge>();
+  node->dependents = std::vector<GraphEdge>();
   node->graph = nullptr;
   if (session.graph_nodes.retire(node)) session.graph_nodes.recycle(node);
 }
@@ -63,9 +69,9 @@ CUresult create_graph_locked(Session& session, Graph** graph) {
 
 void destroy_graph_locked(Session& session, Graph* graph) {
   for (GraphNode* node : graph->nodes) retire_node(session, node);
-  graph->nodes.clear();
+  graph->nodes = std::vector<GraphNode*>();
   graph->owner = nullptr;
-  graph->user_objects.clear();
+  graph->user_objects = std::vector<UserObjectReference>();
   graph->instance = nullptr;
   forget_conditions_locked(session, *graph);
   if (session.graphs.retire(graph)) session.graphs.recycle(graph);
@@ -73,16 +79,21 @@ void destroy_graph_locked(Session& session, Graph* graph) {
 
 CUresult add_node_locked(Session& session, Graph& graph, CUgraphNodeType type, Work work,
                          std::span<const GraphEdge> dependencies, GraphNode** node) {
+  // All memory first: a node is in the graph with all its edges, or not at all.
+  std::vector<GraphEdge> edges;
+  edges.reserve(dependencies.size());
+  for (const GraphEdge& edge : dependencies) {
+    if (find_edge(edges, edge.node) == edges.end()) edges.push_back(edge);
+  }
+  for (const GraphEdge& edge : edges) make_room(edge.node->dependents);
+  make_room(graph.nodes);
   GraphNode* made = session.graph_nodes.allocate();
   if (made == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   made->graph = &graph;
   made->type = type;
   made->work = std::move(work);
-  for (const GraphEdge& edge : dependencies) {
-    if (find_edge(made->dependencies, edge.node) != made->dependencies.end()) continue;
-    made->dependencies.push_back(edge);
-    edge.node->dependents.push_back({made, edge.data});
-  }
+  for (const GraphEdge& edge : edges) edge.node->dependents.push_back({made, edge.data});
+  made->dependencies = std::move(edges);
   graph.nodes.push_back(made);
   session.graph_nodes.publish(made);
   *node = made;
@@ -99,6 +110,8 @@ void remove_node_locked(Session& session, GraphNode* node) {
 CUresult add_edge_locked(GraphNode& from, GraphNode& to, const CUgraphEdgeData& data) {
   if (from.graph != to.graph || reaches(to, from)) return CUDA_ERROR_INVALID_VALUE;
   if (find_edge(to.dependencies, &from) != to.dependencies.end()) return CUDA_ERROR_INVALID_VALUE;
+  make_room(to.dependencies);
+  make_room(from.dependents);
   to.dependencies.push_back({&from, data});
   from.dependents.push_back({&to, data});
   return CUDA_SUCCESS;

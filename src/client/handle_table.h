@@ -133,6 +133,8 @@ typename HandleTable<T>::Slot* HandleTable<T>::grow_locked() {
   if (index > wire::kMaxObjects) return nullptr;
   std::atomic<Chunk*>& chunk = directory_->chunks[(index - 1) / kChunkObjects];
   if (chunk.load(std::memory_order_relaxed) == nullptr) {
+    // recycle() needs no memory: an object can always go.
+    free_.reserve(index - 1 + kChunkObjects);
     chunk.store(new Chunk, std::memory_order_release);
   }
   Slot* slot = slot_at(index);

@@ -9,13 +9,14 @@
 
 #include "client/context.h"
 #include "client/debug.h"
+#include "client/reserve.h"
 
 namespace openmps::client {
 namespace {
 
 constinit std::atomic<Session*> g_session{nullptr};
 constinit std::atomic<bool> g_forked{false};  // a child whose parent had a session
-pthread_mutex_t g_init_lock = PTHREAD_MUTEX_INITIALIZER;
+constinit std::mutex g_init_lock;
 constinit bool g_handlers_installed = false;
 
 // In the child of a process with a session: CUDA is out of order here. The address window was not
@@ -123,29 +124,24 @@ CUresult initialize_session(const std::string& control_socket) {
   if (Session* session = g_session.load(std::memory_order_acquire); session != nullptr) {
     return session->channel.status();
   }
-  pthread_mutex_lock(&g_init_lock);
-  CUresult result = CUDA_SUCCESS;
-  if (g_session.load(std::memory_order_relaxed) == nullptr) {
-    Result<Connection> connection = connect(control_socket);
-    if (connection.ok()) {
-      if (!g_handlers_installed) pthread_atfork(nullptr, nullptr, after_fork_in_child);
-      g_handlers_installed = true;
-      auto* session = new Session(std::move(*connection));
-      if (session->device_count() == 0) result = CUDA_ERROR_NO_DEVICE;
-      if (result == CUDA_SUCCESS) {
-        g_session.store(session, std::memory_order_release);
-      } else {
-        delete session;
-        debug_line("cuInit failed: CUDA_VISIBLE_DEVICES leaves no device");
-      }
-    } else {
-      result = connection.status().code();
-      debug_line("cuInit failed with error %d: %s", static_cast<int>(result),
-                 connection.status().message().c_str());
-    }
+  const std::lock_guard guard(g_init_lock);
+  if (g_session.load(std::memory_order_relaxed) != nullptr) return CUDA_SUCCESS;
+  set_memory_aside();
+  Result<Connection> connection = connect(control_socket);
+  if (!connection.ok()) {
+    debug_line("cuInit failed with error %d: %s", static_cast<int>(connection.status().code()),
+               connection.status().message().c_str());
+    return connection.status().code();
   }
-  pthread_mutex_unlock(&g_init_lock);
-  return result;
+  if (!g_handlers_installed) pthread_atfork(nullptr, nullptr, after_fork_in_child);
+  g_handlers_installed = true;
+  auto session = std::make_unique<Session>(std::move(*connection));
+  if (session->device_count() == 0) {
+    debug_line("cuInit failed: CUDA_VISIBLE_DEVICES leaves no device");
+    return CUDA_ERROR_NO_DEVICE;
+  }
+  g_session.store(session.release(), std::memory_order_release);
+  return CUDA_SUCCESS;
 }
 
 }  // namespace openmps::client

@@ -4,6 +4,8 @@
 
 #include <pthread.h>
 
+#include <new>
+
 #include "client/stream.h"
 
 namespace openmps::client {
@@ -19,7 +21,12 @@ void thread_ended(void* state_pointer) {
   if (enter(&session) == CUDA_SUCCESS) {
     for (const auto& [context, handle] : state->streams) {
       Stream* stream = session->streams.find(handle);
-      if (stream != nullptr) (void)destroy_stream(*session, stream);
+      // Nobody is left to be told that this process has no memory: then the stream stays.
+      try {
+        if (stream != nullptr) (void)destroy_stream(*session, stream);
+      } catch (const std::bad_alloc&) {
+        break;
+      }
     }
   }
   t_state = nullptr;

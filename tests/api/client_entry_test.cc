@@ -3,7 +3,9 @@
 // mode, pass-through, stubs, per-thread variants and aliases. The hand-written side is faked here.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstring>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -13,7 +15,7 @@
 namespace openmps::client {
 namespace {
 
-enum class Choice { kNothing, kRemote, kPassThrough };
+enum class Choice { kNothing, kThrow, kRemote, kPassThrough };
 Choice g_choice = Choice::kNothing;
 int g_resolved = 0;
 DriverTable g_below = {};
@@ -25,13 +27,15 @@ CUlaunchConfig g_config = {};
 std::pair<DriverSymbol, CUresult> g_failed = {};
 std::string g_reason;
 int g_recorded = 0;
+constexpr uint64_t kThrowingEvent = 0x77;
 
 }  // namespace
 
-constinit bool g_calls_recorded = false;
+constinit std::atomic<uint32_t> g_attention{0};
 
 void resolve_mode() {
   ++g_resolved;
+  if (g_choice == Choice::kThrow) throw std::bad_alloc();
   if (g_choice == Choice::kRemote) install_remote_entries();
   if (g_choice == Choice::kPassThrough) install_pass_through_entries(g_below);
 }
@@ -40,6 +44,10 @@ void call_failed(DriverSymbol symbol, CUresult result) { g_failed = {symbol, res
 void call_succeeded(DriverSymbol symbol) {
   if (symbol == DriverSymbol::cuInit) ++g_recorded;
 }
+CUresult before_call(DriverSymbol) {
+  return g_attention == kMemoryIsShort ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
+CUresult result_of_exception() noexcept { return CUDA_ERROR_UNKNOWN; }
 void explain_failure(const char* reason) { g_reason = reason; }
 CUresult remote_call(uint16_t, const void*, size_t, void*, size_t, size_t*) {
   return CUDA_ERROR_MPS_RPC_FAILURE;
@@ -59,7 +67,8 @@ CUresult cuInit(unsigned int flags) {
   ++g_calls;
   return flags == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
-CUresult cuEventRecord(CUevent, CUstream stream) {
+CUresult cuEventRecord(CUevent event, CUstream stream) {
+  if (event == reinterpret_cast<CUevent>(kThrowingEvent)) throw std::bad_alloc();
   g_stream = stream;
   g_per_thread = per_thread_default_stream();
   return CUDA_SUCCESS;
@@ -83,12 +92,15 @@ TEST(ClientEntry, LifeOfTheEntries) {
   // A resolve_mode() that installs nothing must not recurse.
   EXPECT_EQ(::cuInit(0), CUDA_ERROR_NOT_INITIALIZED);
   EXPECT_EQ(g_resolved, 1);
+  g_choice = Choice::kThrow;
+  EXPECT_EQ(::cuInit(0), CUDA_ERROR_UNKNOWN) << "what result_of_exception() said";
+  EXPECT_EQ(g_resolved, 2);
 
   g_choice = Choice::kRemote;
   EXPECT_EQ(::cuInit(0), CUDA_SUCCESS);
   EXPECT_EQ(::cuInit(1), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(g_calls, 2);
-  EXPECT_EQ(g_resolved, 2) << "the second call goes straight to the implementation";
+  EXPECT_EQ(g_resolved, 3) << "the second call goes straight to the implementation";
 
   // What cuGetProcAddress hands out reports failures, too.
   EXPECT_EQ(g_failed, std::pair(DriverSymbol::cuInit, CUDA_ERROR_INVALID_VALUE));
@@ -101,11 +113,24 @@ TEST(ClientEntry, LifeOfTheEntries) {
   EXPECT_EQ(g_failed, std::pair(DriverSymbol::cuInit, CUDA_ERROR_INVALID_VALUE));
   EXPECT_EQ(entry_target(kDriverSymbolCount), nullptr);
   EXPECT_EQ(g_recorded, 0) << "nobody asked for a record";
-  g_calls_recorded = true;
+  g_attention = kCallsAreRecorded;
   EXPECT_EQ(found(1), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(g_recorded, 0) << "a failure is not recorded";
   EXPECT_EQ(found(0), CUDA_SUCCESS);
   EXPECT_EQ(g_recorded, 1);
+
+  // Without memory nothing begins.
+  g_attention = kMemoryIsShort;
+  const int calls = g_calls;
+  EXPECT_EQ(found(0), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(g_calls, calls);
+  g_attention = 0;
+
+  // An exception ends in the entry, as do those of variants.
+  const auto throwing = reinterpret_cast<CUevent>(kThrowingEvent);
+  EXPECT_EQ(::cuEventRecord(throwing, nullptr), CUDA_ERROR_UNKNOWN);
+  EXPECT_EQ(g_failed, std::pair(DriverSymbol::cuEventRecord, CUDA_ERROR_UNKNOWN));
+  EXPECT_EQ(::cuEventRecord_ptsz(throwing, nullptr), CUDA_ERROR_UNKNOWN);
 
   EXPECT_EQ(::cuNever(1), CUDA_ERROR_NOT_FOUND) << "the result that the description gives";
   EXPECT_EQ(g_failed, std::pair(DriverSymbol::cuNever, CUDA_ERROR_NOT_FOUND));

@@ -3,6 +3,7 @@
 // src/client; "generated" ones come from client_entry.cc. Any thread, unless said otherwise.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -26,14 +27,24 @@ void install_remote_entries();
 // Hook. A function that the program called is about to return `result`, no success.
 void call_failed(DriverSymbol symbol, CUresult result);
 
-// Whether call_succeeded() wants to hear of calls: written by resolve_mode() before it installs.
-extern constinit bool g_calls_recorded;
+// What else calls are to be told to, as bits of Attention; 0 for almost all programs, always.
+enum Attention : uint32_t {
+  kCallsAreRecorded = 1,  // call_succeeded() wants to hear of them
+  kMemoryIsShort = 2,     // an allocation of this library has failed
+};
+extern constinit std::atomic<uint32_t> g_attention;
 
-// Hook. A function that the program called is about to return CUDA_SUCCESS.
+// Hooks, only with attention: a function that the program called may begin (or what it returns
+// instead), and is about to return CUDA_SUCCESS.
+CUresult before_call(DriverSymbol symbol);
 void call_succeeded(DriverSymbol symbol);
 
 // Hook. Why the function that this thread is in will fail; a constant text.
 void explain_failure(const char* reason);
+
+// Hook. In a handler: the CUresult of a call whose implementation ended by the exception that is
+// being handled.
+CUresult result_of_exception() noexcept;
 
 // Generated. Entries lead to the driver's own functions; where the driver has none the entry
 // returns CUDA_ERROR_NOT_SUPPORTED. `driver` is read during the call only.

@@ -4,9 +4,11 @@
 // g_entry, which first leads to the decision between OpenMPS and pass-through, and
 // then to the implementation or straight to the driver below. Any thread.
 
+#include <cxxabi.h>
+#include <unistd.h>
+
 #include <cstdlib>
 #include <cstring>
-#include <unistd.h>
 
 #include "api/client_impl.h"
 #include "api/default_stream.h"
@@ -55,18 +57,34 @@ constinit DriverTable g_entry = {
     first::cuNever,
 };
 
-// The implementation of a symbol, and its result told to the hooks.
+// The implementation of a symbol, and its result told to the hooks. What it throws ends here: the
+// compiler's tables hold the way, so calls that throw nothing pay nothing. A thread that is
+// cancelled inside a call unwinds through it.
 template <DriverSymbol symbol, auto implementation>
 struct Called;
 template <DriverSymbol symbol, typename... Arguments, CUresult (*implementation)(Arguments...)>
 struct Called<symbol, implementation> {
-  static CUresult call(Arguments... arguments) {
-    const CUresult result = implementation(arguments...);
+  static CUresult run(Arguments... arguments) {
+    CUresult result = CUDA_SUCCESS;
+    try {
+      result = implementation(arguments...);
+    } catch (abi::__forced_unwind&) {
+      throw;
+    } catch (...) {
+      result = result_of_exception();
+    }
     if (result != CUDA_SUCCESS) [[unlikely]] {
       call_failed(symbol, result);
-    } else if (g_calls_recorded) [[unlikely]] {
-      call_succeeded(symbol);
     }
+    return result;
+  }
+  static CUresult call(Arguments... arguments) {
+    if (g_attention.load(std::memory_order_relaxed) == 0) [[likely]] {
+      return run(arguments...);
+    }
+    CUresult result = before_call(symbol);
+    if (result == CUDA_SUCCESS) result = run(arguments...);
+    if (result == CUDA_SUCCESS) call_succeeded(symbol);
     return result;
   }
 };
@@ -86,6 +104,18 @@ constexpr DriverTable kRemoteEntries = {
     Called<DriverSymbol::cuMemsetD8_v2_ptds, impl::cuMemsetD8_v2_ptds>::call,
     Called<DriverSymbol::cuNever, impl::cuNever>::call,
 };
+
+// resolve_mode() for an entry: CUDA_SUCCESS, or what became of it. The next call tries again.
+CUresult decided() {
+  try {
+    resolve_mode();
+  } catch (abi::__forced_unwind&) {
+    throw;
+  } catch (...) {
+    return result_of_exception();
+  }
+  return CUDA_SUCCESS;
+}
 
 // One byte per symbol: whether its name was logged.
 bool g_reported[kDriverSymbolCount];
@@ -123,21 +153,21 @@ void** entry_slot(size_t symbol) { return reinterpret_cast<void**>(&g_entry) + s
 namespace first {
 
 CUresult cuEventRecord(CUevent hEvent, CUstream hStream) {
-  resolve_mode();
+  if (const CUresult failed = decided(); failed != CUDA_SUCCESS) return failed;
   const auto entry = load(&g_entry.cuEventRecord);
   if (entry == first::cuEventRecord) return CUDA_ERROR_NOT_INITIALIZED;
   return entry(hEvent, hStream);
 }
 
 CUresult cuEventRecord_ptsz(CUevent hEvent, CUstream hStream) {
-  resolve_mode();
+  if (const CUresult failed = decided(); failed != CUDA_SUCCESS) return failed;
   const auto entry = load(&g_entry.cuEventRecord_ptsz);
   if (entry == first::cuEventRecord_ptsz) return CUDA_ERROR_NOT_INITIALIZED;
   return entry(hEvent, hStream);
 }
 
 CUresult cuFuncGetAttribute(int* pi, CUfunction_attribute attrib, CUfunction hfunc) {
-  resolve_mode();
+  if (const CUresult failed = decided(); failed != CUDA_SUCCESS) return failed;
   const auto entry = load(&g_entry.cuFuncGetAttribute);
   if (entry == first::cuFuncGetAttribute) return CUDA_ERROR_NOT_INITIALIZED;
   return entry(pi, attrib, hfunc);
@@ -146,7 +176,7 @@ CUresult cuFuncGetAttribute(int* pi, CUfunction_attribute attrib, CUfunction hfu
 CUresult cuGraphAddThings(CUgraphNode* node, CUgraph graph, const CUgraphNode* before,
     size_t count, const CUDA_MEMSET_NODE_PARAMS* fill, const char* label, char* text, int bytes,
     int* state, float* pairs, void* place, CUdevice dev, unsigned char* tag) {
-  resolve_mode();
+  if (const CUresult failed = decided(); failed != CUDA_SUCCESS) return failed;
   const auto entry = load(&g_entry.cuGraphAddThings);
   if (entry == first::cuGraphAddThings) return CUDA_ERROR_NOT_INITIALIZED;
   return entry(node, graph, before, count, fill, label, text, bytes, state, pairs, place, dev,
@@ -154,21 +184,21 @@ CUresult cuGraphAddThings(CUgraphNode* node, CUgraph graph, const CUgraphNode* b
 }
 
 CUresult cuGraphDropThings(CUgraphNode node) {
-  resolve_mode();
+  if (const CUresult failed = decided(); failed != CUDA_SUCCESS) return failed;
   const auto entry = load(&g_entry.cuGraphDropThings);
   if (entry == first::cuGraphDropThings) return CUDA_ERROR_NOT_INITIALIZED;
   return entry(node);
 }
 
 CUresult cuInit(unsigned int Flags) {
-  resolve_mode();
+  if (const CUresult failed = decided(); failed != CUDA_SUCCESS) return failed;
   const auto entry = load(&g_entry.cuInit);
   if (entry == first::cuInit) return CUDA_ERROR_NOT_INITIALIZED;
   return entry(Flags);
 }
 
 CUresult cuLater() {
-  resolve_mode();
+  if (const CUresult failed = decided(); failed != CUDA_SUCCESS) return failed;
   const auto entry = load(&g_entry.cuLater);
   if (entry == first::cuLater) return CUDA_ERROR_NOT_INITIALIZED;
   return entry();
@@ -176,7 +206,7 @@ CUresult cuLater() {
 
 CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** kernelParams,
     void** extra) {
-  resolve_mode();
+  if (const CUresult failed = decided(); failed != CUDA_SUCCESS) return failed;
   const auto entry = load(&g_entry.cuLaunchKernelEx);
   if (entry == first::cuLaunchKernelEx) return CUDA_ERROR_NOT_INITIALIZED;
   return entry(config, f, kernelParams, extra);
@@ -184,35 +214,35 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** ker
 
 CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig* config, CUfunction f, void** kernelParams,
     void** extra) {
-  resolve_mode();
+  if (const CUresult failed = decided(); failed != CUDA_SUCCESS) return failed;
   const auto entry = load(&g_entry.cuLaunchKernelEx_ptsz);
   if (entry == first::cuLaunchKernelEx_ptsz) return CUDA_ERROR_NOT_INITIALIZED;
   return entry(config, f, kernelParams, extra);
 }
 
 CUresult cuMemsetD8(CUdeviceptr dstDevice, unsigned char uc, size_t N) {
-  resolve_mode();
+  if (const CUresult failed = decided(); failed != CUDA_SUCCESS) return failed;
   const auto entry = load(&g_entry.cuMemsetD8);
   if (entry == first::cuMemsetD8) return CUDA_ERROR_NOT_INITIALIZED;
   return entry(dstDevice, uc, N);
 }
 
 CUresult cuMemsetD8_v2(CUdeviceptr dstDevice, unsigned char uc, size_t N) {
-  resolve_mode();
+  if (const CUresult failed = decided(); failed != CUDA_SUCCESS) return failed;
   const auto entry = load(&g_entry.cuMemsetD8_v2);
   if (entry == first::cuMemsetD8_v2) return CUDA_ERROR_NOT_INITIALIZED;
   return entry(dstDevice, uc, N);
 }
 
 CUresult cuMemsetD8_v2_ptds(CUdeviceptr dstDevice, unsigned char uc, size_t N) {
-  resolve_mode();
+  if (const CUresult failed = decided(); failed != CUDA_SUCCESS) return failed;
   const auto entry = load(&g_entry.cuMemsetD8_v2_ptds);
   if (entry == first::cuMemsetD8_v2_ptds) return CUDA_ERROR_NOT_INITIALIZED;
   return entry(dstDevice, uc, N);
 }
 
 CUresult cuNever(int x) {
-  resolve_mode();
+  if (const CUresult failed = decided(); failed != CUDA_SUCCESS) return failed;
   const auto entry = load(&g_entry.cuNever);
   if (entry == first::cuNever) return CUDA_ERROR_NOT_INITIALIZED;
   return entry(x);
