@@ -359,9 +359,8 @@ CUresult cuGraphAddBatchMemOpNode(CUgraphNode* phGraphNode, CUgraph hGraph,
                                   const CUgraphNode* dependencies, size_t numDependencies,
                                   const CUDA_BATCH_MEM_OP_NODE_PARAMS* nodeParams) {
   return add({phGraphNode, hGraph, dependencies, nullptr, numDependencies},
-             CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, [&](Session& session, Context&, Work* work) {
-               return read_words(session, nodeParams, work);
-             });
+             CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
+             [&](Session&, Context&, Work* work) { return read_words(nodeParams, work); });
 }
 
 CUresult cuGraphBatchMemOpNodeGetParams(CUgraphNode hNode,
@@ -379,9 +378,7 @@ CUresult cuGraphBatchMemOpNodeGetParams(CUgraphNode hNode,
 CUresult cuGraphBatchMemOpNodeSetParams(CUgraphNode hNode,
                                         const CUDA_BATCH_MEM_OP_NODE_PARAMS* nodeParams) {
   return change(hNode, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
-                [&](Session& session, Context&, Work* work) {
-                  return read_words(session, nodeParams, work);
-                });
+                [&](Session&, Context&, Work* work) { return read_words(nodeParams, work); });
 }
 
 // ---- Memory -------------------------------------------------------------------------------------

@@ -8,12 +8,10 @@
 
 #include "client/session.h"
 #include "client/thread_state.h"
+#include "client/work_check.h"
 
 namespace openmps::client {
 namespace {
-
-// CUDA's own limit for cuStreamBatchMemOp.
-constexpr unsigned int kMostOperations = 256;
 
 CUresult node_context(Session& session, CUcontext handle, Context** context) {
   return handle == nullptr ? CUDA_SUCCESS : find_context(session, handle, context);
@@ -25,12 +23,6 @@ To same_layout(const From& from) {
   To to{};
   memcpy(&to, &from, sizeof(to));
   return to;
-}
-
-CUresult check_word(Session& session, CUdeviceptr address, uint64_t bytes) {
-  const bool known =
-      session.memory.contains(address, bytes) || session.pinned.contains(address, bytes);
-  return known && address % bytes == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 }  // namespace
@@ -76,25 +68,8 @@ CUresult read_copy(Session& session, Context& context, const CUDA_MEMCPY3D* para
 
 CUresult read_fill(Session& session, const CUDA_MEMSET_NODE_PARAMS* parameters, Work* work) {
   if (parameters == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const CUDA_MEMSET_NODE_PARAMS& fill = *parameters;
-  if (fill.elementSize != 1 && fill.elementSize != 2 && fill.elementSize != 4) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  uint64_t row = 0;
-  uint64_t bytes = 0;
-  if (fill.width == 0 || fill.height == 0 ||
-      __builtin_mul_overflow(fill.width, fill.elementSize, &row) ||
-      __builtin_mul_overflow(fill.height - 1, fill.pitch, &bytes) ||
-      __builtin_add_overflow(bytes, row, &bytes)) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  const bool rows = fill.height > 1;
-  const bool aligned =
-      fill.dst % fill.elementSize == 0 && (!rows || fill.pitch % fill.elementSize == 0);
-  const bool inside =
-      session.memory.contains(fill.dst, bytes) || session.pinned.contains(fill.dst, bytes);
-  if (!aligned || !inside || (rows && fill.pitch < row)) return CUDA_ERROR_INVALID_VALUE;
-  *work = FillWork{fill};
+  OPENMPS_CUDA_CHECK(check_fill(session, *parameters));
+  *work = FillWork{*parameters};
   return CUDA_SUCCESS;
 }
 
@@ -110,35 +85,13 @@ CUresult read_event(Session& session, CUevent event, Work* work) {
   return CUDA_SUCCESS;
 }
 
-CUresult read_words(Session& session, const CUDA_BATCH_MEM_OP_NODE_PARAMS* parameters, Work* work) {
-  if (parameters == nullptr || parameters->count == 0 || parameters->count > kMostOperations ||
-      parameters->paramArray == nullptr || parameters->flags != 0) {
+CUresult read_words(const CUDA_BATCH_MEM_OP_NODE_PARAMS* parameters, Work* work) {
+  if (parameters == nullptr || (parameters->count != 0 && parameters->paramArray == nullptr)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  WordsWork words;
-  words.context = parameters->ctx;
-  for (unsigned int i = 0; i < parameters->count; ++i) {
-    const CUstreamBatchMemOpParams& op = parameters->paramArray[i];
-    switch (op.operation) {
-      case CU_STREAM_MEM_OP_WAIT_VALUE_32:
-        OPENMPS_CUDA_CHECK(check_word(session, op.waitValue.address, 4));
-        break;
-      case CU_STREAM_MEM_OP_WAIT_VALUE_64:
-        OPENMPS_CUDA_CHECK(check_word(session, op.waitValue.address, 8));
-        break;
-      case CU_STREAM_MEM_OP_WRITE_VALUE_32:
-        OPENMPS_CUDA_CHECK(check_word(session, op.writeValue.address, 4));
-        break;
-      case CU_STREAM_MEM_OP_WRITE_VALUE_64:
-        OPENMPS_CUDA_CHECK(check_word(session, op.writeValue.address, 8));
-        break;
-      case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
-      case CU_STREAM_MEM_OP_BARRIER: break;
-      default: return CUDA_ERROR_INVALID_VALUE;
-    }
-    words.operations.push_back(op);
-  }
-  *work = std::move(words);
+  const ValueOperations operations(parameters->paramArray, parameters->count);
+  OPENMPS_CUDA_CHECK(check_values(operations, parameters->flags));
+  *work = WordsWork{parameters->ctx, {operations.begin(), operations.end()}, 0};
   return CUDA_SUCCESS;
 }
 
@@ -186,7 +139,7 @@ CUresult read_any(Session& session, Context& context, CUgraphNodeParams* paramet
       return read_event(session, parameters->eventWait.event, work);
     case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: {
       const auto words = same_layout<CUDA_BATCH_MEM_OP_NODE_PARAMS>(parameters->memOp);
-      return read_words(session, &words, work);
+      return read_words(&words, work);
     }
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC: {
       auto allocation = same_layout<CUDA_MEM_ALLOC_NODE_PARAMS>(parameters->alloc);

@@ -20,8 +20,7 @@ namespace openmps::client {
                                  Work* work);
 [[nodiscard]] CUresult read_host(const CUDA_HOST_NODE_PARAMS* parameters, Work* work);
 [[nodiscard]] CUresult read_event(Session& session, CUevent event, Work* work);
-[[nodiscard]] CUresult read_words(Session& session, const CUDA_BATCH_MEM_OP_NODE_PARAMS* parameters,
-                                  Work* work);
+[[nodiscard]] CUresult read_words(const CUDA_BATCH_MEM_OP_NODE_PARAMS* parameters, Work* work);
 // Allocates; parameters->dptr is set.
 [[nodiscard]] CUresult read_allocation(Session& session, CUDA_MEM_ALLOC_NODE_PARAMS* parameters,
                                        Work* work);

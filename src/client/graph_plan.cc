@@ -11,6 +11,7 @@
 #include "client/launch_attributes.h"
 #include "client/session.h"
 #include "client/thread_state.h"
+#include "client/work_check.h"
 
 namespace openmps::client {
 namespace {
@@ -121,26 +122,8 @@ CUresult event_body(Session& session, CUevent handle, Body* body) {
 
 // Flushes and barriers order what the worker's GPU orders anyhow.
 void values_body(const WordsWork& work, Body* body) {
-  for (const CUstreamBatchMemOpParams& op : work.operations) {
-    const bool wide = op.operation == CU_STREAM_MEM_OP_WAIT_VALUE_64 ||
-                      op.operation == CU_STREAM_MEM_OP_WRITE_VALUE_64;
-    const bool waits = op.operation == CU_STREAM_MEM_OP_WAIT_VALUE_32 ||
-                       op.operation == CU_STREAM_MEM_OP_WAIT_VALUE_64;
-    const bool writes = op.operation == CU_STREAM_MEM_OP_WRITE_VALUE_32 ||
-                        op.operation == CU_STREAM_MEM_OP_WRITE_VALUE_64;
-    if (!waits && !writes) continue;
-    wire::GraphValue value{};
-    value.writes = writes ? 1 : 0;
-    value.value.width = wide ? 8 : 4;
-    if (waits) {
-      value.value.address = op.waitValue.address;
-      value.value.value = wide ? op.waitValue.value64 : op.waitValue.value;
-      value.value.flags = op.waitValue.flags;
-    } else {
-      value.value.address = op.writeValue.address;
-      value.value.value = wide ? op.writeValue.value64 : op.writeValue.value;
-      value.value.flags = op.writeValue.flags;
-    }
+  for (const CUstreamBatchMemOpParams& operation : work.operations) {
+    const wire::ValueOperation value = wire_value(operation);
     append_bytes(body, &value, 1);
   }
 }

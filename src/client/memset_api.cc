@@ -5,37 +5,26 @@
 #include "client/stream.h"
 #include "client/thread_state.h"
 #include "client/transfer.h"
+#include "client/work_check.h"
 
 namespace openmps::client {
 namespace {
 
-CUresult fill(CUdeviceptr address, size_t pitch, uint32_t value, uint32_t element, size_t width,
-              size_t height, CUstream handle, bool wait) {
+CUresult fill_memory(CUdeviceptr address, size_t pitch, uint32_t value, uint32_t element,
+                     size_t width, size_t height, CUstream handle, bool wait) {
   Session* session = nullptr;
   Context* context = nullptr;
   Stream* stream = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session, &context, handle, &stream));
   OPENMPS_CUDA_CHECK(check_implicit_capture(*session, *stream));
   if (width == 0 || height == 0) return CUDA_SUCCESS;
-  uint64_t row = 0;
-  uint64_t bytes = 0;
-  if (__builtin_mul_overflow(width, element, &row) ||
-      __builtin_mul_overflow(height - 1, pitch, &bytes) ||
-      __builtin_add_overflow(bytes, row, &bytes)) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  const bool aligned = address % element == 0 && (height == 1 || pitch % element == 0);
-  if (!aligned || (height > 1 && pitch < row)) return CUDA_ERROR_INVALID_VALUE;
+  const CUDA_MEMSET_NODE_PARAMS fill{address, pitch, value, element, width, height};
   if (stream->capture.load(std::memory_order_relaxed) != 0) {
-    // The address is looked at when the graph is instantiated: cuDNN captures its work with made-up
-    // addresses to learn the size of its grids, and throws the graph away.
-    return capture_work(*session, *stream, CU_GRAPH_NODE_TYPE_MEMSET,
-                        FillWork{{address, pitch, value, element, width, height}});
+    OPENMPS_CUDA_CHECK(check_fill(fill));
+    return capture_work(*session, *stream, CU_GRAPH_NODE_TYPE_MEMSET, FillWork{fill});
   }
+  OPENMPS_CUDA_CHECK(check_fill(*session, fill));
   const bool pinned = session->pinned.in_heap(address);
-  const bool inside = pinned ? session->pinned.contains(address, bytes)
-                             : session->memory.contains(address, bytes, true);
-  if (!inside) return CUDA_ERROR_INVALID_VALUE;
   OPENMPS_CUDA_CHECK(
       push_work(*session, *stream, wire::Opcode::kMemset,
                 wire::Memset{stream->id, element, address, pitch, width, height, value, 0}));
@@ -50,46 +39,46 @@ CUresult fill(CUdeviceptr address, size_t pitch, uint32_t value, uint32_t elemen
 namespace impl {
 
 CUresult cuMemsetD8_v2(CUdeviceptr dstDevice, unsigned char uc, size_t N) {
-  return fill(dstDevice, 0, uc, 1, N, 1, nullptr, true);
+  return fill_memory(dstDevice, 0, uc, 1, N, 1, nullptr, true);
 }
 CUresult cuMemsetD16_v2(CUdeviceptr dstDevice, unsigned short us, size_t N) {
-  return fill(dstDevice, 0, us, 2, N, 1, nullptr, true);
+  return fill_memory(dstDevice, 0, us, 2, N, 1, nullptr, true);
 }
 CUresult cuMemsetD32_v2(CUdeviceptr dstDevice, unsigned int ui, size_t N) {
-  return fill(dstDevice, 0, ui, 4, N, 1, nullptr, true);
+  return fill_memory(dstDevice, 0, ui, 4, N, 1, nullptr, true);
 }
 CUresult cuMemsetD2D8_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width,
                          size_t Height) {
-  return fill(dstDevice, dstPitch, uc, 1, Width, Height, nullptr, true);
+  return fill_memory(dstDevice, dstPitch, uc, 1, Width, Height, nullptr, true);
 }
 CUresult cuMemsetD2D16_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width,
                           size_t Height) {
-  return fill(dstDevice, dstPitch, us, 2, Width, Height, nullptr, true);
+  return fill_memory(dstDevice, dstPitch, us, 2, Width, Height, nullptr, true);
 }
 CUresult cuMemsetD2D32_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width,
                           size_t Height) {
-  return fill(dstDevice, dstPitch, ui, 4, Width, Height, nullptr, true);
+  return fill_memory(dstDevice, dstPitch, ui, 4, Width, Height, nullptr, true);
 }
 CUresult cuMemsetD8Async(CUdeviceptr dstDevice, unsigned char uc, size_t N, CUstream hStream) {
-  return fill(dstDevice, 0, uc, 1, N, 1, hStream, false);
+  return fill_memory(dstDevice, 0, uc, 1, N, 1, hStream, false);
 }
 CUresult cuMemsetD16Async(CUdeviceptr dstDevice, unsigned short us, size_t N, CUstream hStream) {
-  return fill(dstDevice, 0, us, 2, N, 1, hStream, false);
+  return fill_memory(dstDevice, 0, us, 2, N, 1, hStream, false);
 }
 CUresult cuMemsetD32Async(CUdeviceptr dstDevice, unsigned int ui, size_t N, CUstream hStream) {
-  return fill(dstDevice, 0, ui, 4, N, 1, hStream, false);
+  return fill_memory(dstDevice, 0, ui, 4, N, 1, hStream, false);
 }
 CUresult cuMemsetD2D8Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width,
                            size_t Height, CUstream hStream) {
-  return fill(dstDevice, dstPitch, uc, 1, Width, Height, hStream, false);
+  return fill_memory(dstDevice, dstPitch, uc, 1, Width, Height, hStream, false);
 }
 CUresult cuMemsetD2D16Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width,
                             size_t Height, CUstream hStream) {
-  return fill(dstDevice, dstPitch, us, 2, Width, Height, hStream, false);
+  return fill_memory(dstDevice, dstPitch, us, 2, Width, Height, hStream, false);
 }
 CUresult cuMemsetD2D32Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width,
                             size_t Height, CUstream hStream) {
-  return fill(dstDevice, dstPitch, ui, 4, Width, Height, hStream, false);
+  return fill_memory(dstDevice, dstPitch, ui, 4, Width, Height, hStream, false);
 }
 
 }  // namespace impl

@@ -11,6 +11,7 @@
 #include "base/stream_attributes.h"
 #include "client/stream.h"
 #include "client/thread_state.h"
+#include "client/work_check.h"
 
 namespace openmps::client {
 namespace {
@@ -44,31 +45,40 @@ CUstreamBatchMemOpParams stream_operation(CUdeviceptr address, uint64_t value, u
   return operation;
 }
 
-bool is_word_operation(CUstreamBatchMemOpType operation) {
-  return operation == CU_STREAM_MEM_OP_WAIT_VALUE_32 ||
-         operation == CU_STREAM_MEM_OP_WAIT_VALUE_64 ||
-         operation == CU_STREAM_MEM_OP_WRITE_VALUE_32 ||
-         operation == CU_STREAM_MEM_OP_WRITE_VALUE_64;
-}
-
-CUresult stream_value(CUstream handle, CUdeviceptr address, uint64_t value, uint32_t width,
-                      unsigned int flags, wire::Opcode opcode) {
+// A batch of any length, one alone included.
+CUresult stream_values(CUstream handle, ValueOperations operations, unsigned int flags) {
   Session* session = nullptr;
   Context* context = nullptr;
   Stream* stream = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session, &context, handle, &stream));
   OPENMPS_CUDA_CHECK(check_implicit_capture(*session, *stream));
-  const bool known =
-      session->memory.contains(address, width) || session->pinned.contains(address, width);
-  if (!known || address % width != 0) return CUDA_ERROR_INVALID_VALUE;
+  OPENMPS_CUDA_CHECK(check_values(operations, flags));
   if (stream->capture.load(std::memory_order_relaxed) != 0) {
-    WordsWork words;
-    words.context = context->as<CUcontext>();
-    words.operations = {stream_operation(address, value, width, flags, opcode)};
-    return capture_work(*session, *stream, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, std::move(words));
+    return capture_work(
+        *session, *stream, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
+        WordsWork{context->as<CUcontext>(), {operations.begin(), operations.end()}, 0});
   }
-  return push_work(*session, *stream, opcode,
-                   wire::StreamValue{stream->id, width, address, value, flags, 0});
+  OPENMPS_CUDA_CHECK(check_value_places(*session, operations));
+  if (operations.empty()) return CUDA_SUCCESS;
+  wire::ValueOperation values[wire::kMaxBatch];
+  for (size_t i = 0; i < operations.size(); ++i) values[i] = wire_value(operations[i]);
+  const auto kind = static_cast<wire::ValueKind>(values[0].kind);
+  if (operations.size() == 1 && kind != wire::ValueKind::kBarrier) {
+    values[0].value.stream = stream->id;
+    return push_work(*session, *stream,
+                     kind == wire::ValueKind::kWrite ? wire::Opcode::kStreamWriteValue
+                                                     : wire::Opcode::kStreamWaitValue,
+                     values[0].value);
+  }
+  return push_work(*session, *stream, wire::Opcode::kStreamBatch,
+                   wire::StreamBatch{stream->id, static_cast<uint32_t>(operations.size())},
+                   bytes_of(values, operations.size() * sizeof(values[0])));
+}
+
+CUresult stream_value(CUstream handle, CUdeviceptr address, uint64_t value, uint32_t width,
+                      unsigned int flags, wire::Opcode opcode) {
+  const CUstreamBatchMemOpParams operation = stream_operation(address, value, width, flags, opcode);
+  return stream_values(handle, {&operation, 1}, 0);
 }
 
 }  // namespace
@@ -344,36 +354,8 @@ CUresult cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t v
 
 CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count,
                                CUstreamBatchMemOpParams* paramArray, unsigned int flags) {
-  constexpr unsigned int kMostOperations = 256;  // CUDA's own limit
-  if (paramArray == nullptr || count > kMostOperations || flags != 0) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  for (unsigned int i = 0; i < count; ++i) {
-    if (!is_word_operation(paramArray[i].operation)) return CUDA_ERROR_NOT_SUPPORTED;
-  }
-  for (unsigned int i = 0; i < count; ++i) {
-    const CUstreamBatchMemOpParams& op = paramArray[i];
-    switch (op.operation) {
-      case CU_STREAM_MEM_OP_WAIT_VALUE_32:
-        OPENMPS_CUDA_CHECK(cuStreamWaitValue32_v2(stream, op.waitValue.address, op.waitValue.value,
-                                                  op.waitValue.flags));
-        break;
-      case CU_STREAM_MEM_OP_WAIT_VALUE_64:
-        OPENMPS_CUDA_CHECK(cuStreamWaitValue64_v2(stream, op.waitValue.address,
-                                                  op.waitValue.value64, op.waitValue.flags));
-        break;
-      case CU_STREAM_MEM_OP_WRITE_VALUE_32:
-        OPENMPS_CUDA_CHECK(cuStreamWriteValue32_v2(stream, op.writeValue.address,
-                                                   op.writeValue.value, op.writeValue.flags));
-        break;
-      case CU_STREAM_MEM_OP_WRITE_VALUE_64:
-        OPENMPS_CUDA_CHECK(cuStreamWriteValue64_v2(stream, op.writeValue.address,
-                                                   op.writeValue.value64, op.writeValue.flags));
-        break;
-      default: return CUDA_ERROR_NOT_SUPPORTED;
-    }
-  }
-  return CUDA_SUCCESS;
+  if (paramArray == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return stream_values(stream, {paramArray, count}, flags);
 }
 
 }  // namespace impl

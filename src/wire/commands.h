@@ -81,6 +81,7 @@ enum class Opcode : uint16_t {
   kContextReset = 40,  // ContextOnly, sync: drop what the context's limits, streams, modules hold
   kClusterOccupancy = 41,  // ClusterOccupancy + CUlaunchAttribute[], sync -> OccupancyReply
   kModuleFunctions = 42,   // ModuleFunctions, sync -> ModuleFunctionsReply + names
+  kStreamBatch = 43,       // StreamBatch + ValueOperation[]
   kArrayCreate = 50,       // ArrayCreate, sync; this and what follows: array_commands.h
   kArrayPart = 51,         // ArrayPart, sync -> ArrayPartReply
   kArrayDestroy = 52,      // ObjectOnly: its parts go with it
@@ -480,6 +481,20 @@ struct StreamValue {
   uint32_t flags;
   uint32_t reserved;
 };
+
+// One of a batch of operations on values: in a stream, or in a node of a graph.
+enum class ValueKind : uint32_t { kWait = 0, kWrite = 1, kBarrier = 2 };
+struct ValueOperation {
+  StreamValue value;  // its stream is 0; of a barrier the flags alone, CUstreamMemoryBarrier_flags
+  uint32_t kind;      // ValueKind
+  uint32_t reserved;
+};
+struct StreamBatch {
+  Id stream;
+  uint32_t count;  // followed by ValueOperation[count]
+};
+// CUDA's own limit for a batch: 256 are refused.
+inline constexpr uint32_t kMaxBatch = 255;
 
 // In front of a generated request (its own size says where the padding of the record begins). A
 // generated reply holds kMaxReplyBytes at most: a longer one gives CUDA_ERROR_INVALID_VALUE.

@@ -33,8 +33,8 @@ using Commands =
                 HostFunction, ImageCreate, Launch, LinkAdd, LinkCreate, LinkRead, Memcpy, Memcpy3D,
                 MemoryAccess, MemoryOpen, MemoryRange, Memset, ModuleFunctions, ModuleLoad, Nothing,
                 ObjectOnly, Occupancy, PeerAccess, PhysicalCreate, PhysicalMap, PhysicalTicket,
-                RangeExport, ResourceDescribe, ResourceRead, ResourceSplit, ShareKey, StreamCreate,
-                StreamValue, StreamWaitEvent, WakeAfter>;
+                RangeExport, ResourceDescribe, ResourceRead, ResourceSplit, ShareKey, StreamBatch,
+                StreamCreate, StreamValue, StreamWaitEvent, WakeAfter>;
 
 // The bytes behind a command's struct.
 using Variable = std::span<const unsigned char>;
@@ -82,6 +82,10 @@ constexpr uint64_t variable_bytes(const Generated& c) {
 template <>
 constexpr uint64_t variable_bytes(const ResourceDescribe& c) {
   return c.count > kMaxDescribed ? kTooLong : c.count * sizeof(CUdevResource);
+}
+template <>
+constexpr uint64_t variable_bytes(const StreamBatch& c) {
+  return c.count > kMaxBatch ? kTooLong : c.count * sizeof(ValueOperation);
 }
 template <>
 constexpr uint64_t variable_bytes(const GraphNode& c) {

@@ -24,8 +24,6 @@ inline constexpr uint32_t kMaxGraphNodes = 1u << 20;
 inline constexpr uint32_t kMaxConditions = 1u << 16;
 inline constexpr uint32_t kMaxConditionalDepth = 32;
 inline constexpr uint32_t kMaxConditionalBodies = 4096;
-// CUDA's own limit for a batch of stream values.
-inline constexpr uint32_t kMaxGraphValues = 256;
 
 // Starts the description of `exec`; one that was under way for it is dropped.
 struct GraphBegin {
@@ -57,7 +55,7 @@ enum class GraphNodeKind : uint32_t {
   kHostCall = 4,     // HostFunction
   kEventRecord = 5,  // ObjectOnly
   kEventWait = 6,    // ObjectOnly
-  kValues = 7,       // GraphValue[]
+  kValues = 7,       // ValueOperation[]
   kConditional = 8,  // GraphConditional; its bodies get the next numbers
   kArrayCopy = 9,    // ArrayCopy
 };
@@ -80,12 +78,6 @@ struct GraphEdge {
   uint8_t to_port;
   uint8_t type;
   uint8_t reserved;
-};
-// A write to memory or a wait for it.
-struct GraphValue {
-  StreamValue value;
-  uint32_t writes;  // 0: waits
-  uint32_t reserved;
 };
 
 struct GraphConditional {
@@ -135,7 +127,7 @@ struct GraphLaunch {
 };
 
 static_assert(sizeof(GraphBegin) == 16 && sizeof(GraphConditional) == 16);
-static_assert(sizeof(GraphNode) == 24 && sizeof(GraphEdge) == 8 && sizeof(GraphValue) == 40);
+static_assert(sizeof(GraphNode) == 24 && sizeof(GraphEdge) == 8 && sizeof(ValueOperation) == 40);
 static_assert(sizeof(GraphNode) + kMaxGraphEdges * sizeof(GraphEdge) + kMaxKernelParameterBytes +
                   sizeof(Launch) + kMaxLaunchAttributes * sizeof(CUlaunchAttribute) <
               kMaxRecordBytes);

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <memory>
+#include <span>
 #include <string>
 #include <type_traits>
 
@@ -116,22 +117,31 @@ Status image_destroy(SessionParts& s, const wire::ObjectOnly& c) {
   return s.arrays.destroy_image(c.id);
 }
 
-// Waits need memory that can be written, too: if the client dies in one, it is passed by a write.
-Status check_stream_value(SessionParts& s, const wire::StreamValue& c) {
-  if ((c.width != 4 && c.width != 8) || c.address % c.width != 0) {
-    return violation("a stream value of " + std::to_string(c.width) + " bytes");
+// Values that a stream writes and waits for, alone or as a batch.
+Status check_values(SessionParts& s, std::span<const wire::ValueOperation> operations) {
+  for (const wire::ValueOperation& operation : operations) {
+    OPENMPS_RETURN_IF_ERROR(check_value(operation));
+    OPENMPS_RETURN_IF_ERROR(
+        s.memory.check_operand(range_of(operation), "address of a stream value"));
   }
-  return s.memory.check_operand(c.address, c.width, "address of a stream value", true);
+  return Status();
 }
 
-Status stream_write_value(SessionParts& s, const wire::StreamValue& c) {
-  OPENMPS_RETURN_IF_ERROR(check_stream_value(s, c));
-  return s.fences.write_value(c);
+template <wire::ValueKind kind>
+Status stream_value(SessionParts& s, const wire::StreamValue& c) {
+  const wire::ValueOperation operation{c, static_cast<uint32_t>(kind), 0};
+  OPENMPS_RETURN_IF_ERROR(check_values(s, {&operation, 1}));
+  return s.fences.value(operation);
 }
 
-Status stream_wait_value(SessionParts& s, const wire::StreamValue& c) {
-  OPENMPS_RETURN_IF_ERROR(check_stream_value(s, c));
-  return s.fences.wait_value(c);
+Status stream_batch(SessionParts& s, const wire::Record& record, ReplyWriter&) {
+  const wire::StreamBatch* c = nullptr;
+  Variable variable;
+  OPENMPS_RETURN_IF_ERROR(wire::decode(record, &c, &variable));
+  const std::span operations(reinterpret_cast<const wire::ValueOperation*>(variable.data()),
+                             c->count);
+  OPENMPS_RETURN_IF_ERROR(check_values(s, operations));
+  return s.fences.batch(c->stream, operations);
 }
 
 Status output_flush(SessionParts& s, const wire::Record&, ReplyWriter& reply) {
@@ -232,9 +242,10 @@ constexpr std::array<Entry, kOpcodes> make_table() {
   set(Opcode::kHostFunction, {"HostFunction", to_part<&S::fences, &Fences::host_function>});
   set(Opcode::kMemoryInfo, {"MemoryInfo", to_part<&S::memory, &SessionMemory::info>});
   set(Opcode::kStreamWriteValue,
-      {"StreamWriteValue", to_session<wire::StreamValue, stream_write_value>});
+      {"StreamWriteValue", to_session<wire::StreamValue, stream_value<wire::ValueKind::kWrite>>});
   set(Opcode::kStreamWaitValue,
-      {"StreamWaitValue", to_session<wire::StreamValue, stream_wait_value>});
+      {"StreamWaitValue", to_session<wire::StreamValue, stream_value<wire::ValueKind::kWait>>});
+  set(Opcode::kStreamBatch, {"StreamBatch", stream_batch});
   set(Opcode::kConditionCreate,
       {"ConditionCreate", to_part<&S::graphs, &Graphs::create_condition>});
   set(Opcode::kGraphForget, {"GraphForget", to_part<&S::graphs, &Graphs::forget>});

@@ -10,6 +10,7 @@
 
 #include "wire/graph_commands.h"
 #include "worker/session_core.h"
+#include "worker/work_check.h"
 #include "worker/worker_event.h"
 
 namespace openmps::worker {
@@ -20,16 +21,11 @@ struct GraphStep {
   uint32_t parent = 0;
   CUgraphNode first = nullptr;  // waits for others
   CUgraphNode last = nullptr;   // others wait for it; the same but for a host call
-  struct Range {
-    uint64_t address = 0;
-    uint64_t bytes = 0;
-    bool writable = false;
-  };
-  std::array<Range, 2> ranges{};
+  std::array<WorkRange, 2> ranges{};
   wire::Id function = 0;
   bool lost = false;  // its function has been unloaded
   std::shared_ptr<DriverEvent> event;
-  std::vector<wire::GraphValue> values;
+  std::vector<wire::ValueOperation> values;
   std::array<std::shared_ptr<const void>, 2> arrays;  // of a copy: they live as long as the node
   wire::GraphConditional conditional{};
   std::vector<wire::GraphEdge> edges;  // in a graph that keeps its nodes

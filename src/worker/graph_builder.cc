@@ -53,23 +53,6 @@ bool is_plain(const wire::GraphEdge& edge) {
   return edge.from_port == 0 && edge.to_port == 0 && edge.type == 0;
 }
 
-CUstreamBatchMemOpParams operation_of(const wire::GraphValue& value, CUdeviceptr address) {
-  CUstreamBatchMemOpParams operation{};
-  const bool wide = value.value.width == 8;
-  if (value.writes != 0) {
-    operation.operation = wide ? CU_STREAM_MEM_OP_WRITE_VALUE_64 : CU_STREAM_MEM_OP_WRITE_VALUE_32;
-    operation.writeValue.address = address;
-    operation.writeValue.value64 = value.value.value;
-    operation.writeValue.flags = value.value.flags;
-    return operation;
-  }
-  operation.operation = wide ? CU_STREAM_MEM_OP_WAIT_VALUE_64 : CU_STREAM_MEM_OP_WAIT_VALUE_32;
-  operation.waitValue.address = address;
-  operation.waitValue.value64 = value.value.value;
-  operation.waitValue.flags = value.value.flags;
-  return operation;
-}
-
 }  // namespace
 
 // ---- Bodies -------------------------------------------------------------------------------------
@@ -127,14 +110,7 @@ Status GraphBuilder::read_kernel(wire::Variable body, GraphStep* step, Parameter
 Status GraphBuilder::read_copy(wire::Variable body, GraphStep* step, Parameters* parameters) {
   wire::Memcpy3D command{};
   OPENMPS_RETURN_IF_ERROR(take_all(body, &command));
-  step->ranges[0] = {command.destination,
-                     span_of_box(command.width, command.height, command.depth,
-                                 command.destination_pitch, command.destination_slice),
-                     true};
-  step->ranges[1] = {command.source,
-                     span_of_box(command.width, command.height, command.depth, command.source_pitch,
-                                 command.source_slice),
-                     false};
+  step->ranges = ranges_of(command);
   CUDA_MEMCPY3D& copy = parameters->copy;
   copy.WidthInBytes = command.width;
   copy.Height = command.height;
@@ -171,7 +147,7 @@ Status GraphBuilder::read_array_copy(wire::Variable body, GraphStep* step, Param
   CUDA_MEMCPY3D& copy = parameters->copy;
   OPENMPS_RETURN_IF_ERROR(arrays_.describe(command, &copy, &step->arrays));
   const auto range_of = [&command](const wire::ArraySide& side, bool writable) {
-    return GraphStep::Range{
+    return WorkRange{
         side.address,
         span_of_box(command.width, command.height, command.depth, side.pitch, side.slice),
         writable};
@@ -195,18 +171,9 @@ Status GraphBuilder::read_array_copy(wire::Variable body, GraphStep* step, Param
 Status GraphBuilder::read_fill(wire::Variable body, GraphStep* step, Parameters* parameters) {
   wire::Memset command{};
   OPENMPS_RETURN_IF_ERROR(take_all(body, &command));
-  const uint64_t element = command.element_bytes;
-  if (element != 1 && element != 2 && element != 4) {
-    return violation("a fill with elements of " + std::to_string(element) + " bytes");
-  }
-  uint64_t row = 0;
-  if (__builtin_mul_overflow(command.width, element, &row)) row = ~0ull;
-  const uint64_t pitch = command.height > 1 ? command.pitch : row;
-  // No rows may be one to a driver.
-  const uint64_t rows = std::max<uint64_t>(command.height, 1);
-  step->ranges[0] = {command.destination, span_of_box(row, rows, 1, pitch, 0), true};
+  OPENMPS_RETURN_IF_ERROR(check_fill(command, &step->ranges[0]));
   parameters->fill = {core_.device_address(command.destination),
-                      pitch,
+                      pitch_of(command),
                       command.value,
                       command.element_bytes,
                       command.width,
@@ -221,8 +188,12 @@ Status GraphBuilder::read_host_call(wire::Variable body, uint32_t device, Parame
   }
   // The wait must not find the last run's answer: it is taken back at once.
   const CUdeviceptr done = core_.device_address(&core_.view.callback(parameters->host.slot).done);
-  wire::GraphValue wait{{0, 4, done, 1, CU_STREAM_WAIT_VALUE_EQ, 0}, 0, 0};
-  wire::GraphValue reset{{0, 4, done, 0, CU_STREAM_WRITE_VALUE_DEFAULT, 0}, 1, 0};
+  const wire::ValueOperation wait{{0, 4, done, 1, CU_STREAM_WAIT_VALUE_EQ, 0},
+                                  static_cast<uint32_t>(wire::ValueKind::kWait),
+                                  0};
+  const wire::ValueOperation reset{{0, 4, done, 0, CU_STREAM_WRITE_VALUE_DEFAULT, 0},
+                                   static_cast<uint32_t>(wire::ValueKind::kWrite),
+                                   0};
   parameters->operations = {operation_of(wait, done), operation_of(reset, done)};
   parameters->batch = {core_.devices.at(device).context, 2, parameters->operations.data(), 0};
   return Status();
@@ -236,18 +207,15 @@ Status GraphBuilder::read_event(wire::Variable body, GraphStep* step) {
 
 Status GraphBuilder::read_values(wire::Variable body, uint32_t device, GraphStep* step,
                                  Parameters* parameters) {
-  const size_t count = body.size() / sizeof(wire::GraphValue);
-  OPENMPS_RETURN_IF_ERROR(check_rest(body, count * sizeof(wire::GraphValue)));
-  if (count == 0 || count > wire::kMaxGraphValues) {
+  const size_t count = body.size() / sizeof(wire::ValueOperation);
+  OPENMPS_RETURN_IF_ERROR(check_rest(body, count * sizeof(wire::ValueOperation)));
+  if (count == 0 || count > wire::kMaxBatch) {
     return violation(std::to_string(count) + " values in a graph node");
   }
   step->values.resize(count);
   memcpy(step->values.data(), body.data(), body.size());
-  for (const wire::GraphValue& value : step->values) {
-    if ((value.value.width != 4 && value.value.width != 8) ||
-        value.value.address % value.value.width != 0) {
-      return violation("a stream value of " + std::to_string(value.value.width) + " bytes");
-    }
+  for (const wire::ValueOperation& value : step->values) {
+    OPENMPS_RETURN_IF_ERROR(check_value(value));
     parameters->operations.push_back(
         operation_of(value, core_.device_address(value.value.address)));
   }
@@ -298,21 +266,21 @@ Status GraphBuilder::read(uint32_t device, GraphNodeKind kind, wire::Variable bo
     case GraphNodeKind::kConditional: OPENMPS_RETURN_IF_ERROR(read_conditional(body, step)); break;
     default: return violation("a graph node of kind " + std::to_string(static_cast<int>(kind)));
   }
-  return check({step, 1});
+  return check({step, 1}, Moment::kDescription);
 }
 
-Status GraphBuilder::check_range(const GraphStep::Range& range) const {
+Status GraphBuilder::check_range(const WorkRange& range) const {
   if (memory_.contains(range.address, range.bytes, range.writable)) return Status();
   return Status(CUDA_ERROR_INVALID_VALUE, "a graph node uses memory that is not the session's");
 }
 
-Status GraphBuilder::check(std::span<const GraphStep> steps) const {
+Status GraphBuilder::check(std::span<const GraphStep> steps, Moment moment) const {
   for (const GraphStep& step : steps) {
     if (step.lost) return Status(CUDA_ERROR_INVALID_HANDLE, "a graph node's kernel is unloaded");
-    for (const GraphStep::Range& range : step.ranges) OPENMPS_RETURN_IF_ERROR(check_range(range));
-    // A wait, too, needs memory that can be written: if the client dies in it, it is passed so.
-    for (const wire::GraphValue& value : step.values) {
-      OPENMPS_RETURN_IF_ERROR(check_range({value.value.address, value.value.width, true}));
+    for (const WorkRange& range : step.ranges) OPENMPS_RETURN_IF_ERROR(check_range(range));
+    if (moment == Moment::kDescription) continue;
+    for (const wire::ValueOperation& value : step.values) {
+      OPENMPS_RETURN_IF_ERROR(check_range(range_of(value)));
     }
   }
   return Status();

@@ -42,8 +42,10 @@ class GraphBuilder {
   // Change the node in `exec`. The step keeps its kind.
   Status change(CUgraphExec exec, uint32_t device, wire::GraphNodeKind kind, wire::Variable body,
                 GraphStep* step);
-  // Everything that a launch of these steps touches is still there.
-  [[nodiscard]] Status check(std::span<const GraphStep> steps) const;
+  // Everything that a launch of these steps touches is there. Values in memory are looked at when
+  // they are launched, not before, as CUDA does.
+  enum class Moment { kDescription, kLaunch };
+  [[nodiscard]] Status check(std::span<const GraphStep> steps, Moment moment) const;
 
  private:
   // A body, taken apart: what the driver is told, and what of the session it uses.
@@ -77,7 +79,7 @@ class GraphBuilder {
                  std::span<const GraphStep> steps, GraphStep* step);
   Status refresh(const Parameters& parameters, const GraphStep& step);
   Status set_attributes(const Parameters& parameters, CUgraphNode node);
-  [[nodiscard]] Status check_range(const GraphStep::Range& range) const;
+  [[nodiscard]] Status check_range(const WorkRange& range) const;
   [[nodiscard]] bool is_host(uint64_t address) const {
     return address >= core_.device_end() && address < core_.window_end();
   }

@@ -52,7 +52,7 @@ struct SessionParts {
   Modules modules{core, memory};
   Prints prints{core, modules, stop};
   Links links{core, modules};
-  Fences fences{core, streams};
+  Fences fences{core, streams, memory};
   Copies copies{core, streams, memory};
   Arrays arrays{core, streams, memory};
   Launches launches{core, streams, modules, events, memory, prints};

@@ -255,9 +255,10 @@ Status Arrays::describe(const wire::ArrayCopy& command, CUDA_MEMCPY3D* box, Kept
 
 Status Arrays::check_linear(const wire::ArraySide& side, const wire::ArrayCopy& copy,
                             const char* role, bool writable) const {
-  return memory_.check_operand(side.address,
-                               span_of(copy.width, copy.height, copy.depth, side.pitch, side.slice),
-                               role, writable);
+  return memory_.check_operand(
+      {side.address, span_of(copy.width, copy.height, copy.depth, side.pitch, side.slice),
+       writable},
+      role);
 }
 
 // ---- Texture and surface objects ----------------------------------------------------------------
@@ -281,7 +282,7 @@ Status Arrays::read_resource(const wire::ImageCreate& command, CUDA_RESOURCE_DES
       return Status();
     }
     case CU_RESOURCE_TYPE_LINEAR: {
-      OPENMPS_RETURN_IF_ERROR(memory_.check_operand(command.address, command.bytes, "texture"));
+      OPENMPS_RETURN_IF_ERROR(memory_.check_operand({command.address, command.bytes}, "texture"));
       auto& linear = resource->res.linear;
       linear.devPtr = core_.device_address(command.address);
       linear.format = static_cast<CUarray_format>(command.format);
@@ -297,7 +298,7 @@ Status Arrays::read_resource(const wire::ImageCreate& command, CUDA_RESOURCE_DES
         row = ~0ull;
       }
       OPENMPS_RETURN_IF_ERROR(memory_.check_operand(
-          command.address, span_of(row, command.height, 1, command.pitch, 0), "texture"));
+          {command.address, span_of(row, command.height, 1, command.pitch, 0)}, "texture"));
       auto& pitched = resource->res.pitch2D;
       pitched.devPtr = core_.device_address(command.address);
       pitched.format = static_cast<CUarray_format>(command.format);

@@ -5,30 +5,6 @@
 #include "worker/driver_check.h"
 
 namespace openmps::worker {
-uint64_t span_of_box(uint64_t width, uint64_t height, uint64_t depth, uint64_t pitch,
-                     uint64_t slice) {
-  if (width == 0 || height == 0 || depth == 0) return 0;
-  uint64_t rows = 0;
-  uint64_t slices = 0;
-  uint64_t span = 0;
-  if (__builtin_mul_overflow(height - 1, pitch, &rows) ||
-      __builtin_mul_overflow(depth - 1, slice, &slices) ||
-      __builtin_add_overflow(rows, slices, &span) || __builtin_add_overflow(span, width, &span)) {
-    return ~0ull;
-  }
-  return span;
-}
-
-Status rows_of_slice(uint64_t slice, uint64_t pitch, const wire::Memcpy3D& command, size_t* rows) {
-  *rows = command.height;
-  if (command.depth <= 1) return Status();
-  if (pitch == 0 || slice % pitch != 0) {
-    return violation("a slice of " + std::to_string(slice) + " bytes with rows of " +
-                     std::to_string(pitch));
-  }
-  *rows = slice / pitch;
-  return Status();
-}
 
 Status Copies::finish(Stream& stream, uint32_t flags) {
   if ((flags & wire::kOrderAllStreams) == 0) return Status();
@@ -39,8 +15,8 @@ Status Copies::copy(const wire::Memcpy& command) {
   Stream* stream = nullptr;
   OPENMPS_RETURN_IF_ERROR(streams_.get(command.stream, &stream));
   OPENMPS_RETURN_IF_ERROR(
-      memory_.check_operand(command.destination, command.bytes, "destination", true));
-  OPENMPS_RETURN_IF_ERROR(memory_.check_operand(command.source, command.bytes, "source"));
+      memory_.check_operand({command.destination, command.bytes, true}, "destination"));
+  OPENMPS_RETURN_IF_ERROR(memory_.check_operand({command.source, command.bytes, false}, "source"));
   OPENMPS_RETURN_IF_ERROR(streams_.enter(*stream, Streams::Entry::kWork));
   OPENMPS_RETURN_IF_ERROR(
       check(core_.driver.cuMemcpyAsync(core_.device_address(command.destination),
@@ -53,16 +29,9 @@ Status Copies::copy(const wire::Memcpy& command) {
 Status Copies::copy_3d(const wire::Memcpy3D& command) {
   Stream* stream = nullptr;
   OPENMPS_RETURN_IF_ERROR(streams_.get(command.stream, &stream));
-  OPENMPS_RETURN_IF_ERROR(
-      memory_.check_operand(command.destination,
-                            span_of_box(command.width, command.height, command.depth,
-                                        command.destination_pitch, command.destination_slice),
-                            "destination", true));
-  OPENMPS_RETURN_IF_ERROR(
-      memory_.check_operand(command.source,
-                            span_of_box(command.width, command.height, command.depth,
-                                        command.source_pitch, command.source_slice),
-                            "source"));
+  const auto [destination, source] = ranges_of(command);
+  OPENMPS_RETURN_IF_ERROR(memory_.check_operand(destination, "destination"));
+  OPENMPS_RETURN_IF_ERROR(memory_.check_operand(source, "source"));
   CUDA_MEMCPY3D box{};
   box.srcMemoryType = CU_MEMORYTYPE_UNIFIED;
   box.srcDevice = core_.device_address(command.source);
@@ -86,25 +55,20 @@ Status Copies::copy_3d(const wire::Memcpy3D& command) {
 Status Copies::fill(const wire::Memset& command) {
   Stream* stream = nullptr;
   OPENMPS_RETURN_IF_ERROR(streams_.get(command.stream, &stream));
-  const uint64_t element = command.element_bytes;
-  if (element != 1 && element != 2 && element != 4) {
-    return violation("a fill with elements of " + std::to_string(element) + " bytes");
-  }
-  uint64_t row = 0;
-  if (__builtin_mul_overflow(command.width, element, &row)) row = ~0ull;
-  const uint64_t pitch = command.height > 1 ? command.pitch : row;
-  OPENMPS_RETURN_IF_ERROR(memory_.check_operand(
-      command.destination, span_of_box(row, command.height, 1, pitch, 0), "destination", true));
+  WorkRange range;
+  OPENMPS_RETURN_IF_ERROR(check_fill(command, &range));
+  OPENMPS_RETURN_IF_ERROR(memory_.check_operand(range, "destination"));
   OPENMPS_RETURN_IF_ERROR(streams_.enter(*stream, Streams::Entry::kWork));
 
   const DriverTable& driver = core_.driver;
   const CUdeviceptr to = core_.device_address(command.destination);
   const auto value8 = static_cast<unsigned char>(command.value);
   const auto value16 = static_cast<unsigned short>(command.value);
+  const uint64_t pitch = pitch_of(command);
   const bool linear = command.height <= 1;
   const uint64_t n = command.height == 0 ? 0 : command.width;
   CUresult result = CUDA_SUCCESS;
-  switch (element) {
+  switch (command.element_bytes) {
     case 1:
       result = linear
                    ? driver.cuMemsetD8Async(to, value8, n, stream->handle)

@@ -3,17 +3,11 @@
 #pragma once
 
 #include "worker/session_core.h"
+#include "worker/work_check.h"
 #include "worker/worker_memory.h"
 #include "worker/worker_stream.h"
 
 namespace openmps::worker {
-
-// From the first to the last byte of a box of rows and slices; ~0 if that overflows, which no
-// session's memory contains.
-[[nodiscard]] uint64_t span_of_box(uint64_t width, uint64_t height, uint64_t depth, uint64_t pitch,
-                                   uint64_t slice);
-// The rows of a slice as cuMemcpy3D counts them. A single slice needs no more than its own.
-Status rows_of_slice(uint64_t slice, uint64_t pitch, const wire::Memcpy3D& command, size_t* rows);
 
 class Copies {
  public:

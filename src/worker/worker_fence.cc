@@ -4,6 +4,8 @@
 
 #include <limits.h>
 
+#include <algorithm>
+#include <array>
 #include <new>
 
 #include "base/futex.h"
@@ -126,41 +128,58 @@ CUDA_HOST_NODE_PARAMS Fences::posting(uint32_t slot) {
   return {post, &postings_[slot]};
 }
 
-void Fences::note_wait(uint32_t device, const wire::StreamValue& wait) {
-  if (open_waits_.size() == kMaxOpenWaits) open_waits_.erase(open_waits_.begin());
-  open_waits_.push_back({device, wait});
+void Fences::note_waits(uint32_t device, std::span<const wire::ValueOperation> operations) {
+  for (const wire::ValueOperation& operation : operations) {
+    if (operation.kind != static_cast<uint32_t>(wire::ValueKind::kWait)) continue;
+    if (open_waits_.size() == kMaxOpenWaits) open_waits_.erase(open_waits_.begin());
+    open_waits_.push_back({device, operation.value});
+  }
 }
 
-Status Fences::write_value(const wire::StreamValue& command) {
-  Stream* stream = nullptr;
-  OPENMPS_RETURN_IF_ERROR(streams_.get(command.stream, &stream));
-  OPENMPS_RETURN_IF_ERROR(streams_.enter(*stream, Streams::Entry::kWork));
-  const CUdeviceptr address = core_.device_address(command.address);
-  if (command.width == 8) {
-    return check(
-        core_.driver.cuStreamWriteValue64_v2(stream->handle, address, command.value, command.flags),
-        "cuStreamWriteValue64");
-  }
-  return check(core_.driver.cuStreamWriteValue32_v2(
-                   stream->handle, address, static_cast<uint32_t>(command.value), command.flags),
-               "cuStreamWriteValue32");
+// The stream is ready for these operations, which have been checked.
+Status Fences::enter(wire::Id id, std::span<const wire::ValueOperation> operations,
+                     Stream** stream) {
+  OPENMPS_RETURN_IF_ERROR(streams_.get(id, stream));
+  OPENMPS_RETURN_IF_ERROR(streams_.enter(**stream, Streams::Entry::kWork));
+  const bool waits = std::any_of(operations.begin(), operations.end(), [](const auto& operation) {
+    return operation.kind == static_cast<uint32_t>(wire::ValueKind::kWait);
+  });
+  if (waits) OPENMPS_RETURN_IF_ERROR(streams_.before_open_wait(**stream));
+  note_waits((*stream)->device, operations);
+  return Status();
 }
 
-Status Fences::wait_value(const wire::StreamValue& command) {
+Status Fences::value(const wire::ValueOperation& operation) {
   Stream* stream = nullptr;
-  OPENMPS_RETURN_IF_ERROR(streams_.get(command.stream, &stream));
-  OPENMPS_RETURN_IF_ERROR(streams_.enter(*stream, Streams::Entry::kWork));
-  OPENMPS_RETURN_IF_ERROR(streams_.before_open_wait(*stream));
-  note_wait(stream->device, command);
-  const CUdeviceptr address = core_.device_address(command.address);
-  if (command.width == 8) {
-    return check(
-        core_.driver.cuStreamWaitValue64_v2(stream->handle, address, command.value, command.flags),
-        "cuStreamWaitValue64");
+  OPENMPS_RETURN_IF_ERROR(enter(operation.value.stream, {&operation, 1}, &stream));
+  const wire::StreamValue& value = operation.value;
+  const bool writes = operation.kind == static_cast<uint32_t>(wire::ValueKind::kWrite);
+  const CUdeviceptr address = core_.device_address(value.address);
+  // NOLINTNEXTLINE(clang-analyzer-*): success comes with a stream.
+  const CUstream handle = stream->handle;
+  if (value.width == 8) {
+    const auto call =
+        writes ? core_.driver.cuStreamWriteValue64_v2 : core_.driver.cuStreamWaitValue64_v2;
+    return check(call(handle, address, value.value, value.flags), "a 64-bit stream value");
   }
-  return check(core_.driver.cuStreamWaitValue32_v2(
-                   stream->handle, address, static_cast<uint32_t>(command.value), command.flags),
-               "cuStreamWaitValue32");
+  const auto call =
+      writes ? core_.driver.cuStreamWriteValue32_v2 : core_.driver.cuStreamWaitValue32_v2;
+  return check(call(handle, address, static_cast<uint32_t>(value.value), value.flags),
+               "a 32-bit stream value");
+}
+
+Status Fences::batch(wire::Id id, std::span<const wire::ValueOperation> operations) {
+  if (operations.empty()) return Status();
+  Stream* stream = nullptr;
+  OPENMPS_RETURN_IF_ERROR(enter(id, operations, &stream));
+  std::array<CUstreamBatchMemOpParams, wire::kMaxBatch> batch;
+  for (size_t i = 0; i < operations.size(); ++i) {
+    batch[i] = operation_of(operations[i], core_.device_address(operations[i].value.address));
+  }
+  // NOLINTNEXTLINE(clang-analyzer-*): success comes with a stream.
+  return check(core_.driver.cuStreamBatchMemOp_v2(
+                   stream->handle, static_cast<unsigned>(operations.size()), batch.data(), 0),
+               "cuStreamBatchMemOp");
 }
 
 // Satisfy a wait from a stream of our own, wherever the value lies.
@@ -177,6 +196,7 @@ void Fences::pass(const OpenWait& open) {
     }
     pass_device_ = open.device;
   }
+  memory_.allow_writes(open.wait.address);
   const CUdeviceptr address = core_.device_address(open.wait.address);
   const uint64_t value = passing_value(open.wait);
   if (open.wait.width == 8) {

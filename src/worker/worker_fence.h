@@ -7,9 +7,11 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "worker/session_core.h"
+#include "worker/worker_memory.h"
 #include "worker/worker_stream.h"
 #include "worker/worker_waker.h"
 
@@ -33,7 +35,8 @@ class FenceLedger {
 
 class Fences {
  public:
-  Fences(SessionCore& core, Streams& streams) : core_(core), streams_(streams) {}
+  Fences(SessionCore& core, Streams& streams, SessionMemory& memory)
+      : core_(core), streams_(streams), memory_(memory) {}
 
   // Write value to the slot once the stream, which has been entered, has come here.
   Status write(Stream& stream, uint32_t slot, uint64_t value);
@@ -42,10 +45,11 @@ class Fences {
   Status host_function(const wire::HostFunction& command);
   // What posts that slot from a graph, which then waits for it by itself.
   [[nodiscard]] CUDA_HOST_NODE_PARAMS posting(uint32_t slot);
-  // A graph that is about to run waits for this value.
-  void note_wait(uint32_t device, const wire::StreamValue& wait);
-  Status write_value(const wire::StreamValue& command);
-  Status wait_value(const wire::StreamValue& command);
+  // What is about to run waits for those of these values that are waits.
+  void note_waits(uint32_t device, std::span<const wire::ValueOperation> operations);
+  // One wait or write, and a batch in a stream; they have been checked.
+  Status value(const wire::ValueOperation& operation);
+  Status batch(wire::Id stream, std::span<const wire::ValueOperation> operations);
 
   // The client has gone: let every stream pass that waits for it. Called again and again while the
   // session drains, because each wait that passes may uncover the next.
@@ -64,6 +68,7 @@ class Fences {
     uint32_t device;
     wire::StreamValue wait;
   };
+  Status enter(wire::Id id, std::span<const wire::ValueOperation> operations, Stream** stream);
   void pass(const OpenWait& open);
   struct Posting {
     wire::ChannelHeader* header;
@@ -73,6 +78,7 @@ class Fences {
 
   SessionCore& core_;
   Streams& streams_;
+  SessionMemory& memory_;
   FenceLedger ledger_;
   uint32_t callbacks_used_ = 0;  // slots from 0
   // Waits of the program's own that may still be open, oldest first.

@@ -224,6 +224,8 @@ Status Graphs::set_node(const wire::GraphSetNode& command, wire::Variable body) 
   GraphExec* exec = nullptr;
   GraphStep* step = nullptr;
   OPENMPS_RETURN_IF_ERROR(find_step(command.exec, command.node, &exec, &step));
+  // NOLINTNEXTLINE(clang-analyzer-*): success comes with an object.
+  if (command.kind == static_cast<uint32_t>(wire::GraphNodeKind::kValues)) exec->checked = ~0ull;
   return builder_.change(exec->handle, exec->graph.graph->device(),
                          static_cast<wire::GraphNodeKind>(command.kind), body, step);
 }
@@ -244,7 +246,7 @@ Status Graphs::enable_node(const wire::GraphEnableNode& command) {
 Status Graphs::check_uses(GraphExec& exec) {
   const uint64_t now = memory_.removals();
   if (exec.checked == now) return Status();
-  OPENMPS_RETURN_IF_ERROR(builder_.check(exec.graph.steps));
+  OPENMPS_RETURN_IF_ERROR(builder_.check(exec.graph.steps, GraphBuilder::Moment::kLaunch));
   exec.checked = now;
   return Status();
 }
@@ -258,9 +260,7 @@ Status Graphs::launch(const wire::GraphLaunch& command) {
   OPENMPS_RETURN_IF_ERROR(streams_.enter(*stream, Streams::Entry::kWork));
   for (const uint32_t number : exec->waits) {
     OPENMPS_RETURN_IF_ERROR(streams_.before_open_wait(*stream));
-    for (const wire::GraphValue& value : exec->graph.steps[number].values) {
-      if (value.writes == 0) fences_.note_wait(exec->graph.graph->device(), value.value);
-    }
+    fences_.note_waits(exec->graph.graph->device(), exec->graph.steps[number].values);
   }
   return check(core_.driver.cuGraphLaunch(exec->handle, stream->handle), "cuGraphLaunch");
 }

@@ -61,8 +61,9 @@ Status Launches::translate(CUlaunchAttribute* attribute) {
       return events_.handle_of(id_of(value.launchCompletionEvent.event),
                                &value.launchCompletionEvent.event);
     case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
-      return memory_.check_operand(reinterpret_cast<uint64_t>(value.accessPolicyWindow.base_ptr),
-                                   value.accessPolicyWindow.num_bytes, "access policy window");
+      return memory_.check_operand({reinterpret_cast<uint64_t>(value.accessPolicyWindow.base_ptr),
+                                    value.accessPolicyWindow.num_bytes},
+                                   "access policy window");
     case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
       return Status(CUDA_ERROR_NOT_SUPPORTED, "kernel nodes updated from the device");
     default: return Status();

@@ -433,11 +433,18 @@ bool SessionMemory::contains(uint64_t address, uint64_t bytes, bool writable) co
   return false;
 }
 
-Status SessionMemory::check_operand(uint64_t address, uint64_t bytes, const char* role,
-                                    bool writable) const {
-  if (contains(address, bytes, writable)) return Status();
-  return violation(std::string("the ") + role + " " + text_of(address, bytes) +
+Status SessionMemory::check_operand(const WorkRange& range, const char* role) const {
+  if (contains(range.address, range.bytes, range.writable)) return Status();
+  return violation(std::string("the ") + role + " " + text_of(range.address, range.bytes) +
                    " is not the session's");
+}
+
+void SessionMemory::allow_writes(uint64_t address) {
+  if (contains(address, 1, true) || !contains(address, 1)) return;
+  const auto it = std::prev(ranges_.upper_bound(address));
+  if (open_access(it->first, it->second).ok()) {
+    it->second.access = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  }
 }
 
 void SessionMemory::release_all() {

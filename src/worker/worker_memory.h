@@ -17,6 +17,7 @@
 #include "worker/exchange.h"
 #include "worker/reply_writer.h"
 #include "worker/session_core.h"
+#include "worker/work_check.h"
 
 namespace openmps::worker {
 
@@ -91,8 +92,10 @@ class SessionMemory {
   // and written.
   [[nodiscard]] bool contains(uint64_t address, uint64_t bytes, bool writable = false) const;
   // The same as a Status, for the operand of a command. `role`: "source".
-  [[nodiscard]] Status check_operand(uint64_t address, uint64_t bytes, const char* role,
-                                     bool writable = false) const;
+  [[nodiscard]] Status check_operand(const WorkRange& range, const char* role) const;
+  // The word can be written from now on, though the program only ever reads it: the client has gone
+  // and what waits for the word is let pass.
+  void allow_writes(uint64_t address);
 
   // Give everything back; the session's work has drained. Errors are not reported: after a fault
   // the driver refuses, and there is nothing left to do about it.

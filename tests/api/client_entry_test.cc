@@ -168,7 +168,7 @@ TEST(ClientEntry, LifeOfTheEntries) {
   EXPECT_EQ(entry_target(init), reinterpret_cast<void*>(g_below.cuInit));
   EXPECT_EQ(::cuEventRecord(nullptr, nullptr), CUDA_ERROR_NOT_SUPPORTED)
       << "a function that the driver below lacks";
-  EXPECT_EQ(g_resolved, 2);
+  EXPECT_EQ(g_resolved, 3);
 }
 
 }  // namespace

@@ -47,6 +47,7 @@ LAYOUTS = {
     "HostUnregister": RANGE, "BlobBegin": "IIQ", "BlobData": "IIQQ", "ModuleLoad": "6I",
     "ModuleUnload": ID, "GetFunction": "6I", "GetGlobal": "6I", "HostFunction": "II",
     "MemoryInfo": "II", "StreamWriteValue": "IIQQII", "StreamWaitValue": "IIQQII",
+    "StreamBatch": "II",
     "GraphBegin": "IIII", "GraphNode": "6I", "GraphInstantiate": "IIQ", "GraphLaunch": "II",
     "GraphUpdate": "II", "GraphExecDestroy": ID, "GraphUpload": "II", "GraphSetNode": "IIII",
     "GraphEnableNode": "IIII", "FunctionSetAttribute": "IIiIII", "FunctionGetAttribute": "IIiIII",
@@ -181,6 +182,11 @@ def basics():
                      + command("StreamDestroy", 1, 0) + command("ContextReset", 1, 0))
     yield "values", (stream(1) + command("StreamWriteValue", 1, 4, ONE.staging + 8, 5, 0, 0)
                      + command("StreamWaitValue", 1, 8, ONE.staging + 16, 5, 0, 0))
+    operation = lambda kind, *value: struct.pack("<IIQQII", 0, *value) + struct.pack("<II", kind, 0)
+    yield "batch", (stream(1) + command("StreamBatch", 1, 3, more=operation(1, 4, ONE.staging + 8, 5, 0, 0)
+                                        + operation(2, 0, 0, 0, 1, 0)
+                                        + operation(0, 8, ONE.staging + 16, 5, 0, 0))
+                    + command("StreamBatch", 1, 0))
     yield "out_of_memory", (stream(1) + b"".join(
         fail(n) + command("MemoryMap", ONE.base + n * 4 * MIB, 4 * MIB, 0, 0) for n in range(5)))
 

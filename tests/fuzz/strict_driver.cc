@@ -76,6 +76,30 @@ void fill_work(DriverTable& t) {
   t.cuStreamWaitValue32_v2 = [](CUstream s, CUdeviceptr at, cuuint32_t, unsigned) {
     return wait_value(s, at, 4);
   };
+  t.cuStreamBatchMemOp_v2 = [](CUstream s, unsigned count, CUstreamBatchMemOpParams* operations,
+                               unsigned) {
+    must_be_live("streams", number(s));
+    CUresult result = CUDA_SUCCESS;
+    for (const CUstreamBatchMemOpParams& one : std::span(operations, count)) {
+      switch (one.operation) {
+        case CU_STREAM_MEM_OP_WRITE_VALUE_32:
+          result = write_value<uint32_t>(s, one.writeValue.address, one.writeValue.value);
+          break;
+        case CU_STREAM_MEM_OP_WRITE_VALUE_64:
+          result = write_value<uint64_t>(s, one.writeValue.address, one.writeValue.value64);
+          break;
+        case CU_STREAM_MEM_OP_WAIT_VALUE_32:
+          result = wait_value(s, one.waitValue.address, 4);
+          break;
+        case CU_STREAM_MEM_OP_WAIT_VALUE_64:
+          result = wait_value(s, one.waitValue.address, 8);
+          break;
+        default: break;
+      }
+      if (result != CUDA_SUCCESS) return result;
+    }
+    return result;
+  };
   t.cuMemcpyAsync = [](CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
     must_be_live("streams", number(stream));
     self().must_own({to, bytes, true});

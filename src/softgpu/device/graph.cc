@@ -324,6 +324,9 @@ Status launch_graph(GraphExec& exec, Stream& stream) {
   if (stream.queue->legacy) OPENMPS_RETURN_IF_ERROR(check_legacy_use(*stream.execution));
   Scheduler& scheduler = stream.context->driver().scheduler;
   std::lock_guard exec_lock(exec.mutex);
+  for (const GraphExec::Step& step : exec.steps)
+    if (const auto* words = std::get_if<WordsWork>(&step.work))
+      OPENMPS_RETURN_IF_ERROR(check_words(stream.context->driver(), *words));
 
   std::vector<OperationPtr> operations;
   for (const GraphExec::Step& step : exec.steps)

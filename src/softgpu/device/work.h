@@ -11,11 +11,13 @@
 #include <variant>
 #include <vector>
 
+#include "base/status.h"
 #include "softgpu/device/execution_context.h"
 #include "softgpu/device/operation.h"
 
 namespace openmps::softgpu {
 
+class Driver;
 struct Event;
 struct Function;
 struct GraphStep;
@@ -57,6 +59,10 @@ struct HostWork {
 struct WordsWork {
   std::vector<WordAction> actions;
 };
+
+// The words are mapped for the device; those that are written can be (where natively a write to
+// read-only memory faults when it runs, it is refused here). CUDA_ERROR_INVALID_VALUE.
+Status check_words(const Driver& driver, const WordsWork& work);
 
 struct FreeWork {  // cuMemFreeAsync
   uint64_t address = 0;

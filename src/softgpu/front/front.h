@@ -44,9 +44,10 @@ Status enter_context(Driver& driver, std::shared_ptr<Context>* context,
 // The context of a handle argument, or the current one for null.
 Result<std::shared_ptr<Context>> context_or_current(Driver& driver, CUcontext handle);
 
-// One operation of cuStreamBatchMemOp, checked.
-Status add_word_operation(const Driver& driver, const CUstreamBatchMemOpParams& params,
-                          WordsWork* work);
+// Memory operations of a stream, a capture or a node: all but whether their memory is there, which
+// check_words() asks where they run. CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED.
+Result<WordsWork> words_work(const CUstreamBatchMemOpParams* params, unsigned count,
+                             unsigned flags);
 
 // Run a call that needs cuInit only: body(Driver&) -> Status.
 template <typename Body>

@@ -123,6 +123,7 @@ inline Result<FillWork> fill_work(Driver& driver, const CUDA_MEMSET_NODE_PARAMS&
   shape.pitch = parameters.pitch;
   if (shape.element != 1 && shape.element != 2 && shape.element != 4)
     return invalid_value("an element has 1, 2 or 4 bytes");
+  if (shape.empty()) return invalid_value("a node that fills nothing");
   return plan_fill(driver, shape);
 }
 
@@ -133,16 +134,10 @@ inline Result<MarkerWork> prepare_nothing() {
 }
 
 inline Result<WordsWork> prepare_words(const CUDA_BATCH_MEM_OP_NODE_PARAMS* params) {
-  constexpr unsigned kMaxBatch = 256;  // of the driver
-  if (params == nullptr || params->paramArray == nullptr || params->count == 0 ||
-      params->count > kMaxBatch || params->flags != 0)
-    return invalid_value("bad parameters of memory operations");
+  if (params == nullptr) return invalid_value("no parameters");
   Driver* driver = nullptr;
   OPENMPS_RETURN_IF_ERROR(check_entry(&driver));
-  WordsWork work;
-  for (unsigned i = 0; i < params->count; ++i)
-    OPENMPS_RETURN_IF_ERROR(add_word_operation(*driver, params->paramArray[i], &work));
-  return work;
+  return words_work(params->paramArray, params->count, params->flags);
 }
 
 // RecordWork or WaitWork.

@@ -24,61 +24,73 @@ CUresult create(CUstream* out, unsigned flags, int priority) {
   });
 }
 
-constexpr unsigned kWaitFlags = CU_STREAM_WAIT_VALUE_NOR | CU_STREAM_WAIT_VALUE_FLUSH;
-
-// Checks one memory word of a stream operation and adds it.
-Status add_word(const Driver& driver, WordAction action, WordsWork* work) {
-  if (action.address % action.bytes != 0) return invalid_value("the address is not aligned");
-  bool write = action.kind == WordAction::Kind::kWrite;
-  if (driver.address_space.coverage(action.address, action.bytes, write) !=
-      AddressSpace::Coverage::kInside)
-    return invalid_value("the address is not mapped for the device");
-  work->actions.push_back(action);
-  return Status();
-}
-
 }  // namespace
 
 namespace openmps::softgpu {
+namespace {
 
-Status add_word_operation(const Driver& driver, const CUstreamBatchMemOpParams& params,
-                          WordsWork* work) {
+// As on an H200: writes have no flags, and nothing flushes remote writes.
+Result<WordAction> word_action(const CUstreamBatchMemOpParams& params) {
   WordAction action;
+  const Status no_flush(CUDA_ERROR_NOT_SUPPORTED, "remote writes can't be flushed");
   switch (params.operation) {
     case CU_STREAM_MEM_OP_WAIT_VALUE_32:
     case CU_STREAM_MEM_OP_WAIT_VALUE_64:
-      if ((params.waitValue.flags & ~kWaitFlags) != 0) return invalid_value("unknown flags");
+      if ((params.waitValue.flags & CU_STREAM_WAIT_VALUE_FLUSH) != 0) return no_flush;
+      if (params.waitValue.flags > CU_STREAM_WAIT_VALUE_NOR) return invalid_value("unknown flags");
       action.kind = WordAction::Kind::kWait;
       action.bytes = params.operation == CU_STREAM_MEM_OP_WAIT_VALUE_64 ? 8 : 4;
       action.address = params.waitValue.address;
       action.value = action.bytes == 8 ? params.waitValue.value64 : params.waitValue.value;
-      action.condition = params.waitValue.flags & CU_STREAM_WAIT_VALUE_NOR;
-      return add_word(driver, action, work);
+      action.condition = params.waitValue.flags;
+      break;
     case CU_STREAM_MEM_OP_WRITE_VALUE_32:
     case CU_STREAM_MEM_OP_WRITE_VALUE_64:
-      if (params.writeValue.flags > CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER)
-        return invalid_value("unknown flags");
+      if (params.writeValue.flags != 0) return invalid_value("unknown flags");
       action.kind = WordAction::Kind::kWrite;
       action.bytes = params.operation == CU_STREAM_MEM_OP_WRITE_VALUE_64 ? 8 : 4;
       action.address = params.writeValue.address;
       action.value = action.bytes == 8 ? params.writeValue.value64 : params.writeValue.value;
-      return add_word(driver, action, work);
+      break;
     case CU_STREAM_MEM_OP_BARRIER:
-    case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES: work->actions.push_back(action); return Status();
+      if (params.memoryBarrier.flags > CU_STREAM_MEMORY_BARRIER_TYPE_GPU)
+        return invalid_value("no such barrier");
+      return action;
+    case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES: return no_flush;
     default: return invalid_value("no such memory operation");
   }
+  if (action.address % action.bytes != 0) return invalid_value("the address is not aligned");
+  return action;
+}
+
+}  // namespace
+
+Result<WordsWork> words_work(const CUstreamBatchMemOpParams* params, unsigned count,
+                             unsigned flags) {
+  constexpr unsigned kMaxBatch = 255;  // of the driver
+  if ((params == nullptr && count != 0) || count > kMaxBatch || flags != 0)
+    return invalid_value("bad parameters of memory operations");
+  WordsWork work;
+  for (unsigned i = 0; i < count; ++i) {
+    Result<WordAction> action = word_action(params[i]);
+    if (!action.ok()) return action.status();
+    work.actions.push_back(*action);
+  }
+  return work;
 }
 
 }  // namespace openmps::softgpu
 
 namespace {
 
-CUresult words(CUstream handle, const CUstreamBatchMemOpParams* params, unsigned count) {
+CUresult words(CUstream handle, const CUstreamBatchMemOpParams* params, unsigned count,
+               unsigned flags) {
   return with_stream(handle, [&](Caller& caller, Stream& stream) -> Status {
-    WordsWork work;
-    for (unsigned i = 0; i < count; ++i)
-      OPENMPS_RETURN_IF_ERROR(add_word_operation(caller.driver, params[i], &work));
-    return issue(stream, work);
+    Result<WordsWork> work = words_work(params, count, flags);
+    if (!work.ok()) return work.status();
+    // In a graph the addresses are looked at when it is launched.
+    if (!stream.capturing) OPENMPS_RETURN_IF_ERROR(check_words(caller.driver, *work));
+    return issue(stream, *work);
   });
 }
 
@@ -89,7 +101,7 @@ CUresult wait_word(CUstream stream, CUdeviceptr address, uint64_t value, unsigne
   params.waitValue.address = address;
   params.waitValue.value64 = value;
   params.waitValue.flags = flags;
-  return words(stream, &params, 1);
+  return words(stream, &params, 1, 0);
 }
 
 CUresult write_word(CUstream stream, CUdeviceptr address, uint64_t value, unsigned flags,
@@ -99,7 +111,7 @@ CUresult write_word(CUstream stream, CUdeviceptr address, uint64_t value, unsign
   params.writeValue.address = address;
   params.writeValue.value64 = value;
   params.writeValue.flags = flags;
-  return words(stream, &params, 1);
+  return words(stream, &params, 1, 0);
 }
 
 }  // namespace
@@ -274,10 +286,8 @@ CUresult cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t v
 
 CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count,
                                CUstreamBatchMemOpParams* paramArray, unsigned int flags) {
-  constexpr unsigned kMaxBatch = 256;  // of the driver
-  if (paramArray == nullptr || count == 0 || count > kMaxBatch || flags != 0)
-    return CUDA_ERROR_INVALID_VALUE;
-  return words(stream, paramArray, count);
+  if (paramArray == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return words(stream, paramArray, count, flags);
 }
 
 // ---- Events of a whole context ----------------------------------------------------------------

@@ -226,8 +226,8 @@ void add_graph_cases(Fixture& f, std::vector<Case>* list) {
                    }});
   list->push_back({"cuUserObjectCreate",
                    [&f] {
-                     return cuUserObjectCreate(&f.object, nullptr, [](void*) {}, 1,
-                                               CU_USER_OBJECT_NO_DESTRUCTOR_SYNC);
+                     return cuUserObjectCreate(
+                         &f.object, nullptr, [](void*) {}, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC);
                    },
                    [&f] { CHECK_CU(cuUserObjectRelease(f.object, 1)); }});
 }
@@ -291,8 +291,10 @@ std::vector<Case> Fixture::cases() {
   list.push_back({"cuModuleGetFunction",
                   [&f] { return cuModuleGetFunction(&f.function, f.session.module, "reduce"); }});
   list.push_back({"cuLaunchKernel", [&f] { return f.launch(5); }});
-  list.push_back({"cuLaunchHostFunc",
-                  [&f] { return cuLaunchHostFunc(f.stream, [](void*) {}, nullptr); }});
+  list.push_back({"cuLaunchHostFunc", [&f] {
+                    return cuLaunchHostFunc(
+                        f.stream, [](void*) {}, nullptr);
+                  }});
   list.push_back({"cuEventRecord", [&f] { return cuEventRecord(f.event, f.stream); }});
   list.push_back({"cuStreamSynchronize", [&f] { return cuStreamSynchronize(f.stream); }});
   list.push_back({"cuCtxSynchronize", [] { return cuCtxSynchronize(); }});

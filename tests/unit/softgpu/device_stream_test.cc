@@ -162,7 +162,10 @@ TEST_F(StreamTest, BatchOfMemoryOperations) {
   EXPECT_CU(cuStreamBatchMemOp_v2(s, 2, params, 0));
   EXPECT_CU(cuStreamSynchronize(s));
   EXPECT_EQ(load(&word[0]), 3u);
-  EXPECT_EQ(cuStreamBatchMemOp_v2(s, 0, params, 0), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_CU(cuStreamBatchMemOp_v2(s, 0, params, 0));
+  std::vector<CUstreamBatchMemOpParams> many(256, params[0]);
+  EXPECT_EQ(cuStreamBatchMemOp_v2(s, 256, many.data(), 0), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_CU(cuStreamBatchMemOp_v2(s, 255, many.data(), 0));
 }
 
 struct HostCall {

@@ -135,6 +135,10 @@ void fill_streams(DriverTable& t) {
       return true;
     });
   };
+  t.cuStreamBatchMemOp_v2 = [](CUstream s, unsigned count, CUstreamBatchMemOpParams*, unsigned) {
+    return submit("batch", "batch of " + std::to_string(count) + " " + name("s", number(s)), s,
+                  kNothing);
+  };
   t.cuStreamWaitValue64_v2 = [](CUstream s, CUdeviceptr at, cuuint64_t value, unsigned) {
     return submit("await", "await " + name("s", number(s)), s,
                   [=] { return reinterpret_cast<std::atomic<uint64_t>*>(at)->load() >= value; });

@@ -74,7 +74,7 @@ TEST_F(GraphTest, EveryKindOfNodeReachesTheDriver) {
   EXPECT_TRUE(node(GraphNodeKind::kFill, fill(kBase, 16), {kFirst, {1, 0, 0, 0, 0}}).ok());
   EXPECT_TRUE(node(GraphNodeKind::kHostCall, text_of(wire::HostFunction{0, 3}), {kFirst}).ok());
   EXPECT_TRUE(node(GraphNodeKind::kEmpty, "", {{3, 0, 0, 0, 0}}).ok());
-  const wire::GraphValue write{{0, 4, kBase + 8, 5, 0, 0}, 1, 0};
+  const wire::ValueOperation write{{0, 4, kBase + 8, 5, 0, 0}, 1, 0};
   EXPECT_TRUE(node(GraphNodeKind::kValues, text_of(write) + text_of(write)).ok());
   EXPECT_EQ(calls(), (Calls{"kernel behind 0", "copy behind 1", "fill behind 2", "host behind 1",
                             "values 2 behind 1", "empty behind 1", "values 2 behind 0"}));

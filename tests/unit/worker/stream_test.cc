@@ -8,6 +8,7 @@ namespace {
 
 using wire::Opcode;
 using wire::StreamKind;
+using wire::ValueKind;
 
 class StreamTest : public SessionFixture {
  protected:
@@ -159,6 +160,54 @@ TEST_F(StreamTest, OrderIsMarkedBeforeAWaitThatMayDependOnOthers) {
   EXPECT_TRUE(send(Opcode::kStreamWriteValue, wire::StreamValue{2, 4, kStaging, 9, 0, 0}).ok());
   EXPECT_EQ(calls(), (Calls{"stream 0", "wait s2 e1", "write s2 9"}));
   EXPECT_TRUE(session_->streams.idle());
+}
+
+TEST_F(StreamTest, BatchIsCheckedAsItsOperationsAloneAre) {
+  create_stream(1, StreamKind::kNonBlocking);
+  const auto batch = [this](std::vector<wire::ValueOperation> operations) {
+    const std::string bytes(reinterpret_cast<const char*>(operations.data()),
+                            operations.size() * sizeof(operations[0]));
+    return send(Opcode::kStreamBatch,
+                wire::StreamBatch{1, static_cast<uint32_t>(operations.size())}, bytes);
+  };
+  const auto operation = [](ValueKind kind, uint32_t width, uint64_t address) {
+    return wire::ValueOperation{{0, width, address, 0, 0, 0}, static_cast<uint32_t>(kind), 0};
+  };
+  const wire::ValueOperation write = operation(ValueKind::kWrite, 4, kStaging);
+  const wire::ValueOperation barrier = operation(ValueKind::kBarrier, 0, 0);
+  EXPECT_TRUE(batch({write, barrier, operation(ValueKind::kWait, 8, kStaging + 8)}).ok());
+  EXPECT_EQ(calls(), (Calls{"stream 0", "batch of 3 s1"}));
+  EXPECT_TRUE(batch({}).ok());
+  EXPECT_EQ(calls(), Calls{});
+  for (const wire::ValueOperation& bad :
+       {operation(ValueKind::kWrite, 4, kHost), operation(ValueKind::kWait, 4, kHost),
+        operation(ValueKind::kWait, 8, kStaging + 4), operation(ValueKind::kWrite, 3, kStaging),
+        operation(static_cast<ValueKind>(3), 4, kStaging)}) {
+    EXPECT_TRUE(is_violation(batch({write, bad}))) << "and nothing of it is done";
+    EXPECT_EQ(calls(), Calls{});
+  }
+  EXPECT_TRUE(is_violation(batch(std::vector(wire::kMaxBatch + 1, write))));
+}
+
+TEST_F(StreamTest, WaitsForReadOnlyMemoryAreLetPassAllTheSame) {
+  map(kBase, wire::kMemoryGranularity);
+  const wire::MemoryAccess reading{kBase, wire::kMemoryGranularity, 0,
+                                   CU_MEM_ACCESS_FLAGS_PROT_READ};
+  EXPECT_TRUE(send(Opcode::kMemoryAccess, reading).ok());
+  const auto operand = [this](ValueKind kind) {
+    return session_->memory.check_operand(
+        range_of(wire::ValueOperation{{0, 4, kBase + 8, 0, 0, 0}, static_cast<uint32_t>(kind), 0}),
+        "word");
+  };
+  EXPECT_TRUE(operand(ValueKind::kWait).ok());
+  EXPECT_FALSE(operand(ValueKind::kWrite).ok());
+  calls();
+  session_->memory.allow_writes(kBase + 8);
+  EXPECT_EQ(calls(), Calls{"access"});
+  EXPECT_TRUE(operand(ValueKind::kWrite).ok());
+  session_->memory.allow_writes(kBase + 8);
+  session_->memory.allow_writes(kHost);  // nobody's
+  EXPECT_EQ(calls(), Calls{});
 }
 
 TEST_F(StreamTest, DestroyedBlockingStreamIsStillWaitedFor) {

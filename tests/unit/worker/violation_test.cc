@@ -12,7 +12,7 @@ using wire::Opcode;
 class ViolationTest : public SessionFixture {};
 
 constexpr auto kFirst = static_cast<uint16_t>(Opcode::kLaunch);
-constexpr auto kLast = static_cast<uint16_t>(Opcode::kModuleFunctions);
+constexpr auto kLast = static_cast<uint16_t>(Opcode::kStreamBatch);
 
 TEST_F(ViolationTest, EveryCommandHasANameAndRefusesAnEmptyRecord) {
   payload_.assign(64, 0);

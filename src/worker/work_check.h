@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a piece of work uses, and that its numbers make sense: one check for what a stream is given
+// and for a node of a graph. The caller then asks the session's memory for the ranges: a stream's
+// are violations (the client has asked before), a graph's are the program's errors (memory may go
+// after the client asked). Session's thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "base/status.h"
+#include "wire/commands.h"
+
+namespace openmps::worker {
+
+struct WorkRange {
+  uint64_t address = 0;
+  uint64_t bytes = 0;  // 0: nothing is used
+  bool writable = false;
+};
+
+// From the first to the last byte of a box of rows and slices; ~0 if that overflows, which no
+// session's memory contains.
+[[nodiscard]] uint64_t span_of_box(uint64_t width, uint64_t height, uint64_t depth, uint64_t pitch,
+                                   uint64_t slice);
+// The rows of a slice as cuMemcpy3D counts them. A single slice needs no more than its own.
+Status rows_of_slice(uint64_t slice, uint64_t pitch, const wire::Memcpy3D& command, size_t* rows);
+
+// Destination and source.
+[[nodiscard]] std::array<WorkRange, 2> ranges_of(const wire::Memcpy3D& command);
+
+// Violations: an element that is none.
+Status check_fill(const wire::Memset& command, WorkRange* range);
+// Bytes from row to row: of one row its length.
+[[nodiscard]] uint64_t pitch_of(const wire::Memset& command);
+
+// Violations: a width or a kind that is none, an address that is not aligned.
+Status check_value(const wire::ValueOperation& operation);
+// A wait only reads. That the session can be drained is another matter: see
+// SessionMemory::allow_writes().
+[[nodiscard]] WorkRange range_of(const wire::ValueOperation& operation);
+// As the driver takes it; `address` as the GPU knows it.
+[[nodiscard]] CUstreamBatchMemOpParams operation_of(const wire::ValueOperation& operation,
+                                                    CUdeviceptr address);
+
+}  // namespace openmps::worker
