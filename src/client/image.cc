@@ -14,7 +14,6 @@ namespace {
 constexpr uint32_t kWrapperMagic = 0x466243b1;
 constexpr uint32_t kContainerMagic = 0xba55ed50;
 constexpr uint32_t kElfMagic = 0x464c457f;  // "\x7f" "ELF", little endian
-constexpr uint32_t kMostPrelinked = 4096;   // fatbins of one -rdc program
 
 struct Wrapper {
   uint32_t magic;
@@ -133,22 +132,62 @@ Result<Image> plain(const Bytes& bytes) {
 
 Bytes unbounded(const void* data) { return {static_cast<const unsigned char*>(data), UINT64_MAX}; }
 
-// A version 2 wrapper names several containers; the first that is not empty carries the linked
-// code of the whole program, the others are its inputs.
+// A version 2 wrapper names the linked code of the whole program, and behind it a list of what went
+// into it, one container of each object file.
 Result<Image> prelinked(const Wrapper& wrapper) {
   const auto* const* list = static_cast<const void* const*>(wrapper.extra);
   if (list == nullptr) return bad("a prelinked fatbin without a list");
-  for (uint32_t i = 0; i < kMostPrelinked && list[i] != nullptr; ++i) {
+  if (wrapper.data == nullptr) return bad("a prelinked fatbin without linked code");
+  Result<Image> image = container(unbounded(wrapper.data));
+  if (!image.ok()) return image;
+  for (; *list != nullptr; ++list) {
     uint32_t magic = 0;
-    memcpy(&magic, list[i], sizeof(magic));
+    memcpy(&magic, *list, sizeof(magic));
     if (magic != kContainerMagic) return bad("a prelinked fatbin with a foreign entry");
+    Result<Image> input = container(unbounded(*list));
+    if (!input.ok()) return input;
+    if (image->inputs.size() + 1 == wire::kMaxContainers) {
+      return bad("a prelinked fatbin of more than " + std::to_string(wire::kMaxContainers));
+    }
+    image->inputs.emplace_back(input->data, input->bytes);
   }
-  const void* linked = wrapper.data != nullptr ? wrapper.data : list[0];
-  if (linked == nullptr) return bad("a prelinked fatbin of nothing");
-  return plain(unbounded(linked));
+  if (image->wire_bytes() > kMostImageBytes) return bad("a prelinked fatbin that is too large");
+  return image;
+}
+
+uint64_t padded(uint64_t bytes) {
+  return (bytes + wire::kContainerAlignment - 1) / wire::kContainerAlignment *
+         wire::kContainerAlignment;
+}
+
+// The part of `piece`, which lies at `start`, that is in [offset, offset + count) goes to where it
+// belongs in `target`.
+void copy_overlap(std::span<const unsigned char> piece, uint64_t start, uint64_t offset,
+                  uint64_t count, unsigned char* target) {
+  const uint64_t first = std::max(start, offset);
+  const uint64_t end = std::min(start + piece.size(), offset + count);
+  if (first < end) memcpy(target + (first - offset), piece.data() + (first - start), end - first);
 }
 
 }  // namespace
+
+uint64_t Image::wire_bytes() const {
+  if (inputs.empty()) return bytes + (add_nul ? 1 : 0);
+  uint64_t total = padded(bytes);
+  for (const auto& input : inputs) total += padded(input.size());
+  return total;
+}
+
+void Image::copy(uint64_t offset, uint64_t count, unsigned char* target) const {
+  const uint64_t own = offset < bytes ? std::min(count, bytes - offset) : 0;
+  if (own != 0) memcpy(target, data + offset, own);
+  memset(target + own, 0, count - own);  // padding, or the NUL
+  uint64_t start = padded(bytes);
+  for (const auto& input : inputs) {
+    copy_overlap(input, start, offset, count, target);
+    start += padded(input.size());
+  }
+}
 
 Result<Image> find_image(const void* image) {
   if (image == nullptr) return Status(CUDA_ERROR_INVALID_VALUE, "a null image");

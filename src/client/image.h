@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "wire/commands.h"
 
 namespace openmps::client {
 
@@ -22,9 +23,17 @@ struct Image {
   const unsigned char* data = nullptr;
   uint64_t bytes = 0;
   bool add_nul = false;  // PTX from a file that ends without one
+  // Of a program linked by nvcc -rdc=true: the containers that the code in `data` was linked from.
+  // They hold the PTX, which the driver compiles and links anew where that code does not run.
+  std::vector<std::span<const unsigned char>> inputs = {};
+
+  // As it travels: code and inputs, each at a multiple of wire::kContainerAlignment.
+  [[nodiscard]] uint64_t wire_bytes() const;
+  // Writes `count` bytes of that, from `offset` on.
+  void copy(uint64_t offset, uint64_t count, unsigned char* target) const;
 };
 
-// The bytes to send for an image pointer: the container inside a fatbin wrapper, a bare container,
+// The bytes to send for an image pointer: the containers inside a fatbin wrapper, a bare container,
 // an ELF file, PTX text with its NUL. Errors: CUDA_ERROR_INVALID_IMAGE, with the reason.
 Result<Image> find_image(const void* image);
 

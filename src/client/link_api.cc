@@ -120,6 +120,7 @@ CUresult cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void* data, si
     Result<Image> found = find_image(data);
     if (!found.ok()) return found.status().code();
     image = *found;
+    image.inputs.clear();  // linking is what this call is about
   }
   if (image.bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   return add_input(*session, *link, static_cast<uint32_t>(type), image, name != nullptr ? name : "",

@@ -26,16 +26,14 @@ constexpr uint64_t kLibraryDistance =
 // Chunks are answered one by one: a piece is free again when its answer has come, and a round trip
 // is nothing beside copying half a megabyte.
 CUresult send_blob(Session& session, const Image& image, wire::Id blob) {
-  const uint64_t total = image.bytes + (image.add_nul ? 1 : 0);
+  const uint64_t total = image.wire_bytes();
   OPENMPS_CUDA_CHECK(
       session.channel.push(wire::Opcode::kBlobBegin, wire::BlobBegin{blob, 0, total}));
   for (uint64_t offset = 0; offset < total;) {
     Staging::Piece piece;
     const uint64_t bytes = std::min(total - offset, kLargePieceBytes);
     OPENMPS_CUDA_CHECK(session.staging.acquire(bytes, &piece));
-    const uint64_t copied = std::min(bytes, image.bytes - offset);
-    memcpy(piece.data, image.data + offset, copied);
-    memset(piece.data + copied, 0, bytes - copied);
+    image.copy(offset, bytes, piece.data);
     const CUresult result = session.channel.call(
         wire::Opcode::kBlobData,
         wire::BlobData{blob, static_cast<uint32_t>(bytes), offset, piece.address()});
@@ -126,12 +124,11 @@ CUresult load_module(Session& session, Context* context, wire::ModuleKind kind, 
   return CUDA_SUCCESS;
 }
 
-CUresult defer_library(Session& session, const Image& image, Module** module) {
+CUresult defer_library(Session& session, Image image, Module** module) {
   Module* made = session.modules.allocate();
   if (made == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   made->kind = wire::ModuleKind::kLibrary;
-  made->image = image.data;
-  made->image_bytes = image.bytes;
+  made->image = std::move(image);
   session.modules.publish(made);
   *module = made;
   return CUDA_SUCCESS;
@@ -141,9 +138,8 @@ CUresult ensure_loaded(Session& session, Module& module) {
   if (module.loaded.load(std::memory_order_acquire)) return CUDA_SUCCESS;
   std::lock_guard guard(module.lock);
   if (module.loaded.load(std::memory_order_relaxed)) return CUDA_SUCCESS;
-  const Image image{static_cast<const unsigned char*>(module.image), module.image_bytes};
   OPENMPS_CUDA_CHECK(
-      send_and_load(session, module, device_of(session, module), image, JitOptions{}));
+      send_and_load(session, module, device_of(session, module), module.image, JitOptions{}));
   module.loaded.store(true, std::memory_order_release);
   return CUDA_SUCCESS;
 }

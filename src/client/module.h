@@ -23,7 +23,7 @@ namespace openmps::client {
 [[nodiscard]] CUresult load_module(Session& session, Context* context, wire::ModuleKind kind,
                                    const Image& image, const JitOptions& options, Module** module);
 // A library whose image the program keeps readable: sent when something of it is first needed.
-[[nodiscard]] CUresult defer_library(Session& session, const Image& image, Module** module);
+[[nodiscard]] CUresult defer_library(Session& session, Image image, Module** module);
 [[nodiscard]] CUresult ensure_loaded(Session& session, Module& module);
 
 // By name, cached. Errors: CUDA_ERROR_NOT_FOUND and what loading gives.

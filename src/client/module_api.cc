@@ -2,6 +2,7 @@
 // cuModule* and cuLibrary*: implementations behind the generated entry points, on the program's
 // threads.
 #include <string>
+#include <utility>
 
 #include "api/client_impl.h"
 #include "client/context.h"
@@ -200,7 +201,7 @@ CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option* j
   OPENMPS_CUDA_CHECK(image_of(code, &image));
   Module* module = nullptr;
   if (numJitOptions == 0 && preserved(numLibraryOptions, libraryOptions, libraryOptionValues)) {
-    OPENMPS_CUDA_CHECK(defer_library(*session, image, &module));
+    OPENMPS_CUDA_CHECK(defer_library(*session, std::move(image), &module));
   } else {
     OPENMPS_CUDA_CHECK(
         load_module(*session, nullptr, wire::ModuleKind::kLibrary, image, jit, &module));

@@ -19,6 +19,7 @@
 #include "base/stream_attributes.h"
 #include "client/fence.h"
 #include "client/handle_table.h"
+#include "client/image.h"
 #include "client/jit_options.h"
 #include "wire/commands.h"
 #include "wire/device_facts.h"
@@ -103,8 +104,7 @@ struct Module : Object {
   wire::ModuleKind kind = wire::ModuleKind::kModule;
   std::mutex lock;                  // of what follows
   std::atomic<bool> loaded{false};  // libraries may be sent at first use
-  const void* image = nullptr;      // until then
-  uint64_t image_bytes = 0;
+  Image image;                      // until then
   std::unordered_map<std::string, Function*> functions;
   // By device (the program's ordinal) and name: a library has its variables on each device.
   std::map<std::pair<uint32_t, std::string>, wire::GlobalReply> globals;

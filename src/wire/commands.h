@@ -33,6 +33,10 @@ inline constexpr uint32_t kMaxKernelParameterBytes = 32764;
 // Live objects of one type in one session: bounds what a client can make a worker hold.
 inline constexpr uint32_t kMaxObjects = 1u << 20;
 inline constexpr uint32_t kMaxImageBytes = 0xffff'ffffu;
+// What nvcc -rdc=true links travels as several containers, one behind the other, each at a multiple
+// of this many bytes: the linked code, then what it was linked from, one of each object file.
+inline constexpr uint64_t kContainerAlignment = 8;
+inline constexpr uint32_t kMaxContainers = 4096;
 inline constexpr uint32_t kMaxNameBytes = 16 * 1024;  // mangled names; also JIT logs
 
 // "sync": has a reply slot, the reply's payload is the named struct. Otherwise reply_slot may

@@ -7,6 +7,9 @@
 
 #include <algorithm>
 #include <string>
+#include <vector>
+
+#include "worker/prelinked.h"
 
 namespace openmps::worker {
 namespace {
@@ -104,15 +107,11 @@ bool has_options(Bytes entry) {
          options != 0;
 }
 
-// And of the machine code in it, where that is not compressed.
+// `image`: a container as split_image gives it. And of the machine code in it, where that is not
+// compressed.
 Status check_container(Bytes image) {
   ContainerHeader header;
   if (!read(image, &header)) return bad("a fatbin that ends inside its header");
-  if (header.header_bytes < sizeof(header) ||
-      !inside(image, header.header_bytes, header.body_bytes)) {
-    return bad("a fatbin of " + std::to_string(header.body_bytes) + " bytes in an image of " +
-               std::to_string(image.size()));
-  }
   Bytes left = image.subspan(header.header_bytes, header.body_bytes);
   while (!left.empty()) {
     EntryHeader entry;
@@ -140,7 +139,12 @@ Status check_image_bounds(Bytes image) {
   uint32_t magic = 0;
   if (!read(image, &magic)) return Status();
   if (magic == kWrapperMagic) return bad("a fatbin wrapper: it holds pointers");
-  if (magic == kContainerMagic) return check_container(image);
+  if (magic == kContainerMagic) {
+    const Result<std::vector<Bytes>> containers = split_image(image);
+    if (!containers.ok()) return containers.status();
+    for (const Bytes container : *containers) OPENMPS_RETURN_IF_ERROR(check_container(container));
+    return Status();
+  }
   if (is_elf(image)) return check_elf(image);
   return Status();
 }

@@ -10,7 +10,7 @@
 
 namespace openmps::worker {
 
-// `image`: a fatbin container, an ELF file, or text, which the caller ends with a NUL. Errors:
+// `image`: fatbin containers, an ELF file, or text, which the caller ends with a NUL. Errors:
 // CUDA_ERROR_INVALID_IMAGE with the reason: a length beyond the end, or a fatbin wrapper, which is
 // pointers of the client's (its library sends what they point to).
 Status check_image_bounds(std::span<const unsigned char> image);

@@ -13,6 +13,8 @@
 #include <string_view>
 #include <vector>
 
+#include "worker/prelinked.h"
+
 namespace openmps::worker {
 namespace {
 
@@ -127,19 +129,42 @@ std::optional<ImageFacts> facts_of_kind(Bytes entries, uint16_t kind, uint32_t c
 
 }  // namespace
 
+namespace {
+
+std::optional<Bytes> entries_of(Bytes container) {
+  uint16_t header_bytes = 0;
+  if (container.size() < 16) return std::nullopt;
+  memcpy(&header_bytes, container.data() + 6, sizeof(header_bytes));
+  if (header_bytes > container.size()) return std::nullopt;
+  return container.subspan(header_bytes);
+}
+
+// The code of a container that the device may use, machine code first.
+std::optional<ImageFacts> facts_of_container(Bytes container, uint32_t capability) {
+  const std::optional<Bytes> entries = entries_of(container);
+  if (!entries) return ImageFacts{};
+  if (const auto facts = facts_of_kind(*entries, kElf, capability)) return facts;
+  return facts_of_kind(*entries, kPtx, capability);
+}
+
+}  // namespace
+
 ImageFacts read_image_facts(Bytes image, uint32_t capability) {
   uint32_t magic = 0;
   if (image.size() < sizeof(magic)) return {};
   memcpy(&magic, image.data(), sizeof(magic));
   if (memcmp(image.data(), ELFMAG, SELFMAG) == 0) return facts_of(image, true);
   if (magic != kContainerMagic) return facts_of(image, false);
-  uint16_t header_bytes = 0;
-  if (image.size() < 16) return {};
-  memcpy(&header_bytes, image.data() + 6, sizeof(header_bytes));
-  if (header_bytes > image.size()) return {};
-  const Bytes entries = image.subspan(header_bytes);
-  if (const auto facts = facts_of_kind(entries, kElf, capability)) return *facts;
-  return facts_of_kind(entries, kPtx, capability).value_or(ImageFacts{});
+  const Result<std::vector<Bytes>> containers = split_image(image);
+  if (!containers.ok()) return {};
+  if (const auto facts = facts_of_container(containers->front(), capability)) return *facts;
+  if (containers->size() == 1) return {};
+  // The linked code does not run: the driver links all of its inputs.
+  ImageFacts facts{false, false, false};
+  for (size_t i = 1; i < containers->size(); ++i) {
+    merge(facts_of_container((*containers)[i], capability).value_or(ImageFacts{}), &facts);
+  }
+  return facts;
 }
 
 }  // namespace openmps::worker

@@ -8,6 +8,7 @@
 #include "worker/driver_check.h"
 #include "worker/image_bounds.h"
 #include "worker/jit_options.h"
+#include "worker/prelinked.h"
 
 namespace openmps::worker {
 
@@ -93,11 +94,12 @@ Status Modules::load(const wire::ModuleLoad& command, wire::Variable options, Re
 }
 
 Status Modules::load_driver_module(Module& module, JitOptions& jit) {
+  const DriverImage image(std::span(*module.image).first(module.image->size() - 1));
   return check(core_.gate.run(GatedCall::kModuleLoad, module.device,
                               [&] {
-                                return core_.driver.cuModuleLoadDataEx(
-                                    &module.module, module.image->data(), jit.count(), jit.names(),
-                                    jit.values());
+                                return core_.driver.cuModuleLoadDataEx(&module.module, image.data(),
+                                                                       jit.count(), jit.names(),
+                                                                       jit.values());
                               }),
                "cuModuleLoadDataEx");
 }
@@ -107,10 +109,11 @@ Status Modules::load_driver_module(Module& module, JitOptions& jit) {
 Status Modules::load_driver_library(Module& module, const wire::ModuleLoad& command,
                                     JitOptions& jit) {
   const auto load = [&](std::shared_ptr<LoadedLibrary>* made) {
+    const DriverImage image(std::span(*module.image).first(module.image->size() - 1));
     CUlibrary handle = nullptr;
     const CUresult result = core_.gate.run_at_once(GatedCall::kLibraryLoad, [&] {
-      return core_.driver.cuLibraryLoadData(&handle, module.image->data(), jit.names(),
-                                            jit.values(), jit.count(), nullptr, nullptr, 0);
+      return core_.driver.cuLibraryLoadData(&handle, image.data(), jit.names(), jit.values(),
+                                            jit.count(), nullptr, nullptr, 0);
     });
     OPENMPS_RETURN_IF_ERROR(check(result, "cuLibraryLoadData"));
     *made = std::make_shared<LoadedLibrary>(core_.driver, core_.gate, handle);

@@ -14,6 +14,7 @@
 #include "softgpu/fatbin/fatbin.h"
 #include "worker/image_bounds.h"
 #include "worker/image_facts.h"
+#include "worker/prelinked.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace openmps;
@@ -27,7 +28,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   const Status inside = worker::check_image_bounds({data, size});
   if (!inside.ok() && inside.message().empty()) abort();
-  if (inside.ok()) static_cast<void>(worker::read_image_facts({data, size}, 90));
+  if (inside.ok()) {
+    static_cast<void>(worker::read_image_facts({data, size}, 90));
+    if (worker::DriverImage({data, size}).data() == nullptr && size != 0) abort();
+  }
   // A wrapper holds pointers of its program: there is nothing to check them against.
   constexpr uint32_t kWrapperMagic = 0x466243b1;
   if (size >= sizeof(kWrapperMagic) && memcmp(data, &kWrapperMagic, sizeof(kWrapperMagic)) == 0) {

@@ -120,6 +120,10 @@ def fatbin_seeds():
     yield "cut", container(plain)[:-20]
     yield "long_body", container(plain, claim=1 << 63)
     yield "empty_body", container()
+    aligned = container(entry(PTX.ljust((len(PTX) + 7) // 8 * 8, b"\n")))
+    yield "prelinked", container() + aligned + aligned
+    yield "prelinked_cut", container() + aligned + aligned[:-8]
+    yield "prelinked_text", container() + PTX
     yield "text", PTX
     yield "cubin", b"\x7fELF\x02\x01\x01".ljust(18, b"\0") + struct.pack("<H", 190) + bytes(44)
     sections = b"\x7fELF".ljust(40, b"\0") + struct.pack("<Q", 64) + bytes(10) + struct.pack("<HH", 64, 1)

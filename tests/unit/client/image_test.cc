@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 #include <string>
@@ -65,22 +66,63 @@ TEST(Image, WrapperLeadsToItsContainer) {
   EXPECT_EQ(find_image(&wrapper).status().code(), CUDA_ERROR_INVALID_IMAGE);
 }
 
-TEST(Image, PrelinkedWrapperLeadsToItsFirstContainer) {
-  const auto bytes = container(10);
-  const void* list[] = {bytes.data(), nullptr};
-  struct {
-    uint32_t magic = 0x466243b1;
-    uint32_t version = 2;
-    const void* data = nullptr;
-    const void* extra = nullptr;
-  } wrapper{.extra = list};
+// A program of nvcc -rdc=true: the linked code, and a list of what it was linked from.
+struct PrelinkedWrapper {
+  uint32_t magic = 0x466243b1;
+  uint32_t version = 2;
+  const void* data = nullptr;
+  const void* extra = nullptr;
+};
+
+TEST(Image, PrelinkedCodeComesWithAllThatItWasLinkedFrom) {
+  const auto linked = container(10), first = container(3), second = container(16);
+  const void* list[] = {first.data(), second.data(), nullptr};
+  const PrelinkedWrapper wrapper{.data = linked.data(), .extra = list};
   const Result<Image> image = find_image(&wrapper);
   ASSERT_TRUE(image.ok());
-  EXPECT_EQ(static_cast<const void*>(image.value().data), bytes.data());
-  list[0] = nullptr;
-  EXPECT_EQ(find_image(&wrapper).status().code(), CUDA_ERROR_INVALID_IMAGE) << "of nothing";
-  wrapper.extra = nullptr;
-  EXPECT_EQ(find_image(&wrapper).status().code(), CUDA_ERROR_INVALID_IMAGE) << "without a list";
+  EXPECT_EQ(static_cast<const void*>(image->data), linked.data());
+  ASSERT_EQ(image->inputs.size(), 2u);
+  // 26 and 19 bytes, each followed by the next at a multiple of 8.
+  ASSERT_EQ(image->wire_bytes(), 32u + 24u + 32u);
+  std::vector<std::byte> wanted = linked;
+  wanted.resize(32);
+  wanted.insert(wanted.end(), first.begin(), first.end());
+  wanted.resize(56);
+  wanted.insert(wanted.end(), second.begin(), second.end());
+  for (const size_t piece : {1u, 7u, 30u, 88u}) {
+    std::vector<std::byte> sent(88, std::byte{0xee});
+    for (size_t at = 0; at < sent.size(); at += piece) {
+      const size_t bytes = std::min(piece, sent.size() - at);
+      image->copy(at, bytes, reinterpret_cast<unsigned char*>(sent.data()) + at);
+    }
+    EXPECT_EQ(sent, wanted) << "in pieces of " << piece;
+  }
+}
+
+TEST(Image, PrelinkedCodeMayBeEmptyButItsPartsAreContainers) {
+  const auto empty = container(0), input = container(8), broken = container(8, 2);
+  const void* list[] = {input.data(), nullptr};
+  PrelinkedWrapper wrapper{.data = empty.data(), .extra = list};
+  ASSERT_TRUE(find_image(&wrapper).ok()) << "PTX alone is not linked ahead";
+  EXPECT_EQ(find_image(&wrapper)->wire_bytes(), 16u + 24u);
+  const auto code = [&wrapper] { return find_image(&wrapper).status().code(); };
+  list[0] = broken.data();
+  EXPECT_EQ(code(), CUDA_ERROR_INVALID_IMAGE) << "an input of another version";
+  list[0] = ".version 8.0";
+  EXPECT_EQ(code(), CUDA_ERROR_INVALID_IMAGE) << "an input that is no container";
+  list[0] = input.data();
+  wrapper.data = nullptr;
+  EXPECT_EQ(code(), CUDA_ERROR_INVALID_IMAGE) << "of nothing";
+  wrapper = {.data = empty.data()};
+  EXPECT_EQ(code(), CUDA_ERROR_INVALID_IMAGE) << "without a list";
+  std::vector<const void*> many(wire::kMaxContainers, input.data());
+  many.back() = nullptr;
+  wrapper.extra = many.data();
+  EXPECT_EQ(code(), CUDA_SUCCESS);
+  many.back() = input.data();
+  many.push_back(nullptr);
+  wrapper.extra = many.data();
+  EXPECT_EQ(code(), CUDA_ERROR_INVALID_IMAGE) << "more than can travel";
 }
 
 TEST(Image, CubinEndsWhereItsLastTableEnds) {

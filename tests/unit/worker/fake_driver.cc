@@ -317,8 +317,31 @@ void fill_memory(DriverTable& t) {
   };
 }
 
+// The text in each container that a wrapper with a list names: of the linked code, then of the
+// inputs. Containers of one entry, with headers of 16 bytes.
+std::string contents_of(const void* wrapper) {
+  struct {
+    uint32_t magic, version;
+    const char* linked;
+    const char* const* inputs;
+  } seen{};
+  memcpy(&seen, wrapper, sizeof(seen));
+  const auto text = [](const char* container) {
+    uint64_t bytes = 0;
+    memcpy(&bytes, container + 24, sizeof(bytes));
+    return " " + std::string(container + 32, bytes);
+  };
+  std::string all = text(seen.linked);
+  for (; *seen.inputs != nullptr; ++seen.inputs) all += text(*seen.inputs);
+  return all;
+}
+
 // An image is any bytes; one that begins with "bad" is refused with a log.
 CUresult load(const void* image, unsigned count, CUjit_option* options, void** values) {
+  constexpr uint32_t kWrapperMagic = 0x466243b1;
+  if (memcmp(image, &kWrapperMagic, sizeof(kWrapperMagic)) == 0) {
+    return call("load", "load" + contents_of(image));
+  }
   if (memcmp(image, "bad", 3) != 0) return call("load");
   for (unsigned i = 0; i < count; ++i) {
     if (options[i] == CU_JIT_ERROR_LOG_BUFFER) strcpy(static_cast<char*>(values[i]), "line 1: bad");

@@ -119,6 +119,41 @@ TEST_F(ModuleTest, ImagesWhoseHeadersLieDoNotReachTheDriver) {
   EXPECT_EQ(load(packed(elf(65, 1))), CUDA_ERROR_INVALID_IMAGE);
 }
 
+// Programs of nvcc -rdc=true: the driver links anew what the linked code was made of.
+TEST_F(ModuleTest, ContainersBehindTheFirstReachTheDriverAsAList) {
+  const auto word = [](uint64_t value, size_t bytes) {
+    return std::string(reinterpret_cast<const char*>(&value), bytes);
+  };
+  const auto container = [&](const std::string& payload) {
+    return word(0xba55ed50, 4) + word(1, 2) + word(16, 2) + word(16 + payload.size(), 8) +
+           word(2, 2) + word(0x101, 2) + word(16, 4) + word(payload.size(), 8) + payload;
+  };
+  const auto load = [this](wire::Id id, const std::string& image, wire::ModuleKind kind) {
+    send_image(id, image);
+    return send(Opcode::kModuleLoad, wire::ModuleLoad{id, id, 0, static_cast<uint32_t>(kind), 0, 0})
+        .code();
+  };
+  const std::string linked = container("linked.."), one = container("one....."),
+                    two = container("two");
+  static_cast<void>(calls());
+  EXPECT_EQ(load(1, linked, wire::ModuleKind::kModule), CUDA_SUCCESS);
+  EXPECT_EQ(calls(), Calls{"load"}) << "one container is what the driver gets";
+  EXPECT_EQ(load(2, linked + one + two, wire::ModuleKind::kModule), CUDA_SUCCESS);
+  EXPECT_EQ(calls(), (Calls{"load linked.. one..... two"}));
+  EXPECT_EQ(load(3, linked + two + std::string(5, '\0') + one, wire::ModuleKind::kLibrary),
+            CUDA_SUCCESS);
+  EXPECT_EQ(calls(), (Calls{"load linked.. two one....."}));
+  EXPECT_EQ(load(4, linked + two + one, wire::ModuleKind::kLibrary), CUDA_ERROR_INVALID_IMAGE)
+      << "not at a multiple of 8";
+  EXPECT_EQ(load(4, linked + one.substr(0, 20), wire::ModuleKind::kLibrary),
+            CUDA_ERROR_INVALID_IMAGE);
+  EXPECT_EQ(load(4, linked + "// PTX", wire::ModuleKind::kLibrary), CUDA_ERROR_INVALID_IMAGE);
+  std::string many;
+  for (uint32_t i = 0; i <= wire::kMaxContainers; ++i) many += one;
+  EXPECT_EQ(load(4, many, wire::ModuleKind::kLibrary), CUDA_ERROR_INVALID_IMAGE);
+  EXPECT_EQ(calls(), Calls{}) << "nothing of these reached the driver";
+}
+
 TEST_F(ModuleTest, FailedLoadGivesTheLog) {
   send_image(1, "bad code");
   const wire::JitOption option{CU_JIT_MAX_REGISTERS, 0, 32};

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Images of several fatbin containers: programs that nvcc -rdc=true links. The first container is
+// the linked code, the others are what it was linked from, one of each object file; the driver
+// compiles and links those anew where the linked code does not run. Any thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+
+namespace openmps::worker {
+
+// The containers of an image as it travels (wire::kContainerAlignment), or the image itself if it
+// does not begin with one. Errors: CUDA_ERROR_INVALID_IMAGE with the reason: more bytes than there
+// are, something else behind a container, too many.
+Result<std::vector<std::span<const unsigned char>>> split_image(
+    std::span<const unsigned char> image);
+
+// What the driver takes for an image: the image itself, or a wrapper with pointers to its
+// containers. Lives as long as the call that loads it: the driver copies.
+class DriverImage {
+ public:
+  // `image` has passed check_image_bounds and outlives this.
+  explicit DriverImage(std::span<const unsigned char> image);
+  DriverImage(const DriverImage&) = delete;
+  DriverImage& operator=(const DriverImage&) = delete;
+
+  [[nodiscard]] const void* data() const {
+    return inputs_.empty() ? wrapper_.data : static_cast<const void*>(&wrapper_);
+  }
+
+ private:
+  struct Wrapper {  // as nvcc writes it (docs/interop.md)
+    uint32_t magic;
+    uint32_t version;
+    const void* data;
+    const void* const* inputs;
+  };
+
+  Wrapper wrapper_{};
+  std::vector<const void*> inputs_;  // ends with NULL, if there are any
+};
+
+}  // namespace openmps::worker
