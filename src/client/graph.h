@@ -36,7 +36,6 @@ struct GraphEdge {
 
 struct KernelWork {
   CUfunction function = nullptr;
-  bool as_kernel = false;  // the program named a CUkernel
   CUcontext context = nullptr;
   std::array<uint32_t, 3> grid{1, 1, 1};
   std::array<uint32_t, 3> block{1, 1, 1};

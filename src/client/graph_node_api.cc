@@ -164,7 +164,6 @@ CUresult cuGraphKernelNodeGetParams(CUgraphNode hNode, CUDA_KERNEL_NODE_PARAMS_v
   if (nodeParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
   CUDA_KERNEL_NODE_PARAMS wide{};
   OPENMPS_CUDA_CHECK(impl::cuGraphKernelNodeGetParams_v2(hNode, &wide));
-  if (wide.func == nullptr) wide.func = reinterpret_cast<CUfunction>(wide.kern);
   memcpy(nodeParams, &wide, sizeof(*nodeParams));
   return CUDA_SUCCESS;
 }

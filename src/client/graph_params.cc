@@ -32,9 +32,9 @@ CUresult read_kernel(Session& session, Context& current, const CUDA_KERNEL_NODE_
   if (parameters == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Context* context = &current;
   OPENMPS_CUDA_CHECK(node_context(session, parameters->ctx, &context));
-  const bool as_kernel = parameters->func == nullptr;
-  const CUfunction handle =
-      as_kernel ? reinterpret_cast<CUfunction>(parameters->kern) : parameters->func;
+  const CUfunction handle = parameters->func != nullptr
+                                ? parameters->func
+                                : reinterpret_cast<CUfunction>(parameters->kern);
   const Function* function = session.functions.find(handle);
   if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   const LaunchConfiguration config{
@@ -46,9 +46,7 @@ CUresult read_kernel(Session& session, Context& current, const CUDA_KERNEL_NODE_
   OPENMPS_CUDA_CHECK(
       choose_parameters(*function, parameters->kernelParams, parameters->extra, &packed));
   bool programmatic = false;
-  KernelWork kernel = captured_kernel(*function, *context, config, packed, &programmatic);
-  kernel.as_kernel = as_kernel;
-  *work = std::move(kernel);
+  *work = captured_kernel(*function, *context, config, packed, &programmatic);
   return CUDA_SUCCESS;
 }
 
@@ -227,16 +225,17 @@ CopyWork captured_copy(const Side& destination, const Side& source, const Box& b
 
 void write_kernel(const Session& session, KernelWork& work, CUDA_KERNEL_NODE_PARAMS* parameters) {
   work.pointers.clear();
+  *parameters = CUDA_KERNEL_NODE_PARAMS{};
+  parameters->func = work.function;
   if (const Function* function = session.functions.find(work.function)) {
     for (const wire::ParameterLayout& parameter : function->parameters) {
       work.pointers.push_back(work.parameters.data() + parameter.offset);
     }
-  }
-  *parameters = CUDA_KERNEL_NODE_PARAMS{};
-  if (work.as_kernel) {
-    parameters->kern = reinterpret_cast<CUkernel>(work.function);
-  } else {
-    parameters->func = work.function;
+    // A kernel of a library is named both ways, however the node was made (so does an H200): the
+    // runtime knows its functions by their CUkernel.
+    if (function->module->kind == wire::ModuleKind::kLibrary) {
+      parameters->kern = function->as<CUkernel>();
+    }
   }
   parameters->ctx = work.context;
   parameters->gridDimX = work.grid[0];

@@ -306,6 +306,10 @@ CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode hNode, CUDA_KERNEL_NODE_PARAM
       node.kernel_parameter_pointers.push_back(work->parameters.data() + parameter.offset);
     *nodeParams = CUDA_KERNEL_NODE_PARAMS{};
     nodeParams->func = work->function->handle;
+    nodeParams->ctx = work->function->module->context->handle();
+    // A kernel of a library is named both ways, however the node was made (so does an H200).
+    if (const std::shared_ptr<Library> library = work->function->module->library.lock())
+      nodeParams->kern = library->kernels[work->function->index]->handle;
     nodeParams->gridDimX = work->grid[0];
     nodeParams->gridDimY = work->grid[1];
     nodeParams->gridDimZ = work->grid[2];
