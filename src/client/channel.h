@@ -88,6 +88,12 @@ class Channel {
                               std::span<const std::byte> tail = {}, void* reply = nullptr,
                               uint32_t reply_bytes = 0, uint32_t* received = nullptr);
 
+  // The same for a payload that `write(bytes)` makes in place; `ordered(order)` comes behind it,
+  // with no command between. No payload in the reply.
+  template <typename Write, typename Ordered>
+  [[nodiscard]] CUresult call_written(wire::Opcode opcode, uint32_t bytes, Write&& write,
+                                      Ordered&& ordered);
+
   // ---- Waiting ----
   // Until done() or the session's end. Spins first; then, for the fence of stream `wake_stream`
   // (0: the peer wakes by itself, as with replies), yields and naps or asks to be woken, and
@@ -144,6 +150,27 @@ CUresult Channel::call(wire::Opcode opcode, const Command& command, std::span<co
   view_.reply(slot).state.store(wire::ReplySlot::kPending, std::memory_order_relaxed);
   CUresult result = push(order(), opcode, command, tail, slot);
   if (result == CUDA_SUCCESS) result = await_reply(slot, reply, reply_bytes, received);
+  release_reply_slot(slot);
+  return result;
+}
+
+template <typename Write, typename Ordered>
+CUresult Channel::call_written(wire::Opcode opcode, uint32_t bytes, Write&& write,
+                               Ordered&& ordered) {
+  const uint16_t slot = acquire_reply_slot();
+  view_.reply(slot).state.store(wire::ReplySlot::kPending, std::memory_order_relaxed);
+  CUresult result = CUDA_SUCCESS;
+  {
+    const Order held = order();
+    if (unsigned char* payload = reserve(held, opcode, bytes, slot)) {
+      write(payload);
+      publish(held);
+      ordered(held);
+    } else {
+      result = status();
+    }
+  }
+  if (result == CUDA_SUCCESS) result = await_reply(slot, nullptr, 0, nullptr);
   release_reply_slot(slot);
   return result;
 }

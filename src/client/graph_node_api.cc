@@ -216,19 +216,21 @@ CUresult cuGraphKernelNodeGetAttribute(CUgraphNode hNode, CUkernelNodeAttrID att
 
 CUresult cuGraphKernelNodeSetAttribute(CUgraphNode hNode, CUkernelNodeAttrID attr,
                                        const CUkernelNodeAttrValue* value) {
-  return with_node(hNode, CU_GRAPH_NODE_TYPE_KERNEL, [&](Session&, Context&, GraphNode& node) {
-    if (value == nullptr || !is_node_attribute(attr)) return CUDA_ERROR_INVALID_VALUE;
-    auto& kernel = std::get<KernelWork>(node.work);
-    if (attr == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) {
-      kernel.flags = value->cooperative != 0 ? wire::kLaunchCooperative : 0;
-      return CUDA_SUCCESS;
-    }
-    CUlaunchAttribute* attribute = find_attribute(kernel, attr);
-    if (attribute == nullptr) attribute = &kernel.attributes.emplace_back();
-    attribute->id = attr;
-    attribute->value = *value;
-    return CUDA_SUCCESS;
-  });
+  return with_node(
+      hNode, CU_GRAPH_NODE_TYPE_KERNEL, [&](Session& session, Context&, GraphNode& node) {
+        if (value == nullptr || !is_node_attribute(attr)) return CUDA_ERROR_INVALID_VALUE;
+        auto& kernel = std::get<KernelWork>(node.work);
+        OPENMPS_CUDA_CHECK(check_kernel_attribute(session, kernel, {attr, {}, *value}));
+        if (attr == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) {
+          kernel.flags = value->cooperative != 0 ? wire::kLaunchCooperative : 0;
+          return CUDA_SUCCESS;
+        }
+        CUlaunchAttribute* attribute = find_attribute(kernel, attr);
+        if (attribute == nullptr) attribute = &kernel.attributes.emplace_back();
+        attribute->id = attr;
+        attribute->value = *value;
+        return CUDA_SUCCESS;
+      });
 }
 
 // ---- Copies, fills, host functions --------------------------------------------------------------

@@ -6,6 +6,7 @@
 
 #include <utility>
 
+#include "client/launch_check.h"
 #include "client/session.h"
 #include "client/thread_state.h"
 #include "client/work_check.h"
@@ -41,13 +42,31 @@ CUresult read_kernel(Session& session, Context& current, const CUDA_KERNEL_NODE_
       {parameters->gridDimX, parameters->gridDimY, parameters->gridDimZ},
       {parameters->blockDimX, parameters->blockDimY, parameters->blockDimZ},
       parameters->sharedMemBytes};
-  OPENMPS_CUDA_CHECK(check_dimensions(session.device(context->device), *function, config));
+  OPENMPS_CUDA_CHECK(check_launch(session, *context, *function, config));
   LaunchParameters packed;
   OPENMPS_CUDA_CHECK(
       choose_parameters(*function, parameters->kernelParams, parameters->extra, &packed));
   bool programmatic = false;
   *work = captured_kernel(*function, *context, config, packed, &programmatic);
   return CUDA_SUCCESS;
+}
+
+CUresult check_kernel_attribute(Session& session, const KernelWork& work,
+                                const CUlaunchAttribute& attribute) {
+  const Function* function = session.functions.find(work.function);
+  if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(find_context(session, work.context, &context));
+  LaunchConfiguration config{{work.grid[0], work.grid[1], work.grid[2]},
+                             {work.block[0], work.block[1], work.block[2]},
+                             work.shared_bytes,
+                             &attribute,
+                             1};
+  if (attribute.id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) {
+    const auto& cluster = attribute.value.clusterDim;
+    config.cluster = {cluster.x, cluster.y, cluster.z};
+  }
+  return check_launch(session, *context, *function, config);
 }
 
 CUresult read_copy(Session& session, Context& context, const CUDA_MEMCPY3D* parameters,

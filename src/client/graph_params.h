@@ -14,6 +14,9 @@ namespace openmps::client {
 // CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_NOT_SUPPORTED.
 [[nodiscard]] CUresult read_kernel(Session& session, Context& context,
                                    const CUDA_KERNEL_NODE_PARAMS* parameters, Work* work);
+// An attribute that a node is to have. Errors: those of check_launch (launch_check.h).
+[[nodiscard]] CUresult check_kernel_attribute(Session& session, const KernelWork& work,
+                                              const CUlaunchAttribute& attribute);
 [[nodiscard]] CUresult read_copy(Session& session, Context& context,
                                  const CUDA_MEMCPY3D* parameters, Work* work);
 [[nodiscard]] CUresult read_fill(Session& session, const CUDA_MEMSET_NODE_PARAMS* parameters,

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Launches: look the handles up, check the arguments as the driver does, pack the parameters by the
-// kernel's layout straight into the ring. No allocation, no round trip except for what cooperative
-// launches ask. Implementations behind the generated entry points, on the program's threads.
+// kernel's layout straight into the ring. No allocation; a round trip only for shapes that the
+// driver has not taken before (launch_check.h). Implementations behind the generated entry points,
+// on the program's threads.
 #include <string.h>
 
 #include <utility>
@@ -9,6 +10,7 @@
 #include "api/client_impl.h"
 #include "client/graph_params.h"
 #include "client/launch_attributes.h"
+#include "client/launch_check.h"
 #include "client/launch_request.h"
 #include "client/stream.h"
 #include "client/thread_state.h"
@@ -16,47 +18,23 @@
 namespace openmps::client {
 namespace {
 
-// The blocks of a cooperative launch wait for each other, so all of them have to fit at once; the
-// program learns from the launch itself when they don't. How many do is asked of the worker, once
-// for the launches of a thread that are alike.
-CUresult check_cooperative(Session& session, const Context& context, CUfunction handle,
-                           const Function& function, const LaunchConfiguration& config) {
-  struct Asked {
-    CUfunction handle;
-    const Context* context;
-    uint32_t threads;
-    uint32_t shared_bytes;
-    uint64_t blocks;
-  };
-  static thread_local Asked last{};
-  const uint32_t threads = config.block[0] * config.block[1] * config.block[2];
-  if (last.handle != handle || last.context != &context || last.threads != threads ||
-      last.shared_bytes != config.shared_bytes) {
-    wire::OccupancyReply reply{};
-    OPENMPS_CUDA_CHECK(session.channel.call(
-        wire::Opcode::kOccupancy,
-        wire::Occupancy{function.id, static_cast<int32_t>(threads), config.shared_bytes, 0,
-                        static_cast<uint32_t>(wire::OccupancyQuery::kMaxActiveBlocks)},
-        {}, &reply, sizeof(reply)));
-    const int processors =
-        session.device(context.device).attribute[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT];
-    last = {handle, &context, threads, config.shared_bytes,
-            reply.value * static_cast<uint64_t>(processors)};
-  }
-  // No product overflows: check_dimensions() has seen the grid.
-  const uint64_t blocks = uint64_t{config.grid[0]} * config.grid[1] * config.grid[2];
-  return blocks <= last.blocks ? CUDA_SUCCESS : CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
-}
-
 CUresult launch(CUfunction handle, const LaunchConfiguration& config, CUstream stream_handle,
                 void** pointers, void** extra) {
   Session* session = nullptr;
   Context* context = nullptr;
   Stream* stream = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session, &context, stream_handle, &stream));
-  const Function* function = session->functions.find(handle);
+  Function* function = session->functions.find(handle);
   if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  OPENMPS_CUDA_CHECK(check_dimensions(session->device(context->device), *function, config));
+  // A library's kernel runs in any context, a module's function in its own.
+  const Context* owner = function->module->context;
+  if (owner != nullptr && owner != stream->context->owner()) return CUDA_ERROR_INVALID_HANDLE;
+  if (const CUresult result = check_launch(*session, *context, *function, config);
+      result != CUDA_SUCCESS) {
+    const uint32_t capture = stream->capture.load(std::memory_order_relaxed);
+    if (capture != 0) session->captures.invalidate(capture);
+    return result;
+  }
   LaunchParameters parameters;
   OPENMPS_CUDA_CHECK(choose_parameters(*function, pointers, extra, &parameters));
   OPENMPS_CUDA_CHECK(check_implicit_capture(*session, *stream));
@@ -66,9 +44,6 @@ CUresult launch(CUfunction handle, const LaunchConfiguration& config, CUstream s
     KernelWork kernel = captured_kernel(*function, *context, config, parameters, &programmatic);
     return capture_work(*session, *stream, CU_GRAPH_NODE_TYPE_KERNEL, std::move(kernel),
                         programmatic);
-  }
-  if ((config.flags & wire::kLaunchCooperative) != 0) {
-    OPENMPS_CUDA_CHECK(check_cooperative(*session, *context, handle, *function, config));
   }
   if (session->managed.any()) OPENMPS_CUDA_CHECK(session->managed.send(*session, *stream));
   const uint32_t attribute_bytes =
@@ -85,16 +60,27 @@ CUresult launch(CUfunction handle, const LaunchConfiguration& config, CUstream s
   const uint32_t bytes =
       static_cast<uint32_t>(sizeof(command)) + attribute_bytes + parameters.bytes;
 
-  const Channel::Order order = session->channel.order();
-  unsigned char* payload = session->channel.reserve(order, wire::Opcode::kLaunch, bytes);
-  if (payload == nullptr) return session->channel.status();
-  memcpy(payload, &command, sizeof(command));
-  if (attribute_bytes != 0) memcpy(payload + sizeof(command), config.attributes, attribute_bytes);
-  pack_parameters(*function, parameters, payload + sizeof(command) + attribute_bytes);
-  session->channel.publish(order);
-  session->fences.after_work(order, *stream);
+  const auto write = [&](unsigned char* payload) {
+    memcpy(payload, &command, sizeof(command));
+    if (attribute_bytes != 0) memcpy(payload + sizeof(command), config.attributes, attribute_bytes);
+    pack_parameters(*function, parameters, payload + sizeof(command) + attribute_bytes);
+  };
+  CUresult result = CUDA_SUCCESS;
+  if (is_known_shape(*function, config)) [[likely]] {
+    const Channel::Order order = session->channel.order();
+    unsigned char* payload = session->channel.reserve(order, wire::Opcode::kLaunch, bytes);
+    if (payload == nullptr) return session->channel.status();
+    write(payload);
+    session->channel.publish(order);
+    session->fences.after_work(order, *stream);
+  } else {
+    result = session->channel.call_written(
+        wire::Opcode::kLaunch, bytes, write,
+        [&](const Channel::Order& order) { session->fences.after_work(order, *stream); });
+    if (result == CUDA_SUCCESS) remember_shape(*function, config);
+  }
   if (function->prints) session->output.expect();
-  return CUDA_SUCCESS;
+  return result;
 }
 
 // Events of a launch happen somewhere in its kernel. Streams wait for just that; for the program
@@ -145,7 +131,9 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** ker
                             config->sharedMemBytes,
                             attributes.list,
                             attributes.count,
-                            attributes.flags};
+                            attributes.flags,
+                            attributes.cluster,
+                            attributes.preferred_cluster};
   if (attributes.event_count == 0) return launch(f, taken, config->hStream, kernelParams, extra);
   OPENMPS_CUDA_CHECK(check_not_capturing(config->hStream));
   OPENMPS_CUDA_CHECK(launch(f, taken, config->hStream, kernelParams, extra));

@@ -14,10 +14,16 @@ CUresult take_event(CUevent* event, LaunchAttributes* taken) {
   OPENMPS_CUDA_CHECK(enter(&session));
   Event* object = session->events.find(*event);
   if (object == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if ((object->flags & CU_EVENT_DISABLE_TIMING) == 0) return CUDA_ERROR_NOT_SUPPORTED;
   if (taken->event_count == LaunchAttributes::kMostEvents) return CUDA_ERROR_INVALID_VALUE;
   taken->events[taken->event_count++] = object;
   *event = reinterpret_cast<CUevent>(static_cast<uintptr_t>(object->id));
   return CUDA_SUCCESS;
+}
+
+template <typename Dim>
+Dimensions dimensions(const Dim& dim) {
+  return {dim.x, dim.y, dim.z};
 }
 
 }  // namespace
@@ -29,8 +35,7 @@ CUresult take_attributes(const CUlaunchConfig* config, LaunchAttributes* taken) 
   for (unsigned int i = 0; i < config->numAttrs; ++i) {
     CUlaunchAttribute attribute = config->attrs[i];
     switch (attribute.id) {
-      case CU_LAUNCH_ATTRIBUTE_IGNORE:
-      case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY: continue;  // of streams only
+      case CU_LAUNCH_ATTRIBUTE_IGNORE: continue;
       case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
         if (attribute.value.cooperative != 0) taken->flags |= wire::kLaunchCooperative;
         continue;
@@ -38,12 +43,16 @@ CUresult take_attributes(const CUlaunchConfig* config, LaunchAttributes* taken) 
       case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
       case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
       case CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING:
-      case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
       case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
       case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
       case CU_LAUNCH_ATTRIBUTE_PRIORITY:
-      case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION:
       case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT: break;
+      case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
+        taken->cluster = dimensions(attribute.value.clusterDim);
+        break;
+      case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION:
+        taken->preferred_cluster = dimensions(attribute.value.preferredClusterDim);
+        break;
       case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
         OPENMPS_CUDA_CHECK(take_event(&attribute.value.programmaticEvent.event, taken));
         break;

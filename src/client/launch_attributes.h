@@ -4,6 +4,7 @@
 #pragma once
 
 #include "base/cuda_abi.h"
+#include "base/launch_attributes.h"
 #include "wire/commands.h"
 
 namespace openmps::client {
@@ -18,11 +19,14 @@ struct LaunchAttributes {
   static constexpr uint32_t kMostEvents = 2;  // one of each kind
   Event* events[kMostEvents] = {};
   uint32_t event_count = 0;
+  Dimensions cluster{};            // zeros: not said
+  Dimensions preferred_cluster{};  // likewise
 };
 
 // Attributes travel as they are, events as ids. Errors: CUDA_ERROR_INVALID_VALUE for a NULL
-// configuration, NULL attributes, or one that CUDA 13.0 does not know; CUDA_ERROR_INVALID_HANDLE
-// for an event; CUDA_ERROR_NOT_SUPPORTED: a kernel node that a device updates.
+// configuration, NULL attributes, or one that launches don't have in CUDA 13.0;
+// CUDA_ERROR_INVALID_HANDLE for an event; CUDA_ERROR_NOT_SUPPORTED: a kernel node that a device
+// updates, an event that takes times. Values are checked with the launch (launch_check.h).
 [[nodiscard]] CUresult take_attributes(const CUlaunchConfig* config, LaunchAttributes* taken);
 
 }  // namespace openmps::client

@@ -35,43 +35,16 @@ CUresult parse_extra(void** extra, LaunchParameters* parameters) {
 
 }  // namespace
 
-CUresult check_dimensions(const wire::DeviceFacts& facts, const Function& function,
-                          const LaunchConfiguration& config) {
-  const int32_t* limit = facts.attribute;
-  uint64_t threads = 1;
-  for (int i = 0; i < 3; ++i) {
-    const auto most_grid = static_cast<uint32_t>(limit[CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X + i]);
-    const auto most_block = static_cast<uint32_t>(limit[CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X + i]);
-    if (config.grid[i] - 1 >= most_grid || config.block[i] - 1 >= most_block) {
-      return CUDA_ERROR_INVALID_VALUE;  // zero wraps to the largest number
-    }
-    threads *= config.block[i];
-  }
-  if (threads > static_cast<uint64_t>(limit[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK])) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  // A block that the device allows but this kernel doesn't: for its registers, or for the launch
-  // bounds that it was compiled with (codes as an H200 gives them).
-  if (threads >
-      static_cast<uint64_t>(function.attributes[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK])) {
-    const uint64_t registers =
-        threads * static_cast<uint64_t>(function.attributes[CU_FUNC_ATTRIBUTE_NUM_REGS]);
-    return registers > static_cast<uint64_t>(limit[CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK])
-               ? CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES
-               : CUDA_ERROR_INVALID_VALUE;
-  }
-  const int32_t most =
-      std::max(function.attributes[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES],
-               function.shared_elsewhere.load(std::memory_order_relaxed));
-  return config.shared_bytes > static_cast<uint32_t>(most) ? CUDA_ERROR_INVALID_VALUE
-                                                           : CUDA_SUCCESS;
-}
-
 CUresult choose_parameters(const Function& function, void** pointers, void** extra,
                            LaunchParameters* parameters) {
   if (pointers != nullptr && extra != nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (extra != nullptr) {
     OPENMPS_CUDA_CHECK(parse_extra(extra, parameters));
+    // More are, but for what may pad a structure.
+    constexpr uint32_t kPadding = 7;
+    if (parameters->buffer_bytes > ((function.parameter_bytes + kPadding) & ~kPadding)) {
+      return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+    }
     // Fewer bytes than the kernel has are no error: NCCL's kernels have 4 KiB, of which it passes
     // what it filled. The driver below would read past the end, so the rest is sent as zeros.
     parameters->bytes = std::max(parameters->buffer_bytes, function.parameter_bytes);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arguments of a launch, as launches and kernel nodes have them: checked as the driver does,
-// and the parameters packed by the kernel's layout. On the program's threads.
+// The arguments of a launch, as launches and kernel nodes have them, and the parameters packed by
+// the kernel's layout. On the program's threads.
 #pragma once
 
 #include <cstdint>
 
 #include "base/cuda_abi.h"
+#include "base/launch_attributes.h"
 #include "client/objects.h"
-#include "wire/device_facts.h"
 
 namespace openmps::client {
 
@@ -17,7 +17,9 @@ struct LaunchConfiguration {
   uint32_t shared_bytes;
   const CUlaunchAttribute* attributes = nullptr;
   uint32_t attribute_count = 0;
-  uint32_t flags = 0;  // wire::kLaunchCooperative
+  uint32_t flags = 0;              // wire::kLaunchCooperative
+  Dimensions cluster{};            // zeros: not said
+  Dimensions preferred_cluster{};  // likewise
 };
 
 // Where the parameter bytes come from: pointers by the kernel's layout, or the program's own
@@ -29,9 +31,6 @@ struct LaunchParameters {
   uint32_t bytes = 0;  // of the packed parameters
 };
 
-// Errors: CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES.
-[[nodiscard]] CUresult check_dimensions(const wire::DeviceFacts& facts, const Function& function,
-                                        const LaunchConfiguration& config);
 // One of `pointers` and `extra`, or neither for a kernel without parameters. Errors:
 // CUDA_ERROR_INVALID_VALUE.
 [[nodiscard]] CUresult choose_parameters(const Function& function, void** pointers, void** extra,

@@ -175,6 +175,8 @@ CUresult request_function(Session& session, Module& module, const std::string& n
   }
   made->module = &module;
   made->old_launch.reset();
+  made->known_block.store(0, std::memory_order_relaxed);
+  made->known_cluster.store(0, std::memory_order_relaxed);
   made->name = name;
   memcpy(made->attributes, info.attributes, sizeof(made->attributes));
   made->prints = (info.flags & wire::kFunctionPrints) != 0;

@@ -130,6 +130,9 @@ struct Function : Object {
   // largest dynamic shared memory that any other one was allowed.
   std::atomic<int32_t> shared_elsewhere{0};
   std::unique_ptr<OldLaunch> old_launch;  // old_launch_api.cc
+  // Shapes in which the driver took it (launch_check.cc); 0: none yet.
+  std::atomic<uint64_t> known_block{0};
+  std::atomic<uint64_t> known_cluster{0};
 };
 
 // A CUlinkState. Its result is the program's until the link is destroyed.

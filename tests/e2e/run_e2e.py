@@ -62,6 +62,8 @@ EVERYTHING = [
     *[["drv_memory_calls", group]
       for group in ("fills", "copies", "places", "pointers", "managed", "bad")],
     *[["drv_device_calls", group] for group in ("devices", "contexts", "attached", "arrays")],
+    *[["drv_launch_errors", group]
+      for group in ("shapes", "attributes", "contexts", "captures")],
     *[["drv_graph_calls", group] for group in ("nodes", "execs", "edges", "memory")],
 ]
 

@@ -14,7 +14,7 @@ namespace {
 Status invalid(std::string what) { return Status(CUDA_ERROR_INVALID_VALUE, std::move(what)); }
 
 Status check_shape(const KernelInfo& info, const FunctionSettings& settings, const SmLimits& limits,
-                   const LaunchShape& shape) {
+                   const LaunchShape& shape, bool cooperative) {
   for (int i = 0; i < 3; ++i) {
     if (shape.grid[i] == 0 || shape.grid[i] > kMaxGridDim[i])
       return invalid("a grid dimension of " + std::to_string(shape.grid[i]));
@@ -27,7 +27,8 @@ Status check_shape(const KernelInfo& info, const FunctionSettings& settings, con
   if (info.required_block[0] != 0 && !std::equal(shape.block, shape.block + 3, info.required_block))
     return invalid("the kernel requires another block shape");
   if (shape.dynamic_shared_bytes > settings.max_dynamic_shared.load())
-    return invalid(std::to_string(shape.dynamic_shared_bytes) + " bytes of dynamic shared memory");
+    return Status(cooperative ? CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE : CUDA_ERROR_INVALID_VALUE,
+                  std::to_string(shape.dynamic_shared_bytes) + " bytes of dynamic shared memory");
   SmDemand demand =
       block_demand(limits, static_cast<uint32_t>(threads), info.registers,
                    static_cast<uint64_t>(info.static_shared_bytes) + shape.dynamic_shared_bytes);
@@ -51,6 +52,10 @@ Status read_extra(void** extra, const KernelInfo& info, std::vector<std::byte>* 
   }
   if (size == nullptr || (buffer == nullptr && *size > 0))
     return invalid("a parameter buffer without address or size");
+  // More parameters than the kernel has, but for what may pad a structure.
+  constexpr size_t kPadding = 7;
+  if (*size > ((info.parameter_bytes + kPadding) & ~kPadding))
+    return Status(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, "more parameters than the kernel has");
   // A short buffer is no error, as on an H200; what is missing is zero here.
   out->assign(info.parameter_bytes, std::byte{0});
   const size_t given = std::min<size_t>(*size, info.parameter_bytes);
@@ -77,7 +82,7 @@ Result<LaunchWork> make_launch(const Driver& driver, std::shared_ptr<Function> f
   const KernelInfo& info = *function->info;
   const SmLimits limits = sm_limits(driver.config.compute_capability);
   if (!info.unusable.empty()) return Status(CUDA_ERROR_NOT_SUPPORTED, info.unusable);
-  OPENMPS_RETURN_IF_ERROR(check_shape(info, function->settings, limits, shape));
+  OPENMPS_RETURN_IF_ERROR(check_shape(info, function->settings, limits, shape, cooperative));
   if (parameters != nullptr && extra != nullptr)
     return invalid("both kernelParams and extra are given");
   LaunchWork work;
@@ -100,6 +105,20 @@ Result<LaunchWork> make_launch(const Driver& driver, std::shared_ptr<Function> f
   }
   work.function = std::move(function);
   return work;
+}
+
+Status check_clusters_of(const LaunchWork& work, const Dimensions& asked,
+                         const Dimensions& preferred) {
+  ClusterRequest request;
+  request.grid = work.grid;
+  request.asked = asked;
+  request.preferred = preferred;
+  request.non_portable = work.function->settings.non_portable_cluster.load() != 0;
+  uint64_t size = 1;
+  if (const CUresult result = check_clusters(request, &size); result != CUDA_SUCCESS)
+    return Status(result, "clusters that do not fit the grid, or that are too large");
+  if (size > 1) return Status(CUDA_ERROR_NOT_SUPPORTED, "thread block clusters are not modelled");
+  return Status();
 }
 
 }  // namespace openmps::softgpu

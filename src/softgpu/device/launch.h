@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "base/launch_attributes.h"
 #include "base/status.h"
 #include "softgpu/device/work.h"
 
@@ -26,5 +27,15 @@ struct LaunchShape {
 Result<LaunchWork> make_launch(const Driver& driver, std::shared_ptr<Function> function,
                                const LaunchShape& shape, bool cooperative, const SmSet& sms,
                                void** parameters, void** extra);
+
+// An H200's.
+inline constexpr int kMaxAccessPolicyWindowBytes = 128 << 20;
+// As the device's attributes have them (front/device_facts.cc).
+inline constexpr LaunchAttributeLimits kAttributeLimits{kMaxAccessPolicyWindowBytes, 1};
+
+// Zeros: not said. Errors: CUDA_ERROR_INVALID_CLUSTER_SIZE; CUDA_ERROR_NOT_SUPPORTED for clusters
+// that a GPU would run: the model has none.
+Status check_clusters_of(const LaunchWork& work, const Dimensions& asked,
+                         const Dimensions& preferred);
 
 }  // namespace openmps::softgpu

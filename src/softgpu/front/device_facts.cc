@@ -3,6 +3,7 @@
 // (textures, clocks) they are those of a device of compute capability 9.0. Pure functions.
 #include "softgpu/front/device_facts.h"
 
+#include "softgpu/device/launch.h"
 #include "softgpu/device/sm.h"
 
 namespace openmps::softgpu {
@@ -92,6 +93,7 @@ constexpr Fact kFacts[] = {
     {CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, 1},
     {CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR, 1},
     {CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT, 1},
+    {CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE, kMaxAccessPolicyWindowBytes},
     {CU_DEVICE_ATTRIBUTE_NUMA_ID, -1},
     {CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, -1},
     {CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 1},

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Nodes of graphs and their parameters. Any thread.
 #include "softgpu/device/conditional.h"
+#include "softgpu/device/launch.h"
 #include "softgpu/front/graph_front.h"
 
 using namespace openmps;           // NOLINT: entry points live outside the namespace
@@ -133,6 +134,12 @@ CUresult cuGraphKernelNodeSetAttribute(CUgraphNode hNode, CUkernelNodeAttrID att
     if (value == nullptr || work == nullptr) return invalid_value("not a kernel node");
     if (attr <= CU_LAUNCH_ATTRIBUTE_IGNORE || attr >= CU_LAUNCH_ATTRIBUTE_MAX)
       return invalid_value("no such attribute");
+    if (check_launch_attribute({attr, {}, *value}, kAttributeLimits) != CUDA_SUCCESS)
+      return invalid_value("no value of that attribute");
+    if (attr == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) {
+      const auto& cluster = value->clusterDim;
+      OPENMPS_RETURN_IF_ERROR(check_clusters_of(*work, {cluster.x, cluster.y, cluster.z}, {}));
+    }
     if (attr == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) work->cooperative = value->cooperative != 0;
     if (attr == CU_LAUNCH_ATTRIBUTE_PRIORITY) {
       work->has_priority = true;

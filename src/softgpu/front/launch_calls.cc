@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/launch_attributes.h"
+#include "softgpu/device/capture.h"
 #include "softgpu/device/event.h"
 #include "softgpu/device/launch.h"
 #include "softgpu/device/module.h"
@@ -16,6 +18,8 @@ namespace {
 // What the attributes of cuLaunchKernelEx ask for.
 struct LaunchOptions {
   bool cooperative = false;
+  Dimensions cluster{};            // zeros: not said
+  Dimensions preferred_cluster{};  // likewise
   bool has_priority = false;
   int priority = 0;
   // Recorded when the kernel has ended: later than a GPU may, which is always correct.
@@ -26,6 +30,8 @@ Status read_attributes(const CUlaunchConfig& config, LaunchOptions* options) {
   if (config.numAttrs > 0 && config.attrs == nullptr) return invalid_value("no attributes");
   for (unsigned i = 0; i < config.numAttrs; ++i) {
     const CUlaunchAttribute& attribute = config.attrs[i];
+    if (check_launch_attribute(attribute, kAttributeLimits) != CUDA_SUCCESS)
+      return invalid_value("a launch attribute that is not, or its value");
     switch (attribute.id) {
       case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
         options->cooperative = attribute.value.cooperative != 0;
@@ -34,12 +40,15 @@ Status read_attributes(const CUlaunchConfig& config, LaunchOptions* options) {
         options->has_priority = true;
         options->priority = attribute.value.priority;
         break;
-      case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION: {
-        const auto& cluster = attribute.value.clusterDim;
-        if (cluster.x * cluster.y * cluster.z > 1)
-          return Status(CUDA_ERROR_NOT_SUPPORTED, "thread block clusters are not modelled");
+      case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
+        options->cluster = {attribute.value.clusterDim.x, attribute.value.clusterDim.y,
+                            attribute.value.clusterDim.z};
         break;
-      }
+      case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION:
+        options->preferred_cluster = {attribute.value.preferredClusterDim.x,
+                                      attribute.value.preferredClusterDim.y,
+                                      attribute.value.preferredClusterDim.z};
+        break;
       case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
         options->events.push_back(attribute.value.programmaticEvent.event);
         break;
@@ -51,8 +60,6 @@ Status read_attributes(const CUlaunchConfig& config, LaunchOptions* options) {
       default:
         // Caching, clustering preference, programmatic serialisation: hints. Without them a launch
         // runs after its predecessor has ended, which is always correct.
-        if (attribute.id < 0 || attribute.id >= CU_LAUNCH_ATTRIBUTE_MAX)
-          return invalid_value("no such launch attribute");
         break;
     }
   }
@@ -62,19 +69,26 @@ Status read_attributes(const CUlaunchConfig& config, LaunchOptions* options) {
 CUresult launch(CUfunction f, const LaunchShape& shape, const LaunchOptions& options,
                 CUstream stream, void** parameters, void** extra) {
   return with_stream(stream, [&](Caller& caller, Stream& target) -> Status {
-    Result<std::shared_ptr<Function>> function = resolve_function(caller.context, f);
+    Result<std::shared_ptr<Function>> function = resolve_function(target.context, f);
     if (!function.ok()) return function.status();
     if ((*function)->module->execution != target.execution)
       return Status(CUDA_ERROR_INVALID_HANDLE, "function and stream are of different contexts");
     Result<LaunchWork> work = make_launch(caller.driver, *function, shape, options.cooperative,
                                           target.queue->sms, parameters, extra);
-    if (!work.ok()) return work.status();
+    Status status = work.status();
+    if (status.ok()) status = check_clusters_of(*work, options.cluster, options.preferred_cluster);
+    if (!status.ok()) {
+      invalidate_capture(target);
+      return status;
+    }
     work->has_priority = options.has_priority;
     work->priority = options.priority;
     std::vector<std::shared_ptr<Event>> events;
     for (CUevent handle : options.events) {
       events.push_back(caller.driver.events.find(handle));
       if (events.back() == nullptr) return invalid_handle("not an event");
+      if ((events.back()->flags & CU_EVENT_DISABLE_TIMING) == 0)
+        return Status(CUDA_ERROR_NOT_SUPPORTED, "an event that takes times");
     }
     OPENMPS_RETURN_IF_ERROR(issue(target, std::move(*work)));
     for (const auto& event : events) OPENMPS_RETURN_IF_ERROR(record_event(*event, target));
