@@ -210,13 +210,16 @@ def _array_bytes(p):
 
 
 def _client_reply(all_plans, function):
+    # Who names a device needs no context that would.
+    about_device = any(p.type == "CUdevice" for p in function.params)
+    call = "remote_device_call" if about_device else "remote_call"
     sizes = [f"sizeof(messages::{function.symbol}_reply)"]
     sizes += [_array_bytes(p) for p in all_plans if p.reply_array]
     out = [wrap("  MessageBuffer reply(message_bytes({", sizes, "}));") + "\n",
            "  CUresult result = reply.status();\n  size_t reply_bytes = 0;\n"
            "  if (result == CUDA_SUCCESS)\n"
-           "    result = remote_call(kOpcode, request.data(), request.size(), reply.data(),\n"
-           "                         reply.size(), &reply_bytes);\n"
+           f"    result = {call}(kOpcode, request.data(), request.size(), reply.data(),\n"
+           f"{' ' * len(f'    result = {call}(')}reply.size(), &reply_bytes);\n"
            f"  messages::{function.symbol}_reply answer;\n"
            "  memset(&answer, 0, sizeof(answer));\n"
            "  MessageReader reader(reply.data(), reply_bytes);\n"

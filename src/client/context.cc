@@ -87,10 +87,18 @@ CUresult destroy_context_objects(Session& session, Context& context) {
   return result;
 }
 
+void retain_primary_locked(Session& session, Context& context) {
+  context.retained.fetch_add(1, std::memory_order_relaxed);
+  if (context.active.load(std::memory_order_relaxed)) return;
+  context.unique_id = session.next_unique_id.fetch_add(1, std::memory_order_relaxed);
+  context.active.store(true, std::memory_order_release);
+}
+
 CUresult release_primary_locked(Session& session, uint32_t device) {
   Context* context = session.primary[device];
   if (context->retained.load(std::memory_order_relaxed) == 0) return CUDA_ERROR_INVALID_CONTEXT;
   if (context->retained.fetch_sub(1, std::memory_order_relaxed) > 1) return CUDA_SUCCESS;
+  if (!context->active.load(std::memory_order_relaxed)) return CUDA_SUCCESS;  // was reset
   const CUresult result = destroy_context_objects(session, *context);
   context->active.store(false, std::memory_order_release);
   return result;
@@ -117,8 +125,7 @@ CUresult create_green_locked(Session& session, const ResourceDescriptor& descrip
     return result;
   }
   Context* primary = session.primary[device];
-  primary->retained.fetch_add(1, std::memory_order_relaxed);
-  primary->active.store(true, std::memory_order_release);
+  retain_primary_locked(session, *primary);
   view->parent = primary;
   view->green = made;
   view->active.store(true, std::memory_order_relaxed);

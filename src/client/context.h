@@ -22,6 +22,9 @@ void create_primary_contexts(Session& session);
 // Waits for its work; its streams can only be destroyed from then on. `context_lock` is held. The
 // primary context stays retained.
 [[nodiscard]] CUresult destroy_green_locked(Session& session, GreenContext* green);
+// A reference to a primary context; `context_lock` is held. One that nobody had, or that was reset,
+// is a new context.
+void retain_primary_locked(Session& session, Context& context);
 // Give a reference to the primary context back; `context_lock` is held.
 // Errors: CUDA_ERROR_INVALID_CONTEXT: nobody retains it.
 [[nodiscard]] CUresult release_primary_locked(Session& session, uint32_t device);

@@ -41,8 +41,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* pctx, CUdevice dev) {
   if (pctx == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::lock_guard guard(session->context_lock);
   Context* context = session->primary[dev];
-  context->retained.fetch_add(1, std::memory_order_relaxed);
-  context->active.store(true, std::memory_order_release);
+  retain_primary_locked(*session, *context);
   *pctx = context->as<CUcontext>();
   return CUDA_SUCCESS;
 }
@@ -59,11 +58,12 @@ CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev) {
   OPENMPS_CUDA_CHECK(enter_device(&session, dev));
   std::lock_guard guard(session->context_lock);
   Context* context = session->primary[dev];
+  // Whoever retained it has his reference still, to give back, but no context: that takes a new
+  // one.
+  context->flags.store(CU_CTX_SCHED_AUTO, std::memory_order_relaxed);
   if (!context->active.load(std::memory_order_relaxed)) return CUDA_SUCCESS;
   const CUresult result = destroy_context_objects(*session, *context);
-  // Whoever retained it keeps it: the context works again at its next use.
-  context->active.store(context->retained.load(std::memory_order_relaxed) != 0,
-                        std::memory_order_release);
+  context->active.store(false, std::memory_order_release);
   return result;
 }
 
@@ -234,6 +234,7 @@ CUresult cuCtxPushCurrent_v2(CUcontext ctx) {
   Session* session = nullptr;
   Context* context = nullptr;
   OPENMPS_CUDA_CHECK(enter_local(&session));
+  if (ctx == nullptr) return CUDA_ERROR_INVALID_VALUE;
   OPENMPS_CUDA_CHECK(find_context(*session, ctx, &context));
   this_thread().contexts.push_back(context->handle);
   return CUDA_SUCCESS;
@@ -290,6 +291,7 @@ CUresult cuCtxGetId(CUcontext ctx, unsigned long long* ctxId) {
   Context* context = nullptr;
   OPENMPS_CUDA_CHECK(context_or_current(ctx, &session, &context));
   if (ctxId == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!context->active.load(std::memory_order_acquire)) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
   *ctxId = context->unique_id;
   return CUDA_SUCCESS;
 }

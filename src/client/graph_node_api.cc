@@ -26,12 +26,21 @@ struct Addition {
   size_t count;
 };
 
+// A node that does nothing on a device needs no context: then *context is the first device's.
+CUresult enter_graph(CUgraphNodeType type, Session** session, Context** context) {
+  const CUresult result = enter(session, context);
+  const bool needs_none = type == CU_GRAPH_NODE_TYPE_EMPTY || type == CU_GRAPH_NODE_TYPE_HOST;
+  if (result != CUDA_ERROR_INVALID_CONTEXT || !needs_none) return result;
+  *context = (*session)->primary[0];
+  return CUDA_SUCCESS;
+}
+
 // `read(session, context, &work)` makes the work of the new node.
 template <typename Read>
 CUresult add(const Addition& addition, CUgraphNodeType type, Read&& read) {
   Session* session = nullptr;
   Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context));
+  OPENMPS_CUDA_CHECK(enter_graph(type, &session, &context));
   const std::lock_guard guard(session->graph_lock);
   Graph* graph = session->graphs.find(addition.graph);
   if (graph == nullptr || addition.out == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -55,7 +64,7 @@ template <typename Use>
 CUresult with_node(CUgraphNode handle, CUgraphNodeType type, Use&& use) {
   Session* session = nullptr;
   Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context));
+  OPENMPS_CUDA_CHECK(enter_graph(type, &session, &context));
   const std::lock_guard guard(session->graph_lock);
   GraphNode* node = session->graph_nodes.find(handle);
   if (node == nullptr || node->type != type) return CUDA_ERROR_INVALID_VALUE;

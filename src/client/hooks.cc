@@ -20,6 +20,19 @@ wire::Generated frame_of(const Context& context, size_t bytes) {
   return {context.id, context.wire_device, static_cast<uint32_t>(bytes), 0};
 }
 
+CUresult call(Session& session, uint16_t opcode, const wire::Generated& frame, const void* request,
+              void* reply, size_t reply_capacity, size_t* reply_bytes) {
+  if (frame.bytes > wire::kMaxRecordBytes / 2) return CUDA_ERROR_INVALID_VALUE;
+  uint32_t received = 0;
+  const auto capacity =
+      static_cast<uint32_t>(std::min<size_t>(reply_capacity, wire::kMaxReplyBytes));
+  const CUresult result =
+      session.channel.call(static_cast<wire::Opcode>(opcode), frame, bytes_of(request, frame.bytes),
+                           reply, capacity, &received);
+  *reply_bytes = std::min(received, capacity);
+  return result;
+}
+
 template <typename Table, typename Handle>
 CUresult id_of(const Table& table, Handle value, uint32_t* id) {
   if (value == nullptr) {
@@ -55,15 +68,16 @@ CUresult remote_call(uint16_t opcode, const void* request, size_t request_bytes,
   Session* session = nullptr;
   Context* context = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session, &context));
-  if (request_bytes > wire::kMaxRecordBytes / 2) return CUDA_ERROR_INVALID_VALUE;
-  uint32_t received = 0;
-  const auto capacity =
-      static_cast<uint32_t>(std::min<size_t>(reply_capacity, wire::kMaxReplyBytes));
-  const CUresult result =
-      session->channel.call(static_cast<wire::Opcode>(opcode), frame_of(*context, request_bytes),
-                            bytes_of(request, request_bytes), reply, capacity, &received);
-  *reply_bytes = std::min(received, capacity);
-  return result;
+  return call(*session, opcode, frame_of(*context, request_bytes), request, reply, reply_capacity,
+              reply_bytes);
+}
+
+CUresult remote_device_call(uint16_t opcode, const void* request, size_t request_bytes, void* reply,
+                            size_t reply_capacity, size_t* reply_bytes) {
+  Session* session = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session));
+  const wire::Generated frame{0, session->devices[0], static_cast<uint32_t>(request_bytes), 0};
+  return call(*session, opcode, frame, request, reply, reply_capacity, reply_bytes);
 }
 
 CUresult remote_post(uint16_t opcode, const void* request, size_t request_bytes) {

@@ -70,8 +70,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* pPitch, size_t WidthInByt
 
 CUresult cuMemFree_v2(CUdeviceptr dptr) {
   Session* session = nullptr;
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter_unsafe(&session, &context));
+  OPENMPS_CUDA_CHECK(enter_unsafe(&session));
   if (dptr == 0) return CUDA_SUCCESS;
   PinnedHeap::Entry managed;
   if (session->pinned.find(dptr, &managed)) {
@@ -116,9 +115,8 @@ CUresult cuMemHostAlloc(void** pp, size_t bytesize, unsigned int Flags) {
 
 CUresult cuMemFreeHost(void* p) {
   Session* session = nullptr;
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter_unsafe(&session, &context));
-  if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  OPENMPS_CUDA_CHECK(enter_unsafe(&session));
+  if (p == nullptr) return CUDA_SUCCESS;
   PinnedHeap::Entry entry;
   const uint64_t address = reinterpret_cast<uint64_t>(p);
   if (!session->pinned.find(address, &entry) || entry.base != address) {
@@ -177,8 +175,7 @@ CUresult cuMemHostRegister_v2(void* p, size_t bytesize, unsigned int Flags) {
 
 CUresult cuMemHostUnregister(void* p) {
   Session* session = nullptr;
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter_unsafe(&session, &context));
+  OPENMPS_CUDA_CHECK(enter_unsafe(&session));
   if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const uint64_t address = reinterpret_cast<uint64_t>(p);
   HostRegistrations::Entry registered;

@@ -101,6 +101,14 @@ CUresult per_thread_stream(Session& session, Context& context, Stream** stream) 
 
 }  // namespace
 
+namespace {
+
+bool is_default_stream(CUstream handle) {
+  return handle == nullptr || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD;
+}
+
+}  // namespace
+
 CUresult find_stream(Session& session, Context& context, CUstream handle, Stream** stream) {
   if (handle == nullptr) {
     return per_thread_default_stream() ? per_thread_stream(session, context, stream)
@@ -115,8 +123,17 @@ CUresult find_stream(Session& session, Context& context, CUstream handle, Stream
 }
 
 CUresult enter(Session** session, Context** context, CUstream handle, Stream** stream) {
-  OPENMPS_CUDA_CHECK(enter(session, context));
-  return find_stream(**session, **context, handle, stream);
+  const CUresult result = enter(session, context);
+  if (result == CUDA_SUCCESS) [[likely]] {
+    return find_stream(**session, **context, handle, stream);
+  }
+  // A stream that the program made says which context is meant where the thread has none.
+  if (result != CUDA_ERROR_INVALID_CONTEXT || is_default_stream(handle)) return result;
+  *stream = (*session)->streams.find(handle);
+  if (*stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if ((*stream)->detached.load(std::memory_order_acquire)) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  *context = (*stream)->context;
+  return CUDA_SUCCESS;
 }
 
 CUresult check_implicit_capture(Session& session, const Stream& stream) {

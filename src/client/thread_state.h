@@ -37,6 +37,9 @@ struct ThreadState {
 // The same for a call that is unsafe during stream capture: also asks the open captures.
 [[nodiscard]] CUresult enter_unsafe(Session** session, Context** context);
 
+// The same for a call that needs no context, as freeing does. One that was destroyed is an error.
+[[nodiscard]] CUresult enter_unsafe(Session** session);
+
 // A context by handle. Errors: CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_CONTEXT_IS_DESTROYED.
 [[nodiscard]] CUresult find_context(Session& session, CUcontext handle, Context** context);
 

@@ -52,6 +52,9 @@ void explain_failure(const char* reason) { g_reason = reason; }
 CUresult remote_call(uint16_t, const void*, size_t, void*, size_t, size_t*) {
   return CUDA_ERROR_MPS_RPC_FAILURE;
 }
+CUresult remote_device_call(uint16_t, const void*, size_t, void*, size_t, size_t*) {
+  return CUDA_ERROR_MPS_RPC_FAILURE;
+}
 CUresult remote_post(uint16_t, const void*, size_t) { return CUDA_ERROR_MPS_RPC_FAILURE; }
 CUresult device_to_wire(CUdevice, uint32_t*) { return CUDA_ERROR_INVALID_DEVICE; }
 #define OPENMPS_FAKE_HANDLE(handle, name)                             \

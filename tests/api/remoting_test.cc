@@ -87,6 +87,11 @@ CUresult remote_call(uint16_t opcode, const void* request, size_t request_bytes,
   return CUDA_SUCCESS;
 }
 
+CUresult remote_device_call(uint16_t opcode, const void* request, size_t request_bytes, void* reply,
+                            size_t reply_capacity, size_t* reply_bytes) {
+  return remote_call(opcode, request, request_bytes, reply, reply_capacity, reply_bytes);
+}
+
 CUresult remote_post(uint16_t opcode, const void* request, size_t request_bytes) {
   g_world->last_opcode = opcode;
   g_world->outcome = deliver(opcode, request, request_bytes);

@@ -62,6 +62,9 @@ void* entry_target(uint16_t symbol);
 // executed or that the session is lost; the function's own result is inside the reply.
 CUresult remote_call(uint16_t opcode, const void* request, size_t request_bytes, void* reply,
                      size_t reply_capacity, size_t* reply_bytes);
+// Hook. The same for a function that names its device: it needs no context.
+CUresult remote_device_call(uint16_t opcode, const void* request, size_t request_bytes, void* reply,
+                            size_t reply_capacity, size_t* reply_bytes);
 
 // Hook. Sends a request without reply; a failure of the function becomes a later call's error.
 CUresult remote_post(uint16_t opcode, const void* request, size_t request_bytes);

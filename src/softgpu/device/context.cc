@@ -118,6 +118,12 @@ void Context::deactivate() {
   driver_.arrays.remove_if(of_this);
   driver_.mipmapped_arrays.remove_if(of_this);
   driver_.memory.release_context(this);
+  const ContextLimits usual;
+  limits.stack_bytes = usual.stack_bytes.load();
+  limits.sync_depth = usual.sync_depth.load();
+  limits.pending_launches = usual.pending_launches.load();
+  limits.l2_fetch_bytes = usual.l2_fetch_bytes.load();
+  limits.persisting_l2_bytes = usual.persisting_l2_bytes.load();
   device_.segment->remove_context(id_);
   device_.segment->return_memory(storage_);
 }
@@ -140,11 +146,9 @@ Status Context::release_primary() {
   return Status();
 }
 
+// Whoever retained it has his reference still, to give back, but no context: that takes a new one.
 void Context::reset_primary() {
-  {
-    std::lock_guard lock(mutex_);
-    retained_ = 0;
-  }
+  flags = CU_CTX_SCHED_AUTO;
   deactivate();
 }
 

@@ -191,7 +191,10 @@ CUresult cuCtxGetId(CUcontext ctx, unsigned long long* ctxId) {
     if (ctxId == nullptr) return no_result();
     Result<std::shared_ptr<Context>> context = context_or_current(driver, ctx);
     if (!context.ok()) return context.status();
-    *ctxId = (*context)->id();
+    const std::shared_ptr<ExecutionContext> execution = (*context)->execution();
+    if (execution == nullptr) return Status(CUDA_ERROR_CONTEXT_IS_DESTROYED, "not active");
+    // A primary context that was reset and retained is another one.
+    *ctxId = (*context)->is_primary() ? execution->id : (*context)->id();
     return Status();
   });
 }

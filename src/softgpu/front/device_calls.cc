@@ -161,6 +161,25 @@ CUresult cuDeviceGetByPCIBusId(CUdevice* dev, const char* pciBusId) {
   });
 }
 
+namespace {
+
+// 0: not a format of linear textures.
+uint64_t channel_bytes(CUarray_format format) {
+  switch (format) {
+    case CU_AD_FORMAT_UNSIGNED_INT8:
+    case CU_AD_FORMAT_SIGNED_INT8: return 1;
+    case CU_AD_FORMAT_UNSIGNED_INT16:
+    case CU_AD_FORMAT_SIGNED_INT16:
+    case CU_AD_FORMAT_HALF: return 2;
+    case CU_AD_FORMAT_UNSIGNED_INT32:
+    case CU_AD_FORMAT_SIGNED_INT32:
+    case CU_AD_FORMAT_FLOAT: return 4;
+    default: return 0;
+  }
+}
+
+}  // namespace
+
 CUresult cuDeviceCanAccessPeer(int* canAccessPeer, CUdevice dev, CUdevice peerDev) {
   return with_device(dev, [&](Driver& driver, Device&) -> Status {
     if (canAccessPeer == nullptr) return invalid_value("no place for the result");
@@ -191,11 +210,15 @@ CUresult cuDeviceGetExecAffinitySupport(int* pi, CUexecAffinityType type, CUdevi
   });
 }
 
-CUresult cuDeviceGetTexture1DLinearMaxWidth(size_t* maxWidthInElements, CUarray_format,
-                                            unsigned int, CUdevice dev) {
+CUresult cuDeviceGetTexture1DLinearMaxWidth(size_t* maxWidthInElements, CUarray_format format,
+                                            unsigned int numChannels, CUdevice dev) {
   return with_device(dev, [&](Driver&, Device&) -> Status {
     if (maxWidthInElements == nullptr) return invalid_value("no place for the result");
-    *maxWidthInElements = 1u << 27;
+    const uint64_t bytes = channel_bytes(format) * numChannels;
+    if (bytes == 0 || (numChannels != 1 && numChannels != 2 && numChannels != 4))
+      return invalid_value("no format of textures");
+    // As an H200: 2^30 elements, 4 GiB.
+    *maxWidthInElements = std::min(uint64_t{1} << 30, (uint64_t{1} << 32) / bytes);
     return Status();
   });
 }

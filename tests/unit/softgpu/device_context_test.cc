@@ -56,6 +56,9 @@ TEST_F(ContextTest, PrimaryContextIsCountedAndStable) {
   EXPECT_EQ(first, second);  // the same handle lives again
   EXPECT_CU(cuCtxSynchronize());
   EXPECT_CU(cuDevicePrimaryCtxReset_v2(0));
+  EXPECT_EQ(cuCtxSynchronize(), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+  EXPECT_CU(cuDevicePrimaryCtxRelease_v2(0));  // the reference outlives the reset
+  EXPECT_EQ(cuDevicePrimaryCtxRelease_v2(0), CUDA_ERROR_INVALID_CONTEXT);
   EXPECT_CU(cuCtxPopCurrent_v2(&first));
 }
 

@@ -187,6 +187,7 @@ TEST_F(ScheduleTest, GreenContextsKeepToTheirSms) {
   CUcontext popped = nullptr;
   EXPECT_CU(cuCtxPopCurrent_v2(&popped));
   EXPECT_CU(cuDevicePrimaryCtxReset_v2(0));
+  EXPECT_CU(cuDevicePrimaryCtxRelease_v2(0));
 }
 
 }  // namespace

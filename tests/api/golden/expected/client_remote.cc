@@ -101,8 +101,8 @@ CUresult cuGraphAddThings(CUgraphNode* node, CUgraph graph, const CUgraphNode* b
   CUresult result = reply.status();
   size_t reply_bytes = 0;
   if (result == CUDA_SUCCESS)
-    result = remote_call(kOpcode, request.data(), request.size(), reply.data(),
-                         reply.size(), &reply_bytes);
+    result = remote_device_call(kOpcode, request.data(), request.size(), reply.data(),
+                                reply.size(), &reply_bytes);
   messages::cuGraphAddThings_reply answer;
   memset(&answer, 0, sizeof(answer));
   MessageReader reader(reply.data(), reply_bytes);
