@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "client/copy_pool.h"
+#include "client/host_function.h"
 #include "client/objects.h"
 
 namespace openmps::client {
@@ -119,6 +120,7 @@ bool Callbacks::any_watched_done() {
 // told of a failure.
 void Callbacks::drop_watched(bool all) {
   for (;;) {
+    const HostFunctionScope scope;  // destructors of user objects are the program's
     Watched done;
     const std::lock_guard guard(lock_);
     const auto found = std::find_if(
@@ -171,10 +173,13 @@ bool Callbacks::run_posted() {
   bool any = false;
   for (Pending posted{}; take_posted(&posted); any = true) {
     const HostCall& call = posted.call;
-    if (call.function != nullptr) {
-      call.function(call.user_data);
-    } else {
-      call.callback(call.stream, CUDA_SUCCESS, call.user_data);
+    {
+      const HostFunctionScope scope;
+      if (call.function != nullptr) {
+        call.function(call.user_data);
+      } else {
+        call.callback(call.stream, CUDA_SUCCESS, call.user_data);
+      }
     }
     fences_.host_function_ran();
     channel_.view().callback(posted.slot).done.store(1, std::memory_order_release);
@@ -206,6 +211,7 @@ void Callbacks::serve() {
     }
     for (const Pending& pending : left) {
       if (pending.call.callback != nullptr) {
+        const HostFunctionScope scope;
         pending.call.callback(pending.call.stream, result, pending.call.user_data);
       }
     }

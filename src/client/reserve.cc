@@ -11,6 +11,7 @@
 
 #include "api/client_hooks.h"
 #include "client/debug.h"
+#include "client/host_function.h"
 
 namespace openmps::client {
 
@@ -105,6 +106,7 @@ void set_memory_aside() {
 
 CUresult before_call(DriverSymbol symbol) {
   t_returns = false;
+  if (const CUresult result = check_host_function(symbol); result != CUDA_SUCCESS) return result;
   if ((g_attention.load(std::memory_order_relaxed) & kMemoryIsShort) == 0) return CUDA_SUCCESS;
   if (set_aside(g_for_calls) && set_aside(g_for_returns)) {
     g_attention.fetch_and(~static_cast<uint32_t>(kMemoryIsShort), std::memory_order_relaxed);

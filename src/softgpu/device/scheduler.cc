@@ -380,13 +380,13 @@ void Scheduler::host_thread_main() {
     host_queue_.pop_front();
     CUresult error = operation->context->error.load();
     lock.unlock();
+    host_function_running = true;
     if (operation->callback != nullptr) {
       operation->callback(operation->stream, error, operation->user_data);
     } else if (error == CUDA_SUCCESS) {
-      host_function_running = true;
       operation->function(operation->user_data);
-      host_function_running = false;
     }
+    host_function_running = false;
     lock.lock();
     complete_locked(operation);
   }
