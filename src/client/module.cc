@@ -231,7 +231,7 @@ CUresult get_global(Session& session, Module& module, Context* current, const ch
                                           global, sizeof(*global)));
   session.memory.add_global(context->owner(), context->device, global->address, global->bytes);
   module.globals.emplace(key, *global);
-  return kind == SymbolKind::kManaged
+  return kind == SymbolKind::kManaged || global->managed != 0
              ? session.managed.add(session, &module, global->address, global->bytes)
              : CUDA_SUCCESS;
 }

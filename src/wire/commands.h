@@ -396,6 +396,8 @@ static_assert(sizeof(FunctionReply) + kMaxKernelParameters * sizeof(ParameterLay
 struct GlobalReply {
   uint64_t address;
   uint64_t bytes;
+  uint32_t managed;  // 1: the program may use it, too
+  uint32_t reserved;
 };
 struct ModuleSymbolsReply {
   uint32_t functions;

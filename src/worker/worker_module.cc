@@ -176,7 +176,11 @@ Status Modules::get_global(const wire::GetSymbol& command, wire::Variable name,
     memory_.add_global(address, bytes);
     module->globals.push_back(address);
   }
-  reply.put(wire::GlobalReply{address, bytes});
+  // A module's variables are all asked for alike. Where the driver doesn't know, it is none.
+  int managed = 0;
+  static_cast<void>(
+      core_.driver.cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, address));
+  reply.put(wire::GlobalReply{address, bytes, managed != 0 ? 1u : 0u, 0});
   return Status();
 }
 

@@ -334,6 +334,10 @@ void fill_modules(DriverTable& t) {
   };
   t.cuModuleUnload = [](CUmodule module) { return unload("modules", number(module)); };
   t.cuLibraryUnload = [](CUlibrary library) { return unload("libraries", number(library)); };
+  t.cuPointerGetAttribute = [](void* value, CUpointer_attribute attribute, CUdeviceptr) {
+    if (attribute != CU_POINTER_ATTRIBUTE_IS_MANAGED) return CUDA_ERROR_INVALID_VALUE;
+    return *static_cast<int*>(value) = 0, CUDA_SUCCESS;
+  };
   t.cuModuleGetGlobal_v2 = [](CUdeviceptr* address, size_t* bytes, CUmodule m, const char* symbol) {
     return find_global("modules", number(m), symbol, address, bytes);
   };

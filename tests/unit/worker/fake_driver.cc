@@ -389,7 +389,12 @@ void fill_modules(DriverTable& t) {
   };
   t.cuModuleGetGlobal_v2 = [](CUdeviceptr* address, size_t* bytes, CUmodule, const char* symbol) {
     if (missing(symbol)) return CUDA_ERROR_NOT_FOUND;
+    FakeDriver::current().global_is_managed = strcmp(symbol, "managed") == 0;
     return *address = kFakeGlobal, *bytes = kFakeGlobalBytes, CUDA_SUCCESS;
+  };
+  t.cuPointerGetAttribute = [](void* value, CUpointer_attribute attribute, CUdeviceptr) {
+    if (attribute != CU_POINTER_ATTRIBUTE_IS_MANAGED) return CUDA_ERROR_INVALID_VALUE;
+    return *static_cast<int*>(value) = FakeDriver::current().global_is_managed, CUDA_SUCCESS;
   };
   t.cuLibraryGetGlobal = [](CUdeviceptr* address, size_t* bytes, CUlibrary, const char* symbol) {
     if (missing(symbol)) return CUDA_ERROR_NOT_FOUND;

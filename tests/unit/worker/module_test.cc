@@ -210,6 +210,14 @@ TEST_F(ModuleTest, FunctionsAndGlobalsGoWithTheirModule) {
   load_module();  // the ids are free again
 }
 
+TEST_F(ModuleTest, AGlobalSaysWhetherItIsManaged) {
+  load_module();
+  EXPECT_TRUE(send(Opcode::kGetGlobal, wire::GetSymbol{1, 0, 0, 4}, "glob").ok());
+  EXPECT_EQ(reply<wire::GlobalReply>().managed, 0u);
+  EXPECT_TRUE(send(Opcode::kGetGlobal, wire::GetSymbol{1, 0, 0, 7}, "managed").ok());
+  EXPECT_EQ(reply<wire::GlobalReply>().managed, 1u);
+}
+
 TEST_F(ModuleTest, AttributesAndOccupancy) {
   load_module();
   EXPECT_TRUE(send(Opcode::kFunctionGetAttribute, wire::FunctionAttribute{1, 3, 0, 0}).ok());
