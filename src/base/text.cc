@@ -43,6 +43,16 @@ std::optional<uint64_t> parse_unsigned(std::string_view text, uint64_t max) {
   return value;
 }
 
+std::optional<uint64_t> parse_bytes(std::string_view text) {
+  constexpr std::string_view kUnits = "KMG";
+  const size_t unit = text.empty() ? std::string_view::npos : kUnits.find(text.back());
+  const int shift = unit == std::string_view::npos ? 0 : 10 * (static_cast<int>(unit) + 1);
+  if (shift != 0) text.remove_suffix(1);
+  const std::optional<uint64_t> count = parse_unsigned(text, UINT64_MAX >> shift);
+  if (!count) return std::nullopt;
+  return *count << shift;
+}
+
 std::vector<std::string> split_words(std::string_view line) {
   constexpr std::string_view kBlank = " \t\r";
   std::vector<std::string> words;

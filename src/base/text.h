@@ -36,6 +36,10 @@ void fill_field(char (&field)[N], std::string_view text) {
 // All of `text` as a decimal number of digits only, at most `max`; otherwise nothing.
 std::optional<uint64_t> parse_unsigned(std::string_view text, uint64_t max);
 
+// All of `text` as a number of bytes, with K, M or G behind it for the binary units; otherwise
+// nothing.
+std::optional<uint64_t> parse_bytes(std::string_view text);
+
 // Words separated by spaces and tabs.
 std::vector<std::string> split_words(std::string_view line);
 

@@ -2,8 +2,6 @@
 // Creation and destruction of contexts and of what belongs to them.
 #include "client/context.h"
 
-#include <string.h>
-
 #include <algorithm>
 #include <iterator>
 
@@ -21,7 +19,6 @@ Context* new_context(Session& session, uint32_t device, uint32_t flags) {
   context->wire_device = session.devices[device];
   context->flags.store(flags, std::memory_order_relaxed);
   context->unique_id = session.next_unique_id.fetch_add(1, std::memory_order_relaxed);
-  memcpy(context->limit, session.device(device).limit, sizeof(context->limit));
   return context;
 }
 
@@ -83,7 +80,6 @@ CUresult destroy_context_objects(Session& session, Context& context) {
   if (session.channel.status() != CUDA_SUCCESS) return session.channel.status();
   keep_first(session.channel.call(wire::Opcode::kContextReset,
                                   wire::ContextOnly{context.id, context.wire_device}));
-  memcpy(context.limit, session.device(context.device).limit, sizeof(context.limit));
   return result;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Contexts: all of a client's contexts on a device are views of the one that the worker holds. What
-// makes them different (streams, limits, lifetime of objects) is kept here. Any thread.
+// makes them different (streams, lifetime of objects) is kept here. Any thread.
 #pragma once
 
 #include "base/cuda_abi.h"

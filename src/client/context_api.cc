@@ -31,6 +31,16 @@ CUresult synchronize_context(Session& session, Context& context) {
   return session.channel.take_async_error();
 }
 
+CUresult read_limit(Session& session, const Context& context, CUlimit limit, size_t* value) {
+  uint64_t now = 0;
+  OPENMPS_CUDA_CHECK(
+      session.channel.call(wire::Opcode::kLimitGet,
+                           wire::LimitValue{context.wire_device, static_cast<uint32_t>(limit), 0},
+                           {}, &now, sizeof(now)));
+  *value = now;
+  return CUDA_SUCCESS;
+}
+
 }  // namespace
 
 namespace impl {
@@ -308,29 +318,28 @@ CUresult cuCtxGetExecAffinity(CUexecAffinityParam* pExecAffinity, CUexecAffinity
   return CUDA_SUCCESS;
 }
 
+// Limits are those of the context that the worker shares between its clients.
 CUresult cuCtxGetLimit(size_t* pvalue, CUlimit limit) {
   Session* session = nullptr;
   Context* context = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session, &context));
   if (pvalue == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const auto index = static_cast<uint32_t>(limit);
-  if (index >= wire::kMaxLimits) return CUDA_ERROR_UNSUPPORTED_LIMIT;
-  const uint32_t result = session->device(context->device).limit_result[index];
-  if (result == CUDA_SUCCESS) *pvalue = context->limit[index];
-  return static_cast<CUresult>(result);
+  return read_limit(*session, *context, limit, pvalue);
 }
 
-// Limits are the session's wishes: the worker's context has its own, which no client may change
-// under the others (growing the stack waits for everybody's work).
 CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
   Session* session = nullptr;
   Context* context = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session, &context));
-  const auto index = static_cast<uint32_t>(limit);
-  if (index >= wire::kMaxLimits) return CUDA_ERROR_UNSUPPORTED_LIMIT;
-  const uint32_t result = session->device(context->device).limit_result[index];
-  if (result == CUDA_SUCCESS) context->limit[index] = value;
-  return static_cast<CUresult>(result);
+  if (limit == CU_LIMIT_STACK_SIZE) {
+    size_t now = 0;
+    OPENMPS_CUDA_CHECK(read_limit(*session, *context, limit, &now));
+    // The driver waits for the context's work before it grows a stack: of ours, here.
+    if (value > now) OPENMPS_CUDA_CHECK(synchronize_context(*session, *context));
+  }
+  return session->channel.call(
+      wire::Opcode::kLimitRaise,
+      wire::LimitValue{context->wire_device, static_cast<uint32_t>(limit), value});
 }
 
 CUresult cuCtxGetStreamPriorityRange(int* leastPriority, int* greatestPriority) {

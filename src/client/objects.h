@@ -53,7 +53,6 @@ struct Context : Object {
   std::atomic<Stream*> gathering{nullptr};
   std::atomic<Stream*> barrier{nullptr};
   std::atomic<uint32_t> peers{0};  // devices whose memory it may use, a bit each
-  uint64_t limit[wire::kMaxLimits] = {};
   CUfunc_cache cache_config = CU_FUNC_CACHE_PREFER_NONE;
   CUsharedconfig shared_config = CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE;
   unsigned long long unique_id = 0;

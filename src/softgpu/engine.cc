@@ -57,6 +57,41 @@ class CallGraph {
   const CompiledProgram& program_;
 };
 
+// Functions that may call themselves: what is left when those whose calls all end are taken away,
+// again and again, and then those that nobody left calls.
+void mark_recursive(const CompiledProgram& program) {
+  const size_t count = program.functions.size();
+  std::vector<std::vector<size_t>> calls(count), callers(count);
+  for (size_t i = 0; i < count; ++i) {
+    if (program.functions[i] == nullptr) continue;
+    for (const int32_t callee : program.functions[i]->callees) {
+      calls[i].push_back(static_cast<size_t>(callee));
+      callers[static_cast<size_t>(callee)].push_back(i);
+    }
+  }
+  std::vector<bool> left(count, true);
+  const auto peel = [&](const auto& ahead, const auto& behind) {
+    std::vector<size_t> open(count), ready;
+    for (size_t i = 0; i < count; ++i) {
+      for (const size_t next : ahead[i]) open[i] += left[next] ? 1 : 0;
+      if (left[i] && open[i] == 0) ready.push_back(i);
+    }
+    while (!ready.empty()) {
+      const size_t at = ready.back();
+      ready.pop_back();
+      left[at] = false;
+      for (const size_t next : behind[at]) {
+        if (left[next] && --open[next] == 0) ready.push_back(next);
+      }
+    }
+  };
+  peel(calls, callers);
+  peel(callers, calls);
+  for (size_t i = 0; i < count; ++i) {
+    if (left[i] && program.functions[i] != nullptr) program.functions[i]->recursive = true;
+  }
+}
+
 // The threads of a block, at most `limit`: an image may ask for more than 2^32.
 uint32_t product_up_to(const uint32_t (&sizes)[3], uint32_t limit) {
   uint64_t product = 1;
@@ -167,6 +202,7 @@ std::shared_ptr<const Program> compile(const void* image, size_t size,
     program->functions.push_back(module.functions[i].is_extern
                                      ? nullptr
                                      : ir::lower(module, static_cast<int32_t>(i), shared.offsets));
+  mark_recursive(*program);
   for (size_t i = 0; i < module.functions.size(); ++i) {
     const ptx::Function& function = module.functions[i];
     if (!function.is_kernel || function.is_extern) continue;

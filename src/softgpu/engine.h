@@ -47,6 +47,9 @@ class DeviceServices {
   virtual uint64_t allocate_device_heap(uint64_t bytes) = 0;  // malloc() in a kernel; 0: exhausted
   virtual void free_device_heap(uint64_t address) = 0;
   virtual uint64_t global_timer_ns() = 0;  // %globaltimer; %clock follows it
+  // How much stack recursion may take, bytes per thread: cuCtxSetLimit's. What is known beforehand
+  // is there anyhow, as on a GPU.
+  virtual uint64_t stack_bytes() { return UINT64_MAX; }
   // cudaGraphSetConditional(). False: there is no such handle in the kernel's context.
   virtual bool set_condition(uint64_t, uint32_t) { return false; }
   // What a texture or surface handle names; null: nothing.

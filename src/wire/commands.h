@@ -128,6 +128,8 @@ enum class Opcode : uint16_t {
   kGraphEnableNode = 49,   // GraphEnableNode, sync
   kConditionCreate = 57,   // ConditionCreate, sync -> ConditionReply
   kGraphForget = 58,       // ObjectOnly: a graph with conditional handles
+  kLimitGet = 60,          // LimitValue, sync -> uint64: the shared context's, in bytes
+  kLimitRaise = 61,        // LimitValue, sync
   kFirstGenerated = 256,   // from here on: Generated + the request of api/messages.h; sync
                            // ones reply its reply, unless the call did not come that far
 };
@@ -144,6 +146,14 @@ struct DeviceOnly {
 struct ContextOnly {
   Id context;
   uint32_t device;
+};
+
+// A CUlimit of the shared context of a device. Raising it to what it is or less changes nothing: a
+// client can't lower what others rely on.
+struct LimitValue {
+  uint32_t device;
+  uint32_t limit;
+  uint64_t value;
 };
 
 struct Launch {

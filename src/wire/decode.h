@@ -30,11 +30,11 @@ using Commands =
                 DeviceResource, EventCreate, EventElapsed, EventOpen, EventRecord, Fence,
                 FunctionAttribute, Generated, GetSymbol, GraphBegin, GraphEnableNode,
                 GraphInstantiate, GraphLaunch, GraphNode, GraphSetNode, GraphUpdate, GreenCreate,
-                HostFunction, ImageCreate, Launch, LinkAdd, LinkCreate, LinkRead, Memcpy, Memcpy3D,
-                MemoryAccess, MemoryOpen, MemoryRange, Memset, ModuleFunctions, ModuleLoad, Nothing,
-                ObjectOnly, Occupancy, PeerAccess, PhysicalCreate, PhysicalMap, PhysicalTicket,
-                RangeExport, ResourceDescribe, ResourceRead, ResourceSplit, ShareKey, StreamBatch,
-                StreamCreate, StreamValue, StreamWaitEvent, WakeAfter>;
+                HostFunction, ImageCreate, Launch, LimitValue, LinkAdd, LinkCreate, LinkRead,
+                Memcpy, Memcpy3D, MemoryAccess, MemoryOpen, MemoryRange, Memset, ModuleFunctions,
+                ModuleLoad, Nothing, ObjectOnly, Occupancy, PeerAccess, PhysicalCreate, PhysicalMap,
+                PhysicalTicket, RangeExport, ResourceDescribe, ResourceRead, ResourceSplit,
+                ShareKey, StreamBatch, StreamCreate, StreamValue, StreamWaitEvent, WakeAfter>;
 
 // The bytes behind a command's struct.
 using Variable = std::span<const unsigned char>;

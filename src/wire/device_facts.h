@@ -12,7 +12,6 @@
 namespace openmps::wire {
 
 inline constexpr uint32_t kMaxAttributes = 256;  // CUDA 13.0 defines some 150
-inline constexpr uint32_t kMaxLimits = 16;       // and 10 limits
 
 struct DeviceFacts {
   char name[256];
@@ -21,8 +20,6 @@ struct DeviceFacts {
   uint64_t total_memory;
   int32_t attribute[kMaxAttributes];          // by CUdevice_attribute
   uint32_t attribute_result[kMaxAttributes];  // CUresult of asking for it
-  uint64_t limit[kMaxLimits];                 // by CUlimit: the context's initial values
-  uint32_t limit_result[kMaxLimits];
   int32_t priority_least;
   int32_t priority_greatest;
   uint64_t allocation_granularity;

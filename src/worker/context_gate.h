@@ -37,6 +37,7 @@ enum class GatedCall : uint32_t {
   kArrayDestroy,  // and cuMemFree, which does
   kGreenCreate,   // not measured; taken for calls that wait
   kGreenDestroy,
+  kStackLimit,
   kCount,
 };
 const char* name_of(GatedCall call);
@@ -117,6 +118,15 @@ class ContextGate {
     count(call, now_ns() - start);
     return result;
   }
+  // The same in a quiet moment only: `otherwise`, without the call, if none comes within the limit.
+  template <typename F>
+  CUresult run_if_quiet(GatedCall call, uint32_t device, CUresult otherwise, F&& f) {
+    const uint64_t start = now_ns();
+    const Quiet quiet(*this, device);
+    const CUresult result = quiet.found() ? f() : otherwise;
+    count(call, now_ns() - start);
+    return result;
+  }
   // The same for a call that does not wait.
   template <typename F>
   CUresult run_at_once(GatedCall call, F&& f) {
@@ -148,6 +158,7 @@ class ContextGate {
     }
     Quiet(const Quiet&) = delete;
     Quiet& operator=(const Quiet&) = delete;
+    [[nodiscard]] bool found() const { return closed_; }
 
    private:
     ContextGate& gate_;

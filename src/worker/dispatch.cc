@@ -310,6 +310,8 @@ constexpr std::array<Entry, kOpcodes> make_table() {
   set(Opcode::kArrayCopy, {"ArrayCopy", to_part<&S::arrays, &Arrays::copy>});
   set(Opcode::kImageCreate, {"ImageCreate", to_part<&S::arrays, &Arrays::create_image>});
   set(Opcode::kImageDestroy, {"ImageDestroy", to_session<wire::ObjectOnly, image_destroy>});
+  set(Opcode::kLimitGet, {"LimitGet", to_part<&S::limits, &Limits::get>});
+  set(Opcode::kLimitRaise, {"LimitRaise", to_part<&S::limits, &Limits::raise>});
   set(Opcode::kContextReset, {"ContextReset", to_session<wire::ContextOnly, context_reset>});
   return table;
 }

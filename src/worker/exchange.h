@@ -93,6 +93,7 @@ struct Commons {
   ImageStore images;
   KernelOutput output;
   ResourceDescriptors descriptors;
+  std::mutex limits;  // held by who raises a limit of a shared context, so that none is lowered
 };
 
 }  // namespace openmps::worker

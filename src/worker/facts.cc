@@ -71,11 +71,6 @@ Status collect_device(const DriverTable& driver, const Device& device, wire::Dev
   if (!device.rdma_memory) facts->attribute[CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED] = 0;
 
   OPENMPS_RETURN_IF_ERROR(check(driver.cuCtxSetCurrent(device.context), "cuCtxSetCurrent"));
-  for (uint32_t i = 0; i < wire::kMaxLimits; ++i) {
-    size_t value = 0;
-    facts->limit_result[i] = driver.cuCtxGetLimit(&value, static_cast<CUlimit>(i));
-    facts->limit[i] = value;
-  }
   OPENMPS_RETURN_IF_ERROR(
       check(driver.cuCtxGetStreamPriorityRange(&facts->priority_least, &facts->priority_greatest),
             "cuCtxGetStreamPriorityRange"));

@@ -3,6 +3,7 @@
 // symbol and section names are plain text.
 #include "worker/image_facts.h"
 
+#include <ctype.h>
 #include <elf.h>
 #include <lz4.h>
 #include <string.h>
@@ -62,10 +63,25 @@ bool declares(Bytes ptx, std::string_view space) {
   return false;
 }
 
+// The name alone: there are others that it is a part of.
+bool calls_malloc(Bytes ptx) {
+  constexpr std::string_view kName = "malloc";
+  const auto is_name = [](unsigned char c) { return isalnum(c) != 0 || c == '_' || c == '$'; };
+  const unsigned char* begin = ptx.data();
+  while (const void* found = memmem(ptx.data(), ptx.size(), kName.data(), kName.size())) {
+    const auto* at = static_cast<const unsigned char*>(found);
+    const bool begins = at == begin || !is_name(at[-1]);
+    ptx = ptx.subspan(static_cast<size_t>(at - ptx.data()) + kName.size());
+    if (begins && (ptx.empty() || !is_name(ptx[0]))) return true;
+  }
+  return false;
+}
+
 ImageFacts facts_of(Bytes code, bool is_elf) {
   ImageFacts facts;
   facts.prints = contains(code, "vprintf");
   facts.asserts = contains(code, "__assert");
+  facts.allocates = is_elf ? contains(code, {"\0malloc\0", 8}) : calls_malloc(code);
   // Sections of variables, initialised ones, constants (bank 3), texture and surface references.
   facts.has_variables = is_elf ? contains(code, ".nv.global") || contains(code, ".nv.constant3") ||
                                      contains(code, ".nv.texref") || contains(code, ".nv.surfref")
@@ -77,6 +93,7 @@ ImageFacts facts_of(Bytes code, bool is_elf) {
 void merge(const ImageFacts& from, ImageFacts* to) {
   to->prints |= from.prints;
   to->asserts |= from.asserts;
+  to->allocates |= from.allocates;
   to->has_variables |= from.has_variables;
 }
 
@@ -104,7 +121,7 @@ std::optional<Bytes> code_of(const Entry& entry, Bytes payload,
 
 // All entries of one kind that the device may use. Nothing: there is none, or one can't be read.
 std::optional<ImageFacts> facts_of_kind(Bytes entries, uint16_t kind, uint32_t capability) {
-  ImageFacts facts{false, false, false};
+  ImageFacts facts{false, false, false, false};
   bool found = false;
   std::vector<unsigned char> buffer;
   Entry entry;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the worker must know of an image's code, read from its symbols: does it print, does it
-// assert, does it have variables? When the image does not say, the answer is yes. Called when an
+// What the worker must know of an image's code, read from its symbols: does it print, assert,
+// allocate, have variables? When the image does not say, the answer is yes. Called when an
 // image is loaded; any thread.
 #pragma once
 
@@ -12,6 +12,7 @@ namespace openmps::worker {
 struct ImageFacts {
   bool prints = true;         // refers to the device's printf
   bool asserts = true;        // refers to the device's assert
+  bool allocates = true;      // refers to the device's malloc
   bool has_variables = true;  // in device or constant memory, of any kind
 };
 

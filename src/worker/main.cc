@@ -25,6 +25,7 @@
 #include "worker/driver_environment.h"
 #include "worker/facts.h"
 #include "worker/log.h"
+#include "worker/start_limits.h"
 #include "worker/worker_server.h"
 
 namespace openmps::worker {
@@ -75,6 +76,7 @@ Status serve(const Options& options, ServerLink& link) {
   const DriverTable& table = driver.value()->table();
   Result<Devices> devices = Devices::open(table);
   if (!devices.ok()) return devices.status();
+  OPENMPS_RETURN_IF_ERROR(set_start_limits(table, *devices));
   Result<UniqueFd> facts =
       collect_facts(table, *devices, driver.value()->kind() == DriverKind::kSoftgpu);
   if (!facts.ok()) return facts.status();
@@ -127,8 +129,8 @@ int run(int argc, char** argv) {
   const Status status = serve(options, link);
   log("Worker can't start: " + status.message());
   link.not_ready(status);
-  // The driver's own exit handlers have nothing to add.
-  _exit(1);
+  // NVIDIA's driver has nothing to add; softgpu leaves its device segment.
+  quick_exit(1);
 }
 
 }  // namespace

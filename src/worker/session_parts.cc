@@ -67,6 +67,7 @@ void SessionParts::drain() {
 void SessionParts::release() {
   ContextGate::leave(core.feeder);
   sharing.release_all();
+  limits.release_all();
   graphs.release_all();
   events.release_all();
   fences.release_all();

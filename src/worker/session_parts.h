@@ -16,6 +16,7 @@
 #include "worker/worker_green.h"
 #include "worker/worker_handles.h"
 #include "worker/worker_launch.h"
+#include "worker/worker_limits.h"
 #include "worker/worker_link.h"
 #include "worker/worker_memory.h"
 #include "worker/worker_module.h"
@@ -41,6 +42,8 @@ struct SessionParts {
   void drain();
   // Give everything back that the driver holds for the session; it has drained.
   void release();
+  // The session has changed what only a new worker has as it was (wire::SessionClosed).
+  [[nodiscard]] bool worn() const { return modules.used_heap() || limits.raised(); }
 
   SessionCore core;
   SessionMemory memory{core};
@@ -59,6 +62,7 @@ struct SessionParts {
   GraphBuilder graph_builder{core, modules, events, memory, arrays, launches, fences};
   Graphs graphs{core, streams, memory, graph_builder, fences};
   Handles handles{core, streams, events, modules};
+  Limits limits{core, memory};
 
   // Set when the session is to end: a handler that waits gives up.
   std::atomic<bool> stop{false};

@@ -408,10 +408,50 @@ def few_descriptors(box, _):
     few_of(box, (resource.RLIMIT_NOFILE, 48), 48, "48 descriptors")
 
 
+def full_heap(box, _):
+    """A heap that a client has left full is there again for the next one, once nobody uses it; while
+    somebody does, clients share it."""
+    box.start_daemon()
+    server = None
+    for _round in range(3):
+        finish(box.start(["drv_limits", "eat"]), "a client that takes all of the heap")
+        require(server in (None, server_of(box)), "the server was replaced")
+        server = server_of(box)
+    other = box.start(["drv_client_worker", "1", "3", "hold"], stdin=subprocess.PIPE)
+    ready(other)
+    finish(box.start(["drv_limits", "eat"]), "the first client beside another")
+    code, out, _err = box.run(["drv_limits", "eat"], CLIENT_LIMIT_S)
+    require(code == 1 and "# 0 MiB of 8" in out, f"the second client beside another: {code}\n{out}")
+    other.stdin.write("go\n")
+    other.stdin.flush()
+    finish(other, "the other")
+    finish(box.start(["drv_limits", "eat"]), "a client when nobody is there")
+    box.quit()
+
+
+def limits_at_start(box, _):
+    """The daemon's environment says what heap and stack its workers begin with; a worker that can't
+    have them says so."""
+    box.env.update({"OPENMPS_MALLOC_HEAP": "128M", "OPENMPS_STACK": "32K"})
+    box.start_daemon()
+    finish(box.start(["drv_limits", "eat", "64"]), "a client with a heap of 128 MiB")
+    code, out, _err = box.run(["drv_limits", "stack"], CLIENT_LIMIT_S)
+    require(code == 1 and "FAILED: 1 KiB to begin with" in out and out.count("FAILED:") == 1,
+            f"a client with a stack of 32 KiB: {code}\n{out}")
+    box.quit()
+    require(wait_until(lambda: not box.processes(), SETTLE_LIMIT_S), "the daemon is still there")
+    box.env["OPENMPS_STACK"] = "16 cubits"
+    box.start_daemon()
+    code, out, _err = box.run(["drv_client_worker"], CLIENT_LIMIT_S)
+    require(code == 1 and "CUDA_ERROR_MPS_CONNECTION_FAILED" in out, f"no stack: {code}\n{out}")
+    require("OPENMPS_STACK=16 cubits is not a size" in box.logs(), box.logs())
+    box.quit()
+
+
 ALL = {f.__name__: f for f in
        (many_clients, churn, kill_beside, rogue_clients, capture_vs_alloc, no_daemon, required,
         control_shell, kernel_output, assert_text, fault_beside_idle, endless_kernel, endless_quit,
-        few_threads, few_descriptors)}
+        few_threads, few_descriptors, full_heap, limits_at_start)}
 
 
 def run(name, build, driver, clients):

@@ -62,6 +62,7 @@ LAYOUTS = {
     "ResourceDescribe": "II", "GreenCreate": "IIII", "GreenDestroy": ID, "ContextJoin": "II",
     "ContextFollow": ID, "OutputFlush": "Q", "LinkCreate": "IIII", "LinkAdd": "6I", "LinkComplete": ID,
     "LinkRead": "IIQQ", "LinkDestroy": ID, "ConditionCreate": "IIII", "GraphForget": ID,
+    "LimitGet": "IIQ", "LimitRaise": "IIQ",
 }
 
 
@@ -170,6 +171,8 @@ def basics():
                      + command("Memset", 1, 1, ONE.base, 0, 4096, 1, 7, 0)
                      + command("Memset", 1, 2, ONE.base, 0, 4096, 1, 7, 0)
                      + command("MemoryInfo", 0, 0)
+                     + command("LimitGet", 0, 0, 0) + command("LimitRaise", 0, 0, 4096)
+                     + command("LimitRaise", 0, 2, 16 * MIB) + command("LimitRaise", 0, 1, 9 * MIB)
                      + command("HostUnregister", ONE.pinned, 2 * MIB, 0, 0)
                      + command("MemoryUnmap", ONE.base, 6 * MIB, 0, 0))
     yield "events", (stream(1) + stream(2, 0) + stream(3, 2) + event(1) + event(2)

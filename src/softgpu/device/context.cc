@@ -41,7 +41,7 @@ uint64_t Context::storage_bytes() const {
   const SmLimits sm = sm_limits(driver_.config.compute_capability);
   constexpr uint64_t kHeap = 8ull << 20;
   constexpr uint64_t kPrintf = 1ull << 20;
-  uint64_t local = static_cast<uint64_t>(driver_.config.sm_count) * sm.threads * limits.stack_bytes;
+  uint64_t local = static_cast<uint64_t>(driver_.config.sm_count) * sm.threads * kDefaultStackBytes;
   // A device smaller than the model's usual storage still runs something.
   return std::min(local + kHeap + kPrintf, driver_.config.memory_bytes / 16);
 }
@@ -119,8 +119,6 @@ void Context::deactivate() {
   driver_.mipmapped_arrays.remove_if(of_this);
   driver_.memory.release_context(this);
   const ContextLimits usual;
-  limits.stack_bytes = usual.stack_bytes.load();
-  limits.sync_depth = usual.sync_depth.load();
   limits.pending_launches = usual.pending_launches.load();
   limits.l2_fetch_bytes = usual.l2_fetch_bytes.load();
   limits.persisting_l2_bytes = usual.persisting_l2_bytes.load();

@@ -19,10 +19,8 @@ struct Device;
 struct Stream;
 struct GreenContext;
 
-// cuCtxSetLimit's values. Some only answer cuCtxGetLimit: nothing in the model depends on them.
+// Values of cuCtxSetLimit that only answer cuCtxGetLimit: nothing in the model depends on them.
 struct ContextLimits {
-  std::atomic<uint64_t> stack_bytes{1024};
-  std::atomic<uint64_t> sync_depth{2};
   std::atomic<uint64_t> pending_launches{2048};
   std::atomic<uint64_t> l2_fetch_bytes{64};
   std::atomic<uint64_t> persisting_l2_bytes{0};

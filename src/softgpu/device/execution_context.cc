@@ -64,6 +64,7 @@ void ExecutionContext::flush_output() {
 
 uint64_t ExecutionContext::allocate_device_heap(uint64_t bytes) {
   std::lock_guard lock(services_mutex_);
+  heap_in_use_.store(true, std::memory_order_release);
   uint64_t limit = heap_limit.load();
   if (bytes == 0 || bytes > limit) return 0;
   uint64_t rounded = (bytes + kHeapAlignment - 1) / kHeapAlignment * kHeapAlignment;

@@ -25,6 +25,8 @@ struct TextureObject;
 inline constexpr int kGreatestPriority = -5;
 inline constexpr uint32_t kPriorityLevels = 6;
 
+inline constexpr uint64_t kDefaultStackBytes = 1024;  // of a thread, as on a GPU
+
 // The device's view of a stream: the operation that the next one has to wait for.
 struct StreamQueue {
   uint64_t id = 0;
@@ -60,8 +62,11 @@ class ExecutionContext final : public DeviceServices {
   std::string fault_text;
 
   // Limits of cuCtxSetLimit that kernels feel.
+  std::atomic<uint64_t> stack_limit{kDefaultStackBytes};
   std::atomic<uint64_t> heap_limit{8ull << 20};
   std::atomic<uint64_t> printf_limit{1ull << 20};
+  // A kernel has asked for memory of the heap: its size is final.
+  [[nodiscard]] bool heap_in_use() const { return heap_in_use_.load(std::memory_order_acquire); }
 
   // Write what kernels printed to stdout, and why asserts failed to stderr: called where CUDA does
   // so, at synchronisation.
@@ -70,6 +75,7 @@ class ExecutionContext final : public DeviceServices {
   void print(std::string_view text) override;
   void print_failure(std::string_view text) override;
   uint64_t allocate_device_heap(uint64_t bytes) override;
+  uint64_t stack_bytes() override { return stack_limit.load(std::memory_order_relaxed); }
   void free_device_heap(uint64_t address) override;
   uint64_t global_timer_ns() override;
   bool set_condition(uint64_t handle, uint32_t value) override;
@@ -86,6 +92,7 @@ class ExecutionContext final : public DeviceServices {
   std::mutex services_mutex_;
   std::string output_;
   std::string failures_;
+  std::atomic<bool> heap_in_use_{false};
   uint64_t heap_used_ = 0;
   std::unordered_map<uint64_t, uint64_t> heap_;  // address -> bytes
   // By their former handles; the scheduler keeps them.

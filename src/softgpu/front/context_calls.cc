@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Contexts: primary and created ones, the thread's stack, limits, flags. Any thread.
+#include <algorithm>
+
 #include "interop/export_tables.h"
 #include "softgpu/device/capture.h"
 #include "softgpu/front/front.h"
@@ -48,14 +50,38 @@ CUresult create_context(CUcontext* out, unsigned flags, CUdevice ordinal) {
   });
 }
 
-// Where the value of a limit is kept; null: no such limit, or one that does not exist here.
+// What the driver makes of a wish, as seen on an H200: whole units, and a heap that is worth the
+// name.
+constexpr uint64_t kStackUnit = 16;
+constexpr uint64_t kPrintfUnit = 256;
+constexpr uint64_t kLeastPrintf = 512 << 10;
+constexpr uint64_t kMostPrintf = 2ull << 30;
+constexpr uint64_t kHeapUnit = 64 << 10;
+constexpr uint64_t kLeastHeap = 4 << 20;
+constexpr uint64_t kHeapShare = 8;  // of the device's memory, at most
+
+uint64_t granted_limit(const Caller& caller, CUlimit limit, uint64_t wish) {
+  const auto whole = [&](uint64_t unit) { return (wish + unit - 1) / unit * unit; };
+  const uint64_t memory = caller.driver.config.memory_bytes;
+  wish = std::min(wish, memory);  // so that no sum overflows
+  switch (limit) {
+    case CU_LIMIT_STACK_SIZE: return whole(kStackUnit);
+    case CU_LIMIT_PRINTF_FIFO_SIZE:
+      return std::clamp(whole(kPrintfUnit), kLeastPrintf, kMostPrintf);
+    case CU_LIMIT_MALLOC_HEAP_SIZE:
+      return std::clamp(whole(kHeapUnit), kLeastHeap, std::max(kLeastHeap, memory / kHeapShare));
+    default: return wish;
+  }
+}
+
+// Where the value of a limit is kept; null: no such limit, or one that does not exist here (the
+// depth of synchronisation on the device: not since compute capability 9.0).
 std::atomic<uint64_t>* limit_of(Caller& caller, CUlimit limit) {
   ContextLimits& limits = caller.context->limits;
   switch (limit) {
-    case CU_LIMIT_STACK_SIZE: return &limits.stack_bytes;
+    case CU_LIMIT_STACK_SIZE: return &caller.execution->stack_limit;
     case CU_LIMIT_PRINTF_FIFO_SIZE: return &caller.execution->printf_limit;
     case CU_LIMIT_MALLOC_HEAP_SIZE: return &caller.execution->heap_limit;
-    case CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH: return &limits.sync_depth;
     case CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT: return &limits.pending_launches;
     case CU_LIMIT_MAX_L2_FETCH_GRANULARITY: return &limits.l2_fetch_bytes;
     case CU_LIMIT_PERSISTING_L2_CACHE_SIZE: return &limits.persisting_l2_bytes;
@@ -262,7 +288,13 @@ CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
     constexpr size_t kMaxStack = 512 << 10;
     if (limit == CU_LIMIT_STACK_SIZE && value > kMaxStack)
       return invalid_value("more stack than a thread can have");
-    OPENMPS_RETURN_IF_ERROR(synchronize_context(caller.driver, *caller.execution));
+    if (limit == CU_LIMIT_MALLOC_HEAP_SIZE && caller.execution->heap_in_use())
+      return invalid_value("kernels use the heap already");
+    value = granted_limit(caller, limit, value);
+    const bool waits = limit != CU_LIMIT_MALLOC_HEAP_SIZE && limit != CU_LIMIT_PRINTF_FIFO_SIZE;
+    if (waits && value != stored->load()) {
+      OPENMPS_RETURN_IF_ERROR(synchronize_context(caller.driver, *caller.execution));
+    }
     *stored = value;
     return Status();
   });

@@ -172,7 +172,12 @@ const Op* enter(WarpState* warp, const Op* op, const CallSite& site, const Code&
     return warp->block->raise(
         warp, op, CUDA_ERROR_LAUNCH_FAILED, 0,
         caller->depth >= kMaxCallDepth ? "stack overflow" : "call with the wrong parameters");
-  Frame* frame = make_frame(warp, &callee, caller->local_base + caller->code->local_bytes);
+  const uint64_t local_base = caller->local_base + caller->code->local_bytes;
+  if (callee.recursive && warp->block->services != nullptr &&
+      local_base + callee.local_bytes > warp->block->services->stack_bytes()) [[unlikely]]
+    return warp->block->raise(warp, op, CUDA_ERROR_ILLEGAL_ADDRESS, 0,
+                              "recursion needs more stack than the context's limit");
+  Frame* frame = make_frame(warp, &callee, local_base);
   if (!frame) return warp->block->raise(warp, op, CUDA_ERROR_LAUNCH_FAILED, 0, "stack overflow");
   frame->parent = caller;
   frame->return_to = op + 1;

@@ -61,6 +61,7 @@ struct Code {
   bool calls_indirectly = false;
   bool uses_grid_workspace = false;
   bool uses_reserved_shared = false;
+  bool recursive = false;  // may call itself: how much stack that takes is not known beforehand
   std::vector<int32_t> callees;
   std::string unusable;  // empty, or why it can't run: "line 12: opcode"
 };

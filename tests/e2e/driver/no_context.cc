@@ -119,7 +119,8 @@ void reset() {
   expect(first != second, "as another one");
   size_t stack = 0;
   CHECK_CU(cuCtxGetLimit(&stack, CU_LIMIT_STACK_SIZE));
-  expect(stack == 1024, "with the usual stack");
+  // Behind OpenMPS it is the limit of the shared context, which does not shrink (decision 12).
+  expect(stack >= 1024, "with the usual stack, or more");
   CHECK_CU(cuDevicePrimaryCtxRelease_v2(0));
   CHECK_CU(cuDevicePrimaryCtxRelease_v2(0));
   expect(active(), "two references given back");

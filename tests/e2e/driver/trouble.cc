@@ -63,5 +63,5 @@ int main(int argc, char** argv) {
   e2e::expect_result("synchronising", cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
   CUdeviceptr memory = 0;
   e2e::expect_result("and from then on", cuMemAlloc_v2(&memory, 4), CUDA_ERROR_ILLEGAL_ADDRESS);
-  _exit(e2e::finish());  // nothing can be given back
+  quick_exit(e2e::finish());  // nothing can be given back
 }

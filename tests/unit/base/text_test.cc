@@ -23,6 +23,17 @@ TEST(Text, NumbersAreDigitsOnlyAndBounded) {
   EXPECT_EQ(parse_unsigned("5", 3), std::nullopt) << "a digit above a small bound";
 }
 
+TEST(Text, BytesHaveBinaryUnits) {
+  EXPECT_EQ(parse_bytes("0"), 0u);
+  EXPECT_EQ(parse_bytes("65536"), 65536u);
+  EXPECT_EQ(parse_bytes("64K"), 65536u);
+  EXPECT_EQ(parse_bytes("3M"), 3u << 20);
+  EXPECT_EQ(parse_bytes("2G"), 2ull << 30);
+  for (const char* bad : {"", "K", "64k", "64KB", "1.5G", "-1K", " 1K", "17179869184G"}) {
+    EXPECT_EQ(parse_bytes(bad), std::nullopt) << bad;
+  }
+}
+
 TEST(Text, FieldsAreCutAndTerminated) {
   char field[4];
   fill_field(field, "abcdef");

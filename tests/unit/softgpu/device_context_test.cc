@@ -102,9 +102,22 @@ TEST_F(ContextTest, LimitsAndFlags) {
   size_t value = 0;
   EXPECT_CU(cuCtxGetLimit(&value, CU_LIMIT_STACK_SIZE));
   EXPECT_EQ(value, 1024u);
-  EXPECT_CU(cuCtxSetLimit(CU_LIMIT_PRINTF_FIFO_SIZE, 1 << 16));
-  EXPECT_CU(cuCtxGetLimit(&value, CU_LIMIT_PRINTF_FIFO_SIZE));
-  EXPECT_EQ(value, 1u << 16);
+  // What is granted is what can be had: whole units, with a least size.
+  const struct {
+    CUlimit limit;
+    size_t wish;
+    size_t granted;
+  } wishes[] = {{CU_LIMIT_PRINTF_FIFO_SIZE, 1 << 16, 512 << 10},
+                {CU_LIMIT_PRINTF_FIFO_SIZE, (2 << 20) + 1, (2 << 20) + 256},
+                {CU_LIMIT_MALLOC_HEAP_SIZE, 1, 4 << 20},
+                {CU_LIMIT_MALLOC_HEAP_SIZE, (8 << 20) + 1, (8 << 20) + (64 << 10)},
+                {CU_LIMIT_STACK_SIZE, 1025, 1040}};
+  for (const auto& one : wishes) {
+    EXPECT_CU(cuCtxSetLimit(one.limit, one.wish));
+    EXPECT_CU(cuCtxGetLimit(&value, one.limit));
+    EXPECT_EQ(value, one.granted) << one.limit << " " << one.wish;
+  }
+  EXPECT_EQ(cuCtxSetLimit(CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH, 4), CUDA_ERROR_UNSUPPORTED_LIMIT);
   EXPECT_EQ(cuCtxGetLimit(&value, CU_LIMIT_MAX), CUDA_ERROR_UNSUPPORTED_LIMIT);
   CUcontext unused = nullptr;
   EXPECT_EQ(cuCtxCreate_v2(&unused, 0x1000, 0), CUDA_ERROR_INVALID_VALUE);

@@ -48,6 +48,33 @@ TEST_F(Faults, ReadBeyondTheEnd) {
       << outcome.fault.text;
 }
 
+// The limit is for what is not known beforehand: recursion, not a large frame.
+TEST_F(Faults, RecursionBeyondTheStack) {
+  const std::string functions = R"(
+.func large () { .local .align 8 .b8 frame[8000]; .reg .b64 %d; mov.u64 %d, 1;
+  st.local.u64 [frame+4000], %d; ret; }
+.func odd (.param .b32 n);
+.func even (.param .b32 n) {
+  .local .align 8 .b8 frame[256]; .reg .pred %p; .reg .b32 %r;
+  ld.param.b32 %r, [n]; setp.eq.u32 %p, %r, 0; @%p ret;
+  sub.u32 %r, %r, 1; .param .b32 below; st.param.b32 [below], %r; call odd, (below); ret; }
+.func odd (.param .b32 n) {
+  .local .align 8 .b8 frame[256]; .reg .b32 %r; .param .b32 below;
+  ld.param.b32 %r, [n]; st.param.b32 [below], %r; call even, (below); ret; }
+)";
+  const std::string body =
+      "call large;\ncvt.u32.u64 %r1, %d0;\n.param .b32 levels;\nst.param.b32 [levels], %r1;\n"
+      "call even, (levels);";
+  device.services.stack = 4096;
+  EXPECT_EQ(run(body, 4, 0, 1, functions).state, BlockState::kFinished);
+  const Outcome outcome = run(body, 40, 0, 1, functions);
+  ASSERT_EQ(outcome.state, BlockState::kFaulted);
+  EXPECT_EQ(outcome.fault.code, CUDA_ERROR_ILLEGAL_ADDRESS);
+  EXPECT_NE(outcome.fault.text.find("stack"), std::string::npos) << outcome.fault.text;
+  device.services.stack = 64 << 10;
+  EXPECT_EQ(run(body, 40, 0, 1, functions).state, BlockState::kFinished);
+}
+
 TEST_F(Faults, NullAndHugeAddresses) {
   for (uint64_t p : {uint64_t{0}, ~uint64_t{0} - 7, uint64_t{1} << 63, uint64_t{5} << 60}) {
     const Outcome outcome = run("st.u64 [%d0], 1;", p);

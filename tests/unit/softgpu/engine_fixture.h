@@ -49,9 +49,11 @@ class Services final : public DeviceServices {
   }
   uint64_t global_timer_ns() override { return ++timer_; }
   void set_timer(uint64_t ns) { timer_ = ns; }
+  uint64_t stack_bytes() override { return stack; }
 
   std::string printed;
   int freed = 0;
+  uint64_t stack = UINT64_MAX;
 
  private:
   Memory* memory_;

@@ -81,8 +81,13 @@ void fill_devices(DriverTable& t) {
   };
   t.cuCtxSetCurrent = [](CUcontext) { return FakeDriver::current().poisoned(); };
   t.cuCtxGetLimit = [](size_t* value, CUlimit limit) {
-    if (limit > CU_LIMIT_STACK_SIZE) return CUDA_ERROR_UNSUPPORTED_LIMIT;
-    return *value = 1024, CUDA_SUCCESS;
+    const auto found = FakeDriver::current().limits.find(limit);
+    if (found == FakeDriver::current().limits.end()) return CUDA_ERROR_UNSUPPORTED_LIMIT;
+    return *value = found->second, CUDA_SUCCESS;
+  };
+  t.cuCtxSetLimit = [](CUlimit limit, size_t value) {
+    if (CUresult error = call("limit", "limit " + std::to_string(limit))) return error;
+    return FakeDriver::current().limits[limit] = value, CUDA_SUCCESS;
   };
   t.cuCtxGetStreamPriorityRange = [](int* least, int* greatest) {
     return *least = 0, *greatest = -5, CUDA_SUCCESS;

@@ -41,6 +41,11 @@ class FakeDriver {
   void hold(uint32_t stream, bool held);
   // Every call that touches the context fails from now on, and nothing queued runs any more.
   void poison(CUresult result);
+  // cuCtxSetLimit's.
+  std::map<int, size_t> limits{{CU_LIMIT_STACK_SIZE, 1024},
+                               {CU_LIMIT_PRINTF_FIFO_SIZE, 1 << 20},
+                               {CU_LIMIT_MALLOC_HEAP_SIZE, 8 << 20},
+                               {CU_LIMIT_MAX_L2_FETCH_GRANULARITY, 64}};
   // Bytes of physical memory that exist.
   uint64_t physical_bytes();
 

@@ -133,6 +133,21 @@ TEST_F(GateTest, LetsWorkThroughBetweenTriesAndGivesUpInTheEnd) {
   gate.remove(listed);
 }
 
+TEST_F(GateTest, WhatMustNotWaitInTheDriverIsNotCalledWithoutAQuietMoment) {
+  ContextGate gate(driver_.table(), {1'000'000, 2'000'000, 30'000'000});
+  ContextGate::Stream* listed = gate.add(stream(), 0);
+  const auto call = [&] {
+    return gate.run_if_quiet(GatedCall::kStackLimit, 0, CUDA_ERROR_NOT_PERMITTED,
+                             [] { return CUDA_ERROR_INVALID_VALUE; });
+  };
+  EXPECT_EQ(call(), CUDA_ERROR_INVALID_VALUE) << "the call's own result";
+  give_work(listed, 1);
+  EXPECT_EQ(call(), CUDA_ERROR_NOT_PERMITTED);
+  driver_.hold(1, false);
+  EXPECT_EQ(call(), CUDA_ERROR_INVALID_VALUE);
+  gate.remove(listed);
+}
+
 TEST_F(GateTest, ALostContextIsQuiet) {
   ContextGate gate(driver_.table(), kPatient);
   ContextGate::Stream* listed = gate.add(stream(), 0);

@@ -396,7 +396,6 @@ TEST_F(SessionTest, FactsAreSealed) {
     EXPECT_EQ(content->device[0].attribute[attribute], 0) << "the driver has " << attribute;
   }
   EXPECT_EQ(content->device[0].attribute_result[200], CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(content->device[0].limit_result[5], CUDA_ERROR_UNSUPPORTED_LIMIT);
 }
 
 }  // namespace
