@@ -125,6 +125,9 @@ void Server::retire(Worker& worker) {
     end_worker(oldest);
   }
   after_session();
+  if (worker.state == WorkerState::kRetiring) {
+    worker.process->send(wire::message_bytes(wire::CloseSession{}));
+  }
 }
 
 void Server::end_worker(Worker& worker) {

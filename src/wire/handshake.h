@@ -121,6 +121,8 @@ struct SessionReady {
 };
 
 // Drain, free everything, then answer SessionClosed. `result` becomes the session's sticky status.
+// Session 0: none is closed, but no new one comes, because one that should end does not: what would
+// wait for that is not to be tried any more.
 struct CloseSession {
   MessageHeader header{.kind = MessageKind::kCloseSession, .bytes = sizeof(CloseSession)};
   uint32_t session = 0;

@@ -119,9 +119,20 @@ bool ContextGate::seek(uint32_t device) {
     close(device);
     if (wait_quiet(device, now_ns() + hold)) return true;
     open(device);
-    if (now_ns() >= end) return false;
+    if (now_ns() >= end || gave_up()) return false;
     // What the queued work waits for may be held back right now: let it through.
     pause(static_cast<long>(hold));
+  }
+}
+
+CUresult ContextGate::without(GatedCall call) {
+  switch (call) {
+    case GatedCall::kModuleUnload:
+    case GatedCall::kLibraryUnload:
+    case GatedCall::kHostUnregister:
+    case GatedCall::kArrayDestroy:
+    case GatedCall::kGreenDestroy: return CUDA_SUCCESS;
+    default: return CUDA_ERROR_MPS_SERVER_NOT_READY;
   }
 }
 

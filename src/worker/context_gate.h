@@ -114,10 +114,14 @@ class ContextGate {
   CUresult run(GatedCall call, uint32_t device, F&& f) {
     const uint64_t start = now_ns();
     const Quiet quiet(*this, device);
-    const CUresult result = f();
+    const CUresult result = quiet.found() || !gave_up() ? f() : without(call);
     count(call, now_ns() - start);
     return result;
   }
+  // Work that never ends runs: from now on what does not find its quiet moment within one hold is
+  // not called. What gives back is left to the end of the process and says success; what makes
+  // something says CUDA_ERROR_MPS_SERVER_NOT_READY.
+  void give_up() { gave_up_.store(true, std::memory_order_release); }
   // The same in a quiet moment only: `otherwise`, without the call, if none comes within the limit.
   template <typename F>
   CUresult run_if_quiet(GatedCall call, uint32_t device, CUresult otherwise, F&& f) {
@@ -166,6 +170,8 @@ class ContextGate {
     bool closed_;
   };
 
+  [[nodiscard]] bool gave_up() const { return gave_up_.load(std::memory_order_acquire); }
+  static CUresult without(GatedCall call);
   void count(GatedCall call, uint64_t ns);
   // True: quiet, and closed until open().
   bool seek(uint32_t device);
@@ -177,7 +183,8 @@ class ContextGate {
   const DriverTable& driver_;
   const GateLimits limits_;
   std::array<std::atomic<uint32_t>, wire::kMaxDevices> closed_{};  // by how many
-  std::mutex mutex_;                                               // guards the lists
+  std::atomic<bool> gave_up_{false};
+  std::mutex mutex_;  // guards the lists
   std::vector<Feeder*> feeders_;
   std::list<Stream> streams_;
   std::array<Counter, static_cast<size_t>(GatedCall::kCount)> counters_;

@@ -57,7 +57,12 @@ Status WorkerServer::handle(Packet packet) {
   if (header->kind == wire::MessageKind::kCloseSession) {
     wire::CloseSession message;
     OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &message));
-    close(message.session, static_cast<CUresult>(message.result));
+    if (message.session == 0) {
+      log("New clients go to another worker: work that does not end is not waited for any more");
+      environment_.gate.give_up();
+    } else {
+      close(message.session, static_cast<CUresult>(message.result));
+    }
     return Status();
   }
   if (header->kind == wire::MessageKind::kPassDescriptor) return pass_descriptor(packet);

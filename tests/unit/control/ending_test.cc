@@ -83,6 +83,9 @@ TEST_F(EndingTest, LivingClientsKeepTheOldWorkerUntilTheyLeave) {
   EXPECT_EQ(next.welcome.result, CUDA_SUCCESS) << next.welcome.reason;
   EXPECT_EQ(living.header().status.load(), CUDA_SUCCESS);
   EXPECT_EQ(workers().size(), 2u);
+  EXPECT_TRUE(eventually([&] {
+    return log_text("server.log").find("fake worker: told to retire") != std::string::npos;
+  }));
   const std::string table = shell("ps\n").out;
   for (const char* client : {"./living", "never-ends (ending)", "./next"}) {
     EXPECT_NE(table.find(client), std::string::npos) << client << "\n" << table;

@@ -148,6 +148,30 @@ TEST_F(GateTest, WhatMustNotWaitInTheDriverIsNotCalledWithoutAQuietMoment) {
   gate.remove(listed);
 }
 
+TEST_F(GateTest, NobodyWaitsAnyMoreForWorkThatNeverEnds) {
+  ContextGate gate(driver_.table(), {1'000'000, kNeverNs, kNeverNs});
+  ContextGate::Stream* listed = gate.add(stream(), 0);
+  give_work(listed, 1);
+  uint32_t called = 0;
+  const auto call = [&](GatedCall what) {
+    return gate.run(what, 0, [&] {
+      ++called;
+      return CUDA_ERROR_INVALID_VALUE;
+    });
+  };
+  gate.give_up();
+  EXPECT_EQ(call(GatedCall::kModuleLoad), CUDA_ERROR_MPS_SERVER_NOT_READY);
+  EXPECT_EQ(call(GatedCall::kFunctionLoad), CUDA_ERROR_MPS_SERVER_NOT_READY);
+  EXPECT_EQ(call(GatedCall::kModuleUnload), CUDA_SUCCESS) << "the end of the process does it";
+  EXPECT_EQ(call(GatedCall::kHostUnregister), CUDA_SUCCESS);
+  EXPECT_EQ(called, 0u);
+  // It has ended after all.
+  driver_.hold(1, false);
+  EXPECT_EQ(call(GatedCall::kModuleLoad), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(called, 1u);
+  gate.remove(listed);
+}
+
 TEST_F(GateTest, ALostContextIsQuiet) {
   ContextGate gate(driver_.table(), kPatient);
   ContextGate::Stream* listed = gate.add(stream(), 0);
