@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Checks that each folder under src/ includes only the layers that it may use, and that includes
-are written relative to src/. Run by `./dev lint` and by ctest. Prints each violation; exit code 1 if
+are written relative to src/. Run by `./dev check` and by ctest. Prints each violation; exit code 1 if
 there is one."""
 
 import re
