@@ -5,11 +5,33 @@
 #include <sys/time.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/text.h"
 
 namespace openmps {
 
+Log::~Log() {
+  if (repeats_ == nullptr) return;
+  repeats_->finish([this](const std::string& text) { write_text(text); });
+}
+
 void Log::write(std::string_view text) const {
+  if (repeats_ == nullptr) {
+    write_text(text);
+  } else {
+    write(kind_of_line(text), text);
+  }
+}
+
+void Log::write(std::string_view kind, std::string_view text) const {
+  if (repeats_ == nullptr) {
+    write_text(text);
+    return;
+  }
+  repeats_->pass(kind, text, now_ns(), [this](const std::string& line) { write_text(line); });
+}
+
+void Log::write_text(std::string_view text) const {
   if (!fd_.valid()) return;
   size_t start = 0;
   while (true) {

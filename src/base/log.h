@@ -5,9 +5,11 @@
 // write() to a descriptor opened with O_APPEND, so lines of several processes do not mix.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 
+#include "base/repeat_filter.h"
 #include "base/unique_fd.h"
 
 namespace openmps {
@@ -16,16 +18,27 @@ class Log {
  public:
   // `component`: Control, Server or Other. An invalid fd makes a log that says nothing.
   Log(std::string_view component, UniqueFd fd) : component_(component), fd_(std::move(fd)) {}
+  ~Log();
+  Log(const Log&) = delete;
+  Log& operator=(const Log&) = delete;
+
+  // Count what is repeated instead of writing it all (repeat_filter.h): for a log that strangers
+  // can fill. One thread only from now on.
+  void count_repeats() { repeats_ = std::make_unique<RepeatFilter>(); }
 
   // Write `text`, local time. A text of several lines becomes several entries, and control
   // characters become '?', so no peer can forge an entry.
   void write(std::string_view text) const;
+  // The same for a line whose text a peer may choose: lines of one `kind` are counted as one.
+  void write(std::string_view kind, std::string_view text) const;
 
  private:
+  void write_text(std::string_view text) const;
   void write_line(std::string_view line) const;
 
   std::string component_;
   UniqueFd fd_;
+  std::unique_ptr<RepeatFilter> repeats_;
 };
 
 }  // namespace openmps

@@ -7,15 +7,22 @@
 
 namespace openmps {
 
-PacketPeer::PacketPeer(EventLoop& loop, UniqueFd fd, size_t max_packet_bytes, Callbacks callbacks)
-    : loop_(loop),
-      fd_(std::move(fd)),
-      max_packet_bytes_(max_packet_bytes),
-      callbacks_(std::move(callbacks)) {}
+PacketPeer::PacketPeer(EventLoop& loop, UniqueFd fd, Options options, Callbacks callbacks)
+    : loop_(loop), fd_(std::move(fd)), options_(options), callbacks_(std::move(callbacks)) {}
 
 PacketPeer::~PacketPeer() {
   loop_.cancel(failure_);
   if (fd_.valid()) loop_.forget(fd_.get());
+  if (options_.disposal == nullptr) return;
+  while (!queue_.empty()) drop_first_queued();
+  if (fd_.valid()) options_.disposal->hang_up(std::move(fd_));
+}
+
+void PacketPeer::drop_first_queued() {
+  if (options_.disposal != nullptr) {
+    for (UniqueFd& fd : queue_.front().fds) options_.disposal->close(std::move(fd));
+  }
+  queue_.pop_front();
 }
 
 Status PacketPeer::start() {
@@ -40,7 +47,8 @@ void PacketPeer::on_events(uint32_t events) {
 }
 
 void PacketPeer::receive_one() {
-  Result<Packet> packet = receive_packet(fd_.get(), max_packet_bytes_, 0);
+  Result<Packet> packet =
+      receive_packet(fd_.get(), options_.max_packet_bytes, 0, options_.descriptors);
   if (!packet.ok()) {
     if (packet.status().code() == CUDA_ERROR_TIMEOUT) return;
     fail(packet.status().message());
@@ -89,7 +97,7 @@ void PacketPeer::flush() {
       if (sent.code() != CUDA_ERROR_NOT_READY) fail(sent.message());
       return;
     }
-    queue_.pop_front();
+    drop_first_queued();
   }
   update_events();
 }

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/disposal.h"
 #include "base/event_loop.h"
 #include "base/unix_socket.h"
 
@@ -29,7 +30,15 @@ class PacketPeer {
     std::function<void(std::string reason)> on_closed;
   };
 
-  PacketPeer(EventLoop& loop, UniqueFd fd, size_t max_packet_bytes, Callbacks callbacks);
+  // What comes from a peer that is not trusted: `disposal` closes the connection and the
+  // descriptors that waited to be sent; null: they are closed here.
+  struct Options {
+    size_t max_packet_bytes = 0;
+    Descriptors descriptors = Descriptors::kRefused;
+    Disposal* disposal = nullptr;
+  };
+
+  PacketPeer(EventLoop& loop, UniqueFd fd, Options options, Callbacks callbacks);
   ~PacketPeer();
   PacketPeer(const PacketPeer&) = delete;
   PacketPeer& operator=(const PacketPeer&) = delete;
@@ -52,6 +61,7 @@ class PacketPeer {
     std::vector<std::byte> data;
     std::vector<UniqueFd> fds;
   };
+  void drop_first_queued();
   void on_events(uint32_t events);
   void receive_one();
   void flush();
@@ -60,7 +70,7 @@ class PacketPeer {
 
   EventLoop& loop_;
   UniqueFd fd_;
-  size_t max_packet_bytes_;
+  Options options_;
   Callbacks callbacks_;
   std::deque<Queued> queue_;
   bool reading_paused_ = false;

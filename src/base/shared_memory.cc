@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 #include <string>
 
@@ -59,6 +60,12 @@ Mapping& Mapping::operator=(Mapping&& other) noexcept {
 void Mapping::reset() {
   if (address_ != nullptr) munmap(address_, bytes_);
   address_ = nullptr;
+}
+
+bool may_be_memory(int fd) {
+  struct stat info {};
+  if (fstat(fd, &info) != 0) return false;
+  return !S_ISSOCK(info.st_mode) && !S_ISFIFO(info.st_mode) && !S_ISDIR(info.st_mode);
 }
 
 Result<Mapping> map_shared(int fd, uint64_t offset, uint64_t bytes, MapAccess access) {

@@ -38,6 +38,10 @@ class Mapping {
   uint64_t bytes_ = 0;
 };
 
+// Device memory that programs pass on is a file of the driver, a device or anonymous. False: a
+// socket, a pipe or a directory, which can be none.
+bool may_be_memory(int fd);
+
 enum class MapAccess { kReadOnly, kReadWrite };
 
 // Map [offset, offset + bytes) of a file anywhere.

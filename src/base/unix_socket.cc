@@ -28,6 +28,41 @@ Status fill_address(const std::string& path, sockaddr_un* address) {
   return Status();
 }
 
+struct Next {
+  size_t bytes = 0;
+  bool descriptors = false;
+};
+
+// A look at the next packet. The kernel takes references to its descriptors for us and drops them
+// again; the packet keeps its own, so nothing is closed. Without room for them it says MSG_CTRUNC.
+Next look_at_next(int fd) {
+  char byte = 0;
+  iovec part{&byte, 1};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  ssize_t got = 0;
+  do {
+    got = recvmsg(fd, &message, MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT);
+  } while (got < 0 && (errno == EINTR || errno == ECONNRESET));
+  if (got < 0) return {};
+  return {static_cast<size_t>(got), (message.msg_flags & MSG_CTRUNC) != 0};
+}
+
+Status receive_message(int fd, int flags, msghdr* message, Packet* packet) {
+  ssize_t got = 0;
+  do {
+    // A peer that left without reading everything shows once as ECONNRESET, before what it sent.
+    got = recvmsg(fd, message, flags);
+  } while (got < 0 && (errno == EINTR || errno == ECONNRESET));
+  if (got < 0) {
+    return Status(CUDA_ERROR_MPS_RPC_FAILURE, std::string("receiving: ") + strerror(errno));
+  }
+  packet->closed = got == 0;
+  packet->data.resize(static_cast<size_t>(got));
+  return Status();
+}
+
 }  // namespace
 
 Result<UniqueFd> listen_at(const std::string& path, mode_t mode) {
@@ -101,31 +136,32 @@ Status send_packet(int fd, std::span<const std::byte> data, std::span<const int>
   return Status();
 }
 
-Result<Packet> receive_packet(int fd, size_t max_bytes, int timeout_ms) {
+Result<Packet> receive_packet(int fd, size_t max_bytes, int timeout_ms, Descriptors descriptors) {
   pollfd wait{fd, POLLIN, 0};
   int ready = 0;
   do {
     ready = poll(&wait, 1, timeout_ms);
   } while (ready < 0 && errno == EINTR);
   if (ready == 0) return Status(CUDA_ERROR_TIMEOUT, "no message in time");
+  const Next next = look_at_next(fd);
+  if (next.bytes > max_bytes) {
+    return Status(CUDA_ERROR_MPS_RPC_FAILURE,
+                  "a message is longer than " + std::to_string(max_bytes) + " bytes");
+  }
+  if (next.descriptors && descriptors == Descriptors::kRefused) {
+    return Status(CUDA_ERROR_MPS_RPC_FAILURE, "a message with descriptors where none belong");
+  }
 
   Packet packet;
   packet.data.resize(max_bytes);
   iovec part{packet.data.data(), max_bytes};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMaxPassedFds)] = {};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMostReceivedFds)] = {};
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
   message.msg_control = control;
   message.msg_controllen = sizeof(control);
-  ssize_t got = 0;
-  do {
-    // A peer that left without reading everything shows once as ECONNRESET, before what it sent.
-    got = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
-  } while (got < 0 && (errno == EINTR || errno == ECONNRESET));
-  if (got < 0) {
-    return Status(CUDA_ERROR_MPS_RPC_FAILURE, std::string("receiving: ") + strerror(errno));
-  }
+  OPENMPS_RETURN_IF_ERROR(receive_message(fd, MSG_CMSG_CLOEXEC, &message, &packet));
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
        header = CMSG_NXTHDR(&message, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
@@ -136,12 +172,6 @@ Result<Packet> receive_packet(int fd, size_t max_bytes, int timeout_ms) {
       packet.fds.emplace_back(passed);
     }
   }
-  if ((message.msg_flags & MSG_TRUNC) != 0) {
-    return Status(CUDA_ERROR_MPS_RPC_FAILURE,
-                  "a message is longer than " + std::to_string(max_bytes) + " bytes");
-  }
-  packet.closed = got == 0;
-  packet.data.resize(static_cast<size_t>(got));
   return packet;
 }
 

@@ -17,8 +17,10 @@
 
 namespace openmps {
 
-// No message of ours passes more; a peer that sends more loses the rest.
+// No message of ours passes more.
 inline constexpr size_t kMaxPassedFds = 8;
+// What the kernel lets a peer pass in one packet (SCM_MAX_FD, since Linux 2.6.38).
+inline constexpr size_t kMostReceivedFds = 253;
 
 struct PeerCredentials {
   pid_t pid = 0;  // in the reader's PID namespace; 0 if the peer is not visible there
@@ -44,8 +46,14 @@ struct Packet {
   std::vector<UniqueFd> fds;
   bool closed = false;
 };
-// Receive one packet of at most `max_bytes`; a longer one is an error. timeout_ms -1: wait for
-// ever.
-Result<Packet> receive_packet(int fd, size_t max_bytes, int timeout_ms = -1);
+// kRefused: a packet that carries descriptors is an error. kTaken: all of them are the caller's, so
+// the kernel closes none on this thread, unless the process has no number left for one.
+enum class Descriptors { kRefused, kTaken };
+// Receive one packet of at most `max_bytes`; timeout_ms -1: wait for ever. One thread at a time
+// receives from a socket. A packet that is too long or carries descriptors that are refused stays
+// where it is, unread: to take it would be to close them here, which can take as long as the peer
+// likes. The socket is good for nothing then but to be disposed of.
+Result<Packet> receive_packet(int fd, size_t max_bytes, int timeout_ms = -1,
+                              Descriptors descriptors = Descriptors::kRefused);
 
 }  // namespace openmps

@@ -77,7 +77,8 @@ wire::Hello make_hello() {
 }
 
 Result<wire::Welcome> receive_welcome(int socket, std::vector<UniqueFd>* fds) {
-  Result<Packet> packet = receive_packet(socket, wire::kMaxMessageBytes, kWelcomeTimeoutMs);
+  Result<Packet> packet =
+      receive_packet(socket, wire::kMaxMessageBytes, kWelcomeTimeoutMs, Descriptors::kTaken);
   if (!packet.ok()) return packet.status();
   if (packet->closed) {
     return Status(CUDA_ERROR_MPS_CONNECTION_FAILED, "the daemon closed the connection");

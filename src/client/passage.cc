@@ -2,8 +2,7 @@
 // See passage.h.
 #include "client/passage.h"
 
-#include <fcntl.h>
-
+#include "base/shared_memory.h"
 #include "base/unix_socket.h"
 #include "wire/message.h"
 
@@ -17,7 +16,8 @@ constexpr int kArrivalMs = 10'000;
 
 CUresult Passage::receive(uint32_t ticket, UniqueFd* descriptor) {
   for (;;) {
-    Result<Packet> packet = receive_packet(socket_, wire::kMaxMessageBytes, kArrivalMs);
+    Result<Packet> packet =
+        receive_packet(socket_, wire::kMaxMessageBytes, kArrivalMs, Descriptors::kTaken);
     if (!packet.ok()) return CUDA_ERROR_OPERATING_SYSTEM;
     if (packet->closed) {
       channel_.fail(CUDA_ERROR_MPS_RPC_FAILURE);
@@ -50,7 +50,7 @@ CUresult Passage::export_range(uint64_t address, uint64_t bytes, uint32_t flags,
 }
 
 CUresult Passage::import_physical(wire::Id physical, int descriptor, wire::PhysicalReply* reply) {
-  if (fcntl(descriptor, F_GETFD) < 0) return CUDA_ERROR_INVALID_VALUE;
+  if (!may_be_memory(descriptor)) return CUDA_ERROR_INVALID_VALUE;
   std::lock_guard guard(lock_);
   wire::PassDescriptor message;
   message.ticket = ++last_ticket_;

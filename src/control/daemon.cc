@@ -41,10 +41,14 @@ Daemon::Daemon(EventLoop& loop, const Log& log, PipeDirectory& directory,
     : loop_(loop),
       log_(log),
       directory_(directory),
-      servers_(loop, log, std::move(server_program), std::move(server_log)),
+      disposal_(loop),
+      servers_(loop, log, disposal_, std::move(server_program), std::move(server_log)),
       commands_(servers_, [this](std::optional<uint32_t> timeout_s, CommandRunner::Done done) {
         quit(timeout_s, std::move(done));
       }) {}
+
+// Connections that nobody has accepted go with the listener, and with them what was sent over them.
+Daemon::~Daemon() { disposal_.close(std::move(listener_)); }
 
 Status Daemon::start(UniqueFd listener) {
   listener_ = std::move(listener);
@@ -52,7 +56,7 @@ Status Daemon::start(UniqueFd listener) {
 }
 
 void Daemon::accept_one() {
-  UniqueFd accepted(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  ForeignFd accepted(disposal_, UniqueFd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC)));
   if (!accepted.valid()) {
     if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return;
     log_.write(std::string("Accepting a connection failed: ") + strerror(errno));
@@ -73,7 +77,8 @@ void Daemon::accept_one() {
   connection.who = *who;
   connection.last_use = now_ns();
   connection.peer = std::make_unique<PacketPeer>(
-      loop_, std::move(accepted), kMaxIncomingBytes,
+      loop_, accepted.take(),
+      PacketPeer::Options{.max_packet_bytes = kMaxIncomingBytes, .disposal = &disposal_},
       PacketPeer::Callbacks{[this, id](const Packet& packet) { on_packet(id, packet); },
                             [this, id](const std::string&) { drop(id); }});
   connection.first_packet_timer = loop_.call_after(kFirstPacketMs, [this, id] {
@@ -112,7 +117,8 @@ void Daemon::on_first_packet(uint64_t id, const Packet& packet) {
   wire::Hello hello;
   const Status read = wire::read_message(packet.data, &hello);
   if (read.ok()) {
-    NewClient client{connection.peer->release(), static_cast<uint32_t>(connection.who.pid),
+    NewClient client{ForeignFd(disposal_, connection.peer->release()),
+                     static_cast<uint32_t>(connection.who.pid),
                      User{connection.who.uid, connection.who.gid}, hello};
     drop(id);
     servers_.admit(std::move(client));
@@ -148,20 +154,24 @@ void Daemon::on_command(uint64_t id, Connection& connection, const Packet& packe
   const std::string_view line(
       reinterpret_cast<const char*>(packet.data.data()) + sizeof(wire::MessageHeader),
       packet.data.size() - sizeof(wire::MessageHeader));
-  log_.write("Cmd:" + printable(line));
+  const std::string user = std::to_string(connection.who.uid);
+  log_.write("command of user " + user, "Cmd:" + printable(line));
   const Command command = parse_command(line);
   if (!command.unexpected.empty()) {
-    log_.write("Ignoring " + printable(command.unexpected) + ", which " + printable(command.word) +
-               " does not take");
+    log_.write("unexpected of user " + user, "Ignoring " + printable(command.unexpected) +
+                                                 ", which " + printable(command.word) +
+                                                 " does not take");
   }
   connection.busy = true;
   connection.peer->pause_reading(true);
   commands_.run(command, User{connection.who.uid, connection.who.gid},
-                [this, id](const Reply& reply) { answer(id, reply); });
+                [this, id, user](const Reply& reply) {
+                  if (!reply.text.empty()) log_.write("answer to user " + user, reply.text);
+                  answer(id, reply);
+                });
 }
 
 void Daemon::answer(uint64_t id, const Reply& reply) {
-  if (!reply.text.empty()) log_.write(reply.text);
   const auto found = connections_.find(id);
   if (found == connections_.end()) return;  // the shell did not wait
   Connection& connection = found->second;

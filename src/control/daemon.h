@@ -27,6 +27,7 @@ class Daemon {
  public:
   Daemon(EventLoop& loop, const Log& log, PipeDirectory& directory, std::string server_program,
          UniqueFd server_log);
+  ~Daemon();
 
   Status start(UniqueFd listener);
   // Start a server for the daemon's own user at once (-q).
@@ -55,6 +56,7 @@ class Daemon {
   EventLoop& loop_;
   const Log& log_;
   PipeDirectory& directory_;
+  Disposal disposal_;  // of whatever strangers have had in their hands
   UniqueFd listener_;
   ServerPool servers_;
   CommandRunner commands_;

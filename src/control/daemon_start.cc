@@ -12,12 +12,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <filesystem>
-
 #include "base/log.h"
 #include "base/subprocess.h"
 #include "base/text.h"
 #include "control/daemon.h"
+#include "control/log_files.h"
 
 namespace openmps::control {
 namespace {
@@ -30,37 +29,13 @@ int fail(const std::string& reason) {
   return 1;
 }
 
-struct Logs {
-  UniqueFd control;
-  UniqueFd server;
-};
-
-Result<Logs> open_logs_in(const std::string& directory) {
-  std::error_code error;
-  std::filesystem::create_directories(directory, error);
-  if (error) {
-    return Status(CUDA_ERROR_OPERATING_SYSTEM, "making " + directory + ": " + error.message());
-  }
-  Logs logs;
-  for (const auto& [name, fd] :
-       {std::pair("control.log", &logs.control), std::pair("server.log", &logs.server)}) {
-    const std::string path = directory + "/" + name;
-    fd->reset(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY,
-                   0644));
-    if (!fd->valid()) {
-      return Status(CUDA_ERROR_OPERATING_SYSTEM, "opening " + path + ": " + strerror(errno));
-    }
-  }
-  return logs;
-}
-
 // In the log directory, or, where that can't be written, in the pipe directory, and say so.
-Result<Logs> open_logs(const std::string& wanted, const std::string& fallback) {
-  Result<Logs> logs = open_logs_in(wanted);
-  if (logs.ok()) return logs;
+Status open_logs(const std::string& wanted, const std::string& fallback, LogFiles* logs) {
+  const Status opened = logs->open(wanted);
+  if (opened.ok()) return opened;
   fprintf(stderr, "openmps-control: no logs in %s (%s); writing them to %s\n", wanted.c_str(),
-          logs.status().message().c_str(), fallback.c_str());
-  return open_logs_in(fallback);
+          opened.message().c_str(), fallback.c_str());
+  return logs->open(fallback);
 }
 
 void announce(const Log& log, const PipeDirectory& directory) {
@@ -71,9 +46,10 @@ void announce(const Log& log, const PipeDirectory& directory) {
 }
 
 // The daemon itself, in the process that stays. `report` tells the starter: "" for all well.
-int run(const DaemonOptions& options, PipeDirectory& directory, Logs logs,
+int run(const DaemonOptions& options, PipeDirectory& directory, LogFiles& logs,
         const std::function<void(const std::string&)>& report) {
-  const Log log("Control", std::move(logs.control));
+  Log log("Control", logs.control());
+  log.count_repeats();
   Result<std::string> here = program_directory();
   EventLoop loop;
   Status status = here.status();
@@ -82,8 +58,9 @@ int run(const DaemonOptions& options, PipeDirectory& directory, Logs logs,
     report(status.message());
     return 1;
   }
-  Daemon daemon(loop, log, directory, *here + "/openmps-server", std::move(logs.server));
+  Daemon daemon(loop, log, directory, *here + "/openmps-server", logs.server());
   status = loop.watch_signals({SIGTERM, SIGINT}, [&](int signal) { daemon.on_signal(signal); });
+  if (status.ok()) status = logs.watch(loop);
   if (status.ok()) {
     Result<UniqueFd> socket = directory.open_socket();
     status = socket.ok() ? daemon.start(std::move(socket).value()) : socket.status();
@@ -113,7 +90,7 @@ void detach_from_terminal() {
   if (chdir("/") != 0) return;
 }
 
-int run_in_background(const DaemonOptions& options, PipeDirectory& directory, Logs logs) {
+int run_in_background(const DaemonOptions& options, PipeDirectory& directory, LogFiles& logs) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return fail(std::string("pipe: ") + strerror(errno));
   UniqueFd reader(ends[0]);
@@ -123,7 +100,7 @@ int run_in_background(const DaemonOptions& options, PipeDirectory& directory, Lo
   if (child == 0) {
     reader.reset();
     setsid();
-    return run(options, directory, std::move(logs), [&](const std::string& error) {
+    return run(options, directory, logs, [&](const std::string& error) {
       const std::string text = error.empty() ? std::string(1, kStarted) : error;
       const ssize_t written = write(writer.get(), text.data(), text.size());
       (void)written;  // a starter that was killed does not stop the daemon
@@ -157,13 +134,14 @@ int start_daemon(const DaemonOptions& options) {
     printf("An instance of this daemon is already running\n");
     return 1;
   }
-  Result<Logs> logs = open_logs(options.log_directory, directory.path());
-  if (!logs.ok()) {
+  LogFiles logs;
+  if (const Status opened = open_logs(options.log_directory, directory.path(), &logs);
+      !opened.ok()) {
     directory.remove_entries();
-    return fail(logs.status().message());
+    return fail(opened.message());
   }
-  if (!options.foreground) return run_in_background(options, directory, std::move(logs).value());
-  return run(options, directory, std::move(logs).value(), [](const std::string& error) {
+  if (!options.foreground) return run_in_background(options, directory, logs);
+  return run(options, directory, logs, [](const std::string& error) {
     if (!error.empty()) (void)fail(error);
   });
 }

@@ -32,12 +32,17 @@ std::string ServerPool::reason_against(User user) const {
   return "";
 }
 
+void ServerPool::refuse(NewClient client, CUresult result, const std::string& reason) {
+  refuse_client(client.connection.get(), result, reason);
+  client.connection.hang_up();
+}
+
 void ServerPool::admit(NewClient client) {
   const User user = client.user;
   const std::string intro = format_text("NEW CLIENT %u from user %u: ", client.pid, user.uid);
   if (const std::string why_not = reason_against(user); !why_not.empty()) {
     log_.write(intro + "refused, " + why_not);
-    refuse_client(client.connection.get(), CUDA_ERROR_MPS_SERVER_NOT_READY, why_not);
+    refuse(std::move(client), CUDA_ERROR_MPS_SERVER_NOT_READY, why_not);
     return;
   }
   Entry& entry = entries_[user.uid];
@@ -49,8 +54,8 @@ void ServerPool::admit(NewClient client) {
   }
   if (entry.pending.size() >= kMaxPendingClients) {
     log_.write(intro + "refused, too many clients wait for the server");
-    refuse_client(client.connection.get(), CUDA_ERROR_MPS_MAX_CLIENTS_REACHED,
-                  "too many clients wait for the server to start");
+    refuse(std::move(client), CUDA_ERROR_MPS_MAX_CLIENTS_REACHED,
+           "too many clients wait for the server to start");
     return;
   }
   log_.write(intro + "Server is not ready, push client to pending list");
@@ -78,7 +83,7 @@ Status ServerPool::start(User user, Entry* entry) {
   ++entry->attempts;
   const uid_t uid = user.uid;
   entry->process = std::make_unique<ServerProcess>(
-      loop_, user, defaults_,
+      loop_, disposal_, user, defaults_,
       ServerProcess::Callbacks{[this, uid](CUresult result, const std::string& reason) {
                                  on_ready(uid, result, reason);
                                },
@@ -180,10 +185,10 @@ void ServerPool::on_gone(uid_t uid, const std::string& how) {
 }
 
 void ServerPool::fail_pending(Entry* entry, CUresult result, const std::string& reason) {
-  for (const NewClient& client : entry->pending) {
-    refuse_client(client.connection.get(), result, reason);
+  while (!entry->pending.empty()) {
+    refuse(std::move(entry->pending.front()), result, reason);
+    entry->pending.pop_front();
   }
-  entry->pending.clear();
 }
 
 ServerProcess* ServerPool::find(std::string_view pid_text) const {

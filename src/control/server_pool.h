@@ -24,20 +24,23 @@ inline constexpr size_t kMaxPendingClients = wire::kMaxWindows;
 inline constexpr size_t kMaxServers = 64;
 
 struct NewClient {
-  UniqueFd connection;
+  ForeignFd connection;
   uint32_t pid = 0;
   User user;
   wire::Hello hello;
 };
 
-// Tell a client why it gets nothing. Its buffer is empty, so this neither blocks nor waits.
+// Tell a client why it gets nothing. Its buffer is empty, so this neither blocks nor waits. The
+// caller ends the connection.
 void refuse_client(int connection, CUresult result, const std::string& reason);
 
 class ServerPool {
  public:
-  ServerPool(EventLoop& loop, const Log& log, std::string server_program, UniqueFd server_log)
+  ServerPool(EventLoop& loop, const Log& log, Disposal& disposal, std::string server_program,
+             UniqueFd server_log)
       : loop_(loop),
         log_(log),
+        disposal_(disposal),
         server_program_(std::move(server_program)),
         server_log_(std::move(server_log)) {}
 
@@ -81,6 +84,7 @@ class ServerPool {
   void ask_for_devices(uid_t uid);
   void on_devices(uid_t uid, const ServerAnswer& answer);
   void on_gone(uid_t uid, const std::string& how);
+  void refuse(NewClient client, CUresult result, const std::string& reason);
   void fail_pending(Entry* entry, CUresult result, const std::string& reason);
   void answer_device_waiters(const std::string& why_not);
   void pass_on(Entry* entry, NewClient client);
@@ -94,6 +98,7 @@ class ServerPool {
 
   EventLoop& loop_;
   const Log& log_;
+  Disposal& disposal_;
   std::string server_program_;
   UniqueFd server_log_;
   Settings defaults_ = Settings::from_environment();

@@ -44,8 +44,13 @@ Result<ServerAnswer> read_answer(std::span<const std::byte> data, pid_t server, 
   return answer;
 }
 
-ServerProcess::ServerProcess(EventLoop& loop, User user, Settings settings, Callbacks callbacks)
-    : loop_(loop), user_(user), settings_(std::move(settings)), callbacks_(std::move(callbacks)) {}
+ServerProcess::ServerProcess(EventLoop& loop, Disposal& disposal, User user, Settings settings,
+                             Callbacks callbacks)
+    : loop_(loop),
+      disposal_(disposal),
+      user_(user),
+      settings_(std::move(settings)),
+      callbacks_(std::move(callbacks)) {}
 
 ServerProcess::~ServerProcess() {
   loop_.cancel(kill_timer_);
@@ -73,7 +78,8 @@ Status ServerProcess::start(const std::string& program, int log_fd) {
     finish_if_gone();
   }));
   peer_ = std::make_unique<PacketPeer>(
-      loop_, std::move(sockets->first), wire::kMaxAnswerBytes,
+      loop_, std::move(sockets->first),
+      PacketPeer::Options{.max_packet_bytes = wire::kMaxAnswerBytes, .disposal = &disposal_},
       PacketPeer::Callbacks{[this](const Packet& packet) { on_packet(packet); },
                             [this](const std::string&) { on_connection_closed(); }});
   return peer_->start();

@@ -50,7 +50,8 @@ class ServerProcess {
     std::function<void(std::string how)> on_gone;
   };
 
-  ServerProcess(EventLoop& loop, User user, Settings settings, Callbacks callbacks);
+  ServerProcess(EventLoop& loop, Disposal& disposal, User user, Settings settings,
+                Callbacks callbacks);
   ~ServerProcess();
   ServerProcess(const ServerProcess&) = delete;
   ServerProcess& operator=(const ServerProcess&) = delete;
@@ -85,6 +86,7 @@ class ServerProcess {
   void finish_if_gone();
 
   EventLoop& loop_;
+  Disposal& disposal_;
   User user_;
   Settings settings_;
   Callbacks callbacks_;

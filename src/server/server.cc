@@ -3,6 +3,7 @@
 #include "server/server.h"
 
 #include <string.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <new>
@@ -18,14 +19,25 @@ namespace {
 // Nothing that a client may send over its connection after Hello is longer: PassDescriptor.
 constexpr size_t kMaxClientPacketBytes = 4096;
 
+// Device memory is a file of the driver, a device or anonymous. A socket, a pipe or a directory can
+// be none, and the worker, whose threads can't give descriptors away, would have to close it.
+bool may_be_memory(int descriptor) {
+  struct stat info {};
+  if (fstat(descriptor, &info) != 0) return false;
+  return !S_ISSOCK(info.st_mode) && !S_ISFIFO(info.st_mode) && !S_ISDIR(info.st_mode);
+}
+
 }  // namespace
 
 Server::Server(EventLoop& loop, const Log& log, ServerOptions options)
-    : loop_(loop), log_(log), options_(std::move(options)) {}
+    : loop_(loop), log_(log), options_(std::move(options)), disposal_(loop) {}
 
 Status Server::start(UniqueFd daemon) {
   daemon_ = std::make_unique<PacketPeer>(
-      loop_, std::move(daemon), wire::kMaxMessageBytes,
+      loop_, std::move(daemon),
+      PacketPeer::Options{.max_packet_bytes = wire::kMaxMessageBytes,
+                          .descriptors = Descriptors::kTaken,
+                          .disposal = &disposal_},
       PacketPeer::Callbacks{[this](Packet packet) { on_daemon_packet(std::move(packet)); },
                             [this](const std::string&) { on_daemon_gone(); }});
   OPENMPS_RETURN_IF_ERROR(daemon_->start());
@@ -45,12 +57,12 @@ void Server::on_daemon_packet(Packet packet) {
         wire::Admit admit;
         status = wire::read_message(packet.data, &admit);
         if (!status.ok()) break;
-        if (packet.fds.empty()) {
+        if (packet.fds.size() != 1) {
           // The system had no descriptor left to receive it with, and has closed it.
           status = Status(CUDA_ERROR_MPS_CONNECTION_FAILED, "a client without its connection");
           break;
         }
-        on_admit(admit, std::move(packet.fds[0]));
+        on_admit(admit, ForeignFd(disposal_, std::move(packet.fds[0])));
         break;
       }
       case wire::MessageKind::kQuery: {
@@ -78,7 +90,7 @@ void Server::on_daemon_gone() {
   after_session();
 }
 
-void Server::on_admit(const wire::Admit& admit, UniqueFd client) {
+void Server::on_admit(const wire::Admit& admit, ForeignFd client) {
   log_.write(format_text("Received new client request for {PID: %u}", admit.pid));
   if (leaving_) {
     refuse(std::move(client), CUDA_ERROR_MPS_SERVER_NOT_READY, "the server is shutting down");
@@ -148,7 +160,7 @@ std::string Server::name_of(const Session& session) const {
   return format_text("{PID: %u, Context ID: %u}", session.admit.pid, session.id);
 }
 
-void Server::open_session(const wire::Admit& admit, UniqueFd client) {
+void Server::open_session(const wire::Admit& admit, ForeignFd client) {
   Result<Session*> made = sessions_.create(admit);
   if (!made.ok()) {
     refuse(std::move(client), made.status().code(), made.status().message());
@@ -167,11 +179,14 @@ void Server::open_session(const wire::Admit& admit, UniqueFd client) {
   erase_session(session);
 }
 
-Status Server::start_session(Session& session, UniqueFd client) {
+Status Server::start_session(Session& session, ForeignFd client) {
   const uint32_t id = session.id;
   session.client = std::make_unique<PacketPeer>(
-      loop_, std::move(client), kMaxClientPacketBytes,
-      PacketPeer::Callbacks{[this, id](const Packet& packet) { on_client_packet(id, packet); },
+      loop_, client.take(),
+      PacketPeer::Options{.max_packet_bytes = kMaxClientPacketBytes,
+                          .descriptors = Descriptors::kTaken,
+                          .disposal = &disposal_},
+      PacketPeer::Callbacks{[this, id](Packet packet) { on_client_packet(id, std::move(packet)); },
                             [this, id](const std::string&) { on_client_gone(id, ""); }});
   OPENMPS_RETURN_IF_ERROR(session.client->start());
   const wire::OpenSession open = make_open_session(session);
@@ -214,18 +229,21 @@ void Server::refuse(PacketPeer& client, CUresult result, const std::string& reas
   client.send(wire::message_bytes(no));
 }
 
-void Server::refuse(UniqueFd client, CUresult result, const std::string& reason) {
+void Server::refuse(ForeignFd client, CUresult result, const std::string& reason) {
   // Its buffer is empty, so nothing can be left to send when the connection closes behind this.
-  PacketPeer peer(loop_, std::move(client), kMaxClientPacketBytes, {});
+  PacketPeer peer(loop_, client.take(), {.disposal = &disposal_}, {});
   refuse(peer, result, reason);
 }
 
-void Server::on_client_packet(uint32_t id, const Packet& packet) {
+void Server::on_client_packet(uint32_t id, Packet packet) {
+  std::vector<ForeignFd> descriptors;
+  for (UniqueFd& fd : packet.fds) descriptors.emplace_back(disposal_, std::move(fd));
   Session* session = sessions_.find(id);
   if (session == nullptr) return;
   wire::PassDescriptor message;
   const Status status = wire::read_message(packet.data, &message);
-  if (!status.ok() || packet.fds.size() != 1 || session->state == SessionState::kOpening) {
+  if (!status.ok() || descriptors.size() != 1 || !may_be_memory(descriptors[0].get()) ||
+      session->state == SessionState::kOpening) {
     on_client_gone(id, "it sent a message that none expects");
     return;
   }
@@ -236,7 +254,7 @@ void Server::on_client_packet(uint32_t id, const Packet& packet) {
   }
   ++session->passing;
   message.session = id;
-  const int descriptor = packet.fds[0].get();
+  const int descriptor = descriptors[0].get();
   session->worker->process->send(wire::message_bytes(message), {&descriptor, 1});
 }
 
@@ -281,7 +299,9 @@ void Server::on_drain_late(uint32_t id) {
 void Server::open_again(Session& session) {
   const Worker* worker = session.worker;
   std::optional<Waiting> next;
-  if (session.client != nullptr) next = Waiting{session.admit, session.client->release()};
+  if (session.client != nullptr) {
+    next = Waiting{session.admit, ForeignFd(disposal_, session.client->release())};
+  }
   erase_session(session);
   if (!next) return;
   if (is_open() && current_ != worker) {

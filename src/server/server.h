@@ -62,13 +62,13 @@ class Server {
  private:
   struct Waiting {
     wire::Admit admit;
-    UniqueFd client;
+    ForeignFd client;
   };
 
   // From the daemon.
   void on_daemon_packet(Packet packet);
   void on_daemon_gone();
-  void on_admit(const wire::Admit& admit, UniqueFd client);
+  void on_admit(const wire::Admit& admit, ForeignFd client);
   void on_query(const wire::Query& query);
   void on_shutdown(const wire::Shutdown& shutdown);
   void report_ready(CUresult result, const std::string& reason);
@@ -104,13 +104,13 @@ class Server {
   [[nodiscard]] Session* session_of(const Worker& worker, uint32_t id) const;
 
   // Sessions.
-  void open_session(const wire::Admit& admit, UniqueFd client);
-  Status start_session(Session& session, UniqueFd client);
+  void open_session(const wire::Admit& admit, ForeignFd client);
+  Status start_session(Session& session, ForeignFd client);
   void welcome(Session& session);
   void refuse(PacketPeer& client, CUresult result, const std::string& reason);
-  void refuse(UniqueFd client, CUresult result, const std::string& reason);
+  void refuse(ForeignFd client, CUresult result, const std::string& reason);
   // A descriptor for the client's session in the worker; anything else cuts the client off.
-  void on_client_packet(uint32_t id, const Packet& packet);
+  void on_client_packet(uint32_t id, Packet packet);
   void on_client_gone(uint32_t id, const std::string& unexpected);
   // The client has gone or is cut off: the worker drains the session, for options_.drain_ms.
   void end_session(Session& session, CUresult result);
@@ -131,6 +131,7 @@ class Server {
   EventLoop& loop_;
   const Log& log_;
   ServerOptions options_;
+  Disposal disposal_;  // of what clients have had in their hands
   std::unique_ptr<PacketPeer> daemon_;
   std::vector<std::unique_ptr<Worker>> workers_;  // by age
   Worker* current_ = nullptr;   // null: none, the next one starts after a pause or with a newcomer

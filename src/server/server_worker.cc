@@ -19,9 +19,10 @@ void Server::start_worker() {
   current_ = workers_.emplace_back(std::make_unique<Worker>()).get();
   Worker& worker = *current_;
   worker.process = std::make_unique<WorkerProcess>(
-      loop_, WorkerProcess::Callbacks{
-                 [this, &worker](Packet packet) { on_worker_packet(worker, packet); },
-                 [this, &worker](const std::string& how) { on_worker_gone(worker, how); }});
+      loop_, disposal_,
+      WorkerProcess::Callbacks{
+          [this, &worker](Packet packet) { on_worker_packet(worker, packet); },
+          [this, &worker](const std::string& how) { on_worker_gone(worker, how); }});
   const Status started = worker.process->start(options_.worker_program, options_.driver);
   if (started.ok()) {
     worker.ready_timer =

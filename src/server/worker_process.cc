@@ -35,7 +35,10 @@ Status WorkerProcess::start(const std::string& program, const std::string& drive
     finish_if_gone();
   }));
   peer_ = std::make_unique<PacketPeer>(
-      loop_, std::move(sockets->first), wire::kMaxMessageBytes,
+      loop_, std::move(sockets->first),
+      PacketPeer::Options{.max_packet_bytes = wire::kMaxMessageBytes,
+                          .descriptors = Descriptors::kTaken,
+                          .disposal = &disposal_},
       PacketPeer::Callbacks{callbacks_.on_packet,
                             [this](const std::string&) { on_connection_closed(); }});
   return peer_->start();

@@ -22,8 +22,8 @@ class WorkerProcess {
     std::function<void(std::string how)> on_gone;
   };
 
-  WorkerProcess(EventLoop& loop, Callbacks callbacks)
-      : loop_(loop), callbacks_(std::move(callbacks)) {}
+  WorkerProcess(EventLoop& loop, Disposal& disposal, Callbacks callbacks)
+      : loop_(loop), disposal_(disposal), callbacks_(std::move(callbacks)) {}
   ~WorkerProcess();
   WorkerProcess(const WorkerProcess&) = delete;
   WorkerProcess& operator=(const WorkerProcess&) = delete;
@@ -42,6 +42,7 @@ class WorkerProcess {
   void finish_if_gone();
 
   EventLoop& loop_;
+  Disposal& disposal_;
   Callbacks callbacks_;
   pid_t pid_ = 0;
   std::unique_ptr<PacketPeer> peer_;

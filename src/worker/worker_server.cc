@@ -38,7 +38,8 @@ Status WorkerServer::serve() {
     }
     if (wait[1].revents != 0) bury();
     if (wait[0].revents == 0) continue;
-    Result<Packet> packet = receive_packet(environment_.link.fd(), wire::kMaxMessageBytes);
+    Result<Packet> packet =
+        receive_packet(environment_.link.fd(), wire::kMaxMessageBytes, -1, Descriptors::kTaken);
     if (!packet.ok()) return packet.status();
     if (packet->closed) return Status();
     OPENMPS_RETURN_IF_ERROR(handle(std::move(packet).value()));

@@ -48,7 +48,8 @@ void send(int socket, std::span<const std::byte> data) {
 // The connection must end: closed, or reset because our packets were not read.
 void expect_closed(int socket) {
   for (;;) {
-    Result<Packet> packet = receive_packet(socket, wire::kMaxMessageBytes, kReactionMs);
+    Result<Packet> packet =
+        receive_packet(socket, wire::kMaxMessageBytes, kReactionMs, Descriptors::kTaken);
     if (!packet.ok() && packet.status().code() == CUDA_ERROR_TIMEOUT) {
       fail("the connection is still open");
     }
@@ -61,7 +62,8 @@ void wrong_version() {
   wire::Hello hello;
   hello.header.version = wire::kProtocolVersion + 1;
   send(socket.get(), wire::message_bytes(hello));
-  Result<Packet> packet = receive_packet(socket.get(), wire::kMaxMessageBytes, kReactionMs);
+  Result<Packet> packet =
+      receive_packet(socket.get(), wire::kMaxMessageBytes, kReactionMs, Descriptors::kTaken);
   if (!packet.ok() || packet->data.size() != sizeof(wire::Welcome)) fail("no refusal came");
   wire::Welcome welcome;
   memcpy(&welcome, packet->data.data(), sizeof(welcome));
@@ -96,7 +98,8 @@ struct Session {
     hello.client_priority = ~0u;
     strcpy(hello.command, "rogue_client");
     send(socket.get(), wire::message_bytes(hello));
-    Result<Packet> packet = receive_packet(socket.get(), wire::kMaxMessageBytes, kReactionMs);
+    Result<Packet> packet =
+        receive_packet(socket.get(), wire::kMaxMessageBytes, kReactionMs, Descriptors::kTaken);
     wire::Welcome welcome;
     if (!packet.ok()) fail("welcome: " + packet.status().message());
     const Status read = wire::read_message(packet->data, &welcome);

@@ -114,7 +114,7 @@ TEST(PacketPeer, WhatDoesNotFitNowGoesOutLaterInOrderWithItsDescriptors) {
   ASSERT_TRUE(sockets.ok());
   UniqueFd reader = std::move(sockets->second);
   std::string closed;
-  PacketPeer peer(loop, std::move(sockets->first), 4096,
+  PacketPeer peer(loop, std::move(sockets->first), {.max_packet_bytes = 4096},
                   {[](Packet) {},
                    [&](std::string reason) {
                      closed = reason;
@@ -131,7 +131,7 @@ TEST(PacketPeer, WhatDoesNotFitNowGoesOutLaterInOrderWithItsDescriptors) {
   int right = 0;
   std::thread consumer([&] {
     for (int i = 0; i < kPackets; ++i) {
-      Result<Packet> packet = receive_packet(reader.get(), 4096, 20'000);
+      Result<Packet> packet = receive_packet(reader.get(), 4096, 20'000, Descriptors::kTaken);
       if (!packet.ok() || packet->closed || packet->fds.size() != 1) break;
       const std::string text(reinterpret_cast<const char*>(packet->data.data()),
                              packet->data.size());
@@ -151,7 +151,7 @@ TEST(PacketPeer, APeerThatNeverReadsIsGivenUp) {
   Result<std::pair<UniqueFd, UniqueFd>> sockets = make_socket_pair();
   ASSERT_TRUE(sockets.ok());
   std::string closed;
-  PacketPeer peer(loop, std::move(sockets->first), 4096,
+  PacketPeer peer(loop, std::move(sockets->first), {.max_packet_bytes = 4096},
                   {[](Packet) {},
                    [&](std::string reason) {
                      closed = reason;
@@ -172,7 +172,7 @@ TEST(PacketPeer, EverythingThatAPeerSaidBeforeItLeftArrives) {
   ASSERT_TRUE(send_packet(sockets->second.get(), bytes("last words")).ok());
   sockets->second.reset();
   std::string got;
-  PacketPeer peer(loop, std::move(sockets->first), 4096,
+  PacketPeer peer(loop, std::move(sockets->first), {.max_packet_bytes = 4096},
                   {[&](Packet packet) { got.append(packet.data.size(), '.'); },
                    [&](std::string) { loop.stop(); }});
   ASSERT_TRUE(peer.start().ok());

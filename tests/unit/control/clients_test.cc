@@ -137,7 +137,9 @@ TEST_F(ClientsTest, KilledClientsLeaveNoDescriptors) {
       Result<UniqueFd> socket = connect_raw();
       if (!socket.ok()) _exit(1);
       const bool sent = send_packet(socket->get(), wire::message_bytes(hello("./victim"))).ok();
-      if (i % 2 == 0) (void)receive_packet(socket->get(), wire::kMaxMessageBytes, kWaitMs).ok();
+      if (i % 2 == 0)
+        (void)receive_packet(socket->get(), wire::kMaxMessageBytes, kWaitMs, Descriptors::kTaken)
+            .ok();
       const ssize_t written = write(ready[1], sent ? "y" : "n", 1);
       (void)written;
       while (true) pause();

@@ -122,7 +122,8 @@ Client MpsTest::finish_join(UniqueFd socket) {
   Client client;
   client.socket = std::move(socket);
   client.welcome.result = CUDA_ERROR_UNKNOWN;
-  Result<Packet> packet = receive_packet(client.socket.get(), wire::kMaxMessageBytes, kWaitMs);
+  Result<Packet> packet =
+      receive_packet(client.socket.get(), wire::kMaxMessageBytes, kWaitMs, Descriptors::kTaken);
   EXPECT_TRUE(packet.ok()) << packet.status().message();
   if (!packet.ok()) return client;
   EXPECT_FALSE(packet->closed) << "closed without a Welcome";

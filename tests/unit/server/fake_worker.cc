@@ -122,7 +122,7 @@ void close_session(const Packet& packet) {
 
 int serve() {
   while (true) {
-    Result<Packet> packet = receive_packet(server, wire::kMaxMessageBytes);
+    Result<Packet> packet = receive_packet(server, wire::kMaxMessageBytes, -1, Descriptors::kTaken);
     if (!packet.ok()) return 10;
     if (packet->closed) return 0;
     Result<wire::MessageHeader> header = wire::read_header(packet->data);

@@ -31,7 +31,8 @@ Start start_with(ServerOptions options) {
   EXPECT_TRUE(server.start(std::move(sockets->first)).ok());
   EXPECT_TRUE(loop.run().ok());
   start.exit_status = server.exit_status();
-  Result<Packet> packet = receive_packet(sockets->second.get(), wire::kMaxMessageBytes, 0);
+  Result<Packet> packet =
+      receive_packet(sockets->second.get(), wire::kMaxMessageBytes, 0, Descriptors::kTaken);
   EXPECT_TRUE(packet.ok() && wire::read_message(packet->data, &start.told).ok());
   return start;
 }
@@ -77,8 +78,8 @@ TEST(ServerStart, AWorkerThatDiesIdleIsReplacedWithGrowingPauses) {
   int starts = 0;
   ASSERT_TRUE(loop.watch(daemon.get(), EPOLLIN,
                          [&](uint32_t) {
-                           Result<Packet> packet =
-                               receive_packet(daemon.get(), wire::kMaxMessageBytes, 0);
+                           Result<Packet> packet = receive_packet(
+                               daemon.get(), wire::kMaxMessageBytes, 0, Descriptors::kTaken);
                            ASSERT_TRUE(packet.ok() && !packet->closed);
                            if (++starts < kStarts) return;
                            loop.forget(daemon.get());

@@ -126,7 +126,8 @@ class TestServer {
   // The next message, which must be a T.
   template <typename T>
   Result<T> expect(std::vector<UniqueFd>* fds = nullptr) {
-    Result<Packet> packet = receive_packet(socket_.get(), wire::kMaxMessageBytes, 20'000);
+    Result<Packet> packet =
+        receive_packet(socket_.get(), wire::kMaxMessageBytes, 20'000, Descriptors::kTaken);
     if (!packet.ok()) return packet.status();
     T message;
     if (Status status = wire::read_message(packet->data, &message); !status.ok()) return status;
