@@ -70,10 +70,14 @@ Result<UniqueFd> listen_at(const std::string& path, mode_t mode) {
   OPENMPS_RETURN_IF_ERROR(fill_address(path, &address));
   UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return socket_error("socket");
-  if (bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
-    return socket_error("bind to " + path);
-  }
-  if (chmod(path.c_str(), mode) != 0) return socket_error("chmod of " + path);
+  // Not chmod() behind it: until then it would have another mode, and its name might lead
+  // elsewhere.
+  const mode_t before = umask(0777 & ~mode);
+  const int bound = bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address));
+  const int error = errno;
+  umask(before);
+  errno = error;
+  if (bound != 0) return socket_error("bind to " + path);
   if (listen(fd.get(), SOMAXCONN) != 0) return socket_error("listen on " + path);
   return fd;
 }

@@ -28,7 +28,8 @@ struct PeerCredentials {
   gid_t gid = 0;
 };
 
-// Listen at `path` (at most 107 bytes). The caller unlinks a stale file first, under its own lock.
+// Listen at `path` (at most 107 bytes), a socket that has `mode` from its first moment. The caller
+// unlinks a stale file first, under its own lock, and has no other thread that makes files.
 Result<UniqueFd> listen_at(const std::string& path, mode_t mode);
 // Connect. Errors: CUDA_ERROR_MPS_CONNECTION_FAILED with the reason (nobody listens, no such
 // file...).

@@ -105,12 +105,14 @@ UniqueFd check_daemon(Findings* findings) {
     findings->note("NVIDIA's daemon also uses " + directory +
                    "; the two do not disturb each other");
   }
-  Result<UniqueFd> socket = connect_to(path);
+  Result<UniqueFd> socket = wire::connect_to_daemon(path);
   if (socket.ok()) {
     findings->good("a daemon serves " + directory);
     return std::move(socket).value();
   }
-  if (access(directory.c_str(), F_OK) != 0) {
+  if (socket.status().code() == CUDA_ERROR_NOT_PERMITTED) {
+    findings->problem(socket.status().message());
+  } else if (access(directory.c_str(), F_OK) != 0) {
     findings->problem("no daemon: the directory " + directory +
                       " is not there. Start one with `openmps-control -d`, or set "
                       "CUDA_MPS_PIPE_DIRECTORY to the daemon's");

@@ -18,7 +18,14 @@
 namespace openmps::cli {
 namespace {
 
-bool daemon_runs() { return connect_to(wire::control_socket_path(pipe_directory())).ok(); }
+// "" if one does; why not, if not.
+std::string why_no_daemon() {
+  const std::string directory = pipe_directory();
+  const Result<UniqueFd> daemon = wire::connect_to_daemon(wire::control_socket_path(directory));
+  if (daemon.ok()) return "";
+  return daemon.status().code() == CUDA_ERROR_NOT_PERMITTED ? daemon.status().message()
+                                                            : "no daemon serves " + directory;
+}
 
 // False: it could not be started; it has said why itself.
 bool start_daemon(const Installation& installation) {
@@ -34,7 +41,7 @@ bool start_daemon(const Installation& installation) {
   int status = 0;
   (void)waitpid(pid.value(), &status, 0);
   // Another `openmps run --start` may have been first.
-  return (WIFEXITED(status) && WEXITSTATUS(status) == 0) || daemon_runs();
+  return (WIFEXITED(status) && WEXITSTATUS(status) == 0) || why_no_daemon().empty();
 }
 
 }  // namespace
@@ -50,12 +57,11 @@ int run_program(const RunOptions& options) {
             installation->client_library.c_str(), strerror(errno));
     return 1;
   }
-  if (!daemon_runs()) {
+  if (const std::string why = why_no_daemon(); !why.empty()) {
     if (options.start) {
       if (!start_daemon(*installation)) return 1;
     } else {
-      fprintf(stderr, "openmps: no daemon serves %s; %s. Start one with: %s -d\n",
-              pipe_directory().c_str(),
+      fprintf(stderr, "openmps: %s; %s. Start one with: %s -d\n", why.c_str(),
               options.required ? "not running the program" : "running the program without OpenMPS",
               installation->control_program.c_str());
       if (options.required) return 1;

@@ -13,6 +13,7 @@
 #include "base/unix_socket.h"
 #include "client/debug.h"
 #include "client/session.h"
+#include "wire/control_call.h"
 #include "wire/handshake.h"
 
 namespace openmps::client {
@@ -152,7 +153,7 @@ Result<Mapping> map_window(const wire::Welcome& welcome, int host_file) {
 }  // namespace
 
 Result<Connection> connect(const std::string& control_socket) {
-  Result<UniqueFd> socket = connect_to(control_socket);
+  Result<UniqueFd> socket = wire::connect_to_daemon(control_socket);
   if (!socket.ok()) return socket.status();
   const wire::Hello hello = make_hello();
   OPENMPS_RETURN_IF_ERROR(send_packet(socket->get(), bytes_of(hello)));

@@ -7,11 +7,11 @@
 #include <string.h>
 
 #include "api/client_hooks.h"
-#include "base/unix_socket.h"
 #include "client/call_record.h"
 #include "client/debug.h"
 #include "client/interop_host.h"
 #include "driver/loader.h"
+#include "wire/control_call.h"
 #include "wire/handshake.h"
 
 // What the driver loader looks for, so that it never takes this library for a driver.
@@ -37,7 +37,7 @@ void use_session() {
 void decide() {
   const std::string path = control_socket_path();
   // Connected and closed again: a session begins with cuInit, which a forked child may make, too.
-  const Result<UniqueFd> daemon = connect_to(path);
+  const Result<UniqueFd> daemon = wire::connect_to_daemon(path);
   if (daemon.ok()) {
     debug_line("the daemon at %s is there", path.c_str());
     use_session();

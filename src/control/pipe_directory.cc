@@ -8,11 +8,14 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 
 #include <filesystem>
 
+#include "base/text.h"
 #include "base/unix_socket.h"
 #include "wire/control_call.h"
+#include "wire/handshake.h"
 
 namespace openmps::control {
 namespace {
@@ -20,6 +23,14 @@ namespace {
 constexpr size_t kMaxSocketPath = sizeof(sockaddr_un{}.sun_path) - 1;
 // Several users' programs connect; who they are is asked of the kernel.
 constexpr mode_t kSocketMode = 0666;
+constexpr mode_t kFileMode = 0644;
+constexpr mode_t kWritableByOthers = S_IWGRP | S_IWOTH;
+// 2 s in all for a lock that is held while nobody listens: by a daemon that starts or ends, or by
+// what is left of one.
+constexpr int kLockTries = 200;
+constexpr timespec kLockPause{0, 10'000'000};
+constexpr const char* kLockName = "openmps-control.lock";
+constexpr const char* kPidName = "openmps-control.pid";
 
 Status system_error(const std::string& what) {
   return Status(CUDA_ERROR_OPERATING_SYSTEM, what + ": " + strerror(errno));
@@ -28,8 +39,34 @@ Status system_error(const std::string& what) {
 }  // namespace
 
 std::string PipeDirectory::socket_path() const { return wire::control_socket_path(path_); }
-std::string PipeDirectory::lock_path() const { return path_ + "/openmps-control.lock"; }
-std::string PipeDirectory::pid_path() const { return path_ + "/openmps-control.pid"; }
+
+// Owner and mode decide, with an access control list, too: its mask stands in the group's place.
+Status PipeDirectory::open_directory() {
+  struct stat info {};
+  if (lstat(path_.c_str(), &info) == 0 && S_ISLNK(info.st_mode)) {
+    return Status(CUDA_ERROR_NOT_PERMITTED,
+                  "the pipe directory " + path_ + " is a symbolic link: use what it leads to");
+  }
+  directory_.reset(open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!directory_.valid() || fstat(directory_.get(), &info) != 0) {
+    return system_error("opening the pipe directory " + path_);
+  }
+  if (info.st_uid != 0 && info.st_uid != geteuid()) {
+    return Status(
+        CUDA_ERROR_NOT_PERMITTED,
+        format_text("the pipe directory %s is user %u's, who could replace what is in it: "
+                    "use another, or remove it first",
+                    path_.c_str(), info.st_uid));
+  }
+  if ((info.st_mode & kWritableByOthers) != 0) {
+    return Status(
+        CUDA_ERROR_NOT_PERMITTED,
+        format_text("the pipe directory %s (mode %04o) can be written by other users: use "
+                    "another, or chmod go-w it",
+                    path_.c_str(), info.st_mode & 07777));
+  }
+  return Status();
+}
 
 Status PipeDirectory::take(const std::string& path) {
   std::error_code error;
@@ -46,17 +83,25 @@ Status PipeDirectory::take(const std::string& path) {
     return Status(CUDA_ERROR_OPERATING_SYSTEM,
                   "making the pipe directory " + path_ + ": " + error.message());
   }
-  while (true) {
-    lock_.reset(open(lock_path().c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
-    if (!lock_.valid()) return system_error("opening " + lock_path());
+  OPENMPS_RETURN_IF_ERROR(open_directory());
+  for (int patience = kLockTries;;) {
+    lock_.reset(
+        openat(directory_.get(), kLockName, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, kFileMode));
+    if (!lock_.valid()) return system_error("opening " + path_ + "/" + kLockName);
     if (flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
-      if (errno != EWOULDBLOCK) return system_error("locking " + lock_path());
+      if (errno != EWOULDBLOCK) return system_error("locking " + path_ + "/" + kLockName);
+      // A daemon that was killed leaves its lock to a child that is about to end (base/disposal.h).
+      if (--patience > 0 && !connect_to(socket_path()).ok()) {
+        nanosleep(&kLockPause, nullptr);
+        continue;
+      }
       return Status(CUDA_ERROR_ALREADY_ACQUIRED, "another daemon serves " + path_);
     }
     // A daemon that was just leaving may have removed the file between our open and our lock.
     struct stat held {};
     struct stat there {};
-    if (fstat(lock_.get(), &held) == 0 && stat(lock_path().c_str(), &there) == 0 &&
+    if (fstat(lock_.get(), &held) == 0 &&
+        fstatat(directory_.get(), kLockName, &there, AT_SYMLINK_NOFOLLOW) == 0 &&
         held.st_ino == there.st_ino && held.st_dev == there.st_dev) {
       return Status();
     }
@@ -65,22 +110,31 @@ Status PipeDirectory::take(const std::string& path) {
 
 Result<UniqueFd> PipeDirectory::open_socket() {
   // The pid file first: whoever can connect finds it.
-  (void)unlink(pid_path().c_str());
-  const UniqueFd pid_file(
-      open(pid_path().c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644));
+  remove(kPidName);
+  const UniqueFd pid_file(openat(directory_.get(), kPidName,
+                                 O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, kFileMode));
   const std::string text = std::to_string(getpid()) + "\n";
   if (!pid_file.valid() ||
       write(pid_file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
-    return system_error("writing " + pid_path());
+    return system_error("writing " + path_ + "/" + kPidName);
   }
-  (void)unlink(socket_path().c_str());
-  return listen_at(socket_path(), kSocketMode);
+  remove(wire::kControlSocketName);
+  Result<UniqueFd> socket = listen_at(socket_path(), kSocketMode);
+  // A socket is bound by its path, and who owns a directory above may have put another one there.
+  struct stat there {};
+  if (socket.ok() &&
+      fstatat(directory_.get(), wire::kControlSocketName, &there, AT_SYMLINK_NOFOLLOW) != 0) {
+    return system_error("looking for " + socket_path() + " in its directory");
+  }
+  return socket;
 }
 
+void PipeDirectory::remove(const char* name) const { (void)unlinkat(directory_.get(), name, 0); }
+
 void PipeDirectory::remove_entries() {
-  (void)unlink(socket_path().c_str());
-  (void)unlink(pid_path().c_str());
-  (void)unlink(lock_path().c_str());
+  remove(wire::kControlSocketName);
+  remove(kPidName);
+  remove(kLockName);
   lock_.reset();
 }
 

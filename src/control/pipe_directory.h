@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pipe directory of one daemon: who owns it (a lock that dies with its holder), what lies in it
-// (socket, pid file, lock), and leaving nothing behind. Used by the daemon's start and end.
+// The pipe directory of one daemon: who may write into it (root and the daemon's user), who owns it
+// (a lock that dies with its holder), what lies in it (socket, pid file, lock), and leaving nothing
+// behind. Used by the daemon's start and end.
 #pragma once
 
 #include <string>
@@ -14,7 +15,8 @@ class PipeDirectory {
  public:
   // Make the directory if it is missing (0755) and take its lock. Errors:
   // CUDA_ERROR_ALREADY_ACQUIRED: another daemon holds it; CUDA_ERROR_MPS_CONNECTION_FAILED: the
-  // path is too long for a socket; CUDA_ERROR_OPERATING_SYSTEM.
+  // path is too long for a socket; CUDA_ERROR_NOT_PERMITTED: another user, root aside, could write
+  // into it, or it is a link, whose target could become another; CUDA_ERROR_OPERATING_SYSTEM.
   Status take(const std::string& path);
   // Write the pid file and listen: what a killed daemon left is replaced, under the lock. Call in
   // the process that stays.
@@ -27,10 +29,11 @@ class PipeDirectory {
   [[nodiscard]] std::string socket_path() const;
 
  private:
-  [[nodiscard]] std::string lock_path() const;
-  [[nodiscard]] std::string pid_path() const;
+  Status open_directory();
+  void remove(const char* name) const;
 
   std::string path_;
+  UniqueFd directory_;  // what is in it is reached from here, whatever becomes of the path
   UniqueFd lock_;
 };
 

@@ -14,9 +14,14 @@ namespace openmps::control {
 namespace {
 
 Result<UniqueFd> connect_to_daemon(const std::string& pipe_directory) {
-  Result<UniqueFd> socket = connect_to(wire::control_socket_path(pipe_directory));
-  // To the letter what NVIDIA's shell says, where it says it.
-  if (!socket.ok()) printf("Cannot find MPS control daemon process\n");
+  Result<UniqueFd> socket = wire::connect_to_daemon(wire::control_socket_path(pipe_directory));
+  if (socket.ok()) return socket;
+  if (socket.status().code() == CUDA_ERROR_NOT_PERMITTED) {
+    fprintf(stderr, "openmps-control: %s\n", socket.status().message().c_str());
+  } else {
+    // To the letter what NVIDIA's shell says, where it says it.
+    printf("Cannot find MPS control daemon process\n");
+  }
   return socket;
 }
 

@@ -3,12 +3,12 @@
 #include "server/server.h"
 
 #include <string.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <new>
 #include <optional>
 
+#include "base/shared_memory.h"
 #include "base/text.h"
 #include "server/answers.h"
 #include "wire/message.h"
@@ -18,14 +18,6 @@ namespace {
 
 // Nothing that a client may send over its connection after Hello is longer: PassDescriptor.
 constexpr size_t kMaxClientPacketBytes = 4096;
-
-// Device memory is a file of the driver, a device or anonymous. A socket, a pipe or a directory can
-// be none, and the worker, whose threads can't give descriptors away, would have to close it.
-bool may_be_memory(int descriptor) {
-  struct stat info {};
-  if (fstat(descriptor, &info) != 0) return false;
-  return !S_ISSOCK(info.st_mode) && !S_ISFIFO(info.st_mode) && !S_ISDIR(info.st_mode);
-}
 
 }  // namespace
 
@@ -92,7 +84,11 @@ void Server::on_daemon_gone() {
 
 void Server::on_admit(const wire::Admit& admit, ForeignFd client) {
   log_.write(format_text("Received new client request for {PID: %u}", admit.pid));
-  if (leaving_) {
+  const Result<PeerCredentials> who = peer_credentials(client.get());
+  if (!who.ok() || who->uid != geteuid()) {
+    refuse(std::move(client), CUDA_ERROR_NOT_PERMITTED,
+           format_text("the server is user %u's, the client is not", geteuid()));
+  } else if (leaving_) {
     refuse(std::move(client), CUDA_ERROR_MPS_SERVER_NOT_READY, "the server is shutting down");
   } else if (is_open()) {
     open_session(admit, std::move(client));
@@ -242,6 +238,7 @@ void Server::on_client_packet(uint32_t id, Packet packet) {
   if (session == nullptr) return;
   wire::PassDescriptor message;
   const Status status = wire::read_message(packet.data, &message);
+  // The client library has looked at it; a worker's threads could not give a socket away.
   if (!status.ok() || descriptors.size() != 1 || !may_be_memory(descriptors[0].get()) ||
       session->state == SessionState::kOpening) {
     on_client_gone(id, "it sent a message that none expects");

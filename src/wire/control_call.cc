@@ -2,15 +2,44 @@
 // One command to the control daemon and its answer.
 #include "wire/control_call.h"
 
+#include <stdlib.h>
+#include <unistd.h>
+
 #include <cstring>
 #include <vector>
 
+#include "base/text.h"
+#include "base/unix_socket.h"
 #include "wire/message.h"
 
 namespace openmps::wire {
+namespace {
+
+// In a user namespace root's daemon outside has the number of who has none: whoever starts programs
+// there says which that is.
+constexpr const char* kTrustedUserVariable = "OPENMPS_DAEMON_UID";
+
+bool is_trusted(uid_t uid) {
+  if (uid == 0 || uid == geteuid()) return true;
+  const char* trusted = getenv(kTrustedUserVariable);
+  return trusted != nullptr && parse_unsigned(trusted, UINT32_MAX) == uid;
+}
+
+}  // namespace
 
 std::string control_socket_path(std::string_view pipe_directory) {
   return std::string(pipe_directory) + "/" + kControlSocketName;
+}
+
+Result<UniqueFd> connect_to_daemon(const std::string& socket_path) {
+  Result<UniqueFd> socket = connect_to(socket_path);
+  if (!socket.ok()) return socket;
+  Result<PeerCredentials> daemon = peer_credentials(socket->get());
+  if (!daemon.ok()) return daemon.status();
+  if (is_trusted(daemon->uid)) return socket;
+  return Status(CUDA_ERROR_NOT_PERMITTED,
+                "the daemon at " + socket_path + " is user " + std::to_string(daemon->uid) +
+                    "'s, neither root's nor user " + std::to_string(geteuid()) + "'s: not trusted");
 }
 
 Result<ControlReply> call_control(int socket, std::string_view command) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One command to the control daemon and its answer: what the command shell and `openmps` do.
-// Blocking; called on their only thread.
+// A connection to the control daemon, which the client library, the command shell and `openmps`
+// make, and one command with its answer, which the latter two do. Blocking.
 #pragma once
 
 #include <string>
@@ -21,6 +21,11 @@ struct ControlReply {
 
 // Path of the daemon's socket in a pipe directory.
 std::string control_socket_path(std::string_view pipe_directory);
+
+// Connect to the daemon at `socket_path`, if it is root's or our own user's: whoever may write into
+// the directory can put a socket there. Nothing has been said to it. Errors:
+// CUDA_ERROR_MPS_CONNECTION_FAILED: nobody listens; CUDA_ERROR_NOT_PERMITTED: somebody else does.
+Result<UniqueFd> connect_to_daemon(const std::string& socket_path);
 
 // Send `command` and wait for the whole answer, for ever: `quit` waits for clients.
 // Errors: CUDA_ERROR_MPS_RPC_FAILURE if the daemon goes away before it has answered.

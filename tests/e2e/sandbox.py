@@ -52,7 +52,7 @@ class Sandbox:
         self.root = Path(tempfile.mkdtemp(prefix="omps-", dir="/tmp"))
         self.pipe, self.log, self.tmp = (self.root / n for n in ("pipe", "log", "tmp"))
         for directory in (self.pipe, self.log, self.tmp):
-            directory.mkdir()
+            directory.mkdir(mode=0o755)  # the daemon takes none that others could write
         self.device = f"softgpu-e2e-{self.mark}"
         self.env = self._environment(extra_env or {})
         self.children = []

@@ -4,9 +4,12 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/inotify.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <regex>
@@ -42,6 +45,60 @@ TEST_F(DaemonTest, TheDirectoryIsForSeveralUsers) {
   EXPECT_EQ(at.st_mode & 0777, 0755u);
   ASSERT_EQ(stat(wire::control_socket_path(pipe_).c_str(), &at), 0);
   EXPECT_EQ(at.st_mode & 0777, 0666u);
+}
+
+// One line that says why, and nothing is made.
+TEST_F(DaemonTest, ADirectoryThatOthersCouldWriteIsRefused) {
+  std::filesystem::create_directory(pipe_);
+  const auto refused_for = [&](const std::string& why) {
+    const Outcome outcome = control({"-d"});
+    EXPECT_EQ(outcome.status, 1) << why;
+    EXPECT_NE(outcome.out.find(pipe_), std::string::npos) << outcome.out;
+    EXPECT_NE(outcome.out.find(why), std::string::npos) << outcome.out;
+    EXPECT_EQ(std::count(outcome.out.begin(), outcome.out.end(), '\n'), 1) << outcome.out;
+    EXPECT_EQ(pipe_entries(), std::vector<std::string>{});
+  };
+  for (const mode_t mode : {0777u, 0775u, 01777u, 0757u}) {
+    ASSERT_EQ(chmod(pipe_.c_str(), mode), 0);
+    refused_for("can be written by other users");
+  }
+  ASSERT_EQ(chmod(pipe_.c_str(), 0755), 0);
+  if (geteuid() == 0) {
+    ASSERT_EQ(chown(pipe_.c_str(), 65534, 65534), 0);
+    refused_for("is user 65534's");
+    ASSERT_EQ(chown(pipe_.c_str(), 0, 0), 0);
+  }
+  const std::string target = directory_ + "/target";
+  std::filesystem::rename(pipe_, target);
+  std::filesystem::create_directory_symlink(target, pipe_);
+  refused_for("is a symbolic link");
+  EXPECT_TRUE(std::filesystem::is_empty(target));
+  std::filesystem::remove(pipe_);
+  std::filesystem::rename(target, pipe_);
+  for (const mode_t mode : {0700u, 0755u}) {
+    ASSERT_EQ(chmod(pipe_.c_str(), mode), 0);
+    start_daemon();
+    EXPECT_EQ(shell("quit\n").status, 0);
+  }
+}
+
+// Nobody meets it with another mode: it is made with its own, not changed behind.
+TEST_F(DaemonTest, TheSocketHasItsModeFromItsFirstMoment) {
+  std::filesystem::create_directory(pipe_);
+  const UniqueFd notices(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
+  ASSERT_GE(inotify_add_watch(notices.get(), pipe_.c_str(), IN_CREATE | IN_ATTRIB), 0);
+  start_daemon();
+  alignas(inotify_event) char buffer[4096];
+  const ssize_t got = read(notices.get(), buffer, sizeof(buffer));
+  std::string seen;
+  for (ssize_t at = 0; at < got;) {
+    const auto* notice = reinterpret_cast<const inotify_event*>(buffer + at);
+    if (notice->len != 0 && std::string_view(notice->name) == wire::kControlSocketName) {
+      seen += (notice->mask & IN_CREATE) != 0 ? "made " : "changed ";
+    }
+    at += static_cast<ssize_t>(sizeof(inotify_event) + notice->len);
+  }
+  EXPECT_EQ(seen, "made ");
 }
 
 TEST_F(DaemonTest, ANewDaemonReclaimsWhatAKilledOneLeft) {

@@ -101,5 +101,35 @@ TEST(ServerStart, AWorkerThatDiesIdleIsReplacedWithGrowingPauses) {
   EXPECT_EQ(text.find("The next worker starts in 100 ms", first + 1), std::string::npos) << text;
 }
 
+// The daemon passes on whom the kernel names; the server asks the kernel again.
+TEST(ServerStart, AClientOfAnotherUserIsRefused) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can be another user";
+  EventLoop loop;
+  const Log log("Server", UniqueFd());
+  Result<std::pair<UniqueFd, UniqueFd>> daemon = make_socket_pair();
+  ASSERT_EQ(seteuid(65534), 0);
+  Result<std::pair<UniqueFd, UniqueFd>> client = make_socket_pair();
+  ASSERT_EQ(seteuid(0), 0);
+  ASSERT_TRUE(daemon.ok() && client.ok() && loop.open().ok());
+  Server server(loop, log, {.worker_program = OPENMPS_FAKE_WORKER, .driver = "fake"});
+  ASSERT_TRUE(server.start(std::move(daemon->first)).ok());
+  wire::Admit admit;  // as a daemon that was deceived says it
+  const int connection = client->second.get();
+  ASSERT_TRUE(send_packet(daemon->second.get(), wire::message_bytes(admit), {&connection, 1}).ok());
+  wire::Welcome welcome;
+  ASSERT_TRUE(loop.watch(client->first.get(), EPOLLIN,
+                         [&](uint32_t) {
+                           Result<Packet> packet =
+                               receive_packet(client->first.get(), wire::kMaxMessageBytes, 0);
+                           EXPECT_TRUE(packet.ok() &&
+                                       wire::read_message(packet->data, &welcome).ok());
+                           loop.forget(client->first.get());
+                           daemon->second.reset();  // the server ends with its last client
+                         })
+                  .ok());
+  ASSERT_TRUE(loop.run().ok());
+  EXPECT_EQ(welcome.result, CUDA_ERROR_NOT_PERMITTED);
+}
+
 }  // namespace
 }  // namespace openmps::server
