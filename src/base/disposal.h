@@ -4,7 +4,7 @@
 // last close is the last close of every file that lies unread in it. So daemon and server give such
 // descriptors away: a child process that holds the last reference ends, and the kernel closes them
 // behind it. An ending process does not linger, and one that is held up holds up nobody.
-// Used on the loop's thread; docs/decisions/0010-strangers-descriptors.md.
+// Used on the loop's thread; docs/decisions/0011.
 #pragma once
 
 #include <vector>

@@ -30,6 +30,7 @@ class Daemon {
   ~Daemon();
 
   Status start(UniqueFd listener);
+  void on_server_ready(std::function<void()> call) { servers_.on_server_ready(std::move(call)); }
   // Start a server for the daemon's own user at once (-q).
   void prepare_devices();
   // As the command quit; a second call forces the servers.

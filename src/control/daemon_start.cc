@@ -12,6 +12,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <utility>
+
+#include "base/confinement.h"
 #include "base/log.h"
 #include "base/subprocess.h"
 #include "base/text.h"
@@ -58,6 +61,13 @@ int run(const DaemonOptions& options, PipeDirectory& directory, LogFiles& logs,
     report(status.message());
     return 1;
   }
+  const UniqueFd refusals = logs.control();
+  bool confined_once = false;
+  const auto confine_once = [&] {
+    if (std::exchange(confined_once, true)) return;
+    const Status confined = confine(Role::kDaemon, refusals.get());
+    if (!confined.ok()) log.write("The daemon is not confined: " + confined.message());
+  };
   Daemon daemon(loop, log, directory, *here + "/openmps-server", logs.server());
   status = loop.watch_signals({SIGTERM, SIGINT}, [&](int signal) { daemon.on_signal(signal); });
   if (status.ok()) status = logs.watch(loop);
@@ -69,6 +79,11 @@ int run(const DaemonOptions& options, PipeDirectory& directory, LogFiles& logs,
     directory.remove_entries();
     report(status.message());
     return 1;
+  }
+  if (driver_is_set_up()) {
+    confine_once();
+  } else {
+    daemon.on_server_ready(confine_once);
   }
   announce(log, directory);
   if (options.ready_devices) daemon.prepare_devices();

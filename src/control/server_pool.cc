@@ -132,6 +132,7 @@ void ServerPool::on_devices(uid_t uid, const ServerAnswer& answer) {
   }
   entry.ready = true;
   entry.attempts = 0;
+  server_ready_();
   devices_ = answer.devices;
   log_.write(format_text("NEW SERVER %d: Ready", static_cast<int>(entry.process->pid())));
   while (!entry.pending.empty()) {

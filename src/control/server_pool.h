@@ -65,6 +65,9 @@ class ServerPool {
   // call may only shorten the wait. `done` is called when no server is left.
   void shut_down(std::optional<uint32_t> timeout_s, std::function<void()> done);
 
+  // Call when a server's first worker is ready, before a client is passed on to it.
+  void on_server_ready(std::function<void()> call) { server_ready_ = std::move(call); }
+
   [[nodiscard]] Settings& defaults() { return defaults_; }
 
  private:
@@ -101,6 +104,7 @@ class ServerPool {
   Disposal& disposal_;
   std::string server_program_;
   UniqueFd server_log_;
+  std::function<void()> server_ready_ = [] {};
   Settings defaults_ = Settings::from_environment();
   std::map<uid_t, Entry> entries_;
   std::vector<Device> devices_;  // of the last server that was ready

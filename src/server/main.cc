@@ -8,7 +8,9 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 
+#include "base/confinement.h"
 #include "base/log.h"
 #include "base/subprocess.h"
 #include "base/text.h"
@@ -40,6 +42,22 @@ int fail(const std::string& reason) {
   return 1;
 }
 
+// Once. Before the first client is served: at the start, or, where the first worker has the kernel
+// driver set up, when that is done.
+class Confined {
+ public:
+  explicit Confined(const Log& log) : log_(log) {}
+  void now() {
+    if (std::exchange(done_, true)) return;
+    const Status status = confine(Role::kServer, STDERR_FILENO);
+    if (!status.ok()) log_.write("The server is not confined: " + status.message());
+  }
+
+ private:
+  const Log& log_;
+  bool done_ = false;
+};
+
 int run(int control_fd) {
   UniqueFd daemon(fcntl(control_fd, F_DUPFD_CLOEXEC, 10));
   if (!daemon.valid()) {
@@ -49,6 +67,9 @@ int run(int control_fd) {
   raise_open_files_limit(kWantedOpenFiles);
   const Log log("Server", UniqueFd(fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 10)));
   log.write("OpenMPS server " OPENMPS_VERSION);
+  report_refused_calls(STDERR_FILENO);
+  Confined confined(log);
+  if (driver_is_set_up()) confined.now();
 
   Result<std::string> here = program_directory();
   if (!here.ok()) return fail(here.status().message());
@@ -56,7 +77,8 @@ int run(int control_fd) {
   Server server(loop, log,
                 ServerOptions{.worker_program = *here + "/openmps-worker",
                               .driver = environment_or("OPENMPS_DRIVER", "auto"),
-                              .drain_ms = drain_ms(log)});
+                              .drain_ms = drain_ms(log),
+                              .on_worker_ready = [&] { confined.now(); }});
   Status status = loop.open();
   if (status.ok()) {
     status = loop.watch_signals({SIGTERM, SIGINT, SIGHUP}, [&](int signal) {

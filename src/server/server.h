@@ -45,7 +45,8 @@ struct ServerOptions {
   std::string worker_program;
   std::string driver = "auto";  // OPENMPS_DRIVER
   uint64_t worker_ready_ms = kWorkerReadyMs;
-  uint64_t drain_ms = kDrainMs;  // OPENMPS_DRAIN_SECONDS
+  uint64_t drain_ms = kDrainMs;                   // OPENMPS_DRAIN_SECONDS
+  std::function<void()> on_worker_ready = [] {};  // each, before it serves anybody
 };
 
 class Server {

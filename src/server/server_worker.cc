@@ -228,6 +228,7 @@ Status Server::on_worker_ready(Worker& worker, Packet& packet) {
     log_.write(
         format_text("Creating server context on device %zu (%s)", i, devices_[i].name.c_str()));
   }
+  options_.on_worker_ready();
   worker_attempts_ = 0;
   restart_backoff_.worker_ready(now_ns());
   worker.state = WorkerState::kServing;

@@ -19,6 +19,7 @@
 #include <string_view>
 #include <thread>
 
+#include "base/confinement.h"
 #include "base/subprocess.h"
 #include "base/text.h"
 #include "driver/loader.h"
@@ -70,7 +71,7 @@ uint32_t choose_spin_us(uint32_t cores) {
 // that it exports.
 constexpr unsigned long kOpenFiles = 1u << 16;
 
-Status serve(const Options& options, ServerLink& link) {
+Status serve(const Options& options, ServerLink& link, int log_fd) {
   Result<std::unique_ptr<Driver>> driver = load_driver(options.driver, DriverProbe::kInitialise);
   if (!driver.ok()) return driver.status();
   const DriverTable& table = driver.value()->table();
@@ -96,6 +97,11 @@ Status serve(const Options& options, ServerLink& link) {
     commons.output.context_lost(table, *devices, result);
   });
   Environment environment{table, *devices, gate, commons, monitor, spin, spin_us * 1000ull, link};
+  // Behind the driver's start, which may want more (nvidia-modprobe, sockets), with all its
+  // threads; before the first session.
+  if (const Status status = confine(Role::kWorker, log_fd); !status.ok()) {
+    log("The worker is not confined: " + status.message());
+  }
   link.ready(spin_us, *facts);
   facts->reset();
 
@@ -123,10 +129,13 @@ int run(int argc, char** argv) {
   // What is left of a dead server is a closed socket, which is noticed as such.
   signal(SIGPIPE, SIG_IGN);
   fcntl(options.server_fd, F_SETFD, FD_CLOEXEC);
+  // Standard error itself becomes a pipe that this process reads.
+  const int log_fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  report_refused_calls(log_fd);
   prepare_driver_environment();
   raise_open_files_limit(kOpenFiles);
   ServerLink link{UniqueFd(options.server_fd)};
-  const Status status = serve(options, link);
+  const Status status = serve(options, link, log_fd);
   log("Worker can't start: " + status.message());
   link.not_ready(status);
   // NVIDIA's driver has nothing to add; softgpu leaves its device segment.

@@ -77,6 +77,8 @@ class Sandbox:
         env.update({MARK: self.mark, "CUDA_MPS_PIPE_DIRECTORY": str(self.pipe),
                     "CUDA_MPS_LOG_DIRECTORY": str(self.log), "TMPDIR": str(self.tmp),
                     "OPENMPS_DRIVER": self.driver})
+        if os.geteuid() != 0:
+            env["OPENMPS_CONFINE"] = "0"  # or only root could see whose processes are left
         if "OPENMPS_CALLS_FILE" in os.environ:
             env["OPENMPS_CALLS_FILE"] = os.environ["OPENMPS_CALLS_FILE"]
         if self.driver == "softgpu":

@@ -443,10 +443,33 @@ def limits_at_start(box, _):
     require(code == 1 and "CUDA_ERROR_MPS_CONNECTION_FAILED" in out, f"no stack: {code}\n{out}")
     require("OPENMPS_STACK=16 cubits is not a size" in box.logs(), box.logs())
     box.quit()
+def confined(box, _):
+    """Daemon, server and worker have given up what docs/security.md says, and serve a program."""
+    if "LD_PRELOAD" in box.env or os.geteuid() != 0:
+        print("skipped: not in a sanitizer build, and only root can look into them")
+        return
+    box.start_daemon()
+    client = box.start(["drv_client_worker", "1", "3", "hold"], stdin=subprocess.PIPE)
+    ready(client)
+    for program, no_new_privileges in (("openmps-control", "0"), ("openmps-server", "1"),
+                                       ("openmps-worker", "1")):
+        pids = box.pids_named(program)
+        require(len(pids) == 1, f"{program}: {pids}")
+        tasks = os.listdir(f"/proc/{pids[0]}/task")
+        for task in tasks:
+            with open(f"/proc/{pids[0]}/task/{task}/status", encoding="utf-8") as file:
+                status = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
+            require(status["Seccomp"] == "2" and status["NoNewPrivs"] == no_new_privileges,
+                    f"{program}, thread {status['Name']}: {status['Seccomp']}, {status['NoNewPrivs']}")
+    client.stdin.write("go\n")
+    client.stdin.flush()
+    finish(client, "the client")
+    box.quit()
+    require("was refused" not in box.logs(), f"a call was refused:\n{box.logs()}")
 
 
 ALL = {f.__name__: f for f in
-       (many_clients, churn, kill_beside, rogue_clients, capture_vs_alloc, no_daemon, required,
+       (many_clients, churn, kill_beside, rogue_clients, confined, capture_vs_alloc, no_daemon, required,
         control_shell, kernel_output, assert_text, fault_beside_idle, endless_kernel, endless_quit,
         few_threads, few_descriptors, full_heap, limits_at_start)}
 

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// Giving up rights, over prctl and libseccomp. See confinement.h.
+#include "base/confinement.h"
+
+#include <errno.h>
+#include <seccomp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <span>
+
+namespace openmps {
+namespace {
+
+// Looking into other processes, and changing them.
+constexpr const char* kOtherProcesses[] = {
+    "ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "kcmp", "pidfd_getfd"};
+
+// Changing the machine. Most need root, which a daemon may be; all of them have been ways to become
+// it.
+constexpr const char* kMachine[] = {"acct",
+                                    "add_key",
+                                    "adjtimex",
+                                    "bpf",
+                                    "clock_adjtime",
+                                    "clock_settime",
+                                    "delete_module",
+                                    "fanotify_init",
+                                    "finit_module",
+                                    "fsconfig",
+                                    "fsmount",
+                                    "fsopen",
+                                    "fspick",
+                                    "init_module",
+                                    "io_uring_enter",
+                                    "io_uring_register",
+                                    "io_uring_setup",
+                                    "ioperm",
+                                    "iopl",
+                                    "kexec_file_load",
+                                    "kexec_load",
+                                    "keyctl",
+                                    "lookup_dcookie",
+                                    "modify_ldt",
+                                    "mount",
+                                    "mount_setattr",
+                                    "move_mount",
+                                    "nfsservctl",
+                                    "open_by_handle_at",
+                                    "open_tree",
+                                    "perf_event_open",
+                                    "pivot_root",
+                                    "quotactl",
+                                    "quotactl_fd",
+                                    "reboot",
+                                    "request_key",
+                                    "setdomainname",
+                                    "sethostname",
+                                    "setns",
+                                    "settimeofday",
+                                    "swapoff",
+                                    "swapon",
+                                    "syslog",
+                                    "umount2",
+                                    "unshare",
+                                    "uselib",
+                                    "userfaultfd",
+                                    "vhangup",
+                                    "vmsplice"};
+
+// Becoming another user: the daemon's alone, when it starts a user's server.
+constexpr const char* kUsers[] = {"capset",    "chroot",    "setfsgid", "setfsuid",
+                                  "setgid",    "setgroups", "setregid", "setresgid",
+                                  "setresuid", "setreuid",  "setuid"};
+
+// Starting programs: a worker, which has everything loaded that it needs, starts none.
+constexpr const char* kPrograms[] = {"execve", "execveat"};
+
+// Numbers of system calls on x86-64 end below 512, where those of the x32 ABI begin.
+constexpr int kCalls = 512;
+
+struct Refusals {
+  int log_fd = -1;
+  const char* names[kCalls] = {};  // filled before the first can come
+  std::atomic<bool> seen[kCalls] = {};
+};
+Refusals g_refusals;
+
+void append(char* line, size_t size, const char* text) {
+  strncat(line, text, size - strlen(line) - 1);
+}
+
+void append_number(char* line, size_t size, int number) {
+  char digits[12];
+  char* at = digits + sizeof(digits) - 1;
+  *at = '\0';
+  do {
+    *--at = static_cast<char>('0' + number % 10);
+    number /= 10;
+  } while (number != 0);
+  append(line, size, at);
+}
+
+// SIGSYS, on the thread that called: EPERM, and one line for each call. Only what a handler may
+// use.
+void on_refused_call(int, siginfo_t* info, void* context) {
+  auto* registers = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
+  registers[REG_RAX] = -EPERM;
+  const int number = info->si_syscall;
+  if (number < 0 || number >= kCalls || g_refusals.seen[number].exchange(true)) return;
+  const int error = errno;
+  char line[160] = "The system call ";
+  const char* name = g_refusals.names[number];
+  append(line, sizeof(line), name != nullptr ? name : "of number");
+  append(line, sizeof(line), " ");
+  append_number(line, sizeof(line), number);
+  append(line, sizeof(line), " was refused to process ");
+  append_number(line, sizeof(line), getpid());
+  append(line, sizeof(line), ": docs/security.md, OPENMPS_CONFINE\n");
+  const ssize_t written = write(g_refusals.log_fd, line, strlen(line));
+  (void)written;
+  errno = error;
+}
+
+bool wanted() {
+  const char* choice = getenv("OPENMPS_CONFINE");
+  if (choice != nullptr && *choice != '\0') return strcmp(choice, "0") != 0;
+#ifdef OPENMPS_SANITIZED
+  return false;  // their run time looks into its own process
+#else
+  return true;
+#endif
+}
+
+Status failed(const char* what, int error) {
+  return Status(CUDA_ERROR_OPERATING_SYSTEM, std::string(what) + ": " + strerror(error));
+}
+
+class Filter {
+ public:
+  Filter() : context_(seccomp_init(SCMP_ACT_ALLOW)) {}
+  ~Filter() {
+    if (context_ != nullptr) seccomp_release(context_);
+  }
+  Filter(const Filter&) = delete;
+  Filter& operator=(const Filter&) = delete;
+
+  void refuse(std::span<const char* const> names) {
+    for (const char* name : names) {
+      const int number = seccomp_syscall_resolve_name(name);
+      // Unknown to this libseccomp, or not there on this architecture.
+      if (number >= 0) keep(seccomp_rule_add(context_, SCMP_ACT_TRAP, number, 0));
+    }
+  }
+  void refuse_sockets_but_unix() {
+    keep(seccomp_rule_add(context_, SCMP_ACT_TRAP, SCMP_SYS(socket), 1,
+                          SCMP_A0(SCMP_CMP_NE, AF_UNIX)));
+  }
+  // 0, or a negative errno.
+  int load() {
+    if (context_ == nullptr) return -ENOMEM;
+    // All threads, those of the driver too.
+    keep(seccomp_attr_set(context_, SCMP_FLTATR_CTL_TSYNC, 1));
+    // Up to Linux 5.15 a filter turns speculative stores off; nothing here runs another's code.
+    keep(seccomp_attr_set(context_, SCMP_FLTATR_CTL_SSB, 1));
+    // no_new_privs is ours to set: a daemon of root's does without.
+    keep(seccomp_attr_set(context_, SCMP_FLTATR_CTL_NNP, 0));
+    return error_ == 0 ? seccomp_load(context_) : error_;
+  }
+
+ private:
+  void keep(int result) {
+    if (error_ == 0 && result < 0) error_ = result;
+  }
+  scmp_filter_ctx context_;
+  int error_ = 0;
+};
+
+}  // namespace
+
+void report_refused_calls(int log_fd) {
+  g_refusals.log_fd = log_fd;
+  for (int i = 0; i < kCalls; ++i) {
+    // Never freed: the handler reads them to the end.
+    if (g_refusals.names[i] == nullptr) {
+      g_refusals.names[i] = seccomp_syscall_resolve_num_arch(SCMP_ARCH_X86_64, i);
+    }
+  }
+  struct sigaction action {};
+  action.sa_sigaction = on_refused_call;
+  action.sa_flags = SA_SIGINFO | SA_RESTART;
+  sigaction(SIGSYS, &action, nullptr);
+}
+
+bool driver_is_set_up() {
+  return access("/dev/nvidia-uvm", F_OK) == 0 || access("/usr/bin/nvidia-modprobe", X_OK) != 0;
+}
+
+Status confine(Role role, int log_fd) {
+  if (!wanted()) return Status();
+  report_refused_calls(log_fd);
+  if (prctl(PR_SET_DUMPABLE, 0) != 0) return failed("PR_SET_DUMPABLE", errno);
+  // Root's daemon may install a filter without; its servers of other users set it themselves.
+  if (role != Role::kDaemon || geteuid() != 0) {
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return failed("PR_SET_NO_NEW_PRIVS", errno);
+  }
+  Filter filter;
+  filter.refuse(kOtherProcesses);
+  filter.refuse(kMachine);
+  if (role != Role::kDaemon) filter.refuse(kUsers);
+  if (role == Role::kWorker) {
+    filter.refuse(kPrograms);
+    filter.refuse_sockets_but_unix();
+  }
+  int loaded = filter.load();
+  // Root of a container, without CAP_SYS_ADMIN.
+  if (loaded == -EACCES && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0) loaded = filter.load();
+  return loaded == 0 ? Status() : failed("the filter of system calls", -loaded);
+}
+
+}  // namespace openmps
