@@ -34,9 +34,12 @@ openmps_library(openmps_softgpu_engine
   interp/control.cc
   interp/device_printf.cc
   interp/dispatch.cc
+  interp/matrix.cc
+  interp/matrix_memory.cc
   interp/sampler.cc
   interp/scalar.cc
   interp/texture.cc
+  interp/video.cc
   ir/builder.cc
   ir/finish.cc
   ir/fuse.cc
@@ -44,7 +47,9 @@ openmps_library(openmps_softgpu_engine
   ir/lower_control.cc
   ir/lower_convert.cc
   ir/lower_memory.cc
+  ir/lower_matrix.cc
   ir/lower_texture.cc
+  ir/lower_video.cc
   ir/op_info.cc
   ir/shared_layout.cc
   ptx/coverage.cc
@@ -60,7 +65,7 @@ openmps_library(openmps_softgpu_engine
 set_source_files_properties(
   interp/address.cc interp/atomics.cc interp/barrier.cc interp/block.cc interp/call.cc
   interp/collective.cc interp/control.cc interp/device_printf.cc interp/scalar.cc
-  interp/sampler.cc interp/texture.cc
+  interp/sampler.cc interp/texture.cc interp/video.cc interp/matrix.cc interp/matrix_memory.cc
   PROPERTIES COMPILE_OPTIONS "-O2;-fno-strict-aliasing;-fwrapv;-ffp-contract=off")
 find_library(OPENMPS_ZSTD_STATIC NAMES libzstd.a REQUIRED)
 find_library(OPENMPS_LZ4_STATIC NAMES liblz4.a REQUIRED)

@@ -27,6 +27,9 @@ void add_collective_handlers(HandlerTable* table);
 void add_barrier_handlers(HandlerTable* table);
 void add_atomic_handlers(HandlerTable* table);
 void add_texture_handlers(HandlerTable* table);
+void add_video_handlers(HandlerTable* table);
+void add_matrix_handlers(HandlerTable* table);
+void add_matrix_memory_handlers(HandlerTable* table);
 
 namespace {
 
@@ -71,6 +74,9 @@ const Selection& selection() {
     add_barrier_handlers(&s->table);
     add_atomic_handlers(&s->table);
     add_texture_handlers(&s->table);
+    add_video_handlers(&s->table);
+    add_matrix_handlers(&s->table);
+    add_matrix_memory_handlers(&s->table);
     return s;
   }();
   return *made;

@@ -137,15 +137,13 @@ template <class A, class B>
 INLINE u32 dot2(u32 a, u32 b) {
   return (u32)((s32)(A)a * (s32)(B)b) + (u32)((s32)(A)(a >> 16) * (s32)(B)(b >> 8));
 }
-template <class T, class F>
-INLINE u32 bytes4(u32 a, u32 b, F f) {
-  u32 r = 0;
-  for (int i = 0; i < 4; ++i) r |= ((u32)f((T)(a >> (8 * i)), (T)(b >> (8 * i))) & 0xff) << (8 * i);
-  return r;
-}
-INLINE u32 sum4(u32 x) { return (x & 0xff) + ((x >> 8) & 0xff) + ((x >> 16) & 0xff) + (x >> 24); }
-
 // Floating point.
+// Every f32 operation gives this NaN, whatever it was given.
+INLINE f32 quiet_nan() { return float_of(0x7fffffffu); }
+INLINE f32 canonical(f32 x) { return x != x ? quiet_nan() : x; }
+// f64: which of several operands that are NaNs comes out, made quiet: b, then c, then a.
+INLINE f64 quiet(f64 x) { return double_of(bits_of(x) | (u64)1 << 51); }
+INLINE f64 last_nan(f64 r, f64 b) { return b != b ? quiet(b) : r; }
 INLINE f32 ftz(f32 x) {
   return (bits_of(x) & 0x7f800000u) == 0 ? float_of(bits_of(x) & 0x80000000u) : x;
 }
@@ -162,23 +160,22 @@ INLINE f32 mul_add(f32 a, f32 b, f32 c) {
   return a * b + c;
 #endif
 }
-INLINE f32 quiet_nan() { return float_of(0x7fffffffu); }
 // The number if one is a NaN, -0 below +0.
 INLINE f32 min_number(f32 a, f32 b) {
   const f32 least = a < b ? a : b < a ? b : float_of(bits_of(a) | bits_of(b));
-  return a != a ? b : b != b ? a : least;
+  return a != a ? canonical(b) : b != b ? a : least;
 }
 INLINE f32 max_number(f32 a, f32 b) {
   const f32 most = a > b ? a : b > a ? b : float_of(bits_of(a) & bits_of(b));
-  return a != a ? b : b != b ? a : most;
+  return a != a ? canonical(b) : b != b ? a : most;
 }
 INLINE f64 min_number(f64 a, f64 b) {
   const f64 least = a < b ? a : b < a ? b : double_of(bits_of(a) | bits_of(b));
-  return a != a ? b : b != b ? a : least;
+  return a != a ? (b != b ? quiet(b) : b) : b != b ? a : least;
 }
 INLINE f64 max_number(f64 a, f64 b) {
   const f64 most = a > b ? a : b > a ? b : double_of(bits_of(a) & bits_of(b));
-  return a != a ? b : b != b ? a : most;
+  return a != a ? (b != b ? quiet(b) : b) : b != b ? a : most;
 }
 INLINE f32 min_nan(f32 a, f32 b) { return a != a || b != b ? quiet_nan() : min_number(a, b); }
 INLINE f32 max_nan(f32 a, f32 b) { return a != a || b != b ? quiet_nan() : max_number(a, b); }
@@ -303,18 +300,25 @@ INLINE u16 float_to_bf16(f32 x) {
 INLINE u16 float_to_bf16_rz(f32 x) {
   return (u16)((bits_of(x) & 0x7fffffffu) > 0x7f800000u ? 0x7fff : bits_of(x) >> 16);
 }
+INLINE u16 float_to_bf16_directed(f32 x, bool down) {
+  const u16 cut = float_to_bf16_rz(x);
+  const f32 back = bf16_to_float(cut);
+  const bool away = down ? back > x : back < x;  // false for NaN and exact values
+  return (u16)(cut + (away ? 1 : 0));
+}
 // To nearest; ties away from zero, or to even.
 INLINE u32 float_to_tf32(f32 x) {
   const u32 bits = bits_of(x);
-  return (bits & 0x7f800000u) == 0x7f800000u ? bits : (bits + 0x1000) & 0xffffe000u;
+  return ((bits & 0x7f800000u) == 0x7f800000u ? bits : bits + 0x1000) & 0xffffe000u;
 }
+inline constexpr u32 kTf32Nan = 0x7fffe000u;
 INLINE u32 float_to_tf32_even(f32 x) {
   const u32 bits = bits_of(x);
-  if ((bits & 0x7f800000u) == 0x7f800000u) return bits;
+  if ((bits & 0x7f800000u) == 0x7f800000u) return x != x ? kTf32Nan : bits;
   return (bits + 0xfff + ((bits >> 13) & 1)) & 0xffffe000u;
 }
 INLINE u32 relu_tf32(u32 bits) {
-  return (bits & 0x7fffffffu) > 0x7f800000u ? 0x7fffffffu : bits & 0x80000000u ? 0 : bits;
+  return (bits & 0x7fffffffu) > 0x7f800000u ? kTf32Nan : bits & 0x80000000u ? 0 : bits;
 }
 // `largest`: what is above it is no number.
 INLINE u32 relu_fp8(u32 x, u32 largest) {
@@ -325,9 +329,11 @@ INLINE f32 double_to_float_odd(f64 x) {
   const f32 nearest = (f32)x;
   const f64 back = (f64)nearest;
   const u32 bits = bits_of(nearest);
+  // Beyond f32, the largest number is next; it is odd.
+  const bool beyond = back != x && (bits & 0x7fffffffu) == 0x7f800000u;
   const bool inexact = back != x && (bits & 0x7f800000u) != 0x7f800000u;
   const bool too_far = __builtin_fabs(back) > __builtin_fabs(x);
-  return inexact ? float_of((bits - (too_far ? 1 : 0)) | 1) : nearest;
+  return beyond ? float_of(bits - 1) : inexact ? float_of((bits - (too_far ? 1 : 0)) | 1) : nearest;
 }
 // a * b + c of half-precision values, rounded to odd: the product is exact in double.
 INLINE f64 fused_odd(f64 a, f64 b, f64 c) {
@@ -340,8 +346,20 @@ INLINE f64 fused_odd(f64 a, f64 b, f64 c) {
   const bool toward_zero = (error > 0) != (s > 0);
   return inexact && !(bits & 1) ? double_of(toward_zero ? bits - 1 : bits + 1) : s;
 }
+// A NaN of f64 keeps its sign and the top of its payload.
+INLINE u16 double_to_half(f64 x, u16 rounded) {
+  const u64 bits = bits_of(x);
+  const u32 kept = 0x7e00u | ((u32)(bits >> 48) & 0x8000u) | ((u32)(bits >> 42) & 0x3ffu);
+  return x != x ? (u16)kept : rounded;
+}
 // A subnormal number becomes a zero of its sign. `exponent`: the bits of it.
 INLINE u32 flush_half(u16 x, u32 exponent) { return (x & exponent) == 0 ? x & 0x8000u : x; }
+INLINE u32 abs_half(u16 x, u32 infinity) {
+  return (x & 0x7fffu) > infinity ? 0x7fffu : x & 0x7fffu;
+}
+INLINE u32 neg_half(u16 x, u32 infinity) {
+  return (x & 0x7fffu) > infinity ? 0x7fffu : x ^ 0x8000u;
+}
 INLINE u32 set_sign_half(u16 x, u16 sign, u32 infinity) {
   return (x & 0x7fffu) > infinity ? x : x | sign;
 }
@@ -404,7 +422,7 @@ INLINE u16 float_to_fp8(f32 x) {
 template <int kExponent>
 INLINE u16 fp8_to_half(u32 x) {
   const u32 sign = (x & 0x80) << 8;
-  if (kExponent == 5) return (u16)(x << 8);
+  if (kExponent == 5) return (x & 0x7f) > 0x7c ? 0x7fff : (u16)(x << 8);
   if ((x & 0x7f) == 0x7f) return 0x7fff;
   // e4m3: 3 bits of mantissa, bias 7; 2^8 moves it to the bias of f16 (15).
   const f32 scaled = half_to_float((u16)((x & 0x7f) << 7)) * 256.0f;

@@ -13,12 +13,38 @@ namespace {
 
 #include "softgpu/interp/lane_math.h"
 
+__attribute__((noinline)) void make_canonical(f32* d) { LANES d[i] = canonical(d[i]); }
+
+// NaNs among results of f32 become the one that there is. They are rare, so they are looked for
+// behind the store, in two vectors with one comparison.
+INLINE void settle(f32* d) {
+#if defined(__AVX512F__)
+  const u32 strange = _mm512_cmp_ps_mask(_mm512_loadu_ps(d), _mm512_loadu_ps(d + 16), _CMP_UNORD_Q);
+#elif defined(__AVX2__)
+  const __m256 low = _mm256_cmp_ps(_mm256_loadu_ps(d), _mm256_loadu_ps(d + 8), _CMP_UNORD_Q);
+  const __m256 high = _mm256_cmp_ps(_mm256_loadu_ps(d + 16), _mm256_loadu_ps(d + 24), _CMP_UNORD_Q);
+  const u32 strange = (u32)_mm256_movemask_ps(_mm256_or_ps(low, high));
+#else
+  u32 strange = 0;
+  LANES strange |= (u32)(d[i] != d[i]);
+#endif
+  if (__builtin_expect(strange != 0, 0)) make_canonical(d);
+}
+template <class T>
+INLINE void settle(T*) {}
+template <class T>
+INLINE T settled(T x) {
+  return x;
+}
+INLINE f32 settled(f32 x) { return canonical(x); }
+
 // Write f(lane) to the lanes of `mask`. `d` may be an operand too: each lane is read before
 // written.
 template <class D, class F>
 INLINE void each_lane(D* d, u32 mask, F f) {
   if (__builtin_expect(mask == kFullMask, 1)) {
     LANES d[i] = (D)f(i);
+    settle(d);
   } else if (sizeof(D) == 2) {  // gcc 12 cannot generate masked minima of 16-bit lanes
     LANES {
       const u16 keep = (u16)(((mask >> i) & 1) - 1);
@@ -26,7 +52,7 @@ INLINE void each_lane(D* d, u32 mask, F f) {
     }
   } else {
     LANES {
-      const D value = (D)f(i);
+      const D value = settled((D)f(i));
       d[i] = mask & ((u32)1 << i) ? value : d[i];
     }
   }
@@ -36,7 +62,7 @@ template <class D, class F>
 INLINE void each_active_lane(D* d, u32 mask, F f) {
   for (u32 left = mask; left; left &= left - 1) {
     const u32 i = (u32)__builtin_ctz(left);
-    d[i] = (D)f(i);
+    d[i] = settled((D)f(i));
   }
 }
 
@@ -222,7 +248,9 @@ INLINE void rsqrt_lanes(f32* d, const f32* a, u32 mask) {
     const __m512 error = _mm512_fnmadd_ps(_mm512_mul_ps(x, y), y, _mm512_set1_ps(1));
     const __mmask16 special = _mm512_fpclass_ps_mask(y, 0x1e);  // zeros and infinities
     const __m512 better = _mm512_fmadd_ps(_mm512_mul_ps(y, _mm512_set1_ps(0.5f)), error, y);
-    const __m512 r = _mm512_mask_mov_ps(better, special, y);
+    const __m512 known = _mm512_mask_mov_ps(better, special, y);
+    const __mmask16 strange = _mm512_cmp_ps_mask(known, known, _CMP_UNORD_Q);
+    const __m512 r = _mm512_mask_mov_ps(known, strange, _mm512_set1_ps(quiet_nan()));
     _mm512_mask_store_ps(d + i, (__mmask16)(mask >> i), r);
   }
 #else

@@ -555,6 +555,14 @@ INLINE const Op* load_shared_keep(const Op* op, Warp* warp, std::byte* regs, u32
   return load_shared_kept(op, warp, regs, mask);
 }
 
+// The sums of the steps of an inner product from `op` to `end`.
+[[maybe_unused]] OUTLINE void make_canonical(const Op* op, const Op* end, std::byte* regs) {
+  for (; op != end; op += 3) {
+    f32* d = (f32*)(regs + op[2].d);
+    LANES d[i] = canonical(d[i]);
+  }
+}
+
 // A step of an inner product and those that continue it, as the aux of its multiply-add says. The
 // words are not written to registers: nothing else reads them.
 INLINE const Op* load_shared_fma(const Op* op, Warp* warp, std::byte* regs, u32 mask) {
@@ -562,6 +570,7 @@ INLINE const Op* load_shared_fma(const Op* op, Warp* warp, std::byte* regs, u32 
   const KeptWindow* windows = warp->windows;
   if (__builtin_expect(windows[op[0].b].valid && windows[op[1].b].valid, 1)) {
     Floats sum[kVectors];
+    const Op* const first = op;
     for (u32 v = 0; v < kVectors; ++v)
       sum[v] = load_floats((const f32*)(regs + op[2].c) + v * kVectorLanes);
     for (bool more = true; more; op += 3) {
@@ -573,6 +582,13 @@ INLINE const Op* load_shared_fma(const Op* op, Warp* warp, std::byte* regs, u32 
         store_floats(d + v * kVectorLanes, sum[v]);
       }
       more = op[2].aux;
+    }
+    if (op != first) {
+      // A NaN stays to the end: only then are the sums looked at again.
+      const f32* last = (const f32*)(regs + op[-1].d);
+      u32 strange = 0;
+      LANES strange |= (u32)(last[i] != last[i]);
+      if (__builtin_expect(strange != 0, 0)) make_canonical(first, op, regs);
     }
     SOFTGPU_NEXT(op);
   }

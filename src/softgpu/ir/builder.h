@@ -128,6 +128,14 @@ class Builder {
   bool lower_collective(const Instruction& instruction);
   bool lower_barrier(const Instruction& instruction);
 
+  // Matrices (lower_matrix.cc) and video (lower_video.cc).
+  std::vector<int32_t> read_fragment(const Operand& operand, uint32_t bytes);
+  bool lower_multiply(const Instruction& instruction);
+  bool lower_fragment(const Instruction& instruction);
+  bool lower_tiles(const Instruction& instruction);
+  bool lower_matrix(const Instruction& instruction);
+  bool lower_video(const Instruction& instruction);
+
   // Textures and surfaces (lower_texture.cc).
   bool read_image_operand(const Operand& operand, uint32_t dimensions, bool layered, Lane lane,
                           int32_t* handle, std::vector<int32_t>* coordinates);

@@ -166,8 +166,14 @@ bool Builder::compare(const Instruction& in, Type type, int32_t predicate) {
   std::string lane;
   int32_t a, b;
   if (type == Type::kF16 || type == Type::kBF16) {
-    a = to_float(read(in.operands[1], Lane::u16), type);
-    b = to_float(read(in.operands[2], Lane::u16), type);
+    const auto flushed = [&](int32_t value) {
+      if (!in.has("ftz")) return value;
+      const int32_t made = temporary(2);
+      emit_named(type == Type::kF16 ? "flush_f16" : "flush_bf16", made, value);
+      return made;
+    };
+    a = to_float(flushed(read(in.operands[1], Lane::u16)), type);
+    b = to_float(flushed(read(in.operands[2], Lane::u16)), type);
     lane = "f32";
   } else if (type == Type::kF32 || type == Type::kF64) {
     const Lane kind = type == Type::kF32 ? Lane::f32 : Lane::f64;

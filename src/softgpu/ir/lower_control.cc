@@ -88,6 +88,8 @@ bool Builder::lower_instruction(const Instruction& in) {
     case Lowering::kTexture: return lower_texture(in);
     case Lowering::kSurface: return lower_surface(in);
     case Lowering::kImageQuery: return lower_image_query(in);
+    case Lowering::kMatrix: return lower_matrix(in);
+    case Lowering::kVideo: return lower_video(in);
     case Lowering::kBarrier: return lower_barrier(in);
     case Lowering::kWarpBarrier:
     case Lowering::kShuffle:

@@ -167,7 +167,9 @@ bool Builder::convert_to_integer(const Instruction& in, int32_t value, Type to, 
   const uint32_t middle_bytes = std::max(4u, to_bytes);
   const std::string middle = (to_signed ? "s" : "u") + std::to_string(8 * middle_bytes);
   const int32_t d = to_bytes >= 4 ? result(in.operands[0], to_bytes) : temporary(4);
-  if (!emit_named("f2i_" + middle + "_" + lane, d, value)) return false;
+  // A NaN of f64 gives 0x8000.
+  const bool is_word = to == Type::kU16 && type == Type::kF64;
+  if (!emit_named("f2i_" + (is_word ? "u16" : middle) + "_" + lane, d, value)) return false;
   if (to_bytes >= 4) {
     write_integer(in, d, to);
     return true;
@@ -201,14 +203,20 @@ bool Builder::convert_float(const Instruction& in) {
   if (!ptx::is_float(from)) {
     type = to == Type::kF64 ? Type::kF64 : Type::kF32;
     const int32_t made = temporary(ptx::type_bytes(type));
-    if (rounding && ptx::type_bytes(to) >= 4) emit(IrOp::k_set_rounding).aux = rounding;
+    if (rounding) emit(IrOp::k_set_rounding).aux = rounding;
     if (!emit_named("i2f_" + std::string(type == Type::kF64 ? "f64_" : "f32_") + integer_name(from),
                     made, value))
       return false;
-    if (rounding && ptx::type_bytes(to) >= 4) emit(IrOp::k_set_rounding).aux = 0;
+    if (rounding) emit(IrOp::k_set_rounding).aux = 0;
     value = made;
   } else if (from == Type::kF16 || from == Type::kBF16) {
-    value = to_float(value, from);
+    // A NaN of f16 becomes that of f32, but in f64 it keeps its payload.
+    const int32_t made = temporary(4);
+    emit(from == Type::kBF16                      ? IrOp::k_f2f_f32_bf16
+         : to == Type::kF64 && from == Type::kF16 ? IrOp::k_f2f_kept_f16
+                                                  : IrOp::k_f2f_f32_f16,
+         made, value);
+    value = made;
     type = Type::kF32;
   }
   auto apply = [&](const std::string& name, Type made_type) {
@@ -218,7 +226,8 @@ bool Builder::convert_float(const Instruction& in) {
     type = made_type;
     return good;
   };
-  if (in.has("ftz") && type == Type::kF32) apply("flush_f32", type);
+  // An H200 looks at all of a subnormal number when it rounds to f16.
+  if (in.has("ftz") && type == Type::kF32 && to != Type::kF16) apply("flush_f32", type);
   if (!integral.empty() &&
       !apply("round_" + integral + (type == Type::kF64 ? "_f64" : "_f32"), type))
     return false;
@@ -226,14 +235,14 @@ bool Builder::convert_float(const Instruction& in) {
     if (rounding) emit(IrOp::k_set_rounding).aux = rounding;
     apply("f2f_f32_f64", Type::kF32);
     if (rounding) emit(IrOp::k_set_rounding).aux = 0;
-    if (in.has("ftz")) apply("flush_f32", type);
+    if (in.has("ftz")) apply("flush_kept_f32", type);
   } else if (to == Type::kF64 && type == Type::kF32) {
     apply("f2f_f64_f32", Type::kF64);
   }
   if (in.has("sat") && !apply(type == Type::kF64 ? "sat_f64" : "sat_f32", type)) return false;
   if (to == Type::kF16 || to == Type::kBF16) {
     const std::string half = to == Type::kF16 ? "f16" : "bf16";
-    if (type == Type::kF64 && !directed.empty())
+    if (type == Type::kF64 && to == Type::kBF16 && !directed.empty())
       return unusable("directed rounding from f64 to " + half);
     if (!apply("f2f_" + half + (type == Type::kF64 ? "_f64" : "_f32") + directed, to)) return false;
     if (in.has("satfinite") && !apply("finite_" + half, to)) return false;

@@ -38,6 +38,12 @@ enum class Type : uint8_t {
   kE4M3x2,
   kE5M2x2,
   kTF32,
+  // Of matrices alone; smaller than what a register holds.
+  kE4M3,
+  kE5M2,
+  kU4,
+  kS4,
+  kB1,
 };
 
 // kNone for anything that is not a type name ("f32", without the dot).
@@ -157,6 +163,7 @@ struct Operand {
   int64_t offset = 0;          // kAddress and symbols: added to the base
   std::vector<Operand> items;  // kAddress: {base}; kVector, kList: the members
   int32_t pair = -1;           // "p|q": the second register; -2: "p|_"
+  std::string_view selector;   // "h1" of "%r1.h1": video instructions
 };
 
 struct Rule;

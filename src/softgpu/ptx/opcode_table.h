@@ -38,6 +38,8 @@ enum class Lowering : uint8_t {
   kTexture,
   kSurface,
   kImageQuery,
+  kMatrix,
+  kVideo,
   kBranch,
   kBranchIndexed,
   kCall,

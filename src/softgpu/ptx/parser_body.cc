@@ -310,6 +310,7 @@ bool Parser::check_operands(const Instruction& instruction) {
       continue;
     }
     const Operand& operand = instruction.operands[index++];
+    if (!operand.selector.empty() && instruction.rule->lowering != Lowering::kVideo) good = false;
     const bool is_register = operand.kind == Kind::kRegister || operand.kind == Kind::kSink;
     const bool is_predicate =
         operand.kind == Kind::kRegister && function_->registers[operand.index].type == Type::kPred;
@@ -332,6 +333,7 @@ bool Parser::check_operands(const Instruction& instruction) {
         break;
       default: break;
     }
+    for (const Operand& item : operand.items) good = good && item.selector.empty();
   }
   if (good && index == instruction.operands.size()) return true;
   const uint32_t now = token_.line;
@@ -366,7 +368,13 @@ bool Parser::name_operand(char letter, Operand* out) {
   }
   // "%tid.x", "%v.x": the selector follows without a blank.
   if (token_.kind == Token::Kind::kDotWord && !token_.space_before) {
-    name += "." + std::string(token_.text);
+    const std::string whole = name + "." + std::string(token_.text);
+    // A part of a register, unless there is one of that name.
+    const bool is_part = !find_register(whole, &out->index) && find_register(name, &out->index);
+    if (is_part)
+      out->selector = token_.text;
+    else
+      name = whole;
     advance();
   }
   if (letter == 'L') {

@@ -28,7 +28,9 @@ constexpr TypeInfo kTypes[] = {
     {"u16x2", Type::kU16x2, 4, false, false},  {"s16x2", Type::kS16x2, 4, false, true},
     {"f16x2", Type::kF16x2, 4, false, true},   {"bf16x2", Type::kBF16x2, 4, false, true},
     {"e4m3x2", Type::kE4M3x2, 2, false, true}, {"e5m2x2", Type::kE5M2x2, 2, false, true},
-    {"tf32", Type::kTF32, 4, false, true},
+    {"tf32", Type::kTF32, 4, false, true},     {"e4m3", Type::kE4M3, 1, false, true},
+    {"e5m2", Type::kE5M2, 1, false, true},     {"u4", Type::kU4, 1, false, false},
+    {"s4", Type::kS4, 1, false, true},         {"b1", Type::kB1, 1, false, false},
 };
 
 const TypeInfo* find_type(Type type) {
