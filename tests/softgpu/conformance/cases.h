@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// The cases of the conformance comparison: one PTX instruction (or a few that belong together) per
+// case, with the kind of its inputs and what it writes. Tables only; kernels.cc makes kernels of
+// them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace conformance {
+
+// What the inputs are likely to be: each kind mixes values that are special to it with random bits.
+enum class Inputs { kInteger, kShift, kF32, kF64, kF16, kBF16, kFP8, kCollective, kMatrix };
+
+struct Case {
+  Inputs inputs = Inputs::kInteger;
+  // The register that holds the result: %r (32 bits), %q (64), %h (16), %p (predicate); of a
+  // matrix case all of %d0.. (32 bits) or %e0.. (64).
+  std::string result;
+  // Inputs are %a %b %c (32 bits), the same numbers as %ha .. (16) and %wa .. (64), and %pa, a bit.
+  std::string code;
+  int matrix_registers = 0;  // results of a matrix case
+  // Of a matrix case: numbers of like size, of any size, or infinities and NaNs among them.
+  enum class Spread { kNear, kWide, kSpecial } spread = Spread::kNear;
+  // What it runs, for matrix cases: the opcode.
+  [[nodiscard]] std::string title() const;
+  // The line that names it in the recording.
+  [[nodiscard]] std::string name() const;
+};
+
+const std::vector<Case>& cases();
+
+}  // namespace conformance
