@@ -32,7 +32,8 @@ BYTES = {"b128": 16, "e4m3x2": 2, "e5m2x2": 2, "tf32": 4, "f16x2": 4, "bf16x2": 
 def table():
     """({class: alternatives}, [(mnemonic, groups, operands)]) of opcode_table.cc."""
     text = TABLE.read_text()
-    classes = dict(re.findall(r'\{"(\$\w+)",\s*"([^"]*)"\}', text))
+    classes = {name: "".join(re.findall(r'"([^"]*)"', strings)) for name, strings in
+               re.findall(r'\{"(\$\w+)",\s*((?:"[^"]*"\s*)+)\}', text)}
     rules = []
     body = text[text.index("kRules[] = {"):]
     for entry in re.findall(r'\{("\w+",.*?),\s*L::k', body[:body.index("};")], re.S):
@@ -292,8 +293,71 @@ def extra(mnemonic, letters):
         yield f"{mnemonic}.red.{what}, 0, %p1;"
 
 
+MATRICES = ("mma", "wmma", "ldmatrix", "stmatrix", "movmatrix")
 # Lanes that stay out would be waited for.
-TOGETHER = ("bar", "barrier", "shfl", "vote", "match", "redux", "elect")
+TOGETHER = ("bar", "barrier", "shfl", "vote", "match", "redux", "elect") + MATRICES
+
+
+def fragment(count, first, kind="r"):
+    return "{" + ", ".join(f"%{kind}{first + i % 3}" for i in range(count)) + "}"
+
+
+def product(opcode, d, a, b, c, kind="r"):
+    return (f"{opcode} {fragment(d, 4, kind)}, {fragment(a, 1, kind)}, {fragment(b, 1, kind)},"
+            f" {fragment(c, 1, kind)};")
+
+
+def products(mnemonic, groups):
+    """Shapes and types that go together, with the registers that they take."""
+    if mnemonic == "mma":
+        head = "mma.sync.aligned."
+        for shape, types, counts in (
+                ("m16n8k16.row.col", "f32.f16.f16.f32", (4, 4, 2, 4)),
+                ("m16n8k8.row.col", "f16.f16.f16.f16", (2, 2, 1, 2)),
+                ("m8n8k4.col.row", "f32.f16.f16.f32", (8, 2, 2, 8)),
+                ("m16n8k8.row.col", "f32.bf16.bf16.f32", (4, 2, 1, 4)),
+                ("m16n8k4.row.col", "f32.tf32.tf32.f32", (4, 2, 1, 4)),
+                ("m16n8k32.row.col", "f32.e4m3.e5m2.f32", (4, 4, 2, 4)),
+                ("m16n8k32.row.col.satfinite", "s32.s8.u8.s32", (4, 4, 2, 4)),
+                ("m8n8k32.row.col", "s32.s4.u4.s32", (2, 1, 1, 2)),
+                ("m16n8k256.row.col", "s32.b1.b1.s32.xor.popc", (4, 4, 2, 4)),
+                ("m8n8k128.row.col", "s32.b1.b1.s32.and.popc", (2, 1, 1, 2))):
+            yield product(f"{head}{shape}.{types}", *counts)
+        yield product(head + "m16n8k16.row.col.f64.f64.f64.f64", 4, 8, 4, 4, "d")
+    elif "f16|f32" in groups:
+        for d, c in itertools.product((("f32", 8), ("f16", 4)), repeat=2):
+            yield product(f"wmma.mma.sync.aligned.row.col.m32n8k16.{d[0]}.{c[0]}", d[1], 8, 8, c[1])
+    else:
+        head = "wmma.mma.sync.aligned.row.col."
+        yield product(head + "m16n16k16.f32.bf16.bf16.f32", 8, 4, 4, 8)
+        yield product(head + "m16n16k8.f32.tf32.tf32.f32", 8, 4, 4, 8)
+        yield product(head + "m8n32k16.s32.u8.u8.s32.satfinite", 8, 1, 4, 8)
+        yield product(head + "m8n8k32.s32.s4.s4.s32", 2, 1, 1, 2)
+        yield product(head + "m8n8k4.rn.f64.f64.f64.f64", 2, 1, 1, 2, "d")
+        yield product("wmma.mma.xor.popc.sync.aligned.row.col.m8n8k128.s32.b1.b1.s32", 2, 1, 1, 2)
+
+
+def matrix_moves(mnemonic, groups):
+    """Between memory and registers; what does not fit the shared array is not asked for."""
+    if mnemonic == "movmatrix":
+        yield "movmatrix.sync.aligned.m8n8.trans.b16 %r4, %r1;"
+    elif mnemonic in ("ldmatrix", "stmatrix"):
+        for count, trans in itertools.product((1, 2, 4), ("", ".trans")):
+            registers = fragment(count, 4 if mnemonic == "ldmatrix" else 1)
+            pair = [registers, "[sh+16]"] if mnemonic == "ldmatrix" else ["[sh+16]", registers]
+            yield f"{mnemonic}.sync.aligned.m8n8.x{count}{trans}.shared.b16 {', '.join(pair)};"
+    elif "a|b" in groups:
+        yield f"wmma.load.a.sync.aligned.row.m16n16k16.shared.f16 {fragment(8, 4)}, [sh], 16;"
+        yield f"wmma.load.b.sync.aligned.col.m16n16k16.shared.f16 {fragment(8, 4)}, [sh];"
+        yield f"wmma.load.b.sync.aligned.row.m32n8k16.shared.u8 {fragment(1, 4)}, [sh], 8;"
+        yield f"wmma.load.a.sync.aligned.row.m8n8k32.shared.s4 {fragment(1, 4)}, [sh], 64;"
+        yield f"wmma.load.a.sync.aligned.col.m8n8k4.shared.f64 {fragment(1, 4, 'd')}, [sh], 8;"
+    elif "load" in groups:
+        yield f"wmma.load.c.sync.aligned.col.m16n16k16.shared.f16 {fragment(4, 4)}, [sh], 16;"
+        yield f"wmma.load.c.sync.aligned.row.m8n8k32.shared.s32 {fragment(2, 4)}, [sh], 8;"
+    else:
+        yield f"wmma.store.d.sync.aligned.row.m16n16k16.shared.f16 [sh], {fragment(4, 1)}, 16;"
+        yield f"wmma.store.d.sync.aligned.col.m8n8k4.shared.f64 [sh], {fragment(2, 1, 'd')}, 8;"
 
 
 def kernel(name, mnemonic, groups, letters):
@@ -303,6 +367,9 @@ def kernel(name, mnemonic, groups, letters):
     elif mnemonic == "brx":
         lines = ["and.b32 %r2, %r8, 1; ts: .branchtargets $a, $b; brx.idx %r2, ts; $a: add.u32 %r1, %r1, 1;"
                  " $b: add.u32 %r1, %r1, 2;"]
+    elif mnemonic in MATRICES:
+        multiplies = mnemonic == "mma" or (mnemonic == "wmma" and groups[0] == "mma")
+        lines = list((products if multiplies else matrix_moves)(mnemonic, groups))
     else:
         lines = []
         # What has only arrived must not be waited for: it comes last.

@@ -8,6 +8,7 @@
 //   name
 // A line of FILE: two hexadecimal digits for each lane (a digest of the lane's results in all
 // warps), a blank, the case.
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
@@ -33,6 +34,15 @@ using ThreadOutputs = std::array<uint64_t, kOutputWords>;
     }                                                            \
   } while (0)
 
+// Cases that run before anybody waits: the machine may be busy, and each wait costs a turn.
+constexpr size_t kGroup = 64;
+
+struct Outcome {
+  CUresult result = CUDA_SUCCESS;  // of the launch
+  std::vector<ThreadInputs> inputs;
+  std::vector<ThreadOutputs> outputs;
+};
+
 class Device {
  public:
   explicit Device(const std::string& image) {
@@ -43,29 +53,50 @@ class Device {
     CHECK_CU(cuDevicePrimaryCtxRetain(&context, device));
     CHECK_CU(cuCtxSetCurrent(context));
     CHECK_CU(cuModuleLoadData(&module_, image.c_str()));
-    CHECK_CU(cuMemAlloc_v2(&inputs_, kThreads * sizeof(ThreadInputs)));
-    CHECK_CU(cuMemAlloc_v2(&outputs_, kThreads * sizeof(ThreadOutputs)));
+    CHECK_CU(cuMemAlloc_v2(&inputs_, kGroup * kThreads * sizeof(ThreadInputs)));
+    CHECK_CU(cuMemAlloc_v2(&outputs_, kGroup * kThreads * sizeof(ThreadOutputs)));
   }
 
-  CUresult run(size_t index, const std::vector<ThreadInputs>& inputs,
-               std::vector<ThreadOutputs>* outputs) {
-    outputs->assign(kThreads, {});
-    const size_t input_bytes = inputs.size() * sizeof inputs[0];
-    const size_t output_bytes = outputs->size() * sizeof outputs->front();
-    CUfunction function = nullptr;
-    CUresult result =
-        cuModuleGetFunction(&function, module_, ("c" + std::to_string(index)).c_str());
-    if (result != CUDA_SUCCESS) return result;
-    CHECK_CU(cuMemcpyHtoD_v2(inputs_, inputs.data(), input_bytes));
-    CHECK_CU(cuMemcpyHtoD_v2(outputs_, outputs->data(), output_bytes));
-    void* arguments[] = {&inputs_, &outputs_};
-    result = cuLaunchKernel(function, kWarps, 1, 1, kLanes, 1, 1, 0, nullptr, arguments, nullptr);
-    if (result != CUDA_SUCCESS) return result;
-    CHECK_CU(cuMemcpyDtoH_v2(outputs->data(), outputs_, output_bytes));
-    return CUDA_SUCCESS;
+  // Calls visit(case, outcome) for each of `chosen`, in their order.
+  template <class F>
+  void run(const std::vector<size_t>& chosen, F visit) {
+    for (size_t begin = 0; begin < chosen.size(); begin += kGroup) {
+      const size_t count = std::min(kGroup, chosen.size() - begin);
+      std::vector<Outcome> outcomes(count);
+      run_group(&chosen[begin], &outcomes);
+      for (size_t i = 0; i < count; ++i) visit(cases()[chosen[begin + i]], outcomes[i]);
+    }
   }
 
  private:
+  void run_group(const size_t* indices, std::vector<Outcome>* outcomes) {
+    std::vector<ThreadInputs> inputs;
+    std::vector<ThreadOutputs> outputs(outcomes->size() * kThreads);
+    for (size_t i = 0; i < outcomes->size(); ++i) {
+      Outcome& one = (*outcomes)[i];
+      one.inputs = make_inputs(cases()[indices[i]]);
+      inputs.insert(inputs.end(), one.inputs.begin(), one.inputs.end());
+    }
+    CHECK_CU(cuMemcpyHtoD_v2(inputs_, inputs.data(), inputs.size() * sizeof inputs[0]));
+    CHECK_CU(cuMemcpyHtoD_v2(outputs_, outputs.data(), outputs.size() * sizeof outputs[0]));
+    for (size_t i = 0; i < outcomes->size(); ++i) (*outcomes)[i].result = launch(indices[i], i);
+    CHECK_CU(cuMemcpyDtoH_v2(outputs.data(), outputs_, outputs.size() * sizeof outputs[0]));
+    for (size_t i = 0; i < outcomes->size(); ++i)
+      (*outcomes)[i].outputs.assign(outputs.begin() + static_cast<ptrdiff_t>(i * kThreads),
+                                    outputs.begin() + static_cast<ptrdiff_t>((i + 1) * kThreads));
+  }
+
+  CUresult launch(size_t index, size_t place) {
+    CUfunction function = nullptr;
+    const CUresult found =
+        cuModuleGetFunction(&function, module_, ("c" + std::to_string(index)).c_str());
+    if (found != CUDA_SUCCESS) return found;
+    CUdeviceptr inputs = inputs_ + place * kThreads * sizeof(ThreadInputs);
+    CUdeviceptr outputs = outputs_ + place * kThreads * sizeof(ThreadOutputs);
+    void* arguments[] = {&inputs, &outputs};
+    return cuLaunchKernel(function, kWarps, 1, 1, kLanes, 1, 1, 0, nullptr, arguments, nullptr);
+  }
+
   CUmodule module_ = nullptr;
   CUdeviceptr inputs_ = 0, outputs_ = 0;
 };
@@ -86,11 +117,14 @@ std::string digest(const std::vector<ThreadOutputs>& outputs) {
   return text;
 }
 
-std::vector<size_t> everything() {
-  std::vector<size_t> all;
-  for (size_t i = 0; i < cases().size(); ++i) all.push_back(i);
-  return all;
+// All cases with `part` in their names.
+std::vector<size_t> named(const std::string& part) {
+  std::vector<size_t> chosen;
+  for (size_t i = 0; i < cases().size(); ++i)
+    if (cases()[i].name().find(part) != std::string::npos) chosen.push_back(i);
+  return chosen;
 }
+std::vector<size_t> everything() { return named(""); }
 
 void print_values(const Case& one, const std::vector<ThreadInputs>& inputs,
                   const std::vector<ThreadOutputs>& outputs, uint32_t thread) {
@@ -109,49 +143,21 @@ std::string read_file(const char* path) {
 }
 
 int record(const std::string& image) {
-  Device device(image);
-  std::vector<ThreadOutputs> outputs;
-  for (const size_t index : everything()) {
-    const Case& one = cases()[index];
-    const CUresult result = device.run(index, make_inputs(one), &outputs);
-    if (result != CUDA_SUCCESS)
-      printf("# error %d: %s\n", static_cast<int>(result), one.name().c_str());
+  Device(image).run(everything(), [](const Case& one, const Outcome& outcome) {
+    if (outcome.result != CUDA_SUCCESS)
+      printf("# error %d: %s\n", static_cast<int>(outcome.result), one.name().c_str());
     else
-      printf("%s %s\n", digest(outputs).c_str(), one.name().c_str());
-  }
+      printf("%s %s\n", digest(outcome.outputs).c_str(), one.name().c_str());
+  });
   return 0;
 }
 
 int show(const std::string& image, const char* part, uint32_t warps) {
-  Device device(image);
-  std::vector<ThreadOutputs> outputs;
-  for (const size_t index : everything()) {
-    const Case& one = cases()[index];
-    if (one.name().find(part) == std::string::npos) continue;
-    const std::vector<ThreadInputs> inputs = make_inputs(one);
-    const CUresult result = device.run(index, inputs, &outputs);
-    printf("%s: %d\n", one.name().c_str(), static_cast<int>(result));
-    for (uint32_t thread = 0; thread < warps * kLanes; ++thread)
-      print_values(one, inputs, outputs, thread);
-  }
-  return 0;
-}
-
-// Results alone, for fitting models to: a line for each lane.
-int values(const std::string& image, const char* part, uint32_t warps) {
-  Device device(image);
-  std::vector<ThreadOutputs> outputs;
-  for (const size_t index : everything()) {
-    const Case& one = cases()[index];
-    if (one.name().find(part) == std::string::npos) continue;
-    const CUresult result = device.run(index, make_inputs(one), &outputs);
-    printf("= %d %s\n", static_cast<int>(result), one.name().c_str());
-    const size_t made = one.inputs == Inputs::kMatrix ? kOutputWords : 1;
-    for (uint32_t thread = 0; thread < warps * kLanes; ++thread)
-      for (size_t i = 0; i < made; ++i)
-        printf("%llx%c", (unsigned long long)outputs[thread][i],
-               i + 1 < made || (made == 1 && thread % kLanes != kLanes - 1) ? ' ' : '\n');
-  }
+  Device(image).run(named(part), [&](const Case& one, const Outcome& outcome) {
+    printf("%s: %d\n", one.name().c_str(), static_cast<int>(outcome.result));
+    for (uint32_t thread = 0; thread < std::min(warps, kWarps) * kLanes; ++thread)
+      print_values(one, outcome.inputs, outcome.outputs, thread);
+  });
   return 0;
 }
 
@@ -169,29 +175,25 @@ int compare(const char* path) {
   for (std::string line; std::getline(file, line);)
     if (line.size() > 2 * kLanes && line[0] != '#')
       recorded[line.substr(2 * kLanes + 1)] = line.substr(0, 2 * kLanes);
-  Device device(module_text(everything()));
-  std::vector<ThreadOutputs> outputs;
   size_t compared = 0, different = 0, missing = 0;
-  for (const size_t index : everything()) {
-    const Case& one = cases()[index];
+  Device(module_text(everything())).run(everything(), [&](const Case& one, const Outcome& outcome) {
     const auto found = recorded.find(one.name());
     if (found == recorded.end()) {
       printf("not recorded: %s\n", one.name().c_str());
       ++missing;
-      continue;
+      return;
     }
-    const std::vector<ThreadInputs> inputs = make_inputs(one);
-    const CUresult result = device.run(index, inputs, &outputs);
     ++compared;
-    const uint32_t lanes =
-        result == CUDA_SUCCESS ? different_lanes(digest(outputs), found->second) : ~0u;
-    if (lanes == 0) continue;
+    const bool ran = outcome.result == CUDA_SUCCESS;
+    const uint32_t lanes = ran ? different_lanes(digest(outcome.outputs), found->second) : ~0u;
+    if (lanes == 0) return;
     ++different;
-    printf("%s: result %d, lanes %08x differ\n", one.name().c_str(), static_cast<int>(result),
-           lanes);
-    if (result == CUDA_SUCCESS)
-      print_values(one, inputs, outputs, static_cast<uint32_t>(__builtin_ctz(lanes)));
-  }
+    printf("%s: result %d, lanes %08x differ\n", one.name().c_str(),
+           static_cast<int>(outcome.result), lanes);
+    if (ran)
+      print_values(one, outcome.inputs, outcome.outputs,
+                   static_cast<uint32_t>(__builtin_ctz(lanes)));
+  });
   printf("%zu cases compared, %zu differ, %zu not recorded\n", compared, different, missing);
   return compared > 0 && different == 0 && missing == 0 ? 0 : 1;
 }
@@ -209,8 +211,6 @@ int run(int argc, char** argv) {
   if (mode == "record") return record(image);
   if (mode == "show" && argc >= 3)
     return show(image, argv[2], argc > 3 ? static_cast<uint32_t>(atoi(argv[3])) : 1);
-  if (mode == "values" && argc == 4)
-    return values(image, argv[2], static_cast<uint32_t>(atoi(argv[3])));
   printf("usage: conformance compare FILE | record | ptx | show TEXT [WARPS] [--image FILE]\n");
   return 2;
 }
