@@ -36,8 +36,16 @@ CUresult Fences::close(const Channel::Order& order, Stream* stream) {
   return result;
 }
 
-FencePoint Fences::after_staged_copy(const Channel::Order&, Stream& stream) {
+// Work of a blocking stream is owed by the legacy stream, too: waiting for that waits for both.
+void Fences::note_work(Stream& stream) {
   stream.dirty.store(true, std::memory_order_relaxed);
+  if (stream.kind == wire::StreamKind::kBlocking) {
+    stream.context->unjoined.store(true, std::memory_order_relaxed);
+  }
+}
+
+FencePoint Fences::after_staged_copy(const Channel::Order&, Stream& stream) {
+  note_work(stream);
   return FencePoint(stream.fence_slot, stream.sequence.load(std::memory_order_relaxed) + 1);
 }
 
@@ -47,10 +55,14 @@ FencePoint Fences::after_work(const Channel::Order& order, Stream& stream) {
   return point;
 }
 
+// Whatever advances the legacy stream makes the worker wait for the blocking streams there.
 FencePoint Fences::advance(Stream& stream) {
   const uint64_t value = stream.sequence.load(std::memory_order_relaxed) + 1;
   stream.sequence.store(value, std::memory_order_relaxed);
   stream.dirty.store(false, std::memory_order_release);
+  if (stream.kind == wire::StreamKind::kLegacy) {
+    stream.context->unjoined.store(false, std::memory_order_relaxed);
+  }
   return FencePoint(stream.fence_slot, value);
 }
 
@@ -60,11 +72,43 @@ FencePoint Fences::take_next(const Channel::Order&, Stream& stream) {
   return point;
 }
 
-bool Fences::seems_idle(const Stream& stream) const {
+bool Fences::visible_reached(const Stream& stream) const {
   return reached(FencePoint(stream.fence_slot, stream.visible.load(std::memory_order_relaxed)));
 }
 
+bool Fences::seems_idle(const Stream& stream) {
+  if (!visible_reached(stream)) return false;
+  if (stream.kind != wire::StreamKind::kLegacy ||
+      !stream.context->unjoined.load(std::memory_order_relaxed)) {
+    return true;
+  }
+  const Channel::Order order = channel_.order();  // owners stay
+  const std::lock_guard guard(lock_);
+  for (uint32_t slot = 0; slot < used_; ++slot) {
+    const Stream* other = owners_[slot].load(std::memory_order_acquire);
+    if (other != nullptr && other->context == stream.context &&
+        other->kind == wire::StreamKind::kBlocking && !visible_reached(*other)) {
+      return false;
+    }
+  }
+  return retired_done_locked();
+}
+
 CUresult Fences::cover(const Channel::Order& order, Stream& stream, FencePoint* point) {
+  if (stream.kind == wire::StreamKind::kLegacy &&
+      stream.context->unjoined.load(std::memory_order_relaxed)) {
+    stream.dirty.store(true, std::memory_order_relaxed);
+  }
+  return cover_own(order, stream, point);
+}
+
+CUresult Fences::cover_in_order(const Channel::Order& order, Stream& stream, FencePoint* point) {
+  *point = advance(stream);
+  return channel_.push(order, wire::Opcode::kFence,
+                       wire::Fence{stream.id, point->slot() | wire::kFenceInOrder, point->value()});
+}
+
+CUresult Fences::cover_own(const Channel::Order& order, Stream& stream, FencePoint* point) {
   if (!stream.dirty.load(std::memory_order_relaxed)) {
     *point = FencePoint(stream.fence_slot, stream.sequence.load(std::memory_order_relaxed));
     return CUDA_SUCCESS;
@@ -117,6 +161,10 @@ CUresult Fences::wait_for_retired() {
 
 bool Fences::retired_done() {
   std::lock_guard guard(lock_);
+  return retired_done_locked();
+}
+
+bool Fences::retired_done_locked() const {
   for (const FencePoint point : retired_) {
     if (!reached(point)) return false;
   }

@@ -52,12 +52,18 @@ class Fences {
   FencePoint after_work(const Channel::Order& order, Stream& stream);
   // The same of a copy out of a staging piece.
   FencePoint after_staged_copy(const Channel::Order& order, Stream& stream);
-  // A point that covers everything pushed to the stream so far, with its fence under way.
+  // A point that covers everything pushed to the stream so far, with its fence under way. Of the
+  // legacy stream that includes the work of its context's blocking streams.
   [[nodiscard]] CUresult cover(const Channel::Order& order, Stream& stream, FencePoint* point);
+  // The same, and all that work pushed to the stream now would wait for in other streams.
+  [[nodiscard]] CUresult cover_in_order(const Channel::Order& order, Stream& stream,
+                                        FencePoint* point);
+  // cover() without the blocking streams' work, for those who cover them all.
+  [[nodiscard]] CUresult cover_own(const Channel::Order& order, Stream& stream, FencePoint* point);
   // The next point of the stream for a command that is itself a fence (an event record).
   FencePoint take_next(const Channel::Order& order, Stream& stream);
-  // Everything pushed to the stream so far has ended, as far as the program can see.
-  [[nodiscard]] bool seems_idle(const Stream& stream) const;
+  // Everything that cover() would cover has ended, as far as the program can see.
+  [[nodiscard]] bool seems_idle(const Stream& stream);
 
   [[nodiscard]] bool reached(FencePoint point) const {
     const uint64_t value =
@@ -80,7 +86,10 @@ class Fences {
   [[nodiscard]] bool retired_done();
 
  private:
-  FencePoint advance(Stream& stream);
+  static void note_work(Stream& stream);
+  static FencePoint advance(Stream& stream);
+  [[nodiscard]] bool visible_reached(const Stream& stream) const;
+  [[nodiscard]] bool retired_done_locked() const;
 
   Channel& channel_;
   std::atomic<uint64_t> host_functions_{0};  // that have run

@@ -44,6 +44,9 @@ struct Context : Object {
   std::atomic<uint32_t> retained{0};
   std::atomic<uint32_t> attached{0};     // cuCtxAttach without its cuCtxDetach
   std::atomic<Stream*> legacy{nullptr};  // the NULL stream, made at first use
+  // Blocking streams have been given work that no fence of the legacy stream covers yet. Written
+  // under the channel's order (fence.h).
+  std::atomic<bool> unjoined{false};
   // Of a green context, as cuCtxFromGreenCtx gives it: has streams and a share of the SMs of its
   // own, everything else is the primary context's.
   GreenContext* green = nullptr;

@@ -141,6 +141,14 @@ CUresult check_implicit_capture(Session& session, const Stream& stream) {
   return session.captures.check_legacy_stream(stream);
 }
 
+CUresult wait_in_stream(Session& session, const Stream& stream, FencePoint point) {
+  if (!session.fences.reached(point)) {
+    OPENMPS_CUDA_CHECK(session.output.show_end(session.channel.wait(
+        [&session, point] { return session.fences.reached(point); }, stream.id)));
+  }
+  return synchronised(session, session.channel.take_async_error());
+}
+
 CUresult synchronize_stream(Session& session, Stream& stream) {
   OPENMPS_CUDA_CHECK(check_implicit_capture(session, stream));
   const uint32_t capture = stream.capture.load(std::memory_order_relaxed);
@@ -153,11 +161,7 @@ CUresult synchronize_stream(Session& session, Stream& stream) {
     const Channel::Order order = session.channel.order();
     OPENMPS_CUDA_CHECK(session.fences.cover(order, stream, &point));
   }
-  if (!session.fences.reached(point)) {
-    OPENMPS_CUDA_CHECK(session.output.show_end(session.channel.wait(
-        [&session, point] { return session.fences.reached(point); }, stream.id)));
-  }
-  return synchronised(session, session.channel.take_async_error());
+  return wait_in_stream(session, stream, point);
 }
 
 CUresult synchronize(Session& session, const Context* context) {
@@ -170,7 +174,7 @@ CUresult synchronize(Session& session, const Context* context) {
       if (stream.detached.load(std::memory_order_acquire)) return;
       if (stream.capture.load(std::memory_order_relaxed) != 0 || result != CUDA_SUCCESS) return;
       FencePoint point;
-      result = session.fences.cover(order, stream, &point);
+      result = session.fences.cover_own(order, stream, &point);
       if (!session.fences.reached(point)) points.push_back(point);
     });
   }

@@ -43,8 +43,11 @@ template <typename Command>
   return result;
 }
 
-// Block until the stream's work is done; reports errors of earlier commands.
-// Errors: CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED for a capturing stream.
+// Block until the point, whose fence is under way in the stream, and report errors as below.
+[[nodiscard]] CUresult wait_in_stream(Session& session, const Stream& stream, FencePoint point);
+// Block until the stream's work is done, of the legacy stream that of its context's blocking
+// streams as well; reports errors of earlier commands. Errors:
+// CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED for a capturing stream.
 [[nodiscard]] CUresult synchronize_stream(Session& session, Stream& stream);
 
 }  // namespace openmps::client

@@ -309,10 +309,15 @@ bool contiguous(const Side& side, const Box& box) {
          (box.depth == 1 || side.slice == box.width * box.height);
 }
 
-// Copies on the host happen on the caller, behind what the stream has to do before.
+// Copies on the host happen on the caller, behind all that a copy in the stream comes behind.
 CUresult copy_on_host(Session& session, Stream& stream, const Side& destination, const Side& source,
                       const Box& box) {
-  OPENMPS_CUDA_CHECK(synchronize_stream(session, stream));
+  FencePoint point;
+  {
+    const Channel::Order order = session.channel.order();
+    OPENMPS_CUDA_CHECK(session.fences.cover_in_order(order, stream, &point));
+  }
+  OPENMPS_CUDA_CHECK(wait_in_stream(session, stream, point));
   copy_in_memory(destination, source, box);
   return CUDA_SUCCESS;
 }
@@ -417,8 +422,11 @@ CUresult copy_box(Session& session, Stream& stream, const Side& destination, con
                              ends_before_return(session, stream, source.address));
   if (!pageable) {
     OPENMPS_CUDA_CHECK(push_direct(session, stream, destination, source, box));
-    return ends || (wait && !(to_device && from_device)) ? synchronize_stream(session, stream)
-                                                         : CUDA_SUCCESS;
+    // Between host memory every copy has ended when the call returns, as CUDA documents.
+    const bool on_host = !to_device && !from_device;
+    return ends || on_host || (wait && !(to_device && from_device))
+               ? synchronize_stream(session, stream)
+               : CUDA_SUCCESS;
   }
   if (!to_device && !from_device) return copy_on_host(session, stream, destination, source, box);
   const Plan plan(destination, source, box);

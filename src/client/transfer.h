@@ -65,6 +65,7 @@ void copy_in_memory(const Side& destination, const Side& source, const Box& box)
 
 // Copies `box` in stream order. `wait`: the call's name has no Async: then it returns when CUDA
 // says so (pageable to device: once staged; device to device: at once; all others: when done).
+// Between host memory it is done when this returns, whatever the call's name.
 // Errors: CUDA_ERROR_INVALID_VALUE: a side lies outside of its allocation;
 // CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: `wait` in a capture; the session's end.
 [[nodiscard]] CUresult transfer(Session& session, Stream& stream, const Side& destination,

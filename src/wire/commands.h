@@ -209,9 +209,12 @@ struct Memset {
 // "Write `value` to fence slot `slot` once the stream has come here."
 struct Fence {
   Id stream;
-  uint32_t slot;
+  uint32_t slot;  // and kFenceInOrder
   uint64_t value;
 };
+// The fence waits for whatever work in its place would wait for, also in other streams: the host
+// will do such work itself.
+inline constexpr uint32_t kFenceInOrder = 0x8000'0000u;
 // "Bump and wake ChannelHeader::wake_epoch once the stream has come here": sent by a thread that
 // has spun long enough, before it sleeps.
 struct WakeAfter {

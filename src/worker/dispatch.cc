@@ -72,8 +72,10 @@ Status ping(SessionParts&, const wire::Nothing&) { return Status(); }
 Status fence(SessionParts& s, const wire::Fence& c) {
   Stream* stream = nullptr;
   OPENMPS_RETURN_IF_ERROR(s.streams.get(c.stream, &stream));
-  OPENMPS_RETURN_IF_ERROR(s.streams.enter(*stream, Streams::Entry::kFence));
-  return s.fences.write(*stream, c.slot, c.value);
+  const bool in_order = (c.slot & wire::kFenceInOrder) != 0;
+  OPENMPS_RETURN_IF_ERROR(
+      s.streams.enter(*stream, in_order ? Streams::Entry::kMarker : Streams::Entry::kFence));
+  return s.fences.write(*stream, c.slot & ~wire::kFenceInOrder, c.value);
 }
 
 Status event_record(SessionParts& s, const wire::EventRecord& c) {

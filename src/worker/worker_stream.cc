@@ -111,6 +111,14 @@ Status Streams::legacy_waits(Stream& legacy, bool* joined) {
     dirty.pop_back();
     *joined = true;
   }
+  std::vector<CUevent>& parted = legacy.context->parted;
+  while (!parted.empty()) {
+    OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuStreamWaitEvent(legacy.handle, parted.back(), 0),
+                                  "cuStreamWaitEvent of the legacy stream"));
+    core_.driver.cuEventDestroy_v2(parted.back());
+    parted.pop_back();
+    *joined = true;
+  }
   return Status();
 }
 
@@ -234,15 +242,26 @@ bool Streams::idle() {
   return idle;
 }
 
+// The legacy stream, which need not exist yet, still owes a wait for this stream's work.
+Status Streams::part(Stream& stream) {
+  ClientContext& context = *stream.context;
+  std::erase(context.dirty, &stream);
+  OPENMPS_RETURN_IF_ERROR(core_.use(stream.device));
+  std::erase_if(context.parted, [this](CUevent end) {
+    if (core_.driver.cuEventQuery(end) == CUDA_ERROR_NOT_READY) return false;
+    core_.driver.cuEventDestroy_v2(end);
+    return true;
+  });
+  OPENMPS_RETURN_IF_ERROR(record(stream, &stream.join));
+  context.parted.push_back(std::exchange(stream.join, nullptr));
+  return Status();
+}
+
 // Take the stream out of its context, without losing an order that others still rely on.
 Status Streams::detach(Stream& stream) {
   ClientContext& context = *stream.context;
   Status status;
-  if (stream.dirty) {
-    // The legacy stream's next work waits for this stream's: let it wait now.
-    if (context.legacy != nullptr) status = enter(*context.legacy, Entry::kFence);
-    std::erase(context.dirty, &stream);
-  }
+  if (stream.dirty) status = part(stream);
   if (context.order_source == &stream) {
     if (Status recorded = before_open_wait(stream); status.ok()) status = recorded;
     context.order_source = nullptr;
@@ -269,7 +288,7 @@ void Streams::release(std::unique_ptr<Stream> stream) {
 }
 
 void Streams::forget_context(ClientContext* context) {
-  if (context->streams != 0) return;
+  if (context->streams != 0 || !context->parted.empty()) return;
   if (context->order_event != nullptr) core_.driver.cuEventDestroy_v2(context->order_event);
   std::erase_if(contexts_, [context](const auto& entry) { return entry.second.get() == context; });
 }
@@ -292,6 +311,15 @@ void Streams::drop_context(wire::Id context) {
   });
   // What they still owe each other goes with them.
   for (const wire::Id id : ids) static_cast<void>(destroy(id).ok());
+  const auto left = contexts_.find(context);
+  if (left != contexts_.end()) forget_parted(left->second.get());
+}
+
+void Streams::forget_parted(ClientContext* context) {
+  static_cast<void>(core_.use(context->device).ok());
+  for (const CUevent end : context->parted) core_.driver.cuEventDestroy_v2(end);
+  context->parted.clear();
+  forget_context(context);
 }
 
 void Streams::release_all() {
@@ -307,6 +335,7 @@ void Streams::release_all() {
     destroy_listed(retired.listed);
   }
   retired_.clear();
+  while (!contexts_.empty()) forget_parted(contexts_.begin()->second.get());
 }
 
 }  // namespace openmps::worker

@@ -45,8 +45,10 @@ struct ClientContext {
   uint32_t streams = 0;  // that name it
   uint32_t started = 0;  // of them, those that have been used
   Stream* legacy = nullptr;
-  std::vector<Stream*>
-      dirty;  // blocking streams with work that the legacy stream has not waited for
+  // Blocking streams with work that the legacy stream has not waited for, and the ends of such work
+  // whose streams have been destroyed.
+  std::vector<Stream*> dirty;
+  std::vector<CUevent> parted;
   // The last copy that everything later waits for (kOrderAllStreams).
   uint64_t order = 0;
   Stream* order_source = nullptr;
@@ -97,8 +99,10 @@ class Streams {
   Status legacy_waits(Stream& legacy, bool* joined);
   Status wait_for_legacy(Stream& stream);
   Status detach(Stream& stream);
+  Status part(Stream& stream);
   void release(std::unique_ptr<Stream> stream);
   void forget_context(ClientContext* context);
+  void forget_parted(ClientContext* context);
   // Looks at a stream that may be busy.
   bool finished(ContextGate::Stream& stream);
   void destroy_listed(ContextGate::Stream* stream);

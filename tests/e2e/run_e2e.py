@@ -57,6 +57,8 @@ EVERYTHING = [
     ["drv_green_contexts"], ["drv_green_contexts", "detached"],
     *[["drv_stream_calls", group]
       for group in ("attributes", "values", "callbacks", "capture", "bad")],
+    *[["drv_stream_waits", group] for group in ("blocking", "thread", "legacy", "free")],
+    ["drv_stream_order"],
     *[["drv_function_calls", group]
       for group in ("occupancy", "cooperative", "modules", "libraries", "settings")],
     *[["drv_memory_calls", group]

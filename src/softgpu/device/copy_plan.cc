@@ -26,6 +26,7 @@ struct SideFacts {
   bool mapped = false;    // in the address space: must stay so until the copy runs
   bool pageable = false;  // ordinary memory of the program
   bool device = false;
+  bool sync_memops = false;
 };
 
 Status examine(const Driver& driver, uint64_t address, uint64_t extent, bool write, CopySide side,
@@ -45,6 +46,7 @@ Status examine(const Driver& driver, uint64_t address, uint64_t extent, bool wri
   facts->device = driver.address_space.find_mapped(address, &range) &&
                   range.kind != RangeKind::kHostAllocated &&
                   range.kind != RangeKind::kHostRegistered;
+  facts->sync_memops = facts->device && range.sync_memops;
   return Status();
 }
 
@@ -66,6 +68,10 @@ Status make_plan(const Driver& driver, const CopyShape& shape, CopySide source,
   bool from_device = plan->source.device && !plan->destination.device;
   plan->work.engine = from_device ? kFromDeviceEngine : kToDeviceEngine;
   return Status();
+}
+
+bool has_sync_memops(const Stream& stream) {
+  return (stream.context->flags.load(std::memory_order_relaxed) & CU_CTX_SYNC_MEMOPS) != 0;
 }
 
 Status finish_inline(Stream& stream, const OperationPtr& operation, bool synchronous) {
@@ -102,6 +108,12 @@ Status issue_copy(Stream& stream, const CopyShape& shape, CopySide source, CopyS
   Plan plan;
   OPENMPS_RETURN_IF_ERROR(make_plan(driver, shape, source, destination, &plan));
 
+  // Between device memory a synchronous copy returns at once, unless the program asked otherwise.
+  if (plan.source.device && plan.destination.device && !plan.source.sync_memops &&
+      !plan.destination.sync_memops && !has_sync_memops(stream))
+    synchronous = false;
+  // Between host memory every copy has ended when the call returns, as CUDA documents.
+  if (!plan.source.device && !plan.destination.device && !stream.capturing) synchronous = true;
   bool pageable = plan.source.pageable || plan.destination.pageable;
   bool linear = shape.height == 1 && shape.depth == 1;
   if (!synchronous && !stream.capturing && plan.source.pageable && !plan.destination.pageable &&
@@ -147,7 +159,12 @@ Status issue_fill(Stream& stream, const FillShape& shape, bool synchronous) {
   if (shape.empty()) return Status();
   OPENMPS_RETURN_IF_ERROR(check_fill_shape(shape));
   // A captured fill's range is looked at when the graph is instantiated (seen on an H200).
-  if (!stream.capturing) OPENMPS_RETURN_IF_ERROR(check_fill_range(stream.context->driver(), shape));
+  SideFacts facts;
+  if (!stream.capturing)
+    OPENMPS_RETURN_IF_ERROR(examine(stream.context->driver(), shape.destination, shape.extent(),
+                                    true, CopySide::kDevice, &facts));
+  // As with copies between device memory.
+  if (facts.device && !facts.sync_memops && !has_sync_memops(stream)) synchronous = false;
   FillWork work;
   work.shape = shape;
   work.inline_execution = synchronous;

@@ -13,9 +13,12 @@ namespace openmps::softgpu {
 // What the call says a pointer is.
 enum class CopySide { kHost, kDevice, kUnified };
 
-// Queue a copy, and wait for it if `synchronous`. An asynchronous copy of pageable memory reads its
-// source before it returns (small ones) or is carried out before it returns, as CUDA allows.
-// CUDA_ERROR_INVALID_VALUE: a device pointer that is none, or a range that leaves its allocation.
+// Queue a copy, and wait for it if `synchronous`, except between device memory without
+// CU_POINTER_ATTRIBUTE_SYNC_MEMOPS or CU_CTX_SYNC_MEMOPS: that returns at once, as fills of such
+// memory do. An asynchronous copy of pageable memory reads its source before it returns (small
+// ones) or is carried out before it returns, as CUDA allows; one between host memory always is, as
+// CUDA documents. CUDA_ERROR_INVALID_VALUE: a device pointer that is none, or a range that leaves
+// its allocation.
 Status issue_copy(Stream& stream, const CopyShape& shape, CopySide source, CopySide destination,
                   bool synchronous);
 // The same checks, for a graph node.

@@ -109,6 +109,12 @@ __global__ void use_globals(float* out) {
   if (i == 0) counter += 2;
 }
 
+// Runs until the host stores something at `flag`.
+__global__ void hold(const volatile u32* flag) {
+  while (*flag == 0) {
+  }
+}
+
 __global__ void store_at(u32* address, u32 value) { *address = value; }
 
 }  // extern "C"

@@ -118,12 +118,14 @@ class FenceTest : public ::testing::Test {
  protected:
   void SetUp() override {
     stream_.id = 9;
+    stream_.context = &context_;
     ASSERT_TRUE(fences_.open(&stream_));
   }
   void write(FencePoint point) { fake_.view().fence(point.slot()).value.store(point.value()); }
 
   FakeChannel fake_;
   Fences fences_{fake_.channel()};
+  Context context_;
   Stream stream_;
 };
 
@@ -152,15 +154,54 @@ TEST_F(FenceTest, OneFenceCoversAllWorkBeforeIt) {
   EXPECT_TRUE(fences_.reached(first));
 }
 
+TEST_F(FenceTest, TheLegacyStreamNeedsAFenceForTheWorkOfBlockingStreams) {
+  Stream legacy;
+  legacy.id = 4;
+  legacy.kind = wire::StreamKind::kLegacy;
+  legacy.context = &context_;
+  ASSERT_TRUE(fences_.open(&legacy));
+  const FencePoint work = fences_.after_work(fake_.channel().order(), stream_);
+  EXPECT_FALSE(fences_.seems_idle(legacy));
+  FencePoint point;
+  wire::Record record;
+  ASSERT_EQ(fences_.cover_own(fake_.channel().order(), legacy, &point), CUDA_SUCCESS);
+  EXPECT_FALSE(fake_.take(&record)) << "it was given nothing itself";
+  ASSERT_EQ(fences_.cover(fake_.channel().order(), legacy, &point), CUDA_SUCCESS);
+  ASSERT_TRUE(fake_.take(&record));
+  EXPECT_EQ(body_of<wire::Fence>(record).stream, 4u);
+  EXPECT_FALSE(fences_.reached(point));
+  ASSERT_EQ(fences_.cover(fake_.channel().order(), legacy, &point), CUDA_SUCCESS);
+  EXPECT_FALSE(fake_.take(&record)) << "a second fence for the same work";
+  write(work);
+  write(point);
+  EXPECT_TRUE(fences_.seems_idle(legacy));
+}
+
+TEST_F(FenceTest, NonBlockingStreamsAreNoneOfTheLegacyStreamsBusiness) {
+  Stream legacy;
+  legacy.kind = wire::StreamKind::kLegacy;
+  legacy.context = &context_;
+  ASSERT_TRUE(fences_.open(&legacy));
+  stream_.kind = wire::StreamKind::kNonBlocking;
+  fences_.after_work(fake_.channel().order(), stream_);
+  EXPECT_TRUE(fences_.seems_idle(legacy));
+  FencePoint point;
+  wire::Record record;
+  ASSERT_EQ(fences_.cover(fake_.channel().order(), legacy, &point), CUDA_SUCCESS);
+  EXPECT_FALSE(fake_.take(&record));
+}
+
 TEST_F(FenceTest, ASlotIsReusedOnlyWhenDrainedAndItsValuesGrow) {
   const FencePoint last = fences_.after_work(fake_.channel().order(), stream_);
   ASSERT_EQ(fences_.close(fake_.channel().order(), &stream_), CUDA_SUCCESS);
   EXPECT_FALSE(fences_.retired_done());
   Stream other;
+  other.context = &context_;
   ASSERT_TRUE(fences_.open(&other));
   EXPECT_NE(other.fence_slot, last.slot()) << "the old stream still runs";
   write(last);
   Stream third;
+  third.context = &context_;
   ASSERT_TRUE(fences_.open(&third));
   EXPECT_EQ(third.fence_slot, last.slot());
   const FencePoint next = fences_.after_work(fake_.channel().order(), third);

@@ -57,6 +57,7 @@ TEST_F(CopyTest, SmallPageableSourceMayChangeAfterTheCall) {
 TEST_F(CopyTest, PageableTargetIsCompleteAtReturn) {
   CUdeviceptr source = device(1 << 20);
   EXPECT_CU(cuMemsetD8_v2(source, 9, 1 << 20));
+  EXPECT_CU(cuCtxSynchronize());  // the fill has only begun
   std::vector<uint8_t> data(1 << 20);
   EXPECT_CU(cuMemcpyDtoHAsync_v2(data.data(), source, data.size(), stream()));
   EXPECT_EQ(data, std::vector<uint8_t>(1 << 20, 9));
@@ -68,6 +69,7 @@ TEST_F(CopyTest, PinnedCopiesAreAsynchronous) {
   ASSERT_CU(cuMemHostAlloc(&host, 4096, 0));
   CUdeviceptr source = device(4096);
   EXPECT_CU(cuMemsetD8_v2(source, 3, 4096));
+  EXPECT_CU(cuCtxSynchronize());
   CUstream s = stream();
   launch(s, FakeAction::kWait, address_of(word), 1);
   *static_cast<uint8_t*>(host) = 0;

@@ -217,8 +217,31 @@ TEST_F(StreamTest, DestroyedBlockingStreamIsStillWaitedFor) {
   launch(2);
   calls();
   EXPECT_TRUE(send(Opcode::kStreamDestroy, wire::ObjectOnly{2, 0}).ok());
-  EXPECT_EQ(calls(),
-            (Calls{"event", "record e2 s2", "wait s1 e2", "destroy event", "destroy stream"}));
+  EXPECT_EQ(calls(), (Calls{"event", "record e2 s2", "destroy stream"}));
+  launch(1);
+  EXPECT_EQ(calls(), (Calls{"wait s1 e2", "destroy event", "launch s1 16"}));
+}
+
+TEST_F(StreamTest, DestroyedBlockingStreamIsWaitedForByALegacyStreamThatComesLater) {
+  create_stream(2, StreamKind::kBlocking);
+  launch(2);
+  EXPECT_TRUE(send(Opcode::kStreamDestroy, wire::ObjectOnly{2, 0}).ok());
+  calls();
+  create_stream(1, StreamKind::kLegacy);
+  EXPECT_TRUE(send(Opcode::kFence, wire::Fence{1, 0, 1}).ok());
+  EXPECT_EQ(calls(), (Calls{"stream 0", "wait s2 e1", "destroy event", "write s2 1"}));
+}
+
+TEST_F(StreamTest, FenceInOrderWaitsAsWorkDoes) {
+  create_stream(1, StreamKind::kLegacy);
+  create_stream(2, StreamKind::kBlocking);
+  launch(1);
+  launch(2);
+  launch(1);
+  calls();
+  EXPECT_TRUE(send(Opcode::kFence, wire::Fence{2, wire::kFenceInOrder | 3, 1}).ok());
+  EXPECT_EQ(calls(), (Calls{"record e1 s1", "wait s2 e1", "write s2 1"}));
+  EXPECT_EQ(session_->core.view.fence(3).value.load(), 1u);
 }
 
 TEST_F(StreamTest, DestroyedBusyStreamLivesUntilItsWorkEnds) {
