@@ -11,15 +11,11 @@ constexpr Dimensions kNone{};
 
 CUresult valid_if(bool holds) { return holds ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE; }
 
-bool is_property(CUaccessProperty value) {
-  return value == CU_ACCESS_PROPERTY_NORMAL || value == CU_ACCESS_PROPERTY_STREAMING ||
-         value == CU_ACCESS_PROPERTY_PERSISTING;
-}
-
+// What hits get is a hint, whatever it is.
 CUresult check_window(const CUaccessPolicyWindow& window, const LaunchAttributeLimits& limits) {
   return valid_if(window.num_bytes <= static_cast<size_t>(limits.window_bytes) &&
-                  window.hitRatio >= 0 && window.hitRatio <= 1 && is_property(window.hitProp) &&
-                  is_property(window.missProp) && window.missProp != CU_ACCESS_PROPERTY_PERSISTING);
+                  window.hitRatio >= 0 && window.hitRatio <= 1 &&
+                  window.missProp != CU_ACCESS_PROPERTY_PERSISTING);
 }
 
 bool divides(const Dimensions& parts, const Dimensions& whole) {

@@ -4,8 +4,6 @@
 
 #include <string.h>
 
-#include <algorithm>
-
 #include "client/session.h"
 #include "wire/commands.h"
 
@@ -40,14 +38,15 @@ CUresult choose_parameters(const Function& function, void** pointers, void** ext
   if (pointers != nullptr && extra != nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (extra != nullptr) {
     OPENMPS_CUDA_CHECK(parse_extra(extra, parameters));
-    // More are, but for what may pad a structure.
-    constexpr uint32_t kPadding = 7;
-    if (parameters->buffer_bytes > ((function.parameter_bytes + kPadding) & ~kPadding)) {
+    if (parameters->buffer_bytes > function.parameter_bytes) {
       return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+    }
+    if (parameters->buffer_bytes == 0 && function.parameter_bytes != 0) {
+      return CUDA_ERROR_INVALID_VALUE;
     }
     // Fewer bytes than the kernel has are no error: NCCL's kernels have 4 KiB, of which it passes
     // what it filled. The driver below would read past the end, so the rest is sent as zeros.
-    parameters->bytes = std::max(parameters->buffer_bytes, function.parameter_bytes);
+    parameters->bytes = function.parameter_bytes;
     return CUDA_SUCCESS;
   }
   if (pointers == nullptr && !function.parameters.empty()) return CUDA_ERROR_INVALID_VALUE;

@@ -52,14 +52,12 @@ Status read_extra(void** extra, const KernelInfo& info, std::vector<std::byte>* 
   }
   if (size == nullptr || (buffer == nullptr && *size > 0))
     return invalid("a parameter buffer without address or size");
-  // More parameters than the kernel has, but for what may pad a structure.
-  constexpr size_t kPadding = 7;
-  if (*size > ((info.parameter_bytes + kPadding) & ~kPadding))
+  if (*size > info.parameter_bytes)
     return Status(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, "more parameters than the kernel has");
+  if (*size == 0 && info.parameter_bytes != 0) return invalid("no parameters");
   // A short buffer is no error, as on an H200; what is missing is zero here.
   out->assign(info.parameter_bytes, std::byte{0});
-  const size_t given = std::min<size_t>(*size, info.parameter_bytes);
-  if (given > 0) memcpy(out->data(), buffer, given);
+  if (*size > 0) memcpy(out->data(), buffer, *size);
   return Status();
 }
 

@@ -181,6 +181,14 @@ void shapes(Bench& bench) {
   bench.says("more parameters than it has",
              cuLaunchKernel(plain, 1, 1, 1, 1, 1, 1, 0, bench.stream, nullptr, extra),
              CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+  bytes = 9;
+  bench.says("a byte too many",
+             cuLaunchKernel(word, 1, 1, 1, 1, 1, 1, 0, bench.stream, nullptr, extra),
+             CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+  bytes = 0;
+  bench.says("none of them in a buffer",
+             cuLaunchKernel(word, 1, 1, 1, 1, 1, 1, 0, bench.stream, nullptr, extra),
+             CUDA_ERROR_INVALID_VALUE);
   bytes = 8;
   bench.says("all of them in a buffer",
              cuLaunchKernel(word, 1, 1, 1, 1, 1, 1, 0, bench.stream, nullptr, extra), CUDA_SUCCESS);
@@ -247,7 +255,8 @@ void attributes(Bench& bench) {
   windowed("two hits of one", kBad, [](auto& w) { w.hitRatio = 2; });
   windowed("misses that persist", kBad,
            [](auto& w) { w.missProp = CU_ACCESS_PROPERTY_PERSISTING; });
-  windowed("no such property", kBad, [](auto& w) { w.hitProp = static_cast<CUaccessProperty>(9); });
+  windowed("hits of any kind", CUDA_SUCCESS,
+           [](auto& w) { w.hitProp = static_cast<CUaccessProperty>(9); });
 
   CUevent quick = nullptr;
   CUevent timed = nullptr;
