@@ -41,6 +41,16 @@ void Captures::close(Session& session, uint32_t number) {
   });
 }
 
+void Captures::leave(uint32_t number, const Stream* stream) {
+  std::lock_guard guard(lock_);
+  Open* open = find_locked(number);
+  if (open == nullptr) return;
+  const auto found = open->streams.find(stream);
+  if (found == open->streams.end()) return;
+  open->left.insert(open->left.end(), found->second.begin(), found->second.end());
+  open->streams.erase(found);
+}
+
 Captures::Open* Captures::find_locked(uint32_t number) {
   for (Open& open : captures_) {
     if (open.number == number) return &open;
@@ -62,6 +72,12 @@ void Captures::invalidate(uint32_t number) {
   if (open != nullptr) open->invalidated = true;
 }
 
+bool Captures::is_target(const Graph* graph) {
+  std::lock_guard guard(lock_);
+  return std::any_of(captures_.begin(), captures_.end(),
+                     [graph](const Open& open) { return open.graph == graph; });
+}
+
 Captures::Edges Captures::dependencies(uint32_t number, const Stream* stream) {
   std::lock_guard guard(lock_);
   Open* open = find_locked(number);
@@ -74,10 +90,12 @@ void Captures::set_dependencies(uint32_t number, const Stream* stream, Edges edg
   if (open != nullptr) open->streams[stream] = std::move(edges);
 }
 
-void Captures::record(uint32_t number, const Stream* stream, const Event* event) {
+CUresult Captures::record(uint32_t number, const Stream* stream, const Event* event) {
   std::lock_guard guard(lock_);
   Open* open = find_locked(number);
-  if (open != nullptr) open->events[event] = open->streams[stream];
+  if (open == nullptr || open->invalidated) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  open->events[event] = open->streams[stream];
+  return CUDA_SUCCESS;
 }
 
 void Captures::wait(uint32_t number, const Stream* stream, const Event* event) {
@@ -95,12 +113,13 @@ bool Captures::all_joined(uint32_t number) {
   Open* open = find_locked(number);
   if (open == nullptr) return true;
   const Edges& origin = open->streams[open->origin];
-  for (const auto& [stream, edges] : open->streams) {
-    for (const GraphEdge& edge : edges) {
-      if (edge.node->dependents.empty() && !contains(origin, edge.node)) return false;
-    }
-  }
-  return true;
+  const auto joined = [&origin](const GraphEdge& edge) {
+    return !edge.node->dependents.empty() || contains(origin, edge.node);
+  };
+  if (!std::all_of(open->left.begin(), open->left.end(), joined)) return false;
+  return std::all_of(open->streams.begin(), open->streams.end(), [&](const auto& entry) {
+    return std::all_of(entry.second.begin(), entry.second.end(), joined);
+  });
 }
 
 void Captures::forget(const GraphNode* node) {
@@ -112,6 +131,17 @@ void Captures::forget(const GraphNode* node) {
   for (Open& open : captures_) {
     for (auto& [stream, edges] : open.streams) erase(edges);
     for (auto& [event, edges] : open.events) erase(edges);
+    erase(open.left);
+  }
+}
+
+void Captures::forget(const Graph* graph) {
+  if (!any()) return;
+  std::lock_guard guard(lock_);
+  for (Open& open : captures_) {
+    if (open.graph != graph) continue;
+    open.graph = nullptr;
+    open.invalidated = true;
   }
 }
 
@@ -130,17 +160,75 @@ CUresult Captures::check_unsafe_call(const void* thread, CUstreamCaptureMode thr
   return forbidden ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_SUCCESS;
 }
 
-CUresult Captures::check_legacy_stream(const Stream& legacy) {
-  if (!any()) return CUDA_SUCCESS;
+CUresult Captures::check_legacy_stream(const Stream& legacy, bool asked) {
   std::lock_guard guard(lock_);
   bool forbidden = false;
   for (Open& open : captures_) {
-    const bool blocking = open.origin->kind == wire::StreamKind::kBlocking;
-    if (!blocking || open.origin->context != legacy.context) continue;
-    open.invalidated = true;
+    const bool concerned =
+        std::any_of(open.streams.begin(), open.streams.end(), [&legacy](const auto& entry) {
+          const Stream& stream = *entry.first;
+          return stream.kind == wire::StreamKind::kBlocking && stream.context == legacy.context;
+        });
+    if (!concerned) continue;
+    if (!asked) open.invalidated = true;
     forbidden = true;
   }
   return forbidden ? CUDA_ERROR_STREAM_CAPTURE_IMPLICIT : CUDA_SUCCESS;
+}
+
+CUresult refuse_capturing(Session& session, const Stream& stream) {
+  const uint32_t number = stream.capture.load(std::memory_order_relaxed);
+  if (number == 0) [[likely]] {
+    return CUDA_SUCCESS;
+  }
+  session.captures.invalidate(number);
+  return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
+CUresult refuse_capturing(Session& session, const Context& context) {
+  if (!session.captures.any()) [[likely]] {
+    return CUDA_SUCCESS;
+  }
+  CUresult result = CUDA_SUCCESS;
+  session.streams.for_each([&](const Stream& stream) {
+    if (!context.includes(stream.context)) return;
+    const CUresult refused = refuse_capturing(session, stream);
+    if (refused != CUDA_SUCCESS) result = refused;
+  });
+  return result;
+}
+
+CUresult capture_wait(Session& session, Stream& stream, const Event& event) {
+  Captures& captures = session.captures;
+  const uint32_t own = stream.capture.load(std::memory_order_relaxed);
+  const uint32_t joined = event.capture.load(std::memory_order_acquire);
+  Capture capture;
+  if (own != 0 && (!captures.find(own, &capture) || capture.invalidated)) {
+    return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  }
+  if (joined == 0) {  // the stream captures
+    const bool recorded = event.shared || event.recorded.load(std::memory_order_acquire) != 0;
+    if (!recorded) return CUDA_SUCCESS;
+    captures.invalidate(own);
+    return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
+  }
+  if (!captures.find(joined, &capture) || capture.invalidated) {
+    captures.invalidate(own);
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (stream.kind == wire::StreamKind::kLegacy) {
+    captures.invalidate(joined);
+    return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+  }
+  if (own != 0 && own != joined) {
+    captures.invalidate(own);
+    captures.invalidate(joined);
+    return CUDA_ERROR_STREAM_CAPTURE_MERGE;
+  }
+  const std::lock_guard guard(session.graph_lock);
+  stream.capture.store(joined, std::memory_order_relaxed);
+  captures.wait(joined, &stream, &event);
+  return CUDA_SUCCESS;
 }
 
 CUresult capture_work(Session& session, Stream& stream, CUgraphNodeType type, Work work,

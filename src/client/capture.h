@@ -17,6 +17,7 @@
 
 namespace openmps::client {
 
+struct Context;
 struct Event;
 struct Session;
 struct Stream;
@@ -26,8 +27,8 @@ struct Capture {
   Stream* origin = nullptr;
   const void* thread = nullptr;  // identity of the thread that began it
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
-  Graph* graph = nullptr;
-  bool into_existing = false;  // the graph is the program's
+  Graph* graph = nullptr;      // null: the program has destroyed it, which invalidates the capture
+  bool into_existing = false;  // the graph was the program's before
   bool invalidated = false;
 };
 
@@ -42,33 +43,40 @@ class Captures {
   uint32_t open(Capture capture, Edges edges);
   // Forgets a capture; the streams that took part are set free.
   void close(Session& session, uint32_t number);
+  // A stream that is not the origin goes away; what it did must be joined all the same.
+  void leave(uint32_t number, const Stream* stream);
   [[nodiscard]] bool find(uint32_t number, Capture* capture);
   void invalidate(uint32_t number);
+  // Some capture builds this graph.
+  [[nodiscard]] bool is_target(const Graph* graph);
 
   // ---- Dependencies; of a capture that is open, else nothing. ----
   [[nodiscard]] Edges dependencies(uint32_t number, const Stream* stream);
   void set_dependencies(uint32_t number, const Stream* stream, Edges edges);
-  // `event` marks what the stream has come to.
-  void record(uint32_t number, const Stream* stream, const Event* event);
+  // `event` marks what the stream has come to. Errors: CUDA_ERROR_STREAM_CAPTURE_INVALIDATED.
+  [[nodiscard]] CUresult record(uint32_t number, const Stream* stream, const Event* event);
   // The stream's next work also depends on what `event` marks.
   void wait(uint32_t number, const Stream* stream, const Event* event);
   // Work of every stream has found its way back to the origin.
   [[nodiscard]] bool all_joined(uint32_t number);
   // A node goes away: nothing depends on it any more.
   void forget(const GraphNode* node);
+  // A graph goes away.
+  void forget(const Graph* graph);
 
   // May the calling thread make a call that is unsafe while capturing (cuMemAlloc, ...)? If not,
   // CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, and the captures that forbid it are invalidated, as the
   // driver does.
   [[nodiscard]] CUresult check_unsafe_call(const void* thread, CUstreamCaptureMode thread_mode);
-  // Work on the legacy stream while blocking streams of the context capture:
-  // CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, and they are invalidated.
-  [[nodiscard]] CUresult check_legacy_stream(const Stream& legacy);
+  // The legacy stream is named while blocking streams of its context take part in captures:
+  // CUDA_ERROR_STREAM_CAPTURE_IMPLICIT. That invalidates them, unless it was only `asked` about.
+  [[nodiscard]] CUresult check_legacy_stream(const Stream& legacy, bool asked);
 
  private:
   struct Open : Capture {
     std::unordered_map<const Stream*, Edges> streams;
     std::unordered_map<const Event*, Edges> events;
+    Edges left;  // what streams that went away had come to
   };
   Open* find_locked(uint32_t number);
 
@@ -80,10 +88,21 @@ class Captures {
 
 // ---- What stream calls do in a capturing stream -------------------------------------------------
 
+// A call that can't be captured: of a capturing stream CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, and
+// its capture is invalidated.
+[[nodiscard]] CUresult refuse_capturing(Session& session, const Stream& stream);
+// The same if any stream of the context captures.
+[[nodiscard]] CUresult refuse_capturing(Session& session, const Context& context);
+
 // The work becomes a node behind what the stream has come to. `programmatic`: it may begin when the
 // kernels that it depends on allow it. Errors: CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
 // CUDA_ERROR_OUT_OF_MEMORY.
 [[nodiscard]] CUresult capture_work(Session& session, Stream& stream, CUgraphNodeType type,
                                     Work work, bool programmatic = false);
+// A wait in a capturing stream, or for an event that was recorded in a capture: the stream takes
+// part in that one from now on. Errors: CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, _ISOLATION (of an
+// event from outside), _MERGE, _IMPLICIT (the legacy stream); CUDA_ERROR_INVALID_VALUE: the event's
+// capture has ended, or was invalidated. All but the first invalidate the captures concerned.
+[[nodiscard]] CUresult capture_wait(Session& session, Stream& stream, const Event& event);
 
 }  // namespace openmps::client

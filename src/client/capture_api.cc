@@ -11,19 +11,32 @@
 namespace openmps::client {
 namespace {
 
-CUresult find_capture(CUstream handle, Session** session, Stream** stream, Capture* capture,
-                      CUstreamCaptureStatus* status) {
+// The capture that the stream takes part in, if its status is not NONE.
+CUstreamCaptureStatus find_capture(Session& session, const Stream& stream, Capture* capture) {
+  const uint32_t number = stream.capture.load(std::memory_order_relaxed);
+  if (number == 0 || !session.captures.find(number, capture)) return CU_STREAM_CAPTURE_STATUS_NONE;
+  return capture->invalidated ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
+                              : CU_STREAM_CAPTURE_STATUS_ACTIVE;
+}
+
+// Asking about the legacy stream while blocking streams capture is an error that hurts nobody.
+CUresult ask(CUstream handle, Session** session, Stream** stream, Capture* capture,
+             CUstreamCaptureStatus* status) {
   Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter(session, &context, handle, stream));
-  const uint32_t number = (*stream)->capture.load(std::memory_order_relaxed);
-  if (number == 0 || !(*session)->captures.find(number, capture)) {
-    *status = CU_STREAM_CAPTURE_STATUS_NONE;
-    // Asking about the legacy stream while others capture is itself an implicit dependency.
-    return check_implicit_capture(**session, **stream);
+  OPENMPS_CUDA_CHECK(look_up_stream(session, &context, handle, stream));
+  if ((*stream)->kind == wire::StreamKind::kLegacy && (*session)->captures.any()) {
+    OPENMPS_CUDA_CHECK((*session)->captures.check_legacy_stream(**stream, true));
   }
-  *status =
-      capture->invalidated ? CU_STREAM_CAPTURE_STATUS_INVALIDATED : CU_STREAM_CAPTURE_STATUS_ACTIVE;
+  *status = find_capture(**session, **stream, capture);
   return CUDA_SUCCESS;
+}
+
+// The graph of a capture that failed goes, also one that was the program's (seen on an H200), if it
+// is not a part of another one.
+void drop(Session& session, const Capture& capture) {
+  if (capture.graph == nullptr || capture.graph->owner != nullptr) return;
+  for (const GraphNode* node : capture.graph->nodes) session.captures.forget(node);
+  destroy_graph_locked(session, capture.graph);
 }
 
 CUresult check_beginning(const Stream& stream, CUstreamCaptureMode mode) {
@@ -79,6 +92,7 @@ CUresult cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
   const std::lock_guard guard(session->graph_lock);
   Graph* graph = session->graphs.find(hGraph);
   if (graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (session->captures.is_target(graph)) return CUDA_ERROR_ILLEGAL_STATE;
   Captures::Edges edges;
   OPENMPS_CUDA_CHECK(
       find_edges_locked(*session, *graph, dependencies, dependencyData, numDependencies, &edges));
@@ -88,27 +102,36 @@ CUresult cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
 
 CUresult cuStreamEndCapture(CUstream hStream, CUgraph* phGraph) {
   Session* session = nullptr;
+  Context* context = nullptr;
   Stream* stream = nullptr;
   Capture capture;
-  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  OPENMPS_CUDA_CHECK(find_capture(hStream, &session, &stream, &capture, &status));
-  if (phGraph == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *phGraph = nullptr;
-  if (status == CU_STREAM_CAPTURE_STATUS_NONE) return CUDA_ERROR_ILLEGAL_STATE;
-  if (capture.origin != stream) return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
-  if (capture.mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture.thread != &this_thread()) {
-    return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+  OPENMPS_CUDA_CHECK(enter(&session, &context, hStream, &stream));
+  if (phGraph != nullptr) *phGraph = nullptr;
+  if (find_capture(*session, *stream, &capture) == CU_STREAM_CAPTURE_STATUS_NONE) {
+    return CUDA_ERROR_ILLEGAL_STATE;
   }
+  if (capture.origin != stream) {
+    session->captures.invalidate(capture.number);
+    return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
+  }
+  // From here on the capture ends, in whichever way.
   const std::lock_guard guard(session->graph_lock);
   const bool joined = session->captures.all_joined(capture.number);
   session->captures.close(*session, capture.number);
-  if (capture.invalidated || !joined) {
-    if (!capture.into_existing) destroy_graph_locked(*session, capture.graph);
-    return capture.invalidated ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
-                               : CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
+  CUresult result = CUDA_SUCCESS;
+  if (capture.mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture.thread != &this_thread()) {
+    result = CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+  } else if (capture.invalidated) {
+    result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  } else if (!joined) {
+    result = CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
   }
-  *phGraph = capture.graph->as<CUgraph>();
-  return session->channel.take_async_error();
+  if (result != CUDA_SUCCESS || (phGraph == nullptr && !capture.into_existing)) {
+    drop(*session, capture);
+  } else if (phGraph != nullptr) {
+    *phGraph = capture.graph->as<CUgraph>();
+  }
+  return result != CUDA_SUCCESS ? result : session->channel.take_async_error();
 }
 
 CUresult cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus* captureStatus) {
@@ -116,7 +139,7 @@ CUresult cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus* captureSta
   Stream* stream = nullptr;
   Capture capture;
   if (captureStatus == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return find_capture(hStream, &session, &stream, &capture, captureStatus);
+  return ask(hStream, &session, &stream, &capture, captureStatus);
 }
 
 CUresult cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus* captureStatus_out,
@@ -128,11 +151,8 @@ CUresult cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus* capt
   Stream* stream = nullptr;
   Capture capture;
   if (captureStatus_out == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  OPENMPS_CUDA_CHECK(find_capture(hStream, &session, &stream, &capture, captureStatus_out));
-  if (graph_out != nullptr) *graph_out = nullptr;
-  if (dependencies_out != nullptr) *dependencies_out = nullptr;
-  if (edgeData_out != nullptr) *edgeData_out = nullptr;
-  if (numDependencies_out != nullptr) *numDependencies_out = 0;
+  OPENMPS_CUDA_CHECK(ask(hStream, &session, &stream, &capture, captureStatus_out));
+  // Of any other stream nothing else is written.
   if (*captureStatus_out != CU_STREAM_CAPTURE_STATUS_ACTIVE) return CUDA_SUCCESS;
   // Valid until the thread's next call that concerns the stream, as the interface says.
   std::vector<CUgraphNode>& nodes = this_thread().capture_nodes;
@@ -175,10 +195,11 @@ CUresult cuStreamUpdateCaptureDependencies_v2(CUstream hStream, CUgraphNode* dep
                                               const CUgraphEdgeData* dependencyData,
                                               size_t numDependencies, unsigned int flags) {
   Session* session = nullptr;
+  Context* context = nullptr;
   Stream* stream = nullptr;
   Capture capture;
-  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  OPENMPS_CUDA_CHECK(find_capture(hStream, &session, &stream, &capture, &status));
+  OPENMPS_CUDA_CHECK(enter(&session, &context, hStream, &stream));
+  const CUstreamCaptureStatus status = find_capture(*session, *stream, &capture);
   if (flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES) return CUDA_ERROR_INVALID_VALUE;
   if (status == CU_STREAM_CAPTURE_STATUS_NONE) return CUDA_ERROR_ILLEGAL_STATE;
   if (status == CU_STREAM_CAPTURE_STATUS_INVALIDATED) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;

@@ -23,10 +23,7 @@ bool valid_flags(unsigned int flags) {
 }
 
 CUresult synchronize_context(Session& session, Context& context) {
-  if (session.captures.any()) {
-    const ThreadState& thread = this_thread();
-    OPENMPS_CUDA_CHECK(session.captures.check_unsafe_call(&thread, thread.capture_mode));
-  }
+  OPENMPS_CUDA_CHECK(refuse_capturing(session, context));
   OPENMPS_CUDA_CHECK(synchronize(session, &context));
   return session.channel.take_async_error();
 }
@@ -183,7 +180,7 @@ CUresult cuCtxGetCacheConfig(CUfunc_cache* pconfig) {
 CUresult cuCtxSetCacheConfig(CUfunc_cache config) {
   Session* session = nullptr;
   Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context));
+  OPENMPS_CUDA_CHECK(enter_unsafe(&session, &context));
   if (config < CU_FUNC_CACHE_PREFER_NONE || config > CU_FUNC_CACHE_PREFER_EQUAL) {
     return CUDA_ERROR_INVALID_VALUE;
   }
@@ -330,7 +327,7 @@ CUresult cuCtxGetLimit(size_t* pvalue, CUlimit limit) {
 CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
   Session* session = nullptr;
   Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context));
+  OPENMPS_CUDA_CHECK(enter_unsafe(&session, &context));
   if (limit == CU_LIMIT_STACK_SIZE) {
     size_t now = 0;
     OPENMPS_CUDA_CHECK(read_limit(*session, *context, limit, &now));

@@ -181,7 +181,12 @@ CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size
 
 CUresult cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,
                            CUcontext srcContext, size_t ByteCount, CUstream hStream) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  Stream* stream = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context, hStream, &stream));
   OPENMPS_CUDA_CHECK(check_contexts(dstContext, srcContext));
+  OPENMPS_CUDA_CHECK(refuse_capturing(*session, *stream));
   return impl::cuMemcpyDtoDAsync_v2(dstDevice, srcDevice, ByteCount, hStream);
 }
 CUresult cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,

@@ -21,14 +21,23 @@ CUresult find_event(CUevent handle, Session** session, Event** event) {
   return *event != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
+// An event that was last recorded in a capture has no completion.
 CUresult check_not_captured(Session& session, const Event& event) {
   const uint32_t number = event.capture.load(std::memory_order_acquire);
+  if (number == 0) return CUDA_SUCCESS;
   Capture open;
-  if (number == 0 || !session.captures.find(number, &open)) {
-    return number == 0 ? CUDA_SUCCESS : CUDA_ERROR_CAPTURED_EVENT;
+  const bool active = session.captures.find(number, &open) && !open.invalidated;
+  return active ? CUDA_ERROR_CAPTURED_EVENT : CUDA_ERROR_INVALID_VALUE;
+}
+
+// What asking whether it is complete begins with: also spoils the event's capture.
+CUresult check_completion(Session& session, const Event& event) {
+  const CUresult captured = check_not_captured(session, event);
+  if (captured != CUDA_SUCCESS) {
+    session.captures.invalidate(event.capture.load(std::memory_order_acquire));
+    return captured;
   }
-  session.captures.invalidate(number);
-  return CUDA_ERROR_CAPTURED_EVENT;
+  return check_unsafe(session);
 }
 
 FencePoint recorded_point(const Event& event) {
@@ -97,19 +106,6 @@ std::vector<Context*> family_of(Session& session, const Context& context) {
   return family;
 }
 
-// CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED if streams of the context capture; that ends their capture.
-CUresult refuse_captures(Session& session, const Context& context) {
-  CUresult result = CUDA_SUCCESS;
-  if (!session.captures.any()) return result;
-  session.streams.for_each([&](Stream& stream) {
-    const uint32_t capture = stream.capture.load(std::memory_order_relaxed);
-    if (capture == 0 || !context.includes(stream.context)) return;
-    session.captures.invalidate(capture);
-    result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-  });
-  return result;
-}
-
 }  // namespace
 
 CUresult destroy_event(Session& session, Event* event) {
@@ -167,14 +163,13 @@ CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int f
     return CUDA_ERROR_INVALID_VALUE;
   }
   if (stream->context->owner() != event->context) return CUDA_ERROR_INVALID_HANDLE;
-  OPENMPS_CUDA_CHECK(check_implicit_capture(*session, *stream));
   const uint32_t capture = stream->capture.load(std::memory_order_relaxed);
-  if (flags != 0 && capture == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (flags != 0 && capture == 0) return CUDA_ERROR_ILLEGAL_STATE;
   if (flags != 0) {
     return capture_work(*session, *stream, CU_GRAPH_NODE_TYPE_EVENT_RECORD, EventWork{hEvent});
   }
   if (capture != 0) {
-    session->captures.record(capture, stream, event);
+    OPENMPS_CUDA_CHECK(session->captures.record(capture, stream, event));
     event->capture.store(capture, std::memory_order_release);
     return CUDA_SUCCESS;
   }
@@ -189,7 +184,7 @@ CUresult cuEventQuery(CUevent hEvent) {
   Session* session = nullptr;
   Event* event = nullptr;
   OPENMPS_CUDA_CHECK(find_event(hEvent, &session, &event));
-  OPENMPS_CUDA_CHECK(check_not_captured(*session, *event));
+  OPENMPS_CUDA_CHECK(check_completion(*session, *event));
   if (event->shared) {
     OPENMPS_CUDA_CHECK(query_shared(*session, *event));
   } else if (!session->fences.reached(recorded_point(*event))) {
@@ -202,7 +197,7 @@ CUresult cuEventSynchronize(CUevent hEvent) {
   Session* session = nullptr;
   Event* event = nullptr;
   OPENMPS_CUDA_CHECK(find_event(hEvent, &session, &event));
-  OPENMPS_CUDA_CHECK(check_not_captured(*session, *event));
+  OPENMPS_CUDA_CHECK(check_completion(*session, *event));
   if (event->shared) OPENMPS_CUDA_CHECK(wait_shared(*session, *event));
   OPENMPS_CUDA_CHECK(session->output.show_end(session->fences.wait(recorded_point(*event))));
   return synchronised(*session, session->channel.take_async_error());
@@ -216,10 +211,9 @@ CUresult cuEventElapsedTime_v2(float* pMilliseconds, CUevent hStart, CUevent hEn
   OPENMPS_CUDA_CHECK(find_event(hEnd, &session, &end));
   if (pMilliseconds == nullptr) return CUDA_ERROR_INVALID_VALUE;
   for (const Event* event : {start, end}) {
-    if ((event->flags & CU_EVENT_DISABLE_TIMING) != 0 || recorded_point(*event).bits() == 0) {
-      return CUDA_ERROR_INVALID_HANDLE;
-    }
+    if ((event->flags & CU_EVENT_DISABLE_TIMING) != 0) return CUDA_ERROR_INVALID_HANDLE;
     OPENMPS_CUDA_CHECK(check_not_captured(*session, *event));
+    if (recorded_point(*event).bits() == 0) return CUDA_ERROR_INVALID_HANDLE;
   }
   const bool complete = session->fences.reached(recorded_point(*start)) &&
                         session->fences.reached(recorded_point(*end));
@@ -240,7 +234,7 @@ CUresult cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent) {
   OPENMPS_CUDA_CHECK(context_or_current(hCtx, &session, &context));
   Event* event = session->events.find(hEvent);
   if (event == nullptr || event->context != context->owner()) return CUDA_ERROR_INVALID_HANDLE;
-  OPENMPS_CUDA_CHECK(refuse_captures(*session, *context));
+  OPENMPS_CUDA_CHECK(refuse_capturing(*session, *context));
   Stream* gathering = nullptr;
   OPENMPS_CUDA_CHECK(hidden_stream(*session, *context, context->gathering, &gathering));
   for (const Context* member : family_of(*session, *context)) {
@@ -258,7 +252,7 @@ CUresult cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent) {
   OPENMPS_CUDA_CHECK(context_or_current(hCtx, &session, &context));
   Event* event = session->events.find(hEvent);
   if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  CUresult refused = refuse_captures(*session, *context);
+  CUresult refused = refuse_capturing(*session, *context);
   Capture open;
   const uint32_t capture = event->capture.load(std::memory_order_acquire);
   if (capture != 0 && session->captures.find(capture, &open)) {

@@ -120,6 +120,7 @@ CUresult cuGraphDestroy(CUgraph hGraph) {
   OPENMPS_CUDA_CHECK(find_graph(hGraph, &session, &graph, &guard));
   if (graph->owner != nullptr) return CUDA_ERROR_INVALID_VALUE;  // goes with its node
   for (const GraphNode* node : graph->nodes) session->captures.forget(node);
+  session->captures.forget(graph);
   destroy_graph_locked(*session, graph);
   return CUDA_SUCCESS;
 }

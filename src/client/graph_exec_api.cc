@@ -21,7 +21,7 @@ CUresult instantiate(CUgraphExec* handle, CUgraph graph_handle, unsigned long lo
                      CUgraphNode* failed, CUgraphInstantiateResult* reason) {
   Session* session = nullptr;
   Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context));
+  OPENMPS_CUDA_CHECK(enter_unsafe(&session, &context));
   const std::lock_guard guard(session->graph_lock);
   Graph* graph = session->graphs.find(graph_handle);
   if (graph == nullptr || handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -155,8 +155,7 @@ CUresult cuGraphLaunch(CUgraphExec hGraph, CUstream hStream) {
   OPENMPS_CUDA_CHECK(enter(&session, &context, hStream, &stream));
   GraphExec* exec = session->graph_execs.find(hGraph);
   if (exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  OPENMPS_CUDA_CHECK(check_implicit_capture(*session, *stream));
-  if (stream->capture.load(std::memory_order_relaxed) != 0) return CUDA_ERROR_NOT_SUPPORTED;
+  OPENMPS_CUDA_CHECK(refuse_capturing(*session, *stream));
   return launch_exec(*session, *exec, *stream);
 }
 
@@ -167,8 +166,7 @@ CUresult cuGraphUpload(CUgraphExec hGraph, CUstream hStream) {
   OPENMPS_CUDA_CHECK(enter(&session, &context, hStream, &stream));
   const GraphExec* exec = session->graph_execs.find(hGraph);
   if (exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  OPENMPS_CUDA_CHECK(check_implicit_capture(*session, *stream));
-  if (stream->capture.load(std::memory_order_relaxed) != 0) return CUDA_ERROR_NOT_SUPPORTED;
+  OPENMPS_CUDA_CHECK(refuse_capturing(*session, *stream));
   return push_work(*session, *stream, wire::Opcode::kGraphUpload,
                    wire::GraphLaunch{exec->id, stream->id});
 }
@@ -178,6 +176,7 @@ CUresult cuGraphExecDestroy(CUgraphExec hGraphExec) {
   GraphExec* exec = nullptr;
   std::unique_lock<std::mutex> guard;
   OPENMPS_CUDA_CHECK(find_exec(hGraphExec, &session, &exec, &guard));
+  OPENMPS_CUDA_CHECK(check_unsafe(*session));
   return destroy_exec_locked(*session, exec);
 }
 

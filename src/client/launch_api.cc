@@ -37,7 +37,6 @@ CUresult launch(CUfunction handle, const LaunchConfiguration& config, CUstream s
   }
   LaunchParameters parameters;
   OPENMPS_CUDA_CHECK(choose_parameters(*function, pointers, extra, &parameters));
-  OPENMPS_CUDA_CHECK(check_implicit_capture(*session, *stream));
 
   if (stream->capture.load(std::memory_order_relaxed) != 0) {
     bool programmatic = false;

@@ -130,7 +130,8 @@ CUresult cuMemPrefetchAsync_v2(CUdeviceptr devPtr, size_t count, CUmemLocation l
   OPENMPS_CUDA_CHECK(enter(&session, &context, hStream, &stream));
   OPENMPS_CUDA_CHECK(check_managed(*session, devPtr, count));
   if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
-  return check_location(*session, location);
+  OPENMPS_CUDA_CHECK(check_location(*session, location));
+  return refuse_capturing(*session, *stream);
 }
 
 CUresult cuMemPrefetchAsync(CUdeviceptr devPtr, size_t count, CUdevice dstDevice,

@@ -16,7 +16,6 @@ CUresult fill_memory(CUdeviceptr address, size_t pitch, uint32_t value, uint32_t
   Context* context = nullptr;
   Stream* stream = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session, &context, handle, &stream));
-  OPENMPS_CUDA_CHECK(check_implicit_capture(*session, *stream));
   if (width == 0 || height == 0) return CUDA_SUCCESS;
   const CUDA_MEMSET_NODE_PARAMS fill{address, pitch, value, element, width, height};
   if (stream->capture.load(std::memory_order_relaxed) != 0) {

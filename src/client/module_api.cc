@@ -38,7 +38,7 @@ CUresult image_of_file(const char* name, std::vector<std::byte>* contents, Image
 CUresult load(CUmodule* handle, const Image& image, const JitOptions& options) {
   Session* session = nullptr;
   Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter_unsafe(&session, &context));
+  OPENMPS_CUDA_CHECK(enter(&session, &context));
   Module* module = nullptr;
   OPENMPS_CUDA_CHECK(
       load_module(*session, context, wire::ModuleKind::kModule, image, options, &module));
@@ -142,6 +142,7 @@ CUresult cuModuleUnload(CUmodule hmod) {
   Module* module = nullptr;
   OPENMPS_CUDA_CHECK(find_module(hmod, &session, &module));
   if (module->kind == wire::ModuleKind::kLibrary) return CUDA_ERROR_NOT_PERMITTED;
+  OPENMPS_CUDA_CHECK(check_unsafe(*session));
   return session->output.show(unload_module(*session, module));
 }
 
@@ -232,6 +233,7 @@ CUresult cuLibraryUnload(CUlibrary library) {
   Session* session = nullptr;
   Module* module = nullptr;
   OPENMPS_CUDA_CHECK(find_library(library, &session, &module));
+  OPENMPS_CUDA_CHECK(check_unsafe(*session));
   return unload_module(*session, module);
 }
 

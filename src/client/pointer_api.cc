@@ -202,6 +202,7 @@ CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute,
   if (value == nullptr || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) {
     return CUDA_ERROR_INVALID_VALUE;
   }
+  OPENMPS_CUDA_CHECK(check_unsafe(*session));
   if (VirtualMemory::Locked(session->virtual_memory)->mapping_of(ptr) != nullptr) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }

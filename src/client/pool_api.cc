@@ -30,6 +30,7 @@ constexpr uint64_t kPoolFileBytes = 4096;
 
 CUresult find_pool(CUmemoryPool handle, Session** session, MemoryPool** pool) {
   OPENMPS_CUDA_CHECK(enter(session));
+  OPENMPS_CUDA_CHECK(check_unsafe(**session));
   *pool = (*session)->pools.find(handle);
   return *pool != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
@@ -73,6 +74,7 @@ CUresult allocate(CUdeviceptr* address, size_t bytes, MemoryPool* pool, CUstream
   if (stream->capture.load(std::memory_order_relaxed) != 0) {
     return capture_allocation(*session, *stream, bytes, address);
   }
+  OPENMPS_CUDA_CHECK(check_unsafe(*session));
   if (bytes == 0) {
     *address = 0;
     return CUDA_SUCCESS;
@@ -199,6 +201,7 @@ CUresult cuMemSetMemPool(CUmemLocation* location, CUmemAllocationType type, CUme
 CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* poolProps) {
   Session* session = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session));
+  OPENMPS_CUDA_CHECK(check_unsafe(*session));
   constexpr int kExportable = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   if (pool == nullptr || poolProps == nullptr ||
       poolProps->allocType != CU_MEM_ALLOCATION_TYPE_PINNED) {
@@ -261,6 +264,7 @@ CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
     if (!session->memory.contains(dptr, 1)) return CUDA_ERROR_INVALID_VALUE;
     return capture_work(*session, *stream, CU_GRAPH_NODE_TYPE_MEM_FREE, FreeWork{dptr});
   }
+  OPENMPS_CUDA_CHECK(check_unsafe(*session));
   if (session->graph_memory.close(dptr)) return CUDA_SUCCESS;
   // What was imported from a pool is freed like what was allocated.
   if (session->opened.contains(dptr)) return session->opened.close(*session, dptr);

@@ -42,8 +42,10 @@ CUresult take_down(Session& session, Stream* stream) {
     const bool origin = session.captures.find(capture, &open) && open.origin == stream;
     // CUDA leaves destroying a capturing stream undefined; here the capture just ends.
     if (origin) session.captures.close(session, capture);
+    if (!origin) session.captures.leave(capture, stream);
     const std::lock_guard guard(session.graph_lock);
-    if (origin && !open.into_existing) destroy_graph_locked(session, open.graph);
+    const bool own = origin && !open.into_existing && open.graph != nullptr;
+    if (own) destroy_graph_locked(session, open.graph);
   }
   const Channel::Order order = session.channel.order();
   OPENMPS_CUDA_CHECK(session.fences.close(order, stream));
@@ -122,7 +124,7 @@ CUresult find_stream(Session& session, Context& context, CUstream handle, Stream
                                                              : CUDA_SUCCESS;
 }
 
-CUresult enter(Session** session, Context** context, CUstream handle, Stream** stream) {
+CUresult look_up_stream(Session** session, Context** context, CUstream handle, Stream** stream) {
   const CUresult result = enter(session, context);
   if (result == CUDA_SUCCESS) [[likely]] {
     return find_stream(**session, **context, handle, stream);
@@ -136,9 +138,12 @@ CUresult enter(Session** session, Context** context, CUstream handle, Stream** s
   return CUDA_SUCCESS;
 }
 
-CUresult check_implicit_capture(Session& session, const Stream& stream) {
-  if (!session.captures.any() || stream.kind != wire::StreamKind::kLegacy) return CUDA_SUCCESS;
-  return session.captures.check_legacy_stream(stream);
+CUresult enter(Session** session, Context** context, CUstream handle, Stream** stream) {
+  OPENMPS_CUDA_CHECK(look_up_stream(session, context, handle, stream));
+  if (!(*session)->captures.any() || (*stream)->kind != wire::StreamKind::kLegacy) [[likely]] {
+    return CUDA_SUCCESS;
+  }
+  return (*session)->captures.check_legacy_stream(**stream, false);
 }
 
 CUresult wait_in_stream(Session& session, const Stream& stream, FencePoint point) {
@@ -150,12 +155,6 @@ CUresult wait_in_stream(Session& session, const Stream& stream, FencePoint point
 }
 
 CUresult synchronize_stream(Session& session, Stream& stream) {
-  OPENMPS_CUDA_CHECK(check_implicit_capture(session, stream));
-  const uint32_t capture = stream.capture.load(std::memory_order_relaxed);
-  if (capture != 0) {
-    session.captures.invalidate(capture);
-    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-  }
   FencePoint point;
   {
     const Channel::Order order = session.channel.order();

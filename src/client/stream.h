@@ -26,12 +26,13 @@ namespace openmps::client {
 // its green context).
 [[nodiscard]] CUresult find_stream(Session& session, Context& context, CUstream handle,
                                    Stream** stream);
-// Session, current context and stream in one: what stream operations begin with.
+// Session, current context and stream in one.
+[[nodiscard]] CUresult look_up_stream(Session** session, Context** context, CUstream handle,
+                                      Stream** stream);
+// The same: what stream operations begin with. To name the legacy stream while blocking streams
+// capture is CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, and invalidates their captures.
 [[nodiscard]] CUresult enter(Session** session, Context** context, CUstream handle,
                              Stream** stream);
-
-// Before work goes to the legacy stream: CUDA forbids it while blocking streams capture.
-[[nodiscard]] CUresult check_implicit_capture(Session& session, const Stream& stream);
 
 // One command of work for a stream, counted by its fences (unless it is captured).
 template <typename Command>
@@ -46,8 +47,7 @@ template <typename Command>
 // Block until the point, whose fence is under way in the stream, and report errors as below.
 [[nodiscard]] CUresult wait_in_stream(Session& session, const Stream& stream, FencePoint point);
 // Block until the stream's work is done, of the legacy stream that of its context's blocking
-// streams as well; reports errors of earlier commands. Errors:
-// CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED for a capturing stream.
+// streams as well; reports errors of earlier commands. It does not capture.
 [[nodiscard]] CUresult synchronize_stream(Session& session, Stream& stream);
 
 }  // namespace openmps::client

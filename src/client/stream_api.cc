@@ -51,7 +51,6 @@ CUresult stream_values(CUstream handle, ValueOperations operations, unsigned int
   Context* context = nullptr;
   Stream* stream = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session, &context, handle, &stream));
-  OPENMPS_CUDA_CHECK(check_implicit_capture(*session, *stream));
   OPENMPS_CUDA_CHECK(check_values(operations, flags));
   if (stream->capture.load(std::memory_order_relaxed) != 0) {
     return capture_work(
@@ -138,6 +137,7 @@ CUresult cuStreamGetFlags(CUstream hStream, unsigned int* flags) {
   Stream* stream = nullptr;
   OPENMPS_CUDA_CHECK(find_for_query(hStream, &session, &stream));
   if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  OPENMPS_CUDA_CHECK(refuse_capturing(*session, *stream));
   *flags = stream->flags;
   return CUDA_SUCCESS;
 }
@@ -147,6 +147,7 @@ CUresult cuStreamGetId(CUstream hStream, unsigned long long* streamId) {
   Stream* stream = nullptr;
   OPENMPS_CUDA_CHECK(find_for_query(hStream, &session, &stream));
   if (streamId == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  OPENMPS_CUDA_CHECK(refuse_capturing(*session, *stream));
   *streamId = stream->unique_id;
   return CUDA_SUCCESS;
 }
@@ -156,6 +157,7 @@ CUresult cuStreamGetDevice(CUstream hStream, CUdevice* device) {
   Stream* stream = nullptr;
   OPENMPS_CUDA_CHECK(find_for_query(hStream, &session, &stream));
   if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  OPENMPS_CUDA_CHECK(refuse_capturing(*session, *stream));
   *device = static_cast<CUdevice>(stream->context->device);
   return CUDA_SUCCESS;
 }
@@ -193,12 +195,8 @@ CUresult cuStreamQuery(CUstream hStream) {
   Context* context = nullptr;
   Stream* stream = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session, &context, hStream, &stream));
-  OPENMPS_CUDA_CHECK(check_implicit_capture(*session, *stream));
-  const uint32_t capture = stream->capture.load(std::memory_order_relaxed);
-  if (capture != 0) {
-    session->captures.invalidate(capture);
-    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-  }
+  OPENMPS_CUDA_CHECK(refuse_capturing(*session, *stream));
+  OPENMPS_CUDA_CHECK(check_unsafe(*session));
   FencePoint point;
   {
     const Channel::Order order = session->channel.order();
@@ -213,6 +211,8 @@ CUresult cuStreamSynchronize(CUstream hStream) {
   Context* context = nullptr;
   Stream* stream = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session, &context, hStream, &stream));
+  OPENMPS_CUDA_CHECK(refuse_capturing(*session, *stream));
+  OPENMPS_CUDA_CHECK(check_unsafe(*session));
   return synchronize_stream(*session, *stream);
 }
 
@@ -226,31 +226,13 @@ CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
   if ((Flags & ~static_cast<unsigned int>(CU_EVENT_WAIT_EXTERNAL)) != 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  const uint32_t event_capture = event->capture.load(std::memory_order_acquire);
-  const uint32_t stream_capture = stream->capture.load(std::memory_order_relaxed);
-  Capture open;
-  if (event_capture != 0 && session->captures.find(event_capture, &open)) {
-    if (stream->kind == wire::StreamKind::kLegacy) {
-      session->captures.invalidate(event_capture);
-      return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
-    }
-    if (stream_capture != 0 && stream_capture != event_capture) {
-      session->captures.invalidate(event_capture);
-      session->captures.invalidate(stream_capture);
-      return CUDA_ERROR_STREAM_CAPTURE_MERGE;
-    }
-    if (open.invalidated) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-    const std::lock_guard guard(session->graph_lock);
-    stream->capture.store(event_capture, std::memory_order_relaxed);  // the stream joins
-    session->captures.wait(event_capture, stream, event);
-    return CUDA_SUCCESS;
-  }
-  if (stream_capture != 0 && Flags != CU_EVENT_WAIT_EXTERNAL) {
-    session->captures.invalidate(stream_capture);
-    return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
-  }
-  if (stream_capture != 0) {
+  const bool captures = stream->capture.load(std::memory_order_relaxed) != 0;
+  if (Flags == CU_EVENT_WAIT_EXTERNAL) {
+    if (!captures) return CUDA_ERROR_ILLEGAL_STATE;
     return capture_work(*session, *stream, CU_GRAPH_NODE_TYPE_WAIT_EVENT, EventWork{hEvent});
+  }
+  if (captures || event->capture.load(std::memory_order_acquire) != 0) {
+    return capture_wait(*session, *stream, *event);
   }
   const FencePoint point = FencePoint::from_bits(event->recorded.load(std::memory_order_acquire));
   if (!event->shared && session->fences.reached(point)) return CUDA_SUCCESS;
@@ -265,10 +247,7 @@ CUresult cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void* 
   Stream* stream = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session, &context, hStream, &stream));
   if (callback == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
-  if (stream->capture.load(std::memory_order_relaxed) != 0) {
-    session->captures.invalidate(stream->capture.load(std::memory_order_relaxed));
-    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;  // as CUDA documents for this call
-  }
+  OPENMPS_CUDA_CHECK(refuse_capturing(*session, *stream));
   return session->callbacks.enqueue(*stream, HostCall{nullptr, callback, hStream, userData});
 }
 
@@ -290,6 +269,7 @@ CUresult cuStreamAttachMemAsync(CUstream hStream, CUdeviceptr dptr, size_t lengt
   Session* session = nullptr;
   Stream* stream = nullptr;
   OPENMPS_CUDA_CHECK(find_for_query(hStream, &session, &stream));
+  OPENMPS_CUDA_CHECK(refuse_capturing(*session, *stream));
   if (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST &&
       flags != CU_MEM_ATTACH_SINGLE) {
     return CUDA_ERROR_INVALID_VALUE;

@@ -122,7 +122,7 @@ CUresult cuTexObjectCreate(CUtexObject* pTexObject, const CUDA_RESOURCE_DESC* pR
                            const CUDA_RESOURCE_VIEW_DESC* pResViewDesc) {
   Session* session = nullptr;
   Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context));
+  OPENMPS_CUDA_CHECK(enter_unsafe(&session, &context));
   if (pTexObject == nullptr || pResDesc == nullptr || pTexDesc == nullptr) {
     return CUDA_ERROR_INVALID_VALUE;
   }
@@ -167,7 +167,7 @@ CUresult cuTexObjectGetResourceViewDesc(CUDA_RESOURCE_VIEW_DESC* pResViewDesc,
 CUresult cuSurfObjectCreate(CUsurfObject* pSurfObject, const CUDA_RESOURCE_DESC* pResDesc) {
   Session* session = nullptr;
   Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context));
+  OPENMPS_CUDA_CHECK(enter_unsafe(&session, &context));
   if (pSurfObject == nullptr || pResDesc == nullptr ||
       pResDesc->resType != CU_RESOURCE_TYPE_ARRAY) {
     return CUDA_ERROR_INVALID_VALUE;

@@ -70,28 +70,24 @@ CUresult enter(Session** session, Context** context) {
   return current_context(**session, context);
 }
 
-namespace {
-
-CUresult ask_captures(Session& session) {
-  if (!session.captures.any()) [[likely]] {
-    return CUDA_SUCCESS;
-  }
-  const ThreadState& thread = this_thread();
-  return session.captures.check_unsafe_call(&thread, thread.capture_mode);
-}
-
-}  // namespace
-
 CUresult enter_unsafe(Session** session, Context** context) {
   OPENMPS_CUDA_CHECK(enter(session, context));
-  return ask_captures(**session);
+  return check_unsafe(**session);
 }
 
 CUresult enter_unsafe(Session** session) {
   Context* context = nullptr;
   const CUresult result = enter(session, &context);
   if (result != CUDA_SUCCESS && result != CUDA_ERROR_INVALID_CONTEXT) return result;
-  return ask_captures(**session);
+  return check_unsafe(**session);
+}
+
+CUresult check_unsafe(Session& session) {
+  if (!session.captures.any()) [[likely]] {
+    return CUDA_SUCCESS;
+  }
+  const ThreadState& thread = this_thread();
+  return session.captures.check_unsafe_call(&thread, thread.capture_mode);
 }
 
 }  // namespace openmps::client

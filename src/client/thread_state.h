@@ -36,6 +36,7 @@ struct ThreadState {
 
 // The same for a call that is unsafe during stream capture: also asks the open captures.
 [[nodiscard]] CUresult enter_unsafe(Session** session, Context** context);
+[[nodiscard]] CUresult check_unsafe(Session& session);
 
 // The same for a call that needs no context, as freeing does. One that was destroyed is an error.
 [[nodiscard]] CUresult enter_unsafe(Session** session);

@@ -340,18 +340,6 @@ CUresult push_direct(Session& session, Stream& stream, const Side& destination, 
                                   box.width, box.height, box.depth});
 }
 
-CUresult check_capture(Session& session, const Stream& stream, bool wait) {
-  OPENMPS_CUDA_CHECK(check_implicit_capture(session, stream));
-  const uint32_t capture = stream.capture.load(std::memory_order_relaxed);
-  if (capture != 0 && wait) {
-    session.captures.invalidate(capture);
-    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-  }
-  if (!wait || !session.captures.any()) return CUDA_SUCCESS;
-  const ThreadState& thread = this_thread();
-  return session.captures.check_unsafe_call(&thread, thread.capture_mode);
-}
-
 }  // namespace
 
 bool ends_before_return(const Session& session, const Stream& stream, uint64_t address) {
@@ -413,7 +401,7 @@ CUresult copy_box(Session& session, Stream& stream, const Side& destination, con
   };
   const bool to_device = on_device(destination.place);
   const bool from_device = on_device(source.place);
-  OPENMPS_CUDA_CHECK(check_capture(session, stream, wait && !(to_device && from_device)));
+  if (wait && !(to_device && from_device)) OPENMPS_CUDA_CHECK(refuse_capturing(session, stream));
   if (stream.capture.load(std::memory_order_relaxed) != 0) {
     return capture_work(session, stream, CU_GRAPH_NODE_TYPE_MEMCPY,
                         captured_copy(destination, source, box));

@@ -59,6 +59,10 @@ EVERYTHING = [
       for group in ("attributes", "values", "callbacks", "capture", "bad")],
     *[["drv_stream_waits", group] for group in ("blocking", "thread", "legacy", "free")],
     ["drv_stream_order"],
+    *[["drv_capture_refusals", group]
+      for group in ("streams", "events", "copies", "memory", "code", "captures", "nodes")],
+    *[["drv_capture_ends", group]
+      for group in ("invalidated", "ends", "events", "graph", "legacy", "destroy")],
     *[["drv_function_calls", group]
       for group in ("occupancy", "cooperative", "modules", "libraries", "settings")],
     *[["drv_memory_calls", group]

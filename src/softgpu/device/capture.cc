@@ -53,6 +53,7 @@ void join_locked(Stream& stream, const std::shared_ptr<Capture>& capture,
 
 // No stream takes part any more.
 void finish_locked(const std::shared_ptr<Capture>& capture) {
+  capture->ended = true;
   for (const auto& weak : capture->streams) {
     std::shared_ptr<Stream> stream = weak.lock();
     if (stream == nullptr || stream->capture != capture) continue;
@@ -82,6 +83,9 @@ Status begin_capture(const std::shared_ptr<Stream>& stream, CUstreamCaptureMode 
   std::lock_guard lock(capture_mutex());
   if (stream->capture != nullptr)
     return Status(CUDA_ERROR_ILLEGAL_STATE, "the stream is being captured already");
+  for (const auto& other : active_captures())
+    if (into != nullptr && other->graph == into)
+      return Status(CUDA_ERROR_ILLEGAL_STATE, "a capture is building the graph");
   auto capture = std::make_shared<Capture>();
   capture->id = driver.new_id();
   capture->mode = mode;
@@ -103,44 +107,73 @@ Status begin_capture(const std::shared_ptr<Stream>& stream, CUstreamCaptureMode 
   return Status();
 }
 
+namespace {
+
+// Work of a forked stream that nothing joined back would run unobserved.
+bool all_joined_locked(const Capture& capture, const Stream& origin) {
+  const auto joined = [&origin](const std::shared_ptr<GraphNode>& node) {
+    const auto& end = origin.capture_dependencies;
+    return !node->dependents.empty() || std::find(end.begin(), end.end(), node) != end.end();
+  };
+  std::lock_guard graph_lock(graph_mutex());
+  if (!std::all_of(capture.left.begin(), capture.left.end(), joined)) return false;
+  for (const auto& weak : capture.streams) {
+    std::shared_ptr<Stream> stream = weak.lock();
+    if (stream == nullptr || stream->capture.get() != &capture) continue;
+    const auto& nodes = stream->capture_dependencies;
+    if (!std::all_of(nodes.begin(), nodes.end(), joined)) return false;
+  }
+  return true;
+}
+
+Status verdict_locked(const Capture& capture, const Stream& origin) {
+  if (capture.mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
+      capture.thread != std::this_thread::get_id())
+    return Status(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, "another thread began the capture");
+  if (capture.invalidated) return invalidated();
+  if (!all_joined_locked(capture, origin))
+    return Status(CUDA_ERROR_STREAM_CAPTURE_UNJOINED, "a forked stream was not joined");
+  return Status();
+}
+
+}  // namespace
+
 Status end_capture(Stream& stream, CUgraph* graph) {
   Driver& driver = stream.context->driver();
   std::lock_guard lock(capture_mutex());
   std::shared_ptr<Capture> capture = stream.capture;
-  *graph = nullptr;
+  if (graph != nullptr) *graph = nullptr;
   if (capture == nullptr)
     return Status(CUDA_ERROR_ILLEGAL_STATE, "the stream is not being captured");
-  if (capture->origin != &stream)
+  if (capture->origin != &stream) {
+    capture->invalidated = true;
     return Status(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, "the capture began in another stream");
-  if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
-      capture->thread != std::this_thread::get_id())
-    return Status(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, "another thread began the capture");
-
-  Status status;
-  if (capture->invalidated) {
-    status = invalidated();
-  } else {
-    // Work of a forked stream that nothing joined back would run unobserved.
-    std::lock_guard graph_lock(graph_mutex());
-    for (const auto& weak : capture->streams) {
-      std::shared_ptr<Stream> other = weak.lock();
-      if (other == nullptr || other.get() == &stream || other->capture != capture) continue;
-      for (const auto& node : other->capture_dependencies) {
-        bool joined =
-            !node->dependents.empty() ||
-            std::find(stream.capture_dependencies.begin(), stream.capture_dependencies.end(),
-                      node) != stream.capture_dependencies.end();
-        if (!joined)
-          status = Status(CUDA_ERROR_STREAM_CAPTURE_UNJOINED, "a forked stream was not joined");
-      }
-    }
   }
+  Status status = verdict_locked(*capture, stream);
   finish_locked(capture);
-  if (status.ok())
-    *graph = capture->graph->handle;
-  else if (!capture->to_existing_graph)
+  // The graph of a capture that failed goes, also one that was there before (seen on an H200).
+  if (!status.ok() || (graph == nullptr && !capture->to_existing_graph))
     (void)destroy_graph(driver, capture->graph->handle).ok();
+  else if (graph != nullptr)
+    *graph = capture->graph->handle;
   return status;
+}
+
+void leave_capture(Stream& stream) {
+  std::lock_guard lock(capture_mutex());
+  const std::shared_ptr<Capture> capture = stream.capture;
+  if (capture == nullptr) return;
+  if (capture->origin == &stream) {
+    finish_locked(capture);
+    if (!capture->to_existing_graph)
+      (void)destroy_graph(stream.context->driver(), capture->graph->handle).ok();
+    return;
+  }
+  capture->left.insert(capture->left.end(), stream.capture_dependencies.begin(),
+                       stream.capture_dependencies.end());
+  stream.capture.reset();
+  stream.capture_dependencies.clear();
+  stream.capturing.store(false, std::memory_order_release);
 }
 
 CUstreamCaptureStatus capture_status(Stream& stream, uint64_t* id, CUgraph* graph,
@@ -160,6 +193,7 @@ Status update_capture_dependencies(Stream& stream, std::span<GraphNode* const> n
   std::lock_guard lock(capture_mutex());
   if (stream.capture == nullptr)
     return Status(CUDA_ERROR_ILLEGAL_STATE, "the stream is not being captured");
+  if (stream.capture->invalidated) return invalidated();
   if (replace) stream.capture_dependencies.clear();
   for (GraphNode* node : nodes)
     stream.capture_dependencies.push_back(driver.graph_nodes.find(node->handle));
@@ -191,22 +225,26 @@ Status capture_record(Stream& stream, Event& event) {
 Status capture_wait(Stream& stream, Event& event) {
   std::lock_guard lock(capture_mutex());
   std::shared_ptr<Capture> capture = event.capture;
+  if (stream.capture != nullptr && stream.capture->invalidated) return invalidated();
   if (capture == nullptr) {
+    if (stream.capture == nullptr || last_record(event) == nullptr) return Status();
     // Captured work can't wait for work outside its graph.
-    if (stream.capture != nullptr) stream.capture->invalidated = true;
+    stream.capture->invalidated = true;
     return Status(CUDA_ERROR_STREAM_CAPTURE_ISOLATION, "the event was not recorded in the capture");
   }
-  if (capture->invalidated) return invalidated();
+  if (capture->ended || capture->invalidated) {
+    if (stream.capture != nullptr) stream.capture->invalidated = true;
+    return Status(CUDA_ERROR_INVALID_VALUE, "the event's capture is over");
+  }
+  if (stream.queue->legacy) {
+    capture->invalidated = true;
+    return Status(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, "the legacy stream can't join a capture");
+  }
   if (stream.capture != nullptr && stream.capture != capture) {
     stream.capture->invalidated = capture->invalidated = true;
     return Status(CUDA_ERROR_STREAM_CAPTURE_MERGE, "the wait would merge two captures");
   }
   if (stream.capture == nullptr) {
-    if (stream.queue->legacy)
-      return Status(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, "the legacy stream can't join a capture");
-    bool active = std::find(active_captures().begin(), active_captures().end(), capture) !=
-                  active_captures().end();
-    if (!active) return Status(CUDA_ERROR_CAPTURED_EVENT, "the event's capture has ended");
     std::shared_ptr<Stream> shared = stream.context->driver().streams.find(stream.handle);
     if (shared == nullptr) shared = stream.context->per_thread_stream();
     join_locked(stream, capture, shared);
@@ -216,6 +254,21 @@ Status capture_wait(Stream& stream, Event& event) {
         stream.capture_dependencies.end())
       stream.capture_dependencies.push_back(node);
   return Status();
+}
+
+Status refuse_capturing(Stream& stream) {
+  if (!stream.capturing.load(std::memory_order_acquire)) return Status();
+  invalidate_capture(stream);
+  return Status(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "the stream is being captured");
+}
+
+Status check_not_captured(Event& event, bool spoil) {
+  std::lock_guard lock(capture_mutex());
+  if (event.capture == nullptr) return Status();
+  if (event.capture->ended || event.capture->invalidated)
+    return Status(CUDA_ERROR_INVALID_VALUE, "the event's capture is over");
+  if (spoil) event.capture->invalidated = true;
+  return Status(CUDA_ERROR_CAPTURED_EVENT, "the event was last recorded in a captured stream");
 }
 
 void invalidate_capture(Stream& stream) {
@@ -253,7 +306,7 @@ Status check_unsafe_call() {
                    : Status();
 }
 
-Status check_legacy_use(const ExecutionContext& execution) {
+Status check_legacy_use(const ExecutionContext& execution, bool asked) {
   if (active_count.load(std::memory_order_relaxed) == 0) return Status();
   std::lock_guard lock(capture_mutex());
   bool forbidden = false;
@@ -262,7 +315,7 @@ Status check_legacy_use(const ExecutionContext& execution) {
     for (const auto& weak : capture->streams) {
       std::shared_ptr<Stream> stream = weak.lock();
       if (stream == nullptr || stream->capture != capture || !stream->queue->blocking) continue;
-      capture->invalidated = true;
+      if (!asked) capture->invalidated = true;
       forbidden = true;
     }
   }

@@ -28,8 +28,10 @@ struct Capture {
   std::shared_ptr<Graph> graph;
   bool to_existing_graph = false;
   bool invalidated = false;
-  Stream* origin = nullptr;                    // compared only
-  std::vector<std::weak_ptr<Stream>> streams;  // all that take part
+  bool ended = false;
+  Stream* origin = nullptr;                      // compared only
+  std::vector<std::weak_ptr<Stream>> streams;    // all that take part
+  std::vector<std::shared_ptr<GraphNode>> left;  // what streams that were destroyed had come to
 };
 
 // Guards Capture, Stream::capture* and Event::capture*. Taken before graph_mutex().
@@ -37,8 +39,12 @@ std::mutex& capture_mutex();
 
 Status begin_capture(const std::shared_ptr<Stream>& stream, CUstreamCaptureMode mode,
                      std::shared_ptr<Graph> into, std::span<GraphNode* const> dependencies);
-// Null graph with CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, _UNJOINED, _UNMATCHED, _WRONG_THREAD.
+// The graph, if anybody wants it (else null). All errors end the capture and its graph but
+// CUDA_ERROR_STREAM_CAPTURE_UNMATCHED (another stream's capture), which invalidates it:
+// CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, _UNJOINED, _WRONG_THREAD; CUDA_ERROR_ILLEGAL_STATE: none.
 Status end_capture(Stream& stream, CUgraph* graph);
+// The stream is destroyed.
+void leave_capture(Stream& stream);
 CUstreamCaptureStatus capture_status(Stream& stream, uint64_t* id, CUgraph* graph,
                                      std::vector<CUgraphNode>* dependencies);
 Status update_capture_dependencies(Stream& stream, std::span<GraphNode* const> nodes, bool replace);
@@ -48,6 +54,11 @@ Status capture_work(Stream& stream, const Work& work);
 Status capture_record(Stream& stream, Event& event);
 Status capture_wait(Stream& stream, Event& event);
 void invalidate_capture(Stream& stream);
+// A call that can't be captured: CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, and the capture is invalid.
+Status refuse_capturing(Stream& stream);
+// An event that was last recorded in a capture has no completion: CUDA_ERROR_CAPTURED_EVENT, and
+// CUDA_ERROR_INVALID_VALUE once the capture is over. `spoil`: invalidates the capture.
+Status check_not_captured(Event& event, bool spoil);
 // The context goes away: end every capture in it.
 void invalidate_captures(const ExecutionContext& execution);
 
@@ -55,9 +66,9 @@ void invalidate_captures(const ExecutionContext& execution);
 // capture that concerns this thread is going on. Invalidates that capture.
 // CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED.
 Status check_unsafe_call();
-// The legacy stream must not be used while a blocking stream of its context is captured.
-// CUDA_ERROR_STREAM_CAPTURE_IMPLICIT.
-Status check_legacy_use(const ExecutionContext& execution);
+// The legacy stream must not be named while a blocking stream of its context is captured, which
+// invalidates the capture unless it was only `asked` about. CUDA_ERROR_STREAM_CAPTURE_IMPLICIT.
+Status check_legacy_use(const ExecutionContext& execution, bool asked = false);
 // cuCtxSynchronize is forbidden while anything in the context is captured.
 Status check_context_use(const ExecutionContext& execution);
 

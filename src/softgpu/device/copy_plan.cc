@@ -83,13 +83,6 @@ Status finish_inline(Stream& stream, const OperationPtr& operation, bool synchro
   return sticky_error(*stream.execution);
 }
 
-// Synchronous calls can't be part of a capture.
-Status check_synchronous(Stream& stream) {
-  if (!stream.capturing) return Status();
-  invalidate_capture(stream);
-  return Status(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "a synchronous call on a captured stream");
-}
-
 }  // namespace
 
 Result<CopyWork> plan_copy(const Driver& driver, const CopyShape& shape, CopySide source,
@@ -102,7 +95,7 @@ Result<CopyWork> plan_copy(const Driver& driver, const CopyShape& shape, CopySid
 
 Status issue_copy(Stream& stream, const CopyShape& shape, CopySide source, CopySide destination,
                   bool synchronous) {
-  if (synchronous) OPENMPS_RETURN_IF_ERROR(check_synchronous(stream));
+  if (synchronous) OPENMPS_RETURN_IF_ERROR(refuse_capturing(stream));
   if (shape.empty()) return Status();
   const Driver& driver = stream.context->driver();
   Plan plan;
@@ -155,7 +148,7 @@ Result<FillWork> plan_fill(const Driver& driver, const FillShape& shape) {
 }
 
 Status issue_fill(Stream& stream, const FillShape& shape, bool synchronous) {
-  if (synchronous) OPENMPS_RETURN_IF_ERROR(check_synchronous(stream));
+  if (synchronous) OPENMPS_RETURN_IF_ERROR(refuse_capturing(stream));
   if (shape.empty()) return Status();
   OPENMPS_RETURN_IF_ERROR(check_fill_shape(shape));
   // A captured fill's range is looked at when the graph is instantiated (seen on an H200).

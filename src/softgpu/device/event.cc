@@ -9,16 +9,6 @@
 #include "softgpu/device/stream.h"
 
 namespace openmps::softgpu {
-namespace {
-
-Status captured_error(Event& event) {
-  std::lock_guard lock(capture_mutex());
-  if (event.capture == nullptr) return Status();
-  return Status(CUDA_ERROR_CAPTURED_EVENT, "the event was last recorded in a captured stream");
-}
-
-}  // namespace
-
 OperationPtr last_record(Event& event) {
   std::lock_guard lock(event.mutex);
   return event.record;
@@ -150,14 +140,16 @@ Status wait_event(Stream& stream, Event& event) {
 }
 
 Status query_event(Event& event) {
-  OPENMPS_RETURN_IF_ERROR(captured_error(event));
+  OPENMPS_RETURN_IF_ERROR(check_not_captured(event, true));
+  OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
   bool done = event.context->driver().scheduler.is_done(last_record(event));
   OPENMPS_RETURN_IF_ERROR(sticky_error(*event.execution));
   return done ? Status() : Status(CUDA_ERROR_NOT_READY, "");
 }
 
 Status synchronize_event(Event& event) {
-  OPENMPS_RETURN_IF_ERROR(captured_error(event));
+  OPENMPS_RETURN_IF_ERROR(check_not_captured(event, true));
+  OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
   event.context->driver().scheduler.wait(last_record(event));
   event.execution->flush_output();
   return sticky_error(*event.execution);
@@ -167,12 +159,12 @@ Result<float> elapsed_ms(Event& start, Event& end) {
   for (Event* event : {&start, &end}) {
     if ((event->flags & CU_EVENT_DISABLE_TIMING) != 0)
       return Status(CUDA_ERROR_INVALID_HANDLE, "an event made without timing");
-    OPENMPS_RETURN_IF_ERROR(captured_error(*event));
+    OPENMPS_RETURN_IF_ERROR(check_not_captured(*event, false));
+    if (last_record(*event) == nullptr)
+      return Status(CUDA_ERROR_INVALID_HANDLE, "an event that was never recorded");
   }
   OperationPtr first = last_record(start);
   OperationPtr second = last_record(end);
-  if (first == nullptr || second == nullptr)
-    return Status(CUDA_ERROR_INVALID_HANDLE, "an event that was never recorded");
   Scheduler& scheduler = start.context->driver().scheduler;
   std::lock_guard lock(scheduler.mutex);
   if (!first->done || !second->done) return Status(CUDA_ERROR_NOT_READY, "");

@@ -320,8 +320,7 @@ CUgraphExecUpdateResult update_exec(GraphExec& exec, const Graph& graph, CUgraph
 }
 
 Status launch_graph(GraphExec& exec, Stream& stream) {
-  if (stream.capturing) return Status(CUDA_ERROR_NOT_SUPPORTED, "a graph launch can't be captured");
-  if (stream.queue->legacy) OPENMPS_RETURN_IF_ERROR(check_legacy_use(*stream.execution));
+  OPENMPS_RETURN_IF_ERROR(refuse_capturing(stream));
   Scheduler& scheduler = stream.context->driver().scheduler;
   std::lock_guard exec_lock(exec.mutex);
   for (const GraphExec::Step& step : exec.steps)

@@ -70,7 +70,7 @@ Result<std::shared_ptr<Stream>> create_stream(const std::shared_ptr<Context>& co
 Status destroy_stream(Driver& driver, CUstream handle) {
   std::shared_ptr<Stream> stream = driver.streams.remove(handle);
   if (stream == nullptr) return Status(CUDA_ERROR_INVALID_HANDLE, "not a stream");
-  if (stream->capturing) invalidate_capture(*stream);
+  if (stream->capturing) leave_capture(*stream);
   std::lock_guard lock(driver.scheduler.mutex);
   stream->queue->retired = true;
   return Status();
@@ -94,7 +94,6 @@ Result<std::shared_ptr<Stream>> resolve_stream(const std::shared_ptr<Context>& c
 Status issue(Stream& stream, const Work& work, OperationPtr* issued,
              std::span<const OperationPtr> after) {
   if (stream.capturing.load(std::memory_order_acquire)) return capture_work(stream, work);
-  if (stream.queue->legacy) OPENMPS_RETURN_IF_ERROR(check_legacy_use(*stream.execution));
   Driver& driver = stream.context->driver();
   OperationPtr operation = make_operation(work, stream.execution, *stream.queue);
   if (issued != nullptr) *issued = operation;
@@ -109,10 +108,8 @@ Status sticky_error(const ExecutionContext& execution) {
 }
 
 Status synchronize_stream(Stream& stream) {
-  if (stream.capturing) {
-    invalidate_capture(stream);
-    return Status(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "the stream is being captured");
-  }
+  OPENMPS_RETURN_IF_ERROR(refuse_capturing(stream));
+  OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
   Driver& driver = stream.context->driver();
   OperationPtr last;
   if (stream.queue->legacy) {
@@ -128,10 +125,8 @@ Status synchronize_stream(Stream& stream) {
 }
 
 Status query_stream(Stream& stream) {
-  if (stream.capturing) {
-    invalidate_capture(stream);
-    return Status(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "the stream is being captured");
-  }
+  OPENMPS_RETURN_IF_ERROR(refuse_capturing(stream));
+  OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
   Driver& driver = stream.context->driver();
   bool idle = driver.scheduler.is_stream_idle(*stream.execution, *stream.queue);
   OPENMPS_RETURN_IF_ERROR(sticky_error(*stream.execution));

@@ -35,6 +35,8 @@ CUresult cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
                                      const CUgraphNode* dependencies, const CUgraphEdgeData*,
                                      size_t numDependencies, CUstreamCaptureMode mode) {
   return with_context([&](Caller& caller) -> Status {
+    if (mode < CU_STREAM_CAPTURE_MODE_GLOBAL || mode > CU_STREAM_CAPTURE_MODE_RELAXED)
+      return invalid_value("no such capture mode");
     Result<std::shared_ptr<Stream>> stream = caller.stream(hStream);
     if (!stream.ok()) return stream.status();
     std::shared_ptr<Graph> graph = caller.driver.graphs.find(hGraph);
@@ -47,22 +49,22 @@ CUresult cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
 }
 
 CUresult cuStreamEndCapture(CUstream hStream, CUgraph* phGraph) {
-  return with_stream(hStream, [&](Caller&, Stream& stream) -> Status {
-    if (phGraph == nullptr) return no_result();
-    return end_capture(stream, phGraph);
-  });
+  return with_stream(hStream,
+                     [&](Caller&, Stream& stream) { return end_capture(stream, phGraph); });
 }
 
 CUresult cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus* captureStatus) {
-  return with_stream(hStream, [&](Caller&, Stream& stream) -> Status {
-    if (captureStatus == nullptr) return no_result();
-    uint64_t id = 0;
-    CUgraph graph = nullptr;
-    std::vector<CUgraphNode> nodes;
-    if (stream.queue->legacy) OPENMPS_RETURN_IF_ERROR(check_legacy_use(*stream.execution));
-    *captureStatus = capture_status(stream, &id, &graph, &nodes);
-    return Status();
-  });
+  return with_stream(
+      hStream,
+      [&](Caller&, Stream& stream) -> Status {
+        if (captureStatus == nullptr) return no_result();
+        uint64_t id = 0;
+        CUgraph graph = nullptr;
+        std::vector<CUgraphNode> nodes;
+        *captureStatus = capture_status(stream, &id, &graph, &nodes);
+        return Status();
+      },
+      true);
 }
 
 CUresult cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus* captureStatus_out,
@@ -70,24 +72,28 @@ CUresult cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus* capt
                                    const CUgraphNode** dependencies_out,
                                    const CUgraphEdgeData** edgeData_out,
                                    size_t* numDependencies_out) {
-  return with_stream(hStream, [&](Caller&, Stream& stream) -> Status {
-    if (captureStatus_out == nullptr) return no_result();
-    // Valid until this thread's next call, as the interface says.
-    static thread_local std::vector<CUgraphNode> nodes;
-    static thread_local std::vector<CUgraphEdgeData> edges;
-    nodes.clear();
-    uint64_t id = 0;
-    CUgraph graph = nullptr;
-    *captureStatus_out = capture_status(stream, &id, &graph, &nodes);
-    if (*captureStatus_out == CU_STREAM_CAPTURE_STATUS_NONE) return Status();
-    edges.assign(nodes.size(), CUgraphEdgeData{});
-    if (id_out != nullptr) *id_out = id;
-    if (graph_out != nullptr) *graph_out = graph;
-    if (dependencies_out != nullptr) *dependencies_out = nodes.data();
-    if (edgeData_out != nullptr) *edgeData_out = edges.data();
-    if (numDependencies_out != nullptr) *numDependencies_out = nodes.size();
-    return Status();
-  });
+  return with_stream(
+      hStream,
+      [&](Caller&, Stream& stream) -> Status {
+        if (captureStatus_out == nullptr) return no_result();
+        // Valid until this thread's next call, as the interface says.
+        static thread_local std::vector<CUgraphNode> nodes;
+        static thread_local std::vector<CUgraphEdgeData> edges;
+        nodes.clear();
+        uint64_t id = 0;
+        CUgraph graph = nullptr;
+        *captureStatus_out = capture_status(stream, &id, &graph, &nodes);
+        // Of any other stream nothing else is written.
+        if (*captureStatus_out != CU_STREAM_CAPTURE_STATUS_ACTIVE) return Status();
+        edges.assign(nodes.size(), CUgraphEdgeData{});
+        if (id_out != nullptr) *id_out = id;
+        if (graph_out != nullptr) *graph_out = graph;
+        if (dependencies_out != nullptr) *dependencies_out = nodes.data();
+        if (edgeData_out != nullptr) *edgeData_out = edges.data();
+        if (numDependencies_out != nullptr) *numDependencies_out = nodes.size();
+        return Status();
+      },
+      true);
 }
 
 CUresult cuStreamGetCaptureInfo_v2(CUstream hStream, CUstreamCaptureStatus* captureStatus_out,

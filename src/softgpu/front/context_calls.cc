@@ -285,6 +285,7 @@ CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
   return with_context([&](Caller& caller) -> Status {
     std::atomic<uint64_t>* stored = limit_of(caller, limit);
     if (stored == nullptr) return Status(CUDA_ERROR_UNSUPPORTED_LIMIT, "no such limit");
+    OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
     constexpr size_t kMaxStack = 512 << 10;
     if (limit == CU_LIMIT_STACK_SIZE && value > kMaxStack)
       return invalid_value("more stack than a thread can have");
@@ -320,6 +321,7 @@ CUresult cuCtxSetCacheConfig(CUfunc_cache config) {
   return with_context([&](Caller& caller) -> Status {
     if (config < CU_FUNC_CACHE_PREFER_NONE || config > CU_FUNC_CACHE_PREFER_EQUAL)
       return invalid_value("no such cache configuration");
+    OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
     caller.context->cache_config = config;
     return Status();
   });

@@ -170,8 +170,11 @@ CUresult cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdevice
                            CUcontext srcContext, size_t ByteCount, CUstream hStream) {
   CUresult result = check_contexts(dstContext, srcContext);
   if (result != CUDA_SUCCESS) return result;
-  return copy(dstDevice, CopySide::kDevice, srcDevice, CopySide::kDevice, ByteCount, hStream,
-              kAsynchronous);
+  return with_stream(hStream, [&](Caller&, Stream& stream) -> Status {
+    OPENMPS_RETURN_IF_ERROR(refuse_capturing(stream));
+    return issue_copy(stream, linear_copy(dstDevice, srcDevice, ByteCount), CopySide::kDevice,
+                      CopySide::kDevice, kAsynchronous);
+  });
 }
 
 CUresult cuMemcpyHtoA_v2(CUarray dstArray, size_t dstOffset, const void* srcHost,

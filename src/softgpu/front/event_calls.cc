@@ -43,7 +43,8 @@ CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int f
       return invalid_value("unknown flags");
     Result<std::shared_ptr<Stream>> stream = caller.stream(hStream);
     if (!stream.ok()) return stream.status();
-    if (flags != 0 && !(*stream)->capturing) return invalid_value("only captures have an outside");
+    if (flags != 0 && !(*stream)->capturing)
+      return Status(CUDA_ERROR_ILLEGAL_STATE, "only captures have an outside");
     if (flags != 0) return capture_work(**stream, RecordWork{caller.driver.events.find(hEvent)});
     return record_event(event, **stream);
   });
@@ -54,10 +55,7 @@ CUresult cuEventRecord(CUevent hEvent, CUstream hStream) {
 }
 
 CUresult cuEventQuery(CUevent hEvent) {
-  return with_event(hEvent, [](Caller&, Event& event) -> Status {
-    OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
-    return query_event(event);
-  });
+  return with_event(hEvent, [](Caller&, Event& event) { return query_event(event); });
 }
 
 CUresult cuEventSynchronize(CUevent hEvent) {

@@ -10,6 +10,7 @@
 #include "api/default_stream.h"
 #include "api/prototypes.h"
 #include "base/status.h"
+#include "softgpu/device/capture.h"
 #include "softgpu/device/context.h"
 #include "softgpu/device/driver.h"
 #include "softgpu/device/scheduler.h"
@@ -24,8 +25,13 @@ struct Caller {
   std::shared_ptr<ExecutionContext> execution;
 
   // What a stream argument stands for; NULL as the entry point's variant says.
-  Result<std::shared_ptr<Stream>> stream(CUstream handle) const {
-    return resolve_stream(context, handle, per_thread_default_stream());
+  // CUDA_ERROR_STREAM_CAPTURE_IMPLICIT: the legacy stream while blocking streams are captured.
+  Result<std::shared_ptr<Stream>> stream(CUstream handle, bool asked = false) const {
+    Result<std::shared_ptr<Stream>> found =
+        resolve_stream(context, handle, per_thread_default_stream());
+    if (!found.ok() || !(*found)->queue->legacy) return found;
+    Status status = check_legacy_use(*(*found)->execution, asked);
+    return status.ok() ? found : status;
   }
 };
 
@@ -71,11 +77,11 @@ CUresult with_context(Body&& body) noexcept {
   });
 }
 
-// Run a call on a stream: body(Caller&, Stream&) -> Status.
+// Run a call on a stream: body(Caller&, Stream&) -> Status. `asked`: it only asks about captures.
 template <typename Body>
-CUresult with_stream(CUstream handle, Body&& body) noexcept {
+CUresult with_stream(CUstream handle, Body&& body, bool asked = false) noexcept {
   return with_context([&](Caller& caller) -> Status {
-    Result<std::shared_ptr<Stream>> stream = caller.stream(handle);
+    Result<std::shared_ptr<Stream>> stream = caller.stream(handle, asked);
     if (!stream.ok()) return stream.status();
     return body(caller, **stream);
   });

@@ -39,6 +39,7 @@ CUresult cuGraphExecGetFlags(CUgraphExec hGraphExec, cuuint64_t* flags) {
 
 CUresult cuGraphExecDestroy(CUgraphExec hGraphExec) {
   return with_driver([&](Driver& driver) -> Status {
+    OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
     return driver.graph_execs.remove(hGraphExec) == nullptr
                ? invalid_value("not an executable graph")
                : Status();
@@ -46,7 +47,8 @@ CUresult cuGraphExecDestroy(CUgraphExec hGraphExec) {
 }
 
 CUresult cuGraphUpload(CUgraphExec hGraph, CUstream hStream) {
-  return with_stream(hStream, [&](Caller& caller, Stream&) -> Status {
+  return with_stream(hStream, [&](Caller& caller, Stream& stream) -> Status {
+    OPENMPS_RETURN_IF_ERROR(refuse_capturing(stream));
     return caller.driver.graph_execs.find(hGraph) == nullptr
                ? invalid_value("not an executable graph")
                : Status();

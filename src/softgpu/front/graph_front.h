@@ -251,6 +251,7 @@ inline CUresult instantiate_graph(CUgraphExec* out, CUgraph graph, uint64_t flag
                                 CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |
                                 CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
     if (out == nullptr) return no_result();
+    OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
     if ((flags & ~kKnown) != 0)
       return Status(CUDA_ERROR_NOT_SUPPORTED, "graphs launched by the device do not exist");
     Result<std::shared_ptr<GraphExec>> exec = instantiate(driver, object, flags);

@@ -291,6 +291,7 @@ CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute,
       return invalid_value("no pointer attribute that can be set");
     if (range.kind == RangeKind::kMapped)
       return Status(CUDA_ERROR_NOT_SUPPORTED, "memory that the program maps has no such attribute");
+    OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
     unsigned on = 0;
     memcpy(&on, value, sizeof(on));
     driver.address_space.change(ptr, [&](MappedRange& found) { found.sync_memops = on != 0; });
@@ -315,7 +316,8 @@ CUresult cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUde
 
 CUresult cuMemPrefetchAsync_v2(CUdeviceptr devPtr, size_t count, CUmemLocation location,
                                unsigned int, CUstream hStream) {
-  return with_stream(hStream, [&](Caller& caller, Stream&) -> Status {
+  return with_stream(hStream, [&](Caller& caller, Stream& stream) -> Status {
+    OPENMPS_RETURN_IF_ERROR(refuse_capturing(stream));
     OPENMPS_RETURN_IF_ERROR(check_managed(caller.driver, devPtr, count));
     if (location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
         caller.driver.device(location.id) == nullptr)
@@ -334,7 +336,8 @@ CUresult cuMemPrefetchAsync(CUdeviceptr devPtr, size_t count, CUdevice dstDevice
 
 CUresult cuStreamAttachMemAsync(CUstream hStream, CUdeviceptr dptr, size_t length,
                                 unsigned int flags) {
-  return with_stream(hStream, [&](Caller& caller, Stream&) -> Status {
+  return with_stream(hStream, [&](Caller& caller, Stream& stream) -> Status {
+    OPENMPS_RETURN_IF_ERROR(refuse_capturing(stream));
     MappedRange range;
     if (!caller.driver.address_space.find_mapped(dptr, &range) || !is_managed(range))
       return invalid_value("not managed memory");

@@ -132,7 +132,10 @@ CUresult cuModuleLoad(CUmodule* module, const char* fname) {
 }
 
 CUresult cuModuleUnload(CUmodule hmod) {
-  return with_context([&](Caller& caller) { return unload_module(caller.driver, hmod); });
+  return with_context([&](Caller& caller) -> Status {
+    OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
+    return unload_module(caller.driver, hmod);
+  });
 }
 
 CUresult cuModuleGetFunction(CUfunction* hfunc, CUmodule hmod, const char* name) {
@@ -211,7 +214,10 @@ CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* fileName, CUjit_o
 }
 
 CUresult cuLibraryUnload(CUlibrary library) {
-  return with_driver([&](Driver& driver) { return unload_library(driver, library); });
+  return with_driver([&](Driver& driver) -> Status {
+    OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
+    return unload_library(driver, library);
+  });
 }
 
 CUresult cuLibraryGetKernel(CUkernel* pKernel, CUlibrary library, const char* name) {

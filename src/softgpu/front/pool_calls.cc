@@ -51,6 +51,7 @@ CUresult allocate_async(CUdeviceptr* out, size_t bytes, CUmemoryPool pool, CUstr
     }
     if (target.capturing)
       return Status(CUDA_ERROR_NOT_SUPPORTED, "an allocation can't be captured");
+    OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
     Result<uint64_t> address =
         caller.driver.memory.allocate_device(*target.context, bytes, RangeKind::kDevice, 0);
     if (!address.ok()) return address.status();
@@ -65,6 +66,7 @@ CUresult allocate_async(CUdeviceptr* out, size_t bytes, CUmemoryPool pool, CUstr
 template <typename Body>
 CUresult with_pool(CUmemoryPool handle, Body&& body) {
   return with_driver([&](Driver& driver) -> Status {
+    OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
     std::shared_ptr<MemoryPool> pool = driver.memory_pools.find(handle);
     if (pool == nullptr) return invalid_value("not a memory pool");
     return body(driver, *pool);
@@ -96,6 +98,7 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr* dptr, size_t bytesize, CUmemoryPoo
 CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
   return with_stream(hStream, [&](Caller& caller, Stream& stream) -> Status {
     if (dptr == 0) return Status();
+    if (!stream.capturing) OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
     if (!caller.driver.memory.is_device_allocation(dptr))
       return invalid_value("not the begin of an allocation");
     return issue(stream, FreeWork{dptr});
@@ -124,6 +127,7 @@ CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) {
 
 CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* poolProps) {
   return with_driver([&](Driver& driver) -> Status {
+    OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
     if (pool == nullptr || poolProps == nullptr) return no_result();
     if (poolProps->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
       return Status(CUDA_ERROR_NOT_SUPPORTED, "pools can't be exported");

@@ -133,10 +133,7 @@ CUresult cuStreamSynchronize(CUstream hStream) {
 }
 
 CUresult cuStreamQuery(CUstream hStream) {
-  return with_stream(hStream, [](Caller&, Stream& stream) -> Status {
-    if (!stream.capturing) OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
-    return query_stream(stream);
-  });
+  return with_stream(hStream, [](Caller&, Stream& stream) { return query_stream(stream); });
 }
 
 CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags) {
@@ -145,7 +142,9 @@ CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
       return invalid_value("unknown flags");
     std::shared_ptr<Event> event = caller.driver.events.find(hEvent);
     if (event == nullptr) return invalid_handle("not an event");
-    if (Flags != 0 && stream.capturing) return capture_work(stream, WaitWork{event});
+    if (Flags != 0 && !stream.capturing)
+      return Status(CUDA_ERROR_ILLEGAL_STATE, "only captures have an outside");
+    if (Flags != 0) return capture_work(stream, WaitWork{event});
     return wait_event(stream, *event);
   });
 }
@@ -161,6 +160,7 @@ CUresult cuStreamGetPriority(CUstream hStream, int* priority) {
 CUresult cuStreamGetFlags(CUstream hStream, unsigned int* flags) {
   return with_stream(hStream, [&](Caller&, Stream& stream) -> Status {
     if (flags == nullptr) return no_result();
+    OPENMPS_RETURN_IF_ERROR(refuse_capturing(stream));
     *flags = stream.flags;
     return Status();
   });
@@ -169,6 +169,7 @@ CUresult cuStreamGetFlags(CUstream hStream, unsigned int* flags) {
 CUresult cuStreamGetId(CUstream hStream, unsigned long long* streamId) {
   return with_stream(hStream, [&](Caller&, Stream& stream) -> Status {
     if (streamId == nullptr) return no_result();
+    OPENMPS_RETURN_IF_ERROR(refuse_capturing(stream));
     *streamId = stream.queue->id;
     return Status();
   });
@@ -177,6 +178,7 @@ CUresult cuStreamGetId(CUstream hStream, unsigned long long* streamId) {
 CUresult cuStreamGetDevice(CUstream hStream, CUdevice* device) {
   return with_stream(hStream, [&](Caller&, Stream& stream) -> Status {
     if (device == nullptr) return no_result();
+    OPENMPS_RETURN_IF_ERROR(refuse_capturing(stream));
     *device = stream.context->device().ordinal;
     return Status();
   });
@@ -252,10 +254,7 @@ CUresult cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void* 
                              unsigned int flags) {
   return with_stream(hStream, [&](Caller&, Stream& stream) -> Status {
     if (callback == nullptr || flags != 0) return invalid_value("no callback, or unknown flags");
-    if (stream.capturing) {
-      invalidate_capture(stream);
-      return Status(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "a callback can't be captured");
-    }
+    OPENMPS_RETURN_IF_ERROR(refuse_capturing(stream));
     HostWork work;
     work.callback = callback;
     work.stream = hStream;

@@ -146,6 +146,7 @@ CUresult cuTexObjectCreate(CUtexObject* pTexObject, const CUDA_RESOURCE_DESC* pR
                            const CUDA_RESOURCE_VIEW_DESC* pResViewDesc) {
   return with_context([&](Caller& caller) -> Status {
     if (pTexObject == nullptr || pResDesc == nullptr || pTexDesc == nullptr) return no_result();
+    OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
     Result<std::shared_ptr<TextureObject>> object =
         create_texture(*caller.context, *pResDesc, *pTexDesc, pResViewDesc);
     if (!object.ok()) return object.status();
@@ -194,6 +195,7 @@ CUresult cuTexObjectGetResourceViewDesc(CUDA_RESOURCE_VIEW_DESC* pResViewDesc,
 CUresult cuSurfObjectCreate(CUsurfObject* pSurfObject, const CUDA_RESOURCE_DESC* pResDesc) {
   return with_context([&](Caller& caller) -> Status {
     if (pSurfObject == nullptr || pResDesc == nullptr) return no_result();
+    OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
     Result<std::shared_ptr<SurfaceObject>> object = create_surface(*caller.context, *pResDesc);
     if (!object.ok()) return object.status();
     const CUsurfObject handle = caller.driver.surface_objects.add(*object);

@@ -68,7 +68,7 @@ TEST_F(GraphTest, ForkAndJoinByEvents) {
   // Two branches that need each other: they must run side by side.
   launch(a, FakeAction::kWait, address_of(word), 1);
   launch(b, FakeAction::kAdd, address_of(word), 1);
-  EXPECT_EQ(cuEventQuery(fork_event), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  EXPECT_EQ(cuEventQuery(fork_event), CUDA_ERROR_CAPTURED_EVENT);
   CUgraph graph = nullptr;
   EXPECT_EQ(cuStreamEndCapture(a, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
   EXPECT_EQ(graph, nullptr);
@@ -78,11 +78,10 @@ TEST_F(GraphTest, ForkAndJoinByEvents) {
   EXPECT_CU(cuStreamWaitEvent(b, fork_event, 0));
   launch(a, FakeAction::kWait, address_of(word), 1);
   launch(b, FakeAction::kAdd, address_of(word), 1);
-  EXPECT_EQ(cuStreamEndCapture(b, &graph), CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
   EXPECT_CU(cuEventRecord(join_event, b));
   EXPECT_CU(cuStreamWaitEvent(a, join_event, 0));
   ASSERT_CU(cuStreamEndCapture(a, &graph));
-  EXPECT_EQ(cuEventQuery(join_event), CUDA_ERROR_CAPTURED_EVENT);
+  EXPECT_EQ(cuEventQuery(join_event), CUDA_ERROR_INVALID_VALUE);
   CUgraphExec exec = instantiate(graph);
   EXPECT_CU(cuGraphLaunch(exec, a));
   EXPECT_CU(cuStreamSynchronize(a));
@@ -131,12 +130,21 @@ TEST_F(GraphTest, ThreadLocalModeConcernsItsThreadOnly) {
   std::thread([&] {
     EXPECT_CU(cuCtxSetCurrent(context_));
     EXPECT_CU(cuMemAlloc_v2(&address, 16));
-    CUgraph graph = nullptr;
-    EXPECT_EQ(cuStreamEndCapture(s, &graph), CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
   }).join();
   EXPECT_EQ(cuMemAlloc_v2(&address, 16), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
   CUgraph graph = nullptr;
   EXPECT_EQ(cuStreamEndCapture(s, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+}
+
+TEST_F(GraphTest, AnEndOnAnotherThreadEndsTheCaptureForGood) {
+  CUstream s = stream();
+  CUgraph graph = nullptr;
+  ASSERT_CU(cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+  std::thread([&] {
+    EXPECT_CU(cuCtxSetCurrent(context_));
+    EXPECT_EQ(cuStreamEndCapture(s, &graph), CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
+  }).join();
+  EXPECT_EQ(cuStreamEndCapture(s, &graph), CUDA_ERROR_ILLEGAL_STATE);
 }
 
 TEST_F(GraphTest, CallsThatACapturingStreamRefuses) {

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// What drv_capture_refusals and drv_capture_ends share: a stage of streams, events and memory with
+// one capture on it, and results in words that are compared with those of NVIDIA's driver.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "driver.h"
+
+namespace e2e {
+
+// CUDA's name of the result without what all names have in common.
+inline std::string name_of(CUresult result) {
+  std::string name = e2e::name(result);
+  for (const char* prefix : {"CUDA_ERROR_", "CUDA_"}) {
+    if (name.rfind(prefix, 0) == 0) name.erase(0, strlen(prefix));
+  }
+  return name;
+}
+
+inline const char* status_name(CUstreamCaptureStatus status) {
+  switch (status) {
+    case CU_STREAM_CAPTURE_STATUS_NONE: return "none";
+    case CU_STREAM_CAPTURE_STATUS_ACTIVE: return "active";
+    case CU_STREAM_CAPTURE_STATUS_INVALIDATED: return "invalidated";
+  }
+  return "?";
+}
+
+inline std::string status_of(CUstream stream) {
+  auto status = static_cast<CUstreamCaptureStatus>(-1);
+  const CUresult result = cuStreamIsCapturing(stream, &status);
+  return result == CUDA_SUCCESS ? status_name(status) : name_of(result);
+}
+
+// What the calls are made with; built anew for each call, outside of any capture.
+struct CaptureStage {
+  static constexpr size_t kBytes = 256;
+
+  explicit CaptureStage(const Session& session_in, unsigned origin_flags = CU_STREAM_DEFAULT)
+      : session(session_in) {
+    CHECK_CU(cuStreamCreate(&origin, origin_flags));
+    CHECK_CU(cuStreamCreate(&blocking, CU_STREAM_DEFAULT));
+    CHECK_CU(cuStreamCreate(&free, CU_STREAM_NON_BLOCKING));
+    for (CUevent* event : {&done, &done_later, &captured, &captured_later, &unused}) {
+      CHECK_CU(cuEventCreate(event, CU_EVENT_DEFAULT));
+    }
+    CHECK_CU(cuEventRecord(done, free));
+    CHECK_CU(cuEventRecord(done_later, free));
+    CHECK_CU(cuStreamSynchronize(free));
+    CHECK_CU(cuMemAlloc_v2(&memory, kBytes));
+    CHECK_CU(cuMemAlloc_v2(&more, kBytes));
+    void* host = nullptr;
+    CHECK_CU(cuMemHostAlloc(&host, kBytes, 0));
+    pinned = static_cast<unsigned char*>(host);
+    CUDA_ARRAY_DESCRIPTOR shape{16, 4, CU_AD_FORMAT_FLOAT, 1};
+    CHECK_CU(cuArrayCreate_v2(&array, &shape));
+    CUgraphNode node = nullptr;
+    CHECK_CU(cuGraphCreate(&graph, 0));
+    CHECK_CU(cuGraphAddEmptyNode(&node, graph, nullptr, 0));
+    CHECK_CU(cuGraphInstantiateWithFlags(&exec, graph, 0));
+  }
+  CaptureStage(const CaptureStage&) = delete;
+  ~CaptureStage() {
+    for (CUstream stream : {origin, blocking, free}) {  // in case that one still captures
+      if (stream != nullptr && status_of(stream) != "none") static_cast<void>(end(stream));
+    }
+    for (const auto& clean_up : later_) clean_up();
+    CHECK_CU(cuGraphExecDestroy(exec));
+    CHECK_CU(cuGraphDestroy(graph));
+    if (array != nullptr) CHECK_CU(cuArrayDestroy(array));
+    if (pinned != nullptr) CHECK_CU(cuMemFreeHost(pinned));
+    if (more != 0) CHECK_CU(cuMemFree_v2(more));
+    CHECK_CU(cuMemFree_v2(memory));
+    for (CUevent event : {done, done_later, captured, captured_later, unused}) {
+      if (event != nullptr) CHECK_CU(cuEventDestroy_v2(event));
+    }
+    for (CUstream stream : {origin, blocking, free}) {
+      if (stream != nullptr) CHECK_CU(cuStreamDestroy_v2(stream));
+    }
+  }
+
+  // What is left to do when the capture has ended.
+  void later(std::function<void()> clean_up) { later_.push_back(std::move(clean_up)); }
+
+  // A capture of one node, with two events recorded in it.
+  void begin(CUstreamCaptureMode mode) {
+    CHECK_CU(cuStreamBeginCapture_v2(origin, mode));
+    fill();
+    CHECK_CU(cuEventRecord(captured, origin));
+    CHECK_CU(cuEventRecord(captured_later, origin));
+  }
+  void fill() const { CHECK_CU(cuMemsetD8Async(memory, 1, kBytes, origin)); }
+
+  [[nodiscard]] std::string end() const { return origin == nullptr ? "no stream" : end(origin); }
+  // The end of a stream's capture, in words.
+  [[nodiscard]] static std::string end(CUstream stream) {
+    auto made = reinterpret_cast<CUgraph>(1);
+    const CUresult result = cuStreamEndCapture(stream, &made);
+    if (result != CUDA_SUCCESS) return name_of(result) + (made == nullptr ? "" : ", graph left");
+    size_t nodes = 0;
+    CHECK_CU(cuGraphGetNodes(made, nullptr, &nodes));
+    CHECK_CU(cuGraphDestroy(made));
+    return std::to_string(nodes);
+  }
+
+  const Session& session;
+  CUstream origin = nullptr, blocking = nullptr, free = nullptr;
+  CUevent done = nullptr, done_later = nullptr;          // complete, outside of any capture
+  CUevent captured = nullptr, captured_later = nullptr;  // recorded in the capture
+  CUevent unused = nullptr;
+  CUdeviceptr memory = 0, more = 0;
+  unsigned char* pinned = nullptr;
+  unsigned char pageable[kBytes] = {};
+  unsigned char pageable_too[kBytes] = {};
+  CUarray array = nullptr;
+  CUgraph graph = nullptr;
+  CUgraphExec exec = nullptr;
+
+ private:
+  std::vector<std::function<void()>> later_;
+};
+
+constexpr auto kGlobal = CU_STREAM_CAPTURE_MODE_GLOBAL;
+constexpr auto kLocal = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+constexpr auto kRelaxed = CU_STREAM_CAPTURE_MODE_RELAXED;
+
+}  // namespace e2e
