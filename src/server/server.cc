@@ -2,6 +2,7 @@
 // openmps-server's state: daemon and sessions. Workers are in server_worker.cc.
 #include "server/server.h"
 
+#include <poll.h>
 #include <string.h>
 
 #include <algorithm>
@@ -84,6 +85,8 @@ void Server::on_daemon_gone() {
 
 void Server::on_admit(const wire::Admit& admit, ForeignFd client) {
   log_.write(format_text("Received new client request for {PID: %u}", admit.pid));
+  // Who comes behind another program's end must not find what that has left.
+  notice_hang_ups();
   const Result<PeerCredentials> who = peer_credentials(client.get());
   if (!who.ok() || who->uid != geteuid()) {
     refuse(std::move(client), CUDA_ERROR_NOT_PERMITTED,
@@ -331,6 +334,20 @@ void Server::after_session() {
   }
   leave_if_unused();
   renew_if_worn();
+}
+
+void Server::notice_hang_ups() {
+  std::vector<pollfd> sockets;
+  std::vector<uint32_t> ids;
+  for (const auto& [id, session] : sessions_.all()) {
+    if (session->client == nullptr) continue;
+    sockets.push_back({session->client->fd(), 0, 0});
+    ids.push_back(id);
+  }
+  if (poll(sockets.data(), sockets.size(), 0) <= 0) return;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if ((sockets[i].revents & POLLHUP) != 0) on_client_gone(ids[i], "");
+  }
 }
 
 void Server::leave_if_unused() {

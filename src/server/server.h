@@ -123,6 +123,8 @@ class Server {
   // What is due when a session has ended: the end of its worker or of the server, or a fresh
   // worker.
   void after_session();
+  // Clients whose end nobody has read yet.
+  void notice_hang_ups();
   void leave_if_unused();
   void renew_if_worn();
   void finish(int exit_status);

@@ -142,8 +142,8 @@ void Server::end_worker(Worker& worker) {
 }
 
 void Server::renew_if_worn() {
-  if (finishing_ || leaving_ || !is_open() || !current_->worn) return;
-  if (!sessions_.ids_of(*current_).empty()) return;
+  if (finishing_ || leaving_ || !is_open() || sessions_.clients_of(*current_) != 0) return;
+  if (!current_->worn && !sessions_.wears(*current_)) return;
   log_.write(
       format_text("Worker %d is renewed: its clients have left the device's heap or limits "
                   "changed",

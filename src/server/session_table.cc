@@ -2,6 +2,7 @@
 // The sessions of one server, and the host files behind them.
 #include "server/session_table.h"
 
+#include <algorithm>
 #include <climits>
 #include <string>
 
@@ -77,6 +78,13 @@ uint32_t SessionTable::clients_of(const Worker& worker) const {
     count += session->worker == &worker && session->state != SessionState::kEnding ? 1 : 0;
   }
   return count;
+}
+
+bool SessionTable::wears(const Worker& worker) const {
+  return std::any_of(sessions_.begin(), sessions_.end(), [&worker](const auto& entry) {
+    return entry.second->worker == &worker &&
+           entry.second->header().worn.load(std::memory_order_acquire) != 0;
+  });
 }
 
 std::vector<uint32_t> SessionTable::ids_of(const Worker& worker) const {

@@ -53,6 +53,8 @@ class SessionTable {
   // Sessions that live: their client is there, or waits for its Welcome.
   [[nodiscard]] uint32_t clients() const;
   [[nodiscard]] uint32_t clients_of(const Worker& worker) const;
+  // Some session of it, in any state, has left marks on the shared contexts.
+  [[nodiscard]] bool wears(const Worker& worker) const;
   // Sessions in any state.
   [[nodiscard]] std::vector<uint32_t> ids_of(const Worker& worker) const;
   [[nodiscard]] const std::map<uint32_t, std::unique_ptr<Session>>& all() const {

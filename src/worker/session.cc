@@ -99,7 +99,7 @@ void Session::run() {
   shut();
   log(name + " is closed");
   on_end_();  // first: once the server has heard of it, the worker knows too
-  environment_.link.session_closed(info.id, worn_ || parts_.worn());
+  environment_.link.session_closed(info.id, worn_ || parts_.core.worn());
 }
 
 Status Session::map_channel() {

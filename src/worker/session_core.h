@@ -44,6 +44,13 @@ class SessionCore {
   // Make the shared context of `device` current on this thread, if it isn't.
   Status use(uint32_t device);
 
+  // The session changes what only a new worker has as it was: the device's heap, limits.
+  void wear() {
+    worn_ = true;
+    view.header().worn.store(1, std::memory_order_release);
+  }
+  [[nodiscard]] bool worn() const { return worn_; }
+
   // The address by which the GPU reaches a host address of the registered part of the channel.
   [[nodiscard]] CUdeviceptr device_address(const void* host) const {
     return reinterpret_cast<CUdeviceptr>(host) + channel_delta;
@@ -64,6 +71,7 @@ class SessionCore {
  private:
   static constexpr uint32_t kNoDevice = ~0u;
   uint32_t current_ = kNoDevice;
+  bool worn_ = false;
 };
 
 }  // namespace openmps::worker

@@ -42,8 +42,6 @@ struct SessionParts {
   void drain();
   // Give everything back that the driver holds for the session; it has drained.
   void release();
-  // The session has changed what only a new worker has as it was (wire::SessionClosed).
-  [[nodiscard]] bool worn() const { return modules.used_heap() || limits.raised(); }
 
   SessionCore core;
   SessionMemory memory{core};

@@ -125,7 +125,8 @@ Status Modules::get_function(const wire::GetSymbol& command, wire::Variable name
   function->asserts = module->facts.asserts;
   any_prints_ |= function->prints;
   any_asserts_ |= function->asserts;
-  used_heap_ |= module->facts.allocates;
+  // What its kernels take from the heap and do not give back is the context's until that ends.
+  if (module->facts.allocates) core_.wear();
   facts.flags = function->prints ? wire::kFunctionPrints : 0;
   facts.parameter_count = static_cast<uint32_t>(layout.size());
   facts.parameter_bytes = function->parameter_bytes;

@@ -87,7 +87,7 @@ Status Limits::raise_stack(uint32_t device, uint64_t value, uint64_t now) {
       });
   if (result == CUDA_SUCCESS) {
     charged_[device] += bytes;
-    raised_ = true;
+    core_.wear();  // a later client finds less memory
     return Status();
   }
   memory_.refund(device, bytes);
@@ -121,7 +121,7 @@ Status Limits::raise_memory(uint32_t device, CUlimit limit, uint64_t value, uint
     return status;
   }
   charged_[device] += bytes;
-  raised_ = true;
+  core_.wear();  // a later client finds less memory
   return Status();
 }
 

@@ -26,8 +26,6 @@ class Limits {
   // other clients' work does not end, or it is not a client's to change.
   Status raise(const wire::LimitValue& command);
 
-  // The session has raised something: a later client finds less memory.
-  [[nodiscard]] bool raised() const { return raised_; }
   void release_all();
 
  private:
@@ -38,7 +36,6 @@ class Limits {
   SessionCore& core_;
   SessionMemory& memory_;
   std::array<uint64_t, wire::kMaxDevices> charged_{};
-  bool raised_ = false;
 };
 
 }  // namespace openmps::worker

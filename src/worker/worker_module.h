@@ -72,9 +72,6 @@ class Modules {
   // Some function of the session may print, or assert.
   [[nodiscard]] bool any_prints() const { return any_prints_; }
   [[nodiscard]] bool any_asserts() const { return any_asserts_; }
-  // A function that the session has had may have used the device's heap. What kernels take from it
-  // and do not give back is the context's until that ends.
-  [[nodiscard]] bool used_heap() const { return used_heap_; }
   Status function(wire::Id id, Function** function) const { return functions_.get(id, function); }
   // The functions that go with a module; none if there is no such module.
   [[nodiscard]] std::span<const wire::Id> functions_of(wire::Id module) const {
@@ -118,7 +115,6 @@ class Modules {
   uint64_t image_bytes_ = 0;  // of blobs and modules
   bool any_prints_ = false;
   bool any_asserts_ = false;
-  bool used_heap_ = false;
 };
 
 }  // namespace openmps::worker

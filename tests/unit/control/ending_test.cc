@@ -124,7 +124,7 @@ TEST_F(EndingTest, AWornWorkerIsRenewedOnceNobodyUsesIt) {
   start_daemon();
   Client other = join("./other");
   const std::vector<pid_t> first = workers();
-  Client wearer = join("wear");
+  Client wearer = join("wear-late");
   wearer.socket.reset();
   EXPECT_TRUE(eventually([&] { return shell("ps\n").out.find("wear") == std::string::npos; }));
   EXPECT_EQ(join("./third").welcome.result, CUDA_SUCCESS);
@@ -133,6 +133,26 @@ TEST_F(EndingTest, AWornWorkerIsRenewedOnceNobodyUsesIt) {
   ASSERT_TRUE(replaced(first));
   EXPECT_TRUE(eventually([&] { return workers().size() == 1; }));
   EXPECT_EQ(join().welcome.result, CUDA_SUCCESS);
+}
+
+// Whoever comes behind the end of another must not find what that has left, also if the server has
+// not seen the end yet and the work goes on.
+TEST_F(EndingTest, TheNextClientNeverGetsAWornWorkerThatNobodyUses) {
+  environment_ = kNever;
+  start_daemon();
+  for (const char* wearer : {"wear", "wear-and-never-end"}) {
+    Client first = join(wearer);
+    ASSERT_EQ(first.welcome.result, CUDA_SUCCESS) << first.welcome.reason;
+    const std::vector<pid_t> before = workers();
+    first.socket.reset();
+    Client next = join("./next");
+    EXPECT_EQ(next.welcome.result, CUDA_SUCCESS) << next.welcome.reason;
+    EXPECT_TRUE(eventually([&] { return workers().size() == 1; }));
+    EXPECT_NE(workers(), before) << wearer;
+    EXPECT_EQ(next.header().status.load(), CUDA_SUCCESS);
+    next.socket.reset();
+    EXPECT_TRUE(eventually([&] { return shell("ps\n").out.empty(); }));
+  }
 }
 
 TEST_F(EndingTest, AClientThatLeavesNothingBehindCostsNoWorker) {

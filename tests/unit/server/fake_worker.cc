@@ -90,6 +90,9 @@ void open_session(const Packet& packet) {
       header.window_base != wire::window_base(open.window)) {
     exit(7);
   }
+  if (command.starts_with("wear")) {
+    wire::ChannelView(page->address()).header().worn.store(1);
+  }
   sessions[open.session] = {std::move(page).value(), command};
   send_or_exit(wire::message_bytes(ready));
   if (command == "kill-worker") raise(SIGKILL);
@@ -108,7 +111,7 @@ void close_session(const Packet& packet) {
   const auto found = sessions.find(close.session);
   if (found == sessions.end()) exit(9);  // the server closes what it opened, once
   const std::string command = found->second.command;
-  if (command == "never-ends") return;
+  if (command == "never-ends" || command == "wear-and-never-end") return;
   if (command == "lose-context-at-close") {
     fault(0, CUDA_ERROR_ILLEGAL_ADDRESS, "kernel hit 0x20");
     return;
@@ -116,7 +119,7 @@ void close_session(const Packet& packet) {
   sessions.erase(found);
   wire::SessionClosed closed;
   closed.session = close.session;
-  closed.worn = command == "wear" ? 1 : 0;
+  closed.worn = command == "wear-late" ? 1 : 0;
   send_or_exit(wire::message_bytes(closed));
 }
 
