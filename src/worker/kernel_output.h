@@ -2,11 +2,13 @@
 // Whose text is it? The driver prints what kernels of all sessions print to the one standard output
 // of this process, when somebody synchronises. So kernels whose image refers to printf run in
 // turns: a session holds the turn while such kernels of it are unfinished, and before the turn goes
-// on what they printed is taken out of the driver and given to its client (decision 7). A failed
-// assert() ends the context and names nobody: it goes to every session that has launched kernels
-// with asserts. One per worker; any thread.
+// on what they printed is taken out of the driver and given to its client. Kernels that do not end
+// within a bound lose the turn, not their text: text belongs to whose kernels have just ended, then
+// to who has the turn (decision 7). A failed assert() ends the context and names nobody: it goes to
+// every session that has launched kernels with asserts. One per worker; any thread.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -14,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "wire/handshake.h"
 #include "wire/output_ring.h"
 #include "worker/devices.h"
 #include "worker/process_output.h"
@@ -34,13 +37,20 @@ class KernelOutput {
       CUstream stream;
       uint32_t device;
       CUevent event;
-      bool open;  // not known to have finished
+      bool open = false;   // not known to have finished
+      bool late = false;   // its session has lost the turn: nobody waits for it
+      bool quiet = false;  // launched beside others'
     };
     std::vector<Mark> marks;
     bool registered = false;
-    bool holds = false;      // the turn
-    bool launching = false;  // between begin() and mark() or cancel(): its marks do not tell all
-    uint64_t since_ns = 0;   // when it took the turn
+    bool holds = false;      // the turn; one session at a time
+    bool launching = false;  // between begin() and mark() or cancel(): its marks don't tell all
+    bool launches_quiet = false;  // what that launch is
+    uint64_t since_ns = 0;        // when it took the turn
+    // Of the collection under way.
+    bool running = false;
+    bool finished = false;        // a kernel that had waited for the turn
+    bool finished_quiet = false;  // one that had not
   };
 
   // Standard output and error are taken over from now on. Without this (unit tests) nothing is
@@ -58,21 +68,27 @@ class KernelOutput {
   // Behind that launch, or when it has failed.
   void cancel(Client& client);
   Status mark(Client& client, CUstream stream, uint32_t device);
-  // Give the client what its finished kernels have printed; true: others still run.
+  // Give the client what its kernels have printed so far; true: some still run.
   bool flush(Client& client);
   // The contexts are lost with this error; clients have not been told yet.
   void context_lost(const DriverTable& driver, const Devices& devices, CUresult result);
 
  private:
-  bool settle(Client& client);
-  void distribute();
-  [[nodiscard]] bool is_free_for(const Client& client, bool* printer);
+  void collect();
+  void distribute(const std::string& text);
+  static Status make_drain(const DriverTable& driver, CUevent* event);
+  void drain(const Client& client);
+  void lose_turn(Client& client);
+  Client* other_holder(const Client& client);
 
   ProcessOutput process_;
   std::mutex mutex_;
   std::vector<Client*> clients_;       // guarded by mutex_
   std::deque<const Client*> waiting_;  // for the turn, in order; guarded by mutex_
   std::string failures_;               // on standard error; guarded by mutex_
+  // By device: an event that has been reached. Synchronising with it returns at once and has the
+  // driver print, running kernels' text included. Guarded by mutex_.
+  std::array<CUevent, wire::kMaxDevices> drains_{};
 };
 
 }  // namespace openmps::worker

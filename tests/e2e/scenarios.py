@@ -268,6 +268,29 @@ def kernel_output(box, clients):
     box.quit()
 
 
+def endless_printer(box, clients):
+    """Beside a printing kernel that does not end: each client, new to printing or not, gets its own
+    lines, and none waits for that kernel."""
+    clients, rounds = clients or 2, 24
+    box.start_daemon()
+    endless = box.start(["drv_printing", "1", "4", "endless"], stdin=subprocess.PIPE)
+    said = []
+    while not said or said[-1] != "ready":
+        said.append(endless.stdout.readline().rstrip("\n"))
+        require(said[-1] != "", f"the endless client said {said}")
+    for number in range(2, clients + 2):
+        out = finish(box.start(["drv_printing", str(number), str(rounds)]), f"client {number}")
+        wanted = [f"client {number} round {index} ok" for index in range(rounds)]
+        require(out.splitlines() == wanted, f"client {number} got\n{out}")
+    require(endless.poll() is None, "the endless client has ended")
+    endless.stdin.write("\n")
+    said += finish(endless, "the endless client").splitlines()
+    said.remove("ready")
+    wanted = [f"client 1 round {index} ok" for index in range(5)]
+    require(said == wanted, f"the endless client got {said}")
+    box.quit()
+
+
 def assert_text(box, _):
     """What a failed assert() says comes to the client's standard error; nothing to its neighbour,
     whose kernels have none."""
@@ -471,7 +494,7 @@ def confined(box, _):
 ALL = {f.__name__: f for f in
        (many_clients, churn, kill_beside, rogue_clients, confined, capture_vs_alloc, no_daemon, required,
         control_shell, kernel_output, assert_text, fault_beside_idle, endless_kernel, endless_quit,
-        few_threads, few_descriptors, full_heap, limits_at_start)}
+        few_threads, few_descriptors, full_heap, limits_at_start, endless_printer)}
 
 
 def run(name, build, driver, clients):

@@ -39,6 +39,9 @@ struct Printer {
 };
 Printer* g_printer = nullptr;
 
+// The tests' streams are numbers below this one.
+constexpr uint64_t kOwnStreams = 1000;
+
 DriverTable printing_driver(const DriverTable& base) {
   DriverTable table = base;
   table.cuEventCreate = [](CUevent* event, unsigned) {
@@ -48,13 +51,19 @@ DriverTable printing_driver(const DriverTable& base) {
     g_printer->finished[*event] = true;
     return CUDA_SUCCESS;
   };
+  table.cuStreamCreateWithPriority = [](CUstream* stream, unsigned, int) {
+    *stream = reinterpret_cast<CUstream>(kOwnStreams);
+    return CUDA_SUCCESS;
+  };
+  table.cuStreamDestroy_v2 = [](CUstream) { return CUDA_SUCCESS; };
   table.cuEventDestroy_v2 = [](CUevent event) {
     const std::lock_guard lock(g_printer->mutex);
     return g_printer->finished.erase(event) == 1 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
   };
-  table.cuEventRecord = [](CUevent event, CUstream) {
+  table.cuEventRecord = [](CUevent event, CUstream stream) {
     const std::lock_guard lock(g_printer->mutex);
-    g_printer->finished[event] = false;
+    // A stream of the worker's own has nothing to wait for.
+    g_printer->finished[event] = reinterpret_cast<uint64_t>(stream) >= kOwnStreams;
     g_printer->recorded = event;
     return CUDA_SUCCESS;
   };
@@ -152,6 +161,11 @@ class KernelOutputTest : public ::testing::Test {
     const std::lock_guard lock(printer_.mutex);
     printer_.buffer += text;
     printer_.finished[event] = true;
+  }
+  // Not finished after all: it has only printed so far.
+  void run_on(CUevent event) {
+    const std::lock_guard lock(printer_.mutex);
+    printer_.finished[event] = false;
   }
   int queries(CUevent event) {
     const std::lock_guard lock(printer_.mutex);
@@ -258,36 +272,106 @@ TEST_F(KernelOutputTest, EventsAreUsedAgain) {
   stop_capturing();
   EXPECT_EQ(first, again);
   EXPECT_EQ(first, other_stream);
-  EXPECT_EQ(events, 1u);
+  EXPECT_EQ(events, 2u) << "that one, and one to have the driver print";
 }
 
 // Most kernels that could print never do, and may wait for those of other sessions: nobody waits
-// for them long. What they print then goes to all who might have printed it.
+// for them long. Text is still whose kernel has ended.
 TEST_F(KernelOutputTest, NobodyWaitsLongForASessionThatHasNeverPrinted) {
   const CUevent stuck = launch(*a_);
   begin(*b_);  // returns although a's kernel goes on
-  const CUevent event = launched(*b_);
-  finish(event, "whose?");
+  finish(launched(*b_), "of b");
   output_->flush(b_->client);
   const std::string of_a = a_->received(), of_b = b_->received();
-  finish(stuck, "");
+  finish(stuck, "of a");
+  output_->flush(a_->client);
+  const std::string late_a = a_->received(), late_b = b_->received();
   stop_capturing();
-  EXPECT_EQ(of_a, "[whose?]");
-  EXPECT_EQ(of_b, "[whose?]");
+  EXPECT_EQ(of_a, "");
+  EXPECT_EQ(of_b, "[of b]");
+  EXPECT_EQ(late_a, "[of a]");
+  EXPECT_EQ(late_b, "");
 }
 
-TEST_F(KernelOutputTest, AmongSeveralItIsTheTextOfTheOneThatPrints) {
+// A kernel that prints and does not end loses the turn once, and is not waited for again: the text
+// of the others is theirs, what it said before is its own.
+TEST_F(KernelOutputTest, AKernelThatDoesNotEndIsWaitedForOnce) {
   let_print(*a_);
+  let_print(*b_);
+  const CUevent endless = launch(*a_);
+  finish(endless, "start\n");
+  run_on(endless);
+  std::string texts_b;
+  int looks = 0;  // for the end of a's kernel, by the launches after the first
+  for (int i = 0; i < 3; ++i) {
+    const int before = queries(endless);
+    begin(*b_);
+    if (i != 0) looks += queries(endless) - before;
+    finish(launched(*b_), "b" + std::to_string(i) + "\n");
+    output_->flush(b_->client);
+    texts_b += b_->received();
+  }
+  const std::string of_a = a_->received();
+  finish(endless, "end\n");
+  output_->flush(a_->client);
+  const std::string last_a = a_->received(), last_b = b_->received();
+  stop_capturing();
+  EXPECT_EQ(of_a, "[start\n]");
+  EXPECT_EQ(texts_b, "[b0\n][b1\n][b2\n]");
+  EXPECT_EQ(looks, 2) << "one each: it is not waited for again";
+  EXPECT_EQ(last_a, "[end\n]");
+  EXPECT_EQ(last_b, "");
+}
+
+// Two whose kernels end between two looks: nobody's text is lost.
+TEST_F(KernelOutputTest, TextOfTwoThatEndTogetherReachesBoth) {
   const CUevent of_a = launch(*a_);
   begin(*b_);
   const CUevent of_b = launched(*b_);
-  finish(of_b, "words");
+  finish(of_a, "");
+  finish(of_b, "whose?");
+  output_->flush(b_->client);
+  const std::string first = a_->received(), second = b_->received();
+  stop_capturing();
+  EXPECT_EQ(first, "[whose?]");
+  EXPECT_EQ(second, "[whose?]");
+}
+
+// What a running kernel has printed comes when its client asks, as without OpenMPS.
+TEST_F(KernelOutputTest, TextOfARunningKernelComes) {
+  const CUevent event = launch(*a_);
+  finish(event, "so far");
+  run_on(event);
+  const bool running = output_->flush(a_->client);
+  const std::string text = a_->received();
+  finish(event, "");
+  stop_capturing();
+  EXPECT_TRUE(running);
+  EXPECT_EQ(text, "[so far]");
+}
+
+// A kernel that has long been silent runs beside a session that prints: so it is that one's text.
+TEST_F(KernelOutputTest, BesideASilentKernelItIsTheTextOfTheOneThatPrints) {
+  let_print(*a_);
+  const CUevent of_a = launch(*a_);
+  begin(*b_, true);
+  finish(launched(*b_), "words");
   output_->flush(b_->client);
   const std::string first = a_->received(), second = b_->received();
   finish(of_a, "");
   stop_capturing();
   EXPECT_EQ(first, "[words]");
   EXPECT_EQ(second, "");
+}
+
+TEST_F(KernelOutputTest, ASilentKernelsFirstWordsReachItsSession) {
+  begin(*b_, true);
+  finish(launched(*b_), "error 7");
+  output_->flush(a_->client);
+  const std::string first = a_->received(), second = b_->received();
+  stop_capturing();
+  EXPECT_EQ(first, "");
+  EXPECT_EQ(second, "[error 7]");
 }
 
 TEST_F(KernelOutputTest, AQuietKernelIsLaunchedBesideOthers) {
