@@ -104,12 +104,14 @@ Result<bool> RingConsumer::take(Record* record) {
   }
 }
 
-void RingConsumer::sleep(uint64_t timeout_ns, const std::atomic<bool>& stop) {
+void RingConsumer::sleep(uint64_t timeout_ns, const std::atomic<bool>& stop,
+                         const std::atomic<bool>* bell) {
   control_->consumer_sleeping.store(1, std::memory_order_relaxed);
   // Pairs with the fences in publish() and wake(): what they stored before is seen below, or they
   // see (and clear) the flag stored above.
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (empty() && !stop.load(std::memory_order_relaxed)) {
+  if (empty() && !stop.load(std::memory_order_relaxed) &&
+      (bell == nullptr || !bell->load(std::memory_order_relaxed))) {
     futex_wait(&control_->consumer_sleeping, 1, timeout_ns);
   }
   control_->consumer_sleeping.store(0, std::memory_order_relaxed);

@@ -60,10 +60,11 @@ class RingConsumer {
   // corrupted its ring (CUDA_ERROR_MPS_RPC_FAILURE): end the session.
   Result<bool> take(Record* record);
   [[nodiscard]] bool empty() const;
-  // Sleep until the producer publishes, or until `stop` is set and wake() called; at most
-  // timeout_ns (0: no limit). The word slept on can be written by the peer, so a consumer that must
-  // see `stop` whatever the peer does gives a limit.
-  void sleep(uint64_t timeout_ns, const std::atomic<bool>& stop);
+  // Sleep until the producer publishes, or until `stop` (or `bell`) is set and wake() called; at
+  // most timeout_ns (0: no limit). The word slept on can be written by the peer, so a consumer that
+  // must see `stop` whatever the peer does gives a limit.
+  void sleep(uint64_t timeout_ns, const std::atomic<bool>& stop,
+             const std::atomic<bool>* bell = nullptr);
   // Wake a sleeping consumer from any thread. Set `stop` first: then the wake can't be lost.
   void wake();
 

@@ -5,12 +5,15 @@
 #include <time.h>
 
 #include <algorithm>
+#include <chrono>
 
 namespace openmps::worker {
 namespace {
 
 // Between two looks: about a small kernel's length. The calls themselves take 100 us and more.
 constexpr long kLookNs = 10'000;
+// While nobody is held back: what is waited for takes longer anyway.
+constexpr uint64_t kRestNs = 1'000'000;
 
 void pause(long ns) {
   const timespec time{ns / 1'000'000'000, ns % 1'000'000'000};
@@ -53,9 +56,9 @@ void ContextGate::remove(Feeder& feeder) {
   std::erase(feeders_, &feeder);
 }
 
-ContextGate::Stream* ContextGate::add(CUstream handle, uint32_t device) {
+ContextGate::Stream* ContextGate::add(CUstream handle, uint32_t device, const Feeder* feeder) {
   const std::lock_guard lock(mutex_);
-  return &streams_.emplace_back(handle, device);
+  return &streams_.emplace_back(handle, device, feeder);
 }
 
 void ContextGate::remove(Stream* stream) {
@@ -63,11 +66,18 @@ void ContextGate::remove(Stream* stream) {
   streams_.remove_if([stream](const Stream& listed) { return &listed == stream; });
 }
 
+void ContextGate::set_debt(Feeder& feeder, bool (*owes)(const void*), const void* context) {
+  const std::lock_guard lock(mutex_);
+  feeder.owes_ = owes;
+  feeder.owes_context_ = context;
+}
+
 // The feeder shows itself before it looks whether the gate is closed, and the gate closes before it
 // looks for feeders: one of them sees the other.
 void ContextGate::enter(Feeder& feeder, uint32_t device) {
   feeder.device_.store(device, std::memory_order_seq_cst);
   if (closed_[device].load(std::memory_order_seq_cst) == 0) return;
+  held_back_[device].store(true, std::memory_order_relaxed);
   // Never longer than one hold, whatever the call inside does.
   const uint64_t until = now_ns() + limits_.longest_hold_ns;
   while (closed_[device].load(std::memory_order_relaxed) != 0 && now_ns() < until) {
@@ -81,47 +91,137 @@ void ContextGate::enter(Feeder& feeder, uint32_t device) {
 
 void ContextGate::close(uint32_t device) {
   for (uint32_t i = 0; i < closed_.size(); ++i) {
-    if (meets(device, i)) closed_[i].fetch_add(1, std::memory_order_seq_cst);
+    if (!meets(device, i)) continue;
+    held_back_[i].store(false, std::memory_order_relaxed);
+    closed_[i].fetch_add(1, std::memory_order_seq_cst);
   }
 }
 
-void ContextGate::open(uint32_t device) {
+void ContextGate::open(uint32_t device, uint64_t closed_ns) {
+  const uint64_t now = now_ns();
   for (uint32_t i = 0; i < closed_.size(); ++i) {
-    if (meets(device, i)) closed_[i].fetch_sub(1, std::memory_order_release);
+    if (!meets(device, i)) continue;
+    closed_[i].fetch_sub(1, std::memory_order_release);
+    if (!held_back_[i].load(std::memory_order_relaxed)) continue;
+    const uint64_t until = std::max(owed_until_ns_[i].load(std::memory_order_relaxed), now);
+    owed_until_ns_[i].store(until + limits_.open_share * (now - closed_ns),
+                            std::memory_order_relaxed);
   }
 }
 
-bool ContextGate::quiet(uint32_t device) {
+// How long to wait before new work may be held back again.
+uint64_t ContextGate::owed(uint32_t device) {
+  const uint64_t now = now_ns();
+  uint64_t longest = 0;
+  for (uint32_t i = 0; i < owed_until_ns_.size(); ++i) {
+    const uint64_t until = owed_until_ns_[i].load(std::memory_order_relaxed);
+    if (meets(device, i) && until > now + limits_.most_owed_ns) {
+      longest = std::max(longest, until - now - limits_.most_owed_ns);
+    }
+  }
+  return longest;
+}
+
+ContextGate::Look ContextGate::look(uint32_t device) {
+  Look seen;
   const std::lock_guard lock(mutex_);
   for (const Feeder* feeder : feeders_) {
     const uint32_t where = feeder->device_.load(std::memory_order_seq_cst);
-    if (where != kNowhere && meets(device, where)) return false;
+    if (where != kNowhere && meets(device, where)) seen.running = true;
   }
   for (Stream& stream : streams_) {
     if (!meets(device, stream.device) || !stream.busy.load(std::memory_order_relaxed)) continue;
     // A lost context has nothing that runs.
-    if (driver_.cuStreamQuery(stream.handle) == CUDA_ERROR_NOT_READY) return false;
+    if (driver_.cuStreamQuery(stream.handle) != CUDA_ERROR_NOT_READY) {
+      stream.waits.store(false, std::memory_order_relaxed);
+      stream.outlasted.store(false, std::memory_order_relaxed);
+      continue;
+    }
+    const Feeder* feeder = stream.feeder;
+    if (stream.outlasted.load(std::memory_order_relaxed)) {
+      seen.outlasted = true;
+    } else if (stream.waits.load(std::memory_order_relaxed) ||
+               (feeder != nullptr && feeder->owes_ != nullptr &&
+                feeder->owes_(feeder->owes_context_))) {
+      seen.stalled = true;
+    } else {
+      seen.running = true;
+    }
   }
-  return true;
+  return seen;
 }
 
-bool ContextGate::wait_quiet(uint32_t device, uint64_t until) {
-  while (!quiet(device)) {
-    if (now_ns() >= until) return false;
+// What is unfinished now is not held back for any more, until it has ended: all of it, or what
+// waits for its client.
+void ContextGate::give_up_on(uint32_t device, bool all) {
+  const std::lock_guard lock(mutex_);
+  for (Stream& stream : streams_) {
+    if (!meets(device, stream.device) || !stream.busy.load(std::memory_order_relaxed)) continue;
+    const Feeder* feeder = stream.feeder;
+    const bool stalled =
+        stream.waits.load(std::memory_order_relaxed) ||
+        (feeder != nullptr && feeder->owes_ != nullptr && feeder->owes_(feeder->owes_context_));
+    if ((all || stalled) && driver_.cuStreamQuery(stream.handle) == CUDA_ERROR_NOT_READY) {
+      stream.outlasted.store(true, std::memory_order_relaxed);
+    }
+  }
+}
+
+// Hold new work back, this long at most. Quiet: it still is.
+ContextGate::Found ContextGate::hold(uint32_t device, uint64_t hold_ns, uint64_t* closed_ns) {
+  const uint64_t start = *closed_ns = now_ns();
+  close(device);
+  for (;;) {
+    const Look seen = look(device);
+    const bool blocked = seen.outlasted && limits_.loading_waits;
+    if (!seen.running && !seen.stalled && !blocked) {
+      return seen.outlasted ? Found::kQuiet : Found::kComplete;
+    }
+    const uint64_t held = now_ns() - start;
+    if (seen.stalled && held >= limits_.first_hold_ns) {
+      give_up_on(device, false);
+      if (!seen.running && !limits_.loading_waits) continue;
+    }
+    if (blocked || held >= hold_ns) break;
     pause(kLookNs);
   }
-  return true;
+  open(device, start);
+  return Found::kGaveUp;
 }
 
-bool ContextGate::seek(uint32_t device) {
+// False: the session stops.
+bool ContextGate::rest(uint64_t ns, const Feeder* feeder) {
+  const uint64_t end = now_ns() + ns;
+  for (;;) {
+    if (feeder != nullptr && feeder->stop != nullptr &&
+        feeder->stop->load(std::memory_order_acquire)) {
+      return false;
+    }
+    const uint64_t now = now_ns();
+    if (now >= end) return true;
+    pause(static_cast<long>(std::min(end - now, kRestNs)));
+  }
+}
+
+ContextGate::Found ContextGate::seek(uint32_t device, bool load, const Feeder* feeder,
+                                     uint64_t* closed_ns) {
   const uint64_t end = now_ns() + limits_.total_ns;
-  for (uint64_t hold = limits_.first_hold_ns;; hold = std::min(2 * hold, limits_.longest_hold_ns)) {
-    close(device);
-    if (wait_quiet(device, now_ns() + hold)) return true;
-    open(device);
-    if (now_ns() >= end || gave_up()) return false;
+  const bool patient = load && limits_.loading_waits && feeder != nullptr;
+  for (uint64_t ns = limits_.first_hold_ns;; ns = std::min(2 * ns, limits_.longest_hold_ns)) {
+    if (!rest(owed(device), feeder)) return Found::kStopped;
+    // Nobody is held back for what may never end.
+    while (limits_.loading_waits && look(device).outlasted && !gave_up() &&
+           (patient || now_ns() < end)) {
+      if (!rest(kRestNs, feeder)) return Found::kStopped;
+    }
+    const Found found = hold(device, ns, closed_ns);
+    if (found != Found::kGaveUp || gave_up()) return found;
+    if (now_ns() >= end) {
+      give_up_on(device, true);
+      if (!patient) return Found::kGaveUp;
+    }
     // What the queued work waits for may be held back right now: let it through.
-    pause(static_cast<long>(hold));
+    if (!rest(limits_.open_share * ns, feeder)) return Found::kStopped;
   }
 }
 
@@ -134,6 +234,100 @@ CUresult ContextGate::without(GatedCall call) {
     case GatedCall::kGreenDestroy: return CUDA_SUCCESS;
     default: return CUDA_ERROR_MPS_SERVER_NOT_READY;
   }
+}
+
+// ---- Moments that calls share -------------------------------------------------------------------
+
+ContextGate::Moment* ContextGate::overlapping_locked(uint32_t device) {
+  for (Moment& moment : moments_) {
+    if (meets(device, moment.device) || meets(moment.device, device)) return &moment;
+  }
+  return nullptr;
+}
+
+ContextGate::Moment* ContextGate::visit(uint32_t device, bool load, const Feeder* feeder,
+                                        bool* stopped) {
+  std::unique_lock lock(moments_mutex_);
+  for (;;) {
+    Moment* moment = overlapping_locked(device);
+    if (moment == nullptr) break;
+    if (moment->quiet && meets(moment->device, device) &&
+        now_ns() - moment->quiet_ns < limits_.join_ns) {
+      ++moment->visitors;
+      return moment;
+    }
+    if (feeder != nullptr && feeder->stop != nullptr && feeder->stop->load()) {
+      *stopped = true;
+      return nullptr;
+    }
+    moments_changed_.wait_for(lock, std::chrono::nanoseconds(kRestNs));
+  }
+  Moment& made = moments_.emplace_back(Moment{device});
+  lock.unlock();
+  uint64_t closed_ns = 0;
+  const Found found = seek(device, load, feeder, &closed_ns);
+  lock.lock();
+  moments_changed_.notify_all();
+  if (found == Found::kQuiet || found == Found::kComplete) {
+    made.quiet = true;
+    made.complete = found == Found::kComplete;
+    made.closed_ns = closed_ns;
+    made.quiet_ns = now_ns();
+    made.visitors = 1;
+    return &made;
+  }
+  *stopped = found == Found::kStopped;
+  moments_.remove_if([&made](const Moment& moment) { return &moment == &made; });
+  return nullptr;
+}
+
+void ContextGate::end_visit(Moment* moment) {
+  std::unique_lock lock(moments_mutex_);
+  if (--moment->visitors != 0) return;
+  moment->quiet = false;  // nobody joins any more
+  const Moment ended = *moment;
+  lock.unlock();
+  if (ended.complete) run_deferred(ended.device);
+  open(ended.device, ended.closed_ns);
+  lock.lock();
+  moments_.remove_if([moment](const Moment& other) { return &other == moment; });
+  moments_changed_.notify_all();
+}
+
+// Nothing is unfinished on the device.
+void ContextGate::run_deferred(uint32_t device) {
+  std::vector<Later> ready;
+  {
+    const std::lock_guard lock(moments_mutex_);
+    std::erase_if(later_, [&](Later& later) {
+      if (!meets(device, later.device)) return false;
+      ready.push_back(std::move(later));
+      return true;
+    });
+  }
+  for (const Later& later : ready) {
+    const uint64_t start = now_ns();
+    later.f();
+    count(later.call, now_ns() - start);
+  }
+}
+
+void ContextGate::run_later(GatedCall call, uint32_t device, std::function<CUresult()> f) {
+  Moment* made = nullptr;
+  {
+    const std::lock_guard lock(moments_mutex_);
+    later_.push_back({call, device, std::move(f)});
+    if (overlapping_locked(device) != nullptr) return;
+    made = &moments_.emplace_back(Moment{device});
+  }
+  const uint64_t start = now_ns();
+  close(device);
+  const Look seen = look(device);
+  if (!seen.running && !seen.stalled && !seen.outlasted) run_deferred(device);
+  open(device, start);
+  const std::lock_guard lock(moments_mutex_);
+  moments_.remove_if([made](const Moment& moment) { return &moment == made; });
+  moments_changed_.notify_all();
 }
 
 // ---- Cost ---------------------------------------------------------------------------------------

@@ -4,8 +4,9 @@
 // locks of the whole process while it waits: a neighbour's launch in that context waits with it,
 // and so does the creation of an event on any GPU (both seen on an H200). If the work it waits for
 // needs that neighbour to go on - NCCL's kernels on two GPUs - nobody ever does. So the gate first
-// waits itself, outside of the driver: it holds back new work on the device, for a bounded time,
-// until what is queued has ended, and only then makes the call.
+// waits itself, outside of the driver: it holds back new work on the device, for a bounded time and
+// a bounded part of the time, until what is queued has ended, and only then makes the call. Calls
+// that wait at the same time share the moment (decision 9).
 //
 // Thread-safe. Sessions submit between enter() and leave() of their Feeder and list the driver's
 // streams that they use.
@@ -13,10 +14,13 @@
 
 #include <array>
 #include <atomic>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "api/driver_table.h"
@@ -42,17 +46,24 @@ enum class GatedCall : uint32_t {
 };
 const char* name_of(GatedCall call);
 
-// How long the gate tries.
+// How long the gate tries, and whom it bothers.
 struct GateLimits {
-  // New work is held back this long at first, and as long let through before the next try; both
-  // double. Most queues are done within the first: a training loop runs some hundred launches
-  // ahead.
-  uint64_t first_hold_ns = 500'000'000;
-  // Nobody takes a program that is held back this long for dead.
-  uint64_t longest_hold_ns = 2'000'000'000;
-  // After that the call is made whatever runs: a kernel that does not end (a server's that polls)
-  // must not keep others from loading code for longer than the driver itself would.
+  // New work is held back this long at first; each further try doubles it. Most queues are done
+  // within the first tries: a training loop runs some hundred launches ahead.
+  uint64_t first_hold_ns = 20'000'000;
+  uint64_t longest_hold_ns = 500'000'000;
+  // It is let through this many times as long as it was held back: neighbours keep 4/5 of the time.
+  uint64_t open_share = 4;
+  // So much of that may be owed: a program that starts makes some hundred short calls at once.
+  uint64_t most_owed_ns = 1'000'000'000;
+  // After that, work that has not ended is no longer held back for (it may never end). A driver
+  // whose loading does not wait for it is called then; so is any for calls other than loading.
   uint64_t total_ns = 5'000'000'000;
+  // Calls that come within this time of the moment's beginning have a part in it.
+  uint64_t join_ns = 5'000'000;
+  // Loading code waits in the driver for everything queued, and holds up all launches meanwhile
+  // (NVIDIA's; softgpu's does not wait).
+  bool loading_waits = true;
 };
 
 class ContextGate {
@@ -61,18 +72,29 @@ class ContextGate {
 
   // What one session is submitting right now.
   class Feeder {
+   public:
+    // Ends the waits of its session's calls once it is set; null: nothing does.
+    const std::atomic<bool>* stop = nullptr;
+
    private:
     friend class ContextGate;
     std::atomic<uint32_t> device_{kNowhere};
+    // Does the client owe an answer that streams wait for? Guarded by mutex_.
+    bool (*owes_)(const void*) = nullptr;
+    const void* owes_context_ = nullptr;
   };
 
   // A stream of the driver's.
   struct Stream {
-    Stream(CUstream handle, uint32_t device) : handle(handle), device(device) {}
+    Stream(CUstream handle, uint32_t device, const Feeder* feeder)
+        : handle(handle), device(device), feeder(feeder) {}
 
     const CUstream handle;
     const uint32_t device;
-    std::atomic<bool> busy{false};  // may have unfinished work; set by its session alone
+    const Feeder* const feeder;          // its session's
+    std::atomic<bool> busy{false};       // may have unfinished work; set by its session alone
+    std::atomic<bool> waits{false};      // may wait for a value that its program writes
+    std::atomic<bool> outlasted{false};  // work of it did not end while it was held back for
   };
 
   struct Cost {
@@ -104,19 +126,27 @@ class ContextGate {
   };
 
   // The stream stays listed until remove(), which does not destroy it.
-  Stream* add(CUstream handle, uint32_t device);
+  Stream* add(CUstream handle, uint32_t device, const Feeder* feeder = nullptr);
   void remove(Stream* stream);
+  // How to learn whether the feeder's client owes an answer; null: it never does. Asked by any
+  // thread, not after the next call of this.
+  void set_debt(Feeder& feeder, bool (*owes)(const void*), const void* context);
 
   // `f` makes the driver call, which waits for the work of `device` (or kAllDevices), and returns
-  // its CUresult. That device's context is current; the calling session is not between enter() and
-  // leave().
+  // its CUresult. That device's context is current; the calling session, whose feeder it is, is not
+  // between enter() and leave(). CUDA_ERROR_NOT_READY: its `stop` was set first.
   template <typename F>
-  CUresult run(GatedCall call, uint32_t device, F&& f) {
+  CUresult run(GatedCall call, uint32_t device, const Feeder* feeder, F&& f) {
     const uint64_t start = now_ns();
-    const Quiet quiet(*this, device);
-    const CUresult result = quiet.found() || !gave_up() ? f() : without(call);
+    const Quiet quiet(*this, device, is_load(call), feeder);
+    const bool may = quiet.complete() || !gave_up() || (is_load(call) && !limits_.loading_waits);
+    const CUresult result = quiet.stopped() ? CUDA_ERROR_NOT_READY : may ? f() : without(call);
     count(call, now_ns() - start);
     return result;
+  }
+  template <typename F>
+  CUresult run(GatedCall call, uint32_t device, F&& f) {
+    return run(call, device, nullptr, std::forward<F>(f));
   }
   // Work that never ends runs: from now on what does not find its quiet moment within one hold is
   // not called. What gives back is left to the end of the process and says success; what makes
@@ -126,11 +156,13 @@ class ContextGate {
   template <typename F>
   CUresult run_if_quiet(GatedCall call, uint32_t device, CUresult otherwise, F&& f) {
     const uint64_t start = now_ns();
-    const Quiet quiet(*this, device);
-    const CUresult result = quiet.found() ? f() : otherwise;
+    const Quiet quiet(*this, device, false, nullptr);
+    const CUresult result = quiet.complete() ? f() : otherwise;
     count(call, now_ns() - start);
     return result;
   }
+  // The same in some later quiet moment, if there is none right now. `f` keeps what it needs alive.
+  void run_later(GatedCall call, uint32_t device, std::function<CUresult()> f);
   // The same for a call that does not wait.
   template <typename F>
   CUresult run_at_once(GatedCall call, F&& f) {
@@ -150,43 +182,82 @@ class ContextGate {
     std::atomic<uint64_t> longest_ns{0};
   };
 
-  // Nothing runs on a device and nothing is submitted while one of these lives, or the limit is
-  // past.
+  // Several calls' quiet moment.
+  struct Moment {
+    uint32_t device;
+    uint32_t visitors = 0;
+    bool quiet = false;     // found; until then its first visitor looks for it
+    bool complete = false;  // nothing at all is unfinished
+    uint64_t closed_ns = 0;
+    uint64_t quiet_ns = 0;
+  };
+
+  // A visit to a quiet moment; or the limit is past, or the session stops.
   class Quiet {
    public:
-    Quiet(ContextGate& gate, uint32_t device) : gate_(gate), device_(device) {
-      closed_ = gate_.seek(device_);
-    }
+    Quiet(ContextGate& gate, uint32_t device, bool load, const Feeder* feeder)
+        : gate_(gate), moment_(gate.visit(device, load, feeder, &stopped_)) {}
     ~Quiet() {
-      if (closed_) gate_.open(device_);
+      if (moment_ != nullptr) gate_.end_visit(moment_);
     }
     Quiet(const Quiet&) = delete;
     Quiet& operator=(const Quiet&) = delete;
-    [[nodiscard]] bool found() const { return closed_; }
+    [[nodiscard]] bool stopped() const { return stopped_; }
+    // Nothing at all is unfinished.
+    [[nodiscard]] bool complete() const { return moment_ != nullptr && moment_->complete; }
 
    private:
     ContextGate& gate_;
-    const uint32_t device_;
-    bool closed_;
+    bool stopped_ = false;
+    Moment* moment_;
+  };
+
+  // What is unfinished.
+  struct Look {
+    bool running = false;    // work that will end if nothing is added
+    bool stalled = false;    // what the client must act for
+    bool outlasted = false;  // what did not end in time before
+  };
+  enum class Found { kQuiet, kComplete, kGaveUp, kStopped };
+  struct Later {
+    GatedCall call;
+    uint32_t device;
+    std::function<CUresult()> f;
   };
 
   [[nodiscard]] bool gave_up() const { return gave_up_.load(std::memory_order_acquire); }
   static CUresult without(GatedCall call);
+  static bool is_load(GatedCall call) {
+    return call == GatedCall::kModuleLoad || call == GatedCall::kFunctionLoad;
+  }
   void count(GatedCall call, uint64_t ns);
-  // True: quiet, and closed until open().
-  bool seek(uint32_t device);
+  Moment* visit(uint32_t device, bool load, const Feeder* feeder, bool* stopped);
+  void end_visit(Moment* moment);
+  void run_deferred(uint32_t device);
+  Moment* overlapping_locked(uint32_t device);
+  Found seek(uint32_t device, bool load, const Feeder* feeder, uint64_t* closed_ns);
+  Found hold(uint32_t device, uint64_t hold_ns, uint64_t* closed_ns);
+  bool rest(uint64_t ns, const Feeder* feeder);
   void close(uint32_t device);
-  void open(uint32_t device);
-  bool quiet(uint32_t device);
-  bool wait_quiet(uint32_t device, uint64_t until);
+  void open(uint32_t device, uint64_t closed_ns);
+  uint64_t owed(uint32_t device);
+  Look look(uint32_t device);
+  void give_up_on(uint32_t device, bool all);
 
   const DriverTable& driver_;
   const GateLimits limits_;
   std::array<std::atomic<uint32_t>, wire::kMaxDevices> closed_{};  // by how many
+  std::array<std::atomic<bool>, wire::kMaxDevices> held_back_{};   // somebody, since it was closed
+  // Until when work is let through for having been held back.
+  std::array<std::atomic<uint64_t>, wire::kMaxDevices> owed_until_ns_{};
   std::atomic<bool> gave_up_{false};
   std::mutex mutex_;  // guards the lists
   std::vector<Feeder*> feeders_;
   std::list<Stream> streams_;
+  std::mutex moments_mutex_;
+  std::condition_variable moments_changed_;
+  std::list<Moment> moments_;  // of devices that do not overlap; guarded by moments_mutex_
+  std::vector<Later> later_;   // guarded by moments_mutex_
   std::array<Counter, static_cast<size_t>(GatedCall::kCount)> counters_;
 };
 

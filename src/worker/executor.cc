@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <new>
 #include <string>
+#include <utility>
 
 #include "base/clock.h"
 #include "worker/dispatch.h"
@@ -35,6 +36,9 @@ bool is_answer(CUresult result) {
 Status Executor::run() {
   spin_ns_ = longest_spin_ns_;
   while (!session_.stop.load(std::memory_order_acquire)) {
+    if (session_.core.bell->rung().load(std::memory_order_relaxed)) {
+      OPENMPS_RETURN_IF_ERROR(finish_late());
+    }
     wire::Record record;
     const Result<bool> taken = ring_.take(&record);
     if (!taken.ok()) return taken.status();
@@ -58,6 +62,31 @@ Status Executor::execute(const wire::Record& record) {
   } catch (const std::bad_alloc&) {
     status = Status(CUDA_ERROR_OUT_OF_MEMORY, "the worker is out of memory");
   }
+  if (std::unique_ptr<Pending> pending = reply_.take_pending(); pending != nullptr) {
+    late_.push_back({record, std::move(pending)});
+    late_.back().record.payload = nullptr;
+    return Status();
+  }
+  return conclude(record, status);
+}
+
+// In any order: each has a thread of the client that waits for it.
+Status Executor::finish_late() {
+  session_.core.bell->answer();
+  for (size_t i = 0; i < late_.size();) {
+    if (!late_[i].pending->ready()) {
+      ++i;
+      continue;
+    }
+    const Late done = std::move(late_[i]);
+    late_.erase(late_.begin() + static_cast<std::ptrdiff_t>(i));
+    reply_.clear();
+    OPENMPS_RETURN_IF_ERROR(conclude(done.record, done.pending->finish(reply_)));
+  }
+  return Status();
+}
+
+Status Executor::conclude(const wire::Record& record, const Status& status) {
   if (is_violation(status)) {
     return violation(std::string(name_of(record.opcode)) + ": " + status.message());
   }
@@ -102,7 +131,7 @@ void Executor::log_error(const wire::Record& record, const Status& status) {
 void Executor::idle() {
   const uint64_t start = now_ns();
   const bool found = spin_ns_ != 0 && spin(start + spin_ns_);
-  if (!found) ring_.sleep(kLongestSleepNs, session_.stop);
+  if (!found) ring_.sleep(kLongestSleepNs, session_.stop, &session_.core.bell->rung());
   // Spinning pays if the next command comes within the longest spin, found spinning or not.
   const bool soon = found || now_ns() - start < longest_spin_ns_;
   spin_ns_ =
@@ -115,7 +144,8 @@ bool Executor::spin(uint64_t end) {
   bool found = false;
   do {
     for (int i = 0; i < kLooksPerClock && !found; ++i) {
-      found = !ring_.empty() || session_.stop.load(std::memory_order_relaxed);
+      found = !ring_.empty() || session_.stop.load(std::memory_order_relaxed) ||
+              session_.core.bell->rung().load(std::memory_order_relaxed);
       cpu_relax();
     }
   } while (!found && now_ns() < end);

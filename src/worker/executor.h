@@ -11,6 +11,8 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
+#include <vector>
 
 #include "base/status.h"
 #include "wire/ring.h"
@@ -47,7 +49,15 @@ class Executor {
   Status run();
 
  private:
+  // A command that is answered later.
+  struct Late {
+    wire::Record record;  // without its payload
+    std::unique_ptr<Pending> pending;
+  };
+
   Status execute(const wire::Record& record);
+  Status conclude(const wire::Record& record, const Status& status);
+  Status finish_late();
   void answer(const wire::Record& record, const Status& status);
   void log_error(const wire::Record& record, const Status& status);
   void idle();
@@ -60,6 +70,7 @@ class Executor {
   uint64_t spin_ns_ = 0;  // the longest while spinning pays, less and less while it does not
   FaultMonitor& monitor_;
   ReplyWriter reply_;
+  std::vector<Late> late_;
   uint32_t errors_logged_ = 0;
 };
 

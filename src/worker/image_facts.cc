@@ -79,6 +79,7 @@ bool calls_malloc(Bytes ptx) {
 
 ImageFacts facts_of(Bytes code, bool is_elf) {
   ImageFacts facts;
+  facts.compiles = !is_elf;
   facts.prints = contains(code, "vprintf");
   facts.asserts = contains(code, "__assert");
   facts.allocates = is_elf ? contains(code, {"\0malloc\0", 8}) : calls_malloc(code);
@@ -95,6 +96,7 @@ void merge(const ImageFacts& from, ImageFacts* to) {
   to->asserts |= from.asserts;
   to->allocates |= from.allocates;
   to->has_variables |= from.has_variables;
+  to->compiles |= from.compiles;
 }
 
 // The code of an entry, unpacked into `buffer` where it is compressed.

@@ -14,6 +14,7 @@ struct ImageFacts {
   bool asserts = true;        // refers to the device's assert
   bool allocates = true;      // refers to the device's malloc
   bool has_variables = true;  // in device or constant memory, of any kind
+  bool compiles = true;       // PTX, no machine code for the device
 };
 
 // `image` has passed check_image_bounds. `capability`: 10 * major + minor of the device; of a

@@ -24,7 +24,22 @@ uint64_t hash_of(const ImageBytes& image) {
 
 }  // namespace
 
-void LoadedLibrary::pristine(CUkernel kernel, int32_t (&attributes)[wire::kFunctionAttributes]) {
+LoadedLibrary::~LoadedLibrary() {
+  const uint32_t devices = loaded_.load(std::memory_order_relaxed);
+  const auto unload = [&driver = driver_, handle = handle] {
+    return driver.cuLibraryUnload(handle);
+  };
+  if (devices == 0) {  // nothing to wait for
+    gate_.run_at_once(GatedCall::kLibraryUnload, unload);
+    return;
+  }
+  const bool one = (devices & (devices - 1)) == 0;
+  gate_.run_later(GatedCall::kLibraryUnload,
+                  one ? static_cast<uint32_t>(__builtin_ctz(devices)) : ContextGate::kAllDevices,
+                  unload);
+}
+
+void LoadedLibrary::pristine(CUfunction kernel, int32_t (&attributes)[wire::kFunctionAttributes]) {
   Attributes seen;
   std::copy(std::begin(attributes), std::end(attributes), seen.begin());
   const std::lock_guard lock(mutex_);
@@ -32,7 +47,7 @@ void LoadedLibrary::pristine(CUkernel kernel, int32_t (&attributes)[wire::kFunct
   std::copy(first.begin(), first.end(), attributes);
 }
 
-int LoadedLibrary::grown(CUkernel kernel, uint32_t device, CUfunction_attribute attribute,
+int LoadedLibrary::grown(CUfunction kernel, uint32_t device, CUfunction_attribute attribute,
                          int value) {
   // Addresses have 48 bits at most, devices and attributes fewer than 256.
   const uint64_t key =

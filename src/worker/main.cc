@@ -86,7 +86,9 @@ Status serve(const Options& options, ServerLink& link, int log_fd) {
 
   const uint32_t cores = std::max(1u, std::thread::hardware_concurrency());
   const uint32_t spin_us = choose_spin_us(cores);
-  ContextGate gate(table);
+  GateLimits limits;
+  limits.loading_waits = driver.value()->kind() == DriverKind::kNvidia;
+  ContextGate gate(table, limits);
   Commons commons;
   SpinBudget spin(std::max(1u, cores / 2));
   FaultMonitor monitor(table, *devices, [&link](CUresult result, const std::string& reason) {
@@ -113,7 +115,7 @@ Status serve(const Options& options, ServerLink& link, int log_fd) {
   // would wait for it, perhaps for ever, and the end of the process frees everything at once.
   // quick_exit: softgpu leaves its device segment, which does not end with the process.
   if (monitor.lost() != CUDA_SUCCESS) server.end_all();
-  if (server.idle()) exit(0);
+  if (server.idle() && !Background::busy()) exit(0);
   quick_exit(0);
 }
 

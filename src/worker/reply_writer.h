@@ -5,11 +5,31 @@
 
 #include <cstddef>
 #include <cstring>
+#include <memory>
 #include <type_traits>
+#include <utility>
 
+#include "base/status.h"
 #include "wire/layout.h"
 
 namespace openmps::worker {
+
+class ReplyWriter;
+
+// The rest of a command that goes on in the background: its answer comes later, and commands behind
+// it are executed meanwhile. Session's thread.
+class Pending {
+ public:
+  Pending() = default;
+  virtual ~Pending() = default;
+  Pending(const Pending&) = delete;
+  Pending& operator=(const Pending&) = delete;
+
+  // The session's bell rings when this becomes true.
+  [[nodiscard]] virtual bool ready() const = 0;
+  // Once it is ready: like a command's handler.
+  virtual Status finish(ReplyWriter& reply) = 0;
+};
 
 class ReplyWriter {
  public:
@@ -30,9 +50,14 @@ class ReplyWriter {
   [[nodiscard]] size_t size() const { return size_; }
   void clear() { size_ = 0; }
 
+  // The command is not done: `pending` answers it.
+  void answer_later(std::unique_ptr<Pending> pending) { pending_ = std::move(pending); }
+  [[nodiscard]] std::unique_ptr<Pending> take_pending() { return std::move(pending_); }
+
  private:
   unsigned char bytes_[wire::kMaxReplyBytes];
   size_t size_ = 0;
+  std::unique_ptr<Pending> pending_;
 };
 
 }  // namespace openmps::worker

@@ -158,10 +158,12 @@ void Session::execute() {
     const std::lock_guard lock(mutex_);
     ring_ = &ring;
   }
+  parts_.core.bell->hang(&ring);
   const Status status = guarded([&] {
     Executor executor(parts_, ring, environment_.spin, environment_.spin_ns, environment_.monitor);
     return executor.run();
   });
+  parts_.core.bell->hang(nullptr);
   const std::lock_guard lock(mutex_);
   ring_ = nullptr;
   if (status.ok()) return;

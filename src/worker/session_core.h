@@ -6,12 +6,14 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "base/status.h"
 #include "wire/channel_view.h"
 #include "wire/commands.h"
 #include "wire/handshake.h"
+#include "worker/background.h"
 #include "worker/context_gate.h"
 #include "worker/devices.h"
 #include "worker/exchange.h"
@@ -63,6 +65,8 @@ class SessionCore {
   ContextGate& gate;
   ContextGate::Feeder feeder;
   Commons& commons;
+  const std::shared_ptr<Bell> bell = std::make_shared<Bell>();  // its executor's
+  Background background;
   const SessionInfo info;
   wire::ChannelView view;  // set once the host file is mapped
   // 0 where a device uses the host's pointers for registered memory, as all current GPUs do.

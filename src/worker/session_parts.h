@@ -30,7 +30,9 @@ namespace openmps::worker {
 struct SessionParts {
   SessionParts(const DriverTable& driver, const Devices& devices, ContextGate& gate,
                Commons& commons, SessionInfo info)
-      : core(driver, devices, gate, commons, std::move(info)) {}
+      : core(driver, devices, gate, commons, std::move(info)) {
+    core.feeder.stop = &stop;
+  }
 
   // Wait until nothing of the session is unfinished, without a call that waits for others: its own
   // streams are asked, ever less often. False: `stop` was set first.

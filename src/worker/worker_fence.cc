@@ -121,6 +121,19 @@ void Fences::post(void* data) {
   wake_client(*posting.header);
 }
 
+bool Fences::owes_answer(const void* fences) {
+  const auto& self = *static_cast<const Fences*>(fences);
+  const uint32_t used = self.callbacks_used_.load(std::memory_order_acquire);
+  for (uint32_t i = 0; i < used; ++i) {
+    const wire::CallbackSlot& slot = self.core_.view.callback(i);
+    if (slot.posted.load(std::memory_order_relaxed) != 0 &&
+        slot.done.load(std::memory_order_relaxed) == 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
 CUDA_HOST_NODE_PARAMS Fences::posting(uint32_t slot) {
   if (postings_ == nullptr) postings_ = std::make_unique<Posting[]>(wire::kCallbackSlots);
   if (slot >= callbacks_used_) callbacks_used_ = slot + 1;
@@ -144,7 +157,10 @@ Status Fences::enter(wire::Id id, std::span<const wire::ValueOperation> operatio
   const bool waits = std::any_of(operations.begin(), operations.end(), [](const auto& operation) {
     return operation.kind == static_cast<uint32_t>(wire::ValueKind::kWait);
   });
-  if (waits) OPENMPS_RETURN_IF_ERROR(streams_.before_open_wait(**stream));
+  if (waits) {
+    OPENMPS_RETURN_IF_ERROR(streams_.before_open_wait(**stream));
+    (*stream)->listed->waits.store(true, std::memory_order_relaxed);
+  }
   note_waits((*stream)->device, operations);
   return Status();
 }
@@ -223,6 +239,7 @@ bool Fences::passed() {
 }
 
 void Fences::release_all() {
+  core_.gate.set_debt(core_.feeder, nullptr, nullptr);
   wakers_.release_all();
   if (pass_stream_ == nullptr) return;
   static_cast<void>(core_.use(pass_device_).ok());

@@ -36,7 +36,9 @@ class FenceLedger {
 class Fences {
  public:
   Fences(SessionCore& core, Streams& streams, SessionMemory& memory)
-      : core_(core), streams_(streams), memory_(memory) {}
+      : core_(core), streams_(streams), memory_(memory) {
+    core_.gate.set_debt(core_.feeder, owes_answer, this);
+  }
 
   // Write value to the slot once the stream, which has been entered, has come here.
   Status write(Stream& stream, uint32_t slot, uint64_t value);
@@ -75,12 +77,14 @@ class Fences {
     wire::CallbackSlot* slot;
   };
   static void post(void* posting);
+  // A host function has been posted that the client has not run. Any thread.
+  static bool owes_answer(const void* fences);
 
   SessionCore& core_;
   Streams& streams_;
   SessionMemory& memory_;
   FenceLedger ledger_;
-  uint32_t callbacks_used_ = 0;  // slots from 0
+  std::atomic<uint32_t> callbacks_used_{0};  // slots from 0
   // Waits of the program's own that may still be open, oldest first.
   std::vector<OpenWait> open_waits_;
   size_t next_pass_ = 0;

@@ -55,14 +55,19 @@ void Modules::read_layout(Function& function, std::vector<wire::ParameterLayout>
 Status Modules::ensure_loaded(Function& function, uint32_t device) {
   const uint32_t bit = 1u << device;
   if (!function.is_kernel || (function.loaded & bit) != 0) return Status();
+  if (function.library->is_whole(device)) {
+    function.loaded |= bit;
+    return Status();
+  }
   OPENMPS_RETURN_IF_ERROR(core_.use(device));
-  core_.gate.run(GatedCall::kFunctionLoad, device, [&] {
+  core_.gate.run(GatedCall::kFunctionLoad, device, &core_.feeder, [&] {
     CUfunction loaded = nullptr;
     const CUresult result = core_.driver.cuKernelGetFunction(&loaded, kernel_of(function));
     return result == CUDA_SUCCESS && core_.driver.cuFuncLoad != nullptr
                ? core_.driver.cuFuncLoad(loaded)
                : result;
   });
+  function.library->note_loaded(device, false);
   function.loaded |= bit;  // if that failed the launch says so
   return Status();
 }
@@ -96,8 +101,9 @@ Status Modules::get_function(const wire::GetSymbol& command, wire::Variable name
   function->is_kernel = module->kind == wire::ModuleKind::kLibrary;
   wire::FunctionReply facts{};
   std::vector<wire::ParameterLayout> layout;
-  const CUresult result = core_.gate.run(GatedCall::kFunctionLoad, device, [&] {
-    CUresult found = CUDA_SUCCESS;
+  const auto look_up = [&] {
+    CUresult found = load_functions(*module, device);
+    if (found != CUDA_SUCCESS) return found;
     if (function->is_kernel) {
       CUkernel kernel = nullptr;
       found = core_.driver.cuLibraryGetKernel(&kernel, module->library->handle, symbol.c_str());
@@ -106,6 +112,13 @@ Status Modules::get_function(const wire::GetSymbol& command, wire::Variable name
       found = core_.driver.cuModuleGetFunction(&function->handle, module->module, symbol.c_str());
     }
     if (found != CUDA_SUCCESS) return found;
+    if (core_.driver.cuFuncLoad != nullptr && !module->library->is_whole(device)) {
+      CUfunction loaded = function->handle;
+      if (function->is_kernel) {
+        core_.driver.cuKernelGetFunction(&loaded, kernel_of(*function));
+      }
+      core_.driver.cuFuncLoad(loaded);  // if that fails its launch says so
+    }
     for (uint32_t i = 0; i < wire::kFunctionAttributes; ++i) {
       // An attribute that this driver does not know stays 0.
       if (!read_attribute(*function, device, i, &facts.attributes[i]).ok()) {
@@ -114,13 +127,16 @@ Status Modules::get_function(const wire::GetSymbol& command, wire::Variable name
     }
     read_layout(*function, &layout);
     return CUDA_SUCCESS;
-  });
+  };
+  const CUresult result =
+      module->library->is_whole(device)
+          ? look_up()
+          : core_.gate.run(GatedCall::kFunctionLoad, device, &core_.feeder, look_up);
   OPENMPS_RETURN_IF_ERROR(check(result, "cuModuleGetFunction"));
-  if (function->is_kernel) {
-    function->loaded = 1u << device;
-    function->library = module->library.get();
-    function->library->pristine(kernel_of(*function), facts.attributes);
-  }
+  function->library = module->library.get();
+  function->library->note_loaded(device, false);
+  function->library->pristine(function->handle, facts.attributes);
+  if (function->is_kernel) function->loaded = 1u << device;
   function->prints = module->facts.prints;
   function->asserts = module->facts.asserts;
   any_prints_ |= function->prints;
@@ -189,12 +205,16 @@ Status Modules::set_attribute(const wire::FunctionAttribute& command) {
     if (function->is_kernel) {
       const CUkernel kernel = kernel_of(*function);
       result = driver.cuKernelSetAttribute(name, command.value, kernel, device);
-      const int most = result != CUDA_SUCCESS
-                           ? command.value
-                           : function->library->grown(kernel, index, name, command.value);
-      if (most != command.value) result = driver.cuKernelSetAttribute(name, most, kernel, device);
     } else {
       result = driver.cuFuncSetAttribute(function->handle, name, command.value);
+    }
+    const int most = result != CUDA_SUCCESS
+                         ? command.value
+                         : function->library->grown(function->handle, index, name, command.value);
+    if (most != command.value) {
+      result = function->is_kernel
+                   ? driver.cuKernelSetAttribute(name, most, kernel_of(*function), device)
+                   : driver.cuFuncSetAttribute(function->handle, name, most);
     }
   } else if (command.kind == kCacheConfiguration) {
     const auto config = static_cast<CUfunc_cache>(command.value);

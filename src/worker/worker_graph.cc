@@ -258,6 +258,7 @@ Status Graphs::launch(const wire::GraphLaunch& command) {
   OPENMPS_RETURN_IF_ERROR(find(command.exec, &exec));
   OPENMPS_RETURN_IF_ERROR(check_uses(*exec));
   OPENMPS_RETURN_IF_ERROR(streams_.enter(*stream, Streams::Entry::kWork));
+  if (!exec->waits.empty()) stream->listed->waits.store(true, std::memory_order_relaxed);
   for (const uint32_t number : exec->waits) {
     OPENMPS_RETURN_IF_ERROR(streams_.before_open_wait(*stream));
     fences_.note_waits(exec->graph.graph->device(), exec->graph.steps[number].values);

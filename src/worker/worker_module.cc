@@ -64,6 +64,26 @@ Status Modules::take_blob(wire::Id id, ImageBytes* image) {
   return Status();
 }
 
+class Modules::PendingLoad : public Pending {
+ public:
+  PendingLoad(Modules& modules, wire::Id id, std::unique_ptr<Module> module,
+              std::shared_ptr<Making> making)
+      : modules_(modules), id_(id), module_(std::move(module)), making_(std::move(making)) {}
+
+  [[nodiscard]] bool ready() const override {
+    return making_->done.load(std::memory_order_acquire);
+  }
+  Status finish(ReplyWriter& reply) override {
+    return modules_.finish_load(id_, std::move(module_), *making_, reply);
+  }
+
+ private:
+  Modules& modules_;
+  const wire::Id id_;
+  std::unique_ptr<Module> module_;
+  std::shared_ptr<Making> making_;
+};
+
 Status Modules::load(const wire::ModuleLoad& command, wire::Variable options, ReplyWriter& reply) {
   OPENMPS_RETURN_IF_ERROR(core_.check_device(command.device));
   OPENMPS_RETURN_IF_ERROR(modules_.check_free(command.module));
@@ -75,71 +95,111 @@ Status Modules::load(const wire::ModuleLoad& command, wire::Variable options, Re
   JitOptions jit;
   OPENMPS_RETURN_IF_ERROR(jit.set(command.log_bytes, command.option_count, options));
   OPENMPS_RETURN_IF_ERROR(check_image_bounds(image));
-  OPENMPS_RETURN_IF_ERROR(core_.use(command.device));
 
   auto module = std::make_unique<Module>();
   module->kind = static_cast<ModuleKind>(command.kind);
   module->device = command.device;
   module->facts = read_image_facts(image, core_.devices.at(command.device).capability);
-  const uint64_t bytes = image.size();
+  image_bytes_ += image.size();
   image.push_back(0);  // PTX is text that ends with NUL
   module->image = core_.commons.images.intern(std::move(image));
-  const Status status = module->kind == ModuleKind::kModule
-                            ? load_driver_module(*module, jit)
-                            : load_driver_library(*module, command, jit);
-  jit.put_logs(reply);
-  OPENMPS_RETURN_IF_ERROR(status);
-  image_bytes_ += bytes;
-  return modules_.insert(command.module, std::move(module));
+  auto making = std::make_shared<Making>(core_, module->image);
+  making->jit = std::move(jit);
+  // Options change the code, and variables are a session's own.
+  making->shareable = command.option_count == 0 && !module->facts.has_variables;
+  if (!module->facts.compiles) {
+    make(*making);
+    return finish_load(command.module, std::move(module), *making, reply);
+  }
+  core_.background.run([making] {
+    make(*making);
+    making->done.store(true, std::memory_order_release);
+    making->bell->ring();
+  });
+  reply.answer_later(
+      std::make_unique<PendingLoad>(*this, command.module, std::move(module), std::move(making)));
+  return Status();
 }
 
-Status Modules::load_driver_module(Module& module, JitOptions& jit) {
-  const DriverImage image(std::span(*module.image).first(module.image->size() - 1));
-  return check(core_.gate.run(GatedCall::kModuleLoad, module.device,
-                              [&] {
-                                return core_.driver.cuModuleLoadDataEx(&module.module, image.data(),
-                                                                       jit.count(), jit.names(),
-                                                                       jit.values());
-                              }),
-               "cuModuleLoadDataEx");
-}
-
-// Options change the code, and variables are a session's own: only libraries without either are
-// shared.
-Status Modules::load_driver_library(Module& module, const wire::ModuleLoad& command,
-                                    JitOptions& jit) {
-  const auto load = [&](std::shared_ptr<LoadedLibrary>* made) {
-    const DriverImage image(std::span(*module.image).first(module.image->size() - 1));
+// Compiles what has to be compiled. Waits for no work, needs no context and holds nobody up. Any
+// thread.
+void Modules::make(Making& making) {
+  const auto load = [&making](std::shared_ptr<LoadedLibrary>* made) {
+    const DriverImage image(std::span(*making.image).first(making.image->size() - 1));
     CUlibrary handle = nullptr;
-    const CUresult result = core_.gate.run_at_once(GatedCall::kLibraryLoad, [&] {
-      return core_.driver.cuLibraryLoadData(&handle, image.data(), jit.names(), jit.values(),
-                                            jit.count(), nullptr, nullptr, 0);
+    const CUresult result = making.gate.run_at_once(GatedCall::kLibraryLoad, [&] {
+      return making.driver.cuLibraryLoadData(&handle, image.data(), making.jit.names(),
+                                             making.jit.values(), making.jit.count(), nullptr,
+                                             nullptr, 0);
     });
     OPENMPS_RETURN_IF_ERROR(check(result, "cuLibraryLoadData"));
-    *made = std::make_shared<LoadedLibrary>(core_.driver, core_.gate, handle);
+    *made = std::make_shared<LoadedLibrary>(making.driver, making.gate, handle);
     return Status();
   };
-  const bool plain = command.option_count == 0 && !module.facts.has_variables;
-  return plain ? core_.commons.images.library(module.image, load, &module.library)
-               : load(&module.library);
+  making.status = making.shareable ? making.images.library(making.image, load, &making.library)
+                                   : load(&making.library);
 }
 
-Status Modules::release(Module& module) {
-  OPENMPS_RETURN_IF_ERROR(core_.use(module.device));
+Status Modules::finish_load(wire::Id id, std::unique_ptr<Module> module, Making& making,
+                            ReplyWriter& reply) {
+  Status status = making.status;
+  module->library = std::move(making.library);
+  if (status.ok()) status = core_.use(module->device);
+  if (status.ok() && module->kind == ModuleKind::kModule) {
+    status = check(core_.gate.run(GatedCall::kModuleLoad, module->device, &core_.feeder,
+                                  [&] { return place(*module); }),
+                   "cuLibraryGetModule");
+  }
+  making.jit.put_logs(reply);
+  if (status.ok()) status = modules_.check_free(id);
+  if (!status.ok()) {
+    image_bytes_ -= module->image->size() - 1;
+    return status;
+  }
+  return modules_.insert(id, std::move(module));
+}
+
+CUresult Modules::place(Module& module) {
+  const CUresult result = core_.driver.cuLibraryGetModule(&module.module, module.library->handle);
+  if (result != CUDA_SUCCESS) return result;
+  module.library->note_loaded(module.device, false);
+  return load_functions(module, module.device);
+}
+
+CUresult Modules::load_functions(const Module& module, uint32_t device) {
+  const DriverTable& driver = core_.driver;
+  if (driver.cuFuncLoad == nullptr || module.library->is_whole(device) ||
+      module.image->size() > kMostBytesLoadedTogether) {
+    return CUDA_SUCCESS;
+  }
+  std::vector<CUfunction> functions;
+  const CUresult listed = list_functions(module, &functions);
+  if (listed != CUDA_SUCCESS || functions.size() > kMostLoadedTogether) return CUDA_SUCCESS;
+  for (CUfunction function : functions) {
+    CUresult result = CUDA_SUCCESS;
+    if (module.kind == ModuleKind::kLibrary) {
+      result = driver.cuKernelGetFunction(&function, reinterpret_cast<CUkernel>(function));
+    }
+    if (result == CUDA_SUCCESS) result = driver.cuFuncLoad(function);
+    // Who asks for that function is told; nobody else is.
+    if (result != CUDA_SUCCESS) return is_sticky(result) ? result : CUDA_SUCCESS;
+  }
+  module.library->note_loaded(device, true);
+  return CUDA_SUCCESS;
+}
+
+void Modules::release(Module& module) {
   for (const wire::Id id : module.functions) functions_.take(id).reset();
   for (const uint64_t address : module.globals) memory_.remove_global(address);
   image_bytes_ -= module.image->size() - 1;
   module.library.reset();  // unloads it, if nobody else holds it
-  if (module.kind == ModuleKind::kLibrary) return Status();
-  return check(core_.gate.run(GatedCall::kModuleUnload, module.device,
-                              [&] { return core_.driver.cuModuleUnload(module.module); }),
-               "cuModuleUnload");
 }
 
 Status Modules::unload(wire::Id id) {
   const std::unique_ptr<Module> module = modules_.take(id);
   if (module == nullptr) return violation("there is no module " + std::to_string(id));
-  return release(*module);
+  release(*module);
+  return Status();
 }
 
 Status Modules::find_module(const wire::GetSymbol& command, Module** module, uint32_t* device) {
@@ -163,14 +223,19 @@ Status Modules::get_global(const wire::GetSymbol& command, wire::Variable name,
   CUdeviceptr address = 0;
   size_t bytes = 0;
   // The first look at a symbol of a lazily loaded image loads it.
-  const CUresult result = core_.gate.run(GatedCall::kFunctionLoad, device, [&] {
+  const auto look = [&] {
     if (module->kind == ModuleKind::kModule) {
       return core_.driver.cuModuleGetGlobal_v2(&address, &bytes, module->module, symbol.c_str());
     }
     return (command.managed != 0 ? core_.driver.cuLibraryGetManaged
                                  : core_.driver.cuLibraryGetGlobal)(
         &address, &bytes, module->library->handle, symbol.c_str());
-  });
+  };
+  const CUresult result =
+      module->library->is_loaded(device)
+          ? look()
+          : core_.gate.run(GatedCall::kFunctionLoad, device, &core_.feeder, look);
+  if (result == CUDA_SUCCESS) module->library->note_loaded(device, false);
   OPENMPS_RETURN_IF_ERROR(check(result, "cuModuleGetGlobal"));
   if (std::find(module->globals.begin(), module->globals.end(), address) == module->globals.end()) {
     memory_.add_global(address, bytes);
@@ -200,10 +265,7 @@ Status Modules::symbols(wire::Id id, ReplyWriter& reply) {
 }
 
 void Modules::release_all() {
-  modules_.for_each([this](Module& module) {
-    // After a fault unloading fails, and the memory is the context's.
-    static_cast<void>(release(module).ok());
-  });
+  modules_.for_each([this](Module& module) { release(module); });
   modules_.clear();
   blobs_.clear();
   functions_.clear();

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // The modules and libraries of a session, their functions and globals, and the images on their way
-// into one. Loading synchronises the shared context, so it goes through the gate. Session's thread
-// only.
+// into one. To the driver a module is a library, too, used in one context: making a library
+// compiles its PTX and waits for nothing, so that happens in the background; getting its code to a
+// device synchronises the shared context, so that goes through the gate. Session's thread only.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "wire/decode.h"
@@ -25,6 +28,11 @@ namespace openmps::worker {
 // largest known, those of PyTorch's libraries, are below 2 GiB together.
 inline constexpr uint64_t kMaxSessionImageBytes = 4 * wire::kGiB;
 
+// All functions of a library with no more of them and no larger image are loaded with the first:
+// what a program brings itself. CUDA's own libraries have thousands, of which it uses few.
+inline constexpr unsigned kMostLoadedTogether = 64;
+inline constexpr uint64_t kMostBytesLoadedTogether = 4 * wire::kMiB;
+
 struct Function {
   CUfunction handle = nullptr;  // or a CUkernel, which the driver takes in its place
   bool is_kernel = false;
@@ -36,13 +44,13 @@ struct Function {
   bool asserts = false;
   uint32_t quiet_launches = 0;
   uint64_t texts_seen = 0;
-  LoadedLibrary* library = nullptr;  // of a kernel
+  LoadedLibrary* library = nullptr;
 };
 
 struct Module {
   wire::ModuleKind kind = wire::ModuleKind::kModule;
   uint32_t device = 0;
-  CUmodule module = nullptr;
+  CUmodule module = nullptr;               // of the library, in the device's context
   std::shared_ptr<LoadedLibrary> library;  // perhaps shared with other sessions
   // Kept while the module lives: what another worker would load it from.
   std::shared_ptr<const ImageBytes> image;
@@ -60,7 +68,8 @@ class Modules {
   Status append_blob(const wire::BlobData& command);
   // A whole image, now the caller's.
   Status take_blob(wire::Id id, ImageBytes* image);
-  // Replies ModuleLoadReply and the JIT logs, also when loading fails.
+  // Replies ModuleLoadReply and the JIT logs, also when loading fails. What has to be compiled is
+  // answered later.
   Status load(const wire::ModuleLoad& command, wire::Variable options, ReplyWriter& reply);
   Status unload(wire::Id id);
   Status get_function(const wire::GetSymbol& command, wire::Variable name, ReplyWriter& reply);
@@ -96,8 +105,35 @@ class Modules {
     Status error;  // reported by the load that uses it
   };
 
-  Status load_driver_module(Module& module, JitOptions& jit);
-  Status load_driver_library(Module& module, const wire::ModuleLoad& command, JitOptions& jit);
+  // The making of a library, which may outlive the session.
+  struct Making {
+    Making(SessionCore& core, std::shared_ptr<const ImageBytes> image)
+        : driver(core.driver),
+          gate(core.gate),
+          images(core.commons.images),
+          bell(core.bell),
+          image(std::move(image)) {}
+
+    const DriverTable& driver;
+    ContextGate& gate;
+    ImageStore& images;
+    const std::shared_ptr<Bell> bell;
+    const std::shared_ptr<const ImageBytes> image;
+    JitOptions jit;
+    bool shareable = false;
+    Status status;
+    std::shared_ptr<LoadedLibrary> library;
+    std::atomic<bool> done{false};
+  };
+  class PendingLoad;
+
+  static void make(Making& making);
+  Status finish_load(wire::Id id, std::unique_ptr<Module> module, Making& making,
+                     ReplyWriter& reply);
+  // In a quiet moment: the module of the library in the current context, and all functions of a
+  // small library, so that the next of them needs no moment of its own.
+  CUresult place(Module& module);
+  CUresult load_functions(const Module& module, uint32_t device);
   // The module, and the device that its symbol is wanted on, whose context becomes current.
   Status find_module(const wire::GetSymbol& command, Module** module, uint32_t* device);
   Status read_attribute(const Function& function, uint32_t device, uint32_t attribute,
@@ -105,7 +141,7 @@ class Modules {
   Status function_device(const Function& function, uint32_t wanted, uint32_t* device);
   void read_layout(Function& function, std::vector<wire::ParameterLayout>* layout);
   CUresult list_functions(const Module& module, std::vector<CUfunction>* functions);
-  Status release(Module& module);
+  void release(Module& module);
 
   SessionCore& core_;
   SessionMemory& memory_;

@@ -58,7 +58,7 @@ Status Streams::start(Stream& stream) {
                                       &stream.handle, CU_STREAM_NON_BLOCKING, stream.priority),
                                   "cuStreamCreateWithPriority"));
   }
-  stream.listed = core_.gate.add(stream.handle, stream.device);
+  stream.listed = core_.gate.add(stream.handle, stream.device, &core_.feeder);
   ++stream.context->started;
   return Status();
 }

@@ -22,6 +22,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "api/worker_dispatch.h"
@@ -181,7 +182,11 @@ Status Player::execute(wire::Opcode opcode, std::span<unsigned char> payload) {
   record.payload_bytes = static_cast<uint32_t>(payload.size());
   reply_.clear();
   try {
-    return dispatch(*sessions_[turn_], record, reply_);
+    const Status status = dispatch(*sessions_[turn_], record, reply_);
+    const std::unique_ptr<Pending> pending = reply_.take_pending();
+    if (pending == nullptr) return status;
+    while (!pending->ready()) std::this_thread::yield();
+    return pending->finish(reply_);
   } catch (const std::bad_alloc&) {
     return Status(CUDA_ERROR_OUT_OF_MEMORY, "");
   }

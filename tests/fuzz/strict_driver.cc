@@ -19,7 +19,6 @@ namespace {
 using namespace strict;
 
 constexpr int kDevices = 2;
-constexpr uint64_t kLibraryGlobals = uint64_t{1} << 32;  // behind those of modules
 
 StrictDriver* g_driver = nullptr;
 // ---- Work on memory -----------------------------------------------------------------------------
@@ -270,39 +269,46 @@ void fill_logs(const Logs& logs) {
 }
 
 // PTX declares its variables where everybody can see them; what is packed has none here.
-CUresult load(const char* kind, const void* image, const Logs& logs, uint64_t* loaded) {
+CUresult load(const void* image, const Logs& logs, uint64_t* loaded) {
   touch(image, 1);
   fill_logs(logs);
   if (const CUresult error = call("load")) return error;
-  *loaded = self().fake().make(kind);
+  *loaded = self().fake().make("libraries");
   const char* text = static_cast<const char*>(image);
   const bool is_text = *text == '.' || *text == '/';
   const bool variables = is_text && (strstr(text, ".global") || strstr(text, ".const"));
-  const uint64_t base = strcmp(kind, "modules") == 0 ? 0 : kLibraryGlobals;
-  if (variables) self().owners[base + *loaded] = self().session();
+  if (variables) self().owners[*loaded] = self().session();
   return CUDA_SUCCESS;
 }
-CUresult unload(const char* kind, uint64_t module) {
-  self().fake().drop(kind, module);
-  self().owners.erase(module + (strcmp(kind, "modules") == 0 ? 0 : kLibraryGlobals));
+CUresult unload(uint64_t library) {
+  self().fake().drop("libraries", library);
+  self().owners.erase(library);
   return call("unload");
 }
-CUresult find_global(const char* kind, uint64_t module, const char* symbol, CUdeviceptr* address,
-                     size_t* bytes) {
-  must_be_live(kind, module);
+// Of a library, or of its module, which is the same number.
+CUresult find_global(uint64_t library, const char* symbol, CUdeviceptr* address, size_t* bytes) {
+  must_be_live("libraries", library);
   must_be_text(symbol);
   if (const CUresult error = call("global")) return error;
-  const uint64_t number = module + (strcmp(kind, "modules") == 0 ? 0 : kLibraryGlobals);
-  if (!self().owners.contains(number)) return CUDA_ERROR_NOT_FOUND;
-  *address = kStrictGlobals + number * kStrictGlobalStride;
+  if (!self().owners.contains(library)) return CUDA_ERROR_NOT_FOUND;
+  *address = kStrictGlobals + library * kStrictGlobalStride;
   return *bytes = kFakeGlobalBytes, CUDA_SUCCESS;
 }
 template <typename Function>
-CUresult find_function(const char* kind, uint64_t module, const char* symbol, Function* function) {
-  must_be_live(kind, module);
+CUresult find_function(uint64_t library, const char* symbol, Function* function) {
+  must_be_live("libraries", library);
   must_be_text(symbol);
   if (const CUresult error = call("function")) return error;
-  *function = handle<Function>(self().make_function(kind, module));
+  *function = handle<Function>(self().make_function("libraries", library));
+  return CUDA_SUCCESS;
+}
+template <typename Function>
+CUresult list_functions(uint64_t library, Function* functions, unsigned count) {
+  must_be_live("libraries", library);
+  if (const CUresult error = call("list")) return error;
+  for (unsigned i = 0; i < count; ++i) {
+    functions[i] = handle<Function>(self().make_function("libraries", library));
+  }
   return CUDA_SUCCESS;
 }
 CUresult about(uint64_t function) {
@@ -320,36 +326,55 @@ CUresult parameter_of(uint64_t function, size_t index, size_t* offset, size_t* b
 }
 
 void fill_modules(DriverTable& t) {
-  t.cuModuleLoadDataEx = [](CUmodule* module, const void* image, unsigned count,
-                            CUjit_option* options, void** values) {
-    uint64_t made = 0;
-    const CUresult result = load("modules", image, logs_of(count, options, values), &made);
-    return *module = handle<CUmodule>(made), result;
-  };
   t.cuLibraryLoadData = [](CUlibrary* library, const void* image, CUjit_option* options,
                            void** values, unsigned count, CUlibraryOption*, void**, unsigned) {
     uint64_t made = 0;
-    const CUresult result = load("libraries", image, logs_of(count, options, values), &made);
+    const CUresult result = load(image, logs_of(count, options, values), &made);
     return *library = handle<CUlibrary>(made), result;
   };
-  t.cuModuleUnload = [](CUmodule module) { return unload("modules", number(module)); };
-  t.cuLibraryUnload = [](CUlibrary library) { return unload("libraries", number(library)); };
+  // A module is its library's, in the one context.
+  t.cuLibraryGetModule = [](CUmodule* module, CUlibrary library) {
+    must_be_live("libraries", number(library));
+    return *module = handle<CUmodule>(number(library)), CUDA_SUCCESS;
+  };
+  t.cuModuleGetFunctionCount = [](unsigned* count, CUmodule module) {
+    must_be_live("libraries", number(module));
+    return *count = 2, call("count");
+  };
+  t.cuLibraryGetKernelCount = [](unsigned* count, CUlibrary library) {
+    must_be_live("libraries", number(library));
+    return *count = 2, call("count");
+  };
+  t.cuModuleEnumerateFunctions = [](CUfunction* functions, unsigned count, CUmodule module) {
+    return list_functions(number(module), functions, count);
+  };
+  t.cuLibraryEnumerateKernels = [](CUkernel* kernels, unsigned count, CUlibrary library) {
+    return list_functions(number(library), kernels, count);
+  };
+  t.cuFuncGetName = [](const char** name, CUfunction function) {
+    return *name = "kernel", about(number(function));
+  };
+  t.cuKernelGetName = [](const char** name, CUkernel kernel) {
+    return *name = "kernel", about(number(kernel));
+  };
+  t.cuFuncLoad = [](CUfunction function) { return about(number(function)); };
+  t.cuLibraryUnload = [](CUlibrary library) { return unload(number(library)); };
   t.cuPointerGetAttribute = [](void* value, CUpointer_attribute attribute, CUdeviceptr) {
     if (attribute != CU_POINTER_ATTRIBUTE_IS_MANAGED) return CUDA_ERROR_INVALID_VALUE;
     return *static_cast<int*>(value) = 0, CUDA_SUCCESS;
   };
   t.cuModuleGetGlobal_v2 = [](CUdeviceptr* address, size_t* bytes, CUmodule m, const char* symbol) {
-    return find_global("modules", number(m), symbol, address, bytes);
+    return find_global(number(m), symbol, address, bytes);
   };
   t.cuLibraryGetGlobal = [](CUdeviceptr* address, size_t* bytes, CUlibrary l, const char* symbol) {
-    return find_global("libraries", number(l), symbol, address, bytes);
+    return find_global(number(l), symbol, address, bytes);
   };
   t.cuLibraryGetManaged = t.cuLibraryGetGlobal;
   t.cuModuleGetFunction = [](CUfunction* function, CUmodule module, const char* symbol) {
-    return find_function("modules", number(module), symbol, function);
+    return find_function(number(module), symbol, function);
   };
   t.cuLibraryGetKernel = [](CUkernel* kernel, CUlibrary library, const char* symbol) {
-    return find_function("libraries", number(library), symbol, kernel);
+    return find_function(number(library), symbol, kernel);
   };
   t.cuKernelGetFunction = [](CUfunction* function, CUkernel kernel) {
     self().must_be_function(number(kernel));

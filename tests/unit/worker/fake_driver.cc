@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cassert>
+#include <thread>
 
 #include "wire/layout.h"
 
@@ -369,18 +370,21 @@ CUresult function_name(const char** name, uint64_t function) {
 }
 
 void fill_modules(DriverTable& t) {
-  t.cuModuleLoadDataEx = [](CUmodule* module, const void* image, unsigned count,
-                            CUjit_option* options, void** values) {
-    if (CUresult error = load(image, count, options, values)) return error;
-    return *module = handle<CUmodule>(FakeDriver::current().make("modules")), CUDA_SUCCESS;
-  };
-  t.cuModuleUnload = [](CUmodule m) { return destroy("unload", "modules", m); };
   t.cuLibraryLoadData = [](CUlibrary* library, const void* image, CUjit_option* options,
                            void** values, unsigned count, CUlibraryOption*, void**, unsigned) {
+    while (FakeDriver::current().hold_compiling) std::this_thread::yield();
     if (CUresult error = load(image, count, options, values)) return error;
     return *library = handle<CUlibrary>(FakeDriver::current().make("libraries")), CUDA_SUCCESS;
   };
   t.cuLibraryUnload = [](CUlibrary l) { return destroy("unload", "libraries", l); };
+  t.cuLibraryGetModule = [](CUmodule* module, CUlibrary library) {
+    if (!FakeDriver::current().exists("libraries", number(library))) {
+      return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (CUresult error = call("place")) return error;
+    return *module = handle<CUmodule>(number(library)), CUDA_SUCCESS;
+  };
+  t.cuFuncLoad = [](CUfunction) { return call("load function"); };
   t.cuModuleGetFunction = [](CUfunction* function, CUmodule, const char* symbol) {
     if (missing(symbol)) return CUDA_ERROR_NOT_FOUND;
     return *function = handle<CUfunction>(0xf1), CUDA_SUCCESS;

@@ -4,6 +4,7 @@
 // waits. One instance at a time; thread-safe.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -31,6 +32,8 @@ class FakeDriver {
   std::vector<std::string> take_calls();
   // Everything that lives, as "streams 2 events 1"; "" for nothing.
   std::string live();
+  // While set, compiling does not end.
+  std::atomic<bool> hold_compiling{false};
   // What the next calls of this name return, until it is set to success.
   void fail(const std::string& call, CUresult result);
   // Of the calls that can fail, the one after `more` others fails, whichever that is.

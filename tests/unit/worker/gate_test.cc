@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <thread>
+#include <vector>
 
 #include "fake_driver.h"
 #include "worker/context_gate.h"
@@ -14,7 +15,21 @@ namespace {
 
 // No limit is reached where a test does not want it: an hour.
 constexpr uint64_t kNeverNs = 3'600'000'000'000;
-constexpr GateLimits kPatient{kNeverNs, kNeverNs, kNeverNs};
+constexpr GateLimits kPatient{.first_hold_ns = kNeverNs,
+                              .longest_hold_ns = kNeverNs,
+                              .open_share = 0,
+                              .total_ns = kNeverNs,
+                              .join_ns = kNeverNs};
+// The first hold is short, and there are many.
+constexpr GateLimits kShort{.first_hold_ns = 1'000'000,
+                            .longest_hold_ns = 2'000'000,
+                            .open_share = 1,
+                            .total_ns = kNeverNs,
+                            .join_ns = kNeverNs};
+constexpr GateLimits with_driver_that_does_not_wait(GateLimits limits) {
+  limits.loading_waits = false;
+  return limits;
+}
 
 class GateTest : public ::testing::Test {
  protected:
@@ -107,7 +122,9 @@ TEST_F(GateTest, NewWorkIsHeldBackDuringTheCall) {
 // Work that needs other work to go on is let through between the tries, and work that never ends
 // does not keep the call from being made.
 TEST_F(GateTest, LetsWorkThroughBetweenTriesAndGivesUpInTheEnd) {
-  ContextGate gate(driver_.table(), {1'000'000, 2'000'000, 30'000'000});
+  GateLimits limits = kShort;
+  limits.total_ns = 30'000'000;
+  ContextGate gate(driver_.table(), limits);
   ContextGate::Stream* listed = gate.add(stream(), 0);
   give_work(listed, 1);
   ContextGate::Feeder feeder;
@@ -134,7 +151,9 @@ TEST_F(GateTest, LetsWorkThroughBetweenTriesAndGivesUpInTheEnd) {
 }
 
 TEST_F(GateTest, WhatMustNotWaitInTheDriverIsNotCalledWithoutAQuietMoment) {
-  ContextGate gate(driver_.table(), {1'000'000, 2'000'000, 30'000'000});
+  GateLimits limits = kShort;
+  limits.total_ns = 30'000'000;
+  ContextGate gate(driver_.table(), limits);
   ContextGate::Stream* listed = gate.add(stream(), 0);
   const auto call = [&] {
     return gate.run_if_quiet(GatedCall::kStackLimit, 0, CUDA_ERROR_NOT_PERMITTED,
@@ -149,7 +168,7 @@ TEST_F(GateTest, WhatMustNotWaitInTheDriverIsNotCalledWithoutAQuietMoment) {
 }
 
 TEST_F(GateTest, NobodyWaitsAnyMoreForWorkThatNeverEnds) {
-  ContextGate gate(driver_.table(), {1'000'000, kNeverNs, kNeverNs});
+  ContextGate gate(driver_.table(), kShort);
   ContextGate::Stream* listed = gate.add(stream(), 0);
   give_work(listed, 1);
   uint32_t called = 0;
@@ -170,6 +189,149 @@ TEST_F(GateTest, NobodyWaitsAnyMoreForWorkThatNeverEnds) {
   EXPECT_EQ(call(GatedCall::kModuleLoad), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(called, 1u);
   gate.remove(listed);
+}
+
+// A client that is stopped in the middle of its host function, or whose stream waits for a value.
+// A driver whose loading does not wait for that is called after the first hold, and from then on at
+// once.
+TEST_F(GateTest, WhatItsClientMustActForIsNotHeldBackFor) {
+  ContextGate gate(driver_.table(), with_driver_that_does_not_wait(kShort));
+  ContextGate::Feeder feeder;
+  gate.add(feeder);
+  bool owes = true;
+  gate.set_debt(
+      feeder, [](const void* answer) { return *static_cast<const bool*>(answer); }, &owes);
+  ContextGate::Stream* host_function = gate.add(stream(), 0, &feeder);
+  ContextGate::Stream* value = gate.add(stream(), 0);
+  give_work(host_function, 1);
+  give_work(value, 2);
+  value->waits = true;
+  int calls = 0;
+  for (int i = 0; i < 2; ++i) {
+    gate.run(GatedCall::kModuleLoad, 0, &feeder, [&] { return ++calls, CUDA_SUCCESS; });
+    EXPECT_TRUE(host_function->outlasted.load());
+    EXPECT_TRUE(value->outlasted.load());
+  }
+  EXPECT_EQ(calls, 2);
+  // It has ended: the next work of that stream is waited for again.
+  owes = false;
+  value->waits = false;
+  driver_.hold(1, false);
+  driver_.hold(2, false);
+  gate.run(GatedCall::kModuleLoad, 0, &feeder, [&] { return ++calls, CUDA_SUCCESS; });
+  EXPECT_FALSE(host_function->outlasted.load());
+  EXPECT_FALSE(value->outlasted.load());
+  gate.set_debt(feeder, nullptr, nullptr);
+  gate.remove(feeder);
+  gate.remove(host_function);
+  gate.remove(value);
+}
+
+// A driver whose loading waits for it must not be called: it would hold up everybody meanwhile.
+// Nobody is held back, either.
+TEST_F(GateTest, ADriverThatWouldWaitForAClientIsNotCalled) {
+  ContextGate gate(driver_.table(), kShort);
+  ContextGate::Feeder loader;
+  ContextGate::Feeder neighbour;
+  gate.add(loader);
+  gate.add(neighbour);
+  ContextGate::Stream* listed = gate.add(stream(), 0);
+  give_work(listed, 1);
+  listed->waits = true;
+  std::atomic<bool> called{false};
+  std::thread caller([&] {
+    gate.run(GatedCall::kModuleLoad, 0, &loader, [&] {
+      EXPECT_TRUE(driver_.idle(reinterpret_cast<uint64_t>(listed->handle)));
+      called = true;
+      return CUDA_SUCCESS;
+    });
+  });
+  while (!listed->outlasted) std::this_thread::yield();
+  // The first hold may be under way still; after it nothing closes.
+  gate.enter(neighbour, 0);
+  ContextGate::leave(neighbour);
+  EXPECT_FALSE(called);
+  driver_.hold(1, false);
+  caller.join();
+  EXPECT_TRUE(called);
+  gate.remove(loader);
+  gate.remove(neighbour);
+  gate.remove(listed);
+}
+
+// The client is gone that wanted to load: its session must end.
+TEST_F(GateTest, AWaitEndsWithItsSession) {
+  ContextGate gate(driver_.table(), kShort);
+  std::atomic<bool> stop{false};
+  ContextGate::Feeder feeder;
+  feeder.stop = &stop;
+  gate.add(feeder);
+  ContextGate::Stream* listed = gate.add(stream(), 0);
+  give_work(listed, 1);
+  bool called = false;
+  std::thread caller([&] {
+    EXPECT_EQ(
+        gate.run(GatedCall::kFunctionLoad, 0, &feeder, [&] { return called = true, CUDA_SUCCESS; }),
+        CUDA_ERROR_NOT_READY);
+  });
+  stop = true;
+  caller.join();
+  EXPECT_FALSE(called);
+  driver_.hold(1, false);
+  gate.remove(feeder);
+  gate.remove(listed);
+}
+
+// Ends only if all of them are in one moment.
+TEST_F(GateTest, CallsThatWaitTogetherShareTheMoment) {
+  constexpr int kCalls = 3;
+  ContextGate gate(driver_.table(), kPatient);
+  ContextGate::Stream* listed = gate.add(stream(), 0);
+  give_work(listed, 1);
+  std::atomic<int> inside{0};
+  std::vector<std::thread> callers;
+  for (int i = 0; i < kCalls; ++i) {
+    callers.emplace_back([&] {
+      gate.run(GatedCall::kModuleLoad, 0, [&] {
+        ++inside;
+        while (inside != kCalls) std::this_thread::yield();
+        return CUDA_SUCCESS;
+      });
+    });
+  }
+  EXPECT_EQ(inside, 0);
+  driver_.hold(1, false);
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(gate.cost(GatedCall::kModuleLoad).calls, static_cast<uint64_t>(kCalls));
+  gate.remove(listed);
+}
+
+// Unloading has time: nobody waits for it, and it waits for everything.
+TEST_F(GateTest, WhatHasTimeIsDoneInTheNextMoment) {
+  ContextGate gate(driver_.table(), kPatient);
+  ContextGate::Stream* listed = gate.add(stream(), 0);
+  ContextGate::Stream* elsewhere = gate.add(stream(), 1);
+  std::vector<int> done;
+  const auto later = [&](uint32_t device, int number) {
+    gate.run_later(GatedCall::kLibraryUnload, device,
+                   [&done, number] { return done.push_back(number), CUDA_SUCCESS; });
+  };
+  later(0, 1);
+  EXPECT_EQ(done, std::vector<int>({1})) << "it is quiet";
+  give_work(listed, 1);
+  give_work(elsewhere, 2);
+  later(0, 2);
+  later(1, 3);
+  later(ContextGate::kAllDevices, 4);
+  EXPECT_EQ(done, std::vector<int>({1}));
+  driver_.hold(1, false);
+  gate.run(GatedCall::kModuleLoad, 0, [] { return CUDA_SUCCESS; });
+  EXPECT_EQ(done, std::vector<int>({1, 2})) << "that device's only";
+  driver_.hold(2, false);
+  gate.run(GatedCall::kModuleLoad, ContextGate::kAllDevices, [] { return CUDA_SUCCESS; });
+  EXPECT_EQ(done, std::vector<int>({1, 2, 3, 4}));
+  gate.remove(listed);
+  gate.remove(elsewhere);
 }
 
 TEST_F(GateTest, ALostContextIsQuiet) {

@@ -115,15 +115,15 @@ TEST_F(GreenTest, GoesAfterWhatRunsInIt) {
   EXPECT_TRUE(is_violation(send(Opcode::kGreenDestroy, wire::ObjectOnly{1, 0})))
       << "its stream is alive";
   EXPECT_TRUE(send(Opcode::kStreamDestroy, wire::ObjectOnly{1, 0}).ok());
-  EXPECT_EQ(driver_.live(), "greens 2 modules 1 registrations 1 streams 1");
+  EXPECT_EQ(driver_.live(), "greens 2 libraries 1 registrations 1 streams 1");
   session_->stop = true;
   EXPECT_TRUE(send(Opcode::kGreenDestroy, wire::ObjectOnly{1, 0}).ok());
-  EXPECT_EQ(driver_.live(), "greens 2 modules 1 registrations 1 streams 1")
+  EXPECT_EQ(driver_.live(), "greens 2 libraries 1 registrations 1 streams 1")
       << "given up: the stream is busy";
   session_->stop = false;
   driver_.hold(1, false);
   EXPECT_TRUE(send(Opcode::kGreenDestroy, wire::ObjectOnly{1, 0}).ok());
-  EXPECT_EQ(driver_.live(), "greens 1 modules 1 registrations 1");
+  EXPECT_EQ(driver_.live(), "greens 1 libraries 1 registrations 1");
 }
 
 TEST_F(GreenTest, RefusesWhatItDoesNotHave) {

@@ -8,6 +8,7 @@
 
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/shared_memory.h"
@@ -72,7 +73,11 @@ class SessionFixture : public ::testing::Test {
     record.payload = payload_.data();
     record.payload_bytes = static_cast<uint32_t>(bytes);
     reply_.clear();
-    return dispatch(*session_, record, reply_);
+    const Status status = dispatch(*session_, record, reply_);
+    const std::unique_ptr<Pending> pending = reply_.take_pending();
+    if (pending == nullptr) return status;
+    while (!pending->ready()) std::this_thread::yield();
+    return pending->finish(reply_);
   }
   template <typename T>
   [[nodiscard]] T reply(size_t offset = 0) const {

@@ -98,14 +98,15 @@ class SessionTest : public ::testing::Test {
   }
   // Streams, events, memory, pinned memory, a module and a graph.
   void use_everything(TestClient& client) {
+    // First: from the first work on the fault monitor may make a stream of its own at any time.
+    memcpy(client.view().staging(), "code", 4);
+    client.post(Opcode::kBlobBegin, wire::BlobBegin{1, 0, 4});
+    client.post(Opcode::kBlobData, wire::BlobData{1, 4, 0, client.staging()});
+    EXPECT_EQ(client.call(Opcode::kModuleLoad, wire::ModuleLoad{1, 1, 0, 1, 0, 0}), CUDA_SUCCESS);
     client.post(Opcode::kStreamCreate, wire::StreamCreate{1, 1, 0, 0, 0, 0});
     client.post(Opcode::kStreamCreate, wire::StreamCreate{2, 1, 0, 1, 0, 0});
     client.post(Opcode::kEventCreate, wire::EventCreate{1, 0, 0, 0});
     client.post(Opcode::kEventRecord, wire::EventRecord{1, 1, 0, 0, 1});
-    memcpy(client.view().staging(), "code", 4);
-    client.post(Opcode::kBlobBegin, wire::BlobBegin{1, 0, 4});
-    client.post(Opcode::kBlobData, wire::BlobData{1, 4, 0, client.staging()});
-    client.post(Opcode::kModuleLoad, wire::ModuleLoad{1, 1, 0, 1, 0, 0});
     client.post(Opcode::kGetFunction, wire::GetSymbol{1, 1, 1, 4}, "kern");
     client.post(Opcode::kMemoryMap,
                 wire::MemoryRange{client.base(), wire::kMemoryGranularity, 0, 0});
@@ -138,6 +139,41 @@ class SessionTest : public ::testing::Test {
   std::thread main_;
   Status served_;
 };
+
+// One thread of the client waits for its code; the others go on, and so may the session's end.
+TEST_F(SessionTest, CompilingHoldsUpNoOtherCommand) {
+  const auto client = connect(10);
+  memcpy(client->view().staging(), "code", 4);
+  client->post(Opcode::kBlobBegin, wire::BlobBegin{1, 0, 4});
+  client->post(Opcode::kBlobData, wire::BlobData{1, 4, 0, client->staging()});
+  wire::ReplySlot& slot = client->view().reply(1);
+  slot.state.store(wire::ReplySlot::kPending);
+  driver_.hold_compiling = true;
+  client->post(Opcode::kModuleLoad, wire::ModuleLoad{1, 1, 0, 0, 0, 0}, "", 1);
+  EXPECT_EQ(client->call(Opcode::kPing, uint64_t{0}), CUDA_SUCCESS);
+  EXPECT_EQ(slot.state.load(), wire::ReplySlot::kPending);
+  driver_.hold_compiling = false;
+  EXPECT_TRUE(client->wait([&] { return slot.state.load() == wire::ReplySlot::kDone; }));
+  EXPECT_EQ(slot.result, CUDA_SUCCESS);
+  EXPECT_EQ(client->call(Opcode::kGetFunction, wire::GetSymbol{1, 1, 0, 4}, "kern"), CUDA_SUCCESS);
+  close(*client);
+  EXPECT_EQ(driver_.live(), "");
+}
+
+TEST_F(SessionTest, ASessionEndsWhileItsCodeIsCompiled) {
+  const auto client = connect(10);
+  memcpy(client->view().staging(), "code", 4);
+  client->post(Opcode::kBlobBegin, wire::BlobBegin{1, 0, 4});
+  client->post(Opcode::kBlobData, wire::BlobData{1, 4, 0, client->staging()});
+  driver_.hold_compiling = true;
+  client->post(Opcode::kModuleLoad, wire::ModuleLoad{1, 1, 0, 0, 0, 0});
+  EXPECT_EQ(client->call(Opcode::kPing, uint64_t{0}), CUDA_SUCCESS);
+  close(*client);
+  EXPECT_EQ(driver_.live(), "");
+  driver_.hold_compiling = false;
+  while (Background::busy()) std::this_thread::yield();
+  EXPECT_EQ(driver_.live(), "") << "nobody wants what was compiled";
+}
 
 TEST_F(SessionTest, ClosingGivesEverythingBack) {
   const std::string before = driver_.live();
