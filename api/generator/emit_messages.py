@@ -57,7 +57,8 @@ def has_optional(function):
 def messages(functions):
     remote = remote_functions(functions)
     out = [head("Opcodes and fixed structures of the generated messages; arrays and strings follow\n"
-                "them as message_codec.h says. Both ends come from one build (kApiHash).",
+                "them as message_codec.h says. Both ends come from one build\n"
+                "(wire/build.h).",
                 pragma=True),
            '#include <cstdint>\n\n#include "api/message_codec.h"\n#include "base/cuda_abi.h"\n\n'
            "namespace openmps {\n\n"

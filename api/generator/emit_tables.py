@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """prototypes.h, driver_table.h, proc_address.{h,cc}, softgpu_stubs.cc and exports.map."""
-import hashlib
 
 from . import perfect_hash
 from .description import HANDLE_TYPES
@@ -22,8 +21,6 @@ def prototypes(functions):
 
 
 def driver_table(functions):
-    text = "\n".join(f"{f.symbol}({f.parameters})" for f in functions)
-    api_hash = hashlib.sha256(text.encode()).hexdigest()[:16]
     out = [head("One pointer per symbol of the driver API, and the symbols as numbers and names.\n"
                 "A table is filled by src/driver (a real driver) or is the table of entry points\n"
                 "of the client library; its members stand in the order of DriverSymbol.",
@@ -37,9 +34,6 @@ def driver_table(functions):
                "#define OPENMPS_ENUMERATOR(symbol) symbol,\n"
                "  OPENMPS_DRIVER_SYMBOLS(OPENMPS_ENUMERATOR)\n#undef OPENMPS_ENUMERATOR\n};\n\n"
                f"inline constexpr size_t kDriverSymbolCount = {len(functions)};\n\n"
-               "// Identifies the description that this build was generated from: both ends of a\n"
-               "// channel must have the same.\n"
-               f"inline constexpr uint64_t kApiHash = 0x{api_hash};\n\n"
                "inline constexpr const char* kDriverSymbolNames[kDriverSymbolCount] = {\n"
                "#define OPENMPS_NAME(symbol) #symbol,\n"
                "    OPENMPS_DRIVER_SYMBOLS(OPENMPS_NAME)\n#undef OPENMPS_NAME\n};\n\n"

@@ -150,6 +150,19 @@ std::string describe_device(const std::string& line) {
   return field[kOrdinal] + ": " + field[kName] + ", PCI " + field[kPci] + ", " + field[kUuid];
 }
 
+// What a program of this installation would be told.
+bool check_build(int socket, Findings* findings) {
+  Result<wire::ControlReply> reply = wire::call_control(socket, "get_server_list");
+  if (!reply.ok()) {
+    findings->problem("the daemon does not answer: " + reply.status().message());
+    return false;
+  }
+  const Status same = wire::check_build(reply->build, "daemon", "client");
+  if (same.ok()) return true;
+  findings->problem(same.message() + ": restart the daemon, or use the programs that belong to it");
+  return false;
+}
+
 void check_server(int socket, Findings* findings) {
   int status = 0;
   const std::string servers = ask(socket, "get_server_list", &status);
@@ -204,7 +217,7 @@ int run_doctor() {
   check_driver(*installation, &findings);
   list_variables(&findings);
   const UniqueFd socket = check_daemon(&findings);
-  if (socket.valid()) check_server(socket.get(), &findings);
+  if (socket.valid() && check_build(socket.get(), &findings)) check_server(socket.get(), &findings);
   if (findings.problems() == 0) {
     printf("A program started with `openmps run` gets OpenMPS.\n");
     return 0;

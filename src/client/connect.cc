@@ -14,7 +14,7 @@
 #include "client/debug.h"
 #include "client/session.h"
 #include "wire/control_call.h"
-#include "wire/handshake.h"
+#include "wire/message.h"
 
 namespace openmps::client {
 namespace {
@@ -84,25 +84,19 @@ Result<wire::Welcome> receive_welcome(int socket, std::vector<UniqueFd>* fds) {
   if (packet->closed) {
     return Status(CUDA_ERROR_MPS_CONNECTION_FAILED, "the daemon closed the connection");
   }
+  // Another version is told by its header, whatever the rest looks like.
+  Status header = wire::read_header(packet->data).status();
+  if (!header.ok()) {
+    return Status(CUDA_ERROR_MPS_CONNECTION_FAILED,
+                  "client and daemon are of different versions of OpenMPS: " + header.message());
+  }
   wire::Welcome welcome;
-  if (packet->data.size() != sizeof(welcome)) {
-    return Status(CUDA_ERROR_MPS_RPC_FAILURE,
-                  "the server's answer has " + std::to_string(packet->data.size()) + " bytes");
-  }
-  memcpy(&welcome, packet->data.data(), sizeof(welcome));
+  OPENMPS_RETURN_IF_ERROR(wire::read_message(packet->data, &welcome));
   welcome.reason[sizeof(welcome.reason) - 1] = '\0';
-  const wire::MessageHeader expected = wire::Welcome().header;
-  if (welcome.header.magic != expected.magic || welcome.header.kind != expected.kind ||
-      welcome.header.bytes != expected.bytes) {
-    return Status(CUDA_ERROR_MPS_RPC_FAILURE, "the server's answer is no welcome");
-  }
   if (welcome.result != CUDA_SUCCESS) {
     return Status(static_cast<CUresult>(welcome.result), welcome.reason);
   }
-  if (welcome.header.version != expected.version) {
-    return Status(CUDA_ERROR_MPS_RPC_FAILURE,
-                  "the server speaks protocol version " + std::to_string(welcome.header.version));
-  }
+  OPENMPS_RETURN_IF_ERROR(wire::check_build(welcome.build, "server", "client"));
   if (packet->fds.size() != 2) {
     return Status(CUDA_ERROR_MPS_RPC_FAILURE, "the server's welcome lacks its files");
   }

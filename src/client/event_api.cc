@@ -46,7 +46,7 @@ FencePoint recorded_point(const Event& event) {
 
 // The worker has handed everything so far to the driver.
 CUresult settle(Session& session) {
-  return session.channel.call(wire::Opcode::kPing, wire::ObjectOnly{});
+  return session.channel.call(wire::Opcode::kPing, wire::Nothing{});
 }
 
 // An event that several processes record is the driver's to judge.

@@ -117,9 +117,8 @@ CUresult check_cooperative(Session& session, const Context& context, const Funct
     wire::OccupancyReply reply{};
     OPENMPS_CUDA_CHECK(session.channel.call(
         wire::Opcode::kOccupancy,
-        wire::Occupancy{function.id, static_cast<int32_t>(threads), config.shared_bytes, 0,
-                        static_cast<uint32_t>(wire::OccupancyQuery::kMaxActiveBlocks)},
-        {}, &reply, sizeof(reply)));
+        wire::Occupancy{function.id, static_cast<int32_t>(threads), config.shared_bytes, 0, 0}, {},
+        &reply, sizeof(reply)));
     const int processors =
         session.device(context.device).attribute[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT];
     last = {function.handle, &context, threads, config.shared_bytes,

@@ -18,12 +18,11 @@ CUresult find_function(CUfunction handle, Session** session, Function** function
 }
 
 CUresult occupancy(Session& session, const Function& function, int block, size_t shared,
-                   unsigned int flags, wire::OccupancyQuery query, uint64_t* value) {
+                   unsigned int flags, uint64_t* value) {
   wire::OccupancyReply reply{};
-  OPENMPS_CUDA_CHECK(session.channel.call(
-      wire::Opcode::kOccupancy,
-      wire::Occupancy{function.id, block, shared, flags, static_cast<uint32_t>(query)}, {}, &reply,
-      sizeof(reply)));
+  OPENMPS_CUDA_CHECK(session.channel.call(wire::Opcode::kOccupancy,
+                                          wire::Occupancy{function.id, block, shared, flags, 0}, {},
+                                          &reply, sizeof(reply)));
   *value = reply.value;
   return CUDA_SUCCESS;
 }
@@ -64,8 +63,7 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* numBlocks, CU
   OPENMPS_CUDA_CHECK(find_function(func, &session, &function));
   if (numBlocks == nullptr || blockSize <= 0) return CUDA_ERROR_INVALID_VALUE;
   uint64_t value = 0;
-  OPENMPS_CUDA_CHECK(occupancy(*session, *function, blockSize, dynamicSMemSize, flags,
-                               wire::OccupancyQuery::kMaxActiveBlocks, &value));
+  OPENMPS_CUDA_CHECK(occupancy(*session, *function, blockSize, dynamicSMemSize, flags, &value));
   *numBlocks = static_cast<int>(value);
   return CUDA_SUCCESS;
 }
@@ -101,8 +99,7 @@ CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int* minGridSize, int* blockS
     const size_t shared =
         blockSizeToDynamicSMemSize != nullptr ? blockSizeToDynamicSMemSize(size) : dynamicSMemSize;
     uint64_t blocks = 0;
-    OPENMPS_CUDA_CHECK(occupancy(*session, *function, size, shared, flags,
-                                 wire::OccupancyQuery::kMaxActiveBlocks, &blocks));
+    OPENMPS_CUDA_CHECK(occupancy(*session, *function, size, shared, flags, &blocks));
     const int threads = static_cast<int>(blocks) * size;
     if (threads <= best_threads) continue;
     best_threads = threads;

@@ -3,13 +3,16 @@
 #include "client/session.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "api/client_hooks.h"
 #include "client/context.h"
 #include "client/debug.h"
 #include "client/reserve.h"
+#include "wire/handshake.h"
 
 namespace openmps::client {
 namespace {
@@ -18,6 +21,8 @@ constinit std::atomic<Session*> g_session{nullptr};
 constinit std::atomic<bool> g_forked{false};  // a child whose parent had a session
 constinit std::mutex g_init_lock;
 constinit bool g_handlers_installed = false;
+// Why cuInit failed, for the log of failed calls; guarded by g_init_lock.
+constinit char g_refusal[wire::kReasonBytes] = {};
 
 // In the child of a process with a session: CUDA is out of order here. The address window was not
 // inherited (MADV_DONTFORK); the socket is closed, not shut down, so the parent does not notice;
@@ -129,9 +134,12 @@ CUresult initialize_session(const std::string& control_socket) {
   set_memory_aside();
   Result<Connection> connection = connect(control_socket);
   if (!connection.ok()) {
-    debug_line("cuInit failed with error %d: %s", static_cast<int>(connection.status().code()),
-               connection.status().message().c_str());
-    return connection.status().code();
+    const Status& status = connection.status();
+    debug_line("cuInit failed with error %d: %s", static_cast<int>(status.code()),
+               status.message().c_str());
+    snprintf(g_refusal, sizeof(g_refusal), "%s", status.message().c_str());
+    explain_failure(g_refusal);
+    return status.code();
   }
   if (!g_handlers_installed) pthread_atfork(nullptr, nullptr, after_fork_in_child);
   g_handlers_installed = true;

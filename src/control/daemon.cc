@@ -116,7 +116,8 @@ void Daemon::on_first_packet(uint64_t id, const Packet& packet) {
   loop_.cancel(std::exchange(connection.first_packet_timer, 0));
   wire::Hello hello;
   const Status read = wire::read_message(packet.data, &hello);
-  if (read.ok()) {
+  const Status same = read.ok() ? wire::check_build(hello.build, "client", "daemon") : Status();
+  if (read.ok() && same.ok()) {
     NewClient client{ForeignFd(disposal_, connection.peer->release()),
                      static_cast<uint32_t>(connection.who.pid),
                      User{connection.who.uid, connection.who.gid}, hello};
@@ -125,11 +126,13 @@ void Daemon::on_first_packet(uint64_t id, const Packet& packet) {
     return;
   }
   if (is_hello_of_any_version(packet.data)) {
+    const std::string reason =
+        same.ok() ? "client and daemon are of different versions of OpenMPS: " + read.message()
+                  : same.message();
     log_.write(format_text("NEW CLIENT %d from user %u: refused, %s",
                            static_cast<int>(connection.who.pid), connection.who.uid,
-                           read.message().c_str()));
-    refuse_client(connection.peer->fd(), CUDA_ERROR_MPS_CONNECTION_FAILED,
-                  "client and daemon are of different versions of OpenMPS: " + read.message());
+                           reason.c_str()));
+    refuse_client(connection.peer->fd(), CUDA_ERROR_MPS_CONNECTION_FAILED, reason);
     drop(id);
     return;
   }

@@ -133,6 +133,12 @@ Status ServerProcess::handle_packet(const Packet& packet) {
   if (header->kind == wire::MessageKind::kServerReady) {
     wire::ServerReady ready;
     OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &ready));
+    // Its program was replaced under this daemon: it will not understand the clients passed on.
+    const Status same = wire::check_build(ready.build, "server", "daemon");
+    if (!same.ok()) {
+      callbacks_.on_ready(same.code(), same.message() + ": restart the daemon");
+      return Status();
+    }
     callbacks_.on_ready(static_cast<CUresult>(ready.result), printable(field_text(ready.reason)));
     return Status();
   }

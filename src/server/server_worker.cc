@@ -211,9 +211,11 @@ Status Server::on_worker_ready(Worker& worker, Packet& packet) {
     return Status(CUDA_ERROR_INVALID_VALUE, "it is ready twice");
   }
   loop_.cancel(worker.ready_timer);
-  if (ready.result != CUDA_SUCCESS) {
-    worker.error = printable(field_text(ready.reason));
-    log_.write(format_text("The worker can't start (CUDA error %u): %s", ready.result,
+  const Status same = wire::check_build(ready.build, "worker", "server");
+  if (ready.result != CUDA_SUCCESS || !same.ok()) {
+    worker.error = same.ok() ? printable(field_text(ready.reason)) : same.message();
+    log_.write(format_text("The worker can't start (CUDA error %u): %s",
+                           same.ok() ? ready.result : static_cast<uint32_t>(same.code()),
                            worker.error.c_str()));
     worker.process->stop();  // on_worker_gone() is next
     return Status();

@@ -440,9 +440,8 @@ struct Occupancy {
   int32_t block_size;
   uint64_t dynamic_shared_bytes;
   uint32_t flags;
-  uint32_t query;  // OccupancyQuery
+  uint32_t reserved;
 };
-enum class OccupancyQuery : uint32_t { kMaxActiveBlocks = 0, kAvailableDynamicShared = 1 };
 struct OccupancyReply {
   uint64_t value;
 };

@@ -73,6 +73,7 @@ Result<ControlReply> call_control(int socket, std::string_view command) {
     reply.text.append(reinterpret_cast<const char*>(answer->data.data()) + sizeof(part),
                       answer->data.size() - sizeof(part));
     reply.exit_status = static_cast<int>(part.exit_status);
+    reply.build = part.build;
     if (part.more == 0) return reply;
   }
 }

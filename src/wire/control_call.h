@@ -3,6 +3,7 @@
 // make, and one command with its answer, which the latter two do. Blocking.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -17,6 +18,7 @@ inline constexpr size_t kMaxCommandBytes = 4096;
 struct ControlReply {
   std::string text;  // as to be printed, with its newlines
   int exit_status = 0;
+  uint64_t build = 0;  // of the daemon
 };
 
 // Path of the daemon's socket in a pipe directory.

@@ -32,7 +32,6 @@ struct Facts {
   uint32_t device_count;
   int32_t driver_version;  // e.g. 13000
   uint32_t software;       // 1: softgpu
-  int32_t can_access_peer[kMaxDevices][kMaxDevices];
   DeviceFacts device[kMaxDevices];
 };
 

@@ -16,6 +16,7 @@
 #include <cstdint>
 
 #include "base/cuda_abi.h"
+#include "wire/build.h"
 #include "wire/layout.h"
 
 namespace openmps::wire {
@@ -63,6 +64,7 @@ struct UiReply {
   MessageHeader header{.kind = MessageKind::kUiReply, .bytes = sizeof(UiReply)};  // + text
   uint32_t exit_status = 0;                                                       // for the shell
   uint32_t more = 0;
+  uint64_t build = kBuildHash;  // for `openmps doctor`; commands are text, of any build
 };
 
 // What a program says of itself. Limits are wishes that may only lower what the server grants.
@@ -72,6 +74,7 @@ struct Hello {
   uint32_t client_priority = 0;        // CUDA_MPS_CLIENT_PRIORITY; ~0u: unset
   float active_thread_percentage = 0;  // 0: unset
   uint32_t namespace_inode = 0;
+  uint64_t build = kBuildHash;
   uint64_t memory_limit[kMaxDevices] = {};  // bytes; 0: none
   char visible_devices[256] = {};           // CUDA_VISIBLE_DEVICES, "\x01" in front if it is set
   char command[256] = {};                   // argv[0] and what fits
@@ -81,6 +84,7 @@ struct Welcome {
   MessageHeader header{.kind = MessageKind::kWelcome, .bytes = sizeof(Welcome)};
   uint32_t result = CUDA_SUCCESS;  // else the CUresult of cuInit, and nothing below but the reason
   uint32_t session = 0;
+  uint64_t build = kBuildHash;
   uint64_t window_base = 0;
   uint32_t server_pid = 0;
   uint32_t spin_us = 0;  // how long to spin before sleeping, chosen by the worker for this machine
@@ -95,6 +99,7 @@ struct WorkerReady {
   MessageHeader header{.kind = MessageKind::kWorkerReady, .bytes = sizeof(WorkerReady)};
   uint32_t result = CUDA_SUCCESS;  // why the worker can't work, with the reason
   uint32_t spin_us = 0;
+  uint64_t build = kBuildHash;
   char reason[kReasonBytes] = {};
   // Descriptor: facts file.
 };
@@ -181,6 +186,7 @@ struct ServerReady {
   MessageHeader header{.kind = MessageKind::kServerReady, .bytes = sizeof(ServerReady)};
   uint32_t result = CUDA_SUCCESS;
   uint32_t worker_pid = 0;
+  uint64_t build = kBuildHash;
   char reason[kReasonBytes] = {};
 };
 

@@ -19,7 +19,7 @@
 namespace openmps::wire {
 
 inline constexpr uint32_t kMagic = 0x53504d4f;  // "OMPS"
-inline constexpr uint32_t kProtocolVersion = 1;
+inline constexpr uint32_t kProtocolVersion = 2;
 
 inline constexpr uint64_t kKiB = 1024;
 inline constexpr uint64_t kMiB = 1024 * kKiB;

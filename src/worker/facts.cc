@@ -114,11 +114,6 @@ Result<UniqueFd> collect_facts(const DriverTable& driver, const Devices& devices
     if (Status status = collect_device(driver, devices.at(i), &facts->device[i]); !status.ok()) {
       return status;
     }
-    for (uint32_t j = 0; j < devices.count(); ++j) {
-      if (i == j) continue;
-      driver.cuDeviceCanAccessPeer(&facts->can_access_peer[i][j], devices.at(i).handle,
-                                   devices.at(j).handle);
-    }
   }
   return seal(*facts);
 }

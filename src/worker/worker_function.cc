@@ -246,23 +246,12 @@ Status Modules::occupancy(const wire::Occupancy& command, ReplyWriter& reply) {
   Function* function = nullptr;
   OPENMPS_RETURN_IF_ERROR(functions_.get(command.function, &function));
   OPENMPS_RETURN_IF_ERROR(core_.use(function->device));
-  CUresult result = CUDA_ERROR_INVALID_VALUE;
-  uint64_t value = 0;
-  if (command.query == static_cast<uint32_t>(wire::OccupancyQuery::kMaxActiveBlocks)) {
-    int blocks = 0;
-    result = core_.driver.cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
-        &blocks, function->handle, command.block_size, command.dynamic_shared_bytes, command.flags);
-    value = static_cast<uint64_t>(blocks);
-  } else if (command.query ==
-             static_cast<uint32_t>(wire::OccupancyQuery::kAvailableDynamicShared)) {
-    // Here `flags` is the number of blocks per multiprocessor.
-    size_t bytes = 0;
-    result = core_.driver.cuOccupancyAvailableDynamicSMemPerBlock(
-        &bytes, function->handle, static_cast<int>(command.flags), command.block_size);
-    value = bytes;
-  }
-  OPENMPS_RETURN_IF_ERROR(check(result, "the occupancy query"));
-  reply.put(wire::OccupancyReply{value});
+  int blocks = 0;
+  OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+                                    &blocks, function->handle, command.block_size,
+                                    command.dynamic_shared_bytes, command.flags),
+                                "cuOccupancyMaxActiveBlocksPerMultiprocessor"));
+  reply.put(wire::OccupancyReply{static_cast<uint64_t>(blocks)});
   return Status();
 }
 

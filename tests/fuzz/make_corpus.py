@@ -22,12 +22,12 @@ def write(target, name, data):
     (CORPUS / target / name).write_bytes(data)
 
 
-def message(kind, body, version=1):
+def message(kind, body, version=2):
     return struct.pack("<4sIII", b"OMPS", version, kind, 16 + len(body)) + body
 
 
 def hello(percentage, limit, devices=b"\x010", name=b"./nbody 4096"):
-    return message(1, struct.pack("<IIfI", 4711, 0xffffffff, percentage, 1) + struct.pack("<Q", limit)
+    return message(1, struct.pack("<IIfIQ", 4711, 0xffffffff, percentage, 1, 0) + struct.pack("<Q", limit)
                    + bytes(120) + devices.ljust(256, b"\0") + name.ljust(256, b"\0"))
 
 
@@ -42,18 +42,18 @@ def message_seeds():
     yield "shutdown", message(14, struct.pack("<II", 1, 0))
     reason = b"a kernel faulted\n".ljust(256, b"x")
     limits = bytes(128)
-    yield "welcome", message(2, struct.pack("<IIQIIfI", 0, 1, 0x1100_0000_0000, 4712, 20, 50.0, 1)
+    yield "welcome", message(2, struct.pack("<IIQQIIfI", 0, 1, 0, 0x1100_0000_0000, 4712, 20, 50.0, 1)
                              + limits + bytes(256))
-    yield "ui_reply", message(4, struct.pack("<II", 1, 0) + b"no such command\n")
-    yield "ui_reply_more", message(4, struct.pack("<II", 0, 1) + b"PID ID SERVER\n")
-    yield "server_ready", message(11, struct.pack("<II", 100, 4713) + reason)
+    yield "ui_reply", message(4, struct.pack("<IIQ", 1, 0, 0) + b"no such command\n")
+    yield "ui_reply_more", message(4, struct.pack("<IIQ", 0, 1, 0) + b"PID ID SERVER\n")
+    yield "server_ready", message(11, struct.pack("<IIQ", 100, 4713, 0) + reason)
     row = struct.pack("<IIII", 4711, 1, 0, 1) + b"GPU-118cbaa3".ljust(48, b"\0") + b"./nbody\x1b[2J".ljust(256, b"\0")
     yield "answer", message(13, struct.pack("<IIII", 1, 7, 1, 2) + row + row)
     yield "answer_devices", message(13, struct.pack("<IIII", 2, 7, 1, 0)
                                     + b"0000:00:06.0\tGPU-008cbaa3\tNVIDIA\x1b H200\n0000:00:07.0\tGPU-11\tB\n")
     yield "answer_rows", message(13, struct.pack("<IIII", 1, 7, 1, 0xffffffff) + row)
     yield "shutdown_refused", message(15, struct.pack("<II", 3, 0))
-    yield "worker_ready", message(20, struct.pack("<II", 0, 20) + reason)
+    yield "worker_ready", message(20, struct.pack("<IIQ", 0, 20, 0) + reason)
     yield "open_session", message(21, struct.pack("<IIIIfI", 1, 3, 4711, 0, 100.0, 0) + limits
                                   + b"./nbody".ljust(256, b"\0"))
     yield "session_ready", message(22, struct.pack("<II", 1, 2) + reason)
@@ -62,7 +62,7 @@ def message_seeds():
     yield "fault", message(25, struct.pack("<II", 3, 700) + reason)
     yield "pass_descriptor", message(30, struct.pack("<II", 1, 7))
     yield "descriptor_taken", message(31, struct.pack("<II", 1, 0))
-    yield "other_version", message(1, bytes(16), 2)
+    yield "other_version", message(1, bytes(16), 3)
     yield "no_header", b"OMPS"
     yield "devices", b"0000:00:06.0\tGPU-008cbaa3\tNVIDIA H200\n\t\t\n0000:00:07.0\tGPU"
 

@@ -204,7 +204,7 @@ def images():
                      + command("FunctionSetAttribute", 1, 1, 0, 1, 0, 0)
                      + command("FunctionSetAttribute", 1, 1, 0, 2, 0, 0)
                      + command("FunctionGetAttribute", 1, 0, 0, 0, 0, 0)
-                     + command("Occupancy", 1, 128, 0, 0, 0) + command("Occupancy", 1, 128, 0, 0, 1)
+                     + command("Occupancy", 1, 128, 0, 0, 0)
                      + command("ClusterOccupancy", 1, 0, 8, 1, 1, 32, 1, 1, 0, 1,
                                more=attribute(4, struct.pack("<III", 2, 1, 1)))
                      + command("ClusterOccupancy", 1, 1, 8, 1, 1, 32, 1, 1, 0, 0)

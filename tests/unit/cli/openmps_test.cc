@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // `openmps` as a program: what it passes to the programs that it runs, and what it says.
+#include <poll.h>
 #include <stdio.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 
 #include <filesystem>
+#include <thread>
 
 #include "mps_fixture.h"
+#include "wire/message.h"
 
 namespace openmps {
 namespace {
@@ -101,6 +105,38 @@ TEST_F(OpenmpsTest, DoctorNamesWhatStandsInTheWay) {
       << outcome.out;
   EXPECT_NE(outcome.out.find("leads programs of this shell to the client library"),
             std::string::npos);
+}
+
+TEST_F(OpenmpsTest, DoctorNoticesADaemonOfAnotherBuild) {
+  std::filesystem::create_directory(pipe_);
+  Result<UniqueFd> listener = listen_at(pipe_ + "/" + wire::kControlSocketName, 0600);
+  ASSERT_TRUE(listener.ok()) << listener.status().message();
+  std::thread daemon([&listener] {
+    pollfd waiting{listener->get(), POLLIN, 0};
+    ASSERT_EQ(poll(&waiting, 1, -1), 1);
+    const UniqueFd peer(accept4(listener->get(), nullptr, nullptr, SOCK_CLOEXEC));
+    ASSERT_TRUE(receive_packet(peer.get(), wire::kMaxMessageBytes).ok());
+    wire::UiReply reply;
+    ++reply.build;
+    EXPECT_TRUE(send_packet(peer.get(), wire::message_bytes(reply)).ok());
+  });
+  const Outcome outcome = openmps("doctor");
+  daemon.join();
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_NE(outcome.out.find("PROBLEM  daemon and client are of different builds of OpenMPS"),
+            std::string::npos)
+      << outcome.out;
+  std::filesystem::remove_all(pipe_);
+}
+
+TEST_F(OpenmpsTest, DoctorNamesAWorkerOfAnotherBuild) {
+  driver_ = "stranger";
+  start_daemon();
+  const Outcome outcome = openmps("doctor");
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_NE(outcome.out.find("worker and server are of different builds of OpenMPS"),
+            std::string::npos)
+      << outcome.out;
 }
 
 TEST_F(OpenmpsTest, DoctorPassesOnWhyAWorkerCantWork) {

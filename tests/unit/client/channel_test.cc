@@ -60,8 +60,8 @@ TEST(Channel, AShortReplyIsFilledUpWithZeros) {
   });
   uint64_t reply = ~0ull;
   uint32_t received = 0;
-  EXPECT_EQ(fake.channel().call(wire::Opcode::kPing, wire::ObjectOnly{1, 0}, {}, &reply,
-                                sizeof(reply), &received),
+  EXPECT_EQ(fake.channel().call(wire::Opcode::kPing, wire::Nothing{}, {}, &reply, sizeof(reply),
+                                &received),
             CUDA_ERROR_NOT_FOUND);
   EXPECT_EQ(reply, 5u);
   EXPECT_EQ(received, 4u);

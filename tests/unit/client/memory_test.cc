@@ -56,7 +56,7 @@ class DeviceMemoryTest : public ::testing::Test {
   }
   // Everything pushed so far has been handled.
   void drain() {
-    ASSERT_EQ(fake_.channel().call(wire::Opcode::kPing, wire::ObjectOnly{}), CUDA_SUCCESS);
+    ASSERT_EQ(fake_.channel().call(wire::Opcode::kPing, wire::Nothing{}), CUDA_SUCCESS);
   }
 
   std::atomic<uint64_t> mapped_{0};

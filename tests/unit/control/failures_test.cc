@@ -36,8 +36,20 @@ TEST_F(FailuresTest, AnotherProtocolVersionIsToldSo) {
   ASSERT_TRUE(send_packet(socket->get(), wire::message_bytes(old)).ok());
   const Client refused = finish_join(std::move(socket).value());
   EXPECT_EQ(refused.welcome.result, CUDA_ERROR_MPS_CONNECTION_FAILED);
-  EXPECT_NE(strstr(refused.welcome.reason, "protocol version 99 instead of 1"), nullptr)
+  EXPECT_NE(strstr(refused.welcome.reason, "protocol version 99 instead of 2"), nullptr)
       << refused.welcome.reason;
+
+  // A client of the same version, but made from other descriptions.
+  wire::Hello other = hello("./other");
+  ++other.build;
+  socket = connect_raw();
+  ASSERT_TRUE(socket.ok());
+  ASSERT_TRUE(send_packet(socket->get(), wire::message_bytes(other)).ok());
+  const Client stranger = finish_join(std::move(socket).value());
+  EXPECT_EQ(stranger.welcome.result, CUDA_ERROR_MPS_CONNECTION_FAILED);
+  EXPECT_NE(strstr(stranger.welcome.reason, "different builds of OpenMPS"), nullptr)
+      << stranger.welcome.reason;
+  EXPECT_NE(log_text("control.log").find("different builds of OpenMPS"), std::string::npos);
 
   // The same for a Hello of another size.
   wire::Hello longer = hello("./longer");

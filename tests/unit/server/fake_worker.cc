@@ -155,6 +155,7 @@ int main(int argc, char** argv) {
   }
   wire::WorkerReady ready;
   ready.spin_us = 7;
+  if (driver == "stranger") ++ready.build;
   if (driver == "none") {
     ready.result = CUDA_ERROR_NO_DEVICE;
     fill_field(ready.reason, "no CUDA device");

@@ -270,8 +270,6 @@ TEST_F(ModuleTest, AttributesAndOccupancy) {
             CUDA_ERROR_INVALID_VALUE);
   EXPECT_TRUE(send(Opcode::kOccupancy, wire::Occupancy{1, 128, 0, 0, 0}).ok());
   EXPECT_EQ(reply<wire::OccupancyReply>().value, 5u);
-  EXPECT_TRUE(send(Opcode::kOccupancy, wire::Occupancy{1, 128, 0, 2, 1}).ok());
-  EXPECT_EQ(reply<wire::OccupancyReply>().value, 2000u);
 }
 
 TEST_F(ModuleTest, ClusterOccupancyTakesAttributesThatAreNumbers) {

@@ -121,7 +121,7 @@ class SessionTest : public ::testing::Test {
     client.post(Opcode::kGraphNode, wire::GraphNode{1, 0, 0, 0});
     client.post(Opcode::kGraphInstantiate, wire::GraphInstantiate{1, 0, 0});
     client.post(Opcode::kGraphLaunch, wire::GraphLaunch{1, 2});
-    EXPECT_EQ(client.call(Opcode::kPing, uint64_t{0}), CUDA_SUCCESS);
+    EXPECT_EQ(client.call(Opcode::kPing, wire::Nothing{}), CUDA_SUCCESS);
     EXPECT_EQ(client.view().header().async_error.load(), 0u)
         << "opcode " << client.view().header().async_error_opcode.load();
   }
@@ -240,7 +240,7 @@ TEST_F(SessionTest, SessionsRunSideBySide) {
   use_everything(*first);
   use_everything(*second);
   close(*first);
-  EXPECT_EQ(second->call(Opcode::kPing, uint64_t{0}), CUDA_SUCCESS);
+  EXPECT_EQ(second->call(Opcode::kPing, wire::Nothing{}), CUDA_SUCCESS);
   EXPECT_EQ(first->view().header().status.load(), CUDA_ERROR_MPS_RPC_FAILURE);
   close(*second);
 }
@@ -276,7 +276,7 @@ TEST_F(SessionTest, FencesAndSleepers) {
   const uint32_t epoch = header.wake_epoch.load();
   client->post(Opcode::kFence, wire::Fence{1, 5, 43});
   client->post(Opcode::kWakeAfter, wire::WakeAfter{1, 0});
-  EXPECT_EQ(client->call(Opcode::kPing, uint64_t{0}), CUDA_SUCCESS);
+  EXPECT_EQ(client->call(Opcode::kPing, wire::Nothing{}), CUDA_SUCCESS);
   EXPECT_EQ(client->view().fence(5).value.load(), 42u);
   std::thread gpu([&] { driver_.hold(1, false); });
   while (header.wake_epoch.load() == epoch) futex_wait(&header.wake_epoch, epoch, 1'000'000'000);
@@ -290,7 +290,7 @@ TEST_F(SessionTest, HostFunctionHoldsItsStreamUntilTheClientHasRunIt) {
   client->post(Opcode::kStreamCreate, wire::StreamCreate{1, 1, 0, 1, 0, 0});
   client->post(Opcode::kHostFunction, wire::HostFunction{1, 3});
   client->post(Opcode::kFence, wire::Fence{1, 0, 1});
-  EXPECT_EQ(client->call(Opcode::kPing, uint64_t{0}), CUDA_SUCCESS);
+  EXPECT_EQ(client->call(Opcode::kPing, wire::Nothing{}), CUDA_SUCCESS);
   EXPECT_EQ(client->view().callback(3).posted.load(), 1u);
   EXPECT_EQ(client->view().fence(0).value.load(), 0u);
   client->view().callback(3).done.store(1);
@@ -309,7 +309,7 @@ TEST_F(SessionTest, DeadClientLeavesNoStreamWaiting) {
     client->post(Opcode::kStreamWaitValue,
                  wire::StreamValue{2, 4, client->staging(), value, CU_STREAM_WAIT_VALUE_EQ, 0});
   }
-  EXPECT_EQ(client->call(Opcode::kPing, uint64_t{0}), CUDA_SUCCESS);
+  EXPECT_EQ(client->call(Opcode::kPing, wire::Nothing{}), CUDA_SUCCESS);
   close(*client);  // drains, or never answers
 }
 
@@ -319,7 +319,7 @@ TEST_F(SessionTest, WorkInFlightIsDrainedBeforeMemoryGoes) {
   driver_.hold(2, true);
   client->post(Opcode::kLaunch, wire::Launch{2, 1, {1, 1, 1}, {1, 1, 1}, 0, 0, 16, 0},
                std::string(16, 'x'));
-  EXPECT_EQ(client->call(Opcode::kPing, uint64_t{0}), CUDA_SUCCESS);
+  EXPECT_EQ(client->call(Opcode::kPing, wire::Nothing{}), CUDA_SUCCESS);
   driver_.take_calls();
   server_->close(1);
   EXPECT_TRUE(server_->quiet(50));
@@ -349,13 +349,13 @@ TEST_F(SessionTest, GarbageInTheRingEndsOnlyItsSession) {
   expect_closed(2);
   EXPECT_EQ(bad->view().header().status.load(), CUDA_ERROR_MPS_RPC_FAILURE);
   server_->close(2);  // crosses: ignored
-  EXPECT_EQ(good->call(Opcode::kPing, uint64_t{0}), CUDA_SUCCESS);
+  EXPECT_EQ(good->call(Opcode::kPing, wire::Nothing{}), CUDA_SUCCESS);
   close(*good);
 }
 
 TEST_F(SessionTest, ReplySlotsAreChecked) {
   const auto client = connect();
-  client->post(Opcode::kPing, uint64_t{0}, "", 256);
+  client->post(Opcode::kPing, wire::Nothing{}, "", 256);
   EXPECT_TRUE(server_->expect<wire::SessionFault>().ok());
   expect_closed(1);
 }
@@ -385,7 +385,7 @@ TEST_F(SessionTest, LostContextIsNoticedWhileAFenceIsOpen) {
   EXPECT_TRUE(waiting->wait_fence(0, 1));
   driver_.hold(1, true);
   waiting->post(Opcode::kFence, wire::Fence{1, 0, 2});
-  EXPECT_EQ(waiting->call(Opcode::kPing, uint64_t{0}), CUDA_SUCCESS);
+  EXPECT_EQ(waiting->call(Opcode::kPing, wire::Nothing{}), CUDA_SUCCESS);
   driver_.poison(CUDA_ERROR_ILLEGAL_ADDRESS);
   auto fault = server_->expect<wire::SessionFault>();
   ASSERT_TRUE(fault.ok()) << fault.status().message();

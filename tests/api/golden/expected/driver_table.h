@@ -64,10 +64,6 @@ enum class DriverSymbol : uint16_t {
 
 inline constexpr size_t kDriverSymbolCount = 13;
 
-// Identifies the description that this build was generated from: both ends of a
-// channel must have the same.
-inline constexpr uint64_t kApiHash = 0x95cf78cb020767f5;
-
 inline constexpr const char* kDriverSymbolNames[kDriverSymbolCount] = {
 #define OPENMPS_NAME(symbol) #symbol,
     OPENMPS_DRIVER_SYMBOLS(OPENMPS_NAME)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Generated from api/*.toml by api/generate.py; do not edit.
 // Opcodes and fixed structures of the generated messages; arrays and strings follow
-// them as message_codec.h says. Both ends come from one build (kApiHash).
+// them as message_codec.h says. Both ends come from one build
+// (wire/build.h).
 #pragma once
 
 #include <cstdint>
