@@ -60,7 +60,7 @@ class ImageObjects {
  private:
   mutable std::mutex lock_;
   std::map<std::pair<wire::ImageKind, uint64_t>, ImageObject> images_;
-  HandleTable<Object> names_{HandleKind::kImage};
+  HandleTable<Object> names_{HandleKind::kImage, wire::kMaxImageObjects};
 };
 
 // Errors: CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_NOT_SUPPORTED.

@@ -64,12 +64,14 @@ struct Object {
 template <typename T>
 class HandleTable {
  public:
-  explicit HandleTable(HandleKind type) : type_(type) {}
+  // At most `most` objects live at once: what the worker holds for a client.
+  explicit HandleTable(HandleKind type, uint32_t most = wire::kMaxObjects)
+      : type_(type), most_(most) {}
   HandleTable(const HandleTable&) = delete;
   HandleTable& operator=(const HandleTable&) = delete;
 
-  // A fresh object with its id and handle, not yet visible to find(). nullptr: the limit of
-  // wire::kMaxObjects live objects is reached.
+  // A fresh object with its id and handle, not yet visible to find(). nullptr: the limit of live
+  // objects is reached.
   T* allocate();
   // Make a filled-in object visible.
   void publish(T* object);
@@ -112,6 +114,7 @@ class HandleTable {
   Slot* grow_locked();
 
   const HandleKind type_;
+  const uint32_t most_;
   std::mutex lock_;
   std::vector<uint32_t> free_;     // last in, first out: warm cache lines
   std::atomic<uint32_t> used_{0};  // indices 1..used_ have existed
@@ -130,7 +133,7 @@ typename HandleTable<T>::Slot* HandleTable<T>::slot_at(uint32_t index) const {
 template <typename T>
 typename HandleTable<T>::Slot* HandleTable<T>::grow_locked() {
   const uint32_t index = used_.load(std::memory_order_relaxed) + 1;
-  if (index > wire::kMaxObjects) return nullptr;
+  if (index > most_) return nullptr;
   std::atomic<Chunk*>& chunk = directory_->chunks[(index - 1) / kChunkObjects];
   if (chunk.load(std::memory_order_relaxed) == nullptr) {
     // recycle() needs no memory: an object can always go.

@@ -103,7 +103,8 @@ CUresult read_image_file(const char* name, std::vector<std::byte>* contents) {
 }
 
 CUresult send_image(Session& session, const Image& image, wire::Id* blob) {
-  *blob = session.next_blob.fetch_add(1, std::memory_order_relaxed);
+  // Of blobs few are under way at a time: an id comes round long after its first blob was loaded.
+  *blob = session.next_blob.fetch_add(1, std::memory_order_relaxed) % wire::kMaxObjects + 1;
   return send_blob(session, image, *blob);
 }
 

@@ -94,14 +94,14 @@ struct Session {
   // context, so staged copies are then waited for.
   std::atomic<bool> several_contexts{false};
   HandleTable<Stream> streams{HandleKind::kStream};
-  HandleTable<Event> events{HandleKind::kEvent};
-  HandleTable<Module> modules{HandleKind::kModule};
+  HandleTable<Event> events{HandleKind::kEvent, wire::kMaxEvents};
+  HandleTable<Module> modules{HandleKind::kModule, wire::kMaxModules};
   HandleTable<Function> functions{HandleKind::kFunction};
   HandleTable<Link> links{HandleKind::kLink};
   HandleTable<MemoryPool> pools{HandleKind::kMemoryPool};
   HandleTable<PhysicalMemory> physical{HandleKind::kPhysicalMemory};
   HandleTable<Graph> graphs{HandleKind::kGraph};
-  HandleTable<GraphExec> graph_execs{HandleKind::kGraphExec};
+  HandleTable<GraphExec> graph_execs{HandleKind::kGraphExec, wire::kMaxGraphExecs};
   HandleTable<GraphNode> graph_nodes{HandleKind::kGraphNode};
   HandleTable<UserObject> user_objects{HandleKind::kUserObject};
   std::mutex graph_lock;  // of all graphs; taken before any other lock of the session
@@ -121,7 +121,7 @@ struct Session {
   std::mutex context_lock;  // activation, creation and destruction of contexts
   std::mutex stream_lock;   // creation of default streams
   std::atomic<uint64_t> next_unique_id{1};
-  std::atomic<uint32_t> next_blob{1};
+  std::atomic<uint32_t> next_blob{0};
 };
 
 // ---- The process's one session ------------------------------------------------------------------

@@ -14,6 +14,7 @@
 
 #include "base/cuda_abi.h"
 #include "wire/layout.h"
+#include "wire/limits.h"
 
 namespace openmps::wire {
 
@@ -30,9 +31,6 @@ inline constexpr uint16_t kNoReply = 0xffff;
 // Holds the largest kernel parameters (32764 bytes since CUDA 12.1) with their launch.
 inline constexpr uint32_t kMaxRecordBytes = 64 * 1024;
 inline constexpr uint32_t kMaxKernelParameterBytes = 32764;
-// Live objects of one type in one session: bounds what a client can make a worker hold.
-inline constexpr uint32_t kMaxObjects = 1u << 20;
-inline constexpr uint32_t kMaxImageBytes = 0xffff'ffffu;
 // What nvcc -rdc=true links travels as several containers, one behind the other, each at a multiple
 // of this many bytes: the linked code, then what it was linked from, one of each object file.
 inline constexpr uint64_t kContainerAlignment = 8;

@@ -40,6 +40,7 @@ class DriverGraph {
   struct Totals {
     uint32_t nodes = 0;
     uint32_t conditions = 0;
+    uint64_t bytes = 0;
   };
   struct Part {
     CUgraph handle = nullptr;

@@ -6,9 +6,11 @@
 #include <ctype.h>
 #include <elf.h>
 #include <lz4.h>
+#include <stdlib.h>
 #include <string.h>
 #include <zstd.h>
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -77,9 +79,85 @@ bool calls_malloc(Bytes ptx) {
   return false;
 }
 
+// The sections of variables of a cubin: those that are zero at first have a size and no bytes.
+uint64_t variable_bytes_of_elf(Bytes code) {
+  Elf64_Ehdr header;
+  if (code.size() < sizeof(header)) return 0;
+  memcpy(&header, code.data(), sizeof(header));
+  const auto section = [&](uint64_t index, Elf64_Shdr* found) {
+    const uint64_t at = header.e_shoff + index * sizeof(*found);
+    if (index >= header.e_shnum || header.e_shentsize != sizeof(*found) || at < header.e_shoff ||
+        at > code.size() || code.size() - at < sizeof(*found)) {
+      return false;
+    }
+    memcpy(found, code.data() + at, sizeof(*found));
+    return true;
+  };
+  Elf64_Shdr names;
+  if (!section(header.e_shstrndx, &names)) return 0;
+  uint64_t total = 0;
+  Elf64_Shdr one;
+  for (uint64_t i = 0; section(i, &one); ++i) {
+    const uint64_t name = names.sh_offset + one.sh_name;
+    if (name < names.sh_offset || name >= code.size()) continue;
+    constexpr std::string_view kPrefix = ".nv.global";
+    const Bytes text = code.subspan(name);
+    const bool variables =
+        text.size() > kPrefix.size() && memcmp(text.data(), kPrefix.data(), kPrefix.size()) == 0;
+    if (!variables || __builtin_add_overflow(total, one.sh_size, &total)) continue;
+  }
+  return total;
+}
+
+// One declaration of PTX behind its `.global`: " .align 1 .b8 big[536870912];". Its size, 0 if it
+// is none.
+uint64_t bytes_of_declaration(std::string_view text) {
+  const size_t end = std::min(text.find_first_of(";={"), text.size());
+  uint64_t bytes = 0;
+  uint64_t vector = 1;
+  for (size_t at = 0; at < end; ++at) {
+    if (text[at] == '.') {
+      const std::string_view word = text.substr(at + 1);
+      if (word.starts_with("v2")) vector = 2;
+      if (word.starts_with("v4")) vector = 4;
+      // .b8, .u16, .s32, .f64, .b128, ...: the kind, then the bits.
+      if (word.size() > 1 && memchr("busf", word[0], 4) != nullptr) {
+        const uint64_t bits = strtoull(std::string(word.substr(1, 3)).c_str(), nullptr, 10);
+        if (bits != 0) bytes = bits / 8;
+      }
+    } else if (text[at] == '[') {
+      uint64_t length = strtoull(std::string(text.substr(at + 1, 20)).c_str(), nullptr, 0);
+      if (text.substr(at + 1).starts_with("]")) {  // that of the values behind it
+        const std::string_view values = text.substr(end, text.find('}', end) - end);
+        length = 1 + static_cast<uint64_t>(std::count(values.begin(), values.end(), ','));
+      }
+      if (__builtin_mul_overflow(bytes, length, &bytes)) return ~0ull;
+    }
+  }
+  return __builtin_mul_overflow(bytes, vector, &bytes) ? ~0ull : bytes;
+}
+
+uint64_t variable_bytes_of_ptx(Bytes ptx) {
+  const std::string_view text(reinterpret_cast<const char*>(ptx.data()), ptx.size());
+  constexpr std::string_view kSpace = ".global";
+  uint64_t total = 0;
+  for (size_t at = text.find(kSpace); at != std::string_view::npos;
+       at = text.find(kSpace, at + kSpace.size())) {
+    const std::string_view rest = text.substr(at + kSpace.size());
+    if (rest.empty() || (rest[0] != ' ' && rest[0] != '\t' && rest[0] != '\n')) continue;
+    // What is defined elsewhere has no memory here.
+    const size_t line = text.find_last_of(";}\n", at);
+    const size_t begin = line == std::string_view::npos ? 0 : line + 1;
+    if (text.substr(begin, at - begin).find(".extern") != std::string_view::npos) continue;
+    if (__builtin_add_overflow(total, bytes_of_declaration(rest), &total)) return ~0ull;
+  }
+  return total;
+}
+
 ImageFacts facts_of(Bytes code, bool is_elf) {
   ImageFacts facts;
   facts.compiles = !is_elf;
+  facts.variable_bytes = is_elf ? variable_bytes_of_elf(code) : variable_bytes_of_ptx(code);
   facts.prints = contains(code, "vprintf");
   facts.asserts = contains(code, "__assert");
   facts.allocates = is_elf ? contains(code, {"\0malloc\0", 8}) : calls_malloc(code);
@@ -97,6 +175,8 @@ void merge(const ImageFacts& from, ImageFacts* to) {
   to->allocates |= from.allocates;
   to->has_variables |= from.has_variables;
   to->compiles |= from.compiles;
+  // The driver takes one of them.
+  to->variable_bytes = std::max(to->variable_bytes, from.variable_bytes);
 }
 
 // The code of an entry, unpacked into `buffer` where it is compressed.
@@ -123,7 +203,7 @@ std::optional<Bytes> code_of(const Entry& entry, Bytes payload,
 
 // All entries of one kind that the device may use. Nothing: there is none, or one can't be read.
 std::optional<ImageFacts> facts_of_kind(Bytes entries, uint16_t kind, uint32_t capability) {
-  ImageFacts facts{false, false, false, false};
+  ImageFacts facts{false, false, false, false, false, 0};
   bool found = false;
   std::vector<unsigned char> buffer;
   Entry entry;
@@ -179,7 +259,7 @@ ImageFacts read_image_facts(Bytes image, uint32_t capability) {
   if (const auto facts = facts_of_container(containers->front(), capability)) return *facts;
   if (containers->size() == 1) return {};
   // The linked code does not run: the driver links all of its inputs.
-  ImageFacts facts{false, false, false};
+  ImageFacts facts{false, false, false, false, false, 0};
   for (size_t i = 1; i < containers->size(); ++i) {
     merge(facts_of_container((*containers)[i], capability).value_or(ImageFacts{}), &facts);
   }

@@ -10,11 +10,12 @@
 namespace openmps::worker {
 
 struct ImageFacts {
-  bool prints = true;         // refers to the device's printf
-  bool asserts = true;        // refers to the device's assert
-  bool allocates = true;      // refers to the device's malloc
-  bool has_variables = true;  // in device or constant memory, of any kind
-  bool compiles = true;       // PTX, no machine code for the device
+  bool prints = true;           // refers to the device's printf
+  bool asserts = true;          // refers to the device's assert
+  bool allocates = true;        // refers to the device's malloc
+  bool has_variables = true;    // in device or constant memory, of any kind
+  bool compiles = true;         // PTX, no machine code for the device
+  uint64_t variable_bytes = 0;  // in device memory, as far as the image says
 };
 
 // `image` has passed check_image_bounds. `capability`: 10 * major + minor of the device; of a

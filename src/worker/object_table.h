@@ -17,8 +17,9 @@ namespace openmps::worker {
 template <typename T>
 class ObjectTable {
  public:
-  // `type` names the objects in reasons: "stream".
-  explicit ObjectTable(const char* type) : type_(type) {}
+  // `type` names the objects in reasons: "stream". Ids go up to `most`.
+  explicit ObjectTable(const char* type, uint32_t most = wire::kMaxObjects)
+      : type_(type), most_(most) {}
 
   // The object, nullptr if there is none of this id.
   [[nodiscard]] T* find(wire::Id id) const {
@@ -35,15 +36,18 @@ class ObjectTable {
     OPENMPS_RETURN_IF_ERROR(check_free(id));
     if (id > objects_.size()) objects_.resize(id);
     objects_[id - 1] = std::move(object);
+    ++live_;
     return Status();
   }
   [[nodiscard]] Status check_free(wire::Id id) const {
-    if (id != 0 && id <= wire::kMaxObjects && find(id) == nullptr) return Status();
+    if (id != 0 && id <= most_ && find(id) == nullptr) return Status();
     return violation(std::string("the id ") + std::to_string(id) + " can't name a new " + type_);
   }
   // The object, now the caller's; nullptr if there is none.
   std::unique_ptr<T> take(wire::Id id) {
-    return find(id) == nullptr ? nullptr : std::move(objects_[id - 1]);
+    if (find(id) == nullptr) return nullptr;
+    --live_;
+    return std::move(objects_[id - 1]);
   }
   // f(T&) for each.
   template <typename F>
@@ -59,11 +63,17 @@ class ObjectTable {
       if (objects_[i] != nullptr) f(static_cast<wire::Id>(i + 1), *objects_[i]);
     }
   }
-  void clear() { objects_.clear(); }
+  void clear() {
+    objects_.clear();
+    live_ = 0;
+  }
+  [[nodiscard]] size_t live() const { return live_; }
 
  private:
   const char* type_;
+  const uint32_t most_;
   std::vector<std::unique_ptr<T>> objects_;
+  size_t live_ = 0;
 };
 
 }  // namespace openmps::worker

@@ -48,7 +48,7 @@ struct SessionParts {
   SessionCore core;
   SessionMemory memory{core};
   PhysicalObjects physical{core, memory};
-  GreenContexts greens{core};
+  GreenContexts greens{core, memory};
   Streams streams{core, greens};
   Events events{core, streams};
   Sharing sharing{core, memory, events};

@@ -76,7 +76,7 @@ class Arrays {
   SessionMemory& memory_;
   ObjectTable<Array> arrays_{"array"};
   ObjectTable<Mipmapped> mipmapped_{"mipmapped array"};
-  ObjectTable<Image> images_{"texture or surface object"};
+  ObjectTable<Image> images_{"texture or surface object", wire::kMaxImageObjects};
 };
 
 }  // namespace openmps::worker

@@ -46,7 +46,7 @@ class Events {
 
   SessionCore& core_;
   Streams& streams_;
-  ObjectTable<Event> events_{"event"};
+  ObjectTable<Event> events_{"event", wire::kMaxEvents};
 };
 
 }  // namespace openmps::worker

@@ -29,6 +29,7 @@ Status Graphs::find_step(wire::Id id, uint32_t node, GraphExec** exec, GraphStep
 
 void Graphs::drop(DescribedGraph& graph) {
   totals_.nodes -= static_cast<uint32_t>(graph.steps.size());
+  totals_.bytes -= graph.bytes;
   graph = DescribedGraph();
 }
 
@@ -103,10 +104,19 @@ Status Graphs::node(const wire::GraphNode& command, wire::Variable variable) {
     graph.error = Status(CUDA_ERROR_OUT_OF_MEMORY, "too many nodes of executable graphs");
     return Status();
   }
+  const uint64_t bytes = sizeof(GraphStep) + variable.size();
+  if (bytes > wire::kMaxGraphBytes - totals_.bytes) {
+    graph.error =
+        Status(CUDA_ERROR_OUT_OF_MEMORY, "the graphs of the session would exceed " +
+                                             std::to_string(wire::kMaxGraphBytes) + " bytes");
+    return Status();
+  }
   Status status = builder_.add(*graph.graph, command, variable, &graph.steps);
   if (is_violation(status) || is_sticky(status.code())) return status;
   if (status.ok()) {
     ++totals_.nodes;
+    totals_.bytes += bytes;
+    graph.bytes += bytes;
   } else {
     graph.error = status;
     graph.failed_node = static_cast<uint32_t>(graph.steps.size());

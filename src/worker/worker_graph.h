@@ -23,6 +23,7 @@ struct DescribedGraph {
   std::vector<GraphStep> steps;
   Status error;  // of its first node that failed; reported by what uses the description
   uint32_t failed_node = wire::kNoNode;
+  uint64_t bytes = 0;  // that its nodes were described with
 };
 
 struct GraphExec {
@@ -74,7 +75,7 @@ class Graphs {
   SessionMemory& memory_;
   GraphBuilder& builder_;
   Fences& fences_;
-  ObjectTable<GraphExec> execs_{"executable graph"};
+  ObjectTable<GraphExec> execs_{"executable graph", wire::kMaxGraphExecs};
   ObjectTable<std::shared_ptr<DriverGraph>> kept_{"graph with conditional handles"};
   DriverGraph::Totals totals_;
 };

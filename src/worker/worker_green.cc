@@ -148,13 +148,17 @@ Status GreenContexts::create(const wire::GreenCreate& command) {
     return Status(CUDA_ERROR_OUT_OF_MEMORY, "the session has too many green contexts");
   }
   OPENMPS_RETURN_IF_ERROR(core_.use(command.device));
+  OPENMPS_RETURN_IF_ERROR(memory_.charge(command.device, wire::kGreenContextBytes));
   auto green = std::make_unique<GreenContext>();
   green->device = command.device;
   const CUresult result = core_.gate.run(GatedCall::kGreenCreate, command.device, [&] {
     return core_.driver.cuGreenCtxCreate(&green->handle, descriptor->handle,
                                          core_.devices.at(command.device).handle, command.flags);
   });
-  OPENMPS_RETURN_IF_ERROR(check(result, "cuGreenCtxCreate"));
+  if (result != CUDA_SUCCESS) {
+    memory_.refund(command.device, wire::kGreenContextBytes);
+    return check(result, "cuGreenCtxCreate");
+  }
   ++green_count_;
   return greens_.insert(command.green, std::move(green));
 }
@@ -163,6 +167,7 @@ void GreenContexts::destroy_now(const GreenContext& green) {
   static_cast<void>(core_.use(green.device).ok());
   core_.gate.run(GatedCall::kGreenDestroy, green.device,
                  [&] { return core_.driver.cuGreenCtxDestroy(green.handle); });
+  memory_.refund(green.device, wire::kGreenContextBytes);
 }
 
 Status GreenContexts::destroy(wire::Id id) {

@@ -17,6 +17,7 @@
 #include "worker/object_table.h"
 #include "worker/reply_writer.h"
 #include "worker/session_core.h"
+#include "worker/worker_memory.h"
 
 namespace openmps::worker {
 
@@ -29,7 +30,7 @@ struct GreenContext {
 
 class GreenContexts {
  public:
-  explicit GreenContexts(SessionCore& core) : core_(core) {}
+  GreenContexts(SessionCore& core, SessionMemory& memory) : core_(core), memory_(memory) {}
 
   Status resource(const wire::DeviceResource& command, ReplyWriter& reply);
   Status split(const wire::ResourceSplit& command, ReplyWriter& reply);
@@ -61,6 +62,7 @@ class GreenContexts {
   void destroy_now(const GreenContext& green);
 
   SessionCore& core_;
+  SessionMemory& memory_;
   std::map<Bytes, Origin> given_;
   std::vector<CUdevResource> split_;  // what the last split made
   ObjectTable<Descriptor> descriptors_{"resource descriptor"};

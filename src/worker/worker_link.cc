@@ -66,6 +66,9 @@ Status Links::add(const wire::LinkAdd& command, wire::Variable variable, ReplyWr
       link->state, static_cast<CUjitInputType>(command.type), image.data(), counted, name.c_str(),
       options.count(), options.names(), options.values());
   link->options.put_logs(reply);
+  // The driver keeps a copy, whether or not it likes what it has been given.
+  link->input_bytes += bytes;
+  modules_.hold_image(bytes);
   return check(result, "cuLinkAddData");
 }
 
@@ -105,6 +108,7 @@ Status Links::destroy(wire::Id id) {
   OPENMPS_RETURN_IF_ERROR(use(id, &found));
   const std::unique_ptr<Link> link = links_.take(id);
   --count_;
+  modules_.drop_image(link->input_bytes);
   return check(core_.driver.cuLinkDestroy(link->state), "cuLinkDestroy");
 }
 
@@ -112,6 +116,7 @@ void Links::release_all() {
   links_.for_each([this](Link& link) {
     static_cast<void>(core_.use(link.device).ok());
     core_.driver.cuLinkDestroy(link.state);
+    modules_.drop_image(link.input_bytes);
   });
   links_.clear();
   count_ = 0;

@@ -36,6 +36,7 @@ class Links {
     JitOptions options;  // the driver writes its logs for as long as the link lives
     const unsigned char* result = nullptr;  // the driver's
     size_t result_bytes = 0;
+    uint64_t input_bytes = 0;  // that the driver holds
   };
   Status use(wire::Id id, Link** link);
 

@@ -139,6 +139,12 @@ Status SessionMemory::check_device_range(const wire::MemoryRange& range) const {
 
 // ---- Device memory -----------------------------------------------------------------------------
 
+Status SessionMemory::check_count() const {
+  if (ranges_.size() < wire::kMaxMappings) return Status();
+  return Status(CUDA_ERROR_OUT_OF_MEMORY,
+                std::to_string(wire::kMaxMappings) + " mappings and registrations are there");
+}
+
 bool SessionMemory::is_free(uint64_t begin, uint64_t end) const {
   const auto next = ranges_.lower_bound(begin);
   if (next != ranges_.end() && next->first < end) return false;
@@ -146,6 +152,9 @@ bool SessionMemory::is_free(uint64_t begin, uint64_t end) const {
 }
 
 Status SessionMemory::check_limit(uint32_t device, uint64_t bytes) const {
+  if (bytes > wire::kMaxExtentBytes) {
+    return Status(CUDA_ERROR_OUT_OF_MEMORY, std::to_string(bytes) + " bytes of device memory");
+  }
   const uint64_t limit = core_.info.memory_limit[device];
   const uint64_t granted = granted_[device];
   if (limit == 0 || (granted <= limit && bytes <= limit - granted)) return Status();
@@ -206,6 +215,7 @@ Status SessionMemory::map_held(std::shared_ptr<Holding> holding, uint64_t addres
     return violation(text_of(offset, bytes) + " is no part of physical memory of " +
                      std::to_string(whole) + " bytes");
   }
+  OPENMPS_RETURN_IF_ERROR(check_count());
   OPENMPS_RETURN_IF_ERROR(check_limit(device, charged));
   OPENMPS_RETURN_IF_ERROR(core_.use(device));
   if (address < core_.device_end() && address >= core_.window_base()) {
@@ -374,6 +384,7 @@ Status SessionMemory::register_host(const wire::MemoryRange& range) {
   if (!is_free(range.address, end)) {
     return violation(text_of(range.address, range.bytes) + " is registered already");
   }
+  OPENMPS_RETURN_IF_ERROR(check_count());
   OPENMPS_RETURN_IF_ERROR(core_.use(0));
   OPENMPS_RETURN_IF_ERROR(
       check(core_.driver.cuMemHostRegister_v2(reinterpret_cast<void*>(range.address), range.bytes,

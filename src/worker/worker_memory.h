@@ -118,6 +118,8 @@ class SessionMemory {
   Status reserve_window();
   Status check_device_range(const wire::MemoryRange& range) const;
   Status check_limit(uint32_t device, uint64_t bytes) const;
+  // CUDA_ERROR_OUT_OF_MEMORY: wire::kMaxMappings.
+  Status check_count() const;
   // Access for the device of its own and for those that are its peers.
   Status open_access(uint64_t address, const Range& range);
   // [address, address + bytes) consists of whole mappings of device memory.

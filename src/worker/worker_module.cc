@@ -15,16 +15,21 @@ namespace openmps::worker {
 using wire::ModuleKind;
 
 Status Modules::begin_blob(const wire::BlobBegin& command) {
-  if (command.bytes == 0 || command.bytes > wire::kMaxImageBytes) {
+  if (command.bytes == 0 || command.bytes > wire::kMaxSessionImageBytes) {
     return violation("an image of " + std::to_string(command.bytes) + " bytes");
   }
   auto blob = std::make_unique<Blob>();
   blob->bytes = command.bytes;
-  if (command.bytes > kMaxSessionImageBytes - image_bytes_) {
-    blob->error =
-        Status(CUDA_ERROR_OUT_OF_MEMORY, "the images of the session would exceed " +
-                                             std::to_string(kMaxSessionImageBytes) + " bytes");
+  const auto too_many = [](const char* what, uint64_t most) {
+    return Status(CUDA_ERROR_OUT_OF_MEMORY, std::string(what) + " of the session would exceed " +
+                                                std::to_string(most) + " bytes");
+  };
+  if (command.bytes > wire::kMaxAnnouncedBytes - announced_bytes_) {
+    blob->error = too_many("images that are not loaded yet", wire::kMaxAnnouncedBytes);
+  } else if (command.bytes > wire::kMaxSessionImageBytes - image_bytes_) {
+    blob->error = too_many("the images", wire::kMaxSessionImageBytes);
   } else {
+    announced_bytes_ += command.bytes;
     image_bytes_ += command.bytes;
   }
   return blobs_.insert(command.blob, std::move(blob));
@@ -55,6 +60,7 @@ Status Modules::take_blob(wire::Id id, ImageBytes* image) {
   const std::unique_ptr<Blob> blob = blobs_.take(id);
   if (blob == nullptr) return violation("there is no blob " + std::to_string(id));
   if (!blob->error.ok()) return blob->error;
+  announced_bytes_ -= blob->bytes;
   image_bytes_ -= blob->bytes;
   if (blob->data.size() != blob->bytes) {
     return violation("an image of " + std::to_string(blob->bytes) + " bytes of which " +
@@ -100,6 +106,9 @@ Status Modules::load(const wire::ModuleLoad& command, wire::Variable options, Re
   module->kind = static_cast<ModuleKind>(command.kind);
   module->device = command.device;
   module->facts = read_image_facts(image, core_.devices.at(command.device).capability);
+  // Before the driver allocates them.
+  OPENMPS_RETURN_IF_ERROR(memory_.charge(command.device, module->facts.variable_bytes));
+  module->charged = module->facts.variable_bytes;
   image_bytes_ += image.size();
   image.push_back(0);  // PTX is text that ends with NUL
   module->image = core_.commons.images.intern(std::move(image));
@@ -154,6 +163,7 @@ Status Modules::finish_load(wire::Id id, std::unique_ptr<Module> module, Making&
   if (status.ok()) status = modules_.check_free(id);
   if (!status.ok()) {
     image_bytes_ -= module->image->size() - 1;
+    memory_.refund(module->device, module->charged);
     return status;
   }
   return modules_.insert(id, std::move(module));
@@ -192,6 +202,7 @@ void Modules::release(Module& module) {
   for (const wire::Id id : module.functions) functions_.take(id).reset();
   for (const uint64_t address : module.globals) memory_.remove_global(address);
   image_bytes_ -= module.image->size() - 1;
+  memory_.refund(module.device, module.charged);
   module.library.reset();  // unloads it, if nobody else holds it
 }
 

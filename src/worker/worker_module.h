@@ -24,10 +24,6 @@
 
 namespace openmps::worker {
 
-// What all images of a session may take together: blobs on their way and those of live modules. The
-// largest known, those of PyTorch's libraries, are below 2 GiB together.
-inline constexpr uint64_t kMaxSessionImageBytes = 4 * wire::kGiB;
-
 // All functions of a library with no more of them and no larger image are loaded with the first:
 // what a program brings itself. CUDA's own libraries have thousands, of which it uses few.
 inline constexpr unsigned kMostLoadedTogether = 64;
@@ -57,6 +53,7 @@ struct Module {
   ImageFacts facts;
   std::vector<wire::Id> functions;
   std::vector<uint64_t> globals;  // start addresses
+  uint64_t charged = 0;           // of the device's memory, for its variables
 };
 
 class Modules {
@@ -66,8 +63,10 @@ class Modules {
   Status begin_blob(const wire::BlobBegin& command);
   // Chunks come in order, out of the staging arena.
   Status append_blob(const wire::BlobData& command);
-  // A whole image, now the caller's.
+  // A whole image, now the caller's, who counts it for as long as somebody holds it.
   Status take_blob(wire::Id id, ImageBytes* image);
+  void hold_image(uint64_t bytes) { image_bytes_ += bytes; }
+  void drop_image(uint64_t bytes) { image_bytes_ -= bytes; }
   // Replies ModuleLoadReply and the JIT logs, also when loading fails. What has to be compiled is
   // answered later.
   Status load(const wire::ModuleLoad& command, wire::Variable options, ReplyWriter& reply);
@@ -146,9 +145,10 @@ class Modules {
   SessionCore& core_;
   SessionMemory& memory_;
   ObjectTable<Blob> blobs_{"blob"};
-  ObjectTable<Module> modules_{"module"};
+  ObjectTable<Module> modules_{"module", wire::kMaxModules};
   ObjectTable<Function> functions_{"function"};
-  uint64_t image_bytes_ = 0;  // of blobs and modules
+  uint64_t announced_bytes_ = 0;  // of blobs
+  uint64_t image_bytes_ = 0;      // of blobs, links and modules
   bool any_prints_ = false;
   bool any_asserts_ = false;
 };

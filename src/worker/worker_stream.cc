@@ -23,6 +23,9 @@ Status Streams::create(const wire::StreamCreate& command) {
     return violation("a stream whose green context is of device " + std::to_string(green->device));
   }
   sweep_retired();
+  if (streams_.live() + retired_.size() >= wire::kMaxStreams) {
+    return violation("more than " + std::to_string(wire::kMaxStreams) + " streams");
+  }
   auto& context = contexts_[command.context];
   if (context == nullptr) {
     context = std::make_unique<ClientContext>();

@@ -41,6 +41,17 @@ TEST(HandleTable, StaleHandlesOfReusedIdsAreUnknown) {
   EXPECT_EQ(table.find(old_handle), nullptr);
 }
 
+TEST(HandleTable, HasNoMoreObjectsThanItsLimit) {
+  HandleTable<Thing> table(HandleKind::kEvent, 2);
+  Thing* first = table.allocate();
+  table.publish(first);
+  EXPECT_NE(table.allocate(), nullptr);
+  EXPECT_EQ(table.allocate(), nullptr);
+  EXPECT_TRUE(table.retire(first));
+  table.recycle(first);
+  EXPECT_EQ(table.allocate(), first);
+}
+
 TEST(HandleTable, ForeignValuesAreUnknown) {
   HandleTable<Thing> streams(HandleKind::kStream);
   HandleTable<Thing> events(HandleKind::kEvent);

@@ -385,6 +385,13 @@ void fill_modules(DriverTable& t) {
     return *module = handle<CUmodule>(number(library)), CUDA_SUCCESS;
   };
   t.cuFuncLoad = [](CUfunction) { return call("load function"); };
+  t.cuLinkCreate_v2 = [](unsigned, CUjit_option*, void**, CUlinkState* link) {
+    if (CUresult error = call("link")) return error;
+    return *link = handle<CUlinkState>(FakeDriver::current().make("links")), CUDA_SUCCESS;
+  };
+  t.cuLinkAddData_v2 = [](CUlinkState, CUjitInputType, void*, size_t, const char*, unsigned,
+                          CUjit_option*, void**) { return call("add"); };
+  t.cuLinkDestroy = [](CUlinkState l) { return destroy("destroy link", "links", l); };
   t.cuModuleGetFunction = [](CUfunction* function, CUmodule, const char* symbol) {
     if (missing(symbol)) return CUDA_ERROR_NOT_FOUND;
     return *function = handle<CUfunction>(0xf1), CUDA_SUCCESS;

@@ -11,6 +11,7 @@ using wire::StreamKind;
 
 class GreenTest : public SessionFixture {
  protected:
+  [[nodiscard]] uint64_t limit() const override { return 0; }
   CUdevResource device_resource() {
     const Status status =
         send(Opcode::kDeviceResource, wire::DeviceResource{0, 0, CU_DEV_RESOURCE_TYPE_SM, 0});

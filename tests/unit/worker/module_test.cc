@@ -50,14 +50,6 @@ TEST_F(ModuleTest, ChunksOutOfPlaceAreViolations) {
   EXPECT_TRUE(is_violation(send(Opcode::kBlobBegin, wire::BlobBegin{3, 0, 1ull << 33})));
 }
 
-TEST_F(ModuleTest, ImagesOfASessionAreBounded) {
-  EXPECT_TRUE(send(Opcode::kBlobBegin, wire::BlobBegin{1, 0, wire::kMaxImageBytes}).ok());
-  EXPECT_TRUE(send(Opcode::kBlobBegin, wire::BlobBegin{2, 0, 2}).ok());
-  EXPECT_TRUE(send(Opcode::kBlobData, wire::BlobData{2, 2, 0, kStaging}).ok());
-  EXPECT_EQ(send(Opcode::kModuleLoad, wire::ModuleLoad{1, 2, 0, 0, 0, 0}).code(),
-            CUDA_ERROR_OUT_OF_MEMORY);
-}
-
 // The driver gets a bare pointer and believes what it finds there.
 TEST_F(ModuleTest, ImagesWhoseHeadersLieDoNotReachTheDriver) {
   const auto load = [this](const std::string& image) {

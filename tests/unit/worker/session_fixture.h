@@ -29,6 +29,9 @@ class SessionFixture : public ::testing::Test {
   static constexpr uint64_t kPinned = kHost + wire::kPinnedOffset;
   static constexpr uint64_t kLimit = 64 * wire::kMiB;  // of device memory
 
+  // Of device memory; 0: none.
+  [[nodiscard]] virtual uint64_t limit() const { return kLimit; }
+
   void SetUp() override {
     Result<Devices> devices = Devices::open(driver_.table());
     ASSERT_TRUE(devices.ok());
@@ -44,7 +47,7 @@ class SessionFixture : public ::testing::Test {
     SessionInfo info;
     info.id = 1;
     info.window = kWindow;
-    info.memory_limit[0] = kLimit;
+    info.memory_limit[0] = limit();
     session_ = std::make_unique<SessionParts>(driver_.table(), *devices_, gate_, commons_, info);
     session_->core.view = wire::ChannelView(channel_.address());
     ASSERT_TRUE(session_->memory.register_channel().ok());

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// How much one client may make a worker hold, beside device memory, which its own limit bounds
+// (CUDA_MPS_PINNED_DEVICE_MEM_LIMIT). Far above what honest programs need, and small enough that a
+// full house of clients that use it all up is a matter of memory, not of the worker's life. Where a
+// limit is reached the call returns CUDA_ERROR_OUT_OF_MEMORY. docs/limits.md lists these and all
+// others.
+#pragma once
+
+#include <cstdint>
+
+#include "wire/layout.h"
+
+namespace openmps::wire {
+
+// Live objects of one type in one session, where nothing below says otherwise.
+inline constexpr uint32_t kMaxObjects = 1u << 20;
+
+// Streams, also those that were destroyed while they had work: a client has a fence slot for each,
+// and notices their end a moment before the worker does.
+inline constexpr uint32_t kMaxStreams = 2 * kFenceSlots;
+// A driver's event takes some 100 bytes of the worker's memory and a slot of the device's; PyTorch
+// keeps a few thousand.
+inline constexpr uint32_t kMaxEvents = 1u << 18;
+// Texture and surface objects: a GPU has 2^20 descriptors for all of a context.
+inline constexpr uint32_t kMaxImageObjects = 1u << 16;
+inline constexpr uint32_t kMaxModules = 1u << 16;
+inline constexpr uint32_t kMaxGraphExecs = 1u << 16;
+// Mappings of device memory, registrations of host memory and globals: memory of 141 GB in pieces
+// of 2 MiB has some 67,000.
+inline constexpr uint32_t kMaxMappings = 1u << 18;
+
+// Bytes of images that were announced and not yet loaded: more than the largest library of images
+// in CUDA 13.0 (libcublasLt, 542 MB whole).
+inline constexpr uint64_t kMaxAnnouncedBytes = 640 * kMiB;
+// Bytes of all images of a session: announced, given to links that are open, and of live modules.
+// The largest known, those of PyTorch's libraries, are below 2 GiB together.
+inline constexpr uint64_t kMaxSessionImageBytes = 4 * kGiB;
+// Bytes of the nodes of all executable graphs and of the descriptions under way, their edges and
+// parameters: 10^5 nodes of a large training step take some 50 MB.
+inline constexpr uint64_t kMaxGraphBytes = kGiB;
+
+// What a green context takes of the device's memory; measured on an H200.
+inline constexpr uint64_t kGreenContextBytes = 5 * kMiB;
+
+}  // namespace openmps::wire
