@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Slabs, granules and the map of allocations. Mapping calls are made under the lock: they are rare,
-// and a second thread that needs memory meanwhile most likely waits for the same granule.
+// Slabs, granules and the map of allocations. Calls are made without the lock: two threads that
+// need a slab at once map one each.
 #include "client/memory.h"
 
 #include <sys/mman.h>
@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/clock.h"
 #include "client/objects.h"
 
 namespace openmps::client {
@@ -32,24 +33,25 @@ DeviceMemory::DeviceMemory(Channel& channel, Fences& fences, uint64_t window_bas
 
 // ---- Addresses ---------------------------------------------------------------------------------
 
-CUresult DeviceMemory::reserve_extent_locked(uint64_t bytes, uint64_t alignment,
-                                             uint64_t* address) {
+CUresult DeviceMemory::reserve_extent(Guard& guard, uint64_t bytes, uint64_t alignment,
+                                      uint64_t* address) {
+  guard.unlock();
   const wire::AddressReserve wanted{bytes, std::max(alignment, wire::kMemoryGranularity)};
   // Something of the program's may lie where the worker finds room: ask for another place, and
   // give those back afterwards.
   std::vector<uint64_t> unusable;
+  Mapping reserved;
   CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
   for (int tries = 0; tries < kExtentTries; ++tries) {
     wire::AddressReply reply{};
     result = channel_.call(wire::Opcode::kAddressReserve, wanted, {}, &reply, sizeof(reply));
     if (result != CUDA_SUCCESS) break;
+    *address = reply.address;
     Result<Mapping> mapping = reserve_addresses(reply.address, bytes);
     if (mapping.ok()) {
       // A child made by fork() has nothing to do with it.
       madvise(mapping->address(), bytes, MADV_DONTFORK);
-      extents_[reply.address] = std::move(mapping).value();
-      extent_count_.fetch_add(1, std::memory_order_release);
-      *address = reply.address;
+      reserved = std::move(mapping).value();
       break;
     }
     unusable.push_back(reply.address);
@@ -60,14 +62,24 @@ CUresult DeviceMemory::reserve_extent_locked(uint64_t bytes, uint64_t alignment,
         channel_.push(wire::Opcode::kAddressFree, wire::MemoryRange{base, bytes, 0, 0});
     if (result == CUDA_SUCCESS) result = freed;
   }
-  return result;
+  guard.lock();
+  if (result != CUDA_SUCCESS) return result;
+  extents_[*address] = std::move(reserved);
+  extent_count_.fetch_add(1, std::memory_order_release);
+  return CUDA_SUCCESS;
 }
 
-std::optional<uint64_t> DeviceMemory::take_addresses_locked(uint64_t bytes) {
+std::optional<uint64_t> DeviceMemory::take_addresses(Guard& guard, uint64_t bytes) {
+  const auto done = [this] {
+    return channel_.view().header().unmapped.load(std::memory_order_acquire);
+  };
+  returned_.collect(done(), kRangesApart, addresses_);
+  if (const std::optional<uint64_t> found = addresses_.allocate(bytes)) return found;
+  returned_.collect(done(), 0, addresses_);
   if (const std::optional<uint64_t> found = addresses_.allocate(bytes)) return found;
   uint64_t extent = 0;
   const uint64_t whole = std::max(bytes, wire::kDeviceBytes);
-  if (reserve_extent_locked(whole, wire::kMemoryGranularity, &extent) != CUDA_SUCCESS) {
+  if (reserve_extent(guard, whole, wire::kMemoryGranularity, &extent) != CUDA_SUCCESS) {
     return std::nullopt;
   }
   addresses_.add(extent, whole);
@@ -84,12 +96,12 @@ bool DeviceMemory::in_extent(uint64_t address) const {
 }
 
 CUresult DeviceMemory::reserve(uint64_t bytes, uint64_t alignment, uint64_t* address) {
-  std::lock_guard guard(lock_);
+  Guard guard(lock_);
   if (bytes >= kOwnExtentBytes || alignment >= kOwnExtentBytes) {
-    return reserve_extent_locked(bytes, alignment, address);
+    return reserve_extent(guard, bytes, alignment, address);
   }
   const uint64_t spare = alignment > wire::kMemoryGranularity ? alignment : 0;
-  const std::optional<uint64_t> found = take_addresses_locked(bytes + spare);
+  const std::optional<uint64_t> found = take_addresses(guard, bytes + spare);
   if (!found.has_value()) return CUDA_ERROR_OUT_OF_MEMORY;
   *address = spare == 0 ? *found : round_up(*found, alignment);
   const uint64_t before = *address - *found;
@@ -127,46 +139,70 @@ bool DeviceMemory::take_cached_locked(Arena& arena, uint64_t bytes, uint64_t* ba
   return true;
 }
 
-CUresult DeviceMemory::map_locked(Arena& arena, uint64_t bytes, uint64_t* base, uint64_t* mapped) {
-  if (take_cached_locked(arena, bytes, base, mapped)) return CUDA_SUCCESS;
+// Physical memory at addresses of the worker's and ours.
+CUresult DeviceMemory::map_granules(Guard& guard, uint32_t wire_device, uint64_t bytes,
+                                    uint64_t* base) {
+  for (;;) {
+    ReturnedRanges::Range range;
+    const bool again = returned_.take(bytes, wire_device, &range);
+    if (!again) {
+      const std::optional<uint64_t> address = take_addresses(guard, bytes);
+      if (!address.has_value()) return CUDA_ERROR_OUT_OF_MEMORY;
+      range.base = *address;
+    }
+    guard.unlock();
+    const CUresult result = channel_.call(wire::Opcode::kMemoryMap,
+                                          wire::MemoryRange{range.base, bytes, wire_device, 0});
+    guard.lock();
+    if (result == CUDA_SUCCESS) {
+      *base = range.base;
+      return CUDA_SUCCESS;
+    }
+    if (!again) {
+      addresses_.add(range.base, bytes);
+      return result;
+    }
+    returned_.put_back(range);
+    if (result != CUDA_ERROR_NOT_READY) return result;
+  }
+}
+
+CUresult DeviceMemory::map(Guard& guard, Arena& arena, uint64_t bytes, uint64_t* base,
+                           uint64_t* mapped) {
   for (const bool last_try : {false, true}) {
+    if (take_cached_locked(arena, bytes, base, mapped)) return CUDA_SUCCESS;
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-    const bool within = arena.most_bytes == 0 || arena.reserved + bytes <= arena.most_bytes;
-    const std::optional<uint64_t> address =
-        within ? take_addresses_locked(bytes) : std::optional<uint64_t>();
-    if (address.has_value()) {
-      result = channel_.call(wire::Opcode::kMemoryMap,
-                             wire::MemoryRange{*address, bytes, arena.wire_device, 0});
+    if (arena.most_bytes == 0 || arena.reserved + bytes <= arena.most_bytes) {
+      arena.reserved += bytes;  // others count it, too, while the worker maps
+      result = map_granules(guard, arena.wire_device, bytes, base);
       if (result == CUDA_SUCCESS) {
-        *base = *address;
         *mapped = bytes;
-        arena.reserved += bytes;
         arena.reserved_high = std::max(arena.reserved_high, arena.reserved);
         return CUDA_SUCCESS;
       }
-      addresses_.add(*address, bytes);
+      arena.reserved -= bytes;
     }
     if (result != CUDA_ERROR_OUT_OF_MEMORY || last_try) return result;
-    make_room_locked();
-    if (take_cached_locked(arena, bytes, base, mapped)) return CUDA_SUCCESS;
+    make_room(guard);
   }
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-void DeviceMemory::unmap_locked(Arena& arena, uint64_t base, uint64_t bytes) {
+void DeviceMemory::unmap_locked(Arena& arena, uint64_t base, uint64_t bytes, uint32_t flags) {
   arena.reserved -= bytes;
   const CUresult result = channel_.push(wire::Opcode::kMemoryUnmap,
-                                        wire::MemoryRange{base, bytes, arena.wire_device, 0});
-  // The ring keeps the order, so the addresses are free for the next map at once. A dead session
-  // has no next map.
-  if (result == CUDA_SUCCESS) addresses_.add(base, bytes);
+                                        wire::MemoryRange{base, bytes, arena.wire_device, flags});
+  // A dead session has no next map.
+  if (result != CUDA_SUCCESS) return;
+  const bool can_come_back = (flags & wire::kUnmapKeep) != 0;
+  returned_.add({base, bytes, arena.wire_device, can_come_back, 0});
 }
 
-void DeviceMemory::evict_locked(Arena& arena, uint64_t keep_cached_bytes) {
+void DeviceMemory::evict_locked(Arena& arena, uint64_t keep_cached_bytes, uint32_t flags) {
   while (arena.cached > keep_cached_bytes && !arena.cache.empty()) {
     const auto largest = std::prev(arena.cache.end());
     arena.cached -= largest->first;
-    unmap_locked(arena, largest->second, largest->first);
+    unmap_locked(arena, largest->second, largest->first, flags);
     arena.cache.erase(largest);
   }
 }
@@ -177,39 +213,39 @@ void DeviceMemory::for_each_arena_locked(Visit&& visit) {
   for (Arena& arena : pools_) visit(arena);
 }
 
-void DeviceMemory::make_room_locked() {
-  // Nobody waits under this lock otherwise, but nobody gets memory now otherwise either.
-  for (const Deferred& deferred : deferred_) {
-    if (fences_.wait(deferred.point) != CUDA_SUCCESS) return;
+void DeviceMemory::make_room(Guard& guard) {
+  const uint64_t end = now_ns() + kLongestRoomWaitNs;
+  const std::vector<FencePoint> points = deferred_.newest();
+  guard.unlock();
+  const auto wait = [&](auto&& done) {
+    return channel_.wait([&] { return done() || now_ns() > end; }, 0, kUnwokenNs);
+  };
+  for (const FencePoint point : points) {
+    if (fences_.force(point) != CUDA_SUCCESS) break;
+    if (wait([&] { return fences_.reached(point); }) != CUDA_SUCCESS) break;
   }
-  reap_locked();
-  for_each_arena_locked([this](Arena& arena) { evict_locked(arena, 0); });
+  guard.lock();
+  reap_all(guard);
+  for_each_arena_locked([this](Arena& arena) { evict_locked(arena, 0, 0); });
+  const uint64_t last = returned_.last_ticket();
+  guard.unlock();
+  const std::atomic<uint64_t>& unmapped = channel_.view().header().unmapped;
+  // If the session ends, the next call says so.
+  static_cast<void>(wait([&] { return unmapped.load(std::memory_order_acquire) >= last; }));
+  guard.lock();
 }
 
 void DeviceMemory::cache_locked(Arena& arena, uint64_t base, uint64_t bytes) {
   arena.cache.emplace(bytes, base);
   arena.cached += bytes;
-  evict_locked(arena, arena.abandoned ? 0 : std::max(kGranuleCacheBytes, arena.keep_bytes));
+  evict_locked(arena, arena.abandoned ? 0 : std::max(kGranuleCacheBytes, arena.keep_bytes),
+               arena.abandoned ? 0 : wire::kUnmapKeep);
 }
 
 // ---- Allocations -------------------------------------------------------------------------------
 
-bool DeviceMemory::take_deferred_locked(const Arena& arena, uint64_t bytes,
-                                        unsigned long long stream, Entry* entry) {
-  for (Deferred& deferred : deferred_) {
-    const Allocation& old = deferred.entry.value;
-    const bool fits = old.reserved >= bytes && old.reserved <= bytes + bytes / 8;
-    if (deferred.stream != stream || old.arena != &arena || !fits) continue;
-    *entry = deferred.entry;
-    deferred = deferred_.back();
-    deferred_.pop_back();
-    return true;
-  }
-  return false;
-}
-
-CUresult DeviceMemory::allocate_locked(Context& context, Arena& arena, uint64_t bytes,
-                                       Allocation allocation, CUdeviceptr* address) {
+CUresult DeviceMemory::allocate(Guard& guard, Context& context, Arena& arena, uint64_t bytes,
+                                Allocation allocation, CUdeviceptr* address) {
   allocation.wire_device = arena.wire_device;
   allocation.device = context.device;
   allocation.context = context.owner();
@@ -219,7 +255,7 @@ CUresult DeviceMemory::allocate_locked(Context& context, Arena& arena, uint64_t 
   if (base == 0 && bytes >= kOwnGranuleBytes) {
     allocation.kind = AllocationKind::kOwn;
     const CUresult result =
-        map_locked(arena, round_up(bytes, wire::kMemoryGranularity), &base, &allocation.reserved);
+        map(guard, arena, round_up(bytes, wire::kMemoryGranularity), &base, &allocation.reserved);
     if (result != CUDA_SUCCESS) return result;
   } else if (base == 0) {
     allocation.kind = AllocationKind::kSlab;
@@ -228,7 +264,7 @@ CUresult DeviceMemory::allocate_locked(Context& context, Arena& arena, uint64_t 
     if (!block.has_value()) {
       uint64_t slab = 0;
       uint64_t mapped = 0;
-      const CUresult result = map_locked(arena, wire::kMemoryGranularity, &slab, &mapped);
+      const CUresult result = map(guard, arena, wire::kMemoryGranularity, &slab, &mapped);
       if (result != CUDA_SUCCESS) return result;
       arena.slabs.add(slab, mapped);
       block = arena.slabs.allocate(allocation.reserved);
@@ -246,11 +282,11 @@ CUresult DeviceMemory::allocate(Context& context, uint64_t bytes, bool async,
                                 CUdeviceptr* address) {
   if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   if (bytes > wire::kMaxExtentBytes) return CUDA_ERROR_OUT_OF_MEMORY;
-  std::lock_guard guard(lock_);
-  reap_locked();
+  Guard guard(lock_);
+  reap_locked(kReapedPerAllocation);
   CUdeviceptr found = 0;
-  const CUresult result = allocate_locked(context, plain_[context.wire_device], bytes,
-                                          Allocation{.async = async}, &found);
+  const CUresult result = allocate(guard, context, plain_[context.wire_device], bytes,
+                                   Allocation{.async = async}, &found);
   if (result == CUDA_SUCCESS) *address = found;
   return result;
 }
@@ -258,18 +294,18 @@ CUresult DeviceMemory::allocate(Context& context, uint64_t bytes, bool async,
 CUresult DeviceMemory::allocate_async(Context& context, Arena& arena, uint64_t pool,
                                       const Stream& stream, uint64_t bytes, CUdeviceptr* address) {
   if (bytes > wire::kMaxExtentBytes) return CUDA_ERROR_OUT_OF_MEMORY;
-  std::lock_guard guard(lock_);
-  reap_locked();
+  Guard guard(lock_);
+  reap_locked(kReapedPerAllocation);
   const uint64_t unit = bytes >= kOwnGranuleBytes ? wire::kMemoryGranularity : kBlockBytes;
   Allocation allocation{.async = true, .pool = pool};
   CUdeviceptr found = 0;
   Entry freed{};
-  if (take_deferred_locked(arena, round_up(bytes, unit), stream.unique_id, &freed)) {
+  if (deferred_.take(stream.fence_slot, arena, round_up(bytes, unit), &freed)) {
     allocation.kind = freed.value.kind;
     allocation.reserved = freed.value.reserved;
     found = freed.base;
   }
-  const CUresult result = allocate_locked(context, arena, bytes, allocation, &found);
+  const CUresult result = allocate(guard, context, arena, bytes, allocation, &found);
   if (result == CUDA_SUCCESS) *address = found;
   return result;
 }
@@ -299,7 +335,7 @@ void DeviceMemory::release_locked(const Entry& entry) {
   if (allocation.kind == AllocationKind::kOwn) {
     if (allocation.key.has_value()) {
       // Who has opened it keeps it; nothing of ours may come there again.
-      unmap_locked(arena, entry.base, allocation.reserved);
+      unmap_locked(arena, entry.base, allocation.reserved, 0);
     } else {
       cache_locked(arena, entry.base, allocation.reserved);
     }
@@ -310,7 +346,7 @@ void DeviceMemory::release_locked(const Entry& entry) {
       cache_locked(arena, slab, wire::kMemoryGranularity);
     }
   }
-  if (arena.abandoned && arena.reserved == 0) end_abandoned_locked(&arena);
+  end_abandoned_locked(arena);
 }
 
 void DeviceMemory::release(const Entry& entry) {
@@ -318,20 +354,25 @@ void DeviceMemory::release(const Entry& entry) {
   release_locked(entry);
 }
 
-void DeviceMemory::release_after(const Entry& entry, FencePoint point, unsigned long long stream) {
+void DeviceMemory::release_after(const Entry& entry, FencePoint point) {
   std::lock_guard guard(lock_);
-  deferred_.push_back({point, entry, stream});
+  deferred_.add(entry, point);
 }
 
-void DeviceMemory::reap_locked() {
-  for (size_t i = 0; i < deferred_.size();) {
-    if (!fences_.reached(deferred_[i].point)) {
-      ++i;
-      continue;
-    }
-    release_locked(deferred_[i].entry);
-    deferred_[i] = deferred_.back();
-    deferred_.pop_back();
+size_t DeviceMemory::reap_locked(size_t most) {
+  return deferred_.reap(
+      most, [this](FencePoint point) { return fences_.reached(point); },
+      [this](const Entry& entry) { release_locked(entry); });
+}
+
+void DeviceMemory::reap_all(Guard& guard) {
+  // Once around all slots without a find.
+  size_t left = wire::kFenceSlots;
+  while (!deferred_.empty() && left >= DeferredFrees::kSlotsPerReap) {
+    left = reap_locked(kReapedPerAllocation) != 0 ? wire::kFenceSlots
+                                                  : left - DeferredFrees::kSlotsPerReap;
+    guard.unlock();
+    guard.lock();
   }
 }
 
@@ -447,33 +488,44 @@ uint64_t DeviceMemory::cached_bytes(uint32_t wire_device) const {
 }
 
 void DeviceMemory::trim() {
-  std::lock_guard guard(lock_);
-  reap_locked();
-  for_each_arena_locked([this](Arena& arena) { evict_locked(arena, 0); });
+  Guard guard(lock_);
+  reap_all(guard);
+  for_each_arena_locked([this](Arena& arena) { evict_locked(arena, 0, 0); });
 }
 
 CUresult DeviceMemory::publish(uint64_t address, bool pooled, Published* published, Entry* entry) {
-  std::lock_guard guard(lock_);
-  Entry* found = allocations_.find(address);
-  if (found == nullptr || !is_allocated(*found) || (found->value.pool != 0) != pooled ||
-      found->value.async != pooled) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  Allocation& allocation = found->value;
-  const bool slab = allocation.kind == AllocationKind::kSlab;
+  Guard guard(lock_);
+  const auto find = [&]() -> Entry* {
+    Entry* found = allocations_.find(address);
+    const bool right = found != nullptr && is_allocated(*found) &&
+                       (found->value.pool != 0) == pooled && found->value.async == pooled;
+    return right ? found : nullptr;
+  };
+  Entry* found = find();
+  if (found == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const bool slab = found->value.kind == AllocationKind::kSlab;
   published->base =
       slab ? found->base / wire::kMemoryGranularity * wire::kMemoryGranularity : found->base;
-  published->bytes = slab ? wire::kMemoryGranularity : allocation.reserved;
-  if (!allocation.key.has_value()) {
+  published->bytes = slab ? wire::kMemoryGranularity : found->value.reserved;
+  if (!found->value.key.has_value()) {
+    const uint64_t id = found->value.buffer_id;
+    const wire::MemoryRange range{published->base, published->bytes, found->value.wire_device, 0};
     wire::ShareKey key{};
-    const CUresult result = channel_.call(
-        wire::Opcode::kMemoryPublish,
-        wire::MemoryRange{published->base, published->bytes, allocation.wire_device, 0}, {}, &key,
-        sizeof(key));
+    guard.unlock();
+    const CUresult result =
+        channel_.call(wire::Opcode::kMemoryPublish, range, {}, &key, sizeof(key));
+    guard.lock();
     if (result != CUDA_SUCCESS) return result;
-    allocation.key = key;
+    found = find();
+    const bool same = found != nullptr && found->value.buffer_id == id;
+    if (same && !found->value.key.has_value()) {
+      found->value.key = key;
+    } else {  // another thread was faster, or the allocation is gone
+      static_cast<void>(channel_.push(wire::Opcode::kMemoryWithdraw, key));
+      if (!same) return CUDA_ERROR_INVALID_VALUE;
+    }
   }
-  published->key = *allocation.key;
+  published->key = *found->value.key;
   *entry = *found;
   return CUDA_SUCCESS;
 }
@@ -488,15 +540,16 @@ Arena* DeviceMemory::add_arena(uint32_t wire_device, uint64_t most_bytes) {
   return &arena;
 }
 
-void DeviceMemory::end_abandoned_locked(Arena* arena) {
-  pools_.remove_if([arena](const Arena& pool) { return &pool == arena; });
+void DeviceMemory::end_abandoned_locked(Arena& arena) {
+  if (!arena.abandoned || arena.reserved != 0) return;
+  pools_.remove_if([&arena](const Arena& pool) { return &pool == &arena; });
 }
 
 void DeviceMemory::abandon(Arena* arena) {
   std::lock_guard guard(lock_);
   arena->abandoned = true;
-  evict_locked(*arena, 0);
-  if (arena->reserved == 0) end_abandoned_locked(arena);
+  evict_locked(*arena, 0, 0);
+  end_abandoned_locked(*arena);
 }
 
 void DeviceMemory::set_keep_bytes(Arena& arena, uint64_t bytes) {
@@ -521,15 +574,15 @@ void DeviceMemory::reset_high(Arena& arena, bool used, bool reserved) {
 }
 
 void DeviceMemory::trim(Arena& arena, uint64_t keep_mapped_bytes) {
-  std::lock_guard guard(lock_);
-  reap_locked();
+  Guard guard(lock_);
+  reap_all(guard);
   while (arena.reserved > keep_mapped_bytes && !arena.cache.empty()) {
     // The smallest piece that is enough, else the largest.
     const auto enough = arena.cache.lower_bound(arena.reserved - keep_mapped_bytes);
     const auto piece = enough != arena.cache.end() ? enough : std::prev(arena.cache.end());
     if (piece->first > arena.reserved - keep_mapped_bytes && keep_mapped_bytes != 0) break;
     arena.cached -= piece->first;
-    unmap_locked(arena, piece->second, piece->first);
+    unmap_locked(arena, piece->second, piece->first, 0);
     arena.cache.erase(piece);
   }
 }

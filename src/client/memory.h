@@ -14,11 +14,11 @@
 
 #include "base/cuda_abi.h"
 #include "base/shared_memory.h"
+#include "client/arena.h"
 #include "client/channel.h"
+#include "client/deferred_frees.h"
 #include "client/fence.h"
-#include "client/interval_map.h"
-#include "client/range_allocator.h"
-#include "wire/handshake.h"
+#include "client/returned_ranges.h"
 
 namespace openmps::client {
 
@@ -31,43 +31,14 @@ inline constexpr uint64_t kOwnGranuleBytes = wire::kMiB;
 inline constexpr uint64_t kBlockBytes = 512;
 // Freed, still mapped memory that an arena keeps for its next allocations.
 inline constexpr uint64_t kGranuleCacheBytes = 32 * wire::kMiB;
+// Ranges that were unmapped last stay apart for as many allocations of their size: the worker may
+// have their memory still.
+inline constexpr size_t kRangesApart = 64;
+// Frees whose point has been reached and that one allocation carries out: a few microseconds.
+inline constexpr size_t kReapedPerAllocation = 16;
 // Reservations from this size have an extent of their own, so that the window stays for
 // allocations.
 inline constexpr uint64_t kOwnExtentBytes = wire::kDeviceBytes / 192;
-
-// Where allocations come from: mapped granules and what is carved out of them. Each device has one
-// for cuMemAlloc, each memory pool has one. Guarded by DeviceMemory's lock.
-struct Arena {
-  uint32_t wire_device = 0;
-  uint64_t keep_bytes = 0;  // a pool's release threshold
-  uint64_t most_bytes = 0;  // that a pool may have mapped; 0: no limit
-  RangeAllocator slabs{wire::kMemoryGranularity};
-  std::multimap<uint64_t, uint64_t> cache;  // bytes -> base of mapped, unused granules
-  uint64_t cached = 0;                      // bytes in the cache
-  uint64_t used = 0;                        // bytes in live allocations
-  uint64_t used_high = 0;
-  uint64_t reserved = 0;  // bytes mapped
-  uint64_t reserved_high = 0;
-  bool abandoned = false;  // its pool is destroyed: ends with its last allocation
-};
-
-enum class AllocationKind : uint8_t { kOwn, kSlab, kGlobal, kMapped, kImported };
-
-struct Allocation {
-  AllocationKind kind = AllocationKind::kOwn;
-  uint32_t wire_device = 0;
-  uint32_t device = 0;
-  Context* context = nullptr;  // the one that was current
-  uint64_t reserved = 0;       // bytes taken, at least what was asked for
-  uint64_t buffer_id = 0;      // unique in the process
-  Arena* arena = nullptr;      // of kOwn and kSlab
-  bool async = false;          // stream-ordered
-  uint64_t pool = 0;           // handle of the memory pool that it is from; 0: cuMemAlloc
-  bool writable = true;        // by the device
-  bool sync_memops = false;    // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
-  // Other processes may open it by this key (cuIpcGetMemHandle).
-  std::optional<wire::ShareKey> key = std::nullopt;
-};
 
 // The numbers of a pool, in bytes.
 struct ArenaUse {
@@ -79,7 +50,7 @@ struct ArenaUse {
 
 class DeviceMemory {
  public:
-  using Entry = IntervalMap<Allocation>::Entry;
+  using Entry = AllocationEntry;
 
   DeviceMemory(Channel& channel, Fences& fences, uint64_t window_base);
 
@@ -96,9 +67,9 @@ class DeviceMemory {
   [[nodiscard]] CUresult forget(CUdeviceptr address, Entry* entry);
   // Give the memory of a forgotten allocation back; nothing may use it any more.
   void release(const Entry& entry);
-  // The same once `point` is reached. `stream`: the unique number of the stream whose present end
-  // that is; 0: of none.
-  void release_after(const Entry& entry, FencePoint point, unsigned long long stream = 0);
+  // The same once `point` is reached, which is the end of its use. The stream of the point's slot
+  // may have it again before.
+  void release_after(const Entry& entry, FencePoint point);
   // Everything that belongs to a context, or (nullptr) to anyone.
   std::vector<Entry> forget_all(const Context* context);
 
@@ -121,8 +92,8 @@ class DeviceMemory {
     const CUresult result = call();
     if (result != CUDA_ERROR_OUT_OF_MEMORY) return result;
     {
-      std::lock_guard guard(lock_);
-      make_room_locked();
+      std::unique_lock guard(lock_);
+      make_room(guard);
     }
     return call();
   }
@@ -170,22 +141,23 @@ class DeviceMemory {
   void trim();
 
  private:
-  struct Deferred {
-    FencePoint point;
-    Entry entry;
-    unsigned long long stream;  // unique number
-  };
+  // The lock is held for microseconds. These let it go while they wait for the worker or the GPU,
+  // and hold it again when they return: copies look up their operands under it.
+  using Guard = std::unique_lock<std::mutex>;
 
-  CUresult allocate_locked(Context& context, Arena& arena, uint64_t bytes, Allocation allocation,
-                           CUdeviceptr* address);
-  CUresult map_locked(Arena& arena, uint64_t bytes, uint64_t* base, uint64_t* mapped);
-  bool take_cached_locked(Arena& arena, uint64_t bytes, uint64_t* base, uint64_t* mapped);
-  bool take_deferred_locked(const Arena& arena, uint64_t bytes, unsigned long long stream,
-                            Entry* entry);
-  void cache_locked(Arena& arena, uint64_t base, uint64_t bytes);
+  CUresult allocate(Guard& guard, Context& context, Arena& arena, uint64_t bytes,
+                    Allocation allocation, CUdeviceptr* address);
+  CUresult map(Guard& guard, Arena& arena, uint64_t bytes, uint64_t* base, uint64_t* mapped);
+  CUresult map_granules(Guard& guard, uint32_t wire_device, uint64_t bytes, uint64_t* base);
   // A range of the window, or of a fresh extent.
-  std::optional<uint64_t> take_addresses_locked(uint64_t bytes);
-  CUresult reserve_extent_locked(uint64_t bytes, uint64_t alignment, uint64_t* address);
+  std::optional<uint64_t> take_addresses(Guard& guard, uint64_t bytes);
+  CUresult reserve_extent(Guard& guard, uint64_t bytes, uint64_t alignment, uint64_t* address);
+  // Everything that is kept, and what is freed but still in use, once it is not.
+  void make_room(Guard& guard);
+  void reap_all(Guard& guard);
+
+  bool take_cached_locked(Arena& arena, uint64_t bytes, uint64_t* base, uint64_t* mapped);
+  void cache_locked(Arena& arena, uint64_t base, uint64_t bytes);
   [[nodiscard]] bool in_extent(uint64_t address) const;
   template <typename Visit>
   void for_each_arena_locked(Visit&& visit);
@@ -193,14 +165,13 @@ class DeviceMemory {
   static bool is_allocated(const Entry& entry) {
     return entry.value.kind == AllocationKind::kOwn || entry.value.kind == AllocationKind::kSlab;
   }
-  void unmap_locked(Arena& arena, uint64_t base, uint64_t bytes);
-  void evict_locked(Arena& arena, uint64_t keep_cached_bytes);
-  // Everything that is kept, and what is freed but still in use, once it is not.
-  void make_room_locked();
+  // `flags` as of wire::Opcode::kMemoryUnmap.
+  void unmap_locked(Arena& arena, uint64_t base, uint64_t bytes, uint32_t flags);
+  void evict_locked(Arena& arena, uint64_t keep_cached_bytes, uint32_t flags);
   void forgotten_locked(const Entry& entry);
   void release_locked(const Entry& entry);
-  void reap_locked();
-  void end_abandoned_locked(Arena* arena);
+  size_t reap_locked(size_t most);
+  void end_abandoned_locked(Arena& arena);
 
   Channel& channel_;
   Fences& fences_;
@@ -208,7 +179,8 @@ class DeviceMemory {
   mutable std::mutex lock_;
   RangeAllocator addresses_;  // of the window's device part, in granules
   IntervalMap<Allocation> allocations_;
-  std::vector<Deferred> deferred_;
+  DeferredFrees deferred_;
+  ReturnedRanges returned_;
   Arena plain_[wire::kMaxDevices];  // of cuMemAlloc, by the worker's device
   std::list<Arena> pools_;
   std::map<uint64_t, Mapping> extents_;  // reserved in this process, without access

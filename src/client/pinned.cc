@@ -2,9 +2,7 @@
 // Pinned host memory: chunks, own registrations and the map of blocks.
 #include "client/pinned.h"
 
-#include <sys/mman.h>
-
-#include <optional>
+#include "base/clock.h"
 
 namespace openmps::client {
 namespace {
@@ -20,12 +18,33 @@ PinnedHeap::PinnedHeap(Channel& channel, uint64_t base, uint64_t end)
   addresses_.add(base, (end - base) / kPinnedChunkBytes * kPinnedChunkBytes);
 }
 
-CUresult PinnedHeap::register_locked(uint64_t bytes, uint64_t* base) {
+std::optional<uint64_t> PinnedHeap::take_addresses(Guard& guard, uint64_t bytes) {
+  const std::atomic<uint64_t>& done = channel_.view().header().unregistered;
+  const auto take = [&] {
+    returned_.collect(done.load(std::memory_order_acquire), 0, addresses_);
+    return addresses_.allocate(bytes);
+  };
+  if (const std::optional<uint64_t> found = take()) return found;
+  const uint64_t last = returned_.last_ticket();
+  if (last == 0) return std::nullopt;
+  const uint64_t end = now_ns() + kLongestRoomWaitNs;
+  guard.unlock();
+  // If the session ends, the next call says so.
+  static_cast<void>(
+      channel_.wait([&] { return done.load(std::memory_order_acquire) >= last || now_ns() > end; },
+                    0, kUnwokenNs));
+  guard.lock();
+  return take();
+}
+
+CUresult PinnedHeap::register_pages(Guard& guard, uint64_t bytes, uint64_t* base) {
   const uint64_t range = round_up(bytes, kPinnedChunkBytes);
-  const std::optional<uint64_t> address = addresses_.allocate(range);
+  const std::optional<uint64_t> address = take_addresses(guard, range);
   if (!address.has_value()) return CUDA_ERROR_OUT_OF_MEMORY;
+  guard.unlock();
   const CUresult result =
       channel_.call(wire::Opcode::kHostRegister, wire::MemoryRange{*address, bytes, 0, 0});
+  guard.lock();
   if (result != CUDA_SUCCESS) {
     addresses_.add(*address, range);
     return result;
@@ -34,19 +53,18 @@ CUresult PinnedHeap::register_locked(uint64_t bytes, uint64_t* base) {
   return CUDA_SUCCESS;
 }
 
+// The worker gives the pages back to the system once the driver has let go of them.
 void PinnedHeap::unregister_locked(uint64_t base, uint64_t bytes) {
-  // A call, not a push: the pages may go only after the driver has let go of them.
   const CUresult result =
-      channel_.call(wire::Opcode::kHostUnregister, wire::MemoryRange{base, bytes, 0, 0});
+      channel_.push(wire::Opcode::kHostUnregister, wire::MemoryRange{base, bytes, 0, 0});
   if (result != CUDA_SUCCESS) return;
-  madvise(reinterpret_cast<void*>(base), bytes, MADV_REMOVE);
-  addresses_.add(base, round_up(bytes, kPinnedChunkBytes));
+  returned_.add({base, round_up(bytes, kPinnedChunkBytes), 0, false, 0});
 }
 
 CUresult PinnedHeap::allocate(Context* context, uint64_t bytes, uint32_t flags, void** address) {
   if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   if (bytes > end_ - base_) return CUDA_ERROR_OUT_OF_MEMORY;
-  std::lock_guard guard(lock_);
+  Guard guard(lock_);
   PinnedBlock block{.flags = flags,
                     .reserved = round_up(bytes, kPinnedUnit),
                     .context = context,
@@ -57,7 +75,7 @@ CUresult PinnedHeap::allocate(Context* context, uint64_t bytes, uint32_t flags, 
     std::optional<uint64_t> found = small_.allocate(block.reserved);
     if (!found.has_value()) {
       uint64_t chunk = 0;
-      const CUresult result = register_locked(kPinnedChunkBytes, &chunk);
+      const CUresult result = register_pages(guard, kPinnedChunkBytes, &chunk);
       if (result != CUDA_SUCCESS) return result;
       small_.add(chunk, kPinnedChunkBytes);
       found = small_.allocate(block.reserved);
@@ -72,7 +90,7 @@ CUresult PinnedHeap::allocate(Context* context, uint64_t bytes, uint32_t flags, 
       cached_total_ -= cached->first;
       cache_.erase(cached);
     } else {
-      const CUresult result = register_locked(block.reserved, &base);
+      const CUresult result = register_pages(guard, block.reserved, &base);
       if (result != CUDA_SUCCESS) return result;
     }
   }

@@ -7,12 +7,14 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "base/cuda_abi.h"
 #include "client/channel.h"
 #include "client/interval_map.h"
 #include "client/range_allocator.h"
+#include "client/returned_ranges.h"
 
 namespace openmps::client {
 
@@ -56,7 +58,11 @@ class PinnedHeap {
   [[nodiscard]] bool in_heap(uint64_t address) const { return address - base_ < end_ - base_; }
 
  private:
-  CUresult register_locked(uint64_t bytes, uint64_t* base);
+  // The lock is held for microseconds: copies look up their operands under it. These let it go
+  // while they wait for the worker, and hold it again when they return.
+  using Guard = std::unique_lock<std::mutex>;
+  std::optional<uint64_t> take_addresses(Guard& guard, uint64_t bytes);
+  CUresult register_pages(Guard& guard, uint64_t bytes, uint64_t* base);
   void unregister_locked(uint64_t base, uint64_t bytes);
   void release_locked(const Entry& entry);
 
@@ -64,7 +70,8 @@ class PinnedHeap {
   const uint64_t base_;
   const uint64_t end_;
   mutable std::mutex lock_;
-  RangeAllocator addresses_;                 // in chunks
+  RangeAllocator addresses_;  // in chunks
+  ReturnedRanges returned_;
   RangeAllocator small_{kPinnedChunkBytes};  // inside registered chunks, in pages
   std::multimap<uint64_t, uint64_t> cache_;  // bytes -> base of free own registrations
   uint64_t cached_total_ = 0;

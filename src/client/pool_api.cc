@@ -275,7 +275,7 @@ CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
     const Channel::Order order = session->channel.order();
     OPENMPS_CUDA_CHECK(session->fences.cover(order, *stream, &point));
   }
-  session->memory.release_after(entry, point, stream->unique_id);
+  session->memory.release_after(entry, point);
   return CUDA_SUCCESS;
 }
 

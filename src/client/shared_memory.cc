@@ -29,12 +29,15 @@ Context* context_of(Session& session, uint32_t wire_device) {
 CUresult OpenedMemory::open(Session& session, const ShareHandle& handle, CUdeviceptr* address) {
   if (!is_sound(handle)) return CUDA_ERROR_INVALID_HANDLE;
   if (handle.exporter == session.window_base) return CUDA_ERROR_INVALID_CONTEXT;
-  std::lock_guard guard(lock_);
-  for (auto& [known, opened] : opened_) {
-    if (memcmp(&opened.key, &handle.key, sizeof(handle.key)) != 0) continue;
-    ++opened.opens;
-    *address = known;
-    return CUDA_SUCCESS;
+  std::lock_guard one_at_a_time(opening_);
+  {
+    std::lock_guard guard(lock_);
+    for (auto& [known, opened] : opened_) {
+      if (memcmp(&opened.key, &handle.key, sizeof(handle.key)) != 0) continue;
+      ++opened.opens;
+      *address = known;
+      return CUDA_SUCCESS;
+    }
   }
   Opened opened{.key = handle.key, .bytes = handle.physical_bytes};
   OPENMPS_CUDA_CHECK(session.memory.reserve(opened.bytes, wire::kMemoryGranularity, &opened.base));
@@ -46,8 +49,9 @@ CUresult OpenedMemory::open(Session& session, const ShareHandle& handle, CUdevic
   });
   Context* context = context_of(session, reply.device);
   if (result == CUDA_SUCCESS && context == nullptr) {
-    result = session.channel.push(wire::Opcode::kMemoryUnmap,
-                                  wire::MemoryRange{opened.base, opened.bytes, reply.device, 0});
+    result = session.channel.push(
+        wire::Opcode::kMemoryUnmap,
+        wire::MemoryRange{opened.base, opened.bytes, reply.device, wire::kUnmapAtOnce});
     if (result == CUDA_SUCCESS) result = CUDA_ERROR_INVALID_DEVICE;
   }
   if (result != CUDA_SUCCESS) {
@@ -57,23 +61,27 @@ CUresult OpenedMemory::open(Session& session, const ShareHandle& handle, CUdevic
   opened.wire_device = reply.device;
   const uint64_t start = opened.base + handle.offset;
   session.memory.add_mapping(context, start, handle.bytes, AllocationKind::kImported, true);
+  std::lock_guard guard(lock_);
   opened_[start] = opened;
   *address = start;
   return CUDA_SUCCESS;
 }
 
 CUresult OpenedMemory::close(Session& session, CUdeviceptr address) {
-  std::lock_guard guard(lock_);
-  const auto found = opened_.find(address);
-  if (found == opened_.end()) return CUDA_ERROR_INVALID_VALUE;
-  if (--found->second.opens != 0) return CUDA_SUCCESS;
-  const Opened opened = found->second;
-  opened_.erase(found);
+  Opened opened;
+  {
+    std::lock_guard guard(lock_);
+    const auto found = opened_.find(address);
+    if (found == opened_.end()) return CUDA_ERROR_INVALID_VALUE;
+    if (--found->second.opens != 0) return CUDA_SUCCESS;
+    opened = found->second;
+    opened_.erase(found);
+  }
   session.memory.remove_mapping(address);
   OPENMPS_CUDA_CHECK(synchronize(session, nullptr));
-  OPENMPS_CUDA_CHECK(
-      session.channel.push(wire::Opcode::kMemoryUnmap,
-                           wire::MemoryRange{opened.base, opened.bytes, opened.wire_device, 0}));
+  OPENMPS_CUDA_CHECK(session.channel.push(
+      wire::Opcode::kMemoryUnmap,
+      wire::MemoryRange{opened.base, opened.bytes, opened.wire_device, wire::kUnmapAtOnce}));
   session.memory.unreserve(opened.base, opened.bytes);
   return CUDA_SUCCESS;
 }

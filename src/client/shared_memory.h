@@ -52,7 +52,8 @@ class OpenedMemory {
     uint32_t wire_device = 0;
     uint32_t opens = 1;
   };
-  std::mutex lock_;
+  std::mutex opening_;                 // held while the worker maps
+  std::mutex lock_;                    // every free looks here: nothing waits under it
   std::map<uint64_t, Opened> opened_;  // by the address that the program has
 };
 

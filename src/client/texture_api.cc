@@ -99,8 +99,7 @@ CUresult destroy(ImageKind kind, uint64_t handle) {
   Context* context = nullptr;
   ImageObject image;
   OPENMPS_CUDA_CHECK(enter(&session, &context));
-  if (!session->images.find(kind, handle, &image)) return CUDA_ERROR_INVALID_VALUE;
-  OPENMPS_CUDA_CHECK(synchronize(*session, nullptr));
+  // Does not wait for kernels that look at it (seen on an H200); the worker keeps it for them.
   if (!session->images.take(kind, handle, &image)) return CUDA_ERROR_INVALID_VALUE;
   return destroy_image(*session, image);
 }

@@ -276,7 +276,7 @@ CUresult cuMemUnmap(CUdeviceptr ptr, size_t size) {
   OPENMPS_CUDA_CHECK(enter(&session));
   Locked memory(session->virtual_memory);
   if (!memory->is_whole(ptr, size)) return CUDA_ERROR_INVALID_VALUE;
-  OPENMPS_CUDA_CHECK(synchronize(*session, nullptr));
+  // Neither this nor cuMemSetAccess waits for work in flight (seen on an H200).
   for (uint64_t at = ptr; at < ptr + size;) {
     const auto it = memory->mappings.find(at);
     const VirtualMapping mapping = it->second;
@@ -284,7 +284,8 @@ CUresult cuMemUnmap(CUdeviceptr ptr, size_t size) {
     memory->mappings.erase(it);
     OPENMPS_CUDA_CHECK(session->channel.push(
         wire::Opcode::kMemoryUnmap,
-        wire::MemoryRange{at, mapping.bytes, session->devices[mapping.memory->device], 0}));
+        wire::MemoryRange{at, mapping.bytes, session->devices[mapping.memory->device],
+                          wire::kUnmapAtOnce}));
     --mapping.memory->mappings;
     OPENMPS_CUDA_CHECK(drop_unused(*session, mapping.memory));
     at += mapping.bytes;

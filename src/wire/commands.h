@@ -56,9 +56,9 @@ enum class Opcode : uint16_t {
   kStreamWaitEvent = 13,       // StreamWaitEvent
   kEventElapsed = 14,          // EventElapsed, sync -> EventElapsedReply
   kMemoryMap = 15,             // MemoryRange, sync: physical memory appears at this range
-  kMemoryUnmap = 16,           // MemoryRange: must be idle
+  kMemoryUnmap = 16,           // MemoryRange: once the session's work so far has ended
   kHostRegister = 17,          // MemoryRange in the pinned heap, sync
-  kHostUnregister = 18,        // MemoryRange
+  kHostUnregister = 18,        // MemoryRange: likewise; its pages go back to the system
   kBlobBegin = 19,             // BlobBegin
   kBlobData = 20,              // BlobData
   kModuleLoad = 21,            // ModuleLoad, sync -> ModuleLoadReply + log text
@@ -265,6 +265,11 @@ struct MemoryRange {
   uint32_t device;
   uint32_t flags;
 };
+// Flags of kMemoryUnmap. The program maps by itself (cuMemUnmap): it answers for work in flight.
+inline constexpr uint32_t kUnmapAtOnce = 1;
+// The session may map exactly this range again, at any time, and wants its memory as it is: it may
+// be kept for a while. Without: it is given back.
+inline constexpr uint32_t kUnmapKeep = 2;
 struct AddressReserve {
   uint64_t bytes;      // multiple of kMemoryGranularity
   uint64_t alignment;  // power of two, kMemoryGranularity at least

@@ -128,6 +128,11 @@ struct ChannelHeader {
   // wait, when `waiters` is not zero.
   alignas(64) std::atomic<uint32_t> wake_epoch;
   std::atomic<uint32_t> waiters;
+  // How many of the session's kMemoryUnmap (but those at once) and kHostUnregister have been
+  // carried out, in the order of the ring: their addresses are free again. Stored with release by
+  // the executor, which never reads them.
+  alignas(64) std::atomic<uint64_t> unmapped;
+  std::atomic<uint64_t> unregistered;
 };
 static_assert(sizeof(ChannelHeader) <= kRingControlOffset);
 

@@ -87,36 +87,42 @@ Status event_record(SessionParts& s, const wire::EventRecord& c) {
   return s.fences.write(*stream, c.slot, c.value);
 }
 
-Status memory_unmap(SessionParts& s, const wire::MemoryRange& c) {
-  // The client says that the range is idle. Work that still used it would fault, for everybody.
-  if (!s.wait_idle(s.stop)) return Status();
-  return s.memory.unmap(c);
+// What the session has given up and no longer uses is there for it again.
+Status memory_map(SessionParts& s, const wire::MemoryRange& c) {
+  s.retirement.sweep();
+  return s.memory.map(c);
+}
+Status physical_create(SessionParts& s, const wire::PhysicalCreate& c) {
+  s.retirement.sweep();
+  return s.physical.create(c);
+}
+Status array_create(SessionParts& s, const wire::ArrayCreate& c) {
+  s.retirement.sweep();
+  return s.arrays.create(c);
 }
 
-Status memory_access(SessionParts& s, const wire::MemoryAccess& c) {
-  // Less access than work in flight needs would fault, for everybody.
-  const bool less = c.access != CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-  if (less && !s.wait_idle(s.stop)) return Status();
-  return s.memory.set_access(c);
+// The client says that the range is idle. Work that still used it would fault, for everybody.
+Status memory_unmap(SessionParts& s, const wire::MemoryRange& c) {
+  if ((c.flags & wire::kUnmapAtOnce) != 0) return s.memory.unmap(c);
+  uint64_t ticket = 0;
+  OPENMPS_RETURN_IF_ERROR(s.memory.begin_unmap(c, &ticket));
+  s.retirement.add([&s, c, ticket] {
+    s.memory.finish_unmap(c, ticket);
+    s.core.view.header().unmapped.store(ticket, std::memory_order_release);
+    wake_client(s.core.view.header());
+  });
+  return Status();
 }
 
 Status host_unregister(SessionParts& s, const wire::MemoryRange& c) {
-  if (!s.wait_idle(s.stop)) return Status();
-  return s.memory.unregister_host(c);
-}
-
-// Kernels in flight may still look at what goes.
-Status array_destroy(SessionParts& s, const wire::ObjectOnly& c) {
-  if (!s.wait_idle(s.stop)) return Status();
-  return s.arrays.destroy(c.id);
-}
-Status mipmapped_destroy(SessionParts& s, const wire::ObjectOnly& c) {
-  if (!s.wait_idle(s.stop)) return Status();
-  return s.arrays.destroy_mipmapped(c.id);
-}
-Status image_destroy(SessionParts& s, const wire::ObjectOnly& c) {
-  if (!s.wait_idle(s.stop)) return Status();
-  return s.arrays.destroy_image(c.id);
+  uint64_t ticket = 0;
+  OPENMPS_RETURN_IF_ERROR(s.memory.begin_unregister(c, &ticket));
+  s.retirement.add([&s, c, ticket] {
+    s.memory.finish_unregister(c);
+    s.core.view.header().unregistered.store(ticket, std::memory_order_release);
+    wake_client(s.core.view.header());
+  });
+  return Status();
 }
 
 // Values that a stream writes and waits for, alone or as a batch.
@@ -164,16 +170,22 @@ Status module_unload(SessionParts& s, const wire::ObjectOnly& c) {
 }
 
 Status green_destroy(SessionParts& s, const wire::ObjectOnly& c) {
-  GreenContext* green = nullptr;
-  OPENMPS_RETURN_IF_ERROR(s.greens.get(c.id, &green));
-  if (green->streams != 0) return violation("a green context that still has streams");
-  if (!s.wait_retired(*green, s.stop)) return Status();
-  return s.greens.destroy(c.id);
+  GreenContext* found = nullptr;
+  OPENMPS_RETURN_IF_ERROR(s.greens.get(c.id, &found));
+  if (found->streams != 0) return violation("a green context that still has streams");
+  std::shared_ptr<GreenContext> green;
+  OPENMPS_RETURN_IF_ERROR(s.greens.take(c.id, &green));
+  s.streams.end_green(*green);
+  s.retirement.add([&s, green] {
+    s.streams.drop_green(*green);
+    s.greens.destroy(*green);
+  });
+  return Status();
 }
 
 Status context_reset(SessionParts& s, const wire::ContextOnly& c) {
   OPENMPS_RETURN_IF_ERROR(s.core.check_device(c.device));
-  if (s.wait_idle(s.stop)) s.streams.drop_context(c.context);
+  s.streams.drop_context(c.context);
   return Status();
 }
 
@@ -231,7 +243,7 @@ constexpr std::array<Entry, kOpcodes> make_table() {
   set(Opcode::kEventRecord, {"EventRecord", to_session<wire::EventRecord, event_record>});
   set(Opcode::kStreamWaitEvent, {"StreamWaitEvent", to_part<&S::events, &Events::wait>});
   set(Opcode::kEventElapsed, {"EventElapsed", to_part<&S::events, &Events::elapsed>});
-  set(Opcode::kMemoryMap, {"MemoryMap", to_part<&S::memory, &SessionMemory::map>});
+  set(Opcode::kMemoryMap, {"MemoryMap", to_session<wire::MemoryRange, memory_map>});
   set(Opcode::kMemoryUnmap, {"MemoryUnmap", to_session<wire::MemoryRange, memory_unmap>});
   set(Opcode::kHostRegister, {"HostRegister", to_part<&S::memory, &SessionMemory::register_host>});
   set(Opcode::kHostUnregister, {"HostUnregister", to_session<wire::MemoryRange, host_unregister>});
@@ -272,11 +284,12 @@ constexpr std::array<Entry, kOpcodes> make_table() {
       {"ModuleFunctions", to_part<&S::modules, &Modules::function_names>});
   set(Opcode::kAddressReserve, {"AddressReserve", to_part<&S::memory, &SessionMemory::reserve>});
   set(Opcode::kAddressFree, {"AddressFree", to_part<&S::memory, &SessionMemory::free_addresses>});
-  set(Opcode::kPhysicalCreate, {"PhysicalCreate", to_part<&S::physical, &PhysicalObjects::create>});
+  set(Opcode::kPhysicalCreate,
+      {"PhysicalCreate", to_session<wire::PhysicalCreate, physical_create>});
   set(Opcode::kPhysicalRelease,
       {"PhysicalRelease", to_part<&S::physical, &PhysicalObjects::release>});
   set(Opcode::kPhysicalMap, {"PhysicalMap", to_part<&S::physical, &PhysicalObjects::map>});
-  set(Opcode::kMemoryAccess, {"MemoryAccess", to_session<wire::MemoryAccess, memory_access>});
+  set(Opcode::kMemoryAccess, {"MemoryAccess", to_part<&S::memory, &SessionMemory::set_access>});
   set(Opcode::kPhysicalExport,
       {"PhysicalExport", to_part<&S::physical, &PhysicalObjects::export_descriptor>});
   set(Opcode::kRangeExport, {"RangeExport", to_part<&S::physical, &PhysicalObjects::export_range>});
@@ -304,14 +317,14 @@ constexpr std::array<Entry, kOpcodes> make_table() {
   set(Opcode::kContextJoin, {"ContextJoin", to_part<&S::streams, &Streams::join>});
   set(Opcode::kContextFollow, {"ContextFollow", to_part<&S::streams, &Streams::follow>});
   set(Opcode::kOutputFlush, {"OutputFlush", output_flush});
-  set(Opcode::kArrayCreate, {"ArrayCreate", to_part<&S::arrays, &Arrays::create>});
+  set(Opcode::kArrayCreate, {"ArrayCreate", to_session<wire::ArrayCreate, array_create>});
   set(Opcode::kArrayPart, {"ArrayPart", to_part<&S::arrays, &Arrays::part>});
-  set(Opcode::kArrayDestroy, {"ArrayDestroy", to_session<wire::ObjectOnly, array_destroy>});
+  set(Opcode::kArrayDestroy, {"ArrayDestroy", to_part<&S::arrays, &Arrays::destroy>});
   set(Opcode::kMipmappedDestroy,
-      {"MipmappedDestroy", to_session<wire::ObjectOnly, mipmapped_destroy>});
+      {"MipmappedDestroy", to_part<&S::arrays, &Arrays::destroy_mipmapped>});
   set(Opcode::kArrayCopy, {"ArrayCopy", to_part<&S::arrays, &Arrays::copy>});
   set(Opcode::kImageCreate, {"ImageCreate", to_part<&S::arrays, &Arrays::create_image>});
-  set(Opcode::kImageDestroy, {"ImageDestroy", to_session<wire::ObjectOnly, image_destroy>});
+  set(Opcode::kImageDestroy, {"ImageDestroy", to_part<&S::arrays, &Arrays::destroy_image>});
   set(Opcode::kLimitGet, {"LimitGet", to_part<&S::limits, &Limits::get>});
   set(Opcode::kLimitRaise, {"LimitRaise", to_part<&S::limits, &Limits::raise>});
   set(Opcode::kContextReset, {"ContextReset", to_session<wire::ContextOnly, context_reset>});

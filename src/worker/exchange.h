@@ -15,6 +15,7 @@
 #include "worker/address_book.h"
 #include "worker/image_store.h"
 #include "worker/kernel_output.h"
+#include "worker/memory_cache.h"
 #include "worker/resource_descriptors.h"
 
 namespace openmps::worker {
@@ -94,6 +95,7 @@ struct Commons {
   KernelOutput output;
   ResourceDescriptors descriptors;
   std::mutex limits;  // held by who raises a limit of a shared context, so that none is lowered
+  MemoryCache kept_memory;
 };
 
 }  // namespace openmps::worker

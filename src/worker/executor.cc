@@ -131,7 +131,10 @@ void Executor::log_error(const wire::Record& record, const Status& status) {
 void Executor::idle() {
   const uint64_t start = now_ns();
   const bool found = spin_ns_ != 0 && spin(start + spin_ns_);
-  if (!found) ring_.sleep(kLongestSleepNs, session_.stop, &session_.core.bell->rung());
+  if (!found) {
+    const uint64_t longest = std::min(kLongestSleepNs, session_.tend());
+    ring_.sleep(longest, session_.stop, &session_.core.bell->rung());
+  }
   // Spinning pays if the next command comes within the longest spin, found spinning or not.
   const bool soon = found || now_ns() - start < longest_spin_ns_;
   spin_ns_ =

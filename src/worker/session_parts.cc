@@ -16,6 +16,8 @@ namespace {
 // Pauses between two looks: from about the length of a small kernel to a tick that costs nothing.
 constexpr uint64_t kShortestPauseNs = 20'000;
 constexpr uint64_t kLongestPauseNs = 2'000'000;
+// How late what has been given up may go. While something waits to, a look costs one event query.
+constexpr uint64_t kRetirementLookNs = 1'000'000;
 // When a session that drains gets a line in the log.
 constexpr uint64_t kSlowDrainNs = 10'000'000'000;
 
@@ -27,23 +29,16 @@ void pause(uint64_t* ns) {
 
 }  // namespace
 
-bool SessionParts::wait_idle(const std::atomic<bool>& stop_flag) {
-  uint64_t ns = kShortestPauseNs;
-  while (!streams.idle()) {
-    if (stop_flag.load(std::memory_order_acquire)) return false;
-    pause(&ns);
+uint64_t SessionParts::tend() {
+  streams.sweep_retired();
+  retirement.sweep();
+  const uint64_t next = memory.give_back_old();
+  uint64_t longest = retirement.empty() ? ~0ull : kRetirementLookNs;
+  if (next != 0) {
+    const uint64_t now = now_ns();
+    longest = std::min(longest, next > now ? next - now : 1);
   }
-  fences.forget_waits();
-  return true;
-}
-
-bool SessionParts::wait_retired(const GreenContext& green, const std::atomic<bool>& stop_flag) {
-  uint64_t ns = kShortestPauseNs;
-  while (!streams.retired_done(green)) {
-    if (stop_flag.load(std::memory_order_acquire)) return false;
-    pause(&ns);
-  }
-  return true;
+  return longest;
 }
 
 void SessionParts::drain() {
@@ -51,7 +46,7 @@ void SessionParts::drain() {
   bool told = false;
   uint64_t ns = kShortestPauseNs;
   while (!streams.idle()) {
-    fences.pass_all_waits();
+    if (fences.pass_all_waits()) ns = kShortestPauseNs;
     if (!told && now_ns() - start > kSlowDrainNs) {
       told = true;
       log("Session " + std::to_string(core.info.id) + " (client " +
@@ -72,6 +67,7 @@ void SessionParts::release() {
   events.release_all();
   fences.release_all();
   streams.release_all();
+  retirement.release_all();
   greens.release_all();
   prints.release_all();
   links.release_all();

@@ -7,6 +7,8 @@
 #include <memory>
 #include <utility>
 
+#include "worker/open_waits.h"
+#include "worker/retirement.h"
 #include "worker/session_core.h"
 #include "worker/worker_array.h"
 #include "worker/worker_copy.h"
@@ -34,14 +36,12 @@ struct SessionParts {
     core.feeder.stop = &stop;
   }
 
-  // Wait until nothing of the session is unfinished, without a call that waits for others: its own
-  // streams are asked, ever less often. False: `stop` was set first.
-  bool wait_idle(const std::atomic<bool>& stop);
-  // The same for what streams of a green context still do that the client has destroyed.
-  bool wait_retired(const GreenContext& green, const std::atomic<bool>& stop);
   // The client has gone: let its streams pass whatever they wait for, and wait for them. Returns
   // at once after a fault. A kernel that does not end keeps the session, as with MPS.
   void drain();
+  // The executor has no command: give back what can go by now. How long it may sleep until it has
+  // to look again, if no command comes.
+  uint64_t tend();
   // Give everything back that the driver holds for the session; it has drained.
   void release();
 
@@ -50,17 +50,19 @@ struct SessionParts {
   PhysicalObjects physical{core, memory};
   GreenContexts greens{core, memory};
   Streams streams{core, greens};
+  Retirement retirement{core, streams};
   Events events{core, streams};
   Sharing sharing{core, memory, events};
   Modules modules{core, memory};
   Prints prints{core, modules, stop};
   Links links{core, modules};
-  Fences fences{core, streams, memory};
+  OpenWaits waits{core, memory};
+  Fences fences{core, streams, waits};
   Copies copies{core, streams, memory};
-  Arrays arrays{core, streams, memory};
+  Arrays arrays{core, streams, memory, retirement};
   Launches launches{core, streams, modules, events, memory, prints};
   GraphBuilder graph_builder{core, modules, events, memory, arrays, launches, fences};
-  Graphs graphs{core, streams, memory, graph_builder, fences};
+  Graphs graphs{core, streams, memory, graph_builder, waits};
   Handles handles{core, streams, events, modules};
   Limits limits{core, memory};
 

@@ -123,11 +123,15 @@ Status Arrays::create(const wire::ArrayCreate& command) {
   const CUDA_ARRAY3D_DESCRIPTOR descriptor{
       command.width,    command.height, command.depth, static_cast<CUarray_format>(command.format),
       command.channels, command.flags};
-  const CUresult result = core_.gate.run_at_once(GatedCall::kArrayCreate, [&] {
+  const auto make = [&] {
     return command.levels == 0 ? core_.driver.cuArray3DCreate_v2(&storage->array, &descriptor)
                                : core_.driver.cuMipmappedArrayCreate(&storage->mipmapped,
                                                                      &descriptor, command.levels);
-  });
+  };
+  CUresult result = core_.gate.run_at_once(GatedCall::kArrayCreate, make);
+  if (result == CUDA_ERROR_OUT_OF_MEMORY && core_.commons.kept_memory.clear_all(core_.driver)) {
+    result = core_.gate.run_at_once(GatedCall::kArrayCreate, make);
+  }
   OPENMPS_RETURN_IF_ERROR(check(result, "the creation of an array"));
   if (command.levels == 0) {
     auto array = std::make_unique<Array>();
@@ -184,6 +188,7 @@ Status Arrays::destroy(wire::Id id) {
   const std::unique_ptr<Array> array = arrays_.take(id);
   if (array == nullptr) return violation("there is no array " + std::to_string(id));
   if (!array->is_part) drop_parts(array->storage);
+  retire(std::move(array->storage));
   return Status();
 }
 
@@ -191,7 +196,13 @@ Status Arrays::destroy_mipmapped(wire::Id id) {
   const std::unique_ptr<Mipmapped> array = mipmapped_.take(id);
   if (array == nullptr) return violation("there is no mipmapped array " + std::to_string(id));
   drop_parts(array->storage);
+  retire(std::move(array->storage));
   return Status();
+}
+
+// An object that shows the array may keep it for longer.
+void Arrays::retire(std::shared_ptr<Storage> storage) {
+  retirement_.add([kept = std::move(storage)]() mutable { kept.reset(); });
 }
 
 // ---- Copies -------------------------------------------------------------------------------------
@@ -348,9 +359,9 @@ void Arrays::release(const Image& image) {
 }
 
 Status Arrays::destroy_image(wire::Id id) {
-  const std::unique_ptr<Image> image = images_.take(id);
+  const std::shared_ptr<Image> image = images_.take(id);
   if (image == nullptr) return violation("there is no image " + std::to_string(id));
-  release(*image);
+  retirement_.add([this, image] { release(*image); });
   return Status();
 }
 

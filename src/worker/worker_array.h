@@ -11,6 +11,7 @@
 #include "wire/array_commands.h"
 #include "worker/object_table.h"
 #include "worker/reply_writer.h"
+#include "worker/retirement.h"
 #include "worker/session_core.h"
 #include "worker/worker_memory.h"
 #include "worker/worker_stream.h"
@@ -19,13 +20,14 @@ namespace openmps::worker {
 
 class Arrays {
  public:
-  Arrays(SessionCore& core, Streams& streams, SessionMemory& memory)
-      : core_(core), streams_(streams), memory_(memory) {}
+  Arrays(SessionCore& core, Streams& streams, SessionMemory& memory, Retirement& retirement)
+      : core_(core), streams_(streams), memory_(memory), retirement_(retirement) {}
 
   // CUDA_ERROR_OUT_OF_MEMORY beyond the client's limit; what the driver says of the description.
   Status create(const wire::ArrayCreate& command);
   Status part(const wire::ArrayPart& command, ReplyWriter& reply);
-  // The session has no work in flight.
+  // Kernels in flight may still look at what goes: the driver's object is given back once they have
+  // ended.
   Status destroy(wire::Id array);
   Status destroy_mipmapped(wire::Id array);
 
@@ -38,7 +40,7 @@ class Arrays {
   Status describe(const wire::ArrayCopy& command, CUDA_MEMCPY3D* box, Kept* kept) const;
 
   Status create_image(const wire::ImageCreate& command, ReplyWriter& reply);
-  // The session has no work in flight.
+  // Likewise.
   Status destroy_image(wire::Id image);
 
   void release_all();
@@ -69,11 +71,13 @@ class Arrays {
   Status check_linear(const wire::ArraySide& side, const wire::ArrayCopy& copy, const char* role,
                       bool writable) const;
   void drop_parts(const std::shared_ptr<Storage>& storage);
+  void retire(std::shared_ptr<Storage> storage);
   void release(const Image& image);
 
   SessionCore& core_;
   Streams& streams_;
   SessionMemory& memory_;
+  Retirement& retirement_;
   ObjectTable<Array> arrays_{"array"};
   ObjectTable<Mipmapped> mipmapped_{"mipmapped array"};
   ObjectTable<Image> images_{"texture or surface object", wire::kMaxImageObjects};

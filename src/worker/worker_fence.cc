@@ -7,16 +7,13 @@
 #include <algorithm>
 #include <array>
 #include <new>
+#include <vector>
 
 #include "base/futex.h"
 #include "worker/driver_check.h"
 
 namespace openmps::worker {
 namespace {
-
-// Bounds what the list of open waits can grow to: the oldest are forgotten first. Only a program
-// that has this many waits in its streams and dies can notice.
-constexpr size_t kMaxOpenWaits = 4096;
 
 // Without 64-bit stream writes a driver thread writes the fence.
 struct HostFence {
@@ -28,15 +25,8 @@ void write_host_fence(void* data) {
   fence->slot->value.store(fence->value, std::memory_order_release);
 }
 
-void wake_from_stream(void* header) { wake_client(*static_cast<wire::ChannelHeader*>(header)); }
-
-// What satisfies a wait for `wait.value` under its condition.
-uint64_t passing_value(const wire::StreamValue& wait) {
-  switch (wait.flags & CU_STREAM_WAIT_VALUE_NOR) {
-    case CU_STREAM_WAIT_VALUE_AND: return ~0ull;
-    case CU_STREAM_WAIT_VALUE_NOR: return 0;
-    default: return wait.value;  // equal, or greater or equal
-  }
+bool is_wait(const wire::ValueOperation& operation) {
+  return operation.kind == static_cast<uint32_t>(wire::ValueKind::kWait);
 }
 
 }  // namespace
@@ -106,9 +96,6 @@ Status Fences::host_function(const wire::HostFunction& command) {
       check(core_.driver.cuStreamWriteValue32_v2(stream->handle, core_.device_address(&slot.posted),
                                                  1, CU_STREAM_WRITE_VALUE_DEFAULT),
             "cuStreamWriteValue32 of a host function"));
-  OPENMPS_RETURN_IF_ERROR(
-      check(core_.driver.cuLaunchHostFunc(stream->handle, wake_from_stream, &core_.view.header()),
-            "cuLaunchHostFunc of a host function"));
   return check(
       core_.driver.cuStreamWaitValue32_v2(stream->handle, done, 1, CU_STREAM_WAIT_VALUE_EQ),
       "cuStreamWaitValue32 of a host function");
@@ -141,28 +128,26 @@ CUDA_HOST_NODE_PARAMS Fences::posting(uint32_t slot) {
   return {post, &postings_[slot]};
 }
 
-void Fences::note_waits(uint32_t device, std::span<const wire::ValueOperation> operations) {
-  for (const wire::ValueOperation& operation : operations) {
-    if (operation.kind != static_cast<uint32_t>(wire::ValueKind::kWait)) continue;
-    if (open_waits_.size() == kMaxOpenWaits) open_waits_.erase(open_waits_.begin());
-    open_waits_.push_back({device, operation.value});
-  }
-}
-
 // The stream is ready for these operations, which have been checked.
 Status Fences::enter(wire::Id id, std::span<const wire::ValueOperation> operations,
                      Stream** stream) {
   OPENMPS_RETURN_IF_ERROR(streams_.get(id, stream));
   OPENMPS_RETURN_IF_ERROR(streams_.enter(**stream, Streams::Entry::kWork));
-  const bool waits = std::any_of(operations.begin(), operations.end(), [](const auto& operation) {
-    return operation.kind == static_cast<uint32_t>(wire::ValueKind::kWait);
-  });
-  if (waits) {
-    OPENMPS_RETURN_IF_ERROR(streams_.before_open_wait(**stream));
-    (*stream)->listed->waits.store(true, std::memory_order_relaxed);
+  const auto waits =
+      static_cast<size_t>(std::count_if(operations.begin(), operations.end(), is_wait));
+  if (waits == 0) return Status();
+  OPENMPS_RETURN_IF_ERROR(streams_.before_open_wait(**stream));
+  (*stream)->listed->waits.store(true, std::memory_order_relaxed);
+  return waits_.prepare(**stream, waits);
+}
+
+// They have been submitted to it.
+Status Fences::remember(const Stream& stream, std::span<const wire::ValueOperation> operations) {
+  std::vector<wire::StreamValue> waits;
+  for (const wire::ValueOperation& operation : operations) {
+    if (is_wait(operation)) waits.push_back(operation.value);
   }
-  note_waits((*stream)->device, operations);
-  return Status();
+  return waits.empty() ? Status() : waits_.add(stream, waits);
 }
 
 Status Fences::value(const wire::ValueOperation& operation) {
@@ -176,12 +161,16 @@ Status Fences::value(const wire::ValueOperation& operation) {
   if (value.width == 8) {
     const auto call =
         writes ? core_.driver.cuStreamWriteValue64_v2 : core_.driver.cuStreamWaitValue64_v2;
-    return check(call(handle, address, value.value, value.flags), "a 64-bit stream value");
+    OPENMPS_RETURN_IF_ERROR(
+        check(call(handle, address, value.value, value.flags), "a 64-bit stream value"));
+    return remember(*stream, {&operation, 1});
   }
   const auto call =
       writes ? core_.driver.cuStreamWriteValue32_v2 : core_.driver.cuStreamWaitValue32_v2;
-  return check(call(handle, address, static_cast<uint32_t>(value.value), value.flags),
-               "a 32-bit stream value");
+  OPENMPS_RETURN_IF_ERROR(
+      check(call(handle, address, static_cast<uint32_t>(value.value), value.flags),
+            "a 32-bit stream value"));
+  return remember(*stream, {&operation, 1});
 }
 
 Status Fences::batch(wire::Id id, std::span<const wire::ValueOperation> operations) {
@@ -193,58 +182,24 @@ Status Fences::batch(wire::Id id, std::span<const wire::ValueOperation> operatio
     batch[i] = operation_of(operations[i], core_.device_address(operations[i].value.address));
   }
   // NOLINTNEXTLINE(clang-analyzer-*): success comes with a stream.
-  return check(core_.driver.cuStreamBatchMemOp_v2(
-                   stream->handle, static_cast<unsigned>(operations.size()), batch.data(), 0),
-               "cuStreamBatchMemOp");
+  OPENMPS_RETURN_IF_ERROR(
+      check(core_.driver.cuStreamBatchMemOp_v2(
+                stream->handle, static_cast<unsigned>(operations.size()), batch.data(), 0),
+            "cuStreamBatchMemOp"));
+  return remember(*stream, operations);
 }
 
-// Satisfy a wait from a stream of our own, wherever the value lies.
-void Fences::pass(const OpenWait& open) {
-  if (!core_.use(open.device).ok()) return;
-  if (pass_stream_ != nullptr && pass_device_ != open.device) {
-    core_.driver.cuStreamDestroy_v2(pass_stream_);
-    pass_stream_ = nullptr;
-  }
-  if (pass_stream_ == nullptr) {
-    if (core_.driver.cuStreamCreateWithPriority(&pass_stream_, CU_STREAM_NON_BLOCKING, 0) !=
-        CUDA_SUCCESS) {
-      return;
-    }
-    pass_device_ = open.device;
-  }
-  memory_.allow_writes(open.wait.address);
-  const CUdeviceptr address = core_.device_address(open.wait.address);
-  const uint64_t value = passing_value(open.wait);
-  if (open.wait.width == 8) {
-    core_.driver.cuStreamWriteValue64_v2(pass_stream_, address, value, 0);
-  } else {
-    core_.driver.cuStreamWriteValue32_v2(pass_stream_, address, static_cast<uint32_t>(value), 0);
-  }
-}
-
-void Fences::pass_all_waits() {
+bool Fences::pass_all_waits() {
   for (uint32_t slot = 0; slot < callbacks_used_; ++slot) {
     core_.view.callback(slot).done.store(1, std::memory_order_release);
   }
-  // In turn, one per call: waits for the same word may need different values, and one that its
-  // stream has not come to yet needs its value again later.
-  if (open_waits_.empty()) return;
-  pass(open_waits_[next_pass_++ % open_waits_.size()]);
-}
-
-bool Fences::passed() {
-  if (!wakers_.idle()) return false;
-  return pass_stream_ == nullptr || !core_.use(pass_device_).ok() ||
-         core_.driver.cuStreamQuery(pass_stream_) != CUDA_ERROR_NOT_READY;
+  return waits_.pass();
 }
 
 void Fences::release_all() {
   core_.gate.set_debt(core_.feeder, nullptr, nullptr);
   wakers_.release_all();
-  if (pass_stream_ == nullptr) return;
-  static_cast<void>(core_.use(pass_device_).ok());
-  core_.driver.cuStreamDestroy_v2(pass_stream_);
-  pass_stream_ = nullptr;
+  waits_.release_all();
 }
 
 }  // namespace openmps::worker

@@ -8,10 +8,9 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <vector>
 
+#include "worker/open_waits.h"
 #include "worker/session_core.h"
-#include "worker/worker_memory.h"
 #include "worker/worker_stream.h"
 #include "worker/worker_waker.h"
 
@@ -35,8 +34,8 @@ class FenceLedger {
 
 class Fences {
  public:
-  Fences(SessionCore& core, Streams& streams, SessionMemory& memory)
-      : core_(core), streams_(streams), memory_(memory) {
+  Fences(SessionCore& core, Streams& streams, OpenWaits& waits)
+      : core_(core), streams_(streams), waits_(waits) {
     core_.gate.set_debt(core_.feeder, owes_answer, this);
   }
 
@@ -47,31 +46,23 @@ class Fences {
   Status host_function(const wire::HostFunction& command);
   // What posts that slot from a graph, which then waits for it by itself.
   [[nodiscard]] CUDA_HOST_NODE_PARAMS posting(uint32_t slot);
-  // What is about to run waits for those of these values that are waits.
-  void note_waits(uint32_t device, std::span<const wire::ValueOperation> operations);
   // One wait or write, and a batch in a stream; they have been checked.
   Status value(const wire::ValueOperation& operation);
   Status batch(wire::Id stream, std::span<const wire::ValueOperation> operations);
 
   // The client has gone: let every stream pass that waits for it. Called again and again while the
-  // session drains, because each wait that passes may uncover the next.
-  void pass_all_waits();
+  // session drains, because each wait that passes may uncover the next. True: one has passed.
+  bool pass_all_waits();
   // What pass_all_waits() wrote has arrived and no wake is under way: the memory that they name may
   // go.
-  [[nodiscard]] bool passed();
-  // Nothing of the session is unfinished: no wait is open any more.
-  void forget_waits() { open_waits_.clear(); }
+  [[nodiscard]] bool passed() { return wakers_.idle() && waits_.passed(); }
   void release_all();
 
   [[nodiscard]] const FenceLedger& ledger() const { return ledger_; }
 
  private:
-  struct OpenWait {
-    uint32_t device;
-    wire::StreamValue wait;
-  };
   Status enter(wire::Id id, std::span<const wire::ValueOperation> operations, Stream** stream);
-  void pass(const OpenWait& open);
+  Status remember(const Stream& stream, std::span<const wire::ValueOperation> operations);
   struct Posting {
     wire::ChannelHeader* header;
     wire::CallbackSlot* slot;
@@ -82,16 +73,11 @@ class Fences {
 
   SessionCore& core_;
   Streams& streams_;
-  SessionMemory& memory_;
+  OpenWaits& waits_;
   FenceLedger ledger_;
   std::atomic<uint32_t> callbacks_used_{0};  // slots from 0
-  // Waits of the program's own that may still be open, oldest first.
-  std::vector<OpenWait> open_waits_;
-  size_t next_pass_ = 0;
-  std::unique_ptr<Posting[]> postings_;  // by slot, made at first use
+  std::unique_ptr<Posting[]> postings_;      // by slot, made at first use
   Wakers wakers_{core_};
-  CUstream pass_stream_ = nullptr;
-  uint32_t pass_device_ = 0;
 };
 
 }  // namespace openmps::worker

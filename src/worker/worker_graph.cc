@@ -269,11 +269,22 @@ Status Graphs::launch(const wire::GraphLaunch& command) {
   OPENMPS_RETURN_IF_ERROR(check_uses(*exec));
   OPENMPS_RETURN_IF_ERROR(streams_.enter(*stream, Streams::Entry::kWork));
   if (!exec->waits.empty()) stream->listed->waits.store(true, std::memory_order_relaxed);
+  std::vector<wire::StreamValue> waits;
   for (const uint32_t number : exec->waits) {
-    OPENMPS_RETURN_IF_ERROR(streams_.before_open_wait(*stream));
-    fences_.note_waits(exec->graph.graph->device(), exec->graph.steps[number].values);
+    for (const wire::ValueOperation& operation : exec->graph.steps[number].values) {
+      if (operation.kind == static_cast<uint32_t>(wire::ValueKind::kWait)) {
+        waits.push_back(operation.value);
+      }
+    }
   }
-  return check(core_.driver.cuGraphLaunch(exec->handle, stream->handle), "cuGraphLaunch");
+  if (waits.empty()) {
+    return check(core_.driver.cuGraphLaunch(exec->handle, stream->handle), "cuGraphLaunch");
+  }
+  OPENMPS_RETURN_IF_ERROR(streams_.before_open_wait(*stream));
+  OPENMPS_RETURN_IF_ERROR(waits_.prepare(*stream, waits.size()));
+  OPENMPS_RETURN_IF_ERROR(
+      check(core_.driver.cuGraphLaunch(exec->handle, stream->handle), "cuGraphLaunch"));
+  return waits_.add(*stream, waits);
 }
 
 Status Graphs::upload(const wire::GraphLaunch& command) {

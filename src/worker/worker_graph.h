@@ -37,8 +37,8 @@ struct GraphExec {
 class Graphs {
  public:
   Graphs(SessionCore& core, Streams& streams, SessionMemory& memory, GraphBuilder& builder,
-         Fences& fences)
-      : core_(core), streams_(streams), memory_(memory), builder_(builder), fences_(fences) {}
+         OpenWaits& waits)
+      : core_(core), streams_(streams), memory_(memory), builder_(builder), waits_(waits) {}
 
   // Replies ConditionReply.
   Status create_condition(const wire::ConditionCreate& command, ReplyWriter& reply);
@@ -74,7 +74,7 @@ class Graphs {
   Streams& streams_;
   SessionMemory& memory_;
   GraphBuilder& builder_;
-  Fences& fences_;
+  OpenWaits& waits_;
   ObjectTable<GraphExec> execs_{"executable graph", wire::kMaxGraphExecs};
   ObjectTable<std::shared_ptr<DriverGraph>> kept_{"graph with conditional handles"};
   DriverGraph::Totals totals_;

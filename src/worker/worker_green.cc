@@ -170,13 +170,16 @@ void GreenContexts::destroy_now(const GreenContext& green) {
   memory_.refund(green.device, wire::kGreenContextBytes);
 }
 
-Status GreenContexts::destroy(wire::Id id) {
-  const std::unique_ptr<GreenContext> green = greens_.take(id);
-  if (green == nullptr) return violation("there is no green context " + std::to_string(id));
-  --green_count_;
+Status GreenContexts::take(wire::Id id, std::shared_ptr<GreenContext>* green) {
+  *green = greens_.take(id);
+  if (*green == nullptr) return violation("there is no green context " + std::to_string(id));
   std::erase_if(given_, [id](const auto& entry) { return entry.second.green == id; });
-  destroy_now(*green);
   return Status();
+}
+
+void GreenContexts::destroy(const GreenContext& green) {
+  --green_count_;
+  destroy_now(green);
 }
 
 void GreenContexts::release_all() {

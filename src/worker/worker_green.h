@@ -25,7 +25,6 @@ struct GreenContext {
   uint32_t device = 0;
   CUgreenCtx handle = nullptr;
   uint32_t streams = 0;  // of the client that name it
-  uint32_t retired = 0;  // driver's streams in it that the client has destroyed, not finished yet
 };
 
 class GreenContexts {
@@ -37,8 +36,10 @@ class GreenContexts {
   Status read_split(const wire::ResourceRead& command, ReplyWriter& reply);
   Status describe(const wire::ResourceDescribe& command, wire::Variable resources);
   Status create(const wire::GreenCreate& command);
-  // Nothing runs in it any more.
-  Status destroy(wire::Id id);
+  // The client can name it no more, nor its resources.
+  Status take(wire::Id id, std::shared_ptr<GreenContext>* green);
+  // Give back what was taken; it has no streams, and nothing runs in it any more.
+  void destroy(const GreenContext& green);
   Status get(wire::Id id, GreenContext** green) const { return greens_.get(id, green); }
   void release_all();
 

@@ -2,11 +2,14 @@
 // The memory of a session. See worker_memory.h.
 #include "worker/worker_memory.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <iterator>
 #include <string>
 #include <utility>
 
+#include "base/clock.h"
 #include "worker/driver_check.h"
 
 namespace openmps::worker {
@@ -116,9 +119,11 @@ Status SessionMemory::free_addresses(const wire::MemoryRange& command) {
   if (extent == extents_.end() || extent->second - extent->first != command.bytes) {
     return violation(text_of(command.address, command.bytes) + " is not an extent");
   }
-  if (!is_free(extent->first, extent->second)) {
+  if (!is_free(extent->first, extent->second) ||
+      !is_free(leaving_, extent->first, extent->second)) {
     return violation(text_of(command.address, command.bytes) + " has mappings");
   }
+  forget_kept(command.address, command.bytes);
   core_.driver.cuMemAddressFree(command.address, command.bytes);
   core_.commons.addresses.release(command.address);
   extent_bytes_ -= command.bytes;
@@ -140,24 +145,35 @@ Status SessionMemory::check_device_range(const wire::MemoryRange& range) const {
 // ---- Device memory -----------------------------------------------------------------------------
 
 Status SessionMemory::check_count() const {
-  if (ranges_.size() < wire::kMaxMappings) return Status();
+  if (ranges_.size() + leaving_.size() < wire::kMaxMappings) return Status();
   return Status(CUDA_ERROR_OUT_OF_MEMORY,
                 std::to_string(wire::kMaxMappings) + " mappings and registrations are there");
 }
 
-bool SessionMemory::is_free(uint64_t begin, uint64_t end) const {
-  const auto next = ranges_.lower_bound(begin);
-  if (next != ranges_.end() && next->first < end) return false;
-  return next == ranges_.begin() || std::prev(next)->second.end <= begin;
+bool SessionMemory::is_free(const Ranges& ranges, uint64_t begin, uint64_t end) {
+  const auto next = ranges.lower_bound(begin);
+  if (next != ranges.end() && next->first < end) return false;
+  return next == ranges.begin() || std::prev(next)->second.end <= begin;
 }
 
-Status SessionMemory::check_limit(uint32_t device, uint64_t bytes) const {
+void SessionMemory::forget_kept(uint64_t address, uint64_t bytes) {
+  core_.commons.kept_memory.clear(core_.driver, core_.info.id, address, address + bytes);
+}
+
+Status SessionMemory::check_limit(uint32_t device, uint64_t bytes) {
   if (bytes > wire::kMaxExtentBytes) {
     return Status(CUDA_ERROR_OUT_OF_MEMORY, std::to_string(bytes) + " bytes of device memory");
   }
   const uint64_t limit = core_.info.memory_limit[device];
+  if (limit == 0) return Status();
+  const auto fits = [&] {
+    const uint64_t granted = granted_[device];
+    return granted <= limit && bytes <= limit - granted;
+  };
+  if (fits()) return Status();
+  forget_kept(0, ~0ull);
+  if (fits()) return Status();
   const uint64_t granted = granted_[device];
-  if (limit == 0 || (granted <= limit && bytes <= limit - granted)) return Status();
   return Status(CUDA_ERROR_OUT_OF_MEMORY,
                 std::to_string(bytes) + " bytes more than the " + std::to_string(granted) +
                     " in use exceed the client's limit of " + std::to_string(limit));
@@ -187,7 +203,11 @@ Status SessionMemory::create(uint32_t device_index, uint64_t bytes, uint32_t fla
   prop.allocFlags.compressionType =
       (flags & wire::kPhysicalCompressible) != 0 ? CU_MEM_ALLOCATION_COMP_GENERIC : 0;
   CUmemGenericAllocationHandle handle = 0;
-  OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuMemCreate(&handle, bytes, &prop, 0), "cuMemCreate"));
+  CUresult result = core_.driver.cuMemCreate(&handle, bytes, &prop, 0);
+  if (result == CUDA_ERROR_OUT_OF_MEMORY && core_.commons.kept_memory.clear_all(core_.driver)) {
+    result = core_.driver.cuMemCreate(&handle, bytes, &prop, 0);
+  }
+  OPENMPS_RETURN_IF_ERROR(check(result, "cuMemCreate"));
   *holding = std::make_shared<Holding>(
       std::make_shared<Physical>(core_.driver, handle, bytes, device_index),
       &granted_[device_index]);
@@ -196,7 +216,7 @@ Status SessionMemory::create(uint32_t device_index, uint64_t bytes, uint32_t fla
 
 Status SessionMemory::hold(std::shared_ptr<Physical> physical, std::shared_ptr<Holding>* holding) {
   OPENMPS_RETURN_IF_ERROR(check_limit(physical->device, physical->bytes));
-  uint64_t* granted = &granted_[physical->device];
+  std::atomic<uint64_t>* granted = &granted_[physical->device];
   *holding = std::make_shared<Holding>(std::move(physical), granted);
   return Status();
 }
@@ -205,9 +225,10 @@ Status SessionMemory::map_held(std::shared_ptr<Holding> holding, uint64_t addres
                                uint64_t offset) {
   const uint32_t device = holding->physical->device;
   OPENMPS_RETURN_IF_ERROR(check_device_range({address, bytes, device, 0}));
-  if (!is_free(address, address + bytes)) {
+  if (!is_free(address, address + bytes) || !is_free(leaving_, address, address + bytes)) {
     return violation(text_of(address, bytes) + " is mapped already");
   }
+  forget_kept(address, bytes);
   const uint64_t whole = holding->physical->bytes;
   const uint64_t charged = whole == 0 ? bytes : 0;
   const bool inside = whole == 0 || (offset <= whole && bytes <= whole - offset);
@@ -247,6 +268,13 @@ Status SessionMemory::map(const wire::MemoryRange& range) {
   if (!is_free(range.address, range.address + range.bytes)) {
     return violation(text_of(range.address, range.bytes) + " is mapped already");
   }
+  if (take_back(range)) return Status();
+  if (leaving_.contains(range.address)) {
+    return Status(CUDA_ERROR_NOT_READY, text_of(range.address, range.bytes) + " is being unmapped");
+  }
+  if (!is_free(leaving_, range.address, range.address + range.bytes)) {
+    return violation(text_of(range.address, range.bytes) + " is being unmapped as another range");
+  }
   OPENMPS_RETURN_IF_ERROR(check_limit(range.device, range.bytes));
   OPENMPS_RETURN_IF_ERROR(core_.use(range.device));
   OPENMPS_RETURN_IF_ERROR(reserve_window());
@@ -265,6 +293,86 @@ Status SessionMemory::map(const wire::MemoryRange& range) {
   }
   return status;
 }
+
+// ---- Giving up
+// -----------------------------------------------------------------------------------
+
+bool SessionMemory::is_own(const Range& range) {
+  return !range.lent && range.charged == 0 && range.holding.use_count() == 1 &&
+         range.holding->physical.use_count() == 1 &&
+         range.access == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+}
+
+Status SessionMemory::begin_unmap(const wire::MemoryRange& range, uint64_t* ticket) {
+  OPENMPS_RETURN_IF_ERROR(check_whole(range.address, range.bytes));
+  *ticket = ++unmap_tickets_;
+  const uint64_t end = range.address + range.bytes;
+  for (auto it = ranges_.find(range.address); it != ranges_.end() && it->first < end;) {
+    Range& leaving = leaving_[it->first] = std::move(it->second);
+    leaving.ticket = *ticket;
+    leaving.peers = peers_[leaving.device];
+    leaving.lent = (range.flags & wire::kUnmapKeep) == 0 || !is_own(leaving);
+    it = ranges_.erase(it);
+  }
+  ++removals_;
+  return Status();
+}
+
+void SessionMemory::finish_unmap(const wire::MemoryRange& range, uint64_t ticket) {
+  const uint64_t end = range.address + range.bytes;
+  for (auto it = leaving_.lower_bound(range.address); it != leaving_.end() && it->first < end;) {
+    Range& leaving = it->second;
+    if (leaving.ticket != ticket) {  // it was taken back meanwhile, and given up again
+      ++it;
+      continue;
+    }
+    if (leaving.lent) {
+      unmap_now(it->first, leaving);
+    } else {
+      core_.commons.kept_memory.keep(
+          core_.driver, core_.info.id, it->first,
+          {leaving.end - it->first, leaving.device, leaving.peers, std::move(leaving.holding)});
+    }
+    it = leaving_.erase(it);
+  }
+}
+
+bool SessionMemory::take_back(const wire::MemoryRange& range) {
+  std::shared_ptr<Holding> holding;
+  const uint32_t peers = peers_[range.device];
+  const auto it = leaving_.find(range.address);
+  if (it != leaving_.end()) {
+    const Range& leaving = it->second;
+    if (leaving.end != range.address + range.bytes || leaving.device != range.device ||
+        leaving.peers != peers || leaving.lent) {
+      return false;
+    }
+    holding = std::move(it->second.holding);
+    leaving_.erase(it);
+  } else if (!core_.commons.kept_memory.take(core_.info.id, range.address,
+                                             {range.bytes, range.device, peers, nullptr},
+                                             &holding)) {
+    return false;
+  }
+  ranges_[range.address] = {.end = range.address + range.bytes,
+                            .kind = Kind::kDeviceMemory,
+                            .device = range.device,
+                            .holding = std::move(holding)};
+  return true;
+}
+
+uint64_t SessionMemory::give_back_old() {
+  return core_.commons.kept_memory.clear_old(core_.driver, core_.info.id, now_ns());
+}
+
+void SessionMemory::lend(uint64_t address, uint64_t bytes) {
+  auto it = ranges_.upper_bound(address);
+  if (it != ranges_.begin()) --it;
+  for (; it != ranges_.end() && it->first < address + bytes; ++it) it->second.lent = true;
+}
+
+// ---- Access
+// --------------------------------------------------------------------------------------
 
 Status SessionMemory::set_access(const wire::MemoryAccess& command) {
   ++removals_;
@@ -332,19 +440,23 @@ Status SessionMemory::peer_access(const wire::PeerAccess& command) {
   return Status();
 }
 
+void SessionMemory::unmap_now(uint64_t address, const Range& range) {
+  core_.driver.cuMemUnmap(address, range.end - address);
+  granted_[range.device] -= range.charged;
+}
+
+void SessionMemory::unregister_now(uint64_t address) {
+  core_.gate.run(GatedCall::kHostUnregister, ContextGate::kAllDevices, [&] {
+    return core_.driver.cuMemHostUnregister(reinterpret_cast<void*>(address));
+  });
+}
+
 void SessionMemory::release(Ranges::iterator it) {
   const uint64_t begin = it->first;
   const Range& range = it->second;
   switch (range.kind) {
-    case Kind::kDeviceMemory:
-      core_.driver.cuMemUnmap(begin, range.end - begin);
-      granted_[range.device] -= range.charged;
-      break;
-    case Kind::kRegistered:
-      core_.gate.run(GatedCall::kHostUnregister, ContextGate::kAllDevices, [&] {
-        return core_.driver.cuMemHostUnregister(reinterpret_cast<void*>(begin));
-      });
-      break;
+    case Kind::kDeviceMemory: unmap_now(begin, range); break;
+    case Kind::kRegistered: unregister_now(begin); break;
     case Kind::kGlobal: break;
   }
   ++removals_;
@@ -381,7 +493,7 @@ Status SessionMemory::register_host(const wire::MemoryRange& range) {
   OPENMPS_RETURN_IF_ERROR(check_range(range, core_.device_end() + wire::kPinnedOffset,
                                       core_.window_end(), wire::kHostPageBytes));
   const uint64_t end = range.address + range.bytes;
-  if (!is_free(range.address, end)) {
+  if (!is_free(range.address, end) || !is_free(leaving_, range.address, end)) {
     return violation(text_of(range.address, range.bytes) + " is registered already");
   }
   OPENMPS_RETURN_IF_ERROR(check_count());
@@ -394,16 +506,26 @@ Status SessionMemory::register_host(const wire::MemoryRange& range) {
   return Status();
 }
 
-Status SessionMemory::unregister_host(const wire::MemoryRange& range) {
+Status SessionMemory::begin_unregister(const wire::MemoryRange& range, uint64_t* ticket) {
   OPENMPS_RETURN_IF_ERROR(check_range(range, core_.device_end() + wire::kPinnedOffset,
                                       core_.window_end(), wire::kHostPageBytes));
   const auto it = ranges_.find(range.address);
   if (it == ranges_.end() || it->second.end != range.address + range.bytes) {
     return violation(text_of(range.address, range.bytes) + " is not registered as such");
   }
-  OPENMPS_RETURN_IF_ERROR(core_.use(0));
-  release(it);
+  leaving_[range.address] = std::move(it->second);
+  ranges_.erase(it);
+  ++removals_;
+  *ticket = ++unregister_tickets_;
   return Status();
+}
+
+void SessionMemory::finish_unregister(const wire::MemoryRange& range) {
+  static_cast<void>(core_.use(0).ok());
+  unregister_now(range.address);
+  // Nobody has promised what comes back in them.
+  madvise(reinterpret_cast<void*>(range.address), range.bytes, MADV_REMOVE);
+  leaving_.erase(range.address);
 }
 
 Status SessionMemory::info(const wire::DeviceOnly& command, ReplyWriter& reply) {
@@ -414,10 +536,13 @@ Status SessionMemory::info(const wire::DeviceOnly& command, ReplyWriter& reply) 
   size_t total = 0;
   OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuMemGetInfo_v2(&free, &total), "cuMemGetInfo"));
   const uint64_t limit = core_.info.memory_limit[device];
-  wire::MemoryInfoReply answer{free, total};
+  // What is kept gives way to whoever asks.
+  MemoryCache& kept = core_.commons.kept_memory;
+  wire::MemoryInfoReply answer{std::min<uint64_t>(free + kept.bytes(device), total), total};
   if (limit != 0 && limit < total) {
+    const uint64_t used = granted_[device] - kept.bytes(device, core_.info.id);
     answer.total = limit;
-    answer.free = std::min<uint64_t>(free, limit - std::min(limit, granted_[device]));
+    answer.free = std::min(answer.free, limit - std::min(limit, used));
   }
   reply.put(answer);
   return Status();
@@ -444,6 +569,12 @@ bool SessionMemory::contains(uint64_t address, uint64_t bytes, bool writable) co
   return false;
 }
 
+bool SessionMemory::may_write(uint64_t address, uint64_t bytes) const {
+  if (contains(address, bytes, true)) return true;
+  const auto above = leaving_.upper_bound(address);
+  return above != leaving_.begin() && address + bytes <= std::prev(above)->second.end;
+}
+
 Status SessionMemory::check_operand(const WorkRange& range, const char* role) const {
   if (contains(range.address, range.bytes, range.writable)) return Status();
   return violation(std::string("the ") + role + " " + text_of(range.address, range.bytes) +
@@ -459,6 +590,7 @@ void SessionMemory::allow_writes(uint64_t address) {
 }
 
 void SessionMemory::release_all() {
+  forget_kept(0, ~0ull);
   while (!ranges_.empty()) {
     const auto it = ranges_.begin();
     // After a fault a context may refuse to become current; releasing is tried all the same.

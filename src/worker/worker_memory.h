@@ -9,6 +9,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -23,7 +24,7 @@ namespace openmps::worker {
 
 // A session's share in physical memory, counted for as long as a mapping or a handle needs it.
 struct Holding {
-  Holding(std::shared_ptr<Physical> memory, uint64_t* granted)
+  Holding(std::shared_ptr<Physical> memory, std::atomic<uint64_t>* granted)
       : physical(std::move(memory)), granted(granted) {
     *granted += physical->bytes;
   }
@@ -32,7 +33,9 @@ struct Holding {
   Holding& operator=(const Holding&) = delete;
 
   const std::shared_ptr<Physical> physical;
-  uint64_t* const granted;  // of the session on that device
+  // Of the session on that device. What another session finds kept and gives back goes on its
+  // thread.
+  std::atomic<uint64_t>* const granted;
 };
 
 class SessionMemory {
@@ -48,10 +51,21 @@ class SessionMemory {
 
   // ---- Device memory ----
   // Physical memory appears in the window. CUDA_ERROR_OUT_OF_MEMORY beyond the client's limit, as
-  // CUDA_MPS_PINNED_DEVICE_MEM_LIMIT behaves.
+  // CUDA_MPS_PINNED_DEVICE_MEM_LIMIT behaves. CUDA_ERROR_NOT_READY: the range is being unmapped,
+  // and is not to be had as it was.
   Status map(const wire::MemoryRange& range);
-  // Whole mappings only. The caller has seen to it that nothing of the session uses them.
+  // Whole mappings only, at once: whether something still uses them is the program's affair.
   Status unmap(const wire::MemoryRange& range);
+  // The same in two steps. From the first on nobody may name the memory; the second comes when
+  // nothing of the session that was under way then still runs, and gives it back or keeps it for
+  // the next map() of the range (wire::kUnmapKeep). Between the two the range can only be mapped as
+  // it was.
+  Status begin_unmap(const wire::MemoryRange& range, uint64_t* ticket);
+  void finish_unmap(const wire::MemoryRange& range, uint64_t ticket);
+  // Give back what has been kept for long. When to look again; 0: nothing is kept.
+  uint64_t give_back_old();
+  // Others than this session may reach the memory from now on: it is never used again.
+  void lend(uint64_t address, uint64_t bytes);
   // New physical memory within the limit; `flags` as of wire::PhysicalCreate.
   Status create(uint32_t device, uint64_t bytes, uint32_t flags, std::shared_ptr<Holding>* holding);
   // A share in memory that is there already. CUDA_ERROR_OUT_OF_MEMORY beyond the limit.
@@ -70,7 +84,10 @@ class SessionMemory {
 
   // ---- Host memory ----
   Status register_host(const wire::MemoryRange& range);
-  Status unregister_host(const wire::MemoryRange& range);
+  // In two steps, as unmapping: from the first on nobody may name the memory, at the second the
+  // driver lets go of its pages and they go back to the system.
+  Status begin_unregister(const wire::MemoryRange& range, uint64_t* ticket);
+  void finish_unregister(const wire::MemoryRange& range);
   // What is allocated elsewhere for the session (arrays) counts, too.
   // CUDA_ERROR_OUT_OF_MEMORY beyond the client's limit.
   Status charge(uint32_t device, uint64_t bytes);
@@ -91,14 +108,18 @@ class SessionMemory {
   // Every byte of [address, address + bytes) belongs to the session and can be read; `writable`:
   // and written.
   [[nodiscard]] bool contains(uint64_t address, uint64_t bytes, bool writable = false) const;
-  // The same as a Status, for the operand of a command. `role`: "source".
+  // The same as contains() as a Status, for the operand of a command. `role`: "source".
   [[nodiscard]] Status check_operand(const WorkRange& range, const char* role) const;
   // The word can be written from now on, though the program only ever reads it: the client has gone
   // and what waits for the word is let pass.
   void allow_writes(uint64_t address);
 
-  // Give everything back; the session's work has drained. Errors are not reported: after a fault
-  // the driver refuses, and there is nothing left to do about it.
+  // The driver can write there, also if nobody may name it any more.
+  [[nodiscard]] bool may_write(uint64_t address, uint64_t bytes) const;
+
+  // Give everything back; the session's work has drained, and what was given up has been released.
+  // Errors are not reported: after a fault the driver refuses, and there is nothing left to do
+  // about it.
   void release_all();
 
   [[nodiscard]] uint64_t granted(uint32_t device) const { return granted_[device]; }
@@ -112,27 +133,44 @@ class SessionMemory {
     CUmemAccess_flags access = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     uint64_t charged = 0;  // on top of its holding: a mapping of memory of unknown size
     std::shared_ptr<Holding> holding = nullptr;
+    bool lent = false;    // other processes have it, or may
+    uint32_t peers = 0;   // of its device, when it was given up
+    uint64_t ticket = 0;  // of the command that gave it up
   };
   using Ranges = std::map<uint64_t, Range>;
 
   Status reserve_window();
   Status check_device_range(const wire::MemoryRange& range) const;
-  Status check_limit(uint32_t device, uint64_t bytes) const;
+  // What is kept gives way.
+  Status check_limit(uint32_t device, uint64_t bytes);
+  // Nobody but this mapping has the memory, and it is as map() made it.
+  [[nodiscard]] static bool is_own(const Range& range);
+  // The range as it was when it was given up. False: it is not to be had.
+  bool take_back(const wire::MemoryRange& range);
+  void forget_kept(uint64_t address, uint64_t bytes);
   // CUDA_ERROR_OUT_OF_MEMORY: wire::kMaxMappings.
   Status check_count() const;
   // Access for the device of its own and for those that are its peers.
   Status open_access(uint64_t address, const Range& range);
   // [address, address + bytes) consists of whole mappings of device memory.
   Status check_whole(uint64_t address, uint64_t bytes) const;
-  [[nodiscard]] bool is_free(uint64_t begin, uint64_t end) const;
+  [[nodiscard]] static bool is_free(const Ranges& ranges, uint64_t begin, uint64_t end);
+  [[nodiscard]] bool is_free(uint64_t begin, uint64_t end) const {
+    return is_free(ranges_, begin, end);
+  }
+  void unmap_now(uint64_t address, const Range& range);
+  void unregister_now(uint64_t address);
   void release(Ranges::iterator it);
 
   SessionCore& core_;
   uint64_t removals_ = 0;
-  Ranges ranges_;                         // disjoint, by start address
+  Ranges ranges_;               // disjoint, by start address
+  Ranges leaving_;              // between the two steps of unmapping
+  uint64_t unmap_tickets_ = 0;  // given
+  uint64_t unregister_tickets_ = 0;
   std::map<uint64_t, uint64_t> extents_;  // begin -> end
   uint64_t extent_bytes_ = 0;
-  std::array<uint64_t, wire::kMaxDevices> granted_{};
+  std::array<std::atomic<uint64_t>, wire::kMaxDevices> granted_{};
   std::array<uint32_t, wire::kMaxDevices> peers_{};  // of memory on a device: who else uses it
   bool window_reserved_ = false;
 };

@@ -89,6 +89,7 @@ Status PhysicalObjects::export_range(const wire::RangeExport& command) {
                                     &exported, command.address, command.bytes,
                                     CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, command.flags),
                                 "cuMemGetHandleForAddressRange"));
+  memory_.lend(command.address, command.bytes);
   const UniqueFd descriptor(exported);
   send(command.ticket, descriptor.get());
   return Status();

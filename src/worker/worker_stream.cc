@@ -89,6 +89,10 @@ Status Streams::enter(Stream& stream, Entry entry) {
     if (entry == Entry::kWork || (entry == Entry::kMarker && joined)) ++stream.work;
   }
   if (entry == Entry::kFence) return Status();
+  if (entry == Entry::kWork && !stream.unmarked) {
+    stream.unmarked = true;
+    unmarked_.push_back(&stream);
+  }
   if (stream.order_seen != context.order) OPENMPS_RETURN_IF_ERROR(wait_for_order(stream));
   if (stream.kind != StreamKind::kBlocking) return Status();
   if (context.legacy != nullptr && context.legacy->work != stream.legacy_seen) {
@@ -226,14 +230,47 @@ void Streams::sweep_retired() {
     if (!finished(*retired.listed)) return false;
     static_cast<void>(core_.use(retired.listed->device).ok());
     destroy_listed(retired.listed);
-    if (retired.green != nullptr) --retired.green->retired;
     return true;
   });
 }
 
-bool Streams::retired_done(const GreenContext& green) {
-  sweep_retired();
-  return green.retired == 0;
+void Streams::end_green(const GreenContext& green) {
+  for (Retired& retired : retired_) {
+    if (retired.green == &green) retired.unmarked = true;
+  }
+}
+
+void Streams::drop_green(const GreenContext& green) {
+  std::erase_if(retired_, [this, &green](const Retired& retired) {
+    if (retired.green != &green) return false;
+    static_cast<void>(core_.use(retired.listed->device).ok());
+    destroy_listed(retired.listed);
+    return true;
+  });
+}
+
+void Streams::mark(ContextGate::Stream& stream, Mark* mark) {
+  if (finished(stream)) return;
+  CUevent event = nullptr;
+  if (core_.driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS) {
+    mark->events.push_back(std::make_unique<DriverEvent>(core_.driver, event, stream.device));
+    if (core_.driver.cuEventRecord(event, stream.handle) == CUDA_SUCCESS) return;
+    mark->events.pop_back();
+  }
+  mark->unmarked = true;
+}
+
+Streams::Mark Streams::mark() {
+  Mark made;
+  for (Stream* stream : unmarked_) {
+    stream->unmarked = false;
+    mark(*stream->listed, &made);
+  }
+  unmarked_.clear();
+  for (Retired& retired : retired_) {
+    if (std::exchange(retired.unmarked, false)) mark(*retired.listed, &made);
+  }
+  return made;
 }
 
 bool Streams::idle() {
@@ -276,13 +313,13 @@ Status Streams::detach(Stream& stream) {
 void Streams::release(std::unique_ptr<Stream> stream) {
   ClientContext* context = stream->context;
   if (stream->join != nullptr) core_.driver.cuEventDestroy_v2(stream->join);
+  if (stream->unmarked) std::erase(unmarked_, stream.get());
   if (stream->handle != nullptr) {
     --context->started;
     if (finished(*stream->listed)) {
       destroy_listed(stream->listed);
     } else {
-      retired_.push_back({stream->listed, stream->green});
-      if (stream->green != nullptr) ++stream->green->retired;
+      retired_.push_back({stream->listed, stream->green, stream->unmarked});
     }
   }
   if (stream->green != nullptr) --stream->green->streams;

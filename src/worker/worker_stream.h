@@ -14,6 +14,7 @@
 #include <memory>
 #include <vector>
 
+#include "worker/exchange.h"
 #include "worker/object_table.h"
 #include "worker/session_core.h"
 #include "worker/worker_green.h"
@@ -35,6 +36,7 @@ struct Stream {
   uint64_t legacy_seen = 0;  // blocking stream: the legacy stream's `work` that it has waited for
   bool dirty = false;        // blocking stream: listed in its context's `dirty`
   uint64_t order_seen = 0;   // the context's order that it has waited for
+  bool unmarked = false;     // has work that no mark covers
   CUevent join = nullptr;    // marks the end of its work for the other side
   uint64_t join_work = 0;    // legacy stream: the value of `work` that `join` marks
 };
@@ -83,11 +85,24 @@ class Streams {
   // The order event must not come to lie behind a wait whose end may depend on later work.
   Status before_open_wait(Stream& stream);
 
+  // The end of the work that no mark has covered yet. Empty: there is none that is unfinished.
+  struct Mark {
+    std::vector<std::unique_ptr<DriverEvent>> events;
+    bool unmarked = false;  // the driver gave no event: reached once nothing is unfinished
+
+    [[nodiscard]] bool empty() const { return events.empty() && !unmarked; }
+  };
+  [[nodiscard]] Mark mark();
+
   // True if nothing of the session is unfinished, in streams that exist or have been destroyed.
   // After a fault everything counts as finished.
   bool idle();
-  // The same for the green context's streams that have been destroyed.
-  bool retired_done(const GreenContext& green);
+  // Give back the streams that the client has destroyed and that have finished since.
+  void sweep_retired();
+  // The client has destroyed all streams of a green context. The next mark covers whatever they
+  // still do, fences too; once it is reached they can be dropped.
+  void end_green(const GreenContext& green);
+  void drop_green(const GreenContext& green);
   // Drop the streams of one client context; they have drained.
   void drop_context(wire::Id context);
   void release_all();
@@ -106,12 +121,13 @@ class Streams {
   // Looks at a stream that may be busy.
   bool finished(ContextGate::Stream& stream);
   void destroy_listed(ContextGate::Stream* stream);
-  void sweep_retired();
+  void mark(ContextGate::Stream& stream, Mark* mark);
 
   // A driver's stream that the client has destroyed, not finished yet.
   struct Retired {
     ContextGate::Stream* listed = nullptr;
     GreenContext* green = nullptr;
+    bool unmarked = false;
   };
 
   SessionCore& core_;
@@ -119,6 +135,7 @@ class Streams {
   ObjectTable<Stream> streams_{"stream"};
   std::map<wire::Id, std::unique_ptr<ClientContext>> contexts_;
   std::vector<Retired> retired_;
+  std::vector<Stream*> unmarked_;  // those that have work since the last mark
 };
 
 }  // namespace openmps::worker

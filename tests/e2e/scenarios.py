@@ -165,6 +165,17 @@ def kill_beside(box, _):
     box.quit()
 
 
+def kill_waiting(box, _):
+    """SIGKILL of a client with a wait open behind thousands that have passed: its session drains."""
+    box.start_daemon()
+    victim = box.start(["drv_unrelated_waits", "leave"])
+    ready(victim)
+    victim.send_signal(signal.SIGKILL)
+    victim.communicate()
+    settled(box, server_of(box))
+    box.quit()
+
+
 ROGUES = ("wrong_version", "short_hello", "no_hello", "garbage_ring", "garbage_commands",
           "lying_tail")
 
@@ -494,7 +505,8 @@ def confined(box, _):
 ALL = {f.__name__: f for f in
        (many_clients, churn, kill_beside, rogue_clients, confined, capture_vs_alloc, no_daemon, required,
         control_shell, kernel_output, assert_text, fault_beside_idle, endless_kernel, endless_quit,
-        few_threads, few_descriptors, full_heap, limits_at_start, endless_printer)}
+        few_threads, few_descriptors, full_heap, limits_at_start, endless_printer,
+        kill_waiting)}
 
 
 def run(name, build, driver, clients):

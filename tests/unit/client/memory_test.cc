@@ -24,11 +24,18 @@ class DeviceMemoryTest : public ::testing::Test {
       const auto range = body_of<wire::MemoryRange>(record);
       if (record.opcode == wire::Opcode::kMemoryMap) {
         const bool fits = mapped_ + range.bytes <= limit_;
-        if (fits) mapped_ += range.bytes;
+        const bool busy = refuse_ == range.address;
+        if (fits && !busy) mapped_ += range.bytes;
         ++maps_;
-        worker.reply(record.reply_slot, fits ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY);
+        while (hold_map_.load()) std::this_thread::yield();
+        worker.reply(record.reply_slot, busy   ? CUDA_ERROR_NOT_READY
+                                        : fits ? CUDA_SUCCESS
+                                               : CUDA_ERROR_OUT_OF_MEMORY);
       }
-      if (record.opcode == wire::Opcode::kMemoryUnmap) mapped_ -= range.bytes;
+      if (record.opcode == wire::Opcode::kMemoryUnmap) {
+        mapped_ -= range.bytes;
+        if (!keep_unmapped_.load()) worker.view().header().unmapped.fetch_add(1);
+      }
       if (record.opcode == wire::Opcode::kAddressReserve) {
         const wire::AddressReply reply{next_extent_};
         next_extent_ += 64 * kOwnExtentBytes;
@@ -65,6 +72,9 @@ class DeviceMemoryTest : public ::testing::Test {
   std::atomic<uint64_t> next_extent_{kExtentBase};
   std::atomic<uint64_t> extents_{0};
   std::atomic<uint64_t> withdrawn_{0};
+  std::atomic<bool> hold_map_{false};       // the worker keeps its answer
+  std::atomic<bool> keep_unmapped_{false};  // the worker is never done with a range
+  std::atomic<uint64_t> refuse_{0};         // an address that is not to be had
   Context context_;
   FakeChannel fake_;
   Fences fences_{fake_.channel()};
@@ -122,7 +132,7 @@ TEST_F(DeviceMemoryTest, AnExtentAvoidsWhatTheProgramHasThere) {
 
 TEST_F(DeviceMemoryTest, PoolsCountForThemselves) {
   Stream stream;
-  stream.unique_id = 1;
+  stream.fence_slot = 5;
   Arena* pool = memory_.add_arena(0, 64 * wire::kMiB);
   CUdeviceptr block = 0;
   ASSERT_EQ(memory_.allocate_async(context_, *pool, 7, stream, 10 * wire::kMiB, &block),
@@ -138,9 +148,9 @@ TEST_F(DeviceMemoryTest, PoolsCountForThemselves) {
   EXPECT_EQ(memory_.use_of(*pool).used, 0u);
   EXPECT_EQ(memory_.use_of(*pool).used_high, 10 * wire::kMiB);
   // Freed behind work that has not come so far: the same stream may have it, another may not.
-  memory_.release_after(entry, FencePoint(5, 1), stream.unique_id);
+  memory_.release_after(entry, FencePoint(5, 1));
   Stream other;
-  other.unique_id = 2;
+  other.fence_slot = 6;
   CUdeviceptr again = 0;
   ASSERT_EQ(memory_.allocate_async(context_, *pool, 7, other, 10 * wire::kMiB, &more),
             CUDA_SUCCESS);
@@ -298,6 +308,141 @@ TEST_F(DeviceMemoryTest, AStreamOrderedFreeWaitsForItsPoint) {
   EXPECT_EQ(memory_.allocate(context_, 10 * wire::kMiB, true, &again), CUDA_SUCCESS);
   EXPECT_TRUE(reached.load()) << "waited for what is freed rather than fail";
   gpu.join();
+}
+
+TEST_F(DeviceMemoryTest, NobodyWaitsForAnotherThreadsMapping) {
+  const CUdeviceptr known = allocate(100);
+  hold_map_ = true;
+  CUdeviceptr mapped = 0;
+  std::thread mapping([&] {
+    EXPECT_EQ(memory_.allocate(context_, 64 * wire::kMiB, false, &mapped), CUDA_SUCCESS);
+  });
+  while (maps_.load() < 2) std::this_thread::yield();
+  // The worker has the command and does not answer: a copy's look-up and a small allocation go on.
+  EXPECT_TRUE(memory_.contains(known, 100));
+  EXPECT_NE(allocate(100), 0u);
+  hold_map_ = false;
+  mapping.join();
+  EXPECT_NE(mapped, 0u);
+}
+
+TEST_F(DeviceMemoryTest, NobodyWaitsForAnotherThreadsRoom) {
+  limit_ = 64 * wire::kMiB;
+  const CUdeviceptr known = allocate(100);
+  const CUdeviceptr block = allocate(60 * wire::kMiB);
+  DeviceMemory::Entry entry;
+  ASSERT_EQ(memory_.forget(block, &entry), CUDA_SUCCESS);
+  memory_.release_after(entry, FencePoint(7, 1));
+  CUdeviceptr again = 0;
+  std::thread waiting(
+      [&] { EXPECT_EQ(memory_.allocate(context_, 60 * wire::kMiB, false, &again), CUDA_SUCCESS); });
+  while (maps_.load() < 3) std::this_thread::yield();
+  EXPECT_TRUE(memory_.contains(known, 100));
+  EXPECT_NE(allocate(100), 0u);
+  fake_.view().fence(7).value.store(1);
+  waiting.join();
+  EXPECT_NE(again, 0u);
+}
+
+TEST_F(DeviceMemoryTest, AddressesComeBackWhenTheWorkerIsDoneWithThem) {
+  keep_unmapped_ = true;
+  const CUdeviceptr first = allocate(64 * wire::kMiB);
+  free(first);
+  drain();
+  EXPECT_EQ(allocate(64 * wire::kMiB), first) << "as it was it can be had at once";
+  free(first);
+  drain();
+  refuse_ = first;
+  const CUdeviceptr second = allocate(64 * wire::kMiB);
+  EXPECT_NE(second, first) << "the worker is not done with it";
+  EXPECT_NE(allocate(16 * wire::kMiB), first) << "and nothing else comes there";
+  limit_ = ~0ull;
+}
+
+TEST(ReturnedRangesTest, ComeBackAsTheyWereOrWhenTheWorkerIsDone) {
+  constexpr uint64_t kUnit = wire::kMemoryGranularity;
+  ReturnedRanges returned;
+  RangeAllocator addresses;
+  returned.add({0 * kUnit, kUnit, 0, true, 0});
+  returned.add({1 * kUnit, kUnit, 0, true, 0});
+  returned.add({2 * kUnit, kUnit, 1, true, 0});
+  returned.add({3 * kUnit, kUnit, 0, false, 0});
+  EXPECT_EQ(returned.last_ticket(), 4u);
+  ReturnedRanges::Range range;
+  EXPECT_FALSE(returned.take(2 * kUnit, 0, &range));
+  EXPECT_FALSE(returned.take(kUnit, 2, &range)) << "another device's";
+  ASSERT_TRUE(returned.take(kUnit, 0, &range));
+  EXPECT_EQ(range.base, kUnit) << "the last that may come back";
+  returned.put_back(range);
+  ASSERT_TRUE(returned.take(kUnit, 0, &range));
+  EXPECT_EQ(range.base, 0u) << "the worker refused the other";
+  returned.collect(1, 0, addresses);
+  EXPECT_EQ(addresses.free_bytes(), 0u) << "the first is in use again";
+  returned.collect(4, 1, addresses);
+  EXPECT_EQ(addresses.free_bytes(), 2 * kUnit) << "the last stays apart";
+  returned.collect(3, 0, addresses);
+  EXPECT_EQ(addresses.free_bytes(), 2 * kUnit) << "the worker is not done with it";
+  returned.collect(4, 0, addresses);
+  EXPECT_EQ(addresses.free_bytes(), 3 * kUnit);
+  EXPECT_EQ(returned.last_ticket(), 0u);
+}
+
+TEST(DeferredFreesTest, TheSameStreamHasThemBackAtOnceOthersWhenTheyAreReached) {
+  DeferredFrees frees;
+  Arena arena;
+  Arena other;
+  const auto entry_of = [](uint64_t base, uint64_t bytes, Arena* arena) {
+    return AllocationEntry{base, bytes, Allocation{.reserved = bytes, .arena = arena}};
+  };
+  frees.add(entry_of(0x1000, 512, &arena), FencePoint(3, 1));
+  frees.add(entry_of(0x2000, 512, &arena), FencePoint(3, 2));
+  frees.add(entry_of(0x3000, 4096, &other), FencePoint(3, 3));
+  frees.add(entry_of(0x4000, 512, &arena), FencePoint(4, 9));
+  AllocationEntry entry;
+  EXPECT_FALSE(frees.take(3, other, 512, &entry)) << "an eighth more at most";
+  EXPECT_FALSE(frees.take(5, arena, 512, &entry));
+  ASSERT_TRUE(frees.take(3, other, 4000, &entry));
+  EXPECT_EQ(entry.base, 0x3000u);
+  ASSERT_TRUE(frees.take(3, arena, 512, &entry));
+  EXPECT_EQ(entry.base, 0x1000u) << "the oldest";
+  EXPECT_EQ(frees.newest().size(), 2u);
+  std::vector<uint64_t> released;
+  const auto release = [&](const AllocationEntry& freed) { released.push_back(freed.base); };
+  EXPECT_EQ(frees.reap(
+                9, [](FencePoint point) { return point.slot() == 4; }, release),
+            1u);
+  EXPECT_EQ(released, std::vector<uint64_t>{0x4000});
+  ASSERT_TRUE(frees.take(3, arena, 512, &entry));
+  EXPECT_EQ(entry.base, 0x2000u);
+  EXPECT_TRUE(frees.empty());
+}
+
+TEST(DeferredFreesTest, ALookCostsTheSameHoweverManyAreOutstanding) {
+  DeferredFrees frees;
+  Arena arena;
+  constexpr uint32_t kSlots = 100;
+  constexpr uint64_t kPerSlot = 200;
+  for (uint64_t i = 0; i < kSlots * kPerSlot; ++i) {
+    const uint64_t bytes = kBlockBytes * (1 + i % 7);
+    frees.add({0x1000 + i, bytes, Allocation{.reserved = bytes, .arena = &arena}},
+              FencePoint(static_cast<uint32_t>(i % kSlots), 1 + i / kSlots));
+  }
+  size_t looks = 0;
+  size_t released = 0;
+  const auto release = [&](const AllocationEntry&) { ++released; };
+  frees.reap(
+      kReapedPerAllocation, [&](FencePoint) { return ++looks, false; }, release);
+  EXPECT_EQ(looks, DeferredFrees::kSlotsPerReap) << "one of each slot";
+  frees.reap(
+      kReapedPerAllocation, [](FencePoint) { return true; }, release);
+  EXPECT_EQ(released, kReapedPerAllocation) << "no more at a time";
+  // But all get their turn.
+  while (!frees.empty()) {
+    ASSERT_NE(frees.reap(
+                  kReapedPerAllocation, [](FencePoint) { return true; }, release),
+              0u);
+  }
+  EXPECT_EQ(released, kSlots * kPerSlot);
 }
 
 }  // namespace

@@ -115,12 +115,14 @@ void fill_streams(DriverTable& t) {
   t.cuEventCreate = [](CUevent* e, unsigned) { return create("event", "events", e); };
   t.cuEventDestroy_v2 = [](CUevent e) { return destroy("destroy event", "events", e); };
   t.cuEventRecord = [](CUevent e, CUstream s) {
+    const uint64_t record = FakeDriver::current().begin_record(number(e));
     return submit("record", "record " + name("e", number(e)) + " " + name("s", number(s)), s,
-                  kNothing);
+                  [=] { return FakeDriver::current().end_record(number(e), record), true; });
   };
   t.cuEventQuery = [](CUevent e) {
-    return FakeDriver::current().exists("events", number(e)) ? CUDA_SUCCESS
-                                                             : CUDA_ERROR_INVALID_HANDLE;
+    if (CUresult error = FakeDriver::current().poisoned()) return error;
+    if (!FakeDriver::current().exists("events", number(e))) return CUDA_ERROR_INVALID_HANDLE;
+    return FakeDriver::current().reached(number(e)) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
   };
   t.cuEventElapsedTime = [](float* ms, CUevent, CUevent) { return *ms = 1.5f, CUDA_SUCCESS; };
   t.cuStreamWaitEvent = [](CUstream s, CUevent e, unsigned) {
@@ -247,7 +249,9 @@ void fill_memory(DriverTable& t) {
     }
     const bool rdma = prop->allocFlags.gpuDirectRDMACapable != 0;
     if (CUresult error = call("create", rdma ? "create rdma" : "create")) return error;
-    FakeDriver::current().add_physical(static_cast<int64_t>(bytes));
+    if (!FakeDriver::current().add_physical(static_cast<int64_t>(bytes))) {
+      return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     return *physical = FakeDriver::current().make("physical"), CUDA_SUCCESS;
   };
   t.cuMemRelease = [](CUmemGenericAllocationHandle physical) {
@@ -499,6 +503,15 @@ void fill_arrays(DriverTable& t) {
     return FakeDriver::current().shape_array(number(*array), *shape), CUDA_SUCCESS;
   };
   t.cuArrayDestroy = [](CUarray array) { return destroy("destroy array", "arrays", array); };
+  t.cuTexObjectCreate = [](CUtexObject* texture, const CUDA_RESOURCE_DESC*,
+                           const CUDA_TEXTURE_DESC*, const CUDA_RESOURCE_VIEW_DESC*) {
+    if (CUresult error = call("texture")) return error;
+    return *texture = FakeDriver::current().make("textures"), CUDA_SUCCESS;
+  };
+  t.cuTexObjectDestroy = [](CUtexObject texture) {
+    return FakeDriver::current().drop("textures", texture) ? call("destroy texture")
+                                                           : CUDA_ERROR_INVALID_VALUE;
+  };
 }
 
 CUresult add_graph_node(const std::string& what, size_t edges, CUgraphNode* node) {
@@ -691,9 +704,17 @@ uint64_t FakeDriver::physical_bytes() {
   return physical_bytes_;
 }
 
-void FakeDriver::add_physical(int64_t bytes) {
+bool FakeDriver::add_physical(int64_t bytes) {
   const std::lock_guard lock(mutex_);
-  physical_bytes_ += static_cast<uint64_t>(bytes);
+  const uint64_t sum = physical_bytes_ + static_cast<uint64_t>(bytes);
+  if (bytes > 0 && sum > physical_limit_) return false;
+  physical_bytes_ = sum;
+  return true;
+}
+
+void FakeDriver::limit_physical(uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  physical_limit_ = bytes;
 }
 
 CUresult FakeDriver::call(const std::string& name_of, const std::string& text) {
@@ -743,6 +764,22 @@ bool FakeDriver::idle(uint64_t stream) {
   const std::lock_guard lock(mutex_);
   advance_locked();
   return queues_[stream].operations.empty();
+}
+
+uint64_t FakeDriver::begin_record(uint64_t event) {
+  const std::lock_guard lock(mutex_);
+  return ++records_[event].first;
+}
+
+void FakeDriver::end_record(uint64_t event, uint64_t record) {
+  const std::lock_guard lock(mutex_);
+  records_[event].second = std::max(records_[event].second, record);
+}
+
+bool FakeDriver::reached(uint64_t event) {
+  const std::lock_guard lock(mutex_);
+  advance_locked();
+  return records_[event].first == records_[event].second;
 }
 
 void FakeDriver::put_in_green(uint64_t stream, uint64_t green) {

@@ -49,6 +49,8 @@ class FakeDriver {
                                {CU_LIMIT_PRINTF_FIFO_SIZE, 1 << 20},
                                {CU_LIMIT_MALLOC_HEAP_SIZE, 8 << 20},
                                {CU_LIMIT_MAX_L2_FETCH_GRANULARITY, 64}};
+  // No more physical memory than this exists at a time.
+  void limit_physical(uint64_t bytes);
   // Bytes of physical memory that exist.
   uint64_t physical_bytes();
 
@@ -61,11 +63,16 @@ class FakeDriver {
   bool is_live(const char* kind, uint64_t handle);
   void push(uint64_t stream, std::function<bool()> operation);
   bool idle(uint64_t stream);
+  // The newest record of an event counts: its number, and whether the stream has come to it.
+  uint64_t begin_record(uint64_t event);
+  void end_record(uint64_t event, uint64_t record);
+  bool reached(uint64_t event);
   // A stream is made in a green context. While it lives, the process ends if that is destroyed.
   void put_in_green(uint64_t stream, uint64_t green);
   void must_be_unused(uint64_t green);
   CUresult poisoned();
-  void add_physical(int64_t bytes);
+  // False: there is not so much.
+  bool add_physical(int64_t bytes);
   // Arrays have elements of one byte. Null: there is none of that number.
   void shape_array(uint64_t array, const CUDA_ARRAY3D_DESCRIPTOR& shape);
   const CUDA_ARRAY3D_DESCRIPTOR* shape_of(uint64_t array);
@@ -89,10 +96,12 @@ class FakeDriver {
   CUresult coming_failure_ = CUDA_SUCCESS;
   bool insists_ = false;
   std::map<uint64_t, Queue> queues_;
-  std::map<uint64_t, CUDA_ARRAY3D_DESCRIPTOR> shapes_;  // of arrays, by number
-  std::map<uint64_t, uint64_t> green_of_;               // by stream
+  std::map<uint64_t, CUDA_ARRAY3D_DESCRIPTOR> shapes_;         // of arrays, by number
+  std::map<uint64_t, uint64_t> green_of_;                      // by stream
+  std::map<uint64_t, std::pair<uint64_t, uint64_t>> records_;  // begun and done, by event
   CUresult poison_ = CUDA_SUCCESS;
   uint64_t physical_bytes_ = 0;
+  uint64_t physical_limit_ = ~0ull;
 };
 
 // The addresses of the fake module's global, and the sizes of its kernel's parameters.

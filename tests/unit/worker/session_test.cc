@@ -313,6 +313,22 @@ TEST_F(SessionTest, DeadClientLeavesNoStreamWaiting) {
   close(*client);  // drains, or never answers
 }
 
+TEST_F(SessionTest, ADeadClientsOldestWaitIsPassedHoweverManyCameAfter) {
+  const auto client = connect();
+  client->post(Opcode::kStreamCreate, wire::StreamCreate{1, 1, 0, 2, 0, 0});
+  client->post(Opcode::kStreamCreate, wire::StreamCreate{2, 1, 0, 2, 0, 0});
+  const auto wait = [&](wire::Id stream, uint64_t address, uint32_t value) {
+    client->post(Opcode::kStreamWaitValue,
+                 wire::StreamValue{stream, 4, address, value, CU_STREAM_WAIT_VALUE_EQ, 0});
+  };
+  wait(1, client->staging(), 1);
+  // All of these pass at once, each for something else.
+  constexpr uint32_t kPassed = 6000;
+  for (uint32_t i = 0; i < kPassed; ++i) wait(2, client->staging() + 8 + 4 * i, 0);
+  EXPECT_EQ(client->call(Opcode::kPing, uint64_t{0}), CUDA_SUCCESS);
+  close(*client);  // drains, or never answers
+}
+
 TEST_F(SessionTest, WorkInFlightIsDrainedBeforeMemoryGoes) {
   const auto client = connect();
   use_everything(*client);

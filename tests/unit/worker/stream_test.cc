@@ -155,7 +155,8 @@ TEST_F(StreamTest, OrderIsMarkedBeforeAWaitThatMayDependOnOthers) {
   EXPECT_TRUE(send(Opcode::kMemcpy, copy).ok());
   calls();
   EXPECT_TRUE(send(Opcode::kStreamWaitValue, wire::StreamValue{1, 4, kStaging, 9, 0, 0}).ok());
-  EXPECT_EQ(calls(), (Calls{"event", "record e1 s1", "await s1"}));
+  EXPECT_EQ(calls(), (Calls{"event", "record e1 s1", "event", "await s1", "record e2 s1"}))
+      << "before the wait, and behind it";
   // Stream 2 waits for the copy, not for the wait that it is about to satisfy itself.
   EXPECT_TRUE(send(Opcode::kStreamWriteValue, wire::StreamValue{2, 4, kStaging, 9, 0, 0}).ok());
   EXPECT_EQ(calls(), (Calls{"stream 0", "wait s2 e1", "write s2 9"}));
@@ -176,7 +177,7 @@ TEST_F(StreamTest, BatchIsCheckedAsItsOperationsAloneAre) {
   const wire::ValueOperation write = operation(ValueKind::kWrite, 4, kStaging);
   const wire::ValueOperation barrier = operation(ValueKind::kBarrier, 0, 0);
   EXPECT_TRUE(batch({write, barrier, operation(ValueKind::kWait, 8, kStaging + 8)}).ok());
-  EXPECT_EQ(calls(), (Calls{"stream 0", "batch of 3 s1"}));
+  EXPECT_EQ(calls(), (Calls{"stream 0", "event", "batch of 3 s1", "record e1 s1"}));
   EXPECT_TRUE(batch({}).ok());
   EXPECT_EQ(calls(), Calls{});
   for (const wire::ValueOperation& bad :
