@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The callback thread sleeps on the session's wake word: the worker bumps it when a stream has come
-// to a host function.
+// The callback thread. A wake by the GPU would cost the stream 15 to 45 us each time, and a thread
+// of the driver's; a look costs a load (docs/decisions/0014-host-functions-are-polled.md).
 #include "client/callbacks.h"
 
 #include <time.h>
@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/clock.h"
 #include "client/copy_pool.h"
 #include "client/host_function.h"
 #include "client/objects.h"
@@ -15,9 +16,9 @@
 namespace openmps::client {
 namespace {
 
-// While functions are on their way, the thread looks at least this often by itself.
-constexpr uint64_t kPostedPollNs = 1'000'000;
 constexpr timespec kIdlePause{0, 1'000'000};
+// Below a futex wake and the switch to the thread (about 5 us together) spinning gains nothing.
+constexpr uint64_t kShortestSpinNs = 5'000;
 
 }  // namespace
 
@@ -29,7 +30,7 @@ CUresult Callbacks::acquire_slot(std::unique_lock<std::mutex>& guard, uint32_t* 
       return CUDA_SUCCESS;
     }
     if (next_slot_ < wire::kCallbackSlots) {
-      *slot = next_slot_++;
+      *slot = next_slot_.fetch_add(1, std::memory_order_relaxed);
       return CUDA_SUCCESS;
     }
     if (channel_.status() != CUDA_SUCCESS) return channel_.status();
@@ -52,6 +53,14 @@ bool Callbacks::start_locked() {
   return started_;
 }
 
+void Callbacks::tell_locked() {
+  any_watched_.store(!watched_.empty(), std::memory_order_relaxed);
+  // The thread says that it naps, then looks for news once more: it sees these, or we see it nap.
+  news_.fetch_add(1, std::memory_order_seq_cst);
+  told_.notify_one();
+  if (napping_.load(std::memory_order_seq_cst)) channel_.wake_all();
+}
+
 CUresult Callbacks::enqueue(Stream& stream, const HostCall& call) {
   uint32_t slot = 0;
   {
@@ -63,7 +72,7 @@ CUresult Callbacks::enqueue(Stream& stream, const HostCall& call) {
     shared.posted.store(0, std::memory_order_relaxed);
     shared.done.store(0, std::memory_order_release);
     pending_.push_back({slot, call});
-    enqueued_.notify_one();
+    tell_locked();
   }
   FencePoint point;
   CUresult result = CUDA_SUCCESS;
@@ -104,7 +113,7 @@ CUresult Callbacks::watch(FencePoint point, std::shared_ptr<void> kept) {
   std::lock_guard guard(lock_);
   if (!start_locked()) return CUDA_ERROR_OUT_OF_MEMORY;
   watched_.push_back({point, std::move(kept)});
-  enqueued_.notify_one();
+  tell_locked();
   return CUDA_SUCCESS;
 }
 
@@ -137,15 +146,11 @@ void* Callbacks::thread_main(void* self) {
   return nullptr;
 }
 
-bool Callbacks::any_posted() {
-  std::lock_guard guard(lock_);
-  for (const Pending& pending : pending_) {
-    const wire::CallbackSlot& slot = channel_.view().callback(pending.slot);
-    if (slot.posted.load(std::memory_order_acquire) != 0) return true;
-  }
-  for (const auto& [number, call] : graph_calls_) {
-    const wire::CallbackSlot& slot = channel_.view().callback(number);
-    if (slot.posted.load(std::memory_order_acquire) != 0) return true;
+// Without the lock, which others want while this thread spins.
+bool Callbacks::any_posted() const {
+  const uint32_t slots = next_slot_.load(std::memory_order_relaxed);
+  for (uint32_t slot = 0; slot < slots; ++slot) {
+    if (channel_.view().callback(slot).posted.load(std::memory_order_acquire) != 0) return true;
   }
   return false;
 }
@@ -159,7 +164,7 @@ bool Callbacks::take_posted(Pending* posted) {
     pending_.erase(pending);
     return true;
   }
-  // The slots of graphs are used again and again: posted is taken back with the call.
+  // The slots of graphs are used again and again.
   for (const auto& [number, call] : graph_calls_) {
     wire::CallbackSlot& slot = channel_.view().callback(number);
     if (slot.posted.exchange(0, std::memory_order_acquire) == 0) continue;
@@ -182,39 +187,67 @@ bool Callbacks::run_posted() {
       }
     }
     fences_.host_function_ran();
-    channel_.view().callback(posted.slot).done.store(1, std::memory_order_release);
+    // Until now the worker sees that a function is to run; then this thread must not see it again.
+    wire::CallbackSlot& slot = channel_.view().callback(posted.slot);
+    slot.posted.store(0, std::memory_order_relaxed);
+    slot.done.store(1, std::memory_order_release);
   }
   return any;
 }
 
-void Callbacks::serve() {
-  for (;;) {
-    {
-      std::unique_lock guard(lock_);
-      enqueued_.wait(guard, [this] { return !pending_.empty() || !watched_.empty(); });
+// The thread has nothing to do. It spins while programs come back soon, as the executor does.
+void Callbacks::wait_for_news() {
+  const uint64_t longest = channel_.spin_ns();
+  const uint64_t start = now_ns();
+  const auto none = [this] { return news_.load(std::memory_order_acquire) == seen_; };
+  while (none() && now_ns() - start < idle_spin_ns_) cpu_relax();
+  {
+    std::unique_lock guard(lock_);
+    told_.wait(guard, [&none] { return !none(); });
+  }
+  const bool soon = now_ns() - start < longest;
+  idle_spin_ns_ = soon ? longest : std::max(idle_spin_ns_ / 2, std::min(kShortestSpinNs, longest));
+}
+
+// The session has ended: CUDA calls stream callbacks with the error. Host functions never run.
+void Callbacks::end(CUresult result) {
+  drop_watched(true);
+  std::vector<Pending> left;
+  {
+    const std::lock_guard guard(lock_);
+    left.swap(pending_);
+  }
+  for (const Pending& pending : left) {
+    if (pending.call.callback != nullptr) {
+      const HostFunctionScope scope;
+      pending.call.callback(pending.call.stream, result, pending.call.user_data);
     }
+  }
+}
+
+void Callbacks::serve() {
+  idle_spin_ns_ = channel_.spin_ns();
+  for (;;) {
+    seen_ = news_.load(std::memory_order_acquire);
     if (run_posted()) continue;
     drop_watched(false);
+    bool none = false;
     {
-      std::lock_guard guard(lock_);
-      if (pending_.empty() && watched_.empty()) continue;
+      const std::lock_guard guard(lock_);
+      any_watched_.store(!watched_.empty(), std::memory_order_relaxed);
+      none = pending_.empty() && watched_.empty();
     }
-    const CUresult result =
-        channel_.wait([this] { return any_posted() || any_watched_done(); }, 0, kPostedPollNs);
-    if (result == CUDA_SUCCESS) continue;
-    drop_watched(true);
-    // The session has ended: CUDA calls stream callbacks with the error. Host functions never run.
-    std::vector<Pending> left;
-    {
-      std::lock_guard guard(lock_);
-      left.swap(pending_);
+    if (none) {
+      wait_for_news();
+      continue;
     }
-    for (const Pending& pending : left) {
-      if (pending.call.callback != nullptr) {
-        const HostFunctionScope scope;
-        pending.call.callback(pending.call.stream, result, pending.call.user_data);
-      }
-    }
+    const CUresult result = channel_.watch(
+        [this] {
+          return any_posted() || news_.load(std::memory_order_acquire) != seen_ ||
+                 (any_watched_.load(std::memory_order_relaxed) && any_watched_done());
+        },
+        kLongestNapNs, &napping_);
+    if (result != CUDA_SUCCESS) end(result);
   }
 }
 

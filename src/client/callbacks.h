@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Host functions and stream callbacks: the GPU posts a slot in shared memory, one thread of the
 // client runs the function and answers, the stream goes on. The functions run on that thread, in
-// the order in which the slots are posted.
+// the order in which the slots are posted. Nobody wakes the thread when a slot is posted: it looks,
+// without pause for as long as that pays, then ever less often. It sleeps while no function is on
+// its way.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -49,6 +52,8 @@ class Callbacks {
  private:
   // The rest stays for the host functions of streams.
   static constexpr uint32_t kGraphSlots = wire::kCallbackSlots / 4 * 3;
+  // While functions are on their way, the thread looks at least this often.
+  static constexpr uint64_t kLongestNapNs = 1'000'000;
   struct Watched {
     FencePoint point;
     std::shared_ptr<void> kept;
@@ -66,22 +71,33 @@ class Callbacks {
   void serve();
   bool take_posted(Pending* posted);
   bool run_posted();
-  [[nodiscard]] bool any_posted();
+  [[nodiscard]] bool any_posted() const;
   [[nodiscard]] bool any_watched_done();
   void drop_watched(bool all);
+  void wait_for_news();
+  void end(CUresult result);
+  void tell_locked();
   [[nodiscard]] bool start_locked();
   [[nodiscard]] CUresult acquire_slot(std::unique_lock<std::mutex>& guard, uint32_t* slot);
 
   Channel& channel_;
   Fences& fences_;
   std::mutex lock_;
-  std::condition_variable enqueued_;
+  std::condition_variable told_;
   bool started_ = false;
-  uint32_t next_slot_ = 0;                    // slots from here on were never used
+  std::atomic<uint32_t> next_slot_{0};        // slots from here on were never used
   std::deque<Used> used_;                     // free again once their point is reached
   std::vector<Pending> pending_;              // enqueued, not yet run
   std::map<uint32_t, HostCall> graph_calls_;  // by slot
   std::vector<Watched> watched_;
+  // Grows with everything that is enqueued or watched, under the lock.
+  std::atomic<uint32_t> news_{0};
+  std::atomic<bool> any_watched_{false};
+  std::atomic<bool> napping_{false};
+  // Of the callback thread: the news that it knows, and how long it spins when it has nothing to
+  // do.
+  uint32_t seen_ = 0;
+  uint64_t idle_spin_ns_ = 0;
 };
 
 }  // namespace openmps::client

@@ -102,6 +102,13 @@ class Channel {
   [[nodiscard]] CUresult wait(Done&& done, wire::Id wake_stream = 0,
                               uint64_t longest_sleep_ns = kLivenessNs);
 
+  // The same for what nobody announces, on a thread that may come late: spins, then naps. What
+  // makes done() true and sees *napping calls wake_all().
+  template <typename Done>
+  [[nodiscard]] CUresult watch(Done&& done, uint64_t longest_nap_ns, std::atomic<bool>* napping);
+  // How long it pays to spin on this machine; 0: not at all.
+  [[nodiscard]] uint64_t spin_ns() const { return spin_ns_; }
+
   // Wake every waiter of this process: a condition changed on this side.
   void wake_all();
 
@@ -230,6 +237,28 @@ CUresult Channel::wait(Done&& done, wire::Id wake_stream, uint64_t longest_sleep
     const uint64_t nap = naps ? std::max(kShortestNapNs, waited / kNapShare) : longest_sleep_ns;
     sleep(epoch, std::min(nap, longest_sleep_ns));
   }
+  header.waiters.fetch_sub(1, std::memory_order_relaxed);
+  return result;
+}
+
+template <typename Done>
+CUresult Channel::watch(Done&& done, uint64_t longest_nap_ns, std::atomic<bool>* napping) {
+  if (done()) return CUDA_SUCCESS;
+  CUresult result = CUDA_SUCCESS;
+  const uint64_t begin = now_ns();
+  if (spin(done, begin + spin_ns_, &result)) return result;
+  wire::ChannelHeader& header = view_.header();
+  header.waiters.fetch_add(1, std::memory_order_seq_cst);
+  napping->store(true, std::memory_order_seq_cst);
+  for (;;) {
+    const uint32_t epoch = header.wake_epoch.load(std::memory_order_seq_cst);
+    if (done()) break;
+    result = status();
+    if (result != CUDA_SUCCESS) break;
+    const uint64_t nap = std::max(kShortestNapNs, (now_ns() - begin) / kNapShare);
+    sleep(epoch, std::min(nap, longest_nap_ns));
+  }
+  napping->store(false, std::memory_order_relaxed);
   header.waiters.fetch_sub(1, std::memory_order_relaxed);
   return result;
 }

@@ -572,7 +572,9 @@ bool SessionMemory::contains(uint64_t address, uint64_t bytes, bool writable) co
 bool SessionMemory::may_write(uint64_t address, uint64_t bytes) const {
   if (contains(address, bytes, true)) return true;
   const auto above = leaving_.upper_bound(address);
-  return above != leaving_.begin() && address + bytes <= std::prev(above)->second.end;
+  if (above == leaving_.begin()) return false;
+  const Range& leaving = std::prev(above)->second;
+  return address + bytes <= leaving.end && leaving.access == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 }
 
 Status SessionMemory::check_operand(const WorkRange& range, const char* role) const {
