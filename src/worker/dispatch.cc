@@ -156,6 +156,12 @@ Status output_flush(SessionParts& s, const wire::Record&, ReplyWriter& reply) {
   return s.prints.flush(reply);
 }
 
+// Memory whose last user has ended is free, also if nobody has looked since.
+Status memory_info(SessionParts& s, const wire::Record& record, ReplyWriter& reply) {
+  s.retirement.sweep();
+  return to_part<&SessionParts::memory, &SessionMemory::info>(s, record, reply);
+}
+
 Status graph_launch(SessionParts& s, const wire::GraphLaunch& c) {
   Stream* stream = nullptr;
   OPENMPS_RETURN_IF_ERROR(s.streams.get(c.stream, &stream));
@@ -254,7 +260,7 @@ constexpr std::array<Entry, kOpcodes> make_table() {
   set(Opcode::kGetFunction, {"GetFunction", to_part<&S::modules, &Modules::get_function>});
   set(Opcode::kGetGlobal, {"GetGlobal", to_part<&S::modules, &Modules::get_global>});
   set(Opcode::kHostFunction, {"HostFunction", to_part<&S::fences, &Fences::host_function>});
-  set(Opcode::kMemoryInfo, {"MemoryInfo", to_part<&S::memory, &SessionMemory::info>});
+  set(Opcode::kMemoryInfo, {"MemoryInfo", memory_info});
   set(Opcode::kStreamWriteValue,
       {"StreamWriteValue", to_session<wire::StreamValue, stream_value<wire::ValueKind::kWrite>>});
   set(Opcode::kStreamWaitValue,

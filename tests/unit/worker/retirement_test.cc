@@ -162,6 +162,19 @@ TEST_F(RetirementTest, WhatIsKeptCountsAsFreeAndGivesWay) {
   EXPECT_EQ(driver_.physical_bytes(), kUnit);
 }
 
+TEST_F(RetirementTest, WhoAsksForFreeMemoryHearsOfWhatHasEnded) {
+  map(kBase, kLimit);
+  start_work();
+  unmap(kBase, kLimit);
+  const auto free_bytes = [&] {
+    EXPECT_TRUE(send(Opcode::kMemoryInfo, wire::DeviceOnly{0, 0}).ok());
+    return reply<wire::MemoryInfoReply>().free;
+  };
+  EXPECT_EQ(free_bytes(), 0u);
+  end_work();
+  EXPECT_EQ(free_bytes(), kLimit) << "nobody has looked in between";
+}
+
 TEST_F(RetirementTest, OneSessionsKeptMemoryGivesWayToAnother) {
   map(kBase, kUnit);
   unmap(kBase, kUnit, wire::kUnmapKeep);
