@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "worker/driver_check.h"
+#include "worker/work_check.h"
 
 namespace openmps::worker {
 namespace {
@@ -48,21 +49,6 @@ uint64_t estimated_bytes(const wire::ArrayCreate& c) {
   // The levels of a mipmapped array together are at most twice its first one.
   if (c.levels > 1 && __builtin_mul_overflow(bytes, 2ull, &bytes)) return ~0ull;
   return bytes > ~0ull - kPieceBytes ? ~0ull : round_up(bytes, kPieceBytes);
-}
-
-// From the first to the last byte of a box; ~0 if that overflows, which no session's memory
-// contains.
-uint64_t span_of(uint64_t width, uint64_t height, uint64_t depth, uint64_t pitch, uint64_t slice) {
-  if (width == 0 || height == 0 || depth == 0) return 0;
-  uint64_t rows = 0;
-  uint64_t slices = 0;
-  uint64_t span = 0;
-  if (__builtin_mul_overflow(height - 1, pitch, &rows) ||
-      __builtin_mul_overflow(depth - 1, slice, &slices) ||
-      __builtin_add_overflow(rows, slices, &span) || __builtin_add_overflow(span, width, &span)) {
-    return ~0ull;
-  }
-  return span;
 }
 
 // A row count that cuMemcpy3D understands.
@@ -267,7 +253,7 @@ Status Arrays::describe(const wire::ArrayCopy& command, CUDA_MEMCPY3D* box, Kept
 Status Arrays::check_linear(const wire::ArraySide& side, const wire::ArrayCopy& copy,
                             const char* role, bool writable) const {
   return memory_.check_operand(
-      {side.address, span_of(copy.width, copy.height, copy.depth, side.pitch, side.slice),
+      {side.address, span_of_box(copy.width, copy.height, copy.depth, side.pitch, side.slice),
        writable},
       role);
 }
@@ -309,7 +295,7 @@ Status Arrays::read_resource(const wire::ImageCreate& command, CUDA_RESOURCE_DES
         row = ~0ull;
       }
       OPENMPS_RETURN_IF_ERROR(memory_.check_operand(
-          {command.address, span_of(row, command.height, 1, command.pitch, 0)}, "texture"));
+          {command.address, span_of_box(row, command.height, 1, command.pitch, 0)}, "texture"));
       auto& pitched = resource->res.pitch2D;
       pitched.devPtr = core_.device_address(command.address);
       pitched.format = static_cast<CUarray_format>(command.format);
