@@ -32,11 +32,16 @@ Status DriverGraph::add_condition(const wire::ConditionCreate& command,
   return Status();
 }
 
-Status DriverGraph::count(uint32_t nodes) {
-  if (nodes > wire::kMaxGraphNodes - totals_.nodes) {
+Status DriverGraph::Totals::add_nodes(uint32_t count) {
+  if (count > wire::kMaxGraphNodes - nodes) {
     return Status(CUDA_ERROR_OUT_OF_MEMORY, "too many nodes of executable graphs");
   }
-  totals_.nodes += nodes;
+  nodes += count;
+  return Status();
+}
+
+Status DriverGraph::count(uint32_t nodes) {
+  OPENMPS_RETURN_IF_ERROR(totals_.add_nodes(nodes));
   nodes_ += nodes;
   return Status();
 }

@@ -38,6 +38,9 @@ class DriverGraph {
  public:
   // What the driver graphs of a session hold together.
   struct Totals {
+    // Count nodes or bodies. CUDA_ERROR_OUT_OF_MEMORY beyond wire::kMaxGraphNodes.
+    Status add_nodes(uint32_t count);
+
     uint32_t nodes = 0;
     uint32_t conditions = 0;
     uint64_t bytes = 0;
@@ -60,7 +63,7 @@ class DriverGraph {
   Status create();
   // CUDA_ERROR_OUT_OF_MEMORY beyond wire::kMaxConditions of the session.
   Status add_condition(const wire::ConditionCreate& command, CUgraphConditionalHandle* handle);
-  // Count nodes or bodies. CUDA_ERROR_OUT_OF_MEMORY beyond wire::kMaxGraphNodes of the session.
+  // Count nodes or bodies that the graph keeps. Errors as of Totals::add_nodes().
   Status count(uint32_t nodes);
 
   [[nodiscard]] uint32_t device() const { return device_; }

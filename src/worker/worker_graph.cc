@@ -100,10 +100,6 @@ Status Graphs::node(const wire::GraphNode& command, wire::Variable variable) {
   if (exec->described == nullptr) return violation("a graph node outside of a description");
   DescribedGraph& graph = *exec->described;
   if (!graph.error.ok()) return Status();
-  if (totals_.nodes == wire::kMaxGraphNodes) {
-    graph.error = Status(CUDA_ERROR_OUT_OF_MEMORY, "too many nodes of executable graphs");
-    return Status();
-  }
   const uint64_t bytes = sizeof(GraphStep) + variable.size();
   if (bytes > wire::kMaxGraphBytes - totals_.bytes) {
     graph.error =
@@ -111,16 +107,18 @@ Status Graphs::node(const wire::GraphNode& command, wire::Variable variable) {
                                              std::to_string(wire::kMaxGraphBytes) + " bytes");
     return Status();
   }
+  graph.error = totals_.add_nodes(1);
+  if (!graph.error.ok()) return Status();
   Status status = builder_.add(*graph.graph, command, variable, &graph.steps);
-  if (is_violation(status) || is_sticky(status.code())) return status;
   if (status.ok()) {
-    ++totals_.nodes;
     totals_.bytes += bytes;
     graph.bytes += bytes;
-  } else {
-    graph.error = status;
-    graph.failed_node = static_cast<uint32_t>(graph.steps.size());
+    return Status();
   }
+  --totals_.nodes;
+  if (is_violation(status) || is_sticky(status.code())) return status;
+  graph.error = status;
+  graph.failed_node = static_cast<uint32_t>(graph.steps.size());
   return Status();
 }
 

@@ -540,9 +540,9 @@ void fill_work(DriverTable& t) {
   };
   t.cuGraphAddNode_v2 = [](CUgraphNode* node, CUgraph, const CUgraphNode*, const CUgraphEdgeData*,
                            size_t edges, CUgraphNodeParams* params) {
-    static CUgraph bodies[4];
-    for (CUgraph& body : bodies) body = handle<CUgraph>(0xb0);
-    params->conditional.phGraph_out = bodies;
+    static std::vector<CUgraph> bodies;
+    bodies.assign(params->conditional.size, handle<CUgraph>(0xb0));
+    params->conditional.phGraph_out = bodies.data();
     return add_graph_node("conditional " + std::to_string(params->conditional.size), edges, node);
   };
   t.cuGraphMemsetNodeSetParams = [](CUgraphNode, const CUDA_MEMSET_NODE_PARAMS*) {

@@ -10,7 +10,9 @@
 #include "wire/array_commands.h"
 #include "wire/graph_commands.h"
 #include "wire/green_commands.h"
+#include "worker/driver_graph.h"
 #include "worker/image_facts.h"
+#include "worker/worker_link.h"
 
 namespace openmps::worker {
 namespace {
@@ -108,22 +110,212 @@ TEST_F(HoldingsTest, BytesOfGraphs) {
   wire::Launch launch = launch_of(0);
   launch.parameter_bytes = wire::kMaxKernelParameterBytes;
   const std::string body = text_of(launch) + std::string(launch.parameter_bytes, '\0');
-  const wire::GraphNode node{1, static_cast<uint32_t>(wire::GraphNodeKind::kKernel),
-                             0, static_cast<uint32_t>(body.size()),
-                             0, 0};
-  const auto describe = [&](uint64_t nodes) {
-    EXPECT_TRUE(send(Opcode::kGraphBegin, wire::GraphBegin{1, 0}).ok());
+  const auto describe = [&](wire::Id exec, uint64_t nodes) {
+    EXPECT_TRUE(send(Opcode::kGraphBegin, wire::GraphBegin{exec, 0}).ok());
+    const wire::GraphNode node{exec, static_cast<uint32_t>(wire::GraphNodeKind::kKernel), 0,
+                               static_cast<uint32_t>(body.size())};
     for (uint64_t i = 0; i < nodes; ++i) {
-      if (!send(Opcode::kGraphNode, node, body).ok()) return false;
+      if (!send(Opcode::kGraphNode, node, body).ok()) break;
     }
-    return true;
+    return send(Opcode::kGraphInstantiate, wire::GraphInstantiate{exec, 0, 0});
   };
-  constexpr uint64_t kFit = wire::kMaxGraphBytes / (wire::kMaxKernelParameterBytes + 1024);
-  ASSERT_TRUE(describe(kFit + kFit / 16));
-  EXPECT_EQ(send(Opcode::kGraphInstantiate, wire::GraphInstantiate{1, 0, 0}).code(),
-            CUDA_ERROR_OUT_OF_MEMORY);
-  ASSERT_TRUE(describe(8)) << "what was described before is gone";
-  EXPECT_TRUE(send(Opcode::kGraphInstantiate, wire::GraphInstantiate{1, 0, 0}).ok());
+  const uint64_t fit = wire::kMaxGraphBytes / (sizeof(GraphStep) + body.size());
+  EXPECT_TRUE(describe(1, fit).ok());
+  EXPECT_EQ(describe(2, 1).code(), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_TRUE(send(Opcode::kGraphExecDestroy, wire::ObjectOnly{1, 0}).ok());
+  EXPECT_EQ(describe(2, fit + 1).code(), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_TRUE(describe(2, 8).ok()) << "what was described before is gone";
+}
+
+TEST_F(HoldingsTest, NodesOfGraphs) {
+  const auto begin = [&](wire::Id exec, wire::Id graph) {
+    EXPECT_TRUE(send(Opcode::kGraphBegin, wire::GraphBegin{exec, 0, graph, 0}).ok());
+  };
+  const auto describe = [&](wire::Id exec, wire::GraphNodeKind kind, const std::string& body) {
+    const wire::GraphNode node{exec, static_cast<uint32_t>(kind), 0,
+                               static_cast<uint32_t>(body.size())};
+    EXPECT_TRUE(send(Opcode::kGraphNode, node, body).ok());
+  };
+  const auto instantiate = [&](wire::Id exec) {
+    return send(Opcode::kGraphInstantiate, wire::GraphInstantiate{exec, 0, 0});
+  };
+  const auto handle_of = [&](wire::Id graph) {
+    EXPECT_TRUE(send(Opcode::kConditionCreate, wire::ConditionCreate{graph, 0, 1, 1}).ok());
+    return reply<wire::ConditionReply>().handle;
+  };
+  // A node of a graph with handles is held twice, and a conditional one's bodies count as nodes:
+  // these leave room for one.
+  constexpr uint32_t kEach = wire::kMaxConditionalBodies + 2;
+  constexpr uint32_t kRest = wire::kMaxGraphNodes % kEach - 2 - 1;
+  std::vector<uint32_t> bodies(wire::kMaxGraphNodes / kEach, wire::kMaxConditionalBodies);
+  bodies.push_back(kRest);
+  std::vector<uint64_t> handles;
+  while (handles.size() < bodies.size()) handles.push_back(handle_of(5));
+  begin(1, 5);
+  for (size_t i = 0; i < bodies.size(); ++i) {
+    describe(1, wire::GraphNodeKind::kConditional,
+             text_of(wire::GraphConditional{handles[i], CU_GRAPH_COND_TYPE_SWITCH, bodies[i]}));
+  }
+  EXPECT_TRUE(instantiate(1).ok());
+
+  handle_of(6);
+  begin(2, 6);
+  describe(2, wire::GraphNodeKind::kEmpty, "");
+  EXPECT_EQ(instantiate(2).code(), CUDA_ERROR_OUT_OF_MEMORY) << "needs room for two";
+  const auto two_nodes = [&] {
+    begin(3, 0);
+    for (int i = 0; i < 2; ++i) describe(3, wire::GraphNodeKind::kEmpty, "");
+    return instantiate(3);
+  };
+  EXPECT_EQ(two_nodes().code(), CUDA_ERROR_OUT_OF_MEMORY);
+  begin(3, 0);
+  describe(3, wire::GraphNodeKind::kEmpty, "");
+  EXPECT_TRUE(instantiate(3).ok());
+  EXPECT_TRUE(send(Opcode::kGraphExecDestroy, wire::ObjectOnly{1, 0}).ok());
+  EXPECT_TRUE(send(Opcode::kGraphExecDestroy, wire::ObjectOnly{3, 0}).ok());
+  EXPECT_TRUE(send(Opcode::kGraphForget, wire::ObjectOnly{5, 0}).ok());
+  EXPECT_TRUE(two_nodes().ok());
+}
+
+TEST_F(HoldingsTest, ConditionalHandles) {
+  const auto add = [&](wire::Id graph) {
+    return send(Opcode::kConditionCreate, wire::ConditionCreate{graph, 0, 1, 1});
+  };
+  for (uint32_t i = 1; i < wire::kMaxConditions; ++i) ASSERT_TRUE(add(5).ok()) << i;
+  EXPECT_TRUE(add(6).ok());
+  EXPECT_EQ(add(6).code(), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(add(7).code(), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_TRUE(send(Opcode::kGraphForget, wire::ObjectOnly{6, 0}).ok());
+  EXPECT_TRUE(add(5).ok());
+}
+
+TEST_F(HoldingsTest, Links) {
+  const auto open = [&](wire::Id id) {
+    return send(Opcode::kLinkCreate, wire::LinkCreate{id, 0, 0, 0});
+  };
+  for (wire::Id id = 1; id <= kMaxLinks; ++id) EXPECT_TRUE(open(id).ok());
+  EXPECT_EQ(open(kMaxLinks + 1).code(), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_TRUE(send(Opcode::kLinkDestroy, wire::ObjectOnly{7, 0}).ok());
+  EXPECT_TRUE(open(kMaxLinks + 1).ok());
+}
+
+TEST_F(HoldingsTest, ReservedAddresses) {
+  const auto reserve = [&](uint64_t bytes) {
+    return send(Opcode::kAddressReserve, wire::AddressReserve{bytes, wire::kMemoryGranularity});
+  };
+  const auto free = [&](uint64_t address, uint64_t bytes) {
+    return send(Opcode::kAddressFree, wire::MemoryRange{address, bytes, 0, 0});
+  };
+  EXPECT_TRUE(reserve(wire::kMaxExtentBytes).ok());
+  const uint64_t largest = reply<wire::AddressReply>().address;
+  EXPECT_EQ(reserve(wire::kMemoryGranularity).code(), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_TRUE(free(largest, wire::kMaxExtentBytes).ok());
+
+  for (uint32_t i = 0; i < wire::kMaxExtents; ++i) {
+    EXPECT_TRUE(reserve(wire::kMemoryGranularity).ok()) << i;
+  }
+  const uint64_t last = reply<wire::AddressReply>().address;
+  EXPECT_EQ(reserve(wire::kMemoryGranularity).code(), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_TRUE(free(last, wire::kMemoryGranularity).ok());
+  EXPECT_TRUE(reserve(wire::kMemoryGranularity).ok());
+}
+
+TEST_F(HoldingsTest, OffersToOtherProcesses) {
+  EXPECT_TRUE(send(Opcode::kEventCreate, wire::EventCreate{1, CU_EVENT_INTERPROCESS, 0, 0}).ok());
+  const auto publish = [&] { return send(Opcode::kEventPublish, wire::ObjectOnly{1, 0}); };
+  for (uint32_t i = 0; i < kMaxOffers; ++i) ASSERT_TRUE(publish().ok()) << i;
+  const auto last = reply<wire::ShareKey>();
+  EXPECT_EQ(publish().code(), CUDA_ERROR_OUT_OF_MEMORY);
+  map(kBase, wire::kMemoryGranularity);
+  const wire::MemoryRange memory{kBase, wire::kMemoryGranularity, 0, 0};
+  EXPECT_EQ(send(Opcode::kMemoryPublish, memory).code(), CUDA_ERROR_OUT_OF_MEMORY);
+  wire::ShareKey key;
+  std::shared_ptr<DriverEvent> event = commons_.exchange.event(last);
+  ASSERT_NE(event, nullptr);
+  EXPECT_TRUE(commons_.exchange.publish(2, std::move(event), &key)) << "others have their own";
+  commons_.exchange.withdraw_all(2);
+  EXPECT_TRUE(send(Opcode::kMemoryWithdraw, last).ok());
+  EXPECT_TRUE(send(Opcode::kMemoryPublish, memory).ok());
+}
+
+TEST_F(HoldingsTest, ResourcesAndTheirDescriptors) {
+  // Of a device whose resource is another at every look.
+  DriverTable restless = driver_.table();
+  restless.cuDeviceGetDevResource = [](CUdevice, CUdevResource* resource, CUdevResourceType type) {
+    static uint32_t looks = 0;
+    *resource = {};
+    resource->type = type;
+    ++looks;
+    memcpy(resource->_internal_padding, &looks, sizeof(looks));
+    return CUDA_SUCCESS;
+  };
+  Commons commons;
+  SessionInfo info;
+  info.id = 2;
+  SessionParts other(restless, *devices_, gate_, commons, info);
+  const auto look = [&] {
+    reply_.clear();
+    return other.greens.resource({0, 0, CU_DEV_RESOURCE_TYPE_SM, 0}, reply_);
+  };
+  for (uint32_t i = 0; i < wire::kMaxResources; ++i) ASSERT_TRUE(look().ok()) << i;
+  const std::string last = text_of(reply<CUdevResource>());
+  EXPECT_EQ(look().code(), CUDA_ERROR_OUT_OF_MEMORY);
+
+  const auto describe = [&](wire::Id id) {
+    return other.greens.describe(
+        {id, 1}, {reinterpret_cast<const unsigned char*>(last.data()), last.size()});
+  };
+  for (wire::Id id = 1; id <= wire::kMaxDescriptors; ++id) ASSERT_TRUE(describe(id).ok()) << id;
+  EXPECT_EQ(describe(wire::kMaxDescriptors + 1).code(), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_TRUE(other.greens.create({1, wire::kMaxDescriptors, 0, 1}).ok()) << "the last is good";
+  other.release();
+}
+
+TEST_F(HoldingsTest, IdsOfFunctionsArraysAndPhysicalMemory) {
+  load_module();
+  const auto function = [&](wire::Id id) {
+    return send(Opcode::kGetFunction, wire::GetSymbol{1, id, 0, 4}, "kern");
+  };
+  EXPECT_TRUE(function(wire::kMaxObjects).ok());
+  EXPECT_TRUE(is_violation(function(wire::kMaxObjects + 1)));
+  const auto array = [&](wire::Id id) {
+    return send(Opcode::kArrayCreate,
+                wire::ArrayCreate{id, 0, 64, 64, 0, CU_AD_FORMAT_FLOAT, 1, 0, 0});
+  };
+  EXPECT_TRUE(array(wire::kMaxObjects).ok());
+  EXPECT_TRUE(is_violation(array(wire::kMaxObjects + 1)));
+  const auto physical = [&](wire::Id id) {
+    return send(Opcode::kPhysicalCreate,
+                wire::PhysicalCreate{id, 0, wire::kMemoryGranularity, 0, 0});
+  };
+  EXPECT_TRUE(physical(wire::kMaxObjects).ok());
+  EXPECT_TRUE(is_violation(physical(wire::kMaxObjects + 1)));
+}
+
+TEST_F(HoldingsTest, SlotsOfFencesAndHostFunctions) {
+  create_stream(1, wire::StreamKind::kNonBlocking);
+  EXPECT_TRUE(send(Opcode::kFence, wire::Fence{1, wire::kFenceSlots - 1, 1}).ok());
+  EXPECT_TRUE(is_violation(send(Opcode::kFence, wire::Fence{1, wire::kFenceSlots, 1})));
+  const wire::HostFunction last{1, wire::kCallbackSlots - 1};
+  EXPECT_TRUE(send(Opcode::kHostFunction, last).ok());
+  session_->core.view.callback(last.slot).done.store(1);
+  EXPECT_TRUE(
+      is_violation(send(Opcode::kHostFunction, wire::HostFunction{1, wire::kCallbackSlots})));
+}
+
+TEST_F(HoldingsTest, DescriptorsOnTheirWay) {
+  DescriptorInbox inbox;
+  const auto put = [&](uint32_t ticket) {
+    Result<UniqueFd> file = create_shared_file("passed", 4096);
+    ASSERT_TRUE(file.ok());
+    inbox.put(ticket, std::move(file).value());
+  };
+  for (uint32_t ticket = 1; ticket <= wire::kMaxPassing; ++ticket) put(ticket);
+  EXPECT_TRUE(inbox.take(1).valid()) << "the first of as many as there may be";
+  put(wire::kMaxPassing + 1);
+  put(wire::kMaxPassing + 2);
+  EXPECT_TRUE(inbox.take(3).valid());
+  EXPECT_TRUE(inbox.take(wire::kMaxPassing + 2).valid());
 }
 
 TEST_F(HoldingsTest, Streams) {
@@ -146,7 +338,14 @@ TEST_F(HoldingsTest, IdsOfEventsExecutableGraphsModulesAndImages) {
       is_violation(send(Opcode::kGraphBegin, wire::GraphBegin{wire::kMaxGraphExecs + 1, 0})));
   EXPECT_TRUE(load_text(wire::kMaxModules, "code").ok());
   EXPECT_TRUE(is_violation(load_text(wire::kMaxModules + 1, "code")));
+  EXPECT_TRUE(
+      send(Opcode::kArrayCreate, wire::ArrayCreate{1, 0, 64, 64, 0, CU_AD_FORMAT_FLOAT, 1, 0, 0})
+          .ok());
   wire::ImageCreate image{};
+  image.type = CU_RESOURCE_TYPE_ARRAY;
+  image.array = 1;
+  image.image = wire::kMaxImageObjects;
+  EXPECT_TRUE(send(Opcode::kImageCreate, image).ok());
   image.image = wire::kMaxImageObjects + 1;
   EXPECT_TRUE(is_violation(send(Opcode::kImageCreate, image)));
 }
