@@ -37,10 +37,11 @@ bool is_hello_of_any_version(const std::vector<std::byte>& data) {
 }  // namespace
 
 Daemon::Daemon(EventLoop& loop, const Log& log, PipeDirectory& directory,
-               std::string server_program, UniqueFd server_log)
+               std::string server_program, UniqueFd server_log, uint64_t first_packet_ms)
     : loop_(loop),
       log_(log),
       directory_(directory),
+      first_packet_ms_(first_packet_ms),
       disposal_(loop),
       servers_(loop, log, disposal_, std::move(server_program), std::move(server_log)),
       commands_(servers_, [this](std::optional<uint32_t> timeout_s, CommandRunner::Done done) {
@@ -81,7 +82,7 @@ void Daemon::accept_one() {
       PacketPeer::Options{.max_packet_bytes = kMaxIncomingBytes, .disposal = &disposal_},
       PacketPeer::Callbacks{[this, id](const Packet& packet) { on_packet(id, packet); },
                             [this, id](const std::string&) { drop(id); }});
-  connection.first_packet_timer = loop_.call_after(kFirstPacketMs, [this, id] {
+  connection.first_packet_timer = loop_.call_after(first_packet_ms_, [this, id] {
     connections_.at(id).first_packet_timer = 0;
     log_.write("Unable to read new connection type information");
     drop(id);

@@ -25,8 +25,9 @@ inline constexpr uint64_t kFirstPacketMs = 10'000;
 
 class Daemon {
  public:
+  // A peer that has said nothing `first_packet_ms` after it connected is dropped.
   Daemon(EventLoop& loop, const Log& log, PipeDirectory& directory, std::string server_program,
-         UniqueFd server_log);
+         UniqueFd server_log, uint64_t first_packet_ms = kFirstPacketMs);
   ~Daemon();
 
   Status start(UniqueFd listener);
@@ -57,6 +58,7 @@ class Daemon {
   EventLoop& loop_;
   const Log& log_;
   PipeDirectory& directory_;
+  const uint64_t first_packet_ms_;
   Disposal disposal_;  // of whatever strangers have had in their hands
   UniqueFd listener_;
   ServerPool servers_;

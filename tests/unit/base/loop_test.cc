@@ -6,6 +6,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include <memory>
 #include <thread>
 
 #include "base/packet_peer.h"
@@ -145,22 +146,75 @@ TEST(PacketPeer, WhatDoesNotFitNowGoesOutLaterInOrderWithItsDescriptors) {
   EXPECT_NE(closed, "");
 }
 
-TEST(PacketPeer, APeerThatNeverReadsIsGivenUp) {
+// A peer that has not read for so long that its socket takes no more.
+class LatePeerTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(loop_.open().ok());
+    Result<std::pair<UniqueFd, UniqueFd>> sockets = make_socket_pair();
+    ASSERT_TRUE(sockets.ok());
+    reader_ = std::move(sockets->second);
+    peer_ = std::make_unique<PacketPeer>(loop_, std::move(sockets->first),
+                                         PacketPeer::Options{.max_packet_bytes = 4096},
+                                         PacketPeer::Callbacks{[](Packet) {},
+                                                               [this](std::string reason) {
+                                                                 closed_ = reason;
+                                                                 loop_.stop();
+                                                               }});
+    ASSERT_TRUE(peer_->start().ok());
+    while (send_packet(peer_->fd(), bytes("x")).ok()) ++in_socket_;
+  }
+  void send(size_t packets) {
+    for (size_t i = 0; i < packets; ++i) peer_->send(bytes("x"));
+  }
+
+  EventLoop loop_;
+  size_t in_socket_ = 0;
+  UniqueFd reader_;
+  std::unique_ptr<PacketPeer> peer_;
+  std::string closed_;
+};
+
+TEST_F(LatePeerTest, GetsAllThatTheQueueHolds) {
+  send(kMaxQueuedPackets);
+  std::thread consumer([&] {
+    for (size_t i = 0; i < in_socket_ + kMaxQueuedPackets; ++i) {
+      const Result<Packet> packet = receive_packet(reader_.get(), 4096);
+      ASSERT_TRUE(packet.ok() && !packet->closed) << i;
+    }
+    reader_.reset();  // ends the loop
+  });
+  ASSERT_TRUE(loop_.run().ok());
+  consumer.join();
+  EXPECT_NE(closed_, "the peer does not read its messages");
+}
+
+TEST_F(LatePeerTest, IsGivenUpBeyondThat) {
+  send(kMaxQueuedPackets + 1);
+  ASSERT_TRUE(loop_.run().ok());
+  EXPECT_EQ(closed_, "the peer does not read its messages");
+}
+
+TEST(PacketPeer, APacketMayBeSoLong) {
   EventLoop loop;
   ASSERT_TRUE(loop.open().ok());
   Result<std::pair<UniqueFd, UniqueFd>> sockets = make_socket_pair();
   ASSERT_TRUE(sockets.ok());
+  for (const size_t length : {4096, 4097}) {
+    ASSERT_TRUE(send_packet(sockets->second.get(), bytes(std::string(length, 'x'))).ok());
+  }
+  size_t got = 0;
   std::string closed;
   PacketPeer peer(loop, std::move(sockets->first), {.max_packet_bytes = 4096},
-                  {[](Packet) {},
-                   [&](std::string reason) {
+                  {[&](const Packet& packet) { got += packet.data.size(); },
+                   [&](const std::string& reason) {
                      closed = reason;
                      loop.stop();
                    }});
   ASSERT_TRUE(peer.start().ok());
-  for (size_t i = 0; i < 2 * kMaxQueuedPackets; ++i) peer.send(bytes("x"));
   ASSERT_TRUE(loop.run().ok());
-  EXPECT_EQ(closed, "the peer does not read its messages");
+  EXPECT_EQ(got, 4096u);
+  EXPECT_NE(closed.find("4096"), std::string::npos) << closed;
 }
 
 TEST(PacketPeer, EverythingThatAPeerSaidBeforeItLeftArrives) {

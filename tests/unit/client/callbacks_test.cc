@@ -25,13 +25,18 @@ class CallbacksTest : public ::testing::Test {
     streams_[0].id = 1;
     streams_[1].id = 2;
   }
-  // The slot of the next host function in the ring.
-  uint32_t next_slot() {
+  // The next command of this kind in the ring. Wishes to be woken may come before it.
+  template <typename Command>
+  Command next(wire::Opcode opcode) {
     wire::Record record;
-    while (!fake_->take(&record)) std::this_thread::yield();
-    EXPECT_EQ(record.opcode, wire::Opcode::kHostFunction);
-    return body_of<wire::HostFunction>(record).slot;
+    do {
+      while (!fake_->take(&record)) std::this_thread::yield();
+    } while (record.opcode == wire::Opcode::kWakeAfter);
+    EXPECT_EQ(record.opcode, opcode);
+    return body_of<Command>(record);
   }
+  // The slot of the next host function in the ring.
+  uint32_t next_slot() { return next<wire::HostFunction>(wire::Opcode::kHostFunction).slot; }
   // As the GPU does it: nobody is woken.
   void post(uint32_t slot) { fake_->view().callback(slot).posted.store(1); }
   void wait_done(uint32_t slot) {
@@ -108,6 +113,54 @@ TEST_F(CallbacksTest, AGraphsSlotIsPostedAgainAndAgain) {
   }
   EXPECT_EQ(ran.load(), 3);
   callbacks_.close_slot(slot);
+}
+
+TEST_F(CallbacksTest, WhenAllSlotsAreTakenTheNextFunctionWaits) {
+  std::atomic<int> ran{0};
+  std::vector<uint32_t> slots;
+  while (slots.size() < wire::kCallbackSlots) {
+    ASSERT_EQ(callbacks_.enqueue(streams_[0], {count, nullptr, nullptr, &ran}), CUDA_SUCCESS);
+    slots.push_back(next_slot());
+  }
+  std::atomic<bool> entered{false};
+  std::thread late([&] {
+    EXPECT_EQ(callbacks_.enqueue(streams_[0], {count, nullptr, nullptr, &ran}), CUDA_SUCCESS);
+    entered.store(true);
+  });
+  // It asks for the fence of the oldest, which its stream has not come to.
+  const auto fence = next<wire::Fence>(wire::Opcode::kFence);
+  EXPECT_FALSE(entered.load());
+  post(slots.front());
+  wait_done(slots.front());
+  fake_->view().fence(fence.slot).value.store(fence.value);
+  fake_->wake();
+  late.join();
+  EXPECT_EQ(next_slot(), slots.front());
+  slots.push_back(slots.front());
+  for (size_t i = 1; i < slots.size(); ++i) {
+    post(slots[i]);
+    wait_done(slots[i]);
+  }
+  EXPECT_EQ(ran.load(), static_cast<int>(slots.size()));
+}
+
+TEST_F(CallbacksTest, GraphsLeaveSlotsToStreams) {
+  std::atomic<int> ran{0};
+  const HostCall call{count, nullptr, nullptr, &ran};
+  uint32_t slot = 0;
+  for (uint32_t i = 0; i < wire::kCallbackSlots / 4 * 3; ++i) {
+    ASSERT_EQ(callbacks_.open_slot(call, &slot), CUDA_SUCCESS) << i;
+  }
+  uint32_t more = 0;
+  EXPECT_EQ(callbacks_.open_slot(call, &more), CUDA_ERROR_OUT_OF_MEMORY);
+  ASSERT_EQ(callbacks_.enqueue(streams_[0], call), CUDA_SUCCESS);
+  const uint32_t of_stream = next_slot();
+  post(of_stream);
+  wait_done(of_stream);
+  EXPECT_EQ(ran.load(), 1);
+  callbacks_.close_slot(slot);
+  EXPECT_EQ(callbacks_.open_slot(call, &more), CUDA_SUCCESS);
+  EXPECT_EQ(more, slot);
 }
 
 TEST_F(CallbacksTest, TheSessionsEndIsToldToStreamCallbacksOnly) {

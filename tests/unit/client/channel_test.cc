@@ -210,6 +210,16 @@ TEST_F(FenceTest, ASlotIsReusedOnlyWhenDrainedAndItsValuesGrow) {
   EXPECT_FALSE(fences_.reached(next));
 }
 
+TEST_F(FenceTest, ThereAreSoManySlots) {
+  std::vector<Stream> more(wire::kFenceSlots);
+  for (Stream& stream : more) stream.context = &context_;
+  for (uint32_t i = 0; i + 1 < wire::kFenceSlots; ++i) ASSERT_TRUE(fences_.open(&more[i])) << i;
+  EXPECT_FALSE(fences_.open(&more.back()));
+  ASSERT_EQ(fences_.close(fake_.channel().order(), &more[7]), CUDA_SUCCESS);
+  EXPECT_TRUE(fences_.open(&more.back()));
+  EXPECT_EQ(more.back().fence_slot, more[7].fence_slot);
+}
+
 TEST_F(FenceTest, ASleepingWaiterAsksToBeWoken) {
   std::atomic<bool> asked{false};
   fake_.start_worker([&](FakeChannel& worker, const wire::Record& record) {

@@ -52,6 +52,12 @@ TEST(HandleTable, HasNoMoreObjectsThanItsLimit) {
   EXPECT_EQ(table.allocate(), first);
 }
 
+TEST(HandleTable, HasAsManyObjectsAsAWorkerTakes) {
+  HandleTable<Thing> table(HandleKind::kArray);
+  for (uint32_t i = 0; i < wire::kMaxObjects; ++i) ASSERT_NE(table.allocate(), nullptr) << i;
+  EXPECT_EQ(table.allocate(), nullptr);
+}
+
 TEST(HandleTable, ForeignValuesAreUnknown) {
   HandleTable<Thing> streams(HandleKind::kStream);
   HandleTable<Thing> events(HandleKind::kEvent);

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "client/objects.h"
+#include "client/pinned.h"
 #include "client/virtual_memory.h"
 #include "fake_channel.h"
 
@@ -182,6 +183,30 @@ TEST_F(DeviceMemoryTest, PublishedMemoryIsNotReused) {
   drain();
   EXPECT_EQ(mapped_.load(), before - 4 * wire::kMiB) << "unmapped, not kept";
   EXPECT_EQ(withdrawn_.load(), 1u);
+}
+
+TEST(PinnedHeapTest, EndsWithItsAddresses) {
+  constexpr uint64_t kBytes = wire::kHostBytes - wire::kPinnedOffset;
+  static_assert(kBytes % kPinnedChunkBytes == 0);
+  constexpr uint64_t kStart = kBase + wire::kDeviceBytes + wire::kPinnedOffset;
+  FakeChannel fake;
+  fake.start_worker([](FakeChannel& worker, const wire::Record& record) {
+    if (record.opcode == wire::Opcode::kHostRegister) {
+      worker.reply(record.reply_slot, CUDA_SUCCESS);
+    } else if (record.opcode == wire::Opcode::kHostUnregister) {
+      worker.view().header().unregistered.fetch_add(1);
+    }
+  });
+  PinnedHeap heap(fake.channel(), kStart, kStart + kBytes);
+  Context context;
+  void* all = nullptr;
+  void* more = nullptr;
+  EXPECT_EQ(heap.allocate(&context, kBytes + 1, 0, &more), CUDA_ERROR_OUT_OF_MEMORY);
+  ASSERT_EQ(heap.allocate(&context, kBytes, 0, &all), CUDA_SUCCESS);
+  EXPECT_EQ(reinterpret_cast<uint64_t>(all), kStart);
+  EXPECT_EQ(heap.allocate(&context, 1, 0, &more), CUDA_ERROR_OUT_OF_MEMORY);
+  ASSERT_EQ(heap.release(all), CUDA_SUCCESS);
+  EXPECT_EQ(heap.allocate(&context, 1, 0, &more), CUDA_SUCCESS);
 }
 
 TEST(VirtualMemoryTest, RangesAndMappings) {

@@ -134,6 +134,10 @@ int serve() {
       open_session(*packet);
     } else if (header->kind == wire::MessageKind::kCloseSession) {
       close_session(*packet);
+    } else if (header->kind == wire::MessageKind::kPassDescriptor) {
+      wire::PassDescriptor passed;
+      if (!wire::read_message(packet->data, &passed).ok() || packet->fds.size() != 1) return 13;
+      fprintf(stderr, "fake worker: ticket %u\n", passed.ticket);  // and that is all
     } else {
       return 12;
     }
@@ -152,6 +156,10 @@ int main(int argc, char** argv) {
   if (driver == "crash") raise(SIGKILL);
   if (driver == "hang") {
     while (true) pause();
+  }
+  // "await:PATH": not ready before there is such a file.
+  if (driver.starts_with("await:")) {
+    while (access(driver.c_str() + strlen("await:"), F_OK) != 0) usleep(1000);
   }
   wire::WorkerReady ready;
   ready.spin_us = 7;

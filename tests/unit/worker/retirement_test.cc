@@ -252,6 +252,37 @@ TEST_F(RetirementTest, AResetContextsStreamsFinishByThemselves) {
   EXPECT_TRUE(session_->streams.idle());
 }
 
+class KeptMemoryTest : public RetirementTest {
+ protected:
+  [[nodiscard]] uint64_t limit() const override { return 0; }
+};
+
+TEST_F(KeptMemoryTest, IsSoMuchAtMostAndTheOldestGoes) {
+  constexpr uint64_t kHalf = kMostKeptBytes / 2;
+  for (uint64_t i = 0; i < 3; ++i) map(kBase + i * kHalf, i < 2 ? kHalf : kUnit);
+  for (uint64_t i = 0; i < 2; ++i) unmap(kBase + i * kHalf, kHalf, wire::kUnmapKeep);
+  EXPECT_EQ(commons_.kept_memory.bytes(0, 1), kMostKeptBytes);
+  unmap(kBase + 2 * kHalf, kUnit, wire::kUnmapKeep);
+  EXPECT_EQ(commons_.kept_memory.bytes(0, 1), kHalf + kUnit);
+  EXPECT_EQ(driver_.physical_bytes(), kHalf + kUnit);
+  calls();
+  map(kBase + kHalf, kHalf);
+  EXPECT_EQ(calls(), Calls{}) << "the younger is still there";
+}
+
+TEST_F(KeptMemoryTest, IsKeptSoLongAtMost) {
+  MemoryCache& cache = commons_.kept_memory;
+  map(kBase, kUnit);
+  const uint64_t before = now_ns();
+  unmap(kBase, kUnit, wire::kUnmapKeep);
+  const uint64_t end = cache.clear_old(driver_.table(), 1, before);
+  EXPECT_GE(end, before + kKeptNs);
+  EXPECT_EQ(cache.clear_old(driver_.table(), 1, end - 1), end);
+  EXPECT_EQ(driver_.physical_bytes(), kUnit);
+  EXPECT_EQ(cache.clear_old(driver_.table(), 1, end), 0u);
+  EXPECT_EQ(driver_.physical_bytes(), 0u);
+}
+
 // ---- Waits for values --------------------------------------------------------------------------
 
 class OpenWaitsTest : public RetirementTest {

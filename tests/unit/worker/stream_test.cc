@@ -187,6 +187,7 @@ TEST_F(StreamTest, BatchIsCheckedAsItsOperationsAloneAre) {
     EXPECT_TRUE(is_violation(batch({write, bad}))) << "and nothing of it is done";
     EXPECT_EQ(calls(), Calls{});
   }
+  EXPECT_TRUE(batch(std::vector(wire::kMaxBatch, write)).ok());
   EXPECT_TRUE(is_violation(batch(std::vector(wire::kMaxBatch + 1, write))));
 }
 
