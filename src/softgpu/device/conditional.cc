@@ -106,8 +106,7 @@ class BodyOperation final : public ConditionalOperation {
       if (operations[i]->kind == OperationKind::kKernel) {
         auto& kernel = static_cast<KernelOperation&>(*operations[i]);
         kernel.in_body = true;
-        kernel.queue =
-            context->next_queue++ % static_cast<uint32_t>(context->hardware_queues.size());
+        kernel.queue = kernel.context->take_queue_locked();
       }
       scheduler.submit_unordered_locked(operations[i], after);
     }

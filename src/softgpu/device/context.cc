@@ -79,6 +79,7 @@ Status Context::activate() {
   auto execution = std::make_shared<ExecutionContext>(driver_.new_id(), device_.ordinal,
                                                       driver_.config.hardware_queues,
                                                       &driver_.address_space, &driver_.scheduler);
+  driver_.scheduler.open(execution);
   std::shared_ptr<Stream> legacy = make_legacy_stream(shared_from_this(), execution);
   std::lock_guard lock(mutex_);
   execution_ = std::move(execution);
@@ -103,6 +104,7 @@ void Context::deactivate() {
     std::lock_guard lock(driver_.scheduler.mutex);
     execution->legacy->tail.reset();
     for (const auto& stream : execution->streams) stream->tail.reset();
+    execution->visits.clear();
     execution->streams.clear();
   }
   auto of_this = [&](const auto& object) { return object.execution == execution; };

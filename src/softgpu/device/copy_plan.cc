@@ -27,6 +27,7 @@ struct SideFacts {
   bool pageable = false;  // ordinary memory of the program
   bool device = false;
   bool sync_memops = false;
+  const Context* variable_of = nullptr;  // whose module's variable it is
 };
 
 Status examine(const Driver& driver, uint64_t address, uint64_t extent, bool write, CopySide side,
@@ -47,6 +48,8 @@ Status examine(const Driver& driver, uint64_t address, uint64_t extent, bool wri
                   range.kind != RangeKind::kHostAllocated &&
                   range.kind != RangeKind::kHostRegistered;
   facts->sync_memops = facts->device && range.sync_memops;
+  if (facts->device && range.kind == RangeKind::kModuleGlobal && range.flags == 0)
+    facts->variable_of = range.owner;
   return Status();
 }
 
@@ -156,6 +159,9 @@ Status issue_fill(Stream& stream, const FillShape& shape, bool synchronous) {
   if (!stream.capturing)
     OPENMPS_RETURN_IF_ERROR(examine(stream.context->driver(), shape.destination, shape.extent(),
                                     true, CopySide::kDevice, &facts));
+  // Kernels and copies reach such a variable, fills don't (seen on an H200).
+  if (facts.variable_of != nullptr && facts.variable_of != &stream.context->owner())
+    return invalid("a variable of a module of another context");
   // As with copies between device memory.
   if (facts.device && !facts.sync_memops && !has_sync_memops(stream)) synchronous = false;
   FillWork work;

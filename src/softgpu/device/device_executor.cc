@@ -38,13 +38,14 @@ DeviceExecutor::DeviceExecutor(const Config& config, int device, Scheduler* sche
       limits_(sm_limits(config.compute_capability)),
       scheduler_(scheduler),
       segment_(segment),
-      free_allocation_(std::move(free_allocation)),
-      sms_(config.sm_count) {}
+      free_allocation_(std::move(free_allocation)) {}
 
 // ---- Block scheduler --------------------------------------------------------------------------
 
 void DeviceExecutor::enqueue_locked(const std::shared_ptr<KernelOperation>& kernel) {
   start_workers_locked();
+  std::vector<SmState>& sms = kernel->context->residency.sms;
+  if (sms.empty()) sms = std::vector<SmState>(config_.sm_count);
   kernel->id = next_launch_++;
   if (config_.seed != 0) kernel->seed = config_.seed * 0x9e3779b97f4a7c15ull + kernel->id;
   auto& queues = kernel->context->hardware_queues;
@@ -61,7 +62,14 @@ void DeviceExecutor::enqueue_locked(const std::shared_ptr<KernelOperation>& kern
 void DeviceExecutor::ready_locked(const std::shared_ptr<KernelOperation>& kernel) {
   if (kernel->in_body) enqueue_locked(kernel);
   if (kernel->context->hardware_queues[kernel->queue].front() == kernel)
-    candidates_[kernel->level].push_back(kernel);
+    add_candidate_locked(kernel);
+}
+
+void DeviceExecutor::add_candidate_locked(const std::shared_ptr<KernelOperation>& kernel) {
+  kernel->context->residency.candidates[kernel->level].push_back(kernel);
+  if (std::find(tenants_.begin(), tenants_.end(), kernel->context) != tenants_.end()) return;
+  tenants_.push_back(kernel->context);
+  if (tenants_.size() > 1) segment_->ring();  // from now on the arbiter ends turns
 }
 
 bool DeviceExecutor::leave_queue_locked(KernelOperation& kernel) {
@@ -72,7 +80,7 @@ bool DeviceExecutor::leave_queue_locked(KernelOperation& kernel) {
   bool was_head = position == queue.begin();
   queue.erase(position);
   if (!was_head || queue.empty() || !queue.front()->ready) return false;
-  candidates_[queue.front()->level].push_back(queue.front());
+  add_candidate_locked(queue.front());
   return true;
 }
 
@@ -81,28 +89,30 @@ void DeviceExecutor::abandon_locked(const std::shared_ptr<KernelOperation>& kern
   finish_kernel_locked(kernel);
 }
 
-bool DeviceExecutor::fits_locked(const Sm& sm, const SmDemand& demand) const {
+bool DeviceExecutor::fits_locked(const SmState& sm, const SmDemand& demand) const {
   return sm.blocks < limits_.blocks && sm.used.threads + demand.threads <= limits_.threads &&
          sm.used.registers + demand.registers <= limits_.registers &&
          sm.used.shared_bytes + demand.shared_bytes <= limits_.shared_bytes;
 }
 
-int DeviceExecutor::choose_sm_locked(const SmSet& allowed, const SmDemand& demand) const {
+int DeviceExecutor::choose_sm_locked(const std::vector<SmState>& sms, const SmSet& allowed,
+                                     const SmDemand& demand) const {
   int best = -1;
-  for (uint32_t i = 0; i < sms_.size(); ++i) {
-    if (!allowed[i] || !fits_locked(sms_[i], demand)) continue;
-    if (best < 0 || sms_[i].used.threads < sms_[best].used.threads) best = static_cast<int>(i);
+  for (uint32_t i = 0; i < sms.size(); ++i) {
+    if (!allowed[i] || !fits_locked(sms[i], demand)) continue;
+    if (best < 0 || sms[i].used.threads < sms[best].used.threads) best = static_cast<int>(i);
   }
   return best;
 }
 
 bool DeviceExecutor::all_fit_locked(const KernelOperation& kernel, const SmSet& allowed) const {
+  const std::vector<SmState>& sms = kernel.context->residency.sms;
   uint64_t room = 0;
-  for (uint32_t i = 0; i < sms_.size(); ++i) {
+  for (uint32_t i = 0; i < sms.size(); ++i) {
     if (!allowed[i]) continue;
-    Sm copy;
-    copy.used = sms_[i].used;
-    copy.blocks = sms_[i].blocks;
+    SmState copy;
+    copy.used = sms[i].used;
+    copy.blocks = sms[i].blocks;
     for (; fits_locked(copy, kernel.demand); ++room, ++copy.blocks) {
       copy.used.threads += kernel.demand.threads;
       copy.used.registers += kernel.demand.registers;
@@ -115,11 +125,12 @@ bool DeviceExecutor::all_fit_locked(const KernelOperation& kernel, const SmSet& 
 bool DeviceExecutor::place_kernel_locked(const std::shared_ptr<KernelOperation>& kernel,
                                          const SmSet& allowed) {
   if (kernel->cooperative && kernel->placed == 0 && !all_fit_locked(*kernel, allowed)) return false;
+  Residency& residency = kernel->context->residency;
   while (kernel->placed < kernel->block_count) {
-    int chosen = choose_sm_locked(allowed, kernel->demand);
+    int chosen = choose_sm_locked(residency.sms, allowed, kernel->demand);
     if (chosen < 0) return false;
     if (kernel->placed == 0) kernel->started_ns = now_ns();
-    Sm& sm = sms_[chosen];
+    SmState& sm = residency.sms[chosen];
     sm.used.threads += kernel->demand.threads;
     sm.used.registers += kernel->demand.registers;
     sm.used.shared_bytes += kernel->demand.shared_bytes;
@@ -128,20 +139,23 @@ bool DeviceExecutor::place_kernel_locked(const std::shared_ptr<KernelOperation>&
     trace_block_locked("place", *kernel, kernel->placed, static_cast<uint32_t>(chosen));
     ++kernel->placed;
     ++kernel->resident;
+    ++residency.blocks;
     ++resident_;
   }
   return true;
 }
 
 void DeviceExecutor::place_locked() {
-  while (place_round_locked()) {
-  }
+  for (const auto& tenant : tenants_)
+    while (place_round_locked(tenant->residency)) {
+    }
+  settle_turns_locked();
   if (resident_ > running_) want_device_locked();
 }
 
-bool DeviceExecutor::place_round_locked() {
+bool DeviceExecutor::place_round_locked(Residency& residency) {
   SmSet taken;  // SMs that a kernel further ahead waits for
-  for (auto& level : candidates_) {
+  for (auto& level : residency.candidates) {
     for (auto at = level.begin(); at != level.end();) {
       std::shared_ptr<KernelOperation> kernel = *at;
       SmSet allowed = kernel->sms & ~taken;
@@ -153,18 +167,19 @@ bool DeviceExecutor::place_round_locked() {
         continue;
       }
       taken |= kernel->sms;
-      if (taken.count() >= sms_.size()) return false;
+      if (taken.count() >= config_.sm_count) return false;
       ++at;
     }
   }
   return false;
 }
 
-void DeviceExecutor::release_block_locked(Sm& sm, const KernelOperation& kernel) {
+void DeviceExecutor::release_block_locked(SmState& sm, const KernelOperation& kernel) {
   sm.used.threads -= kernel.demand.threads;
   sm.used.registers -= kernel.demand.registers;
   sm.used.shared_bytes -= kernel.demand.shared_bytes;
   --sm.blocks;
+  --kernel.context->residency.blocks;
   --resident_;
 }
 
@@ -184,29 +199,20 @@ void DeviceExecutor::finish_kernel_locked(const std::shared_ptr<KernelOperation>
 
 void DeviceExecutor::drop_context_locked(ExecutionContext& context) {
   std::vector<std::shared_ptr<KernelOperation>> finished;
-  for (auto& level : candidates_) {
-    for (auto at = level.begin(); at != level.end();) {
-      if ((*at)->context.get() != &context) {
-        ++at;
-        continue;
-      }
-      if ((*at)->resident == 0) finished.push_back(*at);
-      at = level.erase(at);
-    }
+  for (auto& level : context.residency.candidates) {
+    for (const auto& kernel : level)
+      if (kernel->resident == 0) finished.push_back(kernel);
+    level.clear();
   }
   for (auto& queue : context.hardware_queues) {
     for (auto& kernel : queue)
       if (kernel->ready && kernel->placed == 0) finished.push_back(kernel);
     queue.clear();
   }
-  for (Sm& sm : sms_) {
+  for (SmState& sm : context.residency.sms) {
     auto blocks = std::move(sm.runnable);
     sm.runnable.clear();
     for (ResidentBlock& block : blocks) {
-      if (block.kernel->context.get() != &context) {
-        sm.runnable.push_back(std::move(block));
-        continue;
-      }
       release_block_locked(sm, *block.kernel);
       if (--block.kernel->resident == 0) finished.push_back(block.kernel);
     }
@@ -226,11 +232,12 @@ void DeviceExecutor::start_workers_locked() {
 }
 
 int DeviceExecutor::take_sm_locked(uint32_t* cursor) {
-  if (!have_device_ || stop_.load(std::memory_order_relaxed)) return -1;
-  uint32_t count = static_cast<uint32_t>(sms_.size());
+  if (!have_device_ || turn_ == nullptr || stop_.load(std::memory_order_relaxed)) return -1;
+  const std::vector<SmState>& sms = turn_->residency.sms;
+  uint32_t count = static_cast<uint32_t>(sms.size());
   for (uint32_t step = 0; step < count; ++step) {
     uint32_t index = (*cursor + step) % count;
-    if (sms_[index].owned || sms_[index].runnable.empty()) continue;
+    if (sms[index].owned || sms[index].runnable.empty()) continue;
     *cursor = index + 1;
     return static_cast<int>(index);
   }
@@ -250,7 +257,8 @@ void DeviceExecutor::worker_main(uint32_t index) {
       --idle_workers_;
       continue;
     }
-    Sm& sm = sms_[chosen];
+    // The block's kernel keeps its context.
+    SmState& sm = turn_->residency.sms[chosen];
     ResidentBlock block = std::move(sm.runnable.front());
     sm.runnable.pop_front();
     sm.owned = true;
@@ -279,12 +287,12 @@ void DeviceExecutor::worker_main(uint32_t index) {
 }
 
 void DeviceExecutor::settle_locked(uint32_t sm_index, ResidentBlock block, BlockState state) {
-  Sm& sm = sms_[sm_index];
   KernelOperation& kernel = *block.kernel;
+  SmState& sm = kernel.context->residency.sms[sm_index];
   bool dropped = kernel.context->error.load(std::memory_order_relaxed) != CUDA_SUCCESS;
   if (state == BlockState::kRunnable && !dropped) {
     sm.runnable.push_back(std::move(block));
-    if (idle_workers_ > 0 && running_ + 1 < sms_.size()) work_.notify_one();
+    if (idle_workers_ > 0 && running_ + 1 < config_.sm_count) work_.notify_one();
     return;
   }
   trace_block_locked(dropped ? "drop" : "complete", kernel, block.index, sm_index);
@@ -316,6 +324,41 @@ void DeviceExecutor::end_interrupt_locked() {
   work_.notify_all();
 }
 
+// ---- Sharing the device among contexts --------------------------------------------------------
+
+bool DeviceExecutor::several_wait_locked() const {
+  return std::count_if(tenants_.begin(), tenants_.end(),
+                       [](const auto& tenant) { return tenant->residency.blocks > 0; }) > 1;
+}
+
+void DeviceExecutor::next_turn_locked() {
+  auto at = std::find_if(tenants_.begin(), tenants_.end(),
+                         [&](const auto& tenant) { return tenant.get() == turn_; });
+  if (at != tenants_.end()) std::rotate(tenants_.begin(), at + 1, tenants_.end());
+  auto next = std::find_if(tenants_.begin(), tenants_.end(),
+                           [](const auto& tenant) { return tenant->residency.blocks > 0; });
+  turn_ = next == tenants_.end() ? nullptr : next->get();
+  turn_ns_ = now_ns();
+  if (turn_ != nullptr && tenants_.size() > 1 && scheduler_->trace().enabled())
+    scheduler_->trace().event('i', "turn", "turn", "arbiter", turn_ns_, turn_ns_,
+                              "\"context\":" + std::to_string(turn_->id));
+}
+
+void DeviceExecutor::settle_turns_locked() {
+  if (turn_ == nullptr || turn_->residency.blocks == 0) next_turn_locked();
+  std::erase_if(tenants_, [](const auto& tenant) {
+    return tenant->residency.blocks == 0 && !tenant->residency.has_candidates();
+  });
+}
+
+void DeviceExecutor::stop_blocks_locked(std::unique_lock<std::mutex>& lock) {
+  preempting_ = true;
+  stop_.store(true, std::memory_order_relaxed);
+  quiet_.wait(lock, [&] { return running_ == 0; });
+  preempting_ = false;
+  if (interrupts_ == 0) stop_.store(false, std::memory_order_relaxed);
+}
+
 // ---- Sharing the device with other processes --------------------------------------------------
 
 void DeviceExecutor::want_device_locked() {
@@ -344,6 +387,13 @@ void DeviceExecutor::leave_device_if_idle_locked() {
   segment_->release();
 }
 
+void DeviceExecutor::preempt_locked() {
+  have_device_ = false;
+  if (scheduler_->trace().enabled())
+    scheduler_->trace().event('i', "slice", "preempt", "arbiter", now_ns(), now_ns(), "");
+  segment_->release();
+}
+
 void DeviceExecutor::arbiter_main() {
   std::atomic<uint32_t>* doorbell = segment_->doorbell();
   std::unique_lock lock(scheduler_->mutex);
@@ -359,23 +409,18 @@ void DeviceExecutor::arbiter_main() {
       pause_ns = kDeathCheckNs;
     } else if (!have_device_) {
       segment_->release();  // a turn that came after the work was gone
-    } else if (segment_->contended()) {
-      uint64_t end = segment_->acquired_ns() + config_.timeslice_ns;
+    } else if (const bool contended = segment_->contended(); contended || several_wait_locked()) {
+      uint64_t end = (contended ? segment_->acquired_ns() : turn_ns_) + config_.timeslice_ns;
       uint64_t now = now_ns();
-      if (now < end) {
-        pause_ns = end - now;
-      } else {
-        preempting_ = true;
-        stop_.store(true, std::memory_order_relaxed);
-        quiet_.wait(lock, [&] { return running_ == 0; });
-        preempting_ = false;
-        if (interrupts_ == 0) stop_.store(false, std::memory_order_relaxed);
-        have_device_ = false;
-        if (scheduler_->trace().enabled())
-          scheduler_->trace().event('i', "slice", "preempt", "arbiter", now_ns(), now_ns(), "");
-        segment_->release();
+      if (now >= end) {
+        stop_blocks_locked(lock);
+        // A process that gets its next slice goes on with its next context.
+        next_turn_locked();
+        if (contended) preempt_locked();
+        work_.notify_all();
         continue;
       }
+      pause_ns = end - now;
     }
     lock.unlock();
     futex_wait(doorbell, seen, pause_ns);

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // One device's engines: the block scheduler over N simulated multiprocessors, the worker threads
-// that run resident blocks, the copy engines, and the arbiter that shares the device with other
-// processes. Owned by the Scheduler, whose mutex guards everything *_locked. Threads start with the
-// first kernel or asynchronous copy.
+// that run resident blocks, the copy engines, and the arbiter that shares the device among contexts
+// and with other processes. Owned by the Scheduler, whose mutex guards everything *_locked. Threads
+// start with the first kernel or asynchronous copy.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <list>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "softgpu/device/config.h"
@@ -54,34 +53,26 @@ class DeviceExecutor {
  private:
   static constexpr uint32_t kCopyEngines = 2;  // one per direction, as on a GPU
 
-  struct ResidentBlock {
-    std::shared_ptr<KernelOperation> kernel;
-    uint64_t index = 0;
-    std::unique_ptr<BlockRun> run;  // made by the worker that runs it first
-  };
-  struct Sm {
-    SmDemand used;
-    uint32_t blocks = 0;
-    bool owned = false;  // a worker runs one of its blocks
-    std::deque<ResidentBlock> runnable;
-  };
   struct CopyEngine {
     std::deque<std::shared_ptr<CopyOperation>> queue;
     std::condition_variable work;
     bool started = false;
   };
 
-  [[nodiscard]] bool fits_locked(const Sm& sm, const SmDemand& demand) const;
+  [[nodiscard]] bool fits_locked(const SmState& sm, const SmDemand& demand) const;
   // The least loaded SM of `allowed` that has room; -1: none.
-  [[nodiscard]] int choose_sm_locked(const SmSet& allowed, const SmDemand& demand) const;
+  [[nodiscard]] int choose_sm_locked(const std::vector<SmState>& sms, const SmSet& allowed,
+                                     const SmDemand& demand) const;
   [[nodiscard]] bool all_fit_locked(const KernelOperation& kernel, const SmSet& allowed) const;
   // True: all its blocks are placed now.
   bool place_kernel_locked(const std::shared_ptr<KernelOperation>& kernel, const SmSet& allowed);
-  // One pass over the candidates; true: a hardware queue has a new head that may rank higher.
-  bool place_round_locked();
+  void add_candidate_locked(const std::shared_ptr<KernelOperation>& kernel);
+  // One pass over a context's candidates; true: a hardware queue has a new head that may rank
+  // higher.
+  bool place_round_locked(Residency& residency);
   // True: the kernel behind it became a candidate.
   bool leave_queue_locked(KernelOperation& kernel);
-  void release_block_locked(Sm& sm, const KernelOperation& kernel);
+  void release_block_locked(SmState& sm, const KernelOperation& kernel);
   void finish_kernel_locked(const std::shared_ptr<KernelOperation>& kernel);
   void settle_locked(uint32_t sm_index, ResidentBlock block, BlockState state);
   int take_sm_locked(uint32_t* cursor);
@@ -92,10 +83,19 @@ class DeviceExecutor {
   void worker_main(uint32_t index);
   void copy_engine_main(uint32_t index);
 
+  // Contexts of this process take turns: one at a time has blocks running.
+  void next_turn_locked();
+  // Forget contexts that have nothing here; who has nothing to run loses its turn.
+  void settle_turns_locked();
+  [[nodiscard]] bool several_wait_locked() const;
+  // Every running block comes back. Releases the mutex meanwhile.
+  void stop_blocks_locked(std::unique_lock<std::mutex>& lock);
+
   // The right to run kernels (segment.h).
   void arbiter_main();
   void want_device_locked();
   void leave_device_if_idle_locked();
+  void preempt_locked();
 
   const Config config_;
   const int device_;
@@ -104,10 +104,11 @@ class DeviceExecutor {
   DeviceSegment* segment_;
   const std::function<void(uint64_t)> free_allocation_;
 
-  std::vector<Sm> sms_;
-  std::array<std::list<std::shared_ptr<KernelOperation>>, kPriorityLevels> candidates_;
-  uint64_t resident_ = 0;  // blocks on SMs: runnable or running
-  uint32_t running_ = 0;   // blocks that a worker runs at this moment
+  std::vector<std::shared_ptr<ExecutionContext>> tenants_;  // with candidates or blocks
+  ExecutionContext* turn_ = nullptr;  // the tenant whose blocks may run; null: none has any
+  uint64_t turn_ns_ = 0;              // when its turn began
+  uint64_t resident_ = 0;             // blocks of all tenants on SMs: runnable or running
+  uint32_t running_ = 0;              // blocks that a worker runs at this moment
   uint64_t next_launch_ = 1;
 
   bool workers_started_ = false;

@@ -14,16 +14,13 @@
 
 #include "softgpu/device/address_space.h"
 #include "softgpu/device/operation.h"
+#include "softgpu/device/residency.h"
 
 namespace openmps::softgpu {
 
 class Scheduler;
 struct SurfaceObject;
 struct TextureObject;
-
-// Priority levels: stream priorities 0 (least) to -5 (greatest), as on current GPUs.
-inline constexpr int kGreatestPriority = -5;
-inline constexpr uint32_t kPriorityLevels = 6;
 
 inline constexpr uint64_t kDefaultStackBytes = 1024;  // of a thread, as on a GPU
 
@@ -52,6 +49,9 @@ class ExecutionContext final : public DeviceServices {
   // The sticky error of a kernel fault; CUDA_SUCCESS while the context is healthy.
   std::atomic<CUresult> error{CUDA_SUCCESS};
 
+  // Calls that wait for a standstill of the context or enjoy it; changes under Scheduler::mutex.
+  std::atomic<uint32_t> standstills{0};
+
   // Guarded by Scheduler::mutex.
   bool closing = false;
   uint64_t outstanding = 0;  // operations submitted and not done
@@ -59,6 +59,12 @@ class ExecutionContext final : public DeviceServices {
   std::vector<std::shared_ptr<StreamQueue>> streams;  // the legacy one not included
   std::vector<std::deque<std::shared_ptr<KernelOperation>>> hardware_queues;
   uint32_t next_queue = 0;
+  uint32_t take_queue_locked() {
+    return next_queue++ % static_cast<uint32_t>(hardware_queues.size());
+  }
+  Residency residency;
+  // Ends of graphs that were launched in streams of other contexts and run kernels of this one.
+  std::vector<OperationPtr> visits;
   std::string fault_text;
 
   // Limits of cuCtxSetLimit that kernels feel.

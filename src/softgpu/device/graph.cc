@@ -319,10 +319,40 @@ CUgraphExecUpdateResult update_exec(GraphExec& exec, const Graph& graph, CUgraph
   return CU_GRAPH_EXEC_UPDATE_SUCCESS;
 }
 
+namespace {
+
+// Contexts but the stream's whose kernels the steps run.
+Status find_others(const std::vector<GraphStep>& steps, const ExecutionContext& own,
+                   std::vector<std::shared_ptr<ExecutionContext>>* others) {
+  for (const GraphStep& step : steps) {
+    if (const auto* conditional = std::get_if<ConditionalWork>(&step.work))
+      for (const auto& body : conditional->bodies)
+        OPENMPS_RETURN_IF_ERROR(find_others(*body, own, others));
+    const auto* launch = std::get_if<LaunchWork>(&step.work);
+    if (launch == nullptr || launch->function->module->execution.get() == &own) continue;
+    const Module& module = *launch->function->module;
+    if (module.context->execution() != module.execution)
+      return Status(CUDA_ERROR_CONTEXT_IS_DESTROYED, "a kernel's context was destroyed");
+    if (std::find(others->begin(), others->end(), module.execution) == others->end())
+      others->push_back(module.execution);
+  }
+  return Status();
+}
+
+void note_visit_locked(ExecutionContext& context, const OperationPtr& end) {
+  std::erase_if(context.visits, [](const OperationPtr& visit) { return visit->done; });
+  context.visits.push_back(end);
+}
+
+}  // namespace
+
 Status launch_graph(GraphExec& exec, Stream& stream) {
   OPENMPS_RETURN_IF_ERROR(refuse_capturing(stream));
   Scheduler& scheduler = stream.context->driver().scheduler;
+  scheduler.await_standstills(*stream.execution);
   std::lock_guard exec_lock(exec.mutex);
+  std::vector<std::shared_ptr<ExecutionContext>> others;
+  OPENMPS_RETURN_IF_ERROR(find_others(exec.steps, *stream.execution, &others));
   for (const GraphExec::Step& step : exec.steps)
     if (const auto* words = std::get_if<WordsWork>(&step.work))
       OPENMPS_RETURN_IF_ERROR(check_words(stream.context->driver(), *words));
@@ -344,6 +374,7 @@ Status launch_graph(GraphExec& exec, Stream& stream) {
   auto end = std::make_shared<MarkerOperation>(stream.execution);
 
   std::lock_guard lock(scheduler.mutex);
+  for (const auto& other : others) note_visit_locked(*other, end);
   scheduler.submit_locked(*stream.queue, begin, {&exec.last_launch, 1});
   for (size_t i = 0; i < operations.size(); ++i) {
     std::vector<OperationPtr> after;
@@ -354,8 +385,7 @@ Status launch_graph(GraphExec& exec, Stream& stream) {
     // Branches of a graph run side by side: each step goes to a hardware queue of its own.
     if (operations[i]->kind == OperationKind::kKernel)
       static_cast<KernelOperation&>(*operations[i]).queue =
-          stream.execution->next_queue++ %
-          static_cast<uint32_t>(stream.execution->hardware_queues.size());
+          operations[i]->context->take_queue_locked();
     scheduler.submit_unordered_locked(operations[i], after);
   }
   scheduler.submit_locked(*stream.queue, end, operations);

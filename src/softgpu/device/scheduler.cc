@@ -105,10 +105,15 @@ void Scheduler::submit_unordered_locked(const OperationPtr& operation,
   release_hold_locked(operation);
 }
 
+void Scheduler::open(const std::shared_ptr<ExecutionContext>& context) {
+  std::lock_guard lock(mutex);
+  open_.push_back(context);
+}
+
 void Scheduler::add_stream_locked(ExecutionContext& context,
                                   const std::shared_ptr<StreamQueue>& stream) {
   retire_streams_locked(context);
-  stream->queue = context.next_queue++ % static_cast<uint32_t>(context.hardware_queues.size());
+  stream->queue = context.take_queue_locked();
   context.streams.push_back(stream);
 }
 
@@ -229,20 +234,19 @@ bool Scheduler::advance_words_locked(MemoryWordsOperation& words) {
 void Scheduler::poison_locked(ExecutionContext& context, CUresult code, const std::string& text) {
   if (context.error.load(std::memory_order_relaxed) != CUDA_SUCCESS) return;
   // Once, and before the code: who reads the code without the mutex may read the text, too.
-  context.fault_text = text;
-  context.error.store(code, std::memory_order_release);
+  for (const auto& one : open_) {
+    if (one->error.load(std::memory_order_relaxed) != CUDA_SUCCESS) continue;
+    one->fault_text = text;
+    one->error.store(code, std::memory_order_release);
+  }
   trace_->event('i', "fault", text, "context", now_ns(), now_ns(),
                 "\"context\":" + std::to_string(context.id) +
                     ",\"code\":" + std::to_string(static_cast<int>(code)));
-  executor(context.device).drop_context_locked(context);
-  auto waits = std::move(word_waits_);
+  const auto ended = open_;
+  for (const auto& one : ended) executor(one->device).drop_context_locked(*one);
+  const auto waits = std::move(word_waits_);
   word_waits_.clear();
-  for (auto& wait : waits) {
-    if (wait->context.get() == &context)
-      complete_locked(wait);
-    else
-      word_waits_.push_back(std::move(wait));
-  }
+  for (const auto& wait : waits) complete_locked(wait);
 }
 
 // ---- Waiting ----------------------------------------------------------------------------------
@@ -290,15 +294,40 @@ void Scheduler::trace_copy_locked(const CopyOperation& copy, const std::string& 
                     ",\"context\":" + std::to_string(copy.context->id));
 }
 
+std::vector<OperationPtr> Scheduler::tails_locked(ExecutionContext& context) {
+  retire_streams_locked(context);
+  std::vector<OperationPtr> tails = context.visits;
+  if (context.legacy != nullptr) tails.push_back(context.legacy->tail);
+  for (const auto& stream : context.streams) tails.push_back(stream->tail);
+  return tails;
+}
+
 void Scheduler::wait_idle(ExecutionContext& context) {
   std::vector<OperationPtr> tails;
   {
     std::lock_guard lock(mutex);
-    retire_streams_locked(context);
-    if (context.legacy != nullptr) tails.push_back(context.legacy->tail);
-    for (const auto& stream : context.streams) tails.push_back(stream->tail);
+    tails = tails_locked(context);
   }
   for (const OperationPtr& tail : tails) wait(tail);
+}
+
+void Scheduler::begin_standstill(ExecutionContext& context) {
+  {
+    std::lock_guard lock(mutex);
+    context.standstills.fetch_add(1);
+  }
+  wait_idle(context);
+}
+
+void Scheduler::end_standstill(ExecutionContext& context) {
+  std::lock_guard lock(mutex);
+  if (context.standstills.fetch_sub(1) == 1) done_.notify_all();
+}
+
+void Scheduler::await_standstills(ExecutionContext& context) {
+  if (context.standstills.load() == 0) return;
+  std::unique_lock lock(mutex);
+  done_.wait(lock, [&] { return context.standstills.load() == 0; });
 }
 
 void Scheduler::keep_until_idle(const std::shared_ptr<ExecutionContext>& context,
@@ -306,10 +335,7 @@ void Scheduler::keep_until_idle(const std::shared_ptr<ExecutionContext>& context
   auto marker = std::make_shared<MarkerOperation>(context);
   marker->kept = std::move(object);
   std::lock_guard lock(mutex);
-  std::vector<OperationPtr> tails;
-  if (context->legacy != nullptr) tails.push_back(context->legacy->tail);
-  for (const auto& stream : context->streams) tails.push_back(stream->tail);
-  submit_unordered_locked(marker, tails);
+  submit_unordered_locked(marker, tails_locked(*context));
 }
 
 bool Scheduler::is_idle(ExecutionContext& context) {
@@ -338,6 +364,7 @@ void Scheduler::close(ExecutionContext& context) {
       complete_locked(wait);
   }
   done_.wait(lock, [&] { return context.outstanding == 0; });
+  std::erase_if(open_, [&](const auto& one) { return one.get() == &context; });
 }
 
 // ---- Copies -----------------------------------------------------------------------------------

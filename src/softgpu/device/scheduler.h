@@ -47,6 +47,8 @@ class Scheduler {
                      std::span<const OperationPtr> also_after);
   void submit_unordered_locked(const OperationPtr& operation, std::span<const OperationPtr> after);
 
+  // From here to close() the context may have work.
+  void open(const std::shared_ptr<ExecutionContext>& context);
   void add_stream_locked(ExecutionContext& context, const std::shared_ptr<StreamQueue>& stream);
 
   // Block until done. Costs no processor time.
@@ -59,6 +61,10 @@ class Scheduler {
   // Everything submitted so far to any stream of the context is done.
   void wait_idle(ExecutionContext& context);
   [[nodiscard]] bool is_idle(ExecutionContext& context);
+  // See standstill.h. Launches pass by await_standstills() first.
+  void begin_standstill(ExecutionContext& context);
+  void end_standstill(ExecutionContext& context);
+  void await_standstills(ExecutionContext& context);
   // Hold on to `object` until then. Returns at once.
   void keep_until_idle(const std::shared_ptr<ExecutionContext>& context,
                        std::shared_ptr<const void> object);
@@ -67,7 +73,8 @@ class Scheduler {
   // Let everything submitted finish, waits for memory words excepted: they are given up.
   void close(ExecutionContext& context);
 
-  // A kernel or copy of the context failed: the error sticks, nothing of it runs any more.
+  // A kernel or copy of the context failed: the error sticks to all contexts of the process,
+  // nothing of them runs any more (as on an H200, where fault domains are processes).
   void poison_locked(ExecutionContext& context, CUresult code, const std::string& text);
 
   // Mark done and start what waited for it.
@@ -94,6 +101,8 @@ class Scheduler {
   bool advance_words_locked(MemoryWordsOperation& words);
   void finish_marker_locked(MarkerOperation& marker);
   void retire_streams_locked(ExecutionContext& context);
+  // What has to be done for everything in the context to be done.
+  [[nodiscard]] std::vector<OperationPtr> tails_locked(ExecutionContext& context);
   // False: the operation was completed instead of becoming ready.
   [[nodiscard]] bool wait_ready(const OperationPtr& operation);
   void trace_copy_locked(const CopyOperation& copy, const std::string& lane, uint64_t start_ns);
@@ -106,6 +115,7 @@ class Scheduler {
   AddressSpace* memory_;
   Trace* trace_;
   std::vector<std::unique_ptr<DeviceExecutor>> executors_;
+  std::vector<std::shared_ptr<ExecutionContext>> open_;
   std::condition_variable done_;
 
   // Operations that became ready while others are being dispatched: a list, not recursion.

@@ -74,9 +74,10 @@ OperationPtr make(const ConditionalWork& work, const Execution& execution,
   return make_conditional(work, execution, stream);
 }
 
-OperationPtr make(const LaunchWork& work, const Execution& execution, const StreamQueue& stream) {
-  auto operation = std::make_shared<KernelOperation>(execution);
+OperationPtr make(const LaunchWork& work, const Execution&, const StreamQueue& stream) {
   const Function& function = *work.function;
+  const Execution& execution = function.module->execution;
+  auto operation = std::make_shared<KernelOperation>(execution);
   Driver& driver = function.module->context->driver();
   const SmLimits limits = sm_limits(driver.config.compute_capability);
 

@@ -86,8 +86,8 @@ struct ConditionalWork {
 using Work = std::variant<MarkerWork, LaunchWork, CopyWork, FillWork, HostWork, WordsWork, FreeWork,
                           RecordWork, WaitWork, ConditionalWork>;
 
-// An operation for it in a stream of that context. Not submitted. A conditional node's is made in
-// conditional.cc.
+// An operation for it in a stream of that context; a kernel's is its function's, which in a graph
+// may be another. Not submitted. A conditional node's is made in conditional.cc.
 OperationPtr make_operation(const Work& work, const std::shared_ptr<ExecutionContext>& execution,
                             const StreamQueue& stream);
 

@@ -78,6 +78,12 @@ class FakeRun final : public BlockRun {
       case FakeAction::kCount:
         instructions_ += std::min(budget, parameters_.value - instructions_);
         return instructions_ < parameters_.value ? BlockState::kRunnable : BlockState::kFinished;
+      case FakeAction::kAllocate:
+        return report(launch_.services->allocate_device_heap(parameters_.value) != 0);
+      case FakeAction::kTexture:
+        return report(launch_.services->texture(parameters_.value) != nullptr);
+      case FakeAction::kSurface:
+        return report(launch_.services->surface(parameters_.value) != nullptr);
     }
     return fail(CUDA_ERROR_ILLEGAL_INSTRUCTION, 0);
   }
@@ -93,6 +99,13 @@ class FakeRun final : public BlockRun {
         parameters_.address + sizeof(uint32_t) > range.end || !range.writable)
       return fail(CUDA_ERROR_ILLEGAL_ADDRESS, parameters_.address);
     return body(reinterpret_cast<uint32_t*>(parameters_.address));
+  }
+
+  BlockState report(bool holds) {
+    return access([&](uint32_t* word) {
+      __atomic_fetch_add(word, holds ? 1u : 0u, __ATOMIC_SEQ_CST);
+      return BlockState::kFinished;
+    });
   }
 
   BlockState wait(uint32_t* word, uint64_t budget, const std::atomic<bool>* stop) {

@@ -22,6 +22,9 @@ enum class FakeAction : uint64_t {
   kRecordSm,  // store the SM's number + 1 in the 32-bit array at `address`, by block
   kGridSync,  // add 1 to the word at `address`, run until it is `value`; check the workspace
   kCount,     // `value` warp instructions
+  kAllocate,  // malloc of `value` bytes; add 1 to the word at `address` if it gives some
+  kTexture,   // add 1 to the word at `address` if `value` is a texture object
+  kSurface,   // or a surface object
 };
 
 struct FakeParameters {

@@ -5,6 +5,7 @@
 openmps_unit_test(softgpu_device_test
   device_address_space_test.cc
   device_context_test.cc
+  device_contexts_test.cc
   device_copy_test.cc
   device_fake_engine.cc
   device_fixture.cc

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one context has on its device: kernels that wait for room, and blocks on multiprocessors.
+// Contexts do not share a multiprocessor but take turns, so each has all of them to itself here.
+// Part of ExecutionContext, used by its device's DeviceExecutor; guarded by Scheduler::mutex.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <memory>
+#include <vector>
+
+#include "softgpu/device/operation.h"
+#include "softgpu/device/sm.h"
+#include "softgpu/engine.h"
+
+namespace openmps::softgpu {
+
+// Priority levels: stream priorities 0 (least) to -5 (greatest), as on current GPUs.
+inline constexpr int kGreatestPriority = -5;
+inline constexpr uint32_t kPriorityLevels = 6;
+
+struct ResidentBlock {
+  std::shared_ptr<KernelOperation> kernel;
+  uint64_t index = 0;
+  std::unique_ptr<BlockRun> run;  // made by the worker that runs it first
+};
+
+// A multiprocessor during the context's turns.
+struct SmState {
+  SmDemand used;
+  uint32_t blocks = 0;
+  bool owned = false;  // a worker runs one of its blocks
+  std::deque<ResidentBlock> runnable;
+};
+
+struct Residency {
+  std::vector<SmState> sms;  // sized when the first kernel comes
+  std::array<std::list<std::shared_ptr<KernelOperation>>, kPriorityLevels> candidates;
+  uint64_t blocks = 0;  // on multiprocessors: runnable or running
+
+  [[nodiscard]] bool has_candidates() const {
+    for (const auto& level : candidates)
+      if (!level.empty()) return true;
+    return false;
+  }
+};
+
+}  // namespace openmps::softgpu
