@@ -93,6 +93,9 @@ Result<Config> read_config() {
   OPENMPS_RETURN_IF_ERROR(read_number("SOFTGPU_SMS", 1, kMaxSms, &config.sm_count));
   OPENMPS_RETURN_IF_ERROR(read_number("SOFTGPU_MEMORY", 1 << 20, 1ull << 44, &config.memory_bytes));
   OPENMPS_RETURN_IF_ERROR(read_number("SOFTGPU_QUEUES", 1, 1024, &config.hardware_queues));
+  uint32_t loading_waits = config.loading_waits ? 1 : 0;
+  OPENMPS_RETURN_IF_ERROR(read_number("SOFTGPU_LOADING_WAITS", 0, 1, &loading_waits));
+  config.loading_waits = loading_waits != 0;
   uint64_t slice_us = config.timeslice_ns / 1000;
   OPENMPS_RETURN_IF_ERROR(read_number("SOFTGPU_TIMESLICE_US", 10, 10'000'000, &slice_us));
   config.timeslice_ns = slice_us * 1000;

@@ -364,6 +364,7 @@ void DeviceExecutor::stop_blocks_locked(std::unique_lock<std::mutex>& lock) {
 void DeviceExecutor::want_device_locked() {
   if (!have_device_ && !preempting_ && segment_->try_acquire()) {
     have_device_ = true;
+    turn_ns_ = segment_->acquired_ns();
     if (scheduler_->trace().enabled())
       scheduler_->trace().event('i', "slice", "acquire", "arbiter", now_ns(), now_ns(), "");
   }

@@ -7,10 +7,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <optional>
 #include <vector>
 
 #include "softgpu/device/context.h"
 #include "softgpu/device/driver.h"
+#include "softgpu/device/standstill.h"
 
 namespace openmps::softgpu {
 namespace {
@@ -117,8 +119,9 @@ Status Memory::free_device(uint64_t address) {
   if (!driver_->address_space.find_mapped(address, &range) || range.begin != address ||
       !is_device_kind(range))
     return invalid_address(address, "a device allocation");
-  if (std::shared_ptr<ExecutionContext> execution = find_execution(*driver_, range.owner))
-    driver_->scheduler.wait_idle(*execution);
+  std::optional<Standstill> standstill;
+  const std::shared_ptr<ExecutionContext> execution = find_execution(*driver_, range.owner);
+  if (execution != nullptr) standstill.emplace(driver_->scheduler, *execution);
   // Somebody else may have freed it while this thread waited.
   if (!driver_->address_space.remove_if(address, is_device_kind, &range))
     return invalid_address(address, "a device allocation");
@@ -195,6 +198,11 @@ Status Memory::register_host(Context& context, uint64_t address, uint64_t bytes,
 Status Memory::unregister_host(uint64_t address) {
   MappedRange range;
   auto is_registered = [](const MappedRange& r) { return r.kind == RangeKind::kHostRegistered; };
+  if (driver_->config.loading_waits && driver_->address_space.find_mapped(address, &range) &&
+      range.begin == address && is_registered(range)) {
+    if (std::shared_ptr<ExecutionContext> execution = find_execution(*driver_, range.owner))
+      driver_->scheduler.wait_idle(*execution);
+  }
   if (!driver_->address_space.remove_if(address, is_registered, &range))
     return Status(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, "the address is not registered");
   driver_->scheduler.grace_period();

@@ -29,7 +29,7 @@ class Memory {
                                    unsigned flags);
   // A managed variable of a library, which belongs to no context. Ends by free_global().
   Result<uint64_t> allocate_library_global(Device& device, uint64_t bytes);
-  // cuMemFree: waits for everything queued in the owning context, as the driver does.
+  // cuMemFree: makes a standstill of the owning context, as the driver does.
   // CUDA_ERROR_INVALID_VALUE unless `address` is the begin of a device or managed allocation.
   Status free_device(uint64_t address);
   // The allocation begins at `address`: cuMemFreeAsync checks before it queues the free.
@@ -50,6 +50,7 @@ class Memory {
   // CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, CUDA_ERROR_INVALID_VALUE (not mapped in the
   // process).
   Status register_host(Context& context, uint64_t address, uint64_t bytes, unsigned flags);
+  // Waits for everything queued in the owning context if loading waits, too (Config).
   Status unregister_host(uint64_t address);
 
   // Everything a context owns, when it is destroyed. Its operations are done.

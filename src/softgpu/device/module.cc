@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "softgpu/device/context.h"
 #include "softgpu/device/driver.h"
+#include "softgpu/device/standstill.h"
 #include "softgpu/device/stream.h"
 
 namespace openmps::softgpu {
@@ -27,6 +29,17 @@ void copy_settings(const FunctionSettings& from, FunctionSettings& to) {
 uint32_t default_dynamic_shared(const KernelInfo& info) {
   return kDefaultSharedPerBlock - std::min(kDefaultSharedPerBlock, info.static_shared_bytes);
 }
+
+// What loading does to the context: a standstill, unless SOFTGPU_LOADING_WAITS says no.
+class LoadingPause {
+ public:
+  LoadingPause(Driver& driver, ExecutionContext& execution) {
+    if (driver.config.loading_waits) standstill_.emplace(driver.scheduler, execution);
+  }
+
+ private:
+  std::optional<Standstill> standstill_;
+};
 
 // Module globals are device memory. A .const variable is not writable by kernels, but by copies:
 // the engine refuses stores to the constant space by itself.
@@ -55,7 +68,12 @@ Result<std::shared_ptr<Function>> Module::function(uint32_t index) {
   made->module = shared_from_this();
   made->index = index;
   made->info = &linked->program().kernels()[index];
-  made->settings.max_dynamic_shared = default_dynamic_shared(*made->info);
+  if (const std::shared_ptr<Library> of = library.lock()) {
+    copy_settings(of->kernels[index]->settings, made->settings);
+  } else {
+    made->settings.max_dynamic_shared = default_dynamic_shared(*made->info);
+    made->loaded = true;
+  }
   made->handle = context->driver().functions.add(made);
   if (made->handle == nullptr) return Status(CUDA_ERROR_OUT_OF_MEMORY, "too many functions");
   function = std::move(made);
@@ -102,9 +120,13 @@ Result<std::shared_ptr<const Program>> compile_image(Driver& driver, const void*
   return program;
 }
 
-Result<std::shared_ptr<Module>> load_module(const std::shared_ptr<Context>& context,
-                                            std::shared_ptr<const Program> program,
-                                            const std::map<uint32_t, uint64_t>& placed) {
+namespace {
+
+// Place a program in the context and give it a handle. `placed`: globals that exist already, with
+// the values that they keep.
+Result<std::shared_ptr<Module>> place_module(const std::shared_ptr<Context>& context,
+                                             std::shared_ptr<const Program> program,
+                                             const std::map<uint32_t, uint64_t>& placed) {
   auto module = std::make_shared<Module>();
   module->context = context;
   module->execution = context->execution();
@@ -134,6 +156,17 @@ Result<std::shared_ptr<Module>> load_module(const std::shared_ptr<Context>& cont
   module->handle = context->driver().modules.add(module);
   if (module->handle == nullptr) return Status(CUDA_ERROR_OUT_OF_MEMORY, "too many modules");
   return module;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Module>> load_module(const std::shared_ptr<Context>& context,
+                                            std::shared_ptr<const Program> program) {
+  const std::shared_ptr<ExecutionContext> execution = context->execution();
+  if (execution == nullptr)
+    return Status(CUDA_ERROR_CONTEXT_IS_DESTROYED, "the context is not active");
+  const LoadingPause pause(context->driver(), *execution);
+  return place_module(context, std::move(program), {});
 }
 
 Status unload_module(Driver& driver, CUmodule handle) {
@@ -181,7 +214,7 @@ Status unload_library(Driver& driver, CUlibrary handle) {
     instances.swap(library->instances);
   }
   for (const auto& [id, module] : instances) {
-    driver.scheduler.wait_idle(*module->execution);
+    const Standstill standstill(driver.scheduler, *module->execution);
     driver.modules.remove(module->handle);
     module->forget_functions();
   }
@@ -192,16 +225,25 @@ Result<std::shared_ptr<Module>> Library::instance(const std::shared_ptr<Context>
   std::shared_ptr<ExecutionContext> execution = context->execution();
   if (execution == nullptr)
     return Status(CUDA_ERROR_CONTEXT_IS_DESTROYED, "the context is not active");
+  if (std::shared_ptr<Module> made = find_instance(execution->id)) return made;
+  // Not with the mutex held: other contexts go on.
+  const LoadingPause pause(context->driver(), *execution);
   std::lock_guard lock(mutex);
   auto found = instances.find(execution->id);
   if (found != instances.end()) return found->second;
   // Instances belong to the context that owns the memory, not to a green view of it.
   std::shared_ptr<Context> owner = context->green_parent ? context->green_parent : context;
-  Result<std::shared_ptr<Module>> module = load_module(owner, program, managed_globals);
+  Result<std::shared_ptr<Module>> module = place_module(owner, program, managed_globals);
   if (!module.ok()) return module.status();
   (*module)->library = weak_from_this();
   instances.emplace(execution->id, *module);
   return module;
+}
+
+std::shared_ptr<Module> Library::find_instance(uint64_t execution_id) {
+  std::lock_guard lock(mutex);
+  auto found = instances.find(execution_id);
+  return found == instances.end() ? nullptr : found->second;
 }
 
 Library::~Library() {
@@ -260,24 +302,46 @@ Result<std::shared_ptr<Kernel>> Library::kernel(const std::string& name) const {
   return not_found(name);
 }
 
+namespace {
+
 Result<std::shared_ptr<Function>> kernel_function(const std::shared_ptr<Context>& context,
                                                   const std::shared_ptr<Kernel>& kernel) {
   std::shared_ptr<Library> library = kernel->library.lock();
   if (library == nullptr) return Status(CUDA_ERROR_INVALID_HANDLE, "the library was unloaded");
   Result<std::shared_ptr<Module>> module = library->instance(context);
   if (!module.ok()) return module.status();
-  Result<std::shared_ptr<Function>> function = (*module)->function(kernel->index);
-  if (function.ok()) copy_settings(kernel->settings, (*function)->settings);
-  return function;
+  return (*module)->function(kernel->index);
 }
 
-Result<std::shared_ptr<Function>> resolve_function(const std::shared_ptr<Context>& context,
-                                                   CUfunction handle) {
+}  // namespace
+
+Result<std::shared_ptr<Function>> find_function(const std::shared_ptr<Context>& context,
+                                                CUfunction handle) {
   Driver& driver = context->driver();
   if (std::shared_ptr<Function> function = driver.functions.find(handle)) return function;
   std::shared_ptr<Kernel> kernel = driver.kernels.find(reinterpret_cast<CUkernel>(handle));
   if (kernel == nullptr) return Status(CUDA_ERROR_INVALID_HANDLE, "not a function");
   return kernel_function(context, kernel);
+}
+
+void load_function(Function& function) {
+  if (function.loaded.load(std::memory_order_acquire)) return;
+  const LoadingPause pause(function.module->context->driver(), *function.module->execution);
+  function.loaded.store(true, std::memory_order_release);
+}
+
+Result<std::shared_ptr<Function>> resolve_function(const std::shared_ptr<Context>& context,
+                                                   CUfunction handle) {
+  Result<std::shared_ptr<Function>> function = find_function(context, handle);
+  if (function.ok()) load_function(**function);
+  return function;
+}
+
+Result<std::shared_ptr<Function>> load_kernel(const std::shared_ptr<Context>& context,
+                                              const std::shared_ptr<Kernel>& kernel) {
+  Result<std::shared_ptr<Function>> function = kernel_function(context, kernel);
+  if (function.ok()) load_function(**function);
+  return function;
 }
 
 // ---- Attributes -------------------------------------------------------------------------------
@@ -312,6 +376,22 @@ Result<int> function_attribute(const Driver& driver, const KernelInfo& info,
     case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH: return 0;
     default: return Status(CUDA_ERROR_INVALID_VALUE, "no such function attribute");
   }
+}
+
+Status set_kernel_attribute(const Driver& driver, Kernel& kernel, CUfunction_attribute attribute,
+                            int value) {
+  OPENMPS_RETURN_IF_ERROR(
+      set_function_attribute(driver, *kernel.info, kernel.settings, attribute, value));
+  const std::shared_ptr<Library> library = kernel.library.lock();
+  if (library == nullptr) return Status();
+  std::lock_guard lock(library->mutex);
+  for (const auto& [id, module] : library->instances) {
+    Result<std::shared_ptr<Function>> function = module->function(kernel.index);
+    if (!function.ok()) return function.status();
+    OPENMPS_RETURN_IF_ERROR(
+        set_function_attribute(driver, *kernel.info, (*function)->settings, attribute, value));
+  }
+  return Status();
 }
 
 Status set_function_attribute(const Driver& driver, const KernelInfo& info,

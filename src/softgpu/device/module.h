@@ -47,6 +47,7 @@ struct Function {
   std::shared_ptr<Module> module;
   uint32_t index = 0;
   const KernelInfo* info = nullptr;  // lives in the module's program
+  std::atomic<bool> loaded{false};   // its code is in the context
   FunctionSettings settings;
   OldLaunch old_launch;  // guarded by a mutex of front/old_launch_calls.cc
 };
@@ -81,7 +82,7 @@ struct Kernel {
   uint32_t index = 0;
   const KernelInfo* info = nullptr;
   std::shared_ptr<const Program> program;  // keeps info alive
-  FunctionSettings settings;               // applied to its function in every context
+  FunctionSettings settings;               // of its functions when they are made
 };
 
 struct Library : std::enable_shared_from_this<Library> {
@@ -92,7 +93,7 @@ struct Library : std::enable_shared_from_this<Library> {
   std::shared_ptr<const Program> program;
   std::vector<std::shared_ptr<Kernel>> kernels;  // by index of the program's kernels
 
-  // Its module in a context, made on first use.
+  // Its module in a context, made on first use, which waits as loading does.
   Result<std::shared_ptr<Module>> instance(const std::shared_ptr<Context>& context);
   void drop_instance(uint64_t execution_id);
   Result<std::shared_ptr<Kernel>> kernel(const std::string& name) const;
@@ -104,17 +105,16 @@ struct Library : std::enable_shared_from_this<Library> {
   std::map<uint64_t, std::shared_ptr<Module>> instances;  // by id of the ExecutionContext
 
  private:
+  [[nodiscard]] std::shared_ptr<Module> find_instance(uint64_t execution_id);
   void initialise_global(uint32_t index, uint64_t address) const;
 };
 
 // Compile an image (engine.h). `log` receives the compiler's text, also on failure.
 Result<std::shared_ptr<const Program>> compile_image(Driver& driver, const void* image, size_t size,
                                                      std::string* log);
-// Place a program in the context and give it a handle. `placed`: globals that exist already, with
-// the values that they keep.
+// Place a program in the context and give it a handle. Waits as loading does: see load_function().
 Result<std::shared_ptr<Module>> load_module(const std::shared_ptr<Context>& context,
-                                            std::shared_ptr<const Program> program,
-                                            const std::map<uint32_t, uint64_t>& placed = {});
+                                            std::shared_ptr<const Program> program);
 // Waits for everything queued in the context, as the driver does. CUDA_ERROR_INVALID_HANDLE.
 Status unload_module(Driver& driver, CUmodule handle);
 
@@ -122,12 +122,20 @@ Result<std::shared_ptr<Library>> load_library(Driver& driver,
                                               std::shared_ptr<const Program> program);
 Status unload_library(Driver& driver, CUlibrary handle);
 
-// The function to launch for a CUfunction or a CUkernel, in the context. CUDA_ERROR_INVALID_HANDLE.
+// Lazy loading: the code of a library's function comes into a context with its first use, which
+// makes a standstill of the context unless SOFTGPU_LOADING_WAITS is 0. What cuModuleLoadData loads
+// is there at once: on an H200 it can be launched first while a stream waits.
+void load_function(Function& function);
+
+// The function for a CUfunction or a CUkernel, in the context; resolve: loaded.
+// CUDA_ERROR_INVALID_HANDLE.
+Result<std::shared_ptr<Function>> find_function(const std::shared_ptr<Context>& context,
+                                                CUfunction handle);
 Result<std::shared_ptr<Function>> resolve_function(const std::shared_ptr<Context>& context,
                                                    CUfunction handle);
-// The same for a CUkernel only.
-Result<std::shared_ptr<Function>> kernel_function(const std::shared_ptr<Context>& context,
-                                                  const std::shared_ptr<Kernel>& kernel);
+// The same for a CUkernel only: loaded.
+Result<std::shared_ptr<Function>> load_kernel(const std::shared_ptr<Context>& context,
+                                              const std::shared_ptr<Kernel>& kernel);
 
 // CU_FUNC_ATTRIBUTE_*. CUDA_ERROR_INVALID_VALUE: no such attribute or value.
 Result<int> function_attribute(const Driver& driver, const KernelInfo& info,
@@ -135,5 +143,8 @@ Result<int> function_attribute(const Driver& driver, const KernelInfo& info,
 Status set_function_attribute(const Driver& driver, const KernelInfo& info,
                               FunctionSettings& settings, CUfunction_attribute attribute,
                               int value);
+// Of the kernel, and of its functions in all contexts.
+Status set_kernel_attribute(const Driver& driver, Kernel& kernel, CUfunction_attribute attribute,
+                            int value);
 
 }  // namespace openmps::softgpu

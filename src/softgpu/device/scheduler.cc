@@ -175,7 +175,7 @@ void Scheduler::dispatch_locked(const OperationPtr& operation) {
       host_work_.notify_one();
       return;
     case OperationKind::kMemoryWords:
-      if (failed || advance_words_locked(static_cast<MemoryWordsOperation&>(*operation))) {
+      if (advance_words_locked(static_cast<MemoryWordsOperation&>(*operation))) {
         complete_locked(operation);
       } else {
         start_service_thread_locked();
@@ -210,6 +210,7 @@ void Scheduler::finish_marker_locked(MarkerOperation& marker) {
 }
 
 bool Scheduler::advance_words_locked(MemoryWordsOperation& words) {
+  if (words.context->error.load(std::memory_order_relaxed) != CUDA_SUCCESS) return true;
   while (words.next < words.actions.size()) {
     const WordAction& action = words.actions[words.next];
     bool satisfied = true;

@@ -97,7 +97,7 @@ class Scheduler {
   void release_hold_locked(const OperationPtr& operation);
   void dispatch_locked(const OperationPtr& operation);
   void drain_ready_locked();
-  // False: a wait among them is not satisfied yet.
+  // False: a wait among them is not satisfied yet. In a context that has failed all are done with.
   bool advance_words_locked(MemoryWordsOperation& words);
   void finish_marker_locked(MarkerOperation& marker);
   void retire_streams_locked(ExecutionContext& context);

@@ -95,6 +95,8 @@ Status issue(Stream& stream, const Work& work, OperationPtr* issued,
              std::span<const OperationPtr> after) {
   if (stream.capturing.load(std::memory_order_acquire)) return capture_work(stream, work);
   Driver& driver = stream.context->driver();
+  if (std::holds_alternative<LaunchWork>(work))
+    driver.scheduler.await_standstills(*stream.execution);
   OperationPtr operation = make_operation(work, stream.execution, *stream.queue);
   if (issued != nullptr) *issued = operation;
   driver.scheduler.submit(*stream.queue, operation, after);

@@ -75,12 +75,23 @@ CUresult with_kernel(CUkernel handle, Body&& body) {
   });
 }
 
+// Using a function loads it.
 template <typename Body>
 CUresult with_function(CUfunction handle, Body&& body) {
   return with_context([&](Caller& caller) -> Status {
     Result<std::shared_ptr<Function>> function = resolve_function(caller.context, handle);
     if (!function.ok()) return function.status();
     return body(caller, **function);
+  });
+}
+
+// Asking what it is does not.
+template <typename Body>
+CUresult with_unloaded_function(CUfunction handle, Body&& body) {
+  return with_context([&](Caller& caller) -> Status {
+    Result<std::shared_ptr<Function>> function = find_function(caller.context, handle);
+    if (!function.ok()) return function.status();
+    return body(**function);
   });
 }
 
@@ -303,7 +314,7 @@ CUresult cuKernelGetFunction(CUfunction* pFunc, CUkernel kernel) {
     if (pFunc == nullptr) return no_result();
     std::shared_ptr<Kernel> object = caller.driver.kernels.find(kernel);
     if (object == nullptr) return invalid_handle("not a kernel");
-    Result<std::shared_ptr<Function>> function = kernel_function(caller.context, object);
+    Result<std::shared_ptr<Function>> function = load_kernel(caller.context, object);
     if (!function.ok()) return function.status();
     *pFunc = (*function)->handle;
     return Status();
@@ -330,7 +341,13 @@ CUresult cuKernelGetName(const char** name, CUkernel hfunc) {
 
 CUresult cuKernelGetParamInfo(CUkernel kernel, size_t paramIndex, size_t* paramOffset,
                               size_t* paramSize) {
-  return with_kernel(kernel, [&](Driver&, const std::shared_ptr<Kernel>& object) {
+  return with_kernel(kernel, [&](Driver&, const std::shared_ptr<Kernel>& object) -> Status {
+    // Seen on an H200: this loads the kernel into the current context.
+    if (const std::shared_ptr<Context> context = context_stack::current();
+        context != nullptr && context->execution() != nullptr) {
+      const auto loaded = load_kernel(context, object);
+      if (!loaded.ok()) return loaded.status();
+    }
     return parameter_info(*object->info, paramIndex, paramOffset, paramSize);
   });
 }
@@ -348,8 +365,14 @@ CUresult cuKernelGetAttribute(int* pi, CUfunction_attribute attrib, CUkernel ker
 
 CUresult cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel kernel, CUdevice dev) {
   return with_kernel(kernel, [&](Driver& driver, const std::shared_ptr<Kernel>& object) -> Status {
-    if (driver.device(dev) == nullptr) return Status(CUDA_ERROR_INVALID_DEVICE, "no such device");
-    return set_function_attribute(driver, *object->info, object->settings, attrib, val);
+    const Device* device = driver.device(dev);
+    if (device == nullptr) return Status(CUDA_ERROR_INVALID_DEVICE, "no such device");
+    // Seen on an H200: this loads the kernel into the primary context, whatever is current.
+    if (device->primary->execution() != nullptr) {
+      const auto loaded = load_kernel(device->primary, object);
+      if (!loaded.ok()) return loaded.status();
+    }
+    return set_kernel_attribute(driver, *object, attrib, val);
   });
 }
 
@@ -377,7 +400,7 @@ CUresult cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, int v
   return with_function(hfunc, [&](Caller& caller, Function& function) -> Status {
     // Through a CUkernel the setting is the kernel's, for all contexts.
     if (auto kernel = caller.driver.kernels.find(reinterpret_cast<CUkernel>(hfunc)))
-      return set_function_attribute(caller.driver, *kernel->info, kernel->settings, attrib, value);
+      return set_kernel_attribute(caller.driver, *kernel, attrib, value);
     return set_function_attribute(caller.driver, *function.info, function.settings, attrib, value);
   });
 }
@@ -396,7 +419,7 @@ CUresult cuFuncSetSharedMemConfig(CUfunction hfunc, CUsharedconfig config) {
 }
 
 CUresult cuFuncGetModule(CUmodule* hmod, CUfunction hfunc) {
-  return with_function(hfunc, [&](Caller&, Function& function) -> Status {
+  return with_unloaded_function(hfunc, [&](Function& function) -> Status {
     if (hmod == nullptr) return no_result();
     *hmod = function.module->handle;
     return Status();
@@ -404,7 +427,7 @@ CUresult cuFuncGetModule(CUmodule* hmod, CUfunction hfunc) {
 }
 
 CUresult cuFuncGetName(const char** name, CUfunction hfunc) {
-  return with_function(hfunc, [&](Caller&, Function& function) -> Status {
+  return with_unloaded_function(hfunc, [&](Function& function) -> Status {
     if (name == nullptr) return no_result();
     *name = function.info->name.c_str();
     return Status();
@@ -419,9 +442,9 @@ CUresult cuFuncGetParamInfo(CUfunction func, size_t paramIndex, size_t* paramOff
 }
 
 CUresult cuFuncIsLoaded(CUfunctionLoadingState* state, CUfunction function) {
-  return with_function(function, [&](Caller&, Function&) -> Status {
+  return with_unloaded_function(function, [&](Function& found) -> Status {
     if (state == nullptr) return no_result();
-    *state = CU_FUNCTION_LOADING_STATE_LOADED;
+    *state = found.loaded ? CU_FUNCTION_LOADING_STATE_LOADED : CU_FUNCTION_LOADING_STATE_UNLOADED;
     return Status();
   });
 }

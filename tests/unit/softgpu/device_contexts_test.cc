@@ -235,6 +235,16 @@ TEST_F(TwoContextsTest, AGraphRunsKernelsOfBoth) {
   ::testing::internal::CaptureStdout();
   in_second([] { EXPECT_CU(cuCtxSynchronize()); });
   EXPECT_EQ(::testing::internal::GetCapturedStdout(), "hello\n") << "printed by its own context";
+  // Loading in the second context waits for such a kernel.
+  ASSERT_CU(cuMemsetD32_v2(address_of(word), 1, 2));
+  ASSERT_CU(cuCtxSynchronize());
+  ASSERT_CU(cuGraphLaunch(exec, stream_));
+  in_second([&] {
+    CUmodule module = nullptr;
+    EXPECT_CU(cuModuleLoadData(&module, kFakeImage));
+    EXPECT_EQ(load(word), 2u);
+  });
+  EXPECT_CU(cuStreamSynchronize(stream_));
   EXPECT_CU(cuGraphExecDestroy(exec));
   EXPECT_CU(cuGraphDestroy(graph));
 }
@@ -298,6 +308,34 @@ TEST_F(TwoContextsTest, AFaultInOneEndsBoth) {
     CUdeviceptr address = 0;
     EXPECT_EQ(cuMemAlloc_v2(&address, 16), CUDA_ERROR_ASSERT);
   });
+}
+
+TEST_F(TwoContextsTest, SettingsOfAFunctionAreItsContextsOwnThoseOfAKernelAreNot) {
+  constexpr auto kMost = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+  CUlibrary library = nullptr;
+  CUkernel kernel = nullptr;
+  ASSERT_CU(cuLibraryLoadData(&library, kFakeImage, nullptr, nullptr, 0, nullptr, nullptr, 0));
+  ASSERT_CU(cuLibraryGetKernel(&kernel, library, "run"));
+  CUfunction here = nullptr;
+  CUfunction there = nullptr;
+  ASSERT_CU(cuKernelGetFunction(&here, kernel));
+  in_second([&] { ASSERT_CU(cuKernelGetFunction(&there, kernel)); });
+  ASSERT_NE(here, there);
+  const auto limit = [](CUfunction function) {
+    int value = 0;
+    EXPECT_CU(cuFuncGetAttribute(&value, kMost, function));
+    return value >> 10;
+  };
+  ASSERT_CU(cuFuncSetAttribute(there, kMost, 100 << 10));
+  EXPECT_EQ(limit(there), 100);
+  EXPECT_EQ(limit(here), 48);
+  // Looking it up again does not set it back.
+  in_second([&] { ASSERT_CU(cuKernelGetFunction(&there, kernel)); });
+  EXPECT_EQ(limit(there), 100);
+  ASSERT_CU(cuKernelSetAttribute(kMost, 64 << 10, kernel, 0));
+  EXPECT_EQ(limit(there), 64);
+  EXPECT_EQ(limit(here), 64);
+  EXPECT_CU(cuLibraryUnload(library));
 }
 
 }  // namespace

@@ -23,6 +23,7 @@ class Machine : public ::testing::Environment {
     setenv("SOFTGPU_MEMORY", "256M", 1);
     setenv("SOFTGPU_DEVICES", "1", 1);
     setenv("SOFTGPU_CC", "9.0", 1);
+    setenv("SOFTGPU_LOADING_WAITS", "1", 1);
     setenv("SOFTGPU_TRACE", trace_path().c_str(), 1);
     unsetenv("CUDA_VISIBLE_DEVICES");
     ASSERT_CU(cuInit(0));

@@ -10,6 +10,7 @@ openmps_unit_test(softgpu_device_test
   device_fake_engine.cc
   device_fixture.cc
   device_graph_test.cc
+  device_loading_test.cc
   device_memory_test.cc
   device_module_test.cc
   device_schedule_test.cc
@@ -22,6 +23,7 @@ openmps_unit_test(softgpu_segment_test
   LIBS openmps_softgpu_device openmps_softgpu_engine)
 openmps_unit_test(softgpu_slice_test
   device_fake_engine.cc
+  device_loading_off_test.cc
   device_slice_test.cc
   $<TARGET_OBJECTS:openmps_softgpu_front>
   LIBS openmps_softgpu_front openmps_softgpu_engine)
