@@ -6,7 +6,6 @@
 #include <sys/random.h>
 
 #include <utility>
-#include <vector>
 
 namespace openmps::worker {
 namespace {
@@ -63,15 +62,11 @@ bool Exchange::withdraw(uint32_t session, const wire::ShareKey& key) {
 }
 
 void Exchange::withdraw_all(uint32_t session) {
-  std::vector<Offer> last;
+  decltype(offers_) last;
   const std::lock_guard lock(mutex_);
   for (auto it = offers_.begin(); it != offers_.end();) {
-    if (it->second.session != session) {
-      ++it;
-      continue;
-    }
-    last.push_back(std::move(it->second));
-    it = offers_.erase(it);
+    const auto offer = it++;
+    if (offer->second.session == session) last.insert(offers_.extract(offer));  // no memory needed
   }
   counts_.erase(session);
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include <algorithm>
+#include <new>
 #include <string_view>
 #include <utility>
 
@@ -34,9 +35,13 @@ LoadedLibrary::~LoadedLibrary() {
     return;
   }
   const bool one = (devices & (devices - 1)) == 0;
-  gate_.run_later(GatedCall::kLibraryUnload,
-                  one ? static_cast<uint32_t>(__builtin_ctz(devices)) : ContextGate::kAllDevices,
-                  unload);
+  try {
+    gate_.run_later(GatedCall::kLibraryUnload,
+                    one ? static_cast<uint32_t>(__builtin_ctz(devices)) : ContextGate::kAllDevices,
+                    unload);
+  } catch (const std::bad_alloc&) {
+    // It stays loaded until the worker is renewed: unloading it now could stop everybody.
+  }
 }
 
 void LoadedLibrary::pristine(CUfunction kernel, int32_t (&attributes)[wire::kFunctionAttributes]) {

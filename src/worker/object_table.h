@@ -49,6 +49,16 @@ class ObjectTable {
     --live_;
     return std::move(objects_[id - 1]);
   }
+  // Some object, now the caller's; nullptr if there is none left. Needs no memory.
+  std::unique_ptr<T> take_any() {
+    std::unique_ptr<T> last;
+    while (last == nullptr && !objects_.empty()) {
+      last = std::move(objects_.back());
+      objects_.pop_back();
+    }
+    if (last != nullptr) --live_;
+    return last;
+  }
   // f(T&) for each.
   template <typename F>
   void for_each(F&& f) const {

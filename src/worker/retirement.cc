@@ -32,9 +32,12 @@ bool Retirement::reached(Streams::Mark& mark) {
 }
 
 void Retirement::release_first() {
-  const Waiting first = std::move(waiting_.front());
+  std::deque<Release>& releases = waiting_.front().releases;
+  while (!releases.empty()) {
+    releases.front()();
+    releases.pop_front();  // not before: one that finds no memory is called again
+  }
   waiting_.pop_front();
-  for (const Release& release : first.releases) release();
 }
 
 void Retirement::sweep() {

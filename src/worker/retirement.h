@@ -38,7 +38,7 @@ class Retirement {
  private:
   struct Waiting {
     Streams::Mark mark;
-    std::vector<Release> releases;
+    std::deque<Release> releases;
   };
   bool reached(Streams::Mark& mark);
   void release_first();

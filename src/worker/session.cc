@@ -20,8 +20,8 @@
 namespace openmps::worker {
 namespace {
 
-// A session that could not drain for want of memory looks again so often.
-constexpr useconds_t kDrainAgainUs = 10'000;
+// A session that could not drain, or give all back, for want of memory tries again so often.
+constexpr useconds_t kTryAgainUs = 10'000;
 
 // The libraries' own exceptions end here: bad_alloc, and system_error of threads.
 template <typename F>
@@ -35,6 +35,19 @@ Status guarded(F&& f) {
   }
 }
 
+// Again and again until there is memory for it: what the session holds may be in use, and the next
+// one gets its window.
+template <typename F>
+void insist(F&& f) {
+  while (!guarded([&] { return f(), Status(); }).ok()) usleep(kTryAgainUs);
+}
+
+// A line that there is no memory for is not written.
+template <typename... Parts>
+void say(const Parts&... parts) {
+  static_cast<void>(guarded([&] { return log((std::string() + ... + parts)), Status(); }).ok());
+}
+
 }  // namespace
 
 Session::Session(Environment& environment, SessionInfo info, UniqueFd host_file,
@@ -43,6 +56,8 @@ Session::Session(Environment& environment, SessionInfo info, UniqueFd host_file,
       host_file_(std::move(host_file)),
       parts_(environment.driver, environment.devices, environment.gate, environment.commons,
              std::move(info)),
+      name_("Session " + std::to_string(parts_.core.info.id) + " (client " +
+            std::to_string(parts_.core.info.client_pid) + " " + parts_.core.info.command + ")"),
       on_end_(std::move(on_end)) {}
 
 Session::~Session() {
@@ -80,26 +95,23 @@ void Session::run() {
   const SessionInfo& info = parts_.core.info;
   // For `top -H` and debuggers; ten digits at most, so it fits the kernel's 15 characters.
   pthread_setname_np(pthread_self(), ("sess-" + std::to_string(info.id)).c_str());
-  const std::string name = "Session " + std::to_string(info.id) + " (client " +
-                           std::to_string(info.client_pid) + " " + info.command + ")";
   Status status = guarded([this] { return open(); });
   if (!status.ok()) {
-    log(name + " can't open: " + status.message());
+    say(name_, " can't open: ", status.message());
     shut();
     // Everything is given back before the server hears of it: it uses the window again.
     on_end_();
     environment_.link.session_ready(info.id, status);
     return;
   }
-  log(name + " opens");
+  say(name_, " opens");
   environment_.link.session_ready(info.id, status);
   execute();
-  // Looking again is all that can be done: what it holds may be in use.
-  while (!guarded([this] { return parts_.drain(), Status(); }).ok()) usleep(kDrainAgainUs);
+  insist([this] { parts_.drain(); });
   shut();
-  log(name + " is closed");
+  say(name_, " is closed");
   on_end_();  // first: once the server has heard of it, the worker knows too
-  environment_.link.session_closed(info.id, worn_ || parts_.core.worn());
+  environment_.link.session_closed(info.id, parts_.core.worn());
 }
 
 Status Session::map_channel() {
@@ -168,15 +180,12 @@ void Session::execute() {
   ring_ = nullptr;
   if (status.ok()) return;
   set_status(status.code());
-  log("Session " + std::to_string(parts_.core.info.id) + " (client " +
-      std::to_string(parts_.core.info.client_pid) +
-      (is_violation(status) ? ") breaks the protocol: " : ") is ended: ") + status.message());
+  say(name_, is_violation(status) ? " breaks the protocol: " : " is ended: ", status.message());
   environment_.link.session_fault(parts_.core.info.id, status.code(), status.message());
 }
 
-// What can't be given back stays until the worker is renewed.
 void Session::shut() {
-  worn_ = !guarded([this] { return parts_.release(), Status(); }).ok();
+  insist([this] { parts_.release(); });
   environment_.monitor.remove(&parts_.fences.ledger());
   const std::lock_guard lock(mutex_);
   channel_mapped_ = false;

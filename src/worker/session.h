@@ -62,13 +62,13 @@ class Session {
   Environment& environment_;
   UniqueFd host_file_;
   SessionParts parts_;
-  Mapping host_part_;  // of the window
+  const std::string name_;  // for the log
+  Mapping host_part_;       // of the window
   std::function<void()> on_end_;
 
   std::mutex mutex_;
   wire::RingConsumer* ring_ = nullptr;  // guarded by mutex_; while the executor runs
   bool window_claimed_ = false;         // of the address book; session's thread
-  bool worn_ = false;                   // something could not be given back; session's thread
   bool channel_mapped_ = false;         // guarded by mutex_
   CUresult end_result_ = CUDA_SUCCESS;  // guarded by mutex_; what close() was called with
 

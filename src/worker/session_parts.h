@@ -42,7 +42,8 @@ struct SessionParts {
   // The executor has no command: give back what can go by now. How long it may sleep until it has
   // to look again, if no command comes.
   uint64_t tend();
-  // Give everything back that the driver holds for the session; it has drained.
+  // Give everything back that the driver holds for the session; it has drained. To be called again
+  // if it finds no memory.
   void release();
 
   SessionCore core;

@@ -3,6 +3,7 @@
 #include "worker/worker_array.h"
 
 #include <algorithm>
+#include <new>
 #include <vector>
 
 #include "worker/driver_check.h"
@@ -70,17 +71,28 @@ class Arrays::Storage {
   Storage(SessionCore& core, SessionMemory& memory, uint32_t device, uint64_t bytes)
       : core_(core), memory_(memory), device_(device), bytes_(bytes) {}
   ~Storage() {
-    // After a fault a context may refuse to become current; releasing is tried all the same.
-    static_cast<void>(core_.use(device_).ok());
-    core_.gate.run(GatedCall::kArrayDestroy, device_, [this] {
-      return mipmapped != nullptr ? core_.driver.cuMipmappedArrayDestroy(mipmapped)
-             : array != nullptr   ? core_.driver.cuArrayDestroy(array)
-                                  : CUDA_SUCCESS;
-    });
+    try {
+      destroy();
+    } catch (const std::bad_alloc&) {
+      // It stays until the worker is renewed: destroying it now could stop everybody.
+    }
     memory_.refund(device_, bytes_);
   }
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
+
+  // Before the last holder goes: may find no memory, and be called again.
+  void destroy() {
+    if (array == nullptr && mipmapped == nullptr) return;
+    // After a fault a context may refuse to become current; releasing is tried all the same.
+    static_cast<void>(core_.use(device_).ok());
+    core_.gate.run(GatedCall::kArrayDestroy, device_, [this] {
+      return mipmapped != nullptr ? core_.driver.cuMipmappedArrayDestroy(mipmapped)
+                                  : core_.driver.cuArrayDestroy(array);
+    });
+    array = nullptr;
+    mipmapped = nullptr;
+  }
 
   CUarray array = nullptr;  // one of the two
   CUmipmappedArray mipmapped = nullptr;
@@ -188,7 +200,10 @@ Status Arrays::destroy_mipmapped(wire::Id id) {
 
 // An object that shows the array may keep it for longer.
 void Arrays::retire(std::shared_ptr<Storage> storage) {
-  retirement_.add([kept = std::move(storage)]() mutable { kept.reset(); });
+  retirement_.add([kept = std::move(storage)]() mutable {
+    if (kept.use_count() == 1) kept->destroy();
+    kept.reset();
+  });
 }
 
 // ---- Copies -------------------------------------------------------------------------------------
@@ -353,9 +368,10 @@ Status Arrays::destroy_image(wire::Id id) {
 
 // Objects before the arrays that they show.
 void Arrays::release_all() {
-  images_.for_each([this](const Image& image) { release(image); });
-  images_.clear();
+  while (const std::unique_ptr<Image> image = images_.take_any()) release(*image);
+  arrays_.for_each([](const Array& array) { array.storage->destroy(); });
   arrays_.clear();
+  mipmapped_.for_each([](const Mipmapped& array) { array.storage->destroy(); });
   mipmapped_.clear();
 }
 

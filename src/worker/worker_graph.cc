@@ -315,8 +315,7 @@ void Graphs::lose_functions(std::span<const wire::Id> functions) {
 }
 
 void Graphs::release_all() {
-  execs_.for_each([this](GraphExec& exec) { release(exec); });
-  execs_.clear();
+  while (const std::unique_ptr<GraphExec> exec = execs_.take_any()) release(*exec);
   kept_.clear();
 }
 

@@ -183,7 +183,10 @@ void GreenContexts::destroy(const GreenContext& green) {
 }
 
 void GreenContexts::release_all() {
-  greens_.for_each([this](GreenContext& green) { destroy_now(green); });
+  greens_.for_each([this](GreenContext& green) {
+    if (green.handle != nullptr) destroy_now(green);
+    green.handle = nullptr;
+  });
   greens_.clear();
 }
 

@@ -113,12 +113,11 @@ Status Links::destroy(wire::Id id) {
 }
 
 void Links::release_all() {
-  links_.for_each([this](Link& link) {
-    static_cast<void>(core_.use(link.device).ok());
-    core_.driver.cuLinkDestroy(link.state);
-    modules_.drop_image(link.input_bytes);
-  });
-  links_.clear();
+  while (const std::unique_ptr<Link> link = links_.take_any()) {
+    static_cast<void>(core_.use(link->device).ok());
+    core_.driver.cuLinkDestroy(link->state);
+    modules_.drop_image(link->input_bytes);
+  }
   count_ = 0;
 }
 

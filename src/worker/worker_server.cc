@@ -117,6 +117,11 @@ Status WorkerServer::start(const wire::OpenSession& message, Packet& packet) {
   std::copy(std::begin(message.memory_limit), std::end(message.memory_limit),
             info.memory_limit.begin());
   info.command = printable(field_text(message.command));
+  {
+    // So that an end needs no memory.
+    const std::lock_guard lock(mutex_);
+    ended_.reserve(sessions_.size() + 1);
+  }
   const auto on_end = [this, id = info.id] {
     const std::lock_guard lock(mutex_);
     ended_.push_back(id);
@@ -133,14 +138,18 @@ void WorkerServer::close(uint32_t session, CUresult result) {
 }
 
 void WorkerServer::bury() {
-  std::vector<uint32_t> ended;
-  {
-    const std::lock_guard lock(mutex_);
-    ended.swap(ended_);
-    eventfd_t count = 0;
-    eventfd_read(ended_event_.get(), &count);
+  eventfd_t count = 0;
+  eventfd_read(ended_event_.get(), &count);
+  for (;;) {
+    uint32_t id = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      if (ended_.empty()) return;
+      id = ended_.back();
+      ended_.pop_back();
+    }
+    sessions_.erase(id);
   }
-  for (const uint32_t id : ended) sessions_.erase(id);
 }
 
 }  // namespace openmps::worker

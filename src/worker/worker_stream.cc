@@ -363,10 +363,7 @@ void Streams::forget_parted(ClientContext* context) {
 }
 
 void Streams::release_all() {
-  std::vector<wire::Id> ids;
-  streams_.for_each_id([&](wire::Id id, Stream&) { ids.push_back(id); });
-  for (const wire::Id id : ids) {
-    std::unique_ptr<Stream> stream = streams_.take(id);
+  while (std::unique_ptr<Stream> stream = streams_.take_any()) {
     static_cast<void>(core_.use(stream->device).ok());
     release(std::move(stream));
   }

@@ -623,7 +623,34 @@ void fill_work(DriverTable& t) {
   };
 }
 
+thread_local int t_calls = 0;  // that the thread is in
+struct InCall {
+  InCall() { ++t_calls; }
+  ~InCall() { --t_calls; }
+};
+
+// The table's functions, each behind one that says that the thread is in a call.
+DriverTable g_functions;
+template <auto Function>
+struct Counted;
+template <typename Result, typename... Arguments, Result (*DriverTable::*Function)(Arguments...)>
+struct Counted<Function> {
+  static Result call(Arguments... arguments) {
+    const InCall counted;
+    return (g_functions.*Function)(arguments...);
+  }
+};
+void count_calls(DriverTable& t) {
+  g_functions = t;
+#define OPENMPS_COUNT(name) \
+  if (t.name != nullptr) t.name = Counted<&DriverTable::name>::call;
+  OPENMPS_DRIVER_SYMBOLS(OPENMPS_COUNT)
+#undef OPENMPS_COUNT
+}
+
 }  // namespace
+
+bool FakeDriver::is_in_call() { return t_calls != 0; }
 
 FakeDriver::FakeDriver() {
   assert(g_driver == nullptr && "one fake driver at a time");
@@ -635,6 +662,7 @@ FakeDriver::FakeDriver() {
   fill_modules(table_);
   fill_arrays(table_);
   fill_work(table_);
+  count_calls(table_);
 }
 
 FakeDriver::~FakeDriver() { g_driver = nullptr; }

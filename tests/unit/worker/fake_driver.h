@@ -54,6 +54,9 @@ class FakeDriver {
   // Bytes of physical memory that exist.
   uint64_t physical_bytes();
 
+  // The calling thread is in a call of the driver, whose memory is the driver's own matter.
+  static bool is_in_call();
+
   // ---- For the functions of the table.
   static FakeDriver& current();
   CUresult call(const std::string& name, const std::string& text);

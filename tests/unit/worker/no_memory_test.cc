@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// The worker has no memory left while a session ends: that session's matter alone. The program's
+// operator new refuses one request, or all, of the thread that a test names.
+#include <dirent.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <climits>
+#include <fstream>
+#include <new>
+#include <regex>
+
+#include "wire/array_commands.h"
+#include "wire/graph_commands.h"
+#include "worker_fixture.h"
+
+namespace {
+
+std::atomic<pid_t> starved{0};  // the thread; 0: none
+std::atomic<long> granted{0};   // requests of it that still succeed
+std::atomic<long> refusals{0};  // how many are refused then; further ones succeed
+
+bool refused() {
+  if (starved.load() == 0 || starved.load() != gettid()) return false;
+  if (openmps::worker::FakeDriver::is_in_call()) return false;
+  return --granted < 0 && --refusals >= 0;
+}
+
+}  // namespace
+
+// In the place of the library's, for the whole program.
+void* operator new(size_t bytes) {
+  if (refused()) throw std::bad_alloc();
+  void* made = malloc(bytes == 0 ? 1 : bytes);
+  if (made == nullptr) throw std::bad_alloc();
+  return made;
+}
+void operator delete(void* block) noexcept { free(block); }
+void operator delete(void* block, size_t) noexcept { free(block); }
+
+namespace openmps::worker {
+namespace {
+
+using wire::Opcode;
+
+class NoMemoryTest : public WorkerFixture {
+ protected:
+  void TearDown() override {
+    starved = 0;
+    WorkerFixture::TearDown();
+  }
+  static pid_t thread_of(const TestClient& client) {
+    const std::string name = "sess-" + std::to_string(client.session());
+    DIR* threads = opendir("/proc/self/task");
+    pid_t found = 0;
+    while (const dirent* thread = readdir(threads)) {
+      std::string comm;
+      std::getline(std::ifstream(std::string("/proc/self/task/") + thread->d_name + "/comm"), comm);
+      if (comm == name) found = atoi(thread->d_name);
+    }
+    closedir(threads);
+    return found;
+  }
+  static void starve(const TestClient& client, long after, long requests) {
+    granted = after;
+    refusals = requests;
+    starved = thread_of(client);
+    ASSERT_NE(starved.load(), 0);
+  }
+  // Something of each kind that a session's end has to give back.
+  static void use(TestClient& client) {
+    const uint64_t pinned = client.base() + wire::kDeviceBytes + wire::kPinnedOffset;
+    client.post(Opcode::kStreamCreate, wire::StreamCreate{1, 1, 0, 0, 0, 0});
+    client.post(Opcode::kStreamCreate, wire::StreamCreate{2, 1, 0, 1, 0, 0});
+    client.post(Opcode::kEventCreate, wire::EventCreate{1, CU_EVENT_INTERPROCESS, 0, 0});
+    client.post(Opcode::kEventRecord, wire::EventRecord{1, 1, 0, 0, 1});
+    EXPECT_EQ(client.call(Opcode::kEventPublish, wire::ObjectOnly{1, 0}), CUDA_SUCCESS);
+    client.post(Opcode::kMemoryMap,
+                wire::MemoryRange{client.base(), 2 * wire::kMemoryGranularity, 0, 0});
+    client.post(Opcode::kAddressReserve,
+                wire::AddressReserve{wire::kMemoryGranularity, wire::kMemoryGranularity});
+    client.post(Opcode::kHostRegister, wire::MemoryRange{pinned, 4096, 0, 0});
+    client.post(Opcode::kHostRegister, wire::MemoryRange{pinned + 4096, 4096, 0, 0});
+    client.post(Opcode::kArrayCreate,
+                wire::ArrayCreate{1, 0, 64, 64, 0, CU_AD_FORMAT_FLOAT, 1, 0, 0});
+    client.post(Opcode::kGraphBegin, wire::GraphBegin{1, 0});
+    client.post(Opcode::kGraphNode, wire::GraphNode{1, 0, 0, 0});
+    client.post(Opcode::kGraphInstantiate, wire::GraphInstantiate{1, 0, 0});
+    client.post(Opcode::kGraphLaunch, wire::GraphLaunch{1, 2});
+    finish(client);
+  }
+  // A wait that its end has to pass, and what goes behind it.
+  static void wait_for_ever(TestClient& client) {
+    const uint64_t pinned = client.base() + wire::kDeviceBytes + wire::kPinnedOffset;
+    client.post(Opcode::kStreamWaitValue,
+                wire::StreamValue{2, 4, client.staging(), 7, CU_STREAM_WAIT_VALUE_EQ, 0});
+    client.post(Opcode::kHostUnregister, wire::MemoryRange{pinned, 4096, 0, 0});
+    client.post(Opcode::kArrayDestroy, wire::ObjectOnly{1, 0});
+    finish(client);
+  }
+  static void finish(TestClient& client) {
+    EXPECT_EQ(client.call(Opcode::kPing, wire::Nothing{}), CUDA_SUCCESS);
+    EXPECT_EQ(client.view().header().async_error.load(), 0u)
+        << "opcode " << client.view().header().async_error_opcode.load();
+  }
+  // What lives, but for the watchdog's own stream, which comes when it likes.
+  std::string left_behind() {
+    return std::regex_replace(driver_.live(), std::regex(" ?streams 1$"), "");
+  }
+  // Of this session; that its executor has failed may be said before.
+  bool closed(uint32_t session) {
+    Result<Packet> packet = receive_packet(server_->fd(), wire::kMaxMessageBytes, 20'000);
+    wire::SessionFault fault;
+    if (packet.ok() && wire::read_message(packet->data, &fault).ok()) {
+      EXPECT_EQ(fault.session, session);
+      packet = receive_packet(server_->fd(), wire::kMaxMessageBytes, 20'000);
+    }
+    wire::SessionClosed closed;
+    const bool good = packet.ok() && wire::read_message(packet->data, &closed).ok();
+    EXPECT_TRUE(good);
+    EXPECT_EQ(closed.session, session);
+    EXPECT_EQ(closed.worn, 0u);
+    return good;
+  }
+};
+
+// One request fails, each of them once.
+TEST_F(NoMemoryTest, ASessionEndsWhicheverRequestFails) {
+  const auto neighbour = connect(1, 10);
+  const std::string before = left_behind();
+  uint32_t session = 2;
+  for (long request = 0;; ++request, ++session) {
+    SCOPED_TRACE("request " + std::to_string(request));
+    const auto client = connect(session, 11);
+    use(*client);
+    wait_for_ever(*client);
+    starve(*client, request, 1);
+    server_->close(session);
+    ASSERT_TRUE(closed(session));
+    starved = 0;
+    EXPECT_EQ(neighbour->call(Opcode::kPing, uint64_t{0}), CUDA_SUCCESS);
+    EXPECT_EQ(left_behind(), before);
+    if (refusals.load() > 0) break;  // the session has not asked so often
+  }
+  EXPECT_GT(session, 3u) << "there was something to refuse";
+  close(*neighbour);
+}
+
+TEST_F(NoMemoryTest, ASessionThatHasNoneWaitsAndItsNeighboursDoNot) {
+  const auto neighbour = connect(1, 10);
+  const auto client = connect(2, 11);
+  use(*client);
+  wait_for_ever(*client);
+  starve(*client, 0, LONG_MAX);
+  server_->close(2);
+  // It asks again and again.
+  while (refusals.load() > LONG_MAX - 3) std::this_thread::yield();
+  use(*neighbour);
+  starved = 0;
+  EXPECT_TRUE(closed(2));
+  close(*neighbour);
+}
+
+}  // namespace
+}  // namespace openmps::worker

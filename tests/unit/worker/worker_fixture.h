@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// A worker on the fake driver, with the test as its server and its clients: sessions have threads,
+// rings and sockets as they have in the program.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <string.h>
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "fake_driver.h"
+#include "test_client.h"
+#include "worker/facts.h"
+#include "worker/log.h"
+#include "worker/worker_server.h"
+
+namespace openmps::worker {
+
+class WorkerFixture : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    log("a test begins");  // the log opens its descriptor with the first line
+    auto sockets = make_socket_pair();
+    ASSERT_TRUE(sockets.ok());
+    server_ = std::make_unique<TestServer>(std::move(sockets->first));
+    link_ = std::make_unique<ServerLink>(std::move(sockets->second));
+    devices_ = std::make_unique<Devices>(std::move(Devices::open(driver_.table())).value());
+    monitor_ = std::make_unique<FaultMonitor>(driver_.table(), *devices_,
+                                              [this](CUresult result, const std::string& reason) {
+                                                link_->session_fault(0, result, reason);
+                                              });
+    environment_ = std::make_unique<Environment>(
+        Environment{driver_.table(), *devices_, gate_, commons_, *monitor_, spin_, 1000, *link_});
+    worker_ = std::make_unique<WorkerServer>(*environment_);
+    main_ = std::thread([this] { served_ = worker_->serve(); });
+  }
+  void TearDown() override {
+    server_->hang_up();
+    main_.join();
+    EXPECT_TRUE(served_.ok()) << served_.message();
+    worker_.reset();
+    monitor_.reset();
+    EXPECT_EQ(driver_.live(), "") << "what the sessions left behind";
+  }
+
+  std::unique_ptr<TestClient> connect(uint32_t session = 1, uint32_t window = 10) {
+    auto client = std::make_unique<TestClient>(session, window);
+    server_->open(*client);
+    auto ready = server_->expect<wire::SessionReady>();
+    EXPECT_TRUE(ready.ok()) << ready.status().message();
+    EXPECT_EQ(ready->session, session);
+    EXPECT_EQ(ready->result, 0u) << ready->reason;
+    return client;
+  }
+  void expect_closed(uint32_t session) {
+    auto closed = server_->expect<wire::SessionClosed>();
+    ASSERT_TRUE(closed.ok()) << closed.status().message();
+    EXPECT_EQ(closed->session, session);
+  }
+  void close(const TestClient& client) {
+    server_->close(client.session());
+    expect_closed(client.session());
+  }
+  // Streams, events, memory, pinned memory, a module and a graph.
+  void use_everything(TestClient& client) {
+    // First: from the first work on the fault monitor may make a stream of its own at any time.
+    memcpy(client.view().staging(), "code", 4);
+    client.post(wire::Opcode::kBlobBegin, wire::BlobBegin{1, 0, 4});
+    client.post(wire::Opcode::kBlobData, wire::BlobData{1, 4, 0, client.staging()});
+    EXPECT_EQ(client.call(wire::Opcode::kModuleLoad, wire::ModuleLoad{1, 1, 0, 1, 0, 0}),
+              CUDA_SUCCESS);
+    client.post(wire::Opcode::kStreamCreate, wire::StreamCreate{1, 1, 0, 0, 0, 0});
+    client.post(wire::Opcode::kStreamCreate, wire::StreamCreate{2, 1, 0, 1, 0, 0});
+    client.post(wire::Opcode::kEventCreate, wire::EventCreate{1, 0, 0, 0});
+    client.post(wire::Opcode::kEventRecord, wire::EventRecord{1, 1, 0, 0, 1});
+    client.post(wire::Opcode::kGetFunction, wire::GetSymbol{1, 1, 1, 4}, "kern");
+    client.post(wire::Opcode::kMemoryMap,
+                wire::MemoryRange{client.base(), wire::kMemoryGranularity, 0, 0});
+    client.post(
+        wire::Opcode::kHostRegister,
+        wire::MemoryRange{client.base() + wire::kDeviceBytes + wire::kPinnedOffset, 4096, 0, 0});
+    client.post(wire::Opcode::kLaunch, wire::Launch{2, 1, {1, 1, 1}, {1, 1, 1}, 0, 0, 16, 0},
+                std::string(16, 'x'));
+    client.post(wire::Opcode::kLaunch, wire::Launch{1, 1, {1, 1, 1}, {1, 1, 1}, 0, 0, 16, 0},
+                std::string(16, 'x'));
+    client.post(wire::Opcode::kGraphBegin, wire::GraphBegin{1, 0});
+    client.post(wire::Opcode::kGraphNode, wire::GraphNode{1, 0, 0, 0});
+    client.post(wire::Opcode::kGraphInstantiate, wire::GraphInstantiate{1, 0, 0});
+    client.post(wire::Opcode::kGraphLaunch, wire::GraphLaunch{1, 2});
+    EXPECT_EQ(client.call(wire::Opcode::kPing, wire::Nothing{}), CUDA_SUCCESS);
+    EXPECT_EQ(client.view().header().async_error.load(), 0u)
+        << "opcode " << client.view().header().async_error_opcode.load();
+  }
+
+  FakeDriver driver_;
+  ContextGate gate_{driver_.table()};
+  Commons commons_;
+  SpinBudget spin_{1};
+  std::unique_ptr<TestServer> server_;
+  std::unique_ptr<ServerLink> link_;
+  std::unique_ptr<Devices> devices_;
+  std::unique_ptr<FaultMonitor> monitor_;
+  std::unique_ptr<Environment> environment_;
+  std::unique_ptr<WorkerServer> worker_;
+  std::thread main_;
+  Status served_;
+};
+
+}  // namespace openmps::worker
