@@ -58,7 +58,7 @@ EVERYTHING = [
     *[["drv_stream_calls", group]
       for group in ("attributes", "values", "callbacks", "capture", "bad")],
     *[["drv_stream_waits", group] for group in ("blocking", "thread", "legacy", "free")],
-    ["drv_stream_order"],
+    ["drv_stream_order"], ["drv_fresh_code"], ["drv_fresh_order"],
     *[["drv_capture_refusals", group]
       for group in ("streams", "events", "copies", "memory", "code", "captures", "nodes")],
     *[["drv_capture_ends", group]
