@@ -11,6 +11,7 @@ NVIDIA's driver), and nothing of the run is left behind. Lines that start with "
 """
 
 import argparse
+import concurrent.futures
 import difflib
 import os
 import sys
@@ -28,6 +29,11 @@ NOT_NATIVE = {("drv_bad_input", "destroyed"), ("drv_graph_nodes", "bad"), ("drv_
               ("drv_old_launch", "bad"), ("drv_logs", "bad"),
               ("drv_green_contexts", "detached"),
               ("drv_stream_calls", "bad"), ("drv_memory_calls", "bad")}
+# What a program compares that others on the device would change: run by itself, when all others have
+# ended.
+ALONE = {"device_enum": "free memory before and after an allocation",
+         "drv_textures": "free memory before and after arrays",
+         "drv_virtual_memory": "free memory before and after mappings"}
 EVERYTHING = [
     ["vector_add"], ["tiled_matmul"], ["nbody"], ["reduction_shuffle"], ["scan"],
     ["histogram_atomics"], ["monte_carlo_curand"], ["overlap_streams"], ["symbols"],
@@ -80,12 +86,17 @@ def facts(text):
     return [line for line in text.splitlines() if not line.startswith("# ")]
 
 
-def expected_output(command):
-    """The golden output of a program with these arguments, or None if it has none."""
+def source_of(command):
+    """The name of a program without those of its builds."""
     name = command[0]
     for suffix in VARIANTS:
         name = name.removesuffix(suffix)
-    path = HERE / "expected" / (".".join([name] + command[1:]) + ".txt")
+    return name
+
+
+def expected_output(command):
+    """The golden output of a program with these arguments, or None if it has none."""
+    path = HERE / "expected" / (".".join([source_of(command)] + command[1:]) + ".txt")
     return path.read_text().splitlines() if path.exists() else None
 
 
@@ -116,23 +127,38 @@ def run_program(build, mode, driver, command, timeout, devices=1):
         box.close()
 
 
-def run_everything(build, modes, driver, timeout):
-    """Every program in every mode, outputs compared between modes. Returns how many failed."""
+def run_in_modes(build, modes, driver, timeout, command):
+    """One program in every mode, outputs compared. Returns what to print and how many failed."""
+    title, first, report, failed = " ".join(command), None, [], 0
+    for mode in modes:
+        if mode == "native" and tuple(command) in NOT_NATIVE:
+            continue
+        try:
+            lines = run_program(build, mode, driver, command, timeout)
+            if first is not None and lines != first:
+                raise Failure("output differs from that of the first mode")
+            first = lines
+            report.append(f"ok      {mode:8} {title}")
+        except Failure as failure:
+            failed += 1
+            report.append(f"FAILED  {mode:8} {title}\n{failure}")
+    return "\n".join(report), failed
+
+
+def run_everything(build, modes, driver, timeout, jobs):
+    """Every program in every mode, `jobs` programs at once but for those of ALONE. What is printed
+    stands in the order of EVERYTHING, those of ALONE last. Returns how many failed."""
+    def run(command):
+        return run_in_modes(build, modes, driver, timeout, command)
+
     failed = 0
-    for command in EVERYTHING:
-        title, first = " ".join(command), None
-        for mode in modes:
-            if mode == "native" and tuple(command) in NOT_NATIVE:
-                continue
-            try:
-                lines = run_program(build, mode, driver, command, timeout)
-                if first is not None and lines != first:
-                    raise Failure("output differs from that of the first mode")
-                first = lines
-                print(f"ok      {mode:8} {title}", flush=True)
-            except Failure as failure:
-                failed += 1
-                print(f"FAILED  {mode:8} {title}\n{failure}", flush=True)
+    alone = [command for command in EVERYTHING if source_of(command) in ALONE]
+    together = [command for command in EVERYTHING if command not in alone]
+    for group, width in ((together, jobs), (alone, 1)):
+        with concurrent.futures.ThreadPoolExecutor(width) as pool:
+            for report, failures in pool.map(run, group):
+                print(report, flush=True)
+                failed += failures
     print(f"{failed} failed" if failed else "all passed")
     return failed
 
@@ -157,11 +183,13 @@ def main():
     everything.add_argument("--mode", default="native,openmps")
     everything.add_argument("--driver", default="nvidia")
     everything.add_argument("--timeout", type=float, default=60)
+    everything.add_argument("--jobs", type=int, default=1, help="programs at once")
     args = parser.parse_args()
 
     if args.what == "all":
         modes = args.mode.split(",")
-        return 1 if run_everything(args.build, modes, args.driver, args.timeout) else 0
+        failed = run_everything(args.build, modes, args.driver, args.timeout, args.jobs)
+        return 1 if failed else 0
     try:
         if args.what == "program":
             command = args.command[1:] if args.command[:1] == ["--"] else args.command

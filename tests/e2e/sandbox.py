@@ -2,7 +2,7 @@
 """A private world for one end-to-end test: its own pipe, log and temporary directories, its own
 simulated device, a daemon if the mode wants one, and a check that nothing of it is left afterwards.
 
-Used by run_e2e.py and the demo, on their only thread. Python standard library only.
+Used by run_e2e.py, gpu-test and the demo, each sandbox on one thread. Python standard library only.
 """
 
 import json

@@ -9,17 +9,17 @@ import time
 from pathlib import Path
 
 RUNNER = Path(__file__).resolve().parents[1] / "e2e" / "run_e2e.py"
-LIMIT_S = 400  # 81 runs took about 90 s on an H200
+LIMIT_S = 400  # the 280 runs took about 200 s one after another on an H200
 LINE = re.compile(r"^(ok|FAILED)\s+(native|openmps)\s+(.+)$")
 RESULT = {"ok": {"status": "ok"}, "FAILED": {"status": "failed"}}
 TAIL_LINES = 120
 
 
-def run(build, modes):
-    """{mode: outcome} as execution.run_case gives it."""
+def run(build, modes, jobs):
+    """{mode: outcome} as execution.run_case gives it, `jobs` programs at once."""
     begin = time.monotonic()
     command = [sys.executable, "-B", str(RUNNER), "--build", str(build), "all",
-               "--mode", ",".join(modes), "--driver", "nvidia"]
+               "--mode", ",".join(modes), "--driver", "nvidia", "--jobs", str(jobs)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
         output, end = done.stdout, {"status": "ok" if done.returncode in (0, 1) else "crashed"}
