@@ -120,10 +120,10 @@ Status GraphBuilder::read_copy(wire::Variable body, GraphStep* step, Parameters*
     copy.srcPitch = command.source_pitch;
     copy.dstPitch = command.destination_pitch;
   }
-  OPENMPS_RETURN_IF_ERROR(
-      rows_of_slice(command.source_slice, command.source_pitch, command, &copy.srcHeight));
-  OPENMPS_RETURN_IF_ERROR(rows_of_slice(command.destination_slice, command.destination_pitch,
-                                        command, &copy.dstHeight));
+  OPENMPS_RETURN_IF_ERROR(rows_of_slice(command.height, command.depth, command.source_pitch,
+                                        command.source_slice, &copy.srcHeight));
+  OPENMPS_RETURN_IF_ERROR(rows_of_slice(command.height, command.depth, command.destination_pitch,
+                                        command.destination_slice, &copy.dstHeight));
   if (is_host(command.source)) {
     copy.srcMemoryType = CU_MEMORYTYPE_HOST;
     copy.srcHost = reinterpret_cast<const void*>(command.source);

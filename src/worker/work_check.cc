@@ -23,9 +23,10 @@ uint64_t span_of_box(uint64_t width, uint64_t height, uint64_t depth, uint64_t p
   return span;
 }
 
-Status rows_of_slice(uint64_t slice, uint64_t pitch, const wire::Memcpy3D& command, size_t* rows) {
-  *rows = command.height;
-  if (command.depth <= 1) return Status();
+Status rows_of_slice(uint64_t height, uint64_t depth, uint64_t pitch, uint64_t slice,
+                     size_t* rows) {
+  *rows = height;
+  if (depth <= 1) return Status();
   if (pitch == 0 || slice % pitch != 0) {
     return violation("a slice of " + std::to_string(slice) + " bytes with rows of " +
                      std::to_string(pitch));

@@ -25,7 +25,8 @@ struct WorkRange {
 [[nodiscard]] uint64_t span_of_box(uint64_t width, uint64_t height, uint64_t depth, uint64_t pitch,
                                    uint64_t slice);
 // The rows of a slice as cuMemcpy3D counts them. A single slice needs no more than its own.
-Status rows_of_slice(uint64_t slice, uint64_t pitch, const wire::Memcpy3D& command, size_t* rows);
+// Violation: a slice that is no whole number of rows.
+Status rows_of_slice(uint64_t height, uint64_t depth, uint64_t pitch, uint64_t slice, size_t* rows);
 
 // Destination and source.
 [[nodiscard]] std::array<WorkRange, 2> ranges_of(const wire::Memcpy3D& command);

@@ -52,18 +52,6 @@ uint64_t estimated_bytes(const wire::ArrayCreate& c) {
   return bytes > ~0ull - kPieceBytes ? ~0ull : round_up(bytes, kPieceBytes);
 }
 
-// A row count that cuMemcpy3D understands.
-Status rows_of(const wire::ArraySide& side, const wire::ArrayCopy& copy, size_t* rows) {
-  *rows = copy.height;
-  if (copy.depth <= 1) return Status();
-  if (side.pitch == 0 || side.slice % side.pitch != 0) {
-    return violation("a slice of " + std::to_string(side.slice) + " bytes with rows of " +
-                     std::to_string(side.pitch));
-  }
-  *rows = side.slice / side.pitch;
-  return Status();
-}
-
 }  // namespace
 
 class Arrays::Storage {
@@ -246,7 +234,8 @@ Status Arrays::describe(const wire::ArrayCopy& command, CUDA_MEMCPY3D* box, Kept
     box->srcMemoryType = CU_MEMORYTYPE_UNIFIED;
     box->srcDevice = core_.device_address(from.address);
     box->srcPitch = from.pitch;
-    OPENMPS_RETURN_IF_ERROR(rows_of(from, command, &box->srcHeight));
+    OPENMPS_RETURN_IF_ERROR(
+        rows_of_slice(command.height, command.depth, from.pitch, from.slice, &box->srcHeight));
   }
   if (to.array != 0) {
     Array* array = nullptr;
@@ -262,7 +251,7 @@ Status Arrays::describe(const wire::ArrayCopy& command, CUDA_MEMCPY3D* box, Kept
   box->dstMemoryType = CU_MEMORYTYPE_UNIFIED;
   box->dstDevice = core_.device_address(to.address);
   box->dstPitch = to.pitch;
-  return rows_of(to, command, &box->dstHeight);
+  return rows_of_slice(command.height, command.depth, to.pitch, to.slice, &box->dstHeight);
 }
 
 Status Arrays::check_linear(const wire::ArraySide& side, const wire::ArrayCopy& copy,

@@ -42,10 +42,10 @@ Status Copies::copy_3d(const wire::Memcpy3D& command) {
   box.WidthInBytes = command.width;
   box.Height = command.height;
   box.Depth = command.depth;
-  OPENMPS_RETURN_IF_ERROR(
-      rows_of_slice(command.source_slice, command.source_pitch, command, &box.srcHeight));
-  OPENMPS_RETURN_IF_ERROR(
-      rows_of_slice(command.destination_slice, command.destination_pitch, command, &box.dstHeight));
+  OPENMPS_RETURN_IF_ERROR(rows_of_slice(command.height, command.depth, command.source_pitch,
+                                        command.source_slice, &box.srcHeight));
+  OPENMPS_RETURN_IF_ERROR(rows_of_slice(command.height, command.depth, command.destination_pitch,
+                                        command.destination_slice, &box.dstHeight));
   OPENMPS_RETURN_IF_ERROR(streams_.enter(*stream, Streams::Entry::kWork));
   OPENMPS_RETURN_IF_ERROR(
       check(core_.driver.cuMemcpy3DAsync_v2(&box, stream->handle), "cuMemcpy3DAsync"));
