@@ -6,9 +6,10 @@
 //                                         afterwards)
 //   server -> client           : Welcome (+ host file, facts file) or the reason why not
 //   server <-> worker          : WorkerReady, OpenSession, SessionReady, CloseSession,
-//   SessionClosed,
-//                                SessionFault
-//   server <-> daemon          : Admit, ServerReady, Query, Answer, Shutdown
+//                                SessionClosed, SessionFault, DescriptorTaken
+//   client <-> worker          : PassDescriptor (through the server)
+//   server <-> daemon          : Admit, ServerReady, Query, Answer, Shutdown, ShutdownRefused
+//   shell <-> daemon           : UiCommand, UiReply
 //
 // All begin with MessageHeader. The reader checks kind, version and exact size.
 #pragma once

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The watchdog over the shared contexts, and the one place that says what a lost context means.
 // Today: every session gets the error as its status, all its waiters wake, the server is told, and
-// the worker stays until the server replaces it. Containment (who did it, rebuilding the others
-// elsewhere) belongs here.
+// the worker stays for the clients that still hold it, while newcomers get another one (decision
+// 10). Containment (who did it, rebuilding the others elsewhere) belongs here.
 //
 // The GPU can't write a fence behind a faulted kernel, and clients wait for fences alone. So while
 // some fence is unreached a thread looks at the contexts; otherwise it sleeps.
