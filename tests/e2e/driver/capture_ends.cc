@@ -7,24 +7,15 @@
 
 #include "capture_stage.h"
 
+namespace e2e {
 namespace {
-
-using e2e::CaptureStage;
-using e2e::kGlobal;
-using e2e::kLocal;
-using e2e::kRelaxed;
-using e2e::name_of;
-using e2e::status_of;
-using Stage = CaptureStage;
-
-constexpr size_t kBytes = Stage::kBytes;
 
 void say(const char* what, CUresult result) { printf("  %s: %s\n", what, name_of(result).c_str()); }
 void say(const char* what, const std::string& text) { printf("  %s: %s\n", what, text.c_str()); }
 void title(const char* text) { printf("%s\n", text); }
 
 // Everything that can be done with a stream whose capture was invalidated.
-void after_invalidation(const e2e::Session& session) {
+void after_invalidation(const Session& session) {
   title("an invalidated capture");
   Stage s(session);
   CUstream joined = nullptr;
@@ -41,17 +32,17 @@ void after_invalidation(const e2e::Session& session) {
   size_t count = 77;
   say("cuStreamGetCaptureInfo",
       cuStreamGetCaptureInfo_v3(s.origin, &status, &id, &graph, &nodes, nullptr, &count));
-  printf("  it says %s, %s, %s, %zu\n", e2e::status_name(status), id == 77 ? "no id" : "an id",
+  printf("  it says %s, %s, %s, %zu\n", status_name(status), id == 77 ? "no id" : "an id",
          graph == reinterpret_cast<CUgraph>(1) ? "graph untouched"
          : graph == nullptr                    ? "no graph"
                                                : "a graph",
          count);
-  say("launch", e2e::try_launch(session.function("empty"), 1, 1, 0, s.origin));
+  say("launch", try_launch(session.function("empty"), 1, 1, 0, s.origin));
   say("memset", cuMemsetD8Async(s.memory, 1, kBytes, s.origin));
   say("copy", cuMemcpyHtoDAsync_v2(s.memory, s.pageable, kBytes, s.origin));
   say("host function", cuLaunchHostFunc(
                            s.origin, [](void*) {}, nullptr));
-  say("launch in the joined stream", e2e::try_launch(session.function("empty"), 1, 1, 0, joined));
+  say("launch in the joined stream", try_launch(session.function("empty"), 1, 1, 0, joined));
   say("record", cuEventRecord(s.unused, s.origin));
   say("record, external", cuEventRecordWithFlags(s.unused, s.origin, CU_EVENT_RECORD_EXTERNAL));
   say("wait for an event of the capture", cuStreamWaitEvent(s.origin, s.captured, 0));
@@ -65,8 +56,7 @@ void after_invalidation(const e2e::Session& session) {
   say("cuStreamSynchronize", cuStreamSynchronize(s.origin));
   say("cuStreamSynchronize of the legacy stream", cuStreamSynchronize(nullptr));
   say("cuStreamIsCapturing of the legacy stream", status_of(nullptr));
-  say("a launch in the legacy stream",
-      e2e::try_launch(session.function("empty"), 1, 1, 0, nullptr));
+  say("a launch in the legacy stream", try_launch(session.function("empty"), 1, 1, 0, nullptr));
   say("cuCtxSynchronize", cuCtxSynchronize());
   CUdeviceptr memory = 0;
   const CUresult allocated = cuMemAlloc_v2(&memory, kBytes);
@@ -86,7 +76,7 @@ void after_invalidation(const e2e::Session& session) {
   CHECK_CU(cuStreamDestroy_v2(joined));
 }
 
-void unsafe_after_invalidation(const e2e::Session& session) {
+void unsafe_after_invalidation(const Session& session) {
   title("an invalidated capture in global mode");
   Stage s(session);
   s.begin(kGlobal);
@@ -99,7 +89,7 @@ void unsafe_after_invalidation(const e2e::Session& session) {
   say("end", s.end());
 }
 
-void wrong_thread(const e2e::Session& session) {
+void wrong_thread(const Session& session) {
   for (const auto& [mode, name] :
        {std::pair{kGlobal, "global"}, {kLocal, "local"}, {kRelaxed, "relaxed"}}) {
     printf("an end on another thread, %s\n", name);
@@ -118,7 +108,7 @@ void wrong_thread(const e2e::Session& session) {
   }
 }
 
-void unmatched(const e2e::Session& session) {
+void unmatched(const Session& session) {
   title("an end in a stream that joined");
   Stage s(session);
   s.begin(kGlobal);
@@ -140,7 +130,7 @@ void unmatched(const e2e::Session& session) {
   say("end in the origin", other.end());
 }
 
-void unjoined(const e2e::Session& session) {
+void unjoined(const Session& session) {
   title("work that is not joined");
   {
     Stage s(session);
@@ -177,7 +167,7 @@ void unjoined(const e2e::Session& session) {
   }
 }
 
-void merge(const e2e::Session& session) {
+void merge(const Session& session) {
   title("two captures that would merge");
   Stage first(session), second(session);
   first.begin(kRelaxed);
@@ -189,7 +179,7 @@ void merge(const e2e::Session& session) {
   say("end of the second", second.end());
 }
 
-void ended_events(const e2e::Session& session) {
+void ended_events(const Session& session) {
   title("events of a capture that has ended");
   Stage s(session);
   s.begin(kRelaxed);
@@ -234,7 +224,7 @@ void tell(CUgraph graph) {
   CHECK_CU(cuGraphDestroy(graph));
 }
 
-void to_graph(const e2e::Session& session) {
+void to_graph(const Session& session) {
   CUgraph made = nullptr;
   const auto begun = [](Stage& s, const char* what) {
     title(what);
@@ -306,7 +296,7 @@ void to_graph(const e2e::Session& session) {
 }
 
 // What a question leaves alone.
-void questions(const e2e::Session& session) {
+void questions(const Session& session) {
   title("questions about a stream that does not capture");
   Stage s(session);
   auto status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
@@ -316,12 +306,12 @@ void questions(const e2e::Session& session) {
   size_t count = 77;
   say("cuStreamGetCaptureInfo",
       cuStreamGetCaptureInfo_v3(s.origin, &status, &id, &graph, &nodes, nullptr, &count));
-  printf("  it says %s, %s, %s, %zu\n", e2e::status_name(status), id == 77 ? "no id" : "an id",
+  printf("  it says %s, %s, %s, %zu\n", status_name(status), id == 77 ? "no id" : "an id",
          graph == reinterpret_cast<CUgraph>(1) ? "graph untouched" : "graph touched", count);
 }
 
 // Which streams' captures the legacy stream concerns.
-void implicit(const e2e::Session& session) {
+void implicit(const Session& session) {
   title("the legacy stream beside a free stream's capture that a blocking stream joined");
   {
     Stage s(session, CU_STREAM_NON_BLOCKING);
@@ -329,7 +319,7 @@ void implicit(const e2e::Session& session) {
     CHECK_CU(cuStreamWaitEvent(s.blocking, s.captured, 0));
     say("cuStreamIsCapturing", status_of(nullptr));
     say("cuStreamQuery", cuStreamQuery(nullptr));
-    say("launch", e2e::try_launch(session.function("empty"), 1, 1, 0, nullptr));
+    say("launch", try_launch(session.function("empty"), 1, 1, 0, nullptr));
     say("status", status_of(s.origin));
     say("end", s.end());
   }
@@ -339,13 +329,13 @@ void implicit(const e2e::Session& session) {
     s.begin(kRelaxed);
     say("end", s.end());
     say("cuStreamIsCapturing", status_of(nullptr));
-    say("launch", e2e::try_launch(session.function("empty"), 1, 1, 0, nullptr));
+    say("launch", try_launch(session.function("empty"), 1, 1, 0, nullptr));
   }
   title("the legacy stream beside the capture of the thread's stream");
   {
     CHECK_CU(cuStreamBeginCapture_v2(CU_STREAM_PER_THREAD, kRelaxed));
     say("cuStreamIsCapturing", status_of(nullptr));
-    say("launch", e2e::try_launch(session.function("empty"), 1, 1, 0, nullptr));
+    say("launch", try_launch(session.function("empty"), 1, 1, 0, nullptr));
     say("status", status_of(CU_STREAM_PER_THREAD));
     CUgraph graph = nullptr;
     say("end", cuStreamEndCapture(CU_STREAM_PER_THREAD, &graph));
@@ -371,7 +361,7 @@ void implicit(const e2e::Session& session) {
 }
 
 // Streams and graphs that go while they are in use.
-void destroy(const e2e::Session& session) {
+void destroy(const Session& session) {
   title("the origin is destroyed");
   {
     Stage s(session);
@@ -379,7 +369,7 @@ void destroy(const e2e::Session& session) {
     CHECK_CU(cuStreamWaitEvent(s.free, s.captured, 0));
     say("cuStreamDestroy", cuStreamDestroy_v2(std::exchange(s.origin, nullptr)));
     say("status of a joined stream", status_of(s.free));
-    say("launch in it", e2e::try_launch(session.function("empty"), 1, 1, 0, s.free));
+    say("launch in it", try_launch(session.function("empty"), 1, 1, 0, s.free));
     say("cuEventQuery of an event of the capture", cuEventQuery(s.captured));
     say("cuStreamSynchronize of the legacy stream", cuStreamSynchronize(nullptr));
     CUgraph graph = nullptr;
@@ -398,10 +388,12 @@ void destroy(const e2e::Session& session) {
 }
 
 }  // namespace
+}  // namespace e2e
 
 int main(int argc, char** argv) {
-  const e2e::Session session;
-  const std::map<std::string, std::vector<void (*)(const e2e::Session&)>> groups = {
+  using namespace e2e;
+  const Session session;
+  const std::map<std::string, std::vector<void (*)(const Session&)>> groups = {
       {"invalidated", {after_invalidation, unsafe_after_invalidation}},
       {"ends", {wrong_thread, unmatched, unjoined, merge}},
       {"events", {ended_events, questions}},
@@ -412,5 +404,5 @@ int main(int argc, char** argv) {
   const auto group = groups.find(argc > 1 ? argv[1] : "");
   if (group == groups.end()) return 2;
   for (const auto run : group->second) run(session);
-  return e2e::finish();
+  return finish();
 }

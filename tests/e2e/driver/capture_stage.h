@@ -36,10 +36,10 @@ inline std::string status_of(CUstream stream) {
 }
 
 // What the calls are made with; built anew for each call, outside of any capture.
-struct CaptureStage {
+struct Stage {
   static constexpr size_t kBytes = 256;
 
-  explicit CaptureStage(const Session& session_in, unsigned origin_flags = CU_STREAM_DEFAULT)
+  explicit Stage(const Session& session_in, unsigned origin_flags = CU_STREAM_DEFAULT)
       : session(session_in) {
     CHECK_CU(cuStreamCreate(&origin, origin_flags));
     CHECK_CU(cuStreamCreate(&blocking, CU_STREAM_DEFAULT));
@@ -62,8 +62,8 @@ struct CaptureStage {
     CHECK_CU(cuGraphAddEmptyNode(&node, graph, nullptr, 0));
     CHECK_CU(cuGraphInstantiateWithFlags(&exec, graph, 0));
   }
-  CaptureStage(const CaptureStage&) = delete;
-  ~CaptureStage() {
+  Stage(const Stage&) = delete;
+  ~Stage() {
     for (CUstream stream : {origin, blocking, free}) {  // in case that one still captures
       if (stream != nullptr && status_of(stream) != "none") static_cast<void>(end(stream));
     }
@@ -123,6 +123,7 @@ struct CaptureStage {
   std::vector<std::function<void()>> later_;
 };
 
+constexpr size_t kBytes = Stage::kBytes;
 constexpr auto kGlobal = CU_STREAM_CAPTURE_MODE_GLOBAL;
 constexpr auto kLocal = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
 constexpr auto kRelaxed = CU_STREAM_CAPTURE_MODE_RELAXED;
