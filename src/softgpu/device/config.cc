@@ -93,6 +93,7 @@ Result<Config> read_config() {
   OPENMPS_RETURN_IF_ERROR(read_number("SOFTGPU_SMS", 1, kMaxSms, &config.sm_count));
   OPENMPS_RETURN_IF_ERROR(read_number("SOFTGPU_MEMORY", 1 << 20, 1ull << 44, &config.memory_bytes));
   OPENMPS_RETURN_IF_ERROR(read_number("SOFTGPU_QUEUES", 1, 1024, &config.hardware_queues));
+  OPENMPS_RETURN_IF_ERROR(read_number("SOFTGPU_STREAM_ITEMS", 0, 1 << 20, &config.stream_items));
   uint32_t loading_waits = config.loading_waits ? 1 : 0;
   OPENMPS_RETURN_IF_ERROR(read_number("SOFTGPU_LOADING_WAITS", 0, 1, &loading_waits));
   config.loading_waits = loading_waits != 0;

@@ -73,7 +73,10 @@ void Driver::shut_down() {
 }
 
 Driver::Driver(const Config& read)
-    : config(read), scheduler(&address_space, &trace), memory(this), virtual_memory(this) {
+    : config(read),
+      scheduler(&address_space, &trace, read.stream_items),
+      memory(this),
+      virtual_memory(this) {
   trace.open(config.trace_path);
 }
 

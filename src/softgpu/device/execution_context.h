@@ -34,6 +34,8 @@ struct StreamQueue {
   SmSet sms;             // where its kernels may run
   uint64_t green = 0;    // id of its green context
   OperationPtr tail;     // guarded by Scheduler::mutex; null or done: idle
+  // Operations that are not done, if they are limited; guarded by Scheduler::mutex.
+  std::shared_ptr<uint32_t> items = std::make_shared<uint32_t>(0);
   bool retired = false;  // destroyed; kept in its context's list until it is idle
 };
 

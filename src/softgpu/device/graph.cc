@@ -350,6 +350,7 @@ Status launch_graph(GraphExec& exec, Stream& stream) {
   OPENMPS_RETURN_IF_ERROR(refuse_capturing(stream));
   Scheduler& scheduler = stream.context->driver().scheduler;
   scheduler.await_standstills(*stream.execution);
+  scheduler.await_room(*stream.queue);
   std::lock_guard exec_lock(exec.mutex);
   std::vector<std::shared_ptr<ExecutionContext>> others;
   OPENMPS_RETURN_IF_ERROR(find_others(exec.steps, *stream.execution, &others));

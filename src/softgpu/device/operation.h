@@ -48,6 +48,8 @@ struct Operation {
   bool ready = false;
   bool done = false;
   uint64_t finished_ns = 0;
+  std::shared_ptr<uint32_t>
+      items;  // of its stream, if they are limited: counts it until it is done
   std::vector<std::shared_ptr<Operation>> successors;
 };
 using OperationPtr = std::shared_ptr<Operation>;

@@ -49,7 +49,8 @@ bool access_word(const WordAction& action) {
 
 bool in_host_function() { return host_function_running; }
 
-Scheduler::Scheduler(AddressSpace* memory, Trace* trace) : memory_(memory), trace_(trace) {}
+Scheduler::Scheduler(AddressSpace* memory, Trace* trace, uint32_t stream_items)
+    : memory_(memory), trace_(trace), stream_items_(stream_items) {}
 
 Scheduler::~Scheduler() = default;
 
@@ -96,6 +97,10 @@ void Scheduler::submit_locked(StreamQueue& stream, const OperationPtr& operation
   }
   for (const OperationPtr& before : also_after) add_edge_locked(before, operation);
   stream.tail = operation;
+  if (stream_items_ != 0) {
+    operation->items = stream.items;
+    ++*stream.items;
+  }
   release_hold_locked(operation);
 }
 
@@ -195,6 +200,7 @@ void Scheduler::complete_locked(const OperationPtr& operation) {
   operation->successors.clear();
   ExecutionContext& context = *operation->context;
   --context.outstanding;
+  if (operation->items != nullptr && (*operation->items)-- >= stream_items_) done_.notify_all();
   if (operation->waiters > 0 || (context.closing && context.outstanding == 0)) done_.notify_all();
   drain_ready_locked();
 }
@@ -323,6 +329,12 @@ void Scheduler::begin_standstill(ExecutionContext& context) {
 void Scheduler::end_standstill(ExecutionContext& context) {
   std::lock_guard lock(mutex);
   if (context.standstills.fetch_sub(1) == 1) done_.notify_all();
+}
+
+void Scheduler::await_room(const StreamQueue& stream) {
+  if (stream_items_ == 0) return;
+  std::unique_lock lock(mutex);
+  done_.wait(lock, [&] { return *stream.items < stream_items_; });
 }
 
 void Scheduler::await_standstills(ExecutionContext& context) {

@@ -26,7 +26,8 @@ class DeviceExecutor;
 
 class Scheduler {
  public:
-  Scheduler(AddressSpace* memory, Trace* trace);
+  // `stream_items`: see await_room(); 0: no limit.
+  Scheduler(AddressSpace* memory, Trace* trace, uint32_t stream_items);
   ~Scheduler();
 
   // Guards everything named *_locked, here and in DeviceExecutor.
@@ -65,6 +66,9 @@ class Scheduler {
   void begin_standstill(ExecutionContext& context);
   void end_standstill(ExecutionContext& context);
   void await_standstills(ExecutionContext& context);
+  // A stream with so many operations that are not done takes no more: who submits to it waits here,
+  // others go on (1,020 on an H200).
+  void await_room(const StreamQueue& stream);
   // Hold on to `object` until then. Returns at once.
   void keep_until_idle(const std::shared_ptr<ExecutionContext>& context,
                        std::shared_ptr<const void> object);
@@ -114,6 +118,7 @@ class Scheduler {
 
   AddressSpace* memory_;
   Trace* trace_;
+  const uint32_t stream_items_;
   std::vector<std::unique_ptr<DeviceExecutor>> executors_;
   std::vector<std::shared_ptr<ExecutionContext>> open_;
   std::condition_variable done_;

@@ -97,6 +97,7 @@ Status issue(Stream& stream, const Work& work, OperationPtr* issued,
   Driver& driver = stream.context->driver();
   if (std::holds_alternative<LaunchWork>(work))
     driver.scheduler.await_standstills(*stream.execution);
+  driver.scheduler.await_room(*stream.queue);
   OperationPtr operation = make_operation(work, stream.execution, *stream.queue);
   if (issued != nullptr) *issued = operation;
   driver.scheduler.submit(*stream.queue, operation, after);

@@ -15,6 +15,7 @@ namespace openmps::softgpu::testing {
 // The modelled machine of these tests.
 inline constexpr int kSms = 4;
 inline constexpr int kBlocksPerSm = 32;
+inline constexpr int kStreamItems = 1020;  // of an H200
 
 // One line of the trace file.
 struct TraceEvent {

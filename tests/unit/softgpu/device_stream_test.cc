@@ -203,6 +203,35 @@ TEST_F(StreamTest, CallbacksLearnOfAFault) {
   EXPECT_EQ(cuStreamAddCallback(s, nullptr, nullptr, 0), CUDA_ERROR_LAUNCH_FAILED);
 }
 
+TEST_F(StreamTest, AFullStreamHoldsBackWhoSubmitsToItAlone) {
+  uint32_t* word = words(2);
+  CUstream full = stream();
+  launch(full, FakeAction::kWait, address_of(word), 1);
+  for (int i = 1; i < kStreamItems; ++i) launch(full, FakeAction::kNothing);
+  uint32_t seen = 0;
+  std::atomic<bool> submitted{false};
+  std::atomic<bool> submitting{false};
+  std::thread submitter([&] {
+    EXPECT_CU(cuCtxSetCurrent(context_));
+    submitting = true;
+    launch(full, FakeAction::kNothing);
+    seen = load(word);
+    submitted = true;
+  });
+  while (!submitting) std::this_thread::yield();
+  CUstream other = stream();
+  for (int i = 0; i < 20; ++i) {
+    launch(other, FakeAction::kAdd, address_of(word + 1), 1);
+    EXPECT_CU(cuStreamSynchronize(other));
+  }
+  EXPECT_EQ(load(word + 1), 20u);
+  EXPECT_FALSE(submitted);
+  store(word, 1);
+  submitter.join();
+  EXPECT_EQ(seen, 1u);
+  EXPECT_CU(cuStreamSynchronize(full));
+}
+
 TEST_F(StreamTest, PropertiesOfStreams) {
   int least = 1;
   int greatest = 1;
