@@ -65,8 +65,9 @@ openmps_library(openmps_softgpu_engine
 set_source_files_properties(
   interp/address.cc interp/atomics.cc interp/barrier.cc interp/block.cc interp/call.cc
   interp/collective.cc interp/control.cc interp/device_printf.cc interp/scalar.cc
-  interp/sampler.cc interp/texture.cc interp/video.cc interp/matrix.cc interp/matrix_memory.cc
+  interp/texture.cc interp/video.cc interp/matrix.cc interp/matrix_memory.cc
   PROPERTIES COMPILE_OPTIONS "-O2;-fno-strict-aliasing;-fwrapv;-ffp-contract=off")
+set_source_files_properties(interp/sampler.cc PROPERTIES COMPILE_OPTIONS "${softgpu_lane_options}")
 find_library(OPENMPS_ZSTD_STATIC NAMES libzstd.a REQUIRED)
 find_library(OPENMPS_LZ4_STATIC NAMES liblz4.a REQUIRED)
 target_link_libraries(openmps_softgpu_engine

@@ -162,12 +162,16 @@ void Block::recycle() {
   program.reset();
   memory = nullptr;
   services = nullptr;
+  last_texture = {};
+  last_surface = {};
 }
 
 BlockState Block::run(uint64_t budget, const std::atomic<bool>* stop, uint32_t sm_index) {
   sm = sm_index;
   // Ranges may have vanished since the last call.
   ranges = {};
+  last_texture = {};
+  last_surface = {};
 #if defined(__x86_64__)
   const unsigned saved = __builtin_ia32_stmxcsr();
   __builtin_ia32_ldmxcsr(0x1f80);  // round to nearest, no flushing, no traps

@@ -12,6 +12,7 @@
 #include "softgpu/interp/warp.h"
 #include "softgpu/ir/code.h"
 #include "softgpu/program.h"
+#include "softgpu/texture.h"
 
 namespace openmps::softgpu {
 
@@ -91,6 +92,13 @@ struct Barrier {
   std::vector<uint32_t> arrived_of_warp;  // lanes; of the most warps that a block has had here
 };
 
+// The texture or surface that a handle named last: looking it up takes locks.
+template <class T>
+struct NamedObject {
+  uint64_t handle = 0;
+  std::shared_ptr<const T> object;
+};
+
 struct Block final : BlockRun {
   Block();
   ~Block() override;
@@ -139,6 +147,8 @@ struct Block final : BlockRun {
   AlignedBytes shared_memory;
   std::vector<std::byte> params;
   RangeCache ranges = {};
+  NamedObject<Texture> last_texture;  // for one run(), like `ranges`
+  NamedObject<Image> last_surface;
 
  private:
   void prepare_warp(uint32_t warp);

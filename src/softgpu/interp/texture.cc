@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Textures, surfaces and what can be asked about them. Lane by lane: nearly every access goes to
-// another place. Run by the interpreter.
+// Textures, surfaces and what can be asked about them. Textures are fetched for all lanes that name
+// the same one at once, surfaces lane by lane. Run by the interpreter.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -23,32 +23,41 @@ std::string hex(u64 value) {
   return text;
 }
 
-// The object behind each lane's handle, looked up again only where it differs from the last one.
+// The object behind each lane's handle, looked up only where it differs from the last one.
 template <class T, std::shared_ptr<const T> (DeviceServices::*find)(u64)>
 class Handles {
  public:
-  Handles(Warp* warp, const Op* op, const std::byte* regs)
-      : warp_(warp), op_(op), values_(reinterpret_cast<const u64*>(regs + op->a)) {}
+  Handles(Warp* warp, const Op* op, const std::byte* regs, NamedObject<T>* last)
+      : warp_(warp), op_(op), values_(reinterpret_cast<const u64*>(regs + op->a)), last_(last) {}
 
   // Null: a fault has been raised.
   const T* of(u32 lane, const char* what) {
     const u64 value = values_[lane];
-    if (object_ && value == last_) return object_.get();
-    last_ = value;
+    if (last_->object && value == last_->handle) return last_->object.get();
     DeviceServices* services = warp_->block->services;
-    object_ = services ? (services->*find)(value) : nullptr;
-    if (!object_)
+    last_->handle = value;
+    last_->object = services ? (services->*find)(value) : nullptr;
+    if (!last_->object)
       warp_->block->raise(warp_, op_, CUDA_ERROR_ILLEGAL_ADDRESS, value,
                           hex(value) + " is no " + what, 1u << lane);
-    return object_.get();
+    return last_->object.get();
+  }
+  // Those of `lanes` that name the same object as the first of them.
+  [[nodiscard]] u32 like_first(u32 lanes) const {
+    const u64 first = values_[__builtin_ctz(lanes)];
+    u64 differences = 0;
+    LANES differences |= values_[i] ^ first;
+    if (differences == 0) return lanes;
+    u32 same = 0;
+    for (u32 i = 0; i < kWarpSize; ++i) same |= (values_[i] == first ? 1u : 0u) << i;
+    return lanes & same;
   }
 
  private:
   Warp* warp_;
   const Op* op_;
   const u64* values_;
-  std::shared_ptr<const T> object_;
-  u64 last_ = 0;
+  NamedObject<T>* last_;
 };
 using Textures = Handles<Texture, &DeviceServices::texture>;
 using Surfaces = Handles<Image, &DeviceServices::surface>;
@@ -64,40 +73,75 @@ void write_lane(std::byte* regs, int32_t offset, u32 lane, T value) {
   std::memcpy(regs + offset + lane * sizeof(T), &value, sizeof value);
 }
 
-// extra: four results, then layer, coordinates, level.
+template <class T>
+const T* row_at(const std::byte* regs, int32_t offset) {
+  return reinterpret_cast<const T*>(regs + offset);
+}
+
+// extra: four results, then layer, coordinates, level. `level` keeps those that count.
+TexturePoints points_of(const TextureCode& code, const Op* op, const std::byte* regs, f32* level) {
+  TexturePoints points;
+  points.dimensions = code.dimensions;
+  const int32_t* operand = op->extra + 4;
+  if (code.layered) points.layer = row_at<u32>(regs, *operand++);
+  for (u32 axis = 0; axis < code.dimensions; ++axis, ++operand) {
+    points.x[axis] = row_at<f32>(regs, *operand);
+    if (code.integer) points.index[axis] = row_at<s32>(regs, *operand);
+  }
+  if (code.kind != FetchKind::kLevel) return points;
+  points.level = row_at<f32>(regs, *operand);
+  if (code.integer) {
+    const s32* counted = row_at<s32>(regs, *operand);
+    LANES level[i] = static_cast<f32>(counted[i]);
+    points.level = level;
+  }
+  return points;
+}
+
+void write_texels(const TextureCode& code, const Op* op, std::byte* regs, const Texels& texels,
+                  u32 lanes) {
+  for (u32 c = 0; c < 4; ++c) {
+    const u32* words = texels.word[c];
+    if (!code.half && lanes == kFullMask) {
+      std::memcpy(regs + op->extra[c], words, sizeof texels.word[c]);
+      continue;
+    }
+    for (u32 left = lanes; left; left &= left - 1) {
+      const auto lane = static_cast<u32>(__builtin_ctz(left));
+      if (code.half)
+        write_lane(regs, op->extra[c], lane, float_to_half(float_of(words[lane])));
+      else
+        write_lane(regs, op->extra[c], lane, words[lane]);
+    }
+  }
+}
+
 HANDLER(texture) {
   const TextureCode code = TextureCode::decode(op->aux);
-  Textures textures(warp, op, regs);
-  for (u32 left = warp->active; left; left &= left - 1) {
+  Textures textures(warp, op, regs, &warp->block->last_texture);
+  f32 level[kWarpSize];
+  const TexturePoints points = points_of(code, op, regs, level);
+  // Results are written when all lanes have read: they may lie where coordinates did.
+  Texels texels = {};
+  for (u32 left = warp->active; left;) {
     const auto lane = static_cast<u32>(__builtin_ctz(left));
     const Texture* texture = textures.of(lane, "texture object");
     if (!texture) return nullptr;
-    TexturePoint point;
-    point.dimensions = code.dimensions;
-    point.integer = code.integer;
-    const int32_t* operand = op->extra + 4;
-    if (code.layered) point.layer = read_lane<u32>(regs, *operand++, lane);
-    for (u32 axis = 0; axis < code.dimensions; ++axis, ++operand) {
-      point.x[axis] = read_lane<f32>(regs, *operand, lane);
-      point.index[axis] = read_lane<s32>(regs, *operand, lane);
-    }
-    if (code.kind == FetchKind::kLevel)
-      point.level = code.integer ? static_cast<f32>(read_lane<s32>(regs, *operand, lane))
-                                 : read_lane<f32>(regs, *operand, lane);
+    const u32 here = textures.like_first(left);
+    Texels found = {};
     Sampler sampler(warp, *texture);
-    const Texel texel = code.kind == FetchKind::kGather ? sampler.gather(point, code.component)
-                                                        : sampler.sample(point);
-    if (sampler.failed())
+    if (code.kind == FetchKind::kGather)
+      sampler.gather(points, code.component, here, &found);
+    else
+      sampler.sample(points, here, &found);
+    if (const u32 failed = sampler.failed_lanes())
       return warp->block->raise(warp, op, CUDA_ERROR_ILLEGAL_ADDRESS, sampler.fault_address(),
                                 "illegal texture fetch from " + hex(sampler.fault_address()),
-                                1u << lane);
-    for (u32 c = 0; c < 4; ++c) {
-      if (code.half)
-        write_lane(regs, op->extra[c], lane, float_to_half(float_of(texel.word[c])));
-      else
-        write_lane(regs, op->extra[c], lane, texel.word[c]);
-    }
+                                failed & -failed);
+    for (u32 c = 0; c < 4; ++c) select_lanes(texels.word[c], found.word[c], here);
+    left &= ~here;
   }
+  write_texels(code, op, regs, texels, warp->active);
   return op + 1;
 }
 
@@ -147,7 +191,7 @@ Place locate(const SurfaceCode& code, const Image& image, Warp* warp, const Op* 
 HANDLER(surface_load) {
   const SurfaceCode code = SurfaceCode::decode(op->aux);
   const u32 width = std::max(code.bytes, 2u);  // of a register
-  Surfaces surfaces(warp, op, regs);
+  Surfaces surfaces(warp, op, regs, &warp->block->last_surface);
   for (u32 left = warp->active; left; left &= left - 1) {
     const auto lane = static_cast<u32>(__builtin_ctz(left));
     const Image* image = surfaces.of(lane, "surface object");
@@ -182,7 +226,7 @@ HANDLER(surface_store) {
   const SurfaceCode code = SurfaceCode::decode(op->aux);
   const u32 width = std::max(code.bytes, 2u);
   const int32_t* values = op->extra + code.dimensions + (code.layered ? 1 : 0);
-  Surfaces surfaces(warp, op, regs);
+  Surfaces surfaces(warp, op, regs, &warp->block->last_surface);
   for (u32 left = warp->active; left; left &= left - 1) {
     const auto lane = static_cast<u32>(__builtin_ctz(left));
     const Image* image = surfaces.of(lane, "surface object");
@@ -206,8 +250,8 @@ HANDLER(surface_store) {
 }
 
 HANDLER(image_query) {
-  Textures textures(warp, op, regs);
-  Surfaces surfaces(warp, op, regs);
+  Textures textures(warp, op, regs, &warp->block->last_texture);
+  Surfaces surfaces(warp, op, regs, &warp->block->last_surface);
   const bool surface = (op->aux & 0x100) != 0;
   for (u32 left = warp->active; left; left &= left - 1) {
     const auto lane = static_cast<u32>(__builtin_ctz(left));

@@ -199,6 +199,63 @@ TEST_F(TextureTest, AGuardedFetchLeavesOtherLanesAlone) {
   EXPECT_EQ(number(got[2].word[0]), 5);
 }
 
+// The lanes of a warp are fetched together; each gets what it would get alone.
+TEST_F(TextureTest, LanesWithLevelsOfTheirOwn) {
+  float fine[16], coarse[4] = {100, 110, 120, 130};
+  for (int i = 0; i < 16; ++i) fine[i] = static_cast<float>(i * i);
+  Texture* made = texture(image(fine, 4, 4, kFloat));
+  made->levels.push_back(image(coarse, 2, 2, kFloat));
+  made->normalized_coordinates = made->linear_filter = true;
+  made->max_level = 1;
+  made->address[0] = AddressMode::kMirror;
+  made->address[1] = AddressMode::kBorder;
+  made->border[0] = -7;
+  std::vector<Row> at;
+  for (int lane = 0; lane < 32; ++lane)
+    at.push_back(numbers(static_cast<float>(lane) * 0.17f - 2, static_cast<float>(lane % 7) * 0.2f,
+                         static_cast<float>(lane % 5) * 0.25f));
+  const char* const fetch =
+      "tex.level.2d.v4.f32.f32 {%f5, %f6, %f7, %f8}, [%rd1, {%f2, %f3}], %f4;\n"
+      "st.global.v4.f32 [%rd6], {%f5, %f6, %f7, %f8};";
+  for (const bool linear : {false, true}) {
+    made->linear_levels = linear;
+    const std::vector<Row> together = run(fetch, at);
+    ASSERT_EQ(state, BlockState::kFinished) << fault.text;
+    for (size_t lane = 0; lane < at.size(); ++lane)
+      EXPECT_EQ(together[lane].word[0], run(fetch, {at[lane]})[0].word[0]) << lane;
+  }
+}
+
+TEST_F(TextureTest, LanesWithTexturesOfTheirOwn) {
+  float first[2] = {1, 2}, second[2] = {3, 4};
+  texture(image(first, 2, 0, kFloat));
+  services.textures[2] = std::make_shared<Texture>();
+  services.textures[2]->levels = {image(second, 2, 0, kFloat)};
+  services.textures[2]->linear_filter = true;
+  const std::vector<Row> got =
+      run("and.b32 %r6, %r1, 1; cvt.u64.u32 %rd7, %r6; add.u64 %rd1, %rd1, %rd7;\n"
+          "tex.1d.v4.f32.f32 {%f5, %f6, %f7, %f8}, [%rd1, {%f2}];\n"
+          "st.global.v4.f32 [%rd6], {%f5, %f6, %f7, %f8};",
+          {numbers(0.5f), numbers(0.5f), numbers(1.5f), numbers(1.0f), numbers(0.0f)});
+  ASSERT_EQ(state, BlockState::kFinished) << fault.text;
+  const float expected[5] = {1, 3, 2, 3.5f, 1};
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(number(got[i].word[0]), expected[i]) << i;
+}
+
+// Only what is read must be mapped, not all of the image.
+TEST_F(TextureTest, ATextureOfWhichAPartIsMapped) {
+  float data[8] = {10, 11, 12, 13, 14, 15, 16, 17};
+  Image whole = image(data, 8, 1, kFloat);
+  device.memory.remove(data);
+  device.memory.add(data, 4 * sizeof(float));
+  texture(whole);
+  EXPECT_EQ(number(run(kFetch2d, {numbers(3.5f), numbers(0)})[0].word[0]), 13);
+  EXPECT_EQ(state, BlockState::kFinished) << fault.text;
+  run(kFetch2d, {numbers(3.5f), numbers(4.5f)});
+  EXPECT_EQ(state, BlockState::kFaulted);
+  EXPECT_EQ(fault.address, reinterpret_cast<uint64_t>(data + 4));
+}
+
 TEST_F(TextureTest, FaultsOfTextures) {
   float data[4] = {};
   texture(image(data, 4, 1, kFloat));
