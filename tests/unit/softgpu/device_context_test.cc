@@ -145,6 +145,20 @@ TEST_F(ContextTest, DeviceFacts) {
   EXPECT_EQ(device, 0);
 }
 
+// A part of the cache can be set aside, and no more than that.
+TEST_F(ContextTest, PersistingCache) {
+  int cache = 0, most = 0;
+  EXPECT_CU(cuDeviceGetAttribute(&cache, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, 0));
+  EXPECT_CU(cuDeviceGetAttribute(&most, CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE, 0));
+  EXPECT_GT(most, 0);
+  EXPECT_LT(most, cache);
+  size_t aside = 0;
+  EXPECT_CU(cuCtxSetLimit(CU_LIMIT_PERSISTING_L2_CACHE_SIZE, static_cast<size_t>(most)));
+  EXPECT_CU(cuCtxGetLimit(&aside, CU_LIMIT_PERSISTING_L2_CACHE_SIZE));
+  EXPECT_EQ(aside, static_cast<size_t>(most));
+  EXPECT_CU(cuCtxResetPersistingL2Cache());
+}
+
 TEST_F(ContextTest, ProcAddressGivesVersionedEntries) {
   void* entry = nullptr;
   CUdriverProcAddressQueryResult why{};

@@ -153,6 +153,22 @@ TEST_F(VmmTest, PhysicalMemoryIsCounted) {
   EXPECT_EQ(cuMemCreate(&handle, 1ull << 30, &prop, 0), CUDA_ERROR_OUT_OF_MEMORY);
 }
 
+TEST_F(VmmTest, CompressibleMemoryIsGrantedAsAsked) {
+  int supported = 0;
+  EXPECT_CU(cuDeviceGetAttribute(&supported, CU_DEVICE_ATTRIBUTE_GENERIC_COMPRESSION_SUPPORTED, 0));
+  EXPECT_EQ(supported, 1);
+  for (const auto wanted : {CU_MEM_ALLOCATION_COMP_GENERIC, CU_MEM_ALLOCATION_COMP_NONE}) {
+    CUmemAllocationProp prop = properties();
+    prop.allocFlags.compressionType = static_cast<unsigned char>(wanted);
+    CUmemGenericAllocationHandle handle = 0;
+    EXPECT_CU(cuMemCreate(&handle, kUnit, &prop, 0));
+    CUmemAllocationProp granted{};
+    EXPECT_CU(cuMemGetAllocationPropertiesFromHandle(&granted, handle));
+    EXPECT_EQ(granted.allocFlags.compressionType, wanted);
+    EXPECT_CU(cuMemRelease(handle));
+  }
+}
+
 TEST_F(VmmTest, UnmapFromUnderARunningKernelFaultsIt) {
   uint32_t* word = words(1);
   CUdeviceptr base = 0;
