@@ -203,26 +203,49 @@ bool ContextGate::rest(uint64_t ns, const Feeder* feeder) {
   }
 }
 
-ContextGate::Found ContextGate::seek(uint32_t device, bool load, const Feeder* feeder,
+ContextGate::Found ContextGate::seek(uint32_t device, const Search& search, const Feeder* feeder,
                                      uint64_t* closed_ns) {
+  if (search.brief) return seek_briefly(device, search.hold_ns, closed_ns);
   const uint64_t end = now_ns() + limits_.total_ns;
-  const bool patient = load && limits_.loading_waits && feeder != nullptr;
-  for (uint64_t ns = limits_.first_hold_ns;; ns = std::min(2 * ns, limits_.longest_hold_ns)) {
+  for (uint64_t ns = search.hold_ns;; ns = std::min(2 * ns, limits_.longest_hold_ns)) {
     if (!rest(owed(device), feeder)) return Found::kStopped;
     // Nobody is held back for what may never end.
     while (limits_.loading_waits && look(device).outlasted && !gave_up() &&
-           (patient || now_ns() < end)) {
+           (search.patient || now_ns() < end)) {
       if (!rest(kRestNs, feeder)) return Found::kStopped;
     }
     const Found found = hold(device, ns, closed_ns);
     if (found != Found::kGaveUp || gave_up()) return found;
     if (now_ns() >= end) {
       give_up_on(device, true);
-      if (!patient) return Found::kGaveUp;
+      if (!search.patient) return Found::kGaveUp;
     }
     // What the queued work waits for may be held back right now: let it through.
     if (!rest(limits_.open_share * ns, feeder)) return Found::kStopped;
   }
+}
+
+// Looking costs nobody anything, so it is always done.
+ContextGate::Found ContextGate::seek_briefly(uint32_t device, uint64_t hold_ns,
+                                             uint64_t* closed_ns) {
+  const bool may_hold = owed(device) == 0 && (hold_ns > limits_.first_hold_ns || due(device));
+  const Found found = hold(device, may_hold ? hold_ns : 0, closed_ns);
+  if (found != Found::kGaveUp) {
+    pause_ns_[device].store(0, std::memory_order_relaxed);
+    not_before_ns_[device].store(0, std::memory_order_relaxed);
+  } else if (may_hold) {
+    const uint64_t last = pause_ns_[device].load(std::memory_order_relaxed);
+    const uint64_t next =
+        std::min(std::max(2 * last, limits_.open_share * hold_ns), limits_.longest_pause_ns);
+    pause_ns_[device].store(next, std::memory_order_relaxed);
+    not_before_ns_[device].store(now_ns() + next, std::memory_order_relaxed);
+  }
+  return found;
+}
+
+uint64_t ContextGate::rest_after(uint64_t hold_ns, const Feeder* feeder) {
+  if (gave_up() || !rest(limits_.open_share * hold_ns, feeder)) return 0;
+  return std::min(2 * hold_ns, limits_.longest_hold_ns);
 }
 
 CUresult ContextGate::without(GatedCall call) {
@@ -245,8 +268,9 @@ ContextGate::Moment* ContextGate::overlapping_locked(uint32_t device) {
   return nullptr;
 }
 
-ContextGate::Moment* ContextGate::visit(uint32_t device, bool load, const Feeder* feeder,
-                                        bool* stopped) {
+ContextGate::Moment* ContextGate::visit(uint32_t device, const Search& search,
+                                        const Feeder* feeder, bool* stopped) {
+  const uint64_t end = now_ns() + limits_.first_hold_ns;
   std::unique_lock lock(moments_mutex_);
   for (;;) {
     Moment* moment = overlapping_locked(device);
@@ -260,12 +284,13 @@ ContextGate::Moment* ContextGate::visit(uint32_t device, bool load, const Feeder
       *stopped = true;
       return nullptr;
     }
+    if (search.brief && now_ns() >= end) return nullptr;
     moments_changed_.wait_for(lock, std::chrono::nanoseconds(kRestNs));
   }
   Moment& made = moments_.emplace_back(Moment{device});
   lock.unlock();
   uint64_t closed_ns = 0;
-  const Found found = seek(device, load, feeder, &closed_ns);
+  const Found found = seek(device, search, feeder, &closed_ns);
   lock.lock();
   moments_changed_.notify_all();
   if (found == Found::kQuiet || found == Found::kComplete) {
@@ -304,6 +329,7 @@ void ContextGate::run_deferred(uint32_t device) {
       ready.push_back(std::move(later));
       return true;
     });
+    later_count_.store(later_.size(), std::memory_order_relaxed);
   }
   for (const Later& later : ready) {
     const uint64_t start = now_ns();
@@ -313,10 +339,19 @@ void ContextGate::run_deferred(uint32_t device) {
 }
 
 void ContextGate::run_later(GatedCall call, uint32_t device, std::function<CUresult()> f) {
-  Moment* made = nullptr;
   {
     const std::lock_guard lock(moments_mutex_);
     later_.push_back({call, device, std::move(f)});
+    later_count_.store(later_.size(), std::memory_order_relaxed);
+  }
+  try_deferred(device);
+}
+
+// What waits for a quiet moment has it now, unless somebody else is looking for one.
+void ContextGate::try_deferred(uint32_t device) {
+  Moment* made = nullptr;
+  {
+    const std::lock_guard lock(moments_mutex_);
     if (overlapping_locked(device) != nullptr) return;
     made = &moments_.emplace_back(Moment{device});
   }
@@ -328,6 +363,25 @@ void ContextGate::run_later(GatedCall call, uint32_t device, std::function<CUres
   const std::lock_guard lock(moments_mutex_);
   moments_.remove_if([made](const Moment& moment) { return &moment == made; });
   moments_changed_.notify_all();
+}
+
+void ContextGate::tend() {
+  if (!has_later()) return;
+  std::vector<uint32_t> devices;
+  {
+    const std::lock_guard lock(moments_mutex_);
+    for (const Later& later : later_) devices.push_back(later.device);
+  }
+  std::sort(devices.begin(), devices.end());
+  devices.erase(std::unique(devices.begin(), devices.end()), devices.end());
+  for (const uint32_t device : devices) try_deferred(device);
+}
+
+uint32_t ContextGate::devices_in_use() {
+  const std::lock_guard lock(mutex_);
+  uint32_t devices = 0;
+  for (const Stream& stream : streams_) devices |= 1u << stream.device;
+  return devices;
 }
 
 // ---- Cost ---------------------------------------------------------------------------------------

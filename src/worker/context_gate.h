@@ -61,6 +61,9 @@ struct GateLimits {
   uint64_t total_ns = 5'000'000'000;
   // Calls that come within this time of the moment's beginning have a part in it.
   uint64_t join_ns = 5'000'000;
+  // Who can do without a quiet moment holds work back for one only so often: after a try that
+  // failed not for first_hold_ns * open_share, each time twice as long, up to this.
+  uint64_t longest_pause_ns = 5'000'000'000;
   // Loading code waits in the driver for everything queued, and holds up all launches meanwhile
   // (NVIDIA's; softgpu's does not wait).
   bool loading_waits = true;
@@ -138,7 +141,7 @@ class ContextGate {
   template <typename F>
   CUresult run(GatedCall call, uint32_t device, const Feeder* feeder, F&& f) {
     const uint64_t start = now_ns();
-    const Quiet quiet(*this, device, is_load(call), feeder);
+    const Quiet quiet(*this, device, search_for(call, feeder), feeder);
     const bool may = quiet.complete() || !gave_up() || (is_load(call) && !limits_.loading_waits);
     const CUresult result = quiet.stopped() ? CUDA_ERROR_NOT_READY : may ? f() : without(call);
     count(call, now_ns() - start);
@@ -156,13 +159,40 @@ class ContextGate {
   template <typename F>
   CUresult run_if_quiet(GatedCall call, uint32_t device, CUresult otherwise, F&& f) {
     const uint64_t start = now_ns();
-    const Quiet quiet(*this, device, false, nullptr);
+    const Quiet quiet(*this, device, {.hold_ns = limits_.first_hold_ns}, nullptr);
     const CUresult result = quiet.complete() ? f() : otherwise;
     count(call, now_ns() - start);
     return result;
   }
+  // The same if the device is quiet now or becomes so within one hold of this length. False: `f` has
+  // not been called, and the caller does without. First holds are not tried again for a while after
+  // one that failed; in between this only looks.
+  template <typename F>
+  bool run_soon(GatedCall call, uint32_t device, const Feeder* feeder, uint64_t hold_ns,
+                CUresult* result, F&& f) {
+    const uint64_t start = now_ns();
+    const Quiet quiet(*this, device, {.hold_ns = hold_ns, .brief = true}, feeder);
+    if (!quiet.complete()) return false;
+    *result = f();
+    count(call, now_ns() - start);
+    return true;
+  }
+  // A first hold would be tried.
+  [[nodiscard]] bool due(uint32_t device) const {
+    return now_ns() >= not_before_ns_[device].load(std::memory_order_relaxed);
+  }
+  [[nodiscard]] uint64_t first_hold_ns() const { return limits_.first_hold_ns; }
+  // After a hold that failed: let everybody go on for as long as they are owed, and say how long
+  // the next hold may be; 0: the session stops, or work that does not end is not waited for.
+  uint64_t rest_after(uint64_t hold_ns, const Feeder* feeder);
   // The same in some later quiet moment, if there is none right now. `f` keeps what it needs alive.
   void run_later(GatedCall call, uint32_t device, std::function<CUresult()> f);
+  // Calls wait for a later moment.
+  [[nodiscard]] bool has_later() const { return later_count_.load(std::memory_order_relaxed) != 0; }
+  // Make those whose moment this is. Holds nobody back.
+  void tend();
+  // By bit: the devices on which somebody has streams.
+  [[nodiscard]] uint32_t devices_in_use();
   // The same for a call that does not wait.
   template <typename F>
   CUresult run_at_once(GatedCall call, F&& f) {
@@ -192,11 +222,17 @@ class ContextGate {
     uint64_t quiet_ns = 0;
   };
 
+  // How a quiet moment is looked for.
+  struct Search {
+    uint64_t hold_ns = 0;
+    bool brief = false;    // one hold of that length at most
+    bool patient = false;  // until the session stops, if loading waits in the driver; or total_ns
+  };
   // A visit to a quiet moment; or the limit is past, or the session stops.
   class Quiet {
    public:
-    Quiet(ContextGate& gate, uint32_t device, bool load, const Feeder* feeder)
-        : gate_(gate), moment_(gate.visit(device, load, feeder, &stopped_)) {}
+    Quiet(ContextGate& gate, uint32_t device, const Search& search, const Feeder* feeder)
+        : gate_(gate), moment_(gate.visit(device, search, feeder, &stopped_)) {}
     ~Quiet() {
       if (moment_ != nullptr) gate_.end_visit(moment_);
     }
@@ -230,12 +266,18 @@ class ContextGate {
   static bool is_load(GatedCall call) {
     return call == GatedCall::kModuleLoad || call == GatedCall::kFunctionLoad;
   }
+  [[nodiscard]] Search search_for(GatedCall call, const Feeder* feeder) const {
+    const bool patient = is_load(call) && limits_.loading_waits && feeder != nullptr;
+    return {.hold_ns = limits_.first_hold_ns, .patient = patient};
+  }
   void count(GatedCall call, uint64_t ns);
-  Moment* visit(uint32_t device, bool load, const Feeder* feeder, bool* stopped);
+  Moment* visit(uint32_t device, const Search& search, const Feeder* feeder, bool* stopped);
   void end_visit(Moment* moment);
   void run_deferred(uint32_t device);
+  void try_deferred(uint32_t device);
   Moment* overlapping_locked(uint32_t device);
-  Found seek(uint32_t device, bool load, const Feeder* feeder, uint64_t* closed_ns);
+  Found seek(uint32_t device, const Search& search, const Feeder* feeder, uint64_t* closed_ns);
+  Found seek_briefly(uint32_t device, uint64_t hold_ns, uint64_t* closed_ns);
   Found hold(uint32_t device, uint64_t hold_ns, uint64_t* closed_ns);
   bool rest(uint64_t ns, const Feeder* feeder);
   void close(uint32_t device);
@@ -250,6 +292,9 @@ class ContextGate {
   std::array<std::atomic<bool>, wire::kMaxDevices> held_back_{};   // somebody, since it was closed
   // Until when work is let through for having been held back.
   std::array<std::atomic<uint64_t>, wire::kMaxDevices> owed_until_ns_{};
+  // When run_soon() may hold work back again, and how long it last refrained from it.
+  std::array<std::atomic<uint64_t>, wire::kMaxDevices> not_before_ns_{};
+  std::array<std::atomic<uint64_t>, wire::kMaxDevices> pause_ns_{};
   std::atomic<bool> gave_up_{false};
   std::mutex mutex_;  // guards the lists
   std::vector<Feeder*> feeders_;
@@ -258,6 +303,7 @@ class ContextGate {
   std::condition_variable moments_changed_;
   std::list<Moment> moments_;  // of devices that do not overlap; guarded by moments_mutex_
   std::vector<Later> later_;   // guarded by moments_mutex_
+  std::atomic<size_t> later_count_{0};
   std::array<Counter, static_cast<size_t>(GatedCall::kCount)> counters_;
 };
 

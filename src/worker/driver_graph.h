@@ -23,7 +23,8 @@ struct GraphStep {
   CUgraphNode last = nullptr;   // others wait for it; the same but for a host call
   std::array<WorkRange, 2> ranges{};
   wire::Id function = 0;
-  bool lost = false;  // its function has been unloaded
+  Lane lane = Lane::kMain;  // of the context that its node names
+  bool lost = false;        // its function has been unloaded
   std::shared_ptr<DriverEvent> event;
   std::vector<wire::ValueOperation> values;
   std::array<std::shared_ptr<const void>, 2> arrays;  // of a copy: they live as long as the node

@@ -13,6 +13,7 @@
 #include "api/driver_table.h"
 #include "wire/commands.h"
 #include "worker/address_book.h"
+#include "worker/cold_lane.h"
 #include "worker/image_store.h"
 #include "worker/kernel_output.h"
 #include "worker/memory_cache.h"
@@ -95,6 +96,7 @@ struct Commons {
   KernelOutput output;
   ResourceDescriptors descriptors;
   std::mutex limits;  // held by who raises a limit of a shared context, so that none is lowered
+  std::unique_ptr<ColdLanes> cold;  // null: loading code waits for what is under way
   MemoryCache kept_memory;
 };
 

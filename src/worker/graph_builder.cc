@@ -69,15 +69,14 @@ Status GraphBuilder::read_kernel(wire::Variable body, GraphStep* step, Parameter
     return Status(CUDA_ERROR_INVALID_VALUE, "a graph node has fewer parameters than its kernel");
   }
   step->function = launch.function;
+  const uint32_t device = function->is_kernel ? launch.stream : function->device;
+  OPENMPS_RETURN_IF_ERROR(core_.check_device(device));
+  Located located;
+  OPENMPS_RETURN_IF_ERROR(
+      modules_.locate(*function, device, Modules::Reach::kMainLane, &located));
+  step->lane = located.lane;
   CUDA_KERNEL_NODE_PARAMS& kernel = parameters->kernel;
-  if (function->is_kernel) {
-    OPENMPS_RETURN_IF_ERROR(core_.check_device(launch.stream));
-    OPENMPS_RETURN_IF_ERROR(modules_.ensure_loaded(*function, launch.stream));
-    kernel.kern = reinterpret_cast<CUkernel>(function->handle);
-    kernel.ctx = core_.devices.at(launch.stream).context;
-  } else {
-    kernel.func = function->handle;
-  }
+  kernel.func = located.handle;
   kernel.gridDimX = launch.grid[0];
   kernel.gridDimY = launch.grid[1];
   kernel.gridDimZ = launch.grid[2];
@@ -172,6 +171,7 @@ Status GraphBuilder::read_fill(wire::Variable body, GraphStep* step, Parameters*
   wire::Memset command{};
   OPENMPS_RETURN_IF_ERROR(take_all(body, &command));
   OPENMPS_RETURN_IF_ERROR(check_fill(command, &step->ranges[0]));
+  step->lane = memory_.lane_of(command.destination);
   parameters->fill = {core_.device_address(command.destination),
                       pitch_of(command),
                       command.value,
@@ -219,7 +219,15 @@ Status GraphBuilder::read_values(wire::Variable body, uint32_t device, GraphStep
     parameters->operations.push_back(
         operation_of(value, core_.device_address(value.value.address)));
   }
-  parameters->batch = {core_.devices.at(device).context, static_cast<unsigned>(count),
+  const bool cold = std::any_of(step->values.begin(), step->values.end(), [this](const auto& v) {
+    return memory_.lane_of(v.value.address) == Lane::kCold;
+  });
+  const bool waits = std::any_of(step->values.begin(), step->values.end(), [](const auto& v) {
+    return v.kind == static_cast<uint32_t>(wire::ValueKind::kWait);
+  });
+  if (cold && waits) return no_wait_in_cold_variable();
+  step->lane = cold ? Lane::kCold : Lane::kMain;
+  parameters->batch = {core_.context(device, step->lane), static_cast<unsigned>(count),
                        parameters->operations.data(), 0};
   return Status();
 }
@@ -301,7 +309,7 @@ Status GraphBuilder::make(DriverGraph& in, const Parameters& parameters,
                           std::span<const CUgraphNode> before, GraphStep* step) {
   const DriverTable& driver = core_.driver;
   const CUgraph graph = in.parts[step->parent].handle;
-  const CUcontext context = core_.devices.at(in.device()).context;
+  const CUcontext context = core_.context(in.device(), step->lane);
   const CUgraphNode* from = before.data();
   const size_t count = before.size();
   CUgraphNode* node = &step->first;
@@ -486,11 +494,14 @@ Status GraphBuilder::change(CUgraphExec exec, uint32_t device, GraphNodeKind kin
   GraphStep changed;
   Parameters parameters;
   OPENMPS_RETURN_IF_ERROR(read(device, kind, body, &changed, &parameters));
+  if (changed.lane != step->lane) {
+    return Status(CUDA_ERROR_NOT_SUPPORTED, "a graph node would change its lane");
+  }
   changed.first = step->first;
   changed.last = step->last;
   OPENMPS_RETURN_IF_ERROR(core_.use(device));
   const DriverTable& driver = core_.driver;
-  const CUcontext context = core_.devices.at(device).context;
+  const CUcontext context = core_.context(device, changed.lane);
   const CUgraphNode node = step->first;
   CUresult result = CUDA_ERROR_INVALID_VALUE;
   switch (kind) {

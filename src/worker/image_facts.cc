@@ -79,34 +79,99 @@ bool calls_malloc(Bytes ptx) {
   return false;
 }
 
-// The sections of variables of a cubin: those that are zero at first have a size and no bytes.
-uint64_t variable_bytes_of_elf(Bytes code) {
+// The sections of a cubin, those that lie within it, and where their names begin.
+struct Sections {
+  std::vector<Elf64_Shdr> all;
+  uint64_t names = 0;
+};
+
+Sections sections_of(Bytes code) {
+  Sections sections;
   Elf64_Ehdr header;
-  if (code.size() < sizeof(header)) return 0;
+  if (code.size() < sizeof(header)) return sections;
   memcpy(&header, code.data(), sizeof(header));
-  const auto section = [&](uint64_t index, Elf64_Shdr* found) {
-    const uint64_t at = header.e_shoff + index * sizeof(*found);
-    if (index >= header.e_shnum || header.e_shentsize != sizeof(*found) || at < header.e_shoff ||
-        at > code.size() || code.size() - at < sizeof(*found)) {
-      return false;
-    }
-    memcpy(found, code.data() + at, sizeof(*found));
-    return true;
-  };
-  Elf64_Shdr names;
-  if (!section(header.e_shstrndx, &names)) return 0;
-  uint64_t total = 0;
   Elf64_Shdr one;
-  for (uint64_t i = 0; section(i, &one); ++i) {
-    const uint64_t name = names.sh_offset + one.sh_name;
-    if (name < names.sh_offset || name >= code.size()) continue;
-    constexpr std::string_view kPrefix = ".nv.global";
-    const Bytes text = code.subspan(name);
-    const bool variables =
-        text.size() > kPrefix.size() && memcmp(text.data(), kPrefix.data(), kPrefix.size()) == 0;
-    if (!variables || __builtin_add_overflow(total, one.sh_size, &total)) continue;
+  if (header.e_shentsize != sizeof(one)) return sections;
+  for (uint64_t i = 0; i < header.e_shnum; ++i) {
+    const uint64_t at = header.e_shoff + i * sizeof(one);
+    if (at < header.e_shoff || at > code.size() || code.size() - at < sizeof(one)) break;
+    memcpy(&one, code.data() + at, sizeof(one));
+    sections.all.push_back(one);
   }
+  if (header.e_shstrndx >= sections.all.size()) return {};
+  sections.names = sections.all[header.e_shstrndx].sh_offset;
+  return sections;
+}
+
+// The sections whose names begin so.
+template <typename F>
+void for_each_named(Bytes code, const Sections& sections, std::string_view prefix, F&& f) {
+  for (const Elf64_Shdr& one : sections.all) {
+    const uint64_t name = sections.names + one.sh_name;
+    if (name < sections.names || name >= code.size()) continue;
+    const Bytes text = code.subspan(name);
+    if (text.size() > prefix.size() && memcmp(text.data(), prefix.data(), prefix.size()) == 0) {
+      f(one);
+    }
+  }
+}
+
+// Variables that are zero at first have a size and no bytes.
+uint64_t variable_bytes_of_elf(Bytes code) {
+  uint64_t total = 0;
+  for_each_named(code, sections_of(code), ".nv.global", [&](const Elf64_Shdr& one) {
+    if (__builtin_add_overflow(total, one.sh_size, &total)) total = ~0ull;
+  });
   return total;
+}
+
+// A bit of their symbols says so (seen with nvcc 13; it is in no header).
+bool has_managed_symbols(Bytes code) {
+  constexpr unsigned char kManaged = 0x4;
+  for (const Elf64_Shdr& table : sections_of(code).all) {
+    if (table.sh_type != SHT_SYMTAB || table.sh_offset > code.size() ||
+        table.sh_size > code.size() - table.sh_offset) {
+      continue;
+    }
+    Elf64_Sym symbol;
+    for (uint64_t at = 0; at + sizeof(symbol) <= table.sh_size; at += sizeof(symbol)) {
+      memcpy(&symbol, code.data() + table.sh_offset + at, sizeof(symbol));
+      if (ELF64_ST_TYPE(symbol.st_info) == STT_OBJECT && (symbol.st_other & kManaged) != 0) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+// Calls are resolved in a cubin. What is left to the loader in its code are addresses: those of
+// functions among them.
+bool has_relocated_code(Bytes code) {
+  bool found = false;
+  const Sections sections = sections_of(code);
+  for (const std::string_view prefix : {".rela.text.", ".rel.text."}) {
+    for_each_named(code, sections, prefix, [&](const Elf64_Shdr&) { found = true; });
+  }
+  return found;
+}
+
+// A 64-bit move of a name: the address of a function, where there are functions beside kernels, or
+// of a variable. The stack's does not count.
+bool moves_addresses(Bytes ptx) {
+  const std::string_view text(reinterpret_cast<const char*>(ptx.data()), ptx.size());
+  if (text.find(".func") == std::string_view::npos) return false;
+  for (const std::string_view move : {"mov.u64", "mov.b64", "mov.s64"}) {
+    for (size_t at = text.find(move); at != std::string_view::npos; at = text.find(move, at + 1)) {
+      const size_t comma = text.find(',', at);
+      const size_t source =
+          comma == std::string_view::npos ? comma : text.find_first_not_of(" \t\r\n", comma + 1);
+      if (source == std::string_view::npos) break;
+      const bool is_name = isalpha(static_cast<unsigned char>(text[source])) != 0 ||
+                           text[source] == '_' || text[source] == '$';
+      if (is_name && !text.substr(source).starts_with("__local_depot")) return true;
+    }
+  }
+  return false;
 }
 
 // One declaration of PTX behind its `.global`: " .align 1 .b8 big[536870912];". Its size, 0 if it
@@ -166,14 +231,20 @@ ImageFacts facts_of(Bytes code, bool is_elf) {
                                      contains(code, ".nv.texref") || contains(code, ".nv.surfref")
                                : declares(code, ".global") || declares(code, ".const") ||
                                      declares(code, ".texref") || declares(code, ".surfref");
+  facts.is_managed = is_elf ? has_managed_symbols(code) : contains(code, ".managed");
+  facts.takes_addresses = is_elf ? has_relocated_code(code) : moves_addresses(code);
   return facts;
 }
+
+constexpr ImageFacts kNothing{false, false, false, false, false, false, false, 0};
 
 void merge(const ImageFacts& from, ImageFacts* to) {
   to->prints |= from.prints;
   to->asserts |= from.asserts;
   to->allocates |= from.allocates;
   to->has_variables |= from.has_variables;
+  to->is_managed |= from.is_managed;
+  to->takes_addresses |= from.takes_addresses;
   to->compiles |= from.compiles;
   // The driver takes one of them.
   to->variable_bytes = std::max(to->variable_bytes, from.variable_bytes);
@@ -203,7 +274,7 @@ std::optional<Bytes> code_of(const Entry& entry, Bytes payload,
 
 // All entries of one kind that the device may use. Nothing: there is none, or one can't be read.
 std::optional<ImageFacts> facts_of_kind(Bytes entries, uint16_t kind, uint32_t capability) {
-  ImageFacts facts{false, false, false, false, false, 0};
+  ImageFacts facts = kNothing;
   bool found = false;
   std::vector<unsigned char> buffer;
   Entry entry;
@@ -259,7 +330,7 @@ ImageFacts read_image_facts(Bytes image, uint32_t capability) {
   if (const auto facts = facts_of_container(containers->front(), capability)) return *facts;
   if (containers->size() == 1) return {};
   // The linked code does not run: the driver links all of its inputs.
-  ImageFacts facts{false, false, false, false, false, 0};
+  ImageFacts facts = kNothing;
   for (size_t i = 1; i < containers->size(); ++i) {
     merge(facts_of_container((*containers)[i], capability).value_or(ImageFacts{}), &facts);
   }

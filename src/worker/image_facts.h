@@ -14,6 +14,8 @@ struct ImageFacts {
   bool asserts = true;          // refers to the device's assert
   bool allocates = true;        // refers to the device's malloc
   bool has_variables = true;    // in device or constant memory, of any kind
+  bool is_managed = true;       // some of them are managed
+  bool takes_addresses = true;  // of functions, which are a context's own
   bool compiles = true;         // PTX, no machine code for the device
   uint64_t variable_bytes = 0;  // in device memory, as far as the image says
 };

@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <algorithm>
-#include <new>
 #include <string_view>
 #include <utility>
 
@@ -24,44 +22,6 @@ uint64_t hash_of(const ImageBytes& image) {
 }
 
 }  // namespace
-
-LoadedLibrary::~LoadedLibrary() {
-  const uint32_t devices = loaded_.load(std::memory_order_relaxed);
-  const auto unload = [&driver = driver_, handle = handle] {
-    return driver.cuLibraryUnload(handle);
-  };
-  if (devices == 0) {  // nothing to wait for
-    gate_.run_at_once(GatedCall::kLibraryUnload, unload);
-    return;
-  }
-  const bool one = (devices & (devices - 1)) == 0;
-  try {
-    gate_.run_later(GatedCall::kLibraryUnload,
-                    one ? static_cast<uint32_t>(__builtin_ctz(devices)) : ContextGate::kAllDevices,
-                    unload);
-  } catch (const std::bad_alloc&) {
-    // It stays loaded until the worker is renewed: unloading it now could stop everybody.
-  }
-}
-
-void LoadedLibrary::pristine(CUfunction kernel, int32_t (&attributes)[wire::kFunctionAttributes]) {
-  Attributes seen;
-  std::copy(std::begin(attributes), std::end(attributes), seen.begin());
-  const std::lock_guard lock(mutex_);
-  const Attributes& first = pristine_.try_emplace(kernel, seen).first->second;
-  std::copy(first.begin(), first.end(), attributes);
-}
-
-int LoadedLibrary::grown(CUfunction kernel, uint32_t device, CUfunction_attribute attribute,
-                         int value) {
-  // Addresses have 48 bits at most, devices and attributes fewer than 256.
-  const uint64_t key =
-      reinterpret_cast<uint64_t>(kernel) << 16 ^ device << 8 ^ static_cast<uint64_t>(attribute);
-  const std::lock_guard lock(mutex_);
-  int& most = most_.try_emplace(key, value).first->second;
-  most = std::max(most, value);
-  return most;
-}
 
 ImageStore::ImageStore() : shares_(wants_sharing()) {}
 

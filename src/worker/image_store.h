@@ -5,8 +5,6 @@
 // worker; any thread.
 #pragma once
 
-#include <array>
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -14,56 +12,12 @@
 #include <unordered_map>
 #include <vector>
 
-#include "api/driver_table.h"
 #include "base/status.h"
-#include "wire/commands.h"
-#include "worker/context_gate.h"
-#include "worker/image_facts.h"
+#include "worker/loaded_library.h"
 
 namespace openmps::worker {
 
 using ImageBytes = std::vector<unsigned char>;
-
-// A library of the driver; unloaded after its last holder, in a quiet moment of where its code is.
-class LoadedLibrary {
- public:
-  LoadedLibrary(const DriverTable& driver, ContextGate& gate, CUlibrary handle)
-      : handle(handle), driver_(driver), gate_(gate) {}
-  ~LoadedLibrary();
-  LoadedLibrary(const LoadedLibrary&) = delete;
-  LoadedLibrary& operator=(const LoadedLibrary&) = delete;
-
-  const CUlibrary handle;
-
-  // Its code came to a device: variables are there, and, if `whole`, every function.
-  void note_loaded(uint32_t device, bool whole) {
-    loaded_.fetch_or(1u << device, std::memory_order_relaxed);
-    if (whole) whole_.fetch_or(1u << device, std::memory_order_relaxed);
-  }
-  [[nodiscard]] bool is_loaded(uint32_t device) const {
-    return (loaded_.load(std::memory_order_relaxed) >> device & 1) != 0;
-  }
-  [[nodiscard]] bool is_whole(uint32_t device) const {
-    return (whole_.load(std::memory_order_relaxed) >> device & 1) != 0;
-  }
-
-  // The attributes of a kernel before anybody changed them: what each session is told. The first
-  // caller says them.
-  void pristine(CUfunction kernel, int32_t (&attributes)[wire::kFunctionAttributes]);
-  // A kernel's attribute only grows while several sessions use it: what one was allowed stays
-  // allowed, and each client enforces its own value. The value to set.
-  int grown(CUfunction kernel, uint32_t device, CUfunction_attribute attribute, int value);
-
- private:
-  const DriverTable& driver_;
-  ContextGate& gate_;
-  std::atomic<uint32_t> loaded_{0};  // devices, by bit
-  std::atomic<uint32_t> whole_{0};   // the same
-  std::mutex mutex_;
-  using Attributes = std::array<int32_t, wire::kFunctionAttributes>;
-  std::unordered_map<CUfunction, Attributes> pristine_;  // guarded by mutex_
-  std::unordered_map<uint64_t, int> most_;               // by kernel, device, attribute; the same
-};
 
 class ImageStore {
  public:

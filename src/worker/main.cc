@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -71,6 +72,20 @@ uint32_t choose_spin_us(uint32_t cores) {
 // that it exports.
 constexpr unsigned long kOpenFiles = 1u << 16;
 
+// A driver's loading waits for everything queued in the context, unless softgpu is told otherwise.
+bool loading_waits(DriverKind kind) {
+  return kind != DriverKind::kSoftgpu || environment_or("SOFTGPU_LOADING_WAITS", "1") != "0";
+}
+
+// OPENMPS_COLD_LANE=off saves its memory (docs/decisions/0016).
+bool wants_cold_lane() {
+  const std::string wish = environment_or("OPENMPS_COLD_LANE", "on");
+  if (wish != "on" && wish != "off") {
+    log("OPENMPS_COLD_LANE=" + printable(wish) + " is neither on nor off: ignored");
+  }
+  return wish != "off";
+}
+
 Status serve(const Options& options, ServerLink& link, int log_fd) {
   Result<std::unique_ptr<Driver>> driver = load_driver(options.driver, DriverProbe::kInitialise);
   if (!driver.ok()) return driver.status();
@@ -87,9 +102,12 @@ Status serve(const Options& options, ServerLink& link, int log_fd) {
   const uint32_t cores = std::max(1u, std::thread::hardware_concurrency());
   const uint32_t spin_us = choose_spin_us(cores);
   GateLimits limits;
-  limits.loading_waits = driver.value()->kind() == DriverKind::kNvidia;
+  limits.loading_waits = loading_waits(driver.value()->kind());
   ContextGate gate(table, limits);
   Commons commons;
+  if (limits.loading_waits && wants_cold_lane()) {
+    commons.cold = std::make_unique<ColdLanes>(table, *devices, commons.limits);
+  }
   SpinBudget spin(std::max(1u, cores / 2));
   FaultMonitor monitor(table, *devices, [&link](CUresult result, const std::string& reason) {
     link.session_fault(0, result, reason);

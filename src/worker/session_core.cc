@@ -17,20 +17,28 @@ SessionCore::SessionCore(const DriverTable& driver_table, const Devices& all_dev
       commons(worker_commons),
       info(std::move(session_info)) {
   gate.add(feeder);
+  if (commons.cold != nullptr) commons.cold->gate.add(cold_feeder);
 }
 
-SessionCore::~SessionCore() { gate.remove(feeder); }
+SessionCore::~SessionCore() {
+  gate.remove(feeder);
+  if (commons.cold != nullptr) commons.cold->gate.remove(cold_feeder);
+}
 
 Status SessionCore::check_device(uint32_t device) const {
   if (device < devices.count()) return Status();
   return violation("there is no device " + std::to_string(device));
 }
 
-Status SessionCore::use(uint32_t device) {
-  if (device == current_) return Status();
-  OPENMPS_RETURN_IF_ERROR(
-      check(driver.cuCtxSetCurrent(devices.at(device).context), "cuCtxSetCurrent"));
+CUcontext SessionCore::context(uint32_t device, Lane lane) const {
+  return lane == Lane::kMain ? devices.at(device).context : commons.cold->context(device);
+}
+
+Status SessionCore::use(uint32_t device, Lane lane) {
+  if (device == current_ && lane == current_lane_) return Status();
+  OPENMPS_RETURN_IF_ERROR(check(driver.cuCtxSetCurrent(context(device, lane)), "cuCtxSetCurrent"));
   current_ = device;
+  current_lane_ = lane;
   return Status();
 }
 

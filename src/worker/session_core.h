@@ -43,8 +43,10 @@ class SessionCore {
 
   // A device index of the client is one of ours: a violation otherwise.
   [[nodiscard]] Status check_device(uint32_t device) const;
-  // Make the shared context of `device` current on this thread, if it isn't.
-  Status use(uint32_t device);
+  // Make the shared context of `device` current on this thread, if it isn't; or the cold lane's,
+  // which exists.
+  Status use(uint32_t device, Lane lane = Lane::kMain);
+  [[nodiscard]] CUcontext context(uint32_t device, Lane lane) const;
 
   // The session changes what only a new worker has as it was: the device's heap, limits.
   void wear() {
@@ -64,6 +66,7 @@ class SessionCore {
   const Devices& devices;
   ContextGate& gate;
   ContextGate::Feeder feeder;
+  ContextGate::Feeder cold_feeder;  // of the cold lane's gate
   Commons& commons;
   const std::shared_ptr<Bell> bell = std::make_shared<Bell>();  // its executor's
   Background background;
@@ -71,10 +74,15 @@ class SessionCore {
   wire::ChannelView view;  // set once the host file is mapped
   // 0 where a device uses the host's pointers for registered memory, as all current GPUs do.
   uint64_t channel_delta = 0;
+  // Handles of these belong to the main context. While the session has any, its code runs there;
+  // while it has modules that can't, it gets none.
+  uint32_t image_objects = 0;
+  uint32_t cold_homes = 0;
 
  private:
   static constexpr uint32_t kNoDevice = ~0u;
   uint32_t current_ = kNoDevice;
+  Lane current_lane_ = Lane::kMain;
   bool worn_ = false;
 };
 

@@ -18,6 +18,8 @@ constexpr uint64_t kShortestPauseNs = 20'000;
 constexpr uint64_t kLongestPauseNs = 2'000'000;
 // How late what has been given up may go. While something waits to, a look costs one event query.
 constexpr uint64_t kRetirementLookNs = 1'000'000;
+// How soon code that runs in the cold lane is to move if nothing happens.
+constexpr uint64_t kMoveLookNs = 100'000'000;
 // When a session that drains gets a line in the log.
 constexpr uint64_t kSlowDrainNs = 10'000'000'000;
 
@@ -34,6 +36,9 @@ uint64_t SessionParts::tend() {
   retirement.sweep();
   const uint64_t next = memory.give_back_old();
   uint64_t longest = retirement.empty() ? ~0ull : kRetirementLookNs;
+  core.gate.tend();
+  if (core.commons.cold != nullptr) core.commons.cold->gate.tend();
+  if (modules.has_cold_code() && core.gate.has_later()) longest = std::min(longest, kMoveLookNs);
   if (next != 0) {
     const uint64_t now = now_ns();
     longest = std::min(longest, next > now ? next - now : 1);

@@ -34,6 +34,7 @@ struct SessionParts {
                Commons& commons, SessionInfo info)
       : core(driver, devices, gate, commons, std::move(info)) {
     core.feeder.stop = &stop;
+    core.cold_feeder.stop = &stop;
   }
 
   // The client has gone: let its streams pass whatever they wait for, and wait for them. Returns
@@ -58,7 +59,7 @@ struct SessionParts {
   Prints prints{core, modules, stop};
   Links links{core, modules};
   OpenWaits waits{core, memory};
-  Fences fences{core, streams, waits};
+  Fences fences{core, streams, memory, waits};
   Copies copies{core, streams, memory};
   Arrays arrays{core, streams, memory, retirement};
   Launches launches{core, streams, modules, events, memory, prints};

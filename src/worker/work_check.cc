@@ -75,6 +75,10 @@ Status check_value(const wire::ValueOperation& operation) {
   return violation("a stream value of " + std::to_string(value.width) + " bytes");
 }
 
+Status no_wait_in_cold_variable() {
+  return Status(CUDA_ERROR_NOT_SUPPORTED, "a wait for a module's variable in the cold lane");
+}
+
 WorkRange range_of(const wire::ValueOperation& operation) {
   const auto kind = static_cast<wire::ValueKind>(operation.kind);
   if (kind == wire::ValueKind::kBarrier) return {};

@@ -36,6 +36,10 @@ Status check_fill(const wire::Memset& command, WorkRange* range);
 // Bytes from row to row: of one row its length.
 [[nodiscard]] uint64_t pitch_of(const wire::Memset& command);
 
+// A wait for a value of a variable in the cold lane: nobody could let it pass once the client has
+// gone.
+Status no_wait_in_cold_variable();
+
 // Violations: a width or a kind that is none, an address that is not aligned.
 Status check_value(const wire::ValueOperation& operation);
 // A wait only reads. That the session can be drained is another matter: see

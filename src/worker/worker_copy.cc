@@ -58,8 +58,11 @@ Status Copies::fill(const wire::Memset& command) {
   WorkRange range;
   OPENMPS_RETURN_IF_ERROR(check_fill(command, &range));
   OPENMPS_RETURN_IF_ERROR(memory_.check_operand(range, "destination"));
-  OPENMPS_RETURN_IF_ERROR(streams_.enter(*stream, Streams::Entry::kWork));
+  return streams_.submit(*stream, memory_.lane_of(command.destination),
+                         [&](CUstream to) { return submit_fill(command, to); });
+}
 
+Status Copies::submit_fill(const wire::Memset& command, CUstream stream) {
   const DriverTable& driver = core_.driver;
   const CUdeviceptr to = core_.device_address(command.destination);
   const auto value8 = static_cast<unsigned char>(command.value);
@@ -71,18 +74,18 @@ Status Copies::fill(const wire::Memset& command) {
   switch (command.element_bytes) {
     case 1:
       result = linear
-                   ? driver.cuMemsetD8Async(to, value8, n, stream->handle)
-                   : driver.cuMemsetD2D8Async(to, pitch, value8, n, command.height, stream->handle);
+                   ? driver.cuMemsetD8Async(to, value8, n, stream)
+                   : driver.cuMemsetD2D8Async(to, pitch, value8, n, command.height, stream);
       break;
     case 2:
       result =
-          linear ? driver.cuMemsetD16Async(to, value16, n, stream->handle)
-                 : driver.cuMemsetD2D16Async(to, pitch, value16, n, command.height, stream->handle);
+          linear ? driver.cuMemsetD16Async(to, value16, n, stream)
+                 : driver.cuMemsetD2D16Async(to, pitch, value16, n, command.height, stream);
       break;
     default:
-      result = linear ? driver.cuMemsetD32Async(to, command.value, n, stream->handle)
+      result = linear ? driver.cuMemsetD32Async(to, command.value, n, stream)
                       : driver.cuMemsetD2D32Async(to, pitch, command.value, n, command.height,
-                                                  stream->handle);
+                                                  stream);
       break;
   }
   return check(result, "cuMemsetAsync");

@@ -21,6 +21,7 @@ class Copies {
 
  private:
   Status finish(Stream& stream, uint32_t flags);
+  Status submit_fill(const wire::Memset& command, CUstream stream);
 
   SessionCore& core_;
   Streams& streams_;

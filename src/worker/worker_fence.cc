@@ -121,6 +121,11 @@ bool Fences::owes_answer(const void* fences) {
   return false;
 }
 
+void Fences::set_debt(bool (*owes)(const void*)) {
+  core_.gate.set_debt(core_.feeder, owes, this);
+  if (ColdLanes* cold = core_.commons.cold.get()) cold->gate.set_debt(core_.cold_feeder, owes, this);
+}
+
 CUDA_HOST_NODE_PARAMS Fences::posting(uint32_t slot) {
   if (postings_ == nullptr) postings_ = std::make_unique<Posting[]>(wire::kCallbackSlots);
   if (slot >= callbacks_used_) callbacks_used_ = slot + 1;
@@ -128,17 +133,27 @@ CUDA_HOST_NODE_PARAMS Fences::posting(uint32_t slot) {
   return {post, &postings_[slot]};
 }
 
-// The stream is ready for these operations, which have been checked.
-Status Fences::enter(wire::Id id, std::span<const wire::ValueOperation> operations,
-                     Stream** stream) {
-  OPENMPS_RETURN_IF_ERROR(streams_.get(id, stream));
-  OPENMPS_RETURN_IF_ERROR(streams_.enter(**stream, Streams::Entry::kWork));
+// Submit the operations, which have been checked: f(CUstream) does.
+template <typename F>
+Status Fences::submit(wire::Id id, std::span<const wire::ValueOperation> operations, F&& f) {
+  Stream* stream = nullptr;
+  OPENMPS_RETURN_IF_ERROR(streams_.get(id, &stream));
   const auto waits =
       static_cast<size_t>(std::count_if(operations.begin(), operations.end(), is_wait));
-  if (waits == 0) return Status();
-  OPENMPS_RETURN_IF_ERROR(streams_.before_open_wait(**stream));
-  (*stream)->listed->waits.store(true, std::memory_order_relaxed);
-  return waits_.prepare(**stream, waits);
+  const bool cold = std::any_of(operations.begin(), operations.end(), [this](const auto& o) {
+    return memory_.lane_of(o.value.address) == Lane::kCold;
+  });
+  if (cold && waits != 0) return no_wait_in_cold_variable();
+  const Lane lane = cold ? Lane::kCold : Lane::kMain;
+  OPENMPS_RETURN_IF_ERROR(streams_.submit(*stream, lane, [&](CUstream to) -> Status {
+    if (waits != 0) {
+      OPENMPS_RETURN_IF_ERROR(streams_.before_open_wait(*stream));
+      stream->listed->waits.store(true, std::memory_order_relaxed);
+      OPENMPS_RETURN_IF_ERROR(waits_.prepare(*stream, waits));
+    }
+    return f(to);
+  }));
+  return remember(*stream, operations);
 }
 
 // They have been submitted to it.
@@ -151,42 +166,32 @@ Status Fences::remember(const Stream& stream, std::span<const wire::ValueOperati
 }
 
 Status Fences::value(const wire::ValueOperation& operation) {
-  Stream* stream = nullptr;
-  OPENMPS_RETURN_IF_ERROR(enter(operation.value.stream, {&operation, 1}, &stream));
   const wire::StreamValue& value = operation.value;
   const bool writes = operation.kind == static_cast<uint32_t>(wire::ValueKind::kWrite);
   const CUdeviceptr address = core_.device_address(value.address);
-  // NOLINTNEXTLINE(clang-analyzer-*): success comes with a stream.
-  const CUstream handle = stream->handle;
-  if (value.width == 8) {
-    const auto call =
-        writes ? core_.driver.cuStreamWriteValue64_v2 : core_.driver.cuStreamWaitValue64_v2;
-    OPENMPS_RETURN_IF_ERROR(
-        check(call(handle, address, value.value, value.flags), "a 64-bit stream value"));
-    return remember(*stream, {&operation, 1});
-  }
-  const auto call =
-      writes ? core_.driver.cuStreamWriteValue32_v2 : core_.driver.cuStreamWaitValue32_v2;
-  OPENMPS_RETURN_IF_ERROR(
-      check(call(handle, address, static_cast<uint32_t>(value.value), value.flags),
-            "a 32-bit stream value"));
-  return remember(*stream, {&operation, 1});
+  return submit(value.stream, {&operation, 1}, [&](CUstream to) {
+    const DriverTable& driver = core_.driver;
+    if (value.width == 8) {
+      const auto call = writes ? driver.cuStreamWriteValue64_v2 : driver.cuStreamWaitValue64_v2;
+      return check(call(to, address, value.value, value.flags), "a 64-bit stream value");
+    }
+    const auto call = writes ? driver.cuStreamWriteValue32_v2 : driver.cuStreamWaitValue32_v2;
+    return check(call(to, address, static_cast<uint32_t>(value.value), value.flags),
+                 "a 32-bit stream value");
+  });
 }
 
 Status Fences::batch(wire::Id id, std::span<const wire::ValueOperation> operations) {
   if (operations.empty()) return Status();
-  Stream* stream = nullptr;
-  OPENMPS_RETURN_IF_ERROR(enter(id, operations, &stream));
   std::array<CUstreamBatchMemOpParams, wire::kMaxBatch> batch;
   for (size_t i = 0; i < operations.size(); ++i) {
     batch[i] = operation_of(operations[i], core_.device_address(operations[i].value.address));
   }
-  // NOLINTNEXTLINE(clang-analyzer-*): success comes with a stream.
-  OPENMPS_RETURN_IF_ERROR(
-      check(core_.driver.cuStreamBatchMemOp_v2(
-                stream->handle, static_cast<unsigned>(operations.size()), batch.data(), 0),
-            "cuStreamBatchMemOp"));
-  return remember(*stream, operations);
+  const auto count = static_cast<unsigned>(operations.size());
+  return submit(id, operations, [&](CUstream to) {
+    return check(core_.driver.cuStreamBatchMemOp_v2(to, count, batch.data(), 0),
+                 "cuStreamBatchMemOp");
+  });
 }
 
 bool Fences::pass_all_waits() {
@@ -197,7 +202,7 @@ bool Fences::pass_all_waits() {
 }
 
 void Fences::release_all() {
-  core_.gate.set_debt(core_.feeder, nullptr, nullptr);
+  set_debt(nullptr);
   wakers_.release_all();
   waits_.release_all();
 }

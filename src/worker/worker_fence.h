@@ -11,6 +11,7 @@
 
 #include "worker/open_waits.h"
 #include "worker/session_core.h"
+#include "worker/worker_memory.h"
 #include "worker/worker_stream.h"
 #include "worker/worker_waker.h"
 
@@ -34,9 +35,9 @@ class FenceLedger {
 
 class Fences {
  public:
-  Fences(SessionCore& core, Streams& streams, OpenWaits& waits)
-      : core_(core), streams_(streams), waits_(waits) {
-    core_.gate.set_debt(core_.feeder, owes_answer, this);
+  Fences(SessionCore& core, Streams& streams, const SessionMemory& memory, OpenWaits& waits)
+      : core_(core), streams_(streams), memory_(memory), waits_(waits) {
+    set_debt(owes_answer);
   }
 
   // Write value to the slot once the stream, which has been entered, has come here.
@@ -61,18 +62,21 @@ class Fences {
   [[nodiscard]] const FenceLedger& ledger() const { return ledger_; }
 
  private:
-  Status enter(wire::Id id, std::span<const wire::ValueOperation> operations, Stream** stream);
+  template <typename F>
+  Status submit(wire::Id id, std::span<const wire::ValueOperation> operations, F&& f);
   Status remember(const Stream& stream, std::span<const wire::ValueOperation> operations);
   struct Posting {
     wire::ChannelHeader* header;
     wire::CallbackSlot* slot;
   };
   static void post(void* posting);
+  void set_debt(bool (*owes)(const void*));
   // A host function has been posted that the client has not run. Any thread.
   static bool owes_answer(const void* fences);
 
   SessionCore& core_;
   Streams& streams_;
+  const SessionMemory& memory_;
   OpenWaits& waits_;
   FenceLedger ledger_;
   std::atomic<uint32_t> callbacks_used_{0};  // slots from 0

@@ -13,8 +13,6 @@
 namespace openmps::worker {
 namespace {
 
-CUkernel kernel_of(const Function& function) { return reinterpret_cast<CUkernel>(function.handle); }
-
 // What FunctionAttribute::kind selects.
 enum AttributeKind : uint32_t { kAttribute = 0, kCacheConfiguration = 1, kBankSize = 2 };
 
@@ -35,58 +33,35 @@ bool is_plain(CUlaunchAttributeID id) {
 
 }  // namespace
 
+// A function of a module belongs to its device; a kernel of a library has attributes on each.
+Status Modules::enter(Function& function, uint32_t wanted, uint32_t* device, Located* located) {
+  *device = function.is_kernel ? wanted : function.device;
+  OPENMPS_RETURN_IF_ERROR(core_.check_device(*device));
+  OPENMPS_RETURN_IF_ERROR(locate(function, *device, Reach::kAnyLane, located));
+  return core_.use(*device, located->lane);
+}
+
+Status Modules::read_attribute(const Located& located, uint32_t attribute, int32_t* value) {
+  const auto name = static_cast<CUfunction_attribute>(attribute);
+  return check(core_.driver.cuFuncGetAttribute(value, name, located.handle), "cuFuncGetAttribute");
+}
+
 // The parameters, in order, until the driver says that there is none of that index. A driver
-// without these calls (before CUDA 12.4) gives an empty layout: the client then parses the image.
-void Modules::read_layout(Function& function, std::vector<wire::ParameterLayout>* layout) {
+// without this call (before CUDA 12.4) gives an empty layout: the client then parses the image.
+void Modules::describe(Function& function, const Located& located, wire::FunctionReply* facts,
+                       std::vector<wire::ParameterLayout>* layout) {
+  for (uint32_t i = 0; i < wire::kFunctionAttributes; ++i) {
+    // An attribute that this driver does not know stays 0.
+    if (!read_attribute(located, i, &facts->attributes[i]).ok()) facts->attributes[i] = 0;
+  }
   for (size_t i = 0; i < wire::kMaxKernelParameters; ++i) {
     size_t offset = 0;
     size_t bytes = 0;
-    const CUresult result =
-        function.is_kernel
-            ? core_.driver.cuKernelGetParamInfo(kernel_of(function), i, &offset, &bytes)
-            : core_.driver.cuFuncGetParamInfo(function.handle, i, &offset, &bytes);
-    if (result != CUDA_SUCCESS) return;
+    if (core_.driver.cuFuncGetParamInfo(located.handle, i, &offset, &bytes) != CUDA_SUCCESS) return;
     layout->push_back({static_cast<uint32_t>(offset), static_cast<uint32_t>(bytes)});
     function.parameter_bytes =
         std::max(function.parameter_bytes, static_cast<uint32_t>(offset + bytes));
   }
-}
-
-Status Modules::ensure_loaded(Function& function, uint32_t device) {
-  const uint32_t bit = 1u << device;
-  if (!function.is_kernel || (function.loaded & bit) != 0) return Status();
-  if (function.library->is_whole(device)) {
-    function.loaded |= bit;
-    return Status();
-  }
-  OPENMPS_RETURN_IF_ERROR(core_.use(device));
-  core_.gate.run(GatedCall::kFunctionLoad, device, &core_.feeder, [&] {
-    CUfunction loaded = nullptr;
-    const CUresult result = core_.driver.cuKernelGetFunction(&loaded, kernel_of(function));
-    return result == CUDA_SUCCESS && core_.driver.cuFuncLoad != nullptr
-               ? core_.driver.cuFuncLoad(loaded)
-               : result;
-  });
-  function.library->note_loaded(device, false);
-  function.loaded |= bit;  // if that failed the launch says so
-  return Status();
-}
-
-// A function belongs to its module's device; a kernel of a library has attributes on each.
-Status Modules::function_device(const Function& function, uint32_t wanted, uint32_t* device) {
-  *device = function.is_kernel ? wanted : function.device;
-  OPENMPS_RETURN_IF_ERROR(core_.check_device(*device));
-  return core_.use(*device);
-}
-
-Status Modules::read_attribute(const Function& function, uint32_t device, uint32_t attribute,
-                               int32_t* value) {
-  const auto name = static_cast<CUfunction_attribute>(attribute);
-  const CUresult result = function.is_kernel
-                              ? core_.driver.cuKernelGetAttribute(value, name, kernel_of(function),
-                                                                  core_.devices.at(device).handle)
-                              : core_.driver.cuFuncGetAttribute(value, name, function.handle);
-  return check(result, "cuFuncGetAttribute");
 }
 
 Status Modules::get_function(const wire::GetSymbol& command, wire::Variable name,
@@ -99,44 +74,19 @@ Status Modules::get_function(const wire::GetSymbol& command, wire::Variable name
   auto function = std::make_unique<Function>();
   function->device = device;
   function->is_kernel = module->kind == wire::ModuleKind::kLibrary;
+  function->module = module;
+  OPENMPS_RETURN_IF_ERROR(check(
+      core_.driver.cuLibraryGetKernel(&function->kernel, module->library->handle, symbol.c_str()),
+      "cuLibraryGetKernel"));
   wire::FunctionReply facts{};
   std::vector<wire::ParameterLayout> layout;
-  const auto look_up = [&] {
-    CUresult found = load_functions(*module, device);
-    if (found != CUDA_SUCCESS) return found;
-    if (function->is_kernel) {
-      CUkernel kernel = nullptr;
-      found = core_.driver.cuLibraryGetKernel(&kernel, module->library->handle, symbol.c_str());
-      function->handle = reinterpret_cast<CUfunction>(kernel);
-    } else {
-      found = core_.driver.cuModuleGetFunction(&function->handle, module->module, symbol.c_str());
-    }
-    if (found != CUDA_SUCCESS) return found;
-    if (core_.driver.cuFuncLoad != nullptr && !module->library->is_whole(device)) {
-      CUfunction loaded = function->handle;
-      if (function->is_kernel) {
-        core_.driver.cuKernelGetFunction(&loaded, kernel_of(*function));
-      }
-      core_.driver.cuFuncLoad(loaded);  // if that fails its launch says so
-    }
-    for (uint32_t i = 0; i < wire::kFunctionAttributes; ++i) {
-      // An attribute that this driver does not know stays 0.
-      if (!read_attribute(*function, device, i, &facts.attributes[i]).ok()) {
-        facts.attributes[i] = 0;
-      }
-    }
-    read_layout(*function, &layout);
-    return CUDA_SUCCESS;
-  };
-  const CUresult result =
-      module->library->is_whole(device)
-          ? look_up()
-          : core_.gate.run(GatedCall::kFunctionLoad, device, &core_.feeder, look_up);
-  OPENMPS_RETURN_IF_ERROR(check(result, "cuModuleGetFunction"));
-  function->library = module->library.get();
-  function->library->note_loaded(device, false);
-  function->library->pristine(function->handle, facts.attributes);
-  if (function->is_kernel) function->loaded = 1u << device;
+  Located located;
+  const Status status = enter(*function, device, &device, &located);
+  if (status.ok()) describe(*function, located, &facts, &layout);
+  OPENMPS_RETURN_IF_ERROR(core_.use(device));
+  // A kernel that has no code for the device says so when it is launched.
+  if (!status.ok() && (!function->is_kernel || is_sticky(status.code()))) return status;
+  module->library->pristine(function->kernel, facts.attributes);
   function->prints = module->facts.prints;
   function->asserts = module->facts.asserts;
   any_prints_ |= function->prints;
@@ -152,37 +102,28 @@ Status Modules::get_function(const wire::GetSymbol& command, wire::Variable name
   return functions_.insert(command.object, std::move(function));
 }
 
-CUresult Modules::list_functions(const Module& module, std::vector<CUfunction>* functions) {
-  const DriverTable& driver = core_.driver;
-  const bool is_library = module.kind == wire::ModuleKind::kLibrary;
+CUresult Modules::list_kernels(const Module& module, std::vector<CUkernel>* kernels) {
   unsigned count = 0;
-  const CUresult counted = is_library
-                               ? driver.cuLibraryGetKernelCount(&count, module.library->handle)
-                               : driver.cuModuleGetFunctionCount(&count, module.module);
+  const CUresult counted =
+      core_.driver.cuLibraryGetKernelCount(&count, module.library->handle);
   if (counted != CUDA_SUCCESS) return counted;
-  functions->assign(count, nullptr);
+  kernels->assign(count, nullptr);
   if (count == 0) return CUDA_SUCCESS;
-  return is_library
-             ? driver.cuLibraryEnumerateKernels(reinterpret_cast<CUkernel*>(functions->data()),
-                                                count, module.library->handle)
-             : driver.cuModuleEnumerateFunctions(functions->data(), count, module.module);
+  return core_.driver.cuLibraryEnumerateKernels(kernels->data(), count, module.library->handle);
 }
 
 Status Modules::function_names(const wire::ModuleFunctions& command, ReplyWriter& reply) {
   Module* module = nullptr;
   OPENMPS_RETURN_IF_ERROR(modules_.get(command.module, &module));
   OPENMPS_RETURN_IF_ERROR(core_.use(module->device));
-  std::vector<CUfunction> functions;
-  OPENMPS_RETURN_IF_ERROR(check(list_functions(*module, &functions), "cuModuleEnumerateFunctions"));
-  wire::ModuleFunctionsReply head{static_cast<uint32_t>(functions.size()), 0};
+  std::vector<CUkernel> kernels;
+  OPENMPS_RETURN_IF_ERROR(check(list_kernels(*module, &kernels), "cuLibraryEnumerateKernels"));
+  wire::ModuleFunctionsReply head{static_cast<uint32_t>(kernels.size()), 0};
   std::string names;
-  for (size_t i = command.first; i < functions.size(); ++i) {
+  for (size_t i = command.first; i < kernels.size(); ++i) {
     const char* name = nullptr;
-    const CUresult result =
-        module->kind == wire::ModuleKind::kLibrary
-            ? core_.driver.cuKernelGetName(&name, reinterpret_cast<CUkernel>(functions[i]))
-            : core_.driver.cuFuncGetName(&name, functions[i]);
-    OPENMPS_RETURN_IF_ERROR(check(result, "cuFuncGetName"));
+    OPENMPS_RETURN_IF_ERROR(
+        check(core_.driver.cuKernelGetName(&name, kernels[i]), "cuKernelGetName"));
     if (sizeof(head) + names.size() + strlen(name) + 1 > reply.room()) break;
     names.append(name).push_back('\0');
     ++head.names;
@@ -195,39 +136,26 @@ Status Modules::function_names(const wire::ModuleFunctions& command, ReplyWriter
 Status Modules::set_attribute(const wire::FunctionAttribute& command) {
   Function* function = nullptr;
   OPENMPS_RETURN_IF_ERROR(functions_.get(command.function, &function));
-  uint32_t index = 0;
-  OPENMPS_RETURN_IF_ERROR(function_device(*function, command.device, &index));
-  const DriverTable& driver = core_.driver;
-  const CUdevice device = core_.devices.at(index).handle;
+  uint32_t device = 0;
+  Located located;
+  OPENMPS_RETURN_IF_ERROR(enter(*function, command.device, &device, &located));
+  LoadedLibrary& library = *function->module->library;
   CUresult result = CUDA_ERROR_INVALID_VALUE;
   if (command.kind == kAttribute) {
-    const auto name = static_cast<CUfunction_attribute>(command.attribute);
-    if (function->is_kernel) {
-      const CUkernel kernel = kernel_of(*function);
-      result = driver.cuKernelSetAttribute(name, command.value, kernel, device);
-    } else {
-      result = driver.cuFuncSetAttribute(function->handle, name, command.value);
-    }
-    const int most = result != CUDA_SUCCESS
-                         ? command.value
-                         : function->library->grown(function->handle, index, name, command.value);
-    if (most != command.value) {
-      result = function->is_kernel
-                   ? driver.cuKernelSetAttribute(name, most, kernel_of(*function), device)
-                   : driver.cuFuncSetAttribute(function->handle, name, most);
-    }
+    result = library.set_attribute(function->kernel, device,
+                                   static_cast<CUfunction_attribute>(command.attribute),
+                                   command.value);
   } else if (command.kind == kCacheConfiguration) {
-    const auto config = static_cast<CUfunc_cache>(command.value);
-    result = function->is_kernel
-                 ? driver.cuKernelSetCacheConfig(kernel_of(*function), config, device)
-                 : driver.cuFuncSetCacheConfig(function->handle, config);
+    result =
+        library.set_cache(function->kernel, device, static_cast<CUfunc_cache>(command.value));
   } else if (command.kind == kBankSize) {
     // Kernels of libraries have no such call, and no GPU since Kepler heeds it.
     result = function->is_kernel
                  ? CUDA_SUCCESS
-                 : driver.cuFuncSetSharedMemConfig(function->handle,
-                                                   static_cast<CUsharedconfig>(command.value));
+                 : library.set_banks(function->kernel, device,
+                                     static_cast<CUsharedconfig>(command.value));
   }
+  OPENMPS_RETURN_IF_ERROR(core_.use(device));
   return check(result, "cuFuncSetAttribute");
 }
 
@@ -235,9 +163,12 @@ Status Modules::get_attribute(const wire::FunctionAttribute& command, ReplyWrite
   Function* function = nullptr;
   OPENMPS_RETURN_IF_ERROR(functions_.get(command.function, &function));
   uint32_t device = 0;
-  OPENMPS_RETURN_IF_ERROR(function_device(*function, command.device, &device));
   int32_t value = 0;
-  OPENMPS_RETURN_IF_ERROR(read_attribute(*function, device, command.attribute, &value));
+  Located located;
+  OPENMPS_RETURN_IF_ERROR(enter(*function, command.device, &device, &located));
+  const Status status = read_attribute(located, command.attribute, &value);
+  OPENMPS_RETURN_IF_ERROR(core_.use(device));
+  OPENMPS_RETURN_IF_ERROR(status);
   reply.put(value);
   return Status();
 }
@@ -245,12 +176,14 @@ Status Modules::get_attribute(const wire::FunctionAttribute& command, ReplyWrite
 Status Modules::occupancy(const wire::Occupancy& command, ReplyWriter& reply) {
   Function* function = nullptr;
   OPENMPS_RETURN_IF_ERROR(functions_.get(command.function, &function));
-  OPENMPS_RETURN_IF_ERROR(core_.use(function->device));
+  uint32_t device = 0;
+  Located located;
+  OPENMPS_RETURN_IF_ERROR(enter(*function, function->device, &device, &located));
   int blocks = 0;
-  OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
-                                    &blocks, function->handle, command.block_size,
-                                    command.dynamic_shared_bytes, command.flags),
-                                "cuOccupancyMaxActiveBlocksPerMultiprocessor"));
+  const CUresult result = core_.driver.cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+      &blocks, located.handle, command.block_size, command.dynamic_shared_bytes, command.flags);
+  OPENMPS_RETURN_IF_ERROR(core_.use(device));
+  OPENMPS_RETURN_IF_ERROR(check(result, "cuOccupancyMaxActiveBlocksPerMultiprocessor"));
   reply.put(wire::OccupancyReply{static_cast<uint64_t>(blocks)});
   return Status();
 }
@@ -259,7 +192,6 @@ Status Modules::cluster_occupancy(const wire::ClusterOccupancy& command, wire::V
                                   ReplyWriter& reply) {
   Function* function = nullptr;
   OPENMPS_RETURN_IF_ERROR(functions_.get(command.function, &function));
-  OPENMPS_RETURN_IF_ERROR(core_.use(function->device));
   CUlaunchAttribute list[wire::kMaxLaunchAttributes];
   if (!attributes.empty()) memcpy(list, attributes.data(), attributes.size());
   // The others, which name objects, change nothing about occupancy.
@@ -275,13 +207,17 @@ Status Modules::cluster_occupancy(const wire::ClusterOccupancy& command, wire::V
   config.sharedMemBytes = command.shared_bytes;
   config.attrs = list;
   config.numAttrs = static_cast<unsigned>(plain_end - list);
+  uint32_t device = 0;
+  Located located;
+  OPENMPS_RETURN_IF_ERROR(enter(*function, function->device, &device, &located));
   CUresult result = CUDA_ERROR_INVALID_VALUE;
   int value = 0;
   if (command.query == static_cast<uint32_t>(wire::ClusterQuery::kMaxActive)) {
-    result = core_.driver.cuOccupancyMaxActiveClusters(&value, function->handle, &config);
+    result = core_.driver.cuOccupancyMaxActiveClusters(&value, located.handle, &config);
   } else if (command.query == static_cast<uint32_t>(wire::ClusterQuery::kMaxPotentialSize)) {
-    result = core_.driver.cuOccupancyMaxPotentialClusterSize(&value, function->handle, &config);
+    result = core_.driver.cuOccupancyMaxPotentialClusterSize(&value, located.handle, &config);
   }
+  OPENMPS_RETURN_IF_ERROR(core_.use(device));
   OPENMPS_RETURN_IF_ERROR(check(result, "the cluster occupancy query"));
   reply.put(wire::OccupancyReply{static_cast<uint64_t>(value)});
   return Status();

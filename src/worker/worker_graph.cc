@@ -9,6 +9,14 @@
 #include "worker/driver_check.h"
 
 namespace openmps::worker {
+namespace {
+
+bool has_cold_node(std::span<const GraphStep> steps) {
+  return std::any_of(steps.begin(), steps.end(),
+                     [](const GraphStep& step) { return step.lane == Lane::kCold; });
+}
+
+}  // namespace
 
 Status Graphs::find(wire::Id id, GraphExec** exec) const {
   OPENMPS_RETURN_IF_ERROR(execs_.get(id, exec));
@@ -136,6 +144,17 @@ Status Graphs::check_copies(std::span<const GraphStep> old, std::span<const Grap
   return Status();
 }
 
+// The context of a node can't change.
+Status Graphs::check_lanes(std::span<const GraphStep> old, std::span<const GraphStep> fresh,
+                           wire::GraphUpdateReply* answer) {
+  for (size_t i = 0; i < std::min(old.size(), fresh.size()); ++i) {
+    if (old[i].lane == fresh[i].lane) continue;
+    *answer = {CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE, static_cast<uint32_t>(i)};
+    return Status(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, "a node would change its lane");
+  }
+  return Status();
+}
+
 // A graph that keeps its nodes was described with all of them.
 Status Graphs::check_complete(const DescribedGraph& described) {
   if (!described.graph->keeps() || described.steps.size() == described.graph->steps.size()) {
@@ -173,6 +192,7 @@ Status Graphs::instantiate(const wire::GraphInstantiate& command, ReplyWriter& r
   }
   exec->graph = std::move(graph);
   exec->described.reset();
+  exec->is_cold = has_cold_node(exec->graph.steps);
   for (uint32_t i = 0; i < exec->graph.steps.size(); ++i) {
     const wire::GraphNodeKind kind = exec->graph.steps[i].kind;
     if (kind == wire::GraphNodeKind::kHostCall || kind == wire::GraphNodeKind::kValues) {
@@ -191,6 +211,7 @@ Status Graphs::update(const wire::GraphUpdate& command, ReplyWriter& reply) {
   if (status.ok()) status = check_complete(*graph);
   wire::GraphUpdateReply answer{CU_GRAPH_EXEC_UPDATE_ERROR, graph->failed_node};
   if (status.ok()) status = check_copies(exec->graph.steps, graph->steps, &answer);
+  if (status.ok()) status = check_lanes(exec->graph.steps, graph->steps, &answer);
   if (status.ok()) {
     CUgraphExecUpdateResultInfo info{};
     status = core_.use(graph->graph->device());
@@ -221,6 +242,7 @@ Status Graphs::update(const wire::GraphUpdate& command, ReplyWriter& reply) {
       step.last = last;
     }
     exec->checked = ~0ull;
+    exec->is_cold = has_cold_node(exec->graph.steps);
   }
   drop(*graph);
   return status;
@@ -266,6 +288,7 @@ Status Graphs::launch(const wire::GraphLaunch& command) {
   OPENMPS_RETURN_IF_ERROR(find(command.exec, &exec));
   OPENMPS_RETURN_IF_ERROR(check_uses(*exec));
   OPENMPS_RETURN_IF_ERROR(streams_.enter(*stream, Streams::Entry::kWork));
+  if (exec->is_cold) streams_.note_cold_graph(*stream);
   if (!exec->waits.empty()) stream->listed->waits.store(true, std::memory_order_relaxed);
   std::vector<wire::StreamValue> waits;
   for (const uint32_t number : exec->waits) {

@@ -30,6 +30,7 @@ struct GraphExec {
   CUgraphExec handle = nullptr;               // null: only described so far
   DescribedGraph graph;                       // that it was made from
   std::unique_ptr<DescribedGraph> described;  // under way
+  bool is_cold = false;                       // some node names the cold lane's context
   std::vector<uint32_t> waits;                // the steps that may wait for the client
   uint64_t checked = ~0ull;  // what its nodes use was there at this state of the session
 };
@@ -67,6 +68,8 @@ class Graphs {
   void release(GraphExec& exec);
   static Status check_copies(std::span<const GraphStep> old, std::span<const GraphStep> fresh,
                              wire::GraphUpdateReply* answer);
+  static Status check_lanes(std::span<const GraphStep> old, std::span<const GraphStep> fresh,
+                            wire::GraphUpdateReply* answer);
   static Status check_complete(const DescribedGraph& described);
   Status check_uses(GraphExec& exec);
 

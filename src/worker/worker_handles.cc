@@ -9,19 +9,16 @@ namespace openmps::worker {
 CUresult Handles::resolve_function(uint32_t id, bool as_kernel, void** handle) {
   Function* function = nullptr;
   if (!modules_.function(id, &function).ok()) return CUDA_ERROR_INVALID_HANDLE;
-  if (function->is_kernel == as_kernel) {
-    *handle = function->handle;
-    return CUDA_SUCCESS;
+  if (as_kernel) {
+    *handle = function->kernel;
+    return function->is_kernel ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
   }
-  if (as_kernel) return CUDA_ERROR_INVALID_HANDLE;
-  if (const Status status = modules_.ensure_loaded(*function, device_); !status.ok()) {
-    return status.code();
-  }
-  CUfunction loaded = nullptr;
-  const CUresult result =
-      core_.driver.cuKernelGetFunction(&loaded, reinterpret_cast<CUkernel>(function->handle));
-  *handle = loaded;
-  return result;
+  Located located;
+  const uint32_t device = function->is_kernel ? device_ : function->device;
+  Status status = modules_.locate(*function, device, Modules::Reach::kAnyLane, &located);
+  if (status.ok()) status = core_.use(device, located.lane);
+  *handle = located.handle;
+  return status.code();
 }
 
 CUresult Handles::resolve(HandleType type, uint32_t id, void** handle) {

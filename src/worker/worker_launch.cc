@@ -12,6 +12,12 @@ namespace {
 // Where a client puts the id of an event whose handle the driver wants.
 wire::Id id_of(CUevent event) { return static_cast<wire::Id>(reinterpret_cast<uintptr_t>(event)); }
 
+// An event of the client's that the launch itself records.
+bool names_event(const CUlaunchAttribute& attribute) {
+  return attribute.id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT ||
+         attribute.id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT;
+}
+
 }  // namespace
 
 Status Launches::launch(const wire::Launch& command, wire::Variable variable) {
@@ -25,15 +31,22 @@ Status Launches::launch(const wire::Launch& command, wire::Variable variable) {
                                                 " bytes of parameters for a kernel of " +
                                                 std::to_string(function->parameter_bytes));
   }
-  OPENMPS_RETURN_IF_ERROR(modules_.ensure_loaded(*function, stream->device));
+  Located located;
+  // The cold lane knows no green contexts.
+  const auto reach = stream->green == nullptr ? Modules::Reach::kAnyLane : Modules::Reach::kMainLane;
+  OPENMPS_RETURN_IF_ERROR(modules_.locate(*function, stream->device, reach, &located));
   prints_.before_launch(*function);
-  Status status = streams_.enter(*stream, Streams::Entry::kWork);
-  if (status.ok()) status = submit(command, variable, *stream, *function);
+  Status status = streams_.submit(*stream, located.lane, [&](CUstream to) {
+    return submit(command, variable, to, located);
+  });
+  if (status.ok() && located.lane == Lane::kCold) {
+    status = record_events(command, variable.data(), *stream);
+  }
   return prints_.after_launch(*function, std::move(status), stream->handle, stream->device);
 }
 
-Status Launches::submit(const wire::Launch& command, wire::Variable variable, const Stream& stream,
-                        const Function& function) {
+Status Launches::submit(const wire::Launch& command, wire::Variable variable, CUstream stream,
+                        const Located& located) {
   const size_t attribute_bytes = command.attribute_count * sizeof(CUlaunchAttribute);
   size_t parameter_bytes = command.parameter_bytes;
   void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER,
@@ -41,11 +54,11 @@ Status Launches::submit(const wire::Launch& command, wire::Variable variable, co
                    CU_LAUNCH_PARAM_BUFFER_SIZE, &parameter_bytes, CU_LAUNCH_PARAM_END};
   void** parameters = parameter_bytes == 0 ? nullptr : extra;
   if (command.attribute_count != 0 || (command.flags & wire::kLaunchCooperative) != 0) {
-    return launch_with_attributes(command, variable.data(), stream, function, parameters);
+    return launch_with_attributes(command, variable.data(), stream, located, parameters);
   }
-  return check(core_.driver.cuLaunchKernel(function.handle, command.grid[0], command.grid[1],
+  return check(core_.driver.cuLaunchKernel(located.handle, command.grid[0], command.grid[1],
                                            command.grid[2], command.block[0], command.block[1],
-                                           command.block[2], command.shared_bytes, stream.handle,
+                                           command.block[2], command.shared_bytes, stream,
                                            nullptr, parameters),
                "cuLaunchKernel");
 }
@@ -71,13 +84,15 @@ Status Launches::translate(CUlaunchAttribute* attribute) {
 }
 
 Status Launches::launch_with_attributes(const wire::Launch& command,
-                                        const unsigned char* attributes, const Stream& stream,
-                                        const Function& function, void** extra) {
+                                        const unsigned char* attributes, CUstream stream,
+                                        const Located& located, void** extra) {
   CUlaunchAttribute list[wire::kMaxLaunchAttributes + 1];
-  memcpy(list, attributes, command.attribute_count * sizeof(CUlaunchAttribute));
   unsigned count = 0;
-  for (; count < command.attribute_count; ++count) {
+  for (unsigned i = 0; i < command.attribute_count; ++i) {
+    memcpy(&list[count], attributes + i * sizeof(list[0]), sizeof(list[0]));
     OPENMPS_RETURN_IF_ERROR(translate(&list[count]));
+    const bool elsewhere = located.lane == Lane::kCold && names_event(list[count]);
+    if (!elsewhere) ++count;
   }
   if ((command.flags & wire::kLaunchCooperative) != 0) {
     list[count] = {};
@@ -93,11 +108,29 @@ Status Launches::launch_with_attributes(const wire::Launch& command,
   config.blockDimY = command.block[1];
   config.blockDimZ = command.block[2];
   config.sharedMemBytes = command.shared_bytes;
-  config.hStream = stream.handle;
+  config.hStream = stream;
   config.attrs = list;
   config.numAttrs = count;
-  return check(core_.driver.cuLaunchKernelEx(&config, function.handle, nullptr, extra),
+  return check(core_.driver.cuLaunchKernelEx(&config, located.handle, nullptr, extra),
                "cuLaunchKernelEx");
+}
+
+// Events are the main context's: those that a launch in the cold lane would record are recorded
+// behind it.
+Status Launches::record_events(const wire::Launch& command, const unsigned char* attributes,
+                               const Stream& stream) {
+  for (unsigned i = 0; i < command.attribute_count; ++i) {
+    CUlaunchAttribute attribute;
+    memcpy(&attribute, attributes + i * sizeof(attribute), sizeof(attribute));
+    if (!names_event(attribute)) continue;
+    OPENMPS_RETURN_IF_ERROR(translate(&attribute));
+    CUevent event = attribute.id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT
+                        ? attribute.value.programmaticEvent.event
+                        : attribute.value.launchCompletionEvent.event;
+    OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuEventRecord(event, stream.handle),
+                                  "cuEventRecord behind a launch in the cold lane"));
+  }
+  return Status();
 }
 
 }  // namespace openmps::worker

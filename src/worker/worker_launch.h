@@ -30,10 +30,12 @@ class Launches {
   Status translate(CUlaunchAttribute* attribute);
 
  private:
-  Status submit(const wire::Launch& command, wire::Variable variable, const Stream& stream,
-                const Function& function);
+  Status submit(const wire::Launch& command, wire::Variable variable, CUstream stream,
+                const Located& located);
   Status launch_with_attributes(const wire::Launch& command, const unsigned char* attributes,
-                                const Stream& stream, const Function& function, void** extra);
+                                CUstream stream, const Located& located, void** extra);
+  Status record_events(const wire::Launch& command, const unsigned char* attributes,
+                       const Stream& stream);
 
   SessionCore& core_;
   Streams& streams_;

@@ -83,7 +83,9 @@ Status Limits::raise_stack(uint32_t device, uint64_t value, uint64_t now) {
         size_t there = 0;  // somebody else may have raised it meanwhile
         const CUresult read = core_.driver.cuCtxGetLimit(&there, CU_LIMIT_STACK_SIZE);
         if (read != CUDA_SUCCESS || there >= value) return read;
-        return core_.driver.cuCtxSetLimit(CU_LIMIT_STACK_SIZE, value);
+        const CUresult set = core_.driver.cuCtxSetLimit(CU_LIMIT_STACK_SIZE, value);
+        if (set != CUDA_SUCCESS || core_.commons.cold == nullptr) return set;
+        return core_.commons.cold->set_stack(device, value);
       });
   if (result == CUDA_SUCCESS) {
     charged_[device] += bytes;

@@ -548,8 +548,25 @@ Status SessionMemory::info(const wire::DeviceOnly& command, ReplyWriter& reply) 
   return Status();
 }
 
-void SessionMemory::add_global(uint64_t address, uint64_t bytes) {
-  if (bytes != 0) ranges_.insert({address, Range{.end = address + bytes}});
+void SessionMemory::add_global(uint64_t address, uint64_t bytes, Lane lane) {
+  if (bytes == 0) return;
+  const bool added = ranges_.insert({address, Range{.end = address + bytes, .lane = lane}}).second;
+  if (added && lane == Lane::kCold) ++cold_globals_;
+}
+
+void SessionMemory::remove_global(uint64_t address) {
+  const auto found = ranges_.find(address);
+  if (found != ranges_.end() && found->second.lane == Lane::kCold) --cold_globals_;
+  ranges_.erase(address);
+  ++removals_;
+}
+
+Lane SessionMemory::lane_of(uint64_t address) const {
+  if (cold_globals_ == 0) return Lane::kMain;
+  const auto above = ranges_.upper_bound(address);
+  if (above == ranges_.begin()) return Lane::kMain;
+  const Range& range = std::prev(above)->second;
+  return address < range.end ? range.lane : Lane::kMain;
 }
 
 bool SessionMemory::contains(uint64_t address, uint64_t bytes, bool writable) const {

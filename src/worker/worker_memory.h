@@ -97,11 +97,11 @@ class SessionMemory {
   Status info(const wire::DeviceOnly& command, ReplyWriter& reply);
 
   // A module's global may be named by copies while the module is loaded.
-  void add_global(uint64_t address, uint64_t bytes);
-  void remove_global(uint64_t address) {
-    ranges_.erase(address);
-    ++removals_;
-  }
+  void add_global(uint64_t address, uint64_t bytes, Lane lane);
+  void remove_global(uint64_t address);
+  // Whose streams may fill that address and work on its values: those of the lane of its global;
+  // for all other memory any.
+  [[nodiscard]] Lane lane_of(uint64_t address) const;
   // Grows whenever something stops being accessible: what was checked before may be gone.
   [[nodiscard]] uint64_t removals() const { return removals_; }
 
@@ -136,6 +136,7 @@ class SessionMemory {
     bool lent = false;    // other processes have it, or may
     uint32_t peers = 0;   // of its device, when it was given up
     uint64_t ticket = 0;  // of the command that gave it up
+    Lane lane = Lane::kMain;  // of a global
   };
   using Ranges = std::map<uint64_t, Range>;
 
@@ -170,6 +171,7 @@ class SessionMemory {
   uint64_t unregister_tickets_ = 0;
   std::map<uint64_t, uint64_t> extents_;  // begin -> end
   uint64_t extent_bytes_ = 0;
+  uint32_t cold_globals_ = 0;
   std::array<std::atomic<uint64_t>, wire::kMaxDevices> granted_{};
   std::array<uint32_t, wire::kMaxDevices> peers_{};  // of memory on a device: who else uses it
   bool window_reserved_ = false;

@@ -114,6 +114,7 @@ Status Modules::load(const wire::ModuleLoad& command, wire::Variable options, Re
   module->image = core_.commons.images.intern(std::move(image));
   auto making = std::make_shared<Making>(core_, module->image);
   making->jit = std::move(jit);
+  making->facts = module->facts;
   // Options change the code, and variables are a session's own.
   making->shareable = command.option_count == 0 && !module->facts.has_variables;
   if (!module->facts.compiles) {
@@ -142,7 +143,8 @@ void Modules::make(Making& making) {
                                              nullptr, 0);
     });
     OPENMPS_RETURN_IF_ERROR(check(result, "cuLibraryLoadData"));
-    *made = std::make_shared<LoadedLibrary>(making.driver, making.gate, handle);
+    *made = std::make_shared<LoadedLibrary>(making.driver, making.gate, making.cold, handle,
+                                            making.facts);
     return Status();
   };
   making.status = making.shareable ? making.images.library(making.image, load, &making.library)
@@ -154,9 +156,12 @@ Status Modules::finish_load(wire::Id id, std::unique_ptr<Module> module, Making&
   Status status = making.status;
   module->library = std::move(making.library);
   if (status.ok()) status = core_.use(module->device);
-  if (status.ok() && module->kind == ModuleKind::kModule) {
-    status = check(core_.gate.run(GatedCall::kModuleLoad, module->device, &core_.feeder,
-                                  [&] { return place(*module); }),
+  // Code that is there has been found to be right.
+  if (status.ok() && module->kind == ModuleKind::kModule &&
+      !lane_of(*module->library, module->device)) {
+    const Homes homes = homes_of(*module->library, module->device);
+    status = check(load_code(GatedCall::kModuleLoad, *module->library, module->device, homes,
+                             [&](Lane lane) { return place(*module, lane); }),
                    "cuLibraryGetModule");
   }
   making.jit.put_logs(reply);
@@ -169,33 +174,147 @@ Status Modules::finish_load(wire::Id id, std::unique_ptr<Module> module, Making&
   return modules_.insert(id, std::move(module));
 }
 
-CUresult Modules::place(Module& module) {
-  const CUresult result = core_.driver.cuLibraryGetModule(&module.module, module.library->handle);
-  if (result != CUDA_SUCCESS) return result;
-  module.library->note_loaded(module.device, false);
-  return load_functions(module, module.device);
+// ---- Lanes --------------------------------------------------------------------------------------
+
+Modules::Homes Modules::homes_of(const LoadedLibrary& library, uint32_t device) const {
+  if (library.has_one_home) {
+    if (library.is_loaded(device, Lane::kMain)) return Homes::kMain;
+    if (library.is_loaded(device, Lane::kCold)) return Homes::kCold;
+  }
+  const bool may =
+      core_.commons.cold != nullptr && library.may_run_cold && core_.image_objects == 0;
+  return may ? Homes::kEither : Homes::kMain;
 }
 
-CUresult Modules::load_functions(const Module& module, uint32_t device) {
-  const DriverTable& driver = core_.driver;
-  if (driver.cuFuncLoad == nullptr || module.library->is_whole(device) ||
+std::optional<Lane> Modules::lane_of(const LoadedLibrary& library, uint32_t device) {
+  for (const Lane lane : {Lane::kMain, Lane::kCold}) {
+    if (library.is_loaded(device, lane)) return lane;
+  }
+  return std::nullopt;
+}
+
+// Loading waits for the work of the context that it is done in, the cold one's, too: it is done in
+// the first of the two that is quiet.
+template <typename F>
+CUresult Modules::load_code(GatedCall call, LoadedLibrary& library, uint32_t device, Homes homes,
+                            F&& load) {
+  ContextGate& gate = core_.gate;
+  CUresult result = CUDA_ERROR_NOT_READY;
+  const auto in_main = [&] { return load(Lane::kMain); };
+  if (const Status status = core_.use(device); !status.ok()) return status.code();
+  if (homes == Homes::kMain) return gate.run(call, device, &core_.feeder, in_main);
+  uint64_t hold_ns = gate.first_hold_ns();
+  for (; hold_ns != 0; hold_ns = gate.rest_after(hold_ns, &core_.feeder)) {
+    if (homes == Homes::kEither) {
+      if (gate.run_soon(call, device, &core_.feeder, hold_ns, &result, in_main)) return result;
+      if (core_.commons.cold->want(device) == nullptr) {
+        return gate.run(call, device, &core_.feeder, in_main);
+      }
+    }
+    if (load_cold(call, library, device, hold_ns, &result, load)) return result;
+  }
+  return result;
+}
+
+template <typename F>
+bool Modules::load_cold(GatedCall call, LoadedLibrary& library, uint32_t device, uint64_t hold_ns,
+                        CUresult* result, F&& load) {
+  if (const Status status = core_.use(device, Lane::kCold); !status.ok()) {
+    *result = status.code();
+    return true;
+  }
+  const bool loaded =
+      core_.commons.cold->gate.run_soon(call, device, &core_.cold_feeder, hold_ns, result,
+                                        [&] { return load(Lane::kCold); });
+  if (const Status status = core_.use(device); !status.ok()) {
+    *result = status.code();
+    return true;
+  }
+  if (loaded && *result == CUDA_SUCCESS && !library.has_one_home) {
+    has_cold_code_ = true;
+    library.plan_move(device);
+  }
+  return loaded;
+}
+
+void Modules::note_loaded(Module& module, uint32_t device, Lane lane) {
+  module.library->note_loaded(device, lane, false);
+  if (lane == Lane::kMain || !module.library->has_one_home || module.in_cold_home) return;
+  module.in_cold_home = true;
+  ++core_.cold_homes;
+}
+
+CUresult Modules::place(Module& module, Lane lane) {
+  const CUresult result = core_.driver.cuLibraryGetModule(&module.module, module.library->handle);
+  if (result != CUDA_SUCCESS) return result;
+  note_loaded(module, module.device, lane);
+  return load_functions(module, module.device, lane);
+}
+
+CUresult Modules::load_functions(Module& module, uint32_t device, Lane lane) {
+  LoadedLibrary& library = *module.library;
+  if (core_.driver.cuFuncLoad == nullptr || library.is_whole(device, lane) ||
       module.image->size() > kMostBytesLoadedTogether) {
     return CUDA_SUCCESS;
   }
-  std::vector<CUfunction> functions;
-  const CUresult listed = list_functions(module, &functions);
-  if (listed != CUDA_SUCCESS || functions.size() > kMostLoadedTogether) return CUDA_SUCCESS;
-  for (CUfunction function : functions) {
-    CUresult result = CUDA_SUCCESS;
-    if (module.kind == ModuleKind::kLibrary) {
-      result = driver.cuKernelGetFunction(&function, reinterpret_cast<CUkernel>(function));
-    }
-    if (result == CUDA_SUCCESS) result = driver.cuFuncLoad(function);
+  std::vector<CUkernel> kernels;
+  const CUresult listed = list_kernels(module, &kernels);
+  if (listed != CUDA_SUCCESS || kernels.size() > kMostLoadedTogether) return CUDA_SUCCESS;
+  for (CUkernel kernel : kernels) {
+    CUfunction function = nullptr;
+    const CUresult result = library.load(kernel, device, lane, &function);
     // Who asks for that function is told; nobody else is.
     if (result != CUDA_SUCCESS) return is_sticky(result) ? result : CUDA_SUCCESS;
   }
-  module.library->note_loaded(device, true);
+  library.note_loaded(device, lane, true);
   return CUDA_SUCCESS;
+}
+
+CUresult Modules::load_function(Function& function, uint32_t device, Lane lane, Located* located) {
+  CUresult result = load_functions(*function.module, device, lane);
+  if (result != CUDA_SUCCESS) return result;
+  result = function.module->library->load(function.kernel, device, lane, &located->handle);
+  if (result != CUDA_SUCCESS) return result;
+  located->lane = lane;
+  note_loaded(*function.module, device, lane);
+  return CUDA_SUCCESS;
+}
+
+// What runs in the cold lane comes to the main one if that is quiet, or soon is.
+bool Modules::move_soon(Function& function, uint32_t device) {
+  if (!core_.gate.due(device) || !core_.use(device).ok()) return false;
+  CUresult moved = CUDA_SUCCESS;
+  return core_.gate.run_soon(GatedCall::kFunctionLoad, device, &core_.feeder,
+                             core_.gate.first_hold_ns(), &moved, [&] {
+                               function.module->library->move_to_main(device);
+                               return CUDA_SUCCESS;
+                             });
+}
+
+Status Modules::find(Function& function, uint32_t device, Reach reach, Located* located) {
+  LoadedLibrary& library = *function.module->library;
+  const auto is_in = [&](Lane lane) {
+    *located = {library.function(function.kernel, device, lane), lane};
+    return located->handle != nullptr;
+  };
+  Homes homes = homes_of(library, device);
+  if (homes == Homes::kEither && reach == Reach::kMainLane) homes = Homes::kMain;
+  bool found = is_in(Lane::kMain);
+  if (!found && homes != Homes::kMain && is_in(Lane::kCold)) {
+    const bool moved =
+        homes == Homes::kEither && move_soon(function, device) && is_in(Lane::kMain);
+    found = moved || is_in(Lane::kCold);
+  }
+  if (!found) {
+    const auto load = [&](Lane lane) { return load_function(function, device, lane, located); };
+    OPENMPS_RETURN_IF_ERROR(
+        check(load_code(GatedCall::kFunctionLoad, library, device, homes, load),
+              "cuKernelGetFunction"));
+  }
+  if (located->lane == Lane::kCold) return Status();
+  function.main.resize(core_.devices.count());
+  function.main[device] = located->handle;
+  return Status();
 }
 
 void Modules::release(Module& module) {
@@ -203,6 +322,7 @@ void Modules::release(Module& module) {
   for (const uint64_t address : module.globals) memory_.remove_global(address);
   image_bytes_ -= module.image->size() - 1;
   memory_.refund(module.device, module.charged);
+  if (module.in_cold_home) --core_.cold_homes;
   module.library.reset();  // unloads it, if nobody else holds it
 }
 
@@ -233,23 +353,36 @@ Status Modules::get_global(const wire::GetSymbol& command, wire::Variable name,
   const std::string symbol(reinterpret_cast<const char*>(name.data()), name.size());
   CUdeviceptr address = 0;
   size_t bytes = 0;
-  // The first look at a symbol of a lazily loaded image loads it.
+  LoadedLibrary& library = *module->library;
+  Lane lane = lane_of(library, device).value_or(Lane::kMain);
   const auto look = [&] {
-    if (module->kind == ModuleKind::kModule) {
+    if (module->module != nullptr) {
       return core_.driver.cuModuleGetGlobal_v2(&address, &bytes, module->module, symbol.c_str());
     }
     return (command.managed != 0 ? core_.driver.cuLibraryGetManaged
                                  : core_.driver.cuLibraryGetGlobal)(
-        &address, &bytes, module->library->handle, symbol.c_str());
+        &address, &bytes, library.handle, symbol.c_str());
   };
-  const CUresult result =
-      module->library->is_loaded(device)
-          ? look()
-          : core_.gate.run(GatedCall::kFunctionLoad, device, &core_.feeder, look);
-  if (result == CUDA_SUCCESS) module->library->note_loaded(device, false);
+  CUresult result = CUDA_SUCCESS;
+  if (library.is_loaded(device, lane)) {
+    OPENMPS_RETURN_IF_ERROR(core_.use(device, lane));
+    result = look();
+    OPENMPS_RETURN_IF_ERROR(core_.use(device));
+  } else {
+    // The first look at a symbol of a lazily loaded image loads it, also if there is none.
+    const auto load = [&](Lane home) {
+      lane = home;
+      const CUresult looked = look();
+      if (looked == CUDA_SUCCESS || looked == CUDA_ERROR_NOT_FOUND) {
+        note_loaded(*module, device, home);
+      }
+      return looked;
+    };
+    result = load_code(GatedCall::kFunctionLoad, library, device, homes_of(library, device), load);
+  }
   OPENMPS_RETURN_IF_ERROR(check(result, "cuModuleGetGlobal"));
   if (std::find(module->globals.begin(), module->globals.end(), address) == module->globals.end()) {
-    memory_.add_global(address, bytes);
+    memory_.add_global(address, bytes, lane);
     module->globals.push_back(address);
   }
   // A module's variables are all asked for alike. Where the driver doesn't know, it is none.
@@ -265,11 +398,9 @@ Status Modules::symbols(wire::Id id, ReplyWriter& reply) {
   OPENMPS_RETURN_IF_ERROR(modules_.get(id, &module));
   OPENMPS_RETURN_IF_ERROR(core_.use(module->device));
   unsigned count = 0;
-  const CUresult result =
-      module->kind == ModuleKind::kModule
-          ? core_.driver.cuModuleGetFunctionCount(&count, module->module)
-          : core_.driver.cuLibraryGetKernelCount(&count, module->library->handle);
-  OPENMPS_RETURN_IF_ERROR(check(result, "cuModuleGetFunctionCount"));
+  OPENMPS_RETURN_IF_ERROR(
+      check(core_.driver.cuLibraryGetKernelCount(&count, module->library->handle),
+            "cuLibraryGetKernelCount"));
   // The driver does not tell how many globals there are.
   reply.put(wire::ModuleSymbolsReply{count, 0});
   return Status();

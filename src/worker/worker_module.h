@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -29,24 +30,32 @@ namespace openmps::worker {
 inline constexpr unsigned kMostLoadedTogether = 64;
 inline constexpr uint64_t kMostBytesLoadedTogether = 4 * wire::kMiB;
 
+struct Module;
+
 struct Function {
-  CUfunction handle = nullptr;  // or a CUkernel, which the driver takes in its place
-  bool is_kernel = false;
-  uint32_t device = 0;           // of a module's function
-  uint32_t loaded = 0;           // of a kernel: the devices that have its code, by bit
+  CUkernel kernel = nullptr;
+  bool is_kernel = false;        // the client has it as a kernel of a library
+  uint32_t device = 0;           // that it was asked for on
   uint32_t parameter_bytes = 0;  // end of the last parameter
   // Of its image; a kernel that prints runs in turns (worker_prints.h).
   bool prints = false;
   bool asserts = false;
   uint32_t quiet_launches = 0;
   uint64_t texts_seen = 0;
-  LoadedLibrary* library = nullptr;
+  Module* module = nullptr;
+  std::vector<CUfunction> main;  // by device: in the main lane; null: not known to be there
+};
+
+// Where work with a function goes.
+struct Located {
+  CUfunction handle = nullptr;
+  Lane lane = Lane::kMain;
 };
 
 struct Module {
   wire::ModuleKind kind = wire::ModuleKind::kModule;
   uint32_t device = 0;
-  CUmodule module = nullptr;               // of the library, in the device's context
+  CUmodule module = nullptr;               // of the library, where it was loaded for this session
   std::shared_ptr<LoadedLibrary> library;  // perhaps shared with other sessions
   // Kept while the module lives: what another worker would load it from.
   std::shared_ptr<const ImageBytes> image;
@@ -54,6 +63,7 @@ struct Module {
   std::vector<wire::Id> functions;
   std::vector<uint64_t> globals;  // start addresses
   uint64_t charged = 0;           // of the device's memory, for its variables
+  bool in_cold_home = false;      // it stays in the cold lane of some device
 };
 
 class Modules {
@@ -87,8 +97,19 @@ class Modules {
     return found == nullptr ? std::span<const wire::Id>() : found->functions;
   }
   // Before work with `function` is made for `device`: its code is there, loaded in a quiet moment
-  // and not inside a launch. The session is not between the gate's enter() and leave().
-  Status ensure_loaded(Function& function, uint32_t device);
+  // or in the cold lane, and not inside a launch. `reach`: work that belongs in the main lane goes
+  // elsewhere only if the code can't come there. The session is not between the gate's enter() and
+  // leave().
+  enum class Reach { kAnyLane, kMainLane };
+  Status locate(Function& function, uint32_t device, Reach reach, Located* located) {
+    if (device < function.main.size() && function.main[device] != nullptr) [[likely]] {
+      *located = {function.main[device], Lane::kMain};
+      return Status();
+    }
+    return find(function, device, reach, located);
+  }
+  // Some code runs in the cold lane and is to move.
+  [[nodiscard]] bool has_cold_code() const { return has_cold_code_; }
   Status set_attribute(const wire::FunctionAttribute& command);
   Status get_attribute(const wire::FunctionAttribute& command, ReplyWriter& reply);
   Status occupancy(const wire::Occupancy& command, ReplyWriter& reply);
@@ -109,15 +130,18 @@ class Modules {
     Making(SessionCore& core, std::shared_ptr<const ImageBytes> image)
         : driver(core.driver),
           gate(core.gate),
+          cold(core.commons.cold.get()),
           images(core.commons.images),
           bell(core.bell),
           image(std::move(image)) {}
 
     const DriverTable& driver;
     ContextGate& gate;
+    ColdLanes* const cold;
     ImageStore& images;
     const std::shared_ptr<Bell> bell;
     const std::shared_ptr<const ImageBytes> image;
+    ImageFacts facts;
     JitOptions jit;
     bool shareable = false;
     Status status;
@@ -129,17 +153,36 @@ class Modules {
   static void make(Making& making);
   Status finish_load(wire::Id id, std::unique_ptr<Module> module, Making& making,
                      ReplyWriter& reply);
-  // In a quiet moment: the module of the library in the current context, and all functions of a
+  // Where code may be loaded that is not in the main lane.
+  enum class Homes { kMain, kCold, kEither };
+  [[nodiscard]] Homes homes_of(const LoadedLibrary& library, uint32_t device) const;
+  // load(Lane) in that lane's context, in a quiet moment of it: of the main one, or where there is a
+  // choice and that has no such moment soon, of the cold one.
+  template <typename F>
+  CUresult load_code(GatedCall call, LoadedLibrary& library, uint32_t device, Homes homes,
+                     F&& load);
+  // The same in the cold lane if that is quiet or soon is. False: it is not.
+  template <typename F>
+  bool load_cold(GatedCall call, LoadedLibrary& library, uint32_t device, uint64_t hold_ns,
+                 CUresult* result, F&& load);
+  // The lane in which the library is on the device, the main one first; nothing: in none.
+  static std::optional<Lane> lane_of(const LoadedLibrary& library, uint32_t device);
+  void note_loaded(Module& module, uint32_t device, Lane lane);
+  // In the current context, that of the lane: the module of the library, and all functions of a
   // small library, so that the next of them needs no moment of its own.
-  CUresult place(Module& module);
-  CUresult load_functions(const Module& module, uint32_t device);
+  CUresult place(Module& module, Lane lane);
+  CUresult load_functions(Module& module, uint32_t device, Lane lane);
+  Status find(Function& function, uint32_t device, Reach reach, Located* located);
+  bool move_soon(Function& function, uint32_t device);
+  CUresult load_function(Function& function, uint32_t device, Lane lane, Located* located);
   // The module, and the device that its symbol is wanted on, whose context becomes current.
   Status find_module(const wire::GetSymbol& command, Module** module, uint32_t* device);
-  Status read_attribute(const Function& function, uint32_t device, uint32_t attribute,
-                        int32_t* value);
-  Status function_device(const Function& function, uint32_t wanted, uint32_t* device);
-  void read_layout(Function& function, std::vector<wire::ParameterLayout>* layout);
-  CUresult list_functions(const Module& module, std::vector<CUfunction>* functions);
+  Status read_attribute(const Located& located, uint32_t attribute, int32_t* value);
+  // The function where work of the device would find it, whose context becomes current.
+  Status enter(Function& function, uint32_t wanted, uint32_t* device, Located* located);
+  void describe(Function& function, const Located& located, wire::FunctionReply* facts,
+                std::vector<wire::ParameterLayout>* layout);
+  CUresult list_kernels(const Module& module, std::vector<CUkernel>* kernels);
   void release(Module& module);
 
   SessionCore& core_;
@@ -151,6 +194,7 @@ class Modules {
   uint64_t image_bytes_ = 0;      // of blobs, links and modules
   bool any_prints_ = false;
   bool any_asserts_ = false;
+  bool has_cold_code_ = false;
 };
 
 }  // namespace openmps::worker

@@ -75,21 +75,87 @@ Status Streams::record(Stream& stream, CUevent* event) {
   return check(core_.driver.cuEventRecord(*event, stream.handle), "cuEventRecord");
 }
 
+// What comes later waits for the event, in the twin, too.
+Status Streams::wait(Stream& stream, CUevent event, const char* what) {
+  if (stream.twin != nullptr) stream.twin->stays = false;
+  return check(core_.driver.cuStreamWaitEvent(stream.handle, event, 0), what);
+}
+
+// ---- Twins --------------------------------------------------------------------------------------
+
+// Each event belongs to the context of the stream that records it.
+Status Streams::start_twin(Stream& stream) {
+  auto twin = std::make_unique<Twin>();
+  const DriverTable& driver = core_.driver;
+  CUresult result = driver.cuEventCreate(&twin->hand_over, CU_EVENT_DISABLE_TIMING);
+  OPENMPS_RETURN_IF_ERROR(core_.use(stream.device, Lane::kCold));
+  if (result == CUDA_SUCCESS) result = driver.cuEventCreate(&twin->end, CU_EVENT_DISABLE_TIMING);
+  if (result == CUDA_SUCCESS) {
+    result =
+        driver.cuStreamCreateWithPriority(&twin->handle, CU_STREAM_NON_BLOCKING, stream.priority);
+  }
+  if (result == CUDA_SUCCESS) {
+    twin->listed =
+        core_.commons.cold->gate.add(twin->handle, stream.device, &core_.cold_feeder);
+    stream.twin = std::move(twin);
+    return Status();
+  }
+  if (twin->end != nullptr) driver.cuEventDestroy_v2(twin->end);
+  if (twin->hand_over != nullptr) driver.cuEventDestroy_v2(twin->hand_over);
+  OPENMPS_RETURN_IF_ERROR(core_.use(stream.device));
+  return check(result, "a stream of the cold lane");
+}
+
+Status Streams::begin_twin(Stream& stream) {
+  OPENMPS_RETURN_IF_ERROR(enter(stream, Entry::kTwin));
+  if (stream.twin == nullptr) OPENMPS_RETURN_IF_ERROR(start_twin(stream));
+  Twin& twin = *stream.twin;
+  OPENMPS_RETURN_IF_ERROR(core_.use(stream.device, Lane::kCold));
+  core_.commons.cold->gate.enter(core_.cold_feeder, stream.device);
+  twin.listed->busy.store(true, std::memory_order_relaxed);
+  if (stream.listed->waits.load(std::memory_order_relaxed)) {
+    twin.listed->waits.store(true, std::memory_order_relaxed);  // for the stream
+  }
+  if (twin.stays) return Status();
+  OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuEventRecord(twin.hand_over, stream.handle),
+                                "cuEventRecord for the cold lane"));
+  return check(core_.driver.cuStreamWaitEvent(twin.handle, twin.hand_over, 0),
+               "cuStreamWaitEvent of the cold lane");
+}
+
+Status Streams::end_twin(Stream& stream) {
+  Twin& twin = *stream.twin;
+  OPENMPS_RETURN_IF_ERROR(
+      check(core_.driver.cuEventRecord(twin.end, twin.handle), "cuEventRecord of the cold lane"));
+  OPENMPS_RETURN_IF_ERROR(wait(stream, twin.end, "cuStreamWaitEvent on the cold lane"));
+  twin.stays = true;
+  return Status();
+}
+
+void Streams::note_cold_graph(Stream& stream) {
+  if (stream.listed_cold == nullptr) {
+    stream.listed_cold = core_.commons.cold->gate.add(stream.handle, stream.device);
+  }
+  stream.listed_cold->busy.store(true, std::memory_order_relaxed);
+}
+
 Status Streams::enter(Stream& stream, Entry entry) {
   OPENMPS_RETURN_IF_ERROR(core_.use(stream.device));
   OPENMPS_RETURN_IF_ERROR(start(stream));
   core_.gate.enter(core_.feeder, stream.device);
   stream.listed->busy.store(true, std::memory_order_relaxed);
 
+  const bool works = entry == Entry::kWork || entry == Entry::kTwin;
+  if (entry == Entry::kWork && stream.twin != nullptr) stream.twin->stays = false;
   ClientContext& context = *stream.context;
   if (stream.kind == StreamKind::kLegacy) {
     bool joined = false;
     OPENMPS_RETURN_IF_ERROR(legacy_waits(stream, &joined));
     // A record that has waited for others is itself waited for: it is a barrier, as in CUDA.
-    if (entry == Entry::kWork || (entry == Entry::kMarker && joined)) ++stream.work;
+    if (works || (entry == Entry::kMarker && joined)) ++stream.work;
   }
   if (entry == Entry::kFence) return Status();
-  if (entry == Entry::kWork && !stream.unmarked) {
+  if (works && !stream.unmarked) {
     stream.unmarked = true;
     unmarked_.push_back(&stream);
   }
@@ -98,11 +164,9 @@ Status Streams::enter(Stream& stream, Entry entry) {
   if (context.legacy != nullptr && context.legacy->work != stream.legacy_seen) {
     OPENMPS_RETURN_IF_ERROR(wait_for_legacy(stream));
   }
-  if (entry == Entry::kWork) {
-    if (!stream.dirty) {
-      stream.dirty = true;
-      context.dirty.push_back(&stream);
-    }
+  if (works && !stream.dirty) {
+    stream.dirty = true;
+    context.dirty.push_back(&stream);
   }
   return Status();
 }
@@ -112,16 +176,14 @@ Status Streams::legacy_waits(Stream& legacy, bool* joined) {
   while (!dirty.empty()) {
     Stream& other = *dirty.back();
     OPENMPS_RETURN_IF_ERROR(record(other, &other.join));
-    OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuStreamWaitEvent(legacy.handle, other.join, 0),
-                                  "cuStreamWaitEvent of the legacy stream"));
+    OPENMPS_RETURN_IF_ERROR(wait(legacy, other.join, "cuStreamWaitEvent of the legacy stream"));
     other.dirty = false;
     dirty.pop_back();
     *joined = true;
   }
   std::vector<CUevent>& parted = legacy.context->parted;
   while (!parted.empty()) {
-    OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuStreamWaitEvent(legacy.handle, parted.back(), 0),
-                                  "cuStreamWaitEvent of the legacy stream"));
+    OPENMPS_RETURN_IF_ERROR(wait(legacy, parted.back(), "cuStreamWaitEvent of the legacy stream"));
     core_.driver.cuEventDestroy_v2(parted.back());
     parted.pop_back();
     *joined = true;
@@ -135,8 +197,7 @@ Status Streams::wait_for_legacy(Stream& stream) {
     OPENMPS_RETURN_IF_ERROR(record(legacy, &legacy.join));
     legacy.join_work = legacy.work;
   }
-  OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuStreamWaitEvent(stream.handle, legacy.join, 0),
-                                "cuStreamWaitEvent on the legacy stream"));
+  OPENMPS_RETURN_IF_ERROR(wait(stream, legacy.join, "cuStreamWaitEvent on the legacy stream"));
   stream.legacy_seen = legacy.work;
   return Status();
 }
@@ -176,8 +237,7 @@ Status Streams::join(const wire::ContextJoin& command) {
     if (other.context != found->second.get() || &other == stream || !busy || !status.ok()) return;
     status = record(other, &other.join);
     if (!status.ok()) return;
-    status = check(core_.driver.cuStreamWaitEvent(stream->handle, other.join, 0),
-                   "cuStreamWaitEvent of a joining stream");
+    status = wait(*stream, other.join, "cuStreamWaitEvent of a joining stream");
   });
   return status;
 }
@@ -203,8 +263,7 @@ Status Streams::wait_for_order(Stream& stream) {
     context.order_recorded = true;
     OPENMPS_RETURN_IF_ERROR(record(*source, &context.order_event));
   }
-  return check(core_.driver.cuStreamWaitEvent(stream.handle, context.order_event, 0),
-               "cuStreamWaitEvent on an ordered copy");
+  return wait(stream, context.order_event, "cuStreamWaitEvent on an ordered copy");
 }
 
 bool Streams::finished(ContextGate::Stream& stream) {
@@ -218,18 +277,29 @@ bool Streams::finished(ContextGate::Stream& stream) {
   return true;
 }
 
-// Its context is current.
-void Streams::destroy_listed(ContextGate::Stream* stream) {
-  const CUstream handle = stream->handle;
-  core_.gate.remove(stream);
-  core_.driver.cuStreamDestroy_v2(handle);
+void Streams::give_back(Owned& stream) {
+  const DriverTable& driver = core_.driver;
+  const CUstream handle = stream.listed->handle;
+  const uint32_t device = stream.listed->device;
+  if (stream.twin != nullptr) {
+    Twin& twin = *stream.twin;
+    // After a fault a context may refuse to become current; releasing is tried all the same.
+    static_cast<void>(core_.use(device, Lane::kCold).ok());
+    core_.commons.cold->gate.remove(twin.listed);
+    driver.cuStreamDestroy_v2(twin.handle);
+    driver.cuEventDestroy_v2(twin.end);
+    driver.cuEventDestroy_v2(twin.hand_over);
+  }
+  if (stream.listed_cold != nullptr) core_.commons.cold->gate.remove(stream.listed_cold);
+  static_cast<void>(core_.use(device).ok());
+  core_.gate.remove(stream.listed);
+  driver.cuStreamDestroy_v2(handle);
 }
 
 void Streams::sweep_retired() {
-  std::erase_if(retired_, [this](const Retired& retired) {
-    if (!finished(*retired.listed)) return false;
-    static_cast<void>(core_.use(retired.listed->device).ok());
-    destroy_listed(retired.listed);
+  std::erase_if(retired_, [this](Retired& retired) {
+    if (!finished(*retired.stream.listed)) return false;
+    give_back(retired.stream);
     return true;
   });
 }
@@ -241,10 +311,9 @@ void Streams::end_green(const GreenContext& green) {
 }
 
 void Streams::drop_green(const GreenContext& green) {
-  std::erase_if(retired_, [this, &green](const Retired& retired) {
+  std::erase_if(retired_, [this, &green](Retired& retired) {
     if (retired.green != &green) return false;
-    static_cast<void>(core_.use(retired.listed->device).ok());
-    destroy_listed(retired.listed);
+    give_back(retired.stream);
     return true;
   });
 }
@@ -268,7 +337,7 @@ Streams::Mark Streams::mark() {
   }
   unmarked_.clear();
   for (Retired& retired : retired_) {
-    if (std::exchange(retired.unmarked, false)) mark(*retired.listed, &made);
+    if (std::exchange(retired.unmarked, false)) mark(*retired.stream.listed, &made);
   }
   return made;
 }
@@ -316,10 +385,11 @@ void Streams::release(std::unique_ptr<Stream> stream) {
   if (stream->unmarked) std::erase(unmarked_, stream.get());
   if (stream->handle != nullptr) {
     --context->started;
+    Owned owned{stream->listed, stream->listed_cold, std::move(stream->twin)};
     if (finished(*stream->listed)) {
-      destroy_listed(stream->listed);
+      give_back(owned);
     } else {
-      retired_.push_back({stream->listed, stream->green, stream->unmarked});
+      retired_.push_back({std::move(owned), stream->green, stream->unmarked});
     }
   }
   if (stream->green != nullptr) --stream->green->streams;
@@ -367,10 +437,7 @@ void Streams::release_all() {
     static_cast<void>(core_.use(stream->device).ok());
     release(std::move(stream));
   }
-  for (const Retired& retired : retired_) {
-    static_cast<void>(core_.use(retired.listed->device).ok());
-    destroy_listed(retired.listed);
-  }
+  for (Retired& retired : retired_) give_back(retired.stream);
   retired_.clear();
   while (!contexts_.empty()) forget_parted(contexts_.begin()->second.get());
 }

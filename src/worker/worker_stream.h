@@ -23,6 +23,18 @@ namespace openmps::worker {
 
 struct ClientContext;
 
+// What a stream submits to the cold lane with. What runs here lies between two events in the
+// stream: it waits for what the stream was given before, and the stream waits for it, at once. So
+// whoever waits for the stream, or looks at it, need not know.
+struct Twin {
+  CUstream handle = nullptr;
+  ContextGate::Stream* listed = nullptr;  // with the cold lane's gate
+  CUevent hand_over = nullptr;            // in the stream: the twin waits
+  CUevent end = nullptr;                  // in the twin: the stream waits
+  // The stream has been given nothing behind the twin's last work: what comes need not wait.
+  bool stays = false;
+};
+
 struct Stream {
   wire::StreamKind kind = wire::StreamKind::kBlocking;
   uint32_t device = 0;
@@ -31,6 +43,9 @@ struct Stream {
   GreenContext* green = nullptr;          // whose SMs it uses; null: all
   CUstream handle = nullptr;              // null until the first use
   ContextGate::Stream* listed = nullptr;  // from the first use on
+
+  std::unique_ptr<Twin> twin;                  // from the first work in the cold lane on
+  ContextGate::Stream* listed_cold = nullptr;  // with the cold lane's gate, once it had such graphs
 
   uint64_t work = 0;         // legacy stream: pieces of work submitted so far
   uint64_t legacy_seen = 0;  // blocking stream: the legacy stream's `work` that it has waited for
@@ -70,12 +85,29 @@ class Streams {
   // What is about to be submitted, for the emulation of the legacy stream.
   enum class Entry {
     kWork,    // anything that runs: orders both ways
+    kTwin,    // the same, in the twin
     kMarker,  // an event record: waits like work, nobody has to wait for it
     kFence,   // the program's own waiting: only the legacy stream waits for the others
   };
   // Make the stream and its device ready for a submission by this thread, with every wait that
   // the submission implies. Call it before each.
   Status enter(Stream& stream, Entry entry);
+  // Enter for work and submit it: f(CUstream) in the context of that lane, whose stream it is.
+  template <typename F>
+  Status submit(Stream& stream, Lane lane, F&& f) {
+    if (lane == Lane::kMain) [[likely]] {
+      OPENMPS_RETURN_IF_ERROR(enter(stream, Entry::kWork));
+      return f(stream.handle);
+    }
+    const ContextGate::Leaving leaving(core_.cold_feeder);
+    Status status = begin_twin(stream);
+    if (status.ok()) status = f(stream.twin->handle);
+    if (status.ok()) status = end_twin(stream);
+    const Status back = core_.use(stream.device);
+    return status.ok() ? back : status;
+  }
+  // The stream, which has been entered, gets a graph with work of the cold lane.
+  void note_cold_graph(Stream& stream);
   // All later work of the context waits for what `stream` has been given so far.
   Status order_all_behind(Stream& stream);
   // The same as a command. It may be given while nothing else is under way in the stream.
@@ -109,7 +141,11 @@ class Streams {
 
  private:
   Status start(Stream& stream);
+  Status start_twin(Stream& stream);
+  Status begin_twin(Stream& stream);
+  Status end_twin(Stream& stream);
   Status record(Stream& stream, CUevent* event);
+  Status wait(Stream& stream, CUevent event, const char* what);
   Status wait_for_order(Stream& stream);
   Status legacy_waits(Stream& legacy, bool* joined);
   Status wait_for_legacy(Stream& stream);
@@ -120,12 +156,18 @@ class Streams {
   void forget_parted(ClientContext* context);
   // Looks at a stream that may be busy.
   bool finished(ContextGate::Stream& stream);
-  void destroy_listed(ContextGate::Stream* stream);
+  // A driver's stream and what it has in the cold lane.
+  struct Owned {
+    ContextGate::Stream* listed = nullptr;
+    ContextGate::Stream* listed_cold = nullptr;
+    std::unique_ptr<Twin> twin;
+  };
+  void give_back(Owned& stream);
   void mark(ContextGate::Stream& stream, Mark* mark);
 
   // A driver's stream that the client has destroyed, not finished yet.
   struct Retired {
-    ContextGate::Stream* listed = nullptr;
+    Owned stream;
     GreenContext* green = nullptr;
     bool unmarked = false;
   };

@@ -28,6 +28,20 @@ Handle handle(uint64_t value) {
 }
 std::string name(const char* letter, uint64_t value) { return letter + std::to_string(value); }
 
+// The primary context, and the one that can be made beside it. What is made in the other one has
+// its mark, by which calls that mix the two are refused, as NVIDIA's driver does.
+constexpr uint64_t kMainContext = 0xc0;
+constexpr uint64_t kOtherContext = 0xc1;
+constexpr uint64_t kOtherMark = 0x1000'0000;
+thread_local uint64_t g_current = kMainContext;
+thread_local std::vector<uint64_t> g_pushed;
+
+template <typename Function>
+uint64_t context_of(Function function) {
+  return (number(function) & kOtherMark) != 0 ? kOtherContext : kMainContext;
+}
+std::string in_context(uint64_t context) { return context == kOtherContext ? " cold" : ""; }
+
 CUresult call(const std::string& call_name, const std::string& text = "") {
   return FakeDriver::current().call(call_name, text);
 }
@@ -78,9 +92,28 @@ void fill_devices(DriverTable& t) {
     return *value = 1, CUDA_SUCCESS;
   };
   t.cuDevicePrimaryCtxRetain = [](CUcontext* context, CUdevice) {
-    return *context = handle<CUcontext>(0xc0), CUDA_SUCCESS;
+    return *context = handle<CUcontext>(kMainContext), CUDA_SUCCESS;
   };
-  t.cuCtxSetCurrent = [](CUcontext) { return FakeDriver::current().poisoned(); };
+  t.cuCtxSetCurrent = [](CUcontext context) {
+    if (CUresult error = FakeDriver::current().poisoned()) return error;
+    return g_current = number(context), CUDA_SUCCESS;
+  };
+  // The other one.
+  t.cuCtxCreate_v2 = [](CUcontext* context, unsigned, CUdevice) {
+    if (CUresult error = call("context")) return error;
+    g_pushed.push_back(g_current);
+    return *context = handle<CUcontext>(g_current = kOtherContext), CUDA_SUCCESS;
+  };
+  t.cuCtxDestroy_v2 = [](CUcontext) { return call("destroy context"); };
+  t.cuCtxPushCurrent_v2 = [](CUcontext context) {
+    g_pushed.push_back(g_current);
+    return g_current = number(context), CUDA_SUCCESS;
+  };
+  t.cuCtxPopCurrent_v2 = [](CUcontext* context) {
+    *context = handle<CUcontext>(g_current);
+    g_current = g_pushed.back();
+    return g_pushed.pop_back(), CUDA_SUCCESS;
+  };
   t.cuCtxGetLimit = [](size_t* value, CUlimit limit) {
     const auto found = FakeDriver::current().limits.find(limit);
     if (found == FakeDriver::current().limits.end()) return CUDA_ERROR_UNSUPPORTED_LIMIT;
@@ -115,6 +148,10 @@ void fill_streams(DriverTable& t) {
   t.cuEventCreate = [](CUevent* e, unsigned) { return create("event", "events", e); };
   t.cuEventDestroy_v2 = [](CUevent e) { return destroy("destroy event", "events", e); };
   t.cuEventRecord = [](CUevent e, CUstream s) {
+    FakeDriver& driver = FakeDriver::current();
+    if (driver.context_of("events", number(e)) != driver.context_of("streams", number(s))) {
+      return CUDA_ERROR_INVALID_HANDLE;
+    }
     const uint64_t record = FakeDriver::current().begin_record(number(e));
     return submit("record", "record " + name("e", number(e)) + " " + name("s", number(s)), s,
                   [=] { return FakeDriver::current().end_record(number(e), record), true; });
@@ -126,7 +163,8 @@ void fill_streams(DriverTable& t) {
   };
   t.cuEventElapsedTime = [](float* ms, CUevent, CUevent) { return *ms = 1.5f, CUDA_SUCCESS; };
   t.cuStreamWaitEvent = [](CUstream s, CUevent e, unsigned) {
-    return submit("wait", "wait " + name("s", number(s)) + " " + name("e", number(e)), s, kNothing);
+    return submit("wait", "wait " + name("s", number(s)) + " " + name("e", number(e)), s,
+                  FakeDriver::current().wait_for(number(e)));
   };
   t.cuLaunchHostFunc = [](CUstream s, CUhostFn function, void* data) {
     return submit("host", "host " + name("s", number(s)), s, [=] { return function(data), true; });
@@ -219,6 +257,16 @@ void fill_green(DriverTable& t) {
   };
 }
 
+bool is_cold_global(CUdeviceptr address) {
+  return address >= kFakeColdGlobal && address < kFakeColdGlobal + kFakeGlobalBytes;
+}
+
+CUresult fill(CUdeviceptr to, const std::string& what, const std::string& size, CUstream s) {
+  const uint64_t context = FakeDriver::current().context_of("streams", number(s));
+  if (is_cold_global(to) && context != kOtherContext) return CUDA_ERROR_INVALID_VALUE;
+  return submit("fill", what + name("s", number(s)) + size, s, kNothing);
+}
+
 void fill_memory(DriverTable& t) {
   t.cuMemHostRegister_v2 = [](void*, size_t, unsigned) {
     if (CUresult error = call("register")) return error;
@@ -307,23 +355,23 @@ void fill_memory(DriverTable& t) {
   t.cuMemcpy3DAsync_v2 = [](const CUDA_MEMCPY3D*, CUstream s) {
     return submit("copy", "copy3d " + name("s", number(s)), s, kNothing);
   };
-  t.cuMemsetD8Async = [](CUdeviceptr, unsigned char, size_t n, CUstream s) {
-    return submit("fill", "fill8 " + name("s", number(s)) + " " + std::to_string(n), s, kNothing);
+  t.cuMemsetD8Async = [](CUdeviceptr to, unsigned char, size_t n, CUstream s) {
+    return fill(to, "fill8 ", " " + std::to_string(n), s);
   };
-  t.cuMemsetD16Async = [](CUdeviceptr, unsigned short, size_t n, CUstream s) {
-    return submit("fill", "fill16 " + name("s", number(s)) + " " + std::to_string(n), s, kNothing);
+  t.cuMemsetD16Async = [](CUdeviceptr to, unsigned short, size_t n, CUstream s) {
+    return fill(to, "fill16 ", " " + std::to_string(n), s);
   };
-  t.cuMemsetD32Async = [](CUdeviceptr, unsigned, size_t n, CUstream s) {
-    return submit("fill", "fill32 " + name("s", number(s)) + " " + std::to_string(n), s, kNothing);
+  t.cuMemsetD32Async = [](CUdeviceptr to, unsigned, size_t n, CUstream s) {
+    return fill(to, "fill32 ", " " + std::to_string(n), s);
   };
-  t.cuMemsetD2D8Async = [](CUdeviceptr, size_t, unsigned char, size_t, size_t, CUstream s) {
-    return submit("fill", "fill2d " + name("s", number(s)), s, kNothing);
+  t.cuMemsetD2D8Async = [](CUdeviceptr to, size_t, unsigned char, size_t, size_t, CUstream s) {
+    return fill(to, "fill2d ", "", s);
   };
-  t.cuMemsetD2D16Async = [](CUdeviceptr, size_t, unsigned short, size_t, size_t, CUstream s) {
-    return submit("fill", "fill2d " + name("s", number(s)), s, kNothing);
+  t.cuMemsetD2D16Async = [](CUdeviceptr to, size_t, unsigned short, size_t, size_t, CUstream s) {
+    return fill(to, "fill2d ", "", s);
   };
-  t.cuMemsetD2D32Async = [](CUdeviceptr, size_t, unsigned, size_t, size_t, CUstream s) {
-    return submit("fill", "fill2d " + name("s", number(s)), s, kNothing);
+  t.cuMemsetD2D32Async = [](CUdeviceptr to, size_t, unsigned, size_t, size_t, CUstream s) {
+    return fill(to, "fill2d ", "", s);
   };
 }
 
@@ -373,6 +421,14 @@ CUresult function_name(const char** name, uint64_t function) {
   return CUDA_SUCCESS;
 }
 
+// Beside the numbers of kernels.
+constexpr uint64_t kLibraryCode = 0x10'0000;
+
+CUresult find_global(CUdeviceptr* address, size_t* bytes) {
+  *address = g_current == kOtherContext ? kFakeColdGlobal : kFakeGlobal;
+  return *bytes = kFakeGlobalBytes, CUDA_SUCCESS;
+}
+
 void fill_modules(DriverTable& t) {
   t.cuLibraryLoadData = [](CUlibrary* library, const void* image, CUjit_option* options,
                            void** values, unsigned count, CUlibraryOption*, void**, unsigned) {
@@ -385,10 +441,13 @@ void fill_modules(DriverTable& t) {
     if (!FakeDriver::current().exists("libraries", number(library))) {
       return CUDA_ERROR_INVALID_HANDLE;
     }
-    if (CUresult error = call("place")) return error;
+    FakeDriver::current().load_code(g_current, kLibraryCode + number(library));
+    if (CUresult error = call("place", "place" + in_context(g_current))) return error;
     return *module = handle<CUmodule>(number(library)), CUDA_SUCCESS;
   };
-  t.cuFuncLoad = [](CUfunction) { return call("load function"); };
+  t.cuFuncLoad = [](CUfunction function) {
+    return call("load function", "load function" + in_context(context_of(function)));
+  };
   t.cuLinkCreate_v2 = [](unsigned, CUjit_option*, void**, CUlinkState* link) {
     if (CUresult error = call("link")) return error;
     return *link = handle<CUlinkState>(FakeDriver::current().make("links")), CUDA_SUCCESS;
@@ -402,15 +461,20 @@ void fill_modules(DriverTable& t) {
   };
   t.cuLibraryGetKernel = [](CUkernel* kernel, CUlibrary, const char* symbol) {
     if (missing(symbol)) return CUDA_ERROR_NOT_FOUND;
-    return *kernel = handle<CUkernel>(0xf2), CUDA_SUCCESS;
+    // "ker3" is the third, "kern" the first.
+    const char last = symbol[strlen(symbol) - 1];
+    const uint64_t named = last >= '1' && last <= '4' ? static_cast<uint64_t>(last - '0') : 1;
+    return *kernel = handle<CUkernel>(named), CUDA_SUCCESS;
   };
-  t.cuKernelGetFunction = [](CUfunction* function, CUkernel) {
-    return *function = handle<CUfunction>(0xf3), CUDA_SUCCESS;
+  t.cuKernelGetFunction = [](CUfunction* function, CUkernel kernel) {
+    FakeDriver::current().load_code(g_current, number(kernel));
+    const uint64_t mark = g_current == kOtherContext ? kOtherMark : 0;
+    return *function = handle<CUfunction>(number(kernel) + mark), CUDA_SUCCESS;
   };
   t.cuModuleGetGlobal_v2 = [](CUdeviceptr* address, size_t* bytes, CUmodule, const char* symbol) {
     if (missing(symbol)) return CUDA_ERROR_NOT_FOUND;
     FakeDriver::current().global_is_managed = strcmp(symbol, "managed") == 0;
-    return *address = kFakeGlobal, *bytes = kFakeGlobalBytes, CUDA_SUCCESS;
+    return find_global(address, bytes);
   };
   t.cuPointerGetAttribute = [](void* value, CUpointer_attribute attribute, CUdeviceptr) {
     if (attribute != CU_POINTER_ATTRIBUTE_IS_MANAGED) return CUDA_ERROR_INVALID_VALUE;
@@ -418,7 +482,7 @@ void fill_modules(DriverTable& t) {
   };
   t.cuLibraryGetGlobal = [](CUdeviceptr* address, size_t* bytes, CUlibrary, const char* symbol) {
     if (missing(symbol)) return CUDA_ERROR_NOT_FOUND;
-    return *address = kFakeGlobal, *bytes = kFakeGlobalBytes, CUDA_SUCCESS;
+    return find_global(address, bytes);
   };
   t.cuLibraryGetManaged = t.cuLibraryGetGlobal;
   t.cuModuleGetFunctionCount = [](unsigned* n, CUmodule) { return *n = 3, CUDA_SUCCESS; };
@@ -440,7 +504,10 @@ void fill_modules(DriverTable& t) {
   t.cuKernelGetAttribute = [](int* value, CUfunction_attribute name_of, CUkernel, CUdevice) {
     return *value = 200 + static_cast<int>(name_of), CUDA_SUCCESS;
   };
-  t.cuFuncSetAttribute = [](CUfunction, CUfunction_attribute, int) { return call("attribute"); };
+  t.cuFuncSetAttribute = [](CUfunction function, CUfunction_attribute name_of, int value) {
+    return call("attribute", "attribute " + std::to_string(name_of) + "=" + std::to_string(value) +
+                                 in_context(context_of(function)));
+  };
   t.cuKernelSetAttribute = [](CUfunction_attribute, int, CUkernel, CUdevice) {
     return call("kernel attribute");
   };
@@ -519,14 +586,21 @@ CUresult add_graph_node(const std::string& what, size_t edges, CUgraphNode* node
   return call("node", what + " behind " + std::to_string(edges));
 }
 
+// A function runs in streams of its context.
+bool is_for(CUfunction function, CUstream stream) {
+  return context_of(function) == FakeDriver::current().context_of("streams", number(stream));
+}
+
 void fill_work(DriverTable& t) {
-  t.cuLaunchKernel = [](CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+  t.cuLaunchKernel = [](CUfunction f, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                         unsigned, CUstream s, void**, void** extra) {
+    if (!is_for(f, s)) return CUDA_ERROR_INVALID_HANDLE;
     const size_t bytes = extra == nullptr ? 0 : *static_cast<size_t*>(extra[3]);
     return submit("launch", "launch " + name("s", number(s)) + " " + std::to_string(bytes), s,
                   kNothing);
   };
-  t.cuLaunchKernelEx = [](const CUlaunchConfig* c, CUfunction, void**, void**) {
+  t.cuLaunchKernelEx = [](const CUlaunchConfig* c, CUfunction f, void**, void**) {
+    if (!is_for(f, c->hStream)) return CUDA_ERROR_INVALID_HANDLE;
     std::string text = "launch-ex " + name("s", number(c->hStream));
     for (unsigned i = 0; i < c->numAttrs; ++i) text += " a" + std::to_string(c->attrs[i].id);
     return submit("launch", text, c->hStream, kNothing);
@@ -758,6 +832,7 @@ uint64_t FakeDriver::make(const char* kind) {
   const std::lock_guard lock(mutex_);
   const uint64_t made = ++made_[kind];
   live_[kind].insert(made);
+  contexts_[{kind, made}] = g_current;
   return made;
 }
 
@@ -792,6 +867,30 @@ bool FakeDriver::idle(uint64_t stream) {
   const std::lock_guard lock(mutex_);
   advance_locked();
   return queues_[stream].operations.empty();
+}
+
+uint64_t FakeDriver::context_of(const char* kind, uint64_t handle_of) {
+  const std::lock_guard lock(mutex_);
+  const auto found = contexts_.find({kind, handle_of});
+  return found == contexts_.end() ? kMainContext : found->second;
+}
+
+bool FakeDriver::busy_locked(uint64_t context) {
+  advance_locked();
+  return std::any_of(queues_.begin(), queues_.end(), [&](const auto& queue) {
+    return !queue.second.operations.empty() && contexts_[{"streams", queue.first}] == context;
+  });
+}
+
+void FakeDriver::load_code(uint64_t context, uint64_t code) {
+  const std::lock_guard lock(mutex_);
+  if (!loaded_.insert({context, code}).second) return;
+  if (busy_locked(context)) ++waited;
+}
+
+std::function<bool()> FakeDriver::wait_for(uint64_t event) {
+  const std::lock_guard lock(mutex_);
+  return [this, event, record = records_[event].first] { return records_[event].second >= record; };
 }
 
 uint64_t FakeDriver::begin_record(uint64_t event) {

@@ -49,6 +49,8 @@ class FakeDriver {
                                {CU_LIMIT_PRINTF_FIFO_SIZE, 1 << 20},
                                {CU_LIMIT_MALLOC_HEAP_SIZE, 8 << 20},
                                {CU_LIMIT_MAX_L2_FETCH_GRANULARITY, 64}};
+  // How often loading or unloading code had work of its context to wait for.
+  std::atomic<uint32_t> waited{0};
   // No more physical memory than this exists at a time.
   void limit_physical(uint64_t bytes);
   // Bytes of physical memory that exist.
@@ -66,10 +68,16 @@ class FakeDriver {
   bool is_live(const char* kind, uint64_t handle);
   void push(uint64_t stream, std::function<bool()> operation);
   bool idle(uint64_t stream);
+  // The context in which the object was made.
+  uint64_t context_of(const char* kind, uint64_t handle);
+  // Code of this number comes to a context, or is there.
+  void load_code(uint64_t context, uint64_t code);
   // The newest record of an event counts: its number, and whether the stream has come to it.
   uint64_t begin_record(uint64_t event);
   void end_record(uint64_t event, uint64_t record);
   bool reached(uint64_t event);
+  // A stream's wait for what has been recorded so far.
+  std::function<bool()> wait_for(uint64_t event);
   // A stream is made in a green context. While it lives, the process ends if that is destroyed.
   void put_in_green(uint64_t stream, uint64_t green);
   void must_be_unused(uint64_t green);
@@ -88,6 +96,7 @@ class FakeDriver {
     std::deque<std::function<bool()>> operations;
   };
   void advance_locked();
+  bool busy_locked(uint64_t context);
 
   DriverTable table_{};
   std::recursive_mutex mutex_;
@@ -99,6 +108,8 @@ class FakeDriver {
   CUresult coming_failure_ = CUDA_SUCCESS;
   bool insists_ = false;
   std::map<uint64_t, Queue> queues_;
+  std::map<std::pair<std::string, uint64_t>, uint64_t> contexts_;  // of objects
+  std::set<std::pair<uint64_t, uint64_t>> loaded_;                 // context and code
   std::map<uint64_t, CUDA_ARRAY3D_DESCRIPTOR> shapes_;         // of arrays, by number
   std::map<uint64_t, uint64_t> green_of_;                      // by stream
   std::map<uint64_t, std::pair<uint64_t, uint64_t>> records_;  // begun and done, by event
@@ -109,6 +120,8 @@ class FakeDriver {
 
 // The addresses of the fake module's global, and the sizes of its kernel's parameters.
 inline constexpr uint64_t kFakeGlobal = 0x7f00'0000'0000;
+// The same in the context that is not the primary one; there it can't be filled from the other.
+inline constexpr uint64_t kFakeColdGlobal = kFakeGlobal + 0x1'0000;
 inline constexpr uint64_t kFakeGlobalBytes = 256;
 inline constexpr unsigned kFakeSms = 16;
 inline constexpr uint64_t kFakeTotalMemory = 1ull << 30;

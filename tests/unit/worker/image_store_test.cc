@@ -27,7 +27,7 @@ class ImageStoreTest : public ::testing::Test {
     OPENMPS_RETURN_IF_ERROR(check(driver_.table().cuLibraryLoadData(
                                       &handle, "code", nullptr, nullptr, 0, nullptr, nullptr, 0),
                                   "cuLibraryLoadData"));
-    *library = std::make_shared<LoadedLibrary>(driver_.table(), gate_, handle);
+    *library = std::make_shared<LoadedLibrary>(driver_.table(), gate_, nullptr, handle, ImageFacts{});
     return Status();
   }
   std::shared_ptr<LoadedLibrary> library(const std::shared_ptr<const ImageBytes>& image) {
@@ -174,8 +174,8 @@ TEST_F(ImageStoreTest, ALoadDoesNotHoldUpOtherImages) {
 TEST_F(ImageStoreTest, KernelsKeepTheirFirstAttributesAndTheLargestThatWasAskedFor) {
   const auto image = store_.intern(bytes_of("code"));
   const auto made = library(image);
-  const auto kernel = reinterpret_cast<CUfunction>(uint64_t{1});
-  const auto other = reinterpret_cast<CUfunction>(uint64_t{2});
+  CUkernel kernel = reinterpret_cast<CUkernel>(uint64_t{1});
+  CUkernel other = reinterpret_cast<CUkernel>(uint64_t{2});
   int32_t attributes[wire::kFunctionAttributes] = {1, 2, 3};
   made->pristine(kernel, attributes);
   int32_t changed[wire::kFunctionAttributes] = {9, 9, 9};
@@ -187,12 +187,26 @@ TEST_F(ImageStoreTest, KernelsKeepTheirFirstAttributesAndTheLargestThatWasAskedF
   EXPECT_EQ(others[0], 7);
 
   constexpr auto kShared = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-  EXPECT_EQ(made->grown(kernel, 0, kShared, 4096), 4096);
-  EXPECT_EQ(made->grown(kernel, 0, kShared, 1024), 4096) << "the other session was allowed more";
-  EXPECT_EQ(made->grown(kernel, 0, kShared, 8192), 8192);
-  EXPECT_EQ(made->grown(kernel, 1, kShared, 16), 16) << "another device";
-  EXPECT_EQ(made->grown(other, 0, kShared, 16), 16) << "another kernel";
-  EXPECT_EQ(made->grown(kernel, 0, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 16), 16);
+  CUfunction function = nullptr;
+  EXPECT_EQ(made->set_attribute(kernel, 0, kShared, 4096), CUDA_ERROR_INVALID_HANDLE)
+      << "it is loaded nowhere";
+  for (CUkernel each : {kernel, other}) {
+    for (const uint32_t device : {0u, 1u}) {
+      EXPECT_EQ(made->load(each, device, Lane::kMain, &function), CUDA_SUCCESS);
+    }
+  }
+  const auto set = [&](CUkernel each, uint32_t device, CUfunction_attribute name, int value) {
+    driver_.take_calls();
+    EXPECT_EQ(made->set_attribute(each, device, name, value), CUDA_SUCCESS);
+    return driver_.take_calls().back();
+  };
+  EXPECT_EQ(set(kernel, 0, kShared, 4096), "attribute 8=4096");
+  EXPECT_EQ(set(kernel, 0, kShared, 1024), "attribute 8=4096") << "the other was allowed more";
+  EXPECT_EQ(set(kernel, 0, kShared, 8192), "attribute 8=8192");
+  EXPECT_EQ(set(kernel, 1, kShared, 16), "attribute 8=16") << "another device";
+  EXPECT_EQ(set(other, 0, kShared, 16), "attribute 8=16") << "another kernel";
+  EXPECT_EQ(set(kernel, 0, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 16),
+            "attribute 9=16");
 }
 
 TEST(ImageStoreSwitch, TheEnvironmentSwitchesSharingOff) {

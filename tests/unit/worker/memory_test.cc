@@ -208,7 +208,7 @@ TEST_F(MemoryTest, ADmaBufIsOfMappedDeviceMemory) {
   EXPECT_TRUE(
       send(Opcode::kPhysicalMap, wire::PhysicalMap{kBase + 3 * kUnit, kUnit, 0, 1, 0}).ok());
   EXPECT_TRUE(send(Opcode::kHostRegister, MemoryRange{kPinned, kUnit, 0, 0}).ok());
-  session_->memory.add_global(kFakeGlobal, kUnit);
+  session_->memory.add_global(kFakeGlobal, kUnit, Lane::kMain);
   EXPECT_EQ(send(Opcode::kRangeExport, RangeExport{kBase, kUnit, 0, 1}).code(),
             CUDA_ERROR_NOT_SUPPORTED)
       << "no way to send it";

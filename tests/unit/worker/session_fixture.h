@@ -31,11 +31,14 @@ class SessionFixture : public ::testing::Test {
 
   // Of device memory; 0: none.
   [[nodiscard]] virtual uint64_t limit() const { return kLimit; }
+  // Between the devices and the session.
+  virtual void prepare() {}
 
   void SetUp() override {
     Result<Devices> devices = Devices::open(driver_.table());
     ASSERT_TRUE(devices.ok());
     devices_ = std::make_unique<Devices>(std::move(devices).value());
+    prepare();
     Result<UniqueFd> file = create_shared_file("test", wire::kHostBytes);
     ASSERT_TRUE(file.ok());
     Result<Mapping> reserved = reserve_addresses(kHost, wire::kHostBytes);
@@ -58,6 +61,7 @@ class SessionFixture : public ::testing::Test {
     session_->drain();
     session_->release();
     EXPECT_EQ(driver_.live(), "") << "what the session left behind";
+    EXPECT_EQ(driver_.waited, 0u) << "code was loaded beside work of its context";
   }
 
   // Send a command and what follows its struct.

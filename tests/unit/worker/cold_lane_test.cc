@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: Apache-2.0
+// Code that the main context does not have yet is loaded and run in the second context, in the
+// order of the program's streams, and moves when the main context is quiet. Wherever code is
+// loaded, nothing is unfinished in its context: the fixture looks at that behind every test.
+#include "worker/cold_lane.h"
+
+#include "api/messages.h"
+#include "session_fixture.h"
+
+namespace openmps::worker {
+namespace {
+
+using wire::Opcode;
+
+constexpr uint64_t kMapped = wire::window_base(3) + 2 * wire::kMiB;
+// Images are text of PTX; these have nothing that binds them, a variable, and printf.
+const std::string kPlain = "plain";
+const std::string kVariable = ".global .u32 x;";
+const std::string kPrinting = "call vprintf;";
+
+class ColdLaneTest : public SessionFixture {
+ protected:
+  void prepare() override {
+    commons_.cold = std::make_unique<ColdLanes>(driver_.table(), *devices_, commons_.limits);
+    commons_.cold->share(0);
+  }
+  void TearDown() override {
+    session_->stop = false;
+    for (const uint32_t stream : held_) driver_.hold(stream, false);
+    SessionFixture::TearDown();
+  }
+
+  // Stream 1, s1 for the driver, has a copy that does not end until it is let go.
+  void keep_busy() {
+    map(kMapped, 2 * wire::kMiB);
+    create_stream(1, wire::StreamKind::kNonBlocking);
+    create_stream(2, wire::StreamKind::kNonBlocking);
+    hold(1);
+    EXPECT_TRUE(copy(1).ok());
+    driver_.take_calls();
+  }
+  void hold(uint32_t stream) {
+    driver_.hold(stream, true);
+    held_.push_back(stream);
+  }
+  void let_go(uint32_t stream) { driver_.hold(stream, false); }
+  Status copy(wire::Id stream) {
+    return send(Opcode::kMemcpy, wire::Memcpy{stream, 0, kMapped, kStaging, 64});
+  }
+  // Module and function of the same id.
+  Status load(wire::Id id, const std::string& image, const std::string& name = "kern") {
+    EXPECT_TRUE(send(Opcode::kBlobBegin, wire::BlobBegin{id, 0, image.size()}).ok());
+    memcpy(session_->core.view.staging(), image.data(), image.size());
+    const auto bytes = static_cast<uint32_t>(image.size());
+    EXPECT_TRUE(send(Opcode::kBlobData, wire::BlobData{id, bytes, 0, kStaging}).ok());
+    OPENMPS_RETURN_IF_ERROR(send(Opcode::kModuleLoad, wire::ModuleLoad{id, id, 0, 0, 0, 0}));
+    const auto length = static_cast<uint32_t>(name.size());
+    return send(Opcode::kGetFunction, wire::GetSymbol{id, id, 0, length}, name);
+  }
+  // The same; where was it placed?
+  std::string lane_of_load(wire::Id id, const std::string& image) {
+    driver_.take_calls();
+    const Status status = load(id, image);
+    EXPECT_TRUE(status.ok()) << status.message();
+    for (const std::string& call : calls()) {
+      if (call.starts_with("place")) return call;
+    }
+    return "none";
+  }
+  void launch(wire::Id stream, wire::Id function = 1) {
+    wire::Launch command = launch_of(stream);
+    command.function = function;
+    const Status status = send(Opcode::kLaunch, command, std::string(16, '\0'));
+    EXPECT_TRUE(status.ok()) << status.message();
+  }
+  // The load waits for as long as the session lives, rather than going where it must not.
+  void expect_wait(wire::Id id, const std::string& image) {
+    driver_.take_calls();
+    session_->stop = true;
+    EXPECT_EQ(load(id, image).code(), CUDA_ERROR_NOT_READY);
+    session_->stop = false;
+    for (const std::string& call : calls()) EXPECT_FALSE(call.starts_with("place")) << call;
+  }
+
+  std::vector<uint32_t> held_;
+};
+
+TEST_F(ColdLaneTest, CodeGoesToTheMainContextWhileThatIsQuiet) {
+  create_stream(2, wire::StreamKind::kNonBlocking);
+  EXPECT_EQ(lane_of_load(1, kPlain), "place");
+  launch(2);
+  EXPECT_EQ(calls(), (Calls{"stream 0", "launch s1 16"}));
+}
+
+TEST_F(ColdLaneTest, BesideWorkItIsLoadedAndRunInTheColdOne) {
+  keep_busy();
+  EXPECT_EQ(lane_of_load(1, kPlain), "place cold");
+  launch(2);
+  // s3 is the twin of s2: it waits for the stream, and the stream for it.
+  EXPECT_EQ(calls(), (Calls{"stream 0", "event", "event", "stream 0", "record e1 s2", "wait s3 e1",
+                            "launch s3 16", "record e2 s3", "wait s2 e2"}));
+}
+
+TEST_F(ColdLaneTest, LaunchesInARowStayThere) {
+  keep_busy();
+  ASSERT_TRUE(load(1, kPlain).ok());
+  launch(2);
+  driver_.take_calls();
+  const Calls stay{"launch s3 16", "record e2 s3", "wait s2 e2"};
+  const Calls hop{"record e1 s2", "wait s3 e1", "launch s3 16", "record e2 s3", "wait s2 e2"};
+  launch(2);
+  EXPECT_EQ(calls(), stay);
+  EXPECT_TRUE(send(Opcode::kFence, wire::Fence{2, 0, 1}).ok());
+  driver_.take_calls();
+  launch(2);
+  EXPECT_EQ(calls(), stay) << "a fence is nothing to wait for";
+  EXPECT_TRUE(copy(2).ok());
+  driver_.take_calls();
+  launch(2);
+  EXPECT_EQ(calls(), hop) << "a copy is";
+}
+
+// A wait that the stream got between two launches holds for the second one.
+TEST_F(ColdLaneTest, WaitsOfTheStreamHoldInTheTwin) {
+  keep_busy();
+  create_stream(3, wire::StreamKind::kBlocking);
+  create_stream(4, wire::StreamKind::kLegacy);
+  ASSERT_TRUE(load(1, kPlain).ok());
+  launch(3);
+  EXPECT_TRUE(copy(4).ok());
+  driver_.take_calls();
+  launch(3);
+  const Calls seen = calls();
+  // The legacy stream's end, which the stream waits for, and then the hand-over.
+  const auto legacy = std::find(seen.begin(), seen.end(), "wait s2 e4");
+  ASSERT_NE(legacy, seen.end()) << ::testing::PrintToString(seen);
+  EXPECT_EQ(*(legacy + 1), "record e1 s2");
+  EXPECT_EQ(*(legacy + 2), "wait s3 e1");
+}
+
+TEST_F(ColdLaneTest, AnEventThatALaunchRecordsIsRecordedBehindIt) {
+  keep_busy();
+  ASSERT_TRUE(load(1, kPlain).ok());
+  EXPECT_TRUE(send(Opcode::kEventCreate, wire::EventCreate{1, 0, 0, 0}).ok());
+  launch(2);
+  driver_.take_calls();
+  CUlaunchAttribute attributes[2]{};
+  attributes[0].id = CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT;
+  attributes[0].value.launchCompletionEvent.event = reinterpret_cast<CUevent>(uint64_t{1});
+  attributes[1].id = CU_LAUNCH_ATTRIBUTE_PRIORITY;
+  wire::Launch command = launch_of(2);
+  command.attribute_count = 2;
+  std::string variable(sizeof(attributes) + 16, '\0');
+  memcpy(variable.data(), attributes, sizeof(attributes));
+  const Status status = send(Opcode::kLaunch, command, variable);
+  EXPECT_TRUE(status.ok()) << status.message();
+  const Calls seen = calls();
+  EXPECT_NE(std::find(seen.begin(), seen.end(), "launch-ex s3 a8"), seen.end())
+      << ::testing::PrintToString(seen);
+  EXPECT_EQ(seen.back(), "record e3 s2");
+}
+
+// ---- Moving -------------------------------------------------------------------------------------
+
+TEST_F(ColdLaneTest, WhatIsColdMovesInTheNextQuietMoment) {
+  keep_busy();
+  ASSERT_TRUE(load(1, kPlain).ok());
+  launch(2);
+  EXPECT_NE(session_->tend(), ~0ull) << "it looks again soon";
+  driver_.take_calls();
+  launch(2);
+  EXPECT_EQ(calls().front(), "launch s3 16") << "the work goes on";
+  let_go(1);
+  session_->tend();
+  driver_.take_calls();
+  launch(2);
+  EXPECT_EQ(calls(), (Calls{"launch s2 16"}));
+  EXPECT_EQ(session_->tend(), ~0ull);
+}
+
+TEST_F(ColdLaneTest, AttributesHoldInBothLanes) {
+  keep_busy();
+  ASSERT_TRUE(load(1, kPlain).ok());
+  driver_.take_calls();
+  EXPECT_TRUE(send(Opcode::kFunctionSetAttribute, wire::FunctionAttribute{1, 8, 4096, 0}).ok());
+  EXPECT_EQ(calls(), (Calls{"attribute 8=4096 cold"}));
+  let_go(1);
+  session_->tend();
+  const Calls moved = calls();
+  EXPECT_EQ(std::count(moved.begin(), moved.end(), "attribute 8=4096"), 1)
+      << ::testing::PrintToString(moved);
+  EXPECT_TRUE(send(Opcode::kFunctionSetAttribute, wire::FunctionAttribute{1, 8, 8192, 0}).ok());
+  EXPECT_EQ(calls(), (Calls{"attribute 8=8192", "attribute 8=8192 cold"}));
+}
+
+TEST_F(ColdLaneTest, QueriesGoWhereTheFunctionIs) {
+  keep_busy();
+  ASSERT_TRUE(load(1, kPlain).ok());
+  EXPECT_TRUE(send(Opcode::kOccupancy, wire::Occupancy{1, 128, 0, 0, 0}).ok());
+  EXPECT_EQ(reply<wire::OccupancyReply>().value, 5u);
+  EXPECT_TRUE(send(Opcode::kFunctionGetAttribute, wire::FunctionAttribute{1, 3, 0, 0}).ok());
+  EXPECT_EQ(reply<int32_t>(), 103);
+}
+
+// ---- Homes --------------------------------------------------------------------------------------
+
+TEST_F(ColdLaneTest, AModuleWithVariablesStaysWhereItIs) {
+  keep_busy();
+  EXPECT_EQ(lane_of_load(1, kVariable), "place cold");
+  launch(2);
+  let_go(1);
+  session_->tend();
+  driver_.take_calls();
+  launch(2);
+  EXPECT_EQ(calls(), (Calls{"launch s3 16", "record e2 s3", "wait s2 e2"}));
+}
+
+TEST_F(ColdLaneTest, ItsVariablesAreFilledThere) {
+  keep_busy();
+  ASSERT_TRUE(load(1, kVariable).ok());
+  EXPECT_TRUE(send(Opcode::kGetGlobal, wire::GetSymbol{1, 0, 0, 4}, "glob").ok());
+  EXPECT_EQ(reply<wire::GlobalReply>().address, kFakeColdGlobal);
+  launch(2);
+  driver_.take_calls();
+  EXPECT_TRUE(send(Opcode::kMemset, wire::Memset{2, 4, kFakeColdGlobal, 0, 8, 1, 7, 0}).ok());
+  EXPECT_EQ(calls(), (Calls{"fill32 s3 8", "record e2 s3", "wait s2 e2"}));
+  EXPECT_TRUE(send(Opcode::kMemset, wire::Memset{2, 4, kMapped, 0, 8, 1, 7, 0}).ok());
+  EXPECT_EQ(calls(), (Calls{"fill32 s2 8"}));
+  EXPECT_TRUE(send(Opcode::kMemcpy, wire::Memcpy{2, 0, kFakeColdGlobal, kStaging, 64}).ok());
+  EXPECT_EQ(calls(), (Calls{"copy s2 64"})) << "copies reach both";
+  EXPECT_EQ(send(Opcode::kStreamWaitValue, wire::StreamValue{2, 4, kFakeColdGlobal, 1, 0, 0}).code(),
+            CUDA_ERROR_NOT_SUPPORTED);
+}
+
+// A texture object would read zeros there.
+TEST_F(ColdLaneTest, TextureObjectsAndVariablesInTheColdLaneExcludeEachOther) {
+  keep_busy();
+  wire::ImageCreate image{};
+  image.image = 1;
+  image.type = CU_RESOURCE_TYPE_LINEAR;
+  image.address = kMapped;
+  image.bytes = 256;
+  image.format = CU_AD_FORMAT_UNSIGNED_INT32;
+  image.channels = 1;
+  ASSERT_TRUE(load(1, kVariable).ok());
+  EXPECT_EQ(send(Opcode::kImageCreate, image).code(), CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_TRUE(send(Opcode::kModuleUnload, wire::ObjectOnly{1, 0}).ok());
+  EXPECT_TRUE(send(Opcode::kImageCreate, image).ok());
+  expect_wait(2, kVariable);
+  expect_wait(3, kPlain);
+  EXPECT_TRUE(send(Opcode::kImageDestroy, wire::ObjectOnly{1, 0}).ok());
+  EXPECT_EQ(lane_of_load(4, kPlain), "place cold");
+}
+
+// What has gone cold before waits for the main context then.
+TEST_F(ColdLaneTest, WithATextureObjectKernelsRunInTheMainContext) {
+  keep_busy();
+  ASSERT_TRUE(load(1, kPlain).ok());
+  wire::ImageCreate image{};
+  image.image = 1;
+  image.type = CU_RESOURCE_TYPE_LINEAR;
+  image.address = kMapped;
+  image.bytes = 256;
+  image.format = CU_AD_FORMAT_UNSIGNED_INT32;
+  image.channels = 1;
+  ASSERT_TRUE(send(Opcode::kImageCreate, image).ok());
+  session_->stop = true;
+  EXPECT_EQ(send(Opcode::kLaunch, launch_of(2), std::string(16, '\0')).code(),
+            CUDA_ERROR_NOT_READY);
+  session_->stop = false;
+  let_go(1);
+  driver_.take_calls();
+  launch(2);
+  EXPECT_EQ(calls().back(), "launch s2 16");
+}
+
+TEST_F(ColdLaneTest, WhatPrintsAssertsOrAllocatesWaits) {
+  keep_busy();
+  expect_wait(1, kPrinting);
+  expect_wait(2, "call __assertfail;");
+  expect_wait(3, "call malloc;");
+  expect_wait(4, ".global .attribute(.managed) .u32 x;");
+}
+
+// The cold context waits for its own work as the main one does.
+TEST_F(ColdLaneTest, ABusyColdLaneLoadsNothing) {
+  keep_busy();
+  ASSERT_TRUE(load(1, kPlain).ok());
+  launch(2);
+  hold(3);
+  launch(2);
+  expect_wait(2, "other");
+  let_go(3);
+  EXPECT_EQ(lane_of_load(3, "third"), "place cold");
+}
+
+// ---- Whether there is one -----------------------------------------------------------------------
+
+TEST_F(ColdLaneTest, WithoutAContextLoadingWaits) {
+  driver_.fail("context", CUDA_ERROR_OUT_OF_MEMORY);
+  keep_busy();
+  expect_wait(1, kPlain);
+  driver_.fail("context", CUDA_SUCCESS);
+  expect_wait(2, kPlain);  // that was tried once
+}
+
+TEST_F(ColdLaneTest, ItsStackIsTheMainContexts) {
+  keep_busy();
+  driver_.limits[CU_LIMIT_STACK_SIZE] = 4096;
+  driver_.take_calls();
+  ASSERT_TRUE(load(1, kPlain).ok());
+  const Calls seen = calls();
+  EXPECT_NE(std::find(seen.begin(), seen.end(), "limit 0"), seen.end());
+  let_go(1);
+  session_->tend();
+  driver_.take_calls();
+  EXPECT_TRUE(send(Opcode::kLimitRaise, wire::LimitValue{0, CU_LIMIT_STACK_SIZE, 8192}).ok());
+  EXPECT_EQ(calls(), (Calls{"limit 0", "limit 0"}));
+}
+
+class NoColdLaneTest : public ColdLaneTest {
+ protected:
+  void prepare() override {}
+};
+TEST_F(NoColdLaneTest, LoadingWaits) {
+  keep_busy();
+  expect_wait(1, kPlain);
+}
+
+class LoneSessionTest : public ColdLaneTest {
+ protected:
+  void prepare() override {
+    commons_.cold = std::make_unique<ColdLanes>(driver_.table(), *devices_, commons_.limits);
+  }
+};
+TEST_F(LoneSessionTest, WaitsForItselfAsNatively) {
+  keep_busy();
+  expect_wait(1, kPlain);
+  commons_.cold->share(0);
+  EXPECT_EQ(lane_of_load(2, kPlain), "place cold");
+}
+
+// ---- Unloading ----------------------------------------------------------------------------------
+
+TEST_F(ColdLaneTest, CodeOfTheColdLaneGoesOnceThatIsQuiet) {
+  keep_busy();
+  ASSERT_TRUE(load(1, kVariable).ok());
+  launch(2);
+  driver_.take_calls();
+  EXPECT_TRUE(send(Opcode::kModuleUnload, wire::ObjectOnly{1, 0}).ok());
+  EXPECT_EQ(calls(), (Calls{"unload"})) << "whatever the main context does";
+  ASSERT_TRUE(load(1, kVariable).ok());
+  hold(3);
+  launch(2);
+  driver_.take_calls();
+  EXPECT_TRUE(send(Opcode::kModuleUnload, wire::ObjectOnly{1, 0}).ok());
+  session_->tend();
+  EXPECT_EQ(calls(), Calls{});
+  let_go(3);
+  session_->tend();
+  EXPECT_EQ(calls(), (Calls{"unload"}));
+}
+
+}  // namespace
+}  // namespace openmps::worker
