@@ -22,7 +22,7 @@ struct Config {
   uint64_t timeslice_ns = 2'000'000;   // SOFTGPU_TIMESLICE_US; 2 ms is the order of a GPU's default
   uint32_t hardware_queues = 128;      // SOFTGPU_QUEUES; 128 streams ran side by side on an H200
   uint32_t stream_items = 0;           // SOFTGPU_STREAM_ITEMS; 0: as many as there is memory for
-  bool loading_waits = false;          // SOFTGPU_LOADING_WAITS: as NVIDIA's driver does
+  bool loading_waits = true;           // SOFTGPU_LOADING_WAITS: as NVIDIA's driver does
   uint32_t workers = 0;                // threads that run blocks: min(cores, sm_count)
   uint64_t seed = 0;                   // SOFTGPU_SEED; not 0: one worker, seeded warp order
   std::string segment;                 // SOFTGPU_DEVICE: name of the shared device segment
