@@ -10,6 +10,7 @@ import random
 import resource
 import signal
 import subprocess
+import threading
 import time
 
 from sandbox import Failure, Sandbox, footprint, thread_names, wait_until
@@ -502,11 +503,78 @@ def confined(box, _):
     require("was refused" not in box.logs(), f"a call was refused:\n{box.logs()}")
 
 
+def fresh_beside(box, kind, during, end):
+    """Programs that load and run code beside a client that keeps the context from coming to rest, on a
+    driver whose loading waits for that: they come to all their results. When the neighbour has
+    ended, what was loaded beside it goes on. `during`, `end`: what happens to the neighbour then."""
+    box.env["SOFTGPU_LOADING_WAITS"] = "1"
+    box.start_daemon()
+    neighbour = box.start(["drv_neighbour", kind], stdin=subprocess.PIPE)
+    ready(neighbour)
+    during(neighbour)
+    program = box.start(["drv_fresh_code", "hold"], stdin=subprocess.PIPE)
+    said = []
+    late = threading.Timer(CLIENT_LIMIT_S, program.kill)
+    late.start()
+    while not said or said[-1] != "ready\n":
+        said.append(program.stdout.readline())
+        require(said[-1] != "", f"the program came to {''.join(said)!r} only")
+    late.cancel()
+    wrong = [line for line in said if not line.startswith("ok: ") and line != "ready\n"]
+    require(not wrong, f"beside the neighbour: {''.join(wrong)}")
+    # Other programs come and go, and one that stays is no hindrance to them.
+    finish(box.start(["drv_fresh_order", "40"]), "the random programs")
+    finish(box.start(["drv_client_worker", "3"]), "a client beside both")
+    require(neighbour.poll() is None, "the neighbour has ended")
+    end(neighbour)
+    program.stdin.write("go\n")
+    finish(program, "the program afterwards")
+    finish(box.start(["drv_fresh_order", "40", "1000"]), "the random programs afterwards")
+    settled(box, server_of(box))
+    box.quit()
+
+
+def leave_alone(_child):
+    pass
+
+
+def tell(child):
+    child.stdin.write("go\n")
+    finish(child, "the neighbour")
+
+
+def wake(child):
+    child.send_signal(signal.SIGCONT)
+    tell(child)
+
+
+def kill(child):
+    child.send_signal(signal.SIGKILL)
+    child.communicate()
+
+
+def fresh_beside_kernel(box, _):
+    fresh_beside(box, "kernel", leave_alone, tell)
+
+
+def fresh_beside_stopped(box, _):
+    fresh_beside(box, "host", lambda child: child.send_signal(signal.SIGSTOP), wake)
+
+
+def fresh_beside_value(box, _):
+    fresh_beside(box, "value", leave_alone, kill)
+
+
+def fresh_beside_queue(box, _):
+    fresh_beside(box, "queue", leave_alone, tell)
+
+
 ALL = {f.__name__: f for f in
        (many_clients, churn, kill_beside, rogue_clients, confined, capture_vs_alloc, no_daemon, required,
         control_shell, kernel_output, assert_text, fault_beside_idle, endless_kernel, endless_quit,
         few_threads, few_descriptors, full_heap, limits_at_start, endless_printer,
-        kill_waiting)}
+        kill_waiting, fresh_beside_kernel, fresh_beside_stopped, fresh_beside_value,
+        fresh_beside_queue)}
 
 
 def run(name, build, driver, clients):

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// A client that keeps the GPU busy, or seems to, until a line comes on standard input; prints
+// "ready" once it does. `kernel`: a kernel that does not end. `host`: a stream waits for a host
+// function. `value`: a stream waits for a value. `queue`: long kernels, many of them ahead. Then
+// the rest of the stream is checked. Run by run_e2e.py. usage: drv_neighbour
+// kernel|host|value|queue
+#include <poll.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "driver.h"
+
+namespace {
+
+constexpr uint32_t kWords = 1000;
+constexpr uint32_t kLongRounds = 200'000;  // some 10 ms on softgpu
+constexpr uint32_t kAhead = 16;
+
+constexpr char kPtx[] = R"(.version 7.0
+.target sm_70
+.address_size 64
+// Says 1 in flag[0] and goes on while flag[1] is 0.
+.visible .entry endless(.param .u64 flag) {
+  .reg .pred %p1;
+  .reg .b32 %r<3>;
+  .reg .b64 %rd1;
+  ld.param.u64 %rd1, [flag];
+  mov.u32 %r1, 1;
+  st.volatile.global.u32 [%rd1], %r1;
+again:
+  ld.volatile.global.u32 %r2, [%rd1+4];
+  setp.eq.u32 %p1, %r2, 0;
+  @%p1 bra again;
+  ret;
+}
+)";
+
+void say_ready() {
+  printf("ready\n");
+  fflush(stdout);
+}
+
+void await_line() {
+  if (getchar() == EOF) quick_exit(2);
+}
+
+bool line_is_there() {
+  pollfd input{STDIN_FILENO, POLLIN, 0};
+  return poll(&input, 1, 0) > 0;
+}
+
+void wait_on_host(void*) {
+  say_ready();
+  await_line();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string kind = argc > 1 ? argv[1] : "kernel";
+  const e2e::Session session;
+  const CUfunction mix = session.function("mix"), spin = session.function("spin");
+  CUmodule module = nullptr;
+  CUfunction endless = nullptr;
+  CHECK_CU(cuModuleLoadData(&module, kPtx));
+  CHECK_CU(cuModuleGetFunction(&endless, module, "endless"));
+  std::vector<uint32_t> model(kWords, 3);
+  e2e::Buffer<uint32_t> words(model), busy(1);
+  void* pinned = nullptr;
+  CHECK_CU(cuMemHostAlloc(&pinned, 8, CU_MEMHOSTALLOC_DEVICEMAP));
+  memset(pinned, 0, 8);
+  auto* flag = static_cast<volatile uint32_t*>(pinned);
+  CUstream stream = nullptr;
+  CHECK_CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  const auto last = [&] {
+    e2e::launch(mix, e2e::blocks_for(kWords, 128), 128, 0, stream, words.address, kWords, 9u);
+  };
+
+  if (kind == "kernel") {
+    e2e::launch(endless, 1, 1, 0, stream, reinterpret_cast<CUdeviceptr>(pinned));
+    last();
+    while (flag[0] == 0) usleep(1000);
+    say_ready();
+    await_line();
+    flag[1] = 1;
+  } else if (kind == "host") {
+    CHECK_CU(cuLaunchHostFunc(stream, wait_on_host, nullptr));
+    last();
+  } else if (kind == "value") {
+    CHECK_CU(cuStreamWaitValue32_v2(stream, reinterpret_cast<CUdeviceptr>(pinned), 1,
+                                    CU_STREAM_WAIT_VALUE_GEQ));
+    last();
+    say_ready();
+    await_line();
+    flag[0] = 1;
+  } else {
+    CUevent events[kAhead];
+    for (CUevent& event : events) CHECK_CU(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    for (uint32_t launches = 0; !line_is_there(); launches++) {
+      CUevent event = events[launches % kAhead];
+      CHECK_CU(cuEventSynchronize(event));  // of the launch that many before
+      e2e::launch(spin, 1, 32, 0, stream, busy.address, kLongRounds);
+      CHECK_CU(cuEventRecord(event, stream));
+      if (launches == kAhead) say_ready();
+    }
+    last();
+    for (CUevent event : events) CHECK_CU(cuEventDestroy_v2(event));
+  }
+  CHECK_CU(cuStreamSynchronize(stream));
+  e2e::mix_on_host(model, 9);
+  e2e::expect(words.get() == model, "the rest of the stream has run");
+  CHECK_CU(cuStreamDestroy_v2(stream));
+  CHECK_CU(cuMemFreeHost(pinned));
+  CHECK_CU(cuModuleUnload(module));
+  return e2e::finish();
+}
