@@ -225,20 +225,29 @@ ContextGate::Found ContextGate::seek(uint32_t device, const Search& search, cons
   }
 }
 
+bool ContextGate::may_hold(uint32_t device, uint64_t hold_ns) {
+  const bool due = now_ns() >= not_before_ns_[device].load(std::memory_order_relaxed);
+  return hold_ns > limits_.first_hold_ns || (hold_ns != 0 && due && owed(device) == 0);
+}
+
+void ContextGate::note_failed_hold(uint32_t device, uint64_t hold_ns) {
+  const uint64_t last = pause_ns_[device].load(std::memory_order_relaxed);
+  const uint64_t next =
+      std::min(std::max(2 * last, limits_.open_share * hold_ns), limits_.longest_pause_ns);
+  pause_ns_[device].store(next, std::memory_order_relaxed);
+  not_before_ns_[device].store(now_ns() + next, std::memory_order_relaxed);
+}
+
 // Looking costs nobody anything, so it is always done.
 ContextGate::Found ContextGate::seek_briefly(uint32_t device, uint64_t hold_ns,
                                              uint64_t* closed_ns) {
-  const bool may_hold = owed(device) == 0 && (hold_ns > limits_.first_hold_ns || due(device));
-  const Found found = hold(device, may_hold ? hold_ns : 0, closed_ns);
+  const bool holds = may_hold(device, hold_ns);
+  const Found found = hold(device, holds ? hold_ns : 0, closed_ns);
   if (found != Found::kGaveUp) {
     pause_ns_[device].store(0, std::memory_order_relaxed);
     not_before_ns_[device].store(0, std::memory_order_relaxed);
-  } else if (may_hold) {
-    const uint64_t last = pause_ns_[device].load(std::memory_order_relaxed);
-    const uint64_t next =
-        std::min(std::max(2 * last, limits_.open_share * hold_ns), limits_.longest_pause_ns);
-    pause_ns_[device].store(next, std::memory_order_relaxed);
-    not_before_ns_[device].store(now_ns() + next, std::memory_order_relaxed);
+  } else if (holds) {
+    note_failed_hold(device, hold_ns);
   }
   return found;
 }
@@ -268,9 +277,11 @@ ContextGate::Moment* ContextGate::overlapping_locked(uint32_t device) {
   return nullptr;
 }
 
-ContextGate::Moment* ContextGate::visit(uint32_t device, const Search& search,
-                                        const Feeder* feeder, bool* stopped) {
-  const uint64_t end = now_ns() + limits_.first_hold_ns;
+ContextGate::Moment* ContextGate::visit(uint32_t device, const Search& search, const Feeder* feeder,
+                                        bool* stopped) {
+  // Somebody else's search takes as long as it takes.
+  const bool waits = search.brief && may_hold(device, search.hold_ns);
+  const uint64_t end = now_ns() + (waits ? search.hold_ns : 0);
   std::unique_lock lock(moments_mutex_);
   for (;;) {
     Moment* moment = overlapping_locked(device);
@@ -284,7 +295,10 @@ ContextGate::Moment* ContextGate::visit(uint32_t device, const Search& search,
       *stopped = true;
       return nullptr;
     }
-    if (search.brief && now_ns() >= end) return nullptr;
+    if (search.brief && now_ns() >= end) {
+      if (waits) note_failed_hold(device, search.hold_ns);
+      return nullptr;
+    }
     moments_changed_.wait_for(lock, std::chrono::nanoseconds(kRestNs));
   }
   Moment& made = moments_.emplace_back(Moment{device});

@@ -65,7 +65,7 @@ struct GateLimits {
   // failed not for first_hold_ns * open_share, each time twice as long, up to this.
   uint64_t longest_pause_ns = 5'000'000'000;
   // Loading code waits in the driver for everything queued, and holds up all launches meanwhile
-  // (NVIDIA's; softgpu's does not wait).
+  // (NVIDIA's, and softgpu's unless it is told otherwise).
   bool loading_waits = true;
 };
 
@@ -164,9 +164,9 @@ class ContextGate {
     count(call, now_ns() - start);
     return result;
   }
-  // The same if the device is quiet now or becomes so within one hold of this length. False: `f` has
-  // not been called, and the caller does without. First holds are not tried again for a while after
-  // one that failed; in between this only looks.
+  // The same if the device is quiet now or becomes so within one hold of this length. False: `f`
+  // has not been called, and the caller does without. First holds are not tried again for a while
+  // after one that failed; in between this only looks.
   template <typename F>
   bool run_soon(GatedCall call, uint32_t device, const Feeder* feeder, uint64_t hold_ns,
                 CUresult* result, F&& f) {
@@ -176,10 +176,6 @@ class ContextGate {
     *result = f();
     count(call, now_ns() - start);
     return true;
-  }
-  // A first hold would be tried.
-  [[nodiscard]] bool due(uint32_t device) const {
-    return now_ns() >= not_before_ns_[device].load(std::memory_order_relaxed);
   }
   [[nodiscard]] uint64_t first_hold_ns() const { return limits_.first_hold_ns; }
   // After a hold that failed: let everybody go on for as long as they are owed, and say how long
@@ -277,6 +273,8 @@ class ContextGate {
   void try_deferred(uint32_t device);
   Moment* overlapping_locked(uint32_t device);
   Found seek(uint32_t device, const Search& search, const Feeder* feeder, uint64_t* closed_ns);
+  bool may_hold(uint32_t device, uint64_t hold_ns);
+  void note_failed_hold(uint32_t device, uint64_t hold_ns);
   Found seek_briefly(uint32_t device, uint64_t hold_ns, uint64_t* closed_ns);
   Found hold(uint32_t device, uint64_t hold_ns, uint64_t* closed_ns);
   bool rest(uint64_t ns, const Feeder* feeder);

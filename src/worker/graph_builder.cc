@@ -49,6 +49,11 @@ bool same_edges(const std::vector<wire::GraphEdge>& a, const std::vector<wire::G
          (a.empty() || memcmp(a.data(), b.data(), a.size() * sizeof(a[0])) == 0);
 }
 
+// The context of a node can't change.
+Modules::Reach reach_of(Lane lane) {
+  return lane == Lane::kMain ? Modules::Reach::kMainLane : Modules::Reach::kColdLane;
+}
+
 bool is_plain(const wire::GraphEdge& edge) {
   return edge.from_port == 0 && edge.to_port == 0 && edge.type == 0;
 }
@@ -57,7 +62,8 @@ bool is_plain(const wire::GraphEdge& edge) {
 
 // ---- Bodies -------------------------------------------------------------------------------------
 
-Status GraphBuilder::read_kernel(wire::Variable body, GraphStep* step, Parameters* parameters) {
+Status GraphBuilder::read_kernel(wire::Variable body, Modules::Reach reach, GraphStep* step,
+                                 Parameters* parameters) {
   wire::Launch launch{};
   OPENMPS_RETURN_IF_ERROR(take(&body, &launch));
   const uint64_t more = wire::variable_bytes(launch);
@@ -72,8 +78,7 @@ Status GraphBuilder::read_kernel(wire::Variable body, GraphStep* step, Parameter
   const uint32_t device = function->is_kernel ? launch.stream : function->device;
   OPENMPS_RETURN_IF_ERROR(core_.check_device(device));
   Located located;
-  OPENMPS_RETURN_IF_ERROR(
-      modules_.locate(*function, device, Modules::Reach::kMainLane, &located));
+  OPENMPS_RETURN_IF_ERROR(modules_.locate(*function, device, reach, &located));
   step->lane = located.lane;
   CUDA_KERNEL_NODE_PARAMS& kernel = parameters->kernel;
   kernel.func = located.handle;
@@ -250,13 +255,13 @@ Status GraphBuilder::read_conditional(wire::Variable body, GraphStep* step) {
                    std::to_string(conditional.bodies) + " bodies");
 }
 
-Status GraphBuilder::read(uint32_t device, GraphNodeKind kind, wire::Variable body, GraphStep* step,
-                          Parameters* parameters) {
+Status GraphBuilder::read(uint32_t device, GraphNodeKind kind, wire::Variable body,
+                          Modules::Reach reach, GraphStep* step, Parameters* parameters) {
   step->kind = kind;
   switch (kind) {
     case GraphNodeKind::kEmpty: OPENMPS_RETURN_IF_ERROR(check_rest(body, 0)); break;
     case GraphNodeKind::kKernel:
-      OPENMPS_RETURN_IF_ERROR(read_kernel(body, step, parameters));
+      OPENMPS_RETURN_IF_ERROR(read_kernel(body, reach, step, parameters));
       break;
     case GraphNodeKind::kCopy: OPENMPS_RETURN_IF_ERROR(read_copy(body, step, parameters)); break;
     case GraphNodeKind::kArrayCopy:
@@ -404,7 +409,7 @@ Status GraphBuilder::connect(DriverGraph& graph, const Parameters& parameters, c
 }
 
 Status GraphBuilder::add(DriverGraph& graph, const wire::GraphNode& node, wire::Variable variable,
-                         std::vector<GraphStep>* steps) {
+                         std::span<const GraphStep> like, std::vector<GraphStep>* steps) {
   std::vector<wire::GraphEdge> edges(node.edge_count);
   if (!edges.empty()) memcpy(edges.data(), variable.data(), edges.size() * sizeof(edges[0]));
   for (const wire::GraphEdge& edge : edges) {
@@ -419,9 +424,12 @@ Status GraphBuilder::add(DriverGraph& graph, const wire::GraphNode& node, wire::
   GraphStep step;
   step.parent = node.parent;
   Parameters parameters;
+  Modules::Reach reach = Modules::Reach::kAnyLane;
+  if (steps->size() < like.size()) reach = reach_of(like[steps->size()].lane);
+  if (graph.keeps()) reach = Modules::Reach::kMainLane;  // for every description
   OPENMPS_RETURN_IF_ERROR(read(graph.device(), kind,
-                               variable.subspan(edges.size() * sizeof(wire::GraphEdge)), &step,
-                               &parameters));
+                               variable.subspan(edges.size() * sizeof(wire::GraphEdge)), reach,
+                               &step, &parameters));
   OPENMPS_RETURN_IF_ERROR(core_.use(graph.device()));
   if (steps->size() < graph.steps.size()) {
     GraphStep& has = graph.steps[steps->size()];
@@ -493,7 +501,7 @@ Status GraphBuilder::change(CUgraphExec exec, uint32_t device, GraphNodeKind kin
   if (kind != step->kind) return violation("a graph node can't become one of another kind");
   GraphStep changed;
   Parameters parameters;
-  OPENMPS_RETURN_IF_ERROR(read(device, kind, body, &changed, &parameters));
+  OPENMPS_RETURN_IF_ERROR(read(device, kind, body, reach_of(step->lane), &changed, &parameters));
   if (changed.lane != step->lane) {
     return Status(CUDA_ERROR_NOT_SUPPORTED, "a graph node would change its lane");
   }

@@ -36,9 +36,10 @@ class GraphBuilder {
   // Add a node to `graph` behind earlier `steps`. What breaks the protocol is a violation; an
   // operand that is not the session's is CUDA_ERROR_INVALID_VALUE: the program may have freed it
   // since it made the node. If the graph has that node already, it gets its parameters;
-  // CUDA_ERROR_NOT_SUPPORTED: it has another one in that place.
+  // CUDA_ERROR_NOT_SUPPORTED: it has another one in that place. `like`: the steps that an
+  // executable graph has, whose nodes keep their lanes where they can.
   Status add(DriverGraph& graph, const wire::GraphNode& node, wire::Variable variable,
-             std::vector<GraphStep>* steps);
+             std::span<const GraphStep> like, std::vector<GraphStep>* steps);
   // Change the node in `exec`. The step keeps its kind.
   Status change(CUgraphExec exec, uint32_t device, wire::GraphNodeKind kind, wire::Variable body,
                 GraphStep* step);
@@ -60,9 +61,10 @@ class GraphBuilder {
     std::vector<CUstreamBatchMemOpParams> operations;
     CUDA_BATCH_MEM_OP_NODE_PARAMS batch{};
   };
-  Status read(uint32_t device, wire::GraphNodeKind kind, wire::Variable body, GraphStep* step,
-              Parameters* parameters);
-  Status read_kernel(wire::Variable body, GraphStep* step, Parameters* parameters);
+  Status read(uint32_t device, wire::GraphNodeKind kind, wire::Variable body, Modules::Reach reach,
+              GraphStep* step, Parameters* parameters);
+  Status read_kernel(wire::Variable body, Modules::Reach reach, GraphStep* step,
+                     Parameters* parameters);
   Status read_copy(wire::Variable body, GraphStep* step, Parameters* parameters);
   Status read_array_copy(wire::Variable body, GraphStep* step, Parameters* parameters);
   Status read_fill(wire::Variable body, GraphStep* step, Parameters* parameters);

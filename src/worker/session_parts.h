@@ -55,7 +55,7 @@ struct SessionParts {
   Retirement retirement{core, streams};
   Events events{core, streams};
   Sharing sharing{core, memory, events};
-  Modules modules{core, memory};
+  Modules modules{core, memory, retirement};
   Prints prints{core, modules, stop};
   Links links{core, modules};
   OpenWaits waits{core, memory};

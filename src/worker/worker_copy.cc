@@ -73,19 +73,17 @@ Status Copies::submit_fill(const wire::Memset& command, CUstream stream) {
   CUresult result = CUDA_SUCCESS;
   switch (command.element_bytes) {
     case 1:
-      result = linear
-                   ? driver.cuMemsetD8Async(to, value8, n, stream)
-                   : driver.cuMemsetD2D8Async(to, pitch, value8, n, command.height, stream);
+      result = linear ? driver.cuMemsetD8Async(to, value8, n, stream)
+                      : driver.cuMemsetD2D8Async(to, pitch, value8, n, command.height, stream);
       break;
     case 2:
-      result =
-          linear ? driver.cuMemsetD16Async(to, value16, n, stream)
-                 : driver.cuMemsetD2D16Async(to, pitch, value16, n, command.height, stream);
+      result = linear ? driver.cuMemsetD16Async(to, value16, n, stream)
+                      : driver.cuMemsetD2D16Async(to, pitch, value16, n, command.height, stream);
       break;
     default:
-      result = linear ? driver.cuMemsetD32Async(to, command.value, n, stream)
-                      : driver.cuMemsetD2D32Async(to, pitch, command.value, n, command.height,
-                                                  stream);
+      result = linear
+                   ? driver.cuMemsetD32Async(to, command.value, n, stream)
+                   : driver.cuMemsetD2D32Async(to, pitch, command.value, n, command.height, stream);
       break;
   }
   return check(result, "cuMemsetAsync");

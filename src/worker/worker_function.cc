@@ -104,8 +104,7 @@ Status Modules::get_function(const wire::GetSymbol& command, wire::Variable name
 
 CUresult Modules::list_kernels(const Module& module, std::vector<CUkernel>* kernels) {
   unsigned count = 0;
-  const CUresult counted =
-      core_.driver.cuLibraryGetKernelCount(&count, module.library->handle);
+  const CUresult counted = core_.driver.cuLibraryGetKernelCount(&count, module.library->handle);
   if (counted != CUDA_SUCCESS) return counted;
   kernels->assign(count, nullptr);
   if (count == 0) return CUDA_SUCCESS;
@@ -142,18 +141,16 @@ Status Modules::set_attribute(const wire::FunctionAttribute& command) {
   LoadedLibrary& library = *function->module->library;
   CUresult result = CUDA_ERROR_INVALID_VALUE;
   if (command.kind == kAttribute) {
-    result = library.set_attribute(function->kernel, device,
-                                   static_cast<CUfunction_attribute>(command.attribute),
-                                   command.value);
-  } else if (command.kind == kCacheConfiguration) {
     result =
-        library.set_cache(function->kernel, device, static_cast<CUfunc_cache>(command.value));
+        library.set_attribute(function->kernel, device,
+                              static_cast<CUfunction_attribute>(command.attribute), command.value);
+  } else if (command.kind == kCacheConfiguration) {
+    result = library.set_cache(function->kernel, device, static_cast<CUfunc_cache>(command.value));
   } else if (command.kind == kBankSize) {
     // Kernels of libraries have no such call, and no GPU since Kepler heeds it.
-    result = function->is_kernel
-                 ? CUDA_SUCCESS
-                 : library.set_banks(function->kernel, device,
-                                     static_cast<CUsharedconfig>(command.value));
+    result = function->is_kernel ? CUDA_SUCCESS
+                                 : library.set_banks(function->kernel, device,
+                                                     static_cast<CUsharedconfig>(command.value));
   }
   OPENMPS_RETURN_IF_ERROR(core_.use(device));
   return check(result, "cuFuncSetAttribute");

@@ -117,7 +117,7 @@ Status Graphs::node(const wire::GraphNode& command, wire::Variable variable) {
   }
   graph.error = totals_.add_nodes(1);
   if (!graph.error.ok()) return Status();
-  Status status = builder_.add(*graph.graph, command, variable, &graph.steps);
+  Status status = builder_.add(*graph.graph, command, variable, exec->graph.steps, &graph.steps);
   if (status.ok()) {
     totals_.bytes += bytes;
     graph.bytes += bytes;
@@ -287,6 +287,10 @@ Status Graphs::launch(const wire::GraphLaunch& command) {
   OPENMPS_RETURN_IF_ERROR(streams_.get(command.stream, &stream));
   OPENMPS_RETURN_IF_ERROR(find(command.exec, &exec));
   OPENMPS_RETURN_IF_ERROR(check_uses(*exec));
+  if (exec->is_cold && core_.image_objects != 0) {
+    return Status(CUDA_ERROR_NOT_SUPPORTED,
+                  "a graph with nodes of the cold lane beside a texture or surface object");
+  }
   OPENMPS_RETURN_IF_ERROR(streams_.enter(*stream, Streams::Entry::kWork));
   if (exec->is_cold) streams_.note_cold_graph(*stream);
   if (!exec->waits.empty()) stream->listed->waits.store(true, std::memory_order_relaxed);

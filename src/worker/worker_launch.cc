@@ -33,12 +33,12 @@ Status Launches::launch(const wire::Launch& command, wire::Variable variable) {
   }
   Located located;
   // The cold lane knows no green contexts.
-  const auto reach = stream->green == nullptr ? Modules::Reach::kAnyLane : Modules::Reach::kMainLane;
+  const auto reach =
+      stream->green == nullptr ? Modules::Reach::kAnyLane : Modules::Reach::kMainLane;
   OPENMPS_RETURN_IF_ERROR(modules_.locate(*function, stream->device, reach, &located));
   prints_.before_launch(*function);
-  Status status = streams_.submit(*stream, located.lane, [&](CUstream to) {
-    return submit(command, variable, to, located);
-  });
+  Status status = streams_.submit(
+      *stream, located.lane, [&](CUstream to) { return submit(command, variable, to, located); });
   if (status.ok() && located.lane == Lane::kCold) {
     status = record_events(command, variable.data(), *stream);
   }
@@ -56,11 +56,11 @@ Status Launches::submit(const wire::Launch& command, wire::Variable variable, CU
   if (command.attribute_count != 0 || (command.flags & wire::kLaunchCooperative) != 0) {
     return launch_with_attributes(command, variable.data(), stream, located, parameters);
   }
-  return check(core_.driver.cuLaunchKernel(located.handle, command.grid[0], command.grid[1],
-                                           command.grid[2], command.block[0], command.block[1],
-                                           command.block[2], command.shared_bytes, stream,
-                                           nullptr, parameters),
-               "cuLaunchKernel");
+  return check(
+      core_.driver.cuLaunchKernel(located.handle, command.grid[0], command.grid[1], command.grid[2],
+                                  command.block[0], command.block[1], command.block[2],
+                                  command.shared_bytes, stream, nullptr, parameters),
+      "cuLaunchKernel");
 }
 
 // Handles are ids here, addresses must be the session's, and what would reach past it is refused.

@@ -133,9 +133,9 @@ class SessionMemory {
     CUmemAccess_flags access = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     uint64_t charged = 0;  // on top of its holding: a mapping of memory of unknown size
     std::shared_ptr<Holding> holding = nullptr;
-    bool lent = false;    // other processes have it, or may
-    uint32_t peers = 0;   // of its device, when it was given up
-    uint64_t ticket = 0;  // of the command that gave it up
+    bool lent = false;        // other processes have it, or may
+    uint32_t peers = 0;       // of its device, when it was given up
+    uint64_t ticket = 0;      // of the command that gave it up
     Lane lane = Lane::kMain;  // of a global
   };
   using Ranges = std::map<uint64_t, Range>;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/clock.h"
 #include "worker/driver_check.h"
 #include "worker/image_bounds.h"
 #include "worker/jit_options.h"
@@ -13,6 +14,14 @@
 namespace openmps::worker {
 
 using wire::ModuleKind;
+
+namespace {
+
+// How soon a launch looks again whether code that runs in the cold lane can move. A look asks all
+// streams that may be busy.
+constexpr uint64_t kMoveLookNs = 50'000'000;
+
+}  // namespace
 
 Status Modules::begin_blob(const wire::BlobBegin& command) {
   if (command.bytes == 0 || command.bytes > wire::kMaxSessionImageBytes) {
@@ -223,9 +232,8 @@ bool Modules::load_cold(GatedCall call, LoadedLibrary& library, uint32_t device,
     *result = status.code();
     return true;
   }
-  const bool loaded =
-      core_.commons.cold->gate.run_soon(call, device, &core_.cold_feeder, hold_ns, result,
-                                        [&] { return load(Lane::kCold); });
+  const bool loaded = core_.commons.cold->gate.run_soon(call, device, &core_.cold_feeder, hold_ns,
+                                                        result, [&] { return load(Lane::kCold); });
   if (const Status status = core_.use(device); !status.ok()) {
     *result = status.code();
     return true;
@@ -280,15 +288,16 @@ CUresult Modules::load_function(Function& function, uint32_t device, Lane lane, 
   return CUDA_SUCCESS;
 }
 
-// What runs in the cold lane comes to the main one if that is quiet, or soon is.
-bool Modules::move_soon(Function& function, uint32_t device) {
-  if (!core_.gate.due(device) || !core_.use(device).ok()) return false;
+// What runs in the cold lane comes to the main one if that is quiet right now. Looks now and then.
+bool Modules::move_now(Function& function, uint32_t device) {
+  const uint64_t now = now_ns();
+  if (now < next_look_ns_ || !core_.use(device).ok()) return false;
+  next_look_ns_ = now + kMoveLookNs;
   CUresult moved = CUDA_SUCCESS;
-  return core_.gate.run_soon(GatedCall::kFunctionLoad, device, &core_.feeder,
-                             core_.gate.first_hold_ns(), &moved, [&] {
-                               function.module->library->move_to_main(device);
-                               return CUDA_SUCCESS;
-                             });
+  return core_.gate.run_soon(GatedCall::kFunctionLoad, device, &core_.feeder, 0, &moved, [&] {
+    function.module->library->move_to_main(device);
+    return CUDA_SUCCESS;
+  });
 }
 
 Status Modules::find(Function& function, uint32_t device, Reach reach, Located* located) {
@@ -299,17 +308,19 @@ Status Modules::find(Function& function, uint32_t device, Reach reach, Located* 
   };
   Homes homes = homes_of(library, device);
   if (homes == Homes::kEither && reach == Reach::kMainLane) homes = Homes::kMain;
-  bool found = is_in(Lane::kMain);
+  if (homes == Homes::kEither && reach == Reach::kColdLane &&
+      core_.commons.cold->context(device) != nullptr) {
+    homes = Homes::kCold;
+  }
+  bool found = (homes != Homes::kCold || library.has_one_home) && is_in(Lane::kMain);
   if (!found && homes != Homes::kMain && is_in(Lane::kCold)) {
-    const bool moved =
-        homes == Homes::kEither && move_soon(function, device) && is_in(Lane::kMain);
+    const bool moved = homes == Homes::kEither && move_now(function, device) && is_in(Lane::kMain);
     found = moved || is_in(Lane::kCold);
   }
   if (!found) {
     const auto load = [&](Lane lane) { return load_function(function, device, lane, located); };
-    OPENMPS_RETURN_IF_ERROR(
-        check(load_code(GatedCall::kFunctionLoad, library, device, homes, load),
-              "cuKernelGetFunction"));
+    OPENMPS_RETURN_IF_ERROR(check(load_code(GatedCall::kFunctionLoad, library, device, homes, load),
+                                  "cuKernelGetFunction"));
   }
   if (located->lane == Lane::kCold) return Status();
   function.main.resize(core_.devices.count());
@@ -323,7 +334,10 @@ void Modules::release(Module& module) {
   image_bytes_ -= module.image->size() - 1;
   memory_.refund(module.device, module.charged);
   if (module.in_cold_home) --core_.cold_homes;
-  module.library.reset();  // unloads it, if nobody else holds it
+  // The library is unloaded, if nobody else holds it, once the context that its code is in is
+  // quiet. The cold one can be while streams still use variables there.
+  if (!module.in_cold_home) return module.library.reset();
+  retirement_.add([library = std::move(module.library)]() mutable { library.reset(); });
 }
 
 Status Modules::unload(wire::Id id) {
@@ -360,8 +374,8 @@ Status Modules::get_global(const wire::GetSymbol& command, wire::Variable name,
       return core_.driver.cuModuleGetGlobal_v2(&address, &bytes, module->module, symbol.c_str());
     }
     return (command.managed != 0 ? core_.driver.cuLibraryGetManaged
-                                 : core_.driver.cuLibraryGetGlobal)(
-        &address, &bytes, library.handle, symbol.c_str());
+                                 : core_.driver.cuLibraryGetGlobal)(&address, &bytes,
+                                                                    library.handle, symbol.c_str());
   };
   CUresult result = CUDA_SUCCESS;
   if (library.is_loaded(device, lane)) {

@@ -20,6 +20,7 @@
 #include "worker/jit_options.h"
 #include "worker/object_table.h"
 #include "worker/reply_writer.h"
+#include "worker/retirement.h"
 #include "worker/session_core.h"
 #include "worker/worker_memory.h"
 
@@ -68,7 +69,8 @@ struct Module {
 
 class Modules {
  public:
-  Modules(SessionCore& core, SessionMemory& memory) : core_(core), memory_(memory) {}
+  Modules(SessionCore& core, SessionMemory& memory, Retirement& retirement)
+      : core_(core), memory_(memory), retirement_(retirement) {}
 
   Status begin_blob(const wire::BlobBegin& command);
   // Chunks come in order, out of the staging arena.
@@ -97,12 +99,13 @@ class Modules {
     return found == nullptr ? std::span<const wire::Id>() : found->functions;
   }
   // Before work with `function` is made for `device`: its code is there, loaded in a quiet moment
-  // or in the cold lane, and not inside a launch. `reach`: work that belongs in the main lane goes
-  // elsewhere only if the code can't come there. The session is not between the gate's enter() and
-  // leave().
-  enum class Reach { kAnyLane, kMainLane };
+  // or in the cold lane, and not inside a launch. `reach`: work that belongs in one lane goes to
+  // the other one only if the code can't come there. The session is not between the gate's enter()
+  // and leave().
+  enum class Reach { kAnyLane, kMainLane, kColdLane };
   Status locate(Function& function, uint32_t device, Reach reach, Located* located) {
-    if (device < function.main.size() && function.main[device] != nullptr) [[likely]] {
+    if (device < function.main.size() && function.main[device] != nullptr &&
+        reach != Reach::kColdLane) [[likely]] {
       *located = {function.main[device], Lane::kMain};
       return Status();
     }
@@ -156,8 +159,8 @@ class Modules {
   // Where code may be loaded that is not in the main lane.
   enum class Homes { kMain, kCold, kEither };
   [[nodiscard]] Homes homes_of(const LoadedLibrary& library, uint32_t device) const;
-  // load(Lane) in that lane's context, in a quiet moment of it: of the main one, or where there is a
-  // choice and that has no such moment soon, of the cold one.
+  // load(Lane) in that lane's context, in a quiet moment of it: of the main one, or where there is
+  // a choice and that has no such moment soon, of the cold one.
   template <typename F>
   CUresult load_code(GatedCall call, LoadedLibrary& library, uint32_t device, Homes homes,
                      F&& load);
@@ -173,7 +176,7 @@ class Modules {
   CUresult place(Module& module, Lane lane);
   CUresult load_functions(Module& module, uint32_t device, Lane lane);
   Status find(Function& function, uint32_t device, Reach reach, Located* located);
-  bool move_soon(Function& function, uint32_t device);
+  bool move_now(Function& function, uint32_t device);
   CUresult load_function(Function& function, uint32_t device, Lane lane, Located* located);
   // The module, and the device that its symbol is wanted on, whose context becomes current.
   Status find_module(const wire::GetSymbol& command, Module** module, uint32_t* device);
@@ -187,6 +190,7 @@ class Modules {
 
   SessionCore& core_;
   SessionMemory& memory_;
+  Retirement& retirement_;
   ObjectTable<Blob> blobs_{"blob"};
   ObjectTable<Module> modules_{"module", wire::kMaxModules};
   ObjectTable<Function> functions_{"function"};
@@ -195,6 +199,7 @@ class Modules {
   bool any_prints_ = false;
   bool any_asserts_ = false;
   bool has_cold_code_ = false;
+  uint64_t next_look_ns_ = 0;
 };
 
 }  // namespace openmps::worker

@@ -95,8 +95,7 @@ Status Streams::start_twin(Stream& stream) {
         driver.cuStreamCreateWithPriority(&twin->handle, CU_STREAM_NON_BLOCKING, stream.priority);
   }
   if (result == CUDA_SUCCESS) {
-    twin->listed =
-        core_.commons.cold->gate.add(twin->handle, stream.device, &core_.cold_feeder);
+    twin->listed = core_.commons.cold->gate.add(twin->handle, stream.device, &core_.cold_feeder);
     stream.twin = std::move(twin);
     return Status();
   }

@@ -83,8 +83,6 @@ class Sandbox:
             env["OPENMPS_CALLS_FILE"] = os.environ["OPENMPS_CALLS_FILE"]
         if self.driver == "softgpu":
             env["SOFTGPU_DEVICE"] = self.device
-        if self.mode == "softgpu":
-            env["SOFTGPU_LOADING_WAITS"] = "1"  # as on a GPU
         folder = {"softgpu": "softgpu", "openmps": "openmps", "nodaemon": "openmps"}.get(self.mode)
         if folder:
             # What the machine needs to find its own driver stays behind our folder.

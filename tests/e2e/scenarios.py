@@ -52,7 +52,7 @@ def server_of(box):
 
 
 def many_clients(box, clients):
-    """All at once: one context, every result right, every client in the list."""
+    """All at once: the main context and the cold lane, every result right, every client in the list."""
     clients = clients or 64
     box.start_daemon()
     children = [box.start(["drv_client_worker", str(seed), "3", "hold"], stdin=subprocess.PIPE)
@@ -64,7 +64,7 @@ def many_clients(box, clients):
     require(sorted(map(int, listed.split())) == sorted(c.pid for c in children),
             f"get_client_list does not show the {clients} clients: {listed.split()}")
     contexts, _ = box.device_state()
-    require(contexts == 1, f"{contexts} contexts on the device, expected 1")
+    require(contexts == 2, f"{contexts} contexts on the device, expected 2")
     for child in children:
         child.stdin.write("go\n")
         child.stdin.flush()
@@ -282,8 +282,10 @@ def kernel_output(box, clients):
 
 def endless_printer(box, clients):
     """Beside a printing kernel that does not end: each client, new to printing or not, gets its own
-    lines, and none waits for that kernel."""
+    lines, and none waits for that kernel. Loading code that prints would: it has no cold lane, so
+    the driver is one whose loading does not wait."""
     clients, rounds = clients or 2, 24
+    box.env["SOFTGPU_LOADING_WAITS"] = "0"
     box.start_daemon()
     endless = box.start(["drv_printing", "1", "4", "endless"], stdin=subprocess.PIPE)
     said = []

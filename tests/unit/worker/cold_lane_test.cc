@@ -27,6 +27,11 @@ class ColdLaneTest : public SessionFixture {
   void TearDown() override {
     session_->stop = false;
     for (const uint32_t stream : held_) driver_.hold(stream, false);
+    if (neighbour_ != nullptr) {
+      const CUstream handle = neighbour_->handle;
+      gate_.remove(neighbour_);
+      driver_.table().cuStreamDestroy_v2(handle);
+    }
     SessionFixture::TearDown();
   }
 
@@ -37,6 +42,17 @@ class ColdLaneTest : public SessionFixture {
     create_stream(2, wire::StreamKind::kNonBlocking);
     hold(1);
     EXPECT_TRUE(copy(1).ok());
+    driver_.take_calls();
+  }
+  // The same in a stream, s1, that is another session's.
+  void keep_neighbour_busy() {
+    CUstream stream = nullptr;
+    driver_.table().cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0);
+    hold(1);
+    driver_.table().cuMemcpyAsync(0, 0, 1, stream);
+    neighbour_ = gate_.add(stream, 0);
+    neighbour_->busy = true;
+    create_stream(2, wire::StreamKind::kNonBlocking);
     driver_.take_calls();
   }
   void hold(uint32_t stream) {
@@ -83,6 +99,7 @@ class ColdLaneTest : public SessionFixture {
   }
 
   std::vector<uint32_t> held_;
+  ContextGate::Stream* neighbour_ = nullptr;
 };
 
 TEST_F(ColdLaneTest, CodeGoesToTheMainContextWhileThatIsQuiet) {
@@ -228,8 +245,9 @@ TEST_F(ColdLaneTest, ItsVariablesAreFilledThere) {
   EXPECT_EQ(calls(), (Calls{"fill32 s2 8"}));
   EXPECT_TRUE(send(Opcode::kMemcpy, wire::Memcpy{2, 0, kFakeColdGlobal, kStaging, 64}).ok());
   EXPECT_EQ(calls(), (Calls{"copy s2 64"})) << "copies reach both";
-  EXPECT_EQ(send(Opcode::kStreamWaitValue, wire::StreamValue{2, 4, kFakeColdGlobal, 1, 0, 0}).code(),
-            CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(
+      send(Opcode::kStreamWaitValue, wire::StreamValue{2, 4, kFakeColdGlobal, 1, 0, 0}).code(),
+      CUDA_ERROR_NOT_SUPPORTED);
 }
 
 // A texture object would read zeros there.
@@ -342,23 +360,47 @@ TEST_F(LoneSessionTest, WaitsForItselfAsNatively) {
 
 // ---- Unloading ----------------------------------------------------------------------------------
 
-TEST_F(ColdLaneTest, CodeOfTheColdLaneGoesOnceThatIsQuiet) {
-  keep_busy();
+TEST_F(ColdLaneTest, CodeOfTheColdLaneGoesWhateverTheMainOneDoes) {
+  keep_neighbour_busy();
   ASSERT_TRUE(load(1, kVariable).ok());
   launch(2);
   driver_.take_calls();
   EXPECT_TRUE(send(Opcode::kModuleUnload, wire::ObjectOnly{1, 0}).ok());
-  EXPECT_EQ(calls(), (Calls{"unload"})) << "whatever the main context does";
+  EXPECT_EQ(calls(), (Calls{"unload"}));
+}
+
+TEST_F(ColdLaneTest, ItStaysWhileTheColdLaneWorks) {
+  keep_neighbour_busy();
   ASSERT_TRUE(load(1, kVariable).ok());
+  launch(2);
   hold(3);
   launch(2);
-  driver_.take_calls();
   EXPECT_TRUE(send(Opcode::kModuleUnload, wire::ObjectOnly{1, 0}).ok());
   session_->tend();
-  EXPECT_EQ(calls(), Calls{});
+  Calls seen = calls();
+  EXPECT_EQ(std::count(seen.begin(), seen.end(), "unload"), 0);
   let_go(3);
   session_->tend();
-  EXPECT_EQ(calls(), (Calls{"unload"}));
+  seen = calls();
+  EXPECT_EQ(std::count(seen.begin(), seen.end(), "unload"), 1);
+}
+
+// The cold context is quiet, the stream that uses the variable is not.
+TEST_F(ColdLaneTest, ItStaysWhileAStreamMayUseItsVariables) {
+  keep_neighbour_busy();
+  map(kMapped, 2 * wire::kMiB);
+  ASSERT_TRUE(load(1, kVariable).ok());
+  EXPECT_TRUE(copy(2).ok());
+  hold(2);
+  EXPECT_TRUE(copy(2).ok());
+  EXPECT_TRUE(send(Opcode::kModuleUnload, wire::ObjectOnly{1, 0}).ok());
+  session_->tend();
+  Calls seen = calls();
+  EXPECT_EQ(std::count(seen.begin(), seen.end(), "unload"), 0);
+  let_go(2);
+  session_->tend();
+  seen = calls();
+  EXPECT_EQ(std::count(seen.begin(), seen.end(), "unload"), 1);
 }
 
 }  // namespace

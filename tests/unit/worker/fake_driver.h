@@ -110,9 +110,9 @@ class FakeDriver {
   std::map<uint64_t, Queue> queues_;
   std::map<std::pair<std::string, uint64_t>, uint64_t> contexts_;  // of objects
   std::set<std::pair<uint64_t, uint64_t>> loaded_;                 // context and code
-  std::map<uint64_t, CUDA_ARRAY3D_DESCRIPTOR> shapes_;         // of arrays, by number
-  std::map<uint64_t, uint64_t> green_of_;                      // by stream
-  std::map<uint64_t, std::pair<uint64_t, uint64_t>> records_;  // begun and done, by event
+  std::map<uint64_t, CUDA_ARRAY3D_DESCRIPTOR> shapes_;             // of arrays, by number
+  std::map<uint64_t, uint64_t> green_of_;                          // by stream
+  std::map<uint64_t, std::pair<uint64_t, uint64_t>> records_;      // begun and done, by event
   CUresult poison_ = CUDA_SUCCESS;
   uint64_t physical_bytes_ = 0;
   uint64_t physical_limit_ = ~0ull;

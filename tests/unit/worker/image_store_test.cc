@@ -27,7 +27,8 @@ class ImageStoreTest : public ::testing::Test {
     OPENMPS_RETURN_IF_ERROR(check(driver_.table().cuLibraryLoadData(
                                       &handle, "code", nullptr, nullptr, 0, nullptr, nullptr, 0),
                                   "cuLibraryLoadData"));
-    *library = std::make_shared<LoadedLibrary>(driver_.table(), gate_, nullptr, handle, ImageFacts{});
+    *library =
+        std::make_shared<LoadedLibrary>(driver_.table(), gate_, nullptr, handle, ImageFacts{});
     return Status();
   }
   std::shared_ptr<LoadedLibrary> library(const std::shared_ptr<const ImageBytes>& image) {
