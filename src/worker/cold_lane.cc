@@ -71,11 +71,8 @@ void ColdLanes::begin_making(uint32_t device) {
   background_.run([state = state_, device] { make(*state, device); });
 }
 
-void ColdLanes::share(uint32_t devices) {
-  shared_.store(true, std::memory_order_release);
-  for (uint32_t i = 0; i < devices_.count(); ++i) {
-    if ((devices >> i & 1) != 0) begin_making(i);
-  }
+void ColdLanes::make_ahead() {
+  for (uint32_t i = 0; i < devices_.count(); ++i) begin_making(i);
 }
 
 CUcontext ColdLanes::want(uint32_t device) {

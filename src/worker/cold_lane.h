@@ -30,9 +30,12 @@ class ColdLanes {
   ColdLanes(const ColdLanes&) = delete;
   ColdLanes& operator=(const ColdLanes&) = delete;
 
-  // There are several sessions from now on, so that contexts may be made: of those `devices`, by
-  // bit, ahead and in the background. A program that is alone waits for itself only, as natively.
-  void share(uint32_t devices);
+  // Make the contexts of all devices, in the background: beside work, and memory that sessions have
+  // registered, it takes five times as long (0.76 s for 0.14 on an H200).
+  void make_ahead();
+  // There are several sessions from now on. A program that is alone waits for itself only, as
+  // natively.
+  void share() { shared_.store(true, std::memory_order_release); }
   // The context, for somebody who is about to load code: waits while it is made. Null: a session
   // is alone, or the context can't be had, which is said in the log once.
   CUcontext want(uint32_t device);

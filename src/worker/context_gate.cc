@@ -252,9 +252,17 @@ ContextGate::Found ContextGate::seek_briefly(uint32_t device, uint64_t hold_ns,
   return found;
 }
 
-uint64_t ContextGate::rest_after(uint64_t hold_ns, const Feeder* feeder) {
-  if (gave_up() || !rest(limits_.open_share * hold_ns, feeder)) return 0;
-  return std::min(2 * hold_ns, limits_.longest_hold_ns);
+void ContextGate::wait_for_own(uint32_t device, const Feeder* feeder, uint64_t ns) {
+  const uint64_t end = now_ns() + ns;
+  const auto unfinished = [&] {
+    const std::lock_guard lock(mutex_);
+    return std::any_of(streams_.begin(), streams_.end(), [&](const Stream& stream) {
+      return stream.feeder == feeder && meets(device, stream.device) &&
+             stream.busy.load(std::memory_order_relaxed) &&
+             driver_.cuStreamQuery(stream.handle) == CUDA_ERROR_NOT_READY;
+    });
+  };
+  while (unfinished() && now_ns() < end) pause(kLookNs);
 }
 
 CUresult ContextGate::without(GatedCall call) {
@@ -389,13 +397,6 @@ void ContextGate::tend() {
   std::sort(devices.begin(), devices.end());
   devices.erase(std::unique(devices.begin(), devices.end()), devices.end());
   for (const uint32_t device : devices) try_deferred(device);
-}
-
-uint32_t ContextGate::devices_in_use() {
-  const std::lock_guard lock(mutex_);
-  uint32_t devices = 0;
-  for (const Stream& stream : streams_) devices |= 1u << stream.device;
-  return devices;
 }
 
 // ---- Cost ---------------------------------------------------------------------------------------

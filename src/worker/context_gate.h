@@ -12,6 +12,7 @@
 // streams that they use.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <condition_variable>
@@ -64,6 +65,8 @@ struct GateLimits {
   // Who can do without a quiet moment holds work back for one only so often: after a try that
   // failed not for first_hold_ns * open_share, each time twice as long, up to this.
   uint64_t longest_pause_ns = 5'000'000'000;
+  // Who waits for either of two lanes looks at both this often: a query per busy stream.
+  uint64_t look_again_ns = 1'000'000;
   // Loading code waits in the driver for everything queued, and holds up all launches meanwhile
   // (NVIDIA's, and softgpu's unless it is told otherwise).
   bool loading_waits = true;
@@ -178,17 +181,26 @@ class ContextGate {
     return true;
   }
   [[nodiscard]] uint64_t first_hold_ns() const { return limits_.first_hold_ns; }
-  // After a hold that failed: let everybody go on for as long as they are owed, and say how long
-  // the next hold may be; 0: the session stops, or work that does not end is not waited for.
-  uint64_t rest_after(uint64_t hold_ns, const Feeder* feeder);
+  // Until the session's own streams on the device are done, `ns` at most: what a program has just
+  // been given to do is no reason to look elsewhere. Holds nobody back.
+  void wait_for_own(uint32_t device, const Feeder* feeder, uint64_t ns);
+  // After a hold that failed: let everybody go on for as long as they are owed, calling `look()`,
+  // which is true if it has found another way, and say how long the next hold may be; 0: found,
+  // the session stops, or work that does not end is not waited for.
+  template <typename Look>
+  uint64_t rest_after(uint64_t hold_ns, const Feeder* feeder, Look&& look) {
+    const uint64_t end = now_ns() + limits_.open_share * hold_ns;
+    while (now_ns() < end) {
+      if (gave_up() || !rest(limits_.look_again_ns, feeder) || look()) return 0;
+    }
+    return std::min(2 * hold_ns, limits_.longest_hold_ns);
+  }
   // The same in some later quiet moment, if there is none right now. `f` keeps what it needs alive.
   void run_later(GatedCall call, uint32_t device, std::function<CUresult()> f);
   // Calls wait for a later moment.
   [[nodiscard]] bool has_later() const { return later_count_.load(std::memory_order_relaxed) != 0; }
   // Make those whose moment this is. Holds nobody back.
   void tend();
-  // By bit: the devices on which somebody has streams.
-  [[nodiscard]] uint32_t devices_in_use();
   // The same for a call that does not wait.
   template <typename F>
   CUresult run_at_once(GatedCall call, F&& f) {

@@ -124,6 +124,7 @@ Status serve(const Options& options, ServerLink& link, int log_fd) {
   }
   link.ready(spin_us, *facts);
   facts->reset();
+  if (commons.cold != nullptr) commons.cold->make_ahead();
 
   WorkerServer server(environment);
   if (Status status = server.serve(); !status.ok()) {

@@ -20,6 +20,9 @@ namespace {
 // How soon a launch looks again whether code that runs in the cold lane can move. A look asks all
 // streams that may be busy.
 constexpr uint64_t kMoveLookNs = 50'000'000;
+// What a program has just given its streams (a fill, a copy) is waited for this long before its
+// code goes to the cold lane; natively loading waits for all of it.
+constexpr uint64_t kOwnWorkNs = 5'000'000;
 
 }  // namespace
 
@@ -212,17 +215,19 @@ CUresult Modules::load_code(GatedCall call, LoadedLibrary& library, uint32_t dev
   const auto in_main = [&] { return load(Lane::kMain); };
   if (const Status status = core_.use(device); !status.ok()) return status.code();
   if (homes == Homes::kMain) return gate.run(call, device, &core_.feeder, in_main);
-  uint64_t hold_ns = gate.first_hold_ns();
-  for (; hold_ns != 0; hold_ns = gate.rest_after(hold_ns, &core_.feeder)) {
+  gate.wait_for_own(device, &core_.feeder, kOwnWorkNs);
+  bool lonely = false;  // there is no cold lane
+  const auto loaded = [&](uint64_t hold_ns) {
     if (homes == Homes::kEither) {
-      if (gate.run_soon(call, device, &core_.feeder, hold_ns, &result, in_main)) return result;
-      if (core_.commons.cold->want(device) == nullptr) {
-        return gate.run(call, device, &core_.feeder, in_main);
-      }
+      if (gate.run_soon(call, device, &core_.feeder, hold_ns, &result, in_main)) return true;
+      lonely = core_.commons.cold->want(device) == nullptr;
     }
-    if (load_cold(call, library, device, hold_ns, &result, load)) return result;
+    return lonely || load_cold(call, library, device, hold_ns, &result, load);
+  };
+  for (uint64_t hold_ns = gate.first_hold_ns(); hold_ns != 0 && !loaded(hold_ns);) {
+    hold_ns = gate.rest_after(hold_ns, &core_.feeder, [&] { return loaded(0); });
   }
-  return result;
+  return lonely ? gate.run(call, device, &core_.feeder, in_main) : result;
 }
 
 template <typename F>
@@ -288,16 +293,18 @@ CUresult Modules::load_function(Function& function, uint32_t device, Lane lane, 
   return CUDA_SUCCESS;
 }
 
-// What runs in the cold lane comes to the main one if that is quiet right now. Looks now and then.
+// What runs in the cold lane comes to the main one if that is quiet, or at times soon is: a program
+// that is never idle would not get there by looking. Failed holds are ever rarer (GateLimits).
 bool Modules::move_now(Function& function, uint32_t device) {
   const uint64_t now = now_ns();
   if (now < next_look_ns_ || !core_.use(device).ok()) return false;
   next_look_ns_ = now + kMoveLookNs;
   CUresult moved = CUDA_SUCCESS;
-  return core_.gate.run_soon(GatedCall::kFunctionLoad, device, &core_.feeder, 0, &moved, [&] {
-    function.module->library->move_to_main(device);
-    return CUDA_SUCCESS;
-  });
+  return core_.gate.run_soon(GatedCall::kFunctionLoad, device, &core_.feeder,
+                             core_.gate.first_hold_ns(), &moved, [&] {
+                               function.module->library->move_to_main(device);
+                               return CUDA_SUCCESS;
+                             });
 }
 
 Status Modules::find(Function& function, uint32_t device, Reach reach, Located* located) {

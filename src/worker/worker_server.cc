@@ -128,7 +128,7 @@ Status WorkerServer::start(const wire::OpenSession& message, Packet& packet) {
     eventfd_write(ended_event_.get(), 1);
   };
   if (ColdLanes* cold = environment_.commons.cold.get(); cold != nullptr && !sessions_.empty()) {
-    cold->share(environment_.gate.devices_in_use());
+    cold->share();
   }
   auto session = std::make_unique<Session>(environment_, info, std::move(packet.fds[0]), on_end);
   return (sessions_[info.id] = std::move(session))->start();

@@ -22,7 +22,7 @@ class ColdLaneTest : public SessionFixture {
  protected:
   void prepare() override {
     commons_.cold = std::make_unique<ColdLanes>(driver_.table(), *devices_, commons_.limits);
-    commons_.cold->share(0);
+    commons_.cold->share();
   }
   void TearDown() override {
     session_->stop = false;
@@ -354,7 +354,7 @@ class LoneSessionTest : public ColdLaneTest {
 TEST_F(LoneSessionTest, WaitsForItselfAsNatively) {
   keep_busy();
   expect_wait(1, kPlain);
-  commons_.cold->share(0);
+  commons_.cold->share();
   EXPECT_EQ(lane_of_load(2, kPlain), "place cold");
 }
 
