@@ -9,17 +9,18 @@ import time
 from pathlib import Path
 
 RUNNER = Path(__file__).resolve().parents[1] / "e2e" / "run_e2e.py"
-LIMIT_S = 400  # the 280 runs took about 200 s one after another on an H200
+LIMIT_S = 600  # the 280 runs take about 270 s one after another on an H200
 LINE = re.compile(r"^(ok|FAILED)\s+(native|openmps)\s+(.+)$")
 RESULT = {"ok": {"status": "ok"}, "FAILED": {"status": "failed"}}
 TAIL_LINES = 120
 
 
-def run(build, modes, jobs):
-    """{mode: outcome} as execution.run_case gives it, `jobs` programs at once."""
+def run(build, modes):
+    """{mode: outcome} as execution.run_case gives it. One program after another: several at once, as
+    run_e2e.py can, did not end within 330 s on an H200 natively and behind OpenMPS; why is open."""
     begin = time.monotonic()
     command = [sys.executable, "-B", str(RUNNER), "--build", str(build), "all",
-               "--mode", ",".join(modes), "--driver", "nvidia", "--jobs", str(jobs)]
+               "--mode", ",".join(modes), "--driver", "nvidia"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
         output, end = done.stdout, {"status": "ok" if done.returncode in (0, 1) else "crashed"}

@@ -130,7 +130,7 @@ def main():
     begin = time.monotonic()
     found = run_all(chosen, modes, args.build, args.jobs, env)
     if with_e2e and not args.cpu:  # by itself: some of its programs compare the device's free memory
-        found[cases.E2E_SUITE] = e2e_suite.run(args.build, modes, args.jobs)
+        found[cases.E2E_SUITE] = e2e_suite.run(args.build, modes)
     run = {"machine": "; ".join(dict.fromkeys(gpus())) or "no GPU",
            "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
            "seconds": round(time.monotonic() - begin), "modes": modes, "cases": found}
