@@ -23,6 +23,7 @@ constexpr uint32_t kStreams = 8;   // slots: see Program::open_streams()
 constexpr uint32_t kBuffers = 8;   // the first half on the device, the others pinned
 constexpr uint32_t kOnDevice = 4;  //
 constexpr uint32_t kSteps = 150;   // of a program
+constexpr uint32_t kStreamsEver = kStreams + kSteps;  // a step replaces one stream at most
 constexpr uint32_t kLegacy = 0;
 // A kernel that keeps its stream busy for about a millisecond, so that a wait that is missing
 // shows.
@@ -30,10 +31,11 @@ constexpr uint32_t kLongRounds = 20'000;
 
 using Words = std::vector<uint32_t>;
 
-// How many operations of each stream somebody comes behind.
-using Clock = std::array<uint32_t, kStreams>;
+// How many operations of each stream somebody comes behind, by the stream's id and not by its slot:
+// a stream that takes the slot of one that was destroyed doesn't come behind that one's work.
+using Clock = std::array<uint32_t, kStreamsEver>;
 void merge(Clock& clock, const Clock& other) {
-  for (uint32_t i = 0; i < kStreams; i++) clock[i] = std::max(clock[i], other[i]);
+  for (uint32_t i = 0; i < kStreamsEver; i++) clock[i] = std::max(clock[i], other[i]);
 }
 
 // A thread that does what it is told while the caller waits: its per-thread stream is another one.
@@ -80,6 +82,13 @@ struct Stream {
   bool on_helper = false;
   bool replaceable = false;  // the program may destroy it
   Clock clock{};             // what its next operation comes behind
+  uint32_t id = 0;           // no other stream of the program ever has it
+};
+
+// The operation of a number of the stream with an id; number 0: none.
+struct Operation {
+  uint32_t stream_id = 0;
+  uint32_t number = 0;
 };
 
 struct Buffer {
@@ -88,8 +97,8 @@ struct Buffer {
   Words model;
   // The operations that may touch it, by stream; and the last that wrote it.
   Clock touched{};
-  std::pair<uint32_t, uint32_t> written{0, 0};  // stream, number
-  CUgraphExec graph = nullptr;                  // mixes it once, with key 5
+  Operation written;
+  CUgraphExec graph = nullptr;  // mixes it once, with key 5
 };
 
 struct HostCall {
@@ -149,6 +158,7 @@ class Program {
     for (uint32_t i = 6; i < kStreams; i++) {
       streams_[i] = {made(CU_STREAM_NON_BLOCKING), false, false, true, {}};
     }
+    for (Stream& stream : streams_) stream.id = streams_ever_++;
   }
 
   void open_buffer(Buffer& buffer, bool on_device) {
@@ -190,8 +200,12 @@ class Program {
   }
   void issued(uint32_t stream) {
     Clock clock = behind(stream);
-    clock[stream] = ++count_[stream];
+    const uint32_t id = streams_[stream].id;
+    clock[id] = ++count_[id];
     streams_[stream].clock = clock;
+  }
+  Operation last_of(uint32_t stream) const {
+    return {streams_[stream].id, count_[streams_[stream].id]};
   }
   // The host has waited for the stream.
   void waited(uint32_t stream) {
@@ -231,13 +245,22 @@ class Program {
     host_ = count_;
   }
 
-  // Order what `waiter` (kStreams: the host) does next behind operation `number` of a stream.
-  void order(uint32_t stream, uint32_t number, uint32_t waiter) {
+  // The slot of the stream with that id; kStreams: it was destroyed.
+  uint32_t slot_of(uint32_t id) const {
+    uint32_t slot = 0;
+    while (slot < kStreams && streams_[slot].id != id) slot++;
+    return slot;
+  }
+
+  // Order what `waiter` (kStreams: the host) does next behind an operation.
+  void order(const Operation& operation, uint32_t waiter) {
     const auto ordered = [&] {
-      return (waiter == kStreams ? host_ : behind(waiter))[stream] >= number;
+      const Clock& clock = waiter == kStreams ? host_ : behind(waiter);
+      return clock[operation.stream_id] >= operation.number;
     };
     if (ordered()) return;
-    if (streams_[stream].clock[stream] < number) {  // of a stream that was destroyed
+    const uint32_t stream = slot_of(operation.stream_id);
+    if (stream == kStreams) {
       synchronize_context();
     } else if (waiter == kStreams || random_.below(3) == 0) {
       wait_for(stream);
@@ -251,17 +274,16 @@ class Program {
     // The legacy stream waits for the others only when it is given something.
     if (!ordered()) synchronize_context();
   }
-  void may_read(uint32_t buffer, uint32_t reader) {
-    order(buffers_[buffer].written.first, buffers_[buffer].written.second, reader);
-  }
+  void may_read(uint32_t buffer, uint32_t reader) { order(buffers_[buffer].written, reader); }
   void may_write(uint32_t buffer, uint32_t writer) {
-    for (uint32_t stream = 0; stream < kStreams; stream++) {
-      order(stream, buffers_[buffer].touched[stream], writer);
+    for (uint32_t id = 0; id < streams_ever_; id++) {
+      order({id, buffers_[buffer].touched[id]}, writer);
     }
   }
   void touched(uint32_t buffer, uint32_t stream, bool wrote) {
-    buffers_[buffer].touched[stream] = count_[stream];
-    if (wrote) buffers_[buffer].written = {stream, count_[stream]};
+    const Operation last = last_of(stream);
+    buffers_[buffer].touched[last.stream_id] = last.number;
+    if (wrote) buffers_[buffer].written = last;
   }
 
   // ---- Operations ------------------------------------------------------------------------------
@@ -297,12 +319,12 @@ class Program {
   }
 
   void keep_busy(uint32_t stream) {
-    order(scratch_user_.first, scratch_user_.second, stream);
+    order(scratch_user_, stream);
     on_thread_of(stream, [&] {
       e2e::launch(spin_, 1, 1, 0, streams_[stream].handle, scratch_, kLongRounds);
     });
     issued(stream);
-    scratch_user_ = {stream, count_[stream]};
+    scratch_user_ = last_of(stream);
   }
   void mix(uint32_t stream, uint32_t index) {
     may_write(index, stream);
@@ -441,6 +463,7 @@ class Program {
     CHECK_CU(cuStreamCreate(&stream.handle,
                             stream.blocking ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING));
     stream.clock = {};
+    stream.id = streams_ever_++;
   }
 
   const e2e::Session& session_;
@@ -448,9 +471,10 @@ class Program {
   e2e::Random random_;
   CUfunction mix_ = nullptr, spin_ = nullptr;
   CUdeviceptr scratch_ = 0;
-  std::pair<uint32_t, uint32_t> scratch_user_{0, 0};
+  Operation scratch_user_;
   CUevent event_ = nullptr;
   std::array<Stream, kStreams> streams_;
+  uint32_t streams_ever_ = 0;  // ids that were given
   std::array<Buffer, kBuffers> buffers_;
   Words pageable_;
   Clock count_{};   // operations given to each stream
