@@ -138,7 +138,12 @@ KernelInfo describe(const CompiledProgram& program, const ptx::Function& functio
   });
   info.local_bytes = static_cast<uint32_t>(std::min<uint64_t>(local, UINT32_MAX));
   info.registers = std::clamp(info.registers, kMinRegisters, register_limit(function));
-  for (int i = 0; i < 3; ++i) info.required_block[i] = function.required_threads[i];
+  for (int i = 0; i < 3; ++i) {
+    info.required_block[i] = function.required_threads[i];
+    info.required_cluster[i] = function.required_cluster[i];
+  }
+  info.max_cluster_blocks = function.max_cluster_blocks;
+  info.explicit_cluster = function.explicit_cluster;
   if (function.max_threads[0])
     info.max_threads = product_up_to(function.max_threads, kMaxThreadsPerBlock);
   return info;

@@ -30,6 +30,8 @@ openmps_library(openmps_softgpu_engine
   interp/barrier.cc
   interp/block.cc
   interp/call.cc
+  interp/cluster.cc
+  interp/cluster_run.cc
   interp/collective.cc
   interp/control.cc
   interp/device_printf.cc
@@ -44,6 +46,7 @@ openmps_library(openmps_softgpu_engine
   ir/finish.cc
   ir/fuse.cc
   ir/lower_alu.cc
+  ir/lower_cluster.cc
   ir/lower_control.cc
   ir/lower_convert.cc
   ir/lower_memory.cc
@@ -64,7 +67,7 @@ openmps_library(openmps_softgpu_engine
 # Registers and device memory are bytes that are read as whatever type an instruction names.
 set_source_files_properties(
   interp/address.cc interp/atomics.cc interp/barrier.cc interp/block.cc interp/call.cc
-  interp/collective.cc interp/control.cc interp/device_printf.cc interp/scalar.cc
+  interp/cluster.cc interp/collective.cc interp/control.cc interp/device_printf.cc interp/scalar.cc
   interp/texture.cc interp/video.cc interp/matrix.cc interp/matrix_memory.cc
   PROPERTIES COMPILE_OPTIONS "-O2;-fno-strict-aliasing;-fwrapv;-ffp-contract=off")
 set_source_files_properties(interp/sampler.cc PROPERTIES COMPILE_OPTIONS "${softgpu_lane_options}")

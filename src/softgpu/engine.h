@@ -74,11 +74,14 @@ struct KernelInfo {
   // Per thread, for the occupancy model: our own count, at most what the kernel's directives let
   // ptxas use, so that every block that they allow finds room.
   uint32_t registers = 0;
-  uint32_t max_threads = 1024;             // .maxntid, else the architecture's limit
-  uint32_t required_block[3] = {0, 0, 0};  // .reqntid, zeros: none
-  bool uses_cooperative_groups = false;    // reads %envreg1/2 (grid synchronisation)
-  bool uses_reserved_shared = false;       // reads %reserved_smem_offset_*
-  uint32_t target = 0;                     // of the PTX: 10 * major + minor
+  uint32_t max_threads = 1024;               // .maxntid, else the architecture's limit
+  uint32_t required_block[3] = {0, 0, 0};    // .reqntid, zeros: none
+  uint32_t required_cluster[3] = {0, 0, 0};  // .reqnctapercluster, zeros: none
+  uint32_t max_cluster_blocks = 0;           // .maxclusterrank, 0: not given
+  bool explicit_cluster = false;             // .explicitcluster: must have clusters
+  bool uses_cooperative_groups = false;      // reads %envreg1/2 (grid synchronisation)
+  bool uses_reserved_shared = false;         // reads %reserved_smem_offset_*
+  uint32_t target = 0;                       // of the PTX: 10 * major + minor
   // Set when the kernel can't be run (unknown opcode, ...): names kernel, line and opcode. Using
   // the kernel then fails with CUDA_ERROR_NOT_SUPPORTED and this text; other kernels are
   // unaffected.
@@ -136,6 +139,8 @@ struct Launch {
   uint32_t kernel = 0;  // index into program->program().kernels()
   uint32_t grid[3] = {1, 1, 1};
   uint32_t block[3] = {1, 1, 1};
+  uint32_t cluster[3] = {1, 1, 1};  // blocks; they divide the grid
+  bool explicit_cluster = false;    // asked for, by the launch or by the kernel
   uint32_t dynamic_shared_bytes = 0;
   std::vector<std::byte> parameters;  // exactly parameter_bytes
   uint64_t grid_workspace = 0;        // %envreg1/2: cooperative launches, else 0
@@ -158,8 +163,8 @@ struct Fault {
   std::string text;      // one line: kernel, block, thread, PTX line, what
 };
 
-// The execution of one thread block. Explicit state, no stack of its own: it may be resumed on
-// another thread. Not thread-safe.
+// The execution of one thread block, or of a cluster of them. Explicit state, no stack of its own:
+// it may be resumed on another thread. Not thread-safe.
 class BlockRun {
  public:
   virtual ~BlockRun() = default;
@@ -176,6 +181,10 @@ class BlockRun {
 // steady state.
 std::unique_ptr<BlockRun> start_block(const Launch& launch, const uint32_t block_index[3],
                                       uint64_t shuffle_seed);
+// The same for the blocks of a cluster (launch.cluster), which run in turn. `cluster_index` is what
+// %clusterid shows; sms[i] is %smid of the block of rank i, and that of run() counts for nothing.
+std::unique_ptr<BlockRun> start_cluster(const Launch& launch, const uint32_t cluster_index[3],
+                                        const std::vector<uint32_t>& sms, uint64_t shuffle_seed);
 
 // xxh3 of everything the engine's opcode table knows, and its coverage as Markdown
 // (docs/ptx-coverage.md).

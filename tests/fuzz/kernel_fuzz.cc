@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fuzz target of softgpu's interpreter: the input is the text of a module. Each of its kernels that
 // can be used runs one block of two warps, the second not full, for a while, on memory of which the
-// sanitizer knows the ends. It may finish, fault or use up its budget; it may touch nothing else.
+// sanitizer knows the ends; a module that speaks of clusters one of two such blocks, too. It may
+// finish, fault or use up its budget; it may touch nothing else.
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -111,7 +112,7 @@ bool place(const Program& program, const Arena& arena, std::vector<uint64_t>* ad
 }
 
 void run(const std::shared_ptr<const LinkedProgram>& program, uint32_t kernel, const Arena& arena,
-         Services* services) {
+         Services* services, uint32_t blocks) {
   const KernelInfo& info = program->program().kernels()[kernel];
   if (!info.unusable.empty() || info.static_shared_bytes > kMostShared ||
       info.local_bytes > kMostLocal || info.parameter_bytes > kMostParameterBytes) {
@@ -121,6 +122,7 @@ void run(const std::shared_ptr<const LinkedProgram>& program, uint32_t kernel, c
   launch.program = program;
   launch.kernel = kernel;
   launch.block[0] = 40;
+  launch.grid[0] = launch.cluster[0] = blocks;
   launch.dynamic_shared_bytes = 256;
   launch.memory = &arena;
   launch.services = services;
@@ -130,8 +132,9 @@ void run(const std::shared_ptr<const LinkedProgram>& program, uint32_t kernel, c
     const uint64_t address = arena.begin() + kArenaBytes / 2;
     memcpy(&launch.parameters[at], &address, sizeof(address));
   }
-  const uint32_t block[3] = {0, 0, 0};
-  const std::unique_ptr<BlockRun> running = start_block(launch, block, 0);
+  const uint32_t first[3] = {0, 0, 0};
+  const std::unique_ptr<BlockRun> running =
+      blocks == 1 ? start_block(launch, first, 0) : start_cluster(launch, first, {}, 0);
   if (running->run(kBudget, nullptr, 0) != BlockState::kFaulted) return;
   if (running->fault().code == CUDA_SUCCESS || running->fault().text.empty()) abort();
 }
@@ -151,8 +154,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::vector<uint64_t> addresses;
   if (!place(*program, arena, &addresses)) return 0;
   const std::shared_ptr<const LinkedProgram> linked = link(program, addresses);
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  const uint32_t most_blocks = text.find("cluster") == std::string_view::npos ? 1 : 2;
   for (uint32_t kernel = 0; kernel < program->kernels().size(); ++kernel) {
-    run(linked, kernel, arena, &services);
+    for (uint32_t blocks = 1; blocks <= most_blocks; ++blocks)
+      run(linked, kernel, arena, &services, blocks);
   }
   return 0;
 }

@@ -84,7 +84,7 @@ def memory(mnemonic, parts):
     where = set(parts)
     if mnemonic in ("txq", "suq"):
         return "[%d7]"
-    if where & {"shared", "shared::cta"} or mnemonic == "mbarrier" or "mbarrier" in where:
+    if where & {"shared", "shared::cta", "shared::cluster"} or mnemonic == "mbarrier" or "mbarrier" in where:
         return "[sh+16]"
     if where & {"param", "param::entry", "param::func"}:
         return "[p+16]"
@@ -237,7 +237,7 @@ def written(mnemonic, groups, letters):
     if mnemonic in ("atom", "red"):
         for operation, name in atomics(mnemonic):
             noftz = ["noftz"] if name in ("f16", "bf16", "f16x2", "bf16x2") else []
-            for where in ("global", "shared"):
+            for where in ("global", "shared", "shared::cluster"):
                 yield [where, operation, *noftz, name]
         yield ["relaxed", "gpu", "global", "add", "u32"]
         yield ["add", "u32"]

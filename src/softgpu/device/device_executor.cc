@@ -21,11 +21,23 @@ constexpr uint64_t kBlockBudget = 32 * 1024;
 // the only thing this finds: a hand-over rings.
 constexpr uint64_t kDeathCheckNs = 20'000'000;
 
-void block_coordinates(const Launch& launch, uint64_t index, uint32_t out[3]) {
-  uint64_t plane = static_cast<uint64_t>(launch.grid[0]) * launch.grid[1];
+// Of a cluster in the grid of clusters; without clusters, of a block.
+void cluster_coordinates(const Launch& launch, uint64_t index, uint32_t out[3]) {
+  const uint64_t width = launch.grid[0] / launch.cluster[0];
+  const uint64_t plane = width * (launch.grid[1] / launch.cluster[1]);
   out[2] = static_cast<uint32_t>(index / plane);
-  out[1] = static_cast<uint32_t>(index % plane / launch.grid[0]);
-  out[0] = static_cast<uint32_t>(index % plane % launch.grid[0]);
+  out[1] = static_cast<uint32_t>(index % plane / width);
+  out[0] = static_cast<uint32_t>(index % plane % width);
+}
+
+std::unique_ptr<BlockRun> start(const KernelOperation& kernel, uint64_t index, uint32_t sm,
+                                const std::vector<uint32_t>& more_sms) {
+  uint32_t coordinates[3];
+  cluster_coordinates(kernel.launch, index, coordinates);
+  if (kernel.cluster_blocks == 1) return start_block(kernel.launch, coordinates, kernel.seed);
+  std::vector<uint32_t> sms = {sm};
+  sms.insert(sms.end(), more_sms.begin(), more_sms.end());
+  return start_cluster(kernel.launch, coordinates, sms, kernel.seed);
 }
 
 }  // namespace
@@ -119,24 +131,56 @@ bool DeviceExecutor::all_fit_locked(const KernelOperation& kernel, const SmSet& 
       copy.used.shared_bytes += kernel.demand.shared_bytes;
     }
   }
-  return room >= kernel.block_count;
+  return room >= kernel.cluster_count * kernel.cluster_blocks;
+}
+
+bool DeviceExecutor::take_room_locked(ResidentBlock& block, const SmSet& allowed) {
+  std::vector<SmState>& sms = block.kernel->context->residency.sms;
+  const SmDemand& demand = block.kernel->demand;
+  for (uint32_t rank = 0; rank < block.kernel->cluster_blocks; ++rank) {
+    const int chosen = choose_sm_locked(sms, allowed, demand);
+    if (chosen < 0) {
+      if (rank > 0) give_room_locked(block);
+      return false;
+    }
+    SmState& sm = sms[chosen];
+    sm.used.threads += demand.threads;
+    sm.used.registers += demand.registers;
+    sm.used.shared_bytes += demand.shared_bytes;
+    ++sm.blocks;
+    if (rank == 0)
+      block.sm = static_cast<uint32_t>(chosen);
+    else
+      block.more_sms.push_back(static_cast<uint32_t>(chosen));
+  }
+  return true;
+}
+
+void DeviceExecutor::give_room_locked(const ResidentBlock& block) {
+  const SmDemand& demand = block.kernel->demand;
+  const auto give = [&](uint32_t index) {
+    SmState& sm = block.kernel->context->residency.sms[index];
+    sm.used.threads -= demand.threads;
+    sm.used.registers -= demand.registers;
+    sm.used.shared_bytes -= demand.shared_bytes;
+    --sm.blocks;
+  };
+  give(block.sm);
+  for (const uint32_t sm : block.more_sms) give(sm);
 }
 
 bool DeviceExecutor::place_kernel_locked(const std::shared_ptr<KernelOperation>& kernel,
                                          const SmSet& allowed) {
   if (kernel->cooperative && kernel->placed == 0 && !all_fit_locked(*kernel, allowed)) return false;
   Residency& residency = kernel->context->residency;
-  while (kernel->placed < kernel->block_count) {
-    int chosen = choose_sm_locked(residency.sms, allowed, kernel->demand);
-    if (chosen < 0) return false;
+  while (kernel->placed < kernel->cluster_count) {
+    ResidentBlock block;
+    block.kernel = kernel;
+    block.index = kernel->placed;
+    if (!take_room_locked(block, allowed)) return false;
     if (kernel->placed == 0) kernel->started_ns = now_ns();
-    SmState& sm = residency.sms[chosen];
-    sm.used.threads += kernel->demand.threads;
-    sm.used.registers += kernel->demand.registers;
-    sm.used.shared_bytes += kernel->demand.shared_bytes;
-    ++sm.blocks;
-    sm.runnable.push_back({kernel, kernel->placed, nullptr});
-    trace_block_locked("place", *kernel, kernel->placed, static_cast<uint32_t>(chosen));
+    trace_block_locked("place", block);
+    residency.sms[block.sm].runnable.push_back(std::move(block));
     ++kernel->placed;
     ++kernel->resident;
     ++residency.blocks;
@@ -174,12 +218,9 @@ bool DeviceExecutor::place_round_locked(Residency& residency) {
   return false;
 }
 
-void DeviceExecutor::release_block_locked(SmState& sm, const KernelOperation& kernel) {
-  sm.used.threads -= kernel.demand.threads;
-  sm.used.registers -= kernel.demand.registers;
-  sm.used.shared_bytes -= kernel.demand.shared_bytes;
-  --sm.blocks;
-  --kernel.context->residency.blocks;
+void DeviceExecutor::release_block_locked(const ResidentBlock& block) {
+  give_room_locked(block);
+  --block.kernel->context->residency.blocks;
   --resident_;
 }
 
@@ -213,7 +254,7 @@ void DeviceExecutor::drop_context_locked(ExecutionContext& context) {
     auto blocks = std::move(sm.runnable);
     sm.runnable.clear();
     for (ResidentBlock& block : blocks) {
-      release_block_locked(sm, *block.kernel);
+      release_block_locked(block);
       if (--block.kernel->resident == 0) finished.push_back(block.kernel);
     }
   }
@@ -265,11 +306,8 @@ void DeviceExecutor::worker_main(uint32_t index) {
     ++running_;
     lock.unlock();
 
-    if (block.run == nullptr) {
-      uint32_t coordinates[3];
-      block_coordinates(block.kernel->launch, block.index, coordinates);
-      block.run = start_block(block.kernel->launch, coordinates, block.kernel->seed);
-    }
+    if (block.run == nullptr)
+      block.run = start(*block.kernel, block.index, block.sm, block.more_sms);
     uint32_t phase = scheduler_->memory().enter();
     BlockState state = block.run->run(kBlockBudget, &stop_, static_cast<uint32_t>(chosen));
     scheduler_->memory().exit(phase);
@@ -282,35 +320,41 @@ void DeviceExecutor::worker_main(uint32_t index) {
     if (--running_ == 0) quiet_.notify_all();
     if (state == BlockState::kFaulted)
       scheduler_->poison_locked(*block.kernel->context, fault.code, fault.text);
-    settle_locked(static_cast<uint32_t>(chosen), std::move(block), state);
+    settle_locked(std::move(block), state);
   }
 }
 
-void DeviceExecutor::settle_locked(uint32_t sm_index, ResidentBlock block, BlockState state) {
+void DeviceExecutor::settle_locked(ResidentBlock block, BlockState state) {
   KernelOperation& kernel = *block.kernel;
-  SmState& sm = kernel.context->residency.sms[sm_index];
+  SmState& sm = kernel.context->residency.sms[block.sm];
   bool dropped = kernel.context->error.load(std::memory_order_relaxed) != CUDA_SUCCESS;
   if (state == BlockState::kRunnable && !dropped) {
     sm.runnable.push_back(std::move(block));
     if (idle_workers_ > 0 && running_ + 1 < config_.sm_count) work_.notify_one();
     return;
   }
-  trace_block_locked(dropped ? "drop" : "complete", kernel, block.index, sm_index);
-  release_block_locked(sm, kernel);
-  if (--kernel.resident == 0 && (dropped || kernel.placed == kernel.block_count))
+  trace_block_locked(dropped ? "drop" : "complete", block);
+  release_block_locked(block);
+  if (--kernel.resident == 0 && (dropped || kernel.placed == kernel.cluster_count))
     finish_kernel_locked(block.kernel);
   place_locked();
 }
 
-void DeviceExecutor::trace_block_locked(const char* what, const KernelOperation& kernel,
-                                        uint64_t block, uint32_t sm) {
+// One event for each SM: "block" is the block's number or, with clusters, its cluster's.
+void DeviceExecutor::trace_block_locked(const char* what, const ResidentBlock& block) {
   if (!scheduler_->trace().enabled()) return;
+  const KernelOperation& kernel = *block.kernel;
   uint64_t now = now_ns();
-  scheduler_->trace().event(
-      'i', "block", what, "sm " + std::to_string(sm), now, now,
-      "\"kernel\":\"" + kernel.name + "\",\"launch\":" + std::to_string(kernel.id) +
-          ",\"block\":" + std::to_string(block) + ",\"sm\":" + std::to_string(sm) + ",\"stream\":" +
-          std::to_string(kernel.stream_id) + ",\"context\":" + std::to_string(kernel.context->id));
+  const auto trace = [&](uint32_t sm) {
+    scheduler_->trace().event(
+        'i', "block", what, "sm " + std::to_string(sm), now, now,
+        "\"kernel\":\"" + kernel.name + "\",\"launch\":" + std::to_string(kernel.id) +
+            ",\"block\":" + std::to_string(block.index) + ",\"sm\":" + std::to_string(sm) +
+            ",\"stream\":" + std::to_string(kernel.stream_id) +
+            ",\"context\":" + std::to_string(kernel.context->id));
+  };
+  trace(block.sm);
+  for (const uint32_t sm : block.more_sms) trace(sm);
 }
 
 void DeviceExecutor::begin_interrupt_locked() {

@@ -64,6 +64,9 @@ class DeviceExecutor {
   [[nodiscard]] int choose_sm_locked(const std::vector<SmState>& sms, const SmSet& allowed,
                                      const SmDemand& demand) const;
   [[nodiscard]] bool all_fit_locked(const KernelOperation& kernel, const SmSet& allowed) const;
+  // Room for the blocks of one cluster; false: there is too little, nothing is taken.
+  bool take_room_locked(ResidentBlock& block, const SmSet& allowed);
+  void give_room_locked(const ResidentBlock& block);
   // True: all its blocks are placed now.
   bool place_kernel_locked(const std::shared_ptr<KernelOperation>& kernel, const SmSet& allowed);
   void add_candidate_locked(const std::shared_ptr<KernelOperation>& kernel);
@@ -72,12 +75,11 @@ class DeviceExecutor {
   bool place_round_locked(Residency& residency);
   // True: the kernel behind it became a candidate.
   bool leave_queue_locked(KernelOperation& kernel);
-  void release_block_locked(SmState& sm, const KernelOperation& kernel);
+  void release_block_locked(const ResidentBlock& block);
   void finish_kernel_locked(const std::shared_ptr<KernelOperation>& kernel);
-  void settle_locked(uint32_t sm_index, ResidentBlock block, BlockState state);
+  void settle_locked(ResidentBlock block, BlockState state);
   int take_sm_locked(uint32_t* cursor);
-  void trace_block_locked(const char* what, const KernelOperation& kernel, uint64_t block,
-                          uint32_t sm);
+  void trace_block_locked(const char* what, const ResidentBlock& block);
 
   void start_workers_locked();
   void worker_main(uint32_t index);
@@ -107,8 +109,8 @@ class DeviceExecutor {
   std::vector<std::shared_ptr<ExecutionContext>> tenants_;  // with candidates or blocks
   ExecutionContext* turn_ = nullptr;  // the tenant whose blocks may run; null: none has any
   uint64_t turn_ns_ = 0;              // when its turn began
-  uint64_t resident_ = 0;             // blocks of all tenants on SMs: runnable or running
-  uint32_t running_ = 0;              // blocks that a worker runs at this moment
+  uint64_t resident_ = 0;  // blocks (clusters) of all tenants on SMs: runnable or running
+  uint32_t running_ = 0;   // blocks (clusters) that a worker runs at this moment
   uint64_t next_launch_ = 1;
 
   bool workers_started_ = false;

@@ -72,6 +72,13 @@ Status read_parameters(void** parameters, const KernelInfo& info, std::vector<st
   return Status();
 }
 
+// What one block takes of an SM.
+SmDemand demand_of(const SmLimits& limits, const LaunchWork& work) {
+  const KernelInfo& info = *work.function->info;
+  return block_demand(limits, work.block[0] * work.block[1] * work.block[2], info.registers,
+                      static_cast<uint64_t>(info.static_shared_bytes) + work.dynamic_shared_bytes);
+}
+
 }  // namespace
 
 Result<LaunchWork> make_launch(const Driver& driver, std::shared_ptr<Function> function,
@@ -90,32 +97,63 @@ Result<LaunchWork> make_launch(const Driver& driver, std::shared_ptr<Function> f
   std::copy_n(shape.block, 3, work.block.begin());
   work.dynamic_shared_bytes = shape.dynamic_shared_bytes;
   work.cooperative = cooperative;
+  work.function = std::move(function);
+  OPENMPS_RETURN_IF_ERROR(set_clusters(driver, work, shape.cluster, shape.preferred_cluster, sms));
   if (cooperative) {
-    SmDemand demand =
-        block_demand(limits, shape.block[0] * shape.block[1] * shape.block[2], info.registers,
-                     static_cast<uint64_t>(info.static_shared_bytes) + shape.dynamic_shared_bytes);
-    uint64_t room = static_cast<uint64_t>(blocks_per_sm(limits, demand)) * sms.count();
+    uint64_t room =
+        static_cast<uint64_t>(blocks_per_sm(limits, demand_of(limits, work))) * sms.count();
     uint64_t blocks = static_cast<uint64_t>(shape.grid[0]) * shape.grid[1] * shape.grid[2];
     if (blocks > room)
       return Status(
           CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE,
           std::to_string(blocks) + " blocks, " + std::to_string(room) + " can be resident");
   }
-  work.function = std::move(function);
   return work;
 }
 
-Status check_clusters_of(const LaunchWork& work, const Dimensions& asked,
-                         const Dimensions& preferred) {
+uint32_t max_cluster_blocks(const Driver& driver, const Function& function) {
+  if (driver.config.compute_capability < kClusterCapability) return 1;
+  const uint32_t most = function.settings.non_portable_cluster.load() != 0 ? kMaxClusterBlocks
+                                                                           : kPortableClusterBlocks;
+  const uint32_t own = function.info->max_cluster_blocks;
+  return own != 0 ? std::min(own, most) : most;
+}
+
+Status cluster_size(const Driver& driver, const Function& function, const ClusterShape& shape,
+                    uint32_t* size) {
   ClusterRequest request;
-  request.grid = work.grid;
-  request.asked = asked;
-  request.preferred = preferred;
-  request.non_portable = work.function->settings.non_portable_cluster.load() != 0;
-  uint64_t size = 1;
-  if (const CUresult result = check_clusters(request, &size); result != CUDA_SUCCESS)
+  request.grid = shape.grid;
+  request.asked = shape.asked;
+  request.preferred = shape.preferred;
+  std::copy_n(function.info->required_cluster, 3, request.required.begin());
+  request.must_be_set = function.info->explicit_cluster;
+  request.non_portable = function.settings.non_portable_cluster.load() != 0;
+  uint64_t blocks = 1;
+  if (const CUresult result = check_clusters(request, &blocks); result != CUDA_SUCCESS)
     return Status(result, "clusters that do not fit the grid, or that are too large");
-  if (size > 1) return Status(CUDA_ERROR_NOT_SUPPORTED, "thread block clusters are not modelled");
+  if (blocks > 1 && driver.config.compute_capability < kClusterCapability)
+    return Status(CUDA_ERROR_NOT_SUPPORTED, "the device has no thread block clusters");
+  if (blocks > max_cluster_blocks(driver, function))
+    return Status(CUDA_ERROR_INVALID_CLUSTER_SIZE,
+                  "clusters of " + std::to_string(blocks) + " blocks");
+  *size = static_cast<uint32_t>(blocks);
+  return Status();
+}
+
+Status set_clusters(const Driver& driver, LaunchWork& work, const Dimensions& asked,
+                    const Dimensions& preferred, const SmSet& sms) {
+  const Function& function = *work.function;
+  uint32_t size = 1;
+  OPENMPS_RETURN_IF_ERROR(cluster_size(driver, function, {work.grid, asked, preferred}, &size));
+  const SmLimits limits = sm_limits(driver.config.compute_capability);
+  if (size > 1 && blocks_per_sm(limits, demand_of(limits, work)) * sms.count() < size)
+    return Status(CUDA_ERROR_INVALID_CLUSTER_SIZE,
+                  "no room for clusters of " + std::to_string(size) + " blocks");
+  Dimensions required{};
+  std::copy_n(function.info->required_cluster, 3, required.begin());
+  const Dimensions& taken = asked != Dimensions{} ? asked : required;
+  work.explicit_cluster = taken != Dimensions{};
+  work.cluster = work.explicit_cluster ? taken : Dimensions{1, 1, 1};
   return Status();
 }
 

@@ -17,11 +17,13 @@ struct LaunchShape {
   uint32_t grid[3];
   uint32_t block[3];
   uint32_t dynamic_shared_bytes;
+  Dimensions cluster{};            // zeros: not said
+  Dimensions preferred_cluster{};  // likewise; the smaller ones are what runs
 };
 
 // `parameters`: one pointer per parameter; `extra`: CU_LAUNCH_PARAM_* pairs; one of them, or none
 // if the kernel has no parameters. Errors: CUDA_ERROR_INVALID_VALUE (shape, shared memory,
-// parameters), CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES (registers),
+// parameters), CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES (registers), CUDA_ERROR_INVALID_CLUSTER_SIZE,
 // CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE, CUDA_ERROR_NOT_SUPPORTED (the engine can't run the
 // kernel; the message says why).
 Result<LaunchWork> make_launch(const Driver& driver, std::shared_ptr<Function> function,
@@ -33,9 +35,27 @@ inline constexpr int kMaxAccessPolicyWindowBytes = 128 << 20;
 // As the device's attributes have them (front/device_facts.cc).
 inline constexpr LaunchAttributeLimits kAttributeLimits{kMaxAccessPolicyWindowBytes, 1};
 
-// Zeros: not said. Errors: CUDA_ERROR_INVALID_CLUSTER_SIZE; CUDA_ERROR_NOT_SUPPORTED for clusters
-// that a GPU would run: the model has none.
-Status check_clusters_of(const LaunchWork& work, const Dimensions& asked,
-                         const Dimensions& preferred);
+// The most blocks of a cluster: by CUDA's documentation, and those that an H200 runs if the
+// function allows more.
+inline constexpr uint32_t kPortableClusterBlocks = 8;
+inline constexpr uint32_t kMaxClusterBlocks = 16;
+
+// Blocks in the function's largest cluster, whatever room it takes.
+uint32_t max_cluster_blocks(const Driver& driver, const Function& function);
+
+struct ClusterShape {  // zeros: not said
+  Dimensions grid{};
+  Dimensions asked{};
+  Dimensions preferred{};
+};
+// The blocks of a cluster, 1 without; room is not asked for. Errors:
+// CUDA_ERROR_INVALID_CLUSTER_SIZE; CUDA_ERROR_NOT_SUPPORTED before compute capability 9.0.
+Status cluster_size(const Driver& driver, const Function& function, const ClusterShape& shape,
+                    uint32_t* size);
+
+// Gives `work` the clusters that it is to run in. Zeros: not said. Errors: those of cluster_size();
+// CUDA_ERROR_INVALID_CLUSTER_SIZE for a cluster that `sms` never have room for.
+Status set_clusters(const Driver& driver, LaunchWork& work, const Dimensions& asked,
+                    const Dimensions& preferred, const SmSet& sms);
 
 }  // namespace openmps::softgpu

@@ -369,11 +369,14 @@ Result<int> function_attribute(const Driver& driver, const KernelInfo& info,
       return settings.non_portable_cluster.load();
     case CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
       return settings.cluster_policy.load();
-    case CU_FUNC_ATTRIBUTE_CACHE_MODE_CA:
-    case CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET:
+    case CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET: return info.explicit_cluster ? 1 : 0;
     case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH:
+      return static_cast<int>(info.required_cluster[0]);
     case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT:
-    case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH: return 0;
+      return static_cast<int>(info.required_cluster[1]);
+    case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH:
+      return static_cast<int>(info.required_cluster[2]);
+    case CU_FUNC_ATTRIBUTE_CACHE_MODE_CA: return 0;
     default: return Status(CUDA_ERROR_INVALID_VALUE, "no such function attribute");
   }
 }

@@ -70,9 +70,11 @@ struct KernelOperation final : Operation {
   std::string name;
   std::vector<uint64_t> workspace;  // grid barrier of a cooperative launch
 
+  uint32_t cluster_blocks = 1;
+  uint64_t cluster_count = 0;  // without clusters: blocks
+
   // Guarded by Scheduler::mutex.
-  uint64_t block_count = 0;
-  uint64_t placed = 0;    // blocks that were given to an SM
+  uint64_t placed = 0;    // clusters whose blocks were given to SMs
   uint64_t resident = 0;  // of those, not finished
   uint64_t started_ns = 0;
 };

@@ -21,10 +21,13 @@ namespace openmps::softgpu {
 inline constexpr int kGreatestPriority = -5;
 inline constexpr uint32_t kPriorityLevels = 6;
 
+// A block, or the blocks of a cluster, which one worker runs in turn.
 struct ResidentBlock {
   std::shared_ptr<KernelOperation> kernel;
-  uint64_t index = 0;
-  std::unique_ptr<BlockRun> run;  // made by the worker that runs it first
+  uint64_t index = 0;              // of the cluster
+  uint32_t sm = 0;                 // of the first block; its worker runs all
+  std::vector<uint32_t> more_sms;  // of the others, by rank
+  std::unique_ptr<BlockRun> run;   // made by the worker that runs it first
 };
 
 // A multiprocessor during the context's turns.

@@ -13,6 +13,8 @@ namespace openmps::softgpu {
 using SmSet = std::bitset<kMaxSms>;
 
 inline constexpr uint32_t kWarpSize = 32;
+// The first with thread block clusters and tensor maps.
+inline constexpr uint32_t kClusterCapability = 90;
 inline constexpr uint32_t kMaxThreadsPerBlock = 1024;
 inline constexpr uint32_t kMaxBlockDim[3] = {1024, 1024, 64};
 inline constexpr uint32_t kMaxGridDim[3] = {0x7fffffff, 65535, 65535};

@@ -86,6 +86,8 @@ OperationPtr make(const LaunchWork& work, const Execution&, const StreamQueue& s
   launch.kernel = function.index;
   std::copy(work.grid.begin(), work.grid.end(), launch.grid);
   std::copy(work.block.begin(), work.block.end(), launch.block);
+  std::copy(work.cluster.begin(), work.cluster.end(), launch.cluster);
+  launch.explicit_cluster = work.explicit_cluster;
   launch.dynamic_shared_bytes = work.dynamic_shared_bytes;
   launch.parameters = work.parameters;
   launch.sm_count = driver.config.sm_count;
@@ -102,7 +104,9 @@ OperationPtr make(const LaunchWork& work, const Execution&, const StreamQueue& s
   if (work.has_priority)
     operation->level =
         static_cast<uint32_t>(std::clamp(work.priority, kGreatestPriority, 0) - kGreatestPriority);
-  operation->block_count = static_cast<uint64_t>(work.grid[0]) * work.grid[1] * work.grid[2];
+  operation->cluster_blocks = work.cluster[0] * work.cluster[1] * work.cluster[2];
+  operation->cluster_count =
+      static_cast<uint64_t>(work.grid[0]) * work.grid[1] * work.grid[2] / operation->cluster_blocks;
   operation->cooperative = work.cooperative;
   if (work.cooperative) {
     operation->workspace.assign(kWorkspaceWords, 0);

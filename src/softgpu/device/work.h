@@ -28,6 +28,8 @@ struct LaunchWork {
   std::shared_ptr<Function> function;
   std::array<uint32_t, 3> grid{1, 1, 1};
   std::array<uint32_t, 3> block{1, 1, 1};
+  std::array<uint32_t, 3> cluster{1, 1, 1};  // blocks
+  bool explicit_cluster = false;             // see Launch
   uint32_t dynamic_shared_bytes = 0;
   std::vector<std::byte> parameters;  // exactly parameter_bytes of the kernel
   bool cooperative = false;

@@ -125,6 +125,10 @@ bool device_attribute(const Driver& driver, const Device& device, CUdevice_attri
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
       *value = static_cast<int>(config.compute_capability % 10);
       return true;
+    case CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH:
+    case CU_DEVICE_ATTRIBUTE_TENSOR_MAP_ACCESS_SUPPORTED:
+      *value = config.compute_capability >= kClusterCapability ? 1 : 0;
+      return true;
     case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
       *value = static_cast<int>(device_pci_address(device).bus);
       return true;

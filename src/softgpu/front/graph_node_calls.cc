@@ -126,10 +126,11 @@ CUresult cuGraphBatchMemOpNodeSetParams(CUgraphNode hNode,
                   remember_nothing);
 }
 
-// Of a kernel node's attributes those count that change what runs: cooperative and priority.
+// Of a kernel node's attributes those count that change what runs: clusters, cooperative and
+// priority.
 CUresult cuGraphKernelNodeSetAttribute(CUgraphNode hNode, CUkernelNodeAttrID attr,
                                        const CUkernelNodeAttrValue* value) {
-  return with_node(hNode, [&](Driver&, GraphNode& node) -> Status {
+  return with_node(hNode, [&](Driver& driver, GraphNode& node) -> Status {
     auto* work = std::get_if<LaunchWork>(&node.work);
     if (value == nullptr || work == nullptr) return invalid_value("not a kernel node");
     if (attr <= CU_LAUNCH_ATTRIBUTE_IGNORE || attr >= CU_LAUNCH_ATTRIBUTE_MAX)
@@ -138,7 +139,8 @@ CUresult cuGraphKernelNodeSetAttribute(CUgraphNode hNode, CUkernelNodeAttrID att
       return invalid_value("no value of that attribute");
     if (attr == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) {
       const auto& cluster = value->clusterDim;
-      OPENMPS_RETURN_IF_ERROR(check_clusters_of(*work, {cluster.x, cluster.y, cluster.z}, {}));
+      OPENMPS_RETURN_IF_ERROR(
+          set_clusters(driver, *work, {cluster.x, cluster.y, cluster.z}, {}, all_sms(driver)));
     }
     if (attr == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) work->cooperative = value->cooperative != 0;
     if (attr == CU_LAUNCH_ATTRIBUTE_PRIORITY) {
@@ -173,6 +175,8 @@ CUresult cuGraphKernelNodeCopyAttributes(CUgraphNode dst, CUgraphNode src) {
     auto* source = from == nullptr ? nullptr : std::get_if<LaunchWork>(&from->work);
     if (target == nullptr || source == nullptr) return invalid_value("not a kernel node");
     node.attributes = from->attributes;
+    target->cluster = source->cluster;
+    target->explicit_cluster = source->explicit_cluster;
     target->cooperative = source->cooperative;
     target->has_priority = source->has_priority;
     target->priority = source->priority;

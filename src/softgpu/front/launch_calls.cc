@@ -18,7 +18,7 @@ namespace {
 // What the attributes of cuLaunchKernelEx ask for.
 struct LaunchOptions {
   bool cooperative = false;
-  Dimensions cluster{};            // zeros: not said
+  Dimensions cluster{};            // as in LaunchShape
   Dimensions preferred_cluster{};  // likewise
   bool has_priority = false;
   int priority = 0;
@@ -75,11 +75,9 @@ CUresult launch(CUfunction f, const LaunchShape& shape, const LaunchOptions& opt
       return Status(CUDA_ERROR_INVALID_HANDLE, "function and stream are of different contexts");
     Result<LaunchWork> work = make_launch(caller.driver, *function, shape, options.cooperative,
                                           target.queue->sms, parameters, extra);
-    Status status = work.status();
-    if (status.ok()) status = check_clusters_of(*work, options.cluster, options.preferred_cluster);
-    if (!status.ok()) {
+    if (!work.ok()) {
       invalidate_capture(target);
-      return status;
+      return work.status();
     }
     work->has_priority = options.has_priority;
     work->priority = options.priority;
@@ -147,6 +145,8 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** ker
   LaunchOptions options;
   Status status = read_attributes(*config, &options);
   if (!status.ok()) return report(status);
+  shape.cluster = options.cluster;
+  shape.preferred_cluster = options.preferred_cluster;
   return launch(f, shape, options, config->hStream, kernelParams, extra);
 }
 
@@ -227,26 +227,54 @@ CUresult cuOccupancyMaxPotentialBlockSize(int* minGridSize, int* blockSize, CUfu
       minGridSize, blockSize, func, blockSizeToDynamicSMemSize, dynamicSMemSize, blockSizeLimit, 0);
 }
 
+namespace {
+
+// How many clusters of `blocks` blocks of that configuration the device holds; 0 if a block fits
+// no SM.
+Status active_clusters(const Driver& driver, const Function& function, const CUlaunchConfig& config,
+                       uint64_t blocks, uint64_t* clusters) {
+  const uint64_t threads =
+      static_cast<uint64_t>(config.blockDimX) * config.blockDimY * config.blockDimZ;
+  if (threads == 0 || threads > kMaxThreadsPerBlock) return invalid_value("a bad block");
+  const uint64_t per_sm =
+      resident_blocks(driver, function, static_cast<uint32_t>(threads), config.sharedMemBytes);
+  *clusters = per_sm * driver.config.sm_count / blocks;
+  return Status();
+}
+
+}  // namespace
+
 CUresult cuOccupancyMaxActiveClusters(int* numClusters, CUfunction func,
                                       const CUlaunchConfig* config) {
   return with_function(func, [&](Driver& driver, Function& function) -> Status {
     if (numClusters == nullptr || config == nullptr) return invalid_value("a null argument");
-    // Without clusters every block is one.
-    uint64_t threads =
-        static_cast<uint64_t>(config->blockDimX) * config->blockDimY * config->blockDimZ;
-    if (threads == 0 || threads > kMaxThreadsPerBlock) return invalid_value("a bad block");
-    *numClusters = static_cast<int>(
-        resident_blocks(driver, function, static_cast<uint32_t>(threads), config->sharedMemBytes) *
-        driver.config.sm_count);
+    LaunchOptions options;
+    OPENMPS_RETURN_IF_ERROR(read_attributes(*config, &options));
+    const Dimensions grid{config->gridDimX, config->gridDimY, config->gridDimZ};
+    uint32_t blocks = 1;
+    OPENMPS_RETURN_IF_ERROR(cluster_size(
+        driver, function, {grid, options.cluster, options.preferred_cluster}, &blocks));
+    uint64_t clusters = 0;
+    OPENMPS_RETURN_IF_ERROR(active_clusters(driver, function, *config, blocks, &clusters));
+    *numClusters = static_cast<int>(clusters);
     return Status();
   });
 }
 
+// The largest power of two of which the device holds one; what the launch asks for counts for
+// nothing here.
 CUresult cuOccupancyMaxPotentialClusterSize(int* clusterSize, CUfunction func,
                                             const CUlaunchConfig* config) {
-  return with_function(func, [&](Driver&, Function&) -> Status {
+  return with_function(func, [&](Driver& driver, Function& function) -> Status {
     if (clusterSize == nullptr || config == nullptr) return invalid_value("a null argument");
-    *clusterSize = 1;
+    uint64_t size = 1;
+    for (uint64_t next = 2; next <= max_cluster_blocks(driver, function); next *= 2) {
+      uint64_t clusters = 0;
+      OPENMPS_RETURN_IF_ERROR(active_clusters(driver, function, *config, next, &clusters));
+      if (clusters == 0) break;
+      size = next;
+    }
+    *clusterSize = static_cast<int>(size);
     return Status();
   });
 }

@@ -16,7 +16,8 @@ bool find_range(Warp* warp, uint64_t begin, uint64_t end, bool write, uint32_t s
   while (at < kCachedRanges && !(begin >= recent[at].begin && begin < recent[at].end)) ++at;
   if (at == kCachedRanges) {
     AddressRange found;
-    if (!warp->block->memory || !warp->block->memory->find(begin, &found)) return false;
+    if (begin >> kWindowShift || !warp->block->memory || !warp->block->memory->find(begin, &found))
+      return false;
     at = kCachedRanges - 1;
     recent[at] = {found.begin, found.end, found.writable ? found.end : 0};
   }
@@ -35,7 +36,7 @@ std::byte* host_pointer(Warp* warp, uint32_t lane, uint64_t address, uint64_t by
       return find_range(warp, address, address + bytes, write, 0)
                  ? reinterpret_cast<std::byte*>(address)
                  : nullptr;
-    case kSharedWindow: return at + bytes <= warp->shared_bytes ? warp->shared + at : nullptr;
+    case kSharedWindow: return cluster_pointer(warp, at, bytes);
     case kLocalWindow:
       return at + bytes <= warp->local_bytes ? warp->local + lane * warp->local_bytes + at
                                              : nullptr;

@@ -28,7 +28,7 @@ void AlignedBytes::reserve(size_t bytes) {
   size_ = bytes;
 }
 
-Block::Block() = default;
+Block::Block() { alone.blocks = {this}; }
 Block::~Block() = default;
 
 const Op* Block::raise(Warp* warp, const Op* op, CUresult code, uint64_t address,
@@ -58,6 +58,7 @@ void Block::lanes_exited(WarpState* warp, uint32_t lanes) {
     if (fragment.state == Fragment::State::kSync) fragment.state = Fragment::State::kReady;
   for (uint32_t id = 0; id < kBarriers; ++id)
     if (barriers[id].arrived) check_barrier(id);
+  cluster->lanes_exited(warp, lanes);
 }
 
 void Block::prepare_warp(uint32_t w) {
@@ -70,6 +71,7 @@ void Block::prepare_warp(uint32_t w) {
   warp.free_frames.clear();
   for (const auto& frame : warp.frames) warp.free_frames.push_back(frame.get());
   warp.spins = 0;
+  warp.cluster_arrived = 0;
   warp.force_sync = false;
   warp.index = w;
   warp.block = this;
@@ -93,7 +95,7 @@ void Block::prepare_warp(uint32_t w) {
   fill_frame(&warp, warp.frame,
              fresh                              ? Fill::kAll
              : warp.specials_of != shape_serial ? Fill::kSpecials
-                                                : Fill::kBlockIndex);
+                                                : Fill::kBlockPlace);
   warp.constants_of = program->serial;
   warp.constants_kernel = kernel->function;
   warp.specials_of = shape_serial;
@@ -111,8 +113,10 @@ void Block::prepare(const Launch& launch, const uint32_t block_index[3], uint64_
   for (int i = 0; i < 3; ++i) {
     now.grid[i] = launch.grid[i];
     now.block[i] = launch.block[i];
+    now.cluster[i] = launch.cluster[i];
     index[i] = block_index[i];
   }
+  now.explicit_cluster = launch.explicit_cluster;
   now.dynamic_shared = launch.dynamic_shared_bytes;
   now.sm_count = launch.sm_count;
   now.grid_workspace = launch.grid_workspace;
@@ -164,6 +168,8 @@ void Block::recycle() {
   services = nullptr;
   last_texture = {};
   last_surface = {};
+  cluster = &alone;
+  alone.arrived = 0;
 }
 
 BlockState Block::run(uint64_t budget, const std::atomic<bool>* stop, uint32_t sm_index) {
@@ -228,15 +234,33 @@ Pool& pool() {
   return *made;
 }
 
+}  // namespace
+
+std::unique_ptr<Block> take_block() {
+  {
+    std::lock_guard lock(pool().mutex);
+    if (!pool().blocks.empty()) {
+      std::unique_ptr<Block> block = std::move(pool().blocks.back());
+      pool().blocks.pop_back();
+      return block;
+    }
+  }
+  return std::make_unique<Block>();
+}
+
+void give_back_block(std::unique_ptr<Block> block) {
+  block->recycle();
+  std::lock_guard lock(pool().mutex);
+  if (pool().blocks.size() < kPooledBlocks) pool().blocks.push_back(std::move(block));
+}
+
+namespace {
+
 // Owns a block and gives it back to the pool.
 class BlockHandle final : public BlockRun {
  public:
   explicit BlockHandle(std::unique_ptr<Block> block) : block_(std::move(block)) {}
-  ~BlockHandle() override {
-    block_->recycle();
-    std::lock_guard lock(pool().mutex);
-    if (pool().blocks.size() < kPooledBlocks) pool().blocks.push_back(std::move(block_));
-  }
+  ~BlockHandle() override { give_back_block(std::move(block_)); }
   BlockState run(uint64_t budget, const std::atomic<bool>* stop, uint32_t sm) override {
     return block_->run(budget, stop, sm);
   }
@@ -251,15 +275,7 @@ class BlockHandle final : public BlockRun {
 
 std::unique_ptr<BlockRun> start_block(const Launch& launch, const uint32_t block_index[3],
                                       uint64_t shuffle_seed) {
-  std::unique_ptr<Block> block;
-  {
-    std::lock_guard lock(pool().mutex);
-    if (!pool().blocks.empty()) {
-      block = std::move(pool().blocks.back());
-      pool().blocks.pop_back();
-    }
-  }
-  if (!block) block = std::make_unique<Block>();
+  std::unique_ptr<Block> block = take_block();
   block->prepare(launch, block_index, shuffle_seed);
   return std::make_unique<BlockHandle>(std::move(block));
 }

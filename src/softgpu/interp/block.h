@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "softgpu/engine.h"
+#include "softgpu/interp/cluster.h"
 #include "softgpu/interp/warp.h"
 #include "softgpu/ir/code.h"
 #include "softgpu/program.h"
@@ -33,7 +34,7 @@ inline constexpr uint32_t kReservedSharedCap = 1024;
 inline constexpr uint32_t kReservedSharedBytes = 288;
 
 struct Fragment {
-  enum class State : uint8_t { kReady, kBarrier, kSync };
+  enum class State : uint8_t { kReady, kBarrier, kCluster, kSync };
   Frame* frame = nullptr;
   Record* record = nullptr;
   const Op* pc = nullptr;
@@ -73,12 +74,14 @@ struct WarpState : Warp {
   std::vector<FrameStorage*> free_frames;
   std::vector<std::byte> local_memory;
   uint32_t spins = 0;
-  bool force_sync = false;  // run a *.sync instruction without the lanes that never come
+  uint32_t cluster_arrived = 0;  // lanes whose phase of the cluster's barrier has not ended
+  bool force_sync = false;       // run a *.sync instruction without the lanes that never come
 };
 
-// What special registers other than %ctaid are made of.
+// What special registers are made of, but for those of the block's place.
 struct LaunchShape {
-  uint32_t grid[3] = {}, block[3] = {};
+  uint32_t grid[3] = {}, block[3] = {}, cluster[3] = {};
+  bool explicit_cluster = false;
   uint32_t dynamic_shared = 0, sm_count = 1;
   uint64_t grid_workspace = 0;
   bool operator==(const LaunchShape&) const = default;
@@ -113,6 +116,11 @@ struct Block final : BlockRun {
   const Op* raise(Warp* warp, const Op* op, CUresult code, uint64_t address,
                   const std::string& what, uint32_t lanes = 0);
 
+  // Rank in the cluster.
+  [[nodiscard]] uint32_t cluster_rank() const {
+    const uint32_t* size = shape.cluster;
+    return index[0] % size[0] + size[0] * (index[1] % size[1] + size[1] * (index[2] % size[2]));
+  }
   const Code& code_of(int32_t function) const { return *program->code(function); }
   std::byte* local_at(Warp* warp, uint32_t lane, uint64_t offset) {
     return warp->local + lane * warp->local_bytes + offset;
@@ -149,10 +157,16 @@ struct Block final : BlockRun {
   RangeCache ranges = {};
   NamedObject<Texture> last_texture;  // for one run(), like `ranges`
   NamedObject<Image> last_surface;
+  Cluster alone;  // of a block that was launched without others
+  Cluster* cluster = &alone;
 
  private:
   void prepare_warp(uint32_t warp);
 };
+
+// block.cc: the pool that makes the next block cheap; any thread.
+std::unique_ptr<Block> take_block();
+void give_back_block(std::unique_ptr<Block> block);
 
 // control.cc: fragments.
 const Op* switch_fragment(WarpState* warp);  // nullptr: nothing can run now
@@ -166,9 +180,9 @@ inline WarpState* state_of(Warp* warp) { return static_cast<WarpState*>(warp); }
 
 // call.cc: frames.
 Frame* make_frame(WarpState* warp, const Code* code, uint64_t local_base);
-// What a frame does not hold yet: everything; all but its code's constants; only %ctaid, because it
-// ran the same code in another block of the same launch, or of one just like it.
-enum class Fill : uint8_t { kAll, kSpecials, kBlockIndex };
+// What a frame does not hold yet: everything; all but its code's constants; only the block's place,
+// because it ran the same code in another block of the same launch, or of one just like it.
+enum class Fill : uint8_t { kAll, kSpecials, kBlockPlace };
 void fill_frame(WarpState* warp, Frame* frame, Fill fill);
 void free_frame(WarpState* warp, Frame* frame);
 void leave_frames(WarpState* warp, Frame* frame, uint32_t lanes);

@@ -51,7 +51,22 @@ uint64_t special_value(const WarpState* warp, SpecialRegister special, uint32_t 
     case SpecialRegister::kReservedSharedCap: return block.reserved_shared + kReservedSharedCap;
     case SpecialRegister::kEnvreg1: return block.shape.grid_workspace >> 32;
     case SpecialRegister::kEnvreg2: return block.shape.grid_workspace & 0xffffffffu;
-    case SpecialRegister::kOne: return 1;
+    case SpecialRegister::kClusteridX: return block.index[0] / block.shape.cluster[0];
+    case SpecialRegister::kClusteridY: return block.index[1] / block.shape.cluster[1];
+    case SpecialRegister::kClusteridZ: return block.index[2] / block.shape.cluster[2];
+    case SpecialRegister::kNclusteridX: return block.shape.grid[0] / block.shape.cluster[0];
+    case SpecialRegister::kNclusteridY: return block.shape.grid[1] / block.shape.cluster[1];
+    case SpecialRegister::kNclusteridZ: return block.shape.grid[2] / block.shape.cluster[2];
+    case SpecialRegister::kClusterCtaidX: return block.index[0] % block.shape.cluster[0];
+    case SpecialRegister::kClusterCtaidY: return block.index[1] % block.shape.cluster[1];
+    case SpecialRegister::kClusterCtaidZ: return block.index[2] % block.shape.cluster[2];
+    case SpecialRegister::kClusterNctaidX: return block.shape.cluster[0];
+    case SpecialRegister::kClusterNctaidY: return block.shape.cluster[1];
+    case SpecialRegister::kClusterNctaidZ: return block.shape.cluster[2];
+    case SpecialRegister::kClusterCtarank: return block.cluster_rank();
+    case SpecialRegister::kClusterNctarank:
+      return block.shape.cluster[0] * block.shape.cluster[1] * block.shape.cluster[2];
+    case SpecialRegister::kIsExplicitCluster: return block.shape.explicit_cluster ? 1 : 0;
     default: return 0;
   }
 }
@@ -62,9 +77,8 @@ void fill_lanes(std::byte* to, F value) {
     reinterpret_cast<T*>(to)[lane] = static_cast<T>(value(lane));
 }
 
-bool is_block_index(const SpecialSlot& slot) {
-  return slot.what == FrameValue::kSpecial && slot.special >= SpecialRegister::kCtaidX &&
-         slot.special <= SpecialRegister::kCtaidZ;
+bool is_block_place(const SpecialSlot& slot) {
+  return slot.what == FrameValue::kSpecial && ptx::is_block_place(slot.special);
 }
 
 // Bring the lanes' local memory to at least `bytes` each; addresses are offsets, so it may move.
@@ -91,7 +105,7 @@ void fill_frame(WarpState* warp, Frame* frame, Fill fill) {
     std::memcpy(frame->regs, image.data(), image.size());
   }
   for (const SpecialSlot& slot : code.specials) {
-    if (fill == Fill::kBlockIndex && !is_block_index(slot)) continue;
+    if (fill == Fill::kBlockPlace && !is_block_place(slot)) continue;
     std::byte* to = frame->regs + slot.offset;
     if (slot.what == FrameValue::kSpecial && slot.special >= SpecialRegister::kTidX) {
       auto value = [&](uint32_t lane) { return special_value(warp, slot.special, lane); };

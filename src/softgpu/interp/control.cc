@@ -83,7 +83,7 @@ const Op* switch_fragment(WarpState* warp) {
     for (size_t i = 0; i < warp->fragments.size() && chosen == warp->fragments.size(); ++i) {
       const State state = warp->fragments[i].state;
       if (state == State::kReady) chosen = i;
-      if (state == State::kBarrier) at_barrier = true;
+      if (state == State::kBarrier || state == State::kCluster) at_barrier = true;
       if (state == State::kSync && waiting == warp->fragments.size()) waiting = i;
     }
     if (chosen == warp->fragments.size() && attempt == 0) {

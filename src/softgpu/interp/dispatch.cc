@@ -25,6 +25,7 @@ void add_call_handlers(HandlerTable* table);
 void add_scalar_handlers(HandlerTable* table);
 void add_collective_handlers(HandlerTable* table);
 void add_barrier_handlers(HandlerTable* table);
+void add_cluster_handlers(HandlerTable* table);
 void add_atomic_handlers(HandlerTable* table);
 void add_texture_handlers(HandlerTable* table);
 void add_video_handlers(HandlerTable* table);
@@ -72,6 +73,7 @@ const Selection& selection() {
     add_scalar_handlers(&s->table);
     add_collective_handlers(&s->table);
     add_barrier_handlers(&s->table);
+    add_cluster_handlers(&s->table);
     add_atomic_handlers(&s->table);
     add_texture_handlers(&s->table);
     add_video_handlers(&s->table);

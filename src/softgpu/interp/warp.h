@@ -27,6 +27,11 @@ inline constexpr uint64_t kParamWindow = uint64_t{3} << kWindowShift;
 inline constexpr uint64_t kFunctionWindow = uint64_t{4} << kWindowShift;
 inline constexpr uint64_t kWindowMask = (uint64_t{1} << kWindowShift) - 1;
 
+// A .shared::cluster address, in the shared window or by itself: the offset, and above it who is
+// meant: 0 the block that uses the address, else the block of that rank plus one.
+inline constexpr uint64_t kSharedRankShift = 24;
+inline constexpr uint64_t kSharedOffsetMask = (uint64_t{1} << kSharedRankShift) - 1;
+
 // Places at the start of every frame: the carry flag of add.cc and friends, and a constant "true".
 inline constexpr int32_t kCarryOffset = 0;
 inline constexpr int32_t kTrueOffset = 4;

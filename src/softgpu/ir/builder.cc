@@ -235,6 +235,11 @@ int32_t Builder::read_predicate(const Operand& operand) {
     emit(operand.integer ? IrOp::k_pred_mov : IrOp::k_pred_not, made, -1).a = -1;
     return made;
   }
+  if (operand.special == SpecialRegister::kIsExplicitCluster) {
+    const int32_t made = temporary(0);
+    emit(IrOp::k_setp_ne_u32, made, read(operand, Lane::u32), constant(0, 4));
+    return made;
+  }
   const int32_t value =
       operand.kind == Operand::Kind::kRegister ? register_value(operand.index) : -1;
   if (value < 0 || values_[value].bytes != 0) {

@@ -128,6 +128,12 @@ class Builder {
   bool lower_collective(const Instruction& instruction);
   bool lower_barrier(const Instruction& instruction);
 
+  // Clusters (lower_cluster.cc).
+  bool lower_cluster_barrier(const Instruction& instruction);
+  bool lower_map_shared(const Instruction& instruction);
+  bool lower_rank_of(const Instruction& instruction);
+  void is_own_shared(int32_t address, int32_t predicate);
+
   // Matrices (lower_matrix.cc) and video (lower_video.cc).
   std::vector<int32_t> read_fragment(const Operand& operand, uint32_t bytes);
   bool lower_multiply(const Instruction& instruction);

@@ -53,6 +53,7 @@ bool Builder::needs_branch_guard(const Instruction& in) const {
     case Lowering::kYield:
     case Lowering::kBarrier:
     case Lowering::kWarpBarrier:
+    case Lowering::kClusterBarrier:
     case Lowering::kShuffle:
     case Lowering::kVote:
     case Lowering::kMatch:
@@ -91,6 +92,9 @@ bool Builder::lower_instruction(const Instruction& in) {
     case Lowering::kMatrix: return lower_matrix(in);
     case Lowering::kVideo: return lower_video(in);
     case Lowering::kBarrier: return lower_barrier(in);
+    case Lowering::kClusterBarrier: return lower_cluster_barrier(in);
+    case Lowering::kMapShared: return lower_map_shared(in);
+    case Lowering::kRankOf: return lower_rank_of(in);
     case Lowering::kWarpBarrier:
     case Lowering::kShuffle:
     case Lowering::kVote:

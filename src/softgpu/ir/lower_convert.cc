@@ -287,7 +287,7 @@ namespace {
 
 // The window whose tag a space's generic addresses carry; 0: global memory, the host's addresses.
 uint64_t window_of(const ptx::Instruction& in, bool is_kernel) {
-  if (in.has("shared") || in.has("shared::cta")) return kSharedWindow;
+  if (in.has("shared") || in.has("shared::cta") || in.has("shared::cluster")) return kSharedWindow;
   if (in.has("local")) return kLocalWindow;
   // Parameters of device functions live in local memory.
   if (in.has("param") || in.has("param::entry")) return is_kernel ? kParamWindow : kLocalWindow;
@@ -317,6 +317,10 @@ bool Builder::lower_convert_address(const Instruction& in) {
 bool Builder::lower_is_space(const Instruction& in) {
   const int32_t from = read(in.operands[1], Lane::u64);
   if (in.operands[0].kind != Operand::Kind::kRegister) return true;
+  if (in.has("shared") || in.has("shared::cta")) {
+    is_own_shared(from, register_value(in.operands[0].index));
+    return true;
+  }
   const int32_t tag = temporary(8);
   emit(IrOp::k_shr_u64, tag, from, constant(kWindowShift, 4));
   return emit_named("setp_eq_u64", register_value(in.operands[0].index), tag,

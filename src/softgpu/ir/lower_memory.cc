@@ -15,6 +15,7 @@ namespace {
 
 Space written_space(const ptx::Instruction& in) {
   if (in.has("shared") || in.has("shared::cta")) return Space::kShared;
+  if (in.has("shared::cluster")) return Space::kSharedCluster;
   if (in.has("global")) return Space::kGlobal;
   if (in.has("const")) return Space::kConst;
   if (in.has("local")) return Space::kLocal;
@@ -68,25 +69,33 @@ Space Builder::space_of(const Instruction& in, const Operand& address) const {
 bool Builder::address_of(const Operand& operand, Space space, Address* out) {
   Operand base = operand.items[0];
   out->offset = static_cast<uint64_t>(operand.offset);
-  const Lane lane = space == Space::kShared ? Lane::u32 : Lane::u64;
+  const bool is_shared = space == Space::kShared || space == Space::kSharedCluster;
+  const Lane lane = is_shared ? Lane::u32 : Lane::u64;
   switch (base.kind) {
     case Operand::Kind::kVariable: {
       out->offset += param_offsets_[base.index] + static_cast<uint64_t>(base.offset);
       const bool is_param = function_.variables[base.index].space == Space::kParam;
       out->base = is_param ? constant(0, 8)
                            : special(FrameValue::kLocalBase, ptx::SpecialRegister::kNone, 8);
-      return true;
+      break;
     }
     case Operand::Kind::kGlobal:
     case Operand::Kind::kShared:
       out->offset += static_cast<uint64_t>(base.offset);
       base.offset = 0;
       out->base = read(base, lane);
-      return true;
-    case Operand::Kind::kInteger: out->base = constant(base.integer, lane_bytes(lane)); return true;
-    case Operand::Kind::kRegister: out->base = read(base, lane); return true;
+      break;
+    case Operand::Kind::kInteger: out->base = constant(base.integer, lane_bytes(lane)); break;
+    case Operand::Kind::kRegister: out->base = read(base, lane); break;
     default: return unusable("address of an unexpected kind");
   }
+  // Handlers take those of other blocks as generic addresses.
+  if (space == Space::kSharedCluster) {
+    const int32_t generic = temporary(8);
+    emit(IrOp::k_or_b64, generic, fit(out->base, Lane::u64), constant(kSharedWindow, 8));
+    out->base = generic;
+  }
+  return true;
 }
 
 bool Builder::lower_load(const Instruction& in) {

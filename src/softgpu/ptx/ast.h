@@ -52,7 +52,16 @@ uint32_t type_bytes(Type type);  // of a value in memory; 0 for predicates
 bool is_float(Type type);        // f16, bf16, f32, f64
 bool is_signed(Type type);
 
-enum class Space : uint8_t { kGeneric, kReg, kParam, kLocal, kShared, kGlobal, kConst };
+enum class Space : uint8_t {
+  kGeneric,
+  kReg,
+  kParam,
+  kLocal,
+  kShared,
+  kSharedCluster,  // in an instruction: of any block of the cluster
+  kGlobal,
+  kConst,
+};
 
 enum class SpecialRegister : uint8_t {
   kNone,
@@ -60,12 +69,28 @@ enum class SpecialRegister : uint8_t {
   kNtidX,
   kNtidY,
   kNtidZ,
+  // The block's place, from here ...
   kCtaidX,
   kCtaidY,
   kCtaidZ,
+  kClusteridX,
+  kClusteridY,
+  kClusteridZ,
+  kClusterCtaidX,
+  kClusterCtaidY,
+  kClusterCtaidZ,
+  kClusterCtarank,  // ... to here
   kNctaidX,
   kNctaidY,
   kNctaidZ,
+  kNclusteridX,
+  kNclusteridY,
+  kNclusteridZ,
+  kClusterNctaidX,
+  kClusterNctaidY,
+  kClusterNctaidZ,
+  kClusterNctarank,
+  kIsExplicitCluster,  // a predicate; as a number 0 or 1
   kWarpSize,
   kNwarpid,
   kNsmid,
@@ -79,7 +104,6 @@ enum class SpecialRegister : uint8_t {
   kEnvreg1,
   kEnvreg2,
   kZero,
-  kOne,
   // By lane, for the whole life of a block.
   kTidX,
   kTidY,
@@ -103,6 +127,9 @@ enum class SpecialRegister : uint8_t {
 SpecialRegister special_register_from_name(std::string_view name);  // with '%' and ".x"
 uint32_t special_register_bytes(SpecialRegister special);           // 4 or 8
 inline bool is_dynamic(SpecialRegister special) { return special >= SpecialRegister::kSmid; }
+inline bool is_block_place(SpecialRegister special) {
+  return special >= SpecialRegister::kCtaidX && special <= SpecialRegister::kClusterCtarank;
+}
 
 struct Register {
   std::string name;
@@ -215,8 +242,11 @@ struct Function {
   std::vector<Statement> body;
   uint32_t max_threads[3] = {0, 0, 0};
   uint32_t required_threads[3] = {0, 0, 0};
-  uint32_t min_blocks = 0;     // .minnctapersm, 0: not given
-  uint32_t max_registers = 0;  // .maxnreg, 0: not given
+  uint32_t min_blocks = 0;                   // .minnctapersm, 0: not given
+  uint32_t max_registers = 0;                // .maxnreg, 0: not given
+  uint32_t required_cluster[3] = {0, 0, 0};  // .reqnctapercluster
+  uint32_t max_cluster_blocks = 0;           // .maxclusterrank, 0: not given
+  bool explicit_cluster = false;             // .explicitcluster: a launch has clusters
   bool uses_register_parameters = false;
   uint32_t line = 0;
 };

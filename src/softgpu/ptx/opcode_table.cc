@@ -29,7 +29,9 @@ constexpr TypeClass kClasses[] = {
     {"$compare", "eq|ne|lt|le|gt|ge|lo|ls|hi|hs|equ|neu|ltu|leu|gtu|geu|num|nan"},
     {"$round", "rn|rz|rm|rp"},
     {"$scope", "cta|cluster|gpu|sys"},
-    {"$space", "const|global|local|param|param::entry|param::func|shared|shared::cta"},
+    {"$space",
+     "const|global|local|param|param::entry|param::func|shared|shared::cta|shared::cluster"},
+    {"$shared", "shared|shared::cta|shared::cluster"},
     {"$evict",
      "L1::evict_normal|L1::evict_unchanged|L1::evict_first|L1::evict_last|L1::no_allocate"},
     {"$evict2", "L2::evict_normal|L2::evict_first|L2::evict_last"},
@@ -180,27 +182,35 @@ constexpr Rule kRules[] = {
      "u8|s8|$int|f16|bf16|f32|f64|f16x2|e4m3x2|e5m2x2", "D S S?", L::kConvert, ""},
     {"cvt", "rn|rz relu? satfinite? f16x2|bf16x2|e4m3x2|e5m2x2|tf32 f32|e4m3x2|e5m2x2|f16x2",
      "D S S?", L::kConvert, ""},
-    {"cvta", "to? global|shared|shared::cta|local|const|param|param::entry u32|u64", "D S",
+    {"cvta", "to? global|$shared|local|const|param|param::entry u32|u64", "D S",
      L::kConvertAddress, ""},
-    {"isspacep", "global|shared|shared::cta|local|const|param|param::entry", "P S", L::kIsSpace, ""},
+    {"isspacep", "global|$shared|local|const|param|param::entry", "P S", L::kIsSpace, ""},
     // Memory.
     {"ld", "weak|relaxed|acquire|volatile|mmio? $scope? $space? nc? ca|cg|cs|lu|cv? nc? $evict? "
      "$evict2? L2::cache_hint? $fetch? v2|v4|v8? $mem", "V M S?", L::kLoad, ""},
     {"ldu", "global? v2|v4? $mem", "V M", L::kLoad, ""},
     {"st", "weak|relaxed|release|volatile|mmio? $scope? $space? wb|cg|cs|wt? $evict? $evict2? "
      "L2::cache_hint? v2|v4|v8? $mem", "M W S?", L::kStore, ""},
-    {"atom", "relaxed|acquire|release|acq_rel? $scope? global|shared|shared::cta? relaxed|acquire|"
+    {"atom", "relaxed|acquire|release|acq_rel? $scope? global|$shared? relaxed|acquire|"
      "release|acq_rel? $scope? and|or|xor|exch|cas|add|inc|dec|min|max relaxed|acquire|release|"
      "acq_rel? $scope? noftz? L2::cache_hint? b16|b32|b64|b128|u32|s32|u64|s64|f32|f64|f16|bf16|"
      "f16x2|bf16x2", "D M S S?", L::kAtomic, ""},
-    {"red", "relaxed|release? $scope? global|shared|shared::cta? $scope? and|or|xor|add|inc|dec|"
+    {"red", "relaxed|release? $scope? global|$shared? $scope? and|or|xor|add|inc|dec|"
      "min|max relaxed|release? $scope? noftz? L2::cache_hint? b32|b64|u32|s32|u64|s64|f32|f64|f16|"
      "bf16|f16x2|bf16x2", "M S", L::kAtomic, ""},
     {"membar", "cta|gl|sys", "", L::kFence, ""},
     {"membar", "proxy alias", "", L::kFence, ""},
+    {"membar", "proxy async global|shared::cta|shared::cluster?", "", L::kFence, ""},
     {"fence", "sc|acq_rel|acquire|release? $scope", "", L::kFence, ""},
+    {"fence", "acquire sync_restrict::shared::cluster cluster", "", L::kFence, ""},
+    {"fence", "release sync_restrict::shared::cta cluster", "", L::kFence, ""},
     {"fence", "proxy alias", "", L::kFence, ""},
-    {"fence", "proxy async global|shared::cta?", "", L::kFence, ""},
+    {"fence", "proxy async global|shared::cta|shared::cluster?", "", L::kFence, ""},
+    {"fence", "proxy async::generic acquire sync_restrict::shared::cluster cluster", "", L::kFence,
+     ""},
+    {"fence", "proxy async::generic release sync_restrict::shared::cta cluster", "", L::kFence, ""},
+    {"fence", "proxy tensormap::generic release $scope", "", L::kFence, ""},
+    {"fence", "proxy tensormap::generic acquire $scope", "M X", L::kFence, ""},
     {"fence", "mbarrier_init release cluster", "", L::kFence, ""},
     {"prefetch", "const|global|local|param? L1|L2 $evict2?", "M", L::kHint, ""},
     {"prefetch", "global L2::evict_last|L2::evict_normal", "M", L::kHint, ""},
@@ -268,6 +278,10 @@ constexpr Rule kRules[] = {
     {"barrier", "cta? sync|arrive aligned?", "S S?", L::kBarrier, ""},
     {"barrier", "cta? red popc aligned? u32", "D S X Q?", L::kBarrier, ""},
     {"barrier", "cta? red and|or aligned? pred", "P S X Q?", L::kBarrier, ""},
+    {"barrier", "cluster arrive release|relaxed? aligned?", "", L::kClusterBarrier, ""},
+    {"barrier", "cluster wait acquire? aligned?", "", L::kClusterBarrier, ""},
+    {"mapa", "shared::cluster? u32|u64", "D S S", L::kMapShared, ""},
+    {"getctarank", "shared::cluster? u32|u64", "D S", L::kRankOf, ""},
     {"shfl", "sync up|down|bfly|idx b32", "D S S S S", L::kShuffle, ""},
     {"shfl", "up|down|bfly|idx b32", "D S S S", L::kShuffle, ""},
     {"vote", "sync all|any|uni pred", "P Q S", L::kVote, ""},

@@ -209,15 +209,19 @@ bool Parser::function_directives(Function* function) {
       if (!number(&function->min_blocks)) return false;
     } else if (accept_dot("maxnreg")) {
       if (!number(&function->max_registers)) return false;
-    } else if (accept_dot("reqnctapercluster") || accept_dot("maxclusterrank") ||
-               accept_dot("abi_preserve") || accept_dot("abi_preserve_control")) {
+    } else if (accept_dot("reqnctapercluster")) {
+      if (!dimensions(function->required_cluster)) return false;
+    } else if (accept_dot("maxclusterrank")) {
+      if (!number(&function->max_cluster_blocks)) return false;
+    } else if (accept_dot("explicitcluster")) {
+      function->explicit_cluster = true;
+    } else if (accept_dot("abi_preserve") || accept_dot("abi_preserve_control")) {
       if (!dimensions(ignored)) return false;
     } else if (accept_dot("noreturn")) {
       function->prototype.no_return = true;
     } else if (accept_dot("pragma")) {
       if (!skip_to_semicolon()) return false;
-    } else if (!accept_dot("explicitcluster") && !accept_dot("blocksareclusters") &&
-               !accept_dot("unique")) {
+    } else if (!accept_dot("blocksareclusters") && !accept_dot("unique")) {
       return true;
     }
   }

@@ -318,7 +318,10 @@ bool Parser::check_operands(const Instruction& instruction) {
       case 'D': good = is_register && !is_predicate; break;
       case 'V': good = is_register || operand.kind == Kind::kVector; break;
       case 'P': good = is_predicate || operand.kind == Kind::kSink; break;
-      case 'Q': good = is_predicate || operand.kind == Kind::kInteger; break;
+      case 'Q':
+        good = is_predicate || operand.kind == Kind::kInteger ||
+               operand.special == SpecialRegister::kIsExplicitCluster;
+        break;
       case 'M': good = operand.kind == Kind::kAddress; break;
       case 'T':
         good = operand.kind == Kind::kAddress && operand.items.size() > 1;

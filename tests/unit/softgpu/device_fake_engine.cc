@@ -160,6 +160,38 @@ std::shared_ptr<const LinkedProgram> link(std::shared_ptr<const Program> program
   return std::make_shared<FakeLinked>(std::move(program));
 }
 
+// All of one after the other: none of these kernels waits for another block of its cluster.
+class FakeCluster final : public BlockRun {
+ public:
+  FakeCluster(const Launch& launch, const uint32_t cluster_index[3], std::vector<uint32_t> sms)
+      : sms_(std::move(sms)) {
+    for (uint32_t x = 0; x < launch.cluster[0]; ++x) {
+      const uint32_t index[3] = {cluster_index[0] * launch.cluster[0] + x, cluster_index[1],
+                                 cluster_index[2]};
+      blocks_.push_back(start_block(launch, index, 0));
+    }
+  }
+  BlockState run(uint64_t budget, const std::atomic<bool>* stop, uint32_t) override {
+    for (; at_ < blocks_.size(); ++at_) {
+      const BlockState state = blocks_[at_]->run(budget, stop, sms_[at_]);
+      if (state != BlockState::kFinished) return state;
+    }
+    return BlockState::kFinished;
+  }
+  const Fault& fault() const override { return blocks_[at_]->fault(); }
+  uint64_t warp_instructions() const override { return 0; }
+
+ private:
+  std::vector<uint32_t> sms_;
+  std::vector<std::unique_ptr<BlockRun>> blocks_;
+  size_t at_ = 0;
+};
+
+std::unique_ptr<BlockRun> start_cluster(const Launch& launch, const uint32_t cluster_index[3],
+                                        const std::vector<uint32_t>& sms, uint64_t) {
+  return std::make_unique<FakeCluster>(launch, cluster_index, sms);
+}
+
 std::unique_ptr<BlockRun> start_block(const Launch& launch, const uint32_t block_index[3],
                                       uint64_t) {
   uint64_t block = block_index[0] +

@@ -150,11 +150,90 @@ TEST_F(ModuleTest, LaunchAttributes) {
   config.numAttrs = 2;
   EXPECT_CU(cuLaunchKernelEx(&config, function("run"), pointers, nullptr));
   EXPECT_CU(cuCtxSynchronize());
-  attributes[0].id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
-  attributes[0].value.clusterDim.x = 2;
-  attributes[0].value.clusterDim.y = attributes[0].value.clusterDim.z = 1;
-  EXPECT_EQ(cuLaunchKernelEx(&config, function("run"), pointers, nullptr),
-            CUDA_ERROR_NOT_SUPPORTED);
+}
+
+// A launch of `grid` blocks of one warp in clusters of `blocks`.
+struct ClusterLaunch {
+  ClusterLaunch(unsigned grid, unsigned blocks) {
+    attribute.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+    attribute.value.clusterDim = {blocks, 1, 1};
+    config.gridDimX = grid;
+    config.gridDimY = config.gridDimZ = config.blockDimY = config.blockDimZ = 1;
+    config.blockDimX = 32;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+  }
+  CUresult operator()(CUfunction function, FakeParameters p) const {
+    void* pointers[] = {&p.action, &p.address, &p.value};
+    return cuLaunchKernelEx(&config, function, pointers, nullptr);
+  }
+  CUlaunchAttribute attribute = {};
+  CUlaunchConfig config = {};
+};
+
+TEST_F(ModuleTest, ClustersRunWholeAndWhereTheyFit) {
+  uint32_t* word = words(8);
+  EXPECT_CU(ClusterLaunch(8, 4)(function("run"), {FakeAction::kAdd, address_of(word), 1}));
+  EXPECT_CU(cuCtxSynchronize());
+  EXPECT_EQ(*word, 8u);
+  // Three blocks of "wide" fill an SM: a cluster of eight takes three of the four.
+  EXPECT_CU(ClusterLaunch(8, 8)(function("wide"), {FakeAction::kRecordSm, address_of(word)}));
+  EXPECT_CU(cuCtxSynchronize());
+  for (uint32_t sm = 1; sm <= kSms; ++sm) EXPECT_EQ(std::count(word, word + 8, sm), 2);
+}
+
+TEST_F(ModuleTest, AClusterIsPlacedAtOnceOrNotAtAll) {
+  uint32_t* gate = words(1);
+  CUstream first = stream();
+  // Two of three places of each SM are taken, then all but four.
+  ASSERT_CU(
+      try_launch(function("wide"), first, {FakeAction::kWait, address_of(gate), 1}, 2 * kSms));
+  ClusterLaunch eight(8, 8);
+  eight.config.hStream = stream();
+  ASSERT_CU(eight(function("wide"), {FakeAction::kNothing}));
+  const auto placed = [&] {
+    int count = 0;
+    for (const TraceEvent& event : trace())
+      count += event.name == "place" && event.stream == stream_id(eight.config.hStream);
+    return count;
+  };
+  EXPECT_EQ(placed(), 0);
+  store(gate, 1);
+  EXPECT_CU(cuCtxSynchronize());
+  EXPECT_EQ(placed(), 8);
+}
+
+TEST_F(ModuleTest, ClustersThatNeverFitAreRefused) {
+  const CUfunction wide = function("wide");
+  const FakeParameters nothing;
+  EXPECT_EQ(ClusterLaunch(16, 16)(wide, nothing), CUDA_ERROR_INVALID_CLUSTER_SIZE);
+  EXPECT_CU(cuFuncSetAttribute(wide, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1));
+  EXPECT_EQ(ClusterLaunch(16, 16)(wide, nothing), CUDA_ERROR_INVALID_CLUSTER_SIZE);  // 12 fit
+  EXPECT_CU(ClusterLaunch(12, 12)(wide, nothing));
+  const CUfunction run = function("run");
+  EXPECT_EQ(ClusterLaunch(16, 16)(run, nothing), CUDA_ERROR_INVALID_CLUSTER_SIZE);
+  EXPECT_CU(cuFuncSetAttribute(run, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1));
+  EXPECT_CU(ClusterLaunch(16, 16)(run, nothing));
+  EXPECT_EQ(ClusterLaunch(32, 32)(run, nothing), CUDA_ERROR_INVALID_CLUSTER_SIZE);
+  EXPECT_EQ(ClusterLaunch(9, 2)(run, nothing), CUDA_ERROR_INVALID_CLUSTER_SIZE);
+  EXPECT_CU(cuCtxSynchronize());
+}
+
+TEST_F(ModuleTest, ClusterOccupancy) {
+  int count = 0;
+  const CUfunction wide = function("wide");
+  const ClusterLaunch four(8, 4);
+  EXPECT_CU(cuOccupancyMaxActiveClusters(&count, wide, &four.config));
+  EXPECT_EQ(count, 3);
+  EXPECT_CU(cuOccupancyMaxPotentialClusterSize(&count, wide, &four.config));
+  EXPECT_EQ(count, 8);
+  const ClusterLaunch odd(8, 3);
+  EXPECT_EQ(cuOccupancyMaxActiveClusters(&count, wide, &odd.config),
+            CUDA_ERROR_INVALID_CLUSTER_SIZE);
+  const CUfunction run = function("run");
+  EXPECT_CU(cuFuncSetAttribute(run, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1));
+  EXPECT_CU(cuOccupancyMaxPotentialClusterSize(&count, run, &four.config));
+  EXPECT_EQ(count, 16);
 }
 
 TEST_F(ModuleTest, Occupancy) {

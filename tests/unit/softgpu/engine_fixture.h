@@ -125,6 +125,8 @@ class Device {
     launch.kernel = kernel(name);
     launch.grid[0] = grid.x, launch.grid[1] = grid.y, launch.grid[2] = grid.z;
     launch.block[0] = block.x, launch.block[1] = block.y, launch.block[2] = block.z;
+    launch.cluster[0] = cluster.x, launch.cluster[1] = cluster.y, launch.cluster[2] = cluster.z;
+    launch.explicit_cluster = cluster_blocks() > 1;
     launch.dynamic_shared_bytes = shared;
     launch.parameters = parameters.build(program->kernels()[launch.kernel]);
     launch.memory = &memory;
@@ -132,17 +134,21 @@ class Device {
     return launch;
   }
 
-  // Every block gets `budget` instructions in turn until all have ended, or `turns` are over.
+  uint32_t cluster_blocks() const { return cluster.x * cluster.y * cluster.z; }
+
+  // Every block (or cluster) gets `budget` instructions in turn until all have ended, or `turns`
+  // are over.
   Outcome run(std::string_view name, Dim grid, Dim block, const Parameters& parameters,
               uint32_t shared = 0, uint64_t seed = 0, uint64_t budget = 1 << 20,
               uint64_t turns = 1 << 20) {
     const Launch launch = make_launch(name, grid, block, parameters, shared);
     std::vector<std::unique_ptr<BlockRun>> open;
-    for (uint32_t z = 0; z < grid.z; ++z)
-      for (uint32_t y = 0; y < grid.y; ++y)
-        for (uint32_t x = 0; x < grid.x; ++x) {
+    for (uint32_t z = 0; z < grid.z / cluster.z; ++z)
+      for (uint32_t y = 0; y < grid.y / cluster.y; ++y)
+        for (uint32_t x = 0; x < grid.x / cluster.x; ++x) {
           const uint32_t index[3] = {x, y, z};
-          open.push_back(start_block(launch, index, seed));
+          open.push_back(cluster_blocks() == 1 ? start_block(launch, index, seed)
+                                               : start_cluster(launch, index, {}, seed));
         }
     Outcome outcome;
     for (uint64_t turn = 0; turn < turns && !open.empty(); ++turn)
@@ -169,6 +175,7 @@ class Device {
     return data.data();
   }
 
+  Dim cluster;  // of the launches
   Memory memory;
   Services services;
   CompileError error;
