@@ -203,6 +203,9 @@ std::shared_ptr<const Program> compile(const void* image, size_t size,
   auto program = std::make_shared<CompiledProgram>();
   program->module = parsed.value();
   const ir::SharedLayout shared = ir::lay_out_shared(module);
+  for (const ptx::Variable& variable : module.shared)
+    if (variable.is_extern)
+      program->dynamic_alignment = std::max(program->dynamic_alignment, variable.alignment);
   for (size_t i = 0; i < module.functions.size(); ++i)
     program->functions.push_back(module.functions[i].is_extern
                                      ? nullptr

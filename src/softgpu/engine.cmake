@@ -36,16 +36,20 @@ openmps_library(openmps_softgpu_engine
   interp/control.cc
   interp/device_printf.cc
   interp/dispatch.cc
+  interp/bulk_copy.cc
   interp/matrix.cc
   interp/matrix_memory.cc
+  interp/mbarrier.cc
   interp/sampler.cc
   interp/scalar.cc
+  interp/tensor_copy.cc
   interp/texture.cc
   interp/video.cc
   ir/builder.cc
   ir/finish.cc
   ir/fuse.cc
   ir/lower_alu.cc
+  ir/lower_async.cc
   ir/lower_cluster.cc
   ir/lower_control.cc
   ir/lower_convert.cc
@@ -67,7 +71,8 @@ openmps_library(openmps_softgpu_engine
 # Registers and device memory are bytes that are read as whatever type an instruction names.
 set_source_files_properties(
   interp/address.cc interp/atomics.cc interp/barrier.cc interp/block.cc interp/call.cc
-  interp/cluster.cc interp/collective.cc interp/control.cc interp/device_printf.cc interp/scalar.cc
+  interp/bulk_copy.cc interp/cluster.cc interp/mbarrier.cc interp/tensor_copy.cc
+  interp/collective.cc interp/control.cc interp/device_printf.cc interp/scalar.cc
   interp/texture.cc interp/video.cc interp/matrix.cc interp/matrix_memory.cc
   PROPERTIES COMPILE_OPTIONS "-O2;-fno-strict-aliasing;-fwrapv;-ffp-contract=off")
 set_source_files_properties(interp/sampler.cc PROPERTIES COMPILE_OPTIONS "${softgpu_lane_options}")

@@ -22,6 +22,7 @@ class CompiledProgram final : public Program {
   std::vector<int32_t> kernel_functions;         // of kernels_[i]
   std::vector<KernelInfo> kernels_;
   std::vector<GlobalInfo> globals_;
+  uint32_t dynamic_alignment = 16;  // of dynamic shared memory: for any type, more if asked for
 };
 
 class Linked final : public LinkedProgram {

@@ -91,7 +91,7 @@ def memory(mnemonic, parts):
     return "[lo+16]" if "local" in where else "[cc+16]" if "const" in where else "[%d8+16]"
 
 
-SHAPES = ("1d", "2d", "3d", "a1d", "a2d")  # as kernel_fuzz.cc numbers them
+SHAPES = ("1d", "2d", "3d", "a1d", "a2d", "cube", "acube")  # as kernel_fuzz.cc numbers them
 
 
 def texel(parts):
@@ -100,7 +100,42 @@ def texel(parts):
     layer = "%r7" if "trap" in parts else "%r2"
     shape = next(part for part in parts if part in SHAPES)
     return {"1d": f"[%d7, {{{x}}}]", "2d": f"[%d7, {{{x}, {x}}}]", "3d": f"[%d7, {{{x}, {x}, {x}, {x}}}]",
-            "a1d": f"[%d7, {{{layer}, {x}}}]", "a2d": f"[%d7, {{{layer}, {x}, {x}, {x}}}]"}[shape]
+            "a1d": f"[%d7, {{{layer}, {x}}}]", "a2d": f"[%d7, {{{layer}, {x}, {x}, {x}}}]",
+            "cube": f"[%d7, {{{x}, {x}, {x}, {x}}}]",
+            "acube": f"[%d7, {{{layer}, {x}, {x}, {x}}}]"}[shape]
+
+
+def gradient(parts):
+    shape = next(part for part in parts if part in SHAPES)
+    count = {"1d": 1, "a1d": 1, "2d": 2, "a2d": 2}.get(shape, 4)
+    return "{" + ", ".join(["%r3"] * count) + "}"
+
+
+def bulk_operands(parts):
+    """Of cp.async.bulk and its kin: both sides, what completes there, and what the name asks for."""
+    shared, memory, barrier, size = "[sh+16]", "[%d8+32]", "[sh+8]", "32"
+    if "commit_group" in parts:
+        return []
+    if "wait_group" in parts:
+        return ["0"]
+    rank = next((int(part[0]) for part in parts if re.fullmatch(r"\dd", part)), 0)
+    if rank:
+        tensor = "[%d8, {" + ", ".join(["%r2"] * rank) + "}]"
+        out = [tensor] if "prefetch" in parts else [tensor, shared] if "bulk_group" in parts \
+            else [shared, tensor, barrier]
+        if "im2col" in parts and rank > 2:
+            out.append("{" + ", ".join(["%h1"] * (rank - 2)) + "}")
+    elif "prefetch" in parts:
+        out = [memory, size]
+    elif "bulk_group" in parts:
+        out = [memory, shared, size]
+    else:
+        out = [shared, memory if "global" in parts else "[sh+64]", size, barrier]
+    if "multicast::cluster" in parts:
+        out.append("%h1")
+    if "L2::cache_hint" in parts:
+        out.append("%d2")
+    return out
 
 
 def vector(name, parts, first=1):
@@ -117,6 +152,8 @@ def operands(mnemonic, letters, parts):
     types = [part for part in parts if is_type(part)] or ["b32"]
     if mnemonic in ("prmt", "bmsk", "szext", "shf"):
         types = [types[0]]
+    if mnemonic == "cp" and "bulk" in parts:
+        return bulk_operands(parts)
     out = []
     sources = 0
     for letter in letters:
@@ -137,6 +174,8 @@ def operands(mnemonic, letters, parts):
             out.append("[%d8+32]" if mnemonic == "cp" and seen else memory(mnemonic, parts))
         elif kind == "T":
             out.append(texel(parts))
+        elif kind == "W" and "grad" in parts:
+            out.append(gradient(parts))
         elif kind in "VW":
             out.append(vector(types[0], parts, 4 if kind == "V" else 1))
         elif kind == "X" and mnemonic in ("bar", "barrier"):
@@ -149,6 +188,8 @@ def operands(mnemonic, letters, parts):
 
 
 def source(mnemonic, types, number):
+    if mnemonic == "createpolicy":
+        return "%d2" if types[0] == "b64" and number == 1 else "32"
     if mnemonic in ("bar", "barrier"):
         return "1" if number == 1 else "64"
     if mnemonic in ("vote", "match", "redux", "elect") and number == (1 if mnemonic in ("vote", "elect") else 2):
@@ -234,7 +275,7 @@ def packed_conversions():
 
 def written(mnemonic, groups, letters):
     """The instructions of a rule."""
-    if mnemonic in ("atom", "red"):
+    if mnemonic in ("atom", "red") and groups[0] != "async":
         for operation, name in atomics(mnemonic):
             noftz = ["noftz"] if name in ("f16", "bf16", "f16x2", "bf16x2") else []
             for where in ("global", "shared", "shared::cluster"):
@@ -272,6 +313,8 @@ def runs(mnemonic, parts):
         return parts[0] not in UNORDERED and "ftz" not in parts or parts[-1] == "f32"
     if mnemonic == "st":
         return not {"const", "param", "param::entry", "param::func"} & set(parts)
+    if mnemonic == "cp" and "im2col" in parts and "prefetch" in parts:
+        return not {"1d", "2d"} & set(parts)
     return mnemonic != "cvta" or "u32" not in parts
 
 
@@ -375,7 +418,7 @@ def kernel(name, mnemonic, groups, letters):
         # What has only arrived must not be waited for: it comes last.
         forms = sorted(written(mnemonic, groups, letters), key=lambda parts: "arrive" in parts)
         for number, parts in enumerate(forms):
-            if "T" in letters or mnemonic in ("txq", "suq"):
+            if "T" in letters and mnemonic != "cp" or mnemonic in ("txq", "suq"):
                 shape = next((SHAPES.index(part) for part in parts if part in SHAPES), 1)
                 lines.append(f"mov.u64 %d7, {shape | number % 512 << 3};")
             text = ".".join([mnemonic, *parts])

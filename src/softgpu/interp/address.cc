@@ -28,6 +28,19 @@ bool find_range(Warp* warp, uint64_t begin, uint64_t end, bool write, uint32_t s
 
 namespace {
 
+std::string hex(uint64_t value) {
+  char text[20];
+  std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(value));
+  return text;
+}
+
+void raise_misaligned(Warp* warp, const Op* op, uint32_t lane, uint64_t address, uint64_t bytes) {
+  warp->block->raise(
+      warp, op, CUDA_ERROR_MISALIGNED_ADDRESS, address,
+      "misaligned address " + hex(address) + " for " + std::to_string(bytes) + " bytes",
+      1u << lane);
+}
+
 // Host memory behind `bytes` at a generic address of `lane`; null: not addressable.
 std::byte* host_pointer(Warp* warp, uint32_t lane, uint64_t address, uint64_t bytes, bool write) {
   const uint64_t at = address & kWindowMask;
@@ -36,7 +49,9 @@ std::byte* host_pointer(Warp* warp, uint32_t lane, uint64_t address, uint64_t by
       return find_range(warp, address, address + bytes, write, 0)
                  ? reinterpret_cast<std::byte*>(address)
                  : nullptr;
-    case kSharedWindow: return cluster_pointer(warp, at, bytes);
+    case kSharedWindow:
+      return at + bytes <= warp->shared_bytes ? warp->shared + at
+                                              : cluster_pointer(warp, at, bytes);
     case kLocalWindow:
       return at + bytes <= warp->local_bytes ? warp->local + lane * warp->local_bytes + at
                                              : nullptr;
@@ -47,32 +62,38 @@ std::byte* host_pointer(Warp* warp, uint32_t lane, uint64_t address, uint64_t by
   }
 }
 
-std::string hex(uint64_t value) {
-  char text[20];
-  std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(value));
-  return text;
-}
-
 }  // namespace
 
-bool resolve(Warp* warp, const Op* op, const uint64_t* addresses, uint64_t bytes, bool write) {
-  for (uint32_t left = warp->active; left; left &= left - 1) {
-    const auto lane = static_cast<uint32_t>(__builtin_ctz(left));
-    const uint64_t address = addresses[lane] + op->imm;
-    if (address % bytes != 0) {
-      warp->block->raise(
-          warp, op, CUDA_ERROR_MISALIGNED_ADDRESS, address,
-          "misaligned address " + hex(address) + " for " + std::to_string(bytes) + " bytes",
-          1u << lane);
-      return false;
-    }
-    warp->pointers[lane] = host_pointer(warp, lane, address, bytes, write);
-    if (warp->pointers[lane]) continue;
+std::byte* memory_for(Warp* warp, const Op* op, uint32_t lane, uint64_t address, uint64_t bytes,
+                      uint64_t alignment, bool write) {
+  if (address % alignment != 0) {
+    raise_misaligned(warp, op, lane, address, alignment);
+    return nullptr;
+  }
+  std::byte* pointer = host_pointer(warp, lane, address, bytes, write);
+  if (!pointer)
     warp->block->raise(warp, op, CUDA_ERROR_ILLEGAL_ADDRESS, address,
                        std::string("illegal ") + (write ? "write to " : "read from ") +
                            hex(address) + ", " + std::to_string(bytes) + " bytes",
                        1u << lane);
-    return false;
+  return pointer;
+}
+
+std::byte* shared_for(Warp* warp, const Op* op, uint32_t lane, uint64_t address, uint64_t bytes,
+                      uint64_t alignment) {
+  if ((address & ~kWindowMask) == kSharedWindow)
+    return memory_for(warp, op, lane, address, bytes, alignment, true);
+  warp->block->raise(warp, op, CUDA_ERROR_INVALID_ADDRESS_SPACE, address,
+                     hex(address) + " is not in shared memory", 1u << lane);
+  return nullptr;
+}
+
+bool resolve(Warp* warp, const Op* op, const uint64_t* addresses, uint64_t bytes, bool write) {
+  for (uint32_t left = warp->active; left; left &= left - 1) {
+    const auto lane = static_cast<uint32_t>(__builtin_ctz(left));
+    warp->pointers[lane] =
+        memory_for(warp, op, lane, addresses[lane] + op->imm, bytes, bytes, write);
+    if (!warp->pointers[lane]) return false;
   }
   return true;
 }
@@ -82,10 +103,8 @@ const Op* fault_misaligned(Warp* warp, const Op* op, const uint64_t* addresses, 
     const auto lane = static_cast<uint32_t>(__builtin_ctz(left));
     const uint64_t address = addresses[lane] + op->imm;
     if (address % bytes == 0) continue;
-    return warp->block->raise(
-        warp, op, CUDA_ERROR_MISALIGNED_ADDRESS, address,
-        "misaligned address " + hex(address) + " for " + std::to_string(bytes) + " bytes",
-        1u << lane);
+    raise_misaligned(warp, op, lane, address, bytes);
+    return nullptr;
   }
   return nullptr;
 }

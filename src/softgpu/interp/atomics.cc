@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory accesses with an order, atomics, cp.async. Other blocks run on other threads, so these are
-// the host's own atomics; one block never runs on two threads at once. Run by the interpreter.
+// Memory accesses with an order, atomics, cp.async. See also atomics.h. Other blocks run on other
+// threads, so these are the host's own atomics; one block never runs on two threads at once. Run by
+// the interpreter.
+#include "softgpu/interp/atomics.h"
+
 #include <cstring>
 
 #if defined(__SSE2__)
@@ -141,6 +144,13 @@ Bits float_atomic(AtomicOp kind, std::byte* p, F f, Bits v) {
   return update<Bits>(p, f);
 }
 
+u32 float_op(AtomicOp kind, u32 a, u32 b) {
+  const f32 x = float_of(a), y = float_of(b);
+  return bits_of(kind == AtomicOp::kMin   ? min_number(x, y)
+                 : kind == AtomicOp::kMax ? max_number(x, y)
+                                          : x + y);
+}
+
 // One half-precision operation.
 template <bool kBrain>
 u16 half_op(AtomicOp kind, u16 a, u16 b) {
@@ -195,19 +205,6 @@ void each_atomic(const Op* op, Warp* warp, std::byte* regs, bool has_result, F f
   }
 }
 
-u64 atomic_bytes(AtomicType type) {
-  switch (type) {
-    case AtomicType::kB16:
-    case AtomicType::kF16:
-    case AtomicType::kBF16: return 2;
-    case AtomicType::kU64:
-    case AtomicType::kS64:
-    case AtomicType::kF64: return 8;
-    case AtomicType::kB128: return 16;
-    default: return 4;
-  }
-}
-
 // a: addresses, b: values (cas: what to compare with), c: cas's new values.
 HANDLER(atomic) {
   const auto kind = static_cast<AtomicOp>(op->aux & 0xff);
@@ -237,14 +234,7 @@ HANDLER(atomic) {
     case AtomicType::kF32:
       each_atomic<u32>(op, warp, regs, has_result, [=](std::byte* p, u32 b, u32) {
         return float_atomic<u32>(
-            kind, p,
-            [=](u32 old) {
-              const f32 x = float_of(old), y = float_of(b);
-              return bits_of(kind == AtomicOp::kMin   ? min_number(x, y)
-                             : kind == AtomicOp::kMax ? max_number(x, y)
-                                                      : x + y);
-            },
-            b);
+            kind, p, [=](u32 old) { return float_op(kind, old, b); }, b);
       });
       break;
     case AtomicType::kF64:
@@ -286,15 +276,23 @@ HANDLER(atomic) {
   return op + 1;
 }
 
-// a: shared address, b: global address, c: bytes to read (else all); aux: size, offset << 8. The
+template <class T, class F>
+void each_element(std::byte* at, const std::byte* with, u64 bytes, F f) {
+  for (u64 i = 0; i < bytes; i += sizeof(T)) {
+    T value;
+    std::memcpy(&value, with + i, sizeof value);
+    f(at + i, value);
+  }
+}
+
+// a: shared address, b: global address, c: bytes to read (else all); aux: size. The
 // copy is done at once, so commit and wait have nothing left to do.
 HANDLER(copy_async) {
-  const u32 bytes = op->aux & 0xff, to_offset = op->aux >> 8;
+  const u32 bytes = op->aux;
   u64 from[kWarpSize], to[kWarpSize];
   std::memcpy(from, regs + op->b, sizeof from);
   generic_addresses(regs, op->a, true, 0, to);
-  for (u32 i = 0; i < kWarpSize; ++i)
-    to[i] = (kSharedWindow | static_cast<u32>(to[i] + to_offset)) - op->imm;
+  for (u64& address : to) address -= op->imm;  // which resolve() adds: it is the other side's
   if (!resolve(warp, op, to, bytes, true)) return nullptr;
   std::byte* targets[kWarpSize];
   std::memcpy(targets, warp->pointers, sizeof targets);
@@ -310,6 +308,52 @@ HANDLER(copy_async) {
 }
 
 }  // namespace
+
+u64 atomic_bytes(AtomicType type) {
+  switch (type) {
+    case AtomicType::kB16:
+    case AtomicType::kF16:
+    case AtomicType::kBF16: return 2;
+    case AtomicType::kU64:
+    case AtomicType::kS64:
+    case AtomicType::kF64: return 8;
+    case AtomicType::kB128: return 16;
+    default: return 4;
+  }
+}
+
+void update_array(AtomicOp kind, AtomicType type, std::byte* at, const std::byte* with, u64 bytes) {
+  auto integers = [&]<class T, class S>(T, S) {
+    each_element<T>(at, with, bytes,
+                    [=](std::byte* p, T value) { integer_atomic<T, S>(kind, p, value, 0); });
+  };
+  switch (type) {
+    case AtomicType::kB16: return integers(u16{}, u16{});
+    case AtomicType::kU32: return integers(u32{}, u32{});
+    case AtomicType::kS32: return integers(u32{}, s32{});
+    case AtomicType::kU64: return integers(u64{}, u64{});
+    case AtomicType::kS64: return integers(u64{}, s64{});
+    case AtomicType::kF32:
+      return each_element<u32>(at, with, bytes, [=](std::byte* p, u32 value) {
+        update<u32>(p, [=](u32 old) { return float_op(kind, old, value); });
+      });
+    case AtomicType::kF64:
+      return each_element<u64>(at, with, bytes, [](std::byte* p, u64 value) {
+        update<u64>(p, [=](u64 old) { return bits_of(double_of(old) + double_of(value)); });
+      });
+    case AtomicType::kF16:
+      return each_element<u16>(at, with, bytes, [=](std::byte* p, u16 value) {
+        update<u16>(p, [=](u16 old) { return half_op<false>(kind, old, value); });
+      });
+    case AtomicType::kBF16:
+      return each_element<u16>(at, with, bytes, [=](std::byte* p, u16 value) {
+        update<u16>(p, [=](u16 old) { return half_op<true>(kind, old, value); });
+      });
+    case AtomicType::kF16x2:
+    case AtomicType::kBF16x2:
+    case AtomicType::kB128: return;  // no array has them
+  }
+}
 
 void add_atomic_handlers(HandlerTable* table) {
 #define PUT(name) table->handlers[static_cast<size_t>(IrOp::k_##name)] = h_##name

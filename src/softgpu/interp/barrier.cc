@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Barriers of the block: the 16 named ones and mbarrier objects in shared memory. Arrivals are
-// counted by thread; a warp whose living lanes have all arrived counts whole, as on the hardware.
-// Run by the interpreter, on its thread.
-#include <algorithm>
-#include <cstring>
-
+// The 16 named barriers of a block. Arrivals are counted by thread; a warp whose living lanes have
+// all arrived counts whole, as on the hardware. Run by the interpreter, on its thread.
 #include "softgpu/interp/block.h"
 #include "softgpu/ir/memory_codes.h"
 
@@ -124,95 +120,6 @@ HANDLER(barrier_arrive) {
   return op + 1;
 }
 
-// The opaque 64 bits of an mbarrier: expected arrivals, arrivals still missing, the phase, and the
-// transactions still missing.
-struct Mbarrier {
-  uint64_t expected : 20;
-  uint64_t pending : 20;
-  uint64_t phase : 1;
-  int64_t transactions : 23;
-};
-static_assert(sizeof(Mbarrier) == 8);
-
-void complete_phase(Mbarrier* m) {
-  if (m->pending != 0 || m->transactions != 0) return;
-  m->phase ^= 1;
-  m->pending = m->expected;
-}
-
-void arrive_at(Mbarrier* m, uint32_t count) {
-  m->pending -= std::min<uint64_t>(count, m->pending);
-  complete_phase(m);
-}
-
-// True: the operation has a truth value, given in *done.
-void operate(MbarrierOp kind, Mbarrier* m, uint64_t value, bool has_value, bool* done) {
-  const auto count = static_cast<uint32_t>(has_value ? value : 1);
-  switch (kind) {
-    case MbarrierOp::kInit:
-      *m = {};
-      m->expected = m->pending = value & 0xfffff;
-      break;
-    case MbarrierOp::kInval: *m = {}; break;
-    case MbarrierOp::kExpectTx: m->transactions += static_cast<int32_t>(value); break;
-    case MbarrierOp::kCompleteTx:
-      m->transactions -= static_cast<int32_t>(value);
-      complete_phase(m);
-      break;
-    case MbarrierOp::kArrive: arrive_at(m, count); break;
-    case MbarrierOp::kArriveDrop:
-      m->expected -= std::min<uint64_t>(count, m->expected);
-      arrive_at(m, count);
-      break;
-    case MbarrierOp::kArriveExpectTx:
-      m->transactions += static_cast<int32_t>(value);
-      arrive_at(m, 1);
-      break;
-    case MbarrierOp::kTestWait: {
-      Mbarrier token;
-      std::memcpy(&token, &value, sizeof token);
-      *done = token.phase != m->phase;
-      break;
-    }
-    case MbarrierOp::kTestWaitParity: *done = (value & 1) != m->phase; break;
-    case MbarrierOp::kCopyArrive:
-      break;  // raises the count and, copies being done, lowers it again
-    case MbarrierOp::kCopyArriveNoinc: arrive_at(m, 1); break;
-    case MbarrierOp::kPendingCount: break;
-  }
-}
-
-// a: shared address, b: value if aux bit 9; d: state or predicate if aux bit 8.
-HANDLER(mbarrier) {
-  const auto kind = static_cast<MbarrierOp>(op->aux & 0xff);
-  const bool tests = kind == MbarrierOp::kTestWait || kind == MbarrierOp::kTestWaitParity;
-  for (uint32_t left = warp->active; left; left &= left - 1) {
-    const auto lane = static_cast<uint32_t>(__builtin_ctz(left));
-    const uint32_t at = lanes_at(regs, op->a)[lane] + static_cast<uint32_t>(op->imm);
-    if (uint64_t{at} + 8 > warp->shared_bytes || at % 8 != 0) return fault_shared(warp, op, 8);
-    uint64_t value = 0;
-    if (op->aux & 0x200) {
-      if (kind == MbarrierOp::kTestWait)
-        std::memcpy(&value, regs + op->b + lane * 8, 8);
-      else
-        value = lanes_at(regs, op->b)[lane];
-    }
-    auto* m = reinterpret_cast<Mbarrier*>(warp->shared + at);
-    uint64_t before;
-    std::memcpy(&before, m, sizeof before);
-    bool done = false;
-    operate(kind, m, value, op->aux & 0x200, &done);
-    if (!(op->aux & 0x100)) continue;
-    if (tests) {
-      uint32_t& d = *lanes_at(regs, op->d);
-      d = (d & ~(1u << lane)) | static_cast<uint32_t>(done) << lane;
-    } else {
-      std::memcpy(regs + op->d + lane * 8, &before, 8);
-    }
-  }
-  return op + 1;
-}
-
 }  // namespace
 
 void Block::check_barrier(uint32_t id) {
@@ -224,7 +131,6 @@ void add_barrier_handlers(HandlerTable* table) {
   PUT(barrier_sync);
   PUT(barrier_arrive);
   PUT(barrier_red);
-  PUT(mbarrier);
 #undef PUT
 }
 

@@ -125,8 +125,8 @@ void Block::prepare(const Launch& launch, const uint32_t block_index[3], uint64_
   const uint32_t* block = shape.block;
   threads = live_threads = block[0] * block[1] * block[2];
   warp_count = live_warps = (threads + kWarpSize - 1) / kWarpSize;
-  // The dynamic part starts aligned for any type.
-  static_shared = (info.static_shared_bytes + 15) & ~15u;
+  const uint32_t alignment = compiled.dynamic_alignment;
+  static_shared = (info.static_shared_bytes + alignment - 1) & ~(alignment - 1);
   params = launch.parameters;
   params.resize(info.parameter_bytes);
   retired = slice = 0;

@@ -187,6 +187,9 @@ void fill_frame(WarpState* warp, Frame* frame, Fill fill);
 void free_frame(WarpState* warp, Frame* frame);
 void leave_frames(WarpState* warp, Frame* frame, uint32_t lanes);
 
+// Checked access of `lane` at a generic address; null: a fault has been raised (address.cc).
+std::byte* memory_for(Warp* warp, const Op* op, uint32_t lane, uint64_t address, uint64_t bytes,
+                      uint64_t alignment, bool write);
 // Generic memory for services: copies byte by byte checked; false: not readable.
 bool read_generic(Warp* warp, uint32_t lane, uint64_t address, void* to, size_t bytes);
 bool read_string(Warp* warp, uint32_t lane, uint64_t address, std::string* out);

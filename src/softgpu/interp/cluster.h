@@ -35,4 +35,29 @@ struct Cluster {
 // null: out of range.
 std::byte* cluster_pointer(Warp* warp, uint64_t address, uint64_t bytes);
 
+// Checked access of `lane` to shared memory at a generic address; null: a fault has been raised.
+std::byte* shared_for(Warp* warp, const Op* op, uint32_t lane, uint64_t address, uint64_t bytes,
+                      uint64_t alignment);
+
+// The places that an address in the shared window means: one, or with a mask of ranks the same
+// offset in each of those blocks.
+class SharedPlaces {
+ public:
+  SharedPlaces(uint64_t address, const uint16_t* ranks)
+      : address_(address), ranks_(ranks ? *ranks : 1u), single_(!ranks) {}
+  bool next(uint64_t* address) {
+    if (ranks_ == 0) return false;
+    const auto rank = static_cast<uint64_t>(__builtin_ctz(ranks_));
+    ranks_ &= ranks_ - 1;
+    constexpr uint64_t kPlace = kWindowMask & ~kSharedOffsetMask;
+    *address = single_ ? address_ : (address_ & ~kPlace) | (rank + 1) << kSharedRankShift;
+    return true;
+  }
+
+ private:
+  const uint64_t address_;
+  uint32_t ranks_;
+  const bool single_;
+};
+
 }  // namespace openmps::softgpu

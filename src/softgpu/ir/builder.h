@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "softgpu/ir/code.h"
+#include "softgpu/ir/memory_codes.h"
 #include "softgpu/ir/op_info.h"
 #include "softgpu/ptx/ast.h"
 #include "softgpu/ptx/opcode_table.h"
@@ -43,6 +44,10 @@ struct Draft {
   int32_t window = -1;              // ld_shared_keep, ld_shared_kept: where the windows are kept
   int32_t lowest = 0, highest = 0;  // ld_shared_keep: of the offsets of all that use them
 };
+
+// The parts of an instruction's name that say what is done atomically (lower_memory.cc).
+AtomicOp atomic_op_of(const ptx::Instruction& instruction);
+AtomicType atomic_type_of(ptx::Type type);
 
 // Ops with handlers of their own: they may suspend the warp, switch lanes or write results before
 // they have read everything.
@@ -122,11 +127,20 @@ class Builder {
   bool lower_load(const Instruction& instruction);
   bool lower_store(const Instruction& instruction);
   bool lower_atomic(const Instruction& instruction);
-  bool lower_copy_async(const Instruction& instruction);
-  bool lower_mbarrier(const Instruction& instruction);
+  int32_t generic_address(const Operand& operand, ptx::Space space);
   uint32_t members_code(int32_t members) const;
   bool lower_collective(const Instruction& instruction);
   bool lower_barrier(const Instruction& instruction);
+
+  // Asynchronous copies and mbarriers (lower_async.cc).
+  bool lower_copy_async(const Instruction& instruction);
+  bool lower_mbarrier(const Instruction& instruction);
+  bool lower_pending_count(const Instruction& instruction);
+  void complete_at(int32_t barrier, int32_t bytes, int32_t ranks = -1);
+  bool lower_store_async(const Instruction& instruction);
+  bool lower_bulk_copy(const Instruction& instruction);
+  bool lower_tensor_copy(const Instruction& instruction);
+  bool lower_policy(const Instruction& instruction);
 
   // Clusters (lower_cluster.cc).
   bool lower_cluster_barrier(const Instruction& instruction);

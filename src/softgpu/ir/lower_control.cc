@@ -60,7 +60,10 @@ bool Builder::needs_branch_guard(const Instruction& in) const {
     case Lowering::kRedux:
     case Lowering::kElect:
     case Lowering::kActiveMask:
-    case Lowering::kMbarrier: return true;
+    case Lowering::kMbarrier:
+    case Lowering::kStoreAsync:
+    case Lowering::kBulkCopy:
+    case Lowering::kTensorCopy: return true;
     default: return false;
   }
 }
@@ -86,6 +89,10 @@ bool Builder::lower_instruction(const Instruction& in) {
     case Lowering::kAtomic: return lower_atomic(in);
     case Lowering::kCopyAsync: return lower_copy_async(in);
     case Lowering::kMbarrier: return lower_mbarrier(in);
+    case Lowering::kStoreAsync: return lower_store_async(in);
+    case Lowering::kBulkCopy: return lower_bulk_copy(in);
+    case Lowering::kTensorCopy: return lower_tensor_copy(in);
+    case Lowering::kPolicy: return lower_policy(in);
     case Lowering::kTexture: return lower_texture(in);
     case Lowering::kSurface: return lower_surface(in);
     case Lowering::kImageQuery: return lower_image_query(in);

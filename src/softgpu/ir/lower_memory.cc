@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lowering of loads, stores, atomics and of what threads do together. Part of Builder.
 #include <algorithm>
+#include <utility>
 
 #include "softgpu/interp/warp.h"
 #include "softgpu/ir/builder.h"
@@ -32,7 +33,17 @@ bool is_ordered(const ptx::Instruction& in) {
          in.has("mmio");
 }
 
-AtomicType atomic_type(Type type) {
+// What registers with values of a type in memory are read as.
+Lane memory_lane(Type type) {
+  if (type == Type::kF32) return Lane::f32;
+  if (type == Type::kF64) return Lane::f64;
+  const uint32_t bytes = ptx::type_bytes(type);
+  return bytes <= 2 ? Lane::u16 : bytes == 4 ? Lane::u32 : bytes == 8 ? Lane::u64 : Lane::u128;
+}
+
+}  // namespace
+
+AtomicType atomic_type_of(Type type) {
   switch (type) {
     case Type::kB16: return AtomicType::kB16;
     case Type::kS32: return AtomicType::kS32;
@@ -50,11 +61,16 @@ AtomicType atomic_type(Type type) {
   }
 }
 
-Lane lane_of_bytes(uint32_t bytes) {
-  return bytes <= 2 ? Lane::u16 : bytes == 4 ? Lane::u32 : bytes == 8 ? Lane::u64 : Lane::u128;
+AtomicOp atomic_op_of(const ptx::Instruction& in) {
+  constexpr std::pair<const char*, AtomicOp> kOps[] = {
+      {"add", AtomicOp::kAdd}, {"and", AtomicOp::kAnd},       {"or", AtomicOp::kOr},
+      {"xor", AtomicOp::kXor}, {"exch", AtomicOp::kExchange}, {"cas", AtomicOp::kCompare},
+      {"inc", AtomicOp::kInc}, {"dec", AtomicOp::kDec},       {"min", AtomicOp::kMin},
+      {"max", AtomicOp::kMax}};
+  for (const auto& [name, code] : kOps)
+    if (in.has(name)) return code;
+  return AtomicOp::kAdd;
 }
-
-}  // namespace
 
 // .param means kernel parameters or, in the calling convention, variables in local memory.
 Space Builder::space_of(const Instruction& in, const Operand& address) const {
@@ -96,6 +112,19 @@ bool Builder::address_of(const Operand& operand, Space space, Address* out) {
     out->base = generic;
   }
   return true;
+}
+
+// A generic address, the offset added; one without a space of its own is that of a symbol's.
+int32_t Builder::generic_address(const Operand& operand, Space space) {
+  const bool is_shared_symbol = operand.items[0].kind == Operand::Kind::kShared;
+  if (space == Space::kShared || (space == Space::kGeneric && is_shared_symbol))
+    space = Space::kSharedCluster;
+  Address address;
+  if (!address_of(operand, space, &address)) return constant(0, 8);
+  if (address.offset == 0) return address.base;
+  const int32_t sum = temporary(8);
+  emit(IrOp::k_add_b64, sum, address.base, constant(address.offset, 8));
+  return sum;
 }
 
 bool Builder::lower_load(const Instruction& in) {
@@ -158,9 +187,7 @@ bool Builder::lower_store(const Instruction& in) {
   if (members.size() != count) return unusable("vector of the wrong size");
   const Type type = in.type(0);
   const uint32_t bytes = ptx::type_bytes(type);
-  const Lane lane = type == Type::kF32   ? Lane::f32
-                    : type == Type::kF64 ? Lane::f64
-                                         : lane_of_bytes(bytes);
+  const Lane lane = memory_lane(type);
   std::vector<int32_t> sources;
   for (const Operand& member : members) sources.push_back(read(member, lane));
   Draft* draft;
@@ -191,106 +218,20 @@ bool Builder::lower_atomic(const Instruction& in) {
   const Space space = written_space(in);
   Address address;
   if (!address_of(where, space, &address)) return false;
-  AtomicOp op = AtomicOp::kAdd;
-  constexpr std::pair<const char*, AtomicOp> kOps[] = {
-      {"add", AtomicOp::kAdd}, {"and", AtomicOp::kAnd},       {"or", AtomicOp::kOr},
-      {"xor", AtomicOp::kXor}, {"exch", AtomicOp::kExchange}, {"cas", AtomicOp::kCompare},
-      {"inc", AtomicOp::kInc}, {"dec", AtomicOp::kDec},       {"min", AtomicOp::kMin},
-      {"max", AtomicOp::kMax}};
-  for (const auto& [name, code] : kOps)
-    if (in.has(name)) op = code;
+  const AtomicOp op = atomic_op_of(in);
   const Type type = in.type(0);
   const uint32_t bytes = ptx::type_bytes(type);
-  const Lane lane = type == Type::kF32   ? Lane::f32
-                    : type == Type::kF64 ? Lane::f64
-                                         : lane_of_bytes(bytes);
+  const Lane lane = memory_lane(type);
   const int32_t value = read(in.operands[first], lane);
-  if ((op == AtomicOp::kCompare) != (in.operands.size() > first + 1))
-    return unusable("wrong number of operands");
+  const size_t values = in.operands.size() - first - (in.has("async") ? 1 : 0);  // mbarrier behind
+  if (values != (op == AtomicOp::kCompare ? 2 : 1)) return unusable("wrong number of operands");
   const int32_t third = op == AtomicOp::kCompare ? read(in.operands[first + 1], lane) : -1;
   const int32_t d = has_result ? result(in.operands[0], bytes) : -1;
   Draft& draft = emit(IrOp::k_atomic, d, address.base, value, third);
   draft.imm = address.offset;
-  draft.aux = atomic_code(op, atomic_type(type), space == Space::kShared, has_result);
+  draft.aux = atomic_code(op, atomic_type_of(type), space == Space::kShared, has_result);
   draft.waits = true;
   if (has_result) store_result(in.operands[0], d);
-  return true;
-}
-
-bool Builder::lower_copy_async(const Instruction& in) {
-  Address to, from;
-  if (!address_of(in.operands[0], Space::kShared, &to)) return false;
-  if (!address_of(in.operands[1], Space::kGlobal, &from)) return false;
-  const uint64_t bytes = in.operands[2].integer;
-  if (in.operands[2].kind != Operand::Kind::kInteger || (bytes != 4 && bytes != 8 && bytes != 16))
-    return unusable("cp.async of an odd size");
-  // An optional count of bytes really read; the rest is zero. (A predicate there is not modelled.)
-  int32_t real = -1;
-  if (in.operands.size() > 3) {
-    if (in.has("L2::cache_hint")) return unusable("cp.async with a cache policy");
-    real = read(in.operands[3], Lane::u32);
-  }
-  Draft& draft = emit(IrOp::k_copy_async, -1, to.base, from.base, real);
-  draft.imm = from.offset;
-  draft.aux = static_cast<uint32_t>(bytes) | static_cast<uint32_t>(to.offset) << 8;
-  if (to.offset >= (1u << 24)) return unusable("cp.async with a large offset");
-  return true;
-}
-
-bool Builder::lower_mbarrier(const Instruction& in) {
-  MbarrierOp op;
-  size_t address_at = 0;
-  if (in.rule->mnemonic == "cp")
-    op = in.has("noinc") ? MbarrierOp::kCopyArriveNoinc : MbarrierOp::kCopyArrive;
-  else if (in.has("init"))
-    op = MbarrierOp::kInit;
-  else if (in.has("inval"))
-    op = MbarrierOp::kInval;
-  else if (in.has("test_wait") || in.has("try_wait"))
-    op = in.has("parity") ? MbarrierOp::kTestWaitParity : MbarrierOp::kTestWait, address_at = 1;
-  else if (in.has("arrive_drop"))
-    op = MbarrierOp::kArriveDrop, address_at = 1;
-  else if (in.has("arrive"))
-    op = in.has("expect_tx") ? MbarrierOp::kArriveExpectTx : MbarrierOp::kArrive, address_at = 1;
-  else if (in.has("expect_tx"))
-    op = MbarrierOp::kExpectTx;
-  else if (in.has("complete_tx"))
-    op = MbarrierOp::kCompleteTx;
-  else if (in.has("pending_count"))
-    op = MbarrierOp::kPendingCount;
-  else
-    return unusable("mbarrier operation");
-  if (in.has("arrive_drop") && in.has("expect_tx"))
-    return unusable("mbarrier.arrive_drop.expect_tx");
-  if (op == MbarrierOp::kPendingCount) {
-    const int32_t state = read(in.operands[1], Lane::u64);
-    const int32_t d = result(in.operands[0], 4);
-    // The state holds the count of arrivals still missing in bits 20 to 39 (interp/barrier.cc).
-    const int32_t moved = temporary(8), cut = temporary(8);
-    emit(IrOp::k_shr_u64, moved, state, constant(20, 4));
-    emit(IrOp::k_and_b64, cut, moved, constant(0xfffff, 8));
-    emit(IrOp::k_lo_b64, d, cut);
-    store_result(in.operands[0], d);
-    return true;
-  }
-  Address address;
-  if (!address_of(in.operands[address_at], Space::kShared, &address)) return false;
-  int32_t value = -1;
-  const bool is_token = op == MbarrierOp::kTestWait;
-  if (in.operands.size() > address_at + 1)
-    value = read(in.operands[address_at + 1], is_token ? Lane::u64 : Lane::u32);
-  int32_t d = -1;
-  const bool waits = op == MbarrierOp::kTestWait || op == MbarrierOp::kTestWaitParity;
-  if (waits)
-    d = in.operands[0].kind == Operand::Kind::kRegister ? register_value(in.operands[0].index)
-                                                        : temporary(0);
-  else if (address_at == 1)
-    d = result(in.operands[0], 8);
-  Draft& draft = emit(IrOp::k_mbarrier, d, address.base, value);
-  draft.imm = address.offset;
-  draft.aux = static_cast<uint32_t>(op) | (d >= 0 ? 0x100u : 0) | (value >= 0 ? 0x200u : 0);
-  draft.waits = true;
-  if (address_at == 1 && !waits) store_result(in.operands[0], d);
   return true;
 }
 

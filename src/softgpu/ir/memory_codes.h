@@ -63,11 +63,27 @@ enum class MbarrierOp : uint8_t {
   kArrive,
   kArriveDrop,
   kArriveExpectTx,
+  kArriveDropExpectTx,
   kTestWait,
   kTestWaitParity,
   kPendingCount,
   kCopyArrive,
   kCopyArriveNoinc,
+};
+struct MbarrierCode {
+  MbarrierOp op = MbarrierOp::kInit;
+  bool has_result = false;
+  bool has_value = false;
+  bool multicast = false;
+
+  [[nodiscard]] uint32_t encode() const {
+    return static_cast<uint32_t>(op) | static_cast<uint32_t>(has_result) << 8 |
+           static_cast<uint32_t>(has_value) << 9 | static_cast<uint32_t>(multicast) << 10;
+  }
+  static MbarrierCode decode(uint32_t aux) {
+    return {static_cast<MbarrierOp>(aux & 0xff), (aux >> 8 & 1) != 0, (aux >> 9 & 1) != 0,
+            (aux >> 10 & 1) != 0};
+  }
 };
 
 }  // namespace openmps::softgpu

@@ -32,6 +32,7 @@ constexpr TypeClass kClasses[] = {
     {"$space",
      "const|global|local|param|param::entry|param::func|shared|shared::cta|shared::cluster"},
     {"$shared", "shared|shared::cta|shared::cluster"},
+    {"$rank", "1d|2d|3d|4d|5d"},
     {"$evict",
      "L1::evict_normal|L1::evict_unchanged|L1::evict_first|L1::evict_last|L1::no_allocate"},
     {"$evict2", "L2::evict_normal|L2::evict_first|L2::evict_last"},
@@ -191,6 +192,8 @@ constexpr Rule kRules[] = {
     {"ldu", "global? v2|v4? $mem", "V M", L::kLoad, ""},
     {"st", "weak|relaxed|release|volatile|mmio? $scope? $space? wb|cg|cs|wt? $evict? $evict2? "
      "L2::cache_hint? v2|v4|v8? $mem", "M W S?", L::kStore, ""},
+    {"st", "async weak? shared::cluster? mbarrier::complete_tx::bytes? v2|v4? "
+     "b32|b64|u32|u64|s32|s64|f32|f64", "M W M", L::kStoreAsync, ""},
     {"atom", "relaxed|acquire|release|acq_rel? $scope? global|$shared? relaxed|acquire|"
      "release|acq_rel? $scope? and|or|xor|exch|cas|add|inc|dec|min|max relaxed|acquire|release|"
      "acq_rel? $scope? noftz? L2::cache_hint? b16|b32|b64|b128|u32|s32|u64|s64|f32|f64|f16|bf16|"
@@ -198,6 +201,8 @@ constexpr Rule kRules[] = {
     {"red", "relaxed|release? $scope? global|$shared? $scope? and|or|xor|add|inc|dec|"
      "min|max relaxed|release? $scope? noftz? L2::cache_hint? b32|b64|u32|s32|u64|s64|f32|f64|f16|"
      "bf16|f16x2|bf16x2", "M S", L::kAtomic, ""},
+    {"red", "async relaxed? cluster? shared::cluster? mbarrier::complete_tx::bytes? "
+     "and|or|xor|add|inc|dec|min|max b32|u32|s32|u64", "M S M", L::kStoreAsync, ""},
     {"membar", "cta|gl|sys", "", L::kFence, ""},
     {"membar", "proxy alias", "", L::kFence, ""},
     {"membar", "proxy async global|shared::cta|shared::cluster?", "", L::kFence, ""},
@@ -214,26 +219,60 @@ constexpr Rule kRules[] = {
     {"fence", "mbarrier_init release cluster", "", L::kFence, ""},
     {"prefetch", "const|global|local|param? L1|L2 $evict2?", "M", L::kHint, ""},
     {"prefetch", "global L2::evict_last|L2::evict_normal", "M", L::kHint, ""},
+    {"prefetch", "const|param? tensormap", "M", L::kHint, ""},
     {"prefetchu", "L1", "M", L::kHint, ""},
     {"applypriority", "global? L2::evict_normal", "M X", L::kHint, ""},
     {"discard", "global? L2", "M X", L::kHint, ""},
     {"pmevent", "mask?", "X", L::kHint, ""},
     {"griddepcontrol", "launch_dependents|wait", "", L::kHint, ""},
     {"setmaxnreg", "inc|dec sync aligned u32", "X", L::kHint, ""},
-    {"cp", "async ca|cg shared|shared::cta global L2::cache_hint? $fetch?", "M M X X?",
+    {"createpolicy", "fractional $evict2 L2::evict_first|L2::evict_unchanged? b64", "D X?",
+     L::kPolicy, ""},
+    {"createpolicy", "range global? $evict2 L2::evict_first|L2::evict_unchanged? b64", "D M S S",
+     L::kPolicy, ""},
+    {"createpolicy", "cvt L2 b64", "D S", L::kPolicy, ""},
+    {"cp", "async ca|cg shared|shared::cta global L2::cache_hint? $fetch?", "M M X X? X?",
      L::kCopyAsync, ""},
     {"cp", "async commit_group", "", L::kHint, ""},
     {"cp", "async wait_group", "X", L::kHint, ""},
     {"cp", "async wait_all", "", L::kHint, ""},
     {"cp", "async mbarrier arrive noinc? shared|shared::cta? b64", "M", L::kMbarrier, ""},
+    {"cp", "async bulk shared::cta|shared::cluster global mbarrier::complete_tx::bytes "
+     "multicast::cluster? L2::cache_hint?", "M M S M X? X?", L::kBulkCopy, ""},
+    {"cp", "async bulk shared::cluster shared::cta mbarrier::complete_tx::bytes", "M M S M",
+     L::kBulkCopy, ""},
+    {"cp", "async bulk global shared::cta bulk_group L2::cache_hint?", "M M S X?", L::kBulkCopy, ""},
+    {"cp", "async bulk prefetch L2 global L2::cache_hint?", "M S X?", L::kHint, ""},
+    {"cp", "async bulk commit_group", "", L::kHint, ""},
+    {"cp", "async bulk wait_group read?", "X", L::kHint, ""},
+    {"cp", "reduce async bulk shared::cluster shared::cta mbarrier::complete_tx::bytes "
+     "and|or|xor|add|inc|dec|min|max u32|s32|u64|s64|b32|b64", "M M S M", L::kBulkCopy, ""},
+    {"cp", "reduce async bulk global shared::cta bulk_group L2::cache_hint? "
+     "and|or|xor|add|inc|dec|min|max noftz? u32|s32|u64|s64|b32|b64|f16|bf16|f32|f64", "M M S X?",
+     L::kBulkCopy, ""},
+    {"cp", "async bulk tensor $rank shared::cta|shared::cluster global tile? "
+     "mbarrier::complete_tx::bytes multicast::cluster? L2::cache_hint?", "M T M X? X?",
+     L::kTensorCopy, ""},
+    {"cp", "async bulk tensor 3d|4d|5d shared::cta|shared::cluster global im2col "
+     "mbarrier::complete_tx::bytes multicast::cluster? L2::cache_hint?", "M T M X X? X?",
+     L::kTensorCopy, ""},
+    {"cp", "async bulk tensor $rank global shared::cta tile? bulk_group L2::cache_hint?", "T M X?",
+     L::kTensorCopy, ""},
+    {"cp", "async bulk tensor 3d|4d|5d global shared::cta im2col_no_offs bulk_group "
+     "L2::cache_hint?", "T M X?", L::kTensorCopy, ""},
+    {"cp", "reduce async bulk tensor $rank global shared::cta add|min|max|inc|dec|and|or|xor tile? "
+     "bulk_group L2::cache_hint?", "T M X?", L::kTensorCopy, ""},
+    {"cp", "reduce async bulk tensor 3d|4d|5d global shared::cta add|min|max|inc|dec|and|or|xor "
+     "im2col_no_offs bulk_group L2::cache_hint?", "T M X?", L::kTensorCopy, ""},
+    {"cp", "async bulk prefetch tensor $rank L2 global tile|im2col? L2::cache_hint?", "T X? X?",
+     L::kHint, ""},
     {"mbarrier", "init shared|shared::cta? b64", "M S", L::kMbarrier, ""},
     {"mbarrier", "inval shared|shared::cta? b64", "M", L::kMbarrier, ""},
-    {"mbarrier", "expect_tx|complete_tx relaxed? $scope? shared|shared::cta? b64", "M S",
-     L::kMbarrier, ""},
-    {"mbarrier", "arrive|arrive_drop expect_tx? noComplete? release? cta? shared|shared::cta? b64",
-     "D M S?", L::kMbarrier, ""},
-    {"mbarrier", "test_wait|try_wait parity? acquire? cta? shared|shared::cta? b64", "P M S S?",
-     L::kMbarrier, ""},
+    {"mbarrier", "expect_tx|complete_tx relaxed? $scope? $shared? b64", "M S", L::kMbarrier, ""},
+    {"mbarrier", "arrive|arrive_drop expect_tx? noComplete? release|relaxed? cta|cluster? $shared? "
+     "b64", "D M S?", L::kMbarrier, ""},
+    {"mbarrier", "test_wait|try_wait parity? acquire|relaxed? cta|cluster? shared|shared::cta? b64",
+     "P M S S?", L::kMbarrier, ""},
     {"mbarrier", "pending_count b64", "D S", L::kMbarrier, ""},
     // Matrices.
     {"mma", "sync aligned $shape row|col row|col satfinite? $sum $factor $factor $sum xor|and? popc?",

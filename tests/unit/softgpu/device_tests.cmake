@@ -15,6 +15,7 @@ openmps_unit_test(softgpu_device_test
   device_module_test.cc
   device_schedule_test.cc
   device_stream_test.cc
+  device_tensor_map_test.cc
   device_vmm_test.cc
   $<TARGET_OBJECTS:openmps_softgpu_front>
   LIBS openmps_softgpu_front openmps_softgpu_engine)
