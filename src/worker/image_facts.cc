@@ -219,6 +219,14 @@ uint64_t variable_bytes_of_ptx(Bytes ptx) {
   return total;
 }
 
+// PTX ISA, "Texture Instructions" and "Surface Instructions".
+bool names_image_instruction(Bytes ptx) {
+  constexpr std::string_view kInstructions[] = {"tex.",  "tld4.",  "txq.", "suld.",
+                                                "sust.", "sured.", "suq."};
+  return std::any_of(std::begin(kInstructions), std::end(kInstructions),
+                     [&](std::string_view name) { return contains(ptx, name); });
+}
+
 ImageFacts facts_of(Bytes code, bool is_elf) {
   ImageFacts facts;
   facts.compiles = !is_elf;
@@ -233,10 +241,11 @@ ImageFacts facts_of(Bytes code, bool is_elf) {
                                      declares(code, ".texref") || declares(code, ".surfref");
   facts.is_managed = is_elf ? has_managed_symbols(code) : contains(code, ".managed");
   facts.takes_addresses = is_elf ? has_relocated_code(code) : moves_addresses(code);
+  facts.uses_images = !is_elf && names_image_instruction(code);
   return facts;
 }
 
-constexpr ImageFacts kNothing{false, false, false, false, false, false, false, 0};
+constexpr ImageFacts kNothing{false, false, false, false, false, false, false, false, 0};
 
 void merge(const ImageFacts& from, ImageFacts* to) {
   to->prints |= from.prints;
@@ -245,6 +254,7 @@ void merge(const ImageFacts& from, ImageFacts* to) {
   to->has_variables |= from.has_variables;
   to->is_managed |= from.is_managed;
   to->takes_addresses |= from.takes_addresses;
+  to->uses_images |= from.uses_images;
   to->compiles |= from.compiles;
   // The driver takes one of them.
   to->variable_bytes = std::max(to->variable_bytes, from.variable_bytes);
@@ -313,8 +323,14 @@ std::optional<Bytes> entries_of(Bytes container) {
 std::optional<ImageFacts> facts_of_container(Bytes container, uint32_t capability) {
   const std::optional<Bytes> entries = entries_of(container);
   if (!entries) return ImageFacts{};
-  if (const auto facts = facts_of_kind(*entries, kElf, capability)) return facts;
-  return facts_of_kind(*entries, kPtx, capability);
+  auto facts = facts_of_kind(*entries, kElf, capability);
+  if (!facts) return facts_of_kind(*entries, kPtx, capability);
+  // The PTX that stands beside the machine code was compiled from the same source.
+  if (facts->has_variables || facts->takes_addresses) {
+    const auto source = facts_of_kind(*entries, kPtx, capability);
+    facts->uses_images = source && source->uses_images;
+  }
+  return facts;
 }
 
 }  // namespace
