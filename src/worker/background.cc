@@ -4,7 +4,7 @@
 
 #include <pthread.h>
 
-#include <system_error>
+#include <exception>
 #include <thread>
 #include <utility>
 
@@ -56,7 +56,7 @@ void Background::run(std::function<void()> job) {
       state.reset();
       threads_.fetch_sub(1);
     }).detach();
-  } catch (const std::system_error&) {
+  } catch (const std::exception&) {  // no thread, or no memory for one
     work(state_);
     threads_.fetch_sub(1);
   }

@@ -5,7 +5,9 @@
 #include <time.h>
 
 #include <algorithm>
+#include <bitset>
 #include <chrono>
+#include <new>
 
 namespace openmps::worker {
 namespace {
@@ -226,8 +228,9 @@ ContextGate::Found ContextGate::seek(uint32_t device, const Search& search, cons
 }
 
 bool ContextGate::may_hold(uint32_t device, uint64_t hold_ns) {
+  if (hold_ns == 0) return false;
   const bool due = now_ns() >= not_before_ns_[device].load(std::memory_order_relaxed);
-  return hold_ns > limits_.first_hold_ns || (hold_ns != 0 && due && owed(device) == 0);
+  return hold_ns > limits_.first_hold_ns || (due && owed(device) == 0);
 }
 
 void ContextGate::note_failed_hold(uint32_t device, uint64_t hold_ns) {
@@ -244,8 +247,11 @@ ContextGate::Found ContextGate::seek_briefly(uint32_t device, uint64_t hold_ns,
   const bool holds = may_hold(device, hold_ns);
   const Found found = hold(device, holds ? hold_ns : 0, closed_ns);
   if (found != Found::kGaveUp) {
-    pause_ns_[device].store(0, std::memory_order_relaxed);
-    not_before_ns_[device].store(0, std::memory_order_relaxed);
+    for (uint32_t i = 0; i < pause_ns_.size(); ++i) {
+      if (!meets(device, i)) continue;
+      pause_ns_[i].store(0, std::memory_order_relaxed);
+      not_before_ns_[i].store(0, std::memory_order_relaxed);
+    }
   } else if (holds) {
     note_failed_hold(device, hold_ns);
   }
@@ -341,23 +347,32 @@ void ContextGate::end_visit(Moment* moment) {
   moments_changed_.notify_all();
 }
 
-// Nothing is unfinished on the device.
-void ContextGate::run_deferred(uint32_t device) {
-  std::vector<Later> ready;
+// Nothing is unfinished on the device. A call that finds no memory is made in a later moment.
+void ContextGate::run_deferred(uint32_t device) noexcept {
+  std::list<Later> ready;  // moved without a request for memory
   {
     const std::lock_guard lock(moments_mutex_);
-    std::erase_if(later_, [&](Later& later) {
-      if (!meets(device, later.device)) return false;
-      ready.push_back(std::move(later));
-      return true;
-    });
+    for (auto it = later_.begin(); it != later_.end();) {
+      const auto later = it++;
+      if (meets(device, later->device)) ready.splice(ready.end(), later_, later);
+    }
     later_count_.store(later_.size(), std::memory_order_relaxed);
   }
-  for (const Later& later : ready) {
+  for (auto it = ready.begin(); it != ready.end();) {
     const uint64_t start = now_ns();
-    later.f();
-    count(later.call, now_ns() - start);
+    try {
+      it->f();
+    } catch (const std::bad_alloc&) {
+      ++it;
+      continue;
+    }
+    count(it->call, now_ns() - start);
+    it = ready.erase(it);
   }
+  if (ready.empty()) return;
+  const std::lock_guard lock(moments_mutex_);
+  later_.splice(later_.end(), ready);
+  later_count_.store(later_.size(), std::memory_order_relaxed);
 }
 
 void ContextGate::run_later(GatedCall call, uint32_t device, std::function<CUresult()> f) {
@@ -389,14 +404,22 @@ void ContextGate::try_deferred(uint32_t device) {
 
 void ContextGate::tend() {
   if (!has_later()) return;
-  std::vector<uint32_t> devices;
+  std::bitset<wire::kMaxDevices> devices;
+  bool all = false;
   {
     const std::lock_guard lock(moments_mutex_);
-    for (const Later& later : later_) devices.push_back(later.device);
+    for (const Later& later : later_) {
+      if (later.device == kAllDevices) {
+        all = true;
+      } else {
+        devices.set(later.device);
+      }
+    }
   }
-  std::sort(devices.begin(), devices.end());
-  devices.erase(std::unique(devices.begin(), devices.end()), devices.end());
-  for (const uint32_t device : devices) try_deferred(device);
+  if (all) try_deferred(kAllDevices);
+  for (uint32_t device = 0; device < devices.size(); ++device) {
+    if (devices.test(device)) try_deferred(device);
+  }
 }
 
 // ---- Cost ---------------------------------------------------------------------------------------

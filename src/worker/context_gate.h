@@ -169,7 +169,8 @@ class ContextGate {
   }
   // The same if the device is quiet now or becomes so within one hold of this length. False: `f`
   // has not been called, and the caller does without. First holds are not tried again for a while
-  // after one that failed; in between this only looks.
+  // after one that failed; in between this only looks, as with a `hold_ns` of 0, which alone may be
+  // for all devices.
   template <typename F>
   bool run_soon(GatedCall call, uint32_t device, const Feeder* feeder, uint64_t hold_ns,
                 CUresult* result, F&& f) {
@@ -196,6 +197,7 @@ class ContextGate {
     return std::min(2 * hold_ns, limits_.longest_hold_ns);
   }
   // The same in some later quiet moment, if there is none right now. `f` keeps what it needs alive.
+  // Throws std::bad_alloc before anything has happened; if `f` does, it is called again later.
   void run_later(GatedCall call, uint32_t device, std::function<CUresult()> f);
   // Calls wait for a later moment.
   [[nodiscard]] bool has_later() const { return later_count_.load(std::memory_order_relaxed) != 0; }
@@ -281,7 +283,7 @@ class ContextGate {
   void count(GatedCall call, uint64_t ns);
   Moment* visit(uint32_t device, const Search& search, const Feeder* feeder, bool* stopped);
   void end_visit(Moment* moment);
-  void run_deferred(uint32_t device);
+  void run_deferred(uint32_t device) noexcept;
   void try_deferred(uint32_t device);
   Moment* overlapping_locked(uint32_t device);
   Found seek(uint32_t device, const Search& search, const Feeder* feeder, uint64_t* closed_ns);
@@ -312,7 +314,7 @@ class ContextGate {
   std::mutex moments_mutex_;
   std::condition_variable moments_changed_;
   std::list<Moment> moments_;  // of devices that do not overlap; guarded by moments_mutex_
-  std::vector<Later> later_;   // guarded by moments_mutex_
+  std::list<Later> later_;     // guarded by moments_mutex_
   std::atomic<size_t> later_count_{0};
   std::array<Counter, static_cast<size_t>(GatedCall::kCount)> counters_;
 };

@@ -117,11 +117,7 @@ Status memory_unmap(SessionParts& s, const wire::MemoryRange& c) {
 Status host_unregister(SessionParts& s, const wire::MemoryRange& c) {
   uint64_t ticket = 0;
   OPENMPS_RETURN_IF_ERROR(s.memory.begin_unregister(c, &ticket));
-  s.retirement.add([&s, c, ticket] {
-    s.memory.finish_unregister(c);
-    s.core.view.header().unregistered.store(ticket, std::memory_order_release);
-    wake_client(s.core.view.header());
-  });
+  s.retirement.add([&s, c, ticket] { s.memory.finish_unregister(c, ticket); });
   return Status();
 }
 

@@ -66,10 +66,14 @@ CUresult LoadedLibrary::load(CUkernel kernel, uint32_t device, Lane lane, CUfunc
 void LoadedLibrary::plan_move(uint32_t device) {
   const uint32_t bit = 1u << device;
   if ((moves_.fetch_or(bit, std::memory_order_acq_rel) & bit) != 0) return;
-  gate_.run_later(GatedCall::kFunctionLoad, device, [self = weak_from_this(), device] {
-    if (const auto library = self.lock()) library->move_to_main(device);
-    return CUDA_SUCCESS;
-  });
+  try {
+    gate_.run_later(GatedCall::kFunctionLoad, device, [self = weak_from_this(), device] {
+      if (const auto library = self.lock()) library->move_to_main(device);
+      return CUDA_SUCCESS;
+    });
+  } catch (const std::bad_alloc&) {
+    moves_.fetch_and(~bit, std::memory_order_acq_rel);  // the next use plans it again
+  }
 }
 
 void LoadedLibrary::move_to_main(uint32_t device) {

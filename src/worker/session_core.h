@@ -17,6 +17,7 @@
 #include "worker/context_gate.h"
 #include "worker/devices.h"
 #include "worker/exchange.h"
+#include "worker/returns.h"
 
 namespace openmps::worker {
 
@@ -70,6 +71,7 @@ class SessionCore {
   Commons& commons;
   const std::shared_ptr<Bell> bell = std::make_shared<Bell>();  // its executor's
   Background background;
+  Returns returns{driver, gate, bell};
   const SessionInfo info;
   wire::ChannelView view;  // set once the host file is mapped
   // 0 where a device uses the host's pointers for registered memory, as all current GPUs do.

@@ -34,6 +34,7 @@ void pause(uint64_t* ns) {
 uint64_t SessionParts::tend() {
   streams.sweep_retired();
   retirement.sweep();
+  core.returns.sweep();
   const uint64_t next = memory.give_back_old();
   uint64_t longest = retirement.empty() ? ~0ull : kRetirementLookNs;
   core.gate.tend();
@@ -80,6 +81,7 @@ void SessionParts::release() {
   arrays.release_all();
   physical.release_all();
   memory.release_all();
+  core.returns.finish();
 }
 
 }  // namespace openmps::worker

@@ -63,23 +63,32 @@ class Arrays::Storage {
       destroy();
     } catch (const std::bad_alloc&) {
       // It stays until the worker is renewed: destroying it now could stop everybody.
+      memory_.refund(device_, bytes_);
     }
-    memory_.refund(device_, bytes_);
   }
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
 
   // Before the last holder goes: may find no memory, and be called again.
   void destroy() {
-    if (array == nullptr && mipmapped == nullptr) return;
-    // After a fault a context may refuse to become current; releasing is tried all the same.
-    static_cast<void>(core_.use(device_).ok());
-    core_.gate.run(GatedCall::kArrayDestroy, device_, [this] {
-      return mipmapped != nullptr ? core_.driver.cuMipmappedArrayDestroy(mipmapped)
-                                  : core_.driver.cuArrayDestroy(array);
-    });
-    array = nullptr;
-    mipmapped = nullptr;
+    if (bytes_ == 0) return;
+    const auto refund = [&memory = memory_, device = device_, bytes = bytes_] {
+      memory.refund(device, bytes);
+    };
+    if (array == nullptr && mipmapped == nullptr) {
+      refund();  // it was never made
+    } else {
+      // After a fault a context may refuse to become current; releasing is tried all the same.
+      static_cast<void>(core_.use(device_).ok());
+      core_.returns.add(
+          GatedCall::kArrayDestroy, device_, core_.context(device_, Lane::kMain),
+          [&driver = core_.driver, array = array, mipmapped = mipmapped] {
+            return mipmapped != nullptr ? driver.cuMipmappedArrayDestroy(mipmapped)
+                                        : driver.cuArrayDestroy(array);
+          },
+          refund);
+    }
+    bytes_ = 0;
   }
 
   CUarray array = nullptr;  // one of the two
@@ -89,7 +98,7 @@ class Arrays::Storage {
   SessionCore& core_;
   SessionMemory& memory_;
   const uint32_t device_;
-  const uint64_t bytes_;
+  uint64_t bytes_;  // 0: given back
 };
 
 Status Arrays::create(const wire::ArrayCreate& command) {
@@ -115,7 +124,11 @@ Status Arrays::create(const wire::ArrayCreate& command) {
                                                                      &descriptor, command.levels);
   };
   CUresult result = core_.gate.run_at_once(GatedCall::kArrayCreate, make);
-  if (result == CUDA_ERROR_OUT_OF_MEMORY && core_.commons.kept_memory.clear_all(core_.driver)) {
+  const auto more_memory = [&] {
+    if (!core_.returns.empty()) return core_.returns.finish(), true;
+    return core_.commons.kept_memory.clear_all(core_.driver);
+  };
+  while (result == CUDA_ERROR_OUT_OF_MEMORY && more_memory()) {
     result = core_.gate.run_at_once(GatedCall::kArrayCreate, make);
   }
   OPENMPS_RETURN_IF_ERROR(check(result, "the creation of an array"));

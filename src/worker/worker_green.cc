@@ -165,9 +165,12 @@ Status GreenContexts::create(const wire::GreenCreate& command) {
 
 void GreenContexts::destroy_now(const GreenContext& green) {
   static_cast<void>(core_.use(green.device).ok());
-  core_.gate.run(GatedCall::kGreenDestroy, green.device,
-                 [&] { return core_.driver.cuGreenCtxDestroy(green.handle); });
-  memory_.refund(green.device, wire::kGreenContextBytes);
+  core_.returns.add(
+      GatedCall::kGreenDestroy, green.device, core_.context(green.device, Lane::kMain),
+      [&driver = core_.driver, handle = green.handle] { return driver.cuGreenCtxDestroy(handle); },
+      [&memory = memory_, device = green.device] {
+        memory.refund(device, wire::kGreenContextBytes);
+      });
 }
 
 Status GreenContexts::take(wire::Id id, std::shared_ptr<GreenContext>* green) {
@@ -178,8 +181,8 @@ Status GreenContexts::take(wire::Id id, std::shared_ptr<GreenContext>* green) {
 }
 
 void GreenContexts::destroy(const GreenContext& green) {
-  --green_count_;
   destroy_now(green);
+  --green_count_;
 }
 
 void GreenContexts::release_all() {

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "worker/driver_check.h"
+#include "worker/worker_fence.h"
 
 namespace openmps::worker {
 namespace {
@@ -172,6 +173,8 @@ Status SessionMemory::check_limit(uint32_t device, uint64_t bytes) {
   };
   if (fits()) return Status();
   forget_kept(0, ~0ull);
+  if (fits()) return Status();
+  core_.returns.finish();  // waits, but only for what the session itself needs now
   if (fits()) return Status();
   const uint64_t granted = granted_[device];
   return Status(CUDA_ERROR_OUT_OF_MEMORY,
@@ -445,10 +448,18 @@ void SessionMemory::unmap_now(uint64_t address, const Range& range) {
   granted_[range.device] -= range.charged;
 }
 
-void SessionMemory::unregister_now(uint64_t address) {
-  core_.gate.run(GatedCall::kHostUnregister, ContextGate::kAllDevices, [&] {
-    return core_.driver.cuMemHostUnregister(reinterpret_cast<void*>(address));
-  });
+// `done` once the driver has let go of the pages.
+void SessionMemory::unregister(const wire::MemoryRange& range, std::function<void()> done) {
+  static_cast<void>(core_.use(0).ok());
+  core_.returns.add(
+      GatedCall::kHostUnregister, ContextGate::kAllDevices, core_.context(0, Lane::kMain),
+      [&driver = core_.driver, range] {
+        void* pages = reinterpret_cast<void*>(range.address);
+        const CUresult result = driver.cuMemHostUnregister(pages);
+        madvise(pages, range.bytes, MADV_REMOVE);  // nobody has promised what comes back in them
+        return result;
+      },
+      std::move(done));
 }
 
 void SessionMemory::release(Ranges::iterator it) {
@@ -456,7 +467,7 @@ void SessionMemory::release(Ranges::iterator it) {
   const Range& range = it->second;
   switch (range.kind) {
     case Kind::kDeviceMemory: unmap_now(begin, range); break;
-    case Kind::kRegistered: unregister_now(begin); break;
+    case Kind::kRegistered: unregister({begin, range.end - begin, 0, 0}, [] {}); break;
     case Kind::kGlobal: break;
   }
   ++removals_;
@@ -520,12 +531,12 @@ Status SessionMemory::begin_unregister(const wire::MemoryRange& range, uint64_t*
   return Status();
 }
 
-void SessionMemory::finish_unregister(const wire::MemoryRange& range) {
-  static_cast<void>(core_.use(0).ok());
-  unregister_now(range.address);
-  // Nobody has promised what comes back in them.
-  madvise(reinterpret_cast<void*>(range.address), range.bytes, MADV_REMOVE);
-  leaving_.erase(range.address);
+void SessionMemory::finish_unregister(const wire::MemoryRange& range, uint64_t ticket) {
+  unregister(range, [this, address = range.address, ticket] {
+    leaving_.erase(address);
+    core_.view.header().unregistered.store(ticket, std::memory_order_release);
+    wake_client(core_.view.header());
+  });
 }
 
 Status SessionMemory::info(const wire::DeviceOnly& command, ReplyWriter& reply) {

@@ -11,6 +11,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <utility>
@@ -87,7 +88,7 @@ class SessionMemory {
   // In two steps, as unmapping: from the first on nobody may name the memory, at the second the
   // driver lets go of its pages and they go back to the system.
   Status begin_unregister(const wire::MemoryRange& range, uint64_t* ticket);
-  void finish_unregister(const wire::MemoryRange& range);
+  void finish_unregister(const wire::MemoryRange& range, uint64_t ticket);
   // What is allocated elsewhere for the session (arrays) counts, too.
   // CUDA_ERROR_OUT_OF_MEMORY beyond the client's limit.
   Status charge(uint32_t device, uint64_t bytes);
@@ -160,7 +161,7 @@ class SessionMemory {
     return is_free(ranges_, begin, end);
   }
   void unmap_now(uint64_t address, const Range& range);
-  void unregister_now(uint64_t address);
+  void unregister(const wire::MemoryRange& range, std::function<void()> done);
   void release(Ranges::iterator it);
 
   SessionCore& core_;

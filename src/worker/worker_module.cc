@@ -3,6 +3,7 @@
 #include "worker/worker_module.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "base/clock.h"
@@ -134,7 +135,11 @@ Status Modules::load(const wire::ModuleLoad& command, wire::Variable options, Re
     return finish_load(command.module, std::move(module), *making, reply);
   }
   core_.background.run([making] {
-    make(*making);
+    try {
+      make(*making);
+    } catch (const std::bad_alloc&) {
+      making->status = Status(CUDA_ERROR_OUT_OF_MEMORY, "the host's");
+    }
     making->done.store(true, std::memory_order_release);
     making->bell->ring();
   });

@@ -5,6 +5,8 @@ tests/e2e/run_e2e.py does the work and compares with what an H200 printed."""
 import re
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -15,23 +17,39 @@ RESULT = {"ok": {"status": "ok"}, "FAILED": {"status": "failed"}}
 TAIL_LINES = 120
 
 
+def lines_of(command, limit_s):
+    """The output of a command, each result shown as it comes; how it ended; its error lines."""
+    begin, lines = time.monotonic(), []
+    with (tempfile.TemporaryFile("w+") as errors,
+          subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as child):
+        late = threading.Event()
+        watch = threading.Timer(limit_s, lambda: (late.set(), child.kill()))
+        watch.start()
+        try:
+            for line in child.stdout:
+                lines.append(line.rstrip("\n"))
+                if LINE.match(line):
+                    print(f"[{time.monotonic() - begin:6.1f} s] {lines[-1]}", flush=True)
+            status = child.wait()
+        finally:
+            watch.cancel()
+        errors.seek(0)
+        text = errors.read().splitlines()
+    if late.is_set():
+        return lines, {"status": "timed out", "detail": f"no end after {limit_s} s"}, text
+    return lines, {"status": "ok" if status in (0, 1) else "crashed"}, text
+
+
 def run(build, modes):
     """{mode: outcome} as execution.run_case gives it. One program after another: several at once, as
     run_e2e.py can, did not end within 330 s on an H200 natively and behind OpenMPS; why is open."""
     begin = time.monotonic()
-    command = [sys.executable, "-B", str(RUNNER), "--build", str(build), "all",
-               "--mode", ",".join(modes), "--driver", "nvidia"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
-        output, end = done.stdout, {"status": "ok" if done.returncode in (0, 1) else "crashed"}
-        errors = done.stderr.splitlines()
-    except subprocess.TimeoutExpired as late:
-        output = late.stdout.decode(errors="replace") if late.stdout else ""
-        end, errors = {"status": "timed out", "detail": f"no end after {LIMIT_S} s"}, []
+    output, end, errors = lines_of([sys.executable, "-B", "-u", str(RUNNER), "--build", str(build),
+                                    "all", "--mode", ",".join(modes), "--driver", "nvidia"], LIMIT_S)
     found = {mode: {"results": {}, "seconds": 0, "stderr": [], "debug": [], "logs": ""}
              for mode in modes}
     failure = None  # the result that the lines below it belong to
-    for line in output.splitlines():
+    for line in output:
         match = LINE.match(line)
         if match:
             word, mode, title = match.groups()

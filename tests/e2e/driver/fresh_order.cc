@@ -35,6 +35,7 @@ struct Code {
   CUmodule module = nullptr;
   CUlibrary library = nullptr;
   CUfunction step = nullptr;
+  CUkernel kernel = nullptr;  // the same, if `step` is one that only a launch takes
   uint32_t constant = 0;
   std::unique_ptr<Place> bias;
   CUgraphExec graph = nullptr;  // one step of the first buffer, key 5; made when first used
@@ -127,12 +128,14 @@ class Program {
       CHECK_CU(cuModuleGetFunction(&code->step, code->module, "step"));
       if (bias) CHECK_CU(cuModuleGetGlobal_v2(&address, &bytes, code->module, "bias"));
     } else {
-      CUkernel kernel = nullptr;
       CHECK_CU(cuLibraryLoadData(&code->library, text.c_str(), nullptr, nullptr, 0, nullptr,
                                  nullptr, 0));
-      CHECK_CU(cuLibraryGetKernel(&kernel, code->library, "step"));
-      code->step = reinterpret_cast<CUfunction>(kernel);
-      if (random_.below(2) == 0) CHECK_CU(cuKernelGetFunction(&code->step, kernel));
+      CHECK_CU(cuLibraryGetKernel(&code->kernel, code->library, "step"));
+      code->step = reinterpret_cast<CUfunction>(code->kernel);
+      if (random_.below(2) == 0) {
+        CHECK_CU(cuKernelGetFunction(&code->step, code->kernel));
+        code->kernel = nullptr;
+      }
       if (bias) CHECK_CU(cuLibraryGetGlobal(&address, &bytes, code->library, "bias"));
     }
     if (bias) {
@@ -170,7 +173,11 @@ class Program {
     uint32_t count = kWords;
     void* arguments[] = {&buffers_[0].address, &count, &key};
     CUDA_KERNEL_NODE_PARAMS parameters{};
-    parameters.func = code.step;
+    if (code.kernel == nullptr) {
+      parameters.func = code.step;
+    } else {
+      parameters.kern = code.kernel;
+    }
     parameters.gridDimX = 3;
     parameters.gridDimY = parameters.gridDimZ = 1;
     parameters.blockDimX = 32;

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <new>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "fake_driver.h"
@@ -332,6 +334,25 @@ TEST_F(GateTest, WhatHasTimeIsDoneInTheNextMoment) {
   EXPECT_EQ(done, std::vector<int>({1, 2, 3, 4}));
   gate.remove(listed);
   gate.remove(elsewhere);
+}
+
+TEST_F(GateTest, ACallThatFindsNoMemoryIsMadeInALaterMoment) {
+  ContextGate gate(driver_.table(), kPatient);
+  int refused = 0;
+  int made = 0;
+  for (int i = 0; i < 2; ++i) {
+    gate.run_later(GatedCall::kLibraryUnload, 0, [&, first = i == 0]() mutable {
+      if (std::exchange(first, false)) {
+        ++refused;
+        throw std::bad_alloc();
+      }
+      ++made;
+      return CUDA_SUCCESS;
+    });
+  }
+  EXPECT_EQ(refused, 1);
+  EXPECT_EQ(made, 2) << "the second call's moment";
+  EXPECT_FALSE(gate.has_later());
 }
 
 TEST_F(GateTest, ALostContextIsQuiet) {

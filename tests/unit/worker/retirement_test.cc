@@ -242,6 +242,37 @@ TEST_F(RetirementTest, ImagesAndArraysStayUntilTheWorkBeforeHasEnded) {
   EXPECT_EQ(session_->memory.granted(0), 0u);
 }
 
+// The driver's calls wait for everybody's work; the session's executor does not.
+TEST_F(RetirementTest, WhatWaitsForANeighbourGoesWithoutTheSessionsThread) {
+  EXPECT_TRUE(send(Opcode::kHostRegister, MemoryRange{kPinned, kUnit, 0, 0}).ok());
+  EXPECT_TRUE(
+      send(Opcode::kArrayCreate, wire::ArrayCreate{1, 0, 64, 64, 0, CU_AD_FORMAT_FLOAT, 1, 0, 0})
+          .ok());
+  CUstream neighbour = nullptr;
+  ASSERT_EQ(driver_.table().cuStreamCreateWithPriority(&neighbour, CU_STREAM_NON_BLOCKING, 0),
+            CUDA_SUCCESS);
+  ContextGate::Stream* listed = gate_.add(neighbour, 0);
+  driver_.hold(1, true);  // the driver's first: the session has not used its own yet
+  driver_.push(reinterpret_cast<uint64_t>(neighbour), [] { return true; });
+  listed->busy = true;
+
+  EXPECT_TRUE(send(Opcode::kHostUnregister, MemoryRange{kPinned, kUnit, 0, 0}).ok());
+  EXPECT_TRUE(send(Opcode::kArrayDestroy, wire::ObjectOnly{1, 0}).ok());
+  EXPECT_EQ(session_->core.view.header().unregistered.load(), 0u);
+  EXPECT_NE(driver_.live().find("arrays 1"), std::string::npos) << driver_.live();
+  EXPECT_NE(session_->memory.granted(0), 0u) << "it counts";
+  EXPECT_TRUE(launches(2));
+
+  driver_.hold(1, false);
+  while (!session_->core.returns.empty()) session_->tend();
+  EXPECT_EQ(session_->core.view.header().unregistered.load(), 1u);
+  EXPECT_EQ(driver_.live().find("arrays"), std::string::npos) << driver_.live();
+  EXPECT_EQ(session_->memory.granted(0), 0u);
+  EXPECT_TRUE(send(Opcode::kHostRegister, MemoryRange{kPinned, kUnit, 0, 0}).ok());
+  gate_.remove(listed);
+  driver_.table().cuStreamDestroy_v2(neighbour);
+}
+
 TEST_F(RetirementTest, AResetContextsStreamsFinishByThemselves) {
   start_work();
   EXPECT_TRUE(send(Opcode::kContextReset, wire::ContextOnly{1, 0}).ok());
