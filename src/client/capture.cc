@@ -239,6 +239,9 @@ CUresult capture_work(Session& session, Stream& stream, CUgraphNodeType type, Wo
   if (!session.captures.find(number, &capture) || capture.invalidated) {
     return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
   }
+  if (const auto* free = std::get_if<FreeWork>(&work)) {
+    OPENMPS_CUDA_CHECK(check_free_locked(session, *capture.graph, free->address));
+  }
   Captures::Edges edges = session.captures.dependencies(number, &stream);
   for (GraphEdge& edge : edges) {
     if (!programmatic || edge.node->type != CU_GRAPH_NODE_TYPE_KERNEL) continue;

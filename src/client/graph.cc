@@ -127,7 +127,7 @@ CUresult remove_edge_locked(GraphNode& from, GraphNode& to, const CUgraphEdgeDat
 }
 
 CUresult clone_graph_locked(Session& session, const Graph& graph, Graph** clone) {
-  if (has_conditional(graph)) return CUDA_ERROR_NOT_SUPPORTED;
+  if (is_unique(graph)) return CUDA_ERROR_NOT_SUPPORTED;
   CUresult result = create_graph_locked(session, clone);
   if (result != CUDA_SUCCESS) return result;
   (*clone)->user_objects = graph.user_objects;
@@ -159,6 +159,38 @@ CUresult clone_graph_locked(Session& session, const Graph& graph, Graph** clone)
     twins[node]->dependents = translate(node->dependents);
   }
   return CUDA_SUCCESS;
+}
+
+namespace {
+
+bool has_type(const Graph& graph, std::span<const CUgraphNodeType> types) {
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [types](const GraphNode* node) {
+    const auto* child = std::get_if<ChildWork>(&node->work);
+    return std::find(types.begin(), types.end(), node->type) != types.end() ||
+           (child != nullptr && has_type(*child->graph, types));
+  });
+}
+
+}  // namespace
+
+bool has_memory(const Graph& graph) {
+  static constexpr CUgraphNodeType kTypes[] = {CU_GRAPH_NODE_TYPE_MEM_ALLOC,
+                                               CU_GRAPH_NODE_TYPE_MEM_FREE};
+  return has_type(graph, kTypes);
+}
+
+bool is_unique(const Graph& graph) {
+  static constexpr CUgraphNodeType kTypes[] = {CU_GRAPH_NODE_TYPE_CONDITIONAL};
+  return has_memory(graph) || has_type(graph, kTypes);
+}
+
+CUresult check_free_locked(const Session& session, const Graph& graph, CUdeviceptr address) {
+  const bool freed =
+      std::any_of(graph.nodes.begin(), graph.nodes.end(), [address](const GraphNode* node) {
+        const auto* free = std::get_if<FreeWork>(&node->work);
+        return free != nullptr && free->address == address;
+      });
+  return !freed && session.graph_memory.owns(address) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 std::vector<GraphNode*> topological_order(const Graph& graph) {

@@ -104,7 +104,7 @@ struct Graph : Object {
     bool used = false;  // by a node
   };
   std::vector<Condition> conditions;
-  CUgraphExec instance = nullptr;  // made last; counts for graphs with conditional nodes
+  CUgraphExec instance = nullptr;  // made last; counts for graphs that are is_unique()
 };
 
 // ---- Structure. All *_locked: session.graph_lock held. ------------------------------------------
@@ -126,8 +126,18 @@ void remove_node_locked(Session& session, GraphNode* node);
                                           const CUgraphEdgeData& data);
 
 // The clone holds references of its own to the original's user objects. Errors:
-// CUDA_ERROR_NOT_SUPPORTED: there are conditional nodes, which CUDA does not clone.
+// CUDA_ERROR_NOT_SUPPORTED: it is_unique().
 [[nodiscard]] CUresult clone_graph_locked(Session& session, const Graph& graph, Graph** clone);
+
+// The graph or a child of it allocates or frees: its nodes and edges stay (CUDA's rule).
+[[nodiscard]] bool has_memory(const Graph& graph);
+// The same, or there is a conditional node: CUDA does not clone it, and it has one executable graph
+// at most.
+[[nodiscard]] bool is_unique(const Graph& graph);
+// May the graph free it? Errors: CUDA_ERROR_INVALID_VALUE: not what an allocation node gave, or the
+// graph frees it already.
+[[nodiscard]] CUresult check_free_locked(const Session& session, const Graph& graph,
+                                         CUdeviceptr address);
 
 // Every node behind all that it depends on, otherwise in order of creation.
 std::vector<GraphNode*> topological_order(const Graph& graph);

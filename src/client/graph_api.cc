@@ -69,10 +69,16 @@ CUresult get_neighbours(CUgraphNode handle, std::vector<GraphEdge> GraphNode::*s
   return CUDA_SUCCESS;
 }
 
+enum class EdgeChange { kAdd, kRemove };
+
+CUresult change_edge(EdgeChange change, const GraphEdge& from, const GraphEdge& to) {
+  return change == EdgeChange::kAdd ? add_edge_locked(*from.node, *to.node, from.data)
+                                    : remove_edge_locked(*from.node, *to.node, from.data);
+}
+
 // Adds or removes edges; all of them or none.
-template <typename Change, typename Undo>
 CUresult change_edges(CUgraph handle, const CUgraphNode* from, const CUgraphNode* to,
-                      const CUgraphEdgeData* data, size_t count, Change&& change, Undo&& undo) {
+                      const CUgraphEdgeData* data, size_t count, EdgeChange change) {
   Session* session = nullptr;
   Graph* graph = nullptr;
   Guard guard;
@@ -81,12 +87,13 @@ CUresult change_edges(CUgraph handle, const CUgraphNode* from, const CUgraphNode
   std::vector<GraphEdge> targets;
   OPENMPS_CUDA_CHECK(find_edges_locked(*session, *graph, from, data, count, &sources));
   OPENMPS_CUDA_CHECK(find_edges_locked(*session, *graph, to, nullptr, count, &targets));
+  const bool removes = change == EdgeChange::kRemove;
+  if (removes && has_memory(*graph)) return CUDA_ERROR_NOT_SUPPORTED;
+  const EdgeChange undo = removes ? EdgeChange::kAdd : EdgeChange::kRemove;
   for (size_t i = 0; i < count; ++i) {
-    const CUresult result = change(*sources[i].node, *targets[i].node, sources[i].data);
+    const CUresult result = change_edge(change, sources[i], targets[i]);
     if (result == CUDA_SUCCESS) continue;
-    while (i-- > 0) {
-      static_cast<void>(undo(*sources[i].node, *targets[i].node, sources[i].data));
-    }
+    while (i-- > 0) static_cast<void>(change_edge(undo, sources[i], targets[i]));
     return result;
   }
   return CUDA_SUCCESS;
@@ -225,8 +232,7 @@ CUresult cuGraphNodeGetDependentNodes(CUgraphNode hNode, CUgraphNode* dependentN
 
 CUresult cuGraphAddDependencies_v2(CUgraph hGraph, const CUgraphNode* from, const CUgraphNode* to,
                                    const CUgraphEdgeData* edgeData, size_t numDependencies) {
-  return change_edges(hGraph, from, to, edgeData, numDependencies, add_edge_locked,
-                      remove_edge_locked);
+  return change_edges(hGraph, from, to, edgeData, numDependencies, EdgeChange::kAdd);
 }
 CUresult cuGraphAddDependencies(CUgraph hGraph, const CUgraphNode* from, const CUgraphNode* to,
                                 size_t numDependencies) {
@@ -235,8 +241,7 @@ CUresult cuGraphAddDependencies(CUgraph hGraph, const CUgraphNode* from, const C
 CUresult cuGraphRemoveDependencies_v2(CUgraph hGraph, const CUgraphNode* from,
                                       const CUgraphNode* to, const CUgraphEdgeData* edgeData,
                                       size_t numDependencies) {
-  return change_edges(hGraph, from, to, edgeData, numDependencies, remove_edge_locked,
-                      add_edge_locked);
+  return change_edges(hGraph, from, to, edgeData, numDependencies, EdgeChange::kRemove);
 }
 CUresult cuGraphRemoveDependencies(CUgraph hGraph, const CUgraphNode* from, const CUgraphNode* to,
                                    size_t numDependencies) {
@@ -248,6 +253,7 @@ CUresult cuGraphDestroyNode(CUgraphNode hNode) {
   GraphNode* node = nullptr;
   Guard guard;
   OPENMPS_CUDA_CHECK(find_node(hNode, &session, &node, &guard));
+  if (has_memory(*node->graph)) return CUDA_ERROR_NOT_SUPPORTED;
   session->captures.forget(node);
   remove_node_locked(*session, node);
   return CUDA_SUCCESS;
@@ -278,7 +284,7 @@ CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr
   Session* session = nullptr;
   OPENMPS_CUDA_CHECK(check_memory_query(device, value, &session));
   uint64_t bytes = 0;
-  OPENMPS_CUDA_CHECK(session->graph_memory.attribute(attr, &bytes));
+  OPENMPS_CUDA_CHECK(session->graph_memory.attribute(device, attr, &bytes));
   memcpy(value, &bytes, sizeof(bytes));
   return CUDA_SUCCESS;
 }
@@ -289,17 +295,15 @@ CUresult cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr
   OPENMPS_CUDA_CHECK(check_memory_query(device, value, &session));
   uint64_t wanted = 0;
   memcpy(&wanted, value, sizeof(wanted));
-  const bool high =
-      attr == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH || attr == CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH;
-  if (!high || wanted != 0) return CUDA_ERROR_INVALID_VALUE;
-  session->graph_memory.reset_high();
-  return CUDA_SUCCESS;
+  if (wanted != 0) return CUDA_ERROR_INVALID_VALUE;
+  return session->graph_memory.reset(device, attr);
 }
 
 CUresult cuDeviceGraphMemTrim(CUdevice device) {
   Session* session = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session));
   if (!session->valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+  session->graph_memory.trim(device);
   session->memory.trim();
   return CUDA_SUCCESS;
 }

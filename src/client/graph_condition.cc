@@ -42,14 +42,6 @@ const Graph& root_of(const Graph& graph) {
 
 bool is_in_body(const Graph& graph) { return depth_of(graph, CU_GRAPH_NODE_TYPE_CONDITIONAL) != 0; }
 
-bool has_conditional(const Graph& graph) {
-  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const GraphNode* node) {
-    const auto* child = std::get_if<ChildWork>(&node->work);
-    return node->type == CU_GRAPH_NODE_TYPE_CONDITIONAL ||
-           (child != nullptr && has_conditional(*child->graph));
-  });
-}
-
 // A body's handles are those of the whole graph: it comes to the driver with it.
 CUresult create_condition_locked(Session& session, const Context& context, Graph& graph,
                                  unsigned int initial, unsigned int flags,
@@ -109,8 +101,7 @@ CUresult read_conditional(Session& session, Graph& graph, CUDA_CONDITIONAL_NODE_
   return CUDA_SUCCESS;
 }
 
-CUresult check_conditionals(const Session& session, const Graph& graph,
-                            CUgraphInstantiateResult* reason) {
+CUresult check_conditionals(const Graph& graph, CUgraphInstantiateResult* reason) {
   if (is_in_body(graph)) return CUDA_ERROR_INVALID_VALUE;
   const bool unused =
       std::any_of(graph.conditions.begin(), graph.conditions.end(),
@@ -119,10 +110,7 @@ CUresult check_conditionals(const Session& session, const Graph& graph,
     *reason = CUDA_GRAPH_INSTANTIATE_CONDITIONAL_HANDLE_UNUSED;
     return CUDA_ERROR_INVALID_VALUE;
   }
-  if (graph.conditions.empty() || session.graph_execs.find(graph.instance) == nullptr) {
-    return CUDA_SUCCESS;
-  }
-  return CUDA_ERROR_NOT_SUPPORTED;
+  return CUDA_SUCCESS;
 }
 
 namespace impl {

@@ -27,15 +27,12 @@ void forget_conditions_locked(Session& session, Graph& graph);
 [[nodiscard]] CUresult read_conditional(Session& session, Graph& graph,
                                         CUDA_CONDITIONAL_NODE_PARAMS* parameters, Work* work);
 
-// The graph or a child of it has a conditional node.
-[[nodiscard]] bool has_conditional(const Graph& graph);
 // The graph belongs to a conditional node, or to something inside of one.
 [[nodiscard]] bool is_in_body(const Graph& graph);
 // The outermost graph around this one.
 [[nodiscard]] const Graph& root_of(const Graph& graph);
 // CUDA's rules for what is to be instantiated. Errors: CUDA_ERROR_INVALID_VALUE: a body by itself,
-// or a handle without a node (`*reason` says so); CUDA_ERROR_NOT_SUPPORTED: an instance exists.
-[[nodiscard]] CUresult check_conditionals(const Session& session, const Graph& graph,
-                                          CUgraphInstantiateResult* reason);
+// or a handle without a node (`*reason` says so).
+[[nodiscard]] CUresult check_conditionals(const Graph& graph, CUgraphInstantiateResult* reason);
 
 }  // namespace openmps::client

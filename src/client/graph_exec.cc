@@ -103,8 +103,8 @@ void mark_events(Session& session, const GraphResources& resources, FencePoint p
   }
 }
 
-CUresult open_allocations(Session& session, const GraphExec& exec,
-                          const GraphResources& resources) {
+CUresult open_allocations(Session& session, const GraphExec& exec) {
+  const GraphResources& resources = *exec.resources;
   const bool frees_itself = (exec.flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) != 0;
   for (const auto& block : resources.allocations) {
     // CUDA refuses to launch while the last launch's allocations live.
@@ -112,12 +112,7 @@ CUresult open_allocations(Session& session, const GraphExec& exec,
       return CUDA_ERROR_INVALID_VALUE;
     }
   }
-  for (const auto& block : resources.allocations) {
-    static_cast<void>(session.graph_memory.open(block));
-  }
-  for (const CUdeviceptr address : resources.frees) {
-    static_cast<void>(session.graph_memory.close(address));
-  }
+  for (const auto& block : resources.allocations) session.graph_memory.open(block);
   return CUDA_SUCCESS;
 }
 
@@ -125,7 +120,7 @@ CUresult open_allocations(Session& session, const GraphExec& exec,
 CUresult launch_attended(Session& session, GraphExec& exec, Stream& stream) {
   const std::lock_guard guard(session.graph_lock);
   const GraphResources& resources = *exec.resources;
-  OPENMPS_CUDA_CHECK(open_allocations(session, exec, resources));
+  OPENMPS_CUDA_CHECK(open_allocations(session, exec));
   if (!resources.host_calls.empty()) session.callbacks.before_launch();
   FencePoint point;
   {
@@ -139,6 +134,7 @@ CUresult launch_attended(Session& session, GraphExec& exec, Stream& stream) {
   for (const auto& block : resources.allocations) {
     block->last_use.store(point.bits(), std::memory_order_release);
   }
+  for (const CUdeviceptr address : resources.frees) session.graph_memory.close(address, point);
   mark_events(session, resources, point);
   if (resources.host_calls.empty()) return CUDA_SUCCESS;
   return session.callbacks.watch(point, nullptr);
@@ -179,6 +175,11 @@ CUresult instantiate_locked(Session& session, Context& context, const Graph& gra
 
 CUresult update_locked(Session& session, GraphExec& exec, const Graph& graph,
                        CUgraphExecUpdateResultInfo* info) {
+  const GraphExec* instance = session.graph_execs.find(graph.instance);
+  if (has_memory(graph) && instance != nullptr && instance != &exec) {
+    info->result = CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;  // the memory is another's
+    return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+  }
   GraphPlan plan(session);
   const GraphNode* bad = nullptr;
   const CUresult planned = plan.add(graph, &bad);
@@ -195,9 +196,6 @@ CUresult update_locked(Session& session, GraphExec& exec, const Graph& graph,
   info->errorNode = node_of(plan, reply.failed_node);
   if (result != CUDA_SUCCESS) return result;
   std::shared_ptr<GraphResources> old = std::move(exec.resources);
-  // Allocations keep their addresses: those of the first graph stay the exec's.
-  plan.resources().allocations = old->allocations;
-  plan.resources().frees = old->frees;
   take_over(exec, plan);
   // The nodes that programs name stay those of the first graph; their host calls are new.
   std::vector<GraphHostCall*> calls;

@@ -27,7 +27,10 @@ CUresult instantiate(CUgraphExec* handle, CUgraph graph_handle, unsigned long lo
   if (graph == nullptr || handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
   // A launch from the device would bypass the session's stream order.
   if ((flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0) return CUDA_ERROR_NOT_SUPPORTED;
-  OPENMPS_CUDA_CHECK(check_conditionals(*session, *graph, reason));
+  OPENMPS_CUDA_CHECK(check_conditionals(*graph, reason));
+  if (is_unique(*graph) && session->graph_execs.find(graph->instance) != nullptr) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
   GraphExec* exec = nullptr;
   OPENMPS_CUDA_CHECK(instantiate_locked(*session, *context, *graph, flags, &exec, failed));
   *handle = graph->instance = exec->as<CUgraphExec>();

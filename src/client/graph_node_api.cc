@@ -49,6 +49,9 @@ CUresult add(const Addition& addition, CUgraphNodeType type, Read&& read) {
                                        addition.count, &edges));
   Work work;
   OPENMPS_CUDA_CHECK(read(*session, *context, &work));
+  if (const auto* free = std::get_if<FreeWork>(&work)) {
+    OPENMPS_CUDA_CHECK(check_free_locked(*session, *graph, free->address));
+  }
   GraphNode* node = nullptr;
   OPENMPS_CUDA_CHECK(add_node_locked(*session, *graph, type, std::move(work), edges, &node));
   if (const auto* child = std::get_if<ChildWork>(&node->work)) child->graph->owner = node;
@@ -414,8 +417,7 @@ CUresult cuGraphAddMemFreeNode(CUgraphNode* phGraphNode, CUgraph hGraph,
                                const CUgraphNode* dependencies, size_t numDependencies,
                                CUdeviceptr dptr) {
   return add({phGraphNode, hGraph, dependencies, nullptr, numDependencies},
-             CU_GRAPH_NODE_TYPE_MEM_FREE, [&](Session& session, Context&, Work* work) {
-               if (!session.memory.contains(dptr, 1)) return CUDA_ERROR_INVALID_VALUE;
+             CU_GRAPH_NODE_TYPE_MEM_FREE, [&](Session&, Context&, Work* work) {
                *work = FreeWork{dptr};
                return CUDA_SUCCESS;
              });

@@ -78,7 +78,11 @@ CUresult cuMemFree_v2(CUdeviceptr dptr) {
     const bool start = managed.base == dptr && (managed.value.flags & kManagedBlock) != 0;
     return start ? impl::cuMemFreeHost(reinterpret_cast<void*>(dptr)) : CUDA_ERROR_INVALID_VALUE;
   }
-  if (session->graph_memory.close(dptr)) return wait_for_device(*session);
+  if (session->graph_memory.owns(dptr)) {
+    OPENMPS_CUDA_CHECK(wait_for_device(*session));
+    return session->graph_memory.close(dptr, FencePoint()) ? CUDA_SUCCESS
+                                                           : CUDA_ERROR_INVALID_VALUE;
+  }
   DeviceMemory::Entry entry;
   OPENMPS_CUDA_CHECK(session->memory.forget(dptr, &entry));
   // Of stream-ordered memory the program says that it is idle (seen on an H200: it does not wait).

@@ -64,6 +64,18 @@ CUresult capture_allocation(Session& session, Stream& stream, size_t bytes, CUde
   return CUDA_SUCCESS;
 }
 
+CUresult end_of(Session& session, Stream& stream, FencePoint* point) {
+  const Channel::Order order = session.channel.order();
+  return session.fences.cover(order, stream, point);
+}
+
+// The memory of a graph that its launch left to the program.
+CUresult free_of_graph(Session& session, Stream& stream, CUdeviceptr address) {
+  FencePoint point;
+  OPENMPS_CUDA_CHECK(end_of(session, stream, &point));
+  return session.graph_memory.close(address, point) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
 // `pool` null: the current one of the context's device.
 CUresult allocate(CUdeviceptr* address, size_t bytes, MemoryPool* pool, CUstream handle) {
   Session* session = nullptr;
@@ -261,20 +273,16 @@ CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
   OPENMPS_CUDA_CHECK(enter(&session, &context, hStream, &stream));
   if (dptr == 0) return CUDA_SUCCESS;
   if (stream->capture.load(std::memory_order_relaxed) != 0) {
-    if (!session->memory.contains(dptr, 1)) return CUDA_ERROR_INVALID_VALUE;
     return capture_work(*session, *stream, CU_GRAPH_NODE_TYPE_MEM_FREE, FreeWork{dptr});
   }
   OPENMPS_CUDA_CHECK(check_unsafe(*session));
-  if (session->graph_memory.close(dptr)) return CUDA_SUCCESS;
+  if (session->graph_memory.owns(dptr)) return free_of_graph(*session, *stream, dptr);
   // What was imported from a pool is freed like what was allocated.
   if (session->opened.contains(dptr)) return session->opened.close(*session, dptr);
   DeviceMemory::Entry entry;
   OPENMPS_CUDA_CHECK(session->memory.forget(dptr, &entry));
   FencePoint point;
-  {
-    const Channel::Order order = session->channel.order();
-    OPENMPS_CUDA_CHECK(session->fences.cover(order, *stream, &point));
-  }
+  OPENMPS_CUDA_CHECK(end_of(*session, *stream, &point));
   session->memory.release_after(entry, point);
   return CUDA_SUCCESS;
 }

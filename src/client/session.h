@@ -105,7 +105,7 @@ struct Session {
   HandleTable<GraphNode> graph_nodes{HandleKind::kGraphNode};
   HandleTable<UserObject> user_objects{HandleKind::kUserObject};
   std::mutex graph_lock;  // of all graphs; taken before any other lock of the session
-  GraphMemory graph_memory{memory};
+  GraphMemory graph_memory{memory, fences};
   HandleTable<Array> arrays{HandleKind::kArray};
   HandleTable<MipmappedArray> mipmapped_arrays{HandleKind::kMipmappedArray};
   ImageObjects images;

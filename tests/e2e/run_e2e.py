@@ -52,6 +52,7 @@ EVERYTHING = [
     ["drv_copies", "268435456"], ["drv_contexts"], ["drv_graphs"], ["drv_capture_vs_alloc"],
     ["drv_graph_nodes", "build"], ["drv_graph_nodes", "change"], ["drv_graph_nodes", "bad"],
     ["drv_graph_capture"], ["drv_graph_capture", "memory"],
+    *[["drv_graph_memory", group] for group in ("life", "footprint", "rules")],
     ["drv_virtual_memory", "segments"], ["drv_virtual_memory", "aliases"], ["drv_pools", "use"],
     ["drv_copy_batches"], ["textures"], ["drv_textures"], ["drv_fork_after_init"],
     ["drv_client_worker"], ["drv_linker"], ["drv_libraries"], ["drv_bad_input", "images"],

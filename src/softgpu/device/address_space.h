@@ -25,6 +25,7 @@ enum class RangeKind {
   kHostRegistered,  // cuMemHostRegister
   kMapped,          // cuMemMap, accessible by cuMemSetAccess
   kModuleGlobal,    // __device__ and __constant__ variables
+  kGraph,           // allocation nodes of graphs (graph_memory.h)
   kArray,           // CUDA arrays: named by handle, not by address
   kInternal,        // workspaces and the heap of malloc() in a kernel
 };
@@ -35,6 +36,8 @@ struct MappedRange {
   uint64_t end = 0;    // rounded up to the allocation granularity: what kernels may touch
   RangeKind kind = RangeKind::kDevice;
   bool writable = true;
+  bool charged =
+      true;  // the device counts it, if it counts that kind: memory of graphs comes later
   // Of cuMemHostAlloc, cuMemHostRegister, cuMemAllocManaged; a managed variable has what the last
   // of them would get.
   unsigned flags = 0;

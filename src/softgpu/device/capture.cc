@@ -36,7 +36,8 @@ CUgraphNodeType node_type(const Work& work) {
   if (std::holds_alternative<WordsWork>(work)) return CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
   if (std::holds_alternative<RecordWork>(work)) return CU_GRAPH_NODE_TYPE_EVENT_RECORD;
   if (std::holds_alternative<WaitWork>(work)) return CU_GRAPH_NODE_TYPE_WAIT_EVENT;
-  if (std::holds_alternative<FreeWork>(work)) return CU_GRAPH_NODE_TYPE_MEM_FREE;
+  if (std::holds_alternative<AllocationWork>(work)) return CU_GRAPH_NODE_TYPE_MEM_ALLOC;
+  if (std::holds_alternative<GraphFreeWork>(work)) return CU_GRAPH_NODE_TYPE_MEM_FREE;
   return CU_GRAPH_NODE_TYPE_EMPTY;
 }
 
@@ -206,6 +207,9 @@ Status capture_work(Stream& stream, const Work& work) {
     return Status(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, "the capture has just ended");
   if (stream.capture->invalidated) return invalidated();
   std::lock_guard graph_lock(graph_mutex());
+  if (const auto* free = std::get_if<GraphFreeWork>(&work))
+    OPENMPS_RETURN_IF_ERROR(
+        check_free_locked(stream.context->driver(), *stream.capture->graph, free->address));
   std::vector<GraphNode*> dependencies = pointers(stream.capture_dependencies);
   std::shared_ptr<GraphNode> node = add_node_locked(
       stream.context->driver(), *stream.capture->graph, node_type(work), work, dependencies);

@@ -179,8 +179,6 @@ Status check_conditionals_locked(const Graph& graph,
   for (const auto& condition : *conditions)
     if (!condition->used)
       return Status(CUDA_ERROR_INVALID_VALUE, "a conditional handle without a node");
-  if (has_conditional_locked(graph) && graph.only_exec.lock() != nullptr)
-    return Status(CUDA_ERROR_NOT_SUPPORTED, "the graph is instantiated already");
   return check_nodes(graph, false, *conditions);
 }
 

@@ -76,7 +76,8 @@ Driver::Driver(const Config& read)
     : config(read),
       scheduler(&address_space, &trace, read.stream_items),
       memory(this),
-      virtual_memory(this) {
+      virtual_memory(this),
+      graph_memory(this) {
   trace.open(config.trace_path);
 }
 

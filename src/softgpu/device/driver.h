@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "softgpu/device/address_space.h"
 #include "softgpu/device/config.h"
+#include "softgpu/device/graph_memory.h"
 #include "softgpu/device/handles.h"
 #include "softgpu/device/link.h"
 #include "softgpu/device/memory.h"
@@ -70,6 +71,7 @@ class Driver {
   std::vector<Device> devices;
   Memory memory;
   VirtualMemory virtual_memory;
+  GraphMemory graph_memory;
 
   HandleTable<CUcontext, Context, HandleKind::kContext> contexts;
   HandleTable<CUstream, Stream, HandleKind::kStream> streams;

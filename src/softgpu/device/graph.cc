@@ -242,11 +242,38 @@ Result<std::shared_ptr<Graph>> create_graph(Driver& driver) {
   return graph;
 }
 
-bool has_conditional_locked(const Graph& graph) {
-  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const auto& node) {
-    return node->type == CU_GRAPH_NODE_TYPE_CONDITIONAL ||
-           (node->child != nullptr && has_conditional_locked(*node->child));
+namespace {
+
+bool has_type_locked(const Graph& graph, std::span<const CUgraphNodeType> types) {
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [types](const auto& node) {
+    return std::find(types.begin(), types.end(), node->type) != types.end() ||
+           (node->child != nullptr && has_type_locked(*node->child, types));
   });
+}
+
+}  // namespace
+
+bool has_memory_locked(const Graph& graph) {
+  static constexpr CUgraphNodeType kTypes[] = {CU_GRAPH_NODE_TYPE_MEM_ALLOC,
+                                               CU_GRAPH_NODE_TYPE_MEM_FREE};
+  return has_type_locked(graph, kTypes);
+}
+
+bool is_unique_locked(const Graph& graph) {
+  static constexpr CUgraphNodeType kTypes[] = {CU_GRAPH_NODE_TYPE_CONDITIONAL};
+  return has_memory_locked(graph) || has_type_locked(graph, kTypes);
+}
+
+Status check_free_locked(Driver& driver, const Graph& graph, uint64_t address) {
+  MappedRange range;
+  if (!driver.address_space.find_mapped(address, &range) || range.begin != address ||
+      range.kind != RangeKind::kGraph)
+    return Status(CUDA_ERROR_INVALID_VALUE, "not what an allocation node gave");
+  for (const auto& node : graph.nodes)
+    if (const auto* free = std::get_if<GraphFreeWork>(&node->work))
+      if (free->address == address)
+        return Status(CUDA_ERROR_INVALID_VALUE, "the graph frees it already");
+  return Status();
 }
 
 void retire_graph_locked(Driver& driver, Graph& graph) {
@@ -291,6 +318,8 @@ Result<std::shared_ptr<GraphExec>> instantiate(Driver& driver, Graph& graph, uin
   std::lock_guard lock(graph_mutex());
   std::vector<std::shared_ptr<Condition>> conditions;
   OPENMPS_RETURN_IF_ERROR(check_conditionals_locked(graph, &conditions));
+  if (is_unique_locked(graph) && graph.only_exec.lock() != nullptr)
+    return Status(CUDA_ERROR_NOT_SUPPORTED, "the graph is instantiated already");
   keep_defaults(conditions, exec.get());
   exec->steps = steps_of(graph);
   hold_user_objects(graph, &exec->user_objects);
@@ -299,7 +328,7 @@ Result<std::shared_ptr<GraphExec>> instantiate(Driver& driver, Graph& graph, uin
       OPENMPS_RETURN_IF_ERROR(check_fill_range(driver, fill->shape));
   exec->handle = driver.graph_execs.add(exec);
   if (exec->handle == nullptr) return Status(CUDA_ERROR_OUT_OF_MEMORY, "too many graphs");
-  if (has_conditional_locked(graph)) graph.only_exec = exec;
+  if (is_unique_locked(graph)) graph.only_exec = exec;
   return exec;
 }
 
@@ -308,6 +337,9 @@ CUgraphExecUpdateResult update_exec(GraphExec& exec, const Graph& graph, CUgraph
   std::vector<std::shared_ptr<Condition>> conditions;
   {
     std::lock_guard lock(graph_mutex());
+    const std::shared_ptr<GraphExec> instance = graph.only_exec.lock();
+    if (has_memory_locked(graph) && instance != nullptr && instance.get() != &exec)
+      return CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;  // the memory is another's
     steps = steps_of(graph);
     gather_conditions_locked(graph, &conditions);
   }
@@ -344,6 +376,23 @@ void note_visit_locked(ExecutionContext& context, const OperationPtr& end) {
   context.visits.push_back(end);
 }
 
+struct MemoryNodes {
+  std::vector<GraphBlockPtr> allocations;
+  std::vector<uint64_t> frees;
+};
+
+// Bodies of conditional nodes have none (check_conditionals_locked).
+MemoryNodes memory_nodes(const std::vector<GraphStep>& steps) {
+  MemoryNodes nodes;
+  for (const GraphStep& step : steps) {
+    if (const auto* allocation = std::get_if<AllocationWork>(&step.work))
+      nodes.allocations.push_back(allocation->block);
+    if (const auto* free = std::get_if<GraphFreeWork>(&step.work))
+      nodes.frees.push_back(free->address);
+  }
+  return nodes;
+}
+
 }  // namespace
 
 Status launch_graph(GraphExec& exec, Stream& stream) {
@@ -357,6 +406,10 @@ Status launch_graph(GraphExec& exec, Stream& stream) {
   for (const GraphExec::Step& step : exec.steps)
     if (const auto* words = std::get_if<WordsWork>(&step.work))
       OPENMPS_RETURN_IF_ERROR(check_words(stream.context->driver(), *words));
+  const MemoryNodes memory = memory_nodes(exec.steps);
+  GraphMemory& graph_memory = stream.context->driver().graph_memory;
+  const bool frees_itself = (exec.flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) != 0;
+  OPENMPS_RETURN_IF_ERROR(graph_memory.open(memory.allocations, frees_itself));
 
   std::vector<OperationPtr> operations;
   for (const GraphExec::Step& step : exec.steps)
@@ -373,6 +426,9 @@ Status launch_graph(GraphExec& exec, Stream& stream) {
   auto begin = std::make_shared<MarkerOperation>(stream.execution);
   begin->assigned = exec.conditions;
   auto end = std::make_shared<MarkerOperation>(stream.execution);
+
+  graph_memory.use(memory.allocations, end);
+  for (const uint64_t address : memory.frees) graph_memory.close(address, end);
 
   std::lock_guard lock(scheduler.mutex);
   for (const auto& other : others) note_visit_locked(*other, end);

@@ -41,6 +41,7 @@ struct GraphNode {
   std::vector<void*> kernel_parameter_pointers;
   CUDA_MEMCPY3D copy_parameters{};
   CUDA_MEMSET_NODE_PARAMS fill_parameters{};
+  std::vector<CUstreamBatchMemOpParams> words_parameters;
 };
 
 struct Graph {
@@ -50,7 +51,7 @@ struct Graph {
   std::vector<std::shared_ptr<Condition>> conditions;  // handles made for it
   std::vector<CUgraphConditionalHandle> condition_handles;
   bool is_body = false;                // of a conditional node, with which it goes
-  std::weak_ptr<GraphExec> only_exec;  // of a graph with conditional nodes
+  std::weak_ptr<GraphExec> only_exec;  // of a graph that is_unique_locked()
 };
 
 struct GraphStep {
@@ -88,8 +89,13 @@ void set_edge_data_locked(const GraphNode& from, GraphNode& to, const CUgraphEdg
 CUgraphEdgeData edge_data_locked(const GraphNode& from, const GraphNode& to);
 void remove_node_locked(Driver& driver, GraphNode& node);
 std::shared_ptr<Graph> clone_graph_locked(Driver& driver, const Graph& graph);
-// The graph itself, a child or a body has a conditional node: it can't be cloned.
-[[nodiscard]] bool has_conditional_locked(const Graph& graph);
+// The graph itself, a child or a body allocates or frees: its nodes and edges stay (CUDA's rule).
+[[nodiscard]] bool has_memory_locked(const Graph& graph);
+// The same, or it has a conditional node: it can't be cloned, and has one executable graph at most.
+[[nodiscard]] bool is_unique_locked(const Graph& graph);
+// May the graph free it? CUDA_ERROR_INVALID_VALUE: not what an allocation node gave, or the graph
+// frees it already.
+Status check_free_locked(Driver& driver, const Graph& graph, uint64_t address);
 // The handles of a graph and its bodies are no longer valid.
 void retire_graph_locked(Driver& driver, Graph& graph);
 // The step of a node, in a list that may be changed; null: none.
@@ -101,7 +107,8 @@ Status destroy_graph(Driver& driver, CUgraph handle);
 Result<std::shared_ptr<GraphExec>> instantiate(Driver& driver, Graph& graph, uint64_t flags);
 // cuGraphExecUpdate: same topology, new parameters. `differing`: the node that does not match.
 CUgraphExecUpdateResult update_exec(GraphExec& exec, const Graph& graph, CUgraphNode* differing);
-// CUDA_ERROR_NOT_SUPPORTED in a stream that is being captured.
+// CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED in a stream that is being captured; the errors of
+// GraphMemory::open().
 Status launch_graph(GraphExec& exec, Stream& stream);
 
 }  // namespace openmps::softgpu

@@ -17,9 +17,11 @@
 namespace openmps::softgpu {
 namespace {
 
-bool counts_as_device_memory(RangeKind kind) {
-  return kind == RangeKind::kDevice || kind == RangeKind::kManaged ||
-         kind == RangeKind::kModuleGlobal || kind == RangeKind::kArray;
+bool is_charged(const MappedRange& range) {
+  const bool counts = range.kind == RangeKind::kDevice || range.kind == RangeKind::kManaged ||
+                      range.kind == RangeKind::kModuleGlobal || range.kind == RangeKind::kGraph ||
+                      range.kind == RangeKind::kArray;
+  return counts && range.charged;
 }
 
 bool is_device_kind(const MappedRange& range) {
@@ -59,6 +61,7 @@ Status Memory::insert_range(const Device& device, Context* owner, const Backing&
   range.id = driver_->new_id();
   range.device = device.ordinal;
   range.owner = owner;
+  range.charged = kind != RangeKind::kGraph;
   range.sync_memops = kind == RangeKind::kManaged;
   {
     std::lock_guard lock(mutex_);
@@ -82,10 +85,11 @@ Result<uint64_t> Memory::allocate(Device& device, Context* owner, uint64_t bytes
   uint64_t rounded = (bytes + kDeviceAlignment - 1) / kDeviceAlignment * kDeviceAlignment;
   if (rounded < bytes) return Status(CUDA_ERROR_OUT_OF_MEMORY, "the size overflows");
   DeviceSegment& segment = *device.segment;
-  OPENMPS_RETURN_IF_ERROR(segment.reserve_memory(rounded));
+  const uint64_t charged = kind == RangeKind::kGraph ? 0 : rounded;
+  OPENMPS_RETURN_IF_ERROR(segment.reserve_memory(charged));
   Backing backing = allocate_backing(rounded);
   if (backing.address == 0) {
-    segment.return_memory(rounded);
+    segment.return_memory(charged);
     return Status(CUDA_ERROR_OUT_OF_MEMORY, "the host has no memory left");
   }
   OPENMPS_RETURN_IF_ERROR(insert_range(device, owner, backing, bytes, kind, flags));
@@ -104,7 +108,7 @@ Backing Memory::take_backing(uint64_t address) {
 void Memory::release_range(const MappedRange& range) {
   driver_->scheduler.grace_period();
   free_backing(take_backing(range.begin));
-  if (counts_as_device_memory(range.kind))
+  if (is_charged(range))
     driver_->devices[range.device].segment->return_memory(range.end - range.begin);
 }
 
@@ -146,8 +150,12 @@ void Memory::free_global(uint64_t address) {
 
 void Memory::end_allocation_locked(uint64_t address) {
   MappedRange range;
-  if (!driver_->address_space.remove_if(address, is_device_kind, &range)) return;
-  driver_->devices[range.device].segment->return_memory(range.end - range.begin);
+  auto ends_in_order = [](const MappedRange& r) {
+    return is_device_kind(r) || r.kind == RangeKind::kGraph;
+  };
+  if (!driver_->address_space.remove_if(address, ends_in_order, &range)) return;
+  if (is_charged(range))
+    driver_->devices[range.device].segment->return_memory(range.end - range.begin);
   driver_->scheduler.reclaim_later_locked(take_backing(address));
 }
 
@@ -221,7 +229,7 @@ void Memory::release_context(const Context* context) {
   driver_->scheduler.grace_period();
   for (const MappedRange& range : owned) {
     free_backing(take_backing(range.begin));
-    if (counts_as_device_memory(range.kind))
+    if (is_charged(range))
       driver_->devices[range.device].segment->return_memory(range.end - range.begin);
   }
 }

@@ -23,7 +23,8 @@ class Memory {
  public:
   explicit Memory(Driver* driver) : driver_(driver) {}
 
-  // Device or managed memory, counted against the device. CUDA_ERROR_INVALID_VALUE for no bytes,
+  // Device or managed memory, counted against the device; an allocation node's is not, see
+  // graph_memory.h. CUDA_ERROR_INVALID_VALUE for no bytes,
   // CUDA_ERROR_OUT_OF_MEMORY.
   Result<uint64_t> allocate_device(Context& context, uint64_t bytes, RangeKind kind,
                                    unsigned flags);
@@ -34,7 +35,8 @@ class Memory {
   Status free_device(uint64_t address);
   // The allocation begins at `address`: cuMemFreeAsync checks before it queues the free.
   [[nodiscard]] bool is_device_allocation(uint64_t address) const;
-  // Stream-ordered free: the range ends now, its memory follows. Scheduler's mutex held.
+  // Stream-ordered free, or the end of a graph's memory: the range ends now, its memory follows.
+  // Scheduler's mutex held.
   void end_allocation_locked(uint64_t address);
 
   // The memory of an array, whose context is idle. CUDA_ERROR_INVALID_VALUE: it has gone.

@@ -30,6 +30,15 @@ OperationPtr make(const WaitWork&, const Execution& execution, const StreamQueue
   return std::make_shared<MarkerOperation>(execution);
 }
 
+// What is allocated is there for the life of the graph: GraphMemory counts at the launch.
+OperationPtr make(const AllocationWork&, const Execution& execution, const StreamQueue&) {
+  return std::make_shared<MarkerOperation>(execution);
+}
+
+OperationPtr make(const GraphFreeWork&, const Execution& execution, const StreamQueue&) {
+  return std::make_shared<MarkerOperation>(execution);
+}
+
 OperationPtr make(const FreeWork& work, const Execution& execution, const StreamQueue&) {
   auto operation = std::make_shared<MarkerOperation>(execution);
   operation->freed_address = work.address;

@@ -13,6 +13,7 @@
 
 #include "base/status.h"
 #include "softgpu/device/execution_context.h"
+#include "softgpu/device/graph_memory.h"
 #include "softgpu/device/operation.h"
 
 namespace openmps::softgpu {
@@ -70,6 +71,15 @@ struct FreeWork {  // cuMemFreeAsync
   uint64_t address = 0;
 };
 
+struct AllocationWork {  // a node that allocates
+  CUDA_MEM_ALLOC_NODE_PARAMS parameters{};
+  GraphBlockPtr block;
+};
+
+struct GraphFreeWork {  // a node that frees what a graph has allocated
+  uint64_t address = 0;
+};
+
 struct RecordWork {  // an event record in a graph
   std::shared_ptr<Event> event;
 };
@@ -86,7 +96,7 @@ struct ConditionalWork {
 };
 
 using Work = std::variant<MarkerWork, LaunchWork, CopyWork, FillWork, HostWork, WordsWork, FreeWork,
-                          RecordWork, WaitWork, ConditionalWork>;
+                          AllocationWork, GraphFreeWork, RecordWork, WaitWork, ConditionalWork>;
 
 // An operation for it in a stream of that context; a kernel's is its function's, which in a graph
 // may be another. Not submitted. A conditional node's is made in conditional.cc.

@@ -14,6 +14,10 @@ namespace {
 
 Status lossy() { return Status(CUDA_ERROR_LOSSY_QUERY, "the kinds of edges would be lost"); }
 
+Status memory_stays() {
+  return Status(CUDA_ERROR_NOT_SUPPORTED, "a graph with memory nodes keeps its nodes and edges");
+}
+
 // Nodes by number, child graphs as clusters.
 void write_dot(FILE* file, const Graph& graph, const std::string& prefix) {
   std::map<const GraphNode*, size_t> numbers;
@@ -59,8 +63,8 @@ CUresult cuGraphClone(CUgraph* phGraphClone, CUgraph originalGraph) {
   return with_graph(originalGraph, [&](Driver& driver, Graph& graph) -> Status {
     if (phGraphClone == nullptr) return no_result();
     std::lock_guard lock(graph_mutex());
-    if (has_conditional_locked(graph))
-      return Status(CUDA_ERROR_NOT_SUPPORTED, "a graph with conditional nodes can't be cloned");
+    if (is_unique_locked(graph))
+      return Status(CUDA_ERROR_NOT_SUPPORTED, "conditional and memory nodes can't be cloned");
     std::shared_ptr<Graph> copy = clone_graph_locked(driver, graph);
     copy->handle = driver.graphs.add(copy);
     *phGraphClone = copy->handle;
@@ -160,6 +164,7 @@ CUresult cuGraphNodeGetDependentNodes(CUgraphNode hNode, CUgraphNode* dependentN
 
 CUresult cuGraphDestroyNode(CUgraphNode hNode) {
   return with_node(hNode, [&](Driver& driver, GraphNode& node) -> Status {
+    if (has_memory_locked(*node.graph)) return memory_stays();
     remove_node_locked(driver, node);
     return Status();
   });
@@ -195,6 +200,7 @@ CUresult cuGraphRemoveDependencies_v2(CUgraph hGraph, const CUgraphNode* from,
     std::vector<GraphNode*> targets;
     OPENMPS_RETURN_IF_ERROR(find_nodes(driver, graph, from, numDependencies, &sources));
     OPENMPS_RETURN_IF_ERROR(find_nodes(driver, graph, to, numDependencies, &targets));
+    if (has_memory_locked(graph)) return memory_stays();
     for (size_t i = 0; i < numDependencies; ++i) {
       const CUgraphEdgeData wanted = edgeData == nullptr ? CUgraphEdgeData{} : edgeData[i];
       const CUgraphEdgeData is = edge_data_locked(*sources[i], *targets[i]);

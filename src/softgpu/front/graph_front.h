@@ -158,6 +158,19 @@ inline Result<HostWork> host_work(const CUDA_HOST_NODE_PARAMS& parameters) {
   return work;
 }
 
+// The address goes to `params`, too. The program's array of accesses is not kept: all memory can be
+// reached from every device.
+inline Result<AllocationWork> allocation_work(Context& context,
+                                              CUDA_MEM_ALLOC_NODE_PARAMS* params) {
+  Result<GraphBlockPtr> block = context.driver().graph_memory.allocate(context, params->bytesize);
+  if (!block.ok()) return block.status();
+  params->dptr = (*block)->address;
+  AllocationWork work{*params, std::move(*block)};
+  work.parameters.accessDescs = nullptr;
+  work.parameters.accessDescCount = 0;
+  return work;
+}
+
 // ---- Adding and changing nodes ----------------------------------------------------------------
 
 // `remember(GraphNode&)` keeps what Get*Params returns.
@@ -170,6 +183,8 @@ CUresult add_node(CUgraphNode* out, CUgraph graph, const CUgraphNode* dependenci
     std::lock_guard lock(graph_mutex());
     std::vector<GraphNode*> before;
     OPENMPS_RETURN_IF_ERROR(find_nodes(driver, object, dependencies, count, &before));
+    if constexpr (std::is_same_v<W, GraphFreeWork>)
+      OPENMPS_RETURN_IF_ERROR(check_free_locked(driver, object, work->address));
     std::shared_ptr<GraphNode> node =
         add_node_locked(driver, object, type, Work(std::move(*work)), before);
     remember(*node);

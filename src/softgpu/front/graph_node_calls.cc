@@ -7,6 +7,32 @@
 using namespace openmps;           // NOLINT: entry points live outside the namespace
 using namespace openmps::softgpu;  // NOLINT: the same
 
+namespace {
+
+// A memory operation as the program would ask for it.
+CUstreamBatchMemOpParams words_parameters(const WordAction& action) {
+  CUstreamBatchMemOpParams parameters{};
+  const bool wide = action.bytes == 8;
+  switch (action.kind) {
+    case WordAction::Kind::kWrite:
+      parameters.operation =
+          wide ? CU_STREAM_MEM_OP_WRITE_VALUE_64 : CU_STREAM_MEM_OP_WRITE_VALUE_32;
+      parameters.writeValue.address = action.address;
+      parameters.writeValue.value64 = action.value;
+      break;
+    case WordAction::Kind::kWait:
+      parameters.operation = wide ? CU_STREAM_MEM_OP_WAIT_VALUE_64 : CU_STREAM_MEM_OP_WAIT_VALUE_32;
+      parameters.waitValue.address = action.address;
+      parameters.waitValue.value64 = action.value;
+      parameters.waitValue.flags = action.condition;
+      break;
+    case WordAction::Kind::kBarrier: parameters.operation = CU_STREAM_MEM_OP_BARRIER; break;
+  }
+  return parameters;
+}
+
+}  // namespace
+
 // ---- Nodes ------------------------------------------------------------------------------------
 
 CUresult cuGraphAddKernelNode_v2(CUgraphNode* phGraphNode, CUgraph hGraph,
@@ -63,7 +89,7 @@ CUresult cuGraphAddChildGraphNode(CUgraphNode* phGraphNode, CUgraph hGraph,
   if (child == nullptr || childGraph == hGraph) return CUDA_ERROR_INVALID_VALUE;
   {
     std::lock_guard lock(graph_mutex());
-    if (has_conditional_locked(*child)) return CUDA_ERROR_NOT_SUPPORTED;
+    if (is_unique_locked(*child)) return CUDA_ERROR_NOT_SUPPORTED;
   }
   return add_node(phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_GRAPH,
                   prepare_nothing(),
@@ -126,6 +152,24 @@ CUresult cuGraphBatchMemOpNodeSetParams(CUgraphNode hNode,
                   remember_nothing);
 }
 
+// The flags that make no difference here are not remembered.
+CUresult cuGraphBatchMemOpNodeGetParams(CUgraphNode hNode,
+                                        CUDA_BATCH_MEM_OP_NODE_PARAMS* nodeParams_out) {
+  return with_node(hNode, [&](Driver& driver, GraphNode& node) -> Status {
+    auto* work = std::get_if<WordsWork>(&node.work);
+    if (nodeParams_out == nullptr || work == nullptr)
+      return invalid_value("not a node of memory operations");
+    Result<std::shared_ptr<Context>> context = node_context(driver, nullptr);
+    if (!context.ok()) return context.status();
+    node.words_parameters.clear();
+    for (const WordAction& action : work->actions)
+      node.words_parameters.push_back(words_parameters(action));
+    *nodeParams_out = {(*context)->handle(), static_cast<unsigned>(work->actions.size()),
+                       node.words_parameters.data(), 0};
+    return Status();
+  });
+}
+
 // Of a kernel node's attributes those count that change what runs: clusters, cooperative and
 // priority.
 CUresult cuGraphKernelNodeSetAttribute(CUgraphNode hNode, CUkernelNodeAttrID attr,
@@ -180,6 +224,62 @@ CUresult cuGraphKernelNodeCopyAttributes(CUgraphNode dst, CUgraphNode src) {
     target->cooperative = source->cooperative;
     target->has_priority = source->has_priority;
     target->priority = source->priority;
+    return Status();
+  });
+}
+
+// ---- Memory -----------------------------------------------------------------------------------
+
+namespace {
+
+// Memory of the device that the parameters name.
+Result<AllocationWork> prepare_allocation(CUDA_MEM_ALLOC_NODE_PARAMS* params) {
+  if (params == nullptr || params->poolProps.allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
+      params->poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+    return invalid_value("an allocation node has memory of a device");
+  if (params->poolProps.handleTypes != CU_MEM_HANDLE_TYPE_NONE)
+    return Status(CUDA_ERROR_NOT_SUPPORTED, "memory of graphs can't be exported");
+  return prepare<AllocationWork>([&](Driver& driver) -> Result<AllocationWork> {
+    const Device* device = driver.device(params->poolProps.location.id);
+    if (device == nullptr) return invalid_value("no such device");
+    Result<std::shared_ptr<Context>> context = node_context(driver, device->primary->handle());
+    if (!context.ok()) return context.status();
+    return allocation_work(**context, params);
+  });
+}
+
+}  // namespace
+
+CUresult cuGraphAddMemAllocNode(CUgraphNode* phGraphNode, CUgraph hGraph,
+                                const CUgraphNode* dependencies, size_t numDependencies,
+                                CUDA_MEM_ALLOC_NODE_PARAMS* nodeParams) {
+  return add_node(phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_MEM_ALLOC,
+                  prepare_allocation(nodeParams), remember_nothing);
+}
+
+CUresult cuGraphMemAllocNodeGetParams(CUgraphNode hNode, CUDA_MEM_ALLOC_NODE_PARAMS* params_out) {
+  return with_node(hNode, [&](Driver&, GraphNode& node) -> Status {
+    auto* work = std::get_if<AllocationWork>(&node.work);
+    if (params_out == nullptr || work == nullptr) return invalid_value("not an allocation node");
+    *params_out = work->parameters;
+    return Status();
+  });
+}
+
+CUresult cuGraphAddMemFreeNode(CUgraphNode* phGraphNode, CUgraph hGraph,
+                               const CUgraphNode* dependencies, size_t numDependencies,
+                               CUdeviceptr dptr) {
+  const Result<GraphFreeWork> work =
+      prepare<GraphFreeWork>([&](Driver&) -> Result<GraphFreeWork> { return GraphFreeWork{dptr}; });
+  return add_node(phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_MEM_FREE,
+                  work, remember_nothing);
+}
+
+CUresult cuGraphMemFreeNodeGetParams(CUgraphNode hNode, CUdeviceptr* dptr_out) {
+  return with_node(hNode, [&](Driver&, GraphNode& node) -> Status {
+    auto* work = std::get_if<GraphFreeWork>(&node.work);
+    if (dptr_out == nullptr || work == nullptr) return invalid_value("not a free node");
+    *dptr_out = work->address;
     return Status();
   });
 }
@@ -252,6 +352,18 @@ CUresult add_any(CUgraphNode* phGraphNode, CUgraph hGraph, const CUgraphNode* de
     case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
       return cuGraphAddEventWaitNode(phGraphNode, hGraph, dependencies, numDependencies,
                                      nodeParams->eventWait.event);
+    case CU_GRAPH_NODE_TYPE_MEM_ALLOC: {
+      CUDA_MEM_ALLOC_NODE_PARAMS params{};
+      static_assert(sizeof params == sizeof nodeParams->alloc);
+      memcpy(&params, &nodeParams->alloc, sizeof params);
+      const CUresult result =
+          cuGraphAddMemAllocNode(phGraphNode, hGraph, dependencies, numDependencies, &params);
+      nodeParams->alloc.dptr = params.dptr;
+      return result;
+    }
+    case CU_GRAPH_NODE_TYPE_MEM_FREE:
+      return cuGraphAddMemFreeNode(phGraphNode, hGraph, dependencies, numDependencies,
+                                   nodeParams->free.dptr);
     case CU_GRAPH_NODE_TYPE_CONDITIONAL:
       return add_conditional(phGraphNode, hGraph, dependencies, numDependencies,
                              &nodeParams->conditional);

@@ -71,7 +71,8 @@ Status pointer_attribute(Driver& driver, CUpointer_attribute attribute, const Ma
                          uint64_t address, void* data) {
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT: {
-      const bool of_none = range.kind == RangeKind::kMapped || range.pool != nullptr;
+      const bool of_none = range.kind == RangeKind::kMapped || range.kind == RangeKind::kGraph ||
+                           range.pool != nullptr;
       return store(data, of_none ? nullptr : owner_of(driver, range));
     }
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
@@ -179,7 +180,13 @@ CUresult cuMemFree_v2(CUdeviceptr dptr) {
   return with_context([&](Caller& caller) -> Status {
     OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
     if (dptr == 0) return Status();
-    OPENMPS_RETURN_IF_ERROR(caller.driver.memory.free_device(dptr));
+    GraphMemory& graphs = caller.driver.graph_memory;
+    if (graphs.is_open(dptr)) {
+      caller.driver.scheduler.wait_idle(*caller.execution);
+      if (!graphs.close(dptr, nullptr)) return invalid_value("it was freed already");
+    } else {
+      OPENMPS_RETURN_IF_ERROR(caller.driver.memory.free_device(dptr));
+    }
     caller.execution->flush_output();
     return sticky_error(*caller.execution);
   });

@@ -4,13 +4,12 @@
 
 #include "softgpu/device/pool.h"
 #include "softgpu/front/front.h"
+#include "softgpu/front/graph_front.h"
 
 using namespace openmps;           // NOLINT: entry points live outside the namespace
 using namespace openmps::softgpu;  // NOLINT: the same
 
 namespace {
-
-Status no_result() { return invalid_value("no place for the result"); }
 
 // Every device has one pool that is always there; made on first use.
 CUmemoryPool default_pool(Driver& driver, int device) {
@@ -41,6 +40,26 @@ CUresult get_pool(CUmemoryPool* out, CUdevice ordinal, CUmemoryPool (*choose)(Dr
   });
 }
 
+// Captured, an allocation is a node, whatever pool was named.
+Status capture_allocation(Stream& stream, uint64_t bytes, CUdeviceptr* out) {
+  CUDA_MEM_ALLOC_NODE_PARAMS params{};
+  params.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  params.poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, stream.context->device().ordinal};
+  params.bytesize = bytes;
+  Result<AllocationWork> work = allocation_work(*stream.context, &params);
+  if (!work.ok()) return work.status();
+  OPENMPS_RETURN_IF_ERROR(issue(stream, std::move(*work)));
+  *out = params.dptr;
+  return Status();
+}
+
+// The memory of a graph that its launch left to the program.
+Status free_of_graph(GraphMemory& memory, Stream& stream, uint64_t address) {
+  OperationPtr end;
+  OPENMPS_RETURN_IF_ERROR(issue(stream, MarkerWork{}, &end));
+  return memory.close(address, end) ? Status() : invalid_value("it was freed already");
+}
+
 // `pool`: null: the one that cuMemAllocAsync takes.
 CUresult allocate_async(CUdeviceptr* out, size_t bytes, CUmemoryPool pool, CUstream stream) {
   return with_stream(stream, [&](Caller& caller, Stream& target) -> Status {
@@ -49,8 +68,7 @@ CUresult allocate_async(CUdeviceptr* out, size_t bytes, CUmemoryPool pool, CUstr
       *out = 0;
       return Status();
     }
-    if (target.capturing)
-      return Status(CUDA_ERROR_NOT_SUPPORTED, "an allocation can't be captured");
+    if (target.capturing) return capture_allocation(target, bytes, out);
     OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
     Result<uint64_t> address =
         caller.driver.memory.allocate_device(*target.context, bytes, RangeKind::kDevice, 0);
@@ -98,7 +116,10 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr* dptr, size_t bytesize, CUmemoryPoo
 CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
   return with_stream(hStream, [&](Caller& caller, Stream& stream) -> Status {
     if (dptr == 0) return Status();
-    if (!stream.capturing) OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
+    if (stream.capturing) return issue(stream, GraphFreeWork{dptr});
+    OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
+    GraphMemory& graphs = caller.driver.graph_memory;
+    if (graphs.is_open(dptr)) return free_of_graph(graphs, stream, dptr);
     if (!caller.driver.memory.is_device_allocation(dptr))
       return invalid_value("not the begin of an allocation");
     return issue(stream, FreeWork{dptr});
