@@ -58,6 +58,11 @@ std::shared_ptr<Stream> Context::legacy_stream() const {
   return legacy_stream_;
 }
 
+bool Context::set_peer(const Context& peer, bool enabled) {
+  std::lock_guard lock(mutex_);
+  return enabled ? peers_.insert(peer.id()).second : peers_.erase(peer.id()) != 0;
+}
+
 std::shared_ptr<Stream> Context::per_thread_stream() {
   std::shared_ptr<ExecutionContext> execution = this->execution();
   if (execution == nullptr) return nullptr;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <set>
 
 #include "base/status.h"
 #include "softgpu/device/execution_context.h"
@@ -45,6 +46,9 @@ class Context : public std::enable_shared_from_this<Context> {
   // The device's side; null while it is not active.
   [[nodiscard]] std::shared_ptr<ExecutionContext> execution() const;
   [[nodiscard]] std::shared_ptr<Stream> legacy_stream() const;
+  // Access to the memory of another device's context, which kernels have in any case. False: it is
+  // as wanted already.
+  bool set_peer(const Context& peer, bool enabled);
   // The calling thread's default stream; null while not active.
   [[nodiscard]] std::shared_ptr<Stream> per_thread_stream();
 
@@ -83,7 +87,8 @@ class Context : public std::enable_shared_from_this<Context> {
   mutable std::mutex mutex_;
   std::mutex lifetime_mutex_;  // orders activation and deactivation
   uint32_t retained_ = 0;
-  uint64_t storage_ = 0;  // reserved at activation
+  std::set<uint64_t> peers_;  // ids of contexts
+  uint64_t storage_ = 0;      // reserved at activation
   std::shared_ptr<ExecutionContext> execution_;
   std::shared_ptr<Stream> legacy_stream_;
 };

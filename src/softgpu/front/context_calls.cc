@@ -364,14 +364,18 @@ CUresult cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags) {
     if (peer == nullptr) return Status(CUDA_ERROR_INVALID_CONTEXT, "not a context");
     if (peer == caller.context)
       return Status(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, "a context is no peer of itself");
+    if (!caller.context->set_peer(*peer, true))
+      return Status(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, "the peer is accessible already");
     return Status();
   });
 }
 
 CUresult cuCtxDisablePeerAccess(CUcontext peerContext) {
   return with_context([&](Caller& caller) -> Status {
-    if (caller.driver.contexts.find(peerContext) == nullptr)
-      return Status(CUDA_ERROR_INVALID_CONTEXT, "not a peer context");
+    const std::shared_ptr<Context> peer = caller.driver.contexts.find(peerContext);
+    if (peer == nullptr) return Status(CUDA_ERROR_INVALID_CONTEXT, "not a peer context");
+    if (!caller.context->set_peer(*peer, false))
+      return Status(CUDA_ERROR_PEER_ACCESS_NOT_ENABLED, "the peer is not accessible");
     return Status();
   });
 }

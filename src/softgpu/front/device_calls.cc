@@ -194,7 +194,9 @@ CUresult cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute attrib, CUdev
   return with_device(srcDevice, [&](Driver& driver, Device&) -> Status {
     if (srcDevice == dstDevice || driver.device(dstDevice) == nullptr)
       return Status(CUDA_ERROR_INVALID_DEVICE, "not two devices");
-    if (value == nullptr) return invalid_value("no place for the result");
+    if (value == nullptr || attrib < CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK ||
+        attrib > CU_DEVICE_P2P_ATTRIBUTE_ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED)
+      return invalid_value("no such attribute, or no place for the result");
     *value = attrib == CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED ||
              attrib == CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED;
     return Status();
