@@ -128,11 +128,16 @@ KernelInfo describe(const CompiledProgram& program, const ptx::Function& functio
   info.parameter_bytes = static_cast<uint32_t>(end);
   info.static_shared_bytes = shared_bytes;
   uint64_t local = 0;
+  const bool any_runtime =
+      std::any_of(program.functions.begin(), program.functions.end(),
+                  [](const auto& other) { return other != nullptr && other->calls_runtime; });
   CallGraph(program).walk(code.function, [&](const Code& reached) {
     local += reached.local_bytes;
     info.registers = std::max(info.registers, reached.registers);
     info.uses_cooperative_groups |= reached.uses_grid_workspace;
     info.uses_reserved_shared |= reached.uses_reserved_shared;
+    // What is called indirectly may be any function of the program.
+    info.launches_kernels |= reached.calls_runtime || (reached.calls_indirectly && any_runtime);
     if (!reached.unusable.empty() && info.unusable.empty())
       info.unusable = kernel_problem(function.name, reached.unusable);
   });

@@ -25,6 +25,7 @@ endforeach()
 openmps_library(openmps_softgpu_engine
   engine.cc
   fatbin/fatbin.cc
+  fatbin/host_object.cc
   interp/address.cc
   interp/atomics.cc
   interp/barrier.cc
@@ -35,6 +36,7 @@ openmps_library(openmps_softgpu_engine
   interp/collective.cc
   interp/control.cc
   interp/device_printf.cc
+  interp/device_runtime.cc
   interp/dispatch.cc
   interp/bulk_copy.cc
   interp/matrix.cc
@@ -60,6 +62,7 @@ openmps_library(openmps_softgpu_engine
   ir/op_info.cc
   ir/shared_layout.cc
   ptx/coverage.cc
+  ptx/device_calls.cc
   ptx/lexer.cc
   ptx/linker.cc
   ptx/opcode_table.cc

@@ -57,6 +57,39 @@ class DeviceServices {
   virtual std::shared_ptr<const Image> surface(uint64_t) { return nullptr; }
 };
 
+// A kernel that a kernel is about to launch.
+struct NestedShape {
+  uint32_t kernel = 0;  // index into the program's kernels
+  uint32_t grid[3] = {1, 1, 1};
+  uint32_t block[3] = {1, 1, 1};
+  uint32_t dynamic_shared_bytes = 0;
+};
+
+// What a kernel that launches others asks of the device (dynamic parallelism), by the thread blocks
+// of one launch; `block` is the number of the asking one. Streams and events are numbers; stream 0
+// is the default one of each block. Errors are those of CUDA's runtime, whose numbers agree with
+// CUresult where both have one. Thread-safe.
+class NestedLaunches {
+ public:
+  virtual ~NestedLaunches() = default;
+  // Where the parameters are to be stored before launch(); 0: `error`.
+  virtual uint64_t open(const NestedShape& shape, CUresult* error) = 0;
+  virtual CUresult launch(uint64_t parameters, uint64_t block, uint64_t stream) = 0;
+  virtual CUresult copy(uint64_t to, uint64_t from, uint64_t bytes, uint64_t block,
+                        uint64_t stream) = 0;
+  virtual CUresult fill(uint64_t to, uint8_t value, uint64_t bytes, uint64_t block,
+                        uint64_t stream) = 0;
+  virtual uint64_t create_stream() = 0;
+  virtual CUresult destroy_stream(uint64_t stream) = 0;
+  virtual uint64_t create_event() = 0;
+  virtual CUresult destroy_event(uint64_t event) = 0;
+  virtual CUresult record(uint64_t event, uint64_t block, uint64_t stream) = 0;
+  virtual CUresult wait(uint64_t block, uint64_t stream, uint64_t event) = 0;
+  // A text that the kernel can read; 0: no memory for it.
+  virtual uint64_t error_text(CUresult error, bool name) = 0;
+  virtual int device() = 0;  // ordinal
+};
+
 // CU_DEVICE_ATTRIBUTE_CLOCK_RATE in kHz, and what %clock counts with: that of an H200.
 inline constexpr uint64_t kClockRate = 1'980'000;
 
@@ -81,6 +114,7 @@ struct KernelInfo {
   bool explicit_cluster = false;             // .explicitcluster: must have clusters
   bool uses_cooperative_groups = false;      // reads %envreg1/2 (grid synchronisation)
   bool uses_reserved_shared = false;         // reads %reserved_smem_offset_*
+  bool launches_kernels = false;             // calls the device runtime: Launch::nested is needed
   uint32_t target = 0;                       // of the PTX: 10 * major + minor
   // Set when the kernel can't be run (unknown opcode, ...): names kernel, line and opcode. Using
   // the kernel then fails with CUDA_ERROR_NOT_SUPPORTED and this text; other kernels are
@@ -147,6 +181,7 @@ struct Launch {
   uint32_t sm_count = 1;              // %nsmid
   const MemoryMap* memory = nullptr;
   DeviceServices* services = nullptr;
+  NestedLaunches* nested = nullptr;  // null: the kernel has no device runtime
 };
 
 enum class BlockState {

@@ -39,7 +39,8 @@ EVERYTHING = [
     ["histogram_atomics"], ["monte_carlo_curand"], ["overlap_streams"], ["symbols"],
     ["dynamic_shared"], ["copies", "268435456"], ["memset_all"], ["occupancy"], ["device_enum"],
     ["separate_compilation"], ["separate_compilation_sm_80"], ["separate_compilation_sm_90"],
-    ["nested_launches"], ["captured_kernels"], ["captured_kernels_shared"],
+    ["nested_launches"], ["nested_launches_sm_90"], ["nested_streams"], ["nested_streams_sm_90"],
+    ["captured_kernels"], ["captured_kernels_shared"],
     ["host_threads"], ["host_threads_ptds"], ["errors_runtime"], ["device_printf"], ["managed"],
     *[[f"{program}_shared"] for program in (
         "vector_add", "tiled_matmul", "nbody", "reduction_shuffle", "scan", "histogram_atomics",

@@ -235,7 +235,7 @@ void DeviceExecutor::finish_kernel_locked(const std::shared_ptr<KernelOperation>
     MappedRange range;
     scheduler_->memory().remove(kernel->launch.grid_workspace, &range);
   }
-  scheduler_->complete_locked(kernel);
+  scheduler_->end_grid_locked(kernel);
 }
 
 void DeviceExecutor::drop_context_locked(ExecutionContext& context) {

@@ -25,6 +25,7 @@ ExecutionContext::ExecutionContext(uint64_t context_id, int device_ordinal,
     : id(context_id),
       device(device_ordinal),
       hardware_queues(hardware_queue_count),
+      parameters(memory, device_ordinal),
       memory_(memory),
       scheduler_(scheduler) {}
 

@@ -14,6 +14,7 @@
 
 #include "softgpu/device/address_space.h"
 #include "softgpu/device/operation.h"
+#include "softgpu/device/parameter_buffers.h"
 #include "softgpu/device/residency.h"
 
 namespace openmps::softgpu {
@@ -73,6 +74,7 @@ class ExecutionContext final : public DeviceServices {
   std::atomic<uint64_t> stack_limit{kDefaultStackBytes};
   std::atomic<uint64_t> heap_limit{8ull << 20};
   std::atomic<uint64_t> printf_limit{1ull << 20};
+  ParameterBuffers parameters;  // of kernels that kernels launch
   // A kernel has asked for memory of the heap: its size is final.
   [[nodiscard]] bool heap_in_use() const { return heap_in_use_.load(std::memory_order_acquire); }
 

@@ -21,6 +21,7 @@
 namespace openmps::softgpu {
 
 class ExecutionContext;
+class GridLaunches;
 class Scheduler;
 
 enum class OperationKind : uint8_t {
@@ -64,11 +65,13 @@ struct KernelOperation final : Operation {
   uint32_t level = 0;  // priority level, 0 is the highest
   uint32_t queue = 0;  // hardware queue
   bool cooperative = false;
-  bool in_body = false;  // of a conditional node: comes to its hardware queue when it is ready
+  bool in_body = false;  // of a conditional node, or launched by a kernel: comes to its hardware
+                         // queue when it is ready
   uint64_t seed = 0;     // of the schedule, 0: round robin
   uint64_t id = 0;       // of the launch, for the trace
   std::string name;
-  std::vector<uint64_t> workspace;  // grid barrier of a cooperative launch
+  std::vector<uint64_t> workspace;       // grid barrier of a cooperative launch
+  std::shared_ptr<GridLaunches> nested;  // null: the kernel launches none
 
   uint32_t cluster_blocks = 1;
   uint64_t cluster_count = 0;  // without clusters: blocks
@@ -145,6 +148,7 @@ struct MarkerOperation final : Operation {
   std::shared_ptr<const void> kept;  // destroyed by the program, alive until here
   std::vector<std::shared_ptr<Condition>> assigned;  // a graph begins: these get their defaults
   std::shared_ptr<ConditionalOperation> body_of;     // a body ends: it decides again
+  std::shared_ptr<KernelOperation> grid;             // what it has launched has ended
 };
 
 }  // namespace openmps::softgpu

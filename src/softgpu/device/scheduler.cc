@@ -6,9 +6,11 @@
 #include <atomic>
 #include <cassert>
 #include <chrono>
+#include <utility>
 
 #include "base/clock.h"
 #include "softgpu/device/device_executor.h"
+#include "softgpu/device/nested_launches.h"
 #include "softgpu/device/thread.h"
 
 namespace openmps::softgpu {
@@ -205,10 +207,16 @@ void Scheduler::complete_locked(const OperationPtr& operation) {
   drain_ready_locked();
 }
 
+void Scheduler::end_grid_locked(const std::shared_ptr<KernelOperation>& kernel) {
+  if (kernel->nested == nullptr || kernel->nested->finish_locked(*this, kernel))
+    complete_locked(kernel);
+}
+
 void Scheduler::finish_marker_locked(MarkerOperation& marker) {
   for (const auto& condition : marker.assigned)
     condition->value.store(condition->initial, std::memory_order_relaxed);
   if (marker.body_of != nullptr) ready_.push_back(std::move(marker.body_of));
+  if (marker.grid != nullptr) end_grid_locked(std::exchange(marker.grid, nullptr));
   marker.kept.reset();
   if (marker.freed_address == 0) return;
   // cuMemFreeAsync: the range ends here in stream order, its memory is given back behind it.

@@ -81,6 +81,8 @@ class Scheduler {
   // nothing of them runs any more (as on an H200, where fault domains are processes).
   void poison_locked(ExecutionContext& context, CUresult code, const std::string& text);
 
+  // The blocks of a grid have ended: it is done when all that they launched is.
+  void end_grid_locked(const std::shared_ptr<KernelOperation>& kernel);
   // Mark done and start what waited for it.
   void complete_locked(const OperationPtr& operation);
 

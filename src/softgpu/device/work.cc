@@ -8,6 +8,7 @@
 #include "softgpu/device/context.h"
 #include "softgpu/device/driver.h"
 #include "softgpu/device/module.h"
+#include "softgpu/device/nested_launches.h"
 
 namespace openmps::softgpu {
 namespace {
@@ -102,6 +103,11 @@ OperationPtr make(const LaunchWork& work, const Execution&, const StreamQueue& s
   launch.sm_count = driver.config.sm_count;
   launch.memory = &driver.address_space;
   launch.services = execution.get();
+
+  if (function.info->launches_kernels) {
+    operation->nested = std::make_shared<GridLaunches>(driver, function.module, execution, stream);
+    launch.nested = operation->nested.get();
+  }
 
   operation->name = function.info->name;
   operation->demand = block_demand(

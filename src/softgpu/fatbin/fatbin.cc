@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "softgpu/ptx/device_calls.h"
+
 namespace openmps::softgpu::fatbin {
 namespace {
 
@@ -174,6 +176,7 @@ Texts from_wrapper(const Wrapper& wrapper, uint32_t capability) {
   if (wrapper.version != 2 || !prelinked || !only_code) return one_text(std::move(whole));
   std::vector<std::string> texts;
   for (size_t i = 0; i < kMaxPrelinked && prelinked[i]; ++i) {
+    if (is_runtime_library(prelinked[i], SIZE_MAX)) continue;
     Result<std::string> text = from_container(prelinked[i], SIZE_MAX, capability);
     if (!text.ok()) return text.status();
     texts.push_back(std::move(text.value()));
@@ -183,6 +186,19 @@ Texts from_wrapper(const Wrapper& wrapper, uint32_t capability) {
 }
 
 }  // namespace
+
+size_t container_size(const void* data, size_t size) {
+  const auto* bytes = static_cast<const uint8_t*>(data);
+  if (size < kContainerHeaderBytes || get<uint32_t>(bytes) != kContainerMagic) return 0;
+  const size_t length = container_bytes(bytes, SIZE_MAX);
+  return length <= size ? length : 0;
+}
+
+bool is_runtime_library(const void* container, size_t size) {
+  const Result<std::string> text =
+      from_container(static_cast<const uint8_t*>(container), size, UINT32_MAX);
+  return text.ok() && ptx::is_device_runtime(*text);
+}
 
 Result<std::vector<std::string>> extract_ptx(const void* image, size_t size, uint32_t capability) {
   const auto* data = static_cast<const uint8_t*>(image);

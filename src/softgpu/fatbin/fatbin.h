@@ -25,4 +25,11 @@ inline constexpr size_t kMaxContainerBytes = size_t{2} << 30;
 Result<std::vector<std::string>> extract_ptx(const void* image, size_t size,
                                              uint32_t compute_capability);
 
+// The length of the container that begins at `data`; 0: there is none, or not all of it.
+size_t container_size(const void* data, size_t size);
+
+// A container with what nvcc links for kernels that launch kernels, which the interpreter does by
+// itself. There is PTX of it for the newest architecture only, whatever the program is for.
+bool is_runtime_library(const void* container, size_t size);
+
 }  // namespace openmps::softgpu::fatbin

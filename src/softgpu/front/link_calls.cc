@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuLink*: PTX inputs, alone or in fatbins, become one PTX module (ptx/linker.h), which stands for
-// the cubin that a GPU's linker makes. Any thread.
+// cuLink*: PTX inputs, alone, in fatbins or in objects and libraries of the host, become one PTX
+// module (ptx/linker.h), which stands for the cubin that a GPU's linker makes. Any thread.
 #include <algorithm>
 #include <cstring>
 
 #include "softgpu/device/link.h"
 #include "softgpu/fatbin/fatbin.h"
+#include "softgpu/fatbin/host_object.h"
 #include "softgpu/front/front.h"
 #include "softgpu/front/image_arguments.h"
 #include "softgpu/ptx/parser.h"
@@ -28,17 +29,21 @@ CUresult with_link(CUlinkState handle, Body&& body) {
   });
 }
 
+using Texts = std::vector<fatbin::ObjectText>;
+
 // The PTX of an input; what is no PTX has none for this device.
-Result<std::string> text_of(Driver& driver, CUjitInputType type, const void* data, size_t size) {
+Result<Texts> texts_of(Driver& driver, CUjitInputType type, const std::string& name,
+                       const void* data, size_t size) {
+  const uint32_t capability = driver.config.compute_capability;
   const auto* bytes = static_cast<const char*>(data);
-  if (type == CU_JIT_INPUT_PTX) return std::string(bytes, strnlen(bytes, size));
-  if (type == CU_JIT_INPUT_FATBINARY) {
-    Result<std::vector<std::string>> texts =
-        fatbin::extract_ptx(data, size, driver.config.compute_capability);
-    if (!texts.ok()) return texts.status();
-    return std::move(texts.value().front());  // a wrapper with several has no place in a file
-  }
-  return Status(CUDA_ERROR_NO_BINARY_FOR_GPU, "error   : machine code can't be linked here");
+  if (type == CU_JIT_INPUT_PTX) return Texts{{name, std::string(bytes, strnlen(bytes, size))}};
+  if (type == CU_JIT_INPUT_OBJECT || type == CU_JIT_INPUT_LIBRARY)
+    return fatbin::extract_objects(name, data, size, capability);
+  Result<std::vector<std::string>> texts = fatbin::extract_ptx(data, size, capability);
+  if (!texts.ok())
+    return Status(texts.status().code(), "error   : " + name + ": " + texts.status().message());
+  // A wrapper with several has no place in a file.
+  return Texts{{name, std::move(texts.value().front())}};
 }
 
 }  // namespace
@@ -71,11 +76,15 @@ CUresult cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void* data, si
     if (!link.result.empty()) return invalid_value("the link is complete");
     JitLogs logs;
     OPENMPS_RETURN_IF_ERROR(read_jit_options(numOptions, options, optionValues, &logs));
-    Result<std::string> text = text_of(driver, type, data, size);
-    if (!text.ok()) return text.status();
-    Result<std::shared_ptr<const ptx::Module>> parsed = ptx::parse(*text);
-    if (!parsed.ok()) return parsed.status();
-    link.inputs.push_back({name != nullptr ? name : "", *std::move(text)});
+    const std::string called = name != nullptr && *name != '\0' ? name : "an unnamed input";
+    Result<Texts> texts = texts_of(driver, type, called, data, size);
+    if (!texts.ok()) return texts.status();
+    for (const fatbin::ObjectText& object : *texts) {
+      const Result<std::shared_ptr<const ptx::Module>> parsed = ptx::parse(object.text);
+      if (!parsed.ok()) return parsed.status();
+    }
+    for (fatbin::ObjectText& object : *texts)
+      link.inputs.push_back({std::move(object.name), std::move(object.text)});
     return Status();
   });
 }
@@ -85,7 +94,8 @@ CUresult cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const char* pa
   if (path == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Result<std::vector<char>> contents = read_image_file(path);
   if (!contents.ok()) return report(contents.status());
-  return cuLinkAddData_v2(state, type, contents->data(), contents->size(), path, numOptions,
+  // The NUL behind the file is not its own.
+  return cuLinkAddData_v2(state, type, contents->data(), contents->size() - 1, path, numOptions,
                           options, optionValues);
 }
 

@@ -148,6 +148,13 @@ bool read_generic(Warp* warp, uint32_t lane, uint64_t address, void* to, size_t 
   return true;
 }
 
+bool write_generic(Warp* warp, uint32_t lane, uint64_t address, const void* from, size_t bytes) {
+  std::byte* to = host_pointer(warp, lane, address, bytes, true);
+  if (!to) return false;
+  std::memcpy(to, from, bytes);
+  return true;
+}
+
 // Longest string taken from a kernel: a page would do, formats are written by people.
 bool read_string(Warp* warp, uint32_t lane, uint64_t address, std::string* out) {
   constexpr size_t kMaxString = 64 * 1024;

@@ -109,6 +109,8 @@ void Block::prepare(const Launch& launch, const uint32_t block_index[3], uint64_
   const KernelInfo& info = compiled.kernels_[launch.kernel];
   memory = launch.memory;
   services = launch.services;
+  nested = launch.nested;
+  last_errors.clear();
   LaunchShape now;
   for (int i = 0; i < 3; ++i) {
     now.grid[i] = launch.grid[i];

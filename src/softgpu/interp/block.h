@@ -131,6 +131,8 @@ struct Block final : BlockRun {
   std::shared_ptr<const Linked> program;
   const MemoryMap* memory = nullptr;
   DeviceServices* services = nullptr;
+  NestedLaunches* nested = nullptr;
+  std::vector<CUresult> last_errors;  // of runtime calls, by thread; empty: none yet
   const Code* kernel = nullptr;
   LaunchShape shape;
   uint64_t shape_serial = 1;  // counts the changes of `shape`
@@ -190,8 +192,14 @@ void leave_frames(WarpState* warp, Frame* frame, uint32_t lanes);
 // Checked access of `lane` at a generic address; null: a fault has been raised (address.cc).
 std::byte* memory_for(Warp* warp, const Op* op, uint32_t lane, uint64_t address, uint64_t bytes,
                       uint64_t alignment, bool write);
-// Generic memory for services: copies byte by byte checked; false: not readable.
+
+// The parameters and the result of a function that the interpreter provides, up to 8 bytes of each.
+uint64_t call_argument(Warp* warp, const CallSite& site, size_t i, uint32_t lane);
+void set_call_result(Warp* warp, const CallSite& site, uint32_t lane, uint64_t value);
+
+// Generic memory for services: false: not readable, or not writable.
 bool read_generic(Warp* warp, uint32_t lane, uint64_t address, void* to, size_t bytes);
+bool write_generic(Warp* warp, uint32_t lane, uint64_t address, const void* from, size_t bytes);
 bool read_string(Warp* warp, uint32_t lane, uint64_t address, std::string* out);
 // device_printf.cc
 int format_printf(Warp* warp, uint32_t lane, uint64_t format, uint64_t arguments, std::string* out);

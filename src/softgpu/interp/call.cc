@@ -284,7 +284,9 @@ HANDLER(ret) {
   return next;
 }
 
-uint64_t argument(Warp* warp, const CallSite& site, size_t i, uint32_t lane) {
+}  // namespace
+
+uint64_t call_argument(Warp* warp, const CallSite& site, size_t i, uint32_t lane) {
   uint64_t value = 0;
   std::memcpy(&value,
               warp->block->local_at(warp, lane, warp->frame->local_base + site.arguments[i].offset),
@@ -292,21 +294,23 @@ uint64_t argument(Warp* warp, const CallSite& site, size_t i, uint32_t lane) {
   return value;
 }
 
-void set_result(Warp* warp, const CallSite& site, uint32_t lane, uint64_t value) {
+void set_call_result(Warp* warp, const CallSite& site, uint32_t lane, uint64_t value) {
   if (site.results.empty()) return;
   std::memcpy(warp->block->local_at(warp, lane, warp->frame->local_base + site.results[0].offset),
               &value, std::min<uint64_t>(8, site.results[0].bytes));
 }
+
+namespace {
 
 HANDLER(call_printf) {
   const CallSite& site = site_of(op, warp);
   for (uint32_t left = warp->active; left; left &= left - 1) {
     const auto lane = static_cast<uint32_t>(__builtin_ctz(left));
     std::string text;
-    const int count = format_printf(warp, lane, argument(warp, site, 0, lane),
-                                    argument(warp, site, 1, lane), &text);
+    const int count = format_printf(warp, lane, call_argument(warp, site, 0, lane),
+                                    call_argument(warp, site, 1, lane), &text);
     if (count >= 0 && warp->block->services) warp->block->services->print(text);
-    set_result(warp, site, lane, static_cast<uint64_t>(static_cast<int64_t>(count)));
+    set_call_result(warp, site, lane, static_cast<uint64_t>(static_cast<int64_t>(count)));
   }
   return op + 1;
 }
@@ -316,8 +320,9 @@ HANDLER(call_malloc) {
   for (uint32_t left = warp->active; left; left &= left - 1) {
     const auto lane = static_cast<uint32_t>(__builtin_ctz(left));
     DeviceServices* services = warp->block->services;
-    set_result(warp, site, lane,
-               services ? services->allocate_device_heap(argument(warp, site, 0, lane)) : 0);
+    set_call_result(
+        warp, site, lane,
+        services ? services->allocate_device_heap(call_argument(warp, site, 0, lane)) : 0);
   }
   return op + 1;
 }
@@ -325,7 +330,8 @@ HANDLER(call_malloc) {
 HANDLER(call_free) {
   const CallSite& site = site_of(op, warp);
   for (uint32_t left = warp->active; left; left &= left - 1) {
-    const uint64_t address = argument(warp, site, 0, static_cast<uint32_t>(__builtin_ctz(left)));
+    const uint64_t address =
+        call_argument(warp, site, 0, static_cast<uint32_t>(__builtin_ctz(left)));
     if (address && warp->block->services) warp->block->services->free_device_heap(address);
   }
   return op + 1;
@@ -336,8 +342,8 @@ HANDLER(call_set_condition) {
   const CallSite& site = site_of(op, warp);
   for (uint32_t left = warp->active; left; left &= left - 1) {
     const auto lane = static_cast<uint32_t>(__builtin_ctz(left));
-    const uint64_t handle = argument(warp, site, 0, lane);
-    const auto value = static_cast<uint32_t>(argument(warp, site, 1, lane));
+    const uint64_t handle = call_argument(warp, site, 0, lane);
+    const auto value = static_cast<uint32_t>(call_argument(warp, site, 1, lane));
     DeviceServices* services = warp->block->services;
     if (!services || !services->set_condition(handle, value))
       return warp->block->raise(warp, op, CUDA_ERROR_ILLEGAL_ADDRESS, handle,
@@ -353,12 +359,12 @@ HANDLER(call_assertfail) {
   for (uint32_t left = warp->active; left; left &= left - 1) {
     const auto lane = static_cast<uint32_t>(__builtin_ctz(left));
     std::string message, file, function;
-    read_string(warp, lane, argument(warp, site, 0, lane), &message);
-    read_string(warp, lane, argument(warp, site, 1, lane), &file);
-    read_string(warp, lane, argument(warp, site, 3, lane), &function);
+    read_string(warp, lane, call_argument(warp, site, 0, lane), &message);
+    read_string(warp, lane, call_argument(warp, site, 1, lane), &file);
+    read_string(warp, lane, call_argument(warp, site, 3, lane), &function);
     std::string text =
-        file + ":" + std::to_string(static_cast<uint32_t>(argument(warp, site, 2, lane))) + ": " +
-        function + ": block: [" + std::to_string(block.index[0]) + "," +
+        file + ":" + std::to_string(static_cast<uint32_t>(call_argument(warp, site, 2, lane))) +
+        ": " + function + ": block: [" + std::to_string(block.index[0]) + "," +
         std::to_string(block.index[1]) + "," + std::to_string(block.index[2]) + "], thread: [";
     for (SpecialRegister tid :
          {SpecialRegister::kTidX, SpecialRegister::kTidY, SpecialRegister::kTidZ})

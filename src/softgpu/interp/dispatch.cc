@@ -22,6 +22,7 @@ SOFTGPU_INSTRUCTION_SET(avx512)
 
 void add_control_handlers(HandlerTable* table);
 void add_call_handlers(HandlerTable* table);
+void add_runtime_handlers(HandlerTable* table);
 void add_scalar_handlers(HandlerTable* table);
 void add_collective_handlers(HandlerTable* table);
 void add_barrier_handlers(HandlerTable* table);
@@ -73,6 +74,7 @@ const Selection& selection() {
 #endif
     add_control_handlers(&s->table);
     add_call_handlers(&s->table);
+    add_runtime_handlers(&s->table);
     add_scalar_handlers(&s->table);
     add_collective_handlers(&s->table);
     add_barrier_handlers(&s->table);

@@ -11,6 +11,7 @@
 
 #include "softgpu/ir/op.h"
 #include "softgpu/ptx/ast.h"
+#include "softgpu/ptx/device_calls.h"
 
 namespace openmps::softgpu {
 
@@ -40,6 +41,7 @@ struct CallSite {
   int32_t callee = -1;              // function, or -1: indirect
   std::vector<Argument> arguments;  // in the caller's frame
   std::vector<Argument> results;
+  ptx::DeviceCall device_call = ptx::DeviceCall::kNone;
 };
 
 struct Code {
@@ -61,7 +63,8 @@ struct Code {
   bool calls_indirectly = false;
   bool uses_grid_workspace = false;
   bool uses_reserved_shared = false;
-  bool recursive = false;  // may call itself: how much stack that takes is not known beforehand
+  bool calls_runtime = false;  // the device's (ptx/device_calls.h)
+  bool recursive = false;      // may call itself: how much stack that takes is not known beforehand
   std::vector<int32_t> callees;
   std::string unusable;  // empty, or why it can't run: "line 12: opcode"
 };

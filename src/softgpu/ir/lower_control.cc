@@ -208,6 +208,15 @@ bool Builder::lower_builtin(const std::string& name, const CallSite& site) {
     code_->call_sites.push_back(site);
     return true;
   }
+  if (const ptx::DeviceFunction* function = ptx::find_device_function(name)) {
+    if (site.arguments.size() != function->arguments || site.results.size() != 1)
+      return unusable("call of " + name + " with other parameters than its own");
+    emit(IrOp::k_call_runtime).imm = code_->call_sites.size();
+    code_->call_sites.push_back(site);
+    code_->call_sites.back().device_call = function->call;
+    code_->calls_runtime = true;
+    return true;
+  }
   return unusable("call of the external function '" + name + "'");
 }
 

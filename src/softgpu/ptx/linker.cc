@@ -8,6 +8,7 @@
 #include <set>
 #include <string_view>
 
+#include "softgpu/ptx/device_calls.h"
 #include "softgpu/ptx/lexer.h"
 #include "softgpu/ptx/parser.h"
 
@@ -42,7 +43,7 @@ struct Input {
 // What the device's run time provides.
 bool is_builtin(const std::string& name) {
   return name == "vprintf" || name == "malloc" || name == "free" || name == "__assertfail" ||
-         name == "cudaGraphSetConditional";
+         name == "cudaGraphSetConditional" || find_device_function(name) != nullptr;
 }
 
 // Reads the statements of one input. Local names become `name$L<number>`.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels that launch kernels (dynamic parallelism), linked with the device's runtime by
-// nvcc -rdc=true. On GPUs only: softgpu has no such runtime. Run by run_e2e.py.
+// nvcc -rdc=true. Run by run_e2e.py.
 // usage: nested_launches
 #include <vector>
 

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Images: containers made here, damaged in every way; PTX that must be refused and how; initial
 // values; what a program tells about its kernels.
+#include <elf.h>
 #include <gtest/gtest.h>
 #include <lz4.h>
 #include <zstd.h>
 
+#include <cstdio>
+
 #include "engine_fixture.h"
+#include "softgpu/fatbin/host_object.h"
 
 namespace openmps::softgpu::test {
 namespace {
@@ -128,6 +132,105 @@ TEST(Images, ObjectsOfOneProgramAreLinked) {
   wrapper.extra = both;
   EXPECT_EQ(compile(&wrapper, SIZE_MAX, {80}, &error), nullptr);
   EXPECT_NE(error.log.find("first"), std::string::npos) << error.log;
+}
+
+// The device runtime comes as machine code for every architecture and PTX for one that is newer
+// than all that the program is for. Nothing of it is needed.
+TEST(Images, TheDeviceRuntimeIsLeftOut) {
+  const std::string linked = container(entry(2, 80, "ELF", Packing::kNone));
+  const std::string user = container(entry(
+      1, 80,
+      ptx("sm_80",
+          ".extern .func (.param .b32 result) __cudaCDP2GetLastError();\n"
+          ".visible .entry asks() { .param .b32 p; call (p), __cudaCDP2GetLastError; ret; }\n"),
+      Packing::kZstd));
+  const std::string runtime = container(
+      entry(2, 80, "ELF", Packing::kNone) +
+      entry(1, 121, ptx("sm_121", ".visible .global .u32 __CNPRT_VERSION_NUMBER__ = 6000;\n"),
+            Packing::kZstd));
+  const std::string foreign =
+      container(entry(1, 121, ptx("sm_121", ".visible .global .u32 other = 1;\n"), Packing::kZstd));
+  const void* prelinked[] = {user.data(), runtime.data(), nullptr};
+  struct {
+    uint32_t magic, version;
+    const void *data, *extra;
+  } wrapper = {0x466243b1, 2, linked.data(), prelinked};
+  CompileError error;
+  const auto program = compile(&wrapper, SIZE_MAX, {80}, &error);
+  ASSERT_NE(program, nullptr) << error.log;
+  ASSERT_EQ(program->kernels().size(), 1u);
+  EXPECT_EQ(program->kernels()[0].unusable, "");
+  EXPECT_TRUE(program->kernels()[0].launches_kernels);
+  // Anything else that is for newer devices only is missing.
+  prelinked[1] = foreign.data();
+  EXPECT_EQ(compile(&wrapper, SIZE_MAX, {80}, &error), nullptr);
+  EXPECT_EQ(error.code, CUDA_ERROR_NO_BINARY_FOR_GPU);
+}
+
+// An ELF object for this machine, with one section of that name.
+std::string object(const std::string& section, const std::string& contents) {
+  const std::string names = std::string(1, '\0') + ".shstrtab" + '\0' + section + '\0';
+  Elf64_Ehdr header{};
+  std::memcpy(header.e_ident, ELFMAG, SELFMAG);
+  header.e_ident[EI_CLASS] = ELFCLASS64;
+  header.e_ident[EI_DATA] = ELFDATA2LSB;
+  header.e_machine = EM_X86_64;
+  header.e_shoff = sizeof header + names.size() + contents.size();
+  header.e_shentsize = sizeof(Elf64_Shdr);
+  header.e_shnum = 3;
+  header.e_shstrndx = 1;
+  Elf64_Shdr sections[3]{};
+  sections[1].sh_name = 1;
+  sections[1].sh_offset = sizeof header;
+  sections[1].sh_size = names.size();
+  sections[2].sh_name = 11;
+  sections[2].sh_offset = sizeof header + names.size();
+  sections[2].sh_size = contents.size();
+  std::string made(reinterpret_cast<const char*>(&header), sizeof header);
+  made += names + contents;
+  return made.append(reinterpret_cast<const char*>(sections), sizeof sections);
+}
+
+std::string archive(const std::string& name, const std::string& member) {
+  char header[64];
+  std::snprintf(header, sizeof header, "%-16s%-12d%-6d%-6d%-8d%-10zu`\n", (name + "/").c_str(), 0,
+                0, 0, 644, member.size());
+  return "!<arch>\n" + std::string(header) + member + (member.size() % 2 == 0 ? "" : "\n");
+}
+
+Result<std::vector<fatbin::ObjectText>> objects_in(const std::string& input) {
+  // A copy of exactly the input's size, so that tools see reads past its end.
+  const std::vector<char> exact(input.begin(), input.end());
+  return fatbin::extract_objects("input", exact.data(), exact.size(), 80);
+}
+
+TEST(Images, ObjectsAndArchivesOfTheHost) {
+  const std::string one = container(entry(1, 80, named("sm_80", "one"), Packing::kZstd));
+  const std::string two = container(entry(1, 75, named("sm_75", "two"), Packing::kNone));
+  const std::string both = object("__nv_relfatbin", one + two);
+  const auto alone = objects_in(both);
+  ASSERT_TRUE(alone.ok()) << alone.status().message();
+  ASSERT_EQ(alone->size(), 2u);
+  EXPECT_EQ((*alone)[1].name, "input");
+  EXPECT_EQ((*alone)[1].text, named("sm_75", "two"));
+  const auto member = objects_in(archive("part.o", both));
+  ASSERT_TRUE(member.ok()) << member.status().message();
+  ASSERT_EQ(member->size(), 2u);
+  EXPECT_EQ((*member)[0].name, "input:part.o");
+  // Without device code there is nothing to say.
+  const auto plain = objects_in(archive("part.o", object(".text", "machine code")));
+  ASSERT_TRUE(plain.ok());
+  EXPECT_TRUE(plain->empty());
+  for (size_t length = 0; length < both.size(); ++length)
+    EXPECT_EQ(objects_in(both.substr(0, length)).status().code(), CUDA_ERROR_INVALID_IMAGE);
+}
+
+TEST(Images, MachineCodeInAnObjectIsNamed) {
+  const std::string code = object(".nv_fatbin", container(entry(2, 80, "ELF", Packing::kNone)));
+  const auto found = objects_in(archive("part.o", code));
+  EXPECT_EQ(found.status().code(), CUDA_ERROR_NO_BINARY_FOR_GPU);
+  EXPECT_NE(found.status().message().find("input:part.o"), std::string::npos)
+      << found.status().message();
 }
 
 TEST(Images, TheNewestThatFitsIsTaken) {

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of a context that kernels are lent while they launch kernels: places for parameters, and
+// texts of errors. Nothing is unmapped before the context goes, since that would interrupt every
+// kernel. Called by workers from inside the engine.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace openmps::softgpu {
+
+class AddressSpace;
+
+class ParameterBuffers {
+ public:
+  ParameterBuffers(AddressSpace* memory, int device) : memory_(memory), device_(device) {}
+  ~ParameterBuffers();
+  ParameterBuffers(const ParameterBuffers&) = delete;
+  ParameterBuffers& operator=(const ParameterBuffers&) = delete;
+
+  // At least `bytes`, aligned for every type. 0: the host has no memory.
+  uint64_t take(uint64_t bytes);
+  void give_back(uint64_t address, uint64_t bytes);
+  // Where kernels can read `text`, with a NUL behind it: the same place each time. 0: no memory.
+  uint64_t text(const char* text);
+
+ private:
+  uint64_t take_locked(uint64_t bytes);
+
+  AddressSpace* const memory_;
+  const int device_;
+  std::mutex mutex_;
+  std::vector<uint64_t> chunks_;                          // addresses of what was allocated
+  std::map<uint64_t, std::vector<uint64_t>> free_;        // by size, a power of two
+  std::unordered_map<std::string_view, uint64_t> texts_;  // of literals
+};
+
+}  // namespace openmps::softgpu

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// The device runtime: the functions by which kernels launch kernels (dynamic parallelism of CUDA 12
+// and newer). nvcc declares them, links a library with their code, and calls them; here they are
+// part of the interpreter. Called while images are read and lowered; any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace openmps::softgpu::ptx {
+
+enum class DeviceCall : uint8_t {
+  kNone,
+  kParameterBuffer,
+  kLaunch,
+  kGetLastError,
+  kPeekAtLastError,
+  kErrorString,
+  kErrorName,
+  kGetDevice,
+  kStreamCreate,
+  kStreamDestroy,
+  kStreamWaitEvent,
+  kEventCreate,
+  kEventRecord,
+  kEventDestroy,
+  kMalloc,
+  kFree,
+  kCopy,
+  kFill,
+};
+
+struct DeviceFunction {
+  std::string_view name;
+  DeviceCall call;
+  uint8_t arguments;
+};
+
+// All of them have one result. Null: none of them.
+const DeviceFunction* find_device_function(std::string_view name);
+
+// The text is the library that nvcc links, of which nothing is needed.
+bool is_device_runtime(const std::string& text);
+
+}  // namespace openmps::softgpu::ptx
