@@ -287,6 +287,11 @@ Status GraphBuilder::check_range(const WorkRange& range) const {
   return Status(CUDA_ERROR_INVALID_VALUE, "a graph node uses memory that is not the session's");
 }
 
+void GraphBuilder::open_to_copies(const GraphStep& step, uint32_t device) {
+  if (step.kind != GraphNodeKind::kCopy && step.kind != GraphNodeKind::kArrayCopy) return;
+  for (const WorkRange& range : step.ranges) memory_.open_to_copies(range, device);
+}
+
 Status GraphBuilder::check(std::span<const GraphStep> steps, Moment moment) const {
   for (const GraphStep& step : steps) {
     if (step.lost) return Status(CUDA_ERROR_INVALID_HANDLE, "a graph node's kernel is unloaded");
@@ -319,6 +324,7 @@ Status GraphBuilder::make(DriverGraph& in, const Parameters& parameters,
   const size_t count = before.size();
   CUgraphNode* node = &step->first;
   CUresult result = CUDA_SUCCESS;
+  open_to_copies(*step, in.device());
   switch (step->kind) {
     case GraphNodeKind::kKernel:
       result = driver.cuGraphAddKernelNode_v2(node, graph, from, count, &parameters.kernel);
@@ -512,6 +518,7 @@ Status GraphBuilder::change(CUgraphExec exec, uint32_t device, GraphNodeKind kin
   const CUcontext context = core_.context(device, changed.lane);
   const CUgraphNode node = step->first;
   CUresult result = CUDA_ERROR_INVALID_VALUE;
+  open_to_copies(changed, device);
   switch (kind) {
     case GraphNodeKind::kKernel:
       result = driver.cuGraphExecKernelNodeSetParams_v2(exec, node, &parameters.kernel);

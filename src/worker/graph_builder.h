@@ -81,6 +81,7 @@ class GraphBuilder {
                  std::span<const GraphStep> steps, GraphStep* step);
   Status refresh(const Parameters& parameters, const GraphStep& step);
   Status set_attributes(const Parameters& parameters, CUgraphNode node);
+  void open_to_copies(const GraphStep& step, uint32_t device);
   [[nodiscard]] Status check_range(const WorkRange& range) const;
   [[nodiscard]] bool is_host(uint64_t address) const {
     return address >= core_.device_end() && address < core_.window_end();

@@ -216,10 +216,11 @@ Status Arrays::copy(const wire::ArrayCopy& command) {
   Kept kept;
   OPENMPS_RETURN_IF_ERROR(describe(command, &box, &kept));
   if (command.source.array == 0) {
-    OPENMPS_RETURN_IF_ERROR(check_linear(command.source, command, "source", false));
+    OPENMPS_RETURN_IF_ERROR(check_linear(command.source, command, *stream, "source", false));
   }
   if (command.destination.array == 0) {
-    OPENMPS_RETURN_IF_ERROR(check_linear(command.destination, command, "destination", true));
+    OPENMPS_RETURN_IF_ERROR(
+        check_linear(command.destination, command, *stream, "destination", true));
   }
   OPENMPS_RETURN_IF_ERROR(streams_.enter(*stream, Streams::Entry::kWork));
   OPENMPS_RETURN_IF_ERROR(
@@ -268,11 +269,13 @@ Status Arrays::describe(const wire::ArrayCopy& command, CUDA_MEMCPY3D* box, Kept
 }
 
 Status Arrays::check_linear(const wire::ArraySide& side, const wire::ArrayCopy& copy,
-                            const char* role, bool writable) const {
-  return memory_.check_operand(
-      {side.address, span_of_box(copy.width, copy.height, copy.depth, side.pitch, side.slice),
-       writable},
-      role);
+                            const Stream& stream, const char* role, bool writable) {
+  const WorkRange range{side.address,
+                        span_of_box(copy.width, copy.height, copy.depth, side.pitch, side.slice),
+                        writable};
+  OPENMPS_RETURN_IF_ERROR(memory_.check_operand(range, role));
+  memory_.open_to_copies(range, stream.device);
+  return Status();
 }
 
 // ---- Texture and surface objects ----------------------------------------------------------------

@@ -68,8 +68,8 @@ class Arrays {
 
   Status read_resource(const wire::ImageCreate& command, CUDA_RESOURCE_DESC* resource,
                        std::shared_ptr<Storage>* storage) const;
-  Status check_linear(const wire::ArraySide& side, const wire::ArrayCopy& copy, const char* role,
-                      bool writable) const;
+  Status check_linear(const wire::ArraySide& side, const wire::ArrayCopy& copy,
+                      const Stream& stream, const char* role, bool writable);
   void drop_parts(const std::shared_ptr<Storage>& storage);
   void retire(std::shared_ptr<Storage> storage);
   void release(const Image& image);

@@ -17,6 +17,8 @@ Status Copies::copy(const wire::Memcpy& command) {
   OPENMPS_RETURN_IF_ERROR(
       memory_.check_operand({command.destination, command.bytes, true}, "destination"));
   OPENMPS_RETURN_IF_ERROR(memory_.check_operand({command.source, command.bytes, false}, "source"));
+  memory_.open_to_copies({command.destination, command.bytes, true}, stream->device);
+  memory_.open_to_copies({command.source, command.bytes, false}, stream->device);
   OPENMPS_RETURN_IF_ERROR(streams_.enter(*stream, Streams::Entry::kWork));
   OPENMPS_RETURN_IF_ERROR(
       check(core_.driver.cuMemcpyAsync(core_.device_address(command.destination),
@@ -32,6 +34,8 @@ Status Copies::copy_3d(const wire::Memcpy3D& command) {
   const auto [destination, source] = ranges_of(command);
   OPENMPS_RETURN_IF_ERROR(memory_.check_operand(destination, "destination"));
   OPENMPS_RETURN_IF_ERROR(memory_.check_operand(source, "source"));
+  memory_.open_to_copies(destination, stream->device);
+  memory_.open_to_copies(source, stream->device);
   CUDA_MEMCPY3D box{};
   box.srcMemoryType = CU_MEMORYTYPE_UNIFIED;
   box.srcDevice = core_.device_address(command.source);

@@ -291,6 +291,7 @@ Status SessionMemory::map(const wire::MemoryRange& range) {
   Status status = open_access(it->first, it->second);
   if (status.ok()) {
     it->second.access = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    it->second.for_copies = true;
   } else {
     release(it);
   }
@@ -313,7 +314,7 @@ Status SessionMemory::begin_unmap(const wire::MemoryRange& range, uint64_t* tick
   for (auto it = ranges_.find(range.address); it != ranges_.end() && it->first < end;) {
     Range& leaving = leaving_[it->first] = std::move(it->second);
     leaving.ticket = *ticket;
-    leaving.peers = peers_[leaving.device];
+    leaving.peers = peers_[leaving.device] | leaving.copiers;
     leaving.lent = (range.flags & wire::kUnmapKeep) == 0 || !is_own(leaving);
     it = ranges_.erase(it);
   }
@@ -360,7 +361,8 @@ bool SessionMemory::take_back(const wire::MemoryRange& range) {
   ranges_[range.address] = {.end = range.address + range.bytes,
                             .kind = Kind::kDeviceMemory,
                             .device = range.device,
-                            .holding = std::move(holding)};
+                            .holding = std::move(holding),
+                            .for_copies = true};
   return true;
 }
 
@@ -423,6 +425,25 @@ Status SessionMemory::find_mapped(uint64_t address, uint64_t bytes, uint32_t* de
   return Status();
 }
 
+// Measured between two H200s: 2.3 ms for the first copy of 64 MiB, then 386 GB/s; what CUDA does
+// without peer access has 38 GB/s.
+void SessionMemory::open_to_copies(const WorkRange& range, uint32_t device) {
+  if (core_.devices.count() == 1) return;
+  const uint64_t end = range.address + range.bytes;
+  auto it = ranges_.upper_bound(range.address);
+  if (it != ranges_.begin()) --it;
+  for (; it != ranges_.end() && it->first < end; ++it) {
+    Range& part = it->second;
+    const uint32_t open = (1u << part.device) | peers_[part.device] | part.copiers;
+    if (!part.for_copies || part.end <= range.address || (open >> device & 1) != 0) continue;
+    const CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, core_.devices.at(device).handle},
+                                 CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    const CUresult result =
+        core_.driver.cuMemSetAccess(it->first, part.end - it->first, &access, 1);
+    if (result == CUDA_SUCCESS) part.copiers |= 1u << device;
+  }
+}
+
 Status SessionMemory::peer_access(const wire::PeerAccess& command) {
   OPENMPS_RETURN_IF_ERROR(core_.check_device(command.device));
   OPENMPS_RETURN_IF_ERROR(core_.check_device(command.peer));
@@ -434,8 +455,9 @@ Status SessionMemory::peer_access(const wire::PeerAccess& command) {
       {CU_MEM_LOCATION_TYPE_DEVICE, core_.devices.at(command.device).handle},
       command.enable != 0 ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE};
   OPENMPS_RETURN_IF_ERROR(core_.use(command.peer));
-  for (const auto& [address, range] : ranges_) {
+  for (auto& [address, range] : ranges_) {
     if (range.kind != Kind::kDeviceMemory || range.device != command.peer) continue;
+    range.copiers &= ~bit;
     OPENMPS_RETURN_IF_ERROR(
         check(core_.driver.cuMemSetAccess(address, range.end - address, &desc, 1),
               "cuMemSetAccess of a peer"));

@@ -80,6 +80,9 @@ class SessionMemory {
   // Device memory is mapped at every byte of the range, all on one device, whether or not the
   // session has access. CUDA_ERROR_INVALID_VALUE: it is not.
   [[nodiscard]] Status find_mapped(uint64_t address, uint64_t bytes, uint32_t* device) const;
+  // Copies of `device` are to reach the range: CUDA's do, peers or not, but for mappings of the
+  // program's own. Where the hardware can't, the driver refuses the copy.
+  void open_to_copies(const WorkRange& range, uint32_t device);
   // What is on `peer` becomes accessible from `device`, or stops being so.
   Status peer_access(const wire::PeerAccess& command);
 
@@ -135,6 +138,8 @@ class SessionMemory {
     uint64_t charged = 0;  // on top of its holding: a mapping of memory of unknown size
     std::shared_ptr<Holding> holding = nullptr;
     bool lent = false;        // other processes have it, or may
+    bool for_copies = false;  // of every device, as what cuMemAlloc gives
+    uint32_t copiers = 0;     // devices that have access for their copies
     uint32_t peers = 0;       // of its device, when it was given up
     uint64_t ticket = 0;      // of the command that gave it up
     Lane lane = Lane::kMain;  // of a global

@@ -2,7 +2,9 @@
 // What devices say about themselves in the older forms, contexts and what can be set on them,
 // arrays and textures asked for what they are. Run by run_e2e.py.
 // usage: drv_device_calls devices|contexts|attached|peers|arrays
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include "driver.h"
 
@@ -146,6 +148,56 @@ void attached(const e2e::Session& session) {
 
 // ---- Peers -------------------------------------------------------------------------------------
 
+// Of two devices that are no peers: copies reach everywhere all the same.
+void copies_without_peers(const e2e::Session& session, CUcontext other) {
+  constexpr uint32_t kWords = 1000;
+  CUdeviceptr here = 0, there = 0;
+  CUstream stream = nullptr;
+  CHECK_CU(cuCtxPushCurrent_v2(other));
+  CHECK_CU(cuMemAlloc_v2(&there, kWords * 4));
+  CHECK_CU(cuMemsetD32_v2(there, 7, kWords));
+  CHECK_CU(cuCtxSynchronize());
+  CHECK_CU(cuCtxPopCurrent_v2(nullptr));
+  CHECK_CU(cuMemAlloc_v2(&here, kWords * 4));
+  CHECK_CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  std::vector<uint32_t> seen(kWords);
+  const auto holds = [&](CUdeviceptr address, uint32_t value, const char* what) {
+    CHECK_CU(cuMemcpyDtoHAsync_v2(seen.data(), address, kWords * 4, stream));
+    CHECK_CU(cuStreamSynchronize(stream));
+    expect(std::count(seen.begin(), seen.end(), value) == kWords, "%s", what);
+  };
+  holds(there, 7, "the other device's memory is read");
+  CHECK_CU(cuMemcpyDtoDAsync_v2(here, there, kWords * 4, stream));
+  holds(here, 7, "a copy from there");
+  CHECK_CU(cuMemsetD32Async(here, 8, kWords, stream));
+  CHECK_CU(cuMemcpyPeerAsync(there, other, here, session.context, kWords * 4, stream));
+  holds(there, 8, "a copy to there");
+  CHECK_CU(cuMemsetD32Async(here, 9, kWords, stream));
+  CUDA_MEMCPY3D box{};
+  box.srcMemoryType = box.dstMemoryType = CU_MEMORYTYPE_UNIFIED;
+  box.srcDevice = here;
+  box.dstDevice = there;
+  box.srcPitch = box.dstPitch = box.WidthInBytes = 40;
+  box.srcHeight = box.dstHeight = box.Height = kWords / 10;
+  box.Depth = 1;
+  CHECK_CU(cuMemcpy3DAsync_v2(&box, stream));
+  holds(there, 9, "a box to there");
+  CHECK_CU(cuMemsetD32Async(here, 10, kWords, stream));
+  CUgraph graph = nullptr;
+  CUgraphNode node = nullptr;
+  CUgraphExec exec = nullptr;
+  CHECK_CU(cuGraphCreate(&graph, 0));
+  CHECK_CU(cuGraphAddMemcpyNode(&node, graph, nullptr, 0, &box, session.context));
+  CHECK_CU(cuGraphInstantiateWithFlags(&exec, graph, 0));
+  CHECK_CU(cuGraphLaunch(exec, stream));
+  holds(there, 10, "a graph's copy to there");
+  CHECK_CU(cuGraphExecDestroy(exec));
+  CHECK_CU(cuGraphDestroy(graph));
+  CHECK_CU(cuStreamDestroy_v2(stream));
+  CHECK_CU(cuMemFree_v2(here));
+  CHECK_CU(cuMemFree_v2(there));
+}
+
 // Of two devices: the kernel of one writes to memory of the other.
 void peers(const e2e::Session& session) {
   CUcontext other = nullptr;
@@ -154,6 +206,7 @@ void peers(const e2e::Session& session) {
   CHECK_CU(cuDeviceCanAccessPeer(&can, 0, 1));
   CHECK_CU(cuDeviceGetP2PAttribute(&supported, CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED, 0, 1));
   expect(can == 1 && supported == 1, "each reaches the other");
+  copies_without_peers(session, other);
   expect_result("access that nobody enabled", cuCtxDisablePeerAccess(other),
                 CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
   expect_result("flags of access", cuCtxEnablePeerAccess(other, 1), kInvalid);

@@ -73,7 +73,9 @@ bool missing(const char* symbol) { return strstr(symbol, "missing") != nullptr; 
 void fill_devices(DriverTable& t) {
   t.cuInit = [](unsigned) { return CUDA_SUCCESS; };
   t.cuDriverGetVersion = [](int* version) { return *version = 13000, CUDA_SUCCESS; };
-  t.cuDeviceGetCount = [](int* count) { return *count = 1, CUDA_SUCCESS; };
+  t.cuDeviceGetCount = [](int* count) {
+    return *count = FakeDriver::current().devices, CUDA_SUCCESS;
+  };
   t.cuDeviceGet = [](CUdevice* device, int ordinal) { return *device = ordinal, CUDA_SUCCESS; };
   t.cuDeviceGetName = [](char* text, int bytes, CUdevice) {
     return strncpy(text, "Fake GPU", static_cast<size_t>(bytes)), CUDA_SUCCESS;

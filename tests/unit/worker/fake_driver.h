@@ -51,6 +51,7 @@ class FakeDriver {
                                {CU_LIMIT_MAX_L2_FETCH_GRANULARITY, 64}};
   // How often loading or unloading code had work of its context to wait for.
   std::atomic<uint32_t> waited{0};
+  int devices = 1;
   // No more physical memory than this exists at a time.
   void limit_physical(uint64_t bytes);
   // Bytes of physical memory that exist.

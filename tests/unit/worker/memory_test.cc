@@ -317,5 +317,30 @@ TEST(AddressBookTest, WindowsFromBelowExtentsFromAbove) {
   EXPECT_LT(again, wire::window_base(2));
 }
 
+class TwoDevicesTest : public MemoryTest {
+ protected:
+  TwoDevicesTest() { driver_.devices = 2; }
+};
+
+// Copies reach memory of every device, peers or not; the first of a device opens it.
+TEST_F(TwoDevicesTest, CopiesReachTheOtherDevice) {
+  create_stream(1, wire::StreamKind::kNonBlocking);  // of the first device
+  map(kBase, kUnit);
+  EXPECT_TRUE(send(Opcode::kMemoryMap, MemoryRange{kBase + kUnit, kUnit, 1, 0}).ok());
+  calls();
+  EXPECT_TRUE(copy(kBase, kStaging, 64).ok());
+  EXPECT_EQ(calls(), (Calls{"stream 0", "copy s1 64"}));
+  EXPECT_TRUE(copy(kBase, kBase + kUnit, 64).ok());
+  EXPECT_EQ(calls(), (Calls{"access", "copy s1 64"}));
+  EXPECT_TRUE(copy(kBase + kUnit, kStaging, 64).ok());
+  EXPECT_EQ(calls(), (Calls{"copy s1 64"}));
+  // A peer that stops being one takes the access of its copies along: the next opens it again.
+  EXPECT_TRUE(send(Opcode::kPeerAccess, wire::PeerAccess{0, 1, 1, 0}).ok());
+  EXPECT_TRUE(send(Opcode::kPeerAccess, wire::PeerAccess{0, 1, 0, 0}).ok());
+  calls();
+  EXPECT_TRUE(copy(kBase, kBase + kUnit, 64).ok());
+  EXPECT_EQ(calls(), (Calls{"access", "copy s1 64"}));
+}
+
 }  // namespace
 }  // namespace openmps::worker
