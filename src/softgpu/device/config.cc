@@ -50,6 +50,18 @@ Status read_number(const char* name, uint64_t least, uint64_t most, uint32_t* va
   return Status();
 }
 
+// CUDA_DEVICE_MAX_CONNECTIONS as NVIDIA's driver takes it, up to what the device has
+// (SOFTGPU_CONNECTIONS; an H200's 32). A device that has 0 knows no such limit.
+Status read_connections(uint32_t* value) {
+  uint32_t there = 32;
+  OPENMPS_RETURN_IF_ERROR(read_number("SOFTGPU_CONNECTIONS", 0, 1024, &there));
+  uint64_t wanted = 0;
+  const char* text = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  if (text == nullptr || !parse_number(text, &wanted) || wanted == 0) wanted = *value;
+  *value = static_cast<uint32_t>(std::min<uint64_t>(wanted, there));
+  return Status();
+}
+
 // "9.0", "8.6" or "90".
 Status read_compute_capability(uint32_t* value) {
   const char* text = getenv("SOFTGPU_CC");
@@ -93,6 +105,7 @@ Result<Config> read_config() {
   OPENMPS_RETURN_IF_ERROR(read_number("SOFTGPU_SMS", 1, kMaxSms, &config.sm_count));
   OPENMPS_RETURN_IF_ERROR(read_number("SOFTGPU_MEMORY", 1 << 20, 1ull << 44, &config.memory_bytes));
   OPENMPS_RETURN_IF_ERROR(read_number("SOFTGPU_QUEUES", 1, 1024, &config.hardware_queues));
+  OPENMPS_RETURN_IF_ERROR(read_connections(&config.connections));
   OPENMPS_RETURN_IF_ERROR(read_number("SOFTGPU_STREAM_ITEMS", 0, 1 << 20, &config.stream_items));
   uint32_t loading_waits = config.loading_waits ? 1 : 0;
   OPENMPS_RETURN_IF_ERROR(read_number("SOFTGPU_LOADING_WAITS", 0, 1, &loading_waits));

@@ -21,6 +21,7 @@ struct Config {
   uint64_t memory_bytes = 8ull << 30;  // SOFTGPU_MEMORY, bytes or with suffix K, M, G
   uint64_t timeslice_ns = 2'000'000;   // SOFTGPU_TIMESLICE_US; 2 ms is the order of a GPU's default
   uint32_t hardware_queues = 128;      // SOFTGPU_QUEUES; 128 streams ran side by side on an H200
+  uint32_t connections = 8;            // of a context; 0: as many as streams. See read_connections
   uint32_t stream_items = 0;           // SOFTGPU_STREAM_ITEMS; 0: as many as there is memory for
   bool loading_waits = true;           // SOFTGPU_LOADING_WAITS: as NVIDIA's driver does
   uint32_t workers = 0;                // threads that run blocks: min(cores, sm_count)

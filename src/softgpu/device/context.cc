@@ -82,8 +82,8 @@ Status Context::activate() {
     return listed;
   }
   auto execution = std::make_shared<ExecutionContext>(driver_.new_id(), device_.ordinal,
-                                                      driver_.config.hardware_queues,
-                                                      &driver_.address_space, &driver_.scheduler);
+                                                      driver_.config, &driver_.address_space,
+                                                      &driver_.scheduler);
   driver_.scheduler.open(execution);
   std::shared_ptr<Stream> legacy = make_legacy_stream(shared_from_this(), execution);
   std::lock_guard lock(mutex_);

@@ -9,6 +9,7 @@
 #include <cstdlib>
 
 #include "softgpu/device/array.h"
+#include "softgpu/device/config.h"
 #include "softgpu/device/driver.h"
 #include "softgpu/device/scheduler.h"
 
@@ -20,11 +21,12 @@ constexpr uint64_t kHeapAlignment = 16;  // of malloc() in a kernel, as on a GPU
 }  // namespace
 
 ExecutionContext::ExecutionContext(uint64_t context_id, int device_ordinal,
-                                   uint32_t hardware_queue_count, AddressSpace* memory,
+                                   const Config& config, AddressSpace* memory,
                                    Scheduler* scheduler)
     : id(context_id),
       device(device_ordinal),
-      hardware_queues(hardware_queue_count),
+      hardware_queues(config.hardware_queues),
+      connections(config.connections),
       parameters(memory, device_ordinal),
       memory_(memory),
       scheduler_(scheduler) {}

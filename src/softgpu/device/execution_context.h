@@ -13,12 +13,14 @@
 #include <vector>
 
 #include "softgpu/device/address_space.h"
+#include "softgpu/device/connections.h"
 #include "softgpu/device/operation.h"
 #include "softgpu/device/parameter_buffers.h"
 #include "softgpu/device/residency.h"
 
 namespace openmps::softgpu {
 
+struct Config;
 class Scheduler;
 struct SurfaceObject;
 struct TextureObject;
@@ -35,14 +37,13 @@ struct StreamQueue {
   SmSet sms;             // where its kernels may run
   uint64_t green = 0;    // id of its green context
   OperationPtr tail;     // guarded by Scheduler::mutex; null or done: idle
-  // Operations that are not done, if they are limited; guarded by Scheduler::mutex.
-  std::shared_ptr<uint32_t> items = std::make_shared<uint32_t>(0);
+  std::shared_ptr<StreamItems> items = std::make_shared<StreamItems>();
   bool retired = false;  // destroyed; kept in its context's list until it is idle
 };
 
 class ExecutionContext final : public DeviceServices {
  public:
-  ExecutionContext(uint64_t id, int device, uint32_t hardware_queues, AddressSpace* memory,
+  ExecutionContext(uint64_t id, int device, const Config& config, AddressSpace* memory,
                    Scheduler* scheduler);
   ~ExecutionContext() override;
 
@@ -61,6 +62,7 @@ class ExecutionContext final : public DeviceServices {
   std::shared_ptr<StreamQueue> legacy;
   std::vector<std::shared_ptr<StreamQueue>> streams;  // the legacy one not included
   std::vector<std::deque<std::shared_ptr<KernelOperation>>> hardware_queues;
+  Connections connections;
   uint32_t next_queue = 0;
   uint32_t take_queue_locked() {
     return next_queue++ % static_cast<uint32_t>(hardware_queues.size());

@@ -426,6 +426,7 @@ Status launch_graph(GraphExec& exec, Stream& stream) {
   auto begin = std::make_shared<MarkerOperation>(stream.execution);
   begin->assigned = exec.conditions;
   auto end = std::make_shared<MarkerOperation>(stream.execution);
+  end->in_graph = true;
 
   graph_memory.use(memory.allocations, end);
   for (const uint64_t address : memory.frees) graph_memory.close(address, end);

@@ -33,6 +33,13 @@ enum class OperationKind : uint8_t {
   kConditional,  // a node of a graph that runs others
 };
 
+// Of a stream; guarded by Scheduler::mutex.
+struct StreamItems {
+  uint32_t outstanding = 0;  // operations that are not done
+  uint32_t unstarted = 0;    // of those, in a connection
+  uint32_t connection = 0;   // which (connections.h)
+};
+
 struct Operation {
   Operation(OperationKind what, std::shared_ptr<ExecutionContext> where)
       : kind(what), context(std::move(where)) {}
@@ -49,8 +56,10 @@ struct Operation {
   bool ready = false;
   bool done = false;
   uint64_t finished_ns = 0;
-  std::shared_ptr<uint32_t>
-      items;  // of its stream, if they are limited: counts it until it is done
+  bool in_graph = false;    // the end of a graph's launch: in no connection, like its nodes
+  bool stalled = false;     // what it waited for is done, but others are ahead in its connection
+  int32_t connection = -1;  // -1: none, or it has started
+  std::shared_ptr<StreamItems> items;  // of its stream; null: in none
   std::vector<std::shared_ptr<Operation>> successors;
 };
 using OperationPtr = std::shared_ptr<Operation>;

@@ -99,10 +99,9 @@ void Scheduler::submit_locked(StreamQueue& stream, const OperationPtr& operation
   }
   for (const OperationPtr& before : also_after) add_edge_locked(before, operation);
   stream.tail = operation;
-  if (stream_items_ != 0) {
-    operation->items = stream.items;
-    ++*stream.items;
-  }
+  operation->items = stream.items;
+  ++stream.items->outstanding;
+  if (!operation->in_graph) context.connections.add(operation, *stream.items);
   release_hold_locked(operation);
 }
 
@@ -146,8 +145,12 @@ void Scheduler::drain_ready_locked() {
 
 void Scheduler::dispatch_locked(const OperationPtr& operation) {
   if (operation->done) return;
-  operation->ready = true;
   ExecutionContext& context = *operation->context;
+  operation->stalled = !context.connections.is_first(*operation);
+  if (operation->stalled) return;
+  operation->ready = true;
+  // A wait for a value starts when the value has come.
+  if (operation->kind != OperationKind::kMemoryWords) leave_connection_locked(*operation);
   bool failed = context.error.load(std::memory_order_relaxed) != CUDA_SUCCESS;
   switch (operation->kind) {
     case OperationKind::kMarker:
@@ -193,16 +196,23 @@ void Scheduler::dispatch_locked(const OperationPtr& operation) {
   }
 }
 
+void Scheduler::leave_connection_locked(Operation& operation) {
+  const OperationPtr first = operation.context->connections.remove(operation);
+  if (first != nullptr && first->stalled) ready_.push_back(first);
+}
+
 void Scheduler::complete_locked(const OperationPtr& operation) {
   if (operation->done) return;
   operation->done = true;
+  leave_connection_locked(*operation);
   operation->finished_ns = now_ns();
   for (OperationPtr& successor : operation->successors)
     if (--successor->unsatisfied == 0) ready_.push_back(std::move(successor));
   operation->successors.clear();
   ExecutionContext& context = *operation->context;
   --context.outstanding;
-  if (operation->items != nullptr && (*operation->items)-- >= stream_items_) done_.notify_all();
+  if (operation->items != nullptr && operation->items->outstanding-- == stream_items_)
+    done_.notify_all();
   if (operation->waiters > 0 || (context.closing && context.outstanding == 0)) done_.notify_all();
   drain_ready_locked();
 }
@@ -342,7 +352,7 @@ void Scheduler::end_standstill(ExecutionContext& context) {
 void Scheduler::await_room(const StreamQueue& stream) {
   if (stream_items_ == 0) return;
   std::unique_lock lock(mutex);
-  done_.wait(lock, [&] { return *stream.items < stream_items_; });
+  done_.wait(lock, [&] { return stream.items->outstanding < stream_items_; });
 }
 
 void Scheduler::await_standstills(ExecutionContext& context) {

@@ -103,6 +103,8 @@ class Scheduler {
   void release_hold_locked(const OperationPtr& operation);
   void dispatch_locked(const OperationPtr& operation);
   void drain_ready_locked();
+  // It starts, or is done: what is behind it in its connection may go on.
+  void leave_connection_locked(Operation& operation);
   // False: a wait among them is not satisfied yet. In a context that has failed all are done with.
   bool advance_words_locked(MemoryWordsOperation& words);
   void finish_marker_locked(MarkerOperation& marker);

@@ -4,6 +4,7 @@
 # it for what the front asks of the PTX parser (cuLink*).
 openmps_unit_test(softgpu_device_test
   device_address_space_test.cc
+  device_connections_test.cc
   device_context_test.cc
   device_contexts_test.cc
   device_copy_test.cc
