@@ -52,14 +52,17 @@ Image image_of(uint64_t number, uint64_t address) {
       {ChannelKind::kFloat, 4, 1},    {ChannelKind::kFloat, 2, 2},  {ChannelKind::kUnsigned, 1, 4},
       {ChannelKind::kUnsigned, 2, 2}, {ChannelKind::kSigned, 4, 4}, {ChannelKind::kSigned, 1, 1},
       {ChannelKind::kFloat, 4, 4},    {ChannelKind::kSigned, 2, 4}};
-  const uint32_t shape = number & 7;  // one dimension, two, three; one or two with layers; two
+  // One dimension, two, three; one or two with layers; a cube, several; two.
+  const uint32_t shape = number & 7;
   Image image;
   image.address = address;
   image.format = kFormats[number >> 3 & 7];
   image.width = kImageWidth;
   image.height = shape == 0 || shape == 3 ? 0 : kImageHeight;
   image.depth = shape == 2 ? 4 : 0;
-  image.layers = shape == 3 || shape == 4 ? 4 : 0;
+  const bool cube = shape == 5 || shape == 6;
+  if (cube) image.width = kImageHeight;
+  image.layers = shape == 3 || shape == 4 ? 4 : shape == 5 ? 6 : shape == 6 ? 12 : 0;
   image.pitch = kImageWidth * image.format.texel_bytes();
   image.slice = image.pitch * kImageHeight;
   return image;

@@ -81,9 +81,9 @@ Status Context::activate() {
     device_.segment->return_memory(storage_);
     return listed;
   }
-  auto execution = std::make_shared<ExecutionContext>(driver_.new_id(), device_.ordinal,
-                                                      driver_.config, &driver_.address_space,
-                                                      &driver_.scheduler);
+  auto execution =
+      std::make_shared<ExecutionContext>(driver_.new_id(), device_.ordinal, driver_.config,
+                                         &driver_.address_space, &driver_.scheduler);
   driver_.scheduler.open(execution);
   std::shared_ptr<Stream> legacy = make_legacy_stream(shared_from_this(), execution);
   std::lock_guard lock(mutex_);

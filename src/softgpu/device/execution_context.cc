@@ -20,9 +20,8 @@ constexpr uint64_t kHeapAlignment = 16;  // of malloc() in a kernel, as on a GPU
 
 }  // namespace
 
-ExecutionContext::ExecutionContext(uint64_t context_id, int device_ordinal,
-                                   const Config& config, AddressSpace* memory,
-                                   Scheduler* scheduler)
+ExecutionContext::ExecutionContext(uint64_t context_id, int device_ordinal, const Config& config,
+                                   AddressSpace* memory, Scheduler* scheduler)
     : id(context_id),
       device(device_ordinal),
       hardware_queues(config.hardware_queues),

@@ -69,6 +69,7 @@ AddressMode Sampler::mode(uint32_t axis) const {
   const AddressMode wanted = texture_.address[axis];
   const bool periodic = wanted == AddressMode::kWrap || wanted == AddressMode::kMirror;
   if (texture_.buffer) return AddressMode::kBorder;
+  if (on_face_) return AddressMode::kClamp;
   return periodic && !texture_.normalized_coordinates ? AddressMode::kClamp : wanted;
 }
 
@@ -308,6 +309,7 @@ void Sampler::sample_levels(const TexturePoints& points, uint32_t lanes, Texels*
 }
 
 void Sampler::sample(const TexturePoints& points, uint32_t lanes, Texels* texels) {
+  on_face_ = points.on_face;
   if (texture_.levels.size() == 1)
     sample_level(texture_.levels[0], points, lanes, texels);
   else
@@ -316,6 +318,7 @@ void Sampler::sample(const TexturePoints& points, uint32_t lanes, Texels* texels
 
 void Sampler::gather(const TexturePoints& points, uint32_t component, uint32_t lanes,
                      Texels* texels) {
+  on_face_ = points.on_face;
   const Image& image = texture_.levels[0];
   Axis x, y;
   between(points, 0, image.width, &x);

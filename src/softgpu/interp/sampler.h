@@ -27,6 +27,7 @@ struct TexturePoints {
   const int32_t* index[3] = {};     // set: these count, not `x`
   const uint32_t* layer = nullptr;  // null: 0
   const float* level = nullptr;     // null: 0
+  bool on_face = false;             // of a cube: its edges clamp, whatever the address mode
 };
 
 // Reads texels for lanes of one instruction. What it reads must be mapped: a sampler that met
@@ -71,6 +72,7 @@ class Sampler {
 
   Warp* warp_;
   const Texture& texture_;
+  bool on_face_ = false;
   uint32_t failed_ = 0;
   uint64_t fault_address_ = 0;
 };

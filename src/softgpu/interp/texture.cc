@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "softgpu/interp/block.h"
+#include "softgpu/interp/cube_map.h"
 #include "softgpu/interp/sampler.h"
 #include "softgpu/ir/texture_codes.h"
 
@@ -78,7 +79,8 @@ const T* row_at(const std::byte* regs, int32_t offset) {
   return reinterpret_cast<const T*>(regs + offset);
 }
 
-// extra: four results, then layer, coordinates, level. `level` keeps those that count.
+// extra: four results, then layer, coordinates, and level or gradients. `level` keeps those that
+// count.
 TexturePoints points_of(const TextureCode& code, const Op* op, const std::byte* regs, f32* level) {
   TexturePoints points;
   points.dimensions = code.dimensions;
@@ -96,6 +98,60 @@ TexturePoints points_of(const TextureCode& code, const Op* op, const std::byte* 
     points.level = level;
   }
   return points;
+}
+
+// Where the lanes of a cube, or of a fetch with gradients, come to fetch.
+struct Projection {
+  alignas(64) f32 x[2][kWarpSize];
+  alignas(64) u32 layer[kWarpSize];
+  alignas(64) f32 level[kWarpSize];
+};
+
+// From a direction to a place on a face; steps become those between such places.
+u32 to_face(const Texture& texture, const f32 (&direction)[3], f32 (&steps)[2][3], f32* x) {
+  const f32 scale = texture.normalized_coordinates ? 1 : static_cast<f32>(texture.levels[0].width);
+  const FacePlace place = face_of(direction);
+  x[0] = place.s * scale;
+  x[1] = place.t * scale;
+  for (auto& step : steps) {
+    const f32 there[3] = {direction[0] + step[0], direction[1] + step[1], direction[2] + step[2]};
+    const FacePlace beside = face_of(there);
+    step[0] = beside.s * scale - x[0];
+    step[1] = beside.t * scale - x[1];
+  }
+  return place.face;
+}
+
+TexturePoints project(const TextureCode& code, const Texture& texture, const Op* op,
+                      const std::byte* regs, const TexturePoints& points, Projection* made) {
+  TexturePoints projected = points;
+  const bool gradients = code.kind == FetchKind::kGradient;
+  const int32_t* operand = op->extra + 4 + (code.layered ? 1 : 0) + code.dimensions;
+  for (u32 lane = 0; lane < kWarpSize; ++lane) {
+    f32 direction[3] = {}, steps[2][3] = {};
+    for (u32 axis = 0; axis < code.dimensions; ++axis) {
+      direction[axis] = points.x[axis][lane];
+      for (u32 i = 0; gradients && i < 2; ++i)
+        steps[i][axis] = read_lane<f32>(regs, operand[i * code.dimensions + axis], lane);
+    }
+    if (code.cube) {
+      f32 x[2];
+      const u32 face = to_face(texture, direction, steps, x);
+      made->layer[lane] = (points.layer ? points.layer[lane] : 0) * kCubeFaces + face;
+      made->x[0][lane] = x[0];
+      made->x[1][lane] = x[1];
+    }
+    if (gradients)
+      made->level[lane] = level_of_gradient(texture, code.cube ? 2 : code.dimensions, steps);
+  }
+  if (gradients) projected.level = made->level;
+  if (!code.cube) return projected;
+  projected.dimensions = 2;
+  projected.x[0] = made->x[0];
+  projected.x[1] = made->x[1];
+  projected.layer = made->layer;
+  projected.on_face = true;
+  return projected;
 }
 
 void write_texels(const TextureCode& code, const Op* op, std::byte* regs, const Texels& texels,
@@ -120,7 +176,9 @@ HANDLER(texture) {
   const TextureCode code = TextureCode::decode(op->aux);
   Textures textures(warp, op, regs, &warp->block->last_texture);
   f32 level[kWarpSize];
-  const TexturePoints points = points_of(code, op, regs, level);
+  const TexturePoints given = points_of(code, op, regs, level);
+  const bool projects = code.cube || code.kind == FetchKind::kGradient;
+  Projection projection;
   // Results are written when all lanes have read: they may lie where coordinates did.
   Texels texels = {};
   for (u32 left = warp->active; left;) {
@@ -128,6 +186,8 @@ HANDLER(texture) {
     const Texture* texture = textures.of(lane, "texture object");
     if (!texture) return nullptr;
     const u32 here = textures.like_first(left);
+    const TexturePoints points =
+        projects ? project(code, *texture, op, regs, given, &projection) : given;
     Texels found = {};
     Sampler sampler(warp, *texture);
     if (code.kind == FetchKind::kGather)

@@ -11,8 +11,10 @@ namespace {
 
 // "2d", "a1d": a leading 'a' is a layered image.
 void read_geometry(const ptx::Instruction& in, uint32_t* dimensions, bool* layered) {
-  *layered = in.has("a1d") || in.has("a2d");
-  *dimensions = in.has("3d") ? 3 : in.has("2d") || in.has("a2d") ? 2 : 1;
+  *layered = in.has("a1d") || in.has("a2d") || in.has("acube");
+  *dimensions = in.has("3d") || in.has("cube") || in.has("acube") ? 3
+                : in.has("2d") || in.has("a2d")                   ? 2
+                                                                  : 1;
 }
 
 std::vector<ptx::Operand> members_of(const ptx::Operand& operand) {
@@ -41,14 +43,20 @@ bool Builder::lower_texture(const Instruction& in) {
   read_geometry(in, &code.dimensions, &code.layered);
   code.half = in.type(0) == Type::kF16;
   code.integer = in.type(1) == Type::kS32;
-  code.kind = in.has("level") ? FetchKind::kLevel : FetchKind::kBase;
+  code.cube = in.has("cube") || in.has("acube");
+  code.kind = in.has("level")  ? FetchKind::kLevel
+              : in.has("grad") ? FetchKind::kGradient
+                               : FetchKind::kBase;
   if (in.rule->mnemonic == "tld4") {
     code.kind = FetchKind::kGather;
     code.component = in.has("r") ? 0 : in.has("g") ? 1 : in.has("b") ? 2 : 3;
   }
   const std::vector<Operand> members = members_of(in.operands[0]);
   if (members.size() != 4) return unusable("vector of the wrong size");
-  if ((in.operands.size() > 2) != (code.kind == FetchKind::kLevel))
+  const size_t more = code.kind == FetchKind::kLevel      ? 1
+                      : code.kind == FetchKind::kGradient ? 2
+                                                          : 0;
+  if (in.operands.size() != 2 + more)
     return unusable("texture fetch with more operands than supported");
   int32_t handle = -1;
   std::vector<int32_t> values;
@@ -56,6 +64,12 @@ bool Builder::lower_texture(const Instruction& in) {
   if (!read_image_operand(in.operands[1], code.dimensions, code.layered, lane, &handle, &values))
     return false;
   if (code.kind == FetchKind::kLevel) values.push_back(read(in.operands[2], lane));
+  for (size_t i = 2; code.kind == FetchKind::kGradient && i < 4; ++i) {
+    const std::vector<Operand> gradient = members_of(in.operands[i]);
+    if (gradient.size() < code.dimensions) return unusable("a gradient of too few dimensions");
+    for (uint32_t axis = 0; axis < code.dimensions; ++axis)
+      values.push_back(read(gradient[axis], Lane::f32));
+  }
   std::vector<int32_t> results;
   for (const Operand& member : members) results.push_back(result(member, code.half ? 2 : 4));
   Draft& draft = emit(IrOp::k_texture, -1, handle);
@@ -63,6 +77,8 @@ bool Builder::lower_texture(const Instruction& in) {
   draft.extra_results = results;
   draft.extra_values = values;
   for (size_t i = 0; i < members.size(); ++i) store_result(members[i], results[i]);
+  // "{...}|p": whether the texels have memory. There are no sparse arrays, so they have.
+  if (in.operands[0].pair >= 0) emit(IrOp::k_pred_mov, register_value(in.operands[0].pair));
   return true;
 }
 

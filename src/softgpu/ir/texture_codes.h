@@ -7,7 +7,7 @@
 
 namespace openmps::softgpu {
 
-enum class FetchKind : uint8_t { kBase, kLevel, kGather };
+enum class FetchKind : uint8_t { kBase, kLevel, kGather, kGradient };
 enum class Boundary : uint8_t { kTrap, kClamp, kZero };
 enum class ImageQuery : uint8_t { kWidth, kHeight, kDepth, kLayers, kLevels };
 
@@ -18,10 +18,12 @@ struct TextureCode {
   bool half = false;     // results
   FetchKind kind = FetchKind::kBase;
   uint32_t component = 0;  // of a gather
+  bool cube = false;       // three dimensions that name a direction
 
   [[nodiscard]] uint32_t encode() const {
     return dimensions | static_cast<uint32_t>(layered) << 2 | static_cast<uint32_t>(integer) << 3 |
-           static_cast<uint32_t>(half) << 4 | static_cast<uint32_t>(kind) << 5 | component << 8;
+           static_cast<uint32_t>(half) << 4 | static_cast<uint32_t>(kind) << 5 | component << 8 |
+           static_cast<uint32_t>(cube) << 10;
   }
   static TextureCode decode(uint32_t aux) {
     return {aux & 3,
@@ -29,7 +31,8 @@ struct TextureCode {
             (aux >> 3 & 1) != 0,
             (aux >> 4 & 1) != 0,
             static_cast<FetchKind>(aux >> 5 & 3),
-            aux >> 8 & 3};
+            aux >> 8 & 3,
+            (aux >> 10 & 1) != 0};
   }
 };
 

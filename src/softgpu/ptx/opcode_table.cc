@@ -292,7 +292,9 @@ constexpr Rule kRules[] = {
     {"movmatrix", "sync aligned m8n8 trans b16", "D S", L::kMatrix, ""},
     // Textures and surfaces.
     {"tex", "base|level? 1d|2d|3d|a1d|a2d v4 f32|u32|s32|f16 f32|s32", "V T S?", L::kTexture, ""},
-    {"tld4", "r|g|b|a 2d|a2d v4 f32|u32|s32|f16 f32", "V T", L::kTexture, ""},
+    {"tex", "base|level? cube|acube v4 f32|u32|s32|f16 f32", "V T S?", L::kTexture, ""},
+    {"tex", "grad 1d|2d|3d|a1d|a2d|cube|acube v4 f32|u32|s32|f16 f32", "V T W W", L::kTexture, ""},
+    {"tld4", "r|g|b|a 2d|a2d|cube|acube v4 f32|u32|s32|f16 f32", "V T", L::kTexture, ""},
     {"suld", "b 1d|2d|3d|a1d|a2d ca|cg|cs|cv? v2|v4? b8|b16|b32|b64 trap|clamp|zero", "V T",
      L::kSurface, ""},
     {"sust", "b 1d|2d|3d|a1d|a2d wb|cg|cs|wt? v2|v4? b8|b16|b32|b64 trap|clamp|zero", "T W",

@@ -348,7 +348,8 @@ bool Parser::check_operands(const Instruction& instruction) {
 
 bool Parser::operand(char letter, Operand* out) {
   if (accept('[')) return address(letter, out);
-  if (accept('{')) return list('}', Operand::Kind::kVector, letter, out);
+  if (accept('{'))
+    return list('}', Operand::Kind::kVector, letter, out) && (letter != 'V' || second(out));
   if (letter == 'X' && accept('(')) return list(')', Operand::Kind::kList, letter, out);
   if (accept('!')) {
     std::string name;
@@ -360,6 +361,18 @@ bool Parser::operand(char letter, Operand* out) {
   if (token_.kind == Token::Kind::kWord && token_.text != "WARP_SZ")
     return name_operand(letter, out);
   return constant_operand(out);
+}
+
+// "|p" behind what is written, or nothing.
+bool Parser::second(Operand* out) {
+  if (!accept('|')) return true;
+  std::string name;
+  if (!expect_name(&name)) return false;
+  if (name == "_") {
+    out->pair = -2;
+    return true;
+  }
+  return find_register(name, &out->pair) || fail("Unknown symbol '" + name + "'");
 }
 
 bool Parser::name_operand(char letter, Operand* out) {
@@ -387,14 +400,7 @@ bool Parser::name_operand(char letter, Operand* out) {
   }
   if (find_register(name, &out->index)) {
     out->kind = Operand::Kind::kRegister;
-    if (!accept('|')) return true;
-    std::string second;
-    if (!expect_name(&second)) return false;
-    if (second == "_") {
-      out->pair = -2;
-      return true;
-    }
-    return find_register(second, &out->pair) || fail("Unknown symbol '" + second + "'");
+    return second(out);
   }
   out->special = special_register_from_name(name);
   if (out->special != SpecialRegister::kNone) {

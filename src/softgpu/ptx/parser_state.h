@@ -90,6 +90,7 @@ class Parser {
   bool call_prototype(const std::string& label);
   bool instruction(std::string_view mnemonic, uint32_t line, int32_t guard, bool negated);
   bool operand(char letter, Operand* out);
+  bool second(Operand* out);
   bool name_operand(char letter, Operand* out);
   bool address(char letter, Operand* out);
   bool list(char close, Operand::Kind kind, char letter, Operand* out);

@@ -320,14 +320,121 @@ TEST_F(TextureTest, Queries) {
 TEST(TextureTextTest, WhatIsNotSupportedIsNamed) {
   Device device;
   ASSERT_TRUE(
-      device.load(kernel("tex.cube.v4.f32.f32 {%f5, %f6, %f7, %f8}, "
+      device.load(kernel("tex.2dms.v4.f32.s32 {%f5, %f6, %f7, %f8}, "
                          "[%rd1, {%f2, %f3, %f4, %f4}];")));
-  EXPECT_NE(device.program->kernels()[0].unusable.find("tex.cube.v4.f32.f32"), std::string::npos);
+  EXPECT_NE(device.program->kernels()[0].unusable.find("tex.2dms.v4.f32.s32"), std::string::npos);
   Device missing;
   ASSERT_TRUE(missing.load(kernel("tex.3d.v4.f32.f32 {%f5, %f6, %f7, %f8}, [%rd1, {%f2, %f3}];")));
   EXPECT_NE(missing.program->kernels()[0].unusable.find("too few coordinates"), std::string::npos);
   Device none;
   EXPECT_FALSE(none.load(kernel("tex.2d.v4.f32.f32 {%f5, %f6, %f7, %f8}, [%rd1];")));
+}
+
+// Six faces of 4 x 4 texels, which are numbered through; `layers` cubes behind each other.
+class CubeTest : public TextureTest {
+ protected:
+  static constexpr uint32_t kSize = 4, kFace = kSize * kSize;
+  Texture* cubes(uint32_t count) {
+    texels.resize(6 * count * kFace);
+    for (uint32_t i = 0; i < texels.size(); ++i) texels[i] = static_cast<float>(i);
+    Image faces = image(texels.data(), kSize, kSize, {ChannelKind::kFloat, 4, 1});
+    device.memory.add(texels.data(), texels.size() * 4);
+    faces.layers = 6 * count;
+    Texture* made = texture(faces);
+    made->normalized_coordinates = true;
+    // Whatever the mode, a face's edge clamps.
+    for (AddressMode& mode : made->address) mode = AddressMode::kWrap;
+    return made;
+  }
+  std::vector<float> texels;
+};
+
+const char kCube[] =
+    "tex.cube.v4.f32.f32 {%f5, %f6, %f7, %f8}, [%rd1, {%f2, %f3, %f4, %f4}];"
+    "st.global.f32 [%rd6], %f5;";
+
+TEST_F(CubeTest, DirectionsNameFaces) {
+  cubes(1);
+  // Along each axis, a little to the side: s and t as the programming guide's table has them, by
+  // which s goes to 0.75 and t to 0.625, or to the other side.
+  const struct {
+    float x, y, z;
+    uint32_t face, column, row;
+  } kRows[] = {{1, 0.25f, 0.5f, 0, 1, 1},  {-1, 0.25f, 0.5f, 1, 3, 1}, {0.5f, 1, 0.25f, 2, 3, 2},
+               {0.5f, -1, 0.25f, 3, 3, 1}, {0.5f, 0.25f, 1, 4, 3, 1},  {0.5f, 0.25f, -1, 5, 1, 1},
+               {2, -1.5f, -1.5f, 0, 3, 3}, {-8, -6, -6, 1, 0, 3},      {3, 3, 3, 4, 3, 0},
+               {-3, 3, 1, 2, 0, 2}};
+  std::vector<Row> in;
+  for (const auto& row : kRows) in.push_back(numbers(row.x, row.y, row.z));
+  const std::vector<Row> out = run(kCube, in);
+  ASSERT_EQ(state, BlockState::kFinished) << fault.text;
+  for (size_t i = 0; i < in.size(); ++i)
+    EXPECT_EQ(number(out[i].word[0]),
+              static_cast<float>(kRows[i].face * kFace + kRows[i].row * kSize + kRows[i].column))
+        << "row " << i;
+}
+
+TEST_F(CubeTest, FiltersWithinAFace) {
+  cubes(1)->linear_filter = true;
+  // Between two texels; at the face's edge and its corner.
+  const std::vector<Row> out = run(kCube, {numbers(-0.5f, 0.75f, 1), numbers(-0.25f, 0.25f, 1),
+                                           numbers(-1, 0.75f, 1.0f), numbers(-0.99f, 0.99f, 1)});
+  ASSERT_EQ(state, BlockState::kFinished) << fault.text;
+  const float first = 4 * kFace;
+  EXPECT_EQ(number(out[0].word[0]), first + 0.5f);
+  EXPECT_EQ(number(out[1].word[0]), first + 5);
+  EXPECT_EQ(number(out[2].word[0]), first);
+  EXPECT_EQ(number(out[3].word[0]), first);
+}
+
+TEST_F(CubeTest, LayersAreCubes) {
+  cubes(3);
+  const std::vector<Row> out =
+      run("mov.u32 %r9, 2; tex.acube.v4.f32.f32 {%f5, %f6, %f7, %f8}, [%rd1, {%r9, %f2, %f3, %f4}];"
+          "st.global.f32 [%rd6], %f5;",
+          {numbers(1, 0.25f, 0.5f)});
+  ASSERT_EQ(state, BlockState::kFinished) << fault.text;
+  EXPECT_EQ(number(out[0].word[0]), (2 * 6 + 0) * kFace + 1 * kSize + 1);
+}
+
+TEST_F(CubeTest, LevelsAndResidency) {
+  Texture* made = cubes(1);
+  Image small = made->levels[0];
+  std::vector<float> last(6, 100);
+  small.width = small.height = 1;
+  small.pitch = small.slice = 4;
+  small.address = reinterpret_cast<uint64_t>(last.data());
+  device.memory.add(last.data(), 24);
+  made->levels.push_back(small);
+  made->max_level = 1;
+  const std::vector<Row> out =
+      run("mov.f32 %f9, 0f3F800000; mov.u32 %r9, 0;"
+          "tex.level.cube.v4.f32.f32 {%f5, %f6, %f7, %f8}|%p1, [%rd1, {%f2, %f3, %f4, %f4}], %f9;"
+          "@%p1 mov.u32 %r9, 1; st.global.f32 [%rd6], %f5; st.global.u32 [%rd6 + 4], %r9;",
+          {numbers(1, 0, 0)});
+  ASSERT_EQ(state, BlockState::kFinished) << fault.text;
+  EXPECT_EQ(number(out[0].word[0]), 100);
+  EXPECT_EQ(out[0].word[1], 1u);
+}
+
+TEST_F(TextureTest, GradientsChooseTheLevel) {
+  std::vector<float> large(64, 1), middle(16, 2), small(4, 3);
+  const TexelFormat format{ChannelKind::kFloat, 4, 1};
+  Texture* made = texture(image(large.data(), 8, 8, format));
+  made->levels.push_back(image(middle.data(), 4, 4, format));
+  made->levels.push_back(image(small.data(), 2, 2, format));
+  made->normalized_coordinates = true;
+  made->max_level = 2;
+  // Steps of a texel, of two and of four in one direction, in both, and of none.
+  const std::vector<Row> out =
+      run("mov.f32 %f9, 0f00000000;"
+          "tex.grad.2d.v4.f32.f32 {%f5, %f6, %f7, %f8}, [%rd1, {%f9, %f9}], {%f2, %f9}, {%f9, %f3};"
+          "st.global.f32 [%rd6], %f5;",
+          {numbers(0.125f, 0), numbers(0.25f, 0.125f), numbers(0.125f, -0.5f), numbers(4, 4),
+           numbers(0, 0)});
+  ASSERT_EQ(state, BlockState::kFinished) << fault.text;
+  const float kExpected[] = {1, 2, 3, 3, 1};
+  for (size_t i = 0; i < out.size(); ++i) EXPECT_EQ(number(out[i].word[0]), kExpected[i]) << i;
 }
 
 }  // namespace
