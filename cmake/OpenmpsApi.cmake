@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# The driver API layer: runs api/generate.py when its inputs change. Offers
+# The driver API layer and the commands between client and worker: runs api/generate.py when its
+# inputs change. Offers
 #   openmps_api_headers         INTERFACE: include paths of generated headers (#include "api/...")
 #                               and the dependency on their generation
+#   openmps_api_generated       the target that makes them, wire/commands.h among them
 #   openmps_api_source(var f)   path of the generated file f, e.g. client_entry.cc
 #   openmps_driver_library(t)   makes the shared library t a libcuda.so.1 of ours
 find_package(Python3 3.11 REQUIRED COMPONENTS Interpreter)
@@ -10,11 +12,12 @@ set(OPENMPS_GENERATED_DIR ${CMAKE_BINARY_DIR}/generated)
 set(openmps_api_generator ${PROJECT_SOURCE_DIR}/api/generate.py)
 
 file(GLOB openmps_api_inputs CONFIGURE_DEPENDS
-     ${PROJECT_SOURCE_DIR}/api/*.toml ${PROJECT_SOURCE_DIR}/api/generator/*.py)
+     ${PROJECT_SOURCE_DIR}/api/*.toml ${PROJECT_SOURCE_DIR}/api/commands/*.toml
+     ${PROJECT_SOURCE_DIR}/api/generator/*.py)
+set(openmps_command_info ${OPENMPS_GENERATED_DIR}/wire/command_info.cc)
 set(openmps_api_files
-    client_entry.cc client_impl.h client_remote.cc driver_table.h exports.map messages.h
-    proc_address.cc proc_address.h prototypes.h softgpu_stubs.cc softgpu_table.h
-    worker_dispatch.cc worker_dispatch.h)
+    client_entry.cc client_impl.h driver_table.h exports.map proc_address.cc proc_address.h
+    prototypes.h softgpu_stubs.cc softgpu_table.h)
 list(TRANSFORM openmps_api_files PREPEND ${OPENMPS_GENERATED_DIR}/api/
      OUTPUT_VARIABLE openmps_api_outputs)
 
@@ -22,7 +25,8 @@ list(TRANSFORM openmps_api_files PREPEND ${OPENMPS_GENERATED_DIR}/api/
 # of every file stayed the same and was left alone.
 add_custom_command(
   OUTPUT ${OPENMPS_GENERATED_DIR}/api.stamp
-  BYPRODUCTS ${openmps_api_outputs}
+  BYPRODUCTS ${openmps_api_outputs} ${openmps_command_info}
+             ${OPENMPS_GENERATED_DIR}/wire/commands.h
   COMMAND ${Python3_EXECUTABLE} -B ${openmps_api_generator} --output ${OPENMPS_GENERATED_DIR}
   COMMAND ${CMAKE_COMMAND} -E touch ${OPENMPS_GENERATED_DIR}/api.stamp
   DEPENDS ${openmps_api_generator} ${openmps_api_inputs}

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Writes the header with the number that identifies both descriptions of the wire: the driver API's
-# (api/*.toml) and the commands' (src/wire/*.h, and the structures of CUDA that travel in them).
+# (api/*.toml) and the commands' (api/commands/*.toml, src/wire/*.h, and the structures of CUDA that
+# travel in them).
 # Comments and blanks don't count. Run by the build: cmake -DOUTPUT=... -DSOURCES=a,b -P build_hash.cmake
 cmake_minimum_required(VERSION 3.25)
 string(REPLACE "," ";" sources "${SOURCES}")
@@ -14,7 +15,8 @@ foreach(source IN LISTS sources)
 endforeach()
 string(SHA256 hash "${text}")
 string(SUBSTRING ${hash} 0 16 hash)
-file(WRITE ${OUTPUT} "// SPDX-License-Identifier: Apache-2.0
+# An unchanged header is left alone, so that nothing is rebuilt for a comment.
+file(CONFIGURE OUTPUT ${OUTPUT} CONTENT "// SPDX-License-Identifier: Apache-2.0
 // Made by cmake/build_hash.cmake; do not edit.
 #pragma once
 

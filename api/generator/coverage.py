@@ -7,8 +7,7 @@ import os
 from .description import CLASSES, DescriptionError
 
 MEANING = {
-    "local": "answered in the client", "special": "hand-written in the client",
-    "sync": "generated, waits for the reply", "async": "generated, no reply",
+    "local": "answered in the client", "special": "hand-written in the client, may ask the worker",
     "stub": "returns an error, with the reason below",
     "pending": "meant for local or special, not written yet: acts as a stub",
 }

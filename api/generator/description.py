@@ -8,32 +8,21 @@ import os
 import re
 import tomllib
 
-CLASSES = ("local", "async", "sync", "special", "stub")
-REMOTE_CLASSES = ("async", "sync")
+CLASSES = ("local", "special", "stub")
 
-# Opaque handle types and the names of their HandleType enumerators.
-HANDLE_TYPES = {
-    "CUcontext": "context", "CUmodule": "module", "CUfunction": "function",
-    "CUlibrary": "library", "CUkernel": "kernel", "CUarray": "array",
-    "CUmipmappedArray": "mipmapped_array", "CUtexref": "texture_reference",
-    "CUsurfref": "surface_reference", "CUevent": "event", "CUstream": "stream",
-    "CUgraphicsResource": "graphics_resource", "CUexternalMemory": "external_memory",
-    "CUexternalSemaphore": "external_semaphore", "CUgraph": "graph",
-    "CUgraphNode": "graph_node", "CUgraphExec": "graph_exec", "CUmemoryPool": "memory_pool",
-    "CUuserObject": "user_object", "CUgraphDeviceNode": "graph_device_node",
-    "CUasyncCallbackHandle": "async_callback", "CUgreenCtx": "green_context",
-    "CUlinkState": "link_state", "CUdevResourceDesc": "resource_description",
-    "CUlogsCallbackHandle": "logs_callback",
-}
+# Opaque handle types.
+HANDLE_TYPES = (
+    "CUcontext", "CUmodule", "CUfunction", "CUlibrary",
+    "CUkernel", "CUarray", "CUmipmappedArray", "CUtexref",
+    "CUsurfref", "CUevent", "CUstream", "CUgraphicsResource",
+    "CUexternalMemory", "CUexternalSemaphore", "CUgraph", "CUgraphNode",
+    "CUgraphExec", "CUmemoryPool", "CUuserObject", "CUgraphDeviceNode",
+    "CUasyncCallbackHandle", "CUgreenCtx", "CUlinkState", "CUdevResourceDesc",
+    "CUlogsCallbackHandle",
+)
 
 DIRECTIONS = ("in", "out", "inout", "handle", "new", "release", "string", "buffer", "address",
               "opaque")
-# What a message without a reply can carry.
-ASYNC_DIRECTIONS = ("in", "handle", "new", "release", "string", "address")
-
-# Names of variables in generated remoting functions.
-RESERVED_NAMES = ("fixed", "request", "reply", "result", "writer", "reader", "answer", "minted",
-                  "error", "id", "ids", "i", "reply_bytes", "call")
 
 ROOT_KEYS = {"name": str, "since": int, "class": str, "pending": bool, "softgpu": bool, "doc": str,
              "reason": str, "result": str, "params": list}
@@ -42,8 +31,7 @@ DERIVED_KEYS = {"name": str, "since": int, "softgpu": bool, "variant_of": str, "
 
 PARAM_PATTERN = re.compile(r"^(?P<direction>[a-z]+)(?P<optional>\?)? (?P<type>[\w ]+?\**) ?"
                            r"\b(?P<name>\w+)(?: \[(?P<length>[^\]]*)\])?$")
-LENGTH_PATTERN = re.compile(r"^(?:(?P<constant>\d+)|(?P<name>[A-Za-z_]\w*)"
-                            r"(?: (?P<operator>[-*]) (?P<operand>\d+))?)$")
+LENGTH_PATTERN = re.compile(r"^(?:\d+|(?P<name>[A-Za-z_]\w*)(?: [-*] \d+)?)$")
 
 
 class DescriptionError(Exception):
@@ -54,21 +42,12 @@ class DescriptionError(Exception):
 
 
 @dataclasses.dataclass(frozen=True)
-class Length:
-    """Elements of an array: constant, or parameter * multiplier - subtrahend."""
-    constant: int | None = None
-    parameter: str | None = None
-    multiplier: int = 1
-    subtrahend: int = 0
-
-
-@dataclasses.dataclass(frozen=True)
 class Param:
     direction: str
     optional: bool
     type: str
     name: str
-    length: Length | None
+    length: str | None  # of an array: a number, or what is made of a parameter
 
     @property
     def is_pointer(self):
@@ -120,23 +99,18 @@ class Function:
     def stub_reason(self):
         return "pending" if self.pending else self.reason
 
-    @property
-    def parameters(self):
-        return ", ".join(p.declaration for p in self.params)
 
-    @property
-    def arguments(self):
-        return ", ".join(p.name for p in self.params)
+class Lines:
+    """Where in a file a table, a key or a parameter stands: tomllib does not say.
 
+    `name` matches what is between the brackets of a table; its group is what the table is called.
+    """
 
-class _Lines:
-    """Where in a file a table, a key or a parameter stands: tomllib does not say."""
-
-    def __init__(self, text):
+    def __init__(self, text, name=r"(\w+)"):
         self._tables = {}
         table = ""
         for number, line in enumerate(text.splitlines(), 1):
-            header = re.match(r"^\s*\[(\w+)\]\s*(?:#.*)?$", line)
+            header = re.match(rf"^\s*\[{name}\]\s*(?:#.*)?$", line)
             if header:
                 table = header[1]
             self._tables.setdefault(table, []).append((number, line))
@@ -158,22 +132,27 @@ class _Lines:
         return self.find(symbol, re.escape(text))
 
 
+def read_toml(path):
+    """(path as messages show it, text, tables) of a file."""
+    shown = os.path.relpath(path) if not os.path.relpath(path).startswith("..") else path
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    try:
+        return shown, text, tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        where = re.search(r"\(at line (\d+), column \d+\)", str(error))
+        line = int(where[1]) if where else text.count("\n") + 1
+        message = re.sub(r" \(at .*\)$", "", str(error))
+        raise DescriptionError(shown, line, message) from None
+
+
 def load(paths):
     """Functions of all files in the order of the files, derived ones completed from their base."""
     functions = {}
     lines_of = {}
     for path in paths:
-        shown = os.path.relpath(path) if not os.path.relpath(path).startswith("..") else path
-        with open(path, encoding="utf-8") as file:
-            text = file.read()
-        lines = lines_of[shown] = _Lines(text)
-        try:
-            tables = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            where = re.search(r"\(at line (\d+), column \d+\)", str(error))
-            line = int(where[1]) if where else text.count("\n") + 1
-            message = re.sub(r" \(at .*\)$", "", str(error))
-            raise DescriptionError(shown, line, message) from None
+        shown, text, tables = read_toml(path)
+        lines = lines_of[shown] = Lines(text)
         family = os.path.splitext(os.path.basename(path))[0]
         for symbol, table in tables.items():
             if not isinstance(table, dict):
@@ -261,21 +240,11 @@ def _read_param(symbol, text, lines, fail):
         fail(line, f"parameter '{text}' is not '<direction>[?] <C type> <name>[ [length]]'")
     if match["direction"] not in DIRECTIONS:
         fail(line, f"direction '{match['direction']}' is none of {', '.join(DIRECTIONS)}")
-    length = None
-    if match["length"] is not None:
-        parts = LENGTH_PATTERN.match(match["length"])
-        if not parts:
-            fail(line, f"length '{match['length']}' is none of: number, parameter, "
-                 "parameter - number, parameter * number")
-        if parts["constant"]:
-            length = Length(constant=int(parts["constant"]))
-        else:
-            operand = int(parts["operand"] or 0)
-            length = Length(parameter=parts["name"],
-                            multiplier=operand if parts["operator"] == "*" else 1,
-                            subtrahend=operand if parts["operator"] == "-" else 0)
+    if match["length"] is not None and not LENGTH_PATTERN.match(match["length"]):
+        fail(line, f"length '{match['length']}' is none of: number, parameter, "
+             "parameter - number, parameter * number")
     return Param(match["direction"], match["optional"] is not None, match["type"].strip(),
-                 match["name"], length)
+                 match["name"], match["length"])
 
 
 def _check_params(function, texts, lines, fail):
@@ -301,34 +270,12 @@ def _check_params(function, texts, lines, fail):
             refuse("a buffer is a 'char*' with a length")
         if param.length is not None and not param.is_pointer:
             refuse("only a pointer has a length")
-        if function.cls in REMOTE_CLASSES:
-            _check_remote_param(function, param, refuse)
     for param, text in zip(function.params, texts):
-        counter = param.length.parameter if param.length else None
+        counter = LENGTH_PATTERN.match(param.length)["name"] if param.length else None
         if counter is not None and (counter not in names or names[counter].direction != "in"
                                     or names[counter].is_pointer):
             fail(lines.text(function.symbol, text),
                  f"parameter '{text}': length '{counter}' is no 'in' number of this function")
-
-
-def _check_remote_param(function, param, refuse):
-    if param.name in RESERVED_NAMES:
-        refuse("generated code uses this name itself; rename the parameter")
-    if param.direction == "opaque":
-        refuse(f"an opaque parameter cannot be sent; class '{function.cls}' needs a direction")
-    if function.cls == "async" and param.direction not in ASYNC_DIRECTIONS:
-        refuse(f"an async function has no reply to carry '{param.direction}'")
-    if param.direction in ("in", "out", "inout") and param.is_pointer:
-        if "*" in param.pointee or param.pointee == "void":
-            refuse(f"'{param.pointee}' has no size to send")
-        if param.pointee in HANDLE_TYPES:
-            refuse("handles are sent as 'handle', 'new' or 'release'")
-    if param.direction == "in" and not param.is_pointer and param.type in HANDLE_TYPES:
-        refuse("handles are sent as 'handle', 'new' or 'release'")
-    if param.direction in ("new", "release") and param.length is not None:
-        refuse(f"'{param.direction}' cannot be an array in a generated message")
-    if param.direction == "new" and param.optional:
-        refuse("a minted handle cannot be optional")
 
 
 def _complete(function, functions, lines):

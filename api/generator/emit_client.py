@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """client_impl.h and client_entry.cc: the exported entry points of the client library."""
-from .description import REMOTE_CLASSES
 from .text import derived_body, head, signature, wrap
 
 
 def client_impl(functions):
     out = [head("What the client library does for each symbol when it is connected. Functions of\n"
                 "the classes local and special are written by hand in src/client, all others are\n"
-                "generated (client_entry.cc, client_remote.cc).", pragma=True),
+                "generated (client_entry.cc).", pragma=True),
            '#include "api/client_hooks.h"\n#include "api/driver_table.h"\n'
            '#include "base/cuda_abi.h"\n\nnamespace openmps::client::impl {\n\n']
     for function in functions:
@@ -67,10 +66,6 @@ def client_entry(functions):
                           f"{function.symbol})(",
                           [p.name for p in function.params], ");") + "\n}\n\n")
     return "".join(out)
-
-
-def needs_remote(function):
-    return function.cls in REMOTE_CLASSES and not function.base
 
 
 _CALLED = """};

@@ -2,7 +2,6 @@
 """prototypes.h, driver_table.h, proc_address.{h,cc}, softgpu_stubs.cc and exports.map."""
 
 from . import perfect_hash
-from .description import HANDLE_TYPES
 from .text import derived_body, head, signature, wrap
 
 EXPORT_PROTOTYPE = "OPENMPS_EXPORT "
@@ -28,8 +27,6 @@ def driver_table(functions):
            "#include <cstddef>\n#include <cstdint>\n\n#include \"base/cuda_abi.h\"\n\n",
            "// X(symbol), in the order of DriverTable.\n#define OPENMPS_DRIVER_SYMBOLS(X)"]
     out += [f" \\\n  X({f.symbol})" for f in functions]
-    out.append("\n\n// X(handle type, name of its HandleType).\n#define OPENMPS_HANDLE_TYPES(X)")
-    out += [f" \\\n  X({handle}, {name})" for handle, name in HANDLE_TYPES.items()]
     out.append("\n\nnamespace openmps {\n\nenum class DriverSymbol : uint16_t {\n"
                "#define OPENMPS_ENUMERATOR(symbol) symbol,\n"
                "  OPENMPS_DRIVER_SYMBOLS(OPENMPS_ENUMERATOR)\n#undef OPENMPS_ENUMERATOR\n};\n\n"
@@ -39,10 +36,6 @@ def driver_table(functions):
                "    OPENMPS_DRIVER_SYMBOLS(OPENMPS_NAME)\n#undef OPENMPS_NAME\n};\n\n"
                "inline constexpr const char* driver_symbol_name(DriverSymbol symbol) {\n"
                "  return kDriverSymbolNames[static_cast<size_t>(symbol)];\n}\n\n"
-               "// What a handle refers to; the same id can name one object of each kind.\n"
-               "enum class HandleType : uint16_t {\n"
-               "#define OPENMPS_ENUMERATOR(handle, name) name,\n"
-               "  OPENMPS_HANDLE_TYPES(OPENMPS_ENUMERATOR)\n#undef OPENMPS_ENUMERATOR\n};\n\n"
                "// Null where the driver lacks the symbol.\nstruct DriverTable {\n")
     out += [wrap(f"  CUresult (*{f.symbol})(", [p.declaration for p in f.params], ");") + "\n"
             for f in functions]

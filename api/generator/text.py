@@ -4,9 +4,8 @@
 COLUMNS = 100
 
 
-def head(what, pragma=False):
-    lines = ["// SPDX-License-Identifier: Apache-2.0",
-             "// Generated from api/*.toml by api/generate.py; do not edit."]
+def head(what, pragma=False, source="api/*.toml by api/generate.py"):
+    lines = ["// SPDX-License-Identifier: Apache-2.0", f"// Generated from {source}; do not edit."]
     lines += [f"// {line}" for line in what.splitlines()]
     return "\n".join(lines) + ("\n#pragma once\n\n" if pragma else "\n\n")
 
@@ -58,3 +57,15 @@ def derived_body(function, call, scope):
             lines.append(f"  {scope} per_thread;")
     lines.append(wrap(f"  return {call}(", arguments, ");"))
     return "\n".join(lines)
+
+
+def write_if_changed(path, text):
+    """Leaves the time stamp of an unchanged file alone, so that nothing is rebuilt for it."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            if file.read() == text:
+                return
+    except OSError:
+        pass
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)

@@ -9,25 +9,21 @@
 namespace openmps::client {
 namespace {
 
-wire::ArrayCreate creation_of(const Context& context, wire::Id id, uint32_t levels,
-                              const CUDA_ARRAY3D_DESCRIPTOR& d) {
-  return {id,
-          levels,
-          d.Width,
-          d.Height,
-          d.Depth,
-          static_cast<uint32_t>(d.Format),
-          d.NumChannels,
-          d.Flags,
-          context.wire_device};
+wire::ArrayCreate creation_of(const Context& context, const CUDA_ARRAY3D_DESCRIPTOR& d) {
+  return {.width = d.Width,
+          .height = d.Height,
+          .depth = d.Depth,
+          .format = static_cast<uint32_t>(d.Format),
+          .channels = d.NumChannels,
+          .flags = d.Flags,
+          .device = context.wire_device};
 }
 
 // Make the handle invalid and give the id back, once the worker has been told.
-template <typename T>
-CUresult destroy(Session& session, HandleTable<T>& table, T* object, wire::Opcode opcode) {
+template <typename Command, typename T>
+CUresult destroy(Session& session, HandleTable<T>& table, T* object) {
   if (!table.retire(object)) return CUDA_ERROR_INVALID_HANDLE;
-  const CUresult result =
-      session.channel.push(session.channel.order(), opcode, wire::ObjectOnly{object->id, 0});
+  const CUresult result = session.channel.push(Command{object->id});
   table.recycle(object);
   return result;
 }
@@ -104,8 +100,9 @@ CUresult create_array(Session& session, Context& context, const CUDA_ARRAY3D_DES
                       Array** made) {
   Array* array = session.arrays.allocate();
   if (array == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  const CUresult result = session.channel.call(wire::Opcode::kArrayCreate,
-                                               creation_of(context, array->id, 0, descriptor));
+  wire::ArrayCreate request = creation_of(context, descriptor);
+  request.array = array->id;
+  const CUresult result = session.channel.call(request);
   if (result != CUDA_SUCCESS) {
     session.arrays.recycle(array);
     return result;
@@ -123,8 +120,10 @@ CUresult create_mipmapped_array(Session& session, Context& context,
                                 MipmappedArray** made) {
   MipmappedArray* array = session.mipmapped_arrays.allocate();
   if (array == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  const CUresult result = session.channel.call(wire::Opcode::kArrayCreate,
-                                               creation_of(context, array->id, levels, descriptor));
+  wire::ArrayCreate request = creation_of(context, descriptor);
+  request.mipmapped = array->id;
+  request.levels = levels;
+  const CUresult result = session.channel.call(request);
   if (result != CUDA_SUCCESS) {
     session.mipmapped_arrays.recycle(array);
     return result;
@@ -136,20 +135,18 @@ CUresult create_mipmapped_array(Session& session, Context& context,
   return CUDA_SUCCESS;
 }
 
-CUresult get_part(Session& session, Context& context, wire::ArrayPartKind kind, const Object& whole,
-                  uint32_t index, Array** made) {
+CUresult get_part(Session& session, Context& context, const Object& whole, wire::ArrayPart request,
+                  Array** made) {
   *made = nullptr;
   session.arrays.for_each([&](Array& array) {
-    if (array.whole == whole.handle && array.part == index) *made = &array;
+    if (array.whole == whole.handle && array.part == request.index) *made = &array;
   });
   if (*made != nullptr) return CUDA_SUCCESS;
   Array* array = session.arrays.allocate();
   if (array == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  wire::ArrayPartReply reply{};
-  const CUresult result =
-      session.channel.call(wire::Opcode::kArrayPart,
-                           wire::ArrayPart{array->id, whole.id, index, static_cast<uint32_t>(kind)},
-                           {}, &reply, sizeof(reply));
+  wire::ArrayPart::Reply reply{};
+  request.array = array->id;
+  const CUresult result = session.channel.call(request, &reply);
   if (result != CUDA_SUCCESS) {
     session.arrays.recycle(array);
     return result;
@@ -160,7 +157,7 @@ CUresult get_part(Session& session, Context& context, wire::ArrayPartKind kind, 
                        reply.channels, reply.flags};
   array->texel_bytes = texel_bytes(array->descriptor.Format, reply.channels);
   array->whole = whole.handle;
-  array->part = index;
+  array->part = request.index;
   session.arrays.publish(array);
   *made = array;
   return CUDA_SUCCESS;
@@ -168,17 +165,16 @@ CUresult get_part(Session& session, Context& context, wire::ArrayPartKind kind, 
 
 CUresult destroy_array(Session& session, Array* array) {
   forget_parts(session, array->handle);
-  return destroy(session, session.arrays, array, wire::Opcode::kArrayDestroy);
+  return destroy<wire::ArrayDestroy>(session, session.arrays, array);
 }
 
 CUresult destroy_mipmapped_array(Session& session, MipmappedArray* array) {
   forget_parts(session, array->handle);
-  return destroy(session, session.mipmapped_arrays, array, wire::Opcode::kMipmappedDestroy);
+  return destroy<wire::MipmappedDestroy>(session, session.mipmapped_arrays, array);
 }
 
 CUresult destroy_image(Session& session, const ImageObject& image) {
-  const CUresult result = session.channel.push(session.channel.order(), wire::Opcode::kImageDestroy,
-                                               wire::ObjectOnly{image.name->id, 0});
+  const CUresult result = session.channel.push(wire::ImageDestroy{image.name->id});
   session.images.drop_name(image.name);
   return result;
 }

@@ -11,7 +11,7 @@
 
 #include "base/cuda_abi.h"
 #include "client/handle_table.h"
-#include "wire/array_commands.h"
+#include "wire/commands.h"
 
 namespace openmps::client {
 
@@ -69,9 +69,10 @@ class ImageObjects {
 [[nodiscard]] CUresult create_mipmapped_array(Session& session, Context& context,
                                               const CUDA_ARRAY3D_DESCRIPTOR& descriptor,
                                               uint32_t levels, MipmappedArray** array);
-// The level or plane; the same handle each time. CUDA_ERROR_INVALID_VALUE: there is none.
-[[nodiscard]] CUresult get_part(Session& session, Context& context, wire::ArrayPartKind kind,
-                                const Object& whole, uint32_t index, Array** array);
+// The level or plane of `whole` that is asked for; the same handle each time.
+// CUDA_ERROR_INVALID_VALUE: there is none.
+[[nodiscard]] CUresult get_part(Session& session, Context& context, const Object& whole,
+                                wire::ArrayPart request, Array** array);
 // Nothing of the session uses it any more.
 [[nodiscard]] CUresult destroy_array(Session& session, Array* array);
 [[nodiscard]] CUresult destroy_mipmapped_array(Session& session, MipmappedArray* array);

@@ -150,7 +150,7 @@ CUresult cuArrayGetPlane(CUarray* pPlaneArray, CUarray hArray, unsigned int plan
   OPENMPS_CUDA_CHECK(find_array(hArray, &session, &array));
   if (pPlaneArray == nullptr) return CUDA_ERROR_INVALID_VALUE;
   OPENMPS_CUDA_CHECK(
-      get_part(*session, *array->context, wire::ArrayPartKind::kPlane, *array, planeIdx, &plane));
+      get_part(*session, *array->context, *array, {.whole = array->id, .index = planeIdx}, &plane));
   *pPlaneArray = plane->as<CUarray>();
   return CUDA_SUCCESS;
 }
@@ -179,7 +179,7 @@ CUresult cuMipmappedArrayGetLevel(CUarray* pLevelArray, CUmipmappedArray hMipmap
   OPENMPS_CUDA_CHECK(find_array(hMipmappedArray, &session, &array));
   if (pLevelArray == nullptr) return CUDA_ERROR_INVALID_VALUE;
   OPENMPS_CUDA_CHECK(
-      get_part(*session, *array->context, wire::ArrayPartKind::kLevel, *array, level, &part));
+      get_part(*session, *array->context, *array, {.mipmapped = array->id, .index = level}, &part));
   *pLevelArray = part->as<CUarray>();
   return CUDA_SUCCESS;
 }

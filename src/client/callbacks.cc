@@ -78,7 +78,7 @@ CUresult Callbacks::enqueue(Stream& stream, const HostCall& call) {
   CUresult result = CUDA_SUCCESS;
   {
     const Channel::Order order = channel_.order();
-    result = channel_.push(order, wire::Opcode::kHostFunction, wire::HostFunction{stream.id, slot});
+    result = channel_.push(order, wire::HostFunction{stream.id, slot});
     point = fences_.after_work(order, stream);
   }
   std::lock_guard guard(lock_);

@@ -11,6 +11,7 @@
 
 #include "base/futex.h"
 #include "client/debug.h"
+#include "wire/command_info.h"
 
 namespace openmps::client {
 namespace {
@@ -44,7 +45,9 @@ CUresult Channel::take_async_error() {
   if (error.load(std::memory_order_acquire) == CUDA_SUCCESS) return CUDA_SUCCESS;
   const uint32_t opcode = view_.header().async_error_opcode.load(std::memory_order_relaxed);
   const uint32_t code = error.exchange(CUDA_SUCCESS, std::memory_order_acq_rel);
-  if (code != CUDA_SUCCESS) debug_line("a command (opcode %u) failed: error %u", opcode, code);
+  if (code != CUDA_SUCCESS) {
+    debug_line("%s failed: error %u", wire::name_of(static_cast<wire::Opcode>(opcode)), code);
+  }
   return static_cast<CUresult>(code);
 }
 
@@ -103,20 +106,12 @@ void Channel::release_reply_slot(uint16_t slot) {
   free_reply_slots_[slot / 64].fetch_or(1ull << (slot % 64), std::memory_order_release);
 }
 
-CUresult Channel::await_reply(uint16_t slot, void* reply, uint32_t reply_bytes,
-                              uint32_t* received) {
+CUresult Channel::await_reply(uint16_t slot) {
   wire::ReplySlot& answer = view_.reply(slot);
-  const CUresult result = wait([&answer] {
+  return wait([&answer] {
     // Pairs with the worker's release store: result and payload come first.
     return answer.state.load(std::memory_order_acquire) == wire::ReplySlot::kDone;
   });
-  if (result != CUDA_SUCCESS) return result;
-  const uint32_t bytes = std::min<uint32_t>(answer.bytes, wire::kMaxReplyBytes);
-  const uint32_t copied = std::min(bytes, reply_bytes);
-  if (copied != 0) memcpy(reply, answer.payload, copied);
-  if (copied < reply_bytes) memset(static_cast<char*>(reply) + copied, 0, reply_bytes - copied);
-  if (received != nullptr) *received = bytes;
-  return static_cast<CUresult>(answer.result);
 }
 
 }  // namespace openmps::client

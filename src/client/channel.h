@@ -16,7 +16,7 @@
 #include "base/clock.h"
 #include "base/cuda_abi.h"
 #include "wire/channel_view.h"
-#include "wire/commands.h"
+#include "wire/codec.h"
 #include "wire/ring.h"
 
 namespace openmps::client {
@@ -65,34 +65,37 @@ class Channel {
   using Order = std::unique_lock<std::mutex>;
   [[nodiscard]] Order order() { return Order(ring_lock_); }
 
-  // Room for a record's payload, waiting while the ring is full; nullptr: the session has ended.
-  unsigned char* reserve(const Order&, wire::Opcode opcode, uint32_t payload_bytes,
-                         uint16_t reply_slot = wire::kNoReply);
-  void publish(const Order&) { ring_.publish(); }
-
-  // One command of a fixed struct and an optional tail. Errors: the session's end.
-  template <typename Command>
-  [[nodiscard]] CUresult push(const Order& order, wire::Opcode opcode, const Command& command,
-                              std::span<const std::byte> tail = {},
-                              uint16_t reply_slot = wire::kNoReply);
-  template <typename Command>
-  [[nodiscard]] CUresult push(wire::Opcode opcode, const Command& command) {
-    return push(order(), opcode, command);
+  // One command and its tail, whose counts are filled in. CUDA_ERROR_INVALID_VALUE: the tail is
+  // over its limit. Other errors: the session's end.
+  template <wire::Command C>
+  [[nodiscard]] CUresult push(const Order& order, C command, const wire::TailOf<C>& tail = {}) {
+    return send(order, command, tail, wire::kNoReply);
+  }
+  template <wire::Command C>
+  [[nodiscard]] CUresult push(C command, const wire::TailOf<C>& tail = {}) {
+    return push(order(), command, tail);
+  }
+  // The same with a tail that `write(bytes)` makes in place, as long as the command counts it.
+  template <wire::WithTail C, typename Write>
+  [[nodiscard]] CUresult push_written(const Order& order, const C& command, Write&& write) {
+    return send_written(order, command, write, wire::kNoReply);
   }
 
   // ---- Synchronous calls ----
-  // Sends the command and waits for its reply. Copies at most `reply_bytes` of the payload to
-  // `reply` (the rest becomes zero) and says in *received how much came.
-  template <typename Command>
-  [[nodiscard]] CUresult call(wire::Opcode opcode, const Command& command,
-                              std::span<const std::byte> tail = {}, void* reply = nullptr,
-                              uint32_t reply_bytes = 0, uint32_t* received = nullptr);
-
-  // The same for a payload that `write(bytes)` makes in place; `ordered(order)` comes behind it,
-  // with no command between. No payload in the reply.
-  template <typename Write, typename Ordered>
-  [[nodiscard]] CUresult call_written(wire::Opcode opcode, uint32_t bytes, Write&& write,
-                                      Ordered&& ordered);
+  // Sends the command and waits for what it came to: also for one that has no reply.
+  template <wire::Command C>
+  [[nodiscard]] CUresult call(C command,
+                              const wire::TailOf<C>& tail = {}) requires(!wire::WithReply<C>);
+  // Also a failed command may have a reply; what did not come is zero.
+  template <wire::WithReply C>
+  [[nodiscard]] CUresult call(C command, const wire::TailOf<C>& tail, wire::ReplyOf<C>* reply);
+  template <wire::WithReply C>
+  [[nodiscard]] CUresult call(C command,
+                              typename C::Reply* reply) requires(!wire::WithTail<C> &&
+                                                                 !wire::WithReplyTail<C>);
+  // With a tail made in place; `ordered(order)` comes behind it, with no command between.
+  template <wire::WithTail C, typename Write, typename Ordered>
+  [[nodiscard]] CUresult call_written(const C& command, Write&& write, Ordered&& ordered);
 
   // ---- Waiting ----
   // Until done() or the session's end. Spins first; then, for the fence of stream `wake_stream`
@@ -123,10 +126,19 @@ class Channel {
   bool look_and_yield(Done& done, uint64_t end_ns, CUresult* result);
   void sleep(uint32_t epoch, uint64_t longest_ns);
   void check_server();
+  // Room for a record's payload, waiting while the ring is full; nullptr: the session has ended.
+  unsigned char* reserve(const Order&, wire::Opcode opcode, uint32_t payload_bytes,
+                         uint16_t reply_slot);
+  template <wire::Command C>
+  CUresult send(const Order& order, C& command, const wire::TailOf<C>& tail, uint16_t reply_slot);
+  template <wire::Command C, typename Write>
+  CUresult send_written(const Order& order, const C& command, Write&& write, uint16_t reply_slot);
+  // `send(slot)` with a reply slot, then `read(payload, bytes)` of what came, also with an error.
+  template <typename Send, typename Read>
+  CUresult call_in_slot(Send&& send, Read&& read);
   [[nodiscard]] uint16_t acquire_reply_slot();
   void release_reply_slot(uint16_t slot);
-  [[nodiscard]] CUresult await_reply(uint16_t slot, void* reply, uint32_t reply_bytes,
-                                     uint32_t* received);
+  [[nodiscard]] CUresult await_reply(uint16_t slot);
 
   const wire::ChannelView view_;
   const int socket_;
@@ -137,49 +149,81 @@ class Channel {
   std::atomic<uint64_t> free_reply_slots_[wire::kReplySlots / 64];
 };
 
-template <typename Command>
-CUresult Channel::push(const Order& order, wire::Opcode opcode, const Command& command,
-                       std::span<const std::byte> tail, uint16_t reply_slot) {
-  static_assert(std::is_trivially_copyable_v<Command>);
-  const uint32_t bytes = static_cast<uint32_t>(sizeof(Command) + tail.size());
-  unsigned char* payload = reserve(order, opcode, bytes, reply_slot);
+template <wire::Command C>
+CUresult Channel::send(const Order& order, C& command, const wire::TailOf<C>& tail,
+                       uint16_t reply_slot) {
+  if (!wire::set_counts(tail, &command)) return CUDA_ERROR_INVALID_VALUE;
+  return send_written(
+      order, command, [&tail](unsigned char* target) { wire::copy_tail(tail, target); },
+      reply_slot);
+}
+
+template <wire::Command C, typename Write>
+CUresult Channel::send_written(const Order& order, const C& command, Write&& write,
+                               uint16_t reply_slot) {
+  const uint64_t more = wire::tail_bytes(command);
+  if (more == wire::kTooLong) return CUDA_ERROR_INVALID_VALUE;
+  const auto bytes = static_cast<uint32_t>(sizeof(C) + more);
+  unsigned char* payload = reserve(order, C::kOpcode, bytes, reply_slot);
   if (payload == nullptr) return status();
-  memcpy(payload, &command, sizeof(Command));
-  if (!tail.empty()) memcpy(payload + sizeof(Command), tail.data(), tail.size());
-  publish(order);
+  memcpy(payload, &command, sizeof(C));
+  write(payload + sizeof(C));
+  ring_.publish();
   return CUDA_SUCCESS;
 }
 
-template <typename Command>
-CUresult Channel::call(wire::Opcode opcode, const Command& command, std::span<const std::byte> tail,
-                       void* reply, uint32_t reply_bytes, uint32_t* received) {
+template <typename Send, typename Read>
+CUresult Channel::call_in_slot(Send&& send, Read&& read) {
   const uint16_t slot = acquire_reply_slot();
-  view_.reply(slot).state.store(wire::ReplySlot::kPending, std::memory_order_relaxed);
-  CUresult result = push(order(), opcode, command, tail, slot);
-  if (result == CUDA_SUCCESS) result = await_reply(slot, reply, reply_bytes, received);
+  wire::ReplySlot& answer = view_.reply(slot);
+  answer.state.store(wire::ReplySlot::kPending, std::memory_order_relaxed);
+  CUresult result = send(slot);
+  if (result == CUDA_SUCCESS) result = await_reply(slot);
+  if (result == CUDA_SUCCESS) {
+    result = static_cast<CUresult>(answer.result);
+    const bool good = read(answer.payload, answer.bytes);
+    if (!good && result == CUDA_SUCCESS) result = CUDA_ERROR_MPS_RPC_FAILURE;
+  }
   release_reply_slot(slot);
   return result;
 }
 
-template <typename Write, typename Ordered>
-CUresult Channel::call_written(wire::Opcode opcode, uint32_t bytes, Write&& write,
-                               Ordered&& ordered) {
-  const uint16_t slot = acquire_reply_slot();
-  view_.reply(slot).state.store(wire::ReplySlot::kPending, std::memory_order_relaxed);
-  CUresult result = CUDA_SUCCESS;
-  {
-    const Order held = order();
-    if (unsigned char* payload = reserve(held, opcode, bytes, slot)) {
-      write(payload);
-      publish(held);
-      ordered(held);
-    } else {
-      result = status();
-    }
-  }
-  if (result == CUDA_SUCCESS) result = await_reply(slot, nullptr, 0, nullptr);
-  release_reply_slot(slot);
-  return result;
+template <wire::Command C>
+CUresult Channel::call(C command, const wire::TailOf<C>& tail) requires(!wire::WithReply<C>) {
+  return call_in_slot([&](uint16_t slot) { return send(order(), command, tail, slot); },
+                      [](const unsigned char*, uint32_t) { return true; });
+}
+
+template <wire::WithReply C>
+CUresult Channel::call(C command, const wire::TailOf<C>& tail, wire::ReplyOf<C>* reply) {
+  return call_in_slot([&](uint16_t slot) { return send(order(), command, tail, slot); },
+                      [reply](const unsigned char* payload, uint32_t bytes) {
+                        return reply->read(payload, bytes);
+                      });
+}
+
+template <wire::WithReply C>
+CUresult Channel::call(C command, typename C::Reply* reply) requires(!wire::WithTail<C> &&
+                                                                     !wire::WithReplyTail<C>) {
+  return call_in_slot([&](uint16_t slot) { return send(order(), command, {}, slot); },
+                      [reply](const unsigned char* payload, uint32_t bytes) {
+                        wire::ReplyOf<C> answer;
+                        const bool good = answer.read(payload, bytes);
+                        *reply = *answer;
+                        return good;
+                      });
+}
+
+template <wire::WithTail C, typename Write, typename Ordered>
+CUresult Channel::call_written(const C& command, Write&& write, Ordered&& ordered) {
+  return call_in_slot(
+      [&](uint16_t slot) {
+        const Order held = order();
+        const CUresult sent = send_written(held, command, write, slot);
+        if (sent == CUDA_SUCCESS) ordered(held);
+        return sent;
+      },
+      [](const unsigned char*, uint32_t) { return true; });
 }
 
 template <typename Done>
@@ -231,7 +275,7 @@ CUresult Channel::wait(Done&& done, wire::Id wake_stream, uint64_t longest_sleep
     const uint64_t waited = now_ns() - begin;
     if (ask && (!naps || waited >= kAskFromNs)) {
       ask = false;
-      result = push(wire::Opcode::kWakeAfter, wire::WakeAfter{wake_stream, 0});
+      result = push(wire::WakeAfter{wake_stream});
       if (result != CUDA_SUCCESS) break;
     }
     const uint64_t nap = naps ? std::max(kShortestNapNs, waited / kNapShare) : longest_sleep_ns;
@@ -261,15 +305,6 @@ CUresult Channel::watch(Done&& done, uint64_t longest_nap_ns, std::atomic<bool>*
   napping->store(false, std::memory_order_relaxed);
   header.waiters.fetch_sub(1, std::memory_order_relaxed);
   return result;
-}
-
-// The bytes of an object, as the tail of a command.
-template <typename T>
-std::span<const std::byte> bytes_of(const T& object) {
-  return std::as_bytes(std::span<const T, 1>(&object, 1));
-}
-inline std::span<const std::byte> bytes_of(const void* data, size_t bytes) {
-  return {static_cast<const std::byte*>(data), bytes};
 }
 
 }  // namespace openmps::client

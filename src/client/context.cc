@@ -7,7 +7,7 @@
 
 #include "client/stream.h"
 #include "client/thread_state.h"
-#include "wire/green_commands.h"
+#include "wire/commands.h"
 
 namespace openmps::client {
 namespace {
@@ -78,8 +78,7 @@ CUresult destroy_context_objects(Session& session, Context& context) {
   session.memory.trim();
   session.pinned.release_all(&context);
   if (session.channel.status() != CUDA_SUCCESS) return session.channel.status();
-  keep_first(session.channel.call(wire::Opcode::kContextReset,
-                                  wire::ContextOnly{context.id, context.wire_device}));
+  keep_first(session.channel.call(wire::ContextReset{context.id, context.wire_device}));
   return result;
 }
 
@@ -105,15 +104,13 @@ CUresult create_green_locked(Session& session, const ResourceDescriptor& descrip
   GreenContext* made = session.greens.allocate();
   if (made == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   CUresult result = session.channel.call(
-      wire::Opcode::kGreenCreate,
       wire::GreenCreate{made->id, descriptor.id, session.devices[device], flags});
   Context* view = nullptr;
   if (result == CUDA_SUCCESS) {
     view = new_context(session, device, session.primary[device]->flags.load());
     if (view == nullptr) {
       result = CUDA_ERROR_OUT_OF_MEMORY;
-      static_cast<void>(
-          session.channel.call(wire::Opcode::kGreenDestroy, wire::ObjectOnly{made->id, 0}));
+      static_cast<void>(session.channel.call(wire::GreenDestroy{made->id}));
     }
   }
   if (result != CUDA_SUCCESS) {
@@ -154,7 +151,7 @@ CUresult destroy_green_locked(Session& session, GreenContext* green) {
         !stream.per_thread && std::find(std::begin(own), std::end(own), &stream) == std::end(own);
     keep_first(programs ? detach_stream(session, &stream) : destroy_stream(session, &stream));
   });
-  keep_first(session.channel.call(wire::Opcode::kGreenDestroy, wire::ObjectOnly{green->id, 0}));
+  keep_first(session.channel.call(wire::GreenDestroy{green->id}));
   session.contexts.recycle(view);
   session.greens.recycle(green);
   return result;

@@ -29,12 +29,10 @@ CUresult synchronize_context(Session& session, Context& context) {
 }
 
 CUresult read_limit(Session& session, const Context& context, CUlimit limit, size_t* value) {
-  uint64_t now = 0;
-  OPENMPS_CUDA_CHECK(
-      session.channel.call(wire::Opcode::kLimitGet,
-                           wire::LimitValue{context.wire_device, static_cast<uint32_t>(limit), 0},
-                           {}, &now, sizeof(now)));
-  *value = now;
+  wire::LimitGet::Reply reply;
+  OPENMPS_CUDA_CHECK(session.channel.call(
+      wire::LimitGet{context.wire_device, static_cast<uint32_t>(limit)}, &reply));
+  *value = reply.value;
   return CUDA_SUCCESS;
 }
 
@@ -335,8 +333,7 @@ CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
     if (value > now) OPENMPS_CUDA_CHECK(synchronize_context(*session, *context));
   }
   return session->channel.call(
-      wire::Opcode::kLimitRaise,
-      wire::LimitValue{context->wire_device, static_cast<uint32_t>(limit), value});
+      wire::LimitRaise{context->wire_device, static_cast<uint32_t>(limit), value});
 }
 
 CUresult cuCtxGetStreamPriorityRange(int* leastPriority, int* greatestPriority) {
@@ -378,8 +375,8 @@ CUresult cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags) {
   if (can == 0) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
   const uint32_t bit = 1u << peer->device;
   if ((context->peers.fetch_or(bit) & bit) != 0) return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
-  const CUresult result = session->channel.call(
-      wire::Opcode::kPeerAccess, wire::PeerAccess{context->wire_device, peer->wire_device, 1, 0});
+  const CUresult result =
+      session->channel.call(wire::PeerAccess{context->wire_device, peer->wire_device, 1});
   if (result != CUDA_SUCCESS) context->peers.fetch_and(~bit);
   return result;
 }
@@ -394,6 +391,13 @@ CUresult cuCtxDisablePeerAccess(CUcontext peerContext) {
   const uint32_t bit = 1u << peer->device;
   const bool had = (context->peers.fetch_and(~bit) & bit) != 0;
   return had ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+}
+
+CUresult cuCtxResetPersistingL2Cache() {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context));
+  return session->channel.push(wire::PersistingCacheReset{context->wire_device});
 }
 
 }  // namespace impl

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuDevice*: answered from the facts that came with the welcome. Implementations behind the
-// generated entry points, on the program's threads.
+// cuDevice*: answered from the facts that came with the welcome, but for what only the driver
+// knows. Implementations behind the generated entry points, on the program's threads.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +9,7 @@
 
 #include "api/client_impl.h"
 #include "client/session.h"
+#include "client/thread_state.h"
 
 namespace openmps::client {
 namespace {
@@ -18,6 +19,47 @@ CUresult enter_device(CUdevice device, const wire::DeviceFacts** facts) {
   OPENMPS_CUDA_CHECK(enter_local(&session));
   if (!session->valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
   *facts = &session->device(static_cast<uint32_t>(device));
+  return CUDA_SUCCESS;
+}
+
+// The worker's numbers of two devices.
+CUresult enter_devices(CUdevice device, CUdevice peer, Session** session, uint32_t* wire_device,
+                       uint32_t* wire_peer) {
+  OPENMPS_CUDA_CHECK(enter(session));
+  if (!(*session)->valid_device(device) || !(*session)->valid_device(peer)) {
+    return CUDA_ERROR_INVALID_DEVICE;
+  }
+  *wire_device = (*session)->devices[static_cast<uint32_t>(device)];
+  *wire_peer = (*session)->devices[static_cast<uint32_t>(peer)];
+  return CUDA_SUCCESS;
+}
+
+// One number about two devices.
+template <typename Command>
+CUresult ask(Command command, CUdevice device, CUdevice peer, typename Command::Reply* reply) {
+  Session* session = nullptr;
+  OPENMPS_CUDA_CHECK(enter_devices(device, peer, &session, &command.device, &command.peer));
+  return session->channel.call(command, reply);
+}
+
+// `peer` null: between the device and the host.
+CUresult atomic_capabilities(unsigned int* capabilities, const CUatomicOperation* operations,
+                             unsigned int count, CUdevice device, const CUdevice* peer) {
+  if (count > wire::kMaxAtomicOperations ||
+      (count != 0 && (capabilities == nullptr || operations == nullptr))) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  Session* session = nullptr;
+  wire::AtomicCapabilities command;
+  OPENMPS_CUDA_CHECK(enter_devices(device, peer != nullptr ? *peer : device, &session,
+                                   &command.device, &command.peer));
+  if (peer == nullptr) command.peer = wire::kNoPeer;
+  static_assert(sizeof(*operations) == sizeof(uint32_t));
+  wire::ReplyOf<wire::AtomicCapabilities> reply;
+  OPENMPS_CUDA_CHECK(session->channel.call(
+      command, {{reinterpret_cast<const uint32_t*>(operations), count}}, &reply));
+  if (reply->count != count) return CUDA_ERROR_MPS_RPC_FAILURE;
+  std::copy_n(reply.tail().capabilities.begin(), count, capabilities);
   return CUDA_SUCCESS;
 }
 
@@ -169,6 +211,59 @@ CUresult cuDeviceGetExecAffinitySupport(int* pi, CUexecAffinityType, CUdevice de
 // A profiler watches this process; the work runs in another. Programs bracket regions with these.
 CUresult cuProfilerStart() { return CUDA_SUCCESS; }
 CUresult cuProfilerStop() { return CUDA_SUCCESS; }
+
+// ---- What only the driver knows -----------------------------------------------------------------
+
+CUresult cuDeviceCanAccessPeer(int* canAccessPeer, CUdevice dev, CUdevice peerDev) {
+  if (canAccessPeer == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  wire::PeerAccessible::Reply reply;
+  OPENMPS_CUDA_CHECK(ask(wire::PeerAccessible{}, dev, peerDev, &reply));
+  *canAccessPeer = reply.accessible;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute attrib, CUdevice srcDevice,
+                                 CUdevice dstDevice) {
+  if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  wire::PeerAttribute::Reply reply;
+  const wire::PeerAttribute command{.attribute = static_cast<uint32_t>(attrib)};
+  OPENMPS_CUDA_CHECK(ask(command, srcDevice, dstDevice, &reply));
+  *value = reply.value;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetTexture1DLinearMaxWidth(size_t* maxWidthInElements, CUarray_format format,
+                                            unsigned int numChannels, CUdevice dev) {
+  if (maxWidthInElements == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  Session* session = nullptr;
+  wire::TextureWidth command{.format = static_cast<uint32_t>(format), .channels = numChannels};
+  OPENMPS_CUDA_CHECK(enter_devices(dev, dev, &session, &command.device, &command.device));
+  wire::TextureWidth::Reply reply;
+  OPENMPS_CUDA_CHECK(session->channel.call(command, &reply));
+  *maxWidthInElements = reply.width;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetHostAtomicCapabilities(unsigned int* capabilities,
+                                           const CUatomicOperation* operations, unsigned int count,
+                                           CUdevice dev) {
+  return atomic_capabilities(capabilities, operations, count, dev, nullptr);
+}
+
+CUresult cuDeviceGetP2PAtomicCapabilities(unsigned int* capabilities,
+                                          const CUatomicOperation* operations, unsigned int count,
+                                          CUdevice srcDevice, CUdevice dstDevice) {
+  return atomic_capabilities(capabilities, operations, count, srcDevice, &dstDevice);
+}
+
+CUresult cuFlushGPUDirectRDMAWrites(CUflushGPUDirectRDMAWritesTarget target,
+                                    CUflushGPUDirectRDMAWritesScope scope) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context));
+  return session->channel.call(wire::RemoteWritesFlush{
+      context->wire_device, static_cast<uint32_t>(target), static_cast<uint32_t>(scope)});
+}
 
 }  // namespace impl
 }  // namespace openmps::client

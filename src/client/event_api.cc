@@ -10,7 +10,7 @@
 #include "client/context.h"
 #include "client/stream.h"
 #include "client/thread_state.h"
-#include "wire/green_commands.h"
+#include "wire/commands.h"
 
 namespace openmps::client {
 namespace {
@@ -45,13 +45,11 @@ FencePoint recorded_point(const Event& event) {
 }
 
 // The worker has handed everything so far to the driver.
-CUresult settle(Session& session) {
-  return session.channel.call(wire::Opcode::kPing, wire::Nothing{});
-}
+CUresult settle(Session& session) { return session.channel.call(wire::Ping{}); }
 
 // An event that several processes record is the driver's to judge.
 CUresult query_shared(Session& session, const Event& event) {
-  return session.channel.call(wire::Opcode::kEventQuery, wire::ObjectOnly{event.id, 0});
+  return session.channel.call(wire::EventQuery{event.id});
 }
 
 // Pauses between two looks at another process's event: about as long as a small kernel, up to what
@@ -76,8 +74,7 @@ CUresult record_event(Session& session, Event& event, Stream& stream) {
     event.recorded.store(point.bits(), std::memory_order_release);
     event.capture.store(0, std::memory_order_release);
     OPENMPS_CUDA_CHECK(session.channel.push(
-        order, wire::Opcode::kEventRecord,
-        wire::EventRecord{event.id, stream.id, point.slot(), 0, point.value()}));
+        order, wire::EventRecord{event.id, stream.id, point.slot(), 0, point.value()}));
   }
   // Another process may wait for it as soon as this call has returned.
   return event.shared ? settle(session) : CUDA_SUCCESS;
@@ -110,8 +107,7 @@ std::vector<Context*> family_of(Session& session, const Context& context) {
 
 CUresult destroy_event(Session& session, Event* event) {
   if (!session.events.retire(event)) return CUDA_ERROR_INVALID_HANDLE;
-  const CUresult result =
-      session.channel.push(wire::Opcode::kEventDestroy, wire::ObjectOnly{event->id, 0});
+  const CUresult result = session.channel.push(wire::EventDestroy{event->id});
   session.events.recycle(event);
   return result;
 }
@@ -134,8 +130,8 @@ CUresult cuEventCreate(CUevent* phEvent, unsigned int Flags) {
   event->context = context->owner();
   event->flags = Flags;
   event->shared = interprocess;
-  const CUresult result = session->channel.push(
-      wire::Opcode::kEventCreate, wire::EventCreate{event->id, Flags, context->wire_device, 0});
+  const CUresult result =
+      session->channel.push(wire::EventCreate{event->id, Flags, context->wire_device});
   if (result != CUDA_SUCCESS) {
     session->events.recycle(event);
     return result;
@@ -218,10 +214,8 @@ CUresult cuEventElapsedTime_v2(float* pMilliseconds, CUevent hStart, CUevent hEn
   const bool complete = session->fences.reached(recorded_point(*start)) &&
                         session->fences.reached(recorded_point(*end));
   if (!complete) return CUDA_ERROR_NOT_READY;
-  wire::EventElapsedReply reply{};
-  OPENMPS_CUDA_CHECK(session->channel.call(wire::Opcode::kEventElapsed,
-                                           wire::EventElapsed{start->id, end->id}, {}, &reply,
-                                           sizeof(reply)));
+  wire::EventElapsed::Reply reply{};
+  OPENMPS_CUDA_CHECK(session->channel.call(wire::EventElapsed{start->id, end->id}, &reply));
   *pMilliseconds = reply.milliseconds;
   return CUDA_SUCCESS;
 }
@@ -238,8 +232,8 @@ CUresult cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent) {
   Stream* gathering = nullptr;
   OPENMPS_CUDA_CHECK(hidden_stream(*session, *context, context->gathering, &gathering));
   for (const Context* member : family_of(*session, *context)) {
-    OPENMPS_CUDA_CHECK(push_work(*session, *gathering, wire::Opcode::kContextJoin,
-                                 wire::ContextJoin{gathering->id, member->id}));
+    OPENMPS_CUDA_CHECK(
+        push_work(*session, *gathering, wire::ContextJoin{gathering->id, member->id}));
   }
   return record_event(*session, *event, *gathering);
 }
@@ -264,10 +258,9 @@ CUresult cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent) {
   for (Context* member : family_of(*session, *context)) {
     Stream* barrier = nullptr;
     OPENMPS_CUDA_CHECK(hidden_stream(*session, *member, member->barrier, &barrier));
-    OPENMPS_CUDA_CHECK(push_work(*session, *barrier, wire::Opcode::kStreamWaitEvent,
-                                 wire::StreamWaitEvent{barrier->id, event->id, 0, 0}));
-    OPENMPS_CUDA_CHECK(push_work(*session, *barrier, wire::Opcode::kContextFollow,
-                                 wire::ObjectOnly{barrier->id, 0}));
+    OPENMPS_CUDA_CHECK(
+        push_work(*session, *barrier, wire::StreamWaitEvent{barrier->id, event->id, 0}));
+    OPENMPS_CUDA_CHECK(push_work(*session, *barrier, wire::ContextFollow{barrier->id}));
   }
   return CUDA_SUCCESS;
 }

@@ -104,7 +104,7 @@ CUresult Fences::cover(const Channel::Order& order, Stream& stream, FencePoint* 
 
 CUresult Fences::cover_in_order(const Channel::Order& order, Stream& stream, FencePoint* point) {
   *point = advance(stream);
-  return channel_.push(order, wire::Opcode::kFence,
+  return channel_.push(order,
                        wire::Fence{stream.id, point->slot() | wire::kFenceInOrder, point->value()});
 }
 
@@ -114,8 +114,7 @@ CUresult Fences::cover_own(const Channel::Order& order, Stream& stream, FencePoi
     return CUDA_SUCCESS;
   }
   *point = advance(stream);
-  return channel_.push(order, wire::Opcode::kFence,
-                       wire::Fence{stream.id, point->slot(), point->value()});
+  return channel_.push(order, wire::Fence{stream.id, point->slot(), point->value()});
 }
 
 CUresult Fences::force(FencePoint point) {

@@ -8,10 +8,6 @@
 namespace openmps::client {
 namespace {
 
-// wire::FunctionAttribute's kinds.
-constexpr uint32_t kAttribute = 0;
-constexpr uint32_t kCacheConfiguration = 1;
-
 template <typename Handle>
 CUresult find_function(Handle handle, Session** session, Function** function) {
   OPENMPS_CUDA_CHECK(enter(session));
@@ -33,12 +29,10 @@ CUresult read_attribute(Session& session, const Function& function, CUfunction_a
     *value = function.attributes[index];
     return CUDA_SUCCESS;
   }
-  int32_t reply = 0;
+  wire::FunctionGetAttribute::Reply reply;
   OPENMPS_CUDA_CHECK(session.channel.call(
-      wire::Opcode::kFunctionGetAttribute,
-      wire::FunctionAttribute{function.id, index, 0, kAttribute, session.devices[device]}, {},
-      &reply, sizeof(reply)));
-  *value = reply;
+      wire::FunctionGetAttribute{function.id, index, session.devices[device]}, &reply));
+  *value = reply.value;
   return CUDA_SUCCESS;
 }
 
@@ -46,9 +40,8 @@ CUresult write_attribute(Session& session, Function& function, CUfunction_attrib
                          uint32_t device, int value) {
   const auto index = static_cast<uint32_t>(attribute);
   if (index >= wire::kFunctionAttributes) return CUDA_ERROR_INVALID_VALUE;
-  OPENMPS_CUDA_CHECK(session.channel.call(
-      wire::Opcode::kFunctionSetAttribute,
-      wire::FunctionAttribute{function.id, index, value, kAttribute, session.devices[device]}));
+  OPENMPS_CUDA_CHECK(session.channel.call(wire::FunctionSetAttribute{
+      function.id, wire::FunctionSetting::kAttribute, index, value, session.devices[device]}));
   if (is_first(function, device)) {
     function.attributes[index] = value;
   } else if (attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) {
@@ -79,9 +72,8 @@ CUresult prefer_cache(Session& session, const Function& function, uint32_t devic
     return CUDA_ERROR_INVALID_VALUE;
   }
   return session.channel.push(
-      wire::Opcode::kFunctionSetAttribute,
-      wire::FunctionAttribute{function.id, 0, static_cast<int32_t>(config), kCacheConfiguration,
-                              session.devices[device]});
+      wire::FunctionSetAttribute{function.id, wire::FunctionSetting::kCacheConfiguration, 0,
+                                 static_cast<int32_t>(config), session.devices[device]});
 }
 
 }  // namespace

@@ -50,11 +50,9 @@ CUresult create_condition_locked(Session& session, const Context& context, Graph
     return CUDA_ERROR_INVALID_VALUE;
   }
   Graph& root = root_of(graph);
-  wire::ConditionReply reply{};
-  OPENMPS_CUDA_CHECK(
-      session.channel.call(wire::Opcode::kConditionCreate,
-                           wire::ConditionCreate{root.id, context.wire_device, initial, flags}, {},
-                           &reply, sizeof(reply)));
+  wire::ConditionCreate::Reply reply{};
+  OPENMPS_CUDA_CHECK(session.channel.call(
+      wire::ConditionCreate{root.id, context.wire_device, initial, flags}, &reply));
   root.conditions.push_back({reply.handle, false});
   *handle = reply.handle;
   return CUDA_SUCCESS;
@@ -64,8 +62,7 @@ void forget_conditions_locked(Session& session, Graph& graph) {
   if (graph.conditions.empty()) return;
   graph.conditions.clear();
   // An ended session has nothing to forget.
-  static_cast<void>(
-      session.channel.push(wire::Opcode::kGraphForget, wire::ObjectOnly{graph.id, 0}));
+  static_cast<void>(session.channel.push(wire::GraphForget{graph.id}));
 }
 
 CUresult read_conditional(Session& session, Graph& graph, CUDA_CONDITIONAL_NODE_PARAMS* parameters,

@@ -18,19 +18,12 @@ FencePoint last_launch(const GraphExec& exec) {
 CUresult describe(Session& session, const GraphExec& exec, const Graph& graph,
                   const GraphPlan& plan) {
   const wire::Id kept = graph.conditions.empty() ? 0 : graph.id;
-  OPENMPS_CUDA_CHECK(session.channel.push(
-      wire::Opcode::kGraphBegin, wire::GraphBegin{exec.id, exec.context->wire_device, kept, 0}));
-  Body tail;
+  OPENMPS_CUDA_CHECK(
+      session.channel.push(wire::GraphBegin{exec.id, exec.context->wire_device, kept}));
   for (const GraphPlan::Step& step : plan.steps()) {
-    const auto edges = std::as_bytes(std::span<const wire::GraphEdge>(step.edges));
-    tail.assign(edges.begin(), edges.end());
-    tail.insert(tail.end(), step.body.begin(), step.body.end());
     OPENMPS_CUDA_CHECK(session.channel.push(
-        session.channel.order(), wire::Opcode::kGraphNode,
-        wire::GraphNode{exec.id, static_cast<uint32_t>(step.kind),
-                        static_cast<uint32_t>(step.edges.size()),
-                        static_cast<uint32_t>(step.body.size()), step.parent, 0},
-        tail));
+        wire::GraphNode{.exec = exec.id, .kind = step.kind, .parent = step.parent},
+        {step.edges, step.body}));
   }
   return CUDA_SUCCESS;
 }
@@ -64,10 +57,8 @@ CUresult set_body(Session& session, const GraphExec& exec, const GraphExec::Plac
   // CUDA, too, keeps arrays apart from addresses.
   if (kind != place.kind) return CUDA_ERROR_INVALID_VALUE;
   if (kind == wire::GraphNodeKind::kEmpty) return CUDA_SUCCESS;
-  return session.channel.call(wire::Opcode::kGraphSetNode,
-                              wire::GraphSetNode{exec.id, place.step, static_cast<uint32_t>(kind),
-                                                 static_cast<uint32_t>(body.size())},
-                              body);
+  return session.channel.call(wire::GraphSetNode{.exec = exec.id, .node = place.step, .kind = kind},
+                              {body});
 }
 
 // The host's half of a pageable copy runs on the callback thread: it changes while nothing runs.
@@ -125,8 +116,7 @@ CUresult launch_attended(Session& session, GraphExec& exec, Stream& stream) {
   FencePoint point;
   {
     const Channel::Order order = session.channel.order();
-    OPENMPS_CUDA_CHECK(session.channel.push(order, wire::Opcode::kGraphLaunch,
-                                            wire::GraphLaunch{exec.id, stream.id}));
+    OPENMPS_CUDA_CHECK(session.channel.push(order, wire::GraphLaunch{exec.id, stream.id}));
     session.fences.after_work(order, stream);
     OPENMPS_CUDA_CHECK(session.fences.cover(order, stream, &point));
   }
@@ -154,12 +144,10 @@ CUresult instantiate_locked(Session& session, Context& context, const Graph& gra
   if (exec == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   exec->context = context.owner();
   exec->flags = flags;
-  wire::GraphInstantiateReply reply{wire::kNoNode, 0};
+  wire::GraphInstantiate::Reply reply{wire::kNoNode, 0};
   CUresult result = describe(session, *exec, graph, plan);
   if (result == CUDA_SUCCESS) {
-    result =
-        session.channel.call(wire::Opcode::kGraphInstantiate,
-                             wire::GraphInstantiate{exec->id, 0, flags}, {}, &reply, sizeof(reply));
+    result = session.channel.call(wire::GraphInstantiate{flags, exec->id}, &reply);
   }
   if (result != CUDA_SUCCESS) {
     *failed = node_of(plan, reply.failed_node);
@@ -188,10 +176,9 @@ CUresult update_locked(Session& session, GraphExec& exec, const Graph& graph,
     info->errorNode = bad == nullptr ? nullptr : bad->as<CUgraphNode>();
     return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
   }
-  wire::GraphUpdateReply reply{CU_GRAPH_EXEC_UPDATE_ERROR, wire::kNoNode};
+  wire::GraphUpdate::Reply reply{CU_GRAPH_EXEC_UPDATE_ERROR, wire::kNoNode};
   OPENMPS_CUDA_CHECK(describe(session, exec, graph, plan));
-  const CUresult result = session.channel.call(
-      wire::Opcode::kGraphUpdate, wire::GraphUpdate{exec.id, 0}, {}, &reply, sizeof(reply));
+  const CUresult result = session.channel.call(wire::GraphUpdate{exec.id}, &reply);
   info->result = static_cast<CUgraphExecUpdateResult>(reply.result);
   info->errorNode = node_of(plan, reply.failed_node);
   if (result != CUDA_SUCCESS) return result;
@@ -214,8 +201,7 @@ CUresult update_locked(Session& session, GraphExec& exec, const Graph& graph,
 
 CUresult destroy_exec_locked(Session& session, GraphExec* exec) {
   if (!session.graph_execs.retire(exec)) return CUDA_ERROR_INVALID_VALUE;
-  const CUresult result =
-      session.channel.push(wire::Opcode::kGraphExecDestroy, wire::ObjectOnly{exec->id, 0});
+  const CUresult result = session.channel.push(wire::GraphExecDestroy{exec->id});
   retire(session, *exec, std::move(exec->resources));
   exec->places.clear();
   session.graph_execs.recycle(exec);
@@ -257,8 +243,7 @@ CUresult set_enabled_locked(Session& session, GraphExec& exec, CUgraphNode node,
   if (!can) return CUDA_ERROR_INVALID_VALUE;
   if (place.host_call != nullptr) return CUDA_ERROR_NOT_SUPPORTED;  // half of it is the host's
   OPENMPS_CUDA_CHECK(
-      session.channel.call(wire::Opcode::kGraphEnableNode,
-                           wire::GraphEnableNode{exec.id, place.step, enabled ? 1u : 0u, 0}));
+      session.channel.call(wire::GraphEnableNode{exec.id, place.step, enabled ? 1u : 0u}));
   place.enabled = enabled;
   return CUDA_SUCCESS;
 }
@@ -268,8 +253,7 @@ CUresult launch_exec(Session& session, GraphExec& exec, Stream& stream) {
   if (session.managed.any()) OPENMPS_CUDA_CHECK(session.managed.send(session, stream));
   if (exec.attention.load(std::memory_order_acquire)) return launch_attended(session, exec, stream);
   const Channel::Order order = session.channel.order();
-  const CUresult result = session.channel.push(order, wire::Opcode::kGraphLaunch,
-                                               wire::GraphLaunch{exec.id, stream.id});
+  const CUresult result = session.channel.push(order, wire::GraphLaunch{exec.id, stream.id});
   exec.last_launch.store(session.fences.after_work(order, stream).bits(),
                          std::memory_order_release);
   return result;

@@ -15,7 +15,7 @@
 #include "client/callbacks.h"
 #include "client/graph.h"
 #include "client/handle_table.h"
-#include "wire/graph_commands.h"
+#include "wire/commands.h"
 
 namespace openmps::client {
 

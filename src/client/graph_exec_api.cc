@@ -170,8 +170,7 @@ CUresult cuGraphUpload(CUgraphExec hGraph, CUstream hStream) {
   const GraphExec* exec = session->graph_execs.find(hGraph);
   if (exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
   OPENMPS_CUDA_CHECK(refuse_capturing(*session, *stream));
-  return push_work(*session, *stream, wire::Opcode::kGraphUpload,
-                   wire::GraphLaunch{exec->id, stream->id});
+  return push_work(*session, *stream, wire::GraphUpload{exec->id, stream->id});
 }
 
 CUresult cuGraphExecDestroy(CUgraphExec hGraphExec) {

@@ -18,8 +18,8 @@ namespace {
 
 template <typename T>
 void append_bytes(Body* body, const T* data, size_t count) {
-  const std::span<const std::byte> bytes = std::as_bytes(std::span<const T>(data, count));
-  body->insert(body->end(), bytes.begin(), bytes.end());
+  const auto* bytes = reinterpret_cast<const unsigned char*>(data);
+  body->insert(body->end(), bytes, bytes + count * sizeof(T));
 }
 
 // CUDA's list for the bodies of conditional nodes; of copies those without pageable memory.
@@ -107,15 +107,15 @@ CUresult copy_body(Session& session, CopyWork copy, wire::GraphNodeKind* kind, B
 }
 
 void fill_body(const CUDA_MEMSET_NODE_PARAMS& fill, Body* body) {
-  const wire::Memset memset{0,          fill.elementSize, fill.dst,   fill.pitch,
-                            fill.width, fill.height,      fill.value, 0};
+  const wire::Memset memset{0,          fill.elementSize, fill.dst,  fill.pitch,
+                            fill.width, fill.height,      fill.value};
   append_bytes(body, &memset, 1);
 }
 
 CUresult event_body(Session& session, CUevent handle, Body* body) {
   const Event* event = session.events.find(handle);
   if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  const wire::ObjectOnly named{event->id, 0};
+  const wire::GraphEvent named{event->id};
   append_bytes(body, &named, 1);
   return CUDA_SUCCESS;
 }

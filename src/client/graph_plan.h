@@ -12,7 +12,7 @@
 
 namespace openmps::client {
 
-using Body = std::vector<std::byte>;
+using Body = std::vector<unsigned char>;
 
 class GraphPlan {
  public:

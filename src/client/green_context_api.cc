@@ -11,7 +11,7 @@
 #include "client/context.h"
 #include "client/stream.h"
 #include "client/thread_state.h"
-#include "wire/green_commands.h"
+#include "wire/commands.h"
 
 namespace openmps::client {
 namespace {
@@ -30,21 +30,23 @@ CUresult find_green(CUgreenCtx handle, Session** session, GreenContext** green) 
 CUresult get_resource(Session& session, uint32_t wire_device, const GreenContext* green,
                       CUdevResourceType type, CUdevResource* resource) {
   if (resource == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return session.channel.call(wire::Opcode::kDeviceResource,
-                              wire::DeviceResource{wire_device, green != nullptr ? green->id : 0,
-                                                   static_cast<uint32_t>(type), 0},
-                              {}, resource, sizeof(*resource));
+  wire::DeviceResource::Reply reply;
+  const CUresult result =
+      session.channel.call(wire::DeviceResource{wire_device, green != nullptr ? green->id : 0,
+                                                static_cast<uint32_t>(type)},
+                           &reply);
+  if (result == CUDA_SUCCESS) *resource = reply.resource;
+  return result;
 }
 
 CUresult read_split(Session& session, uint32_t first, uint32_t count, CUdevResource* resources) {
   while (count != 0) {
-    uint32_t received = 0;
-    OPENMPS_CUDA_CHECK(session.channel.call(
-        wire::Opcode::kResourceRead, wire::ResourceRead{first, 0}, {}, resources,
-        std::min<uint32_t>(count * sizeof(CUdevResource), wire::kMaxReplyBytes), &received));
+    wire::ReplyOf<wire::ResourceRead> reply;
+    OPENMPS_CUDA_CHECK(session.channel.call(wire::ResourceRead{first}, {}, &reply));
     // More than wanted may come; it is cut.
-    const uint32_t came = std::min<uint32_t>(received / sizeof(CUdevResource), count);
+    const uint32_t came = std::min(reply->count, count);
     if (came == 0) return CUDA_ERROR_MPS_RPC_FAILURE;
+    std::copy_n(reply.tail().resources.begin(), came, resources);
     first += came;
     resources += came;
     count -= came;
@@ -91,12 +93,11 @@ CUresult cuDevSmResourceSplitByCount(CUdevResource* result, unsigned int* nbGrou
   const bool with_remainder = !counts && remaining != nullptr;
   const uint32_t wanted = counts ? 0 : std::min(*nbGroups, wire::kMaxResourceGroups);
   const std::lock_guard guard(session->resource_lock);
-  wire::ResourceSplitReply reply{};
+  wire::ResourceSplit::Reply reply{};
   OPENMPS_CUDA_CHECK(
-      session->channel.call(wire::Opcode::kResourceSplit,
-                            wire::ResourceSplit{*input, wanted, useFlags, minCount,
-                                                counts ? 1u : 0u, with_remainder ? 1u : 0u, 0},
-                            {}, &reply, sizeof(reply)));
+      session->channel.call(wire::ResourceSplit{*input, wanted, useFlags, minCount,
+                                                counts ? 1u : 0u, with_remainder ? 1u : 0u},
+                            &reply));
   if (!counts && reply.groups > wanted) return CUDA_ERROR_MPS_RPC_FAILURE;
   *nbGroups = reply.groups;
   if (counts) return CUDA_SUCCESS;
@@ -113,16 +114,14 @@ CUresult cuDevResourceGenerateDesc(CUdevResourceDesc* phDesc, CUdevResource* res
       nbResources > wire::kMaxDescribed) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  const std::span<const std::byte> bytes = bytes_of(resources, nbResources * sizeof(*resources));
-  const std::string key(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const std::string key(reinterpret_cast<const char*>(resources), nbResources * sizeof(*resources));
   const std::lock_guard guard(session->resource_lock);
   ResourceDescriptor*& known = session->known_descriptors[key];
   if (known == nullptr) {
     ResourceDescriptor* made = session->descriptors.allocate();
     CUresult failure = CUDA_ERROR_OUT_OF_MEMORY;
     if (made != nullptr) {
-      failure = session->channel.call(wire::Opcode::kResourceDescribe,
-                                      wire::ResourceDescribe{made->id, nbResources}, bytes);
+      failure = session->channel.call(wire::ResourceDescribe{made->id}, {{resources, nbResources}});
     }
     if (failure != CUDA_SUCCESS) {
       if (made != nullptr) session->descriptors.recycle(made);

@@ -12,7 +12,7 @@ namespace {
 template <typename Handle>
 ShareHandle read_handle(const Handle& handle) {
   ShareHandle share;
-  memcpy(&share, &handle, sizeof(share));
+  memcpy(&share, static_cast<const void*>(&handle), sizeof(share));
   return share;
 }
 
@@ -70,10 +70,10 @@ CUresult cuIpcGetEventHandle(CUipcEventHandle* pHandle, CUevent event) {
   if (pHandle == nullptr || (object->flags & CU_EVENT_INTERPROCESS) == 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
+  wire::EventPublish::Reply reply;
+  OPENMPS_CUDA_CHECK(session->channel.call(wire::EventPublish{object->id}, &reply));
   ShareHandle share{};
-  OPENMPS_CUDA_CHECK(session->channel.call(wire::Opcode::kEventPublish,
-                                           wire::ObjectOnly{object->id, 0}, {}, &share.key,
-                                           sizeof(share.key)));
+  share.key = reply.key;
   share.magic = kShareMagic;
   share.kind = static_cast<uint32_t>(ShareKind::kEvent);
   share.exporter = session->window_base;
@@ -94,8 +94,8 @@ CUresult cuIpcOpenEventHandle(CUevent* phEvent, CUipcEventHandle handle) {
   event->context = context->owner();
   event->flags = CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING;
   event->shared = true;
-  const CUresult result = session->channel.call(
-      wire::Opcode::kEventOpen, wire::EventOpen{event->id, event->flags, share.key});
+  const CUresult result =
+      session->channel.call(wire::EventOpen{event->id, event->flags, share.key});
   if (result != CUDA_SUCCESS) {
     session->events.recycle(event);
     return result;

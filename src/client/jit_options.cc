@@ -2,18 +2,12 @@
 // JIT options and logs. See jit_options.h.
 #include "client/jit_options.h"
 
-#include <string.h>
-
-#include <algorithm>
-
 namespace openmps::client {
 namespace {
 
-void copy_log(char* target, uint32_t capacity, const unsigned char* text, uint32_t bytes,
-              void** slot) {
+void copy_log(char* target, uint32_t capacity, std::string_view text, void** slot) {
   if (target == nullptr || capacity == 0) return;
-  const uint32_t copied = std::min(bytes, capacity - 1);
-  memcpy(target, text, copied);
+  const size_t copied = text.copy(target, capacity - 1);
   target[copied] = '\0';
   // CUDA hands the number of bytes back in the size option's value.
   if (slot != nullptr) *slot = reinterpret_cast<void*>(static_cast<uintptr_t>(copied));
@@ -44,18 +38,15 @@ CUresult parse_jit_options(unsigned count, CUjit_option* options, void** values,
       case CU_JIT_REFERENCED_VARIABLE_NAMES: return CUDA_ERROR_NOT_SUPPORTED;
       default:
         if (options[i] < 0 || options[i] >= CU_JIT_NUM_OPTIONS) return CUDA_ERROR_INVALID_VALUE;
-        parsed->scalars.push_back({static_cast<uint32_t>(options[i]), 0, scalar});
+        parsed->scalars.push_back({scalar, static_cast<uint32_t>(options[i])});
     }
   }
   return CUDA_SUCCESS;
 }
 
-void copy_jit_logs(const JitOptions& options, const wire::ModuleLoadReply& logs,
-                   const unsigned char* text, uint32_t bytes) {
-  const uint32_t info = std::min(logs.info_bytes, bytes);
-  const uint32_t error = std::min(logs.error_bytes, bytes - info);
-  copy_log(options.info_log, options.info_bytes, text, info, options.info_slot);
-  copy_log(options.error_log, options.error_bytes, text + info, error, options.error_slot);
+void copy_jit_logs(const JitOptions& options, std::string_view info, std::string_view error) {
+  copy_log(options.info_log, options.info_bytes, info, options.info_slot);
+  copy_log(options.error_log, options.error_bytes, error, options.error_slot);
 }
 
 }  // namespace openmps::client

@@ -3,6 +3,7 @@
 // by the implementations, on the program's threads.
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 #include "base/cuda_abi.h"
@@ -24,8 +25,7 @@ struct JitOptions {
 [[nodiscard]] CUresult parse_jit_options(unsigned count, CUjit_option* options, void** values,
                                          JitOptions* parsed);
 
-// Give the program its logs out of a reply: `text` of `bytes` holds both, as `logs` says at most.
-void copy_jit_logs(const JitOptions& options, const wire::ModuleLoadReply& logs,
-                   const unsigned char* text, uint32_t bytes);
+// Give the program its logs out of a reply.
+void copy_jit_logs(const JitOptions& options, std::string_view info, std::string_view error);
 
 }  // namespace openmps::client

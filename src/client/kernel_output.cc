@@ -11,9 +11,8 @@ namespace openmps::client {
 CUresult KernelOutput::collect(CUresult result) {
   // Cleared first: what is launched from now on is expected anew.
   if (result == CUDA_SUCCESS && expected_.exchange(false, std::memory_order_acq_rel)) {
-    wire::OutputFlushReply reply{};
-    const CUresult asked =
-        channel_.call(wire::Opcode::kOutputFlush, uint64_t{0}, {}, &reply, sizeof(reply));
+    wire::OutputFlush::Reply reply{};
+    const CUresult asked = channel_.call(wire::OutputFlush{}, &reply);
     // A session that ends now reports so by the next call; the synchronisation itself was good.
     if (asked == CUDA_SUCCESS && reply.pending != 0) expect();
   }

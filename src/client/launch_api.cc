@@ -45,9 +45,7 @@ CUresult launch(CUfunction handle, const LaunchConfiguration& config, CUstream s
                         programmatic);
   }
   if (session->managed.any()) OPENMPS_CUDA_CHECK(session->managed.send(*session, *stream));
-  const uint32_t attribute_bytes =
-      config.attribute_count * static_cast<uint32_t>(sizeof(CUlaunchAttribute));
-  wire::Launch command{};
+  wire::Launch command;
   command.stream = stream->id;
   command.function = function->id;
   memcpy(command.grid, config.grid, sizeof(command.grid));
@@ -56,26 +54,21 @@ CUresult launch(CUfunction handle, const LaunchConfiguration& config, CUstream s
   command.attribute_count = config.attribute_count;
   command.parameter_bytes = parameters.bytes;
   command.flags = config.flags;
-  const uint32_t bytes =
-      static_cast<uint32_t>(sizeof(command)) + attribute_bytes + parameters.bytes;
 
-  const auto write = [&](unsigned char* payload) {
-    memcpy(payload, &command, sizeof(command));
-    if (attribute_bytes != 0) memcpy(payload + sizeof(command), config.attributes, attribute_bytes);
-    pack_parameters(*function, parameters, payload + sizeof(command) + attribute_bytes);
+  const auto write = [&](unsigned char* tail) {
+    const size_t attribute_bytes = config.attribute_count * sizeof(CUlaunchAttribute);
+    if (attribute_bytes != 0) memcpy(tail, config.attributes, attribute_bytes);
+    pack_parameters(*function, parameters, tail + attribute_bytes);
   };
   CUresult result = CUDA_SUCCESS;
   if (is_known_shape(*function, config)) [[likely]] {
     const Channel::Order order = session->channel.order();
-    unsigned char* payload = session->channel.reserve(order, wire::Opcode::kLaunch, bytes);
-    if (payload == nullptr) return session->channel.status();
-    write(payload);
-    session->channel.publish(order);
+    OPENMPS_CUDA_CHECK(session->channel.push_written(order, command, write));
     session->fences.after_work(order, *stream);
   } else {
-    result = session->channel.call_written(
-        wire::Opcode::kLaunch, bytes, write,
-        [&](const Channel::Order& order) { session->fences.after_work(order, *stream); });
+    result = session->channel.call_written(command, write, [&](const Channel::Order& order) {
+      session->fences.after_work(order, *stream);
+    });
     if (result == CUDA_SUCCESS) remember_shape(*function, config);
   }
   if (function->prints) session->output.expect();

@@ -114,11 +114,10 @@ CUresult check_cooperative(Session& session, const Context& context, const Funct
   const uint32_t threads = config.block[0] * config.block[1] * config.block[2];
   if (last.function != function.handle || last.context != &context || last.threads != threads ||
       last.shared_bytes != config.shared_bytes) {
-    wire::OccupancyReply reply{};
+    wire::Occupancy::Reply reply{};
     OPENMPS_CUDA_CHECK(session.channel.call(
-        wire::Opcode::kOccupancy,
-        wire::Occupancy{function.id, static_cast<int32_t>(threads), config.shared_bytes, 0, 0}, {},
-        &reply, sizeof(reply)));
+        wire::Occupancy{function.id, static_cast<int32_t>(threads), config.shared_bytes, 0},
+        &reply));
     const int processors =
         session.device(context.device).attribute[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT];
     last = {function.handle, &context, threads, config.shared_bytes,

@@ -22,12 +22,10 @@ CUresult find_link(CUlinkState handle, Session** session, Link** link) {
 }
 
 // The logs are the program's for as long as the link lives: written after each step.
-void copy_logs(const Link& link, const unsigned char* reply, uint32_t received) {
-  wire::ModuleLoadReply logs{};
-  if (received < sizeof(logs)) return;
-  memcpy(&logs, reply, sizeof(logs));
-  copy_jit_logs(link.options, logs, reply + sizeof(logs),
-                received - static_cast<uint32_t>(sizeof(logs)));
+template <typename Command>
+void copy_logs(const Link& link, const wire::ReplyOf<Command>& reply) {
+  const auto [info, error] = reply.tail();
+  copy_jit_logs(link.options, info, error);
 }
 
 CUresult add_input(Session& session, Link& link, uint32_t type, const Image& image,
@@ -36,18 +34,11 @@ CUresult add_input(Session& session, Link& link, uint32_t type, const Image& ima
   if (!link.result.empty()) return CUDA_ERROR_INVALID_VALUE;  // completed
   wire::Id blob = 0;
   OPENMPS_CUDA_CHECK(send_image(session, image, &blob));
-  const std::string short_name = name.substr(0, wire::kMaxNameBytes);
-  std::string tail = short_name;
-  tail.append(reinterpret_cast<const char*>(options.scalars.data()),
-              options.scalars.size() * sizeof(wire::JitOption));
-  unsigned char reply[wire::kMaxReplyBytes];
-  uint32_t received = 0;
+  wire::ReplyOf<wire::LinkAdd> reply;
   const CUresult result = session.channel.call(
-      wire::Opcode::kLinkAdd,
-      wire::LinkAdd{link.id, blob, type, static_cast<uint32_t>(short_name.size()),
-                    static_cast<uint32_t>(options.scalars.size()), 0},
-      bytes_of(tail.data(), tail.size()), reply, sizeof(reply), &received);
-  copy_logs(link, reply, std::min<uint32_t>(received, sizeof(reply)));
+      wire::LinkAdd{.link = link.id, .blob = blob, .type = type},
+      {options.scalars, std::string_view(name).substr(0, wire::kMaxNameBytes)}, &reply);
+  copy_logs(link, reply);
   return result;
 }
 
@@ -59,7 +50,6 @@ CUresult read_result(Session& session, Link& link, uint64_t bytes) {
     const uint64_t part = std::min(bytes - offset, kLargePieceBytes);
     OPENMPS_CUDA_CHECK(session.staging.acquire(part, &piece));
     const CUresult read = session.channel.call(
-        wire::Opcode::kLinkRead,
         wire::LinkRead{link.id, static_cast<uint32_t>(part), offset, piece.address()});
     if (read == CUDA_SUCCESS) memcpy(result.data() + offset, piece.data, part);
     session.staging.release(piece);
@@ -85,10 +75,10 @@ CUresult cuLinkCreate_v2(unsigned int numOptions, CUjit_option* options, void** 
   Link* made = session->links.allocate();
   if (made == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   const CUresult result = session->channel.call(
-      wire::Opcode::kLinkCreate,
-      wire::LinkCreate{made->id, context->wire_device, std::max(jit.info_bytes, jit.error_bytes),
-                       static_cast<uint32_t>(jit.scalars.size())},
-      bytes_of(jit.scalars.data(), jit.scalars.size() * sizeof(wire::JitOption)));
+      wire::LinkCreate{.link = made->id,
+                       .device = context->wire_device,
+                       .log_bytes = std::max(jit.info_bytes, jit.error_bytes)},
+      {jit.scalars});
   if (result != CUDA_SUCCESS) {
     session->links.recycle(made);
     return result;
@@ -143,19 +133,11 @@ CUresult cuLinkComplete(CUlinkState state, void** cubinOut, size_t* sizeOut) {
   if (cubinOut == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const std::lock_guard guard(link->lock);
   if (link->result.empty()) {
-    unsigned char reply[wire::kMaxReplyBytes];
-    uint32_t received = 0;
-    const CUresult result =
-        session->channel.call(wire::Opcode::kLinkComplete, wire::ObjectOnly{link->id, 0}, {}, reply,
-                              sizeof(reply), &received);
-    received = std::min<uint32_t>(received, sizeof(reply));
-    wire::LinkCompleteReply head{};
-    if (received >= sizeof(head)) {
-      memcpy(&head, reply, sizeof(head));
-      copy_logs(*link, reply + sizeof(head), received - static_cast<uint32_t>(sizeof(head)));
-    }
+    wire::ReplyOf<wire::LinkComplete> reply;
+    const CUresult result = session->channel.call(wire::LinkComplete{link->id}, {}, &reply);
+    copy_logs(*link, reply);
     OPENMPS_CUDA_CHECK(result);
-    OPENMPS_CUDA_CHECK(read_result(*session, *link, head.bytes));
+    OPENMPS_CUDA_CHECK(read_result(*session, *link, reply->bytes));
   }
   *cubinOut = link->result.data();
   if (sizeOut != nullptr) *sizeOut = link->result.size();
@@ -167,8 +149,7 @@ CUresult cuLinkDestroy(CUlinkState state) {
   Link* link = nullptr;
   OPENMPS_CUDA_CHECK(find_link(state, &session, &link));
   if (!session->links.retire(link)) return CUDA_ERROR_INVALID_HANDLE;
-  const CUresult result =
-      session->channel.push(wire::Opcode::kLinkDestroy, wire::ObjectOnly{link->id, 0});
+  const CUresult result = session->channel.push(wire::LinkDestroy{link->id});
   session->links.recycle(link);
   return result;
 }

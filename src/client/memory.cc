@@ -43,8 +43,8 @@ CUresult DeviceMemory::reserve_extent(Guard& guard, uint64_t bytes, uint64_t ali
   Mapping reserved;
   CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
   for (int tries = 0; tries < kExtentTries; ++tries) {
-    wire::AddressReply reply{};
-    result = channel_.call(wire::Opcode::kAddressReserve, wanted, {}, &reply, sizeof(reply));
+    wire::AddressReserve::Reply reply{};
+    result = channel_.call(wanted, &reply);
     if (result != CUDA_SUCCESS) break;
     *address = reply.address;
     Result<Mapping> mapping = reserve_addresses(reply.address, bytes);
@@ -58,8 +58,7 @@ CUresult DeviceMemory::reserve_extent(Guard& guard, uint64_t bytes, uint64_t ali
     result = CUDA_ERROR_OUT_OF_MEMORY;
   }
   for (const uint64_t base : unusable) {
-    const CUresult freed =
-        channel_.push(wire::Opcode::kAddressFree, wire::MemoryRange{base, bytes, 0, 0});
+    const CUresult freed = channel_.push(wire::AddressFree{base, bytes});
     if (result == CUDA_SUCCESS) result = freed;
   }
   guard.lock();
@@ -121,8 +120,7 @@ void DeviceMemory::unreserve(uint64_t address, uint64_t bytes) {
   extents_.erase(extent);
   extent_count_.fetch_sub(1, std::memory_order_release);
   // A session at its end frees it by itself.
-  static_cast<void>(
-      channel_.push(wire::Opcode::kAddressFree, wire::MemoryRange{address, bytes, 0, 0}));
+  static_cast<void>(channel_.push(wire::AddressFree{address, bytes}));
 }
 
 // ---- Granules ----------------------------------------------------------------------------------
@@ -151,8 +149,7 @@ CUresult DeviceMemory::map_granules(Guard& guard, uint32_t wire_device, uint64_t
       range.base = *address;
     }
     guard.unlock();
-    const CUresult result = channel_.call(wire::Opcode::kMemoryMap,
-                                          wire::MemoryRange{range.base, bytes, wire_device, 0});
+    const CUresult result = channel_.call(wire::MemoryMap{range.base, bytes, wire_device});
     guard.lock();
     if (result == CUDA_SUCCESS) {
       *base = range.base;
@@ -190,8 +187,7 @@ CUresult DeviceMemory::map(Guard& guard, Arena& arena, uint64_t bytes, uint64_t*
 
 void DeviceMemory::unmap_locked(Arena& arena, uint64_t base, uint64_t bytes, uint32_t flags) {
   arena.reserved -= bytes;
-  const CUresult result = channel_.push(wire::Opcode::kMemoryUnmap,
-                                        wire::MemoryRange{base, bytes, arena.wire_device, flags});
+  const CUresult result = channel_.push(wire::MemoryUnmap{base, bytes, arena.wire_device, flags});
   // A dead session has no next map.
   if (result != CUDA_SUCCESS) return;
   const bool can_come_back = (flags & wire::kUnmapKeep) != 0;
@@ -326,7 +322,7 @@ CUresult DeviceMemory::forget(CUdeviceptr address, Entry* entry) {
 void DeviceMemory::forgotten_locked(const Entry& entry) {
   entry.value.arena->used -= entry.value.reserved;
   if (!entry.value.key.has_value()) return;
-  static_cast<void>(channel_.push(wire::Opcode::kMemoryWithdraw, *entry.value.key));
+  static_cast<void>(channel_.push(wire::MemoryWithdraw{*entry.value.key}));
 }
 
 void DeviceMemory::release_locked(const Entry& entry) {
@@ -509,19 +505,18 @@ CUresult DeviceMemory::publish(uint64_t address, bool pooled, Published* publish
   published->bytes = slab ? wire::kMemoryGranularity : found->value.reserved;
   if (!found->value.key.has_value()) {
     const uint64_t id = found->value.buffer_id;
-    const wire::MemoryRange range{published->base, published->bytes, found->value.wire_device, 0};
-    wire::ShareKey key{};
+    const wire::MemoryPublish range{published->base, published->bytes};
+    wire::MemoryPublish::Reply shared;
     guard.unlock();
-    const CUresult result =
-        channel_.call(wire::Opcode::kMemoryPublish, range, {}, &key, sizeof(key));
+    const CUresult result = channel_.call(range, &shared);
     guard.lock();
     if (result != CUDA_SUCCESS) return result;
     found = find();
     const bool same = found != nullptr && found->value.buffer_id == id;
     if (same && !found->value.key.has_value()) {
-      found->value.key = key;
+      found->value.key = shared.key;
     } else {  // another thread was faster, or the allocation is gone
-      static_cast<void>(channel_.push(wire::Opcode::kMemoryWithdraw, key));
+      static_cast<void>(channel_.push(wire::MemoryWithdraw{shared.key}));
       if (!same) return CUDA_ERROR_INVALID_VALUE;
     }
   }

@@ -165,7 +165,7 @@ class DeviceMemory {
   static bool is_allocated(const Entry& entry) {
     return entry.value.kind == AllocationKind::kOwn || entry.value.kind == AllocationKind::kSlab;
   }
-  // `flags` as of wire::Opcode::kMemoryUnmap.
+  // `flags` as of wire::MemoryUnmap.
   void unmap_locked(Arena& arena, uint64_t base, uint64_t bytes, uint32_t flags);
   void evict_locked(Arena& arena, uint64_t keep_cached_bytes, uint32_t flags);
   void forgotten_locked(const Entry& entry);

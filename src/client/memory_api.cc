@@ -34,10 +34,8 @@ CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
   Context* context = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session, &context));
   if (free == nullptr || total == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  wire::MemoryInfoReply reply{};
-  OPENMPS_CUDA_CHECK(session->channel.call(wire::Opcode::kMemoryInfo,
-                                           wire::DeviceOnly{context->wire_device, 0}, {}, &reply,
-                                           sizeof(reply)));
+  wire::MemoryInfo::Reply reply{};
+  OPENMPS_CUDA_CHECK(session->channel.call(wire::MemoryInfo{context->wire_device}, &reply));
   *total = reply.total;
   *free = std::min(reply.free + session->memory.cached_bytes(context->wire_device), reply.total);
   return CUDA_SUCCESS;

@@ -24,9 +24,8 @@ CUresult fill_memory(CUdeviceptr address, size_t pitch, uint32_t value, uint32_t
   }
   OPENMPS_CUDA_CHECK(check_fill(*session, fill));
   const bool pinned = session->pinned.in_heap(address);
-  OPENMPS_CUDA_CHECK(
-      push_work(*session, *stream, wire::Opcode::kMemset,
-                wire::Memset{stream->id, element, address, pitch, width, height, value, 0}));
+  OPENMPS_CUDA_CHECK(push_work(
+      *session, *stream, wire::Memset{stream->id, element, address, pitch, width, height, value}));
   // CUDA's synchronous fills return at once, except for host memory.
   return wait && (pinned || ends_before_return(*session, *stream, address))
              ? synchronize_stream(*session, *stream)

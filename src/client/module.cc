@@ -27,15 +27,13 @@ constexpr uint64_t kLibraryDistance =
 // is nothing beside copying half a megabyte.
 CUresult send_blob(Session& session, const Image& image, wire::Id blob) {
   const uint64_t total = image.wire_bytes();
-  OPENMPS_CUDA_CHECK(
-      session.channel.push(wire::Opcode::kBlobBegin, wire::BlobBegin{blob, 0, total}));
+  OPENMPS_CUDA_CHECK(session.channel.push(wire::BlobBegin{total, blob}));
   for (uint64_t offset = 0; offset < total;) {
     Staging::Piece piece;
     const uint64_t bytes = std::min(total - offset, kLargePieceBytes);
     OPENMPS_CUDA_CHECK(session.staging.acquire(bytes, &piece));
     image.copy(offset, bytes, piece.data);
     const CUresult result = session.channel.call(
-        wire::Opcode::kBlobData,
         wire::BlobData{blob, static_cast<uint32_t>(bytes), offset, piece.address()});
     session.staging.release(piece);
     OPENMPS_CUDA_CHECK(result);
@@ -47,29 +45,18 @@ CUresult send_blob(Session& session, const Image& image, wire::Id blob) {
 // The load itself, with the image sent just before. Fills the logs.
 CUresult load_blob(Session& session, Module& module, uint32_t device, wire::Id blob,
                    const JitOptions& options) {
-  unsigned char reply[wire::kMaxReplyBytes];
-  uint32_t received = 0;
-  const wire::ModuleLoad command{module.id,
-                                 blob,
-                                 device,
-                                 static_cast<uint32_t>(module.kind),
-                                 std::max(options.info_bytes, options.error_bytes),
-                                 static_cast<uint32_t>(options.scalars.size())};
-  const CUresult result = session.channel.call(
-      wire::Opcode::kModuleLoad, command,
-      bytes_of(options.scalars.data(), options.scalars.size() * sizeof(wire::JitOption)), reply,
-      sizeof(reply), &received);
-  wire::ModuleLoadReply logs{};
-  if (received >= sizeof(logs)) memcpy(&logs, reply, sizeof(logs));
-  const uint32_t text =
-      std::min<uint32_t>(received, sizeof(reply)) - std::min<uint32_t>(received, sizeof(logs));
-  copy_jit_logs(options, logs, reply + sizeof(logs), text);
-  const uint32_t info = std::min(logs.info_bytes, text);
-  const uint32_t error = std::min(logs.error_bytes, text - info);
+  const wire::ModuleLoad command{.module = module.id,
+                                 .blob = blob,
+                                 .device = device,
+                                 .kind = module.kind,
+                                 .log_bytes = std::max(options.info_bytes, options.error_bytes)};
+  wire::ReplyOf<wire::ModuleLoad> reply;
+  const CUresult result = session.channel.call(command, {options.scalars}, &reply);
+  const auto [info, error] = reply.tail();
+  copy_jit_logs(options, info, error);
   if (result != CUDA_SUCCESS) {
     debug_line("loading a module failed with error %d: %.*s", static_cast<int>(result),
-               static_cast<int>(std::min(error, 512u)),
-               reinterpret_cast<const char*>(reply + sizeof(logs) + info));
+               static_cast<int>(std::min<size_t>(error.size(), 512)), error.data());
   }
   return result;
 }
@@ -152,24 +139,16 @@ CUresult request_function(Session& session, Module& module, const std::string& n
                           Function** function) {
   Function* made = session.functions.allocate();
   if (made == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  unsigned char reply[wire::kMaxReplyBytes];
-  uint32_t received = 0;
   // A library's kernel is loaded where it will most likely run.
   Context* current = nullptr;
   const bool here = module.context == nullptr && current_context(session, &current) == CUDA_SUCCESS;
-  const wire::GetSymbol command{module.id, made->id, static_cast<uint32_t>(module.kind),
-                                static_cast<uint32_t>(name.size()),
-                                here ? current->wire_device : device_of(session, module)};
-  CUresult result =
-      session.channel.call(wire::Opcode::kGetFunction, command, bytes_of(name.data(), name.size()),
-                           reply, sizeof(reply), &received);
-  wire::FunctionReply info{};
-  memcpy(&info, reply, sizeof(info));
-  const uint64_t needed =
-      sizeof(info) + static_cast<uint64_t>(info.parameter_count) * sizeof(wire::ParameterLayout);
-  if (result == CUDA_SUCCESS && (received < needed || needed > sizeof(reply))) {
-    result = CUDA_ERROR_MPS_RPC_FAILURE;
-  }
+  const wire::GetFunction command{
+      .module = module.id,
+      .function = made->id,
+      .kind = module.kind,
+      .device = here ? current->wire_device : device_of(session, module)};
+  wire::ReplyOf<wire::GetFunction> reply;
+  const CUresult result = session.channel.call(command, {name}, &reply);
   if (result != CUDA_SUCCESS) {
     session.functions.recycle(made);
     return result;
@@ -179,15 +158,12 @@ CUresult request_function(Session& session, Module& module, const std::string& n
   made->known_block.store(0, std::memory_order_relaxed);
   made->known_cluster.store(0, std::memory_order_relaxed);
   made->name = name;
-  memcpy(made->attributes, info.attributes, sizeof(made->attributes));
-  made->prints = (info.flags & wire::kFunctionPrints) != 0;
+  memcpy(made->attributes, reply->attributes, sizeof(made->attributes));
+  made->prints = (reply->flags & wire::kFunctionPrints) != 0;
   if (made->prints) session.output.found_printing_function();
-  made->parameter_bytes = info.parameter_bytes;
-  made->parameters.resize(info.parameter_count);
-  if (info.parameter_count != 0) {  // memcpy takes no null pointer, not even for nothing
-    memcpy(made->parameters.data(), reply + sizeof(info),
-           info.parameter_count * sizeof(wire::ParameterLayout));
-  }
+  made->parameter_bytes = reply->parameter_bytes;
+  const auto layout = reply.tail().parameters;
+  made->parameters.assign(layout.begin(), layout.end());
   session.functions.publish(made);
   *function = made;
   return CUDA_SUCCESS;
@@ -210,10 +186,9 @@ CUresult get_function(Session& session, Module& module, const char* name, Functi
 }
 
 CUresult get_global(Session& session, Module& module, Context* current, const char* name,
-                    SymbolKind kind, wire::GlobalReply* global) {
+                    SymbolKind kind, wire::GetGlobal::Reply* global) {
   if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const size_t length = strlen(name);
-  if (length >= wire::kMaxNameBytes) return CUDA_ERROR_NOT_FOUND;
+  if (strlen(name) >= wire::kMaxNameBytes) return CUDA_ERROR_NOT_FOUND;
   OPENMPS_CUDA_CHECK(ensure_loaded(session, module));
   std::lock_guard guard(module.lock);
   Context* context = module.context != nullptr ? module.context : current;
@@ -222,14 +197,13 @@ CUresult get_global(Session& session, Module& module, Context* current, const ch
     *global = known->second;
     return CUDA_SUCCESS;
   }
-  const wire::GetSymbol command{module.id,
-                                0,
-                                static_cast<uint32_t>(module.kind),
-                                static_cast<uint32_t>(length),
-                                context->wire_device,
-                                kind == SymbolKind::kManaged ? 1u : 0u};
-  OPENMPS_CUDA_CHECK(session.channel.call(wire::Opcode::kGetGlobal, command, bytes_of(name, length),
-                                          global, sizeof(*global)));
+  const wire::GetGlobal command{.module = module.id,
+                                .kind = module.kind,
+                                .device = context->wire_device,
+                                .managed = kind == SymbolKind::kManaged ? 1u : 0u};
+  wire::ReplyOf<wire::GetGlobal> reply;
+  OPENMPS_CUDA_CHECK(session.channel.call(command, {name}, &reply));
+  *global = *reply;
   session.memory.add_global(context->owner(), context->device, global->address, global->bytes);
   module.globals.emplace(key, *global);
   return kind == SymbolKind::kManaged || global->managed != 0
@@ -241,25 +215,18 @@ CUresult function_names(Session& session, Module& module, std::vector<std::strin
   OPENMPS_CUDA_CHECK(ensure_loaded(session, module));
   names->clear();
   for (;;) {
-    unsigned char reply[wire::kMaxReplyBytes];
-    uint32_t received = 0;
-    OPENMPS_CUDA_CHECK(
-        session.channel.call(wire::Opcode::kModuleFunctions,
-                             wire::ModuleFunctions{module.id, static_cast<uint32_t>(names->size())},
-                             {}, reply, sizeof(reply), &received));
-    wire::ModuleFunctionsReply head{};
-    if (received < sizeof(head) || received > sizeof(reply)) return CUDA_ERROR_MPS_RPC_FAILURE;
-    memcpy(&head, reply, sizeof(head));
-    const char* text = reinterpret_cast<const char*>(reply) + sizeof(head);
-    const char* end = reinterpret_cast<const char*>(reply) + received;
-    for (uint32_t i = 0; i < head.names; ++i) {
-      const size_t length = strnlen(text, static_cast<size_t>(end - text));
-      if (text + length == end) return CUDA_ERROR_MPS_RPC_FAILURE;
-      names->emplace_back(text, length);
-      text += length + 1;
+    wire::ReplyOf<wire::ModuleFunctions> head;
+    OPENMPS_CUDA_CHECK(session.channel.call(
+        wire::ModuleFunctions{module.id, static_cast<uint32_t>(names->size())}, {}, &head));
+    std::string_view text = head.tail().text;
+    for (uint32_t i = 0; i < head->names; ++i) {
+      const size_t length = text.find('\0');
+      if (length == std::string_view::npos) return CUDA_ERROR_MPS_RPC_FAILURE;
+      names->emplace_back(text.substr(0, length));
+      text.remove_prefix(length + 1);
     }
-    if (names->size() >= head.functions) return CUDA_SUCCESS;
-    if (head.names == 0) return CUDA_ERROR_NOT_SUPPORTED;  // a name longer than a reply
+    if (names->size() >= head->functions) return CUDA_SUCCESS;
+    if (head->names == 0) return CUDA_ERROR_NOT_SUPPORTED;  // a name longer than a reply
   }
 }
 
@@ -275,7 +242,7 @@ CUresult unload_module(Session& session, Module* module) {
   session.managed.remove(module);
   CUresult result = CUDA_SUCCESS;
   if (module->loaded.load(std::memory_order_relaxed)) {
-    result = session.channel.push(wire::Opcode::kModuleUnload, wire::ObjectOnly{module->id, 0});
+    result = session.channel.push(wire::ModuleUnload{module->id});
   }
   // Ids are free once the unload is in the ring, not before.
   for (Function* function : retired) session.functions.recycle(function);

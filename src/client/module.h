@@ -33,7 +33,8 @@ enum class SymbolKind { kGlobal, kManaged };
 // `current`: the context whose device's copy of a library's variable is meant. A managed variable
 // has its memory in this process when this returns.
 [[nodiscard]] CUresult get_global(Session& session, Module& module, Context* current,
-                                  const char* name, SymbolKind kind, wire::GlobalReply* global);
+                                  const char* name, SymbolKind kind,
+                                  wire::GetGlobal::Reply* global);
 
 // The names of all functions, in the driver's order.
 [[nodiscard]] CUresult function_names(Session& session, Module& module,

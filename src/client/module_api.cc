@@ -61,7 +61,7 @@ CUresult find_library(CUlibrary handle, Session** session, Module** module) {
 CUresult global_of(Session& session, Module& module, const char* name, SymbolKind kind,
                    CUdeviceptr* address, size_t* bytes) {
   Context* context = nullptr;
-  wire::GlobalReply global{};
+  wire::GetGlobal::Reply global{};
   // A managed variable is one for all devices, and needs no context.
   if (kind == SymbolKind::kManaged) {
     context = session.primary[0];
@@ -77,9 +77,8 @@ CUresult global_of(Session& session, Module& module, const char* name, SymbolKin
 CUresult symbol_count(Session& session, Module& module, unsigned int* functions) {
   if (functions == nullptr) return CUDA_ERROR_INVALID_VALUE;
   OPENMPS_CUDA_CHECK(ensure_loaded(session, module));
-  wire::ModuleSymbolsReply reply{};
-  OPENMPS_CUDA_CHECK(session.channel.call(
-      wire::Opcode::kModuleSymbols, wire::ObjectOnly{module.id, 0}, {}, &reply, sizeof(reply)));
+  wire::ModuleSymbols::Reply reply{};
+  OPENMPS_CUDA_CHECK(session.channel.call(wire::ModuleSymbols{module.id}, &reply));
   *functions = reply.functions;
   return CUDA_SUCCESS;
 }

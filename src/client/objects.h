@@ -109,7 +109,7 @@ struct Module : Object {
   Image image;                      // until then
   std::unordered_map<std::string, Function*> functions;
   // By device (the program's ordinal) and name: a library has its variables on each device.
-  std::map<std::pair<uint32_t, std::string>, wire::GlobalReply> globals;
+  std::map<std::pair<uint32_t, std::string>, wire::GetGlobal::Reply> globals;
 };
 
 // What the launch interface from before CUDA 4.0 keeps with a function.

@@ -19,10 +19,9 @@ CUresult find_function(CUfunction handle, Session** session, Function** function
 
 CUresult occupancy(Session& session, const Function& function, int block, size_t shared,
                    unsigned int flags, uint64_t* value) {
-  wire::OccupancyReply reply{};
-  OPENMPS_CUDA_CHECK(session.channel.call(wire::Opcode::kOccupancy,
-                                          wire::Occupancy{function.id, block, shared, flags, 0}, {},
-                                          &reply, sizeof(reply)));
+  wire::Occupancy::Reply reply;
+  OPENMPS_CUDA_CHECK(
+      session.channel.call(wire::Occupancy{function.id, block, shared, flags}, &reply));
   *value = reply.value;
   return CUDA_SUCCESS;
 }
@@ -37,17 +36,13 @@ CUresult cluster_occupancy(CUfunction handle, const CUlaunchConfig* config,
   LaunchAttributes attributes;
   OPENMPS_CUDA_CHECK(take_attributes(config, &attributes));
   const wire::ClusterOccupancy command{function->id,
-                                       static_cast<uint32_t>(query),
+                                       query,
                                        {config->gridDimX, config->gridDimY, config->gridDimZ},
                                        {config->blockDimX, config->blockDimY, config->blockDimZ},
-                                       config->sharedMemBytes,
-                                       attributes.count};
-  wire::OccupancyReply reply{};
-  OPENMPS_CUDA_CHECK(
-      session->channel.call(wire::Opcode::kClusterOccupancy, command,
-                            bytes_of(attributes.list, attributes.count * sizeof(CUlaunchAttribute)),
-                            &reply, sizeof(reply)));
-  *value = static_cast<int>(reply.value);
+                                       config->sharedMemBytes};
+  wire::ReplyOf<wire::ClusterOccupancy> reply;
+  OPENMPS_CUDA_CHECK(session->channel.call(command, {{attributes.list, attributes.count}}, &reply));
+  *value = static_cast<int>(reply->value);
   return CUDA_SUCCESS;
 }
 
@@ -115,6 +110,21 @@ CUresult cuOccupancyMaxPotentialBlockSize(int* minGridSize, int* blockSize, CUfu
                                           size_t dynamicSMemSize, int blockSizeLimit) {
   return impl::cuOccupancyMaxPotentialBlockSizeWithFlags(
       minGridSize, blockSize, func, blockSizeToDynamicSMemSize, dynamicSMemSize, blockSizeLimit, 0);
+}
+
+CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t* dynamicSmemSize, CUfunction func,
+                                                 int numBlocks, int blockSize) {
+  if (dynamicSmemSize == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  Session* session = nullptr;
+  Function* function = nullptr;
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(find_function(func, &session, &function));
+  OPENMPS_CUDA_CHECK(current_context(*session, &context));
+  wire::SharedMemoryRoom::Reply reply;
+  OPENMPS_CUDA_CHECK(session->channel.call(
+      wire::SharedMemoryRoom{function->id, numBlocks, blockSize, context->wire_device}, &reply));
+  *dynamicSmemSize = reply.bytes;
+  return CUDA_SUCCESS;
 }
 
 CUresult cuOccupancyMaxActiveClusters(int* numClusters, CUfunction func,

@@ -35,8 +35,7 @@ CUresult Passage::receive(uint32_t ticket, UniqueFd* descriptor) {
 CUresult Passage::export_physical(wire::Id physical, UniqueFd* descriptor) {
   std::lock_guard guard(lock_);
   const uint32_t ticket = ++last_ticket_;
-  const CUresult result =
-      channel_.call(wire::Opcode::kPhysicalExport, wire::PhysicalTicket{physical, ticket});
+  const CUresult result = channel_.call(wire::PhysicalExport{physical, ticket});
   return result == CUDA_SUCCESS ? receive(ticket, descriptor) : result;
 }
 
@@ -44,20 +43,19 @@ CUresult Passage::export_range(uint64_t address, uint64_t bytes, uint32_t flags,
                                UniqueFd* descriptor) {
   std::lock_guard guard(lock_);
   const uint32_t ticket = ++last_ticket_;
-  const CUresult result =
-      channel_.call(wire::Opcode::kRangeExport, wire::RangeExport{address, bytes, flags, ticket});
+  const CUresult result = channel_.call(wire::RangeExport{address, bytes, flags, ticket});
   return result == CUDA_SUCCESS ? receive(ticket, descriptor) : result;
 }
 
-CUresult Passage::import_physical(wire::Id physical, int descriptor, wire::PhysicalReply* reply) {
+CUresult Passage::import_physical(wire::Id physical, int descriptor,
+                                  wire::PhysicalImport::Reply* reply) {
   if (!may_be_memory(descriptor)) return CUDA_ERROR_INVALID_VALUE;
   std::lock_guard guard(lock_);
   wire::PassDescriptor message;
   message.ticket = ++last_ticket_;
   const Status sent = send_packet(socket_, wire::message_bytes(message), {&descriptor, 1});
   if (!sent.ok()) return CUDA_ERROR_OPERATING_SYSTEM;
-  return channel_.call(wire::Opcode::kPhysicalImport,
-                       wire::PhysicalTicket{physical, message.ticket}, {}, reply, sizeof(*reply));
+  return channel_.call(wire::PhysicalImport{physical, message.ticket}, reply);
 }
 
 }  // namespace openmps::client

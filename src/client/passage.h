@@ -26,7 +26,7 @@ class Passage {
   // The physical memory of a descriptor under a new id. Errors: the same;
   // CUDA_ERROR_INVALID_VALUE: no descriptor.
   [[nodiscard]] CUresult import_physical(wire::Id physical, int descriptor,
-                                         wire::PhysicalReply* reply);
+                                         wire::PhysicalImport::Reply* reply);
 
  private:
   [[nodiscard]] CUresult receive(uint32_t ticket, UniqueFd* descriptor);

@@ -42,8 +42,7 @@ CUresult PinnedHeap::register_pages(Guard& guard, uint64_t bytes, uint64_t* base
   const std::optional<uint64_t> address = take_addresses(guard, range);
   if (!address.has_value()) return CUDA_ERROR_OUT_OF_MEMORY;
   guard.unlock();
-  const CUresult result =
-      channel_.call(wire::Opcode::kHostRegister, wire::MemoryRange{*address, bytes, 0, 0});
+  const CUresult result = channel_.call(wire::HostRegister{*address, bytes});
   guard.lock();
   if (result != CUDA_SUCCESS) {
     addresses_.add(*address, range);
@@ -55,8 +54,7 @@ CUresult PinnedHeap::register_pages(Guard& guard, uint64_t bytes, uint64_t* base
 
 // The worker gives the pages back to the system once the driver has let go of them.
 void PinnedHeap::unregister_locked(uint64_t base, uint64_t bytes) {
-  const CUresult result =
-      channel_.push(wire::Opcode::kHostUnregister, wire::MemoryRange{base, bytes, 0, 0});
+  const CUresult result = channel_.push(wire::HostUnregister{base, bytes});
   if (result != CUDA_SUCCESS) return;
   returned_.add({base, round_up(bytes, kPinnedChunkBytes), 0, false, 0});
 }

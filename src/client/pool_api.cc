@@ -352,9 +352,8 @@ CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc* map, size_
     if (own && !all) return CUDA_ERROR_INVALID_VALUE;
     if (own) continue;
     if (!all && map[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE) return CUDA_ERROR_INVALID_VALUE;
-    OPENMPS_CUDA_CHECK(session->channel.call(
-        wire::Opcode::kPeerAccess, wire::PeerAccess{session->devices[map[i].location.id],
-                                                    session->devices[object->device], all, 0}));
+    OPENMPS_CUDA_CHECK(session->channel.call(wire::PeerAccess{
+        session->devices[map[i].location.id], session->devices[object->device], all}));
     const uint32_t bit = 1u << map[i].location.id;
     if (all) {
       object->peers.fetch_or(bit);
@@ -452,7 +451,7 @@ CUresult cuMemPoolImportPointer(CUdeviceptr* ptr_out, CUmemoryPool pool,
     return CUDA_ERROR_INVALID_VALUE;
   }
   ShareHandle share;
-  memcpy(&share, shareData, sizeof(share));
+  memcpy(static_cast<void*>(&share), shareData, sizeof(share));
   if (share.magic != kShareMagic || share.kind != static_cast<uint32_t>(ShareKind::kPooled)) {
     return CUDA_ERROR_INVALID_VALUE;
   }

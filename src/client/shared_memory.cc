@@ -41,17 +41,14 @@ CUresult OpenedMemory::open(Session& session, const ShareHandle& handle, CUdevic
   }
   Opened opened{.key = handle.key, .bytes = handle.physical_bytes};
   OPENMPS_CUDA_CHECK(session.memory.reserve(opened.bytes, wire::kMemoryGranularity, &opened.base));
-  wire::MemoryOpenReply reply{};
+  wire::MemoryOpen::Reply reply{};
   CUresult result = session.memory.with_room([&] {
-    return session.channel.call(wire::Opcode::kMemoryOpen,
-                                wire::MemoryOpen{handle.key, opened.base, opened.bytes}, {}, &reply,
-                                sizeof(reply));
+    return session.channel.call(wire::MemoryOpen{handle.key, opened.base, opened.bytes}, &reply);
   });
   Context* context = context_of(session, reply.device);
   if (result == CUDA_SUCCESS && context == nullptr) {
     result = session.channel.push(
-        wire::Opcode::kMemoryUnmap,
-        wire::MemoryRange{opened.base, opened.bytes, reply.device, wire::kUnmapAtOnce});
+        wire::MemoryUnmap{opened.base, opened.bytes, reply.device, wire::kUnmapAtOnce});
     if (result == CUDA_SUCCESS) result = CUDA_ERROR_INVALID_DEVICE;
   }
   if (result != CUDA_SUCCESS) {
@@ -80,8 +77,7 @@ CUresult OpenedMemory::close(Session& session, CUdeviceptr address) {
   session.memory.remove_mapping(address);
   OPENMPS_CUDA_CHECK(synchronize(session, nullptr));
   OPENMPS_CUDA_CHECK(session.channel.push(
-      wire::Opcode::kMemoryUnmap,
-      wire::MemoryRange{opened.base, opened.bytes, opened.wire_device, wire::kUnmapAtOnce}));
+      wire::MemoryUnmap{opened.base, opened.bytes, opened.wire_device, wire::kUnmapAtOnce}));
   session.memory.unreserve(opened.base, opened.bytes);
   return CUDA_SUCCESS;
 }

@@ -18,10 +18,9 @@ CUresult create_stream(Session& session, Context& context, wire::StreamKind kind
   made->unique_id = session.next_unique_id.fetch_add(1, std::memory_order_relaxed);
   CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
   if (session.fences.open(made)) {
-    result = session.channel.push(
-        wire::Opcode::kStreamCreate,
-        wire::StreamCreate{made->id, context.id, context.wire_device, static_cast<uint32_t>(kind),
-                           priority, context.green ? context.green->id : 0});
+    result =
+        session.channel.push(wire::StreamCreate{made->id, context.id, context.wire_device, kind,
+                                                priority, context.green ? context.green->id : 0});
   }
   if (result != CUDA_SUCCESS) {
     session.streams.recycle(made);
@@ -49,7 +48,7 @@ CUresult take_down(Session& session, Stream* stream) {
   }
   const Channel::Order order = session.channel.order();
   OPENMPS_CUDA_CHECK(session.fences.close(order, stream));
-  return session.channel.push(order, wire::Opcode::kStreamDestroy, wire::ObjectOnly{stream->id, 0});
+  return session.channel.push(order, wire::StreamDestroy{stream->id});
 }
 
 }  // namespace

@@ -35,11 +35,11 @@ namespace openmps::client {
                              Stream** stream);
 
 // One command of work for a stream, counted by its fences (unless it is captured).
-template <typename Command>
-[[nodiscard]] CUresult push_work(Session& session, Stream& stream, wire::Opcode opcode,
-                                 const Command& command, std::span<const std::byte> tail = {}) {
+template <wire::Command C>
+[[nodiscard]] CUresult push_work(Session& session, Stream& stream, const C& command,
+                                 const wire::TailOf<C>& tail = {}) {
   const Channel::Order order = session.channel.order();
-  const CUresult result = session.channel.push(order, opcode, command, tail);
+  const CUresult result = session.channel.push(order, command, tail);
   session.fences.after_work(order, stream);
   return result;
 }

@@ -28,10 +28,10 @@ CUgreenCtx green_of(const Stream& stream) {
 }
 
 CUstreamBatchMemOpParams stream_operation(CUdeviceptr address, uint64_t value, uint32_t width,
-                                          unsigned int flags, wire::Opcode opcode) {
+                                          unsigned int flags, wire::ValueKind kind) {
   CUstreamBatchMemOpParams operation{};
   const bool wide = width == 8;
-  if (opcode == wire::Opcode::kStreamWriteValue) {
+  if (kind == wire::ValueKind::kWrite) {
     operation.operation = wide ? CU_STREAM_MEM_OP_WRITE_VALUE_64 : CU_STREAM_MEM_OP_WRITE_VALUE_32;
     operation.writeValue.address = address;
     operation.writeValue.value64 = value;
@@ -61,22 +61,19 @@ CUresult stream_values(CUstream handle, ValueOperations operations, unsigned int
   if (operations.empty()) return CUDA_SUCCESS;
   wire::ValueOperation values[wire::kMaxBatch];
   for (size_t i = 0; i < operations.size(); ++i) values[i] = wire_value(operations[i]);
-  const auto kind = static_cast<wire::ValueKind>(values[0].kind);
-  if (operations.size() == 1 && kind != wire::ValueKind::kBarrier) {
-    values[0].value.stream = stream->id;
-    return push_work(*session, *stream,
-                     kind == wire::ValueKind::kWrite ? wire::Opcode::kStreamWriteValue
-                                                     : wire::Opcode::kStreamWaitValue,
-                     values[0].value);
+  const auto [value, kind] = std::pair(values[0].value, values[0].kind);
+  if (operations.size() == 1 && kind == wire::ValueKind::kWrite) {
+    return push_work(*session, *stream, wire::StreamWriteValue{value, stream->id});
   }
-  return push_work(*session, *stream, wire::Opcode::kStreamBatch,
-                   wire::StreamBatch{stream->id, static_cast<uint32_t>(operations.size())},
-                   bytes_of(values, operations.size() * sizeof(values[0])));
+  if (operations.size() == 1 && kind == wire::ValueKind::kWait) {
+    return push_work(*session, *stream, wire::StreamWaitValue{value, stream->id});
+  }
+  return push_work(*session, *stream, wire::StreamBatch{stream->id}, {{values, operations.size()}});
 }
 
 CUresult stream_value(CUstream handle, CUdeviceptr address, uint64_t value, uint32_t width,
-                      unsigned int flags, wire::Opcode opcode) {
-  const CUstreamBatchMemOpParams operation = stream_operation(address, value, width, flags, opcode);
+                      unsigned int flags, wire::ValueKind kind) {
+  const CUstreamBatchMemOpParams operation = stream_operation(address, value, width, flags, kind);
   return stream_values(handle, {&operation, 1}, 0);
 }
 
@@ -236,8 +233,7 @@ CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
   }
   const FencePoint point = FencePoint::from_bits(event->recorded.load(std::memory_order_acquire));
   if (!event->shared && session->fences.reached(point)) return CUDA_SUCCESS;
-  return push_work(*session, *stream, wire::Opcode::kStreamWaitEvent,
-                   wire::StreamWaitEvent{stream->id, event->id, Flags, 0});
+  return push_work(*session, *stream, wire::StreamWaitEvent{stream->id, event->id, Flags});
 }
 
 CUresult cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void* userData,
@@ -317,19 +313,19 @@ CUresult cuStreamSetAttribute(CUstream hStream, CUstreamAttrID attr,
 
 CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value,
                                 unsigned int flags) {
-  return stream_value(stream, addr, value, 4, flags, wire::Opcode::kStreamWaitValue);
+  return stream_value(stream, addr, value, 4, flags, wire::ValueKind::kWait);
 }
 CUresult cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value,
                                 unsigned int flags) {
-  return stream_value(stream, addr, value, 8, flags, wire::Opcode::kStreamWaitValue);
+  return stream_value(stream, addr, value, 8, flags, wire::ValueKind::kWait);
 }
 CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value,
                                  unsigned int flags) {
-  return stream_value(stream, addr, value, 4, flags, wire::Opcode::kStreamWriteValue);
+  return stream_value(stream, addr, value, 4, flags, wire::ValueKind::kWrite);
 }
 CUresult cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value,
                                  unsigned int flags) {
-  return stream_value(stream, addr, value, 8, flags, wire::Opcode::kStreamWriteValue);
+  return stream_value(stream, addr, value, 8, flags, wire::ValueKind::kWrite);
 }
 
 CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count,

@@ -31,7 +31,7 @@ CUresult read_resource(const Session& session, const CUDA_RESOURCE_DESC& resourc
       const MipmappedArray* array =
           session.mipmapped_arrays.find(resource.res.mipmap.hMipmappedArray);
       if (array == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-      request->array = array->id;
+      request->mipmapped = array->id;
       return CUDA_SUCCESS;
     }
     case CU_RESOURCE_TYPE_LINEAR: {
@@ -76,14 +76,13 @@ CUresult create(Session& session, Context& context, ImageKind kind, ImageObject 
   if (image.name == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   image.context = context.owner();
   request.image = image.name->id;
-  request.kind = static_cast<uint32_t>(kind);
+  request.kind = kind;
   request.device = context.wire_device;
   request.description = image.description;
   request.has_view = image.has_view ? 1 : 0;
   request.view = image.view;
-  wire::ImageReply reply{};
-  const CUresult result =
-      session.channel.call(wire::Opcode::kImageCreate, request, {}, &reply, sizeof(reply));
+  wire::ImageCreate::Reply reply{};
+  const CUresult result = session.channel.call(request, &reply);
   if (result != CUDA_SUCCESS) {
     session.images.drop_name(image.name);
     return result;

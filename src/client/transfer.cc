@@ -90,14 +90,12 @@ CUresult push_batch(Session& session, const Channel::Order& order, Stream& strea
                     uint32_t flags) {
   if (batch.rows == 1) {
     return session.channel.push(
-        order, wire::Opcode::kMemcpy,
-        wire::Memcpy{stream.id, flags, batch.destination, batch.source, batch.width});
+        order, wire::Memcpy{stream.id, flags, batch.destination, batch.source, batch.width});
   }
   return session.channel.push(
-      order, wire::Opcode::kMemcpy3D,
-      wire::Memcpy3D{stream.id, flags, batch.destination, batch.source, destination_pitch,
-                     source_pitch, destination_pitch * batch.rows, source_pitch * batch.rows,
-                     batch.width, batch.rows, 1});
+      order, wire::Memcpy3D{stream.id, flags, batch.destination, batch.source, destination_pitch,
+                            source_pitch, destination_pitch * batch.rows, source_pitch * batch.rows,
+                            batch.width, batch.rows, 1});
 }
 
 wire::ArraySide piece_side(const Staging::Piece& piece, const Batch& batch) {
@@ -109,8 +107,7 @@ CUresult push_array_batch(Session& session, const Channel::Order& order, Stream&
                           const Batch& batch, const wire::ArraySide& destination,
                           const wire::ArraySide& source, uint32_t flags) {
   return session.channel.push(
-      order, wire::Opcode::kArrayCopy,
-      wire::ArrayCopy{stream.id, flags, destination, source, batch.width, batch.rows, 1});
+      order, wire::ArrayCopy{stream.id, flags, destination, source, batch.width, batch.rows, 1});
 }
 
 // One staged copy: what its threads share.
@@ -326,15 +323,15 @@ CUresult push_direct(Session& session, Stream& stream, const Side& destination, 
                      const Box& box) {
   if (destination.place == Place::kArray || source.place == Place::kArray) {
     return push_work(
-        session, stream, wire::Opcode::kArrayCopy,
+        session, stream,
         wire::ArrayCopy{stream.id, 0, array_side(destination, 0, 0, 0), array_side(source, 0, 0, 0),
                         box.width, box.height, box.depth});
   }
   if (box.height == 1 && box.depth == 1) {
-    return push_work(session, stream, wire::Opcode::kMemcpy,
+    return push_work(session, stream,
                      wire::Memcpy{stream.id, 0, destination.address, source.address, box.width});
   }
-  return push_work(session, stream, wire::Opcode::kMemcpy3D,
+  return push_work(session, stream,
                    wire::Memcpy3D{stream.id, 0, destination.address, source.address,
                                   destination.pitch, source.pitch, destination.slice, source.slice,
                                   box.width, box.height, box.depth});

@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "base/cuda_abi.h"
-#include "wire/array_commands.h"
+#include "wire/commands.h"
 
 namespace openmps::client {
 

@@ -25,8 +25,7 @@ CUresult find_physical(CUmemGenericAllocationHandle handle, Session** session,
 CUresult drop_unused(Session& session, PhysicalMemory* memory) {
   if (memory->references != 0 || memory->mappings != 0) return CUDA_SUCCESS;
   if (!session.physical.retire(memory)) return CUDA_SUCCESS;
-  const CUresult result =
-      session.channel.push(wire::Opcode::kPhysicalRelease, wire::ObjectOnly{memory->id, 0});
+  const CUresult result = session.channel.push(wire::PhysicalRelease{memory->id});
   session.physical.recycle(memory);
   return result;
 }
@@ -111,8 +110,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size,
                           (prop->allocFlags.gpuDirectRDMACapable != 0 ? wire::kPhysicalRdma : 0) |
                           (prop->allocFlags.compressionType != 0 ? wire::kPhysicalCompressible : 0);
   const wire::PhysicalCreate command{memory->id, session->devices[memory->device], size, wanted, 0};
-  const CUresult result = session->memory.with_room(
-      [&] { return session->channel.call(wire::Opcode::kPhysicalCreate, command); });
+  const CUresult result = session->memory.with_room([&] { return session->channel.call(command); });
   if (result != CUDA_SUCCESS) {
     session->physical.recycle(memory);
     return result;
@@ -219,7 +217,7 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, vo
   if (shHandleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_NOT_SUPPORTED;
   PhysicalMemory* memory = session->physical.allocate();
   if (memory == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  wire::PhysicalReply reply{};
+  wire::PhysicalImport::Reply reply{};
   // The descriptor itself, not its address, travels in the pointer.
   CUresult result = session->passage.import_physical(
       memory->id, static_cast<int>(reinterpret_cast<intptr_t>(osHandle)), &reply);
@@ -228,8 +226,7 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, vo
     ++memory->device;
   }
   if (result == CUDA_SUCCESS && memory->device == session->device_count()) {
-    static_cast<void>(
-        session->channel.push(wire::Opcode::kPhysicalRelease, wire::ObjectOnly{memory->id, 0}));
+    static_cast<void>(session->channel.push(wire::PhysicalRelease{memory->id}));
     result = CUDA_ERROR_INVALID_DEVICE;
   }
   if (result != CUDA_SUCCESS) {
@@ -264,8 +261,7 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloc
   if (offset != 0 || (physical->bytes != 0 && size != physical->bytes)) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
-  OPENMPS_CUDA_CHECK(session->channel.call(wire::Opcode::kPhysicalMap,
-                                           wire::PhysicalMap{ptr, size, offset, physical->id, 0}));
+  OPENMPS_CUDA_CHECK(session->channel.call(wire::PhysicalMap{ptr, size, offset, physical->id}));
   ++physical->mappings;
   memory->mappings[ptr] = VirtualMapping{.bytes = size, .memory = physical};
   return CUDA_SUCCESS;
@@ -282,10 +278,8 @@ CUresult cuMemUnmap(CUdeviceptr ptr, size_t size) {
     const VirtualMapping mapping = it->second;
     session->memory.remove_mapping(at);
     memory->mappings.erase(it);
-    OPENMPS_CUDA_CHECK(session->channel.push(
-        wire::Opcode::kMemoryUnmap,
-        wire::MemoryRange{at, mapping.bytes, session->devices[mapping.memory->device],
-                          wire::kUnmapAtOnce}));
+    OPENMPS_CUDA_CHECK(session->channel.push(wire::MemoryUnmap{
+        at, mapping.bytes, session->devices[mapping.memory->device], wire::kUnmapAtOnce}));
     --mapping.memory->mappings;
     OPENMPS_CUDA_CHECK(drop_unused(*session, mapping.memory));
     at += mapping.bytes;
@@ -302,9 +296,8 @@ CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc* des
   if (!memory->is_whole(ptr, size)) return CUDA_ERROR_INVALID_VALUE;
   for (size_t i = 0; i < count; ++i) {
     const auto device = static_cast<uint32_t>(desc[i].location.id);
-    OPENMPS_CUDA_CHECK(session->channel.call(
-        wire::Opcode::kMemoryAccess, wire::MemoryAccess{ptr, size, session->devices[device],
-                                                        static_cast<uint32_t>(desc[i].flags)}));
+    OPENMPS_CUDA_CHECK(session->channel.call(wire::MemoryAccess{
+        ptr, size, session->devices[device], static_cast<uint32_t>(desc[i].flags)}));
     for (auto it = memory->mappings.find(ptr);
          it != memory->mappings.end() && it->first - ptr < size; ++it) {
       it->second.access[device] = desc[i].flags;

@@ -91,15 +91,14 @@ wire::ValueOperation wire_value(const CUstreamBatchMemOpParams& operation) {
                     operation.operation == CU_STREAM_MEM_OP_WRITE_VALUE_64;
   if (is_wait(operation)) {
     const auto& wait = operation.waitValue;
-    made.kind = static_cast<uint32_t>(wire::ValueKind::kWait);
-    made.value = {0, wide ? 8u : 4u, wait.address, wide ? wait.value64 : wait.value, wait.flags, 0};
+    made.kind = wire::ValueKind::kWait;
+    made.value = {wait.address, wide ? wait.value64 : wait.value, wide ? 8u : 4u, wait.flags};
   } else if (is_write(operation)) {
     const auto& write = operation.writeValue;
-    made.kind = static_cast<uint32_t>(wire::ValueKind::kWrite);
-    made.value = {0, wide ? 8u : 4u, write.address, wide ? write.value64 : write.value, write.flags,
-                  0};
+    made.kind = wire::ValueKind::kWrite;
+    made.value = {write.address, wide ? write.value64 : write.value, wide ? 8u : 4u, write.flags};
   } else {
-    made.kind = static_cast<uint32_t>(wire::ValueKind::kBarrier);
+    made.kind = wire::ValueKind::kBarrier;
     made.value.flags = operation.memoryBarrier.flags;
   }
   return made;

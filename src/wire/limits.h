@@ -39,6 +39,20 @@ inline constexpr uint64_t kMaxSessionImageBytes = 4 * kGiB;
 // parameters: 10^5 nodes of a large training step take some 50 MB.
 inline constexpr uint64_t kMaxGraphBytes = kGiB;
 
+// Nodes of all executable graphs of a session, and of the description under way. The largest
+// captured graphs known have some 10^5.
+inline constexpr uint32_t kMaxGraphNodes = 1u << 20;
+// Conditional handles of all graphs of a session, and how deep conditional nodes may be nested and
+// how many bodies one may have; CUDA names no limits, programs use a handful of each.
+inline constexpr uint32_t kMaxConditions = 1u << 16;
+inline constexpr uint32_t kMaxConditionalDepth = 32;
+inline constexpr uint32_t kMaxConditionalBodies = 4096;
+
+// Different resources and descriptors that one session can have, and its green contexts at once.
+// CUDA has no call that gives the former two back.
+inline constexpr uint32_t kMaxResources = 1u << 16;
+inline constexpr uint32_t kMaxDescriptors = 4096;
+inline constexpr uint32_t kMaxGreenContexts = 256;
 // What a green context takes of the device's memory; measured on an H200.
 inline constexpr uint64_t kGreenContextBytes = 5 * kMiB;
 

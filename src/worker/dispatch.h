@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a record of the ring to the handler of its command. Called by the executor, on the session's
-// thread. Every command takes the same steps: decode with checked lengths, call the handler with
-// the struct, give back its result; the executor encodes the reply and resets the arena.
+// From a record of the ring to the handler of its command: Status handle(const wire::C&, ...) of
+// one part of the session. Called by the executor, on the session's thread. Every command takes the
+// same steps: decode with checked lengths, call the handler, give back its result; the executor
+// encodes the reply and resets the arena.
 #pragma once
 
 #include "base/status.h"
@@ -14,8 +15,5 @@ namespace openmps::worker {
 // The result of the command: success, the program's error, or a violation (driver_check.h).
 // What the handler has to say beyond that is in `reply`.
 Status dispatch(SessionParts& session, const wire::Record& record, ReplyWriter& reply);
-
-// "Launch", for the log; "" for what is no opcode.
-const char* name_of(wire::Opcode opcode);
 
 }  // namespace openmps::worker

@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "wire/graph_commands.h"
+#include "wire/commands.h"
 #include "worker/session_core.h"
 #include "worker/work_check.h"
 #include "worker/worker_event.h"

@@ -6,10 +6,12 @@
 
 #include <algorithm>
 #include <new>
+#include <span>
 #include <string>
 #include <utility>
 
 #include "base/clock.h"
+#include "wire/command_info.h"
 #include "worker/dispatch.h"
 #include "worker/driver_check.h"
 #include "worker/log.h"
@@ -29,6 +31,12 @@ constexpr uint32_t kMostErrorsLogged = 16;
 // What programs ask to learn, not what went wrong.
 bool is_answer(CUresult result) {
   return result == CUDA_ERROR_NOT_READY || result == CUDA_ERROR_NOT_FOUND;
+}
+
+// With its fields, unless its payload has gone since: it was answered later.
+std::string text_of(const wire::Record& record) {
+  if (record.payload == nullptr) return wire::name_of(record.opcode);
+  return wire::describe(record.opcode, std::span(record.payload, record.payload_bytes));
 }
 
 }  // namespace
@@ -88,7 +96,7 @@ Status Executor::finish_late() {
 
 Status Executor::conclude(const wire::Record& record, const Status& status) {
   if (is_violation(status)) {
-    return violation(std::string(name_of(record.opcode)) + ": " + status.message());
+    return violation(std::string(wire::name_of(record.opcode)) + ": " + status.message());
   }
   if (!status.ok()) log_error(record, status);
   if (is_sticky(status.code())) monitor_.context_lost(status.code(), status.message());
@@ -123,7 +131,7 @@ void Executor::log_error(const wire::Record& record, const Status& status) {
   if (is_answer(status.code()) || errors_logged_ == kMostErrorsLogged) return;
   ++errors_logged_;
   log("Session " + std::to_string(session_.core.info.id) + " (client " +
-      std::to_string(session_.core.info.client_pid) + "): " + name_of(record.opcode) +
+      std::to_string(session_.core.info.client_pid) + "): " + text_of(record) +
       " failed with CUDA error " + std::to_string(status.code()) + ": " + status.message() +
       (errors_logged_ == kMostErrorsLogged ? " (further errors are not logged)" : ""));
 }

@@ -66,11 +66,11 @@ Status GraphBuilder::read_kernel(wire::Variable body, Modules::Reach reach, Grap
                                  Parameters* parameters) {
   wire::Launch launch{};
   OPENMPS_RETURN_IF_ERROR(take(&body, &launch));
-  const uint64_t more = wire::variable_bytes(launch);
+  const uint64_t more = wire::tail_bytes(launch);
   if (more == wire::kTooLong) return violation("a graph node with too many attributes");
   OPENMPS_RETURN_IF_ERROR(check_rest(body, more));
   Function* function = nullptr;
-  OPENMPS_RETURN_IF_ERROR(modules_.function(launch.function, &function));
+  OPENMPS_RETURN_IF_ERROR(modules_.functions().get(launch.function, &function));
   if (launch.parameter_bytes < function->parameter_bytes) {
     return Status(CUDA_ERROR_INVALID_VALUE, "a graph node has fewer parameters than its kernel");
   }
@@ -150,14 +150,7 @@ Status GraphBuilder::read_array_copy(wire::Variable body, GraphStep* step, Param
   OPENMPS_RETURN_IF_ERROR(take_all(body, &command));
   CUDA_MEMCPY3D& copy = parameters->copy;
   OPENMPS_RETURN_IF_ERROR(arrays_.describe(command, &copy, &step->arrays));
-  const auto range_of = [&command](const wire::ArraySide& side, bool writable) {
-    return WorkRange{
-        side.address,
-        span_of_box(command.width, command.height, command.depth, side.pitch, side.slice),
-        writable};
-  };
-  if (command.destination.array == 0) step->ranges[0] = range_of(command.destination, true);
-  if (command.source.array == 0) step->ranges[1] = range_of(command.source, false);
+  step->ranges = ranges_of(command);
   // A node's memory is of one kind.
   if (copy.srcMemoryType == CU_MEMORYTYPE_UNIFIED) {
     const bool host = is_host(command.source.address);
@@ -175,7 +168,8 @@ Status GraphBuilder::read_array_copy(wire::Variable body, GraphStep* step, Param
 Status GraphBuilder::read_fill(wire::Variable body, GraphStep* step, Parameters* parameters) {
   wire::Memset command{};
   OPENMPS_RETURN_IF_ERROR(take_all(body, &command));
-  OPENMPS_RETURN_IF_ERROR(check_fill(command, &step->ranges[0]));
+  OPENMPS_RETURN_IF_ERROR(check_element(command));
+  step->ranges = ranges_of(command);
   step->lane = memory_.lane_of(command.destination);
   parameters->fill = {core_.device_address(command.destination),
                       pitch_of(command),
@@ -193,21 +187,20 @@ Status GraphBuilder::read_host_call(wire::Variable body, uint32_t device, Parame
   }
   // The wait must not find the last run's answer: it is taken back at once.
   const CUdeviceptr done = core_.device_address(&core_.view.callback(parameters->host.slot).done);
-  const wire::ValueOperation wait{{0, 4, done, 1, CU_STREAM_WAIT_VALUE_EQ, 0},
-                                  static_cast<uint32_t>(wire::ValueKind::kWait),
-                                  0};
-  const wire::ValueOperation reset{{0, 4, done, 0, CU_STREAM_WRITE_VALUE_DEFAULT, 0},
-                                   static_cast<uint32_t>(wire::ValueKind::kWrite),
-                                   0};
+  const wire::ValueOperation wait{{done, 1, 4, CU_STREAM_WAIT_VALUE_EQ}, wire::ValueKind::kWait};
+  const wire::ValueOperation reset{{done, 0, 4, CU_STREAM_WRITE_VALUE_DEFAULT},
+                                   wire::ValueKind::kWrite};
   parameters->operations = {operation_of(wait, done), operation_of(reset, done)};
   parameters->batch = {core_.devices.at(device).context, 2, parameters->operations.data(), 0};
   return Status();
 }
 
 Status GraphBuilder::read_event(wire::Variable body, GraphStep* step) {
-  wire::ObjectOnly named{};
+  wire::GraphEvent named;
   OPENMPS_RETURN_IF_ERROR(take_all(body, &named));
-  return events_.share(named.id, &step->event);
+  Event* event = nullptr;
+  OPENMPS_RETURN_IF_ERROR(events_.events().get(named.event, &event));
+  return events_.share(*event, &step->event);
 }
 
 Status GraphBuilder::read_values(wire::Variable body, uint32_t device, GraphStep* step,
@@ -227,9 +220,8 @@ Status GraphBuilder::read_values(wire::Variable body, uint32_t device, GraphStep
   const bool cold = std::any_of(step->values.begin(), step->values.end(), [this](const auto& v) {
     return memory_.lane_of(v.value.address) == Lane::kCold;
   });
-  const bool waits = std::any_of(step->values.begin(), step->values.end(), [](const auto& v) {
-    return v.kind == static_cast<uint32_t>(wire::ValueKind::kWait);
-  });
+  const bool waits = std::any_of(step->values.begin(), step->values.end(),
+                                 [](const auto& v) { return v.kind == wire::ValueKind::kWait; });
   if (cold && waits) return no_wait_in_cold_variable();
   step->lane = cold ? Lane::kCold : Lane::kMain;
   parameters->batch = {core_.context(device, step->lane), static_cast<unsigned>(count),
@@ -414,17 +406,16 @@ Status GraphBuilder::connect(DriverGraph& graph, const Parameters& parameters, c
   return Status();
 }
 
-Status GraphBuilder::add(DriverGraph& graph, const wire::GraphNode& node, wire::Variable variable,
-                         std::span<const GraphStep> like, std::vector<GraphStep>* steps) {
-  std::vector<wire::GraphEdge> edges(node.edge_count);
-  if (!edges.empty()) memcpy(edges.data(), variable.data(), edges.size() * sizeof(edges[0]));
+Status GraphBuilder::add(DriverGraph& graph, const wire::GraphNode& node,
+                         const wire::GraphNode::Tail& tail, std::span<const GraphStep> like,
+                         std::vector<GraphStep>* steps) {
+  std::vector<wire::GraphEdge> edges(tail.edges.begin(), tail.edges.end());
   for (const wire::GraphEdge& edge : edges) {
     if (edge.node >= steps->size() || (*steps)[edge.node].parent != node.parent) {
       return violation("a graph node behind node " + std::to_string(edge.node));
     }
   }
-  const auto kind = static_cast<GraphNodeKind>(node.kind);
-  if (node.parent >= graph.parts.size() || (node.parent != 0 && !may_be_in_body(kind))) {
+  if (node.parent >= graph.parts.size() || (node.parent != 0 && !may_be_in_body(node.kind))) {
     return violation("a graph node in the body " + std::to_string(node.parent));
   }
   GraphStep step;
@@ -433,9 +424,7 @@ Status GraphBuilder::add(DriverGraph& graph, const wire::GraphNode& node, wire::
   Modules::Reach reach = Modules::Reach::kAnyLane;
   if (steps->size() < like.size()) reach = reach_of(like[steps->size()].lane);
   if (graph.keeps()) reach = Modules::Reach::kMainLane;  // for every description
-  OPENMPS_RETURN_IF_ERROR(read(graph.device(), kind,
-                               variable.subspan(edges.size() * sizeof(wire::GraphEdge)), reach,
-                               &step, &parameters));
+  OPENMPS_RETURN_IF_ERROR(read(graph.device(), node.kind, tail.body, reach, &step, &parameters));
   OPENMPS_RETURN_IF_ERROR(core_.use(graph.device()));
   if (steps->size() < graph.steps.size()) {
     GraphStep& has = graph.steps[steps->size()];

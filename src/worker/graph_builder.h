@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "wire/graph_commands.h"
+#include "wire/commands.h"
 #include "worker/driver_graph.h"
 #include "worker/session_core.h"
 #include "worker/worker_array.h"
@@ -38,7 +38,7 @@ class GraphBuilder {
   // since it made the node. If the graph has that node already, it gets its parameters;
   // CUDA_ERROR_NOT_SUPPORTED: it has another one in that place. `like`: the steps that an
   // executable graph has, whose nodes keep their lanes where they can.
-  Status add(DriverGraph& graph, const wire::GraphNode& node, wire::Variable variable,
+  Status add(DriverGraph& graph, const wire::GraphNode& node, const wire::GraphNode::Tail& tail,
              std::span<const GraphStep> like, std::vector<GraphStep>* steps);
   // Change the node in `exec`. The step keeps its kind.
   Status change(CUgraphExec exec, uint32_t device, wire::GraphNodeKind kind, wire::Variable body,

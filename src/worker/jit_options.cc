@@ -41,10 +41,6 @@ bool is_scalar(uint32_t option) {
   }
 }
 
-// Room for a log in a reply beside its header.
-constexpr uint32_t kMaxLogBytes =
-    wire::kMaxReplyBytes - sizeof(wire::ModuleLoadReply) - sizeof(wire::LinkCompleteReply);
-
 }  // namespace
 
 void JitOptions::add(CUjit_option name, void* value) {
@@ -52,10 +48,8 @@ void JitOptions::add(CUjit_option name, void* value) {
   values_.push_back(value);
 }
 
-Status JitOptions::set(uint32_t log_bytes, uint32_t option_count, wire::Variable options) {
-  for (uint32_t i = 0; i < option_count; ++i) {
-    wire::JitOption option;
-    memcpy(&option, options.data() + i * sizeof(option), sizeof(option));
+Status JitOptions::set(uint32_t log_bytes, std::span<const wire::JitOption> options) {
+  for (const wire::JitOption& option : options) {
     if (!is_scalar(option.option)) {
       return violation("the JIT option " + std::to_string(option.option) + " is not a scalar");
     }
@@ -76,16 +70,6 @@ Status JitOptions::set(uint32_t log_bytes, uint32_t option_count, wire::Variable
 std::string_view JitOptions::text_of(const std::vector<char>& log) {
   if (log.empty()) return {};
   return {log.data(), strnlen(log.data(), log.size())};
-}
-
-void JitOptions::put_logs(ReplyWriter& reply) const {
-  // Errors matter more than information, so they are cut last.
-  const std::string_view error = text_of(error_).substr(0, kMaxLogBytes);
-  const std::string_view info = text_of(info_).substr(0, kMaxLogBytes - error.size());
-  reply.put(wire::ModuleLoadReply{static_cast<uint32_t>(info.size()),
-                                  static_cast<uint32_t>(error.size())});
-  reply.append(info.data(), info.size());
-  reply.append(error.data(), error.size());
 }
 
 }  // namespace openmps::worker

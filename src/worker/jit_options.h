@@ -3,10 +3,11 @@
 // and log buffers of ours, whose text goes back with the reply. Session's thread only.
 #pragma once
 
+#include <span>
 #include <string_view>
 #include <vector>
 
-#include "wire/decode.h"
+#include "wire/codec.h"
 #include "worker/reply_writer.h"
 
 namespace openmps::worker {
@@ -15,15 +16,23 @@ class JitOptions {
  public:
   // Options that name memory of the program are a violation: the client translates or refuses them.
   // `log_bytes`: wanted of each log, cut to what a reply holds; 0: none.
-  Status set(uint32_t log_bytes, uint32_t option_count, wire::Variable options);
+  Status set(uint32_t log_bytes, std::span<const wire::JitOption> options);
 
   [[nodiscard]] unsigned count() const { return static_cast<unsigned>(names_.size()); }
   [[nodiscard]] CUjit_option* names() { return names_.data(); }
   [[nodiscard]] void** values() { return values_.data(); }
-  // ModuleLoadReply and the text of both logs, cut to what a reply holds.
-  void put_logs(ReplyWriter& reply) const;
+  // The text of both logs, cut to what a reply holds, as the tail of what is replied.
+  template <typename Tail>
+  [[nodiscard]] Tail logs() const {
+    // Errors matter more than information, so they are cut last.
+    const std::string_view error = text_of(error_).substr(0, kMaxLogBytes);
+    return {text_of(info_).substr(0, kMaxLogBytes - error.size()), error};
+  }
 
  private:
+  // Room for both in a reply, whichever.
+  static constexpr uint32_t kMaxLogBytes = ReplyTo<wire::LinkComplete>::room();
+
   void add(CUjit_option name, void* value);
   [[nodiscard]] static std::string_view text_of(const std::vector<char>& log);
 

@@ -28,7 +28,10 @@ class ObjectTable {
   // The same for a command that must name one: a violation otherwise.
   Status get(wire::Id id, T** object) const {
     *object = find(id);
-    if (*object != nullptr) return Status();
+    return check(id);
+  }
+  [[nodiscard]] Status check(wire::Id id) const {
+    if (find(id) != nullptr) return Status();
     return violation(std::string("there is no ") + type_ + " " + std::to_string(id));
   }
   // Violations: an id that is none, too large or in use.
@@ -48,6 +51,13 @@ class ObjectTable {
     if (find(id) == nullptr) return nullptr;
     --live_;
     return std::move(objects_[id - 1]);
+  }
+  // The object ends. A violation: there is none.
+  Status end(wire::Id id) {
+    T* object = nullptr;
+    OPENMPS_RETURN_IF_ERROR(get(id, &object));
+    take(id).reset();
+    return Status();
   }
   // Some object, now the caller's; nullptr if there is none left. Needs no memory.
   std::unique_ptr<T> take_any() {

@@ -6,11 +6,10 @@
 #include <cstddef>
 #include <cstring>
 #include <memory>
-#include <type_traits>
 #include <utility>
 
 #include "base/status.h"
-#include "wire/layout.h"
+#include "wire/codec.h"
 
 namespace openmps::worker {
 
@@ -33,11 +32,6 @@ class Pending {
 
 class ReplyWriter {
  public:
-  template <typename T>
-  void put(const T& value) {
-    static_assert(std::is_trivially_copyable_v<T>);
-    append(&value, sizeof(value));
-  }
   // What does not fit any more is cut; handlers keep to room() where that matters.
   void append(const void* data, size_t bytes) {
     const size_t fits = bytes < room() ? bytes : room();
@@ -58,6 +52,36 @@ class ReplyWriter {
   unsigned char bytes_[wire::kMaxReplyBytes];
   size_t size_ = 0;
   std::unique_ptr<Pending> pending_;
+};
+
+// The reply to one kind of command, put once: a handler can give no other.
+template <wire::WithReply C>
+class ReplyTo {
+ public:
+  explicit ReplyTo(ReplyWriter& writer) : writer_(&writer) {}
+
+  void put(const typename C::Reply& reply) const requires(!wire::WithReplyTail<C>) {
+    writer_->append(&reply, sizeof(reply));
+  }
+  // With the counts of the tail, which fits room().
+  void put(typename C::Reply reply,
+           const auto&tail) const requires std::is_same_v < std::remove_cvref_t<decltype(tail)>,
+  typename C::ReplyTail > {
+    static_cast<void>(wire::set_counts(tail, &reply));
+    writer_->append(&reply, sizeof(reply));
+    wire::for_each_part<typename C::ReplyTail>([&](const auto& part) {
+      const auto& span = tail.*part.span;
+      writer_->append(span.data(), span.size() * wire::element_bytes(part.span));
+    });
+  }
+  // For the tail.
+  static constexpr size_t room() { return wire::kMaxReplyBytes - sizeof(typename C::Reply); }
+  void answer_later(std::unique_ptr<Pending> pending) const requires wire::AnsweredLater<C> {
+    writer_->answer_later(std::move(pending));
+  }
+
+ private:
+  ReplyWriter* writer_;
 };
 
 }  // namespace openmps::worker

@@ -56,6 +56,12 @@ class SessionCore {
   }
   [[nodiscard]] bool worn() const { return worn_; }
 
+  // The bytes of the staging arena that a command names; null: they are not all inside.
+  [[nodiscard]] unsigned char* staged(uint64_t address, uint64_t bytes) const {
+    const uint64_t offset = address - (device_end() + wire::kStagingOffset);
+    const bool inside = bytes <= wire::kStagingBytes && offset <= wire::kStagingBytes - bytes;
+    return inside ? view.staging() + offset : nullptr;
+  }
   // The address by which the GPU reaches a host address of the registered part of the channel.
   [[nodiscard]] CUdeviceptr device_address(const void* host) const {
     return reinterpret_cast<CUdeviceptr>(host) + channel_delta;

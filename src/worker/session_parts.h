@@ -4,9 +4,10 @@
 #pragma once
 
 #include <atomic>
-#include <memory>
 #include <utility>
 
+#include "worker/device_queries.h"
+#include "worker/giving_up.h"
 #include "worker/open_waits.h"
 #include "worker/retirement.h"
 #include "worker/session_core.h"
@@ -16,7 +17,6 @@
 #include "worker/worker_fence.h"
 #include "worker/worker_graph.h"
 #include "worker/worker_green.h"
-#include "worker/worker_handles.h"
 #include "worker/worker_launch.h"
 #include "worker/worker_limits.h"
 #include "worker/worker_link.h"
@@ -53,25 +53,24 @@ struct SessionParts {
   GreenContexts greens{core, memory};
   Streams streams{core, greens};
   Retirement retirement{core, streams};
+  GivingUp giving_up{core, memory, physical, greens, streams, retirement};
   Events events{core, streams};
   Sharing sharing{core, memory, events};
   Modules modules{core, memory, retirement};
   Prints prints{core, modules, stop};
   Links links{core, modules};
   OpenWaits waits{core, memory};
-  Fences fences{core, streams, memory, waits};
+  Fences fences{core, streams, events, memory, waits};
   Copies copies{core, streams, memory};
   Arrays arrays{core, streams, memory, retirement};
   Launches launches{core, streams, modules, events, memory, prints};
   GraphBuilder graph_builder{core, modules, events, memory, arrays, launches, fences};
-  Graphs graphs{core, streams, memory, graph_builder, waits};
-  Handles handles{core, streams, events, modules};
+  Graphs graphs{core, streams, memory, modules, prints, graph_builder, waits};
   Limits limits{core, memory};
+  DeviceQueries device_queries{core};
 
   // Set when the session is to end: a handler that waits gives up.
   std::atomic<bool> stop{false};
-  // For the replies of generated commands, made at the first.
-  std::unique_ptr<unsigned char[]> generated_reply;
 };
 
 }  // namespace openmps::worker

@@ -20,20 +20,26 @@ struct WorkRange {
   bool writable = false;
 };
 
-// From the first to the last byte of a box of rows and slices; ~0 if that overflows, which no
-// session's memory contains.
-[[nodiscard]] uint64_t span_of_box(uint64_t width, uint64_t height, uint64_t depth, uint64_t pitch,
-                                   uint64_t slice);
 // The rows of a slice as cuMemcpy3D counts them. A single slice needs no more than its own.
 // Violation: a slice that is no whole number of rows.
 Status rows_of_slice(uint64_t height, uint64_t depth, uint64_t pitch, uint64_t slice, size_t* rows);
 
-// Destination and source.
-[[nodiscard]] std::array<WorkRange, 2> ranges_of(const wire::Memcpy3D& command);
+// What a copy or a fill touches by addresses of its own, as its description says.
+template <typename Command>
+[[nodiscard]] std::array<WorkRange, 2> ranges_of(const Command& command) {
+  std::array<WorkRange, 2> ranges;
+  size_t count = 0;
+  const auto add = [&](uint64_t address, uint64_t bytes, bool writes, const char*) {
+    ranges[count++] = {address, bytes, writes};
+    return Status();
+  };
+  static_cast<void>(wire::visit_ranges(command, add).ok());
+  return ranges;
+}
 
 // Violations: an element that is none.
-Status check_fill(const wire::Memset& command, WorkRange* range);
-// Bytes from row to row: of one row its length.
+Status check_element(const wire::Memset& command);
+// Bytes from row to row.
 [[nodiscard]] uint64_t pitch_of(const wire::Memset& command);
 
 // A wait for a value of a variable in the cold lane: nobody could let it pass once the client has

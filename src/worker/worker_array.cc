@@ -101,10 +101,10 @@ class Arrays::Storage {
   uint64_t bytes_;  // 0: given back
 };
 
-Status Arrays::create(const wire::ArrayCreate& command) {
-  OPENMPS_RETURN_IF_ERROR(core_.check_device(command.device));
-  OPENMPS_RETURN_IF_ERROR(command.levels == 0 ? arrays_.check_free(command.array)
-                                              : mipmapped_.check_free(command.array));
+Status Arrays::handle(const wire::ArrayCreate& command) {
+  retirement_.sweep();  // what the session has given up and no longer uses is there for it again
+  const bool plain = command.array != 0;
+  if (plain == (command.mipmapped != 0)) return violation("an array of both kinds, or of none");
   // Memory that is mapped later would have to be the session's own.
   constexpr uint32_t kMappedLater = CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING;
   if ((command.flags & kMappedLater) != 0) {
@@ -119,9 +119,9 @@ Status Arrays::create(const wire::ArrayCreate& command) {
       command.width,    command.height, command.depth, static_cast<CUarray_format>(command.format),
       command.channels, command.flags};
   const auto make = [&] {
-    return command.levels == 0 ? core_.driver.cuArray3DCreate_v2(&storage->array, &descriptor)
-                               : core_.driver.cuMipmappedArrayCreate(&storage->mipmapped,
-                                                                     &descriptor, command.levels);
+    return plain ? core_.driver.cuArray3DCreate_v2(&storage->array, &descriptor)
+                 : core_.driver.cuMipmappedArrayCreate(&storage->mipmapped, &descriptor,
+                                                       command.levels);
   };
   CUresult result = core_.gate.run_at_once(GatedCall::kArrayCreate, make);
   const auto more_memory = [&] {
@@ -132,45 +132,36 @@ Status Arrays::create(const wire::ArrayCreate& command) {
     result = core_.gate.run_at_once(GatedCall::kArrayCreate, make);
   }
   OPENMPS_RETURN_IF_ERROR(check(result, "the creation of an array"));
-  if (command.levels == 0) {
+  if (plain) {
     auto array = std::make_unique<Array>();
     *array = {storage->array, command.device, storage, false};
     return arrays_.insert(command.array, std::move(array));
   }
   auto array = std::make_unique<Mipmapped>();
   *array = {storage->mipmapped, command.device, storage};
-  return mipmapped_.insert(command.array, std::move(array));
+  return mipmapped_.insert(command.mipmapped, std::move(array));
 }
 
-Status Arrays::part(const wire::ArrayPart& command, ReplyWriter& reply) {
-  OPENMPS_RETURN_IF_ERROR(arrays_.check_free(command.array));
+Status Arrays::handle(const wire::ArrayPart& command, const Array* whole,
+                      const Mipmapped* mipmapped, ReplyTo<wire::ArrayPart> reply) {
+  if ((whole == nullptr) == (mipmapped == nullptr))
+    return violation("a part of two arrays, or none");
   auto made = std::make_unique<Array>();
   made->is_part = true;
-  if (command.kind == static_cast<uint32_t>(wire::ArrayPartKind::kLevel)) {
-    Mipmapped* whole = nullptr;
-    OPENMPS_RETURN_IF_ERROR(mipmapped_.get(command.whole, &whole));
-    OPENMPS_RETURN_IF_ERROR(core_.use(whole->device));
-    made->device = whole->device;
-    made->storage = whole->storage;
-    OPENMPS_RETURN_IF_ERROR(
-        check(core_.driver.cuMipmappedArrayGetLevel(&made->handle, whole->handle, command.index),
-              "cuMipmappedArrayGetLevel"));
-  } else {
-    Array* whole = nullptr;
-    OPENMPS_RETURN_IF_ERROR(arrays_.get(command.whole, &whole));
-    OPENMPS_RETURN_IF_ERROR(core_.use(whole->device));
-    made->device = whole->device;
-    made->storage = whole->storage;
-    OPENMPS_RETURN_IF_ERROR(
-        check(core_.driver.cuArrayGetPlane(&made->handle, whole->handle, command.index),
-              "cuArrayGetPlane"));
-  }
+  made->device = whole != nullptr ? whole->device : mipmapped->device;
+  made->storage = whole != nullptr ? whole->storage : mipmapped->storage;
+  OPENMPS_RETURN_IF_ERROR(core_.use(made->device));
+  const CUresult result =
+      whole != nullptr
+          ? core_.driver.cuArrayGetPlane(&made->handle, whole->handle, command.index)
+          : core_.driver.cuMipmappedArrayGetLevel(&made->handle, mipmapped->handle, command.index);
+  OPENMPS_RETURN_IF_ERROR(check(result, "the part of an array"));
   CUDA_ARRAY3D_DESCRIPTOR shape{};
   OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuArray3DGetDescriptor_v2(&shape, made->handle),
                                 "cuArray3DGetDescriptor"));
-  reply.put(wire::ArrayPartReply{shape.Width, shape.Height, shape.Depth,
-                                 static_cast<uint32_t>(shape.Format), shape.NumChannels,
-                                 shape.Flags, 0});
+  reply.put(wire::ArrayPart::Reply{shape.Width, shape.Height, shape.Depth,
+                                   static_cast<uint32_t>(shape.Format), shape.NumChannels,
+                                   shape.Flags});
   return arrays_.insert(command.array, std::move(made));
 }
 
@@ -183,17 +174,15 @@ void Arrays::drop_parts(const std::shared_ptr<Storage>& storage) {
   for (const wire::Id id : parts) arrays_.take(id).reset();
 }
 
-Status Arrays::destroy(wire::Id id) {
-  const std::unique_ptr<Array> array = arrays_.take(id);
-  if (array == nullptr) return violation("there is no array " + std::to_string(id));
+Status Arrays::handle(const wire::ArrayDestroy& command) {
+  const std::unique_ptr<Array> array = arrays_.take(command.array);
   if (!array->is_part) drop_parts(array->storage);
   retire(std::move(array->storage));
   return Status();
 }
 
-Status Arrays::destroy_mipmapped(wire::Id id) {
-  const std::unique_ptr<Mipmapped> array = mipmapped_.take(id);
-  if (array == nullptr) return violation("there is no mipmapped array " + std::to_string(id));
+Status Arrays::handle(const wire::MipmappedDestroy& command) {
+  const std::unique_ptr<Mipmapped> array = mipmapped_.take(command.array);
   drop_parts(array->storage);
   retire(std::move(array->storage));
   return Status();
@@ -209,24 +198,16 @@ void Arrays::retire(std::shared_ptr<Storage> storage) {
 
 // ---- Copies -------------------------------------------------------------------------------------
 
-Status Arrays::copy(const wire::ArrayCopy& command) {
-  Stream* stream = nullptr;
-  OPENMPS_RETURN_IF_ERROR(streams_.get(command.stream, &stream));
+Status Arrays::handle(const wire::ArrayCopy& command, Stream& stream) {
   CUDA_MEMCPY3D box{};
   Kept kept;
   OPENMPS_RETURN_IF_ERROR(describe(command, &box, &kept));
-  if (command.source.array == 0) {
-    OPENMPS_RETURN_IF_ERROR(check_linear(command.source, command, *stream, "source", false));
-  }
-  if (command.destination.array == 0) {
-    OPENMPS_RETURN_IF_ERROR(
-        check_linear(command.destination, command, *stream, "destination", true));
-  }
-  OPENMPS_RETURN_IF_ERROR(streams_.enter(*stream, Streams::Entry::kWork));
+  memory_.open_to_copies(command, stream.device);
+  OPENMPS_RETURN_IF_ERROR(streams_.enter(stream, Streams::Entry::kWork));
   OPENMPS_RETURN_IF_ERROR(
-      check(core_.driver.cuMemcpy3DAsync_v2(&box, stream->handle), "cuMemcpy3DAsync"));
+      check(core_.driver.cuMemcpy3DAsync_v2(&box, stream.handle), "cuMemcpy3DAsync"));
   if ((command.flags & wire::kOrderAllStreams) == 0) return Status();
-  return streams_.order_all_behind(*stream);
+  return streams_.order_all_behind(stream);
 }
 
 Status Arrays::describe(const wire::ArrayCopy& command, CUDA_MEMCPY3D* box, Kept* kept) const {
@@ -268,36 +249,23 @@ Status Arrays::describe(const wire::ArrayCopy& command, CUDA_MEMCPY3D* box, Kept
   return rows_of_slice(command.height, command.depth, to.pitch, to.slice, &box->dstHeight);
 }
 
-Status Arrays::check_linear(const wire::ArraySide& side, const wire::ArrayCopy& copy,
-                            const Stream& stream, const char* role, bool writable) {
-  const WorkRange range{side.address,
-                        span_of_box(copy.width, copy.height, copy.depth, side.pitch, side.slice),
-                        writable};
-  OPENMPS_RETURN_IF_ERROR(memory_.check_operand(range, role));
-  memory_.open_to_copies(range, stream.device);
-  return Status();
-}
-
 // ---- Texture and surface objects ----------------------------------------------------------------
 
-Status Arrays::read_resource(const wire::ImageCreate& command, CUDA_RESOURCE_DESC* resource,
+Status Arrays::read_resource(const wire::ImageCreate& command, const Array* array,
+                             const Mipmapped* mipmapped, CUDA_RESOURCE_DESC* resource,
                              std::shared_ptr<Storage>* storage) const {
   resource->resType = static_cast<CUresourcetype>(command.type);
   switch (resource->resType) {
-    case CU_RESOURCE_TYPE_ARRAY: {
-      Array* array = nullptr;
-      OPENMPS_RETURN_IF_ERROR(arrays_.get(command.array, &array));
+    case CU_RESOURCE_TYPE_ARRAY:
+      if (array == nullptr) return violation("a resource without its array");
       resource->res.array.hArray = array->handle;
       *storage = array->storage;
       return Status();
-    }
-    case CU_RESOURCE_TYPE_MIPMAPPED_ARRAY: {
-      Mipmapped* array = nullptr;
-      OPENMPS_RETURN_IF_ERROR(mipmapped_.get(command.array, &array));
-      resource->res.mipmap.hMipmappedArray = array->handle;
-      *storage = array->storage;
+    case CU_RESOURCE_TYPE_MIPMAPPED_ARRAY:
+      if (mipmapped == nullptr) return violation("a resource without its mipmapped array");
+      resource->res.mipmap.hMipmappedArray = mipmapped->handle;
+      *storage = mipmapped->storage;
       return Status();
-    }
     case CU_RESOURCE_TYPE_LINEAR: {
       OPENMPS_RETURN_IF_ERROR(memory_.check_operand({command.address, command.bytes}, "texture"));
       auto& linear = resource->res.linear;
@@ -315,7 +283,7 @@ Status Arrays::read_resource(const wire::ImageCreate& command, CUDA_RESOURCE_DES
         row = ~0ull;
       }
       OPENMPS_RETURN_IF_ERROR(memory_.check_operand(
-          {command.address, span_of_box(row, command.height, 1, command.pitch, 0)}, "texture"));
+          {command.address, wire::box_bytes(row, command.height, 1, command.pitch, 0)}, "texture"));
       auto& pitched = resource->res.pitch2D;
       pitched.devPtr = core_.device_address(command.address);
       pitched.format = static_cast<CUarray_format>(command.format);
@@ -329,9 +297,8 @@ Status Arrays::read_resource(const wire::ImageCreate& command, CUDA_RESOURCE_DES
   }
 }
 
-Status Arrays::create_image(const wire::ImageCreate& command, ReplyWriter& reply) {
-  OPENMPS_RETURN_IF_ERROR(core_.check_device(command.device));
-  OPENMPS_RETURN_IF_ERROR(images_.check_free(command.image));
+Status Arrays::handle(const wire::ImageCreate& command, const Array* array,
+                      const Mipmapped* mipmapped, ReplyTo<wire::ImageCreate> reply) {
   // It would read zeros there (measured on an H200).
   if (core_.cold_homes != 0) {
     return Status(CUDA_ERROR_NOT_SUPPORTED,
@@ -341,8 +308,8 @@ Status Arrays::create_image(const wire::ImageCreate& command, ReplyWriter& reply
   CUDA_RESOURCE_DESC resource{};
   auto image = std::make_unique<Image>();
   image->device = command.device;
-  OPENMPS_RETURN_IF_ERROR(read_resource(command, &resource, &image->storage));
-  if (command.kind == static_cast<uint32_t>(wire::ImageKind::kTexture)) {
+  OPENMPS_RETURN_IF_ERROR(read_resource(command, array, mipmapped, &resource, &image->storage));
+  if (command.kind == wire::ImageKind::kTexture) {
     CUtexObject texture = 0;
     OPENMPS_RETURN_IF_ERROR(
         check(core_.driver.cuTexObjectCreate(&texture, &resource, &command.description,
@@ -356,7 +323,7 @@ Status Arrays::create_image(const wire::ImageCreate& command, ReplyWriter& reply
         check(core_.driver.cuSurfObjectCreate(&surface, &resource), "cuSurfObjectCreate"));
     image->handle = surface;
   }
-  reply.put(wire::ImageReply{image->handle});
+  reply.put(wire::ImageCreate::Reply{image->handle});
   ++core_.image_objects;
   return images_.insert(command.image, std::move(image));
 }
@@ -370,9 +337,8 @@ void Arrays::release(const Image& image) {
   }
 }
 
-Status Arrays::destroy_image(wire::Id id) {
-  const std::shared_ptr<Image> image = images_.take(id);
-  if (image == nullptr) return violation("there is no image " + std::to_string(id));
+Status Arrays::handle(const wire::ImageDestroy& command) {
+  const std::shared_ptr<Image> image = images_.take(command.image);
   --core_.image_objects;
   retirement_.add([this, image] { release(*image); });
   return Status();

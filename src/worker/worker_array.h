@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "wire/array_commands.h"
+#include "wire/commands.h"
 #include "worker/object_table.h"
 #include "worker/reply_writer.h"
 #include "worker/retirement.h"
@@ -19,30 +19,37 @@
 namespace openmps::worker {
 
 class Arrays {
+  struct Array;
+  struct Mipmapped;
+
  public:
   Arrays(SessionCore& core, Streams& streams, SessionMemory& memory, Retirement& retirement)
       : core_(core), streams_(streams), memory_(memory), retirement_(retirement) {}
 
   // CUDA_ERROR_OUT_OF_MEMORY beyond the client's limit; what the driver says of the description.
-  Status create(const wire::ArrayCreate& command);
-  Status part(const wire::ArrayPart& command, ReplyWriter& reply);
+  Status handle(const wire::ArrayCreate& command);
+  Status handle(const wire::ArrayPart& command, const Array* whole, const Mipmapped* mipmapped,
+                ReplyTo<wire::ArrayPart> reply);
   // Kernels in flight may still look at what goes: the driver's object is given back once they have
   // ended.
-  Status destroy(wire::Id array);
-  Status destroy_mipmapped(wire::Id array);
+  Status handle(const wire::ArrayDestroy& command);
+  Status handle(const wire::MipmappedDestroy& command);
 
-  // Linear operands outside of the session's memory are violations; whether a box fits its array is
-  // the driver's to judge.
-  Status copy(const wire::ArrayCopy& command);
+  // Whether a box fits its array is the driver's to judge.
+  Status handle(const wire::ArrayCopy& command, Stream& stream);
   // The same copy for a graph's node, which keeps its arrays. Whether linear operands are the
   // session's is left to the caller.
   using Kept = std::array<std::shared_ptr<const void>, 2>;
   Status describe(const wire::ArrayCopy& command, CUDA_MEMCPY3D* box, Kept* kept) const;
 
-  Status create_image(const wire::ImageCreate& command, ReplyWriter& reply);
+  Status handle(const wire::ImageCreate& command, const Array* array, const Mipmapped* mipmapped,
+                ReplyTo<wire::ImageCreate> reply);
   // Likewise.
-  Status destroy_image(wire::Id image);
+  Status handle(const wire::ImageDestroy& command);
 
+  [[nodiscard]] const auto& arrays() const { return arrays_; }
+  [[nodiscard]] const auto& mipmapped() const { return mipmapped_; }
+  [[nodiscard]] const auto& images() const { return images_; }
   void release_all();
 
  private:
@@ -66,10 +73,9 @@ class Arrays {
     std::shared_ptr<Storage> storage;  // null: linear memory
   };
 
-  Status read_resource(const wire::ImageCreate& command, CUDA_RESOURCE_DESC* resource,
+  Status read_resource(const wire::ImageCreate& command, const Array* array,
+                       const Mipmapped* mipmapped, CUDA_RESOURCE_DESC* resource,
                        std::shared_ptr<Storage>* storage) const;
-  Status check_linear(const wire::ArraySide& side, const wire::ArrayCopy& copy,
-                      const Stream& stream, const char* role, bool writable);
   void drop_parts(const std::shared_ptr<Storage>& storage);
   void retire(std::shared_ptr<Storage> storage);
   void release(const Image& image);

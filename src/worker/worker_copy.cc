@@ -11,31 +11,19 @@ Status Copies::finish(Stream& stream, uint32_t flags) {
   return streams_.order_all_behind(stream);
 }
 
-Status Copies::copy(const wire::Memcpy& command) {
-  Stream* stream = nullptr;
-  OPENMPS_RETURN_IF_ERROR(streams_.get(command.stream, &stream));
-  OPENMPS_RETURN_IF_ERROR(
-      memory_.check_operand({command.destination, command.bytes, true}, "destination"));
-  OPENMPS_RETURN_IF_ERROR(memory_.check_operand({command.source, command.bytes, false}, "source"));
-  memory_.open_to_copies({command.destination, command.bytes, true}, stream->device);
-  memory_.open_to_copies({command.source, command.bytes, false}, stream->device);
-  OPENMPS_RETURN_IF_ERROR(streams_.enter(*stream, Streams::Entry::kWork));
+Status Copies::handle(const wire::Memcpy& command, Stream& stream) {
+  memory_.open_to_copies(command, stream.device);
+  OPENMPS_RETURN_IF_ERROR(streams_.enter(stream, Streams::Entry::kWork));
   OPENMPS_RETURN_IF_ERROR(
       check(core_.driver.cuMemcpyAsync(core_.device_address(command.destination),
                                        core_.device_address(command.source), command.bytes,
-                                       stream->handle),
+                                       stream.handle),
             "cuMemcpyAsync"));
-  return finish(*stream, command.flags);
+  return finish(stream, command.flags);
 }
 
-Status Copies::copy_3d(const wire::Memcpy3D& command) {
-  Stream* stream = nullptr;
-  OPENMPS_RETURN_IF_ERROR(streams_.get(command.stream, &stream));
-  const auto [destination, source] = ranges_of(command);
-  OPENMPS_RETURN_IF_ERROR(memory_.check_operand(destination, "destination"));
-  OPENMPS_RETURN_IF_ERROR(memory_.check_operand(source, "source"));
-  memory_.open_to_copies(destination, stream->device);
-  memory_.open_to_copies(source, stream->device);
+Status Copies::handle(const wire::Memcpy3D& command, Stream& stream) {
+  memory_.open_to_copies(command, stream.device);
   CUDA_MEMCPY3D box{};
   box.srcMemoryType = CU_MEMORYTYPE_UNIFIED;
   box.srcDevice = core_.device_address(command.source);
@@ -50,19 +38,15 @@ Status Copies::copy_3d(const wire::Memcpy3D& command) {
                                         command.source_slice, &box.srcHeight));
   OPENMPS_RETURN_IF_ERROR(rows_of_slice(command.height, command.depth, command.destination_pitch,
                                         command.destination_slice, &box.dstHeight));
-  OPENMPS_RETURN_IF_ERROR(streams_.enter(*stream, Streams::Entry::kWork));
+  OPENMPS_RETURN_IF_ERROR(streams_.enter(stream, Streams::Entry::kWork));
   OPENMPS_RETURN_IF_ERROR(
-      check(core_.driver.cuMemcpy3DAsync_v2(&box, stream->handle), "cuMemcpy3DAsync"));
-  return finish(*stream, command.flags);
+      check(core_.driver.cuMemcpy3DAsync_v2(&box, stream.handle), "cuMemcpy3DAsync"));
+  return finish(stream, command.flags);
 }
 
-Status Copies::fill(const wire::Memset& command) {
-  Stream* stream = nullptr;
-  OPENMPS_RETURN_IF_ERROR(streams_.get(command.stream, &stream));
-  WorkRange range;
-  OPENMPS_RETURN_IF_ERROR(check_fill(command, &range));
-  OPENMPS_RETURN_IF_ERROR(memory_.check_operand(range, "destination"));
-  return streams_.submit(*stream, memory_.lane_of(command.destination),
+Status Copies::handle(const wire::Memset& command, Stream& stream) {
+  OPENMPS_RETURN_IF_ERROR(check_element(command));
+  return streams_.submit(stream, memory_.lane_of(command.destination),
                          [&](CUstream to) { return submit_fill(command, to); });
 }
 

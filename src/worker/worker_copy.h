@@ -14,10 +14,9 @@ class Copies {
   Copies(SessionCore& core, Streams& streams, SessionMemory& memory)
       : core_(core), streams_(streams), memory_(memory) {}
 
-  // Operands outside the session's memory are violations; the rest is the driver's to judge.
-  Status copy(const wire::Memcpy& command);
-  Status copy_3d(const wire::Memcpy3D& command);
-  Status fill(const wire::Memset& command);
+  Status handle(const wire::Memcpy& command, Stream& stream);
+  Status handle(const wire::Memcpy3D& command, Stream& stream);
+  Status handle(const wire::Memset& command, Stream& stream);
 
  private:
   Status finish(Stream& stream, uint32_t flags);

@@ -9,8 +9,7 @@
 
 namespace openmps::worker {
 
-Status Events::create(const wire::EventCreate& command) {
-  OPENMPS_RETURN_IF_ERROR(core_.check_device(command.device));
+Status Events::handle(const wire::EventCreate& command) {
   auto event = std::make_unique<Event>();
   // How a program waits for the event is the client's affair, and so is sharing it.
   event->flags = command.flags & CU_EVENT_DISABLE_TIMING;
@@ -18,10 +17,9 @@ Status Events::create(const wire::EventCreate& command) {
   return events_.insert(command.event, std::move(event));
 }
 
-Status Events::destroy(wire::Id id) {
+Status Events::handle(const wire::EventDestroy& command) {
   // The driver's event goes with its last holder: this session, or one that it was shared with.
-  if (events_.take(id) != nullptr) return Status();
-  return violation("there is no event " + std::to_string(id));
+  return events_.end(command.event);
 }
 
 Status Events::make(Event& event) {
@@ -33,18 +31,14 @@ Status Events::make(Event& event) {
   return Status();
 }
 
-Status Events::query(wire::Id id) {
-  Event* event = nullptr;
-  OPENMPS_RETURN_IF_ERROR(events_.get(id, &event));
-  if (event->driver_event == nullptr) return Status();
-  return check(core_.driver.cuEventQuery(event->driver_event->handle), "cuEventQuery");
+Status Events::handle(const wire::EventQuery&, Event& event) {
+  if (event.driver_event == nullptr) return Status();
+  return check(core_.driver.cuEventQuery(event.driver_event->handle), "cuEventQuery");
 }
 
-Status Events::share(wire::Id id, std::shared_ptr<DriverEvent>* shared) {
-  Event* event = nullptr;
-  OPENMPS_RETURN_IF_ERROR(events_.get(id, &event));
-  OPENMPS_RETURN_IF_ERROR(make(*event));
-  *shared = event->driver_event;
+Status Events::share(Event& event, std::shared_ptr<DriverEvent>* shared) {
+  OPENMPS_RETURN_IF_ERROR(make(event));
+  *shared = event.driver_event;
   return Status();
 }
 
@@ -56,39 +50,30 @@ Status Events::adopt(wire::Id id, uint32_t flags, std::shared_ptr<DriverEvent> s
   return events_.insert(id, std::move(event));
 }
 
-Status Events::record(const wire::EventRecord& command, Stream& stream) {
-  Event* event = nullptr;
-  OPENMPS_RETURN_IF_ERROR(events_.get(command.event, &event));
-  OPENMPS_RETURN_IF_ERROR(make(*event));
+Status Events::record(Event& event, Stream& stream) {
+  OPENMPS_RETURN_IF_ERROR(make(event));
   OPENMPS_RETURN_IF_ERROR(core_.use(stream.device));
-  return check(core_.driver.cuEventRecord(event->driver_event->handle, stream.handle),
+  return check(core_.driver.cuEventRecord(event.driver_event->handle, stream.handle),
                "cuEventRecord");
 }
 
-Status Events::wait(const wire::StreamWaitEvent& command) {
-  Stream* stream = nullptr;
-  Event* event = nullptr;
-  OPENMPS_RETURN_IF_ERROR(streams_.get(command.stream, &stream));
-  OPENMPS_RETURN_IF_ERROR(events_.get(command.event, &event));
-  if (event->driver_event == nullptr) return Status();
-  OPENMPS_RETURN_IF_ERROR(streams_.enter(*stream, Streams::Entry::kWork));
-  return check(core_.driver.cuStreamWaitEvent(stream->handle, event->driver_event->handle, 0),
+Status Events::handle(const wire::StreamWaitEvent&, Stream& stream, Event& event) {
+  if (event.driver_event == nullptr) return Status();
+  OPENMPS_RETURN_IF_ERROR(streams_.enter(stream, Streams::Entry::kWork));
+  return check(core_.driver.cuStreamWaitEvent(stream.handle, event.driver_event->handle, 0),
                "cuStreamWaitEvent");
 }
 
-Status Events::elapsed(const wire::EventElapsed& command, ReplyWriter& reply) {
-  Event* start = nullptr;
-  Event* end = nullptr;
-  OPENMPS_RETURN_IF_ERROR(events_.get(command.start, &start));
-  OPENMPS_RETURN_IF_ERROR(events_.get(command.end, &end));
-  if (start->driver_event == nullptr || end->driver_event == nullptr) {
+Status Events::handle(const wire::EventElapsed&, Event& start, Event& end,
+                      ReplyTo<wire::EventElapsed> reply) {
+  if (start.driver_event == nullptr || end.driver_event == nullptr) {
     return Status(CUDA_ERROR_INVALID_HANDLE, "an event has not been recorded");
   }
-  OPENMPS_RETURN_IF_ERROR(core_.use(start->device));
-  wire::EventElapsedReply answer{};
+  OPENMPS_RETURN_IF_ERROR(core_.use(start.device));
+  wire::EventElapsed::Reply answer{};
   OPENMPS_RETURN_IF_ERROR(
-      check(core_.driver.cuEventElapsedTime(&answer.milliseconds, start->driver_event->handle,
-                                            end->driver_event->handle),
+      check(core_.driver.cuEventElapsedTime(&answer.milliseconds, start.driver_event->handle,
+                                            end.driver_event->handle),
             "cuEventElapsedTime"));
   reply.put(answer);
   return Status();

@@ -24,21 +24,23 @@ class Events {
  public:
   Events(SessionCore& core, Streams& streams) : core_(core), streams_(streams) {}
 
-  Status create(const wire::EventCreate& command);
-  Status destroy(wire::Id id);
+  Status handle(const wire::EventCreate& command);
+  Status handle(const wire::EventDestroy& command);
   // Record; `stream` has been entered as a marker.
-  Status record(const wire::EventRecord& command, Stream& stream);
+  Status record(Event& event, Stream& stream);
   // Work of the stream submitted later waits. An event never recorded is no wait, as in CUDA.
-  Status wait(const wire::StreamWaitEvent& command);
+  Status handle(const wire::StreamWaitEvent& command, Stream& stream, Event& event);
   // cuEventElapsedTime: INVALID_HANDLE for one never recorded, NOT_READY for an unfinished one.
-  Status elapsed(const wire::EventElapsed& command, ReplyWriter& reply);
+  Status handle(const wire::EventElapsed& command, Event& start, Event& end,
+                ReplyTo<wire::EventElapsed> reply);
   // cuEventQuery of an event that other sessions record, too.
-  Status query(wire::Id id);
+  Status handle(const wire::EventQuery& command, Event& event);
   // The driver's event, for another session; and an event of this one that is another session's.
-  Status share(wire::Id id, std::shared_ptr<DriverEvent>* event);
+  Status share(Event& event, std::shared_ptr<DriverEvent>* shared);
   Status adopt(wire::Id id, uint32_t flags, std::shared_ptr<DriverEvent> event);
   // The driver's event for a launch attribute.
   Status handle_of(wire::Id id, CUevent* handle);
+  [[nodiscard]] const auto& events() const { return events_; }
   void release_all() { events_.clear(); }
 
  private:

@@ -26,7 +26,7 @@ void write_host_fence(void* data) {
 }
 
 bool is_wait(const wire::ValueOperation& operation) {
-  return operation.kind == static_cast<uint32_t>(wire::ValueKind::kWait);
+  return operation.kind == wire::ValueKind::kWait;
 }
 
 }  // namespace
@@ -57,47 +57,58 @@ bool FenceLedger::pending(const wire::ChannelView& view) const {
   return false;
 }
 
+Status Fences::handle(const wire::Fence& command, Stream& stream) {
+  const bool in_order = (command.slot & wire::kFenceInOrder) != 0;
+  OPENMPS_RETURN_IF_ERROR(
+      streams_.enter(stream, in_order ? Streams::Entry::kMarker : Streams::Entry::kFence));
+  return write(stream, command.slot & ~wire::kFenceInOrder, command.value);
+}
+
+Status Fences::handle(const wire::EventRecord& command, Event& event, Stream& stream) {
+  OPENMPS_RETURN_IF_ERROR(streams_.enter(stream, Streams::Entry::kMarker));
+  OPENMPS_RETURN_IF_ERROR(events_.record(event, stream));
+  if (command.slot == wire::kNoFence) return Status();
+  return write(stream, command.slot, command.value);
+}
+
 Status Fences::write(Stream& stream, uint32_t slot, uint64_t value) {
   if (slot >= wire::kFenceSlots) return violation("there is no fence " + std::to_string(slot));
   wire::FenceSlot& fence = core_.view.fence(slot);
   ledger_.promise(slot, value);
   if (core_.devices.at(stream.device).writes_64_bit_values) {
-    return check(core_.driver.cuStreamWriteValue64_v2(stream.handle, core_.device_address(&fence),
-                                                      value, CU_STREAM_WRITE_VALUE_DEFAULT),
-                 "cuStreamWriteValue64 of a fence");
+    return worker::check(
+        core_.driver.cuStreamWriteValue64_v2(stream.handle, core_.device_address(&fence), value,
+                                             CU_STREAM_WRITE_VALUE_DEFAULT),
+        "cuStreamWriteValue64 of a fence");
   }
   auto data = std::make_unique<HostFence>(HostFence{&fence, value});
   OPENMPS_RETURN_IF_ERROR(
-      check(core_.driver.cuLaunchHostFunc(stream.handle, write_host_fence, data.get()),
-            "cuLaunchHostFunc of a fence"));
+      worker::check(core_.driver.cuLaunchHostFunc(stream.handle, write_host_fence, data.get()),
+                    "cuLaunchHostFunc of a fence"));
   static_cast<void>(data.release());  // write_host_fence owns it
   return Status();
 }
 
-Status Fences::wake_after(const wire::WakeAfter& command) {
-  Stream* stream = nullptr;
-  OPENMPS_RETURN_IF_ERROR(streams_.get(command.stream, &stream));
-  OPENMPS_RETURN_IF_ERROR(streams_.enter(*stream, Streams::Entry::kFence));
-  return wakers_.wake_after(*stream);
+Status Fences::handle(const wire::WakeAfter&, Stream& stream) {
+  OPENMPS_RETURN_IF_ERROR(streams_.enter(stream, Streams::Entry::kFence));
+  return wakers_.wake_after(stream);
 }
 
-Status Fences::host_function(const wire::HostFunction& command) {
-  Stream* stream = nullptr;
-  OPENMPS_RETURN_IF_ERROR(streams_.get(command.stream, &stream));
+Status Fences::handle(const wire::HostFunction& command, Stream& stream) {
   if (command.slot >= wire::kCallbackSlots) {
     return violation("there is no callback slot " + std::to_string(command.slot));
   }
-  OPENMPS_RETURN_IF_ERROR(streams_.enter(*stream, Streams::Entry::kWork));
-  OPENMPS_RETURN_IF_ERROR(streams_.before_open_wait(*stream));
+  OPENMPS_RETURN_IF_ERROR(streams_.enter(stream, Streams::Entry::kWork));
+  OPENMPS_RETURN_IF_ERROR(streams_.before_open_wait(stream));
   wire::CallbackSlot& slot = core_.view.callback(command.slot);
   if (command.slot >= callbacks_used_) callbacks_used_ = command.slot + 1;
   const CUdeviceptr done = core_.device_address(&slot.done);
-  OPENMPS_RETURN_IF_ERROR(
-      check(core_.driver.cuStreamWriteValue32_v2(stream->handle, core_.device_address(&slot.posted),
-                                                 1, CU_STREAM_WRITE_VALUE_DEFAULT),
-            "cuStreamWriteValue32 of a host function"));
-  return check(
-      core_.driver.cuStreamWaitValue32_v2(stream->handle, done, 1, CU_STREAM_WAIT_VALUE_EQ),
+  OPENMPS_RETURN_IF_ERROR(worker::check(
+      core_.driver.cuStreamWriteValue32_v2(stream.handle, core_.device_address(&slot.posted), 1,
+                                           CU_STREAM_WRITE_VALUE_DEFAULT),
+      "cuStreamWriteValue32 of a host function"));
+  return worker::check(
+      core_.driver.cuStreamWaitValue32_v2(stream.handle, done, 1, CU_STREAM_WAIT_VALUE_EQ),
       "cuStreamWaitValue32 of a host function");
 }
 
@@ -136,9 +147,7 @@ CUDA_HOST_NODE_PARAMS Fences::posting(uint32_t slot) {
 
 // Submit the operations, which have been checked: f(CUstream) does.
 template <typename F>
-Status Fences::submit(wire::Id id, std::span<const wire::ValueOperation> operations, F&& f) {
-  Stream* stream = nullptr;
-  OPENMPS_RETURN_IF_ERROR(streams_.get(id, &stream));
+Status Fences::submit(Stream& stream, std::span<const wire::ValueOperation> operations, F&& f) {
   const auto waits =
       static_cast<size_t>(std::count_if(operations.begin(), operations.end(), is_wait));
   const bool cold = std::any_of(operations.begin(), operations.end(), [this](const auto& o) {
@@ -146,15 +155,15 @@ Status Fences::submit(wire::Id id, std::span<const wire::ValueOperation> operati
   });
   if (cold && waits != 0) return no_wait_in_cold_variable();
   const Lane lane = cold ? Lane::kCold : Lane::kMain;
-  OPENMPS_RETURN_IF_ERROR(streams_.submit(*stream, lane, [&](CUstream to) -> Status {
+  OPENMPS_RETURN_IF_ERROR(streams_.submit(stream, lane, [&](CUstream to) -> Status {
     if (waits != 0) {
-      OPENMPS_RETURN_IF_ERROR(streams_.before_open_wait(*stream));
-      stream->listed->waits.store(true, std::memory_order_relaxed);
-      OPENMPS_RETURN_IF_ERROR(waits_.prepare(*stream, waits));
+      OPENMPS_RETURN_IF_ERROR(streams_.before_open_wait(stream));
+      stream.listed->waits.store(true, std::memory_order_relaxed);
+      OPENMPS_RETURN_IF_ERROR(waits_.prepare(stream, waits));
     }
     return f(to);
   }));
-  return remember(*stream, operations);
+  return remember(stream, operations);
 }
 
 // They have been submitted to it.
@@ -166,32 +175,46 @@ Status Fences::remember(const Stream& stream, std::span<const wire::ValueOperati
   return waits.empty() ? Status() : waits_.add(stream, waits);
 }
 
-Status Fences::value(const wire::ValueOperation& operation) {
+Status Fences::handle(const wire::StreamWriteValue& command, Stream& stream) {
+  return value(stream, {command.value, wire::ValueKind::kWrite});
+}
+
+Status Fences::handle(const wire::StreamWaitValue& command, Stream& stream) {
+  return value(stream, {command.value, wire::ValueKind::kWait});
+}
+
+Status Fences::value(Stream& stream, const wire::ValueOperation& operation) {
+  OPENMPS_RETURN_IF_ERROR(check_value(operation));
   const wire::StreamValue& value = operation.value;
-  const bool writes = operation.kind == static_cast<uint32_t>(wire::ValueKind::kWrite);
+  const bool writes = operation.kind == wire::ValueKind::kWrite;
   const CUdeviceptr address = core_.device_address(value.address);
-  return submit(value.stream, {&operation, 1}, [&](CUstream to) {
+  return submit(stream, {&operation, 1}, [&](CUstream to) {
     const DriverTable& driver = core_.driver;
     if (value.width == 8) {
       const auto call = writes ? driver.cuStreamWriteValue64_v2 : driver.cuStreamWaitValue64_v2;
-      return check(call(to, address, value.value, value.flags), "a 64-bit stream value");
+      return worker::check(call(to, address, value.value, value.flags), "a 64-bit stream value");
     }
     const auto call = writes ? driver.cuStreamWriteValue32_v2 : driver.cuStreamWaitValue32_v2;
-    return check(call(to, address, static_cast<uint32_t>(value.value), value.flags),
-                 "a 32-bit stream value");
+    return worker::check(call(to, address, static_cast<uint32_t>(value.value), value.flags),
+                         "a 32-bit stream value");
   });
 }
 
-Status Fences::batch(wire::Id id, std::span<const wire::ValueOperation> operations) {
+Status Fences::handle(const wire::StreamBatch&, Stream& stream,
+                      const wire::StreamBatch::Tail& tail) {
+  const std::span operations = tail.operations;
   if (operations.empty()) return Status();
   std::array<CUstreamBatchMemOpParams, wire::kMaxBatch> batch;
   for (size_t i = 0; i < operations.size(); ++i) {
+    OPENMPS_RETURN_IF_ERROR(check_value(operations[i]));
+    OPENMPS_RETURN_IF_ERROR(
+        memory_.check_operand(range_of(operations[i]), "address of a stream value"));
     batch[i] = operation_of(operations[i], core_.device_address(operations[i].value.address));
   }
   const auto count = static_cast<unsigned>(operations.size());
-  return submit(id, operations, [&](CUstream to) {
-    return check(core_.driver.cuStreamBatchMemOp_v2(to, count, batch.data(), 0),
-                 "cuStreamBatchMemOp");
+  return submit(stream, operations, [&](CUstream to) {
+    return worker::check(core_.driver.cuStreamBatchMemOp_v2(to, count, batch.data(), 0),
+                         "cuStreamBatchMemOp");
   });
 }
 

@@ -11,6 +11,7 @@
 
 #include "worker/open_waits.h"
 #include "worker/session_core.h"
+#include "worker/worker_event.h"
 #include "worker/worker_memory.h"
 #include "worker/worker_stream.h"
 #include "worker/worker_waker.h"
@@ -35,21 +36,27 @@ class FenceLedger {
 
 class Fences {
  public:
-  Fences(SessionCore& core, Streams& streams, const SessionMemory& memory, OpenWaits& waits)
-      : core_(core), streams_(streams), memory_(memory), waits_(waits) {
+  Fences(SessionCore& core, Streams& streams, Events& events, SessionMemory& memory,
+         OpenWaits& waits)
+      : core_(core), streams_(streams), events_(events), memory_(memory), waits_(waits) {
     set_debt(owes_answer);
   }
 
-  // Write value to the slot once the stream, which has been entered, has come here.
-  Status write(Stream& stream, uint32_t slot, uint64_t value);
-  Status wake_after(const wire::WakeAfter& command);
+  // What came before it has been given to the driver: nothing more is asked.
+  Status handle(const wire::Ping&) { return Status(); }
+  Status handle(const wire::Fence& command, Stream& stream);
+  // A record that may carry a fence.
+  Status handle(const wire::EventRecord& command, Event& event, Stream& stream);
+  Status handle(const wire::WakeAfter& command, Stream& stream);
   // Post the slot to the client's callback thread; the stream goes on when that has run it.
-  Status host_function(const wire::HostFunction& command);
+  Status handle(const wire::HostFunction& command, Stream& stream);
   // What posts that slot from a graph, which then waits for it by itself.
   [[nodiscard]] CUDA_HOST_NODE_PARAMS posting(uint32_t slot);
-  // One wait or write, and a batch in a stream; they have been checked.
-  Status value(const wire::ValueOperation& operation);
-  Status batch(wire::Id stream, std::span<const wire::ValueOperation> operations);
+  // Operands that are not the session's are violations.
+  Status handle(const wire::StreamWriteValue& command, Stream& stream);
+  Status handle(const wire::StreamWaitValue& command, Stream& stream);
+  Status handle(const wire::StreamBatch& command, Stream& stream,
+                const wire::StreamBatch::Tail& tail);
 
   // The client has gone: let every stream pass that waits for it. Called again and again while the
   // session drains, because each wait that passes may uncover the next. True: one has passed.
@@ -62,8 +69,11 @@ class Fences {
   [[nodiscard]] const FenceLedger& ledger() const { return ledger_; }
 
  private:
+  // Write value to the slot once the stream, which has been entered, has come here.
+  Status write(Stream& stream, uint32_t slot, uint64_t value);
+  Status value(Stream& stream, const wire::ValueOperation& operation);
   template <typename F>
-  Status submit(wire::Id id, std::span<const wire::ValueOperation> operations, F&& f);
+  Status submit(Stream& stream, std::span<const wire::ValueOperation> operations, F&& f);
   Status remember(const Stream& stream, std::span<const wire::ValueOperation> operations);
   struct Posting {
     wire::ChannelHeader* header;
@@ -76,7 +86,8 @@ class Fences {
 
   SessionCore& core_;
   Streams& streams_;
-  const SessionMemory& memory_;
+  Events& events_;
+  SessionMemory& memory_;
   OpenWaits& waits_;
   FenceLedger ledger_;
   std::atomic<uint32_t> callbacks_used_{0};  // slots from 0

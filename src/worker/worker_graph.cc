@@ -18,20 +18,17 @@ bool has_cold_node(std::span<const GraphStep> steps) {
 
 }  // namespace
 
-Status Graphs::find(wire::Id id, GraphExec** exec) const {
-  OPENMPS_RETURN_IF_ERROR(execs_.get(id, exec));
-  // NOLINTNEXTLINE(clang-analyzer-*): success comes with an object.
-  if ((*exec)->handle != nullptr) return Status();
-  return violation("the executable graph " + std::to_string(id) + " was not instantiated");
+Status Graphs::check_made(const GraphExec& exec) {
+  if (exec.handle != nullptr) return Status();
+  return violation("an executable graph that was not instantiated");
 }
 
-Status Graphs::find_step(wire::Id id, uint32_t node, GraphExec** exec, GraphStep** step) const {
-  OPENMPS_RETURN_IF_ERROR(find(id, exec));
-  // NOLINTNEXTLINE(clang-analyzer-*): success comes with an object.
-  if (node >= (*exec)->graph.steps.size()) {
+Status Graphs::find_step(GraphExec& exec, uint32_t node, GraphStep** step) {
+  OPENMPS_RETURN_IF_ERROR(check_made(exec));
+  if (node >= exec.graph.steps.size()) {
     return violation("an executable graph has no node " + std::to_string(node));
   }
-  *step = &(*exec)->graph.steps[node];
+  *step = &exec.graph.steps[node];
   return Status();
 }
 
@@ -51,36 +48,28 @@ void Graphs::release(GraphExec& exec) {
 
 // ---- Conditional handles ------------------------------------------------------------------------
 
-Status Graphs::create_condition(const wire::ConditionCreate& command, ReplyWriter& reply) {
-  OPENMPS_RETURN_IF_ERROR(core_.check_device(command.device));
+Status Graphs::handle(const wire::ConditionCreate& command, ReplyTo<wire::ConditionCreate> reply) {
   std::shared_ptr<DriverGraph>* kept = kept_.find(command.graph);
   if (kept != nullptr && (*kept)->device() != command.device) {
     return Status(CUDA_ERROR_INVALID_CONTEXT, "a graph has conditional handles of one device");
   }
   std::shared_ptr<DriverGraph> graph = kept == nullptr ? nullptr : *kept;
   if (graph == nullptr) {
-    OPENMPS_RETURN_IF_ERROR(kept_.check_free(command.graph));
     graph = std::make_shared<DriverGraph>(core_, command.device, totals_);
     OPENMPS_RETURN_IF_ERROR(graph->create());
   }
-  wire::ConditionReply answer{};
   CUgraphConditionalHandle handle = 0;
   OPENMPS_RETURN_IF_ERROR(graph->add_condition(command, &handle));
-  answer.handle = handle;
-  reply.put(answer);
+  reply.put({handle});
   if (kept != nullptr) return Status();
   return kept_.insert(command.graph, std::make_unique<std::shared_ptr<DriverGraph>>(graph));
 }
 
-Status Graphs::forget(wire::Id graph) {
-  if (kept_.take(graph) != nullptr) return Status();
-  return violation("there is no graph with conditional handles " + std::to_string(graph));
-}
+Status Graphs::handle(const wire::GraphForget& command) { return kept_.end(command.graph); }
 
 // ---- Descriptions -------------------------------------------------------------------------------
 
-Status Graphs::begin(const wire::GraphBegin& command) {
-  OPENMPS_RETURN_IF_ERROR(core_.check_device(command.device));
+Status Graphs::handle(const wire::GraphBegin& command, const std::shared_ptr<DriverGraph>* kept) {
   if (execs_.find(command.exec) == nullptr) {
     OPENMPS_RETURN_IF_ERROR(execs_.insert(command.exec, std::make_unique<GraphExec>()));
   }
@@ -88,9 +77,7 @@ Status Graphs::begin(const wire::GraphBegin& command) {
   if (exec.described != nullptr) drop(*exec.described);
   exec.described = std::make_unique<DescribedGraph>();
   DescribedGraph& described = *exec.described;
-  if (command.graph != 0) {
-    std::shared_ptr<DriverGraph>* kept = nullptr;
-    OPENMPS_RETURN_IF_ERROR(kept_.get(command.graph, &kept));
+  if (kept != nullptr) {
     described.graph = *kept;
     if (described.graph->device() != command.device) {
       described.error = Status(CUDA_ERROR_INVALID_CONTEXT, "the graph's handles are elsewhere");
@@ -102,13 +89,12 @@ Status Graphs::begin(const wire::GraphBegin& command) {
   return is_sticky(described.error.code()) ? described.error : Status();
 }
 
-Status Graphs::node(const wire::GraphNode& command, wire::Variable variable) {
-  GraphExec* exec = nullptr;
-  OPENMPS_RETURN_IF_ERROR(execs_.get(command.exec, &exec));
-  if (exec->described == nullptr) return violation("a graph node outside of a description");
-  DescribedGraph& graph = *exec->described;
+Status Graphs::handle(const wire::GraphNode& command, GraphExec& exec,
+                      const wire::GraphNode::Tail& tail) {
+  if (exec.described == nullptr) return violation("a graph node outside of a description");
+  DescribedGraph& graph = *exec.described;
   if (!graph.error.ok()) return Status();
-  const uint64_t bytes = sizeof(GraphStep) + variable.size();
+  const uint64_t bytes = sizeof(GraphStep) + wire::tail_bytes(command);
   if (bytes > wire::kMaxGraphBytes - totals_.bytes) {
     graph.error =
         Status(CUDA_ERROR_OUT_OF_MEMORY, "the graphs of the session would exceed " +
@@ -117,7 +103,7 @@ Status Graphs::node(const wire::GraphNode& command, wire::Variable variable) {
   }
   graph.error = totals_.add_nodes(1);
   if (!graph.error.ok()) return Status();
-  Status status = builder_.add(*graph.graph, command, variable, exec->graph.steps, &graph.steps);
+  Status status = builder_.add(*graph.graph, command, tail, exec.graph.steps, &graph.steps);
   if (status.ok()) {
     totals_.bytes += bytes;
     graph.bytes += bytes;
@@ -132,7 +118,7 @@ Status Graphs::node(const wire::GraphNode& command, wire::Variable variable) {
 
 // CUDA does not let a copy's memory become an array, or the other way; drivers may not look.
 Status Graphs::check_copies(std::span<const GraphStep> old, std::span<const GraphStep> fresh,
-                            wire::GraphUpdateReply* answer) {
+                            wire::GraphUpdate::Reply* answer) {
   const auto is_copy = [](wire::GraphNodeKind kind) {
     return kind == wire::GraphNodeKind::kCopy || kind == wire::GraphNodeKind::kArrayCopy;
   };
@@ -146,7 +132,7 @@ Status Graphs::check_copies(std::span<const GraphStep> old, std::span<const Grap
 
 // The context of a node can't change.
 Status Graphs::check_lanes(std::span<const GraphStep> old, std::span<const GraphStep> fresh,
-                           wire::GraphUpdateReply* answer) {
+                           wire::GraphUpdate::Reply* answer) {
   for (size_t i = 0; i < std::min(old.size(), fresh.size()); ++i) {
     if (old[i].lane == fresh[i].lane) continue;
     *answer = {CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE, static_cast<uint32_t>(i)};
@@ -163,15 +149,14 @@ Status Graphs::check_complete(const DescribedGraph& described) {
   return Status(CUDA_ERROR_NOT_SUPPORTED, "a graph with conditional handles lost nodes");
 }
 
-Status Graphs::instantiate(const wire::GraphInstantiate& command, ReplyWriter& reply) {
-  GraphExec* exec = nullptr;
-  OPENMPS_RETURN_IF_ERROR(execs_.get(command.exec, &exec));
-  if (exec->handle != nullptr || exec->described == nullptr) {
+Status Graphs::handle(const wire::GraphInstantiate& command, GraphExec& exec,
+                      ReplyTo<wire::GraphInstantiate> reply) {
+  if (exec.handle != nullptr || exec.described == nullptr) {
     return violation("there is nothing to instantiate");
   }
-  DescribedGraph& graph = *exec->described;
+  DescribedGraph& graph = *exec.described;
   Status status = graph.error;
-  reply.put(wire::GraphInstantiateReply{graph.failed_node, 0});
+  reply.put({graph.failed_node});
   // A launch from the device would bypass the session's stream order; an upload is a command of
   // its own here, and what is allocated is the client's affair.
   constexpr uint64_t kKept = CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
@@ -181,42 +166,41 @@ Status Graphs::instantiate(const wire::GraphInstantiate& command, ReplyWriter& r
   if (status.ok()) status = check_complete(graph);
   if (status.ok()) status = core_.use(graph.graph->device());
   if (status.ok()) {
-    status = check(core_.driver.cuGraphInstantiateWithFlags(&exec->handle, graph.graph->handle(),
+    status = check(core_.driver.cuGraphInstantiateWithFlags(&exec.handle, graph.graph->handle(),
                                                             command.flags & kKept),
                    "cuGraphInstantiate");
   }
   if (!status.ok()) {
-    release(*exec);
+    release(exec);
     execs_.take(command.exec);
     return status;
   }
-  exec->graph = std::move(graph);
-  exec->described.reset();
-  exec->is_cold = has_cold_node(exec->graph.steps);
-  for (uint32_t i = 0; i < exec->graph.steps.size(); ++i) {
-    const wire::GraphNodeKind kind = exec->graph.steps[i].kind;
+  exec.graph = std::move(graph);
+  exec.described.reset();
+  exec.is_cold = has_cold_node(exec.graph.steps);
+  for (uint32_t i = 0; i < exec.graph.steps.size(); ++i) {
+    const wire::GraphNodeKind kind = exec.graph.steps[i].kind;
     if (kind == wire::GraphNodeKind::kHostCall || kind == wire::GraphNodeKind::kValues) {
-      exec->waits.push_back(i);
+      exec.waits.push_back(i);
     }
   }
   return Status();
 }
 
-Status Graphs::update(const wire::GraphUpdate& command, ReplyWriter& reply) {
-  GraphExec* exec = nullptr;
-  OPENMPS_RETURN_IF_ERROR(find(command.exec, &exec));
-  if (exec->described == nullptr) return violation("there is nothing to update from");
-  const std::unique_ptr<DescribedGraph> graph = std::move(exec->described);
+Status Graphs::handle(const wire::GraphUpdate&, GraphExec& exec, ReplyTo<wire::GraphUpdate> reply) {
+  OPENMPS_RETURN_IF_ERROR(check_made(exec));
+  if (exec.described == nullptr) return violation("there is nothing to update from");
+  const std::unique_ptr<DescribedGraph> graph = std::move(exec.described);
   Status status = graph->error;
   if (status.ok()) status = check_complete(*graph);
-  wire::GraphUpdateReply answer{CU_GRAPH_EXEC_UPDATE_ERROR, graph->failed_node};
-  if (status.ok()) status = check_copies(exec->graph.steps, graph->steps, &answer);
-  if (status.ok()) status = check_lanes(exec->graph.steps, graph->steps, &answer);
+  wire::GraphUpdate::Reply answer{CU_GRAPH_EXEC_UPDATE_ERROR, graph->failed_node};
+  if (status.ok()) status = check_copies(exec.graph.steps, graph->steps, &answer);
+  if (status.ok()) status = check_lanes(exec.graph.steps, graph->steps, &answer);
   if (status.ok()) {
     CUgraphExecUpdateResultInfo info{};
     status = core_.use(graph->graph->device());
     if (status.ok()) {
-      status = check(core_.driver.cuGraphExecUpdate_v2(exec->handle, graph->graph->handle(), &info),
+      status = check(core_.driver.cuGraphExecUpdate_v2(exec.handle, graph->graph->handle(), &info),
                      "cuGraphExecUpdate");
       answer.result = info.result;
     }
@@ -232,17 +216,17 @@ Status Graphs::update(const wire::GraphUpdate& command, ReplyWriter& reply) {
   reply.put(answer);
   if (status.ok()) {
     // The driver has paired the nodes; descriptions of the same shape have the same order.
-    const size_t steps = std::min(graph->steps.size(), exec->graph.steps.size());
+    const size_t steps = std::min(graph->steps.size(), exec.graph.steps.size());
     for (size_t i = 0; i < steps; ++i) {
-      GraphStep& step = exec->graph.steps[i];
+      GraphStep& step = exec.graph.steps[i];
       const CUgraphNode first = step.first;
       const CUgraphNode last = step.last;
       step = graph->steps[i];
       step.first = first;
       step.last = last;
     }
-    exec->checked = ~0ull;
-    exec->is_cold = has_cold_node(exec->graph.steps);
+    exec.checked = ~0ull;
+    exec.is_cold = has_cold_node(exec.graph.steps);
   }
   drop(*graph);
   return status;
@@ -250,24 +234,22 @@ Status Graphs::update(const wire::GraphUpdate& command, ReplyWriter& reply) {
 
 // ---- Executable graphs --------------------------------------------------------------------------
 
-Status Graphs::set_node(const wire::GraphSetNode& command, wire::Variable body) {
-  GraphExec* exec = nullptr;
+Status Graphs::handle(const wire::GraphSetNode& command, GraphExec& exec,
+                      const wire::GraphSetNode::Tail& tail) {
   GraphStep* step = nullptr;
-  OPENMPS_RETURN_IF_ERROR(find_step(command.exec, command.node, &exec, &step));
+  OPENMPS_RETURN_IF_ERROR(find_step(exec, command.node, &step));
   // NOLINTNEXTLINE(clang-analyzer-*): success comes with an object.
-  if (command.kind == static_cast<uint32_t>(wire::GraphNodeKind::kValues)) exec->checked = ~0ull;
-  return builder_.change(exec->handle, exec->graph.graph->device(),
-                         static_cast<wire::GraphNodeKind>(command.kind), body, step);
+  if (command.kind == wire::GraphNodeKind::kValues) exec.checked = ~0ull;
+  return builder_.change(exec.handle, exec.graph.graph->device(), command.kind, tail.body, step);
 }
 
-Status Graphs::enable_node(const wire::GraphEnableNode& command) {
-  GraphExec* exec = nullptr;
+Status Graphs::handle(const wire::GraphEnableNode& command, GraphExec& exec) {
   GraphStep* step = nullptr;
-  OPENMPS_RETURN_IF_ERROR(find_step(command.exec, command.node, &exec, &step));
-  OPENMPS_RETURN_IF_ERROR(core_.use(exec->graph.graph->device()));
+  OPENMPS_RETURN_IF_ERROR(find_step(exec, command.node, &step));
+  OPENMPS_RETURN_IF_ERROR(core_.use(exec.graph.graph->device()));
   // NOLINTNEXTLINE(clang-analyzer-*): success comes with a step.
   const CUgraphNode node = step->first;
-  return check(core_.driver.cuGraphNodeSetEnabled(exec->handle, node, command.enabled != 0 ? 1 : 0),
+  return check(core_.driver.cuGraphNodeSetEnabled(exec.handle, node, command.enabled != 0 ? 1 : 0),
                "cuGraphNodeSetEnabled");
 }
 
@@ -281,50 +263,55 @@ Status Graphs::check_uses(GraphExec& exec) {
   return Status();
 }
 
-Status Graphs::launch(const wire::GraphLaunch& command) {
-  Stream* stream = nullptr;
-  GraphExec* exec = nullptr;
-  OPENMPS_RETURN_IF_ERROR(streams_.get(command.stream, &stream));
-  OPENMPS_RETURN_IF_ERROR(find(command.exec, &exec));
-  OPENMPS_RETURN_IF_ERROR(check_uses(*exec));
-  if (exec->is_cold && core_.image_objects != 0) {
+Status Graphs::handle(const wire::GraphLaunch&, GraphExec& exec, Stream& stream) {
+  OPENMPS_RETURN_IF_ERROR(check_made(exec));
+  prints_.before_graph();
+  Status launched = launch(exec, stream);  // makes the driver's stream, if it is the first use
+  return prints_.after_graph(std::move(launched), stream.handle, stream.device);
+}
+
+Status Graphs::launch(GraphExec& exec, Stream& stream) {
+  OPENMPS_RETURN_IF_ERROR(check_uses(exec));
+  if (exec.is_cold && core_.image_objects != 0) {
     return Status(CUDA_ERROR_NOT_SUPPORTED,
                   "a graph with nodes of the cold lane beside a texture or surface object");
   }
-  OPENMPS_RETURN_IF_ERROR(streams_.enter(*stream, Streams::Entry::kWork));
-  if (exec->is_cold) streams_.note_cold_graph(*stream);
-  if (!exec->waits.empty()) stream->listed->waits.store(true, std::memory_order_relaxed);
+  OPENMPS_RETURN_IF_ERROR(streams_.enter(stream, Streams::Entry::kWork));
+  if (exec.is_cold) streams_.note_cold_graph(stream);
+  if (!exec.waits.empty()) stream.listed->waits.store(true, std::memory_order_relaxed);
   std::vector<wire::StreamValue> waits;
-  for (const uint32_t number : exec->waits) {
-    for (const wire::ValueOperation& operation : exec->graph.steps[number].values) {
-      if (operation.kind == static_cast<uint32_t>(wire::ValueKind::kWait)) {
+  for (const uint32_t number : exec.waits) {
+    for (const wire::ValueOperation& operation : exec.graph.steps[number].values) {
+      if (operation.kind == wire::ValueKind::kWait) {
         waits.push_back(operation.value);
       }
     }
   }
   if (waits.empty()) {
-    return check(core_.driver.cuGraphLaunch(exec->handle, stream->handle), "cuGraphLaunch");
+    return check(core_.driver.cuGraphLaunch(exec.handle, stream.handle), "cuGraphLaunch");
   }
-  OPENMPS_RETURN_IF_ERROR(streams_.before_open_wait(*stream));
-  OPENMPS_RETURN_IF_ERROR(waits_.prepare(*stream, waits.size()));
+  OPENMPS_RETURN_IF_ERROR(streams_.before_open_wait(stream));
+  OPENMPS_RETURN_IF_ERROR(waits_.prepare(stream, waits.size()));
   OPENMPS_RETURN_IF_ERROR(
-      check(core_.driver.cuGraphLaunch(exec->handle, stream->handle), "cuGraphLaunch"));
-  return waits_.add(*stream, waits);
+      check(core_.driver.cuGraphLaunch(exec.handle, stream.handle), "cuGraphLaunch"));
+  return waits_.add(stream, waits);
 }
 
-Status Graphs::upload(const wire::GraphLaunch& command) {
-  Stream* stream = nullptr;
-  GraphExec* exec = nullptr;
-  OPENMPS_RETURN_IF_ERROR(streams_.get(command.stream, &stream));
-  OPENMPS_RETURN_IF_ERROR(find(command.exec, &exec));
-  OPENMPS_RETURN_IF_ERROR(streams_.enter(*stream, Streams::Entry::kWork));
-  return check(core_.driver.cuGraphUpload(exec->handle, stream->handle), "cuGraphUpload");
+Status Graphs::handle(const wire::GraphUpload&, GraphExec& exec, Stream& stream) {
+  OPENMPS_RETURN_IF_ERROR(check_made(exec));
+  OPENMPS_RETURN_IF_ERROR(streams_.enter(stream, Streams::Entry::kWork));
+  return check(core_.driver.cuGraphUpload(exec.handle, stream.handle), "cuGraphUpload");
 }
 
-Status Graphs::destroy(wire::Id id) {
-  const std::unique_ptr<GraphExec> exec = execs_.take(id);
-  if (exec == nullptr) return violation("there is no executable graph " + std::to_string(id));
+Status Graphs::handle(const wire::GraphExecDestroy& command) {
+  const std::unique_ptr<GraphExec> exec = execs_.take(command.exec);
   release(*exec);
+  return Status();
+}
+
+Status Graphs::handle(const wire::ModuleUnload& command) {
+  lose_functions(modules_.modules().find(command.module)->functions);
+  modules_.unload(command.module);
   return Status();
 }
 

@@ -12,6 +12,8 @@
 #include "worker/object_table.h"
 #include "worker/reply_writer.h"
 #include "worker/session_core.h"
+#include "worker/worker_module.h"
+#include "worker/worker_prints.h"
 #include "worker/worker_stream.h"
 
 namespace openmps::worker {
@@ -37,45 +39,60 @@ struct GraphExec {
 
 class Graphs {
  public:
-  Graphs(SessionCore& core, Streams& streams, SessionMemory& memory, GraphBuilder& builder,
-         OpenWaits& waits)
-      : core_(core), streams_(streams), memory_(memory), builder_(builder), waits_(waits) {}
+  Graphs(SessionCore& core, Streams& streams, SessionMemory& memory, Modules& modules,
+         Prints& prints, GraphBuilder& builder, OpenWaits& waits)
+      : core_(core),
+        streams_(streams),
+        memory_(memory),
+        modules_(modules),
+        prints_(prints),
+        builder_(builder),
+        waits_(waits) {}
 
   // Replies ConditionReply.
-  Status create_condition(const wire::ConditionCreate& command, ReplyWriter& reply);
-  Status forget(wire::Id graph);
-  Status begin(const wire::GraphBegin& command);
-  Status node(const wire::GraphNode& command, wire::Variable variable);
+  Status handle(const wire::ConditionCreate& command, ReplyTo<wire::ConditionCreate> reply);
+  Status handle(const wire::GraphForget& command);
+  Status handle(const wire::GraphBegin& command, const std::shared_ptr<DriverGraph>* kept);
+  Status handle(const wire::GraphNode& command, GraphExec& exec, const wire::GraphNode::Tail& tail);
   // Replies GraphInstantiateReply.
-  Status instantiate(const wire::GraphInstantiate& command, ReplyWriter& reply);
+  Status handle(const wire::GraphInstantiate& command, GraphExec& exec,
+                ReplyTo<wire::GraphInstantiate> reply);
   // Replies GraphUpdateReply.
-  Status update(const wire::GraphUpdate& command, ReplyWriter& reply);
-  Status set_node(const wire::GraphSetNode& command, wire::Variable body);
-  Status enable_node(const wire::GraphEnableNode& command);
-  Status launch(const wire::GraphLaunch& command);
-  Status upload(const wire::GraphLaunch& command);
-  Status destroy(wire::Id exec);
+  Status handle(const wire::GraphUpdate& command, GraphExec& exec,
+                ReplyTo<wire::GraphUpdate> reply);
+  Status handle(const wire::GraphSetNode& command, GraphExec& exec,
+                const wire::GraphSetNode::Tail& tail);
+  Status handle(const wire::GraphEnableNode& command, GraphExec& exec);
+  Status handle(const wire::GraphLaunch& command, GraphExec& exec, Stream& stream);
+  Status handle(const wire::GraphUpload& command, GraphExec& exec, Stream& stream);
+  Status handle(const wire::GraphExecDestroy& command);
 
-  // These functions are about to be unloaded: graphs with them can't be launched any more.
-  void lose_functions(std::span<const wire::Id> functions);
+  // Graphs with its functions can't be launched any more.
+  Status handle(const wire::ModuleUnload& command);
 
+  [[nodiscard]] const auto& execs() const { return execs_; }
+  [[nodiscard]] const auto& kept() const { return kept_; }
   void release_all();
 
  private:
-  Status find(wire::Id id, GraphExec** exec) const;
-  Status find_step(wire::Id id, uint32_t node, GraphExec** exec, GraphStep** step) const;
+  static Status check_made(const GraphExec& exec);
+  static Status find_step(GraphExec& exec, uint32_t node, GraphStep** step);
   void drop(DescribedGraph& graph);
   void release(GraphExec& exec);
   static Status check_copies(std::span<const GraphStep> old, std::span<const GraphStep> fresh,
-                             wire::GraphUpdateReply* answer);
+                             wire::GraphUpdate::Reply* answer);
   static Status check_lanes(std::span<const GraphStep> old, std::span<const GraphStep> fresh,
-                            wire::GraphUpdateReply* answer);
+                            wire::GraphUpdate::Reply* answer);
   static Status check_complete(const DescribedGraph& described);
   Status check_uses(GraphExec& exec);
+  Status launch(GraphExec& exec, Stream& stream);
+  void lose_functions(std::span<const wire::Id> functions);
 
   SessionCore& core_;
   Streams& streams_;
   SessionMemory& memory_;
+  Modules& modules_;
+  Prints& prints_;
   GraphBuilder& builder_;
   OpenWaits& waits_;
   ObjectTable<GraphExec> execs_{"executable graph", wire::kMaxGraphExecs};

@@ -48,10 +48,8 @@ Status GreenContexts::known(const CUdevResource& resource, Origin* origin) const
   return Status();
 }
 
-Status GreenContexts::resource(const wire::DeviceResource& command, ReplyWriter& reply) {
-  OPENMPS_RETURN_IF_ERROR(core_.check_device(command.device));
-  GreenContext* green = nullptr;
-  if (command.green != 0) OPENMPS_RETURN_IF_ERROR(greens_.get(command.green, &green));
+Status GreenContexts::handle(const wire::DeviceResource& command, const GreenContext* green,
+                             ReplyTo<wire::DeviceResource> reply) {
   OPENMPS_RETURN_IF_ERROR(check_supported());
   const uint32_t device = green != nullptr ? green->device : command.device;
   OPENMPS_RETURN_IF_ERROR(core_.use(device));
@@ -67,11 +65,12 @@ Status GreenContexts::resource(const wire::DeviceResource& command, ReplyWriter&
               "cuDeviceGetDevResource"));
   }
   OPENMPS_RETURN_IF_ERROR(give({device, command.green}, resource));
-  reply.put(resource);
+  reply.put({resource});
   return Status();
 }
 
-Status GreenContexts::split(const wire::ResourceSplit& command, ReplyWriter& reply) {
+Status GreenContexts::handle(const wire::ResourceSplit& command,
+                             ReplyTo<wire::ResourceSplit> reply) {
   if (command.count_only == 0 && command.groups > wire::kMaxResourceGroups) {
     return violation("a split into " + std::to_string(command.groups) + " groups");
   }
@@ -96,29 +95,27 @@ Status GreenContexts::split(const wire::ResourceSplit& command, ReplyWriter& rep
     OPENMPS_RETURN_IF_ERROR(give(origin, resource));
   }
   split_ = std::move(groups);
-  reply.put(wire::ResourceSplitReply{made, static_cast<uint32_t>(split_.size())});
+  reply.put({made, static_cast<uint32_t>(split_.size())});
   return Status();
 }
 
-Status GreenContexts::read_split(const wire::ResourceRead& command, ReplyWriter& reply) {
+Status GreenContexts::handle(const wire::ResourceRead& command, ReplyTo<wire::ResourceRead> reply) {
   if (command.first >= split_.size()) {
     return violation("the last split made no resource " + std::to_string(command.first));
   }
-  const size_t fits = reply.room() / sizeof(CUdevResource);
-  const size_t count = std::min(split_.size() - command.first, fits);
-  reply.append(&split_[command.first], count * sizeof(CUdevResource));
+  const size_t count = std::min<size_t>(split_.size() - command.first, wire::kMaxResourcesRead);
+  reply.put({}, wire::ResourceRead::ReplyTail{std::span(split_).subspan(command.first, count)});
   return Status();
 }
 
-Status GreenContexts::describe(const wire::ResourceDescribe& command, wire::Variable variable) {
-  OPENMPS_RETURN_IF_ERROR(descriptors_.check_free(command.descriptor));
+Status GreenContexts::handle(const wire::ResourceDescribe& command,
+                             const wire::ResourceDescribe::Tail& tail) {
   if (command.count == 0) return violation("a descriptor of nothing");
   OPENMPS_RETURN_IF_ERROR(check_supported());
   if (descriptor_count_ == wire::kMaxDescriptors) {
     return Status(CUDA_ERROR_OUT_OF_MEMORY, "the session has too many resource descriptors");
   }
-  std::vector<CUdevResource> resources(command.count);
-  memcpy(resources.data(), variable.data(), variable.size());
+  const std::vector<CUdevResource> resources(tail.resources.begin(), tail.resources.end());
   auto descriptor = std::make_unique<Descriptor>();
   for (size_t i = 0; i < resources.size(); ++i) {
     Origin origin;
@@ -136,12 +133,8 @@ Status GreenContexts::describe(const wire::ResourceDescribe& command, wire::Vari
   return descriptors_.insert(command.descriptor, std::move(descriptor));
 }
 
-Status GreenContexts::create(const wire::GreenCreate& command) {
-  OPENMPS_RETURN_IF_ERROR(core_.check_device(command.device));
-  OPENMPS_RETURN_IF_ERROR(greens_.check_free(command.green));
-  Descriptor* descriptor = nullptr;
-  OPENMPS_RETURN_IF_ERROR(descriptors_.get(command.descriptor, &descriptor));
-  if (descriptor->device != command.device) {
+Status GreenContexts::handle(const wire::GreenCreate& command, const Descriptor& descriptor) {
+  if (descriptor.device != command.device) {
     return Status(CUDA_ERROR_INVALID_DEVICE, "the resources are another device's");
   }
   if (green_count_ == wire::kMaxGreenContexts) {
@@ -152,7 +145,7 @@ Status GreenContexts::create(const wire::GreenCreate& command) {
   auto green = std::make_unique<GreenContext>();
   green->device = command.device;
   const CUresult result = core_.gate.run(GatedCall::kGreenCreate, command.device, [&] {
-    return core_.driver.cuGreenCtxCreate(&green->handle, descriptor->handle,
+    return core_.driver.cuGreenCtxCreate(&green->handle, descriptor.handle,
                                          core_.devices.at(command.device).handle, command.flags);
   });
   if (result != CUDA_SUCCESS) {
@@ -173,11 +166,9 @@ void GreenContexts::destroy_now(const GreenContext& green) {
       });
 }
 
-Status GreenContexts::take(wire::Id id, std::shared_ptr<GreenContext>* green) {
-  *green = greens_.take(id);
-  if (*green == nullptr) return violation("there is no green context " + std::to_string(id));
+std::shared_ptr<GreenContext> GreenContexts::take(wire::Id id) {
   std::erase_if(given_, [id](const auto& entry) { return entry.second.green == id; });
-  return Status();
+  return greens_.take(id);
 }
 
 void GreenContexts::destroy(const GreenContext& green) {

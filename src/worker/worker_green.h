@@ -13,7 +13,7 @@
 #include <memory>
 #include <vector>
 
-#include "wire/decode.h"
+#include "wire/codec.h"
 #include "worker/object_table.h"
 #include "worker/reply_writer.h"
 #include "worker/session_core.h"
@@ -28,19 +28,23 @@ struct GreenContext {
 };
 
 class GreenContexts {
+  struct Descriptor;
+
  public:
   GreenContexts(SessionCore& core, SessionMemory& memory) : core_(core), memory_(memory) {}
 
-  Status resource(const wire::DeviceResource& command, ReplyWriter& reply);
-  Status split(const wire::ResourceSplit& command, ReplyWriter& reply);
-  Status read_split(const wire::ResourceRead& command, ReplyWriter& reply);
-  Status describe(const wire::ResourceDescribe& command, wire::Variable resources);
-  Status create(const wire::GreenCreate& command);
+  Status handle(const wire::DeviceResource& command, const GreenContext* green,
+                ReplyTo<wire::DeviceResource> reply);
+  Status handle(const wire::ResourceSplit& command, ReplyTo<wire::ResourceSplit> reply);
+  Status handle(const wire::ResourceRead& command, ReplyTo<wire::ResourceRead> reply);
+  Status handle(const wire::ResourceDescribe& command, const wire::ResourceDescribe::Tail& tail);
+  Status handle(const wire::GreenCreate& command, const Descriptor& descriptor);
   // The client can name it no more, nor its resources.
-  Status take(wire::Id id, std::shared_ptr<GreenContext>* green);
+  std::shared_ptr<GreenContext> take(wire::Id id);
   // Give back what was taken; it has no streams, and nothing runs in it any more.
   void destroy(const GreenContext& green);
-  Status get(wire::Id id, GreenContext** green) const { return greens_.get(id, green); }
+  [[nodiscard]] const auto& greens() const { return greens_; }
+  [[nodiscard]] const auto& descriptors() const { return descriptors_; }
   void release_all();
 
  private:

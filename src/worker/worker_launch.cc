@@ -2,8 +2,6 @@
 // Kernel launches. See worker_launch.h.
 #include "worker/worker_launch.h"
 
-#include <string.h>
-
 #include "worker/driver_check.h"
 
 namespace openmps::worker {
@@ -20,41 +18,34 @@ bool names_event(const CUlaunchAttribute& attribute) {
 
 }  // namespace
 
-Status Launches::launch(const wire::Launch& command, wire::Variable variable) {
-  Stream* stream = nullptr;
-  Function* function = nullptr;
-  OPENMPS_RETURN_IF_ERROR(streams_.get(command.stream, &stream));
-  OPENMPS_RETURN_IF_ERROR(modules_.function(command.function, &function));
+Status Launches::handle(const wire::Launch& command, Stream& stream, Function& function,
+                        const wire::Launch::Tail& tail) {
   // The driver reads as many bytes as the kernel has, however many came.
-  if (command.parameter_bytes < function->parameter_bytes) {
+  if (command.parameter_bytes < function.parameter_bytes) {
     return Status(CUDA_ERROR_INVALID_VALUE, std::to_string(command.parameter_bytes) +
                                                 " bytes of parameters for a kernel of " +
-                                                std::to_string(function->parameter_bytes));
+                                                std::to_string(function.parameter_bytes));
   }
   Located located;
   // The cold lane knows no green contexts.
-  const auto reach =
-      stream->green == nullptr ? Modules::Reach::kAnyLane : Modules::Reach::kMainLane;
-  OPENMPS_RETURN_IF_ERROR(modules_.locate(*function, stream->device, reach, &located));
-  prints_.before_launch(*function);
-  Status status = streams_.submit(
-      *stream, located.lane, [&](CUstream to) { return submit(command, variable, to, located); });
-  if (status.ok() && located.lane == Lane::kCold) {
-    status = record_events(command, variable.data(), *stream);
-  }
-  return prints_.after_launch(*function, std::move(status), stream->handle, stream->device);
+  const auto reach = stream.green == nullptr ? Modules::Reach::kAnyLane : Modules::Reach::kMainLane;
+  OPENMPS_RETURN_IF_ERROR(modules_.locate(function, stream.device, reach, &located));
+  prints_.before_launch(function);
+  Status status = streams_.submit(stream, located.lane,
+                                  [&](CUstream to) { return submit(command, tail, to, located); });
+  if (status.ok() && located.lane == Lane::kCold) status = record_events(tail.attributes, stream);
+  return prints_.after_launch(function, std::move(status), stream.handle, stream.device);
 }
 
-Status Launches::submit(const wire::Launch& command, wire::Variable variable, CUstream stream,
-                        const Located& located) {
-  const size_t attribute_bytes = command.attribute_count * sizeof(CUlaunchAttribute);
+Status Launches::submit(const wire::Launch& command, const wire::Launch::Tail& tail,
+                        CUstream stream, const Located& located) {
   size_t parameter_bytes = command.parameter_bytes;
   void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER,
-                   const_cast<unsigned char*>(variable.data() + attribute_bytes),
-                   CU_LAUNCH_PARAM_BUFFER_SIZE, &parameter_bytes, CU_LAUNCH_PARAM_END};
+                   const_cast<unsigned char*>(tail.parameters.data()), CU_LAUNCH_PARAM_BUFFER_SIZE,
+                   &parameter_bytes, CU_LAUNCH_PARAM_END};
   void** parameters = parameter_bytes == 0 ? nullptr : extra;
   if (command.attribute_count != 0 || (command.flags & wire::kLaunchCooperative) != 0) {
-    return launch_with_attributes(command, variable.data(), stream, located, parameters);
+    return launch_with_attributes(command, tail.attributes, stream, located, parameters);
   }
   return check(
       core_.driver.cuLaunchKernel(located.handle, command.grid[0], command.grid[1], command.grid[2],
@@ -84,12 +75,12 @@ Status Launches::translate(CUlaunchAttribute* attribute) {
 }
 
 Status Launches::launch_with_attributes(const wire::Launch& command,
-                                        const unsigned char* attributes, CUstream stream,
-                                        const Located& located, void** extra) {
+                                        std::span<const CUlaunchAttribute> attributes,
+                                        CUstream stream, const Located& located, void** extra) {
   CUlaunchAttribute list[wire::kMaxLaunchAttributes + 1];
   unsigned count = 0;
-  for (unsigned i = 0; i < command.attribute_count; ++i) {
-    memcpy(&list[count], attributes + i * sizeof(list[0]), sizeof(list[0]));
+  for (const CUlaunchAttribute& attribute : attributes) {
+    list[count] = attribute;
     OPENMPS_RETURN_IF_ERROR(translate(&list[count]));
     const bool elsewhere = located.lane == Lane::kCold && names_event(list[count]);
     if (!elsewhere) ++count;
@@ -117,11 +108,9 @@ Status Launches::launch_with_attributes(const wire::Launch& command,
 
 // Events are the main context's: those that a launch in the cold lane would record are recorded
 // behind it.
-Status Launches::record_events(const wire::Launch& command, const unsigned char* attributes,
+Status Launches::record_events(std::span<const CUlaunchAttribute> attributes,
                                const Stream& stream) {
-  for (unsigned i = 0; i < command.attribute_count; ++i) {
-    CUlaunchAttribute attribute;
-    memcpy(&attribute, attributes + i * sizeof(attribute), sizeof(attribute));
+  for (CUlaunchAttribute attribute : attributes) {
     if (!names_event(attribute)) continue;
     OPENMPS_RETURN_IF_ERROR(translate(&attribute));
     CUevent event = attribute.id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT

@@ -2,7 +2,7 @@
 // Kernel launches of a session. Session's thread only.
 #pragma once
 
-#include "wire/decode.h"
+#include "wire/codec.h"
 #include "worker/session_core.h"
 #include "worker/worker_event.h"
 #include "worker/worker_memory.h"
@@ -23,19 +23,19 @@ class Launches {
         memory_(memory),
         prints_(prints) {}
 
-  // `variable`: the attributes, then the parameters as one buffer. What is wrong with grid, block
-  // or shared memory is the driver's to say.
-  Status launch(const wire::Launch& command, wire::Variable variable);
+  // What is wrong with grid, block or shared memory is the driver's to say.
+  Status handle(const wire::Launch& command, Stream& stream, Function& function,
+                const wire::Launch::Tail& tail);
   // An attribute as the driver takes it: handles are ids here, addresses must be the session's.
   Status translate(CUlaunchAttribute* attribute);
 
  private:
-  Status submit(const wire::Launch& command, wire::Variable variable, CUstream stream,
+  Status submit(const wire::Launch& command, const wire::Launch::Tail& tail, CUstream stream,
                 const Located& located);
-  Status launch_with_attributes(const wire::Launch& command, const unsigned char* attributes,
-                                CUstream stream, const Located& located, void** extra);
-  Status record_events(const wire::Launch& command, const unsigned char* attributes,
-                       const Stream& stream);
+  Status launch_with_attributes(const wire::Launch& command,
+                                std::span<const CUlaunchAttribute> attributes, CUstream stream,
+                                const Located& located, void** extra);
+  Status record_events(std::span<const CUlaunchAttribute> attributes, const Stream& stream);
 
   SessionCore& core_;
   Streams& streams_;

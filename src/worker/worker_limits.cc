@@ -20,7 +20,6 @@ int attribute_of(const SessionCore& core, uint32_t device, CUdevice_attribute at
 }  // namespace
 
 Status Limits::read(uint32_t device, CUlimit limit, uint64_t* value) {
-  OPENMPS_RETURN_IF_ERROR(core_.check_device(device));
   OPENMPS_RETURN_IF_ERROR(core_.use(device));
   size_t now = 0;
   OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuCtxGetLimit(&now, limit), "cuCtxGetLimit"));
@@ -30,14 +29,14 @@ Status Limits::read(uint32_t device, CUlimit limit, uint64_t* value) {
   return Status();
 }
 
-Status Limits::get(const wire::LimitValue& command, ReplyWriter& reply) {
+Status Limits::handle(const wire::LimitGet& command, ReplyTo<wire::LimitGet> reply) {
   uint64_t value = 0;
   OPENMPS_RETURN_IF_ERROR(read(command.device, static_cast<CUlimit>(command.limit), &value));
-  reply.put(value);
+  reply.put({value});
   return Status();
 }
 
-Status Limits::raise(const wire::LimitValue& command) {
+Status Limits::handle(const wire::LimitRaise& command) {
   const auto limit = static_cast<CUlimit>(command.limit);
   uint64_t now = 0;
   OPENMPS_RETURN_IF_ERROR(read(command.device, limit, &now));

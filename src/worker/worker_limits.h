@@ -20,11 +20,11 @@ class Limits {
  public:
   Limits(SessionCore& core, SessionMemory& memory) : core_(core), memory_(memory) {}
 
-  Status get(const wire::LimitValue& command, ReplyWriter& reply);
+  Status handle(const wire::LimitGet& command, ReplyTo<wire::LimitGet> reply);
   // CUDA_ERROR_INVALID_VALUE: more than there can be, or a heap that kernels use already.
   // CUDA_ERROR_OUT_OF_MEMORY: more than the client's memory limit leaves. CUDA_ERROR_NOT_PERMITTED:
   // other clients' work does not end, or it is not a client's to change.
-  Status raise(const wire::LimitValue& command);
+  Status handle(const wire::LimitRaise& command);
 
   void release_all();
 

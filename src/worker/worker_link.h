@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "wire/decode.h"
+#include "wire/codec.h"
 #include "worker/jit_options.h"
 #include "worker/object_table.h"
 #include "worker/reply_writer.h"
@@ -18,15 +18,19 @@ namespace openmps::worker {
 inline constexpr uint32_t kMaxLinks = 64;
 
 class Links {
+  struct Link;
+
  public:
   Links(SessionCore& core, Modules& modules) : core_(core), modules_(modules) {}
 
-  Status create(const wire::LinkCreate& command, wire::Variable options);
-  // Replies ModuleLoadReply and the logs so far, also when it fails; so does complete().
-  Status add(const wire::LinkAdd& command, wire::Variable variable, ReplyWriter& reply);
-  Status complete(wire::Id id, ReplyWriter& reply);
-  Status read(const wire::LinkRead& command);
-  Status destroy(wire::Id id);
+  Status handle(const wire::LinkCreate& command, const wire::LinkCreate::Tail& tail);
+  // Replies the logs so far, also when it fails; so does completing.
+  Status handle(const wire::LinkAdd& command, Link& link, const wire::LinkAdd::Tail& tail,
+                ReplyTo<wire::LinkAdd> reply);
+  Status handle(const wire::LinkComplete& command, Link& link, ReplyTo<wire::LinkComplete> reply);
+  Status handle(const wire::LinkRead& command, Link& link);
+  Status handle(const wire::LinkDestroy& command);
+  [[nodiscard]] const auto& links() const { return links_; }
   void release_all();
 
  private:
@@ -38,7 +42,6 @@ class Links {
     size_t result_bytes = 0;
     uint64_t input_bytes = 0;  // that the driver holds
   };
-  Status use(wire::Id id, Link** link);
 
   SessionCore& core_;
   Modules& modules_;

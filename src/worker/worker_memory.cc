@@ -34,12 +34,12 @@ std::string text_of(uint64_t address, uint64_t bytes) {
 }
 
 // [address, address + bytes) lies in [begin, end), in whole units.
-Status check_range(const wire::MemoryRange& range, uint64_t begin, uint64_t end, uint64_t unit) {
-  if (range.bytes != 0 && range.address >= begin && range.address < end &&
-      range.bytes <= end - range.address && range.address % unit == 0 && range.bytes % unit == 0) {
+Status check_range(uint64_t address, uint64_t bytes, uint64_t begin, uint64_t end, uint64_t unit) {
+  if (bytes != 0 && address >= begin && address < end && bytes <= end - address &&
+      address % unit == 0 && bytes % unit == 0) {
     return Status();
   }
-  return violation(text_of(range.address, range.bytes) + " is not a range of the window");
+  return violation(text_of(address, bytes) + " is not a range of the window");
 }
 
 // Reserve exactly this range. CUDA_ERROR_OUT_OF_MEMORY if the driver gives another one.
@@ -80,7 +80,8 @@ Status SessionMemory::reserve_window() {
   return Status();
 }
 
-Status SessionMemory::reserve(const wire::AddressReserve& command, ReplyWriter& reply) {
+Status SessionMemory::handle(const wire::AddressReserve& command,
+                             ReplyTo<wire::AddressReserve> reply) {
   const bool power = command.alignment != 0 && (command.alignment & (command.alignment - 1)) == 0;
   if (command.bytes == 0 || command.bytes % wire::kMemoryGranularity != 0 || !power ||
       command.alignment < wire::kMemoryGranularity) {
@@ -106,7 +107,7 @@ Status SessionMemory::reserve(const wire::AddressReserve& command, ReplyWriter& 
     if (status.ok()) {
       extents_[*address] = *address + command.bytes;
       extent_bytes_ += command.bytes;
-      reply.put(wire::AddressReply{*address});
+      reply.put({*address});
       return Status();
     }
     book.release(*address);
@@ -115,7 +116,7 @@ Status SessionMemory::reserve(const wire::AddressReserve& command, ReplyWriter& 
   return status;
 }
 
-Status SessionMemory::free_addresses(const wire::MemoryRange& command) {
+Status SessionMemory::handle(const wire::AddressFree& command) {
   const auto extent = extents_.find(command.address);
   if (extent == extents_.end() || extent->second - extent->first != command.bytes) {
     return violation(text_of(command.address, command.bytes) + " is not an extent");
@@ -132,15 +133,15 @@ Status SessionMemory::free_addresses(const wire::MemoryRange& command) {
   return Status();
 }
 
-Status SessionMemory::check_device_range(const wire::MemoryRange& range) const {
+Status SessionMemory::check_device_range(uint64_t address, uint64_t bytes) const {
   uint64_t begin = core_.window_base();
   uint64_t end = core_.device_end();
-  const auto above = extents_.upper_bound(range.address);
-  if (above != extents_.begin() && std::prev(above)->second > range.address) {
+  const auto above = extents_.upper_bound(address);
+  if (above != extents_.begin() && std::prev(above)->second > address) {
     begin = std::prev(above)->first;
     end = std::prev(above)->second;
   }
-  return check_range(range, begin, end, wire::kMemoryGranularity);
+  return check_range(address, bytes, begin, end, wire::kMemoryGranularity);
 }
 
 // ---- Device memory -----------------------------------------------------------------------------
@@ -190,7 +191,6 @@ Status SessionMemory::charge(uint32_t device, uint64_t bytes) {
 
 Status SessionMemory::create(uint32_t device_index, uint64_t bytes, uint32_t flags,
                              std::shared_ptr<Holding>* holding) {
-  OPENMPS_RETURN_IF_ERROR(core_.check_device(device_index));
   if (bytes == 0 || bytes % wire::kMemoryGranularity != 0) {
     return violation("physical memory of " + std::to_string(bytes) + " bytes");
   }
@@ -227,7 +227,7 @@ Status SessionMemory::hold(std::shared_ptr<Physical> physical, std::shared_ptr<H
 Status SessionMemory::map_held(std::shared_ptr<Holding> holding, uint64_t address, uint64_t bytes,
                                uint64_t offset) {
   const uint32_t device = holding->physical->device;
-  OPENMPS_RETURN_IF_ERROR(check_device_range({address, bytes, device, 0}));
+  OPENMPS_RETURN_IF_ERROR(check_device_range(address, bytes));
   if (!is_free(address, address + bytes) || !is_free(leaving_, address, address + bytes)) {
     return violation(text_of(address, bytes) + " is mapped already");
   }
@@ -265,9 +265,8 @@ Status SessionMemory::open_access(uint64_t address, const Range& range) {
                "cuMemSetAccess");
 }
 
-Status SessionMemory::map(const wire::MemoryRange& range) {
-  OPENMPS_RETURN_IF_ERROR(core_.check_device(range.device));
-  OPENMPS_RETURN_IF_ERROR(check_device_range(range));
+Status SessionMemory::map(const wire::MemoryMap& range) {
+  OPENMPS_RETURN_IF_ERROR(check_device_range(range.address, range.bytes));
   if (!is_free(range.address, range.address + range.bytes)) {
     return violation(text_of(range.address, range.bytes) + " is mapped already");
   }
@@ -307,7 +306,7 @@ bool SessionMemory::is_own(const Range& range) {
          range.access == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 }
 
-Status SessionMemory::begin_unmap(const wire::MemoryRange& range, uint64_t* ticket) {
+Status SessionMemory::begin_unmap(const wire::MemoryUnmap& range, uint64_t* ticket) {
   OPENMPS_RETURN_IF_ERROR(check_whole(range.address, range.bytes));
   *ticket = ++unmap_tickets_;
   const uint64_t end = range.address + range.bytes;
@@ -322,7 +321,7 @@ Status SessionMemory::begin_unmap(const wire::MemoryRange& range, uint64_t* tick
   return Status();
 }
 
-void SessionMemory::finish_unmap(const wire::MemoryRange& range, uint64_t ticket) {
+void SessionMemory::finish_unmap(const wire::MemoryUnmap& range, uint64_t ticket) {
   const uint64_t end = range.address + range.bytes;
   for (auto it = leaving_.lower_bound(range.address); it != leaving_.end() && it->first < end;) {
     Range& leaving = it->second;
@@ -341,7 +340,7 @@ void SessionMemory::finish_unmap(const wire::MemoryRange& range, uint64_t ticket
   }
 }
 
-bool SessionMemory::take_back(const wire::MemoryRange& range) {
+bool SessionMemory::take_back(const wire::MemoryMap& range) {
   std::shared_ptr<Holding> holding;
   const uint32_t peers = peers_[range.device];
   const auto it = leaving_.find(range.address);
@@ -379,9 +378,8 @@ void SessionMemory::lend(uint64_t address, uint64_t bytes) {
 // ---- Access
 // --------------------------------------------------------------------------------------
 
-Status SessionMemory::set_access(const wire::MemoryAccess& command) {
+Status SessionMemory::handle(const wire::MemoryAccess& command) {
   ++removals_;
-  OPENMPS_RETURN_IF_ERROR(core_.check_device(command.device));
   OPENMPS_RETURN_IF_ERROR(check_whole(command.address, command.bytes));
   if (command.access != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
       command.access != CU_MEM_ACCESS_FLAGS_PROT_READ &&
@@ -444,9 +442,7 @@ void SessionMemory::open_to_copies(const WorkRange& range, uint32_t device) {
   }
 }
 
-Status SessionMemory::peer_access(const wire::PeerAccess& command) {
-  OPENMPS_RETURN_IF_ERROR(core_.check_device(command.device));
-  OPENMPS_RETURN_IF_ERROR(core_.check_device(command.peer));
+Status SessionMemory::handle(const wire::PeerAccess& command) {
   if (command.device == command.peer) return violation("a device as its own peer");
   const uint32_t bit = 1u << command.device;
   peers_[command.peer] =
@@ -471,14 +467,14 @@ void SessionMemory::unmap_now(uint64_t address, const Range& range) {
 }
 
 // `done` once the driver has let go of the pages.
-void SessionMemory::unregister(const wire::MemoryRange& range, std::function<void()> done) {
+void SessionMemory::unregister(uint64_t address, uint64_t bytes, std::function<void()> done) {
   static_cast<void>(core_.use(0).ok());
   core_.returns.add(
       GatedCall::kHostUnregister, ContextGate::kAllDevices, core_.context(0, Lane::kMain),
-      [&driver = core_.driver, range] {
-        void* pages = reinterpret_cast<void*>(range.address);
+      [&driver = core_.driver, address, bytes] {
+        void* pages = reinterpret_cast<void*>(address);
         const CUresult result = driver.cuMemHostUnregister(pages);
-        madvise(pages, range.bytes, MADV_REMOVE);  // nobody has promised what comes back in them
+        madvise(pages, bytes, MADV_REMOVE);  // nobody has promised what comes back in them
         return result;
       },
       std::move(done));
@@ -489,7 +485,7 @@ void SessionMemory::release(Ranges::iterator it) {
   const Range& range = it->second;
   switch (range.kind) {
     case Kind::kDeviceMemory: unmap_now(begin, range); break;
-    case Kind::kRegistered: unregister({begin, range.end - begin, 0, 0}, [] {}); break;
+    case Kind::kRegistered: unregister(begin, range.end - begin, [] {}); break;
     case Kind::kGlobal: break;
   }
   ++removals_;
@@ -497,7 +493,7 @@ void SessionMemory::release(Ranges::iterator it) {
 }
 
 Status SessionMemory::check_whole(uint64_t address, uint64_t bytes) const {
-  OPENMPS_RETURN_IF_ERROR(check_device_range({address, bytes, 0, 0}));
+  OPENMPS_RETURN_IF_ERROR(check_device_range(address, bytes));
   const uint64_t end = address + bytes;
   uint64_t at = address;
   for (auto it = ranges_.find(at); it != ranges_.end() && at < end && it->first == at; ++it) {
@@ -507,11 +503,11 @@ Status SessionMemory::check_whole(uint64_t address, uint64_t bytes) const {
   return violation(text_of(address, bytes) + " does not consist of whole mappings");
 }
 
-Status SessionMemory::unmap(const wire::MemoryRange& range) {
+Status SessionMemory::unmap(uint64_t address, uint64_t bytes) {
   // Look first, so that a violation leaves everything as it was.
-  OPENMPS_RETURN_IF_ERROR(check_whole(range.address, range.bytes));
-  const uint64_t end = range.address + range.bytes;
-  for (uint64_t at = range.address; at < end;) {
+  OPENMPS_RETURN_IF_ERROR(check_whole(address, bytes));
+  const uint64_t end = address + bytes;
+  for (uint64_t at = address; at < end;) {
     const auto it = ranges_.find(at);
     at = it->second.end;
     OPENMPS_RETURN_IF_ERROR(core_.use(it->second.device));
@@ -522,26 +518,28 @@ Status SessionMemory::unmap(const wire::MemoryRange& range) {
 
 // ---- Host memory -------------------------------------------------------------------------------
 
-Status SessionMemory::register_host(const wire::MemoryRange& range) {
-  OPENMPS_RETURN_IF_ERROR(check_range(range, core_.device_end() + wire::kPinnedOffset,
-                                      core_.window_end(), wire::kHostPageBytes));
-  const uint64_t end = range.address + range.bytes;
-  if (!is_free(range.address, end) || !is_free(leaving_, range.address, end)) {
-    return violation(text_of(range.address, range.bytes) + " is registered already");
+Status SessionMemory::handle(const wire::HostRegister& command) {
+  OPENMPS_RETURN_IF_ERROR(check_range(command.address, command.bytes,
+                                      core_.device_end() + wire::kPinnedOffset, core_.window_end(),
+                                      wire::kHostPageBytes));
+  const uint64_t end = command.address + command.bytes;
+  if (!is_free(command.address, end) || !is_free(leaving_, command.address, end)) {
+    return violation(text_of(command.address, command.bytes) + " is registered already");
   }
   OPENMPS_RETURN_IF_ERROR(check_count());
   OPENMPS_RETURN_IF_ERROR(core_.use(0));
   OPENMPS_RETURN_IF_ERROR(
-      check(core_.driver.cuMemHostRegister_v2(reinterpret_cast<void*>(range.address), range.bytes,
-                                              kRegisterFlags),
+      check(core_.driver.cuMemHostRegister_v2(reinterpret_cast<void*>(command.address),
+                                              command.bytes, kRegisterFlags),
             "cuMemHostRegister"));
-  ranges_[range.address] = {.end = end, .kind = Kind::kRegistered};
+  ranges_[command.address] = {.end = end, .kind = Kind::kRegistered};
   return Status();
 }
 
-Status SessionMemory::begin_unregister(const wire::MemoryRange& range, uint64_t* ticket) {
-  OPENMPS_RETURN_IF_ERROR(check_range(range, core_.device_end() + wire::kPinnedOffset,
-                                      core_.window_end(), wire::kHostPageBytes));
+Status SessionMemory::begin_unregister(const wire::HostUnregister& range, uint64_t* ticket) {
+  OPENMPS_RETURN_IF_ERROR(check_range(range.address, range.bytes,
+                                      core_.device_end() + wire::kPinnedOffset, core_.window_end(),
+                                      wire::kHostPageBytes));
   const auto it = ranges_.find(range.address);
   if (it == ranges_.end() || it->second.end != range.address + range.bytes) {
     return violation(text_of(range.address, range.bytes) + " is not registered as such");
@@ -553,17 +551,15 @@ Status SessionMemory::begin_unregister(const wire::MemoryRange& range, uint64_t*
   return Status();
 }
 
-void SessionMemory::finish_unregister(const wire::MemoryRange& range, uint64_t ticket) {
-  unregister(range, [this, address = range.address, ticket] {
+void SessionMemory::finish_unregister(const wire::HostUnregister& range, uint64_t ticket) {
+  unregister(range.address, range.bytes, [this, address = range.address, ticket] {
     leaving_.erase(address);
     core_.view.header().unregistered.store(ticket, std::memory_order_release);
     wake_client(core_.view.header());
   });
 }
 
-Status SessionMemory::info(const wire::DeviceOnly& command, ReplyWriter& reply) {
-  const uint32_t device = command.device;
-  OPENMPS_RETURN_IF_ERROR(core_.check_device(device));
+Status SessionMemory::info(uint32_t device, ReplyTo<wire::MemoryInfo> reply) {
   OPENMPS_RETURN_IF_ERROR(core_.use(device));
   size_t free = 0;
   size_t total = 0;
@@ -571,7 +567,7 @@ Status SessionMemory::info(const wire::DeviceOnly& command, ReplyWriter& reply) 
   const uint64_t limit = core_.info.memory_limit[device];
   // What is kept gives way to whoever asks.
   MemoryCache& kept = core_.commons.kept_memory;
-  wire::MemoryInfoReply answer{std::min<uint64_t>(free + kept.bytes(device), total), total};
+  wire::MemoryInfo::Reply answer{std::min<uint64_t>(free + kept.bytes(device), total), total};
   if (limit != 0 && limit < total) {
     const uint64_t used = granted_[device] - kept.bytes(device, core_.info.id);
     answer.total = limit;

@@ -47,22 +47,22 @@ class SessionMemory {
   Status register_channel();
 
   // ---- Addresses ----
-  Status reserve(const wire::AddressReserve& command, ReplyWriter& reply);
-  Status free_addresses(const wire::MemoryRange& command);
+  Status handle(const wire::AddressReserve& command, ReplyTo<wire::AddressReserve> reply);
+  Status handle(const wire::AddressFree& command);
 
   // ---- Device memory ----
   // Physical memory appears in the window. CUDA_ERROR_OUT_OF_MEMORY beyond the client's limit, as
   // CUDA_MPS_PINNED_DEVICE_MEM_LIMIT behaves. CUDA_ERROR_NOT_READY: the range is being unmapped,
   // and is not to be had as it was.
-  Status map(const wire::MemoryRange& range);
+  Status map(const wire::MemoryMap& range);
   // Whole mappings only, at once: whether something still uses them is the program's affair.
-  Status unmap(const wire::MemoryRange& range);
+  Status unmap(uint64_t address, uint64_t bytes);
   // The same in two steps. From the first on nobody may name the memory; the second comes when
   // nothing of the session that was under way then still runs, and gives it back or keeps it for
   // the next map() of the range (wire::kUnmapKeep). Between the two the range can only be mapped as
   // it was.
-  Status begin_unmap(const wire::MemoryRange& range, uint64_t* ticket);
-  void finish_unmap(const wire::MemoryRange& range, uint64_t ticket);
+  Status begin_unmap(const wire::MemoryUnmap& range, uint64_t* ticket);
+  void finish_unmap(const wire::MemoryUnmap& range, uint64_t ticket);
   // Give back what has been kept for long. When to look again; 0: nothing is kept.
   uint64_t give_back_old();
   // Others than this session may reach the memory from now on: it is never used again.
@@ -74,7 +74,7 @@ class SessionMemory {
   // A part of what is held appears at free addresses; nobody can use it yet.
   Status map_held(std::shared_ptr<Holding> holding, uint64_t address, uint64_t bytes,
                   uint64_t offset);
-  Status set_access(const wire::MemoryAccess& command);
+  Status handle(const wire::MemoryAccess& command);
   // The mapping that begins there; null: none.
   [[nodiscard]] std::shared_ptr<Holding> mapped_at(uint64_t address) const;
   // Device memory is mapped at every byte of the range, all on one device, whether or not the
@@ -83,22 +83,26 @@ class SessionMemory {
   // Copies of `device` are to reach the range: CUDA's do, peers or not, but for mappings of the
   // program's own. Where the hardware can't, the driver refuses the copy.
   void open_to_copies(const WorkRange& range, uint32_t device);
+  template <typename Command>
+  void open_to_copies(const Command& command, uint32_t device) {
+    for (const WorkRange& range : ranges_of(command)) open_to_copies(range, device);
+  }
   // What is on `peer` becomes accessible from `device`, or stops being so.
-  Status peer_access(const wire::PeerAccess& command);
+  Status handle(const wire::PeerAccess& command);
 
   // ---- Host memory ----
-  Status register_host(const wire::MemoryRange& range);
+  Status handle(const wire::HostRegister& command);
   // In two steps, as unmapping: from the first on nobody may name the memory, at the second the
   // driver lets go of its pages and they go back to the system.
-  Status begin_unregister(const wire::MemoryRange& range, uint64_t* ticket);
-  void finish_unregister(const wire::MemoryRange& range, uint64_t ticket);
+  Status begin_unregister(const wire::HostUnregister& range, uint64_t* ticket);
+  void finish_unregister(const wire::HostUnregister& range, uint64_t ticket);
   // What is allocated elsewhere for the session (arrays) counts, too.
   // CUDA_ERROR_OUT_OF_MEMORY beyond the client's limit.
   Status charge(uint32_t device, uint64_t bytes);
   void refund(uint32_t device, uint64_t bytes) { granted_[device] -= bytes; }
 
   // cuMemGetInfo as the client's limit makes it.
-  Status info(const wire::DeviceOnly& command, ReplyWriter& reply);
+  Status info(uint32_t device, ReplyTo<wire::MemoryInfo> reply);
 
   // A module's global may be named by copies while the module is loaded.
   void add_global(uint64_t address, uint64_t bytes, Lane lane);
@@ -114,6 +118,14 @@ class SessionMemory {
   [[nodiscard]] bool contains(uint64_t address, uint64_t bytes, bool writable = false) const;
   // The same as contains() as a Status, for the operand of a command. `role`: "source".
   [[nodiscard]] Status check_operand(const WorkRange& range, const char* role) const;
+  // All ranges that the command touches by addresses of its own.
+  template <typename Command>
+  [[nodiscard]] Status check_operands(const Command& command) const {
+    return wire::visit_ranges(
+        command, [this](uint64_t address, uint64_t bytes, bool writes, const char* role) {
+          return check_operand({address, bytes, writes}, role);
+        });
+  }
   // The word can be written from now on, though the program only ever reads it: the client has gone
   // and what waits for the word is let pass.
   void allow_writes(uint64_t address);
@@ -147,13 +159,13 @@ class SessionMemory {
   using Ranges = std::map<uint64_t, Range>;
 
   Status reserve_window();
-  Status check_device_range(const wire::MemoryRange& range) const;
+  Status check_device_range(uint64_t address, uint64_t bytes) const;
   // What is kept gives way.
   Status check_limit(uint32_t device, uint64_t bytes);
   // Nobody but this mapping has the memory, and it is as map() made it.
   [[nodiscard]] static bool is_own(const Range& range);
   // The range as it was when it was given up. False: it is not to be had.
-  bool take_back(const wire::MemoryRange& range);
+  bool take_back(const wire::MemoryMap& range);
   void forget_kept(uint64_t address, uint64_t bytes);
   // CUDA_ERROR_OUT_OF_MEMORY: wire::kMaxMappings.
   Status check_count() const;
@@ -166,7 +178,7 @@ class SessionMemory {
     return is_free(ranges_, begin, end);
   }
   void unmap_now(uint64_t address, const Range& range);
-  void unregister(const wire::MemoryRange& range, std::function<void()> done);
+  void unregister(uint64_t address, uint64_t bytes, std::function<void()> done);
   void release(Ranges::iterator it);
 
   SessionCore& core_;

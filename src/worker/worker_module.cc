@@ -27,7 +27,7 @@ constexpr uint64_t kOwnWorkNs = 5'000'000;
 
 }  // namespace
 
-Status Modules::begin_blob(const wire::BlobBegin& command) {
+Status Modules::handle(const wire::BlobBegin& command) {
   if (command.bytes == 0 || command.bytes > wire::kMaxSessionImageBytes) {
     return violation("an image of " + std::to_string(command.bytes) + " bytes");
   }
@@ -48,30 +48,24 @@ Status Modules::begin_blob(const wire::BlobBegin& command) {
   return blobs_.insert(command.blob, std::move(blob));
 }
 
-Status Modules::append_blob(const wire::BlobData& command) {
-  Blob* blob = nullptr;
-  OPENMPS_RETURN_IF_ERROR(blobs_.get(command.blob, &blob));
-  const uint64_t staging = core_.device_end() + wire::kStagingOffset;
-  const bool staged = command.source >= staging && command.bytes <= wire::kStagingBytes &&
-                      command.source - staging <= wire::kStagingBytes - command.bytes;
-  if (!staged || command.offset != blob->data.size() ||
-      command.bytes > blob->bytes - command.offset) {
+Status Modules::handle(const wire::BlobData& command, Blob& blob) {
+  const unsigned char* source = core_.staged(command.source, command.bytes);
+  if (source == nullptr || command.offset != blob.data.size() ||
+      command.bytes > blob.bytes - command.offset) {
     // A blob over the limit keeps no data, so its offsets do not grow.
-    if (staged && !blob->error.ok()) return Status();
+    if (source != nullptr && !blob.error.ok()) return Status();
     return violation("a chunk of " + std::to_string(command.bytes) + " bytes at " +
                      std::to_string(command.offset) + " of an image of " +
-                     std::to_string(blob->bytes));
+                     std::to_string(blob.bytes));
   }
-  if (!blob->error.ok()) return Status();
-  const unsigned char* source = core_.view.staging() + (command.source - staging);
-  blob->data.insert(blob->data.end(), source, source + command.bytes);
+  if (!blob.error.ok()) return Status();
+  blob.data.insert(blob.data.end(), source, source + command.bytes);
   return Status();
 }
 
 // A blob counts until it is taken: whoever keeps the bytes counts them anew.
 Status Modules::take_blob(wire::Id id, ImageBytes* image) {
   const std::unique_ptr<Blob> blob = blobs_.take(id);
-  if (blob == nullptr) return violation("there is no blob " + std::to_string(id));
   if (!blob->error.ok()) return blob->error;
   announced_bytes_ -= blob->bytes;
   image_bytes_ -= blob->bytes;
@@ -93,7 +87,8 @@ class Modules::PendingLoad : public Pending {
     return making_->done.load(std::memory_order_acquire);
   }
   Status finish(ReplyWriter& reply) override {
-    return modules_.finish_load(id_, std::move(module_), *making_, reply);
+    return modules_.finish_load(id_, std::move(module_), *making_,
+                                ReplyTo<wire::ModuleLoad>(reply));
   }
 
  private:
@@ -103,20 +98,19 @@ class Modules::PendingLoad : public Pending {
   std::shared_ptr<Making> making_;
 };
 
-Status Modules::load(const wire::ModuleLoad& command, wire::Variable options, ReplyWriter& reply) {
-  OPENMPS_RETURN_IF_ERROR(core_.check_device(command.device));
-  OPENMPS_RETURN_IF_ERROR(modules_.check_free(command.module));
-  if (command.kind > static_cast<uint32_t>(ModuleKind::kLibrary)) {
-    return violation("a module of kind " + std::to_string(command.kind));
+Status Modules::handle(const wire::ModuleLoad& command, const wire::ModuleLoad::Tail& tail,
+                       ReplyTo<wire::ModuleLoad> reply) {
+  if (command.kind > ModuleKind::kLibrary) {
+    return violation("a module of kind " + std::to_string(static_cast<uint32_t>(command.kind)));
   }
   ImageBytes image;
   OPENMPS_RETURN_IF_ERROR(take_blob(command.blob, &image));
   JitOptions jit;
-  OPENMPS_RETURN_IF_ERROR(jit.set(command.log_bytes, command.option_count, options));
+  OPENMPS_RETURN_IF_ERROR(jit.set(command.log_bytes, tail.options));
   OPENMPS_RETURN_IF_ERROR(check_image_bounds(image));
 
   auto module = std::make_unique<Module>();
-  module->kind = static_cast<ModuleKind>(command.kind);
+  module->kind = command.kind;
   module->device = command.device;
   module->facts = read_image_facts(image, core_.devices.at(command.device).capability);
   // Before the driver allocates them.
@@ -129,7 +123,7 @@ Status Modules::load(const wire::ModuleLoad& command, wire::Variable options, Re
   making->jit = std::move(jit);
   making->facts = module->facts;
   // Options change the code, and variables are a session's own.
-  making->shareable = command.option_count == 0 && !module->facts.has_variables;
+  making->shareable = tail.options.empty() && !module->facts.has_variables;
   if (!module->facts.compiles) {
     make(*making);
     return finish_load(command.module, std::move(module), *making, reply);
@@ -169,7 +163,7 @@ void Modules::make(Making& making) {
 }
 
 Status Modules::finish_load(wire::Id id, std::unique_ptr<Module> module, Making& making,
-                            ReplyWriter& reply) {
+                            ReplyTo<wire::ModuleLoad> reply) {
   Status status = making.status;
   module->library = std::move(making.library);
   if (status.ok()) status = core_.use(module->device);
@@ -181,7 +175,7 @@ Status Modules::finish_load(wire::Id id, std::unique_ptr<Module> module, Making&
                              [&](Lane lane) { return place(*module, lane); }),
                    "cuLibraryGetModule");
   }
-  making.jit.put_logs(reply);
+  reply.put({}, making.jit.logs<wire::ModuleLoad::ReplyTail>());
   if (status.ok()) status = modules_.check_free(id);
   if (!status.ok()) {
     image_bytes_ -= module->image->size() - 1;
@@ -352,38 +346,31 @@ void Modules::release(Module& module) {
   retirement_.add([library = std::move(module.library)]() mutable { library.reset(); });
 }
 
-Status Modules::unload(wire::Id id) {
+void Modules::unload(wire::Id id) {
   const std::unique_ptr<Module> module = modules_.take(id);
-  if (module == nullptr) return violation("there is no module " + std::to_string(id));
   release(*module);
-  return Status();
 }
 
-Status Modules::find_module(const wire::GetSymbol& command, Module** module, uint32_t* device) {
-  OPENMPS_RETURN_IF_ERROR(modules_.get(command.module, module));
-  // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): get() succeeds with an object only.
-  if (static_cast<uint32_t>((*module)->kind) != command.kind) {
-    return violation("module " + std::to_string(command.module) + " is not of kind " +
-                     std::to_string(command.kind));
+Status Modules::enter(const Module& module, ModuleKind kind, uint32_t wanted, uint32_t* device) {
+  if (module.kind != kind) {
+    return violation("a module that is not of kind " + std::to_string(static_cast<uint32_t>(kind)));
   }
-  *device = (*module)->kind == ModuleKind::kLibrary ? command.device : (*module)->device;
-  OPENMPS_RETURN_IF_ERROR(core_.check_device(*device));
+  *device = kind == ModuleKind::kLibrary ? wanted : module.device;
   return core_.use(*device);
 }
 
-Status Modules::get_global(const wire::GetSymbol& command, wire::Variable name,
-                           ReplyWriter& reply) {
-  Module* module = nullptr;
+Status Modules::handle(const wire::GetGlobal& command, Module& module,
+                       const wire::GetGlobal::Tail& tail, ReplyTo<wire::GetGlobal> reply) {
   uint32_t device = 0;
-  OPENMPS_RETURN_IF_ERROR(find_module(command, &module, &device));
-  const std::string symbol(reinterpret_cast<const char*>(name.data()), name.size());
+  OPENMPS_RETURN_IF_ERROR(enter(module, command.kind, command.device, &device));
+  const std::string symbol(tail.name);
   CUdeviceptr address = 0;
   size_t bytes = 0;
-  LoadedLibrary& library = *module->library;
+  LoadedLibrary& library = *module.library;
   Lane lane = lane_of(library, device).value_or(Lane::kMain);
   const auto look = [&] {
-    if (module->module != nullptr) {
-      return core_.driver.cuModuleGetGlobal_v2(&address, &bytes, module->module, symbol.c_str());
+    if (module.module != nullptr) {
+      return core_.driver.cuModuleGetGlobal_v2(&address, &bytes, module.module, symbol.c_str());
     }
     return (command.managed != 0 ? core_.driver.cuLibraryGetManaged
                                  : core_.driver.cuLibraryGetGlobal)(&address, &bytes,
@@ -400,35 +387,33 @@ Status Modules::get_global(const wire::GetSymbol& command, wire::Variable name,
       lane = home;
       const CUresult looked = look();
       if (looked == CUDA_SUCCESS || looked == CUDA_ERROR_NOT_FOUND) {
-        note_loaded(*module, device, home);
+        note_loaded(module, device, home);
       }
       return looked;
     };
     result = load_code(GatedCall::kFunctionLoad, library, device, homes_of(library, device), load);
   }
   OPENMPS_RETURN_IF_ERROR(check(result, "cuModuleGetGlobal"));
-  if (std::find(module->globals.begin(), module->globals.end(), address) == module->globals.end()) {
+  if (std::find(module.globals.begin(), module.globals.end(), address) == module.globals.end()) {
     memory_.add_global(address, bytes, lane);
-    module->globals.push_back(address);
+    module.globals.push_back(address);
   }
   // A module's variables are all asked for alike. Where the driver doesn't know, it is none.
   int managed = 0;
   static_cast<void>(
       core_.driver.cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, address));
-  reply.put(wire::GlobalReply{address, bytes, managed != 0 ? 1u : 0u, 0});
+  reply.put({address, bytes, managed != 0 ? 1u : 0u});
   return Status();
 }
 
-Status Modules::symbols(wire::Id id, ReplyWriter& reply) {
-  Module* module = nullptr;
-  OPENMPS_RETURN_IF_ERROR(modules_.get(id, &module));
-  OPENMPS_RETURN_IF_ERROR(core_.use(module->device));
+Status Modules::handle(const wire::ModuleSymbols&, Module& module,
+                       ReplyTo<wire::ModuleSymbols> reply) {
+  OPENMPS_RETURN_IF_ERROR(core_.use(module.device));
   unsigned count = 0;
   OPENMPS_RETURN_IF_ERROR(
-      check(core_.driver.cuLibraryGetKernelCount(&count, module->library->handle),
+      check(core_.driver.cuLibraryGetKernelCount(&count, module.library->handle),
             "cuLibraryGetKernelCount"));
-  // The driver does not tell how many globals there are.
-  reply.put(wire::ModuleSymbolsReply{count, 0});
+  reply.put({count});
   return Status();
 }
 

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "wire/decode.h"
+#include "wire/codec.h"
 #include "worker/image_facts.h"
 #include "worker/image_store.h"
 #include "worker/jit_options.h"
@@ -68,36 +68,40 @@ struct Module {
 };
 
 class Modules {
+  struct Blob;
+
  public:
   Modules(SessionCore& core, SessionMemory& memory, Retirement& retirement)
       : core_(core), memory_(memory), retirement_(retirement) {}
 
-  Status begin_blob(const wire::BlobBegin& command);
+  Status handle(const wire::BlobBegin& command);
   // Chunks come in order, out of the staging arena.
-  Status append_blob(const wire::BlobData& command);
+  Status handle(const wire::BlobData& command, Blob& blob);
   // A whole image, now the caller's, who counts it for as long as somebody holds it.
   Status take_blob(wire::Id id, ImageBytes* image);
   void hold_image(uint64_t bytes) { image_bytes_ += bytes; }
   void drop_image(uint64_t bytes) { image_bytes_ -= bytes; }
-  // Replies ModuleLoadReply and the JIT logs, also when loading fails. What has to be compiled is
+  // Replies the JIT logs, also when loading fails. What has to be compiled is
   // answered later.
-  Status load(const wire::ModuleLoad& command, wire::Variable options, ReplyWriter& reply);
-  Status unload(wire::Id id);
-  Status get_function(const wire::GetSymbol& command, wire::Variable name, ReplyWriter& reply);
-  Status get_global(const wire::GetSymbol& command, wire::Variable name, ReplyWriter& reply);
-  Status symbols(wire::Id id, ReplyWriter& reply);
+  Status handle(const wire::ModuleLoad& command, const wire::ModuleLoad::Tail& tail,
+                ReplyTo<wire::ModuleLoad> reply);
+  void unload(wire::Id id);
+  Status handle(const wire::GetFunction& command, Module& module,
+                const wire::GetFunction::Tail& tail, ReplyTo<wire::GetFunction> reply);
+  Status handle(const wire::GetGlobal& command, Module& module, const wire::GetGlobal::Tail& tail,
+                ReplyTo<wire::GetGlobal> reply);
+  Status handle(const wire::ModuleSymbols& command, Module& module,
+                ReplyTo<wire::ModuleSymbols> reply);
   // Whole names, from a number on, as many as the reply holds.
-  Status function_names(const wire::ModuleFunctions& command, ReplyWriter& reply);
+  Status handle(const wire::ModuleFunctions& command, Module& module,
+                ReplyTo<wire::ModuleFunctions> reply);
 
   // Some function of the session may print, or assert.
   [[nodiscard]] bool any_prints() const { return any_prints_; }
   [[nodiscard]] bool any_asserts() const { return any_asserts_; }
-  Status function(wire::Id id, Function** function) const { return functions_.get(id, function); }
-  // The functions that go with a module; none if there is no such module.
-  [[nodiscard]] std::span<const wire::Id> functions_of(wire::Id module) const {
-    const Module* found = modules_.find(module);
-    return found == nullptr ? std::span<const wire::Id>() : found->functions;
-  }
+  [[nodiscard]] const auto& blobs() const { return blobs_; }
+  [[nodiscard]] const auto& modules() const { return modules_; }
+  [[nodiscard]] const auto& functions() const { return functions_; }
   // Before work with `function` is made for `device`: its code is there, loaded in a quiet moment
   // or in the cold lane, and not inside a launch. `reach`: work that belongs in one lane goes to
   // the other one only if the code can't come there. The session is not between the gate's enter()
@@ -113,11 +117,14 @@ class Modules {
   }
   // Some code runs in the cold lane and is to move.
   [[nodiscard]] bool has_cold_code() const { return has_cold_code_; }
-  Status set_attribute(const wire::FunctionAttribute& command);
-  Status get_attribute(const wire::FunctionAttribute& command, ReplyWriter& reply);
-  Status occupancy(const wire::Occupancy& command, ReplyWriter& reply);
-  Status cluster_occupancy(const wire::ClusterOccupancy& command, wire::Variable attributes,
-                           ReplyWriter& reply);
+  Status handle(const wire::FunctionSetAttribute& command, Function& function);
+  Status handle(const wire::FunctionGetAttribute& command, Function& function,
+                ReplyTo<wire::FunctionGetAttribute> reply);
+  Status handle(const wire::Occupancy& command, Function& function, ReplyTo<wire::Occupancy> reply);
+  Status handle(const wire::SharedMemoryRoom& command, Function& function,
+                ReplyTo<wire::SharedMemoryRoom> reply);
+  Status handle(const wire::ClusterOccupancy& command, Function& function,
+                const wire::ClusterOccupancy::Tail& tail, ReplyTo<wire::ClusterOccupancy> reply);
 
   void release_all();
 
@@ -155,7 +162,7 @@ class Modules {
 
   static void make(Making& making);
   Status finish_load(wire::Id id, std::unique_ptr<Module> module, Making& making,
-                     ReplyWriter& reply);
+                     ReplyTo<wire::ModuleLoad> reply);
   // Where code may be loaded that is not in the main lane.
   enum class Homes { kMain, kCold, kEither };
   [[nodiscard]] Homes homes_of(const LoadedLibrary& library, uint32_t device) const;
@@ -178,12 +185,12 @@ class Modules {
   Status find(Function& function, uint32_t device, Reach reach, Located* located);
   bool move_now(Function& function, uint32_t device);
   CUresult load_function(Function& function, uint32_t device, Lane lane, Located* located);
-  // The module, and the device that its symbol is wanted on, whose context becomes current.
-  Status find_module(const wire::GetSymbol& command, Module** module, uint32_t* device);
+  // The device that a symbol of the module is wanted on, whose context becomes current.
+  Status enter(const Module& module, wire::ModuleKind kind, uint32_t wanted, uint32_t* device);
   Status read_attribute(const Located& located, uint32_t attribute, int32_t* value);
   // The function where work of the device would find it, whose context becomes current.
   Status enter(Function& function, uint32_t wanted, uint32_t* device, Located* located);
-  void describe(Function& function, const Located& located, wire::FunctionReply* facts,
+  void describe(Function& function, const Located& located, wire::GetFunction::Reply* facts,
                 std::vector<wire::ParameterLayout>* layout);
   CUresult list_kernels(const Module& module, std::vector<CUkernel>* kernels);
   void release(Module& module);

@@ -40,31 +40,25 @@ UniqueFd DescriptorInbox::take(uint32_t ticket) {
 }
 
 Status PhysicalObjects::create(const wire::PhysicalCreate& command) {
-  OPENMPS_RETURN_IF_ERROR(objects_.check_free(command.physical));
   auto object = std::make_unique<Object>();
   OPENMPS_RETURN_IF_ERROR(
       memory_.create(command.device, command.bytes, command.flags, &object->holding));
   return objects_.insert(command.physical, std::move(object));
 }
 
-Status PhysicalObjects::release(wire::Id id) {
-  if (objects_.take(id) != nullptr) return Status();
-  return violation("there is no physical memory " + std::to_string(id));
+Status PhysicalObjects::handle(const wire::PhysicalRelease& command) {
+  return objects_.end(command.physical);
 }
 
-Status PhysicalObjects::map(const wire::PhysicalMap& command) {
-  Object* object = nullptr;
-  OPENMPS_RETURN_IF_ERROR(objects_.get(command.physical, &object));
-  return memory_.map_held(object->holding, command.address, command.bytes, command.offset);
+Status PhysicalObjects::handle(const wire::PhysicalMap& command, Object& object) {
+  return memory_.map_held(object.holding, command.address, command.bytes, command.offset);
 }
 
-Status PhysicalObjects::export_descriptor(const wire::PhysicalTicket& command) {
-  Object* object = nullptr;
-  OPENMPS_RETURN_IF_ERROR(objects_.get(command.physical, &object));
+Status PhysicalObjects::handle(const wire::PhysicalExport& command, Object& object) {
   if (send == nullptr) return Status(CUDA_ERROR_NOT_SUPPORTED, "there is no way for descriptors");
   int exported = -1;
   OPENMPS_RETURN_IF_ERROR(
-      check(core_.driver.cuMemExportToShareableHandle(&exported, object->holding->physical->handle,
+      check(core_.driver.cuMemExportToShareableHandle(&exported, object.holding->physical->handle,
                                                       CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
             "cuMemExportToShareableHandle"));
   const UniqueFd descriptor(exported);
@@ -72,7 +66,7 @@ Status PhysicalObjects::export_descriptor(const wire::PhysicalTicket& command) {
   return Status();
 }
 
-Status PhysicalObjects::export_range(const wire::RangeExport& command) {
+Status PhysicalObjects::handle(const wire::RangeExport& command) {
   if (command.address % wire::kHostPageBytes != 0 || command.bytes % wire::kHostPageBytes != 0 ||
       (command.flags & ~CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE) != 0) {
     return violation("a dma-buf of " + std::to_string(command.bytes) + " bytes with the flags " +
@@ -95,8 +89,8 @@ Status PhysicalObjects::export_range(const wire::RangeExport& command) {
   return Status();
 }
 
-Status PhysicalObjects::import_descriptor(const wire::PhysicalTicket& command, ReplyWriter& reply) {
-  OPENMPS_RETURN_IF_ERROR(objects_.check_free(command.physical));
+Status PhysicalObjects::handle(const wire::PhysicalImport& command,
+                               ReplyTo<wire::PhysicalImport> reply) {
   const UniqueFd descriptor = inbox.take(command.ticket);
   if (!descriptor.valid()) {
     return Status(CUDA_ERROR_OPERATING_SYSTEM, "the descriptor to import did not arrive");
@@ -127,7 +121,7 @@ Status PhysicalObjects::import_descriptor(const wire::PhysicalTicket& command, R
   OPENMPS_RETURN_IF_ERROR(
       memory_.hold(std::make_shared<Physical>(core_.driver, handle, 0, device), &object->holding));
   OPENMPS_RETURN_IF_ERROR(objects_.insert(command.physical, std::move(object)));
-  reply.put(wire::PhysicalReply{device, 0});
+  reply.put({device});
   return Status();
 }
 

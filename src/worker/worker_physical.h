@@ -33,19 +33,22 @@ class DescriptorInbox {
 };
 
 class PhysicalObjects {
+  struct Object;
+
  public:
   PhysicalObjects(SessionCore& core, SessionMemory& memory) : core_(core), memory_(memory) {}
 
   Status create(const wire::PhysicalCreate& command);
   // What is mapped stays.
-  Status release(wire::Id id);
-  Status map(const wire::PhysicalMap& command);
+  Status handle(const wire::PhysicalRelease& command);
+  Status handle(const wire::PhysicalMap& command, Object& object);
   // The descriptor goes to the client before the reply.
-  Status export_descriptor(const wire::PhysicalTicket& command);
+  Status handle(const wire::PhysicalExport& command, Object& object);
   // Likewise of a range of mapped device memory, as a dma-buf that other devices' drivers take.
   // CUDA_ERROR_INVALID_VALUE: it is not mapped; what the driver says.
-  Status export_range(const wire::RangeExport& command);
-  Status import_descriptor(const wire::PhysicalTicket& command, ReplyWriter& reply);
+  Status handle(const wire::RangeExport& command);
+  Status handle(const wire::PhysicalImport& command, ReplyTo<wire::PhysicalImport> reply);
+  [[nodiscard]] const auto& objects() const { return objects_; }
   void release_all() { objects_.clear(); }
 
   DescriptorInbox inbox;

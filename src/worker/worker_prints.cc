@@ -51,9 +51,9 @@ Status Prints::finish(Status launched, CUstream stream, uint32_t device) {
   return launched;
 }
 
-Status Prints::flush(ReplyWriter& reply) {
+Status Prints::handle(const wire::OutputFlush&, ReplyTo<wire::OutputFlush> reply) {
   const bool pending = core_.commons.output.flush(client_);
-  reply.put(wire::OutputFlushReply{pending ? 1u : 0u, 0});
+  reply.put(wire::OutputFlush::Reply{pending ? 1u : 0u});
   return Status();
 }
 

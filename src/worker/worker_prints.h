@@ -35,7 +35,7 @@ class Prints {
     return modules_.any_prints() ? finish(std::move(launched), stream, device) : launched;
   }
 
-  Status flush(ReplyWriter& reply);
+  Status handle(const wire::OutputFlush& command, ReplyTo<wire::OutputFlush> reply);
   void release_all() { core_.commons.output.remove(client_); }
 
  private:

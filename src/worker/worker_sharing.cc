@@ -13,23 +13,23 @@ Status no_keys() {
 
 }  // namespace
 
-Status Sharing::publish_memory(const wire::MemoryRange& range, ReplyWriter& reply) {
-  const std::shared_ptr<Holding> holding = memory_.mapped_at(range.address);
-  if (holding == nullptr || holding->physical->bytes != range.bytes) {
+Status Sharing::handle(const wire::MemoryPublish& command, ReplyTo<wire::MemoryPublish> reply) {
+  const std::shared_ptr<Holding> holding = memory_.mapped_at(command.address);
+  if (holding == nullptr || holding->physical->bytes != command.bytes) {
     return violation("what is to be published is no whole mapping");
   }
   wire::ShareKey key;
   if (!core_.commons.exchange.publish(core_.info.id, holding->physical, &key)) return no_keys();
-  reply.put(key);
+  reply.put({key});
   return Status();
 }
 
-Status Sharing::withdraw(const wire::ShareKey& key) {
-  if (core_.commons.exchange.withdraw(core_.info.id, key)) return Status();
-  return violation("a key that the session did not publish");
+Status Sharing::handle(const wire::MemoryWithdraw& command) {
+  if (core_.commons.exchange.withdraw(core_.info.id, command.key)) return Status();
+  return violation("a command that the session did not publish");
 }
 
-Status Sharing::open_memory(const wire::MemoryOpen& command, ReplyWriter& reply) {
+Status Sharing::handle(const wire::MemoryOpen& command, ReplyTo<wire::MemoryOpen> reply) {
   std::shared_ptr<Physical> physical = core_.commons.exchange.memory(command.key);
   if (physical == nullptr || physical->bytes != command.bytes) {
     return Status(CUDA_ERROR_INVALID_HANDLE, "the handle names no shared memory");
@@ -38,26 +38,27 @@ Status Sharing::open_memory(const wire::MemoryOpen& command, ReplyWriter& reply)
   std::shared_ptr<Holding> holding;
   OPENMPS_RETURN_IF_ERROR(memory_.hold(std::move(physical), &holding));
   OPENMPS_RETURN_IF_ERROR(memory_.map_held(std::move(holding), command.address, command.bytes, 0));
-  Status status = memory_.set_access({command.address, command.bytes, device,
-                                      static_cast<uint32_t>(CU_MEM_ACCESS_FLAGS_PROT_READWRITE)});
+  Status status =
+      memory_.handle(wire::MemoryAccess{command.address, command.bytes, device,
+                                        static_cast<uint32_t>(CU_MEM_ACCESS_FLAGS_PROT_READWRITE)});
   if (!status.ok()) {
-    static_cast<void>(memory_.unmap({command.address, command.bytes, device, 0}).ok());
+    static_cast<void>(memory_.unmap(command.address, command.bytes).ok());
     return status;
   }
-  reply.put(wire::MemoryOpenReply{device, 0});
+  reply.put({device});
   return Status();
 }
 
-Status Sharing::publish_event(wire::Id id, ReplyWriter& reply) {
-  std::shared_ptr<DriverEvent> event;
-  OPENMPS_RETURN_IF_ERROR(events_.share(id, &event));
+Status Sharing::handle(const wire::EventPublish&, Event& event, ReplyTo<wire::EventPublish> reply) {
+  std::shared_ptr<DriverEvent> shared;
+  OPENMPS_RETURN_IF_ERROR(events_.share(event, &shared));
   wire::ShareKey key;
-  if (!core_.commons.exchange.publish(core_.info.id, std::move(event), &key)) return no_keys();
-  reply.put(key);
+  if (!core_.commons.exchange.publish(core_.info.id, std::move(shared), &key)) return no_keys();
+  reply.put({key});
   return Status();
 }
 
-Status Sharing::open_event(const wire::EventOpen& command) {
+Status Sharing::handle(const wire::EventOpen& command) {
   std::shared_ptr<DriverEvent> event = core_.commons.exchange.event(command.key);
   if (event == nullptr) {
     return Status(CUDA_ERROR_INVALID_HANDLE, "the handle names no shared event");

@@ -15,12 +15,12 @@ class Sharing {
       : core_(core), memory_(memory), events_(events) {}
 
   // The whole mapping that begins at range.address.
-  Status publish_memory(const wire::MemoryRange& range, ReplyWriter& reply);
-  Status withdraw(const wire::ShareKey& key);
+  Status handle(const wire::MemoryPublish& command, ReplyTo<wire::MemoryPublish> reply);
+  Status handle(const wire::MemoryWithdraw& command);
   // CUDA_ERROR_INVALID_HANDLE: the key names nothing, or not memory of this size.
-  Status open_memory(const wire::MemoryOpen& command, ReplyWriter& reply);
-  Status publish_event(wire::Id id, ReplyWriter& reply);
-  Status open_event(const wire::EventOpen& command);
+  Status handle(const wire::MemoryOpen& command, ReplyTo<wire::MemoryOpen> reply);
+  Status handle(const wire::EventPublish& command, Event& event, ReplyTo<wire::EventPublish> reply);
+  Status handle(const wire::EventOpen& command);
   void release_all() { core_.commons.exchange.withdraw_all(core_.info.id); }
 
  private:

@@ -11,14 +11,10 @@ namespace openmps::worker {
 
 using wire::StreamKind;
 
-Status Streams::create(const wire::StreamCreate& command) {
-  OPENMPS_RETURN_IF_ERROR(core_.check_device(command.device));
-  OPENMPS_RETURN_IF_ERROR(streams_.check_free(command.stream));
-  if (command.kind > static_cast<uint32_t>(StreamKind::kNonBlocking)) {
-    return violation("a stream of kind " + std::to_string(command.kind));
+Status Streams::handle(const wire::StreamCreate& command, GreenContext* green) {
+  if (command.kind > StreamKind::kNonBlocking) {
+    return violation("a stream of kind " + std::to_string(static_cast<uint32_t>(command.kind)));
   }
-  GreenContext* green = nullptr;
-  if (command.green != 0) OPENMPS_RETURN_IF_ERROR(greens_.get(command.green, &green));
   if (green != nullptr && green->device != command.device) {
     return violation("a stream whose green context is of device " + std::to_string(green->device));
   }
@@ -213,30 +209,26 @@ Status Streams::order_all_behind(Stream& stream) {
   return record(stream, &context.order_event);
 }
 
-Status Streams::follow(wire::Id id) {
-  Stream* stream = nullptr;
-  OPENMPS_RETURN_IF_ERROR(streams_.get(id, &stream));
-  OPENMPS_RETURN_IF_ERROR(enter(*stream, Entry::kMarker));
-  return order_all_behind(*stream);
+Status Streams::handle(const wire::ContextFollow&, Stream& stream) {
+  OPENMPS_RETURN_IF_ERROR(enter(stream, Entry::kMarker));
+  return order_all_behind(stream);
 }
 
-Status Streams::join(const wire::ContextJoin& command) {
-  Stream* stream = nullptr;
-  OPENMPS_RETURN_IF_ERROR(streams_.get(command.stream, &stream));
+Status Streams::handle(const wire::ContextJoin& command, Stream& stream) {
   const auto found = contexts_.find(command.context);
   if (found == contexts_.end()) return Status();  // a context without streams has no work
-  if (found->second->device != stream->device) {
+  if (found->second->device != stream.device) {
     return violation("a context and a stream of different devices");
   }
-  OPENMPS_RETURN_IF_ERROR(enter(*stream, Entry::kMarker));
-  OPENMPS_RETURN_IF_ERROR(before_open_wait(*stream));
+  OPENMPS_RETURN_IF_ERROR(enter(stream, Entry::kMarker));
+  OPENMPS_RETURN_IF_ERROR(before_open_wait(stream));
   Status status;
   streams_.for_each([&](Stream& other) {
     const bool busy = other.listed != nullptr && other.listed->busy.load(std::memory_order_relaxed);
-    if (other.context != found->second.get() || &other == stream || !busy || !status.ok()) return;
+    if (other.context != found->second.get() || &other == &stream || !busy || !status.ok()) return;
     status = record(other, &other.join);
     if (!status.ok()) return;
-    status = wait(*stream, other.join, "cuStreamWaitEvent of a joining stream");
+    status = wait(stream, other.join, "cuStreamWaitEvent of a joining stream");
   });
   return status;
 }
@@ -402,17 +394,18 @@ void Streams::forget_context(ClientContext* context) {
   std::erase_if(contexts_, [context](const auto& entry) { return entry.second.get() == context; });
 }
 
+Status Streams::handle(const wire::StreamDestroy& command) { return destroy(command.stream); }
+
 Status Streams::destroy(wire::Id id) {
   std::unique_ptr<Stream> stream = streams_.take(id);
-  if (stream == nullptr) return violation("there is no stream " + std::to_string(id));
   Status status = detach(*stream);
   release(std::move(stream));
   return status;
 }
 
-void Streams::drop_context(wire::Id context) {
-  const auto found = contexts_.find(context);
-  if (found == contexts_.end()) return;
+Status Streams::handle(const wire::ContextReset& command) {
+  const auto found = contexts_.find(command.context);
+  if (found == contexts_.end()) return Status();
   const ClientContext* wanted = found->second.get();
   std::vector<wire::Id> ids;
   streams_.for_each_id([&](wire::Id id, Stream& stream) {
@@ -420,8 +413,9 @@ void Streams::drop_context(wire::Id context) {
   });
   // What they still owe each other goes with them.
   for (const wire::Id id : ids) static_cast<void>(destroy(id).ok());
-  const auto left = contexts_.find(context);
+  const auto left = contexts_.find(command.context);
   if (left != contexts_.end()) forget_parted(left->second.get());
+  return Status();
 }
 
 void Streams::forget_parted(ClientContext* context) {

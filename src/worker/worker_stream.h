@@ -77,10 +77,10 @@ class Streams {
  public:
   Streams(SessionCore& core, GreenContexts& greens) : core_(core), greens_(greens) {}
 
-  Status create(const wire::StreamCreate& command);
+  Status handle(const wire::StreamCreate& command, GreenContext* green);
   // Returns at once, as cuStreamDestroy does: unfinished work completes.
-  Status destroy(wire::Id id);
-  Status get(wire::Id id, Stream** stream) const { return streams_.get(id, stream); }
+  Status handle(const wire::StreamDestroy& command);
+  [[nodiscard]] const auto& streams() const { return streams_; }
 
   // What is about to be submitted, for the emulation of the legacy stream.
   enum class Entry {
@@ -111,9 +111,9 @@ class Streams {
   // All later work of the context waits for what `stream` has been given so far.
   Status order_all_behind(Stream& stream);
   // The same as a command. It may be given while nothing else is under way in the stream.
-  Status follow(wire::Id id);
+  Status handle(const wire::ContextFollow& command, Stream& stream);
   // Later work of a stream waits for all that the streams of a context have been given so far.
-  Status join(const wire::ContextJoin& command);
+  Status handle(const wire::ContextJoin& command, Stream& stream);
   // The order event must not come to lie behind a wait whose end may depend on later work.
   Status before_open_wait(Stream& stream);
 
@@ -135,8 +135,8 @@ class Streams {
   // still do, fences too; once it is reached they can be dropped.
   void end_green(const GreenContext& green);
   void drop_green(const GreenContext& green);
-  // Drop the streams of one client context; they have drained.
-  void drop_context(wire::Id context);
+  // They have drained.
+  Status handle(const wire::ContextReset& command);
   void release_all();
 
  private:
@@ -151,6 +151,7 @@ class Streams {
   Status wait_for_legacy(Stream& stream);
   Status detach(Stream& stream);
   Status part(Stream& stream);
+  Status destroy(wire::Id id);
   void release(std::unique_ptr<Stream> stream);
   void forget_context(ClientContext* context);
   void forget_parted(ClientContext* context);

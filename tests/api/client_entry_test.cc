@@ -49,20 +49,6 @@ CUresult before_call(DriverSymbol) {
 }
 CUresult result_of_exception() noexcept { return CUDA_ERROR_UNKNOWN; }
 void explain_failure(const char* reason) { g_reason = reason; }
-CUresult remote_call(uint16_t, const void*, size_t, void*, size_t, size_t*) {
-  return CUDA_ERROR_MPS_RPC_FAILURE;
-}
-CUresult remote_device_call(uint16_t, const void*, size_t, void*, size_t, size_t*) {
-  return CUDA_ERROR_MPS_RPC_FAILURE;
-}
-CUresult remote_post(uint16_t, const void*, size_t) { return CUDA_ERROR_MPS_RPC_FAILURE; }
-CUresult device_to_wire(CUdevice, uint32_t*) { return CUDA_ERROR_INVALID_DEVICE; }
-#define OPENMPS_FAKE_HANDLE(handle, name)                             \
-  CUresult handle_to_wire(handle, uint32_t*) { return CUDA_SUCCESS; } \
-  CUresult mint_handle(handle*, uint32_t*) { return CUDA_SUCCESS; }   \
-  void drop_handle(handle) {}
-OPENMPS_HANDLE_TYPES(OPENMPS_FAKE_HANDLE)
-#undef OPENMPS_FAKE_HANDLE
 
 namespace impl {
 

@@ -5,7 +5,7 @@ corpus/fatbin, and the instructions in corpus/ptx.
 usage: python3 tests/fuzz/make_corpus.py     (after a change of the wire format, of a layout, or of
                                               the table of PTX instructions)
 
-Layouts are those of src/wire/{commands,handshake}.h and docs/interop.md. The other seeds are
+Layouts are those of api/commands, src/wire/handshake.h and docs/interop.md. The other seeds are
 written by hand, or are inputs that once broke a target.
 """
 import pathlib

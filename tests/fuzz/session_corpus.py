@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The seeds of session_fuzz, by the names of the commands. make_corpus.py writes them.
 
-Layouts are those of src/wire/*_commands.h; requests of generated commands are those of the
-generator (api/generator/emit_messages.py). A command without a seed that succeeds fails the ctest
-entry of session_fuzz.
+Numbers and layouts are those of the commands' description (api/commands). A command without a seed
+that succeeds fails the ctest entry of session_fuzz.
 """
 import pathlib
-import re
 import struct
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "api"))
-from generator import emit_messages  # noqa: E402
-from generator.description import load  # noqa: E402
+from generator import commands  # noqa: E402
+
+PROTOCOL = commands.load(sorted(str(path) for path in (ROOT / "api/commands").glob("*.toml")))
 
 # src/wire/layout.h
 WINDOW_BYTES = 256 << 30
@@ -36,70 +35,20 @@ class Window:
 
 ONE, TWO = Window(0), Window(1)
 
-ID = "II"
-RANGE = "QQII"
-SIDE = "II6Q"
-LAYOUTS = {
-    "Ping": "Q", "Launch": "12I", "Memcpy": "IIQQQ", "Memcpy3D": "II9Q", "Memset": "IIQQQQII",
-    "Fence": "IIQ", "WakeAfter": "II", "StreamCreate": "IIIIiI", "StreamDestroy": ID,
-    "EventCreate": "IIII", "EventDestroy": ID, "EventRecord": "IIIIQ", "StreamWaitEvent": "IIII",
-    "EventElapsed": "II", "MemoryMap": RANGE, "MemoryUnmap": RANGE, "HostRegister": RANGE,
-    "HostUnregister": RANGE, "BlobBegin": "IIQ", "BlobData": "IIQQ", "ModuleLoad": "6I",
-    "ModuleUnload": ID, "GetFunction": "6I", "GetGlobal": "6I", "HostFunction": "II",
-    "MemoryInfo": "II", "StreamWriteValue": "IIQQII", "StreamWaitValue": "IIQQII",
-    "StreamBatch": "II",
-    "GraphBegin": "IIII", "GraphNode": "6I", "GraphInstantiate": "IIQ", "GraphLaunch": "II",
-    "GraphUpdate": "II", "GraphExecDestroy": ID, "GraphUpload": "II", "GraphSetNode": "IIII",
-    "GraphEnableNode": "IIII", "FunctionSetAttribute": "IIiIII", "FunctionGetAttribute": "IIiIII",
-    "Occupancy": "IiQII", "ModuleSymbols": ID, "ContextReset": "II", "ClusterOccupancy": "10I",
-    "ModuleFunctions": "II", "ArrayCreate": "IIQQQIIII", "ArrayPart": "IIII", "ArrayDestroy": ID,
-    "MipmappedDestroy": ID, "ArrayCopy": "II" + SIDE + SIDE + "QQQ", "ImageCreate": "8I5Q104s112s",
-    "ImageDestroy": ID, "AddressReserve": "QQ", "AddressFree": RANGE, "PhysicalCreate": "IIQII",
-    "PhysicalRelease": ID, "PhysicalMap": "QQQII", "MemoryAccess": "QQII", "PhysicalExport": "II",
-    "PhysicalImport": "II", "RangeExport": "QQII", "MemoryPublish": RANGE, "MemoryWithdraw": "16s", "MemoryOpen": "16sQQ",
-    "EventPublish": ID, "EventOpen": "II16s", "EventQuery": ID, "PeerAccess": "IIII",
-    "DeviceResource": "IIII", "ResourceSplit": "144s6I", "ResourceRead": "II",
-    "ResourceDescribe": "II", "GreenCreate": "IIII", "GreenDestroy": ID, "ContextJoin": "II",
-    "ContextFollow": ID, "OutputFlush": "Q", "LinkCreate": "IIII", "LinkAdd": "6I", "LinkComplete": ID,
-    "LinkRead": "IIQQ", "LinkDestroy": ID, "ConditionCreate": "IIII", "GraphForget": ID,
-    "LimitGet": "IIQ", "LimitRaise": "IIQ",
-}
-
-
-def opcodes():
-    """{name: number} of the hand-written commands, as commands.h has them."""
-    text = (ROOT / "src/wire/commands.h").read_text()
-    text = text[text.index("enum class Opcode"):]
-    found = re.findall(r"^  k(\w+) = (\d+),", text[:text.index("};")], re.M)
-    return {name: int(number) for name, number in found if name not in ("Padding", "FirstGenerated")}
-
-
-def generated_opcodes():
-    functions = load(sorted(str(path) for path in (ROOT / "api").glob("*.toml")))
-    remote = emit_messages.remote_functions(sorted(functions, key=lambda f: f.symbol))
-    return {f.symbol: emit_messages.FIRST_OPCODE + i for i, f in enumerate(remote)}
-
-
-OPCODES = opcodes()
-GENERATED = generated_opcodes()
-
-
 def record(opcode, body):
     return struct.pack("<HH", opcode, len(body)) + body
 
 
 def pack(name, *values):
-    return struct.pack("<" + LAYOUTS[name], *values)
+    """A command or a structure; fields that are left out are 0."""
+    structure = PROTOCOL.commands.get(name) or PROTOCOL.structs[name]
+    packer = struct.Struct("<" + PROTOCOL.format(structure))
+    zeros = struct.unpack(packer.format, bytes(packer.size))
+    return packer.pack(*values, *zeros[len(values):])
 
 
 def command(name, *values, more=b""):
-    return record(OPCODES[name], pack(name, *values) + more)
-
-
-def generated(name, *parts):
-    """Each part of a request starts on 8 bytes."""
-    request = b"".join(part + bytes(-len(part) % 8) for part in parts)
-    return record(GENERATED[name], struct.pack("<IIII", 1, 0, len(request), 0) + request)
+    return record(PROTOCOL.commands[name].number, pack(name, *values) + more)
 
 
 def instruction(what, argument=0, more=b""):
@@ -118,7 +67,7 @@ def stream(number, kind=1, device=0):
 
 
 def event(number):
-    return command("EventCreate", number, 0, 0, 0)
+    return command("EventCreate", number)
 
 
 PTX = b""".version 7.0
@@ -130,7 +79,7 @@ VARIABLES = PTX + b".global .align 8 .b8 glob[256];\n.extern .func vprintf;\n"
 
 
 def blob(number, image, window=ONE):
-    return (instruction(2, 0, image) + command("BlobBegin", number, 0, len(image))
+    return (instruction(2, 0, image) + command("BlobBegin", len(image), number)
             + command("BlobData", number, len(image), 0, window.staging))
 
 
@@ -140,15 +89,15 @@ def module(number, image, kind=0, window=ONE, options=b""):
 
 
 def function(module_id, number, kind=0):
-    return command("GetFunction", module_id, number, kind, 4, 0, 0, more=b"kern")
+    return command("GetFunction", module_id, number, kind, 4, more=b"kern")
 
 
 def global_of(module_id, kind=0):
-    return command("GetGlobal", module_id, 0, kind, 4, 0, 0, more=b"glob")
+    return command("GetGlobal", module_id, kind, 4, more=b"glob")
 
 
 PARAMETERS = bytes(16)
-OPTION = struct.pack("<IIQ", 7, 0, 3)  # CU_JIT_OPTIMIZATION_LEVEL
+OPTION = pack("JitOption", 3, 7)  # CU_JIT_OPTIMIZATION_LEVEL
 
 
 def attribute(number, value):
@@ -160,38 +109,38 @@ def key(number):
 
 
 def basics():
-    yield "ping", command("Ping", 0)
-    yield "memory", (stream(1) + command("MemoryMap", ONE.base, 4 * MIB, 0, 0)
-                     + command("MemoryMap", ONE.base + 4 * MIB, 2 * MIB, 0, 0)
+    yield "ping", command("Ping")
+    yield "memory", (stream(1) + command("MemoryMap", ONE.base, 4 * MIB, 0)
+                     + command("MemoryMap", ONE.base + 4 * MIB, 2 * MIB, 0)
                      + command("Memcpy", 1, 1, ONE.base + 64, ONE.staging, 4096)
                      + command("Memcpy", 1, 0, ONE.base + 3 * MIB, ONE.base, 2 * MIB)
-                     + command("HostRegister", ONE.pinned, 2 * MIB, 0, 0)
+                     + command("HostRegister", ONE.pinned, 2 * MIB)
                      + command("Memcpy3D", 1, 0, ONE.base, ONE.pinned, 512, 256, 4096, 2048, 200, 8, 2)
-                     + command("Memset", 1, 4, ONE.base, 1024, 16, 4, 7, 0)
-                     + command("Memset", 1, 1, ONE.base, 0, 4096, 1, 7, 0)
-                     + command("Memset", 1, 2, ONE.base, 0, 4096, 1, 7, 0)
-                     + command("MemoryInfo", 0, 0)
-                     + command("LimitGet", 0, 0, 0) + command("LimitRaise", 0, 0, 4096)
+                     + command("Memset", 1, 4, ONE.base, 1024, 16, 4, 7)
+                     + command("Memset", 1, 1, ONE.base, 0, 4096, 1, 7)
+                     + command("Memset", 1, 2, ONE.base, 0, 4096, 1, 7)
+                     + command("MemoryInfo", 0)
+                     + command("LimitGet") + command("LimitRaise", 0, 0, 4096)
                      + command("LimitRaise", 0, 2, 16 * MIB) + command("LimitRaise", 0, 1, 9 * MIB)
-                     + command("HostUnregister", ONE.pinned, 2 * MIB, 0, 0)
+                     + command("HostUnregister", ONE.pinned, 2 * MIB)
                      + command("MemoryUnmap", ONE.base, 6 * MIB, 0, 0))
     yield "events", (stream(1) + stream(2, 0) + stream(3, 2) + event(1) + event(2)
                      + command("EventRecord", 1, 1, 3, 0, 5)
-                     + command("StreamWaitEvent", 2, 1, 0, 0)
+                     + command("StreamWaitEvent", 2, 1)
                      + command("EventRecord", 2, 2, 0xffffffff, 0, 0)
-                     + command("EventElapsed", 1, 2) + command("EventQuery", 1, 0)
-                     + command("Fence", 1, 4, 9) + command("WakeAfter", 2, 0)
-                     + command("HostFunction", 1, 3) + command("EventDestroy", 1, 0)
-                     + command("StreamDestroy", 1, 0) + command("ContextReset", 1, 0))
-    yield "values", (stream(1) + command("StreamWriteValue", 1, 4, ONE.staging + 8, 5, 0, 0)
-                     + command("StreamWaitValue", 1, 8, ONE.staging + 16, 5, 0, 0))
-    operation = lambda kind, *value: struct.pack("<IIQQII", 0, *value) + struct.pack("<II", kind, 0)
-    yield "batch", (stream(1) + command("StreamBatch", 1, 3, more=operation(1, 4, ONE.staging + 8, 5, 0, 0)
-                                        + operation(2, 0, 0, 0, 1, 0)
-                                        + operation(0, 8, ONE.staging + 16, 5, 0, 0))
+                     + command("EventElapsed", 1, 2) + command("EventQuery", 1)
+                     + command("Fence", 1, 4, 9) + command("WakeAfter", 2)
+                     + command("HostFunction", 1, 3) + command("EventDestroy", 1)
+                     + command("StreamDestroy", 1) + command("ContextReset", 1, 0))
+    yield "values", (stream(1) + command("StreamWriteValue", ONE.staging + 8, 5, 4, 0, 1)
+                     + command("StreamWaitValue", ONE.staging + 16, 5, 8, 0, 1))
+    operation = lambda kind, *value: pack("ValueOperation", *value, kind)
+    yield "batch", (stream(1) + command("StreamBatch", 1, 3, more=operation(1, ONE.staging + 8, 5, 4, 0)
+                                        + operation(2, 0, 0, 0, 1)
+                                        + operation(0, ONE.staging + 16, 5, 8, 0))
                     + command("StreamBatch", 1, 0))
     yield "out_of_memory", (stream(1) + b"".join(
-        fail(n) + command("MemoryMap", ONE.base + n * 4 * MIB, 4 * MIB, 0, 0) for n in range(5)))
+        fail(n) + command("MemoryMap", ONE.base + n * 4 * MIB, 4 * MIB, 0) for n in range(5)))
 
 
 def images():
@@ -199,77 +148,77 @@ def images():
     yield "launch", (stream(1) + module(1, VARIABLES, options=OPTION) + function(1, 1) + global_of(1)
                      + command("Launch", 1, 1, 2, 1, 1, 32, 1, 1, 0, 0, 16, 0, more=PARAMETERS)
                      + command("Launch", 1, 1, 2, 1, 1, 32, 1, 1, 0, 2, 16, 1, more=attributes + PARAMETERS)
-                     + command("Memset", 1, 4, GLOBAL + 4096, 0, 16, 1, 7, 0)
-                     + command("FunctionSetAttribute", 1, 8, 4096, 0, 0, 0)
-                     + command("FunctionSetAttribute", 1, 1, 0, 1, 0, 0)
-                     + command("FunctionSetAttribute", 1, 1, 0, 2, 0, 0)
-                     + command("FunctionGetAttribute", 1, 0, 0, 0, 0, 0)
-                     + command("Occupancy", 1, 128, 0, 0, 0)
+                     + command("Memset", 1, 4, GLOBAL + 4096, 0, 16, 1, 7)
+                     + command("FunctionSetAttribute", 1, 0, 8, 4096)
+                     + command("FunctionSetAttribute", 1, 1, 1)
+                     + command("FunctionSetAttribute", 1, 2, 1)
+                     + command("FunctionGetAttribute", 1)
+                     + command("Occupancy", 1, 128)
                      + command("ClusterOccupancy", 1, 0, 8, 1, 1, 32, 1, 1, 0, 1,
                                more=attribute(4, struct.pack("<III", 2, 1, 1)))
-                     + command("ClusterOccupancy", 1, 1, 8, 1, 1, 32, 1, 1, 0, 0)
-                     + command("ModuleSymbols", 1, 0) + command("ModuleFunctions", 1, 0)
-                     + command("OutputFlush", 0)
-                     + generated("cuOccupancyAvailableDynamicSMemPerBlock", struct.pack("<Iii", 1, 2, 64))
-                     + command("ModuleUnload", 1, 0))
+                     + command("ClusterOccupancy", 1, 1, 8, 1, 1, 32, 1, 1, 0)
+                     + command("ModuleSymbols", 1) + command("ModuleFunctions", 1, 0)
+                     + command("OutputFlush")
+                     + command("SharedMemoryRoom", 1, 2, 64)
+                     + command("ModuleUnload", 1))
     library = module(2, PTX, 1) + function(2, 5, 1) + function(2, 6, 1)
-    yield "library", (library + stream(1) + command("ModuleSymbols", 2, 0) + command("ModuleFunctions", 2, 1)
-                      + command("FunctionSetAttribute", 5, 8, 4096, 0, 1, 0)
+    yield "library", (library + stream(1) + command("ModuleSymbols", 2) + command("ModuleFunctions", 2, 1)
+                      + command("FunctionSetAttribute", 5, 0, 8, 4096, 1)
                       + command("Launch", 1, 5, 2, 1, 1, 32, 1, 1, 0, 0, 16, 0, more=PARAMETERS)
-                      + generated("cuOccupancyAvailableDynamicSMemPerBlock", struct.pack("<Iii", 5, 2, 64))
+                      + command("SharedMemoryRoom", 5, 2, 64)
                       # Another session shares it, and keeps it.
                       + SWITCH + module(1, PTX, 1, TWO) + function(1, 1, 1) + stream(1) + SWITCH
-                      + command("ModuleUnload", 2, 0) + RESTART + SWITCH
+                      + command("ModuleUnload", 2) + RESTART + SWITCH
                       + command("Launch", 1, 1, 2, 1, 1, 32, 1, 1, 0, 0, 16, 0, more=PARAMETERS))
     yield "library_variables", (module(1, VARIABLES, 1) + global_of(1, 1)
-                                + stream(1) + command("Memset", 1, 1, GLOBAL + ((1 << 32) + 1) * 4096, 0, 256, 1, 7, 0))
+                                + stream(1) + command("Memset", 1, 1, GLOBAL + ((1 << 32) + 1) * 4096, 0, 256, 1, 7))
     name = b"part.ptx"
     yield "link", (command("LinkCreate", 1, 0, 4000, 1, more=OPTION) + blob(1, PTX)
-                   + command("LinkAdd", 1, 1, 1, len(name), 1, 0, more=name + OPTION)
-                   + command("LinkComplete", 1, 0)
-                   + command("LinkRead", 1, 4000, 96, ONE.staging + 4096) + command("LinkDestroy", 1, 0)
-                   + command("LinkCreate", 1, 0, 0, 0) + command("LinkComplete", 1, 0))
+                   + command("LinkAdd", 1, 1, 1, len(name), 1, more=OPTION + name)
+                   + command("LinkComplete", 1)
+                   + command("LinkRead", 1, 4000, 96, ONE.staging + 4096) + command("LinkDestroy", 1)
+                   + command("LinkCreate", 1, 0, 0, 0) + command("LinkComplete", 1))
 
 
 def graphs():
     launch = struct.pack("<12I", 0, 1, 2, 1, 1, 32, 1, 1, 0, 1, 16, 1) + attribute(
         8, struct.pack("<i", 3)) + PARAMETERS
     copy = pack("Memcpy3D", 0, 0, ONE.staging, ONE.base, 64, 64, 128, 128, 64, 2, 2)
-    fill = pack("Memset", 0, 4, ONE.base, 1024, 16, 2, 7, 0)
-    writes = pack("StreamWriteValue", 0, 4, ONE.staging + 8, 5, 0, 0) + struct.pack("<II", 1, 0)
-    waits = pack("StreamWaitValue", 0, 8, ONE.staging + 16, 5, 0, 0) + struct.pack("<II", 0, 0)
+    fill = pack("Memset", 0, 4, ONE.base, 1024, 16, 2, 7)
+    writes = pack("ValueOperation", ONE.staging + 8, 5, 4, 0, 1)
+    waits = pack("ValueOperation", ONE.staging + 16, 5, 8, 0, 0)
     edge = struct.pack("<IBBBB", 0, 0, 0, 0, 0)
     programmatic = struct.pack("<IBBBB", 0, 1, 0, 1, 0)
     nodes = [(1, b"", launch), (1, programmatic, launch), (2, edge, copy), (3, edge, fill),
-             (4, edge, struct.pack("<II", 0, 7)), (5, edge, struct.pack("<II", 1, 0)),
-             (6, edge, struct.pack("<II", 1, 0)), (7, edge, writes + waits), (0, edge, b"")]
+             (4, edge, struct.pack("<II", 0, 7)), (5, edge, pack("GraphEvent", 1)),
+             (6, edge, pack("GraphEvent", 1)), (7, edge, writes + waits), (0, edge, b"")]
     bodies = [body for _, _, body in nodes]
 
     def described(exec_id):
-        return command("GraphBegin", exec_id, 0, 0, 0) + b"".join(
-            command("GraphNode", exec_id, kind, len(edges) // 8, len(body), 0, 0, more=edges + body)
+        return command("GraphBegin", exec_id) + b"".join(
+            command("GraphNode", exec_id, kind, len(edges) // 8, len(body), more=edges + body)
             for kind, edges, body in nodes)
 
     def change(node):
         return command("GraphSetNode", 1, node, nodes[node][0], len(bodies[node]), more=bodies[node])
 
     start = (stream(1) + event(1) + module(1, VARIABLES) + function(1, 1)
-             + command("MemoryMap", ONE.base, 2 * MIB, 0, 0))
-    yield "graph", (start + described(1) + command("GraphInstantiate", 1, 0, 0)
+             + command("MemoryMap", ONE.base, 2 * MIB, 0))
+    yield "graph", (start + described(1) + command("GraphInstantiate", 0, 1)
                     + command("GraphUpload", 1, 1) + command("GraphLaunch", 1, 1)
                     + b"".join(change(n) for n in (0, 2, 3, 5, 6, 7))
-                    + command("GraphEnableNode", 1, 0, 0, 0)
-                    + described(1) + command("GraphUpdate", 1, 0) + command("GraphLaunch", 1, 1)
-                    + command("GraphExecDestroy", 1, 0))
+                    + command("GraphEnableNode", 1)
+                    + described(1) + command("GraphUpdate", 1) + command("GraphLaunch", 1, 1)
+                    + command("GraphExecDestroy", 1))
     # Launched after what it uses has gone, one thing after the other.
-    yield "graph_lost", (start + described(1) + command("GraphInstantiate", 1, 0, 0)
-                         + command("EventDestroy", 1, 0) + command("GraphLaunch", 1, 1)
-                         + command("ModuleUnload", 1, 0) + command("GraphLaunch", 1, 1)
+    yield "graph_lost", (start + described(1) + command("GraphInstantiate", 0, 1)
+                         + command("EventDestroy", 1) + command("GraphLaunch", 1, 1)
+                         + command("ModuleUnload", 1) + command("GraphLaunch", 1, 1)
                          + command("MemoryUnmap", ONE.base, 2 * MIB, 0, 0) + command("GraphLaunch", 1, 1))
-    endless = pack("Memset", 0, 4, ONE.base, 1024, 1 << 62, 0, 7, 0)
-    yield "graph_no_rows", (start + command("GraphBegin", 1, 0, 0, 0)
-                            + command("GraphNode", 1, 3, 0, len(endless), 0, 0, more=endless)
-                            + command("GraphInstantiate", 1, 0, 0) + command("GraphLaunch", 1, 1))
+    endless = pack("Memset", 0, 4, ONE.base, 1024, 1 << 62, 0, 7)
+    yield "graph_no_rows", (start + command("GraphBegin", 1)
+                            + command("GraphNode", 1, 3, 0, len(endless), more=endless)
+                            + command("GraphInstantiate", 0, 1) + command("GraphLaunch", 1, 1))
     # Handles, bodies in bodies, and a second description with other parameters.
     handle = 0x7001  # strict_driver.h: the first
 
@@ -279,55 +228,57 @@ def graphs():
     # if with two bodies: 1 and 2; while inside of the second: 3; switch behind them: 4 to 6
     inside = [(8, b"", conditional(0, 0, 2), 0), (3, b"", fill, 1), (8, b"", conditional(1, 1, 1), 2),
               (1, b"", launch, 3), (8, edge, conditional(2, 2, 3), 0), (2, b"", copy, 4), (0, b"", b"", 6),
-              (4, edge, struct.pack("<II", 0, 7), 0), (5, edge, struct.pack("<II", 1, 0), 0),
-              (6, edge, struct.pack("<II", 1, 0), 0), (7, edge, writes + waits, 0)]
-    nested = command("GraphBegin", 1, 0, 1, 0) + b"".join(
-        command("GraphNode", 1, kind, len(edges) // 8, len(body), parent, 0, more=edges + body)
+              (4, edge, struct.pack("<II", 0, 7), 0), (5, edge, pack("GraphEvent", 1), 0),
+              (6, edge, pack("GraphEvent", 1), 0), (7, edge, writes + waits, 0)]
+    nested = command("GraphBegin", 1, 0, 1) + b"".join(
+        command("GraphNode", 1, kind, len(edges) // 8, len(body), parent, more=edges + body)
         for kind, edges, body, parent in inside)
     conditions = start + b"".join(command("ConditionCreate", 1, 0, n, 1) for n in range(3))
-    yield "conditional", (conditions + nested + command("GraphInstantiate", 1, 0, 0)
-                          + command("GraphLaunch", 1, 1) + nested + command("GraphUpdate", 1, 0)
-                          + command("GraphForget", 1, 0) + command("GraphLaunch", 1, 1)
+    yield "conditional", (conditions + nested + command("GraphInstantiate", 0, 1)
+                          + command("GraphLaunch", 1, 1) + nested + command("GraphUpdate", 1)
+                          + command("GraphForget", 1) + command("GraphLaunch", 1, 1)
                           + command("MemoryUnmap", ONE.base, 2 * MIB, 0, 0) + command("GraphLaunch", 1, 1))
     yield "conditional_failures", conditions + b"".join(
-        fail(n) + nested + command("GraphInstantiate", 1, 0, 0) for n in range(12))
+        fail(n) + nested + command("GraphInstantiate", 0, 1) for n in range(12))
     yield "graph_failures", start + b"".join(
-        fail(n) + described(1) + command("GraphInstantiate", 1, 0, 0) for n in range(12))
+        fail(n) + described(1) + command("GraphInstantiate", 0, 1) for n in range(12))
 
 
 def arrays():
     def create(number, levels, width=64, height=32, depth=0, flags=2):
-        return command("ArrayCreate", number, levels, width, height, depth, 0x20, 1, flags, 0)
+        names = (0, number) if levels else (number, 0)
+        return command("ArrayCreate", *names, width, height, depth, 0x20, 1, flags, 0, levels)
 
     def image(number, kind, resource, array=0, view=0):
-        return command("ImageCreate", number, kind, 0, resource, array, 0x20, 1, view, ONE.base, 4096,
+        shown = (0, array) if resource == 1 else (array, 0)
+        return command("ImageCreate", number, kind, 0, resource, *shown, 0x20, 1, view, 0, ONE.base, 4096,
                        32, 16, 256, bytes(104), bytes(112))
 
     linear = (0, 0, 0, 0, 0, ONE.base, 128, 4096)
     whole = (1, 0, 16, 2, 0, 0, 0, 0)
-    yield "arrays", (stream(1) + command("MemoryMap", ONE.base, 2 * MIB, 0, 0)
+    yield "arrays", (stream(1) + command("MemoryMap", ONE.base, 2 * MIB, 0)
                      + create(1, 0) + create(2, 0, 8, 8, 8) + create(1, 3)
-                     + command("ArrayPart", 3, 1, 1, 0) + command("ArrayPart", 4, 1, 0, 1)
-                     + command("ArrayPart", 5, 3, 0, 1)
+                     + command("ArrayPart", 3, 0, 1, 1) + command("ArrayPart", 4, 1, 0, 0)
+                     + command("ArrayPart", 5, 3, 0, 0)
                      + command("ArrayCopy", 1, 1, *whole, *linear, 64, 8, 1)
                      + command("ArrayCopy", 1, 0, *linear, *whole, 64, 8, 1)
                      + command("ArrayCopy", 1, 0, *whole, *whole, 64, 8, 1)
                      + image(1, 0, 0, 1) + image(2, 0, 1, 1, 1) + image(3, 0, 2) + image(4, 0, 3)
                      + image(5, 1, 0, 3)
-                     + command("ImageDestroy", 1, 0) + command("ArrayDestroy", 4, 0)
+                     + command("ImageDestroy", 1) + command("ArrayDestroy", 4)
                      # What textures show outlives its name.
-                     + command("MipmappedDestroy", 1, 0) + command("ArrayDestroy", 1, 0)
-                     + command("ImageDestroy", 5, 0))
-    yield "no_channels", (command("MemoryMap", ONE.base, 2 * MIB, 0, 0)
-                          + command("ImageCreate", 1, 0, 0, 3, 0, 0x20, 0, 0, ONE.base, 4096, 32, 1 << 40,
+                     + command("MipmappedDestroy", 1) + command("ArrayDestroy", 1)
+                     + command("ImageDestroy", 5))
+    yield "no_channels", (command("MemoryMap", ONE.base, 2 * MIB, 0)
+                          + command("ImageCreate", 1, 0, 0, 3, 0, 0, 0x20, 0, 0, 0, ONE.base, 4096, 32, 1 << 40,
                                     1 << 20, bytes(104), bytes(112)))
-    yield "array_read_only", (stream(1) + create(1, 0) + command("MemoryMap", ONE.base, 2 * MIB, 0, 0)
+    yield "array_read_only", (stream(1) + create(1, 0) + command("MemoryMap", ONE.base, 2 * MIB, 0)
                               + command("MemoryAccess", ONE.base, 2 * MIB, 0, 1)
                               + command("ArrayCopy", 1, 0, *whole, *linear, 64, 8, 1)
                               + command("ArrayCopy", 1, 0, *linear, *whole, 64, 8, 1))
-    yield "value_read_only", (stream(1) + command("MemoryMap", ONE.base, 2 * MIB, 0, 0)
+    yield "value_read_only", (stream(1) + command("MemoryMap", ONE.base, 2 * MIB, 0)
                               + command("MemoryAccess", ONE.base, 2 * MIB, 0, 1)
-                              + command("StreamWaitValue", 1, 8, ONE.base, 5, 0, 0))
+                              + command("StreamWaitValue", ONE.base, 5, 8, 0, 1))
 
 
 def resource(first, count):
@@ -337,96 +288,87 @@ def resource(first, count):
 
 def greens():
     """A green context of four of sixteen SMs, with a stream and an event of all its streams."""
-    split = (command("DeviceResource", 0, 0, 1, 0)
-             + command("ResourceSplit", resource(0, 16), 0, 0, 4, 1, 0, 0)
-             + command("ResourceSplit", resource(0, 16), 3, 0, 4, 0, 1, 0)
-             + command("ResourceRead", 0, 0) + command("ResourceRead", 3, 0))
+    split = (command("DeviceResource", 0, 0, 1)
+             + command("ResourceSplit", resource(0, 16), 0, 0, 4, 1, 0)
+             + command("ResourceSplit", resource(0, 16), 3, 0, 4, 0, 1)
+             + command("ResourceRead", 0) + command("ResourceRead", 3))
     made = (split + command("ResourceDescribe", 1, 2, more=resource(4, 4) + resource(12, 4))
-            + command("GreenCreate", 1, 1, 0, 1) + command("DeviceResource", 0, 1, 1, 0)
+            + command("GreenCreate", 1, 1, 0, 1) + command("DeviceResource", 0, 1, 1)
             + command("StreamCreate", 1, 1, 0, 2, 0, 1) + command("StreamCreate", 2, 1, 0, 2, 0, 1)
             + event(1) + command("Fence", 1, 3, 1))
     used = (command("ContextJoin", 2, 1) + command("EventRecord", 1, 2, 4, 0, 1)
-            + command("StreamWaitEvent", 2, 1, 0, 0) + command("ContextFollow", 2, 0)
+            + command("StreamWaitEvent", 2, 1) + command("ContextFollow", 2)
             + command("Fence", 1, 3, 2))
-    yield "green", (made + used + command("StreamDestroy", 1, 0) + command("StreamDestroy", 2, 0)
-                    + command("GreenDestroy", 1, 0))
+    yield "green", (made + used + command("StreamDestroy", 1) + command("StreamDestroy", 2)
+                    + command("GreenDestroy", 1))
     yield "green_left", made + used
-    yield "green_in_use", made + command("GreenDestroy", 1, 0)
+    yield "green_in_use", made + command("GreenDestroy", 1)
     yield "green_made_up", split + command("ResourceDescribe", 1, 1, more=resource(5, 4))
     yield "green_failures", b"".join(fail(n) + made + used + RESTART for n in range(9))
 
 
 def sharing():
     yield "extent", (stream(1) + command("AddressReserve", 8 * MIB, 2 * MIB)
-                     + command("PhysicalCreate", 1, 0, 4 * MIB, 1, 0)
-                     + command("PhysicalMap", FIRST_EXTENT, 4 * MIB, 0, 1, 0)
+                     + command("PhysicalCreate", 1, 0, 4 * MIB, 1)
+                     + command("PhysicalMap", FIRST_EXTENT, 4 * MIB, 0, 1)
                      + command("MemoryAccess", FIRST_EXTENT, 4 * MIB, 0, 3)
-                     + command("PhysicalRelease", 1, 0)
-                     + command("Memset", 1, 4, FIRST_EXTENT, 0, 1 << 20, 1, 7, 0)
+                     + command("PhysicalRelease", 1)
+                     + command("Memset", 1, 4, FIRST_EXTENT, 0, 1 << 20, 1, 7)
                      + command("MemoryUnmap", FIRST_EXTENT, 4 * MIB, 0, 0)
-                     + command("AddressFree", FIRST_EXTENT, 8 * MIB, 0, 0))
-    yield "descriptors", (command("PhysicalCreate", 1, 0, 4 * MIB, 1, 0) + command("PhysicalExport", 1, 7)
+                     + command("AddressFree", FIRST_EXTENT, 8 * MIB))
+    yield "descriptors", (command("PhysicalCreate", 1, 0, 4 * MIB, 1) + command("PhysicalExport", 1, 7)
                           + command("PhysicalImport", 2, 7)
-                          + command("PhysicalMap", ONE.base, 2 * MIB, 0, 1, 0)
-                          + command("PhysicalMap", ONE.base + 2 * MIB, 2 * MIB, 0, 2, 0)
+                          + command("PhysicalMap", ONE.base, 2 * MIB, 0, 1)
+                          + command("PhysicalMap", ONE.base + 2 * MIB, 2 * MIB, 0, 2)
                           + command("RangeExport", ONE.base + MIB, 2 * MIB, 1, 8))
     opened = (SWITCH + stream(1) + command("MemoryOpen", key(0), TWO.base, 4 * MIB)
-              + command("EventOpen", 1, 0, key(1)) + command("StreamWaitEvent", 1, 1, 0, 0)
-              + command("Memset", 1, 4, TWO.base, 0, 64, 1, 7, 0))
-    published = (stream(1) + command("MemoryMap", ONE.base, 4 * MIB, 0, 0) + event(1)
-                 + command("MemoryPublish", ONE.base, 4 * MIB, 0, 0) + command("EventPublish", 1, 0)
+              + command("EventOpen", 1, 0, key(1)) + command("StreamWaitEvent", 1, 1)
+              + command("Memset", 1, 4, TWO.base, 0, 64, 1, 7))
+    published = (stream(1) + command("MemoryMap", ONE.base, 4 * MIB, 0) + event(1)
+                 + command("MemoryPublish", ONE.base, 4 * MIB) + command("EventPublish", 1)
                  + command("EventRecord", 1, 1, 0xffffffff, 0, 0))
     # Neither side takes anything from the other when it goes.
     yield "shared", (published + opened + SWITCH + command("MemoryUnmap", ONE.base, 4 * MIB, 0, 0)
-                     + command("EventDestroy", 1, 0) + RESTART + SWITCH
-                     + command("Memset", 1, 4, TWO.base, 0, 64, 1, 7, 0) + command("EventQuery", 1, 0))
+                     + command("EventDestroy", 1) + RESTART + SWITCH
+                     + command("Memset", 1, 4, TWO.base, 0, 64, 1, 7) + command("EventQuery", 1))
     yield "withdrawn", (published + command("MemoryWithdraw", key(0)) + opened)
-    yield "foreign", (published + SWITCH + stream(1) + command("Memset", 1, 4, ONE.base, 0, 64, 1, 7, 0))
-    yield "peers", (command("MemoryMap", ONE.base, 2 * MIB, 1, 0) + command("PeerAccess", 0, 1, 1, 0)
-                    + command("MemoryMap", ONE.base + 2 * MIB, 2 * MIB, 1, 0) + stream(1) + stream(2, 1, 1)
-                    + command("Memset", 1, 4, ONE.base, 0, 1 << 20, 1, 7, 0)
-                    + command("PeerAccess", 0, 1, 0, 0))
+    yield "foreign", (published + SWITCH + stream(1) + command("Memset", 1, 4, ONE.base, 0, 64, 1, 7))
+    yield "peers", (command("MemoryMap", ONE.base, 2 * MIB, 1) + command("PeerAccess", 0, 1, 1)
+                    + command("MemoryMap", ONE.base + 2 * MIB, 2 * MIB, 1) + stream(1) + stream(2, 1, 1)
+                    + command("Memset", 1, 4, ONE.base, 0, 1 << 20, 1, 7)
+                    + command("PeerAccess", 0, 1, 0))
 
 
-def from_the_generator():
-    def words(*values):
-        return struct.pack(f"<{len(values)}I", *values)
+def queries():
+    words = struct.pack("<3I", 1, 2, 3)
+    yield "device_queries", (
+        command("PersistingCacheReset") + command("PeerAccessible", 0, 1)
+        + command("AtomicCapabilities", 0, 0xffffffff, 3, more=words)
+        + command("AtomicCapabilities", 0, 1, 3, more=words)
+        + command("PeerAttribute", 0, 1, 1) + command("TextureWidth", 0, 0x20, 1)
+        + command("RemoteWritesFlush", 0, 0, 100))
+    sizes, strides, box, steps = (64, 32, 16, 0, 0), (256, 8192, 0, 0, 0), (8, 8, 8, 0, 0), (1, 1, 1, 0, 0)
+    none = (0,) * 5
 
-    def longs(*values):
-        return struct.pack(f"<{len(values)}Q", *values)
+    def tensor(kind, rank, without_strides=0):
+        return command("TensorMapEncode", 0, kind, ONE.base, *sizes, *strides, *box, *steps, *none, *none,
+                       rank, 7, without_strides, 4, 8)
 
-    yield "generated", (
-        generated("cuCtxResetPersistingL2Cache", bytes(8)) + generated("cuDeviceCanAccessPeer", words(0, 1))
-        + generated("cuDeviceGetHostAtomicCapabilities", words(3, 0), words(1, 2, 3))
-        + generated("cuDeviceGetP2PAtomicCapabilities", words(3, 0, 1), words(1, 2, 3))
-        + generated("cuDeviceGetP2PAttribute", words(1, 0, 1))
-        + generated("cuDeviceGetTexture1DLinearMaxWidth", words(0x20, 1, 0))
-        + generated("cuFlushGPUDirectRDMAWrites", words(0, 100)))
-    sizes, strides, steps = longs(64, 32, 16), longs(256, 8192), words(1, 1, 1)
-    yield "tensor_maps", (
-        generated("cuTensorMapEncodeTiled", words(1 << 5, 7, 3, 0) + longs(ONE.base) + words(0, 0, 0, 0),
-                  sizes, strides, words(8, 8, 8), steps)
-        + generated("cuTensorMapEncodeIm2col", words(7, 3) + longs(ONE.base) + words(4, 8, 0, 0, 0, 0),
-                    sizes, strides, words(0), words(0), steps)
-        + generated("cuTensorMapEncodeIm2colWide", words(7, 3) + longs(ONE.base)
-                    + words(0, 0, 4, 8, 0, 0, 0, 0, 0), sizes, strides, steps)
-        + generated("cuTensorMapReplaceAddress", bytes(128) + longs(ONE.base).ljust(128, b"\0")))
+    yield "tensor_maps", (tensor(0, 3) + tensor(0, 5, 1) + tensor(1, 3) + tensor(2, 3)
+                          + command("TensorMapReplace", 0, 0, ONE.base))
+    yield "tensor_ranks", tensor(1, 2) + tensor(0, 1) + tensor(0, 6)
 
 
 def broken():
     """Every command with bodies that mean nothing, each to a session of its own."""
+    everything = list(PROTOCOL.commands.values())
     for name, byte in (("zeros", b"\0"), ("ones", b"\xff")):
         for half in (0, 1):
             yield f"broken_{name}_{half}", b"".join(
-                RESTART + record(OPCODES[command_name], byte * struct.calcsize("<" + layout))
-                for command_name, layout in list(LAYOUTS.items())[half::2])
-    yield "broken_short", b"".join(RESTART + record(opcode, b"\1")
-                                   for opcode in [*OPCODES.values(), *GENERATED.values()])
+                RESTART + record(c.number, byte * c.bytes) for c in everything[half::2])
+    yield "broken_short", b"".join(RESTART + record(c.number, b"\1") for c in everything)
 
 
 def seeds():
-    unknown = OPCODES.keys() - LAYOUTS.keys()
-    if unknown:
-        sys.exit(f"commands without layout and seed: {' '.join(sorted(unknown))}")
-    for family in (basics, images, graphs, arrays, greens, sharing, from_the_generator, broken):
+    for family in (basics, images, graphs, arrays, greens, sharing, queries, broken):
         yield from family()

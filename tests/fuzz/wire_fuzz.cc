@@ -13,7 +13,8 @@
 #include <algorithm>
 #include <array>
 
-#include "wire/decode.h"
+#include "wire/codec.h"
+#include "wire/command_info.h"
 #include "wire/ring.h"
 
 namespace openmps::wire {
@@ -26,27 +27,33 @@ void* make_channel() {
   return memory;
 }
 
-// Which structs have been decoded, in the order of the list.
+// Which commands have been decoded, in the order of the list.
 template <typename... Structs>
 std::array<bool, sizeof...(Structs)>& decoded(CommandList<Structs...>) {
   static std::array<bool, sizeof...(Structs)> known{};
   return known;
 }
 
-// A decoded variable part must lie inside the record; sanitizers see the rest.
+// A decoded tail must lie inside the record; sanitizers see the rest.
 template <typename... Structs>
 void decode_all(const Record& record, CommandList<Structs...> list) {
   size_t number = 0;
   const auto one = [&]<typename T>(const T*) {
     const T* body = nullptr;
-    Variable variable;
+    TailOf<T> tail;
     bool& known = decoded(list)[number++];
-    if (!decode(record, &body, &variable).ok()) return;
+    if (!decode(record, &body, &tail).ok()) return;
     known = true;
-    if (sizeof(T) + variable.size() > record.payload_bytes) abort();
-    static volatile unsigned char last;
-    for (const unsigned char byte : variable) last = byte;
-    static_cast<void>(last);
+    for_each_part<TailOf<T>>([&](const auto& part) {
+      const auto& span = tail.*part.span;
+      const auto* bytes = reinterpret_cast<const unsigned char*>(span.data());
+      const size_t count = span.size() * element_bytes(part.span);
+      const size_t offset = static_cast<size_t>(bytes - record.payload);
+      if (offset > record.payload_bytes || count > record.payload_bytes - offset) abort();
+      static volatile unsigned char last;
+      for (size_t i = 0; i < count; ++i) last = bytes[i];
+      static_cast<void>(last);
+    });
   };
   (one(static_cast<const Structs*>(nullptr)), ...);
 }
@@ -71,15 +78,17 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const auto taken = consumer.take(&record);
     if (!taken.ok() || !taken.value()) break;
     decode_all(record, Commands());
+    const size_t used = std::min<size_t>(record.payload_bytes, 1024);
+    if (describe(record.opcode, std::span(record.payload, used)).empty()) abort();
   }
   return 0;
 }
 
-// Every struct must have been decoded from some record.
+// Every command must have been decoded from some record.
 extern "C" bool corpus_is_complete() {
   const auto& known = openmps::wire::decoded(openmps::wire::Commands());
   const auto missing = std::find(known.begin(), known.end(), false);
   if (missing == known.end()) return true;
-  printf("no seed of the corpus has struct %td of wire::Commands\n", missing - known.begin());
+  printf("no seed of the corpus has command %td of wire::Commands\n", missing - known.begin());
   return false;
 }

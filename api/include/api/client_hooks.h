@@ -56,33 +56,4 @@ void install_pass_through_entries(const DriverTable& driver);
 // table.
 void* entry_target(uint16_t symbol);
 
-// ---- Generated messages ------------------------------------------------------------------------
-
-// Hook. Sends a request of the current context and waits for the reply. `reply` gets at most
-// `reply_capacity` bytes and *reply_bytes the number written. An error means that nothing was
-// executed or that the session is lost; the function's own result is inside the reply.
-CUresult remote_call(uint16_t opcode, const void* request, size_t request_bytes, void* reply,
-                     size_t reply_capacity, size_t* reply_bytes);
-// Hook. The same for a function that names its device: it needs no context.
-CUresult remote_device_call(uint16_t opcode, const void* request, size_t request_bytes, void* reply,
-                            size_t reply_capacity, size_t* reply_bytes);
-
-// Hook. Sends a request without reply; a failure of the function becomes a later call's error.
-CUresult remote_post(uint16_t opcode, const void* request, size_t request_bytes);
-
-// Hook. The worker's number of a device of this client; CUDA_ERROR_INVALID_DEVICE if there is none.
-CUresult device_to_wire(CUdevice device, uint32_t* id);
-
-// Hooks, one set per handle type that a generated function names. NULL is id 0 and no error: what
-// it means is the worker's to say. Other values that are no live handle: the CUDA error for that
-// kind (CUDA_ERROR_INVALID_HANDLE, for contexts CUDA_ERROR_INVALID_CONTEXT).
-#define OPENMPS_DECLARE_HANDLE(handle, name)                 \
-  CUresult handle_to_wire(handle value, uint32_t* id);       \
-  /* A fresh handle and its id, before the object exists. */ \
-  CUresult mint_handle(handle* value, uint32_t* id);         \
-  /* The object is gone, or its creation failed. */          \
-  void drop_handle(handle value);
-OPENMPS_HANDLE_TYPES(OPENMPS_DECLARE_HANDLE)
-#undef OPENMPS_DECLARE_HANDLE
-
 }  // namespace openmps::client

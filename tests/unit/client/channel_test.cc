@@ -14,15 +14,14 @@ namespace {
 
 TEST(Channel, CommandsArriveInOrderWithTheirTails) {
   FakeChannel fake;
-  const wire::GetSymbol symbol{3, 4, 0, 5};
-  ASSERT_EQ(fake.channel().push(fake.channel().order(), wire::Opcode::kGetFunction, symbol,
-                                bytes_of("hello", 5)),
-            CUDA_SUCCESS);
-  ASSERT_EQ(fake.channel().push(wire::Opcode::kFence, wire::Fence{1, 2, 3}), CUDA_SUCCESS);
+  const wire::GetFunction symbol{.module = 3, .function = 4};
+  ASSERT_EQ(fake.channel().push(symbol, {"hello"}), CUDA_SUCCESS);
+  ASSERT_EQ(fake.channel().push(wire::Fence{1, 2, 3}), CUDA_SUCCESS);
   wire::Record record;
   ASSERT_TRUE(fake.take(&record));
   EXPECT_EQ(record.opcode, wire::Opcode::kGetFunction);
-  EXPECT_EQ(body_of<wire::GetSymbol>(record).object, 4u);
+  EXPECT_EQ(body_of<wire::GetFunction>(record).function, 4u);
+  EXPECT_EQ(body_of<wire::GetFunction>(record).name_bytes, 5u) << "counted for the caller";
   EXPECT_EQ(memcmp(record.payload + sizeof(symbol), "hello", 5), 0);
   ASSERT_TRUE(fake.take(&record));
   EXPECT_EQ(body_of<wire::Fence>(record).value, 3u);
@@ -32,8 +31,8 @@ TEST(Channel, CommandsArriveInOrderWithTheirTails) {
 TEST(Channel, CallsOfManyThreadsGetTheirOwnReplies) {
   FakeChannel fake;
   fake.start_worker([](FakeChannel& worker, const wire::Record& record) {
-    const auto range = body_of<wire::MemoryRange>(record);
-    const wire::MemoryInfoReply reply{range.address, range.bytes};
+    const auto wanted = body_of<wire::AddressReserve>(record);
+    const wire::AddressReserve::Reply reply{wanted.bytes * 1000 + wanted.alignment};
     worker.reply(record.reply_slot, CUDA_SUCCESS, &reply, sizeof(reply));
   });
   std::vector<std::thread> threads;
@@ -41,10 +40,9 @@ TEST(Channel, CallsOfManyThreadsGetTheirOwnReplies) {
   for (uint64_t t = 0; t < 4; ++t) {
     threads.emplace_back([&, t] {
       for (uint64_t i = 0; i < 500; ++i) {
-        wire::MemoryInfoReply reply{};
-        const CUresult result = fake.channel().call(
-            wire::Opcode::kMemoryMap, wire::MemoryRange{t, i, 0, 0}, {}, &reply, sizeof(reply));
-        if (result != CUDA_SUCCESS || reply.free != t || reply.total != i) ++wrong;
+        wire::AddressReserve::Reply reply;
+        const CUresult result = fake.channel().call(wire::AddressReserve{t, i}, &reply);
+        if (result != CUDA_SUCCESS || reply.address != t * 1000 + i) ++wrong;
       }
     });
   }
@@ -52,19 +50,26 @@ TEST(Channel, CallsOfManyThreadsGetTheirOwnReplies) {
   EXPECT_EQ(wrong.load(), 0);
 }
 
-TEST(Channel, AShortReplyIsFilledUpWithZeros) {
+TEST(Channel, AShortReplyIsNone) {
   FakeChannel fake;
-  fake.start_worker([](FakeChannel& worker, const wire::Record& record) {
+  std::atomic<CUresult> answer{CUDA_ERROR_NOT_FOUND};
+  fake.start_worker([&](FakeChannel& worker, const wire::Record& record) {
     const uint32_t part = 5;
-    worker.reply(record.reply_slot, CUDA_ERROR_NOT_FOUND, &part, sizeof(part));
+    worker.reply(record.reply_slot, answer.load(), &part, sizeof(part));
   });
-  uint64_t reply = ~0ull;
-  uint32_t received = 0;
-  EXPECT_EQ(fake.channel().call(wire::Opcode::kPing, wire::Nothing{}, {}, &reply, sizeof(reply),
-                                &received),
-            CUDA_ERROR_NOT_FOUND);
-  EXPECT_EQ(reply, 5u);
-  EXPECT_EQ(received, 4u);
+  wire::MemoryInfo::Reply reply{1, 2};
+  EXPECT_EQ(fake.channel().call(wire::MemoryInfo{0}, &reply), CUDA_ERROR_NOT_FOUND);
+  EXPECT_EQ(reply.free, 0u);
+  answer.store(CUDA_SUCCESS);
+  EXPECT_EQ(fake.channel().call(wire::MemoryInfo{0}, &reply), CUDA_ERROR_MPS_RPC_FAILURE);
+}
+
+TEST(Channel, ATailOverItsLimitIsNotSent) {
+  FakeChannel fake;
+  const std::string name(wire::kMaxNameBytes + 1, 'n');
+  EXPECT_EQ(fake.channel().push(wire::GetFunction{}, {name}), CUDA_ERROR_INVALID_VALUE);
+  wire::Record record;
+  EXPECT_FALSE(fake.take(&record));
 }
 
 TEST(Channel, AFullRingWaitsForTheWorker) {
@@ -73,7 +78,7 @@ TEST(Channel, AFullRingWaitsForTheWorker) {
   const uint64_t records = 3 * wire::kRingBytes / wire::record_bytes(sizeof(wire::Fence));
   std::thread producer([&] {
     for (uint64_t i = 0; i < records; ++i) {
-      ASSERT_EQ(fake.channel().push(wire::Opcode::kFence, wire::Fence{1, 0, i}), CUDA_SUCCESS);
+      ASSERT_EQ(fake.channel().push(wire::Fence{1, 0, i}), CUDA_SUCCESS);
     }
   });
   fake.start_worker([&](FakeChannel&, const wire::Record& record) {
@@ -94,7 +99,7 @@ TEST(Channel, TheEndOfTheSessionEndsEveryWait) {
   fake.wake();
   waiter.join();
   EXPECT_EQ(waited, CUDA_ERROR_ILLEGAL_ADDRESS);
-  EXPECT_EQ(fake.channel().push(wire::Opcode::kFence, wire::Fence{}), CUDA_ERROR_ILLEGAL_ADDRESS);
+  EXPECT_EQ(fake.channel().push(wire::Fence{}), CUDA_ERROR_ILLEGAL_ADDRESS);
   fake.channel().fail(CUDA_ERROR_MPS_RPC_FAILURE);
   EXPECT_EQ(fake.channel().status(), CUDA_ERROR_ILLEGAL_ADDRESS) << "the first reason stays";
 }

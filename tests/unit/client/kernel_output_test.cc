@@ -23,7 +23,7 @@ class KernelOutputTest : public ::testing::Test {
       if (record.opcode != wire::Opcode::kOutputFlush) return;
       const int now = ++flushes_;
       producer_.put(wire::OutputKind::kOutput, "flush " + std::to_string(now) + "\n");
-      const wire::OutputFlushReply reply{pending_.load() ? 1u : 0u, 0};
+      const wire::OutputFlush::Reply reply{pending_.load() ? 1u : 0u};
       channel.reply(record.reply_slot, CUDA_SUCCESS, &reply, sizeof(reply));
     });
   }

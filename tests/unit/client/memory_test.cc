@@ -22,7 +22,7 @@ class DeviceMemoryTest : public ::testing::Test {
  protected:
   void SetUp() override {
     fake_.start_worker([this](FakeChannel& worker, const wire::Record& record) {
-      const auto range = body_of<wire::MemoryRange>(record);
+      const auto range = body_of<wire::MemoryMap>(record);
       if (record.opcode == wire::Opcode::kMemoryMap) {
         const bool fits = mapped_ + range.bytes <= limit_;
         const bool busy = refuse_ == range.address;
@@ -38,14 +38,14 @@ class DeviceMemoryTest : public ::testing::Test {
         if (!keep_unmapped_.load()) worker.view().header().unmapped.fetch_add(1);
       }
       if (record.opcode == wire::Opcode::kAddressReserve) {
-        const wire::AddressReply reply{next_extent_};
+        const wire::AddressReserve::Reply reply{next_extent_};
         next_extent_ += 64 * kOwnExtentBytes;
         ++extents_;
         worker.reply(record.reply_slot, CUDA_SUCCESS, &reply, sizeof(reply));
       }
       if (record.opcode == wire::Opcode::kAddressFree) --extents_;
       if (record.opcode == wire::Opcode::kMemoryPublish) {
-        const wire::ShareKey key{{1, 2, 3}};
+        const wire::MemoryPublish::Reply key{{{1, 2, 3}}};
         worker.reply(record.reply_slot, CUDA_SUCCESS, &key, sizeof(key));
       }
       if (record.opcode == wire::Opcode::kMemoryWithdraw) ++withdrawn_;
@@ -63,9 +63,7 @@ class DeviceMemoryTest : public ::testing::Test {
     memory_.release(entry);
   }
   // Everything pushed so far has been handled.
-  void drain() {
-    ASSERT_EQ(fake_.channel().call(wire::Opcode::kPing, wire::Nothing{}), CUDA_SUCCESS);
-  }
+  void drain() { ASSERT_EQ(fake_.channel().call(wire::Ping{}), CUDA_SUCCESS); }
 
   std::atomic<uint64_t> mapped_{0};
   std::atomic<uint64_t> maps_{0};

@@ -4,13 +4,10 @@
 // loaded, nothing is unfinished in its context: the fixture looks at that behind every test.
 #include "worker/cold_lane.h"
 
-#include "api/messages.h"
 #include "session_fixture.h"
 
 namespace openmps::worker {
 namespace {
-
-using wire::Opcode;
 
 constexpr uint64_t kMapped = wire::window_base(3) + 2 * wire::kMiB;
 // Images are text of PTX; these have nothing that binds them, a variable, and printf.
@@ -60,18 +57,16 @@ class ColdLaneTest : public SessionFixture {
     held_.push_back(stream);
   }
   void let_go(uint32_t stream) { driver_.hold(stream, false); }
-  Status copy(wire::Id stream) {
-    return send(Opcode::kMemcpy, wire::Memcpy{stream, 0, kMapped, kStaging, 64});
-  }
+  Status copy(wire::Id stream) { return send(wire::Memcpy{stream, 0, kMapped, kStaging, 64}); }
   // Module and function of the same id.
   Status load(wire::Id id, const std::string& image, const std::string& name = "kern") {
-    EXPECT_TRUE(send(Opcode::kBlobBegin, wire::BlobBegin{id, 0, image.size()}).ok());
+    EXPECT_TRUE(send(wire::BlobBegin{image.size(), id}).ok());
     memcpy(session_->core.view.staging(), image.data(), image.size());
     const auto bytes = static_cast<uint32_t>(image.size());
-    EXPECT_TRUE(send(Opcode::kBlobData, wire::BlobData{id, bytes, 0, kStaging}).ok());
-    OPENMPS_RETURN_IF_ERROR(send(Opcode::kModuleLoad, wire::ModuleLoad{id, id, 0, 0, 0, 0}));
+    EXPECT_TRUE(send(wire::BlobData{id, bytes, 0, kStaging}).ok());
+    OPENMPS_RETURN_IF_ERROR(send(wire::ModuleLoad{id, id, 0, wire::ModuleKind::kModule, 0, 0}));
     const auto length = static_cast<uint32_t>(name.size());
-    return send(Opcode::kGetFunction, wire::GetSymbol{id, id, 0, length}, name);
+    return send(wire::GetFunction{id, id, wire::ModuleKind::kModule, length}, name);
   }
   // The same; where was it placed?
   std::string lane_of_load(wire::Id id, const std::string& image) {
@@ -86,7 +81,7 @@ class ColdLaneTest : public SessionFixture {
   void launch(wire::Id stream, wire::Id function = 1) {
     wire::Launch command = launch_of(stream);
     command.function = function;
-    const Status status = send(Opcode::kLaunch, command, std::string(16, '\0'));
+    const Status status = send(command, std::string(16, '\0'));
     EXPECT_TRUE(status.ok()) << status.message();
   }
   // The load waits for as long as the session lives, rather than going where it must not.
@@ -127,7 +122,7 @@ TEST_F(ColdLaneTest, LaunchesInARowStayThere) {
   const Calls hop{"record e1 s2", "wait s3 e1", "launch s3 16", "record e2 s3", "wait s2 e2"};
   launch(2);
   EXPECT_EQ(calls(), stay);
-  EXPECT_TRUE(send(Opcode::kFence, wire::Fence{2, 0, 1}).ok());
+  EXPECT_TRUE(send(wire::Fence{2, 0, 1}).ok());
   driver_.take_calls();
   launch(2);
   EXPECT_EQ(calls(), stay) << "a fence is nothing to wait for";
@@ -158,7 +153,7 @@ TEST_F(ColdLaneTest, WaitsOfTheStreamHoldInTheTwin) {
 TEST_F(ColdLaneTest, AnEventThatALaunchRecordsIsRecordedBehindIt) {
   keep_busy();
   ASSERT_TRUE(load(1, kPlain).ok());
-  EXPECT_TRUE(send(Opcode::kEventCreate, wire::EventCreate{1, 0, 0, 0}).ok());
+  EXPECT_TRUE(send(wire::EventCreate{1, 0, 0}).ok());
   launch(2);
   driver_.take_calls();
   CUlaunchAttribute attributes[2]{};
@@ -169,7 +164,7 @@ TEST_F(ColdLaneTest, AnEventThatALaunchRecordsIsRecordedBehindIt) {
   command.attribute_count = 2;
   std::string variable(sizeof(attributes) + 16, '\0');
   memcpy(variable.data(), attributes, sizeof(attributes));
-  const Status status = send(Opcode::kLaunch, command, variable);
+  const Status status = send(command, variable);
   EXPECT_TRUE(status.ok()) << status.message();
   const Calls seen = calls();
   EXPECT_NE(std::find(seen.begin(), seen.end(), "launch-ex s3 a8"), seen.end())
@@ -199,23 +194,23 @@ TEST_F(ColdLaneTest, AttributesHoldInBothLanes) {
   keep_busy();
   ASSERT_TRUE(load(1, kPlain).ok());
   driver_.take_calls();
-  EXPECT_TRUE(send(Opcode::kFunctionSetAttribute, wire::FunctionAttribute{1, 8, 4096, 0}).ok());
+  EXPECT_TRUE(send(wire::FunctionSetAttribute{1, wire::FunctionSetting::kAttribute, 8, 4096}).ok());
   EXPECT_EQ(calls(), (Calls{"attribute 8=4096 cold"}));
   let_go(1);
   session_->tend();
   const Calls moved = calls();
   EXPECT_EQ(std::count(moved.begin(), moved.end(), "attribute 8=4096"), 1)
       << ::testing::PrintToString(moved);
-  EXPECT_TRUE(send(Opcode::kFunctionSetAttribute, wire::FunctionAttribute{1, 8, 8192, 0}).ok());
+  EXPECT_TRUE(send(wire::FunctionSetAttribute{1, wire::FunctionSetting::kAttribute, 8, 8192}).ok());
   EXPECT_EQ(calls(), (Calls{"attribute 8=8192", "attribute 8=8192 cold"}));
 }
 
 TEST_F(ColdLaneTest, QueriesGoWhereTheFunctionIs) {
   keep_busy();
   ASSERT_TRUE(load(1, kPlain).ok());
-  EXPECT_TRUE(send(Opcode::kOccupancy, wire::Occupancy{1, 128, 0, 0, 0}).ok());
-  EXPECT_EQ(reply<wire::OccupancyReply>().value, 5u);
-  EXPECT_TRUE(send(Opcode::kFunctionGetAttribute, wire::FunctionAttribute{1, 3, 0, 0}).ok());
+  EXPECT_TRUE(send(wire::Occupancy{1, 128, 0, 0}).ok());
+  EXPECT_EQ(reply<wire::Occupancy::Reply>().value, 5u);
+  EXPECT_TRUE(send(wire::FunctionGetAttribute{1, 3}).ok());
   EXPECT_EQ(reply<int32_t>(), 103);
 }
 
@@ -235,19 +230,18 @@ TEST_F(ColdLaneTest, AModuleWithVariablesStaysWhereItIs) {
 TEST_F(ColdLaneTest, ItsVariablesAreFilledThere) {
   keep_busy();
   ASSERT_TRUE(load(1, kVariable).ok());
-  EXPECT_TRUE(send(Opcode::kGetGlobal, wire::GetSymbol{1, 0, 0, 4}, "glob").ok());
-  EXPECT_EQ(reply<wire::GlobalReply>().address, kFakeColdGlobal);
+  EXPECT_TRUE(send(wire::GetGlobal{1, wire::ModuleKind::kModule, 4}, "glob").ok());
+  EXPECT_EQ(reply<wire::GetGlobal::Reply>().address, kFakeColdGlobal);
   launch(2);
   driver_.take_calls();
-  EXPECT_TRUE(send(Opcode::kMemset, wire::Memset{2, 4, kFakeColdGlobal, 0, 8, 1, 7, 0}).ok());
+  EXPECT_TRUE(send(wire::Memset{2, 4, kFakeColdGlobal, 0, 8, 1, 7}).ok());
   EXPECT_EQ(calls(), (Calls{"fill32 s3 8", "record e2 s3", "wait s2 e2"}));
-  EXPECT_TRUE(send(Opcode::kMemset, wire::Memset{2, 4, kMapped, 0, 8, 1, 7, 0}).ok());
+  EXPECT_TRUE(send(wire::Memset{2, 4, kMapped, 0, 8, 1, 7}).ok());
   EXPECT_EQ(calls(), (Calls{"fill32 s2 8"}));
-  EXPECT_TRUE(send(Opcode::kMemcpy, wire::Memcpy{2, 0, kFakeColdGlobal, kStaging, 64}).ok());
+  EXPECT_TRUE(send(wire::Memcpy{2, 0, kFakeColdGlobal, kStaging, 64}).ok());
   EXPECT_EQ(calls(), (Calls{"copy s2 64"})) << "copies reach both";
-  EXPECT_EQ(
-      send(Opcode::kStreamWaitValue, wire::StreamValue{2, 4, kFakeColdGlobal, 1, 0, 0}).code(),
-      CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(send(wire::StreamWaitValue{{kFakeColdGlobal, 1, 4, 0}, 2}).code(),
+            CUDA_ERROR_NOT_SUPPORTED);
 }
 
 // A texture object would read zeros there.
@@ -261,12 +255,12 @@ TEST_F(ColdLaneTest, TextureObjectsAndVariablesInTheColdLaneExcludeEachOther) {
   image.format = CU_AD_FORMAT_UNSIGNED_INT32;
   image.channels = 1;
   ASSERT_TRUE(load(1, kVariable).ok());
-  EXPECT_EQ(send(Opcode::kImageCreate, image).code(), CUDA_ERROR_NOT_SUPPORTED);
-  EXPECT_TRUE(send(Opcode::kModuleUnload, wire::ObjectOnly{1, 0}).ok());
-  EXPECT_TRUE(send(Opcode::kImageCreate, image).ok());
+  EXPECT_EQ(send(image).code(), CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_TRUE(send(wire::ModuleUnload{1}).ok());
+  EXPECT_TRUE(send(image).ok());
   expect_wait(2, kVariable);
   expect_wait(3, kPlain);
-  EXPECT_TRUE(send(Opcode::kImageDestroy, wire::ObjectOnly{1, 0}).ok());
+  EXPECT_TRUE(send(wire::ImageDestroy{1}).ok());
   EXPECT_EQ(lane_of_load(4, kPlain), "place cold");
 }
 
@@ -281,10 +275,9 @@ TEST_F(ColdLaneTest, WithATextureObjectKernelsRunInTheMainContext) {
   image.bytes = 256;
   image.format = CU_AD_FORMAT_UNSIGNED_INT32;
   image.channels = 1;
-  ASSERT_TRUE(send(Opcode::kImageCreate, image).ok());
+  ASSERT_TRUE(send(image).ok());
   session_->stop = true;
-  EXPECT_EQ(send(Opcode::kLaunch, launch_of(2), std::string(16, '\0')).code(),
-            CUDA_ERROR_NOT_READY);
+  EXPECT_EQ(send(launch_of(2), std::string(16, '\0')).code(), CUDA_ERROR_NOT_READY);
   session_->stop = false;
   let_go(1);
   driver_.take_calls();
@@ -332,7 +325,7 @@ TEST_F(ColdLaneTest, ItsStackIsTheMainContexts) {
   let_go(1);
   session_->tend();
   driver_.take_calls();
-  EXPECT_TRUE(send(Opcode::kLimitRaise, wire::LimitValue{0, CU_LIMIT_STACK_SIZE, 8192}).ok());
+  EXPECT_TRUE(send(wire::LimitRaise{0, CU_LIMIT_STACK_SIZE, 8192}).ok());
   EXPECT_EQ(calls(), (Calls{"limit 0", "limit 0"}));
 }
 
@@ -365,7 +358,7 @@ TEST_F(ColdLaneTest, CodeOfTheColdLaneGoesWhateverTheMainOneDoes) {
   ASSERT_TRUE(load(1, kVariable).ok());
   launch(2);
   driver_.take_calls();
-  EXPECT_TRUE(send(Opcode::kModuleUnload, wire::ObjectOnly{1, 0}).ok());
+  EXPECT_TRUE(send(wire::ModuleUnload{1}).ok());
   EXPECT_EQ(calls(), (Calls{"unload"}));
 }
 
@@ -375,7 +368,7 @@ TEST_F(ColdLaneTest, ItStaysWhileTheColdLaneWorks) {
   launch(2);
   hold(3);
   launch(2);
-  EXPECT_TRUE(send(Opcode::kModuleUnload, wire::ObjectOnly{1, 0}).ok());
+  EXPECT_TRUE(send(wire::ModuleUnload{1}).ok());
   session_->tend();
   Calls seen = calls();
   EXPECT_EQ(std::count(seen.begin(), seen.end(), "unload"), 0);
@@ -393,7 +386,7 @@ TEST_F(ColdLaneTest, ItStaysWhileAStreamMayUseItsVariables) {
   EXPECT_TRUE(copy(2).ok());
   hold(2);
   EXPECT_TRUE(copy(2).ok());
-  EXPECT_TRUE(send(Opcode::kModuleUnload, wire::ObjectOnly{1, 0}).ok());
+  EXPECT_TRUE(send(wire::ModuleUnload{1}).ok());
   session_->tend();
   Calls seen = calls();
   EXPECT_EQ(std::count(seen.begin(), seen.end(), "unload"), 0);

@@ -418,7 +418,7 @@ CUresult parameter(size_t index, size_t* offset, size_t* bytes) {
 
 CUresult function_name(const char** name, uint64_t function) {
   static const std::string kNames[] = {std::string(wire::kMaxReplyBytes / 2, 'a'),
-                                       std::string(wire::kMaxReplyBytes / 2 - 10, 'b'), "c", "d"};
+                                       std::string(wire::kMaxReplyBytes / 2 - 18, 'b'), "c", "d"};
   *name = kNames[function - 1].c_str();
   return CUDA_SUCCESS;
 }

@@ -7,8 +7,7 @@
 #include <string>
 
 #include "session_fixture.h"
-#include "wire/array_commands.h"
-#include "wire/graph_commands.h"
+#include "wire/commands.h"
 
 namespace openmps::worker {
 namespace {
@@ -32,62 +31,61 @@ class GraphTest : public SessionFixture {
     calls();
   }
   void begin() {
-    EXPECT_TRUE(send(Opcode::kGraphBegin, wire::GraphBegin{1, 0}).ok());
+    EXPECT_TRUE(send(wire::GraphBegin{1, 0}).ok());
     calls();
   }
   Status node(GraphNodeKind kind, const std::string& body,
               const std::vector<wire::GraphEdge>& edges = {}, uint32_t parent = 0) {
     std::string text;
     for (const wire::GraphEdge& edge : edges) text += text_of(edge);
-    return send(Opcode::kGraphNode,
-                wire::GraphNode{1, static_cast<uint32_t>(kind), static_cast<uint32_t>(edges.size()),
-                                static_cast<uint32_t>(body.size()), parent, 0},
+    return send(wire::GraphNode{1, kind, static_cast<uint32_t>(edges.size()),
+                                static_cast<uint32_t>(body.size()), parent},
                 text + body);
   }
   // A description of the client's graph 5.
-  Status begin_kept() { return send(Opcode::kGraphBegin, wire::GraphBegin{1, 0, 5, 0}); }
+  Status begin_kept() { return send(wire::GraphBegin{1, 0, 5}); }
   uint64_t condition() {
-    EXPECT_TRUE(send(Opcode::kConditionCreate, wire::ConditionCreate{5, 0, 1, 1}).ok());
-    return reply<wire::ConditionReply>().handle;
+    EXPECT_TRUE(send(wire::ConditionCreate{5, 0, 1, 1}).ok());
+    return reply<wire::ConditionCreate::Reply>().handle;
   }
   static std::string conditional(uint64_t handle, uint32_t type, uint32_t bodies) {
     return text_of(wire::GraphConditional{handle, type, bodies});
   }
-  Status instantiate() { return send(Opcode::kGraphInstantiate, wire::GraphInstantiate{1, 0, 0}); }
-  Status launch_graph() { return send(Opcode::kGraphLaunch, wire::GraphLaunch{1, 1}); }
+  Status instantiate() { return send(wire::GraphInstantiate{0, 1}); }
+  Status launch_graph() { return send(wire::GraphLaunch{1, 1}); }
   static std::string kernel() { return text_of(launch_of(0)) + std::string(16, '\0'); }
   static std::string copy(uint64_t to, uint64_t bytes) {
     return text_of(wire::Memcpy3D{0, 0, to, kBase, 0, 0, 0, 0, bytes, 1, 1});
   }
   static std::string fill(uint64_t to, uint64_t words) {
-    return text_of(wire::Memset{0, 4, to, 0, words, 1, 7, 0});
+    return text_of(wire::Memset{0, 4, to, 0, words, 1, 7});
   }
 
   static constexpr wire::GraphEdge kFirst{0, 0, 0, 0, 0};
 };
 
 TEST_F(GraphTest, EveryKindOfNodeReachesTheDriver) {
-  EXPECT_TRUE(send(Opcode::kEventCreate, wire::EventCreate{1, 0, 0, 0}).ok());
+  EXPECT_TRUE(send(wire::EventCreate{1, 0, 0}).ok());
   begin();
   EXPECT_TRUE(node(GraphNodeKind::kKernel, kernel()).ok());
   EXPECT_TRUE(node(GraphNodeKind::kCopy, copy(kBase + 4096, 64), {kFirst}).ok());
   EXPECT_TRUE(node(GraphNodeKind::kFill, fill(kBase, 16), {kFirst, {1, 0, 0, 0, 0}}).ok());
   EXPECT_TRUE(node(GraphNodeKind::kHostCall, text_of(wire::HostFunction{0, 3}), {kFirst}).ok());
   EXPECT_TRUE(node(GraphNodeKind::kEmpty, "", {{3, 0, 0, 0, 0}}).ok());
-  const wire::ValueOperation write{{0, 4, kBase + 8, 5, 0, 0}, 1, 0};
+  const wire::ValueOperation write{{kBase + 8, 5, 4, 0}, wire::ValueKind::kWrite};
   EXPECT_TRUE(node(GraphNodeKind::kValues, text_of(write) + text_of(write)).ok());
   EXPECT_EQ(calls(), (Calls{"kernel behind 0", "copy behind 1", "fill behind 2", "host behind 1",
                             "values 2 behind 1", "empty behind 1", "values 2 behind 0"}));
-  EXPECT_TRUE(node(GraphNodeKind::kEventRecord, text_of(wire::ObjectOnly{1, 0})).ok());
-  EXPECT_TRUE(node(GraphNodeKind::kEventWait, text_of(wire::ObjectOnly{1, 0})).ok());
+  EXPECT_TRUE(node(GraphNodeKind::kEventRecord, text_of(wire::GraphEvent{1})).ok());
+  EXPECT_TRUE(node(GraphNodeKind::kEventWait, text_of(wire::GraphEvent{1})).ok());
   EXPECT_EQ(calls(), (Calls{"event", "record behind 0", "wait behind 0"}));
   EXPECT_TRUE(instantiate().ok());
   EXPECT_TRUE(launch_graph().ok());
   EXPECT_EQ(calls(), (Calls{"instantiate", "stream 0", "graph s1"}));
   // The event lives as long as the graph that records it.
-  EXPECT_TRUE(send(Opcode::kEventDestroy, wire::ObjectOnly{1, 0}).ok());
+  EXPECT_TRUE(send(wire::EventDestroy{1}).ok());
   EXPECT_EQ(calls(), Calls{});
-  EXPECT_TRUE(send(Opcode::kGraphExecDestroy, wire::ObjectOnly{1, 0}).ok());
+  EXPECT_TRUE(send(wire::GraphExecDestroy{1}).ok());
   EXPECT_EQ(calls(), (Calls{"destroy exec", "destroy graph", "destroy event"}));
 }
 
@@ -112,31 +110,28 @@ TEST_F(GraphTest, NodesChangeInPlace) {
   EXPECT_TRUE(instantiate().ok());
   calls();
   const auto set = [&](uint32_t number, GraphNodeKind kind, const std::string& body) {
-    return send(Opcode::kGraphSetNode,
-                wire::GraphSetNode{1, number, static_cast<uint32_t>(kind),
-                                   static_cast<uint32_t>(body.size())},
-                body);
+    return send(wire::GraphSetNode{1, number, kind, static_cast<uint32_t>(body.size())}, body);
   };
   EXPECT_TRUE(set(0, GraphNodeKind::kFill, fill(kBase + 64, 16)).ok());
-  EXPECT_TRUE(send(Opcode::kGraphEnableNode, wire::GraphEnableNode{1, 0, 0, 0}).ok());
+  EXPECT_TRUE(send(wire::GraphEnableNode{1, 0, 0}).ok());
   EXPECT_EQ(calls(), (Calls{"set fill", "enable 0"}));
   EXPECT_EQ(set(0, GraphNodeKind::kFill, fill(kBase - 4, 16)).code(), CUDA_ERROR_INVALID_VALUE);
   EXPECT_TRUE(is_violation(set(1, GraphNodeKind::kFill, fill(kBase, 16)))) << "no such node";
   EXPECT_TRUE(is_violation(set(0, GraphNodeKind::kCopy, copy(kBase, 16)))) << "another kind";
-  EXPECT_TRUE(is_violation(send(Opcode::kGraphEnableNode, wire::GraphEnableNode{1, 1, 0, 0})));
+  EXPECT_TRUE(is_violation(send(wire::GraphEnableNode{1, 1, 0})));
 }
 
 TEST_F(GraphTest, UpdatesTakeADescription) {
-  EXPECT_TRUE(is_violation(send(Opcode::kGraphUpdate, wire::GraphUpdate{1, 0})));
+  EXPECT_TRUE(is_violation(send(wire::GraphUpdate{1})));
   begin();
   EXPECT_TRUE(node(GraphNodeKind::kFill, fill(kBase, 16)).ok());
   EXPECT_TRUE(instantiate().ok());
-  EXPECT_TRUE(is_violation(send(Opcode::kGraphUpdate, wire::GraphUpdate{1, 0})));
+  EXPECT_TRUE(is_violation(send(wire::GraphUpdate{1})));
   begin();
   EXPECT_TRUE(node(GraphNodeKind::kFill, fill(kBase, 32)).ok());
   calls();
-  EXPECT_TRUE(send(Opcode::kGraphUpdate, wire::GraphUpdate{1, 0}).ok());
-  EXPECT_EQ(reply<wire::GraphUpdateReply>().result, 0u);
+  EXPECT_TRUE(send(wire::GraphUpdate{1}).ok());
+  EXPECT_EQ(reply<wire::GraphUpdate::Reply>().result, 0u);
   EXPECT_EQ(calls(), (Calls{"update", "destroy graph"}));
 }
 
@@ -150,7 +145,7 @@ class GraphArrayTest : public GraphTest {
   }
   void create_array(wire::Id id) {
     const wire::ArrayCreate array{id, 0, 64, 8, 0, CU_AD_FORMAT_UNSIGNED_INT8, 1, 0, 0};
-    EXPECT_TRUE(send(Opcode::kArrayCreate, array).ok());
+    EXPECT_TRUE(send(array).ok());
   }
   static wire::ArraySide array_at(wire::Id array, uint64_t x, uint64_t y) {
     return {array, 0, x, y, 0, 0, 0, 0};
@@ -165,12 +160,11 @@ class GraphArrayTest : public GraphTest {
   }
   Status set_array_node(const wire::ArraySide& to, const wire::ArraySide& from) {
     const std::string body = box(to, from);
-    return send(Opcode::kGraphSetNode,
-                wire::GraphSetNode{1, 0, static_cast<uint32_t>(GraphNodeKind::kArrayCopy),
-                                   static_cast<uint32_t>(body.size())},
-                body);
+    return send(
+        wire::GraphSetNode{1, 0, GraphNodeKind::kArrayCopy, static_cast<uint32_t>(body.size())},
+        body);
   }
-  Status destroy_array(wire::Id id) { return send(Opcode::kArrayDestroy, wire::ObjectOnly{id, 0}); }
+  Status destroy_array(wire::Id id) { return send(wire::ArrayDestroy{id}); }
 };
 
 TEST_F(GraphArrayTest, BoxesReachTheDriver) {
@@ -194,7 +188,7 @@ TEST_F(GraphArrayTest, ABoxBeyondItsArrayIsRefused) {
     EXPECT_TRUE(node(GraphNodeKind::kEmpty, "").ok());
     EXPECT_TRUE(array_node(beyond, memory_at(kBase)).ok()) << "reported by what uses it";
     EXPECT_EQ(instantiate().code(), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(reply<wire::GraphInstantiateReply>().failed_node, 1u);
+    EXPECT_EQ(reply<wire::GraphInstantiate::Reply>().failed_node, 1u);
     EXPECT_TRUE(is_violation(launch_graph())) << "there is none";
   }
   begin();
@@ -215,8 +209,7 @@ TEST_F(GraphArrayTest, MemoryBesideItsArrayIsTheSessions) {
   EXPECT_EQ(set_array_node(memory_at(kBase - 1), array_at(1, 0, 0)).code(),
             CUDA_ERROR_INVALID_VALUE);
   EXPECT_TRUE(launch_graph().ok());
-  EXPECT_TRUE(
-      send(Opcode::kMemoryUnmap, wire::MemoryRange{kBase, wire::kMemoryGranularity, 0, 0}).ok());
+  EXPECT_TRUE(send(wire::MemoryUnmap{kBase, wire::kMemoryGranularity, 0, 0}).ok());
   EXPECT_EQ(launch_graph().code(), CUDA_ERROR_INVALID_VALUE) << "its memory is gone";
 }
 
@@ -242,7 +235,7 @@ TEST_F(GraphArrayTest, ArraysThatAreNotThereAreViolations) {
   info.window = kWindow + 1;
   SessionParts other(driver_.table(), *devices_, gate_, commons_, info);
   wire::ArrayCreate array{7, 0, 64, 8, 0, CU_AD_FORMAT_UNSIGNED_INT8, 1, 0, 0};
-  EXPECT_TRUE(other.arrays.create(array).ok());
+  EXPECT_TRUE(other.arrays.handle(array).ok());
   begin();
   EXPECT_TRUE(is_violation(array_node(array_at(7, 0, 0), memory_at(kBase))));
   other.release();
@@ -268,7 +261,7 @@ TEST_F(GraphArrayTest, AnArrayLivesAsLongAsItsGraph) {
   EXPECT_EQ(made.back(), "destroy array") << "the node was the last to hold it";
   EXPECT_TRUE(destroy_array(1).ok());
   calls();
-  EXPECT_TRUE(send(Opcode::kGraphExecDestroy, wire::ObjectOnly{1, 0}).ok());
+  EXPECT_TRUE(send(wire::GraphExecDestroy{1}).ok());
   EXPECT_EQ(calls(), (Calls{"destroy exec", "destroy graph", "destroy array"}));
   EXPECT_LT(session_->memory.granted(0), granted);
 }
@@ -279,7 +272,7 @@ TEST_F(GraphTest, ForeignMemoryFailsTheInstantiation) {
   EXPECT_TRUE(node(GraphNodeKind::kFill, fill(kBase + wire::kMemoryGranularity - 4, 2)).ok());
   EXPECT_TRUE(node(GraphNodeKind::kEmpty, "").ok());
   EXPECT_EQ(instantiate().code(), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(reply<wire::GraphInstantiateReply>().failed_node, 1u);
+  EXPECT_EQ(reply<wire::GraphInstantiate::Reply>().failed_node, 1u);
   EXPECT_TRUE(is_violation(launch_graph())) << "there is none";
 }
 
@@ -288,18 +281,17 @@ TEST_F(GraphTest, WhatIsGoneIsNotLaunched) {
   EXPECT_TRUE(node(GraphNodeKind::kFill, fill(kBase, 16)).ok());
   EXPECT_TRUE(instantiate().ok());
   EXPECT_TRUE(launch_graph().ok());
-  EXPECT_TRUE(
-      send(Opcode::kMemoryUnmap, wire::MemoryRange{kBase, wire::kMemoryGranularity, 0, 0}).ok());
+  EXPECT_TRUE(send(wire::MemoryUnmap{kBase, wire::kMemoryGranularity, 0, 0}).ok());
   EXPECT_EQ(launch_graph().code(), CUDA_ERROR_INVALID_VALUE);
   map(kBase, wire::kMemoryGranularity);
   EXPECT_TRUE(launch_graph().ok());
 
-  EXPECT_TRUE(send(Opcode::kGraphExecDestroy, wire::ObjectOnly{1, 0}).ok());
+  EXPECT_TRUE(send(wire::GraphExecDestroy{1}).ok());
   begin();
   EXPECT_TRUE(node(GraphNodeKind::kKernel, kernel()).ok());
   EXPECT_TRUE(instantiate().ok());
   EXPECT_TRUE(launch_graph().ok());
-  EXPECT_TRUE(send(Opcode::kModuleUnload, wire::ObjectOnly{1, 0}).ok());
+  EXPECT_TRUE(send(wire::ModuleUnload{1}).ok());
   EXPECT_EQ(launch_graph().code(), CUDA_ERROR_INVALID_HANDLE);
 }
 
@@ -316,7 +308,7 @@ TEST_F(GraphTest, GraphsWithHandlesKeepTheirNodes) {
   EXPECT_TRUE(instantiate().ok());
   EXPECT_EQ(calls(),
             (Calls{"conditional 1 behind 0", "fill behind 0", "empty behind 1", "instantiate"}));
-  EXPECT_TRUE(send(Opcode::kGraphExecDestroy, wire::ObjectOnly{1, 0}).ok());
+  EXPECT_TRUE(send(wire::GraphExecDestroy{1}).ok());
   EXPECT_EQ(calls(), Calls{"destroy exec"});
 
   // The second time the driver's nodes are there.
@@ -325,13 +317,13 @@ TEST_F(GraphTest, GraphsWithHandlesKeepTheirNodes) {
   EXPECT_EQ(calls(), (Calls{"refresh fill", "instantiate"}));
   EXPECT_TRUE(begin_kept().ok());
   EXPECT_TRUE(node(GraphNodeKind::kConditional, conditional(loop, 1, 1)).ok());
-  EXPECT_EQ(send(Opcode::kGraphUpdate, wire::GraphUpdate{1, 0}).code(), CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(send(wire::GraphUpdate{1}).code(), CUDA_ERROR_NOT_SUPPORTED);
 
   // The executable graph outlives the client's graph.
-  EXPECT_TRUE(send(Opcode::kGraphForget, wire::ObjectOnly{5, 0}).ok());
+  EXPECT_TRUE(send(wire::GraphForget{5}).ok());
   EXPECT_TRUE(launch_graph().ok());
   calls();
-  EXPECT_TRUE(send(Opcode::kGraphExecDestroy, wire::ObjectOnly{1, 0}).ok());
+  EXPECT_TRUE(send(wire::GraphExecDestroy{1}).ok());
   EXPECT_EQ(calls(), (Calls{"destroy exec", "destroy graph"}));
 }
 
@@ -341,12 +333,12 @@ TEST_F(GraphTest, AnotherShapeIsRefused) {
   EXPECT_TRUE(node(GraphNodeKind::kConditional, conditional(choice, 0, 2)).ok());
   EXPECT_TRUE(node(GraphNodeKind::kEmpty, "", {}, 2).ok());
   EXPECT_TRUE(instantiate().ok());
-  EXPECT_TRUE(send(Opcode::kGraphExecDestroy, wire::ObjectOnly{1, 0}).ok());
+  EXPECT_TRUE(send(wire::GraphExecDestroy{1}).ok());
   EXPECT_TRUE(begin_kept().ok());
   EXPECT_TRUE(node(GraphNodeKind::kConditional, conditional(choice, 0, 2)).ok());
   EXPECT_TRUE(node(GraphNodeKind::kEmpty, "", {}, 1).ok()) << "reported by what uses it";
   EXPECT_EQ(instantiate().code(), CUDA_ERROR_NOT_SUPPORTED);
-  EXPECT_EQ(reply<wire::GraphInstantiateReply>().failed_node, 1u);
+  EXPECT_EQ(reply<wire::GraphInstantiate::Reply>().failed_node, 1u);
 }
 
 TEST_F(GraphTest, ConditionalNodesAreNotTrusted) {
@@ -355,10 +347,10 @@ TEST_F(GraphTest, ConditionalNodesAreNotTrusted) {
                                     uint32_t parent = 0) {
     return node(GraphNodeKind::kConditional, conditional(with, type, bodies), {}, parent);
   };
-  EXPECT_TRUE(is_violation(send(Opcode::kGraphForget, wire::ObjectOnly{6, 0})));
-  EXPECT_TRUE(is_violation(send(Opcode::kConditionCreate, wire::ConditionCreate{0, 0, 0, 0})));
-  EXPECT_TRUE(is_violation(send(Opcode::kConditionCreate, wire::ConditionCreate{5, 9, 0, 0})));
-  EXPECT_TRUE(is_violation(send(Opcode::kGraphBegin, wire::GraphBegin{1, 0, 6, 0})));
+  EXPECT_TRUE(is_violation(send(wire::GraphForget{6})));
+  EXPECT_TRUE(is_violation(send(wire::ConditionCreate{0, 0, 0, 0})));
+  EXPECT_TRUE(is_violation(send(wire::ConditionCreate{5, 9, 0, 0})));
+  EXPECT_TRUE(is_violation(send(wire::GraphBegin{1, 0, 6})));
   begin();
   EXPECT_TRUE(is_violation(conditional_node(handle, 0, 1))) << "the handle is another graph's";
   EXPECT_TRUE(begin_kept().ok());
@@ -386,19 +378,19 @@ TEST_F(GraphTest, ConditionalNodesNestSoDeep) {
     EXPECT_TRUE(node(GraphNodeKind::kConditional, conditional(handles[i], 0, 1), {}, i).ok());
   }
   EXPECT_EQ(instantiate().code(), CUDA_ERROR_NOT_SUPPORTED);
-  EXPECT_EQ(reply<wire::GraphInstantiateReply>().failed_node, wire::kMaxConditionalDepth);
+  EXPECT_EQ(reply<wire::GraphInstantiate::Reply>().failed_node, wire::kMaxConditionalDepth);
 }
 
 TEST_F(GraphTest, BrokenDescriptionsAreViolations) {
   EXPECT_TRUE(is_violation(node(GraphNodeKind::kEmpty, ""))) << "outside of a description";
-  EXPECT_TRUE(is_violation(send(Opcode::kGraphBegin, wire::GraphBegin{1, 9}))) << "no device 9";
+  EXPECT_TRUE(is_violation(send(wire::GraphBegin{1, 9}))) << "no device 9";
   begin();
   EXPECT_TRUE(is_violation(node(GraphNodeKind::kEmpty, "", {kFirst}))) << "behind a later node";
   EXPECT_TRUE(is_violation(node(GraphNodeKind::kEmpty, "12345678"))) << "a body too long";
   EXPECT_TRUE(is_violation(node(GraphNodeKind::kFill, "12345678"))) << "a body too short";
   EXPECT_TRUE(is_violation(node(static_cast<GraphNodeKind>(99), ""))) << "no such kind";
   EXPECT_TRUE(is_violation(node(GraphNodeKind::kHostCall, text_of(wire::HostFunction{0, 99999}))));
-  EXPECT_TRUE(is_violation(node(GraphNodeKind::kEventWait, text_of(wire::ObjectOnly{7, 0}))));
+  EXPECT_TRUE(is_violation(node(GraphNodeKind::kEventWait, text_of(wire::GraphEvent{7}))));
   EXPECT_TRUE(is_violation(node(GraphNodeKind::kValues, "")));
   wire::Launch launch = launch_of(0);
   launch.function = 7;
@@ -406,7 +398,7 @@ TEST_F(GraphTest, BrokenDescriptionsAreViolations) {
   launch = launch_of(0);
   launch.attribute_count = 1000;
   EXPECT_TRUE(is_violation(node(GraphNodeKind::kKernel, text_of(launch) + std::string(16, '\0'))));
-  EXPECT_TRUE(is_violation(send(Opcode::kGraphLaunch, wire::GraphLaunch{1, 1})));
+  EXPECT_TRUE(is_violation(send(wire::GraphLaunch{1, 1})));
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Green contexts and events of a whole context: what reaches the driver, and what does not.
 #include "session_fixture.h"
-#include "wire/green_commands.h"
+#include "wire/commands.h"
 
 namespace openmps::worker {
 namespace {
@@ -13,30 +13,29 @@ class GreenTest : public SessionFixture {
  protected:
   [[nodiscard]] uint64_t limit() const override { return 0; }
   CUdevResource device_resource() {
-    const Status status =
-        send(Opcode::kDeviceResource, wire::DeviceResource{0, 0, CU_DEV_RESOURCE_TYPE_SM, 0});
+    const Status status = send(wire::DeviceResource{0, 0, CU_DEV_RESOURCE_TYPE_SM});
     EXPECT_TRUE(status.ok()) << status.message();
     return reply<CUdevResource>();
   }
   // Two groups of `sms` SMs and the rest.
   std::vector<CUdevResource> split(const CUdevResource& input, uint32_t sms) {
-    const Status status =
-        send(Opcode::kResourceSplit, wire::ResourceSplit{input, 2, 0, sms, 0, 1, 0});
+    const Status status = send(wire::ResourceSplit{input, 2, 0, sms, 0, 1});
     EXPECT_TRUE(status.ok()) << status.message();
-    const auto made = reply<wire::ResourceSplitReply>();
+    const auto made = reply<wire::ResourceSplit::Reply>();
     EXPECT_EQ(made.groups, 2u);
     std::vector<CUdevResource> resources;
     while (resources.size() < made.resources) {
       const auto first = static_cast<uint32_t>(resources.size());
-      EXPECT_TRUE(send(Opcode::kResourceRead, wire::ResourceRead{first, 0}).ok());
-      for (size_t at = 0; at < reply_.size(); at += sizeof(CUdevResource)) {
+      EXPECT_TRUE(send(wire::ResourceRead{first}).ok());
+      for (size_t at = sizeof(wire::ResourceRead::Reply); at < reply_.size();
+           at += sizeof(CUdevResource)) {
         resources.push_back(reply<CUdevResource>(at));
       }
     }
     return resources;
   }
   Status describe(wire::Id id, const CUdevResource& resource) {
-    return send(Opcode::kResourceDescribe, wire::ResourceDescribe{id, 1},
+    return send(wire::ResourceDescribe{id, 1},
                 std::string(reinterpret_cast<const char*>(&resource), sizeof(resource)));
   }
   // Green contexts 1 and 2 of two SMs each.
@@ -44,12 +43,12 @@ class GreenTest : public SessionFixture {
     const std::vector<CUdevResource> parts = split(device_resource(), 2);
     for (wire::Id id = 1; id <= 2; ++id) {
       EXPECT_TRUE(describe(id, parts[id - 1]).ok());
-      EXPECT_TRUE(send(Opcode::kGreenCreate, wire::GreenCreate{id, id, 0, 1}).ok());
+      EXPECT_TRUE(send(wire::GreenCreate{id, id, 0, 1}).ok());
     }
     calls();
   }
   Status green_stream(wire::Id id, wire::Id context, wire::Id green) {
-    return send(Opcode::kStreamCreate, wire::StreamCreate{id, context, 0, 2, 0, green});
+    return send(wire::StreamCreate{id, context, 0, wire::StreamKind::kNonBlocking, 0, green});
   }
 };
 
@@ -70,11 +69,9 @@ TEST_F(GreenTest, SplitsGiveGroupsAndTheRest) {
   EXPECT_EQ(parts[1].sm.smCount, 6u);
   EXPECT_EQ(parts[2].sm.smCount, kFakeSms - 12);
   EXPECT_NE(parts[0]._internal_padding[0], parts[1]._internal_padding[0]) << "other SMs";
-  EXPECT_EQ(send(Opcode::kResourceSplit, wire::ResourceSplit{device_resource(), 2, 0, 99, 0, 1, 0})
-                .code(),
+  EXPECT_EQ(send(wire::ResourceSplit{device_resource(), 2, 0, 99, 0, 1}).code(),
             CUDA_ERROR_INVALID_VALUE);
-  EXPECT_TRUE(is_violation(send(Opcode::kResourceRead, wire::ResourceRead{0, 0})))
-      << "a failed split leaves nothing to read";
+  EXPECT_TRUE(is_violation(send(wire::ResourceRead{0}))) << "a failed split leaves nothing to read";
 }
 
 // The driver believes what is in a resource: nothing made up may reach it.
@@ -83,7 +80,7 @@ TEST_F(GreenTest, OnlyResourcesThatWereGivenAreTaken) {
   calls();
   ++made_up._internal_padding[5];
   EXPECT_EQ(describe(1, made_up).code(), CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
-  EXPECT_EQ(send(Opcode::kResourceSplit, wire::ResourceSplit{made_up, 1, 0, 1, 0, 0, 0}).code(),
+  EXPECT_EQ(send(wire::ResourceSplit{made_up, 1, 0, 1, 0, 0}).code(),
             CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
   made_up.type = CU_DEV_RESOURCE_TYPE_INVALID;
   EXPECT_EQ(describe(1, made_up).code(), CUDA_ERROR_INVALID_RESOURCE_TYPE);
@@ -92,11 +89,10 @@ TEST_F(GreenTest, OnlyResourcesThatWereGivenAreTaken) {
 
 TEST_F(GreenTest, ResourcesOfAGreenContextGoWithIt) {
   make_greens();
-  EXPECT_TRUE(
-      send(Opcode::kDeviceResource, wire::DeviceResource{0, 1, CU_DEV_RESOURCE_TYPE_SM, 0}).ok());
+  EXPECT_TRUE(send(wire::DeviceResource{0, 1, CU_DEV_RESOURCE_TYPE_SM}).ok());
   CUdevResource share = reply<CUdevResource>();
   EXPECT_TRUE(describe(3, share).ok());
-  EXPECT_TRUE(send(Opcode::kGreenDestroy, wire::ObjectOnly{1, 0}).ok());
+  EXPECT_TRUE(send(wire::GreenDestroy{1}).ok());
   EXPECT_EQ(describe(4, share).code(), CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
 }
 
@@ -113,13 +109,11 @@ TEST_F(GreenTest, GoesAfterWhatRunsInIt) {
   EXPECT_TRUE(green_stream(1, 7, 1).ok());
   driver_.hold(1, true);
   launch(1);
-  EXPECT_TRUE(is_violation(send(Opcode::kGreenDestroy, wire::ObjectOnly{1, 0})))
-      << "its stream is alive";
-  EXPECT_TRUE(send(Opcode::kStreamDestroy, wire::ObjectOnly{1, 0}).ok());
+  EXPECT_TRUE(is_violation(send(wire::GreenDestroy{1}))) << "its stream is alive";
+  EXPECT_TRUE(send(wire::StreamDestroy{1}).ok());
   EXPECT_EQ(driver_.live(), "greens 2 libraries 1 registrations 1 streams 1");
-  EXPECT_TRUE(send(Opcode::kGreenDestroy, wire::ObjectOnly{1, 0}).ok());
-  EXPECT_TRUE(is_violation(send(Opcode::kGreenDestroy, wire::ObjectOnly{1, 0})))
-      << "the client has it no more";
+  EXPECT_TRUE(send(wire::GreenDestroy{1}).ok());
+  EXPECT_TRUE(is_violation(send(wire::GreenDestroy{1}))) << "the client has it no more";
   EXPECT_EQ(driver_.live(), "events 1 greens 2 libraries 1 registrations 1 streams 1")
       << "its work goes on";
   driver_.hold(1, false);
@@ -130,28 +124,27 @@ TEST_F(GreenTest, GoesAfterWhatRunsInIt) {
 TEST_F(GreenTest, RefusesWhatItDoesNotHave) {
   make_greens();
   EXPECT_TRUE(is_violation(green_stream(1, 1, 3)));
-  EXPECT_TRUE(is_violation(send(Opcode::kGreenDestroy, wire::ObjectOnly{3, 0})));
-  EXPECT_TRUE(is_violation(send(Opcode::kGreenCreate, wire::GreenCreate{3, 9, 0, 1})));
-  EXPECT_TRUE(is_violation(send(Opcode::kGreenCreate, wire::GreenCreate{1, 1, 0, 1})));
-  EXPECT_TRUE(is_violation(send(Opcode::kGreenCreate, wire::GreenCreate{3, 1, 1, 1})));
-  EXPECT_TRUE(is_violation(send(Opcode::kDeviceResource, wire::DeviceResource{0, 3, 1, 0})));
-  EXPECT_TRUE(is_violation(send(Opcode::kDeviceResource, wire::DeviceResource{1, 0, 1, 0})));
+  EXPECT_TRUE(is_violation(send(wire::GreenDestroy{3})));
+  EXPECT_TRUE(is_violation(send(wire::GreenCreate{3, 9, 0, 1})));
+  EXPECT_TRUE(is_violation(send(wire::GreenCreate{1, 1, 0, 1})));
+  EXPECT_TRUE(is_violation(send(wire::GreenCreate{3, 1, 1, 1})));
+  EXPECT_TRUE(is_violation(send(wire::DeviceResource{0, 3, 1})));
+  EXPECT_TRUE(is_violation(send(wire::DeviceResource{1, 0, 1})));
   EXPECT_TRUE(is_violation(describe(1, device_resource()))) << "the id is in use";
   const wire::ResourceSplit large{device_resource(), wire::kMaxResourceGroups + 1, 0, 1, 0, 0, 0};
-  EXPECT_TRUE(is_violation(send(Opcode::kResourceSplit, large)));
-  EXPECT_EQ(send(Opcode::kGreenCreate, wire::GreenCreate{3, 1, 0, 0}).code(),
-            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_TRUE(is_violation(send(large)));
+  EXPECT_EQ(send(wire::GreenCreate{3, 1, 0, 0}).code(), CUDA_ERROR_INVALID_VALUE);
 }
 
 TEST_F(GreenTest, ThereIsALimit) {
   EXPECT_TRUE(describe(1, device_resource()).ok());
   for (wire::Id id = 1; id <= wire::kMaxGreenContexts; ++id) {
-    EXPECT_TRUE(send(Opcode::kGreenCreate, wire::GreenCreate{id, 1, 0, 1}).ok());
+    EXPECT_TRUE(send(wire::GreenCreate{id, 1, 0, 1}).ok());
   }
   const wire::GreenCreate more{wire::kMaxGreenContexts + 1, 1, 0, 1};
-  EXPECT_EQ(send(Opcode::kGreenCreate, more).code(), CUDA_ERROR_OUT_OF_MEMORY);
-  EXPECT_TRUE(send(Opcode::kGreenDestroy, wire::ObjectOnly{5, 0}).ok());
-  EXPECT_TRUE(send(Opcode::kGreenCreate, more).ok());
+  EXPECT_EQ(send(more).code(), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_TRUE(send(wire::GreenDestroy{5}).ok());
+  EXPECT_TRUE(send(more).ok());
 }
 
 TEST_F(GreenTest, ADriverWithoutThem) {
@@ -161,8 +154,7 @@ TEST_F(GreenTest, ADriverWithoutThem) {
   SessionInfo info;
   info.id = 2;
   SessionParts session(old, *devices_, gate_, commons, info);
-  ReplyWriter reply;
-  EXPECT_EQ(session.greens.resource({0, 0, CU_DEV_RESOURCE_TYPE_SM, 0}, reply).code(),
+  EXPECT_EQ(send_to(session, wire::DeviceResource{0, 0, CU_DEV_RESOURCE_TYPE_SM}).code(),
             CUDA_ERROR_NOT_SUPPORTED);
 }
 
@@ -177,12 +169,12 @@ TEST_F(GreenTest, AStreamJoinsTheBusyStreamsOfItsContext) {
   launch(3);
   launch(4);
   calls();
-  EXPECT_TRUE(send(Opcode::kContextJoin, wire::ContextJoin{5, 1}).ok());
+  EXPECT_TRUE(send(wire::ContextJoin{5, 1}).ok());
   EXPECT_EQ(calls(), (Calls{"stream 0", "event", "record e1 s1", "wait s4 e1", "event",
                             "record e2 s2", "wait s4 e2"}));
-  EXPECT_TRUE(send(Opcode::kContextJoin, wire::ContextJoin{5, 77}).ok()) << "has no streams";
+  EXPECT_TRUE(send(wire::ContextJoin{5, 77}).ok()) << "has no streams";
   EXPECT_EQ(calls(), Calls{});
-  EXPECT_TRUE(is_violation(send(Opcode::kContextJoin, wire::ContextJoin{6, 1})));
+  EXPECT_TRUE(is_violation(send(wire::ContextJoin{6, 1})));
 }
 
 TEST_F(GreenTest, LaterWorkOfAContextFollowsAStream) {
@@ -192,7 +184,7 @@ TEST_F(GreenTest, LaterWorkOfAContextFollowsAStream) {
   launch(1);
   launch(4);
   calls();
-  EXPECT_TRUE(send(Opcode::kContextFollow, wire::ObjectOnly{3, 0}).ok());
+  EXPECT_TRUE(send(wire::ContextFollow{3}).ok());
   EXPECT_EQ(calls(), (Calls{"stream 0", "event", "record e1 s3"}));
   launch(1);
   EXPECT_EQ(calls(), (Calls{"wait s1 e1", "launch s1 16"}));
@@ -202,7 +194,7 @@ TEST_F(GreenTest, LaterWorkOfAContextFollowsAStream) {
   EXPECT_EQ(calls(), (Calls{"stream 0", "wait s4 e1", "launch s4 16"})) << "a new stream, too";
   launch(4);
   EXPECT_EQ(calls(), Calls{"launch s2 16"}) << "another context does not";
-  EXPECT_TRUE(is_violation(send(Opcode::kContextFollow, wire::ObjectOnly{9, 0})));
+  EXPECT_TRUE(is_violation(send(wire::ContextFollow{9})));
 }
 
 }  // namespace

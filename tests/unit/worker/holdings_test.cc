@@ -7,9 +7,7 @@
 #include <string>
 
 #include "session_fixture.h"
-#include "wire/array_commands.h"
-#include "wire/graph_commands.h"
-#include "wire/green_commands.h"
+#include "wire/commands.h"
 #include "worker/driver_graph.h"
 #include "worker/image_facts.h"
 #include "worker/worker_link.h"
@@ -26,17 +24,15 @@ std::string text_of(const T& value) {
 
 class HoldingsTest : public SessionFixture {
  protected:
-  Status announce(wire::Id blob, uint64_t bytes) {
-    return send(Opcode::kBlobBegin, wire::BlobBegin{blob, 0, bytes});
-  }
+  Status announce(wire::Id blob, uint64_t bytes) { return send(wire::BlobBegin{bytes, blob}); }
   Status load(wire::Id module, wire::Id blob) {
-    return send(Opcode::kModuleLoad, wire::ModuleLoad{module, blob, 0, 0, 0, 0});
+    return send(wire::ModuleLoad{module, blob, 0, wire::ModuleKind::kModule, 0, 0});
   }
   Status load_text(wire::Id module, const std::string& image) {
     EXPECT_TRUE(announce(9, image.size()).ok());
     memcpy(session_->core.view.staging(), image.data(), image.size());
     const auto bytes = static_cast<uint32_t>(image.size());
-    EXPECT_TRUE(send(Opcode::kBlobData, wire::BlobData{9, bytes, 0, kStaging}).ok());
+    EXPECT_TRUE(send(wire::BlobData{9, bytes, 0, kStaging}).ok());
     return load(module, 9);
   }
   uint64_t granted() { return session_->memory.granted(0); }
@@ -47,7 +43,7 @@ TEST_F(HoldingsTest, ImagesThatAreAnnouncedAndNotLoaded) {
   EXPECT_TRUE(load_text(1, "code").ok()) << "all but what was announced before is left";
   EXPECT_TRUE(announce(2, 4).ok());
   EXPECT_TRUE(announce(3, 1).ok()) << "the load that uses it is told";
-  EXPECT_TRUE(send(Opcode::kBlobData, wire::BlobData{3, 1, 0, kStaging}).ok());
+  EXPECT_TRUE(send(wire::BlobData{3, 1, 0, kStaging}).ok());
   const Status refused = load(2, 3);
   EXPECT_EQ(refused.code(), CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_NE(refused.message().find("not loaded yet"), std::string::npos) << refused.message();
@@ -57,7 +53,7 @@ TEST_F(HoldingsTest, AllImagesOfASession) {
   session_->modules.hold_image(wire::kMaxSessionImageBytes - 4);
   EXPECT_TRUE(load_text(1, "code").ok());
   EXPECT_EQ(load_text(2, "more").code(), CUDA_ERROR_OUT_OF_MEMORY);
-  EXPECT_TRUE(send(Opcode::kModuleUnload, wire::ObjectOnly{1, 0}).ok());
+  EXPECT_TRUE(send(wire::ModuleUnload{1}).ok());
   EXPECT_TRUE(load_text(2, "more").ok());
   EXPECT_TRUE(is_violation(announce(5, wire::kMaxSessionImageBytes + 1)));
   session_->modules.drop_image(wire::kMaxSessionImageBytes - 4);
@@ -65,13 +61,13 @@ TEST_F(HoldingsTest, AllImagesOfASession) {
 
 TEST_F(HoldingsTest, InputsOfALinkAreImagesUntilItIsDestroyed) {
   session_->modules.hold_image(wire::kMaxSessionImageBytes - 6);
-  EXPECT_TRUE(send(Opcode::kLinkCreate, wire::LinkCreate{1, 0, 0, 0}).ok());
+  EXPECT_TRUE(send(wire::LinkCreate{1, 0, 0, 0}).ok());
   EXPECT_TRUE(announce(1, 4).ok());
   memcpy(session_->core.view.staging(), "code", 4);
-  EXPECT_TRUE(send(Opcode::kBlobData, wire::BlobData{1, 4, 0, kStaging}).ok());
-  EXPECT_TRUE(send(Opcode::kLinkAdd, wire::LinkAdd{1, 1, CU_JIT_INPUT_PTX, 0, 0, 0}).ok());
+  EXPECT_TRUE(send(wire::BlobData{1, 4, 0, kStaging}).ok());
+  EXPECT_TRUE(send(wire::LinkAdd{1, 1, CU_JIT_INPUT_PTX, 0, 0}).ok());
   EXPECT_EQ(load_text(1, "code").code(), CUDA_ERROR_OUT_OF_MEMORY);
-  EXPECT_TRUE(send(Opcode::kLinkDestroy, wire::ObjectOnly{1, 0}).ok());
+  EXPECT_TRUE(send(wire::LinkDestroy{1}).ok());
   EXPECT_TRUE(load_text(1, "code").ok());
   session_->modules.drop_image(wire::kMaxSessionImageBytes - 6);
 }
@@ -82,7 +78,7 @@ TEST_F(HoldingsTest, VariablesOfModulesAreDeviceMemory) {
   EXPECT_EQ(granted(), 0u);
   EXPECT_TRUE(load_text(1, ".global .v4 .f32 some[3][5];\n.global .u64 one = 7;").ok());
   EXPECT_EQ(granted(), 3u * 5 * 16 + 8);
-  EXPECT_TRUE(send(Opcode::kModuleUnload, wire::ObjectOnly{1, 0}).ok());
+  EXPECT_TRUE(send(wire::ModuleUnload{1}).ok());
   EXPECT_EQ(granted(), 0u);
   // What the driver refuses is charged to nobody.
   EXPECT_FALSE(load_text(1, "bad code .global .b8 some[4];").ok());
@@ -90,19 +86,17 @@ TEST_F(HoldingsTest, VariablesOfModulesAreDeviceMemory) {
 }
 
 TEST_F(HoldingsTest, GreenContextsAreDeviceMemory) {
-  EXPECT_TRUE(
-      send(Opcode::kDeviceResource, wire::DeviceResource{0, 0, CU_DEV_RESOURCE_TYPE_SM, 0}).ok());
+  EXPECT_TRUE(send(wire::DeviceResource{0, 0, CU_DEV_RESOURCE_TYPE_SM}).ok());
   const auto resource = reply<CUdevResource>();
-  EXPECT_TRUE(
-      send(Opcode::kResourceDescribe, wire::ResourceDescribe{1, 1}, text_of(resource)).ok());
+  EXPECT_TRUE(send(wire::ResourceDescribe{1, 1}, text_of(resource)).ok());
   constexpr auto kFit = static_cast<wire::Id>(kLimit / wire::kGreenContextBytes);
   for (wire::Id id = 1; id <= kFit; ++id) {
-    EXPECT_TRUE(send(Opcode::kGreenCreate, wire::GreenCreate{id, 1, 0, 1}).ok());
+    EXPECT_TRUE(send(wire::GreenCreate{id, 1, 0, 1}).ok());
   }
   const wire::GreenCreate more{kFit + 1, 1, 0, 1};
-  EXPECT_EQ(send(Opcode::kGreenCreate, more).code(), CUDA_ERROR_OUT_OF_MEMORY);
-  EXPECT_TRUE(send(Opcode::kGreenDestroy, wire::ObjectOnly{1, 0}).ok());
-  EXPECT_TRUE(send(Opcode::kGreenCreate, more).ok());
+  EXPECT_EQ(send(more).code(), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_TRUE(send(wire::GreenDestroy{1}).ok());
+  EXPECT_TRUE(send(more).ok());
 }
 
 TEST_F(HoldingsTest, BytesOfGraphs) {
@@ -111,37 +105,34 @@ TEST_F(HoldingsTest, BytesOfGraphs) {
   launch.parameter_bytes = wire::kMaxKernelParameterBytes;
   const std::string body = text_of(launch) + std::string(launch.parameter_bytes, '\0');
   const auto describe = [&](wire::Id exec, uint64_t nodes) {
-    EXPECT_TRUE(send(Opcode::kGraphBegin, wire::GraphBegin{exec, 0}).ok());
-    const wire::GraphNode node{exec, static_cast<uint32_t>(wire::GraphNodeKind::kKernel), 0,
+    EXPECT_TRUE(send(wire::GraphBegin{exec, 0}).ok());
+    const wire::GraphNode node{exec, wire::GraphNodeKind::kKernel, 0,
                                static_cast<uint32_t>(body.size())};
     for (uint64_t i = 0; i < nodes; ++i) {
-      if (!send(Opcode::kGraphNode, node, body).ok()) break;
+      if (!send(node, body).ok()) break;
     }
-    return send(Opcode::kGraphInstantiate, wire::GraphInstantiate{exec, 0, 0});
+    return send(wire::GraphInstantiate{0, exec});
   };
   const uint64_t fit = wire::kMaxGraphBytes / (sizeof(GraphStep) + body.size());
   EXPECT_TRUE(describe(1, fit).ok());
   EXPECT_EQ(describe(2, 1).code(), CUDA_ERROR_OUT_OF_MEMORY);
-  EXPECT_TRUE(send(Opcode::kGraphExecDestroy, wire::ObjectOnly{1, 0}).ok());
+  EXPECT_TRUE(send(wire::GraphExecDestroy{1}).ok());
   EXPECT_EQ(describe(2, fit + 1).code(), CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_TRUE(describe(2, 8).ok()) << "what was described before is gone";
 }
 
 TEST_F(HoldingsTest, NodesOfGraphs) {
   const auto begin = [&](wire::Id exec, wire::Id graph) {
-    EXPECT_TRUE(send(Opcode::kGraphBegin, wire::GraphBegin{exec, 0, graph, 0}).ok());
+    EXPECT_TRUE(send(wire::GraphBegin{exec, 0, graph}).ok());
   };
   const auto describe = [&](wire::Id exec, wire::GraphNodeKind kind, const std::string& body) {
-    const wire::GraphNode node{exec, static_cast<uint32_t>(kind), 0,
-                               static_cast<uint32_t>(body.size())};
-    EXPECT_TRUE(send(Opcode::kGraphNode, node, body).ok());
+    const wire::GraphNode node{exec, kind, 0, static_cast<uint32_t>(body.size())};
+    EXPECT_TRUE(send(node, body).ok());
   };
-  const auto instantiate = [&](wire::Id exec) {
-    return send(Opcode::kGraphInstantiate, wire::GraphInstantiate{exec, 0, 0});
-  };
+  const auto instantiate = [&](wire::Id exec) { return send(wire::GraphInstantiate{0, exec}); };
   const auto handle_of = [&](wire::Id graph) {
-    EXPECT_TRUE(send(Opcode::kConditionCreate, wire::ConditionCreate{graph, 0, 1, 1}).ok());
-    return reply<wire::ConditionReply>().handle;
+    EXPECT_TRUE(send(wire::ConditionCreate{graph, 0, 1, 1}).ok());
+    return reply<wire::ConditionCreate::Reply>().handle;
   };
   // A node of a graph with handles is held twice, and a conditional one's bodies count as nodes:
   // these leave room for one.
@@ -171,31 +162,27 @@ TEST_F(HoldingsTest, NodesOfGraphs) {
   begin(3, 0);
   describe(3, wire::GraphNodeKind::kEmpty, "");
   EXPECT_TRUE(instantiate(3).ok());
-  EXPECT_TRUE(send(Opcode::kGraphExecDestroy, wire::ObjectOnly{1, 0}).ok());
-  EXPECT_TRUE(send(Opcode::kGraphExecDestroy, wire::ObjectOnly{3, 0}).ok());
-  EXPECT_TRUE(send(Opcode::kGraphForget, wire::ObjectOnly{5, 0}).ok());
+  EXPECT_TRUE(send(wire::GraphExecDestroy{1}).ok());
+  EXPECT_TRUE(send(wire::GraphExecDestroy{3}).ok());
+  EXPECT_TRUE(send(wire::GraphForget{5}).ok());
   EXPECT_TRUE(two_nodes().ok());
 }
 
 TEST_F(HoldingsTest, ConditionalHandles) {
-  const auto add = [&](wire::Id graph) {
-    return send(Opcode::kConditionCreate, wire::ConditionCreate{graph, 0, 1, 1});
-  };
+  const auto add = [&](wire::Id graph) { return send(wire::ConditionCreate{graph, 0, 1, 1}); };
   for (uint32_t i = 1; i < wire::kMaxConditions; ++i) ASSERT_TRUE(add(5).ok()) << i;
   EXPECT_TRUE(add(6).ok());
   EXPECT_EQ(add(6).code(), CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_EQ(add(7).code(), CUDA_ERROR_OUT_OF_MEMORY);
-  EXPECT_TRUE(send(Opcode::kGraphForget, wire::ObjectOnly{6, 0}).ok());
+  EXPECT_TRUE(send(wire::GraphForget{6}).ok());
   EXPECT_TRUE(add(5).ok());
 }
 
 TEST_F(HoldingsTest, Links) {
-  const auto open = [&](wire::Id id) {
-    return send(Opcode::kLinkCreate, wire::LinkCreate{id, 0, 0, 0});
-  };
+  const auto open = [&](wire::Id id) { return send(wire::LinkCreate{id, 0, 0, 0}); };
   for (wire::Id id = 1; id <= kMaxLinks; ++id) EXPECT_TRUE(open(id).ok());
   EXPECT_EQ(open(kMaxLinks + 1).code(), CUDA_ERROR_OUT_OF_MEMORY);
-  EXPECT_TRUE(send(Opcode::kLinkDestroy, wire::ObjectOnly{7, 0}).ok());
+  EXPECT_TRUE(send(wire::LinkDestroy{7}).ok());
   EXPECT_TRUE(open(kMaxLinks + 1).ok());
 }
 
@@ -204,41 +191,41 @@ TEST_F(HoldingsTest, ReservedAddresses) {
   GTEST_SKIP() << "ThreadSanitizer leaves no such range of addresses";
 #endif
   const auto reserve = [&](uint64_t bytes) {
-    return send(Opcode::kAddressReserve, wire::AddressReserve{bytes, wire::kMemoryGranularity});
+    return send(wire::AddressReserve{bytes, wire::kMemoryGranularity});
   };
   const auto free = [&](uint64_t address, uint64_t bytes) {
-    return send(Opcode::kAddressFree, wire::MemoryRange{address, bytes, 0, 0});
+    return send(wire::AddressFree{address, bytes});
   };
   EXPECT_TRUE(reserve(wire::kMaxExtentBytes).ok());
-  const uint64_t largest = reply<wire::AddressReply>().address;
+  const uint64_t largest = reply<wire::AddressReserve::Reply>().address;
   EXPECT_EQ(reserve(wire::kMemoryGranularity).code(), CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_TRUE(free(largest, wire::kMaxExtentBytes).ok());
 
   for (uint32_t i = 0; i < wire::kMaxExtents; ++i) {
     EXPECT_TRUE(reserve(wire::kMemoryGranularity).ok()) << i;
   }
-  const uint64_t last = reply<wire::AddressReply>().address;
+  const uint64_t last = reply<wire::AddressReserve::Reply>().address;
   EXPECT_EQ(reserve(wire::kMemoryGranularity).code(), CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_TRUE(free(last, wire::kMemoryGranularity).ok());
   EXPECT_TRUE(reserve(wire::kMemoryGranularity).ok());
 }
 
 TEST_F(HoldingsTest, OffersToOtherProcesses) {
-  EXPECT_TRUE(send(Opcode::kEventCreate, wire::EventCreate{1, CU_EVENT_INTERPROCESS, 0, 0}).ok());
-  const auto publish = [&] { return send(Opcode::kEventPublish, wire::ObjectOnly{1, 0}); };
+  EXPECT_TRUE(send(wire::EventCreate{1, CU_EVENT_INTERPROCESS, 0}).ok());
+  const auto publish = [&] { return send(wire::EventPublish{1}); };
   for (uint32_t i = 0; i < kMaxOffers; ++i) ASSERT_TRUE(publish().ok()) << i;
   const auto last = reply<wire::ShareKey>();
   EXPECT_EQ(publish().code(), CUDA_ERROR_OUT_OF_MEMORY);
   map(kBase, wire::kMemoryGranularity);
-  const wire::MemoryRange memory{kBase, wire::kMemoryGranularity, 0, 0};
-  EXPECT_EQ(send(Opcode::kMemoryPublish, memory).code(), CUDA_ERROR_OUT_OF_MEMORY);
+  const wire::MemoryPublish memory{kBase, wire::kMemoryGranularity};
+  EXPECT_EQ(send(memory).code(), CUDA_ERROR_OUT_OF_MEMORY);
   wire::ShareKey key;
   std::shared_ptr<DriverEvent> event = commons_.exchange.event(last);
   ASSERT_NE(event, nullptr);
   EXPECT_TRUE(commons_.exchange.publish(2, std::move(event), &key)) << "others have their own";
   commons_.exchange.withdraw_all(2);
-  EXPECT_TRUE(send(Opcode::kMemoryWithdraw, last).ok());
-  EXPECT_TRUE(send(Opcode::kMemoryPublish, memory).ok());
+  EXPECT_TRUE(send(wire::MemoryWithdraw{last}).ok());
+  EXPECT_TRUE(send(memory).ok());
 }
 
 TEST_F(HoldingsTest, ResourcesAndTheirDescriptors) {
@@ -257,39 +244,37 @@ TEST_F(HoldingsTest, ResourcesAndTheirDescriptors) {
   info.id = 2;
   SessionParts other(restless, *devices_, gate_, commons, info);
   const auto look = [&] {
-    reply_.clear();
-    return other.greens.resource({0, 0, CU_DEV_RESOURCE_TYPE_SM, 0}, reply_);
+    return send_to(other, wire::DeviceResource{0, 0, CU_DEV_RESOURCE_TYPE_SM});
   };
   for (uint32_t i = 0; i < wire::kMaxResources; ++i) ASSERT_TRUE(look().ok()) << i;
-  const std::string last = text_of(reply<CUdevResource>());
+  const auto last = reply<CUdevResource>();
   EXPECT_EQ(look().code(), CUDA_ERROR_OUT_OF_MEMORY);
 
   const auto describe = [&](wire::Id id) {
-    return other.greens.describe(
-        {id, 1}, {reinterpret_cast<const unsigned char*>(last.data()), last.size()});
+    const std::string bytes(reinterpret_cast<const char*>(&last), sizeof(last));
+    return send_to(other, wire::ResourceDescribe{id, 1}, bytes);
   };
   for (wire::Id id = 1; id <= wire::kMaxDescriptors; ++id) ASSERT_TRUE(describe(id).ok()) << id;
   EXPECT_EQ(describe(wire::kMaxDescriptors + 1).code(), CUDA_ERROR_OUT_OF_MEMORY);
-  EXPECT_TRUE(other.greens.create({1, wire::kMaxDescriptors, 0, 1}).ok()) << "the last is good";
+  EXPECT_TRUE(send_to(other, wire::GreenCreate{1, wire::kMaxDescriptors, 0, 1}).ok())
+      << "the last is good";
   other.release();
 }
 
 TEST_F(HoldingsTest, IdsOfFunctionsArraysAndPhysicalMemory) {
   load_module();
   const auto function = [&](wire::Id id) {
-    return send(Opcode::kGetFunction, wire::GetSymbol{1, id, 0, 4}, "kern");
+    return send(wire::GetFunction{1, id, wire::ModuleKind::kModule, 4}, "kern");
   };
   EXPECT_TRUE(function(wire::kMaxObjects).ok());
   EXPECT_TRUE(is_violation(function(wire::kMaxObjects + 1)));
   const auto array = [&](wire::Id id) {
-    return send(Opcode::kArrayCreate,
-                wire::ArrayCreate{id, 0, 64, 64, 0, CU_AD_FORMAT_FLOAT, 1, 0, 0});
+    return send(wire::ArrayCreate{id, 0, 64, 64, 0, CU_AD_FORMAT_FLOAT, 1, 0, 0});
   };
   EXPECT_TRUE(array(wire::kMaxObjects).ok());
   EXPECT_TRUE(is_violation(array(wire::kMaxObjects + 1)));
   const auto physical = [&](wire::Id id) {
-    return send(Opcode::kPhysicalCreate,
-                wire::PhysicalCreate{id, 0, wire::kMemoryGranularity, 0, 0});
+    return send(wire::PhysicalCreate{id, 0, wire::kMemoryGranularity, 0});
   };
   EXPECT_TRUE(physical(wire::kMaxObjects).ok());
   EXPECT_TRUE(is_violation(physical(wire::kMaxObjects + 1)));
@@ -297,13 +282,12 @@ TEST_F(HoldingsTest, IdsOfFunctionsArraysAndPhysicalMemory) {
 
 TEST_F(HoldingsTest, SlotsOfFencesAndHostFunctions) {
   create_stream(1, wire::StreamKind::kNonBlocking);
-  EXPECT_TRUE(send(Opcode::kFence, wire::Fence{1, wire::kFenceSlots - 1, 1}).ok());
-  EXPECT_TRUE(is_violation(send(Opcode::kFence, wire::Fence{1, wire::kFenceSlots, 1})));
+  EXPECT_TRUE(send(wire::Fence{1, wire::kFenceSlots - 1, 1}).ok());
+  EXPECT_TRUE(is_violation(send(wire::Fence{1, wire::kFenceSlots, 1})));
   const wire::HostFunction last{1, wire::kCallbackSlots - 1};
-  EXPECT_TRUE(send(Opcode::kHostFunction, last).ok());
+  EXPECT_TRUE(send(last).ok());
   session_->core.view.callback(last.slot).done.store(1);
-  EXPECT_TRUE(
-      is_violation(send(Opcode::kHostFunction, wire::HostFunction{1, wire::kCallbackSlots})));
+  EXPECT_TRUE(is_violation(send(wire::HostFunction{1, wire::kCallbackSlots})));
 }
 
 TEST_F(HoldingsTest, DescriptorsOnTheirWay) {
@@ -325,32 +309,28 @@ TEST_F(HoldingsTest, Streams) {
   for (wire::Id id = 1; id <= wire::kMaxStreams; ++id) {
     create_stream(id, wire::StreamKind::kNonBlocking);
   }
-  const auto kind = static_cast<uint32_t>(wire::StreamKind::kNonBlocking);
+  const auto kind = wire::StreamKind::kNonBlocking;
   const wire::StreamCreate more{wire::kMaxStreams + 1, 1, 0, kind, 0, 0};
-  EXPECT_TRUE(is_violation(send(Opcode::kStreamCreate, more)));
-  EXPECT_TRUE(send(Opcode::kStreamDestroy, wire::ObjectOnly{1, 0}).ok());
-  EXPECT_TRUE(send(Opcode::kStreamCreate, more).ok());
+  EXPECT_TRUE(is_violation(send(more)));
+  EXPECT_TRUE(send(wire::StreamDestroy{1}).ok());
+  EXPECT_TRUE(send(more).ok());
 }
 
 TEST_F(HoldingsTest, IdsOfEventsExecutableGraphsModulesAndImages) {
-  EXPECT_TRUE(send(Opcode::kEventCreate, wire::EventCreate{wire::kMaxEvents, 0, 0, 0}).ok());
-  EXPECT_TRUE(
-      is_violation(send(Opcode::kEventCreate, wire::EventCreate{wire::kMaxEvents + 1, 0, 0, 0})));
-  EXPECT_TRUE(send(Opcode::kGraphBegin, wire::GraphBegin{wire::kMaxGraphExecs, 0}).ok());
-  EXPECT_TRUE(
-      is_violation(send(Opcode::kGraphBegin, wire::GraphBegin{wire::kMaxGraphExecs + 1, 0})));
+  EXPECT_TRUE(send(wire::EventCreate{wire::kMaxEvents, 0, 0}).ok());
+  EXPECT_TRUE(is_violation(send(wire::EventCreate{wire::kMaxEvents + 1, 0, 0})));
+  EXPECT_TRUE(send(wire::GraphBegin{wire::kMaxGraphExecs, 0}).ok());
+  EXPECT_TRUE(is_violation(send(wire::GraphBegin{wire::kMaxGraphExecs + 1, 0})));
   EXPECT_TRUE(load_text(wire::kMaxModules, "code").ok());
   EXPECT_TRUE(is_violation(load_text(wire::kMaxModules + 1, "code")));
-  EXPECT_TRUE(
-      send(Opcode::kArrayCreate, wire::ArrayCreate{1, 0, 64, 64, 0, CU_AD_FORMAT_FLOAT, 1, 0, 0})
-          .ok());
+  EXPECT_TRUE(send(wire::ArrayCreate{1, 0, 64, 64, 0, CU_AD_FORMAT_FLOAT, 1, 0, 0}).ok());
   wire::ImageCreate image{};
   image.type = CU_RESOURCE_TYPE_ARRAY;
   image.array = 1;
   image.image = wire::kMaxImageObjects;
-  EXPECT_TRUE(send(Opcode::kImageCreate, image).ok());
+  EXPECT_TRUE(send(image).ok());
   image.image = wire::kMaxImageObjects + 1;
-  EXPECT_TRUE(is_violation(send(Opcode::kImageCreate, image)));
+  EXPECT_TRUE(is_violation(send(image)));
 }
 
 TEST_F(HoldingsTest, MappingsAndRegistrations) {
@@ -358,18 +338,17 @@ TEST_F(HoldingsTest, MappingsAndRegistrations) {
   GTEST_SKIP() << "a window of ThreadSanitizer's has fewer pages";
 #endif
   const auto page = [](uint64_t number) {
-    return wire::MemoryRange{kPinned + number * wire::kHostPageBytes, wire::kHostPageBytes, 0, 0};
+    return wire::HostRegister{kPinned + number * wire::kHostPageBytes, wire::kHostPageBytes};
   };
   // The channel is one, too.
   for (uint64_t i = 0; i + 1 < wire::kMaxMappings; ++i) {
-    ASSERT_TRUE(send(Opcode::kHostRegister, page(i)).ok()) << i;
+    ASSERT_TRUE(send(page(i)).ok()) << i;
   }
-  EXPECT_EQ(send(Opcode::kHostRegister, page(wire::kMaxMappings)).code(), CUDA_ERROR_OUT_OF_MEMORY);
-  EXPECT_EQ(
-      send(Opcode::kMemoryMap, wire::MemoryRange{kBase, wire::kMemoryGranularity, 0, 0}).code(),
-      CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(send(page(wire::kMaxMappings)).code(), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(send(wire::MemoryMap{kBase, wire::kMemoryGranularity, 0}).code(),
+            CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_EQ(granted(), 0u);
-  EXPECT_TRUE(send(Opcode::kHostUnregister, page(7)).ok());
+  EXPECT_TRUE(send(wire::HostUnregister{page(7).address, page(7).bytes}).ok());
   map(kBase, wire::kMemoryGranularity);
 }
 

@@ -234,14 +234,15 @@ TEST(ImageStoreSwitch, TheEnvironmentSwitchesSharingOff) {
 // Which loads of sessions share.
 class SharedLibraries : public SessionFixture {
  protected:
-  Status load(wire::Id id, const std::string& image, uint32_t kind = 1, uint32_t options = 0) {
-    EXPECT_TRUE(send(wire::Opcode::kBlobBegin, wire::BlobBegin{id, 0, image.size()}).ok());
+  Status load(wire::Id id, const std::string& image,
+              wire::ModuleKind kind = wire::ModuleKind::kLibrary, uint32_t options = 0) {
+    EXPECT_TRUE(send(wire::BlobBegin{image.size(), id}).ok());
     memcpy(session_->core.view.staging(), image.data(), image.size());
     const auto bytes = static_cast<uint32_t>(image.size());
-    EXPECT_TRUE(send(wire::Opcode::kBlobData, wire::BlobData{id, bytes, 0, kStaging}).ok());
-    const wire::JitOption option{CU_JIT_MAX_REGISTERS, 0, 32};
+    EXPECT_TRUE(send(wire::BlobData{id, bytes, 0, kStaging}).ok());
+    const wire::JitOption option{32, CU_JIT_MAX_REGISTERS};
     return send(
-        wire::Opcode::kModuleLoad, wire::ModuleLoad{id, id, 0, kind, 0, options},
+        wire::ModuleLoad{id, id, 0, kind, 0, options},
         options == 0 ? "" : std::string(reinterpret_cast<const char*>(&option), sizeof(option)));
   }
   uint64_t loaded() { return gate_.cost(GatedCall::kLibraryLoad).calls; }
@@ -252,21 +253,21 @@ TEST_F(SharedLibraries, TheSameImageIsOneLibraryUntilItsLastUnload) {
   ASSERT_TRUE(load(2, "code").ok());
   EXPECT_EQ(loaded(), 1u);
   EXPECT_EQ(driver_.live(), "libraries 1 registrations 1");
-  EXPECT_TRUE(send(wire::Opcode::kModuleUnload, wire::ObjectOnly{1, 0}).ok());
+  EXPECT_TRUE(send(wire::ModuleUnload{1}).ok());
   EXPECT_EQ(driver_.live(), "libraries 1 registrations 1");
-  EXPECT_TRUE(send(wire::Opcode::kGetFunction, wire::GetSymbol{2, 1, 1, 4}, "kern").ok());
-  EXPECT_TRUE(send(wire::Opcode::kModuleUnload, wire::ObjectOnly{2, 0}).ok());
+  EXPECT_TRUE(send(wire::GetFunction{2, 1, wire::ModuleKind::kLibrary, 4}, "kern").ok());
+  EXPECT_TRUE(send(wire::ModuleUnload{2}).ok());
   EXPECT_EQ(driver_.live(), "registrations 1");
 }
 
 TEST_F(SharedLibraries, OptionsVariablesAndModulesAreASessionsOwn) {
   ASSERT_TRUE(load(1, "code").ok());
-  ASSERT_TRUE(load(2, "code", 1, 1).ok());
+  ASSERT_TRUE(load(2, "code", wire::ModuleKind::kLibrary, 1).ok());
   EXPECT_EQ(loaded(), 2u) << "options change the code";
   ASSERT_TRUE(load(3, ".global .b32 x;").ok());
   ASSERT_TRUE(load(4, ".global .b32 x;").ok());
   EXPECT_EQ(loaded(), 4u) << "variables are a session's own";
-  ASSERT_TRUE(load(5, "code", 0).ok());
+  ASSERT_TRUE(load(5, "code", wire::ModuleKind::kModule).ok());
   EXPECT_EQ(driver_.live(), "libraries 4 registrations 1");
 }
 

@@ -15,12 +15,10 @@ using wire::Opcode;
 class LimitsTest : public SessionFixture {
  protected:
   CUresult raise(CUlimit limit, uint64_t value) {
-    return send(Opcode::kLimitRaise, wire::LimitValue{0, static_cast<uint32_t>(limit), value})
-        .code();
+    return send(wire::LimitRaise{0, static_cast<uint32_t>(limit), value}).code();
   }
   uint64_t get(CUlimit limit) {
-    const Status status =
-        send(Opcode::kLimitGet, wire::LimitValue{0, static_cast<uint32_t>(limit), 0});
+    const Status status = send(wire::LimitGet{0, static_cast<uint32_t>(limit)});
     EXPECT_TRUE(status.ok()) << status.message();
     return reply<uint64_t>();
   }
@@ -57,7 +55,7 @@ TEST_F(LimitsTest, WhatTheDriverRefusesIsRefused) {
   EXPECT_EQ(raise(CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH, 4), CUDA_ERROR_UNSUPPORTED_LIMIT);
   driver_.limits[CU_LIMIT_SHMEM_SIZE] = 1000;
   EXPECT_EQ(raise(CU_LIMIT_SHMEM_SIZE, 1000), CUDA_ERROR_NOT_PERMITTED);
-  EXPECT_EQ(send(Opcode::kLimitGet, wire::LimitValue{9, 0, 0}).code(), CUDA_ERROR_MPS_RPC_FAILURE)
+  EXPECT_EQ(send(wire::LimitGet{9, 0}).code(), CUDA_ERROR_MPS_RPC_FAILURE)
       << "there is no such device";
 }
 

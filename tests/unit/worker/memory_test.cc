@@ -7,7 +7,6 @@
 namespace openmps::worker {
 namespace {
 
-using wire::MemoryRange;
 using wire::Opcode;
 
 constexpr uint64_t kUnit = wire::kMemoryGranularity;
@@ -15,7 +14,7 @@ constexpr uint64_t kUnit = wire::kMemoryGranularity;
 class MemoryTest : public SessionFixture {
  protected:
   Status copy(uint64_t destination, uint64_t source, uint64_t bytes) {
-    return send(Opcode::kMemcpy, wire::Memcpy{1, 0, destination, source, bytes});
+    return send(wire::Memcpy{1, 0, destination, source, bytes});
   }
 };
 
@@ -29,20 +28,19 @@ TEST_F(MemoryTest, IsReservedAtTheFirstGrant) {
 
 TEST_F(MemoryTest, LimitIsEnforcedWhereMemoryIsGranted) {
   map(kBase, kLimit - kUnit);
-  const MemoryRange two{kBase + kLimit, 2 * kUnit, 0, 0};
-  EXPECT_EQ(send(Opcode::kMemoryMap, two).code(), CUDA_ERROR_OUT_OF_MEMORY);
-  EXPECT_TRUE(send(Opcode::kMemoryInfo, wire::DeviceOnly{0, 0}).ok());
-  EXPECT_EQ(reply<wire::MemoryInfoReply>().total, kLimit);
-  EXPECT_EQ(reply<wire::MemoryInfoReply>().free, kUnit);
-  EXPECT_TRUE(send(Opcode::kMemoryUnmap, MemoryRange{kBase, kLimit - kUnit, 0, 0}).ok());
+  const wire::MemoryMap two{kBase + kLimit, 2 * kUnit, 0};
+  EXPECT_EQ(send(two).code(), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_TRUE(send(wire::MemoryInfo{0}).ok());
+  EXPECT_EQ(reply<wire::MemoryInfo::Reply>().total, kLimit);
+  EXPECT_EQ(reply<wire::MemoryInfo::Reply>().free, kUnit);
+  EXPECT_TRUE(send(wire::MemoryUnmap{kBase, kLimit - kUnit, 0, 0}).ok());
   EXPECT_EQ(driver_.physical_bytes(), 0u);
   map(two.address, two.bytes);
 }
 
 TEST_F(MemoryTest, FailedGrantLeavesNothing) {
   driver_.fail("access", CUDA_ERROR_OUT_OF_MEMORY);
-  EXPECT_EQ(send(Opcode::kMemoryMap, MemoryRange{kBase, kUnit, 0, 0}).code(),
-            CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(send(wire::MemoryMap{kBase, kUnit, 0}).code(), CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_EQ(driver_.live(), "registrations 1 reservations 1");
   EXPECT_EQ(session_->memory.granted(0), 0u);
   driver_.fail("access", CUDA_SUCCESS);
@@ -52,38 +50,37 @@ TEST_F(MemoryTest, FailedGrantLeavesNothing) {
 TEST_F(MemoryTest, UnmapTakesWholeMappings) {
   map(kBase, kUnit);
   map(kBase + kUnit, kUnit);
-  EXPECT_TRUE(
-      is_violation(send(Opcode::kMemoryUnmap, MemoryRange{kBase + kUnit, 2 * kUnit, 0, 0})));
+  EXPECT_TRUE(is_violation(send(wire::MemoryUnmap{kBase + kUnit, 2 * kUnit, 0, 0})));
   EXPECT_EQ(session_->memory.granted(0), 2 * kUnit) << "a violation leaves everything";
-  EXPECT_TRUE(send(Opcode::kMemoryUnmap, MemoryRange{kBase, 2 * kUnit, 0, 0}).ok());
+  EXPECT_TRUE(send(wire::MemoryUnmap{kBase, 2 * kUnit, 0, 0}).ok());
   EXPECT_FALSE(session_->memory.contains(kBase, 1));
   EXPECT_EQ(driver_.physical_bytes(), 0u);
 }
 
 TEST_F(MemoryTest, GrantsOutsideTheWindowAreViolations) {
-  for (const MemoryRange& range :
-       {MemoryRange{kBase - kUnit, kUnit, 0, 0}, MemoryRange{kHost, kUnit, 0, 0},
-        MemoryRange{kHost - kUnit, 2 * kUnit, 0, 0}, MemoryRange{kBase, 0, 0, 0},
-        MemoryRange{kBase + 4096, kUnit, 0, 0}, MemoryRange{kBase, kUnit + 4096, 0, 0},
-        MemoryRange{kBase, ~0ull - kUnit + 1, 0, 0}, MemoryRange{kBase, kUnit, 1, 0}}) {
-    EXPECT_TRUE(is_violation(send(Opcode::kMemoryMap, range))) << std::hex << range.address;
+  for (const wire::MemoryMap& range :
+       {wire::MemoryMap{kBase - kUnit, kUnit, 0}, wire::MemoryMap{kHost, kUnit, 0},
+        wire::MemoryMap{kHost - kUnit, 2 * kUnit, 0}, wire::MemoryMap{kBase, 0, 0},
+        wire::MemoryMap{kBase + 4096, kUnit, 0}, wire::MemoryMap{kBase, kUnit + 4096, 0},
+        wire::MemoryMap{kBase, ~0ull - kUnit + 1, 0}, wire::MemoryMap{kBase, kUnit, 1}}) {
+    EXPECT_TRUE(is_violation(send(range))) << std::hex << range.address;
   }
   map(kBase, 2 * kUnit);
-  EXPECT_TRUE(is_violation(send(Opcode::kMemoryMap, MemoryRange{kBase + kUnit, kUnit, 0, 0})));
-  for (const MemoryRange& range :
-       {MemoryRange{kHost, 4096, 0, 0}, MemoryRange{kPinned - 4096, 4096, 0, 0},
-        MemoryRange{kPinned + 1, 4096, 0, 0}, MemoryRange{kPinned, 100, 0, 0},
-        MemoryRange{kBase + wire::kWindowBytes, 4096, 0, 0}}) {
-    EXPECT_TRUE(is_violation(send(Opcode::kHostRegister, range))) << std::hex << range.address;
+  EXPECT_TRUE(is_violation(send(wire::MemoryMap{kBase + kUnit, kUnit, 0})));
+  for (const wire::HostRegister& range :
+       {wire::HostRegister{kHost, 4096}, wire::HostRegister{kPinned - 4096, 4096},
+        wire::HostRegister{kPinned + 1, 4096}, wire::HostRegister{kPinned, 100},
+        wire::HostRegister{kBase + wire::kWindowBytes, 4096}}) {
+    EXPECT_TRUE(is_violation(send(range))) << std::hex << range.address;
   }
-  EXPECT_TRUE(is_violation(send(Opcode::kHostUnregister, MemoryRange{kPinned, 4096, 0, 0})));
+  EXPECT_TRUE(is_violation(send(wire::HostUnregister{kPinned, 4096})));
 }
 
 TEST_F(MemoryTest, CopiesStayInWhatTheSessionOwns) {
   create_stream(1, wire::StreamKind::kNonBlocking);
   map(kBase, kUnit);
   map(kBase + kUnit, kUnit);
-  EXPECT_TRUE(send(Opcode::kHostRegister, MemoryRange{kPinned, 8192, 0, 0}).ok());
+  EXPECT_TRUE(send(wire::HostRegister{kPinned, 8192}).ok());
   EXPECT_TRUE(copy(kBase, kPinned, 8192).ok());
   EXPECT_TRUE(copy(kBase + kUnit - 8, kStaging, 16).ok()) << "across two grants";
   EXPECT_TRUE(copy(kBase, kBase + 2 * kUnit, 0).ok()) << "nothing is copied";
@@ -100,117 +97,106 @@ TEST_F(MemoryTest, BoxesAreMeasuredFromTheirFirstToTheirLastByte) {
   create_stream(1, wire::StreamKind::kNonBlocking);
   map(kBase, kUnit);
   wire::Memcpy3D box{1, 0, kBase, kStaging, 1024, 64, 1024 * 16, 64 * 16, 64, 16, 8};
-  EXPECT_TRUE(send(Opcode::kMemcpy3D, box).ok());
+  EXPECT_TRUE(send(box).ok());
   EXPECT_EQ(calls().back(), "copy3d s1");
   // The last row ends with the width, not with the pitch.
   box.destination = kBase + kUnit - (7 * 1024 * 16 + 15 * 1024 + 64);
-  EXPECT_TRUE(send(Opcode::kMemcpy3D, box).ok());
+  EXPECT_TRUE(send(box).ok());
   box.destination += 1;
-  EXPECT_TRUE(is_violation(send(Opcode::kMemcpy3D, box)));
+  EXPECT_TRUE(is_violation(send(box)));
   box.destination = kBase;
   box.destination_slice = 1000;
-  EXPECT_TRUE(is_violation(send(Opcode::kMemcpy3D, box))) << "a slice of no whole rows";
+  EXPECT_TRUE(is_violation(send(box))) << "a slice of no whole rows";
   box.destination_slice = ~0ull;
-  EXPECT_TRUE(is_violation(send(Opcode::kMemcpy3D, box)));
+  EXPECT_TRUE(is_violation(send(box)));
 }
 
 TEST_F(MemoryTest, FillsKnowTheirElements) {
   create_stream(1, wire::StreamKind::kNonBlocking);
   map(kBase, kUnit);
   calls();
-  EXPECT_TRUE(send(Opcode::kMemset, wire::Memset{1, 4, kBase, 0, kUnit / 4, 1, 7, 0}).ok());
+  EXPECT_TRUE(send(wire::Memset{1, 4, kBase, 0, kUnit / 4, 1, 7}).ok());
   EXPECT_EQ(calls(), (Calls{"stream 0", "fill32 s1 " + std::to_string(kUnit / 4)}));
-  EXPECT_TRUE(send(Opcode::kMemset, wire::Memset{1, 2, kBase, 256, 4, 10, 7, 0}).ok());
+  EXPECT_TRUE(send(wire::Memset{1, 2, kBase, 256, 4, 10, 7}).ok());
   EXPECT_EQ(calls(), Calls{"fill2d s1"});
-  EXPECT_TRUE(
-      is_violation(send(Opcode::kMemset, wire::Memset{1, 4, kBase, 0, kUnit / 4 + 1, 1, 7, 0})));
-  EXPECT_TRUE(is_violation(send(Opcode::kMemset, wire::Memset{1, 3, kBase, 0, 1, 1, 7, 0})));
-  EXPECT_TRUE(is_violation(send(Opcode::kMemset, wire::Memset{1, 4, kBase, 0, ~0ull, 1, 7, 0})));
-  EXPECT_TRUE(
-      is_violation(send(Opcode::kMemset, wire::Memset{1, 1, kBase, ~0ull / 2, 1, 8, 7, 0})));
+  EXPECT_TRUE(is_violation(send(wire::Memset{1, 4, kBase, 0, kUnit / 4 + 1, 1, 7})));
+  EXPECT_TRUE(is_violation(send(wire::Memset{1, 3, kBase, 0, 1, 1, 7})));
+  EXPECT_TRUE(is_violation(send(wire::Memset{1, 4, kBase, 0, ~0ull, 1, 7})));
+  EXPECT_TRUE(is_violation(send(wire::Memset{1, 1, kBase, ~0ull / 2, 1, 8, 7})));
 }
 
 TEST_F(MemoryTest, PhysicalMemoryIsCountedWhereItIsMade) {
   using wire::PhysicalMap;
-  EXPECT_TRUE(send(Opcode::kPhysicalCreate, wire::PhysicalCreate{1, 0, 3 * kUnit, 0, 0}).ok());
+  EXPECT_TRUE(send(wire::PhysicalCreate{1, 0, 3 * kUnit, 0}).ok());
   EXPECT_EQ(session_->memory.granted(0), 3 * kUnit);
-  EXPECT_EQ(send(Opcode::kPhysicalCreate, wire::PhysicalCreate{2, 0, kLimit, 0, 0}).code(),
-            CUDA_ERROR_OUT_OF_MEMORY);
-  EXPECT_TRUE(send(Opcode::kPhysicalMap, PhysicalMap{kBase, 3 * kUnit, 0, 1, 0}).ok());
-  EXPECT_TRUE(send(Opcode::kPhysicalMap, PhysicalMap{kBase + 4 * kUnit, kUnit, kUnit, 1, 0}).ok());
+  EXPECT_EQ(send(wire::PhysicalCreate{2, 0, kLimit, 0}).code(), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_TRUE(send(wire::PhysicalMap{kBase, 3 * kUnit, 0, 1}).ok());
+  EXPECT_TRUE(send(wire::PhysicalMap{kBase + 4 * kUnit, kUnit, kUnit, 1}).ok());
   EXPECT_EQ(session_->memory.granted(0), 3 * kUnit) << "mappings cost nothing";
   EXPECT_FALSE(session_->memory.contains(kBase, 1)) << "no access yet";
   const wire::MemoryAccess reading{kBase, 3 * kUnit, 0, CU_MEM_ACCESS_FLAGS_PROT_READ};
-  EXPECT_TRUE(send(Opcode::kMemoryAccess, reading).ok());
+  EXPECT_TRUE(send(reading).ok());
   EXPECT_TRUE(session_->memory.contains(kBase, 3 * kUnit));
   EXPECT_FALSE(session_->memory.contains(kBase, 1, true));
-  EXPECT_TRUE(send(Opcode::kPhysicalRelease, wire::ObjectOnly{1, 0}).ok());
+  EXPECT_TRUE(send(wire::PhysicalRelease{1}).ok());
   EXPECT_EQ(session_->memory.granted(0), 3 * kUnit) << "the mappings hold it";
-  EXPECT_TRUE(send(Opcode::kMemoryUnmap, MemoryRange{kBase, 3 * kUnit, 0, 0}).ok());
-  EXPECT_TRUE(send(Opcode::kMemoryUnmap, MemoryRange{kBase + 4 * kUnit, kUnit, 0, 0}).ok());
+  EXPECT_TRUE(send(wire::MemoryUnmap{kBase, 3 * kUnit, 0, 0}).ok());
+  EXPECT_TRUE(send(wire::MemoryUnmap{kBase + 4 * kUnit, kUnit, 0, 0}).ok());
   EXPECT_EQ(session_->memory.granted(0), 0u);
 }
 
 TEST_F(MemoryTest, MapsOnlyPartsOfWhatItHas) {
   using wire::PhysicalMap;
-  EXPECT_TRUE(send(Opcode::kPhysicalCreate, wire::PhysicalCreate{1, 0, 2 * kUnit, 0, 0}).ok());
+  EXPECT_TRUE(send(wire::PhysicalCreate{1, 0, 2 * kUnit, 0}).ok());
   for (const PhysicalMap& bad :
        {PhysicalMap{kBase, 3 * kUnit, 0, 1, 0}, PhysicalMap{kBase, kUnit, 2 * kUnit, 1, 0},
         PhysicalMap{kBase, kUnit, ~0ull - kUnit + 1, 1, 0}, PhysicalMap{kBase, kUnit, 5, 1, 0},
         PhysicalMap{kBase, kUnit, 0, 2, 0}, PhysicalMap{kBase - kUnit, kUnit, 0, 1, 0},
         PhysicalMap{kHost, kUnit, 0, 1, 0}, PhysicalMap{kBase, 0, 0, 1, 0}}) {
-    EXPECT_TRUE(is_violation(send(Opcode::kPhysicalMap, bad)));
+    EXPECT_TRUE(is_violation(send(bad)));
   }
   EXPECT_TRUE(
-      is_violation(send(Opcode::kMemoryAccess,
-                        wire::MemoryAccess{kBase, kUnit, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE})))
+      is_violation(send(wire::MemoryAccess{kBase, kUnit, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE})))
       << "nothing is mapped";
-  EXPECT_TRUE(send(Opcode::kPhysicalMap, PhysicalMap{kBase, kUnit, 0, 1, 0}).ok());
-  EXPECT_TRUE(is_violation(send(Opcode::kMemoryAccess, wire::MemoryAccess{kBase, kUnit, 0, 2})));
-  EXPECT_TRUE(is_violation(send(Opcode::kPhysicalCreate, wire::PhysicalCreate{1, 0, kUnit, 0, 0})))
-      << "the id is in use";
-  EXPECT_TRUE(is_violation(send(Opcode::kPhysicalCreate, wire::PhysicalCreate{3, 0, 100, 0, 0})));
+  EXPECT_TRUE(send(wire::PhysicalMap{kBase, kUnit, 0, 1}).ok());
+  EXPECT_TRUE(is_violation(send(wire::MemoryAccess{kBase, kUnit, 0, 2})));
+  EXPECT_TRUE(is_violation(send(wire::PhysicalCreate{1, 0, kUnit, 0}))) << "the id is in use";
+  EXPECT_TRUE(is_violation(send(wire::PhysicalCreate{3, 0, 100, 0})));
 }
 
 TEST_F(MemoryTest, ExtentsLieBesideTheWindow) {
   constexpr uint64_t kBytes = 80 * kUnit;
-  EXPECT_TRUE(send(Opcode::kAddressReserve, wire::AddressReserve{kBytes, 4 * kUnit}).ok());
-  const uint64_t extent = reply<wire::AddressReply>().address;
+  EXPECT_TRUE(send(wire::AddressReserve{kBytes, 4 * kUnit}).ok());
+  const uint64_t extent = reply<wire::AddressReserve::Reply>().address;
   EXPECT_EQ(extent % (4 * kUnit), 0u);
   EXPECT_FALSE(commons_.addresses.claim(extent, kUnit)) << "nobody else gets it";
   map(extent + 79 * kUnit, kUnit);
   EXPECT_TRUE(session_->memory.contains(extent + 79 * kUnit, kUnit));
-  EXPECT_TRUE(
-      is_violation(send(Opcode::kMemoryMap, MemoryRange{extent + 79 * kUnit, 2 * kUnit, 0, 0})));
-  EXPECT_TRUE(is_violation(send(Opcode::kAddressFree, MemoryRange{extent, kBytes, 0, 0})))
-      << "something is mapped";
-  EXPECT_TRUE(send(Opcode::kMemoryUnmap, MemoryRange{extent + 79 * kUnit, kUnit, 0, 0}).ok());
-  EXPECT_TRUE(is_violation(send(Opcode::kAddressFree, MemoryRange{extent, kUnit, 0, 0})));
-  EXPECT_TRUE(send(Opcode::kAddressFree, MemoryRange{extent, kBytes, 0, 0}).ok());
+  EXPECT_TRUE(is_violation(send(wire::MemoryMap{extent + 79 * kUnit, 2 * kUnit, 0})));
+  EXPECT_TRUE(is_violation(send(wire::AddressFree{extent, kBytes}))) << "something is mapped";
+  EXPECT_TRUE(send(wire::MemoryUnmap{extent + 79 * kUnit, kUnit, 0, 0}).ok());
+  EXPECT_TRUE(is_violation(send(wire::AddressFree{extent, kUnit})));
+  EXPECT_TRUE(send(wire::AddressFree{extent, kBytes}).ok());
   EXPECT_TRUE(commons_.addresses.claim(extent, kUnit));
   commons_.addresses.release(extent);
   for (const wire::AddressReserve& bad :
        {wire::AddressReserve{0, kUnit}, wire::AddressReserve{kUnit + 1, kUnit},
         wire::AddressReserve{kUnit, 0}, wire::AddressReserve{kUnit, 3 * kUnit}}) {
-    EXPECT_TRUE(is_violation(send(Opcode::kAddressReserve, bad)));
+    EXPECT_TRUE(is_violation(send(bad)));
   }
-  EXPECT_EQ(
-      send(Opcode::kAddressReserve, wire::AddressReserve{wire::kMaxExtentBytes + kUnit, kUnit})
-          .code(),
-      CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(send(wire::AddressReserve{wire::kMaxExtentBytes + kUnit, kUnit}).code(),
+            CUDA_ERROR_OUT_OF_MEMORY);
 }
 
 TEST_F(MemoryTest, ADmaBufIsOfMappedDeviceMemory) {
   using wire::RangeExport;
   map(kBase, kUnit);
   map(kBase + kUnit, kUnit);
-  EXPECT_TRUE(send(Opcode::kPhysicalCreate, wire::PhysicalCreate{1, 0, kUnit, 0, 0}).ok());
-  EXPECT_TRUE(
-      send(Opcode::kPhysicalMap, wire::PhysicalMap{kBase + 3 * kUnit, kUnit, 0, 1, 0}).ok());
-  EXPECT_TRUE(send(Opcode::kHostRegister, MemoryRange{kPinned, kUnit, 0, 0}).ok());
+  EXPECT_TRUE(send(wire::PhysicalCreate{1, 0, kUnit, 0}).ok());
+  EXPECT_TRUE(send(wire::PhysicalMap{kBase + 3 * kUnit, kUnit, 0, 1}).ok());
+  EXPECT_TRUE(send(wire::HostRegister{kPinned, kUnit}).ok());
   session_->memory.add_global(kFakeGlobal, kUnit, Lane::kMain);
-  EXPECT_EQ(send(Opcode::kRangeExport, RangeExport{kBase, kUnit, 0, 1}).code(),
-            CUDA_ERROR_NOT_SUPPORTED)
+  EXPECT_EQ(send(wire::RangeExport{kBase, kUnit, 0, 1}).code(), CUDA_ERROR_NOT_SUPPORTED)
       << "no way to send it";
   std::vector<uint32_t> tickets;
   session_->physical.send = [&](uint32_t ticket, int descriptor) {
@@ -222,7 +208,7 @@ TEST_F(MemoryTest, ADmaBufIsOfMappedDeviceMemory) {
   for (const RangeExport& good :
        {RangeExport{kBase, 4096, 0, 7}, RangeExport{kBase + kUnit - 4096, 8192, kPcie, 8},
         RangeExport{kBase + 3 * kUnit, kUnit, 0, 9}}) {
-    EXPECT_TRUE(send(Opcode::kRangeExport, good).ok()) << std::hex << good.address;
+    EXPECT_TRUE(send(good).ok()) << std::hex << good.address;
   }
   EXPECT_EQ(calls(), (Calls{"dma-buf 4096 0", "dma-buf 8192 1", "dma-buf 2097152 0"}));
   EXPECT_EQ(tickets, (std::vector<uint32_t>{7, 8, 9}));
@@ -232,61 +218,61 @@ TEST_F(MemoryTest, ADmaBufIsOfMappedDeviceMemory) {
         RangeExport{kPinned, 4096, 0, 1}, RangeExport{kFakeGlobal, 4096, 0, 1},
         RangeExport{kBase, ~0ull - 4095, 0, 1},
         RangeExport{wire::window_base(kWindow + 1), 4096, 0, 1}}) {
-    EXPECT_EQ(send(Opcode::kRangeExport, bad).code(), CUDA_ERROR_INVALID_VALUE)
+    EXPECT_EQ(send(bad).code(), CUDA_ERROR_INVALID_VALUE)
         << std::hex << bad.address << " " << bad.bytes;
   }
   for (const RangeExport& wrong : {RangeExport{kBase + 512, 4096, 0, 1},
                                    RangeExport{kBase, 100, 0, 1}, RangeExport{kBase, 4096, 2, 1}}) {
-    EXPECT_TRUE(is_violation(send(Opcode::kRangeExport, wrong)));
+    EXPECT_TRUE(is_violation(send(wrong)));
   }
   driver_.fail("dma-buf", CUDA_ERROR_NOT_SUPPORTED);
-  EXPECT_EQ(send(Opcode::kRangeExport, RangeExport{kBase, 4096, 0, 1}).code(),
-            CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(send(wire::RangeExport{kBase, 4096, 0, 1}).code(), CUDA_ERROR_NOT_SUPPORTED);
   EXPECT_EQ(tickets.size(), 3u);
   session_->memory.remove_global(kFakeGlobal);
 }
 
 TEST_F(MemoryTest, SharedMemoryOutlivesItsOwner) {
   map(kBase, 2 * kUnit);
-  EXPECT_TRUE(send(Opcode::kMemoryPublish, MemoryRange{kBase, 2 * kUnit, 0, 0}).ok());
+  EXPECT_TRUE(send(wire::MemoryPublish{kBase, 2 * kUnit}).ok());
   const auto key = reply<wire::ShareKey>();
-  EXPECT_TRUE(is_violation(send(Opcode::kMemoryPublish, MemoryRange{kBase, kUnit, 0, 0})));
+  EXPECT_TRUE(is_violation(send(wire::MemoryPublish{kBase, kUnit})));
 
   SessionInfo info;
   info.id = 2;
   info.window = kWindow + 1;
   SessionParts other(driver_.table(), *devices_, gate_, commons_, info);
   const uint64_t there = wire::window_base(kWindow + 1);
-  ReplyWriter reply;
-  EXPECT_EQ(other.sharing.open_memory({key, there, kUnit}, reply).code(),
+  ReplyWriter written;
+  const ReplyTo<wire::MemoryOpen> reply(written);
+  EXPECT_EQ(other.sharing.handle(wire::MemoryOpen{key, there, kUnit}, reply).code(),
             CUDA_ERROR_INVALID_HANDLE);
-  EXPECT_TRUE(is_violation(other.sharing.open_memory({key, kBase, 2 * kUnit}, reply)))
+  EXPECT_TRUE(is_violation(other.sharing.handle(wire::MemoryOpen{key, kBase, 2 * kUnit}, reply)))
       << "only at addresses of its own";
-  ASSERT_TRUE(other.sharing.open_memory({key, there, 2 * kUnit}, reply).ok());
+  ASSERT_TRUE(other.sharing.handle(wire::MemoryOpen{key, there, 2 * kUnit}, reply).ok());
   EXPECT_TRUE(other.memory.contains(there, 2 * kUnit, true));
   EXPECT_EQ(other.memory.granted(0), 2 * kUnit) << "what is held counts";
-  EXPECT_TRUE(is_violation(other.sharing.withdraw(key))) << "it is not its own";
+  EXPECT_TRUE(is_violation(other.sharing.handle(wire::MemoryWithdraw{key}))) << "it is not its own";
 
-  EXPECT_TRUE(send(Opcode::kMemoryWithdraw, key).ok());
-  EXPECT_TRUE(send(Opcode::kMemoryUnmap, MemoryRange{kBase, 2 * kUnit, 0, 0}).ok());
+  EXPECT_TRUE(send(wire::MemoryWithdraw{key}).ok());
+  EXPECT_TRUE(send(wire::MemoryUnmap{kBase, 2 * kUnit, 0, 0}).ok());
   EXPECT_EQ(session_->memory.granted(0), 0u);
   EXPECT_TRUE(other.memory.contains(there, 2 * kUnit, true));
-  EXPECT_EQ(other.sharing.open_memory({key, there + 4 * kUnit, 2 * kUnit}, reply).code(),
+  EXPECT_EQ(other.sharing.handle(wire::MemoryOpen{key, there + 4 * kUnit, 2 * kUnit}, reply).code(),
             CUDA_ERROR_INVALID_HANDLE);
   other.release();
 }
 
 TEST_F(MemoryTest, SharedEventsOutliveTheirOwner) {
-  EXPECT_TRUE(send(Opcode::kEventCreate, wire::EventCreate{1, 0, 0, 0}).ok());
-  EXPECT_TRUE(send(Opcode::kEventPublish, wire::ObjectOnly{1, 0}).ok());
+  EXPECT_TRUE(send(wire::EventCreate{1, 0, 0}).ok());
+  EXPECT_TRUE(send(wire::EventPublish{1}).ok());
   const auto key = reply<wire::ShareKey>();
   SessionInfo info;
   info.id = 2;
   info.window = kWindow + 1;
   SessionParts other(driver_.table(), *devices_, gate_, commons_, info);
-  ASSERT_TRUE(other.sharing.open_event({1, 0, key}).ok());
-  EXPECT_TRUE(send(Opcode::kEventDestroy, wire::ObjectOnly{1, 0}).ok());
-  EXPECT_TRUE(other.events.query(1).ok());
+  ASSERT_TRUE(other.sharing.handle(wire::EventOpen{1, 0, key}).ok());
+  EXPECT_TRUE(send(wire::EventDestroy{1}).ok());
+  EXPECT_TRUE(send_to(other, wire::EventQuery{1}).ok());
   other.release();
 }
 
@@ -326,7 +312,7 @@ class TwoDevicesTest : public MemoryTest {
 TEST_F(TwoDevicesTest, CopiesReachTheOtherDevice) {
   create_stream(1, wire::StreamKind::kNonBlocking);  // of the first device
   map(kBase, kUnit);
-  EXPECT_TRUE(send(Opcode::kMemoryMap, MemoryRange{kBase + kUnit, kUnit, 1, 0}).ok());
+  EXPECT_TRUE(send(wire::MemoryMap{kBase + kUnit, kUnit, 1}).ok());
   calls();
   EXPECT_TRUE(copy(kBase, kStaging, 64).ok());
   EXPECT_EQ(calls(), (Calls{"stream 0", "copy s1 64"}));
@@ -335,8 +321,8 @@ TEST_F(TwoDevicesTest, CopiesReachTheOtherDevice) {
   EXPECT_TRUE(copy(kBase + kUnit, kStaging, 64).ok());
   EXPECT_EQ(calls(), (Calls{"copy s1 64"}));
   // A peer that stops being one takes the access of its copies along: the next opens it again.
-  EXPECT_TRUE(send(Opcode::kPeerAccess, wire::PeerAccess{0, 1, 1, 0}).ok());
-  EXPECT_TRUE(send(Opcode::kPeerAccess, wire::PeerAccess{0, 1, 0, 0}).ok());
+  EXPECT_TRUE(send(wire::PeerAccess{0, 1, 1}).ok());
+  EXPECT_TRUE(send(wire::PeerAccess{0, 1, 0}).ok());
   calls();
   EXPECT_TRUE(copy(kBase, kBase + kUnit, 64).ok());
   EXPECT_EQ(calls(), (Calls{"access", "copy s1 64"}));

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blobs, modules, functions, globals, generated commands.
+// Blobs, modules, functions, globals.
 #include <elf.h>
 
 #include <algorithm>
 
-#include "api/messages.h"
 #include "session_fixture.h"
 
 namespace openmps::worker {
@@ -15,46 +14,45 @@ using wire::Opcode;
 class ModuleTest : public SessionFixture {
  protected:
   void send_image(wire::Id blob, const std::string& image) {
-    EXPECT_TRUE(send(Opcode::kBlobBegin, wire::BlobBegin{blob, 0, image.size()}).ok());
+    EXPECT_TRUE(send(wire::BlobBegin{image.size(), blob}).ok());
     memcpy(session_->core.view.staging(), image.data(), image.size());
     const auto bytes = static_cast<uint32_t>(image.size());
-    EXPECT_TRUE(send(Opcode::kBlobData, wire::BlobData{blob, bytes, 0, kStaging}).ok());
+    EXPECT_TRUE(send(wire::BlobData{blob, bytes, 0, kStaging}).ok());
   }
 };
 
 TEST_F(ModuleTest, ImageTravelsInChunks) {
-  EXPECT_TRUE(send(Opcode::kBlobBegin, wire::BlobBegin{7, 0, 6}).ok());
+  EXPECT_TRUE(send(wire::BlobBegin{6, 7}).ok());
   memcpy(session_->core.view.staging(), "abcdef", 6);
-  EXPECT_TRUE(send(Opcode::kBlobData, wire::BlobData{7, 4, 0, kStaging}).ok());
-  EXPECT_TRUE(send(Opcode::kBlobData, wire::BlobData{7, 2, 4, kStaging + 4}).ok());
-  EXPECT_TRUE(send(Opcode::kModuleLoad, wire::ModuleLoad{1, 7, 0, 1, 0, 0}).ok());
+  EXPECT_TRUE(send(wire::BlobData{7, 4, 0, kStaging}).ok());
+  EXPECT_TRUE(send(wire::BlobData{7, 2, 4, kStaging + 4}).ok());
+  EXPECT_TRUE(send(wire::ModuleLoad{1, 7, 0, wire::ModuleKind::kLibrary, 0, 0}).ok());
   EXPECT_EQ(driver_.live(), "libraries 1 registrations 1");
-  EXPECT_TRUE(is_violation(send(Opcode::kModuleLoad, wire::ModuleLoad{2, 7, 0, 1, 0, 0})))
+  EXPECT_TRUE(is_violation(send(wire::ModuleLoad{2, 7, 0, wire::ModuleKind::kLibrary, 0, 0})))
       << "the blob is consumed";
-  EXPECT_TRUE(send(Opcode::kModuleSymbols, wire::ObjectOnly{1, 0}).ok());
-  EXPECT_EQ(reply<wire::ModuleSymbolsReply>().functions, 4u);
+  EXPECT_TRUE(send(wire::ModuleSymbols{1}).ok());
+  EXPECT_EQ(reply<wire::ModuleSymbols::Reply>().functions, 4u);
   EXPECT_EQ(gate_.cost(GatedCall::kLibraryLoad).calls, 1u);
 }
 
 TEST_F(ModuleTest, ChunksOutOfPlaceAreViolations) {
-  EXPECT_TRUE(send(Opcode::kBlobBegin, wire::BlobBegin{1, 0, 6}).ok());
-  EXPECT_TRUE(is_violation(send(Opcode::kBlobData, wire::BlobData{1, 4, 2, kStaging})));
-  EXPECT_TRUE(is_violation(send(Opcode::kBlobData, wire::BlobData{1, 7, 0, kStaging})));
-  EXPECT_TRUE(is_violation(send(Opcode::kBlobData, wire::BlobData{1, 4, 0, kHost})));
-  EXPECT_TRUE(is_violation(
-      send(Opcode::kBlobData, wire::BlobData{1, 4, 0, kStaging + wire::kStagingBytes - 3})));
-  EXPECT_TRUE(is_violation(send(Opcode::kBlobData, wire::BlobData{2, 4, 0, kStaging})));
-  EXPECT_TRUE(is_violation(send(Opcode::kModuleLoad, wire::ModuleLoad{1, 1, 0, 0, 0, 0})))
+  EXPECT_TRUE(send(wire::BlobBegin{6, 1}).ok());
+  EXPECT_TRUE(is_violation(send(wire::BlobData{1, 4, 2, kStaging})));
+  EXPECT_TRUE(is_violation(send(wire::BlobData{1, 7, 0, kStaging})));
+  EXPECT_TRUE(is_violation(send(wire::BlobData{1, 4, 0, kHost})));
+  EXPECT_TRUE(is_violation(send(wire::BlobData{1, 4, 0, kStaging + wire::kStagingBytes - 3})));
+  EXPECT_TRUE(is_violation(send(wire::BlobData{2, 4, 0, kStaging})));
+  EXPECT_TRUE(is_violation(send(wire::ModuleLoad{1, 1, 0, wire::ModuleKind::kModule, 0, 0})))
       << "not all of it has come";
-  EXPECT_TRUE(is_violation(send(Opcode::kBlobBegin, wire::BlobBegin{3, 0, 0})));
-  EXPECT_TRUE(is_violation(send(Opcode::kBlobBegin, wire::BlobBegin{3, 0, 1ull << 33})));
+  EXPECT_TRUE(is_violation(send(wire::BlobBegin{0, 3})));
+  EXPECT_TRUE(is_violation(send(wire::BlobBegin{1ull << 33, 3})));
 }
 
 // The driver gets a bare pointer and believes what it finds there.
 TEST_F(ModuleTest, ImagesWhoseHeadersLieDoNotReachTheDriver) {
   const auto load = [this](const std::string& image) {
     send_image(1, image);
-    return send(Opcode::kModuleLoad, wire::ModuleLoad{1, 1, 0, 0, 0, 0}).code();
+    return send(wire::ModuleLoad{1, 1, 0, wire::ModuleKind::kModule, 0, 0}).code();
   };
   const auto word = [](uint64_t value, size_t bytes) {
     return std::string(reinterpret_cast<const char*>(&value), bytes);
@@ -71,9 +69,9 @@ TEST_F(ModuleTest, ImagesWhoseHeadersLieDoNotReachTheDriver) {
   };
   const std::string payload(24, 'p');
   EXPECT_EQ(load(container(40) + entry(24) + payload), CUDA_SUCCESS);
-  EXPECT_TRUE(send(Opcode::kModuleUnload, wire::ObjectOnly{1, 0}).ok());
+  EXPECT_TRUE(send(wire::ModuleUnload{1}).ok());
   EXPECT_EQ(load(container(88) + ptx_entry(64) + '\0'), CUDA_SUCCESS);
-  EXPECT_TRUE(send(Opcode::kModuleUnload, wire::ObjectOnly{1, 0}).ok());
+  EXPECT_TRUE(send(wire::ModuleUnload{1}).ok());
   EXPECT_EQ(load(container(88) + ptx_entry(0) + '\0'), CUDA_ERROR_INVALID_IMAGE);
   EXPECT_EQ(load(container(41) + entry(24) + payload), CUDA_ERROR_INVALID_IMAGE);
   EXPECT_EQ(load(container(~0ull) + entry(24) + payload), CUDA_ERROR_INVALID_IMAGE);
@@ -90,7 +88,7 @@ TEST_F(ModuleTest, ImagesWhoseHeadersLieDoNotReachTheDriver) {
            word(count, 2) + std::string(2, '\0') + std::string(64, '\0');
   };
   EXPECT_EQ(load(elf(64, 1)), CUDA_SUCCESS);
-  EXPECT_TRUE(send(Opcode::kModuleUnload, wire::ObjectOnly{1, 0}).ok());
+  EXPECT_TRUE(send(wire::ModuleUnload{1}).ok());
   EXPECT_EQ(load(elf(65, 1)), CUDA_ERROR_INVALID_IMAGE);
   EXPECT_EQ(load(elf(64, 2)), CUDA_ERROR_INVALID_IMAGE);
   EXPECT_EQ(load(elf(~0ull, 1)), CUDA_ERROR_INVALID_IMAGE);
@@ -103,13 +101,13 @@ TEST_F(ModuleTest, ImagesWhoseHeadersLieDoNotReachTheDriver) {
   EXPECT_EQ(load(section(SHT_PROGBITS)), CUDA_ERROR_INVALID_IMAGE);
   for (const uint64_t variables : {0x7000'0007u, 0x7000'000au}) {
     EXPECT_EQ(load(section(variables)), CUDA_SUCCESS);
-    EXPECT_TRUE(send(Opcode::kModuleUnload, wire::ObjectOnly{1, 0}).ok());
+    EXPECT_TRUE(send(wire::ModuleUnload{1}).ok());
   }
   const auto packed = [&](const std::string& code) {
     return container(16 + code.size()) + entry(code.size()) + code;
   };
   EXPECT_EQ(load(packed(elf(64, 1))), CUDA_SUCCESS);
-  EXPECT_TRUE(send(Opcode::kModuleUnload, wire::ObjectOnly{1, 0}).ok());
+  EXPECT_TRUE(send(wire::ModuleUnload{1}).ok());
   EXPECT_EQ(load(packed(elf(65, 1))), CUDA_ERROR_INVALID_IMAGE);
 }
 
@@ -124,8 +122,7 @@ TEST_F(ModuleTest, ContainersBehindTheFirstReachTheDriverAsAList) {
   };
   const auto load = [this](wire::Id id, const std::string& image, wire::ModuleKind kind) {
     send_image(id, image);
-    return send(Opcode::kModuleLoad, wire::ModuleLoad{id, id, 0, static_cast<uint32_t>(kind), 0, 0})
-        .code();
+    return send(wire::ModuleLoad{id, id, 0, kind, 0, 0}).code();
   };
   const std::string linked = container("linked.."), one = container("one....."),
                     two = container("two");
@@ -150,12 +147,12 @@ TEST_F(ModuleTest, ContainersBehindTheFirstReachTheDriverAsAList) {
 
 TEST_F(ModuleTest, FailedLoadGivesTheLog) {
   send_image(1, "bad code");
-  const wire::JitOption option{CU_JIT_MAX_REGISTERS, 0, 32};
-  EXPECT_EQ(send(Opcode::kModuleLoad, wire::ModuleLoad{1, 1, 0, 0, 1024, 1},
+  const wire::JitOption option{32, CU_JIT_MAX_REGISTERS};
+  EXPECT_EQ(send(wire::ModuleLoad{1, 1, 0, wire::ModuleKind::kModule, 1024, 1},
                  std::string(reinterpret_cast<const char*>(&option), sizeof(option)))
                 .code(),
             CUDA_ERROR_INVALID_PTX);
-  const auto answer = reply<wire::ModuleLoadReply>();
+  const auto answer = reply<wire::ModuleLoad::Reply>();
   EXPECT_EQ(answer.info_bytes, 0u);
   EXPECT_EQ(std::string(reinterpret_cast<const char*>(reply_.data()) + sizeof(answer),
                         answer.error_bytes),
@@ -165,25 +162,25 @@ TEST_F(ModuleTest, FailedLoadGivesTheLog) {
 
 TEST_F(ModuleTest, PointersAmongJitOptionsAreViolations) {
   send_image(1, "code");
-  const wire::JitOption option{CU_JIT_INFO_LOG_BUFFER, 0, 0x1000};
+  const wire::JitOption option{0x1000, CU_JIT_INFO_LOG_BUFFER};
   EXPECT_TRUE(
-      is_violation(send(Opcode::kModuleLoad, wire::ModuleLoad{1, 1, 0, 0, 0, 1},
+      is_violation(send(wire::ModuleLoad{1, 1, 0, wire::ModuleKind::kModule, 0, 1},
                         std::string(reinterpret_cast<const char*>(&option), sizeof(option)))));
 }
 
 TEST_F(ModuleTest, FunctionComesWithLayoutAndAttributes) {
   load_module();
-  EXPECT_TRUE(send(Opcode::kGetFunction, wire::GetSymbol{1, 2, 0, 4}, "kern").ok());
-  const auto facts = reply<wire::FunctionReply>();
+  EXPECT_TRUE(send(wire::GetFunction{1, 2, wire::ModuleKind::kModule, 4}, "kern").ok());
+  const auto facts = reply<wire::GetFunction::Reply>();
   EXPECT_EQ(facts.parameter_count, 2u);
   EXPECT_EQ(facts.parameter_bytes, 16u);
   EXPECT_EQ(facts.attributes[4], 104);
   EXPECT_EQ(reply<wire::ParameterLayout>(sizeof(facts) + sizeof(wire::ParameterLayout)).offset, 8u);
-  EXPECT_EQ(send(Opcode::kGetFunction, wire::GetSymbol{1, 3, 0, 7}, "missing").code(),
+  EXPECT_EQ(send(wire::GetFunction{1, 3, wire::ModuleKind::kModule, 7}, "missing").code(),
             CUDA_ERROR_NOT_FOUND);
-  EXPECT_TRUE(is_violation(send(Opcode::kGetFunction, wire::GetSymbol{1, 2, 0, 4}, "kern")))
+  EXPECT_TRUE(is_violation(send(wire::GetFunction{1, 2, wire::ModuleKind::kModule, 4}, "kern")))
       << "the id is taken";
-  EXPECT_TRUE(is_violation(send(Opcode::kGetFunction, wire::GetSymbol{1, 3, 1, 4}, "kern")))
+  EXPECT_TRUE(is_violation(send(wire::GetFunction{1, 3, wire::ModuleKind::kLibrary, 4}, "kern")))
       << "a module, not a library";
 }
 
@@ -193,78 +190,78 @@ TEST_F(ModuleTest, FunctionsAreLoadedInOnePassage) {
     return gate_.cost(GatedCall::kModuleLoad).calls + gate_.cost(GatedCall::kFunctionLoad).calls;
   };
   send_image(1, "code");
-  EXPECT_TRUE(send(Opcode::kModuleLoad, wire::ModuleLoad{1, 1, 0, 0, 0, 0}).ok());
+  EXPECT_TRUE(send(wire::ModuleLoad{1, 1, 0, wire::ModuleKind::kModule, 0, 0}).ok());
   for (const wire::Id id : {1u, 2u, 3u}) {
-    EXPECT_TRUE(send(Opcode::kGetFunction, wire::GetSymbol{1, id, 0, 4}, "kern").ok());
+    EXPECT_TRUE(send(wire::GetFunction{1, id, wire::ModuleKind::kModule, 4}, "kern").ok());
   }
-  EXPECT_TRUE(send(Opcode::kGetGlobal, wire::GetSymbol{1, 0, 0, 4}, "glob").ok());
+  EXPECT_TRUE(send(wire::GetGlobal{1, wire::ModuleKind::kModule, 4}, "glob").ok());
   EXPECT_EQ(moments(), 1u);
   send_image(2, "other code");
-  EXPECT_TRUE(send(Opcode::kModuleLoad, wire::ModuleLoad{2, 2, 0, 1, 0, 0}).ok());
+  EXPECT_TRUE(send(wire::ModuleLoad{2, 2, 0, wire::ModuleKind::kLibrary, 0, 0}).ok());
   EXPECT_EQ(moments(), 1u) << "a library's code is loaded with its first function";
   for (const wire::Id id : {4u, 5u, 6u}) {
-    EXPECT_TRUE(send(Opcode::kGetFunction, wire::GetSymbol{2, id, 1, 4}, "kern").ok());
+    EXPECT_TRUE(send(wire::GetFunction{2, id, wire::ModuleKind::kLibrary, 4}, "kern").ok());
   }
-  EXPECT_TRUE(send(Opcode::kGetGlobal, wire::GetSymbol{2, 0, 1, 4}, "glob").ok());
+  EXPECT_TRUE(send(wire::GetGlobal{2, wire::ModuleKind::kLibrary, 4}, "glob").ok());
   EXPECT_EQ(moments(), 2u);
 }
 
 // Thousands of functions, of which a program uses few, are loaded one by one.
 TEST_F(ModuleTest, FunctionsOfALargeImageAreLoadedOneByOne) {
   const std::string large(kMostBytesLoadedTogether, 'c');
-  EXPECT_TRUE(send(Opcode::kBlobBegin, wire::BlobBegin{2, 0, large.size()}).ok());
+  EXPECT_TRUE(send(wire::BlobBegin{large.size(), 2}).ok());
   for (uint64_t at = 0; at < large.size(); at += wire::kStagingBytes) {
     const auto bytes = static_cast<uint32_t>(std::min(large.size() - at, wire::kStagingBytes));
     memcpy(session_->core.view.staging(), large.data() + at, bytes);
-    EXPECT_TRUE(send(Opcode::kBlobData, wire::BlobData{2, bytes, at, kStaging}).ok());
+    EXPECT_TRUE(send(wire::BlobData{2, bytes, at, kStaging}).ok());
   }
-  EXPECT_TRUE(send(Opcode::kModuleLoad, wire::ModuleLoad{2, 2, 0, 1, 0, 0}).ok());
+  EXPECT_TRUE(send(wire::ModuleLoad{2, 2, 0, wire::ModuleKind::kLibrary, 0, 0}).ok());
   for (const wire::Id id : {1u, 2u, 3u}) {
     const std::string name = "ker" + std::to_string(id);
-    EXPECT_TRUE(send(Opcode::kGetFunction, wire::GetSymbol{2, id, 1, 4}, name).ok());
+    EXPECT_TRUE(send(wire::GetFunction{2, id, wire::ModuleKind::kLibrary, 4}, name).ok());
   }
   EXPECT_EQ(gate_.cost(GatedCall::kFunctionLoad).calls, 3u);
-  EXPECT_TRUE(send(Opcode::kGetFunction, wire::GetSymbol{2, 4, 1, 4}, "ker2").ok());
+  EXPECT_TRUE(send(wire::GetFunction{2, 4, wire::ModuleKind::kLibrary, 4}, "ker2").ok());
   EXPECT_EQ(gate_.cost(GatedCall::kFunctionLoad).calls, 3u) << "it is there";
 }
 
 TEST_F(ModuleTest, FunctionsAndGlobalsGoWithTheirModule) {
   load_module();
   create_stream(1, wire::StreamKind::kNonBlocking);
-  EXPECT_TRUE(send(Opcode::kGetGlobal, wire::GetSymbol{1, 0, 0, 4}, "glob").ok());
-  EXPECT_EQ(reply<wire::GlobalReply>().address, kFakeGlobal);
-  EXPECT_TRUE(send(Opcode::kGetGlobal, wire::GetSymbol{1, 0, 0, 4}, "glob").ok());
+  EXPECT_TRUE(send(wire::GetGlobal{1, wire::ModuleKind::kModule, 4}, "glob").ok());
+  EXPECT_EQ(reply<wire::GetGlobal::Reply>().address, kFakeGlobal);
+  EXPECT_TRUE(send(wire::GetGlobal{1, wire::ModuleKind::kModule, 4}, "glob").ok());
   const wire::Memcpy copy{1, 0, kFakeGlobal, kStaging, kFakeGlobalBytes};
-  EXPECT_TRUE(send(Opcode::kMemcpy, copy).ok());
-  EXPECT_TRUE(is_violation(
-      send(Opcode::kMemcpy, wire::Memcpy{1, 0, kFakeGlobal + 1, kStaging, kFakeGlobalBytes})));
-  EXPECT_TRUE(send(Opcode::kModuleUnload, wire::ObjectOnly{1, 0}).ok());
-  EXPECT_TRUE(is_violation(send(Opcode::kMemcpy, copy)));
-  EXPECT_TRUE(is_violation(send(Opcode::kLaunch, launch_of(1), std::string(16, '\0'))));
+  EXPECT_TRUE(send(copy).ok());
+  EXPECT_TRUE(is_violation(send(wire::Memcpy{1, 0, kFakeGlobal + 1, kStaging, kFakeGlobalBytes})));
+  EXPECT_TRUE(send(wire::ModuleUnload{1}).ok());
+  EXPECT_TRUE(is_violation(send(copy)));
+  EXPECT_TRUE(is_violation(send(launch_of(1), std::string(16, '\0'))));
   EXPECT_EQ(gate_.cost(GatedCall::kLibraryUnload).calls, 1u);
   load_module();  // the ids are free again
 }
 
 TEST_F(ModuleTest, AGlobalSaysWhetherItIsManaged) {
   load_module();
-  EXPECT_TRUE(send(Opcode::kGetGlobal, wire::GetSymbol{1, 0, 0, 4}, "glob").ok());
-  EXPECT_EQ(reply<wire::GlobalReply>().managed, 0u);
-  EXPECT_TRUE(send(Opcode::kGetGlobal, wire::GetSymbol{1, 0, 0, 7}, "managed").ok());
-  EXPECT_EQ(reply<wire::GlobalReply>().managed, 1u);
+  EXPECT_TRUE(send(wire::GetGlobal{1, wire::ModuleKind::kModule, 4}, "glob").ok());
+  EXPECT_EQ(reply<wire::GetGlobal::Reply>().managed, 0u);
+  EXPECT_TRUE(send(wire::GetGlobal{1, wire::ModuleKind::kModule, 7}, "managed").ok());
+  EXPECT_EQ(reply<wire::GetGlobal::Reply>().managed, 1u);
 }
 
 TEST_F(ModuleTest, AttributesAndOccupancy) {
   load_module();
-  EXPECT_TRUE(send(Opcode::kFunctionGetAttribute, wire::FunctionAttribute{1, 3, 0, 0}).ok());
+  EXPECT_TRUE(send(wire::FunctionGetAttribute{1, 3}).ok());
   EXPECT_EQ(reply<int32_t>(), 103);
-  EXPECT_TRUE(send(Opcode::kFunctionSetAttribute, wire::FunctionAttribute{1, 8, 9, 0}).ok());
-  EXPECT_TRUE(send(Opcode::kFunctionSetAttribute, wire::FunctionAttribute{1, 0, 1, 1}).ok());
-  EXPECT_TRUE(send(Opcode::kFunctionSetAttribute, wire::FunctionAttribute{1, 0, 1, 2}).ok());
+  EXPECT_TRUE(send(wire::FunctionSetAttribute{1, wire::FunctionSetting::kAttribute, 8, 9}).ok());
+  EXPECT_TRUE(
+      send(wire::FunctionSetAttribute{1, wire::FunctionSetting::kCacheConfiguration, 0, 1}).ok());
+  EXPECT_TRUE(send(wire::FunctionSetAttribute{1, wire::FunctionSetting::kBankSize, 0, 1}).ok());
   EXPECT_EQ(calls(), (Calls{"attribute 8=9", "cache", "banks"}));
-  EXPECT_EQ(send(Opcode::kFunctionSetAttribute, wire::FunctionAttribute{1, 0, 1, 9}).code(),
+  EXPECT_EQ(send(wire::FunctionSetAttribute{1, static_cast<wire::FunctionSetting>(9), 0, 1}).code(),
             CUDA_ERROR_INVALID_VALUE);
-  EXPECT_TRUE(send(Opcode::kOccupancy, wire::Occupancy{1, 128, 0, 0, 0}).ok());
-  EXPECT_EQ(reply<wire::OccupancyReply>().value, 5u);
+  EXPECT_TRUE(send(wire::Occupancy{1, 128, 0, 0}).ok());
+  EXPECT_EQ(reply<wire::Occupancy::Reply>().value, 5u);
 }
 
 TEST_F(ModuleTest, ClusterOccupancyTakesAttributesThatAreNumbers) {
@@ -275,63 +272,46 @@ TEST_F(ModuleTest, ClusterOccupancyTakesAttributesThatAreNumbers) {
     attribute.value.clusterDim.x = value;
     return std::string(reinterpret_cast<const char*>(&attribute), sizeof(attribute));
   };
-  wire::ClusterOccupancy query{1, 0, {64, 1, 1}, {32, 1, 1}, 0, 1};
-  EXPECT_TRUE(
-      send(Opcode::kClusterOccupancy, query, text(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, 4)).ok());
-  EXPECT_EQ(reply<wire::OccupancyReply>().value, 16u);
-  query.query = 1;
-  EXPECT_TRUE(send(Opcode::kClusterOccupancy, query, text(CU_LAUNCH_ATTRIBUTE_PRIORITY, 0)).ok());
-  EXPECT_EQ(reply<wire::OccupancyReply>().value, 16u);
+  wire::ClusterOccupancy query{1, wire::ClusterQuery::kMaxActive, {64, 1, 1}, {32, 1, 1}, 0, 1};
+  EXPECT_TRUE(send(query, text(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, 4)).ok());
+  EXPECT_EQ(reply<wire::ClusterOccupancy::Reply>().value, 16u);
+  query.query = wire::ClusterQuery::kMaxPotentialSize;
+  EXPECT_TRUE(send(query, text(CU_LAUNCH_ATTRIBUTE_PRIORITY, 0)).ok());
+  EXPECT_EQ(reply<wire::ClusterOccupancy::Reply>().value, 16u);
   // One that names an object is left out: its value would be a handle of the client's choice.
-  EXPECT_TRUE(
-      send(Opcode::kClusterOccupancy, query, text(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT, 7)).ok());
-  EXPECT_EQ(reply<wire::OccupancyReply>().value, 8u);
-  EXPECT_TRUE(is_violation(send(Opcode::kClusterOccupancy, query))) << "the attribute is missing";
+  EXPECT_TRUE(send(query, text(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT, 7)).ok());
+  EXPECT_EQ(reply<wire::ClusterOccupancy::Reply>().value, 8u);
+  EXPECT_TRUE(is_violation(send(query))) << "the attribute is missing";
   query.attribute_count = 0;
-  EXPECT_TRUE(send(Opcode::kClusterOccupancy, query).ok());
-  EXPECT_EQ(reply<wire::OccupancyReply>().value, 8u);
-  query.query = 2;
-  EXPECT_EQ(send(Opcode::kClusterOccupancy, query).code(), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_TRUE(send(query).ok());
+  EXPECT_EQ(reply<wire::ClusterOccupancy::Reply>().value, 8u);
+  query.query = static_cast<wire::ClusterQuery>(2);
+  EXPECT_EQ(send(query).code(), CUDA_ERROR_INVALID_VALUE);
   query.function = 9;
-  EXPECT_TRUE(is_violation(send(Opcode::kClusterOccupancy, query)));
+  EXPECT_TRUE(is_violation(send(query)));
 }
 
 TEST_F(ModuleTest, FunctionNamesComeInPages) {
   load_module();
-  EXPECT_TRUE(send(Opcode::kModuleFunctions, wire::ModuleFunctions{1, 0}).ok());
-  auto head = reply<wire::ModuleFunctionsReply>();
+  EXPECT_TRUE(send(wire::ModuleFunctions{1, 0}).ok());
+  auto head = reply<wire::ModuleFunctions::Reply>();
   EXPECT_EQ(head.functions, 4u);
   EXPECT_EQ(head.names, 2u) << "the third does not fit";
-  EXPECT_TRUE(send(Opcode::kModuleFunctions, wire::ModuleFunctions{1, 2}).ok());
-  head = reply<wire::ModuleFunctionsReply>();
+  EXPECT_TRUE(send(wire::ModuleFunctions{1, 2}).ok());
+  head = reply<wire::ModuleFunctions::Reply>();
   EXPECT_EQ(head.names, 2u);
   EXPECT_STREQ(reinterpret_cast<const char*>(reply_.data()) + sizeof(head), "c");
-  EXPECT_TRUE(send(Opcode::kModuleFunctions, wire::ModuleFunctions{1, 0xffff'ffff}).ok());
-  EXPECT_EQ(reply<wire::ModuleFunctionsReply>().names, 0u);
-  EXPECT_TRUE(is_violation(send(Opcode::kModuleFunctions, wire::ModuleFunctions{2, 0})));
+  EXPECT_TRUE(send(wire::ModuleFunctions{1, 0xffff'ffff}).ok());
+  EXPECT_EQ(reply<wire::ModuleFunctions::Reply>().names, 0u);
+  EXPECT_TRUE(is_violation(send(wire::ModuleFunctions{2, 0})));
 }
 
-// A generated request in its frame.
-template <typename Request>
-std::string framed(const Request& request) {
-  std::string bytes(align_message(sizeof(request)), '\0');
-  memcpy(bytes.data(), &request, sizeof(request));
-  return bytes;
-}
-
-TEST_F(ModuleTest, GeneratedCommandsAreChecked) {
-  messages::cuOccupancyAvailableDynamicSMemPerBlock_request request{};
-  request.func = 99;
-  const auto opcode = static_cast<Opcode>(GeneratedOpcode::cuOccupancyAvailableDynamicSMemPerBlock);
-  const std::string bytes = framed(request);
-  const auto size = static_cast<uint32_t>(bytes.size());
-  EXPECT_TRUE(send(opcode, wire::Generated{1, 0, size, 0}, bytes).ok());
-  EXPECT_EQ(reply<messages::cuOccupancyAvailableDynamicSMemPerBlock_reply>().result,
-            CUDA_ERROR_INVALID_HANDLE);
-  EXPECT_TRUE(is_violation(send(opcode, wire::Generated{1, 9, size, 0}, bytes))) << "no device 9";
-  EXPECT_TRUE(is_violation(send(opcode, wire::Generated{1, 0, size + 100, 0}, bytes)));
-  EXPECT_TRUE(is_violation(send(opcode, wire::Generated{1, 0, 0, 0})));
-  EXPECT_TRUE(is_violation(send(static_cast<Opcode>(60000), wire::Generated{1, 0, 0, 0})));
+TEST_F(ModuleTest, RoomForSharedMemoryIsAskedOnTheDeviceOfTheContext) {
+  send_image(1, "code");
+  EXPECT_TRUE(send(wire::ModuleLoad{1, 1, 0, wire::ModuleKind::kLibrary, 0, 0}).ok());
+  EXPECT_TRUE(send(wire::GetFunction{1, 1, wire::ModuleKind::kLibrary, 4}, "kern").ok());
+  EXPECT_TRUE(is_violation(send(wire::SharedMemoryRoom{99, 1, 64, 0}))) << "no function 99";
+  EXPECT_TRUE(is_violation(send(wire::SharedMemoryRoom{1, 1, 64, 9}))) << "no device 9";
 }
 
 }  // namespace

@@ -11,8 +11,7 @@
 #include <new>
 #include <regex>
 
-#include "wire/array_commands.h"
-#include "wire/graph_commands.h"
+#include "wire/commands.h"
 #include "worker_fixture.h"
 
 namespace {
@@ -71,36 +70,32 @@ class NoMemoryTest : public WorkerFixture {
   // Something of each kind that a session's end has to give back.
   static void use(TestClient& client) {
     const uint64_t pinned = client.base() + wire::kDeviceBytes + wire::kPinnedOffset;
-    client.post(Opcode::kStreamCreate, wire::StreamCreate{1, 1, 0, 0, 0, 0});
-    client.post(Opcode::kStreamCreate, wire::StreamCreate{2, 1, 0, 1, 0, 0});
-    client.post(Opcode::kEventCreate, wire::EventCreate{1, CU_EVENT_INTERPROCESS, 0, 0});
-    client.post(Opcode::kEventRecord, wire::EventRecord{1, 1, 0, 0, 1});
-    EXPECT_EQ(client.call(Opcode::kEventPublish, wire::ObjectOnly{1, 0}), CUDA_SUCCESS);
-    client.post(Opcode::kMemoryMap,
-                wire::MemoryRange{client.base(), 2 * wire::kMemoryGranularity, 0, 0});
-    client.post(Opcode::kAddressReserve,
-                wire::AddressReserve{wire::kMemoryGranularity, wire::kMemoryGranularity});
-    client.post(Opcode::kHostRegister, wire::MemoryRange{pinned, 4096, 0, 0});
-    client.post(Opcode::kHostRegister, wire::MemoryRange{pinned + 4096, 4096, 0, 0});
-    client.post(Opcode::kArrayCreate,
-                wire::ArrayCreate{1, 0, 64, 64, 0, CU_AD_FORMAT_FLOAT, 1, 0, 0});
-    client.post(Opcode::kGraphBegin, wire::GraphBegin{1, 0});
-    client.post(Opcode::kGraphNode, wire::GraphNode{1, 0, 0, 0});
-    client.post(Opcode::kGraphInstantiate, wire::GraphInstantiate{1, 0, 0});
-    client.post(Opcode::kGraphLaunch, wire::GraphLaunch{1, 2});
+    client.post(wire::StreamCreate{1, 1, 0, wire::StreamKind::kLegacy, 0, 0});
+    client.post(wire::StreamCreate{2, 1, 0, wire::StreamKind::kBlocking, 0, 0});
+    client.post(wire::EventCreate{1, CU_EVENT_INTERPROCESS, 0});
+    client.post(wire::EventRecord{1, 1, 0, 0, 1});
+    EXPECT_EQ(client.call(wire::EventPublish{1}), CUDA_SUCCESS);
+    client.post(wire::MemoryMap{client.base(), 2 * wire::kMemoryGranularity, 0});
+    client.post(wire::AddressReserve{wire::kMemoryGranularity, wire::kMemoryGranularity});
+    client.post(wire::HostRegister{pinned, 4096});
+    client.post(wire::HostRegister{pinned + 4096, 4096});
+    client.post(wire::ArrayCreate{1, 0, 64, 64, 0, CU_AD_FORMAT_FLOAT, 1, 0, 0});
+    client.post(wire::GraphBegin{1, 0});
+    client.post(wire::GraphNode{1, wire::GraphNodeKind::kEmpty, 0, 0});
+    client.post(wire::GraphInstantiate{0, 1});
+    client.post(wire::GraphLaunch{1, 2});
     finish(client);
   }
   // A wait that its end has to pass, and what goes behind it.
   static void wait_for_ever(TestClient& client) {
     const uint64_t pinned = client.base() + wire::kDeviceBytes + wire::kPinnedOffset;
-    client.post(Opcode::kStreamWaitValue,
-                wire::StreamValue{2, 4, client.staging(), 7, CU_STREAM_WAIT_VALUE_EQ, 0});
-    client.post(Opcode::kHostUnregister, wire::MemoryRange{pinned, 4096, 0, 0});
-    client.post(Opcode::kArrayDestroy, wire::ObjectOnly{1, 0});
+    client.post(wire::StreamWaitValue{{client.staging(), 7, 4, CU_STREAM_WAIT_VALUE_EQ}, 2});
+    client.post(wire::HostUnregister{pinned, 4096});
+    client.post(wire::ArrayDestroy{1});
     finish(client);
   }
   static void finish(TestClient& client) {
-    EXPECT_EQ(client.call(Opcode::kPing, wire::Nothing{}), CUDA_SUCCESS);
+    EXPECT_EQ(client.call(wire::Ping{}), CUDA_SUCCESS);
     EXPECT_EQ(client.view().header().async_error.load(), 0u)
         << "opcode " << client.view().header().async_error_opcode.load();
   }
@@ -139,7 +134,7 @@ TEST_F(NoMemoryTest, ASessionEndsWhicheverRequestFails) {
     server_->close(session);
     ASSERT_TRUE(closed(session));
     starved = 0;
-    EXPECT_EQ(neighbour->call(Opcode::kPing, uint64_t{0}), CUDA_SUCCESS);
+    EXPECT_EQ(neighbour->call(wire::Ping{}), CUDA_SUCCESS);
     EXPECT_EQ(left_behind(), before);
     if (refusals.load() > 0) break;  // the session has not asked so often
   }

@@ -6,7 +6,6 @@
 namespace openmps::worker {
 namespace {
 
-using wire::MemoryRange;
 using wire::Opcode;
 using wire::StreamKind;
 
@@ -28,7 +27,7 @@ class RetirementTest : public SessionFixture {
   }
   void end_work() { driver_.hold(1, false); }
   void unmap(uint64_t address, uint64_t bytes, uint32_t flags = 0) {
-    const Status status = send(Opcode::kMemoryUnmap, MemoryRange{address, bytes, 0, flags});
+    const Status status = send(wire::MemoryUnmap{address, bytes, 0, flags});
     EXPECT_TRUE(status.ok()) << status.message();
   }
   [[nodiscard]] uint64_t unmapped() const { return session_->core.view.header().unmapped.load(); }
@@ -80,7 +79,7 @@ TEST_F(RetirementTest, ReleasesComeInTheOrderOfTheCommands) {
 TEST_F(RetirementTest, AMarkCoversStreamsThatHaveBeenDestroyed) {
   map(kBase, kUnit);
   start_work();
-  EXPECT_TRUE(send(Opcode::kStreamDestroy, wire::ObjectOnly{1, 0}).ok());
+  EXPECT_TRUE(send(wire::StreamDestroy{1}).ok());
   unmap(kBase, kUnit);
   session_->tend();
   EXPECT_EQ(unmapped(), 0u);
@@ -119,7 +118,7 @@ TEST_F(RetirementTest, ARangeCanOnlyBeMappedAsItWas) {
   unmap(kBase, 2 * kUnit, wire::kUnmapKeep);
   unmap(kBase + 2 * kUnit, kUnit);
   const auto again = [&](uint64_t address, uint64_t bytes) {
-    return send(Opcode::kMemoryMap, MemoryRange{address, bytes, 0, 0});
+    return send(wire::MemoryMap{address, bytes, 0});
   };
   EXPECT_EQ(again(kBase, kUnit).code(), CUDA_ERROR_NOT_READY);
   EXPECT_EQ(again(kBase + 2 * kUnit, kUnit).code(), CUDA_ERROR_NOT_READY) << "it is given back";
@@ -156,8 +155,8 @@ TEST_F(RetirementTest, WhatIsKeptCountsAsFreeAndGivesWay) {
   map(kBase, kLimit);
   unmap(kBase, kLimit, wire::kUnmapKeep);
   EXPECT_EQ(driver_.physical_bytes(), kLimit);
-  EXPECT_TRUE(send(Opcode::kMemoryInfo, wire::DeviceOnly{0, 0}).ok());
-  EXPECT_EQ(reply<wire::MemoryInfoReply>().free, kLimit);
+  EXPECT_TRUE(send(wire::MemoryInfo{0}).ok());
+  EXPECT_EQ(reply<wire::MemoryInfo::Reply>().free, kLimit);
   map(kBase + kLimit, kUnit);  // the session's limit
   EXPECT_EQ(driver_.physical_bytes(), kUnit);
 }
@@ -167,8 +166,8 @@ TEST_F(RetirementTest, WhoAsksForFreeMemoryHearsOfWhatHasEnded) {
   start_work();
   unmap(kBase, kLimit);
   const auto free_bytes = [&] {
-    EXPECT_TRUE(send(Opcode::kMemoryInfo, wire::DeviceOnly{0, 0}).ok());
-    return reply<wire::MemoryInfoReply>().free;
+    EXPECT_TRUE(send(wire::MemoryInfo{0}).ok());
+    return reply<wire::MemoryInfo::Reply>().free;
   };
   EXPECT_EQ(free_bytes(), 0u);
   end_work();
@@ -184,53 +183,52 @@ TEST_F(RetirementTest, OneSessionsKeptMemoryGivesWayToAnother) {
   SessionParts other(driver_.table(), *devices_, gate_, commons_, info);
   // The driver has no memory until the kept is back.
   driver_.limit_physical(2 * kUnit);
-  ASSERT_TRUE(other.memory.map({wire::window_base(kWindow + 1), 2 * kUnit, 0, 0}).ok());
+  ASSERT_TRUE(other.memory.map({wire::window_base(kWindow + 1), 2 * kUnit, 0}).ok());
   EXPECT_EQ(driver_.physical_bytes(), 2 * kUnit);
   EXPECT_EQ(session_->memory.granted(0), 0u);
-  EXPECT_EQ(other.memory.map({wire::window_base(kWindow + 1) + 2 * kUnit, kUnit, 0, 0}).code(),
+  EXPECT_EQ(other.memory.map({wire::window_base(kWindow + 1) + 2 * kUnit, kUnit, 0}).code(),
             CUDA_ERROR_OUT_OF_MEMORY);
   other.release();
 }
 
 TEST_F(RetirementTest, WhatOthersMayReachIsNeverKept) {
   map(kBase, kUnit);
-  EXPECT_TRUE(send(Opcode::kMemoryPublish, MemoryRange{kBase, kUnit, 0, 0}).ok());
+  EXPECT_TRUE(send(wire::MemoryPublish{kBase, kUnit}).ok());
   unmap(kBase, kUnit, wire::kUnmapKeep);
   map(kBase + kUnit, kUnit);
   session_->physical.send = [](uint32_t, int) {};
-  EXPECT_TRUE(send(Opcode::kRangeExport, wire::RangeExport{kBase + kUnit, 4096, 0, 7}).ok());
+  EXPECT_TRUE(send(wire::RangeExport{kBase + kUnit, 4096, 0, 7}).ok());
   unmap(kBase + kUnit, kUnit, wire::kUnmapKeep);
   EXPECT_EQ(session_->memory.granted(0), 0u);
 }
 
 TEST_F(RetirementTest, PinnedPagesStayUntilTheWorkBeforeHasEnded) {
-  const MemoryRange pages{kPinned, 2 * kUnit, 0, 0};
-  EXPECT_TRUE(send(Opcode::kHostRegister, pages).ok());
+  EXPECT_TRUE(send(wire::HostRegister{kPinned, 2 * kUnit}).ok());
   start_work();
-  EXPECT_TRUE(send(Opcode::kHostUnregister, pages).ok());
+  EXPECT_TRUE(send(wire::HostUnregister{kPinned, 2 * kUnit}).ok());
   EXPECT_EQ(session_->core.view.header().unregistered.load(), 0u);
   EXPECT_FALSE(session_->memory.contains(kPinned, 1));
-  EXPECT_TRUE(is_violation(send(Opcode::kHostRegister, pages)));
+  EXPECT_TRUE(is_violation(send(wire::HostRegister{kPinned, 2 * kUnit})));
   EXPECT_TRUE(launches(2));
   end_work();
   session_->tend();
   EXPECT_EQ(session_->core.view.header().unregistered.load(), 1u);
-  EXPECT_TRUE(send(Opcode::kHostRegister, pages).ok());
+  EXPECT_TRUE(send(wire::HostRegister{kPinned, 2 * kUnit}).ok());
 }
 
 TEST_F(RetirementTest, ImagesAndArraysStayUntilTheWorkBeforeHasEnded) {
   const wire::ArrayCreate shape{1, 0, 64, 64, 0, CU_AD_FORMAT_FLOAT, 1, 0, 0};
-  EXPECT_TRUE(send(Opcode::kArrayCreate, shape).ok());
+  EXPECT_TRUE(send(shape).ok());
   wire::ImageCreate image{};
   image.image = 1;
-  image.kind = static_cast<uint32_t>(wire::ImageKind::kTexture);
+  image.kind = wire::ImageKind::kTexture;
   image.type = CU_RESOURCE_TYPE_ARRAY;
   image.array = 1;
-  const Status made = send(Opcode::kImageCreate, image);
+  const Status made = send(image);
   EXPECT_TRUE(made.ok()) << made.message();
   start_work();
-  EXPECT_TRUE(send(Opcode::kImageDestroy, wire::ObjectOnly{1, 0}).ok());
-  EXPECT_TRUE(send(Opcode::kArrayDestroy, wire::ObjectOnly{1, 0}).ok());
+  EXPECT_TRUE(send(wire::ImageDestroy{1}).ok());
+  EXPECT_TRUE(send(wire::ArrayDestroy{1}).ok());
   EXPECT_NE(driver_.live().find("arrays 1"), std::string::npos) << driver_.live();
   EXPECT_NE(driver_.live().find("textures 1"), std::string::npos) << driver_.live();
   EXPECT_NE(session_->memory.granted(0), 0u);
@@ -244,10 +242,8 @@ TEST_F(RetirementTest, ImagesAndArraysStayUntilTheWorkBeforeHasEnded) {
 
 // The driver's calls wait for everybody's work; the session's executor does not.
 TEST_F(RetirementTest, WhatWaitsForANeighbourGoesWithoutTheSessionsThread) {
-  EXPECT_TRUE(send(Opcode::kHostRegister, MemoryRange{kPinned, kUnit, 0, 0}).ok());
-  EXPECT_TRUE(
-      send(Opcode::kArrayCreate, wire::ArrayCreate{1, 0, 64, 64, 0, CU_AD_FORMAT_FLOAT, 1, 0, 0})
-          .ok());
+  EXPECT_TRUE(send(wire::HostRegister{kPinned, kUnit}).ok());
+  EXPECT_TRUE(send(wire::ArrayCreate{1, 0, 64, 64, 0, CU_AD_FORMAT_FLOAT, 1, 0, 0}).ok());
   CUstream neighbour = nullptr;
   ASSERT_EQ(driver_.table().cuStreamCreateWithPriority(&neighbour, CU_STREAM_NON_BLOCKING, 0),
             CUDA_SUCCESS);
@@ -256,8 +252,8 @@ TEST_F(RetirementTest, WhatWaitsForANeighbourGoesWithoutTheSessionsThread) {
   driver_.push(reinterpret_cast<uint64_t>(neighbour), [] { return true; });
   listed->busy = true;
 
-  EXPECT_TRUE(send(Opcode::kHostUnregister, MemoryRange{kPinned, kUnit, 0, 0}).ok());
-  EXPECT_TRUE(send(Opcode::kArrayDestroy, wire::ObjectOnly{1, 0}).ok());
+  EXPECT_TRUE(send(wire::HostUnregister{kPinned, kUnit}).ok());
+  EXPECT_TRUE(send(wire::ArrayDestroy{1}).ok());
   EXPECT_EQ(session_->core.view.header().unregistered.load(), 0u);
   EXPECT_NE(driver_.live().find("arrays 1"), std::string::npos) << driver_.live();
   EXPECT_NE(session_->memory.granted(0), 0u) << "it counts";
@@ -268,14 +264,14 @@ TEST_F(RetirementTest, WhatWaitsForANeighbourGoesWithoutTheSessionsThread) {
   EXPECT_EQ(session_->core.view.header().unregistered.load(), 1u);
   EXPECT_EQ(driver_.live().find("arrays"), std::string::npos) << driver_.live();
   EXPECT_EQ(session_->memory.granted(0), 0u);
-  EXPECT_TRUE(send(Opcode::kHostRegister, MemoryRange{kPinned, kUnit, 0, 0}).ok());
+  EXPECT_TRUE(send(wire::HostRegister{kPinned, kUnit}).ok());
   gate_.remove(listed);
   driver_.table().cuStreamDestroy_v2(neighbour);
 }
 
 TEST_F(RetirementTest, AResetContextsStreamsFinishByThemselves) {
   start_work();
-  EXPECT_TRUE(send(Opcode::kContextReset, wire::ContextOnly{1, 0}).ok());
+  EXPECT_TRUE(send(wire::ContextReset{1, 0}).ok());
   EXPECT_FALSE(session_->streams.idle());
   create_stream(3, StreamKind::kNonBlocking);
   EXPECT_TRUE(launches(3));
@@ -319,8 +315,7 @@ TEST_F(KeptMemoryTest, IsKeptSoLongAtMost) {
 class OpenWaitsTest : public RetirementTest {
  protected:
   Status wait(wire::Id stream, uint64_t address, uint32_t value) {
-    return send(Opcode::kStreamWaitValue,
-                wire::StreamValue{stream, 4, address, value, CU_STREAM_WAIT_VALUE_EQ, 0});
+    return send(wire::StreamWaitValue{{address, value, 4, CU_STREAM_WAIT_VALUE_EQ}, stream});
   }
   [[nodiscard]] size_t remembered() const { return session_->waits.size(); }
 };

@@ -13,7 +13,7 @@
 
 #include "base/shared_memory.h"
 #include "fake_driver.h"
-#include "wire/decode.h"
+#include "wire/codec.h"
 #include "worker/dispatch.h"
 #include "worker/driver_check.h"
 #include "worker/session_parts.h"
@@ -65,22 +65,29 @@ class SessionFixture : public ::testing::Test {
   }
 
   // Send a command and what follows its struct.
-  template <typename T>
-  Status send(wire::Opcode opcode, const T& body, const std::string& variable = "") {
-    const uint32_t bytes = wire::record_bytes(sizeof(T) + variable.size());
+  template <wire::Command C>
+  Status send(const C& body, const std::string& variable = "") {
+    return send_to(*session_, body, variable);
+  }
+  template <wire::Command C>
+  Status send_to(SessionParts& session, const C& body, const std::string& variable = "") {
+    const uint32_t bytes = wire::record_bytes(sizeof(C) + variable.size());
     payload_.assign(bytes, 0);
-    memcpy(payload_.data(), &body, sizeof(T));
-    memcpy(payload_.data() + sizeof(T), variable.data(), variable.size());
-    return send_bytes(opcode, bytes - sizeof(wire::RecordHeader));
+    memcpy(payload_.data(), &body, sizeof(C));
+    memcpy(payload_.data() + sizeof(C), variable.data(), variable.size());
+    return send_bytes_to(session, C::kOpcode, bytes - sizeof(wire::RecordHeader));
   }
   // The first `bytes` of what was sent last, as another record.
   Status send_bytes(wire::Opcode opcode, size_t bytes) {
+    return send_bytes_to(*session_, opcode, bytes);
+  }
+  Status send_bytes_to(SessionParts& session, wire::Opcode opcode, size_t bytes) {
     wire::Record record;
     record.opcode = opcode;
     record.payload = payload_.data();
     record.payload_bytes = static_cast<uint32_t>(bytes);
     reply_.clear();
-    const Status status = dispatch(*session_, record, reply_);
+    const Status status = dispatch(session, record, reply_);
     const std::unique_ptr<Pending> pending = reply_.take_pending();
     if (pending == nullptr) return status;
     while (!pending->ready()) std::this_thread::yield();
@@ -95,28 +102,26 @@ class SessionFixture : public ::testing::Test {
   }
 
   void create_stream(wire::Id id, wire::StreamKind kind, wire::Id context = 1) {
-    EXPECT_TRUE(send(wire::Opcode::kStreamCreate,
-                     wire::StreamCreate{id, context, 0, static_cast<uint32_t>(kind), 0, 0})
-                    .ok());
+    EXPECT_TRUE(send(wire::StreamCreate{id, context, 0, kind, 0, 0}).ok());
   }
   void map(uint64_t address, uint64_t bytes) {
-    const Status status = send(wire::Opcode::kMemoryMap, wire::MemoryRange{address, bytes, 0, 0});
+    const Status status = send(wire::MemoryMap{address, bytes, 0});
     EXPECT_TRUE(status.ok()) << status.message();
   }
   // A module with one function, as id 1 and 1.
   void load_module() {
-    EXPECT_TRUE(send(wire::Opcode::kBlobBegin, wire::BlobBegin{1, 0, 4}).ok());
+    EXPECT_TRUE(send(wire::BlobBegin{4, 1}).ok());
     memcpy(session_->core.view.staging(), "code", 4);
-    EXPECT_TRUE(send(wire::Opcode::kBlobData, wire::BlobData{1, 4, 0, kStaging}).ok());
-    EXPECT_TRUE(send(wire::Opcode::kModuleLoad, wire::ModuleLoad{1, 1, 0, 0, 0, 0}).ok());
-    EXPECT_TRUE(send(wire::Opcode::kGetFunction, wire::GetSymbol{1, 1, 0, 4}, "kern").ok());
+    EXPECT_TRUE(send(wire::BlobData{1, 4, 0, kStaging}).ok());
+    EXPECT_TRUE(send(wire::ModuleLoad{1, 1, 0, wire::ModuleKind::kModule, 0, 0}).ok());
+    EXPECT_TRUE(send(wire::GetFunction{1, 1, wire::ModuleKind::kModule, 4}, "kern").ok());
     driver_.take_calls();
   }
   static wire::Launch launch_of(wire::Id stream) {
     return wire::Launch{stream, 1, {1, 1, 1}, {32, 1, 1}, 0, 0, 16, 0};
   }
   void launch(wire::Id stream) {
-    const Status status = send(wire::Opcode::kLaunch, launch_of(stream), std::string(16, '\0'));
+    const Status status = send(launch_of(stream), std::string(16, '\0'));
     EXPECT_TRUE(status.ok()) << status.message();
   }
   std::vector<std::string> calls() { return driver_.take_calls(); }

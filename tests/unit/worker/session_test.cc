@@ -53,18 +53,19 @@ using SessionTest = WorkerFixture;
 TEST_F(SessionTest, CompilingHoldsUpNoOtherCommand) {
   const auto client = connect(10);
   memcpy(client->view().staging(), "code", 4);
-  client->post(Opcode::kBlobBegin, wire::BlobBegin{1, 0, 4});
-  client->post(Opcode::kBlobData, wire::BlobData{1, 4, 0, client->staging()});
+  client->post(wire::BlobBegin{4, 1});
+  client->post(wire::BlobData{1, 4, 0, client->staging()});
   wire::ReplySlot& slot = client->view().reply(1);
   slot.state.store(wire::ReplySlot::kPending);
   driver_.hold_compiling = true;
-  client->post(Opcode::kModuleLoad, wire::ModuleLoad{1, 1, 0, 0, 0, 0}, "", 1);
-  EXPECT_EQ(client->call(Opcode::kPing, uint64_t{0}), CUDA_SUCCESS);
+  client->post(wire::ModuleLoad{1, 1, 0, wire::ModuleKind::kModule, 0, 0}, "", 1);
+  EXPECT_EQ(client->call(wire::Ping{}), CUDA_SUCCESS);
   EXPECT_EQ(slot.state.load(), wire::ReplySlot::kPending);
   driver_.hold_compiling = false;
   EXPECT_TRUE(client->wait([&] { return slot.state.load() == wire::ReplySlot::kDone; }));
   EXPECT_EQ(slot.result, CUDA_SUCCESS);
-  EXPECT_EQ(client->call(Opcode::kGetFunction, wire::GetSymbol{1, 1, 0, 4}, "kern"), CUDA_SUCCESS);
+  EXPECT_EQ(client->call(wire::GetFunction{1, 1, wire::ModuleKind::kModule, 4}, "kern"),
+            CUDA_SUCCESS);
   close(*client);
   EXPECT_EQ(driver_.live(), "");
 }
@@ -72,11 +73,11 @@ TEST_F(SessionTest, CompilingHoldsUpNoOtherCommand) {
 TEST_F(SessionTest, ASessionEndsWhileItsCodeIsCompiled) {
   const auto client = connect(10);
   memcpy(client->view().staging(), "code", 4);
-  client->post(Opcode::kBlobBegin, wire::BlobBegin{1, 0, 4});
-  client->post(Opcode::kBlobData, wire::BlobData{1, 4, 0, client->staging()});
+  client->post(wire::BlobBegin{4, 1});
+  client->post(wire::BlobData{1, 4, 0, client->staging()});
   driver_.hold_compiling = true;
-  client->post(Opcode::kModuleLoad, wire::ModuleLoad{1, 1, 0, 0, 0, 0});
-  EXPECT_EQ(client->call(Opcode::kPing, uint64_t{0}), CUDA_SUCCESS);
+  client->post(wire::ModuleLoad{1, 1, 0, wire::ModuleKind::kModule, 0, 0});
+  EXPECT_EQ(client->call(wire::Ping{}), CUDA_SUCCESS);
   close(*client);
   EXPECT_EQ(driver_.live(), "");
   driver_.hold_compiling = false;
@@ -119,7 +120,7 @@ TEST_F(SessionTest, WithoutAThreadOnlyTheNewSessionIsRefused) {
   EXPECT_EQ(answer->session, 2u);
   EXPECT_EQ(answer->result, CUDA_ERROR_OPERATING_SYSTEM);
   EXPECT_STRNE(answer->reason, "");
-  EXPECT_EQ(first->call(Opcode::kPing, uint64_t{0}), CUDA_SUCCESS);
+  EXPECT_EQ(first->call(wire::Ping{}), CUDA_SUCCESS);
   const auto second = connect(2, 11);  // number and window are free
   close(*second);
   close(*first);
@@ -139,7 +140,7 @@ TEST_F(SessionTest, WithoutADescriptorOnlyTheNewSessionIsRefused) {
   lost.ticket = 1;
   ASSERT_TRUE(send_packet(server_->fd(), wire::message_bytes(lost)).ok());
   EXPECT_TRUE(server_->expect<wire::DescriptorTaken>().ok());
-  EXPECT_EQ(first->call(Opcode::kPing, uint64_t{0}), CUDA_SUCCESS);
+  EXPECT_EQ(first->call(wire::Ping{}), CUDA_SUCCESS);
   close(*first);
 }
 
@@ -149,21 +150,21 @@ TEST_F(SessionTest, SessionsRunSideBySide) {
   use_everything(*first);
   use_everything(*second);
   close(*first);
-  EXPECT_EQ(second->call(Opcode::kPing, wire::Nothing{}), CUDA_SUCCESS);
+  EXPECT_EQ(second->call(wire::Ping{}), CUDA_SUCCESS);
   EXPECT_EQ(first->view().header().status.load(), CUDA_ERROR_MPS_RPC_FAILURE);
   close(*second);
 }
 
 TEST_F(SessionTest, RepliesAndAsynchronousErrors) {
   const auto client = connect();
-  client->post(Opcode::kStreamCreate, wire::StreamCreate{1, 1, 0, 1, 0, 0});
-  EXPECT_EQ(client->call(Opcode::kMemoryInfo, wire::DeviceOnly{0, 0}), CUDA_SUCCESS);
-  EXPECT_EQ(client->reply<wire::MemoryInfoReply>().total, kFakeTotalMemory);
+  client->post(wire::StreamCreate{1, 1, 0, wire::StreamKind::kBlocking, 0, 0});
+  EXPECT_EQ(client->call(wire::MemoryInfo{0}), CUDA_SUCCESS);
+  EXPECT_EQ(client->reply<wire::MemoryInfo::Reply>().total, kFakeTotalMemory);
   driver_.fail("wait", CUDA_ERROR_OUT_OF_MEMORY);
   driver_.fail("event", CUDA_ERROR_INVALID_VALUE);
-  client->post(Opcode::kEventCreate, wire::EventCreate{1, 0, 0, 0});
-  client->post(Opcode::kEventRecord, wire::EventRecord{1, 1, wire::kNoFence, 0, 0});
-  client->post(Opcode::kLaunch, wire::Launch{1, 1, {1, 1, 1}, {1, 1, 1}, 0, 0, 0, 0});
+  client->post(wire::EventCreate{1, 0, 0});
+  client->post(wire::EventRecord{1, 1, wire::kNoFence, 0, 0});
+  client->post(wire::Launch{1, 1, {1, 1, 1}, {1, 1, 1}, 0, 0, 0, 0});
   // The launch names no function: that ends the session, with the first error kept.
   EXPECT_TRUE(client->wait([&] { return client->view().header().status.load() != 0; }));
   EXPECT_EQ(client->view().header().async_error.load(), CUDA_ERROR_INVALID_VALUE);
@@ -175,17 +176,17 @@ TEST_F(SessionTest, RepliesAndAsynchronousErrors) {
 
 TEST_F(SessionTest, FencesAndSleepers) {
   const auto client = connect();
-  client->post(Opcode::kStreamCreate, wire::StreamCreate{1, 1, 0, 1, 0, 0});
-  client->post(Opcode::kFence, wire::Fence{1, 5, 42});
+  client->post(wire::StreamCreate{1, 1, 0, wire::StreamKind::kBlocking, 0, 0});
+  client->post(wire::Fence{1, 5, 42});
   EXPECT_TRUE(client->wait_fence(5, 42));
   // A sleeping client thread is woken behind held work.
   driver_.hold(1, true);
   wire::ChannelHeader& header = client->view().header();
   header.waiters.fetch_add(1);
   const uint32_t epoch = header.wake_epoch.load();
-  client->post(Opcode::kFence, wire::Fence{1, 5, 43});
-  client->post(Opcode::kWakeAfter, wire::WakeAfter{1, 0});
-  EXPECT_EQ(client->call(Opcode::kPing, wire::Nothing{}), CUDA_SUCCESS);
+  client->post(wire::Fence{1, 5, 43});
+  client->post(wire::WakeAfter{1});
+  EXPECT_EQ(client->call(wire::Ping{}), CUDA_SUCCESS);
   EXPECT_EQ(client->view().fence(5).value.load(), 42u);
   std::thread gpu([&] { driver_.hold(1, false); });
   while (header.wake_epoch.load() == epoch) futex_wait(&header.wake_epoch, epoch, 1'000'000'000);
@@ -196,10 +197,10 @@ TEST_F(SessionTest, FencesAndSleepers) {
 
 TEST_F(SessionTest, HostFunctionHoldsItsStreamUntilTheClientHasRunIt) {
   const auto client = connect();
-  client->post(Opcode::kStreamCreate, wire::StreamCreate{1, 1, 0, 1, 0, 0});
-  client->post(Opcode::kHostFunction, wire::HostFunction{1, 3});
-  client->post(Opcode::kFence, wire::Fence{1, 0, 1});
-  EXPECT_EQ(client->call(Opcode::kPing, wire::Nothing{}), CUDA_SUCCESS);
+  client->post(wire::StreamCreate{1, 1, 0, wire::StreamKind::kBlocking, 0, 0});
+  client->post(wire::HostFunction{1, 3});
+  client->post(wire::Fence{1, 0, 1});
+  EXPECT_EQ(client->call(wire::Ping{}), CUDA_SUCCESS);
   EXPECT_EQ(client->view().callback(3).posted.load(), 1u);
   EXPECT_EQ(client->view().fence(0).value.load(), 0u);
   client->view().callback(3).done.store(1);
@@ -210,31 +211,29 @@ TEST_F(SessionTest, HostFunctionHoldsItsStreamUntilTheClientHasRunIt) {
 
 TEST_F(SessionTest, DeadClientLeavesNoStreamWaiting) {
   const auto client = connect();
-  client->post(Opcode::kStreamCreate, wire::StreamCreate{1, 1, 0, 2, 0, 0});
-  client->post(Opcode::kStreamCreate, wire::StreamCreate{2, 1, 0, 2, 0, 0});
-  client->post(Opcode::kHostFunction, wire::HostFunction{1, 0});
-  client->post(Opcode::kHostFunction, wire::HostFunction{1, 1});
+  client->post(wire::StreamCreate{1, 1, 0, wire::StreamKind::kNonBlocking, 0, 0});
+  client->post(wire::StreamCreate{2, 1, 0, wire::StreamKind::kNonBlocking, 0, 0});
+  client->post(wire::HostFunction{1, 0});
+  client->post(wire::HostFunction{1, 1});
   for (const uint32_t value : {7u, 3u, 9u}) {
-    client->post(Opcode::kStreamWaitValue,
-                 wire::StreamValue{2, 4, client->staging(), value, CU_STREAM_WAIT_VALUE_EQ, 0});
+    client->post(wire::StreamWaitValue{{client->staging(), value, 4, CU_STREAM_WAIT_VALUE_EQ}, 2});
   }
-  EXPECT_EQ(client->call(Opcode::kPing, wire::Nothing{}), CUDA_SUCCESS);
+  EXPECT_EQ(client->call(wire::Ping{}), CUDA_SUCCESS);
   close(*client);  // drains, or never answers
 }
 
 TEST_F(SessionTest, ADeadClientsOldestWaitIsPassedHoweverManyCameAfter) {
   const auto client = connect();
-  client->post(Opcode::kStreamCreate, wire::StreamCreate{1, 1, 0, 2, 0, 0});
-  client->post(Opcode::kStreamCreate, wire::StreamCreate{2, 1, 0, 2, 0, 0});
+  client->post(wire::StreamCreate{1, 1, 0, wire::StreamKind::kNonBlocking, 0, 0});
+  client->post(wire::StreamCreate{2, 1, 0, wire::StreamKind::kNonBlocking, 0, 0});
   const auto wait = [&](wire::Id stream, uint64_t address, uint32_t value) {
-    client->post(Opcode::kStreamWaitValue,
-                 wire::StreamValue{stream, 4, address, value, CU_STREAM_WAIT_VALUE_EQ, 0});
+    client->post(wire::StreamWaitValue{{address, value, 4, CU_STREAM_WAIT_VALUE_EQ}, stream});
   };
   wait(1, client->staging(), 1);
   // All of these pass at once, each for something else.
   constexpr uint32_t kPassed = 6000;
   for (uint32_t i = 0; i < kPassed; ++i) wait(2, client->staging() + 8 + 4 * i, 0);
-  EXPECT_EQ(client->call(Opcode::kPing, uint64_t{0}), CUDA_SUCCESS);
+  EXPECT_EQ(client->call(wire::Ping{}), CUDA_SUCCESS);
   close(*client);  // drains, or never answers
 }
 
@@ -242,9 +241,8 @@ TEST_F(SessionTest, WorkInFlightIsDrainedBeforeMemoryGoes) {
   const auto client = connect();
   use_everything(*client);
   driver_.hold(2, true);
-  client->post(Opcode::kLaunch, wire::Launch{2, 1, {1, 1, 1}, {1, 1, 1}, 0, 0, 16, 0},
-               std::string(16, 'x'));
-  EXPECT_EQ(client->call(Opcode::kPing, wire::Nothing{}), CUDA_SUCCESS);
+  client->post(wire::Launch{2, 1, {1, 1, 1}, {1, 1, 1}, 0, 0, 16, 0}, std::string(16, 'x'));
+  EXPECT_EQ(client->call(wire::Ping{}), CUDA_SUCCESS);
   driver_.take_calls();
   server_->close(1);
   EXPECT_TRUE(server_->quiet(50));
@@ -274,13 +272,13 @@ TEST_F(SessionTest, GarbageInTheRingEndsOnlyItsSession) {
   expect_closed(2);
   EXPECT_EQ(bad->view().header().status.load(), CUDA_ERROR_MPS_RPC_FAILURE);
   server_->close(2);  // crosses: ignored
-  EXPECT_EQ(good->call(Opcode::kPing, wire::Nothing{}), CUDA_SUCCESS);
+  EXPECT_EQ(good->call(wire::Ping{}), CUDA_SUCCESS);
   close(*good);
 }
 
 TEST_F(SessionTest, ReplySlotsAreChecked) {
   const auto client = connect();
-  client->post(Opcode::kPing, wire::Nothing{}, "", 256);
+  client->post(wire::Ping{}, "", 256);
   EXPECT_TRUE(server_->expect<wire::SessionFault>().ok());
   expect_closed(1);
 }
@@ -305,12 +303,12 @@ TEST_F(SessionTest, OpeningFailsWithAReason) {
 TEST_F(SessionTest, LostContextIsNoticedWhileAFenceIsOpen) {
   const auto waiting = connect(1, 10);
   const auto idle = connect(2, 11);
-  waiting->post(Opcode::kStreamCreate, wire::StreamCreate{1, 1, 0, 2, 0, 0});
-  waiting->post(Opcode::kFence, wire::Fence{1, 0, 1});
+  waiting->post(wire::StreamCreate{1, 1, 0, wire::StreamKind::kNonBlocking, 0, 0});
+  waiting->post(wire::Fence{1, 0, 1});
   EXPECT_TRUE(waiting->wait_fence(0, 1));
   driver_.hold(1, true);
-  waiting->post(Opcode::kFence, wire::Fence{1, 0, 2});
-  EXPECT_EQ(waiting->call(Opcode::kPing, wire::Nothing{}), CUDA_SUCCESS);
+  waiting->post(wire::Fence{1, 0, 2});
+  EXPECT_EQ(waiting->call(wire::Ping{}), CUDA_SUCCESS);
   driver_.poison(CUDA_ERROR_ILLEGAL_ADDRESS);
   auto fault = server_->expect<wire::SessionFault>();
   ASSERT_TRUE(fault.ok()) << fault.status().message();

@@ -94,12 +94,12 @@ TEST_F(StreamTest, FencesWaitOnlyAsTheirProgramDoes) {
   // Synchronising with a blocking stream does not wait for later work of the legacy stream...
   launch(1);
   calls();
-  EXPECT_TRUE(send(Opcode::kFence, wire::Fence{2, 0, 1}).ok());
+  EXPECT_TRUE(send(wire::Fence{2, 0, 1}).ok());
   EXPECT_EQ(calls(), Calls{"write s2 1"});
   // ... but synchronising with the legacy stream waits for the blocking ones.
   launch(2);
   calls();
-  EXPECT_TRUE(send(Opcode::kFence, wire::Fence{1, 1, 7}).ok());
+  EXPECT_TRUE(send(wire::Fence{1, 1, 7}).ok());
   EXPECT_EQ(calls(), (Calls{"record e2 s2", "wait s1 e2", "write s1 7"}));
   EXPECT_EQ(session_->core.view.fence(1).value.load(), 7u);
   EXPECT_FALSE(session_->fences.ledger().pending(session_->core.view));
@@ -109,9 +109,9 @@ TEST_F(StreamTest, AnEventOnTheLegacyStreamIsABarrierIfItWaited) {
   create_stream(1, StreamKind::kLegacy);
   create_stream(2, StreamKind::kBlocking);
   create_stream(3, StreamKind::kBlocking);
-  EXPECT_TRUE(send(Opcode::kEventCreate, wire::EventCreate{1, 0, 0, 0}).ok());
+  EXPECT_TRUE(send(wire::EventCreate{1, 0, 0}).ok());
   launch(2);
-  EXPECT_TRUE(send(Opcode::kEventRecord, wire::EventRecord{1, 1, wire::kNoFence, 0, 0}).ok());
+  EXPECT_TRUE(send(wire::EventRecord{1, 1, wire::kNoFence, 0, 0}).ok());
   calls();
   launch(3);
   EXPECT_EQ(calls(), (Calls{"stream 0", "event", "record e3 s2", "wait s3 e3", "launch s3 16"}));
@@ -124,7 +124,7 @@ TEST_F(StreamTest, OrderedCopyHoldsBackOtherStreams) {
   const wire::Memcpy copy{1, wire::kOrderAllStreams, kBase, kStaging, 64};
   launch(2);
   calls();
-  EXPECT_TRUE(send(Opcode::kMemcpy, copy).ok());
+  EXPECT_TRUE(send(copy).ok());
   EXPECT_EQ(calls(), (Calls{"stream 0", "copy s2 64", "event", "record e1 s2"}));
   launch(2);
   EXPECT_EQ(calls(), (Calls{"wait s1 e1", "launch s1 16"}));
@@ -139,8 +139,8 @@ TEST_F(StreamTest, OrderedCopyCostsNothingWithoutOtherStreams) {
   create_stream(2, StreamKind::kNonBlocking);
   calls();
   const wire::Memcpy copy{1, wire::kOrderAllStreams, kBase, kStaging, 64};
-  EXPECT_TRUE(send(Opcode::kMemcpy, copy).ok());
-  EXPECT_TRUE(send(Opcode::kMemcpy, copy).ok());
+  EXPECT_TRUE(send(copy).ok());
+  EXPECT_TRUE(send(copy).ok());
   EXPECT_EQ(calls(), (Calls{"stream 0", "copy s1 64", "copy s1 64"}));
   // A stream used for the first time later finds the order all the same.
   launch(2);
@@ -152,13 +152,13 @@ TEST_F(StreamTest, OrderIsMarkedBeforeAWaitThatMayDependOnOthers) {
   create_stream(1, StreamKind::kNonBlocking);
   create_stream(2, StreamKind::kNonBlocking);
   const wire::Memcpy copy{1, wire::kOrderAllStreams, kBase, kStaging, 64};
-  EXPECT_TRUE(send(Opcode::kMemcpy, copy).ok());
+  EXPECT_TRUE(send(copy).ok());
   calls();
-  EXPECT_TRUE(send(Opcode::kStreamWaitValue, wire::StreamValue{1, 4, kStaging, 9, 0, 0}).ok());
+  EXPECT_TRUE(send(wire::StreamWaitValue{{kStaging, 9, 4, 0}, 1}).ok());
   EXPECT_EQ(calls(), (Calls{"event", "record e1 s1", "event", "await s1", "record e2 s1"}))
       << "before the wait, and behind it";
   // Stream 2 waits for the copy, not for the wait that it is about to satisfy itself.
-  EXPECT_TRUE(send(Opcode::kStreamWriteValue, wire::StreamValue{2, 4, kStaging, 9, 0, 0}).ok());
+  EXPECT_TRUE(send(wire::StreamWriteValue{{kStaging, 9, 4, 0}, 2}).ok());
   EXPECT_EQ(calls(), (Calls{"stream 0", "wait s2 e1", "write s2 9"}));
   EXPECT_TRUE(session_->streams.idle());
 }
@@ -168,11 +168,10 @@ TEST_F(StreamTest, BatchIsCheckedAsItsOperationsAloneAre) {
   const auto batch = [this](std::vector<wire::ValueOperation> operations) {
     const std::string bytes(reinterpret_cast<const char*>(operations.data()),
                             operations.size() * sizeof(operations[0]));
-    return send(Opcode::kStreamBatch,
-                wire::StreamBatch{1, static_cast<uint32_t>(operations.size())}, bytes);
+    return send(wire::StreamBatch{1, static_cast<uint32_t>(operations.size())}, bytes);
   };
   const auto operation = [](ValueKind kind, uint32_t width, uint64_t address) {
-    return wire::ValueOperation{{0, width, address, 0, 0, 0}, static_cast<uint32_t>(kind), 0};
+    return wire::ValueOperation{{address, 0, width, 0}, kind};
   };
   const wire::ValueOperation write = operation(ValueKind::kWrite, 4, kStaging);
   const wire::ValueOperation barrier = operation(ValueKind::kBarrier, 0, 0);
@@ -195,11 +194,10 @@ TEST_F(StreamTest, WaitsForReadOnlyMemoryAreLetPassAllTheSame) {
   map(kBase, wire::kMemoryGranularity);
   const wire::MemoryAccess reading{kBase, wire::kMemoryGranularity, 0,
                                    CU_MEM_ACCESS_FLAGS_PROT_READ};
-  EXPECT_TRUE(send(Opcode::kMemoryAccess, reading).ok());
+  EXPECT_TRUE(send(reading).ok());
   const auto operand = [this](ValueKind kind) {
     return session_->memory.check_operand(
-        range_of(wire::ValueOperation{{0, 4, kBase + 8, 0, 0, 0}, static_cast<uint32_t>(kind), 0}),
-        "word");
+        range_of(wire::ValueOperation{{kBase + 8, 0, 4, 0}, kind}), "word");
   };
   EXPECT_TRUE(operand(ValueKind::kWait).ok());
   EXPECT_FALSE(operand(ValueKind::kWrite).ok());
@@ -218,7 +216,7 @@ TEST_F(StreamTest, DestroyedBlockingStreamIsStillWaitedFor) {
   launch(1);
   launch(2);
   calls();
-  EXPECT_TRUE(send(Opcode::kStreamDestroy, wire::ObjectOnly{2, 0}).ok());
+  EXPECT_TRUE(send(wire::StreamDestroy{2}).ok());
   EXPECT_EQ(calls(), (Calls{"event", "record e2 s2", "destroy stream"}));
   launch(1);
   EXPECT_EQ(calls(), (Calls{"wait s1 e2", "destroy event", "launch s1 16"}));
@@ -227,10 +225,10 @@ TEST_F(StreamTest, DestroyedBlockingStreamIsStillWaitedFor) {
 TEST_F(StreamTest, DestroyedBlockingStreamIsWaitedForByALegacyStreamThatComesLater) {
   create_stream(2, StreamKind::kBlocking);
   launch(2);
-  EXPECT_TRUE(send(Opcode::kStreamDestroy, wire::ObjectOnly{2, 0}).ok());
+  EXPECT_TRUE(send(wire::StreamDestroy{2}).ok());
   calls();
   create_stream(1, StreamKind::kLegacy);
-  EXPECT_TRUE(send(Opcode::kFence, wire::Fence{1, 0, 1}).ok());
+  EXPECT_TRUE(send(wire::Fence{1, 0, 1}).ok());
   EXPECT_EQ(calls(), (Calls{"stream 0", "wait s2 e1", "destroy event", "write s2 1"}));
 }
 
@@ -241,7 +239,7 @@ TEST_F(StreamTest, FenceInOrderWaitsAsWorkDoes) {
   launch(2);
   launch(1);
   calls();
-  EXPECT_TRUE(send(Opcode::kFence, wire::Fence{2, wire::kFenceInOrder | 3, 1}).ok());
+  EXPECT_TRUE(send(wire::Fence{2, wire::kFenceInOrder | 3, 1}).ok());
   EXPECT_EQ(calls(), (Calls{"record e1 s1", "wait s2 e1", "write s2 1"}));
   EXPECT_EQ(session_->core.view.fence(3).value.load(), 1u);
 }
@@ -250,7 +248,7 @@ TEST_F(StreamTest, DestroyedBusyStreamLivesUntilItsWorkEnds) {
   create_stream(1, StreamKind::kNonBlocking);
   driver_.hold(1, true);
   launch(1);
-  EXPECT_TRUE(send(Opcode::kStreamDestroy, wire::ObjectOnly{1, 0}).ok());
+  EXPECT_TRUE(send(wire::StreamDestroy{1}).ok());
   EXPECT_FALSE(session_->streams.idle()) << "its work is not done";
   EXPECT_EQ(calls(), (Calls{"stream 0", "launch s1 16"}));
   driver_.hold(1, false);
@@ -261,14 +259,14 @@ TEST_F(StreamTest, DestroyedBusyStreamLivesUntilItsWorkEnds) {
 TEST_F(StreamTest, GraphRunsAsWorkOfItsStream) {
   create_stream(1, StreamKind::kLegacy);
   create_stream(2, StreamKind::kBlocking);
-  EXPECT_TRUE(send(Opcode::kGraphBegin, wire::GraphBegin{1, 0}).ok());
-  EXPECT_TRUE(send(Opcode::kGraphNode, wire::GraphNode{1, 0, 0, 0}).ok());
-  EXPECT_TRUE(send(Opcode::kGraphInstantiate, wire::GraphInstantiate{1, 0, 0}).ok());
-  EXPECT_TRUE(send(Opcode::kGraphLaunch, wire::GraphLaunch{1, 2}).ok());
+  EXPECT_TRUE(send(wire::GraphBegin{1, 0}).ok());
+  EXPECT_TRUE(send(wire::GraphNode{1, wire::GraphNodeKind::kEmpty, 0, 0}).ok());
+  EXPECT_TRUE(send(wire::GraphInstantiate{0, 1}).ok());
+  EXPECT_TRUE(send(wire::GraphLaunch{1, 2}).ok());
   calls();
   launch(1);
   EXPECT_EQ(calls(), (Calls{"stream 0", "event", "record e1 s1", "wait s2 e1", "launch s2 16"}));
-  EXPECT_TRUE(send(Opcode::kGraphExecDestroy, wire::ObjectOnly{1, 0}).ok());
+  EXPECT_TRUE(send(wire::GraphExecDestroy{1}).ok());
 }
 
 TEST_F(StreamTest, ResetDropsTheStreamsOfOneContext) {
@@ -278,23 +276,23 @@ TEST_F(StreamTest, ResetDropsTheStreamsOfOneContext) {
   launch(1);
   launch(2);
   launch(3);
-  EXPECT_TRUE(send(Opcode::kContextReset, wire::ContextOnly{1, 0}).ok());
-  EXPECT_TRUE(is_violation(send(Opcode::kFence, wire::Fence{1, 0, 1})));
-  EXPECT_TRUE(is_violation(send(Opcode::kFence, wire::Fence{2, 0, 1})));
-  EXPECT_TRUE(send(Opcode::kFence, wire::Fence{3, 0, 1}).ok());
+  EXPECT_TRUE(send(wire::ContextReset{1, 0}).ok());
+  EXPECT_TRUE(is_violation(send(wire::Fence{1, 0, 1})));
+  EXPECT_TRUE(is_violation(send(wire::Fence{2, 0, 1})));
+  EXPECT_TRUE(send(wire::Fence{3, 0, 1}).ok());
 }
 
 TEST_F(StreamTest, DriverErrorsAreTheProgramsNotViolations) {
   create_stream(1, StreamKind::kLegacy);
   driver_.fail("launch", CUDA_ERROR_INVALID_VALUE);
-  const Status status = send(Opcode::kLaunch, launch_of(1), std::string(16, '\0'));
+  const Status status = send(launch_of(1), std::string(16, '\0'));
   EXPECT_EQ(status.code(), CUDA_ERROR_INVALID_VALUE);
   EXPECT_FALSE(is_violation(status));
 }
 
 TEST_F(StreamTest, LaunchAttributesAreTranslated) {
   create_stream(1, StreamKind::kNonBlocking);
-  EXPECT_TRUE(send(Opcode::kEventCreate, wire::EventCreate{4, 0, 0, 0}).ok());
+  EXPECT_TRUE(send(wire::EventCreate{4, 0, 0}).ok());
   CUlaunchAttribute attribute{};
   attribute.id = CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT;
   attribute.value.launchCompletionEvent.event = reinterpret_cast<CUevent>(4);
@@ -304,7 +302,7 @@ TEST_F(StreamTest, LaunchAttributesAreTranslated) {
   const std::string variable =
       std::string(reinterpret_cast<const char*>(&attribute), sizeof(attribute)) +
       std::string(16, '\0');
-  EXPECT_TRUE(send(Opcode::kLaunch, command, variable).ok());
+  EXPECT_TRUE(send(command, variable).ok());
   EXPECT_EQ(calls(), (Calls{"stream 0", "event", "launch-ex s1 a12 a2"}));
 }
 
@@ -312,7 +310,7 @@ TEST_F(StreamTest, TooFewParametersAreRefused) {
   create_stream(1, StreamKind::kNonBlocking);
   wire::Launch command = launch_of(1);
   command.parameter_bytes = 8;
-  EXPECT_EQ(send(Opcode::kLaunch, command, std::string(8, '\0')).code(), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(send(command, std::string(8, '\0')).code(), CUDA_ERROR_INVALID_VALUE);
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/shared_memory.h"
 #include "base/unix_socket.h"
+#include "wire/codec.h"
 #include "wire/device_facts.h"
 #include "wire/message.h"
 #include "wire/ring.h"
@@ -46,13 +47,13 @@ class TestClient {
   [[nodiscard]] const wire::ChannelView& view() const { return view_; }
   [[nodiscard]] int fd() const { return file_.get(); }
 
-  template <typename T>
-  void post(wire::Opcode opcode, const T& body, const std::string& variable = "",
-            uint16_t slot = wire::kNoReply) {
+  template <wire::Command T>
+  void post(const T& body, const std::string& variable = "", uint16_t slot = wire::kNoReply) {
     const auto bytes = static_cast<uint32_t>(sizeof(T) + variable.size());
     unsigned char* payload = nullptr;
     const uint64_t end = now_ns() + kTestTimeoutNs;
-    while ((payload = ring_.reserve(opcode, bytes, slot)) == nullptr && now_ns() < end) cpu_relax();
+    while ((payload = ring_.reserve(T::kOpcode, bytes, slot)) == nullptr && now_ns() < end)
+      cpu_relax();
     if (payload == nullptr) return;
     memcpy(payload, &body, sizeof(T));
     // NOLINTNEXTLINE(bugprone-not-null-terminated-result): counted bytes, no text
@@ -60,11 +61,11 @@ class TestClient {
     ring_.publish();
   }
   // Post and wait for the reply: its result, CUDA_ERROR_TIMEOUT, or the session's end.
-  template <typename T>
-  CUresult call(wire::Opcode opcode, const T& body, const std::string& variable = "") {
+  template <wire::Command T>
+  CUresult call(const T& body, const std::string& variable = "") {
     wire::ReplySlot& slot = view_.reply(0);
     slot.state.store(wire::ReplySlot::kPending, std::memory_order_relaxed);
-    post(opcode, body, variable, 0);
+    post(body, variable, 0);
     if (!wait(
             [&] { return slot.state.load(std::memory_order_acquire) == wire::ReplySlot::kDone; })) {
       const uint32_t status = view_.header().status.load();

@@ -68,29 +68,24 @@ class WorkerFixture : public ::testing::Test {
   void use_everything(TestClient& client) {
     // First: from the first work on the fault monitor may make a stream of its own at any time.
     memcpy(client.view().staging(), "code", 4);
-    client.post(wire::Opcode::kBlobBegin, wire::BlobBegin{1, 0, 4});
-    client.post(wire::Opcode::kBlobData, wire::BlobData{1, 4, 0, client.staging()});
-    EXPECT_EQ(client.call(wire::Opcode::kModuleLoad, wire::ModuleLoad{1, 1, 0, 1, 0, 0}),
+    client.post(wire::BlobBegin{4, 1});
+    client.post(wire::BlobData{1, 4, 0, client.staging()});
+    EXPECT_EQ(client.call(wire::ModuleLoad{1, 1, 0, wire::ModuleKind::kLibrary, 0, 0}),
               CUDA_SUCCESS);
-    client.post(wire::Opcode::kStreamCreate, wire::StreamCreate{1, 1, 0, 0, 0, 0});
-    client.post(wire::Opcode::kStreamCreate, wire::StreamCreate{2, 1, 0, 1, 0, 0});
-    client.post(wire::Opcode::kEventCreate, wire::EventCreate{1, 0, 0, 0});
-    client.post(wire::Opcode::kEventRecord, wire::EventRecord{1, 1, 0, 0, 1});
-    client.post(wire::Opcode::kGetFunction, wire::GetSymbol{1, 1, 1, 4}, "kern");
-    client.post(wire::Opcode::kMemoryMap,
-                wire::MemoryRange{client.base(), wire::kMemoryGranularity, 0, 0});
-    client.post(
-        wire::Opcode::kHostRegister,
-        wire::MemoryRange{client.base() + wire::kDeviceBytes + wire::kPinnedOffset, 4096, 0, 0});
-    client.post(wire::Opcode::kLaunch, wire::Launch{2, 1, {1, 1, 1}, {1, 1, 1}, 0, 0, 16, 0},
-                std::string(16, 'x'));
-    client.post(wire::Opcode::kLaunch, wire::Launch{1, 1, {1, 1, 1}, {1, 1, 1}, 0, 0, 16, 0},
-                std::string(16, 'x'));
-    client.post(wire::Opcode::kGraphBegin, wire::GraphBegin{1, 0});
-    client.post(wire::Opcode::kGraphNode, wire::GraphNode{1, 0, 0, 0});
-    client.post(wire::Opcode::kGraphInstantiate, wire::GraphInstantiate{1, 0, 0});
-    client.post(wire::Opcode::kGraphLaunch, wire::GraphLaunch{1, 2});
-    EXPECT_EQ(client.call(wire::Opcode::kPing, wire::Nothing{}), CUDA_SUCCESS);
+    client.post(wire::StreamCreate{1, 1, 0, wire::StreamKind::kLegacy, 0, 0});
+    client.post(wire::StreamCreate{2, 1, 0, wire::StreamKind::kBlocking, 0, 0});
+    client.post(wire::EventCreate{1, 0, 0});
+    client.post(wire::EventRecord{1, 1, 0, 0, 1});
+    client.post(wire::GetFunction{1, 1, wire::ModuleKind::kLibrary, 4}, "kern");
+    client.post(wire::MemoryMap{client.base(), wire::kMemoryGranularity, 0});
+    client.post(wire::HostRegister{client.base() + wire::kDeviceBytes + wire::kPinnedOffset, 4096});
+    client.post(wire::Launch{2, 1, {1, 1, 1}, {1, 1, 1}, 0, 0, 16, 0}, std::string(16, 'x'));
+    client.post(wire::Launch{1, 1, {1, 1, 1}, {1, 1, 1}, 0, 0, 16, 0}, std::string(16, 'x'));
+    client.post(wire::GraphBegin{1, 0});
+    client.post(wire::GraphNode{1, wire::GraphNodeKind::kEmpty, 0, 0});
+    client.post(wire::GraphInstantiate{0, 1});
+    client.post(wire::GraphLaunch{1, 2});
+    EXPECT_EQ(client.call(wire::Ping{}), CUDA_SUCCESS);
     EXPECT_EQ(client.view().header().async_error.load(), 0u)
         << "opcode " << client.view().header().async_error_opcode.load();
   }

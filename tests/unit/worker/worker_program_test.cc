@@ -17,8 +17,8 @@
 
 #include "base/subprocess.h"
 #include "test_client.h"
+#include "wire/commands.h"
 #include "wire/device_facts.h"
-#include "wire/graph_commands.h"
 
 namespace openmps::worker {
 namespace {
@@ -113,21 +113,17 @@ class WorkerProgramTest : public ::testing::Test {
     EXPECT_TRUE(closed.ok()) << closed.status().message();
   }
   // Stream 1 (legacy), module 1, functions 1 (add) and 2 (fault), memory at the window's start.
-  void prepare(TestClient& client, uint32_t kind = 0) {
-    client.post(Opcode::kStreamCreate, wire::StreamCreate{1, 1, 0, 0, 0, 0});
+  void prepare(TestClient& client, wire::ModuleKind kind = wire::ModuleKind::kModule) {
+    client.post(wire::StreamCreate{1, 1, 0, wire::StreamKind::kLegacy, 0, 0});
     memcpy(client.view().staging(), kPtx, sizeof(kPtx));
-    client.post(Opcode::kBlobBegin, wire::BlobBegin{1, 0, sizeof(kPtx)});
-    client.post(Opcode::kBlobData, wire::BlobData{1, sizeof(kPtx), 0, client.staging()});
-    EXPECT_EQ(client.call(Opcode::kModuleLoad, wire::ModuleLoad{1, 1, 0, kind, 1024, 0}),
-              CUDA_SUCCESS);
-    EXPECT_EQ(client.call(Opcode::kGetFunction, wire::GetSymbol{1, 1, kind, 3}, "add"),
-              CUDA_SUCCESS);
-    EXPECT_EQ(client.reply<wire::FunctionReply>().parameter_count, 3u);
-    EXPECT_EQ(client.reply<wire::FunctionReply>().parameter_bytes, 20u);
-    EXPECT_EQ(client.call(Opcode::kGetFunction, wire::GetSymbol{1, 2, kind, 5}, "fault"),
-              CUDA_SUCCESS);
-    EXPECT_EQ(client.call(Opcode::kMemoryMap,
-                          wire::MemoryRange{client.base(), wire::kMemoryGranularity, 0, 0}),
+    client.post(wire::BlobBegin{sizeof(kPtx), 1});
+    client.post(wire::BlobData{1, sizeof(kPtx), 0, client.staging()});
+    EXPECT_EQ(client.call(wire::ModuleLoad{1, 1, 0, kind, 1024, 0}), CUDA_SUCCESS);
+    EXPECT_EQ(client.call(wire::GetFunction{1, 1, kind, 3}, "add"), CUDA_SUCCESS);
+    EXPECT_EQ(client.reply<wire::GetFunction::Reply>().parameter_count, 3u);
+    EXPECT_EQ(client.reply<wire::GetFunction::Reply>().parameter_bytes, 20u);
+    EXPECT_EQ(client.call(wire::GetFunction{1, 2, kind, 5}, "fault"), CUDA_SUCCESS);
+    EXPECT_EQ(client.call(wire::MemoryMap{client.base(), wire::kMemoryGranularity, 0}),
               CUDA_SUCCESS);
   }
   static void add(TestClient& client, wire::Id stream, uint64_t out, uint64_t in, uint32_t value) {
@@ -135,8 +131,7 @@ class WorkerProgramTest : public ::testing::Test {
     memcpy(parameters.data(), &out, 8);
     memcpy(parameters.data() + 8, &in, 8);
     memcpy(parameters.data() + 16, &value, 4);
-    client.post(Opcode::kLaunch, wire::Launch{stream, 1, {4, 1, 1}, {256, 1, 1}, 0, 0, 20, 0},
-                parameters);
+    client.post(wire::Launch{stream, 1, {4, 1, 1}, {256, 1, 1}, 0, 0, 20, 0}, parameters);
   }
   // The same as node `number` of a graph, behind the one before it.
   static void add_to_graph(TestClient& client, uint32_t number, uint64_t out, uint64_t in,
@@ -148,22 +143,22 @@ class WorkerProgramTest : public ::testing::Test {
     memcpy(text.data() + sizeof(launch), &out, 8);
     memcpy(text.data() + sizeof(launch) + 8, &in, 8);
     memcpy(text.data() + sizeof(launch) + 16, &value, 4);
-    const wire::GraphNode node{1, static_cast<uint32_t>(wire::GraphNodeKind::kKernel),
-                               number == 0 ? 0u : 1u, static_cast<uint32_t>(text.size())};
+    const wire::GraphNode node{1, wire::GraphNodeKind::kKernel, number == 0 ? 0u : 1u,
+                               static_cast<uint32_t>(text.size())};
     if (number != 0) text.insert(0, reinterpret_cast<const char*>(&edge), sizeof(edge));
-    client.post(Opcode::kGraphNode, node, text);
+    client.post(node, text);
   }
   bool synchronise(TestClient& client, wire::Id stream = 1) {
-    client.post(Opcode::kFence, wire::Fence{stream, stream, ++fence_});
+    client.post(wire::Fence{stream, stream, ++fence_});
     return client.wait_fence(stream, fence_);
   }
   // 1024 numbers there, through the kernel, and back.
   void compute(TestClient& client, uint32_t value) {
     auto* numbers = reinterpret_cast<uint32_t*>(client.view().staging());
     for (uint32_t i = 0; i < 1024; ++i) numbers[i] = i;
-    client.post(Opcode::kMemcpy, wire::Memcpy{1, 0, client.base(), client.staging(), 4096});
+    client.post(wire::Memcpy{1, 0, client.base(), client.staging(), 4096});
     add(client, 1, client.base() + 4096, client.base(), value);
-    client.post(Opcode::kMemcpy, wire::Memcpy{1, 0, client.staging(), client.base() + 4096, 4096});
+    client.post(wire::Memcpy{1, 0, client.staging(), client.base() + 4096, 4096});
     ASSERT_TRUE(synchronise(client)) << "status " << client.view().header().status.load();
     for (uint32_t i = 0; i < 1024; ++i) ASSERT_EQ(numbers[i], i + value) << i;
     EXPECT_EQ(client.view().header().async_error.load(), 0u)
@@ -182,7 +177,7 @@ TEST_F(WorkerProgramTest, ComputesForModulesAndLibraries) {
     const uint64_t start = now_ns();
     const auto client = connect(1 + kind);
     const uint64_t opened = now_ns();
-    prepare(*client, kind);
+    prepare(*client, static_cast<wire::ModuleKind>(kind));
     const uint64_t prepared = now_ns();
     compute(*client, 7);
     const uint64_t computed = now_ns();
@@ -207,13 +202,13 @@ TEST_F(WorkerProgramTest, SessionsComputeSideBySide) {
 TEST_F(WorkerProgramTest, StreamsOrderAsTheLegacyStreamPromises) {
   const auto client = connect(1);
   prepare(*client);
-  client->post(Opcode::kStreamCreate, wire::StreamCreate{2, 1, 0, 1, 0, 0});
+  client->post(wire::StreamCreate{2, 1, 0, wire::StreamKind::kBlocking, 0, 0});
   auto* numbers = reinterpret_cast<uint32_t*>(client->view().staging());
   std::fill_n(numbers, 1024, 0u);
-  client->post(Opcode::kMemcpy, wire::Memcpy{1, 0, client->base(), client->staging(), 4096});
+  client->post(wire::Memcpy{1, 0, client->base(), client->staging(), 4096});
   // In place, in turns on both streams: any lost order loses an addition.
   for (int i = 0; i < 200; ++i) add(*client, 1 + i % 2, client->base(), client->base(), 1);
-  client->post(Opcode::kMemcpy, wire::Memcpy{1, 0, client->staging(), client->base(), 4096});
+  client->post(wire::Memcpy{1, 0, client->staging(), client->base(), 4096});
   ASSERT_TRUE(synchronise(*client));
   for (uint32_t i = 0; i < 1024; ++i) ASSERT_EQ(numbers[i], 200u) << i;
   close(1);
@@ -222,15 +217,15 @@ TEST_F(WorkerProgramTest, StreamsOrderAsTheLegacyStreamPromises) {
 TEST_F(WorkerProgramTest, GraphsRunAgain) {
   const auto client = connect(1);
   prepare(*client);
-  client->post(Opcode::kStreamCreate, wire::StreamCreate{2, 1, 0, 1, 0, 0});
+  client->post(wire::StreamCreate{2, 1, 0, wire::StreamKind::kBlocking, 0, 0});
   auto* numbers = reinterpret_cast<uint32_t*>(client->view().staging());
   std::fill_n(numbers, 1024, 5u);
-  client->post(Opcode::kMemcpy, wire::Memcpy{2, 0, client->base(), client->staging(), 4096});
-  client->post(Opcode::kGraphBegin, wire::GraphBegin{1, 0});
+  client->post(wire::Memcpy{2, 0, client->base(), client->staging(), 4096});
+  client->post(wire::GraphBegin{1, 0});
   for (uint32_t i = 0; i < 3; ++i) add_to_graph(*client, i, client->base(), client->base(), 1);
-  ASSERT_EQ(client->call(Opcode::kGraphInstantiate, wire::GraphInstantiate{1, 0, 0}), CUDA_SUCCESS);
-  for (int i = 0; i < 10; ++i) client->post(Opcode::kGraphLaunch, wire::GraphLaunch{1, 2});
-  client->post(Opcode::kMemcpy, wire::Memcpy{2, 0, client->staging(), client->base(), 4096});
+  ASSERT_EQ(client->call(wire::GraphInstantiate{0, 1}), CUDA_SUCCESS);
+  for (int i = 0; i < 10; ++i) client->post(wire::GraphLaunch{1, 2});
+  client->post(wire::Memcpy{2, 0, client->staging(), client->base(), 4096});
   ASSERT_TRUE(synchronise(*client, 2));
   for (uint32_t i = 0; i < 1024; ++i) ASSERT_EQ(numbers[i], 35u) << i;
   close(1);
@@ -239,15 +234,15 @@ TEST_F(WorkerProgramTest, GraphsRunAgain) {
 TEST_F(WorkerProgramTest, HostFunctionsAndDeadClients) {
   const auto client = connect(1);
   prepare(*client);
-  client->post(Opcode::kHostFunction, wire::HostFunction{1, 0});
-  client->post(Opcode::kFence, wire::Fence{1, 0, 1});
+  client->post(wire::HostFunction{1, 0});
+  client->post(wire::Fence{1, 0, 1});
   ASSERT_TRUE(client->wait([&] { return client->view().callback(0).posted.load() == 1; }));
   EXPECT_EQ(client->view().fence(0).value.load(), 0u);
   client->view().callback(0).done.store(1);
   ASSERT_TRUE(client->wait_fence(0, 1));
   // This one is never answered.
-  client->post(Opcode::kHostFunction, wire::HostFunction{1, 1});
-  client->post(Opcode::kStreamWaitValue, wire::StreamValue{1, 4, client->base(), 77, 1, 0});
+  client->post(wire::HostFunction{1, 1});
+  client->post(wire::StreamWaitValue{{client->base(), 77, 4, 1}, 1});
   ASSERT_TRUE(client->wait([&] { return client->view().callback(1).posted.load() == 1; }));
   close(1);
 }
@@ -274,22 +269,22 @@ TEST_F(WorkerProgramTest, Rates) {
   std::sort(times.begin(), times.end());
   printf("launch + fence: p50 %.2f us, p99 %.2f us\n", ms(times[kSyncs / 2]) * 1000,
          ms(times[kSyncs * 99 / 100]) * 1000);
-  EXPECT_EQ(client->call(Opcode::kMemoryInfo, wire::DeviceOnly{0, 0}), CUDA_SUCCESS);
-  const uint64_t before = client->reply<wire::MemoryInfoReply>().free;
+  EXPECT_EQ(client->call(wire::MemoryInfo{0}), CUDA_SUCCESS);
+  const uint64_t before = client->reply<wire::MemoryInfo::Reply>().free;
   std::vector<std::unique_ptr<TestClient>> others;
   for (uint32_t i = 0; i < 8; ++i) {
     others.push_back(connect(20 + i));
     prepare(*others.back());
     compute(*others.back(), 3);
   }
-  EXPECT_EQ(client->call(Opcode::kMemoryInfo, wire::DeviceOnly{0, 0}), CUDA_SUCCESS);
+  EXPECT_EQ(client->call(wire::MemoryInfo{0}), CUDA_SUCCESS);
   printf("device memory per further client: %.2f MiB\n",
-         static_cast<double>(before - client->reply<wire::MemoryInfoReply>().free) / 8 /
+         static_cast<double>(before - client->reply<wire::MemoryInfo::Reply>().free) / 8 /
              static_cast<double>(wire::kMiB));
   for (const auto& other : others) close(other->session());
-  EXPECT_EQ(client->call(Opcode::kMemoryInfo, wire::DeviceOnly{0, 0}), CUDA_SUCCESS);
+  EXPECT_EQ(client->call(wire::MemoryInfo{0}), CUDA_SUCCESS);
   printf("device memory kept after they left: %.2f MiB\n",
-         static_cast<double>(before - client->reply<wire::MemoryInfoReply>().free) /
+         static_cast<double>(before - client->reply<wire::MemoryInfo::Reply>().free) /
              static_cast<double>(wire::kMiB));
   close(1);
 }
@@ -300,7 +295,7 @@ TEST_F(WorkerProgramTest, FaultReachesEverySession) {
   prepare(*culprit);
   prepare(*other);
   compute(*other, 1);
-  culprit->post(Opcode::kLaunch, wire::Launch{1, 2, {1, 1, 1}, {1, 1, 1}, 0, 0, 0, 0});
+  culprit->post(wire::Launch{1, 2, {1, 1, 1}, {1, 1, 1}, 0, 0, 0, 0});
   const uint64_t start = now_ns();
   EXPECT_FALSE(synchronise(*culprit));
   printf("fault noticed after %.0f ms\n", ms(now_ns() - start));

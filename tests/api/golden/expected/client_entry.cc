@@ -22,11 +22,9 @@ namespace {
 namespace first {
 CUresult cuEventRecord(CUevent hEvent, CUstream hStream);
 CUresult cuEventRecord_ptsz(CUevent hEvent, CUstream hStream);
-CUresult cuFuncGetAttribute(int* pi, CUfunction_attribute attrib, CUfunction hfunc);
 CUresult cuGraphAddThings(CUgraphNode* node, CUgraph graph, const CUgraphNode* before,
     size_t count, const CUDA_MEMSET_NODE_PARAMS* fill, const char* label, char* text, int bytes,
     int* state, float* pairs, void* place, CUdevice dev, unsigned char* tag);
-CUresult cuGraphDropThings(CUgraphNode node);
 CUresult cuInit(unsigned int Flags);
 CUresult cuLater();
 CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** kernelParams,
@@ -44,9 +42,7 @@ CUresult cuNever(int x);
 constinit DriverTable g_entry = {
     first::cuEventRecord,
     first::cuEventRecord_ptsz,
-    first::cuFuncGetAttribute,
     first::cuGraphAddThings,
-    first::cuGraphDropThings,
     first::cuInit,
     first::cuLater,
     first::cuLaunchKernelEx,
@@ -92,9 +88,7 @@ struct Called<symbol, implementation> {
 constexpr DriverTable kRemoteEntries = {
     Called<DriverSymbol::cuEventRecord, impl::cuEventRecord>::call,
     Called<DriverSymbol::cuEventRecord_ptsz, impl::cuEventRecord_ptsz>::call,
-    Called<DriverSymbol::cuFuncGetAttribute, impl::cuFuncGetAttribute>::call,
     Called<DriverSymbol::cuGraphAddThings, impl::cuGraphAddThings>::call,
-    Called<DriverSymbol::cuGraphDropThings, impl::cuGraphDropThings>::call,
     Called<DriverSymbol::cuInit, impl::cuInit>::call,
     Called<DriverSymbol::cuLater, impl::cuLater>::call,
     Called<DriverSymbol::cuLaunchKernelEx, impl::cuLaunchKernelEx>::call,
@@ -166,13 +160,6 @@ CUresult cuEventRecord_ptsz(CUevent hEvent, CUstream hStream) {
   return entry(hEvent, hStream);
 }
 
-CUresult cuFuncGetAttribute(int* pi, CUfunction_attribute attrib, CUfunction hfunc) {
-  if (const CUresult failed = decided(); failed != CUDA_SUCCESS) return failed;
-  const auto entry = load(&g_entry.cuFuncGetAttribute);
-  if (entry == first::cuFuncGetAttribute) return CUDA_ERROR_NOT_INITIALIZED;
-  return entry(pi, attrib, hfunc);
-}
-
 CUresult cuGraphAddThings(CUgraphNode* node, CUgraph graph, const CUgraphNode* before,
     size_t count, const CUDA_MEMSET_NODE_PARAMS* fill, const char* label, char* text, int bytes,
     int* state, float* pairs, void* place, CUdevice dev, unsigned char* tag) {
@@ -181,13 +168,6 @@ CUresult cuGraphAddThings(CUgraphNode* node, CUgraph graph, const CUgraphNode* b
   if (entry == first::cuGraphAddThings) return CUDA_ERROR_NOT_INITIALIZED;
   return entry(node, graph, before, count, fill, label, text, bytes, state, pairs, place, dev,
       tag);
-}
-
-CUresult cuGraphDropThings(CUgraphNode node) {
-  if (const CUresult failed = decided(); failed != CUDA_SUCCESS) return failed;
-  const auto entry = load(&g_entry.cuGraphDropThings);
-  if (entry == first::cuGraphDropThings) return CUDA_ERROR_NOT_INITIALIZED;
-  return entry(node);
 }
 
 CUresult cuInit(unsigned int Flags) {
@@ -276,6 +256,14 @@ CUresult cuEventRecord_ptsz(CUevent hEvent, CUstream hStream) {
   return impl::cuEventRecord(hEvent, hStream ? hStream : CU_STREAM_PER_THREAD);
 }
 
+CUresult cuGraphAddThings(CUgraphNode* node, CUgraph graph, const CUgraphNode* before,
+    size_t count, const CUDA_MEMSET_NODE_PARAMS* fill, const char* label, char* text, int bytes,
+    int* state, float* pairs, void* place, CUdevice dev, unsigned char* tag) {
+  return stub_called(DriverSymbol::cuGraphAddThings,
+                     CUDA_ERROR_NOT_SUPPORTED,
+                     "pending");
+}
+
 CUresult cuLater() {
   return stub_called(DriverSymbol::cuLater,
                      CUDA_ERROR_NOT_SUPPORTED,
@@ -317,19 +305,11 @@ CUresult cuEventRecord_ptsz(CUevent hEvent, CUstream hStream) {
   return openmps::client::load(&openmps::client::g_entry.cuEventRecord_ptsz)(hEvent, hStream);
 }
 
-CUresult cuFuncGetAttribute(int* pi, CUfunction_attribute attrib, CUfunction hfunc) {
-  return openmps::client::load(&openmps::client::g_entry.cuFuncGetAttribute)(pi, attrib, hfunc);
-}
-
 CUresult cuGraphAddThings(CUgraphNode* node, CUgraph graph, const CUgraphNode* before,
     size_t count, const CUDA_MEMSET_NODE_PARAMS* fill, const char* label, char* text, int bytes,
     int* state, float* pairs, void* place, CUdevice dev, unsigned char* tag) {
   return openmps::client::load(&openmps::client::g_entry.cuGraphAddThings)(node, graph, before,
       count, fill, label, text, bytes, state, pairs, place, dev, tag);
-}
-
-CUresult cuGraphDropThings(CUgraphNode node) {
-  return openmps::client::load(&openmps::client::g_entry.cuGraphDropThings)(node);
 }
 
 CUresult cuInit(unsigned int Flags) {

@@ -2,7 +2,7 @@
 // Generated from api/*.toml by api/generate.py; do not edit.
 // What the client library does for each symbol when it is connected. Functions of
 // the classes local and special are written by hand in src/client, all others are
-// generated (client_entry.cc, client_remote.cc).
+// generated (client_entry.cc).
 #pragma once
 
 #include "api/client_hooks.h"
@@ -14,14 +14,10 @@ namespace openmps::client::impl {
 // Has a stream: the variant replaces NULL.
 CUresult cuEventRecord(CUevent hEvent, CUstream hStream);
 CUresult cuEventRecord_ptsz(CUevent hEvent, CUstream hStream);
-// Scalars both ways.
-CUresult cuFuncGetAttribute(int* pi, CUfunction_attribute attrib, CUfunction hfunc);
-// Every direction that a message knows.
+// Every direction that there is.
 CUresult cuGraphAddThings(CUgraphNode* node, CUgraph graph, const CUgraphNode* before,
     size_t count, const CUDA_MEMSET_NODE_PARAMS* fill, const char* label, char* text, int bytes,
     int* state, float* pairs, void* place, CUdevice dev, unsigned char* tag);
-// Releases a handle without reply.
-CUresult cuGraphDropThings(CUgraphNode node);
 // Starts.
 CUresult cuInit(unsigned int Flags);
 // Not written yet.

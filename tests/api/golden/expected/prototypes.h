@@ -11,12 +11,10 @@ extern "C" {
 
 OPENMPS_EXPORT CUresult cuEventRecord(CUevent hEvent, CUstream hStream);
 OPENMPS_EXPORT CUresult cuEventRecord_ptsz(CUevent hEvent, CUstream hStream);
-OPENMPS_EXPORT CUresult cuFuncGetAttribute(int* pi, CUfunction_attribute attrib, CUfunction hfunc);
 OPENMPS_EXPORT CUresult cuGraphAddThings(CUgraphNode* node, CUgraph graph,
     const CUgraphNode* before, size_t count, const CUDA_MEMSET_NODE_PARAMS* fill,
     const char* label, char* text, int bytes, int* state, float* pairs, void* place,
     CUdevice dev, unsigned char* tag);
-OPENMPS_EXPORT CUresult cuGraphDropThings(CUgraphNode node);
 OPENMPS_EXPORT CUresult cuInit(unsigned int Flags);
 OPENMPS_EXPORT CUresult cuLater();
 OPENMPS_EXPORT CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f,

@@ -39,20 +39,10 @@ __attribute__((weak)) CUresult cuEventRecord_ptsz(CUevent hEvent, CUstream hStre
   return ::cuEventRecord(hEvent, hStream ? hStream : CU_STREAM_PER_THREAD);
 }
 
-__attribute__((weak)) CUresult cuFuncGetAttribute(int* pi, CUfunction_attribute attrib, CUfunction hfunc) {
-  return not_supported(openmps::DriverSymbol::cuFuncGetAttribute,
-                       CUDA_ERROR_NOT_SUPPORTED);
-}
-
 __attribute__((weak)) CUresult cuGraphAddThings(CUgraphNode* node, CUgraph graph, const CUgraphNode* before,
     size_t count, const CUDA_MEMSET_NODE_PARAMS* fill, const char* label, char* text, int bytes,
     int* state, float* pairs, void* place, CUdevice dev, unsigned char* tag) {
   return not_supported(openmps::DriverSymbol::cuGraphAddThings,
-                       CUDA_ERROR_NOT_SUPPORTED);
-}
-
-__attribute__((weak)) CUresult cuGraphDropThings(CUgraphNode node) {
-  return not_supported(openmps::DriverSymbol::cuGraphDropThings,
                        CUDA_ERROR_NOT_SUPPORTED);
 }
 
@@ -106,9 +96,7 @@ namespace openmps {
 const DriverTable kSoftgpuTable = {
     ::cuEventRecord,
     ::cuEventRecord_ptsz,
-    ::cuFuncGetAttribute,
     ::cuGraphAddThings,
-    ::cuGraphDropThings,
     ::cuInit,
     ::cuLater,
     ::cuLaunchKernelEx,

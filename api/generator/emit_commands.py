@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""wire/commands.h, wire/command_info.{h,cc} and the table of docs/wire-format.md."""
+import re
+import textwrap
+
+from . import commands
+from .text import COLUMNS, head
+
+SOURCE = "api/commands/*.toml by api/generate.py"
+TABLE_BEGIN = "<!-- commands: made by api/generate.py --wire-format; do not edit -->"
+TABLE_END = "<!-- end of commands -->"
+
+
+def comment(text, indent=""):
+    """`text` as // lines; nothing for no text."""
+    if not text:
+        return ""
+    lines = textwrap.wrap(text, COLUMNS - len(indent) - 3, break_long_words=False)
+    return "".join(f"{indent}// {line}\n" for line in lines)
+
+
+# ---- commands.h ----------------------------------------------------------------------------------
+
+def header(protocol):
+    out = [head("The commands of the ring: client to worker, in program order, executed in that\n"
+                "order by the session's executor. All structs are plain data without holes; what\n"
+                "follows one is its Tail. docs/wire-format.md explains them.", True, SOURCE),
+           '#include <cstdint>\n#include <span>\n#include <string_view>\n#include <tuple>\n'
+           '#include <type_traits>\n\n#include "base/cuda_abi.h"\n#include "base/status.h"\n'
+           '#include "wire/extent.h"\n#include "wire/layout.h"\n#include "wire/limits.h"\n#include "wire/record.h"\n\nnamespace openmps::wire {\n\n'
+           "enum class Opcode : uint16_t {\n  kPadding = 0,  // fills the ring up to its end\n"]
+    by_number = sorted(protocol.commands.values(), key=lambda c: c.number)
+    out += [f"  k{c.name} = {c.number},\n" for c in by_number]
+    out.append("};\n\n")
+    for name, (value, doc) in protocol.constants.items():
+        number = f"{value}u" if value < 1 << 20 else f"0x{value:x}u"
+        out.append(f"{comment(doc)}inline constexpr uint32_t {name} = {number};\n")
+    for name, (doc, values) in protocol.enums.items():
+        out.append(f"\n{comment(doc)}enum class {name} : uint32_t {{\n")
+        out += [f"  {value}," + (f"  // {text}" if text else "") + "\n" for value, text in values]
+        out.append("};\n")
+    out += ["\n"] + [_struct(protocol, s) for s in protocol.structs.values()]
+    out += [_command(protocol, c) for c in by_number]
+    out.append(_names(protocol, by_number))
+    out.append(_parts(protocol, by_number))
+    out.append(_ranges(by_number))
+    out.append("// For whatever is done with each of them.\ntemplate <typename... Types>\n"
+               "struct CommandList {};\nusing Commands = CommandList<"
+               + ", ".join(c.name for c in by_number) + ">;\n\n}  // namespace openmps::wire\n")
+    return "".join(out)
+
+
+def _struct(protocol, structure):
+    return (f"{comment(structure.doc)}struct {structure.name} {{\n"
+            f"{_members(protocol, structure)}}};\n{_size_check(structure.name, structure)}\n")
+
+
+def _size_check(name, structure):
+    return f"static_assert(sizeof({name}) == {structure.bytes});\n"
+
+
+def _members(protocol, structure, indent="  "):
+    out, end = [], 0
+    for f in structure.fields:
+        array = f"[{f.count}]" if f.count else ""
+        plain = f.type in commands.SCALARS or f.type in protocol.objects
+        default = " = {}" if array or not plain else " = 0"
+        if f.type in protocol.enums:
+            default = f" = {f.type}{{}}"
+        out.append(f"{comment(f.doc, indent)}{indent}{protocol.cpp_type(f.type)} {f.name}{array}"
+                   f"{default};\n")
+        end = f.offset + protocol.layout(f.type)[0] * (f.count or 1)
+    if structure.bytes > end:
+        out.append(f"{indent}uint8_t reserved[{structure.bytes - end}] = {{}};\n")
+    return "".join(out)
+
+
+def _command(protocol, c):
+    out = [f"// {c.number}.\n{comment(c.doc)}struct {c.name} {{\n"
+           f"  static constexpr Opcode kOpcode = Opcode::k{c.name};\n"
+           + ("  static constexpr bool kAnsweredLater = true;\n" if c.later else "")
+           + _members(protocol, c)]
+    if c.tail:
+        out.append(_tail_struct(protocol, "Tail", c.tail))
+    if c.reply:
+        out.append(f"  struct Reply {{\n{_members(protocol, c.reply, '    ')}  }};\n")
+    if c.reply_tail:
+        out.append(_tail_struct(protocol, "ReplyTail", c.reply_tail))
+    out.append("};\n" + _size_check(c.name, c))
+    if c.reply:
+        out.append(_size_check(f"{c.name}::Reply", c.reply))
+    return "".join(out) + "\n"
+
+
+def _tail_struct(protocol, name, parts):
+    members = []
+    for p in parts:
+        kind = "std::string_view" if p.type == "text" else \
+            f"std::span<const {'unsigned char' if p.type == 'u8' else protocol.cpp_type(p.type)}>"
+        members.append(f"    {kind} {p.name} = {{}};\n")
+    return f"  struct {name} {{\n" + "".join(members) + "  };\n"
+
+
+def _names(protocol, by_number):
+    """Which objects and devices a command names, for worker/dispatch.cc."""
+    kinds = "".join(f", k{name.capitalize()}" for name in protocol.objects)
+    out = [f"enum class Object : uint8_t {{ kDevice{kinds} }};\n"
+           "// What a command does with what it names; kMake: new, unless it exists; kIn: the stream it\n"
+           "// belongs to.\nenum class Effect : uint8_t { kNone, kNew, kMake, kEnd, kUse, kIn };\n\n"
+           "// A field with the id of an object, or with the number of a device. Optional: 0 is none.\n"
+           "template <auto field, Object object, Effect effect, bool optional = false>\nstruct Name {\n"
+           "  static constexpr auto kField = field;\n  static constexpr Object kObject = object;\n"
+           "  static constexpr Effect kEffect = effect;\n  static constexpr bool kOptional = optional;\n"
+           "};\n\n// What a command names in fields of its own, in their order.\n"
+           "template <typename C>\ninline constexpr std::tuple<> kNames;\n"]
+    for c in by_number:
+        names = [f"    Name<&{c.name}::{f.name}, Object::k{f.type.capitalize()}, "
+                 f"Effect::k{f.effect.capitalize() or 'Use'}{', true' if f.optional else ''}>"
+                 for f in c.fields if f.effect or f.type == "device"]
+        if names:
+            out.append(f"template <>\ninline constexpr std::tuple<\n" + ",\n".join(names)
+                       + f">\n    kNames<{c.name}>;\n")
+    return "".join(out) + "\n"
+
+
+def _parts(protocol, by_number):
+    """Which field counts which part, for wire/codec.h."""
+    out = ["// What counts one part of a tail, and how much of it there may be.\n"
+           "template <typename Counting, typename Tail, typename Span>\nstruct Part {\n"
+           "  uint32_t Counting::* count;\n  Span Tail::* span;\n  uint32_t most;\n};\n\n"
+           "template <typename Tail>\ninline constexpr std::tuple<> kParts;\n"]
+    for c in by_number:
+        for counting, tail, parts in ((c.name, f"{c.name}::Tail", c.tail),
+                                      (f"{c.name}::Reply", f"{c.name}::ReplyTail", c.reply_tail)):
+            if not parts:
+                continue
+            items = [f"    Part{{&{counting}::{p.count}, &{tail}::{p.name}, "
+                     f"{p.most or 'uint32_t{kMaxReplyBytes}'}}}" for p in parts]
+            out.append(f"template <>\ninline constexpr auto kParts<{tail}> = std::tuple{{\n"
+                       + ",\n".join(items) + "};\n")
+    return "".join(out) + "\n"
+
+
+def _ranges(by_number):
+    """visit_ranges() of commands that touch memory by addresses of their own."""
+    out = ["// visit(address, bytes, writes, role) for each range of memory that the command touches by an\n"
+           "// address of its own; 0 bytes: none. ~0 bytes where the numbers overflow.\n"]
+    for c in by_number:
+        if not c.reads and not c.writes:
+            continue
+        names = "|".join(f.name for f in c.fields)
+        out.append(f"template <typename Visit>\nStatus visit_ranges(const {c.name}& c, Visit&& visit) {{\n")
+        for writes, made in ((True, c.writes), (False, c.reads)):
+            for address, size in made:
+                size = re.sub(rf"(?<![\w.])({names})\b", r"c.\1", size)
+                out.append(f"  OPENMPS_RETURN_IF_ERROR(visit(c.{address}, {size}, "
+                           f"{_flag(writes)}, \"{address.split('.')[0]}\"));\n")
+        out.append("  return Status();\n}\n")
+    return "".join(out) + "\n"
+
+
+# ---- command_info.cc -----------------------------------------------------------------------------
+
+def info(protocol):
+    out = [head("What is known of each command, for logs, traces and tests.", source=SOURCE),
+           '#include "wire/command_info.h"\n\nnamespace openmps::wire {\nnamespace {\n\n']
+    for name, (_, values) in protocol.enums.items():
+        out.append(f"[[maybe_unused]] const char* name_of_{name}(uint32_t value) {{\n"
+                   "  switch (static_cast<" + name + ">(value)) {\n"
+                   + "".join(f'    case {name}::{v}: return "{v}";\n' for v, _ in values)
+                   + "    default: return nullptr;\n  }\n}\n\n")
+    ordered = sorted(protocol.commands.values(), key=lambda c: c.number)
+    for c in ordered:
+        rows = "".join(_field_rows(protocol, c.fields))
+        if rows:
+            out.append(f"constexpr FieldInfo k{c.name}Fields[] = {{\n{rows}}};\n\n")
+    out.append("constexpr CommandInfo kCommands[] = {\n")
+    for c in ordered:
+        fields = f"k{c.name}Fields" if c.fields else "{}"
+        out.append(f'    {{Opcode::k{c.name}, "{c.name}", {c.bytes}, '
+                   f"{c.reply.bytes if c.reply else 0}, {_flag(c.waits)}, {_flag(c.later)}, "
+                   f"{fields}}},\n")
+    out.append("};\n\n}  // namespace\n\nstd::span<const CommandInfo> commands() { return kCommands; }\n\n"
+               "const CommandInfo* info_of(Opcode opcode) {\n  switch (opcode) {\n")
+    out += [f"    case Opcode::k{c.name}: return &kCommands[{i}];\n" for i, c in enumerate(ordered)]
+    out.append("    default: return nullptr;\n  }\n}\n\n}  // namespace openmps::wire\n")
+    return "".join(out)
+
+
+def _flag(text):
+    return "true" if text else "false"
+
+
+def _field_rows(protocol, fields, prefix="", offset=0):
+    """One row per field; those of structures inside by dotted names."""
+    for f in fields:
+        if f.type in protocol.structs:
+            yield from _field_rows(protocol, protocol.structs[f.type].fields, f"{prefix}{f.name}.",
+                                   offset + f.offset)
+            continue
+        size, _ = protocol.layout(f.type)
+        kind = {"u8": "kBytes", "u32": "kUnsigned", "device": "kUnsigned", "u64": "kUnsigned",
+                "i32": "kSigned", "f32": "kFloat", "address": "kAddress"}.get(f.type, "kBytes")
+        if f.type in protocol.objects or f.type in protocol.enums:
+            kind = "kUnsigned"
+        enumerator = f"name_of_{f.type}" if f.type in protocol.enums else "nullptr"
+        effect = f"Effect::k{f.effect.capitalize() or 'None'}"
+        thing = f'"{f.type}"' if f.type in protocol.objects else "nullptr"
+        yield (f'    {{"{prefix}{f.name}", {offset + f.offset}, {size}, {f.count or 1}, '
+               f"FieldKind::{kind}, {effect}, {_flag(f.optional)}, {thing}, {enumerator}}},\n")
+
+
+# ---- docs/wire-format.md -------------------------------------------------------------------------
+
+def table(protocol):
+    out = [TABLE_BEGIN, "",
+           f"{len(protocol.commands)} commands. Of its objects a command makes some (new), ends some, uses some, and works in a "
+           "stream (in). What follows the struct is in brackets.", "",
+           "| number | command | objects | fields | reply | |", "|---:|---|---|---|---|---|"]
+    for c in sorted(protocol.commands.values(), key=lambda c: c.number):
+        objects = ", ".join(f"{f.effect} {f.name}{' or 0' if f.optional else ''}"
+                            for f in c.fields if f.effect)
+        fields = ", ".join(f"`{f.name}`" for f in c.fields if not f.effect)
+        tail = ", ".join(f"`{p.name}`" for p in c.tail)
+        fields += f" [{tail}]" if tail else ""
+        reply = ", ".join(f"`{f.name}`" for f in c.reply.fields) if c.reply else ""
+        more = ", ".join(f"`{p.name}`" for p in c.reply_tail)
+        reply += f" [{more}]" if more else ""
+        touched = [f"Writes `{a}`." for a, _ in c.writes] + [f"Reads `{a}`." for a, _ in c.reads]
+        text = " ".join([c.doc] + touched + ([f"May wait {c.waits}."] if c.waits else [])
+                        + ([f"Answered {c.later}."] if c.later else []))
+        out.append(f"| {c.number} | `{c.name}` | {objects} | {fields} | {reply} | {text} |")
+    out += ["", "Objects: " + "; ".join(f"{name}: {doc}" for name, doc in
+                                         sorted(protocol.objects.items())) + ".", "", TABLE_END]
+    return "\n".join(out)
+
+
+def page(path, protocol):
+    """The page with its table made anew."""
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    begin, end = text.index(TABLE_BEGIN), text.index(TABLE_END)
+    return text[:begin] + table(protocol) + text[end + len(TABLE_END):]
