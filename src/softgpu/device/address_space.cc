@@ -73,14 +73,15 @@ AddressSpace::Coverage AddressSpace::coverage_locked(uint64_t begin, uint64_t by
 }
 
 uint32_t AddressSpace::enter() {
-  std::lock_guard lock(phase_mutex_);
+  std::unique_lock lock(phase_mutex_);
+  reopened_.wait(lock, [&] { return !closed_; });
   ++readers_[phase_];
   return phase_;
 }
 
 void AddressSpace::exit(uint32_t phase) {
   std::lock_guard lock(phase_mutex_);
-  if (--readers_[phase] == 0 && phase != phase_) drained_.notify_all();
+  if (--readers_[phase] == 0 && (phase != phase_ || closed_)) drained_.notify_all();
 }
 
 void AddressSpace::wait_for_readers() {

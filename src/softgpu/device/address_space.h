@@ -20,6 +20,7 @@ class Context;
 
 enum class RangeKind {
   kDevice,          // cuMemAlloc and its family
+  kImported,        // another process's: cuIpcOpenMemHandle, cuMemPoolImportPointer
   kManaged,         // cuMemAllocManaged
   kHostAllocated,   // cuMemHostAlloc
   kHostRegistered,  // cuMemHostRegister
@@ -106,6 +107,23 @@ class AddressSpace final : public MemoryMap {
   void exit(uint32_t phase);
   // Returns when every reader that entered before this call has left.
   void wait_for_readers();
+  // Run `change()` while no reader is inside and none enters.
+  template <typename Change>
+  void without_readers(Change&& change) {
+    std::lock_guard one_waiter(waiter_mutex_);
+    {
+      std::unique_lock lock(phase_mutex_);
+      closed_ = true;
+      drained_.wait(lock, [&] { return readers_[0] == 0 && readers_[1] == 0; });
+    }
+    {
+      std::unique_lock lock(mutex_);
+      change();
+    }
+    std::lock_guard lock(phase_mutex_);
+    closed_ = false;
+    reopened_.notify_all();
+  }
 
  private:
   Coverage coverage_locked(uint64_t begin, uint64_t bytes, bool write) const;
@@ -119,6 +137,8 @@ class AddressSpace final : public MemoryMap {
   std::mutex waiter_mutex_;
   std::mutex phase_mutex_;
   std::condition_variable drained_;
+  std::condition_variable reopened_;
+  bool closed_ = false;  // nobody may enter
   uint32_t phase_ = 0;
   uint64_t readers_[2] = {0, 0};
 };

@@ -6,6 +6,8 @@
 #include <sys/mman.h>
 
 #include <cstdlib>
+#include <cstring>
+#include <utility>
 
 namespace openmps::softgpu {
 namespace {
@@ -15,7 +17,7 @@ constexpr uint64_t kMapThreshold = 1ull << 20;
 
 }  // namespace
 
-Backing allocate_backing(uint64_t bytes) {
+Backing allocate_backing(uint64_t bytes, bool own_pages) {
   Backing backing;
   backing.bytes = (bytes + kDeviceAlignment - 1) / kDeviceAlignment * kDeviceAlignment;
   if (bytes == 0 || backing.bytes < bytes) return {};
@@ -25,17 +27,42 @@ Backing allocate_backing(uint64_t bytes) {
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     backing.address = address == MAP_FAILED ? 0 : reinterpret_cast<uint64_t>(address);
   } else {
-    backing.address = reinterpret_cast<uint64_t>(aligned_alloc(kDeviceAlignment, backing.bytes));
+    const uint64_t alignment = own_pages ? round_to_pages(1) : kDeviceAlignment;
+    const uint64_t whole = (backing.bytes + alignment - 1) / alignment * alignment;
+    backing.address = reinterpret_cast<uint64_t>(aligned_alloc(alignment, whole));
   }
   return backing.address == 0 ? Backing{} : backing;
 }
 
+bool share_backing(Backing* backing) {
+  std::shared_ptr<const SharedFile> file = make_shared_file(backing->bytes);
+  if (file == nullptr) return false;
+  void* at = reinterpret_cast<void*>(backing->address);
+  const uint64_t pages = round_to_pages(backing->bytes);
+  void* copy = mmap(nullptr, pages, PROT_READ | PROT_WRITE, MAP_SHARED, file->file.get(), 0);
+  if (copy == MAP_FAILED) return false;
+  memcpy(copy, at, backing->bytes);
+  void* moved = mremap(copy, pages, pages, MREMAP_MAYMOVE | MREMAP_FIXED, at);
+  if (moved == MAP_FAILED) {
+    munmap(copy, pages);
+    return false;
+  }
+  backing->file = std::move(file);
+  return true;
+}
+
 void free_backing(const Backing& backing) {
   if (backing.address == 0) return;
-  if (backing.mapped)
-    munmap(reinterpret_cast<void*>(backing.address), backing.bytes);
-  else
-    free(reinterpret_cast<void*>(backing.address));
+  void* at = reinterpret_cast<void*>(backing.address);
+  if (backing.mapped) {
+    munmap(at, backing.bytes);
+    return;
+  }
+  // The C allocator gets back what it gave: pages that nobody else sees.
+  if (backing.file != nullptr && mmap(at, round_to_pages(backing.bytes), PROT_READ | PROT_WRITE,
+                                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
+    return;
+  free(at);
 }
 
 }  // namespace openmps::softgpu

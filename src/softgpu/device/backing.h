@@ -3,6 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+
+#include "softgpu/device/shared_file.h"
 
 namespace openmps::softgpu {
 
@@ -10,10 +13,16 @@ struct Backing {
   uint64_t address = 0;  // 0: none
   uint64_t bytes = 0;
   bool mapped = false;  // by mmap, else by the C allocator
+  std::shared_ptr<const SharedFile>
+      file;  // of its pages, once share_backing() has moved them there
 };
 
 // At least `bytes`, aligned to kDeviceAlignment; address 0 if the machine has none left.
-Backing allocate_backing(uint64_t bytes);
+// `own_pages`: nothing else is in its pages, so that they can be shared.
+Backing allocate_backing(uint64_t bytes, bool own_pages = false);
+// Move the pages into a file that other processes can map; address and contents stay. Nobody may
+// touch the memory meanwhile. False: the machine has no memory or no descriptors left.
+bool share_backing(Backing* backing);
 void free_backing(const Backing& backing);
 
 // cuMemAlloc returns multiples of this and rounds sizes up to it, as a GPU does.

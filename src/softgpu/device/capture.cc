@@ -231,7 +231,8 @@ Status capture_wait(Stream& stream, Event& event) {
   std::shared_ptr<Capture> capture = event.capture;
   if (stream.capture != nullptr && stream.capture->invalidated) return invalidated();
   if (capture == nullptr) {
-    if (stream.capture == nullptr || last_record(event) == nullptr) return Status();
+    const bool recorded = event.shared != nullptr || last_record(event) != nullptr;
+    if (stream.capture == nullptr || !recorded) return Status();
     // Captured work can't wait for work outside its graph.
     stream.capture->invalidated = true;
     return Status(CUDA_ERROR_STREAM_CAPTURE_ISOLATION, "the event was not recorded in the capture");

@@ -77,7 +77,8 @@ Driver::Driver(const Config& read)
       scheduler(&address_space, &trace, read.stream_items),
       memory(this),
       virtual_memory(this),
-      graph_memory(this) {
+      graph_memory(this),
+      ipc(this) {
   trace.open(config.trace_path);
 }
 

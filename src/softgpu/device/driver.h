@@ -13,6 +13,7 @@
 #include "softgpu/device/config.h"
 #include "softgpu/device/graph_memory.h"
 #include "softgpu/device/handles.h"
+#include "softgpu/device/ipc.h"
 #include "softgpu/device/link.h"
 #include "softgpu/device/memory.h"
 #include "softgpu/device/scheduler.h"
@@ -72,6 +73,7 @@ class Driver {
   Memory memory;
   VirtualMemory virtual_memory;
   GraphMemory graph_memory;
+  Ipc ipc;
 
   HandleTable<CUcontext, Context, HandleKind::kContext> contexts;
   HandleTable<CUstream, Stream, HandleKind::kStream> streams;

@@ -35,9 +35,54 @@ Result<std::shared_ptr<Event>> create_event(const std::shared_ptr<Context>& cont
   event->context = context;
   event->execution = context->execution();
   event->flags = flags;
+  if ((flags & CU_EVENT_INTERPROCESS) != 0) {
+    Result<std::shared_ptr<SharedEvent>> shared = context->driver().ipc.make_event();
+    if (!shared.ok()) return shared.status();
+    event->shared = *shared;
+  }
   event->handle = context->driver().events.add(event);
   if (event->handle == nullptr) return Status(CUDA_ERROR_OUT_OF_MEMORY, "too many events");
   return event;
+}
+
+Result<std::shared_ptr<Event>> adopt_event(const std::shared_ptr<Context>& context,
+                                           std::shared_ptr<SharedEvent> shared) {
+  Result<std::shared_ptr<Event>> event = create_event(context, CU_EVENT_DISABLE_TIMING);
+  if (!event.ok()) return event;
+  (*event)->flags |= CU_EVENT_INTERPROCESS;
+  (*event)->shared = std::move(shared);
+  return event;
+}
+
+namespace {
+
+Work shared_work(const Event& event, WordAction::Kind kind, uint64_t count) {
+  WordAction action;
+  action.kind = kind;
+  action.bytes = sizeof count;
+  action.address = reinterpret_cast<uint64_t>(&event.shared->counters->reached);
+  action.value = count;
+  action.condition = CU_STREAM_WAIT_VALUE_GEQ;
+  return WordsWork{{action}, event.shared};
+}
+
+bool is_reached(Event& event) {
+  if (event.shared == nullptr) return event.context->driver().scheduler.is_done(last_record(event));
+  const SharedEvent::Counters& counters = *event.shared->counters;
+  return counters.reached.load() >= counters.recorded.load();
+}
+
+}  // namespace
+
+Work record_work(const Event& event) {
+  if (event.shared == nullptr) return MarkerWork{};
+  const uint64_t count = event.shared->counters->recorded.fetch_add(1) + 1;
+  return shared_work(event, WordAction::Kind::kRaise, count);
+}
+
+Work wait_work(const Event& event) {
+  if (event.shared == nullptr) return MarkerWork{};
+  return shared_work(event, WordAction::Kind::kWait, event.shared->counters->recorded.load());
 }
 
 Status record_event(Event& event, Stream& stream) {
@@ -45,7 +90,7 @@ Status record_event(Event& event, Stream& stream) {
     return Status(CUDA_ERROR_INVALID_HANDLE, "event and stream are of different contexts");
   if (stream.capturing) return capture_record(stream, event);
   OperationPtr marker;
-  OPENMPS_RETURN_IF_ERROR(issue(stream, MarkerWork{}, &marker));
+  OPENMPS_RETURN_IF_ERROR(issue(stream, record_work(event), &marker));
   set_record(event, std::move(marker));
   return Status();
 }
@@ -94,7 +139,7 @@ Status record_context_event(Driver& driver, const Context& context, Event& event
     return Status(CUDA_ERROR_INVALID_HANDLE, "the event is of another context");
   const uint64_t green = green_of(context);
   OPENMPS_RETURN_IF_ERROR(refuse_captures(driver, **execution, green));
-  auto marker = std::make_shared<MarkerOperation>(*execution);
+  OperationPtr marker = make_operation(record_work(event), *execution, *(*execution)->legacy);
   {
     std::lock_guard lock(driver.scheduler.mutex);
     std::vector<OperationPtr> tails;
@@ -119,10 +164,10 @@ Status wait_context_event(Driver& driver, const Context& context, Event& event) 
   }
   OPENMPS_RETURN_IF_ERROR(refused);
   OperationPtr record = last_record(event);
-  if (record == nullptr) return Status();
+  if (record == nullptr && event.shared == nullptr) return Status();
   std::lock_guard lock(driver.scheduler.mutex);
   for (StreamQueue* queue : queues_locked(**execution, green))
-    driver.scheduler.submit_locked(*queue, std::make_shared<MarkerOperation>(*execution),
+    driver.scheduler.submit_locked(*queue, make_operation(wait_work(event), *execution, *queue),
                                    {&record, 1});
   return Status();
 }
@@ -135,14 +180,14 @@ Status wait_event(Stream& stream, Event& event) {
   }
   if (captured_event || stream.capturing) return capture_wait(stream, event);
   OperationPtr record = last_record(event);
-  if (record == nullptr) return Status();
-  return issue(stream, MarkerWork{}, nullptr, {&record, 1});
+  if (record == nullptr && event.shared == nullptr) return Status();
+  return issue(stream, wait_work(event), nullptr, {&record, 1});
 }
 
 Status query_event(Event& event) {
   OPENMPS_RETURN_IF_ERROR(check_not_captured(event, true));
   OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
-  bool done = event.context->driver().scheduler.is_done(last_record(event));
+  const bool done = is_reached(event);
   OPENMPS_RETURN_IF_ERROR(sticky_error(*event.execution));
   return done ? Status() : Status(CUDA_ERROR_NOT_READY, "");
 }
@@ -150,7 +195,14 @@ Status query_event(Event& event) {
 Status synchronize_event(Event& event) {
   OPENMPS_RETURN_IF_ERROR(check_not_captured(event, true));
   OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
-  event.context->driver().scheduler.wait(last_record(event));
+  Scheduler& scheduler = event.context->driver().scheduler;
+  OperationPtr awaited = last_record(event);
+  if (event.shared != nullptr) {
+    awaited = make_operation(wait_work(event), event.execution, *event.execution->legacy);
+    std::lock_guard lock(scheduler.mutex);
+    scheduler.submit_unordered_locked(awaited, {});
+  }
+  scheduler.wait(awaited);
   event.execution->flush_output();
   return sticky_error(*event.execution);
 }

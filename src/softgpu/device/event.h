@@ -8,12 +8,14 @@
 
 #include "base/status.h"
 #include "softgpu/device/execution_context.h"
+#include "softgpu/device/work.h"
 
 namespace openmps::softgpu {
 
 class Context;
 class Driver;
 struct Capture;
+struct SharedEvent;
 struct GraphNode;
 struct Stream;
 
@@ -24,7 +26,8 @@ struct Event {
   unsigned flags = 0;
 
   std::mutex mutex;
-  OperationPtr record;  // null: never recorded
+  OperationPtr record;                  // null: never recorded
+  std::shared_ptr<SharedEvent> shared;  // of CU_EVENT_INTERPROCESS: what all processes see of it
   // Recorded in a captured stream: what a wait on it depends on. Guarded by the capture mutex.
   std::shared_ptr<Capture> capture;
   std::vector<std::shared_ptr<GraphNode>> capture_nodes;
@@ -32,6 +35,13 @@ struct Event {
 
 Result<std::shared_ptr<Event>> create_event(const std::shared_ptr<Context>& context,
                                             unsigned flags);
+// Another process's.
+Result<std::shared_ptr<Event>> adopt_event(const std::shared_ptr<Context>& context,
+                                           std::shared_ptr<SharedEvent> shared);
+// What a record or a wait is; a wait has its edge to the record besides. Events that processes
+// share are counted in memory.
+Work record_work(const Event& event);
+Work wait_work(const Event& event);
 Status record_event(Event& event, Stream& stream);
 // The event is reached when everything issued so far to the context is done; of a primary context,
 // to its green contexts, too. CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED.

@@ -97,7 +97,7 @@ void ExecutionContext::free_device_heap(uint64_t address) {
   heap_used_ -= found->second;
   heap_.erase(found);
   // The caller runs inside a kernel, which counts as a reader: give it back behind its back.
-  scheduler_->reclaim_later(Backing{address, range.bytes, false});
+  scheduler_->reclaim_later(Backing{address, range.bytes, false, nullptr});
 }
 
 uint64_t ExecutionContext::global_timer_ns() {

@@ -25,7 +25,8 @@ bool is_charged(const MappedRange& range) {
 }
 
 bool is_device_kind(const MappedRange& range) {
-  return range.kind == RangeKind::kDevice || range.kind == RangeKind::kManaged;
+  return range.kind == RangeKind::kDevice || range.kind == RangeKind::kManaged ||
+         (range.kind == RangeKind::kImported && range.pool != nullptr);
 }
 
 // Whether every page of the range is mapped in this process: a worker that touched one that is not
@@ -87,7 +88,7 @@ Result<uint64_t> Memory::allocate(Device& device, Context* owner, uint64_t bytes
   DeviceSegment& segment = *device.segment;
   const uint64_t charged = kind == RangeKind::kGraph ? 0 : rounded;
   OPENMPS_RETURN_IF_ERROR(segment.reserve_memory(charged));
-  Backing backing = allocate_backing(rounded);
+  Backing backing = allocate_backing(rounded, kind == RangeKind::kDevice);
   if (backing.address == 0) {
     segment.return_memory(charged);
     return Status(CUDA_ERROR_OUT_OF_MEMORY, "the host has no memory left");
@@ -157,6 +158,48 @@ void Memory::end_allocation_locked(uint64_t address) {
   if (is_charged(range))
     driver_->devices[range.device].segment->return_memory(range.end - range.begin);
   driver_->scheduler.reclaim_later_locked(take_backing(address));
+}
+
+std::shared_ptr<const SharedFile> Memory::share(uint64_t address) {
+  const auto find = [&]() -> Backing* {
+    const auto found = backings_.find(address);
+    return found == backings_.end() ? nullptr : &found->second;
+  };
+  {
+    std::lock_guard lock(mutex_);
+    const Backing* backing = find();
+    if (backing == nullptr || backing->file != nullptr)
+      return backing == nullptr ? nullptr : backing->file;
+  }
+  std::shared_ptr<const SharedFile> file;
+  driver_->scheduler.with_memory_at_rest([&] {
+    std::lock_guard lock(mutex_);
+    Backing* backing = find();
+    if (backing != nullptr && (backing->file != nullptr || share_backing(backing)))
+      file = backing->file;
+  });
+  return file;
+}
+
+Result<uint64_t> Memory::adopt_shared(Context& context, const Device& device, uint64_t address,
+                                      uint64_t bytes, CUmemoryPool pool) {
+  Backing backing;
+  backing.address = address;
+  backing.bytes = (bytes + kDeviceAlignment - 1) / kDeviceAlignment * kDeviceAlignment;
+  backing.mapped = true;
+  OPENMPS_RETURN_IF_ERROR(insert_range(device, &context, backing, bytes, RangeKind::kImported, 0));
+  driver_->address_space.change(address, [pool](MappedRange& range) { range.pool = pool; });
+  return address;
+}
+
+Status Memory::release_shared(uint64_t address) {
+  MappedRange range;
+  const auto is_imported = [](const MappedRange& r) { return r.kind == RangeKind::kImported; };
+  if (driver_->address_space.find_mapped(address, &range))
+    if (std::shared_ptr<ExecutionContext> execution = find_execution(*driver_, range.owner))
+      driver_->scheduler.wait_idle(*execution);
+  if (driver_->address_space.remove_if(address, is_imported, &range)) release_range(range);
+  return Status();
 }
 
 Result<uint64_t> Memory::allocate_host(Context& context, uint64_t bytes, unsigned flags) {

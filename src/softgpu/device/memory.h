@@ -45,6 +45,17 @@ class Memory {
   // A module's variable, when the module goes: the context is idle or about to be torn down.
   void free_global(uint64_t address);
 
+  // The file of a device allocation's pages, into which they move if need be. Null: it is not
+  // there, or the machine has no memory left.
+  std::shared_ptr<const SharedFile> share(uint64_t address);
+  // Another process's memory, mapped at `address`; it is counted there. `pool`: where it came from,
+  // null: cuIpcOpenMemHandle. Ends by free_device() if it came from a pool, else by
+  // release_shared().
+  Result<uint64_t> adopt_shared(Context& context, const Device& device, uint64_t address,
+                                uint64_t bytes, CUmemoryPool pool);
+  // Waits for everything queued in the context that opened it.
+  Status release_shared(uint64_t address);
+
   // Pinned host memory of our own. flags: CU_MEMHOSTALLOC_*.
   Result<uint64_t> allocate_host(Context& context, uint64_t bytes, unsigned flags);
   Status free_host(uint64_t address);

@@ -114,7 +114,8 @@ struct HostOperation final : Operation {
 };
 
 struct WordAction {
-  enum class Kind : uint8_t { kWrite, kWait, kBarrier };
+  // kRaise: a write, unless what is there is greater.
+  enum class Kind : uint8_t { kWrite, kRaise, kWait, kBarrier };
   Kind kind = Kind::kBarrier;
   uint32_t bytes = 4;  // 4 or 8
   uint64_t address = 0;
@@ -127,7 +128,8 @@ struct MemoryWordsOperation final : Operation {
       : Operation(OperationKind::kMemoryWords, std::move(where)) {}
 
   std::vector<WordAction> actions;
-  size_t next = 0;  // guarded by Scheduler::mutex
+  std::shared_ptr<const void> kept;  // where the words are, if nothing else keeps them
+  size_t next = 0;                   // guarded by Scheduler::mutex
 };
 
 // What cuGraphConditionalHandleCreate makes: a number that kernels set and conditional nodes read.

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "base/cuda_abi.h"
+#include "softgpu/device/shared_file.h"
 
 namespace openmps::softgpu {
 
@@ -14,6 +15,10 @@ struct MemoryPool {
   CUmemoryPool handle = nullptr;
   int device = 0;
   bool is_default = false;
+  // Of a pool that can be exported or was imported: what its descriptor and its pointers carry.
+  std::shared_ptr<const SharedFile> file;  // null: it can't be exported
+  ShareKey key{};
+  bool imported = false;                // allocates nothing
   std::atomic<bool> is_current{false};  // of its device; none: the default one is
   std::atomic<int> reuse_follow_event{1};
   std::atomic<int> reuse_opportunistic{1};

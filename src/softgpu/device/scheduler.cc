@@ -38,6 +38,15 @@ bool word_condition(Word current, Word value, unsigned condition) {
 template <typename Word>
 bool access_word(const WordAction& action) {
   auto* word = reinterpret_cast<Word*>(action.address);
+  if (action.kind == WordAction::Kind::kRaise) {
+    std::atomic_ref<Word> raised(*word);
+    const auto least = static_cast<Word>(action.value);
+    Word current = raised.load(std::memory_order_relaxed);
+    while (current < least &&
+           !raised.compare_exchange_weak(current, least, std::memory_order_release)) {
+    }
+    return true;
+  }
   if (action.kind == WordAction::Kind::kWrite) {
     // Release: whoever reads the word with acquire sees everything the stream did before.
     std::atomic_ref<Word>(*word).store(static_cast<Word>(action.value), std::memory_order_release);
@@ -239,7 +248,7 @@ bool Scheduler::advance_words_locked(MemoryWordsOperation& words) {
     const WordAction& action = words.actions[words.next];
     bool satisfied = true;
     if (action.kind != WordAction::Kind::kBarrier) {
-      bool write = action.kind == WordAction::Kind::kWrite;
+      bool write = action.kind != WordAction::Kind::kWait;
       bool mapped = memory_->with_range(action.address, action.bytes, write, [&] {
         satisfied =
             action.bytes == 8 ? access_word<uint64_t>(action) : access_word<uint32_t>(action);
@@ -504,14 +513,20 @@ void Scheduler::reclaim_later_locked(const Backing& backing) {
   service_work_.notify_one();
 }
 
-void Scheduler::grace_period() {
-  {
-    std::lock_guard lock(mutex);
-    for (const auto& executor : executors_) executor->begin_interrupt_locked();
-  }
-  memory_->wait_for_readers();
+void Scheduler::begin_interrupt() {
+  std::lock_guard lock(mutex);
+  for (const auto& executor : executors_) executor->begin_interrupt_locked();
+}
+
+void Scheduler::end_interrupt() {
   std::lock_guard lock(mutex);
   for (const auto& executor : executors_) executor->end_interrupt_locked();
+}
+
+void Scheduler::grace_period() {
+  begin_interrupt();
+  memory_->wait_for_readers();
+  end_interrupt();
 }
 
 }  // namespace openmps::softgpu

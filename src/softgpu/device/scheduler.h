@@ -95,10 +95,19 @@ class Scheduler {
   // Interrupt running kernels at their next safepoint and return when no reader that entered before
   // this call is left. Not from a worker, a copy engine or with the mutex held.
   void grace_period();
+  // Run `change` while the device touches no memory: kernels are interrupted, copies are over.
+  template <typename Change>
+  void with_memory_at_rest(Change&& change) {
+    begin_interrupt();
+    memory_->without_readers(change);
+    end_interrupt();
+  }
 
  private:
   friend class DeviceExecutor;
 
+  void begin_interrupt();
+  void end_interrupt();
   void add_edge_locked(const OperationPtr& before, const OperationPtr& after);
   void release_hold_locked(const OperationPtr& operation);
   void dispatch_locked(const OperationPtr& operation);

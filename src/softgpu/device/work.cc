@@ -7,6 +7,7 @@
 #include "softgpu/device/conditional.h"
 #include "softgpu/device/context.h"
 #include "softgpu/device/driver.h"
+#include "softgpu/device/event.h"
 #include "softgpu/device/module.h"
 #include "softgpu/device/nested_launches.h"
 
@@ -23,12 +24,12 @@ OperationPtr make(const MarkerWork&, const Execution& execution, const StreamQue
   return std::make_shared<MarkerOperation>(execution);
 }
 
-OperationPtr make(const RecordWork&, const Execution& execution, const StreamQueue&) {
-  return std::make_shared<MarkerOperation>(execution);
+OperationPtr make(const RecordWork& work, const Execution& execution, const StreamQueue& stream) {
+  return make_operation(record_work(*work.event), execution, stream);
 }
 
-OperationPtr make(const WaitWork&, const Execution& execution, const StreamQueue&) {
-  return std::make_shared<MarkerOperation>(execution);
+OperationPtr make(const WaitWork& work, const Execution& execution, const StreamQueue& stream) {
+  return make_operation(wait_work(*work.event), execution, stream);
 }
 
 // What is allocated is there for the life of the graph: GraphMemory counts at the launch.
@@ -76,6 +77,7 @@ OperationPtr make(const HostWork& work, const Execution& execution, const Stream
 OperationPtr make(const WordsWork& work, const Execution& execution, const StreamQueue&) {
   auto operation = std::make_shared<MemoryWordsOperation>(execution);
   operation->actions = work.actions;
+  operation->kept = work.kept;
   return operation;
 }
 
@@ -148,7 +150,7 @@ OperationPtr make_operation(const Work& work, const std::shared_ptr<ExecutionCon
 Status check_words(const Driver& driver, const WordsWork& work) {
   for (const WordAction& action : work.actions) {
     if (action.kind == WordAction::Kind::kBarrier) continue;
-    const bool write = action.kind == WordAction::Kind::kWrite;
+    const bool write = action.kind != WordAction::Kind::kWait;
     if (driver.address_space.coverage(action.address, action.bytes, write) !=
         AddressSpace::Coverage::kInside)
       return Status(CUDA_ERROR_INVALID_VALUE, "the address is not mapped for the device");

@@ -61,6 +61,7 @@ struct HostWork {
 
 struct WordsWork {
   std::vector<WordAction> actions;
+  std::shared_ptr<const void> kept;  // see MemoryWordsOperation
 };
 
 // The words are mapped for the device; those that are written can be (where natively a write to

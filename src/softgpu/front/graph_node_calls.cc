@@ -15,6 +15,7 @@ CUstreamBatchMemOpParams words_parameters(const WordAction& action) {
   const bool wide = action.bytes == 8;
   switch (action.kind) {
     case WordAction::Kind::kWrite:
+    case WordAction::Kind::kRaise:  // of records, which are other nodes
       parameters.operation =
           wide ? CU_STREAM_MEM_OP_WRITE_VALUE_64 : CU_STREAM_MEM_OP_WRITE_VALUE_32;
       parameters.writeValue.address = action.address;

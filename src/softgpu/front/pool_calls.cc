@@ -108,8 +108,10 @@ CUresult cuMemAllocAsync(CUdeviceptr* dptr, size_t bytesize, CUstream hStream) {
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr* dptr, size_t bytesize, CUmemoryPool pool,
                                  CUstream hStream) {
   Driver* driver = Driver::get();
-  if (driver != nullptr && driver->memory_pools.find(pool) == nullptr)
-    return CUDA_ERROR_INVALID_VALUE;
+  if (driver != nullptr) {
+    const std::shared_ptr<MemoryPool> found = driver->memory_pools.find(pool);
+    if (found == nullptr || found->imported) return CUDA_ERROR_INVALID_VALUE;
+  }
   return allocate_async(dptr, bytesize, pool, hStream);
 }
 
@@ -150,13 +152,19 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* poolProps) {
   return with_driver([&](Driver& driver) -> Status {
     OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
     if (pool == nullptr || poolProps == nullptr) return no_result();
-    if (poolProps->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
-      return Status(CUDA_ERROR_NOT_SUPPORTED, "pools can't be exported");
+    const bool exported = poolProps->handleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    if (!exported && poolProps->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
+      return Status(CUDA_ERROR_NOT_SUPPORTED, "pools are exported as descriptors only");
     if (poolProps->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
         driver.device(poolProps->location.id) == nullptr)
       return invalid_value("a pool is on a device");
     auto made = std::make_shared<MemoryPool>();
     made->device = poolProps->location.id;
+    if (exported) {
+      made->file = make_shared_file(0);
+      if (made->file == nullptr) return Status(CUDA_ERROR_OUT_OF_MEMORY, "no descriptors are left");
+      made->key = made->file->key;
+    }
     made->handle = driver.memory_pools.add(made);
     *pool = made->handle;
     return Status();

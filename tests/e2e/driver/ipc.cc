@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two processes behind one server that share memory and events: an exporter and an importer, made
-// by fork() before cuInit and joined by a socket. Run by run_e2e.py. usage:
-// drv_ipc memory|free|killed|events|descriptor|descriptor_killed|pool|errors
+// Two processes, behind one server if any, that share memory and events: an exporter and an
+// importer, made by fork() before cuInit and joined by a socket. Run by run_e2e.py. usage: drv_ipc
+// memory|free|killed|events|graphs|descriptor|descriptor_killed|pool|errors
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -286,6 +286,99 @@ void events_importer(const e2e::Session& session, const Peer& peer) {
   peer.meet();
 }
 
+// ---- Events in graphs --------------------------------------------------------------------------
+
+constexpr uint32_t kGraphRounds = 5;
+
+// What is captured by `work` into a graph of its own.
+template <typename Work>
+CUgraphExec captured(CUstream stream, Work&& work) {
+  CUgraph graph = nullptr;
+  CUgraphExec exec = nullptr;
+  CHECK_CU(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+  work();
+  CHECK_CU(cuStreamEndCapture(stream, &graph));
+  CHECK_CU(cuGraphInstantiateWithFlags(&exec, graph, 0));
+  CHECK_CU(cuGraphDestroy(graph));
+  return exec;
+}
+
+// Each launch of the exporter's graph mixes and records, each of the importer's waits and mixes.
+void graphs_exporter(const e2e::Session& session, const Peer& peer) {
+  e2e::Buffer<uint32_t> words(pattern(kWords, 1));
+  e2e::Buffer<uint32_t> busy(1);
+  publish();
+  CUstream stream = nullptr;
+  CUevent ready = nullptr;
+  CHECK_CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  CHECK_CU(cuEventCreate(&ready, CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS));
+  CUipcEventHandle event_handle;
+  CUipcMemHandle memory_handle;
+  CHECK_CU(cuIpcGetEventHandle(&event_handle, ready));
+  CHECK_CU(cuIpcGetMemHandle(&memory_handle, words.address));
+  peer.send(event_handle);
+  peer.send(memory_handle);
+  const CUgraphExec exec = captured(stream, [&] {
+    e2e::launch(session.function("spin"), 1, 32, 0, stream, busy.address, 200000u);
+    e2e::launch(session.function("mix"), e2e::blocks_for(kWords, 128), 128, 0, stream,
+                words.address, static_cast<uint32_t>(kWords), 7u);
+    CHECK_CU(cuEventRecordWithFlags(ready, stream, CU_EVENT_RECORD_EXTERNAL));
+  });
+  std::vector<uint32_t> expected = pattern(kWords, 1);
+  for (uint32_t round = 0; round < kGraphRounds; ++round) {
+    CHECK_CU(cuGraphLaunch(exec, stream));
+    peer.meet();  // launched; the importer works behind it
+    peer.meet();  // the importer is done
+    e2e::mix_on_host(expected, 7);
+    e2e::mix_on_host(expected, 9);
+    expect(words.get() == expected, "round %u in order", round);
+  }
+  // A record of everything in the context, for which the importer's whole context waits.
+  e2e::launch(session.function("spin"), 1, 32, 0, stream, busy.address, 200000u);
+  e2e::launch(session.function("mix"), e2e::blocks_for(kWords, 128), 128, 0, stream, words.address,
+              static_cast<uint32_t>(kWords), 8u);
+  CHECK_CU(cuCtxRecordEvent(session.context, ready));
+  peer.meet();
+  peer.meet();
+  e2e::mix_on_host(expected, 8);
+  e2e::mix_on_host(expected, 10);
+  expect(words.get() == expected, "contexts in order");
+  CHECK_CU(cuGraphExecDestroy(exec));
+  CHECK_CU(cuEventDestroy_v2(ready));
+  CHECK_CU(cuStreamDestroy_v2(stream));
+}
+
+void graphs_importer(const e2e::Session& session, const Peer& peer) {
+  CUevent ready = nullptr;
+  CUstream stream = nullptr;
+  CHECK_CU(cuIpcOpenEventHandle(&ready, peer.receive<CUipcEventHandle>()));
+  const CUdeviceptr words = open_memory(peer.receive<CUipcMemHandle>());
+  CHECK_CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  const auto mix_in_stream = [&](uint32_t key) {
+    e2e::launch(session.function("mix"), e2e::blocks_for(kWords, 128), 128, 0, stream, words,
+                static_cast<uint32_t>(kWords), key);
+  };
+  const CUgraphExec exec = captured(stream, [&] {
+    CHECK_CU(cuStreamWaitEvent(stream, ready, CU_EVENT_WAIT_EXTERNAL));
+    mix_in_stream(9);
+  });
+  for (uint32_t round = 0; round < kGraphRounds; ++round) {
+    peer.meet();
+    CHECK_CU(cuGraphLaunch(exec, stream));
+    CHECK_CU(cuStreamSynchronize(stream));
+    peer.meet();
+  }
+  peer.meet();
+  CHECK_CU(cuCtxWaitEvent(session.context, ready));
+  mix_in_stream(10);
+  CHECK_CU(cuStreamSynchronize(stream));
+  peer.meet();
+  CHECK_CU(cuGraphExecDestroy(exec));
+  CHECK_CU(cuEventDestroy_v2(ready));
+  CHECK_CU(cuStreamDestroy_v2(stream));
+  CHECK_CU(cuIpcCloseMemHandle(words));
+}
+
 // ---- Physical memory as a descriptor -----------------------------------------------------------
 
 CUmemAllocationProp exportable() {
@@ -482,6 +575,7 @@ int run_exporter(const std::string& group, const Peer& peer) {
   if (group == "free") free_exporter(session, peer);
   if (group == "killed") killed_exporter(session, peer);
   if (group == "events") events_exporter(session, peer);
+  if (group == "graphs") graphs_exporter(session, peer);
   if (group == "descriptor") descriptor_exporter(session, peer, false);
   if (group == "descriptor_killed") descriptor_exporter(session, peer, true);
   if (group == "pool") pool_exporter(session, peer);
@@ -499,6 +593,8 @@ bool run_importer(const std::string& group, const Peer& peer, pid_t exporter) {
     killed_importer(session, peer, exporter);
   else if (group == "events")
     events_importer(session, peer);
+  else if (group == "graphs")
+    graphs_importer(session, peer);
   else if (group == "descriptor")
     descriptor_importer(session, peer, 0);
   else if (group == "descriptor_killed")
