@@ -136,6 +136,7 @@ KernelInfo describe(const CompiledProgram& program, const ptx::Function& functio
     info.registers = std::max(info.registers, reached.registers);
     info.uses_cooperative_groups |= reached.uses_grid_workspace;
     info.uses_reserved_shared |= reached.uses_reserved_shared;
+    info.launches_graphs |= reached.launches_graphs;
     // What is called indirectly may be any function of the program.
     info.launches_kernels |= reached.calls_runtime || (reached.calls_indirectly && any_runtime);
     if (!reached.unusable.empty() && info.unusable.empty())

@@ -90,6 +90,15 @@ class NestedLaunches {
   virtual int device() = 0;  // ordinal
 };
 
+// The same for kernels of graphs, which launch graphs. Thread-safe.
+class GraphLaunches {
+ public:
+  virtual ~GraphLaunches() = default;
+  // `graph`: a CUgraphExec; `how`: one of the streams that CUDA has for it. Errors as above.
+  virtual CUresult launch_graph(uint64_t graph, uint64_t how) = 0;
+  virtual uint64_t current_graph() = 0;  // %current_graph_exec
+};
+
 // CU_DEVICE_ATTRIBUTE_CLOCK_RATE in kHz, and what %clock counts with: that of an H200.
 inline constexpr uint64_t kClockRate = 1'980'000;
 
@@ -115,6 +124,7 @@ struct KernelInfo {
   bool uses_cooperative_groups = false;      // reads %envreg1/2 (grid synchronisation)
   bool uses_reserved_shared = false;         // reads %reserved_smem_offset_*
   bool launches_kernels = false;             // calls the device runtime: Launch::nested is needed
+  bool launches_graphs = false;              // or asks for its own: Launch::graph is needed
   uint32_t target = 0;                       // of the PTX: 10 * major + minor
   // Set when the kernel can't be run (unknown opcode, ...): names kernel, line and opcode. Using
   // the kernel then fails with CUDA_ERROR_NOT_SUPPORTED and this text; other kernels are
@@ -182,6 +192,7 @@ struct Launch {
   const MemoryMap* memory = nullptr;
   DeviceServices* services = nullptr;
   NestedLaunches* nested = nullptr;  // null: the kernel has no device runtime
+  GraphLaunches* graph = nullptr;    // null: the kernel is of no graph
 };
 
 enum class BlockState {

@@ -93,24 +93,13 @@ class BodyOperation final : public ConditionalOperation {
 
   void submit(Scheduler& scheduler, const std::vector<GraphStep>& steps,
               const std::shared_ptr<ConditionalOperation>& self) {
-    std::vector<OperationPtr> operations;
-    for (const GraphStep& step : steps)
-      operations.push_back(
-          make_operation(step.enabled ? step.work : Work(MarkerWork{}), context, stream_));
+    const std::vector<LateOperation> operations = late_operations(steps, context, stream_);
+    std::vector<OperationPtr> all;
+    for (const LateOperation& late : operations) all.push_back(late.operation);
     auto end = std::make_shared<MarkerOperation>(context);
-    end->body_of = self;
-    for (size_t i = 0; i < operations.size(); ++i) {
-      std::vector<OperationPtr> after;
-      for (uint32_t index : steps[i].after) after.push_back(operations[index]);
-      operations[i]->stream_id = stream_.id;
-      if (operations[i]->kind == OperationKind::kKernel) {
-        auto& kernel = static_cast<KernelOperation&>(*operations[i]);
-        kernel.in_body = true;
-        kernel.queue = kernel.context->take_queue_locked();
-      }
-      scheduler.submit_unordered_locked(operations[i], after);
-    }
-    scheduler.submit_unordered_locked(end, operations);
+    end->again = self;
+    submit_late_locked(scheduler, operations);
+    scheduler.submit_unordered_locked(end, all);
   }
 
   const ConditionalWork work_;

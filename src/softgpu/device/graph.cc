@@ -11,6 +11,7 @@
 #include "softgpu/device/copy_plan.h"
 #include "softgpu/device/driver.h"
 #include "softgpu/device/event.h"
+#include "softgpu/device/graph_run.h"
 #include "softgpu/device/module.h"
 #include "softgpu/device/stream.h"
 
@@ -312,6 +313,51 @@ Status destroy_graph(Driver& driver, CUgraph handle) {
   return Status();
 }
 
+namespace {
+
+// Memory of the device, or of the host that the device reaches; no arrays.
+bool copies_on_device(const CopyWork& copy) {
+  const CUDA_MEMCPY3D* named = copy.shape.named.get();
+  const bool arrays = named != nullptr && (named->srcMemoryType == CU_MEMORYTYPE_ARRAY ||
+                                           named->dstMemoryType == CU_MEMORYTYPE_ARRAY);
+  return copy.check_source && copy.check_destination && !arrays;
+}
+
+bool runs_on_device_locked(const GraphNode& node) {
+  switch (node.type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+    case CU_GRAPH_NODE_TYPE_MEMSET: return true;
+    case CU_GRAPH_NODE_TYPE_MEMCPY: return copies_on_device(std::get<CopyWork>(node.work));
+    case CU_GRAPH_NODE_TYPE_GRAPH:
+      return std::all_of(node.child->nodes.begin(), node.child->nodes.end(),
+                         [](const auto& inner) { return runs_on_device_locked(*inner); });
+    default: return false;
+  }
+}
+
+// CUDA's rules for graphs that kernels may launch.
+Status check_for_device_locked(const Graph& graph, uint64_t flags) {
+  constexpr uint64_t kExcluded = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH |
+                                 CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
+  if ((flags & kExcluded) != 0)
+    return Status(CUDA_ERROR_INVALID_VALUE, "the flags exclude each other");
+  if (graph.nodes.empty())
+    return Status(CUDA_ERROR_INVALID_VALUE, "the device launches no empty graphs");
+  for (const auto& node : graph.nodes)
+    if (!runs_on_device_locked(*node))
+      return Status(CUDA_ERROR_NOT_SUPPORTED, "a node that the device can't launch");
+  return Status();
+}
+
+bool launches_graphs(const GraphExec& exec) {
+  return std::any_of(exec.steps.begin(), exec.steps.end(), [](const GraphStep& step) {
+    const auto* launch = std::get_if<LaunchWork>(&step.work);
+    return launch != nullptr && launch->function->info->launches_graphs;
+  });
+}
+
+}  // namespace
+
 Result<std::shared_ptr<GraphExec>> instantiate(Driver& driver, Graph& graph, uint64_t flags) {
   auto exec = std::make_shared<GraphExec>();
   exec->flags = flags;
@@ -320,6 +366,8 @@ Result<std::shared_ptr<GraphExec>> instantiate(Driver& driver, Graph& graph, uin
   OPENMPS_RETURN_IF_ERROR(check_conditionals_locked(graph, &conditions));
   if (is_unique_locked(graph) && graph.only_exec.lock() != nullptr)
     return Status(CUDA_ERROR_NOT_SUPPORTED, "the graph is instantiated already");
+  if (exec->for_device()) OPENMPS_RETURN_IF_ERROR(check_for_device_locked(graph, flags));
+  exec->uploaded = (flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD) != 0;
   keep_defaults(conditions, exec.get());
   exec->steps = steps_of(graph);
   hold_user_objects(graph, &exec->user_objects);
@@ -347,6 +395,7 @@ CUgraphExecUpdateResult update_exec(GraphExec& exec, const Graph& graph, CUgraph
   const CUgraphExecUpdateResult result = compare(steps, exec.steps, differing);
   if (result != CU_GRAPH_EXEC_UPDATE_SUCCESS) return result;
   take_works(std::move(steps), &exec.steps);
+  exec.uploaded = false;
   keep_defaults(conditions, &exec);
   return CU_GRAPH_EXEC_UPDATE_SUCCESS;
 }
@@ -395,6 +444,32 @@ MemoryNodes memory_nodes(const std::vector<GraphStep>& steps) {
 
 }  // namespace
 
+std::vector<LateOperation> late_operations(const std::vector<GraphStep>& steps,
+                                           const std::shared_ptr<ExecutionContext>& execution,
+                                           const StreamQueue& stream) {
+  std::vector<LateOperation> made;
+  for (const GraphStep& step : steps) {
+    LateOperation late;
+    late.operation =
+        make_operation(step.enabled ? step.work : Work(MarkerWork{}), execution, stream);
+    late.operation->stream_id = stream.id;
+    if (late.operation->kind == OperationKind::kKernel)
+      static_cast<KernelOperation&>(*late.operation).in_body = true;
+    for (const uint32_t index : step.after) late.after.push_back(made[index].operation);
+    made.push_back(std::move(late));
+  }
+  return made;
+}
+
+void submit_late_locked(Scheduler& scheduler, std::span<const LateOperation> operations) {
+  for (const LateOperation& late : operations) {
+    if (late.operation->kind == OperationKind::kKernel)
+      static_cast<KernelOperation&>(*late.operation).queue =
+          late.operation->context->take_queue_locked();
+    scheduler.submit_unordered_locked(late.operation, late.after);
+  }
+}
+
 Status launch_graph(GraphExec& exec, Stream& stream) {
   OPENMPS_RETURN_IF_ERROR(refuse_capturing(stream));
   Scheduler& scheduler = stream.context->driver().scheduler;
@@ -427,6 +502,19 @@ Status launch_graph(GraphExec& exec, Stream& stream) {
   begin->assigned = exec.conditions;
   auto end = std::make_shared<MarkerOperation>(stream.execution);
   end->in_graph = true;
+  std::shared_ptr<MarkerOperation> graph_end;  // of one whose kernels launch graphs
+  std::shared_ptr<GraphRun> run;
+  if (launches_graphs(exec)) {
+    end->graph_run =
+        std::make_shared<GraphRun>(stream.context->driver(), stream.execution, *stream.queue);
+    run = std::make_shared<GraphRun>(end->graph_run, exec.shared_from_this());
+    for (const OperationPtr& operation : operations)
+      if (operation->kind == OperationKind::kKernel)
+        run->adopt(static_cast<KernelOperation&>(*operation));
+    graph_end = std::make_shared<MarkerOperation>(stream.execution);
+    graph_end->graph_run = run;
+  }
+  exec.uploaded = true;
 
   graph_memory.use(memory.allocations, end);
   for (const uint64_t address : memory.frees) graph_memory.close(address, end);
@@ -445,6 +533,11 @@ Status launch_graph(GraphExec& exec, Stream& stream) {
       static_cast<KernelOperation&>(*operations[i]).queue =
           operations[i]->context->take_queue_locked();
     scheduler.submit_unordered_locked(operations[i], after);
+  }
+  if (run != nullptr) {
+    run->begin_locked();
+    scheduler.submit_unordered_locked(graph_end, operations);
+    operations = {graph_end};
   }
   scheduler.submit_locked(*stream.queue, end, operations);
   exec.last_launch = end;

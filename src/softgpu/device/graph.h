@@ -65,8 +65,13 @@ struct GraphStep {
 // A snapshot in topological order: launches do not look at the graph. The bodies of conditional
 // nodes are lists of steps of their own, which never change: what changes a step in one replaces
 // the list, so that launches under way keep theirs.
-struct GraphExec {
+struct GraphExec : std::enable_shared_from_this<GraphExec> {
   using Step = GraphStep;
+
+  // Kernels may launch it.
+  [[nodiscard]] bool for_device() const {
+    return (flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0;
+  }
 
   CUgraphExec handle = nullptr;
   uint64_t flags = 0;
@@ -75,7 +80,23 @@ struct GraphExec {
   OperationPtr last_launch;                            // launches of one exec never overlap
   std::vector<std::shared_ptr<Condition>> conditions;  // that get their defaults at a launch
   std::vector<std::shared_ptr<UserObjectHold>> user_objects;
+  bool uploaded = false;  // since it was made or changed
+  // Guarded by Scheduler::mutex; of graphs with kernels that launch graphs, and those launched.
+  uint32_t runs = 0;
+  bool waits_as_tail = false;
 };
+
+// An operation that comes to the device while others of its graph run, and what it waits for.
+struct LateOperation {
+  OperationPtr operation;
+  std::vector<OperationPtr> after;
+};
+// What steps are to do in a stream of that context.
+std::vector<LateOperation> late_operations(const std::vector<GraphStep>& steps,
+                                           const std::shared_ptr<ExecutionContext>& execution,
+                                           const StreamQueue& stream);
+// Scheduler's mutex held.
+void submit_late_locked(Scheduler& scheduler, std::span<const LateOperation> operations);
 
 std::mutex& graph_mutex();
 

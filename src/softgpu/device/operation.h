@@ -21,6 +21,7 @@
 namespace openmps::softgpu {
 
 class ExecutionContext;
+class GraphRun;
 class GridLaunches;
 class Scheduler;
 
@@ -81,6 +82,7 @@ struct KernelOperation final : Operation {
   std::string name;
   std::vector<uint64_t> workspace;       // grid barrier of a cooperative launch
   std::shared_ptr<GridLaunches> nested;  // null: the kernel launches none
+  std::shared_ptr<GraphRun> graph_run;   // null: nor any graphs
 
   uint32_t cluster_blocks = 1;
   uint64_t cluster_count = 0;  // without clusters: blocks
@@ -158,7 +160,8 @@ struct MarkerOperation final : Operation {
   uint64_t freed_address = 0;        // cuMemFreeAsync: the allocation that ends here
   std::shared_ptr<const void> kept;  // destroyed by the program, alive until here
   std::vector<std::shared_ptr<Condition>> assigned;  // a graph begins: these get their defaults
-  std::shared_ptr<ConditionalOperation> body_of;     // a body ends: it decides again
+  OperationPtr again;                                // becomes ready once more
+  std::shared_ptr<GraphRun> graph_run;               // ends here
   std::shared_ptr<KernelOperation> grid;             // what it has launched has ended
 };
 

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "softgpu/device/device_executor.h"
+#include "softgpu/device/graph_run.h"
 #include "softgpu/device/nested_launches.h"
 #include "softgpu/device/thread.h"
 
@@ -162,10 +163,13 @@ void Scheduler::dispatch_locked(const OperationPtr& operation) {
   if (operation->kind != OperationKind::kMemoryWords) leave_connection_locked(*operation);
   bool failed = context.error.load(std::memory_order_relaxed) != CUDA_SUCCESS;
   switch (operation->kind) {
-    case OperationKind::kMarker:
-      finish_marker_locked(static_cast<MarkerOperation&>(*operation));
+    case OperationKind::kMarker: {
+      auto& marker = static_cast<MarkerOperation&>(*operation);
+      if (marker.graph_run != nullptr && !marker.graph_run->finish_locked(*this, operation)) return;
+      finish_marker_locked(marker);
       complete_locked(operation);
       return;
+    }
     case OperationKind::kKernel:
       if (failed)
         executor(context.device)
@@ -234,7 +238,8 @@ void Scheduler::end_grid_locked(const std::shared_ptr<KernelOperation>& kernel) 
 void Scheduler::finish_marker_locked(MarkerOperation& marker) {
   for (const auto& condition : marker.assigned)
     condition->value.store(condition->initial, std::memory_order_relaxed);
-  if (marker.body_of != nullptr) ready_.push_back(std::move(marker.body_of));
+  marker.graph_run.reset();
+  if (marker.again != nullptr) ready_.push_back(std::move(marker.again));
   if (marker.grid != nullptr) end_grid_locked(std::exchange(marker.grid, nullptr));
   marker.kept.reset();
   if (marker.freed_address == 0) return;

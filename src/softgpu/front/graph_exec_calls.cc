@@ -24,8 +24,12 @@ CUresult cuGraphInstantiateWithParams(CUgraphExec* phGraphExec, CUgraph hGraph,
   if (instantiateParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
   CUresult result = instantiate_graph(phGraphExec, hGraph, instantiateParams->flags);
   instantiateParams->hErrNode_out = nullptr;
-  instantiateParams->result_out =
-      result == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS : CUDA_GRAPH_INSTANTIATE_ERROR;
+  const bool for_device =
+      (instantiateParams->flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0;
+  instantiateParams->result_out = result == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS
+                                  : for_device && result == CUDA_ERROR_NOT_SUPPORTED
+                                      ? CUDA_GRAPH_INSTANTIATE_NODE_OPERATION_NOT_SUPPORTED
+                                      : CUDA_GRAPH_INSTANTIATE_ERROR;
   return result;
 }
 
@@ -49,9 +53,11 @@ CUresult cuGraphExecDestroy(CUgraphExec hGraphExec) {
 CUresult cuGraphUpload(CUgraphExec hGraph, CUstream hStream) {
   return with_stream(hStream, [&](Caller& caller, Stream& stream) -> Status {
     OPENMPS_RETURN_IF_ERROR(refuse_capturing(stream));
-    return caller.driver.graph_execs.find(hGraph) == nullptr
-               ? invalid_value("not an executable graph")
-               : Status();
+    const std::shared_ptr<GraphExec> exec = caller.driver.graph_execs.find(hGraph);
+    if (exec == nullptr) return invalid_value("not an executable graph");
+    std::lock_guard lock(exec->mutex);
+    exec->uploaded = true;
+    return Status();
   });
 }
 
@@ -192,6 +198,7 @@ CUresult cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsign
     GraphStep* step = find_step(exec.steps, hNode);
     if (step == nullptr) return invalid_value("not a node of the executable graph");
     step->enabled = isEnabled != 0;
+    exec.uploaded = false;
     return Status();
   });
 }

@@ -234,6 +234,7 @@ CUresult set_exec_node(CUgraphExec exec, CUgraphNode handle, CUgraphNodeType typ
       if (!same_kinds_of_memory(std::get<CopyWork>(step->work), *work))
         return invalid_value("an array can't become an address");
     step->work = std::move(*work);
+    object.uploaded = false;
     return Status();
   });
 }
@@ -262,13 +263,12 @@ inline Result<HostWork> prepare_host(const CUDA_HOST_NODE_PARAMS* params) {
 
 inline CUresult instantiate_graph(CUgraphExec* out, CUgraph graph, uint64_t flags) {
   return with_graph(graph, [&](Driver& driver, Graph& object) -> Status {
-    constexpr uint64_t kKnown = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH |
-                                CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |
-                                CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
+    constexpr uint64_t kKnown =
+        CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |
+        CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
     if (out == nullptr) return no_result();
     OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
-    if ((flags & ~kKnown) != 0)
-      return Status(CUDA_ERROR_NOT_SUPPORTED, "graphs launched by the device do not exist");
+    if ((flags & ~kKnown) != 0) return invalid_value("unknown flags");
     Result<std::shared_ptr<GraphExec>> exec = instantiate(driver, object, flags);
     if (!exec.ok()) return exec.status();
     *out = (*exec)->handle;

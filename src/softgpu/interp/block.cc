@@ -110,6 +110,7 @@ void Block::prepare(const Launch& launch, const uint32_t block_index[3], uint64_
   memory = launch.memory;
   services = launch.services;
   nested = launch.nested;
+  graph = launch.graph;
   last_errors.clear();
   LaunchShape now;
   for (int i = 0; i < 3; ++i) {

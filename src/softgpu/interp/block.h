@@ -132,6 +132,7 @@ struct Block final : BlockRun {
   const MemoryMap* memory = nullptr;
   DeviceServices* services = nullptr;
   NestedLaunches* nested = nullptr;
+  GraphLaunches* graph = nullptr;
   std::vector<CUresult> last_errors;  // of runtime calls, by thread; empty: none yet
   const Code* kernel = nullptr;
   LaunchShape shape;

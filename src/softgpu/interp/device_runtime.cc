@@ -148,13 +148,27 @@ bool serve(const Call& call) {
       call.finish(nested.fill(call.argument(0), static_cast<uint8_t>(call.argument(1)),
                               call.argument(2), block, call.argument(3)));
       return true;
+    case DeviceCall::kGraphLaunch:
     case DeviceCall::kNone: break;
   }
   return false;
 }
 
+void launch_graphs(Warp* warp, const Op* op, const CallSite& site) {
+  GraphLaunches* graph = warp->block->graph;
+  for (uint32_t left = warp->active; left; left &= left - 1) {
+    const Call call{warp, op, site, static_cast<uint32_t>(__builtin_ctz(left))};
+    call.finish(graph == nullptr ? CUDA_ERROR_INVALID_VALUE
+                                 : graph->launch_graph(call.argument(0), call.argument(1)));
+  }
+}
+
 const Op* h_call_runtime(const Op* op, Warp* warp, std::byte*, uint32_t) {
   const CallSite& site = warp->frame->code->call_sites[op->imm];
+  if (site.device_call == DeviceCall::kGraphLaunch) {
+    launch_graphs(warp, op, site);
+    return op + 1;
+  }
   if (warp->block->nested == nullptr || warp->block->services == nullptr)
     return warp->block->raise(warp, op, CUDA_ERROR_NOT_SUPPORTED, 0,
                               "a runtime call where there is no device runtime");

@@ -57,6 +57,8 @@ HANDLER(read_special) {
   uint64_t value = 0;
   if (special == S::kSmid) {
     value = block.sm;
+  } else if (special == S::kCurrentGraphExec) {
+    value = block.graph != nullptr ? block.graph->current_graph() : 0;
   } else {
     value = block.services ? block.services->global_timer_ns() : 0;
     if (special == S::kClock || special == S::kClock64 || special == S::kClockHi)

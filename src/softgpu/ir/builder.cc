@@ -219,6 +219,7 @@ int32_t Builder::read(const Operand& operand, Lane lane) {
       if (!ptx::is_dynamic(operand.special))
         return fit(special(FrameValue::kSpecial, operand.special, own), lane);
       const int32_t value = temporary(own);
+      if (operand.special == SpecialRegister::kCurrentGraphExec) code_->launches_graphs = true;
       emit(IrOp::k_read_special, value).aux = static_cast<uint32_t>(operand.special);
       drafts_.back().waits = true;
       return fit(value, lane);

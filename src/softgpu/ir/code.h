@@ -63,8 +63,9 @@ struct Code {
   bool calls_indirectly = false;
   bool uses_grid_workspace = false;
   bool uses_reserved_shared = false;
-  bool calls_runtime = false;  // the device's (ptx/device_calls.h)
-  bool recursive = false;      // may call itself: how much stack that takes is not known beforehand
+  bool calls_runtime = false;    // the device's (ptx/device_calls.h)
+  bool launches_graphs = false;  // or reads %current_graph_exec
+  bool recursive = false;  // may call itself: how much stack that takes is not known beforehand
   std::vector<int32_t> callees;
   std::string unusable;  // empty, or why it can't run: "line 12: opcode"
 };

@@ -214,7 +214,10 @@ bool Builder::lower_builtin(const std::string& name, const CallSite& site) {
     emit(IrOp::k_call_runtime).imm = code_->call_sites.size();
     code_->call_sites.push_back(site);
     code_->call_sites.back().device_call = function->call;
-    code_->calls_runtime = true;
+    if (function->call == ptx::DeviceCall::kGraphLaunch)
+      code_->launches_graphs = true;
+    else
+      code_->calls_runtime = true;
     return true;
   }
   return unusable("call of the external function '" + name + "'");

@@ -123,6 +123,7 @@ enum class SpecialRegister : uint8_t {
   kGlobaltimer,
   kGlobaltimerLo,
   kGlobaltimerHi,
+  kCurrentGraphExec,
 };
 SpecialRegister special_register_from_name(std::string_view name);  // with '%' and ".x"
 uint32_t special_register_bytes(SpecialRegister special);           // 4 or 8

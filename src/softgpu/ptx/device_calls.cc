@@ -31,10 +31,12 @@ constexpr DeviceFunction kFunctions[] = {
     {"MemcpyAsync", DeviceCall::kCopy, 5},
     {"MemsetAsync", DeviceCall::kFill, 4},
 };
+constexpr DeviceFunction kGraphLaunch = {"cudaGraphLaunch", DeviceCall::kGraphLaunch, 2};
 
 }  // namespace
 
 const DeviceFunction* find_device_function(std::string_view name) {
+  if (name == kGraphLaunch.name) return &kGraphLaunch;
   if (!name.starts_with(kPrefix)) return nullptr;
   name.remove_prefix(kPrefix.size());
   if (name.ends_with(kPerThread)) name.remove_suffix(kPerThread.size());

@@ -29,6 +29,7 @@ enum class DeviceCall : uint8_t {
   kFree,
   kCopy,
   kFill,
+  kGraphLaunch,  // of a kernel in a graph; the others are for any kernel
 };
 
 struct DeviceFunction {

@@ -76,6 +76,7 @@ constexpr SpecialInfo kSpecials[] = {
     {"%globaltimer", S::kGlobaltimer, 8},
     {"%globaltimer_lo", S::kGlobaltimerLo, 4},
     {"%globaltimer_hi", S::kGlobaltimerHi, 4},
+    {"%current_graph_exec", S::kCurrentGraphExec, 8},
     {"%envreg1", S::kEnvreg1, 4},
     {"%envreg2", S::kEnvreg2, 4},
     {"%dynamic_smem_size", S::kDynamicSharedSize, 4},
