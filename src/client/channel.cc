@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "base/futex.h"
 #include "client/debug.h"
@@ -22,8 +23,9 @@ constexpr int kFullRingSpins = 2000;
 
 }  // namespace
 
-Channel::Channel(const wire::ChannelView& view, int socket, uint64_t spin_ns)
-    : view_(view), socket_(socket), spin_ns_(spin_ns), ring_(view) {
+Channel::Channel(const wire::ChannelView& view, int socket, uint64_t spin_ns,
+                 std::unique_ptr<wire::Trace> trace)
+    : view_(view), socket_(socket), spin_ns_(spin_ns), trace_(std::move(trace)), ring_(view) {
   for (auto& word : free_reply_slots_) word.store(~0ull, std::memory_order_relaxed);
 }
 

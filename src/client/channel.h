@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <type_traits>
@@ -18,6 +19,7 @@
 #include "wire/channel_view.h"
 #include "wire/codec.h"
 #include "wire/ring.h"
+#include "wire/trace.h"
 
 namespace openmps::client {
 
@@ -43,8 +45,10 @@ inline constexpr uint64_t kAskFromNs = 50'000'000;
 
 class Channel {
  public:
-  // `socket`: the session's connection, watched for the server's death; not owned.
-  Channel(const wire::ChannelView& view, int socket, uint64_t spin_ns);
+  // `socket`: the session's connection, watched for the server's death; not owned. `trace`: null,
+  // or what is told of each command.
+  Channel(const wire::ChannelView& view, int socket, uint64_t spin_ns,
+          std::unique_ptr<wire::Trace> trace = nullptr);
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
 
@@ -118,6 +122,9 @@ class Channel {
  private:
   static constexpr int kSpinsPerClockRead = 64;
 
+  // wait() for what was not done at `begin`.
+  template <typename Done>
+  CUresult wait_since(uint64_t begin, Done& done, wire::Id wake_stream, uint64_t longest_sleep_ns);
   // Look until done(), the session's end (true: *result says which) or the time is over.
   template <typename Done>
   bool spin(Done& done, uint64_t end_ns, CUresult* result);
@@ -134,15 +141,26 @@ class Channel {
   template <wire::Command C, typename Write>
   CUresult send_written(const Order& order, const C& command, Write&& write, uint16_t reply_slot);
   // `send(slot)` with a reply slot, then `read(payload, bytes)` of what came, also with an error.
-  template <typename Send, typename Read>
-  CUresult call_in_slot(Send&& send, Read&& read);
+  template <wire::Command C, typename Send, typename Read>
+  CUresult call_in_slot(const C& command, Send&& send, Read&& read);
   [[nodiscard]] uint16_t acquire_reply_slot();
   void release_reply_slot(uint16_t slot);
   [[nodiscard]] CUresult await_reply(uint16_t slot);
+  // When something begins, if that is traced, and what it has come to.
+  [[nodiscard]] uint64_t trace_begin() const { return trace_ == nullptr ? 0 : now_ns(); }
+  template <wire::Command C>
+  void trace_end(const C& command, CUresult result, uint64_t begin_ns) const {
+    if (trace_ == nullptr) [[likely]] {
+      return;
+    }
+    const auto* bytes = reinterpret_cast<const unsigned char*>(&command);
+    trace_->command(wire::Trace::this_thread(), C::kOpcode, {bytes, sizeof(C)}, result, begin_ns);
+  }
 
   const wire::ChannelView view_;
   const int socket_;
   const uint64_t spin_ns_;
+  const std::unique_ptr<wire::Trace> trace_;  // null: nobody asks
   std::atomic<uint64_t> last_look_ns_{0};  // at the session's socket
   std::mutex ring_lock_;
   wire::RingProducer ring_;
@@ -164,16 +182,19 @@ CUresult Channel::send_written(const Order& order, const C& command, Write&& wri
   const uint64_t more = wire::tail_bytes(command);
   if (more == wire::kTooLong) return CUDA_ERROR_INVALID_VALUE;
   const auto bytes = static_cast<uint32_t>(sizeof(C) + more);
+  const uint64_t begin_ns = trace_begin();
   unsigned char* payload = reserve(order, C::kOpcode, bytes, reply_slot);
   if (payload == nullptr) return status();
   memcpy(payload, &command, sizeof(C));
   write(payload + sizeof(C));
   ring_.publish();
+  if (reply_slot == wire::kNoReply) trace_end(command, CUDA_SUCCESS, begin_ns);
   return CUDA_SUCCESS;
 }
 
-template <typename Send, typename Read>
-CUresult Channel::call_in_slot(Send&& send, Read&& read) {
+template <wire::Command C, typename Send, typename Read>
+CUresult Channel::call_in_slot(const C& command, Send&& send, Read&& read) {
+  const uint64_t begin_ns = trace_begin();
   const uint16_t slot = acquire_reply_slot();
   wire::ReplySlot& answer = view_.reply(slot);
   answer.state.store(wire::ReplySlot::kPending, std::memory_order_relaxed);
@@ -185,18 +206,19 @@ CUresult Channel::call_in_slot(Send&& send, Read&& read) {
     if (!good && result == CUDA_SUCCESS) result = CUDA_ERROR_MPS_RPC_FAILURE;
   }
   release_reply_slot(slot);
+  trace_end(command, result, begin_ns);
   return result;
 }
 
 template <wire::Command C>
 CUresult Channel::call(C command, const wire::TailOf<C>& tail) requires(!wire::WithReply<C>) {
-  return call_in_slot([&](uint16_t slot) { return send(order(), command, tail, slot); },
+  return call_in_slot(command, [&](uint16_t slot) { return send(order(), command, tail, slot); },
                       [](const unsigned char*, uint32_t) { return true; });
 }
 
 template <wire::WithReply C>
 CUresult Channel::call(C command, const wire::TailOf<C>& tail, wire::ReplyOf<C>* reply) {
-  return call_in_slot([&](uint16_t slot) { return send(order(), command, tail, slot); },
+  return call_in_slot(command, [&](uint16_t slot) { return send(order(), command, tail, slot); },
                       [reply](const unsigned char* payload, uint32_t bytes) {
                         return reply->read(payload, bytes);
                       });
@@ -205,7 +227,7 @@ CUresult Channel::call(C command, const wire::TailOf<C>& tail, wire::ReplyOf<C>*
 template <wire::WithReply C>
 CUresult Channel::call(C command, typename C::Reply* reply) requires(!wire::WithTail<C> &&
                                                                      !wire::WithReplyTail<C>) {
-  return call_in_slot([&](uint16_t slot) { return send(order(), command, {}, slot); },
+  return call_in_slot(command, [&](uint16_t slot) { return send(order(), command, {}, slot); },
                       [reply](const unsigned char* payload, uint32_t bytes) {
                         wire::ReplyOf<C> answer;
                         const bool good = answer.read(payload, bytes);
@@ -217,6 +239,7 @@ CUresult Channel::call(C command, typename C::Reply* reply) requires(!wire::With
 template <wire::WithTail C, typename Write, typename Ordered>
 CUresult Channel::call_written(const C& command, Write&& write, Ordered&& ordered) {
   return call_in_slot(
+      command,
       [&](uint16_t slot) {
         const Order held = order();
         const CUresult sent = send_written(held, command, write, slot);
@@ -257,8 +280,18 @@ bool Channel::look_and_yield(Done& done, uint64_t end_ns, CUresult* result) {
 template <typename Done>
 CUresult Channel::wait(Done&& done, wire::Id wake_stream, uint64_t longest_sleep_ns) {
   if (done()) return CUDA_SUCCESS;
-  CUresult result = CUDA_SUCCESS;
   const uint64_t begin = now_ns();
+  const CUresult result = wait_since(begin, done, wake_stream, longest_sleep_ns);
+  if (trace_ != nullptr && wake_stream != 0) {
+    trace_->wait(wire::Trace::this_thread(), wake_stream, result, begin);
+  }
+  return result;
+}
+
+template <typename Done>
+CUresult Channel::wait_since(uint64_t begin, Done& done, wire::Id wake_stream,
+                             uint64_t longest_sleep_ns) {
+  CUresult result = CUDA_SUCCESS;
   if (spin(done, begin + spin_ns_, &result)) return result;
   const bool naps = wake_stream != 0 && spin_ns_ >= kNapFromSpinNs;
   if (naps && look_and_yield(done, begin + kYieldUntilNs, &result)) return result;

@@ -86,6 +86,13 @@ std::vector<uint32_t> visible_devices(const wire::Facts& facts) {
   return devices;
 }
 
+std::unique_ptr<wire::Trace> open_trace() {
+  Result<std::unique_ptr<wire::Trace>> trace = wire::Trace::from_environment();
+  if (trace.ok()) return std::move(*trace);
+  debug_line("%s", trace.status().message().c_str());
+  return nullptr;
+}
+
 }  // namespace
 
 Session::Session(Connection&& made)
@@ -95,7 +102,7 @@ Session::Session(Connection&& made)
       window_base(made.window_base),
       devices(visible_devices(*facts)),
       channel(wire::ChannelView(reinterpret_cast<void*>(window_base + wire::kDeviceBytes)),
-              socket.get(), made.spin_ns),
+              socket.get(), made.spin_ns, open_trace()),
       fences(channel),
       staging(channel, fences),
       memory(channel, fences, window_base),

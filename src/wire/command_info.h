@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "wire/commands.h"
 
@@ -43,8 +45,14 @@ const CommandInfo* info_of(Opcode opcode);
 // "Launch"; "" for what is no command.
 const char* name_of(Opcode opcode);
 
-// "Launch{stream=1, function=2, grid=[4,1,1], ...}", for people. Bytes that only the peers
-// understand, keys among them, are counted, not shown; so are those that a payload lacks.
+// The fields by name. Bytes that only the peers understand, keys among them, are counted, not
+// shown; what a payload lacks is "missing".
+using Fields = std::vector<std::pair<const char*, std::string>>;
+Fields fields_of(Opcode opcode, std::span<const unsigned char> payload);
+// The stream that the command belongs to; 0: none.
+Id stream_of(Opcode opcode, std::span<const unsigned char> payload);
+// "Launch{stream=1, function=2, grid=[4,1,1], ...}", for people.
+std::string text_of(const std::string& name, const Fields& fields);
 std::string describe(Opcode opcode, std::span<const unsigned char> payload);
 
 }  // namespace openmps::wire

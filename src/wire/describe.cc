@@ -51,17 +51,41 @@ const char* name_of(Opcode opcode) {
   return info == nullptr ? "" : info->name;
 }
 
-std::string describe(Opcode opcode, std::span<const unsigned char> payload) {
+Fields fields_of(Opcode opcode, std::span<const unsigned char> payload) {
+  Fields fields;
   const CommandInfo* info = info_of(opcode);
-  if (info == nullptr) return "command " + std::to_string(static_cast<uint32_t>(opcode));
-  std::string text = std::string(info->name) + "{";
+  if (info == nullptr) return fields;
   for (const FieldInfo& field : info->fields) {
-    if (&field != info->fields.data()) text += ", ";
     const bool there = payload.size() >= size_t{field.offset} + field.bytes * field.count;
-    text += std::string(field.name) + "=" +
-            (there ? value_of(field, payload.data() + field.offset) : "missing");
+    fields.emplace_back(field.name,
+                        there ? value_of(field, payload.data() + field.offset) : "missing");
   }
-  return text + "}";
+  return fields;
+}
+
+Id stream_of(Opcode opcode, std::span<const unsigned char> payload) {
+  const CommandInfo* info = info_of(opcode);
+  if (info == nullptr) return 0;
+  for (const FieldInfo& field : info->fields) {
+    if (field.effect != Effect::kIn || payload.size() < field.offset + sizeof(Id)) continue;
+    Id stream = 0;
+    memcpy(&stream, payload.data() + field.offset, sizeof(stream));
+    return stream;
+  }
+  return 0;
+}
+
+std::string text_of(const std::string& name, const Fields& fields) {
+  std::string text;
+  for (const auto& [field, value] : fields) {
+    text += (text.empty() ? "" : ", ") + std::string(field) + "=" + value;
+  }
+  return name + "{" + text + "}";
+}
+
+std::string describe(Opcode opcode, std::span<const unsigned char> payload) {
+  if (info_of(opcode) == nullptr) return "command " + std::to_string(static_cast<uint32_t>(opcode));
+  return text_of(name_of(opcode), fields_of(opcode, payload));
 }
 
 }  // namespace openmps::wire

@@ -12,6 +12,7 @@
 
 #include "api/driver_table.h"
 #include "wire/commands.h"
+#include "wire/trace.h"
 #include "worker/address_book.h"
 #include "worker/cold_lane.h"
 #include "worker/image_store.h"
@@ -98,6 +99,7 @@ struct Commons {
   std::mutex limits;  // held by who raises a limit of a shared context, so that none is lowered
   std::unique_ptr<ColdLanes> cold;  // null: loading code waits for what is under way
   MemoryCache kept_memory;
+  std::unique_ptr<wire::Trace> trace;  // null: nobody asks
 };
 
 }  // namespace openmps::worker

@@ -33,10 +33,8 @@ bool is_answer(CUresult result) {
   return result == CUDA_ERROR_NOT_READY || result == CUDA_ERROR_NOT_FOUND;
 }
 
-// With its fields, unless its payload has gone since: it was answered later.
-std::string text_of(const wire::Record& record) {
-  if (record.payload == nullptr) return wire::name_of(record.opcode);
-  return wire::describe(record.opcode, std::span(record.payload, record.payload_bytes));
+std::span<const unsigned char> payload_of(const wire::Record& record) {
+  return {record.payload, record.payload_bytes};
 }
 
 }  // namespace
@@ -64,6 +62,7 @@ Status Executor::execute(const wire::Record& record) {
     return violation("there is no reply slot " + std::to_string(record.reply_slot));
   }
   reply_.clear();
+  const uint64_t begin_ns = trace_ == nullptr ? 0 : now_ns();
   Status status;
   try {
     status = dispatch(session_, record, reply_);
@@ -71,11 +70,12 @@ Status Executor::execute(const wire::Record& record) {
     status = Status(CUDA_ERROR_OUT_OF_MEMORY, "the worker is out of memory");
   }
   if (std::unique_ptr<Pending> pending = reply_.take_pending(); pending != nullptr) {
-    late_.push_back({record, std::move(pending)});
-    late_.back().record.payload = nullptr;
+    const std::span payload = payload_of(record);
+    late_.push_back({record, std::move(pending), {payload.begin(), payload.end()}, begin_ns});
+    late_.back().record.payload = late_.back().payload.data();
     return Status();
   }
-  return conclude(record, status);
+  return conclude(record, status, begin_ns);
 }
 
 // In any order: each has a thread of the client that waits for it.
@@ -89,12 +89,15 @@ Status Executor::finish_late() {
     const Late done = std::move(late_[i]);
     late_.erase(late_.begin() + static_cast<std::ptrdiff_t>(i));
     reply_.clear();
-    OPENMPS_RETURN_IF_ERROR(conclude(done.record, done.pending->finish(reply_)));
+    OPENMPS_RETURN_IF_ERROR(conclude(done.record, done.pending->finish(reply_), done.begin_ns));
   }
   return Status();
 }
 
-Status Executor::conclude(const wire::Record& record, const Status& status) {
+Status Executor::conclude(const wire::Record& record, const Status& status, uint64_t begin_ns) {
+  if (trace_ != nullptr) {
+    trace_->command(actor_, record.opcode, payload_of(record), status.code(), begin_ns);
+  }
   if (is_violation(status)) {
     return violation(std::string(wire::name_of(record.opcode)) + ": " + status.message());
   }
@@ -131,7 +134,7 @@ void Executor::log_error(const wire::Record& record, const Status& status) {
   if (is_answer(status.code()) || errors_logged_ == kMostErrorsLogged) return;
   ++errors_logged_;
   log("Session " + std::to_string(session_.core.info.id) + " (client " +
-      std::to_string(session_.core.info.client_pid) + "): " + text_of(record) +
+      std::to_string(session_.core.info.client_pid) + "): " + wire::describe(record.opcode, payload_of(record)) +
       " failed with CUDA error " + std::to_string(status.code()) + ": " + status.message() +
       (errors_logged_ == kMostErrorsLogged ? " (further errors are not logged)" : ""));
 }

@@ -12,10 +12,12 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/status.h"
 #include "wire/ring.h"
+#include "wire/trace.h"
 #include "worker/fault_monitor.h"
 #include "worker/reply_writer.h"
 #include "worker/session_parts.h"
@@ -43,7 +45,10 @@ class Executor {
  public:
   Executor(SessionParts& session, wire::RingConsumer& ring, SpinBudget& spin, uint64_t spin_ns,
            FaultMonitor& monitor)
-      : session_(session), ring_(ring), spin_(spin), longest_spin_ns_(spin_ns), monitor_(monitor) {}
+      : session_(session), ring_(ring), spin_(spin), longest_spin_ns_(spin_ns), monitor_(monitor),
+        trace_(session.core.commons.trace.get()),
+        actor_{"session " + std::to_string(session.core.info.id),
+               "session " + std::to_string(session.core.info.id) + " "} {}
 
   // Until session.stop is set: success. A violation of the protocol: the reason.
   Status run();
@@ -51,12 +56,15 @@ class Executor {
  private:
   // A command that is answered later.
   struct Late {
-    wire::Record record;  // without its payload
+    wire::Record record;
     std::unique_ptr<Pending> pending;
+    std::vector<unsigned char> payload;  // the record's
+    uint64_t begin_ns;
   };
 
   Status execute(const wire::Record& record);
-  Status conclude(const wire::Record& record, const Status& status);
+  // What has begun at `begin_ns`, if it is traced.
+  Status conclude(const wire::Record& record, const Status& status, uint64_t begin_ns);
   Status finish_late();
   void answer(const wire::Record& record, const Status& status);
   void log_error(const wire::Record& record, const Status& status);
@@ -69,6 +77,8 @@ class Executor {
   const uint64_t longest_spin_ns_;
   uint64_t spin_ns_ = 0;  // the longest while spinning pays, less and less while it does not
   FaultMonitor& monitor_;
+  wire::Trace* const trace_;  // null: nobody asks
+  const wire::Trace::Actor actor_;
   ReplyWriter reply_;
   std::vector<Late> late_;
   uint32_t errors_logged_ = 0;

@@ -105,6 +105,11 @@ Status serve(const Options& options, ServerLink& link, int log_fd) {
   limits.loading_waits = loading_waits(driver.value()->kind());
   ContextGate gate(table, limits);
   Commons commons;
+  if (Result<std::unique_ptr<wire::Trace>> trace = wire::Trace::from_environment(); trace.ok()) {
+    commons.trace = std::move(*trace);
+  } else {
+    log(trace.status().message());
+  }
   if (limits.loading_waits && wants_cold_lane()) {
     commons.cold = std::make_unique<ColdLanes>(table, *devices, commons.limits);
   }

@@ -5,8 +5,10 @@ Each is a function of (sandbox, clients) that raises Failure; run() gives it a f
 checks that nothing is left. Called by run_e2e.py on its only thread.
 """
 
+import json
 import os
 import random
+import re
 import resource
 import signal
 import subprocess
@@ -481,6 +483,41 @@ def limits_at_start(box, _):
     require(code == 1 and "CUDA_ERROR_MPS_CONNECTION_FAILED" in out, f"no stack: {code}\n{out}")
     require("OPENMPS_STACK=16 cubits is not a size" in box.logs(), box.logs())
     box.quit()
+def events_of(path):
+    """The events of a trace, whose array has no end."""
+    with open(path, encoding="utf-8") as file:
+        return json.loads(file.read().rstrip().removesuffix(",") + "]")
+
+
+def traced(box, _):
+    """The commands of a program as its client and its worker saw them, as lanes and as text."""
+    worker, client, text = (os.path.join(box.tmp, name) for name in ("worker.json", "client.json", "text"))
+    box.env["OPENMPS_TRACE"] = worker
+    box.start_daemon()
+    for path in (client, text):
+        code, out, err = box.run(["drv_client_worker"], CLIENT_LIMIT_S, {"OPENMPS_TRACE": path})
+        require(code == 0, f"a traced program: {code}\n{out}{err}")
+    box.quit()
+
+    seen = {}
+    for path in (worker, client):
+        events = events_of(path)
+        lanes = {e["tid"]: e["args"]["name"] for e in events if e["ph"] == "M"}
+        spans = [e for e in events if e["ph"] == "X"]
+        require(all(e["tid"] in lanes and e["dur"] >= 0 for e in spans), f"{path}: a lane has no name")
+        seen[path] = {(lanes[e["tid"]], e["name"]) for e in spans}
+    require({("session 1", "Launch"), ("session 1 stream 1", "Launch"), ("session 1", "ModuleLoad"),
+             ("session 2", "Launch")} <= seen[worker], f"the worker's lanes: {sorted(seen[worker])}")
+    names = {name for lane, name in seen[client] if lane.startswith("thread ")}
+    require({"Launch", "ModuleLoad", "MemoryMap", "wait"} <= names, f"the client's commands: {names}")
+    with open(text, encoding="utf-8") as file:
+        lines = file.readlines()
+    shape = re.compile(r"\d+\.\d{6} \d+ thread \d+: \w+\{.*\} = CUDA_\w+ \(\d+\.\d{3} us\)\n")
+    wrong = [line for line in lines if not shape.fullmatch(line)]
+    require(lines and not wrong, f"lines of the trace: {wrong[:3]}")
+    require(any("Launch{stream=" in line for line in lines), "no launch in the trace")
+
+
 def confined(box, _):
     """Daemon, server and worker have given up what docs/security.md says, and serve a program."""
     if "LD_PRELOAD" in box.env or os.geteuid() != 0:
@@ -577,7 +614,7 @@ ALL = {f.__name__: f for f in
         control_shell, kernel_output, assert_text, fault_beside_idle, endless_kernel, endless_quit,
         few_threads, few_descriptors, full_heap, limits_at_start, endless_printer,
         kill_waiting, fresh_beside_kernel, fresh_beside_stopped, fresh_beside_value,
-        fresh_beside_queue)}
+        fresh_beside_queue, traced)}
 
 
 def run(name, build, driver, clients):

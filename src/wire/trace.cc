@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// See trace.h.
+#include "wire/trace.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <string_view>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/error_names.h"
+
+namespace openmps::wire {
+namespace {
+
+// The numbers of lanes that are no thread's; Linux has no more threads than this.
+constexpr uint32_t kFirstLane = 1u << 22;
+
+std::string name_of_result(CUresult result) {
+  const ErrorText* known = find_error_text(result);
+  return known != nullptr ? known->name : std::to_string(static_cast<int>(result));
+}
+
+// Nanoseconds as microseconds, the viewers' unit.
+std::string microseconds(uint64_t ns) {
+  char text[32];
+  snprintf(text, sizeof(text), "%llu.%03llu", static_cast<unsigned long long>(ns / 1000),
+           static_cast<unsigned long long>(ns % 1000));
+  return text;
+}
+
+}  // namespace
+
+struct Trace::Event {
+  std::string name;
+  Fields fields;
+  Id stream = 0;  // 0: of no stream
+  CUresult result = CUDA_SUCCESS;
+  uint64_t begin_ns = 0;
+  uint64_t end_ns = 0;
+};
+
+Result<std::unique_ptr<Trace>> Trace::from_environment() {
+  // A program with more rights than its user writes nothing where that one says.
+  const char* path = secure_getenv("OPENMPS_TRACE");
+  if (path == nullptr || *path == '\0') return std::unique_ptr<Trace>();
+  const bool json = std::string_view(path).ends_with(".json");
+  constexpr int kFlags = O_WRONLY | O_APPEND | O_CLOEXEC;
+  // Whoever makes the file begins its array, which the viewers do not need to have an end.
+  UniqueFd made(open(path, kFlags | O_CREAT | O_EXCL, 0600));
+  const bool is_new = made.valid();
+  UniqueFd file = is_new ? std::move(made) : UniqueFd(open(path, kFlags));
+  if (!file.valid()) {
+    return Status(CUDA_ERROR_OPERATING_SYSTEM,
+                  std::string("OPENMPS_TRACE: ") + path + ": " + strerror(errno));
+  }
+  auto trace = std::make_unique<Trace>(std::move(file), json);
+  if (is_new && json) trace->append("[\n");
+  return trace;
+}
+
+Trace::Actor Trace::this_thread() {
+  return {"thread " + std::to_string(syscall(SYS_gettid)), ""};
+}
+
+void Trace::command(const Actor& actor, Opcode opcode, std::span<const unsigned char> payload,
+                    CUresult result, uint64_t begin_ns) {
+  Event event{name_of(opcode), fields_of(opcode, payload), 0, result, begin_ns, now_ns()};
+  event.stream = stream_of(opcode, payload);
+  write(actor, event);
+}
+
+void Trace::wait(const Actor& actor, Id stream, CUresult result, uint64_t begin_ns) {
+  write(actor, {"wait", {{"stream", std::to_string(stream)}}, 0, result, begin_ns, now_ns()});
+}
+
+void Trace::write(const Actor& actor, const Event& event) {
+  const std::lock_guard lock(lock_);
+  if (json_) {
+    std::string text = event_on(actor.name, event);
+    if (event.stream != 0) {
+      text += event_on(actor.streams + "stream " + std::to_string(event.stream), event);
+    }
+    return append(text);
+  }
+  char head[64];
+  snprintf(head, sizeof(head), "%.6f %d ", static_cast<double>(event.begin_ns) / 1e9, getpid());
+  append(head + actor.name + ": " + text_of(event.name, event.fields) + " = " +
+         name_of_result(event.result) + " (" + microseconds(event.end_ns - event.begin_ns) +
+         " us)\n");
+}
+
+// No name, field or value has a character that JSON would have to escape.
+std::string Trace::event_on(const std::string& lane, const Event& event) {
+  const std::string process = "\"pid\":" + std::to_string(getpid());
+  std::string text;
+  const auto [found, is_new] = lanes_.try_emplace(lane, kFirstLane + lanes_.size());
+  const std::string where = process + ",\"tid\":" + std::to_string(found->second);
+  if (is_new) {
+    text = "{\"ph\":\"M\",\"name\":\"thread_name\"," + where + ",\"args\":{\"name\":\"" + lane +
+           "\"}},\n";
+  }
+  text += "{\"ph\":\"X\",\"name\":\"" + event.name + "\"," + where +
+          ",\"ts\":" + microseconds(event.begin_ns) +
+          ",\"dur\":" + microseconds(event.end_ns - event.begin_ns) + ",\"args\":{";
+  for (const auto& [name, value] : event.fields) {
+    text += "\"" + std::string(name) + "\":\"" + value + "\",";
+  }
+  return text + "\"result\":\"" + name_of_result(event.result) + "\"}},\n";
+}
+
+// In one piece, so that processes that share the file do not mix their lines. A full disk costs the
+// trace, not the program.
+void Trace::append(const std::string& text) {
+  [[maybe_unused]] const ssize_t ignored = ::write(file_.get(), text.data(), text.size());
+}
+
+}  // namespace openmps::wire

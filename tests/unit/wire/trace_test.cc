@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a trace says of commands and waits, for people and for viewers.
+#include "wire/trace.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <memory>
+#include <regex>
+#include <sstream>
+#include <string>
+#include <utility>
+
+#include "base/clock.h"
+
+namespace openmps::wire {
+namespace {
+
+const Trace::Actor kSession{"session 3", "session 3 "};
+
+class TraceTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char folder[] = "/tmp/openmps-trace-XXXXXX";
+    ASSERT_NE(mkdtemp(folder), nullptr);
+    folder_ = folder;
+  }
+  void TearDown() override {
+    unsetenv("OPENMPS_TRACE");
+    EXPECT_EQ(system(("rm -r " + folder_).c_str()), 0);
+  }
+  std::unique_ptr<Trace> open(const std::string& name) {
+    path_ = folder_ + "/" + name;
+    setenv("OPENMPS_TRACE", path_.c_str(), 1);
+    Result<std::unique_ptr<Trace>> trace = Trace::from_environment();
+    EXPECT_TRUE(trace.ok());
+    return trace.ok() ? std::move(*trace) : nullptr;
+  }
+  template <typename C>
+  static void command(Trace& trace, const C& c, CUresult result = CUDA_SUCCESS) {
+    trace.command(kSession, C::kOpcode, {reinterpret_cast<const unsigned char*>(&c), sizeof(C)},
+                  result, now_ns() - 2500);
+  }
+  // What is written, numbers that differ from run to run as N.
+  [[nodiscard]] std::string text() const {
+    std::stringstream all;
+    all << std::ifstream(path_).rdbuf();
+    std::string text = std::regex_replace(all.str(), std::regex("\\d+\\.\\d+"), "N");
+    return std::regex_replace(text, std::regex(std::to_string(getpid())), "PID");
+  }
+
+  std::string folder_;
+  std::string path_;
+};
+
+TEST_F(TraceTest, NobodyAsks) {
+  unsetenv("OPENMPS_TRACE");
+  EXPECT_EQ(*Trace::from_environment(), nullptr);
+  setenv("OPENMPS_TRACE", "", 1);
+  EXPECT_EQ(*Trace::from_environment(), nullptr);
+}
+
+TEST_F(TraceTest, AFileThatCanNotBeOpened) {
+  setenv("OPENMPS_TRACE", (folder_ + "/none/file").c_str(), 1);
+  const Result<std::unique_ptr<Trace>> trace = Trace::from_environment();
+  ASSERT_FALSE(trace.ok());
+  EXPECT_NE(trace.status().message().find("/none/file: No such file"), std::string::npos);
+}
+
+TEST_F(TraceTest, ALinePerCommand) {
+  const auto trace = open("text");
+  command(*trace, Fence{1, 2, 3});
+  command(*trace, EventDestroy{7}, CUDA_ERROR_OUT_OF_MEMORY);
+  trace->wait(kSession, 5, CUDA_SUCCESS, now_ns());
+  EXPECT_EQ(text(),
+            "N PID session 3: Fence{stream=1, slot=2, value=3} = CUDA_SUCCESS (N us)\n"
+            "N PID session 3: EventDestroy{event=7} = CUDA_ERROR_OUT_OF_MEMORY (N us)\n"
+            "N PID session 3: wait{stream=5} = CUDA_SUCCESS (N us)\n");
+}
+
+TEST_F(TraceTest, LanesOfExecutorsAndStreams) {
+  const auto trace = open("trace.json");
+  command(*trace, WakeAfter{9});
+  command(*trace, Ping{});
+  EXPECT_EQ(
+      text(),
+      "[\n"
+      R"({"ph":"M","name":"thread_name","pid":PID,"tid":4194304,"args":{"name":"session 3"}},)" "\n"
+      R"({"ph":"X","name":"WakeAfter","pid":PID,"tid":4194304,"ts":N,"dur":N,)"
+      R"("args":{"stream":"9","result":"CUDA_SUCCESS"}},)" "\n"
+      R"({"ph":"M","name":"thread_name","pid":PID,"tid":4194305,"args":{"name":"session 3 stream 9"}},)" "\n"
+      R"({"ph":"X","name":"WakeAfter","pid":PID,"tid":4194305,"ts":N,"dur":N,)"
+      R"("args":{"stream":"9","result":"CUDA_SUCCESS"}},)" "\n"
+      R"({"ph":"X","name":"Ping","pid":PID,"tid":4194304,"ts":N,"dur":N,)"
+      R"("args":{"result":"CUDA_SUCCESS"}},)" "\n");
+}
+
+TEST_F(TraceTest, SeveralProcessesShareAFile) {
+  const auto one = open("shared.json");
+  const auto two = open("shared.json");
+  command(*one, Ping{});
+  command(*two, Ping{});
+  const std::string all = text();
+  EXPECT_EQ(all.find('['), 0u);
+  EXPECT_EQ(all.find('[', 1), std::string::npos) << "one array";
+  EXPECT_EQ(std::count(all.begin(), all.end(), '\n'), 5);
+}
+
+}  // namespace
+}  // namespace openmps::wire
