@@ -16,12 +16,13 @@
 
 namespace {
 
-int exec_ps(bool json) {
+int exec_control(std::vector<const char*> words) {
   openmps::Result<openmps::cli::Installation> installation = openmps::cli::find_installation();
   if (installation.ok()) {
     // The command shell knows how; it prints the errors too.
-    execl(installation->control_program.c_str(), "openmps-control", "ps", json ? "--json" : nullptr,
-          nullptr);
+    words.insert(words.begin(), "openmps-control");
+    words.push_back(nullptr);
+    execv(installation->control_program.c_str(), const_cast<char* const*>(words.data()));
   }
   fprintf(stderr, "openmps: openmps-control can't be run: %s\n", strerror(errno));
   return 1;
@@ -57,9 +58,15 @@ int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape): ends th
   bool json = false;
   ps->add_flag("--json", json, "For scripts");
 
+  CLI::App* inspect = app.add_subcommand(
+      "inspect", "Say what a program is at: its queue, its executor, and who waits for what");
+  std::string session;
+  inspect->add_option("session", session, "The ID or the PID, as ps shows them")->required();
+  inspect->add_flag("--json", json, "For scripts");
+
   CLI::App* doctor = app.add_subcommand(
       "doctor", "Say which driver, daemon and server a program would get, and why");
-  for (CLI::App* command : {run, ps, doctor}) {
+  for (CLI::App* command : {run, ps, inspect, doctor}) {
     command->add_option("--pipe-directory", pipe_directory,
                         "The daemon's directory (default: CUDA_MPS_PIPE_DIRECTORY)");
   }
@@ -67,7 +74,12 @@ int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape): ends th
   CLI11_PARSE(app, argc, argv);
 
   if (!pipe_directory.empty()) setenv("CUDA_MPS_PIPE_DIRECTORY", pipe_directory.c_str(), 1);
-  if (*ps) return exec_ps(json);
+  if (*ps) return exec_control(json ? std::vector{"ps", "--json"} : std::vector{"ps"});
+  if (*inspect) {
+    std::vector<const char*> words{"inspect", session.c_str()};
+    if (json) words.push_back("--json");
+    return exec_control(words);
+  }
   if (*doctor) return openmps::cli::run_doctor();
   const std::vector<std::string> rest = run->remaining();
   run_options.command.insert(run_options.command.begin(), rest.begin(), rest.end());

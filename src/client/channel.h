@@ -161,7 +161,7 @@ class Channel {
   const int socket_;
   const uint64_t spin_ns_;
   const std::unique_ptr<wire::Trace> trace_;  // null: nobody asks
-  std::atomic<uint64_t> last_look_ns_{0};  // at the session's socket
+  std::atomic<uint64_t> last_look_ns_{0};     // at the session's socket
   std::mutex ring_lock_;
   wire::RingProducer ring_;
   std::atomic<uint64_t> free_reply_slots_[wire::kReplySlots / 64];
@@ -212,28 +212,31 @@ CUresult Channel::call_in_slot(const C& command, Send&& send, Read&& read) {
 
 template <wire::Command C>
 CUresult Channel::call(C command, const wire::TailOf<C>& tail) requires(!wire::WithReply<C>) {
-  return call_in_slot(command, [&](uint16_t slot) { return send(order(), command, tail, slot); },
-                      [](const unsigned char*, uint32_t) { return true; });
+  return call_in_slot(
+      command, [&](uint16_t slot) { return send(order(), command, tail, slot); },
+      [](const unsigned char*, uint32_t) { return true; });
 }
 
 template <wire::WithReply C>
 CUresult Channel::call(C command, const wire::TailOf<C>& tail, wire::ReplyOf<C>* reply) {
-  return call_in_slot(command, [&](uint16_t slot) { return send(order(), command, tail, slot); },
-                      [reply](const unsigned char* payload, uint32_t bytes) {
-                        return reply->read(payload, bytes);
-                      });
+  return call_in_slot(
+      command, [&](uint16_t slot) { return send(order(), command, tail, slot); },
+      [reply](const unsigned char* payload, uint32_t bytes) {
+        return reply->read(payload, bytes);
+      });
 }
 
 template <wire::WithReply C>
 CUresult Channel::call(C command, typename C::Reply* reply) requires(!wire::WithTail<C> &&
                                                                      !wire::WithReplyTail<C>) {
-  return call_in_slot(command, [&](uint16_t slot) { return send(order(), command, {}, slot); },
-                      [reply](const unsigned char* payload, uint32_t bytes) {
-                        wire::ReplyOf<C> answer;
-                        const bool good = answer.read(payload, bytes);
-                        *reply = *answer;
-                        return good;
-                      });
+  return call_in_slot(
+      command, [&](uint16_t slot) { return send(order(), command, {}, slot); },
+      [reply](const unsigned char* payload, uint32_t bytes) {
+        wire::ReplyOf<C> answer;
+        const bool good = answer.read(payload, bytes);
+        *reply = *answer;
+        return good;
+      });
 }
 
 template <wire::WithTail C, typename Write, typename Ordered>

@@ -43,6 +43,7 @@ const std::vector<Form>& forms() {
        {&Command::server, &Command::device, &Command::value}},
       {"get_default_client_priority", Verb::kGetDefaultPriority, {}},
       {"set_default_client_priority", Verb::kSetDefaultPriority, {&Command::value}},
+      {"inspect", Verb::kInspect, {&Command::client}},
       {"terminate_client", Verb::kTerminateClient, {&Command::server, &Command::client}},
   };
   return table;
@@ -67,7 +68,8 @@ bool take_option(std::span<const std::string>* words, Command* command) {
   } else if (option == "--csv" && command->verb == Verb::kDeviceQuery) {
     command->csv = true;
   } else if (option == "--json" &&
-             (command->verb == Verb::kPs || command->verb == Verb::kGetServerList)) {
+             (command->verb == Verb::kPs || command->verb == Verb::kGetServerList ||
+              command->verb == Verb::kInspect)) {
     command->json = true;
   } else {
     return false;

@@ -32,13 +32,14 @@ enum class Verb {
   kGetDefaultPriority,
   kSetDefaultPriority,
   kTerminateClient,
+  kInspect,
 };
 
 struct Command {
   Verb verb = Verb::kUnknown;
   std::string word;    // the first word, as typed
   std::string server;  // the server's PID as typed; empty: not given
-  std::string client;  // terminate_client's second PID as typed
+  std::string client;  // terminate_client's second PID, inspect's session, as typed
   std::string device;  // ordinal or UUID
   std::string value;   // what to set; empty: not given
   std::optional<uint32_t> uid;

@@ -67,6 +67,7 @@ void CommandRunner::run(const Command& command, User caller, Done done) {
     case Verb::kPs: client_table(command, done); return;
     case Verb::kGetDeviceClientList: device_clients(command, done); return;
     case Verb::kDeviceQuery: device_query(command, done); return;
+    case Verb::kInspect: inspect(command, caller, done); return;
     case Verb::kGetDefaultPercentage:
     case Verb::kSetDefaultPercentage:
     case Verb::kGetDefaultMemoryLimit:
@@ -204,6 +205,33 @@ void CommandRunner::client_table(const Command& command, const Done& done) {
                  const std::vector<ClientLine> clients = clients_of(answers);
                  done({json ? format_ps_json(clients) : format_ps(clients)});
                });
+}
+
+// A user's sessions are that user's, the daemon's and root's to look into.
+void CommandRunner::inspect(const Command& command, User caller, const Done& done) {
+  const auto wanted = parse_unsigned(command.client, UINT32_MAX);
+  if (!wanted) {
+    done({"inspect wants a session: its ID or its client's PID, as ps shows them\n", 1});
+    return;
+  }
+  std::vector<ServerProcess*> servers = servers_.all();
+  std::erase_if(servers, [caller](ServerProcess* server) {
+    return caller.uid != 0 && caller.uid != geteuid() && caller.uid != server->user().uid;
+  });
+  servers_.ask(
+      servers, wire::QueryKind::kInspect,
+      [done, json = command.json,
+       name = printable(command.client)](const ServerPool::Answers& answers) {
+        std::string text;
+        for (const auto& [pid, answer] : answers) {
+          if (!answer.inspected) continue;
+          text +=
+              json ? format_inspected_json(*answer.inspected) : format_inspected(*answer.inspected);
+        }
+        if (text.empty()) return done({"There is no session " + name + "\n", 1});
+        done({text});
+      },
+      static_cast<uint32_t>(*wanted));
 }
 
 void CommandRunner::device_clients(const Command& command, const Done& done) {

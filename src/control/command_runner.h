@@ -34,6 +34,7 @@ class CommandRunner {
   void server_list(const Command& command, const Done& done);
   void client_table(const Command& command, const Done& done);
   void device_clients(const Command& command, const Done& done);
+  void inspect(const Command& command, User caller, const Done& done);
   void device_query(const Command& command, const Done& done);
   Reply change_defaults(const Command& command);
 

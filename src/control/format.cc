@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "base/text.h"
+#include "wire/command_info.h"
 
 namespace openmps::control {
 namespace {
@@ -62,6 +63,56 @@ std::string format_ps(const std::vector<ClientLine>& clients) {
                    std::to_string(client.server), client.device_uuid.substr(0, kShortUuid),
                    std::to_string(client.namespace_inode), program + mark_of(client));
   }
+  return text;
+}
+
+std::string format_inspected(const Inspected& inspected) {
+  const wire::SessionReport& r = inspected.report;
+  const auto name = [](uint32_t opcode) {
+    return wire::name_of(static_cast<wire::Opcode>(opcode));
+  };
+  std::string text = format_text("Session %u of process %u%s\n", r.id, r.pid,
+                                 r.ending != 0 ? ", which has gone or is cut off" : "");
+  if (r.status != CUDA_SUCCESS) text += format_text("  has ended with CUDA error %u\n", r.status);
+  if (r.async_error != CUDA_SUCCESS) {
+    text += format_text("  has CUDA error %u to report\n", r.async_error);
+  }
+  text += format_text("  executor: %llu commands done, %llu bytes queued, ",
+                      static_cast<unsigned long long>(r.executed),
+                      static_cast<unsigned long long>(r.ring_bytes));
+  if (r.opcode != 0) {
+    text += format_text("executes %s\n", name(r.opcode));
+  } else {
+    text += r.sleeping != 0 ? "sleeps\n" : "looks for commands\n";
+  }
+  if (r.wait != wire::ExecutorWait::kNone) {
+    text += format_text("  has waited for %.3f s: %s\n", static_cast<double>(r.wait_ns) / 1e9,
+                        r.wait == wire::ExecutorWait::kQuietMoment
+                            ? "its command needs a quiet moment, in which no session's work runs"
+                            : "another session's command has its quiet moment");
+  }
+  if (r.later != 0) text += format_text("  commands to be answered later: %u\n", r.later);
+  if (r.waiters != 0) text += format_text("  threads of the program that sleep: %u\n", r.waiters);
+  for (const wire::WaitRow& wait : inspected.waits) {
+    const auto have = static_cast<unsigned long long>(wait.have);
+    switch (wait.kind) {
+      case wire::WaitKind::kQueued:
+        text += format_text("  queued: %llu %s\n", have, name(wait.number));
+        break;
+      case wire::WaitKind::kReply:
+        text += format_text("  a thread waits for the reply in slot %u\n", wait.number);
+        break;
+      case wire::WaitKind::kFence:
+        text +=
+            format_text("  stream %u has not come to %llu, it is at %llu (fence %u)\n", wait.stream,
+                        static_cast<unsigned long long>(wait.want), have, wait.number);
+        break;
+      case wire::WaitKind::kHostFunction:
+        text += format_text("  a stream waits for host function %u of the program\n", wait.number);
+        break;
+    }
+  }
+  if (r.more_waits != 0) text += format_text("  and %u more\n", r.more_waits);
   return text;
 }
 

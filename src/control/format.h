@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "control/device.h"
+#include "wire/handshake.h"
 
 namespace openmps::control {
 
@@ -20,6 +21,12 @@ struct ClientLine {
   std::string device_uuid;
   std::string command;
   bool ending = false;  // the program has gone, its work has not ended yet
+};
+
+// What a session is at (wire/handshake.h).
+struct Inspected {
+  wire::SessionReport report;
+  std::vector<wire::WaitRow> waits;
 };
 
 struct ServerLine {
@@ -36,6 +43,9 @@ std::string format_ps_json(const std::vector<ClientLine>& clients);
 std::string format_server_list_json(const std::vector<ServerLine>& servers);
 std::string format_device_clients(const std::vector<Device>& devices,
                                   const std::vector<ClientLine>& clients);
+// What is queued, what the executor is at, who waits for what.
+std::string format_inspected(const Inspected& inspected);
+std::string format_inspected_json(const Inspected& inspected);
 // One block of device_query: `title`, the heading and the rows.
 std::string format_devices(const std::string& title, const std::vector<Device>& devices, bool csv);
 

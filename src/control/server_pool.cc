@@ -206,7 +206,7 @@ std::vector<ServerProcess*> ServerPool::all() const {
 }
 
 void ServerPool::ask(const std::vector<ServerProcess*>& servers, wire::QueryKind kind,
-                     std::function<void(Answers)> done) {
+                     std::function<void(Answers)> done, uint32_t session) {
   if (servers.empty()) {
     done({});
     return;
@@ -222,10 +222,11 @@ void ServerPool::ask(const std::vector<ServerProcess*>& servers, wire::QueryKind
   gathering->answers.resize(servers.size());
   for (size_t i = 0; i < servers.size(); ++i) {
     const pid_t pid = servers[i]->pid();
-    servers[i]->ask(kind, [gathering, i, pid](ServerAnswer answer) {
+    const auto take = [gathering, i, pid](ServerAnswer answer) {
       gathering->answers[i] = {pid, std::move(answer)};
       if (--gathering->missing == 0) gathering->done(std::move(gathering->answers));
-    });
+    };
+    servers[i]->ask(kind, take, session);
   }
 }
 

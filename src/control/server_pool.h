@@ -56,7 +56,7 @@ class ServerPool {
   // Ask these servers (all that still exist) and hand over the answers in the same order.
   using Answers = std::vector<std::pair<pid_t, ServerAnswer>>;
   void ask(const std::vector<ServerProcess*>& servers, wire::QueryKind kind,
-           std::function<void(Answers)> done);
+           std::function<void(Answers)> done, uint32_t session = 0);
   // The devices of this machine; if no server has run yet, one is started to find out and leaves
   // when it has. An empty list and the reason, if it can't.
   void with_devices(std::function<void(const std::vector<Device>&, std::string why_not)> done);

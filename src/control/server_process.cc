@@ -38,6 +38,19 @@ Result<ServerAnswer> read_answer(std::span<const std::byte> data, pid_t server, 
                                         row.namespace_inode, printable(field_text(row.device_uuid)),
                                         printable(field_text(row.command)), row.ending != 0});
   }
+  if (head.query == wire::QueryKind::kInspect && !data.empty()) {
+    Inspected& inspected = answer.inspected.emplace();
+    if (data.size() >= sizeof(inspected.report)) {
+      memcpy(&inspected.report, data.data(), sizeof(inspected.report));
+      data = data.subspan(sizeof(inspected.report));
+    }
+    const uint32_t waits = inspected.report.waits;
+    if (waits > wire::kMaxWaitRows || data.size() != waits * sizeof(wire::WaitRow)) {
+      return Status(CUDA_ERROR_INVALID_VALUE, "a report with other waits than bytes");
+    }
+    inspected.waits.resize(waits);
+    if (waits != 0) memcpy(inspected.waits.data(), data.data(), data.size());
+  }
   if (head.query == wire::QueryKind::kDevices) {
     answer.devices = parse_devices({reinterpret_cast<const char*>(data.data()), data.size()});
   }
@@ -89,7 +102,8 @@ void ServerProcess::admit(const wire::Admit& admit, int client) {
   if (peer_ != nullptr) peer_->send(wire::message_bytes(admit), {&client, 1});
 }
 
-void ServerProcess::ask(wire::QueryKind kind, std::function<void(ServerAnswer)> done) {
+void ServerProcess::ask(wire::QueryKind kind, std::function<void(ServerAnswer)> done,
+                        uint32_t session) {
   const uint32_t ticket = ++last_ticket_;
   // A server without a connection is about to be reaped: the timer or finish_if_gone() answers.
   questions_[ticket] = Question{std::move(done), loop_.call_after(kAnswerMs, [this, ticket] {
@@ -98,6 +112,7 @@ void ServerProcess::ask(wire::QueryKind kind, std::function<void(ServerAnswer)> 
   wire::Query query;
   query.query = kind;
   query.ticket = ticket;
+  query.session = session;
   if (peer_ != nullptr) peer_->send(wire::message_bytes(query));
 }
 

@@ -5,6 +5,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -32,8 +33,9 @@ struct User {
 struct ServerAnswer {
   bool answered = false;  // false: it has gone, or took longer than kAnswerMs
   wire::ServerState state = wire::ServerState::kInitializing;
-  std::vector<ClientLine> clients;  // kClients
-  std::vector<Device> devices;      // kDevices
+  std::vector<ClientLine> clients;     // kClients
+  std::vector<Device> devices;         // kDevices
+  std::optional<Inspected> inspected;  // kInspect, if it has the session
 };
 
 // What a server's packet of kind Answer says: CUDA_ERROR_INVALID_VALUE if its counts do not fit its
@@ -61,7 +63,8 @@ class ServerProcess {
 
   void admit(const wire::Admit& admit, int client);
   // `done` is called exactly once unless this object is destroyed first.
-  void ask(wire::QueryKind kind, std::function<void(ServerAnswer)> done);
+  // `session`: of kInspect.
+  void ask(wire::QueryKind kind, std::function<void(ServerAnswer)> done, uint32_t session = 0);
   void ask_to_shut_down();
   void force_shutdown();
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/text.h"
+#include "server/inspect.h"
 
 namespace openmps::server {
 namespace {
@@ -74,6 +75,12 @@ std::vector<std::byte> make_answer(const wire::Query& query, wire::ServerState s
   } else if (query.query == wire::QueryKind::kDevices) {
     for (const Device& device : devices) {
       body += device.pci_bus_id + '\t' + device.uuid + '\t' + device.name + '\n';
+    }
+  } else if (query.query == wire::QueryKind::kInspect) {
+    for (const auto& [id, session] : sessions.all()) {
+      if (id != query.session && session->admit.pid != query.session) continue;
+      body = inspect(*session);
+      break;
     }
   }
   answer.header.bytes = static_cast<uint32_t>(sizeof(answer) + body.size());

@@ -23,6 +23,10 @@ class ChannelView {
   [[nodiscard]] CallbackSlot& callback(uint32_t slot) const {
     return at<CallbackSlot>(kCallbackOffset + slot * sizeof(CallbackSlot));
   }
+  [[nodiscard]] ExecutorState& executor() const { return at<ExecutorState>(kExecutorOffset); }
+  [[nodiscard]] FencePromise& promise(uint32_t slot) const {
+    return at<FencePromise>(kPromiseOffset + slot * sizeof(FencePromise));
+  }
   [[nodiscard]] unsigned char* staging() const { return start_ + kStagingOffset; }
   [[nodiscard]] OutputControl& output_control() const { return at<OutputControl>(kOutputOffset); }
   [[nodiscard]] unsigned char* output_text() const { return start_ + kOutputTextOffset; }

@@ -191,13 +191,16 @@ struct ServerReady {
   char reason[kReasonBytes] = {};
 };
 
-// Daemon asks, server answers with Answer + ClientRow[rows] (kClients), and for kDevices with text:
-// a line "pci bus id \t uuid \t name" for each device.
-enum class QueryKind : uint32_t { kStatus = 0, kClients = 1, kDevices = 2 };
+// Daemon asks, server answers with Answer + ClientRow[rows] (kClients), for kDevices with text: a
+// line "pci bus id \t uuid \t name" for each device, and for kInspect with SessionReport +
+// WaitRow[waits], or nothing if it has no such session.
+enum class QueryKind : uint32_t { kStatus = 0, kClients = 1, kDevices = 2, kInspect = 3 };
 struct Query {
   MessageHeader header{.kind = MessageKind::kQuery, .bytes = sizeof(Query)};
   QueryKind query = QueryKind::kStatus;
-  uint32_t ticket = 0;  // echoed
+  uint32_t ticket = 0;   // echoed
+  uint32_t session = 0;  // kInspect: its id, or its client's PID
+  uint32_t reserved = 0;
 };
 enum class ServerState : uint32_t { kInitializing = 0, kActive = 1, kFault = 2 };
 struct ClientRow {
@@ -217,6 +220,39 @@ struct Answer {
   ServerState state = ServerState::kInitializing;
   uint32_t rows = 0;
 };
+// What a session's channel says (wire/layout.h), and who waits for what in it.
+struct SessionReport {
+  uint32_t pid = 0;
+  uint32_t id = 0;
+  uint32_t ending = 0;
+  uint32_t status = CUDA_SUCCESS;
+  uint32_t async_error = CUDA_SUCCESS;
+  uint32_t sleeping = 0;  // the executor, for want of commands
+  uint64_t ring_bytes = 0;
+  uint64_t executed = 0;  // commands
+  uint32_t opcode = 0;    // in work; 0: none
+  uint32_t later = 0;
+  ExecutorWait wait = ExecutorWait::kNone;
+  uint32_t waiters = 0;  // threads of the client that sleep
+  uint64_t wait_ns = 0;
+  uint32_t waits = 0;
+  uint32_t more_waits = 0;  // that the report has no room for
+};
+enum class WaitKind : uint32_t {
+  kQueued = 0,        // `have` commands `number` (an opcode) are in the ring
+  kReply = 1,         // a thread of the client waits for reply slot `number`
+  kFence = 2,         // of `stream`: the GPU has brought slot `number` to `have` of `want`
+  kHostFunction = 3,  // a stream waits until the client has run the function of slot `number`
+};
+struct WaitRow {
+  WaitKind kind = WaitKind::kQueued;
+  uint32_t number = 0;
+  uint32_t stream = 0;
+  uint32_t reserved = 0;
+  uint64_t have = 0;
+  uint64_t want = 0;
+};
+inline constexpr uint32_t kMaxWaitRows = 512;
 // A full house in one packet: more than kMaxMessageBytes.
 inline constexpr uint32_t kMaxAnswerBytes = sizeof(Answer) + kMaxWindows * sizeof(ClientRow);
 

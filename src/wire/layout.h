@@ -84,7 +84,9 @@ inline constexpr uint64_t kStagingBytes = 16 * kMiB;  // pageable copies and blo
 
 inline constexpr uint64_t kHeaderOffset = 0;
 inline constexpr uint64_t kRingControlOffset = 4 * kKiB;
+inline constexpr uint64_t kExecutorOffset = 8 * kKiB;
 inline constexpr uint64_t kReplyOffset = 64 * kKiB;
+inline constexpr uint64_t kPromiseOffset = 1280 * kKiB;
 inline constexpr uint64_t kRingOffset = 2 * kMiB;
 // What the GPU reads and writes lies together, so one registration covers it.
 inline constexpr uint64_t kRegisteredOffset = 4 * kMiB;
@@ -99,7 +101,8 @@ inline constexpr uint64_t kOutputTextOffset = 28 * kMiB;
 inline constexpr uint64_t kOutputTextBytes = 4 * kMiB;
 inline constexpr uint64_t kChannelBytes = 32 * kMiB;
 inline constexpr uint64_t kPinnedOffset = kChannelBytes;  // the pinned heap, to the end of the file
-static_assert(kReplyOffset + kReplySlots * kReplySlotBytes <= kRingOffset);
+static_assert(kReplyOffset + kReplySlots * kReplySlotBytes <= kPromiseOffset);
+static_assert(kPromiseOffset + kFenceSlots * 16 <= kRingOffset);
 static_assert(kRingOffset + kRingBytes <= kRegisteredOffset);
 static_assert(kCallbackOffset + kCallbackSlots * 64 <= kStagingOffset);
 static_assert(kRegisteredEnd <= kOutputOffset);
@@ -146,6 +149,25 @@ struct RingControl {
   // looks.
   alignas(64) std::atomic<uint32_t> consumer_sleeping;
 };
+
+// What the executor is at, for `openmps inspect`, which nobody else reads. Its client could write
+// there, too, and would fool who inspects it, nobody else. Relaxed.
+enum class ExecutorWait : uint32_t { kNone = 0, kQuietMoment = 1, kHeldBack = 2 };
+struct ExecutorState {
+  std::atomic<uint64_t> executed;  // commands so far
+  std::atomic<uint32_t> opcode;    // in work; 0: none
+  std::atomic<uint32_t> later;     // commands that will be answered when something is done
+  std::atomic<ExecutorWait> wait;  // for what other sessions do
+  std::atomic<uint32_t> reserved;
+  std::atomic<uint64_t> wait_since_ns;  // by now_ns()
+};
+// Likewise: what a fence slot will become.
+struct FencePromise {
+  std::atomic<uint64_t> value;
+  std::atomic<uint32_t> stream;
+  std::atomic<uint32_t> reserved;
+};
+static_assert(sizeof(FencePromise) == 16);
 
 // Free-running byte counters of the printed text: tail is stored with release by the worker after
 // the text, head by the client after it has copied the text out.

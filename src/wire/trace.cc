@@ -65,9 +65,7 @@ Result<std::unique_ptr<Trace>> Trace::from_environment() {
   return trace;
 }
 
-Trace::Actor Trace::this_thread() {
-  return {"thread " + std::to_string(syscall(SYS_gettid)), ""};
-}
+Trace::Actor Trace::this_thread() { return {"thread " + std::to_string(syscall(SYS_gettid)), ""}; }
 
 void Trace::command(const Actor& actor, Opcode opcode, std::span<const unsigned char> payload,
                     CUresult result, uint64_t begin_ns) {

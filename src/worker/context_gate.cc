@@ -26,6 +26,25 @@ bool meets(uint32_t wanted, uint32_t device) {
   return wanted == ContextGate::kAllDevices || wanted == device;
 }
 
+// A session waits in the gate, for `openmps inspect` to see.
+class ShownWait {
+ public:
+  ShownWait(const ContextGate::Feeder* feeder, wire::ExecutorWait wait)
+      : state_(feeder == nullptr ? nullptr : feeder->shown) {
+    if (state_ == nullptr) return;
+    state_->wait_since_ns.store(now_ns(), std::memory_order_relaxed);
+    state_->wait.store(wait, std::memory_order_relaxed);
+  }
+  ~ShownWait() {
+    if (state_ != nullptr) state_->wait.store(wire::ExecutorWait::kNone, std::memory_order_relaxed);
+  }
+  ShownWait(const ShownWait&) = delete;
+  ShownWait& operator=(const ShownWait&) = delete;
+
+ private:
+  wire::ExecutorState* const state_;
+};
+
 }  // namespace
 
 const char* name_of(GatedCall call) {
@@ -79,6 +98,7 @@ void ContextGate::set_debt(Feeder& feeder, bool (*owes)(const void*), const void
 void ContextGate::enter(Feeder& feeder, uint32_t device) {
   feeder.device_.store(device, std::memory_order_seq_cst);
   if (closed_[device].load(std::memory_order_seq_cst) == 0) return;
+  const ShownWait shown(&feeder, wire::ExecutorWait::kHeldBack);
   held_back_[device].store(true, std::memory_order_relaxed);
   // Never longer than one hold, whatever the call inside does.
   const uint64_t until = now_ns() + limits_.longest_hold_ns;
@@ -293,6 +313,7 @@ ContextGate::Moment* ContextGate::overlapping_locked(uint32_t device) {
 
 ContextGate::Moment* ContextGate::visit(uint32_t device, const Search& search, const Feeder* feeder,
                                         bool* stopped) {
+  const ShownWait shown(feeder, wire::ExecutorWait::kQuietMoment);
   // Somebody else's search takes as long as it takes.
   const bool waits = search.brief && may_hold(device, search.hold_ns);
   const uint64_t end = now_ns() + (waits ? search.hold_ns : 0);

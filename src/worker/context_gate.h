@@ -81,6 +81,8 @@ class ContextGate {
    public:
     // Ends the waits of its session's calls once it is set; null: nothing does.
     const std::atomic<bool>* stop = nullptr;
+    // Where the session shows that it waits here; null: nowhere.
+    wire::ExecutorState* shown = nullptr;
 
    private:
     friend class ContextGate;

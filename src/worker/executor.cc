@@ -39,6 +39,22 @@ std::span<const unsigned char> payload_of(const wire::Record& record) {
 
 }  // namespace
 
+Executor::Executor(SessionParts& session, wire::RingConsumer& ring, SpinBudget& spin,
+                   uint64_t spin_ns, FaultMonitor& monitor)
+    : session_(session),
+      ring_(ring),
+      spin_(spin),
+      longest_spin_ns_(spin_ns),
+      monitor_(monitor),
+      state_(session.core.view.executor()),
+      trace_(session.core.commons.trace.get()),
+      actor_{"session " + std::to_string(session.core.info.id),
+             "session " + std::to_string(session.core.info.id) + " "} {
+  session_.core.feeder.shown = session_.core.cold_feeder.shown = &state_;
+}
+
+Executor::~Executor() { session_.core.feeder.shown = session_.core.cold_feeder.shown = nullptr; }
+
 Status Executor::run() {
   spin_ns_ = longest_spin_ns_;
   while (!session_.stop.load(std::memory_order_acquire)) {
@@ -62,6 +78,7 @@ Status Executor::execute(const wire::Record& record) {
     return violation("there is no reply slot " + std::to_string(record.reply_slot));
   }
   reply_.clear();
+  state_.opcode.store(static_cast<uint32_t>(record.opcode), std::memory_order_relaxed);
   const uint64_t begin_ns = trace_ == nullptr ? 0 : now_ns();
   Status status;
   try {
@@ -69,10 +86,13 @@ Status Executor::execute(const wire::Record& record) {
   } catch (const std::bad_alloc&) {
     status = Status(CUDA_ERROR_OUT_OF_MEMORY, "the worker is out of memory");
   }
+  state_.opcode.store(0, std::memory_order_relaxed);
+  state_.executed.store(++executed_, std::memory_order_relaxed);
   if (std::unique_ptr<Pending> pending = reply_.take_pending(); pending != nullptr) {
     const std::span payload = payload_of(record);
     late_.push_back({record, std::move(pending), {payload.begin(), payload.end()}, begin_ns});
     late_.back().record.payload = late_.back().payload.data();
+    state_.later.store(static_cast<uint32_t>(late_.size()), std::memory_order_relaxed);
     return Status();
   }
   return conclude(record, status, begin_ns);
@@ -88,6 +108,7 @@ Status Executor::finish_late() {
     }
     const Late done = std::move(late_[i]);
     late_.erase(late_.begin() + static_cast<std::ptrdiff_t>(i));
+    state_.later.store(static_cast<uint32_t>(late_.size()), std::memory_order_relaxed);
     reply_.clear();
     OPENMPS_RETURN_IF_ERROR(conclude(done.record, done.pending->finish(reply_), done.begin_ns));
   }
@@ -134,8 +155,9 @@ void Executor::log_error(const wire::Record& record, const Status& status) {
   if (is_answer(status.code()) || errors_logged_ == kMostErrorsLogged) return;
   ++errors_logged_;
   log("Session " + std::to_string(session_.core.info.id) + " (client " +
-      std::to_string(session_.core.info.client_pid) + "): " + wire::describe(record.opcode, payload_of(record)) +
-      " failed with CUDA error " + std::to_string(status.code()) + ": " + status.message() +
+      std::to_string(session_.core.info.client_pid) +
+      "): " + wire::describe(record.opcode, payload_of(record)) + " failed with CUDA error " +
+      std::to_string(status.code()) + ": " + status.message() +
       (errors_logged_ == kMostErrorsLogged ? " (further errors are not logged)" : ""));
 }
 

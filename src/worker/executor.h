@@ -44,11 +44,10 @@ class SpinBudget {
 class Executor {
  public:
   Executor(SessionParts& session, wire::RingConsumer& ring, SpinBudget& spin, uint64_t spin_ns,
-           FaultMonitor& monitor)
-      : session_(session), ring_(ring), spin_(spin), longest_spin_ns_(spin_ns), monitor_(monitor),
-        trace_(session.core.commons.trace.get()),
-        actor_{"session " + std::to_string(session.core.info.id),
-               "session " + std::to_string(session.core.info.id) + " "} {}
+           FaultMonitor& monitor);
+  ~Executor();
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
 
   // Until session.stop is set: success. A violation of the protocol: the reason.
   Status run();
@@ -77,6 +76,8 @@ class Executor {
   const uint64_t longest_spin_ns_;
   uint64_t spin_ns_ = 0;  // the longest while spinning pays, less and less while it does not
   FaultMonitor& monitor_;
+  wire::ExecutorState& state_;
+  uint64_t executed_ = 0;
   wire::Trace* const trace_;  // null: nobody asks
   const wire::Trace::Actor actor_;
   ReplyWriter reply_;

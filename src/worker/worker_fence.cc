@@ -61,20 +61,23 @@ Status Fences::handle(const wire::Fence& command, Stream& stream) {
   const bool in_order = (command.slot & wire::kFenceInOrder) != 0;
   OPENMPS_RETURN_IF_ERROR(
       streams_.enter(stream, in_order ? Streams::Entry::kMarker : Streams::Entry::kFence));
-  return write(stream, command.slot & ~wire::kFenceInOrder, command.value);
+  return write(command.stream, stream, command.slot & ~wire::kFenceInOrder, command.value);
 }
 
 Status Fences::handle(const wire::EventRecord& command, Event& event, Stream& stream) {
   OPENMPS_RETURN_IF_ERROR(streams_.enter(stream, Streams::Entry::kMarker));
   OPENMPS_RETURN_IF_ERROR(events_.record(event, stream));
   if (command.slot == wire::kNoFence) return Status();
-  return write(stream, command.slot, command.value);
+  return write(command.stream, stream, command.slot, command.value);
 }
 
-Status Fences::write(Stream& stream, uint32_t slot, uint64_t value) {
+Status Fences::write(wire::Id id, Stream& stream, uint32_t slot, uint64_t value) {
   if (slot >= wire::kFenceSlots) return violation("there is no fence " + std::to_string(slot));
   wire::FenceSlot& fence = core_.view.fence(slot);
   ledger_.promise(slot, value);
+  wire::FencePromise& promise = core_.view.promise(slot);
+  promise.value.store(value, std::memory_order_relaxed);
+  promise.stream.store(id, std::memory_order_relaxed);
   if (core_.devices.at(stream.device).writes_64_bit_values) {
     return worker::check(
         core_.driver.cuStreamWriteValue64_v2(stream.handle, core_.device_address(&fence), value,

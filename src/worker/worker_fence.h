@@ -70,7 +70,7 @@ class Fences {
 
  private:
   // Write value to the slot once the stream, which has been entered, has come here.
-  Status write(Stream& stream, uint32_t slot, uint64_t value);
+  Status write(wire::Id id, Stream& stream, uint32_t slot, uint64_t value);
   Status value(Stream& stream, const wire::ValueOperation& operation);
   template <typename F>
   Status submit(Stream& stream, std::span<const wire::ValueOperation> operations, F&& f);

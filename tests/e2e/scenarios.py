@@ -506,7 +506,7 @@ def traced(box, _):
         spans = [e for e in events if e["ph"] == "X"]
         require(all(e["tid"] in lanes and e["dur"] >= 0 for e in spans), f"{path}: a lane has no name")
         seen[path] = {(lanes[e["tid"]], e["name"]) for e in spans}
-    require({("session 1", "Launch"), ("session 1 stream 1", "Launch"), ("session 1", "ModuleLoad"),
+    require({("session 1", "Launch"), ("session 1 stream 2", "Launch"), ("session 1", "ModuleLoad"),
              ("session 2", "Launch")} <= seen[worker], f"the worker's lanes: {sorted(seen[worker])}")
     names = {name for lane, name in seen[client] if lane.startswith("thread ")}
     require({"Launch", "ModuleLoad", "MemoryMap", "wait"} <= names, f"the client's commands: {names}")
@@ -516,6 +516,41 @@ def traced(box, _):
     wrong = [line for line in lines if not shape.fullmatch(line)]
     require(lines and not wrong, f"lines of the trace: {wrong[:3]}")
     require(any("Launch{stream=" in line for line in lines), "no launch in the trace")
+    for path in (worker, client, text):
+        os.remove(path)
+
+
+def inspected(box, _):
+    """What a program that stands still waits for: for a host function of its own, and for quiet."""
+    box.env.update({"SOFTGPU_LOADING_WAITS": "1", "OPENMPS_COLD_LANE": "off"})
+    box.start_daemon()
+
+    def look(child, *parts):
+        said = []
+
+        def seen():
+            said[:] = [box.control(f"inspect {child.pid}")[1]]
+            return all(part in said[0] for part in parts)
+        require(wait_until(seen, SETTLE_LIMIT_S), f"inspect does not say {parts}:\n{said[0]}")
+
+    neighbour = box.start(["drv_neighbour", "host"], stdin=subprocess.PIPE)
+    ready(neighbour)
+    look(neighbour, f"Session 1 of process {neighbour.pid}\n", "waits for host function ",
+         "has not come to ", "threads of the program that sleep: 1\n")
+    program = box.start(["drv_client_worker"])
+    look(program, "its command needs a quiet moment", "a thread waits for the reply in slot ")
+    code, out, err = box.run(["openmps", "inspect", "--json", str(neighbour.pid)], CLIENT_LIMIT_S)
+    require(code == 0, f"openmps inspect: {code}\n{out}{err}")
+    report = json.loads(out)
+    kinds = {wait["kind"] for wait in report["waits"]}
+    require(report["id"] == 1 and {"fence", "host function"} <= kinds, f"inspect --json: {out}")
+    code, out = box.control("inspect 4000000000")
+    require((code, out) == (1, "There is no session 4000000000\n"), f"no such session: {code} {out!r}")
+    code, out = box.control("inspect it")
+    require(code == 1 and "inspect wants a session" in out, f"no number: {code} {out!r}")
+    tell(neighbour)
+    finish(program, "the program")
+    box.quit()
 
 
 def confined(box, _):
@@ -614,7 +649,7 @@ ALL = {f.__name__: f for f in
         control_shell, kernel_output, assert_text, fault_beside_idle, endless_kernel, endless_quit,
         few_threads, few_descriptors, full_heap, limits_at_start, endless_printer,
         kill_waiting, fresh_beside_kernel, fresh_beside_stopped, fresh_beside_value,
-        fresh_beside_queue, traced)}
+        fresh_beside_queue, traced, inspected)}
 
 
 def run(name, build, driver, clients):

@@ -100,9 +100,13 @@ void read_as_answer(Bytes packet) {
   if (!answer.ok()) return;
   kinds_read().insert(MessageKind::kAnswer);
   if (answer->clients.size() > wire::kMaxWindows) abort();
-  const std::string printed = control::format_ps(answer->clients) +
-                              control::format_device_clients(answer->devices, answer->clients) +
-                              control::format_devices("", answer->devices, true);
+  std::string printed = control::format_ps(answer->clients) +
+                        control::format_device_clients(answer->devices, answer->clients) +
+                        control::format_devices("", answer->devices, true);
+  if (answer->inspected) {
+    printed += control::format_inspected(*answer->inspected) +
+               control::format_inspected_json(*answer->inspected);
+  }
   for (const char c : printed) {
     if (static_cast<unsigned char>(c) < ' ' && c != '\n' && c != '\t') abort();
   }

@@ -39,6 +39,7 @@ TEST(Command, KnowsEveryVerbAndItsWords) {
       {"get_device_pinned_mem_limit 4 0", Verb::kGetMemoryLimit, "4", "0", ""},
       {"set_default_client_priority 1", Verb::kSetDefaultPriority, "", "", "1"},
       {"get_default_client_priority", Verb::kGetDefaultPriority, "", "", ""},
+      {"inspect 3 --json", Verb::kInspect, "", "", ""},
       {"terminate_client 3 4", Verb::kTerminateClient, "3", "", ""},
       {"PS", Verb::kUnknown, "", "", ""},
       {"psx", Verb::kUnknown, "", "", ""},

@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include "wire/commands.h"
+
 namespace openmps::control {
 namespace {
 
@@ -29,6 +31,48 @@ TEST(Format, ClientsThatEndAreMarked) {
   EXPECT_EQ(format_device_clients({kH200}, {ending}),
             "[0] 00:00.0, NVIDIA H200\n1338.1 (ending)\n");
   EXPECT_NE(format_ps_json({ending}).find("\"ending\": true"), std::string::npos);
+}
+
+TEST(Format, Inspected) {
+  Inspected inspected;
+  inspected.report.pid = 4711;
+  inspected.report.id = 3;
+  inspected.report.executed = 12;
+  inspected.report.ring_bytes = 96;
+  inspected.report.opcode = static_cast<uint32_t>(wire::Opcode::kModuleLoad);
+  inspected.report.wait = wire::ExecutorWait::kQuietMoment;
+  inspected.report.wait_ns = 1'500'000'000;
+  inspected.report.waiters = 1;
+  inspected.waits = {{wire::WaitKind::kQueued, 2, 0, 0, 7, 0},
+                     {wire::WaitKind::kReply, 5},
+                     {wire::WaitKind::kFence, 9, 2, 0, 3, 4},
+                     {wire::WaitKind::kHostFunction, 8}};
+  inspected.report.more_waits = 6;
+  EXPECT_EQ(
+      format_inspected(inspected),
+      "Session 3 of process 4711\n"
+      "  executor: 12 commands done, 96 bytes queued, executes ModuleLoad\n"
+      "  has waited for 1.500 s: its command needs a quiet moment, in which no session's work "
+      "runs\n"
+      "  threads of the program that sleep: 1\n"
+      "  queued: 7 Launch\n"
+      "  a thread waits for the reply in slot 5\n"
+      "  stream 2 has not come to 4, it is at 3 (fence 9)\n"
+      "  a stream waits for host function 8 of the program\n"
+      "  and 6 more\n");
+  const std::string json = format_inspected_json(inspected);
+  for (const char* part :
+       {"\"executing\": \"ModuleLoad\"", "\"executor_waits_for\": \"quiet moment\"",
+        "\"command\": \"Launch\"", "\"promised\": 4", "\"kind\": \"host function\""}) {
+    EXPECT_NE(json.find(part), std::string::npos) << part << " in " << json;
+  }
+  // A server that knows no better.
+  inspected.report.opcode = 9999;
+  inspected.report.wait = static_cast<wire::ExecutorWait>(77);
+  inspected.waits = {{static_cast<wire::WaitKind>(8), 1}};
+  EXPECT_NE(format_inspected(inspected).find("executes \n"), std::string::npos);
+  EXPECT_NE(format_inspected_json(inspected).find("\"executor_waits_for\": \"\""),
+            std::string::npos);
 }
 
 TEST(Format, DeviceQuery) {

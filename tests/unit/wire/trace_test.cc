@@ -88,14 +88,19 @@ TEST_F(TraceTest, LanesOfExecutorsAndStreams) {
   EXPECT_EQ(
       text(),
       "[\n"
-      R"({"ph":"M","name":"thread_name","pid":PID,"tid":4194304,"args":{"name":"session 3"}},)" "\n"
+      R"({"ph":"M","name":"thread_name","pid":PID,"tid":4194304,"args":{"name":"session 3"}},)"
+      "\n"
       R"({"ph":"X","name":"WakeAfter","pid":PID,"tid":4194304,"ts":N,"dur":N,)"
-      R"("args":{"stream":"9","result":"CUDA_SUCCESS"}},)" "\n"
-      R"({"ph":"M","name":"thread_name","pid":PID,"tid":4194305,"args":{"name":"session 3 stream 9"}},)" "\n"
+      R"("args":{"stream":"9","result":"CUDA_SUCCESS"}},)"
+      "\n"
+      R"({"ph":"M","name":"thread_name","pid":PID,"tid":4194305,"args":{"name":"session 3 stream 9"}},)"
+      "\n"
       R"({"ph":"X","name":"WakeAfter","pid":PID,"tid":4194305,"ts":N,"dur":N,)"
-      R"("args":{"stream":"9","result":"CUDA_SUCCESS"}},)" "\n"
+      R"("args":{"stream":"9","result":"CUDA_SUCCESS"}},)"
+      "\n"
       R"({"ph":"X","name":"Ping","pid":PID,"tid":4194304,"ts":N,"dur":N,)"
-      R"("args":{"result":"CUDA_SUCCESS"}},)" "\n");
+      R"("args":{"result":"CUDA_SUCCESS"}},)"
+      "\n");
 }
 
 TEST_F(TraceTest, SeveralProcessesShareAFile) {

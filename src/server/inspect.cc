@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// See inspect.h.
+#include "server/inspect.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include <map>
+#include <vector>
+
+#include "base/clock.h"
+#include "wire/record.h"
+
+namespace openmps::server {
+namespace {
+
+using wire::WaitKind;
+using wire::WaitRow;
+
+// All of a channel that says who waits. Copied by reading: looking at a page of a mapping would
+// make it exist.
+std::vector<unsigned char> copy_of(int host_file) {
+  std::vector<unsigned char> bytes(wire::kStagingOffset);
+  size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t got =
+        pread(host_file, bytes.data() + done, bytes.size() - done, static_cast<off_t>(done));
+    if (got <= 0) break;
+    done += static_cast<size_t>(got);
+  }
+  return bytes;
+}
+
+// The commands in the ring, as far as it makes sense.
+void add_queued(const wire::ChannelView& view, std::vector<WaitRow>* rows) {
+  std::map<uint16_t, uint64_t> counts;
+  uint64_t head = view.ring_control().head.load(std::memory_order_relaxed);
+  const uint64_t tail = view.ring_control().tail.load(std::memory_order_relaxed);
+  while (head != tail && tail - head <= wire::kRingBytes) {
+    const uint64_t at = head % wire::kRingBytes;
+    wire::RecordHeader record;
+    if (at + sizeof(record) > wire::kRingBytes) break;
+    memcpy(&record, view.ring_data() + at, sizeof(record));
+    if (record.bytes < wire::kRecordAlignment || record.bytes > tail - head) break;
+    if (record.opcode != 0) ++counts[record.opcode];  // 0 fills the ring up
+    head += record.bytes;
+  }
+  for (const auto& [opcode, count] : counts) {
+    rows->push_back({.kind = WaitKind::kQueued, .number = opcode, .have = count});
+  }
+}
+
+void add_waits(const wire::ChannelView& view, std::vector<WaitRow>* rows) {
+  for (uint32_t slot = 0; slot < wire::kReplySlots; ++slot) {
+    if (view.reply(slot).state.load() != wire::ReplySlot::kPending) continue;
+    rows->push_back({.kind = WaitKind::kReply, .number = slot});
+  }
+  for (uint32_t slot = 0; slot < wire::kCallbackSlots; ++slot) {
+    const wire::CallbackSlot& callback = view.callback(slot);
+    if (callback.posted.load() == 0 || callback.done.load() != 0) continue;
+    rows->push_back({.kind = WaitKind::kHostFunction, .number = slot});
+  }
+  for (uint32_t slot = 0; slot < wire::kFenceSlots; ++slot) {
+    const wire::FencePromise& promise = view.promise(slot);
+    const uint64_t have = view.fence(slot).value.load();
+    if (have >= promise.value.load()) continue;
+    rows->push_back({.kind = WaitKind::kFence,
+                     .number = slot,
+                     .stream = promise.stream.load(),
+                     .have = have,
+                     .want = promise.value.load()});
+  }
+}
+
+}  // namespace
+
+std::string inspect(const Session& session) {
+  std::vector<unsigned char> copy = copy_of(session.host_file.get());
+  const wire::ChannelView view(copy.data());
+  std::vector<WaitRow> rows;
+  add_queued(view, &rows);
+  add_waits(view, &rows);
+
+  const wire::RingControl& ring = view.ring_control();
+  const wire::ExecutorState& executor = view.executor();
+  wire::SessionReport report;
+  report.pid = session.admit.pid;
+  report.id = session.id;
+  report.ending = session.state == SessionState::kEnding ? 1 : 0;
+  report.status = view.header().status.load();
+  report.async_error = view.header().async_error.load();
+  report.waiters = view.header().waiters.load();
+  report.sleeping = ring.consumer_sleeping.load();
+  report.ring_bytes = ring.tail.load() - ring.head.load();
+  report.executed = executor.executed.load();
+  report.opcode = executor.opcode.load();
+  report.later = executor.later.load();
+  report.wait = executor.wait.load();
+  if (report.wait != wire::ExecutorWait::kNone) {
+    report.wait_ns = now_ns() - executor.wait_since_ns.load();
+  }
+  if (rows.size() > wire::kMaxWaitRows) {
+    report.more_waits = static_cast<uint32_t>(rows.size()) - wire::kMaxWaitRows;
+    rows.resize(wire::kMaxWaitRows);
+  }
+  report.waits = static_cast<uint32_t>(rows.size());
+  std::string bytes(reinterpret_cast<const char*>(&report), sizeof(report));
+  return bytes.append(reinterpret_cast<const char*>(rows.data()), rows.size() * sizeof(rows[0]));
+}
+
+}  // namespace openmps::server
