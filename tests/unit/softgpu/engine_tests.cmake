@@ -25,7 +25,8 @@ endforeach()
 target_link_libraries(engine_image_test PRIVATE ${OPENMPS_ZSTD_STATIC} ${OPENMPS_LZ4_STATIC})
 get_filename_component(openmps_source_root ${engine_test_dir}/../../.. ABSOLUTE)
 target_compile_definitions(engine_image_test PRIVATE
-  OPENMPS_COVERAGE_PAGE="${openmps_source_root}/docs/ptx-coverage.md")
+  OPENMPS_COVERAGE_PAGE="${openmps_source_root}/docs/ptx-coverage.md"
+  OPENMPS_CONFORMANCE_RECORDING="${openmps_source_root}/tests/softgpu/conformance/h200.txt")
 
 # The entries of the fuzz targets, each under a name of its own, on seeded mutations.
 engine_test(engine_fuzz_test)
