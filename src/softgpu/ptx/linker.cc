@@ -298,7 +298,9 @@ std::string combine(const std::vector<Input>& inputs, const SymbolTable& symbols
         const bool keep =
             definition != nullptr ? defined_here : declared.insert(statement.name).second;
         if (keep) variables += keyword(statement.linkage) + statement.head + statement.body + "\n";
-      } else if (!statement.is_kernel && declared.insert(statement.name).second) {
+      } else if ((!statement.is_kernel || definition != nullptr) &&
+                 declared.insert(statement.name).second) {
+        // Kernels too: others may launch them.
         const Linkage linkage = definition != nullptr ? definition->linkage : statement.linkage;
         declarations += keyword(linkage) + statement.head + ";\n";
       }

@@ -108,14 +108,16 @@ TEST(Images, WrapperPointsToTheContainer) {
 // PTX beside it.
 TEST(Images, ObjectsOfOneProgramAreLinked) {
   const std::string linked = container(entry(2, 80, "ELF", Packing::kNone));
-  const std::string user =
-      container(entry(1, 80,
-                      ptx("sm_80",
-                          ".extern .func twice(.param .b32 x);\n.extern .global .u32 count;\n"
-                          ".visible .entry first() { .reg .b32 %r; .param .b32 p;\n"
-                          "ld.global.u32 %r, [count]; st.param.b32 [p], %r;\n"
-                          "call twice, (p); ret; }\n"),
-                      Packing::kZstd));
+  const std::string user = container(
+      entry(1, 80,
+            ptx("sm_80",
+                ".extern .func twice(.param .b32 x);\n.extern .global .u32 count;\n"
+                ".visible .entry first() { .reg .b32 %r; .param .b32 p;\n"
+                "ld.global.u32 %r, [count]; st.param.b32 [p], %r;\n"
+                "call twice, (p); ret; }\n"
+                ".extern .entry second();\n"
+                ".visible .entry launches() { .reg .b64 %rd; mov.u64 %rd, second; ret; }\n"),
+            Packing::kZstd));
   const std::string provider = container(entry(1, 80,
                                                ptx("sm_80",
                                                    ".visible .global .u32 count = 3;\n"
@@ -130,7 +132,7 @@ TEST(Images, ObjectsOfOneProgramAreLinked) {
   CompileError error;
   const auto program = compile(&wrapper, SIZE_MAX, {80}, &error);
   ASSERT_NE(program, nullptr) << error.log;
-  ASSERT_EQ(program->kernels().size(), 2u);
+  ASSERT_EQ(program->kernels().size(), 3u);
   for (const KernelInfo& kernel : program->kernels()) EXPECT_EQ(kernel.unusable, "");
   // Two objects that define the same kernel: the message names it.
   const void* both[] = {user.data(), user.data(), nullptr};
