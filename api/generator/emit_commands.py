@@ -127,7 +127,10 @@ def _parts(protocol, by_number):
     """Which field counts which part, for wire/codec.h."""
     out = ["// What counts one part of a tail, and how much of it there may be.\n"
            "template <typename Counting, typename Tail, typename Span>\nstruct Part {\n"
-           "  uint32_t Counting::* count;\n  Span Tail::* span;\n  uint32_t most;\n};\n\n"
+           "  uint32_t Counting::* count;\n  Span Tail::* span;\n  uint32_t most;\n};\n"
+           "// For clang before 17.\n"
+           "template <typename Counting, typename Tail, typename Span>\n"
+           "Part(uint32_t Counting::*, Span Tail::*, uint32_t) -> Part<Counting, Tail, Span>;\n\n"
            "template <typename Tail>\ninline constexpr std::tuple<> kParts;\n"]
     for c in by_number:
         for counting, tail, parts in ((c.name, f"{c.name}::Tail", c.tail),

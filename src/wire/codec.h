@@ -53,6 +53,16 @@ struct TailType<C> {
 };
 template <typename C>
 using TailOf = typename TailType<C>::Type;
+template <typename C>
+struct ReplyTailType {
+  using Type = NoTail;
+};
+template <WithReplyTail C>
+struct ReplyTailType<C> {
+  using Type = typename C::ReplyTail;
+};
+template <typename C>
+using ReplyTailOf = typename ReplyTailType<C>::Type;
 
 // visit(part, element size) for each part of a tail.
 template <typename Tail, typename Visit>

@@ -65,11 +65,10 @@ class ReplyTo {
   }
   // With the counts of the tail, which fits room().
   void put(typename C::Reply reply,
-           const auto&tail) const requires std::is_same_v < std::remove_cvref_t<decltype(tail)>,
-  typename C::ReplyTail > {
+           const wire::ReplyTailOf<C>& tail) const requires wire::WithReplyTail<C> {
     static_cast<void>(wire::set_counts(tail, &reply));
     writer_->append(&reply, sizeof(reply));
-    wire::for_each_part<typename C::ReplyTail>([&](const auto& part) {
+    wire::for_each_part<wire::ReplyTailOf<C>>([&](const auto& part) {
       const auto& span = tail.*part.span;
       writer_->append(span.data(), span.size() * wire::element_bytes(part.span));
     });
