@@ -11,16 +11,17 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 # layer -> layers that it may include besides itself. docs/architecture.md explains the table.
 MAY_USE = {
-    "base": set(),
-    "interop": {"base"},
-    "wire": {"base"},
-    "driver": {"base"},
-    "client": {"base", "interop", "wire", "driver"},
-    "worker": {"base", "wire", "driver"},
-    "server": {"base", "wire"},
-    "control": {"base", "wire"},
-    "cli": {"base", "wire"},
-    "softgpu": {"base", "interop"},
+    "cuda": set(),
+    "base": {"cuda"},
+    "interop": {"cuda", "base"},
+    "wire": {"cuda", "base"},
+    "driver": {"cuda", "base"},
+    "client": {"cuda", "base", "interop", "wire", "driver"},
+    "worker": {"cuda", "base", "wire", "driver"},
+    "server": {"cuda", "base", "wire"},
+    "control": {"cuda", "base", "wire"},
+    "cli": {"cuda", "base", "wire"},
+    "softgpu": {"cuda", "base", "interop"},
 }
 # Layers that may include the generated headers, spelled "api/...".
 USES_API = {"interop", "wire", "driver", "client", "worker", "softgpu"}

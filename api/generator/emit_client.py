@@ -8,7 +8,7 @@ def client_impl(functions):
                 "the classes local and special are written by hand in src/client, all others are\n"
                 "generated (client_entry.cc).", pragma=True),
            '#include "api/client_hooks.h"\n#include "api/driver_table.h"\n'
-           '#include "base/cuda_abi.h"\n\nnamespace openmps::client::impl {\n\n']
+           '#include "cuda/abi.h"\n\nnamespace openmps::client::impl {\n\n']
     for function in functions:
         if not function.base and function.doc:
             out.append(f"// {function.doc}\n")

@@ -26,7 +26,7 @@ def header(protocol):
                 "order by the session's executor. All structs are plain data without holes; what\n"
                 "follows one is its Tail. docs/wire-format.md explains them.", True, SOURCE),
            '#include <cstdint>\n#include <span>\n#include <string_view>\n#include <tuple>\n'
-           '#include <type_traits>\n\n#include "base/cuda_abi.h"\n#include "base/status.h"\n'
+           '#include <type_traits>\n\n#include "cuda/abi.h"\n#include "cuda/status.h"\n'
            '#include "wire/extent.h"\n#include "wire/layout.h"\n#include "wire/limits.h"\n#include "wire/record.h"\n\nnamespace openmps::wire {\n\n'
            "enum class Opcode : uint16_t {\n  kPadding = 0,  // fills the ring up to its end\n"]
     by_number = sorted(protocol.commands.values(), key=lambda c: c.number)

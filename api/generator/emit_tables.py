@@ -10,7 +10,7 @@ EXPORT_PROTOTYPE = "OPENMPS_EXPORT "
 def prototypes(functions):
     out = [head("Prototypes of every exported symbol of the driver library, for both of ours.",
                 pragma=True),
-           '#include "base/cuda_abi.h"\n\n',
+           '#include "cuda/abi.h"\n\n',
            '#define OPENMPS_EXPORT __attribute__((visibility("default")))\n\n',
            'extern "C" {\n\n']
     for function in functions:
@@ -24,7 +24,7 @@ def driver_table(functions):
                 "A table is filled by src/driver (a real driver) or is the table of entry points\n"
                 "of the client library; its members stand in the order of DriverSymbol.",
                 pragma=True),
-           "#include <cstddef>\n#include <cstdint>\n\n#include \"base/cuda_abi.h\"\n\n",
+           "#include <cstddef>\n#include <cstdint>\n\n#include \"cuda/abi.h\"\n\n",
            "// X(symbol), in the order of DriverTable.\n#define OPENMPS_DRIVER_SYMBOLS(X)"]
     out += [f" \\\n  X({f.symbol})" for f in functions]
     out.append("\n\nnamespace openmps {\n\nenum class DriverSymbol : uint16_t {\n"
@@ -50,7 +50,7 @@ def proc_address_header():
 #include <cstdint>
 #include <string_view>
 
-#include "base/cuda_abi.h"
+#include "cuda/abi.h"
 
 namespace openmps {
 

@@ -5,7 +5,7 @@
 // reasons. Called by main(); a library of its own, which the client library does not link.
 #pragma once
 
-#include "base/status.h"
+#include "cuda/status.h"
 
 namespace openmps {
 

@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <utility>
 
-#include "base/status.h"
 #include "base/unique_fd.h"
+#include "cuda/status.h"
 
 namespace openmps {
 

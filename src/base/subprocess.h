@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/status.h"
+#include "cuda/status.h"
 
 namespace openmps {
 

@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/status.h"
 #include "base/unique_fd.h"
+#include "cuda/status.h"
 
 namespace openmps {
 

@@ -9,8 +9,8 @@
 #include <mutex>
 #include <utility>
 
-#include "base/cuda_abi.h"
 #include "client/handle_table.h"
+#include "cuda/abi.h"
 #include "wire/commands.h"
 
 namespace openmps::client {

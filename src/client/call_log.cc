@@ -15,8 +15,8 @@
 
 #include "api/client_hooks.h"
 #include "api/client_impl.h"
-#include "base/error_names.h"
 #include "client/debug.h"
+#include "cuda/error_names.h"
 
 namespace openmps::client {
 namespace {

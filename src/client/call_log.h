@@ -9,7 +9,7 @@
 #include <mutex>
 #include <string>
 
-#include "base/cuda_abi.h"
+#include "cuda/abi.h"
 
 namespace openmps::client {
 

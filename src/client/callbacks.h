@@ -15,8 +15,8 @@
 #include <mutex>
 #include <vector>
 
-#include "base/cuda_abi.h"
 #include "client/fence.h"
+#include "cuda/abi.h"
 
 namespace openmps::client {
 

@@ -12,8 +12,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/cuda_abi.h"
 #include "client/graph.h"
+#include "cuda/abi.h"
 
 namespace openmps::client {
 

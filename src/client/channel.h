@@ -15,7 +15,7 @@
 #include <type_traits>
 
 #include "base/clock.h"
-#include "base/cuda_abi.h"
+#include "cuda/abi.h"
 #include "wire/channel_view.h"
 #include "wire/codec.h"
 #include "wire/ring.h"

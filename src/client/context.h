@@ -3,8 +3,8 @@
 // makes them different (streams, lifetime of objects) is kept here. Any thread.
 #pragma once
 
-#include "base/cuda_abi.h"
 #include "client/session.h"
+#include "cuda/abi.h"
 
 namespace openmps::client {
 

@@ -9,8 +9,8 @@
 #include <mutex>
 #include <vector>
 
-#include "base/cuda_abi.h"
 #include "client/channel.h"
+#include "cuda/abi.h"
 
 namespace openmps::client {
 

@@ -14,11 +14,11 @@
 #include <variant>
 #include <vector>
 
-#include "base/cuda_abi.h"
 #include "client/graph_memory.h"
 #include "client/handle_table.h"
 #include "client/transfer.h"
 #include "client/user_object.h"
+#include "cuda/abi.h"
 
 namespace openmps::client {
 

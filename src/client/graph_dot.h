@@ -3,8 +3,8 @@
 // session.graph_lock held.
 #pragma once
 
-#include "base/cuda_abi.h"
 #include "client/graph.h"
+#include "cuda/abi.h"
 
 namespace openmps::client {
 

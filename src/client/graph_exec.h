@@ -11,10 +11,10 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/cuda_abi.h"
 #include "client/callbacks.h"
 #include "client/graph.h"
 #include "client/handle_table.h"
+#include "cuda/abi.h"
 #include "wire/commands.h"
 
 namespace openmps::client {

@@ -11,9 +11,9 @@
 #include <memory>
 #include <mutex>
 
-#include "base/cuda_abi.h"
 #include "client/fence.h"
 #include "client/memory.h"
+#include "cuda/abi.h"
 
 namespace openmps::client {
 

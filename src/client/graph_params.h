@@ -4,9 +4,9 @@
 // session.graph_lock held where a node is involved.
 #pragma once
 
-#include "base/cuda_abi.h"
 #include "client/graph.h"
 #include "client/launch_request.h"
+#include "cuda/abi.h"
 
 namespace openmps::client {
 

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "api/driver_table.h"
-#include "base/cuda_abi.h"
+#include "cuda/abi.h"
 
 namespace openmps::client {
 

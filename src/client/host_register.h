@@ -13,10 +13,10 @@
 #include <cstdint>
 #include <mutex>
 
-#include "base/cuda_abi.h"
 #include "base/unique_fd.h"
 #include "client/interval_map.h"
 #include "client/pinned.h"
+#include "cuda/abi.h"
 
 namespace openmps::client {
 

@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "base/status.h"
+#include "cuda/status.h"
 #include "wire/commands.h"
 
 namespace openmps::client {

@@ -3,10 +3,10 @@
 // generated entry points, on the program's threads.
 #include "api/client_impl.h"
 #include "api/proc_address.h"
-#include "base/error_names.h"
 #include "client/debug.h"
 #include "client/mode.h"
 #include "client/session.h"
+#include "cuda/error_names.h"
 #include "interop/export_tables.h"
 
 namespace openmps::client::impl {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/cuda_abi.h"
+#include "cuda/abi.h"
 #include "wire/commands.h"
 
 namespace openmps::client {

@@ -3,8 +3,8 @@
 // questions about a launch. Called by the implementations, on the program's threads.
 #pragma once
 
-#include "base/cuda_abi.h"
-#include "base/launch_attributes.h"
+#include "cuda/abi.h"
+#include "cuda/launch_attributes.h"
 #include "wire/commands.h"
 
 namespace openmps::client {

@@ -5,9 +5,9 @@
 
 #include <cstdint>
 
-#include "base/cuda_abi.h"
-#include "base/launch_attributes.h"
 #include "client/objects.h"
+#include "cuda/abi.h"
+#include "cuda/launch_attributes.h"
 
 namespace openmps::client {
 

@@ -13,8 +13,8 @@
 #include <mutex>
 #include <vector>
 
-#include "base/cuda_abi.h"
 #include "base/shared_memory.h"
+#include "cuda/abi.h"
 
 namespace openmps::client {
 

@@ -12,13 +12,13 @@
 #include <optional>
 #include <vector>
 
-#include "base/cuda_abi.h"
 #include "base/shared_memory.h"
 #include "client/arena.h"
 #include "client/channel.h"
 #include "client/deferred_frees.h"
 #include "client/fence.h"
 #include "client/returned_ranges.h"
+#include "cuda/abi.h"
 
 namespace openmps::client {
 

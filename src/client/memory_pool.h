@@ -6,9 +6,9 @@
 #include <atomic>
 #include <cstdint>
 
-#include "base/cuda_abi.h"
 #include "client/handle_table.h"
 #include "client/memory.h"
+#include "cuda/abi.h"
 
 namespace openmps::client {
 

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "base/cuda_abi.h"
+#include "cuda/abi.h"
 
 namespace openmps::client {
 

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "base/cuda_abi.h"
 #include "client/image.h"
 #include "client/jit_options.h"
 #include "client/session.h"
+#include "cuda/abi.h"
 
 namespace openmps::client {
 

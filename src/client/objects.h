@@ -15,12 +15,12 @@
 #include <utility>
 #include <vector>
 
-#include "base/cuda_abi.h"
-#include "base/stream_attributes.h"
 #include "client/fence.h"
 #include "client/handle_table.h"
 #include "client/image.h"
 #include "client/jit_options.h"
+#include "cuda/abi.h"
+#include "cuda/stream_attributes.h"
 #include "wire/commands.h"
 #include "wire/device_facts.h"
 

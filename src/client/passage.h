@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <mutex>
 
-#include "base/cuda_abi.h"
 #include "base/unique_fd.h"
 #include "client/channel.h"
+#include "cuda/abi.h"
 #include "wire/commands.h"
 
 namespace openmps::client {

@@ -10,11 +10,11 @@
 #include <optional>
 #include <vector>
 
-#include "base/cuda_abi.h"
 #include "client/channel.h"
 #include "client/interval_map.h"
 #include "client/range_allocator.h"
 #include "client/returned_ranges.h"
+#include "cuda/abi.h"
 
 namespace openmps::client {
 

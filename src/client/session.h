@@ -12,9 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "base/cuda_abi.h"
 #include "base/shared_memory.h"
-#include "base/status.h"
 #include "base/unique_fd.h"
 #include "client/array.h"
 #include "client/callbacks.h"
@@ -38,6 +36,8 @@
 #include "client/staging.h"
 #include "client/user_object.h"
 #include "client/virtual_memory.h"
+#include "cuda/abi.h"
+#include "cuda/status.h"
 #include "wire/device_facts.h"
 
 namespace openmps::client {

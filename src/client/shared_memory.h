@@ -8,7 +8,7 @@
 #include <map>
 #include <mutex>
 
-#include "base/cuda_abi.h"
+#include "cuda/abi.h"
 #include "wire/commands.h"
 
 namespace openmps::client {

@@ -3,8 +3,8 @@
 // waiting for them. Any thread.
 #pragma once
 
-#include "base/cuda_abi.h"
 #include "client/session.h"
+#include "cuda/abi.h"
 
 namespace openmps::client {
 

@@ -8,10 +8,10 @@
 #include <utility>
 
 #include "api/client_impl.h"
-#include "base/stream_attributes.h"
 #include "client/stream.h"
 #include "client/thread_state.h"
 #include "client/work_check.h"
+#include "cuda/stream_attributes.h"
 
 namespace openmps::client {
 namespace {

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/cuda_abi.h"
 #include "client/session.h"
+#include "cuda/abi.h"
 
 namespace openmps::client {
 

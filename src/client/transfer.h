@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "base/cuda_abi.h"
+#include "cuda/abi.h"
 #include "wire/commands.h"
 
 namespace openmps::client {

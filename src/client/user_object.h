@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <utility>
 
-#include "base/cuda_abi.h"
 #include "client/handle_table.h"
+#include "cuda/abi.h"
 
 namespace openmps::client {
 

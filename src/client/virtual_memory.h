@@ -8,8 +8,8 @@
 #include <map>
 #include <mutex>
 
-#include "base/cuda_abi.h"
 #include "client/handle_table.h"
+#include "cuda/abi.h"
 #include "wire/handshake.h"
 
 namespace openmps::client {

@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <span>
 
-#include "base/cuda_abi.h"
 #include "client/session.h"
+#include "cuda/abi.h"
 
 namespace openmps::client {
 

@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "api/driver_table.h"
-#include "base/status.h"
+#include "cuda/status.h"
 #include "driver/search.h"
 
 namespace openmps {

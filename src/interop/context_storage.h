@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <mutex>
 
-#include "base/cuda_abi.h"
+#include "cuda/abi.h"
 
 namespace openmps {
 

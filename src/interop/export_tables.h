@@ -3,7 +3,7 @@
 // same in the client library and in softgpu. docs/interop.md describes each. Any thread.
 #pragma once
 
-#include "base/cuda_abi.h"
+#include "cuda/abi.h"
 #include "interop/integrity.h"
 
 namespace openmps {

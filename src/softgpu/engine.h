@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/status.h"
+#include "cuda/status.h"
 
 namespace openmps::softgpu {
 

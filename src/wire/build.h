@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <string>
 
-#include "base/status.h"
+#include "cuda/status.h"
 #include "wire/build_hash.h"
 
 namespace openmps::wire {

@@ -10,7 +10,7 @@
 #include <tuple>
 #include <type_traits>
 
-#include "base/status.h"
+#include "cuda/status.h"
 #include "wire/commands.h"
 #include "wire/ring.h"
 

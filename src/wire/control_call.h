@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "base/status.h"
 #include "base/unique_fd.h"
+#include "cuda/status.h"
 
 namespace openmps::wire {
 

@@ -16,7 +16,7 @@
 
 #include <cstdint>
 
-#include "base/cuda_abi.h"
+#include "cuda/abi.h"
 #include "wire/build.h"
 #include "wire/layout.h"
 

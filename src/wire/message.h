@@ -9,8 +9,8 @@
 #include <string>
 #include <type_traits>
 
-#include "base/status.h"
 #include "base/unix_socket.h"
+#include "cuda/status.h"
 #include "wire/handshake.h"
 
 namespace openmps::wire {

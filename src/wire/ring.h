@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/status.h"
+#include "cuda/status.h"
 #include "wire/channel_view.h"
 #include "wire/commands.h"
 

@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "base/clock.h"
-#include "base/error_names.h"
+#include "cuda/error_names.h"
 
 namespace openmps::wire {
 namespace {

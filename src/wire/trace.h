@@ -14,9 +14,9 @@
 #include <string>
 #include <utility>
 
-#include "base/cuda_abi.h"
-#include "base/status.h"
 #include "base/unique_fd.h"
+#include "cuda/abi.h"
+#include "cuda/status.h"
 #include "wire/command_info.h"
 
 namespace openmps::wire {

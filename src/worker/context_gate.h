@@ -26,7 +26,7 @@
 
 #include "api/driver_table.h"
 #include "base/clock.h"
-#include "base/cuda_abi.h"
+#include "cuda/abi.h"
 #include "wire/handshake.h"
 
 namespace openmps::worker {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "api/driver_table.h"
-#include "base/status.h"
+#include "cuda/status.h"
 
 namespace openmps::worker {
 

@@ -5,7 +5,7 @@
 // encodes the reply and resets the arena.
 #pragma once
 
-#include "base/status.h"
+#include "cuda/status.h"
 #include "wire/ring.h"
 #include "worker/reply_writer.h"
 #include "worker/session_parts.h"

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "base/status.h"
+#include "cuda/status.h"
 
 namespace openmps::worker {
 

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "base/status.h"
+#include "cuda/status.h"
 #include "wire/ring.h"
 #include "wire/trace.h"
 #include "worker/fault_monitor.h"

@@ -3,8 +3,8 @@
 // client maps. Called once by main().
 #pragma once
 
-#include "base/status.h"
 #include "base/unique_fd.h"
+#include "cuda/status.h"
 #include "worker/devices.h"
 
 namespace openmps::worker {

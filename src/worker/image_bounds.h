@@ -6,7 +6,7 @@
 
 #include <span>
 
-#include "base/status.h"
+#include "cuda/status.h"
 
 namespace openmps::worker {
 

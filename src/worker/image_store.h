@@ -12,7 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/status.h"
+#include "cuda/status.h"
 #include "worker/loaded_library.h"
 
 namespace openmps::worker {

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/status.h"
+#include "cuda/status.h"
 #include "wire/commands.h"
 #include "worker/driver_check.h"
 

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "base/status.h"
+#include "cuda/status.h"
 
 namespace openmps::worker {
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <thread>
 
-#include "base/status.h"
 #include "base/unique_fd.h"
+#include "cuda/status.h"
 
 namespace openmps::worker {
 

@@ -8,7 +8,7 @@
 #include <memory>
 #include <utility>
 
-#include "base/status.h"
+#include "cuda/status.h"
 #include "wire/codec.h"
 
 namespace openmps::worker {

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "api/driver_table.h"
-#include "base/status.h"
+#include "cuda/status.h"
 
 namespace openmps::worker {
 

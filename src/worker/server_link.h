@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <string_view>
 
-#include "base/status.h"
 #include "base/unique_fd.h"
+#include "cuda/status.h"
 
 namespace openmps::worker {
 

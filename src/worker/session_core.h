@@ -9,7 +9,7 @@
 #include <memory>
 #include <string>
 
-#include "base/status.h"
+#include "cuda/status.h"
 #include "wire/channel_view.h"
 #include "wire/commands.h"
 #include "wire/handshake.h"

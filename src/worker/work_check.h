@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <span>
 
-#include "base/status.h"
+#include "cuda/status.h"
 #include "wire/commands.h"
 
 namespace openmps::worker {

@@ -8,7 +8,7 @@
 #include <array>
 #include <cstdint>
 
-#include "base/status.h"
+#include "cuda/status.h"
 #include "wire/commands.h"
 #include "worker/reply_writer.h"
 #include "worker/session_core.h"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes a translation unit that compares src/base/cuda_abi.h with a toolkit's cuda.h.
+"""Writes a translation unit that compares src/cuda/abi.h with a toolkit's cuda.h.
 
 Run by the build (tests/api/CMakeLists.txt) where a toolkit is installed:
-    make_abi_check.py <cuda_abi.h> <output.cc>
+    make_abi_check.py <abi.h> <output.cc>
 Every enumerator, every constant, and the size, alignment and member offsets of every structure
 become a static_assert, so a difference stops the build with the name of what differs.
 """
@@ -63,7 +63,7 @@ def main():
     lines += [f"const auto value_of_{name} = (long long)({name});" for name, _ in constants]
     lines.append("}  // namespace toolkit")
     lines += [f"#undef {name}" for name, _ in constants]
-    lines += ["namespace openmps_abi {", '#include "base/cuda_abi.h"', "}  // namespace openmps_abi",
+    lines += ["namespace openmps_abi {", '#include "cuda/abi.h"', "}  // namespace openmps_abi",
               "using ours = long long;"]
     for name in enumerators:
         lines.append(f'static_assert((ours)openmps_abi::{name} == (ours)::{name}, "{name}");')

@@ -9,7 +9,7 @@
 
 #include "api/default_stream.h"
 #include "api/driver_table.h"
-#include "base/cuda_abi.h"
+#include "cuda/abi.h"
 
 namespace openmps::client {
 

@@ -11,7 +11,7 @@
 #include <mutex>
 #include <shared_mutex>
 
-#include "base/status.h"
+#include "cuda/status.h"
 #include "softgpu/engine.h"
 
 namespace openmps::softgpu {

@@ -7,8 +7,8 @@
 #include <memory>
 #include <vector>
 
-#include "base/cuda_abi.h"
-#include "base/status.h"
+#include "cuda/abi.h"
+#include "cuda/status.h"
 #include "softgpu/texture.h"
 
 namespace openmps::softgpu {

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/status.h"
+#include "cuda/status.h"
 #include "softgpu/device/graph.h"
 #include "softgpu/device/work.h"
 

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "base/status.h"
+#include "cuda/status.h"
 #include "softgpu/device/graph.h"
 #include "softgpu/device/work.h"
 

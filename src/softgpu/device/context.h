@@ -9,7 +9,7 @@
 #include <mutex>
 #include <set>
 
-#include "base/status.h"
+#include "cuda/status.h"
 #include "softgpu/device/execution_context.h"
 #include "softgpu/device/segment.h"
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "base/cuda_abi.h"
+#include "cuda/abi.h"
 
 namespace openmps::softgpu {
 

@@ -3,7 +3,7 @@
 // is inside it, and how a copy of ordinary (pageable) memory keeps its promises. API threads.
 #pragma once
 
-#include "base/status.h"
+#include "cuda/status.h"
 #include "softgpu/device/copy.h"
 #include "softgpu/device/stream.h"
 #include "softgpu/device/work.h"

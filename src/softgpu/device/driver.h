@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "base/status.h"
+#include "cuda/status.h"
 #include "softgpu/device/address_space.h"
 #include "softgpu/device/config.h"
 #include "softgpu/device/graph_memory.h"

@@ -6,7 +6,7 @@
 #include <mutex>
 #include <vector>
 
-#include "base/status.h"
+#include "cuda/status.h"
 #include "softgpu/device/execution_context.h"
 #include "softgpu/device/work.h"
 

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "base/status.h"
+#include "cuda/status.h"
 #include "softgpu/device/operation.h"
 #include "softgpu/device/user_object.h"
 #include "softgpu/device/work.h"

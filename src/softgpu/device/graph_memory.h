@@ -11,7 +11,7 @@
 #include <set>
 #include <span>
 
-#include "base/status.h"
+#include "cuda/status.h"
 #include "softgpu/device/address_space.h"
 #include "softgpu/device/operation.h"
 

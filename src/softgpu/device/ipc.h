@@ -10,7 +10,7 @@
 #include <memory>
 #include <mutex>
 
-#include "base/status.h"
+#include "cuda/status.h"
 #include "softgpu/device/shared_file.h"
 
 namespace openmps::softgpu {

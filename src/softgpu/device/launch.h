@@ -5,8 +5,8 @@
 
 #include <memory>
 
-#include "base/launch_attributes.h"
-#include "base/status.h"
+#include "cuda/launch_attributes.h"
+#include "cuda/status.h"
 #include "softgpu/device/work.h"
 
 namespace openmps::softgpu {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/cuda_abi.h"
+#include "cuda/abi.h"
 #include "softgpu/ptx/linker.h"
 
 namespace openmps::softgpu {

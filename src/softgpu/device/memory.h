@@ -8,7 +8,7 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "base/status.h"
+#include "cuda/status.h"
 #include "softgpu/device/address_space.h"
 #include "softgpu/device/backing.h"
 

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "base/status.h"
+#include "cuda/status.h"
 #include "softgpu/device/execution_context.h"
 #include "softgpu/device/work.h"
 #include "softgpu/engine.h"

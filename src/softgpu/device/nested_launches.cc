@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "base/error_names.h"
+#include "cuda/error_names.h"
 #include "softgpu/device/context.h"
 #include "softgpu/device/copy_plan.h"
 #include "softgpu/device/driver.h"

@@ -13,7 +13,7 @@
 #include <variant>
 #include <vector>
 
-#include "base/cuda_abi.h"
+#include "cuda/abi.h"
 #include "softgpu/device/copy.h"
 #include "softgpu/device/sm.h"
 #include "softgpu/engine.h"

@@ -6,7 +6,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "base/cuda_abi.h"
+#include "cuda/abi.h"
 #include "softgpu/device/shared_file.h"
 
 namespace openmps::softgpu {

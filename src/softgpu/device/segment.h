@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "base/status.h"
+#include "cuda/status.h"
 
 namespace openmps::softgpu {
 

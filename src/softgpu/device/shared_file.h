@@ -11,8 +11,8 @@
 #include <cstdint>
 #include <memory>
 
-#include "base/status.h"
 #include "base/unique_fd.h"
+#include "cuda/status.h"
 
 namespace openmps::softgpu {
 

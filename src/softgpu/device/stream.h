@@ -9,8 +9,8 @@
 #include <span>
 #include <vector>
 
-#include "base/status.h"
-#include "base/stream_attributes.h"
+#include "cuda/status.h"
+#include "cuda/stream_attributes.h"
 #include "softgpu/device/execution_context.h"
 #include "softgpu/device/work.h"
 

@@ -8,7 +8,7 @@
 #include <memory>
 #include <utility>
 
-#include "base/cuda_abi.h"
+#include "cuda/abi.h"
 #include "softgpu/device/handles.h"
 
 namespace openmps::softgpu {

@@ -9,8 +9,8 @@
 #include <memory>
 #include <mutex>
 
-#include "base/status.h"
 #include "base/unique_fd.h"
+#include "cuda/status.h"
 #include "softgpu/device/handles.h"
 
 namespace openmps::softgpu {

@@ -11,7 +11,7 @@
 #include <variant>
 #include <vector>
 
-#include "base/status.h"
+#include "cuda/status.h"
 #include "softgpu/device/execution_context.h"
 #include "softgpu/device/graph_memory.h"
 #include "softgpu/device/operation.h"

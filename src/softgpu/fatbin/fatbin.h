@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "base/status.h"
+#include "cuda/status.h"
 
 namespace openmps::softgpu::fatbin {
 

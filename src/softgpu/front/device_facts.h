@@ -2,7 +2,7 @@
 // What the modelled device says about itself. Pure functions of the configuration.
 #pragma once
 
-#include "base/cuda_abi.h"
+#include "cuda/abi.h"
 #include "softgpu/device/driver.h"
 
 namespace openmps::softgpu {

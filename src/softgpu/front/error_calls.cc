@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuGetErrorName and cuGetErrorString. Any thread, before cuInit too.
-#include "base/error_names.h"
+#include "cuda/error_names.h"
 #include "softgpu/front/front.h"
 
 CUresult cuGetErrorName(CUresult error, const char** pStr) {

@@ -9,7 +9,7 @@
 
 #include "api/default_stream.h"
 #include "api/prototypes.h"
-#include "base/status.h"
+#include "cuda/status.h"
 #include "softgpu/device/capture.h"
 #include "softgpu/device/context.h"
 #include "softgpu/device/driver.h"

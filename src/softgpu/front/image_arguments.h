@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "base/cuda_abi.h"
-#include "base/status.h"
+#include "cuda/abi.h"
+#include "cuda/status.h"
 
 namespace openmps::softgpu {
 

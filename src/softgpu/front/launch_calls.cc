@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "base/launch_attributes.h"
+#include "cuda/launch_attributes.h"
 #include "softgpu/device/capture.h"
 #include "softgpu/device/event.h"
 #include "softgpu/device/launch.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/status.h"
+#include "cuda/status.h"
 #include "softgpu/ptx/ast.h"
 
 namespace openmps::softgpu::ptx {

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "api/prototypes.h"
-#include "base/cuda_abi.h"
+#include "cuda/abi.h"
 
 namespace e2e {
 

@@ -16,7 +16,7 @@
 #include <map>
 
 #include "api/prototypes.h"
-#include "base/cuda_abi.h"
+#include "cuda/abi.h"
 #include "inputs.h"
 #include "kernels.h"
 

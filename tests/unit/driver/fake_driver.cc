@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A library with a few entry points of a driver; what it claims to be is set by the build.
-#include "base/cuda_abi.h"
+#include "cuda/abi.h"
 
 #ifndef FAKE_DEVICES
 #define FAKE_DEVICES 0

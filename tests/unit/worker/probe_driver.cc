@@ -3,7 +3,7 @@
 // environment asks for at that moment, so that whoever loads it can say what it found.
 #include <stdlib.h>
 
-#include "base/cuda_abi.h"
+#include "cuda/abi.h"
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))
 

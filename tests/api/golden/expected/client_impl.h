@@ -7,7 +7,7 @@
 
 #include "api/client_hooks.h"
 #include "api/driver_table.h"
-#include "base/cuda_abi.h"
+#include "cuda/abi.h"
 
 namespace openmps::client::impl {
 

@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/cuda_abi.h"
+#include "cuda/abi.h"
 
 // X(symbol), in the order of DriverTable.
 #define OPENMPS_DRIVER_SYMBOLS(X) \

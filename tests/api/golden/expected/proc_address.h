@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "base/cuda_abi.h"
+#include "cuda/abi.h"
 
 namespace openmps {
 

@@ -3,7 +3,7 @@
 // Prototypes of every exported symbol of the driver library, for both of ours.
 #pragma once
 
-#include "base/cuda_abi.h"
+#include "cuda/abi.h"
 
 #define OPENMPS_EXPORT __attribute__((visibility("default")))
 

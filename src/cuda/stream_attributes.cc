@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reading and writing the attributes of a stream. See stream_attributes.h.
-#include "base/stream_attributes.h"
+#include "cuda/stream_attributes.h"
 
 namespace openmps {
 

@@ -3,7 +3,7 @@
 // client keeps them for its streams and softgpu for its own; the owner's lock guards them.
 #pragma once
 
-#include "base/cuda_abi.h"
+#include "cuda/abi.h"
 
 namespace openmps {
 

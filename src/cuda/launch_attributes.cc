@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attributes of launches. See launch_attributes.h.
-#include "base/launch_attributes.h"
+#include "cuda/launch_attributes.h"
 
 namespace openmps {
 namespace {

@@ -8,7 +8,7 @@
 #include <utility>
 #include <variant>
 
-#include "base/cuda_abi.h"
+#include "cuda/abi.h"
 
 namespace openmps {
 

@@ -6,7 +6,7 @@
 #include <array>
 #include <cstdint>
 
-#include "base/cuda_abi.h"
+#include "cuda/abi.h"
 
 namespace openmps {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The table of CUDA 13.0's error codes.
-#include "base/error_names.h"
+#include "cuda/error_names.h"
 
 namespace openmps {
 namespace {

@@ -3,7 +3,7 @@
 // logs. Constant tables; any thread.
 #pragma once
 
-#include "base/cuda_abi.h"
+#include "cuda/abi.h"
 
 namespace openmps {
 
