@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Image lengths from headers. Layouts: fatbin wrapper and container as nvcc 13.0 writes them,
-// ELF64.
+// Image lengths from headers. See image.h.
 #include "client/image.h"
 
 #include <string.h>
@@ -8,106 +7,28 @@
 #include <algorithm>
 #include <string>
 
+#include "cuda/elf.h"
+
 namespace openmps::client {
 namespace {
 
-constexpr uint32_t kWrapperMagic = 0x466243b1;
-constexpr uint32_t kContainerMagic = 0xba55ed50;
-constexpr uint32_t kElfMagic = 0x464c457f;  // "\x7f" "ELF", little endian
-
-struct Wrapper {
-  uint32_t magic;
-  uint32_t version;  // 1, or 2: `extra` is an array of containers that ends with NULL
-  const void* data;
-  const void* extra;  // version 1: a file name or NULL
-};
-
-struct ContainerHeader {
-  uint32_t magic;
-  uint16_t version;
-  uint16_t header_bytes;
-  uint64_t body_bytes;
-};
-
-struct ElfHeader {
-  unsigned char identity[16];  // [4]: class, 2 for 64 bits
-  uint16_t type;
-  uint16_t machine;
-  uint32_t version;
-  uint64_t entry;
-  uint64_t program_offset;
-  uint64_t section_offset;
-  uint32_t flags;
-  uint16_t header_bytes;
-  uint16_t program_entry_bytes;
-  uint16_t program_entries;
-  uint16_t section_entry_bytes;
-  uint16_t section_entries;
-  uint16_t names_index;
-};
-static_assert(sizeof(Wrapper) == 24 && sizeof(ContainerHeader) == 16 && sizeof(ElfHeader) == 64);
-
-constexpr uint16_t kCudaMachine = 190;  // EM_CUDA
+using cuda::Bytes;
+using cuda::ImageKind;
 
 Status bad(const std::string& why) { return Status(CUDA_ERROR_INVALID_IMAGE, why); }
 
-// Where the reader's bytes come from: a bare pointer (no end) or a file (with one).
-struct Bytes {
-  const unsigned char* data;
-  uint64_t available;  // UINT64_MAX: the program vouches
-
-  template <typename T>
-  [[nodiscard]] bool read(T* value) const {
-    if (available < sizeof(T)) return false;
-    memcpy(value, data, sizeof(T));
-    return true;
-  }
-};
-
-Result<Image> container(const Bytes& bytes) {
-  ContainerHeader header;
-  if (!bytes.read(&header)) return bad("a fatbin that ends inside its header");
-  const uint64_t total = header.header_bytes + header.body_bytes;
-  if (header.version != 1 || header.header_bytes < sizeof(header) ||
-      header.body_bytes > kMostImageBytes) {
-    return bad("a fatbin with version " + std::to_string(header.version) + ", a header of " +
-               std::to_string(header.header_bytes) + " and a body of " +
-               std::to_string(header.body_bytes) + " bytes");
-  }
-  if (total > bytes.available) return bad("a fatbin that ends before its last entry");
-  return Image{bytes.data, total};
+Result<Image> whole(Result<Bytes> bytes) {
+  if (!bytes.ok()) return bytes.status();
+  return Image{bytes->data(), bytes->size()};
 }
 
-Result<Image> elf(const Bytes& bytes) {
-  ElfHeader header;
-  if (!bytes.read(&header)) return bad("an ELF file that ends inside its header");
-  if (header.identity[4] != 2 || header.machine != kCudaMachine) {
-    return bad("an ELF file of class " + std::to_string(header.identity[4]) + " for machine " +
-               std::to_string(header.machine));
-  }
-  // nvcc writes the program headers behind the section headers, so either may come last.
-  uint64_t total = sizeof(header);
-  const auto include = [&total](uint64_t offset, uint64_t entries, uint64_t entry_bytes) {
-    if (entries == 0) return true;
-    if (offset > kMostImageBytes) return false;
-    total = std::max(total, offset + entries * entry_bytes);
-    return total <= kMostImageBytes;
-  };
-  if (!include(header.section_offset, header.section_entries, header.section_entry_bytes) ||
-      !include(header.program_offset, header.program_entries, header.program_entry_bytes)) {
-    return bad("an ELF file whose tables lie beyond " + std::to_string(kMostImageBytes) + " bytes");
-  }
-  if (header.section_entries == 0) return bad("an ELF file without sections");
-  if (total > bytes.available) return bad("an ELF file that ends before its tables");
-  return Image{bytes.data, total};
-}
-
-// PTX is text: printable, or white space. Its first bytes tell it from binary rubbish.
-Result<Image> ptx(const Bytes& bytes) {
+// PTX is text: printable, or white space. Its first bytes tell it from binary rubbish. `available`:
+// how many bytes there are, SIZE_MAX if the program vouches.
+Result<Image> ptx(const unsigned char* data, uint64_t available) {
   constexpr uint64_t kLooked = 16;
   uint64_t length = 0;
-  while (length < bytes.available && length <= kMostImageBytes && bytes.data[length] != 0) {
-    const unsigned char c = bytes.data[length];
+  while (length < available && length <= cuda::kMostImageBytes && data[length] != 0) {
+    const unsigned char c = data[length];
     const bool text = c >= 0x20 || (c >= '\t' && c <= '\r');
     if (length < kLooked && (!text || c == 0x7f || c >= 0x80)) {
       return bad("neither a fatbin, nor a cubin, nor PTX");
@@ -115,43 +36,50 @@ Result<Image> ptx(const Bytes& bytes) {
     ++length;
   }
   if (length == 0) return bad("an empty image");
-  if (length > kMostImageBytes) return bad("PTX without an end");
+  if (length > cuda::kMostImageBytes) return bad("PTX without an end");
   // The NUL goes along; at the end of a file that has none the sender adds it.
-  const bool ends = length == bytes.available;
-  return Image{bytes.data, ends ? length : length + 1, ends};
+  const bool ends = length == available;
+  return Image{data, ends ? length : length + 1, ends};
 }
 
-Result<Image> plain(const Bytes& bytes) {
-  uint32_t magic = 0;
-  if (bytes.read(&magic)) {
-    if (magic == kContainerMagic) return container(bytes);
-    if (magic == kElfMagic) return elf(bytes);
-  }
-  return ptx(bytes);
-}
-
-Bytes unbounded(const void* data) { return {static_cast<const unsigned char*>(data), UINT64_MAX}; }
-
-// A version 2 wrapper names the linked code of the whole program, and behind it a list of what went
-// into it, one container of each object file.
-Result<Image> prelinked(const Wrapper& wrapper) {
-  const auto* const* list = static_cast<const void* const*>(wrapper.extra);
-  if (list == nullptr) return bad("a prelinked fatbin without a list");
-  if (wrapper.data == nullptr) return bad("a prelinked fatbin without linked code");
-  Result<Image> image = container(unbounded(wrapper.data));
-  if (!image.ok()) return image;
-  for (; *list != nullptr; ++list) {
-    uint32_t magic = 0;
-    memcpy(&magic, *list, sizeof(magic));
-    if (magic != kContainerMagic) return bad("a prelinked fatbin with a foreign entry");
-    Result<Image> input = container(unbounded(*list));
-    if (!input.ok()) return input;
-    if (image->inputs.size() + 1 == wire::kMaxContainers) {
-      return bad("a prelinked fatbin of more than " + std::to_string(wire::kMaxContainers));
+// Behind a bare pointer: as far as the headers say.
+Result<Image> image_at(const void* pointer) {
+  const auto* data = static_cast<const unsigned char*>(pointer);
+  switch (cuda::kind_of(pointer)) {
+    case ImageKind::kContainer: return whole(cuda::container_at(pointer));
+    case ImageKind::kElf: {
+      const Result<uint64_t> bytes =
+          cuda::cubin_bytes(*cuda::read_elf_header({data, sizeof(Elf64_Ehdr)}));
+      if (!bytes.ok()) return bytes.status();
+      return Image{data, *bytes};
     }
-    image->inputs.emplace_back(input->data, input->bytes);
+    default: return ptx(data, SIZE_MAX);
   }
-  if (image->wire_bytes() > kMostImageBytes) return bad("a prelinked fatbin that is too large");
+}
+
+Result<Image> cubin_of(Bytes file) {
+  const Result<Elf64_Ehdr> header = cuda::read_elf_header(file);
+  if (!header.ok()) return header.status();
+  const Result<uint64_t> bytes = cuda::cubin_bytes(*header);
+  if (!bytes.ok()) return bytes.status();
+  if (*bytes > file.size()) return bad("an ELF file that ends before its tables");
+  return Image{file.data(), *bytes};
+}
+
+// A prelinked wrapper names the linked code of the whole program, and behind it a list of what went
+// into it, one container of each object file.
+Result<Image> prelinked(const cuda::FatbinWrapper& wrapper) {
+  if (wrapper.data == nullptr) return bad("a prelinked fatbin without linked code");
+  Result<Image> image = whole(cuda::container_at(wrapper.data));
+  if (!image.ok()) return image;
+  Result<std::vector<Bytes>> inputs = cuda::inputs_of(wrapper);
+  if (!inputs.ok()) return inputs.status();
+  image->inputs = std::move(*inputs);
+  if (image->inputs.size() + 1 > wire::kMaxContainers) {
+    return bad("a prelinked fatbin of more than " + std::to_string(wire::kMaxContainers));
+  }
+  if (image->wire_bytes() > cuda::kMostImageBytes)
+    return bad("a prelinked fatbin that is too large");
   return image;
 }
 
@@ -162,8 +90,8 @@ uint64_t padded(uint64_t bytes) {
 
 // The part of `piece`, which lies at `start`, that is in [offset, offset + count) goes to where it
 // belongs in `target`.
-void copy_overlap(std::span<const unsigned char> piece, uint64_t start, uint64_t offset,
-                  uint64_t count, unsigned char* target) {
+void copy_overlap(Bytes piece, uint64_t start, uint64_t offset, uint64_t count,
+                  unsigned char* target) {
   const uint64_t first = std::max(start, offset);
   const uint64_t end = std::min(start + piece.size(), offset + count);
   if (first < end) memcpy(target + (first - offset), piece.data() + (first - start), end - first);
@@ -191,33 +119,24 @@ void Image::copy(uint64_t offset, uint64_t count, unsigned char* target) const {
 
 Result<Image> find_image(const void* image) {
   if (image == nullptr) return Status(CUDA_ERROR_INVALID_VALUE, "a null image");
-  uint32_t magic = 0;
-  // Byte by byte up to a NUL: an image may be as short as one character of text.
-  const auto* start = static_cast<const unsigned char*>(image);
-  for (size_t i = 0; i < sizeof(magic); ++i) {
-    magic |= static_cast<uint32_t>(start[i]) << (8 * i);
-    if (start[i] == 0) break;
+  if (cuda::kind_of(image) != ImageKind::kWrapper) return image_at(image);
+  const cuda::FatbinWrapper wrapper = cuda::read_wrapper(image);
+  if (wrapper.version == cuda::kPrelinked) return prelinked(wrapper);
+  if (wrapper.version != 1 || wrapper.data == nullptr) {
+    return bad("a fatbin wrapper of version " + std::to_string(wrapper.version));
   }
-  if (magic == kWrapperMagic) {
-    Wrapper wrapper;
-    memcpy(&wrapper, image, sizeof(wrapper));
-    if (wrapper.version == 2) return prelinked(wrapper);
-    if (wrapper.version != 1 || wrapper.data == nullptr) {
-      return bad("a fatbin wrapper of version " + std::to_string(wrapper.version));
-    }
-    return plain(unbounded(wrapper.data));
-  }
-  if (magic == kContainerMagic) return container(unbounded(image));
-  if (magic == kElfMagic) return elf(unbounded(image));
-  return ptx(unbounded(image));
+  return image_at(wrapper.data);
 }
 
 Result<Image> find_image(std::span<const std::byte> file) {
-  const Bytes bytes{reinterpret_cast<const unsigned char*>(file.data()), file.size()};
-  uint32_t magic = 0;
-  // A wrapper holds pointers: it makes no sense in a file.
-  if (bytes.read(&magic) && magic == kWrapperMagic) return bad("a fatbin wrapper in a file");
-  return plain(bytes);
+  const Bytes bytes(reinterpret_cast<const unsigned char*>(file.data()), file.size());
+  switch (cuda::kind_of(bytes.data(), bytes.size())) {
+    // It holds pointers: it makes no sense in a file.
+    case ImageKind::kWrapper: return bad("a fatbin wrapper in a file");
+    case ImageKind::kContainer: return whole(cuda::front_container(bytes));
+    case ImageKind::kElf: return cubin_of(bytes);
+    default: return ptx(bytes.data(), bytes.size());
+  }
 }
 
 }  // namespace openmps::client

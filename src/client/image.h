@@ -10,14 +10,10 @@
 #include <span>
 #include <vector>
 
-#include "cuda/status.h"
+#include "cuda/fatbin.h"
 #include "wire/commands.h"
 
 namespace openmps::client {
-
-// Larger than any image so far (cuBLASLt's fatbins are some 100 MB): a corrupt length beyond this
-// is an error, not an attempt to read it.
-inline constexpr uint64_t kMostImageBytes = 2ull << 30;
 
 struct Image {
   const unsigned char* data = nullptr;
@@ -25,7 +21,7 @@ struct Image {
   bool add_nul = false;  // PTX from a file that ends without one
   // Of a program linked by nvcc -rdc=true: the containers that the code in `data` was linked from.
   // They hold the PTX, which the driver compiles and links anew where that code does not run.
-  std::vector<std::span<const unsigned char>> inputs = {};
+  std::vector<cuda::Bytes> inputs = {};
 
   // As it travels: code and inputs, each at a multiple of wire::kContainerAlignment.
   [[nodiscard]] uint64_t wire_bytes() const;

@@ -43,7 +43,7 @@ CUresult add_input(Session& session, Link& link, uint32_t type, const Image& ima
 }
 
 CUresult read_result(Session& session, Link& link, uint64_t bytes) {
-  if (bytes == 0 || bytes > kMostImageBytes) return CUDA_ERROR_MPS_RPC_FAILURE;
+  if (bytes == 0 || bytes > cuda::kMostImageBytes) return CUDA_ERROR_MPS_RPC_FAILURE;
   std::vector<unsigned char> result(bytes);
   for (uint64_t offset = 0; offset < bytes;) {
     Staging::Piece piece;
@@ -95,7 +95,7 @@ CUresult cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void* data, si
   Session* session = nullptr;
   Link* link = nullptr;
   OPENMPS_CUDA_CHECK(find_link(state, &session, &link));
-  if (data == nullptr || size == 0 || size > kMostImageBytes || type < 0 ||
+  if (data == nullptr || size == 0 || size > cuda::kMostImageBytes || type < 0 ||
       type >= CU_JIT_NUM_INPUT_TYPES) {
     return CUDA_ERROR_INVALID_VALUE;
   }

@@ -78,7 +78,7 @@ CUresult read_image_file(const char* name, std::vector<std::byte>* contents) {
   const UniqueFd file(open(name, O_RDONLY | O_CLOEXEC));
   struct stat info {};
   if (!file.valid() || fstat(file.get(), &info) != 0) return CUDA_ERROR_FILE_NOT_FOUND;
-  if (static_cast<uint64_t>(info.st_size) > kMostImageBytes) return CUDA_ERROR_INVALID_IMAGE;
+  if (static_cast<uint64_t>(info.st_size) > cuda::kMostImageBytes) return CUDA_ERROR_INVALID_IMAGE;
   contents->resize(static_cast<size_t>(info.st_size));
   size_t done = 0;
   while (done < contents->size()) {

@@ -79,7 +79,4 @@ set_source_files_properties(
   interp/texture.cc interp/video.cc interp/matrix.cc interp/matrix_memory.cc
   PROPERTIES COMPILE_OPTIONS "-O2;-fno-strict-aliasing;-fwrapv;-ffp-contract=off")
 set_source_files_properties(interp/sampler.cc PROPERTIES COMPILE_OPTIONS "${softgpu_lane_options}")
-find_library(OPENMPS_ZSTD_STATIC NAMES libzstd.a REQUIRED)
-find_library(OPENMPS_LZ4_STATIC NAMES liblz4.a REQUIRED)
-target_link_libraries(openmps_softgpu_engine
-  PUBLIC openmps_base PRIVATE ${OPENMPS_ZSTD_STATIC} ${OPENMPS_LZ4_STATIC})
+target_link_libraries(openmps_softgpu_engine PUBLIC openmps_base PRIVATE openmps_unpack)

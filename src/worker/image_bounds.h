@@ -4,15 +4,13 @@
 // client's, or crash the worker of everybody. Called before an image is loaded; any thread.
 #pragma once
 
-#include <span>
-
-#include "cuda/status.h"
+#include "cuda/fatbin.h"
 
 namespace openmps::worker {
 
 // `image`: fatbin containers, an ELF file, or text, which the caller ends with a NUL. Errors:
 // CUDA_ERROR_INVALID_IMAGE with the reason: a length beyond the end, or a fatbin wrapper, which is
 // pointers of the client's (its library sends what they point to).
-Status check_image_bounds(std::span<const unsigned char> image);
+Status check_image_bounds(cuda::Bytes image);
 
 }  // namespace openmps::worker

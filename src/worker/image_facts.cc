@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Symbols of images. Layouts: the fatbin container (docs/interop.md); cubins are ELF files whose
-// symbol and section names are plain text.
+// Symbols of images: cubins are ELF files whose symbol and section names are plain text.
 #include "worker/image_facts.h"
 
 #include <ctype.h>
-#include <elf.h>
-#include <lz4.h>
 #include <stdlib.h>
 #include <string.h>
-#include <zstd.h>
 
 #include <algorithm>
 #include <optional>
@@ -16,38 +12,15 @@
 #include <string_view>
 #include <vector>
 
+#include "cuda/elf.h"
+#include "cuda/unpack.h"
 #include "worker/prelinked.h"
 
 namespace openmps::worker {
 namespace {
 
-using Bytes = std::span<const unsigned char>;
-
-constexpr uint32_t kContainerMagic = 0xba55ed50;
-constexpr uint16_t kPtx = 1;
-constexpr uint16_t kElf = 2;
-constexpr uint64_t kLz4 = 0x2000;
-constexpr uint64_t kZstd = 0x8000;
-// More than any single cubin so far: an image that claims to unpack to more is not looked into.
-constexpr uint64_t kMostUnpacked = 256ull << 20;
-
-struct Entry {
-  uint16_t kind;
-  uint16_t version;
-  uint32_t header_bytes;
-  uint64_t padded_bytes;
-  uint32_t compressed_bytes;
-  uint32_t options_offset;
-  uint16_t minor, major;
-  uint32_t architecture;
-  uint32_t bits;
-  uint64_t flags;
-  uint64_t reserved;
-  uint64_t unpacked_bytes;
-};
-static_assert(sizeof(Entry) == 64);
-static_assert(offsetof(Entry, compressed_bytes) == 16 && offsetof(Entry, architecture) == 28 &&
-              offsetof(Entry, flags) == 40 && offsetof(Entry, unpacked_bytes) == 56);
+using cuda::Bytes;
+using Sections = std::vector<cuda::ElfSection>;
 
 bool contains(Bytes bytes, std::string_view text) {
   return memmem(bytes.data(), bytes.size(), text.data(), text.size()) != nullptr;
@@ -79,66 +52,26 @@ bool calls_malloc(Bytes ptx) {
   return false;
 }
 
-// The sections of a cubin, those that lie within it, and where their names begin.
-struct Sections {
-  std::vector<Elf64_Shdr> all;
-  uint64_t names = 0;
-};
-
-Sections sections_of(Bytes code) {
-  Sections sections;
-  Elf64_Ehdr header;
-  if (code.size() < sizeof(header)) return sections;
-  memcpy(&header, code.data(), sizeof(header));
-  Elf64_Shdr one;
-  if (header.e_shentsize != sizeof(one)) return sections;
-  for (uint64_t i = 0; i < header.e_shnum; ++i) {
-    const uint64_t at = header.e_shoff + i * sizeof(one);
-    if (at < header.e_shoff || at > code.size() || code.size() - at < sizeof(one)) break;
-    memcpy(&one, code.data() + at, sizeof(one));
-    sections.all.push_back(one);
-  }
-  if (header.e_shstrndx >= sections.all.size()) return {};
-  sections.names = sections.all[header.e_shstrndx].sh_offset;
-  return sections;
-}
-
-// The sections whose names begin so.
-template <typename F>
-void for_each_named(Bytes code, const Sections& sections, std::string_view prefix, F&& f) {
-  for (const Elf64_Shdr& one : sections.all) {
-    const uint64_t name = sections.names + one.sh_name;
-    if (name < sections.names || name >= code.size()) continue;
-    const Bytes text = code.subspan(name);
-    if (text.size() > prefix.size() && memcmp(text.data(), prefix.data(), prefix.size()) == 0) {
-      f(one);
-    }
-  }
-}
-
 // Variables that are zero at first have a size and no bytes.
-uint64_t variable_bytes_of_elf(Bytes code) {
+uint64_t variable_bytes_of_elf(const Sections& sections) {
   uint64_t total = 0;
-  for_each_named(code, sections_of(code), ".nv.global", [&](const Elf64_Shdr& one) {
-    if (__builtin_add_overflow(total, one.sh_size, &total)) total = ~0ull;
-  });
+  for (const auto& section : sections) {
+    if (!section.name.starts_with(".nv.global")) continue;
+    if (__builtin_add_overflow(total, section.header.sh_size, &total)) return ~0ull;
+  }
   return total;
 }
 
 // A bit of their symbols says so (seen with nvcc 13; it is in no header).
-bool has_managed_symbols(Bytes code) {
+bool has_managed_symbols(const Sections& sections) {
   constexpr unsigned char kManaged = 0x4;
-  for (const Elf64_Shdr& table : sections_of(code).all) {
-    if (table.sh_type != SHT_SYMTAB || table.sh_offset > code.size() ||
-        table.sh_size > code.size() - table.sh_offset) {
-      continue;
-    }
+  for (const auto& table : sections) {
+    if (table.header.sh_type != SHT_SYMTAB) continue;
     Elf64_Sym symbol;
-    for (uint64_t at = 0; at + sizeof(symbol) <= table.sh_size; at += sizeof(symbol)) {
-      memcpy(&symbol, code.data() + table.sh_offset + at, sizeof(symbol));
-      if (ELF64_ST_TYPE(symbol.st_info) == STT_OBJECT && (symbol.st_other & kManaged) != 0) {
+    for (size_t at = 0; at + sizeof(symbol) <= table.contents.size(); at += sizeof(symbol)) {
+      memcpy(&symbol, table.contents.data() + at, sizeof(symbol));
+      if (ELF64_ST_TYPE(symbol.st_info) == STT_OBJECT && (symbol.st_other & kManaged) != 0)
         return true;
-      }
     }
   }
   return false;
@@ -146,13 +79,10 @@ bool has_managed_symbols(Bytes code) {
 
 // Calls are resolved in a cubin. What is left to the loader in its code are addresses: those of
 // functions among them.
-bool has_relocated_code(Bytes code) {
-  bool found = false;
-  const Sections sections = sections_of(code);
-  for (const std::string_view prefix : {".rela.text.", ".rel.text."}) {
-    for_each_named(code, sections, prefix, [&](const Elf64_Shdr&) { found = true; });
-  }
-  return found;
+bool has_relocated_code(const Sections& sections) {
+  return std::any_of(sections.begin(), sections.end(), [](const cuda::ElfSection& section) {
+    return section.name.starts_with(".rela.text.") || section.name.starts_with(".rel.text.");
+  });
 }
 
 // A 64-bit move of a name: the address of a function, where there are functions beside kernels, or
@@ -229,8 +159,10 @@ bool names_image_instruction(Bytes ptx) {
 
 ImageFacts facts_of(Bytes code, bool is_elf) {
   ImageFacts facts;
+  const Result<Sections> read = is_elf ? cuda::read_named_sections(code) : Sections();
+  const Sections sections = read.ok() ? *read : Sections();
   facts.compiles = !is_elf;
-  facts.variable_bytes = is_elf ? variable_bytes_of_elf(code) : variable_bytes_of_ptx(code);
+  facts.variable_bytes = is_elf ? variable_bytes_of_elf(sections) : variable_bytes_of_ptx(code);
   facts.prints = contains(code, "vprintf");
   facts.asserts = contains(code, "__assert");
   facts.allocates = is_elf ? contains(code, {"\0malloc\0", 8}) : calls_malloc(code);
@@ -239,8 +171,8 @@ ImageFacts facts_of(Bytes code, bool is_elf) {
                                      contains(code, ".nv.texref") || contains(code, ".nv.surfref")
                                : declares(code, ".global") || declares(code, ".const") ||
                                      declares(code, ".texref") || declares(code, ".surfref");
-  facts.is_managed = is_elf ? has_managed_symbols(code) : contains(code, ".managed");
-  facts.takes_addresses = is_elf ? has_relocated_code(code) : moves_addresses(code);
+  facts.is_managed = is_elf ? has_managed_symbols(sections) : contains(code, ".managed");
+  facts.takes_addresses = is_elf ? has_relocated_code(sections) : moves_addresses(code);
   facts.uses_images = !is_elf && names_image_instruction(code);
   return facts;
 }
@@ -260,74 +192,37 @@ void merge(const ImageFacts& from, ImageFacts* to) {
   to->variable_bytes = std::max(to->variable_bytes, from.variable_bytes);
 }
 
-// The code of an entry, unpacked into `buffer` where it is compressed.
-std::optional<Bytes> code_of(const Entry& entry, Bytes payload,
-                             std::vector<unsigned char>* buffer) {
-  if ((entry.flags & (kLz4 | kZstd)) == 0) return payload;
-  if (entry.compressed_bytes > payload.size() || entry.unpacked_bytes == 0 ||
-      entry.unpacked_bytes > kMostUnpacked) {
-    return std::nullopt;
-  }
-  buffer->resize(entry.unpacked_bytes);
-  if ((entry.flags & kZstd) != 0) {
-    const size_t bytes =
-        ZSTD_decompress(buffer->data(), buffer->size(), payload.data(), entry.compressed_bytes);
-    if (ZSTD_isError(bytes) != 0) return std::nullopt;
-    return Bytes(buffer->data(), bytes);
-  }
-  const int bytes = LZ4_decompress_safe(
-      reinterpret_cast<const char*>(payload.data()), reinterpret_cast<char*>(buffer->data()),
-      static_cast<int>(entry.compressed_bytes), static_cast<int>(buffer->size()));
-  if (bytes < 0) return std::nullopt;
-  return Bytes(buffer->data(), static_cast<size_t>(bytes));
+// Machine code runs on newer devices of its generation, PTX on all newer ones.
+bool may_run(const cuda::EntryHeader& header, uint16_t kind, uint32_t capability) {
+  if (header.kind != kind || header.architecture > capability) return false;
+  return kind == cuda::kPtxEntry || header.architecture / 10 == capability / 10;
 }
 
-// All entries of one kind that the device may use. Nothing: there is none, or one can't be read.
-std::optional<ImageFacts> facts_of_kind(Bytes entries, uint16_t kind, uint32_t capability) {
+// All entries of one kind that the device may use. Nothing: there is none.
+std::optional<ImageFacts> facts_of_kind(Bytes container, uint16_t kind, uint32_t capability) {
   ImageFacts facts = kNothing;
   bool found = false;
   std::vector<unsigned char> buffer;
-  Entry entry;
-  while (entries.size() >= sizeof(entry)) {
-    memcpy(&entry, entries.data(), sizeof(entry));
-    if (entry.header_bytes < sizeof(entry) || entry.header_bytes > entries.size() ||
-        entry.padded_bytes > entries.size() - entry.header_bytes) {
-      break;
-    }
-    const Bytes payload = entries.subspan(entry.header_bytes, entry.padded_bytes);
-    entries = entries.subspan(entry.header_bytes + entry.padded_bytes);
-    const bool runs = kind == kElf ? entry.architecture / 10 == capability / 10 : true;
-    if (entry.kind != kind || !runs || entry.architecture > capability) continue;
-    const std::optional<Bytes> code = code_of(entry, payload, &buffer);
-    if (!code) return ImageFacts{};
-    merge(facts_of(*code, kind == kElf), &facts);
+  const Status read = cuda::for_each_entry(container, [&](const cuda::FatbinEntry& entry) {
+    if (!may_run(entry.header, kind, capability)) return Status();
+    const Result<Bytes> code = cuda::unpack(entry, &buffer);
+    if (!code.ok()) return code.status();
+    merge(facts_of(*code, kind == cuda::kElfEntry), &facts);
     found = true;
-  }
+    return Status();
+  });
+  if (!read.ok()) return ImageFacts{};  // one can't be read: it may do everything
   if (!found) return std::nullopt;
   return facts;
 }
 
-}  // namespace
-
-namespace {
-
-std::optional<Bytes> entries_of(Bytes container) {
-  uint16_t header_bytes = 0;
-  if (container.size() < 16) return std::nullopt;
-  memcpy(&header_bytes, container.data() + 6, sizeof(header_bytes));
-  if (header_bytes > container.size()) return std::nullopt;
-  return container.subspan(header_bytes);
-}
-
 // The code of a container that the device may use, machine code first.
 std::optional<ImageFacts> facts_of_container(Bytes container, uint32_t capability) {
-  const std::optional<Bytes> entries = entries_of(container);
-  if (!entries) return ImageFacts{};
-  auto facts = facts_of_kind(*entries, kElf, capability);
-  if (!facts) return facts_of_kind(*entries, kPtx, capability);
+  auto facts = facts_of_kind(container, cuda::kElfEntry, capability);
+  if (!facts) return facts_of_kind(container, cuda::kPtxEntry, capability);
   // The PTX that stands beside the machine code was compiled from the same source.
   if (facts->has_variables || facts->takes_addresses) {
-    const auto source = facts_of_kind(*entries, kPtx, capability);
+    const auto source = facts_of_kind(container, cuda::kPtxEntry, capability);
     facts->uses_images = source && source->uses_images;
   }
   return facts;
@@ -336,11 +231,8 @@ std::optional<ImageFacts> facts_of_container(Bytes container, uint32_t capabilit
 }  // namespace
 
 ImageFacts read_image_facts(Bytes image, uint32_t capability) {
-  uint32_t magic = 0;
-  if (image.size() < sizeof(magic)) return {};
-  memcpy(&magic, image.data(), sizeof(magic));
-  if (memcmp(image.data(), ELFMAG, SELFMAG) == 0) return facts_of(image, true);
-  if (magic != kContainerMagic) return facts_of(image, false);
+  const cuda::ImageKind kind = cuda::kind_of(image.data(), image.size());
+  if (kind != cuda::ImageKind::kContainer) return facts_of(image, kind == cuda::ImageKind::kElf);
   const Result<std::vector<Bytes>> containers = split_image(image);
   if (!containers.ok()) return {};
   if (const auto facts = facts_of_container(containers->front(), capability)) return *facts;

@@ -5,7 +5,8 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
+
+#include "cuda/fatbin.h"
 
 namespace openmps::worker {
 
@@ -26,6 +27,6 @@ struct ImageFacts {
 // `image` has passed check_image_bounds. `capability`: 10 * major + minor of the device; of a
 // fatbin only the machine code for that device counts, or without any its PTX; of several, which
 // are linked, the first, or all others if it has no code for the device.
-ImageFacts read_image_facts(std::span<const unsigned char> image, uint32_t capability);
+ImageFacts read_image_facts(cuda::Bytes image, uint32_t capability);
 
 }  // namespace openmps::worker

@@ -4,26 +4,23 @@
 // compiles and links those anew where the linked code does not run. Any thread.
 #pragma once
 
-#include <cstdint>
-#include <span>
 #include <vector>
 
-#include "cuda/status.h"
+#include "cuda/fatbin.h"
 
 namespace openmps::worker {
 
 // The containers of an image as it travels (wire::kContainerAlignment), or the image itself if it
 // does not begin with one. Errors: CUDA_ERROR_INVALID_IMAGE with the reason: more bytes than there
 // are, something else behind a container, too many.
-Result<std::vector<std::span<const unsigned char>>> split_image(
-    std::span<const unsigned char> image);
+Result<std::vector<cuda::Bytes>> split_image(cuda::Bytes image);
 
 // What the driver takes for an image: the image itself, or a wrapper with pointers to its
 // containers. Lives as long as the call that loads it: the driver copies.
 class DriverImage {
  public:
   // `image` has passed check_image_bounds and outlives this.
-  explicit DriverImage(std::span<const unsigned char> image);
+  explicit DriverImage(cuda::Bytes image);
   DriverImage(const DriverImage&) = delete;
   DriverImage& operator=(const DriverImage&) = delete;
 
@@ -32,14 +29,7 @@ class DriverImage {
   }
 
  private:
-  struct Wrapper {  // as nvcc writes it (docs/interop.md)
-    uint32_t magic;
-    uint32_t version;
-    const void* data;
-    const void* const* inputs;
-  };
-
-  Wrapper wrapper_{};
+  cuda::FatbinWrapper wrapper_;
   std::vector<const void*> inputs_;  // ends with NULL, if there are any
 };
 

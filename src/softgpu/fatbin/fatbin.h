@@ -8,14 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "cuda/status.h"
+#include "cuda/fatbin.h"
 
 namespace openmps::softgpu::fatbin {
 
 // Text of one module after decompression: nvcc's largest libraries stay below a tenth of this.
 inline constexpr size_t kMaxTextBytes = size_t{256} << 20;
-// One container: a 32-bit linker's own limit, far above any real one.
-inline constexpr size_t kMaxContainerBytes = size_t{2} << 30;
 
 // The newest PTX whose target a device of `compute_capability` runs; of a program linked from
 // several objects (nvcc -rdc=true) that of each, to be linked. `size`: bytes known to be readable,
@@ -25,11 +23,8 @@ inline constexpr size_t kMaxContainerBytes = size_t{2} << 30;
 Result<std::vector<std::string>> extract_ptx(const void* image, size_t size,
                                              uint32_t compute_capability);
 
-// The length of the container that begins at `data`; 0: there is none, or not all of it.
-size_t container_size(const void* data, size_t size);
-
 // A container with what nvcc links for kernels that launch kernels, which the interpreter does by
 // itself. There is PTX of it for the newest architecture only, whatever the program is for.
-bool is_runtime_library(const void* container, size_t size);
+bool is_runtime_library(cuda::Bytes container);
 
 }  // namespace openmps::softgpu::fatbin

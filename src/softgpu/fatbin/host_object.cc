@@ -3,85 +3,67 @@
 #include "softgpu/fatbin/host_object.h"
 
 #include <ar.h>
-#include <elf.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
 
+#include "cuda/elf.h"
 #include "softgpu/fatbin/fatbin.h"
 
 namespace openmps::softgpu::fatbin {
 namespace {
 
-using Bytes = std::string_view;
+using cuda::Bytes;
 using Objects = std::vector<ObjectText>;
 
 // Where nvcc puts fatbins: with relocatable device code (-rdc=true), and without.
-constexpr Bytes kSections[] = {"__nv_relfatbin", ".nv_fatbin"};
+constexpr std::string_view kSections[] = {"__nv_relfatbin", ".nv_fatbin"};
 constexpr size_t kSectionAlignment = 8;  // of containers
 
-Status damaged(const std::string& name, const char* what) {
+Status damaged(const std::string& name, const std::string& what) {
   return {CUDA_ERROR_INVALID_IMAGE, "error   : " + name + ": " + what};
 }
 
-// `count` bytes at `at`; empty: not all of them are there.
-Bytes part(Bytes all, uint64_t at, uint64_t count) {
-  return at <= all.size() && count <= all.size() - at ? all.substr(at, count) : Bytes();
-}
-
-template <typename T>
-bool read(Bytes all, uint64_t at, T* value) {
-  const Bytes bytes = part(all, at, sizeof(T));
-  if (bytes.empty()) return false;
-  std::memcpy(value, bytes.data(), sizeof(T));
-  return true;
+bool begins_with(Bytes file, std::string_view magic) {
+  return file.size() >= magic.size() && memcmp(file.data(), magic.data(), magic.size()) == 0;
 }
 
 // All containers of a section, one behind the other.
 Status read_containers(const std::string& name, Bytes section, uint32_t capability, Objects* out) {
   while (!section.empty()) {
-    const size_t size = container_size(section.data(), section.size());
-    if (size == 0) return damaged(name, "a damaged fatbin");
-    if (!is_runtime_library(section.data(), size)) {
-      const Result<std::vector<std::string>> texts = extract_ptx(section.data(), size, capability);
+    const Result<Bytes> container = cuda::front_container(section);
+    if (!container.ok()) return damaged(name, container.status().message());
+    if (!is_runtime_library(*container)) {
+      const Result<std::vector<std::string>> texts =
+          extract_ptx(container->data(), container->size(), capability);
       if (!texts.ok())
         return {texts.status().code(), "error   : " + name + ": " + texts.status().message()};
       out->push_back({name, texts.value().front()});
     }
-    const size_t step = (size + kSectionAlignment - 1) / kSectionAlignment * kSectionAlignment;
-    section.remove_prefix(std::min(step, section.size()));
+    const size_t step =
+        (container->size() + kSectionAlignment - 1) / kSectionAlignment * kSectionAlignment;
+    section = section.subspan(std::min(step, section.size()));
   }
   return {};
 }
 
 Status read_object(const std::string& name, Bytes file, uint32_t capability, Objects* out) {
-  Elf64_Ehdr header;
-  if (!read(file, 0, &header) || std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 ||
-      header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_ident[EI_DATA] != ELFDATA2LSB)
+  const Result<Elf64_Ehdr> header = cuda::read_elf_header(file);
+  if (!header.ok() || !begins_with(file, ELFMAG) || header->e_ident[EI_CLASS] != ELFCLASS64 ||
+      header->e_ident[EI_DATA] != ELFDATA2LSB)
     return damaged(name, "not an object");
-  if (header.e_machine == EM_CUDA)
+  if (header->e_machine == EM_CUDA)
     return {CUDA_ERROR_NO_BINARY_FOR_GPU,
             "error   : " + name + ": machine code (a cubin) can't be linked on this device"};
-  const auto section_at = [&](uint64_t index, Elf64_Shdr* section) {
-    return read(file, header.e_shoff + index * sizeof(Elf64_Shdr), section);
-  };
-  Elf64_Shdr names;
-  if (header.e_shoff > file.size() || header.e_shentsize != sizeof(Elf64_Shdr) ||
-      !section_at(header.e_shstrndx, &names))
-    return damaged(name, "no table of sections");
-  const Bytes strings = part(file, names.sh_offset, names.sh_size);
-  for (uint64_t i = 0; i < header.e_shnum; ++i) {
-    Elf64_Shdr section;
-    if (!section_at(i, &section)) return damaged(name, "a cut table of sections");
-    const Bytes title = strings.substr(std::min<size_t>(section.sh_name, strings.size()));
-    const Bytes called = title.substr(0, title.find('\0'));
-    if (std::find(std::begin(kSections), std::end(kSections), called) == std::end(kSections))
+  const Result<std::vector<cuda::ElfSection>> sections = cuda::read_named_sections(file);
+  if (!sections.ok()) return damaged(name, sections.status().message());
+  for (const cuda::ElfSection& section : *sections) {
+    if (std::find(std::begin(kSections), std::end(kSections), section.name) == std::end(kSections))
       continue;
-    const Bytes contents = part(file, section.sh_offset, section.sh_size);
-    if (contents.empty()) return damaged(name, "a cut section");
-    OPENMPS_RETURN_IF_ERROR(read_containers(name, contents, capability, out));
+    if (section.contents.empty()) return damaged(name, "a cut section");
+    OPENMPS_RETURN_IF_ERROR(read_containers(name, section.contents, capability, out));
   }
   return {};
 }
@@ -92,16 +74,18 @@ Status read_archive(const std::string& name, Bytes file, uint32_t capability, Ob
   uint64_t at = SARMAG;
   ar_hdr header;
   while (at < file.size()) {
-    if (!read(file, at, &header) || std::memcmp(header.ar_fmag, ARFMAG, sizeof header.ar_fmag) != 0)
+    if (file.size() - at < sizeof header) return damaged(name, "a damaged archive");
+    std::memcpy(&header, file.data() + at, sizeof header);
+    if (std::memcmp(header.ar_fmag, ARFMAG, sizeof header.ar_fmag) != 0)
       return damaged(name, "a damaged archive");
     const std::string digits(header.ar_size, sizeof header.ar_size);
     const uint64_t size = strtoull(digits.c_str(), nullptr, 10);
     at += sizeof header;
-    const Bytes member = part(file, at, size);
-    if (member.size() != size) return damaged(name, "a cut archive");
-    const Bytes padded(header.ar_name, sizeof header.ar_name);
+    if (size > file.size() - at) return damaged(name, "a cut archive");
+    const Bytes member = file.subspan(at, size);
+    const std::string_view padded(header.ar_name, sizeof header.ar_name);
     const std::string title(padded.substr(0, padded.find_first_of("/ ")));
-    if (member.starts_with(ELFMAG))
+    if (begins_with(member, ELFMAG))
       OPENMPS_RETURN_IF_ERROR(read_object(name + ":" + title, member, capability, out));
     at += size + size % 2;
   }
@@ -112,9 +96,9 @@ Status read_archive(const std::string& name, Bytes file, uint32_t capability, Ob
 
 Result<std::vector<ObjectText>> extract_objects(const std::string& name, const void* data,
                                                 size_t size, uint32_t compute_capability) {
-  const Bytes file(static_cast<const char*>(data), size);
+  const Bytes file(static_cast<const unsigned char*>(data), size);
   Objects objects;
-  OPENMPS_RETURN_IF_ERROR(file.starts_with(ARMAG)
+  OPENMPS_RETURN_IF_ERROR(begins_with(file, ARMAG)
                               ? read_archive(name, file, compute_capability, &objects)
                               : read_object(name, file, compute_capability, &objects));
   return objects;

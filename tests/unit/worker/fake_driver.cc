@@ -389,7 +389,7 @@ std::string contents_of(const void* wrapper) {
   const auto text = [](const char* container) {
     uint64_t bytes = 0;
     memcpy(&bytes, container + 24, sizeof(bytes));
-    return " " + std::string(container + 32, bytes);
+    return " " + std::string(container + 16 + 64, bytes);
   };
   std::string all = text(seen.linked);
   for (; *seen.inputs != nullptr; ++seen.inputs) all += text(*seen.inputs);

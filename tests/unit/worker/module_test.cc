@@ -61,22 +61,22 @@ TEST_F(ModuleTest, ImagesWhoseHeadersLieDoNotReachTheDriver) {
     return word(0xba55ed50, 4) + word(1, 2) + word(16, 2) + word(body, 8);
   };
   const auto entry = [&](uint64_t payload) {
-    return word(2, 2) + word(0x101, 2) + word(16, 4) + word(payload, 8);
+    return word(2, 2) + word(0x101, 2) + word(64, 4) + word(payload, 8) + std::string(48, '\0');
   };
   const auto ptx_entry = [&](uint64_t options) {
     return word(1, 2) + word(0x101, 2) + word(80, 4) + word(8, 8) + word(0, 4) + word(options, 4) +
            std::string(56, '\0') + "// PTX\n";
   };
   const std::string payload(24, 'p');
-  EXPECT_EQ(load(container(40) + entry(24) + payload), CUDA_SUCCESS);
+  EXPECT_EQ(load(container(88) + entry(24) + payload), CUDA_SUCCESS);
   EXPECT_TRUE(send(wire::ModuleUnload{1}).ok());
   EXPECT_EQ(load(container(88) + ptx_entry(64) + '\0'), CUDA_SUCCESS);
   EXPECT_TRUE(send(wire::ModuleUnload{1}).ok());
   EXPECT_EQ(load(container(88) + ptx_entry(0) + '\0'), CUDA_ERROR_INVALID_IMAGE);
-  EXPECT_EQ(load(container(41) + entry(24) + payload), CUDA_ERROR_INVALID_IMAGE);
+  EXPECT_EQ(load(container(89) + entry(24) + payload), CUDA_ERROR_INVALID_IMAGE);
   EXPECT_EQ(load(container(~0ull) + entry(24) + payload), CUDA_ERROR_INVALID_IMAGE);
-  EXPECT_EQ(load(container(40) + entry(25) + payload), CUDA_ERROR_INVALID_IMAGE);
-  EXPECT_EQ(load(container(40) + entry(~0ull) + payload), CUDA_ERROR_INVALID_IMAGE);
+  EXPECT_EQ(load(container(88) + entry(25) + payload), CUDA_ERROR_INVALID_IMAGE);
+  EXPECT_EQ(load(container(88) + entry(~0ull) + payload), CUDA_ERROR_INVALID_IMAGE);
   EXPECT_EQ(load(container(0).substr(0, 12)), CUDA_ERROR_INVALID_IMAGE);
   EXPECT_EQ(load(word(0x466243b1, 4) + word(1, 4) + word(0x1000, 8) + word(0, 8)),
             CUDA_ERROR_INVALID_IMAGE)
@@ -104,7 +104,7 @@ TEST_F(ModuleTest, ImagesWhoseHeadersLieDoNotReachTheDriver) {
     EXPECT_TRUE(send(wire::ModuleUnload{1}).ok());
   }
   const auto packed = [&](const std::string& code) {
-    return container(16 + code.size()) + entry(code.size()) + code;
+    return container(64 + code.size()) + entry(code.size()) + code;
   };
   EXPECT_EQ(load(packed(elf(64, 1))), CUDA_SUCCESS);
   EXPECT_TRUE(send(wire::ModuleUnload{1}).ok());
@@ -117,8 +117,9 @@ TEST_F(ModuleTest, ContainersBehindTheFirstReachTheDriverAsAList) {
     return std::string(reinterpret_cast<const char*>(&value), bytes);
   };
   const auto container = [&](const std::string& payload) {
-    return word(0xba55ed50, 4) + word(1, 2) + word(16, 2) + word(16 + payload.size(), 8) +
-           word(2, 2) + word(0x101, 2) + word(16, 4) + word(payload.size(), 8) + payload;
+    return word(0xba55ed50, 4) + word(1, 2) + word(16, 2) + word(64 + payload.size(), 8) +
+           word(2, 2) + word(0x101, 2) + word(64, 4) + word(payload.size(), 8) +
+           std::string(48, '\0') + payload;
   };
   const auto load = [this](wire::Id id, const std::string& image, wire::ModuleKind kind) {
     send_image(id, image);
