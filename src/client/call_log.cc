@@ -142,7 +142,7 @@ void call_failed(DriverSymbol symbol, CUresult result) {
   const char* reason = std::exchange(t_reason, nullptr);
   // "Not ready" is an answer.
   if (result == CUDA_ERROR_NOT_READY) return;
-  const ErrorText* error = find_error_text(result);
+  const cuda::ErrorText* error = cuda::find_error_text(result);
   const char* name = error != nullptr ? error->name : "unknown error";
   debug_line("%s: %s", driver_symbol_name(symbol), name);
   if (is_question(symbol)) return;

@@ -27,14 +27,14 @@ CUresult cuDriverGetVersion(int* driverVersion) {
 
 CUresult cuGetErrorName(CUresult error, const char** pStr) {
   if (pStr == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const ErrorText* found = find_error_text(error);
+  const cuda::ErrorText* found = cuda::find_error_text(error);
   *pStr = found != nullptr ? found->name : nullptr;
   return found != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuGetErrorString(CUresult error, const char** pStr) {
   if (pStr == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const ErrorText* found = find_error_text(error);
+  const cuda::ErrorText* found = cuda::find_error_text(error);
   *pStr = found != nullptr ? found->text : nullptr;
   return found != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }

@@ -22,7 +22,7 @@ CUresult take_event(CUevent* event, LaunchAttributes* taken) {
 }
 
 template <typename Dim>
-Dimensions dimensions(const Dim& dim) {
+cuda::Dimensions dimensions(const Dim& dim) {
   return {dim.x, dim.y, dim.z};
 }
 

@@ -19,8 +19,8 @@ struct LaunchAttributes {
   static constexpr uint32_t kMostEvents = 2;  // one of each kind
   Event* events[kMostEvents] = {};
   uint32_t event_count = 0;
-  Dimensions cluster{};            // zeros: not said
-  Dimensions preferred_cluster{};  // likewise
+  cuda::Dimensions cluster{};            // zeros: not said
+  cuda::Dimensions preferred_cluster{};  // likewise
 };
 
 // Attributes travel as they are, events as ids. Errors: CUDA_ERROR_INVALID_VALUE for a NULL

@@ -72,7 +72,7 @@ CUresult check_function_clusters(const wire::DeviceFacts& facts, const Function&
   const auto required = [attribute](CUfunction_attribute which) {
     return static_cast<uint32_t>(attribute[which]);
   };
-  ClusterRequest request;
+  cuda::ClusterRequest request;
   request.grid = {config.grid[0], config.grid[1], config.grid[2]};
   request.asked = config.cluster;
   request.preferred = config.preferred_cluster;
@@ -82,18 +82,18 @@ CUresult check_function_clusters(const wire::DeviceFacts& facts, const Function&
   request.must_be_set = attribute[CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET] != 0;
   request.non_portable = attribute[CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED] != 0;
   uint64_t size = 0;
-  OPENMPS_CUDA_CHECK(check_clusters(request, &size));
+  OPENMPS_CUDA_CHECK(cuda::check_clusters(request, &size));
   return size > 1 && facts.attribute[CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH] == 0
              ? CUDA_ERROR_NOT_SUPPORTED
              : CUDA_SUCCESS;
 }
 
 CUresult check_values(const wire::DeviceFacts& facts, const LaunchConfiguration& config) {
-  const LaunchAttributeLimits limits{
+  const cuda::LaunchAttributeLimits limits{
       facts.attribute[CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE],
       facts.attribute[CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT]};
   for (uint32_t i = 0; i < config.attribute_count; ++i) {
-    OPENMPS_CUDA_CHECK(check_launch_attribute(config.attributes[i], limits));
+    OPENMPS_CUDA_CHECK(cuda::check_launch_attribute(config.attributes[i], limits));
   }
   return CUDA_SUCCESS;
 }

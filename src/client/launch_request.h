@@ -17,9 +17,9 @@ struct LaunchConfiguration {
   uint32_t shared_bytes;
   const CUlaunchAttribute* attributes = nullptr;
   uint32_t attribute_count = 0;
-  uint32_t flags = 0;              // wire::kLaunchCooperative
-  Dimensions cluster{};            // zeros: not said
-  Dimensions preferred_cluster{};  // likewise
+  uint32_t flags = 0;                    // wire::kLaunchCooperative
+  cuda::Dimensions cluster{};            // zeros: not said
+  cuda::Dimensions preferred_cluster{};  // likewise
 };
 
 // Where the parameter bytes come from: pointers by the kernel's layout, or the program's own

@@ -78,7 +78,7 @@ struct Stream : Object {
   // Its green context was destroyed: nothing can be done with it but destroying it.
   std::atomic<bool> detached{false};
   unsigned long long unique_id = 0;
-  StreamAttributes attributes;  // guarded by Session::stream_lock
+  cuda::StreamAttributes attributes;  // guarded by Session::stream_lock
   // Fence state: written under the channel's order (fence.h).
   uint32_t fence_slot = 0;
   std::atomic<uint64_t> sequence{0};  // value of the last fence that was pushed

@@ -298,7 +298,7 @@ CUresult cuStreamGetAttribute(CUstream hStream, CUstreamAttrID attr, CUstreamAtt
   OPENMPS_CUDA_CHECK(find_for_query(hStream, &session, &stream));
   if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const std::lock_guard guard(session->stream_lock);
-  return read_stream_attribute(stream->attributes, stream->priority, attr, value);
+  return cuda::read_stream_attribute(stream->attributes, stream->priority, attr, value);
 }
 
 CUresult cuStreamSetAttribute(CUstream hStream, CUstreamAttrID attr,
@@ -308,7 +308,7 @@ CUresult cuStreamSetAttribute(CUstream hStream, CUstreamAttrID attr,
   OPENMPS_CUDA_CHECK(find_for_query(hStream, &session, &stream));
   if (param == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const std::lock_guard guard(session->stream_lock);
-  return write_stream_attribute(&stream->attributes, attr, *param);
+  return cuda::write_stream_attribute(&stream->attributes, attr, *param);
 }
 
 CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value,

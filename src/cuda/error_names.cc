@@ -2,7 +2,7 @@
 // The table of CUDA 13.0's error codes.
 #include "cuda/error_names.h"
 
-namespace openmps {
+namespace openmps::cuda {
 namespace {
 
 constexpr ErrorText kErrors[] = {
@@ -170,4 +170,4 @@ const ErrorText* find_error_text(CUresult code) {
   return nullptr;
 }
 
-}  // namespace openmps
+}  // namespace openmps::cuda

@@ -5,7 +5,7 @@
 
 #include "cuda/abi.h"
 
-namespace openmps {
+namespace openmps::cuda {
 
 struct ErrorText {
   CUresult code;
@@ -16,4 +16,4 @@ struct ErrorText {
 // nullptr for a number that is no error code of CUDA 13.0.
 const ErrorText* find_error_text(CUresult code);
 
-}  // namespace openmps
+}  // namespace openmps::cuda

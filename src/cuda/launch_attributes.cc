@@ -2,7 +2,7 @@
 // Attributes of launches. See launch_attributes.h.
 #include "cuda/launch_attributes.h"
 
-namespace openmps {
+namespace openmps::cuda {
 namespace {
 
 // CUDA's documentation: clusters of up to 8 blocks run on every device that has clusters.
@@ -80,4 +80,4 @@ CUresult check_clusters(const ClusterRequest& request, uint64_t* size) {
                                                                  : CUDA_SUCCESS;
 }
 
-}  // namespace openmps
+}  // namespace openmps::cuda

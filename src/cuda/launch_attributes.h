@@ -8,7 +8,7 @@
 
 #include "cuda/abi.h"
 
-namespace openmps {
+namespace openmps::cuda {
 
 using Dimensions = std::array<uint32_t, 3>;
 
@@ -37,4 +37,4 @@ struct ClusterRequest {
 // Errors: CUDA_ERROR_INVALID_CLUSTER_SIZE.
 [[nodiscard]] CUresult check_clusters(const ClusterRequest& request, uint64_t* size);
 
-}  // namespace openmps
+}  // namespace openmps::cuda

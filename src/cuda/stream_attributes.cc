@@ -2,7 +2,7 @@
 // Reading and writing the attributes of a stream. See stream_attributes.h.
 #include "cuda/stream_attributes.h"
 
-namespace openmps {
+namespace openmps::cuda {
 
 CUresult read_stream_attribute(const StreamAttributes& attributes, int priority,
                                CUstreamAttrID which, CUstreamAttrValue* value) {
@@ -51,4 +51,4 @@ CUresult write_stream_attribute(StreamAttributes* attributes, CUstreamAttrID whi
   }
 }
 
-}  // namespace openmps
+}  // namespace openmps::cuda

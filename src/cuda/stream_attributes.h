@@ -5,7 +5,7 @@
 
 #include "cuda/abi.h"
 
-namespace openmps {
+namespace openmps::cuda {
 
 // The first values are the driver's.
 struct StreamAttributes {
@@ -24,4 +24,4 @@ struct StreamAttributes {
 [[nodiscard]] CUresult write_stream_attribute(StreamAttributes* attributes, CUstreamAttrID which,
                                               const CUstreamAttrValue& value);
 
-}  // namespace openmps
+}  // namespace openmps::cuda

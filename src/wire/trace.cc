@@ -23,7 +23,7 @@ namespace {
 constexpr uint32_t kFirstLane = 1u << 22;
 
 std::string name_of_result(CUresult result) {
-  const ErrorText* known = find_error_text(result);
+  const cuda::ErrorText* known = cuda::find_error_text(result);
   return known != nullptr ? known->name : std::to_string(static_cast<int>(result));
 }
 

@@ -121,7 +121,7 @@ uint32_t max_cluster_blocks(const Driver& driver, const Function& function) {
 
 Status cluster_size(const Driver& driver, const Function& function, const ClusterShape& shape,
                     uint32_t* size) {
-  ClusterRequest request;
+  cuda::ClusterRequest request;
   request.grid = shape.grid;
   request.asked = shape.asked;
   request.preferred = shape.preferred;
@@ -129,7 +129,7 @@ Status cluster_size(const Driver& driver, const Function& function, const Cluste
   request.must_be_set = function.info->explicit_cluster;
   request.non_portable = function.settings.non_portable_cluster.load() != 0;
   uint64_t blocks = 1;
-  if (const CUresult result = check_clusters(request, &blocks); result != CUDA_SUCCESS)
+  if (const CUresult result = cuda::check_clusters(request, &blocks); result != CUDA_SUCCESS)
     return Status(result, "clusters that do not fit the grid, or that are too large");
   if (blocks > 1 && driver.config.compute_capability < kClusterCapability)
     return Status(CUDA_ERROR_NOT_SUPPORTED, "the device has no thread block clusters");
@@ -140,8 +140,8 @@ Status cluster_size(const Driver& driver, const Function& function, const Cluste
   return Status();
 }
 
-Status set_clusters(const Driver& driver, LaunchWork& work, const Dimensions& asked,
-                    const Dimensions& preferred, const SmSet& sms) {
+Status set_clusters(const Driver& driver, LaunchWork& work, const cuda::Dimensions& asked,
+                    const cuda::Dimensions& preferred, const SmSet& sms) {
   const Function& function = *work.function;
   uint32_t size = 1;
   OPENMPS_RETURN_IF_ERROR(cluster_size(driver, function, {work.grid, asked, preferred}, &size));
@@ -149,11 +149,11 @@ Status set_clusters(const Driver& driver, LaunchWork& work, const Dimensions& as
   if (size > 1 && blocks_per_sm(limits, demand_of(limits, work)) * sms.count() < size)
     return Status(CUDA_ERROR_INVALID_CLUSTER_SIZE,
                   "no room for clusters of " + std::to_string(size) + " blocks");
-  Dimensions required{};
+  cuda::Dimensions required{};
   std::copy_n(function.info->required_cluster, 3, required.begin());
-  const Dimensions& taken = asked != Dimensions{} ? asked : required;
-  work.explicit_cluster = taken != Dimensions{};
-  work.cluster = work.explicit_cluster ? taken : Dimensions{1, 1, 1};
+  const cuda::Dimensions& taken = asked != cuda::Dimensions{} ? asked : required;
+  work.explicit_cluster = taken != cuda::Dimensions{};
+  work.cluster = work.explicit_cluster ? taken : cuda::Dimensions{1, 1, 1};
   return Status();
 }
 

@@ -17,8 +17,8 @@ struct LaunchShape {
   uint32_t grid[3];
   uint32_t block[3];
   uint32_t dynamic_shared_bytes;
-  Dimensions cluster{};            // zeros: not said
-  Dimensions preferred_cluster{};  // likewise; the smaller ones are what runs
+  cuda::Dimensions cluster{};            // zeros: not said
+  cuda::Dimensions preferred_cluster{};  // likewise; the smaller ones are what runs
 };
 
 // `parameters`: one pointer per parameter; `extra`: CU_LAUNCH_PARAM_* pairs; one of them, or none
@@ -33,7 +33,7 @@ Result<LaunchWork> make_launch(const Driver& driver, std::shared_ptr<Function> f
 // An H200's.
 inline constexpr int kMaxAccessPolicyWindowBytes = 128 << 20;
 // As the device's attributes have them (front/device_facts.cc).
-inline constexpr LaunchAttributeLimits kAttributeLimits{kMaxAccessPolicyWindowBytes, 1};
+inline constexpr cuda::LaunchAttributeLimits kAttributeLimits{kMaxAccessPolicyWindowBytes, 1};
 
 // The most blocks of a cluster: by CUDA's documentation, and those that an H200 runs if the
 // function allows more.
@@ -44,9 +44,9 @@ inline constexpr uint32_t kMaxClusterBlocks = 16;
 uint32_t max_cluster_blocks(const Driver& driver, const Function& function);
 
 struct ClusterShape {  // zeros: not said
-  Dimensions grid{};
-  Dimensions asked{};
-  Dimensions preferred{};
+  cuda::Dimensions grid{};
+  cuda::Dimensions asked{};
+  cuda::Dimensions preferred{};
 };
 // The blocks of a cluster, 1 without; room is not asked for. Errors:
 // CUDA_ERROR_INVALID_CLUSTER_SIZE; CUDA_ERROR_NOT_SUPPORTED before compute capability 9.0.
@@ -55,7 +55,7 @@ Status cluster_size(const Driver& driver, const Function& function, const Cluste
 
 // Gives `work` the clusters that it is to run in. Zeros: not said. Errors: those of cluster_size();
 // CUDA_ERROR_INVALID_CLUSTER_SIZE for a cluster that `sms` never have room for.
-Status set_clusters(const Driver& driver, LaunchWork& work, const Dimensions& asked,
-                    const Dimensions& preferred, const SmSet& sms);
+Status set_clusters(const Driver& driver, LaunchWork& work, const cuda::Dimensions& asked,
+                    const cuda::Dimensions& preferred, const SmSet& sms);
 
 }  // namespace openmps::softgpu

@@ -257,7 +257,7 @@ uint64_t GridLaunches::error_text(CUresult error, bool name) {
     return execution_->parameters.text("invalid configuration argument");
   if (error == kMaxDepthExceeded)
     return execution_->parameters.text("launch would exceed maximum depth of nested launches");
-  const ErrorText* text = find_error_text(error);
+  const cuda::ErrorText* text = cuda::find_error_text(error);
   return execution_->parameters.text(text == nullptr ? "unrecognized error code" : text->text);
 }
 

@@ -32,7 +32,7 @@ struct Stream {
   std::shared_ptr<GreenContext> green;
   std::atomic<bool> detached{false};  // its green context was destroyed: good for nothing any more
   std::mutex attributes_lock;
-  StreamAttributes attributes;
+  cuda::StreamAttributes attributes;
 
   // Set while the stream is captured; the rest of capture state is guarded by the capture mutex.
   std::atomic<bool> capturing{false};

@@ -180,7 +180,7 @@ CUresult cuGraphKernelNodeSetAttribute(CUgraphNode hNode, CUkernelNodeAttrID att
     if (value == nullptr || work == nullptr) return invalid_value("not a kernel node");
     if (attr <= CU_LAUNCH_ATTRIBUTE_IGNORE || attr >= CU_LAUNCH_ATTRIBUTE_MAX)
       return invalid_value("no such attribute");
-    if (check_launch_attribute({attr, {}, *value}, kAttributeLimits) != CUDA_SUCCESS)
+    if (cuda::check_launch_attribute({attr, {}, *value}, kAttributeLimits) != CUDA_SUCCESS)
       return invalid_value("no value of that attribute");
     if (attr == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) {
       const auto& cluster = value->clusterDim;

@@ -18,8 +18,8 @@ namespace {
 // What the attributes of cuLaunchKernelEx ask for.
 struct LaunchOptions {
   bool cooperative = false;
-  Dimensions cluster{};            // as in LaunchShape
-  Dimensions preferred_cluster{};  // likewise
+  cuda::Dimensions cluster{};            // as in LaunchShape
+  cuda::Dimensions preferred_cluster{};  // likewise
   bool has_priority = false;
   int priority = 0;
   // Recorded when the kernel has ended: later than a GPU may, which is always correct.
@@ -30,7 +30,7 @@ Status read_attributes(const CUlaunchConfig& config, LaunchOptions* options) {
   if (config.numAttrs > 0 && config.attrs == nullptr) return invalid_value("no attributes");
   for (unsigned i = 0; i < config.numAttrs; ++i) {
     const CUlaunchAttribute& attribute = config.attrs[i];
-    if (check_launch_attribute(attribute, kAttributeLimits) != CUDA_SUCCESS)
+    if (cuda::check_launch_attribute(attribute, kAttributeLimits) != CUDA_SUCCESS)
       return invalid_value("a launch attribute that is not, or its value");
     switch (attribute.id) {
       case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
@@ -250,7 +250,7 @@ CUresult cuOccupancyMaxActiveClusters(int* numClusters, CUfunction func,
     if (numClusters == nullptr || config == nullptr) return invalid_value("a null argument");
     LaunchOptions options;
     OPENMPS_RETURN_IF_ERROR(read_attributes(*config, &options));
-    const Dimensions grid{config->gridDimX, config->gridDimY, config->gridDimZ};
+    const cuda::Dimensions grid{config->gridDimX, config->gridDimY, config->gridDimZ};
     uint32_t blocks = 1;
     OPENMPS_RETURN_IF_ERROR(cluster_size(
         driver, function, {grid, options.cluster, options.preferred_cluster}, &blocks));

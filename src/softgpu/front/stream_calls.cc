@@ -214,7 +214,7 @@ CUresult cuStreamGetAttribute(CUstream hStream, CUstreamAttrID attr, CUstreamAtt
   return with_stream(hStream, [&](Caller&, Stream& stream) -> Status {
     if (value == nullptr) return no_result();
     const std::lock_guard guard(stream.attributes_lock);
-    return Status(read_stream_attribute(stream.attributes, stream.priority, attr, value),
+    return Status(cuda::read_stream_attribute(stream.attributes, stream.priority, attr, value),
                   "a stream attribute");
   });
 }
@@ -224,7 +224,8 @@ CUresult cuStreamSetAttribute(CUstream hStream, CUstreamAttrID attr,
   return with_stream(hStream, [&](Caller&, Stream& stream) -> Status {
     if (param == nullptr) return invalid_value("no value");
     const std::lock_guard guard(stream.attributes_lock);
-    return Status(write_stream_attribute(&stream.attributes, attr, *param), "a stream attribute");
+    return Status(cuda::write_stream_attribute(&stream.attributes, attr, *param),
+                  "a stream attribute");
   });
 }
 
