@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "client/session.h"
+#include "cuda/arrays.h"
 
 namespace openmps::client {
 namespace {
@@ -36,32 +37,6 @@ void forget_parts(Session& session, uint64_t whole) {
 }
 
 }  // namespace
-
-uint64_t texel_bytes(CUarray_format format, unsigned channels) {
-  switch (format) {
-    case CU_AD_FORMAT_UNSIGNED_INT8:
-    case CU_AD_FORMAT_SIGNED_INT8: return channels;
-    case CU_AD_FORMAT_UNSIGNED_INT16:
-    case CU_AD_FORMAT_SIGNED_INT16:
-    case CU_AD_FORMAT_HALF: return 2ull * channels;
-    case CU_AD_FORMAT_UNSIGNED_INT32:
-    case CU_AD_FORMAT_SIGNED_INT32:
-    case CU_AD_FORMAT_FLOAT: return 4ull * channels;
-    case CU_AD_FORMAT_UNORM_INT8X1:
-    case CU_AD_FORMAT_SNORM_INT8X1: return 1;
-    case CU_AD_FORMAT_UNORM_INT8X2:
-    case CU_AD_FORMAT_SNORM_INT8X2:
-    case CU_AD_FORMAT_UNORM_INT16X1:
-    case CU_AD_FORMAT_SNORM_INT16X1: return 2;
-    case CU_AD_FORMAT_UNORM_INT8X4:
-    case CU_AD_FORMAT_SNORM_INT8X4:
-    case CU_AD_FORMAT_UNORM_INT16X2:
-    case CU_AD_FORMAT_SNORM_INT16X2: return 4;
-    case CU_AD_FORMAT_UNORM_INT16X4:
-    case CU_AD_FORMAT_SNORM_INT16X4: return 8;
-    default: return 0;
-  }
-}
 
 void ImageObjects::add(wire::ImageKind kind, uint64_t handle, const ImageObject& image) {
   std::lock_guard guard(lock_);
@@ -109,7 +84,7 @@ CUresult create_array(Session& session, Context& context, const CUDA_ARRAY3D_DES
   }
   array->context = context.owner();
   array->descriptor = descriptor;
-  array->texel_bytes = texel_bytes(descriptor.Format, descriptor.NumChannels);
+  array->texel_bytes = cuda::texel_bytes(descriptor.Format, descriptor.NumChannels);
   session.arrays.publish(array);
   *made = array;
   return CUDA_SUCCESS;
@@ -155,7 +130,7 @@ CUresult get_part(Session& session, Context& context, const Object& whole, wire:
   array->descriptor = {reply.width,    reply.height,
                        reply.depth,    static_cast<CUarray_format>(reply.format),
                        reply.channels, reply.flags};
-  array->texel_bytes = texel_bytes(array->descriptor.Format, reply.channels);
+  array->texel_bytes = cuda::texel_bytes(array->descriptor.Format, reply.channels);
   array->whole = whole.handle;
   array->part = request.index;
   session.arrays.publish(array);

@@ -32,9 +32,6 @@ struct MipmappedArray : Object {
   CUDA_ARRAY3D_DESCRIPTOR descriptor{};
 };
 
-// Bytes of a texel of one of the eight basic formats, and of their normalised kin; 0: others.
-[[nodiscard]] uint64_t texel_bytes(CUarray_format format, unsigned channels);
-
 // A texture or surface object; which of the two is in its key.
 struct ImageObject {
   Object* name = nullptr;  // holds its wire id

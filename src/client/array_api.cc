@@ -5,6 +5,8 @@
 #include "client/array.h"
 #include "client/stream.h"
 #include "client/thread_state.h"
+#include "cuda/arrays.h"
+#include "cuda/copies.h"
 
 namespace openmps::client {
 namespace {
@@ -23,44 +25,14 @@ CUresult find_array(CUmipmappedArray handle, Session** session, MipmappedArray**
   return *array == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
 }
 
-// One row between an array and linear memory, or another array; offsets and lengths in bytes.
-struct RowSide {
-  CUmemorytype type = CU_MEMORYTYPE_ARRAY;
-  uint64_t address = 0;
-  CUarray array = nullptr;
-  size_t offset = 0;
-};
-RowSide row_of(CUarray array, size_t offset) { return {CU_MEMORYTYPE_ARRAY, 0, array, offset}; }
-RowSide host_row(const void* host) {
-  return {CU_MEMORYTYPE_HOST, reinterpret_cast<uint64_t>(host), nullptr, 0};
+CUresult copy_row(const cuda::CopySide& to, const cuda::CopySide& from, size_t bytes) {
+  const CUDA_MEMCPY3D row = cuda::copy_between(to, from, {.width = bytes});
+  return impl::cuMemcpy3D_v2(&row);
 }
-RowSide device_row(CUdeviceptr device) { return {CU_MEMORYTYPE_DEVICE, device, nullptr, 0}; }
-
-CUDA_MEMCPY3D box_of(const RowSide& to, const RowSide& from, size_t bytes) {
-  CUDA_MEMCPY3D box{};
-  box.srcMemoryType = from.type;
-  box.srcHost = reinterpret_cast<const void*>(from.address);
-  box.srcDevice = from.address;
-  box.srcArray = from.array;
-  box.srcXInBytes = from.offset;
-  box.dstMemoryType = to.type;
-  box.dstHost = reinterpret_cast<void*>(to.address);
-  box.dstDevice = to.address;
-  box.dstArray = to.array;
-  box.dstXInBytes = to.offset;
-  box.WidthInBytes = bytes;
-  box.Height = 1;
-  box.Depth = 1;
-  return box;
-}
-
-CUresult copy_row(const RowSide& to, const RowSide& from, size_t bytes) {
-  const CUDA_MEMCPY3D box = box_of(to, from, bytes);
-  return impl::cuMemcpy3D_v2(&box);
-}
-CUresult copy_row(const RowSide& to, const RowSide& from, size_t bytes, CUstream stream) {
-  const CUDA_MEMCPY3D box = box_of(to, from, bytes);
-  return impl::cuMemcpy3DAsync_v2(&box, stream);
+CUresult copy_row(const cuda::CopySide& to, const cuda::CopySide& from, size_t bytes,
+                  CUstream stream) {
+  const CUDA_MEMCPY3D row = cuda::copy_between(to, from, {.width = bytes});
+  return impl::cuMemcpy3DAsync_v2(&row, stream);
 }
 
 }  // namespace
@@ -80,8 +52,7 @@ CUresult cuArray3DCreate_v2(CUarray* pHandle, const CUDA_ARRAY3D_DESCRIPTOR* pAl
 
 CUresult cuArrayCreate_v2(CUarray* pHandle, const CUDA_ARRAY_DESCRIPTOR* pAllocateArray) {
   if (pAllocateArray == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const CUDA_ARRAY3D_DESCRIPTOR wide{pAllocateArray->Width,  pAllocateArray->Height,      0,
-                                     pAllocateArray->Format, pAllocateArray->NumChannels, 0};
+  const CUDA_ARRAY3D_DESCRIPTOR wide = cuda::widen(*pAllocateArray);
   return impl::cuArray3DCreate_v2(pHandle, &wide);
 }
 
@@ -99,8 +70,7 @@ CUresult cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR* pArrayDescriptor, CUarra
   Array* array = nullptr;
   OPENMPS_CUDA_CHECK(find_array(hArray, &session, &array));
   if (pArrayDescriptor == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const CUDA_ARRAY3D_DESCRIPTOR& d = array->descriptor;
-  *pArrayDescriptor = {d.Width, d.Height, d.Format, d.NumChannels};
+  *pArrayDescriptor = cuda::narrow(array->descriptor);
   return CUDA_SUCCESS;
 }
 
@@ -198,30 +168,33 @@ CUresult cuMipmappedArrayDestroy(CUmipmappedArray hMipmappedArray) {
 
 CUresult cuMemcpyHtoA_v2(CUarray dstArray, size_t dstOffset, const void* srcHost,
                          size_t ByteCount) {
-  return copy_row(row_of(dstArray, dstOffset), host_row(srcHost), ByteCount);
+  return copy_row(cuda::row_side(dstArray, dstOffset), cuda::host_side(srcHost), ByteCount);
 }
 CUresult cuMemcpyHtoAAsync_v2(CUarray dstArray, size_t dstOffset, const void* srcHost,
                               size_t ByteCount, CUstream hStream) {
-  return copy_row(row_of(dstArray, dstOffset), host_row(srcHost), ByteCount, hStream);
+  return copy_row(cuda::row_side(dstArray, dstOffset), cuda::host_side(srcHost), ByteCount,
+                  hStream);
 }
 CUresult cuMemcpyAtoH_v2(void* dstHost, CUarray srcArray, size_t srcOffset, size_t ByteCount) {
-  return copy_row(host_row(dstHost), row_of(srcArray, srcOffset), ByteCount);
+  return copy_row(cuda::host_side(dstHost), cuda::row_side(srcArray, srcOffset), ByteCount);
 }
 CUresult cuMemcpyAtoHAsync_v2(void* dstHost, CUarray srcArray, size_t srcOffset, size_t ByteCount,
                               CUstream hStream) {
-  return copy_row(host_row(dstHost), row_of(srcArray, srcOffset), ByteCount, hStream);
+  return copy_row(cuda::host_side(dstHost), cuda::row_side(srcArray, srcOffset), ByteCount,
+                  hStream);
 }
 CUresult cuMemcpyDtoA_v2(CUarray dstArray, size_t dstOffset, CUdeviceptr srcDevice,
                          size_t ByteCount) {
-  return copy_row(row_of(dstArray, dstOffset), device_row(srcDevice), ByteCount);
+  return copy_row(cuda::row_side(dstArray, dstOffset), cuda::device_side(srcDevice), ByteCount);
 }
 CUresult cuMemcpyAtoD_v2(CUdeviceptr dstDevice, CUarray srcArray, size_t srcOffset,
                          size_t ByteCount) {
-  return copy_row(device_row(dstDevice), row_of(srcArray, srcOffset), ByteCount);
+  return copy_row(cuda::device_side(dstDevice), cuda::row_side(srcArray, srcOffset), ByteCount);
 }
 CUresult cuMemcpyAtoA_v2(CUarray dstArray, size_t dstOffset, CUarray srcArray, size_t srcOffset,
                          size_t ByteCount) {
-  return copy_row(row_of(dstArray, dstOffset), row_of(srcArray, srcOffset), ByteCount);
+  return copy_row(cuda::row_side(dstArray, dstOffset), cuda::row_side(srcArray, srcOffset),
+                  ByteCount);
 }
 
 }  // namespace impl

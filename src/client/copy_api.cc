@@ -7,6 +7,7 @@
 #include "client/stream.h"
 #include "client/thread_state.h"
 #include "client/transfer.h"
+#include "cuda/copies.h"
 
 namespace openmps::client {
 namespace {
@@ -36,24 +37,12 @@ CUresult copy_linear(Named to, uint64_t destination, Named from, uint64_t source
 
 uint64_t address_of(const void* pointer) { return reinterpret_cast<uint64_t>(pointer); }
 
-// The fields of one side of CUDA_MEMCPY2D and 3D, by CUDA's names.
-struct NamedSide {
-  CUmemorytype type;
-  const void* host;
-  CUdeviceptr device;
-  size_t x;
-  size_t y;
-  size_t z;
-  size_t pitch;
-  size_t height;  // rows from slice to slice; 0: as many as are copied
-  CUarray array;
-};
-
-CUresult resolve_side(const Session& session, const NamedSide& named, const Box& box, Side* side) {
+CUresult resolve_side(const Session& session, const cuda::CopySide& named, const cuda::CopyBox& box,
+                      Side* side) {
   switch (named.type) {
-    case CU_MEMORYTYPE_HOST: *side = side_of(session, Named::kHost, address_of(named.host)); break;
-    case CU_MEMORYTYPE_DEVICE: *side = side_of(session, Named::kDevice, named.device); break;
-    case CU_MEMORYTYPE_UNIFIED: *side = side_of(session, Named::kAny, named.device); break;
+    case CU_MEMORYTYPE_HOST: *side = side_of(session, Named::kHost, named.address); break;
+    case CU_MEMORYTYPE_DEVICE: *side = side_of(session, Named::kDevice, named.address); break;
+    case CU_MEMORYTYPE_UNIFIED: *side = side_of(session, Named::kAny, named.address); break;
     case CU_MEMORYTYPE_ARRAY:
       side->array = session.arrays.find(named.array);
       if (side->array == nullptr) return CUDA_ERROR_INVALID_HANDLE;
@@ -64,28 +53,12 @@ CUresult resolve_side(const Session& session, const NamedSide& named, const Box&
       return CUDA_SUCCESS;
     default: return CUDA_ERROR_INVALID_VALUE;
   }
-  side->pitch = named.pitch != 0 ? named.pitch : named.x + box.width;
-  side->slice = side->pitch * (named.height != 0 ? named.height : named.y + box.height);
+  side->pitch = named.pitch_of(box);
+  side->slice = side->pitch * named.rows_of(box);
   if (named.x + box.width > side->pitch && box.height > 1) return CUDA_ERROR_INVALID_VALUE;
   // The place is that of the pointer; the box begins at an offset from it.
   side->address += named.z * side->slice + named.y * side->pitch + named.x;
   return CUDA_SUCCESS;
-}
-
-CUresult copy_box(const NamedSide& to, const NamedSide& from, const Box& box, CUstream handle,
-                  bool wait) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  Stream* stream = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context, handle, &stream));
-  const auto most = static_cast<uint64_t>(
-      session->device(context->device).attribute[CU_DEVICE_ATTRIBUTE_MAX_PITCH]);
-  if (to.pitch > most || from.pitch > most) return CUDA_ERROR_INVALID_VALUE;
-  Side destination;
-  Side source;
-  OPENMPS_CUDA_CHECK(resolve_side(*session, to, box, &destination));
-  OPENMPS_CUDA_CHECK(resolve_side(*session, from, box, &source));
-  return transfer(*session, *stream, destination, source, box, wait);
 }
 
 // Of a copy between contexts, whose addresses say by themselves where they are.
@@ -95,21 +68,6 @@ CUresult check_contexts(CUcontext to, CUcontext from) {
   OPENMPS_CUDA_CHECK(enter(&session));
   OPENMPS_CUDA_CHECK(find_context(*session, to, &context));
   return find_context(*session, from, &context);
-}
-
-CUresult copy_2d(const CUDA_MEMCPY2D* copy, CUstream stream, bool wait) {
-  if (copy == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const NamedSide to{copy->dstMemoryType, copy->dstHost,
-                     copy->dstDevice,     copy->dstXInBytes,
-                     copy->dstY,          0,
-                     copy->dstPitch,      0,
-                     copy->dstArray};
-  const NamedSide from{copy->srcMemoryType, copy->srcHost,
-                       copy->srcDevice,     copy->srcXInBytes,
-                       copy->srcY,          0,
-                       copy->srcPitch,      0,
-                       copy->srcArray};
-  return copy_box(to, from, Box{copy->WidthInBytes, copy->Height, 1}, stream, wait);
 }
 
 CUresult copy_3d(const CUDA_MEMCPY3D* copy, CUstream stream, bool wait) {
@@ -125,6 +83,12 @@ CUresult copy_3d(const CUDA_MEMCPY3D* copy, CUstream stream, bool wait) {
   return transfer(*session, *work, destination, source, box, wait);
 }
 
+CUresult copy_2d(const CUDA_MEMCPY2D* copy, CUstream stream, bool wait) {
+  if (copy == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const CUDA_MEMCPY3D wide = cuda::widen(*copy);
+  return copy_3d(&wide, stream, wait);
+}
+
 }  // namespace
 
 CUresult read_copy_3d(Session& session, const Context& context, const CUDA_MEMCPY3D& copy,
@@ -133,14 +97,10 @@ CUresult read_copy_3d(Session& session, const Context& context, const CUDA_MEMCP
   const auto most = static_cast<uint64_t>(
       session.device(context.device).attribute[CU_DEVICE_ATTRIBUTE_MAX_PITCH]);
   if (copy.dstPitch > most || copy.srcPitch > most) return CUDA_ERROR_INVALID_VALUE;
-  const NamedSide to{copy.dstMemoryType, copy.dstHost,  copy.dstDevice, copy.dstXInBytes, copy.dstY,
-                     copy.dstZ,          copy.dstPitch, copy.dstHeight, copy.dstArray};
-  const NamedSide from{copy.srcMemoryType, copy.srcHost,   copy.srcDevice,
-                       copy.srcXInBytes,   copy.srcY,      copy.srcZ,
-                       copy.srcPitch,      copy.srcHeight, copy.srcArray};
-  *box = Box{copy.WidthInBytes, copy.Height, copy.Depth};
-  OPENMPS_CUDA_CHECK(resolve_side(session, to, *box, destination));
-  return resolve_side(session, from, *box, source);
+  const cuda::CopyBox whole = cuda::box_of(copy);
+  *box = Box{whole.width, whole.height, whole.depth};
+  OPENMPS_CUDA_CHECK(resolve_side(session, cuda::destination_of(copy), whole, destination));
+  return resolve_side(session, cuda::source_of(copy), whole, source);
 }
 
 namespace impl {

@@ -2,10 +2,9 @@
 // Copies in batches and between devices, each reduced to the single copies of copy_api.cc: the ring
 // makes a batch cheap, and the shared context reaches the memory of all its devices.
 // Implementations behind the generated entry points, on the program's threads.
-#include <string.h>
-
 #include "api/client_impl.h"
 #include "client/thread_state.h"
+#include "cuda/copies.h"
 
 namespace openmps::client {
 namespace {
@@ -54,32 +53,13 @@ CUresult copy_batch(const CUdeviceptr* dsts, const CUdeviceptr* srcs, const size
   return CUDA_SUCCESS;
 }
 
-// One side of a copy in CUDA_MEMCPY3D's terms; pointers only.
-CUresult read_operand(const CUmemcpy3DOperand& operand, CUdeviceptr* address, size_t* pitch,
-                      size_t* rows, size_t width, size_t height) {
-  if (operand.type == CU_MEMCPY_OPERAND_TYPE_ARRAY) return CUDA_ERROR_NOT_SUPPORTED;
-  if (operand.type != CU_MEMCPY_OPERAND_TYPE_POINTER) return CUDA_ERROR_INVALID_VALUE;
-  *address = operand.op.ptr.ptr;
-  *pitch = operand.op.ptr.rowLength != 0 ? operand.op.ptr.rowLength : width;
-  *rows = operand.op.ptr.layerHeight != 0 ? operand.op.ptr.layerHeight : height;
-  return CUDA_SUCCESS;
-}
-
 CUresult copy_operation(const CUDA_MEMCPY3D_BATCH_OP& operation, CUstream stream) {
   if (operation.flags != 0 && operation.flags != CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   if (!is_known_order(operation.srcAccessOrder)) return CUDA_ERROR_INVALID_VALUE;
-  CUDA_MEMCPY3D copy{};
-  copy.WidthInBytes = operation.extent.width;
-  copy.Height = operation.extent.height;
-  copy.Depth = operation.extent.depth;
-  copy.srcMemoryType = CU_MEMORYTYPE_UNIFIED;
-  copy.dstMemoryType = CU_MEMORYTYPE_UNIFIED;
-  OPENMPS_CUDA_CHECK(read_operand(operation.src, &copy.srcDevice, &copy.srcPitch, &copy.srcHeight,
-                                  copy.WidthInBytes, copy.Height));
-  OPENMPS_CUDA_CHECK(read_operand(operation.dst, &copy.dstDevice, &copy.dstPitch, &copy.dstHeight,
-                                  copy.WidthInBytes, copy.Height));
+  CUDA_MEMCPY3D copy;
+  OPENMPS_CUDA_CHECK(cuda::read_batched(operation, &copy));
   return impl::cuMemcpy3DAsync_v2(&copy, stream);
 }
 
@@ -100,7 +80,6 @@ CUresult copy_3d_batch(size_t count, const CUDA_MEMCPY3D_BATCH_OP* operations, s
   return CUDA_SUCCESS;
 }
 
-// The same copy without the contexts, which say nothing that the addresses don't.
 CUresult without_contexts(const CUDA_MEMCPY3D_PEER* peer, CUDA_MEMCPY3D* copy) {
   Session* session = nullptr;
   Context* context = nullptr;
@@ -108,30 +87,7 @@ CUresult without_contexts(const CUDA_MEMCPY3D_PEER* peer, CUDA_MEMCPY3D* copy) {
   if (peer == nullptr) return CUDA_ERROR_INVALID_VALUE;
   OPENMPS_CUDA_CHECK(find_context(*session, peer->srcContext, &context));
   OPENMPS_CUDA_CHECK(find_context(*session, peer->dstContext, &context));
-  *copy = CUDA_MEMCPY3D{};
-  copy->srcXInBytes = peer->srcXInBytes;
-  copy->srcY = peer->srcY;
-  copy->srcZ = peer->srcZ;
-  copy->srcLOD = peer->srcLOD;
-  copy->srcMemoryType = peer->srcMemoryType;
-  copy->srcHost = peer->srcHost;
-  copy->srcDevice = peer->srcDevice;
-  copy->srcArray = peer->srcArray;
-  copy->srcPitch = peer->srcPitch;
-  copy->srcHeight = peer->srcHeight;
-  copy->dstXInBytes = peer->dstXInBytes;
-  copy->dstY = peer->dstY;
-  copy->dstZ = peer->dstZ;
-  copy->dstLOD = peer->dstLOD;
-  copy->dstMemoryType = peer->dstMemoryType;
-  copy->dstHost = peer->dstHost;
-  copy->dstDevice = peer->dstDevice;
-  copy->dstArray = peer->dstArray;
-  copy->dstPitch = peer->dstPitch;
-  copy->dstHeight = peer->dstHeight;
-  copy->WidthInBytes = peer->WidthInBytes;
-  copy->Height = peer->Height;
-  copy->Depth = peer->Depth;
+  *copy = cuda::without_contexts(*peer);
   return CUDA_SUCCESS;
 }
 

@@ -2,14 +2,15 @@
 // cuDevice*: answered from the facts that came with the welcome, but for what only the driver
 // knows. Implementations behind the generated entry points, on the program's threads.
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "api/client_impl.h"
 #include "client/session.h"
 #include "client/thread_state.h"
+#include "cuda/devices.h"
 
 namespace openmps::client {
 namespace {
@@ -142,19 +143,8 @@ CUresult cuDeviceGetProperties(CUdevprop* prop, CUdevice dev) {
   const wire::DeviceFacts* facts = nullptr;
   OPENMPS_CUDA_CHECK(enter_device(dev, &facts));
   if (prop == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const int32_t* value = facts->attribute;
-  prop->maxThreadsPerBlock = value[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK];
-  for (int i = 0; i < 3; ++i) {
-    prop->maxThreadsDim[i] = value[CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X + i];
-    prop->maxGridSize[i] = value[CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X + i];
-  }
-  prop->sharedMemPerBlock = value[CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK];
-  prop->totalConstantMemory = value[CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY];
-  prop->SIMDWidth = value[CU_DEVICE_ATTRIBUTE_WARP_SIZE];
-  prop->memPitch = value[CU_DEVICE_ATTRIBUTE_MAX_PITCH];
-  prop->regsPerBlock = value[CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK];
-  prop->clockRate = value[CU_DEVICE_ATTRIBUTE_CLOCK_RATE];
-  prop->textureAlign = value[CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT];
+  *prop =
+      cuda::properties_of([facts](CUdevice_attribute which) { return facts->attribute[which]; });
   return CUDA_SUCCESS;
 }
 
@@ -171,19 +161,14 @@ CUresult cuDeviceGetByPCIBusId(CUdevice* dev, const char* pciBusId) {
   Session* session = nullptr;
   OPENMPS_CUDA_CHECK(enter_local(&session));
   if (dev == nullptr || pciBusId == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  // "domain:bus:device.function", domain and function optional.
-  unsigned domain = 0;
-  unsigned bus = 0;
-  unsigned slot = 0;
-  if (sscanf(pciBusId, "%x:%x:%x", &domain, &bus, &slot) != 3) {
-    domain = 0;
-    if (sscanf(pciBusId, "%x:%x", &bus, &slot) != 2) return CUDA_ERROR_INVALID_VALUE;
-  }
+  const std::optional<cuda::PciAddress> wanted = cuda::parse_pci_address(pciBusId);
+  if (!wanted) return CUDA_ERROR_INVALID_VALUE;
   for (uint32_t ordinal = 0; ordinal < session->device_count(); ++ordinal) {
     const int32_t* value = session->device(ordinal).attribute;
-    if (static_cast<unsigned>(value[CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID]) == domain &&
-        static_cast<unsigned>(value[CU_DEVICE_ATTRIBUTE_PCI_BUS_ID]) == bus &&
-        static_cast<unsigned>(value[CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID]) == slot) {
+    const cuda::PciAddress own{static_cast<unsigned>(value[CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID]),
+                               static_cast<unsigned>(value[CU_DEVICE_ATTRIBUTE_PCI_BUS_ID]),
+                               static_cast<unsigned>(value[CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID])};
+    if (own == *wanted) {
       *dev = static_cast<CUdevice>(ordinal);
       return CUDA_SUCCESS;
     }

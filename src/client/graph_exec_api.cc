@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Executable graphs: instantiating, launching, updating, and changing single nodes. Implementations
 // behind the generated entry points, on the program's threads.
-#include <string.h>
-
 #include <mutex>
 
 #include "api/client_impl.h"
@@ -12,6 +10,7 @@
 #include "client/session.h"
 #include "client/stream.h"
 #include "client/thread_state.h"
+#include "cuda/versions.h"
 
 namespace openmps::client {
 namespace {
@@ -64,14 +63,6 @@ CUresult change_kernel(CUgraphExec exec, CUgraphNode node,
                   std::get<KernelWork>(*work).flags = std::get<KernelWork>(original->work).flags;
                   return CUDA_SUCCESS;
                 });
-}
-
-template <typename Wide, typename Narrow>
-Wide widen(const Narrow& narrow) {
-  Wide wide{};
-  static_assert(sizeof(narrow) <= sizeof(wide));
-  memcpy(&wide, &narrow, sizeof(narrow));  // the earlier version is a prefix of the later one
-  return wide;
 }
 
 // The child's nodes are those of the graph that the node was made of, in the same order.
@@ -216,7 +207,7 @@ CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode h
 CUresult cuGraphExecKernelNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
                                         const CUDA_KERNEL_NODE_PARAMS_v1* nodeParams) {
   if (nodeParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const auto wide = widen<CUDA_KERNEL_NODE_PARAMS>(*nodeParams);
+  const auto wide = cuda::as_version<CUDA_KERNEL_NODE_PARAMS>(*nodeParams);
   return change_kernel(hGraphExec, hNode, &wide);
 }
 
@@ -286,7 +277,7 @@ CUresult cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
   if (nodeParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
   switch (nodeParams->type) {
     case CU_GRAPH_NODE_TYPE_KERNEL: {
-      const auto kernel = widen<CUDA_KERNEL_NODE_PARAMS>(nodeParams->kernel);
+      const auto kernel = cuda::as_version<CUDA_KERNEL_NODE_PARAMS>(nodeParams->kernel);
       return change_kernel(hGraphExec, hNode, &kernel);
     }
     case CU_GRAPH_NODE_TYPE_GRAPH:

@@ -13,6 +13,7 @@
 #include "client/graph_params.h"
 #include "client/session.h"
 #include "client/thread_state.h"
+#include "cuda/versions.h"
 
 namespace openmps::client {
 namespace {
@@ -109,14 +110,6 @@ CUresult read_child(Session& session, CUgraph child, CUgraph parent,
   return CUDA_SUCCESS;
 }
 
-template <typename Wide, typename Narrow>
-Wide widen(const Narrow& narrow) {
-  Wide wide{};
-  static_assert(sizeof(narrow) <= sizeof(wide));
-  memcpy(&wide, &narrow, sizeof(narrow));  // the earlier version is a prefix of the later one
-  return wide;
-}
-
 CUlaunchAttribute* find_attribute(KernelWork& kernel, CUlaunchAttributeID id) {
   const auto found =
       std::find_if(kernel.attributes.begin(), kernel.attributes.end(),
@@ -159,7 +152,7 @@ CUresult cuGraphAddKernelNode(CUgraphNode* phGraphNode, CUgraph hGraph,
                               const CUgraphNode* dependencies, size_t numDependencies,
                               const CUDA_KERNEL_NODE_PARAMS_v1* nodeParams) {
   if (nodeParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const auto wide = widen<CUDA_KERNEL_NODE_PARAMS>(*nodeParams);
+  const auto wide = cuda::as_version<CUDA_KERNEL_NODE_PARAMS>(*nodeParams);
   return impl::cuGraphAddKernelNode_v2(phGraphNode, hGraph, dependencies, numDependencies, &wide);
 }
 
@@ -176,7 +169,7 @@ CUresult cuGraphKernelNodeGetParams(CUgraphNode hNode, CUDA_KERNEL_NODE_PARAMS_v
   if (nodeParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
   CUDA_KERNEL_NODE_PARAMS wide{};
   OPENMPS_CUDA_CHECK(impl::cuGraphKernelNodeGetParams_v2(hNode, &wide));
-  memcpy(nodeParams, &wide, sizeof(*nodeParams));
+  *nodeParams = cuda::as_version<CUDA_KERNEL_NODE_PARAMS_v1>(wide);
   return CUDA_SUCCESS;
 }
 
@@ -191,7 +184,7 @@ CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode hNode,
 CUresult cuGraphKernelNodeSetParams(CUgraphNode hNode,
                                     const CUDA_KERNEL_NODE_PARAMS_v1* nodeParams) {
   if (nodeParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const auto wide = widen<CUDA_KERNEL_NODE_PARAMS>(*nodeParams);
+  const auto wide = cuda::as_version<CUDA_KERNEL_NODE_PARAMS>(*nodeParams);
   return impl::cuGraphKernelNodeSetParams_v2(hNode, &wide);
 }
 
@@ -461,7 +454,7 @@ CUresult cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNodeParams* nodeParams) 
   if (nodeParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
   switch (nodeParams->type) {
     case CU_GRAPH_NODE_TYPE_KERNEL: {
-      const auto kernel = widen<CUDA_KERNEL_NODE_PARAMS>(nodeParams->kernel);
+      const auto kernel = cuda::as_version<CUDA_KERNEL_NODE_PARAMS>(nodeParams->kernel);
       return impl::cuGraphKernelNodeSetParams_v2(hNode, &kernel);
     }
     case CU_GRAPH_NODE_TYPE_MEMCPY:

@@ -2,28 +2,20 @@
 // Parameters of nodes. See graph_params.h.
 #include "client/graph_params.h"
 
-#include <string.h>
-
 #include <utility>
 
 #include "client/launch_check.h"
 #include "client/session.h"
 #include "client/thread_state.h"
 #include "client/work_check.h"
+#include "cuda/copies.h"
+#include "cuda/versions.h"
 
 namespace openmps::client {
 namespace {
 
 CUresult node_context(Session& session, CUcontext handle, Context** context) {
   return handle == nullptr ? CUDA_SUCCESS : find_context(session, handle, context);
-}
-
-template <typename To, typename From>
-To same_layout(const From& from) {
-  static_assert(sizeof(To) <= sizeof(From));
-  To to{};
-  memcpy(&to, &from, sizeof(to));
-  return to;
 }
 
 }  // namespace
@@ -136,17 +128,17 @@ CUresult read_allocation(Session& session, CUDA_MEM_ALLOC_NODE_PARAMS* parameter
 CUresult read_any(Session& session, Context& context, CUgraphNodeParams* parameters, Work* work) {
   switch (parameters->type) {
     case CU_GRAPH_NODE_TYPE_KERNEL: {
-      const auto kernel = same_layout<CUDA_KERNEL_NODE_PARAMS>(parameters->kernel);
+      const auto kernel = cuda::as_version<CUDA_KERNEL_NODE_PARAMS>(parameters->kernel);
       return read_kernel(session, context, &kernel, work);
     }
     case CU_GRAPH_NODE_TYPE_MEMCPY:
       return read_copy(session, context, &parameters->memcpy.copyParams, work);
     case CU_GRAPH_NODE_TYPE_MEMSET: {
-      const auto fill = same_layout<CUDA_MEMSET_NODE_PARAMS>(parameters->memset);
+      const auto fill = cuda::as_version<CUDA_MEMSET_NODE_PARAMS>(parameters->memset);
       return read_fill(session, &fill, work);
     }
     case CU_GRAPH_NODE_TYPE_HOST: {
-      const CUDA_HOST_NODE_PARAMS host{parameters->host.fn, parameters->host.userData};
+      const auto host = cuda::as_version<CUDA_HOST_NODE_PARAMS>(parameters->host);
       return read_host(&host, work);
     }
     case CU_GRAPH_NODE_TYPE_EMPTY: *work = Work(); return CUDA_SUCCESS;
@@ -155,11 +147,11 @@ CUresult read_any(Session& session, Context& context, CUgraphNodeParams* paramet
     case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
       return read_event(session, parameters->eventWait.event, work);
     case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: {
-      const auto words = same_layout<CUDA_BATCH_MEM_OP_NODE_PARAMS>(parameters->memOp);
+      const auto words = cuda::as_version<CUDA_BATCH_MEM_OP_NODE_PARAMS>(parameters->memOp);
       return read_words(&words, work);
     }
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC: {
-      auto allocation = same_layout<CUDA_MEM_ALLOC_NODE_PARAMS>(parameters->alloc);
+      auto allocation = cuda::as_version<CUDA_MEM_ALLOC_NODE_PARAMS>(parameters->alloc);
       OPENMPS_CUDA_CHECK(read_allocation(session, &allocation, work));
       parameters->alloc.dptr = allocation.dptr;
       return CUDA_SUCCESS;
@@ -201,44 +193,24 @@ CopyWork captured_copy(const Side& destination, const Side& source, const Box& b
   copy.destination = destination;
   copy.source = source;
   copy.box = box;
-  const bool rows = box.height > 1 || box.depth > 1;
-  const auto height_of = [&](const Side& side) {
-    return box.depth > 1 && side.pitch != 0 ? side.slice / side.pitch : box.height;
+  const auto named = [&box](const Side& side) {
+    cuda::CopySide made{
+        .pitch = box.height > 1 || box.depth > 1 ? side.pitch : 0,
+        .rows = box.depth > 1 && side.pitch != 0 ? side.slice / side.pitch : box.height};
+    if (side.place == Place::kArray) {
+      made.type = CU_MEMORYTYPE_ARRAY;
+      made.array = side.array->as<CUarray>();
+      made.x = side.x;
+      made.y = side.y;
+      made.z = side.z;
+    } else {
+      made.type = side.place == Place::kDevice ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+      made.address = side.address;
+    }
+    return made;
   };
-  CUDA_MEMCPY3D& as_named = copy.parameters;
-  as_named.WidthInBytes = box.width;
-  as_named.Height = box.height;
-  as_named.Depth = box.depth;
-  as_named.srcPitch = rows ? source.pitch : 0;
-  as_named.dstPitch = rows ? destination.pitch : 0;
-  as_named.srcHeight = height_of(source);
-  as_named.dstHeight = height_of(destination);
-  if (source.place == Place::kArray) {
-    as_named.srcMemoryType = CU_MEMORYTYPE_ARRAY;
-    as_named.srcArray = source.array->as<CUarray>();
-    as_named.srcXInBytes = source.x;
-    as_named.srcY = source.y;
-    as_named.srcZ = source.z;
-  } else if (source.place == Place::kDevice) {
-    as_named.srcMemoryType = CU_MEMORYTYPE_DEVICE;
-    as_named.srcDevice = source.address;
-  } else {
-    as_named.srcMemoryType = CU_MEMORYTYPE_HOST;
-    as_named.srcHost = reinterpret_cast<const void*>(source.address);
-  }
-  if (destination.place == Place::kArray) {
-    as_named.dstMemoryType = CU_MEMORYTYPE_ARRAY;
-    as_named.dstArray = destination.array->as<CUarray>();
-    as_named.dstXInBytes = destination.x;
-    as_named.dstY = destination.y;
-    as_named.dstZ = destination.z;
-  } else if (destination.place == Place::kDevice) {
-    as_named.dstMemoryType = CU_MEMORYTYPE_DEVICE;
-    as_named.dstDevice = destination.address;
-  } else {
-    as_named.dstMemoryType = CU_MEMORYTYPE_HOST;
-    as_named.dstHost = reinterpret_cast<void*>(destination.address);
-  }
+  copy.parameters =
+      cuda::copy_between(named(destination), named(source), {box.width, box.height, box.depth});
   return copy;
 }
 

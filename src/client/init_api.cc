@@ -26,17 +26,10 @@ CUresult cuDriverGetVersion(int* driverVersion) {
 }
 
 CUresult cuGetErrorName(CUresult error, const char** pStr) {
-  if (pStr == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const cuda::ErrorText* found = cuda::find_error_text(error);
-  *pStr = found != nullptr ? found->name : nullptr;
-  return found != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  return cuda::get_error_name(error, pStr);
 }
-
 CUresult cuGetErrorString(CUresult error, const char** pStr) {
-  if (pStr == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const cuda::ErrorText* found = cuda::find_error_text(error);
-  *pStr = found != nullptr ? found->text : nullptr;
-  return found != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  return cuda::get_error_string(error, pStr);
 }
 
 CUresult cuGetProcAddress_v2(const char* symbol, void** pfn, int cudaVersion, cuuint64_t flags,

@@ -3,7 +3,6 @@
 // operations on them live in the file of their kind (context.h, stream.h, event.cc, module.h, ...).
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -20,6 +19,7 @@
 #include "client/image.h"
 #include "client/jit_options.h"
 #include "cuda/abi.h"
+#include "cuda/old_launch.h"
 #include "cuda/stream_attributes.h"
 #include "wire/commands.h"
 #include "wire/device_facts.h"
@@ -112,14 +112,6 @@ struct Module : Object {
   std::map<std::pair<uint32_t, std::string>, wire::GetGlobal::Reply> globals;
 };
 
-// What the launch interface from before CUDA 4.0 keeps with a function.
-struct OldLaunch {
-  std::array<uint32_t, 3> block{};  // zeros: not said yet
-  uint32_t shared_bytes = 0;
-  size_t size = 0;  // of the parameters
-  std::vector<std::byte> parameters;
-};
-
 // A CUfunction or CUkernel.
 struct Function : Object {
   Module* module = nullptr;
@@ -131,7 +123,7 @@ struct Function : Object {
   // A library's kernel has attributes on each device: those above are the first device's. The
   // largest dynamic shared memory that any other one was allowed.
   std::atomic<int32_t> shared_elsewhere{0};
-  std::unique_ptr<OldLaunch> old_launch;  // old_launch_api.cc
+  std::unique_ptr<cuda::OldLaunch> old_launch;  // old_launch_api.cc
   // Shapes in which the driver took it (launch_check.cc); 0: none yet.
   std::atomic<uint64_t> known_block{0};
   std::atomic<uint64_t> known_cluster{0};

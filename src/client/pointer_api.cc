@@ -7,6 +7,7 @@
 #include "api/client_impl.h"
 #include "client/stream.h"
 #include "client/thread_state.h"
+#include "cuda/devices.h"
 
 namespace openmps::client {
 namespace {
@@ -146,24 +147,6 @@ CUresult attribute_of(const Known& known, uint64_t address, CUpointer_attribute 
   }
 }
 
-// What cuPointerGetAttributes writes for memory that CUDA does not know.
-void clear_attribute(CUpointer_attribute attribute, void* data) {
-  switch (attribute) {
-    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-    case CU_POINTER_ATTRIBUTE_MAPPED:
-    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE: put(data, 0u); return;
-    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-      put(data, static_cast<int>(CU_DEVICE_INVALID));
-      return;
-    default: put(data, static_cast<uint64_t>(0));
-  }
-}
-
 }  // namespace
 
 namespace impl {
@@ -189,7 +172,7 @@ CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute*
   for (unsigned int i = 0; i < numAttributes; ++i) {
     if (data[i] == nullptr) continue;
     if (!found || attribute_of(known, ptr, attributes[i], data[i]) != CUDA_SUCCESS) {
-      clear_attribute(attributes[i], data[i]);
+      cuda::clear_pointer_attribute(attributes[i], data[i]);
     }
   }
   return CUDA_SUCCESS;

@@ -12,6 +12,7 @@
 #include "client/thread_state.h"
 #include "client/work_check.h"
 #include "cuda/stream_attributes.h"
+#include "cuda/stream_values.h"
 
 namespace openmps::client {
 namespace {
@@ -25,24 +26,6 @@ CUresult find_for_query(CUstream handle, Session** session, Stream** stream) {
 CUgreenCtx green_of(const Stream& stream) {
   const GreenContext* green = stream.context->green;
   return green != nullptr ? green->as<CUgreenCtx>() : nullptr;
-}
-
-CUstreamBatchMemOpParams stream_operation(CUdeviceptr address, uint64_t value, uint32_t width,
-                                          unsigned int flags, wire::ValueKind kind) {
-  CUstreamBatchMemOpParams operation{};
-  const bool wide = width == 8;
-  if (kind == wire::ValueKind::kWrite) {
-    operation.operation = wide ? CU_STREAM_MEM_OP_WRITE_VALUE_64 : CU_STREAM_MEM_OP_WRITE_VALUE_32;
-    operation.writeValue.address = address;
-    operation.writeValue.value64 = value;
-    operation.writeValue.flags = flags;
-    return operation;
-  }
-  operation.operation = wide ? CU_STREAM_MEM_OP_WAIT_VALUE_64 : CU_STREAM_MEM_OP_WAIT_VALUE_32;
-  operation.waitValue.address = address;
-  operation.waitValue.value64 = value;
-  operation.waitValue.flags = flags;
-  return operation;
 }
 
 // A batch of any length, one alone included.
@@ -71,9 +54,8 @@ CUresult stream_values(CUstream handle, ValueOperations operations, unsigned int
   return push_work(*session, *stream, wire::StreamBatch{stream->id}, {{values, operations.size()}});
 }
 
-CUresult stream_value(CUstream handle, CUdeviceptr address, uint64_t value, uint32_t width,
-                      unsigned int flags, wire::ValueKind kind) {
-  const CUstreamBatchMemOpParams operation = stream_operation(address, value, width, flags, kind);
+CUresult stream_value(CUstream handle, const cuda::StreamValue& value) {
+  const CUstreamBatchMemOpParams operation = cuda::operation_of(value);
   return stream_values(handle, {&operation, 1}, 0);
 }
 
@@ -313,19 +295,19 @@ CUresult cuStreamSetAttribute(CUstream hStream, CUstreamAttrID attr,
 
 CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value,
                                 unsigned int flags) {
-  return stream_value(stream, addr, value, 4, flags, wire::ValueKind::kWait);
+  return stream_value(stream, {cuda::StreamValue::Kind::kWait, 4, addr, value, flags});
 }
 CUresult cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value,
                                 unsigned int flags) {
-  return stream_value(stream, addr, value, 8, flags, wire::ValueKind::kWait);
+  return stream_value(stream, {cuda::StreamValue::Kind::kWait, 8, addr, value, flags});
 }
 CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value,
                                  unsigned int flags) {
-  return stream_value(stream, addr, value, 4, flags, wire::ValueKind::kWrite);
+  return stream_value(stream, {cuda::StreamValue::Kind::kWrite, 4, addr, value, flags});
 }
 CUresult cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value,
                                  unsigned int flags) {
-  return stream_value(stream, addr, value, 8, flags, wire::ValueKind::kWrite);
+  return stream_value(stream, {cuda::StreamValue::Kind::kWrite, 8, addr, value, flags});
 }
 
 CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count,

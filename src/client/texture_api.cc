@@ -5,6 +5,8 @@
 #include "client/array.h"
 #include "client/session.h"
 #include "client/thread_state.h"
+#include "cuda/arrays.h"
+#include "cuda/box.h"
 
 namespace openmps::client {
 namespace {
@@ -46,20 +48,16 @@ CUresult read_resource(const Session& session, const CUDA_RESOURCE_DESC& resourc
     }
     case CU_RESOURCE_TYPE_PITCH2D: {
       const auto& pitched = resource.res.pitch2D;
-      const uint64_t texel = texel_bytes(pitched.format, pitched.numChannels);
+      const uint64_t texel = cuda::texel_bytes(pitched.format, pitched.numChannels);
       request->address = session.registered.device_address(pitched.devPtr);
       request->format = static_cast<uint32_t>(pitched.format);
       request->channels = pitched.numChannels;
       request->width = pitched.width;
       request->height = pitched.height;
       request->pitch = pitched.pitchInBytes;
-      uint64_t row = 0;
-      uint64_t bytes = 0;
-      if (texel == 0 || pitched.width == 0 || pitched.height == 0 ||
-          __builtin_mul_overflow(pitched.width, texel, &row) ||
-          __builtin_mul_overflow(pitched.height - 1, pitched.pitchInBytes, &bytes) ||
-          __builtin_add_overflow(bytes, row, &bytes) ||
-          !is_session_memory(session, request->address, bytes)) {
+      const uint64_t bytes = cuda::span_of_box(cuda::bytes_of_row(pitched.width, texel),
+                                               pitched.height, 1, pitched.pitchInBytes, 0);
+      if (bytes == 0 || !is_session_memory(session, request->address, bytes)) {
         return CUDA_ERROR_INVALID_VALUE;
       }
       return CUDA_SUCCESS;

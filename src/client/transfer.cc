@@ -6,13 +6,13 @@
 
 #include <algorithm>
 #include <atomic>
-#include <optional>
 
 #include "client/capture.h"
 #include "client/graph_params.h"
 #include "client/session.h"
 #include "client/stream.h"
 #include "client/thread_state.h"
+#include "cuda/box.h"
 
 namespace openmps::client {
 namespace {
@@ -251,20 +251,6 @@ CUresult receive(Session& session, Stream& stream, const Plan& plan) {
 
 // ---- Checks -------------------------------------------------------------------------------------
 
-// Bytes from the first to behind the last byte of a box on a side; nullopt: more than 2^64.
-std::optional<uint64_t> extent(const Side& side, const Box& box) {
-  uint64_t rows = 0;
-  uint64_t slices = 0;
-  uint64_t bytes = 0;
-  if (__builtin_mul_overflow(box.height - 1, side.pitch, &rows) ||
-      __builtin_mul_overflow(box.depth - 1, side.slice, &slices) ||
-      __builtin_add_overflow(rows, slices, &bytes) ||
-      __builtin_add_overflow(bytes, box.width, &bytes)) {
-    return std::nullopt;
-  }
-  return bytes;
-}
-
 // Whole texels within the array. What texels of other formats are is the driver's to judge.
 CUresult check_array_side(const Side& side, const Box& box) {
   const CUDA_ARRAY3D_DESCRIPTOR& d = side.array->descriptor;
@@ -284,16 +270,16 @@ CUresult check_array_side(const Side& side, const Box& box) {
 
 CUresult check_side(const Session& session, const Side& side, const Box& box, bool writable) {
   if (side.place == Place::kArray) return check_array_side(side, box);
-  const std::optional<uint64_t> bytes = extent(side, box);
-  if (!bytes.has_value()) return CUDA_ERROR_INVALID_VALUE;
+  const uint64_t bytes =
+      cuda::span_of_box(box.width, box.height, box.depth, side.pitch, side.slice);
+  if (bytes == cuda::kTooManyBytes) return CUDA_ERROR_INVALID_VALUE;
   if (box.height > 1 && side.pitch < box.width) return CUDA_ERROR_INVALID_VALUE;
   switch (side.place) {
     case Place::kDevice:
-      return session.memory.contains(side.address, *bytes, writable) ? CUDA_SUCCESS
-                                                                     : CUDA_ERROR_INVALID_VALUE;
+      return session.memory.contains(side.address, bytes, writable) ? CUDA_SUCCESS
+                                                                    : CUDA_ERROR_INVALID_VALUE;
     case Place::kPinned:
-      return session.pinned.contains(side.address, *bytes) ? CUDA_SUCCESS
-                                                           : CUDA_ERROR_INVALID_VALUE;
+      return session.pinned.contains(side.address, bytes) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     case Place::kPageable: return side.address != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     case Place::kArray: break;
   }

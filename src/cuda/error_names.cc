@@ -170,4 +170,18 @@ const ErrorText* find_error_text(CUresult code) {
   return nullptr;
 }
 
+CUresult get_error_name(CUresult code, const char** name) {
+  if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const ErrorText* found = find_error_text(code);
+  *name = found != nullptr ? found->name : nullptr;
+  return found != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult get_error_string(CUresult code, const char** text) {
+  if (text == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const ErrorText* found = find_error_text(code);
+  *text = found != nullptr ? found->text : nullptr;
+  return found != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
 }  // namespace openmps::cuda

@@ -16,4 +16,9 @@ struct ErrorText {
 // nullptr for a number that is no error code of CUDA 13.0.
 const ErrorText* find_error_text(CUresult code);
 
+// What cuGetErrorName and cuGetErrorString answer. Errors: CUDA_ERROR_INVALID_VALUE: no place, or
+// no error code, whose text is nullptr.
+[[nodiscard]] CUresult get_error_name(CUresult code, const char** name);
+[[nodiscard]] CUresult get_error_string(CUresult code, const char** text);
+
 }  // namespace openmps::cuda

@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "cuda/arrays.h"
+
 namespace openmps::softgpu {
 
-enum class ChannelKind : uint8_t { kUnsigned, kSigned, kFloat };
+using cuda::ChannelKind;
 
 struct TexelFormat {
   ChannelKind kind = ChannelKind::kUnsigned;

@@ -6,6 +6,8 @@
 #include <new>
 #include <vector>
 
+#include "cuda/arrays.h"
+#include "cuda/box.h"
 #include "worker/driver_check.h"
 #include "worker/work_check.h"
 
@@ -23,17 +25,8 @@ uint64_t round_up(uint64_t value, uint64_t unit) { return (value + unit - 1) / u
 
 // Formats that are not known count as the largest.
 uint64_t texel_bytes(uint32_t format, uint64_t channels) {
-  switch (format) {
-    case CU_AD_FORMAT_UNSIGNED_INT8:
-    case CU_AD_FORMAT_SIGNED_INT8: return channels;
-    case CU_AD_FORMAT_UNSIGNED_INT16:
-    case CU_AD_FORMAT_SIGNED_INT16:
-    case CU_AD_FORMAT_HALF: return 2 * channels;
-    case CU_AD_FORMAT_UNSIGNED_INT32:
-    case CU_AD_FORMAT_SIGNED_INT32:
-    case CU_AD_FORMAT_FLOAT: return 4 * channels;
-    default: return kLargestTexel;
-  }
+  const auto channel = cuda::channel_of(static_cast<CUarray_format>(format));
+  return channel ? channel->bytes * channels : kLargestTexel;
 }
 
 // ~0: larger than arrays can be.
@@ -276,14 +269,12 @@ Status Arrays::read_resource(const wire::ImageCreate& command, const Array* arra
       return Status();
     }
     case CU_RESOURCE_TYPE_PITCH2D: {
-      uint64_t row = 0;
       // The driver is to refuse texels without channels, but not to be trusted with it.
       const uint64_t texel = std::max<uint64_t>(texel_bytes(command.format, command.channels), 1);
-      if (__builtin_mul_overflow(command.width, texel, &row)) {
-        row = ~0ull;
-      }
+      const uint64_t row = cuda::bytes_of_row(command.width, texel);
       OPENMPS_RETURN_IF_ERROR(memory_.check_operand(
-          {command.address, wire::box_bytes(row, command.height, 1, command.pitch, 0)}, "texture"));
+          {command.address, cuda::span_of_box(row, command.height, 1, command.pitch, 0)},
+          "texture"));
       auto& pitched = resource->res.pitch2D;
       pitched.devPtr = core_.device_address(command.address);
       pitched.format = static_cast<CUarray_format>(command.format);

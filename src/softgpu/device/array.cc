@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <optional>
 
+#include "cuda/box.h"
 #include "softgpu/device/context.h"
 #include "softgpu/device/driver.h"
 
@@ -27,19 +29,10 @@ Status invalid(const char* what) { return Status(CUDA_ERROR_INVALID_VALUE, what)
 
 Result<TexelFormat> read_format(CUarray_format format, unsigned channels) {
   if (channels != 1 && channels != 2 && channels != 4) return invalid("1, 2 or 4 channels");
-  switch (format) {
-    case CU_AD_FORMAT_UNSIGNED_INT8: return TexelFormat{ChannelKind::kUnsigned, 1, channels};
-    case CU_AD_FORMAT_UNSIGNED_INT16: return TexelFormat{ChannelKind::kUnsigned, 2, channels};
-    case CU_AD_FORMAT_UNSIGNED_INT32: return TexelFormat{ChannelKind::kUnsigned, 4, channels};
-    case CU_AD_FORMAT_SIGNED_INT8: return TexelFormat{ChannelKind::kSigned, 1, channels};
-    case CU_AD_FORMAT_SIGNED_INT16: return TexelFormat{ChannelKind::kSigned, 2, channels};
-    case CU_AD_FORMAT_SIGNED_INT32: return TexelFormat{ChannelKind::kSigned, 4, channels};
-    case CU_AD_FORMAT_HALF: return TexelFormat{ChannelKind::kFloat, 2, channels};
-    case CU_AD_FORMAT_FLOAT: return TexelFormat{ChannelKind::kFloat, 4, channels};
-    default:
-      if (format <= 0 || format >= CU_AD_FORMAT_MAX) return invalid("no such format");
-      return Status(CUDA_ERROR_NOT_SUPPORTED, "arrays of this format do not exist on softgpu");
-  }
+  const std::optional<cuda::Channel> channel = cuda::channel_of(format);
+  if (channel) return TexelFormat{channel->kind, channel->bytes, channels};
+  if (format <= 0 || format >= CU_AD_FORMAT_MAX) return invalid("no such format");
+  return Status(CUDA_ERROR_NOT_SUPPORTED, "arrays of this format do not exist on softgpu");
 }
 
 // Formats 1 to 24 of a resource view: eight kinds of channels, each with 1, 2 and 4 of them.
@@ -141,11 +134,9 @@ Status read_pitched(const Driver& driver, const CUDA_RESOURCE_DESC& resource, Im
   if (pitched.devPtr % kTextureAlignment != 0) return invalid("the address is not aligned");
   if (pitched.pitchInBytes % kTexturePitchAlignment != 0 || pitched.pitchInBytes < row)
     return invalid("the pitch");
-  uint64_t bytes = 0;
-  if (__builtin_mul_overflow(pitched.pitchInBytes, pitched.height - 1, &bytes) ||
-      __builtin_add_overflow(bytes, row, &bytes) ||
-      driver.address_space.coverage(pitched.devPtr, bytes, false) !=
-          AddressSpace::Coverage::kInside)
+  const uint64_t bytes = cuda::span_of_box(row, pitched.height, 1, pitched.pitchInBytes, 0);
+  if (driver.address_space.coverage(pitched.devPtr, bytes, false) !=
+      AddressSpace::Coverage::kInside)
     return invalid("not device memory");
   image->address = pitched.devPtr;
   image->format = *format;

@@ -5,20 +5,10 @@
 #include <algorithm>
 #include <cstring>
 
+#include "cuda/box.h"
+
 namespace openmps::softgpu {
 namespace {
-
-uint64_t extent_of(uint64_t width, uint64_t height, uint64_t depth, uint64_t pitch,
-                   uint64_t slice) {
-  uint64_t planes = 0;
-  uint64_t rows = 0;
-  uint64_t sum = 0;
-  if (__builtin_mul_overflow(depth - 1, slice, &planes) ||
-      __builtin_mul_overflow(height - 1, pitch, &rows) ||
-      __builtin_add_overflow(planes, rows, &sum) || __builtin_add_overflow(sum, width, &sum))
-    return UINT64_MAX;
-  return sum;
-}
 
 template <typename T>
 void fill_row(uint64_t destination, T value, uint64_t count) {
@@ -28,18 +18,15 @@ void fill_row(uint64_t destination, T value, uint64_t count) {
 }  // namespace
 
 uint64_t CopyShape::source_extent() const {
-  return empty() ? 0 : extent_of(width, height, depth, source_pitch, source_slice);
+  return cuda::span_of_box(width, height, depth, source_pitch, source_slice);
 }
 
 uint64_t CopyShape::destination_extent() const {
-  return empty() ? 0 : extent_of(width, height, depth, destination_pitch, destination_slice);
+  return cuda::span_of_box(width, height, depth, destination_pitch, destination_slice);
 }
 
 uint64_t FillShape::extent() const {
-  uint64_t row = 0;
-  if (empty()) return 0;
-  if (__builtin_mul_overflow(width, static_cast<uint64_t>(element), &row)) return UINT64_MAX;
-  return extent_of(row, height, 1, pitch, 0);
+  return cuda::span_of_box(cuda::bytes_of_row(width, element), height, 1, pitch, 0);
 }
 
 CopyShape linear_copy(uint64_t destination, uint64_t source, uint64_t bytes) {

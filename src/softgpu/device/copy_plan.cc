@@ -4,6 +4,8 @@
 
 #include <cstring>
 
+#include "cuda/box.h"
+#include "cuda/copies.h"
 #include "softgpu/device/array.h"
 #include "softgpu/device/capture.h"
 #include "softgpu/device/context.h"
@@ -32,7 +34,7 @@ struct SideFacts {
 
 Status examine(const Driver& driver, uint64_t address, uint64_t extent, bool write, CopySide side,
                SideFacts* facts) {
-  if (extent == UINT64_MAX) return invalid("the copy does not fit the address space");
+  if (extent == cuda::kTooManyBytes) return invalid("the copy does not fit the address space");
   switch (driver.address_space.coverage(address, extent, write)) {
     case AddressSpace::Coverage::kOutside: return invalid("the copy leaves its allocation");
     case AddressSpace::Coverage::kNone:
@@ -172,75 +174,31 @@ Status issue_fill(Stream& stream, const FillShape& shape, bool synchronous) {
   return synchronous ? finish_inline(stream, operation, true) : Status();
 }
 
-CUDA_MEMCPY3D widen(const CUDA_MEMCPY2D& parameters) {
-  CUDA_MEMCPY3D wide{};
-  wide.srcXInBytes = parameters.srcXInBytes;
-  wide.srcY = parameters.srcY;
-  wide.srcMemoryType = parameters.srcMemoryType;
-  wide.srcHost = parameters.srcHost;
-  wide.srcDevice = parameters.srcDevice;
-  wide.srcArray = parameters.srcArray;
-  wide.srcPitch = parameters.srcPitch;
-  wide.dstXInBytes = parameters.dstXInBytes;
-  wide.dstY = parameters.dstY;
-  wide.dstMemoryType = parameters.dstMemoryType;
-  wide.dstHost = parameters.dstHost;
-  wide.dstDevice = parameters.dstDevice;
-  wide.dstArray = parameters.dstArray;
-  wide.dstPitch = parameters.dstPitch;
-  wide.WidthInBytes = parameters.WidthInBytes;
-  wide.Height = parameters.Height;
-  wide.Depth = 1;
-  return wide;
-}
-
 namespace {
 
-// One side of a CUDA_MEMCPY3D.
-struct Operand {
-  CUmemorytype type;
-  uint64_t host;
-  uint64_t device;
-  size_t x, y, z, pitch, height;
-  CUarray array;
-  size_t level;
-};
-
-Status read_operand(const Driver& driver, const Operand& operand, const CUDA_MEMCPY3D& parameters,
-                    uint64_t* address, uint64_t* pitch, uint64_t* slice, CopySide* side) {
-  switch (operand.type) {
-    case CU_MEMORYTYPE_HOST:
-      *address = operand.host;
-      *side = CopySide::kHost;
-      break;
-    case CU_MEMORYTYPE_DEVICE:
-      *address = operand.device;
-      *side = CopySide::kDevice;
-      break;
-    case CU_MEMORYTYPE_UNIFIED:
-      *address = operand.device;
-      *side = CopySide::kUnified;
-      break;
+Status read_side(const Driver& driver, const cuda::CopySide& named, const cuda::CopyBox& box,
+                 uint64_t* address, uint64_t* pitch, uint64_t* slice, CopySide* side) {
+  switch (named.type) {
+    case CU_MEMORYTYPE_HOST: *side = CopySide::kHost; break;
+    case CU_MEMORYTYPE_DEVICE: *side = CopySide::kDevice; break;
+    case CU_MEMORYTYPE_UNIFIED: *side = CopySide::kUnified; break;
     case CU_MEMORYTYPE_ARRAY:
-      if (operand.level != 0) return invalid("a level of detail");
+      if (named.level != 0) return invalid("a level of detail");
       *side = CopySide::kDevice;
-      return locate_in_array(driver, operand.array,
-                             {operand.x, operand.y, operand.z, parameters.WidthInBytes,
-                              parameters.Height, parameters.Depth},
-                             address, pitch, slice);
+      return locate_in_array(driver, named.array,
+                             {named.x, named.y, named.z, box.width, box.height, box.depth}, address,
+                             pitch, slice);
     default: return invalid("no such memory type");
   }
-  // A pitch of 0 means rows without gaps, a height of 0 planes without gaps.
-  *pitch = operand.pitch == 0 ? operand.x + parameters.WidthInBytes : operand.pitch;
-  uint64_t rows = operand.height == 0 ? operand.y + parameters.Height : operand.height;
-  if (operand.x + parameters.WidthInBytes > *pitch &&
-      (parameters.Height > 1 || parameters.Depth > 1))
+  *pitch = named.pitch_of(box);
+  const uint64_t rows = named.rows_of(box);
+  if (named.x + box.width > *pitch && (box.height > 1 || box.depth > 1))
     return invalid("the row does not fit the pitch");
-  if (parameters.Depth > 1 && operand.y + parameters.Height > rows)
+  if (box.depth > 1 && named.y + box.height > rows)
     return invalid("the plane does not fit its height");
   if (__builtin_mul_overflow(*pitch, rows, slice))
     return invalid("the copy does not fit the address space");
-  *address += operand.z * *slice + operand.y * *pitch + operand.x;
+  *address = named.address + named.z * *slice + named.y * *pitch + named.x;
   return Status();
 }
 
@@ -253,20 +211,11 @@ Status read_copy_parameters(const Driver& driver, const CUDA_MEMCPY3D& p, CopySh
   shape->depth = p.Depth;
   if (p.srcMemoryType == CU_MEMORYTYPE_ARRAY || p.dstMemoryType == CU_MEMORYTYPE_ARRAY)
     shape->named = std::make_shared<const CUDA_MEMCPY3D>(p);
-  Operand from{p.srcMemoryType, reinterpret_cast<uint64_t>(p.srcHost),
-               p.srcDevice,     p.srcXInBytes,
-               p.srcY,          p.srcZ,
-               p.srcPitch,      p.srcHeight,
-               p.srcArray,      p.srcLOD};
-  Operand to{p.dstMemoryType, reinterpret_cast<uint64_t>(p.dstHost),
-             p.dstDevice,     p.dstXInBytes,
-             p.dstY,          p.dstZ,
-             p.dstPitch,      p.dstHeight,
-             p.dstArray,      p.dstLOD};
-  OPENMPS_RETURN_IF_ERROR(read_operand(driver, from, p, &shape->source, &shape->source_pitch,
-                                       &shape->source_slice, source));
-  return read_operand(driver, to, p, &shape->destination, &shape->destination_pitch,
-                      &shape->destination_slice, destination);
+  const cuda::CopyBox box = cuda::box_of(p);
+  OPENMPS_RETURN_IF_ERROR(read_side(driver, cuda::source_of(p), box, &shape->source,
+                                    &shape->source_pitch, &shape->source_slice, source));
+  return read_side(driver, cuda::destination_of(p), box, &shape->destination,
+                   &shape->destination_pitch, &shape->destination_slice, destination);
 }
 
 }  // namespace openmps::softgpu

@@ -34,6 +34,5 @@ Result<FillWork> plan_fill(const Driver& driver, const FillShape& shape);
 // CUDA_ERROR_INVALID_VALUE, what is no array is CUDA_ERROR_INVALID_HANDLE.
 Status read_copy_parameters(const Driver& driver, const CUDA_MEMCPY3D& parameters, CopyShape* shape,
                             CopySide* source, CopySide* destination);
-CUDA_MEMCPY3D widen(const CUDA_MEMCPY2D& parameters);
 
 }  // namespace openmps::softgpu

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "cuda/old_launch.h"
 #include "cuda/status.h"
 #include "softgpu/device/execution_context.h"
 #include "softgpu/device/work.h"
@@ -33,14 +34,6 @@ struct FunctionSettings {
   std::atomic<int> cluster_policy{0};
 };
 
-// What the launch interface from before CUDA 4.0 keeps with a function.
-struct OldLaunch {
-  std::array<uint32_t, 3> block{};  // zeros: not said yet
-  uint32_t shared_bytes = 0;
-  size_t size = 0;  // of the parameters
-  std::vector<std::byte> parameters;
-};
-
 // A kernel in a module of one context: CUfunction.
 struct Function {
   CUfunction handle = nullptr;
@@ -49,7 +42,7 @@ struct Function {
   const KernelInfo* info = nullptr;  // lives in the module's program
   std::atomic<bool> loaded{false};   // its code is in the context
   FunctionSettings settings;
-  OldLaunch old_launch;  // guarded by a mutex of front/old_launch_calls.cc
+  cuda::OldLaunch old_launch;  // guarded by a mutex of front/old_launch_calls.cc
 };
 
 struct Module : std::enable_shared_from_this<Module> {

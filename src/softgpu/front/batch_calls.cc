@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies in batches, as the single copies that they stand for. Any thread.
+#include "cuda/copies.h"
 #include "softgpu/front/front.h"
 
 using namespace openmps;           // NOLINT: entry points live outside the namespace
@@ -28,30 +29,10 @@ bool sound_attributes(const CUmemcpyAttributes* attributes, const size_t* indice
   return true;
 }
 
-CUresult store_operand(const CUmemcpy3DOperand& operand, size_t width, size_t height,
-                       CUdeviceptr* address, size_t* pitch, size_t* rows) {
-  if (operand.type != CU_MEMCPY_OPERAND_TYPE_POINTER)
-    return operand.type == CU_MEMCPY_OPERAND_TYPE_ARRAY ? CUDA_ERROR_NOT_SUPPORTED
-                                                        : CUDA_ERROR_INVALID_VALUE;
-  *address = operand.op.ptr.ptr;
-  *pitch = operand.op.ptr.rowLength != 0 ? operand.op.ptr.rowLength : width;
-  *rows = operand.op.ptr.layerHeight != 0 ? operand.op.ptr.layerHeight : height;
-  return CUDA_SUCCESS;
-}
-
 CUresult copy_operation(const CUDA_MEMCPY3D_BATCH_OP& operation, CUstream stream) {
-  CUDA_MEMCPY3D copy{};
-  copy.srcMemoryType = CU_MEMORYTYPE_UNIFIED;
-  copy.dstMemoryType = CU_MEMORYTYPE_UNIFIED;
-  copy.WidthInBytes = operation.extent.width;
-  copy.Height = operation.extent.height;
-  copy.Depth = operation.extent.depth;
   if (!known_order(operation.srcAccessOrder)) return CUDA_ERROR_INVALID_VALUE;
-  CUresult result = store_operand(operation.src, copy.WidthInBytes, copy.Height, &copy.srcDevice,
-                                  &copy.srcPitch, &copy.srcHeight);
-  if (result == CUDA_SUCCESS)
-    result = store_operand(operation.dst, copy.WidthInBytes, copy.Height, &copy.dstDevice,
-                           &copy.dstPitch, &copy.dstHeight);
+  CUDA_MEMCPY3D copy;
+  const CUresult result = cuda::read_batched(operation, &copy);
   return result == CUDA_SUCCESS ? cuMemcpy3DAsync_v2(&copy, stream) : result;
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies and fills of linear memory in all their spellings. Any thread.
+#include "cuda/copies.h"
 #include "softgpu/device/copy_plan.h"
 #include "softgpu/front/front.h"
 
@@ -32,62 +33,9 @@ CUresult copy_shaped(const CUDA_MEMCPY3D& parameters, CUstream stream, bool sync
   });
 }
 
-// One row between an array and linear memory, or another array: offsets and lengths in bytes.
-struct RowSide {
-  CUmemorytype type;
-  uint64_t address;  // 0 for an array
-  CUarray array;
-  size_t offset;
-};
-RowSide row_of(CUarray array, size_t offset) { return {CU_MEMORYTYPE_ARRAY, 0, array, offset}; }
-RowSide host_row(const void* host) { return {CU_MEMORYTYPE_HOST, as_address(host), nullptr, 0}; }
-RowSide device_row(CUdeviceptr device) { return {CU_MEMORYTYPE_DEVICE, device, nullptr, 0}; }
-
-CUresult copy_row(const RowSide& to, const RowSide& from, size_t bytes, CUstream stream,
-                  bool synchronous) {
-  CUDA_MEMCPY3D box{};
-  box.srcMemoryType = from.type;
-  box.srcHost = reinterpret_cast<const void*>(from.address);
-  box.srcDevice = from.address;
-  box.srcArray = from.array;
-  box.srcXInBytes = from.offset;
-  box.dstMemoryType = to.type;
-  box.dstHost = reinterpret_cast<void*>(to.address);
-  box.dstDevice = to.address;
-  box.dstArray = to.array;
-  box.dstXInBytes = to.offset;
-  box.WidthInBytes = bytes;
-  box.Height = 1;
-  box.Depth = 1;
-  return copy_shaped(box, stream, synchronous);
-}
-
-CUDA_MEMCPY3D without_contexts(const CUDA_MEMCPY3D_PEER& peer) {
-  CUDA_MEMCPY3D plain{};
-  plain.srcXInBytes = peer.srcXInBytes;
-  plain.srcY = peer.srcY;
-  plain.srcZ = peer.srcZ;
-  plain.srcMemoryType = peer.srcMemoryType;
-  plain.srcHost = peer.srcHost;
-  plain.srcDevice = peer.srcDevice;
-  plain.srcArray = peer.srcArray;
-  plain.srcLOD = peer.srcLOD;
-  plain.srcPitch = peer.srcPitch;
-  plain.srcHeight = peer.srcHeight;
-  plain.dstXInBytes = peer.dstXInBytes;
-  plain.dstY = peer.dstY;
-  plain.dstZ = peer.dstZ;
-  plain.dstMemoryType = peer.dstMemoryType;
-  plain.dstHost = peer.dstHost;
-  plain.dstDevice = peer.dstDevice;
-  plain.dstArray = peer.dstArray;
-  plain.dstLOD = peer.dstLOD;
-  plain.dstPitch = peer.dstPitch;
-  plain.dstHeight = peer.dstHeight;
-  plain.WidthInBytes = peer.WidthInBytes;
-  plain.Height = peer.Height;
-  plain.Depth = peer.Depth;
-  return plain;
+CUresult copy_row(const cuda::CopySide& to, const cuda::CopySide& from, size_t bytes,
+                  CUstream stream, bool synchronous) {
+  return copy_shaped(cuda::copy_between(to, from, {.width = bytes}), stream, synchronous);
 }
 
 CUresult fill(uint64_t to, uint32_t value, uint32_t element, size_t pitch, size_t width,
@@ -179,53 +127,55 @@ CUresult cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdevice
 
 CUresult cuMemcpyHtoA_v2(CUarray dstArray, size_t dstOffset, const void* srcHost,
                          size_t ByteCount) {
-  return copy_row(row_of(dstArray, dstOffset), host_row(srcHost), ByteCount, nullptr, kSynchronous);
+  return copy_row(cuda::row_side(dstArray, dstOffset), cuda::host_side(srcHost), ByteCount, nullptr,
+                  kSynchronous);
 }
 
 CUresult cuMemcpyHtoAAsync_v2(CUarray dstArray, size_t dstOffset, const void* srcHost,
                               size_t ByteCount, CUstream hStream) {
-  return copy_row(row_of(dstArray, dstOffset), host_row(srcHost), ByteCount, hStream,
+  return copy_row(cuda::row_side(dstArray, dstOffset), cuda::host_side(srcHost), ByteCount, hStream,
                   kAsynchronous);
 }
 
 CUresult cuMemcpyAtoH_v2(void* dstHost, CUarray srcArray, size_t srcOffset, size_t ByteCount) {
-  return copy_row(host_row(dstHost), row_of(srcArray, srcOffset), ByteCount, nullptr, kSynchronous);
+  return copy_row(cuda::host_side(dstHost), cuda::row_side(srcArray, srcOffset), ByteCount, nullptr,
+                  kSynchronous);
 }
 
 CUresult cuMemcpyAtoHAsync_v2(void* dstHost, CUarray srcArray, size_t srcOffset, size_t ByteCount,
                               CUstream hStream) {
-  return copy_row(host_row(dstHost), row_of(srcArray, srcOffset), ByteCount, hStream,
+  return copy_row(cuda::host_side(dstHost), cuda::row_side(srcArray, srcOffset), ByteCount, hStream,
                   kAsynchronous);
 }
 
 CUresult cuMemcpyDtoA_v2(CUarray dstArray, size_t dstOffset, CUdeviceptr srcDevice,
                          size_t ByteCount) {
-  return copy_row(row_of(dstArray, dstOffset), device_row(srcDevice), ByteCount, nullptr,
-                  kSynchronous);
+  return copy_row(cuda::row_side(dstArray, dstOffset), cuda::device_side(srcDevice), ByteCount,
+                  nullptr, kSynchronous);
 }
 
 CUresult cuMemcpyAtoD_v2(CUdeviceptr dstDevice, CUarray srcArray, size_t srcOffset,
                          size_t ByteCount) {
-  return copy_row(device_row(dstDevice), row_of(srcArray, srcOffset), ByteCount, nullptr,
-                  kSynchronous);
+  return copy_row(cuda::device_side(dstDevice), cuda::row_side(srcArray, srcOffset), ByteCount,
+                  nullptr, kSynchronous);
 }
 
 CUresult cuMemcpyAtoA_v2(CUarray dstArray, size_t dstOffset, CUarray srcArray, size_t srcOffset,
                          size_t ByteCount) {
-  return copy_row(row_of(dstArray, dstOffset), row_of(srcArray, srcOffset), ByteCount, nullptr,
-                  kSynchronous);
+  return copy_row(cuda::row_side(dstArray, dstOffset), cuda::row_side(srcArray, srcOffset),
+                  ByteCount, nullptr, kSynchronous);
 }
 
 CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D* pCopy) {
   if (pCopy == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return copy_shaped(widen(*pCopy), nullptr, kSynchronous);
+  return copy_shaped(cuda::widen(*pCopy), nullptr, kSynchronous);
 }
 
 CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D* pCopy) { return cuMemcpy2D_v2(pCopy); }
 
 CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D* pCopy, CUstream hStream) {
   if (pCopy == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return copy_shaped(widen(*pCopy), hStream, kAsynchronous);
+  return copy_shaped(cuda::widen(*pCopy), hStream, kAsynchronous);
 }
 
 CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D* pCopy) {
@@ -240,12 +190,12 @@ CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D* pCopy, CUstream hStream) {
 
 CUresult cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER* pCopy) {
   if (pCopy == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return copy_shaped(without_contexts(*pCopy), nullptr, kSynchronous);
+  return copy_shaped(cuda::without_contexts(*pCopy), nullptr, kSynchronous);
 }
 
 CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER* pCopy, CUstream hStream) {
   if (pCopy == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return copy_shaped(without_contexts(*pCopy), hStream, kAsynchronous);
+  return copy_shaped(cuda::without_contexts(*pCopy), hStream, kAsynchronous);
 }
 
 CUresult cuMemsetD8_v2(CUdeviceptr dstDevice, unsigned char uc, size_t N) {

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 
+#include "cuda/arrays.h"
 #include "softgpu/device/sm.h"
 #include "softgpu/front/device_facts.h"
 #include "softgpu/front/front.h"
@@ -115,18 +117,7 @@ CUresult cuDeviceGetProperties(CUdevprop* prop, CUdevice dev) {
       device_attribute(driver, device, attribute, &value);
       return value;
     };
-    prop->maxThreadsPerBlock = fact(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
-    for (int i = 0; i < 3; ++i) {
-      prop->maxThreadsDim[i] = static_cast<int>(kMaxBlockDim[i]);
-      prop->maxGridSize[i] = static_cast<int>(kMaxGridDim[i]);
-    }
-    prop->sharedMemPerBlock = fact(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK);
-    prop->totalConstantMemory = fact(CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY);
-    prop->SIMDWidth = fact(CU_DEVICE_ATTRIBUTE_WARP_SIZE);
-    prop->memPitch = fact(CU_DEVICE_ATTRIBUTE_MAX_PITCH);
-    prop->regsPerBlock = fact(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK);
-    prop->clockRate = fact(CU_DEVICE_ATTRIBUTE_CLOCK_RATE);
-    prop->textureAlign = fact(CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT);
+    *prop = cuda::properties_of(fact);
     return Status();
   });
 }
@@ -144,41 +135,16 @@ CUresult cuDeviceGetPCIBusId(char* pciBusId, int len, CUdevice dev) {
 CUresult cuDeviceGetByPCIBusId(CUdevice* dev, const char* pciBusId) {
   return with_driver([&](Driver& driver) -> Status {
     if (dev == nullptr || pciBusId == nullptr) return invalid_value("a null argument");
-    unsigned domain = 0;
-    unsigned bus = 0;
-    unsigned slot = 0;
-    if (sscanf(pciBusId, "%x:%x:%x", &domain, &bus, &slot) != 3) {
-      domain = 0;
-      if (sscanf(pciBusId, "%x:%x", &bus, &slot) != 2) return invalid_value("not a PCI bus id");
-    }
+    const std::optional<PciAddress> wanted = cuda::parse_pci_address(pciBusId);
+    if (!wanted) return invalid_value("not a PCI bus id");
     for (const Device& device : driver.devices) {
-      PciAddress pci = device_pci_address(device);
-      if (pci.domain != domain || pci.bus != bus || pci.device != slot) continue;
+      if (device_pci_address(device) != *wanted) continue;
       *dev = device.ordinal;
       return Status();
     }
     return Status(CUDA_ERROR_INVALID_DEVICE, "no device has that bus id");
   });
 }
-
-namespace {
-
-// 0: not a format of linear textures.
-uint64_t channel_bytes(CUarray_format format) {
-  switch (format) {
-    case CU_AD_FORMAT_UNSIGNED_INT8:
-    case CU_AD_FORMAT_SIGNED_INT8: return 1;
-    case CU_AD_FORMAT_UNSIGNED_INT16:
-    case CU_AD_FORMAT_SIGNED_INT16:
-    case CU_AD_FORMAT_HALF: return 2;
-    case CU_AD_FORMAT_UNSIGNED_INT32:
-    case CU_AD_FORMAT_SIGNED_INT32:
-    case CU_AD_FORMAT_FLOAT: return 4;
-    default: return 0;
-  }
-}
-
-}  // namespace
 
 CUresult cuDeviceCanAccessPeer(int* canAccessPeer, CUdevice dev, CUdevice peerDev) {
   return with_device(dev, [&](Driver& driver, Device&) -> Status {
@@ -216,11 +182,12 @@ CUresult cuDeviceGetTexture1DLinearMaxWidth(size_t* maxWidthInElements, CUarray_
                                             unsigned int numChannels, CUdevice dev) {
   return with_device(dev, [&](Driver&, Device&) -> Status {
     if (maxWidthInElements == nullptr) return invalid_value("no place for the result");
-    const uint64_t bytes = channel_bytes(format) * numChannels;
-    if (bytes == 0 || (numChannels != 1 && numChannels != 2 && numChannels != 4))
+    const std::optional<cuda::Channel> channel = cuda::channel_of(format);
+    if (!channel || (numChannels != 1 && numChannels != 2 && numChannels != 4))
       return invalid_value("no format of textures");
     // As an H200: 2^30 elements, 4 GiB.
-    *maxWidthInElements = std::min(uint64_t{1} << 30, (uint64_t{1} << 32) / bytes);
+    *maxWidthInElements =
+        std::min(uint64_t{1} << 30, (uint64_t{1} << 32) / (channel->bytes * numChannels));
     return Status();
   });
 }

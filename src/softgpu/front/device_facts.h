@@ -2,16 +2,12 @@
 // What the modelled device says about itself. Pure functions of the configuration.
 #pragma once
 
-#include "cuda/abi.h"
+#include "cuda/devices.h"
 #include "softgpu/device/driver.h"
 
 namespace openmps::softgpu {
 
-struct PciAddress {
-  uint32_t domain;
-  uint32_t bus;
-  uint32_t device;
-};
+using cuda::PciAddress;
 
 CUuuid device_uuid(const Driver& driver, const Device& device);
 PciAddress device_pci_address(const Device& device);

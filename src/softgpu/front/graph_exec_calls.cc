@@ -77,7 +77,7 @@ CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode h
 CUresult cuGraphExecKernelNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
                                         const CUDA_KERNEL_NODE_PARAMS_v1* nodeParams) {
   if (nodeParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  CUDA_KERNEL_NODE_PARAMS wide = widen_kernel(*nodeParams);
+  const auto wide = cuda::as_version<CUDA_KERNEL_NODE_PARAMS>(*nodeParams);
   return cuGraphExecKernelNodeSetParams_v2(hGraphExec, hNode, &wide);
 }
 
@@ -122,20 +122,18 @@ CUresult cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
   if (nodeParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
   switch (nodeParams->type) {
     case CU_GRAPH_NODE_TYPE_KERNEL: {
-      CUDA_KERNEL_NODE_PARAMS params{};
-      memcpy(&params, &nodeParams->kernel, sizeof params);
+      const auto params = cuda::as_version<CUDA_KERNEL_NODE_PARAMS>(nodeParams->kernel);
       return cuGraphExecKernelNodeSetParams_v2(hGraphExec, hNode, &params);
     }
     case CU_GRAPH_NODE_TYPE_MEMCPY:
       return cuGraphExecMemcpyNodeSetParams(hGraphExec, hNode, &nodeParams->memcpy.copyParams,
                                             nodeParams->memcpy.copyCtx);
     case CU_GRAPH_NODE_TYPE_MEMSET: {
-      CUDA_MEMSET_NODE_PARAMS params{};
-      memcpy(&params, &nodeParams->memset, sizeof params);
+      const auto params = cuda::as_version<CUDA_MEMSET_NODE_PARAMS>(nodeParams->memset);
       return cuGraphExecMemsetNodeSetParams(hGraphExec, hNode, &params, nodeParams->memset.ctx);
     }
     case CU_GRAPH_NODE_TYPE_HOST: {
-      CUDA_HOST_NODE_PARAMS params{nodeParams->host.fn, nodeParams->host.userData};
+      const auto params = cuda::as_version<CUDA_HOST_NODE_PARAMS>(nodeParams->host);
       return cuGraphExecHostNodeSetParams(hGraphExec, hNode, &params);
     }
     case CU_GRAPH_NODE_TYPE_EVENT_RECORD:

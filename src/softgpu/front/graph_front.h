@@ -7,6 +7,7 @@
 #include <cstring>
 #include <vector>
 
+#include "cuda/versions.h"
 #include "softgpu/device/capture.h"
 #include "softgpu/device/copy_plan.h"
 #include "softgpu/device/event.h"
@@ -96,13 +97,6 @@ inline Result<LaunchWork> kernel_work(Driver& driver, const CUDA_KERNEL_NODE_PAR
                     {p.blockDimX, p.blockDimY, p.blockDimZ},
                     p.sharedMemBytes};
   return make_launch(driver, *function, shape, false, all_sms(driver), p.kernelParams, p.extra);
-}
-
-inline CUDA_KERNEL_NODE_PARAMS widen_kernel(const CUDA_KERNEL_NODE_PARAMS_v1& narrow) {
-  CUDA_KERNEL_NODE_PARAMS wide{};
-  static_assert(sizeof narrow <= sizeof wide);
-  memcpy(&wide, &narrow, sizeof narrow);  // the first version is a prefix of the second
-  return wide;
 }
 
 inline Result<CopyWork> copy_work(Driver& driver, const CUDA_MEMCPY3D& parameters) {

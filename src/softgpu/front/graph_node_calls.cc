@@ -47,7 +47,7 @@ CUresult cuGraphAddKernelNode(CUgraphNode* phGraphNode, CUgraph hGraph,
                               const CUgraphNode* dependencies, size_t numDependencies,
                               const CUDA_KERNEL_NODE_PARAMS_v1* nodeParams) {
   if (nodeParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  CUDA_KERNEL_NODE_PARAMS wide = widen_kernel(*nodeParams);
+  const auto wide = cuda::as_version<CUDA_KERNEL_NODE_PARAMS>(*nodeParams);
   return cuGraphAddKernelNode_v2(phGraphNode, hGraph, dependencies, numDependencies, &wide);
 }
 
@@ -324,22 +324,19 @@ CUresult add_any(CUgraphNode* phGraphNode, CUgraph hGraph, const CUgraphNode* de
                  size_t numDependencies, CUgraphNodeParams* nodeParams) {
   switch (nodeParams->type) {
     case CU_GRAPH_NODE_TYPE_KERNEL: {
-      CUDA_KERNEL_NODE_PARAMS params{};
-      static_assert(sizeof params == sizeof nodeParams->kernel);
-      memcpy(&params, &nodeParams->kernel, sizeof params);  // same layout, another version's name
+      const auto params = cuda::as_version<CUDA_KERNEL_NODE_PARAMS>(nodeParams->kernel);
       return cuGraphAddKernelNode_v2(phGraphNode, hGraph, dependencies, numDependencies, &params);
     }
     case CU_GRAPH_NODE_TYPE_MEMCPY:
       return cuGraphAddMemcpyNode(phGraphNode, hGraph, dependencies, numDependencies,
                                   &nodeParams->memcpy.copyParams, nodeParams->memcpy.copyCtx);
     case CU_GRAPH_NODE_TYPE_MEMSET: {
-      CUDA_MEMSET_NODE_PARAMS params{};
-      memcpy(&params, &nodeParams->memset, sizeof params);
+      const auto params = cuda::as_version<CUDA_MEMSET_NODE_PARAMS>(nodeParams->memset);
       return cuGraphAddMemsetNode(phGraphNode, hGraph, dependencies, numDependencies, &params,
                                   nodeParams->memset.ctx);
     }
     case CU_GRAPH_NODE_TYPE_HOST: {
-      CUDA_HOST_NODE_PARAMS params{nodeParams->host.fn, nodeParams->host.userData};
+      const auto params = cuda::as_version<CUDA_HOST_NODE_PARAMS>(nodeParams->host);
       return cuGraphAddHostNode(phGraphNode, hGraph, dependencies, numDependencies, &params);
     }
     case CU_GRAPH_NODE_TYPE_GRAPH:
@@ -391,19 +388,17 @@ CUresult cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNodeParams* nodeParams) 
   if (nodeParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
   switch (nodeParams->type) {
     case CU_GRAPH_NODE_TYPE_KERNEL: {
-      CUDA_KERNEL_NODE_PARAMS params{};
-      memcpy(&params, &nodeParams->kernel, sizeof params);
+      const auto params = cuda::as_version<CUDA_KERNEL_NODE_PARAMS>(nodeParams->kernel);
       return cuGraphKernelNodeSetParams_v2(hNode, &params);
     }
     case CU_GRAPH_NODE_TYPE_MEMCPY:
       return cuGraphMemcpyNodeSetParams(hNode, &nodeParams->memcpy.copyParams);
     case CU_GRAPH_NODE_TYPE_MEMSET: {
-      CUDA_MEMSET_NODE_PARAMS params{};
-      memcpy(&params, &nodeParams->memset, sizeof params);
+      const auto params = cuda::as_version<CUDA_MEMSET_NODE_PARAMS>(nodeParams->memset);
       return cuGraphMemsetNodeSetParams(hNode, &params);
     }
     case CU_GRAPH_NODE_TYPE_HOST: {
-      CUDA_HOST_NODE_PARAMS params{nodeParams->host.fn, nodeParams->host.userData};
+      const auto params = cuda::as_version<CUDA_HOST_NODE_PARAMS>(nodeParams->host);
       return cuGraphHostNodeSetParams(hNode, &params);
     }
     case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
@@ -450,7 +445,7 @@ CUresult cuGraphKernelNodeGetParams(CUgraphNode hNode, CUDA_KERNEL_NODE_PARAMS_v
   if (nodeParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
   CUDA_KERNEL_NODE_PARAMS wide{};
   CUresult result = cuGraphKernelNodeGetParams_v2(hNode, &wide);
-  if (result == CUDA_SUCCESS) memcpy(nodeParams, &wide, sizeof *nodeParams);
+  if (result == CUDA_SUCCESS) *nodeParams = cuda::as_version<CUDA_KERNEL_NODE_PARAMS_v1>(wide);
   return result;
 }
 
@@ -462,7 +457,7 @@ CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode hNode,
 CUresult cuGraphKernelNodeSetParams(CUgraphNode hNode,
                                     const CUDA_KERNEL_NODE_PARAMS_v1* nodeParams) {
   if (nodeParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  CUDA_KERNEL_NODE_PARAMS wide = widen_kernel(*nodeParams);
+  const auto wide = cuda::as_version<CUDA_KERNEL_NODE_PARAMS>(*nodeParams);
   return cuGraphKernelNodeSetParams_v2(hNode, &wide);
 }
 

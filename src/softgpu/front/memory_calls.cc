@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "cuda/devices.h"
 #include "softgpu/device/capture.h"
 #include "softgpu/front/front.h"
 
@@ -103,27 +104,6 @@ Status pointer_attribute(Driver& driver, CUpointer_attribute attribute, const Ma
                                                   : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READ);
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: return store(data, range.pool);
     default: return invalid_value("no such pointer attribute");
-  }
-}
-
-// What cuPointerGetAttributes says about memory that is none of ours.
-void foreign_pointer_attribute(CUpointer_attribute attribute, uint64_t address, void* data) {
-  switch (attribute) {
-    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-      (void)store<int>(data, CU_DEVICE_INVALID).ok();
-      return;
-    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-      (void)store(data, reinterpret_cast<void*>(address)).ok();
-      return;
-    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-    case CU_POINTER_ATTRIBUTE_MAPPED:
-    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE: (void)store<unsigned>(data, 0).ok(); return;
-    default: (void)store<uint64_t>(data, 0).ok(); return;
   }
 }
 
@@ -284,7 +264,7 @@ CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute*
       if (data[i] == nullptr) return no_result();
       // Answers of attributes that do not apply are zero, never an error.
       if (!ours || !pointer_attribute(driver, attributes[i], range, ptr, data[i]).ok())
-        foreign_pointer_attribute(attributes[i], 0, data[i]);
+        cuda::clear_pointer_attribute(attributes[i], data[i]);
     }
     return Status();
   });

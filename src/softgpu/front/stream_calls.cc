@@ -2,6 +2,7 @@
 // Streams: creation, queries, waiting, callbacks, memory operations. Any thread.
 #include <cstring>
 
+#include "cuda/stream_values.h"
 #include "softgpu/device/capture.h"
 #include "softgpu/device/event.h"
 #include "softgpu/device/green_context.h"
@@ -31,34 +32,30 @@ namespace {
 
 // As on an H200: writes have no flags, and nothing flushes remote writes.
 Result<WordAction> word_action(const CUstreamBatchMemOpParams& params) {
-  WordAction action;
+  using Kind = cuda::StreamValue::Kind;
+  const cuda::StreamValue read = cuda::read_stream_value(params);
   const Status no_flush(CUDA_ERROR_NOT_SUPPORTED, "remote writes can't be flushed");
-  switch (params.operation) {
-    case CU_STREAM_MEM_OP_WAIT_VALUE_32:
-    case CU_STREAM_MEM_OP_WAIT_VALUE_64:
-      if ((params.waitValue.flags & CU_STREAM_WAIT_VALUE_FLUSH) != 0) return no_flush;
-      if (params.waitValue.flags > CU_STREAM_WAIT_VALUE_NOR) return invalid_value("unknown flags");
+  WordAction action;
+  switch (read.kind) {
+    case Kind::kWait:
+      if ((read.flags & CU_STREAM_WAIT_VALUE_FLUSH) != 0) return no_flush;
+      if (read.flags > CU_STREAM_WAIT_VALUE_NOR) return invalid_value("unknown flags");
       action.kind = WordAction::Kind::kWait;
-      action.bytes = params.operation == CU_STREAM_MEM_OP_WAIT_VALUE_64 ? 8 : 4;
-      action.address = params.waitValue.address;
-      action.value = action.bytes == 8 ? params.waitValue.value64 : params.waitValue.value;
-      action.condition = params.waitValue.flags;
+      action.condition = read.flags;
       break;
-    case CU_STREAM_MEM_OP_WRITE_VALUE_32:
-    case CU_STREAM_MEM_OP_WRITE_VALUE_64:
-      if (params.writeValue.flags != 0) return invalid_value("unknown flags");
+    case Kind::kWrite:
+      if (read.flags != 0) return invalid_value("unknown flags");
       action.kind = WordAction::Kind::kWrite;
-      action.bytes = params.operation == CU_STREAM_MEM_OP_WRITE_VALUE_64 ? 8 : 4;
-      action.address = params.writeValue.address;
-      action.value = action.bytes == 8 ? params.writeValue.value64 : params.writeValue.value;
       break;
-    case CU_STREAM_MEM_OP_BARRIER:
-      if (params.memoryBarrier.flags > CU_STREAM_MEMORY_BARRIER_TYPE_GPU)
-        return invalid_value("no such barrier");
+    case Kind::kBarrier:
+      if (read.flags > CU_STREAM_MEMORY_BARRIER_TYPE_GPU) return invalid_value("no such barrier");
       return action;
-    case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES: return no_flush;
-    default: return invalid_value("no such memory operation");
+    case Kind::kFlush: return no_flush;
+    case Kind::kUnknown: return invalid_value("no such memory operation");
   }
+  action.bytes = read.bytes;
+  action.address = read.address;
+  action.value = read.value;
   if (action.address % action.bytes != 0) return invalid_value("the address is not aligned");
   return action;
 }
@@ -94,23 +91,8 @@ CUresult words(CUstream handle, const CUstreamBatchMemOpParams* params, unsigned
   });
 }
 
-CUresult wait_word(CUstream stream, CUdeviceptr address, uint64_t value, unsigned flags,
-                   CUstreamBatchMemOpType operation) {
-  CUstreamBatchMemOpParams params{};
-  params.operation = operation;
-  params.waitValue.address = address;
-  params.waitValue.value64 = value;
-  params.waitValue.flags = flags;
-  return words(stream, &params, 1, 0);
-}
-
-CUresult write_word(CUstream stream, CUdeviceptr address, uint64_t value, unsigned flags,
-                    CUstreamBatchMemOpType operation) {
-  CUstreamBatchMemOpParams params{};
-  params.operation = operation;
-  params.writeValue.address = address;
-  params.writeValue.value64 = value;
-  params.writeValue.flags = flags;
+CUresult word(CUstream stream, const cuda::StreamValue& value) {
+  const CUstreamBatchMemOpParams params = cuda::operation_of(value);
   return words(stream, &params, 1, 0);
 }
 
@@ -266,22 +248,22 @@ CUresult cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void* 
 
 CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value,
                                 unsigned int flags) {
-  return wait_word(stream, addr, value, flags, CU_STREAM_MEM_OP_WAIT_VALUE_32);
+  return word(stream, {cuda::StreamValue::Kind::kWait, 4, addr, value, flags});
 }
 
 CUresult cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value,
                                 unsigned int flags) {
-  return wait_word(stream, addr, value, flags, CU_STREAM_MEM_OP_WAIT_VALUE_64);
+  return word(stream, {cuda::StreamValue::Kind::kWait, 8, addr, value, flags});
 }
 
 CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value,
                                  unsigned int flags) {
-  return write_word(stream, addr, value, flags, CU_STREAM_MEM_OP_WRITE_VALUE_32);
+  return word(stream, {cuda::StreamValue::Kind::kWrite, 4, addr, value, flags});
 }
 
 CUresult cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value,
                                  unsigned int flags) {
-  return write_word(stream, addr, value, flags, CU_STREAM_MEM_OP_WRITE_VALUE_64);
+  return word(stream, {cuda::StreamValue::Kind::kWrite, 8, addr, value, flags});
 }
 
 CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count,

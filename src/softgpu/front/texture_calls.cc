@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Arrays, texture and surface objects. Any thread.
+#include "cuda/arrays.h"
 #include "softgpu/device/array.h"
 #include "softgpu/device/capture.h"
 #include "softgpu/front/front.h"
@@ -51,12 +52,7 @@ CUresult cuArray3DCreate_v2(CUarray* pHandle, const CUDA_ARRAY3D_DESCRIPTOR* pAl
 
 CUresult cuArrayCreate_v2(CUarray* pHandle, const CUDA_ARRAY_DESCRIPTOR* pAllocateArray) {
   if (pAllocateArray == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const CUDA_ARRAY3D_DESCRIPTOR wide{.Width = pAllocateArray->Width,
-                                     .Height = pAllocateArray->Height,
-                                     .Depth = 0,
-                                     .Format = pAllocateArray->Format,
-                                     .NumChannels = pAllocateArray->NumChannels,
-                                     .Flags = 0};
+  const CUDA_ARRAY3D_DESCRIPTOR wide = cuda::widen(*pAllocateArray);
   return cuArray3DCreate_v2(pHandle, &wide);
 }
 
@@ -71,8 +67,7 @@ CUresult cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR* pArrayDescriptor, CU
 CUresult cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR* pArrayDescriptor, CUarray hArray) {
   return with_array(hArray, [&](const Array& array) {
     if (pArrayDescriptor == nullptr) return no_result();
-    const CUDA_ARRAY3D_DESCRIPTOR& d = array.descriptor;
-    *pArrayDescriptor = {d.Width, d.Height, d.Format, d.NumChannels};
+    *pArrayDescriptor = cuda::narrow(array.descriptor);
     return Status();
   });
 }
