@@ -39,7 +39,8 @@ std::string value_of(const FieldInfo& field, const unsigned char* data) {
   if (field.count == 1) return element(field, data);
   std::string list;
   for (uint16_t i = 0; i < field.count; ++i) {
-    list += (i == 0 ? "[" : ",") + element(field, data + i * field.bytes);
+    list += i == 0 ? '[' : ',';
+    list += element(field, data + i * field.bytes);
   }
   return list + "]";
 }
