@@ -8,7 +8,7 @@
 namespace openmps::client {
 namespace {
 
-// On the wire an event is its id (worker_launch.cc).
+// On the wire an event is its id (worker/launch.cc).
 CUresult take_event(CUevent* event, LaunchAttributes* taken) {
   Session* session = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session));

@@ -3,7 +3,7 @@
 // Loading code waits inside the driver for all work of the context that it is loaded in, so code
 // that is needed while others' work goes on is loaded and run there, at once, and moves to the main
 // context in a later quiet moment (docs/decisions/0016). Sessions submit to it through the twins of
-// their streams (worker_stream.h). One per worker; any thread.
+// their streams (stream.h). One per worker; any thread.
 #pragma once
 
 #include <atomic>

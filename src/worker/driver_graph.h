@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "wire/commands.h"
+#include "worker/event.h"
 #include "worker/session_core.h"
 #include "worker/work_check.h"
-#include "worker/worker_event.h"
 
 namespace openmps::worker {
 

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "worker/devices.h"
-#include "worker/worker_fence.h"
+#include "worker/fence.h"
 
 namespace openmps::worker {
 

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "worker/driver_check.h"
-#include "worker/worker_fence.h"
+#include "worker/fence.h"
 
 namespace openmps::worker {
 

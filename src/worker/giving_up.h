@@ -4,13 +4,13 @@
 // first lets go whatever can go. docs/wire-format.md, "Giving up". Session's thread only.
 #pragma once
 
+#include "worker/green.h"
+#include "worker/memory.h"
+#include "worker/physical.h"
 #include "worker/reply_writer.h"
 #include "worker/retirement.h"
 #include "worker/session_core.h"
-#include "worker/worker_green.h"
-#include "worker/worker_memory.h"
-#include "worker/worker_physical.h"
-#include "worker/worker_stream.h"
+#include "worker/stream.h"
 
 namespace openmps::worker {
 

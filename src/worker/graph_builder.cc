@@ -8,8 +8,8 @@
 #include <string>
 #include <utility>
 
+#include "worker/copy.h"
 #include "worker/driver_check.h"
-#include "worker/worker_copy.h"
 
 namespace openmps::worker {
 

@@ -10,14 +10,14 @@
 #include <vector>
 
 #include "wire/commands.h"
+#include "worker/array.h"
 #include "worker/driver_graph.h"
+#include "worker/event.h"
+#include "worker/fence.h"
+#include "worker/launch.h"
+#include "worker/memory.h"
+#include "worker/module.h"
 #include "worker/session_core.h"
-#include "worker/worker_array.h"
-#include "worker/worker_event.h"
-#include "worker/worker_fence.h"
-#include "worker/worker_launch.h"
-#include "worker/worker_memory.h"
-#include "worker/worker_module.h"
 
 namespace openmps::worker {
 

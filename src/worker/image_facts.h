@@ -18,7 +18,7 @@ struct ImageFacts {
   bool is_managed = true;       // some of them are managed
   bool takes_addresses = true;  // of functions, which are a context's own
   // Reads or writes textures or surfaces, whose objects are a context's own, as far as its PTX
-  // says. Machine code alone does not: then false, and worker_array.cc refuses what would go wrong.
+  // says. Machine code alone does not: then false, and array.cc refuses what would go wrong.
   bool uses_images = false;
   bool compiles = true;         // PTX, no machine code for the device
   uint64_t variable_bytes = 0;  // in device memory, as far as the image says

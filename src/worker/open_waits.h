@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "worker/exchange.h"
+#include "worker/memory.h"
 #include "worker/session_core.h"
-#include "worker/worker_memory.h"
-#include "worker/worker_stream.h"
+#include "worker/stream.h"
 
 namespace openmps::worker {
 

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "worker/session_core.h"
-#include "worker/worker_stream.h"
+#include "worker/stream.h"
 
 namespace openmps::worker {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What every part of a session needs: the driver, the devices, the mapped channel, who the client
-// is. The parts (worker_stream, worker_memory, ...) borrow it; it lives as long as the session and
+// is. The parts (streams, memory, ...) borrow it; it lives as long as the session and
 // is used by the session's own thread.
 #pragma once
 

@@ -10,7 +10,7 @@
 #include "wire/commands.h"
 #include "worker/driver_graph.h"
 #include "worker/image_facts.h"
-#include "worker/worker_link.h"
+#include "worker/linker.h"
 
 namespace openmps::worker {
 namespace {
