@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// openmps-server's state: daemon and sessions. Workers are in server_worker.cc.
+// openmps-server's state: daemon and sessions. Workers are in worker_replacement.cc.
 #include "server/server.h"
 
 #include <poll.h>

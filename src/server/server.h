@@ -17,7 +17,7 @@
 #include "server/devices.h"
 #include "server/restart_backoff.h"
 #include "server/session_table.h"
-#include "server/worker.h"
+#include "server/worker_state.h"
 
 namespace openmps::server {
 
@@ -74,7 +74,7 @@ class Server {
   void on_shutdown(const wire::Shutdown& shutdown);
   void report_ready(CUresult result, const std::string& reason);
 
-  // Workers, in server_worker.cc. At most one is current: starting, or open to newcomers.
+  // Workers, in worker_replacement.cc. At most one is current: starting, or open to newcomers.
   void start_worker();
   void on_worker_late(Worker& worker);
   void on_worker_gone(Worker& worker, const std::string& how);

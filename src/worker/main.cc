@@ -27,8 +27,8 @@
 #include "worker/driver_environment.h"
 #include "worker/facts.h"
 #include "worker/log.h"
+#include "worker/main_loop.h"
 #include "worker/start_limits.h"
-#include "worker/worker_server.h"
 
 namespace openmps::worker {
 namespace {
@@ -86,7 +86,7 @@ bool wants_cold_lane() {
   return wish != "off";
 }
 
-Status serve(const Options& options, ServerLink& link, int log_fd) {
+Status serve(const Options& options, ServerReports& server, int log_fd) {
   Result<std::unique_ptr<Driver>> driver = load_driver(options.driver, DriverProbe::kInitialise);
   if (!driver.ok()) return driver.status();
   const DriverTable& table = driver.value()->table();
@@ -114,32 +114,32 @@ Status serve(const Options& options, ServerLink& link, int log_fd) {
     commons.cold = std::make_unique<ColdLanes>(table, *devices, commons.limits);
   }
   SpinBudget spin(std::max(1u, cores / 2));
-  FaultMonitor monitor(table, *devices, [&link](CUresult result, const std::string& reason) {
-    link.session_fault(0, result, reason);
+  FaultMonitor monitor(table, *devices, [&server](CUresult result, const std::string& reason) {
+    server.session_fault(0, result, reason);
   });
   OPENMPS_RETURN_IF_ERROR(commons.output.capture());
   monitor.set_last_words([&commons, &table, &devices](CUresult result) {
     commons.output.context_lost(table, *devices, result);
   });
-  Environment environment{table, *devices, gate, commons, monitor, spin, spin_us * 1000ull, link};
+  Environment environment{table, *devices, gate, commons, monitor, spin, spin_us * 1000ull, server};
   // Behind the driver's start, which may want more (nvidia-modprobe, sockets), with all its
   // threads; before the first session.
   if (const Status status = confine(Role::kWorker, log_fd); !status.ok()) {
     log("The worker is not confined: " + status.message());
   }
-  link.ready(spin_us, *facts);
+  server.ready(spin_us, *facts);
   facts->reset();
   if (commons.cold != nullptr) commons.cold->make_ahead();
 
-  WorkerServer server(environment);
-  if (Status status = server.serve(); !status.ok()) {
+  MainLoop loop(environment);
+  if (Status status = loop.serve(); !status.ok()) {
     log("The server does not keep to the protocol: " + status.message());
   }
   // Nobody is left to serve. An idle driver may clean up behind itself; one with work in flight
   // would wait for it, perhaps for ever, and the end of the process frees everything at once.
   // quick_exit: softgpu leaves its device segment, which does not end with the process.
-  if (monitor.lost() != CUDA_SUCCESS) server.end_all();
-  if (server.idle() && !Background::busy()) exit(0);
+  if (monitor.lost() != CUDA_SUCCESS) loop.end_all();
+  if (loop.idle() && !Background::busy()) exit(0);
   quick_exit(0);
 }
 
@@ -160,10 +160,10 @@ int run(int argc, char** argv) {
   report_refused_calls(log_fd);
   prepare_driver_environment();
   raise_open_files_limit(kOpenFiles);
-  ServerLink link{UniqueFd(options.server_fd)};
-  const Status status = serve(options, link, log_fd);
+  ServerReports server{UniqueFd(options.server_fd)};
+  const Status status = serve(options, server, log_fd);
   log("Worker can't start: " + status.message());
-  link.not_ready(status);
+  server.not_ready(status);
   // NVIDIA's driver has nothing to add; softgpu leaves its device segment.
   quick_exit(1);
 }

@@ -15,7 +15,7 @@
 #include "test_client.h"
 #include "worker/facts.h"
 #include "worker/log.h"
-#include "worker/worker_server.h"
+#include "worker/main_loop.h"
 
 namespace openmps::worker {
 
@@ -26,7 +26,7 @@ class WorkerFixture : public ::testing::Test {
     auto sockets = make_socket_pair();
     ASSERT_TRUE(sockets.ok());
     server_ = std::make_unique<TestServer>(std::move(sockets->first));
-    link_ = std::make_unique<ServerLink>(std::move(sockets->second));
+    link_ = std::make_unique<ServerReports>(std::move(sockets->second));
     devices_ = std::make_unique<Devices>(std::move(Devices::open(driver_.table())).value());
     monitor_ = std::make_unique<FaultMonitor>(driver_.table(), *devices_,
                                               [this](CUresult result, const std::string& reason) {
@@ -34,7 +34,7 @@ class WorkerFixture : public ::testing::Test {
                                               });
     environment_ = std::make_unique<Environment>(
         Environment{driver_.table(), *devices_, gate_, commons_, *monitor_, spin_, 1000, *link_});
-    worker_ = std::make_unique<WorkerServer>(*environment_);
+    worker_ = std::make_unique<MainLoop>(*environment_);
     main_ = std::thread([this] { served_ = worker_->serve(); });
   }
   void TearDown() override {
@@ -95,11 +95,11 @@ class WorkerFixture : public ::testing::Test {
   Commons commons_;
   SpinBudget spin_{1};
   std::unique_ptr<TestServer> server_;
-  std::unique_ptr<ServerLink> link_;
+  std::unique_ptr<ServerReports> link_;
   std::unique_ptr<Devices> devices_;
   std::unique_ptr<FaultMonitor> monitor_;
   std::unique_ptr<Environment> environment_;
-  std::unique_ptr<WorkerServer> worker_;
+  std::unique_ptr<MainLoop> worker_;
   std::thread main_;
   Status served_;
 };

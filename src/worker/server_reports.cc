@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages to the server. See server_link.h.
-#include "worker/server_link.h"
+// Messages to the server. See server_reports.h.
+#include "worker/server_reports.h"
 
 #include "base/text.h"
 #include "base/unix_socket.h"
@@ -17,21 +17,21 @@ void send(const UniqueFd& socket, const T& message, std::span<const int> fds = {
 
 }  // namespace
 
-void ServerLink::ready(uint32_t spin_us, const UniqueFd& facts) {
+void ServerReports::ready(uint32_t spin_us, const UniqueFd& facts) {
   wire::WorkerReady message;
   message.spin_us = spin_us;
   const int fds[] = {facts.get()};
   send(socket_, message, fds);
 }
 
-void ServerLink::not_ready(const Status& why) {
+void ServerReports::not_ready(const Status& why) {
   wire::WorkerReady message;
   message.result = why.code();
   fill_field(message.reason, why.message());
   send(socket_, message);
 }
 
-void ServerLink::session_ready(uint32_t session, const Status& status) {
+void ServerReports::session_ready(uint32_t session, const Status& status) {
   wire::SessionReady message;
   message.session = session;
   message.result = status.code();
@@ -39,14 +39,14 @@ void ServerLink::session_ready(uint32_t session, const Status& status) {
   send(socket_, message);
 }
 
-void ServerLink::session_closed(uint32_t session, bool worn) {
+void ServerReports::session_closed(uint32_t session, bool worn) {
   wire::SessionClosed message;
   message.session = session;
   message.worn = worn ? 1 : 0;
   send(socket_, message);
 }
 
-void ServerLink::session_fault(uint32_t session, CUresult result, std::string_view reason) {
+void ServerReports::session_fault(uint32_t session, CUresult result, std::string_view reason) {
   wire::SessionFault message;
   message.session = session;
   message.result = result;
@@ -54,7 +54,7 @@ void ServerLink::session_fault(uint32_t session, CUresult result, std::string_vi
   send(socket_, message);
 }
 
-void ServerLink::pass_descriptor(uint32_t session, uint32_t ticket, int descriptor) {
+void ServerReports::pass_descriptor(uint32_t session, uint32_t ticket, int descriptor) {
   wire::PassDescriptor message;
   message.session = session;
   message.ticket = ticket;
@@ -62,7 +62,7 @@ void ServerLink::pass_descriptor(uint32_t session, uint32_t ticket, int descript
   send(socket_, message, fds);
 }
 
-void ServerLink::descriptor_taken(uint32_t session) {
+void ServerReports::descriptor_taken(uint32_t session) {
   wire::DescriptorTaken message;
   message.session = session;
   send(socket_, message);

@@ -11,9 +11,9 @@
 
 namespace openmps::worker {
 
-class ServerLink {
+class ServerReports {
  public:
-  explicit ServerLink(UniqueFd socket) : socket_(std::move(socket)) {}
+  explicit ServerReports(UniqueFd socket) : socket_(std::move(socket)) {}
 
   void ready(uint32_t spin_us, const UniqueFd& facts);
   void not_ready(const Status& why);

@@ -13,20 +13,20 @@ namespace openmps::server {
 // How long a worker that has been asked to stop may take to give its contexts back.
 inline constexpr uint64_t kWorkerStopMs = 5000;
 
-class WorkerProcess {
+class WorkerChild {
  public:
   struct Callbacks {
     std::function<void(Packet)> on_packet;
     // The process has ended and everything it sent has been delivered. `how` is for the log. The
-    // owner may destroy the WorkerProcess in it.
+    // owner may destroy the WorkerChild in it.
     std::function<void(std::string how)> on_gone;
   };
 
-  WorkerProcess(EventLoop& loop, Disposal& disposal, Callbacks callbacks)
+  WorkerChild(EventLoop& loop, Disposal& disposal, Callbacks callbacks)
       : loop_(loop), disposal_(disposal), callbacks_(std::move(callbacks)) {}
-  ~WorkerProcess();
-  WorkerProcess(const WorkerProcess&) = delete;
-  WorkerProcess& operator=(const WorkerProcess&) = delete;
+  ~WorkerChild();
+  WorkerChild(const WorkerChild&) = delete;
+  WorkerChild& operator=(const WorkerChild&) = delete;
 
   // Start `program` on `driver` (OPENMPS_DRIVER's value); standard output and error are ours.
   // Errors: CUDA_ERROR_OPERATING_SYSTEM with the reason.

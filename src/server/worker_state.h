@@ -8,7 +8,7 @@
 #include <string>
 
 #include "base/unique_fd.h"
-#include "server/worker_process.h"
+#include "server/worker_child.h"
 
 namespace openmps::server {
 
@@ -28,7 +28,7 @@ struct Worker {
   uint32_t spin_us = 0;
   // A client has left its marks on the shared contexts: the device's heap, limits.
   bool worn = false;
-  std::unique_ptr<WorkerProcess> process;
+  std::unique_ptr<WorkerChild> process;
 };
 
 }  // namespace openmps::server

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One client's session: its thread, from mapping the channel to giving everything back. Made and
-// destroyed by the main thread (WorkerServer); everything between happens on the session's thread,
+// destroyed by the main thread (MainLoop); everything between happens on the session's thread,
 // so that opening and closing one session never holds up another. Whatever fails or throws there,
 // for want of memory, threads or descriptors, ends that session alone.
 #pragma once
@@ -14,7 +14,7 @@
 #include "base/unique_fd.h"
 #include "worker/executor.h"
 #include "worker/fault_monitor.h"
-#include "worker/server_link.h"
+#include "worker/server_reports.h"
 #include "worker/session_parts.h"
 
 namespace openmps::worker {
@@ -28,18 +28,18 @@ struct Environment {
   FaultMonitor& monitor;
   SpinBudget& spin;
   uint64_t spin_ns;
-  ServerLink& link;
+  ServerReports& server;
 };
 
-class Session {
+class SessionThread {
  public:
   // `on_end` is the thread's last act before SessionClosed.
-  Session(Environment& environment, SessionInfo info, UniqueFd host_file,
-          std::function<void()> on_end);
+  SessionThread(Environment& environment, SessionInfo info, UniqueFd host_file,
+                std::function<void()> on_end);
   // Joins the thread: end the session first.
-  ~Session();
-  Session(const Session&) = delete;
-  Session& operator=(const Session&) = delete;
+  ~SessionThread();
+  SessionThread(const SessionThread&) = delete;
+  SessionThread& operator=(const SessionThread&) = delete;
 
   // Start the thread, which answers SessionReady. CUDA_ERROR_OPERATING_SYSTEM: there is no thread
   // left for it, and no answer comes.

@@ -9,15 +9,15 @@
 #include <vector>
 
 #include "base/unix_socket.h"
-#include "worker/session.h"
+#include "worker/session_thread.h"
 
 namespace openmps::worker {
 
-class WorkerServer {
+class MainLoop {
  public:
-  explicit WorkerServer(Environment& environment);
+  explicit MainLoop(Environment& environment);
   // Ends all sessions.
-  ~WorkerServer();
+  ~MainLoop();
 
   // Serve until the server has gone (success) or speaks what we don't understand. Sessions are left
   // as they are: the program ends, and with it everything that they hold.
@@ -40,7 +40,7 @@ class WorkerServer {
   UniqueFd ended_event_;  // eventfd: some session's thread is at its end
   std::mutex mutex_;
   std::vector<uint32_t> ended_;  // guarded by mutex_
-  std::map<uint32_t, std::unique_ptr<Session>> sessions_;
+  std::map<uint32_t, std::unique_ptr<SessionThread>> sessions_;
 };
 
 }  // namespace openmps::worker

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The life of a session. See session.h.
-#include "worker/session.h"
+// The life of a session. See session_thread.h.
+#include "worker/session_thread.h"
 
 #include <limits.h>
 #include <pthread.h>
@@ -50,8 +50,8 @@ void say(const Parts&... parts) {
 
 }  // namespace
 
-Session::Session(Environment& environment, SessionInfo info, UniqueFd host_file,
-                 std::function<void()> on_end)
+SessionThread::SessionThread(Environment& environment, SessionInfo info, UniqueFd host_file,
+                             std::function<void()> on_end)
     : environment_(environment),
       host_file_(std::move(host_file)),
       parts_(environment.driver, environment.devices, environment.gate, environment.commons,
@@ -60,11 +60,11 @@ Session::Session(Environment& environment, SessionInfo info, UniqueFd host_file,
             std::to_string(parts_.core.info.client_pid) + " " + parts_.core.info.command + ")"),
       on_end_(std::move(on_end)) {}
 
-Session::~Session() {
+SessionThread::~SessionThread() {
   if (thread_.joinable()) thread_.join();
 }
 
-Status Session::start() {
+Status SessionThread::start() {
   try {
     thread_ = std::thread([this] { run(); });
   } catch (const std::system_error& error) {
@@ -74,7 +74,7 @@ Status Session::start() {
   return Status();
 }
 
-void Session::close(CUresult result) {
+void SessionThread::close(CUresult result) {
   const std::lock_guard lock(mutex_);
   end_result_ = result;
   if (channel_mapped_) set_status(result);
@@ -83,7 +83,7 @@ void Session::close(CUresult result) {
 }
 
 // The first end counts. Its waiters learn it at once.
-void Session::set_status(CUresult result) {
+void SessionThread::set_status(CUresult result) {
   wire::ChannelHeader& header = parts_.core.view.header();
   uint32_t none = CUDA_SUCCESS;
   header.status.compare_exchange_strong(none, result);
@@ -91,7 +91,7 @@ void Session::set_status(CUresult result) {
   futex_wake(&header.wake_epoch, INT_MAX);
 }
 
-void Session::run() {
+void SessionThread::run() {
   const SessionInfo& info = parts_.core.info;
   // For `top -H` and debuggers; ten digits at most, so it fits the kernel's 15 characters.
   pthread_setname_np(pthread_self(), ("sess-" + std::to_string(info.id)).c_str());
@@ -101,20 +101,20 @@ void Session::run() {
     shut();
     // Everything is given back before the server hears of it: it uses the window again.
     on_end_();
-    environment_.link.session_ready(info.id, status);
+    environment_.server.session_ready(info.id, status);
     return;
   }
   say(name_, " opens");
-  environment_.link.session_ready(info.id, status);
+  environment_.server.session_ready(info.id, status);
   execute();
   insist([this] { parts_.drain(); });
   shut();
   say(name_, " is closed");
   on_end_();  // first: once the server has heard of it, the worker knows too
-  environment_.link.session_closed(info.id, parts_.core.worn());
+  environment_.server.session_closed(info.id, parts_.core.worn());
 }
 
-Status Session::map_channel() {
+Status SessionThread::map_channel() {
   const SessionCore& core = parts_.core;
   struct stat file {};
   if (fstat(host_file_.get(), &file) != 0 ||
@@ -140,7 +140,7 @@ Status Session::map_channel() {
   return Status();
 }
 
-Status Session::open() {
+Status SessionThread::open() {
   if (environment_.monitor.lost() != CUDA_SUCCESS) {
     return Status(CUDA_ERROR_MPS_SERVER_NOT_READY, "the shared context is lost");
   }
@@ -150,7 +150,7 @@ Status Session::open() {
     return Status(CUDA_ERROR_OUT_OF_MEMORY, "other sessions' reservations lie in the window");
   }
   parts_.physical.send = [this](uint32_t ticket, int descriptor) {
-    environment_.link.pass_descriptor(parts_.core.info.id, ticket, descriptor);
+    environment_.server.pass_descriptor(parts_.core.info.id, ticket, descriptor);
   };
   OPENMPS_RETURN_IF_ERROR(map_channel());
   OPENMPS_RETURN_IF_ERROR(parts_.core.use(0));
@@ -164,7 +164,7 @@ Status Session::open() {
   return Status();
 }
 
-void Session::execute() {
+void SessionThread::execute() {
   wire::RingConsumer ring(parts_.core.view);
   {
     const std::lock_guard lock(mutex_);
@@ -181,10 +181,10 @@ void Session::execute() {
   if (status.ok()) return;
   set_status(status.code());
   say(name_, is_violation(status) ? " breaks the protocol: " : " is ended: ", status.message());
-  environment_.link.session_fault(parts_.core.info.id, status.code(), status.message());
+  environment_.server.session_fault(parts_.core.info.id, status.code(), status.message());
 }
 
-void Session::shut() {
+void SessionThread::shut() {
   insist([this] { parts_.release(); });
   environment_.monitor.remove(&parts_.fences.ledger());
   const std::lock_guard lock(mutex_);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One openmps-worker as its server sees it.
-#include "server/worker_process.h"
+#include "server/worker_child.h"
 
 #include <signal.h>
 
@@ -14,12 +14,12 @@ constexpr int kWorkerServerFd = 3;  // the number under which the worker finds i
 
 }  // namespace
 
-WorkerProcess::~WorkerProcess() {
+WorkerChild::~WorkerChild() {
   loop_.cancel(stop_timer_);
   if (pid_ != 0) loop_.forget_child(pid_);
 }
 
-Status WorkerProcess::start(const std::string& program, const std::string& driver) {
+Status WorkerChild::start(const std::string& program, const std::string& driver) {
   Result<std::pair<UniqueFd, UniqueFd>> sockets = make_socket_pair();
   if (!sockets.ok()) return sockets.status();
   SpawnOptions options;
@@ -44,11 +44,11 @@ Status WorkerProcess::start(const std::string& program, const std::string& drive
   return peer_->start();
 }
 
-void WorkerProcess::send(std::span<const std::byte> message, std::span<const int> fds) {
+void WorkerChild::send(std::span<const std::byte> message, std::span<const int> fds) {
   if (peer_ != nullptr) peer_->send(message, fds);
 }
 
-void WorkerProcess::stop() {
+void WorkerChild::stop() {
   if (stop_timer_ != 0) return;
   peer_.reset();
   if (how_it_ended_.empty()) {
@@ -59,12 +59,12 @@ void WorkerProcess::stop() {
   }
 }
 
-void WorkerProcess::kill_now() {
+void WorkerChild::kill_now() {
   // Until it is reaped the PID is ours.
   if (how_it_ended_.empty()) kill(pid_, SIGKILL);
 }
 
-void WorkerProcess::on_connection_closed() {
+void WorkerChild::on_connection_closed() {
   peer_.reset();
   // It is on its way out, and its driver may take a moment to give its contexts back; one that is
   // not is of no use without its server.
@@ -74,7 +74,7 @@ void WorkerProcess::on_connection_closed() {
   finish_if_gone();
 }
 
-void WorkerProcess::finish_if_gone() {
+void WorkerChild::finish_if_gone() {
   // The connection ends only after everything that was sent has been read.
   if (peer_ != nullptr || how_it_ended_.empty()) return;
   const auto on_gone = callbacks_.on_gone;

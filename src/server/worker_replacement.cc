@@ -18,9 +18,9 @@ void Server::start_worker() {
   ++worker_attempts_;
   current_ = workers_.emplace_back(std::make_unique<Worker>()).get();
   Worker& worker = *current_;
-  worker.process = std::make_unique<WorkerProcess>(
+  worker.process = std::make_unique<WorkerChild>(
       loop_, disposal_,
-      WorkerProcess::Callbacks{
+      WorkerChild::Callbacks{
           [this, &worker](Packet packet) { on_worker_packet(worker, packet); },
           [this, &worker](const std::string& how) { on_worker_gone(worker, how); }});
   const Status started = worker.process->start(options_.worker_program, options_.driver);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The main thread of a worker. See worker_server.h.
-#include "worker/worker_server.h"
+// The main thread of a worker. See main_loop.h.
+#include "worker/main_loop.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -17,41 +17,41 @@
 
 namespace openmps::worker {
 
-WorkerServer::WorkerServer(Environment& environment)
+MainLoop::MainLoop(Environment& environment)
     : environment_(environment), ended_event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
-WorkerServer::~WorkerServer() { end_all(); }
+MainLoop::~MainLoop() { end_all(); }
 
-void WorkerServer::end_all() {
+void MainLoop::end_all() {
   for (const auto& [id, session] : sessions_) session->close(CUDA_ERROR_MPS_RPC_FAILURE);
   sessions_.clear();
 }
 
-Status WorkerServer::serve() {
+Status MainLoop::serve() {
   if (!ended_event_.valid()) {
     return Status(CUDA_ERROR_OPERATING_SYSTEM, std::string("eventfd: ") + strerror(errno));
   }
   for (;;) {
-    pollfd wait[] = {{environment_.link.fd(), POLLIN, 0}, {ended_event_.get(), POLLIN, 0}};
+    pollfd wait[] = {{environment_.server.fd(), POLLIN, 0}, {ended_event_.get(), POLLIN, 0}};
     if (poll(wait, 2, -1) < 0 && errno != EINTR) {
       return Status(CUDA_ERROR_OPERATING_SYSTEM, std::string("poll: ") + strerror(errno));
     }
     if (wait[1].revents != 0) bury();
     if (wait[0].revents == 0) continue;
     Result<Packet> packet =
-        receive_packet(environment_.link.fd(), wire::kMaxMessageBytes, -1, Descriptors::kTaken);
+        receive_packet(environment_.server.fd(), wire::kMaxMessageBytes, -1, Descriptors::kTaken);
     if (!packet.ok()) return packet.status();
     if (packet->closed) return Status();
     OPENMPS_RETURN_IF_ERROR(handle(std::move(packet).value()));
   }
 }
 
-bool WorkerServer::idle() {
+bool MainLoop::idle() {
   bury();
   return sessions_.empty();
 }
 
-Status WorkerServer::handle(Packet packet) {
+Status MainLoop::handle(Packet packet) {
   Result<wire::MessageHeader> header = wire::read_header(packet.data);
   if (!header.ok()) return header.status();
   if (header->kind == wire::MessageKind::kOpenSession) return open(packet);
@@ -72,18 +72,18 @@ Status WorkerServer::handle(Packet packet) {
 }
 
 // Of a session that has just ended it goes nowhere.
-Status WorkerServer::pass_descriptor(Packet& packet) {
+Status MainLoop::pass_descriptor(Packet& packet) {
   wire::PassDescriptor message;
   OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &message));
   const auto found = sessions_.find(message.session);
   if (found == sessions_.end()) return Status();
   // Without one the system had none left: the command that waits for it gives up.
   if (!packet.fds.empty()) found->second->put_descriptor(message.ticket, std::move(packet.fds[0]));
-  environment_.link.descriptor_taken(message.session);
+  environment_.server.descriptor_taken(message.session);
   return Status();
 }
 
-Status WorkerServer::open(Packet& packet) {
+Status MainLoop::open(Packet& packet) {
   wire::OpenSession message;
   OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &message));
   bury();  // a session of the same number may be at its end
@@ -101,11 +101,11 @@ Status WorkerServer::open(Packet& packet) {
   if (status.ok()) return status;
   sessions_.erase(message.session);
   log("Session " + std::to_string(message.session) + " can't open: " + status.message());
-  environment_.link.session_ready(message.session, status);
+  environment_.server.session_ready(message.session, status);
   return Status();
 }
 
-Status WorkerServer::start(const wire::OpenSession& message, Packet& packet) {
+Status MainLoop::start(const wire::OpenSession& message, Packet& packet) {
   if (packet.fds.size() != 1) {
     return Status(CUDA_ERROR_OPERATING_SYSTEM, "there is no descriptor left for its host file");
   }
@@ -130,17 +130,18 @@ Status WorkerServer::start(const wire::OpenSession& message, Packet& packet) {
   if (ColdLanes* cold = environment_.commons.cold.get(); cold != nullptr && !sessions_.empty()) {
     cold->share();
   }
-  auto session = std::make_unique<Session>(environment_, info, std::move(packet.fds[0]), on_end);
+  auto session =
+      std::make_unique<SessionThread>(environment_, info, std::move(packet.fds[0]), on_end);
   return (sessions_[info.id] = std::move(session))->start();
 }
 
 // One that has ended by itself is on its way out already.
-void WorkerServer::close(uint32_t session, CUresult result) {
+void MainLoop::close(uint32_t session, CUresult result) {
   const auto found = sessions_.find(session);
   if (found != sessions_.end()) found->second->close(result);
 }
 
-void WorkerServer::bury() {
+void MainLoop::bury() {
   eventfd_t count = 0;
   eventfd_read(ended_event_.get(), &count);
   for (;;) {
