@@ -7,9 +7,9 @@ import os
 from .description import CLASSES, DescriptionError
 
 MEANING = {
-    "local": "answered in the client", "special": "hand-written in the client, may ask the worker",
+    "local": "answered in the client", "service": "hand-written in the client, may ask the worker",
     "stub": "returns an error, with the reason below",
-    "pending": "meant for local or special, not written yet: acts as a stub",
+    "pending": "meant for local or service, not written yet: acts as a stub",
 }
 
 

@@ -8,7 +8,7 @@ import os
 import re
 import tomllib
 
-CLASSES = ("local", "special", "stub")
+CLASSES = ("local", "service", "stub")
 
 # Opaque handle types.
 HANDLE_TYPES = (
@@ -227,7 +227,7 @@ def _read_root(function, table, lines, fail):
         fail(lines.table(symbol), "'doc' is missing: one line of prose")
     if function.cls != "stub" and ("reason" in table or "result" in table):
         fail(lines.table(symbol), "'reason' and 'result' are for stubs only")
-    if function.pending and function.cls not in ("local", "special"):
+    if function.pending and function.cls not in ("local", "service"):
         fail(lines.key(symbol, "pending"), "only hand-written functions can be pending")
     function.params = tuple(_read_param(symbol, text, lines, fail) for text in table["params"])
     _check_params(function, table["params"], lines, fail)

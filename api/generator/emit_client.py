@@ -5,7 +5,7 @@ from .text import derived_body, head, signature, wrap
 
 def client_impl(functions):
     out = [head("What the client library does for each symbol when it is connected. Functions of\n"
-                "the classes local and special are written by hand in src/client, all others are\n"
+                "the classes local and service are written by hand in src/client, all others are\n"
                 "generated (client_entry.cc).", pragma=True),
            '#include "api/client_hooks.h"\n#include "api/driver_table.h"\n'
            '#include "cuda/abi.h"\n\nnamespace openmps::client::impl {\n\n']

@@ -75,13 +75,13 @@ class GoldenTest(unittest.TestCase):
 GOOD = '''[cuGood]
 name = "cuGood"
 since = 2000
-class = "special"
+class = "service"
 doc = "Good."
 params = ["in int n", "handle CUstream s"]
 '''
 
 
-def described(params, cls="special"):
+def described(params, cls="service"):
     """A symbol in lines 1 to 8, its parameter in line 7."""
     return (f'[cuTest]\nname = "cuTest"\nsince = 2000\nclass = "{cls}"\ndoc = "Test."\n'
             f'params = [\n  {params}\n]\n')
@@ -102,14 +102,14 @@ MALFORMED = {
                        "1: cuGood: 'params' is missing"),
     "no_version": (GOOD.replace("2000", "12"), "3: cuGood: 12 is no CUDA version (major * 1000 + "
                                                "minor * 10, from 2000)"),
-    "unknown_class": (GOOD.replace("special", "magic"),
-                      "4: cuGood: class 'magic' is none of local, special, stub"),
-    "stub_without_reason": (GOOD.replace("special", "stub"), "1: cuGood: a stub needs a reason"),
+    "unknown_class": (GOOD.replace("service", "magic"),
+                      "4: cuGood: class 'magic' is none of local, service, stub"),
+    "stub_without_reason": (GOOD.replace("service", "stub"), "1: cuGood: a stub needs a reason"),
     "no_doc": (GOOD.replace('doc = "Good."\n', ""),
                "1: cuGood: 'doc' is missing: one line of prose"),
     "reason_without_stub": (GOOD + 'reason = "why"\n',
                             "1: cuGood: 'reason' and 'result' are for stubs only"),
-    "pending_stub": (GOOD.replace("special", "stub").replace('doc = "Good."', 'reason = "Bad."')
+    "pending_stub": (GOOD.replace("service", "stub").replace('doc = "Good."', 'reason = "Bad."')
                      + "pending = true\n", "7: cuGood: only hand-written functions can be pending"),
     "param_form": (described('"int n",'), "7: cuTest: parameter 'int n' is not "
                    "'<direction>[?] <C type> <name>[ [length]]'"),
@@ -144,7 +144,7 @@ MALFORMED = {
     "variant_without_stream": (GOOD + '[cuA]\nname = "cuA"\nsince = 2000\nvariant_of = "cuGood"\n',
                                '7: cuA: a variant needs stream = "per_thread"'),
     "variant_with_class": (GOOD + '[cuA]\nname = "cuA"\nsince = 2000\nalias_of = "cuGood"\n'
-                           'class = "special"\n',
+                           'class = "service"\n',
                            "11: cuA: unknown key 'class' for a variant or alias"),
     "alias_of_alias": (GOOD + '[cuA]\nname = "cuA"\nsince = 2000\nalias_of = "cuGood"\n'
                        '[cuB]\nname = "cuB"\nsince = 2000\nalias_of = "cuA"\n',

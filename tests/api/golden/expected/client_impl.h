@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Generated from api/*.toml by api/generate.py; do not edit.
 // What the client library does for each symbol when it is connected. Functions of
-// the classes local and special are written by hand in src/client, all others are
+// the classes local and service are written by hand in src/client, all others are
 // generated (client_entry.cc).
 #pragma once
 
