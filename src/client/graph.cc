@@ -2,11 +2,8 @@
 // The structure of graphs. See graph.h.
 #include "client/graph.h"
 
-#include <string.h>
-
 #include <algorithm>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 
 #include "client/graph_condition.h"
@@ -14,34 +11,6 @@
 
 namespace openmps::client {
 namespace {
-
-bool reaches(const GraphNode& from, const GraphNode& to) {
-  std::vector<const GraphNode*> open{&from};
-  std::unordered_set<const GraphNode*> seen;
-  while (!open.empty()) {
-    const GraphNode* node = open.back();
-    open.pop_back();
-    if (node == &to) return true;
-    if (!seen.insert(node).second) continue;
-    for (const GraphEdge& edge : node->dependents) open.push_back(edge.node);
-  }
-  return false;
-}
-
-// For one more. The capacity doubles, as with push_back().
-template <typename T>
-void make_room(std::vector<T>& list) {
-  if (list.size() == list.capacity()) list.reserve(std::max<size_t>(8, 2 * list.size()));
-}
-
-auto find_edge(std::vector<GraphEdge>& edges, const GraphNode* node) {
-  return std::find_if(edges.begin(), edges.end(),
-                      [node](const GraphEdge& edge) { return edge.node == node; });
-}
-
-void erase_edge(std::vector<GraphEdge>& edges, const GraphNode* node) {
-  std::erase_if(edges, [node](const GraphEdge& edge) { return edge.node == node; });
-}
 
 // The object's memory goes at once: a table keeps what it recycles.
 void retire_node(Session& session, GraphNode* node) {
@@ -80,20 +49,14 @@ void destroy_graph_locked(Session& session, Graph* graph) {
 CUresult add_node_locked(Session& session, Graph& graph, CUgraphNodeType type, Work work,
                          std::span<const GraphEdge> dependencies, GraphNode** node) {
   // All memory first: a node is in the graph with all its edges, or not at all.
-  std::vector<GraphEdge> edges;
-  edges.reserve(dependencies.size());
-  for (const GraphEdge& edge : dependencies) {
-    if (find_edge(edges, edge.node) == edges.end()) edges.push_back(edge);
-  }
-  for (const GraphEdge& edge : edges) make_room(edge.node->dependents);
+  std::vector<GraphEdge> edges = prepare_links(dependencies);
   make_room(graph.nodes);
   GraphNode* made = session.graph_nodes.allocate();
   if (made == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  attach_new(*made, std::move(edges));
   made->graph = &graph;
   made->type = type;
   made->work = std::move(work);
-  for (const GraphEdge& edge : edges) edge.node->dependents.push_back({made, edge.data});
-  made->dependencies = std::move(edges);
   graph.nodes.push_back(made);
   session.graph_nodes.publish(made);
   *node = made;
@@ -101,29 +64,18 @@ CUresult add_node_locked(Session& session, Graph& graph, CUgraphNodeType type, W
 }
 
 void remove_node_locked(Session& session, GraphNode* node) {
-  for (const GraphEdge& edge : node->dependencies) erase_edge(edge.node->dependents, node);
-  for (const GraphEdge& edge : node->dependents) erase_edge(edge.node->dependencies, node);
+  detach(*node);
   std::erase(node->graph->nodes, node);
   retire_node(session, node);
 }
 
 CUresult add_edge_locked(GraphNode& from, GraphNode& to, const CUgraphEdgeData& data) {
-  if (from.graph != to.graph || reaches(to, from)) return CUDA_ERROR_INVALID_VALUE;
-  if (find_edge(to.dependencies, &from) != to.dependencies.end()) return CUDA_ERROR_INVALID_VALUE;
-  make_room(to.dependencies);
-  make_room(from.dependents);
-  to.dependencies.push_back({&from, data});
-  from.dependents.push_back({&to, data});
-  return CUDA_SUCCESS;
+  const bool done = from.graph == to.graph && link(from, to, data) == cuda::LinkResult::kDone;
+  return done ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult remove_edge_locked(GraphNode& from, GraphNode& to, const CUgraphEdgeData& data) {
-  const auto edge = find_edge(to.dependencies, &from);
-  if (edge == to.dependencies.end()) return CUDA_ERROR_INVALID_VALUE;
-  if (memcmp(&edge->data, &data, sizeof(data)) != 0) return CUDA_ERROR_INVALID_VALUE;
-  to.dependencies.erase(edge);
-  erase_edge(from.dependents, &to);
-  return CUDA_SUCCESS;
+  return unlink(from, to, data) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult clone_graph_locked(Session& session, const Graph& graph, Graph** clone) {
@@ -149,15 +101,7 @@ CUresult clone_graph_locked(Session& session, const Graph& graph, Graph** clone)
     twin->original = node->handle;
     twins[node] = twin;
   }
-  for (const GraphNode* node : graph.nodes) {
-    const auto translate = [&twins](const std::vector<GraphEdge>& edges) {
-      std::vector<GraphEdge> copies;
-      for (const GraphEdge& edge : edges) copies.push_back({twins[edge.node], edge.data});
-      return copies;
-    };
-    twins[node]->dependencies = translate(node->dependencies);
-    twins[node]->dependents = translate(node->dependents);
-  }
+  copy_links(graph.nodes, twins);
   return CUDA_SUCCESS;
 }
 
@@ -191,22 +135,6 @@ CUresult check_free_locked(const Session& session, const Graph& graph, CUdevicep
         return free != nullptr && free->address == address;
       });
   return !freed && session.graph_memory.owns(address) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-std::vector<GraphNode*> topological_order(const Graph& graph) {
-  std::unordered_map<const GraphNode*, size_t> missing;
-  std::vector<GraphNode*> order;
-  order.reserve(graph.nodes.size());
-  for (GraphNode* node : graph.nodes) {
-    missing[node] = node->dependencies.size();
-    if (node->dependencies.empty()) order.push_back(node);
-  }
-  for (size_t i = 0; i < order.size(); ++i) {
-    for (const GraphEdge& edge : order[i]->dependents) {
-      if (--missing[edge.node] == 0) order.push_back(edge.node);
-    }
-  }
-  return order;
 }
 
 CUresult find_edges_locked(const Session& session, const Graph& graph, const CUgraphNode* handles,

@@ -19,6 +19,7 @@
 #include "client/transfer.h"
 #include "client/user_object.h"
 #include "cuda/abi.h"
+#include "cuda/graph_structure.h"
 
 namespace openmps::client {
 
@@ -27,10 +28,7 @@ struct Graph;
 struct GraphNode;
 struct Session;
 
-struct GraphEdge {
-  GraphNode* node = nullptr;
-  CUgraphEdgeData data{};
-};
+using GraphEdge = cuda::GraphLink<GraphNode>;
 
 // ---- What a node does. Objects are named by handle: they may be destroyed before the graph. -----
 
@@ -85,12 +83,10 @@ struct ConditionalWork {
 using Work = std::variant<std::monostate, KernelWork, CopyWork, FillWork, HostWork, ChildWork,
                           EventWork, WordsWork, AllocationWork, FreeWork, ConditionalWork>;
 
-struct GraphNode : Object {
+struct GraphNode : Object, cuda::GraphLinks<GraphNode> {
   Graph* graph = nullptr;
   CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
   Work work;
-  std::vector<GraphEdge> dependencies;
-  std::vector<GraphEdge> dependents;
   uint64_t original = 0;  // in a clone: the handle of the node that it was made from
 };
 
@@ -138,9 +134,6 @@ void remove_node_locked(Session& session, GraphNode* node);
 // graph frees it already.
 [[nodiscard]] CUresult check_free_locked(const Session& session, const Graph& graph,
                                          CUdeviceptr address);
-
-// Every node behind all that it depends on, otherwise in order of creation.
-std::vector<GraphNode*> topological_order(const Graph& graph);
 
 // The nodes behind handles. Errors: CUDA_ERROR_INVALID_VALUE: one is no node, or not of `graph`.
 // `data` may be null: plain edges.

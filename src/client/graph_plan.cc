@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include <algorithm>
+#include <iterator>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -232,23 +234,21 @@ CUresult GraphPlan::flatten(const Graph& graph, const Edges& before, Edges* leav
   for (const UserObjectReference& object : graph.user_objects) {
     resources_.user_objects.push_back(object);
   }
-  std::unordered_map<const GraphNode*, uint32_t> ends;
-  for (const GraphNode* node : topological_order(graph)) {
-    Edges edges;
-    for (const GraphEdge& edge : node->dependencies) {
-      edges.push_back({ends[edge.node], edge.data.from_port, edge.data.to_port, edge.data.type, 0});
-    }
-    if (edges.empty()) edges = before;
+  CUresult result = CUDA_SUCCESS;
+  const auto to_edge = [](uint32_t step, const CUgraphEdgeData& data) {
+    return wire::GraphEdge{step, data.from_port, data.to_port, data.type, 0};
+  };
+  const auto visit = [&](const GraphNode& node, Edges edges) -> std::optional<cuda::Steps> {
     uint32_t end = 0;
-    const CUresult result = add_node(*node, narrow(*node, std::move(edges)), &end, failed);
-    if (result != CUDA_SUCCESS) {
-      if (*failed == nullptr) *failed = node;
-      return result;
-    }
-    ends[node] = end;
-    if (node->dependents.empty()) leaves->push_back(edge_to(end));
-  }
-  return CUDA_SUCCESS;
+    result = add_node(node, narrow(node, std::move(edges)), &end, failed);
+    if (result == CUDA_SUCCESS) return cuda::Steps{end};
+    if (*failed == nullptr) *failed = &node;
+    return std::nullopt;
+  };
+  const std::optional<cuda::Steps> ends = flatten_nodes(graph.nodes, before, to_edge, visit);
+  if (ends.has_value())
+    std::transform(ends->begin(), ends->end(), std::back_inserter(*leaves), edge_to);
+  return result;
 }
 
 CUresult GraphPlan::add_node(const GraphNode& node, Edges edges, uint32_t* end,

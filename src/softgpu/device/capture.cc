@@ -22,12 +22,6 @@ std::vector<std::shared_ptr<Capture>>& active_captures() {
 }
 std::atomic<uint32_t> active_count{0};
 
-std::vector<GraphNode*> pointers(const std::vector<std::shared_ptr<GraphNode>>& nodes) {
-  std::vector<GraphNode*> raw;
-  for (const auto& node : nodes) raw.push_back(node.get());
-  return raw;
-}
-
 CUgraphNodeType node_type(const Work& work) {
   if (std::holds_alternative<LaunchWork>(work)) return CU_GRAPH_NODE_TYPE_KERNEL;
   if (std::holds_alternative<CopyWork>(work)) return CU_GRAPH_NODE_TYPE_MEMCPY;
@@ -77,7 +71,7 @@ CUstreamCaptureMode exchange_thread_mode(CUstreamCaptureMode mode) {
 }
 
 Status begin_capture(const std::shared_ptr<Stream>& stream, CUstreamCaptureMode mode,
-                     std::shared_ptr<Graph> into, std::span<GraphNode* const> dependencies) {
+                     std::shared_ptr<Graph> into, std::span<const GraphEdge> dependencies) {
   if (stream->queue->legacy)
     return Status(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "the legacy stream can't be captured");
   Driver& driver = stream->context->driver();
@@ -100,8 +94,8 @@ Status begin_capture(const std::shared_ptr<Stream>& stream, CUstreamCaptureMode 
     if (!graph.ok()) return graph.status();
     capture->graph = *graph;
   }
-  for (GraphNode* node : dependencies)
-    stream->capture_dependencies.push_back(driver.graph_nodes.find(node->handle));
+  for (const GraphEdge& edge : dependencies)
+    stream->capture_dependencies.push_back(driver.graph_nodes.find(edge.node->handle));
   join_locked(*stream, capture, stream);
   active_captures().push_back(capture);
   ++active_count;
@@ -188,16 +182,15 @@ CUstreamCaptureStatus capture_status(Stream& stream, uint64_t* id, CUgraph* grap
                                      : CU_STREAM_CAPTURE_STATUS_ACTIVE;
 }
 
-Status update_capture_dependencies(Stream& stream, std::span<GraphNode* const> nodes,
-                                   bool replace) {
+Status update_capture_dependencies(Stream& stream, std::span<const GraphEdge> edges, bool replace) {
   Driver& driver = stream.context->driver();
   std::lock_guard lock(capture_mutex());
   if (stream.capture == nullptr)
     return Status(CUDA_ERROR_ILLEGAL_STATE, "the stream is not being captured");
   if (stream.capture->invalidated) return invalidated();
   if (replace) stream.capture_dependencies.clear();
-  for (GraphNode* node : nodes)
-    stream.capture_dependencies.push_back(driver.graph_nodes.find(node->handle));
+  for (const GraphEdge& edge : edges)
+    stream.capture_dependencies.push_back(driver.graph_nodes.find(edge.node->handle));
   return Status();
 }
 
@@ -210,7 +203,8 @@ Status capture_work(Stream& stream, const Work& work) {
   if (const auto* free = std::get_if<GraphFreeWork>(&work))
     OPENMPS_RETURN_IF_ERROR(
         check_free_locked(stream.context->driver(), *stream.capture->graph, free->address));
-  std::vector<GraphNode*> dependencies = pointers(stream.capture_dependencies);
+  std::vector<GraphEdge> dependencies;
+  for (const auto& node : stream.capture_dependencies) dependencies.push_back({node.get(), {}});
   std::shared_ptr<GraphNode> node = add_node_locked(
       stream.context->driver(), *stream.capture->graph, node_type(work), work, dependencies);
   stream.capture_dependencies = {node};

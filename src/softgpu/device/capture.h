@@ -38,7 +38,7 @@ struct Capture {
 std::mutex& capture_mutex();
 
 Status begin_capture(const std::shared_ptr<Stream>& stream, CUstreamCaptureMode mode,
-                     std::shared_ptr<Graph> into, std::span<GraphNode* const> dependencies);
+                     std::shared_ptr<Graph> into, std::span<const GraphEdge> dependencies);
 // The graph, if anybody wants it (else null). All errors end the capture and its graph but
 // CUDA_ERROR_STREAM_CAPTURE_UNMATCHED (another stream's capture), which invalidates it:
 // CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, _UNJOINED, _WRONG_THREAD; CUDA_ERROR_ILLEGAL_STATE: none.
@@ -47,7 +47,7 @@ Status end_capture(Stream& stream, CUgraph* graph);
 void leave_capture(Stream& stream);
 CUstreamCaptureStatus capture_status(Stream& stream, uint64_t* id, CUgraph* graph,
                                      std::vector<CUgraphNode>* dependencies);
-Status update_capture_dependencies(Stream& stream, std::span<GraphNode* const> nodes, bool replace);
+Status update_capture_dependencies(Stream& stream, std::span<const GraphEdge> edges, bool replace);
 
 // What stream calls do while the stream is captured.
 Status capture_work(Stream& stream, const Work& work);

@@ -135,7 +135,7 @@ Result<CUgraphConditionalHandle> create_condition(Driver& driver, Graph& graph,
 
 Result<std::shared_ptr<GraphNode>> add_conditional_locked(
     Driver& driver, Graph& graph, const CUDA_CONDITIONAL_NODE_PARAMS& parameters,
-    std::span<GraphNode* const> dependencies) {
+    std::span<const GraphEdge> dependencies) {
   const std::shared_ptr<Condition> condition = driver.conditions.find(parameters.handle);
   if (condition == nullptr || condition->used)
     return Status(CUDA_ERROR_INVALID_VALUE, "no conditional handle without a node");

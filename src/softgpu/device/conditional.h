@@ -21,7 +21,7 @@ Result<CUgraphConditionalHandle> create_condition(Driver& driver, Graph& graph,
 // handle that is none or has a node already, a size that the type does not have.
 Result<std::shared_ptr<GraphNode>> add_conditional_locked(
     Driver& driver, Graph& graph, const CUDA_CONDITIONAL_NODE_PARAMS& parameters,
-    std::span<GraphNode* const> dependencies);
+    std::span<const GraphEdge> dependencies);
 
 // The handles of a graph and its bodies. graph_mutex() held.
 void gather_conditions_locked(const Graph& graph,

@@ -18,34 +18,6 @@
 namespace openmps::softgpu {
 namespace {
 
-bool reaches(const GraphNode* from, const GraphNode* to) {
-  std::vector<const GraphNode*> open{from};
-  std::vector<const GraphNode*> seen;
-  while (!open.empty()) {
-    const GraphNode* node = open.back();
-    open.pop_back();
-    if (node == to) return true;
-    if (std::find(seen.begin(), seen.end(), node) != seen.end()) continue;
-    seen.push_back(node);
-    open.insert(open.end(), node->dependents.begin(), node->dependents.end());
-  }
-  return false;
-}
-
-// Every node after what it depends on. Cycles can't be built (add_dependency_locked).
-std::vector<const GraphNode*> topological_order(const Graph& graph) {
-  std::unordered_map<const GraphNode*, size_t> missing;
-  std::vector<const GraphNode*> order;
-  for (const auto& node : graph.nodes) {
-    missing[node.get()] = node->dependencies.size();
-    if (node->dependencies.empty()) order.push_back(node.get());
-  }
-  for (size_t i = 0; i < order.size(); ++i)
-    for (const GraphNode* dependent : order[i]->dependents)
-      if (--missing[dependent] == 0) order.push_back(dependent);
-  return order;
-}
-
 std::vector<GraphStep> steps_of(const Graph& graph);
 
 // A conditional node's work with its bodies as they are now.
@@ -59,26 +31,20 @@ Work work_of(const GraphNode& node) {
 }
 
 // Append the steps of a graph. `before`: steps that its roots wait for. Returns its leaves.
-std::vector<uint32_t> flatten(const Graph& graph, const std::vector<uint32_t>& before,
-                              std::vector<GraphExec::Step>* steps) {
-  std::unordered_map<const GraphNode*, std::vector<uint32_t>> ends;
-  std::vector<uint32_t> leaves;
-  for (const GraphNode* node : topological_order(graph)) {
-    std::vector<uint32_t> after;
-    for (const GraphNode* dependency : node->dependencies)
-      after.insert(after.end(), ends[dependency].begin(), ends[dependency].end());
-    if (node->dependencies.empty()) after = before;
-    std::vector<uint32_t>& end = ends[node];
-    if (node->child != nullptr) {
-      end = flatten(*node->child, after, steps);
-      if (end.empty()) end = after;
-    } else {
-      end = {static_cast<uint32_t>(steps->size())};
-      steps->push_back({node->handle, node->type, work_of(*node), node->enabled, std::move(after)});
+cuda::Steps flatten(const Graph& graph, const cuda::Steps& before,
+                    std::vector<GraphExec::Step>* steps) {
+  const auto to_edge = [](uint32_t step, const CUgraphEdgeData&) { return step; };
+  const auto visit = [steps](const GraphNode& node,
+                             cuda::Steps after) -> std::optional<cuda::Steps> {
+    if (node.child != nullptr) {
+      cuda::Steps end = flatten(*node.child, after, steps);
+      return end.empty() ? after : end;
     }
-    if (node->dependents.empty()) leaves.insert(leaves.end(), end.begin(), end.end());
-  }
-  return leaves;
+    const auto step = static_cast<uint32_t>(steps->size());
+    steps->push_back({node.handle, node.type, work_of(node), node.enabled, std::move(after)});
+    return cuda::Steps{step};
+  };
+  return *flatten_nodes(graph.nodes, before, to_edge, visit);
 }
 
 std::vector<GraphStep> steps_of(const Graph& graph) {
@@ -155,57 +121,37 @@ std::mutex& graph_mutex() {
 }
 
 std::shared_ptr<GraphNode> add_node_locked(Driver& driver, Graph& graph, CUgraphNodeType type,
-                                           Work work, std::span<GraphNode* const> dependencies) {
+                                           Work work, std::span<const GraphEdge> dependencies) {
   auto node = std::make_shared<GraphNode>();
   node->graph = &graph;
   node->type = type;
   node->work = std::move(work);
-  for (GraphNode* dependency : dependencies) {
-    if (std::find(node->dependencies.begin(), node->dependencies.end(), dependency) !=
-        node->dependencies.end())
-      continue;
-    node->dependencies.push_back(dependency);
-    dependency->dependents.push_back(node.get());
-  }
+  attach_new(*node, prepare_links(dependencies));
   node->handle = driver.graph_nodes.add(node);
   graph.nodes.push_back(node);
   return node;
 }
 
-Status add_dependency_locked(GraphNode& from, GraphNode& to) {
+Status add_edge_locked(GraphNode& from, GraphNode& to, const CUgraphEdgeData& data) {
   if (from.graph != to.graph)
     return Status(CUDA_ERROR_INVALID_VALUE, "the nodes are of different graphs");
-  if (std::find(to.dependencies.begin(), to.dependencies.end(), &from) != to.dependencies.end())
-    return Status(CUDA_ERROR_INVALID_VALUE, "the dependency exists already");
-  if (reaches(&to, &from)) return Status(CUDA_ERROR_INVALID_VALUE, "the dependency closes a cycle");
-  to.dependencies.push_back(&from);
-  from.dependents.push_back(&to);
+  switch (link(from, to, data)) {
+    case cuda::LinkResult::kExists:
+      return Status(CUDA_ERROR_INVALID_VALUE, "the dependency exists already");
+    case cuda::LinkResult::kClosesCycle:
+      return Status(CUDA_ERROR_INVALID_VALUE, "the dependency closes a cycle");
+    case cuda::LinkResult::kDone: break;
+  }
   return Status();
 }
 
-Status remove_dependency_locked(GraphNode& from, GraphNode& to) {
-  if (std::erase(to.dependencies, &from) == 0)
-    return Status(CUDA_ERROR_INVALID_VALUE, "there is no such dependency");
-  std::erase(from.dependents, &to);
-  to.edge_data.erase(&from);
-  return Status();
-}
-
-void set_edge_data_locked(const GraphNode& from, GraphNode& to, const CUgraphEdgeData& data) {
-  if (data.from_port != 0 || data.to_port != 0 || data.type != 0) to.edge_data[&from] = data;
-}
-
-CUgraphEdgeData edge_data_locked(const GraphNode& from, const GraphNode& to) {
-  const auto found = to.edge_data.find(&from);
-  return found == to.edge_data.end() ? CUgraphEdgeData{} : found->second;
+Status remove_edge_locked(GraphNode& from, GraphNode& to, const CUgraphEdgeData& data) {
+  if (unlink(from, to, data)) return Status();
+  return Status(CUDA_ERROR_INVALID_VALUE, "there is no such dependency");
 }
 
 void remove_node_locked(Driver& driver, GraphNode& node) {
-  for (GraphNode* dependency : node.dependencies) std::erase(dependency->dependents, &node);
-  for (GraphNode* dependent : node.dependents) {
-    std::erase(dependent->dependencies, &node);
-    dependent->edge_data.erase(&node);
-  }
+  detach(node);
   driver.graph_nodes.remove(node.handle);
   for (const auto& body : node.bodies) retire_graph_locked(driver, *body);
   Graph* graph = node.graph;
@@ -217,12 +163,8 @@ std::shared_ptr<Graph> clone_graph_locked(Driver& driver, const Graph& graph) {
   auto copy = std::make_shared<Graph>();
   copy->user_objects = graph.user_objects;
   std::unordered_map<const GraphNode*, GraphNode*> twins;
-  for (const GraphNode* node : topological_order(graph)) {
-    std::vector<GraphNode*> dependencies;
-    for (const GraphNode* dependency : node->dependencies)
-      dependencies.push_back(twins[dependency]);
-    std::shared_ptr<GraphNode> twin =
-        add_node_locked(driver, *copy, node->type, node->work, dependencies);
+  for (const auto& node : graph.nodes) {
+    std::shared_ptr<GraphNode> twin = add_node_locked(driver, *copy, node->type, node->work, {});
     twin->enabled = node->enabled;
     twin->child = node->child == nullptr ? nullptr : clone_graph_locked(driver, *node->child);
     twin->kernel_parameters = node->kernel_parameters;
@@ -230,9 +172,9 @@ std::shared_ptr<Graph> clone_graph_locked(Driver& driver, const Graph& graph) {
     twin->fill_parameters = node->fill_parameters;
     twin->attributes = node->attributes;
     twin->original = node->handle;
-    for (const auto& [from, data] : node->edge_data) twin->edge_data[twins[from]] = data;
-    twins[node] = twin.get();
+    twins[node.get()] = twin.get();
   }
+  copy_links(graph.nodes, twins);
   return copy;
 }
 

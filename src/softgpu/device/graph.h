@@ -3,12 +3,12 @@
 // API threads; one mutex guards the structure of all graphs (they are built rarely and briefly).
 #pragma once
 
-#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <vector>
 
+#include "cuda/graph_structure.h"
 #include "cuda/status.h"
 #include "softgpu/device/operation.h"
 #include "softgpu/device/user_object.h"
@@ -19,9 +19,13 @@ namespace openmps::softgpu {
 class Driver;
 struct Graph;
 struct GraphExec;
+struct GraphNode;
 struct Stream;
 
-struct GraphNode {
+// What edges say beyond "behind" is only remembered: nothing begins early here.
+using GraphEdge = cuda::GraphLink<GraphNode>;
+
+struct GraphNode : cuda::GraphLinks<GraphNode> {
   CUgraphNode handle = nullptr;
   Graph* graph = nullptr;  // the owner; null once removed
   CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
@@ -30,10 +34,6 @@ struct GraphNode {
   std::vector<std::shared_ptr<Graph>> bodies;  // of a conditional node
   std::vector<CUgraph> body_handles;           // what its maker was given
   bool enabled = true;
-  std::vector<GraphNode*> dependencies;
-  std::vector<GraphNode*> dependents;
-  // Of the dependencies that are not plain edges. Nothing begins early here; it is only remembered.
-  std::map<const GraphNode*, CUgraphEdgeData> edge_data;
   CUgraphNode original = nullptr;             // in a clone: what it was made from
   std::vector<CUlaunchAttribute> attributes;  // of a kernel
   // The caller's view of a kernel, copy or fill node, for cuGraph*NodeGetParams.
@@ -102,12 +102,11 @@ std::mutex& graph_mutex();
 
 // All *_locked: graph_mutex() held.
 std::shared_ptr<GraphNode> add_node_locked(Driver& driver, Graph& graph, CUgraphNodeType type,
-                                           Work work, std::span<GraphNode* const> dependencies);
-// CUDA_ERROR_INVALID_VALUE: it exists, or would close a cycle.
-Status add_dependency_locked(GraphNode& from, GraphNode& to);
-Status remove_dependency_locked(GraphNode& from, GraphNode& to);
-void set_edge_data_locked(const GraphNode& from, GraphNode& to, const CUgraphEdgeData& data);
-CUgraphEdgeData edge_data_locked(const GraphNode& from, const GraphNode& to);
+                                           Work work, std::span<const GraphEdge> dependencies);
+// CUDA_ERROR_INVALID_VALUE: of different graphs, it exists, or would close a cycle.
+Status add_edge_locked(GraphNode& from, GraphNode& to, const CUgraphEdgeData& data);
+// CUDA_ERROR_INVALID_VALUE: there is none with these data.
+Status remove_edge_locked(GraphNode& from, GraphNode& to, const CUgraphEdgeData& data);
 void remove_node_locked(Driver& driver, GraphNode& node);
 std::shared_ptr<Graph> clone_graph_locked(Driver& driver, const Graph& graph);
 // The graph itself, a child or a body allocates or frees: its nodes and edges stay (CUDA's rule).

@@ -41,10 +41,10 @@ CUresult cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
     if (!stream.ok()) return stream.status();
     std::shared_ptr<Graph> graph = caller.driver.graphs.find(hGraph);
     if (graph == nullptr) return invalid_value("not a graph");
-    std::vector<GraphNode*> nodes;
+    std::vector<GraphEdge> edges;
     OPENMPS_RETURN_IF_ERROR(
-        find_nodes(caller.driver, *graph, dependencies, numDependencies, &nodes));
-    return begin_capture(*stream, mode, graph, nodes);
+        find_edges(caller.driver, *graph, dependencies, nullptr, numDependencies, &edges));
+    return begin_capture(*stream, mode, graph, edges);
   });
 }
 
@@ -122,10 +122,10 @@ CUresult cuStreamUpdateCaptureDependencies_v2(CUstream hStream, CUgraphNode* dep
       return Status(CUDA_ERROR_ILLEGAL_STATE, "the stream is not being captured");
     std::shared_ptr<Graph> graph = caller.driver.graphs.find(handle);
     if (graph == nullptr) return invalid_value("the graph was destroyed");
-    std::vector<GraphNode*> nodes;
+    std::vector<GraphEdge> edges;
     OPENMPS_RETURN_IF_ERROR(
-        find_nodes(caller.driver, *graph, dependencies, numDependencies, &nodes));
-    return update_capture_dependencies(stream, nodes, flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES);
+        find_edges(caller.driver, *graph, dependencies, nullptr, numDependencies, &edges));
+    return update_capture_dependencies(stream, edges, flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES);
   });
 }
 

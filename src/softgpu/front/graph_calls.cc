@@ -12,8 +12,6 @@ using namespace openmps::softgpu;  // NOLINT: the same
 
 namespace {
 
-Status lossy() { return Status(CUDA_ERROR_LOSSY_QUERY, "the kinds of edges would be lost"); }
-
 Status memory_stays() {
   return Status(CUDA_ERROR_NOT_SUPPORTED, "a graph with memory nodes keeps its nodes and edges");
 }
@@ -36,8 +34,8 @@ void write_dot(FILE* file, const Graph& graph, const std::string& prefix) {
     }
   }
   for (const auto& node : graph.nodes)
-    for (const GraphNode* dependency : node->dependencies)
-      fprintf(file, "\"%s_%zu\" -> \"%s_%zu\";\n", prefix.c_str(), numbers[dependency],
+    for (const GraphEdge& edge : node->dependencies)
+      fprintf(file, "\"%s_%zu\" -> \"%s_%zu\";\n", prefix.c_str(), numbers[edge.node],
               prefix.c_str(), numbers[node.get()]);
 }
 
@@ -94,21 +92,14 @@ CUresult cuGraphGetEdges_v2(CUgraph hGraph, CUgraphNode* from, CUgraphNode* to,
   return with_graph(hGraph, [&](Driver&, Graph& graph) -> Status {
     if (numEdges == nullptr || (from == nullptr) != (to == nullptr)) return no_result();
     std::lock_guard lock(graph_mutex());
-    std::vector<GraphNode*> sources;
+    std::vector<GraphEdge> sources;
     std::vector<GraphNode*> targets;
-    bool plain = true;
     for (const auto& node : graph.nodes) {
-      plain = plain && node->edge_data.empty();
-      for (GraphNode* dependency : node->dependencies) {
-        sources.push_back(dependency);
-        targets.push_back(node.get());
-      }
+      sources.insert(sources.end(), node->dependencies.begin(), node->dependencies.end());
+      targets.resize(sources.size(), node.get());
     }
-    if (from != nullptr && edgeData == nullptr && !plain) return lossy();
     size_t room = *numEdges;
-    for (size_t i = 0; edgeData != nullptr && i < std::min(room, sources.size()); ++i)
-      edgeData[i] = edge_data_locked(*sources[i], *targets[i]);
-    OPENMPS_RETURN_IF_ERROR(deliver_nodes(sources, from, numEdges));
+    OPENMPS_RETURN_IF_ERROR(deliver_edges(sources, from, edgeData, numEdges));
     return from == nullptr ? Status() : deliver_nodes(targets, to, &room);
   });
 }
@@ -128,12 +119,7 @@ CUresult cuGraphNodeGetType(CUgraphNode hNode, CUgraphNodeType* type) {
 CUresult cuGraphNodeGetDependencies_v2(CUgraphNode hNode, CUgraphNode* dependencies,
                                        CUgraphEdgeData* edgeData, size_t* numDependencies) {
   return with_node(hNode, [&](Driver&, GraphNode& node) -> Status {
-    if (numDependencies == nullptr) return no_result();
-    if (dependencies != nullptr && edgeData == nullptr && !node.edge_data.empty()) return lossy();
-    size_t room = std::min(*numDependencies, node.dependencies.size());
-    for (size_t i = 0; edgeData != nullptr && i < room; ++i)
-      edgeData[i] = edge_data_locked(*node.dependencies[i], node);
-    return deliver_nodes(node.dependencies, dependencies, numDependencies);
+    return deliver_edges(node.dependencies, dependencies, edgeData, numDependencies);
   });
 }
 
@@ -145,15 +131,7 @@ CUresult cuGraphNodeGetDependencies(CUgraphNode hNode, CUgraphNode* dependencies
 CUresult cuGraphNodeGetDependentNodes_v2(CUgraphNode hNode, CUgraphNode* dependentNodes,
                                          CUgraphEdgeData* edgeData, size_t* numDependentNodes) {
   return with_node(hNode, [&](Driver&, GraphNode& node) -> Status {
-    if (numDependentNodes == nullptr) return no_result();
-    bool plain = true;
-    for (const GraphNode* dependent : node.dependents)
-      plain = plain && !dependent->edge_data.contains(&node);
-    if (dependentNodes != nullptr && edgeData == nullptr && !plain) return lossy();
-    size_t room = std::min(*numDependentNodes, node.dependents.size());
-    for (size_t i = 0; edgeData != nullptr && i < room; ++i)
-      edgeData[i] = edge_data_locked(node, *node.dependents[i]);
-    return deliver_nodes(node.dependents, dependentNodes, numDependentNodes);
+    return deliver_edges(node.dependents, dependentNodes, edgeData, numDependentNodes);
   });
 }
 
@@ -174,14 +152,12 @@ CUresult cuGraphAddDependencies_v2(CUgraph hGraph, const CUgraphNode* from, cons
                                    const CUgraphEdgeData* edgeData, size_t numDependencies) {
   return with_graph(hGraph, [&](Driver& driver, Graph& graph) -> Status {
     std::lock_guard lock(graph_mutex());
-    std::vector<GraphNode*> sources;
-    std::vector<GraphNode*> targets;
-    OPENMPS_RETURN_IF_ERROR(find_nodes(driver, graph, from, numDependencies, &sources));
-    OPENMPS_RETURN_IF_ERROR(find_nodes(driver, graph, to, numDependencies, &targets));
-    for (size_t i = 0; i < numDependencies; ++i) {
-      OPENMPS_RETURN_IF_ERROR(add_dependency_locked(*sources[i], *targets[i]));
-      if (edgeData != nullptr) set_edge_data_locked(*sources[i], *targets[i], edgeData[i]);
-    }
+    std::vector<GraphEdge> sources;
+    std::vector<GraphEdge> targets;
+    OPENMPS_RETURN_IF_ERROR(find_edges(driver, graph, from, edgeData, numDependencies, &sources));
+    OPENMPS_RETURN_IF_ERROR(find_edges(driver, graph, to, nullptr, numDependencies, &targets));
+    for (size_t i = 0; i < numDependencies; ++i)
+      OPENMPS_RETURN_IF_ERROR(add_edge_locked(*sources[i].node, *targets[i].node, sources[i].data));
     return Status();
   });
 }
@@ -196,17 +172,14 @@ CUresult cuGraphRemoveDependencies_v2(CUgraph hGraph, const CUgraphNode* from,
                                       size_t numDependencies) {
   return with_graph(hGraph, [&](Driver& driver, Graph& graph) -> Status {
     std::lock_guard lock(graph_mutex());
-    std::vector<GraphNode*> sources;
-    std::vector<GraphNode*> targets;
-    OPENMPS_RETURN_IF_ERROR(find_nodes(driver, graph, from, numDependencies, &sources));
-    OPENMPS_RETURN_IF_ERROR(find_nodes(driver, graph, to, numDependencies, &targets));
+    std::vector<GraphEdge> sources;
+    std::vector<GraphEdge> targets;
+    OPENMPS_RETURN_IF_ERROR(find_edges(driver, graph, from, edgeData, numDependencies, &sources));
+    OPENMPS_RETURN_IF_ERROR(find_edges(driver, graph, to, nullptr, numDependencies, &targets));
     if (has_memory_locked(graph)) return memory_stays();
-    for (size_t i = 0; i < numDependencies; ++i) {
-      const CUgraphEdgeData wanted = edgeData == nullptr ? CUgraphEdgeData{} : edgeData[i];
-      const CUgraphEdgeData is = edge_data_locked(*sources[i], *targets[i]);
-      if (memcmp(&wanted, &is, sizeof is) != 0) return invalid_value("an edge of another kind");
-      OPENMPS_RETURN_IF_ERROR(remove_dependency_locked(*sources[i], *targets[i]));
-    }
+    for (size_t i = 0; i < numDependencies; ++i)
+      OPENMPS_RETURN_IF_ERROR(
+          remove_edge_locked(*sources[i].node, *targets[i].node, sources[i].data));
     return Status();
   });
 }

@@ -51,14 +51,15 @@ CUresult with_exec(CUgraphExec handle, Body&& body) {
   });
 }
 
-// The nodes behind handles; all of `graph`. They live as long as their graph.
-inline Status find_nodes(Driver& driver, const Graph& graph, const CUgraphNode* handles,
-                         size_t count, std::vector<GraphNode*>* nodes) {
+// Edges from the nodes behind handles; all of `graph`. They live as long as their graph. `data` may
+// be null: plain edges.
+inline Status find_edges(Driver& driver, const Graph& graph, const CUgraphNode* handles,
+                         const CUgraphEdgeData* data, size_t count, std::vector<GraphEdge>* edges) {
   if (count > 0 && handles == nullptr) return invalid_value("no nodes");
   for (size_t i = 0; i < count; ++i) {
     std::shared_ptr<GraphNode> node = driver.graph_nodes.find(handles[i]);
     if (node == nullptr || node->graph != &graph) return invalid_value("not a node of the graph");
-    nodes->push_back(node.get());
+    edges->push_back({node.get(), data == nullptr ? CUgraphEdgeData{} : data[i]});
   }
   return Status();
 }
@@ -75,6 +76,21 @@ Status deliver_nodes(const List& nodes, CUgraphNode* out, size_t* count) {
   for (size_t i = 0; i < room; ++i) out[i] = i < nodes.size() ? nodes[i]->handle : nullptr;
   *count = std::min(room, nodes.size());
   return Status();
+}
+
+// The same of edges, named by their nodes on one side.
+inline Status deliver_edges(const std::vector<GraphEdge>& edges, CUgraphNode* out,
+                            CUgraphEdgeData* data, size_t* count) {
+  if (count == nullptr) return no_result();
+  const bool plain = std::all_of(edges.begin(), edges.end(),
+                                 [](const GraphEdge& edge) { return cuda::is_plain(edge.data); });
+  if (out != nullptr && data == nullptr && !plain)
+    return Status(CUDA_ERROR_LOSSY_QUERY, "the kinds of edges would be lost");
+  std::vector<GraphNode*> nodes;
+  for (const GraphEdge& edge : edges) nodes.push_back(edge.node);
+  for (size_t i = 0; data != nullptr && i < std::min(*count, edges.size()); ++i)
+    data[i] = edges[i].data;
+  return deliver_nodes(nodes, out, count);
 }
 
 // ---- Node parameters to work ------------------------------------------------------------------
@@ -175,8 +191,8 @@ CUresult add_node(CUgraphNode* out, CUgraph graph, const CUgraphNode* dependenci
   return with_graph(graph, [&](Driver& driver, Graph& object) -> Status {
     if (out == nullptr) return no_result();
     std::lock_guard lock(graph_mutex());
-    std::vector<GraphNode*> before;
-    OPENMPS_RETURN_IF_ERROR(find_nodes(driver, object, dependencies, count, &before));
+    std::vector<GraphEdge> before;
+    OPENMPS_RETURN_IF_ERROR(find_edges(driver, object, dependencies, nullptr, count, &before));
     if constexpr (std::is_same_v<W, GraphFreeWork>)
       OPENMPS_RETURN_IF_ERROR(check_free_locked(driver, object, work->address));
     std::shared_ptr<GraphNode> node =

@@ -309,8 +309,8 @@ CUresult add_conditional(CUgraphNode* out, CUgraph graph, const CUgraphNode* dep
   return with_graph(graph, [&](Driver& driver, Graph& object) -> Status {
     if (out == nullptr) return no_result();
     std::lock_guard lock(graph_mutex());
-    std::vector<GraphNode*> before;
-    OPENMPS_RETURN_IF_ERROR(find_nodes(driver, object, dependencies, count, &before));
+    std::vector<GraphEdge> before;
+    OPENMPS_RETURN_IF_ERROR(find_edges(driver, object, dependencies, nullptr, count, &before));
     Result<std::shared_ptr<GraphNode>> node =
         add_conditional_locked(driver, object, *parameters, before);
     if (!node.ok()) return node.status();
@@ -379,7 +379,7 @@ CUresult cuGraphAddNode_v2(CUgraphNode* phGraphNode, CUgraph hGraph,
   if (result != CUDA_SUCCESS || dependencyData == nullptr) return result;
   return with_node(*phGraphNode, [&](Driver& driver, GraphNode& node) -> Status {
     for (size_t i = 0; i < numDependencies; ++i)
-      set_edge_data_locked(*driver.graph_nodes.find(dependencies[i]), node, dependencyData[i]);
+      set_data(*driver.graph_nodes.find(dependencies[i]), node, dependencyData[i]);
     return Status();
   });
 }
