@@ -188,9 +188,11 @@ std::string object(const std::string& section, const std::string& contents) {
   header.e_shstrndx = 1;
   Elf64_Shdr sections[3]{};
   sections[1].sh_name = 1;
+  sections[1].sh_type = SHT_STRTAB;
   sections[1].sh_offset = sizeof header;
   sections[1].sh_size = names.size();
   sections[2].sh_name = 11;
+  sections[2].sh_type = SHT_PROGBITS;
   sections[2].sh_offset = sizeof header + names.size();
   sections[2].sh_size = contents.size();
   std::string made(reinterpret_cast<const char*>(&header), sizeof header);
