@@ -37,7 +37,7 @@ bool may_be_in_body(const GraphNode& node) {
   }
 }
 
-wire::GraphEdge edge_to(uint32_t step) { return {step, 0, 0, 0, 0}; }
+wire::GraphEdge edge_to(uint32_t step) { return {step, 0, 0, 0, {}}; }
 
 CUresult kernel_body(Session& session, const KernelWork& work, Body* body) {
   const Function* function = session.functions.find(work.function);
@@ -236,7 +236,7 @@ CUresult GraphPlan::flatten(const Graph& graph, const Edges& before, Edges* leav
   }
   CUresult result = CUDA_SUCCESS;
   const auto to_edge = [](uint32_t step, const CUgraphEdgeData& data) {
-    return wire::GraphEdge{step, data.from_port, data.to_port, data.type, 0};
+    return wire::GraphEdge{step, data.from_port, data.to_port, data.type, {}};
   };
   const auto visit = [&](const GraphNode& node, Edges edges) -> std::optional<cuda::Steps> {
     uint32_t end = 0;
