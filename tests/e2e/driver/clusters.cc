@@ -4,7 +4,7 @@
 // occupancy say. Run by run_e2e.py. usage: drv_clusters run|graphs|errors
 #include <string>
 
-#include "driver.h"
+#include "own_module.h"
 
 namespace {
 
@@ -41,26 +41,12 @@ struct Pair {
   uint32_t given, size;
 };
 
-struct Bench : e2e::Session {
-  CUmodule own = nullptr;
-  CUstream stream = nullptr;
+struct Bench : e2e::OwnModule {
   static constexpr unsigned kBlocks = 48;
   e2e::Buffer<Pair> out{kBlocks * kThreads};
   void* parameters[1] = {&out.address};
 
-  Bench() {
-    CHECK_CU(cuModuleLoadData(&own, kKernels));
-    CHECK_CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-  }
-  ~Bench() {
-    CHECK_CU(cuStreamDestroy_v2(stream));
-    CHECK_CU(cuModuleUnload(own));
-  }
-  [[nodiscard]] CUfunction kernel(const char* name) const {
-    CUfunction found = nullptr;
-    CHECK_CU(cuModuleGetFunction(&found, own, name));
-    return found;
-  }
+  Bench() : OwnModule(kKernels) {}
   // Blocks of a cluster; 0: the attribute is left out.
   CUresult launch(CUfunction function, unsigned cluster, unsigned blocks = kBlocks) {
     CUlaunchAttribute attribute{};

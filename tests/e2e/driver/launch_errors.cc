@@ -6,7 +6,7 @@
 #include <functional>
 #include <string>
 
-#include "driver.h"
+#include "own_module.h"
 
 namespace {
 
@@ -38,25 +38,11 @@ constexpr char kKernels[] = R"(.version 7.0
 }
 )";
 
-struct Bench : e2e::Session {
-  CUmodule own = nullptr;
-  CUstream stream = nullptr;
+struct Bench : e2e::OwnModule {
   e2e::Buffer<uint32_t> word{1};
   void* parameters[1] = {&word.address};
 
-  Bench() {
-    CHECK_CU(cuModuleLoadData(&own, kKernels));
-    CHECK_CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-  }
-  ~Bench() {
-    CHECK_CU(cuStreamDestroy_v2(stream));
-    CHECK_CU(cuModuleUnload(own));
-  }
-  [[nodiscard]] CUfunction kernel(const char* name) const {
-    CUfunction found = nullptr;
-    CHECK_CU(cuModuleGetFunction(&found, own, name));
-    return found;
-  }
+  Bench() : OwnModule(kKernels) {}
 
   // The launch's own answer; the stream's later one is always success.
   void says(const char* what, CUresult at_once, CUresult wanted) const {

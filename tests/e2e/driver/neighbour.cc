@@ -10,31 +10,13 @@
 #include <string>
 
 #include "driver.h"
+#include "endless.h"
 
 namespace {
 
 constexpr uint32_t kWords = 1000;
 constexpr uint32_t kLongRounds = 200'000;  // some 10 ms on softgpu
 constexpr uint32_t kAhead = 16;
-
-constexpr char kPtx[] = R"(.version 7.0
-.target sm_70
-.address_size 64
-// Says 1 in flag[0] and goes on while flag[1] is 0.
-.visible .entry endless(.param .u64 flag) {
-  .reg .pred %p1;
-  .reg .b32 %r<3>;
-  .reg .b64 %rd1;
-  ld.param.u64 %rd1, [flag];
-  mov.u32 %r1, 1;
-  st.volatile.global.u32 [%rd1], %r1;
-again:
-  ld.volatile.global.u32 %r2, [%rd1+4];
-  setp.eq.u32 %p1, %r2, 0;
-  @%p1 bra again;
-  ret;
-}
-)";
 
 void say_ready() {
   printf("ready\n");
@@ -63,7 +45,7 @@ int main(int argc, char** argv) {
   const CUfunction mix = session.function("mix"), spin = session.function("spin");
   CUmodule module = nullptr;
   CUfunction endless = nullptr;
-  CHECK_CU(cuModuleLoadData(&module, kPtx));
+  CHECK_CU(cuModuleLoadData(&module, e2e::kEndlessPtx.c_str()));
   CHECK_CU(cuModuleGetFunction(&endless, module, "endless"));
   std::vector<uint32_t> model(kWords, 3);
   e2e::Buffer<uint32_t> words(model), busy(1);

@@ -7,27 +7,11 @@
 #include <string>
 
 #include "driver.h"
+#include "endless.h"
 
 namespace {
 
-constexpr char kPtx[] = R"(.version 7.0
-.target sm_70
-.address_size 64
-// Says 1 in flag[0] and goes on while flag[1] is 0.
-.visible .entry endless(.param .u64 flag) {
-  .reg .pred %p1;
-  .reg .b32 %r<3>;
-  .reg .b64 %rd1;
-  ld.param.u64 %rd1, [flag];
-  mov.u32 %r1, 1;
-  st.volatile.global.u32 [%rd1], %r1;
-again:
-  ld.volatile.global.u32 %r2, [%rd1+4];
-  setp.eq.u32 %p1, %r2, 0;
-  @%p1 bra again;
-  ret;
-}
-.visible .entry fault() {
+constexpr char kFaultPtx[] = R"(.visible .entry fault() {
   .reg .b32 %r1;
   .reg .b64 %rd1;
   mov.u64 %rd1, 64;
@@ -55,7 +39,7 @@ int main(int argc, char** argv) {
   const std::string kind = argc > 1 ? argv[1] : "";
   e2e::Session session;
   CUmodule module = nullptr;
-  CHECK_CU(cuModuleLoadData(&module, kPtx));
+  CHECK_CU(cuModuleLoadData(&module, (e2e::kEndlessPtx + kFaultPtx).c_str()));
   CUfunction kernel = nullptr;
   CHECK_CU(cuModuleGetFunction(&kernel, module, kind.c_str()));
   if (kind == "endless") endless(kernel);
