@@ -1,14 +1,32 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that each folder under src/ includes only the layers that it may use, and that includes
-are written relative to src/. Run by `./dev check` and by ctest. Prints each violation; exit code 1 if
-there is one."""
+"""Checks how the files under src/ lean on each other. Run by `./dev check` and by ctest. Prints
+each violation; exit code 1 if there is one.
 
+Layers: each folder of src/ includes only the layers that MAY_USE gives it, and paths are written
+relative to src/.
+
+Rooms: each folder inside a layer includes only the rooms of that layer that ROOMS gives it.
+
+Circles: no file depends on itself by way of others. A .h, .cc and .inc of one name are one file.
+A depends on B if
+  - A includes B, or
+  - with --objects BUILD: what was compiled from A needs a symbol that only B, in the same layer,
+    defines. That finds what includes hide: a function that A.cc defines and B.h declares makes
+    everybody who calls it depend on A. The symbols are nm's global ones that are not weak, so
+    inline functions, templates, and calls through pointers or virtual functions don't count.
+Without --objects includes decide alone: `./dev check` needs no build. ctest gives its build tree,
+so there circles of calls fail as well. Generated code and tests are left out of this rule."""
+
+import argparse
 import re
+import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+SRC = ROOT / "src"
 # layer -> layers that it may include besides itself. docs/architecture.md explains the table.
 MAY_USE = {
     "cuda": set(),
@@ -23,18 +41,78 @@ MAY_USE = {
     "cli": {"cuda", "base", "wire"},
     "softgpu": {"cuda", "base", "interop"},
 }
+# layer -> room -> rooms of that layer that it may include besides itself. "" has the files that are
+# in no folder; a layer that is not listed has no folders.
+ROOMS = {
+    "softgpu": {
+        "": {"fatbin", "ptx", "ir", "interp"},
+        "fatbin": {"ptx"},
+        "ptx": {"", "ir"},
+        "ir": {"ptx", "interp"},
+        "interp": {"", "ptx", "ir"},
+        "device": {"", "ptx"},
+        "front": {"", "fatbin", "ptx", "device"},
+        "tools": {"device"},
+    },
+}
 # Layers that may include the generated headers, spelled "api/...".
 USES_API = {"interop", "wire", "driver", "client", "worker", "softgpu"}
+
+# Known circles, to go: files that still depend on each other. Who mends one deletes its names here;
+# none is added, but a file that is renamed is renamed here, too.
+KNOWN_CIRCLES = {
+    "client/array", "client/capture", "client/connect", "client/context", "client/context_api",
+    "client/copy_api", "client/device_api", "client/event_api", "client/fence", "client/graph",
+    "client/graph_condition", "client/graph_exec", "client/graph_memory", "client/graph_params",
+    "client/graph_plan", "client/host_function", "client/interop_host",
+    "client/launch_attributes", "client/launch_check", "client/launch_request",
+    "client/managed_variables", "client/module", "client/module_api", "client/objects",
+    "client/pool_api", "client/reserve", "client/session", "client/shared_memory",
+    "client/stream", "client/stream_api", "client/thread_state", "client/transfer",
+    "client/user_object_api", "client/work_check",
+    "control/server_pool", "control/server_pool_quit",
+    "server/server", "server/worker_replacement",
+    "worker/event", "worker/fence", "worker/function", "worker/green", "worker/memory",
+    "worker/module", "worker/open_waits", "worker/stream", "worker/waker",
+    "softgpu/device/array", "softgpu/device/capture", "softgpu/device/conditional",
+    "softgpu/device/context", "softgpu/device/copy_plan", "softgpu/device/device_executor",
+    "softgpu/device/driver", "softgpu/device/event", "softgpu/device/execution_context",
+    "softgpu/device/graph", "softgpu/device/graph_memory", "softgpu/device/graph_run",
+    "softgpu/device/green_context", "softgpu/device/ipc", "softgpu/device/launch",
+    "softgpu/device/memory", "softgpu/device/module", "softgpu/device/nested_launches",
+    "softgpu/device/scheduler", "softgpu/device/standstill", "softgpu/device/stream",
+    "softgpu/device/vmm", "softgpu/device/work", "softgpu/engine", "softgpu/front/device_calls",
+    "softgpu/front/device_facts", "softgpu/interp/address", "softgpu/interp/atomics",
+    "softgpu/interp/barrier", "softgpu/interp/block", "softgpu/interp/bulk_copy",
+    "softgpu/interp/call", "softgpu/interp/cluster", "softgpu/interp/collective",
+    "softgpu/interp/control", "softgpu/interp/device_printf", "softgpu/interp/device_runtime",
+    "softgpu/interp/dispatch", "softgpu/interp/matrix", "softgpu/interp/matrix_memory",
+    "softgpu/interp/mbarrier", "softgpu/interp/memory", "softgpu/interp/sampler",
+    "softgpu/interp/scalar", "softgpu/interp/shuffle", "softgpu/interp/tensor_copy",
+    "softgpu/interp/texture", "softgpu/interp/video", "softgpu/ir/finish", "softgpu/ir/fuse",
+    "softgpu/program", "softgpu/ptx/parser", "softgpu/ptx/parser_body",
+    "softgpu/ptx/parser_value",
+}
+
+SUFFIXES = (".h", ".cc", ".inc")
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
 
 
-def violations(path, layer, may_use):
+def includes(path):
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         match = INCLUDE.match(line)
-        if not match:
-            continue
-        target = match.group(1)
-        where = f"{path.relative_to(ROOT)}:{number}"
+        if match:
+            yield f"{path.relative_to(ROOT)}:{number}", match.group(1)
+
+
+def sources(folder):
+    return [path for path in sorted(folder.rglob("*")) if path.suffix in SUFFIXES]
+
+
+# Layers.
+
+def layer_violations(path, layer, may_use):
+    for where, target in includes(path):
         first = target.split("/")[0]
         if target.startswith("../") or "/../" in target:
             yield f"{where}: includes are relative to src/: \"{target}\""
@@ -43,25 +121,161 @@ def violations(path, layer, may_use):
                 yield f"{where}: {layer} may not include generated headers: \"{target}\""
         elif first in MAY_USE and first != layer and first not in may_use:
             yield f"{where}: {layer} may not include {first}: \"{target}\""
-        elif "/" not in target and (ROOT / "src") in path.parents:
+        elif "/" not in target and SRC in path.parents:
             yield f"{where}: includes are relative to src/: \"{target}\""
 
 
-def main():
-    found = []
-    for folder in sorted((ROOT / "src").iterdir()):
+def check_layers():
+    for folder in sorted(SRC.iterdir()):
         layer = folder.name
         if not folder.is_dir():
             continue
         if layer not in MAY_USE:
-            found.append(f"src/{layer}: a folder without a rule in {Path(__file__).name}")
+            yield f"src/{layer}: a folder without a rule in {Path(__file__).name}"
             continue
-        for base, may_use, name in ((folder, MAY_USE[layer], layer),
-                                    (ROOT / "tests/unit" / layer, MAY_USE[layer] | {layer}, layer)):
-            for path in sorted(base.rglob("*")):
-                if path.suffix in (".h", ".cc", ".inc"):
-                    found += violations(path, name, may_use)
-    print("\n".join(found) if found else "layers: every include follows the table")
+        for path in sources(folder):
+            yield from layer_violations(path, layer, MAY_USE[layer])
+        for path in sources(ROOT / "tests/unit" / layer):
+            yield from layer_violations(path, layer, MAY_USE[layer] | {layer})
+
+
+# Rooms.
+
+def room_of(path):
+    """Layer and room of a path relative to src/."""
+    return path.parts[0], "/".join(path.parts[1:-1])
+
+
+def check_rooms():
+    for path in sources(SRC):
+        layer, room = room_of(path.relative_to(SRC))
+        rooms = ROOMS.get(layer, {"": set()})
+        if room not in rooms:
+            yield f"{path.relative_to(ROOT)}: {Path(__file__).name} has no rule for {layer}/{room}"
+            continue
+        for where, target in includes(path):
+            other_layer, other = room_of(Path(target))
+            if other_layer == layer and other != room and other not in rooms[room]:
+                yield f"{where}: {layer}/{room} may not include {layer}/{other}: \"{target}\""
+
+
+# Circles.
+
+def unit(path):
+    """The name that a .h and its .cc share, relative to src/."""
+    return path.with_suffix("").as_posix()
+
+
+def include_edges(edges):
+    for path in sources(SRC):
+        for where, target in includes(path):
+            one, other = unit(path.relative_to(SRC)), unit(Path(target))
+            if one != other and (SRC / target).exists():
+                edges[one].setdefault(other, f"{where} includes it")
+
+
+def objects_by_unit(build):
+    """Object files whose source is there, by unit."""
+    found = defaultdict(list)
+    for path in sorted((build / "src").rglob("*.o")):
+        # BUILD/src/LAYER/CMakeFiles/TARGET.dir/ROOM/FILE.cc.o is of src/LAYER/ROOM/FILE.cc.
+        parts = path.relative_to(build / "src").parts
+        at = parts.index("CMakeFiles")
+        source = Path(*parts[:at], *parts[at + 2:]).with_suffix("")
+        if ".." not in source.parts and (SRC / source).exists():
+            found[unit(source)].append(path)
+    return found
+
+
+def symbols(objects):
+    """What each unit needs and defines."""
+    needs, defines = defaultdict(set), defaultdict(set)
+    units = {str(path): name for name, paths in objects.items() for path in paths}
+    listing = subprocess.run(["nm", "-A", "-P", "-g", *units], check=True, text=True,
+                             stdout=subprocess.PIPE).stdout
+    for line in listing.splitlines():
+        path, symbol, kind = line.split()[:3]
+        name = units[path.removesuffix(":")]
+        if kind == "U":
+            needs[name].add(symbol)
+        elif kind.isupper() and kind not in "WV":
+            defines[symbol].add(name)
+    return needs, defines
+
+
+def symbol_edges(edges, objects):
+    needs, defines = symbols(objects)
+    for one, wanted in needs.items():
+        for symbol in sorted(wanted):
+            owners = {name for name in defines[symbol] if name.split("/")[0] == one.split("/")[0]}
+            if len(owners) == 1 and one not in owners:
+                edges[one].setdefault(owners.pop(), f"{one} needs its {symbol}")
+
+
+def circles(edges):
+    """The strongly connected components of more than one unit (Tarjan's algorithm)."""
+    number, lowest, stack, found = {}, {}, [], []
+
+    def visit(one):
+        number[one] = lowest[one] = len(number)
+        stack.append(one)
+        for other in edges.get(one, ()):
+            if other not in number:
+                visit(other)
+                lowest[one] = min(lowest[one], lowest[other])
+            elif other in stack:
+                lowest[one] = min(lowest[one], number[other])
+        if lowest[one] == number[one]:
+            at = stack.index(one)
+            if len(stack) - at > 1:
+                found.append(sorted(stack[at:]))
+            del stack[at:]
+
+    for one in sorted(edges):
+        if one not in number:
+            visit(one)
+    return found
+
+
+def demangled(text):
+    try:
+        return subprocess.run(["c++filt"], input=text, text=True, stdout=subprocess.PIPE,
+                              check=True).stdout
+    except FileNotFoundError:
+        return text
+
+
+def check_circles(build):
+    edges = defaultdict(dict)
+    include_edges(edges)
+    objects = objects_by_unit(build) if build is not None else {}
+    if objects:
+        symbol_edges(edges, objects)
+    found = circles(edges)
+    for circle in found:
+        new = [name for name in circle if name not in KNOWN_CIRCLES]
+        if not new:
+            continue
+        lines = [f"circle of {len(circle)} files, new in it: {', '.join(new)}"]
+        lines += [f"  {one} -> {other}: {reason}" for one in circle
+                  for other, reason in sorted(edges[one].items()) if other in circle]
+        yield demangled("\n".join(lines)).rstrip()
+    # Only a whole build tells that a known circle has gone.
+    if all(unit(path.relative_to(SRC)) in objects for path in SRC.rglob("*.cc")):
+        gone = sorted(KNOWN_CIRCLES - {name for circle in found for name in circle})
+        if gone:
+            yield (f"in no circle any more, delete from KNOWN_CIRCLES in {Path(__file__).name}: "
+                   + ", ".join(gone))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--objects", type=Path, metavar="BUILD",
+                        help="a build tree, for dependencies by symbol")
+    build = parser.parse_args().objects
+    found = [*check_layers(), *check_rooms(), *check_circles(build)]
+    print("\n".join(found) if found else "layers: every include follows the tables, no new circles")
     return 1 if found else 0
 
 
