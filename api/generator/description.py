@@ -8,8 +8,6 @@ import os
 import re
 import tomllib
 
-CLASSES = ("local", "service", "stub")
-
 # Opaque handle types.
 HANDLE_TYPES = (
     "CUcontext", "CUmodule", "CUfunction", "CUlibrary",
@@ -24,11 +22,11 @@ HANDLE_TYPES = (
 DIRECTIONS = ("in", "out", "inout", "handle", "new", "release", "string", "buffer", "address",
               "opaque")
 
-ROOT_KEYS = {"name": str, "since": int, "class": str, "pending": bool, "softgpu": bool, "doc": str,
-             "reason": str, "result": str, "params": list}
-DERIVED_KEYS = {"name": str, "since": int, "softgpu": bool, "variant_of": str, "alias_of": str,
-                "stream": str, "stream_field": str}
+KEYS = {"since": int, "also": dict, "stream_field": str, "local": bool, "softgpu": bool, "doc": str,
+        "reason": str, "result": str, "params": list}
 
+# A symbol, and what a program calls it in cuGetProcAddress.
+SYMBOL_PATTERN = re.compile(r"(?P<name>cu[A-Z]\w*?)(?:_v\d+)?(?P<per_thread>_ptsz|_ptds)?")
 PARAM_PATTERN = re.compile(r"^(?P<direction>[a-z]+)(?P<optional>\?)? (?P<type>[\w ]+?\**) ?"
                            r"\b(?P<name>\w+)(?: \[(?P<length>[^\]]*)\])?$")
 LENGTH_PATTERN = re.compile(r"^(?:\d+|(?P<name>[A-Za-z_]\w*)(?: [-*] \d+)?)$")
@@ -65,39 +63,37 @@ class Param:
 
 @dataclasses.dataclass
 class Function:
+    """A symbol. One that is derived, in `also` of another, has everything but its `since` from that."""
     symbol: str
-    name: str
     since: int
     family: str
     path: str
     line: int
-    cls: str = ""
-    pending: bool = False
+    local: bool = False
     softgpu: bool = False
     doc: str = ""
     reason: str = ""
     result: str = "CUDA_ERROR_NOT_SUPPORTED"
     params: tuple = ()
-    variant_of: str | None = None
-    alias_of: str | None = None
+    base: str | None = None  # the symbol whose implementation this one uses
     stream_field: str | None = None
 
     @property
-    def base(self):
-        """The symbol whose implementation this one uses, or None."""
-        return self.variant_of or self.alias_of
+    def name(self):
+        return SYMBOL_PATTERN.fullmatch(self.symbol)["name"]
 
     @property
     def per_thread(self):
-        return self.variant_of is not None
+        """NULL as a stream means the calling thread's own."""
+        return SYMBOL_PATTERN.fullmatch(self.symbol)["per_thread"] is not None
 
     @property
     def is_stub(self):
-        return self.cls == "stub" or self.pending
+        return self.reason != ""
 
     @property
-    def stub_reason(self):
-        return "pending" if self.pending else self.reason
+    def cls(self):
+        return "stub" if self.is_stub else "local" if self.local else "service"
 
 
 class Lines:
@@ -147,90 +143,90 @@ def read_toml(path):
 
 
 def load(paths):
-    """Functions of all files in the order of the files, derived ones completed from their base."""
+    """Functions of all files in the order of the files, derived ones behind their base."""
     functions = {}
-    lines_of = {}
     for path in paths:
         shown, text, tables = read_toml(path)
-        lines = lines_of[shown] = Lines(text)
+        lines = Lines(text)
         family = os.path.splitext(os.path.basename(path))[0]
         for symbol, table in tables.items():
             if not isinstance(table, dict):
                 raise DescriptionError(shown, lines.key("", symbol),
                                        f"'{symbol}' is outside of any [symbol] table")
-            if symbol in functions:
-                other = functions[symbol]
-                raise DescriptionError(shown, lines.table(symbol), f"{symbol} is described twice, "
-                                       f"first at {other.path}:{other.line}")
-            functions[symbol] = _read_function(shown, family, symbol, table, lines)
-    for function in functions.values():
-        _complete(function, functions, lines_of[function.path])
+            for function in _read_table(shown, family, symbol, table, lines):
+                if function.symbol in functions:
+                    other = functions[function.symbol]
+                    raise DescriptionError(shown, function.line, f"{function.symbol} is described "
+                                           f"twice, first at {other.path}:{other.line}")
+                functions[function.symbol] = function
     _check_names(functions)
     return list(functions.values())
 
 
-def _read_function(path, family, symbol, table, lines):
+def _read_table(path, family, symbol, table, lines):
+    """The function of a table, then those that it is also."""
     def fail(line, message):
         raise DescriptionError(path, line, f"{symbol}: {message}")
 
-    if not re.fullmatch(r"cu[A-Z]\w*", symbol):
+    if not SYMBOL_PATTERN.fullmatch(symbol):
         fail(lines.table(symbol), "a symbol starts with 'cu' and a capital letter")
-    derived = "variant_of" in table or "alias_of" in table
-    keys = DERIVED_KEYS if derived else ROOT_KEYS
     for key, value in table.items():
-        if key not in keys:
-            fail(lines.key(symbol, key), f"unknown key '{key}'"
-                 + (" for a variant or alias" if derived and key in ROOT_KEYS else ""))
-        if type(value) is not keys[key]:
-            fail(lines.key(symbol, key), f"'{key}' must be of type {keys[key].__name__}")
-    for key in ("name", "since") + (() if derived else ("class", "params")):
+        if key not in KEYS:
+            fail(lines.key(symbol, key), f"unknown key '{key}'")
+        if type(value) is not KEYS[key]:
+            fail(lines.key(symbol, key), f"'{key}' must be of type {KEYS[key].__name__}")
+    for key in ("since", "params"):
         if key not in table:
             fail(lines.table(symbol), f"'{key}' is missing")
-    function = Function(symbol, table["name"], table["since"], family, path, lines.table(symbol),
-                        softgpu=table.get("softgpu", False))
-    if function.since < 2000:
-        fail(lines.key(symbol, "since"), f"{function.since} is no CUDA version (major * 1000 + "
-             "minor * 10, from 2000)")
-    if derived:
-        _read_derived(function, table, lines, fail)
-    else:
-        _read_root(function, table, lines, fail)
-    return function
+    _check_since(table["since"], lines.key(symbol, "since"), fail)
+    function = Function(symbol, table["since"], family, path, lines.table(symbol))
+    _read_function(function, table, lines, fail)
+    return [function] + _read_also(function, table, lines.key(symbol, "also"), fail)
 
 
-def _read_derived(function, table, lines, fail):
+def _check_since(since, line, fail):
+    if type(since) is not int or since < 2000:
+        fail(line, f"{since} is no CUDA version (major * 1000 + minor * 10, from 2000)")
+
+
+def _read_function(function, table, lines, fail):
     symbol = function.symbol
-    if "variant_of" in table and "alias_of" in table:
-        fail(lines.key(symbol, "alias_of"), "a symbol is a variant or an alias, not both")
-    function.variant_of = table.get("variant_of")
-    function.alias_of = table.get("alias_of")
-    function.stream_field = table.get("stream_field")
-    if function.variant_of and table.get("stream") != "per_thread":
-        fail(lines.key(symbol, "stream"), "a variant needs stream = \"per_thread\"")
-    if function.alias_of and ("stream" in table or "stream_field" in table):
-        fail(lines.key(symbol, "stream"), "'stream' is for variants only")
-
-
-def _read_root(function, table, lines, fail):
-    symbol = function.symbol
-    function.cls = table["class"]
-    function.pending = table.get("pending", False)
+    if ("doc" in table) == ("reason" in table):
+        fail(lines.table(symbol), "'doc' says what it does, or 'reason' why it is a stub: one line of prose")
     function.doc = table.get("doc", "")
     function.reason = table.get("reason", "")
+    function.local = table.get("local", False)
+    function.softgpu = table.get("softgpu", not function.is_stub)
     function.result = table.get("result", function.result)
-    if function.cls not in CLASSES:
-        fail(lines.key(symbol, "class"),
-             f"class '{function.cls}' is none of {', '.join(CLASSES)}")
-    if function.cls == "stub" and not function.reason:
-        fail(lines.table(symbol), "a stub needs a reason")
-    if function.cls != "stub" and not function.doc:
-        fail(lines.table(symbol), "'doc' is missing: one line of prose")
-    if function.cls != "stub" and ("reason" in table or "result" in table):
-        fail(lines.table(symbol), "'reason' and 'result' are for stubs only")
-    if function.pending and function.cls not in ("local", "service"):
-        fail(lines.key(symbol, "pending"), "only hand-written functions can be pending")
+    for key in ("local", "softgpu") if function.is_stub else ("result",):
+        if key in table:
+            fail(lines.key(symbol, key),
+                 f"'{key}' is for {'no stub' if function.is_stub else 'stubs only'}")
     function.params = tuple(_read_param(symbol, text, lines, fail) for text in table["params"])
     _check_params(function, table["params"], lines, fail)
+    if "stream_field" in table:
+        function.stream_field = table["stream_field"]
+        name, _, member = function.stream_field.partition(".")
+        if name not in [p.name for p in function.params] or not member:
+            fail(lines.key(symbol, "stream_field"),
+                 f"stream_field '{function.stream_field}' is no parameter.member")
+
+
+def _read_also(function, table, line, fail):
+    """What `also` names: older symbols of the same function, and per-thread variants of each."""
+    also = table.get("also", {})
+    derived = []
+    for symbol, since in also.items():
+        match = SYMBOL_PATTERN.fullmatch(symbol)
+        if not match or match["name"] != function.name:
+            fail(line, f"'{symbol}' is no symbol of '{function.name}'")
+        _check_since(since, line, fail)
+        # An alias leads to the table's symbol; a variant to the symbol without the suffix.
+        base = symbol.removesuffix(match["per_thread"]) if match["per_thread"] else function.symbol
+        if base != function.symbol and base not in also:
+            fail(line, f"'{symbol}' is a variant of '{base}', which is not here")
+        derived.append(dataclasses.replace(function, symbol=symbol, since=since, line=line, base=base))
+    return derived
 
 
 def _read_param(symbol, text, lines, fail):
@@ -276,30 +272,6 @@ def _check_params(function, texts, lines, fail):
                                     or names[counter].is_pointer):
             fail(lines.text(function.symbol, text),
                  f"parameter '{text}': length '{counter}' is no 'in' number of this function")
-
-
-def _complete(function, functions, lines):
-    """Gives a variant or alias what it takes from its base."""
-    if function.base is None:
-        return
-    key = "variant_of" if function.variant_of else "alias_of"
-    base = functions.get(function.base)
-
-    def fail(line, message):
-        raise DescriptionError(function.path, line, f"{function.symbol}: {message}")
-
-    if base is None:
-        fail(lines.key(function.symbol, key), f"{key} '{function.base}' is not described")
-    if base.variant_of or (base.alias_of and not function.variant_of):
-        fail(lines.key(function.symbol, key), f"{key} '{function.base}' is derived itself")
-    root = functions.get(base.alias_of, base) if base.alias_of else base
-    function.cls, function.pending, function.doc = root.cls, root.pending, root.doc
-    function.reason, function.result, function.params = root.reason, root.result, root.params
-    if function.stream_field:
-        name = function.stream_field.partition(".")[0]
-        if name not in [p.name for p in function.params] or "." not in function.stream_field:
-            fail(lines.key(function.symbol, "stream_field"),
-                 f"stream_field '{function.stream_field}' is no parameter.member")
 
 
 def _check_names(functions):

@@ -55,7 +55,7 @@ def client_entry(functions):
         elif function.is_stub:
             body = (f"  return stub_called(DriverSymbol::{function.symbol},\n"
                     f"                     {function.result},\n"
-                    f"                     \"{function.stub_reason}\");")
+                    f"                     \"{function.reason}\");")
         else:
             continue
         out.append(signature(function) + " {\n" + body + "\n}\n\n")

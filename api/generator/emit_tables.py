@@ -175,7 +175,6 @@ def softgpu_stubs(functions):
         if function.base:
             out.append(derived_body(function, f"::{function.base}", "openmps::DefaultStreamScope"))
         else:
-            # A stub's own result stands in the description; what is only pending is unsupported.
             out.append(f"  return not_supported(openmps::DriverSymbol::{function.symbol},\n"
                        f"                       {function.result});")
         out.append("\n}\n\n")

@@ -124,7 +124,7 @@ TEST(ClientEntry, LifeOfTheEntries) {
   EXPECT_EQ(::cuNever(1), CUDA_ERROR_NOT_FOUND) << "the result that the description gives";
   EXPECT_EQ(g_failed, std::pair(DriverSymbol::cuNever, CUDA_ERROR_NOT_FOUND));
   EXPECT_NE(g_reason, "");
-  EXPECT_EQ(::cuLater(), CUDA_ERROR_NOT_SUPPORTED) << "pending";
+  EXPECT_EQ(::cuLater(), CUDA_ERROR_NOT_SUPPORTED) << "the default";
 
   // Streams of variants.
   const auto stream = reinterpret_cast<CUstream>(0x50);

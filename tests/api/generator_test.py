@@ -5,10 +5,12 @@ After a change of the generator that is meant, look at what changed and take it 
     api/generate.py --output OUT --coverage tests/api/golden/expected/api-coverage.md \\
         --tested tests/api/golden/tested tests/api/golden/mini.toml && cp OUT/api/* tests/api/golden/expected/
 """
+import glob
 import os
 import subprocess
 import sys
 import tempfile
+import tomllib
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -73,91 +75,95 @@ class GoldenTest(unittest.TestCase):
 
 
 GOOD = '''[cuGood]
-name = "cuGood"
 since = 2000
-class = "service"
 doc = "Good."
 params = ["in int n", "handle CUstream s"]
 '''
 
 
-def described(params, cls="service"):
-    """A symbol in lines 1 to 8, its parameter in line 7."""
-    return (f'[cuTest]\nname = "cuTest"\nsince = 2000\nclass = "{cls}"\ndoc = "Test."\n'
-            f'params = [\n  {params}\n]\n')
+def described(params):
+    """A symbol in lines 1 to 6, its parameter in line 5."""
+    return f'[cuTest]\nsince = 2000\ndoc = "Test."\nparams = [\n  {params}\n]\n'
 
 
 # name of the case: (description, "line: message")
 MALFORMED = {
-    "syntax": ("[cuGood]\nname = = 1\n", "2: Invalid value"),
-    "unterminated": ('[cuGood]\nname = "x', "2: Unterminated string"),
+    "syntax": ("[cuGood]\nsince = = 1\n", "2: Invalid value"),
+    "unterminated": ('[cuGood]\ndoc = "x', "2: Unterminated string"),
     "outside_of_tables": ("x = 1\n", "1: 'x' is outside of any [symbol] table"),
-    "symbol_name": ("[notCuda]\nname = 'x'\n",
+    "symbol_name": ("[notCuda]\nsince = 2000\n",
                     "1: notCuda: a symbol starts with 'cu' and a capital letter"),
-    "unknown_key": (GOOD + "colour = 1\n", "7: cuGood: unknown key 'colour'"),
-    "wrong_type": (GOOD.replace("2000", '"2000"'), "3: cuGood: 'since' must be of type int"),
-    "bool_is_no_int": (GOOD.replace("2000", "true"), "3: cuGood: 'since' must be of type int"),
-    "missing_name": (GOOD.replace('name = "cuGood"\n', ""), "1: cuGood: 'name' is missing"),
+    "unknown_key": (GOOD + "colour = 1\n", "5: cuGood: unknown key 'colour'"),
+    "wrong_type": (GOOD.replace("2000", '"2000"'), "2: cuGood: 'since' must be of type int"),
+    "bool_is_no_int": (GOOD.replace("2000", "true"), "2: cuGood: 'since' must be of type int"),
+    "missing_since": (GOOD.replace("since = 2000\n", ""), "1: cuGood: 'since' is missing"),
     "missing_params": ("\n".join(GOOD.splitlines()[:-1]) + "\n",
                        "1: cuGood: 'params' is missing"),
-    "no_version": (GOOD.replace("2000", "12"), "3: cuGood: 12 is no CUDA version (major * 1000 + "
+    "no_version": (GOOD.replace("2000", "12"), "2: cuGood: 12 is no CUDA version (major * 1000 + "
                                                "minor * 10, from 2000)"),
-    "unknown_class": (GOOD.replace("service", "magic"),
-                      "4: cuGood: class 'magic' is none of local, service, stub"),
-    "stub_without_reason": (GOOD.replace("service", "stub"), "1: cuGood: a stub needs a reason"),
-    "no_doc": (GOOD.replace('doc = "Good."\n', ""),
-               "1: cuGood: 'doc' is missing: one line of prose"),
-    "reason_without_stub": (GOOD + 'reason = "why"\n',
-                            "1: cuGood: 'reason' and 'result' are for stubs only"),
-    "pending_stub": (GOOD.replace("service", "stub").replace('doc = "Good."', 'reason = "Bad."')
-                     + "pending = true\n", "7: cuGood: only hand-written functions can be pending"),
-    "param_form": (described('"int n",'), "7: cuTest: parameter 'int n' is not "
+    "no_doc": (GOOD.replace('doc = "Good."\n', ""), "1: cuGood: 'doc' says what it does, or "
+               "'reason' why it is a stub: one line of prose"),
+    "doc_and_reason": (GOOD + 'reason = "why"\n', "1: cuGood: 'doc' says what it does, or "
+                       "'reason' why it is a stub: one line of prose"),
+    "result_without_stub": (GOOD + 'result = "CUDA_SUCCESS"\n',
+                            "5: cuGood: 'result' is for stubs only"),
+    "local_stub": (GOOD.replace("doc", "reason") + "local = true\n",
+                   "5: cuGood: 'local' is for no stub"),
+    "param_form": (described('"int n",'), "5: cuTest: parameter 'int n' is not "
                    "'<direction>[?] <C type> <name>[ [length]]'"),
-    "param_is_a_number": (described("1"), "6: cuTest: parameter '1' is not "
+    "param_is_a_number": (described("1"), "4: cuTest: parameter '1' is not "
                           "'<direction>[?] <C type> <name>[ [length]]'"),
-    "direction": (described('"sideways int n",'), "7: cuTest: direction 'sideways' is none of in, "
+    "direction": (described('"sideways int n",'), "5: cuTest: direction 'sideways' is none of in, "
                   "out, inout, handle, new, release, string, buffer, address, opaque"),
     "name_twice": (described('"in int n", "in long n",'),
-                   "7: cuTest: parameter 'in long n': the name is used twice"),
+                   "5: cuTest: parameter 'in long n': the name is used twice"),
     "out_by_value": (described('"out int n",'),
-                     "7: cuTest: parameter 'out int n': 'out' needs a pointer"),
+                     "5: cuTest: parameter 'out int n': 'out' needs a pointer"),
     "no_handle": (described('"handle int n",'),
-                  "7: cuTest: parameter 'handle int n': 'int' is no handle type"),
+                  "5: cuTest: parameter 'handle int n': 'int' is no handle type"),
     "new_by_value": (described('"new CUstream s",'),
-                     "7: cuTest: parameter 'new CUstream s': 'new' needs a pointer"),
+                     "5: cuTest: parameter 'new CUstream s': 'new' needs a pointer"),
     "no_string": (described('"string char* s",'),
-                  "7: cuTest: parameter 'string char* s': a string is a 'const char*'"),
-    "buffer_without_length": (described('"buffer char* s",'), "7: cuTest: parameter "
+                  "5: cuTest: parameter 'string char* s': a string is a 'const char*'"),
+    "buffer_without_length": (described('"buffer char* s",'), "5: cuTest: parameter "
                               "'buffer char* s': a buffer is a 'char*' with a length"),
     "length_of_a_value": (described('"in int n [3]",'),
-                          "7: cuTest: parameter 'in int n [3]': only a pointer has a length"),
-    "length_form": (described('"in const int* p [n + 1]",'), "7: cuTest: length 'n + 1' is none "
+                          "5: cuTest: parameter 'in int n [3]': only a pointer has a length"),
+    "length_form": (described('"in const int* p [n + 1]",'), "5: cuTest: length 'n + 1' is none "
                     "of: number, parameter, parameter - number, parameter * number"),
-    "length_unknown": (described('"in const int* p [n]",'), "7: cuTest: parameter "
+    "length_unknown": (described('"in const int* p [n]",'), "5: cuTest: parameter "
                        "'in const int* p [n]': length 'n' is no 'in' number of this function"),
     "length_is_a_pointer": (described('"in const int* p [n]", "in const int* n",'),
-                            "7: cuTest: parameter 'in const int* p [n]': length 'n' is no 'in' "
+                            "5: cuTest: parameter 'in const int* p [n]': length 'n' is no 'in' "
                             "number of this function"),
-    "variant_of_nothing": ('[cuA]\nname = "cuA"\nsince = 2000\nvariant_of = "cuB"\n'
-                           'stream = "per_thread"\n',
-                           "4: cuA: variant_of 'cuB' is not described"),
-    "variant_without_stream": (GOOD + '[cuA]\nname = "cuA"\nsince = 2000\nvariant_of = "cuGood"\n',
-                               '7: cuA: a variant needs stream = "per_thread"'),
-    "variant_with_class": (GOOD + '[cuA]\nname = "cuA"\nsince = 2000\nalias_of = "cuGood"\n'
-                           'class = "service"\n',
-                           "11: cuA: unknown key 'class' for a variant or alias"),
-    "alias_of_alias": (GOOD + '[cuA]\nname = "cuA"\nsince = 2000\nalias_of = "cuGood"\n'
-                       '[cuB]\nname = "cuB"\nsince = 2000\nalias_of = "cuA"\n',
-                       "14: cuB: alias_of 'cuA' is derived itself"),
-    "variant_and_alias": (GOOD + '[cuA]\nname = "cuA"\nsince = 2000\nvariant_of = "cuGood"\n'
-                          'alias_of = "cuGood"\n',
-                          "11: cuA: a symbol is a variant or an alias, not both"),
-    "stream_field": (GOOD + '[cuA]\nname = "cuGood"\nsince = 2000\nvariant_of = "cuGood"\n'
-                     'stream = "per_thread"\nstream_field = "x.y"\n',
-                     "12: cuA: stream_field 'x.y' is no parameter.member"),
-    "same_name_and_version": (GOOD + GOOD.replace("[cuGood]", "[cuOther]"),
-                              "7: cuOther: name 'cuGood' since 2000 is already cuGood"),
+    "also_of_another_name": (GOOD + "also = {cuBad_ptsz = 7000}\n",
+                             "5: cuGood: 'cuBad_ptsz' is no symbol of 'cuGood'"),
+    "also_without_version": (GOOD + "also = {cuGood_ptsz = true}\n", "5: cuGood: True is no CUDA "
+                             "version (major * 1000 + minor * 10, from 2000)"),
+    "also_without_base": (GOOD + "also = {cuGood_v2_ptsz = 7000}\n", "5: cuGood: 'cuGood_v2_ptsz' "
+                          "is a variant of 'cuGood_v2', which is not here"),
+    "stream_field": (GOOD + 'stream_field = "x.y"\n',
+                     "5: cuGood: stream_field 'x.y' is no parameter.member"),
+    "same_name_and_version": (GOOD + GOOD.replace("[cuGood]", "[cuGood_v2]"),
+                              "5: cuGood_v2: name 'cuGood' since 2000 is already cuGood"),
 }
+
+
+class LayoutTest(unittest.TestCase):
+    """Parameters stand in one line if that has at most 120 columns, otherwise one in a line."""
+
+    def test_params(self):
+        for path in glob.glob(os.path.join(os.path.dirname(GENERATOR), "*.toml")):
+            with open(path, "rb") as file:
+                tables = tomllib.load(file)
+            with open(path, encoding="utf-8") as file:
+                text = file.read()
+            for symbol, table in tables.items():
+                quoted = [f'"{param}"' for param in table["params"]]
+                line = f"params = [{', '.join(quoted)}]\n"
+                if len(line) > 121:
+                    line = "params = [\n" + "".join(f"  {param},\n" for param in quoted) + "]\n"
+                self.assertIn(line, text, f"{path}: {symbol}")
 
 
 class MalformedTest(unittest.TestCase):
@@ -176,6 +182,9 @@ class MalformedTest(unittest.TestCase):
 
     def test_described_twice(self):
         self.check({"a.toml": GOOD, "b.toml": "\n" + GOOD},
+                   "b.toml:2: cuGood is described twice, first at a.toml:1")
+        self.check({"a.toml": GOOD, "b.toml": "[cuGood_v2]\nalso = {cuGood = 4000}\n"
+                    + GOOD.partition("\n")[2].replace("2000", "5000")},
                    "b.toml:2: cuGood is described twice, first at a.toml:1")
 
     def test_the_good_one_is_good(self):

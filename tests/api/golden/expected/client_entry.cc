@@ -261,13 +261,13 @@ CUresult cuGraphAddThings(CUgraphNode* node, CUgraph graph, const CUgraphNode* b
     int* state, float* pairs, void* place, CUdevice dev, unsigned char* tag) {
   return stub_called(DriverSymbol::cuGraphAddThings,
                      CUDA_ERROR_NOT_SUPPORTED,
-                     "pending");
+                     "every direction that there is");
 }
 
 CUresult cuLater() {
   return stub_called(DriverSymbol::cuLater,
                      CUDA_ERROR_NOT_SUPPORTED,
-                     "pending");
+                     "not written yet");
 }
 
 CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig* config, CUfunction f, void** kernelParams,

@@ -14,13 +14,11 @@ namespace openmps::client::impl {
 // Has a stream: the variant replaces NULL.
 CUresult cuEventRecord(CUevent hEvent, CUstream hStream);
 CUresult cuEventRecord_ptsz(CUevent hEvent, CUstream hStream);
-// Every direction that there is.
 CUresult cuGraphAddThings(CUgraphNode* node, CUgraph graph, const CUgraphNode* before,
     size_t count, const CUDA_MEMSET_NODE_PARAMS* fill, const char* label, char* text, int bytes,
     int* state, float* pairs, void* place, CUdevice dev, unsigned char* tag);
 // Starts.
 CUresult cuInit(unsigned int Flags);
-// Not written yet.
 CUresult cuLater();
 // Has its stream in a structure.
 CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** kernelParams,
