@@ -231,8 +231,7 @@ CUresult capture_wait(Session& session, Stream& stream, const Event& event) {
   return CUDA_SUCCESS;
 }
 
-CUresult capture_work(Session& session, Stream& stream, CUgraphNodeType type, Work work,
-                      bool programmatic) {
+CUresult capture_work(Session& session, Stream& stream, Work work) {
   const uint32_t number = stream.capture.load(std::memory_order_relaxed);
   const std::lock_guard guard(session.graph_lock);
   Capture capture;
@@ -243,14 +242,15 @@ CUresult capture_work(Session& session, Stream& stream, CUgraphNodeType type, Wo
     OPENMPS_CUDA_CHECK(check_free_locked(session, *capture.graph, free->address));
   }
   Captures::Edges edges = session.captures.dependencies(number, &stream);
+  const auto* kernel = std::get_if<KernelWork>(&work);
   for (GraphEdge& edge : edges) {
-    if (!programmatic || edge.node->type != CU_GRAPH_NODE_TYPE_KERNEL) continue;
+    if (kernel == nullptr || !kernel->programmatic) break;
+    if (edge.node->type != CU_GRAPH_NODE_TYPE_KERNEL) continue;
     edge.data.from_port = CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC;
     edge.data.type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC;
   }
   GraphNode* node = nullptr;
-  const CUresult result =
-      add_node_locked(session, *capture.graph, type, std::move(work), edges, &node);
+  const CUresult result = add_node_locked(session, *capture.graph, std::move(work), edges, &node);
   if (result == CUDA_SUCCESS) session.captures.set_dependencies(number, &stream, {{node, {}}});
   return result;
 }

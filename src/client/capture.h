@@ -94,11 +94,9 @@ class Captures {
 // The same if any stream of the context captures.
 [[nodiscard]] CUresult refuse_capturing(Session& session, const Context& context);
 
-// The work becomes a node behind what the stream has come to. `programmatic`: it may begin when the
-// kernels that it depends on allow it. Errors: CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
-// CUDA_ERROR_OUT_OF_MEMORY.
-[[nodiscard]] CUresult capture_work(Session& session, Stream& stream, CUgraphNodeType type,
-                                    Work work, bool programmatic = false);
+// The work becomes a node behind what the stream has come to. Errors:
+// CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, CUDA_ERROR_OUT_OF_MEMORY.
+[[nodiscard]] CUresult capture_work(Session& session, Stream& stream, Work work);
 // A wait in a capturing stream, or for an event that was recorded in a capture: the stream takes
 // part in that one from now on. Errors: CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, _ISOLATION (of an
 // event from outside), _MERGE, _IMPLICIT (the legacy stream); CUDA_ERROR_INVALID_VALUE: the event's

@@ -9,6 +9,7 @@
 #include "api/client_impl.h"
 #include "client/context.h"
 #include "client/stream.h"
+#include "client/submit.h"
 #include "client/thread_state.h"
 #include "wire/commands.h"
 
@@ -79,6 +80,24 @@ CUresult record_event(Session& session, Event& event, Stream& stream) {
   // Another process may wait for it as soon as this call has returned.
   return event.shared ? settle(session) : CUDA_SUCCESS;
 }
+
+struct Record {
+  Event& event;
+  unsigned int flags;
+
+  CUresult capture(Session& session, Stream& stream, uint32_t number) const {
+    if (flags == CU_EVENT_RECORD_EXTERNAL) {
+      return capture_work(session, stream, RecordWork{event.as<CUevent>()});
+    }
+    OPENMPS_CUDA_CHECK(session.captures.record(number, &stream, &event));
+    event.capture.store(number, std::memory_order_release);
+    return CUDA_SUCCESS;
+  }
+  CUresult issue(Session& session, Stream& stream) const {
+    if (flags == CU_EVENT_RECORD_EXTERNAL) return CUDA_ERROR_ILLEGAL_STATE;
+    return record_event(session, event, stream);
+  }
+};
 
 // ---- Events of a whole context ------------------------------------------------------------------
 
@@ -159,17 +178,7 @@ CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int f
     return CUDA_ERROR_INVALID_VALUE;
   }
   if (stream->context->owner() != event->context) return CUDA_ERROR_INVALID_HANDLE;
-  const uint32_t capture = stream->capture.load(std::memory_order_relaxed);
-  if (flags != 0 && capture == 0) return CUDA_ERROR_ILLEGAL_STATE;
-  if (flags != 0) {
-    return capture_work(*session, *stream, CU_GRAPH_NODE_TYPE_EVENT_RECORD, EventWork{hEvent});
-  }
-  if (capture != 0) {
-    OPENMPS_CUDA_CHECK(session->captures.record(capture, stream, event));
-    event->capture.store(capture, std::memory_order_release);
-    return CUDA_SUCCESS;
-  }
-  return record_event(*session, *event, *stream);
+  return submit(*session, *stream, Record{*event, flags});
 }
 
 CUresult cuEventRecord(CUevent hEvent, CUstream hStream) {

@@ -46,7 +46,7 @@ void destroy_graph_locked(Session& session, Graph* graph) {
   if (session.graphs.retire(graph)) session.graphs.recycle(graph);
 }
 
-CUresult add_node_locked(Session& session, Graph& graph, CUgraphNodeType type, Work work,
+CUresult add_node_locked(Session& session, Graph& graph, Work work,
                          std::span<const GraphEdge> dependencies, GraphNode** node) {
   // All memory first: a node is in the graph with all its edges, or not at all.
   std::vector<GraphEdge> edges = prepare_links(dependencies);
@@ -55,7 +55,7 @@ CUresult add_node_locked(Session& session, Graph& graph, CUgraphNodeType type, W
   if (made == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   attach_new(*made, std::move(edges));
   made->graph = &graph;
-  made->type = type;
+  made->type = type_of(work);
   made->work = std::move(work);
   graph.nodes.push_back(made);
   session.graph_nodes.publish(made);
@@ -91,7 +91,7 @@ CUresult clone_graph_locked(Session& session, const Graph& graph, Graph** clone)
     if (child != nullptr) result = clone_graph_locked(session, *child->graph, &child->graph);
     if (result == CUDA_SUCCESS) {
       Graph* inner = child == nullptr ? nullptr : child->graph;
-      result = add_node_locked(session, **clone, node->type, std::move(work), {}, &twin);
+      result = add_node_locked(session, **clone, std::move(work), {}, &twin);
       if (inner != nullptr && result == CUDA_SUCCESS) inner->owner = twin;
     }
     if (result != CUDA_SUCCESS) {

@@ -5,87 +5,27 @@
 // Any thread.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <mutex>
 #include <span>
-#include <variant>
 #include <vector>
 
-#include "client/graph_memory.h"
 #include "client/handle_table.h"
-#include "client/transfer.h"
 #include "client/user_object.h"
+#include "client/work.h"
 #include "cuda/abi.h"
 #include "cuda/graph_structure.h"
 
 namespace openmps::client {
 
-struct Context;
-struct Graph;
 struct GraphNode;
 struct Session;
 
 using GraphEdge = cuda::GraphLink<GraphNode>;
 
-// ---- What a node does. Objects are named by handle: they may be destroyed before the graph. -----
-
-struct KernelWork {
-  CUfunction function = nullptr;
-  CUcontext context = nullptr;
-  std::array<uint32_t, 3> grid{1, 1, 1};
-  std::array<uint32_t, 3> block{1, 1, 1};
-  uint32_t shared_bytes = 0;
-  uint32_t flags = 0;                 // wire::kLaunchCooperative
-  std::vector<std::byte> parameters;  // as the kernel's layout has them
-  std::vector<CUlaunchAttribute> attributes;
-  std::vector<void*> pointers;  // into `parameters`, for cuGraphKernelNodeGetParams
-};
-struct CopyWork {
-  CUDA_MEMCPY3D parameters{};
-  Side destination;
-  Side source;
-  Box box;
-};
-struct FillWork {
-  CUDA_MEMSET_NODE_PARAMS parameters{};
-};
-struct HostWork {
-  CUDA_HOST_NODE_PARAMS parameters{};
-};
-struct ChildWork {
-  Graph* graph = nullptr;  // owned by the node
-};
-struct EventWork {
-  CUevent event = nullptr;
-};
-// cuStreamWriteValue and cuStreamWaitValue.
-struct WordsWork {
-  CUcontext context = nullptr;
-  std::vector<CUstreamBatchMemOpParams> operations;
-  unsigned int flags = 0;
-};
-struct AllocationWork {
-  CUDA_MEM_ALLOC_NODE_PARAMS parameters{};
-  std::shared_ptr<GraphBlock> block;
-};
-struct FreeWork {
-  CUdeviceptr address = 0;
-};
-struct ConditionalWork {
-  CUgraphConditionalHandle handle = 0;
-  CUgraphConditionalNodeType type = CU_GRAPH_COND_TYPE_IF;
-  std::vector<Graph*> bodies;    // owned by the node
-  std::vector<CUgraph> handles;  // of the bodies, as the program was given them
-};
-using Work = std::variant<std::monostate, KernelWork, CopyWork, FillWork, HostWork, ChildWork,
-                          EventWork, WordsWork, AllocationWork, FreeWork, ConditionalWork>;
-
 struct GraphNode : Object, cuda::GraphLinks<GraphNode> {
   Graph* graph = nullptr;
-  CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
+  CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;  // of the work
   Work work;
   uint64_t original = 0;  // in a clone: the handle of the node that it was made from
 };
@@ -110,9 +50,8 @@ struct Graph : Object {
 void destroy_graph_locked(Session& session, Graph* graph);
 
 // A node behind `dependencies`; an edge that is named twice counts once. Errors: as above.
-[[nodiscard]] CUresult add_node_locked(Session& session, Graph& graph, CUgraphNodeType type,
-                                       Work work, std::span<const GraphEdge> dependencies,
-                                       GraphNode** node);
+[[nodiscard]] CUresult add_node_locked(Session& session, Graph& graph, Work work,
+                                       std::span<const GraphEdge> dependencies, GraphNode** node);
 void remove_node_locked(Session& session, GraphNode* node);
 
 // Errors: CUDA_ERROR_INVALID_VALUE: of different graphs, it exists already, or closes a cycle.

@@ -66,9 +66,10 @@ class DotWriter {
       const Function* function = session_.functions.find(kernel->function);
       if (function != nullptr) label += "\\n" + function->name;
       if (wants(CU_GRAPH_DEBUG_DOT_FLAGS_KERNEL_NODE_PARAMS)) {
-        label += text("\\n\\<\\<\\<(%u,%u,%u),(%u,%u,%u),%u\\>\\>\\>", kernel->grid[0],
-                      kernel->grid[1], kernel->grid[2], kernel->block[0], kernel->block[1],
-                      kernel->block[2], kernel->shared_bytes);
+        const LaunchShape& shape = kernel->shape;
+        label +=
+            text("\\n\\<\\<\\<(%u,%u,%u),(%u,%u,%u),%u\\>\\>\\>", shape.grid[0], shape.grid[1],
+                 shape.grid[2], shape.block[0], shape.block[1], shape.block[2], shape.shared_bytes);
       }
     } else if (const auto* copy = std::get_if<CopyWork>(&node.work)) {
       if (wants(CU_GRAPH_DEBUG_DOT_FLAGS_MEMCPY_NODE_PARAMS)) {

@@ -53,7 +53,7 @@ CUresult set_body(Session& session, const GraphExec& exec, const GraphExec::Plac
                   const Work& work) {
   wire::GraphNodeKind kind = wire::GraphNodeKind::kEmpty;
   Body body;
-  OPENMPS_CUDA_CHECK(make_body(session, work, place.type, &kind, &body));
+  OPENMPS_CUDA_CHECK(make_body(session, work, &kind, &body));
   // CUDA, too, keeps arrays apart from addresses.
   if (kind != place.kind) return CUDA_ERROR_INVALID_VALUE;
   if (kind == wire::GraphNodeKind::kEmpty) return CUDA_SUCCESS;
@@ -65,7 +65,7 @@ CUresult set_body(Session& session, const GraphExec& exec, const GraphExec::Plac
 CUresult set_pageable_copy(Session& session, GraphExec& exec, const GraphExec::Place& place,
                            const CopyWork& copy) {
   GraphHostCall& call = *place.host_call;
-  const bool was_from = call.source.place == Place::kPageable;
+  const bool was_from = call.copy.source.place == Place::kPageable;
   if (!is_pageable(copy) || (copy.source.place == Place::kPageable) != was_from) {
     return CUDA_ERROR_INVALID_VALUE;  // CUDA forbids other kinds of memory, too
   }
@@ -77,9 +77,7 @@ CUresult set_pageable_copy(Session& session, GraphExec& exec, const GraphExec::P
   if (place.step != wire::kNoNode) {
     OPENMPS_CUDA_CHECK(set_body(session, exec, place, Work(direct)));
   }
-  std::swap(call.destination, fresh.destination);
-  std::swap(call.source, fresh.source);
-  std::swap(call.box, fresh.box);
+  std::swap(call.copy, fresh.copy);
   std::swap(call.block, fresh.block);
   return CUDA_SUCCESS;
 }
@@ -208,10 +206,11 @@ CUresult destroy_exec_locked(Session& session, GraphExec* exec) {
   return result;
 }
 
-CUresult set_work_locked(Session& session, GraphExec& exec, CUgraphNode node, CUgraphNodeType type,
-                         const Work& work) {
+CUresult set_work_locked(Session& session, GraphExec& exec, CUgraphNode node, const Work& work) {
   const auto found = exec.places.find(reinterpret_cast<uint64_t>(node));
-  if (found == exec.places.end() || found->second.type != type) return CUDA_ERROR_INVALID_VALUE;
+  if (found == exec.places.end() || found->second.type != type_of(work)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   const GraphExec::Place& place = found->second;
   if (const auto* host = std::get_if<HostWork>(&work)) {
     if (place.host_call == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -226,9 +225,9 @@ CUresult set_work_locked(Session& session, GraphExec& exec, CUgraphNode node, CU
   }
   if (place.step == wire::kNoNode) return CUDA_ERROR_INVALID_VALUE;
   OPENMPS_CUDA_CHECK(set_body(session, exec, place, work));
-  if (type == CU_GRAPH_NODE_TYPE_EVENT_RECORD) {
+  if (const auto* record = std::get_if<RecordWork>(&work)) {
     // What the worker records now; an old event of this node may stay, it only completes later.
-    exec.resources->recorded_events.push_back(std::get<EventWork>(work).event);
+    exec.resources->recorded_events.push_back(record->event);
   }
   return CUDA_SUCCESS;
 }

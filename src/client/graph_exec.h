@@ -24,10 +24,7 @@ struct GraphHostCall {
   static constexpr uint32_t kNoSlot = ~0u;
   Session& session;
   uint32_t slot = kNoSlot;
-  // A copy between pageable memory and a pinned block of our own.
-  Side destination;
-  Side source;
-  Box box;
+  Copy copy;  // between pageable memory and a pinned block of our own
   void* block = nullptr;
 
   explicit GraphHostCall(Session& owner) : session(owner) {}
@@ -78,10 +75,10 @@ struct GraphExec : Object {
                                      CUgraphExecUpdateResultInfo* info);
 [[nodiscard]] CUresult destroy_exec_locked(Session& session, GraphExec* exec);
 
-// New parameters for a node; `work` is of its type. Errors: CUDA_ERROR_INVALID_VALUE: no node of
-// the graph that `exec` was made from; what the driver says.
+// New parameters for a node. Errors: CUDA_ERROR_INVALID_VALUE: no node of the graph that `exec` was
+// made from, or of another type; what the driver says.
 [[nodiscard]] CUresult set_work_locked(Session& session, GraphExec& exec, CUgraphNode node,
-                                       CUgraphNodeType type, const Work& work);
+                                       const Work& work);
 [[nodiscard]] CUresult set_enabled_locked(Session& session, GraphExec& exec, CUgraphNode node,
                                           bool enabled);
 

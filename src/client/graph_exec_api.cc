@@ -38,7 +38,7 @@ CUresult instantiate(CUgraphExec* handle, CUgraph graph_handle, unsigned long lo
 
 // The node's work is read before the executable graph is looked at, as the driver does.
 template <typename Read>
-CUresult change(CUgraphExec exec_handle, CUgraphNode node, CUgraphNodeType type, Read&& read) {
+CUresult change_read(CUgraphExec exec_handle, CUgraphNode node, Read&& read) {
   Session* session = nullptr;
   Context* context = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session, &context));
@@ -47,22 +47,29 @@ CUresult change(CUgraphExec exec_handle, CUgraphNode node, CUgraphNodeType type,
   if (exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Work work;
   OPENMPS_CUDA_CHECK(read(*session, *context, &work));
-  return set_work_locked(*session, *exec, node, type, work);
+  return set_work_locked(*session, *exec, node, work);
+}
+
+// The same from what the program says of it (graph_params.h).
+template <typename Parameters>
+CUresult change(CUgraphExec exec, CUgraphNode node, Parameters* parameters) {
+  return change_read(exec, node, [&](Session& session, Context& context, Work* work) {
+    return read_node(session, context, parameters, work);
+  });
 }
 
 // Kernel nodes keep their attributes and their kind of launch.
 CUresult change_kernel(CUgraphExec exec, CUgraphNode node,
                        const CUDA_KERNEL_NODE_PARAMS* parameters) {
-  return change(exec, node, CU_GRAPH_NODE_TYPE_KERNEL,
-                [&](Session& session, Context& context, Work* work) {
-                  OPENMPS_CUDA_CHECK(read_kernel(session, context, parameters, work));
-                  const GraphNode* original = session.graph_nodes.find(node);
-                  if (original == nullptr || original->type != CU_GRAPH_NODE_TYPE_KERNEL) {
-                    return CUDA_ERROR_INVALID_VALUE;
-                  }
-                  std::get<KernelWork>(*work).flags = std::get<KernelWork>(original->work).flags;
-                  return CUDA_SUCCESS;
-                });
+  return change_read(exec, node, [&](Session& session, Context& context, Work* work) {
+    OPENMPS_CUDA_CHECK(read_node(session, context, parameters, work));
+    const GraphNode* original = session.graph_nodes.find(node);
+    if (original == nullptr || original->type != CU_GRAPH_NODE_TYPE_KERNEL) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    std::get<KernelWork>(*work).shape.flags = std::get<KernelWork>(original->work).shape.flags;
+    return CUDA_SUCCESS;
+  });
 }
 
 // The child's nodes are those of the graph that the node was made of, in the same order.
@@ -84,7 +91,7 @@ CUresult change_child(Session& session, GraphExec& exec, const Graph& inner, con
       continue;
     }
     if (old.type == CU_GRAPH_NODE_TYPE_EMPTY) continue;
-    OPENMPS_CUDA_CHECK(set_work_locked(session, exec, old.as<CUgraphNode>(), old.type, next.work));
+    OPENMPS_CUDA_CHECK(set_work_locked(session, exec, old.as<CUgraphNode>(), next.work));
   }
   return CUDA_SUCCESS;
 }
@@ -217,44 +224,34 @@ CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNod
   if (copyParams != nullptr && (copyParams->Height > 1 || copyParams->Depth > 1)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  return change(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_MEMCPY,
-                [&](Session& session, Context& context, Work* work) {
-                  return read_copy(session, context, copyParams, work);
-                });
+  return change(hGraphExec, hNode, copyParams);
 }
 
 CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
                                         const CUDA_MEMSET_NODE_PARAMS* memsetParams, CUcontext) {
-  return change(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_MEMSET,
-                [&](Session& session, Context&, Work* work) {
-                  return read_fill(session, memsetParams, work);
-                });
+  return change(hGraphExec, hNode, memsetParams);
 }
 
 CUresult cuGraphExecHostNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
                                       const CUDA_HOST_NODE_PARAMS* nodeParams) {
-  return change(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_HOST,
-                [&](Session&, Context&, Work* work) { return read_host(nodeParams, work); });
+  return change(hGraphExec, hNode, nodeParams);
 }
 
 CUresult cuGraphExecEventRecordNodeSetEvent(CUgraphExec hGraphExec, CUgraphNode hNode,
                                             CUevent event) {
-  return change(
-      hGraphExec, hNode, CU_GRAPH_NODE_TYPE_EVENT_RECORD,
-      [&](Session& session, Context&, Work* work) { return read_event(session, event, work); });
+  const RecordWork named{event};
+  return change(hGraphExec, hNode, &named);
 }
 
 CUresult cuGraphExecEventWaitNodeSetEvent(CUgraphExec hGraphExec, CUgraphNode hNode,
                                           CUevent event) {
-  return change(
-      hGraphExec, hNode, CU_GRAPH_NODE_TYPE_WAIT_EVENT,
-      [&](Session& session, Context&, Work* work) { return read_event(session, event, work); });
+  const WaitWork named{event};
+  return change(hGraphExec, hNode, &named);
 }
 
 CUresult cuGraphExecBatchMemOpNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
                                             const CUDA_BATCH_MEM_OP_NODE_PARAMS* nodeParams) {
-  return change(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
-                [&](Session&, Context&, Work* work) { return read_words(nodeParams, work); });
+  return change(hGraphExec, hNode, nodeParams);
 }
 
 CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
@@ -287,11 +284,7 @@ CUresult cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
     case CU_GRAPH_NODE_TYPE_HOST:
     case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
     case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
-    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
-      return change(hGraphExec, hNode, nodeParams->type,
-                    [&](Session& session, Context& context, Work* work) {
-                      return read_any(session, context, nodeParams, work);
-                    });
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: return change(hGraphExec, hNode, nodeParams);
     default: return CUDA_ERROR_NOT_SUPPORTED;
   }
 }

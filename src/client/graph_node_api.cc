@@ -38,7 +38,7 @@ CUresult enter_graph(CUgraphNodeType type, Session** session, Context** context)
 
 // `read(session, context, &work)` makes the work of the new node.
 template <typename Read>
-CUresult add(const Addition& addition, CUgraphNodeType type, Read&& read) {
+CUresult add_read(const Addition& addition, CUgraphNodeType type, Read&& read) {
   Session* session = nullptr;
   Context* context = nullptr;
   OPENMPS_CUDA_CHECK(enter_graph(type, &session, &context));
@@ -54,13 +54,21 @@ CUresult add(const Addition& addition, CUgraphNodeType type, Read&& read) {
     OPENMPS_CUDA_CHECK(check_free_locked(*session, *graph, free->address));
   }
   GraphNode* node = nullptr;
-  OPENMPS_CUDA_CHECK(add_node_locked(*session, *graph, type, std::move(work), edges, &node));
+  OPENMPS_CUDA_CHECK(add_node_locked(*session, *graph, std::move(work), edges, &node));
   if (const auto* child = std::get_if<ChildWork>(&node->work)) child->graph->owner = node;
   if (const auto* conditional = std::get_if<ConditionalWork>(&node->work)) {
     for (Graph* body : conditional->bodies) body->owner = node;
   }
   *addition.out = node->as<CUgraphNode>();
   return CUDA_SUCCESS;
+}
+
+// The same from what the program says of it (graph_params.h).
+template <typename Parameters>
+CUresult add(const Addition& addition, CUgraphNodeType type, Parameters* parameters) {
+  return add_read(addition, type, [&](Session& session, Context& context, Work* work) {
+    return read_node(session, context, parameters, work);
+  });
 }
 
 // `use(session, context, node)` of a node of that type.
@@ -75,12 +83,21 @@ CUresult with_node(CUgraphNode handle, CUgraphNodeType type, Use&& use) {
   return use(*session, *context, *node);
 }
 
-template <typename Read>
-CUresult change(CUgraphNode handle, CUgraphNodeType type, Read&& read) {
+template <typename Parameters>
+CUresult change(CUgraphNode handle, CUgraphNodeType type, Parameters* parameters) {
   return with_node(handle, type, [&](Session& session, Context& context, GraphNode& node) {
     Work work;
-    OPENMPS_CUDA_CHECK(read(session, context, &work));
+    OPENMPS_CUDA_CHECK(read_node(session, context, parameters, &work));
     node.work = std::move(work);
+    return CUDA_SUCCESS;
+  });
+}
+
+template <typename Kind, typename Value>
+CUresult get(CUgraphNode handle, CUgraphNodeType type, Value Kind::*field, Value* value) {
+  return with_node(handle, type, [&](Session&, Context&, GraphNode& node) {
+    if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *value = std::get<Kind>(node.work).*field;
     return CUDA_SUCCESS;
   });
 }
@@ -89,11 +106,11 @@ CUresult change(CUgraphNode handle, CUgraphNodeType type, Read&& read) {
 CUresult change_kernel(Session& session, Context& context,
                        const CUDA_KERNEL_NODE_PARAMS* parameters, GraphNode& node) {
   Work work;
-  OPENMPS_CUDA_CHECK(read_kernel(session, context, parameters, &work));
+  OPENMPS_CUDA_CHECK(read_node(session, context, parameters, &work));
   auto& fresh = std::get<KernelWork>(work);
   auto& old = std::get<KernelWork>(node.work);
   fresh.attributes = std::move(old.attributes);
-  fresh.flags = old.flags;
+  fresh.shape.flags = old.shape.flags;
   node.work = std::move(work);
   return CUDA_SUCCESS;
 }
@@ -143,9 +160,7 @@ CUresult cuGraphAddKernelNode_v2(CUgraphNode* phGraphNode, CUgraph hGraph,
                                  const CUgraphNode* dependencies, size_t numDependencies,
                                  const CUDA_KERNEL_NODE_PARAMS* nodeParams) {
   return add({phGraphNode, hGraph, dependencies, nullptr, numDependencies},
-             CU_GRAPH_NODE_TYPE_KERNEL, [&](Session& session, Context& context, Work* work) {
-               return read_kernel(session, context, nodeParams, work);
-             });
+             CU_GRAPH_NODE_TYPE_KERNEL, nodeParams);
 }
 
 CUresult cuGraphAddKernelNode(CUgraphNode* phGraphNode, CUgraph hGraph,
@@ -198,7 +213,7 @@ CUresult cuGraphKernelNodeCopyAttributes(CUgraphNode dst, CUgraphNode src) {
                      const auto& source = std::get<KernelWork>(from->work);
                      auto& target = std::get<KernelWork>(node.work);
                      target.attributes = source.attributes;
-                     target.flags = source.flags;
+                     target.shape.flags = source.shape.flags;
                      return CUDA_SUCCESS;
                    });
 }
@@ -213,7 +228,7 @@ CUresult cuGraphKernelNodeGetAttribute(CUgraphNode hNode, CUkernelNodeAttrID att
     if (attribute != nullptr) {
       *value_out = attribute->value;
     } else if (attr == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) {
-      value_out->cooperative = (kernel.flags & wire::kLaunchCooperative) != 0 ? 1 : 0;
+      value_out->cooperative = (kernel.shape.flags & wire::kLaunchCooperative) != 0 ? 1 : 0;
     }
     return CUDA_SUCCESS;
   });
@@ -227,7 +242,7 @@ CUresult cuGraphKernelNodeSetAttribute(CUgraphNode hNode, CUkernelNodeAttrID att
         auto& kernel = std::get<KernelWork>(node.work);
         OPENMPS_CUDA_CHECK(check_kernel_attribute(session, kernel, {attr, {}, *value}));
         if (attr == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) {
-          kernel.flags = value->cooperative != 0 ? wire::kLaunchCooperative : 0;
+          kernel.shape.flags = value->cooperative != 0 ? wire::kLaunchCooperative : 0;
           return CUDA_SUCCESS;
         }
         CUlaunchAttribute* attribute = find_attribute(kernel, attr);
@@ -244,67 +259,39 @@ CUresult cuGraphAddMemcpyNode(CUgraphNode* phGraphNode, CUgraph hGraph,
                               const CUgraphNode* dependencies, size_t numDependencies,
                               const CUDA_MEMCPY3D* copyParams, CUcontext) {
   return add({phGraphNode, hGraph, dependencies, nullptr, numDependencies},
-             CU_GRAPH_NODE_TYPE_MEMCPY, [&](Session& session, Context& context, Work* work) {
-               return read_copy(session, context, copyParams, work);
-             });
+             CU_GRAPH_NODE_TYPE_MEMCPY, copyParams);
 }
-
 CUresult cuGraphMemcpyNodeGetParams(CUgraphNode hNode, CUDA_MEMCPY3D* nodeParams) {
-  return with_node(hNode, CU_GRAPH_NODE_TYPE_MEMCPY, [&](Session&, Context&, GraphNode& node) {
-    if (nodeParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *nodeParams = std::get<CopyWork>(node.work).parameters;
-    return CUDA_SUCCESS;
-  });
+  return get(hNode, CU_GRAPH_NODE_TYPE_MEMCPY, &CopyWork::parameters, nodeParams);
 }
-
 CUresult cuGraphMemcpyNodeSetParams(CUgraphNode hNode, const CUDA_MEMCPY3D* nodeParams) {
-  return change(hNode, CU_GRAPH_NODE_TYPE_MEMCPY,
-                [&](Session& session, Context& context, Work* work) {
-                  return read_copy(session, context, nodeParams, work);
-                });
+  return change(hNode, CU_GRAPH_NODE_TYPE_MEMCPY, nodeParams);
 }
 
 CUresult cuGraphAddMemsetNode(CUgraphNode* phGraphNode, CUgraph hGraph,
                               const CUgraphNode* dependencies, size_t numDependencies,
                               const CUDA_MEMSET_NODE_PARAMS* memsetParams, CUcontext) {
   return add({phGraphNode, hGraph, dependencies, nullptr, numDependencies},
-             CU_GRAPH_NODE_TYPE_MEMSET, [&](Session& session, Context&, Work* work) {
-               return read_fill(session, memsetParams, work);
-             });
+             CU_GRAPH_NODE_TYPE_MEMSET, memsetParams);
 }
-
 CUresult cuGraphMemsetNodeGetParams(CUgraphNode hNode, CUDA_MEMSET_NODE_PARAMS* nodeParams) {
-  return with_node(hNode, CU_GRAPH_NODE_TYPE_MEMSET, [&](Session&, Context&, GraphNode& node) {
-    if (nodeParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *nodeParams = std::get<FillWork>(node.work).parameters;
-    return CUDA_SUCCESS;
-  });
+  return get(hNode, CU_GRAPH_NODE_TYPE_MEMSET, &FillWork::parameters, nodeParams);
 }
-
 CUresult cuGraphMemsetNodeSetParams(CUgraphNode hNode, const CUDA_MEMSET_NODE_PARAMS* nodeParams) {
-  return change(hNode, CU_GRAPH_NODE_TYPE_MEMSET, [&](Session& session, Context&, Work* work) {
-    return read_fill(session, nodeParams, work);
-  });
+  return change(hNode, CU_GRAPH_NODE_TYPE_MEMSET, nodeParams);
 }
 
 CUresult cuGraphAddHostNode(CUgraphNode* phGraphNode, CUgraph hGraph,
                             const CUgraphNode* dependencies, size_t numDependencies,
                             const CUDA_HOST_NODE_PARAMS* nodeParams) {
   return add({phGraphNode, hGraph, dependencies, nullptr, numDependencies}, CU_GRAPH_NODE_TYPE_HOST,
-             [&](Session&, Context&, Work* work) { return read_host(nodeParams, work); });
+             nodeParams);
 }
-
 CUresult cuGraphHostNodeGetParams(CUgraphNode hNode, CUDA_HOST_NODE_PARAMS* nodeParams) {
-  return with_node(hNode, CU_GRAPH_NODE_TYPE_HOST, [&](Session&, Context&, GraphNode& node) {
-    if (nodeParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *nodeParams = std::get<HostWork>(node.work).parameters;
-    return CUDA_SUCCESS;
-  });
+  return get(hNode, CU_GRAPH_NODE_TYPE_HOST, &HostWork::parameters, nodeParams);
 }
-
 CUresult cuGraphHostNodeSetParams(CUgraphNode hNode, const CUDA_HOST_NODE_PARAMS* nodeParams) {
-  return change(hNode, CU_GRAPH_NODE_TYPE_HOST,
-                [&](Session&, Context&, Work* work) { return read_host(nodeParams, work); });
+  return change(hNode, CU_GRAPH_NODE_TYPE_HOST, nodeParams);
 }
 
 // ---- Child graphs, empty nodes ------------------------------------------------------------------
@@ -312,11 +299,11 @@ CUresult cuGraphHostNodeSetParams(CUgraphNode hNode, const CUDA_HOST_NODE_PARAMS
 CUresult cuGraphAddChildGraphNode(CUgraphNode* phGraphNode, CUgraph hGraph,
                                   const CUgraphNode* dependencies, size_t numDependencies,
                                   CUgraph childGraph) {
-  return add({phGraphNode, hGraph, dependencies, nullptr, numDependencies},
-             CU_GRAPH_NODE_TYPE_GRAPH, [&](Session& session, Context&, Work* work) {
-               return read_child(session, childGraph, hGraph, CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE,
-                                 work);
-             });
+  return add_read({phGraphNode, hGraph, dependencies, nullptr, numDependencies},
+                  CU_GRAPH_NODE_TYPE_GRAPH, [&](Session& session, Context&, Work* work) {
+                    return read_child(session, childGraph, hGraph,
+                                      CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE, work);
+                  });
 }
 
 CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode hNode, CUgraph* phGraph) {
@@ -329,35 +316,41 @@ CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode hNode, CUgraph* phGraph) {
 
 CUresult cuGraphAddEmptyNode(CUgraphNode* phGraphNode, CUgraph hGraph,
                              const CUgraphNode* dependencies, size_t numDependencies) {
-  return add({phGraphNode, hGraph, dependencies, nullptr, numDependencies},
-             CU_GRAPH_NODE_TYPE_EMPTY, [](Session&, Context&, Work*) { return CUDA_SUCCESS; });
+  return add_read({phGraphNode, hGraph, dependencies, nullptr, numDependencies},
+                  CU_GRAPH_NODE_TYPE_EMPTY, [](Session&, Context&, Work*) { return CUDA_SUCCESS; });
 }
 
 // ---- Events -------------------------------------------------------------------------------------
 
-#define OPENMPS_EVENT_NODE(kind, type)                                                             \
-  CUresult cuGraphAddEvent##kind##Node(CUgraphNode* phGraphNode, CUgraph hGraph,                   \
-                                       const CUgraphNode* dependencies, size_t numDependencies,    \
-                                       CUevent event) {                                            \
-    return add(                                                                                    \
-        {phGraphNode, hGraph, dependencies, nullptr, numDependencies}, type,                       \
-        [&](Session& session, Context&, Work* work) { return read_event(session, event, work); }); \
-  }                                                                                                \
-  CUresult cuGraphEvent##kind##NodeGetEvent(CUgraphNode hNode, CUevent* event_out) {               \
-    return with_node(hNode, type, [&](Session&, Context&, GraphNode& node) {                       \
-      if (event_out == nullptr) return CUDA_ERROR_INVALID_VALUE;                                   \
-      *event_out = std::get<EventWork>(node.work).event;                                           \
-      return CUDA_SUCCESS;                                                                         \
-    });                                                                                            \
-  }                                                                                                \
-  CUresult cuGraphEvent##kind##NodeSetEvent(CUgraphNode hNode, CUevent event) {                    \
-    return change(hNode, type, [&](Session& session, Context&, Work* work) {                       \
-      return read_event(session, event, work);                                                     \
-    });                                                                                            \
-  }
-OPENMPS_EVENT_NODE(Record, CU_GRAPH_NODE_TYPE_EVENT_RECORD)
-OPENMPS_EVENT_NODE(Wait, CU_GRAPH_NODE_TYPE_WAIT_EVENT)
-#undef OPENMPS_EVENT_NODE
+CUresult cuGraphAddEventRecordNode(CUgraphNode* phGraphNode, CUgraph hGraph,
+                                   const CUgraphNode* dependencies, size_t numDependencies,
+                                   CUevent event) {
+  const RecordWork named{event};
+  return add({phGraphNode, hGraph, dependencies, nullptr, numDependencies},
+             CU_GRAPH_NODE_TYPE_EVENT_RECORD, &named);
+}
+CUresult cuGraphEventRecordNodeGetEvent(CUgraphNode hNode, CUevent* event_out) {
+  return get(hNode, CU_GRAPH_NODE_TYPE_EVENT_RECORD, &RecordWork::event, event_out);
+}
+CUresult cuGraphEventRecordNodeSetEvent(CUgraphNode hNode, CUevent event) {
+  const RecordWork named{event};
+  return change(hNode, CU_GRAPH_NODE_TYPE_EVENT_RECORD, &named);
+}
+
+CUresult cuGraphAddEventWaitNode(CUgraphNode* phGraphNode, CUgraph hGraph,
+                                 const CUgraphNode* dependencies, size_t numDependencies,
+                                 CUevent event) {
+  const WaitWork named{event};
+  return add({phGraphNode, hGraph, dependencies, nullptr, numDependencies},
+             CU_GRAPH_NODE_TYPE_WAIT_EVENT, &named);
+}
+CUresult cuGraphEventWaitNodeGetEvent(CUgraphNode hNode, CUevent* event_out) {
+  return get(hNode, CU_GRAPH_NODE_TYPE_WAIT_EVENT, &WaitWork::event, event_out);
+}
+CUresult cuGraphEventWaitNodeSetEvent(CUgraphNode hNode, CUevent event) {
+  const WaitWork named{event};
+  return change(hNode, CU_GRAPH_NODE_TYPE_WAIT_EVENT, &named);
+}
 
 // ---- Values in memory ---------------------------------------------------------------------------
 
@@ -365,8 +358,7 @@ CUresult cuGraphAddBatchMemOpNode(CUgraphNode* phGraphNode, CUgraph hGraph,
                                   const CUgraphNode* dependencies, size_t numDependencies,
                                   const CUDA_BATCH_MEM_OP_NODE_PARAMS* nodeParams) {
   return add({phGraphNode, hGraph, dependencies, nullptr, numDependencies},
-             CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
-             [&](Session&, Context&, Work* work) { return read_words(nodeParams, work); });
+             CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, nodeParams);
 }
 
 CUresult cuGraphBatchMemOpNodeGetParams(CUgraphNode hNode,
@@ -383,8 +375,7 @@ CUresult cuGraphBatchMemOpNodeGetParams(CUgraphNode hNode,
 
 CUresult cuGraphBatchMemOpNodeSetParams(CUgraphNode hNode,
                                         const CUDA_BATCH_MEM_OP_NODE_PARAMS* nodeParams) {
-  return change(hNode, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
-                [&](Session&, Context&, Work* work) { return read_words(nodeParams, work); });
+  return change(hNode, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, nodeParams);
 }
 
 // ---- Memory -------------------------------------------------------------------------------------
@@ -393,35 +384,23 @@ CUresult cuGraphAddMemAllocNode(CUgraphNode* phGraphNode, CUgraph hGraph,
                                 const CUgraphNode* dependencies, size_t numDependencies,
                                 CUDA_MEM_ALLOC_NODE_PARAMS* nodeParams) {
   return add({phGraphNode, hGraph, dependencies, nullptr, numDependencies},
-             CU_GRAPH_NODE_TYPE_MEM_ALLOC, [&](Session& session, Context&, Work* work) {
-               return read_allocation(session, nodeParams, work);
-             });
+             CU_GRAPH_NODE_TYPE_MEM_ALLOC, nodeParams);
 }
-
 CUresult cuGraphMemAllocNodeGetParams(CUgraphNode hNode, CUDA_MEM_ALLOC_NODE_PARAMS* params_out) {
-  return with_node(hNode, CU_GRAPH_NODE_TYPE_MEM_ALLOC, [&](Session&, Context&, GraphNode& node) {
-    if (params_out == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *params_out = std::get<AllocationWork>(node.work).parameters;
-    return CUDA_SUCCESS;
-  });
+  return get(hNode, CU_GRAPH_NODE_TYPE_MEM_ALLOC, &AllocationWork::parameters, params_out);
 }
 
 CUresult cuGraphAddMemFreeNode(CUgraphNode* phGraphNode, CUgraph hGraph,
                                const CUgraphNode* dependencies, size_t numDependencies,
                                CUdeviceptr dptr) {
-  return add({phGraphNode, hGraph, dependencies, nullptr, numDependencies},
-             CU_GRAPH_NODE_TYPE_MEM_FREE, [&](Session&, Context&, Work* work) {
-               *work = FreeWork{dptr};
-               return CUDA_SUCCESS;
-             });
+  return add_read({phGraphNode, hGraph, dependencies, nullptr, numDependencies},
+                  CU_GRAPH_NODE_TYPE_MEM_FREE, [&](Session&, Context&, Work* work) {
+                    *work = FreeWork{dptr};
+                    return CUDA_SUCCESS;
+                  });
 }
-
 CUresult cuGraphMemFreeNodeGetParams(CUgraphNode hNode, CUdeviceptr* dptr_out) {
-  return with_node(hNode, CU_GRAPH_NODE_TYPE_MEM_FREE, [&](Session&, Context&, GraphNode& node) {
-    if (dptr_out == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *dptr_out = std::get<FreeWork>(node.work).address;
-    return CUDA_SUCCESS;
-  });
+  return get(hNode, CU_GRAPH_NODE_TYPE_MEM_FREE, &FreeWork::address, dptr_out);
 }
 
 // ---- Nodes of any kind --------------------------------------------------------------------------
@@ -430,18 +409,18 @@ CUresult cuGraphAddNode_v2(CUgraphNode* phGraphNode, CUgraph hGraph,
                            const CUgraphNode* dependencies, const CUgraphEdgeData* dependencyData,
                            size_t numDependencies, CUgraphNodeParams* nodeParams) {
   if (nodeParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return add({phGraphNode, hGraph, dependencies, dependencyData, numDependencies}, nodeParams->type,
-             [&](Session& session, Context& context, Work* work) {
-               switch (nodeParams->type) {
-                 case CU_GRAPH_NODE_TYPE_GRAPH:
-                   return read_child(session, nodeParams->graph.graph, hGraph,
-                                     nodeParams->graph.ownership, work);
-                 case CU_GRAPH_NODE_TYPE_CONDITIONAL:
-                   return read_conditional(session, *session.graphs.find(hGraph),
-                                           &nodeParams->conditional, work);
-                 default: return read_any(session, context, nodeParams, work);
-               }
-             });
+  return add_read({phGraphNode, hGraph, dependencies, dependencyData, numDependencies},
+                  nodeParams->type, [&](Session& session, Context& context, Work* work) {
+                    switch (nodeParams->type) {
+                      case CU_GRAPH_NODE_TYPE_GRAPH:
+                        return read_child(session, nodeParams->graph.graph, hGraph,
+                                          nodeParams->graph.ownership, work);
+                      case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+                        return read_conditional(session, *session.graphs.find(hGraph),
+                                                &nodeParams->conditional, work);
+                      default: return read_node(session, context, nodeParams, work);
+                    }
+                  });
 }
 
 CUresult cuGraphAddNode(CUgraphNode* phGraphNode, CUgraph hGraph, const CUgraphNode* dependencies,
@@ -462,10 +441,7 @@ CUresult cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNodeParams* nodeParams) 
     case CU_GRAPH_NODE_TYPE_HOST:
     case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
     case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
-    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
-      return change(hNode, nodeParams->type, [&](Session& session, Context& context, Work* work) {
-        return read_any(session, context, nodeParams, work);
-      });
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: return change(hNode, nodeParams->type, nodeParams);
     default: return CUDA_ERROR_NOT_SUPPORTED;
   }
 }

@@ -12,34 +12,27 @@
 #include "cuda/versions.h"
 
 namespace openmps::client {
-namespace {
-
-CUresult node_context(Session& session, CUcontext handle, Context** context) {
-  return handle == nullptr ? CUDA_SUCCESS : find_context(session, handle, context);
-}
-
-}  // namespace
-
-CUresult read_kernel(Session& session, Context& current, const CUDA_KERNEL_NODE_PARAMS* parameters,
-                     Work* work) {
+CUresult read_node(Session& session, Context& current, const CUDA_KERNEL_NODE_PARAMS* parameters,
+                   Work* work) {
   if (parameters == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Context* context = &current;
-  OPENMPS_CUDA_CHECK(node_context(session, parameters->ctx, &context));
+  if (parameters->ctx != nullptr) {
+    OPENMPS_CUDA_CHECK(find_context(session, parameters->ctx, &context));
+  }
   const CUfunction handle = parameters->func != nullptr
                                 ? parameters->func
                                 : reinterpret_cast<CUfunction>(parameters->kern);
   const Function* function = session.functions.find(handle);
   if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   const LaunchConfiguration config{
-      {parameters->gridDimX, parameters->gridDimY, parameters->gridDimZ},
-      {parameters->blockDimX, parameters->blockDimY, parameters->blockDimZ},
-      parameters->sharedMemBytes};
+      {{parameters->gridDimX, parameters->gridDimY, parameters->gridDimZ},
+       {parameters->blockDimX, parameters->blockDimY, parameters->blockDimZ},
+       parameters->sharedMemBytes}};
   OPENMPS_CUDA_CHECK(check_launch(session, *context, *function, config));
   LaunchParameters packed;
   OPENMPS_CUDA_CHECK(
       choose_parameters(*function, parameters->kernelParams, parameters->extra, &packed));
-  bool programmatic = false;
-  *work = captured_kernel(*function, *context, config, packed, &programmatic);
+  *work = kernel_work(*function, *context, config, packed);
   return CUDA_SUCCESS;
 }
 
@@ -49,11 +42,8 @@ CUresult check_kernel_attribute(Session& session, const KernelWork& work,
   if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   Context* context = nullptr;
   OPENMPS_CUDA_CHECK(find_context(session, work.context, &context));
-  LaunchConfiguration config{{work.grid[0], work.grid[1], work.grid[2]},
-                             {work.block[0], work.block[1], work.block[2]},
-                             work.shared_bytes,
-                             &attribute,
-                             1};
+  LaunchConfiguration config{work.shape, {&attribute, 1}};
+  config.flags = 0;
   if (attribute.id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) {
     const auto& cluster = attribute.value.clusterDim;
     config.cluster = {cluster.x, cluster.y, cluster.z};
@@ -61,40 +51,53 @@ CUresult check_kernel_attribute(Session& session, const KernelWork& work,
   return check_launch(session, *context, *function, config);
 }
 
-CUresult read_copy(Session& session, Context& context, const CUDA_MEMCPY3D* parameters,
+CUresult read_node(Session& session, Context& context, const CUDA_MEMCPY3D* parameters,
                    Work* work) {
   if (parameters == nullptr) return CUDA_ERROR_INVALID_VALUE;
   CopyWork copy;
   copy.parameters = *parameters;
-  OPENMPS_CUDA_CHECK(
-      read_copy_3d(session, context, *parameters, &copy.destination, &copy.source, &copy.box));
-  const Box& box = copy.box;
-  if (box.width == 0 || box.height == 0 || box.depth == 0) return CUDA_ERROR_INVALID_VALUE;
-  OPENMPS_CUDA_CHECK(check_sides(session, copy.destination, copy.source, box));
+  OPENMPS_CUDA_CHECK(read_copy_3d(session, context, *parameters, &copy));
+  if (copy.box.empty()) return CUDA_ERROR_INVALID_VALUE;
+  OPENMPS_CUDA_CHECK(check_copy(session, copy));
   *work = copy;
   return CUDA_SUCCESS;
 }
 
-CUresult read_fill(Session& session, const CUDA_MEMSET_NODE_PARAMS* parameters, Work* work) {
+CUresult read_node(Session& session, Context&, const CUDA_MEMSET_NODE_PARAMS* parameters,
+                   Work* work) {
   if (parameters == nullptr) return CUDA_ERROR_INVALID_VALUE;
   OPENMPS_CUDA_CHECK(check_fill(session, *parameters));
   *work = FillWork{*parameters};
   return CUDA_SUCCESS;
 }
 
-CUresult read_host(const CUDA_HOST_NODE_PARAMS* parameters, Work* work) {
+CUresult read_node(Session&, Context&, const CUDA_HOST_NODE_PARAMS* parameters, Work* work) {
   if (parameters == nullptr || parameters->fn == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *work = HostWork{*parameters};
   return CUDA_SUCCESS;
 }
 
-CUresult read_event(Session& session, CUevent event, Work* work) {
-  if (session.events.find(event) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  *work = EventWork{event};
+namespace {
+
+template <typename EventWork>
+CUresult read_event(const Session& session, const EventWork& named, Work* work) {
+  if (session.events.find(named.event) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  *work = named;
   return CUDA_SUCCESS;
 }
 
-CUresult read_words(const CUDA_BATCH_MEM_OP_NODE_PARAMS* parameters, Work* work) {
+}  // namespace
+
+CUresult read_node(Session& session, Context&, const RecordWork* event, Work* work) {
+  return read_event(session, *event, work);
+}
+
+CUresult read_node(Session& session, Context&, const WaitWork* event, Work* work) {
+  return read_event(session, *event, work);
+}
+
+CUresult read_node(Session&, Context&, const CUDA_BATCH_MEM_OP_NODE_PARAMS* parameters,
+                   Work* work) {
   if (parameters == nullptr || (parameters->count != 0 && parameters->paramArray == nullptr)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
@@ -104,7 +107,7 @@ CUresult read_words(const CUDA_BATCH_MEM_OP_NODE_PARAMS* parameters, Work* work)
   return CUDA_SUCCESS;
 }
 
-CUresult read_allocation(Session& session, CUDA_MEM_ALLOC_NODE_PARAMS* parameters, Work* work) {
+CUresult read_node(Session& session, Context&, CUDA_MEM_ALLOC_NODE_PARAMS* parameters, Work* work) {
   if (parameters == nullptr || parameters->bytesize == 0 ||
       parameters->poolProps.allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
       parameters->poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
@@ -125,34 +128,24 @@ CUresult read_allocation(Session& session, CUDA_MEM_ALLOC_NODE_PARAMS* parameter
   return CUDA_SUCCESS;
 }
 
-CUresult read_any(Session& session, Context& context, CUgraphNodeParams* parameters, Work* work) {
+CUresult read_node(Session& session, Context& context, CUgraphNodeParams* parameters, Work* work) {
+  const auto read = [&](const auto& node) { return read_node(session, context, &node, work); };
   switch (parameters->type) {
-    case CU_GRAPH_NODE_TYPE_KERNEL: {
-      const auto kernel = cuda::as_version<CUDA_KERNEL_NODE_PARAMS>(parameters->kernel);
-      return read_kernel(session, context, &kernel, work);
-    }
-    case CU_GRAPH_NODE_TYPE_MEMCPY:
-      return read_copy(session, context, &parameters->memcpy.copyParams, work);
-    case CU_GRAPH_NODE_TYPE_MEMSET: {
-      const auto fill = cuda::as_version<CUDA_MEMSET_NODE_PARAMS>(parameters->memset);
-      return read_fill(session, &fill, work);
-    }
-    case CU_GRAPH_NODE_TYPE_HOST: {
-      const auto host = cuda::as_version<CUDA_HOST_NODE_PARAMS>(parameters->host);
-      return read_host(&host, work);
-    }
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+      return read(cuda::as_version<CUDA_KERNEL_NODE_PARAMS>(parameters->kernel));
+    case CU_GRAPH_NODE_TYPE_MEMCPY: return read(parameters->memcpy.copyParams);
+    case CU_GRAPH_NODE_TYPE_MEMSET:
+      return read(cuda::as_version<CUDA_MEMSET_NODE_PARAMS>(parameters->memset));
+    case CU_GRAPH_NODE_TYPE_HOST:
+      return read(cuda::as_version<CUDA_HOST_NODE_PARAMS>(parameters->host));
     case CU_GRAPH_NODE_TYPE_EMPTY: *work = Work(); return CUDA_SUCCESS;
-    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
-      return read_event(session, parameters->eventRecord.event, work);
-    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
-      return read_event(session, parameters->eventWait.event, work);
-    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: {
-      const auto words = cuda::as_version<CUDA_BATCH_MEM_OP_NODE_PARAMS>(parameters->memOp);
-      return read_words(&words, work);
-    }
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD: return read(RecordWork{parameters->eventRecord.event});
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT: return read(WaitWork{parameters->eventWait.event});
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+      return read(cuda::as_version<CUDA_BATCH_MEM_OP_NODE_PARAMS>(parameters->memOp));
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC: {
       auto allocation = cuda::as_version<CUDA_MEM_ALLOC_NODE_PARAMS>(parameters->alloc);
-      OPENMPS_CUDA_CHECK(read_allocation(session, &allocation, work));
+      OPENMPS_CUDA_CHECK(read_node(session, context, &allocation, work));
       parameters->alloc.dptr = allocation.dptr;
       return CUDA_SUCCESS;
     }
@@ -161,38 +154,28 @@ CUresult read_any(Session& session, Context& context, CUgraphNodeParams* paramet
   }
 }
 
-// ---- Captured calls -----------------------------------------------------------------------------
+// ---- What was checked ---------------------------------------------------------------------------
 
-KernelWork captured_kernel(const Function& function, const Context& context,
-                           const LaunchConfiguration& config, const LaunchParameters& parameters,
-                           bool* programmatic) {
+KernelWork kernel_work(const Function& function, const Context& context,
+                       const LaunchConfiguration& config, const LaunchParameters& parameters) {
   KernelWork kernel;
   kernel.function = function.as<CUfunction>();
   kernel.context = context.as<CUcontext>();
-  for (size_t i = 0; i < 3; ++i) {
-    kernel.grid[i] = config.grid[i];
-    kernel.block[i] = config.block[i];
-  }
-  kernel.shared_bytes = config.shared_bytes;
-  kernel.flags = config.flags;
+  kernel.shape = config;
   kernel.parameters.resize(parameters.bytes);
   pack_parameters(function, parameters, reinterpret_cast<unsigned char*>(kernel.parameters.data()));
-  for (uint32_t i = 0; i < config.attribute_count; ++i) {
-    const CUlaunchAttribute& attribute = config.attributes[i];
+  for (const CUlaunchAttribute& attribute : config.attributes) {
     if (attribute.id != CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION) {
       kernel.attributes.push_back(attribute);
     } else if (attribute.value.programmaticStreamSerializationAllowed != 0) {
-      *programmatic = true;  // in a graph, a kind of edge
+      kernel.programmatic = true;
     }
   }
   return kernel;
 }
 
-CopyWork captured_copy(const Side& destination, const Side& source, const Box& box) {
-  CopyWork copy;
-  copy.destination = destination;
-  copy.source = source;
-  copy.box = box;
+CopyWork copy_work(const Copy& copy) {
+  const Box& box = copy.box;
   const auto named = [&box](const Side& side) {
     cuda::CopySide made{
         .pitch = box.height > 1 || box.depth > 1 ? side.pitch : 0,
@@ -209,9 +192,8 @@ CopyWork captured_copy(const Side& destination, const Side& source, const Box& b
     }
     return made;
   };
-  copy.parameters =
-      cuda::copy_between(named(destination), named(source), {box.width, box.height, box.depth});
-  return copy;
+  return {copy, cuda::copy_between(named(copy.destination), named(copy.source),
+                                   {box.width, box.height, box.depth})};
 }
 
 void write_kernel(const Session& session, KernelWork& work, CUDA_KERNEL_NODE_PARAMS* parameters) {
@@ -229,13 +211,14 @@ void write_kernel(const Session& session, KernelWork& work, CUDA_KERNEL_NODE_PAR
     }
   }
   parameters->ctx = work.context;
-  parameters->gridDimX = work.grid[0];
-  parameters->gridDimY = work.grid[1];
-  parameters->gridDimZ = work.grid[2];
-  parameters->blockDimX = work.block[0];
-  parameters->blockDimY = work.block[1];
-  parameters->blockDimZ = work.block[2];
-  parameters->sharedMemBytes = work.shared_bytes;
+  const LaunchShape& shape = work.shape;
+  parameters->gridDimX = shape.grid[0];
+  parameters->gridDimY = shape.grid[1];
+  parameters->gridDimZ = shape.grid[2];
+  parameters->blockDimX = shape.block[0];
+  parameters->blockDimY = shape.block[1];
+  parameters->blockDimZ = shape.block[2];
+  parameters->sharedMemBytes = shape.shared_bytes;
   parameters->kernelParams = work.pointers.empty() ? nullptr : work.pointers.data();
 }
 

@@ -24,6 +24,11 @@ void append_bytes(Body* body, const T* data, size_t count) {
   body->insert(body->end(), bytes, bytes + count * sizeof(T));
 }
 
+template <typename T>
+void append_value(Body* body, const T& value) {
+  append_bytes(body, &value, 1);
+}
+
 // CUDA's list for the bodies of conditional nodes; of copies those without pageable memory.
 bool may_be_in_body(const GraphNode& node) {
   switch (node.type) {
@@ -43,25 +48,18 @@ CUresult kernel_body(Session& session, const KernelWork& work, Body* body) {
   const Function* function = session.functions.find(work.function);
   if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (work.parameters.size() < function->parameter_bytes) return CUDA_ERROR_INVALID_VALUE;
-  CUlaunchConfig config{};
-  config.attrs = const_cast<CUlaunchAttribute*>(work.attributes.data());
-  config.numAttrs = static_cast<unsigned int>(work.attributes.size());
+  CUlaunchConfig named{};
+  named.attrs = const_cast<CUlaunchAttribute*>(work.attributes.data());
+  named.numAttrs = static_cast<unsigned int>(work.attributes.size());
   LaunchAttributes attributes;
-  OPENMPS_CUDA_CHECK(take_attributes(&config, &attributes));
+  OPENMPS_CUDA_CHECK(take_attributes(&named, &attributes));
   Context* context = nullptr;
   OPENMPS_CUDA_CHECK(find_context(session, work.context, &context));
-  wire::Launch launch{};
-  launch.stream = context->wire_device;
-  launch.function = function->id;
-  for (size_t i = 0; i < 3; ++i) {
-    launch.grid[i] = work.grid[i];
-    launch.block[i] = work.block[i];
-  }
-  launch.shared_bytes = work.shared_bytes;
-  launch.attribute_count = attributes.count;
-  launch.parameter_bytes = static_cast<uint32_t>(work.parameters.size());
-  launch.flags = work.flags | attributes.flags;
-  append_bytes(body, &launch, 1);
+  LaunchConfiguration config{work.shape, {attributes.list, attributes.count}};
+  config.flags |= attributes.flags;
+  append_value(body,
+               launch_command(*function, config, static_cast<uint32_t>(work.parameters.size()),
+                              context->wire_device));
   append_bytes(body, attributes.list, attributes.count);
   append_bytes(body, work.parameters.data(), work.parameters.size());
   return CUDA_SUCCESS;
@@ -78,77 +76,49 @@ CUresult copy_body(Session& session, CopyWork copy, wire::GraphNodeKind* kind, B
   if (!renew(&copy.destination, named.dstArray) || !renew(&copy.source, named.srcArray)) {
     return CUDA_ERROR_INVALID_HANDLE;
   }
-  OPENMPS_CUDA_CHECK(check_sides(session, copy.destination, copy.source, copy.box));
-  const Box& box = copy.box;
-  if (copy.destination.place == Place::kArray || copy.source.place == Place::kArray) {
+  OPENMPS_CUDA_CHECK(check_copy(session, copy));
+  if (is_of_array(copy)) {
     *kind = wire::GraphNodeKind::kArrayCopy;
-    const wire::ArrayCopy arrays{0,
-                                 0,
-                                 array_side(copy.destination, 0, 0, 0),
-                                 array_side(copy.source, 0, 0, 0),
-                                 box.width,
-                                 box.height,
-                                 box.depth};
-    append_bytes(body, &arrays, 1);
-    return CUDA_SUCCESS;
+    append_value(body, array_command(copy, 0));
+  } else {
+    *kind = wire::GraphNodeKind::kCopy;
+    append_value(body, box_command(copy, 0));
   }
-  *kind = wire::GraphNodeKind::kCopy;
-  const wire::Memcpy3D linear{0,
-                              0,
-                              copy.destination.address,
-                              copy.source.address,
-                              copy.destination.pitch,
-                              copy.source.pitch,
-                              copy.destination.slice,
-                              copy.source.slice,
-                              box.width,
-                              box.height,
-                              box.depth};
-  append_bytes(body, &linear, 1);
   return CUDA_SUCCESS;
-}
-
-void fill_body(const CUDA_MEMSET_NODE_PARAMS& fill, Body* body) {
-  const wire::Memset memset{0,          fill.elementSize, fill.dst,  fill.pitch,
-                            fill.width, fill.height,      fill.value};
-  append_bytes(body, &memset, 1);
 }
 
 CUresult event_body(Session& session, CUevent handle, Body* body) {
   const Event* event = session.events.find(handle);
   if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  const wire::GraphEvent named{event->id};
-  append_bytes(body, &named, 1);
+  append_value(body, wire::GraphEvent{event->id});
   return CUDA_SUCCESS;
 }
 
 // Flushes and barriers order what the worker's GPU orders anyhow.
 void values_body(const WordsWork& work, Body* body) {
   for (const CUstreamBatchMemOpParams& operation : work.operations) {
-    const wire::ValueOperation value = wire_value(operation);
-    append_bytes(body, &value, 1);
+    append_value(body, wire_value(operation));
   }
 }
 
 }  // namespace
 
-CUresult make_body(Session& session, const Work& work, CUgraphNodeType type,
-                   wire::GraphNodeKind* kind, Body* body) {
-  switch (type) {
+CUresult make_body(Session& session, const Work& work, wire::GraphNodeKind* kind, Body* body) {
+  switch (type_of(work)) {
     case CU_GRAPH_NODE_TYPE_KERNEL:
       *kind = wire::GraphNodeKind::kKernel;
       return kernel_body(session, std::get<KernelWork>(work), body);
     case CU_GRAPH_NODE_TYPE_MEMCPY: return copy_body(session, std::get<CopyWork>(work), kind, body);
     case CU_GRAPH_NODE_TYPE_MEMSET:
       *kind = wire::GraphNodeKind::kFill;
-      fill_body(std::get<FillWork>(work).parameters, body);
+      append_value(body, fill_command(std::get<FillWork>(work).parameters, 0));
       return CUDA_SUCCESS;
     case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
       *kind = wire::GraphNodeKind::kEventRecord;
-      return event_body(session, std::get<EventWork>(work).event, body);
+      return event_body(session, std::get<RecordWork>(work).event, body);
     case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
       *kind = wire::GraphNodeKind::kEventWait;
-      return event_body(session, std::get<EventWork>(work).event, body);
+      return event_body(session, std::get<WaitWork>(work).event, body);
     case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
       values_body(std::get<WordsWork>(work), body);
       *kind = body->empty() ? wire::GraphNodeKind::kEmpty : wire::GraphNodeKind::kValues;
@@ -164,16 +134,11 @@ GraphHostCall::~GraphHostCall() {
   if (block != nullptr) static_cast<void>(session.pinned.release(block));
 }
 
-void run_graph_copy(void* argument) {
-  const GraphHostCall& call = *static_cast<GraphHostCall*>(argument);
-  copy_in_memory(call.destination, call.source, call.box);
-}
+void run_graph_copy(void* argument) { copy_in_memory(static_cast<GraphHostCall*>(argument)->copy); }
 
 CUresult split_copy(Session& session, const CopyWork& copy, GraphHostCall* call, CopyWork* direct) {
   const Box& box = copy.box;
-  call->destination = copy.destination;
-  call->source = copy.source;
-  call->box = box;
+  call->copy = copy;
   *direct = copy;
   const bool from = copy.source.place == Place::kPageable;
   const bool to = copy.destination.place == Place::kPageable;
@@ -192,7 +157,7 @@ CUresult split_copy(Session& session, const CopyWork& copy, GraphHostCall* call,
                    .place = Place::kPinned,
                    .pitch = box.width,
                    .slice = box.width * box.height};
-  (from ? call->destination : call->source) = block;
+  (from ? call->copy.destination : call->copy.source) = block;
   (from ? direct->source : direct->destination) = block;
   return CUDA_SUCCESS;
 }
@@ -272,9 +237,8 @@ CUresult GraphPlan::add_node(const GraphNode& node, Edges edges, uint32_t* end,
         HostCall{function.fn, nullptr, nullptr, function.userData}, &call->slot));
     return add_host_call(node, std::move(call), std::move(edges), end);
   }
-  if (const auto* event = std::get_if<EventWork>(&node.work);
-      event != nullptr && node.type == CU_GRAPH_NODE_TYPE_EVENT_RECORD) {
-    resources_.recorded_events.push_back(event->event);
+  if (const auto* record = std::get_if<RecordWork>(&node.work)) {
+    resources_.recorded_events.push_back(record->event);
   }
   if (const auto* allocation = std::get_if<AllocationWork>(&node.work)) {
     resources_.allocations.push_back(allocation->block);
@@ -284,7 +248,7 @@ CUresult GraphPlan::add_node(const GraphNode& node, Edges edges, uint32_t* end,
   }
   wire::GraphNodeKind kind = wire::GraphNodeKind::kEmpty;
   Body body;
-  OPENMPS_CUDA_CHECK(make_body(session_, node.work, node.type, &kind, &body));
+  OPENMPS_CUDA_CHECK(make_body(session_, node.work, &kind, &body));
   place.kind = kind;
   *end = place.step = append(node, kind, std::move(edges), std::move(body));
   return CUDA_SUCCESS;
@@ -313,7 +277,7 @@ CUresult GraphPlan::add_conditional(const GraphNode& node, const ConditionalWork
                                          static_cast<uint32_t>(conditional.type),
                                          static_cast<uint32_t>(conditional.bodies.size())};
   Body body;
-  append_bytes(&body, &described, 1);
+  append_value(&body, described);
   *end = places_[node.handle].step =
       append(node, wire::GraphNodeKind::kConditional, std::move(edges), std::move(body));
   const uint32_t around = parent_;
@@ -330,9 +294,8 @@ CUresult GraphPlan::add_conditional(const GraphNode& node, const ConditionalWork
 
 CUresult GraphPlan::add_host_call(const GraphNode& node, std::unique_ptr<GraphHostCall> call,
                                   Edges edges, uint32_t* end) {
-  const wire::HostFunction function{0, call->slot};
   Body body;
-  append_bytes(&body, &function, 1);
+  append_value(&body, wire::HostFunction{0, call->slot});
   places_[node.handle].host_call = call.get();
   resources_.host_calls.push_back(std::move(call));
   *end = append(node, wire::GraphNodeKind::kHostCall, std::move(edges), std::move(body));

@@ -59,15 +59,12 @@ class GraphPlan {
 };
 
 // The body of a step that runs on the GPU. Errors: as of GraphPlan::add().
-[[nodiscard]] CUresult make_body(Session& session, const Work& work, CUgraphNodeType type,
-                                 wire::GraphNodeKind* kind, Body* body);
+[[nodiscard]] CUresult make_body(Session& session, const Work& work, wire::GraphNodeKind* kind,
+                                 Body* body);
 // A pageable copy's two halves: `direct` is the part that the GPU does (its box is empty if there
 // is none), `call` the other.
 [[nodiscard]] CUresult split_copy(Session& session, const CopyWork& copy, GraphHostCall* call,
                                   CopyWork* direct);
-[[nodiscard]] inline bool is_pageable(const CopyWork& copy) {
-  return copy.destination.place == Place::kPageable || copy.source.place == Place::kPageable;
-}
 // Carries out the host's half: a CUhostFn whose argument is the GraphHostCall.
 void run_graph_copy(void* call);
 

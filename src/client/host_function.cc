@@ -2,7 +2,9 @@
 // Calls inside of a program's functions. See host_function.h.
 #include "client/host_function.h"
 
+#include <algorithm>
 #include <atomic>
+#include <iterator>
 
 #include "api/client_hooks.h"
 
@@ -14,109 +16,108 @@ constinit std::atomic<uint32_t> g_running{0};  // scopes; one in general, for th
 
 // What an H200's driver does not refuse (cuLaunchKernel it does, cuLaunchKernelEx it does not).
 bool is_let_through(DriverSymbol symbol) {
-  switch (symbol) {
-    case DriverSymbol::cuCtxSynchronize:
-    case DriverSymbol::cuCtxSynchronize_v2:
-    case DriverSymbol::cuDriverGetVersion:
-    case DriverSymbol::cuEventDestroy:
-    case DriverSymbol::cuEventDestroy_v2:
-    case DriverSymbol::cuEventElapsedTime:
-    case DriverSymbol::cuEventElapsedTime_v2:
-    case DriverSymbol::cuEventQuery:
-    case DriverSymbol::cuEventRecord:
-    case DriverSymbol::cuEventRecordWithFlags:
-    case DriverSymbol::cuEventRecordWithFlags_ptsz:
-    case DriverSymbol::cuEventRecord_ptsz:
-    case DriverSymbol::cuEventSynchronize:
-    case DriverSymbol::cuGetErrorName:
-    case DriverSymbol::cuGetErrorString:
-    case DriverSymbol::cuGetExportTable:
-    case DriverSymbol::cuGetProcAddress:
-    case DriverSymbol::cuGetProcAddress_v2:
-    case DriverSymbol::cuGraphAddEmptyNode:
-    case DriverSymbol::cuGraphAddHostNode:
-    case DriverSymbol::cuGraphLaunch:
-    case DriverSymbol::cuGraphLaunch_ptsz:
-    case DriverSymbol::cuGraphUpload:
-    case DriverSymbol::cuGraphUpload_ptsz:
-    case DriverSymbol::cuInit:
-    case DriverSymbol::cuLaunchCooperativeKernel:
-    case DriverSymbol::cuLaunchCooperativeKernel_ptsz:
-    case DriverSymbol::cuLaunchHostFunc:
-    case DriverSymbol::cuLaunchHostFunc_ptsz:
-    case DriverSymbol::cuLaunchKernelEx:
-    case DriverSymbol::cuLaunchKernelEx_ptsz:
-    case DriverSymbol::cuMemsetD16Async:
-    case DriverSymbol::cuMemsetD16Async_ptsz:
-    case DriverSymbol::cuMemsetD2D16Async:
-    case DriverSymbol::cuMemsetD2D16Async_ptsz:
-    case DriverSymbol::cuMemsetD2D32Async:
-    case DriverSymbol::cuMemsetD2D32Async_ptsz:
-    case DriverSymbol::cuMemsetD2D8Async:
-    case DriverSymbol::cuMemsetD2D8Async_ptsz:
-    case DriverSymbol::cuMemsetD32Async:
-    case DriverSymbol::cuMemsetD32Async_ptsz:
-    case DriverSymbol::cuMemsetD8Async:
-    case DriverSymbol::cuMemsetD8Async_ptsz:
-    case DriverSymbol::cuStreamAddCallback:
-    case DriverSymbol::cuStreamAddCallback_ptsz:
-    case DriverSymbol::cuStreamBatchMemOp:
-    case DriverSymbol::cuStreamBatchMemOp_ptsz:
-    case DriverSymbol::cuStreamBatchMemOp_v2:
-    case DriverSymbol::cuStreamBatchMemOp_v2_ptsz:
-    case DriverSymbol::cuStreamBeginCapture:
-    case DriverSymbol::cuStreamBeginCapture_ptsz:
-    case DriverSymbol::cuStreamBeginCapture_v2:
-    case DriverSymbol::cuStreamBeginCapture_v2_ptsz:
-    case DriverSymbol::cuStreamDestroy:
-    case DriverSymbol::cuStreamDestroy_v2:
-    case DriverSymbol::cuStreamEndCapture:
-    case DriverSymbol::cuStreamEndCapture_ptsz:
-    case DriverSymbol::cuStreamGetAttribute:
-    case DriverSymbol::cuStreamGetAttribute_ptsz:
-    case DriverSymbol::cuStreamGetCaptureInfo:
-    case DriverSymbol::cuStreamGetCaptureInfo_ptsz:
-    case DriverSymbol::cuStreamGetCaptureInfo_v2:
-    case DriverSymbol::cuStreamGetCaptureInfo_v2_ptsz:
-    case DriverSymbol::cuStreamGetCaptureInfo_v3:
-    case DriverSymbol::cuStreamGetCaptureInfo_v3_ptsz:
-    case DriverSymbol::cuStreamGetCtx:
-    case DriverSymbol::cuStreamGetCtx_ptsz:
-    case DriverSymbol::cuStreamGetCtx_v2:
-    case DriverSymbol::cuStreamGetCtx_v2_ptsz:
-    case DriverSymbol::cuStreamGetDevice:
-    case DriverSymbol::cuStreamGetDevice_ptsz:
-    case DriverSymbol::cuStreamGetFlags:
-    case DriverSymbol::cuStreamGetFlags_ptsz:
-    case DriverSymbol::cuStreamGetGreenCtx:
-    case DriverSymbol::cuStreamGetId:
-    case DriverSymbol::cuStreamGetId_ptsz:
-    case DriverSymbol::cuStreamGetPriority:
-    case DriverSymbol::cuStreamGetPriority_ptsz:
-    case DriverSymbol::cuStreamIsCapturing:
-    case DriverSymbol::cuStreamIsCapturing_ptsz:
-    case DriverSymbol::cuStreamQuery:
-    case DriverSymbol::cuStreamQuery_ptsz:
-    case DriverSymbol::cuStreamSetAttribute:
-    case DriverSymbol::cuStreamSetAttribute_ptsz:
-    case DriverSymbol::cuStreamSynchronize:
-    case DriverSymbol::cuStreamSynchronize_ptsz:
-    case DriverSymbol::cuStreamWaitEvent:
-    case DriverSymbol::cuStreamWaitEvent_ptsz:
-    case DriverSymbol::cuStreamWaitValue32_v2:
-    case DriverSymbol::cuStreamWaitValue32_v2_ptsz:
-    case DriverSymbol::cuStreamWaitValue64_v2:
-    case DriverSymbol::cuStreamWaitValue64_v2_ptsz:
-    case DriverSymbol::cuStreamWriteValue32_v2:
-    case DriverSymbol::cuStreamWriteValue32_v2_ptsz:
-    case DriverSymbol::cuStreamWriteValue64_v2:
-    case DriverSymbol::cuStreamWriteValue64_v2_ptsz:
-    case DriverSymbol::cuThreadExchangeStreamCaptureMode:
-    case DriverSymbol::cuUserObjectCreate:
-    case DriverSymbol::cuUserObjectRelease:
-    case DriverSymbol::cuUserObjectRetain: return true;
-    default: return false;
-  }
+  using enum DriverSymbol;
+  static constexpr DriverSymbol kLetThrough[] = {cuCtxSynchronize,
+                                                 cuCtxSynchronize_v2,
+                                                 cuDriverGetVersion,
+                                                 cuEventDestroy,
+                                                 cuEventDestroy_v2,
+                                                 cuEventElapsedTime,
+                                                 cuEventElapsedTime_v2,
+                                                 cuEventQuery,
+                                                 cuEventRecord,
+                                                 cuEventRecordWithFlags,
+                                                 cuEventRecordWithFlags_ptsz,
+                                                 cuEventRecord_ptsz,
+                                                 cuEventSynchronize,
+                                                 cuGetErrorName,
+                                                 cuGetErrorString,
+                                                 cuGetExportTable,
+                                                 cuGetProcAddress,
+                                                 cuGetProcAddress_v2,
+                                                 cuGraphAddEmptyNode,
+                                                 cuGraphAddHostNode,
+                                                 cuGraphLaunch,
+                                                 cuGraphLaunch_ptsz,
+                                                 cuGraphUpload,
+                                                 cuGraphUpload_ptsz,
+                                                 cuInit,
+                                                 cuLaunchCooperativeKernel,
+                                                 cuLaunchCooperativeKernel_ptsz,
+                                                 cuLaunchHostFunc,
+                                                 cuLaunchHostFunc_ptsz,
+                                                 cuLaunchKernelEx,
+                                                 cuLaunchKernelEx_ptsz,
+                                                 cuMemsetD16Async,
+                                                 cuMemsetD16Async_ptsz,
+                                                 cuMemsetD2D16Async,
+                                                 cuMemsetD2D16Async_ptsz,
+                                                 cuMemsetD2D32Async,
+                                                 cuMemsetD2D32Async_ptsz,
+                                                 cuMemsetD2D8Async,
+                                                 cuMemsetD2D8Async_ptsz,
+                                                 cuMemsetD32Async,
+                                                 cuMemsetD32Async_ptsz,
+                                                 cuMemsetD8Async,
+                                                 cuMemsetD8Async_ptsz,
+                                                 cuStreamAddCallback,
+                                                 cuStreamAddCallback_ptsz,
+                                                 cuStreamBatchMemOp,
+                                                 cuStreamBatchMemOp_ptsz,
+                                                 cuStreamBatchMemOp_v2,
+                                                 cuStreamBatchMemOp_v2_ptsz,
+                                                 cuStreamBeginCapture,
+                                                 cuStreamBeginCapture_ptsz,
+                                                 cuStreamBeginCapture_v2,
+                                                 cuStreamBeginCapture_v2_ptsz,
+                                                 cuStreamDestroy,
+                                                 cuStreamDestroy_v2,
+                                                 cuStreamEndCapture,
+                                                 cuStreamEndCapture_ptsz,
+                                                 cuStreamGetAttribute,
+                                                 cuStreamGetAttribute_ptsz,
+                                                 cuStreamGetCaptureInfo,
+                                                 cuStreamGetCaptureInfo_ptsz,
+                                                 cuStreamGetCaptureInfo_v2,
+                                                 cuStreamGetCaptureInfo_v2_ptsz,
+                                                 cuStreamGetCaptureInfo_v3,
+                                                 cuStreamGetCaptureInfo_v3_ptsz,
+                                                 cuStreamGetCtx,
+                                                 cuStreamGetCtx_ptsz,
+                                                 cuStreamGetCtx_v2,
+                                                 cuStreamGetCtx_v2_ptsz,
+                                                 cuStreamGetDevice,
+                                                 cuStreamGetDevice_ptsz,
+                                                 cuStreamGetFlags,
+                                                 cuStreamGetFlags_ptsz,
+                                                 cuStreamGetGreenCtx,
+                                                 cuStreamGetId,
+                                                 cuStreamGetId_ptsz,
+                                                 cuStreamGetPriority,
+                                                 cuStreamGetPriority_ptsz,
+                                                 cuStreamIsCapturing,
+                                                 cuStreamIsCapturing_ptsz,
+                                                 cuStreamQuery,
+                                                 cuStreamQuery_ptsz,
+                                                 cuStreamSetAttribute,
+                                                 cuStreamSetAttribute_ptsz,
+                                                 cuStreamSynchronize,
+                                                 cuStreamSynchronize_ptsz,
+                                                 cuStreamWaitEvent,
+                                                 cuStreamWaitEvent_ptsz,
+                                                 cuStreamWaitValue32_v2,
+                                                 cuStreamWaitValue32_v2_ptsz,
+                                                 cuStreamWaitValue64_v2,
+                                                 cuStreamWaitValue64_v2_ptsz,
+                                                 cuStreamWriteValue32_v2,
+                                                 cuStreamWriteValue32_v2_ptsz,
+                                                 cuStreamWriteValue64_v2,
+                                                 cuStreamWriteValue64_v2_ptsz,
+                                                 cuThreadExchangeStreamCaptureMode,
+                                                 cuUserObjectCreate,
+                                                 cuUserObjectRelease,
+                                                 cuUserObjectRetain};
+  return std::find(std::begin(kLetThrough), std::end(kLetThrough), symbol) != std::end(kLetThrough);
 }
 
 }  // namespace

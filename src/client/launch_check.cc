@@ -88,12 +88,12 @@ CUresult check_function_clusters(const wire::DeviceFacts& facts, const Function&
              : CUDA_SUCCESS;
 }
 
-CUresult check_values(const wire::DeviceFacts& facts, const LaunchConfiguration& config) {
+CUresult check_attributes(const wire::DeviceFacts& facts, const LaunchConfiguration& config) {
   const cuda::LaunchAttributeLimits limits{
       facts.attribute[CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE],
       facts.attribute[CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT]};
-  for (uint32_t i = 0; i < config.attribute_count; ++i) {
-    OPENMPS_CUDA_CHECK(cuda::check_launch_attribute(config.attributes[i], limits));
+  for (const CUlaunchAttribute& attribute : config.attributes) {
+    OPENMPS_CUDA_CHECK(cuda::check_launch_attribute(attribute, limits));
   }
   return CUDA_SUCCESS;
 }
@@ -134,7 +134,7 @@ CUresult check_launch(Session& session, const Context& context, const Function& 
                       const LaunchConfiguration& config) {
   const wire::DeviceFacts& facts = session.device(context.device);
   OPENMPS_CUDA_CHECK(check_dimensions(facts, function, config));
-  if (config.attribute_count != 0) OPENMPS_CUDA_CHECK(check_values(facts, config));
+  if (!config.attributes.empty()) OPENMPS_CUDA_CHECK(check_attributes(facts, config));
   if (concerns_clusters(function, config)) {
     OPENMPS_CUDA_CHECK(check_function_clusters(facts, function, config));
   }
@@ -148,7 +148,7 @@ CUresult check_launch(Session& session, const Context& context, const Function& 
 bool is_known_shape(const Function& function, const LaunchConfiguration& config) {
   const uint64_t block = function.known_block.load(std::memory_order_relaxed);
   if (block != kAnyBlock && block != packed_block(config)) return false;
-  if (config.attribute_count == 0) return true;
+  if (config.attributes.empty()) return true;
   const uint64_t cluster = packed_cluster(config);
   return cluster == 0 || cluster == function.known_cluster.load(std::memory_order_relaxed);
 }

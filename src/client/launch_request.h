@@ -3,23 +3,29 @@
 // the kernel's layout. On the program's threads.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <span>
 
 #include "client/objects.h"
 #include "cuda/abi.h"
 #include "cuda/launch_attributes.h"
+#include "wire/commands.h"
 
 namespace openmps::client {
 
-struct LaunchConfiguration {
-  uint32_t grid[3];
-  uint32_t block[3];
-  uint32_t shared_bytes;
-  const CUlaunchAttribute* attributes = nullptr;
-  uint32_t attribute_count = 0;
-  uint32_t flags = 0;                    // wire::kLaunchCooperative
+struct LaunchShape {
+  std::array<uint32_t, 3> grid{1, 1, 1};
+  std::array<uint32_t, 3> block{1, 1, 1};
+  uint32_t shared_bytes = 0;
+  uint32_t flags = 0;  // wire::kLaunchCooperative
+};
+
+struct LaunchConfiguration : LaunchShape {
+  std::span<const CUlaunchAttribute> attributes{};
   cuda::Dimensions cluster{};            // zeros: not said
   cuda::Dimensions preferred_cluster{};  // likewise
+  std::span<Event* const> events{};      // that the launch records
 };
 
 // Where the parameter bytes come from: pointers by the kernel's layout, or the program's own
@@ -38,5 +44,10 @@ struct LaunchParameters {
 // Writes parameters.bytes to `target`.
 void pack_parameters(const Function& function, const LaunchParameters& parameters,
                      unsigned char* target);
+
+// The launch as its command says it, of a stream or a node; the tail comes by itself.
+[[nodiscard]] wire::Launch launch_command(const Function& function,
+                                          const LaunchConfiguration& config,
+                                          uint32_t parameter_bytes, wire::Id target);
 
 }  // namespace openmps::client

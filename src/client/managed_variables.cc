@@ -145,8 +145,10 @@ CUresult ManagedVariables::send(Session& session, Stream& stream) {
     std::byte* known = variable.known.data();
     for (const auto& [first, end] : changed_runs(variable.here(), known, variable.known.size())) {
       memcpy(known + first, variable.here() + first, end - first);
-      OPENMPS_CUDA_CHECK(transfer(session, stream, on_device(variable.address + first),
-                                  here(known + first), {.width = end - first}, false));
+      OPENMPS_CUDA_CHECK(transfer(
+          session, stream,
+          {on_device(variable.address + first), here(known + first), {.width = end - first}},
+          false));
     }
   }
   return CUDA_SUCCESS;
@@ -157,8 +159,9 @@ CUresult ManagedVariables::fetch_locked(Session& session, Stream& stream, Variab
   fresh_.resize(std::max(fresh_.size(), std::min(bytes, kFetchBytes)));
   for (size_t at = 0; at < bytes; at += kFetchBytes) {
     const size_t length = std::min(kFetchBytes, bytes - at);
-    OPENMPS_CUDA_CHECK(transfer(session, stream, here(fresh_.data()),
-                                on_device(variable.address + at), {.width = length}, true));
+    OPENMPS_CUDA_CHECK(
+        transfer(session, stream,
+                 {here(fresh_.data()), on_device(variable.address + at), {.width = length}}, true));
     take_over(variable.here() + at, variable.known.data() + at, fresh_.data(), length);
   }
   return CUDA_SUCCESS;

@@ -2,13 +2,33 @@
 // cuMemset*: one command each, checked against the allocation. Implementations behind the generated
 // entry points, on the program's threads.
 #include "api/client_impl.h"
-#include "client/stream.h"
-#include "client/thread_state.h"
+#include "client/submit.h"
 #include "client/transfer.h"
 #include "client/work_check.h"
 
 namespace openmps::client {
 namespace {
+
+struct Fill : FillWork {
+  bool wait = false;
+
+  // Where it writes is looked at when the graph is instantiated: cuDNN captures its work with
+  // made-up addresses to learn the size of its grids, and throws the graph away.
+  CUresult describe(Session&, Work* work) const {
+    OPENMPS_CUDA_CHECK(check_fill(parameters));
+    *work = FillWork(*this);
+    return CUDA_SUCCESS;
+  }
+  CUresult issue(Session& session, Stream& stream) const {
+    OPENMPS_CUDA_CHECK(check_fill(session, parameters));
+    const bool pinned = session.pinned.in_heap(parameters.dst);
+    OPENMPS_CUDA_CHECK(push_work(session, stream, fill_command(parameters, stream.id)));
+    // CUDA's synchronous fills return at once, except for host memory.
+    return wait && (pinned || ends_before_return(session, stream, parameters.dst))
+               ? synchronize_stream(session, stream)
+               : CUDA_SUCCESS;
+  }
+};
 
 CUresult fill_memory(CUdeviceptr address, size_t pitch, uint32_t value, uint32_t element,
                      size_t width, size_t height, CUstream handle, bool wait) {
@@ -17,19 +37,7 @@ CUresult fill_memory(CUdeviceptr address, size_t pitch, uint32_t value, uint32_t
   Stream* stream = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session, &context, handle, &stream));
   if (width == 0 || height == 0) return CUDA_SUCCESS;
-  const CUDA_MEMSET_NODE_PARAMS fill{address, pitch, value, element, width, height};
-  if (stream->capture.load(std::memory_order_relaxed) != 0) {
-    OPENMPS_CUDA_CHECK(check_fill(fill));
-    return capture_work(*session, *stream, CU_GRAPH_NODE_TYPE_MEMSET, FillWork{fill});
-  }
-  OPENMPS_CUDA_CHECK(check_fill(*session, fill));
-  const bool pinned = session->pinned.in_heap(address);
-  OPENMPS_CUDA_CHECK(push_work(
-      *session, *stream, wire::Memset{stream->id, element, address, pitch, width, height, value}));
-  // CUDA's synchronous fills return at once, except for host memory.
-  return wait && (pinned || ends_before_return(*session, *stream, address))
-             ? synchronize_stream(*session, *stream)
-             : CUDA_SUCCESS;
+  return submit(*session, *stream, Fill{{{address, pitch, value, element, width, height}}, wait});
 }
 
 }  // namespace

@@ -12,7 +12,7 @@
 #include "api/client_impl.h"
 #include "base/shared_memory.h"
 #include "client/graph_params.h"
-#include "client/stream.h"
+#include "client/submit.h"
 #include "client/thread_state.h"
 
 namespace openmps::client {
@@ -50,51 +50,69 @@ MemoryPool* add_pool(Session& session, uint32_t device, Arena* arena) {
   return pool;
 }
 
-// A captured allocation belongs to the graph, and lives from launch to launch.
-CUresult capture_allocation(Session& session, Stream& stream, size_t bytes, CUdeviceptr* address) {
-  CUDA_MEM_ALLOC_NODE_PARAMS parameters{};
-  parameters.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-  parameters.poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE,
-                                   static_cast<int>(stream.context->device)};
-  parameters.bytesize = bytes;
-  Work work;
-  OPENMPS_CUDA_CHECK(read_allocation(session, &parameters, &work));
-  OPENMPS_CUDA_CHECK(capture_work(session, stream, CU_GRAPH_NODE_TYPE_MEM_ALLOC, std::move(work)));
-  *address = parameters.dptr;
-  return CUDA_SUCCESS;
-}
+// ---- Allocations and frees in stream order ------------------------------------------------------
 
-CUresult end_of(Session& session, Stream& stream, FencePoint* point) {
-  const Channel::Order order = session.channel.order();
-  return session.fences.cover(order, stream, point);
-}
+struct Allocation {
+  MemoryPool* pool;  // null: the current one of the device
+  Context& context;  // the stream's
+  size_t bytes;
+  CUdeviceptr* address;
 
-// The memory of a graph that its launch left to the program.
-CUresult free_of_graph(Session& session, Stream& stream, CUdeviceptr address) {
-  FencePoint point;
-  OPENMPS_CUDA_CHECK(end_of(session, stream, &point));
-  return session.graph_memory.close(address, point) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
+  // A captured allocation belongs to the graph, and lives from launch to launch.
+  CUresult describe(Session& session, Work* work) const {
+    CUDA_MEM_ALLOC_NODE_PARAMS parameters{};
+    parameters.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    parameters.poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, static_cast<int>(context.device)};
+    parameters.bytesize = bytes;
+    OPENMPS_CUDA_CHECK(read_node(session, context, &parameters, work));
+    *address = parameters.dptr;
+    return CUDA_SUCCESS;
+  }
+  CUresult issue(Session& session, Stream& stream) const {
+    OPENMPS_CUDA_CHECK(check_unsafe(session));
+    if (bytes == 0) return CUDA_SUCCESS;
+    const MemoryPool& from = pool != nullptr ? *pool : *session.current_pool[context.device].load();
+    Context& owner = from.device == context.device ? context : *session.primary[from.device];
+    return session.memory.allocate_async(owner, *from.arena, from.handle, stream, bytes, address);
+  }
+};
 
-// `pool` null: the current one of the context's device.
+struct Free : FreeWork {
+  CUresult describe(Session&, Work* work) const {
+    *work = FreeWork(*this);
+    return CUDA_SUCCESS;
+  }
+  CUresult issue(Session& session, Stream& stream) const {
+    OPENMPS_CUDA_CHECK(check_unsafe(session));
+    // What was imported from a pool is freed like what was allocated.
+    if (session.opened.contains(address)) return session.opened.close(session, address);
+    // What a graph's launch left to the program is the graph's.
+    const bool of_graph = session.graph_memory.owns(address);
+    DeviceMemory::Entry entry;
+    if (!of_graph) OPENMPS_CUDA_CHECK(session.memory.forget(address, &entry));
+    FencePoint point;
+    {
+      const Channel::Order order = session.channel.order();
+      OPENMPS_CUDA_CHECK(session.fences.cover(order, stream, &point));
+    }
+    if (of_graph) {
+      return session.graph_memory.close(address, point) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    }
+    session.memory.release_after(entry, point);
+    return CUDA_SUCCESS;
+  }
+};
+
 CUresult allocate(CUdeviceptr* address, size_t bytes, MemoryPool* pool, CUstream handle) {
   Session* session = nullptr;
   Context* context = nullptr;
   Stream* stream = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session, &context, handle, &stream));
   if (address == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (stream->capture.load(std::memory_order_relaxed) != 0) {
-    return capture_allocation(*session, *stream, bytes, address);
-  }
-  OPENMPS_CUDA_CHECK(check_unsafe(*session));
-  if (bytes == 0) {
-    *address = 0;
-    return CUDA_SUCCESS;
-  }
-  if (pool == nullptr) pool = session->current_pool[context->device].load();
-  Context* owner = pool->device == context->device ? context : session->primary[pool->device];
-  return session->memory.allocate_async(*owner, *pool->arena, pool->handle, *stream, bytes,
-                                        address);
+  CUdeviceptr made = 0;
+  OPENMPS_CUDA_CHECK(submit(*session, *stream, Allocation{pool, *stream->context, bytes, &made}));
+  *address = made;
+  return CUDA_SUCCESS;
 }
 
 // ---- Locations --------------------------------------------------------------------------------
@@ -272,19 +290,7 @@ CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
   Stream* stream = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session, &context, hStream, &stream));
   if (dptr == 0) return CUDA_SUCCESS;
-  if (stream->capture.load(std::memory_order_relaxed) != 0) {
-    return capture_work(*session, *stream, CU_GRAPH_NODE_TYPE_MEM_FREE, FreeWork{dptr});
-  }
-  OPENMPS_CUDA_CHECK(check_unsafe(*session));
-  if (session->graph_memory.owns(dptr)) return free_of_graph(*session, *stream, dptr);
-  // What was imported from a pool is freed like what was allocated.
-  if (session->opened.contains(dptr)) return session->opened.close(*session, dptr);
-  DeviceMemory::Entry entry;
-  OPENMPS_CUDA_CHECK(session->memory.forget(dptr, &entry));
-  FencePoint point;
-  OPENMPS_CUDA_CHECK(end_of(*session, *stream, &point));
-  session->memory.release_after(entry, point);
-  return CUDA_SUCCESS;
+  return submit(*session, *stream, Free{{dptr}});
 }
 
 // ---- Attributes -------------------------------------------------------------------------------

@@ -9,6 +9,7 @@
 
 #include "api/client_impl.h"
 #include "client/stream.h"
+#include "client/submit.h"
 #include "client/thread_state.h"
 #include "client/work_check.h"
 #include "cuda/stream_attributes.h"
@@ -28,6 +29,67 @@ CUgreenCtx green_of(const Stream& stream) {
   return green != nullptr ? green->as<CUgreenCtx>() : nullptr;
 }
 
+struct Values {
+  CUcontext context;
+  ValueOperations operations;
+
+  CUresult describe(Session&, Work* work) const {
+    *work = WordsWork{context, {operations.begin(), operations.end()}, 0};
+    return CUDA_SUCCESS;
+  }
+  CUresult issue(Session& session, Stream& stream) const {
+    OPENMPS_CUDA_CHECK(check_value_places(session, operations));
+    if (operations.empty()) return CUDA_SUCCESS;
+    wire::ValueOperation values[wire::kMaxBatch];
+    for (size_t i = 0; i < operations.size(); ++i) values[i] = wire_value(operations[i]);
+    const auto [value, kind] = std::pair(values[0].value, values[0].kind);
+    if (operations.size() == 1 && kind == wire::ValueKind::kWrite) {
+      return push_work(session, stream, wire::StreamWriteValue{value, stream.id});
+    }
+    if (operations.size() == 1 && kind == wire::ValueKind::kWait) {
+      return push_work(session, stream, wire::StreamWaitValue{value, stream.id});
+    }
+    return push_work(session, stream, wire::StreamBatch{stream.id}, {{values, operations.size()}});
+  }
+};
+
+struct HostFunction : HostWork {
+  CUresult describe(Session&, Work* work) const {
+    *work = HostWork(*this);
+    return CUDA_SUCCESS;
+  }
+  CUresult issue(Session& session, Stream& stream) const {
+    return session.callbacks.enqueue(stream,
+                                     {parameters.fn, nullptr, nullptr, parameters.userData});
+  }
+};
+
+struct Callback : HostCall {
+  CUresult issue(Session& session, Stream& stream) const {
+    return session.callbacks.enqueue(stream, *this);
+  }
+};
+
+struct EventWait {
+  Event& event;
+  unsigned int flags;
+
+  CUresult capture(Session& session, Stream& stream, uint32_t) const {
+    return flags == CU_EVENT_WAIT_EXTERNAL
+               ? capture_work(session, stream, WaitWork{event.as<CUevent>()})
+               : capture_wait(session, stream, event);
+  }
+  CUresult issue(Session& session, Stream& stream) const {
+    if (flags == CU_EVENT_WAIT_EXTERNAL) return CUDA_ERROR_ILLEGAL_STATE;
+    if (event.capture.load(std::memory_order_acquire) != 0) {
+      return capture_wait(session, stream, event);
+    }
+    const FencePoint point = FencePoint::from_bits(event.recorded.load(std::memory_order_acquire));
+    if (!event.shared && session.fences.reached(point)) return CUDA_SUCCESS;
+    return push_work(session, stream, wire::StreamWaitEvent{stream.id, event.id, flags});
+  }
+};
+
 // A batch of any length, one alone included.
 CUresult stream_values(CUstream handle, ValueOperations operations, unsigned int flags) {
   Session* session = nullptr;
@@ -35,23 +97,7 @@ CUresult stream_values(CUstream handle, ValueOperations operations, unsigned int
   Stream* stream = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session, &context, handle, &stream));
   OPENMPS_CUDA_CHECK(check_values(operations, flags));
-  if (stream->capture.load(std::memory_order_relaxed) != 0) {
-    return capture_work(
-        *session, *stream, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
-        WordsWork{context->as<CUcontext>(), {operations.begin(), operations.end()}, 0});
-  }
-  OPENMPS_CUDA_CHECK(check_value_places(*session, operations));
-  if (operations.empty()) return CUDA_SUCCESS;
-  wire::ValueOperation values[wire::kMaxBatch];
-  for (size_t i = 0; i < operations.size(); ++i) values[i] = wire_value(operations[i]);
-  const auto [value, kind] = std::pair(values[0].value, values[0].kind);
-  if (operations.size() == 1 && kind == wire::ValueKind::kWrite) {
-    return push_work(*session, *stream, wire::StreamWriteValue{value, stream->id});
-  }
-  if (operations.size() == 1 && kind == wire::ValueKind::kWait) {
-    return push_work(*session, *stream, wire::StreamWaitValue{value, stream->id});
-  }
-  return push_work(*session, *stream, wire::StreamBatch{stream->id}, {{values, operations.size()}});
+  return submit(*session, *stream, Values{context->as<CUcontext>(), operations});
 }
 
 CUresult stream_value(CUstream handle, const cuda::StreamValue& value) {
@@ -205,17 +251,7 @@ CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
   if ((Flags & ~static_cast<unsigned int>(CU_EVENT_WAIT_EXTERNAL)) != 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  const bool captures = stream->capture.load(std::memory_order_relaxed) != 0;
-  if (Flags == CU_EVENT_WAIT_EXTERNAL) {
-    if (!captures) return CUDA_ERROR_ILLEGAL_STATE;
-    return capture_work(*session, *stream, CU_GRAPH_NODE_TYPE_WAIT_EVENT, EventWork{hEvent});
-  }
-  if (captures || event->capture.load(std::memory_order_acquire) != 0) {
-    return capture_wait(*session, *stream, *event);
-  }
-  const FencePoint point = FencePoint::from_bits(event->recorded.load(std::memory_order_acquire));
-  if (!event->shared && session->fences.reached(point)) return CUDA_SUCCESS;
-  return push_work(*session, *stream, wire::StreamWaitEvent{stream->id, event->id, Flags});
+  return submit(*session, *stream, EventWait{*event, Flags});
 }
 
 CUresult cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void* userData,
@@ -225,8 +261,7 @@ CUresult cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void* 
   Stream* stream = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session, &context, hStream, &stream));
   if (callback == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
-  OPENMPS_CUDA_CHECK(refuse_capturing(*session, *stream));
-  return session->callbacks.enqueue(*stream, HostCall{nullptr, callback, hStream, userData});
+  return submit(*session, *stream, Callback{{nullptr, callback, hStream, userData}});
 }
 
 CUresult cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void* userData) {
@@ -235,10 +270,7 @@ CUresult cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void* userData) {
   Stream* stream = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session, &context, hStream, &stream));
   if (fn == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (stream->capture.load(std::memory_order_relaxed) != 0) {
-    return capture_work(*session, *stream, CU_GRAPH_NODE_TYPE_HOST, HostWork{{fn, userData}});
-  }
-  return session->callbacks.enqueue(*stream, HostCall{fn, nullptr, nullptr, userData});
+  return submit(*session, *stream, HostFunction{{{fn, userData}}});
 }
 
 // Managed memory is always visible to the host and every stream: nothing to attach.

@@ -7,12 +7,11 @@
 #include <algorithm>
 #include <atomic>
 
-#include "client/capture.h"
 #include "client/graph_params.h"
 #include "client/session.h"
-#include "client/stream.h"
-#include "client/thread_state.h"
+#include "client/submit.h"
 #include "cuda/box.h"
+#include "cuda/copies.h"
 
 namespace openmps::client {
 namespace {
@@ -36,17 +35,19 @@ struct Batch {
 // A box cut into batches that fit a piece, by number, so that threads can take them in any order.
 class Plan {
  public:
-  Plan(const Side& destination, const Side& source, const Box& box)
-      : destination_(destination), source_(source), box_(box) {
+  explicit Plan(const Copy& copy) : copy_(copy) {
+    const Box& box = copy.box;
     columns_ = std::min(box.width, kLargePieceBytes);
     rows_ = columns_ < box.width ? 1 : std::min(box.height, kLargePieceBytes / box.width);
     column_batches_ = (box.width + columns_ - 1) / columns_;
     row_batches_ = (box.height + rows_ - 1) / rows_;
   }
-  [[nodiscard]] uint64_t count() const { return column_batches_ * row_batches_ * box_.depth; }
-  [[nodiscard]] uint64_t bytes() const { return box_.width * box_.height * box_.depth; }
-  [[nodiscard]] const Side& destination() const { return destination_; }
-  [[nodiscard]] const Side& source() const { return source_; }
+  [[nodiscard]] uint64_t count() const { return column_batches_ * row_batches_ * copy_.box.depth; }
+  [[nodiscard]] uint64_t bytes() const {
+    return copy_.box.width * copy_.box.height * copy_.box.depth;
+  }
+  [[nodiscard]] const Side& destination() const { return copy_.destination; }
+  [[nodiscard]] const Side& source() const { return copy_.source; }
 
   [[nodiscard]] Batch batch(uint64_t number) const {
     const uint64_t column = number % column_batches_ * columns_;
@@ -55,19 +56,17 @@ class Plan {
     const auto place = [&](const Side& side) {
       return side.address + slice * side.slice + row * side.pitch + column;
     };
-    return {std::min(columns_, box_.width - column),
-            std::min(rows_, box_.height - row),
-            place(destination_),
-            place(source_),
+    return {std::min(columns_, copy_.box.width - column),
+            std::min(rows_, copy_.box.height - row),
+            place(copy_.destination),
+            place(copy_.source),
             column,
             row,
             slice};
   }
 
  private:
-  const Side destination_;
-  const Side source_;
-  const Box box_;
+  const Copy& copy_;
   uint64_t columns_;
   uint64_t rows_;
   uint64_t column_batches_;
@@ -96,6 +95,12 @@ CUresult push_batch(Session& session, const Channel::Order& order, Stream& strea
       order, wire::Memcpy3D{stream.id, flags, batch.destination, batch.source, destination_pitch,
                             source_pitch, destination_pitch * batch.rows, source_pitch * batch.rows,
                             batch.width, batch.rows, 1});
+}
+
+// `column`, `row` and `slice` into the box.
+wire::ArraySide array_side(const Side& side, uint64_t column, uint64_t row, uint64_t slice) {
+  if (side.place != Place::kArray) return {0, 0, 0, 0, 0, side.address, side.pitch, side.slice};
+  return {side.array->id, 0, side.x + column, side.y + row, side.z + slice, 0, 0, 0};
 }
 
 wire::ArraySide piece_side(const Staging::Piece& piece, const Batch& batch) {
@@ -292,35 +297,80 @@ bool contiguous(const Side& side, const Box& box) {
          (box.depth == 1 || side.slice == box.width * box.height);
 }
 
+bool on_device(const Side& side) {
+  return side.place == Place::kDevice || side.place == Place::kArray;
+}
+
 // Copies on the host happen on the caller, behind all that a copy in the stream comes behind.
-CUresult copy_on_host(Session& session, Stream& stream, const Side& destination, const Side& source,
-                      const Box& box) {
+CUresult copy_on_host(Session& session, Stream& stream, const Copy& copy) {
   FencePoint point;
   {
     const Channel::Order order = session.channel.order();
     OPENMPS_CUDA_CHECK(session.fences.cover_in_order(order, stream, &point));
   }
   OPENMPS_CUDA_CHECK(wait_in_stream(session, stream, point));
-  copy_in_memory(destination, source, box);
+  copy_in_memory(copy);
   return CUDA_SUCCESS;
 }
 
-CUresult push_direct(Session& session, Stream& stream, const Side& destination, const Side& source,
-                     const Box& box) {
-  if (destination.place == Place::kArray || source.place == Place::kArray) {
-    return push_work(
-        session, stream,
-        wire::ArrayCopy{stream.id, 0, array_side(destination, 0, 0, 0), array_side(source, 0, 0, 0),
-                        box.width, box.height, box.depth});
+CUresult push_direct(Session& session, Stream& stream, const Copy& copy) {
+  if (is_of_array(copy)) return push_work(session, stream, array_command(copy, stream.id));
+  if (copy.box.height > 1 || copy.box.depth > 1) {
+    return push_work(session, stream, box_command(copy, stream.id));
   }
-  if (box.height == 1 && box.depth == 1) {
-    return push_work(session, stream,
-                     wire::Memcpy{stream.id, 0, destination.address, source.address, box.width});
+  return push_work(
+      session, stream,
+      wire::Memcpy{stream.id, 0, copy.destination.address, copy.source.address, copy.box.width});
+}
+
+// A copy that was checked and copies something.
+struct Transfer {
+  const Copy& copy;
+  bool wait;
+
+  CUresult describe(Session&, Work* work) const {
+    // What ends before the call returns can't be in a graph; between device memory nothing does.
+    if (wait && !between_devices()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    *work = copy_work(copy);
+    return CUDA_SUCCESS;
   }
-  return push_work(session, stream,
-                   wire::Memcpy3D{stream.id, 0, destination.address, source.address,
-                                  destination.pitch, source.pitch, destination.slice, source.slice,
-                                  box.width, box.height, box.depth});
+  CUresult issue(Session& session, Stream& stream) const {
+    if (!session.managed.any()) [[likely]] {
+      return carry_out(session, stream);
+    }
+    OPENMPS_CUDA_CHECK(session.managed.send(session, stream));
+    OPENMPS_CUDA_CHECK(carry_out(session, stream));
+    return wait ? session.managed.fetch(session) : CUDA_SUCCESS;
+  }
+
+ private:
+  [[nodiscard]] bool between_devices() const {
+    return on_device(copy.destination) && on_device(copy.source);
+  }
+  CUresult carry_out(Session& session, Stream& stream) const;
+};
+
+CUresult Transfer::carry_out(Session& session, Stream& stream) const {
+  const bool ends = wait && (ends_before_return(session, stream, copy.destination.address) ||
+                             ends_before_return(session, stream, copy.source.address));
+  const bool on_host = !on_device(copy.destination) && !on_device(copy.source);
+  if (!is_pageable(copy)) {
+    OPENMPS_CUDA_CHECK(push_direct(session, stream, copy));
+    // Between host memory every copy has ended when the call returns, as CUDA documents.
+    return ends || on_host || (wait && !between_devices()) ? synchronize_stream(session, stream)
+                                                           : CUDA_SUCCESS;
+  }
+  if (on_host) return copy_on_host(session, stream, copy);
+  const Plan plan(copy);
+  if (!on_device(copy.destination)) return session.output.show(receive(session, stream, plan));
+  // CUDA waits for the stream before it begins such a copy (its "API synchronization behavior").
+  if (wait && !session.fences.seems_idle(stream)) {
+    OPENMPS_CUDA_CHECK(synchronize_stream(session, stream));
+  }
+  OPENMPS_CUDA_CHECK(send(session, stream, plan, wait));
+  return ends || (wait && session.several_contexts.load(std::memory_order_relaxed))
+             ? synchronize_stream(session, stream)
+             : CUDA_SUCCESS;
 }
 
 }  // namespace
@@ -330,18 +380,39 @@ bool ends_before_return(const Session& session, const Stream& stream, uint64_t a
          session.memory.has_sync_memops(address);
 }
 
-CUresult check_sides(const Session& session, const Side& destination, const Side& source,
-                     const Box& box) {
-  OPENMPS_CUDA_CHECK(check_side(session, destination, box, true));
-  return check_side(session, source, box, false);
+CUresult check_copy(const Session& session, const Copy& copy) {
+  OPENMPS_CUDA_CHECK(check_side(session, copy.destination, copy.box, true));
+  return check_side(session, copy.source, copy.box, false);
 }
 
-wire::ArraySide array_side(const Side& side, uint64_t column, uint64_t row, uint64_t slice) {
-  if (side.place != Place::kArray) return {0, 0, 0, 0, 0, side.address, side.pitch, side.slice};
-  return {side.array->id, 0, side.x + column, side.y + row, side.z + slice, 0, 0, 0};
+wire::ArrayCopy array_command(const Copy& copy, wire::Id target) {
+  const Box& box = copy.box;
+  return {target,
+          0,
+          array_side(copy.destination, 0, 0, 0),
+          array_side(copy.source, 0, 0, 0),
+          box.width,
+          box.height,
+          box.depth};
 }
 
-void copy_in_memory(const Side& destination, const Side& source, const Box& box) {
+wire::Memcpy3D box_command(const Copy& copy, wire::Id target) {
+  const auto& [destination, source, box] = copy;
+  return {target,
+          0,
+          destination.address,
+          source.address,
+          destination.pitch,
+          source.pitch,
+          destination.slice,
+          source.slice,
+          box.width,
+          box.height,
+          box.depth};
+}
+
+void copy_in_memory(const Copy& copy) {
+  const auto& [destination, source, box] = copy;
   for (uint64_t slice = 0; slice < box.depth; ++slice) {
     for (uint64_t row = 0; row < box.height; ++row) {
       memmove(
@@ -368,61 +439,66 @@ Place place_of_any(const Session& session, uint64_t address) {
   return place == Place::kPageable && session.memory.contains(address, 1) ? Place::kDevice : place;
 }
 
+Side side_of(const Session& session, Named named, uint64_t address) {
+  if (named != Named::kDevice) address = session.registered.device_address(address);
+  switch (named) {
+    case Named::kDevice: return {.address = address, .place = place_of_device(session, address)};
+    case Named::kHost: return {.address = address, .place = place_of_host(session, address)};
+    case Named::kAny: break;
+  }
+  return {.address = address, .place = place_of_any(session, address)};
+}
+
 namespace {
 
-CUresult copy_box(Session& session, Stream& stream, const Side& destination, const Side& source,
-                  const Box& box, bool wait) {
-  if (box.width == 0 || box.height == 0 || box.depth == 0) return CUDA_SUCCESS;
-  OPENMPS_CUDA_CHECK(check_sides(session, destination, source, box));
-  if (box.height * box.depth > 1 && contiguous(destination, box) && contiguous(source, box)) {
-    return copy_box(session, stream, destination, source,
-                    Box{.width = box.width * box.height * box.depth}, wait);
+CUresult resolve_side(const Session& session, const cuda::CopySide& named, const cuda::CopyBox& box,
+                      Side* side) {
+  switch (named.type) {
+    case CU_MEMORYTYPE_HOST: *side = side_of(session, Named::kHost, named.address); break;
+    case CU_MEMORYTYPE_DEVICE: *side = side_of(session, Named::kDevice, named.address); break;
+    case CU_MEMORYTYPE_UNIFIED: *side = side_of(session, Named::kAny, named.address); break;
+    case CU_MEMORYTYPE_ARRAY:
+      side->array = session.arrays.find(named.array);
+      if (side->array == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+      side->place = Place::kArray;
+      side->x = named.x;
+      side->y = named.y;
+      side->z = named.z;
+      return CUDA_SUCCESS;
+    default: return CUDA_ERROR_INVALID_VALUE;
   }
-  const bool pageable = destination.place == Place::kPageable || source.place == Place::kPageable;
-  const auto on_device = [](Place place) {
-    return place == Place::kDevice || place == Place::kArray;
-  };
-  const bool to_device = on_device(destination.place);
-  const bool from_device = on_device(source.place);
-  if (wait && !(to_device && from_device)) OPENMPS_CUDA_CHECK(refuse_capturing(session, stream));
-  if (stream.capture.load(std::memory_order_relaxed) != 0) {
-    return capture_work(session, stream, CU_GRAPH_NODE_TYPE_MEMCPY,
-                        captured_copy(destination, source, box));
-  }
-  const bool ends = wait && (ends_before_return(session, stream, destination.address) ||
-                             ends_before_return(session, stream, source.address));
-  if (!pageable) {
-    OPENMPS_CUDA_CHECK(push_direct(session, stream, destination, source, box));
-    // Between host memory every copy has ended when the call returns, as CUDA documents.
-    const bool on_host = !to_device && !from_device;
-    return ends || on_host || (wait && !(to_device && from_device))
-               ? synchronize_stream(session, stream)
-               : CUDA_SUCCESS;
-  }
-  if (!to_device && !from_device) return copy_on_host(session, stream, destination, source, box);
-  const Plan plan(destination, source, box);
-  if (!to_device) return session.output.show(receive(session, stream, plan));
-  // CUDA waits for the stream before it begins such a copy (its "API synchronization behavior").
-  if (wait && !session.fences.seems_idle(stream)) {
-    OPENMPS_CUDA_CHECK(synchronize_stream(session, stream));
-  }
-  OPENMPS_CUDA_CHECK(send(session, stream, plan, wait));
-  return ends || (wait && session.several_contexts.load(std::memory_order_relaxed))
-             ? synchronize_stream(session, stream)
-             : CUDA_SUCCESS;
+  side->pitch = named.pitch_of(box);
+  side->slice = side->pitch * named.rows_of(box);
+  if (named.x + box.width > side->pitch && box.height > 1) return CUDA_ERROR_INVALID_VALUE;
+  // The place is that of the pointer; the box begins at an offset from it.
+  side->address += named.z * side->slice + named.y * side->pitch + named.x;
+  return CUDA_SUCCESS;
 }
 
 }  // namespace
 
-CUresult transfer(Session& session, Stream& stream, const Side& destination, const Side& source,
-                  const Box& box, bool wait) {
-  if (!session.managed.any()) [[likely]] {
-    return copy_box(session, stream, destination, source, box, wait);
+CUresult read_copy_3d(const Session& session, const Context& context, const CUDA_MEMCPY3D& named,
+                      Copy* copy) {
+  if (named.srcLOD != 0 || named.dstLOD != 0) return CUDA_ERROR_INVALID_VALUE;
+  const auto most = static_cast<uint64_t>(
+      session.device(context.device).attribute[CU_DEVICE_ATTRIBUTE_MAX_PITCH]);
+  if (named.dstPitch > most || named.srcPitch > most) return CUDA_ERROR_INVALID_VALUE;
+  const cuda::CopyBox whole = cuda::box_of(named);
+  copy->box = Box{whole.width, whole.height, whole.depth};
+  OPENMPS_CUDA_CHECK(resolve_side(session, cuda::destination_of(named), whole, &copy->destination));
+  return resolve_side(session, cuda::source_of(named), whole, &copy->source);
+}
+
+CUresult transfer(Session& session, Stream& stream, const Copy& copy, bool wait) {
+  if (copy.box.empty()) return CUDA_SUCCESS;
+  OPENMPS_CUDA_CHECK(check_copy(session, copy));
+  const Box& box = copy.box;
+  if (box.height * box.depth == 1 || !contiguous(copy.destination, box) ||
+      !contiguous(copy.source, box)) {
+    return submit(session, stream, Transfer{copy, wait});
   }
-  const bool captured = stream.capture.load(std::memory_order_relaxed) != 0;
-  if (!captured) OPENMPS_CUDA_CHECK(session.managed.send(session, stream));
-  OPENMPS_CUDA_CHECK(copy_box(session, stream, destination, source, box, wait));
-  return wait ? session.managed.fetch(session) : CUDA_SUCCESS;
+  const Copy row{copy.destination, copy.source, {.width = box.width * box.height * box.depth}};
+  return submit(session, stream, Transfer{row, wait});
 }
 
 }  // namespace openmps::client

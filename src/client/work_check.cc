@@ -54,6 +54,10 @@ CUresult check_fill(const Session& session, const CUDA_MEMSET_NODE_PARAMS& fill)
   return inside ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+wire::Memset fill_command(const CUDA_MEMSET_NODE_PARAMS& fill, wire::Id target) {
+  return {target, fill.elementSize, fill.dst, fill.pitch, fill.width, fill.height, fill.value};
+}
+
 CUresult check_values(ValueOperations operations, unsigned int flags) {
   if (operations.size() > wire::kMaxBatch || flags != 0) return CUDA_ERROR_INVALID_VALUE;
   for (const CUstreamBatchMemOpParams& operation : operations) {

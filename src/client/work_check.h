@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What CUDA accepts of a piece of work, asked in one place for streams, captures, nodes and
-// executable graphs alike. Copies have theirs in transfer.h, launches in launch_request.h. Any
-// thread.
+// What CUDA accepts of fills and values, and the commands that say them, in one place for streams,
+// captures, nodes and executable graphs. Copies have theirs in transfer.h, launches in
+// launch_check.h and launch_request.h. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@ namespace openmps::client {
 
 // ---- Fills: neither width nor height is 0 -------------------------------------------------------
 
-// Elements, pitch and alignment. A fill that is captured has its address looked at when the graph
-// is instantiated: cuDNN captures its work with made-up addresses to learn the size of its grids,
-// and throws the graph away.
+// Elements, pitch and alignment.
 [[nodiscard]] CUresult check_fill(const CUDA_MEMSET_NODE_PARAMS& fill);
 // The same, and that all of it is memory of the program's that can be written.
 [[nodiscard]] CUresult check_fill(const Session& session, const CUDA_MEMSET_NODE_PARAMS& fill);
+
+[[nodiscard]] wire::Memset fill_command(const CUDA_MEMSET_NODE_PARAMS& fill, wire::Id target);
 
 // ---- Values that streams write and wait for: one alone is a batch of one ------------------------
 
