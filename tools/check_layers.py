@@ -62,7 +62,7 @@ USES_API = {"interop", "wire", "driver", "client", "worker", "softgpu"}
 # none is added, but a file that is renamed is renamed here, too.
 KNOWN_CIRCLES = {
     "client/array", "client/capture", "client/connect", "client/context", "client/context_api",
-    "client/copy_api", "client/device_api", "client/event_api", "client/fence", "client/graph",
+    "client/device_api", "client/event_api", "client/fence", "client/graph",
     "client/graph_condition", "client/graph_exec", "client/graph_memory", "client/graph_params",
     "client/graph_plan", "client/host_function", "client/interop_host",
     "client/launch_attributes", "client/launch_check", "client/launch_request",
