@@ -9,6 +9,8 @@
 #include "cuda/box.h"
 #include "softgpu/device/context.h"
 #include "softgpu/device/driver.h"
+#include "softgpu/device/memory.h"
+#include "softgpu/device/scheduler.h"
 
 namespace openmps::softgpu {
 namespace {

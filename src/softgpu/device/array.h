@@ -1,52 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // CUDA arrays, and the texture and surface objects that show them to kernels. An array here is
-// pitched device memory; its layout is nobody's business but ours, as on a GPU. Called by API
-// threads; what kernels see (softgpu/texture.h) is immutable.
+// pitched device memory; its layout is nobody's business but ours, as on a GPU. API threads.
 #pragma once
 
 #include <memory>
-#include <vector>
 
 #include "cuda/abi.h"
 #include "cuda/status.h"
-#include "softgpu/texture.h"
+#include "softgpu/device/image_objects.h"
 
 namespace openmps::softgpu {
 
 class Context;
 class Driver;
-class ExecutionContext;
-
-struct Array {
-  CUarray handle = nullptr;
-  CUDA_ARRAY3D_DESCRIPTOR descriptor{};
-  Image image;
-  std::shared_ptr<ExecutionContext> execution;
-  bool is_level = false;  // of a mipmapped array, which owns its memory
-};
-
-struct MipmappedArray {
-  CUmipmappedArray handle = nullptr;
-  CUDA_ARRAY3D_DESCRIPTOR descriptor{};
-  uint64_t address = 0;
-  std::vector<std::shared_ptr<Array>> levels;
-  std::shared_ptr<ExecutionContext> execution;
-};
-
-struct TextureObject {
-  CUDA_RESOURCE_DESC resource{};
-  CUDA_TEXTURE_DESC description{};
-  CUDA_RESOURCE_VIEW_DESC view{};
-  bool has_view = false;
-  Texture texture;
-  std::shared_ptr<ExecutionContext> execution;
-};
-
-struct SurfaceObject {
-  CUDA_RESOURCE_DESC resource{};
-  Image image;
-  std::shared_ptr<ExecutionContext> execution;
-};
 
 // Errors: CUDA_ERROR_INVALID_VALUE: a description that CUDA forbids; CUDA_ERROR_NOT_SUPPORTED: a
 // format beyond the eight basic ones, or memory that is mapped later; CUDA_ERROR_OUT_OF_MEMORY.

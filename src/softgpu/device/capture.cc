@@ -3,7 +3,7 @@
 #include "softgpu/device/capture.h"
 
 #include <algorithm>
-#include <atomic>
+#include <utility>
 
 #include "softgpu/device/context.h"
 #include "softgpu/device/driver.h"
@@ -14,13 +14,6 @@ namespace openmps::softgpu {
 namespace {
 
 thread_local CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
-
-// Captures that go on; guarded by capture_mutex(). The count spares everybody else the lock.
-std::vector<std::shared_ptr<Capture>>& active_captures() {
-  static auto* captures = new std::vector<std::shared_ptr<Capture>>;
-  return *captures;
-}
-std::atomic<uint32_t> active_count{0};
 
 CUgraphNodeType node_type(const Work& work) {
   if (std::holds_alternative<LaunchWork>(work)) return CU_GRAPH_NODE_TYPE_KERNEL;
@@ -46,8 +39,13 @@ void join_locked(Stream& stream, const std::shared_ptr<Capture>& capture,
   capture->streams.push_back(shared);
 }
 
-// No stream takes part any more.
-void finish_locked(const std::shared_ptr<Capture>& capture) {
+}  // namespace
+
+CUstreamCaptureMode exchange_thread_mode(CUstreamCaptureMode mode) {
+  return std::exchange(thread_mode, mode);
+}
+
+void Captures::finish_locked(const std::shared_ptr<Capture>& capture) {
   capture->ended = true;
   for (const auto& weak : capture->streams) {
     std::shared_ptr<Stream> stream = weak.lock();
@@ -56,33 +54,21 @@ void finish_locked(const std::shared_ptr<Capture>& capture) {
     stream->capture_dependencies.clear();
     stream->capturing.store(false, std::memory_order_release);
   }
-  if (std::erase(active_captures(), capture) > 0) --active_count;
+  if (std::erase(active_, capture) > 0) --active_count_;
 }
 
-}  // namespace
-
-std::mutex& capture_mutex() {
-  static std::mutex mutex;
-  return mutex;
-}
-
-CUstreamCaptureMode exchange_thread_mode(CUstreamCaptureMode mode) {
-  return std::exchange(thread_mode, mode);
-}
-
-Status begin_capture(const std::shared_ptr<Stream>& stream, CUstreamCaptureMode mode,
-                     std::shared_ptr<Graph> into, std::span<const GraphEdge> dependencies) {
+Status Captures::begin(const std::shared_ptr<Stream>& stream, CUstreamCaptureMode mode,
+                       std::shared_ptr<Graph> into, std::span<const GraphEdge> dependencies) {
   if (stream->queue->legacy)
     return Status(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "the legacy stream can't be captured");
-  Driver& driver = stream->context->driver();
-  std::lock_guard lock(capture_mutex());
+  std::lock_guard lock(mutex_);
   if (stream->capture != nullptr)
     return Status(CUDA_ERROR_ILLEGAL_STATE, "the stream is being captured already");
-  for (const auto& other : active_captures())
+  for (const auto& other : active_)
     if (into != nullptr && other->graph == into)
       return Status(CUDA_ERROR_ILLEGAL_STATE, "a capture is building the graph");
   auto capture = std::make_shared<Capture>();
-  capture->id = driver.new_id();
+  capture->id = driver_->new_id();
   capture->mode = mode;
   capture->thread = std::this_thread::get_id();
   capture->execution = stream->execution;
@@ -90,27 +76,25 @@ Status begin_capture(const std::shared_ptr<Stream>& stream, CUstreamCaptureMode 
   capture->graph = into != nullptr ? std::move(into) : nullptr;
   capture->origin = stream.get();
   if (capture->graph == nullptr) {
-    Result<std::shared_ptr<Graph>> graph = create_graph(driver);
+    Result<std::shared_ptr<Graph>> graph = create_graph(*driver_);
     if (!graph.ok()) return graph.status();
     capture->graph = *graph;
   }
   for (const GraphEdge& edge : dependencies)
-    stream->capture_dependencies.push_back(driver.graph_nodes.find(edge.node->handle));
+    stream->capture_dependencies.push_back(driver_->graph_nodes.find(edge.node->handle));
   join_locked(*stream, capture, stream);
-  active_captures().push_back(capture);
-  ++active_count;
+  active_.push_back(capture);
+  ++active_count_;
   return Status();
 }
 
-namespace {
-
 // Work of a forked stream that nothing joined back would run unobserved.
-bool all_joined_locked(const Capture& capture, const Stream& origin) {
+bool Captures::all_joined_locked(const Capture& capture, const Stream& origin) {
   const auto joined = [&origin](const std::shared_ptr<GraphNode>& node) {
     const auto& end = origin.capture_dependencies;
     return !node->dependents.empty() || std::find(end.begin(), end.end(), node) != end.end();
   };
-  std::lock_guard graph_lock(graph_mutex());
+  std::lock_guard graph_lock(driver_->graph_mutex);
   if (!std::all_of(capture.left.begin(), capture.left.end(), joined)) return false;
   for (const auto& weak : capture.streams) {
     std::shared_ptr<Stream> stream = weak.lock();
@@ -121,7 +105,7 @@ bool all_joined_locked(const Capture& capture, const Stream& origin) {
   return true;
 }
 
-Status verdict_locked(const Capture& capture, const Stream& origin) {
+Status Captures::verdict_locked(const Capture& capture, const Stream& origin) {
   if (capture.mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
       capture.thread != std::this_thread::get_id())
     return Status(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, "another thread began the capture");
@@ -131,11 +115,8 @@ Status verdict_locked(const Capture& capture, const Stream& origin) {
   return Status();
 }
 
-}  // namespace
-
-Status end_capture(Stream& stream, CUgraph* graph) {
-  Driver& driver = stream.context->driver();
-  std::lock_guard lock(capture_mutex());
+Status Captures::end(Stream& stream, CUgraph* graph) {
+  std::lock_guard lock(mutex_);
   std::shared_ptr<Capture> capture = stream.capture;
   if (graph != nullptr) *graph = nullptr;
   if (capture == nullptr)
@@ -148,20 +129,19 @@ Status end_capture(Stream& stream, CUgraph* graph) {
   finish_locked(capture);
   // The graph of a capture that failed goes, also one that was there before (seen on an H200).
   if (!status.ok() || (graph == nullptr && !capture->to_existing_graph))
-    (void)destroy_graph(driver, capture->graph->handle).ok();
+    (void)destroy_graph(*driver_, capture->graph->handle).ok();
   else if (graph != nullptr)
     *graph = capture->graph->handle;
   return status;
 }
 
-void leave_capture(Stream& stream) {
-  std::lock_guard lock(capture_mutex());
+void Captures::leave(Stream& stream) {
+  std::lock_guard lock(mutex_);
   const std::shared_ptr<Capture> capture = stream.capture;
   if (capture == nullptr) return;
   if (capture->origin == &stream) {
     finish_locked(capture);
-    if (!capture->to_existing_graph)
-      (void)destroy_graph(stream.context->driver(), capture->graph->handle).ok();
+    if (!capture->to_existing_graph) (void)destroy_graph(*driver_, capture->graph->handle).ok();
     return;
   }
   capture->left.insert(capture->left.end(), stream.capture_dependencies.begin(),
@@ -171,9 +151,9 @@ void leave_capture(Stream& stream) {
   stream.capturing.store(false, std::memory_order_release);
 }
 
-CUstreamCaptureStatus capture_status(Stream& stream, uint64_t* id, CUgraph* graph,
-                                     std::vector<CUgraphNode>* dependencies) {
-  std::lock_guard lock(capture_mutex());
+CUstreamCaptureStatus Captures::status(Stream& stream, uint64_t* id, CUgraph* graph,
+                                       std::vector<CUgraphNode>* dependencies) {
+  std::lock_guard lock(mutex_);
   if (stream.capture == nullptr) return CU_STREAM_CAPTURE_STATUS_NONE;
   *id = stream.capture->id;
   *graph = stream.capture->graph->handle;
@@ -182,37 +162,36 @@ CUstreamCaptureStatus capture_status(Stream& stream, uint64_t* id, CUgraph* grap
                                      : CU_STREAM_CAPTURE_STATUS_ACTIVE;
 }
 
-Status update_capture_dependencies(Stream& stream, std::span<const GraphEdge> edges, bool replace) {
-  Driver& driver = stream.context->driver();
-  std::lock_guard lock(capture_mutex());
+Status Captures::update_dependencies(Stream& stream, std::span<const GraphEdge> edges,
+                                     bool replace) {
+  std::lock_guard lock(mutex_);
   if (stream.capture == nullptr)
     return Status(CUDA_ERROR_ILLEGAL_STATE, "the stream is not being captured");
   if (stream.capture->invalidated) return invalidated();
   if (replace) stream.capture_dependencies.clear();
   for (const GraphEdge& edge : edges)
-    stream.capture_dependencies.push_back(driver.graph_nodes.find(edge.node->handle));
+    stream.capture_dependencies.push_back(driver_->graph_nodes.find(edge.node->handle));
   return Status();
 }
 
-Status capture_work(Stream& stream, const Work& work) {
-  std::lock_guard lock(capture_mutex());
+Status Captures::add(Stream& stream, const Work& work) {
+  std::lock_guard lock(mutex_);
   if (stream.capture == nullptr)
     return Status(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, "the capture has just ended");
   if (stream.capture->invalidated) return invalidated();
-  std::lock_guard graph_lock(graph_mutex());
+  std::lock_guard graph_lock(driver_->graph_mutex);
   if (const auto* free = std::get_if<GraphFreeWork>(&work))
-    OPENMPS_RETURN_IF_ERROR(
-        check_free_locked(stream.context->driver(), *stream.capture->graph, free->address));
+    OPENMPS_RETURN_IF_ERROR(check_free_locked(*driver_, *stream.capture->graph, free->address));
   std::vector<GraphEdge> dependencies;
   for (const auto& node : stream.capture_dependencies) dependencies.push_back({node.get(), {}});
-  std::shared_ptr<GraphNode> node = add_node_locked(
-      stream.context->driver(), *stream.capture->graph, node_type(work), work, dependencies);
+  std::shared_ptr<GraphNode> node =
+      add_node_locked(*driver_, *stream.capture->graph, node_type(work), work, dependencies);
   stream.capture_dependencies = {node};
   return Status();
 }
 
-Status capture_record(Stream& stream, Event& event) {
-  std::lock_guard lock(capture_mutex());
+Status Captures::record(Stream& stream, Event& event) {
+  std::lock_guard lock(mutex_);
   if (stream.capture == nullptr) return invalidated();
   if (stream.capture->invalidated) return invalidated();
   event.capture = stream.capture;
@@ -220,8 +199,8 @@ Status capture_record(Stream& stream, Event& event) {
   return Status();
 }
 
-Status capture_wait(Stream& stream, Event& event) {
-  std::lock_guard lock(capture_mutex());
+Status Captures::wait(Stream& stream, Event& event) {
+  std::lock_guard lock(mutex_);
   std::shared_ptr<Capture> capture = event.capture;
   if (stream.capture != nullptr && stream.capture->invalidated) return invalidated();
   if (capture == nullptr) {
@@ -244,8 +223,8 @@ Status capture_wait(Stream& stream, Event& event) {
     return Status(CUDA_ERROR_STREAM_CAPTURE_MERGE, "the wait would merge two captures");
   }
   if (stream.capture == nullptr) {
-    std::shared_ptr<Stream> shared = stream.context->driver().streams.find(stream.handle);
-    if (shared == nullptr) shared = stream.context->per_thread_stream();
+    std::shared_ptr<Stream> shared = driver_->streams.find(stream.handle);
+    if (shared == nullptr) shared = per_thread_stream(stream.context);
     join_locked(stream, capture, shared);
   }
   for (const auto& node : event.capture_nodes)
@@ -255,14 +234,32 @@ Status capture_wait(Stream& stream, Event& event) {
   return Status();
 }
 
-Status refuse_capturing(Stream& stream) {
+Status Captures::refuse(Stream& stream) {
   if (!stream.capturing.load(std::memory_order_acquire)) return Status();
-  invalidate_capture(stream);
+  invalidate(stream);
   return Status(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "the stream is being captured");
 }
 
-Status check_not_captured(Event& event, bool spoil) {
-  std::lock_guard lock(capture_mutex());
+Status Captures::refuse(Event& event) {
+  std::lock_guard lock(mutex_);
+  if (event.capture == nullptr) return Status();
+  event.capture->invalidated = true;
+  return Status(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "the event is of a capture");
+}
+
+bool Captures::has(const Event& event) {
+  std::lock_guard lock(mutex_);
+  return event.capture != nullptr;
+}
+
+void Captures::forget(Event& event) {
+  std::lock_guard lock(mutex_);
+  event.capture.reset();
+  event.capture_nodes.clear();
+}
+
+Status Captures::check_not_captured(Event& event, bool spoil) {
+  std::lock_guard lock(mutex_);
   if (event.capture == nullptr) return Status();
   if (event.capture->ended || event.capture->invalidated)
     return Status(CUDA_ERROR_INVALID_VALUE, "the event's capture is over");
@@ -270,15 +267,15 @@ Status check_not_captured(Event& event, bool spoil) {
   return Status(CUDA_ERROR_CAPTURED_EVENT, "the event was last recorded in a captured stream");
 }
 
-void invalidate_capture(Stream& stream) {
-  std::lock_guard lock(capture_mutex());
+void Captures::invalidate(Stream& stream) {
+  std::lock_guard lock(mutex_);
   if (stream.capture != nullptr) stream.capture->invalidated = true;
 }
 
-void invalidate_captures(const ExecutionContext& execution) {
-  if (active_count == 0) return;
-  std::lock_guard lock(capture_mutex());
-  auto captures = active_captures();
+void Captures::end_all(const ExecutionContext& execution) {
+  if (active_count_ == 0) return;
+  std::lock_guard lock(mutex_);
+  auto captures = active_;
   for (const auto& capture : captures) {
     if (capture->execution.get() != &execution) continue;
     capture->invalidated = true;
@@ -286,12 +283,12 @@ void invalidate_captures(const ExecutionContext& execution) {
   }
 }
 
-Status check_unsafe_call() {
-  if (active_count.load(std::memory_order_relaxed) == 0) return Status();
+Status Captures::check_unsafe_call() {
+  if (active_count_.load(std::memory_order_relaxed) == 0) return Status();
   if (thread_mode == CU_STREAM_CAPTURE_MODE_RELAXED) return Status();
-  std::lock_guard lock(capture_mutex());
+  std::lock_guard lock(mutex_);
   bool forbidden = false;
-  for (const auto& capture : active_captures()) {
+  for (const auto& capture : active_) {
     bool mine = capture->thread == std::this_thread::get_id() &&
                 capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED;
     bool global = thread_mode == CU_STREAM_CAPTURE_MODE_GLOBAL &&
@@ -305,11 +302,11 @@ Status check_unsafe_call() {
                    : Status();
 }
 
-Status check_legacy_use(const ExecutionContext& execution, bool asked) {
-  if (active_count.load(std::memory_order_relaxed) == 0) return Status();
-  std::lock_guard lock(capture_mutex());
+Status Captures::check_legacy_use(const ExecutionContext& execution, bool asked) {
+  if (active_count_.load(std::memory_order_relaxed) == 0) return Status();
+  std::lock_guard lock(mutex_);
   bool forbidden = false;
-  for (const auto& capture : active_captures()) {
+  for (const auto& capture : active_) {
     if (capture->execution.get() != &execution) continue;
     for (const auto& weak : capture->streams) {
       std::shared_ptr<Stream> stream = weak.lock();
@@ -323,11 +320,11 @@ Status check_legacy_use(const ExecutionContext& execution, bool asked) {
                    : Status();
 }
 
-Status check_context_use(const ExecutionContext& execution) {
-  if (active_count.load(std::memory_order_relaxed) == 0) return Status();
-  std::lock_guard lock(capture_mutex());
+Status Captures::check_context_use(const ExecutionContext& execution) {
+  if (active_count_.load(std::memory_order_relaxed) == 0) return Status();
+  std::lock_guard lock(mutex_);
   bool forbidden = false;
-  for (const auto& capture : active_captures()) {
+  for (const auto& capture : active_) {
     if (capture->execution.get() != &execution) continue;
     capture->invalidated = true;
     forbidden = true;

@@ -3,6 +3,7 @@
 // which calls the rules of the three capture modes forbid meanwhile. API threads.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -34,43 +35,66 @@ struct Capture {
   std::vector<std::shared_ptr<GraphNode>> left;  // what streams that were destroyed had come to
 };
 
-// Guards Capture, Stream::capture* and Event::capture*. Taken before graph_mutex().
-std::mutex& capture_mutex();
+// All that go on. Its mutex guards Capture, Stream::capture* and Event::capture*, and is taken
+// before Driver::graph_mutex.
+class Captures {
+ public:
+  explicit Captures(Driver* driver) : driver_(driver) {}
 
-Status begin_capture(const std::shared_ptr<Stream>& stream, CUstreamCaptureMode mode,
-                     std::shared_ptr<Graph> into, std::span<const GraphEdge> dependencies);
-// The graph, if anybody wants it (else null). All errors end the capture and its graph but
-// CUDA_ERROR_STREAM_CAPTURE_UNMATCHED (another stream's capture), which invalidates it:
-// CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, _UNJOINED, _WRONG_THREAD; CUDA_ERROR_ILLEGAL_STATE: none.
-Status end_capture(Stream& stream, CUgraph* graph);
-// The stream is destroyed.
-void leave_capture(Stream& stream);
-CUstreamCaptureStatus capture_status(Stream& stream, uint64_t* id, CUgraph* graph,
-                                     std::vector<CUgraphNode>* dependencies);
-Status update_capture_dependencies(Stream& stream, std::span<const GraphEdge> edges, bool replace);
+  Status begin(const std::shared_ptr<Stream>& stream, CUstreamCaptureMode mode,
+               std::shared_ptr<Graph> into, std::span<const GraphEdge> dependencies);
+  // The graph, if anybody wants it (else null). All errors end the capture and its graph but
+  // CUDA_ERROR_STREAM_CAPTURE_UNMATCHED (another stream's capture), which invalidates it:
+  // CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, _UNJOINED, _WRONG_THREAD; CUDA_ERROR_ILLEGAL_STATE:
+  // none.
+  Status end(Stream& stream, CUgraph* graph);
+  // The context goes away: end every capture in it.
+  void end_all(const ExecutionContext& execution);
+  // The stream is destroyed.
+  void leave(Stream& stream);
+  CUstreamCaptureStatus status(Stream& stream, uint64_t* id, CUgraph* graph,
+                               std::vector<CUgraphNode>* dependencies);
+  Status update_dependencies(Stream& stream, std::span<const GraphEdge> edges, bool replace);
 
-// What stream calls do while the stream is captured.
-Status capture_work(Stream& stream, const Work& work);
-Status capture_record(Stream& stream, Event& event);
-Status capture_wait(Stream& stream, Event& event);
-void invalidate_capture(Stream& stream);
-// A call that can't be captured: CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, and the capture is invalid.
-Status refuse_capturing(Stream& stream);
-// An event that was last recorded in a capture has no completion: CUDA_ERROR_CAPTURED_EVENT, and
-// CUDA_ERROR_INVALID_VALUE once the capture is over. `spoil`: invalidates the capture.
-Status check_not_captured(Event& event, bool spoil);
-// The context goes away: end every capture in it.
-void invalidate_captures(const ExecutionContext& execution);
+  // What stream calls do while the stream is captured.
+  Status add(Stream& stream, const Work& work);
+  Status record(Stream& stream, Event& event);
+  Status wait(Stream& stream, Event& event);
+  void invalidate(Stream& stream);
+  // A call that can't be captured: CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, and the capture is
+  // invalid.
+  Status refuse(Stream& stream);
+  // The same for an event that was last recorded in a captured stream.
+  Status refuse(Event& event);
 
-// Calls that may synchronise or that act at once (allocation, frees, queries): forbidden while a
-// capture that concerns this thread is going on. Invalidates that capture.
-// CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED.
-Status check_unsafe_call();
-// The legacy stream must not be named while a blocking stream of its context is captured, which
-// invalidates the capture unless it was only `asked` about. CUDA_ERROR_STREAM_CAPTURE_IMPLICIT.
-Status check_legacy_use(const ExecutionContext& execution, bool asked = false);
-// cuCtxSynchronize is forbidden while anything in the context is captured.
-Status check_context_use(const ExecutionContext& execution);
+  // The event was last recorded in a captured stream; it no longer counts as that.
+  [[nodiscard]] bool has(const Event& event);
+  void forget(Event& event);
+  // An event that was last recorded in a capture has no completion: CUDA_ERROR_CAPTURED_EVENT, and
+  // CUDA_ERROR_INVALID_VALUE once the capture is over. `spoil`: invalidates the capture.
+  Status check_not_captured(Event& event, bool spoil);
+
+  // Calls that may synchronise or that act at once (allocation, frees, queries): forbidden while a
+  // capture that concerns this thread is going on. Invalidates that capture.
+  // CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED.
+  Status check_unsafe_call();
+  // The legacy stream must not be named while a blocking stream of its context is captured, which
+  // invalidates the capture unless it was only `asked` about. CUDA_ERROR_STREAM_CAPTURE_IMPLICIT.
+  Status check_legacy_use(const ExecutionContext& execution, bool asked = false);
+  // cuCtxSynchronize is forbidden while anything in the context is captured.
+  Status check_context_use(const ExecutionContext& execution);
+
+ private:
+  // No stream takes part any more.
+  void finish_locked(const std::shared_ptr<Capture>& capture);
+  bool all_joined_locked(const Capture& capture, const Stream& origin);
+  Status verdict_locked(const Capture& capture, const Stream& origin);
+
+  Driver* driver_;
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<Capture>> active_;  // that go on
+  std::atomic<uint32_t> active_count_{0};         // spares everybody else the lock
+};
 
 // cuThreadExchangeStreamCaptureMode.
 CUstreamCaptureMode exchange_thread_mode(CUstreamCaptureMode mode);

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "softgpu/device/context.h"
 #include "softgpu/device/driver.h"
 
 namespace openmps::softgpu {
@@ -51,62 +50,6 @@ Status check_nodes(const Graph& graph, bool in_body,
   return Status();
 }
 
-bool has_kernel(const std::vector<GraphStep>& steps) {
-  return std::any_of(steps.begin(), steps.end(), [](const GraphStep& step) {
-    if (const auto* inner = std::get_if<ConditionalWork>(&step.work))
-      return std::any_of(inner->bodies.begin(), inner->bodies.end(),
-                         [](const auto& body) { return has_kernel(*body); });
-    return std::holds_alternative<LaunchWork>(step.work);
-  });
-}
-
-class BodyOperation final : public ConditionalOperation {
- public:
-  BodyOperation(const std::shared_ptr<ExecutionContext>& execution, const ConditionalWork& work,
-                const StreamQueue& stream)
-      : ConditionalOperation(execution), work_(work), stream_(stream) {
-    stream_.tail = nullptr;  // the bodies are in no stream
-  }
-
-  bool submit_body_locked(Scheduler& scheduler,
-                          const std::shared_ptr<ConditionalOperation>& self) override {
-    if (submitted_ && work_.type != CU_GRAPH_COND_TYPE_WHILE) return false;
-    submitted_ = true;
-    const std::vector<GraphStep>* steps = choose();
-    if (steps == nullptr) return false;
-    if (work_.type == CU_GRAPH_COND_TYPE_WHILE && !has_kernel(*steps)) {
-      // A GPU would loop for ever.
-      scheduler.poison_locked(*context, CUDA_ERROR_LAUNCH_TIMEOUT,
-                              "a loop whose body can't change its condition");
-      return false;
-    }
-    submit(scheduler, *steps, self);
-    return true;
-  }
-
- private:
-  [[nodiscard]] const std::vector<GraphStep>* choose() const {
-    uint64_t chosen = work_.condition->value.load(std::memory_order_relaxed);
-    if (work_.type != CU_GRAPH_COND_TYPE_SWITCH) chosen = chosen != 0 ? 0 : 1;
-    return chosen < work_.bodies.size() ? work_.bodies[chosen].get() : nullptr;
-  }
-
-  void submit(Scheduler& scheduler, const std::vector<GraphStep>& steps,
-              const std::shared_ptr<ConditionalOperation>& self) {
-    const std::vector<LateOperation> operations = late_operations(steps, context, stream_);
-    std::vector<OperationPtr> all;
-    for (const LateOperation& late : operations) all.push_back(late.operation);
-    auto end = std::make_shared<MarkerOperation>(context);
-    end->again = self;
-    submit_late_locked(scheduler, operations);
-    scheduler.submit_unordered_locked(end, all);
-  }
-
-  const ConditionalWork work_;
-  StreamQueue stream_;
-  bool submitted_ = false;
-};
-
 }  // namespace
 
 void gather_conditions_locked(const Graph& graph,
@@ -127,7 +70,7 @@ Result<CUgraphConditionalHandle> create_condition(Driver& driver, Graph& graph,
   condition->assigns = flags != 0;
   const CUgraphConditionalHandle handle = driver.conditions.add(condition);
   if (handle == 0) return Status(CUDA_ERROR_OUT_OF_MEMORY, "too many conditional handles");
-  std::lock_guard lock(graph_mutex());
+  std::lock_guard lock(driver.graph_mutex);
   graph.conditions.push_back(std::move(condition));
   graph.condition_handles.push_back(handle);
   return handle;
@@ -169,12 +112,6 @@ Status check_conditionals_locked(const Graph& graph,
     if (!condition->used)
       return Status(CUDA_ERROR_INVALID_VALUE, "a conditional handle without a node");
   return check_nodes(graph, false, *conditions);
-}
-
-OperationPtr make_conditional(const ConditionalWork& work,
-                              const std::shared_ptr<ExecutionContext>& execution,
-                              const StreamQueue& stream) {
-  return std::make_shared<BodyOperation>(execution, work, stream);
 }
 
 }  // namespace openmps::softgpu

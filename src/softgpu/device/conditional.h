@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conditional nodes of graphs: the handles that kernels set, the bodies, and the operation that
-// runs a body as often as its condition says. API threads; the operation under Scheduler::mutex.
+// Conditional nodes of graphs: the handles that kernels set, and the bodies. graph_steps.h has the
+// operation that runs a body as often as its condition says. API threads.
 #pragma once
 
 #include <memory>
@@ -17,23 +17,20 @@ Result<CUgraphConditionalHandle> create_condition(Driver& driver, Graph& graph,
                                                   std::shared_ptr<ExecutionContext> execution,
                                                   uint32_t initial, unsigned flags);
 
-// A conditional node of `graph` with empty bodies. graph_mutex() held. CUDA_ERROR_INVALID_VALUE: a
-// handle that is none or has a node already, a size that the type does not have.
+// A conditional node of `graph` with empty bodies. Driver::graph_mutex held.
+// CUDA_ERROR_INVALID_VALUE: a handle that is none or has a node already, a size that the type does
+// not have.
 Result<std::shared_ptr<GraphNode>> add_conditional_locked(
     Driver& driver, Graph& graph, const CUDA_CONDITIONAL_NODE_PARAMS& parameters,
     std::span<const GraphEdge> dependencies);
 
-// The handles of a graph and its bodies. graph_mutex() held.
+// The handles of a graph and its bodies. Driver::graph_mutex held.
 void gather_conditions_locked(const Graph& graph,
                               std::vector<std::shared_ptr<Condition>>* conditions);
 
 // What CUDA demands of a graph with conditional nodes before it is instantiated: handles in use,
-// bodies of permitted nodes. graph_mutex() held. `conditions`: all handles of the graph.
+// bodies of permitted nodes. Driver::graph_mutex held. `conditions`: all handles of the graph.
 Status check_conditionals_locked(const Graph& graph,
                                  std::vector<std::shared_ptr<Condition>>* conditions);
-
-OperationPtr make_conditional(const ConditionalWork& work,
-                              const std::shared_ptr<ExecutionContext>& execution,
-                              const StreamQueue& stream);
 
 }  // namespace openmps::softgpu

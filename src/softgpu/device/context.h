@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Contexts: primary ones, which exist for ever and are active between retain and release, and
-// created ones. A context owns streams, events, modules and memory; all go with it. API threads.
+// created ones. A context owns streams, events, modules and memory; all go with it
+// (context_lifetime.h). API threads.
 #pragma once
 
 #include <atomic>
@@ -9,7 +10,7 @@
 #include <mutex>
 #include <set>
 
-#include "cuda/status.h"
+#include "cuda/abi.h"
 #include "softgpu/device/execution_context.h"
 #include "softgpu/device/segment.h"
 
@@ -33,28 +34,17 @@ class Context : public std::enable_shared_from_this<Context> {
   static std::shared_ptr<Context> create(Driver& driver, Device& device, ContextKind kind,
                                          unsigned flags);
 
-  // Becomes usable. CUDA_ERROR_OUT_OF_MEMORY: its storage does not fit the device.
-  Status activate();
-  // Drains it and frees everything in it. A no-op when it is not active.
-  void deactivate();
-
-  // cuDevicePrimaryCtxRetain, Release, Reset. Release: CUDA_ERROR_INVALID_CONTEXT if not retained.
-  Status retain_primary();
-  Status release_primary();
-  void reset_primary();
-
   // The device's side; null while it is not active.
   [[nodiscard]] std::shared_ptr<ExecutionContext> execution() const;
   [[nodiscard]] std::shared_ptr<Stream> legacy_stream() const;
   // Access to the memory of another device's context, which kernels have in any case. False: it is
   // as wanted already.
   bool set_peer(const Context& peer, bool enabled);
-  // The calling thread's default stream; null while not active.
-  [[nodiscard]] std::shared_ptr<Stream> per_thread_stream();
 
   [[nodiscard]] Driver& driver() const { return driver_; }
   [[nodiscard]] Device& device() const { return device_; }
   [[nodiscard]] CUcontext handle() const { return handle_; }
+  [[nodiscard]] ContextKind kind() const { return kind_; }
   [[nodiscard]] bool is_primary() const { return kind_ == ContextKind::kPrimary; }
   [[nodiscard]] uint64_t id() const { return id_; }
 
@@ -72,11 +62,19 @@ class Context : public std::enable_shared_from_this<Context> {
   // Of a view, the primary context.
   [[nodiscard]] const Context& owner() const { return green_parent ? *green_parent : *this; }
 
+  // For context_lifetime.h.
+  struct Lifetime {
+    std::mutex order;      // of activation and deactivation
+    uint64_t storage = 0;  // reserved at activation
+    std::mutex mutex;
+    uint32_t retained = 0;
+  };
+  Lifetime lifetime;
+  // It is active from now on, or with nulls no longer.
+  void set_execution(std::shared_ptr<ExecutionContext> execution, std::shared_ptr<Stream> legacy);
+
  private:
   Context(Driver& driver, Device& device, ContextKind kind, unsigned flags_at_creation);
-
-  // What a context costs on the device: local memory of all resident threads, heap, printf FIFO.
-  [[nodiscard]] uint64_t storage_bytes() const;
 
   Driver& driver_;
   Device& device_;
@@ -85,10 +83,7 @@ class Context : public std::enable_shared_from_this<Context> {
   CUcontext handle_ = nullptr;
 
   mutable std::mutex mutex_;
-  std::mutex lifetime_mutex_;  // orders activation and deactivation
-  uint32_t retained_ = 0;
   std::set<uint64_t> peers_;  // ids of contexts
-  uint64_t storage_ = 0;      // reserved at activation
   std::shared_ptr<ExecutionContext> execution_;
   std::shared_ptr<Stream> legacy_stream_;
 };

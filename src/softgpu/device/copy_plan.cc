@@ -1,36 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Planning and issuing copies and fills. See copy_plan.h.
+// See copy_plan.h.
 #include "softgpu/device/copy_plan.h"
-
-#include <cstring>
 
 #include "cuda/box.h"
 #include "cuda/copies.h"
 #include "softgpu/device/array.h"
-#include "softgpu/device/capture.h"
-#include "softgpu/device/context.h"
 #include "softgpu/device/driver.h"
 
 namespace openmps::softgpu {
 namespace {
-
-// Up to this size a pageable source is copied aside, so that the call returns at once; the limit
-// below which the real driver does so for transfers to the device.
-constexpr uint64_t kStagingLimit = 64 * 1024;
 
 // Hosts on one engine, devices on the other, as the two directions of a bus.
 constexpr uint32_t kToDeviceEngine = 0;
 constexpr uint32_t kFromDeviceEngine = 1;
 
 Status invalid(const char* what) { return Status(CUDA_ERROR_INVALID_VALUE, what); }
-
-struct SideFacts {
-  bool mapped = false;    // in the address space: must stay so until the copy runs
-  bool pageable = false;  // ordinary memory of the program
-  bool device = false;
-  bool sync_memops = false;
-  const Context* variable_of = nullptr;  // whose module's variable it is
-};
 
 Status examine(const Driver& driver, uint64_t address, uint64_t extent, bool write, CopySide side,
                SideFacts* facts) {
@@ -55,78 +39,23 @@ Status examine(const Driver& driver, uint64_t address, uint64_t extent, bool wri
   return Status();
 }
 
-struct Plan {
-  CopyWork work;
-  SideFacts source;
-  SideFacts destination;
-};
-
-Status make_plan(const Driver& driver, const CopyShape& shape, CopySide source,
-                 CopySide destination, Plan* plan) {
-  OPENMPS_RETURN_IF_ERROR(
-      examine(driver, shape.source, shape.source_extent(), false, source, &plan->source));
-  OPENMPS_RETURN_IF_ERROR(examine(driver, shape.destination, shape.destination_extent(), true,
-                                  destination, &plan->destination));
-  plan->work.shape = shape;
-  plan->work.check_source = plan->source.mapped;
-  plan->work.check_destination = plan->destination.mapped;
-  bool from_device = plan->source.device && !plan->destination.device;
-  plan->work.engine = from_device ? kFromDeviceEngine : kToDeviceEngine;
-  return Status();
-}
-
-bool has_sync_memops(const Stream& stream) {
-  return (stream.context->flags.load(std::memory_order_relaxed) & CU_CTX_SYNC_MEMOPS) != 0;
-}
-
-Status finish_inline(Stream& stream, const OperationPtr& operation, bool synchronous) {
-  // Null: captured, or nothing to wait for.
-  if (operation == nullptr) return Status();
-  Scheduler& scheduler = stream.context->driver().scheduler;
-  scheduler.run_inline(std::static_pointer_cast<CopyOperation>(operation));
-  if (synchronous) stream.execution->flush_output();
-  return sticky_error(*stream.execution);
-}
-
 }  // namespace
 
-Result<CopyWork> plan_copy(const Driver& driver, const CopyShape& shape, CopySide source,
+Result<CopyPlan> plan_copy(const Driver& driver, const CopyShape& shape, CopySide source,
                            CopySide destination) {
-  Plan plan;
-  if (shape.empty()) return plan.work;
-  OPENMPS_RETURN_IF_ERROR(make_plan(driver, shape, source, destination, &plan));
-  return plan.work;
+  CopyPlan plan;
+  if (shape.empty()) return plan;
+  OPENMPS_RETURN_IF_ERROR(
+      examine(driver, shape.source, shape.source_extent(), false, source, &plan.source));
+  OPENMPS_RETURN_IF_ERROR(examine(driver, shape.destination, shape.destination_extent(), true,
+                                  destination, &plan.destination));
+  plan.work.shape = shape;
+  plan.work.check_source = plan.source.mapped;
+  plan.work.check_destination = plan.destination.mapped;
+  bool from_device = plan.source.device && !plan.destination.device;
+  plan.work.engine = from_device ? kFromDeviceEngine : kToDeviceEngine;
+  return plan;
 }
-
-Status issue_copy(Stream& stream, const CopyShape& shape, CopySide source, CopySide destination,
-                  bool synchronous) {
-  if (synchronous) OPENMPS_RETURN_IF_ERROR(refuse_capturing(stream));
-  if (shape.empty()) return Status();
-  const Driver& driver = stream.context->driver();
-  Plan plan;
-  OPENMPS_RETURN_IF_ERROR(make_plan(driver, shape, source, destination, &plan));
-
-  // Between device memory a synchronous copy returns at once, unless the program asked otherwise.
-  if (plan.source.device && plan.destination.device && !plan.source.sync_memops &&
-      !plan.destination.sync_memops && !has_sync_memops(stream))
-    synchronous = false;
-  // Between host memory every copy has ended when the call returns, as CUDA documents.
-  if (!plan.source.device && !plan.destination.device && !stream.capturing) synchronous = true;
-  bool pageable = plan.source.pageable || plan.destination.pageable;
-  bool linear = shape.height == 1 && shape.depth == 1;
-  if (!synchronous && !stream.capturing && plan.source.pageable && !plan.destination.pageable &&
-      linear && shape.width <= kStagingLimit) {
-    plan.work.staged.resize(shape.width);
-    memcpy(plan.work.staged.data(), reinterpret_cast<const void*>(shape.source), shape.width);
-    pageable = false;
-  }
-  plan.work.inline_execution = (synchronous || pageable) && !stream.capturing;
-  OperationPtr operation;
-  OPENMPS_RETURN_IF_ERROR(issue(stream, plan.work, &operation));
-  return plan.work.inline_execution ? finish_inline(stream, operation, synchronous) : Status();
-}
-
-namespace {
 
 Status check_fill_shape(const FillShape& shape) {
   if (shape.destination % shape.element != 0)
@@ -136,11 +65,10 @@ Status check_fill_shape(const FillShape& shape) {
   return Status();
 }
 
-}  // namespace
-
-Status check_fill_range(const Driver& driver, const FillShape& shape) {
-  SideFacts facts;
-  return examine(driver, shape.destination, shape.extent(), true, CopySide::kDevice, &facts);
+Status check_fill_range(const Driver& driver, const FillShape& shape, SideFacts* facts) {
+  SideFacts unused;
+  return examine(driver, shape.destination, shape.extent(), true, CopySide::kDevice,
+                 facts == nullptr ? &unused : facts);
 }
 
 Result<FillWork> plan_fill(const Driver& driver, const FillShape& shape) {
@@ -150,28 +78,6 @@ Result<FillWork> plan_fill(const Driver& driver, const FillShape& shape) {
   OPENMPS_RETURN_IF_ERROR(check_fill_shape(shape));
   OPENMPS_RETURN_IF_ERROR(check_fill_range(driver, shape));
   return work;
-}
-
-Status issue_fill(Stream& stream, const FillShape& shape, bool synchronous) {
-  if (synchronous) OPENMPS_RETURN_IF_ERROR(refuse_capturing(stream));
-  if (shape.empty()) return Status();
-  OPENMPS_RETURN_IF_ERROR(check_fill_shape(shape));
-  // A captured fill's range is looked at when the graph is instantiated (seen on an H200).
-  SideFacts facts;
-  if (!stream.capturing)
-    OPENMPS_RETURN_IF_ERROR(examine(stream.context->driver(), shape.destination, shape.extent(),
-                                    true, CopySide::kDevice, &facts));
-  // Kernels and copies reach such a variable, fills don't (seen on an H200).
-  if (facts.variable_of != nullptr && facts.variable_of != &stream.context->owner())
-    return invalid("a variable of a module of another context");
-  // As with copies between device memory.
-  if (facts.device && !facts.sync_memops && !has_sync_memops(stream)) synchronous = false;
-  FillWork work;
-  work.shape = shape;
-  work.inline_execution = synchronous;
-  OperationPtr operation;
-  OPENMPS_RETURN_IF_ERROR(issue(stream, work, &operation));
-  return synchronous ? finish_inline(stream, operation, true) : Status();
 }
 
 namespace {

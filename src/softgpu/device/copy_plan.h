@@ -1,33 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the arguments of a copy or fill call to work: which memory each side is, whether the range
-// is inside it, and how a copy of ordinary (pageable) memory keeps its promises. API threads.
+// From the arguments of a copy or fill call to work: which memory each side is, and whether the
+// range is inside it. API threads; workers for what kernels launch.
 #pragma once
 
 #include "cuda/status.h"
 #include "softgpu/device/copy.h"
-#include "softgpu/device/stream.h"
 #include "softgpu/device/work.h"
 
 namespace openmps::softgpu {
 
+class Context;
+class Driver;
+
 // What the call says a pointer is.
 enum class CopySide { kHost, kDevice, kUnified };
 
-// Queue a copy, and wait for it if `synchronous`, except between device memory without
-// CU_POINTER_ATTRIBUTE_SYNC_MEMOPS or CU_CTX_SYNC_MEMOPS: that returns at once, as fills of such
-// memory do. An asynchronous copy of pageable memory reads its source before it returns (small
-// ones) or is carried out before it returns, as CUDA allows; one between host memory always is, as
-// CUDA documents. CUDA_ERROR_INVALID_VALUE: a device pointer that is none, or a range that leaves
-// its allocation.
-Status issue_copy(Stream& stream, const CopyShape& shape, CopySide source, CopySide destination,
-                  bool synchronous);
-// The same checks, for a graph node.
-Result<CopyWork> plan_copy(const Driver& driver, const CopyShape& shape, CopySide source,
+// What it is.
+struct SideFacts {
+  bool mapped = false;    // in the address space: must stay so until the copy runs
+  bool pageable = false;  // ordinary memory of the program
+  bool device = false;
+  bool sync_memops = false;
+  const Context* variable_of = nullptr;  // whose module's variable it is; compared only
+};
+
+struct CopyPlan {
+  CopyWork work;
+  SideFacts source;
+  SideFacts destination;
+};
+
+// CUDA_ERROR_INVALID_VALUE: a device pointer that is none, or a range that leaves its allocation.
+Result<CopyPlan> plan_copy(const Driver& driver, const CopyShape& shape, CopySide source,
                            CopySide destination);
 
-Status issue_fill(Stream& stream, const FillShape& shape, bool synchronous);
 // CUDA_ERROR_INVALID_VALUE: the range is not all inside one piece of device or pinned memory.
-Status check_fill_range(const Driver& driver, const FillShape& shape);
+Status check_fill_range(const Driver& driver, const FillShape& shape, SideFacts* facts = nullptr);
+// Of the alignment and the pitch alone. CUDA_ERROR_INVALID_VALUE.
+Status check_fill_shape(const FillShape& shape);
 Result<FillWork> plan_fill(const Driver& driver, const FillShape& shape);
 
 // CUDA_MEMCPY3D: rows that do not fit their pitch, or boxes that do not fit their array, are

@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "base/futex.h"
-#include "softgpu/device/scheduler.h"
+#include "softgpu/device/copy_run.h"
 #include "softgpu/device/thread.h"
 
 namespace openmps::softgpu {
@@ -42,15 +42,16 @@ std::unique_ptr<BlockRun> start(const KernelOperation& kernel, uint64_t index, u
 
 }  // namespace
 
-DeviceExecutor::DeviceExecutor(const Config& config, int device, Scheduler* scheduler,
-                               DeviceSegment* segment,
-                               std::function<void(uint64_t)> free_allocation)
+DeviceExecutor::DeviceExecutor(const Config& config, int device, DeviceSegment* segment,
+                               const ExecutorOwner::Borrowed& borrowed)
     : config_(config),
       device_(device),
       limits_(sm_limits(config.compute_capability)),
-      scheduler_(scheduler),
       segment_(segment),
-      free_allocation_(std::move(free_allocation)) {}
+      owner_(borrowed.owner),
+      mutex_(borrowed.mutex),
+      memory_(borrowed.memory),
+      trace_(borrowed.trace) {}
 
 // ---- Block scheduler --------------------------------------------------------------------------
 
@@ -226,16 +227,16 @@ void DeviceExecutor::release_block_locked(const ResidentBlock& block) {
 
 void DeviceExecutor::finish_kernel_locked(const std::shared_ptr<KernelOperation>& kernel) {
   uint64_t now = now_ns();
-  if (scheduler_->trace().enabled() && kernel->started_ns != 0)
-    scheduler_->trace().event('X', "kernel", kernel->name,
-                              "context " + std::to_string(kernel->context->id) + " stream " +
-                                  std::to_string(kernel->stream_id),
-                              kernel->started_ns, now, "\"launch\":" + std::to_string(kernel->id));
+  if (trace_.enabled() && kernel->started_ns != 0)
+    trace_.event('X', "kernel", kernel->name,
+                 "context " + std::to_string(kernel->context->id) + " stream " +
+                     std::to_string(kernel->stream_id),
+                 kernel->started_ns, now, "\"launch\":" + std::to_string(kernel->id));
   if (kernel->cooperative) {
     MappedRange range;
-    scheduler_->memory().remove(kernel->launch.grid_workspace, &range);
+    memory_.remove(kernel->launch.grid_workspace, &range);
   }
-  scheduler_->end_grid_locked(kernel);
+  owner_.end_grid_locked(kernel);
 }
 
 void DeviceExecutor::drop_context_locked(ExecutionContext& context) {
@@ -288,7 +289,7 @@ int DeviceExecutor::take_sm_locked(uint32_t* cursor) {
 void DeviceExecutor::worker_main(uint32_t index) {
   // Workers start their round at different SMs.
   uint32_t cursor = index * config_.sm_count / config_.workers;
-  std::unique_lock lock(scheduler_->mutex);
+  std::unique_lock lock(mutex_);
   for (;;) {
     int chosen = take_sm_locked(&cursor);
     if (chosen < 0) {
@@ -308,9 +309,9 @@ void DeviceExecutor::worker_main(uint32_t index) {
 
     if (block.run == nullptr)
       block.run = start(*block.kernel, block.index, block.sm, block.more_sms);
-    uint32_t phase = scheduler_->memory().enter();
+    uint32_t phase = memory_.enter();
     BlockState state = block.run->run(kBlockBudget, &stop_, static_cast<uint32_t>(chosen));
-    scheduler_->memory().exit(phase);
+    memory_.exit(phase);
     Fault fault;
     if (state == BlockState::kFaulted) fault = block.run->fault();
     if (state != BlockState::kRunnable) block.run.reset();
@@ -319,7 +320,7 @@ void DeviceExecutor::worker_main(uint32_t index) {
     sm.owned = false;
     if (--running_ == 0) quiet_.notify_all();
     if (state == BlockState::kFaulted)
-      scheduler_->poison_locked(*block.kernel->context, fault.code, fault.text);
+      owner_.poison_locked(*block.kernel->context, fault.code, fault.text);
     settle_locked(std::move(block), state);
   }
 }
@@ -342,16 +343,15 @@ void DeviceExecutor::settle_locked(ResidentBlock block, BlockState state) {
 
 // One event for each SM: "block" is the block's number or, with clusters, its cluster's.
 void DeviceExecutor::trace_block_locked(const char* what, const ResidentBlock& block) {
-  if (!scheduler_->trace().enabled()) return;
+  if (!trace_.enabled()) return;
   const KernelOperation& kernel = *block.kernel;
   uint64_t now = now_ns();
   const auto trace = [&](uint32_t sm) {
-    scheduler_->trace().event(
-        'i', "block", what, "sm " + std::to_string(sm), now, now,
-        "\"kernel\":\"" + kernel.name + "\",\"launch\":" + std::to_string(kernel.id) +
-            ",\"block\":" + std::to_string(block.index) + ",\"sm\":" + std::to_string(sm) +
-            ",\"stream\":" + std::to_string(kernel.stream_id) +
-            ",\"context\":" + std::to_string(kernel.context->id));
+    trace_.event('i', "block", what, "sm " + std::to_string(sm), now, now,
+                 "\"kernel\":\"" + kernel.name + "\",\"launch\":" + std::to_string(kernel.id) +
+                     ",\"block\":" + std::to_string(block.index) + ",\"sm\":" + std::to_string(sm) +
+                     ",\"stream\":" + std::to_string(kernel.stream_id) +
+                     ",\"context\":" + std::to_string(kernel.context->id));
   };
   trace(block.sm);
   for (const uint32_t sm : block.more_sms) trace(sm);
@@ -383,9 +383,9 @@ void DeviceExecutor::next_turn_locked() {
                            [](const auto& tenant) { return tenant->residency.blocks > 0; });
   turn_ = next == tenants_.end() ? nullptr : next->get();
   turn_ns_ = now_ns();
-  if (turn_ != nullptr && tenants_.size() > 1 && scheduler_->trace().enabled())
-    scheduler_->trace().event('i', "turn", "turn", "arbiter", turn_ns_, turn_ns_,
-                              "\"context\":" + std::to_string(turn_->id));
+  if (turn_ != nullptr && tenants_.size() > 1 && trace_.enabled())
+    trace_.event('i', "turn", "turn", "arbiter", turn_ns_, turn_ns_,
+                 "\"context\":" + std::to_string(turn_->id));
 }
 
 void DeviceExecutor::settle_turns_locked() {
@@ -409,8 +409,7 @@ void DeviceExecutor::want_device_locked() {
   if (!have_device_ && !preempting_ && segment_->try_acquire()) {
     have_device_ = true;
     turn_ns_ = segment_->acquired_ns();
-    if (scheduler_->trace().enabled())
-      scheduler_->trace().event('i', "slice", "acquire", "arbiter", now_ns(), now_ns(), "");
+    if (trace_.enabled()) trace_.event('i', "slice", "acquire", "arbiter", now_ns(), now_ns(), "");
   }
   if (!have_device_) {
     segment_->ring();  // the arbiter waits in line from now on
@@ -427,21 +426,19 @@ void DeviceExecutor::want_device_locked() {
 void DeviceExecutor::leave_device_if_idle_locked() {
   if (!have_device_ || preempting_ || resident_ > 0) return;
   have_device_ = false;
-  if (scheduler_->trace().enabled())
-    scheduler_->trace().event('i', "slice", "release", "arbiter", now_ns(), now_ns(), "");
+  if (trace_.enabled()) trace_.event('i', "slice", "release", "arbiter", now_ns(), now_ns(), "");
   segment_->release();
 }
 
 void DeviceExecutor::preempt_locked() {
   have_device_ = false;
-  if (scheduler_->trace().enabled())
-    scheduler_->trace().event('i', "slice", "preempt", "arbiter", now_ns(), now_ns(), "");
+  if (trace_.enabled()) trace_.event('i', "slice", "preempt", "arbiter", now_ns(), now_ns(), "");
   segment_->release();
 }
 
 void DeviceExecutor::arbiter_main() {
   std::atomic<uint32_t>* doorbell = segment_->doorbell();
-  std::unique_lock lock(scheduler_->mutex);
+  std::unique_lock lock(mutex_);
   for (;;) {
     uint32_t seen = doorbell->load(std::memory_order_acquire);
     uint64_t pause_ns = 0;
@@ -489,7 +486,7 @@ void DeviceExecutor::enqueue_copy_locked(const std::shared_ptr<CopyOperation>& c
 
 void DeviceExecutor::copy_engine_main(uint32_t index) {
   CopyEngine& engine = copy_engines_[index];
-  std::unique_lock lock(scheduler_->mutex);
+  std::unique_lock lock(mutex_);
   for (;;) {
     engine.work.wait(lock, [&] { return !engine.queue.empty(); });
     std::shared_ptr<CopyOperation> copy = std::move(engine.queue.front());
@@ -497,14 +494,14 @@ void DeviceExecutor::copy_engine_main(uint32_t index) {
     if (copy->context->error.load(std::memory_order_relaxed) == CUDA_SUCCESS) {
       uint64_t start = now_ns();
       lock.unlock();
-      CUresult result = scheduler_->run_copy_operation(*copy);
+      CUresult result = run_copy_operation(memory_, *copy);
       lock.lock();
       if (result != CUDA_SUCCESS)
-        scheduler_->poison_locked(*copy->context, result,
-                                  "copy touches memory that is no longer mapped");
-      scheduler_->trace_copy_locked(*copy, "copy engine " + std::to_string(index), start);
+        owner_.poison_locked(*copy->context, result,
+                             "copy touches memory that is no longer mapped");
+      trace_copy(trace_, *copy, "copy engine " + std::to_string(index), start);
     }
-    scheduler_->complete_locked(copy);
+    owner_.complete_locked(copy);
   }
 }
 

@@ -1,34 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0
 // One device's engines: the block scheduler over N simulated multiprocessors, the worker threads
 // that run resident blocks, the copy engines, and the arbiter that shares the device among contexts
-// and with other processes. Owned by the Scheduler, whose mutex guards everything *_locked. Threads
-// start with the first kernel or asynchronous copy.
+// and with other processes. A part of the Scheduler, whose mutex guards everything *_locked.
+// Threads start with the first kernel or asynchronous copy.
 #pragma once
 
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
+#include "softgpu/device/address_space.h"
 #include "softgpu/device/config.h"
 #include "softgpu/device/execution_context.h"
 #include "softgpu/device/operation.h"
 #include "softgpu/device/segment.h"
 #include "softgpu/device/sm.h"
+#include "softgpu/device/trace.h"
 
 namespace openmps::softgpu {
 
-class Scheduler;
+// The scheduler, as its executors see it. All with its mutex held.
+class ExecutorOwner {
+ public:
+  struct Borrowed {
+    ExecutorOwner& owner;
+    std::mutex& mutex;
+    AddressSpace& memory;
+    Trace& trace;
+  };
+  // The blocks of a grid have ended: it is done when all that they launched is.
+  virtual void end_grid_locked(const std::shared_ptr<KernelOperation>& kernel) = 0;
+  virtual void complete_locked(const OperationPtr& operation) = 0;
+  // A kernel or copy of the context failed.
+  virtual void poison_locked(ExecutionContext& context, CUresult code, const std::string& text) = 0;
+
+ protected:
+  ~ExecutorOwner() = default;
+};
 
 class DeviceExecutor {
  public:
-  // `free_allocation` ends the allocation of a cuMemFreeAsync; called with the mutex held.
-  DeviceExecutor(const Config& config, int device, Scheduler* scheduler, DeviceSegment* segment,
-                 std::function<void(uint64_t)> free_allocation);
+  DeviceExecutor(const Config& config, int device, DeviceSegment* segment,
+                 const ExecutorOwner::Borrowed& borrowed);
 
   // A kernel enters its hardware queue when it is submitted, ...
   void enqueue_locked(const std::shared_ptr<KernelOperation>& kernel);
@@ -44,7 +62,6 @@ class DeviceExecutor {
   void drop_context_locked(ExecutionContext& context);
 
   void enqueue_copy_locked(const std::shared_ptr<CopyOperation>& copy);
-  void free_allocation_locked(uint64_t address) { free_allocation_(address); }
 
   // Between these no block runs: see Scheduler::grace_period.
   void begin_interrupt_locked();
@@ -102,9 +119,11 @@ class DeviceExecutor {
   const Config config_;
   const int device_;
   const SmLimits limits_;
-  Scheduler* scheduler_;
   DeviceSegment* segment_;
-  const std::function<void(uint64_t)> free_allocation_;
+  ExecutorOwner& owner_;
+  std::mutex& mutex_;
+  AddressSpace& memory_;
+  Trace& trace_;
 
   std::vector<std::shared_ptr<ExecutionContext>> tenants_;  // with candidates or blocks
   ExecutionContext* turn_ = nullptr;  // the tenant whose blocks may run; null: none has any

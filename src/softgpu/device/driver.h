@@ -1,35 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-// The root of the device model: one Driver per process, made by cuInit, never destroyed (threads of
-// the program may call until the very end). It owns the devices, the address space, the scheduler
-// and the handle tables; everything else is reached from here.
+// The root of the device model, one per process (start.h): the devices, the address space and what
+// handles stand for. The parts that work on these borrow it, and are reached from it. Any thread.
 #pragma once
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "cuda/status.h"
 #include "softgpu/device/address_space.h"
 #include "softgpu/device/config.h"
-#include "softgpu/device/graph_memory.h"
 #include "softgpu/device/handles.h"
-#include "softgpu/device/ipc.h"
-#include "softgpu/device/link.h"
-#include "softgpu/device/memory.h"
-#include "softgpu/device/scheduler.h"
 #include "softgpu/device/segment.h"
 #include "softgpu/device/trace.h"
-#include "softgpu/device/vmm.h"
+#include "softgpu/device/user_object.h"
 
 namespace openmps::softgpu {
 
+class Captures;
 class Context;
+class GraphMemory;
+class Ipc;
+class Memory;
+class Scheduler;
+class VirtualMemory;
 struct Stream;
 struct Event;
 struct Module;
 struct Function;
 struct Library;
 struct Kernel;
+struct Link;
 struct Graph;
 struct GraphNode;
 struct GraphExec;
@@ -50,14 +52,21 @@ struct Device {
   std::shared_ptr<Context> primary;  // exists always, is active between retain and release
 };
 
-class Driver {
+// What works on the driver's state; made beside it.
+struct Parts {
+  Scheduler& scheduler;
+  Memory& memory;
+  VirtualMemory& virtual_memory;
+  GraphMemory& graph_memory;
+  Ipc& ipc;
+  Captures& captures;
+};
+
+class Driver : public Parts {
  public:
-  // cuInit: idempotent, thread-safe.
-  static Status initialise();
-  // Null before cuInit and, for ever, in a child that was forked after it.
-  static Driver* get();
-  // Leave the shared segments; called when the library is unloaded or the process exits.
-  static void shut_down();
+  Driver(const Config& read, const Parts& parts) : Parts(parts), config(read) {
+    trace.open(config.trace_path);
+  }
 
   [[nodiscard]] Device* device(int ordinal) {
     return ordinal >= 0 && static_cast<size_t>(ordinal) < devices.size() ? &devices[ordinal]
@@ -68,12 +77,9 @@ class Driver {
   const Config config;
   AddressSpace address_space;
   Trace trace;
-  Scheduler scheduler;
   std::vector<Device> devices;
-  Memory memory;
-  VirtualMemory virtual_memory;
-  GraphMemory graph_memory;
-  Ipc ipc;
+  // Guards the structure of all graphs: they are built rarely and briefly.
+  std::mutex graph_mutex;
 
   HandleTable<CUcontext, Context, HandleKind::kContext> contexts;
   HandleTable<CUstream, Stream, HandleKind::kStream> streams;
@@ -95,11 +101,9 @@ class Driver {
   HandleTable<CUmipmappedArray, MipmappedArray, HandleKind::kMipmappedArray> mipmapped_arrays;
   HandleTable<CUtexObject, TextureObject, HandleKind::kTextureObject> texture_objects;
   HandleTable<CUsurfObject, SurfaceObject, HandleKind::kSurfaceObject> surface_objects;
+  UserObjectTable user_objects;
 
  private:
-  explicit Driver(const Config& read);
-  Status open_devices();
-
   std::atomic<uint64_t> next_id_{0};
 };
 

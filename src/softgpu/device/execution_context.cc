@@ -8,10 +8,8 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "softgpu/device/array.h"
-#include "softgpu/device/config.h"
 #include "softgpu/device/driver.h"
-#include "softgpu/device/scheduler.h"
+#include "softgpu/device/image_objects.h"
 
 namespace openmps::softgpu {
 namespace {
@@ -20,20 +18,21 @@ constexpr uint64_t kHeapAlignment = 16;  // of malloc() in a kernel, as on a GPU
 
 }  // namespace
 
-ExecutionContext::ExecutionContext(uint64_t context_id, int device_ordinal, const Config& config,
-                                   AddressSpace* memory, Scheduler* scheduler)
-    : id(context_id),
+ExecutionContext::ExecutionContext(Driver& driver, int device_ordinal,
+                                   std::function<void(const Backing&)> reclaim)
+    : id(driver.new_id()),
       device(device_ordinal),
-      hardware_queues(config.hardware_queues),
-      connections(config.connections),
-      parameters(memory, device_ordinal),
-      memory_(memory),
-      scheduler_(scheduler) {}
+      hardware_queues(driver.config.hardware_queues),
+      connections(driver.config.connections),
+      parameters(&driver.address_space, device_ordinal),
+      driver_(driver),
+      memory_(driver.address_space),
+      reclaim_(std::move(reclaim)) {}
 
 ExecutionContext::~ExecutionContext() {
   for (const auto& [address, bytes] : heap_) {
     MappedRange range;
-    memory_->remove(address, &range);
+    memory_.remove(address, &range);
     free(reinterpret_cast<void*>(address));
   }
 }
@@ -79,7 +78,7 @@ uint64_t ExecutionContext::allocate_device_heap(uint64_t bytes) {
   range.end = address + rounded;
   range.kind = RangeKind::kInternal;
   range.device = device;
-  if (!memory_->insert(range).ok()) {
+  if (!memory_.insert(range).ok()) {
     free(reinterpret_cast<void*>(address));
     return 0;
   }
@@ -93,11 +92,11 @@ void ExecutionContext::free_device_heap(uint64_t address) {
   auto found = heap_.find(address);
   if (found == heap_.end()) return;  // a wild free in a kernel: ignored, as it can't be reported
   MappedRange range;
-  memory_->remove(address, &range);
+  memory_.remove(address, &range);
   heap_used_ -= found->second;
   heap_.erase(found);
   // The caller runs inside a kernel, which counts as a reader: give it back behind its back.
-  scheduler_->reclaim_later(Backing{address, range.bytes, false, nullptr});
+  reclaim_(Backing{address, range.bytes, false, nullptr});
 }
 
 uint64_t ExecutionContext::global_timer_ns() {
@@ -107,7 +106,7 @@ uint64_t ExecutionContext::global_timer_ns() {
 }
 
 bool ExecutionContext::set_condition(uint64_t handle, uint32_t value) {
-  const std::shared_ptr<Condition> condition = Driver::get()->conditions.find(handle);
+  const std::shared_ptr<Condition> condition = driver_.conditions.find(handle);
   if (condition == nullptr || condition->execution.get() != this) return false;
   condition->value.store(value, std::memory_order_relaxed);  // read when the kernel is done
   return true;
@@ -145,7 +144,7 @@ void ExecutionContext::retire_surface(uint64_t handle,
 
 // An object of another context is nothing to this one's kernels.
 std::shared_ptr<const Texture> ExecutionContext::texture(uint64_t handle) {
-  std::shared_ptr<TextureObject> object = Driver::get()->texture_objects.find(handle);
+  std::shared_ptr<TextureObject> object = driver_.texture_objects.find(handle);
   if (object == nullptr) {
     std::lock_guard lock(services_mutex_);
     object = find_retired(retired_textures_, handle);
@@ -155,7 +154,7 @@ std::shared_ptr<const Texture> ExecutionContext::texture(uint64_t handle) {
 }
 
 std::shared_ptr<const Image> ExecutionContext::surface(uint64_t handle) {
-  std::shared_ptr<SurfaceObject> object = Driver::get()->surface_objects.find(handle);
+  std::shared_ptr<SurfaceObject> object = driver_.surface_objects.find(handle);
   if (object == nullptr) {
     std::lock_guard lock(services_mutex_);
     object = find_retired(retired_surfaces_, handle);

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "softgpu/device/address_space.h"
+#include "softgpu/device/backing.h"
 #include "softgpu/device/connections.h"
 #include "softgpu/device/operation.h"
 #include "softgpu/device/parameter_buffers.h"
@@ -20,8 +22,7 @@
 
 namespace openmps::softgpu {
 
-struct Config;
-class Scheduler;
+class Driver;
 struct SurfaceObject;
 struct TextureObject;
 
@@ -36,15 +37,15 @@ struct StreamQueue {
   uint32_t queue = 0;    // hardware queue
   SmSet sms;             // where its kernels may run
   uint64_t green = 0;    // id of its green context
-  OperationPtr tail;     // guarded by Scheduler::mutex; null or done: idle
+  OperationPtr tail;     // guarded by the Scheduler; null or done: idle
   std::shared_ptr<StreamItems> items = std::make_shared<StreamItems>();
   bool retired = false;  // destroyed; kept in its context's list until it is idle
 };
 
 class ExecutionContext final : public DeviceServices {
  public:
-  ExecutionContext(uint64_t id, int device, const Config& config, AddressSpace* memory,
-                   Scheduler* scheduler);
+  // `reclaim` gives memory back once no kernel can see it any more.
+  ExecutionContext(Driver& driver, int device, std::function<void(const Backing&)> reclaim);
   ~ExecutionContext() override;
 
   const uint64_t id;
@@ -53,10 +54,11 @@ class ExecutionContext final : public DeviceServices {
   // The sticky error of a kernel fault; CUDA_SUCCESS while the context is healthy.
   std::atomic<CUresult> error{CUDA_SUCCESS};
 
-  // Calls that wait for a standstill of the context or enjoy it; changes under Scheduler::mutex.
+  // Calls that wait for a standstill of the context or enjoy it; changes under the Scheduler's
+  // mutex.
   std::atomic<uint32_t> standstills{0};
 
-  // Guarded by Scheduler::mutex.
+  // Guarded by the Scheduler.
   bool closing = false;
   uint64_t outstanding = 0;  // operations submitted and not done
   std::shared_ptr<StreamQueue> legacy;
@@ -99,8 +101,9 @@ class ExecutionContext final : public DeviceServices {
   void retire_surface(uint64_t handle, const std::shared_ptr<SurfaceObject>& object);
 
  private:
-  AddressSpace* memory_;
-  Scheduler* scheduler_;
+  const Driver& driver_;
+  AddressSpace& memory_;
+  const std::function<void(const Backing&)> reclaim_;
   std::mutex services_mutex_;
   std::string output_;
   std::string failures_;

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs: nodes of work with dependencies, and executable snapshots of them that a stream launches.
-// API threads; one mutex guards the structure of all graphs (they are built rarely and briefly).
+// Graphs: nodes of work with dependencies. graph_exec.h has the executable snapshots of them. API
+// threads.
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <span>
 #include <vector>
 
@@ -20,7 +19,6 @@ class Driver;
 struct Graph;
 struct GraphExec;
 struct GraphNode;
-struct Stream;
 
 // What edges say beyond "behind" is only remembered: nothing begins early here.
 using GraphEdge = cuda::GraphLink<GraphNode>;
@@ -54,53 +52,7 @@ struct Graph {
   std::weak_ptr<GraphExec> only_exec;  // of a graph that is_unique_locked()
 };
 
-struct GraphStep {
-  CUgraphNode node = nullptr;  // of the graph it was made from, for cuGraphExec*NodeSetParams
-  CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
-  Work work;
-  bool enabled = true;
-  std::vector<uint32_t> after;  // indices of earlier steps of the same list
-};
-
-// A snapshot in topological order: launches do not look at the graph. The bodies of conditional
-// nodes are lists of steps of their own, which never change: what changes a step in one replaces
-// the list, so that launches under way keep theirs.
-struct GraphExec : std::enable_shared_from_this<GraphExec> {
-  using Step = GraphStep;
-
-  // Kernels may launch it.
-  [[nodiscard]] bool for_device() const {
-    return (flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0;
-  }
-
-  CUgraphExec handle = nullptr;
-  uint64_t flags = 0;
-  std::mutex mutex;
-  std::vector<Step> steps;
-  OperationPtr last_launch;                            // launches of one exec never overlap
-  std::vector<std::shared_ptr<Condition>> conditions;  // that get their defaults at a launch
-  std::vector<std::shared_ptr<UserObjectHold>> user_objects;
-  bool uploaded = false;  // since it was made or changed
-  // Guarded by Scheduler::mutex; of graphs with kernels that launch graphs, and those launched.
-  uint32_t runs = 0;
-  bool waits_as_tail = false;
-};
-
-// An operation that comes to the device while others of its graph run, and what it waits for.
-struct LateOperation {
-  OperationPtr operation;
-  std::vector<OperationPtr> after;
-};
-// What steps are to do in a stream of that context.
-std::vector<LateOperation> late_operations(const std::vector<GraphStep>& steps,
-                                           const std::shared_ptr<ExecutionContext>& execution,
-                                           const StreamQueue& stream);
-// Scheduler's mutex held.
-void submit_late_locked(Scheduler& scheduler, std::span<const LateOperation> operations);
-
-std::mutex& graph_mutex();
-
-// All *_locked: graph_mutex() held.
+// All *_locked: Driver::graph_mutex held.
 std::shared_ptr<GraphNode> add_node_locked(Driver& driver, Graph& graph, CUgraphNodeType type,
                                            Work work, std::span<const GraphEdge> dependencies);
 // CUDA_ERROR_INVALID_VALUE: of different graphs, it exists, or would close a cycle.
@@ -118,17 +70,7 @@ std::shared_ptr<Graph> clone_graph_locked(Driver& driver, const Graph& graph);
 Status check_free_locked(Driver& driver, const Graph& graph, uint64_t address);
 // The handles of a graph and its bodies are no longer valid.
 void retire_graph_locked(Driver& driver, Graph& graph);
-// The step of a node, in a list that may be changed; null: none.
-GraphStep* find_step(std::vector<GraphStep>& steps, CUgraphNode node);
-
 Result<std::shared_ptr<Graph>> create_graph(Driver& driver);
 Status destroy_graph(Driver& driver, CUgraph handle);
-
-Result<std::shared_ptr<GraphExec>> instantiate(Driver& driver, Graph& graph, uint64_t flags);
-// cuGraphExecUpdate: same topology, new parameters. `differing`: the node that does not match.
-CUgraphExecUpdateResult update_exec(GraphExec& exec, const Graph& graph, CUgraphNode* differing);
-// CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED in a stream that is being captured; the errors of
-// GraphMemory::open().
-Status launch_graph(GraphExec& exec, Stream& stream);
 
 }  // namespace openmps::softgpu

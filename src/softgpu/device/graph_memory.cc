@@ -6,6 +6,8 @@
 
 #include "softgpu/device/context.h"
 #include "softgpu/device/driver.h"
+#include "softgpu/device/memory.h"
+#include "softgpu/device/scheduler.h"
 
 namespace openmps::softgpu {
 
@@ -44,9 +46,10 @@ void GraphMemory::forget(GraphBlock& block) {
   }
   auto end = std::make_shared<MarkerOperation>(block.execution);
   end->freed_address = block.address;
-  std::lock_guard lock(driver_->scheduler.mutex);
-  if (block.execution->closing) return;  // the context frees what is left in it
-  driver_->scheduler.submit_unordered_locked(end, {&block.last_use, 1});
+  driver_->scheduler.together([&](Submission& submission) {
+    if (block.execution->closing) return;  // the context frees what is left in it
+    submission.submit_unordered(end, {&block.last_use, 1});
+  });
 }
 
 Status GraphMemory::open(std::span<const GraphBlockPtr> blocks, bool frees_itself) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "softgpu/device/driver.h"
+#include "softgpu/device/make_operation.h"
 #include "softgpu/device/scheduler.h"
 
 namespace openmps::softgpu {
@@ -51,7 +52,7 @@ Result<GraphRun::Launched> GraphRun::prepare(const std::shared_ptr<GraphExec>& e
   std::lock_guard lock(exec->mutex);
   if (!exec->for_device() || !exec->uploaded)
     return Status(CUDA_ERROR_INVALID_VALUE, "not a graph that the device may launch");
-  launched.operations = late_operations(exec->steps, execution_, stream_);
+  launched.operations = late_operations(exec->steps, execution_, stream_, make_operation);
   for (const LateOperation& late : launched.operations) {
     if (late.operation->context != execution_)
       return Status(CUDA_ERROR_INVALID_VALUE, "a graph of another context");
@@ -71,26 +72,27 @@ CUresult GraphRun::launch_graph(uint64_t graph, uint64_t how) {
   GraphRun& around = how == kSibling ? *parent_ : *this;
   Result<Launched> launched = around.prepare(exec, how == kTail);
   if (!launched.ok()) return launched.status().code();
-  std::lock_guard lock(driver_.scheduler.mutex);
-  if (exec->waits_as_tail || (how != kTail && exec->runs > 0)) return CUDA_ERROR_INVALID_VALUE;
-  if (how == kTail) {
-    exec->waits_as_tail = true;
-    tails_.push_back(*std::move(launched));
-  } else {
-    around.running_.push_back(launched->end);
-    submit_locked(driver_.scheduler, *launched);
-  }
-  return CUDA_SUCCESS;
+  return driver_.scheduler.together([&](Submission& submission) {
+    if (exec->waits_as_tail || (how != kTail && exec->runs > 0)) return CUDA_ERROR_INVALID_VALUE;
+    if (how == kTail) {
+      exec->waits_as_tail = true;
+      tails_.push_back(*std::move(launched));
+    } else {
+      around.running_.push_back(launched->end);
+      submit(submission, *launched);
+    }
+    return CUDA_SUCCESS;
+  });
 }
 
 void GraphRun::begin_locked() { ++exec_->runs; }
 
-void GraphRun::submit_locked(Scheduler& scheduler, Launched& launched) {
+void GraphRun::submit(Submission& submission, Launched& launched) {
   launched.run->begin_locked();
   std::vector<OperationPtr> all;
   for (const LateOperation& late : launched.operations) all.push_back(late.operation);
-  submit_late_locked(scheduler, launched.operations);
-  scheduler.submit_unordered_locked(launched.end, all);
+  submit_late(submission, launched.operations);
+  submission.submit_unordered(launched.end, all);
 }
 
 // ---- The end ----------------------------------------------------------------------------------
@@ -102,7 +104,7 @@ void GraphRun::take_tails_locked(std::deque<Launched>& tails) {
   tails.clear();
 }
 
-bool GraphRun::finish_locked(Scheduler& scheduler, const OperationPtr& end) {
+bool GraphRun::finish(Submission& submission, const OperationPtr& end) {
   std::vector<OperationPtr> running = std::exchange(running_, {});
   std::erase_if(running, is_done);
   if (execution_->error.load(std::memory_order_relaxed) != CUDA_SUCCESS) {
@@ -118,7 +120,7 @@ bool GraphRun::finish_locked(Scheduler& scheduler, const OperationPtr& end) {
       next.run->exec_->waits_as_tail = false;
       next.run->tail_of_ = weak_from_this();
       running.push_back(next.end);
-      submit_locked(scheduler, next);
+      submit(submission, next);
     }
   }
   if (running.empty()) {
@@ -127,7 +129,7 @@ bool GraphRun::finish_locked(Scheduler& scheduler, const OperationPtr& end) {
   }
   auto join = std::make_shared<MarkerOperation>(execution_);
   join->again = end;
-  scheduler.submit_unordered_locked(join, running);
+  submission.submit_unordered(join, running);
   return false;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Graphs that kernels launch. Each launch of a graph runs in an environment; what its kernels
 // launch in it ends before it does, and at last, one after the other, what they left for its tail.
-// Workers call from inside the engine; the rest is under Scheduler::mutex.
+// Workers call from inside the engine; the rest is called under the Scheduler's mutex.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,19 @@
 #include <vector>
 
 #include "softgpu/device/execution_context.h"
-#include "softgpu/device/graph.h"
+#include "softgpu/device/graph_exec.h"
+#include "softgpu/device/graph_steps.h"
 #include "softgpu/device/operation.h"
 
 namespace openmps::softgpu {
 
 class Driver;
-class Scheduler;
+class Submission;
 
 // One environment.
-class GraphRun final : public GraphLaunches, public std::enable_shared_from_this<GraphRun> {
+class GraphRun final : public GraphLaunches,
+                       public Offspring,
+                       public std::enable_shared_from_this<GraphRun> {
  public:
   // Of the stream in which the host launches a graph: there is none around it.
   GraphRun(Driver& driver, std::shared_ptr<ExecutionContext> execution, const StreamQueue& stream);
@@ -33,11 +36,10 @@ class GraphRun final : public GraphLaunches, public std::enable_shared_from_this
 
   // The kernel launches graphs in this environment.
   void adopt(KernelOperation& kernel);
-  // The host launches it. Scheduler's mutex held.
+  // The host launches it. In Scheduler::together().
   void begin_locked();
-  // Everything in it up to `end` is done, or what was submitted by an earlier call is. True:
-  // nothing is left; else `end` becomes ready again. Scheduler's mutex held.
-  [[nodiscard]] bool finish_locked(Scheduler& scheduler, const OperationPtr& end);
+  // Of `end`, behind everything in it.
+  [[nodiscard]] bool finish(Submission& submission, const OperationPtr& end) override;
 
  private:
   struct Launched {
@@ -46,7 +48,7 @@ class GraphRun final : public GraphLaunches, public std::enable_shared_from_this
     std::shared_ptr<MarkerOperation> end;
   };
   Result<Launched> prepare(const std::shared_ptr<GraphExec>& exec, bool tail);
-  static void submit_locked(Scheduler& scheduler, Launched& launched);
+  static void submit(Submission& submission, Launched& launched);
   void take_tails_locked(std::deque<Launched>& tails);
 
   Driver& driver_;
@@ -56,7 +58,7 @@ class GraphRun final : public GraphLaunches, public std::enable_shared_from_this
   const std::shared_ptr<GraphExec> exec_;  // null: a stream's
   std::weak_ptr<GraphRun> tail_of_;        // who runs it as its tail; that lives until then
 
-  // Guarded by Scheduler::mutex.
+  // Guarded by the Scheduler.
   std::vector<OperationPtr> running_;  // ends of environments inside of it
   std::deque<Launched> tails_;
 };

@@ -12,7 +12,6 @@
 namespace openmps::softgpu {
 
 class Context;
-class Driver;
 
 // What a CUdevResource of SMs stands for, and a CUdevResourceDesc collects.
 struct ResourceDescriptor {
@@ -30,11 +29,5 @@ struct GreenContext {
 
 // SM resources are handed out in steps of two, as on compute capability 9.0.
 inline constexpr uint32_t kSmGranularity = 2;
-
-Result<std::shared_ptr<GreenContext>> create_green_context(Driver& driver, int device,
-                                                           const SmSet& sms);
-// Waits for what its streams do; they can only be destroyed from then on.
-// CUDA_ERROR_INVALID_CONTEXT.
-Status destroy_green_context(Driver& driver, CUgreenCtx handle);
 
 }  // namespace openmps::softgpu

@@ -9,7 +9,7 @@
 
 #include "softgpu/device/context.h"
 #include "softgpu/device/driver.h"
-#include "softgpu/device/event.h"
+#include "softgpu/device/memory.h"
 #include "softgpu/device/pool.h"
 
 namespace openmps::softgpu {
@@ -167,10 +167,10 @@ Result<std::shared_ptr<SharedEvent>> Ipc::make_event() {
   return event;
 }
 
-Result<Ticket> Ipc::export_event(const Event& event) {
-  if (event.shared == nullptr || event.shared->file == nullptr)
+Result<Ticket> Ipc::export_event(const SharedEvent* event) {
+  if (event == nullptr || event->file == nullptr)
     return Status(CUDA_ERROR_INVALID_VALUE, "the event was not made for other processes");
-  return ticket_of(TicketKind::kEvent, *event.shared->file);
+  return ticket_of(TicketKind::kEvent, *event->file);
 }
 
 Result<std::shared_ptr<SharedEvent>> Ipc::open_event(const Ticket& ticket) {

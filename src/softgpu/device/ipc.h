@@ -17,7 +17,6 @@ namespace openmps::softgpu {
 
 class Context;
 class Driver;
-struct Event;
 struct MemoryPool;
 
 enum class TicketKind : uint32_t { kMemory = 1, kEvent = 2, kPooled = 3 };
@@ -73,8 +72,8 @@ class Ipc {
 
   // For a new event of cuEventCreate. CUDA_ERROR_OUT_OF_MEMORY.
   Result<std::shared_ptr<SharedEvent>> make_event();
-  // CUDA_ERROR_INVALID_VALUE: not made for other processes, or another process's.
-  Result<Ticket> export_event(const Event& event);
+  // CUDA_ERROR_INVALID_VALUE: null, not made for other processes, or another process's.
+  Result<Ticket> export_event(const SharedEvent* event);
   // Errors as of open_memory().
   Result<std::shared_ptr<SharedEvent>> open_event(const Ticket& ticket);
 

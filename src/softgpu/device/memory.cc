@@ -12,6 +12,7 @@
 
 #include "softgpu/device/context.h"
 #include "softgpu/device/driver.h"
+#include "softgpu/device/scheduler.h"
 #include "softgpu/device/standstill.h"
 
 namespace openmps::softgpu {
@@ -149,15 +150,15 @@ void Memory::free_global(uint64_t address) {
   if (driver_->address_space.remove_if(address, is_global, &range)) release_range(range);
 }
 
-void Memory::end_allocation_locked(uint64_t address) {
+Backing Memory::end_allocation(uint64_t address) {
   MappedRange range;
   auto ends_in_order = [](const MappedRange& r) {
     return is_device_kind(r) || r.kind == RangeKind::kGraph;
   };
-  if (!driver_->address_space.remove_if(address, ends_in_order, &range)) return;
+  if (!driver_->address_space.remove_if(address, ends_in_order, &range)) return {};
   if (is_charged(range))
     driver_->devices[range.device].segment->return_memory(range.end - range.begin);
-  driver_->scheduler.reclaim_later_locked(take_backing(address));
+  return take_backing(address);
 }
 
 std::shared_ptr<const SharedFile> Memory::share(uint64_t address) {

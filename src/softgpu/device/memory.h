@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Allocations: device, managed, pinned host and registered host memory. Called by API threads; the
-// scheduler calls end_allocation_locked for stream-ordered frees.
+// scheduler calls end_allocation for stream-ordered frees.
 #pragma once
 
 #include <cstdint>
@@ -35,9 +35,9 @@ class Memory {
   Status free_device(uint64_t address);
   // The allocation begins at `address`: cuMemFreeAsync checks before it queues the free.
   [[nodiscard]] bool is_device_allocation(uint64_t address) const;
-  // Stream-ordered free, or the end of a graph's memory: the range ends now, its memory follows.
-  // Scheduler's mutex held.
-  void end_allocation_locked(uint64_t address);
+  // Stream-ordered free, or the end of a graph's memory: the range ends now. Its memory, which the
+  // scheduler, whose mutex is held, frees when no kernel can see it; address 0: there was none.
+  [[nodiscard]] Backing end_allocation(uint64_t address);
 
   // The memory of an array, whose context is idle. CUDA_ERROR_INVALID_VALUE: it has gone.
   Status free_array(uint64_t address);

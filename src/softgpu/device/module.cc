@@ -8,8 +8,9 @@
 
 #include "softgpu/device/context.h"
 #include "softgpu/device/driver.h"
+#include "softgpu/device/memory.h"
+#include "softgpu/device/scheduler.h"
 #include "softgpu/device/standstill.h"
-#include "softgpu/device/stream.h"
 
 namespace openmps::softgpu {
 namespace {

@@ -42,7 +42,8 @@ struct Function {
   const KernelInfo* info = nullptr;  // lives in the module's program
   std::atomic<bool> loaded{false};   // its code is in the context
   FunctionSettings settings;
-  cuda::OldLaunch old_launch;  // guarded by a mutex of front/old_launch_calls.cc
+  std::mutex old_launch_mutex;
+  cuda::OldLaunch old_launch;  // what the next cuLaunchGrid takes
 };
 
 struct Module : std::enable_shared_from_this<Module> {

@@ -5,11 +5,11 @@
 #include <algorithm>
 
 #include "cuda/error_names.h"
-#include "softgpu/device/context.h"
 #include "softgpu/device/copy_plan.h"
 #include "softgpu/device/driver.h"
 #include "softgpu/device/launch.h"
 #include "softgpu/device/module.h"
+#include "softgpu/device/scheduler.h"
 
 namespace openmps::softgpu {
 namespace {
@@ -50,11 +50,13 @@ bool is_done(const OperationPtr& operation) { return operation == nullptr || ope
 }  // namespace
 
 GridLaunches::GridLaunches(Driver& driver, const std::shared_ptr<Module>& module,
-                           std::shared_ptr<ExecutionContext> execution, const StreamQueue& stream)
+                           std::shared_ptr<ExecutionContext> execution, const StreamQueue& stream,
+                           MakeOperation make)
     : driver_(driver),
       module_(module),
       execution_(std::move(execution)),
       stream_(stream),
+      make_(make),
       next_handle_(kFirstHandle) {
   stream_.tail = nullptr;  // what a grid launches is in no stream of the host
 }
@@ -93,7 +95,8 @@ CUresult GridLaunches::launch(uint64_t parameters, uint64_t block, uint64_t stre
   if (waited_for && depth_ + 1 >= kMaxDepth) return kMaxDepthExceeded;
   auto& kernel = static_cast<KernelOperation&>(*operation);
   kernel.in_body = true;
-  if (kernel.nested != nullptr) kernel.nested->depth_ = waited_for ? depth_ + 1 : depth_;
+  if (kernel.launch.nested != nullptr)
+    static_cast<GridLaunches*>(kernel.launch.nested)->depth_ = waited_for ? depth_ + 1 : depth_;
   return submit(operation, block, stream);
 }
 
@@ -118,7 +121,7 @@ OperationPtr GridLaunches::prepare(const NestedShape& nested, uint64_t parameter
   execution_->parameters.give_back(parameters, bytes);
   *error = work.status().code();
   if (*error == CUDA_ERROR_INVALID_VALUE) *error = kInvalidConfiguration;
-  return work.ok() ? make_operation(Work(std::move(*work)), execution_, stream_) : nullptr;
+  return work.ok() ? make_(Work(std::move(*work)), execution_, stream_) : nullptr;
 }
 
 // ---- Copies -----------------------------------------------------------------------------------
@@ -130,9 +133,9 @@ CUresult GridLaunches::copy(uint64_t to, uint64_t from, uint64_t bytes, uint64_t
   shape.destination = to;
   shape.source = from;
   shape.width = bytes;
-  const Result<CopyWork> work = plan_copy(driver_, shape, CopySide::kDevice, CopySide::kDevice);
-  if (!work.ok()) return work.status().code();
-  return submit(make_operation(*work, execution_, stream_), block, stream);
+  const Result<CopyPlan> plan = plan_copy(driver_, shape, CopySide::kDevice, CopySide::kDevice);
+  if (!plan.ok()) return plan.status().code();
+  return submit(make_(plan->work, execution_, stream_), block, stream);
 }
 
 CUresult GridLaunches::fill(uint64_t to, uint8_t value, uint64_t bytes, uint64_t block,
@@ -145,53 +148,59 @@ CUresult GridLaunches::fill(uint64_t to, uint8_t value, uint64_t bytes, uint64_t
   shape.width = bytes;
   const Result<FillWork> work = plan_fill(driver_, shape);
   if (!work.ok()) return work.status().code();
-  return submit(make_operation(*work, execution_, stream_), block, stream);
+  return submit(make_(*work, execution_, stream_), block, stream);
 }
 
 // ---- Streams and events -----------------------------------------------------------------------
 
 uint64_t GridLaunches::create_stream() {
-  std::lock_guard lock(scheduler().mutex);
-  streams_.emplace(next_handle_, nullptr);
-  return next_handle_++;
+  return scheduler().together([this](Submission&) {
+    streams_.emplace(next_handle_, nullptr);
+    return next_handle_++;
+  });
 }
 
 // Its work goes on; the grid waits for that in any case.
 CUresult GridLaunches::destroy_stream(uint64_t stream) {
-  std::lock_guard lock(scheduler().mutex);
-  return streams_.erase(stream) != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+  return scheduler().together([&](Submission&) {
+    return streams_.erase(stream) != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+  });
 }
 
 uint64_t GridLaunches::create_event() {
-  std::lock_guard lock(scheduler().mutex);
-  events_.emplace(next_handle_, nullptr);
-  return next_handle_++;
+  return scheduler().together([this](Submission&) {
+    events_.emplace(next_handle_, nullptr);
+    return next_handle_++;
+  });
 }
 
 CUresult GridLaunches::destroy_event(uint64_t event) {
-  std::lock_guard lock(scheduler().mutex);
-  return events_.erase(event) != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+  return scheduler().together([&](Submission&) {
+    return events_.erase(event) != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+  });
 }
 
 CUresult GridLaunches::record(uint64_t event, uint64_t block, uint64_t stream) {
-  std::lock_guard lock(scheduler().mutex);
-  const auto found = events_.find(event);
-  const OperationPtr* tail = tail_locked(block, stream);
-  if (found == events_.end() || tail == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  found->second = *tail;
-  return CUDA_SUCCESS;
+  return scheduler().together([&](Submission&) {
+    const auto found = events_.find(event);
+    const OperationPtr* tail = tail_locked(block, stream);
+    if (found == events_.end() || tail == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    found->second = *tail;
+    return CUDA_SUCCESS;
+  });
 }
 
 CUresult GridLaunches::wait(uint64_t block, uint64_t stream, uint64_t event) {
   auto join = std::make_shared<MarkerOperation>(execution_);
-  std::lock_guard lock(scheduler().mutex);
-  const auto found = events_.find(event);
-  OperationPtr* tail = tail_locked(block, stream);
-  if (found == events_.end() || tail == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  const OperationPtr after[] = {*tail, found->second};
-  *tail = join;
-  scheduler().submit_unordered_locked(join, after);
-  return CUDA_SUCCESS;
+  return scheduler().together([&](Submission& submission) {
+    const auto found = events_.find(event);
+    OperationPtr* tail = tail_locked(block, stream);
+    if (found == events_.end() || tail == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    const OperationPtr after[] = {*tail, found->second};
+    *tail = join;
+    submission.submit_unordered(join, after);
+    return CUDA_SUCCESS;
+  });
 }
 
 OperationPtr* GridLaunches::tail_locked(uint64_t block, uint64_t stream) {
@@ -203,23 +212,24 @@ OperationPtr* GridLaunches::tail_locked(uint64_t block, uint64_t stream) {
 // ---- Order ------------------------------------------------------------------------------------
 
 CUresult GridLaunches::submit(const OperationPtr& operation, uint64_t block, uint64_t stream) {
-  std::lock_guard lock(scheduler().mutex);
-  operation->stream_id = stream_.id;
-  if (operation->kind == OperationKind::kKernel)
-    static_cast<KernelOperation&>(*operation).queue = execution_->take_queue_locked();
-  if (stream == kTailLaunch) {
-    tails_.push_back(operation);
+  return scheduler().together([&](Submission& submission) {
+    operation->stream_id = stream_.id;
+    if (operation->kind == OperationKind::kKernel)
+      static_cast<KernelOperation&>(*operation).queue = execution_->take_queue_locked();
+    if (stream == kTailLaunch) {
+      tails_.push_back(operation);
+      return CUDA_SUCCESS;
+    }
+    OperationPtr before;
+    if (stream != kFireAndForget) {
+      OperationPtr* tail = tail_locked(block, stream);
+      if (tail == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+      before = std::exchange(*tail, operation);
+    }
+    remember_locked(operation);
+    submission.submit_unordered(operation, {&before, 1});
     return CUDA_SUCCESS;
-  }
-  OperationPtr before;
-  if (stream != kFireAndForget) {
-    OperationPtr* tail = tail_locked(block, stream);
-    if (tail == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    before = std::exchange(*tail, operation);
-  }
-  remember_locked(operation);
-  scheduler().submit_unordered_locked(operation, {&before, 1});
-  return CUDA_SUCCESS;
+  });
 }
 
 void GridLaunches::remember_locked(const OperationPtr& operation) {
@@ -227,20 +237,19 @@ void GridLaunches::remember_locked(const OperationPtr& operation) {
   running_.push_back(operation);
 }
 
-bool GridLaunches::finish_locked(Scheduler& scheduler,
-                                 const std::shared_ptr<KernelOperation>& self) {
+bool GridLaunches::finish(Submission& submission, const OperationPtr& self) {
   std::vector<OperationPtr> running = std::move(running_);
   running_.clear();
   std::erase_if(running, is_done);
   if (running.empty() && !tails_.empty()) {
     running.push_back(std::move(tails_.front()));
     tails_.pop_front();
-    scheduler.submit_unordered_locked(running.front(), {});
+    submission.submit_unordered(running.front(), {});
   }
   if (running.empty()) return true;
   auto end = std::make_shared<MarkerOperation>(execution_);
-  end->grid = self;
-  scheduler.submit_unordered_locked(end, running);
+  end->grid = std::static_pointer_cast<KernelOperation>(self);
+  submission.submit_unordered(end, running);
   return false;
 }
 

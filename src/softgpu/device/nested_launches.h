@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a grid launches (dynamic parallelism): its kernels and copies are operations like any other,
-// and the grid is not done before they are. Workers call from inside the engine; the rest is under
-// Scheduler::mutex.
+// and the grid is not done before they are. Workers call from inside the engine; the rest is
+// called under the Scheduler's mutex.
 #pragma once
 
 #include <cstdint>
@@ -13,20 +13,23 @@
 
 #include "softgpu/device/execution_context.h"
 #include "softgpu/device/operation.h"
+#include "softgpu/device/work.h"
 
 namespace openmps::softgpu {
 
 class Driver;
 struct Module;
 class Scheduler;
+class Submission;
 
 // Of one grid. Streams belong to the block that uses them: the default one, whose number is 0, and
 // those that it makes.
-class GridLaunches final : public NestedLaunches {
+class GridLaunches final : public NestedLaunches, public Offspring {
  public:
   // `stream`: where the grid runs.
   GridLaunches(Driver& driver, const std::shared_ptr<Module>& module,
-               std::shared_ptr<ExecutionContext> execution, const StreamQueue& stream);
+               std::shared_ptr<ExecutionContext> execution, const StreamQueue& stream,
+               MakeOperation make);
 
   uint64_t open(const NestedShape& shape, CUresult* error) override;
   CUresult launch(uint64_t parameters, uint64_t block, uint64_t stream) override;
@@ -43,10 +46,8 @@ class GridLaunches final : public NestedLaunches {
   uint64_t error_text(CUresult error, bool name) override;
   int device() override;
 
-  // All blocks of the grid `self` have ended, or what was submitted by an earlier call has. True:
-  // nothing is left, the grid is done; else it is called again. Scheduler's mutex held.
-  [[nodiscard]] bool finish_locked(Scheduler& scheduler,
-                                   const std::shared_ptr<KernelOperation>& self);
+  // Of the grid `self`, whose blocks have all ended.
+  [[nodiscard]] bool finish(Submission& submission, const OperationPtr& self) override;
 
  private:
   [[nodiscard]] Scheduler& scheduler() const;
@@ -61,12 +62,13 @@ class GridLaunches final : public NestedLaunches {
   const std::weak_ptr<Module> module_;  // lives while the grid runs
   const std::shared_ptr<ExecutionContext> execution_;
   StreamQueue stream_;
+  const MakeOperation make_;
   uint32_t depth_ = 0;  // grids around this one, which wait for it
 
   std::mutex opened_mutex_;
   std::unordered_map<uint64_t, NestedShape> opened_;  // by the address of the parameters
 
-  // Guarded by Scheduler::mutex.
+  // Guarded by the Scheduler.
   uint64_t next_handle_;
   std::unordered_map<uint64_t, OperationPtr> defaults_;  // last of a block's default stream
   std::unordered_map<uint64_t, OperationPtr> streams_;   // by handle

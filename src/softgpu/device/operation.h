@@ -21,9 +21,7 @@
 namespace openmps::softgpu {
 
 class ExecutionContext;
-class GraphRun;
-class GridLaunches;
-class Scheduler;
+class Submission;
 
 enum class OperationKind : uint8_t {
   kMarker,  // nothing to do: event records, waits, joins
@@ -34,7 +32,7 @@ enum class OperationKind : uint8_t {
   kConditional,  // a node of a graph that runs others
 };
 
-// Of a stream; guarded by Scheduler::mutex.
+// Of a stream; guarded by the Scheduler.
 struct StreamItems {
   uint32_t outstanding = 0;  // operations that are not done
   uint32_t unstarted = 0;    // of those, in a connection
@@ -50,7 +48,7 @@ struct Operation {
   const std::shared_ptr<ExecutionContext> context;
   uint64_t stream_id = 0;  // for the trace
 
-  // Guarded by Scheduler::mutex from submission on.
+  // Guarded by the Scheduler from submission on.
   uint32_t unsatisfied = 1;  // edges from unfinished operations, plus one until it is submitted
   uint32_t waiters = 0;      // API threads that wait for it
   bool inline_execution = false;  // the submitting thread carries it out once it is ready
@@ -64,6 +62,15 @@ struct Operation {
   std::vector<std::shared_ptr<Operation>> successors;
 };
 using OperationPtr = std::shared_ptr<Operation>;
+
+// What an operation has set going, which ends before the operation counts as done.
+class Offspring {
+ public:
+  virtual ~Offspring() = default;
+  // `self`, whose it is, has ended by itself, or what was submitted by an earlier call has. True:
+  // nothing is left; else it is called again. By the scheduler.
+  [[nodiscard]] virtual bool finish(Submission& submission, const OperationPtr& self) = 0;
+};
 
 struct KernelOperation final : Operation {
   explicit KernelOperation(std::shared_ptr<ExecutionContext> where)
@@ -81,13 +88,13 @@ struct KernelOperation final : Operation {
   uint64_t id = 0;       // of the launch, for the trace
   std::string name;
   std::vector<uint64_t> workspace;       // grid barrier of a cooperative launch
-  std::shared_ptr<GridLaunches> nested;  // null: the kernel launches none
-  std::shared_ptr<GraphRun> graph_run;   // null: nor any graphs
+  std::shared_ptr<Offspring> nested;     // Launch::nested; null: the kernel launches none
+  std::shared_ptr<Offspring> graph_run;  // Launch::graph; null: nor any graphs
 
   uint32_t cluster_blocks = 1;
   uint64_t cluster_count = 0;  // without clusters: blocks
 
-  // Guarded by Scheduler::mutex.
+  // Guarded by the Scheduler.
   uint64_t placed = 0;    // clusters whose blocks were given to SMs
   uint64_t resident = 0;  // of those, not finished
   uint64_t started_ns = 0;
@@ -131,7 +138,7 @@ struct MemoryWordsOperation final : Operation {
 
   std::vector<WordAction> actions;
   std::shared_ptr<const void> kept;  // where the words are, if nothing else keeps them
-  size_t next = 0;                   // guarded by Scheduler::mutex
+  size_t next = 0;                   // guarded by the Scheduler
 };
 
 // What cuGraphConditionalHandleCreate makes: a number that kernels set and conditional nodes read.
@@ -140,7 +147,7 @@ struct Condition {
   std::atomic<uint32_t> value{0};
   uint32_t initial = 0;
   bool assigns = false;  // `initial` at each launch of the graph
-  bool used = false;     // by a node; guarded by graph_mutex()
+  bool used = false;     // by a node; guarded by Driver::graph_mutex
 };
 
 // A node that decides, when its turn has come and again after each body, what is to run.
@@ -148,8 +155,8 @@ struct ConditionalOperation : Operation {
   explicit ConditionalOperation(std::shared_ptr<ExecutionContext> where)
       : Operation(OperationKind::kConditional, std::move(where)) {}
   // Submit the body that the condition names; false: nothing is to run any more. `self` is this.
-  virtual bool submit_body_locked(Scheduler& scheduler,
-                                  const std::shared_ptr<ConditionalOperation>& self) = 0;
+  virtual bool submit_body(Submission& submission,
+                           const std::shared_ptr<ConditionalOperation>& self) = 0;
 };
 
 // What happens at a point of a stream without a thread's help: event records, frees.
@@ -161,7 +168,7 @@ struct MarkerOperation final : Operation {
   std::shared_ptr<const void> kept;  // destroyed by the program, alive until here
   std::vector<std::shared_ptr<Condition>> assigned;  // a graph begins: these get their defaults
   OperationPtr again;                                // becomes ready once more
-  std::shared_ptr<GraphRun> graph_run;               // ends here
+  std::shared_ptr<Offspring> graph_run;              // ends here
   std::shared_ptr<KernelOperation> grid;             // what it has launched has ended
 };
 

@@ -9,9 +9,7 @@
 #include <utility>
 
 #include "base/clock.h"
-#include "softgpu/device/device_executor.h"
-#include "softgpu/device/graph_run.h"
-#include "softgpu/device/nested_launches.h"
+#include "softgpu/device/copy_run.h"
 #include "softgpu/device/thread.h"
 
 namespace openmps::softgpu {
@@ -61,13 +59,16 @@ bool access_word(const WordAction& action) {
 
 bool in_host_function() { return host_function_running; }
 
-Scheduler::Scheduler(AddressSpace* memory, Trace* trace, uint32_t stream_items)
-    : memory_(memory), trace_(trace), stream_items_(stream_items) {}
+Scheduler::Scheduler(AddressSpace* memory, Trace* trace, uint32_t stream_items,
+                     std::function<Backing(uint64_t)> end_allocation)
+    : memory_(memory),
+      trace_(trace),
+      stream_items_(stream_items),
+      end_allocation_(std::move(end_allocation)) {}
 
-Scheduler::~Scheduler() = default;
-
-void Scheduler::add_executor(std::unique_ptr<DeviceExecutor> executor) {
-  executors_.push_back(std::move(executor));
+void Scheduler::add_device(const Config& config, int device, DeviceSegment* segment) {
+  executors_.push_back(std::make_unique<DeviceExecutor>(
+      config, device, segment, ExecutorOwner::Borrowed{*this, mutex_, *memory_, *trace_}));
 }
 
 // ---- Submission -------------------------------------------------------------------------------
@@ -92,7 +93,7 @@ void Scheduler::release_hold_locked(const OperationPtr& operation) {
 
 void Scheduler::submit(StreamQueue& stream, const OperationPtr& operation,
                        std::span<const OperationPtr> also_after) {
-  std::lock_guard lock(mutex);
+  std::lock_guard lock(mutex_);
   submit_locked(stream, operation, also_after);
 }
 
@@ -121,16 +122,50 @@ void Scheduler::submit_unordered_locked(const OperationPtr& operation,
   release_hold_locked(operation);
 }
 
+void Submission::submit(StreamQueue& stream, const OperationPtr& operation,
+                        std::span<const OperationPtr> also_after) {
+  scheduler_.submit_locked(stream, operation, also_after);
+}
+
+void Submission::submit_unordered(const OperationPtr& operation,
+                                  std::span<const OperationPtr> after) {
+  scheduler_.submit_unordered_locked(operation, after);
+}
+
+void Submission::fail(ExecutionContext& context, CUresult code, const std::string& text) {
+  scheduler_.poison_locked(context, code, text);
+}
+
+void Scheduler::submit_unordered(const OperationPtr& operation,
+                                 std::span<const OperationPtr> after) {
+  std::lock_guard lock(mutex_);
+  submit_unordered_locked(operation, after);
+}
+
 void Scheduler::open(const std::shared_ptr<ExecutionContext>& context) {
-  std::lock_guard lock(mutex);
+  std::lock_guard lock(mutex_);
   open_.push_back(context);
 }
 
-void Scheduler::add_stream_locked(ExecutionContext& context,
-                                  const std::shared_ptr<StreamQueue>& stream) {
+void Scheduler::add_stream(ExecutionContext& context, const std::shared_ptr<StreamQueue>& stream) {
+  std::lock_guard lock(mutex_);
+  if (stream->legacy) {
+    context.legacy = stream;
+    return;
+  }
   retire_streams_locked(context);
   stream->queue = context.take_queue_locked();
   context.streams.push_back(stream);
+}
+
+void Scheduler::retire_stream(StreamQueue& stream) {
+  std::lock_guard lock(mutex_);
+  stream.retired = true;
+}
+
+OperationPtr Scheduler::tail(const StreamQueue& stream) {
+  std::lock_guard lock(mutex_);
+  return stream.tail;
 }
 
 void Scheduler::retire_streams_locked(ExecutionContext& context) {
@@ -165,7 +200,8 @@ void Scheduler::dispatch_locked(const OperationPtr& operation) {
   switch (operation->kind) {
     case OperationKind::kMarker: {
       auto& marker = static_cast<MarkerOperation&>(*operation);
-      if (marker.graph_run != nullptr && !marker.graph_run->finish_locked(*this, operation)) return;
+      Submission submission(*this);
+      if (marker.graph_run != nullptr && !marker.graph_run->finish(submission, operation)) return;
       finish_marker_locked(marker);
       complete_locked(operation);
       return;
@@ -179,7 +215,8 @@ void Scheduler::dispatch_locked(const OperationPtr& operation) {
       return;
     case OperationKind::kConditional: {
       auto conditional = std::static_pointer_cast<ConditionalOperation>(operation);
-      if (failed || context.closing || !conditional->submit_body_locked(*this, conditional))
+      Submission submission(*this);
+      if (failed || context.closing || !conditional->submit_body(submission, conditional))
         complete_locked(operation);
       return;
     }
@@ -231,7 +268,8 @@ void Scheduler::complete_locked(const OperationPtr& operation) {
 }
 
 void Scheduler::end_grid_locked(const std::shared_ptr<KernelOperation>& kernel) {
-  if (kernel->nested == nullptr || kernel->nested->finish_locked(*this, kernel))
+  Submission submission(*this);
+  if (kernel->nested == nullptr || kernel->nested->finish(submission, kernel))
     complete_locked(kernel);
 }
 
@@ -244,7 +282,8 @@ void Scheduler::finish_marker_locked(MarkerOperation& marker) {
   marker.kept.reset();
   if (marker.freed_address == 0) return;
   // cuMemFreeAsync: the range ends here in stream order, its memory is given back behind it.
-  executor(marker.context->device).free_allocation_locked(marker.freed_address);
+  const Backing freed = end_allocation_(marker.freed_address);
+  if (freed.address != 0) reclaim_later_locked(freed);
 }
 
 bool Scheduler::advance_words_locked(MemoryWordsOperation& words) {
@@ -292,7 +331,7 @@ void Scheduler::poison_locked(ExecutionContext& context, CUresult code, const st
 
 void Scheduler::wait(const OperationPtr& operation) {
   if (operation == nullptr) return;
-  std::unique_lock lock(mutex);
+  std::unique_lock lock(mutex_);
   ++operation->waiters;
   done_.wait(lock, [&] { return operation->done; });
   --operation->waiters;
@@ -300,13 +339,18 @@ void Scheduler::wait(const OperationPtr& operation) {
 
 bool Scheduler::is_done(const OperationPtr& operation) {
   if (operation == nullptr) return true;
-  std::lock_guard lock(mutex);
+  std::lock_guard lock(mutex_);
   return operation->done;
+}
+
+std::optional<uint64_t> Scheduler::finished_ns(const OperationPtr& operation) {
+  std::lock_guard lock(mutex_);
+  return operation->done ? std::optional(operation->finished_ns) : std::nullopt;
 }
 
 bool Scheduler::wait_ready(const OperationPtr& operation) {
   assert(operation->inline_execution && "only such an operation waits for its submitter");
-  std::unique_lock lock(mutex);
+  std::unique_lock lock(mutex_);
   ++operation->waiters;
   done_.wait(lock, [&] { return operation->ready || operation->done; });
   --operation->waiters;
@@ -316,21 +360,12 @@ bool Scheduler::wait_ready(const OperationPtr& operation) {
 void Scheduler::run_inline(const std::shared_ptr<CopyOperation>& copy) {
   if (!wait_ready(copy)) return;
   uint64_t start = now_ns();
-  CUresult result = run_copy_operation(*copy);
-  std::lock_guard lock(mutex);
+  CUresult result = run_copy_operation(*memory_, *copy);
+  std::lock_guard lock(mutex_);
   if (result != CUDA_SUCCESS)
     poison_locked(*copy->context, result, "copy touches memory that is no longer mapped");
-  trace_copy_locked(*copy, "host", start);
+  trace_copy(*trace_, *copy, "host", start);
   complete_locked(copy);
-}
-
-void Scheduler::trace_copy_locked(const CopyOperation& copy, const std::string& lane,
-                                  uint64_t start_ns) {
-  if (!trace_->enabled()) return;
-  trace_->event('X', "copy", std::holds_alternative<CopyShape>(copy.work) ? "copy" : "fill", lane,
-                start_ns, now_ns(),
-                "\"stream\":" + std::to_string(copy.stream_id) +
-                    ",\"context\":" + std::to_string(copy.context->id));
 }
 
 std::vector<OperationPtr> Scheduler::tails_locked(ExecutionContext& context) {
@@ -344,7 +379,7 @@ std::vector<OperationPtr> Scheduler::tails_locked(ExecutionContext& context) {
 void Scheduler::wait_idle(ExecutionContext& context) {
   std::vector<OperationPtr> tails;
   {
-    std::lock_guard lock(mutex);
+    std::lock_guard lock(mutex_);
     tails = tails_locked(context);
   }
   for (const OperationPtr& tail : tails) wait(tail);
@@ -352,26 +387,26 @@ void Scheduler::wait_idle(ExecutionContext& context) {
 
 void Scheduler::begin_standstill(ExecutionContext& context) {
   {
-    std::lock_guard lock(mutex);
+    std::lock_guard lock(mutex_);
     context.standstills.fetch_add(1);
   }
   wait_idle(context);
 }
 
 void Scheduler::end_standstill(ExecutionContext& context) {
-  std::lock_guard lock(mutex);
+  std::lock_guard lock(mutex_);
   if (context.standstills.fetch_sub(1) == 1) done_.notify_all();
 }
 
 void Scheduler::await_room(const StreamQueue& stream) {
   if (stream_items_ == 0) return;
-  std::unique_lock lock(mutex);
+  std::unique_lock lock(mutex_);
   done_.wait(lock, [&] { return stream.items->outstanding < stream_items_; });
 }
 
 void Scheduler::await_standstills(ExecutionContext& context) {
   if (context.standstills.load() == 0) return;
-  std::unique_lock lock(mutex);
+  std::unique_lock lock(mutex_);
   done_.wait(lock, [&] { return context.standstills.load() == 0; });
 }
 
@@ -379,17 +414,17 @@ void Scheduler::keep_until_idle(const std::shared_ptr<ExecutionContext>& context
                                 std::shared_ptr<const void> object) {
   auto marker = std::make_shared<MarkerOperation>(context);
   marker->kept = std::move(object);
-  std::lock_guard lock(mutex);
+  std::lock_guard lock(mutex_);
   submit_unordered_locked(marker, tails_locked(*context));
 }
 
 bool Scheduler::is_idle(ExecutionContext& context) {
-  std::lock_guard lock(mutex);
+  std::lock_guard lock(mutex_);
   return context.outstanding == 0;
 }
 
 bool Scheduler::is_stream_idle(ExecutionContext& context, StreamQueue& stream) {
-  std::lock_guard lock(mutex);
+  std::lock_guard lock(mutex_);
   auto idle = [](const OperationPtr& tail) { return tail == nullptr || tail->done; };
   if (!idle(stream.tail)) return false;
   if (!stream.legacy) return true;
@@ -398,7 +433,7 @@ bool Scheduler::is_stream_idle(ExecutionContext& context, StreamQueue& stream) {
 }
 
 void Scheduler::close(ExecutionContext& context) {
-  std::unique_lock lock(mutex);
+  std::unique_lock lock(mutex_);
   context.closing = true;
   auto waits = std::move(word_waits_);
   word_waits_.clear();
@@ -412,28 +447,13 @@ void Scheduler::close(ExecutionContext& context) {
   std::erase_if(open_, [&](const auto& one) { return one.get() == &context; });
 }
 
-// ---- Copies -----------------------------------------------------------------------------------
-
-CUresult Scheduler::run_copy_operation(CopyOperation& copy) {
-  uint32_t phase = memory_->enter();
-  bool mapped = true;
-  if (auto* shape = std::get_if<CopyShape>(&copy.work)) {
-    if (!copy.staged.empty()) shape->source = reinterpret_cast<uint64_t>(copy.staged.data());
-    auto inside = [&](uint64_t address, uint64_t extent, bool write) {
-      return memory_->coverage(address, extent, write) == AddressSpace::Coverage::kInside;
-    };
-    mapped =
-        (!copy.check_source || inside(shape->source, shape->source_extent(), false)) &&
-        (!copy.check_destination || inside(shape->destination, shape->destination_extent(), true));
-    if (mapped) run_copy(*shape);
-  } else {
-    const FillShape& fill = std::get<FillShape>(copy.work);
-    mapped =
-        memory_->coverage(fill.destination, fill.extent(), true) == AddressSpace::Coverage::kInside;
-    if (mapped) run_fill(fill);
-  }
-  memory_->exit(phase);
-  return mapped ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
+// The last operation of each stream refers to the context, which refers to the streams.
+void Scheduler::forget_streams(ExecutionContext& context) {
+  std::lock_guard lock(mutex_);
+  context.legacy->tail.reset();
+  for (const auto& stream : context.streams) stream->tail.reset();
+  context.visits.clear();
+  context.streams.clear();
 }
 
 // ---- Host functions ---------------------------------------------------------------------------
@@ -445,7 +465,7 @@ void Scheduler::start_host_thread_locked() {
 }
 
 void Scheduler::host_thread_main() {
-  std::unique_lock lock(mutex);
+  std::unique_lock lock(mutex_);
   for (;;) {
     host_work_.wait(lock, [&] { return !host_queue_.empty(); });
     std::shared_ptr<HostOperation> operation = std::move(host_queue_.front());
@@ -474,7 +494,7 @@ void Scheduler::start_service_thread_locked() {
 
 void Scheduler::service_thread_main() {
   std::chrono::microseconds pause = kFirstWordPause;
-  std::unique_lock lock(mutex);
+  std::unique_lock lock(mutex_);
   for (;;) {
     if (!reclaim_.empty()) {
       std::vector<Backing> batch = std::move(reclaim_);
@@ -508,7 +528,7 @@ void Scheduler::service_thread_main() {
 }
 
 void Scheduler::reclaim_later(const Backing& backing) {
-  std::lock_guard lock(mutex);
+  std::lock_guard lock(mutex_);
   reclaim_later_locked(backing);
 }
 
@@ -519,12 +539,12 @@ void Scheduler::reclaim_later_locked(const Backing& backing) {
 }
 
 void Scheduler::begin_interrupt() {
-  std::lock_guard lock(mutex);
+  std::lock_guard lock(mutex_);
   for (const auto& executor : executors_) executor->begin_interrupt_locked();
 }
 
 void Scheduler::end_interrupt() {
-  std::lock_guard lock(mutex);
+  std::lock_guard lock(mutex_);
   for (const auto& executor : executors_) executor->end_interrupt_locked();
 }
 

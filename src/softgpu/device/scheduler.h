@@ -1,60 +1,90 @@
 // SPDX-License-Identifier: Apache-2.0
 // The scheduler: keeps the graph of operations of all contexts of this process, hands what is ready
-// to the engine that carries it out, and records what is done. One mutex guards all scheduling
-// state (short critical sections; kernels, copies and host functions run without it). API threads
-// submit and wait; workers, copy engines, the host-function thread and the service thread complete.
+// to the engine that carries it out, and records what is done. One mutex, its own and its
+// executors', guards all scheduling state (short critical sections; kernels, copies and host
+// functions run without it): here, in operations, and what says so in ExecutionContext and its
+// StreamQueues. API threads submit and wait; workers, copy engines, the host-function thread and
+// the service thread complete.
 #pragma once
 
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "softgpu/device/address_space.h"
 #include "softgpu/device/backing.h"
+#include "softgpu/device/config.h"
+#include "softgpu/device/device_executor.h"
 #include "softgpu/device/execution_context.h"
 #include "softgpu/device/operation.h"
 #include "softgpu/device/trace.h"
 
 namespace openmps::softgpu {
 
-class DeviceExecutor;
+class Scheduler;
 
-class Scheduler {
+// The scheduler's hold on everything it guards, while several changes are made as one. Those who
+// have it may look at and change that; given out by Scheduler::together() and to what is called
+// back.
+class Submission {
  public:
-  // `stream_items`: see await_room(); 0: no limit.
-  Scheduler(AddressSpace* memory, Trace* trace, uint32_t stream_items);
-  ~Scheduler();
+  // As Scheduler's.
+  void submit(StreamQueue& stream, const OperationPtr& operation,
+              std::span<const OperationPtr> also_after = {});
+  void submit_unordered(const OperationPtr& operation, std::span<const OperationPtr> after);
+  void fail(ExecutionContext& context, CUresult code, const std::string& text);
 
-  // Guards everything named *_locked, here and in DeviceExecutor.
-  std::mutex mutex;
+ private:
+  friend class Scheduler;
+  explicit Submission(Scheduler& scheduler) : scheduler_(scheduler) {}
+  Scheduler& scheduler_;
+};
 
-  // Executors are added before the first submission and live as long as the process.
-  void add_executor(std::unique_ptr<DeviceExecutor> executor);
-  [[nodiscard]] DeviceExecutor& executor(int device) { return *executors_[device]; }
-  [[nodiscard]] AddressSpace& memory() { return *memory_; }
-  [[nodiscard]] Trace& trace() { return *trace_; }
+class Scheduler final : private ExecutorOwner {
+ public:
+  // `stream_items`: see await_room(); 0: no limit. `end_allocation` ends the allocation of a
+  // cuMemFreeAsync, and returns its memory, which the scheduler frees.
+  Scheduler(AddressSpace* memory, Trace* trace, uint32_t stream_items,
+            std::function<Backing(uint64_t)> end_allocation);
+
+  // Devices are added before the first submission and live as long as the process.
+  void add_device(const Config& config, int device, DeviceSegment* segment);
 
   // Append `operation` to a stream, behind its tail, behind `also_after` and, for the legacy stream
   // and blocking streams, behind each other as CUDA's default-stream rules say.
   void submit(StreamQueue& stream, const OperationPtr& operation,
               std::span<const OperationPtr> also_after = {});
-  // The same in pieces, for graphs: an operation with given predecessors that is in no stream.
-  void submit_locked(StreamQueue& stream, const OperationPtr& operation,
-                     std::span<const OperationPtr> also_after);
-  void submit_unordered_locked(const OperationPtr& operation, std::span<const OperationPtr> after);
+  // An operation with given predecessors that is in no stream.
+  void submit_unordered(const OperationPtr& operation, std::span<const OperationPtr> after);
+  // `body(Submission&)`, during which nothing else is submitted, starts or ends.
+  template <typename Body>
+  auto together(Body&& body) {
+    std::lock_guard lock(mutex_);
+    Submission submission(*this);
+    return body(submission);
+  }
 
   // From here to close() the context may have work.
   void open(const std::shared_ptr<ExecutionContext>& context);
-  void add_stream_locked(ExecutionContext& context, const std::shared_ptr<StreamQueue>& stream);
+  // The legacy one is its context's first.
+  void add_stream(ExecutionContext& context, const std::shared_ptr<StreamQueue>& stream);
+  // It goes when it is idle.
+  void retire_stream(StreamQueue& stream);
+  // What is submitted last; null: nothing.
+  [[nodiscard]] OperationPtr tail(const StreamQueue& stream);
 
   // Block until done. Costs no processor time.
   void wait(const OperationPtr& operation);
   [[nodiscard]] bool is_done(const OperationPtr& operation);  // null counts as done
+  // When it was done, in now_ns() time; none: it is not.
+  [[nodiscard]] std::optional<uint64_t> finished_ns(const OperationPtr& operation);
   // Carry out a submitted copy with inline_execution on this thread, once its turn has come. Not
   // carried out if the context has an error by then.
   void run_inline(const std::shared_ptr<CopyOperation>& copy);
@@ -76,22 +106,11 @@ class Scheduler {
   [[nodiscard]] bool is_stream_idle(ExecutionContext& context, StreamQueue& stream);
   // Let everything submitted finish, waits for memory words excepted: they are given up.
   void close(ExecutionContext& context);
-
-  // A kernel or copy of the context failed: the error sticks to all contexts of the process,
-  // nothing of them runs any more (as on an H200, where fault domains are processes).
-  void poison_locked(ExecutionContext& context, CUresult code, const std::string& text);
-
-  // The blocks of a grid have ended: it is done when all that they launched is.
-  void end_grid_locked(const std::shared_ptr<KernelOperation>& kernel);
-  // Mark done and start what waited for it.
-  void complete_locked(const OperationPtr& operation);
-
-  // Carry out a copy in place. CUDA_ERROR_ILLEGAL_ADDRESS: what it touches is no longer mapped.
-  [[nodiscard]] CUresult run_copy_operation(CopyOperation& copy);
+  // Of a closed one: its operations refer to it.
+  void forget_streams(ExecutionContext& context);
 
   // Memory whose range was removed: freed once no reader can hold it. Returns at once.
   void reclaim_later(const Backing& backing);
-  void reclaim_later_locked(const Backing& backing);
   // Interrupt running kernels at their next safepoint and return when no reader that entered before
   // this call is left. Not from a worker, a copy engine or with the mutex held.
   void grace_period();
@@ -104,8 +123,21 @@ class Scheduler {
   }
 
  private:
-  friend class DeviceExecutor;
+  friend class Submission;
 
+  void submit_locked(StreamQueue& stream, const OperationPtr& operation,
+                     std::span<const OperationPtr> also_after);
+  void submit_unordered_locked(const OperationPtr& operation, std::span<const OperationPtr> after);
+
+  // The error sticks to all contexts of the process, nothing of them runs any more (as on an H200,
+  // where fault domains are processes).
+  void poison_locked(ExecutionContext& context, CUresult code, const std::string& text) override;
+  void end_grid_locked(const std::shared_ptr<KernelOperation>& kernel) override;
+  // Mark done and start what waited for it.
+  void complete_locked(const OperationPtr& operation) override;
+  void reclaim_later_locked(const Backing& backing);
+
+  [[nodiscard]] DeviceExecutor& executor(int device) { return *executors_[device]; }
   void begin_interrupt();
   void end_interrupt();
   void add_edge_locked(const OperationPtr& before, const OperationPtr& after);
@@ -122,16 +154,17 @@ class Scheduler {
   [[nodiscard]] std::vector<OperationPtr> tails_locked(ExecutionContext& context);
   // False: the operation was completed instead of becoming ready.
   [[nodiscard]] bool wait_ready(const OperationPtr& operation);
-  void trace_copy_locked(const CopyOperation& copy, const std::string& lane, uint64_t start_ns);
 
   void start_host_thread_locked();
   void host_thread_main();
   void start_service_thread_locked();
   void service_thread_main();
 
+  std::mutex mutex_;
   AddressSpace* memory_;
   Trace* trace_;
   const uint32_t stream_items_;
+  const std::function<Backing(uint64_t)> end_allocation_;
   std::vector<std::unique_ptr<DeviceExecutor>> executors_;
   std::vector<std::shared_ptr<ExecutionContext>> open_;
   std::condition_variable done_;

@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams and the one way work gets onto the device: issue(). A stream that is being captured turns
-// the same work into graph nodes instead. API threads.
+// Streams: their making, what a handle stands for, waiting for a context. What goes into them is in
+// issue.h. API threads.
 #pragma once
 
 #include <atomic>
 #include <memory>
 #include <mutex>
-#include <span>
 #include <vector>
 
 #include "cuda/status.h"
 #include "cuda/stream_attributes.h"
 #include "softgpu/device/execution_context.h"
-#include "softgpu/device/work.h"
 
 namespace openmps::softgpu {
 
@@ -34,7 +32,7 @@ struct Stream {
   std::mutex attributes_lock;
   cuda::StreamAttributes attributes;
 
-  // Set while the stream is captured; the rest of capture state is guarded by the capture mutex.
+  // Set while the stream is captured; the rest of it is guarded by Captures.
   std::atomic<bool> capturing{false};
   std::shared_ptr<Capture> capture;
   std::vector<std::shared_ptr<GraphNode>> capture_dependencies;
@@ -56,8 +54,8 @@ std::shared_ptr<Stream> make_legacy_stream(const std::shared_ptr<Context>& conte
 // cuStreamCreateWithPriority: with a handle.
 Result<std::shared_ptr<Stream>> create_stream(const std::shared_ptr<Context>& context,
                                               unsigned flags, int priority);
-// Work in it goes on. CUDA_ERROR_INVALID_HANDLE for default streams and unknown handles.
-Status destroy_stream(Driver& driver, CUstream handle);
+// The calling thread's default stream in the context; null while that is not active.
+std::shared_ptr<Stream> per_thread_stream(const std::shared_ptr<Context>& context);
 
 // The stream behind a handle, NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD included, of
 // `context` (the current one). `per_thread_default`: what NULL means. CUDA_ERROR_INVALID_HANDLE,
@@ -65,15 +63,7 @@ Status destroy_stream(Driver& driver, CUstream handle);
 Result<std::shared_ptr<Stream>> resolve_stream(const std::shared_ptr<Context>& context,
                                                CUstream handle, bool per_thread_default);
 
-// Queue work on a stream, or add it to the graph that the stream is captured into. `after`:
-// operations that it must wait for besides the stream's order. `issued`: the operation, null when
-// captured. Errors: capture errors.
-Status issue(Stream& stream, const Work& work, OperationPtr* issued = nullptr,
-             std::span<const OperationPtr> after = {});
-
-// cuStreamSynchronize: wait for everything in it. The sticky error of the context, if it failed.
-Status synchronize_stream(Stream& stream);
-Status query_stream(Stream& stream);  // CUDA_ERROR_NOT_READY
+// Waits for everything in the context. Its sticky error, if it failed.
 Status synchronize_context(Driver& driver, ExecutionContext& execution);
 
 // The sticky error as a Status.

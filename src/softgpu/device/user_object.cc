@@ -4,14 +4,9 @@
 
 namespace openmps::softgpu {
 
-UserObjectTable& user_objects() {
-  static auto* table = new UserObjectTable;
-  return *table;
-}
-
 void release_user_object(UserObject& object, uint64_t count) {
   if (object.references.fetch_sub(count) != count) return;
-  const std::shared_ptr<UserObject> last = user_objects().remove(object.handle);
+  const std::shared_ptr<UserObject> last = object.table->remove(object.handle);
   object.destroy(object.data);
 }
 

@@ -13,7 +13,11 @@
 
 namespace openmps::softgpu {
 
+struct UserObject;
+using UserObjectTable = HandleTable<CUuserObject, UserObject, HandleKind::kUserObject>;
+
 struct UserObject {
+  UserObjectTable* table = nullptr;  // where its handle is
   void* data = nullptr;
   CUhostFn destroy = nullptr;
   CUuserObject handle = nullptr;
@@ -36,8 +40,5 @@ struct UserObjectHold {
   UserObjectHold(const UserObjectHold&) = delete;
   UserObjectHold& operator=(const UserObjectHold&) = delete;
 };
-
-using UserObjectTable = HandleTable<CUuserObject, UserObject, HandleKind::kUserObject>;
-UserObjectTable& user_objects();
 
 }  // namespace openmps::softgpu

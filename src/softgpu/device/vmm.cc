@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "softgpu/device/driver.h"
+#include "softgpu/device/scheduler.h"
 
 namespace openmps::softgpu {
 namespace {

@@ -12,12 +12,13 @@
 #include <vector>
 
 #include "cuda/status.h"
-#include "softgpu/device/execution_context.h"
 #include "softgpu/device/graph_memory.h"
 #include "softgpu/device/operation.h"
 
 namespace openmps::softgpu {
 
+class ExecutionContext;
+struct StreamQueue;
 class Driver;
 struct Event;
 struct Function;
@@ -99,9 +100,9 @@ struct ConditionalWork {
 using Work = std::variant<MarkerWork, LaunchWork, CopyWork, FillWork, HostWork, WordsWork, FreeWork,
                           AllocationWork, GraphFreeWork, RecordWork, WaitWork, ConditionalWork>;
 
-// An operation for it in a stream of that context; a kernel's is its function's, which in a graph
-// may be another. Not submitted. A conditional node's is made in conditional.cc.
-OperationPtr make_operation(const Work& work, const std::shared_ptr<ExecutionContext>& execution,
-                            const StreamQueue& stream);
+// make_operation(), for what makes operations that make others.
+using MakeOperation = OperationPtr (*)(const Work& work,
+                                       const std::shared_ptr<ExecutionContext>& execution,
+                                       const StreamQueue& stream);
 
 }  // namespace openmps::softgpu

@@ -23,7 +23,7 @@ CUresult cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode) {
       return invalid_value("no such capture mode");
     Result<std::shared_ptr<Stream>> stream = caller.stream(hStream);
     if (!stream.ok()) return stream.status();
-    return begin_capture(*stream, mode, nullptr, {});
+    return caller.driver.captures.begin(*stream, mode, nullptr, {});
   });
 }
 
@@ -44,24 +44,25 @@ CUresult cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
     std::vector<GraphEdge> edges;
     OPENMPS_RETURN_IF_ERROR(
         find_edges(caller.driver, *graph, dependencies, nullptr, numDependencies, &edges));
-    return begin_capture(*stream, mode, graph, edges);
+    return caller.driver.captures.begin(*stream, mode, graph, edges);
   });
 }
 
 CUresult cuStreamEndCapture(CUstream hStream, CUgraph* phGraph) {
-  return with_stream(hStream,
-                     [&](Caller&, Stream& stream) { return end_capture(stream, phGraph); });
+  return with_stream(hStream, [&](Caller& caller, Stream& stream) {
+    return caller.driver.captures.end(stream, phGraph);
+  });
 }
 
 CUresult cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus* captureStatus) {
   return with_stream(
       hStream,
-      [&](Caller&, Stream& stream) -> Status {
+      [&](Caller& caller, Stream& stream) -> Status {
         if (captureStatus == nullptr) return no_result();
         uint64_t id = 0;
         CUgraph graph = nullptr;
         std::vector<CUgraphNode> nodes;
-        *captureStatus = capture_status(stream, &id, &graph, &nodes);
+        *captureStatus = caller.driver.captures.status(stream, &id, &graph, &nodes);
         return Status();
       },
       true);
@@ -74,7 +75,7 @@ CUresult cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus* capt
                                    size_t* numDependencies_out) {
   return with_stream(
       hStream,
-      [&](Caller&, Stream& stream) -> Status {
+      [&](Caller& caller, Stream& stream) -> Status {
         if (captureStatus_out == nullptr) return no_result();
         // Valid until this thread's next call, as the interface says.
         static thread_local std::vector<CUgraphNode> nodes;
@@ -82,7 +83,7 @@ CUresult cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus* capt
         nodes.clear();
         uint64_t id = 0;
         CUgraph graph = nullptr;
-        *captureStatus_out = capture_status(stream, &id, &graph, &nodes);
+        *captureStatus_out = caller.driver.captures.status(stream, &id, &graph, &nodes);
         // Of any other stream nothing else is written.
         if (*captureStatus_out != CU_STREAM_CAPTURE_STATUS_ACTIVE) return Status();
         edges.assign(nodes.size(), CUgraphEdgeData{});
@@ -118,14 +119,16 @@ CUresult cuStreamUpdateCaptureDependencies_v2(CUstream hStream, CUgraphNode* dep
     uint64_t id = 0;
     CUgraph handle = nullptr;
     std::vector<CUgraphNode> unused;
-    if (capture_status(stream, &id, &handle, &unused) == CU_STREAM_CAPTURE_STATUS_NONE)
+    if (caller.driver.captures.status(stream, &id, &handle, &unused) ==
+        CU_STREAM_CAPTURE_STATUS_NONE)
       return Status(CUDA_ERROR_ILLEGAL_STATE, "the stream is not being captured");
     std::shared_ptr<Graph> graph = caller.driver.graphs.find(handle);
     if (graph == nullptr) return invalid_value("the graph was destroyed");
     std::vector<GraphEdge> edges;
     OPENMPS_RETURN_IF_ERROR(
         find_edges(caller.driver, *graph, dependencies, nullptr, numDependencies, &edges));
-    return update_capture_dependencies(stream, edges, flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES);
+    return caller.driver.captures.update_dependencies(stream, edges,
+                                                      flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES);
   });
 }
 

@@ -4,6 +4,7 @@
 
 #include "interop/export_tables.h"
 #include "softgpu/device/capture.h"
+#include "softgpu/device/context_lifetime.h"
 #include "softgpu/front/front.h"
 
 using namespace openmps;           // NOLINT: entry points live outside the namespace
@@ -39,7 +40,7 @@ CUresult create_context(CUcontext* out, unsigned flags, CUdevice ordinal) {
     std::shared_ptr<Context> context =
         Context::create(driver, *device, ContextKind::kCreated, flags);
     if (context == nullptr) return Status(CUDA_ERROR_OUT_OF_MEMORY, "too many contexts");
-    Status active = context->activate();
+    Status active = activate(*context);
     if (!active.ok()) {
       driver.contexts.remove(context->handle());
       return active;
@@ -94,20 +95,20 @@ std::atomic<uint64_t>* limit_of(Caller& caller, CUlimit limit) {
 CUresult cuDevicePrimaryCtxRetain(CUcontext* pctx, CUdevice dev) {
   return with_primary(dev, [&](Context& primary) -> Status {
     if (pctx == nullptr) return no_result();
-    OPENMPS_RETURN_IF_ERROR(primary.retain_primary());
+    OPENMPS_RETURN_IF_ERROR(retain_primary(primary));
     *pctx = primary.handle();
     return Status();
   });
 }
 
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev) {
-  return with_primary(dev, [&](Context& primary) { return primary.release_primary(); });
+  return with_primary(dev, [&](Context& primary) { return release_primary(primary); });
 }
 
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev) {
   return with_primary(dev, [&](Context& primary) -> Status {
     interop_context_destroyed(primary.handle());
-    primary.reset_primary();
+    reset_primary(primary);
     return Status();
   });
 }
@@ -155,7 +156,7 @@ CUresult cuCtxDestroy_v2(CUcontext ctx) {
       return Status(CUDA_ERROR_INVALID_CONTEXT, "not a context that can be destroyed");
     interop_context_destroyed(ctx);
     driver.contexts.remove(ctx);
-    context->deactivate();
+    deactivate(*context);
     if (context_stack::current() == context) context_stack::pop();
     return Status();
   });
@@ -253,7 +254,7 @@ CUresult cuCtxSetFlags(unsigned int flags) {
 
 CUresult cuCtxSynchronize() {
   return with_context([&](Caller& caller) -> Status {
-    OPENMPS_RETURN_IF_ERROR(check_context_use(*caller.execution));
+    OPENMPS_RETURN_IF_ERROR(caller.driver.captures.check_context_use(*caller.execution));
     return synchronize_context(caller.driver, *caller.execution);
   });
 }
@@ -266,7 +267,7 @@ CUresult cuCtxSynchronize_v2(CUcontext ctx) {
     std::shared_ptr<ExecutionContext> execution = (*context)->execution();
     if (execution == nullptr)
       return Status(CUDA_ERROR_CONTEXT_IS_DESTROYED, "the context was destroyed");
-    OPENMPS_RETURN_IF_ERROR(check_context_use(*execution));
+    OPENMPS_RETURN_IF_ERROR(driver.captures.check_context_use(*execution));
     return synchronize_context(driver, *execution);
   });
 }
@@ -285,7 +286,7 @@ CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
   return with_context([&](Caller& caller) -> Status {
     std::atomic<uint64_t>* stored = limit_of(caller, limit);
     if (stored == nullptr) return Status(CUDA_ERROR_UNSUPPORTED_LIMIT, "no such limit");
-    OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
+    OPENMPS_RETURN_IF_ERROR(caller.driver.captures.check_unsafe_call());
     constexpr size_t kMaxStack = 512 << 10;
     if (limit == CU_LIMIT_STACK_SIZE && value > kMaxStack)
       return invalid_value("more stack than a thread can have");
@@ -321,7 +322,7 @@ CUresult cuCtxSetCacheConfig(CUfunc_cache config) {
   return with_context([&](Caller& caller) -> Status {
     if (config < CU_FUNC_CACHE_PREFER_NONE || config > CU_FUNC_CACHE_PREFER_EQUAL)
       return invalid_value("no such cache configuration");
-    OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
+    OPENMPS_RETURN_IF_ERROR(caller.driver.captures.check_unsafe_call());
     caller.context->cache_config = config;
     return Status();
   });

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies and fills of linear memory in all their spellings. Any thread.
 #include "cuda/copies.h"
+#include "softgpu/device/copy_issue.h"
 #include "softgpu/device/copy_plan.h"
 #include "softgpu/front/front.h"
 
@@ -118,8 +119,8 @@ CUresult cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdevice
                            CUcontext srcContext, size_t ByteCount, CUstream hStream) {
   CUresult result = check_contexts(dstContext, srcContext);
   if (result != CUDA_SUCCESS) return result;
-  return with_stream(hStream, [&](Caller&, Stream& stream) -> Status {
-    OPENMPS_RETURN_IF_ERROR(refuse_capturing(stream));
+  return with_stream(hStream, [&](Caller& caller, Stream& stream) -> Status {
+    OPENMPS_RETURN_IF_ERROR(caller.driver.captures.refuse(stream));
     return issue_copy(stream, linear_copy(dstDevice, srcDevice, ByteCount), CopySide::kDevice,
                       CopySide::kDevice, kAsynchronous);
   });

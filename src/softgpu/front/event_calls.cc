@@ -2,6 +2,7 @@
 // Events. Any thread.
 #include "softgpu/device/capture.h"
 #include "softgpu/device/event.h"
+#include "softgpu/device/event_issue.h"
 #include "softgpu/front/front.h"
 
 using namespace openmps;           // NOLINT: entry points live outside the namespace
@@ -45,7 +46,8 @@ CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int f
     if (!stream.ok()) return stream.status();
     if (flags != 0 && !(*stream)->capturing)
       return Status(CUDA_ERROR_ILLEGAL_STATE, "only captures have an outside");
-    if (flags != 0) return capture_work(**stream, RecordWork{caller.driver.events.find(hEvent)});
+    if (flags != 0)
+      return caller.driver.captures.add(**stream, RecordWork{caller.driver.events.find(hEvent)});
     return record_event(event, **stream);
   });
 }

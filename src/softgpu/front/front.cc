@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include "softgpu/device/start.h"
 
 namespace openmps::softgpu {
 
@@ -15,7 +16,7 @@ CUresult report(const Status& status) {
 }
 
 Status check_entry(Driver** driver) {
-  *driver = Driver::get();
+  *driver = started_driver();
   if (*driver == nullptr) return Status(CUDA_ERROR_NOT_INITIALIZED, "cuInit was not called");
   if (in_host_function())
     return Status(CUDA_ERROR_NOT_PERMITTED, "a host function must not call CUDA");
@@ -46,6 +47,6 @@ Result<std::shared_ptr<Context>> context_or_current(Driver& driver, CUcontext ha
 
 // When the library goes, which is at the latest when the process exits, its place in the shared
 // device segment goes too. A forked child has no driver and leaves its parent's alone.
-__attribute__((destructor)) static void leave_device() { openmps::softgpu::Driver::shut_down(); }
+__attribute__((destructor)) static void leave_device() { openmps::softgpu::stop_driver(); }
 
 extern "C" OPENMPS_EXPORT const char openmps_library_kind[] = "softgpu";

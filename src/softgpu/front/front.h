@@ -30,7 +30,7 @@ struct Caller {
     Result<std::shared_ptr<Stream>> found =
         resolve_stream(context, handle, per_thread_default_stream());
     if (!found.ok() || !(*found)->queue->legacy) return found;
-    Status status = check_legacy_use(*(*found)->execution, asked);
+    Status status = driver.captures.check_legacy_use(*(*found)->execution, asked);
     return status.ok() ? found : status;
   }
 };
@@ -77,7 +77,8 @@ CUresult with_context(Body&& body) noexcept {
   });
 }
 
-// Run a call on a stream: body(Caller&, Stream&) -> Status. `asked`: it only asks about captures.
+// Run a call on a stream: body(Caller& caller, Stream&) -> Status. `asked`: it only asks about
+// caller.driver.captures.
 template <typename Body>
 CUresult with_stream(CUstream handle, Body&& body, bool asked = false) noexcept {
   return with_context([&](Caller& caller) -> Status {

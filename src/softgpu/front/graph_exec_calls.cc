@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Executable graphs. Any thread.
+#include "softgpu/device/graph_launch.h"
 #include "softgpu/front/graph_front.h"
 
 using namespace openmps;           // NOLINT: entry points live outside the namespace
@@ -43,7 +44,7 @@ CUresult cuGraphExecGetFlags(CUgraphExec hGraphExec, cuuint64_t* flags) {
 
 CUresult cuGraphExecDestroy(CUgraphExec hGraphExec) {
   return with_driver([&](Driver& driver) -> Status {
-    OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
+    OPENMPS_RETURN_IF_ERROR(driver.captures.check_unsafe_call());
     return driver.graph_execs.remove(hGraphExec) == nullptr
                ? invalid_value("not an executable graph")
                : Status();
@@ -52,7 +53,7 @@ CUresult cuGraphExecDestroy(CUgraphExec hGraphExec) {
 
 CUresult cuGraphUpload(CUgraphExec hGraph, CUstream hStream) {
   return with_stream(hStream, [&](Caller& caller, Stream& stream) -> Status {
-    OPENMPS_RETURN_IF_ERROR(refuse_capturing(stream));
+    OPENMPS_RETURN_IF_ERROR(caller.driver.captures.refuse(stream));
     const std::shared_ptr<GraphExec> exec = caller.driver.graph_execs.find(hGraph);
     if (exec == nullptr) return invalid_value("not an executable graph");
     std::lock_guard lock(exec->mutex);
@@ -152,7 +153,7 @@ CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraphNode 
     std::shared_ptr<Graph> fresh = driver.graphs.find(childGraph);
     if (node == nullptr || node->child == nullptr || fresh == nullptr)
       return invalid_value("not a child graph node, or not a graph");
-    std::lock_guard graph_lock(graph_mutex());
+    std::lock_guard graph_lock(driver.graph_mutex);
     std::lock_guard lock(exec.mutex);
     const auto& old = node->child->nodes;
     if (old.size() != fresh->nodes.size()) return invalid_value("the graphs differ");
@@ -173,7 +174,7 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
     std::shared_ptr<Graph> graph = driver.graphs.find(hGraph);
     if (graph == nullptr || resultInfo == nullptr) return invalid_value("a bad argument");
     *resultInfo = CUgraphExecUpdateResultInfo{};
-    resultInfo->result = update_exec(exec, *graph, &resultInfo->errorNode);
+    resultInfo->result = update_exec(driver, exec, *graph, &resultInfo->errorNode);
     return resultInfo->result == CU_GRAPH_EXEC_UPDATE_SUCCESS
                ? Status()
                : Status(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, "the graphs differ");

@@ -12,6 +12,8 @@
 #include "softgpu/device/copy_plan.h"
 #include "softgpu/device/event.h"
 #include "softgpu/device/graph.h"
+#include "softgpu/device/graph_exec.h"
+#include "softgpu/device/graph_memory.h"
 #include "softgpu/device/launch.h"
 #include "softgpu/device/module.h"
 #include "softgpu/front/front.h"
@@ -31,12 +33,12 @@ CUresult with_graph(CUgraph handle, Body&& body) {
   });
 }
 
-// body(Driver&, GraphNode&) with graph_mutex() held.
+// body(Driver&, GraphNode&) with driver.graph_mutex held.
 template <typename Body>
 CUresult with_node(CUgraphNode handle, Body&& body) {
   return with_driver([&](Driver& driver) -> Status {
     std::shared_ptr<GraphNode> node = driver.graph_nodes.find(handle);
-    std::lock_guard lock(graph_mutex());
+    std::lock_guard lock(driver.graph_mutex);
     if (node == nullptr || node->graph == nullptr) return invalid_value("not a graph node");
     return body(driver, *node);
   });
@@ -120,7 +122,9 @@ inline Result<CopyWork> copy_work(Driver& driver, const CUDA_MEMCPY3D& parameter
   CopySide source;
   CopySide destination;
   OPENMPS_RETURN_IF_ERROR(read_copy_parameters(driver, parameters, &shape, &source, &destination));
-  return plan_copy(driver, shape, source, destination);
+  Result<CopyPlan> plan = plan_copy(driver, shape, source, destination);
+  if (!plan.ok()) return plan.status();
+  return std::move(plan->work);
 }
 
 inline Result<FillWork> fill_work(Driver& driver, const CUDA_MEMSET_NODE_PARAMS& parameters) {
@@ -190,7 +194,7 @@ CUresult add_node(CUgraphNode* out, CUgraph graph, const CUgraphNode* dependenci
   if (!work.ok()) return report(work.status());
   return with_graph(graph, [&](Driver& driver, Graph& object) -> Status {
     if (out == nullptr) return no_result();
-    std::lock_guard lock(graph_mutex());
+    std::lock_guard lock(driver.graph_mutex);
     std::vector<GraphEdge> before;
     OPENMPS_RETURN_IF_ERROR(find_edges(driver, object, dependencies, nullptr, count, &before));
     if constexpr (std::is_same_v<W, GraphFreeWork>)
@@ -277,7 +281,7 @@ inline CUresult instantiate_graph(CUgraphExec* out, CUgraph graph, uint64_t flag
         CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |
         CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
     if (out == nullptr) return no_result();
-    OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
+    OPENMPS_RETURN_IF_ERROR(driver.captures.check_unsafe_call());
     if ((flags & ~kKnown) != 0) return invalid_value("unknown flags");
     Result<std::shared_ptr<GraphExec>> exec = instantiate(driver, object, flags);
     if (!exec.ok()) return exec.status();

@@ -89,7 +89,7 @@ CUresult cuGraphAddChildGraphNode(CUgraphNode* phGraphNode, CUgraph hGraph,
   std::shared_ptr<Graph> child = driver->graphs.find(childGraph);
   if (child == nullptr || childGraph == hGraph) return CUDA_ERROR_INVALID_VALUE;
   {
-    std::lock_guard lock(graph_mutex());
+    std::lock_guard lock(driver->graph_mutex);
     if (is_unique_locked(*child)) return CUDA_ERROR_NOT_SUPPORTED;
   }
   return add_node(phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_GRAPH,
@@ -308,7 +308,7 @@ CUresult add_conditional(CUgraphNode* out, CUgraph graph, const CUgraphNode* dep
                          size_t count, CUDA_CONDITIONAL_NODE_PARAMS* parameters) {
   return with_graph(graph, [&](Driver& driver, Graph& object) -> Status {
     if (out == nullptr) return no_result();
-    std::lock_guard lock(graph_mutex());
+    std::lock_guard lock(driver.graph_mutex);
     std::vector<GraphEdge> before;
     OPENMPS_RETURN_IF_ERROR(find_edges(driver, object, dependencies, nullptr, count, &before));
     Result<std::shared_ptr<GraphNode>> node =

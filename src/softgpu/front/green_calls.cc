@@ -4,7 +4,9 @@
 #include <cstring>
 
 #include "softgpu/device/event.h"
+#include "softgpu/device/event_issue.h"
 #include "softgpu/device/green_context.h"
+#include "softgpu/device/green_lifetime.h"
 #include "softgpu/front/front.h"
 
 using namespace openmps;           // NOLINT: entry points live outside the namespace

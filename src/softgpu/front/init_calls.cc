@@ -5,6 +5,7 @@
 #include "api/proc_address.h"
 #include "api/softgpu_table.h"
 #include "interop/export_tables.h"
+#include "softgpu/device/start.h"
 #include "softgpu/front/device_facts.h"
 #include "softgpu/front/front.h"
 
@@ -62,7 +63,7 @@ constexpr InteropHost kInteropHost = {
 CUresult cuInit(unsigned int Flags) {
   if (Flags != 0) return CUDA_ERROR_INVALID_VALUE;
   try {
-    return report(Driver::initialise());
+    return report(start_driver());
   } catch (const std::bad_alloc&) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   }

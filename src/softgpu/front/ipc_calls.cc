@@ -67,7 +67,7 @@ CUresult cuIpcGetEventHandle(CUipcEventHandle* pHandle, CUevent event) {
     const std::shared_ptr<Event> found = caller.driver.events.find(event);
     if (found == nullptr) return invalid_handle("not an event");
     if (pHandle == nullptr) return no_result();
-    return deliver(caller.driver.ipc.export_event(*found), pHandle);
+    return deliver(caller.driver.ipc.export_event(found->shared.get()), pHandle);
   });
 }
 

@@ -6,6 +6,8 @@
 #include "cuda/launch_attributes.h"
 #include "softgpu/device/capture.h"
 #include "softgpu/device/event.h"
+#include "softgpu/device/event_issue.h"
+#include "softgpu/device/issue.h"
 #include "softgpu/device/launch.h"
 #include "softgpu/device/module.h"
 #include "softgpu/front/front.h"
@@ -76,7 +78,7 @@ CUresult launch(CUfunction f, const LaunchShape& shape, const LaunchOptions& opt
     Result<LaunchWork> work = make_launch(caller.driver, *function, shape, options.cooperative,
                                           target.queue->sms, parameters, extra);
     if (!work.ok()) {
-      invalidate_capture(target);
+      caller.driver.captures.invalidate(target);
       return work.status();
     }
     work->has_priority = options.has_priority;

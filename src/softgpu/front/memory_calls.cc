@@ -5,6 +5,9 @@
 
 #include "cuda/devices.h"
 #include "softgpu/device/capture.h"
+#include "softgpu/device/graph_memory.h"
+#include "softgpu/device/memory.h"
+#include "softgpu/device/vmm.h"
 #include "softgpu/front/front.h"
 
 using namespace openmps;           // NOLINT: entry points live outside the namespace
@@ -22,7 +25,7 @@ uint64_t as_address(const void* pointer) { return reinterpret_cast<uint64_t>(poi
 CUresult allocate(CUdeviceptr* out, size_t bytes, RangeKind kind, unsigned flags) {
   return with_context([&](Caller& caller) -> Status {
     if (out == nullptr) return no_result();
-    OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
+    OPENMPS_RETURN_IF_ERROR(caller.driver.captures.check_unsafe_call());
     Result<uint64_t> address =
         caller.driver.memory.allocate_device(*caller.context, bytes, kind, flags);
     if (!address.ok()) return address.status();
@@ -37,7 +40,7 @@ CUresult allocate_host(void** out, size_t bytes, unsigned flags) {
     constexpr unsigned kKnown =
         CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
     if ((flags & ~kKnown) != 0) return invalid_value("unknown flags");
-    OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
+    OPENMPS_RETURN_IF_ERROR(caller.driver.captures.check_unsafe_call());
     Result<uint64_t> address = caller.driver.memory.allocate_host(*caller.context, bytes, flags);
     if (!address.ok()) return address.status();
     *out = reinterpret_cast<void*>(*address);
@@ -158,7 +161,7 @@ CUresult cuMemAllocManaged(CUdeviceptr* dptr, size_t bytesize, unsigned int flag
 
 CUresult cuMemFree_v2(CUdeviceptr dptr) {
   return with_context([&](Caller& caller) -> Status {
-    OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
+    OPENMPS_RETURN_IF_ERROR(caller.driver.captures.check_unsafe_call());
     if (dptr == 0) return Status();
     GraphMemory& graphs = caller.driver.graph_memory;
     if (graphs.is_open(dptr)) {
@@ -180,7 +183,7 @@ CUresult cuMemAllocHost_v2(void** pp, size_t bytesize) { return allocate_host(pp
 
 CUresult cuMemFreeHost(void* p) {
   return with_context([&](Caller& caller) -> Status {
-    OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
+    OPENMPS_RETURN_IF_ERROR(caller.driver.captures.check_unsafe_call());
     if (p == nullptr) return Status();
     return caller.driver.memory.free_host(as_address(p));
   });
@@ -191,14 +194,14 @@ CUresult cuMemHostRegister_v2(void* p, size_t bytesize, unsigned int Flags) {
     constexpr unsigned kKnown = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP |
                                 CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
     if ((Flags & ~kKnown) != 0) return invalid_value("unknown flags");
-    OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
+    OPENMPS_RETURN_IF_ERROR(caller.driver.captures.check_unsafe_call());
     return caller.driver.memory.register_host(*caller.context, as_address(p), bytesize, Flags);
   });
 }
 
 CUresult cuMemHostUnregister(void* p) {
   return with_context([&](Caller& caller) -> Status {
-    OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
+    OPENMPS_RETURN_IF_ERROR(caller.driver.captures.check_unsafe_call());
     return caller.driver.memory.unregister_host(as_address(p));
   });
 }
@@ -278,7 +281,7 @@ CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute,
       return invalid_value("no pointer attribute that can be set");
     if (range.kind == RangeKind::kMapped)
       return Status(CUDA_ERROR_NOT_SUPPORTED, "memory that the program maps has no such attribute");
-    OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
+    OPENMPS_RETURN_IF_ERROR(driver.captures.check_unsafe_call());
     unsigned on = 0;
     memcpy(&on, value, sizeof(on));
     driver.address_space.change(ptr, [&](MappedRange& found) { found.sync_memops = on != 0; });
@@ -304,7 +307,7 @@ CUresult cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUde
 CUresult cuMemPrefetchAsync_v2(CUdeviceptr devPtr, size_t count, CUmemLocation location,
                                unsigned int, CUstream hStream) {
   return with_stream(hStream, [&](Caller& caller, Stream& stream) -> Status {
-    OPENMPS_RETURN_IF_ERROR(refuse_capturing(stream));
+    OPENMPS_RETURN_IF_ERROR(caller.driver.captures.refuse(stream));
     OPENMPS_RETURN_IF_ERROR(check_managed(caller.driver, devPtr, count));
     if (location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
         caller.driver.device(location.id) == nullptr)
@@ -324,7 +327,7 @@ CUresult cuMemPrefetchAsync(CUdeviceptr devPtr, size_t count, CUdevice dstDevice
 CUresult cuStreamAttachMemAsync(CUstream hStream, CUdeviceptr dptr, size_t length,
                                 unsigned int flags) {
   return with_stream(hStream, [&](Caller& caller, Stream& stream) -> Status {
-    OPENMPS_RETURN_IF_ERROR(refuse_capturing(stream));
+    OPENMPS_RETURN_IF_ERROR(caller.driver.captures.refuse(stream));
     MappedRange range;
     if (!caller.driver.address_space.find_mapped(dptr, &range) || !is_managed(range))
       return invalid_value("not managed memory");

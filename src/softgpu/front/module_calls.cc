@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "softgpu/device/memory.h"
 #include "softgpu/device/module.h"
 #include "softgpu/front/front.h"
 #include "softgpu/front/image_arguments.h"
@@ -144,7 +145,7 @@ CUresult cuModuleLoad(CUmodule* module, const char* fname) {
 
 CUresult cuModuleUnload(CUmodule hmod) {
   return with_context([&](Caller& caller) -> Status {
-    OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
+    OPENMPS_RETURN_IF_ERROR(caller.driver.captures.check_unsafe_call());
     return unload_module(caller.driver, hmod);
   });
 }
@@ -226,7 +227,7 @@ CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* fileName, CUjit_o
 
 CUresult cuLibraryUnload(CUlibrary library) {
   return with_driver([&](Driver& driver) -> Status {
-    OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
+    OPENMPS_RETURN_IF_ERROR(driver.captures.check_unsafe_call());
     return unload_library(driver, library);
   });
 }

@@ -11,15 +11,13 @@ using cuda::OldLaunch;
 
 namespace {
 
-constinit std::mutex settings_mutex;
-
 // body(OldLaunch&) -> CUresult.
 template <typename Body>
 CUresult with_settings(CUfunction handle, Body&& body) {
   return with_driver([&](Driver& driver) -> Status {
     std::shared_ptr<Function> function = driver.functions.find(handle);
     if (function == nullptr) return invalid_handle("not a function");
-    std::lock_guard lock(settings_mutex);
+    std::lock_guard lock(function->old_launch_mutex);
     const CUresult result = body(function->old_launch);
     return result == CUDA_SUCCESS ? Status() : Status(result, "what no launch can have");
   });

@@ -2,7 +2,11 @@
 // Stream-ordered allocation and memory pools. Any thread.
 #include <cstring>
 
+#include "softgpu/device/graph_memory.h"
+#include "softgpu/device/issue.h"
+#include "softgpu/device/memory.h"
 #include "softgpu/device/pool.h"
+#include "softgpu/device/start.h"
 #include "softgpu/front/front.h"
 #include "softgpu/front/graph_front.h"
 
@@ -69,7 +73,7 @@ CUresult allocate_async(CUdeviceptr* out, size_t bytes, CUmemoryPool pool, CUstr
       return Status();
     }
     if (target.capturing) return capture_allocation(target, bytes, out);
-    OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
+    OPENMPS_RETURN_IF_ERROR(caller.driver.captures.check_unsafe_call());
     Result<uint64_t> address =
         caller.driver.memory.allocate_device(*target.context, bytes, RangeKind::kDevice, 0);
     if (!address.ok()) return address.status();
@@ -84,7 +88,7 @@ CUresult allocate_async(CUdeviceptr* out, size_t bytes, CUmemoryPool pool, CUstr
 template <typename Body>
 CUresult with_pool(CUmemoryPool handle, Body&& body) {
   return with_driver([&](Driver& driver) -> Status {
-    OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
+    OPENMPS_RETURN_IF_ERROR(driver.captures.check_unsafe_call());
     std::shared_ptr<MemoryPool> pool = driver.memory_pools.find(handle);
     if (pool == nullptr) return invalid_value("not a memory pool");
     return body(driver, *pool);
@@ -107,7 +111,7 @@ CUresult cuMemAllocAsync(CUdeviceptr* dptr, size_t bytesize, CUstream hStream) {
 
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr* dptr, size_t bytesize, CUmemoryPool pool,
                                  CUstream hStream) {
-  Driver* driver = Driver::get();
+  Driver* driver = started_driver();
   if (driver != nullptr) {
     const std::shared_ptr<MemoryPool> found = driver->memory_pools.find(pool);
     if (found == nullptr || found->imported) return CUDA_ERROR_INVALID_VALUE;
@@ -119,7 +123,7 @@ CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
   return with_stream(hStream, [&](Caller& caller, Stream& stream) -> Status {
     if (dptr == 0) return Status();
     if (stream.capturing) return issue(stream, GraphFreeWork{dptr});
-    OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
+    OPENMPS_RETURN_IF_ERROR(caller.driver.captures.check_unsafe_call());
     GraphMemory& graphs = caller.driver.graph_memory;
     if (graphs.is_open(dptr)) return free_of_graph(graphs, stream, dptr);
     if (!caller.driver.memory.is_device_allocation(dptr))
@@ -150,7 +154,7 @@ CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) {
 
 CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* poolProps) {
   return with_driver([&](Driver& driver) -> Status {
-    OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
+    OPENMPS_RETURN_IF_ERROR(driver.captures.check_unsafe_call());
     if (pool == nullptr || poolProps == nullptr) return no_result();
     const bool exported = poolProps->handleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     if (!exported && poolProps->handleTypes != CU_MEM_HANDLE_TYPE_NONE)

@@ -5,7 +5,9 @@
 #include "cuda/stream_values.h"
 #include "softgpu/device/capture.h"
 #include "softgpu/device/event.h"
+#include "softgpu/device/event_issue.h"
 #include "softgpu/device/green_context.h"
+#include "softgpu/device/issue.h"
 #include "softgpu/front/front.h"
 
 using namespace openmps;           // NOLINT: entry points live outside the namespace
@@ -126,7 +128,7 @@ CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
     if (event == nullptr) return invalid_handle("not an event");
     if (Flags != 0 && !stream.capturing)
       return Status(CUDA_ERROR_ILLEGAL_STATE, "only captures have an outside");
-    if (Flags != 0) return capture_work(stream, WaitWork{event});
+    if (Flags != 0) return caller.driver.captures.add(stream, WaitWork{event});
     return wait_event(stream, *event);
   });
 }
@@ -140,27 +142,27 @@ CUresult cuStreamGetPriority(CUstream hStream, int* priority) {
 }
 
 CUresult cuStreamGetFlags(CUstream hStream, unsigned int* flags) {
-  return with_stream(hStream, [&](Caller&, Stream& stream) -> Status {
+  return with_stream(hStream, [&](Caller& caller, Stream& stream) -> Status {
     if (flags == nullptr) return no_result();
-    OPENMPS_RETURN_IF_ERROR(refuse_capturing(stream));
+    OPENMPS_RETURN_IF_ERROR(caller.driver.captures.refuse(stream));
     *flags = stream.flags;
     return Status();
   });
 }
 
 CUresult cuStreamGetId(CUstream hStream, unsigned long long* streamId) {
-  return with_stream(hStream, [&](Caller&, Stream& stream) -> Status {
+  return with_stream(hStream, [&](Caller& caller, Stream& stream) -> Status {
     if (streamId == nullptr) return no_result();
-    OPENMPS_RETURN_IF_ERROR(refuse_capturing(stream));
+    OPENMPS_RETURN_IF_ERROR(caller.driver.captures.refuse(stream));
     *streamId = stream.queue->id;
     return Status();
   });
 }
 
 CUresult cuStreamGetDevice(CUstream hStream, CUdevice* device) {
-  return with_stream(hStream, [&](Caller&, Stream& stream) -> Status {
+  return with_stream(hStream, [&](Caller& caller, Stream& stream) -> Status {
     if (device == nullptr) return no_result();
-    OPENMPS_RETURN_IF_ERROR(refuse_capturing(stream));
+    OPENMPS_RETURN_IF_ERROR(caller.driver.captures.refuse(stream));
     *device = stream.context->device().ordinal;
     return Status();
   });
@@ -235,9 +237,9 @@ CUresult cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void* userData) {
 
 CUresult cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void* userData,
                              unsigned int flags) {
-  return with_stream(hStream, [&](Caller&, Stream& stream) -> Status {
+  return with_stream(hStream, [&](Caller& caller, Stream& stream) -> Status {
     if (callback == nullptr || flags != 0) return invalid_value("no callback, or unknown flags");
-    OPENMPS_RETURN_IF_ERROR(refuse_capturing(stream));
+    OPENMPS_RETURN_IF_ERROR(caller.driver.captures.refuse(stream));
     HostWork work;
     work.callback = callback;
     work.stream = hStream;

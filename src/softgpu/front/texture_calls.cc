@@ -42,7 +42,7 @@ CUresult with_texture(CUtexObject handle, Body&& body) {
 CUresult cuArray3DCreate_v2(CUarray* pHandle, const CUDA_ARRAY3D_DESCRIPTOR* pAllocateArray) {
   return with_context([&](Caller& caller) -> Status {
     if (pHandle == nullptr || pAllocateArray == nullptr) return no_result();
-    OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
+    OPENMPS_RETURN_IF_ERROR(caller.driver.captures.check_unsafe_call());
     Result<std::shared_ptr<Array>> array = create_array(*caller.context, *pAllocateArray);
     if (!array.ok()) return array.status();
     *pHandle = (*array)->handle;
@@ -74,7 +74,7 @@ CUresult cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR* pArrayDescriptor, CUarra
 
 CUresult cuArrayDestroy(CUarray hArray) {
   return with_context([&](Caller& caller) -> Status {
-    OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
+    OPENMPS_RETURN_IF_ERROR(caller.driver.captures.check_unsafe_call());
     return destroy_array(caller.driver, hArray);
   });
 }
@@ -108,7 +108,7 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray* pHandle,
                                 unsigned int numMipmapLevels) {
   return with_context([&](Caller& caller) -> Status {
     if (pHandle == nullptr || pMipmappedArrayDesc == nullptr) return no_result();
-    OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
+    OPENMPS_RETURN_IF_ERROR(caller.driver.captures.check_unsafe_call());
     Result<std::shared_ptr<MipmappedArray>> array =
         create_mipmapped_array(*caller.context, *pMipmappedArrayDesc, numMipmapLevels);
     if (!array.ok()) return array.status();
@@ -129,7 +129,7 @@ CUresult cuMipmappedArrayGetLevel(CUarray* pLevelArray, CUmipmappedArray hMipmap
 
 CUresult cuMipmappedArrayDestroy(CUmipmappedArray hMipmappedArray) {
   return with_context([&](Caller& caller) -> Status {
-    OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
+    OPENMPS_RETURN_IF_ERROR(caller.driver.captures.check_unsafe_call());
     return destroy_mipmapped_array(caller.driver, hMipmappedArray);
   });
 }
@@ -141,7 +141,7 @@ CUresult cuTexObjectCreate(CUtexObject* pTexObject, const CUDA_RESOURCE_DESC* pR
                            const CUDA_RESOURCE_VIEW_DESC* pResViewDesc) {
   return with_context([&](Caller& caller) -> Status {
     if (pTexObject == nullptr || pResDesc == nullptr || pTexDesc == nullptr) return no_result();
-    OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
+    OPENMPS_RETURN_IF_ERROR(caller.driver.captures.check_unsafe_call());
     Result<std::shared_ptr<TextureObject>> object =
         create_texture(*caller.context, *pResDesc, *pTexDesc, pResViewDesc);
     if (!object.ok()) return object.status();
@@ -190,7 +190,7 @@ CUresult cuTexObjectGetResourceViewDesc(CUDA_RESOURCE_VIEW_DESC* pResViewDesc,
 CUresult cuSurfObjectCreate(CUsurfObject* pSurfObject, const CUDA_RESOURCE_DESC* pResDesc) {
   return with_context([&](Caller& caller) -> Status {
     if (pSurfObject == nullptr || pResDesc == nullptr) return no_result();
-    OPENMPS_RETURN_IF_ERROR(check_unsafe_call());
+    OPENMPS_RETURN_IF_ERROR(caller.driver.captures.check_unsafe_call());
     Result<std::shared_ptr<SurfaceObject>> object = create_surface(*caller.context, *pResDesc);
     if (!object.ok()) return object.status();
     const CUsurfObject handle = caller.driver.surface_objects.add(*object);

@@ -13,7 +13,7 @@ namespace {
 template <typename Body>
 CUresult with_object(CUuserObject handle, unsigned int count, Body&& body) {
   return with_driver([&](Driver& driver) -> Status {
-    std::shared_ptr<UserObject> object = user_objects().find(handle);
+    std::shared_ptr<UserObject> object = driver.user_objects.find(handle);
     if (object == nullptr || count == 0) return invalid_value("not a user object, or no count");
     return body(driver, object);
   });
@@ -23,15 +23,16 @@ CUresult with_object(CUuserObject handle, unsigned int count, Body&& body) {
 
 CUresult cuUserObjectCreate(CUuserObject* object_out, void* ptr, CUhostFn destroy,
                             unsigned int initialRefcount, unsigned int flags) {
-  return with_driver([&](Driver&) -> Status {
+  return with_driver([&](Driver& driver) -> Status {
     if (object_out == nullptr || destroy == nullptr || initialRefcount == 0 ||
         flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC)
       return invalid_value("a bad argument");
     auto object = std::make_shared<UserObject>();
+    object->table = &driver.user_objects;
     object->data = ptr;
     object->destroy = destroy;
     object->references = initialRefcount;
-    object->handle = user_objects().add(object);
+    object->handle = driver.user_objects.add(object);
     *object_out = object->handle;
     return Status();
   });
@@ -60,7 +61,7 @@ CUresult cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned in
         if (holder == nullptr || flags > CU_GRAPH_USER_OBJECT_MOVE)
           return invalid_value("not a graph, or unknown flags");
         if (flags != CU_GRAPH_USER_OBJECT_MOVE) found->references += count;
-        std::lock_guard lock(graph_mutex());
+        std::lock_guard lock(driver.graph_mutex);
         holder->user_objects.push_back(std::make_shared<UserObjectHold>(found, count));
         return Status();
       });
@@ -71,7 +72,7 @@ CUresult cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsigned i
       object, count, [&](Driver& driver, const std::shared_ptr<UserObject>& found) -> Status {
         std::shared_ptr<Graph> holder = driver.graphs.find(graph);
         if (holder == nullptr) return invalid_value("not a graph");
-        std::lock_guard lock(graph_mutex());
+        std::lock_guard lock(driver.graph_mutex);
         uint64_t held = 0;
         for (const auto& hold : holder->user_objects)
           if (hold->object == found) held += hold->count;

@@ -3,6 +3,7 @@
 // seen on an H200: docs/decisions/0009-quiet-moments.md.
 #include "device_fixture.h"
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <thread>
@@ -10,18 +11,21 @@
 
 #include "softgpu/device/context.h"
 #include "softgpu/device/driver.h"
+#include "softgpu/device/scheduler.h"
+#include "softgpu/device/start.h"
 
 namespace openmps::softgpu::testing {
 namespace {
 
 // Somebody waits for what was put last into one of the context's streams.
 bool somebody_waits(CUcontext context) {
-  Driver& driver = *Driver::get();
+  Driver& driver = *started_driver();
   const std::shared_ptr<ExecutionContext> execution = driver.contexts.find(context)->execution();
-  std::lock_guard lock(driver.scheduler.mutex);
-  for (const auto& stream : execution->streams)
-    if (stream->tail != nullptr && stream->tail->waiters > 0) return true;
-  return false;
+  return driver.scheduler.together([&](Submission&) {
+    return std::any_of(
+        execution->streams.begin(), execution->streams.end(),
+        [](const auto& stream) { return stream->tail != nullptr && stream->tail->waiters > 0; });
+  });
 }
 
 class LoadingTest : public DeviceTest {

@@ -1,28 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Green contexts. See green_context.h.
-#include "softgpu/device/green_context.h"
+// Green contexts come and go. See green_lifetime.h.
+#include "softgpu/device/green_lifetime.h"
 
 #include <utility>
 
 #include "softgpu/device/capture.h"
 #include "softgpu/device/context.h"
+#include "softgpu/device/context_lifetime.h"
 #include "softgpu/device/driver.h"
+#include "softgpu/device/scheduler.h"
 #include "softgpu/device/stream.h"
 
 namespace openmps::softgpu {
-namespace {
-
-OperationPtr tail_of(Driver& driver, const Stream& stream) {
-  std::lock_guard lock(driver.scheduler.mutex);
-  return stream.queue->tail;
-}
-
-}  // namespace
 
 Result<std::shared_ptr<GreenContext>> create_green_context(Driver& driver, int device,
                                                            const SmSet& sms) {
   std::shared_ptr<Context> primary = driver.devices[device].primary;
-  OPENMPS_RETURN_IF_ERROR(primary->retain_primary());
+  OPENMPS_RETURN_IF_ERROR(retain_primary(*primary));
   auto green = std::make_shared<GreenContext>();
   green->primary = primary;
   green->id = driver.new_id();
@@ -30,7 +24,7 @@ Result<std::shared_ptr<GreenContext>> create_green_context(Driver& driver, int d
   green->view = Context::create(driver, driver.devices[device], ContextKind::kCreated, 0);
   green->handle = driver.green_contexts.add(green);
   if (green->view == nullptr || green->handle == nullptr) {
-    (void)primary->release_primary().ok();
+    (void)release_primary(*primary).ok();
     return Status(CUDA_ERROR_OUT_OF_MEMORY, "too many contexts");
   }
   green->view->green_parent = primary;
@@ -48,13 +42,13 @@ Status destroy_green_context(Driver& driver, CUgreenCtx handle) {
   auto streams = driver.streams.find_if([&](const Stream& s) { return s.green == green; });
   streams.push_back(std::exchange(green->view->green_default, nullptr));
   for (const auto& stream : streams) {
-    if (stream->capturing) invalidate_capture(*stream);
-    driver.scheduler.wait(tail_of(driver, *stream));
+    if (stream->capturing) driver.captures.invalidate(*stream);
+    driver.scheduler.wait(driver.scheduler.tail(*stream->queue));
     stream->detached = true;
     stream->green.reset();
   }
   // Fails only if the primary was reset meanwhile, which released it for everybody.
-  (void)green->primary->release_primary().ok();
+  (void)release_primary(*green->primary).ok();
   return Status();
 }
 

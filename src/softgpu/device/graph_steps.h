@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// The steps of executable graphs and of the bodies of conditional nodes, and the operations that
+// they become when they come to the device while others of their graph run. API threads; what they
+// submit, under the Scheduler's mutex.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "softgpu/device/execution_context.h"
+#include "softgpu/device/operation.h"
+#include "softgpu/device/work.h"
+
+namespace openmps::softgpu {
+
+class Submission;
+
+struct GraphStep {
+  CUgraphNode node = nullptr;  // of the graph it was made from, for cuGraphExec*NodeSetParams
+  CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
+  Work work;
+  bool enabled = true;
+  std::vector<uint32_t> after;  // indices of earlier steps of the same list
+};
+
+// The step of a node, in a list that may be changed; null: none.
+GraphStep* find_step(std::vector<GraphStep>& steps, CUgraphNode node);
+
+// An operation that comes to the device while others of its graph run, and what it waits for.
+struct LateOperation {
+  OperationPtr operation;
+  std::vector<OperationPtr> after;
+};
+// What steps are to do in a stream of that context.
+std::vector<LateOperation> late_operations(const std::vector<GraphStep>& steps,
+                                           const std::shared_ptr<ExecutionContext>& execution,
+                                           const StreamQueue& stream, MakeOperation make);
+void submit_late(Submission& submission, std::span<const LateOperation> operations);
+
+// A conditional node's operation, which runs a body as often as its condition says.
+OperationPtr make_conditional(const ConditionalWork& work,
+                              const std::shared_ptr<ExecutionContext>& execution,
+                              const StreamQueue& stream, MakeOperation make);
+
+}  // namespace openmps::softgpu
