@@ -9,7 +9,6 @@
 #include "cuda/arrays.h"
 #include "cuda/box.h"
 #include "worker/driver_check.h"
-#include "worker/work_check.h"
 
 namespace openmps::worker {
 namespace {
@@ -189,57 +188,12 @@ void Arrays::retire(std::shared_ptr<Storage> storage) {
   });
 }
 
-// ---- Copies -------------------------------------------------------------------------------------
-
-Status Arrays::handle(const wire::ArrayCopy& command, Stream& stream) {
-  CUDA_MEMCPY3D box{};
-  Kept kept;
-  OPENMPS_RETURN_IF_ERROR(describe(command, &box, &kept));
-  memory_.open_to_copies(command, stream.device);
-  OPENMPS_RETURN_IF_ERROR(streams_.enter(stream, Streams::Entry::kWork));
-  OPENMPS_RETURN_IF_ERROR(
-      check(core_.driver.cuMemcpy3DAsync_v2(&box, stream.handle), "cuMemcpy3DAsync"));
-  if ((command.flags & wire::kOrderAllStreams) == 0) return Status();
-  return streams_.order_all_behind(stream);
-}
-
-Status Arrays::describe(const wire::ArrayCopy& command, CUDA_MEMCPY3D* box, Kept* kept) const {
-  const wire::ArraySide& from = command.source;
-  const wire::ArraySide& to = command.destination;
-  box->WidthInBytes = command.width;
-  box->Height = command.height;
-  box->Depth = command.depth;
-  if (from.array != 0) {
-    Array* array = nullptr;
-    OPENMPS_RETURN_IF_ERROR(arrays_.get(from.array, &array));
-    box->srcMemoryType = CU_MEMORYTYPE_ARRAY;
-    box->srcArray = array->handle;
-    (*kept)[1] = array->storage;
-    box->srcXInBytes = from.x;
-    box->srcY = from.y;
-    box->srcZ = from.z;
-  } else {
-    box->srcMemoryType = CU_MEMORYTYPE_UNIFIED;
-    box->srcDevice = core_.device_address(from.address);
-    box->srcPitch = from.pitch;
-    OPENMPS_RETURN_IF_ERROR(
-        rows_of_slice(command.height, command.depth, from.pitch, from.slice, &box->srcHeight));
-  }
-  if (to.array != 0) {
-    Array* array = nullptr;
-    OPENMPS_RETURN_IF_ERROR(arrays_.get(to.array, &array));
-    box->dstMemoryType = CU_MEMORYTYPE_ARRAY;
-    box->dstArray = array->handle;
-    (*kept)[0] = array->storage;
-    box->dstXInBytes = to.x;
-    box->dstY = to.y;
-    box->dstZ = to.z;
-    return Status();
-  }
-  box->dstMemoryType = CU_MEMORYTYPE_UNIFIED;
-  box->dstDevice = core_.device_address(to.address);
-  box->dstPitch = to.pitch;
-  return rows_of_slice(command.height, command.depth, to.pitch, to.slice, &box->dstHeight);
+Status Arrays::find(wire::Id id, CUarray* handle, std::shared_ptr<const void>* kept) const {
+  Array* array = nullptr;
+  OPENMPS_RETURN_IF_ERROR(arrays_.get(id, &array));
+  *handle = array->handle;
+  *kept = array->storage;
+  return Status();
 }
 
 // ---- Texture and surface objects ----------------------------------------------------------------

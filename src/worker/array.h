@@ -4,7 +4,6 @@
 // never reads memory that has become somebody else's. Session's thread only.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 
@@ -14,7 +13,6 @@
 #include "worker/reply_writer.h"
 #include "worker/retirement.h"
 #include "worker/session_core.h"
-#include "worker/stream.h"
 
 namespace openmps::worker {
 
@@ -23,8 +21,8 @@ class Arrays {
   struct Mipmapped;
 
  public:
-  Arrays(SessionCore& core, Streams& streams, SessionMemory& memory, Retirement& retirement)
-      : core_(core), streams_(streams), memory_(memory), retirement_(retirement) {}
+  Arrays(SessionCore& core, SessionMemory& memory, Retirement& retirement)
+      : core_(core), memory_(memory), retirement_(retirement) {}
 
   // CUDA_ERROR_OUT_OF_MEMORY beyond the client's limit; what the driver says of the description.
   Status handle(const wire::ArrayCreate& command);
@@ -35,12 +33,8 @@ class Arrays {
   Status handle(const wire::ArrayDestroy& command);
   Status handle(const wire::MipmappedDestroy& command);
 
-  // Whether a box fits its array is the driver's to judge.
-  Status handle(const wire::ArrayCopy& command, Stream& stream);
-  // The same copy for a graph's node, which keeps its arrays. Whether linear operands are the
-  // session's is left to the caller.
-  using Kept = std::array<std::shared_ptr<const void>, 2>;
-  Status describe(const wire::ArrayCopy& command, CUDA_MEMCPY3D* box, Kept* kept) const;
+  // The driver's array, and what keeps it. A violation: there is none.
+  Status find(wire::Id id, CUarray* handle, std::shared_ptr<const void>* kept) const;
 
   Status handle(const wire::ImageCreate& command, const Array* array, const Mipmapped* mipmapped,
                 ReplyTo<wire::ImageCreate> reply);
@@ -81,7 +75,6 @@ class Arrays {
   void release(const Image& image);
 
   SessionCore& core_;
-  Streams& streams_;
   SessionMemory& memory_;
   Retirement& retirement_;
   ObjectTable<Array> arrays_{"array"};

@@ -3,15 +3,13 @@
 // only.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "wire/commands.h"
-#include "worker/event.h"
 #include "worker/session_core.h"
-#include "worker/work_check.h"
+#include "worker/work.h"
 
 namespace openmps::worker {
 
@@ -21,13 +19,10 @@ struct GraphStep {
   uint32_t parent = 0;
   CUgraphNode first = nullptr;  // waits for others
   CUgraphNode last = nullptr;   // others wait for it; the same but for a host call
-  std::array<WorkRange, 2> ranges{};
+  Uses uses;
   wire::Id function = 0;
-  Lane lane = Lane::kMain;  // of the context that its node names
-  bool lost = false;        // its function has been unloaded
-  std::shared_ptr<DriverEvent> event;
+  bool lost = false;  // its function has been unloaded
   std::vector<wire::ValueOperation> values;
-  std::array<std::shared_ptr<const void>, 2> arrays;  // of a copy: they live as long as the node
   wire::GraphConditional conditional{};
   std::vector<wire::GraphEdge> edges;  // in a graph that keeps its nodes
 };

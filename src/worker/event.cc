@@ -50,20 +50,6 @@ Status Events::adopt(wire::Id id, uint32_t flags, std::shared_ptr<DriverEvent> s
   return events_.insert(id, std::move(event));
 }
 
-Status Events::record(Event& event, Stream& stream) {
-  OPENMPS_RETURN_IF_ERROR(make(event));
-  OPENMPS_RETURN_IF_ERROR(core_.use(stream.device));
-  return check(core_.driver.cuEventRecord(event.driver_event->handle, stream.handle),
-               "cuEventRecord");
-}
-
-Status Events::handle(const wire::StreamWaitEvent&, Stream& stream, Event& event) {
-  if (event.driver_event == nullptr) return Status();
-  OPENMPS_RETURN_IF_ERROR(streams_.enter(stream, Streams::Entry::kWork));
-  return check(core_.driver.cuStreamWaitEvent(stream.handle, event.driver_event->handle, 0),
-               "cuStreamWaitEvent");
-}
-
 Status Events::handle(const wire::EventElapsed&, Event& start, Event& end,
                       ReplyTo<wire::EventElapsed> reply) {
   if (start.driver_event == nullptr || end.driver_event == nullptr) {
@@ -76,14 +62,6 @@ Status Events::handle(const wire::EventElapsed&, Event& start, Event& end,
                                             end.driver_event->handle),
             "cuEventElapsedTime"));
   reply.put(answer);
-  return Status();
-}
-
-Status Events::handle_of(wire::Id id, CUevent* handle) {
-  Event* event = nullptr;
-  OPENMPS_RETURN_IF_ERROR(events_.get(id, &event));
-  OPENMPS_RETURN_IF_ERROR(make(*event));
-  *handle = event->driver_event->handle;
   return Status();
 }
 

@@ -10,7 +10,6 @@
 #include "worker/object_table.h"
 #include "worker/reply_writer.h"
 #include "worker/session_core.h"
-#include "worker/stream.h"
 
 namespace openmps::worker {
 
@@ -22,24 +21,18 @@ struct Event {
 
 class Events {
  public:
-  Events(SessionCore& core, Streams& streams) : core_(core), streams_(streams) {}
+  explicit Events(SessionCore& core) : core_(core) {}
 
   Status handle(const wire::EventCreate& command);
   Status handle(const wire::EventDestroy& command);
-  // Record; `stream` has been entered as a marker.
-  Status record(Event& event, Stream& stream);
-  // Work of the stream submitted later waits. An event never recorded is no wait, as in CUDA.
-  Status handle(const wire::StreamWaitEvent& command, Stream& stream, Event& event);
   // cuEventElapsedTime: INVALID_HANDLE for one never recorded, NOT_READY for an unfinished one.
   Status handle(const wire::EventElapsed& command, Event& start, Event& end,
                 ReplyTo<wire::EventElapsed> reply);
   // cuEventQuery of an event that other sessions record, too.
   Status handle(const wire::EventQuery& command, Event& event);
-  // The driver's event, for another session; and an event of this one that is another session's.
+  // The driver's event, for whoever keeps it; and an event of this one that is another session's.
   Status share(Event& event, std::shared_ptr<DriverEvent>* shared);
   Status adopt(wire::Id id, uint32_t flags, std::shared_ptr<DriverEvent> event);
-  // The driver's event for a launch attribute.
-  Status handle_of(wire::Id id, CUevent* handle);
   [[nodiscard]] const auto& events() const { return events_; }
   void release_all() { events_.clear(); }
 
@@ -47,7 +40,6 @@ class Events {
   Status make(Event& event);
 
   SessionCore& core_;
-  Streams& streams_;
   ObjectTable<Event> events_{"event", wire::kMaxEvents};
 };
 

@@ -65,10 +65,11 @@ Status Modules::handle(const wire::GetFunction& command, Module& module,
   uint32_t device = 0;
   OPENMPS_RETURN_IF_ERROR(enter(module, command.kind, command.device, &device));
   const std::string symbol(tail.name);
-  auto function = std::make_unique<Function>();
+  auto function = std::make_shared<Function>();
   function->device = device;
   function->is_kernel = module.kind == wire::ModuleKind::kLibrary;
   function->module = &module;
+  function->library = module.library;
   OPENMPS_RETURN_IF_ERROR(check(
       core_.driver.cuLibraryGetKernel(&function->kernel, module.library->handle, symbol.c_str()),
       "cuLibraryGetKernel"));
@@ -126,7 +127,7 @@ Status Modules::handle(const wire::FunctionSetAttribute& command, Function& func
   uint32_t device = 0;
   Located located;
   OPENMPS_RETURN_IF_ERROR(enter(function, command.device, &device, &located));
-  LoadedLibrary& library = *function.module->library;
+  LoadedLibrary& library = *function.library;
   CUresult result = CUDA_ERROR_INVALID_VALUE;
   if (command.setting == wire::FunctionSetting::kAttribute) {
     result =

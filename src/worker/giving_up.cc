@@ -5,7 +5,6 @@
 #include <memory>
 
 #include "worker/driver_check.h"
-#include "worker/fence.h"
 
 namespace openmps::worker {
 

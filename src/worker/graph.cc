@@ -9,14 +9,29 @@
 #include "worker/driver_check.h"
 
 namespace openmps::worker {
-namespace {
-
-bool has_cold_node(std::span<const GraphStep> steps) {
-  return std::any_of(steps.begin(), steps.end(),
-                     [](const GraphStep& step) { return step.lane == Lane::kCold; });
+DescribedGraph::~DescribedGraph() {
+  totals.nodes -= static_cast<uint32_t>(steps.size());
+  totals.bytes -= bytes;
 }
 
-}  // namespace
+GraphExec::~GraphExec() {
+  if (handle != nullptr && core.use(graph->graph->device()).ok()) {
+    core.driver.cuGraphExecDestroy(handle);
+  }
+}
+
+void GraphExec::note_steps() {
+  checked = ~0ull;
+  is_cold = may_wait = false;
+  waits.clear();
+  for (const GraphStep& step : graph->steps) {
+    is_cold |= step.uses.lane == Lane::kCold;
+    may_wait |= step.kind == wire::GraphNodeKind::kHostCall || !step.values.empty();
+    for (const wire::ValueOperation& operation : step.values) {
+      if (operation.kind == wire::ValueKind::kWait) waits.push_back(operation.value);
+    }
+  }
+}
 
 Status Graphs::check_made(const GraphExec& exec) {
   if (exec.handle != nullptr) return Status();
@@ -25,25 +40,11 @@ Status Graphs::check_made(const GraphExec& exec) {
 
 Status Graphs::find_step(GraphExec& exec, uint32_t node, GraphStep** step) {
   OPENMPS_RETURN_IF_ERROR(check_made(exec));
-  if (node >= exec.graph.steps.size()) {
+  if (node >= exec.graph->steps.size()) {
     return violation("an executable graph has no node " + std::to_string(node));
   }
-  *step = &exec.graph.steps[node];
+  *step = &exec.graph->steps[node];
   return Status();
-}
-
-void Graphs::drop(DescribedGraph& graph) {
-  totals_.nodes -= static_cast<uint32_t>(graph.steps.size());
-  totals_.bytes -= graph.bytes;
-  graph = DescribedGraph();
-}
-
-void Graphs::release(GraphExec& exec) {
-  if (exec.described != nullptr) drop(*exec.described);
-  if (exec.handle != nullptr && core_.use(exec.graph.graph->device()).ok()) {
-    core_.driver.cuGraphExecDestroy(exec.handle);
-  }
-  drop(exec.graph);
 }
 
 // ---- Conditional handles ------------------------------------------------------------------------
@@ -71,22 +72,22 @@ Status Graphs::handle(const wire::GraphForget& command) { return kept_.end(comma
 
 Status Graphs::handle(const wire::GraphBegin& command, const std::shared_ptr<DriverGraph>* kept) {
   if (execs_.find(command.exec) == nullptr) {
-    OPENMPS_RETURN_IF_ERROR(execs_.insert(command.exec, std::make_unique<GraphExec>()));
+    OPENMPS_RETURN_IF_ERROR(execs_.insert(command.exec, std::make_shared<GraphExec>(core_)));
   }
   GraphExec& exec = *execs_.find(command.exec);
-  if (exec.described != nullptr) drop(*exec.described);
-  exec.described = std::make_unique<DescribedGraph>();
+  exec.described.reset();
+  std::shared_ptr<DriverGraph> graph =
+      kept != nullptr ? *kept : std::make_shared<DriverGraph>(core_, command.device, totals_);
+  exec.described = std::make_unique<DescribedGraph>(std::move(graph), totals_);
   DescribedGraph& described = *exec.described;
-  if (kept != nullptr) {
-    described.graph = *kept;
-    if (described.graph->device() != command.device) {
-      described.error = Status(CUDA_ERROR_INVALID_CONTEXT, "the graph's handles are elsewhere");
-    }
-    return Status();
+  if (kept == nullptr) {
+    described.error = described.graph->create();
+    return is_sticky(described.error.code()) ? described.error : Status();
   }
-  described.graph = std::make_shared<DriverGraph>(core_, command.device, totals_);
-  described.error = described.graph->create();
-  return is_sticky(described.error.code()) ? described.error : Status();
+  if (described.graph->device() != command.device) {
+    described.error = Status(CUDA_ERROR_INVALID_CONTEXT, "the graph's handles are elsewhere");
+  }
+  return Status();
 }
 
 Status Graphs::handle(const wire::GraphNode& command, GraphExec& exec,
@@ -103,7 +104,9 @@ Status Graphs::handle(const wire::GraphNode& command, GraphExec& exec,
   }
   graph.error = totals_.add_nodes(1);
   if (!graph.error.ok()) return Status();
-  Status status = builder_.add(*graph.graph, command, tail, exec.graph.steps, &graph.steps);
+  const std::span<const GraphStep> like =
+      exec.graph == nullptr ? std::span<const GraphStep>() : exec.graph->steps;
+  Status status = builder_.add(*graph.graph, command, tail, like, &graph.steps);
   if (status.ok()) {
     totals_.bytes += bytes;
     graph.bytes += bytes;
@@ -134,7 +137,7 @@ Status Graphs::check_copies(std::span<const GraphStep> old, std::span<const Grap
 Status Graphs::check_lanes(std::span<const GraphStep> old, std::span<const GraphStep> fresh,
                            wire::GraphUpdate::Reply* answer) {
   for (size_t i = 0; i < std::min(old.size(), fresh.size()); ++i) {
-    if (old[i].lane == fresh[i].lane) continue;
+    if (old[i].uses.lane == fresh[i].uses.lane) continue;
     *answer = {CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE, static_cast<uint32_t>(i)};
     return Status(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, "a node would change its lane");
   }
@@ -171,19 +174,11 @@ Status Graphs::handle(const wire::GraphInstantiate& command, GraphExec& exec,
                    "cuGraphInstantiate");
   }
   if (!status.ok()) {
-    release(exec);
     execs_.take(command.exec);
     return status;
   }
-  exec.graph = std::move(graph);
-  exec.described.reset();
-  exec.is_cold = has_cold_node(exec.graph.steps);
-  for (uint32_t i = 0; i < exec.graph.steps.size(); ++i) {
-    const wire::GraphNodeKind kind = exec.graph.steps[i].kind;
-    if (kind == wire::GraphNodeKind::kHostCall || kind == wire::GraphNodeKind::kValues) {
-      exec.waits.push_back(i);
-    }
-  }
+  exec.graph = std::move(exec.described);
+  exec.note_steps();
   return Status();
 }
 
@@ -194,8 +189,8 @@ Status Graphs::handle(const wire::GraphUpdate&, GraphExec& exec, ReplyTo<wire::G
   Status status = graph->error;
   if (status.ok()) status = check_complete(*graph);
   wire::GraphUpdate::Reply answer{CU_GRAPH_EXEC_UPDATE_ERROR, graph->failed_node};
-  if (status.ok()) status = check_copies(exec.graph.steps, graph->steps, &answer);
-  if (status.ok()) status = check_lanes(exec.graph.steps, graph->steps, &answer);
+  if (status.ok()) status = check_copies(exec.graph->steps, graph->steps, &answer);
+  if (status.ok()) status = check_lanes(exec.graph->steps, graph->steps, &answer);
   if (status.ok()) {
     CUgraphExecUpdateResultInfo info{};
     status = core_.use(graph->graph->device());
@@ -216,19 +211,17 @@ Status Graphs::handle(const wire::GraphUpdate&, GraphExec& exec, ReplyTo<wire::G
   reply.put(answer);
   if (status.ok()) {
     // The driver has paired the nodes; descriptions of the same shape have the same order.
-    const size_t steps = std::min(graph->steps.size(), exec.graph.steps.size());
+    const size_t steps = std::min(graph->steps.size(), exec.graph->steps.size());
     for (size_t i = 0; i < steps; ++i) {
-      GraphStep& step = exec.graph.steps[i];
+      GraphStep& step = exec.graph->steps[i];
       const CUgraphNode first = step.first;
       const CUgraphNode last = step.last;
       step = graph->steps[i];
       step.first = first;
       step.last = last;
     }
-    exec.checked = ~0ull;
-    exec.is_cold = has_cold_node(exec.graph.steps);
+    exec.note_steps();
   }
-  drop(*graph);
   return status;
 }
 
@@ -238,15 +231,16 @@ Status Graphs::handle(const wire::GraphSetNode& command, GraphExec& exec,
                       const wire::GraphSetNode::Tail& tail) {
   GraphStep* step = nullptr;
   OPENMPS_RETURN_IF_ERROR(find_step(exec, command.node, &step));
-  // NOLINTNEXTLINE(clang-analyzer-*): success comes with an object.
-  if (command.kind == wire::GraphNodeKind::kValues) exec.checked = ~0ull;
-  return builder_.change(exec.handle, exec.graph.graph->device(), command.kind, tail.body, step);
+  Status status =
+      builder_.change(exec.handle, exec.graph->graph->device(), command.kind, tail.body, step);
+  if (status.ok()) exec.note_steps();
+  return status;
 }
 
 Status Graphs::handle(const wire::GraphEnableNode& command, GraphExec& exec) {
   GraphStep* step = nullptr;
   OPENMPS_RETURN_IF_ERROR(find_step(exec, command.node, &step));
-  OPENMPS_RETURN_IF_ERROR(core_.use(exec.graph.graph->device()));
+  OPENMPS_RETURN_IF_ERROR(core_.use(exec.graph->graph->device()));
   // NOLINTNEXTLINE(clang-analyzer-*): success comes with a step.
   const CUgraphNode node = step->first;
   return check(core_.driver.cuGraphNodeSetEnabled(exec.handle, node, command.enabled != 0 ? 1 : 0),
@@ -258,56 +252,37 @@ Status Graphs::handle(const wire::GraphEnableNode& command, GraphExec& exec) {
 Status Graphs::check_uses(GraphExec& exec) {
   const uint64_t now = memory_.removals();
   if (exec.checked == now) return Status();
-  OPENMPS_RETURN_IF_ERROR(builder_.check(exec.graph.steps, GraphBuilder::Moment::kLaunch));
+  OPENMPS_RETURN_IF_ERROR(builder_.check(exec.graph->steps, GraphBuilder::Moment::kLaunch));
   exec.checked = now;
   return Status();
 }
 
-Status Graphs::handle(const wire::GraphLaunch&, GraphExec& exec, Stream& stream) {
+Status Graphs::make_launch(GraphExec& exec, Work* work) {
   OPENMPS_RETURN_IF_ERROR(check_made(exec));
-  prints_.before_graph();
-  Status launched = launch(exec, stream);  // makes the driver's stream, if it is the first use
-  return prints_.after_graph(std::move(launched), stream.handle, stream.device);
-}
-
-Status Graphs::launch(GraphExec& exec, Stream& stream) {
   OPENMPS_RETURN_IF_ERROR(check_uses(exec));
   if (exec.is_cold && core_.image_objects != 0) {
     return Status(CUDA_ERROR_NOT_SUPPORTED,
                   "a graph with nodes of the cold lane beside a texture or surface object");
   }
-  OPENMPS_RETURN_IF_ERROR(streams_.enter(stream, Streams::Entry::kWork));
-  if (exec.is_cold) streams_.note_cold_graph(stream);
-  if (!exec.waits.empty()) stream.listed->waits.store(true, std::memory_order_relaxed);
-  std::vector<wire::StreamValue> waits;
-  for (const uint32_t number : exec.waits) {
-    for (const wire::ValueOperation& operation : exec.graph.steps[number].values) {
-      if (operation.kind == wire::ValueKind::kWait) {
-        waits.push_back(operation.value);
-      }
-    }
-  }
-  if (waits.empty()) {
-    return check(core_.driver.cuGraphLaunch(exec.handle, stream.handle), "cuGraphLaunch");
-  }
-  OPENMPS_RETURN_IF_ERROR(streams_.before_open_wait(stream));
-  OPENMPS_RETURN_IF_ERROR(waits_.prepare(stream, waits.size()));
-  OPENMPS_RETURN_IF_ERROR(
-      check(core_.driver.cuGraphLaunch(exec.handle, stream.handle), "cuGraphLaunch"));
-  return waits_.add(stream, waits);
+  work->what = GraphWork{exec.handle, exec.is_cold, exec.may_wait, exec.waits};
+  work->uses.objects[0] = exec.shared_from_this();
+  return Status();
+}
+
+Status Graphs::handle(const wire::GraphLaunch&, GraphExec& exec, Stream& stream) {
+  Work work;
+  OPENMPS_RETURN_IF_ERROR(make_launch(exec, &work));
+  return submitter_.submit(work, stream);
 }
 
 Status Graphs::handle(const wire::GraphUpload&, GraphExec& exec, Stream& stream) {
   OPENMPS_RETURN_IF_ERROR(check_made(exec));
-  OPENMPS_RETURN_IF_ERROR(streams_.enter(stream, Streams::Entry::kWork));
-  return check(core_.driver.cuGraphUpload(exec.handle, stream.handle), "cuGraphUpload");
+  Work work{{}, UploadWork{exec.handle}};
+  work.uses.objects[0] = exec.shared_from_this();
+  return submitter_.submit(work, stream);
 }
 
-Status Graphs::handle(const wire::GraphExecDestroy& command) {
-  const std::unique_ptr<GraphExec> exec = execs_.take(command.exec);
-  release(*exec);
-  return Status();
-}
+Status Graphs::handle(const wire::GraphExecDestroy& command) { return execs_.end(command.exec); }
 
 Status Graphs::handle(const wire::ModuleUnload& command) {
   lose_functions(modules_.modules().find(command.module)->functions);
@@ -317,7 +292,8 @@ Status Graphs::handle(const wire::ModuleUnload& command) {
 
 void Graphs::lose_functions(std::span<const wire::Id> functions) {
   execs_.for_each([&](GraphExec& exec) {
-    for (GraphStep& step : exec.graph.steps) {
+    if (exec.graph == nullptr) return;
+    for (GraphStep& step : exec.graph->steps) {
       if (step.function == 0 ||
           std::find(functions.begin(), functions.end(), step.function) == functions.end()) {
         continue;
@@ -329,7 +305,7 @@ void Graphs::lose_functions(std::span<const wire::Id> functions) {
 }
 
 void Graphs::release_all() {
-  while (const std::unique_ptr<GraphExec> exec = execs_.take_any()) release(*exec);
+  execs_.clear();
   kept_.clear();
 }
 

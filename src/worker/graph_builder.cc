@@ -8,7 +8,6 @@
 #include <string>
 #include <utility>
 
-#include "worker/copy.h"
 #include "worker/driver_check.h"
 
 namespace openmps::worker {
@@ -17,24 +16,14 @@ using wire::GraphNodeKind;
 
 namespace {
 
-// The struct at the front of a body, which may be followed by `variable_bytes` more.
+Status no_body_of(wire::Variable body) {
+  return violation("the body of a graph node has " + std::to_string(body.size()) + " bytes");
+}
 template <typename T>
-Status take(wire::Variable* body, T* value) {
-  if (body->size() < sizeof(T)) {
-    return violation("the body of a graph node has " + std::to_string(body->size()) + " bytes");
-  }
-  memcpy(value, body->data(), sizeof(T));
-  *body = body->subspan(sizeof(T));
+Status read_struct(wire::Variable body, T* value) {
+  if (body.size() != sizeof(T)) return no_body_of(body);
+  memcpy(value, body.data(), sizeof(T));
   return Status();
-}
-Status check_rest(const wire::Variable& body, uint64_t bytes) {
-  if (body.size() == bytes) return Status();
-  return violation("the counts of a graph node do not fit its body");
-}
-template <typename T>
-Status take_all(wire::Variable body, T* value) {
-  OPENMPS_RETURN_IF_ERROR(take(&body, value));
-  return check_rest(body, 0);
 }
 
 // CUDA's list for the bodies of conditional nodes; child graphs are flattened.
@@ -62,175 +51,58 @@ bool is_plain(const wire::GraphEdge& edge) {
 
 // ---- Bodies -------------------------------------------------------------------------------------
 
+// With the padding that a record of the ring has.
+wire::Record GraphBuilder::record_of(wire::Variable body) {
+  const uint32_t bytes = wire::record_bytes(body.size()) - sizeof(wire::RecordHeader);
+  body_.assign(bytes / sizeof(uint64_t), 0);
+  if (!body.empty()) memcpy(body_.data(), body.data(), body.size());
+  wire::Record record;
+  record.payload = reinterpret_cast<const unsigned char*>(body_.data());
+  record.payload_bytes = bytes;
+  return record;
+}
+
 Status GraphBuilder::read_kernel(wire::Variable body, Modules::Reach reach, GraphStep* step,
-                                 Parameters* parameters) {
-  wire::Launch launch{};
-  OPENMPS_RETURN_IF_ERROR(take(&body, &launch));
-  const uint64_t more = wire::tail_bytes(launch);
-  if (more == wire::kTooLong) return violation("a graph node with too many attributes");
-  OPENMPS_RETURN_IF_ERROR(check_rest(body, more));
+                                 Work* work) {
+  const wire::Launch* launch = nullptr;
+  wire::Launch::Tail tail;
+  OPENMPS_RETURN_IF_ERROR(wire::decode(record_of(body), &launch, &tail));
   Function* function = nullptr;
-  OPENMPS_RETURN_IF_ERROR(modules_.functions().get(launch.function, &function));
-  if (launch.parameter_bytes < function->parameter_bytes) {
-    return Status(CUDA_ERROR_INVALID_VALUE, "a graph node has fewer parameters than its kernel");
-  }
-  step->function = launch.function;
-  const uint32_t device = function->is_kernel ? launch.stream : function->device;
+  OPENMPS_RETURN_IF_ERROR(modules_.functions().get(launch->function, &function));
+  step->function = launch->function;
+  const uint32_t device = function->is_kernel ? launch->stream : function->device;
   OPENMPS_RETURN_IF_ERROR(core_.check_device(device));
-  Located located;
-  OPENMPS_RETURN_IF_ERROR(modules_.locate(*function, device, reach, &located));
-  step->lane = located.lane;
-  CUDA_KERNEL_NODE_PARAMS& kernel = parameters->kernel;
-  kernel.func = located.handle;
-  kernel.gridDimX = launch.grid[0];
-  kernel.gridDimY = launch.grid[1];
-  kernel.gridDimZ = launch.grid[2];
-  kernel.blockDimX = launch.block[0];
-  kernel.blockDimY = launch.block[1];
-  kernel.blockDimZ = launch.block[2];
-  kernel.sharedMemBytes = launch.shared_bytes;
-  parameters->attributes.resize(launch.attribute_count);
-  const size_t attribute_bytes = launch.attribute_count * sizeof(CUlaunchAttribute);
-  if (attribute_bytes != 0) memcpy(parameters->attributes.data(), body.data(), attribute_bytes);
-  for (CUlaunchAttribute& attribute : parameters->attributes) {
-    OPENMPS_RETURN_IF_ERROR(launches_.translate(&attribute));
-  }
-  if ((launch.flags & wire::kLaunchCooperative) != 0) {
-    CUlaunchAttribute& cooperative = parameters->attributes.emplace_back();
-    cooperative.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
-    cooperative.value.cooperative = 1;
-  }
-  parameters->parameter_bytes = launch.parameter_bytes;
-  if (launch.parameter_bytes == 0) return Status();
-  parameters->extra[0] = CU_LAUNCH_PARAM_BUFFER_POINTER;
-  parameters->extra[1] = const_cast<unsigned char*>(body.data() + attribute_bytes);
-  parameters->extra[2] = CU_LAUNCH_PARAM_BUFFER_SIZE;
-  parameters->extra[3] = &parameters->parameter_bytes;
-  parameters->extra[4] = CU_LAUNCH_PARAM_END;
-  kernel.extra = parameters->extra;
-  return Status();
+  return maker_.make(*launch, tail, *function, device, reach, work);
 }
 
-Status GraphBuilder::read_copy(wire::Variable body, GraphStep* step, Parameters* parameters) {
-  wire::Memcpy3D command{};
-  OPENMPS_RETURN_IF_ERROR(take_all(body, &command));
-  step->ranges = ranges_of(command);
-  CUDA_MEMCPY3D& copy = parameters->copy;
-  copy.WidthInBytes = command.width;
-  copy.Height = command.height;
-  copy.Depth = command.depth;
-  // Rows without others behind them need no pitch, however long they are.
-  if (command.height > 1 || command.depth > 1) {
-    copy.srcPitch = command.source_pitch;
-    copy.dstPitch = command.destination_pitch;
-  }
-  OPENMPS_RETURN_IF_ERROR(rows_of_slice(command.height, command.depth, command.source_pitch,
-                                        command.source_slice, &copy.srcHeight));
-  OPENMPS_RETURN_IF_ERROR(rows_of_slice(command.height, command.depth, command.destination_pitch,
-                                        command.destination_slice, &copy.dstHeight));
-  if (is_host(command.source)) {
-    copy.srcMemoryType = CU_MEMORYTYPE_HOST;
-    copy.srcHost = reinterpret_cast<const void*>(command.source);
-  } else {
-    copy.srcMemoryType = CU_MEMORYTYPE_DEVICE;
-    copy.srcDevice = command.source;
-  }
-  if (is_host(command.destination)) {
-    copy.dstMemoryType = CU_MEMORYTYPE_HOST;
-    copy.dstHost = reinterpret_cast<void*>(command.destination);
-  } else {
-    copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
-    copy.dstDevice = command.destination;
-  }
-  return Status();
+template <typename Command>
+Status GraphBuilder::read_command(wire::Variable body, Work* work) {
+  Command command;
+  OPENMPS_RETURN_IF_ERROR(read_struct(body, &command));
+  return maker_.make(command, work);
 }
 
-Status GraphBuilder::read_array_copy(wire::Variable body, GraphStep* step, Parameters* parameters) {
-  wire::ArrayCopy command{};
-  OPENMPS_RETURN_IF_ERROR(take_all(body, &command));
-  CUDA_MEMCPY3D& copy = parameters->copy;
-  OPENMPS_RETURN_IF_ERROR(arrays_.describe(command, &copy, &step->arrays));
-  step->ranges = ranges_of(command);
-  // A node's memory is of one kind.
-  if (copy.srcMemoryType == CU_MEMORYTYPE_UNIFIED) {
-    const bool host = is_host(command.source.address);
-    copy.srcMemoryType = host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
-    copy.srcHost = host ? reinterpret_cast<const void*>(command.source.address) : nullptr;
-  }
-  if (copy.dstMemoryType == CU_MEMORYTYPE_UNIFIED) {
-    const bool host = is_host(command.destination.address);
-    copy.dstMemoryType = host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
-    copy.dstHost = host ? reinterpret_cast<void*>(command.destination.address) : nullptr;
-  }
-  return Status();
-}
-
-Status GraphBuilder::read_fill(wire::Variable body, GraphStep* step, Parameters* parameters) {
-  wire::Memset command{};
-  OPENMPS_RETURN_IF_ERROR(take_all(body, &command));
-  OPENMPS_RETURN_IF_ERROR(check_element(command));
-  step->ranges = ranges_of(command);
-  step->lane = memory_.lane_of(command.destination);
-  parameters->fill = {core_.device_address(command.destination),
-                      pitch_of(command),
-                      command.value,
-                      command.element_bytes,
-                      command.width,
-                      command.height};
-  return Status();
-}
-
-Status GraphBuilder::read_host_call(wire::Variable body, uint32_t device, Parameters* parameters) {
-  OPENMPS_RETURN_IF_ERROR(take_all(body, &parameters->host));
-  if (parameters->host.slot >= wire::kCallbackSlots) {
-    return violation("there is no callback slot " + std::to_string(parameters->host.slot));
-  }
-  // The wait must not find the last run's answer: it is taken back at once.
-  const CUdeviceptr done = core_.device_address(&core_.view.callback(parameters->host.slot).done);
-  const wire::ValueOperation wait{{done, 1, 4, CU_STREAM_WAIT_VALUE_EQ}, wire::ValueKind::kWait};
-  const wire::ValueOperation reset{{done, 0, 4, CU_STREAM_WRITE_VALUE_DEFAULT},
-                                   wire::ValueKind::kWrite};
-  parameters->operations = {operation_of(wait, done), operation_of(reset, done)};
-  parameters->batch = {core_.devices.at(device).context, 2, parameters->operations.data(), 0};
-  return Status();
-}
-
-Status GraphBuilder::read_event(wire::Variable body, GraphStep* step) {
+Status GraphBuilder::read_event(GraphNodeKind kind, wire::Variable body, Work* work) {
   wire::GraphEvent named;
-  OPENMPS_RETURN_IF_ERROR(take_all(body, &named));
+  OPENMPS_RETURN_IF_ERROR(read_struct(body, &named));
   Event* event = nullptr;
   OPENMPS_RETURN_IF_ERROR(events_.events().get(named.event, &event));
-  return events_.share(*event, &step->event);
+  return kind == GraphNodeKind::kEventRecord ? maker_.make_record(*event, {}, work)
+                                             : maker_.make_wait(*event, work);
 }
 
-Status GraphBuilder::read_values(wire::Variable body, uint32_t device, GraphStep* step,
-                                 Parameters* parameters) {
+Status GraphBuilder::read_values(wire::Variable body, GraphStep* step, Work* work) {
   const size_t count = body.size() / sizeof(wire::ValueOperation);
-  OPENMPS_RETURN_IF_ERROR(check_rest(body, count * sizeof(wire::ValueOperation)));
-  if (count == 0 || count > wire::kMaxBatch) {
-    return violation(std::to_string(count) + " values in a graph node");
+  if (count == 0 || count > wire::kMaxBatch || body.size() % sizeof(wire::ValueOperation) != 0) {
+    return no_body_of(body);
   }
   step->values.resize(count);
   memcpy(step->values.data(), body.data(), body.size());
-  for (const wire::ValueOperation& value : step->values) {
-    OPENMPS_RETURN_IF_ERROR(check_value(value));
-    parameters->operations.push_back(
-        operation_of(value, core_.device_address(value.value.address)));
-  }
-  const bool cold = std::any_of(step->values.begin(), step->values.end(), [this](const auto& v) {
-    return memory_.lane_of(v.value.address) == Lane::kCold;
-  });
-  const bool waits = std::any_of(step->values.begin(), step->values.end(),
-                                 [](const auto& v) { return v.kind == wire::ValueKind::kWait; });
-  if (cold && waits) return no_wait_in_cold_variable();
-  step->lane = cold ? Lane::kCold : Lane::kMain;
-  parameters->batch = {core_.context(device, step->lane), static_cast<unsigned>(count),
-                       parameters->operations.data(), 0};
-  return Status();
+  return maker_.make(step->values, work);
 }
 
 Status GraphBuilder::read_conditional(wire::Variable body, GraphStep* step) {
-  OPENMPS_RETURN_IF_ERROR(take_all(body, &step->conditional));
+  OPENMPS_RETURN_IF_ERROR(read_struct(body, &step->conditional));
   const wire::GraphConditional& conditional = step->conditional;
   const bool one = conditional.bodies == 1;
   bool good = false;
@@ -247,30 +119,26 @@ Status GraphBuilder::read_conditional(wire::Variable body, GraphStep* step) {
                    std::to_string(conditional.bodies) + " bodies");
 }
 
-Status GraphBuilder::read(uint32_t device, GraphNodeKind kind, wire::Variable body,
-                          Modules::Reach reach, GraphStep* step, Parameters* parameters) {
+Status GraphBuilder::read(GraphNodeKind kind, wire::Variable body, Modules::Reach reach,
+                          GraphStep* step, Work* work) {
+  const auto read_kind = [&] {
+    switch (kind) {
+      case GraphNodeKind::kEmpty: return body.empty() ? Status() : no_body_of(body);
+      case GraphNodeKind::kKernel: return read_kernel(body, reach, step, work);
+      case GraphNodeKind::kCopy: return read_command<wire::Memcpy3D>(body, work);
+      case GraphNodeKind::kArrayCopy: return read_command<wire::ArrayCopy>(body, work);
+      case GraphNodeKind::kFill: return read_command<wire::Memset>(body, work);
+      case GraphNodeKind::kHostCall: return read_command<wire::HostFunction>(body, work);
+      case GraphNodeKind::kEventRecord:
+      case GraphNodeKind::kEventWait: return read_event(kind, body, work);
+      case GraphNodeKind::kValues: return read_values(body, step, work);
+      case GraphNodeKind::kConditional: return read_conditional(body, step);
+      default: return violation("a graph node of kind " + std::to_string(static_cast<int>(kind)));
+    }
+  };
   step->kind = kind;
-  switch (kind) {
-    case GraphNodeKind::kEmpty: OPENMPS_RETURN_IF_ERROR(check_rest(body, 0)); break;
-    case GraphNodeKind::kKernel:
-      OPENMPS_RETURN_IF_ERROR(read_kernel(body, reach, step, parameters));
-      break;
-    case GraphNodeKind::kCopy: OPENMPS_RETURN_IF_ERROR(read_copy(body, step, parameters)); break;
-    case GraphNodeKind::kArrayCopy:
-      OPENMPS_RETURN_IF_ERROR(read_array_copy(body, step, parameters));
-      break;
-    case GraphNodeKind::kFill: OPENMPS_RETURN_IF_ERROR(read_fill(body, step, parameters)); break;
-    case GraphNodeKind::kHostCall:
-      OPENMPS_RETURN_IF_ERROR(read_host_call(body, device, parameters));
-      break;
-    case GraphNodeKind::kEventRecord:
-    case GraphNodeKind::kEventWait: OPENMPS_RETURN_IF_ERROR(read_event(body, step)); break;
-    case GraphNodeKind::kValues:
-      OPENMPS_RETURN_IF_ERROR(read_values(body, device, step, parameters));
-      break;
-    case GraphNodeKind::kConditional: OPENMPS_RETURN_IF_ERROR(read_conditional(body, step)); break;
-    default: return violation("a graph node of kind " + std::to_string(static_cast<int>(kind)));
-  }
+  OPENMPS_RETURN_IF_ERROR(read_kind());
+  step->uses = work->uses;
   return check({step, 1}, Moment::kDescription);
 }
 
@@ -279,15 +147,10 @@ Status GraphBuilder::check_range(const WorkRange& range) const {
   return Status(CUDA_ERROR_INVALID_VALUE, "a graph node uses memory that is not the session's");
 }
 
-void GraphBuilder::open_to_copies(const GraphStep& step, uint32_t device) {
-  if (step.kind != GraphNodeKind::kCopy && step.kind != GraphNodeKind::kArrayCopy) return;
-  for (const WorkRange& range : step.ranges) memory_.open_to_copies(range, device);
-}
-
 Status GraphBuilder::check(std::span<const GraphStep> steps, Moment moment) const {
   for (const GraphStep& step : steps) {
     if (step.lost) return Status(CUDA_ERROR_INVALID_HANDLE, "a graph node's kernel is unloaded");
-    for (const WorkRange& range : step.ranges) OPENMPS_RETURN_IF_ERROR(check_range(range));
+    for (const WorkRange& range : step.uses.ranges) OPENMPS_RETURN_IF_ERROR(check_range(range));
     if (moment == Moment::kDescription) continue;
     for (const wire::ValueOperation& value : step.values) {
       OPENMPS_RETURN_IF_ERROR(check_range(range_of(value)));
@@ -298,60 +161,23 @@ Status GraphBuilder::check(std::span<const GraphStep> steps, Moment moment) cons
 
 // ---- The driver ---------------------------------------------------------------------------------
 
-Status GraphBuilder::set_attributes(const Parameters& parameters, CUgraphNode node) {
-  for (const CUlaunchAttribute& attribute : parameters.attributes) {
-    OPENMPS_RETURN_IF_ERROR(worker::check(
-        core_.driver.cuGraphKernelNodeSetAttribute(node, attribute.id, &attribute.value),
-        "cuGraphKernelNodeSetAttribute"));
+Status GraphBuilder::put(const NodePlace& place, uint32_t device, const Work& work) {
+  if (std::holds_alternative<BoxWork>(work.what)) {
+    for (const WorkRange& range : work.uses.ranges) memory_.open_to_copies(range, device);
   }
-  return Status();
+  return put_node(core_, fences_, device, place, work);
 }
 
-Status GraphBuilder::make(DriverGraph& in, const Parameters& parameters,
-                          std::span<const CUgraphNode> before, GraphStep* step) {
-  const DriverTable& driver = core_.driver;
-  const CUgraph graph = in.parts[step->parent].handle;
-  const CUcontext context = core_.context(in.device(), step->lane);
-  const CUgraphNode* from = before.data();
-  const size_t count = before.size();
-  CUgraphNode* node = &step->first;
-  CUresult result = CUDA_SUCCESS;
-  open_to_copies(*step, in.device());
-  switch (step->kind) {
-    case GraphNodeKind::kKernel:
-      result = driver.cuGraphAddKernelNode_v2(node, graph, from, count, &parameters.kernel);
-      break;
-    case GraphNodeKind::kCopy:
-    case GraphNodeKind::kArrayCopy:
-      result = driver.cuGraphAddMemcpyNode(node, graph, from, count, &parameters.copy, context);
-      break;
-    case GraphNodeKind::kFill:
-      result = driver.cuGraphAddMemsetNode(node, graph, from, count, &parameters.fill, context);
-      break;
-    case GraphNodeKind::kHostCall: {
-      const CUDA_HOST_NODE_PARAMS post = fences_.posting(parameters.host.slot);
-      result = driver.cuGraphAddHostNode(node, graph, from, count, &post);
-      break;
-    }
-    case GraphNodeKind::kEventRecord:
-      result = driver.cuGraphAddEventRecordNode(node, graph, from, count, step->event->handle);
-      break;
-    case GraphNodeKind::kEventWait:
-      result = driver.cuGraphAddEventWaitNode(node, graph, from, count, step->event->handle);
-      break;
-    case GraphNodeKind::kValues:
-      result = driver.cuGraphAddBatchMemOpNode(node, graph, from, count, &parameters.batch);
-      break;
-    case GraphNodeKind::kConditional: return make_conditional(in, before, step);
-    default: result = driver.cuGraphAddEmptyNode(node, graph, from, count); break;
-  }
-  OPENMPS_RETURN_IF_ERROR(worker::check(result, "cuGraphAddNode"));
-  step->last = step->first;
-  if (step->kind == GraphNodeKind::kKernel) return set_attributes(parameters, step->first);
-  if (step->kind != GraphNodeKind::kHostCall) return Status();
-  return worker::check(
-      driver.cuGraphAddBatchMemOpNode(&step->last, graph, &step->first, 1, &parameters.batch),
-      "cuGraphAddBatchMemOpNode of a host function");
+Status GraphBuilder::make(DriverGraph& graph, const Work& work, std::span<const CUgraphNode> before,
+                          GraphStep* step) {
+  if (step->kind == GraphNodeKind::kConditional) return make_conditional(graph, before, step);
+  OPENMPS_RETURN_IF_ERROR(put({.graph = graph.parts[step->parent].handle,
+                               .before = before,
+                               .first = &step->first,
+                               .last = &step->last},
+                              graph.device(), work));
+  if (step->kind != GraphNodeKind::kHostCall) step->last = step->first;
+  return Status();
 }
 
 Status GraphBuilder::make_conditional(DriverGraph& graph, std::span<const CUgraphNode> before,
@@ -388,13 +214,13 @@ Status GraphBuilder::make_conditional(DriverGraph& graph, std::span<const CUgrap
 }
 
 // The new node and its edges.
-Status GraphBuilder::connect(DriverGraph& graph, const Parameters& parameters, const Edges& edges,
+Status GraphBuilder::connect(DriverGraph& graph, const Work& work, const Edges& edges,
                              std::span<const GraphStep> steps, GraphStep* step) {
   std::vector<CUgraphNode> plain;
   for (const wire::GraphEdge& edge : edges) {
     if (is_plain(edge)) plain.push_back(steps[edge.node].last);
   }
-  OPENMPS_RETURN_IF_ERROR(make(graph, parameters, plain, step));
+  OPENMPS_RETURN_IF_ERROR(make(graph, work, plain, step));
   for (const wire::GraphEdge& edge : edges) {
     if (is_plain(edge)) continue;
     const CUgraphEdgeData data{edge.from_port, edge.to_port, edge.type, {}};
@@ -420,11 +246,11 @@ Status GraphBuilder::add(DriverGraph& graph, const wire::GraphNode& node,
   }
   GraphStep step;
   step.parent = node.parent;
-  Parameters parameters;
+  Work work;
   Modules::Reach reach = Modules::Reach::kAnyLane;
-  if (steps->size() < like.size()) reach = reach_of(like[steps->size()].lane);
+  if (steps->size() < like.size()) reach = reach_of(like[steps->size()].uses.lane);
   if (graph.keeps()) reach = Modules::Reach::kMainLane;  // for every description
-  OPENMPS_RETURN_IF_ERROR(read(graph.device(), node.kind, tail.body, reach, &step, &parameters));
+  OPENMPS_RETURN_IF_ERROR(read(node.kind, tail.body, reach, &step, &work));
   OPENMPS_RETURN_IF_ERROR(core_.use(graph.device()));
   if (steps->size() < graph.steps.size()) {
     GraphStep& has = graph.steps[steps->size()];
@@ -434,13 +260,16 @@ Status GraphBuilder::add(DriverGraph& graph, const wire::GraphNode& node,
     if (!same) return Status(CUDA_ERROR_NOT_SUPPORTED, "a graph with handles got another shape");
     step.first = has.first;
     step.last = has.last;
-    OPENMPS_RETURN_IF_ERROR(refresh(parameters, step));
+    if (step.kind != GraphNodeKind::kConditional) {
+      OPENMPS_RETURN_IF_ERROR(
+          put({.first = &step.first, .last = &step.last}, graph.device(), work));
+    }
     has = step;
     has.edges = std::move(edges);
   } else {
     if (graph.broken) return Status(CUDA_ERROR_NOT_SUPPORTED, "the graph could not be made before");
     if (graph.keeps()) OPENMPS_RETURN_IF_ERROR(graph.count(1));
-    Status made = connect(graph, parameters, edges, *steps, &step);
+    Status made = connect(graph, work, edges, *steps, &step);
     graph.broken = !made.ok() && step.first != nullptr;
     OPENMPS_RETURN_IF_ERROR(made);
     if (graph.keeps()) {
@@ -452,85 +281,23 @@ Status GraphBuilder::add(DriverGraph& graph, const wire::GraphNode& node,
   return Status();
 }
 
-// A node that the driver's graph has already gets new parameters.
-Status GraphBuilder::refresh(const Parameters& parameters, const GraphStep& step) {
-  const DriverTable& driver = core_.driver;
-  const CUgraphNode node = step.first;
-  CUresult result = CUDA_SUCCESS;
-  switch (step.kind) {
-    case GraphNodeKind::kKernel:
-      OPENMPS_RETURN_IF_ERROR(
-          worker::check(driver.cuGraphKernelNodeSetParams_v2(node, &parameters.kernel),
-                        "cuGraphKernelNodeSetParams"));
-      return set_attributes(parameters, node);
-    case GraphNodeKind::kCopy:
-    case GraphNodeKind::kArrayCopy:
-      result = driver.cuGraphMemcpyNodeSetParams(node, &parameters.copy);
-      break;
-    case GraphNodeKind::kFill:
-      result = driver.cuGraphMemsetNodeSetParams(node, &parameters.fill);
-      break;
-    case GraphNodeKind::kHostCall: {
-      const CUDA_HOST_NODE_PARAMS post = fences_.posting(parameters.host.slot);
-      OPENMPS_RETURN_IF_ERROR(
-          worker::check(driver.cuGraphHostNodeSetParams(node, &post), "cuGraphHostNodeSetParams"));
-      result = driver.cuGraphBatchMemOpNodeSetParams(step.last, &parameters.batch);
-      break;
-    }
-    case GraphNodeKind::kEventRecord:
-      result = driver.cuGraphEventRecordNodeSetEvent(node, step.event->handle);
-      break;
-    case GraphNodeKind::kEventWait:
-      result = driver.cuGraphEventWaitNodeSetEvent(node, step.event->handle);
-      break;
-    case GraphNodeKind::kValues:
-      result = driver.cuGraphBatchMemOpNodeSetParams(node, &parameters.batch);
-      break;
-    default: break;
-  }
-  return worker::check(result, "cuGraphNodeSetParams");
-}
-
 Status GraphBuilder::change(CUgraphExec exec, uint32_t device, GraphNodeKind kind,
                             wire::Variable body, GraphStep* step) {
   if (kind != step->kind) return violation("a graph node can't become one of another kind");
+  if (kind == GraphNodeKind::kEmpty || kind == GraphNodeKind::kHostCall ||
+      kind == GraphNodeKind::kConditional) {
+    return violation("a graph node without parameters can't be changed");
+  }
   GraphStep changed;
-  Parameters parameters;
-  OPENMPS_RETURN_IF_ERROR(read(device, kind, body, reach_of(step->lane), &changed, &parameters));
-  if (changed.lane != step->lane) {
+  Work work;
+  OPENMPS_RETURN_IF_ERROR(read(kind, body, reach_of(step->uses.lane), &changed, &work));
+  if (changed.uses.lane != step->uses.lane) {
     return Status(CUDA_ERROR_NOT_SUPPORTED, "a graph node would change its lane");
   }
   changed.first = step->first;
   changed.last = step->last;
   OPENMPS_RETURN_IF_ERROR(core_.use(device));
-  const DriverTable& driver = core_.driver;
-  const CUcontext context = core_.context(device, changed.lane);
-  const CUgraphNode node = step->first;
-  CUresult result = CUDA_ERROR_INVALID_VALUE;
-  open_to_copies(changed, device);
-  switch (kind) {
-    case GraphNodeKind::kKernel:
-      result = driver.cuGraphExecKernelNodeSetParams_v2(exec, node, &parameters.kernel);
-      break;
-    case GraphNodeKind::kCopy:
-    case GraphNodeKind::kArrayCopy:
-      result = driver.cuGraphExecMemcpyNodeSetParams(exec, node, &parameters.copy, context);
-      break;
-    case GraphNodeKind::kFill:
-      result = driver.cuGraphExecMemsetNodeSetParams(exec, node, &parameters.fill, context);
-      break;
-    case GraphNodeKind::kEventRecord:
-      result = driver.cuGraphExecEventRecordNodeSetEvent(exec, node, changed.event->handle);
-      break;
-    case GraphNodeKind::kEventWait:
-      result = driver.cuGraphExecEventWaitNodeSetEvent(exec, node, changed.event->handle);
-      break;
-    case GraphNodeKind::kValues:
-      result = driver.cuGraphExecBatchMemOpNodeSetParams(exec, node, &parameters.batch);
-      break;
-    default: return violation("a graph node without parameters can't be changed");
-  }
-  OPENMPS_RETURN_IF_ERROR(worker::check(result, "cuGraphExecNodeSetParams"));
+  OPENMPS_RETURN_IF_ERROR(put({.exec = exec, .first = &step->first}, device, work));
   *step = std::move(changed);
   return Status();
 }

@@ -3,35 +3,32 @@
 // address is checked here. Session's thread only.
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <vector>
 
-#include "wire/commands.h"
-#include "worker/array.h"
+#include "wire/codec.h"
 #include "worker/driver_graph.h"
 #include "worker/event.h"
 #include "worker/fence.h"
-#include "worker/launch.h"
+#include "worker/graph_node.h"
 #include "worker/memory.h"
 #include "worker/module.h"
 #include "worker/session_core.h"
+#include "worker/work_maker.h"
 
 namespace openmps::worker {
 
 class GraphBuilder {
  public:
-  GraphBuilder(SessionCore& core, Modules& modules, Events& events, SessionMemory& memory,
-               Arrays& arrays, Launches& launches, Fences& fences)
+  GraphBuilder(SessionCore& core, SessionMemory& memory, Modules& modules, Events& events,
+               Fences& fences, WorkMaker& maker)
       : core_(core),
+        memory_(memory),
         modules_(modules),
         events_(events),
-        memory_(memory),
-        arrays_(arrays),
-        launches_(launches),
-        fences_(fences) {}
+        fences_(fences),
+        maker_(maker) {}
 
   // Add a node to `graph` behind earlier `steps`. What breaks the protocol is a violation; an
   // operand that is not the session's is CUDA_ERROR_INVALID_VALUE: the program may have freed it
@@ -49,51 +46,34 @@ class GraphBuilder {
   [[nodiscard]] Status check(std::span<const GraphStep> steps, Moment moment) const;
 
  private:
-  // A body, taken apart: what the driver is told, and what of the session it uses.
-  struct Parameters {
-    CUDA_KERNEL_NODE_PARAMS kernel{};
-    std::vector<CUlaunchAttribute> attributes;
-    size_t parameter_bytes = 0;
-    void* extra[5] = {};
-    CUDA_MEMCPY3D copy{};
-    CUDA_MEMSET_NODE_PARAMS fill{};
-    wire::HostFunction host{};
-    std::vector<CUstreamBatchMemOpParams> operations;
-    CUDA_BATCH_MEM_OP_NODE_PARAMS batch{};
-  };
-  Status read(uint32_t device, wire::GraphNodeKind kind, wire::Variable body, Modules::Reach reach,
-              GraphStep* step, Parameters* parameters);
-  Status read_kernel(wire::Variable body, Modules::Reach reach, GraphStep* step,
-                     Parameters* parameters);
-  Status read_copy(wire::Variable body, GraphStep* step, Parameters* parameters);
-  Status read_array_copy(wire::Variable body, GraphStep* step, Parameters* parameters);
-  Status read_fill(wire::Variable body, GraphStep* step, Parameters* parameters);
-  Status read_host_call(wire::Variable body, uint32_t device, Parameters* parameters);
-  Status read_event(wire::Variable body, GraphStep* step);
-  Status read_values(wire::Variable body, uint32_t device, GraphStep* step, Parameters* parameters);
+  // A body: what it does, and what of the session it uses.
+  Status read(wire::GraphNodeKind kind, wire::Variable body, Modules::Reach reach, GraphStep* step,
+              Work* work);
+  Status read_kernel(wire::Variable body, Modules::Reach reach, GraphStep* step, Work* work);
+  template <typename Command>
+  Status read_command(wire::Variable body, Work* work);
+  Status read_event(wire::GraphNodeKind kind, wire::Variable body, Work* work);
+  Status read_values(wire::Variable body, GraphStep* step, Work* work);
   static Status read_conditional(wire::Variable body, GraphStep* step);
+  // The body, at an aligned address, until the next.
+  wire::Record record_of(wire::Variable body);
 
   using Edges = std::vector<wire::GraphEdge>;
-  Status make(DriverGraph& graph, const Parameters& parameters, std::span<const CUgraphNode> before,
+  Status put(const NodePlace& place, uint32_t device, const Work& work);
+  Status make(DriverGraph& graph, const Work& work, std::span<const CUgraphNode> before,
               GraphStep* step);
   Status make_conditional(DriverGraph& graph, std::span<const CUgraphNode> before, GraphStep* step);
-  Status connect(DriverGraph& graph, const Parameters& parameters, const Edges& edges,
+  Status connect(DriverGraph& graph, const Work& work, const Edges& edges,
                  std::span<const GraphStep> steps, GraphStep* step);
-  Status refresh(const Parameters& parameters, const GraphStep& step);
-  Status set_attributes(const Parameters& parameters, CUgraphNode node);
-  void open_to_copies(const GraphStep& step, uint32_t device);
   [[nodiscard]] Status check_range(const WorkRange& range) const;
-  [[nodiscard]] bool is_host(uint64_t address) const {
-    return address >= core_.device_end() && address < core_.window_end();
-  }
 
   SessionCore& core_;
+  SessionMemory& memory_;
   Modules& modules_;
   Events& events_;
-  SessionMemory& memory_;
-  Arrays& arrays_;
-  Launches& launches_;
   Fences& fences_;
+  WorkMaker& maker_;
+  std::vector<uint64_t> body_;
 };
 
 }  // namespace openmps::worker

@@ -11,7 +11,6 @@
 
 #include "base/clock.h"
 #include "worker/driver_check.h"
-#include "worker/fence.h"
 
 namespace openmps::worker {
 namespace {

@@ -19,7 +19,7 @@
 #include "worker/exchange.h"
 #include "worker/reply_writer.h"
 #include "worker/session_core.h"
-#include "worker/work_check.h"
+#include "worker/work_range.h"
 
 namespace openmps::worker {
 
@@ -83,10 +83,6 @@ class SessionMemory {
   // Copies of `device` are to reach the range: CUDA's do, peers or not, but for mappings of the
   // program's own. Where the hardware can't, the driver refuses the copy.
   void open_to_copies(const WorkRange& range, uint32_t device);
-  template <typename Command>
-  void open_to_copies(const Command& command, uint32_t device) {
-    for (const WorkRange& range : ranges_of(command)) open_to_copies(range, device);
-  }
   // What is on `peer` becomes accessible from `device`, or stops being so.
   Status handle(const wire::PeerAccess& command);
 

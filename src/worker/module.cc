@@ -285,7 +285,7 @@ CUresult Modules::load_functions(Module& module, uint32_t device, Lane lane) {
 CUresult Modules::load_function(Function& function, uint32_t device, Lane lane, Located* located) {
   CUresult result = load_functions(*function.module, device, lane);
   if (result != CUDA_SUCCESS) return result;
-  result = function.module->library->load(function.kernel, device, lane, &located->handle);
+  result = function.library->load(function.kernel, device, lane, &located->handle);
   if (result != CUDA_SUCCESS) return result;
   located->lane = lane;
   note_loaded(*function.module, device, lane);
@@ -301,13 +301,13 @@ bool Modules::move_now(Function& function, uint32_t device) {
   CUresult moved = CUDA_SUCCESS;
   return core_.gate.run_soon(GatedCall::kFunctionLoad, device, &core_.feeder,
                              core_.gate.first_hold_ns(), &moved, [&] {
-                               function.module->library->move_to_main(device);
+                               function.library->move_to_main(device);
                                return CUDA_SUCCESS;
                              });
 }
 
 Status Modules::find(Function& function, uint32_t device, Reach reach, Located* located) {
-  LoadedLibrary& library = *function.module->library;
+  LoadedLibrary& library = *function.library;
   const auto is_in = [&](Lane lane) {
     *located = {library.function(function.kernel, device, lane), lane};
     return located->handle != nullptr;

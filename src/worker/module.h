@@ -33,7 +33,8 @@ inline constexpr uint64_t kMostBytesLoadedTogether = 4 * wire::kMiB;
 
 struct Module;
 
-struct Function {
+// Work that is held back keeps it, and with it the code, beyond its module.
+struct Function : std::enable_shared_from_this<Function> {
   CUkernel kernel = nullptr;
   bool is_kernel = false;        // the client has it as a kernel of a library
   uint32_t device = 0;           // that it was asked for on
@@ -43,7 +44,8 @@ struct Function {
   bool asserts = false;
   uint32_t quiet_launches = 0;
   uint64_t texts_seen = 0;
-  Module* module = nullptr;
+  Module* module = nullptr;  // while the client has it
+  std::shared_ptr<LoadedLibrary> library;
   std::vector<CUfunction> main;  // by device: in the main lane; null: not known to be there
 };
 
@@ -200,7 +202,7 @@ class Modules {
   Retirement& retirement_;
   ObjectTable<Blob> blobs_{"blob"};
   ObjectTable<Module> modules_{"module", wire::kMaxModules};
-  ObjectTable<Function> functions_{"function"};
+  ObjectTable<Function, std::shared_ptr<Function>> functions_{"function"};
   uint64_t announced_bytes_ = 0;  // of blobs
   uint64_t image_bytes_ = 0;      // of blobs, links and modules
   bool any_prints_ = false;

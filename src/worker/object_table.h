@@ -14,7 +14,8 @@
 
 namespace openmps::worker {
 
-template <typename T>
+// `Pointer`: std::shared_ptr<T> for objects that may be kept beyond their end.
+template <typename T, typename Pointer = std::unique_ptr<T>>
 class ObjectTable {
  public:
   // `type` names the objects in reasons: "stream". Ids go up to `most`.
@@ -35,7 +36,7 @@ class ObjectTable {
     return violation(std::string("there is no ") + type_ + " " + std::to_string(id));
   }
   // Violations: an id that is none, too large or in use.
-  Status insert(wire::Id id, std::unique_ptr<T> object) {
+  Status insert(wire::Id id, Pointer object) {
     OPENMPS_RETURN_IF_ERROR(check_free(id));
     if (id > objects_.size()) objects_.resize(id);
     objects_[id - 1] = std::move(object);
@@ -47,7 +48,7 @@ class ObjectTable {
     return violation(std::string("the id ") + std::to_string(id) + " can't name a new " + type_);
   }
   // The object, now the caller's; nullptr if there is none.
-  std::unique_ptr<T> take(wire::Id id) {
+  Pointer take(wire::Id id) {
     if (find(id) == nullptr) return nullptr;
     --live_;
     return std::move(objects_[id - 1]);
@@ -60,8 +61,8 @@ class ObjectTable {
     return Status();
   }
   // Some object, now the caller's; nullptr if there is none left. Needs no memory.
-  std::unique_ptr<T> take_any() {
-    std::unique_ptr<T> last;
+  Pointer take_any() {
+    Pointer last;
     while (last == nullptr && !objects_.empty()) {
       last = std::move(objects_.back());
       objects_.pop_back();
@@ -92,7 +93,7 @@ class ObjectTable {
  private:
   const char* type_;
   const uint32_t most_;
-  std::vector<std::unique_ptr<T>> objects_;
+  std::vector<Pointer> objects_;
   size_t live_ = 0;
 };
 

@@ -2,11 +2,23 @@
 // See session_core.h.
 #include "worker/session_core.h"
 
+#include <limits.h>
+
 #include <utility>
 
+#include "base/futex.h"
 #include "worker/driver_check.h"
 
 namespace openmps::worker {
+
+void wake_client(wire::ChannelHeader& header) {
+  // Pairs with the client, which counts itself in `waiters` before it looks at its condition: one
+  // of us sees the other.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (header.waiters.load(std::memory_order_relaxed) == 0) return;
+  header.wake_epoch.fetch_add(1, std::memory_order_release);
+  futex_wake(&header.wake_epoch, INT_MAX);
+}
 
 SessionCore::SessionCore(const DriverTable& driver_table, const Devices& all_devices,
                          ContextGate& context_gate, Commons& worker_commons,

@@ -30,6 +30,9 @@ struct SessionInfo {
   std::string command;
 };
 
+// Bump the session's wake word and wake the client's threads, if any waits. Any thread.
+void wake_client(wire::ChannelHeader& header);
+
 class SessionCore {
  public:
   SessionCore(const DriverTable& driver, const Devices& devices, ContextGate& gate,
@@ -61,6 +64,10 @@ class SessionCore {
     const uint64_t offset = address - (device_end() + wire::kStagingOffset);
     const bool inside = bytes <= wire::kStagingBytes && offset <= wire::kStagingBytes - bytes;
     return inside ? view.staging() + offset : nullptr;
+  }
+  // An address of the host part of the window.
+  [[nodiscard]] bool is_host(uint64_t address) const {
+    return address >= device_end() && address < window_end();
   }
   // The address by which the GPU reaches a host address of the registered part of the channel.
   [[nodiscard]] CUdeviceptr device_address(const void* host) const {

@@ -7,14 +7,12 @@
 #include <utility>
 
 #include "worker/array.h"
-#include "worker/copy.h"
 #include "worker/device_queries.h"
 #include "worker/event.h"
 #include "worker/fence.h"
 #include "worker/giving_up.h"
 #include "worker/graph.h"
 #include "worker/green.h"
-#include "worker/launch.h"
 #include "worker/limits.h"
 #include "worker/linker.h"
 #include "worker/memory.h"
@@ -26,6 +24,8 @@
 #include "worker/session_core.h"
 #include "worker/sharing.h"
 #include "worker/stream.h"
+#include "worker/submitter.h"
+#include "worker/work_maker.h"
 
 namespace openmps::worker {
 
@@ -54,18 +54,18 @@ struct SessionParts {
   Streams streams{core, greens};
   Retirement retirement{core, streams};
   GivingUp giving_up{core, memory, physical, greens, streams, retirement};
-  Events events{core, streams};
+  Events events{core};
   Sharing sharing{core, memory, events};
   Modules modules{core, memory, retirement};
   Prints prints{core, modules, stop};
   Links links{core, modules};
   OpenWaits waits{core, memory};
-  Fences fences{core, streams, events, memory, waits};
-  Copies copies{core, streams, memory};
-  Arrays arrays{core, streams, memory, retirement};
-  Launches launches{core, streams, modules, events, memory, prints};
-  GraphBuilder graph_builder{core, modules, events, memory, arrays, launches, fences};
-  Graphs graphs{core, streams, memory, modules, prints, graph_builder, waits};
+  Fences fences{core, waits};
+  Arrays arrays{core, memory, retirement};
+  WorkMaker work_maker{core, memory, modules, events, arrays};
+  Submitter submitter{core, streams, memory, prints, fences, waits, work_maker};
+  GraphBuilder graph_builder{core, memory, modules, events, fences, work_maker};
+  Graphs graphs{core, memory, modules, graph_builder, submitter};
   Limits limits{core, memory};
   DeviceQueries device_queries{core};
 

@@ -3,7 +3,6 @@
 #include "worker/waker.h"
 
 #include "worker/driver_check.h"
-#include "worker/fence.h"
 
 namespace openmps::worker {
 namespace {

@@ -183,7 +183,9 @@ void fill_streams(DriverTable& t) {
       return true;
     });
   };
-  t.cuStreamBatchMemOp_v2 = [](CUstream s, unsigned count, CUstreamBatchMemOpParams*, unsigned) {
+  t.cuStreamBatchMemOp_v2 = [](CUstream s, unsigned count, CUstreamBatchMemOpParams* batch,
+                               unsigned) {
+    FakeDriver::current().last_batch.assign(batch, batch + count);
     return submit("batch", "batch of " + std::to_string(count) + " " + name("s", number(s)), s,
                   kNothing);
   };
@@ -593,16 +595,26 @@ bool is_for(CUfunction function, CUstream stream) {
   return context_of(function) == FakeDriver::current().context_of("streams", number(stream));
 }
 
+// How many there are.
+size_t note_parameters(void** extra) {
+  std::string& parameters = FakeDriver::current().parameters;
+  parameters.clear();
+  if (extra == nullptr) return 0;
+  parameters.assign(static_cast<const char*>(extra[1]), *static_cast<size_t*>(extra[3]));
+  return parameters.size();
+}
+
 void fill_work(DriverTable& t) {
   t.cuLaunchKernel = [](CUfunction f, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                         unsigned, CUstream s, void**, void** extra) {
     if (!is_for(f, s)) return CUDA_ERROR_INVALID_HANDLE;
-    const size_t bytes = extra == nullptr ? 0 : *static_cast<size_t*>(extra[3]);
+    const size_t bytes = note_parameters(extra);
     return submit("launch", "launch " + name("s", number(s)) + " " + std::to_string(bytes), s,
                   kNothing);
   };
-  t.cuLaunchKernelEx = [](const CUlaunchConfig* c, CUfunction f, void**, void**) {
+  t.cuLaunchKernelEx = [](const CUlaunchConfig* c, CUfunction f, void**, void** extra) {
     if (!is_for(f, c->hStream)) return CUDA_ERROR_INVALID_HANDLE;
+    note_parameters(extra);
     std::string text = "launch-ex " + name("s", number(c->hStream));
     for (unsigned i = 0; i < c->numAttrs; ++i) text += " a" + std::to_string(c->attrs[i].id);
     return submit("launch", text, c->hStream, kNothing);

@@ -89,7 +89,9 @@ class FakeDriver {
   void shape_array(uint64_t array, const CUDA_ARRAY3D_DESCRIPTOR& shape);
   const CUDA_ARRAY3D_DESCRIPTOR* shape_of(uint64_t array);
 
-  bool global_is_managed = false;  // the variable that was looked up last
+  std::string parameters;                            // of the kernel that was launched last
+  std::vector<CUstreamBatchMemOpParams> last_batch;  // of operations on values
+  bool global_is_managed = false;                    // the variable that was looked up last
 
  private:
   struct Queue {

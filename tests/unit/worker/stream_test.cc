@@ -303,7 +303,7 @@ TEST_F(StreamTest, LaunchAttributesAreTranslated) {
       std::string(reinterpret_cast<const char*>(&attribute), sizeof(attribute)) +
       std::string(16, '\0');
   EXPECT_TRUE(send(command, variable).ok());
-  EXPECT_EQ(calls(), (Calls{"stream 0", "event", "launch-ex s1 a12 a2"}));
+  EXPECT_EQ(calls(), (Calls{"event", "stream 0", "launch-ex s1 a12 a2"}));
 }
 
 TEST_F(StreamTest, TooFewParametersAreRefused) {
