@@ -61,15 +61,6 @@ USES_API = {"interop", "wire", "driver", "client", "worker", "softgpu"}
 # Known circles, to go: files that still depend on each other. Who mends one deletes its names here;
 # none is added, but a file that is renamed is renamed here, too.
 KNOWN_CIRCLES = {
-    "client/array", "client/capture", "client/connect", "client/context", "client/context_api",
-    "client/device_api", "client/event_api", "client/fence", "client/graph",
-    "client/graph_condition", "client/graph_exec", "client/graph_memory", "client/graph_params",
-    "client/graph_plan", "client/host_function", "client/interop_host",
-    "client/launch_attributes", "client/launch_check", "client/launch_request",
-    "client/managed_variables", "client/module", "client/module_api", "client/objects",
-    "client/pool_api", "client/reserve", "client/session", "client/shared_memory",
-    "client/stream", "client/stream_api", "client/submit", "client/thread_state", "client/transfer",
-    "client/user_object_api", "client/work", "client/work_check",
     "control/server_pool", "control/server_pool_quit",
     "server/server", "server/worker_replacement",
     "worker/function", "worker/module",

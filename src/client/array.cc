@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "client/session.h"
+#include "client/objects.h"
 #include "cuda/arrays.h"
 
 namespace openmps::client {
@@ -18,22 +18,6 @@ wire::ArrayCreate creation_of(const Context& context, const CUDA_ARRAY3D_DESCRIP
           .channels = d.NumChannels,
           .flags = d.Flags,
           .device = context.wire_device};
-}
-
-// Make the handle invalid and give the id back, once the worker has been told.
-template <typename Command, typename T>
-CUresult destroy(Session& session, HandleTable<T>& table, T* object) {
-  if (!table.retire(object)) return CUDA_ERROR_INVALID_HANDLE;
-  const CUresult result = session.channel.push(Command{object->id});
-  table.recycle(object);
-  return result;
-}
-
-// The worker drops them by itself.
-void forget_parts(Session& session, uint64_t whole) {
-  session.arrays.for_each([&](Array& array) {
-    if (array.whole == whole && session.arrays.retire(&array)) session.arrays.recycle(&array);
-  });
 }
 
 }  // namespace
@@ -71,59 +55,73 @@ bool ImageObjects::take_any(const Context* context, ImageObject* image) {
   return false;
 }
 
-CUresult create_array(Session& session, Context& context, const CUDA_ARRAY3D_DESCRIPTOR& descriptor,
-                      Array** made) {
-  Array* array = session.arrays.allocate();
+// Make the handle invalid and give the id back, once the worker has been told.
+template <typename Command, typename T>
+CUresult Arrays::end(HandleTable<T>& table, T* object) {
+  if (!table.retire(object)) return CUDA_ERROR_INVALID_HANDLE;
+  const CUresult result = channel_.push(Command{object->id});
+  table.recycle(object);
+  return result;
+}
+
+// The worker drops them by itself.
+void Arrays::forget_parts(uint64_t whole) {
+  for_each([&](Array& array) {
+    if (array.whole == whole && retire(&array)) recycle(&array);
+  });
+}
+
+CUresult Arrays::create(Context& context, const CUDA_ARRAY3D_DESCRIPTOR& descriptor, Array** made) {
+  Array* array = allocate();
   if (array == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   wire::ArrayCreate request = creation_of(context, descriptor);
   request.array = array->id;
-  const CUresult result = session.channel.call(request);
+  const CUresult result = channel_.call(request);
   if (result != CUDA_SUCCESS) {
-    session.arrays.recycle(array);
+    recycle(array);
     return result;
   }
   array->context = context.owner();
   array->descriptor = descriptor;
   array->texel_bytes = cuda::texel_bytes(descriptor.Format, descriptor.NumChannels);
-  session.arrays.publish(array);
+  publish(array);
   *made = array;
   return CUDA_SUCCESS;
 }
 
-CUresult create_mipmapped_array(Session& session, Context& context,
-                                const CUDA_ARRAY3D_DESCRIPTOR& descriptor, uint32_t levels,
-                                MipmappedArray** made) {
-  MipmappedArray* array = session.mipmapped_arrays.allocate();
+CUresult Arrays::create(Context& context, const CUDA_ARRAY3D_DESCRIPTOR& descriptor,
+                        uint32_t levels, MipmappedArray** made) {
+  MipmappedArray* array = mipmapped.allocate();
   if (array == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   wire::ArrayCreate request = creation_of(context, descriptor);
   request.mipmapped = array->id;
   request.levels = levels;
-  const CUresult result = session.channel.call(request);
+  const CUresult result = channel_.call(request);
   if (result != CUDA_SUCCESS) {
-    session.mipmapped_arrays.recycle(array);
+    mipmapped.recycle(array);
     return result;
   }
   array->context = context.owner();
   array->descriptor = descriptor;
-  session.mipmapped_arrays.publish(array);
+  mipmapped.publish(array);
   *made = array;
   return CUDA_SUCCESS;
 }
 
-CUresult get_part(Session& session, Context& context, const Object& whole, wire::ArrayPart request,
-                  Array** made) {
+CUresult Arrays::get_part(Context& context, const Object& whole, wire::ArrayPart request,
+                          Array** made) {
   *made = nullptr;
-  session.arrays.for_each([&](Array& array) {
+  for_each([&](Array& array) {
     if (array.whole == whole.handle && array.part == request.index) *made = &array;
   });
   if (*made != nullptr) return CUDA_SUCCESS;
-  Array* array = session.arrays.allocate();
+  Array* array = allocate();
   if (array == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   wire::ArrayPart::Reply reply{};
   request.array = array->id;
-  const CUresult result = session.channel.call(request, &reply);
+  const CUresult result = channel_.call(request, &reply);
   if (result != CUDA_SUCCESS) {
-    session.arrays.recycle(array);
+    recycle(array);
     return result;
   }
   array->context = context.owner();
@@ -133,42 +131,42 @@ CUresult get_part(Session& session, Context& context, const Object& whole, wire:
   array->texel_bytes = cuda::texel_bytes(array->descriptor.Format, reply.channels);
   array->whole = whole.handle;
   array->part = request.index;
-  session.arrays.publish(array);
+  publish(array);
   *made = array;
   return CUDA_SUCCESS;
 }
 
-CUresult destroy_array(Session& session, Array* array) {
-  forget_parts(session, array->handle);
-  return destroy<wire::ArrayDestroy>(session, session.arrays, array);
+CUresult Arrays::destroy(Array* array) {
+  forget_parts(array->handle);
+  return end<wire::ArrayDestroy>(*this, array);
 }
 
-CUresult destroy_mipmapped_array(Session& session, MipmappedArray* array) {
-  forget_parts(session, array->handle);
-  return destroy<wire::MipmappedDestroy>(session, session.mipmapped_arrays, array);
+CUresult Arrays::destroy(MipmappedArray* array) {
+  forget_parts(array->handle);
+  return end<wire::MipmappedDestroy>(mipmapped, array);
 }
 
-CUresult destroy_image(Session& session, const ImageObject& image) {
-  const CUresult result = session.channel.push(wire::ImageDestroy{image.name->id});
-  session.images.drop_name(image.name);
+CUresult Arrays::destroy(const ImageObject& image) {
+  const CUresult result = channel_.push(wire::ImageDestroy{image.name->id});
+  images.drop_name(image.name);
   return result;
 }
 
-void destroy_arrays_of(Session& session, const Context& context) {
+void Arrays::destroy_of(const Context& context) {
   ImageObject image;
-  while (session.images.take_any(&context, &image)) {
-    if (destroy_image(session, image) != CUDA_SUCCESS) return;
+  while (images.take_any(&context, &image)) {
+    if (destroy(image) != CUDA_SUCCESS) return;
   }
   // Not while visiting: destroying an array retires its parts, too.
   std::vector<Array*> arrays;
-  session.arrays.for_each([&](Array& array) {
+  for_each([&](Array& array) {
     if (array.context == &context && array.whole == 0) arrays.push_back(&array);
   });
   for (Array* array : arrays) {
-    if (destroy_array(session, array) != CUDA_SUCCESS) return;
+    if (destroy(array) != CUDA_SUCCESS) return;
   }
-  session.mipmapped_arrays.for_each([&](MipmappedArray& array) {
-    if (array.context == &context) static_cast<void>(destroy_mipmapped_array(session, &array));
+  mipmapped.for_each([&](MipmappedArray& array) {
+    if (array.context == &context) static_cast<void>(destroy(&array));
   });
 }
 

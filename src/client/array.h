@@ -9,6 +9,7 @@
 #include <mutex>
 #include <utility>
 
+#include "client/channel.h"
 #include "client/handle_table.h"
 #include "cuda/abi.h"
 #include "wire/commands.h"
@@ -16,7 +17,6 @@
 namespace openmps::client {
 
 struct Context;
-struct Session;
 
 struct Array : Object {
   Context* context = nullptr;
@@ -60,21 +60,35 @@ class ImageObjects {
   HandleTable<Object> names_{HandleKind::kImage, wire::kMaxImageObjects};
 };
 
-// Errors: CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_NOT_SUPPORTED.
-[[nodiscard]] CUresult create_array(Session& session, Context& context,
-                                    const CUDA_ARRAY3D_DESCRIPTOR& descriptor, Array** array);
-[[nodiscard]] CUresult create_mipmapped_array(Session& session, Context& context,
-                                              const CUDA_ARRAY3D_DESCRIPTOR& descriptor,
-                                              uint32_t levels, MipmappedArray** array);
-// The level or plane of `whole` that is asked for; the same handle each time.
-// CUDA_ERROR_INVALID_VALUE: there is none.
-[[nodiscard]] CUresult get_part(Session& session, Context& context, const Object& whole,
-                                wire::ArrayPart request, Array** array);
-// Nothing of the session uses it any more.
-[[nodiscard]] CUresult destroy_array(Session& session, Array* array);
-[[nodiscard]] CUresult destroy_mipmapped_array(Session& session, MipmappedArray* array);
-[[nodiscard]] CUresult destroy_image(Session& session, const ImageObject& image);
-// What a context still has when it ends.
-void destroy_arrays_of(Session& session, const Context& context);
+class Arrays : public HandleTable<Array> {
+ public:
+  explicit Arrays(Channel& channel) : HandleTable<Array>(HandleKind::kArray), channel_(channel) {}
+
+  HandleTable<MipmappedArray> mipmapped{HandleKind::kMipmappedArray};
+  ImageObjects images;
+
+  // Errors: CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_NOT_SUPPORTED.
+  [[nodiscard]] CUresult create(Context& context, const CUDA_ARRAY3D_DESCRIPTOR& descriptor,
+                                Array** array);
+  [[nodiscard]] CUresult create(Context& context, const CUDA_ARRAY3D_DESCRIPTOR& descriptor,
+                                uint32_t levels, MipmappedArray** array);
+  // The level or plane of `whole` that is asked for; the same handle each time.
+  // CUDA_ERROR_INVALID_VALUE: there is none.
+  [[nodiscard]] CUresult get_part(Context& context, const Object& whole, wire::ArrayPart request,
+                                  Array** array);
+  // Nothing of the session uses it any more.
+  [[nodiscard]] CUresult destroy(Array* array);
+  [[nodiscard]] CUresult destroy(MipmappedArray* array);
+  [[nodiscard]] CUresult destroy(const ImageObject& image);
+  // What a context still has when it ends.
+  void destroy_of(const Context& context);
+
+ private:
+  void forget_parts(uint64_t whole);
+  template <typename Command, typename T>
+  CUresult end(HandleTable<T>& table, T* object);
+
+  Channel& channel_;
+};
 
 }  // namespace openmps::client

@@ -3,8 +3,7 @@
 // generated entry points, on the program's threads.
 #include "api/client_impl.h"
 #include "client/array.h"
-#include "client/stream.h"
-#include "client/thread_state.h"
+#include "client/enter.h"
 #include "cuda/arrays.h"
 #include "cuda/copies.h"
 
@@ -21,7 +20,7 @@ CUresult find_array(CUarray handle, Session** session, Array** array) {
 CUresult find_array(CUmipmappedArray handle, Session** session, MipmappedArray** array) {
   Context* context = nullptr;
   OPENMPS_CUDA_CHECK(enter(session, &context));
-  *array = (*session)->mipmapped_arrays.find(handle);
+  *array = (*session)->arrays.mipmapped.find(handle);
   return *array == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
 }
 
@@ -45,7 +44,7 @@ CUresult cuArray3DCreate_v2(CUarray* pHandle, const CUDA_ARRAY3D_DESCRIPTOR* pAl
   OPENMPS_CUDA_CHECK(enter_unsafe(&session, &context));
   if (pHandle == nullptr || pAllocateArray == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Array* array = nullptr;
-  OPENMPS_CUDA_CHECK(create_array(*session, *context, *pAllocateArray, &array));
+  OPENMPS_CUDA_CHECK(session->arrays.create(*context, *pAllocateArray, &array));
   *pHandle = array->as<CUarray>();
   return CUDA_SUCCESS;
 }
@@ -81,8 +80,8 @@ CUresult cuArrayDestroy(CUarray hArray) {
   OPENMPS_CUDA_CHECK(enter_unsafe(&session, &context));
   Array* array = session->arrays.find(hArray);
   if (array == nullptr || array->whole != 0) return CUDA_ERROR_INVALID_HANDLE;
-  OPENMPS_CUDA_CHECK(synchronize(*session, nullptr));
-  return destroy_array(*session, array);
+  OPENMPS_CUDA_CHECK(session->synchronize(nullptr));
+  return session->arrays.destroy(array);
 }
 
 // The memory of arrays comes with them here, so these four have no arrays to answer for.
@@ -119,8 +118,8 @@ CUresult cuArrayGetPlane(CUarray* pPlaneArray, CUarray hArray, unsigned int plan
   Array* plane = nullptr;
   OPENMPS_CUDA_CHECK(find_array(hArray, &session, &array));
   if (pPlaneArray == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  OPENMPS_CUDA_CHECK(
-      get_part(*session, *array->context, *array, {.whole = array->id, .index = planeIdx}, &plane));
+  OPENMPS_CUDA_CHECK(session->arrays.get_part(*array->context, *array,
+                                              {.whole = array->id, .index = planeIdx}, &plane));
   *pPlaneArray = plane->as<CUarray>();
   return CUDA_SUCCESS;
 }
@@ -136,7 +135,7 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray* pHandle,
   }
   MipmappedArray* array = nullptr;
   OPENMPS_CUDA_CHECK(
-      create_mipmapped_array(*session, *context, *pMipmappedArrayDesc, numMipmapLevels, &array));
+      session->arrays.create(*context, *pMipmappedArrayDesc, numMipmapLevels, &array));
   *pHandle = array->as<CUmipmappedArray>();
   return CUDA_SUCCESS;
 }
@@ -148,8 +147,8 @@ CUresult cuMipmappedArrayGetLevel(CUarray* pLevelArray, CUmipmappedArray hMipmap
   Array* part = nullptr;
   OPENMPS_CUDA_CHECK(find_array(hMipmappedArray, &session, &array));
   if (pLevelArray == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  OPENMPS_CUDA_CHECK(
-      get_part(*session, *array->context, *array, {.mipmapped = array->id, .index = level}, &part));
+  OPENMPS_CUDA_CHECK(session->arrays.get_part(*array->context, *array,
+                                              {.mipmapped = array->id, .index = level}, &part));
   *pLevelArray = part->as<CUarray>();
   return CUDA_SUCCESS;
 }
@@ -158,10 +157,10 @@ CUresult cuMipmappedArrayDestroy(CUmipmappedArray hMipmappedArray) {
   Session* session = nullptr;
   Context* context = nullptr;
   OPENMPS_CUDA_CHECK(enter_unsafe(&session, &context));
-  MipmappedArray* array = session->mipmapped_arrays.find(hMipmappedArray);
+  MipmappedArray* array = session->arrays.mipmapped.find(hMipmappedArray);
   if (array == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  OPENMPS_CUDA_CHECK(synchronize(*session, nullptr));
-  return destroy_mipmapped_array(*session, array);
+  OPENMPS_CUDA_CHECK(session->synchronize(nullptr));
+  return session->arrays.destroy(array);
 }
 
 // ---- Copies of a row ----------------------------------------------------------------------------

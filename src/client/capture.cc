@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The list of open captures. There are few at a time; everything is a linear search under a lock,
-// which is taken inside of session.graph_lock where both are needed.
+// which is taken inside of Graphs::lock where both are needed.
 #include "client/capture.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "client/session.h"
+#include "client/check.h"
+#include "client/objects.h"
 
 namespace openmps::client {
 namespace {
@@ -29,23 +30,32 @@ uint32_t Captures::open(Capture capture, Edges edges) {
   return captures_.back().number;
 }
 
-void Captures::close(Session& session, uint32_t number) {
-  {
-    std::lock_guard guard(lock_);
-    std::erase_if(captures_, [number](const Open& c) { return c.number == number; });
-    open_count_.store(static_cast<uint32_t>(captures_.size()), std::memory_order_release);
-  }
-  session.streams.for_each([number](Stream& stream) {
+void Captures::close(uint32_t number) {
+  std::lock_guard guard(lock_);
+  const Open* open = find_locked(number);
+  if (open == nullptr) return;
+  for (const auto& [stream, edges] : open->streams) {
     uint32_t expected = number;
-    stream.capture.compare_exchange_strong(expected, 0);
-  });
+    stream->capture.compare_exchange_strong(expected, 0);
+  }
+  std::erase_if(captures_, [number](const Open& c) { return c.number == number; });
+  open_count_.store(static_cast<uint32_t>(captures_.size()), std::memory_order_release);
 }
 
-void Captures::leave(uint32_t number, const Stream* stream) {
-  std::lock_guard guard(lock_);
+void Captures::leave(Stream& stream) {
+  const uint32_t number = stream.capture.load(std::memory_order_relaxed);
+  Capture capture;
+  if (!find(number, &capture)) return;
+  const std::lock_guard graphs_guard(graphs_.lock);
+  if (capture.origin == &stream) {
+    close(number);
+    if (!capture.into_existing && capture.graph != nullptr) graphs_.destroy_locked(capture.graph);
+    return;
+  }
+  const std::lock_guard guard(lock_);
   Open* open = find_locked(number);
   if (open == nullptr) return;
-  const auto found = open->streams.find(stream);
+  const auto found = open->streams.find(&stream);
   if (found == open->streams.end()) return;
   open->left.insert(open->left.end(), found->second.begin(), found->second.end());
   open->streams.erase(found);
@@ -78,19 +88,19 @@ bool Captures::is_target(const Graph* graph) {
                      [graph](const Open& open) { return open.graph == graph; });
 }
 
-Captures::Edges Captures::dependencies(uint32_t number, const Stream* stream) {
+Captures::Edges Captures::dependencies(uint32_t number, Stream* stream) {
   std::lock_guard guard(lock_);
   Open* open = find_locked(number);
   return open == nullptr ? Edges() : open->streams[stream];
 }
 
-void Captures::set_dependencies(uint32_t number, const Stream* stream, Edges edges) {
+void Captures::set_dependencies(uint32_t number, Stream* stream, Edges edges) {
   std::lock_guard guard(lock_);
   Open* open = find_locked(number);
   if (open != nullptr) open->streams[stream] = std::move(edges);
 }
 
-CUresult Captures::record(uint32_t number, const Stream* stream, const Event* event) {
+CUresult Captures::record(uint32_t number, Stream* stream, const Event* event) {
   std::lock_guard guard(lock_);
   Open* open = find_locked(number);
   if (open == nullptr || open->invalidated) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
@@ -98,7 +108,7 @@ CUresult Captures::record(uint32_t number, const Stream* stream, const Event* ev
   return CUDA_SUCCESS;
 }
 
-void Captures::wait(uint32_t number, const Stream* stream, const Event* event) {
+void Captures::depend(uint32_t number, Stream* stream, const Event* event) {
   std::lock_guard guard(lock_);
   Open* open = find_locked(number);
   if (open == nullptr) return;
@@ -160,88 +170,88 @@ CUresult Captures::check_unsafe_call(const void* thread, CUstreamCaptureMode thr
   return forbidden ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_SUCCESS;
 }
 
-CUresult Captures::check_legacy_stream(const Stream& legacy, bool asked) {
+template <typename Concerned>
+bool Captures::concern(Concerned&& concerned, bool spoil) {
   std::lock_guard guard(lock_);
-  bool forbidden = false;
+  bool any = false;
   for (Open& open : captures_) {
-    const bool concerned =
-        std::any_of(open.streams.begin(), open.streams.end(), [&legacy](const auto& entry) {
-          const Stream& stream = *entry.first;
-          return stream.kind == wire::StreamKind::kBlocking && stream.context == legacy.context;
-        });
-    if (!concerned) continue;
-    if (!asked) open.invalidated = true;
-    forbidden = true;
+    const bool one = std::any_of(open.streams.begin(), open.streams.end(),
+                                 [&](const auto& entry) { return concerned(*entry.first); });
+    if (one && spoil) open.invalidated = true;
+    any = any || one;
   }
-  return forbidden ? CUDA_ERROR_STREAM_CAPTURE_IMPLICIT : CUDA_SUCCESS;
+  return any;
 }
 
-CUresult refuse_capturing(Session& session, const Stream& stream) {
+CUresult Captures::check_legacy_stream(const Stream& legacy, bool asked) {
+  const auto concerned = [&legacy](const Stream& stream) {
+    return stream.kind == wire::StreamKind::kBlocking && stream.context == legacy.context;
+  };
+  return concern(concerned, !asked) ? CUDA_ERROR_STREAM_CAPTURE_IMPLICIT : CUDA_SUCCESS;
+}
+
+CUresult Captures::refuse(const Stream& stream) {
   const uint32_t number = stream.capture.load(std::memory_order_relaxed);
   if (number == 0) [[likely]] {
     return CUDA_SUCCESS;
   }
-  session.captures.invalidate(number);
+  invalidate(number);
   return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 
-CUresult refuse_capturing(Session& session, const Context& context) {
-  if (!session.captures.any()) [[likely]] {
+CUresult Captures::refuse(const Context& context) {
+  if (!any()) [[likely]] {
     return CUDA_SUCCESS;
   }
-  CUresult result = CUDA_SUCCESS;
-  session.streams.for_each([&](const Stream& stream) {
-    if (!context.includes(stream.context)) return;
-    const CUresult refused = refuse_capturing(session, stream);
-    if (refused != CUDA_SUCCESS) result = refused;
-  });
-  return result;
+  const auto concerned = [&context](const Stream& stream) {
+    return context.includes(stream.context);
+  };
+  return concern(concerned, true) ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_SUCCESS;
 }
 
-CUresult capture_wait(Session& session, Stream& stream, const Event& event) {
-  Captures& captures = session.captures;
+CUresult Captures::wait(Stream& stream, const Event& event) {
   const uint32_t own = stream.capture.load(std::memory_order_relaxed);
   const uint32_t joined = event.capture.load(std::memory_order_acquire);
   Capture capture;
-  if (own != 0 && (!captures.find(own, &capture) || capture.invalidated)) {
+  if (own != 0 && (!find(own, &capture) || capture.invalidated)) {
     return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
   }
   if (joined == 0) {  // the stream captures
     const bool recorded = event.shared || event.recorded.load(std::memory_order_acquire) != 0;
     if (!recorded) return CUDA_SUCCESS;
-    captures.invalidate(own);
+    invalidate(own);
     return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
   }
-  if (!captures.find(joined, &capture) || capture.invalidated) {
-    captures.invalidate(own);
+  if (!find(joined, &capture) || capture.invalidated) {
+    invalidate(own);
     return CUDA_ERROR_INVALID_VALUE;
   }
   if (stream.kind == wire::StreamKind::kLegacy) {
-    captures.invalidate(joined);
+    invalidate(joined);
     return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
   }
   if (own != 0 && own != joined) {
-    captures.invalidate(own);
-    captures.invalidate(joined);
+    invalidate(own);
+    invalidate(joined);
     return CUDA_ERROR_STREAM_CAPTURE_MERGE;
   }
-  const std::lock_guard guard(session.graph_lock);
+  const std::lock_guard guard(graphs_.lock);
   stream.capture.store(joined, std::memory_order_relaxed);
-  captures.wait(joined, &stream, &event);
+  depend(joined, &stream, &event);
   return CUDA_SUCCESS;
 }
 
-CUresult capture_work(Session& session, Stream& stream, Work work) {
+CUresult Captures::add(Stream& stream, Work work) {
   const uint32_t number = stream.capture.load(std::memory_order_relaxed);
-  const std::lock_guard guard(session.graph_lock);
+  const std::lock_guard guard(graphs_.lock);
   Capture capture;
-  if (!session.captures.find(number, &capture) || capture.invalidated) {
+  if (!find(number, &capture) || capture.invalidated) {
     return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
   }
   if (const auto* free = std::get_if<FreeWork>(&work)) {
-    OPENMPS_CUDA_CHECK(check_free_locked(session, *capture.graph, free->address));
+    OPENMPS_CUDA_CHECK(graphs_.check_free_locked(*capture.graph, free->address));
   }
-  Captures::Edges edges = session.captures.dependencies(number, &stream);
+  Captures::Edges edges = dependencies(number, &stream);
   const auto* kernel = std::get_if<KernelWork>(&work);
   for (GraphEdge& edge : edges) {
     if (kernel == nullptr || !kernel->programmatic) break;
@@ -250,8 +260,8 @@ CUresult capture_work(Session& session, Stream& stream, Work work) {
     edge.data.type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC;
   }
   GraphNode* node = nullptr;
-  const CUresult result = add_node_locked(session, *capture.graph, std::move(work), edges, &node);
-  if (result == CUDA_SUCCESS) session.captures.set_dependencies(number, &stream, {{node, {}}});
+  const CUresult result = graphs_.add_node_locked(*capture.graph, std::move(work), edges, &node);
+  if (result == CUDA_SUCCESS) set_dependencies(number, &stream, {{node, {}}});
   return result;
 }
 

@@ -5,8 +5,7 @@
 #include <vector>
 
 #include "api/client_impl.h"
-#include "client/stream.h"
-#include "client/thread_state.h"
+#include "client/enter.h"
 
 namespace openmps::client {
 namespace {
@@ -36,7 +35,7 @@ CUresult ask(CUstream handle, Session** session, Stream** stream, Capture* captu
 void drop(Session& session, const Capture& capture) {
   if (capture.graph == nullptr || capture.graph->owner != nullptr) return;
   for (const GraphNode* node : capture.graph->nodes) session.captures.forget(node);
-  destroy_graph_locked(session, capture.graph);
+  session.graphs.destroy_locked(capture.graph);
 }
 
 CUresult check_beginning(const Stream& stream, CUstreamCaptureMode mode) {
@@ -69,9 +68,9 @@ CUresult cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode) {
   Stream* stream = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session, &context, hStream, &stream));
   OPENMPS_CUDA_CHECK(check_beginning(*stream, mode));
-  const std::lock_guard guard(session->graph_lock);
+  const std::lock_guard guard(session->graphs.lock);
   Graph* graph = nullptr;
-  OPENMPS_CUDA_CHECK(create_graph_locked(*session, &graph));
+  OPENMPS_CUDA_CHECK(session->graphs.create_locked(&graph));
   open_capture(*session, *stream, mode, graph, false, {});
   return CUDA_SUCCESS;
 }
@@ -89,13 +88,13 @@ CUresult cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
   Stream* stream = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session, &context, hStream, &stream));
   OPENMPS_CUDA_CHECK(check_beginning(*stream, mode));
-  const std::lock_guard guard(session->graph_lock);
+  const std::lock_guard guard(session->graphs.lock);
   Graph* graph = session->graphs.find(hGraph);
   if (graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (session->captures.is_target(graph)) return CUDA_ERROR_ILLEGAL_STATE;
   Captures::Edges edges;
-  OPENMPS_CUDA_CHECK(
-      find_edges_locked(*session, *graph, dependencies, dependencyData, numDependencies, &edges));
+  OPENMPS_CUDA_CHECK(session->graphs.find_edges_locked(*graph, dependencies, dependencyData,
+                                                       numDependencies, &edges));
   open_capture(*session, *stream, mode, graph, true, std::move(edges));
   return CUDA_SUCCESS;
 }
@@ -115,9 +114,9 @@ CUresult cuStreamEndCapture(CUstream hStream, CUgraph* phGraph) {
     return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
   }
   // From here on the capture ends, in whichever way.
-  const std::lock_guard guard(session->graph_lock);
+  const std::lock_guard guard(session->graphs.lock);
   const bool joined = session->captures.all_joined(capture.number);
-  session->captures.close(*session, capture.number);
+  session->captures.close(capture.number);
   CUresult result = CUDA_SUCCESS;
   if (capture.mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture.thread != &this_thread()) {
     result = CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
@@ -160,7 +159,7 @@ CUresult cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus* capt
   nodes.clear();
   data.clear();
   bool plain = true;
-  const std::lock_guard guard(session->graph_lock);
+  const std::lock_guard guard(session->graphs.lock);
   for (const GraphEdge& edge : session->captures.dependencies(capture.number, stream)) {
     nodes.push_back(edge.node->as<CUgraphNode>());
     data.push_back(edge.data);
@@ -203,13 +202,13 @@ CUresult cuStreamUpdateCaptureDependencies_v2(CUstream hStream, CUgraphNode* dep
   if (flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES) return CUDA_ERROR_INVALID_VALUE;
   if (status == CU_STREAM_CAPTURE_STATUS_NONE) return CUDA_ERROR_ILLEGAL_STATE;
   if (status == CU_STREAM_CAPTURE_STATUS_INVALIDATED) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-  const std::lock_guard guard(session->graph_lock);
+  const std::lock_guard guard(session->graphs.lock);
   Captures::Edges edges;
   if (flags == CU_STREAM_ADD_CAPTURE_DEPENDENCIES) {
     edges = session->captures.dependencies(capture.number, stream);
   }
-  OPENMPS_CUDA_CHECK(find_edges_locked(*session, *capture.graph, dependencies, dependencyData,
-                                       numDependencies, &edges));
+  OPENMPS_CUDA_CHECK(session->graphs.find_edges_locked(*capture.graph, dependencies, dependencyData,
+                                                       numDependencies, &edges));
   session->captures.set_dependencies(capture.number, stream, std::move(edges));
   return CUDA_SUCCESS;
 }

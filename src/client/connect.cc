@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // From the daemon's socket to a mapped session: Hello, Welcome, address window, facts. Called by
 // cuInit, once, on the calling thread.
+#include "client/connect.h"
+
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +14,6 @@
 
 #include "base/unix_socket.h"
 #include "client/debug.h"
-#include "client/session.h"
 #include "wire/control_call.h"
 #include "wire/message.h"
 

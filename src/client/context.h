@@ -8,38 +8,25 @@
 
 namespace openmps::client {
 
-// The inactive primary contexts of all devices, with stable handles; called once at connect.
-void create_primary_contexts(Session& session);
-
 // Errors: CUDA_ERROR_OUT_OF_MEMORY.
 [[nodiscard]] CUresult create_context(Session& session, uint32_t device, uint32_t flags,
                                       Context** context);
 
 // A green context on the primary context of the descriptor's device, which it retains;
-// `context_lock` is held. Errors: CUDA_ERROR_OUT_OF_MEMORY, the driver's.
+// Contexts::lock is held. Errors: CUDA_ERROR_OUT_OF_MEMORY, the driver's.
 [[nodiscard]] CUresult create_green_locked(Session& session, const ResourceDescriptor& descriptor,
                                            uint32_t device, uint32_t flags, GreenContext** green);
-// Waits for its work; its streams can only be destroyed from then on. `context_lock` is held. The
+// Waits for its work; its streams can only be destroyed from then on. Contexts::lock is held. The
 // primary context stays retained.
 [[nodiscard]] CUresult destroy_green_locked(Session& session, GreenContext* green);
-// A reference to a primary context; `context_lock` is held. One that nobody had, or that was reset,
+// A reference to a primary context; Contexts::lock is held. One that nobody had, or that was reset,
 // is a new context.
 void retain_primary_locked(Session& session, Context& context);
-// Give a reference to the primary context back; `context_lock` is held.
+// Give a reference to the primary context back; Contexts::lock is held.
 // Errors: CUDA_ERROR_INVALID_CONTEXT: nobody retains it.
 [[nodiscard]] CUresult release_primary_locked(Session& session, uint32_t device);
 
 // Wait for the context's work, then destroy everything that was made in it.
 [[nodiscard]] CUresult destroy_context_objects(Session& session, Context& context);
-
-// The context of an argument where NULL means the current one. Errors: those of find_context().
-[[nodiscard]] CUresult context_or_current(CUcontext handle, Session** session, Context** context);
-
-// Destructors of what other objects' files own.
-[[nodiscard]] CUresult destroy_event(Session& session, Event* event);
-[[nodiscard]] CUresult unload_module(Session& session, Module* module);
-
-// Called with the context's handle when it is reset or destroyed: its local storage goes.
-void context_storage_cleared(CUcontext context);
 
 }  // namespace openmps::client

@@ -5,8 +5,7 @@
 
 #include "api/client_impl.h"
 #include "client/context.h"
-#include "client/stream.h"
-#include "client/thread_state.h"
+#include "client/enter.h"
 
 namespace openmps::client {
 namespace {
@@ -23,8 +22,8 @@ bool valid_flags(unsigned int flags) {
 }
 
 CUresult synchronize_context(Session& session, Context& context) {
-  OPENMPS_CUDA_CHECK(refuse_capturing(session, context));
-  OPENMPS_CUDA_CHECK(synchronize(session, &context));
+  OPENMPS_CUDA_CHECK(session.captures.refuse(context));
+  OPENMPS_CUDA_CHECK(session.synchronize(&context));
   return session.channel.take_async_error();
 }
 
@@ -44,8 +43,8 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* pctx, CUdevice dev) {
   Session* session = nullptr;
   OPENMPS_CUDA_CHECK(enter_device(&session, dev));
   if (pctx == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  std::lock_guard guard(session->context_lock);
-  Context* context = session->primary[dev];
+  std::lock_guard guard(session->contexts.lock);
+  Context* context = session->contexts.primary[dev];
   retain_primary_locked(*session, *context);
   *pctx = context->as<CUcontext>();
   return CUDA_SUCCESS;
@@ -54,15 +53,15 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* pctx, CUdevice dev) {
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev) {
   Session* session = nullptr;
   OPENMPS_CUDA_CHECK(enter_device(&session, dev));
-  std::lock_guard guard(session->context_lock);
+  std::lock_guard guard(session->contexts.lock);
   return release_primary_locked(*session, static_cast<uint32_t>(dev));
 }
 
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev) {
   Session* session = nullptr;
   OPENMPS_CUDA_CHECK(enter_device(&session, dev));
-  std::lock_guard guard(session->context_lock);
-  Context* context = session->primary[dev];
+  std::lock_guard guard(session->contexts.lock);
+  Context* context = session->contexts.primary[dev];
   // Whoever retained it has his reference still, to give back, but no context: that takes a new
   // one.
   context->flags.store(CU_CTX_SCHED_AUTO, std::memory_order_relaxed);
@@ -76,7 +75,7 @@ CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags) {
   Session* session = nullptr;
   OPENMPS_CUDA_CHECK(enter_device(&session, dev));
   if (!valid_flags(flags)) return CUDA_ERROR_INVALID_VALUE;
-  session->primary[dev]->flags.store(flags, std::memory_order_relaxed);
+  session->contexts.primary[dev]->flags.store(flags, std::memory_order_relaxed);
   return CUDA_SUCCESS;
 }
 
@@ -84,8 +83,8 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int* flags, int* acti
   Session* session = nullptr;
   OPENMPS_CUDA_CHECK(enter_device(&session, dev));
   if (flags == nullptr || active == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *flags = session->primary[dev]->flags.load(std::memory_order_relaxed);
-  *active = session->primary[dev]->active.load(std::memory_order_acquire) ? 1 : 0;
+  *flags = session->contexts.primary[dev]->flags.load(std::memory_order_relaxed);
+  *active = session->contexts.primary[dev]->active.load(std::memory_order_acquire) ? 1 : 0;
   return CUDA_SUCCESS;
 }
 
@@ -120,9 +119,9 @@ CUresult cuCtxDestroy_v2(CUcontext ctx) {
   Session* session = nullptr;
   Context* context = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session));
-  OPENMPS_CUDA_CHECK(find_context(*session, ctx, &context));
+  OPENMPS_CUDA_CHECK(session->contexts.look_up(ctx, &context));
   if (context->primary || context->green != nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-  std::lock_guard guard(session->context_lock);
+  std::lock_guard guard(session->contexts.lock);
   if (!session->contexts.retire(context)) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
   const CUresult result = destroy_context_objects(*session, *context);
   // If it is current here it is popped; other threads that have it current get
@@ -226,7 +225,7 @@ CUresult cuCtxSetCurrent(CUcontext ctx) {
     return CUDA_SUCCESS;
   }
   Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(find_context(*session, ctx, &context));
+  OPENMPS_CUDA_CHECK(session->contexts.look_up(ctx, &context));
   if (stack.empty()) {
     stack.push_back(context->handle);
   } else {
@@ -240,7 +239,7 @@ CUresult cuCtxPushCurrent_v2(CUcontext ctx) {
   Context* context = nullptr;
   OPENMPS_CUDA_CHECK(enter_local(&session));
   if (ctx == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  OPENMPS_CUDA_CHECK(find_context(*session, ctx, &context));
+  OPENMPS_CUDA_CHECK(session->contexts.look_up(ctx, &context));
   this_thread().contexts.push_back(context->handle);
   return CUDA_SUCCESS;
 }
@@ -366,7 +365,7 @@ CUresult cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags) {
   Context* context = nullptr;
   Context* peer = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session, &context));
-  OPENMPS_CUDA_CHECK(find_context(*session, peerContext, &peer));
+  OPENMPS_CUDA_CHECK(session->contexts.look_up(peerContext, &peer));
   if (Flags != 0) return CUDA_ERROR_INVALID_VALUE;
   if (peer->device == context->device) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
   int can = 0;
@@ -387,7 +386,7 @@ CUresult cuCtxDisablePeerAccess(CUcontext peerContext) {
   Context* context = nullptr;
   Context* peer = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session, &context));
-  OPENMPS_CUDA_CHECK(find_context(*session, peerContext, &peer));
+  OPENMPS_CUDA_CHECK(session->contexts.look_up(peerContext, &peer));
   const uint32_t bit = 1u << peer->device;
   const bool had = (context->peers.fetch_and(~bit) & bit) != 0;
   return had ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;

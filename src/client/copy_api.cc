@@ -2,13 +2,50 @@
 // cuMemcpy*: each call names its two sides and a box, transfer() does the rest. Implementations
 // behind the generated entry points, on the program's threads.
 #include "api/client_impl.h"
-#include "client/stream.h"
-#include "client/thread_state.h"
-#include "client/transfer.h"
+#include "client/enter.h"
+#include "client/graph_params.h"
+#include "client/submit.h"
 #include "cuda/copies.h"
 
 namespace openmps::client {
 namespace {
+
+using Named = Places::Named;
+
+// A copy that was checked and copies something.
+struct Transfer {
+  const Copy& copy;
+  bool wait;
+
+  CUresult describe(Session&, Work* work) const {
+    // What ends before the call returns can't be in a graph; between device memory nothing does.
+    const bool between_devices = on_device(copy.destination) && on_device(copy.source);
+    if (wait && !between_devices) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    *work = copy_work(copy);
+    return CUDA_SUCCESS;
+  }
+  CUresult issue(Session& session, Stream& stream) const {
+    if (!session.managed.any()) [[likely]] {
+      return session.transfers.copy(stream, copy, wait);
+    }
+    OPENMPS_CUDA_CHECK(session.managed.send(stream));
+    OPENMPS_CUDA_CHECK(session.transfers.copy(stream, copy, wait));
+    const bool on_host = !on_device(copy.destination) && !on_device(copy.source);
+    return wait || on_host ? session.managed.fetch() : CUDA_SUCCESS;
+  }
+};
+
+// Whatever is asked for, checked and copied in stream order.
+CUresult transfer(Session& session, Stream& stream, const Copy& copy, bool wait) {
+  const Box& box = copy.box;
+  if (box.empty()) return CUDA_SUCCESS;
+  OPENMPS_CUDA_CHECK(session.places.check(copy));
+  if (box.height * box.depth == 1 || !is_contiguous(copy)) {
+    return submit(session, stream, Transfer{copy, wait});
+  }
+  const Copy row{copy.destination, copy.source, {.width = box.width * box.height * box.depth}};
+  return submit(session, stream, Transfer{row, wait});
+}
 
 CUresult copy_linear(Named to, uint64_t destination, Named from, uint64_t source, size_t bytes,
                      CUstream handle, bool wait) {
@@ -16,8 +53,9 @@ CUresult copy_linear(Named to, uint64_t destination, Named from, uint64_t source
   Context* context = nullptr;
   Stream* stream = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session, &context, handle, &stream));
-  const Copy copy{
-      side_of(*session, to, destination), side_of(*session, from, source), {.width = bytes}};
+  const Copy copy{session->places.side_of(to, destination),
+                  session->places.side_of(from, source),
+                  {.width = bytes}};
   return transfer(*session, *stream, copy, wait);
 }
 
@@ -28,8 +66,8 @@ CUresult check_contexts(CUcontext to, CUcontext from) {
   Session* session = nullptr;
   Context* context = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session));
-  OPENMPS_CUDA_CHECK(find_context(*session, to, &context));
-  return find_context(*session, from, &context);
+  OPENMPS_CUDA_CHECK(session->contexts.look_up(to, &context));
+  return session->contexts.look_up(from, &context);
 }
 
 CUresult copy_3d(const CUDA_MEMCPY3D* named, CUstream handle, bool wait) {
@@ -39,7 +77,7 @@ CUresult copy_3d(const CUDA_MEMCPY3D* named, CUstream handle, bool wait) {
   OPENMPS_CUDA_CHECK(enter(&session, &context, handle, &stream));
   if (named == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Copy copy;
-  OPENMPS_CUDA_CHECK(read_copy_3d(*session, *context, *named, &copy));
+  OPENMPS_CUDA_CHECK(session->places.read(*context, *named, &copy));
   return transfer(*session, *stream, copy, wait);
 }
 
@@ -94,7 +132,7 @@ CUresult cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdevice
   Stream* stream = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session, &context, hStream, &stream));
   OPENMPS_CUDA_CHECK(check_contexts(dstContext, srcContext));
-  OPENMPS_CUDA_CHECK(refuse_capturing(*session, *stream));
+  OPENMPS_CUDA_CHECK(session->captures.refuse(*stream));
   return impl::cuMemcpyDtoDAsync_v2(dstDevice, srcDevice, ByteCount, hStream);
 }
 CUresult cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,

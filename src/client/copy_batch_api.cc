@@ -3,7 +3,7 @@
 // makes a batch cheap, and the shared context reaches the memory of all its devices.
 // Implementations behind the generated entry points, on the program's threads.
 #include "api/client_impl.h"
-#include "client/thread_state.h"
+#include "client/enter.h"
 #include "cuda/copies.h"
 
 namespace openmps::client {
@@ -85,8 +85,8 @@ CUresult without_contexts(const CUDA_MEMCPY3D_PEER* peer, CUDA_MEMCPY3D* copy) {
   Context* context = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session));
   if (peer == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  OPENMPS_CUDA_CHECK(find_context(*session, peer->srcContext, &context));
-  OPENMPS_CUDA_CHECK(find_context(*session, peer->dstContext, &context));
+  OPENMPS_CUDA_CHECK(session->contexts.look_up(peer->srcContext, &context));
+  OPENMPS_CUDA_CHECK(session->contexts.look_up(peer->dstContext, &context));
   *copy = cuda::without_contexts(*peer);
   return CUDA_SUCCESS;
 }

@@ -8,8 +8,7 @@
 #include <optional>
 
 #include "api/client_impl.h"
-#include "client/session.h"
-#include "client/thread_state.h"
+#include "client/enter.h"
 #include "cuda/devices.h"
 
 namespace openmps::client {

@@ -8,9 +8,8 @@
 
 #include "api/client_impl.h"
 #include "client/context.h"
-#include "client/stream.h"
+#include "client/enter.h"
 #include "client/submit.h"
-#include "client/thread_state.h"
 #include "wire/commands.h"
 
 namespace openmps::client {
@@ -87,7 +86,7 @@ struct Record {
 
   CUresult capture(Session& session, Stream& stream, uint32_t number) const {
     if (flags == CU_EVENT_RECORD_EXTERNAL) {
-      return capture_work(session, stream, RecordWork{event.as<CUevent>()});
+      return session.captures.add(stream, RecordWork{event.as<CUevent>()});
     }
     OPENMPS_CUDA_CHECK(session.captures.record(number, &stream, &event));
     event.capture.store(number, std::memory_order_release);
@@ -101,18 +100,6 @@ struct Record {
 
 // ---- Events of a whole context ------------------------------------------------------------------
 
-// A stream of the context that the program does not know.
-CUresult hidden_stream(Session& session, Context& context, std::atomic<Stream*>& place,
-                       Stream** stream) {
-  const std::lock_guard guard(session.stream_lock);
-  *stream = place.load(std::memory_order_acquire);
-  if (*stream != nullptr) return CUDA_SUCCESS;
-  OPENMPS_CUDA_CHECK(create_stream(session, context, wire::StreamKind::kNonBlocking,
-                                   CU_STREAM_NON_BLOCKING, 0, stream));
-  place.store(*stream, std::memory_order_release);
-  return CUDA_SUCCESS;
-}
-
 // The context itself and, of a primary context, its green contexts.
 std::vector<Context*> family_of(Session& session, const Context& context) {
   std::vector<Context*> family;
@@ -123,13 +110,6 @@ std::vector<Context*> family_of(Session& session, const Context& context) {
 }
 
 }  // namespace
-
-CUresult destroy_event(Session& session, Event* event) {
-  if (!session.events.retire(event)) return CUDA_ERROR_INVALID_HANDLE;
-  const CUresult result = session.channel.push(wire::EventDestroy{event->id});
-  session.events.recycle(event);
-  return result;
-}
 
 namespace impl {
 
@@ -164,7 +144,7 @@ CUresult cuEventDestroy_v2(CUevent hEvent) {
   Session* session = nullptr;
   Event* event = nullptr;
   OPENMPS_CUDA_CHECK(find_event(hEvent, &session, &event));
-  return destroy_event(*session, event);
+  return session->events.destroy(event);
 }
 
 CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags) {
@@ -195,7 +175,7 @@ CUresult cuEventQuery(CUevent hEvent) {
   } else if (!session->fences.reached(recorded_point(*event))) {
     return CUDA_ERROR_NOT_READY;
   }
-  return session->managed.fetch_after(*session, session->channel.take_async_error());
+  return session->managed.fetch_after(session->channel.take_async_error());
 }
 
 CUresult cuEventSynchronize(CUevent hEvent) {
@@ -205,7 +185,7 @@ CUresult cuEventSynchronize(CUevent hEvent) {
   OPENMPS_CUDA_CHECK(check_completion(*session, *event));
   if (event->shared) OPENMPS_CUDA_CHECK(wait_shared(*session, *event));
   OPENMPS_CUDA_CHECK(session->output.show_end(session->fences.wait(recorded_point(*event))));
-  return synchronised(*session, session->channel.take_async_error());
+  return session->managed.fetch_after(session->output.show(session->channel.take_async_error()));
 }
 
 CUresult cuEventElapsedTime_v2(float* pMilliseconds, CUevent hStart, CUevent hEnd) {
@@ -237,12 +217,12 @@ CUresult cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent) {
   OPENMPS_CUDA_CHECK(context_or_current(hCtx, &session, &context));
   Event* event = session->events.find(hEvent);
   if (event == nullptr || event->context != context->owner()) return CUDA_ERROR_INVALID_HANDLE;
-  OPENMPS_CUDA_CHECK(refuse_capturing(*session, *context));
+  OPENMPS_CUDA_CHECK(session->captures.refuse(*context));
   Stream* gathering = nullptr;
-  OPENMPS_CUDA_CHECK(hidden_stream(*session, *context, context->gathering, &gathering));
+  OPENMPS_CUDA_CHECK(session->streams.hidden(*context, context->gathering, &gathering));
   for (const Context* member : family_of(*session, *context)) {
     OPENMPS_CUDA_CHECK(
-        push_work(*session, *gathering, wire::ContextJoin{gathering->id, member->id}));
+        session->streams.push(*gathering, wire::ContextJoin{gathering->id, member->id}));
   }
   return record_event(*session, *event, *gathering);
 }
@@ -255,7 +235,7 @@ CUresult cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent) {
   OPENMPS_CUDA_CHECK(context_or_current(hCtx, &session, &context));
   Event* event = session->events.find(hEvent);
   if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  CUresult refused = refuse_capturing(*session, *context);
+  CUresult refused = session->captures.refuse(*context);
   Capture open;
   const uint32_t capture = event->capture.load(std::memory_order_acquire);
   if (capture != 0 && session->captures.find(capture, &open)) {
@@ -266,10 +246,10 @@ CUresult cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent) {
   if (!event->shared && session->fences.reached(recorded_point(*event))) return CUDA_SUCCESS;
   for (Context* member : family_of(*session, *context)) {
     Stream* barrier = nullptr;
-    OPENMPS_CUDA_CHECK(hidden_stream(*session, *member, member->barrier, &barrier));
+    OPENMPS_CUDA_CHECK(session->streams.hidden(*member, member->barrier, &barrier));
     OPENMPS_CUDA_CHECK(
-        push_work(*session, *barrier, wire::StreamWaitEvent{barrier->id, event->id, 0}));
-    OPENMPS_CUDA_CHECK(push_work(*session, *barrier, wire::ContextFollow{barrier->id}));
+        session->streams.push(*barrier, wire::StreamWaitEvent{barrier->id, event->id, 0}));
+    OPENMPS_CUDA_CHECK(session->streams.push(*barrier, wire::ContextFollow{barrier->id}));
   }
   return CUDA_SUCCESS;
 }

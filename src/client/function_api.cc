@@ -2,8 +2,8 @@
 // cuFunc* and cuKernel*: attributes and layouts came with the handle, so reading them is local.
 // Implementations behind the generated entry points, on the program's threads.
 #include "api/client_impl.h"
+#include "client/enter.h"
 #include "client/module.h"
-#include "client/thread_state.h"
 
 namespace openmps::client {
 namespace {
@@ -11,7 +11,7 @@ namespace {
 template <typename Handle>
 CUresult find_function(Handle handle, Session** session, Function** function) {
   OPENMPS_CUDA_CHECK(enter(session));
-  *function = (*session)->functions.find(handle);
+  *function = (*session)->modules.functions.find(handle);
   return *function != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
@@ -56,7 +56,7 @@ CUresult write_attribute(Session& session, Function& function, CUfunction_attrib
 // without one; then it is the first.
 uint32_t current_device(Session& session) {
   Context* context = nullptr;
-  return current_context(session, &context) == CUDA_SUCCESS ? context->device : 0;
+  return session.contexts.current(&context) == CUDA_SUCCESS ? context->device : 0;
 }
 
 CUresult parameter_info(const Function& function, size_t index, size_t* offset, size_t* bytes) {

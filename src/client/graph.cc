@@ -6,67 +6,67 @@
 #include <unordered_map>
 #include <utility>
 
-#include "client/graph_condition.h"
-#include "client/session.h"
+#include "client/check.h"
 
 namespace openmps::client {
-namespace {
 
 // The object's memory goes at once: a table keeps what it recycles.
-void retire_node(Session& session, GraphNode* node) {
+void Graphs::retire_node(GraphNode* node) {
   if (auto* child = std::get_if<ChildWork>(&node->work)) {
-    destroy_graph_locked(session, child->graph);
+    destroy_locked(child->graph);
   }
   if (auto* conditional = std::get_if<ConditionalWork>(&node->work)) {
-    for (Graph* body : conditional->bodies) destroy_graph_locked(session, body);
+    for (Graph* body : conditional->bodies) destroy_locked(body);
   }
   node->work = Work();
   node->dependencies = std::vector<GraphEdge>();
   node->dependents = std::vector<GraphEdge>();
   node->graph = nullptr;
-  if (session.graph_nodes.retire(node)) session.graph_nodes.recycle(node);
+  if (nodes.retire(node)) nodes.recycle(node);
 }
 
-}  // namespace
-
-CUresult create_graph_locked(Session& session, Graph** graph) {
-  *graph = session.graphs.allocate();
+CUresult Graphs::create_locked(Graph** graph) {
+  *graph = allocate();
   if (*graph == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  session.graphs.publish(*graph);
+  publish(*graph);
   return CUDA_SUCCESS;
 }
 
-void destroy_graph_locked(Session& session, Graph* graph) {
-  for (GraphNode* node : graph->nodes) retire_node(session, node);
+void Graphs::destroy_locked(Graph* graph) {
+  for (GraphNode* node : graph->nodes) retire_node(node);
   graph->nodes = std::vector<GraphNode*>();
   graph->owner = nullptr;
   graph->user_objects = std::vector<UserObjectReference>();
   graph->instance = nullptr;
-  forget_conditions_locked(session, *graph);
-  if (session.graphs.retire(graph)) session.graphs.recycle(graph);
+  if (!graph->conditions.empty()) {
+    graph->conditions.clear();
+    // An ended session has nothing to forget.
+    static_cast<void>(channel_.push(wire::GraphForget{graph->id}));
+  }
+  if (retire(graph)) recycle(graph);
 }
 
-CUresult add_node_locked(Session& session, Graph& graph, Work work,
-                         std::span<const GraphEdge> dependencies, GraphNode** node) {
+CUresult Graphs::add_node_locked(Graph& graph, Work work, std::span<const GraphEdge> dependencies,
+                                 GraphNode** node) {
   // All memory first: a node is in the graph with all its edges, or not at all.
   std::vector<GraphEdge> edges = prepare_links(dependencies);
   make_room(graph.nodes);
-  GraphNode* made = session.graph_nodes.allocate();
+  GraphNode* made = nodes.allocate();
   if (made == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   attach_new(*made, std::move(edges));
   made->graph = &graph;
   made->type = type_of(work);
   made->work = std::move(work);
   graph.nodes.push_back(made);
-  session.graph_nodes.publish(made);
+  nodes.publish(made);
   *node = made;
   return CUDA_SUCCESS;
 }
 
-void remove_node_locked(Session& session, GraphNode* node) {
+void Graphs::remove_node_locked(GraphNode* node) {
   detach(*node);
   std::erase(node->graph->nodes, node);
-  retire_node(session, node);
+  retire_node(node);
 }
 
 CUresult add_edge_locked(GraphNode& from, GraphNode& to, const CUgraphEdgeData& data) {
@@ -78,9 +78,9 @@ CUresult remove_edge_locked(GraphNode& from, GraphNode& to, const CUgraphEdgeDat
   return unlink(from, to, data) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult clone_graph_locked(Session& session, const Graph& graph, Graph** clone) {
+CUresult Graphs::clone_locked(const Graph& graph, Graph** clone) {
   if (is_unique(graph)) return CUDA_ERROR_NOT_SUPPORTED;
-  CUresult result = create_graph_locked(session, clone);
+  CUresult result = create_locked(clone);
   if (result != CUDA_SUCCESS) return result;
   (*clone)->user_objects = graph.user_objects;
   std::unordered_map<const GraphNode*, GraphNode*> twins;
@@ -88,14 +88,14 @@ CUresult clone_graph_locked(Session& session, const Graph& graph, Graph** clone)
     GraphNode* twin = nullptr;
     Work work = node->work;
     auto* child = std::get_if<ChildWork>(&work);
-    if (child != nullptr) result = clone_graph_locked(session, *child->graph, &child->graph);
+    if (child != nullptr) result = clone_locked(*child->graph, &child->graph);
     if (result == CUDA_SUCCESS) {
       Graph* inner = child == nullptr ? nullptr : child->graph;
-      result = add_node_locked(session, **clone, std::move(work), {}, &twin);
+      result = add_node_locked(**clone, std::move(work), {}, &twin);
       if (inner != nullptr && result == CUDA_SUCCESS) inner->owner = twin;
     }
     if (result != CUDA_SUCCESS) {
-      destroy_graph_locked(session, *clone);
+      destroy_locked(*clone);
       return result;
     }
     twin->original = node->handle;
@@ -128,21 +128,21 @@ bool is_unique(const Graph& graph) {
   return has_memory(graph) || has_type(graph, kTypes);
 }
 
-CUresult check_free_locked(const Session& session, const Graph& graph, CUdeviceptr address) {
+CUresult Graphs::check_free_locked(const Graph& graph, CUdeviceptr address) const {
   const bool freed =
       std::any_of(graph.nodes.begin(), graph.nodes.end(), [address](const GraphNode* node) {
         const auto* free = std::get_if<FreeWork>(&node->work);
         return free != nullptr && free->address == address;
       });
-  return !freed && session.graph_memory.owns(address) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  return !freed && memory_.owns(address) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult find_edges_locked(const Session& session, const Graph& graph, const CUgraphNode* handles,
-                           const CUgraphEdgeData* data, size_t count,
-                           std::vector<GraphEdge>* edges) {
+CUresult Graphs::find_edges_locked(const Graph& graph, const CUgraphNode* handles,
+                                   const CUgraphEdgeData* data, size_t count,
+                                   std::vector<GraphEdge>* edges) const {
   if (count != 0 && handles == nullptr) return CUDA_ERROR_INVALID_VALUE;
   for (size_t i = 0; i < count; ++i) {
-    GraphNode* node = session.graph_nodes.find(handles[i]);
+    GraphNode* node = nodes.find(handles[i]);
     if (node == nullptr || node->graph != &graph) return CUDA_ERROR_INVALID_VALUE;
     edges->push_back({node, data == nullptr ? CUgraphEdgeData{} : data[i]});
   }

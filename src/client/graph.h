@@ -7,9 +7,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <span>
 #include <vector>
 
+#include "client/channel.h"
+#include "client/graph_memory.h"
 #include "client/handle_table.h"
 #include "client/user_object.h"
 #include "client/work.h"
@@ -19,7 +22,6 @@
 namespace openmps::client {
 
 struct GraphNode;
-struct Session;
 
 using GraphEdge = cuda::GraphLink<GraphNode>;
 
@@ -43,41 +45,53 @@ struct Graph : Object {
   CUgraphExec instance = nullptr;  // made last; counts for graphs that are is_unique()
 };
 
-// ---- Structure. All *_locked: session.graph_lock held. ------------------------------------------
+// The graph or a child of it allocates or frees: its nodes and edges stay (CUDA's rule).
+[[nodiscard]] bool has_memory(const Graph& graph);
+// The same, or there is a conditional node: CUDA does not clone it, and it has one executable graph
+// at most.
+[[nodiscard]] bool is_unique(const Graph& graph);
 
-// Errors: CUDA_ERROR_OUT_OF_MEMORY: wire::kMaxObjects live.
-[[nodiscard]] CUresult create_graph_locked(Session& session, Graph** graph);
-void destroy_graph_locked(Session& session, Graph* graph);
+// All *_locked: `lock` held.
+class Graphs : public HandleTable<Graph> {
+ public:
+  Graphs(Channel& channel, const GraphMemory& memory)
+      : HandleTable<Graph>(HandleKind::kGraph), channel_(channel), memory_(memory) {}
 
-// A node behind `dependencies`; an edge that is named twice counts once. Errors: as above.
-[[nodiscard]] CUresult add_node_locked(Session& session, Graph& graph, Work work,
-                                       std::span<const GraphEdge> dependencies, GraphNode** node);
-void remove_node_locked(Session& session, GraphNode* node);
+  std::mutex lock;  // of all graphs; taken before any other lock of the session
+  HandleTable<GraphNode> nodes{HandleKind::kGraphNode};
+
+  // Errors: CUDA_ERROR_OUT_OF_MEMORY: wire::kMaxObjects live.
+  [[nodiscard]] CUresult create_locked(Graph** graph);
+  void destroy_locked(Graph* graph);
+
+  // A node behind `dependencies`; an edge that is named twice counts once. Errors: as above.
+  [[nodiscard]] CUresult add_node_locked(Graph& graph, Work work,
+                                         std::span<const GraphEdge> dependencies, GraphNode** node);
+  void remove_node_locked(GraphNode* node);
+  // The clone holds references of its own to the original's user objects. Errors:
+  // CUDA_ERROR_NOT_SUPPORTED: it is_unique().
+  [[nodiscard]] CUresult clone_locked(const Graph& graph, Graph** clone);
+
+  // May the graph free it? Errors: CUDA_ERROR_INVALID_VALUE: not what an allocation node gave, or
+  // the graph frees it already.
+  [[nodiscard]] CUresult check_free_locked(const Graph& graph, CUdeviceptr address) const;
+  // The nodes behind handles. Errors: CUDA_ERROR_INVALID_VALUE: one is no node, or not of `graph`.
+  // `data` may be null: plain edges.
+  [[nodiscard]] CUresult find_edges_locked(const Graph& graph, const CUgraphNode* handles,
+                                           const CUgraphEdgeData* data, size_t count,
+                                           std::vector<GraphEdge>* edges) const;
+
+ private:
+  void retire_node(GraphNode* node);
+
+  Channel& channel_;
+  const GraphMemory& memory_;
+};
 
 // Errors: CUDA_ERROR_INVALID_VALUE: of different graphs, it exists already, or closes a cycle.
 [[nodiscard]] CUresult add_edge_locked(GraphNode& from, GraphNode& to, const CUgraphEdgeData& data);
 // Errors: CUDA_ERROR_INVALID_VALUE: there is none.
 [[nodiscard]] CUresult remove_edge_locked(GraphNode& from, GraphNode& to,
                                           const CUgraphEdgeData& data);
-
-// The clone holds references of its own to the original's user objects. Errors:
-// CUDA_ERROR_NOT_SUPPORTED: it is_unique().
-[[nodiscard]] CUresult clone_graph_locked(Session& session, const Graph& graph, Graph** clone);
-
-// The graph or a child of it allocates or frees: its nodes and edges stay (CUDA's rule).
-[[nodiscard]] bool has_memory(const Graph& graph);
-// The same, or there is a conditional node: CUDA does not clone it, and it has one executable graph
-// at most.
-[[nodiscard]] bool is_unique(const Graph& graph);
-// May the graph free it? Errors: CUDA_ERROR_INVALID_VALUE: not what an allocation node gave, or the
-// graph frees it already.
-[[nodiscard]] CUresult check_free_locked(const Session& session, const Graph& graph,
-                                         CUdeviceptr address);
-
-// The nodes behind handles. Errors: CUDA_ERROR_INVALID_VALUE: one is no node, or not of `graph`.
-// `data` may be null: plain edges.
-[[nodiscard]] CUresult find_edges_locked(const Session& session, const Graph& graph,
-                                         const CUgraphNode* handles, const CUgraphEdgeData* data,
-                                         size_t count, std::vector<GraphEdge>* edges);
 
 }  // namespace openmps::client

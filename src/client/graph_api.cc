@@ -9,10 +9,9 @@
 #include <vector>
 
 #include "api/client_impl.h"
+#include "client/enter.h"
 #include "client/graph.h"
 #include "client/graph_dot.h"
-#include "client/session.h"
-#include "client/thread_state.h"
 
 namespace openmps::client {
 namespace {
@@ -21,15 +20,15 @@ using Guard = std::unique_lock<std::mutex>;
 
 CUresult find_graph(CUgraph handle, Session** session, Graph** graph, Guard* guard) {
   OPENMPS_CUDA_CHECK(enter(session));
-  *guard = Guard((*session)->graph_lock);
+  *guard = Guard((*session)->graphs.lock);
   *graph = (*session)->graphs.find(handle);
   return *graph != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult find_node(CUgraphNode handle, Session** session, GraphNode** node, Guard* guard) {
   OPENMPS_CUDA_CHECK(enter(session));
-  *guard = Guard((*session)->graph_lock);
-  *node = (*session)->graph_nodes.find(handle);
+  *guard = Guard((*session)->graphs.lock);
+  *node = (*session)->graphs.nodes.find(handle);
   return *node != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -85,8 +84,8 @@ CUresult change_edges(CUgraph handle, const CUgraphNode* from, const CUgraphNode
   OPENMPS_CUDA_CHECK(find_graph(handle, &session, &graph, &guard));
   std::vector<GraphEdge> sources;
   std::vector<GraphEdge> targets;
-  OPENMPS_CUDA_CHECK(find_edges_locked(*session, *graph, from, data, count, &sources));
-  OPENMPS_CUDA_CHECK(find_edges_locked(*session, *graph, to, nullptr, count, &targets));
+  OPENMPS_CUDA_CHECK(session->graphs.find_edges_locked(*graph, from, data, count, &sources));
+  OPENMPS_CUDA_CHECK(session->graphs.find_edges_locked(*graph, to, nullptr, count, &targets));
   const bool removes = change == EdgeChange::kRemove;
   if (removes && has_memory(*graph)) return CUDA_ERROR_NOT_SUPPORTED;
   const EdgeChange undo = removes ? EdgeChange::kAdd : EdgeChange::kRemove;
@@ -113,9 +112,9 @@ CUresult cuGraphCreate(CUgraph* phGraph, unsigned int flags) {
   Session* session = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session));
   if (phGraph == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
-  const Guard guard(session->graph_lock);
+  const Guard guard(session->graphs.lock);
   Graph* graph = nullptr;
-  OPENMPS_CUDA_CHECK(create_graph_locked(*session, &graph));
+  OPENMPS_CUDA_CHECK(session->graphs.create_locked(&graph));
   *phGraph = graph->as<CUgraph>();
   return CUDA_SUCCESS;
 }
@@ -128,7 +127,7 @@ CUresult cuGraphDestroy(CUgraph hGraph) {
   if (graph->owner != nullptr) return CUDA_ERROR_INVALID_VALUE;  // goes with its node
   for (const GraphNode* node : graph->nodes) session->captures.forget(node);
   session->captures.forget(graph);
-  destroy_graph_locked(*session, graph);
+  session->graphs.destroy_locked(graph);
   return CUDA_SUCCESS;
 }
 
@@ -139,7 +138,7 @@ CUresult cuGraphClone(CUgraph* phGraphClone, CUgraph originalGraph) {
   Guard guard;
   OPENMPS_CUDA_CHECK(find_graph(originalGraph, &session, &graph, &guard));
   if (phGraphClone == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  OPENMPS_CUDA_CHECK(clone_graph_locked(*session, *graph, &clone));
+  OPENMPS_CUDA_CHECK(session->graphs.clone_locked(*graph, &clone));
   *phGraphClone = clone->as<CUgraph>();
   return CUDA_SUCCESS;
 }
@@ -255,7 +254,7 @@ CUresult cuGraphDestroyNode(CUgraphNode hNode) {
   OPENMPS_CUDA_CHECK(find_node(hNode, &session, &node, &guard));
   if (has_memory(*node->graph)) return CUDA_ERROR_NOT_SUPPORTED;
   session->captures.forget(node);
-  remove_node_locked(*session, node);
+  session->graphs.remove_node_locked(node);
   return CUDA_SUCCESS;
 }
 

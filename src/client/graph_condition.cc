@@ -6,8 +6,7 @@
 #include <utility>
 
 #include "api/client_impl.h"
-#include "client/session.h"
-#include "client/thread_state.h"
+#include "client/enter.h"
 
 namespace openmps::client {
 namespace {
@@ -43,7 +42,7 @@ const Graph& root_of(const Graph& graph) {
 bool is_in_body(const Graph& graph) { return depth_of(graph, CU_GRAPH_NODE_TYPE_CONDITIONAL) != 0; }
 
 // A body's handles are those of the whole graph: it comes to the driver with it.
-CUresult create_condition_locked(Session& session, const Context& context, Graph& graph,
+CUresult create_condition_locked(Channel& channel, const Context& context, Graph& graph,
                                  unsigned int initial, unsigned int flags,
                                  CUgraphConditionalHandle* handle) {
   if (handle == nullptr || (flags & ~CU_GRAPH_COND_ASSIGN_DEFAULT) != 0) {
@@ -51,21 +50,14 @@ CUresult create_condition_locked(Session& session, const Context& context, Graph
   }
   Graph& root = root_of(graph);
   wire::ConditionCreate::Reply reply{};
-  OPENMPS_CUDA_CHECK(session.channel.call(
-      wire::ConditionCreate{root.id, context.wire_device, initial, flags}, &reply));
+  OPENMPS_CUDA_CHECK(
+      channel.call(wire::ConditionCreate{root.id, context.wire_device, initial, flags}, &reply));
   root.conditions.push_back({reply.handle, false});
   *handle = reply.handle;
   return CUDA_SUCCESS;
 }
 
-void forget_conditions_locked(Session& session, Graph& graph) {
-  if (graph.conditions.empty()) return;
-  graph.conditions.clear();
-  // An ended session has nothing to forget.
-  static_cast<void>(session.channel.push(wire::GraphForget{graph.id}));
-}
-
-CUresult read_conditional(Session& session, Graph& graph, CUDA_CONDITIONAL_NODE_PARAMS* parameters,
+CUresult read_conditional(Graphs& graphs, Graph& graph, CUDA_CONDITIONAL_NODE_PARAMS* parameters,
                           Work* work) {
   if (!is_good_size(parameters->type, parameters->size)) return CUDA_ERROR_INVALID_VALUE;
   std::vector<Graph::Condition>& conditions = root_of(graph).conditions;
@@ -84,9 +76,9 @@ CUresult read_conditional(Session& session, Graph& graph, CUDA_CONDITIONAL_NODE_
   conditional.type = parameters->type;
   for (unsigned int i = 0; i < parameters->size; ++i) {
     Graph* body = nullptr;
-    const CUresult result = create_graph_locked(session, &body);
+    const CUresult result = graphs.create_locked(&body);
     if (result != CUDA_SUCCESS) {
-      for (Graph* made : conditional.bodies) destroy_graph_locked(session, made);
+      for (Graph* made : conditional.bodies) graphs.destroy_locked(made);
       return result;
     }
     conditional.bodies.push_back(body);
@@ -118,11 +110,11 @@ CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle* pHandle_out, C
   Session* session = nullptr;
   Context* context = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session, &context));
-  const std::lock_guard guard(session->graph_lock);
+  const std::lock_guard guard(session->graphs.lock);
   Graph* graph = session->graphs.find(hGraph);
   if (graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (ctx != nullptr) OPENMPS_CUDA_CHECK(find_context(*session, ctx, &context));
-  return create_condition_locked(*session, *context, *graph, defaultLaunchValue, flags,
+  if (ctx != nullptr) OPENMPS_CUDA_CHECK(session->contexts.look_up(ctx, &context));
+  return create_condition_locked(session->channel, *context, *graph, defaultLaunchValue, flags,
                                  pHandle_out);
 }
 

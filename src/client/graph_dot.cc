@@ -63,7 +63,7 @@ class DotWriter {
     std::string label = text("%zu\\n%s", number, type_name(node.type));
     if (wants(CU_GRAPH_DEBUG_DOT_FLAGS_HANDLES)) label += text("\\n0x%" PRIx64, node.handle);
     if (const auto* kernel = std::get_if<KernelWork>(&node.work)) {
-      const Function* function = session_.functions.find(kernel->function);
+      const Function* function = session_.modules.functions.find(kernel->function);
       if (function != nullptr) label += "\\n" + function->name;
       if (wants(CU_GRAPH_DEBUG_DOT_FLAGS_KERNEL_NODE_PARAMS)) {
         const LaunchShape& shape = kernel->shape;

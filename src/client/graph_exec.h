@@ -5,58 +5,27 @@
 #pragma once
 
 #include <atomic>
-#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <unordered_map>
 #include <vector>
 
-#include "client/callbacks.h"
+#include "client/channel.h"
+#include "client/fence.h"
 #include "client/graph.h"
+#include "client/graph_memory.h"
+#include "client/graph_plan.h"
 #include "client/handle_table.h"
+#include "client/kernel_output.h"
+#include "client/managed_variables.h"
 #include "cuda/abi.h"
 #include "wire/commands.h"
 
 namespace openmps::client {
 
-// One call on the host at every launch: the program's function, or one half of a pageable copy.
-struct GraphHostCall {
-  static constexpr uint32_t kNoSlot = ~0u;
-  Session& session;
-  uint32_t slot = kNoSlot;
-  Copy copy;  // between pageable memory and a pinned block of our own
-  void* block = nullptr;
-
-  explicit GraphHostCall(Session& owner) : session(owner) {}
-  ~GraphHostCall();
-  GraphHostCall(const GraphHostCall&) = delete;
-  GraphHostCall& operator=(const GraphHostCall&) = delete;
-};
-
-// What an executable graph needs in this process while it may run.
-struct GraphResources {
-  std::vector<std::unique_ptr<GraphHostCall>> host_calls;
-  std::vector<CUevent> recorded_events;
-  std::vector<std::shared_ptr<GraphBlock>> allocations;
-  std::vector<CUdeviceptr> frees;
-  std::vector<UserObjectReference> user_objects;
-
-  // A launch has more to do here than to send the command.
-  [[nodiscard]] bool needs_attention() const {
-    return !host_calls.empty() || !recorded_events.empty() || !allocations.empty() ||
-           !frees.empty();
-  }
-};
-
 struct GraphExec : Object {
-  // Where a node of the graph went.
-  struct Place {
-    CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
-    uint32_t step = wire::kNoNode;                           // that carries its parameters
-    wire::GraphNodeKind kind = wire::GraphNodeKind::kEmpty;  // of that step
-    GraphHostCall* host_call = nullptr;                      // of host nodes and pageable copies
-    bool enabled = true;
-  };
+  using Place = GraphPlace;
 
   Context* context = nullptr;
   uint64_t flags = 0;
@@ -66,22 +35,49 @@ struct GraphExec : Object {
   std::atomic<uint64_t> last_launch{0};  // bits of a FencePoint
 };
 
-// All with session.graph_lock held, except launch.
+// All with Graphs::lock held, except launch().
+class GraphExecs : public HandleTable<GraphExec> {
+ public:
+  GraphExecs(Channel& channel, Fences& fences, GraphMemory& memory, KernelOutput& output,
+             ManagedVariables& managed, const GraphSources& sources)
+      : HandleTable<GraphExec>(HandleKind::kGraphExec, wire::kMaxGraphExecs),
+        channel_(channel),
+        fences_(fences),
+        memory_(memory),
+        output_(output),
+        managed_(managed),
+        sources_(sources) {}
 
-// `failed`: the node to blame, null if none in particular.
-[[nodiscard]] CUresult instantiate_locked(Session& session, Context& context, const Graph& graph,
-                                          uint64_t flags, GraphExec** exec, CUgraphNode* failed);
-[[nodiscard]] CUresult update_locked(Session& session, GraphExec& exec, const Graph& graph,
-                                     CUgraphExecUpdateResultInfo* info);
-[[nodiscard]] CUresult destroy_exec_locked(Session& session, GraphExec* exec);
+  // `failed`: the node to blame, null if none in particular.
+  [[nodiscard]] CUresult instantiate(Context& context, const Graph& graph, uint64_t flags,
+                                     GraphExec** exec, CUgraphNode* failed);
+  [[nodiscard]] CUresult update(GraphExec& exec, const Graph& graph,
+                                CUgraphExecUpdateResultInfo* info);
+  [[nodiscard]] CUresult destroy(GraphExec* exec);
 
-// New parameters for a node. Errors: CUDA_ERROR_INVALID_VALUE: no node of the graph that `exec` was
-// made from, or of another type; what the driver says.
-[[nodiscard]] CUresult set_work_locked(Session& session, GraphExec& exec, CUgraphNode node,
-                                       const Work& work);
-[[nodiscard]] CUresult set_enabled_locked(Session& session, GraphExec& exec, CUgraphNode node,
-                                          bool enabled);
+  // New parameters for a node. Errors: CUDA_ERROR_INVALID_VALUE: no node of the graph that `exec`
+  // was made from, or of another type; what the driver says.
+  [[nodiscard]] CUresult set_work(GraphExec& exec, CUgraphNode node, const Work& work);
+  [[nodiscard]] CUresult set_enabled(GraphExec& exec, CUgraphNode node, bool enabled);
 
-[[nodiscard]] CUresult launch_exec(Session& session, GraphExec& exec, Stream& stream);
+  // `lock`: Graphs::lock.
+  [[nodiscard]] CUresult launch(GraphExec& exec, Stream& stream, std::mutex& lock);
+
+ private:
+  CUresult describe(const GraphExec& exec, const Graph& graph, const GraphPlan& plan);
+  void retire_resources(const GraphExec& exec, std::shared_ptr<GraphResources> resources);
+  CUresult set_body(const GraphExec& exec, const GraphExec::Place& place, const Work& work);
+  CUresult set_pageable_copy(GraphExec& exec, const GraphExec::Place& place, const CopyWork& copy);
+  void mark_events(const GraphResources& resources, FencePoint point);
+  CUresult open_allocations(const GraphExec& exec);
+  CUresult launch_attended(GraphExec& exec, Stream& stream);
+
+  Channel& channel_;
+  Fences& fences_;
+  GraphMemory& memory_;
+  KernelOutput& output_;
+  ManagedVariables& managed_;
+  const GraphSources sources_;
+};
 
 }  // namespace openmps::client

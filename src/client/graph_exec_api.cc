@@ -4,12 +4,10 @@
 #include <mutex>
 
 #include "api/client_impl.h"
+#include "client/enter.h"
 #include "client/graph_condition.h"
 #include "client/graph_exec.h"
 #include "client/graph_params.h"
-#include "client/session.h"
-#include "client/stream.h"
-#include "client/thread_state.h"
 #include "cuda/versions.h"
 
 namespace openmps::client {
@@ -21,7 +19,7 @@ CUresult instantiate(CUgraphExec* handle, CUgraph graph_handle, unsigned long lo
   Session* session = nullptr;
   Context* context = nullptr;
   OPENMPS_CUDA_CHECK(enter_unsafe(&session, &context));
-  const std::lock_guard guard(session->graph_lock);
+  const std::lock_guard guard(session->graphs.lock);
   Graph* graph = session->graphs.find(graph_handle);
   if (graph == nullptr || handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
   // A launch from the device would bypass the session's stream order.
@@ -31,7 +29,7 @@ CUresult instantiate(CUgraphExec* handle, CUgraph graph_handle, unsigned long lo
     return CUDA_ERROR_NOT_SUPPORTED;
   }
   GraphExec* exec = nullptr;
-  OPENMPS_CUDA_CHECK(instantiate_locked(*session, *context, *graph, flags, &exec, failed));
+  OPENMPS_CUDA_CHECK(session->graph_execs.instantiate(*context, *graph, flags, &exec, failed));
   *handle = graph->instance = exec->as<CUgraphExec>();
   return CUDA_SUCCESS;
 }
@@ -42,12 +40,12 @@ CUresult change_read(CUgraphExec exec_handle, CUgraphNode node, Read&& read) {
   Session* session = nullptr;
   Context* context = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session, &context));
-  const std::lock_guard guard(session->graph_lock);
+  const std::lock_guard guard(session->graphs.lock);
   GraphExec* exec = session->graph_execs.find(exec_handle);
   if (exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Work work;
   OPENMPS_CUDA_CHECK(read(*session, *context, &work));
-  return set_work_locked(*session, *exec, node, work);
+  return session->graph_execs.set_work(*exec, node, work);
 }
 
 // The same from what the program says of it (graph_params.h).
@@ -63,7 +61,7 @@ CUresult change_kernel(CUgraphExec exec, CUgraphNode node,
                        const CUDA_KERNEL_NODE_PARAMS* parameters) {
   return change_read(exec, node, [&](Session& session, Context& context, Work* work) {
     OPENMPS_CUDA_CHECK(read_node(session, context, parameters, work));
-    const GraphNode* original = session.graph_nodes.find(node);
+    const GraphNode* original = session.graphs.nodes.find(node);
     if (original == nullptr || original->type != CU_GRAPH_NODE_TYPE_KERNEL) {
       return CUDA_ERROR_INVALID_VALUE;
     }
@@ -91,7 +89,7 @@ CUresult change_child(Session& session, GraphExec& exec, const Graph& inner, con
       continue;
     }
     if (old.type == CU_GRAPH_NODE_TYPE_EMPTY) continue;
-    OPENMPS_CUDA_CHECK(set_work_locked(session, exec, old.as<CUgraphNode>(), next.work));
+    OPENMPS_CUDA_CHECK(session.graph_execs.set_work(exec, old.as<CUgraphNode>(), next.work));
   }
   return CUDA_SUCCESS;
 }
@@ -99,7 +97,7 @@ CUresult change_child(Session& session, GraphExec& exec, const Graph& inner, con
 CUresult find_exec(CUgraphExec handle, Session** session, GraphExec** exec,
                    std::unique_lock<std::mutex>* guard) {
   OPENMPS_CUDA_CHECK(enter(session));
-  *guard = std::unique_lock((*session)->graph_lock);
+  *guard = std::unique_lock((*session)->graphs.lock);
   *exec = (*session)->graph_execs.find(handle);
   return *exec != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
@@ -156,8 +154,8 @@ CUresult cuGraphLaunch(CUgraphExec hGraph, CUstream hStream) {
   OPENMPS_CUDA_CHECK(enter(&session, &context, hStream, &stream));
   GraphExec* exec = session->graph_execs.find(hGraph);
   if (exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  OPENMPS_CUDA_CHECK(refuse_capturing(*session, *stream));
-  return launch_exec(*session, *exec, *stream);
+  OPENMPS_CUDA_CHECK(session->captures.refuse(*stream));
+  return session->graph_execs.launch(*exec, *stream, session->graphs.lock);
 }
 
 CUresult cuGraphUpload(CUgraphExec hGraph, CUstream hStream) {
@@ -167,8 +165,8 @@ CUresult cuGraphUpload(CUgraphExec hGraph, CUstream hStream) {
   OPENMPS_CUDA_CHECK(enter(&session, &context, hStream, &stream));
   const GraphExec* exec = session->graph_execs.find(hGraph);
   if (exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  OPENMPS_CUDA_CHECK(refuse_capturing(*session, *stream));
-  return push_work(*session, *stream, wire::GraphUpload{exec->id, stream->id});
+  OPENMPS_CUDA_CHECK(session->captures.refuse(*stream));
+  return session->streams.push(*stream, wire::GraphUpload{exec->id, stream->id});
 }
 
 CUresult cuGraphExecDestroy(CUgraphExec hGraphExec) {
@@ -177,7 +175,7 @@ CUresult cuGraphExecDestroy(CUgraphExec hGraphExec) {
   std::unique_lock<std::mutex> guard;
   OPENMPS_CUDA_CHECK(find_exec(hGraphExec, &session, &exec, &guard));
   OPENMPS_CUDA_CHECK(check_unsafe(*session));
-  return destroy_exec_locked(*session, exec);
+  return session->graph_execs.destroy(exec);
 }
 
 CUresult cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
@@ -191,7 +189,7 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
     return CUDA_ERROR_INVALID_VALUE;
   }
   *resultInfo = CUgraphExecUpdateResultInfo{};
-  return update_locked(*session, *exec, *graph, resultInfo);
+  return session->graph_execs.update(*exec, *graph, resultInfo);
 }
 
 CUresult cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode* hErrorNode_out,
@@ -260,7 +258,7 @@ CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraphNode 
   GraphExec* exec = nullptr;
   std::unique_lock<std::mutex> guard;
   OPENMPS_CUDA_CHECK(find_exec(hGraphExec, &session, &exec, &guard));
-  const GraphNode* node = session->graph_nodes.find(hNode);
+  const GraphNode* node = session->graphs.nodes.find(hNode);
   const Graph* fresh = session->graphs.find(childGraph);
   if (node == nullptr || node->type != CU_GRAPH_NODE_TYPE_GRAPH || fresh == nullptr ||
       !exec->places.contains(node->handle)) {
@@ -294,7 +292,7 @@ CUresult cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsign
   GraphExec* exec = nullptr;
   std::unique_lock<std::mutex> guard;
   OPENMPS_CUDA_CHECK(find_exec(hGraphExec, &session, &exec, &guard));
-  return set_enabled_locked(*session, *exec, hNode, isEnabled != 0);
+  return session->graph_execs.set_enabled(*exec, hNode, isEnabled != 0);
 }
 
 CUresult cuGraphNodeGetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsigned int* isEnabled) {

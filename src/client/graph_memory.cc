@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "client/context.h"
+#include "client/objects.h"
 
 namespace openmps::client {
 

@@ -8,11 +8,10 @@
 #include <vector>
 
 #include "api/client_impl.h"
+#include "client/enter.h"
 #include "client/graph.h"
 #include "client/graph_condition.h"
 #include "client/graph_params.h"
-#include "client/session.h"
-#include "client/thread_state.h"
 #include "cuda/versions.h"
 
 namespace openmps::client {
@@ -32,7 +31,7 @@ CUresult enter_graph(CUgraphNodeType type, Session** session, Context** context)
   const CUresult result = enter(session, context);
   const bool needs_none = type == CU_GRAPH_NODE_TYPE_EMPTY || type == CU_GRAPH_NODE_TYPE_HOST;
   if (result != CUDA_ERROR_INVALID_CONTEXT || !needs_none) return result;
-  *context = (*session)->primary[0];
+  *context = (*session)->contexts.primary[0];
   return CUDA_SUCCESS;
 }
 
@@ -42,19 +41,19 @@ CUresult add_read(const Addition& addition, CUgraphNodeType type, Read&& read) {
   Session* session = nullptr;
   Context* context = nullptr;
   OPENMPS_CUDA_CHECK(enter_graph(type, &session, &context));
-  const std::lock_guard guard(session->graph_lock);
+  const std::lock_guard guard(session->graphs.lock);
   Graph* graph = session->graphs.find(addition.graph);
   if (graph == nullptr || addition.out == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::vector<GraphEdge> edges;
-  OPENMPS_CUDA_CHECK(find_edges_locked(*session, *graph, addition.dependencies, addition.data,
-                                       addition.count, &edges));
+  OPENMPS_CUDA_CHECK(session->graphs.find_edges_locked(*graph, addition.dependencies, addition.data,
+                                                       addition.count, &edges));
   Work work;
   OPENMPS_CUDA_CHECK(read(*session, *context, &work));
   if (const auto* free = std::get_if<FreeWork>(&work)) {
-    OPENMPS_CUDA_CHECK(check_free_locked(*session, *graph, free->address));
+    OPENMPS_CUDA_CHECK(session->graphs.check_free_locked(*graph, free->address));
   }
   GraphNode* node = nullptr;
-  OPENMPS_CUDA_CHECK(add_node_locked(*session, *graph, std::move(work), edges, &node));
+  OPENMPS_CUDA_CHECK(session->graphs.add_node_locked(*graph, std::move(work), edges, &node));
   if (const auto* child = std::get_if<ChildWork>(&node->work)) child->graph->owner = node;
   if (const auto* conditional = std::get_if<ConditionalWork>(&node->work)) {
     for (Graph* body : conditional->bodies) body->owner = node;
@@ -77,8 +76,8 @@ CUresult with_node(CUgraphNode handle, CUgraphNodeType type, Use&& use) {
   Session* session = nullptr;
   Context* context = nullptr;
   OPENMPS_CUDA_CHECK(enter_graph(type, &session, &context));
-  const std::lock_guard guard(session->graph_lock);
-  GraphNode* node = session->graph_nodes.find(handle);
+  const std::lock_guard guard(session->graphs.lock);
+  GraphNode* node = session->graphs.nodes.find(handle);
   if (node == nullptr || node->type != type) return CUDA_ERROR_INVALID_VALUE;
   return use(*session, *context, *node);
 }
@@ -122,7 +121,7 @@ CUresult read_child(Session& session, CUgraph child, CUgraph parent,
   // Allocations of a child would have two owners.
   if (ownership != CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE) return CUDA_ERROR_NOT_SUPPORTED;
   ChildWork made;
-  OPENMPS_CUDA_CHECK(clone_graph_locked(session, *original, &made.graph));
+  OPENMPS_CUDA_CHECK(session.graphs.clone_locked(*original, &made.graph));
   *work = made;
   return CUDA_SUCCESS;
 }
@@ -206,7 +205,7 @@ CUresult cuGraphKernelNodeSetParams(CUgraphNode hNode,
 CUresult cuGraphKernelNodeCopyAttributes(CUgraphNode dst, CUgraphNode src) {
   return with_node(dst, CU_GRAPH_NODE_TYPE_KERNEL,
                    [&](Session& session, Context&, GraphNode& node) {
-                     const GraphNode* from = session.graph_nodes.find(src);
+                     const GraphNode* from = session.graphs.nodes.find(src);
                      if (from == nullptr || from->type != CU_GRAPH_NODE_TYPE_KERNEL) {
                        return CUDA_ERROR_INVALID_VALUE;
                      }
@@ -416,7 +415,7 @@ CUresult cuGraphAddNode_v2(CUgraphNode* phGraphNode, CUgraph hGraph,
                         return read_child(session, nodeParams->graph.graph, hGraph,
                                           nodeParams->graph.ownership, work);
                       case CU_GRAPH_NODE_TYPE_CONDITIONAL:
-                        return read_conditional(session, *session.graphs.find(hGraph),
+                        return read_conditional(session.graphs, *session.graphs.find(hGraph),
                                                 &nodeParams->conditional, work);
                       default: return read_node(session, context, nodeParams, work);
                     }

@@ -6,7 +6,6 @@
 
 #include "client/launch_check.h"
 #include "client/session.h"
-#include "client/thread_state.h"
 #include "client/work_check.h"
 #include "cuda/copies.h"
 #include "cuda/versions.h"
@@ -17,12 +16,12 @@ CUresult read_node(Session& session, Context& current, const CUDA_KERNEL_NODE_PA
   if (parameters == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Context* context = &current;
   if (parameters->ctx != nullptr) {
-    OPENMPS_CUDA_CHECK(find_context(session, parameters->ctx, &context));
+    OPENMPS_CUDA_CHECK(session.contexts.look_up(parameters->ctx, &context));
   }
   const CUfunction handle = parameters->func != nullptr
                                 ? parameters->func
                                 : reinterpret_cast<CUfunction>(parameters->kern);
-  const Function* function = session.functions.find(handle);
+  const Function* function = session.modules.functions.find(handle);
   if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   const LaunchConfiguration config{
       {{parameters->gridDimX, parameters->gridDimY, parameters->gridDimZ},
@@ -38,10 +37,10 @@ CUresult read_node(Session& session, Context& current, const CUDA_KERNEL_NODE_PA
 
 CUresult check_kernel_attribute(Session& session, const KernelWork& work,
                                 const CUlaunchAttribute& attribute) {
-  const Function* function = session.functions.find(work.function);
+  const Function* function = session.modules.functions.find(work.function);
   if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(find_context(session, work.context, &context));
+  OPENMPS_CUDA_CHECK(session.contexts.look_up(work.context, &context));
   LaunchConfiguration config{work.shape, {&attribute, 1}};
   config.flags = 0;
   if (attribute.id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) {
@@ -56,9 +55,9 @@ CUresult read_node(Session& session, Context& context, const CUDA_MEMCPY3D* para
   if (parameters == nullptr) return CUDA_ERROR_INVALID_VALUE;
   CopyWork copy;
   copy.parameters = *parameters;
-  OPENMPS_CUDA_CHECK(read_copy_3d(session, context, *parameters, &copy));
+  OPENMPS_CUDA_CHECK(session.places.read(context, *parameters, &copy));
   if (copy.box.empty()) return CUDA_ERROR_INVALID_VALUE;
-  OPENMPS_CUDA_CHECK(check_copy(session, copy));
+  OPENMPS_CUDA_CHECK(session.places.check(copy));
   *work = copy;
   return CUDA_SUCCESS;
 }
@@ -66,7 +65,7 @@ CUresult read_node(Session& session, Context& context, const CUDA_MEMCPY3D* para
 CUresult read_node(Session& session, Context&, const CUDA_MEMSET_NODE_PARAMS* parameters,
                    Work* work) {
   if (parameters == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  OPENMPS_CUDA_CHECK(check_fill(session, *parameters));
+  OPENMPS_CUDA_CHECK(check_fill(session.places, *parameters));
   *work = FillWork{*parameters};
   return CUDA_SUCCESS;
 }
@@ -118,8 +117,8 @@ CUresult read_node(Session& session, Context&, CUDA_MEM_ALLOC_NODE_PARAMS* param
   const CUdevice device = parameters->poolProps.location.id;
   if (!session.valid_device(device)) return CUDA_ERROR_INVALID_VALUE;
   AllocationWork allocation;
-  OPENMPS_CUDA_CHECK(session.graph_memory.allocate(*session.primary[device], parameters->bytesize,
-                                                   &allocation.block));
+  OPENMPS_CUDA_CHECK(session.graph_memory.allocate(*session.contexts.primary[device],
+                                                   parameters->bytesize, &allocation.block));
   parameters->dptr = allocation.block->entry.base;
   allocation.parameters = *parameters;
   allocation.parameters.accessDescs = nullptr;  // the program's array
@@ -200,7 +199,7 @@ void write_kernel(const Session& session, KernelWork& work, CUDA_KERNEL_NODE_PAR
   work.pointers.clear();
   *parameters = CUDA_KERNEL_NODE_PARAMS{};
   parameters->func = work.function;
-  if (const Function* function = session.functions.find(work.function)) {
+  if (const Function* function = session.modules.functions.find(work.function)) {
     for (const wire::ParameterLayout& parameter : function->parameters) {
       work.pointers.push_back(work.parameters.data() + parameter.offset);
     }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // From what programs say about nodes to work, and back: every check that the driver makes when a
 // node is made or changed. Called by the implementations, on the program's threads, with
-// session.graph_lock held where a node is involved.
+// Graphs::lock held where a node is involved.
 #pragma once
 
 #include "client/graph.h"
 #include "client/launch_request.h"
+#include "client/session.h"
 #include "cuda/abi.h"
 
 namespace openmps::client {

@@ -10,9 +10,8 @@
 #include <span>
 #include <utility>
 
+#include "client/check.h"
 #include "client/launch_attributes.h"
-#include "client/session.h"
-#include "client/thread_state.h"
 #include "client/work_check.h"
 
 namespace openmps::client {
@@ -44,17 +43,17 @@ bool may_be_in_body(const GraphNode& node) {
 
 wire::GraphEdge edge_to(uint32_t step) { return {step, 0, 0, 0, {}}; }
 
-CUresult kernel_body(Session& session, const KernelWork& work, Body* body) {
-  const Function* function = session.functions.find(work.function);
+CUresult kernel_body(const GraphSources& sources, const KernelWork& work, Body* body) {
+  const Function* function = sources.modules.functions.find(work.function);
   if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (work.parameters.size() < function->parameter_bytes) return CUDA_ERROR_INVALID_VALUE;
   CUlaunchConfig named{};
   named.attrs = const_cast<CUlaunchAttribute*>(work.attributes.data());
   named.numAttrs = static_cast<unsigned int>(work.attributes.size());
   LaunchAttributes attributes;
-  OPENMPS_CUDA_CHECK(take_attributes(&named, &attributes));
+  OPENMPS_CUDA_CHECK(take_attributes(sources.events, &named, &attributes));
   Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(find_context(session, work.context, &context));
+  OPENMPS_CUDA_CHECK(sources.contexts.look_up(work.context, &context));
   LaunchConfiguration config{work.shape, {attributes.list, attributes.count}};
   config.flags |= attributes.flags;
   append_value(body,
@@ -65,18 +64,19 @@ CUresult kernel_body(Session& session, const KernelWork& work, Body* body) {
   return CUDA_SUCCESS;
 }
 
-CUresult copy_body(Session& session, CopyWork copy, wire::GraphNodeKind* kind, Body* body) {
+CUresult copy_body(const GraphSources& sources, CopyWork copy, wire::GraphNodeKind* kind,
+                   Body* body) {
   // Its memory may have been freed since the node was made, and another array be in its place.
   const CUDA_MEMCPY3D& named = copy.parameters;
-  const auto renew = [&session](Side* side, CUarray array) {
+  const auto renew = [&sources](Side* side, CUarray array) {
     if (side->place != Place::kArray) return true;
-    side->array = session.arrays.find(array);
+    side->array = sources.arrays.find(array);
     return side->array != nullptr;
   };
   if (!renew(&copy.destination, named.dstArray) || !renew(&copy.source, named.srcArray)) {
     return CUDA_ERROR_INVALID_HANDLE;
   }
-  OPENMPS_CUDA_CHECK(check_copy(session, copy));
+  OPENMPS_CUDA_CHECK(sources.places.check(copy));
   if (is_of_array(copy)) {
     *kind = wire::GraphNodeKind::kArrayCopy;
     append_value(body, array_command(copy, 0));
@@ -87,8 +87,8 @@ CUresult copy_body(Session& session, CopyWork copy, wire::GraphNodeKind* kind, B
   return CUDA_SUCCESS;
 }
 
-CUresult event_body(Session& session, CUevent handle, Body* body) {
-  const Event* event = session.events.find(handle);
+CUresult event_body(const GraphSources& sources, CUevent handle, Body* body) {
+  const Event* event = sources.events.find(handle);
   if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   append_value(body, wire::GraphEvent{event->id});
   return CUDA_SUCCESS;
@@ -103,22 +103,23 @@ void values_body(const WordsWork& work, Body* body) {
 
 }  // namespace
 
-CUresult make_body(Session& session, const Work& work, wire::GraphNodeKind* kind, Body* body) {
+CUresult make_body(const GraphSources& sources, const Work& work, wire::GraphNodeKind* kind,
+                   Body* body) {
   switch (type_of(work)) {
     case CU_GRAPH_NODE_TYPE_KERNEL:
       *kind = wire::GraphNodeKind::kKernel;
-      return kernel_body(session, std::get<KernelWork>(work), body);
-    case CU_GRAPH_NODE_TYPE_MEMCPY: return copy_body(session, std::get<CopyWork>(work), kind, body);
+      return kernel_body(sources, std::get<KernelWork>(work), body);
+    case CU_GRAPH_NODE_TYPE_MEMCPY: return copy_body(sources, std::get<CopyWork>(work), kind, body);
     case CU_GRAPH_NODE_TYPE_MEMSET:
       *kind = wire::GraphNodeKind::kFill;
       append_value(body, fill_command(std::get<FillWork>(work).parameters, 0));
       return CUDA_SUCCESS;
     case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
       *kind = wire::GraphNodeKind::kEventRecord;
-      return event_body(session, std::get<RecordWork>(work).event, body);
+      return event_body(sources, std::get<RecordWork>(work).event, body);
     case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
       *kind = wire::GraphNodeKind::kEventWait;
-      return event_body(session, std::get<WaitWork>(work).event, body);
+      return event_body(sources, std::get<WaitWork>(work).event, body);
     case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
       values_body(std::get<WordsWork>(work), body);
       *kind = body->empty() ? wire::GraphNodeKind::kEmpty : wire::GraphNodeKind::kValues;
@@ -129,14 +130,10 @@ CUresult make_body(Session& session, const Work& work, wire::GraphNodeKind* kind
 
 // ---- Pageable memory ----------------------------------------------------------------------------
 
-GraphHostCall::~GraphHostCall() {
-  if (slot != kNoSlot) session.callbacks.close_slot(slot);
-  if (block != nullptr) static_cast<void>(session.pinned.release(block));
-}
-
 void run_graph_copy(void* argument) { copy_in_memory(static_cast<GraphHostCall*>(argument)->copy); }
 
-CUresult split_copy(Session& session, const CopyWork& copy, GraphHostCall* call, CopyWork* direct) {
+CUresult split_copy(const GraphSources& sources, const CopyWork& copy, GraphHostCall* call,
+                    CopyWork* direct) {
   const Box& box = copy.box;
   call->copy = copy;
   *direct = copy;
@@ -152,7 +149,7 @@ CUresult split_copy(Session& session, const CopyWork& copy, GraphHostCall* call,
       __builtin_mul_overflow(bytes, box.depth, &bytes)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  OPENMPS_CUDA_CHECK(session.pinned.allocate(nullptr, bytes, 0, &call->block));
+  OPENMPS_CUDA_CHECK(sources.pinned.allocate(nullptr, bytes, 0, &call->block));
   const Side block{.address = reinterpret_cast<uint64_t>(call->block),
                    .place = Place::kPinned,
                    .pitch = box.width,
@@ -218,7 +215,7 @@ CUresult GraphPlan::flatten(const Graph& graph, const Edges& before, Edges* leav
 
 CUresult GraphPlan::add_node(const GraphNode& node, Edges edges, uint32_t* end,
                              const GraphNode** failed) {
-  GraphExec::Place& place = places_[node.handle];
+  GraphPlace& place = places_[node.handle];
   place.type = node.type;
   if (parent_ != 0 && !may_be_in_body(node)) return CUDA_ERROR_NOT_SUPPORTED;
   if (const auto* conditional = std::get_if<ConditionalWork>(&node.work)) {
@@ -231,9 +228,9 @@ CUresult GraphPlan::add_node(const GraphNode& node, Edges edges, uint32_t* end,
     return add_copy(node, *copy, std::move(edges), end);
   }
   if (const auto* host = std::get_if<HostWork>(&node.work)) {
-    auto call = std::make_unique<GraphHostCall>(session_);
+    auto call = std::make_unique<GraphHostCall>(sources_.callbacks, sources_.pinned);
     const CUDA_HOST_NODE_PARAMS& function = host->parameters;
-    OPENMPS_CUDA_CHECK(session_.callbacks.open_slot(
+    OPENMPS_CUDA_CHECK(sources_.callbacks.open_slot(
         HostCall{function.fn, nullptr, nullptr, function.userData}, &call->slot));
     return add_host_call(node, std::move(call), std::move(edges), end);
   }
@@ -248,7 +245,7 @@ CUresult GraphPlan::add_node(const GraphNode& node, Edges edges, uint32_t* end,
   }
   wire::GraphNodeKind kind = wire::GraphNodeKind::kEmpty;
   Body body;
-  OPENMPS_CUDA_CHECK(make_body(session_, node.work, &kind, &body));
+  OPENMPS_CUDA_CHECK(make_body(sources_, node.work, &kind, &body));
   place.kind = kind;
   *end = place.step = append(node, kind, std::move(edges), std::move(body));
   return CUDA_SUCCESS;
@@ -304,16 +301,16 @@ CUresult GraphPlan::add_host_call(const GraphNode& node, std::unique_ptr<GraphHo
 
 CUresult GraphPlan::add_copy(const GraphNode& node, const CopyWork& copy, Edges edges,
                              uint32_t* end) {
-  auto call = std::make_unique<GraphHostCall>(session_);
+  auto call = std::make_unique<GraphHostCall>(sources_.callbacks, sources_.pinned);
   CopyWork direct;
-  OPENMPS_CUDA_CHECK(session_.callbacks.open_slot(
+  OPENMPS_CUDA_CHECK(sources_.callbacks.open_slot(
       HostCall{run_graph_copy, nullptr, nullptr, call.get()}, &call->slot));
-  OPENMPS_CUDA_CHECK(split_copy(session_, copy, call.get(), &direct));
+  OPENMPS_CUDA_CHECK(split_copy(sources_, copy, call.get(), &direct));
   if (direct.box.width == 0) return add_host_call(node, std::move(call), std::move(edges), end);
   wire::GraphNodeKind kind = wire::GraphNodeKind::kCopy;
   Body body;
-  OPENMPS_CUDA_CHECK(copy_body(session_, direct, &kind, &body));
-  GraphExec::Place& place = places_[node.handle];
+  OPENMPS_CUDA_CHECK(copy_body(sources_, direct, &kind, &body));
+  GraphPlace& place = places_[node.handle];
   place.kind = kind;
   if (copy.source.place == Place::kPageable) {
     OPENMPS_CUDA_CHECK(add_host_call(node, std::move(call), std::move(edges), end));

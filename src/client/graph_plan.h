@@ -1,18 +1,83 @@
 // SPDX-License-Identifier: Apache-2.0
 // From a graph to what the worker is told of it: child graphs flattened, nodes in an order in which
 // each comes behind all that it depends on, parameters as bodies of wire commands. Called with
-// session.graph_lock held.
+// Graphs::lock held.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <unordered_map>
 #include <vector>
 
-#include "client/graph_exec.h"
+#include "client/array.h"
+#include "client/callbacks.h"
+#include "client/contexts.h"
+#include "client/event.h"
+#include "client/graph.h"
+#include "client/graph_memory.h"
+#include "client/module.h"
+#include "client/pinned.h"
+#include "client/places.h"
+#include "cuda/abi.h"
+#include "wire/commands.h"
 
 namespace openmps::client {
 
 using Body = std::vector<unsigned char>;
+
+// One call on the host at every launch: the program's function, or one half of a pageable copy.
+struct GraphHostCall {
+  static constexpr uint32_t kNoSlot = ~0u;
+  Callbacks& callbacks;
+  PinnedHeap& pinned;
+  uint32_t slot = kNoSlot;
+  Copy copy;  // between pageable memory and a pinned block of our own
+  void* block = nullptr;
+
+  GraphHostCall(Callbacks& slots, PinnedHeap& blocks) : callbacks(slots), pinned(blocks) {}
+  ~GraphHostCall() {
+    if (slot != kNoSlot) callbacks.close_slot(slot);
+    if (block != nullptr) static_cast<void>(pinned.release(block));
+  }
+  GraphHostCall(const GraphHostCall&) = delete;
+  GraphHostCall& operator=(const GraphHostCall&) = delete;
+};
+
+// What an executable graph needs in this process while it may run.
+struct GraphResources {
+  std::vector<std::unique_ptr<GraphHostCall>> host_calls;
+  std::vector<CUevent> recorded_events;
+  std::vector<std::shared_ptr<GraphBlock>> allocations;
+  std::vector<CUdeviceptr> frees;
+  std::vector<UserObjectReference> user_objects;
+
+  // A launch has more to do here than to send the command.
+  [[nodiscard]] bool needs_attention() const {
+    return !host_calls.empty() || !recorded_events.empty() || !allocations.empty() ||
+           !frees.empty();
+  }
+};
+
+// Where a node of the graph went.
+struct GraphPlace {
+  CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
+  uint32_t step = wire::kNoNode;                           // that carries its parameters
+  wire::GraphNodeKind kind = wire::GraphNodeKind::kEmpty;  // of that step
+  GraphHostCall* host_call = nullptr;                      // of host nodes and pageable copies
+  bool enabled = true;
+};
+
+// What a graph's work is looked up in when it is said to the worker.
+struct GraphSources {
+  const Contexts& contexts;
+  const Modules& modules;
+  const Events& events;
+  const Arrays& arrays;
+  const Places& places;
+  Callbacks& callbacks;
+  PinnedHeap& pinned;
+};
 
 class GraphPlan {
  public:
@@ -24,14 +89,14 @@ class GraphPlan {
     const GraphNode* node = nullptr;
   };
 
-  explicit GraphPlan(Session& session) : session_(session) {}
+  explicit GraphPlan(const GraphSources& sources) : sources_(sources) {}
 
   // `failed`: the node that can't be. Errors: CUDA_ERROR_INVALID_VALUE and
   // CUDA_ERROR_INVALID_HANDLE: it names what is gone; CUDA_ERROR_OUT_OF_MEMORY.
   [[nodiscard]] CUresult add(const Graph& graph, const GraphNode** failed);
 
   [[nodiscard]] const std::vector<Step>& steps() const { return steps_; }
-  std::unordered_map<uint64_t, GraphExec::Place>& places() { return places_; }
+  std::unordered_map<uint64_t, GraphPlace>& places() { return places_; }
   GraphResources& resources() { return resources_; }
 
  private:
@@ -50,21 +115,21 @@ class GraphPlan {
   uint32_t append(const GraphNode& node, wire::GraphNodeKind kind, Edges edges, Body body);
   Edges narrow(const GraphNode& node, Edges edges);
 
-  Session& session_;
+  const GraphSources& sources_;
   std::vector<Step> steps_;
-  std::unordered_map<uint64_t, GraphExec::Place> places_;
+  std::unordered_map<uint64_t, GraphPlace> places_;
   GraphResources resources_;
   uint32_t parent_ = 0;  // the body whose nodes are being added; 0: the graph
   uint32_t bodies_ = 0;  // so far
 };
 
 // The body of a step that runs on the GPU. Errors: as of GraphPlan::add().
-[[nodiscard]] CUresult make_body(Session& session, const Work& work, wire::GraphNodeKind* kind,
-                                 Body* body);
+[[nodiscard]] CUresult make_body(const GraphSources& sources, const Work& work,
+                                 wire::GraphNodeKind* kind, Body* body);
 // A pageable copy's two halves: `direct` is the part that the GPU does (its box is empty if there
 // is none), `call` the other.
-[[nodiscard]] CUresult split_copy(Session& session, const CopyWork& copy, GraphHostCall* call,
-                                  CopyWork* direct);
+[[nodiscard]] CUresult split_copy(const GraphSources& sources, const CopyWork& copy,
+                                  GraphHostCall* call, CopyWork* direct);
 // Carries out the host's half: a CUhostFn whose argument is the GraphHostCall.
 void run_graph_copy(void* call);
 

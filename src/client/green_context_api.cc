@@ -9,8 +9,7 @@
 
 #include "api/client_impl.h"
 #include "client/context.h"
-#include "client/stream.h"
-#include "client/thread_state.h"
+#include "client/enter.h"
 #include "wire/commands.h"
 
 namespace openmps::client {
@@ -144,7 +143,7 @@ CUresult cuGreenCtxCreate(CUgreenCtx* phCtx, CUdevResourceDesc desc, CUdevice de
   if (!session->valid_device(dev)) return CUDA_ERROR_INVALID_DEVICE;
   const ResourceDescriptor* descriptor = session->descriptors.find(desc);
   if (phCtx == nullptr || descriptor == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const std::lock_guard guard(session->context_lock);
+  const std::lock_guard guard(session->contexts.lock);
   GreenContext* green = nullptr;
   OPENMPS_CUDA_CHECK(
       create_green_locked(*session, *descriptor, static_cast<uint32_t>(dev), flags, &green));
@@ -156,7 +155,7 @@ CUresult cuGreenCtxDestroy(CUgreenCtx hCtx) {
   Session* session = nullptr;
   GreenContext* green = nullptr;
   OPENMPS_CUDA_CHECK(find_green(hCtx, &session, &green));
-  const std::lock_guard guard(session->context_lock);
+  const std::lock_guard guard(session->contexts.lock);
   const uint32_t device = green->view->device;
   const CUresult result = destroy_green_locked(*session, green);
   const CUresult released = release_primary_locked(*session, device);
@@ -195,7 +194,7 @@ CUresult cuGreenCtxStreamCreate(CUstream* phStream, CUgreenCtx greenCtx, unsigne
   GreenContext* green = nullptr;
   OPENMPS_CUDA_CHECK(find_green(greenCtx, &session, &green));
   if (flags != CU_STREAM_NON_BLOCKING) return CUDA_ERROR_INVALID_VALUE;
-  return create_stream_for_program(*session, *green->view, flags, priority, phStream);
+  return session->streams.create_for_program(*green->view, flags, priority, phStream);
 }
 
 CUresult cuGreenCtxRecordEvent(CUgreenCtx hCtx, CUevent hEvent) {

@@ -9,6 +9,9 @@
 #include "api/client_hooks.h"
 
 namespace openmps::client {
+
+constinit std::atomic<uint32_t> g_attention{0};
+
 namespace {
 
 constinit thread_local bool t_inside = false;

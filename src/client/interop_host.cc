@@ -7,7 +7,7 @@
 #include "api/client_impl.h"
 #include "client/context.h"
 #include "client/debug.h"
-#include "client/thread_state.h"
+#include "client/enter.h"
 #include "interop/export_tables.h"
 
 namespace openmps::client {
@@ -31,7 +31,7 @@ CUresult primary_context(CUcontext* context, CUdevice device) {
   Session* session = nullptr;
   OPENMPS_CUDA_CHECK(enter_local(&session));
   if (!session->valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
-  *context = session->primary[device]->as<CUcontext>();
+  *context = session->contexts.primary[device]->as<CUcontext>();
   return CUDA_SUCCESS;
 }
 
@@ -83,7 +83,5 @@ constexpr InteropHost kHost = {
 }  // namespace
 
 void install_interop_host() { set_interop_host(&kHost); }
-
-void context_storage_cleared(CUcontext context) { interop_context_destroyed(context); }
 
 }  // namespace openmps::client

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "api/client_impl.h"
-#include "client/thread_state.h"
+#include "client/enter.h"
 
 namespace openmps::client {
 namespace {
@@ -49,7 +49,7 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* pdptr, CUipcMemHandle handle, unsign
   }
   const ShareHandle share = read_handle(handle);
   if (!is_kind(share, ShareKind::kMemory)) return CUDA_ERROR_INVALID_HANDLE;
-  return session->opened.open(*session, share, pdptr);
+  return session->opened.open(share, pdptr);
 }
 
 CUresult cuIpcOpenMemHandle(CUdeviceptr* pdptr, CUipcMemHandle handle, unsigned int Flags) {
@@ -59,7 +59,7 @@ CUresult cuIpcOpenMemHandle(CUdeviceptr* pdptr, CUipcMemHandle handle, unsigned 
 CUresult cuIpcCloseMemHandle(CUdeviceptr dptr) {
   Session* session = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session));
-  return session->opened.close(*session, dptr);
+  return session->opened.close(dptr);
 }
 
 CUresult cuIpcGetEventHandle(CUipcEventHandle* pHandle, CUevent event) {

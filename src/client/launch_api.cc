@@ -8,6 +8,7 @@
 #include <span>
 
 #include "api/client_impl.h"
+#include "client/enter.h"
 #include "client/graph_params.h"
 #include "client/launch_attributes.h"
 #include "client/launch_check.h"
@@ -45,7 +46,7 @@ struct Launch {
 };
 
 CUresult Launch::issue(Session& session, Stream& stream) const {
-  if (session.managed.any()) OPENMPS_CUDA_CHECK(session.managed.send(session, stream));
+  if (session.managed.any()) OPENMPS_CUDA_CHECK(session.managed.send(stream));
   const wire::Launch command = launch_command(function, config, parameters.bytes, stream.id);
   const auto write = [this](unsigned char* tail) {
     const std::span<const CUlaunchAttribute> attributes = config.attributes;
@@ -74,7 +75,7 @@ CUresult launch(CUfunction handle, const LaunchConfiguration& config, CUstream s
   Context* context = nullptr;
   Stream* stream = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session, &context, stream_handle, &stream));
-  Function* function = session->functions.find(handle);
+  Function* function = session->modules.functions.find(handle);
   if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   // A library's kernel runs in any context, a module's function in its own.
   const Context* owner = function->module->context;
@@ -104,8 +105,10 @@ CUresult cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDi
 
 CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** kernelParams,
                           void** extra) {
+  Session* session = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session));
   LaunchAttributes attributes;
-  OPENMPS_CUDA_CHECK(take_attributes(config, &attributes));
+  OPENMPS_CUDA_CHECK(take_attributes(session->events, config, &attributes));
   const LaunchConfiguration taken{{{config->gridDimX, config->gridDimY, config->gridDimZ},
                                    {config->blockDimX, config->blockDimY, config->blockDimZ},
                                    config->sharedMemBytes,

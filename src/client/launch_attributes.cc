@@ -2,17 +2,15 @@
 // Which launch attributes travel. See launch_attributes.h.
 #include "client/launch_attributes.h"
 
+#include "client/check.h"
 #include "client/debug.h"
-#include "client/session.h"
 
 namespace openmps::client {
 namespace {
 
 // On the wire an event is its id (worker/launch.cc).
-CUresult take_event(CUevent* event, LaunchAttributes* taken) {
-  Session* session = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session));
-  Event* object = session->events.find(*event);
+CUresult take_event(const Events& events, CUevent* event, LaunchAttributes* taken) {
+  Event* object = events.find(*event);
   if (object == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if ((object->flags & CU_EVENT_DISABLE_TIMING) == 0) return CUDA_ERROR_NOT_SUPPORTED;
   if (taken->event_count == LaunchAttributes::kMostEvents) return CUDA_ERROR_INVALID_VALUE;
@@ -28,7 +26,8 @@ cuda::Dimensions dimensions(const Dim& dim) {
 
 }  // namespace
 
-CUresult take_attributes(const CUlaunchConfig* config, LaunchAttributes* taken) {
+CUresult take_attributes(const Events& events, const CUlaunchConfig* config,
+                         LaunchAttributes* taken) {
   if (config == nullptr || (config->numAttrs != 0 && config->attrs == nullptr)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
@@ -54,10 +53,10 @@ CUresult take_attributes(const CUlaunchConfig* config, LaunchAttributes* taken) 
         taken->preferred_cluster = dimensions(attribute.value.preferredClusterDim);
         break;
       case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
-        OPENMPS_CUDA_CHECK(take_event(&attribute.value.programmaticEvent.event, taken));
+        OPENMPS_CUDA_CHECK(take_event(events, &attribute.value.programmaticEvent.event, taken));
         break;
       case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
-        OPENMPS_CUDA_CHECK(take_event(&attribute.value.launchCompletionEvent.event, taken));
+        OPENMPS_CUDA_CHECK(take_event(events, &attribute.value.launchCompletionEvent.event, taken));
         break;
       case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
         if (attribute.value.deviceUpdatableKernelNode.deviceUpdatable == 0) continue;

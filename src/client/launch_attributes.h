@@ -3,13 +3,12 @@
 // questions about a launch. Called by the implementations, on the program's threads.
 #pragma once
 
+#include "client/event.h"
 #include "cuda/abi.h"
 #include "cuda/launch_attributes.h"
 #include "wire/commands.h"
 
 namespace openmps::client {
-
-struct Event;
 
 struct LaunchAttributes {
   CUlaunchAttribute list[wire::kMaxLaunchAttributes];
@@ -27,6 +26,7 @@ struct LaunchAttributes {
 // configuration, NULL attributes, or one that launches don't have in CUDA 13.0;
 // CUDA_ERROR_INVALID_HANDLE for an event; CUDA_ERROR_NOT_SUPPORTED: a kernel node that a device
 // updates, an event that takes times. Values are checked with the launch (launch_check.h).
-[[nodiscard]] CUresult take_attributes(const CUlaunchConfig* config, LaunchAttributes* taken);
+[[nodiscard]] CUresult take_attributes(const Events& events, const CUlaunchConfig* config,
+                                       LaunchAttributes* taken);
 
 }  // namespace openmps::client

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "client/session.h"
+#include "client/check.h"
 #include "wire/commands.h"
 
 namespace openmps::client {

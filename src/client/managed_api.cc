@@ -5,8 +5,7 @@
 #include <string.h>
 
 #include "api/client_impl.h"
-#include "client/stream.h"
-#include "client/thread_state.h"
+#include "client/enter.h"
 
 namespace openmps::client {
 namespace {
@@ -131,7 +130,7 @@ CUresult cuMemPrefetchAsync_v2(CUdeviceptr devPtr, size_t count, CUmemLocation l
   OPENMPS_CUDA_CHECK(check_managed(*session, devPtr, count));
   if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
   OPENMPS_CUDA_CHECK(check_location(*session, location));
-  return refuse_capturing(*session, *stream);
+  return session->captures.refuse(*stream);
 }
 
 CUresult cuMemPrefetchAsync(CUdeviceptr devPtr, size_t count, CUdevice dstDevice,

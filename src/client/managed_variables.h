@@ -14,36 +14,39 @@
 #include <vector>
 
 #include "base/shared_memory.h"
+#include "client/contexts.h"
+#include "client/objects.h"
+#include "client/stream.h"
+#include "client/transfer.h"
 #include "cuda/abi.h"
 
 namespace openmps::client {
 
-struct Module;
-struct Session;
-struct Stream;
-
 class ManagedVariables {
  public:
+  ManagedVariables(const Contexts& contexts, Streams& streams, Transfers& transfers)
+      : contexts_(contexts), streams_(streams), transfers_(transfers) {}
+
   // False in nearly every program, at the cost of one load.
   [[nodiscard]] bool any() const { return any_.load(std::memory_order_relaxed); }
 
   // The variable of a module at this address gets its memory here, with its present contents; does
   // nothing if it has it. Errors: CUDA_ERROR_OUT_OF_MEMORY: something of this process lies at the
   // address; those of a copy.
-  [[nodiscard]] CUresult add(Session& session, const Module* module, uint64_t address,
-                             uint64_t bytes);
+  [[nodiscard]] CUresult add(const Module* module, uint64_t address, uint64_t bytes);
   // The module goes, and its variables' memory with it.
   void remove(const Module* module);
   [[nodiscard]] bool contains(uint64_t address) const;
 
   // Before work is given to `stream`: what the program has changed goes ahead of it.
-  [[nodiscard]] CUresult send(Session& session, Stream& stream);
+  [[nodiscard]] CUresult send(Stream& stream);
   // The program has synchronised: what the device has changed becomes visible. Bytes that the
   // program has changed since the last send() keep their value.
-  [[nodiscard]] CUresult fetch(Session& session);
-  // fetch(), if the question whether work is done was answered with CUDA_SUCCESS.
-  [[nodiscard]] CUresult fetch_after(Session& session, CUresult result) {
-    return result == CUDA_SUCCESS && any() ? fetch(session) : result;
+  [[nodiscard]] CUresult fetch();
+  // What every synchronisation of the program ends with, and every question whether work is done:
+  // fetch(), if the answer is CUDA_SUCCESS. Returns `result`, or why they could not be brought.
+  [[nodiscard]] CUresult fetch_after(CUresult result) {
+    return result == CUDA_SUCCESS && any() ? fetch() : result;
   }
 
  private:
@@ -56,19 +59,19 @@ class ManagedVariables {
   };
 
   CUresult give_pages(Variable* variable);
-  CUresult fetch_locked(Session& session, Stream& stream, Variable& variable);
-  CUresult own_stream(Session& session, Stream** stream);
+  CUresult fetch_locked(Stream& stream, Variable& variable);
+  CUresult own_stream(Stream** stream);
+
+  const Contexts& contexts_;
+  Streams& streams_;
+  Transfers& transfers_;
 
   std::atomic<bool> any_{false};
   mutable std::mutex lock_;
   std::vector<Variable> variables_;
   std::vector<std::byte> fresh_;  // a piece of a variable, as the device has it
   // For what is read back: it must not wait for work that the program has not waited for.
-  CUstream stream_ = nullptr;
+  uint64_t stream_ = 0;
 };
-
-// What every synchronisation of the program ends with: output of kernels, managed variables.
-// Returns `result`, or why the variables could not be brought.
-[[nodiscard]] CUresult synchronised(Session& session, CUresult result);
 
 }  // namespace openmps::client

@@ -4,8 +4,7 @@
 #include <algorithm>
 
 #include "api/client_impl.h"
-#include "client/stream.h"
-#include "client/thread_state.h"
+#include "client/enter.h"
 
 namespace openmps::client {
 namespace {
@@ -15,7 +14,7 @@ constexpr size_t kPitchBytes = 512;
 
 // Freeing waits for the GPU, as CUDA does, and with no lock held: a program may free what its
 // queued kernels still use.
-CUresult wait_for_device(Session& session) { return synchronize(session, nullptr); }
+CUresult wait_for_device(Session& session) { return session.synchronize(nullptr); }
 
 CUresult allocate_host(void** pointer, size_t bytes, unsigned int flags) {
   Session* session = nullptr;

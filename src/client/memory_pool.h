@@ -6,13 +6,12 @@
 #include <atomic>
 #include <cstdint>
 
+#include "client/devices.h"
 #include "client/handle_table.h"
 #include "client/memory.h"
 #include "cuda/abi.h"
 
 namespace openmps::client {
-
-struct Session;
 
 struct MemoryPool : Object {
   uint32_t device = 0;     // the program's ordinal
@@ -26,7 +25,29 @@ struct MemoryPool : Object {
   std::atomic<int> reuse_internal{1};
 };
 
-// The pool that each device begins with; called once at connect.
-void create_default_pools(Session& session);
+class MemoryPools : public HandleTable<MemoryPool> {
+ public:
+  // With the pool that each device begins with.
+  MemoryPools(const Devices& devices, DeviceMemory& memory)
+      : HandleTable<MemoryPool>(HandleKind::kMemoryPool) {
+    for (uint32_t device = 0; device < devices.size(); ++device) {
+      defaults[device] = add(device, memory.add_arena(devices[device], 0));
+      current[device].store(defaults[device]);
+    }
+  }
+
+  // nullptr: the limit of objects is reached.
+  MemoryPool* add(uint32_t device, Arena* arena) {
+    MemoryPool* pool = allocate();
+    if (pool == nullptr) return nullptr;
+    pool->device = device;
+    pool->arena = arena;
+    publish(pool);
+    return pool;
+  }
+
+  MemoryPool* defaults[wire::kMaxDevices] = {};  // by the program's ordinal
+  std::atomic<MemoryPool*> current[wire::kMaxDevices] = {};
+};
 
 }  // namespace openmps::client

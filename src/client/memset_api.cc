@@ -2,6 +2,7 @@
 // cuMemset*: one command each, checked against the allocation. Implementations behind the generated
 // entry points, on the program's threads.
 #include "api/client_impl.h"
+#include "client/enter.h"
 #include "client/submit.h"
 #include "client/transfer.h"
 #include "client/work_check.h"
@@ -20,12 +21,12 @@ struct Fill : FillWork {
     return CUDA_SUCCESS;
   }
   CUresult issue(Session& session, Stream& stream) const {
-    OPENMPS_CUDA_CHECK(check_fill(session, parameters));
+    OPENMPS_CUDA_CHECK(check_fill(session.places, parameters));
     const bool pinned = session.pinned.in_heap(parameters.dst);
-    OPENMPS_CUDA_CHECK(push_work(session, stream, fill_command(parameters, stream.id)));
+    OPENMPS_CUDA_CHECK(session.streams.push(stream, fill_command(parameters, stream.id)));
     // CUDA's synchronous fills return at once, except for host memory.
-    return wait && (pinned || ends_before_return(session, stream, parameters.dst))
-               ? synchronize_stream(session, stream)
+    return wait && (pinned || session.places.ends_before_return(stream, parameters.dst))
+               ? session.synchronize(stream)
                : CUDA_SUCCESS;
   }
 };

@@ -10,9 +10,8 @@
 #include <algorithm>
 
 #include "base/unique_fd.h"
-#include "client/context.h"
+#include "client/check.h"
 #include "client/debug.h"
-#include "client/thread_state.h"
 
 namespace openmps::client {
 namespace {
@@ -23,19 +22,21 @@ constexpr uint64_t kLibraryDistance =
     (static_cast<uint64_t>(HandleKind::kLibrary) - static_cast<uint64_t>(HandleKind::kModule))
     << kTypeShift;
 
+}  // namespace
+
 // Chunks are answered one by one: a piece is free again when its answer has come, and a round trip
 // is nothing beside copying half a megabyte.
-CUresult send_blob(Session& session, const Image& image, wire::Id blob) {
+CUresult Modules::send_blob(const Image& image, wire::Id blob) {
   const uint64_t total = image.wire_bytes();
-  OPENMPS_CUDA_CHECK(session.channel.push(wire::BlobBegin{total, blob}));
+  OPENMPS_CUDA_CHECK(channel_.push(wire::BlobBegin{total, blob}));
   for (uint64_t offset = 0; offset < total;) {
     Staging::Piece piece;
     const uint64_t bytes = std::min(total - offset, kLargePieceBytes);
-    OPENMPS_CUDA_CHECK(session.staging.acquire(bytes, &piece));
+    OPENMPS_CUDA_CHECK(staging_.acquire(bytes, &piece));
     image.copy(offset, bytes, piece.data);
-    const CUresult result = session.channel.call(
-        wire::BlobData{blob, static_cast<uint32_t>(bytes), offset, piece.address()});
-    session.staging.release(piece);
+    const CUresult result =
+        channel_.call(wire::BlobData{blob, static_cast<uint32_t>(bytes), offset, piece.address()});
+    staging_.release(piece);
     OPENMPS_CUDA_CHECK(result);
     offset += bytes;
   }
@@ -43,15 +44,15 @@ CUresult send_blob(Session& session, const Image& image, wire::Id blob) {
 }
 
 // The load itself, with the image sent just before. Fills the logs.
-CUresult load_blob(Session& session, Module& module, uint32_t device, wire::Id blob,
-                   const JitOptions& options) {
+CUresult Modules::load_blob(Module& module, uint32_t device, wire::Id blob,
+                            const JitOptions& options) {
   const wire::ModuleLoad command{.module = module.id,
                                  .blob = blob,
                                  .device = device,
                                  .kind = module.kind,
                                  .log_bytes = std::max(options.info_bytes, options.error_bytes)};
   wire::ReplyOf<wire::ModuleLoad> reply;
-  const CUresult result = session.channel.call(command, {options.scalars}, &reply);
+  const CUresult result = channel_.call(command, {options.scalars}, &reply);
   const auto [info, error] = reply.tail();
   copy_jit_logs(options, info, error);
   if (result != CUDA_SUCCESS) {
@@ -61,18 +62,16 @@ CUresult load_blob(Session& session, Module& module, uint32_t device, wire::Id b
   return result;
 }
 
-CUresult send_and_load(Session& session, Module& module, uint32_t device, const Image& image,
-                       const JitOptions& options) {
+CUresult Modules::send_and_load(Module& module, uint32_t device, const Image& image,
+                                const JitOptions& options) {
   wire::Id blob = 0;
-  OPENMPS_CUDA_CHECK(send_image(session, image, &blob));
-  return load_blob(session, module, device, blob, options);
+  OPENMPS_CUDA_CHECK(send_image(image, &blob));
+  return load_blob(module, device, blob, options);
 }
 
-uint32_t device_of(const Session& session, const Module& module) {
-  return module.context != nullptr ? module.context->wire_device : session.devices[0];
+uint32_t Modules::device_of(const Module& module) const {
+  return module.context != nullptr ? module.context->wire_device : devices_[0];
 }
-
-}  // namespace
 
 CUresult read_image_file(const char* name, std::vector<std::byte>* contents) {
   const UniqueFd file(open(name, O_RDONLY | O_CLOEXEC));
@@ -89,68 +88,63 @@ CUresult read_image_file(const char* name, std::vector<std::byte>* contents) {
   return CUDA_SUCCESS;
 }
 
-CUresult send_image(Session& session, const Image& image, wire::Id* blob) {
+CUresult Modules::send_image(const Image& image, wire::Id* blob) {
   // Of blobs few are under way at a time: an id comes round long after its first blob was loaded.
-  *blob = session.next_blob.fetch_add(1, std::memory_order_relaxed) % wire::kMaxObjects + 1;
-  return send_blob(session, image, *blob);
+  *blob = next_blob_.fetch_add(1, std::memory_order_relaxed) % wire::kMaxObjects + 1;
+  return send_blob(image, *blob);
 }
 
-CUresult load_module(Session& session, Context* context, wire::ModuleKind kind, const Image& image,
-                     const JitOptions& options, Module** module) {
-  Module* made = session.modules.allocate();
+CUresult Modules::load(Context* context, wire::ModuleKind kind, const Image& image,
+                       const JitOptions& options, Module** module) {
+  Module* made = allocate();
   if (made == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   made->context = context != nullptr ? context->owner() : nullptr;
   made->kind = kind;
-  const CUresult result = send_and_load(session, *made, device_of(session, *made), image, options);
+  const CUresult result = send_and_load(*made, device_of(*made), image, options);
   if (result != CUDA_SUCCESS) {
-    session.modules.recycle(made);
+    recycle(made);
     return result;
   }
   made->loaded.store(true, std::memory_order_relaxed);
-  session.modules.publish(made);
+  publish(made);
   *module = made;
   return CUDA_SUCCESS;
 }
 
-CUresult defer_library(Session& session, Image image, Module** module) {
-  Module* made = session.modules.allocate();
+CUresult Modules::defer_library(Image image, Module** module) {
+  Module* made = allocate();
   if (made == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   made->kind = wire::ModuleKind::kLibrary;
   made->image = std::move(image);
-  session.modules.publish(made);
+  publish(made);
   *module = made;
   return CUDA_SUCCESS;
 }
 
-CUresult ensure_loaded(Session& session, Module& module) {
+CUresult Modules::ensure_loaded(Module& module) {
   if (module.loaded.load(std::memory_order_acquire)) return CUDA_SUCCESS;
   std::lock_guard guard(module.lock);
   if (module.loaded.load(std::memory_order_relaxed)) return CUDA_SUCCESS;
-  OPENMPS_CUDA_CHECK(
-      send_and_load(session, module, device_of(session, module), module.image, JitOptions{}));
+  OPENMPS_CUDA_CHECK(send_and_load(module, device_of(module), module.image, JitOptions{}));
   module.loaded.store(true, std::memory_order_release);
   return CUDA_SUCCESS;
 }
 
-namespace {
-
 // Asks the worker; the caller holds the module's lock.
-CUresult request_function(Session& session, Module& module, const std::string& name,
-                          Function** function) {
-  Function* made = session.functions.allocate();
+CUresult Modules::request_function(Module& module, const std::string& name, Function** function) {
+  Function* made = functions.allocate();
   if (made == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   // A library's kernel is loaded where it will most likely run.
   Context* current = nullptr;
-  const bool here = module.context == nullptr && current_context(session, &current) == CUDA_SUCCESS;
-  const wire::GetFunction command{
-      .module = module.id,
-      .function = made->id,
-      .kind = module.kind,
-      .device = here ? current->wire_device : device_of(session, module)};
+  const bool here = module.context == nullptr && contexts_.current(&current) == CUDA_SUCCESS;
+  const wire::GetFunction command{.module = module.id,
+                                  .function = made->id,
+                                  .kind = module.kind,
+                                  .device = here ? current->wire_device : device_of(module)};
   wire::ReplyOf<wire::GetFunction> reply;
-  const CUresult result = session.channel.call(command, {name}, &reply);
+  const CUresult result = channel_.call(command, {name}, &reply);
   if (result != CUDA_SUCCESS) {
-    session.functions.recycle(made);
+    functions.recycle(made);
     return result;
   }
   made->module = &module;
@@ -160,36 +154,34 @@ CUresult request_function(Session& session, Module& module, const std::string& n
   made->name = name;
   memcpy(made->attributes, reply->attributes, sizeof(made->attributes));
   made->prints = (reply->flags & wire::kFunctionPrints) != 0;
-  if (made->prints) session.output.found_printing_function();
+  if (made->prints) output_.found_printing_function();
   made->parameter_bytes = reply->parameter_bytes;
   const auto layout = reply.tail().parameters;
   made->parameters.assign(layout.begin(), layout.end());
-  session.functions.publish(made);
+  functions.publish(made);
   *function = made;
   return CUDA_SUCCESS;
 }
 
-}  // namespace
-
-CUresult get_function(Session& session, Module& module, const char* name, Function** function) {
+CUresult Modules::get_function(Module& module, const char* name, Function** function) {
   if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (strlen(name) >= wire::kMaxNameBytes) return CUDA_ERROR_NOT_FOUND;
-  OPENMPS_CUDA_CHECK(ensure_loaded(session, module));
+  OPENMPS_CUDA_CHECK(ensure_loaded(module));
   std::lock_guard guard(module.lock);
   if (const auto known = module.functions.find(name); known != module.functions.end()) {
     *function = known->second;
     return CUDA_SUCCESS;
   }
-  OPENMPS_CUDA_CHECK(request_function(session, module, name, function));
+  OPENMPS_CUDA_CHECK(request_function(module, name, function));
   module.functions.emplace(name, *function);
   return CUDA_SUCCESS;
 }
 
-CUresult get_global(Session& session, Module& module, Context* current, const char* name,
-                    SymbolKind kind, wire::GetGlobal::Reply* global) {
+CUresult Modules::get_global(Module& module, Context* current, const char* name, SymbolKind kind,
+                             wire::GetGlobal::Reply* global) {
   if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (strlen(name) >= wire::kMaxNameBytes) return CUDA_ERROR_NOT_FOUND;
-  OPENMPS_CUDA_CHECK(ensure_loaded(session, module));
+  OPENMPS_CUDA_CHECK(ensure_loaded(module));
   std::lock_guard guard(module.lock);
   Context* context = module.context != nullptr ? module.context : current;
   const auto key = std::make_pair(context->device, std::string(name));
@@ -202,21 +194,21 @@ CUresult get_global(Session& session, Module& module, Context* current, const ch
                                 .device = context->wire_device,
                                 .managed = kind == SymbolKind::kManaged ? 1u : 0u};
   wire::ReplyOf<wire::GetGlobal> reply;
-  OPENMPS_CUDA_CHECK(session.channel.call(command, {name}, &reply));
+  OPENMPS_CUDA_CHECK(channel_.call(command, {name}, &reply));
   *global = *reply;
-  session.memory.add_global(context->owner(), context->device, global->address, global->bytes);
+  memory_.add_global(context->owner(), context->device, global->address, global->bytes);
   module.globals.emplace(key, *global);
   return kind == SymbolKind::kManaged || global->managed != 0
-             ? session.managed.add(session, &module, global->address, global->bytes)
+             ? managed_.add(&module, global->address, global->bytes)
              : CUDA_SUCCESS;
 }
 
-CUresult function_names(Session& session, Module& module, std::vector<std::string>* names) {
-  OPENMPS_CUDA_CHECK(ensure_loaded(session, module));
+CUresult Modules::function_names(Module& module, std::vector<std::string>* names) {
+  OPENMPS_CUDA_CHECK(ensure_loaded(module));
   names->clear();
   for (;;) {
     wire::ReplyOf<wire::ModuleFunctions> head;
-    OPENMPS_CUDA_CHECK(session.channel.call(
+    OPENMPS_CUDA_CHECK(channel_.call(
         wire::ModuleFunctions{module.id, static_cast<uint32_t>(names->size())}, {}, &head));
     std::string_view text = head.tail().text;
     for (uint32_t i = 0; i < head->names; ++i) {
@@ -230,23 +222,23 @@ CUresult function_names(Session& session, Module& module, std::vector<std::strin
   }
 }
 
-CUresult unload_module(Session& session, Module* module) {
-  if (!session.modules.retire(module)) return CUDA_ERROR_INVALID_HANDLE;
+CUresult Modules::unload(Module* module) {
+  if (!retire(module)) return CUDA_ERROR_INVALID_HANDLE;
   std::vector<Function*> retired;
   for (const auto& [name, function] : module->functions) {
-    if (session.functions.retire(function)) retired.push_back(function);
+    if (functions.retire(function)) retired.push_back(function);
   }
   for (const auto& [key, global] : module->globals) {
-    session.memory.remove_global(global.address);
+    memory_.remove_global(global.address);
   }
-  session.managed.remove(module);
+  managed_.remove(module);
   CUresult result = CUDA_SUCCESS;
   if (module->loaded.load(std::memory_order_relaxed)) {
-    result = session.channel.push(wire::ModuleUnload{module->id});
+    result = channel_.push(wire::ModuleUnload{module->id});
   }
   // Ids are free once the unload is in the ring, not before.
-  for (Function* function : retired) session.functions.recycle(function);
-  session.modules.recycle(module);
+  for (Function* function : retired) functions.recycle(function);
+  recycle(module);
   return result;
 }
 
@@ -254,12 +246,12 @@ CUlibrary library_handle(const Module& module) {
   return reinterpret_cast<CUlibrary>(module.handle + kLibraryDistance);
 }
 
-Module* find_library(Session& session, CUlibrary handle) {
+Module* Modules::find_library(CUlibrary handle) const {
   const auto value = reinterpret_cast<uint64_t>(handle);
   if (value >> kTypeShift != kHandleTag + static_cast<uint64_t>(HandleKind::kLibrary)) {
     return nullptr;
   }
-  Module* module = session.modules.find(value - kLibraryDistance);
+  Module* module = find(value - kLibraryDistance);
   return module != nullptr && module->kind == wire::ModuleKind::kLibrary ? module : nullptr;
 }
 

@@ -7,8 +7,8 @@
 #include "api/client_impl.h"
 #include "client/context.h"
 #include "client/debug.h"
+#include "client/enter.h"
 #include "client/module.h"
-#include "client/thread_state.h"
 
 namespace openmps::client {
 namespace {
@@ -41,7 +41,7 @@ CUresult load(CUmodule* handle, const Image& image, const JitOptions& options) {
   OPENMPS_CUDA_CHECK(enter(&session, &context));
   Module* module = nullptr;
   OPENMPS_CUDA_CHECK(
-      load_module(*session, context, wire::ModuleKind::kModule, image, options, &module));
+      session->modules.load(context, wire::ModuleKind::kModule, image, options, &module));
   *handle = module->as<CUmodule>();
   return CUDA_SUCCESS;
 }
@@ -54,7 +54,7 @@ CUresult find_module(CUmodule handle, Session** session, Module** module) {
 
 CUresult find_library(CUlibrary handle, Session** session, Module** module) {
   OPENMPS_CUDA_CHECK(enter(session));
-  *module = find_library(**session, handle);
+  *module = (*session)->modules.find_library(handle);
   return *module != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
@@ -64,11 +64,11 @@ CUresult global_of(Session& session, Module& module, const char* name, SymbolKin
   wire::GetGlobal::Reply global{};
   // A managed variable is one for all devices, and needs no context.
   if (kind == SymbolKind::kManaged) {
-    context = session.primary[0];
+    context = session.contexts.primary[0];
   } else {
-    OPENMPS_CUDA_CHECK(current_context(session, &context));
+    OPENMPS_CUDA_CHECK(session.contexts.current(&context));
   }
-  OPENMPS_CUDA_CHECK(get_global(session, module, context, name, kind, &global));
+  OPENMPS_CUDA_CHECK(session.modules.get_global(module, context, name, kind, &global));
   if (address != nullptr) *address = global.address;
   if (bytes != nullptr) *bytes = global.bytes;
   return CUDA_SUCCESS;
@@ -76,7 +76,7 @@ CUresult global_of(Session& session, Module& module, const char* name, SymbolKin
 
 CUresult symbol_count(Session& session, Module& module, unsigned int* functions) {
   if (functions == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  OPENMPS_CUDA_CHECK(ensure_loaded(session, module));
+  OPENMPS_CUDA_CHECK(session.modules.ensure_loaded(module));
   wire::ModuleSymbols::Reply reply{};
   OPENMPS_CUDA_CHECK(session.channel.call(wire::ModuleSymbols{module.id}, &reply));
   *functions = reply.functions;
@@ -88,10 +88,10 @@ template <typename Handle>
 CUresult enumerate(Session& session, Module& module, Handle* handles, unsigned int count) {
   if (handles == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::vector<std::string> names;
-  OPENMPS_CUDA_CHECK(function_names(session, module, &names));
+  OPENMPS_CUDA_CHECK(session.modules.function_names(module, &names));
   for (size_t i = 0; i < names.size() && i < count; ++i) {
     Function* function = nullptr;
-    OPENMPS_CUDA_CHECK(get_function(session, module, names[i].c_str(), &function));
+    OPENMPS_CUDA_CHECK(session.modules.get_function(module, names[i].c_str(), &function));
     handles[i] = function->as<Handle>();
   }
   return CUDA_SUCCESS;
@@ -142,7 +142,7 @@ CUresult cuModuleUnload(CUmodule hmod) {
   OPENMPS_CUDA_CHECK(find_module(hmod, &session, &module));
   if (module->kind == wire::ModuleKind::kLibrary) return CUDA_ERROR_NOT_PERMITTED;
   OPENMPS_CUDA_CHECK(check_unsafe(*session));
-  return session->output.show(unload_module(*session, module));
+  return session->output.show(session->modules.unload(module));
 }
 
 CUresult cuModuleGetFunction(CUfunction* hfunc, CUmodule hmod, const char* name) {
@@ -151,7 +151,7 @@ CUresult cuModuleGetFunction(CUfunction* hfunc, CUmodule hmod, const char* name)
   OPENMPS_CUDA_CHECK(find_module(hmod, &session, &module));
   if (hfunc == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Function* function = nullptr;
-  OPENMPS_CUDA_CHECK(get_function(*session, *module, name, &function));
+  OPENMPS_CUDA_CHECK(session->modules.get_function(*module, name, &function));
   *hfunc = function->as<CUfunction>();
   return CUDA_SUCCESS;
 }
@@ -201,10 +201,10 @@ CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option* j
   OPENMPS_CUDA_CHECK(image_of(code, &image));
   Module* module = nullptr;
   if (numJitOptions == 0 && preserved(numLibraryOptions, libraryOptions, libraryOptionValues)) {
-    OPENMPS_CUDA_CHECK(defer_library(*session, std::move(image), &module));
+    OPENMPS_CUDA_CHECK(session->modules.defer_library(std::move(image), &module));
   } else {
     OPENMPS_CUDA_CHECK(
-        load_module(*session, nullptr, wire::ModuleKind::kLibrary, image, jit, &module));
+        session->modules.load(nullptr, wire::ModuleKind::kLibrary, image, jit, &module));
   }
   *library = library_handle(*module);
   return CUDA_SUCCESS;
@@ -223,7 +223,7 @@ CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* fileName, CUjit_o
   OPENMPS_CUDA_CHECK(image_of_file(fileName, &contents, &image));
   Module* module = nullptr;
   OPENMPS_CUDA_CHECK(
-      load_module(*session, nullptr, wire::ModuleKind::kLibrary, image, jit, &module));
+      session->modules.load(nullptr, wire::ModuleKind::kLibrary, image, jit, &module));
   *library = library_handle(*module);
   return CUDA_SUCCESS;
 }
@@ -233,7 +233,7 @@ CUresult cuLibraryUnload(CUlibrary library) {
   Module* module = nullptr;
   OPENMPS_CUDA_CHECK(find_library(library, &session, &module));
   OPENMPS_CUDA_CHECK(check_unsafe(*session));
-  return unload_module(*session, module);
+  return session->modules.unload(module);
 }
 
 CUresult cuLibraryGetKernel(CUkernel* pKernel, CUlibrary library, const char* name) {
@@ -242,7 +242,7 @@ CUresult cuLibraryGetKernel(CUkernel* pKernel, CUlibrary library, const char* na
   OPENMPS_CUDA_CHECK(find_library(library, &session, &module));
   if (pKernel == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Function* function = nullptr;
-  OPENMPS_CUDA_CHECK(get_function(*session, *module, name, &function));
+  OPENMPS_CUDA_CHECK(session->modules.get_function(*module, name, &function));
   *pKernel = function->as<CUkernel>();
   return CUDA_SUCCESS;
 }
@@ -252,7 +252,7 @@ CUresult cuLibraryGetModule(CUmodule* pMod, CUlibrary library) {
   Module* module = nullptr;
   OPENMPS_CUDA_CHECK(find_library(library, &session, &module));
   if (pMod == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  OPENMPS_CUDA_CHECK(ensure_loaded(*session, *module));
+  OPENMPS_CUDA_CHECK(session->modules.ensure_loaded(*module));
   *pMod = module->as<CUmodule>();
   return CUDA_SUCCESS;
 }

@@ -14,7 +14,6 @@
 #include <utility>
 #include <vector>
 
-#include "client/fence.h"
 #include "client/handle_table.h"
 #include "client/image.h"
 #include "client/jit_options.h"
@@ -27,6 +26,7 @@
 namespace openmps::client {
 
 struct GreenContext;
+struct Stream;
 
 struct Context : Object {
   // Who owns what is made while this is current: of a green context's, the primary context.
@@ -51,7 +51,7 @@ struct Context : Object {
   // own, everything else is the primary context's.
   GreenContext* green = nullptr;
   Context* parent = nullptr;
-  // Streams that the program does not know, made at first use (context_event_api.cc): where events
+  // Streams that the program does not know, made at first use (event_api.cc): where events
   // of the whole context are recorded, and behind what its later work comes.
   std::atomic<Stream*> gathering{nullptr};
   std::atomic<Stream*> barrier{nullptr};
@@ -78,7 +78,7 @@ struct Stream : Object {
   // Its green context was destroyed: nothing can be done with it but destroying it.
   std::atomic<bool> detached{false};
   unsigned long long unique_id = 0;
-  cuda::StreamAttributes attributes;  // guarded by Session::stream_lock
+  cuda::StreamAttributes attributes;  // guarded by Streams::lock
   // Fence state: written under the channel's order (fence.h).
   uint32_t fence_slot = 0;
   std::atomic<uint64_t> sequence{0};  // value of the last fence that was pushed

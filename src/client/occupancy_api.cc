@@ -5,15 +5,15 @@
 
 #include "api/client_impl.h"
 #include "client/context.h"
+#include "client/enter.h"
 #include "client/launch_attributes.h"
-#include "client/thread_state.h"
 
 namespace openmps::client {
 namespace {
 
 CUresult find_function(CUfunction handle, Session** session, Function** function) {
   OPENMPS_CUDA_CHECK(enter(session));
-  *function = (*session)->functions.find(handle);
+  *function = (*session)->modules.functions.find(handle);
   return *function != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
@@ -34,7 +34,7 @@ CUresult cluster_occupancy(CUfunction handle, const CUlaunchConfig* config,
   OPENMPS_CUDA_CHECK(find_function(handle, &session, &function));
   if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
   LaunchAttributes attributes;
-  OPENMPS_CUDA_CHECK(take_attributes(config, &attributes));
+  OPENMPS_CUDA_CHECK(take_attributes(session->events, config, &attributes));
   const wire::ClusterOccupancy command{function->id,
                                        query,
                                        {config->gridDimX, config->gridDimY, config->gridDimZ},
@@ -79,7 +79,7 @@ CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int* minGridSize, int* blockS
   Session* session = nullptr;
   Context* context = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session, &context));
-  const Function* function = session->functions.find(func);
+  const Function* function = session->modules.functions.find(func);
   if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (minGridSize == nullptr || blockSize == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const int32_t* device = session->device(context->device).attribute;
@@ -119,7 +119,7 @@ CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t* dynamicSmemSize, CUfunc
   Function* function = nullptr;
   Context* context = nullptr;
   OPENMPS_CUDA_CHECK(find_function(func, &session, &function));
-  OPENMPS_CUDA_CHECK(current_context(*session, &context));
+  OPENMPS_CUDA_CHECK(session->contexts.current(&context));
   wire::SharedMemoryRoom::Reply reply;
   OPENMPS_CUDA_CHECK(session->channel.call(
       wire::SharedMemoryRoom{function->id, numBlocks, blockSize, context->wire_device}, &reply));

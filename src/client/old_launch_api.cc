@@ -20,7 +20,7 @@ template <typename Use>
 CUresult with_settings(CUfunction handle, Use&& use) {
   Session* session = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session));
-  Function* function = session->functions.find(handle);
+  Function* function = session->modules.functions.find(handle);
   if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   const std::lock_guard guard(g_lock);
   if (function->old_launch == nullptr) function->old_launch = std::make_unique<OldLaunch>();

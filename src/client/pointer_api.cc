@@ -5,8 +5,7 @@
 #include <string.h>
 
 #include "api/client_impl.h"
-#include "client/stream.h"
-#include "client/thread_state.h"
+#include "client/enter.h"
 #include "cuda/devices.h"
 
 namespace openmps::client {

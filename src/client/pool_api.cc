@@ -11,9 +11,9 @@
 
 #include "api/client_impl.h"
 #include "base/shared_memory.h"
+#include "client/enter.h"
 #include "client/graph_params.h"
 #include "client/submit.h"
-#include "client/thread_state.h"
 
 namespace openmps::client {
 namespace {
@@ -41,15 +41,6 @@ CUresult find_own_pool(CUmemoryPool handle, Session** session, MemoryPool** pool
   return (*pool)->arena != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-MemoryPool* add_pool(Session& session, uint32_t device, Arena* arena) {
-  MemoryPool* pool = session.pools.allocate();
-  if (pool == nullptr) return nullptr;
-  pool->device = device;
-  pool->arena = arena;
-  session.pools.publish(pool);
-  return pool;
-}
-
 // ---- Allocations and frees in stream order ------------------------------------------------------
 
 struct Allocation {
@@ -71,8 +62,10 @@ struct Allocation {
   CUresult issue(Session& session, Stream& stream) const {
     OPENMPS_CUDA_CHECK(check_unsafe(session));
     if (bytes == 0) return CUDA_SUCCESS;
-    const MemoryPool& from = pool != nullptr ? *pool : *session.current_pool[context.device].load();
-    Context& owner = from.device == context.device ? context : *session.primary[from.device];
+    const MemoryPool& from =
+        pool != nullptr ? *pool : *session.pools.current[context.device].load();
+    Context& owner =
+        from.device == context.device ? context : *session.contexts.primary[from.device];
     return session.memory.allocate_async(owner, *from.arena, from.handle, stream, bytes, address);
   }
 };
@@ -85,7 +78,7 @@ struct Free : FreeWork {
   CUresult issue(Session& session, Stream& stream) const {
     OPENMPS_CUDA_CHECK(check_unsafe(session));
     // What was imported from a pool is freed like what was allocated.
-    if (session.opened.contains(address)) return session.opened.close(session, address);
+    if (session.opened.contains(address)) return session.opened.close(address);
     // What a graph's launch left to the program is the graph's.
     const bool of_graph = session.graph_memory.owns(address);
     DeviceMemory::Entry entry;
@@ -132,7 +125,7 @@ CUresult find_location(const CUmemLocation* location, CUmemAllocationType type, 
 
 CUresult set_current(Session& session, uint32_t device, MemoryPool* pool) {
   if (pool->device != device || pool->arena == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  session.current_pool[device].store(pool);
+  session.pools.current[device].store(pool);
   return CUDA_SUCCESS;
 }
 
@@ -165,15 +158,6 @@ CUresult number_of(const Session& session, const MemoryPool& pool, CUmemPool_att
 
 }  // namespace
 
-void create_default_pools(Session& session) {
-  for (uint32_t device = 0; device < session.device_count(); ++device) {
-    MemoryPool* pool =
-        add_pool(session, device, session.memory.add_arena(session.devices[device], 0));
-    session.default_pool[device] = pool;
-    session.current_pool[device].store(pool);
-  }
-}
-
 namespace impl {
 
 // ---- Which pool -------------------------------------------------------------------------------
@@ -183,7 +167,7 @@ CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool_out, CUdevice dev) {
   OPENMPS_CUDA_CHECK(enter_local(&session));
   if (!session->valid_device(dev)) return CUDA_ERROR_INVALID_DEVICE;
   if (pool_out == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *pool_out = session->default_pool[dev]->as<CUmemoryPool>();
+  *pool_out = session->pools.defaults[dev]->as<CUmemoryPool>();
   return CUDA_SUCCESS;
 }
 
@@ -192,7 +176,7 @@ CUresult cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice dev) {
   OPENMPS_CUDA_CHECK(enter_local(&session));
   if (!session->valid_device(dev)) return CUDA_ERROR_INVALID_DEVICE;
   if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *pool = session->current_pool[dev].load()->as<CUmemoryPool>();
+  *pool = session->pools.current[dev].load()->as<CUmemoryPool>();
   return CUDA_SUCCESS;
 }
 
@@ -244,7 +228,7 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* poolProps) {
   if (!session->valid_device(poolProps->location.id)) return CUDA_ERROR_INVALID_DEVICE;
   const auto device = static_cast<uint32_t>(poolProps->location.id);
   Arena* arena = session->memory.add_arena(session->devices[device], poolProps->maxSize);
-  MemoryPool* made = add_pool(*session, device, arena);
+  MemoryPool* made = session->pools.add(device, arena);
   if (made == nullptr) {
     session->memory.abandon(arena);
     return CUDA_ERROR_OUT_OF_MEMORY;
@@ -260,10 +244,10 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool) {
   Session* session = nullptr;
   MemoryPool* object = nullptr;
   OPENMPS_CUDA_CHECK(find_pool(pool, &session, &object));
-  if (object == session->default_pool[object->device]) return CUDA_ERROR_INVALID_VALUE;
+  if (object == session->pools.defaults[object->device]) return CUDA_ERROR_INVALID_VALUE;
   MemoryPool* current = object;
-  session->current_pool[object->device].compare_exchange_strong(
-      current, session->default_pool[object->device]);
+  session->pools.current[object->device].compare_exchange_strong(
+      current, session->pools.defaults[object->device]);
   if (!session->pools.retire(object)) return CUDA_ERROR_INVALID_VALUE;
   if (object->arena != nullptr) session->memory.abandon(object->arena);
   session->pools.recycle(object);
@@ -423,7 +407,7 @@ CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool* pool_out, void* handle
       std::find(session->devices.begin(), session->devices.end(), content.wire_device);
   if (found == session->devices.end()) return CUDA_ERROR_INVALID_DEVICE;
   MemoryPool* pool =
-      add_pool(*session, static_cast<uint32_t>(found - session->devices.begin()), nullptr);
+      session->pools.add(static_cast<uint32_t>(found - session->devices.begin()), nullptr);
   if (pool == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   *pool_out = pool->as<CUmemoryPool>();
   return CUDA_SUCCESS;
@@ -461,7 +445,7 @@ CUresult cuMemPoolImportPointer(CUdeviceptr* ptr_out, CUmemoryPool pool,
   if (share.magic != kShareMagic || share.kind != static_cast<uint32_t>(ShareKind::kPooled)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  return session->opened.open(*session, share, ptr_out);
+  return session->opened.open(share, ptr_out);
 }
 
 }  // namespace impl

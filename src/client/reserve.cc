@@ -15,8 +15,6 @@
 
 namespace openmps::client {
 
-constinit std::atomic<uint32_t> g_attention{0};
-
 namespace {
 
 constinit std::atomic<void*> g_for_calls{nullptr};

@@ -8,10 +8,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <new>
+
 #include "api/client_hooks.h"
-#include "client/context.h"
 #include "client/debug.h"
 #include "client/reserve.h"
+#include "client/thread_state.h"
 #include "wire/handshake.h"
 
 namespace openmps::client {
@@ -36,54 +39,19 @@ void after_fork_in_child() {
   g_session.store(nullptr, std::memory_order_relaxed);
 }
 
-int hex_digits_match(const char* text, const unsigned char (&uuid)[16]) {
-  int nibble = 0;
-  for (; *text != '\0' && *text != ','; ++text) {
-    if (*text == '-') continue;
-    if (nibble == 32) return 0;
-    const int value = uuid[nibble / 2] >> (nibble % 2 == 0 ? 4 : 0) & 0xf;
-    const char digit = "0123456789abcdef"[value];
-    if ((*text | 0x20) != digit && *text != digit) return 0;
-    ++nibble;
-  }
-  return nibble > 0;
-}
-
-// The worker's device that one entry of CUDA_VISIBLE_DEVICES names; device_count if none.
-uint32_t named_device(const wire::Facts& facts, const char* entry) {
-  if (strncmp(entry, "GPU-", 4) == 0) {
-    for (uint32_t device = 0; device < facts.device_count; ++device) {
-      if (hex_digits_match(entry + 4, facts.device[device].uuid)) return device;
+// The default streams of a thread end with it.
+void thread_ended(const ThreadState& state) {
+  Session* session = nullptr;
+  if (enter(&session) != CUDA_SUCCESS) return;
+  for (const auto& [context, handle] : state.streams) {
+    Stream* stream = session->streams.find(handle);
+    // Nobody is left to be told that this process has no memory: then the stream stays.
+    try {
+      if (stream != nullptr) static_cast<void>(session->streams.destroy(stream));
+    } catch (const std::bad_alloc&) {
+      return;
     }
-    return facts.device_count;
   }
-  char* end = nullptr;
-  const unsigned long number = strtoul(entry, &end, 10);
-  const bool parsed = end != entry && (*end == '\0' || *end == ',');
-  return parsed && number < facts.device_count ? static_cast<uint32_t>(number) : facts.device_count;
-}
-
-// CUDA_VISIBLE_DEVICES: the list counts up to its first entry that names no device or one twice.
-std::vector<uint32_t> visible_devices(const wire::Facts& facts) {
-  std::vector<uint32_t> devices;
-  const char* entry = getenv("CUDA_VISIBLE_DEVICES");
-  if (entry == nullptr) {
-    for (uint32_t device = 0; device < facts.device_count; ++device) devices.push_back(device);
-    return devices;
-  }
-  while (*entry == ' ') ++entry;
-  while (*entry != '\0') {
-    const uint32_t device = named_device(facts, entry);
-    if (device == facts.device_count) break;
-    for (const uint32_t earlier : devices) {
-      if (earlier == device) return {};
-    }
-    devices.push_back(device);
-    entry = strchr(entry, ',');
-    if (entry == nullptr) break;
-    ++entry;
-  }
-  return devices;
 }
 
 std::unique_ptr<wire::Trace> open_trace() {
@@ -98,23 +66,15 @@ std::unique_ptr<wire::Trace> open_trace() {
 Session::Session(Connection&& made)
     : socket(std::move(made.socket)),
       window(std::move(made.window)),
-      facts(std::move(made.facts)),
       window_base(made.window_base),
-      devices(visible_devices(*facts)),
+      devices(std::move(made.facts)),
       channel(wire::ChannelView(reinterpret_cast<void*>(window_base + wire::kDeviceBytes)),
               socket.get(), made.spin_ns, open_trace()),
-      fences(channel),
-      staging(channel, fences),
-      memory(channel, fences, window_base),
       passage(channel, socket.get()),
       pinned(channel, window_base + wire::kDeviceBytes + wire::kPinnedOffset,
              window_base + wire::kWindowBytes),
-      registered(pinned, std::move(made.host_file), window_base + wire::kDeviceBytes),
-      callbacks(channel, fences),
-      output(channel) {
+      registered(pinned, std::move(made.host_file), window_base + wire::kDeviceBytes) {
   memcpy(memory_limit, made.memory_limit, sizeof(memory_limit));
-  create_primary_contexts(*this);
-  create_default_pools(*this);
 }
 
 CUresult enter_local(Session** session) {
@@ -149,6 +109,7 @@ CUresult initialize_session(const std::string& control_socket) {
     return status.code();
   }
   if (!g_handlers_installed) pthread_atfork(nullptr, nullptr, after_fork_in_child);
+  set_thread_end(thread_ended);
   g_handlers_installed = true;
   auto session = std::make_unique<Session>(std::move(*connection));
   if (session->device_count() == 0) {

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "client/session.h"
+#include "client/check.h"
 
 namespace openmps::client {
 namespace {
@@ -16,19 +16,19 @@ bool is_sound(const ShareHandle& handle) {
          handle.bytes <= handle.physical_bytes - handle.offset;
 }
 
+}  // namespace
+
 // The context of a device of the worker; null: CUDA_VISIBLE_DEVICES hides it.
-Context* context_of(Session& session, uint32_t wire_device) {
-  for (uint32_t device = 0; device < session.device_count(); ++device) {
-    if (session.devices[device] == wire_device) return session.primary[device];
+Context* OpenedMemory::context_of(uint32_t wire_device) const {
+  for (uint32_t device = 0; device < devices_.size(); ++device) {
+    if (devices_[device] == wire_device) return contexts_.primary[device];
   }
   return nullptr;
 }
 
-}  // namespace
-
-CUresult OpenedMemory::open(Session& session, const ShareHandle& handle, CUdeviceptr* address) {
+CUresult OpenedMemory::open(const ShareHandle& handle, CUdeviceptr* address) {
   if (!is_sound(handle)) return CUDA_ERROR_INVALID_HANDLE;
-  if (handle.exporter == session.window_base) return CUDA_ERROR_INVALID_CONTEXT;
+  if (handle.exporter == window_base_) return CUDA_ERROR_INVALID_CONTEXT;
   std::lock_guard one_at_a_time(opening_);
   {
     std::lock_guard guard(lock_);
@@ -40,31 +40,31 @@ CUresult OpenedMemory::open(Session& session, const ShareHandle& handle, CUdevic
     }
   }
   Opened opened{.key = handle.key, .bytes = handle.physical_bytes};
-  OPENMPS_CUDA_CHECK(session.memory.reserve(opened.bytes, wire::kMemoryGranularity, &opened.base));
+  OPENMPS_CUDA_CHECK(memory_.reserve(opened.bytes, wire::kMemoryGranularity, &opened.base));
   wire::MemoryOpen::Reply reply{};
-  CUresult result = session.memory.with_room([&] {
-    return session.channel.call(wire::MemoryOpen{handle.key, opened.base, opened.bytes}, &reply);
+  CUresult result = memory_.with_room([&] {
+    return channel_.call(wire::MemoryOpen{handle.key, opened.base, opened.bytes}, &reply);
   });
-  Context* context = context_of(session, reply.device);
+  Context* context = context_of(reply.device);
   if (result == CUDA_SUCCESS && context == nullptr) {
-    result = session.channel.push(
+    result = channel_.push(
         wire::MemoryUnmap{opened.base, opened.bytes, reply.device, wire::kUnmapAtOnce});
     if (result == CUDA_SUCCESS) result = CUDA_ERROR_INVALID_DEVICE;
   }
   if (result != CUDA_SUCCESS) {
-    session.memory.unreserve(opened.base, opened.bytes);
+    memory_.unreserve(opened.base, opened.bytes);
     return result;
   }
   opened.wire_device = reply.device;
   const uint64_t start = opened.base + handle.offset;
-  session.memory.add_mapping(context, start, handle.bytes, AllocationKind::kImported, true);
+  memory_.add_mapping(context, start, handle.bytes, AllocationKind::kImported, true);
   std::lock_guard guard(lock_);
   opened_[start] = opened;
   *address = start;
   return CUDA_SUCCESS;
 }
 
-CUresult OpenedMemory::close(Session& session, CUdeviceptr address) {
+CUresult OpenedMemory::close(CUdeviceptr address) {
   Opened opened;
   {
     std::lock_guard guard(lock_);
@@ -74,11 +74,11 @@ CUresult OpenedMemory::close(Session& session, CUdeviceptr address) {
     opened = found->second;
     opened_.erase(found);
   }
-  session.memory.remove_mapping(address);
-  OPENMPS_CUDA_CHECK(synchronize(session, nullptr));
-  OPENMPS_CUDA_CHECK(session.channel.push(
+  memory_.remove_mapping(address);
+  OPENMPS_CUDA_CHECK(streams_.synchronize(nullptr));
+  OPENMPS_CUDA_CHECK(channel_.push(
       wire::MemoryUnmap{opened.base, opened.bytes, opened.wire_device, wire::kUnmapAtOnce}));
-  session.memory.unreserve(opened.base, opened.bytes);
+  memory_.unreserve(opened.base, opened.bytes);
   return CUDA_SUCCESS;
 }
 

@@ -8,12 +8,15 @@
 #include <map>
 #include <mutex>
 
+#include "client/channel.h"
+#include "client/contexts.h"
+#include "client/devices.h"
+#include "client/memory.h"
+#include "client/stream.h"
 #include "cuda/abi.h"
 #include "wire/commands.h"
 
 namespace openmps::client {
-
-struct Session;
 
 // What CUipcMemHandle, CUipcEventHandle and CUmemPoolPtrExportData hold. The key is what gives the
 // permission; the worker checks the rest.
@@ -35,12 +38,22 @@ enum class ShareKind : uint32_t { kMemory = 1, kEvent = 2, kPooled = 3 };
 
 class OpenedMemory {
  public:
+  // `window_base`: of this session.
+  OpenedMemory(Channel& channel, DeviceMemory& memory, const Devices& devices,
+               const Contexts& contexts, Streams& streams, uint64_t window_base)
+      : channel_(channel),
+        memory_(memory),
+        devices_(devices),
+        contexts_(contexts),
+        streams_(streams),
+        window_base_(window_base) {}
+
   // Opened again it has the same address, until it is closed as often. Errors:
   // CUDA_ERROR_INVALID_HANDLE: the handle names nothing; CUDA_ERROR_INVALID_CONTEXT: it is this
   // process's own; CUDA_ERROR_OUT_OF_MEMORY.
-  [[nodiscard]] CUresult open(Session& session, const ShareHandle& handle, CUdeviceptr* address);
+  [[nodiscard]] CUresult open(const ShareHandle& handle, CUdeviceptr* address);
   // Errors: CUDA_ERROR_INVALID_VALUE: nothing was opened there; the session's end.
-  [[nodiscard]] CUresult close(Session& session, CUdeviceptr address);
+  [[nodiscard]] CUresult close(CUdeviceptr address);
   // An address that open() gave out.
   [[nodiscard]] bool contains(CUdeviceptr address);
 
@@ -52,6 +65,14 @@ class OpenedMemory {
     uint32_t wire_device = 0;
     uint32_t opens = 1;
   };
+  [[nodiscard]] Context* context_of(uint32_t wire_device) const;
+
+  Channel& channel_;
+  DeviceMemory& memory_;
+  const Devices& devices_;
+  const Contexts& contexts_;
+  Streams& streams_;
+  const uint64_t window_base_;
   std::mutex opening_;                 // held while the worker maps
   std::mutex lock_;                    // every free looks here: nothing waits under it
   std::map<uint64_t, Opened> opened_;  // by the address that the program has

@@ -8,9 +8,8 @@
 #include <utility>
 
 #include "api/client_impl.h"
-#include "client/stream.h"
+#include "client/enter.h"
 #include "client/submit.h"
-#include "client/thread_state.h"
 #include "client/work_check.h"
 #include "cuda/stream_attributes.h"
 #include "cuda/stream_values.h"
@@ -38,18 +37,19 @@ struct Values {
     return CUDA_SUCCESS;
   }
   CUresult issue(Session& session, Stream& stream) const {
-    OPENMPS_CUDA_CHECK(check_value_places(session, operations));
+    OPENMPS_CUDA_CHECK(check_value_places(session.places, operations));
     if (operations.empty()) return CUDA_SUCCESS;
     wire::ValueOperation values[wire::kMaxBatch];
     for (size_t i = 0; i < operations.size(); ++i) values[i] = wire_value(operations[i]);
     const auto [value, kind] = std::pair(values[0].value, values[0].kind);
     if (operations.size() == 1 && kind == wire::ValueKind::kWrite) {
-      return push_work(session, stream, wire::StreamWriteValue{value, stream.id});
+      return session.streams.push(stream, wire::StreamWriteValue{value, stream.id});
     }
     if (operations.size() == 1 && kind == wire::ValueKind::kWait) {
-      return push_work(session, stream, wire::StreamWaitValue{value, stream.id});
+      return session.streams.push(stream, wire::StreamWaitValue{value, stream.id});
     }
-    return push_work(session, stream, wire::StreamBatch{stream.id}, {{values, operations.size()}});
+    return session.streams.push(stream, wire::StreamBatch{stream.id},
+                                {{values, operations.size()}});
   }
 };
 
@@ -76,17 +76,17 @@ struct EventWait {
 
   CUresult capture(Session& session, Stream& stream, uint32_t) const {
     return flags == CU_EVENT_WAIT_EXTERNAL
-               ? capture_work(session, stream, WaitWork{event.as<CUevent>()})
-               : capture_wait(session, stream, event);
+               ? session.captures.add(stream, WaitWork{event.as<CUevent>()})
+               : session.captures.wait(stream, event);
   }
   CUresult issue(Session& session, Stream& stream) const {
     if (flags == CU_EVENT_WAIT_EXTERNAL) return CUDA_ERROR_ILLEGAL_STATE;
     if (event.capture.load(std::memory_order_acquire) != 0) {
-      return capture_wait(session, stream, event);
+      return session.captures.wait(stream, event);
     }
     const FencePoint point = FencePoint::from_bits(event.recorded.load(std::memory_order_acquire));
     if (!event.shared && session.fences.reached(point)) return CUDA_SUCCESS;
-    return push_work(session, stream, wire::StreamWaitEvent{stream.id, event.id, flags});
+    return session.streams.push(stream, wire::StreamWaitEvent{stream.id, event.id, flags});
   }
 };
 
@@ -107,31 +107,13 @@ CUresult stream_value(CUstream handle, const cuda::StreamValue& value) {
 
 }  // namespace
 
-CUresult create_stream_for_program(Session& session, Context& context, unsigned int flags,
-                                   int priority, CUstream* made) {
-  if (made == nullptr || (flags & ~static_cast<unsigned int>(CU_STREAM_NON_BLOCKING)) != 0) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  // Lower numbers are more urgent; out of range is clamped, as CUDA documents.
-  const wire::DeviceFacts& facts = session.device(context.device);
-  priority = std::clamp(priority, std::min(facts.priority_greatest, facts.priority_least),
-                        std::max(facts.priority_greatest, facts.priority_least));
-  const wire::StreamKind kind = (flags & CU_STREAM_NON_BLOCKING) != 0
-                                    ? wire::StreamKind::kNonBlocking
-                                    : wire::StreamKind::kBlocking;
-  Stream* stream = nullptr;
-  OPENMPS_CUDA_CHECK(create_stream(session, context, kind, flags, priority, &stream));
-  *made = stream->as<CUstream>();
-  return CUDA_SUCCESS;
-}
-
 namespace impl {
 
 CUresult cuStreamCreateWithPriority(CUstream* phStream, unsigned int flags, int priority) {
   Session* session = nullptr;
   Context* context = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session, &context));
-  return create_stream_for_program(*session, *context, flags, priority, phStream);
+  return session->streams.create_for_program(*context, flags, priority, phStream);
 }
 
 CUresult cuStreamCreate(CUstream* phStream, unsigned int Flags) {
@@ -145,7 +127,7 @@ CUresult cuStreamDestroy_v2(CUstream hStream) {
   if (stream == nullptr || stream->per_thread || stream->kind == wire::StreamKind::kLegacy) {
     return CUDA_ERROR_INVALID_HANDLE;
   }
-  return destroy_stream(*session, stream);
+  return session->streams.destroy(stream);
 }
 
 CUresult cuStreamGetPriority(CUstream hStream, int* priority) {
@@ -162,7 +144,7 @@ CUresult cuStreamGetFlags(CUstream hStream, unsigned int* flags) {
   Stream* stream = nullptr;
   OPENMPS_CUDA_CHECK(find_for_query(hStream, &session, &stream));
   if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  OPENMPS_CUDA_CHECK(refuse_capturing(*session, *stream));
+  OPENMPS_CUDA_CHECK(session->captures.refuse(*stream));
   *flags = stream->flags;
   return CUDA_SUCCESS;
 }
@@ -172,7 +154,7 @@ CUresult cuStreamGetId(CUstream hStream, unsigned long long* streamId) {
   Stream* stream = nullptr;
   OPENMPS_CUDA_CHECK(find_for_query(hStream, &session, &stream));
   if (streamId == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  OPENMPS_CUDA_CHECK(refuse_capturing(*session, *stream));
+  OPENMPS_CUDA_CHECK(session->captures.refuse(*stream));
   *streamId = stream->unique_id;
   return CUDA_SUCCESS;
 }
@@ -182,7 +164,7 @@ CUresult cuStreamGetDevice(CUstream hStream, CUdevice* device) {
   Stream* stream = nullptr;
   OPENMPS_CUDA_CHECK(find_for_query(hStream, &session, &stream));
   if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  OPENMPS_CUDA_CHECK(refuse_capturing(*session, *stream));
+  OPENMPS_CUDA_CHECK(session->captures.refuse(*stream));
   *device = static_cast<CUdevice>(stream->context->device);
   return CUDA_SUCCESS;
 }
@@ -220,7 +202,7 @@ CUresult cuStreamQuery(CUstream hStream) {
   Context* context = nullptr;
   Stream* stream = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session, &context, hStream, &stream));
-  OPENMPS_CUDA_CHECK(refuse_capturing(*session, *stream));
+  OPENMPS_CUDA_CHECK(session->captures.refuse(*stream));
   OPENMPS_CUDA_CHECK(check_unsafe(*session));
   FencePoint point;
   {
@@ -228,7 +210,7 @@ CUresult cuStreamQuery(CUstream hStream) {
     OPENMPS_CUDA_CHECK(session->fences.cover(order, *stream, &point));
   }
   if (!session->fences.reached(point)) return CUDA_ERROR_NOT_READY;
-  return session->managed.fetch_after(*session, session->channel.take_async_error());
+  return session->managed.fetch_after(session->channel.take_async_error());
 }
 
 CUresult cuStreamSynchronize(CUstream hStream) {
@@ -236,9 +218,9 @@ CUresult cuStreamSynchronize(CUstream hStream) {
   Context* context = nullptr;
   Stream* stream = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session, &context, hStream, &stream));
-  OPENMPS_CUDA_CHECK(refuse_capturing(*session, *stream));
+  OPENMPS_CUDA_CHECK(session->captures.refuse(*stream));
   OPENMPS_CUDA_CHECK(check_unsafe(*session));
-  return synchronize_stream(*session, *stream);
+  return session->synchronize(*stream);
 }
 
 CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags) {
@@ -279,7 +261,7 @@ CUresult cuStreamAttachMemAsync(CUstream hStream, CUdeviceptr dptr, size_t lengt
   Session* session = nullptr;
   Stream* stream = nullptr;
   OPENMPS_CUDA_CHECK(find_for_query(hStream, &session, &stream));
-  OPENMPS_CUDA_CHECK(refuse_capturing(*session, *stream));
+  OPENMPS_CUDA_CHECK(session->captures.refuse(*stream));
   if (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST &&
       flags != CU_MEM_ATTACH_SINGLE) {
     return CUDA_ERROR_INVALID_VALUE;
@@ -301,7 +283,7 @@ CUresult cuStreamCopyAttributes(CUstream dstStream, CUstream srcStream) {
   OPENMPS_CUDA_CHECK(find_for_query(srcStream, &session, &source));
   OPENMPS_CUDA_CHECK(find_for_query(dstStream, &session, &target));
   if (source->context != target->context) return CUDA_ERROR_INVALID_VALUE;
-  const std::lock_guard guard(session->stream_lock);
+  const std::lock_guard guard(session->streams.lock);
   target->attributes = source->attributes;
   return CUDA_SUCCESS;
 }
@@ -311,7 +293,7 @@ CUresult cuStreamGetAttribute(CUstream hStream, CUstreamAttrID attr, CUstreamAtt
   Stream* stream = nullptr;
   OPENMPS_CUDA_CHECK(find_for_query(hStream, &session, &stream));
   if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const std::lock_guard guard(session->stream_lock);
+  const std::lock_guard guard(session->streams.lock);
   return cuda::read_stream_attribute(stream->attributes, stream->priority, attr, value);
 }
 
@@ -321,7 +303,7 @@ CUresult cuStreamSetAttribute(CUstream hStream, CUstreamAttrID attr,
   Stream* stream = nullptr;
   OPENMPS_CUDA_CHECK(find_for_query(hStream, &session, &stream));
   if (param == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const std::lock_guard guard(session->stream_lock);
+  const std::lock_guard guard(session->streams.lock);
   return cuda::write_stream_attribute(&stream->attributes, attr, *param);
 }
 

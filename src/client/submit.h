@@ -12,14 +12,13 @@
 
 #include <utility>
 
-#include "client/capture.h"
-#include "client/stream.h"
+#include "client/session.h"
 #include "cuda/abi.h"
 
 namespace openmps::client {
 
 // Errors: what issuing or describing gives; CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: it can't be
-// captured, and the capture is invalidated; those of capture_work() (capture.h).
+// captured, and the capture is invalidated; those of Captures::add().
 template <typename Kind>
 [[nodiscard]] CUresult submit(Session& session, Stream& stream, const Kind& work) {
   const uint32_t capture = stream.capture.load(std::memory_order_relaxed);
@@ -29,13 +28,13 @@ template <typename Kind>
   if constexpr (requires(Work * node) { work.describe(session, node); }) {
     Work node;
     const CUresult described = work.describe(session, &node);
-    if (described == CUDA_SUCCESS) return capture_work(session, stream, std::move(node));
+    if (described == CUDA_SUCCESS) return session.captures.add(stream, std::move(node));
     if (described == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) session.captures.invalidate(capture);
     return described;
   } else if constexpr (requires { work.capture(session, stream, capture); }) {
     return work.capture(session, stream, capture);
   } else {
-    return refuse_capturing(session, stream);
+    return session.captures.refuse(stream);
   }
 }
 

@@ -5,8 +5,7 @@
 #include <cstring>
 
 #include "api/client_impl.h"
-#include "client/session.h"
-#include "client/thread_state.h"
+#include "client/enter.h"
 
 namespace openmps::client {
 namespace {

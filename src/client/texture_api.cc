@@ -3,8 +3,7 @@
 // program's threads. What the program gets is the driver's own value, because kernels use it.
 #include "api/client_impl.h"
 #include "client/array.h"
-#include "client/session.h"
-#include "client/thread_state.h"
+#include "client/enter.h"
 #include "cuda/arrays.h"
 #include "cuda/box.h"
 
@@ -31,7 +30,7 @@ CUresult read_resource(const Session& session, const CUDA_RESOURCE_DESC& resourc
     }
     case CU_RESOURCE_TYPE_MIPMAPPED_ARRAY: {
       const MipmappedArray* array =
-          session.mipmapped_arrays.find(resource.res.mipmap.hMipmappedArray);
+          session.arrays.mipmapped.find(resource.res.mipmap.hMipmappedArray);
       if (array == nullptr) return CUDA_ERROR_INVALID_HANDLE;
       request->mipmapped = array->id;
       return CUDA_SUCCESS;
@@ -70,7 +69,7 @@ CUresult create(Session& session, Context& context, ImageKind kind, ImageObject 
                 uint64_t* handle) {
   wire::ImageCreate request{};
   OPENMPS_CUDA_CHECK(read_resource(session, image.resource, &request));
-  image.name = session.images.new_name();
+  image.name = session.arrays.images.new_name();
   if (image.name == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   image.context = context.owner();
   request.image = image.name->id;
@@ -82,10 +81,10 @@ CUresult create(Session& session, Context& context, ImageKind kind, ImageObject 
   wire::ImageCreate::Reply reply{};
   const CUresult result = session.channel.call(request, &reply);
   if (result != CUDA_SUCCESS) {
-    session.images.drop_name(image.name);
+    session.arrays.images.drop_name(image.name);
     return result;
   }
-  session.images.add(kind, reply.handle, image);
+  session.arrays.images.add(kind, reply.handle, image);
   *handle = reply.handle;
   return CUDA_SUCCESS;
 }
@@ -97,15 +96,15 @@ CUresult destroy(ImageKind kind, uint64_t handle) {
   ImageObject image;
   OPENMPS_CUDA_CHECK(enter(&session, &context));
   // Does not wait for kernels that look at it (seen on an H200); the worker keeps it for them.
-  if (!session->images.take(kind, handle, &image)) return CUDA_ERROR_INVALID_VALUE;
-  return destroy_image(*session, image);
+  if (!session->arrays.images.take(kind, handle, &image)) return CUDA_ERROR_INVALID_VALUE;
+  return session->arrays.destroy(image);
 }
 
 CUresult find(ImageKind kind, uint64_t handle, const void* result, ImageObject* image) {
   Session* session = nullptr;
   Context* context = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session, &context));
-  const bool found = result != nullptr && session->images.find(kind, handle, image);
+  const bool found = result != nullptr && session->arrays.images.find(kind, handle, image);
   return found ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 

@@ -12,39 +12,49 @@
 
 namespace openmps::client {
 
-struct Session;
-
 struct UserObject : Object {
   void* data = nullptr;
   CUhostFn destroy = nullptr;
   std::atomic<uint64_t> references{0};
 };
 
-// Drops `count` references; with the last one the object dies and its destructor is called.
-void release_user_object(Session& session, UserObject* object, uint64_t count);
+class UserObjects : public HandleTable<UserObject> {
+ public:
+  UserObjects() : HandleTable<UserObject>(HandleKind::kUserObject) {}
+  // Drops `count` references; with the last one the object dies and its destructor is called.
+  void release(UserObject* object, uint64_t count) {
+    if (count == 0 || object->references.fetch_sub(count, std::memory_order_acq_rel) != count) {
+      return;
+    }
+    const CUhostFn destroy = object->destroy;
+    void* const data = object->data;
+    if (retire(object)) recycle(object);
+    destroy(data);
+  }
+};
 
 // References that a graph holds. Copies hold as many of their own.
 class UserObjectReference {
  public:
   // Takes over references that have been counted already.
-  UserObjectReference(Session& session, UserObject* object, uint64_t count)
-      : session_(&session), object_(object), count_(count) {}
+  UserObjectReference(UserObjects& objects, UserObject* object, uint64_t count)
+      : objects_(&objects), object_(object), count_(count) {}
   UserObjectReference(const UserObjectReference& other)
-      : session_(other.session_), object_(other.object_), count_(other.count_) {
+      : objects_(other.objects_), object_(other.object_), count_(other.count_) {
     if (object_ != nullptr) object_->references.fetch_add(count_, std::memory_order_relaxed);
   }
   UserObjectReference(UserObjectReference&& other) noexcept
-      : session_(other.session_),
+      : objects_(other.objects_),
         object_(std::exchange(other.object_, nullptr)),
         count_(other.count_) {}
   UserObjectReference& operator=(UserObjectReference other) noexcept {
-    std::swap(session_, other.session_);
+    std::swap(objects_, other.objects_);
     std::swap(object_, other.object_);
     std::swap(count_, other.count_);
     return *this;
   }
   ~UserObjectReference() {
-    if (object_ != nullptr) release_user_object(*session_, object_, count_);
+    if (object_ != nullptr) objects_->release(object_, count_);
   }
 
   [[nodiscard]] const UserObject* object() const { return object_; }
@@ -52,11 +62,11 @@ class UserObjectReference {
   // Drop some; at most as many as are held.
   void drop(uint64_t count) {
     count_ -= count;
-    release_user_object(*session_, object_, count);
+    objects_->release(object_, count);
   }
 
  private:
-  Session* session_;
+  UserObjects* objects_;
   UserObject* object_;
   uint64_t count_;
 };

@@ -9,14 +9,6 @@
 
 namespace openmps::client {
 
-void release_user_object(Session& session, UserObject* object, uint64_t count) {
-  if (count == 0 || object->references.fetch_sub(count, std::memory_order_acq_rel) != count) return;
-  const CUhostFn destroy = object->destroy;
-  void* const data = object->data;
-  if (session.user_objects.retire(object)) session.user_objects.recycle(object);
-  destroy(data);
-}
-
 namespace {
 
 CUresult find_object(CUuserObject handle, unsigned int count, Session** session,
@@ -61,7 +53,7 @@ CUresult cuUserObjectRelease(CUuserObject object, unsigned int count) {
   UserObject* found = nullptr;
   OPENMPS_CUDA_CHECK(find_object(object, count, &session, &found));
   if (found->references.load(std::memory_order_relaxed) < count) return CUDA_ERROR_INVALID_VALUE;
-  release_user_object(*session, found, count);
+  session->user_objects.release(found, count);
   return CUDA_SUCCESS;
 }
 
@@ -70,7 +62,7 @@ CUresult cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned in
   Session* session = nullptr;
   UserObject* found = nullptr;
   OPENMPS_CUDA_CHECK(find_object(object, count, &session, &found));
-  const std::lock_guard guard(session->graph_lock);
+  const std::lock_guard guard(session->graphs.lock);
   Graph* holder = session->graphs.find(graph);
   if (holder == nullptr || (flags & ~static_cast<unsigned int>(CU_GRAPH_USER_OBJECT_MOVE)) != 0) {
     return CUDA_ERROR_INVALID_VALUE;
@@ -78,7 +70,7 @@ CUresult cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned in
   if ((flags & CU_GRAPH_USER_OBJECT_MOVE) == 0) {
     found->references.fetch_add(count, std::memory_order_relaxed);
   }
-  holder->user_objects.emplace_back(*session, found, count);
+  holder->user_objects.emplace_back(session->user_objects, found, count);
   return CUDA_SUCCESS;
 }
 
@@ -86,7 +78,7 @@ CUresult cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsigned i
   Session* session = nullptr;
   UserObject* found = nullptr;
   OPENMPS_CUDA_CHECK(find_object(object, count, &session, &found));
-  const std::lock_guard guard(session->graph_lock);
+  const std::lock_guard guard(session->graphs.lock);
   Graph* holder = session->graphs.find(graph);
   if (holder == nullptr) return CUDA_ERROR_INVALID_VALUE;
   uint64_t held = 0;

@@ -5,7 +5,7 @@
 
 #include "api/client_impl.h"
 #include "client/context.h"
-#include "client/thread_state.h"
+#include "client/enter.h"
 
 namespace openmps::client {
 namespace {
@@ -43,8 +43,9 @@ void show_mapping(Session& session, uint64_t address, const VirtualMapping& mapp
   session.memory.remove_mapping(address);
   const CUmemAccess_flags most = mapping.most_access();
   if (most == CU_MEM_ACCESS_FLAGS_PROT_NONE) return;
-  session.memory.add_mapping(session.primary[mapping.memory->device], address, mapping.bytes,
-                             AllocationKind::kMapped, most == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+  session.memory.add_mapping(session.contexts.primary[mapping.memory->device], address,
+                             mapping.bytes, AllocationKind::kMapped,
+                             most == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 }
 
 CUresult check_access(const Session& session, const CUmemAccessDesc& desc) {

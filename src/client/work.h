@@ -10,8 +10,8 @@
 #include <variant>
 #include <vector>
 
+#include "client/copy.h"
 #include "client/launch_request.h"
-#include "client/transfer.h"
 #include "cuda/abi.h"
 
 namespace openmps::client {

@@ -2,6 +2,7 @@
 // See work_check.h.
 #include "client/work_check.h"
 
+#include "client/check.h"
 #include "cuda/box.h"
 #include "cuda/stream_values.h"
 
@@ -45,13 +46,9 @@ CUresult check_fill(const CUDA_MEMSET_NODE_PARAMS& fill) {
                                                                   : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult check_fill(const Session& session, const CUDA_MEMSET_NODE_PARAMS& fill) {
+CUresult check_fill(const Places& places, const CUDA_MEMSET_NODE_PARAMS& fill) {
   OPENMPS_CUDA_CHECK(check_fill(fill));
-  const uint64_t bytes = span_of(fill);
-  const bool inside = session.pinned.in_heap(fill.dst)
-                          ? session.pinned.contains(fill.dst, bytes)
-                          : session.memory.contains(fill.dst, bytes, true);
-  return inside ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  return places.contains(fill.dst, span_of(fill), true) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 wire::Memset fill_command(const CUDA_MEMSET_NODE_PARAMS& fill, wire::Id target) {
@@ -66,14 +63,12 @@ CUresult check_values(ValueOperations operations, unsigned int flags) {
   return CUDA_SUCCESS;
 }
 
-CUresult check_value_places(const Session& session, ValueOperations operations) {
+CUresult check_value_places(const Places& places, ValueOperations operations) {
   for (const CUstreamBatchMemOpParams& operation : operations) {
     const StreamValue value = cuda::read_stream_value(operation);
     if (value.kind == StreamValue::Kind::kBarrier) continue;
     const bool writes = value.kind == StreamValue::Kind::kWrite;
-    const bool inside = session.memory.contains(value.address, value.bytes, writes) ||
-                        session.pinned.contains(value.address, value.bytes);
-    if (!inside) return CUDA_ERROR_INVALID_VALUE;
+    if (!places.contains(value.address, value.bytes, writes)) return CUDA_ERROR_INVALID_VALUE;
   }
   return CUDA_SUCCESS;
 }

@@ -7,8 +7,9 @@
 #include <cstdint>
 #include <span>
 
-#include "client/session.h"
+#include "client/places.h"
 #include "cuda/abi.h"
+#include "wire/commands.h"
 
 namespace openmps::client {
 
@@ -17,7 +18,7 @@ namespace openmps::client {
 // Elements, pitch and alignment.
 [[nodiscard]] CUresult check_fill(const CUDA_MEMSET_NODE_PARAMS& fill);
 // The same, and that all of it is memory of the program's that can be written.
-[[nodiscard]] CUresult check_fill(const Session& session, const CUDA_MEMSET_NODE_PARAMS& fill);
+[[nodiscard]] CUresult check_fill(const Places& places, const CUDA_MEMSET_NODE_PARAMS& fill);
 
 [[nodiscard]] wire::Memset fill_command(const CUDA_MEMSET_NODE_PARAMS& fill, wire::Id target);
 
@@ -31,7 +32,7 @@ using ValueOperations = std::span<const CUstreamBatchMemOpParams>;
 // That the memory is the program's, and can be written where it is written: what CUDA looks at when
 // the work is submitted, so not of a node or a captured batch. Where natively a write to read-only
 // memory is accepted and ends the context (719), it is refused here: the context is everybody's.
-[[nodiscard]] CUresult check_value_places(const Session& session, ValueOperations operations);
+[[nodiscard]] CUresult check_value_places(const Places& places, ValueOperations operations);
 
 [[nodiscard]] wire::ValueOperation wire_value(const CUstreamBatchMemOpParams& operation);
 

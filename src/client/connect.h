@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// The way to the service: from the daemon's socket to a channel, a window of addresses and the
+// facts of the devices.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/shared_memory.h"
+#include "base/unique_fd.h"
+#include "cuda/status.h"
+#include "wire/device_facts.h"
+
+namespace openmps::client {
+
+// What connecting yields, before any object exists.
+struct Connection {
+  UniqueFd socket;
+  Mapping window;  // device part without access, host part the host file
+  UniqueFd host_file;
+  std::unique_ptr<wire::Facts> facts;
+  uint64_t window_base = 0;
+  uint64_t spin_ns = 0;
+  uint64_t memory_limit[wire::kMaxDevices] = {};  // granted; by the worker's device, 0: none
+};
+
+// Errors are the CUresult of cuInit with the reason.
+Result<Connection> connect(const std::string& control_socket);
+
+}  // namespace openmps::client

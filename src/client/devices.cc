@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// See devices.h.
+#include "client/devices.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <utility>
+
+namespace openmps::client {
+namespace {
+
+int hex_digits_match(const char* text, const unsigned char (&uuid)[16]) {
+  int nibble = 0;
+  for (; *text != '\0' && *text != ','; ++text) {
+    if (*text == '-') continue;
+    if (nibble == 32) return 0;
+    const int value = uuid[nibble / 2] >> (nibble % 2 == 0 ? 4 : 0) & 0xf;
+    const char digit = "0123456789abcdef"[value];
+    if ((*text | 0x20) != digit && *text != digit) return 0;
+    ++nibble;
+  }
+  return nibble > 0;
+}
+
+// The worker's device that one entry of CUDA_VISIBLE_DEVICES names; device_count if none.
+uint32_t named_device(const wire::Facts& facts, const char* entry) {
+  if (strncmp(entry, "GPU-", 4) == 0) {
+    for (uint32_t device = 0; device < facts.device_count; ++device) {
+      if (hex_digits_match(entry + 4, facts.device[device].uuid)) return device;
+    }
+    return facts.device_count;
+  }
+  char* end = nullptr;
+  const unsigned long number = strtoul(entry, &end, 10);
+  const bool parsed = end != entry && (*end == '\0' || *end == ',');
+  return parsed && number < facts.device_count ? static_cast<uint32_t>(number) : facts.device_count;
+}
+
+// CUDA_VISIBLE_DEVICES: the list counts up to its first entry that names no device or one twice.
+std::vector<uint32_t> visible_devices(const wire::Facts& facts) {
+  std::vector<uint32_t> devices;
+  const char* entry = getenv("CUDA_VISIBLE_DEVICES");
+  if (entry == nullptr) {
+    for (uint32_t device = 0; device < facts.device_count; ++device) devices.push_back(device);
+    return devices;
+  }
+  while (*entry == ' ') ++entry;
+  while (*entry != '\0') {
+    const uint32_t device = named_device(facts, entry);
+    if (device == facts.device_count) break;
+    for (const uint32_t earlier : devices) {
+      if (earlier == device) return {};
+    }
+    devices.push_back(device);
+    entry = strchr(entry, ',');
+    if (entry == nullptr) break;
+    ++entry;
+  }
+  return devices;
+}
+
+}  // namespace
+
+Devices::Devices(std::unique_ptr<wire::Facts> facts)
+    : facts_(std::move(facts)), visible_(visible_devices(*facts_)) {}
+
+}  // namespace openmps::client

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// The devices that the program sees: those that CUDA_VISIBLE_DEVICES leaves of the worker's, by
+// ordinal, with their facts. Constant once connected. Any thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "cuda/abi.h"
+#include "wire/device_facts.h"
+
+namespace openmps::client {
+
+class Devices {
+ public:
+  explicit Devices(std::unique_ptr<wire::Facts> facts);
+
+  [[nodiscard]] uint32_t size() const { return static_cast<uint32_t>(visible_.size()); }
+  [[nodiscard]] bool valid(CUdevice device) const {
+    return device >= 0 && static_cast<uint32_t>(device) < size();
+  }
+  // The worker's number of an ordinal.
+  [[nodiscard]] uint32_t operator[](size_t ordinal) const { return visible_[ordinal]; }
+  [[nodiscard]] const wire::DeviceFacts& facts(uint32_t ordinal) const {
+    return facts_->device[visible_[ordinal]];
+  }
+  [[nodiscard]] auto begin() const { return visible_.begin(); }
+  [[nodiscard]] auto end() const { return visible_.end(); }
+
+ private:
+  const std::unique_ptr<wire::Facts> facts_;
+  const std::vector<uint32_t> visible_;  // ordinal -> the worker's device
+};
+
+}  // namespace openmps::client
