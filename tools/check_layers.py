@@ -45,11 +45,12 @@ MAY_USE = {
 # in no folder; a layer that is not listed has no folders.
 ROOMS = {
     "softgpu": {
-        "": {"fatbin", "ptx", "ir", "interp"},
+        "": set(),
         "fatbin": {"ptx"},
-        "ptx": {"", "ir"},
-        "ir": {"ptx", "interp"},
+        "ptx": set(),
+        "ir": {"", "ptx"},
         "interp": {"", "ptx", "ir"},
+        "compile": {"", "fatbin", "ptx", "ir", "interp"},
         "device": {"", "ptx"},
         "front": {"", "fatbin", "ptx", "device"},
         "tools": {"device"},
@@ -64,16 +65,6 @@ KNOWN_CIRCLES = {
     "control/server_pool", "control/server_pool_quit",
     "server/server", "server/worker_replacement",
     "worker/function", "worker/module",
-    "softgpu/engine", "softgpu/interp/address", "softgpu/interp/atomics",
-    "softgpu/interp/barrier", "softgpu/interp/block", "softgpu/interp/bulk_copy",
-    "softgpu/interp/call", "softgpu/interp/cluster", "softgpu/interp/collective",
-    "softgpu/interp/control", "softgpu/interp/device_printf", "softgpu/interp/device_runtime",
-    "softgpu/interp/dispatch", "softgpu/interp/matrix", "softgpu/interp/matrix_memory",
-    "softgpu/interp/mbarrier", "softgpu/interp/memory", "softgpu/interp/sampler",
-    "softgpu/interp/scalar", "softgpu/interp/shuffle", "softgpu/interp/tensor_copy",
-    "softgpu/interp/texture", "softgpu/interp/video", "softgpu/ir/finish", "softgpu/ir/fuse",
-    "softgpu/program", "softgpu/ptx/parser", "softgpu/ptx/parser_body",
-    "softgpu/ptx/parser_value",
 }
 
 SUFFIXES = (".h", ".cc", ".inc")

@@ -23,13 +23,16 @@ foreach(isa IN LISTS softgpu_isas)
 endforeach()
 
 openmps_library(openmps_softgpu_engine
-  engine.cc
+  compile/compile.cc
+  compile/coverage.cc
+  compile/link.cc
   fatbin/fatbin.cc
   fatbin/host_object.cc
   interp/address.cc
   interp/atomics.cc
   interp/barrier.cc
   interp/block.cc
+  interp/block_run.cc
   interp/call.cc
   interp/cluster.cc
   interp/cluster_run.cc
@@ -38,6 +41,8 @@ openmps_library(openmps_softgpu_engine
   interp/device_printf.cc
   interp/device_runtime.cc
   interp/dispatch.cc
+  interp/fragments.cc
+  interp/frames.cc
   interp/bulk_copy.cc
   interp/matrix.cc
   interp/matrix_memory.cc
@@ -47,9 +52,13 @@ openmps_library(openmps_softgpu_engine
   interp/tensor_copy.cc
   interp/texture.cc
   interp/video.cc
+  ir/allocate.cc
   ir/builder.cc
-  ir/finish.cc
+  ir/draft.cc
+  ir/emit.cc
+  ir/flow.cc
   ir/fuse.cc
+  ir/lower.cc
   ir/lower_alu.cc
   ir/lower_async.cc
   ir/lower_cluster.cc
@@ -61,7 +70,6 @@ openmps_library(openmps_softgpu_engine
   ir/lower_video.cc
   ir/op_info.cc
   ir/shared_layout.cc
-  ptx/coverage.cc
   ptx/device_calls.cc
   ptx/lexer.cc
   ptx/linker.cc
@@ -69,11 +77,14 @@ openmps_library(openmps_softgpu_engine
   ptx/parser.cc
   ptx/parser_body.cc
   ptx/parser_value.cc
+  ptx/parser_variable.cc
+  ptx/token_reader.cc
   ptx/types.cc
   ${softgpu_lane_objects})
 # Registers and device memory are bytes that are read as whatever type an instruction names.
 set_source_files_properties(
-  interp/address.cc interp/atomics.cc interp/barrier.cc interp/block.cc interp/call.cc
+  interp/address.cc interp/atomics.cc interp/barrier.cc interp/block.cc interp/block_run.cc
+  interp/call.cc interp/fragments.cc interp/frames.cc
   interp/bulk_copy.cc interp/cluster.cc interp/mbarrier.cc interp/tensor_copy.cc
   interp/collective.cc interp/control.cc interp/device_printf.cc interp/scalar.cc
   interp/texture.cc interp/video.cc interp/matrix.cc interp/matrix_memory.cc

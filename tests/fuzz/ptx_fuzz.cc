@@ -11,7 +11,7 @@
 #include <string>
 
 #include "softgpu/engine.h"
-#include "softgpu/program.h"
+#include "softgpu/ir/program.h"
 #include "softgpu/ptx/opcode_table.h"
 
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds the PTX in what a program hands to cuModuleLoadData: a fatbin wrapper, a bare container,
-// PTX text or a cubin. Input is untrusted; every size is checked. Called by engine.cc; any thread.
+// PTX text or a cubin. Input is untrusted; every size is checked. Called by compile(); any thread.
 #pragma once
 
 #include <cstddef>

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Addresses that are not simply in the range found last: other ranges, the windows of shared, local
 // and parameter memory, and the faults. Called by the memory handlers, on the interpreter's thread.
-#include "softgpu/interp/block.h"
+#include "softgpu/interp/address.h"
 
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+
+#include "softgpu/interp/cluster.h"
 
 namespace openmps::softgpu {
 

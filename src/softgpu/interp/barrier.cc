@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The 16 named barriers of a block. Arrivals are counted by thread; a warp whose living lanes have
 // all arrived counts whole, as on the hardware. Run by the interpreter, on its thread.
-#include "softgpu/interp/block.h"
+#include "softgpu/interp/barrier.h"
+
+#include "softgpu/interp/cluster.h"
+#include "softgpu/interp/fragments.h"
 #include "softgpu/ir/memory_codes.h"
 
 namespace openmps::softgpu {
@@ -122,8 +125,15 @@ HANDLER(barrier_arrive) {
 
 }  // namespace
 
-void Block::check_barrier(uint32_t id) {
-  if (is_complete(*this, barriers[id])) release(*this, id);
+void lanes_exited(WarpState* warp, uint32_t lanes) {
+  Block& block = *warp->block;
+  block.live_threads -= static_cast<uint32_t>(__builtin_popcount(lanes));
+  if (warp->alive == 0) --block.live_warps;
+  for (Fragment& fragment : warp->fragments)
+    if (fragment.state == Fragment::State::kSync) fragment.state = Fragment::State::kReady;
+  for (uint32_t id = 0; id < kBarriers; ++id)
+    if (block.barriers[id].arrived && is_complete(block, block.barriers[id])) release(block, id);
+  leave_cluster_barrier(warp, lanes);
 }
 
 void add_barrier_handlers(HandlerTable* table) {

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // A block in execution: its warps, shared memory and barriers. Used by the handlers that are more
-// than arithmetic, and by block.cc, which schedules warps. One thread at a time.
+// than arithmetic, and by block_run.cc, which schedules warps. One thread at a time.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "softgpu/engine.h"
-#include "softgpu/interp/cluster.h"
 #include "softgpu/interp/warp.h"
 #include "softgpu/ir/code.h"
-#include "softgpu/program.h"
+#include "softgpu/ir/program.h"
 #include "softgpu/texture.h"
 
 namespace openmps::softgpu {
@@ -102,15 +102,21 @@ struct NamedObject {
   std::shared_ptr<const T> object;
 };
 
-struct Block final : BlockRun {
-  Block();
-  ~Block() override;
-  BlockState run(uint64_t budget, const std::atomic<bool>* stop, uint32_t sm) override;
-  const Fault& fault() const override { return fault_; }
-  uint64_t warp_instructions() const override { return retired; }
+// The blocks of a cluster, which reach each other's shared memory and meet at one barrier. One
+// thread runs them all in turn, so nothing that they share needs atomics. A block that was launched
+// without clusters is one by itself.
+struct Cluster {
+  // Of the block with that rank; null: there is none.
+  [[nodiscard]] Block* block_at(uint32_t rank) const {
+    return rank < blocks.size() ? blocks[rank] : nullptr;
+  }
 
-  void prepare(const Launch& launch, const uint32_t index[3], uint64_t seed);
-  void recycle();  // drop references before going to the pool
+  std::vector<Block*> blocks;  // by rank
+  uint32_t arrived = 0;        // living threads that have arrived in this phase of the barrier
+};
+
+struct Block {
+  Block() { alone.blocks = {this}; }
 
   // Of the running warp; always nullptr.
   const Op* raise(Warp* warp, const Op* op, CUresult code, uint64_t address,
@@ -121,12 +127,15 @@ struct Block final : BlockRun {
     const uint32_t* size = shape.cluster;
     return index[0] % size[0] + size[0] * (index[1] % size[1] + size[1] * (index[2] % size[2]));
   }
+  // A thread's %tid.
+  [[nodiscard]] std::array<uint32_t, 3> place_of(uint32_t thread) const {
+    const uint32_t* size = shape.block;
+    return {thread % size[0], thread / size[0] % size[1], thread / (size[0] * size[1])};
+  }
   const Code& code_of(int32_t function) const { return *program->code(function); }
   std::byte* local_at(Warp* warp, uint32_t lane, uint64_t offset) {
     return warp->local + lane * warp->local_bytes + offset;
   }
-  void check_barrier(uint32_t id);
-  void lanes_exited(WarpState* warp, uint32_t lanes);
 
   std::shared_ptr<const Linked> program;
   const MemoryMap* memory = nullptr;
@@ -147,7 +156,7 @@ struct Block final : BlockRun {
   uint64_t slice = 0;  // fuel that the running warp started with
   std::atomic<bool> never{false};
   bool faulted = false;
-  Fault fault_;
+  Fault fault;
   std::vector<std::unique_ptr<WarpState>> warps;
   uint32_t warp_count = 0;
   std::vector<uint32_t> schedule;
@@ -162,50 +171,11 @@ struct Block final : BlockRun {
   NamedObject<Image> last_surface;
   Cluster alone;  // of a block that was launched without others
   Cluster* cluster = &alone;
-
- private:
-  void prepare_warp(uint32_t warp);
 };
 
-// block.cc: the pool that makes the next block cheap; any thread.
-std::unique_ptr<Block> take_block();
-void give_back_block(std::unique_ptr<Block> block);
+// "x,y,z", for what people read.
+std::string comma_separated(const uint32_t place[3]);
 
-// control.cc: fragments.
-const Op* switch_fragment(WarpState* warp);  // nullptr: nothing can run now
-void release_parked(WarpState* warp);        // lanes that wait at joins go on alone
-void update_mask(Warp* warp);
-Record* open_record(WarpState* warp, const Op* meet);
-void leave_record(WarpState* warp, Record* record, Record* until, uint32_t lanes);
-// Give up the processor in favour of other fragments and warps; continue at `pc` later.
-const Op* give_way(WarpState* warp, const Op* pc);
 inline WarpState* state_of(Warp* warp) { return static_cast<WarpState*>(warp); }
-
-// call.cc: frames.
-Frame* make_frame(WarpState* warp, const Code* code, uint64_t local_base);
-// What a frame does not hold yet: everything; all but its code's constants; only the block's place,
-// because it ran the same code in another block of the same launch, or of one just like it.
-enum class Fill : uint8_t { kAll, kSpecials, kBlockPlace };
-void fill_frame(WarpState* warp, Frame* frame, Fill fill);
-void free_frame(WarpState* warp, Frame* frame);
-void leave_frames(WarpState* warp, Frame* frame, uint32_t lanes);
-
-// Checked access of `lane` at a generic address; null: a fault has been raised (address.cc).
-std::byte* memory_for(Warp* warp, const Op* op, uint32_t lane, uint64_t address, uint64_t bytes,
-                      uint64_t alignment, bool write);
-
-// The parameters and the result of a function that the interpreter provides, up to 8 bytes of each.
-uint64_t call_argument(Warp* warp, const CallSite& site, size_t i, uint32_t lane);
-void set_call_result(Warp* warp, const CallSite& site, uint32_t lane, uint64_t value);
-
-// Generic memory for services: false: not readable, or not writable.
-bool read_generic(Warp* warp, uint32_t lane, uint64_t address, void* to, size_t bytes);
-bool write_generic(Warp* warp, uint32_t lane, uint64_t address, const void* from, size_t bytes);
-bool read_string(Warp* warp, uint32_t lane, uint64_t address, std::string* out);
-// device_printf.cc
-int format_printf(Warp* warp, uint32_t lane, uint64_t format, uint64_t arguments, std::string* out);
-
-// Run `warp` from its pc until it gives up the processor.
-void run_warp(WarpState* warp);
 
 }  // namespace openmps::softgpu

@@ -4,8 +4,10 @@
 // interpreter.
 #include <cstring>
 
+#include "softgpu/interp/address.h"
 #include "softgpu/interp/atomics.h"
 #include "softgpu/interp/block.h"
+#include "softgpu/interp/cluster.h"
 #include "softgpu/ir/bulk_codes.h"
 
 namespace openmps::softgpu {

@@ -5,35 +5,41 @@
 
 #include <algorithm>
 
-#include "softgpu/interp/block.h"
+#include "softgpu/interp/fragments.h"
 
 namespace openmps::softgpu {
 
-void Cluster::arrive(WarpState* warp, uint32_t lanes) {
-  arrived += static_cast<uint32_t>(__builtin_popcount(lanes & ~warp->cluster_arrived));
-  warp->cluster_arrived |= lanes;
-  end_phase_if_complete();
-}
+namespace {
 
-void Cluster::lanes_exited(WarpState* warp, uint32_t lanes) {
-  arrived -= static_cast<uint32_t>(__builtin_popcount(lanes & warp->cluster_arrived));
-  warp->cluster_arrived &= ~lanes;
-  end_phase_if_complete();
-}
-
-void Cluster::end_phase_if_complete() {
-  if (arrived == 0) return;
+void end_phase_if_complete(Cluster& cluster) {
+  if (cluster.arrived == 0) return;
   uint32_t alive = 0;
-  for (const Block* block : blocks) alive += block->live_threads;
-  if (arrived != alive) return;
-  arrived = 0;
-  for (Block* block : blocks)
+  for (const Block* block : cluster.blocks) alive += block->live_threads;
+  if (cluster.arrived != alive) return;
+  cluster.arrived = 0;
+  for (Block* block : cluster.blocks)
     for (uint32_t w = 0; w < block->warp_count; ++w) {
       WarpState& warp = *block->warps[w];
       warp.cluster_arrived = 0;
       for (Fragment& fragment : warp.fragments)
         if (fragment.state == Fragment::State::kCluster) fragment.state = Fragment::State::kReady;
     }
+}
+
+}  // namespace
+
+void arrive_at_cluster_barrier(WarpState* warp, uint32_t lanes) {
+  Cluster& cluster = *warp->block->cluster;
+  cluster.arrived += static_cast<uint32_t>(__builtin_popcount(lanes & ~warp->cluster_arrived));
+  warp->cluster_arrived |= lanes;
+  end_phase_if_complete(cluster);
+}
+
+void leave_cluster_barrier(WarpState* warp, uint32_t lanes) {
+  Cluster& cluster = *warp->block->cluster;
+  cluster.arrived -= static_cast<uint32_t>(__builtin_popcount(lanes & warp->cluster_arrived));
+  warp->cluster_arrived &= ~lanes;
+  end_phase_if_complete(cluster);
 }
 
 std::byte* cluster_pointer(Warp* warp, uint64_t address, uint64_t bytes) {
@@ -53,7 +59,7 @@ namespace {
 
 HANDLER(cluster_arrive) {
   warp->fuel -= 1;
-  warp->block->cluster->arrive(state_of(warp), warp->active);
+  arrive_at_cluster_barrier(state_of(warp), warp->active);
   return op + 1;
 }
 

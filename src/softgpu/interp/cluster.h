@@ -5,39 +5,20 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
-#include "softgpu/interp/warp.h"
+#include "softgpu/interp/block.h"
 
 namespace openmps::softgpu {
 
-struct Block;
-struct WarpState;
-
-struct Cluster {
-  // `lanes` arrive at the barrier; those that had done so before this phase ended count once.
-  void arrive(WarpState* warp, uint32_t lanes);
-  // `lanes` have exited: nobody waits for them, and what they brought to the barrier is gone.
-  void lanes_exited(WarpState* warp, uint32_t lanes);
-  // Of the block with that rank; null: there is none.
-  [[nodiscard]] Block* block_at(uint32_t rank) const {
-    return rank < blocks.size() ? blocks[rank] : nullptr;
-  }
-
-  std::vector<Block*> blocks;  // by rank
-  uint32_t arrived = 0;        // living threads that have arrived in this phase
-
- private:
-  void end_phase_if_complete();
-};
+// The barrier that the blocks of a cluster meet at.
+// `lanes` arrive; those that had done so before this phase ended count once.
+void arrive_at_cluster_barrier(WarpState* warp, uint32_t lanes);
+// `lanes` have exited: nobody waits for them, and what they brought to the barrier is gone.
+void leave_cluster_barrier(WarpState* warp, uint32_t lanes);
 
 // `bytes` at a .shared::cluster address (warp.h), which are `warp`'s own block's or a neighbour's;
 // null: out of range.
 std::byte* cluster_pointer(Warp* warp, uint64_t address, uint64_t bytes);
-
-// Checked access of `lane` to shared memory at a generic address; null: a fault has been raised.
-std::byte* shared_for(Warp* warp, const Op* op, uint32_t lane, uint64_t address, uint64_t bytes,
-                      uint64_t alignment);
 
 // The places that an address in the shared window means: one, or with a mask of ranks the same
 // offset in each of those blocks.

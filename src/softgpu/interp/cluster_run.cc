@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <random>
 
-#include "softgpu/interp/block.h"
+#include "softgpu/interp/block_run.h"
 
 namespace openmps::softgpu {
 namespace {
@@ -25,7 +25,7 @@ class ClusterRun final : public BlockRun {
       uint32_t index[3];
       for (int i = 0; i < 3; ++i) index[i] = cluster_index[i] * size[i] + inside[i];
       std::unique_ptr<Block> block = take_block();
-      block->prepare(launch, index, seed);
+      prepare(*block, launch, index, seed);
       block->cluster = &cluster_;
       cluster_.blocks.push_back(block.get());
       members_.push_back({std::move(block), rank < sms.size() ? sms[rank] : 0});
@@ -46,7 +46,7 @@ class ClusterRun final : public BlockRun {
         Block& block = *member.block;
         if (block.live_warps == 0) continue;
         const uint64_t before = block.retired;
-        const BlockState state = block.run(std::min(kTurn, budget), stop, member.sm);
+        const BlockState state = softgpu::run(block, std::min(kTurn, budget), stop, member.sm);
         if (state == BlockState::kFaulted) {
           faulted_ = &block;
           return state;
@@ -61,7 +61,7 @@ class ClusterRun final : public BlockRun {
     return state_now();
   }
 
-  const Fault& fault() const override { return faulted_->fault_; }
+  const Fault& fault() const override { return faulted_->fault; }
   uint64_t warp_instructions() const override {
     uint64_t sum = 0;
     for (const Member& member : members_) sum += member.block->retired;

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "softgpu/interp/block.h"
+#include "softgpu/interp/fragments.h"
 #include "softgpu/ir/memory_codes.h"
 
 namespace openmps::softgpu {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// printf of a kernel: its format string and packed arguments, read through checked memory. Called
-// by the interpreter, on its thread.
+// The format string and its arguments, read through checked memory. See device_printf.h.
+#include "softgpu/interp/device_printf.h"
+
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 
-#include "softgpu/interp/block.h"
+#include "softgpu/interp/address.h"
 
 namespace openmps::softgpu {
 namespace {

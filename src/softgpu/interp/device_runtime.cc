@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "softgpu/interp/address.h"
 #include "softgpu/interp/block.h"
+#include "softgpu/interp/call.h"
 #include "softgpu/ptx/device_calls.h"
 
 namespace openmps::softgpu {

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "softgpu/interp/address.h"
 #include "softgpu/interp/block.h"
+#include "softgpu/interp/cluster.h"
 #include "softgpu/ir/memory_codes.h"
 
 namespace openmps::softgpu {

@@ -6,8 +6,10 @@
 #include <cstring>
 #include <vector>
 
+#include "softgpu/interp/address.h"
 #include "softgpu/interp/atomics.h"
 #include "softgpu/interp/block.h"
+#include "softgpu/interp/cluster.h"
 #include "softgpu/ir/bulk_codes.h"
 #include "softgpu/tensor_map.h"
 

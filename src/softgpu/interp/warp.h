@@ -11,31 +11,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "softgpu/ir/frame.h"
 #include "softgpu/ir/op.h"
 
 namespace openmps::softgpu {
-
-inline constexpr uint32_t kWarpSize = 32;
-inline constexpr uint32_t kFullMask = 0xffffffffu;
-
-// Generic addresses of the windows that are not host memory: bits that no user-space address of
-// x86-64 (57 bits at most) or AArch64 (52) has.
-inline constexpr uint64_t kWindowShift = 60;
-inline constexpr uint64_t kSharedWindow = uint64_t{1} << kWindowShift;
-inline constexpr uint64_t kLocalWindow = uint64_t{2} << kWindowShift;
-inline constexpr uint64_t kParamWindow = uint64_t{3} << kWindowShift;
-inline constexpr uint64_t kFunctionWindow = uint64_t{4} << kWindowShift;
-inline constexpr uint64_t kWindowMask = (uint64_t{1} << kWindowShift) - 1;
-
-// A .shared::cluster address, in the shared window or by itself: the offset, and above it who is
-// meant: 0 the block that uses the address, else the block of that rank plus one.
-inline constexpr uint64_t kSharedRankShift = 24;
-inline constexpr uint64_t kSharedOffsetMask = (uint64_t{1} << kSharedRankShift) - 1;
-
-// Places at the start of every frame: the carry flag of add.cc and friends, and a constant "true".
-inline constexpr int32_t kCarryOffset = 0;
-inline constexpr int32_t kTrueOffset = 4;
-inline constexpr int32_t kFirstPredicateOffset = 8;
 
 struct CachedRange {
   uint64_t begin;
@@ -53,8 +32,7 @@ struct RangeCache {
 
 // How the lanes' addresses of a shared load lie, kept from the first of a run of loads for the rest
 // of it: for each vector register of lanes a window of words, and which word each lane reads.
-inline constexpr uint32_t kKeptWindows = 4;  // address registers that runs may alternate between
-inline constexpr uint32_t kMaxVectors = 4;   // vector registers that 32 words fill, at most
+inline constexpr uint32_t kMaxVectors = 4;  // vector registers that 32 words fill, at most
 struct KeptWindow {
   alignas(64) uint32_t index[kWarpSize];
   const std::byte* begin[kMaxVectors];
@@ -141,9 +119,5 @@ enum class Gathered { kWait, kOneGroup, kSeveralGroups };
 Gathered gather_lanes(Warp* warp, const Op* op, const Op** next);
 // The lanes among `lanes` of the group of the first of them.
 uint32_t first_group(const Warp* warp, const Op* op, uint32_t lanes);
-
-struct HandlerTable {
-  Handler handlers[kIrOpCount];
-};
 
 }  // namespace openmps::softgpu

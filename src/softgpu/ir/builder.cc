@@ -5,7 +5,7 @@
 
 #include <bit>
 
-#include "softgpu/interp/warp.h"
+#include "softgpu/ir/frame.h"
 
 namespace openmps::softgpu::ir {
 

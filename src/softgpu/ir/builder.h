@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The function under construction: virtual registers, constants, ops with labels. The lower_*.cc
-// files fill it, finish.cc turns it into Code (control flow, register allocation, layout).
+// The first stage of the lowering: from statements to a DraftFunction, with a value for each
+// virtual register and constant. builder.cc has the values, the lower_*.cc files the instructions.
 #pragma once
 
 #include <map>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "softgpu/ir/code.h"
+#include "softgpu/ir/draft.h"
 #include "softgpu/ir/memory_codes.h"
 #include "softgpu/ir/op_info.h"
 #include "softgpu/ptx/ast.h"
@@ -16,47 +17,15 @@
 
 namespace openmps::softgpu::ir {
 
-// One 32-lane value: a register, a constant or a special one. Predicates have 0 bytes.
-struct Value {
-  enum class Kind : uint8_t { kRegister, kConstant, kGlobal, kSpecial } kind = Kind::kRegister;
-  uint32_t bytes = 4;
-  uint64_t bits = 0;       // kConstant; kGlobal: the addend
-  uint64_t high_bits = 0;  // 16-byte constants
-  int32_t global = -1;
-  FrameValue what = FrameValue::kSpecial;
-  ptx::SpecialRegister special = ptx::SpecialRegister::kNone;
-  int32_t offset = -1;  // in the frame, once allocated
-};
-
-// An op before allocation; fields are value numbers, -1: unused.
-struct Draft {
-  IrOp op = IrOp::k_count;
-  int32_t d = -1, a = -1, b = -1, c = -1, e = -1;
-  uint32_t aux = 0;
-  uint64_t imm = 0;
-  std::vector<int32_t> extra_results, extra_values;
-  int32_t label = -1;  // branch target; guard: where its instruction ends
-  int32_t table = -1;  // brx: index into tables
-  uint32_t line = 0;
-  bool partial = false;             // guarded: writes some lanes only
-  bool waits = false;               // other lanes or warps may be waited for by looping around this
-  bool folded = false;              // another op does its work: accounted, not emitted
-  int32_t window = -1;              // ld_shared_keep, ld_shared_kept: where the windows are kept
-  int32_t lowest = 0, highest = 0;  // ld_shared_keep: of the offsets of all that use them
-};
-
 // The parts of an instruction's name that say what is done atomically (lower_memory.cc).
 AtomicOp atomic_op_of(const ptx::Instruction& instruction);
 AtomicType atomic_type_of(ptx::Type type);
 
-// Ops with handlers of their own: they may suspend the warp, switch lanes or write results before
-// they have read everything.
-inline bool is_plain(IrOp op) { return op >= IrOp::k_ld_shared_keep; }
-
 class Builder {
  public:
   Builder(const ptx::Module& module, int32_t function, const std::vector<uint32_t>& shared_offsets);
-  std::unique_ptr<Code> build();
+  // What can't be lowered is told in its code's `unusable`.
+  DraftFunction lower_statements();
 
  private:
   using Instruction = ptx::Instruction;
@@ -163,33 +132,6 @@ class Builder {
   bool lower_surface(const Instruction& instruction);
   bool lower_image_query(const Instruction& instruction);
 
-  // Ops that are cheaper together (fuse.cc).
-  void fuse();
-  bool element_op(const Draft& product, IrOp* op) const;
-  void fold_products();
-  void join_shared_loads();
-  void join_inner_products();
-  void count_accesses();
-
-  // Finishing (finish.cc).
-  struct BasicBlock {
-    uint32_t begin = 0, end = 0;  // drafts
-    std::vector<int32_t> successors;
-    std::vector<int32_t> predecessors;
-    int32_t meet = -1;  // immediate post-dominator
-    bool is_meet = false;
-  };
-  bool labels_are_placed();
-  void find_blocks();
-  void find_meets();
-  void allocate();
-  void lay_out_constants();
-  void emit_ops();
-  void emit_block(int32_t block, std::vector<uint32_t>* starts);
-  bool ends_block(const Draft& draft) const;
-  void uses_of(const Draft& draft, std::vector<int32_t>* out) const;
-  void results_of(const Draft& draft, std::vector<int32_t>* out) const;
-
   const ptx::Module& module_;
   const ptx::Function& function_;
   const std::vector<uint32_t>& shared_offsets_;
@@ -207,10 +149,6 @@ class Builder {
   int32_t epilogue_ = -1;
   std::vector<std::vector<int32_t>> tables_;
   uint32_t line_ = 0;
-  std::vector<BasicBlock> blocks_;
-  std::vector<int32_t> block_of_;  // draft -> block
-  // Of each value: the only draft that writes or reads it; -1: none, -2: several.
-  std::vector<int32_t> only_writer_, only_reader_;
 };
 
 }  // namespace openmps::softgpu::ir

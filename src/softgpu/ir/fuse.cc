@@ -1,43 +1,59 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ops that are cheaper together, found after the basic blocks and before registers are allocated.
-// Every PTX instruction stays accounted, and whatever can fault stays an op with a line of its own.
-// Part of Builder, see builder.h.
+// See fuse.h.
+#include "softgpu/ir/fuse.h"
+
 #include <algorithm>
 
-#include "softgpu/interp/warp.h"
-#include "softgpu/ir/builder.h"
+#include "softgpu/ir/frame.h"
 
 namespace openmps::softgpu::ir {
+namespace {
 
-void Builder::fuse() {
-  count_accesses();
-  fold_products();
-  join_shared_loads();
-  join_inner_products();
-}
+class Fuser {
+ public:
+  Fuser(DraftFunction& function, const Flow& flow) : function_(function), flow_(flow) {}
+  void run() {
+    count_accesses();
+    fold_products();
+    join_shared_loads();
+    join_inner_products();
+  }
 
-void Builder::count_accesses() {
-  only_writer_.assign(values_.size(), -1);
-  only_reader_.assign(values_.size(), -1);
+ private:
+  void count_accesses();
+  bool element_op(const Draft& product, IrOp* op) const;
+  void fold_products();
+  void join_shared_loads();
+  void join_inner_products();
+
+  DraftFunction& function_;
+  const Flow& flow_;
+  // Of each value: the only draft that writes or reads it; -1: none, -2: several.
+  std::vector<int32_t> only_writer_, only_reader_;
+};
+
+void Fuser::count_accesses() {
+  only_writer_.assign(function_.values.size(), -1);
+  only_reader_.assign(function_.values.size(), -1);
   auto note = [](int32_t* at, size_t draft) { *at = *at == -1 ? static_cast<int32_t>(draft) : -2; };
   std::vector<int32_t> list;
-  for (size_t i = 0; i < drafts_.size(); ++i) {
-    uses_of(drafts_[i], &list);
+  for (size_t i = 0; i < function_.drafts.size(); ++i) {
+    uses_of(function_.drafts[i], &list);
     for (int32_t v : list) note(&only_reader_[v], i);
-    results_of(drafts_[i], &list);
+    results_of(function_.drafts[i], &list);
     for (int32_t v : list) note(&only_writer_[v], i);
   }
 }
 
 // The op for base + index * size, if there is one.
-bool Builder::element_op(const Draft& product, IrOp* op) const {
+bool Fuser::element_op(const Draft& product, IrOp* op) const {
   constexpr IrOp kSigned[] = {IrOp::k_element2_s32, IrOp::k_element4_s32, IrOp::k_element8_s32,
                               IrOp::k_element16_s32};
   constexpr IrOp kUnsigned[] = {IrOp::k_element2_u32, IrOp::k_element4_u32, IrOp::k_element8_u32,
                                 IrOp::k_element16_u32};
   const bool is_signed = product.op == IrOp::k_mul_wide_s32;
   if (product.partial || (!is_signed && product.op != IrOp::k_mul_wide_u32)) return false;
-  const Value& size = values_[product.b];
+  const Value& size = function_.values[product.b];
   if (size.kind != Value::Kind::kConstant) return false;
   for (uint32_t i = 0; i < std::size(kSigned); ++i)
     if (size.bits == uint64_t{2} << i) {
@@ -48,22 +64,22 @@ bool Builder::element_op(const Draft& product, IrOp* op) const {
 }
 
 // The address of an array's element, mul.wide and add: one op if nothing else reads the product.
-void Builder::fold_products() {
+void Fuser::fold_products() {
   std::vector<int32_t> list;
-  for (size_t i = 0; i < drafts_.size(); ++i) {
-    Draft& sum = drafts_[i];
+  for (size_t i = 0; i < function_.drafts.size(); ++i) {
+    Draft& sum = function_.drafts[i];
     if (sum.op != IrOp::k_add_b64 || sum.partial) continue;
     for (auto [product, base] : {std::pair{sum.a, sum.b}, std::pair{sum.b, sum.a}}) {
       const int32_t at = only_writer_[product];
-      if (at < 0 || static_cast<size_t>(at) > i || block_of_[at] != block_of_[i] ||
+      if (at < 0 || static_cast<size_t>(at) > i || flow_.block_of[at] != flow_.block_of[i] ||
           only_reader_[product] != static_cast<int32_t>(i))
         continue;
-      Draft& factor = drafts_[at];
+      Draft& factor = function_.drafts[at];
       IrOp op;
       if (!element_op(factor, &op)) continue;
       bool overwritten = false;  // the index, in between
       for (size_t j = static_cast<size_t>(at) + 1; j < i; ++j) {
-        results_of(drafts_[j], &list);
+        results_of(function_.drafts[j], &list);
         overwritten |= std::find(list.begin(), list.end(), factor.a) != list.end();
       }
       if (overwritten) continue;
@@ -78,7 +94,7 @@ void Builder::fold_products() {
 
 // Loads of shared words whose addresses are one register plus constants: see ld_shared_keep. A run
 // ends where the register changes or where another op than arithmetic, a load or a store stands.
-void Builder::join_shared_loads() {
+void Fuser::join_shared_loads() {
   struct Run {
     int32_t address = -1;
     std::vector<Draft*> loads;
@@ -100,9 +116,9 @@ void Builder::join_shared_loads() {
   };
   std::vector<int32_t> list;
   size_t oldest = 0;
-  for (const BasicBlock& block : blocks_) {
+  for (const BasicBlock& block : flow_.blocks) {
     for (uint32_t i = block.begin; i < block.end; ++i) {
-      Draft& draft = drafts_[i];
+      Draft& draft = function_.drafts[i];
       if (is_plain(draft.op))
         for (Run& run : runs) close(run);
       if (draft.op == IrOp::k_ld_shared_u32_u32 && draft.aux == 1 && draft.imm % 4 == 0) {
@@ -127,23 +143,27 @@ void Builder::join_shared_loads() {
 
 // d = x * y + c of two words just loaded and used nowhere else, and how many such steps follow each
 // other with d as the next one's c: the inner loop of matrix products and convolutions.
-void Builder::join_inner_products() {
+void Fuser::join_inner_products() {
   auto only_for = [&](int32_t value, size_t writer, size_t reader) {
     return only_writer_[value] == static_cast<int32_t>(writer) &&
            only_reader_[value] == static_cast<int32_t>(reader);
   };
   size_t last = SIZE_MAX;  // the multiply-add of the step before
-  for (size_t i = 0; i + 2 < drafts_.size(); ++i) {
-    Draft &x = drafts_[i], &y = drafts_[i + 1], &sum = drafts_[i + 2];
+  for (size_t i = 0; i + 2 < function_.drafts.size(); ++i) {
+    Draft &x = function_.drafts[i], &y = function_.drafts[i + 1], &sum = function_.drafts[i + 2];
     if (x.op != IrOp::k_ld_shared_kept || y.op != IrOp::k_ld_shared_kept ||
-        sum.op != IrOp::k_fma_f32 || sum.partial || block_of_[i] != block_of_[i + 2] ||
+        sum.op != IrOp::k_fma_f32 || sum.partial || flow_.block_of[i] != flow_.block_of[i + 2] ||
         !only_for(x.d, i, i + 2) || !only_for(y.d, i + 1, i + 2))
       continue;
     x.op = IrOp::k_ld_shared_fma;  // not the first of its block: that one keeps the window
-    if (last + 1 == i && drafts_[last].d == sum.c) drafts_[last].aux = 1;
+    if (last + 1 == i && function_.drafts[last].d == sum.c) function_.drafts[last].aux = 1;
     last = i + 2;
     i += 2;
   }
 }
+
+}  // namespace
+
+void fuse(DraftFunction& function, const Flow& flow) { Fuser(function, flow).run(); }
 
 }  // namespace openmps::softgpu::ir

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the parsed module to Code. Called by engine.cc (compile()); any thread.
+// From the parsed module to Code, in stages that hand on a DraftFunction (draft.h): the statements
+// (builder.h, lower_*.cc), the flow of control (flow.h), fusion (fuse.h), places for all values
+// (allocate.h), and the ops (emit.h). Called by compile(); any thread.
 #pragma once
 
 #include <memory>
@@ -10,17 +12,15 @@
 
 namespace openmps::softgpu::ir {
 
-struct SharedLayout {
-  std::vector<uint32_t> offsets;  // of module.shared
-  std::vector<uint64_t> bytes;    // by function: what a kernel needs
+struct LowerOptions {
+  const HandlerTable& handlers;
+  bool fusion = true;
+  bool register_reuse = true;
 };
-
-// Static .shared variables: those that device functions mention come first and at the same place
-// in every kernel of the module, the others behind them, at places of their kernel's own.
-SharedLayout lay_out_shared(const ptx::Module& module);
 
 // Never fails: what can't be lowered is told in Code::unusable.
 std::unique_ptr<Code> lower(const ptx::Module& module, int32_t function,
-                            const std::vector<uint32_t>& shared_offsets);
+                            const std::vector<uint32_t>& shared_offsets,
+                            const LowerOptions& options);
 
 }  // namespace openmps::softgpu::ir

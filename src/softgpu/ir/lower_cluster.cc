@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lowering of what the blocks of a cluster do together: their barrier, and addresses in each
 // other's shared memory. Part of Builder.
-#include "softgpu/interp/warp.h"
 #include "softgpu/ir/builder.h"
+#include "softgpu/ir/frame.h"
 
 namespace openmps::softgpu::ir {
 

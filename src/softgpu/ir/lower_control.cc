@@ -6,6 +6,27 @@ namespace openmps::softgpu::ir {
 
 using ptx::Lowering;
 
+DraftFunction Builder::lower_statements() {
+  if (function_.uses_register_parameters) {
+    line_ = function_.line;
+    unusable("parameters in registers");
+  }
+  if (!function_.is_kernel) epilogue_ = new_label();
+  for (const ptx::Statement& statement : function_.body) {
+    if (!code_->unusable.empty()) break;
+    lower_statement(statement);
+  }
+  // Falling off the end returns.
+  if (function_.is_kernel) {
+    emit(IrOp::k_exit);
+  } else {
+    place(epilogue_);
+    emit(IrOp::k_ret);
+  }
+  return {std::move(code_), std::move(values_), std::move(drafts_), std::move(label_positions_),
+          std::move(tables_)};
+}
+
 void Builder::lower_statement(const ptx::Statement& statement) {
   if (statement.label >= 0) {
     place(statement.label);

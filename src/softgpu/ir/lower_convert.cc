@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lowering of mov (with packing and unpacking), cvt, cvta and isspacep. Part of Builder.
-#include "softgpu/interp/warp.h"
 #include "softgpu/ir/builder.h"
+#include "softgpu/ir/frame.h"
 
 namespace openmps::softgpu::ir {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "softgpu/interp/warp.h"
 #include "softgpu/ir/builder.h"
+#include "softgpu/ir/frame.h"
 #include "softgpu/ir/memory_codes.h"
 
 namespace openmps::softgpu::ir {

@@ -57,4 +57,8 @@ enum class IrOp : uint16_t {
 };
 inline constexpr size_t kIrOpCount = static_cast<size_t>(IrOp::kCount);
 
+struct HandlerTable {
+  Handler handlers[kIrOpCount];
+};
+
 }  // namespace openmps::softgpu

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where static .shared variables lie. See lower.h.
+// See shared_layout.h.
+#include "softgpu/ir/shared_layout.h"
+
 #include <set>
 
-#include "softgpu/ir/lower.h"
 #include "softgpu/ptx/opcode_table.h"
 
 namespace openmps::softgpu::ir {

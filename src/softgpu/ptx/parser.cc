@@ -2,84 +2,31 @@
 // PTX at module scope: headers, variables, functions' signatures and directives. See parser.h.
 #include "softgpu/ptx/parser.h"
 
-#include "softgpu/ptx/parser_state.h"
+#include "softgpu/ptx/parser_body.h"
 
 namespace openmps::softgpu::ptx {
+namespace {
 
-Parser::Parser(std::shared_ptr<Module> module)
-    : module_(std::move(module)), lexer_(module_->source) {
-  scopes_.emplace_back();
-  advance();
-}
+class ModuleParser final : public BodyParser {
+ public:
+  explicit ModuleParser(std::shared_ptr<Module> module) : BodyParser(std::move(module)) {}
+  bool run();
+  bool unsupported_version() const { return unsupported_version_; }
 
-void Parser::advance() { token_ = lexer_.next(); }
+ private:
+  bool header();
+  bool top_level();
+  bool alias();
+  bool function(bool is_kernel, bool is_extern);
+  bool function_directives(Function* function);
+  bool dimensions(uint32_t* out);
+  int32_t function_index(const std::string& name);
 
-bool Parser::fail(const std::string& message) {
-  if (error_.empty())
-    error_ = "ptxas application ptx input, line " + std::to_string(token_.line) +
-             "; error   : " + message;
-  return false;
-}
+  bool unsupported_version_ = false;
+  std::unordered_map<std::string, int32_t> functions_;
+};
 
-bool Parser::fail_near() {
-  if (token_.kind == Token::Kind::kEnd) return fail("Parsing error near '<EOF>': syntax error");
-  return fail("Parsing error near '" + std::string(token_.text) + "': syntax error");
-}
-
-bool Parser::accept(char c) {
-  if (!token_.is(c)) return false;
-  advance();
-  return true;
-}
-
-bool Parser::accept_dot(std::string_view word) {
-  if (token_.kind != Token::Kind::kDotWord || token_.text != word) return false;
-  advance();
-  return true;
-}
-
-bool Parser::expect(char c) { return accept(c) || fail_near(); }
-
-bool Parser::expect_name(std::string* name) {
-  if (token_.kind != Token::Kind::kWord) return fail_near();
-  *name = token_.text;
-  advance();
-  return true;
-}
-
-bool Parser::skip_to_semicolon() {
-  while (!token_.is(';')) {
-    if (token_.kind == Token::Kind::kEnd || token_.kind == Token::Kind::kError) return fail_near();
-    advance();
-  }
-  advance();
-  return true;
-}
-
-bool Parser::skip_braces() {
-  int depth = 0;
-  do {
-    if (token_.kind == Token::Kind::kEnd) return fail_near();
-    depth += token_.is('{') ? 1 : token_.is('}') ? -1 : 0;
-    advance();
-  } while (depth > 0);
-  return true;
-}
-
-bool parse_target(std::string_view name, uint32_t* capability, char* suffix) {
-  if (name.substr(0, 3) != "sm_") return false;
-  name.remove_prefix(3);
-  uint32_t value = 0;
-  size_t digits = 0;
-  while (digits < name.size() && digits < 4 && name[digits] >= '0' && name[digits] <= '9')
-    value = value * 10 + static_cast<uint32_t>(name[digits++] - '0');
-  if (digits < 2 || name.size() > digits + 1) return false;
-  *capability = value;
-  *suffix = name.size() > digits ? name[digits] : '\0';
-  return true;
-}
-
-bool Parser::header() {
+bool ModuleParser::header() {
   if (!accept_dot("version")) return fail("Missing .version directive at start of file '<input>'");
   // "9.0" reads as one decimal number.
   if (token_.kind != Token::Kind::kDouble) return fail_near();
@@ -115,7 +62,7 @@ bool Parser::header() {
   return true;
 }
 
-bool Parser::run() {
+bool ModuleParser::run() {
   if (!header()) return false;
   while (token_.kind != Token::Kind::kEnd)
     if (!top_level()) return false;
@@ -128,7 +75,7 @@ bool Parser::run() {
   return true;
 }
 
-bool Parser::top_level() {
+bool ModuleParser::top_level() {
   if (accept(';')) return true;
   if (token_.kind != Token::Kind::kDotWord) return fail_near();
   bool is_extern = false;
@@ -161,7 +108,7 @@ bool Parser::top_level() {
   return fail_near();
 }
 
-bool Parser::alias() {
+bool ModuleParser::alias() {
   std::string name, target;
   if (!expect_name(&name) || !expect(',') || !expect_name(&target) || !expect(';')) return false;
   if (!functions_.contains(target)) return fail("Unknown symbol '" + target + "'");
@@ -169,7 +116,7 @@ bool Parser::alias() {
   return true;
 }
 
-int32_t Parser::function_index(const std::string& name) {
+int32_t ModuleParser::function_index(const std::string& name) {
   auto [found, made] = functions_.try_emplace(name, static_cast<int32_t>(functions_.size()));
   if (made) {
     Function& function = module_->functions.emplace_back();
@@ -180,7 +127,7 @@ int32_t Parser::function_index(const std::string& name) {
   return found->second;
 }
 
-bool Parser::dimensions(uint32_t* out) {
+bool ModuleParser::dimensions(uint32_t* out) {
   uint32_t given[3] = {1, 1, 1};
   for (int i = 0; i < 3; ++i) {
     if (token_.kind != Token::Kind::kInteger || token_.value > UINT32_MAX) return fail_near();
@@ -192,7 +139,7 @@ bool Parser::dimensions(uint32_t* out) {
   return true;
 }
 
-bool Parser::function_directives(Function* function) {
+bool ModuleParser::function_directives(Function* function) {
   uint32_t ignored[3];
   const auto number = [&](uint32_t* out) {
     uint32_t given[3];
@@ -227,7 +174,7 @@ bool Parser::function_directives(Function* function) {
   }
 }
 
-bool Parser::function(bool is_kernel, bool is_extern) {
+bool ModuleParser::function(bool is_kernel, bool is_extern) {
   Function parsed;
   parsed.is_kernel = is_kernel;
   parsed.line = token_.line;
@@ -254,138 +201,25 @@ bool Parser::function(bool is_kernel, bool is_extern) {
   return true;
 }
 
-// "( .param .u64 .ptr .global .align 4 name, .param .align 8 .b8 s[24] )", after the opening.
-bool Parser::parameters(char close, Space space, std::vector<Variable>* out, Function* function) {
-  if (accept(close)) return true;
-  do {
-    Variable variable;
-    variable.space = space;
-    variable.line = token_.line;
-    uint32_t vector = 1;
-    bool has_array = false, open_array = false;
-    if (accept_dot("reg")) {
-      if (function) function->uses_register_parameters = true;
-    } else if (!accept_dot("param")) {
-      return fail_near();
-    }
-    if (!variable_attributes(&variable, &vector) || !declarator(&variable, &has_array, &open_array))
-      return false;
-    variable.alignment = std::max(variable.alignment, type_bytes(variable.type));
-    out->push_back(std::move(variable));
-  } while (accept(','));
-  return expect(close);
-}
+}  // namespace
 
-// Alignment, vector size, type, and what only other tools care for.
-bool Parser::variable_attributes(Variable* variable, uint32_t* vector) {
-  bool typed = false;
-  while (token_.kind == Token::Kind::kDotWord) {
-    const std::string_view word = token_.text;
-    if (word == "align") {
-      advance();
-      const uint64_t value = token_.value;
-      if (token_.kind != Token::Kind::kInteger || value == 0 || value > 65536 ||
-          (value & (value - 1)) != 0)
-        return fail_near();
-      if (!typed || variable->alignment == 1) variable->alignment = static_cast<uint32_t>(value);
-    } else if (word == "v2" || word == "v4") {
-      *vector = word == "v2" ? 2 : 4;
-    } else if (word == "attribute") {
-      advance();
-      if (!token_.is('(')) return fail_near();
-      while (!token_.is(')') && token_.kind != Token::Kind::kEnd) {
-        if (token_.kind == Token::Kind::kDotWord && token_.text == "managed")
-          variable->is_managed = true;
-        advance();
-      }
-    } else if (word == "texref" || word == "surfref" || word == "samplerref") {
-      variable->type = Type::kB64;
-      typed = true;
-    } else if (type_from_name(word) != Type::kNone) {
-      variable->type = type_from_name(word);
-      typed = true;
-    } else if (word != "ptr" && word != "global" && word != "shared" && word != "const" &&
-               word != "local" && word != "param") {
-      return fail_near();
-    }
-    advance();
-  }
-  return typed || fail_near();
-}
-
-// "name", "name[4][2]", "name[]".
-bool Parser::declarator(Variable* variable, bool* has_array, bool* open_array) {
-  if (!expect_name(&variable->name)) return false;
-  unsigned __int128 bytes = type_bytes(variable->type);
-  while (accept('[')) {
-    *has_array = true;
-    if (accept(']')) {
-      *open_array = true;
-      continue;
-    }
-    Value value;
-    if (!expression(&value) || !expect(']')) return false;
-    if (value.kind != Value::Kind::kInteger) return fail_near();
-    bytes *= value.bits;
-    if (bytes > kMaxVariableBytes) return fail("Array '" + variable->name + "' is too large");
-  }
-  variable->bytes = *open_array ? 0 : static_cast<uint64_t>(bytes);
-  return true;
-}
-
-bool Parser::module_variable(Space space, bool is_extern) {
-  Variable proto;
-  uint32_t vector = 1;
-  proto.space = space;
-  if (!variable_attributes(&proto, &vector)) return false;
-  do {
-    if (!add_global(space, is_extern, proto, vector)) return false;
-  } while (accept(','));
-  return expect(';');
-}
-
-bool Parser::add_global(Space space, bool is_extern, const Variable& proto, uint32_t vector) {
-  GlobalVariable variable;
-  static_cast<Variable&>(variable) = proto;
-  variable.is_extern = is_extern;
-  variable.line = token_.line;
-  bool has_array = false, open_array = false;
-  if (!declarator(&variable, &has_array, &open_array)) return false;
-  variable.bytes *= vector;
-  variable.alignment = std::max(variable.alignment, type_bytes(proto.type) * vector);
-  const std::string name = variable.name;
-  auto& symbols = scopes_.back().symbols;
-  if (space == Space::kShared) {
-    symbols[name] = {Operand::Kind::kShared, static_cast<int32_t>(module_->shared.size())};
-    module_->shared.push_back(variable);
-    return true;
-  }
-  auto found = symbols.find(name);
-  int32_t index = static_cast<int32_t>(module_->globals.size());
-  if (found != symbols.end()) {
-    if (found->second.kind != Operand::Kind::kGlobal ||
-        !(module_->globals[found->second.index].is_extern || is_extern))
-      return fail("Duplicate definition of variable '" + name + "'");
-    index = found->second.index;
-  } else {
-    symbols[name] = {Operand::Kind::kGlobal, index};
-    module_->globals.emplace_back();
-  }
-  if (accept('=')) {
-    uint64_t at = 0;
-    if (!open_array) variable.initial.reserve(std::min<uint64_t>(variable.bytes, 1 << 20));
-    if (open_array) variable.bytes = kMaxVariableBytes;
-    if (!initializer(&variable, proto.type, &at, 0)) return false;
-    if (open_array) variable.bytes = at;
-  }
-  if (found == symbols.end() || !is_extern) module_->globals[index] = std::move(variable);
+bool parse_target(std::string_view name, uint32_t* capability, char* suffix) {
+  if (name.substr(0, 3) != "sm_") return false;
+  name.remove_prefix(3);
+  uint32_t value = 0;
+  size_t digits = 0;
+  while (digits < name.size() && digits < 4 && name[digits] >= '0' && name[digits] <= '9')
+    value = value * 10 + static_cast<uint32_t>(name[digits++] - '0');
+  if (digits < 2 || name.size() > digits + 1) return false;
+  *capability = value;
+  *suffix = name.size() > digits ? name[digits] : '\0';
   return true;
 }
 
 Result<std::shared_ptr<const Module>> parse(std::string_view text) {
   auto module = std::make_shared<Module>();
   module->source = text;
-  Parser parser(module);
+  ModuleParser parser(module);
   if (!parser.run()) {
     return Status(
         parser.unsupported_version() ? CUDA_ERROR_UNSUPPORTED_PTX_VERSION : CUDA_ERROR_INVALID_PTX,

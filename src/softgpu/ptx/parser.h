@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // PTX text to Module. Input is untrusted: every error is a message with a line, nothing else.
-// Called by engine.cc (compile()); any thread.
+// Called by compile(); any thread.
 #pragma once
 
 #include <memory>

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// PTX function bodies: scopes, registers, labels, instructions and their operands. Part of the
-// parser, see parser_state.h.
+// See parser_body.h.
+#include "softgpu/ptx/parser_body.h"
+
 #include <algorithm>
 
 #include "softgpu/ptx/opcode_table.h"
-#include "softgpu/ptx/parser_state.h"
 
 namespace openmps::softgpu::ptx {
 
-bool Parser::body(Function* function) {
+bool BodyParser::body(Function* function) {
   function_ = function;
   label_alias_.clear();
   scopes_.emplace_back();
@@ -36,7 +36,7 @@ bool Parser::body(Function* function) {
 }
 
 // Labels that this scope used but did not define belong to the scope around it.
-void Parser::close_scope() {
+void BodyParser::close_scope() {
   Scope closed = std::move(scopes_.back());
   scopes_.pop_back();
   if (scopes_.size() == 1) {
@@ -52,7 +52,7 @@ void Parser::close_scope() {
   }
 }
 
-bool Parser::finish_labels() {
+bool BodyParser::finish_labels() {
   auto resolve = [this](int32_t* index) {
     while (label_alias_[*index] != *index) *index = label_alias_[*index];
     if (function_->label_lines[*index] < 0)
@@ -68,7 +68,7 @@ bool Parser::finish_labels() {
   return error_.empty();
 }
 
-int32_t Parser::label_reference(const std::string& name) {
+int32_t BodyParser::label_reference(const std::string& name) {
   auto [found, made] =
       scopes_.back().labels.try_emplace(name, static_cast<int32_t>(function_->labels.size()));
   if (made) {
@@ -79,7 +79,7 @@ int32_t Parser::label_reference(const std::string& name) {
   return found->second;
 }
 
-bool Parser::define_label(const std::string& name) {
+bool BodyParser::define_label(const std::string& name) {
   const int32_t index = label_reference(name);
   if (function_->label_lines[index] >= 0)
     return fail("Duplicate definition of label '" + name + "'");
@@ -89,7 +89,7 @@ bool Parser::define_label(const std::string& name) {
   return true;
 }
 
-bool Parser::statement() {
+bool BodyParser::statement() {
   if (!error_.empty()) return false;
   if (accept(';')) return true;
   if (token_.kind == Token::Kind::kDotWord) return directive();
@@ -116,7 +116,7 @@ bool Parser::statement() {
   return instruction(word.text, word.line, guard, negated);
 }
 
-bool Parser::directive() {
+bool BodyParser::directive() {
   if (accept_dot("reg")) return register_declaration();
   if (accept_dot("local")) return local_variable(Space::kLocal);
   if (accept_dot("param")) return local_variable(Space::kLocal);
@@ -142,7 +142,7 @@ bool Parser::directive() {
   return fail_near();
 }
 
-bool Parser::register_declaration() {
+bool BodyParser::register_declaration() {
   uint32_t vector = 1;
   Variable proto;
   if (!variable_attributes(&proto, &vector)) return false;
@@ -168,7 +168,7 @@ bool Parser::register_declaration() {
   return expect(';');
 }
 
-bool Parser::local_variable(Space space) {
+bool BodyParser::local_variable(Space space) {
   Variable proto;
   uint32_t vector = 1;
   proto.space = space;
@@ -187,7 +187,7 @@ bool Parser::local_variable(Space space) {
   return expect(';');
 }
 
-bool Parser::labelled_directive(const std::string& label) {
+bool BodyParser::labelled_directive(const std::string& label) {
   if (accept_dot("callprototype")) return call_prototype(label);
   if (accept_dot("calltargets")) {  // a promise that only optimisers use; calls may name it
     scopes_.back().symbols[label] = {Operand::Kind::kPrototype,
@@ -211,7 +211,7 @@ bool Parser::labelled_directive(const std::string& label) {
 }
 
 // "(.param .b32 _) _ (.param .b64 _, .param .b32 _) .noreturn;"
-bool Parser::call_prototype(const std::string& label) {
+bool BodyParser::call_prototype(const std::string& label) {
   Prototype prototype;
   std::string name;
   if (accept('(') && !parameters(')', Space::kLocal, &prototype.returns, nullptr)) return false;
@@ -225,14 +225,14 @@ bool Parser::call_prototype(const std::string& label) {
   return expect(';');
 }
 
-const Symbol* Parser::find_symbol(const std::string& name) const {
+const Symbol* BodyParser::find_symbol(const std::string& name) const {
   for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope)
     if (auto found = scope->symbols.find(name); found != scope->symbols.end())
       return &found->second;
   return nullptr;
 }
 
-bool Parser::find_register(const std::string& name, int32_t* index) {
+bool BodyParser::find_register(const std::string& name, int32_t* index) {
   size_t digits = name.size();
   while (digits > 0 && name[digits - 1] >= '0' && name[digits - 1] <= '9') --digits;
   const std::string_view prefix = std::string_view(name).substr(0, digits);
@@ -254,7 +254,8 @@ bool Parser::find_register(const std::string& name, int32_t* index) {
   return false;
 }
 
-bool Parser::instruction(std::string_view mnemonic, uint32_t line, int32_t guard, bool negated) {
+bool BodyParser::instruction(std::string_view mnemonic, uint32_t line, int32_t guard,
+                             bool negated) {
   Statement statement;
   Instruction& made = statement.instruction;
   made.line = line;
@@ -296,7 +297,7 @@ bool Parser::instruction(std::string_view mnemonic, uint32_t line, int32_t guard
 }
 
 // The count of operands, and that each is of the kind that the rule's letter asks for.
-bool Parser::check_operands(const Instruction& instruction) {
+bool BodyParser::check_operands(const Instruction& instruction) {
   using Kind = Operand::Kind;
   const std::string_view shape = instruction.rule->operands;
   size_t at = 0, index = 0;
@@ -346,7 +347,7 @@ bool Parser::check_operands(const Instruction& instruction) {
   return false;
 }
 
-bool Parser::operand(char letter, Operand* out) {
+bool BodyParser::operand(char letter, Operand* out) {
   if (accept('[')) return address(letter, out);
   if (accept('{'))
     return list('}', Operand::Kind::kVector, letter, out) && (letter != 'V' || second(out));
@@ -364,7 +365,7 @@ bool Parser::operand(char letter, Operand* out) {
 }
 
 // "|p" behind what is written, or nothing.
-bool Parser::second(Operand* out) {
+bool BodyParser::second(Operand* out) {
   if (!accept('|')) return true;
   std::string name;
   if (!expect_name(&name)) return false;
@@ -375,7 +376,7 @@ bool Parser::second(Operand* out) {
   return find_register(name, &out->pair) || fail("Unknown symbol '" + name + "'");
 }
 
-bool Parser::name_operand(char letter, Operand* out) {
+bool BodyParser::name_operand(char letter, Operand* out) {
   std::string name(token_.text);
   advance();
   if (name == "_") {
@@ -427,7 +428,7 @@ bool Parser::name_operand(char letter, Operand* out) {
   return true;
 }
 
-bool Parser::address(char letter, Operand* out) {
+bool BodyParser::address(char letter, Operand* out) {
   out->kind = Operand::Kind::kAddress;
   Operand base;
   if (token_.kind == Token::Kind::kWord) {
@@ -454,7 +455,7 @@ bool Parser::address(char letter, Operand* out) {
   return expect(']');
 }
 
-bool Parser::list(char close, Operand::Kind kind, char letter, Operand* out) {
+bool BodyParser::list(char close, Operand::Kind kind, char letter, Operand* out) {
   out->kind = kind;
   if (accept(close)) return true;
   if (++nesting_ > kMaxNesting) return fail("Operands are nested too deeply");
@@ -467,7 +468,7 @@ bool Parser::list(char close, Operand::Kind kind, char letter, Operand* out) {
   return expect(close);
 }
 
-bool Parser::constant_operand(Operand* out) {
+bool BodyParser::constant_operand(Operand* out) {
   Value value;
   if (!expression(&value)) return false;
   if (value.kind == Value::Kind::kSymbol) return fail_near();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Constant expressions and initial values of PTX. Part of the parser, see parser_state.h.
+// See parser_value.h.
+#include "softgpu/ptx/parser_value.h"
+
 #include <bit>
 #include <cstring>
-
-#include "softgpu/ptx/parser_state.h"
 
 namespace openmps::softgpu::ptx {
 namespace {
@@ -35,7 +35,7 @@ bool apply(std::string_view op, uint64_t a, uint64_t b, uint64_t* out) {
 
 }  // namespace
 
-bool Parser::primary(Value* out) {
+bool ValueParser::primary(Value* out) {
   if (++nesting_ > kMaxNesting) return fail("Expression is nested too deeply");
   bool good = true;
   if (token_.is('-') || token_.is('~') || token_.is('!') || token_.is('+')) {
@@ -91,7 +91,7 @@ bool Parser::primary(Value* out) {
   return good;
 }
 
-bool Parser::expression(Value* out, int precedence) {
+bool ValueParser::expression(Value* out, int precedence) {
   if (!primary(out)) return false;
   for (;;) {
     const BinaryOperator* op = nullptr;
@@ -113,7 +113,8 @@ bool Parser::expression(Value* out, int precedence) {
   }
 }
 
-bool Parser::store_value(GlobalVariable* variable, Type type, uint64_t at, const Value& value) {
+bool ValueParser::store_value(GlobalVariable* variable, Type type, uint64_t at,
+                              const Value& value) {
   const uint32_t size = type_bytes(type);
   if (at + size > variable->bytes)
     return fail("Too many initial values for '" + variable->name + "'");
@@ -140,7 +141,7 @@ bool Parser::store_value(GlobalVariable* variable, Type type, uint64_t at, const
 }
 
 // One value or "{ a, b, { c } }": nested braces only group, values are stored one after another.
-bool Parser::initializer(GlobalVariable* variable, Type type, uint64_t* at, int depth) {
+bool ValueParser::initializer(GlobalVariable* variable, Type type, uint64_t* at, int depth) {
   if (depth > kMaxNesting) return fail("Initial value is nested too deeply");
   if (!accept('{')) {
     Value value;

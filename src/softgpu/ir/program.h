@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine's own view of Program and LinkedProgram: what engine.cc makes and the interpreter
-// runs. Immutable; any thread.
+// The engine's own view of Program and LinkedProgram: what compile() and link() make and the
+// interpreter runs. Immutable; any thread.
 #pragma once
 
 #include <memory>

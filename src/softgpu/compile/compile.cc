@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// compile() and link(): from an image to programs that blocks can run. Called by the device model
-// when modules are loaded; any thread.
-#include "softgpu/engine.h"
-
+// compile(): from an image to a program. Called by the device model when modules are loaded; any
+// thread.
 #include <algorithm>
-#include <atomic>
-#include <cstring>
 #include <functional>
-#include <unordered_map>
 
+#include "softgpu/engine.h"
 #include "softgpu/fatbin/fatbin.h"
-#include "softgpu/interp/warp.h"
+#include "softgpu/interp/handlers.h"
 #include "softgpu/ir/lower.h"
-#include "softgpu/program.h"
+#include "softgpu/ir/program.h"
+#include "softgpu/ir/shared_layout.h"
 #include "softgpu/ptx/linker.h"
 #include "softgpu/ptx/parser.h"
 
@@ -209,13 +206,16 @@ std::shared_ptr<const Program> compile(const void* image, size_t size,
   auto program = std::make_shared<CompiledProgram>();
   program->module = parsed.value();
   const ir::SharedLayout shared = ir::lay_out_shared(module);
+  const ir::LowerOptions lowering{active_handlers(), perf_allows("fusion"),
+                                  perf_allows("register_reuse")};
   for (const ptx::Variable& variable : module.shared)
     if (variable.is_extern)
       program->dynamic_alignment = std::max(program->dynamic_alignment, variable.alignment);
   for (size_t i = 0; i < module.functions.size(); ++i)
-    program->functions.push_back(module.functions[i].is_extern
-                                     ? nullptr
-                                     : ir::lower(module, static_cast<int32_t>(i), shared.offsets));
+    program->functions.push_back(
+        module.functions[i].is_extern
+            ? nullptr
+            : ir::lower(module, static_cast<int32_t>(i), shared.offsets, lowering));
   mark_recursive(*program);
   for (size_t i = 0; i < module.functions.size(); ++i) {
     const ptx::Function& function = module.functions[i];
@@ -233,49 +233,6 @@ std::shared_ptr<const Program> compile(const void* image, size_t size,
                                  global.is_managed});
   if (error) *error = {};
   return program;
-}
-
-std::shared_ptr<const LinkedProgram> link(std::shared_ptr<const Program> program,
-                                          std::vector<uint64_t> global_addresses) {
-  static std::atomic<uint64_t> next_serial{1};
-  auto linked = std::make_shared<Linked>();
-  linked->compiled = std::static_pointer_cast<const CompiledProgram>(std::move(program));
-  linked->serial = next_serial.fetch_add(1, std::memory_order_relaxed);
-  const ptx::Module& module = *linked->compiled->module;
-  global_addresses.resize(module.globals.size());
-
-  std::unordered_map<std::string, uint64_t> symbols;
-  for (size_t i = 0; i < module.globals.size(); ++i)
-    symbols[module.globals[i].name] = global_addresses[i];
-  for (size_t i = 0; i < module.functions.size(); ++i)
-    symbols.try_emplace(module.functions[i].name, kFunctionWindow + 16 * i);
-
-  for (size_t i = 0; i < module.globals.size(); ++i) {
-    const ptx::GlobalVariable& global = module.globals[i];
-    auto* to = reinterpret_cast<uint8_t*>(global_addresses[i]);
-    if (!to || global.is_extern) continue;
-    const size_t given = std::min<size_t>(global.initial.size(), global.bytes);
-    if (given != 0) std::memcpy(to, global.initial.data(), given);
-    std::memset(to + given, 0, global.bytes - given);
-    for (const ptx::Relocation& relocation : global.relocations) {
-      uint64_t value = symbols[relocation.symbol] + static_cast<uint64_t>(relocation.addend);
-      if (relocation.mask_shift >= 0) value = value >> relocation.mask_shift & 0xff;
-      std::memcpy(to + relocation.offset, &value, std::min<uint32_t>(relocation.size, 8));
-    }
-  }
-  for (const auto& code : linked->compiled->functions) {
-    std::vector<std::byte>& image = linked->images.emplace_back();
-    if (!code) continue;
-    image = code->image;
-    for (const GlobalReference& reference : code->references) {
-      const uint64_t value =
-          global_addresses[static_cast<size_t>(reference.global)] + reference.addend;
-      for (uint32_t lane = 0; lane < kWarpSize; ++lane)
-        std::memcpy(image.data() + reference.offset + lane * reference.bytes, &value,
-                    reference.bytes);
-    }
-  }
-  return linked;
 }
 
 }  // namespace openmps::softgpu
