@@ -12,8 +12,6 @@ using namespace openmps::softgpu;  // NOLINT: the same
 
 namespace {
 
-Status no_result() { return invalid_value("no place for the result"); }
-
 template <typename Body>
 CUresult with_primary(CUdevice ordinal, Body&& body) {
   return with_driver([&](Driver& driver) -> Status {

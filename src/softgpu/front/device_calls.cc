@@ -31,7 +31,7 @@ CUresult with_device(CUdevice ordinal, Body&& body) {
 
 CUresult cuDeviceGet(CUdevice* device, int ordinal) {
   return with_device(ordinal, [&](Driver&, Device&) -> Status {
-    if (device == nullptr) return invalid_value("no place for the result");
+    if (device == nullptr) return no_result();
     *device = ordinal;
     return Status();
   });
@@ -39,7 +39,7 @@ CUresult cuDeviceGet(CUdevice* device, int ordinal) {
 
 CUresult cuDeviceGetCount(int* count) {
   return with_driver([&](Driver& driver) -> Status {
-    if (count == nullptr) return invalid_value("no place for the result");
+    if (count == nullptr) return no_result();
     *count = static_cast<int>(driver.devices.size());
     return Status();
   });
@@ -55,7 +55,7 @@ CUresult cuDeviceGetName(char* name, int len, CUdevice dev) {
 
 CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice dev) {
   return with_device(dev, [&](Driver& driver, Device& device) -> Status {
-    if (uuid == nullptr) return invalid_value("no place for the result");
+    if (uuid == nullptr) return no_result();
     *uuid = device_uuid(driver, device);
     return Status();
   });
@@ -63,7 +63,7 @@ CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice dev) {
 
 CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice dev) {
   return with_device(dev, [&](Driver&, Device& device) -> Status {
-    if (bytes == nullptr) return invalid_value("no place for the result");
+    if (bytes == nullptr) return no_result();
     uint64_t free_bytes = 0;
     uint64_t total_bytes = 0;
     device.segment->memory_info(&free_bytes, &total_bytes);
@@ -74,7 +74,7 @@ CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice dev) {
 
 CUresult cuDeviceGetAttribute(int* pi, CUdevice_attribute attrib, CUdevice dev) {
   return with_device(dev, [&](Driver& driver, Device& device) -> Status {
-    if (pi == nullptr) return invalid_value("no place for the result");
+    if (pi == nullptr) return no_result();
     if (!device_attribute(driver, device, attrib, pi)) return invalid_value("no such attribute");
     return Status();
   });
@@ -82,7 +82,7 @@ CUresult cuDeviceGetAttribute(int* pi, CUdevice_attribute attrib, CUdevice dev) 
 
 CUresult cuDeviceComputeCapability(int* major, int* minor, CUdevice dev) {
   return with_device(dev, [&](Driver& driver, Device&) -> Status {
-    if (major == nullptr || minor == nullptr) return invalid_value("no place for the result");
+    if (major == nullptr || minor == nullptr) return no_result();
     *major = static_cast<int>(driver.config.compute_capability / 10);
     *minor = static_cast<int>(driver.config.compute_capability % 10);
     return Status();
@@ -91,7 +91,7 @@ CUresult cuDeviceComputeCapability(int* major, int* minor, CUdevice dev) {
 
 CUresult cuDeviceGetProperties(CUdevprop* prop, CUdevice dev) {
   return with_device(dev, [&](Driver& driver, Device& device) -> Status {
-    if (prop == nullptr) return invalid_value("no place for the result");
+    if (prop == nullptr) return no_result();
     auto fact = [&](CUdevice_attribute attribute) {
       int value = 0;
       device_attribute(driver, device, attribute, &value);
@@ -104,7 +104,7 @@ CUresult cuDeviceGetProperties(CUdevprop* prop, CUdevice dev) {
 
 CUresult cuDeviceGetPCIBusId(char* pciBusId, int len, CUdevice dev) {
   return with_device(dev, [&](Driver&, Device& device) -> Status {
-    if (pciBusId == nullptr || len <= 0) return invalid_value("no place for the result");
+    if (pciBusId == nullptr || len <= 0) return no_result();
     PciAddress pci = device_pci_address(device);
     snprintf(pciBusId, static_cast<size_t>(len), "%04X:%02X:%02X.0", pci.domain, pci.bus,
              pci.device);
@@ -128,7 +128,7 @@ CUresult cuDeviceGetByPCIBusId(CUdevice* dev, const char* pciBusId) {
 
 CUresult cuDeviceCanAccessPeer(int* canAccessPeer, CUdevice dev, CUdevice peerDev) {
   return with_device(dev, [&](Driver& driver, Device&) -> Status {
-    if (canAccessPeer == nullptr) return invalid_value("no place for the result");
+    if (canAccessPeer == nullptr) return no_result();
     if (driver.device(peerDev) == nullptr) return Status(CUDA_ERROR_INVALID_DEVICE, "no such peer");
     *canAccessPeer = dev != peerDev;  // all memory is the host's: every device reaches it
     return Status();
@@ -161,7 +161,7 @@ CUresult cuDeviceGetExecAffinitySupport(int* pi, CUexecAffinityType type, CUdevi
 CUresult cuDeviceGetTexture1DLinearMaxWidth(size_t* maxWidthInElements, CUarray_format format,
                                             unsigned int numChannels, CUdevice dev) {
   return with_device(dev, [&](Driver&, Device&) -> Status {
-    if (maxWidthInElements == nullptr) return invalid_value("no place for the result");
+    if (maxWidthInElements == nullptr) return no_result();
     const std::optional<cuda::Channel> channel = cuda::channel_of(format);
     if (!channel || (numChannels != 1 && numChannels != 2 && numChannels != 4))
       return invalid_value("no format of textures");

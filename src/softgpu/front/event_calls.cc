@@ -24,11 +24,8 @@ CUresult with_event(CUevent handle, Body&& body) {
 
 CUresult cuEventCreate(CUevent* phEvent, unsigned int Flags) {
   return with_context([&](Caller& caller) -> Status {
-    if (phEvent == nullptr) return invalid_value("no place for the result");
-    Result<std::shared_ptr<Event>> event = create_event(caller.context, Flags);
-    if (!event.ok()) return event.status();
-    *phEvent = (*event)->handle;
-    return Status();
+    if (phEvent == nullptr) return no_result();
+    return deliver_handle(create_event(caller.context, Flags), phEvent);
   });
 }
 
@@ -66,12 +63,9 @@ CUresult cuEventSynchronize(CUevent hEvent) {
 
 CUresult cuEventElapsedTime_v2(float* pMilliseconds, CUevent hStart, CUevent hEnd) {
   return with_event(hStart, [&](Caller& caller, Event& start) -> Status {
-    if (pMilliseconds == nullptr) return invalid_value("no place for the result");
+    if (pMilliseconds == nullptr) return no_result();
     std::shared_ptr<Event> end = caller.driver.events.find(hEnd);
     if (end == nullptr) return invalid_handle("not an event");
-    Result<float> milliseconds = elapsed_ms(start, *end);
-    if (!milliseconds.ok()) return milliseconds.status();
-    *pMilliseconds = *milliseconds;
-    return Status();
+    return deliver(elapsed_ms(start, *end), pMilliseconds);
   });
 }

@@ -40,6 +40,19 @@ CUresult report(const Status& status);
 
 inline Status invalid_value(const char* what) { return Status(CUDA_ERROR_INVALID_VALUE, what); }
 inline Status invalid_handle(const char* what) { return Status(CUDA_ERROR_INVALID_HANDLE, what); }
+inline Status no_result() { return invalid_value("no place for the result"); }
+
+// Store a result's value, or the handle of its object, if there is one.
+template <typename T, typename Out>
+Status deliver(const Result<T>& result, Out* out) {
+  if (result.ok()) *out = static_cast<Out>(*result);
+  return result.status();
+}
+template <typename T, typename Handle>
+Status deliver_handle(const Result<std::shared_ptr<T>>& result, Handle* out) {
+  if (result.ok()) *out = (*result)->handle;
+  return result.status();
+}
 
 // CUDA_ERROR_NOT_INITIALIZED (also in a child forked after cuInit), CUDA_ERROR_NOT_PERMITTED
 // (inside a host function).

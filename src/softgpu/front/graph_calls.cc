@@ -46,10 +46,7 @@ void write_dot(FILE* file, const Graph& graph, const std::string& prefix) {
 CUresult cuGraphCreate(CUgraph* phGraph, unsigned int flags) {
   return with_driver([&](Driver& driver) -> Status {
     if (phGraph == nullptr || flags != 0) return invalid_value("a bad argument");
-    Result<std::shared_ptr<Graph>> graph = create_graph(driver);
-    if (!graph.ok()) return graph.status();
-    *phGraph = (*graph)->handle;
-    return Status();
+    return deliver_handle(create_graph(driver), phGraph);
   });
 }
 

@@ -20,8 +20,6 @@
 
 namespace openmps::softgpu {
 
-inline Status no_result() { return invalid_value("no place for the result"); }
-
 // ---- Look-ups ---------------------------------------------------------------------------------
 
 template <typename Body>
@@ -283,10 +281,7 @@ inline CUresult instantiate_graph(CUgraphExec* out, CUgraph graph, uint64_t flag
     if (out == nullptr) return no_result();
     OPENMPS_RETURN_IF_ERROR(driver.captures.check_unsafe_call());
     if ((flags & ~kKnown) != 0) return invalid_value("unknown flags");
-    Result<std::shared_ptr<GraphExec>> exec = instantiate(driver, object, flags);
-    if (!exec.ok()) return exec.status();
-    *out = (*exec)->handle;
-    return Status();
+    return deliver_handle(instantiate(driver, object, flags), out);
   });
 }
 

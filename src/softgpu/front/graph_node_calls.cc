@@ -294,11 +294,9 @@ CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle* pHandle_out, C
     if (pHandle_out == nullptr) return no_result();
     Result<std::shared_ptr<Context>> context = node_context(driver, ctx);
     if (!context.ok()) return context.status();
-    Result<CUgraphConditionalHandle> handle =
-        create_condition(driver, graph, (*context)->execution(), defaultLaunchValue, flags);
-    if (!handle.ok()) return handle.status();
-    *pHandle_out = *handle;
-    return Status();
+    return deliver(
+        create_condition(driver, graph, (*context)->execution(), defaultLaunchValue, flags),
+        pHandle_out);
   });
 }
 

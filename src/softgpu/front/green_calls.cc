@@ -14,8 +14,6 @@ using namespace openmps::softgpu;  // NOLINT: the same
 
 namespace {
 
-Status no_result() { return invalid_value("no place for the result"); }
-
 // What a CUdevResource carries beside its public count, in its private bytes. Values come back from
 // the program: everything is checked again.
 struct ResourceBody {
@@ -162,11 +160,7 @@ CUresult cuGreenCtxCreate(CUgreenCtx* phCtx, CUdevResourceDesc desc, CUdevice de
     if (descriptor == nullptr) return invalid_value("not a resource descriptor");
     if (driver.device(dev) == nullptr || descriptor->device != dev)
       return Status(CUDA_ERROR_INVALID_DEVICE, "the resources are another device's");
-    Result<std::shared_ptr<GreenContext>> green =
-        create_green_context(driver, dev, descriptor->sms);
-    if (!green.ok()) return green.status();
-    *phCtx = (*green)->handle;
-    return Status();
+    return deliver_handle(create_green_context(driver, dev, descriptor->sms), phCtx);
   });
 }
 
@@ -212,10 +206,7 @@ CUresult cuGreenCtxStreamCreate(CUstream* phStream, CUgreenCtx greenCtx, unsigne
     if (phStream == nullptr) return no_result();
     // Only such streams exist in a green context.
     if (flags != CU_STREAM_NON_BLOCKING) return invalid_value("the stream must be non-blocking");
-    Result<std::shared_ptr<Stream>> stream = create_stream(green->view, flags, priority);
-    if (!stream.ok()) return stream.status();
-    *phStream = (*stream)->handle;
-    return Status();
+    return deliver_handle(create_stream(green->view, flags, priority), phStream);
   });
 }
 

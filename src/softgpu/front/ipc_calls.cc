@@ -15,8 +15,6 @@ using namespace openmps::softgpu;  // NOLINT: the same
 
 namespace {
 
-Status no_result() { return invalid_value("no place for the result"); }
-
 template <typename Handle>
 Ticket read_ticket(const Handle& handle) {
   Ticket ticket;
@@ -28,12 +26,6 @@ template <typename Handle>
 Status deliver(const Result<Ticket>& ticket, Handle* handle) {
   if (!ticket.ok()) return ticket.status();
   memcpy(handle, &*ticket, sizeof *ticket);
-  return Status();
-}
-
-Status deliver(const Result<uint64_t>& address, CUdeviceptr* out) {
-  if (!address.ok()) return address.status();
-  *out = *address;
   return Status();
 }
 
@@ -76,10 +68,7 @@ CUresult cuIpcOpenEventHandle(CUevent* phEvent, CUipcEventHandle handle) {
     if (phEvent == nullptr) return no_result();
     Result<std::shared_ptr<SharedEvent>> shared = caller.driver.ipc.open_event(read_ticket(handle));
     if (!shared.ok()) return shared.status();
-    Result<std::shared_ptr<Event>> event = adopt_event(caller.context, *shared);
-    if (!event.ok()) return event.status();
-    *phEvent = (*event)->handle;
-    return Status();
+    return deliver_handle(adopt_event(caller.context, *shared), phEvent);
   });
 }
 

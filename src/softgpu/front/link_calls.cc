@@ -51,7 +51,7 @@ Result<Texts> texts_of(Driver& driver, CUjitInputType type, const std::string& n
 CUresult cuLinkCreate_v2(unsigned int numOptions, CUjit_option* options, void** optionValues,
                          CUlinkState* stateOut) {
   return with_context([&](Caller& caller) -> Status {
-    if (stateOut == nullptr) return invalid_value("no place for the result");
+    if (stateOut == nullptr) return no_result();
     JitLogs logs;
     OPENMPS_RETURN_IF_ERROR(read_jit_options(numOptions, options, optionValues, &logs));
     auto link = std::make_shared<Link>();
@@ -101,7 +101,7 @@ CUresult cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const char* pa
 
 CUresult cuLinkComplete(CUlinkState state, void** cubinOut, size_t* sizeOut) {
   return with_link(state, [&](Driver&, Link& link) -> Status {
-    if (cubinOut == nullptr) return invalid_value("no place for the result");
+    if (cubinOut == nullptr) return no_result();
     if (link.result.empty()) {
       Result<std::string> linked = ptx::link(link.inputs);
       if (!linked.ok()) return linked.status();

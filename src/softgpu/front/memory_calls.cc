@@ -18,19 +18,13 @@ namespace {
 // Rows of cuMemAllocPitch start at multiples of this: the alignment of allocations.
 constexpr size_t kPitchUnit = kDeviceAlignment;
 
-Status no_result() { return invalid_value("no place for the result"); }
-
 uint64_t as_address(const void* pointer) { return reinterpret_cast<uint64_t>(pointer); }
 
 CUresult allocate(CUdeviceptr* out, size_t bytes, RangeKind kind, unsigned flags) {
   return with_context([&](Caller& caller) -> Status {
     if (out == nullptr) return no_result();
     OPENMPS_RETURN_IF_ERROR(caller.driver.captures.check_unsafe_call());
-    Result<uint64_t> address =
-        caller.driver.memory.allocate_device(*caller.context, bytes, kind, flags);
-    if (!address.ok()) return address.status();
-    *out = *address;
-    return Status();
+    return deliver(caller.driver.memory.allocate_device(*caller.context, bytes, kind, flags), out);
   });
 }
 

@@ -13,8 +13,6 @@ using namespace openmps::softgpu;  // NOLINT: the same
 
 namespace {
 
-Status no_result() { return invalid_value("no place for the result"); }
-
 // ---- JIT options ------------------------------------------------------------------------------
 
 Result<std::shared_ptr<const Program>> compile_with_options(Driver& driver, const void* image,
@@ -40,10 +38,7 @@ CUresult load(CUmodule* out, const void* image, unsigned count, const CUjit_opti
     if (!program.ok()) return program.status();
     std::shared_ptr<Context> owner =
         caller.context->green_parent ? caller.context->green_parent : caller.context;
-    Result<std::shared_ptr<Module>> module = load_module(owner, *program);
-    if (!module.ok()) return module.status();
-    *out = (*module)->handle;
-    return Status();
+    return deliver_handle(load_module(owner, *program), out);
   });
 }
 
@@ -153,10 +148,7 @@ CUresult cuModuleUnload(CUmodule hmod) {
 CUresult cuModuleGetFunction(CUfunction* hfunc, CUmodule hmod, const char* name) {
   return with_module(hmod, [&](Module& module) -> Status {
     if (hfunc == nullptr || name == nullptr) return invalid_value("a null argument");
-    Result<std::shared_ptr<Function>> function = module.function(name);
-    if (!function.ok()) return function.status();
-    *hfunc = (*function)->handle;
-    return Status();
+    return deliver_handle(module.function(name), hfunc);
   });
 }
 
@@ -207,10 +199,7 @@ CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option* j
     Result<std::shared_ptr<const Program>> program =
         compile_with_options(driver, code, SIZE_MAX, numJitOptions, jitOptions, jitOptionsValues);
     if (!program.ok()) return program.status();
-    Result<std::shared_ptr<Library>> loaded = load_library(driver, *program);
-    if (!loaded.ok()) return loaded.status();
-    *library = (*loaded)->handle;
-    return Status();
+    return deliver_handle(load_library(driver, *program), library);
   });
 }
 
@@ -235,10 +224,7 @@ CUresult cuLibraryUnload(CUlibrary library) {
 CUresult cuLibraryGetKernel(CUkernel* pKernel, CUlibrary library, const char* name) {
   return with_library(library, [&](Driver&, Library& object) -> Status {
     if (pKernel == nullptr || name == nullptr) return invalid_value("a null argument");
-    Result<std::shared_ptr<Kernel>> kernel = object.kernel(name);
-    if (!kernel.ok()) return kernel.status();
-    *pKernel = (*kernel)->handle;
-    return Status();
+    return deliver_handle(object.kernel(name), pKernel);
   });
 }
 
@@ -264,10 +250,7 @@ CUresult cuLibraryGetModule(CUmodule* pMod, CUlibrary library) {
     if (pMod == nullptr) return no_result();
     std::shared_ptr<Library> object = caller.driver.libraries.find(library);
     if (object == nullptr) return invalid_handle("not a library");
-    Result<std::shared_ptr<Module>> module = object->instance(caller.context);
-    if (!module.ok()) return module.status();
-    *pMod = (*module)->handle;
-    return Status();
+    return deliver_handle(object->instance(caller.context), pMod);
   });
 }
 
@@ -315,10 +298,7 @@ CUresult cuKernelGetFunction(CUfunction* pFunc, CUkernel kernel) {
     if (pFunc == nullptr) return no_result();
     std::shared_ptr<Kernel> object = caller.driver.kernels.find(kernel);
     if (object == nullptr) return invalid_handle("not a kernel");
-    Result<std::shared_ptr<Function>> function = load_kernel(caller.context, object);
-    if (!function.ok()) return function.status();
-    *pFunc = (*function)->handle;
-    return Status();
+    return deliver_handle(load_kernel(caller.context, object), pFunc);
   });
 }
 
@@ -357,10 +337,7 @@ CUresult cuKernelGetAttribute(int* pi, CUfunction_attribute attrib, CUkernel ker
   return with_kernel(kernel, [&](Driver& driver, const std::shared_ptr<Kernel>& object) -> Status {
     if (pi == nullptr) return no_result();
     if (driver.device(dev) == nullptr) return Status(CUDA_ERROR_INVALID_DEVICE, "no such device");
-    Result<int> value = function_attribute(driver, *object->info, object->settings, attrib);
-    if (!value.ok()) return value.status();
-    *pi = *value;
-    return Status();
+    return deliver(function_attribute(driver, *object->info, object->settings, attrib), pi);
   });
 }
 
@@ -389,11 +366,8 @@ CUresult cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice d
 CUresult cuFuncGetAttribute(int* pi, CUfunction_attribute attrib, CUfunction hfunc) {
   return with_function(hfunc, [&](Caller& caller, Function& function) -> Status {
     if (pi == nullptr) return no_result();
-    Result<int> value =
-        function_attribute(caller.driver, *function.info, function.settings, attrib);
-    if (!value.ok()) return value.status();
-    *pi = *value;
-    return Status();
+    return deliver(function_attribute(caller.driver, *function.info, function.settings, attrib),
+                   pi);
   });
 }
 

@@ -15,15 +15,10 @@ using namespace openmps::softgpu;  // NOLINT: the same
 
 namespace {
 
-Status no_result() { return invalid_value("no place for the result"); }
-
 CUresult create(CUstream* out, unsigned flags, int priority) {
   return with_context([&](Caller& caller) -> Status {
     if (out == nullptr) return no_result();
-    Result<std::shared_ptr<Stream>> stream = create_stream(caller.context, flags, priority);
-    if (!stream.ok()) return stream.status();
-    *out = (*stream)->handle;
-    return Status();
+    return deliver_handle(create_stream(caller.context, flags, priority), out);
   });
 }
 

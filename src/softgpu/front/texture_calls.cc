@@ -10,8 +10,6 @@ using namespace openmps::softgpu;  // NOLINT: the same
 
 namespace {
 
-Status no_result() { return invalid_value("no place for the result"); }
-
 // Run body(const Array&) on a live array.
 template <typename Body>
 CUresult with_array(CUarray handle, Body&& body) {
@@ -43,10 +41,7 @@ CUresult cuArray3DCreate_v2(CUarray* pHandle, const CUDA_ARRAY3D_DESCRIPTOR* pAl
   return with_context([&](Caller& caller) -> Status {
     if (pHandle == nullptr || pAllocateArray == nullptr) return no_result();
     OPENMPS_RETURN_IF_ERROR(caller.driver.captures.check_unsafe_call());
-    Result<std::shared_ptr<Array>> array = create_array(*caller.context, *pAllocateArray);
-    if (!array.ok()) return array.status();
-    *pHandle = (*array)->handle;
-    return Status();
+    return deliver_handle(create_array(*caller.context, *pAllocateArray), pHandle);
   });
 }
 
@@ -109,11 +104,8 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray* pHandle,
   return with_context([&](Caller& caller) -> Status {
     if (pHandle == nullptr || pMipmappedArrayDesc == nullptr) return no_result();
     OPENMPS_RETURN_IF_ERROR(caller.driver.captures.check_unsafe_call());
-    Result<std::shared_ptr<MipmappedArray>> array =
-        create_mipmapped_array(*caller.context, *pMipmappedArrayDesc, numMipmapLevels);
-    if (!array.ok()) return array.status();
-    *pHandle = (*array)->handle;
-    return Status();
+    return deliver_handle(
+        create_mipmapped_array(*caller.context, *pMipmappedArrayDesc, numMipmapLevels), pHandle);
   });
 }
 

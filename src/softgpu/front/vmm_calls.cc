@@ -6,20 +6,6 @@
 using namespace openmps;           // NOLINT: entry points live outside the namespace
 using namespace openmps::softgpu;  // NOLINT: the same
 
-namespace {
-
-Status no_result() { return invalid_value("no place for the result"); }
-
-// Store a result's value if there is one.
-template <typename T, typename Out>
-Status deliver(Result<T> result, Out* out) {
-  if (!result.ok()) return result.status();
-  *out = static_cast<Out>(*result);
-  return Status();
-}
-
-}  // namespace
-
 CUresult cuMemAddressReserve(CUdeviceptr* ptr, size_t size, size_t alignment, CUdeviceptr addr,
                              unsigned long long flags) {
   return with_driver([&](Driver& driver) -> Status {
