@@ -62,7 +62,6 @@ USES_API = {"interop", "wire", "driver", "client", "worker", "softgpu"}
 # Known circles, to go: files that still depend on each other. Who mends one deletes its names here;
 # none is added, but a file that is renamed is renamed here, too.
 KNOWN_CIRCLES = {
-    "control/server_pool", "control/server_pool_quit",
     "server/server", "server/worker_replacement",
     "worker/function", "worker/module",
 }

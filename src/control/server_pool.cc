@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The servers of the daemon: start, clients, end. Shutting them down is in server_pool_quit.cc.
+// The servers of the daemon: start, clients, end.
 #include "control/server_pool.h"
 
 #include <unistd.h>
@@ -19,7 +19,7 @@ void refuse_client(int connection, CUresult result, const std::string& reason) {
 }
 
 std::string ServerPool::reason_against(User user) const {
-  if (quitting_) return "the daemon is shutting down";
+  if (shutdown_.has_begun()) return "the daemon is shutting down";
   if (user.uid != geteuid() && geteuid() != 0) {
     return format_text(
         "the daemon runs as user %u and can't start a server for user %u; only a "
@@ -88,7 +88,7 @@ Status ServerPool::start(User user, Entry* entry) {
                                  on_ready(uid, result, reason);
                                },
                                [this, uid](uint32_t clients) {
-                                 on_shutdown_refused(entries_.at(uid).process->pid(), clients);
+                                 shutdown_.on_refused(*entries_.at(uid).process, clients);
                                },
                                [this, uid](const std::string& how) { on_gone(uid, how); }});
   Status started = entry->process->start(server_program_, server_log_.get());
@@ -170,7 +170,7 @@ void ServerPool::on_gone(uid_t uid, const std::string& how) {
   entry.process.reset();
   entry.ready = false;
   entry.leaving = false;
-  if (wanted && !quitting_ && entry.failure == CUDA_SUCCESS &&
+  if (wanted && !shutdown_.has_begun() && entry.failure == CUDA_SUCCESS &&
       entry.attempts < kServerStartAttempts && start(user, &entry).ok()) {
     return;
   }
@@ -182,7 +182,7 @@ void ServerPool::on_gone(uid_t uid, const std::string& how) {
     log_.write(format_text("No server for user %u: %s", uid, reason.c_str()));
     answer_device_waiters(reason);
   }
-  finish_if_empty();
+  shutdown_.finish_if_none_left();
 }
 
 void ServerPool::fail_pending(Entry* entry, CUresult result, const std::string& reason) {

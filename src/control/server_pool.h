@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "control/server_process.h"
+#include "control/server_shutdown.h"
 
 namespace openmps::control {
 
@@ -63,7 +64,9 @@ class ServerPool {
 
   // quit: no new clients. With a timeout, servers that still have clients then are forced. A second
   // call may only shorten the wait. `done` is called when no server is left.
-  void shut_down(std::optional<uint32_t> timeout_s, std::function<void()> done);
+  void shut_down(std::optional<uint32_t> timeout_s, std::function<void()> done) {
+    shutdown_.begin(timeout_s, std::move(done));
+  }
 
   // Call when a server's first worker is ready, before a client is passed on to it.
   void on_server_ready(std::function<void()> call) { server_ready_ = std::move(call); }
@@ -93,12 +96,6 @@ class ServerPool {
   void pass_on(Entry* entry, NewClient client);
   [[nodiscard]] std::string reason_against(User user) const;
 
-  // quit, in server_pool_quit.cc.
-  void try_shutdown();
-  void on_shutdown_refused(pid_t pid, uint32_t active_clients);
-  void force_all();
-  void finish_if_empty();
-
   EventLoop& loop_;
   const Log& log_;
   Disposal& disposal_;
@@ -107,16 +104,9 @@ class ServerPool {
   std::function<void()> server_ready_ = [] {};
   Settings defaults_ = Settings::from_environment();
   std::map<uid_t, Entry> entries_;
+  ServerShutdown shutdown_{loop_, log_, [this] { return all(); }};
   std::vector<Device> devices_;  // of the last server that was ready
   std::vector<std::function<void(const std::vector<Device>&, std::string)>> device_waiters_;
-
-  bool quitting_ = false;
-  bool forced_ = false;
-  bool backoff_ = false;
-  uint64_t retry_ms_ = 0;
-  EventLoop::TimerId retry_timer_ = 0;
-  EventLoop::TimerId deadline_timer_ = 0;
-  std::vector<std::function<void()>> quit_done_;
 };
 
 }  // namespace openmps::control

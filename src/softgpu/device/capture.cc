@@ -15,19 +15,6 @@ namespace {
 
 thread_local CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
-CUgraphNodeType node_type(const Work& work) {
-  if (std::holds_alternative<LaunchWork>(work)) return CU_GRAPH_NODE_TYPE_KERNEL;
-  if (std::holds_alternative<CopyWork>(work)) return CU_GRAPH_NODE_TYPE_MEMCPY;
-  if (std::holds_alternative<FillWork>(work)) return CU_GRAPH_NODE_TYPE_MEMSET;
-  if (std::holds_alternative<HostWork>(work)) return CU_GRAPH_NODE_TYPE_HOST;
-  if (std::holds_alternative<WordsWork>(work)) return CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
-  if (std::holds_alternative<RecordWork>(work)) return CU_GRAPH_NODE_TYPE_EVENT_RECORD;
-  if (std::holds_alternative<WaitWork>(work)) return CU_GRAPH_NODE_TYPE_WAIT_EVENT;
-  if (std::holds_alternative<AllocationWork>(work)) return CU_GRAPH_NODE_TYPE_MEM_ALLOC;
-  if (std::holds_alternative<GraphFreeWork>(work)) return CU_GRAPH_NODE_TYPE_MEM_FREE;
-  return CU_GRAPH_NODE_TYPE_EMPTY;
-}
-
 Status invalidated() {
   return Status(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, "the capture failed earlier");
 }
@@ -185,7 +172,7 @@ Status Captures::add(Stream& stream, const Work& work) {
   std::vector<GraphEdge> dependencies;
   for (const auto& node : stream.capture_dependencies) dependencies.push_back({node.get(), {}});
   std::shared_ptr<GraphNode> node =
-      add_node_locked(*driver_, *stream.capture->graph, node_type(work), work, dependencies);
+      add_node_locked(*driver_, *stream.capture->graph, work, dependencies);
   stream.capture_dependencies = {node};
   return Status();
 }

@@ -87,8 +87,7 @@ Result<std::shared_ptr<GraphNode>> add_conditional_locked(
   ConditionalWork work;
   work.type = parameters.type;
   work.condition = condition;
-  auto node = add_node_locked(driver, graph, CU_GRAPH_NODE_TYPE_CONDITIONAL, Work(std::move(work)),
-                              dependencies);
+  auto node = add_node_locked(driver, graph, std::move(work), dependencies);
   for (unsigned i = 0; i < parameters.size; ++i) {
     Result<std::shared_ptr<Graph>> body = create_graph(driver);
     if (!body.ok()) {

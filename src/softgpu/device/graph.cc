@@ -9,11 +9,11 @@
 
 namespace openmps::softgpu {
 
-std::shared_ptr<GraphNode> add_node_locked(Driver& driver, Graph& graph, CUgraphNodeType type,
-                                           Work work, std::span<const GraphEdge> dependencies) {
+std::shared_ptr<GraphNode> add_node_locked(Driver& driver, Graph& graph, Work work,
+                                           std::span<const GraphEdge> dependencies) {
   auto node = std::make_shared<GraphNode>();
   node->graph = &graph;
-  node->type = type;
+  node->type = node_type(work);
   node->work = std::move(work);
   attach_new(*node, prepare_links(dependencies));
   node->handle = driver.graph_nodes.add(node);
@@ -53,7 +53,8 @@ std::shared_ptr<Graph> clone_graph_locked(Driver& driver, const Graph& graph) {
   copy->user_objects = graph.user_objects;
   std::unordered_map<const GraphNode*, GraphNode*> twins;
   for (const auto& node : graph.nodes) {
-    std::shared_ptr<GraphNode> twin = add_node_locked(driver, *copy, node->type, node->work, {});
+    std::shared_ptr<GraphNode> twin = add_node_locked(driver, *copy, node->work, {});
+    twin->type = node->type;
     twin->enabled = node->enabled;
     twin->child = node->child == nullptr ? nullptr : clone_graph_locked(driver, *node->child);
     twin->kernel_parameters = node->kernel_parameters;

@@ -53,8 +53,8 @@ struct Graph {
 };
 
 // All *_locked: Driver::graph_mutex held.
-std::shared_ptr<GraphNode> add_node_locked(Driver& driver, Graph& graph, CUgraphNodeType type,
-                                           Work work, std::span<const GraphEdge> dependencies);
+std::shared_ptr<GraphNode> add_node_locked(Driver& driver, Graph& graph, Work work,
+                                           std::span<const GraphEdge> dependencies);
 // CUDA_ERROR_INVALID_VALUE: of different graphs, it exists, or would close a cycle.
 Status add_edge_locked(GraphNode& from, GraphNode& to, const CUgraphEdgeData& data);
 // CUDA_ERROR_INVALID_VALUE: there is none with these data.

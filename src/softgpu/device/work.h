@@ -100,6 +100,9 @@ struct ConditionalWork {
 using Work = std::variant<MarkerWork, LaunchWork, CopyWork, FillWork, HostWork, WordsWork, FreeWork,
                           AllocationWork, GraphFreeWork, RecordWork, WaitWork, ConditionalWork>;
 
+// Of the node that it is in a graph.
+CUgraphNodeType node_type(const Work& work);
+
 // make_operation(), for what makes operations that make others.
 using MakeOperation = OperationPtr (*)(const Work& work,
                                        const std::shared_ptr<ExecutionContext>& execution,

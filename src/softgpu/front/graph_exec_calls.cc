@@ -72,7 +72,7 @@ CUresult cuGraphLaunch(CUgraphExec hGraph, CUstream hStream) {
 
 CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode,
                                            const CUDA_KERNEL_NODE_PARAMS* nodeParams) {
-  return set_exec_node(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_KERNEL, prepare_kernel(nodeParams));
+  return set_exec_node(hGraphExec, hNode, prepare_kernel(nodeParams));
 }
 
 CUresult cuGraphExecKernelNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
@@ -87,35 +87,32 @@ CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNod
   // Only copies of one dimension can be changed (CUDA's documentation, and an H200).
   if (copyParams != nullptr && (copyParams->Height > 1 || copyParams->Depth > 1))
     return CUDA_ERROR_INVALID_VALUE;
-  return set_exec_node(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_MEMCPY, prepare_copy(copyParams));
+  return set_exec_node(hGraphExec, hNode, prepare_copy(copyParams));
 }
 
 CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
                                         const CUDA_MEMSET_NODE_PARAMS* memsetParams, CUcontext) {
-  return set_exec_node(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_MEMSET, prepare_fill(memsetParams));
+  return set_exec_node(hGraphExec, hNode, prepare_fill(memsetParams));
 }
 
 CUresult cuGraphExecHostNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
                                       const CUDA_HOST_NODE_PARAMS* nodeParams) {
-  return set_exec_node(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_HOST, prepare_host(nodeParams));
+  return set_exec_node(hGraphExec, hNode, prepare_host(nodeParams));
 }
 
 CUresult cuGraphExecEventRecordNodeSetEvent(CUgraphExec hGraphExec, CUgraphNode hNode,
                                             CUevent event) {
-  return set_exec_node(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_EVENT_RECORD,
-                       prepare_event<RecordWork>(event));
+  return set_exec_node(hGraphExec, hNode, prepare_event<RecordWork>(event));
 }
 
 CUresult cuGraphExecEventWaitNodeSetEvent(CUgraphExec hGraphExec, CUgraphNode hNode,
                                           CUevent event) {
-  return set_exec_node(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_WAIT_EVENT,
-                       prepare_event<WaitWork>(event));
+  return set_exec_node(hGraphExec, hNode, prepare_event<WaitWork>(event));
 }
 
 CUresult cuGraphExecBatchMemOpNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
                                             const CUDA_BATCH_MEM_OP_NODE_PARAMS* nodeParams) {
-  return set_exec_node(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
-                       prepare_words(nodeParams));
+  return set_exec_node(hGraphExec, hNode, prepare_words(nodeParams));
 }
 
 CUresult cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,

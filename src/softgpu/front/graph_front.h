@@ -42,6 +42,17 @@ CUresult with_node(CUgraphNode handle, Body&& body) {
   });
 }
 
+// body(const W&) stores in `out` what it is about the work of a node, if that is a W.
+template <typename W, typename Body>
+CUresult ask_node(CUgraphNode handle, const void* out, Body&& body) {
+  return with_node(handle, [&](Driver&, GraphNode& node) -> Status {
+    const auto* work = std::get_if<W>(&node.work);
+    if (out == nullptr || work == nullptr) return invalid_value("not a node of that type");
+    body(*work);
+    return Status();
+  });
+}
+
 template <typename Body>
 CUresult with_exec(CUgraphExec handle, Body&& body) {
   return with_driver([&](Driver& driver) -> Status {
@@ -185,10 +196,12 @@ inline Result<AllocationWork> allocation_work(Context& context,
 
 // ---- Adding and changing nodes ----------------------------------------------------------------
 
+inline void remember_nothing(GraphNode&) {}
+
 // `remember(GraphNode&)` keeps what Get*Params returns.
-template <typename W, typename Remember>
+template <typename W, typename Remember = void (*)(GraphNode&)>
 CUresult add_node(CUgraphNode* out, CUgraph graph, const CUgraphNode* dependencies, size_t count,
-                  CUgraphNodeType type, Result<W> work, Remember&& remember) {
+                  Result<W> work, Remember&& remember = remember_nothing) {
   if (!work.ok()) return report(work.status());
   return with_graph(graph, [&](Driver& driver, Graph& object) -> Status {
     if (out == nullptr) return no_result();
@@ -197,8 +210,7 @@ CUresult add_node(CUgraphNode* out, CUgraph graph, const CUgraphNode* dependenci
     OPENMPS_RETURN_IF_ERROR(find_edges(driver, object, dependencies, nullptr, count, &before));
     if constexpr (std::is_same_v<W, GraphFreeWork>)
       OPENMPS_RETURN_IF_ERROR(check_free_locked(driver, object, work->address));
-    std::shared_ptr<GraphNode> node =
-        add_node_locked(driver, object, type, Work(std::move(*work)), before);
+    std::shared_ptr<GraphNode> node = add_node_locked(driver, object, std::move(*work), before);
     remember(*node);
     *out = node->handle;
     return Status();
@@ -213,11 +225,11 @@ Result<W> prepare(Make&& make) {
   return make(*driver);
 }
 
-template <typename W, typename Remember>
-CUresult set_node(CUgraphNode handle, CUgraphNodeType type, Result<W> work, Remember&& remember) {
+template <typename W, typename Remember = void (*)(GraphNode&)>
+CUresult set_node(CUgraphNode handle, Result<W> work, Remember&& remember = remember_nothing) {
   if (!work.ok()) return report(work.status());
   return with_node(handle, [&](Driver&, GraphNode& node) -> Status {
-    if (node.type != type) return invalid_value("the node is of another type");
+    if (!std::holds_alternative<W>(node.work)) return invalid_value("the node is of another type");
     node.work = std::move(*work);
     remember(node);
     return Status();
@@ -235,13 +247,13 @@ inline bool same_kinds_of_memory(const CopyWork& one, const CopyWork& other) {
 }
 
 template <typename W>
-CUresult set_exec_node(CUgraphExec exec, CUgraphNode handle, CUgraphNodeType type, Result<W> work) {
+CUresult set_exec_node(CUgraphExec exec, CUgraphNode handle, Result<W> work) {
   if (!work.ok()) return report(work.status());
   return with_exec(exec, [&](Driver&, GraphExec& object) -> Status {
     std::lock_guard lock(object.mutex);
     GraphStep* step = find_step(object.steps, handle);
     if (step == nullptr) return invalid_value("not a node of the executable graph");
-    if (step->type != type) return invalid_value("the node is of another type");
+    if (!std::holds_alternative<W>(step->work)) return invalid_value("the node is of another type");
     if constexpr (std::is_same_v<W, CopyWork>)
       if (!same_kinds_of_memory(std::get<CopyWork>(step->work), *work))
         return invalid_value("an array can't become an address");
@@ -250,8 +262,6 @@ CUresult set_exec_node(CUgraphExec exec, CUgraphNode handle, CUgraphNodeType typ
     return Status();
   });
 }
-
-inline void remember_nothing(GraphNode&) {}
 
 inline Result<LaunchWork> prepare_kernel(const CUDA_KERNEL_NODE_PARAMS* params) {
   if (params == nullptr) return invalid_value("no parameters");

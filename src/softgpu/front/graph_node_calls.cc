@@ -39,8 +39,7 @@ CUstreamBatchMemOpParams words_parameters(const WordAction& action) {
 CUresult cuGraphAddKernelNode_v2(CUgraphNode* phGraphNode, CUgraph hGraph,
                                  const CUgraphNode* dependencies, size_t numDependencies,
                                  const CUDA_KERNEL_NODE_PARAMS* nodeParams) {
-  return add_node(phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_KERNEL,
-                  prepare_kernel(nodeParams), remember_nothing);
+  return add_node(phGraphNode, hGraph, dependencies, numDependencies, prepare_kernel(nodeParams));
 }
 
 CUresult cuGraphAddKernelNode(CUgraphNode* phGraphNode, CUgraph hGraph,
@@ -54,30 +53,26 @@ CUresult cuGraphAddKernelNode(CUgraphNode* phGraphNode, CUgraph hGraph,
 CUresult cuGraphAddMemcpyNode(CUgraphNode* phGraphNode, CUgraph hGraph,
                               const CUgraphNode* dependencies, size_t numDependencies,
                               const CUDA_MEMCPY3D* copyParams, CUcontext) {
-  return add_node(phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_MEMCPY,
-                  prepare_copy(copyParams),
+  return add_node(phGraphNode, hGraph, dependencies, numDependencies, prepare_copy(copyParams),
                   [&](GraphNode& node) { node.copy_parameters = *copyParams; });
 }
 
 CUresult cuGraphAddMemsetNode(CUgraphNode* phGraphNode, CUgraph hGraph,
                               const CUgraphNode* dependencies, size_t numDependencies,
                               const CUDA_MEMSET_NODE_PARAMS* memsetParams, CUcontext) {
-  return add_node(phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_MEMSET,
-                  prepare_fill(memsetParams),
+  return add_node(phGraphNode, hGraph, dependencies, numDependencies, prepare_fill(memsetParams),
                   [&](GraphNode& node) { node.fill_parameters = *memsetParams; });
 }
 
 CUresult cuGraphAddHostNode(CUgraphNode* phGraphNode, CUgraph hGraph,
                             const CUgraphNode* dependencies, size_t numDependencies,
                             const CUDA_HOST_NODE_PARAMS* nodeParams) {
-  return add_node(phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_HOST,
-                  prepare_host(nodeParams), remember_nothing);
+  return add_node(phGraphNode, hGraph, dependencies, numDependencies, prepare_host(nodeParams));
 }
 
 CUresult cuGraphAddEmptyNode(CUgraphNode* phGraphNode, CUgraph hGraph,
                              const CUgraphNode* dependencies, size_t numDependencies) {
-  return add_node(phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_EMPTY,
-                  prepare_nothing(), remember_nothing);
+  return add_node(phGraphNode, hGraph, dependencies, numDependencies, prepare_nothing());
 }
 
 CUresult cuGraphAddChildGraphNode(CUgraphNode* phGraphNode, CUgraph hGraph,
@@ -92,65 +87,54 @@ CUresult cuGraphAddChildGraphNode(CUgraphNode* phGraphNode, CUgraph hGraph,
     std::lock_guard lock(driver->graph_mutex);
     if (is_unique_locked(*child)) return CUDA_ERROR_NOT_SUPPORTED;
   }
-  return add_node(phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_GRAPH,
-                  prepare_nothing(),
-                  [&](GraphNode& node) { node.child = clone_graph_locked(*driver, *child); });
+  return add_node(phGraphNode, hGraph, dependencies, numDependencies, prepare_nothing(),
+                  [&](GraphNode& node) {
+                    node.type = CU_GRAPH_NODE_TYPE_GRAPH;
+                    node.child = clone_graph_locked(*driver, *child);
+                  });
 }
 
 CUresult cuGraphAddEventRecordNode(CUgraphNode* phGraphNode, CUgraph hGraph,
                                    const CUgraphNode* dependencies, size_t numDependencies,
                                    CUevent event) {
   return add_node(phGraphNode, hGraph, dependencies, numDependencies,
-                  CU_GRAPH_NODE_TYPE_EVENT_RECORD, prepare_event<RecordWork>(event),
-                  remember_nothing);
+                  prepare_event<RecordWork>(event));
 }
 
 CUresult cuGraphAddEventWaitNode(CUgraphNode* phGraphNode, CUgraph hGraph,
                                  const CUgraphNode* dependencies, size_t numDependencies,
                                  CUevent event) {
-  return add_node(phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_WAIT_EVENT,
-                  prepare_event<WaitWork>(event), remember_nothing);
+  return add_node(phGraphNode, hGraph, dependencies, numDependencies,
+                  prepare_event<WaitWork>(event));
 }
 
 CUresult cuGraphEventRecordNodeSetEvent(CUgraphNode hNode, CUevent event) {
-  return set_node(hNode, CU_GRAPH_NODE_TYPE_EVENT_RECORD, prepare_event<RecordWork>(event),
-                  remember_nothing);
+  return set_node(hNode, prepare_event<RecordWork>(event));
 }
 
 CUresult cuGraphEventWaitNodeSetEvent(CUgraphNode hNode, CUevent event) {
-  return set_node(hNode, CU_GRAPH_NODE_TYPE_WAIT_EVENT, prepare_event<WaitWork>(event),
-                  remember_nothing);
+  return set_node(hNode, prepare_event<WaitWork>(event));
 }
 
 CUresult cuGraphEventRecordNodeGetEvent(CUgraphNode hNode, CUevent* event_out) {
-  return with_node(hNode, [&](Driver&, GraphNode& node) -> Status {
-    auto* work = std::get_if<RecordWork>(&node.work);
-    if (event_out == nullptr || work == nullptr) return invalid_value("not an event record node");
-    *event_out = work->event->handle;
-    return Status();
-  });
+  return ask_node<RecordWork>(hNode, event_out,
+                              [&](const RecordWork& work) { *event_out = work.event->handle; });
 }
 
 CUresult cuGraphEventWaitNodeGetEvent(CUgraphNode hNode, CUevent* event_out) {
-  return with_node(hNode, [&](Driver&, GraphNode& node) -> Status {
-    auto* work = std::get_if<WaitWork>(&node.work);
-    if (event_out == nullptr || work == nullptr) return invalid_value("not an event wait node");
-    *event_out = work->event->handle;
-    return Status();
-  });
+  return ask_node<WaitWork>(hNode, event_out,
+                            [&](const WaitWork& work) { *event_out = work.event->handle; });
 }
 
 CUresult cuGraphAddBatchMemOpNode(CUgraphNode* phGraphNode, CUgraph hGraph,
                                   const CUgraphNode* dependencies, size_t numDependencies,
                                   const CUDA_BATCH_MEM_OP_NODE_PARAMS* nodeParams) {
-  return add_node(phGraphNode, hGraph, dependencies, numDependencies,
-                  CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, prepare_words(nodeParams), remember_nothing);
+  return add_node(phGraphNode, hGraph, dependencies, numDependencies, prepare_words(nodeParams));
 }
 
 CUresult cuGraphBatchMemOpNodeSetParams(CUgraphNode hNode,
                                         const CUDA_BATCH_MEM_OP_NODE_PARAMS* nodeParams) {
-  return set_node(hNode, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, prepare_words(nodeParams),
-                  remember_nothing);
+  return set_node(hNode, prepare_words(nodeParams));
 }
 
 // The flags that make no difference here are not remembered.
@@ -254,17 +238,13 @@ Result<AllocationWork> prepare_allocation(CUDA_MEM_ALLOC_NODE_PARAMS* params) {
 CUresult cuGraphAddMemAllocNode(CUgraphNode* phGraphNode, CUgraph hGraph,
                                 const CUgraphNode* dependencies, size_t numDependencies,
                                 CUDA_MEM_ALLOC_NODE_PARAMS* nodeParams) {
-  return add_node(phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_MEM_ALLOC,
-                  prepare_allocation(nodeParams), remember_nothing);
+  return add_node(phGraphNode, hGraph, dependencies, numDependencies,
+                  prepare_allocation(nodeParams));
 }
 
 CUresult cuGraphMemAllocNodeGetParams(CUgraphNode hNode, CUDA_MEM_ALLOC_NODE_PARAMS* params_out) {
-  return with_node(hNode, [&](Driver&, GraphNode& node) -> Status {
-    auto* work = std::get_if<AllocationWork>(&node.work);
-    if (params_out == nullptr || work == nullptr) return invalid_value("not an allocation node");
-    *params_out = work->parameters;
-    return Status();
-  });
+  return ask_node<AllocationWork>(
+      hNode, params_out, [&](const AllocationWork& work) { *params_out = work.parameters; });
 }
 
 CUresult cuGraphAddMemFreeNode(CUgraphNode* phGraphNode, CUgraph hGraph,
@@ -272,17 +252,12 @@ CUresult cuGraphAddMemFreeNode(CUgraphNode* phGraphNode, CUgraph hGraph,
                                CUdeviceptr dptr) {
   const Result<GraphFreeWork> work =
       prepare<GraphFreeWork>([&](Driver&) -> Result<GraphFreeWork> { return GraphFreeWork{dptr}; });
-  return add_node(phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_MEM_FREE,
-                  work, remember_nothing);
+  return add_node(phGraphNode, hGraph, dependencies, numDependencies, work);
 }
 
 CUresult cuGraphMemFreeNodeGetParams(CUgraphNode hNode, CUdeviceptr* dptr_out) {
-  return with_node(hNode, [&](Driver&, GraphNode& node) -> Status {
-    auto* work = std::get_if<GraphFreeWork>(&node.work);
-    if (dptr_out == nullptr || work == nullptr) return invalid_value("not a free node");
-    *dptr_out = work->address;
-    return Status();
-  });
+  return ask_node<GraphFreeWork>(hNode, dptr_out,
+                                 [&](const GraphFreeWork& work) { *dptr_out = work.address; });
 }
 
 // ---- Conditional nodes ------------------------------------------------------------------------
@@ -449,7 +424,7 @@ CUresult cuGraphKernelNodeGetParams(CUgraphNode hNode, CUDA_KERNEL_NODE_PARAMS_v
 
 CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode hNode,
                                        const CUDA_KERNEL_NODE_PARAMS* nodeParams) {
-  return set_node(hNode, CU_GRAPH_NODE_TYPE_KERNEL, prepare_kernel(nodeParams), remember_nothing);
+  return set_node(hNode, prepare_kernel(nodeParams));
 }
 
 CUresult cuGraphKernelNodeSetParams(CUgraphNode hNode,
@@ -480,40 +455,34 @@ CUresult cuGraphMemcpyNodeGetParams(CUgraphNode hNode, CUDA_MEMCPY3D* nodeParams
 }
 
 CUresult cuGraphMemcpyNodeSetParams(CUgraphNode hNode, const CUDA_MEMCPY3D* nodeParams) {
-  return set_node(hNode, CU_GRAPH_NODE_TYPE_MEMCPY, prepare_copy(nodeParams),
+  return set_node(hNode, prepare_copy(nodeParams),
                   [&](GraphNode& node) { node.copy_parameters = *nodeParams; });
 }
 
 CUresult cuGraphMemsetNodeGetParams(CUgraphNode hNode, CUDA_MEMSET_NODE_PARAMS* nodeParams) {
-  return with_node(hNode, [&](Driver&, GraphNode& node) -> Status {
-    auto* work = std::get_if<FillWork>(&node.work);
-    if (nodeParams == nullptr || work == nullptr) return invalid_value("not a fill node");
-    nodeParams->dst = work->shape.destination;
-    nodeParams->pitch = work->shape.pitch;
-    nodeParams->value = work->shape.value;
-    nodeParams->elementSize = work->shape.element;
-    nodeParams->width = work->shape.width;
-    nodeParams->height = work->shape.height;
-    return Status();
+  return ask_node<FillWork>(hNode, nodeParams, [&](const FillWork& work) {
+    nodeParams->dst = work.shape.destination;
+    nodeParams->pitch = work.shape.pitch;
+    nodeParams->value = work.shape.value;
+    nodeParams->elementSize = work.shape.element;
+    nodeParams->width = work.shape.width;
+    nodeParams->height = work.shape.height;
   });
 }
 
 CUresult cuGraphMemsetNodeSetParams(CUgraphNode hNode, const CUDA_MEMSET_NODE_PARAMS* nodeParams) {
-  return set_node(hNode, CU_GRAPH_NODE_TYPE_MEMSET, prepare_fill(nodeParams), remember_nothing);
+  return set_node(hNode, prepare_fill(nodeParams));
 }
 
 CUresult cuGraphHostNodeGetParams(CUgraphNode hNode, CUDA_HOST_NODE_PARAMS* nodeParams) {
-  return with_node(hNode, [&](Driver&, GraphNode& node) -> Status {
-    auto* work = std::get_if<HostWork>(&node.work);
-    if (nodeParams == nullptr || work == nullptr) return invalid_value("not a host node");
-    nodeParams->fn = work->function;
-    nodeParams->userData = work->user_data;
-    return Status();
+  return ask_node<HostWork>(hNode, nodeParams, [&](const HostWork& work) {
+    nodeParams->fn = work.function;
+    nodeParams->userData = work.user_data;
   });
 }
 
 CUresult cuGraphHostNodeSetParams(CUgraphNode hNode, const CUDA_HOST_NODE_PARAMS* nodeParams) {
-  return set_node(hNode, CU_GRAPH_NODE_TYPE_HOST, prepare_host(nodeParams), remember_nothing);
+  return set_node(hNode, prepare_host(nodeParams));
 }
 
 CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode hNode, CUgraph* phGraph) {
