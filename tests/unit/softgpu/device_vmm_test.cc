@@ -177,6 +177,7 @@ TEST_F(VmmTest, UnmapFromUnderARunningKernelFaultsIt) {
   ASSERT_CU(cuMemMap(base, kUnit, 0, handle, 0));
   ASSERT_CU(access(base, kUnit, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
   EXPECT_CU(cuMemsetD32_v2(base, 0, 1));
+  EXPECT_CU(cuCtxSynchronize());  // which the stream would not wait for
   CUstream s = stream();
   launch(s, FakeAction::kAdd, address_of(word), 1);
   launch(s, FakeAction::kWait, base, 1);
