@@ -63,7 +63,6 @@ USES_API = {"interop", "wire", "driver", "client", "worker", "softgpu"}
 # none is added, but a file that is renamed is renamed here, too.
 KNOWN_CIRCLES = {
     "server/server", "server/worker_replacement",
-    "worker/function", "worker/module",
 }
 
 SUFFIXES = (".h", ".cc", ".inc")

@@ -73,7 +73,7 @@ class Arrays::Storage {
       // After a fault a context may refuse to become current; releasing is tried all the same.
       static_cast<void>(core_.use(device_).ok());
       core_.returns.add(
-          GatedCall::kArrayDestroy, device_, core_.context(device_, Lane::kMain),
+          GatedCall::kArrayDestroy, device_, core_.context({device_}),
           [&driver = core_.driver, array = array, mipmapped = mipmapped] {
             return mipmapped != nullptr ? driver.cuMipmappedArrayDestroy(mipmapped)
                                         : driver.cuArrayDestroy(array);

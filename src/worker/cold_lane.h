@@ -15,12 +15,9 @@
 #include "worker/background.h"
 #include "worker/context_gate.h"
 #include "worker/devices.h"
+#include "worker/placement.h"
 
 namespace openmps::worker {
-
-// In which context of a device.
-enum class Lane : uint32_t { kMain = 0, kCold };
-inline constexpr uint32_t kLanes = 2;
 
 class ColdLanes {
  public:
@@ -41,8 +38,8 @@ class ColdLanes {
   CUcontext want(uint32_t device);
   // The same if it has been made.
   [[nodiscard]] CUcontext context(uint32_t device) const;
-  [[nodiscard]] CUcontext context(uint32_t device, Lane lane) const {
-    return lane == Lane::kCold ? context(device) : devices_.at(device).context;
+  [[nodiscard]] CUcontext context(const Placement& place) const {
+    return place.lane == Lane::kCold ? context(place.device) : devices_.at(place.device).context;
   }
 
   // The stack of the main context has become so large, in a quiet moment; its limits are held.

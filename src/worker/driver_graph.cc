@@ -24,8 +24,8 @@ Status DriverGraph::add_condition(const wire::ConditionCreate& command,
   }
   OPENMPS_RETURN_IF_ERROR(core_.use(device_));
   OPENMPS_RETURN_IF_ERROR(
-      check(core_.driver.cuGraphConditionalHandleCreate(
-                made, handle(), core_.devices.at(device_).context, command.initial, command.flags),
+      check(core_.driver.cuGraphConditionalHandleCreate(made, handle(), core_.context({device_}),
+                                                        command.initial, command.flags),
             "cuGraphConditionalHandleCreate"));
   conditions.push_back({*made, false});
   ++totals_.conditions;

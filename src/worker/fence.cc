@@ -38,18 +38,18 @@ bool FenceLedger::pending(const wire::ChannelView& view) const {
   return false;
 }
 
-Status Fences::write(const FenceWork& work, const Stream& stream) {
-  wire::FenceSlot& fence = core_.view.fence(work.slot);
-  ledger_.promise(work.slot, work.value);
-  wire::FencePromise& promise = core_.view.promise(work.slot);
-  promise.value.store(work.value, std::memory_order_relaxed);
-  promise.stream.store(work.stream, std::memory_order_relaxed);
-  if (core_.devices.at(stream.device).writes_64_bit_values) {
+Status Fences::write(const FenceValue& to, const Stream& stream) {
+  wire::FenceSlot& fence = core_.view.fence(to.slot);
+  ledger_.promise(to.slot, to.value);
+  wire::FencePromise& promise = core_.view.promise(to.slot);
+  promise.value.store(to.value, std::memory_order_relaxed);
+  promise.stream.store(to.stream, std::memory_order_relaxed);
+  if (core_.devices.at(stream.place.device).writes_64_bit_values) {
     return check(core_.driver.cuStreamWriteValue64_v2(stream.handle, core_.device_address(&fence),
-                                                      work.value, CU_STREAM_WRITE_VALUE_DEFAULT),
+                                                      to.value, CU_STREAM_WRITE_VALUE_DEFAULT),
                  "cuStreamWriteValue64 of a fence");
   }
-  auto data = std::make_unique<HostFence>(HostFence{&fence, work.value});
+  auto data = std::make_unique<HostFence>(HostFence{&fence, to.value});
   OPENMPS_RETURN_IF_ERROR(
       check(core_.driver.cuLaunchHostFunc(stream.handle, write_host_fence, data.get()),
             "cuLaunchHostFunc of a fence"));

@@ -11,9 +11,15 @@
 #include "worker/session_core.h"
 #include "worker/stream.h"
 #include "worker/waker.h"
-#include "worker/work.h"
 
 namespace openmps::worker {
+
+// A value for a fence slot.
+struct FenceValue {
+  uint32_t slot = wire::kNoFence;
+  uint64_t value = 0;
+  wire::Id stream = 0;  // as the client is told
+};
 
 // What has been promised to the fence slots. Written by the session's thread, read by the watchdog.
 class FenceLedger {
@@ -39,7 +45,7 @@ class Fences {
 
   // What a stream, which has been entered, does once it has come here: write a fence, wake the
   // client's threads, have the client's callback thread call a function and wait for that.
-  Status write(const FenceWork& work, const Stream& stream);
+  Status write(const FenceValue& fence, const Stream& stream);
   Status wake_after(const Stream& stream) { return wakers_.wake_after(stream); }
   Status call(uint32_t slot, const Stream& stream);
   // What posts that slot from a graph, which then waits for it by itself.

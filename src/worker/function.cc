@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of modules and kernels of libraries: names, look-up with layout and attributes,
-// attributes, occupancy. Part of Modules (module.h).
+// Questions about functions. See function.h.
+#include "worker/function.h"
+
 #include <string.h>
 
 #include <algorithm>
@@ -8,7 +9,6 @@
 #include <string>
 
 #include "worker/driver_check.h"
-#include "worker/module.h"
 
 namespace openmps::worker {
 namespace {
@@ -28,42 +28,48 @@ bool is_plain(CUlaunchAttributeID id) {
   }
 }
 
-}  // namespace
-
 // A function of a module belongs to its device; a kernel of a library has attributes on each.
-Status Modules::enter(Function& function, uint32_t wanted, uint32_t* device, Located* located) {
-  *device = function.is_kernel ? wanted : function.device;
-  OPENMPS_RETURN_IF_ERROR(locate(function, *device, Reach::kAnyLane, located));
-  return core_.use(*device, located->lane);
+uint32_t device_of(const Function& function, uint32_t wanted) {
+  return function.is_kernel ? wanted : function.device;
 }
 
-Status Modules::read_attribute(const Located& located, uint32_t attribute, int32_t* value) {
-  const auto name = static_cast<CUfunction_attribute>(attribute);
-  return check(core_.driver.cuFuncGetAttribute(value, name, located.handle), "cuFuncGetAttribute");
+}  // namespace
+
+template <typename F>
+Status Functions::ask(Function& function, uint32_t device, const char* call, F&& f) {
+  Located located;
+  OPENMPS_RETURN_IF_ERROR(modules_.locate(function, {device}, Modules::Reach::kAnyLane, &located));
+  OPENMPS_RETURN_IF_ERROR(core_.use(located.place));
+  const CUresult result = f(located.handle);
+  OPENMPS_RETURN_IF_ERROR(core_.use(device));
+  return check(result, call);
 }
 
 // The parameters, in order, until the driver says that there is none of that index. A driver
 // without this call (before CUDA 12.4) gives an empty layout: the client then parses the image.
-void Modules::describe(Function& function, const Located& located, wire::GetFunction::Reply* facts,
-                       std::vector<wire::ParameterLayout>* layout) {
+void Functions::describe(Function& function, CUfunction handle, wire::GetFunction::Reply* facts,
+                         std::vector<wire::ParameterLayout>* layout) {
+  const DriverTable& driver = core_.driver;
   for (uint32_t i = 0; i < wire::kFunctionAttributes; ++i) {
     // An attribute that this driver does not know stays 0.
-    if (!read_attribute(located, i, &facts->attributes[i]).ok()) facts->attributes[i] = 0;
+    int32_t& value = facts->attributes[i];
+    const auto name = static_cast<CUfunction_attribute>(i);
+    if (driver.cuFuncGetAttribute(&value, name, handle) != CUDA_SUCCESS) value = 0;
   }
   for (size_t i = 0; i < wire::kMaxKernelParameters; ++i) {
     size_t offset = 0;
     size_t bytes = 0;
-    if (core_.driver.cuFuncGetParamInfo(located.handle, i, &offset, &bytes) != CUDA_SUCCESS) return;
+    if (driver.cuFuncGetParamInfo(handle, i, &offset, &bytes) != CUDA_SUCCESS) return;
     layout->push_back({static_cast<uint32_t>(offset), static_cast<uint32_t>(bytes)});
     function.parameter_bytes =
         std::max(function.parameter_bytes, static_cast<uint32_t>(offset + bytes));
   }
 }
 
-Status Modules::handle(const wire::GetFunction& command, Module& module,
-                       const wire::GetFunction::Tail& tail, ReplyTo<wire::GetFunction> reply) {
+Status Functions::handle(const wire::GetFunction& command, Module& module,
+                         const wire::GetFunction::Tail& tail, ReplyTo<wire::GetFunction> reply) {
   uint32_t device = 0;
-  OPENMPS_RETURN_IF_ERROR(enter(module, command.kind, command.device, &device));
+  OPENMPS_RETURN_IF_ERROR(modules_.enter(module, command.kind, command.device, &device));
   const std::string symbol(tail.name);
   auto function = std::make_shared<Function>();
   function->device = device;
@@ -75,40 +81,30 @@ Status Modules::handle(const wire::GetFunction& command, Module& module,
       "cuLibraryGetKernel"));
   wire::GetFunction::Reply facts{};
   std::vector<wire::ParameterLayout> layout;
-  Located located;
-  const Status status = enter(*function, device, &device, &located);
-  if (status.ok()) describe(*function, located, &facts, &layout);
+  const Status status = ask(*function, device, "cuKernelGetFunction", [&](CUfunction handle) {
+    describe(*function, handle, &facts, &layout);
+    return CUDA_SUCCESS;
+  });
   OPENMPS_RETURN_IF_ERROR(core_.use(device));
   // A kernel that has no code for the device says so when it is launched.
   if (!status.ok() && (!function->is_kernel || is_sticky(status.code()))) return status;
   module.library->pristine(function->kernel, facts.attributes);
   function->prints = module.facts.prints;
   function->asserts = module.facts.asserts;
-  any_prints_ |= function->prints;
-  any_asserts_ |= function->asserts;
   // What its kernels take from the heap and do not give back is the context's until that ends.
   if (module.facts.allocates) core_.wear();
   facts.flags = function->prints ? wire::kFunctionPrints : 0;
   facts.parameter_bytes = function->parameter_bytes;
   reply.put(facts, wire::GetFunction::ReplyTail{layout});
-  module.functions.push_back(command.function);
-  return functions_.insert(command.function, std::move(function));
+  return modules_.add(command.function, std::move(function));
 }
 
-CUresult Modules::list_kernels(const Module& module, std::vector<CUkernel>* kernels) {
-  unsigned count = 0;
-  const CUresult counted = core_.driver.cuLibraryGetKernelCount(&count, module.library->handle);
-  if (counted != CUDA_SUCCESS) return counted;
-  kernels->assign(count, nullptr);
-  if (count == 0) return CUDA_SUCCESS;
-  return core_.driver.cuLibraryEnumerateKernels(kernels->data(), count, module.library->handle);
-}
-
-Status Modules::handle(const wire::ModuleFunctions& command, Module& module,
-                       ReplyTo<wire::ModuleFunctions> reply) {
+Status Functions::handle(const wire::ModuleFunctions& command, Module& module,
+                         ReplyTo<wire::ModuleFunctions> reply) {
   OPENMPS_RETURN_IF_ERROR(core_.use(module.device));
   std::vector<CUkernel> kernels;
-  OPENMPS_RETURN_IF_ERROR(check(list_kernels(module, &kernels), "cuLibraryEnumerateKernels"));
+  OPENMPS_RETURN_IF_ERROR(
+      check(modules_.list_kernels(module, &kernels), "cuLibraryEnumerateKernels"));
   wire::ModuleFunctions::Reply head{.functions = static_cast<uint32_t>(kernels.size())};
   std::string names;
   for (size_t i = command.first; i < kernels.size(); ++i) {
@@ -123,72 +119,67 @@ Status Modules::handle(const wire::ModuleFunctions& command, Module& module,
   return Status();
 }
 
-Status Modules::handle(const wire::FunctionSetAttribute& command, Function& function) {
-  uint32_t device = 0;
-  Located located;
-  OPENMPS_RETURN_IF_ERROR(enter(function, command.device, &device, &located));
+Status Functions::handle(const wire::FunctionSetAttribute& command, Function& function) {
+  const uint32_t device = device_of(function, command.device);
   LoadedLibrary& library = *function.library;
-  CUresult result = CUDA_ERROR_INVALID_VALUE;
-  if (command.setting == wire::FunctionSetting::kAttribute) {
-    result =
-        library.set_attribute(function.kernel, device,
-                              static_cast<CUfunction_attribute>(command.attribute), command.value);
-  } else if (command.setting == wire::FunctionSetting::kCacheConfiguration) {
-    result = library.set_cache(function.kernel, device, static_cast<CUfunc_cache>(command.value));
-  } else if (command.setting == wire::FunctionSetting::kBankSize) {
-    // Kernels of libraries have no such call, and no GPU since Kepler heeds it.
-    result = function.is_kernel ? CUDA_SUCCESS
-                                : library.set_banks(function.kernel, device,
-                                                    static_cast<CUsharedconfig>(command.value));
-  }
-  OPENMPS_RETURN_IF_ERROR(core_.use(device));
-  return check(result, "cuFuncSetAttribute");
+  const auto set = [&](CUfunction) {
+    switch (command.setting) {
+      case wire::FunctionSetting::kAttribute:
+        return library.set_attribute(function.kernel, device,
+                                     static_cast<CUfunction_attribute>(command.attribute),
+                                     command.value);
+      case wire::FunctionSetting::kCacheConfiguration:
+        return library.set_cache(function.kernel, device, static_cast<CUfunc_cache>(command.value));
+      case wire::FunctionSetting::kBankSize:
+        // Kernels of libraries have no such call, and no GPU since Kepler heeds it.
+        if (function.is_kernel) return CUDA_SUCCESS;
+        return library.set_banks(function.kernel, device,
+                                 static_cast<CUsharedconfig>(command.value));
+      default: return CUDA_ERROR_INVALID_VALUE;
+    }
+  };
+  return ask(function, device, "cuFuncSetAttribute", set);
 }
 
-Status Modules::handle(const wire::FunctionGetAttribute& command, Function& function,
-                       ReplyTo<wire::FunctionGetAttribute> reply) {
-  uint32_t device = 0;
+Status Functions::handle(const wire::FunctionGetAttribute& command, Function& function,
+                         ReplyTo<wire::FunctionGetAttribute> reply) {
   int32_t value = 0;
-  Located located;
-  OPENMPS_RETURN_IF_ERROR(enter(function, command.device, &device, &located));
-  const Status status = read_attribute(located, command.attribute, &value);
-  OPENMPS_RETURN_IF_ERROR(core_.use(device));
-  OPENMPS_RETURN_IF_ERROR(status);
+  const auto name = static_cast<CUfunction_attribute>(command.attribute);
+  OPENMPS_RETURN_IF_ERROR(ask(
+      function, device_of(function, command.device), "cuFuncGetAttribute",
+      [&](CUfunction handle) { return core_.driver.cuFuncGetAttribute(&value, name, handle); }));
   reply.put({value});
   return Status();
 }
 
-Status Modules::handle(const wire::Occupancy& command, Function& function,
-                       ReplyTo<wire::Occupancy> reply) {
-  uint32_t device = 0;
-  Located located;
-  OPENMPS_RETURN_IF_ERROR(enter(function, function.device, &device, &located));
+Status Functions::handle(const wire::Occupancy& command, Function& function,
+                         ReplyTo<wire::Occupancy> reply) {
   int blocks = 0;
-  const CUresult result = core_.driver.cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
-      &blocks, located.handle, command.block_size, command.dynamic_shared_bytes, command.flags);
-  OPENMPS_RETURN_IF_ERROR(core_.use(device));
-  OPENMPS_RETURN_IF_ERROR(check(result, "cuOccupancyMaxActiveBlocksPerMultiprocessor"));
+  OPENMPS_RETURN_IF_ERROR(
+      ask(function, function.device, "cuOccupancyMaxActiveBlocksPerMultiprocessor",
+          [&](CUfunction handle) {
+            return core_.driver.cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+                &blocks, handle, command.block_size, command.dynamic_shared_bytes, command.flags);
+          }));
   reply.put({static_cast<uint64_t>(blocks)});
   return Status();
 }
 
-Status Modules::handle(const wire::SharedMemoryRoom& command, Function& function,
-                       ReplyTo<wire::SharedMemoryRoom> reply) {
-  uint32_t device = 0;
-  Located located;
-  OPENMPS_RETURN_IF_ERROR(enter(function, command.device, &device, &located));
+Status Functions::handle(const wire::SharedMemoryRoom& command, Function& function,
+                         ReplyTo<wire::SharedMemoryRoom> reply) {
   size_t bytes = 0;
-  const CUresult result = core_.driver.cuOccupancyAvailableDynamicSMemPerBlock(
-      &bytes, located.handle, command.blocks, command.block_size);
-  OPENMPS_RETURN_IF_ERROR(core_.use(device));
-  OPENMPS_RETURN_IF_ERROR(check(result, "cuOccupancyAvailableDynamicSMemPerBlock"));
+  OPENMPS_RETURN_IF_ERROR(ask(function, device_of(function, command.device),
+                              "cuOccupancyAvailableDynamicSMemPerBlock", [&](CUfunction handle) {
+                                return core_.driver.cuOccupancyAvailableDynamicSMemPerBlock(
+                                    &bytes, handle, command.blocks, command.block_size);
+                              }));
   reply.put({bytes});
   return Status();
 }
 
-Status Modules::handle(const wire::ClusterOccupancy& command, Function& function,
-                       const wire::ClusterOccupancy::Tail& tail,
-                       ReplyTo<wire::ClusterOccupancy> reply) {
+Status Functions::handle(const wire::ClusterOccupancy& command, Function& function,
+                         const wire::ClusterOccupancy::Tail& tail,
+                         ReplyTo<wire::ClusterOccupancy> reply) {
   CUlaunchAttribute list[wire::kMaxLaunchAttributes];
   std::copy(tail.attributes.begin(), tail.attributes.end(), list);
   // The others, which name objects, change nothing about occupancy.
@@ -204,18 +195,17 @@ Status Modules::handle(const wire::ClusterOccupancy& command, Function& function
   config.sharedMemBytes = command.shared_bytes;
   config.attrs = list;
   config.numAttrs = static_cast<unsigned>(plain_end - list);
-  uint32_t device = 0;
-  Located located;
-  OPENMPS_RETURN_IF_ERROR(enter(function, function.device, &device, &located));
-  CUresult result = CUDA_ERROR_INVALID_VALUE;
   int value = 0;
-  if (command.query == wire::ClusterQuery::kMaxActive) {
-    result = core_.driver.cuOccupancyMaxActiveClusters(&value, located.handle, &config);
-  } else if (command.query == wire::ClusterQuery::kMaxPotentialSize) {
-    result = core_.driver.cuOccupancyMaxPotentialClusterSize(&value, located.handle, &config);
-  }
-  OPENMPS_RETURN_IF_ERROR(core_.use(device));
-  OPENMPS_RETURN_IF_ERROR(check(result, "the cluster occupancy query"));
+  const auto query = [&](CUfunction handle) {
+    switch (command.query) {
+      case wire::ClusterQuery::kMaxActive:
+        return core_.driver.cuOccupancyMaxActiveClusters(&value, handle, &config);
+      case wire::ClusterQuery::kMaxPotentialSize:
+        return core_.driver.cuOccupancyMaxPotentialClusterSize(&value, handle, &config);
+      default: return CUDA_ERROR_INVALID_VALUE;
+    }
+  };
+  OPENMPS_RETURN_IF_ERROR(ask(function, function.device, "the cluster occupancy query", query));
   reply.put({static_cast<uint64_t>(value)});
   return Status();
 }

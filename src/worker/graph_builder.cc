@@ -72,7 +72,7 @@ Status GraphBuilder::read_kernel(wire::Variable body, Modules::Reach reach, Grap
   step->function = launch->function;
   const uint32_t device = function->is_kernel ? launch->stream : function->device;
   OPENMPS_RETURN_IF_ERROR(core_.check_device(device));
-  return maker_.make(*launch, tail, *function, device, reach, work);
+  return maker_.make(*launch, tail, *function, {device}, reach, work);
 }
 
 template <typename Command>
@@ -200,7 +200,7 @@ Status GraphBuilder::make_conditional(DriverGraph& graph, std::span<const CUgrap
   parameters.conditional.handle = wanted.handle;
   parameters.conditional.type = static_cast<CUgraphConditionalNodeType>(wanted.type);
   parameters.conditional.size = wanted.bodies;
-  parameters.conditional.ctx = core_.devices.at(graph.device()).context;
+  parameters.conditional.ctx = core_.context({graph.device()});
   OPENMPS_RETURN_IF_ERROR(worker::check(
       core_.driver.cuGraphAddNode_v2(&step->first, graph.parts[step->parent].handle, before.data(),
                                      nullptr, before.size(), &parameters),

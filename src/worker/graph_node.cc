@@ -16,7 +16,7 @@ class NodeWriter {
         fences_(fences),
         place_(place),
         uses_(uses),
-        context_(core.context(device, uses.lane)) {}
+        context_(core.context({device, uses.lane})) {}
 
   CUresult put(const std::monostate&) {
     if (place_.graph == nullptr) return CUDA_SUCCESS;

@@ -159,7 +159,7 @@ Status GreenContexts::handle(const wire::GreenCreate& command, const Descriptor&
 void GreenContexts::destroy_now(const GreenContext& green) {
   static_cast<void>(core_.use(green.device).ok());
   core_.returns.add(
-      GatedCall::kGreenDestroy, green.device, core_.context(green.device, Lane::kMain),
+      GatedCall::kGreenDestroy, green.device, core_.context({green.device}),
       [&driver = core_.driver, handle = green.handle] { return driver.cuGreenCtxDestroy(handle); },
       [&memory = memory_, device = green.device] {
         memory.refund(device, wire::kGreenContextBytes);

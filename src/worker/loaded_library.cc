@@ -43,23 +43,24 @@ LoadedLibrary::~LoadedLibrary() {
 
 // ---- Places -------------------------------------------------------------------------------------
 
-CUfunction LoadedLibrary::function(CUkernel kernel, uint32_t device, Lane lane) {
+CUfunction LoadedLibrary::function(CUkernel kernel, const Placement& place) {
   const std::lock_guard lock(mutex_);
-  const auto found = placed_.find({kernel, device});
-  return found == placed_.end() ? nullptr : found->second.functions[index(lane)];
+  const auto found = placed_.find({kernel, place.device});
+  return found == placed_.end() ? nullptr : found->second.functions[index(place.lane)];
 }
 
-CUresult LoadedLibrary::load(CUkernel kernel, uint32_t device, Lane lane, CUfunction* function) {
+CUresult LoadedLibrary::load(CUkernel kernel, const Placement& place, CUfunction* function) {
   CUfunction loaded = nullptr;
   CUresult result = driver_.cuKernelGetFunction(&loaded, kernel);
   if (result == CUDA_SUCCESS && driver_.cuFuncLoad != nullptr) result = driver_.cuFuncLoad(loaded);
   if (result != CUDA_SUCCESS) return result;
   const std::lock_guard lock(mutex_);
-  Placed& placed = placed_[{kernel, device}];
+  Placed& placed = placed_[{kernel, place.device}];
+  CUfunction& known = placed.functions[index(place.lane)];
   // Set before anybody finds it: each lane has what was set before and gets what is set later.
-  if (placed.functions[index(lane)] == nullptr) result = apply_locked(placed, loaded);
+  if (known == nullptr) result = apply_locked(placed, loaded);
   if (result != CUDA_SUCCESS) return result;
-  *function = placed.functions[index(lane)] = loaded;
+  *function = known = loaded;
   return CUDA_SUCCESS;
 }
 
@@ -86,14 +87,15 @@ void LoadedLibrary::move_to_main(uint32_t device) {
       if (moves) kernels.push_back(key.first);
     }
   }
-  const InContext main(driver_, cold_->context(device, Lane::kMain));
-  bool whole = is_whole(device, Lane::kCold);
+  const Placement main{device};
+  const InContext current(driver_, cold_->context(main));
+  bool whole = is_whole({device, Lane::kCold});
   for (CUkernel kernel : kernels) {
     CUfunction function = nullptr;
     // What can't be loaded here stays where it runs.
-    whole &= load(kernel, device, Lane::kMain, &function) == CUDA_SUCCESS;
+    whole &= load(kernel, main, &function) == CUDA_SUCCESS;
   }
-  note_loaded(device, Lane::kMain, whole);
+  note_loaded(main, whole);
 }
 
 // ---- Attributes ---------------------------------------------------------------------------------
@@ -105,7 +107,7 @@ CUresult LoadedLibrary::in_each_lane(const Placed& placed, uint32_t device, F&& 
     CUfunction function = placed.functions[index(lane)];
     if (function == nullptr) continue;
     if (cold_ == nullptr) return f(function);  // its context is the caller's
-    const InContext current(driver_, cold_->context(device, lane));
+    const InContext current(driver_, cold_->context({device, lane}));
     result = f(function);
     if (result != CUDA_SUCCESS) return result;
   }

@@ -38,22 +38,18 @@ class LoadedLibrary : public std::enable_shared_from_this<LoadedLibrary> {
   const bool may_run_cold;
 
   // Its code came to a device: variables are there, and, if `whole`, every function.
-  void note_loaded(uint32_t device, Lane lane, bool whole) {
-    loaded_[index(lane)].fetch_or(1u << device, std::memory_order_relaxed);
-    if (whole) whole_[index(lane)].fetch_or(1u << device, std::memory_order_relaxed);
+  void note_loaded(const Placement& place, bool whole) {
+    loaded_[index(place.lane)].fetch_or(1u << place.device, std::memory_order_relaxed);
+    if (whole) whole_[index(place.lane)].fetch_or(1u << place.device, std::memory_order_relaxed);
   }
-  [[nodiscard]] bool is_loaded(uint32_t device, Lane lane) const {
-    return (loaded_[index(lane)].load(std::memory_order_relaxed) >> device & 1) != 0;
-  }
-  [[nodiscard]] bool is_whole(uint32_t device, Lane lane) const {
-    return (whole_[index(lane)].load(std::memory_order_relaxed) >> device & 1) != 0;
-  }
+  [[nodiscard]] bool is_loaded(const Placement& place) const { return is_in(loaded_, place); }
+  [[nodiscard]] bool is_whole(const Placement& place) const { return is_in(whole_, place); }
 
   // A kernel's function there; null: it is not known to be loaded.
-  [[nodiscard]] CUfunction function(CUkernel kernel, uint32_t device, Lane lane);
-  // Load it, with the attributes that it has elsewhere. That lane's context is current, and quiet
-  // if it is the main one.
-  CUresult load(CUkernel kernel, uint32_t device, Lane lane, CUfunction* function);
+  [[nodiscard]] CUfunction function(CUkernel kernel, const Placement& place);
+  // Load it, with the attributes that it has elsewhere. That context is current, and quiet if it is
+  // the main one.
+  CUresult load(CUkernel kernel, const Placement& place, CUfunction* function);
   // In a later quiet moment: move_to_main(). The library may go before.
   void plan_move(uint32_t device);
   // Load in the main context, which is quiet, what is in the cold one. It runs there from then on.
@@ -80,20 +76,23 @@ class LoadedLibrary : public std::enable_shared_from_this<LoadedLibrary> {
   };
   using Key = std::pair<CUkernel, uint32_t>;
   static constexpr int kUnset = -1;
+  using Bits = std::array<std::atomic<uint32_t>, kLanes>;  // by lane and device
   static size_t index(Lane lane) { return static_cast<size_t>(lane); }
+  static bool is_in(const Bits& bits, const Placement& place) {
+    return (bits[index(place.lane)].load(std::memory_order_relaxed) >> place.device & 1) != 0;
+  }
 
   // f(CUfunction) in each lane that has it, until one fails. mutex_ is held.
   template <typename F>
   CUresult in_each_lane(const Placed& placed, uint32_t device, F&& f) const;
   CUresult apply_locked(const Placed& placed, CUfunction function) const;
-  void load_in_main(CUkernel kernel, uint32_t device);
 
   const DriverTable& driver_;
   ContextGate& gate_;
   ColdLanes* const cold_;
-  std::array<std::atomic<uint32_t>, kLanes> loaded_{};  // devices, by bit
-  std::array<std::atomic<uint32_t>, kLanes> whole_{};   // the same
-  std::atomic<uint32_t> moves_{0};                      // planned, by bit
+  Bits loaded_{};
+  Bits whole_{};
+  std::atomic<uint32_t> moves_{0};  // planned, by device
   std::mutex mutex_;
   std::map<Key, Placed> placed_;                       // guarded by mutex_
   std::unordered_map<CUkernel, Attributes> pristine_;  // guarded by mutex_

@@ -172,7 +172,7 @@ Status Modules::finish_load(wire::Id id, std::unique_ptr<Module> module, Making&
       !lane_of(*module->library, module->device)) {
     const Homes homes = homes_of(*module->library, module->device);
     status = check(load_code(GatedCall::kModuleLoad, *module->library, module->device, homes,
-                             [&](Lane lane) { return place(*module, lane); }),
+                             [&](const Placement& at) { return place(*module, at); }),
                    "cuLibraryGetModule");
   }
   reply.put({}, making.jit.logs<wire::ModuleLoad::ReplyTail>());
@@ -189,8 +189,8 @@ Status Modules::finish_load(wire::Id id, std::unique_ptr<Module> module, Making&
 
 Modules::Homes Modules::homes_of(const LoadedLibrary& library, uint32_t device) const {
   if (library.has_one_home) {
-    if (library.is_loaded(device, Lane::kMain)) return Homes::kMain;
-    if (library.is_loaded(device, Lane::kCold)) return Homes::kCold;
+    if (library.is_loaded({device, Lane::kMain})) return Homes::kMain;
+    if (library.is_loaded({device, Lane::kCold})) return Homes::kCold;
   }
   const bool may =
       core_.commons.cold != nullptr && library.may_run_cold && core_.image_objects == 0;
@@ -199,7 +199,7 @@ Modules::Homes Modules::homes_of(const LoadedLibrary& library, uint32_t device) 
 
 std::optional<Lane> Modules::lane_of(const LoadedLibrary& library, uint32_t device) {
   for (const Lane lane : {Lane::kMain, Lane::kCold}) {
-    if (library.is_loaded(device, lane)) return lane;
+    if (library.is_loaded({device, lane})) return lane;
   }
   return std::nullopt;
 }
@@ -211,7 +211,7 @@ CUresult Modules::load_code(GatedCall call, LoadedLibrary& library, uint32_t dev
                             F&& load) {
   ContextGate& gate = core_.gate;
   CUresult result = CUDA_ERROR_NOT_READY;
-  const auto in_main = [&] { return load(Lane::kMain); };
+  const auto in_main = [&] { return load(Placement{device}); };
   if (const Status status = core_.use(device); !status.ok()) return status.code();
   if (homes == Homes::kMain) return gate.run(call, device, &core_.feeder, in_main);
   gate.wait_for_own(device, &core_.feeder, kOwnWorkNs);
@@ -232,12 +232,13 @@ CUresult Modules::load_code(GatedCall call, LoadedLibrary& library, uint32_t dev
 template <typename F>
 bool Modules::load_cold(GatedCall call, LoadedLibrary& library, uint32_t device, uint64_t hold_ns,
                         CUresult* result, F&& load) {
-  if (const Status status = core_.use(device, Lane::kCold); !status.ok()) {
+  const Placement cold{device, Lane::kCold};
+  if (const Status status = core_.use(cold); !status.ok()) {
     *result = status.code();
     return true;
   }
   const bool loaded = core_.commons.cold->gate.run_soon(call, device, &core_.cold_feeder, hold_ns,
-                                                        result, [&] { return load(Lane::kCold); });
+                                                        result, [&] { return load(cold); });
   if (const Status status = core_.use(device); !status.ok()) {
     *result = status.code();
     return true;
@@ -249,23 +250,23 @@ bool Modules::load_cold(GatedCall call, LoadedLibrary& library, uint32_t device,
   return loaded;
 }
 
-void Modules::note_loaded(Module& module, uint32_t device, Lane lane) {
-  module.library->note_loaded(device, lane, false);
-  if (lane == Lane::kMain || !module.library->has_one_home || module.in_cold_home) return;
+void Modules::note_loaded(Module& module, const Placement& place) {
+  module.library->note_loaded(place, false);
+  if (place.lane == Lane::kMain || !module.library->has_one_home || module.in_cold_home) return;
   module.in_cold_home = true;
   ++core_.cold_homes;
 }
 
-CUresult Modules::place(Module& module, Lane lane) {
+CUresult Modules::place(Module& module, const Placement& place) {
   const CUresult result = core_.driver.cuLibraryGetModule(&module.module, module.library->handle);
   if (result != CUDA_SUCCESS) return result;
-  note_loaded(module, module.device, lane);
-  return load_functions(module, module.device, lane);
+  note_loaded(module, place);
+  return load_functions(module, place);
 }
 
-CUresult Modules::load_functions(Module& module, uint32_t device, Lane lane) {
+CUresult Modules::load_functions(Module& module, const Placement& place) {
   LoadedLibrary& library = *module.library;
-  if (core_.driver.cuFuncLoad == nullptr || library.is_whole(device, lane) ||
+  if (core_.driver.cuFuncLoad == nullptr || library.is_whole(place) ||
       module.image->size() > kMostBytesLoadedTogether) {
     return CUDA_SUCCESS;
   }
@@ -274,21 +275,21 @@ CUresult Modules::load_functions(Module& module, uint32_t device, Lane lane) {
   if (listed != CUDA_SUCCESS || kernels.size() > kMostLoadedTogether) return CUDA_SUCCESS;
   for (CUkernel kernel : kernels) {
     CUfunction function = nullptr;
-    const CUresult result = library.load(kernel, device, lane, &function);
+    const CUresult result = library.load(kernel, place, &function);
     // Who asks for that function is told; nobody else is.
     if (result != CUDA_SUCCESS) return is_sticky(result) ? result : CUDA_SUCCESS;
   }
-  library.note_loaded(device, lane, true);
+  library.note_loaded(place, true);
   return CUDA_SUCCESS;
 }
 
-CUresult Modules::load_function(Function& function, uint32_t device, Lane lane, Located* located) {
-  CUresult result = load_functions(*function.module, device, lane);
+CUresult Modules::load_function(Function& function, const Placement& place, Located* located) {
+  CUresult result = load_functions(*function.module, place);
   if (result != CUDA_SUCCESS) return result;
-  result = function.library->load(function.kernel, device, lane, &located->handle);
+  result = function.library->load(function.kernel, place, &located->handle);
   if (result != CUDA_SUCCESS) return result;
-  located->lane = lane;
-  note_loaded(*function.module, device, lane);
+  located->place = place;
+  note_loaded(*function.module, place);
   return CUDA_SUCCESS;
 }
 
@@ -306,10 +307,12 @@ bool Modules::move_now(Function& function, uint32_t device) {
                              });
 }
 
-Status Modules::find(Function& function, uint32_t device, Reach reach, Located* located) {
+Status Modules::find(Function& function, const Placement& place, Reach reach, Located* located) {
   LoadedLibrary& library = *function.library;
+  const uint32_t device = place.device;
+  if (place.partition != nullptr) reach = Reach::kMainLane;
   const auto is_in = [&](Lane lane) {
-    *located = {library.function(function.kernel, device, lane), lane};
+    *located = {library.function(function.kernel, place.in(lane)), place.in(lane)};
     return located->handle != nullptr;
   };
   Homes homes = homes_of(library, device);
@@ -324,11 +327,11 @@ Status Modules::find(Function& function, uint32_t device, Reach reach, Located* 
     found = moved || is_in(Lane::kCold);
   }
   if (!found) {
-    const auto load = [&](Lane lane) { return load_function(function, device, lane, located); };
+    const auto load = [&](const Placement& at) { return load_function(function, at, located); };
     OPENMPS_RETURN_IF_ERROR(check(load_code(GatedCall::kFunctionLoad, library, device, homes, load),
                                   "cuKernelGetFunction"));
   }
-  if (located->lane == Lane::kCold) return Status();
+  if (located->place.lane == Lane::kCold) return Status();
   function.main.resize(core_.devices.count());
   function.main[device] = located->handle;
   return Status();
@@ -359,6 +362,13 @@ Status Modules::enter(const Module& module, ModuleKind kind, uint32_t wanted, ui
   return core_.use(*device);
 }
 
+Status Modules::add(wire::Id id, std::shared_ptr<Function> function) {
+  any_prints_ |= function->prints;
+  any_asserts_ |= function->asserts;
+  function->module->functions.push_back(id);
+  return functions_.insert(id, std::move(function));
+}
+
 Status Modules::handle(const wire::GetGlobal& command, Module& module,
                        const wire::GetGlobal::Tail& tail, ReplyTo<wire::GetGlobal> reply) {
   uint32_t device = 0;
@@ -377,17 +387,17 @@ Status Modules::handle(const wire::GetGlobal& command, Module& module,
                                                                     library.handle, symbol.c_str());
   };
   CUresult result = CUDA_SUCCESS;
-  if (library.is_loaded(device, lane)) {
-    OPENMPS_RETURN_IF_ERROR(core_.use(device, lane));
+  if (library.is_loaded({device, lane})) {
+    OPENMPS_RETURN_IF_ERROR(core_.use({device, lane}));
     result = look();
     OPENMPS_RETURN_IF_ERROR(core_.use(device));
   } else {
     // The first look at a symbol of a lazily loaded image loads it, also if there is none.
-    const auto load = [&](Lane home) {
-      lane = home;
+    const auto load = [&](const Placement& home) {
+      lane = home.lane;
       const CUresult looked = look();
       if (looked == CUDA_SUCCESS || looked == CUDA_ERROR_NOT_FOUND) {
-        note_loaded(module, device, home);
+        note_loaded(module, home);
       }
       return looked;
     };
@@ -415,6 +425,15 @@ Status Modules::handle(const wire::ModuleSymbols&, Module& module,
             "cuLibraryGetKernelCount"));
   reply.put({count});
   return Status();
+}
+
+CUresult Modules::list_kernels(const Module& module, std::vector<CUkernel>* kernels) {
+  unsigned count = 0;
+  const CUresult counted = core_.driver.cuLibraryGetKernelCount(&count, module.library->handle);
+  if (counted != CUDA_SUCCESS) return counted;
+  kernels->assign(count, nullptr);
+  if (count == 0) return CUDA_SUCCESS;
+  return core_.driver.cuLibraryEnumerateKernels(kernels->data(), count, module.library->handle);
 }
 
 void Modules::release_all() {

@@ -52,7 +52,7 @@ struct Function : std::enable_shared_from_this<Function> {
 // Where work with a function goes.
 struct Located {
   CUfunction handle = nullptr;
-  Lane lane = Lane::kMain;
+  Placement place;
 };
 
 struct Module {
@@ -88,15 +88,16 @@ class Modules {
   Status handle(const wire::ModuleLoad& command, const wire::ModuleLoad::Tail& tail,
                 ReplyTo<wire::ModuleLoad> reply);
   void unload(wire::Id id);
-  Status handle(const wire::GetFunction& command, Module& module,
-                const wire::GetFunction::Tail& tail, ReplyTo<wire::GetFunction> reply);
   Status handle(const wire::GetGlobal& command, Module& module, const wire::GetGlobal::Tail& tail,
                 ReplyTo<wire::GetGlobal> reply);
   Status handle(const wire::ModuleSymbols& command, Module& module,
                 ReplyTo<wire::ModuleSymbols> reply);
-  // Whole names, from a number on, as many as the reply holds.
-  Status handle(const wire::ModuleFunctions& command, Module& module,
-                ReplyTo<wire::ModuleFunctions> reply);
+  // The device that a symbol of the module is wanted on, whose context becomes
+  // current.
+  Status enter(const Module& module, wire::ModuleKind kind, uint32_t wanted, uint32_t* device);
+  // A function of its module.
+  Status add(wire::Id id, std::shared_ptr<Function> function);
+  CUresult list_kernels(const Module& module, std::vector<CUkernel>* kernels);
 
   // Some function of the session may print, or assert.
   [[nodiscard]] bool any_prints() const { return any_prints_; }
@@ -106,27 +107,20 @@ class Modules {
   [[nodiscard]] const auto& functions() const { return functions_; }
   // Before work with `function` is made for `device`: its code is there, loaded in a quiet moment
   // or in the cold lane, and not inside a launch. `reach`: work that belongs in one lane goes to
-  // the other one only if the code can't come there. The session is not between the gate's enter()
-  // and leave().
+  // the other one only if the code can't come there; that of a partition does not. The session is
+  // not between the gate's enter() and leave().
   enum class Reach { kAnyLane, kMainLane, kColdLane };
-  Status locate(Function& function, uint32_t device, Reach reach, Located* located) {
+  Status locate(Function& function, const Placement& place, Reach reach, Located* located) {
+    const uint32_t device = place.device;
     if (device < function.main.size() && function.main[device] != nullptr &&
         reach != Reach::kColdLane) [[likely]] {
-      *located = {function.main[device], Lane::kMain};
+      *located = {function.main[device], place};
       return Status();
     }
-    return find(function, device, reach, located);
+    return find(function, place, reach, located);
   }
   // Some code runs in the cold lane and is to move.
   [[nodiscard]] bool has_cold_code() const { return has_cold_code_; }
-  Status handle(const wire::FunctionSetAttribute& command, Function& function);
-  Status handle(const wire::FunctionGetAttribute& command, Function& function,
-                ReplyTo<wire::FunctionGetAttribute> reply);
-  Status handle(const wire::Occupancy& command, Function& function, ReplyTo<wire::Occupancy> reply);
-  Status handle(const wire::SharedMemoryRoom& command, Function& function,
-                ReplyTo<wire::SharedMemoryRoom> reply);
-  Status handle(const wire::ClusterOccupancy& command, Function& function,
-                const wire::ClusterOccupancy::Tail& tail, ReplyTo<wire::ClusterOccupancy> reply);
 
   void release_all();
 
@@ -168,8 +162,8 @@ class Modules {
   // Where code may be loaded that is not in the main lane.
   enum class Homes { kMain, kCold, kEither };
   [[nodiscard]] Homes homes_of(const LoadedLibrary& library, uint32_t device) const;
-  // load(Lane) in that lane's context, in a quiet moment of it: of the main one, or where there is
-  // a choice and that has no such moment soon, of the cold one.
+  // load(Placement) in that context, in a quiet moment of it: of the main one, or where there is a
+  // choice and that has no such moment soon, of the cold one.
   template <typename F>
   CUresult load_code(GatedCall call, LoadedLibrary& library, uint32_t device, Homes homes,
                      F&& load);
@@ -179,22 +173,14 @@ class Modules {
                  CUresult* result, F&& load);
   // The lane in which the library is on the device, the main one first; nothing: in none.
   static std::optional<Lane> lane_of(const LoadedLibrary& library, uint32_t device);
-  void note_loaded(Module& module, uint32_t device, Lane lane);
-  // In the current context, that of the lane: the module of the library, and all functions of a
-  // small library, so that the next of them needs no moment of its own.
-  CUresult place(Module& module, Lane lane);
-  CUresult load_functions(Module& module, uint32_t device, Lane lane);
-  Status find(Function& function, uint32_t device, Reach reach, Located* located);
+  void note_loaded(Module& module, const Placement& place);
+  // In the current context, which is that: the module of the library, and all functions of a small
+  // library, so that the next of them needs no moment of its own.
+  CUresult place(Module& module, const Placement& place);
+  CUresult load_functions(Module& module, const Placement& place);
+  Status find(Function& function, const Placement& place, Reach reach, Located* located);
   bool move_now(Function& function, uint32_t device);
-  CUresult load_function(Function& function, uint32_t device, Lane lane, Located* located);
-  // The device that a symbol of the module is wanted on, whose context becomes current.
-  Status enter(const Module& module, wire::ModuleKind kind, uint32_t wanted, uint32_t* device);
-  Status read_attribute(const Located& located, uint32_t attribute, int32_t* value);
-  // The function where work of the device would find it, whose context becomes current.
-  Status enter(Function& function, uint32_t wanted, uint32_t* device, Located* located);
-  void describe(Function& function, const Located& located, wire::GetFunction::Reply* facts,
-                std::vector<wire::ParameterLayout>* layout);
-  CUresult list_kernels(const Module& module, std::vector<CUkernel>* kernels);
+  CUresult load_function(Function& function, const Placement& place, Located* located);
   void release(Module& module);
 
   SessionCore& core_;

@@ -70,12 +70,12 @@ Status OpenWaits::prepare(const Stream& stream, size_t count) {
                     std::to_string(size_) + " waits for values are open in the session's streams");
     }
   }
-  OPENMPS_RETURN_IF_ERROR(core_.use(stream.device));
-  if (spare_ != nullptr && spare_->device == stream.device) return Status();
+  OPENMPS_RETURN_IF_ERROR(core_.use(stream.place));
+  if (spare_ != nullptr && spare_->device == stream.place.device) return Status();
   CUevent event = nullptr;
   OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING),
                                 "cuEventCreate behind a wait"));
-  spare_ = std::make_unique<DriverEvent>(core_.driver, event, stream.device);
+  spare_ = std::make_unique<DriverEvent>(core_.driver, event, stream.place.device);
   return Status();
 }
 

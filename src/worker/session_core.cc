@@ -42,15 +42,15 @@ Status SessionCore::check_device(uint32_t device) const {
   return violation("there is no device " + std::to_string(device));
 }
 
-CUcontext SessionCore::context(uint32_t device, Lane lane) const {
-  return lane == Lane::kMain ? devices.at(device).context : commons.cold->context(device);
+CUcontext SessionCore::context(const Placement& place) const {
+  return place.lane == Lane::kMain ? devices.at(place.device).context
+                                   : commons.cold->context(place.device);
 }
 
-Status SessionCore::use(uint32_t device, Lane lane) {
-  if (device == current_ && lane == current_lane_) return Status();
-  OPENMPS_RETURN_IF_ERROR(check(driver.cuCtxSetCurrent(context(device, lane)), "cuCtxSetCurrent"));
-  current_ = device;
-  current_lane_ = lane;
+Status SessionCore::use(const Placement& place) {
+  if (place.device == current_.device && place.lane == current_.lane) return Status();
+  OPENMPS_RETURN_IF_ERROR(check(driver.cuCtxSetCurrent(context(place)), "cuCtxSetCurrent"));
+  current_ = place;
   return Status();
 }
 

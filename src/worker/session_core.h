@@ -17,6 +17,7 @@
 #include "worker/context_gate.h"
 #include "worker/devices.h"
 #include "worker/exchange.h"
+#include "worker/placement.h"
 #include "worker/returns.h"
 
 namespace openmps::worker {
@@ -47,10 +48,11 @@ class SessionCore {
 
   // A device index of the client is one of ours: a violation otherwise.
   [[nodiscard]] Status check_device(uint32_t device) const;
-  // Make the shared context of `device` current on this thread, if it isn't; or the cold lane's,
-  // which exists.
-  Status use(uint32_t device, Lane lane = Lane::kMain);
-  [[nodiscard]] CUcontext context(uint32_t device, Lane lane) const;
+  // The context of a placement: the cold lane's exists where something has been placed there.
+  [[nodiscard]] CUcontext context(const Placement& place) const;
+  // Make it current on this thread, if it isn't.
+  Status use(const Placement& place);
+  Status use(uint32_t device) { return use(Placement{device}); }
 
   // The session changes what only a new worker has as it was: the device's heap, limits.
   void wear() {
@@ -96,8 +98,7 @@ class SessionCore {
 
  private:
   static constexpr uint32_t kNoDevice = ~0u;
-  uint32_t current_ = kNoDevice;
-  Lane current_lane_ = Lane::kMain;
+  Placement current_{kNoDevice};
   bool worn_ = false;
 };
 

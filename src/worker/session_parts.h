@@ -10,6 +10,7 @@
 #include "worker/device_queries.h"
 #include "worker/event.h"
 #include "worker/fence.h"
+#include "worker/function.h"
 #include "worker/giving_up.h"
 #include "worker/graph.h"
 #include "worker/green.h"
@@ -51,12 +52,13 @@ struct SessionParts {
   SessionMemory memory{core};
   PhysicalObjects physical{core, memory};
   GreenContexts greens{core, memory};
-  Streams streams{core, greens};
+  Streams streams{core};
   Retirement retirement{core, streams};
   GivingUp giving_up{core, memory, physical, greens, streams, retirement};
   Events events{core};
   Sharing sharing{core, memory, events};
   Modules modules{core, memory, retirement};
+  Functions functions{core, modules};
   Prints prints{core, modules, stop};
   Links links{core, modules};
   OpenWaits waits{core, memory};

@@ -29,10 +29,9 @@ Status Streams::handle(const wire::StreamCreate& command, GreenContext* green) {
   }
   auto stream = std::make_unique<Stream>();
   stream->kind = static_cast<StreamKind>(command.kind);
-  stream->device = command.device;
+  stream->place = {command.device, Lane::kMain, green};
   stream->priority = command.priority;
   stream->context = context.get();
-  stream->green = green;
   const bool legacy = stream->kind == StreamKind::kLegacy;
   if (context->device != command.device || (legacy && context->legacy != nullptr)) {
     forget_context(context.get());
@@ -45,19 +44,20 @@ Status Streams::handle(const wire::StreamCreate& command, GreenContext* green) {
   return streams_.insert(command.stream, std::move(stream));
 }
 
+// In the placement's context, which is current.
+CUresult Streams::create(const Placement& place, int32_t priority, CUstream* made) {
+  if (place.partition == nullptr) {
+    return core_.driver.cuStreamCreateWithPriority(made, CU_STREAM_NON_BLOCKING, priority);
+  }
+  return core_.driver.cuGreenCtxStreamCreate(made, place.partition->handle, CU_STREAM_NON_BLOCKING,
+                                             priority);
+}
+
 Status Streams::start(Stream& stream) {
   if (stream.handle != nullptr) return Status();
-  if (stream.green != nullptr) {
-    OPENMPS_RETURN_IF_ERROR(
-        check(core_.driver.cuGreenCtxStreamCreate(&stream.handle, stream.green->handle,
-                                                  CU_STREAM_NON_BLOCKING, stream.priority),
-              "cuGreenCtxStreamCreate"));
-  } else {
-    OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuStreamCreateWithPriority(
-                                      &stream.handle, CU_STREAM_NON_BLOCKING, stream.priority),
-                                  "cuStreamCreateWithPriority"));
-  }
-  stream.listed = core_.gate.add(stream.handle, stream.device, &core_.feeder);
+  OPENMPS_RETURN_IF_ERROR(
+      check(create(stream.place, stream.priority, &stream.handle), "the creation of a stream"));
+  stream.listed = core_.gate.add(stream.handle, stream.place.device, &core_.feeder);
   ++stream.context->started;
   return Status();
 }
@@ -84,20 +84,18 @@ Status Streams::start_twin(Stream& stream) {
   auto twin = std::make_unique<Twin>();
   const DriverTable& driver = core_.driver;
   CUresult result = driver.cuEventCreate(&twin->hand_over, CU_EVENT_DISABLE_TIMING);
-  OPENMPS_RETURN_IF_ERROR(core_.use(stream.device, Lane::kCold));
+  const Placement place = stream.place.in(Lane::kCold);
+  OPENMPS_RETURN_IF_ERROR(core_.use(place));
   if (result == CUDA_SUCCESS) result = driver.cuEventCreate(&twin->end, CU_EVENT_DISABLE_TIMING);
+  if (result == CUDA_SUCCESS) result = create(place, stream.priority, &twin->handle);
   if (result == CUDA_SUCCESS) {
-    result =
-        driver.cuStreamCreateWithPriority(&twin->handle, CU_STREAM_NON_BLOCKING, stream.priority);
-  }
-  if (result == CUDA_SUCCESS) {
-    twin->listed = core_.commons.cold->gate.add(twin->handle, stream.device, &core_.cold_feeder);
+    twin->listed = core_.commons.cold->gate.add(twin->handle, place.device, &core_.cold_feeder);
     stream.twin = std::move(twin);
     return Status();
   }
   if (twin->end != nullptr) driver.cuEventDestroy_v2(twin->end);
   if (twin->hand_over != nullptr) driver.cuEventDestroy_v2(twin->hand_over);
-  OPENMPS_RETURN_IF_ERROR(core_.use(stream.device));
+  OPENMPS_RETURN_IF_ERROR(core_.use(stream.place));
   return check(result, "a stream of the cold lane");
 }
 
@@ -105,8 +103,8 @@ Status Streams::begin_twin(Stream& stream) {
   OPENMPS_RETURN_IF_ERROR(enter(stream, Entry::kTwin));
   if (stream.twin == nullptr) OPENMPS_RETURN_IF_ERROR(start_twin(stream));
   Twin& twin = *stream.twin;
-  OPENMPS_RETURN_IF_ERROR(core_.use(stream.device, Lane::kCold));
-  core_.commons.cold->gate.enter(core_.cold_feeder, stream.device);
+  OPENMPS_RETURN_IF_ERROR(core_.use(stream.place.in(Lane::kCold)));
+  core_.commons.cold->gate.enter(core_.cold_feeder, stream.place.device);
   twin.listed->busy.store(true, std::memory_order_relaxed);
   if (stream.listed->waits.load(std::memory_order_relaxed)) {
     twin.listed->waits.store(true, std::memory_order_relaxed);  // for the stream
@@ -129,15 +127,15 @@ Status Streams::end_twin(Stream& stream) {
 
 void Streams::note_cold_graph(Stream& stream) {
   if (stream.listed_cold == nullptr) {
-    stream.listed_cold = core_.commons.cold->gate.add(stream.handle, stream.device);
+    stream.listed_cold = core_.commons.cold->gate.add(stream.handle, stream.place.device);
   }
   stream.listed_cold->busy.store(true, std::memory_order_relaxed);
 }
 
 Status Streams::enter(Stream& stream, Entry entry) {
-  OPENMPS_RETURN_IF_ERROR(core_.use(stream.device));
+  OPENMPS_RETURN_IF_ERROR(core_.use(stream.place));
   OPENMPS_RETURN_IF_ERROR(start(stream));
-  core_.gate.enter(core_.feeder, stream.device);
+  core_.gate.enter(core_.feeder, stream.place.device);
   stream.listed->busy.store(true, std::memory_order_relaxed);
 
   const bool works = entry == Entry::kWork || entry == Entry::kTwin;
@@ -217,7 +215,7 @@ Status Streams::handle(const wire::ContextFollow&, Stream& stream) {
 Status Streams::handle(const wire::ContextJoin& command, Stream& stream) {
   const auto found = contexts_.find(command.context);
   if (found == contexts_.end()) return Status();  // a context without streams has no work
-  if (found->second->device != stream.device) {
+  if (found->second->device != stream.place.device) {
     return violation("a context and a stream of different devices");
   }
   OPENMPS_RETURN_IF_ERROR(enter(stream, Entry::kMarker));
@@ -275,7 +273,7 @@ void Streams::give_back(Owned& stream) {
   if (stream.twin != nullptr) {
     Twin& twin = *stream.twin;
     // After a fault a context may refuse to become current; releasing is tried all the same.
-    static_cast<void>(core_.use(device, Lane::kCold).ok());
+    static_cast<void>(core_.use({device, Lane::kCold}).ok());
     core_.commons.cold->gate.remove(twin.listed);
     driver.cuStreamDestroy_v2(twin.handle);
     driver.cuEventDestroy_v2(twin.end);
@@ -346,7 +344,7 @@ bool Streams::idle() {
 Status Streams::part(Stream& stream) {
   ClientContext& context = *stream.context;
   std::erase(context.dirty, &stream);
-  OPENMPS_RETURN_IF_ERROR(core_.use(stream.device));
+  OPENMPS_RETURN_IF_ERROR(core_.use(stream.place));
   std::erase_if(context.parted, [this](CUevent end) {
     if (core_.driver.cuEventQuery(end) == CUDA_ERROR_NOT_READY) return false;
     core_.driver.cuEventDestroy_v2(end);
@@ -380,10 +378,10 @@ void Streams::release(std::unique_ptr<Stream> stream) {
     if (finished(*stream->listed)) {
       give_back(owned);
     } else {
-      retired_.push_back({std::move(owned), stream->green, stream->unmarked});
+      retired_.push_back({std::move(owned), stream->place.partition, stream->unmarked});
     }
   }
-  if (stream->green != nullptr) --stream->green->streams;
+  if (stream->place.partition != nullptr) --stream->place.partition->streams;
   --context->streams;
   forget_context(context);
 }
@@ -427,7 +425,7 @@ void Streams::forget_parted(ClientContext* context) {
 
 void Streams::release_all() {
   while (std::unique_ptr<Stream> stream = streams_.take_any()) {
-    static_cast<void>(core_.use(stream->device).ok());
+    static_cast<void>(core_.use(stream->place).ok());
     release(std::move(stream));
   }
   for (Retired& retired : retired_) give_back(retired.stream);

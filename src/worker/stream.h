@@ -37,10 +37,9 @@ struct Twin {
 
 struct Stream {
   wire::StreamKind kind = wire::StreamKind::kBlocking;
-  uint32_t device = 0;
+  Placement place;
   int32_t priority = 0;
   ClientContext* context = nullptr;
-  GreenContext* green = nullptr;          // whose SMs it uses; null: all
   CUstream handle = nullptr;              // null until the first use
   ContextGate::Stream* listed = nullptr;  // from the first use on
 
@@ -75,7 +74,7 @@ struct ClientContext {
 
 class Streams {
  public:
-  Streams(SessionCore& core, GreenContexts& greens) : core_(core), greens_(greens) {}
+  explicit Streams(SessionCore& core) : core_(core) {}
 
   Status handle(const wire::StreamCreate& command, GreenContext* green);
   // Returns at once, as cuStreamDestroy does: unfinished work completes.
@@ -103,7 +102,7 @@ class Streams {
     Status status = begin_twin(stream);
     if (status.ok()) status = f(stream.twin->handle);
     if (status.ok()) status = end_twin(stream);
-    const Status back = core_.use(stream.device);
+    const Status back = core_.use(stream.place);
     return status.ok() ? back : status;
   }
   // The stream, which has been entered, gets a graph with work of the cold lane.
@@ -140,6 +139,7 @@ class Streams {
   void release_all();
 
  private:
+  CUresult create(const Placement& place, int32_t priority, CUstream* made);
   Status start(Stream& stream);
   Status start_twin(Stream& stream);
   Status begin_twin(Stream& stream);
@@ -174,7 +174,6 @@ class Streams {
   };
 
   SessionCore& core_;
-  GreenContexts& greens_;
   ObjectTable<Stream> streams_{"stream"};
   std::map<wire::Id, std::unique_ptr<ClientContext>> contexts_;
   std::vector<Retired> retired_;

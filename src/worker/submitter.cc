@@ -12,10 +12,9 @@ namespace openmps::worker {
 
 Status Submitter::handle(const wire::Launch& command, Stream& stream, Function& function,
                          const wire::Launch::Tail& tail) {
-  // The cold lane knows no green contexts.
-  const auto reach = stream.green == nullptr ? Modules::Reach::kAnyLane : Modules::Reach::kMainLane;
   Work work;
-  OPENMPS_RETURN_IF_ERROR(maker_.make(command, tail, function, stream.device, reach, &work));
+  OPENMPS_RETURN_IF_ERROR(
+      maker_.make(command, tail, function, stream.place, Modules::Reach::kAnyLane, &work));
   return submit(work, stream);
 }
 
@@ -52,7 +51,7 @@ Status Submitter::handle(const wire::WakeAfter&, Stream& stream) {
 Status Submitter::handle(const wire::EventRecord& command, Event& event, Stream& stream) {
   Work work;
   OPENMPS_RETURN_IF_ERROR(
-      maker_.make_record(event, {command.stream, command.slot, command.value}, &work));
+      maker_.make_record(event, {command.slot, command.value, command.stream}, &work));
   return submit(work, stream);
 }
 
@@ -83,7 +82,8 @@ Status Submitter::give(const Uses& uses, const KernelWork& kernel, Stream& strea
     status = check(core_.driver.cuEventRecord(event, stream.handle),
                    "cuEventRecord behind a launch in the cold lane");
   }
-  return prints_.after_launch(*kernel.function, std::move(status), stream.handle, stream.device);
+  return prints_.after_launch(*kernel.function, std::move(status), stream.handle,
+                              stream.place.device);
 }
 
 Status Submitter::launch(const KernelWork& kernel, CUstream to) {
@@ -104,7 +104,7 @@ Status Submitter::launch(const KernelWork& kernel, CUstream to) {
 }
 
 void Submitter::open_to_copies(const Uses& uses, const Stream& stream) {
-  for (const WorkRange& range : uses.ranges) memory_.open_to_copies(range, stream.device);
+  for (const WorkRange& range : uses.ranges) memory_.open_to_copies(range, stream.place.device);
 }
 
 Status Submitter::give(const Uses& uses, const CopyWork& copy, Stream& stream) {
@@ -206,7 +206,7 @@ Status Submitter::give(const Uses&, const HostCallWork& call, Stream& stream) {
 Status Submitter::give(const Uses&, const FenceWork& fence, Stream& stream) {
   const auto entry = fence.in_order ? Streams::Entry::kMarker : Streams::Entry::kFence;
   OPENMPS_RETURN_IF_ERROR(streams_.enter(stream, entry));
-  return fences_.write(fence, stream);
+  return fences_.write(fence.fence, stream);
 }
 
 Status Submitter::give(const Uses&, const RecordWork& record, Stream& stream) {
@@ -229,7 +229,7 @@ Status Submitter::give(const Uses&, const WakeWork&, Stream& stream) {
 Status Submitter::give(const Uses&, const GraphWork& graph, Stream& stream) {
   prints_.before_graph();
   Status launched = launch(graph, stream);  // makes the driver's stream, if it is the first use
-  return prints_.after_graph(std::move(launched), stream.handle, stream.device);
+  return prints_.after_graph(std::move(launched), stream.handle, stream.place.device);
 }
 
 Status Submitter::launch(const GraphWork& graph, Stream& stream) {

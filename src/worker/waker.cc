@@ -49,7 +49,7 @@ Result<Wakers::Waker*> Wakers::take(uint32_t device) {
 }
 
 Status Wakers::wake_after(const Stream& stream) {
-  Result<Waker*> taken = take(stream.device);
+  Result<Waker*> taken = take(stream.place.device);
   if (!taken.ok()) return taken.status();
   const Waker& waker = **taken;
   OPENMPS_RETURN_IF_ERROR(

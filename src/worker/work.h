@@ -17,7 +17,8 @@
 
 #include "api/driver_table.h"
 #include "wire/commands.h"
-#include "worker/cold_lane.h"
+#include "worker/fence.h"
+#include "worker/placement.h"
 #include "worker/work_range.h"
 
 namespace openmps::worker {
@@ -64,16 +65,13 @@ struct ValuesWork {
 struct HostCallWork {
   uint32_t slot = 0;  // of the callback slots
 };
-// The GPU stores a value to a fence slot.
 struct FenceWork {
-  wire::Id stream = 0;  // as the client is told
-  uint32_t slot = wire::kNoFence;
-  uint64_t value = 0;
+  FenceValue fence;
   bool in_order = false;  // wire::kFenceInOrder
 };
 struct RecordWork {
   CUevent event = nullptr;
-  FenceWork fence;  // behind it, if it has a slot
+  FenceValue fence;  // behind it, if it has a slot
 };
 struct WaitWork {
   CUevent event = nullptr;

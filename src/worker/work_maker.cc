@@ -44,7 +44,7 @@ Status check_value(const wire::ValueOperation& operation) {
   return violation("a stream value of " + std::to_string(value.width) + " bytes");
 }
 
-Status check_fence(const FenceWork& fence) {
+Status check_fence(const FenceValue& fence) {
   if (fence.slot < wire::kFenceSlots) return Status();
   return violation("there is no fence " + std::to_string(fence.slot));
 }
@@ -54,7 +54,8 @@ Status check_fence(const FenceWork& fence) {
 // ---- Kernels ------------------------------------------------------------------------------------
 
 Status WorkMaker::make(const wire::Launch& command, const wire::Launch::Tail& tail,
-                       Function& function, uint32_t device, Modules::Reach reach, Work* work) {
+                       Function& function, const Placement& place, Modules::Reach reach,
+                       Work* work) {
   // The driver reads as many bytes as the kernel has, however many came.
   if (command.parameter_bytes < function.parameter_bytes) {
     return Status(CUDA_ERROR_INVALID_VALUE, std::to_string(command.parameter_bytes) +
@@ -62,8 +63,8 @@ Status WorkMaker::make(const wire::Launch& command, const wire::Launch::Tail& ta
                                                 std::to_string(function.parameter_bytes));
   }
   Located located;
-  OPENMPS_RETURN_IF_ERROR(modules_.locate(function, device, reach, &located));
-  work->uses.lane = located.lane;
+  OPENMPS_RETURN_IF_ERROR(modules_.locate(function, place, reach, &located));
+  work->uses.lane = located.place.lane;
   KernelWork& kernel = work->what.emplace<KernelWork>();
   kernel.function = &function;
   kernel.handle = located.handle;
@@ -241,12 +242,12 @@ Status WorkMaker::make(const wire::HostFunction& command, Work* work) {
 }
 
 Status WorkMaker::make(const wire::Fence& command, Work* work) {
-  work->what = FenceWork{command.stream, command.slot & ~wire::kFenceInOrder, command.value,
-                         (command.slot & wire::kFenceInOrder) != 0};
-  return check_fence(std::get<FenceWork>(work->what));
+  const FenceValue fence{command.slot & ~wire::kFenceInOrder, command.value, command.stream};
+  work->what = FenceWork{fence, (command.slot & wire::kFenceInOrder) != 0};
+  return check_fence(fence);
 }
 
-Status WorkMaker::make_record(Event& event, const FenceWork& fence, Work* work) {
+Status WorkMaker::make_record(Event& event, const FenceValue& fence, Work* work) {
   if (fence.slot != wire::kNoFence) OPENMPS_RETURN_IF_ERROR(check_fence(fence));
   std::shared_ptr<DriverEvent> shared;
   OPENMPS_RETURN_IF_ERROR(events_.share(event, &shared));

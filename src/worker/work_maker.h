@@ -27,7 +27,7 @@ class WorkMaker {
   // What is wrong with grid, block or shared memory is the driver's to say. The session is not
   // between the gate's enter() and leave().
   Status make(const wire::Launch& command, const wire::Launch::Tail& tail, Function& function,
-              uint32_t device, Modules::Reach reach, Work* work);
+              const Placement& place, Modules::Reach reach, Work* work);
   Status make(const wire::Memcpy& command, Work* work);
   Status make(const wire::Memcpy3D& command, Work* work);
   // Whether a box fits its array is the driver's to judge.
@@ -37,7 +37,7 @@ class WorkMaker {
   Status make(std::span<const wire::ValueOperation> operations, Work* work);
   Status make(const wire::HostFunction& command, Work* work);
   Status make(const wire::Fence& command, Work* work);
-  Status make_record(Event& event, const FenceWork& fence, Work* work);
+  Status make_record(Event& event, const FenceValue& fence, Work* work);
   Status make_wait(Event& event, Work* work);
 
  private:

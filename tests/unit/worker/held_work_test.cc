@@ -41,7 +41,7 @@ class HeldWorkTest : public SessionFixture {
         {reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size()}};
     Work work;
     const Status made =
-        session_->work_maker.make(command, tail, function(), 0, Modules::Reach::kAnyLane, &work);
+        session_->work_maker.make(command, tail, function(), {}, Modules::Reach::kAnyLane, &work);
     EXPECT_TRUE(made.ok()) << made.message();
     auto held = std::make_unique<HeldWork>(work);
     memset(bytes.data(), 'x', bytes.size());
@@ -63,7 +63,7 @@ class HeldWorkTest : public SessionFixture {
     const wire::Launch::Tail tail{{&attribute, 1}, parameters};
     Work another;
     EXPECT_TRUE(
-        session_->work_maker.make(launch, tail, function(), 0, Modules::Reach::kAnyLane, &another)
+        session_->work_maker.make(launch, tail, function(), {}, Modules::Reach::kAnyLane, &another)
             .ok());
   }
 };
@@ -129,7 +129,7 @@ TEST_F(HeldWorkTest, ARecordKeepsItsEvent) {
   EXPECT_TRUE(send(wire::EventCreate{1, 0, 0}).ok());
   Work work;
   Event& event = *session_->events.events().find(1);
-  EXPECT_TRUE(session_->work_maker.make_record(event, {1, 3, 42}, &work).ok());
+  EXPECT_TRUE(session_->work_maker.make_record(event, {3, 42, 1}, &work).ok());
   auto held = std::make_unique<HeldWork>(work);
   work = Work();
   EXPECT_TRUE(send(wire::EventDestroy{1}).ok());

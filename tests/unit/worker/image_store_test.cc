@@ -193,7 +193,7 @@ TEST_F(ImageStoreTest, KernelsKeepTheirFirstAttributesAndTheLargestThatWasAskedF
       << "it is loaded nowhere";
   for (CUkernel each : {kernel, other}) {
     for (const uint32_t device : {0u, 1u}) {
-      EXPECT_EQ(made->load(each, device, Lane::kMain, &function), CUDA_SUCCESS);
+      EXPECT_EQ(made->load(each, {device}, &function), CUDA_SUCCESS);
     }
   }
   const auto set = [&](CUkernel each, uint32_t device, CUfunction_attribute name, int value) {

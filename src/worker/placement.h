@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where on a device something runs or lies: by this streams, code and contexts are told apart. Any
+// thread.
+#pragma once
+
+#include <cstdint>
+
+namespace openmps::worker {
+
+// In which context of a device: the shared one, or the one for code that is not there yet
+// (cold_lane.h).
+enum class Lane : uint32_t { kMain = 0, kCold };
+inline constexpr uint32_t kLanes = 2;
+
+struct GreenContext;
+
+struct Placement {
+  uint32_t device = 0;
+  Lane lane = Lane::kMain;
+  GreenContext* partition = nullptr;  // whose SMs, in the main lane; null: all
+
+  // The same in that lane; the cold one knows no partitions.
+  [[nodiscard]] Placement in(Lane other) const {
+    return other == lane ? *this : Placement{device, other, nullptr};
+  }
+};
+
+}  // namespace openmps::worker
