@@ -44,6 +44,18 @@ MAY_USE = {
 # layer -> room -> rooms of that layer that it may include besides itself. "" has the files that are
 # in no folder; a layer that is not listed has no folders.
 ROOMS = {
+    "worker": {
+        "device": set(),
+        "shared": {"device"},
+        "core": {"device", "shared"},
+        "memory": {"device", "shared", "core"},
+        "streams": {"device", "shared", "core", "memory"},
+        "code": {"device", "shared", "core", "memory", "streams"},
+        "work": {"device", "core", "memory", "streams", "code"},
+        "graphs": {"device", "core", "memory", "streams", "code", "work"},
+        "session": {"device", "core", "memory", "streams", "code", "work", "graphs"},
+        "process": {"device", "shared", "session"},
+    },
     "softgpu": {
         "": set(),
         "fatbin": {"ptx"},

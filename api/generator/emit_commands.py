@@ -102,7 +102,7 @@ def _tail_struct(protocol, name, parts):
 
 
 def _names(protocol, by_number):
-    """Which objects and devices a command names, for worker/dispatch.cc."""
+    """Which objects and devices a command names, for worker/session/dispatch.cc."""
     kinds = "".join(f", k{name.capitalize()}" for name in protocol.objects)
     out = [f"enum class Object : uint8_t {{ kDevice{kinds} }};\n"
            "// What a command does with what it names; kMake: new, unless it exists; kIn: the stream it\n"

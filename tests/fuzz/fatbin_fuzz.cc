@@ -12,9 +12,9 @@
 
 #include "client/image.h"
 #include "softgpu/fatbin/fatbin.h"
-#include "worker/image_bounds.h"
-#include "worker/image_facts.h"
-#include "worker/prelinked.h"
+#include "worker/shared/image_bounds.h"
+#include "worker/shared/image_facts.h"
+#include "worker/shared/prelinked.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace openmps;

@@ -29,9 +29,9 @@
 #include "strict_driver.h"
 #include "wire/codec.h"
 #include "wire/command_info.h"
-#include "worker/dispatch.h"
-#include "worker/driver_check.h"
-#include "worker/session_parts.h"
+#include "worker/device/driver_check.h"
+#include "worker/session/dispatch.h"
+#include "worker/session/session_parts.h"
 
 namespace openmps::worker {
 namespace {

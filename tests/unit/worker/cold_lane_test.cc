@@ -2,7 +2,7 @@
 // Code that the main context does not have yet is loaded and run in the second context, in the
 // order of the program's streams, and moves when the main context is quiet. Wherever code is
 // loaded, nothing is unfinished in its context: the fixture looks at that behind every test.
-#include "worker/cold_lane.h"
+#include "worker/device/cold_lane.h"
 
 #include "session_fixture.h"
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "fake_driver.h"
-#include "worker/context_gate.h"
+#include "worker/device/context_gate.h"
 
 namespace openmps::worker {
 namespace {

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "session_fixture.h"
-#include "worker/held_work.h"
+#include "worker/work/held_work.h"
 
 namespace openmps::worker {
 namespace {

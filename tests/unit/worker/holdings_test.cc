@@ -8,9 +8,9 @@
 
 #include "session_fixture.h"
 #include "wire/commands.h"
-#include "worker/driver_graph.h"
-#include "worker/image_facts.h"
-#include "worker/linker.h"
+#include "worker/code/linker.h"
+#include "worker/graphs/driver_graph.h"
+#include "worker/shared/image_facts.h"
 
 namespace openmps::worker {
 namespace {

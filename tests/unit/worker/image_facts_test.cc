@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What an image says of itself: textures and surfaces.
-#include "worker/image_facts.h"
+#include "worker/shared/image_facts.h"
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "session_fixture.h"
-#include "worker/start_limits.h"
+#include "worker/device/start_limits.h"
 
 namespace openmps::worker {
 namespace {

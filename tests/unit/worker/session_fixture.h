@@ -14,9 +14,9 @@
 #include "base/shared_memory.h"
 #include "fake_driver.h"
 #include "wire/codec.h"
-#include "worker/dispatch.h"
-#include "worker/driver_check.h"
-#include "worker/session_parts.h"
+#include "worker/device/driver_check.h"
+#include "worker/session/dispatch.h"
+#include "worker/session/session_parts.h"
 
 namespace openmps::worker {
 

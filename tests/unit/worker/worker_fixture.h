@@ -13,9 +13,9 @@
 
 #include "fake_driver.h"
 #include "test_client.h"
-#include "worker/facts.h"
-#include "worker/log.h"
-#include "worker/main_loop.h"
+#include "worker/device/facts.h"
+#include "worker/device/log.h"
+#include "worker/process/main_loop.h"
 
 namespace openmps::worker {
 

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+// Questions about functions. See function.h.
+#include "worker/code/function.h"
+
+#include <string.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+
+#include "worker/device/driver_check.h"
+
+namespace openmps::worker {
+namespace {
+
+// Those attributes of a launch that are numbers: no handle, no address.
+bool is_plain(CUlaunchAttributeID id) {
+  switch (id) {
+    case CU_LAUNCH_ATTRIBUTE_IGNORE:
+    case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
+    case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
+    case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
+    case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
+    case CU_LAUNCH_ATTRIBUTE_PRIORITY:
+    case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION:
+    case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT: return true;
+    default: return false;
+  }
+}
+
+// A function of a module belongs to its device; a kernel of a library has attributes on each.
+uint32_t device_of(const Function& function, uint32_t wanted) {
+  return function.is_kernel ? wanted : function.device;
+}
+
+}  // namespace
+
+template <typename F>
+Status Functions::ask(Function& function, uint32_t device, const char* call, F&& f) {
+  Located located;
+  OPENMPS_RETURN_IF_ERROR(modules_.locate(function, {device}, Modules::Reach::kAnyLane, &located));
+  OPENMPS_RETURN_IF_ERROR(core_.use(located.place));
+  const CUresult result = f(located.handle);
+  OPENMPS_RETURN_IF_ERROR(core_.use(device));
+  return check(result, call);
+}
+
+// The parameters, in order, until the driver says that there is none of that index. A driver
+// without this call (before CUDA 12.4) gives an empty layout: the client then parses the image.
+void Functions::describe(Function& function, CUfunction handle, wire::GetFunction::Reply* facts,
+                         std::vector<wire::ParameterLayout>* layout) {
+  const DriverTable& driver = core_.driver;
+  for (uint32_t i = 0; i < wire::kFunctionAttributes; ++i) {
+    // An attribute that this driver does not know stays 0.
+    int32_t& value = facts->attributes[i];
+    const auto name = static_cast<CUfunction_attribute>(i);
+    if (driver.cuFuncGetAttribute(&value, name, handle) != CUDA_SUCCESS) value = 0;
+  }
+  for (size_t i = 0; i < wire::kMaxKernelParameters; ++i) {
+    size_t offset = 0;
+    size_t bytes = 0;
+    if (driver.cuFuncGetParamInfo(handle, i, &offset, &bytes) != CUDA_SUCCESS) return;
+    layout->push_back({static_cast<uint32_t>(offset), static_cast<uint32_t>(bytes)});
+    function.parameter_bytes =
+        std::max(function.parameter_bytes, static_cast<uint32_t>(offset + bytes));
+  }
+}
+
+Status Functions::handle(const wire::GetFunction& command, Module& module,
+                         const wire::GetFunction::Tail& tail, ReplyTo<wire::GetFunction> reply) {
+  uint32_t device = 0;
+  OPENMPS_RETURN_IF_ERROR(modules_.enter(module, command.kind, command.device, &device));
+  const std::string symbol(tail.name);
+  auto function = std::make_shared<Function>();
+  function->device = device;
+  function->is_kernel = module.kind == wire::ModuleKind::kLibrary;
+  function->module = &module;
+  function->library = module.library;
+  OPENMPS_RETURN_IF_ERROR(check(
+      core_.driver.cuLibraryGetKernel(&function->kernel, module.library->handle, symbol.c_str()),
+      "cuLibraryGetKernel"));
+  wire::GetFunction::Reply facts{};
+  std::vector<wire::ParameterLayout> layout;
+  const Status status = ask(*function, device, "cuKernelGetFunction", [&](CUfunction handle) {
+    describe(*function, handle, &facts, &layout);
+    return CUDA_SUCCESS;
+  });
+  OPENMPS_RETURN_IF_ERROR(core_.use(device));
+  // A kernel that has no code for the device says so when it is launched.
+  if (!status.ok() && (!function->is_kernel || is_sticky(status.code()))) return status;
+  module.library->pristine(function->kernel, facts.attributes);
+  function->prints = module.facts.prints;
+  function->asserts = module.facts.asserts;
+  // What its kernels take from the heap and do not give back is the context's until that ends.
+  if (module.facts.allocates) core_.wear();
+  facts.flags = function->prints ? wire::kFunctionPrints : 0;
+  facts.parameter_bytes = function->parameter_bytes;
+  reply.put(facts, wire::GetFunction::ReplyTail{layout});
+  return modules_.add(command.function, std::move(function));
+}
+
+Status Functions::handle(const wire::ModuleFunctions& command, Module& module,
+                         ReplyTo<wire::ModuleFunctions> reply) {
+  OPENMPS_RETURN_IF_ERROR(core_.use(module.device));
+  std::vector<CUkernel> kernels;
+  OPENMPS_RETURN_IF_ERROR(
+      check(modules_.list_kernels(module, &kernels), "cuLibraryEnumerateKernels"));
+  wire::ModuleFunctions::Reply head{.functions = static_cast<uint32_t>(kernels.size())};
+  std::string names;
+  for (size_t i = command.first; i < kernels.size(); ++i) {
+    const char* name = nullptr;
+    OPENMPS_RETURN_IF_ERROR(
+        check(core_.driver.cuKernelGetName(&name, kernels[i]), "cuKernelGetName"));
+    if (names.size() + strlen(name) + 1 > reply.room()) break;
+    names.append(name).push_back('\0');
+    ++head.names;
+  }
+  reply.put(head, wire::ModuleFunctions::ReplyTail{names});
+  return Status();
+}
+
+Status Functions::handle(const wire::FunctionSetAttribute& command, Function& function) {
+  const uint32_t device = device_of(function, command.device);
+  LoadedLibrary& library = *function.library;
+  const auto set = [&](CUfunction) {
+    switch (command.setting) {
+      case wire::FunctionSetting::kAttribute:
+        return library.set_attribute(function.kernel, device,
+                                     static_cast<CUfunction_attribute>(command.attribute),
+                                     command.value);
+      case wire::FunctionSetting::kCacheConfiguration:
+        return library.set_cache(function.kernel, device, static_cast<CUfunc_cache>(command.value));
+      case wire::FunctionSetting::kBankSize:
+        // Kernels of libraries have no such call, and no GPU since Kepler heeds it.
+        if (function.is_kernel) return CUDA_SUCCESS;
+        return library.set_banks(function.kernel, device,
+                                 static_cast<CUsharedconfig>(command.value));
+      default: return CUDA_ERROR_INVALID_VALUE;
+    }
+  };
+  return ask(function, device, "cuFuncSetAttribute", set);
+}
+
+Status Functions::handle(const wire::FunctionGetAttribute& command, Function& function,
+                         ReplyTo<wire::FunctionGetAttribute> reply) {
+  int32_t value = 0;
+  const auto name = static_cast<CUfunction_attribute>(command.attribute);
+  OPENMPS_RETURN_IF_ERROR(ask(
+      function, device_of(function, command.device), "cuFuncGetAttribute",
+      [&](CUfunction handle) { return core_.driver.cuFuncGetAttribute(&value, name, handle); }));
+  reply.put({value});
+  return Status();
+}
+
+Status Functions::handle(const wire::Occupancy& command, Function& function,
+                         ReplyTo<wire::Occupancy> reply) {
+  int blocks = 0;
+  OPENMPS_RETURN_IF_ERROR(
+      ask(function, function.device, "cuOccupancyMaxActiveBlocksPerMultiprocessor",
+          [&](CUfunction handle) {
+            return core_.driver.cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+                &blocks, handle, command.block_size, command.dynamic_shared_bytes, command.flags);
+          }));
+  reply.put({static_cast<uint64_t>(blocks)});
+  return Status();
+}
+
+Status Functions::handle(const wire::SharedMemoryRoom& command, Function& function,
+                         ReplyTo<wire::SharedMemoryRoom> reply) {
+  size_t bytes = 0;
+  OPENMPS_RETURN_IF_ERROR(ask(function, device_of(function, command.device),
+                              "cuOccupancyAvailableDynamicSMemPerBlock", [&](CUfunction handle) {
+                                return core_.driver.cuOccupancyAvailableDynamicSMemPerBlock(
+                                    &bytes, handle, command.blocks, command.block_size);
+                              }));
+  reply.put({bytes});
+  return Status();
+}
+
+Status Functions::handle(const wire::ClusterOccupancy& command, Function& function,
+                         const wire::ClusterOccupancy::Tail& tail,
+                         ReplyTo<wire::ClusterOccupancy> reply) {
+  CUlaunchAttribute list[wire::kMaxLaunchAttributes];
+  std::copy(tail.attributes.begin(), tail.attributes.end(), list);
+  // The others, which name objects, change nothing about occupancy.
+  const auto plain_end = std::remove_if(list, list + command.attribute_count,
+                                        [](const auto& entry) { return !is_plain(entry.id); });
+  CUlaunchConfig config{};
+  config.gridDimX = command.grid[0];
+  config.gridDimY = command.grid[1];
+  config.gridDimZ = command.grid[2];
+  config.blockDimX = command.block[0];
+  config.blockDimY = command.block[1];
+  config.blockDimZ = command.block[2];
+  config.sharedMemBytes = command.shared_bytes;
+  config.attrs = list;
+  config.numAttrs = static_cast<unsigned>(plain_end - list);
+  int value = 0;
+  const auto query = [&](CUfunction handle) {
+    switch (command.query) {
+      case wire::ClusterQuery::kMaxActive:
+        return core_.driver.cuOccupancyMaxActiveClusters(&value, handle, &config);
+      case wire::ClusterQuery::kMaxPotentialSize:
+        return core_.driver.cuOccupancyMaxPotentialClusterSize(&value, handle, &config);
+      default: return CUDA_ERROR_INVALID_VALUE;
+    }
+  };
+  OPENMPS_RETURN_IF_ERROR(ask(function, function.device, "the cluster occupancy query", query));
+  reply.put({static_cast<uint64_t>(value)});
+  return Status();
+}
+
+}  // namespace openmps::worker

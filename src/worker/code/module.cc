@@ -1,0 +1,446 @@
+// SPDX-License-Identifier: Apache-2.0
+// Blobs, modules and their globals. Functions are in function.cc.
+#include "worker/code/module.h"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "base/clock.h"
+#include "worker/code/jit_options.h"
+#include "worker/device/driver_check.h"
+#include "worker/shared/image_bounds.h"
+#include "worker/shared/prelinked.h"
+
+namespace openmps::worker {
+
+using wire::ModuleKind;
+
+namespace {
+
+// How soon a launch looks again whether code that runs in the cold lane can move. A look asks all
+// streams that may be busy.
+constexpr uint64_t kMoveLookNs = 50'000'000;
+// What a program has just given its streams (a fill, a copy) is waited for this long before its
+// code goes to the cold lane; natively loading waits for all of it.
+constexpr uint64_t kOwnWorkNs = 5'000'000;
+
+}  // namespace
+
+Status Modules::handle(const wire::BlobBegin& command) {
+  if (command.bytes == 0 || command.bytes > wire::kMaxSessionImageBytes) {
+    return violation("an image of " + std::to_string(command.bytes) + " bytes");
+  }
+  auto blob = std::make_unique<Blob>();
+  blob->bytes = command.bytes;
+  const auto too_many = [](const char* what, uint64_t most) {
+    return Status(CUDA_ERROR_OUT_OF_MEMORY, std::string(what) + " of the session would exceed " +
+                                                std::to_string(most) + " bytes");
+  };
+  if (command.bytes > wire::kMaxAnnouncedBytes - announced_bytes_) {
+    blob->error = too_many("images that are not loaded yet", wire::kMaxAnnouncedBytes);
+  } else if (command.bytes > wire::kMaxSessionImageBytes - image_bytes_) {
+    blob->error = too_many("the images", wire::kMaxSessionImageBytes);
+  } else {
+    announced_bytes_ += command.bytes;
+    image_bytes_ += command.bytes;
+  }
+  return blobs_.insert(command.blob, std::move(blob));
+}
+
+Status Modules::handle(const wire::BlobData& command, Blob& blob) {
+  const unsigned char* source = core_.staged(command.source, command.bytes);
+  if (source == nullptr || command.offset != blob.data.size() ||
+      command.bytes > blob.bytes - command.offset) {
+    // A blob over the limit keeps no data, so its offsets do not grow.
+    if (source != nullptr && !blob.error.ok()) return Status();
+    return violation("a chunk of " + std::to_string(command.bytes) + " bytes at " +
+                     std::to_string(command.offset) + " of an image of " +
+                     std::to_string(blob.bytes));
+  }
+  if (!blob.error.ok()) return Status();
+  blob.data.insert(blob.data.end(), source, source + command.bytes);
+  return Status();
+}
+
+// A blob counts until it is taken: whoever keeps the bytes counts them anew.
+Status Modules::take_blob(wire::Id id, ImageBytes* image) {
+  const std::unique_ptr<Blob> blob = blobs_.take(id);
+  if (!blob->error.ok()) return blob->error;
+  announced_bytes_ -= blob->bytes;
+  image_bytes_ -= blob->bytes;
+  if (blob->data.size() != blob->bytes) {
+    return violation("an image of " + std::to_string(blob->bytes) + " bytes of which " +
+                     std::to_string(blob->data.size()) + " have come");
+  }
+  *image = std::move(blob->data);
+  return Status();
+}
+
+class Modules::PendingLoad : public Pending {
+ public:
+  PendingLoad(Modules& modules, wire::Id id, std::unique_ptr<Module> module,
+              std::shared_ptr<Making> making)
+      : modules_(modules), id_(id), module_(std::move(module)), making_(std::move(making)) {}
+
+  [[nodiscard]] bool ready() const override {
+    return making_->done.load(std::memory_order_acquire);
+  }
+  Status finish(ReplyWriter& reply) override {
+    return modules_.finish_load(id_, std::move(module_), *making_,
+                                ReplyTo<wire::ModuleLoad>(reply));
+  }
+
+ private:
+  Modules& modules_;
+  const wire::Id id_;
+  std::unique_ptr<Module> module_;
+  std::shared_ptr<Making> making_;
+};
+
+Status Modules::handle(const wire::ModuleLoad& command, const wire::ModuleLoad::Tail& tail,
+                       ReplyTo<wire::ModuleLoad> reply) {
+  if (command.kind > ModuleKind::kLibrary) {
+    return violation("a module of kind " + std::to_string(static_cast<uint32_t>(command.kind)));
+  }
+  ImageBytes image;
+  OPENMPS_RETURN_IF_ERROR(take_blob(command.blob, &image));
+  JitOptions jit;
+  OPENMPS_RETURN_IF_ERROR(jit.set(command.log_bytes, tail.options));
+  OPENMPS_RETURN_IF_ERROR(check_image_bounds(image));
+
+  auto module = std::make_unique<Module>();
+  module->kind = command.kind;
+  module->device = command.device;
+  module->facts = read_image_facts(image, core_.devices.at(command.device).capability);
+  // Before the driver allocates them.
+  OPENMPS_RETURN_IF_ERROR(memory_.charge(command.device, module->facts.variable_bytes));
+  module->charged = module->facts.variable_bytes;
+  image_bytes_ += image.size();
+  image.push_back(0);  // PTX is text that ends with NUL
+  module->image = core_.commons.images.intern(std::move(image));
+  auto making = std::make_shared<Making>(core_, module->image);
+  making->jit = std::move(jit);
+  making->facts = module->facts;
+  // Options change the code, and variables are a session's own.
+  making->shareable = tail.options.empty() && !module->facts.has_variables;
+  if (!module->facts.compiles) {
+    make(*making);
+    return finish_load(command.module, std::move(module), *making, reply);
+  }
+  core_.background.run([making] {
+    try {
+      make(*making);
+    } catch (const std::bad_alloc&) {
+      making->status = Status(CUDA_ERROR_OUT_OF_MEMORY, "the host's");
+    }
+    making->done.store(true, std::memory_order_release);
+    making->bell->ring();
+  });
+  reply.answer_later(
+      std::make_unique<PendingLoad>(*this, command.module, std::move(module), std::move(making)));
+  return Status();
+}
+
+// Compiles what has to be compiled. Waits for no work, needs no context and holds nobody up. Any
+// thread.
+void Modules::make(Making& making) {
+  const auto load = [&making](std::shared_ptr<LoadedLibrary>* made) {
+    const DriverImage image(std::span(*making.image).first(making.image->size() - 1));
+    CUlibrary handle = nullptr;
+    const CUresult result = making.gate.run_at_once(GatedCall::kLibraryLoad, [&] {
+      return making.driver.cuLibraryLoadData(&handle, image.data(), making.jit.names(),
+                                             making.jit.values(), making.jit.count(), nullptr,
+                                             nullptr, 0);
+    });
+    OPENMPS_RETURN_IF_ERROR(check(result, "cuLibraryLoadData"));
+    *made = std::make_shared<LoadedLibrary>(making.driver, making.gate, making.cold, handle,
+                                            making.facts);
+    return Status();
+  };
+  making.status = making.shareable ? making.images.library(making.image, load, &making.library)
+                                   : load(&making.library);
+}
+
+Status Modules::finish_load(wire::Id id, std::unique_ptr<Module> module, Making& making,
+                            ReplyTo<wire::ModuleLoad> reply) {
+  Status status = making.status;
+  module->library = std::move(making.library);
+  if (status.ok()) status = core_.use(module->device);
+  // Code that is there has been found to be right.
+  if (status.ok() && module->kind == ModuleKind::kModule &&
+      !lane_of(*module->library, module->device)) {
+    const Homes homes = homes_of(*module->library, module->device);
+    status = check(load_code(GatedCall::kModuleLoad, *module->library, module->device, homes,
+                             [&](const Placement& at) { return place(*module, at); }),
+                   "cuLibraryGetModule");
+  }
+  reply.put({}, making.jit.logs<wire::ModuleLoad::ReplyTail>());
+  if (status.ok()) status = modules_.check_free(id);
+  if (!status.ok()) {
+    image_bytes_ -= module->image->size() - 1;
+    memory_.refund(module->device, module->charged);
+    return status;
+  }
+  return modules_.insert(id, std::move(module));
+}
+
+// ---- Lanes --------------------------------------------------------------------------------------
+
+Modules::Homes Modules::homes_of(const LoadedLibrary& library, uint32_t device) const {
+  if (library.has_one_home) {
+    if (library.is_loaded({device, Lane::kMain})) return Homes::kMain;
+    if (library.is_loaded({device, Lane::kCold})) return Homes::kCold;
+  }
+  const bool may =
+      core_.commons.cold != nullptr && library.may_run_cold && core_.image_objects == 0;
+  return may ? Homes::kEither : Homes::kMain;
+}
+
+std::optional<Lane> Modules::lane_of(const LoadedLibrary& library, uint32_t device) {
+  for (const Lane lane : {Lane::kMain, Lane::kCold}) {
+    if (library.is_loaded({device, lane})) return lane;
+  }
+  return std::nullopt;
+}
+
+// Loading waits for the work of the context that it is done in, the cold one's, too: it is done in
+// the first of the two that is quiet.
+template <typename F>
+CUresult Modules::load_code(GatedCall call, LoadedLibrary& library, uint32_t device, Homes homes,
+                            F&& load) {
+  ContextGate& gate = core_.gate;
+  CUresult result = CUDA_ERROR_NOT_READY;
+  const auto in_main = [&] { return load(Placement{device}); };
+  if (const Status status = core_.use(device); !status.ok()) return status.code();
+  if (homes == Homes::kMain) return gate.run(call, device, &core_.feeder, in_main);
+  gate.wait_for_own(device, &core_.feeder, kOwnWorkNs);
+  bool lonely = false;  // there is no cold lane
+  const auto loaded = [&](uint64_t hold_ns) {
+    if (homes == Homes::kEither) {
+      if (gate.run_soon(call, device, &core_.feeder, hold_ns, &result, in_main)) return true;
+      lonely = core_.commons.cold->want(device) == nullptr;
+    }
+    return lonely || load_cold(call, library, device, hold_ns, &result, load);
+  };
+  for (uint64_t hold_ns = gate.first_hold_ns(); hold_ns != 0 && !loaded(hold_ns);) {
+    hold_ns = gate.rest_after(hold_ns, &core_.feeder, [&] { return loaded(0); });
+  }
+  return lonely ? gate.run(call, device, &core_.feeder, in_main) : result;
+}
+
+template <typename F>
+bool Modules::load_cold(GatedCall call, LoadedLibrary& library, uint32_t device, uint64_t hold_ns,
+                        CUresult* result, F&& load) {
+  const Placement cold{device, Lane::kCold};
+  if (const Status status = core_.use(cold); !status.ok()) {
+    *result = status.code();
+    return true;
+  }
+  const bool loaded = core_.commons.cold->gate.run_soon(call, device, &core_.cold_feeder, hold_ns,
+                                                        result, [&] { return load(cold); });
+  if (const Status status = core_.use(device); !status.ok()) {
+    *result = status.code();
+    return true;
+  }
+  if (loaded && *result == CUDA_SUCCESS && !library.has_one_home) {
+    has_cold_code_ = true;
+    library.plan_move(device);
+  }
+  return loaded;
+}
+
+void Modules::note_loaded(Module& module, const Placement& place) {
+  module.library->note_loaded(place, false);
+  if (place.lane == Lane::kMain || !module.library->has_one_home || module.in_cold_home) return;
+  module.in_cold_home = true;
+  ++core_.cold_homes;
+}
+
+CUresult Modules::place(Module& module, const Placement& place) {
+  const CUresult result = core_.driver.cuLibraryGetModule(&module.module, module.library->handle);
+  if (result != CUDA_SUCCESS) return result;
+  note_loaded(module, place);
+  return load_functions(module, place);
+}
+
+CUresult Modules::load_functions(Module& module, const Placement& place) {
+  LoadedLibrary& library = *module.library;
+  if (core_.driver.cuFuncLoad == nullptr || library.is_whole(place) ||
+      module.image->size() > kMostBytesLoadedTogether) {
+    return CUDA_SUCCESS;
+  }
+  std::vector<CUkernel> kernels;
+  const CUresult listed = list_kernels(module, &kernels);
+  if (listed != CUDA_SUCCESS || kernels.size() > kMostLoadedTogether) return CUDA_SUCCESS;
+  for (CUkernel kernel : kernels) {
+    CUfunction function = nullptr;
+    const CUresult result = library.load(kernel, place, &function);
+    // Who asks for that function is told; nobody else is.
+    if (result != CUDA_SUCCESS) return is_sticky(result) ? result : CUDA_SUCCESS;
+  }
+  library.note_loaded(place, true);
+  return CUDA_SUCCESS;
+}
+
+CUresult Modules::load_function(Function& function, const Placement& place, Located* located) {
+  CUresult result = load_functions(*function.module, place);
+  if (result != CUDA_SUCCESS) return result;
+  result = function.library->load(function.kernel, place, &located->handle);
+  if (result != CUDA_SUCCESS) return result;
+  located->place = place;
+  note_loaded(*function.module, place);
+  return CUDA_SUCCESS;
+}
+
+// What runs in the cold lane comes to the main one if that is quiet, or at times soon is: a program
+// that is never idle would not get there by looking. Failed holds are ever rarer (GateLimits).
+bool Modules::move_now(Function& function, uint32_t device) {
+  const uint64_t now = now_ns();
+  if (now < next_look_ns_ || !core_.use(device).ok()) return false;
+  next_look_ns_ = now + kMoveLookNs;
+  CUresult moved = CUDA_SUCCESS;
+  return core_.gate.run_soon(GatedCall::kFunctionLoad, device, &core_.feeder,
+                             core_.gate.first_hold_ns(), &moved, [&] {
+                               function.library->move_to_main(device);
+                               return CUDA_SUCCESS;
+                             });
+}
+
+Status Modules::find(Function& function, const Placement& place, Reach reach, Located* located) {
+  LoadedLibrary& library = *function.library;
+  const uint32_t device = place.device;
+  if (place.partition != nullptr) reach = Reach::kMainLane;
+  const auto is_in = [&](Lane lane) {
+    *located = {library.function(function.kernel, place.in(lane)), place.in(lane)};
+    return located->handle != nullptr;
+  };
+  Homes homes = homes_of(library, device);
+  if (homes == Homes::kEither && reach == Reach::kMainLane) homes = Homes::kMain;
+  if (homes == Homes::kEither && reach == Reach::kColdLane &&
+      core_.commons.cold->context(device) != nullptr) {
+    homes = Homes::kCold;
+  }
+  bool found = (homes != Homes::kCold || library.has_one_home) && is_in(Lane::kMain);
+  if (!found && homes != Homes::kMain && is_in(Lane::kCold)) {
+    const bool moved = homes == Homes::kEither && move_now(function, device) && is_in(Lane::kMain);
+    found = moved || is_in(Lane::kCold);
+  }
+  if (!found) {
+    const auto load = [&](const Placement& at) { return load_function(function, at, located); };
+    OPENMPS_RETURN_IF_ERROR(check(load_code(GatedCall::kFunctionLoad, library, device, homes, load),
+                                  "cuKernelGetFunction"));
+  }
+  if (located->place.lane == Lane::kCold) return Status();
+  function.main.resize(core_.devices.count());
+  function.main[device] = located->handle;
+  return Status();
+}
+
+void Modules::release(Module& module) {
+  for (const wire::Id id : module.functions) functions_.take(id).reset();
+  for (const uint64_t address : module.globals) memory_.remove_global(address);
+  image_bytes_ -= module.image->size() - 1;
+  memory_.refund(module.device, module.charged);
+  if (module.in_cold_home) --core_.cold_homes;
+  // The library is unloaded, if nobody else holds it, once the context that its code is in is
+  // quiet. The cold one can be while streams still use variables there.
+  if (!module.in_cold_home) return module.library.reset();
+  retirement_.add([library = std::move(module.library)]() mutable { library.reset(); });
+}
+
+void Modules::unload(wire::Id id) {
+  const std::unique_ptr<Module> module = modules_.take(id);
+  release(*module);
+}
+
+Status Modules::enter(const Module& module, ModuleKind kind, uint32_t wanted, uint32_t* device) {
+  if (module.kind != kind) {
+    return violation("a module that is not of kind " + std::to_string(static_cast<uint32_t>(kind)));
+  }
+  *device = kind == ModuleKind::kLibrary ? wanted : module.device;
+  return core_.use(*device);
+}
+
+Status Modules::add(wire::Id id, std::shared_ptr<Function> function) {
+  any_prints_ |= function->prints;
+  any_asserts_ |= function->asserts;
+  function->module->functions.push_back(id);
+  return functions_.insert(id, std::move(function));
+}
+
+Status Modules::handle(const wire::GetGlobal& command, Module& module,
+                       const wire::GetGlobal::Tail& tail, ReplyTo<wire::GetGlobal> reply) {
+  uint32_t device = 0;
+  OPENMPS_RETURN_IF_ERROR(enter(module, command.kind, command.device, &device));
+  const std::string symbol(tail.name);
+  CUdeviceptr address = 0;
+  size_t bytes = 0;
+  LoadedLibrary& library = *module.library;
+  Lane lane = lane_of(library, device).value_or(Lane::kMain);
+  const auto look = [&] {
+    if (module.module != nullptr) {
+      return core_.driver.cuModuleGetGlobal_v2(&address, &bytes, module.module, symbol.c_str());
+    }
+    return (command.managed != 0 ? core_.driver.cuLibraryGetManaged
+                                 : core_.driver.cuLibraryGetGlobal)(&address, &bytes,
+                                                                    library.handle, symbol.c_str());
+  };
+  CUresult result = CUDA_SUCCESS;
+  if (library.is_loaded({device, lane})) {
+    OPENMPS_RETURN_IF_ERROR(core_.use({device, lane}));
+    result = look();
+    OPENMPS_RETURN_IF_ERROR(core_.use(device));
+  } else {
+    // The first look at a symbol of a lazily loaded image loads it, also if there is none.
+    const auto load = [&](const Placement& home) {
+      lane = home.lane;
+      const CUresult looked = look();
+      if (looked == CUDA_SUCCESS || looked == CUDA_ERROR_NOT_FOUND) {
+        note_loaded(module, home);
+      }
+      return looked;
+    };
+    result = load_code(GatedCall::kFunctionLoad, library, device, homes_of(library, device), load);
+  }
+  OPENMPS_RETURN_IF_ERROR(check(result, "cuModuleGetGlobal"));
+  if (std::find(module.globals.begin(), module.globals.end(), address) == module.globals.end()) {
+    memory_.add_global(address, bytes, lane);
+    module.globals.push_back(address);
+  }
+  // A module's variables are all asked for alike. Where the driver doesn't know, it is none.
+  int managed = 0;
+  static_cast<void>(
+      core_.driver.cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, address));
+  reply.put({address, bytes, managed != 0 ? 1u : 0u});
+  return Status();
+}
+
+Status Modules::handle(const wire::ModuleSymbols&, Module& module,
+                       ReplyTo<wire::ModuleSymbols> reply) {
+  OPENMPS_RETURN_IF_ERROR(core_.use(module.device));
+  unsigned count = 0;
+  OPENMPS_RETURN_IF_ERROR(
+      check(core_.driver.cuLibraryGetKernelCount(&count, module.library->handle),
+            "cuLibraryGetKernelCount"));
+  reply.put({count});
+  return Status();
+}
+
+CUresult Modules::list_kernels(const Module& module, std::vector<CUkernel>* kernels) {
+  unsigned count = 0;
+  const CUresult counted = core_.driver.cuLibraryGetKernelCount(&count, module.library->handle);
+  if (counted != CUDA_SUCCESS) return counted;
+  kernels->assign(count, nullptr);
+  if (count == 0) return CUDA_SUCCESS;
+  return core_.driver.cuLibraryEnumerateKernels(kernels->data(), count, module.library->handle);
+}
+
+void Modules::release_all() {
+  modules_.for_each([this](Module& module) { release(module); });
+  modules_.clear();
+  blobs_.clear();
+  functions_.clear();
+}
+
+}  // namespace openmps::worker

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// The modules and libraries of a session, their functions and globals, and the images on their way
+// into one. To the driver a module is a library, too, used in one context: making a library
+// compiles its PTX and waits for nothing, so that happens in the background; getting its code to a
+// device synchronises the shared context, so that goes through the gate. Session's thread only.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "wire/codec.h"
+#include "worker/code/jit_options.h"
+#include "worker/core/object_table.h"
+#include "worker/core/reply_writer.h"
+#include "worker/core/session_core.h"
+#include "worker/memory/memory.h"
+#include "worker/shared/image_facts.h"
+#include "worker/shared/image_store.h"
+#include "worker/streams/retirement.h"
+
+namespace openmps::worker {
+
+// All functions of a library with no more of them and no larger image are loaded with the first:
+// what a program brings itself. CUDA's own libraries have thousands, of which it uses few.
+inline constexpr unsigned kMostLoadedTogether = 64;
+inline constexpr uint64_t kMostBytesLoadedTogether = 4 * wire::kMiB;
+
+struct Module;
+
+// Work that is held back keeps it, and with it the code, beyond its module.
+struct Function : std::enable_shared_from_this<Function> {
+  CUkernel kernel = nullptr;
+  bool is_kernel = false;        // the client has it as a kernel of a library
+  uint32_t device = 0;           // that it was asked for on
+  uint32_t parameter_bytes = 0;  // end of the last parameter
+  // Of its image; a kernel that prints runs in turns (prints.h).
+  bool prints = false;
+  bool asserts = false;
+  uint32_t quiet_launches = 0;
+  uint64_t texts_seen = 0;
+  Module* module = nullptr;  // while the client has it
+  std::shared_ptr<LoadedLibrary> library;
+  std::vector<CUfunction> main;  // by device: in the main lane; null: not known to be there
+};
+
+// Where work with a function goes.
+struct Located {
+  CUfunction handle = nullptr;
+  Placement place;
+};
+
+struct Module {
+  wire::ModuleKind kind = wire::ModuleKind::kModule;
+  uint32_t device = 0;
+  CUmodule module = nullptr;               // of the library, where it was loaded for this session
+  std::shared_ptr<LoadedLibrary> library;  // perhaps shared with other sessions
+  // Kept while the module lives: what another worker would load it from.
+  std::shared_ptr<const ImageBytes> image;
+  ImageFacts facts;
+  std::vector<wire::Id> functions;
+  std::vector<uint64_t> globals;  // start addresses
+  uint64_t charged = 0;           // of the device's memory, for its variables
+  bool in_cold_home = false;      // it stays in the cold lane of some device
+};
+
+class Modules {
+  struct Blob;
+
+ public:
+  Modules(SessionCore& core, SessionMemory& memory, Retirement& retirement)
+      : core_(core), memory_(memory), retirement_(retirement) {}
+
+  Status handle(const wire::BlobBegin& command);
+  // Chunks come in order, out of the staging arena.
+  Status handle(const wire::BlobData& command, Blob& blob);
+  // A whole image, now the caller's, who counts it for as long as somebody holds it.
+  Status take_blob(wire::Id id, ImageBytes* image);
+  void hold_image(uint64_t bytes) { image_bytes_ += bytes; }
+  void drop_image(uint64_t bytes) { image_bytes_ -= bytes; }
+  // Replies the JIT logs, also when loading fails. What has to be compiled is
+  // answered later.
+  Status handle(const wire::ModuleLoad& command, const wire::ModuleLoad::Tail& tail,
+                ReplyTo<wire::ModuleLoad> reply);
+  void unload(wire::Id id);
+  Status handle(const wire::GetGlobal& command, Module& module, const wire::GetGlobal::Tail& tail,
+                ReplyTo<wire::GetGlobal> reply);
+  Status handle(const wire::ModuleSymbols& command, Module& module,
+                ReplyTo<wire::ModuleSymbols> reply);
+  // The device that a symbol of the module is wanted on, whose context becomes
+  // current.
+  Status enter(const Module& module, wire::ModuleKind kind, uint32_t wanted, uint32_t* device);
+  // A function of its module.
+  Status add(wire::Id id, std::shared_ptr<Function> function);
+  CUresult list_kernels(const Module& module, std::vector<CUkernel>* kernels);
+
+  // Some function of the session may print, or assert.
+  [[nodiscard]] bool any_prints() const { return any_prints_; }
+  [[nodiscard]] bool any_asserts() const { return any_asserts_; }
+  [[nodiscard]] const auto& blobs() const { return blobs_; }
+  [[nodiscard]] const auto& modules() const { return modules_; }
+  [[nodiscard]] const auto& functions() const { return functions_; }
+  // Before work with `function` is made for `device`: its code is there, loaded in a quiet moment
+  // or in the cold lane, and not inside a launch. `reach`: work that belongs in one lane goes to
+  // the other one only if the code can't come there; that of a partition does not. The session is
+  // not between the gate's enter() and leave().
+  enum class Reach { kAnyLane, kMainLane, kColdLane };
+  Status locate(Function& function, const Placement& place, Reach reach, Located* located) {
+    const uint32_t device = place.device;
+    if (device < function.main.size() && function.main[device] != nullptr &&
+        reach != Reach::kColdLane) [[likely]] {
+      *located = {function.main[device], place};
+      return Status();
+    }
+    return find(function, place, reach, located);
+  }
+  // Some code runs in the cold lane and is to move.
+  [[nodiscard]] bool has_cold_code() const { return has_cold_code_; }
+
+  void release_all();
+
+ private:
+  struct Blob {
+    uint64_t bytes = 0;
+    std::vector<unsigned char> data;
+    Status error;  // reported by the load that uses it
+  };
+
+  // The making of a library, which may outlive the session.
+  struct Making {
+    Making(SessionCore& core, std::shared_ptr<const ImageBytes> image)
+        : driver(core.driver),
+          gate(core.gate),
+          cold(core.commons.cold.get()),
+          images(core.commons.images),
+          bell(core.bell),
+          image(std::move(image)) {}
+
+    const DriverTable& driver;
+    ContextGate& gate;
+    ColdLanes* const cold;
+    ImageStore& images;
+    const std::shared_ptr<Bell> bell;
+    const std::shared_ptr<const ImageBytes> image;
+    ImageFacts facts;
+    JitOptions jit;
+    bool shareable = false;
+    Status status;
+    std::shared_ptr<LoadedLibrary> library;
+    std::atomic<bool> done{false};
+  };
+  class PendingLoad;
+
+  static void make(Making& making);
+  Status finish_load(wire::Id id, std::unique_ptr<Module> module, Making& making,
+                     ReplyTo<wire::ModuleLoad> reply);
+  // Where code may be loaded that is not in the main lane.
+  enum class Homes { kMain, kCold, kEither };
+  [[nodiscard]] Homes homes_of(const LoadedLibrary& library, uint32_t device) const;
+  // load(Placement) in that context, in a quiet moment of it: of the main one, or where there is a
+  // choice and that has no such moment soon, of the cold one.
+  template <typename F>
+  CUresult load_code(GatedCall call, LoadedLibrary& library, uint32_t device, Homes homes,
+                     F&& load);
+  // The same in the cold lane if that is quiet or soon is. False: it is not.
+  template <typename F>
+  bool load_cold(GatedCall call, LoadedLibrary& library, uint32_t device, uint64_t hold_ns,
+                 CUresult* result, F&& load);
+  // The lane in which the library is on the device, the main one first; nothing: in none.
+  static std::optional<Lane> lane_of(const LoadedLibrary& library, uint32_t device);
+  void note_loaded(Module& module, const Placement& place);
+  // In the current context, which is that: the module of the library, and all functions of a small
+  // library, so that the next of them needs no moment of its own.
+  CUresult place(Module& module, const Placement& place);
+  CUresult load_functions(Module& module, const Placement& place);
+  Status find(Function& function, const Placement& place, Reach reach, Located* located);
+  bool move_now(Function& function, uint32_t device);
+  CUresult load_function(Function& function, const Placement& place, Located* located);
+  void release(Module& module);
+
+  SessionCore& core_;
+  SessionMemory& memory_;
+  Retirement& retirement_;
+  ObjectTable<Blob> blobs_{"blob"};
+  ObjectTable<Module> modules_{"module", wire::kMaxModules};
+  ObjectTable<Function, std::shared_ptr<Function>> functions_{"function"};
+  uint64_t announced_bytes_ = 0;  // of blobs
+  uint64_t image_bytes_ = 0;      // of blobs, links and modules
+  bool any_prints_ = false;
+  bool any_asserts_ = false;
+  bool has_cold_code_ = false;
+  uint64_t next_look_ns_ = 0;
+};
+
+}  // namespace openmps::worker

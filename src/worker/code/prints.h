@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// A session's part in KernelOutput: which launches may print or assert, and the client's question
+// for what was printed. Session's thread only.
+#pragma once
+
+#include <atomic>
+#include <utility>
+
+#include "worker/code/module.h"
+#include "worker/core/reply_writer.h"
+#include "worker/core/session_core.h"
+#include "worker/shared/kernel_output.h"
+
+namespace openmps::worker {
+
+class Prints {
+ public:
+  Prints(SessionCore& core, Modules& modules, const std::atomic<bool>& stop)
+      : core_(core), modules_(modules), stop_(stop) {}
+
+  // Around a launch: wait for the turn where the kernel may print, mark its end.
+  void before_launch(Function& function) {
+    if (!function.prints && !function.asserts) [[likely]] {
+      return;
+    }
+    prepare(function);
+  }
+  // `launched`: how it went, which is returned unless marking fails.
+  Status after_launch(const Function& function, Status launched, CUstream stream, uint32_t device) {
+    return function.prints ? finish(std::move(launched), stream, device) : launched;
+  }
+  // The same for a graph, which may hold any kernel of the session.
+  void before_graph();
+  Status after_graph(Status launched, CUstream stream, uint32_t device) {
+    return modules_.any_prints() ? finish(std::move(launched), stream, device) : launched;
+  }
+
+  Status handle(const wire::OutputFlush& command, ReplyTo<wire::OutputFlush> reply);
+  void release_all() { core_.commons.output.remove(client_); }
+
+ private:
+  void prepare(Function& function);
+  void join();
+  Status finish(Status launched, CUstream stream, uint32_t device);
+
+  SessionCore& core_;
+  Modules& modules_;
+  const std::atomic<bool>& stop_;
+  KernelOutput::Client client_;
+};
+
+}  // namespace openmps::worker

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// See session_core.h.
+#include "worker/core/session_core.h"
+
+#include <limits.h>
+
+#include <utility>
+
+#include "base/futex.h"
+#include "worker/device/driver_check.h"
+
+namespace openmps::worker {
+
+void wake_client(wire::ChannelHeader& header) {
+  // Pairs with the client, which counts itself in `waiters` before it looks at its condition: one
+  // of us sees the other.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (header.waiters.load(std::memory_order_relaxed) == 0) return;
+  header.wake_epoch.fetch_add(1, std::memory_order_release);
+  futex_wake(&header.wake_epoch, INT_MAX);
+}
+
+SessionCore::SessionCore(const DriverTable& driver_table, const Devices& all_devices,
+                         ContextGate& context_gate, Commons& worker_commons,
+                         SessionInfo session_info)
+    : driver(driver_table),
+      devices(all_devices),
+      gate(context_gate),
+      commons(worker_commons),
+      info(std::move(session_info)) {
+  gate.add(feeder);
+  if (commons.cold != nullptr) commons.cold->gate.add(cold_feeder);
+}
+
+SessionCore::~SessionCore() {
+  gate.remove(feeder);
+  if (commons.cold != nullptr) commons.cold->gate.remove(cold_feeder);
+}
+
+Status SessionCore::check_device(uint32_t device) const {
+  if (device < devices.count()) return Status();
+  return violation("there is no device " + std::to_string(device));
+}
+
+CUcontext SessionCore::context(const Placement& place) const {
+  return place.lane == Lane::kMain ? devices.at(place.device).context
+                                   : commons.cold->context(place.device);
+}
+
+Status SessionCore::use(const Placement& place) {
+  if (place.device == current_.device && place.lane == current_.lane) return Status();
+  OPENMPS_RETURN_IF_ERROR(check(driver.cuCtxSetCurrent(context(place)), "cuCtxSetCurrent"));
+  current_ = place;
+  return Status();
+}
+
+CUdeviceptr SessionCore::device_address(uint64_t address) const {
+  const uint64_t channel = device_end() + wire::kRegisteredOffset;
+  const bool in_channel = address >= channel && address < device_end() + wire::kRegisteredEnd;
+  return in_channel ? address + channel_delta : address;
+}
+
+}  // namespace openmps::worker

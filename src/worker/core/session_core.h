@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every part of a session needs: the driver, the devices, the mapped channel, who the client
+// is. The parts (streams, memory, ...) borrow it; it lives as long as the session and
+// is used by the session's own thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "cuda/status.h"
+#include "wire/channel_view.h"
+#include "wire/commands.h"
+#include "wire/handshake.h"
+#include "worker/device/background.h"
+#include "worker/device/context_gate.h"
+#include "worker/device/devices.h"
+#include "worker/device/placement.h"
+#include "worker/device/returns.h"
+#include "worker/shared/exchange.h"
+
+namespace openmps::worker {
+
+struct SessionInfo {
+  uint32_t id = 0;
+  uint32_t window = 0;
+  uint32_t client_pid = 0;
+  uint32_t client_priority = 0;
+  std::array<uint64_t, wire::kMaxDevices> memory_limit{};  // bytes per device, 0: none
+  std::string command;
+};
+
+// Bump the session's wake word and wake the client's threads, if any waits. Any thread.
+void wake_client(wire::ChannelHeader& header);
+
+class SessionCore {
+ public:
+  SessionCore(const DriverTable& driver, const Devices& devices, ContextGate& gate,
+              Commons& commons, SessionInfo info);
+  ~SessionCore();
+  SessionCore(const SessionCore&) = delete;
+  SessionCore& operator=(const SessionCore&) = delete;
+
+  [[nodiscard]] uint64_t window_base() const { return wire::window_base(info.window); }
+  [[nodiscard]] uint64_t device_end() const { return window_base() + wire::kDeviceBytes; }
+  [[nodiscard]] uint64_t window_end() const { return window_base() + wire::kWindowBytes; }
+
+  // A device index of the client is one of ours: a violation otherwise.
+  [[nodiscard]] Status check_device(uint32_t device) const;
+  // The context of a placement: the cold lane's exists where something has been placed there.
+  [[nodiscard]] CUcontext context(const Placement& place) const;
+  // Make it current on this thread, if it isn't.
+  Status use(const Placement& place);
+  Status use(uint32_t device) { return use(Placement{device}); }
+
+  // The session changes what only a new worker has as it was: the device's heap, limits.
+  void wear() {
+    worn_ = true;
+    view.header().worn.store(1, std::memory_order_release);
+  }
+  [[nodiscard]] bool worn() const { return worn_; }
+
+  // The bytes of the staging arena that a command names; null: they are not all inside.
+  [[nodiscard]] unsigned char* staged(uint64_t address, uint64_t bytes) const {
+    const uint64_t offset = address - (device_end() + wire::kStagingOffset);
+    const bool inside = bytes <= wire::kStagingBytes && offset <= wire::kStagingBytes - bytes;
+    return inside ? view.staging() + offset : nullptr;
+  }
+  // An address of the host part of the window.
+  [[nodiscard]] bool is_host(uint64_t address) const {
+    return address >= device_end() && address < window_end();
+  }
+  // The address by which the GPU reaches a host address of the registered part of the channel.
+  [[nodiscard]] CUdeviceptr device_address(const void* host) const {
+    return reinterpret_cast<CUdeviceptr>(host) + channel_delta;
+  }
+  // The same for any address that a command names: only channel addresses may differ.
+  [[nodiscard]] CUdeviceptr device_address(uint64_t address) const;
+
+  const DriverTable& driver;
+  const Devices& devices;
+  ContextGate& gate;
+  ContextGate::Feeder feeder;
+  ContextGate::Feeder cold_feeder;  // of the cold lane's gate
+  Commons& commons;
+  const std::shared_ptr<Bell> bell = std::make_shared<Bell>();  // its executor's
+  Background background;
+  Returns returns{driver, gate, bell};
+  const SessionInfo info;
+  wire::ChannelView view;  // set once the host file is mapped
+  // 0 where a device uses the host's pointers for registered memory, as all current GPUs do.
+  uint64_t channel_delta = 0;
+  // Handles of these belong to the main context. While the session has any, its code runs there;
+  // while it has modules that can't, it gets none.
+  uint32_t image_objects = 0;
+  uint32_t cold_homes = 0;
+
+ private:
+  static constexpr uint32_t kNoDevice = ~0u;
+  Placement current_{kNoDevice};
+  bool worn_ = false;
+};
+
+}  // namespace openmps::worker

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// See background.h.
+#include "worker/device/background.h"
+
+#include <pthread.h>
+
+#include <exception>
+#include <thread>
+#include <utility>
+
+namespace openmps::worker {
+
+void Bell::hang(wire::RingConsumer* ring) {
+  const std::lock_guard lock(mutex_);
+  ring_ = ring;
+}
+
+void Bell::ring() {
+  // Before the wake, which then can't be lost (wire/ring.h).
+  rung_.store(true, std::memory_order_seq_cst);
+  const std::lock_guard lock(mutex_);
+  if (ring_ != nullptr) ring_->wake();
+}
+
+std::atomic<int> Background::threads_{0};
+
+Background::~Background() {
+  const std::lock_guard lock(state_->mutex);
+  state_->jobs.clear();
+}
+
+void Background::work(const std::shared_ptr<State>& state) {
+  std::unique_lock lock(state->mutex);
+  while (!state->jobs.empty()) {
+    std::function<void()> job = std::move(state->jobs.front());
+    state->jobs.pop_front();
+    lock.unlock();
+    job();
+    job = nullptr;  // what it keeps alive goes without the lock
+    lock.lock();
+  }
+  state->has_thread = false;
+}
+
+void Background::run(std::function<void()> job) {
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->jobs.push_back(std::move(job));
+    if (std::exchange(state_->has_thread, true)) return;
+  }
+  threads_.fetch_add(1);
+  try {
+    std::thread([state = state_]() mutable {
+      pthread_setname_np(pthread_self(), "background");
+      work(state);
+      state.reset();
+      threads_.fetch_sub(1);
+    }).detach();
+  } catch (const std::exception&) {  // no thread, or no memory for one
+    work(state_);
+    threads_.fetch_sub(1);
+  }
+}
+
+}  // namespace openmps::worker

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// The cold lane: a second context per device, for code that the main context does not have yet.
+// Loading code waits inside the driver for all work of the context that it is loaded in, so code
+// that is needed while others' work goes on is loaded and run there, at once, and moves to the main
+// context in a later quiet moment (docs/decisions/0016). Sessions submit to it through the twins of
+// their streams (stream.h). One per worker; any thread.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+
+#include "api/driver_table.h"
+#include "worker/device/background.h"
+#include "worker/device/context_gate.h"
+#include "worker/device/devices.h"
+#include "worker/device/placement.h"
+
+namespace openmps::worker {
+
+class ColdLanes {
+ public:
+  // `limits` is held while the limits of a main context are read or changed.
+  ColdLanes(const DriverTable& driver, const Devices& devices, std::mutex& limits);
+  ~ColdLanes();
+  ColdLanes(const ColdLanes&) = delete;
+  ColdLanes& operator=(const ColdLanes&) = delete;
+
+  // Make the contexts of all devices, in the background: beside work, and memory that sessions have
+  // registered, it takes five times as long (0.76 s for 0.14 on an H200).
+  void make_ahead();
+  // There are several sessions from now on. A program that is alone waits for itself only, as
+  // natively.
+  void share() { shared_.store(true, std::memory_order_release); }
+  // The context, for somebody who is about to load code: waits while it is made. Null: a session
+  // is alone, or the context can't be had, which is said in the log once.
+  CUcontext want(uint32_t device);
+  // The same if it has been made.
+  [[nodiscard]] CUcontext context(uint32_t device) const;
+  [[nodiscard]] CUcontext context(const Placement& place) const {
+    return place.lane == Lane::kCold ? context(place.device) : devices_.at(place.device).context;
+  }
+
+  // The stack of the main context has become so large, in a quiet moment; its limits are held.
+  CUresult set_stack(uint32_t device, size_t bytes) const;
+
+  // Quiet moments of the cold contexts: unloading waits for all work there.
+  ContextGate gate;
+
+ private:
+  struct State;
+  static void make(State& state, uint32_t device);
+  void begin_making(uint32_t device);
+
+  const DriverTable& driver_;
+  const Devices& devices_;
+  std::atomic<bool> shared_{false};
+  std::shared_ptr<State> state_;
+  Background background_;
+};
+
+// A context is current until the end of the block, whatever was before.
+class InContext {
+ public:
+  InContext(const DriverTable& driver, CUcontext context)
+      : driver_(driver), pushed_(driver.cuCtxPushCurrent_v2(context) == CUDA_SUCCESS) {}
+  ~InContext() {
+    CUcontext popped = nullptr;
+    if (pushed_) driver_.cuCtxPopCurrent_v2(&popped);
+  }
+  InContext(const InContext&) = delete;
+  InContext& operator=(const InContext&) = delete;
+
+ private:
+  const DriverTable& driver_;
+  const bool pushed_;
+};
+
+}  // namespace openmps::worker

@@ -1,0 +1,465 @@
+// SPDX-License-Identifier: Apache-2.0
+// Waiting for a quiet moment, and counting what the gated calls cost. See context_gate.h.
+#include "worker/device/context_gate.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <bitset>
+#include <chrono>
+#include <new>
+
+namespace openmps::worker {
+namespace {
+
+// Between two looks: about a small kernel's length. The calls themselves take 100 us and more.
+constexpr long kLookNs = 10'000;
+// While nobody is held back: what is waited for takes longer anyway.
+constexpr uint64_t kRestNs = 1'000'000;
+
+void pause(long ns) {
+  const timespec time{ns / 1'000'000'000, ns % 1'000'000'000};
+  nanosleep(&time, nullptr);
+}
+
+bool meets(uint32_t wanted, uint32_t device) {
+  return wanted == ContextGate::kAllDevices || wanted == device;
+}
+
+// A session waits in the gate, for `openmps inspect` to see.
+class ShownWait {
+ public:
+  ShownWait(const ContextGate::Feeder* feeder, wire::ExecutorWait wait)
+      : state_(feeder == nullptr ? nullptr : feeder->shown) {
+    if (state_ == nullptr) return;
+    state_->wait_since_ns.store(now_ns(), std::memory_order_relaxed);
+    state_->wait.store(wait, std::memory_order_relaxed);
+  }
+  ~ShownWait() {
+    if (state_ != nullptr) state_->wait.store(wire::ExecutorWait::kNone, std::memory_order_relaxed);
+  }
+  ShownWait(const ShownWait&) = delete;
+  ShownWait& operator=(const ShownWait&) = delete;
+
+ private:
+  wire::ExecutorState* const state_;
+};
+
+}  // namespace
+
+const char* name_of(GatedCall call) {
+  switch (call) {
+    case GatedCall::kModuleLoad: return "module load";
+    case GatedCall::kLibraryLoad: return "library load";
+    case GatedCall::kFunctionLoad: return "function load";
+    case GatedCall::kModuleUnload: return "module unload";
+    case GatedCall::kLibraryUnload: return "library unload";
+    case GatedCall::kHostUnregister: return "host unregister";
+    case GatedCall::kArrayCreate: return "array creation";
+    case GatedCall::kArrayDestroy: return "array destruction";
+    case GatedCall::kGreenCreate: return "green context creation";
+    case GatedCall::kGreenDestroy: return "green context destruction";
+    case GatedCall::kStackLimit: return "stack limit";
+    case GatedCall::kCount: break;
+  }
+  return "";
+}
+
+// ---- Who submits, and where ---------------------------------------------------------------------
+
+void ContextGate::add(Feeder& feeder) {
+  const std::lock_guard lock(mutex_);
+  feeders_.push_back(&feeder);
+}
+
+void ContextGate::remove(Feeder& feeder) {
+  const std::lock_guard lock(mutex_);
+  std::erase(feeders_, &feeder);
+}
+
+ContextGate::Stream* ContextGate::add(CUstream handle, uint32_t device, const Feeder* feeder) {
+  const std::lock_guard lock(mutex_);
+  return &streams_.emplace_back(handle, device, feeder);
+}
+
+void ContextGate::remove(Stream* stream) {
+  const std::lock_guard lock(mutex_);
+  streams_.remove_if([stream](const Stream& listed) { return &listed == stream; });
+}
+
+void ContextGate::set_debt(Feeder& feeder, bool (*owes)(const void*), const void* context) {
+  const std::lock_guard lock(mutex_);
+  feeder.owes_ = owes;
+  feeder.owes_context_ = context;
+}
+
+// The feeder shows itself before it looks whether the gate is closed, and the gate closes before it
+// looks for feeders: one of them sees the other.
+void ContextGate::enter(Feeder& feeder, uint32_t device) {
+  feeder.device_.store(device, std::memory_order_seq_cst);
+  if (closed_[device].load(std::memory_order_seq_cst) == 0) return;
+  const ShownWait shown(&feeder, wire::ExecutorWait::kHeldBack);
+  held_back_[device].store(true, std::memory_order_relaxed);
+  // Never longer than one hold, whatever the call inside does.
+  const uint64_t until = now_ns() + limits_.longest_hold_ns;
+  while (closed_[device].load(std::memory_order_relaxed) != 0 && now_ns() < until) {
+    feeder.device_.store(kNowhere, std::memory_order_release);
+    pause(kLookNs);
+    feeder.device_.store(device, std::memory_order_seq_cst);
+  }
+}
+
+// ---- Quiet --------------------------------------------------------------------------------------
+
+void ContextGate::close(uint32_t device) {
+  for (uint32_t i = 0; i < closed_.size(); ++i) {
+    if (!meets(device, i)) continue;
+    held_back_[i].store(false, std::memory_order_relaxed);
+    closed_[i].fetch_add(1, std::memory_order_seq_cst);
+  }
+}
+
+void ContextGate::open(uint32_t device, uint64_t closed_ns) {
+  const uint64_t now = now_ns();
+  for (uint32_t i = 0; i < closed_.size(); ++i) {
+    if (!meets(device, i)) continue;
+    closed_[i].fetch_sub(1, std::memory_order_release);
+    if (!held_back_[i].load(std::memory_order_relaxed)) continue;
+    const uint64_t until = std::max(owed_until_ns_[i].load(std::memory_order_relaxed), now);
+    owed_until_ns_[i].store(until + limits_.open_share * (now - closed_ns),
+                            std::memory_order_relaxed);
+  }
+}
+
+// How long to wait before new work may be held back again.
+uint64_t ContextGate::owed(uint32_t device) {
+  const uint64_t now = now_ns();
+  uint64_t longest = 0;
+  for (uint32_t i = 0; i < owed_until_ns_.size(); ++i) {
+    const uint64_t until = owed_until_ns_[i].load(std::memory_order_relaxed);
+    if (meets(device, i) && until > now + limits_.most_owed_ns) {
+      longest = std::max(longest, until - now - limits_.most_owed_ns);
+    }
+  }
+  return longest;
+}
+
+ContextGate::Look ContextGate::look(uint32_t device) {
+  Look seen;
+  const std::lock_guard lock(mutex_);
+  for (const Feeder* feeder : feeders_) {
+    const uint32_t where = feeder->device_.load(std::memory_order_seq_cst);
+    if (where != kNowhere && meets(device, where)) seen.running = true;
+  }
+  for (Stream& stream : streams_) {
+    if (!meets(device, stream.device) || !stream.busy.load(std::memory_order_relaxed)) continue;
+    // A lost context has nothing that runs.
+    if (driver_.cuStreamQuery(stream.handle) != CUDA_ERROR_NOT_READY) {
+      stream.waits.store(false, std::memory_order_relaxed);
+      stream.outlasted.store(false, std::memory_order_relaxed);
+      continue;
+    }
+    const Feeder* feeder = stream.feeder;
+    if (stream.outlasted.load(std::memory_order_relaxed)) {
+      seen.outlasted = true;
+    } else if (stream.waits.load(std::memory_order_relaxed) ||
+               (feeder != nullptr && feeder->owes_ != nullptr &&
+                feeder->owes_(feeder->owes_context_))) {
+      seen.stalled = true;
+    } else {
+      seen.running = true;
+    }
+  }
+  return seen;
+}
+
+// What is unfinished now is not held back for any more, until it has ended: all of it, or what
+// waits for its client.
+void ContextGate::give_up_on(uint32_t device, bool all) {
+  const std::lock_guard lock(mutex_);
+  for (Stream& stream : streams_) {
+    if (!meets(device, stream.device) || !stream.busy.load(std::memory_order_relaxed)) continue;
+    const Feeder* feeder = stream.feeder;
+    const bool stalled =
+        stream.waits.load(std::memory_order_relaxed) ||
+        (feeder != nullptr && feeder->owes_ != nullptr && feeder->owes_(feeder->owes_context_));
+    if ((all || stalled) && driver_.cuStreamQuery(stream.handle) == CUDA_ERROR_NOT_READY) {
+      stream.outlasted.store(true, std::memory_order_relaxed);
+    }
+  }
+}
+
+// Hold new work back, this long at most. Quiet: it still is.
+ContextGate::Found ContextGate::hold(uint32_t device, uint64_t hold_ns, uint64_t* closed_ns) {
+  const uint64_t start = *closed_ns = now_ns();
+  close(device);
+  for (;;) {
+    const Look seen = look(device);
+    const bool blocked = seen.outlasted && limits_.loading_waits;
+    if (!seen.running && !seen.stalled && !blocked) {
+      return seen.outlasted ? Found::kQuiet : Found::kComplete;
+    }
+    const uint64_t held = now_ns() - start;
+    if (seen.stalled && held >= limits_.first_hold_ns) {
+      give_up_on(device, false);
+      if (!seen.running && !limits_.loading_waits) continue;
+    }
+    if (blocked || held >= hold_ns) break;
+    pause(kLookNs);
+  }
+  open(device, start);
+  return Found::kGaveUp;
+}
+
+// False: the session stops.
+bool ContextGate::rest(uint64_t ns, const Feeder* feeder) {
+  const uint64_t end = now_ns() + ns;
+  for (;;) {
+    if (feeder != nullptr && feeder->stop != nullptr &&
+        feeder->stop->load(std::memory_order_acquire)) {
+      return false;
+    }
+    const uint64_t now = now_ns();
+    if (now >= end) return true;
+    pause(static_cast<long>(std::min(end - now, kRestNs)));
+  }
+}
+
+ContextGate::Found ContextGate::seek(uint32_t device, const Search& search, const Feeder* feeder,
+                                     uint64_t* closed_ns) {
+  if (search.brief) return seek_briefly(device, search.hold_ns, closed_ns);
+  const uint64_t end = now_ns() + limits_.total_ns;
+  for (uint64_t ns = search.hold_ns;; ns = std::min(2 * ns, limits_.longest_hold_ns)) {
+    if (!rest(owed(device), feeder)) return Found::kStopped;
+    // Nobody is held back for what may never end.
+    while (limits_.loading_waits && look(device).outlasted && !gave_up() &&
+           (search.patient || now_ns() < end)) {
+      if (!rest(kRestNs, feeder)) return Found::kStopped;
+    }
+    const Found found = hold(device, ns, closed_ns);
+    if (found != Found::kGaveUp || gave_up()) return found;
+    if (now_ns() >= end) {
+      give_up_on(device, true);
+      if (!search.patient) return Found::kGaveUp;
+    }
+    // What the queued work waits for may be held back right now: let it through.
+    if (!rest(limits_.open_share * ns, feeder)) return Found::kStopped;
+  }
+}
+
+bool ContextGate::may_hold(uint32_t device, uint64_t hold_ns) {
+  if (hold_ns == 0) return false;
+  const bool due = now_ns() >= not_before_ns_[device].load(std::memory_order_relaxed);
+  return hold_ns > limits_.first_hold_ns || (due && owed(device) == 0);
+}
+
+void ContextGate::note_failed_hold(uint32_t device, uint64_t hold_ns) {
+  const uint64_t last = pause_ns_[device].load(std::memory_order_relaxed);
+  const uint64_t next =
+      std::min(std::max(2 * last, limits_.open_share * hold_ns), limits_.longest_pause_ns);
+  pause_ns_[device].store(next, std::memory_order_relaxed);
+  not_before_ns_[device].store(now_ns() + next, std::memory_order_relaxed);
+}
+
+// Looking costs nobody anything, so it is always done.
+ContextGate::Found ContextGate::seek_briefly(uint32_t device, uint64_t hold_ns,
+                                             uint64_t* closed_ns) {
+  const bool holds = may_hold(device, hold_ns);
+  const Found found = hold(device, holds ? hold_ns : 0, closed_ns);
+  if (found != Found::kGaveUp) {
+    for (uint32_t i = 0; i < pause_ns_.size(); ++i) {
+      if (!meets(device, i)) continue;
+      pause_ns_[i].store(0, std::memory_order_relaxed);
+      not_before_ns_[i].store(0, std::memory_order_relaxed);
+    }
+  } else if (holds) {
+    note_failed_hold(device, hold_ns);
+  }
+  return found;
+}
+
+void ContextGate::wait_for_own(uint32_t device, const Feeder* feeder, uint64_t ns) {
+  const uint64_t end = now_ns() + ns;
+  const auto unfinished = [&] {
+    const std::lock_guard lock(mutex_);
+    return std::any_of(streams_.begin(), streams_.end(), [&](const Stream& stream) {
+      return stream.feeder == feeder && meets(device, stream.device) &&
+             stream.busy.load(std::memory_order_relaxed) &&
+             driver_.cuStreamQuery(stream.handle) == CUDA_ERROR_NOT_READY;
+    });
+  };
+  while (unfinished() && now_ns() < end) pause(kLookNs);
+}
+
+CUresult ContextGate::without(GatedCall call) {
+  switch (call) {
+    case GatedCall::kModuleUnload:
+    case GatedCall::kLibraryUnload:
+    case GatedCall::kHostUnregister:
+    case GatedCall::kArrayDestroy:
+    case GatedCall::kGreenDestroy: return CUDA_SUCCESS;
+    default: return CUDA_ERROR_MPS_SERVER_NOT_READY;
+  }
+}
+
+// ---- Moments that calls share -------------------------------------------------------------------
+
+ContextGate::Moment* ContextGate::overlapping_locked(uint32_t device) {
+  for (Moment& moment : moments_) {
+    if (meets(device, moment.device) || meets(moment.device, device)) return &moment;
+  }
+  return nullptr;
+}
+
+ContextGate::Moment* ContextGate::visit(uint32_t device, const Search& search, const Feeder* feeder,
+                                        bool* stopped) {
+  const ShownWait shown(feeder, wire::ExecutorWait::kQuietMoment);
+  // Somebody else's search takes as long as it takes.
+  const bool waits = search.brief && may_hold(device, search.hold_ns);
+  const uint64_t end = now_ns() + (waits ? search.hold_ns : 0);
+  std::unique_lock lock(moments_mutex_);
+  for (;;) {
+    Moment* moment = overlapping_locked(device);
+    if (moment == nullptr) break;
+    if (moment->quiet && meets(moment->device, device) &&
+        now_ns() - moment->quiet_ns < limits_.join_ns) {
+      ++moment->visitors;
+      return moment;
+    }
+    if (feeder != nullptr && feeder->stop != nullptr && feeder->stop->load()) {
+      *stopped = true;
+      return nullptr;
+    }
+    if (search.brief && now_ns() >= end) {
+      if (waits) note_failed_hold(device, search.hold_ns);
+      return nullptr;
+    }
+    moments_changed_.wait_for(lock, std::chrono::nanoseconds(kRestNs));
+  }
+  Moment& made = moments_.emplace_back(Moment{device});
+  lock.unlock();
+  uint64_t closed_ns = 0;
+  const Found found = seek(device, search, feeder, &closed_ns);
+  lock.lock();
+  moments_changed_.notify_all();
+  if (found == Found::kQuiet || found == Found::kComplete) {
+    made.quiet = true;
+    made.complete = found == Found::kComplete;
+    made.closed_ns = closed_ns;
+    made.quiet_ns = now_ns();
+    made.visitors = 1;
+    return &made;
+  }
+  *stopped = found == Found::kStopped;
+  moments_.remove_if([&made](const Moment& moment) { return &moment == &made; });
+  return nullptr;
+}
+
+void ContextGate::end_visit(Moment* moment) {
+  std::unique_lock lock(moments_mutex_);
+  if (--moment->visitors != 0) return;
+  moment->quiet = false;  // nobody joins any more
+  const Moment ended = *moment;
+  lock.unlock();
+  if (ended.complete) run_deferred(ended.device);
+  open(ended.device, ended.closed_ns);
+  lock.lock();
+  moments_.remove_if([moment](const Moment& other) { return &other == moment; });
+  moments_changed_.notify_all();
+}
+
+// Nothing is unfinished on the device. A call that finds no memory is made in a later moment.
+void ContextGate::run_deferred(uint32_t device) noexcept {
+  std::list<Later> ready;  // moved without a request for memory
+  {
+    const std::lock_guard lock(moments_mutex_);
+    for (auto it = later_.begin(); it != later_.end();) {
+      const auto later = it++;
+      if (meets(device, later->device)) ready.splice(ready.end(), later_, later);
+    }
+    later_count_.store(later_.size(), std::memory_order_relaxed);
+  }
+  for (auto it = ready.begin(); it != ready.end();) {
+    const uint64_t start = now_ns();
+    try {
+      it->f();
+    } catch (const std::bad_alloc&) {
+      ++it;
+      continue;
+    }
+    count(it->call, now_ns() - start);
+    it = ready.erase(it);
+  }
+  if (ready.empty()) return;
+  const std::lock_guard lock(moments_mutex_);
+  later_.splice(later_.end(), ready);
+  later_count_.store(later_.size(), std::memory_order_relaxed);
+}
+
+void ContextGate::run_later(GatedCall call, uint32_t device, std::function<CUresult()> f) {
+  {
+    const std::lock_guard lock(moments_mutex_);
+    later_.push_back({call, device, std::move(f)});
+    later_count_.store(later_.size(), std::memory_order_relaxed);
+  }
+  try_deferred(device);
+}
+
+// What waits for a quiet moment has it now, unless somebody else is looking for one.
+void ContextGate::try_deferred(uint32_t device) {
+  Moment* made = nullptr;
+  {
+    const std::lock_guard lock(moments_mutex_);
+    if (overlapping_locked(device) != nullptr) return;
+    made = &moments_.emplace_back(Moment{device});
+  }
+  const uint64_t start = now_ns();
+  close(device);
+  const Look seen = look(device);
+  if (!seen.running && !seen.stalled && !seen.outlasted) run_deferred(device);
+  open(device, start);
+  const std::lock_guard lock(moments_mutex_);
+  moments_.remove_if([made](const Moment& moment) { return &moment == made; });
+  moments_changed_.notify_all();
+}
+
+void ContextGate::tend() {
+  if (!has_later()) return;
+  std::bitset<wire::kMaxDevices> devices;
+  bool all = false;
+  {
+    const std::lock_guard lock(moments_mutex_);
+    for (const Later& later : later_) {
+      if (later.device == kAllDevices) {
+        all = true;
+      } else {
+        devices.set(later.device);
+      }
+    }
+  }
+  if (all) try_deferred(kAllDevices);
+  for (uint32_t device = 0; device < devices.size(); ++device) {
+    if (devices.test(device)) try_deferred(device);
+  }
+}
+
+// ---- Cost ---------------------------------------------------------------------------------------
+
+void ContextGate::count(GatedCall call, uint64_t ns) {
+  Counter& counter = counters_[static_cast<size_t>(call)];
+  counter.calls.fetch_add(1, std::memory_order_relaxed);
+  counter.total_ns.fetch_add(ns, std::memory_order_relaxed);
+  uint64_t longest = counter.longest_ns.load(std::memory_order_relaxed);
+  while (longest < ns &&
+         !counter.longest_ns.compare_exchange_weak(longest, ns, std::memory_order_relaxed)) {
+  }
+}
+
+ContextGate::Cost ContextGate::cost(GatedCall call) const {
+  const Counter& counter = counters_[static_cast<size_t>(call)];
+  return {counter.calls.load(std::memory_order_relaxed),
+          counter.total_ns.load(std::memory_order_relaxed),
+          counter.longest_ns.load(std::memory_order_relaxed)};
+}
+
+}  // namespace openmps::worker

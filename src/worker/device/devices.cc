@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// Opening the devices. See devices.h.
+#include "worker/device/devices.h"
+
+#include <algorithm>
+
+#include "wire/handshake.h"
+#include "worker/device/driver_check.h"
+
+namespace openmps::worker {
+namespace {
+
+bool has(const DriverTable& driver, CUdevice device, CUdevice_attribute attribute) {
+  int value = 0;
+  return driver.cuDeviceGetAttribute(&value, attribute, device) == CUDA_SUCCESS && value != 0;
+}
+
+Status open_device(const DriverTable& driver, int ordinal, Device* device) {
+  OPENMPS_RETURN_IF_ERROR(check(driver.cuDeviceGet(&device->handle, ordinal), "cuDeviceGet"));
+  OPENMPS_RETURN_IF_ERROR(check(driver.cuDevicePrimaryCtxRetain(&device->context, device->handle),
+                                "cuDevicePrimaryCtxRetain"));
+  size_t total = 0;
+  OPENMPS_RETURN_IF_ERROR(
+      check(driver.cuDeviceTotalMem_v2(&total, device->handle), "cuDeviceTotalMem"));
+  device->total_memory = total;
+  int major = 0;
+  int minor = 0;
+  driver.cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device->handle);
+  driver.cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device->handle);
+  device->capability = static_cast<uint32_t>(10 * major + minor);
+  device->writes_64_bit_values =
+      has(driver, device->handle, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS);
+  device->exports_memory =
+      has(driver, device->handle, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
+  device->rdma_memory =
+      has(driver, device->handle, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
+  return Status();
+}
+
+}  // namespace
+
+Result<Devices> Devices::open(const DriverTable& driver) {
+  if (Status status = check(driver.cuInit(0), "cuInit"); !status.ok()) return status;
+  int count = 0;
+  if (Status status = check(driver.cuDeviceGetCount(&count), "cuDeviceGetCount"); !status.ok()) {
+    return status;
+  }
+  if (count <= 0) return Status(CUDA_ERROR_NO_DEVICE, "the driver shows no device");
+  Devices devices;
+  // More devices than the facts file holds do not exist for clients.
+  for (int i = 0; i < std::min<int>(count, wire::kMaxDevices); ++i) {
+    Device device;
+    if (Status status = open_device(driver, i, &device); !status.ok()) return status;
+    devices.devices_.push_back(device);
+  }
+  return devices;
+}
+
+}  // namespace openmps::worker

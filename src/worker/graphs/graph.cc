@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+// The executable graphs of a session. See graph.h.
+#include "worker/graphs/graph.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "worker/device/driver_check.h"
+
+namespace openmps::worker {
+DescribedGraph::~DescribedGraph() {
+  totals.nodes -= static_cast<uint32_t>(steps.size());
+  totals.bytes -= bytes;
+}
+
+GraphExec::~GraphExec() {
+  if (handle != nullptr && core.use(graph->graph->device()).ok()) {
+    core.driver.cuGraphExecDestroy(handle);
+  }
+}
+
+void GraphExec::note_steps() {
+  checked = ~0ull;
+  is_cold = may_wait = false;
+  waits.clear();
+  for (const GraphStep& step : graph->steps) {
+    is_cold |= step.uses.lane == Lane::kCold;
+    may_wait |= step.kind == wire::GraphNodeKind::kHostCall || !step.values.empty();
+    for (const wire::ValueOperation& operation : step.values) {
+      if (operation.kind == wire::ValueKind::kWait) waits.push_back(operation.value);
+    }
+  }
+}
+
+Status Graphs::check_made(const GraphExec& exec) {
+  if (exec.handle != nullptr) return Status();
+  return violation("an executable graph that was not instantiated");
+}
+
+Status Graphs::find_step(GraphExec& exec, uint32_t node, GraphStep** step) {
+  OPENMPS_RETURN_IF_ERROR(check_made(exec));
+  if (node >= exec.graph->steps.size()) {
+    return violation("an executable graph has no node " + std::to_string(node));
+  }
+  *step = &exec.graph->steps[node];
+  return Status();
+}
+
+// ---- Conditional handles ------------------------------------------------------------------------
+
+Status Graphs::handle(const wire::ConditionCreate& command, ReplyTo<wire::ConditionCreate> reply) {
+  std::shared_ptr<DriverGraph>* kept = kept_.find(command.graph);
+  if (kept != nullptr && (*kept)->device() != command.device) {
+    return Status(CUDA_ERROR_INVALID_CONTEXT, "a graph has conditional handles of one device");
+  }
+  std::shared_ptr<DriverGraph> graph = kept == nullptr ? nullptr : *kept;
+  if (graph == nullptr) {
+    graph = std::make_shared<DriverGraph>(core_, command.device, totals_);
+    OPENMPS_RETURN_IF_ERROR(graph->create());
+  }
+  CUgraphConditionalHandle handle = 0;
+  OPENMPS_RETURN_IF_ERROR(graph->add_condition(command, &handle));
+  reply.put({handle});
+  if (kept != nullptr) return Status();
+  return kept_.insert(command.graph, std::make_unique<std::shared_ptr<DriverGraph>>(graph));
+}
+
+Status Graphs::handle(const wire::GraphForget& command) { return kept_.end(command.graph); }
+
+// ---- Descriptions -------------------------------------------------------------------------------
+
+Status Graphs::handle(const wire::GraphBegin& command, const std::shared_ptr<DriverGraph>* kept) {
+  if (execs_.find(command.exec) == nullptr) {
+    OPENMPS_RETURN_IF_ERROR(execs_.insert(command.exec, std::make_shared<GraphExec>(core_)));
+  }
+  GraphExec& exec = *execs_.find(command.exec);
+  exec.described.reset();
+  std::shared_ptr<DriverGraph> graph =
+      kept != nullptr ? *kept : std::make_shared<DriverGraph>(core_, command.device, totals_);
+  exec.described = std::make_unique<DescribedGraph>(std::move(graph), totals_);
+  DescribedGraph& described = *exec.described;
+  if (kept == nullptr) {
+    described.error = described.graph->create();
+    return is_sticky(described.error.code()) ? described.error : Status();
+  }
+  if (described.graph->device() != command.device) {
+    described.error = Status(CUDA_ERROR_INVALID_CONTEXT, "the graph's handles are elsewhere");
+  }
+  return Status();
+}
+
+Status Graphs::handle(const wire::GraphNode& command, GraphExec& exec,
+                      const wire::GraphNode::Tail& tail) {
+  if (exec.described == nullptr) return violation("a graph node outside of a description");
+  DescribedGraph& graph = *exec.described;
+  if (!graph.error.ok()) return Status();
+  const uint64_t bytes = sizeof(GraphStep) + wire::tail_bytes(command);
+  if (bytes > wire::kMaxGraphBytes - totals_.bytes) {
+    graph.error =
+        Status(CUDA_ERROR_OUT_OF_MEMORY, "the graphs of the session would exceed " +
+                                             std::to_string(wire::kMaxGraphBytes) + " bytes");
+    return Status();
+  }
+  graph.error = totals_.add_nodes(1);
+  if (!graph.error.ok()) return Status();
+  const std::span<const GraphStep> like =
+      exec.graph == nullptr ? std::span<const GraphStep>() : exec.graph->steps;
+  Status status = builder_.add(*graph.graph, command, tail, like, &graph.steps);
+  if (status.ok()) {
+    totals_.bytes += bytes;
+    graph.bytes += bytes;
+    return Status();
+  }
+  --totals_.nodes;
+  if (is_violation(status) || is_sticky(status.code())) return status;
+  graph.error = status;
+  graph.failed_node = static_cast<uint32_t>(graph.steps.size());
+  return Status();
+}
+
+// CUDA does not let a copy's memory become an array, or the other way; drivers may not look.
+Status Graphs::check_copies(std::span<const GraphStep> old, std::span<const GraphStep> fresh,
+                            wire::GraphUpdate::Reply* answer) {
+  const auto is_copy = [](wire::GraphNodeKind kind) {
+    return kind == wire::GraphNodeKind::kCopy || kind == wire::GraphNodeKind::kArrayCopy;
+  };
+  for (size_t i = 0; i < std::min(old.size(), fresh.size()); ++i) {
+    if (old[i].kind == fresh[i].kind || !is_copy(old[i].kind) || !is_copy(fresh[i].kind)) continue;
+    *answer = {CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED, static_cast<uint32_t>(i)};
+    return Status(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, "a copy with another kind of memory");
+  }
+  return Status();
+}
+
+// The context of a node can't change.
+Status Graphs::check_lanes(std::span<const GraphStep> old, std::span<const GraphStep> fresh,
+                           wire::GraphUpdate::Reply* answer) {
+  for (size_t i = 0; i < std::min(old.size(), fresh.size()); ++i) {
+    if (old[i].uses.lane == fresh[i].uses.lane) continue;
+    *answer = {CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE, static_cast<uint32_t>(i)};
+    return Status(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, "a node would change its lane");
+  }
+  return Status();
+}
+
+// A graph that keeps its nodes was described with all of them.
+Status Graphs::check_complete(const DescribedGraph& described) {
+  if (!described.graph->keeps() || described.steps.size() == described.graph->steps.size()) {
+    return Status();
+  }
+  return Status(CUDA_ERROR_NOT_SUPPORTED, "a graph with conditional handles lost nodes");
+}
+
+Status Graphs::handle(const wire::GraphInstantiate& command, GraphExec& exec,
+                      ReplyTo<wire::GraphInstantiate> reply) {
+  if (exec.handle != nullptr || exec.described == nullptr) {
+    return violation("there is nothing to instantiate");
+  }
+  DescribedGraph& graph = *exec.described;
+  Status status = graph.error;
+  reply.put({graph.failed_node});
+  // A launch from the device would bypass the session's stream order; an upload is a command of
+  // its own here, and what is allocated is the client's affair.
+  constexpr uint64_t kKept = CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
+  if (status.ok() && (command.flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0) {
+    status = Status(CUDA_ERROR_NOT_SUPPORTED, "graphs launched from the device");
+  }
+  if (status.ok()) status = check_complete(graph);
+  if (status.ok()) status = core_.use(graph.graph->device());
+  if (status.ok()) {
+    status = check(core_.driver.cuGraphInstantiateWithFlags(&exec.handle, graph.graph->handle(),
+                                                            command.flags & kKept),
+                   "cuGraphInstantiate");
+  }
+  if (!status.ok()) {
+    execs_.take(command.exec);
+    return status;
+  }
+  exec.graph = std::move(exec.described);
+  exec.note_steps();
+  return Status();
+}
+
+Status Graphs::handle(const wire::GraphUpdate&, GraphExec& exec, ReplyTo<wire::GraphUpdate> reply) {
+  OPENMPS_RETURN_IF_ERROR(check_made(exec));
+  if (exec.described == nullptr) return violation("there is nothing to update from");
+  const std::unique_ptr<DescribedGraph> graph = std::move(exec.described);
+  Status status = graph->error;
+  if (status.ok()) status = check_complete(*graph);
+  wire::GraphUpdate::Reply answer{CU_GRAPH_EXEC_UPDATE_ERROR, graph->failed_node};
+  if (status.ok()) status = check_copies(exec.graph->steps, graph->steps, &answer);
+  if (status.ok()) status = check_lanes(exec.graph->steps, graph->steps, &answer);
+  if (status.ok()) {
+    CUgraphExecUpdateResultInfo info{};
+    status = core_.use(graph->graph->device());
+    if (status.ok()) {
+      status = check(core_.driver.cuGraphExecUpdate_v2(exec.handle, graph->graph->handle(), &info),
+                     "cuGraphExecUpdate");
+      answer.result = info.result;
+    }
+    const auto failed =
+        std::find_if(graph->steps.begin(), graph->steps.end(), [&info](const GraphStep& step) {
+          return info.errorNode != nullptr &&
+                 (step.first == info.errorNode || step.last == info.errorNode);
+        });
+    if (failed != graph->steps.end()) {
+      answer.failed_node = static_cast<uint32_t>(failed - graph->steps.begin());
+    }
+  }
+  reply.put(answer);
+  if (status.ok()) {
+    // The driver has paired the nodes; descriptions of the same shape have the same order.
+    const size_t steps = std::min(graph->steps.size(), exec.graph->steps.size());
+    for (size_t i = 0; i < steps; ++i) {
+      GraphStep& step = exec.graph->steps[i];
+      const CUgraphNode first = step.first;
+      const CUgraphNode last = step.last;
+      step = graph->steps[i];
+      step.first = first;
+      step.last = last;
+    }
+    exec.note_steps();
+  }
+  return status;
+}
+
+// ---- Executable graphs --------------------------------------------------------------------------
+
+Status Graphs::handle(const wire::GraphSetNode& command, GraphExec& exec,
+                      const wire::GraphSetNode::Tail& tail) {
+  GraphStep* step = nullptr;
+  OPENMPS_RETURN_IF_ERROR(find_step(exec, command.node, &step));
+  Status status =
+      builder_.change(exec.handle, exec.graph->graph->device(), command.kind, tail.body, step);
+  if (status.ok()) exec.note_steps();
+  return status;
+}
+
+Status Graphs::handle(const wire::GraphEnableNode& command, GraphExec& exec) {
+  GraphStep* step = nullptr;
+  OPENMPS_RETURN_IF_ERROR(find_step(exec, command.node, &step));
+  OPENMPS_RETURN_IF_ERROR(core_.use(exec.graph->graph->device()));
+  // NOLINTNEXTLINE(clang-analyzer-*): success comes with a step.
+  const CUgraphNode node = step->first;
+  return check(core_.driver.cuGraphNodeSetEnabled(exec.handle, node, command.enabled != 0 ? 1 : 0),
+               "cuGraphNodeSetEnabled");
+}
+
+// Memory may have been freed and modules unloaded since the nodes were made: running them would
+// fault, for everybody.
+Status Graphs::check_uses(GraphExec& exec) {
+  const uint64_t now = memory_.removals();
+  if (exec.checked == now) return Status();
+  OPENMPS_RETURN_IF_ERROR(builder_.check(exec.graph->steps, GraphBuilder::Moment::kLaunch));
+  exec.checked = now;
+  return Status();
+}
+
+Status Graphs::make_launch(GraphExec& exec, Work* work) {
+  OPENMPS_RETURN_IF_ERROR(check_made(exec));
+  OPENMPS_RETURN_IF_ERROR(check_uses(exec));
+  if (exec.is_cold && core_.image_objects != 0) {
+    return Status(CUDA_ERROR_NOT_SUPPORTED,
+                  "a graph with nodes of the cold lane beside a texture or surface object");
+  }
+  work->what = GraphWork{exec.handle, exec.is_cold, exec.may_wait, exec.waits};
+  work->uses.objects[0] = exec.shared_from_this();
+  return Status();
+}
+
+Status Graphs::handle(const wire::GraphLaunch&, GraphExec& exec, Stream& stream) {
+  Work work;
+  OPENMPS_RETURN_IF_ERROR(make_launch(exec, &work));
+  return submitter_.submit(work, stream);
+}
+
+Status Graphs::handle(const wire::GraphUpload&, GraphExec& exec, Stream& stream) {
+  OPENMPS_RETURN_IF_ERROR(check_made(exec));
+  Work work{{}, UploadWork{exec.handle}};
+  work.uses.objects[0] = exec.shared_from_this();
+  return submitter_.submit(work, stream);
+}
+
+Status Graphs::handle(const wire::GraphExecDestroy& command) { return execs_.end(command.exec); }
+
+Status Graphs::handle(const wire::ModuleUnload& command) {
+  lose_functions(modules_.modules().find(command.module)->functions);
+  modules_.unload(command.module);
+  return Status();
+}
+
+void Graphs::lose_functions(std::span<const wire::Id> functions) {
+  execs_.for_each([&](GraphExec& exec) {
+    if (exec.graph == nullptr) return;
+    for (GraphStep& step : exec.graph->steps) {
+      if (step.function == 0 ||
+          std::find(functions.begin(), functions.end(), step.function) == functions.end()) {
+        continue;
+      }
+      step.lost = true;
+      exec.checked = ~0ull;
+    }
+  });
+}
+
+void Graphs::release_all() {
+  execs_.clear();
+  kept_.clear();
+}
+
+}  // namespace openmps::worker

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// The executable graphs of a session. Graphs themselves, and capture, are the client's: it
+// describes what is to be instantiated. Session's thread only.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "worker/code/module.h"
+#include "worker/core/object_table.h"
+#include "worker/core/reply_writer.h"
+#include "worker/core/session_core.h"
+#include "worker/graphs/graph_builder.h"
+#include "worker/work/submitter.h"
+
+namespace openmps::worker {
+
+// A driver graph and what its nodes use as they were described. The graph lives as long as what was
+// instantiated from it: changes of nodes name its nodes.
+struct DescribedGraph {
+  DescribedGraph(std::shared_ptr<DriverGraph> of, DriverGraph::Totals& totals)
+      : totals(totals), graph(std::move(of)) {}
+  ~DescribedGraph();
+  DescribedGraph(const DescribedGraph&) = delete;
+  DescribedGraph& operator=(const DescribedGraph&) = delete;
+
+  DriverGraph::Totals& totals;
+  std::vector<GraphStep> steps;
+  Status error;  // of its first node that failed; reported by what uses the description
+  uint32_t failed_node = wire::kNoNode;
+  uint64_t bytes = 0;                        // that its nodes were described with
+  const std::shared_ptr<DriverGraph> graph;  // goes before what its nodes use
+};
+
+// Launches of it that are held back keep it.
+struct GraphExec : std::enable_shared_from_this<GraphExec> {
+  explicit GraphExec(SessionCore& session) : core(session) {}
+  ~GraphExec();
+  GraphExec(const GraphExec&) = delete;
+  GraphExec& operator=(const GraphExec&) = delete;
+  // What is known of its nodes has changed.
+  void note_steps();
+
+  SessionCore& core;
+  CUgraphExec handle = nullptr;               // null: only described so far
+  std::unique_ptr<DescribedGraph> graph;      // that it was made from
+  std::unique_ptr<DescribedGraph> described;  // under way
+  bool is_cold = false;                       // some node names the cold lane's context
+  bool may_wait = false;                      // some node waits for the client
+  std::vector<wire::StreamValue> waits;       // the values that nodes wait for
+  uint64_t checked = ~0ull;  // what its nodes use was there at this state of the session
+};
+
+class Graphs {
+ public:
+  Graphs(SessionCore& core, SessionMemory& memory, Modules& modules, GraphBuilder& builder,
+         Submitter& submitter)
+      : core_(core), memory_(memory), modules_(modules), builder_(builder), submitter_(submitter) {}
+
+  // Replies ConditionReply.
+  Status handle(const wire::ConditionCreate& command, ReplyTo<wire::ConditionCreate> reply);
+  Status handle(const wire::GraphForget& command);
+  Status handle(const wire::GraphBegin& command, const std::shared_ptr<DriverGraph>* kept);
+  Status handle(const wire::GraphNode& command, GraphExec& exec, const wire::GraphNode::Tail& tail);
+  // Replies GraphInstantiateReply.
+  Status handle(const wire::GraphInstantiate& command, GraphExec& exec,
+                ReplyTo<wire::GraphInstantiate> reply);
+  // Replies GraphUpdateReply.
+  Status handle(const wire::GraphUpdate& command, GraphExec& exec,
+                ReplyTo<wire::GraphUpdate> reply);
+  Status handle(const wire::GraphSetNode& command, GraphExec& exec,
+                const wire::GraphSetNode::Tail& tail);
+  Status handle(const wire::GraphEnableNode& command, GraphExec& exec);
+  Status handle(const wire::GraphLaunch& command, GraphExec& exec, Stream& stream);
+  Status make_launch(GraphExec& exec, Work* work);
+  Status handle(const wire::GraphUpload& command, GraphExec& exec, Stream& stream);
+  Status handle(const wire::GraphExecDestroy& command);
+
+  // Graphs with its functions can't be launched any more.
+  Status handle(const wire::ModuleUnload& command);
+
+  [[nodiscard]] const auto& execs() const { return execs_; }
+  [[nodiscard]] const auto& kept() const { return kept_; }
+  void release_all();
+
+ private:
+  static Status check_made(const GraphExec& exec);
+  static Status find_step(GraphExec& exec, uint32_t node, GraphStep** step);
+  static Status check_copies(std::span<const GraphStep> old, std::span<const GraphStep> fresh,
+                             wire::GraphUpdate::Reply* answer);
+  static Status check_lanes(std::span<const GraphStep> old, std::span<const GraphStep> fresh,
+                            wire::GraphUpdate::Reply* answer);
+  static Status check_complete(const DescribedGraph& described);
+  Status check_uses(GraphExec& exec);
+  void lose_functions(std::span<const wire::Id> functions);
+
+  SessionCore& core_;
+  SessionMemory& memory_;
+  Modules& modules_;
+  GraphBuilder& builder_;
+  Submitter& submitter_;
+  DriverGraph::Totals totals_;
+  ObjectTable<GraphExec, std::shared_ptr<GraphExec>> execs_{"executable graph",
+                                                            wire::kMaxGraphExecs};
+  ObjectTable<std::shared_ptr<DriverGraph>> kept_{"graph with conditional handles"};
+};
+
+}  // namespace openmps::worker

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// From the client's description of a graph's nodes to nodes of a driver graph: every id, count and
+// address is checked here. Session's thread only.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "wire/codec.h"
+#include "worker/code/module.h"
+#include "worker/core/session_core.h"
+#include "worker/graphs/driver_graph.h"
+#include "worker/graphs/graph_node.h"
+#include "worker/memory/memory.h"
+#include "worker/streams/event.h"
+#include "worker/streams/fence.h"
+#include "worker/work/work_maker.h"
+
+namespace openmps::worker {
+
+class GraphBuilder {
+ public:
+  GraphBuilder(SessionCore& core, SessionMemory& memory, Modules& modules, Events& events,
+               Fences& fences, WorkMaker& maker)
+      : core_(core),
+        memory_(memory),
+        modules_(modules),
+        events_(events),
+        fences_(fences),
+        maker_(maker) {}
+
+  // Add a node to `graph` behind earlier `steps`. What breaks the protocol is a violation; an
+  // operand that is not the session's is CUDA_ERROR_INVALID_VALUE: the program may have freed it
+  // since it made the node. If the graph has that node already, it gets its parameters;
+  // CUDA_ERROR_NOT_SUPPORTED: it has another one in that place. `like`: the steps that an
+  // executable graph has, whose nodes keep their lanes where they can.
+  Status add(DriverGraph& graph, const wire::GraphNode& node, const wire::GraphNode::Tail& tail,
+             std::span<const GraphStep> like, std::vector<GraphStep>* steps);
+  // Change the node in `exec`. The step keeps its kind.
+  Status change(CUgraphExec exec, uint32_t device, wire::GraphNodeKind kind, wire::Variable body,
+                GraphStep* step);
+  // Everything that a launch of these steps touches is there. Values in memory are looked at when
+  // they are launched, not before, as CUDA does.
+  enum class Moment { kDescription, kLaunch };
+  [[nodiscard]] Status check(std::span<const GraphStep> steps, Moment moment) const;
+
+ private:
+  // A body: what it does, and what of the session it uses.
+  Status read(wire::GraphNodeKind kind, wire::Variable body, Modules::Reach reach, GraphStep* step,
+              Work* work);
+  Status read_kernel(wire::Variable body, Modules::Reach reach, GraphStep* step, Work* work);
+  template <typename Command>
+  Status read_command(wire::Variable body, Work* work);
+  Status read_event(wire::GraphNodeKind kind, wire::Variable body, Work* work);
+  Status read_values(wire::Variable body, GraphStep* step, Work* work);
+  static Status read_conditional(wire::Variable body, GraphStep* step);
+  // The body, at an aligned address, until the next.
+  wire::Record record_of(wire::Variable body);
+
+  using Edges = std::vector<wire::GraphEdge>;
+  Status put(const NodePlace& place, uint32_t device, const Work& work);
+  Status make(DriverGraph& graph, const Work& work, std::span<const CUgraphNode> before,
+              GraphStep* step);
+  Status make_conditional(DriverGraph& graph, std::span<const CUgraphNode> before, GraphStep* step);
+  Status connect(DriverGraph& graph, const Work& work, const Edges& edges,
+                 std::span<const GraphStep> steps, GraphStep* step);
+  [[nodiscard]] Status check_range(const WorkRange& range) const;
+
+  SessionCore& core_;
+  SessionMemory& memory_;
+  Modules& modules_;
+  Events& events_;
+  Fences& fences_;
+  WorkMaker& maker_;
+  std::vector<uint64_t> body_;
+};
+
+}  // namespace openmps::worker

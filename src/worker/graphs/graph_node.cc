@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// Nodes of driver graphs. See graph_node.h.
+#include "worker/graphs/graph_node.h"
+
+#include "worker/device/driver_check.h"
+
+namespace openmps::worker {
+namespace {
+
+class NodeWriter {
+ public:
+  NodeWriter(SessionCore& core, Fences& fences, uint32_t device, const NodePlace& place,
+             const Uses& uses)
+      : core_(core),
+        driver_(core.driver),
+        fences_(fences),
+        place_(place),
+        uses_(uses),
+        context_(core.context({device, uses.lane})) {}
+
+  CUresult put(const std::monostate&) {
+    if (place_.graph == nullptr) return CUDA_SUCCESS;
+    return driver_.cuGraphAddEmptyNode(place_.first, place_.graph, place_.before.data(),
+                                       place_.before.size());
+  }
+
+  CUresult put(const KernelWork& kernel) {
+    PackedParameters parameters(kernel.parameters);
+    const CUlaunchConfig& c = kernel.config;
+    const CUDA_KERNEL_NODE_PARAMS node{
+        kernel.handle, c.gridDimX,       c.gridDimY, c.gridDimZ,         c.blockDimX, c.blockDimY,
+        c.blockDimZ,   c.sharedMemBytes, nullptr,    parameters.extra(), nullptr,     nullptr};
+    const CUresult result =
+        call(driver_.cuGraphAddKernelNode_v2, driver_.cuGraphKernelNodeSetParams_v2,
+             driver_.cuGraphExecKernelNodeSetParams_v2, &node);
+    if (result != CUDA_SUCCESS || place_.exec != nullptr) return result;
+    for (const CUlaunchAttribute& attribute : kernel.attributes) {
+      const CUresult set =
+          driver_.cuGraphKernelNodeSetAttribute(*place_.first, attribute.id, &attribute.value);
+      if (set != CUDA_SUCCESS) return set;
+    }
+    return CUDA_SUCCESS;
+  }
+
+  // A node's memory is of one kind.
+  CUresult put(const BoxWork& copy) {
+    CUDA_MEMCPY3D box = copy.box;
+    const uint64_t to = uses_.ranges[0].address;
+    const uint64_t from = uses_.ranges[1].address;
+    if (box.srcMemoryType == CU_MEMORYTYPE_UNIFIED) {
+      box.srcMemoryType = core_.is_host(from) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+      if (core_.is_host(from)) box.srcHost = reinterpret_cast<const void*>(from);
+    }
+    if (box.dstMemoryType == CU_MEMORYTYPE_UNIFIED) {
+      box.dstMemoryType = core_.is_host(to) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+      if (core_.is_host(to)) box.dstHost = reinterpret_cast<void*>(to);
+    }
+    // Rows without others behind them need no pitch, however long they are.
+    if (box.Height <= 1 && box.Depth <= 1) box.srcPitch = box.dstPitch = 0;
+    return call(driver_.cuGraphAddMemcpyNode, driver_.cuGraphMemcpyNodeSetParams,
+                driver_.cuGraphExecMemcpyNodeSetParams, &box, context_);
+  }
+
+  CUresult put(const FillWork& fill) {
+    return call(driver_.cuGraphAddMemsetNode, driver_.cuGraphMemsetNodeSetParams,
+                driver_.cuGraphExecMemsetNodeSetParams, &fill.fill, context_);
+  }
+
+  CUresult put(const ValuesWork& values) {
+    const CUDA_BATCH_MEM_OP_NODE_PARAMS node = batch_of(values.batch);
+    return call(driver_.cuGraphAddBatchMemOpNode, driver_.cuGraphBatchMemOpNodeSetParams,
+                driver_.cuGraphExecBatchMemOpNodeSetParams, &node);
+  }
+
+  CUresult put(const RecordWork& record) {
+    return call(driver_.cuGraphAddEventRecordNode, driver_.cuGraphEventRecordNodeSetEvent,
+                driver_.cuGraphExecEventRecordNodeSetEvent, record.event);
+  }
+
+  CUresult put(const WaitWork& wait) {
+    return call(driver_.cuGraphAddEventWaitNode, driver_.cuGraphEventWaitNodeSetEvent,
+                driver_.cuGraphExecEventWaitNodeSetEvent, wait.event);
+  }
+
+  // One node posts the slot, the other waits for the answer, and takes it back at once: the next
+  // run must not find it.
+  CUresult put(const HostCallWork& host) {
+    if (place_.exec != nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const CUDA_HOST_NODE_PARAMS post = fences_.posting(host.slot);
+    const CUdeviceptr done = core_.device_address(&core_.view.callback(host.slot).done);
+    const CUstreamBatchMemOpParams answer[] = {
+        operation_of(wire::ValueKind::kWait, {done, 1, 4, CU_STREAM_WAIT_VALUE_EQ}, done),
+        operation_of(wire::ValueKind::kWrite, {done, 0, 4, CU_STREAM_WRITE_VALUE_DEFAULT}, done)};
+    const CUDA_BATCH_MEM_OP_NODE_PARAMS batch = batch_of(answer);
+    if (place_.graph == nullptr) {
+      const CUresult result = driver_.cuGraphHostNodeSetParams(*place_.first, &post);
+      if (result != CUDA_SUCCESS) return result;
+      return driver_.cuGraphBatchMemOpNodeSetParams(*place_.last, &batch);
+    }
+    const CUresult result = driver_.cuGraphAddHostNode(
+        place_.first, place_.graph, place_.before.data(), place_.before.size(), &post);
+    if (result != CUDA_SUCCESS) return result;
+    return driver_.cuGraphAddBatchMemOpNode(place_.last, place_.graph, place_.first, 1, &batch);
+  }
+
+  // What is no node of a client's graph.
+  template <typename Other>
+  CUresult put(const Other&) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+
+ private:
+  // The three calls take a node's parameters alike; setting those of a graph needs no context.
+  template <typename Add, typename Set, typename Change, typename Parameters, typename... Context>
+  CUresult call(Add add, Set set, Change change, Parameters parameters, Context... context) {
+    if (place_.exec != nullptr) return change(place_.exec, *place_.first, parameters, context...);
+    if (place_.graph == nullptr) return set(*place_.first, parameters);
+    return add(place_.first, place_.graph, place_.before.data(), place_.before.size(), parameters,
+               context...);
+  }
+  CUDA_BATCH_MEM_OP_NODE_PARAMS batch_of(std::span<const CUstreamBatchMemOpParams> operations) {
+    return {context_, static_cast<unsigned>(operations.size()),
+            const_cast<CUstreamBatchMemOpParams*>(operations.data()), 0};
+  }
+
+  SessionCore& core_;
+  const DriverTable& driver_;
+  Fences& fences_;
+  const NodePlace& place_;
+  const Uses& uses_;
+  CUcontext const context_;
+};
+
+}  // namespace
+
+Status put_node(SessionCore& core, Fences& fences, uint32_t device, const NodePlace& place,
+                const Work& work) {
+  NodeWriter writer(core, fences, device, place, work.uses);
+  return check(std::visit([&](const auto& what) { return writer.put(what); }, work.what),
+               place.graph != nullptr ? "cuGraphAddNode" : "cuGraphNodeSetParams");
+}
+
+}  // namespace openmps::worker

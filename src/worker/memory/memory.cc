@@ -1,0 +1,659 @@
+// SPDX-License-Identifier: Apache-2.0
+// The memory of a session. See memory.h.
+#include "worker/memory/memory.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <iterator>
+#include <string>
+#include <utility>
+
+#include "base/clock.h"
+#include "worker/device/driver_check.h"
+
+namespace openmps::worker {
+namespace {
+
+constexpr unsigned kRegisterFlags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
+
+// Ranges that are looked at before a reservation fails: the book knows of all sessions, so each
+// failure is something foreign.
+constexpr int kAddressTries = 8;
+
+// Where an extent may begin. NVIDIA's driver moves a large reservation up to a multiple of 32 MiB
+// (157 GiB on an H200, driver 580); this is a multiple of that with room for larger pages.
+constexpr uint64_t kExtentAlignment = uint64_t{1} << 30;
+
+std::string text_of(uint64_t address, uint64_t bytes) {
+  char text[64];
+  snprintf(text, sizeof(text), "[0x%llx, +0x%llx)", static_cast<unsigned long long>(address),
+           static_cast<unsigned long long>(bytes));
+  return text;
+}
+
+// [address, address + bytes) lies in [begin, end), in whole units.
+Status check_range(uint64_t address, uint64_t bytes, uint64_t begin, uint64_t end, uint64_t unit) {
+  if (bytes != 0 && address >= begin && address < end && bytes <= end - address &&
+      address % unit == 0 && bytes % unit == 0) {
+    return Status();
+  }
+  return violation(text_of(address, bytes) + " is not a range of the window");
+}
+
+// Reserve exactly this range. CUDA_ERROR_OUT_OF_MEMORY if the driver gives another one.
+Status reserve_at(const DriverTable& driver, uint64_t address, uint64_t bytes) {
+  CUdeviceptr got = 0;
+  OPENMPS_RETURN_IF_ERROR(check(driver.cuMemAddressReserve(&got, bytes, 0, address, 0),
+                                "cuMemAddressReserve of " + text_of(address, bytes)));
+  if (got == address) return Status();
+  driver.cuMemAddressFree(got, bytes);
+  return Status(CUDA_ERROR_OUT_OF_MEMORY, "the driver reserved " + text_of(got, bytes) +
+                                              " instead of " + text_of(address, bytes));
+}
+
+}  // namespace
+
+Status SessionMemory::register_channel() {
+  OPENMPS_RETURN_IF_ERROR(core_.use(0));
+  unsigned char* host = core_.view.start() + wire::kRegisteredOffset;
+  const uint64_t bytes = wire::kRegisteredEnd - wire::kRegisteredOffset;
+  OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuMemHostRegister_v2(host, bytes, kRegisterFlags),
+                                "cuMemHostRegister of the channel"));
+  const auto address = reinterpret_cast<uint64_t>(host);
+  ranges_[address] = {.end = address + bytes, .kind = Kind::kRegistered};
+  CUdeviceptr device = 0;
+  OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuMemHostGetDevicePointer_v2(&device, host, 0),
+                                "cuMemHostGetDevicePointer of the channel"));
+  core_.channel_delta = device - address;
+  return Status();
+}
+
+// ---- Addresses ---------------------------------------------------------------------------------
+
+// The whole device part at once, at the first grant: a client that never allocates pays nothing.
+Status SessionMemory::reserve_window() {
+  if (window_reserved_) return Status();
+  OPENMPS_RETURN_IF_ERROR(reserve_at(core_.driver, core_.window_base(), wire::kDeviceBytes));
+  window_reserved_ = true;
+  return Status();
+}
+
+Status SessionMemory::handle(const wire::AddressReserve& command,
+                             ReplyTo<wire::AddressReserve> reply) {
+  const bool power = command.alignment != 0 && (command.alignment & (command.alignment - 1)) == 0;
+  if (command.bytes == 0 || command.bytes % wire::kMemoryGranularity != 0 || !power ||
+      command.alignment < wire::kMemoryGranularity) {
+    return violation("an extent of " + std::to_string(command.bytes) + " bytes aligned to " +
+                     std::to_string(command.alignment));
+  }
+  if (extents_.size() >= wire::kMaxExtents || command.bytes > wire::kMaxExtentBytes ||
+      extent_bytes_ > wire::kMaxExtentBytes - command.bytes) {
+    return Status(CUDA_ERROR_OUT_OF_MEMORY, "the session has reserved " +
+                                                std::to_string(extent_bytes_) + " bytes in " +
+                                                std::to_string(extents_.size()) + " extents");
+  }
+  OPENMPS_RETURN_IF_ERROR(core_.use(0));
+  AddressBook& book = core_.commons.addresses;
+  Status status(CUDA_ERROR_OUT_OF_MEMORY, "all addresses are taken");
+  uint64_t below = wire::kAddressEnd;
+  // Something of the driver's or the system's may lie in a range that the book calls free.
+  for (int tries = 0; tries < kAddressTries; ++tries) {
+    const auto address =
+        book.claim_highest(command.bytes, std::max(command.alignment, kExtentAlignment), below);
+    if (!address.has_value()) return status;
+    status = reserve_at(core_.driver, *address, command.bytes);
+    if (status.ok()) {
+      extents_[*address] = *address + command.bytes;
+      extent_bytes_ += command.bytes;
+      reply.put({*address});
+      return Status();
+    }
+    book.release(*address);
+    below = *address;
+  }
+  return status;
+}
+
+Status SessionMemory::handle(const wire::AddressFree& command) {
+  const auto extent = extents_.find(command.address);
+  if (extent == extents_.end() || extent->second - extent->first != command.bytes) {
+    return violation(text_of(command.address, command.bytes) + " is not an extent");
+  }
+  if (!is_free(extent->first, extent->second) ||
+      !is_free(leaving_, extent->first, extent->second)) {
+    return violation(text_of(command.address, command.bytes) + " has mappings");
+  }
+  forget_kept(command.address, command.bytes);
+  core_.driver.cuMemAddressFree(command.address, command.bytes);
+  core_.commons.addresses.release(command.address);
+  extent_bytes_ -= command.bytes;
+  extents_.erase(extent);
+  return Status();
+}
+
+Status SessionMemory::check_device_range(uint64_t address, uint64_t bytes) const {
+  uint64_t begin = core_.window_base();
+  uint64_t end = core_.device_end();
+  const auto above = extents_.upper_bound(address);
+  if (above != extents_.begin() && std::prev(above)->second > address) {
+    begin = std::prev(above)->first;
+    end = std::prev(above)->second;
+  }
+  return check_range(address, bytes, begin, end, wire::kMemoryGranularity);
+}
+
+// ---- Device memory -----------------------------------------------------------------------------
+
+Status SessionMemory::check_count() const {
+  if (ranges_.size() + leaving_.size() < wire::kMaxMappings) return Status();
+  return Status(CUDA_ERROR_OUT_OF_MEMORY,
+                std::to_string(wire::kMaxMappings) + " mappings and registrations are there");
+}
+
+bool SessionMemory::is_free(const Ranges& ranges, uint64_t begin, uint64_t end) {
+  const auto next = ranges.lower_bound(begin);
+  if (next != ranges.end() && next->first < end) return false;
+  return next == ranges.begin() || std::prev(next)->second.end <= begin;
+}
+
+void SessionMemory::forget_kept(uint64_t address, uint64_t bytes) {
+  core_.commons.kept_memory.clear(core_.driver, core_.info.id, address, address + bytes);
+}
+
+Status SessionMemory::check_limit(uint32_t device, uint64_t bytes) {
+  if (bytes > wire::kMaxExtentBytes) {
+    return Status(CUDA_ERROR_OUT_OF_MEMORY, std::to_string(bytes) + " bytes of device memory");
+  }
+  const uint64_t limit = core_.info.memory_limit[device];
+  if (limit == 0) return Status();
+  const auto fits = [&] {
+    const uint64_t granted = granted_[device];
+    return granted <= limit && bytes <= limit - granted;
+  };
+  if (fits()) return Status();
+  forget_kept(0, ~0ull);
+  if (fits()) return Status();
+  core_.returns.finish();  // waits, but only for what the session itself needs now
+  if (fits()) return Status();
+  const uint64_t granted = granted_[device];
+  return Status(CUDA_ERROR_OUT_OF_MEMORY,
+                std::to_string(bytes) + " bytes more than the " + std::to_string(granted) +
+                    " in use exceed the client's limit of " + std::to_string(limit));
+}
+
+Status SessionMemory::charge(uint32_t device, uint64_t bytes) {
+  OPENMPS_RETURN_IF_ERROR(check_limit(device, bytes));
+  granted_[device] += bytes;
+  return Status();
+}
+
+Status SessionMemory::create(uint32_t device_index, uint64_t bytes, uint32_t flags,
+                             std::shared_ptr<Holding>* holding) {
+  if (bytes == 0 || bytes % wire::kMemoryGranularity != 0) {
+    return violation("physical memory of " + std::to_string(bytes) + " bytes");
+  }
+  OPENMPS_RETURN_IF_ERROR(check_limit(device_index, bytes));
+  OPENMPS_RETURN_IF_ERROR(core_.use(device_index));
+  const Device& device = core_.devices.at(device_index);
+  CUmemAllocationProp prop{};
+  prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  prop.requestedHandleTypes =
+      device.exports_memory ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE;
+  prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, device.handle};
+  prop.allocFlags.gpuDirectRDMACapable = (flags & wire::kPhysicalRdma) != 0 ? 1 : 0;
+  prop.allocFlags.compressionType =
+      (flags & wire::kPhysicalCompressible) != 0 ? CU_MEM_ALLOCATION_COMP_GENERIC : 0;
+  CUmemGenericAllocationHandle handle = 0;
+  CUresult result = core_.driver.cuMemCreate(&handle, bytes, &prop, 0);
+  if (result == CUDA_ERROR_OUT_OF_MEMORY && core_.commons.kept_memory.clear_all(core_.driver)) {
+    result = core_.driver.cuMemCreate(&handle, bytes, &prop, 0);
+  }
+  OPENMPS_RETURN_IF_ERROR(check(result, "cuMemCreate"));
+  *holding = std::make_shared<Holding>(
+      std::make_shared<Physical>(core_.driver, handle, bytes, device_index),
+      &granted_[device_index]);
+  return Status();
+}
+
+Status SessionMemory::hold(std::shared_ptr<Physical> physical, std::shared_ptr<Holding>* holding) {
+  OPENMPS_RETURN_IF_ERROR(check_limit(physical->device, physical->bytes));
+  std::atomic<uint64_t>* granted = &granted_[physical->device];
+  *holding = std::make_shared<Holding>(std::move(physical), granted);
+  return Status();
+}
+
+Status SessionMemory::map_held(std::shared_ptr<Holding> holding, uint64_t address, uint64_t bytes,
+                               uint64_t offset) {
+  const uint32_t device = holding->physical->device;
+  OPENMPS_RETURN_IF_ERROR(check_device_range(address, bytes));
+  if (!is_free(address, address + bytes) || !is_free(leaving_, address, address + bytes)) {
+    return violation(text_of(address, bytes) + " is mapped already");
+  }
+  forget_kept(address, bytes);
+  const uint64_t whole = holding->physical->bytes;
+  const uint64_t charged = whole == 0 ? bytes : 0;
+  const bool inside = whole == 0 || (offset <= whole && bytes <= whole - offset);
+  if (offset % wire::kMemoryGranularity != 0 || !inside) {
+    return violation(text_of(offset, bytes) + " is no part of physical memory of " +
+                     std::to_string(whole) + " bytes");
+  }
+  OPENMPS_RETURN_IF_ERROR(check_count());
+  OPENMPS_RETURN_IF_ERROR(check_limit(device, charged));
+  OPENMPS_RETURN_IF_ERROR(core_.use(device));
+  if (address < core_.device_end() && address >= core_.window_base()) {
+    OPENMPS_RETURN_IF_ERROR(reserve_window());
+  }
+  OPENMPS_RETURN_IF_ERROR(check(
+      core_.driver.cuMemMap(address, bytes, offset, holding->physical->handle, 0), "cuMemMap"));
+  granted_[device] += charged;
+  ranges_[address] = {address + bytes, Kind::kDeviceMemory, device, CU_MEM_ACCESS_FLAGS_PROT_NONE,
+                      charged,         std::move(holding)};
+  return Status();
+}
+
+Status SessionMemory::open_access(uint64_t address, const Range& range) {
+  CUmemAccessDesc access[wire::kMaxDevices];
+  size_t count = 0;
+  for (uint32_t device = 0; device < core_.devices.count(); ++device) {
+    if (device != range.device && (peers_[range.device] >> device & 1) == 0) continue;
+    access[count++] = {{CU_MEM_LOCATION_TYPE_DEVICE, core_.devices.at(device).handle},
+                       CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  }
+  return check(core_.driver.cuMemSetAccess(address, range.end - address, access, count),
+               "cuMemSetAccess");
+}
+
+Status SessionMemory::map(const wire::MemoryMap& range) {
+  OPENMPS_RETURN_IF_ERROR(check_device_range(range.address, range.bytes));
+  if (!is_free(range.address, range.address + range.bytes)) {
+    return violation(text_of(range.address, range.bytes) + " is mapped already");
+  }
+  if (take_back(range)) return Status();
+  if (leaving_.contains(range.address)) {
+    return Status(CUDA_ERROR_NOT_READY, text_of(range.address, range.bytes) + " is being unmapped");
+  }
+  if (!is_free(leaving_, range.address, range.address + range.bytes)) {
+    return violation(text_of(range.address, range.bytes) + " is being unmapped as another range");
+  }
+  OPENMPS_RETURN_IF_ERROR(check_limit(range.device, range.bytes));
+  OPENMPS_RETURN_IF_ERROR(core_.use(range.device));
+  OPENMPS_RETURN_IF_ERROR(reserve_window());
+  std::shared_ptr<Holding> holding;
+  // cuMemAlloc gives memory that other devices may reach; of physical memory it has to be asked
+  // for.
+  const uint32_t flags = core_.devices.at(range.device).rdma_memory ? wire::kPhysicalRdma : 0;
+  OPENMPS_RETURN_IF_ERROR(create(range.device, range.bytes, flags, &holding));
+  OPENMPS_RETURN_IF_ERROR(map_held(std::move(holding), range.address, range.bytes, 0));
+  const auto it = ranges_.find(range.address);
+  Status status = open_access(it->first, it->second);
+  if (status.ok()) {
+    it->second.access = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    it->second.for_copies = true;
+  } else {
+    release(it);
+  }
+  return status;
+}
+
+// ---- Giving up
+// -----------------------------------------------------------------------------------
+
+bool SessionMemory::is_own(const Range& range) {
+  return !range.lent && range.charged == 0 && range.holding.use_count() == 1 &&
+         range.holding->physical.use_count() == 1 &&
+         range.access == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+}
+
+Status SessionMemory::begin_unmap(const wire::MemoryUnmap& range, uint64_t* ticket) {
+  OPENMPS_RETURN_IF_ERROR(check_whole(range.address, range.bytes));
+  *ticket = ++unmap_tickets_;
+  const uint64_t end = range.address + range.bytes;
+  for (auto it = ranges_.find(range.address); it != ranges_.end() && it->first < end;) {
+    Range& leaving = leaving_[it->first] = std::move(it->second);
+    leaving.ticket = *ticket;
+    leaving.peers = peers_[leaving.device] | leaving.copiers;
+    leaving.lent = (range.flags & wire::kUnmapKeep) == 0 || !is_own(leaving);
+    it = ranges_.erase(it);
+  }
+  ++removals_;
+  return Status();
+}
+
+void SessionMemory::finish_unmap(const wire::MemoryUnmap& range, uint64_t ticket) {
+  const uint64_t end = range.address + range.bytes;
+  for (auto it = leaving_.lower_bound(range.address); it != leaving_.end() && it->first < end;) {
+    Range& leaving = it->second;
+    if (leaving.ticket != ticket) {  // it was taken back meanwhile, and given up again
+      ++it;
+      continue;
+    }
+    if (leaving.lent) {
+      unmap_now(it->first, leaving);
+    } else {
+      core_.commons.kept_memory.keep(
+          core_.driver, core_.info.id, it->first,
+          {leaving.end - it->first, leaving.device, leaving.peers, std::move(leaving.holding)});
+    }
+    it = leaving_.erase(it);
+  }
+}
+
+bool SessionMemory::take_back(const wire::MemoryMap& range) {
+  std::shared_ptr<Holding> holding;
+  const uint32_t peers = peers_[range.device];
+  const auto it = leaving_.find(range.address);
+  if (it != leaving_.end()) {
+    const Range& leaving = it->second;
+    if (leaving.end != range.address + range.bytes || leaving.device != range.device ||
+        leaving.peers != peers || leaving.lent) {
+      return false;
+    }
+    holding = std::move(it->second.holding);
+    leaving_.erase(it);
+  } else if (!core_.commons.kept_memory.take(core_.info.id, range.address,
+                                             {range.bytes, range.device, peers, nullptr},
+                                             &holding)) {
+    return false;
+  }
+  ranges_[range.address] = {.end = range.address + range.bytes,
+                            .kind = Kind::kDeviceMemory,
+                            .device = range.device,
+                            .holding = std::move(holding),
+                            .for_copies = true};
+  return true;
+}
+
+uint64_t SessionMemory::give_back_old() {
+  return core_.commons.kept_memory.clear_old(core_.driver, core_.info.id, now_ns());
+}
+
+void SessionMemory::lend(uint64_t address, uint64_t bytes) {
+  auto it = ranges_.upper_bound(address);
+  if (it != ranges_.begin()) --it;
+  for (; it != ranges_.end() && it->first < address + bytes; ++it) it->second.lent = true;
+}
+
+// ---- Access
+// --------------------------------------------------------------------------------------
+
+Status SessionMemory::handle(const wire::MemoryAccess& command) {
+  ++removals_;
+  OPENMPS_RETURN_IF_ERROR(check_whole(command.address, command.bytes));
+  if (command.access != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
+      command.access != CU_MEM_ACCESS_FLAGS_PROT_READ &&
+      command.access != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
+    return violation("an access of " + std::to_string(command.access));
+  }
+  const auto access = static_cast<CUmemAccess_flags>(command.access);
+  const CUmemAccessDesc desc{{CU_MEM_LOCATION_TYPE_DEVICE, core_.devices.at(command.device).handle},
+                             access};
+  OPENMPS_RETURN_IF_ERROR(core_.use(command.device));
+  OPENMPS_RETURN_IF_ERROR(check(
+      core_.driver.cuMemSetAccess(command.address, command.bytes, &desc, 1), "cuMemSetAccess"));
+  const uint64_t end = command.address + command.bytes;
+  for (auto it = ranges_.find(command.address); it != ranges_.end() && it->first < end; ++it) {
+    // Whoever may use it: a copy is not tied to a device.
+    const bool own = it->second.device == command.device;
+    it->second.access = own ? access : std::max(it->second.access, access);
+  }
+  return Status();
+}
+
+std::shared_ptr<Holding> SessionMemory::mapped_at(uint64_t address) const {
+  const auto it = ranges_.find(address);
+  return it == ranges_.end() ? nullptr : it->second.holding;
+}
+
+Status SessionMemory::find_mapped(uint64_t address, uint64_t bytes, uint32_t* device) const {
+  Status nothing(CUDA_ERROR_INVALID_VALUE,
+                 text_of(address, bytes) + " is not mapped device memory");
+  const uint64_t end = address + bytes;
+  auto it = ranges_.upper_bound(address);
+  if (end <= address || it == ranges_.begin()) return nothing;
+  --it;
+  *device = it->second.device;
+  for (uint64_t at = address; at < end; ++it) {
+    const bool on = it != ranges_.end() && it->first <= at && at < it->second.end &&
+                    it->second.kind == Kind::kDeviceMemory && it->second.device == *device;
+    if (!on) return nothing;
+    at = it->second.end;
+  }
+  return Status();
+}
+
+// Measured between two H200s: 2.3 ms for the first copy of 64 MiB, then 386 GB/s; what CUDA does
+// without peer access has 38 GB/s.
+void SessionMemory::open_to_copies(const WorkRange& range, uint32_t device) {
+  if (core_.devices.count() == 1) return;
+  const uint64_t end = range.address + range.bytes;
+  auto it = ranges_.upper_bound(range.address);
+  if (it != ranges_.begin()) --it;
+  for (; it != ranges_.end() && it->first < end; ++it) {
+    Range& part = it->second;
+    const uint32_t open = (1u << part.device) | peers_[part.device] | part.copiers;
+    if (!part.for_copies || part.end <= range.address || (open >> device & 1) != 0) continue;
+    const CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, core_.devices.at(device).handle},
+                                 CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    const CUresult result =
+        core_.driver.cuMemSetAccess(it->first, part.end - it->first, &access, 1);
+    if (result == CUDA_SUCCESS) part.copiers |= 1u << device;
+  }
+}
+
+Status SessionMemory::handle(const wire::PeerAccess& command) {
+  if (command.device == command.peer) return violation("a device as its own peer");
+  const uint32_t bit = 1u << command.device;
+  peers_[command.peer] =
+      command.enable != 0 ? peers_[command.peer] | bit : peers_[command.peer] & ~bit;
+  const CUmemAccessDesc desc{
+      {CU_MEM_LOCATION_TYPE_DEVICE, core_.devices.at(command.device).handle},
+      command.enable != 0 ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE};
+  OPENMPS_RETURN_IF_ERROR(core_.use(command.peer));
+  for (auto& [address, range] : ranges_) {
+    if (range.kind != Kind::kDeviceMemory || range.device != command.peer) continue;
+    range.copiers &= ~bit;
+    OPENMPS_RETURN_IF_ERROR(
+        check(core_.driver.cuMemSetAccess(address, range.end - address, &desc, 1),
+              "cuMemSetAccess of a peer"));
+  }
+  return Status();
+}
+
+void SessionMemory::unmap_now(uint64_t address, const Range& range) {
+  core_.driver.cuMemUnmap(address, range.end - address);
+  granted_[range.device] -= range.charged;
+}
+
+// `done` once the driver has let go of the pages.
+void SessionMemory::unregister(uint64_t address, uint64_t bytes, std::function<void()> done) {
+  static_cast<void>(core_.use(0).ok());
+  core_.returns.add(
+      GatedCall::kHostUnregister, ContextGate::kAllDevices, core_.context({0}),
+      [&driver = core_.driver, address, bytes] {
+        void* pages = reinterpret_cast<void*>(address);
+        const CUresult result = driver.cuMemHostUnregister(pages);
+        madvise(pages, bytes, MADV_REMOVE);  // nobody has promised what comes back in them
+        return result;
+      },
+      std::move(done));
+}
+
+void SessionMemory::release(Ranges::iterator it) {
+  const uint64_t begin = it->first;
+  const Range& range = it->second;
+  switch (range.kind) {
+    case Kind::kDeviceMemory: unmap_now(begin, range); break;
+    case Kind::kRegistered: unregister(begin, range.end - begin, [] {}); break;
+    case Kind::kGlobal: break;
+  }
+  ++removals_;
+  ranges_.erase(it);  // and with it the memory, if nothing else holds it
+}
+
+Status SessionMemory::check_whole(uint64_t address, uint64_t bytes) const {
+  OPENMPS_RETURN_IF_ERROR(check_device_range(address, bytes));
+  const uint64_t end = address + bytes;
+  uint64_t at = address;
+  for (auto it = ranges_.find(at); it != ranges_.end() && at < end && it->first == at; ++it) {
+    at = it->second.end;
+  }
+  if (at == end) return Status();
+  return violation(text_of(address, bytes) + " does not consist of whole mappings");
+}
+
+Status SessionMemory::unmap(uint64_t address, uint64_t bytes) {
+  // Look first, so that a violation leaves everything as it was.
+  OPENMPS_RETURN_IF_ERROR(check_whole(address, bytes));
+  const uint64_t end = address + bytes;
+  for (uint64_t at = address; at < end;) {
+    const auto it = ranges_.find(at);
+    at = it->second.end;
+    OPENMPS_RETURN_IF_ERROR(core_.use(it->second.device));
+    release(it);
+  }
+  return Status();
+}
+
+// ---- Host memory -------------------------------------------------------------------------------
+
+Status SessionMemory::handle(const wire::HostRegister& command) {
+  OPENMPS_RETURN_IF_ERROR(check_range(command.address, command.bytes,
+                                      core_.device_end() + wire::kPinnedOffset, core_.window_end(),
+                                      wire::kHostPageBytes));
+  const uint64_t end = command.address + command.bytes;
+  if (!is_free(command.address, end) || !is_free(leaving_, command.address, end)) {
+    return violation(text_of(command.address, command.bytes) + " is registered already");
+  }
+  OPENMPS_RETURN_IF_ERROR(check_count());
+  OPENMPS_RETURN_IF_ERROR(core_.use(0));
+  OPENMPS_RETURN_IF_ERROR(
+      check(core_.driver.cuMemHostRegister_v2(reinterpret_cast<void*>(command.address),
+                                              command.bytes, kRegisterFlags),
+            "cuMemHostRegister"));
+  ranges_[command.address] = {.end = end, .kind = Kind::kRegistered};
+  return Status();
+}
+
+Status SessionMemory::begin_unregister(const wire::HostUnregister& range, uint64_t* ticket) {
+  OPENMPS_RETURN_IF_ERROR(check_range(range.address, range.bytes,
+                                      core_.device_end() + wire::kPinnedOffset, core_.window_end(),
+                                      wire::kHostPageBytes));
+  const auto it = ranges_.find(range.address);
+  if (it == ranges_.end() || it->second.end != range.address + range.bytes) {
+    return violation(text_of(range.address, range.bytes) + " is not registered as such");
+  }
+  leaving_[range.address] = std::move(it->second);
+  ranges_.erase(it);
+  ++removals_;
+  *ticket = ++unregister_tickets_;
+  return Status();
+}
+
+void SessionMemory::finish_unregister(const wire::HostUnregister& range, uint64_t ticket) {
+  unregister(range.address, range.bytes, [this, address = range.address, ticket] {
+    leaving_.erase(address);
+    core_.view.header().unregistered.store(ticket, std::memory_order_release);
+    wake_client(core_.view.header());
+  });
+}
+
+Status SessionMemory::info(uint32_t device, ReplyTo<wire::MemoryInfo> reply) {
+  OPENMPS_RETURN_IF_ERROR(core_.use(device));
+  size_t free = 0;
+  size_t total = 0;
+  OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuMemGetInfo_v2(&free, &total), "cuMemGetInfo"));
+  const uint64_t limit = core_.info.memory_limit[device];
+  // What is kept gives way to whoever asks.
+  MemoryCache& kept = core_.commons.kept_memory;
+  wire::MemoryInfo::Reply answer{std::min<uint64_t>(free + kept.bytes(device), total), total};
+  if (limit != 0 && limit < total) {
+    const uint64_t used = granted_[device] - kept.bytes(device, core_.info.id);
+    answer.total = limit;
+    answer.free = std::min(answer.free, limit - std::min(limit, used));
+  }
+  reply.put(answer);
+  return Status();
+}
+
+void SessionMemory::add_global(uint64_t address, uint64_t bytes, Lane lane) {
+  if (bytes == 0) return;
+  const bool added = ranges_.insert({address, Range{.end = address + bytes, .lane = lane}}).second;
+  if (added && lane == Lane::kCold) ++cold_globals_;
+}
+
+void SessionMemory::remove_global(uint64_t address) {
+  const auto found = ranges_.find(address);
+  if (found != ranges_.end() && found->second.lane == Lane::kCold) --cold_globals_;
+  ranges_.erase(address);
+  ++removals_;
+}
+
+Lane SessionMemory::lane_of(uint64_t address) const {
+  if (cold_globals_ == 0) return Lane::kMain;
+  const auto above = ranges_.upper_bound(address);
+  if (above == ranges_.begin()) return Lane::kMain;
+  const Range& range = std::prev(above)->second;
+  return address < range.end ? range.lane : Lane::kMain;
+}
+
+bool SessionMemory::contains(uint64_t address, uint64_t bytes, bool writable) const {
+  if (bytes == 0) return true;
+  const uint64_t end = address + bytes;
+  if (end < address) return false;
+  const CUmemAccess_flags least =
+      writable ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_READ;
+  auto it = ranges_.upper_bound(address);
+  if (it == ranges_.begin()) return false;
+  // Neighbouring grants may be named as one.
+  for (--it; it != ranges_.end() && it->first <= address; ++it) {
+    if (it->second.access < least && it->second.end > address) return false;
+    if (it->second.end >= end) return true;
+    if (it->second.end > address) address = it->second.end;
+  }
+  return false;
+}
+
+bool SessionMemory::may_write(uint64_t address, uint64_t bytes) const {
+  if (contains(address, bytes, true)) return true;
+  const auto above = leaving_.upper_bound(address);
+  if (above == leaving_.begin()) return false;
+  const Range& leaving = std::prev(above)->second;
+  return address + bytes <= leaving.end && leaving.access == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+}
+
+Status SessionMemory::check_operand(const WorkRange& range, const char* role) const {
+  if (contains(range.address, range.bytes, range.writable)) return Status();
+  return violation(std::string("the ") + role + " " + text_of(range.address, range.bytes) +
+                   " is not the session's");
+}
+
+void SessionMemory::allow_writes(uint64_t address) {
+  if (contains(address, 1, true) || !contains(address, 1)) return;
+  const auto it = std::prev(ranges_.upper_bound(address));
+  if (open_access(it->first, it->second).ok()) {
+    it->second.access = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  }
+}
+
+void SessionMemory::release_all() {
+  forget_kept(0, ~0ull);
+  while (!ranges_.empty()) {
+    const auto it = ranges_.begin();
+    // After a fault a context may refuse to become current; releasing is tried all the same.
+    static_cast<void>(core_.use(it->second.device).ok());
+    release(it);
+  }
+  for (const auto& [begin, end] : extents_) {
+    core_.driver.cuMemAddressFree(begin, end - begin);
+    core_.commons.addresses.release(begin);
+  }
+  extents_.clear();
+  extent_bytes_ = 0;
+  if (window_reserved_) {
+    core_.driver.cuMemAddressFree(core_.window_base(), wire::kDeviceBytes);
+    window_reserved_ = false;
+  }
+}
+
+}  // namespace openmps::worker

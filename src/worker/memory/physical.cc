@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// See physical.h.
+#include "worker/memory/physical.h"
+
+#include <chrono>
+
+#include "worker/device/driver_check.h"
+
+namespace openmps::worker {
+namespace {
+
+// A descriptor is sent before its command, so it is here or very near. An overloaded machine takes
+// its time.
+constexpr std::chrono::seconds kArrivalLimit{10};
+
+}  // namespace
+
+// A client that sends more than it takes loses the oldest.
+void DescriptorInbox::put(uint32_t ticket, UniqueFd descriptor) {
+  const std::lock_guard lock(mutex_);
+  if (descriptors_.size() >= wire::kMaxPassing) descriptors_.pop_front();
+  descriptors_.emplace_back(ticket, std::move(descriptor));
+  arrived_.notify_all();
+}
+
+UniqueFd DescriptorInbox::take(uint32_t ticket) {
+  std::unique_lock lock(mutex_);
+  UniqueFd found;
+  const auto look = [&] {
+    for (auto it = descriptors_.begin(); it != descriptors_.end(); ++it) {
+      if (it->first != ticket) continue;
+      found = std::move(it->second);
+      descriptors_.erase(it);
+      return true;
+    }
+    return false;
+  };
+  arrived_.wait_for(lock, kArrivalLimit, look);
+  return found;
+}
+
+Status PhysicalObjects::create(const wire::PhysicalCreate& command) {
+  auto object = std::make_unique<Object>();
+  OPENMPS_RETURN_IF_ERROR(
+      memory_.create(command.device, command.bytes, command.flags, &object->holding));
+  return objects_.insert(command.physical, std::move(object));
+}
+
+Status PhysicalObjects::handle(const wire::PhysicalRelease& command) {
+  return objects_.end(command.physical);
+}
+
+Status PhysicalObjects::handle(const wire::PhysicalMap& command, Object& object) {
+  return memory_.map_held(object.holding, command.address, command.bytes, command.offset);
+}
+
+Status PhysicalObjects::handle(const wire::PhysicalExport& command, Object& object) {
+  if (send == nullptr) return Status(CUDA_ERROR_NOT_SUPPORTED, "there is no way for descriptors");
+  int exported = -1;
+  OPENMPS_RETURN_IF_ERROR(
+      check(core_.driver.cuMemExportToShareableHandle(&exported, object.holding->physical->handle,
+                                                      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+            "cuMemExportToShareableHandle"));
+  const UniqueFd descriptor(exported);
+  send(command.ticket, descriptor.get());
+  return Status();
+}
+
+Status PhysicalObjects::handle(const wire::RangeExport& command) {
+  if (command.address % wire::kHostPageBytes != 0 || command.bytes % wire::kHostPageBytes != 0 ||
+      (command.flags & ~CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE) != 0) {
+    return violation("a dma-buf of " + std::to_string(command.bytes) + " bytes with the flags " +
+                     std::to_string(command.flags));
+  }
+  uint32_t device = 0;
+  OPENMPS_RETURN_IF_ERROR(memory_.find_mapped(command.address, command.bytes, &device));
+  if (send == nullptr || core_.driver.cuMemGetHandleForAddressRange == nullptr) {
+    return Status(CUDA_ERROR_NOT_SUPPORTED, "there is no way for dma-bufs");
+  }
+  OPENMPS_RETURN_IF_ERROR(core_.use(device));
+  int exported = -1;
+  OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuMemGetHandleForAddressRange(
+                                    &exported, command.address, command.bytes,
+                                    CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, command.flags),
+                                "cuMemGetHandleForAddressRange"));
+  memory_.lend(command.address, command.bytes);
+  const UniqueFd descriptor(exported);
+  send(command.ticket, descriptor.get());
+  return Status();
+}
+
+Status PhysicalObjects::handle(const wire::PhysicalImport& command,
+                               ReplyTo<wire::PhysicalImport> reply) {
+  const UniqueFd descriptor = inbox.take(command.ticket);
+  if (!descriptor.valid()) {
+    return Status(CUDA_ERROR_OPERATING_SYSTEM, "the descriptor to import did not arrive");
+  }
+  OPENMPS_RETURN_IF_ERROR(core_.use(0));
+  CUmemGenericAllocationHandle handle = 0;
+  OPENMPS_RETURN_IF_ERROR(
+      check(core_.driver.cuMemImportFromShareableHandle(
+                &handle, reinterpret_cast<void*>(static_cast<intptr_t>(descriptor.get())),
+                CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+            "cuMemImportFromShareableHandle"));
+  // Which device it is on, of those that clients see; the driver does not say how large it is.
+  CUmemAllocationProp prop{};
+  Status status = check(core_.driver.cuMemGetAllocationPropertiesFromHandle(&prop, handle),
+                        "cuMemGetAllocationPropertiesFromHandle");
+  uint32_t device = 0;
+  while (device < core_.devices.count() && core_.devices.at(device).handle != prop.location.id) {
+    ++device;
+  }
+  if (status.ok() && device == core_.devices.count()) {
+    status = Status(CUDA_ERROR_INVALID_DEVICE, "imported memory of another device");
+  }
+  if (!status.ok()) {
+    core_.driver.cuMemRelease(handle);
+    return status;
+  }
+  auto object = std::make_unique<Object>();
+  OPENMPS_RETURN_IF_ERROR(
+      memory_.hold(std::make_shared<Physical>(core_.driver, handle, 0, device), &object->holding));
+  OPENMPS_RETURN_IF_ERROR(objects_.insert(command.physical, std::move(object)));
+  reply.put({device});
+  return Status();
+}
+
+}  // namespace openmps::worker

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+// openmps-worker: holds one CUDA context per GPU and executes the commands of all sessions. Started
+// by openmps-server only, with one end of a socket pair:
+//
+//   openmps-worker --server-fd N [--driver auto|nvidia|softgpu|PATH]
+//
+// It ends when that socket does. Wires the components; everything else is in them.
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include "base/confinement.h"
+#include "base/subprocess.h"
+#include "base/text.h"
+#include "driver/loader.h"
+#include "worker/device/driver_environment.h"
+#include "worker/device/facts.h"
+#include "worker/device/log.h"
+#include "worker/device/start_limits.h"
+#include "worker/process/main_loop.h"
+
+namespace openmps::worker {
+namespace {
+
+struct Options {
+  int server_fd = -1;
+  std::string driver = "auto";
+};
+
+bool parse(int argc, char** argv, Options* options) {
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string_view name = argv[i];
+    if (name == "--server-fd") {
+      options->server_fd = static_cast<int>(parse_unsigned(argv[i + 1], 1u << 20).value_or(0));
+    } else if (name == "--driver") {
+      options->driver = argv[i + 1];
+    } else {
+      return false;
+    }
+  }
+  return argc % 2 == 1 && options->server_fd > STDERR_FILENO;
+}
+
+// A second: more would only burn cores.
+constexpr uint32_t kMostSpinUs = 1'000'000;
+
+// Spinning saves the 5 us of a wake-up where there are cores to spare, and costs everybody else
+// where there are not. A small kernel with its launch takes 10 to 50 us.
+// OPENMPS_SPIN_US overrides the choice, 0 for no spinning at all.
+uint32_t choose_spin_us(uint32_t cores) {
+  if (const char* wanted = getenv("OPENMPS_SPIN_US"); wanted != nullptr) {
+    if (const auto us = parse_unsigned(wanted, kMostSpinUs)) return static_cast<uint32_t>(*us);
+    log("OPENMPS_SPIN_US=" + std::string(wanted) + " is not a number from 0 to " +
+        std::to_string(kMostSpinUs) + ": ignored");
+  }
+  if (cores >= 8) return 50;
+  return cores >= 4 ? 20 : 5;
+}
+
+// Executors take a descriptor each only while they open, but the driver takes some per allocation
+// that it exports.
+constexpr unsigned long kOpenFiles = 1u << 16;
+
+// A driver's loading waits for everything queued in the context, unless softgpu is told otherwise.
+bool loading_waits(DriverKind kind) {
+  return kind != DriverKind::kSoftgpu || environment_or("SOFTGPU_LOADING_WAITS", "1") != "0";
+}
+
+// OPENMPS_COLD_LANE=off saves its memory (docs/decisions/0016).
+bool wants_cold_lane() {
+  const std::string wish = environment_or("OPENMPS_COLD_LANE", "on");
+  if (wish != "on" && wish != "off") {
+    log("OPENMPS_COLD_LANE=" + printable(wish) + " is neither on nor off: ignored");
+  }
+  return wish != "off";
+}
+
+Status serve(const Options& options, ServerReports& server, int log_fd) {
+  Result<std::unique_ptr<Driver>> driver = load_driver(options.driver, DriverProbe::kInitialise);
+  if (!driver.ok()) return driver.status();
+  const DriverTable& table = driver.value()->table();
+  Result<Devices> devices = Devices::open(table);
+  if (!devices.ok()) return devices.status();
+  OPENMPS_RETURN_IF_ERROR(set_start_limits(table, *devices));
+  Result<UniqueFd> facts =
+      collect_facts(table, *devices, driver.value()->kind() == DriverKind::kSoftgpu);
+  if (!facts.ok()) return facts.status();
+  log("Worker on " + driver.value()->path() + " with " + std::to_string(devices->count()) +
+      " device(s)");
+
+  const uint32_t cores = std::max(1u, std::thread::hardware_concurrency());
+  const uint32_t spin_us = choose_spin_us(cores);
+  GateLimits limits;
+  limits.loading_waits = loading_waits(driver.value()->kind());
+  ContextGate gate(table, limits);
+  Commons commons;
+  if (Result<std::unique_ptr<wire::Trace>> trace = wire::Trace::from_environment(); trace.ok()) {
+    commons.trace = std::move(*trace);
+  } else {
+    log(trace.status().message());
+  }
+  if (limits.loading_waits && wants_cold_lane()) {
+    commons.cold = std::make_unique<ColdLanes>(table, *devices, commons.limits);
+  }
+  SpinBudget spin(std::max(1u, cores / 2));
+  FaultMonitor monitor(table, *devices, [&server](CUresult result, const std::string& reason) {
+    server.session_fault(0, result, reason);
+  });
+  OPENMPS_RETURN_IF_ERROR(commons.output.capture());
+  monitor.set_last_words([&commons, &table, &devices](CUresult result) {
+    commons.output.context_lost(table, *devices, result);
+  });
+  Environment environment{table, *devices, gate, commons, monitor, spin, spin_us * 1000ull, server};
+  // Behind the driver's start, which may want more (nvidia-modprobe, sockets), with all its
+  // threads; before the first session.
+  if (const Status status = confine(Role::kWorker, log_fd); !status.ok()) {
+    log("The worker is not confined: " + status.message());
+  }
+  server.ready(spin_us, *facts);
+  facts->reset();
+  if (commons.cold != nullptr) commons.cold->make_ahead();
+
+  MainLoop loop(environment);
+  if (Status status = loop.serve(); !status.ok()) {
+    log("The server does not keep to the protocol: " + status.message());
+  }
+  // Nobody is left to serve. An idle driver may clean up behind itself; one with work in flight
+  // would wait for it, perhaps for ever, and the end of the process frees everything at once.
+  // quick_exit: softgpu leaves its device segment, which does not end with the process.
+  if (monitor.lost() != CUDA_SUCCESS) loop.end_all();
+  if (loop.idle() && !Background::busy()) exit(0);
+  quick_exit(0);
+}
+
+int run(int argc, char** argv) {
+  Options options;
+  if (!parse(argc, argv, &options)) {
+    fprintf(stderr,
+            "openmps-worker is started by openmps-server: --server-fd N [--driver CHOICE]\n");
+    return 2;
+  }
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  prctl(PR_SET_NAME, "openmps-worker");
+  // What is left of a dead server is a closed socket, which is noticed as such.
+  signal(SIGPIPE, SIG_IGN);
+  fcntl(options.server_fd, F_SETFD, FD_CLOEXEC);
+  // Standard error itself becomes a pipe that this process reads.
+  const int log_fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  report_refused_calls(log_fd);
+  prepare_driver_environment();
+  raise_open_files_limit(kOpenFiles);
+  ServerReports server{UniqueFd(options.server_fd)};
+  const Status status = serve(options, server, log_fd);
+  log("Worker can't start: " + status.message());
+  server.not_ready(status);
+  // NVIDIA's driver has nothing to add; softgpu leaves its device segment.
+  quick_exit(1);
+}
+
+}  // namespace
+}  // namespace openmps::worker
+
+int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape): ends the program
+  return openmps::worker::run(argc, argv);
+}

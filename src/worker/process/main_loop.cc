@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// The main thread of a worker. See main_loop.h.
+#include "worker/process/main_loop.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <new>
+#include <string>
+
+#include "base/text.h"
+#include "wire/message.h"
+#include "worker/device/log.h"
+
+namespace openmps::worker {
+
+MainLoop::MainLoop(Environment& environment)
+    : environment_(environment), ended_event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+
+MainLoop::~MainLoop() { end_all(); }
+
+void MainLoop::end_all() {
+  for (const auto& [id, session] : sessions_) session->close(CUDA_ERROR_MPS_RPC_FAILURE);
+  sessions_.clear();
+}
+
+Status MainLoop::serve() {
+  if (!ended_event_.valid()) {
+    return Status(CUDA_ERROR_OPERATING_SYSTEM, std::string("eventfd: ") + strerror(errno));
+  }
+  for (;;) {
+    pollfd wait[] = {{environment_.server.fd(), POLLIN, 0}, {ended_event_.get(), POLLIN, 0}};
+    if (poll(wait, 2, -1) < 0 && errno != EINTR) {
+      return Status(CUDA_ERROR_OPERATING_SYSTEM, std::string("poll: ") + strerror(errno));
+    }
+    if (wait[1].revents != 0) bury();
+    if (wait[0].revents == 0) continue;
+    Result<Packet> packet =
+        receive_packet(environment_.server.fd(), wire::kMaxMessageBytes, -1, Descriptors::kTaken);
+    if (!packet.ok()) return packet.status();
+    if (packet->closed) return Status();
+    OPENMPS_RETURN_IF_ERROR(handle(std::move(packet).value()));
+  }
+}
+
+bool MainLoop::idle() {
+  bury();
+  return sessions_.empty();
+}
+
+Status MainLoop::handle(Packet packet) {
+  Result<wire::MessageHeader> header = wire::read_header(packet.data);
+  if (!header.ok()) return header.status();
+  if (header->kind == wire::MessageKind::kOpenSession) return open(packet);
+  if (header->kind == wire::MessageKind::kCloseSession) {
+    wire::CloseSession message;
+    OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &message));
+    if (message.session == 0) {
+      log("New clients go to another worker: work that does not end is not waited for any more");
+      environment_.gate.give_up();
+    } else {
+      close(message.session, static_cast<CUresult>(message.result));
+    }
+    return Status();
+  }
+  if (header->kind == wire::MessageKind::kPassDescriptor) return pass_descriptor(packet);
+  return Status(CUDA_ERROR_MPS_RPC_FAILURE,
+                "message kind " + std::to_string(static_cast<uint32_t>(header->kind)));
+}
+
+// Of a session that has just ended it goes nowhere.
+Status MainLoop::pass_descriptor(Packet& packet) {
+  wire::PassDescriptor message;
+  OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &message));
+  const auto found = sessions_.find(message.session);
+  if (found == sessions_.end()) return Status();
+  // Without one the system had none left: the command that waits for it gives up.
+  if (!packet.fds.empty()) found->second->put_descriptor(message.ticket, std::move(packet.fds[0]));
+  environment_.server.descriptor_taken(message.session);
+  return Status();
+}
+
+Status MainLoop::open(Packet& packet) {
+  wire::OpenSession message;
+  OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &message));
+  bury();  // a session of the same number may be at its end
+  if (message.window >= wire::kMaxWindows || sessions_.contains(message.session)) {
+    return Status(CUDA_ERROR_MPS_RPC_FAILURE, "OpenSession of session " +
+                                                  std::to_string(message.session) + ", window " +
+                                                  std::to_string(message.window));
+  }
+  Status status;
+  try {
+    status = start(message, packet);
+  } catch (const std::bad_alloc&) {
+    status = Status(CUDA_ERROR_OUT_OF_MEMORY, "there is no memory for the session");
+  }
+  if (status.ok()) return status;
+  sessions_.erase(message.session);
+  log("Session " + std::to_string(message.session) + " can't open: " + status.message());
+  environment_.server.session_ready(message.session, status);
+  return Status();
+}
+
+Status MainLoop::start(const wire::OpenSession& message, Packet& packet) {
+  if (packet.fds.size() != 1) {
+    return Status(CUDA_ERROR_OPERATING_SYSTEM, "there is no descriptor left for its host file");
+  }
+  SessionInfo info;
+  info.id = message.session;
+  info.window = message.window;
+  info.client_pid = message.client_pid;
+  info.client_priority = message.client_priority;
+  std::copy(std::begin(message.memory_limit), std::end(message.memory_limit),
+            info.memory_limit.begin());
+  info.command = printable(field_text(message.command));
+  {
+    // So that an end needs no memory.
+    const std::lock_guard lock(mutex_);
+    ended_.reserve(sessions_.size() + 1);
+  }
+  const auto on_end = [this, id = info.id] {
+    const std::lock_guard lock(mutex_);
+    ended_.push_back(id);
+    eventfd_write(ended_event_.get(), 1);
+  };
+  if (ColdLanes* cold = environment_.commons.cold.get(); cold != nullptr && !sessions_.empty()) {
+    cold->share();
+  }
+  auto session =
+      std::make_unique<SessionThread>(environment_, info, std::move(packet.fds[0]), on_end);
+  return (sessions_[info.id] = std::move(session))->start();
+}
+
+// One that has ended by itself is on its way out already.
+void MainLoop::close(uint32_t session, CUresult result) {
+  const auto found = sessions_.find(session);
+  if (found != sessions_.end()) found->second->close(result);
+}
+
+void MainLoop::bury() {
+  eventfd_t count = 0;
+  eventfd_read(ended_event_.get(), &count);
+  for (;;) {
+    uint32_t id = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      if (ended_.empty()) return;
+      id = ended_.back();
+      ended_.pop_back();
+    }
+    sessions_.erase(id);
+  }
+}
+
+}  // namespace openmps::worker

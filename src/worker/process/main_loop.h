@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// The main thread of a worker: takes the server's messages, makes sessions and buries them.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/unix_socket.h"
+#include "worker/process/session_thread.h"
+
+namespace openmps::worker {
+
+class MainLoop {
+ public:
+  explicit MainLoop(Environment& environment);
+  // Ends all sessions.
+  ~MainLoop();
+
+  // Serve until the server has gone (success) or speaks what we don't understand. Sessions are left
+  // as they are: the program ends, and with it everything that they hold.
+  Status serve();
+  // End all sessions and wait for them: soon done once the contexts are lost, when nothing drains.
+  void end_all();
+  // No session is left, also none on its way out.
+  [[nodiscard]] bool idle();
+
+ private:
+  Status handle(Packet packet);
+  // What keeps one session from opening is told to the server and costs only that session.
+  Status open(Packet& packet);
+  Status start(const wire::OpenSession& message, Packet& packet);
+  Status pass_descriptor(Packet& packet);
+  void close(uint32_t session, CUresult result);
+  void bury();
+
+  Environment& environment_;
+  UniqueFd ended_event_;  // eventfd: some session's thread is at its end
+  std::mutex mutex_;
+  std::vector<uint32_t> ended_;  // guarded by mutex_
+  std::map<uint32_t, std::unique_ptr<SessionThread>> sessions_;
+};
+
+}  // namespace openmps::worker

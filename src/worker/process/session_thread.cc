@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+// The life of a session. See session_thread.h.
+#include "worker/process/session_thread.h"
+
+#include <limits.h>
+#include <pthread.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <exception>
+#include <new>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "base/futex.h"
+#include "worker/device/driver_check.h"
+#include "worker/device/log.h"
+
+namespace openmps::worker {
+namespace {
+
+// A session that could not drain, or give all back, for want of memory tries again so often.
+constexpr useconds_t kTryAgainUs = 10'000;
+
+// The libraries' own exceptions end here: bad_alloc, and system_error of threads.
+template <typename F>
+Status guarded(F&& f) {
+  try {
+    return f();
+  } catch (const std::bad_alloc&) {
+    return Status(CUDA_ERROR_OUT_OF_MEMORY, "no memory");
+  } catch (const std::exception& error) {
+    return Status(CUDA_ERROR_OPERATING_SYSTEM, error.what());
+  }
+}
+
+// Again and again until there is memory for it: what the session holds may be in use, and the next
+// one gets its window.
+template <typename F>
+void insist(F&& f) {
+  while (!guarded([&] { return f(), Status(); }).ok()) usleep(kTryAgainUs);
+}
+
+// A line that there is no memory for is not written.
+template <typename... Parts>
+void say(const Parts&... parts) {
+  static_cast<void>(guarded([&] { return log((std::string() + ... + parts)), Status(); }).ok());
+}
+
+}  // namespace
+
+SessionThread::SessionThread(Environment& environment, SessionInfo info, UniqueFd host_file,
+                             std::function<void()> on_end)
+    : environment_(environment),
+      host_file_(std::move(host_file)),
+      parts_(environment.driver, environment.devices, environment.gate, environment.commons,
+             std::move(info)),
+      name_("Session " + std::to_string(parts_.core.info.id) + " (client " +
+            std::to_string(parts_.core.info.client_pid) + " " + parts_.core.info.command + ")"),
+      on_end_(std::move(on_end)) {}
+
+SessionThread::~SessionThread() {
+  if (thread_.joinable()) thread_.join();
+}
+
+Status SessionThread::start() {
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error& error) {
+    return Status(CUDA_ERROR_OPERATING_SYSTEM,
+                  std::string("there is no thread for the session: ") + error.what());
+  }
+  return Status();
+}
+
+void SessionThread::close(CUresult result) {
+  const std::lock_guard lock(mutex_);
+  end_result_ = result;
+  if (channel_mapped_) set_status(result);
+  parts_.stop.store(true, std::memory_order_release);
+  if (ring_ != nullptr) ring_->wake();
+}
+
+// The first end counts. Its waiters learn it at once.
+void SessionThread::set_status(CUresult result) {
+  wire::ChannelHeader& header = parts_.core.view.header();
+  uint32_t none = CUDA_SUCCESS;
+  header.status.compare_exchange_strong(none, result);
+  header.wake_epoch.fetch_add(1);
+  futex_wake(&header.wake_epoch, INT_MAX);
+}
+
+void SessionThread::run() {
+  const SessionInfo& info = parts_.core.info;
+  // For `top -H` and debuggers; ten digits at most, so it fits the kernel's 15 characters.
+  pthread_setname_np(pthread_self(), ("sess-" + std::to_string(info.id)).c_str());
+  Status status = guarded([this] { return open(); });
+  if (!status.ok()) {
+    say(name_, " can't open: ", status.message());
+    shut();
+    // Everything is given back before the server hears of it: it uses the window again.
+    on_end_();
+    environment_.server.session_ready(info.id, status);
+    return;
+  }
+  say(name_, " opens");
+  environment_.server.session_ready(info.id, status);
+  execute();
+  insist([this] { parts_.drain(); });
+  shut();
+  say(name_, " is closed");
+  on_end_();  // first: once the server has heard of it, the worker knows too
+  environment_.server.session_closed(info.id, parts_.core.worn());
+}
+
+Status SessionThread::map_channel() {
+  const SessionCore& core = parts_.core;
+  struct stat file {};
+  if (fstat(host_file_.get(), &file) != 0 ||
+      static_cast<uint64_t>(file.st_size) != wire::kHostBytes) {
+    return Status(CUDA_ERROR_MPS_RPC_FAILURE, "the host file does not have its size");
+  }
+  Result<Mapping> reserved = reserve_addresses(core.device_end(), wire::kHostBytes);
+  if (!reserved.ok()) return reserved.status();
+  Result<Mapping> mapped = map_shared_at(core.device_end(), host_file_.get(), 0, wire::kHostBytes);
+  if (!mapped.ok()) return mapped.status();
+  reserved.value().leak();  // replaced by the mapping
+  host_part_ = std::move(mapped).value();
+  host_file_.reset();
+  const std::lock_guard lock(mutex_);
+  parts_.core.view = wire::ChannelView(host_part_.address());
+  const wire::ChannelHeader& header = parts_.core.view.header();
+  if (header.magic != wire::kMagic || header.version != wire::kProtocolVersion ||
+      header.window_base != core.window_base() || header.session != core.info.id) {
+    return Status(CUDA_ERROR_MPS_RPC_FAILURE, "the host file has another session's header");
+  }
+  channel_mapped_ = true;
+  if (parts_.stop.load()) set_status(end_result_);  // closed before we came here
+  return Status();
+}
+
+Status SessionThread::open() {
+  if (environment_.monitor.lost() != CUDA_SUCCESS) {
+    return Status(CUDA_ERROR_MPS_SERVER_NOT_READY, "the shared context is lost");
+  }
+  SessionCore& core = parts_.core;
+  window_claimed_ = core.commons.addresses.claim(core.window_base(), wire::kWindowBytes);
+  if (!window_claimed_) {
+    return Status(CUDA_ERROR_OUT_OF_MEMORY, "other sessions' reservations lie in the window");
+  }
+  parts_.physical.send = [this](uint32_t ticket, int descriptor) {
+    environment_.server.pass_descriptor(parts_.core.info.id, ticket, descriptor);
+  };
+  OPENMPS_RETURN_IF_ERROR(map_channel());
+  OPENMPS_RETURN_IF_ERROR(parts_.core.use(0));
+  // The thread's mode: whatever a client captures, calls of ours stay allowed. The mode that its
+  // program asked for is enforced in the client.
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+  OPENMPS_RETURN_IF_ERROR(check(environment_.driver.cuThreadExchangeStreamCaptureMode(&mode),
+                                "cuThreadExchangeStreamCaptureMode"));
+  OPENMPS_RETURN_IF_ERROR(parts_.memory.register_channel());
+  environment_.monitor.add({parts_.core.view, &parts_.fences.ledger()});
+  return Status();
+}
+
+void SessionThread::execute() {
+  wire::RingConsumer ring(parts_.core.view);
+  {
+    const std::lock_guard lock(mutex_);
+    ring_ = &ring;
+  }
+  parts_.core.bell->hang(&ring);
+  const Status status = guarded([&] {
+    Executor executor(parts_, ring, environment_.spin, environment_.spin_ns, environment_.monitor);
+    return executor.run();
+  });
+  parts_.core.bell->hang(nullptr);
+  const std::lock_guard lock(mutex_);
+  ring_ = nullptr;
+  if (status.ok()) return;
+  set_status(status.code());
+  say(name_, is_violation(status) ? " breaks the protocol: " : " is ended: ", status.message());
+  environment_.server.session_fault(parts_.core.info.id, status.code(), status.message());
+}
+
+void SessionThread::shut() {
+  insist([this] { parts_.release(); });
+  environment_.monitor.remove(&parts_.fences.ledger());
+  const std::lock_guard lock(mutex_);
+  channel_mapped_ = false;
+  host_part_.reset();
+  if (window_claimed_) parts_.core.commons.addresses.release(parts_.core.window_base());
+}
+
+}  // namespace openmps::worker

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// One client's session: its thread, from mapping the channel to giving everything back. Made and
+// destroyed by the main thread (MainLoop); everything between happens on the session's thread,
+// so that opening and closing one session never holds up another. Whatever fails or throws there,
+// for want of memory, threads or descriptors, ends that session alone.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include "base/shared_memory.h"
+#include "base/unique_fd.h"
+#include "worker/session/executor.h"
+#include "worker/session/fault_monitor.h"
+#include "worker/session/session_parts.h"
+#include "worker/shared/server_reports.h"
+
+namespace openmps::worker {
+
+// What all sessions of a worker share; outlives them.
+struct Environment {
+  const DriverTable& driver;
+  const Devices& devices;
+  ContextGate& gate;
+  Commons& commons;
+  FaultMonitor& monitor;
+  SpinBudget& spin;
+  uint64_t spin_ns;
+  ServerReports& server;
+};
+
+class SessionThread {
+ public:
+  // `on_end` is the thread's last act before SessionClosed.
+  SessionThread(Environment& environment, SessionInfo info, UniqueFd host_file,
+                std::function<void()> on_end);
+  // Joins the thread: end the session first.
+  ~SessionThread();
+  SessionThread(const SessionThread&) = delete;
+  SessionThread& operator=(const SessionThread&) = delete;
+
+  // Start the thread, which answers SessionReady. CUDA_ERROR_OPERATING_SYSTEM: there is no thread
+  // left for it, and no answer comes.
+  Status start();
+  // End the session; `result` becomes its sticky status. Returns at once. Main thread.
+  void close(CUresult result);
+  // A descriptor that the client sent. Main thread.
+  void put_descriptor(uint32_t ticket, UniqueFd descriptor) {
+    parts_.physical.inbox.put(ticket, std::move(descriptor));
+  }
+
+ private:
+  void run();
+  Status open();
+  Status map_channel();
+  void execute();
+  void shut();
+  void set_status(CUresult result);
+
+  Environment& environment_;
+  UniqueFd host_file_;
+  SessionParts parts_;
+  const std::string name_;  // for the log
+  Mapping host_part_;       // of the window
+  std::function<void()> on_end_;
+
+  std::mutex mutex_;
+  wire::RingConsumer* ring_ = nullptr;  // guarded by mutex_; while the executor runs
+  bool window_claimed_ = false;         // of the address book; session's thread
+  bool channel_mapped_ = false;         // guarded by mutex_
+  CUresult end_result_ = CUDA_SUCCESS;  // guarded by mutex_; what close() was called with
+
+  std::thread thread_;
+};
+
+}  // namespace openmps::worker

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// What only the driver knows about the devices, asked for one client: links between devices, widths
+// of textures, descriptors of bulk copies. Errors are the driver's; what it has no function for is
+// CUDA_ERROR_NOT_SUPPORTED. Session's thread only.
+#pragma once
+
+#include "worker/core/reply_writer.h"
+#include "worker/core/session_core.h"
+
+namespace openmps::worker {
+
+class DeviceQueries {
+ public:
+  explicit DeviceQueries(SessionCore& core) : core_(core) {}
+
+  Status handle(const wire::PersistingCacheReset& command);
+  Status handle(const wire::PeerAccessible& command, ReplyTo<wire::PeerAccessible> reply);
+  Status handle(const wire::PeerAttribute& command, ReplyTo<wire::PeerAttribute> reply);
+  Status handle(const wire::AtomicCapabilities& command, const wire::AtomicCapabilities::Tail& tail,
+                ReplyTo<wire::AtomicCapabilities> reply);
+  Status handle(const wire::TextureWidth& command, ReplyTo<wire::TextureWidth> reply);
+  Status handle(const wire::RemoteWritesFlush& command);
+  Status handle(const wire::TensorMapEncode& command, ReplyTo<wire::TensorMapEncode> reply);
+  Status handle(const wire::TensorMapReplace& command, ReplyTo<wire::TensorMapReplace> reply);
+
+ private:
+  // Its context becomes current.
+  [[nodiscard]] CUdevice handle_of(uint32_t device) const {
+    return core_.devices.at(device).handle;
+  }
+
+  SessionCore& core_;
+};
+
+}  // namespace openmps::worker

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finds, when it is compiled, which part of a session handles each command. See dispatch.h.
+#include "worker/session/dispatch.h"
+
+#include <algorithm>
+#include <array>
+#include <concepts>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "wire/codec.h"
+#include "worker/device/driver_check.h"
+
+namespace openmps::worker {
+namespace {
+
+using S = SessionParts;
+using wire::Effect;
+using wire::Object;
+constexpr std::tuple kParts{
+    &S::memory,    &S::physical,  &S::greens,  &S::streams, &S::giving_up,     &S::events,
+    &S::functions, &S::sharing,   &S::modules, &S::prints,  &S::links,         &S::fences,
+    &S::arrays,    &S::submitter, &S::graphs,  &S::limits,  &S::device_queries};
+
+// Where the objects of a kind are. A context is what streams say of it.
+template <Object object>
+const auto& table(const S& session) {
+  if constexpr (object == Object::kStream) return session.streams.streams();
+  if constexpr (object == Object::kEvent) return session.events.events();
+  if constexpr (object == Object::kBlob) return session.modules.blobs();
+  if constexpr (object == Object::kModule) return session.modules.modules();
+  if constexpr (object == Object::kFunction) return session.modules.functions();
+  if constexpr (object == Object::kLink) return session.links.links();
+  if constexpr (object == Object::kPhysical) return session.physical.objects();
+  if constexpr (object == Object::kExec) return session.graphs.execs();
+  if constexpr (object == Object::kGraph) return session.graphs.kept();
+  if constexpr (object == Object::kGreen) return session.greens.greens();
+  if constexpr (object == Object::kDescriptor) return session.greens.descriptors();
+  if constexpr (object == Object::kArray) return session.arrays.arrays();
+  if constexpr (object == Object::kMipmapped) return session.arrays.mipmapped();
+  if constexpr (object == Object::kImage) return session.arrays.images();
+}
+
+// What a command names is as its description says. Violations.
+template <typename Name, typename C>
+Status check_name(const S& session, const C& command, Name) {
+  const wire::Id id = command.*Name::kField;
+  if constexpr (Name::kObject == Object::kDevice) {
+    return session.core.check_device(id);
+  } else if constexpr (Name::kObject != Object::kContext) {
+    const auto& objects = table<Name::kObject>(session);
+    if (Name::kOptional && id == 0) return Status();
+    if constexpr (Name::kEffect == Effect::kNew) return objects.check_free(id);
+    if (objects.find(id) != nullptr) return Status();
+    if constexpr (Name::kEffect == Effect::kMake) return objects.check_free(id);
+    return objects.check(id);
+  } else {
+    return Status();
+  }
+}
+template <typename C>
+Status check_names(const S& session, const C& command) {
+  Status status;
+  const auto look = [&](auto name) {
+    status = check_name(session, command, name);
+    return status.ok();
+  };
+  std::apply([&](auto... name) { static_cast<void>((look(name) && ...)); }, wire::kNames<C>);
+  return status;
+}
+
+// What a handler gets of a name: the object that it uses, as a pointer if there may be none.
+template <typename Name, typename C>
+auto named(const S& session, const C& command, Name) {
+  constexpr bool kHanded = Name::kEffect == Effect::kUse || Name::kEffect == Effect::kIn;
+  if constexpr (!kHanded || Name::kObject == Object::kDevice || Name::kObject == Object::kContext) {
+    return std::tuple<>();
+  } else {
+    auto* object = table<Name::kObject>(session).find(command.*Name::kField);
+    if constexpr (Name::kOptional) {
+      return std::tuple(object);
+    } else {
+      return std::tuple<decltype(*object)>(*object);
+    }
+  }
+}
+
+// What a handler gets: the struct, the objects, the tail if the command has one, the reply if it
+// has one.
+template <typename C>
+auto arguments(const S& session, const C& command, [[maybe_unused]] const wire::TailOf<C>& tail,
+               [[maybe_unused]] ReplyWriter& writer) {
+  const auto objects =
+      std::apply([&](auto... name) { return std::tuple_cat(named(session, command, name)...); },
+                 wire::kNames<C>);
+  const auto more = [&] {
+    if constexpr (wire::WithTail<C>) {
+      return std::tuple<const wire::TailOf<C>&>(tail);
+    } else {
+      return std::tuple<>();
+    }
+  }();
+  const auto reply = [&] {
+    if constexpr (wire::WithReply<C>) {
+      return std::tuple(ReplyTo<C>(writer));
+    } else {
+      return std::tuple<>();
+    }
+  }();
+  return std::tuple_cat(std::tuple<const C&>(command), objects, more, reply);
+}
+
+template <typename Part, typename Arguments>
+constexpr bool kTakes = false;
+template <typename Part, typename... A>
+constexpr bool kTakes<Part, std::tuple<A...>> = requires(Part& part, A... a) {
+  { part.handle(a...) } -> std::same_as<Status>;
+};
+
+// The part that handles C, by its place in kParts.
+template <typename C>
+constexpr size_t part_of() {
+  size_t found = 0;
+  size_t count = 0;
+  const auto look = [&]<size_t... i>(std::index_sequence<i...>) {
+    const auto one = [&]<typename Part>(size_t number, Part S::*) {
+      using Arguments =
+          decltype(arguments(std::declval<const S&>(), std::declval<const C&>(),
+                             std::declval<const wire::TailOf<C>&>(), std::declval<ReplyWriter&>()));
+      if constexpr (kTakes<Part, Arguments>) {
+        found = number;
+        ++count;
+      }
+    };
+    (one(i, std::get<i>(kParts)), ...);
+  };
+  look(std::make_index_sequence<std::tuple_size_v<decltype(kParts)>>());
+  return count == 1 ? found : ~size_t{0};
+}
+
+template <typename C>
+Status run(SessionParts& session, const wire::Record& record, ReplyWriter& writer) {
+  constexpr size_t kPart = part_of<C>();
+  constexpr bool kHasPart = kPart != ~size_t{0};
+  static_assert(kHasPart, "one part of the session has Status handle() for this command");
+  const C* command = nullptr;
+  wire::TailOf<C> tail;
+  OPENMPS_RETURN_IF_ERROR(wire::decode(record, &command, &tail));
+  OPENMPS_RETURN_IF_ERROR(check_names(session, *command));
+  if constexpr (wire::WithRanges<C>) {
+    OPENMPS_RETURN_IF_ERROR(session.memory.check_operands(*command));
+  }
+  if constexpr (kHasPart) {
+    auto& part = session.*std::get<kPart>(kParts);
+    return std::apply([&part](auto&&... a) { return part.handle(a...); },
+                      arguments(session, *command, tail, writer));
+  }
+}
+
+using Run = Status (*)(SessionParts&, const wire::Record&, ReplyWriter&);
+
+// By opcode; null: there is no such command.
+template <typename... Cs>
+constexpr auto make_table(wire::CommandList<Cs...>) {
+  std::array<Run, std::max({static_cast<size_t>(Cs::kOpcode)...}) + 1> table{};
+  ((table[static_cast<size_t>(Cs::kOpcode)] = run<Cs>), ...);
+  return table;
+}
+constexpr auto kTable = make_table(wire::Commands());
+
+}  // namespace
+
+Status dispatch(SessionParts& session, const wire::Record& record, ReplyWriter& reply) {
+  // Whatever the command submitted has been submitted when it returns.
+  const ContextGate::Leaving leaving(session.core.feeder);
+  const auto opcode = static_cast<size_t>(record.opcode);
+  if (opcode >= kTable.size() || kTable[opcode] == nullptr) {
+    return violation("there is no command " + std::to_string(opcode));
+  }
+  return kTable[opcode](session, record, reply);
+}
+
+}  // namespace openmps::worker

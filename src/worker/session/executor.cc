@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+// The executor of a session. See executor.h.
+#include "worker/session/executor.h"
+
+#include <string.h>
+
+#include <algorithm>
+#include <new>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "base/clock.h"
+#include "wire/command_info.h"
+#include "worker/device/driver_check.h"
+#include "worker/device/log.h"
+#include "worker/session/dispatch.h"
+
+namespace openmps::worker {
+namespace {
+
+// The word that a sleeping executor sleeps on belongs to the peer, too: whatever that does, the end
+// of the session is noticed within this time.
+constexpr uint64_t kLongestSleepNs = 1'000'000'000;
+// Below a futex wake and the switch to the thread (about 5 us together) spinning gains nothing.
+constexpr uint64_t kShortestSpinNs = 5'000;
+constexpr int kLooksPerClock = 32;
+// A client can fail as often as it likes, but not fill the disk.
+constexpr uint32_t kMostErrorsLogged = 16;
+
+// What programs ask to learn, not what went wrong.
+bool is_answer(CUresult result) {
+  return result == CUDA_ERROR_NOT_READY || result == CUDA_ERROR_NOT_FOUND;
+}
+
+std::span<const unsigned char> payload_of(const wire::Record& record) {
+  return {record.payload, record.payload_bytes};
+}
+
+}  // namespace
+
+Executor::Executor(SessionParts& session, wire::RingConsumer& ring, SpinBudget& spin,
+                   uint64_t spin_ns, FaultMonitor& monitor)
+    : session_(session),
+      ring_(ring),
+      spin_(spin),
+      longest_spin_ns_(spin_ns),
+      monitor_(monitor),
+      state_(session.core.view.executor()),
+      trace_(session.core.commons.trace.get()),
+      actor_{"session " + std::to_string(session.core.info.id),
+             "session " + std::to_string(session.core.info.id) + " "} {
+  session_.core.feeder.shown = session_.core.cold_feeder.shown = &state_;
+}
+
+Executor::~Executor() { session_.core.feeder.shown = session_.core.cold_feeder.shown = nullptr; }
+
+Status Executor::run() {
+  spin_ns_ = longest_spin_ns_;
+  while (!session_.stop.load(std::memory_order_acquire)) {
+    if (session_.core.bell->rung().load(std::memory_order_relaxed)) {
+      OPENMPS_RETURN_IF_ERROR(finish_late());
+    }
+    wire::Record record;
+    const Result<bool> taken = ring_.take(&record);
+    if (!taken.ok()) return taken.status();
+    if (!taken.value()) {
+      idle();
+      continue;
+    }
+    OPENMPS_RETURN_IF_ERROR(execute(record));
+  }
+  return Status();
+}
+
+Status Executor::execute(const wire::Record& record) {
+  if (record.reply_slot != wire::kNoReply && record.reply_slot >= wire::kReplySlots) {
+    return violation("there is no reply slot " + std::to_string(record.reply_slot));
+  }
+  reply_.clear();
+  state_.opcode.store(static_cast<uint32_t>(record.opcode), std::memory_order_relaxed);
+  const uint64_t begin_ns = trace_ == nullptr ? 0 : now_ns();
+  Status status;
+  try {
+    status = dispatch(session_, record, reply_);
+  } catch (const std::bad_alloc&) {
+    status = Status(CUDA_ERROR_OUT_OF_MEMORY, "the worker is out of memory");
+  }
+  state_.opcode.store(0, std::memory_order_relaxed);
+  state_.executed.store(++executed_, std::memory_order_relaxed);
+  if (std::unique_ptr<Pending> pending = reply_.take_pending(); pending != nullptr) {
+    const std::span payload = payload_of(record);
+    late_.push_back({record, std::move(pending), {payload.begin(), payload.end()}, begin_ns});
+    late_.back().record.payload = late_.back().payload.data();
+    state_.later.store(static_cast<uint32_t>(late_.size()), std::memory_order_relaxed);
+    return Status();
+  }
+  return conclude(record, status, begin_ns);
+}
+
+// In any order: each has a thread of the client that waits for it.
+Status Executor::finish_late() {
+  session_.core.bell->answer();
+  for (size_t i = 0; i < late_.size();) {
+    if (!late_[i].pending->ready()) {
+      ++i;
+      continue;
+    }
+    const Late done = std::move(late_[i]);
+    late_.erase(late_.begin() + static_cast<std::ptrdiff_t>(i));
+    state_.later.store(static_cast<uint32_t>(late_.size()), std::memory_order_relaxed);
+    reply_.clear();
+    OPENMPS_RETURN_IF_ERROR(conclude(done.record, done.pending->finish(reply_), done.begin_ns));
+  }
+  return Status();
+}
+
+Status Executor::conclude(const wire::Record& record, const Status& status, uint64_t begin_ns) {
+  if (trace_ != nullptr) {
+    trace_->command(actor_, record.opcode, payload_of(record), status.code(), begin_ns);
+  }
+  if (is_violation(status)) {
+    return violation(std::string(wire::name_of(record.opcode)) + ": " + status.message());
+  }
+  if (!status.ok()) log_error(record, status);
+  if (is_sticky(status.code())) monitor_.context_lost(status.code(), status.message());
+  if (record.opcode == wire::Opcode::kFence || record.opcode == wire::Opcode::kEventRecord) {
+    monitor_.notice_work();
+  }
+  answer(record, status);
+  return Status();
+}
+
+void Executor::answer(const wire::Record& record, const Status& status) {
+  const wire::ChannelView& view = session_.core.view;
+  if (record.reply_slot == wire::kNoReply) {
+    if (status.ok()) return;
+    wire::ChannelHeader& header = view.header();
+    if (header.async_error.load(std::memory_order_acquire) != 0) return;
+    header.async_error_opcode.store(static_cast<uint32_t>(record.opcode),
+                                    std::memory_order_relaxed);
+    header.async_error.store(status.code(), std::memory_order_release);
+    return;
+  }
+  wire::ReplySlot& slot = view.reply(record.reply_slot);
+  slot.result = status.code();
+  slot.bytes = static_cast<uint32_t>(reply_.size());
+  memcpy(slot.payload, reply_.data(), reply_.size());
+  // Pairs with the client's acquire load: the payload comes first.
+  slot.state.store(wire::ReplySlot::kDone, std::memory_order_release);
+  wake_client(view.header());
+}
+
+void Executor::log_error(const wire::Record& record, const Status& status) {
+  if (is_answer(status.code()) || errors_logged_ == kMostErrorsLogged) return;
+  ++errors_logged_;
+  log("Session " + std::to_string(session_.core.info.id) + " (client " +
+      std::to_string(session_.core.info.client_pid) +
+      "): " + wire::describe(record.opcode, payload_of(record)) + " failed with CUDA error " +
+      std::to_string(status.code()) + ": " + status.message() +
+      (errors_logged_ == kMostErrorsLogged ? " (further errors are not logged)" : ""));
+}
+
+void Executor::idle() {
+  const uint64_t start = now_ns();
+  const bool found = spin_ns_ != 0 && spin(start + spin_ns_);
+  if (!found) {
+    const uint64_t longest = std::min(kLongestSleepNs, session_.tend());
+    ring_.sleep(longest, session_.stop, &session_.core.bell->rung());
+  }
+  // Spinning pays if the next command comes within the longest spin, found spinning or not.
+  const bool soon = found || now_ns() - start < longest_spin_ns_;
+  spin_ns_ =
+      soon ? longest_spin_ns_ : std::max(spin_ns_ / 2, std::min(kShortestSpinNs, longest_spin_ns_));
+}
+
+// Look for a command until `end`, if the worker's budget allows it.
+bool Executor::spin(uint64_t end) {
+  if (!spin_.enter()) return false;
+  bool found = false;
+  do {
+    for (int i = 0; i < kLooksPerClock && !found; ++i) {
+      found = !ring_.empty() || session_.stop.load(std::memory_order_relaxed) ||
+              session_.core.bell->rung().load(std::memory_order_relaxed);
+      cpu_relax();
+    }
+  } while (!found && now_ns() < end);
+  spin_.leave();
+  return found;
+}
+
+}  // namespace openmps::worker

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// The executor of a session: takes records from its ring and executes them, in order, on the
+// session's own thread. It makes no driver call that waits for another session's work, except
+// through ContextGate.
+//
+// A scheduling policy has its place between take() and dispatch() in run(): it would see every
+// submission with its stream before the driver does, and hold it back (in-flight window,
+// priorities) or gather it (batches as graphs). The journal of live objects would be written behind
+// dispatch(), from commands that succeeded.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cuda/status.h"
+#include "wire/ring.h"
+#include "wire/trace.h"
+#include "worker/core/reply_writer.h"
+#include "worker/session/fault_monitor.h"
+#include "worker/session/session_parts.h"
+
+namespace openmps::worker {
+
+// How many executors may spin at once, so that idle sessions leave the cores to those who work.
+// Shared by all sessions; thread-safe.
+class SpinBudget {
+ public:
+  explicit SpinBudget(uint32_t limit) : limit_(limit) {}
+  bool enter() {
+    if (spinning_.fetch_add(1, std::memory_order_relaxed) < limit_) return true;
+    leave();
+    return false;
+  }
+  void leave() { spinning_.fetch_sub(1, std::memory_order_relaxed); }
+
+ private:
+  const uint32_t limit_;
+  std::atomic<uint32_t> spinning_{0};
+};
+
+class Executor {
+ public:
+  Executor(SessionParts& session, wire::RingConsumer& ring, SpinBudget& spin, uint64_t spin_ns,
+           FaultMonitor& monitor);
+  ~Executor();
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+
+  // Until session.stop is set: success. A violation of the protocol: the reason.
+  Status run();
+
+ private:
+  // A command that is answered later.
+  struct Late {
+    wire::Record record;
+    std::unique_ptr<Pending> pending;
+    std::vector<unsigned char> payload;  // the record's
+    uint64_t begin_ns;
+  };
+
+  Status execute(const wire::Record& record);
+  // What has begun at `begin_ns`, if it is traced.
+  Status conclude(const wire::Record& record, const Status& status, uint64_t begin_ns);
+  Status finish_late();
+  void answer(const wire::Record& record, const Status& status);
+  void log_error(const wire::Record& record, const Status& status);
+  void idle();
+  bool spin(uint64_t end);
+
+  SessionParts& session_;
+  wire::RingConsumer& ring_;
+  SpinBudget& spin_;
+  const uint64_t longest_spin_ns_;
+  uint64_t spin_ns_ = 0;  // the longest while spinning pays, less and less while it does not
+  FaultMonitor& monitor_;
+  wire::ExecutorState& state_;
+  uint64_t executed_ = 0;
+  wire::Trace* const trace_;  // null: nobody asks
+  const wire::Trace::Actor actor_;
+  ReplyWriter reply_;
+  std::vector<Late> late_;
+  uint32_t errors_logged_ = 0;
+};
+
+}  // namespace openmps::worker

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// The watchdog over the shared contexts. See fault_monitor.h.
+#include "worker/session/fault_monitor.h"
+
+#include <limits.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/futex.h"
+#include "worker/device/driver_check.h"
+#include "worker/device/log.h"
+
+namespace openmps::worker {
+namespace {
+
+// How long a fault may go unnoticed by us. The driver takes 145-250 ms to notice one (measured on
+// an H200), so looking more often gains nothing.
+constexpr std::chrono::milliseconds kPeriod{20};
+
+}  // namespace
+
+FaultMonitor::FaultMonitor(const DriverTable& driver, const Devices& devices, Report report)
+    : driver_(driver),
+      devices_(devices),
+      report_(std::move(report)),
+      probes_(devices.count(), nullptr),
+      thread_([this] { run(); }) {}
+
+FaultMonitor::~FaultMonitor() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  wake_.notify_all();
+  thread_.join();
+}
+
+void FaultMonitor::add(const Watched& session) {
+  const std::lock_guard lock(mutex_);
+  sessions_.push_back(session);
+  // The contexts may have been lost while this session opened.
+  if (lost() != CUDA_SUCCESS) end(session.view, lost());
+}
+
+void FaultMonitor::remove(const FenceLedger* fences) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(sessions_, [fences](const Watched& session) { return session.fences == fences; });
+}
+
+void FaultMonitor::wake_up() {
+  {
+    const std::lock_guard lock(mutex_);
+    active_.store(true, std::memory_order_seq_cst);
+  }
+  wake_.notify_all();
+}
+
+// Go to sleep unless a fence is unreached. mutex_ is held.
+bool FaultMonitor::rest() {
+  active_.store(false, std::memory_order_seq_cst);
+  const bool pending = std::any_of(sessions_.begin(), sessions_.end(), [](const Watched& session) {
+    return session.fences->pending(session.view);
+  });
+  // After a fault no fence is ever reached, and there is nothing left to notice.
+  if (pending && lost() == CUDA_SUCCESS) active_.store(true, std::memory_order_seq_cst);
+  return !active_.load(std::memory_order_seq_cst);
+}
+
+void FaultMonitor::run() {
+  std::unique_lock lock(mutex_);
+  while (!stop_) {
+    if (!active_.load(std::memory_order_seq_cst)) {
+      wake_.wait(lock, [this] { return stop_ || active_.load(std::memory_order_seq_cst); });
+      continue;
+    }
+    if (wake_.wait_for(lock, kPeriod, [this] { return stop_; })) break;
+    lock.unlock();
+    look();
+    lock.lock();
+    rest();
+  }
+  lock.unlock();
+  for (uint32_t i = 0; i < devices_.count(); ++i) {
+    if (probes_[i] == nullptr) continue;
+    driver_.cuCtxSetCurrent(devices_.at(i).context);
+    driver_.cuStreamDestroy_v2(probes_[i]);
+  }
+}
+
+// Any call tells of a lost context; asking an empty stream waits for nothing.
+void FaultMonitor::look() {
+  for (uint32_t i = 0; i < devices_.count(); ++i) {
+    CUresult result = driver_.cuCtxSetCurrent(devices_.at(i).context);
+    if (result == CUDA_SUCCESS && probes_[i] == nullptr) {
+      result = driver_.cuStreamCreateWithPriority(&probes_[i], CU_STREAM_NON_BLOCKING, 0);
+    }
+    if (result == CUDA_SUCCESS) result = driver_.cuStreamQuery(probes_[i]);
+    if (is_sticky(result)) {
+      context_lost(result, "device " + std::to_string(i) + " has lost its context");
+    }
+  }
+}
+
+void FaultMonitor::end(const wire::ChannelView& view, CUresult result) {
+  wire::ChannelHeader& header = view.header();
+  uint32_t none = CUDA_SUCCESS;
+  header.status.compare_exchange_strong(none, result);
+  header.wake_epoch.fetch_add(1);
+  futex_wake(&header.wake_epoch, INT_MAX);
+}
+
+void FaultMonitor::context_lost(CUresult result, const std::string& reason) {
+  CUresult none = CUDA_SUCCESS;
+  if (!lost_.compare_exchange_strong(none, result)) return;
+  log("The shared context is lost with CUDA error " + std::to_string(result) + ": " + reason);
+  if (last_words_) last_words_(result);
+  {
+    const std::lock_guard lock(mutex_);
+    for (const Watched& session : sessions_) end(session.view, result);
+  }
+  report_(result, reason);
+}
+
+}  // namespace openmps::worker

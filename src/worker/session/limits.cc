@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// The limits of the shared contexts. See limits.h.
+#include "worker/session/limits.h"
+
+#include <algorithm>
+#include <mutex>
+#include <string>
+
+#include "worker/device/driver_check.h"
+
+namespace openmps::worker {
+namespace {
+
+int attribute_of(const SessionCore& core, uint32_t device, CUdevice_attribute attribute) {
+  int value = 0;
+  core.driver.cuDeviceGetAttribute(&value, attribute, core.devices.at(device).handle);
+  return value;
+}
+
+}  // namespace
+
+Status Limits::read(uint32_t device, CUlimit limit, uint64_t* value) {
+  OPENMPS_RETURN_IF_ERROR(core_.use(device));
+  size_t now = 0;
+  OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuCtxGetLimit(&now, limit), "cuCtxGetLimit"));
+  // Text comes to the client through its channel.
+  if (limit == CU_LIMIT_PRINTF_FIFO_SIZE) now = std::min<size_t>(now, wire::kOutputTextBytes);
+  *value = now;
+  return Status();
+}
+
+Status Limits::handle(const wire::LimitGet& command, ReplyTo<wire::LimitGet> reply) {
+  uint64_t value = 0;
+  OPENMPS_RETURN_IF_ERROR(read(command.device, static_cast<CUlimit>(command.limit), &value));
+  reply.put({value});
+  return Status();
+}
+
+Status Limits::handle(const wire::LimitRaise& command) {
+  const auto limit = static_cast<CUlimit>(command.limit);
+  uint64_t now = 0;
+  OPENMPS_RETURN_IF_ERROR(read(command.device, limit, &now));
+  switch (limit) {
+    // Hints, which CUDA documents as such: who wants to know what is there asks.
+    case CU_LIMIT_MAX_L2_FETCH_GRANULARITY:
+    case CU_LIMIT_PERSISTING_L2_CACHE_SIZE: return Status();
+    case CU_LIMIT_STACK_SIZE:
+      return command.value <= now ? Status() : raise_stack(command.device, command.value, now);
+    case CU_LIMIT_PRINTF_FIFO_SIZE:
+      if (command.value > wire::kOutputTextBytes) {
+        return Status(CUDA_ERROR_INVALID_VALUE, "a printf buffer of " +
+                                                    std::to_string(command.value) +
+                                                    " bytes: a channel has room for " +
+                                                    std::to_string(wire::kOutputTextBytes));
+      }
+      [[fallthrough]];
+    case CU_LIMIT_MALLOC_HEAP_SIZE:
+      return command.value <= now ? Status()
+                                  : raise_memory(command.device, limit, command.value, now);
+    case CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT:
+      if (command.value <= now) return Status();
+      [[fallthrough]];
+    default: return Status(CUDA_ERROR_NOT_PERMITTED, "a limit that is not a client's to change");
+  }
+}
+
+// Local memory for every thread that can be resident. The driver waits for the whole context, so
+// this is done when nothing runs there or not at all.
+Status Limits::raise_stack(uint32_t device, uint64_t value, uint64_t now) {
+  const auto threads = static_cast<uint64_t>(
+      attribute_of(core_, device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT) *
+      attribute_of(core_, device, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR));
+  if (value > core_.devices.at(device).total_memory / std::max<uint64_t>(threads, 1)) {
+    return Status(CUDA_ERROR_INVALID_VALUE,
+                  "a stack of " + std::to_string(value) + " bytes for each thread");
+  }
+  const uint64_t bytes = (value - now) * threads;
+  OPENMPS_RETURN_IF_ERROR(memory_.charge(device, bytes));
+  const CUresult result = core_.gate.run_if_quiet(
+      GatedCall::kStackLimit, device, CUDA_ERROR_NOT_PERMITTED, [&]() -> CUresult {
+        const std::lock_guard lock(core_.commons.limits);
+        size_t there = 0;  // somebody else may have raised it meanwhile
+        const CUresult read = core_.driver.cuCtxGetLimit(&there, CU_LIMIT_STACK_SIZE);
+        if (read != CUDA_SUCCESS || there >= value) return read;
+        const CUresult set = core_.driver.cuCtxSetLimit(CU_LIMIT_STACK_SIZE, value);
+        if (set != CUDA_SUCCESS || core_.commons.cold == nullptr) return set;
+        return core_.commons.cold->set_stack(device, value);
+      });
+  if (result == CUDA_SUCCESS) {
+    charged_[device] += bytes;
+    core_.wear();  // a later client finds less memory
+    return Status();
+  }
+  memory_.refund(device, bytes);
+  if (result == CUDA_ERROR_NOT_PERMITTED) {
+    return Status(result, "the stack can't grow while other clients' work goes on");
+  }
+  return check(result, "cuCtxSetLimit of the stack");
+}
+
+// Memory that the driver takes when it is needed; it does not wait (measured on an H200).
+Status Limits::raise_memory(uint32_t device, CUlimit limit, uint64_t value, uint64_t now) {
+  const uint64_t bytes = value - now;
+  OPENMPS_RETURN_IF_ERROR(memory_.charge(device, bytes));
+  Status status;
+  {
+    const std::lock_guard lock(core_.commons.limits);
+    uint64_t there = 0;
+    status = read(device, limit, &there);
+    if (status.ok() && there < value) {
+      status = check(core_.driver.cuCtxSetLimit(limit, value), "cuCtxSetLimit");
+      // The driver clamps what is more than it can do.
+      if (status.ok()) status = read(device, limit, &there);
+      if (status.ok() && there < value) {
+        status = Status(CUDA_ERROR_INVALID_VALUE, "the driver grants " + std::to_string(there) +
+                                                      " of " + std::to_string(value) + " bytes");
+      }
+    }
+  }
+  if (!status.ok()) {
+    memory_.refund(device, bytes);
+    return status;
+  }
+  charged_[device] += bytes;
+  core_.wear();  // a later client finds less memory
+  return Status();
+}
+
+// The limits stay as they are: the next worker begins anew.
+void Limits::release_all() {
+  for (uint32_t device = 0; device < core_.devices.count(); ++device) {
+    memory_.refund(device, charged_[device]);
+    charged_[device] = 0;
+  }
+}
+
+}  // namespace openmps::worker

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuCtxSetLimit and cuCtxGetLimit of a session. The limits are the shared context's, so they are
+// one for all clients: a client learns what they are and may raise those that kernels need (stack,
+// heap of malloc, printf), never lower them. What can't be had says no (docs/decisions/0012).
+// Session's thread only.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "cuda/status.h"
+#include "wire/commands.h"
+#include "worker/core/reply_writer.h"
+#include "worker/core/session_core.h"
+#include "worker/memory/memory.h"
+
+namespace openmps::worker {
+
+class Limits {
+ public:
+  Limits(SessionCore& core, SessionMemory& memory) : core_(core), memory_(memory) {}
+
+  Status handle(const wire::LimitGet& command, ReplyTo<wire::LimitGet> reply);
+  // CUDA_ERROR_INVALID_VALUE: more than there can be, or a heap that kernels use already.
+  // CUDA_ERROR_OUT_OF_MEMORY: more than the client's memory limit leaves. CUDA_ERROR_NOT_PERMITTED:
+  // other clients' work does not end, or it is not a client's to change.
+  Status handle(const wire::LimitRaise& command);
+
+  void release_all();
+
+ private:
+  Status read(uint32_t device, CUlimit limit, uint64_t* value);
+  Status raise_stack(uint32_t device, uint64_t value, uint64_t now);
+  Status raise_memory(uint32_t device, CUlimit limit, uint64_t value, uint64_t now);
+
+  SessionCore& core_;
+  SessionMemory& memory_;
+  std::array<uint64_t, wire::kMaxDevices> charged_{};
+};
+
+}  // namespace openmps::worker

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// Waiting for a session's work, and giving back what it holds. See session_parts.h.
+#include "worker/session/session_parts.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <string>
+
+#include "base/clock.h"
+#include "worker/device/log.h"
+
+namespace openmps::worker {
+namespace {
+
+// Pauses between two looks: from about the length of a small kernel to a tick that costs nothing.
+constexpr uint64_t kShortestPauseNs = 20'000;
+constexpr uint64_t kLongestPauseNs = 2'000'000;
+// How late what has been given up may go. While something waits to, a look costs one event query.
+constexpr uint64_t kRetirementLookNs = 1'000'000;
+// How soon code that runs in the cold lane is to move if nothing happens.
+constexpr uint64_t kMoveLookNs = 100'000'000;
+// When a session that drains gets a line in the log.
+constexpr uint64_t kSlowDrainNs = 10'000'000'000;
+
+void pause(uint64_t* ns) {
+  const timespec time{0, static_cast<long>(*ns)};
+  nanosleep(&time, nullptr);
+  *ns = std::min(2 * *ns, kLongestPauseNs);
+}
+
+}  // namespace
+
+uint64_t SessionParts::tend() {
+  streams.sweep_retired();
+  retirement.sweep();
+  core.returns.sweep();
+  const uint64_t next = memory.give_back_old();
+  uint64_t longest = retirement.empty() ? ~0ull : kRetirementLookNs;
+  core.gate.tend();
+  if (core.commons.cold != nullptr) core.commons.cold->gate.tend();
+  if (modules.has_cold_code() && core.gate.has_later()) longest = std::min(longest, kMoveLookNs);
+  if (next != 0) {
+    const uint64_t now = now_ns();
+    longest = std::min(longest, next > now ? next - now : 1);
+  }
+  return longest;
+}
+
+void SessionParts::drain() {
+  const uint64_t start = now_ns();
+  bool told = false;
+  uint64_t ns = kShortestPauseNs;
+  while (!streams.idle()) {
+    if (fences.pass_all_waits()) ns = kShortestPauseNs;
+    if (!told && now_ns() - start > kSlowDrainNs) {
+      told = true;
+      log("Session " + std::to_string(core.info.id) + " (client " +
+          std::to_string(core.info.client_pid) + ") still waits for its last work to end");
+    }
+    pause(&ns);
+  }
+  ns = kShortestPauseNs;
+  while (!fences.passed()) pause(&ns);
+}
+
+// Users before what they use: executable graphs hold functions, streams hold everything.
+void SessionParts::release() {
+  ContextGate::leave(core.feeder);
+  sharing.release_all();
+  limits.release_all();
+  graphs.release_all();
+  events.release_all();
+  fences.release_all();
+  streams.release_all();
+  retirement.release_all();
+  greens.release_all();
+  prints.release_all();
+  links.release_all();
+  modules.release_all();
+  arrays.release_all();
+  physical.release_all();
+  memory.release_all();
+  core.returns.finish();
+}
+
+}  // namespace openmps::worker

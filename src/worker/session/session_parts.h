@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// Everything that one session owns, built in the order in which the parts use each other. The
+// executor's handlers work on it; session's thread only.
+#pragma once
+
+#include <atomic>
+#include <utility>
+
+#include "worker/code/function.h"
+#include "worker/code/linker.h"
+#include "worker/code/module.h"
+#include "worker/code/prints.h"
+#include "worker/core/session_core.h"
+#include "worker/graphs/graph.h"
+#include "worker/memory/memory.h"
+#include "worker/memory/physical.h"
+#include "worker/session/device_queries.h"
+#include "worker/session/giving_up.h"
+#include "worker/session/limits.h"
+#include "worker/session/sharing.h"
+#include "worker/streams/array.h"
+#include "worker/streams/event.h"
+#include "worker/streams/fence.h"
+#include "worker/streams/green.h"
+#include "worker/streams/open_waits.h"
+#include "worker/streams/retirement.h"
+#include "worker/streams/stream.h"
+#include "worker/work/submitter.h"
+#include "worker/work/work_maker.h"
+
+namespace openmps::worker {
+
+struct SessionParts {
+  SessionParts(const DriverTable& driver, const Devices& devices, ContextGate& gate,
+               Commons& commons, SessionInfo info)
+      : core(driver, devices, gate, commons, std::move(info)) {
+    core.feeder.stop = &stop;
+    core.cold_feeder.stop = &stop;
+  }
+
+  // The client has gone: let its streams pass whatever they wait for, and wait for them. Returns
+  // at once after a fault. A kernel that does not end keeps the session, as with MPS.
+  void drain();
+  // The executor has no command: give back what can go by now. How long it may sleep until it has
+  // to look again, if no command comes.
+  uint64_t tend();
+  // Give everything back that the driver holds for the session; it has drained. To be called again
+  // if it finds no memory.
+  void release();
+
+  SessionCore core;
+  SessionMemory memory{core};
+  PhysicalObjects physical{core, memory};
+  GreenContexts greens{core, memory};
+  Streams streams{core};
+  Retirement retirement{core, streams};
+  GivingUp giving_up{core, memory, physical, greens, streams, retirement};
+  Events events{core};
+  Sharing sharing{core, memory, events};
+  Modules modules{core, memory, retirement};
+  Functions functions{core, modules};
+  Prints prints{core, modules, stop};
+  Links links{core, modules};
+  OpenWaits waits{core, memory};
+  Fences fences{core, waits};
+  Arrays arrays{core, memory, retirement};
+  WorkMaker work_maker{core, memory, modules, events, arrays};
+  Submitter submitter{core, streams, memory, prints, fences, waits, work_maker};
+  GraphBuilder graph_builder{core, memory, modules, events, fences, work_maker};
+  Graphs graphs{core, memory, modules, graph_builder, submitter};
+  Limits limits{core, memory};
+  DeviceQueries device_queries{core};
+
+  // Set when the session is to end: a handler that waits gives up.
+  std::atomic<bool> stop{false};
+};
+
+}  // namespace openmps::worker

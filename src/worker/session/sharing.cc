@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// See sharing.h.
+#include "worker/session/sharing.h"
+
+#include "worker/device/driver_check.h"
+
+namespace openmps::worker {
+namespace {
+
+Status no_keys() {
+  return Status(CUDA_ERROR_OUT_OF_MEMORY, "the session shares as much as it may");
+}
+
+}  // namespace
+
+Status Sharing::handle(const wire::MemoryPublish& command, ReplyTo<wire::MemoryPublish> reply) {
+  const std::shared_ptr<Holding> holding = memory_.mapped_at(command.address);
+  if (holding == nullptr || holding->physical->bytes != command.bytes) {
+    return violation("what is to be published is no whole mapping");
+  }
+  wire::ShareKey key;
+  if (!core_.commons.exchange.publish(core_.info.id, holding->physical, &key)) return no_keys();
+  reply.put({key});
+  return Status();
+}
+
+Status Sharing::handle(const wire::MemoryWithdraw& command) {
+  if (core_.commons.exchange.withdraw(core_.info.id, command.key)) return Status();
+  return violation("a command that the session did not publish");
+}
+
+Status Sharing::handle(const wire::MemoryOpen& command, ReplyTo<wire::MemoryOpen> reply) {
+  std::shared_ptr<Physical> physical = core_.commons.exchange.memory(command.key);
+  if (physical == nullptr || physical->bytes != command.bytes) {
+    return Status(CUDA_ERROR_INVALID_HANDLE, "the handle names no shared memory");
+  }
+  const uint32_t device = physical->device;
+  std::shared_ptr<Holding> holding;
+  OPENMPS_RETURN_IF_ERROR(memory_.hold(std::move(physical), &holding));
+  OPENMPS_RETURN_IF_ERROR(memory_.map_held(std::move(holding), command.address, command.bytes, 0));
+  Status status =
+      memory_.handle(wire::MemoryAccess{command.address, command.bytes, device,
+                                        static_cast<uint32_t>(CU_MEM_ACCESS_FLAGS_PROT_READWRITE)});
+  if (!status.ok()) {
+    static_cast<void>(memory_.unmap(command.address, command.bytes).ok());
+    return status;
+  }
+  reply.put({device});
+  return Status();
+}
+
+Status Sharing::handle(const wire::EventPublish&, Event& event, ReplyTo<wire::EventPublish> reply) {
+  std::shared_ptr<DriverEvent> shared;
+  OPENMPS_RETURN_IF_ERROR(events_.share(event, &shared));
+  wire::ShareKey key;
+  if (!core_.commons.exchange.publish(core_.info.id, std::move(shared), &key)) return no_keys();
+  reply.put({key});
+  return Status();
+}
+
+Status Sharing::handle(const wire::EventOpen& command) {
+  std::shared_ptr<DriverEvent> event = core_.commons.exchange.event(command.key);
+  if (event == nullptr) {
+    return Status(CUDA_ERROR_INVALID_HANDLE, "the handle names no shared event");
+  }
+  return events_.adopt(command.event, command.flags, std::move(event));
+}
+
+}  // namespace openmps::worker

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// See address_book.h.
+#include "worker/shared/address_book.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace openmps::worker {
+
+AddressBook::AddressBook() {
+  if (wire::kAddressHole < wire::kAddressHoleEnd) {
+    taken_[wire::kAddressHole] = wire::kAddressHoleEnd;
+  }
+}
+
+bool AddressBook::claim(uint64_t begin, uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  const auto next = taken_.lower_bound(begin);
+  if (next != taken_.end() && next->first < begin + bytes) return false;
+  if (next != taken_.begin() && std::prev(next)->second > begin) return false;
+  taken_[begin] = begin + bytes;
+  return true;
+}
+
+std::optional<uint64_t> AddressBook::claim_highest(uint64_t bytes, uint64_t alignment,
+                                                   uint64_t below) {
+  const std::lock_guard lock(mutex_);
+  uint64_t end = std::min(below, wire::kAddressEnd);
+  auto next = taken_.lower_bound(end);
+  for (;;) {
+    // Between the end of what lies below and `end`.
+    const uint64_t begin = next == taken_.begin()
+                               ? wire::kFirstWindow
+                               : std::max(wire::kFirstWindow, std::prev(next)->second);
+    if (begin < end && bytes <= end - begin) {
+      const uint64_t address = (end - bytes) / alignment * alignment;
+      if (address >= begin) {
+        taken_[address] = address + bytes;
+        return address;
+      }
+    }
+    if (next == taken_.begin()) return std::nullopt;
+    --next;
+    end = std::min(end, next->first);
+  }
+}
+
+void AddressBook::release(uint64_t begin) {
+  const std::lock_guard lock(mutex_);
+  taken_.erase(begin);
+}
+
+}  // namespace openmps::worker

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// What sessions of this worker share with each other: physical memory and events, found by random
+// keys. Who was given a key by its owner may open what it names; what has been opened outlives the
+// session that made it. One per worker, any thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "api/driver_table.h"
+#include "wire/commands.h"
+#include "wire/trace.h"
+#include "worker/device/cold_lane.h"
+#include "worker/shared/address_book.h"
+#include "worker/shared/image_store.h"
+#include "worker/shared/kernel_output.h"
+#include "worker/shared/memory_cache.h"
+#include "worker/shared/resource_descriptors.h"
+
+namespace openmps::worker {
+
+// One physical object of the driver; it goes with its last holder.
+class Physical {
+ public:
+  // `bytes` 0: imported, the driver does not say how large it is.
+  Physical(const DriverTable& driver, CUmemGenericAllocationHandle handle, uint64_t bytes,
+           uint32_t device)
+      : bytes(bytes), device(device), handle(handle), driver_(driver) {}
+  ~Physical() { driver_.cuMemRelease(handle); }
+  Physical(const Physical&) = delete;
+  Physical& operator=(const Physical&) = delete;
+
+  const uint64_t bytes;
+  const uint32_t device;
+  const CUmemGenericAllocationHandle handle;
+
+ private:
+  const DriverTable& driver_;
+};
+
+// One event of the driver.
+class DriverEvent {
+ public:
+  DriverEvent(const DriverTable& driver, CUevent handle, uint32_t device)
+      : handle(handle), device(device), driver_(driver) {}
+  ~DriverEvent() { driver_.cuEventDestroy_v2(handle); }
+  DriverEvent(const DriverEvent&) = delete;
+  DriverEvent& operator=(const DriverEvent&) = delete;
+
+  const CUevent handle;
+  const uint32_t device;
+
+ private:
+  const DriverTable& driver_;
+};
+
+// Of one session at a time: bounds what a client can make the worker hold.
+inline constexpr uint32_t kMaxOffers = 1u << 16;
+
+class Exchange {
+ public:
+  // Publish under a fresh key. False: kMaxOffers, or the system gives no random numbers.
+  [[nodiscard]] bool publish(uint32_t session, std::shared_ptr<Physical> memory,
+                             wire::ShareKey* key);
+  [[nodiscard]] bool publish(uint32_t session, std::shared_ptr<DriverEvent> event,
+                             wire::ShareKey* key);
+  // What a key names; null if nothing (any more).
+  [[nodiscard]] std::shared_ptr<Physical> memory(const wire::ShareKey& key);
+  [[nodiscard]] std::shared_ptr<DriverEvent> event(const wire::ShareKey& key);
+  // Nobody can open it any more. Only the session that published it may say so: false otherwise.
+  bool withdraw(uint32_t session, const wire::ShareKey& key);
+  // The same for all that a session published; it ends.
+  void withdraw_all(uint32_t session);
+
+ private:
+  using Key = std::array<unsigned char, sizeof(wire::ShareKey)>;
+  struct Offer {
+    uint32_t session = 0;
+    std::shared_ptr<Physical> memory;
+    std::shared_ptr<DriverEvent> event;
+  };
+  bool add(Offer offer, wire::ShareKey* key);
+
+  std::mutex mutex_;
+  std::map<Key, Offer> offers_;
+  std::map<uint32_t, uint32_t> counts_;  // of offers, by session
+};
+
+// What all sessions of a worker have in common beside the driver.
+struct Commons {
+  AddressBook addresses;
+  Exchange exchange;
+  ImageStore images;
+  KernelOutput output;
+  ResourceDescriptors descriptors;
+  std::mutex limits;  // held by who raises a limit of a shared context, so that none is lowered
+  std::unique_ptr<ColdLanes> cold;  // null: loading code waits for what is under way
+  MemoryCache kept_memory;
+  std::unique_ptr<wire::Trace> trace;  // null: nobody asks
+};
+
+}  // namespace openmps::worker

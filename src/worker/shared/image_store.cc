@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// Images and libraries that are held once. See image_store.h.
+#include "worker/shared/image_store.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <string_view>
+#include <utility>
+
+namespace openmps::worker {
+namespace {
+
+bool wants_sharing() {
+  const char* wish = getenv("OPENMPS_SHARE_MODULES");
+  return wish == nullptr || strcmp(wish, "0") != 0;
+}
+
+uint64_t hash_of(const ImageBytes& image) {
+  const std::string_view text(reinterpret_cast<const char*>(image.data()), image.size());
+  return std::hash<std::string_view>()(text);
+}
+
+}  // namespace
+
+ImageStore::ImageStore() : shares_(wants_sharing()) {}
+
+ImageStore::Held* ImageStore::find_locked(const ImageBytes& image, uint64_t hash) {
+  const auto [begin, end] = held_.equal_range(hash);
+  for (auto it = begin; it != end; ++it) {
+    const std::shared_ptr<const ImageBytes> known = it->second.image.lock();
+    // The hash finds, the comparison decides.
+    if (known != nullptr && *known == image) return &it->second;
+  }
+  return nullptr;
+}
+
+void ImageStore::sweep_locked() {
+  std::erase_if(held_, [](const auto& entry) { return entry.second.image.expired(); });
+}
+
+std::shared_ptr<const ImageBytes> ImageStore::intern(ImageBytes image) {
+  if (!shares_) return std::make_shared<const ImageBytes>(std::move(image));
+  const uint64_t hash = hash_of(image);
+  const std::lock_guard lock(mutex_);
+  if (Held* held = find_locked(image, hash)) {
+    if (auto known = held->image.lock()) return known;
+  }
+  sweep_locked();
+  auto made = std::make_shared<const ImageBytes>(std::move(image));
+  Held held;
+  held.image = made;
+  held_.emplace(hash, std::move(held));
+  return made;
+}
+
+Status ImageStore::library(const std::shared_ptr<const ImageBytes>& image, const Load& load,
+                           std::shared_ptr<LoadedLibrary>* library) {
+  if (!shares_) return load(library);
+  std::shared_ptr<std::mutex> loading;
+  const uint64_t hash = hash_of(*image);
+  {
+    const std::lock_guard lock(mutex_);
+    Held* held = find_locked(*image, hash);
+    if (held == nullptr) return load(library);  // not from intern()
+    *library = held->library.lock();
+    if (*library != nullptr) return Status();
+    loading = held->loading;
+  }
+  // The load itself without the store's lock: it may wait for the whole context.
+  const std::lock_guard one_at_a_time(*loading);
+  {
+    const std::lock_guard lock(mutex_);
+    if (Held* held = find_locked(*image, hash)) *library = held->library.lock();
+    if (*library != nullptr) return Status();
+  }
+  OPENMPS_RETURN_IF_ERROR(load(library));
+  const std::lock_guard lock(mutex_);
+  if (Held* held = find_locked(*image, hash)) held->library = *library;
+  return Status();
+}
+
+}  // namespace openmps::worker

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// What clients load alike is held once: the bytes of images, and libraries without variables, whose
+// kernels nobody can tell apart. A client always sends the whole image and gets what is there only
+// if it is equal byte by byte, so nobody learns of or uses an image that he does not have. One per
+// worker; any thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "cuda/status.h"
+#include "worker/shared/loaded_library.h"
+
+namespace openmps::worker {
+
+using ImageBytes = std::vector<unsigned char>;
+
+class ImageStore {
+ public:
+  // The environment's OPENMPS_SHARE_MODULES=0 switches sharing off (docs/compatibility.md).
+  ImageStore();
+
+  // The same bytes, held once.
+  std::shared_ptr<const ImageBytes> intern(ImageBytes image);
+
+  // The library that was made of these bytes and still lives, or what `load` makes. Loads of one
+  // image by several sessions at once are one.
+  using Load = std::function<Status(std::shared_ptr<LoadedLibrary>*)>;
+  Status library(const std::shared_ptr<const ImageBytes>& image, const Load& load,
+                 std::shared_ptr<LoadedLibrary>* library);
+
+  [[nodiscard]] bool shares() const { return shares_; }
+
+ private:
+  struct Held {
+    std::weak_ptr<const ImageBytes> image;
+    std::shared_ptr<std::mutex> loading = std::make_shared<std::mutex>();
+    std::weak_ptr<LoadedLibrary> library;
+  };
+  Held* find_locked(const ImageBytes& image, uint64_t hash);
+  void sweep_locked();
+
+  const bool shares_;
+  std::mutex mutex_;
+  std::unordered_multimap<uint64_t, Held> held_;  // by hash of the bytes; guarded by mutex_
+};
+
+}  // namespace openmps::worker

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+// Turns and the attribution of text. See kernel_output.h.
+#include "worker/shared/kernel_output.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <string>
+
+#include "base/clock.h"
+#include "worker/device/driver_check.h"
+
+namespace openmps::worker {
+namespace {
+
+// A session keeps the turn for about this long while others wait, so that not every launch of two
+// busy sessions is a change: a change costs the wait for the kernels in flight.
+constexpr uint64_t kTurnNs = 2'000'000;
+// A session whose kernels have not ended loses the turn to one that has waited this long, if both
+// are known to print: some debugging sessions' kernels never end. Their text may get mixed up from
+// then on, so it is longer than most kernels take.
+constexpr uint64_t kLongestWaitNs = 1'000'000'000;
+// The same where one of the two has never printed: most kernels that could print never do (NCCL's
+// wait for kernels of other processes), so this must not hurt.
+constexpr uint64_t kSuspectWaitNs = 20'000'000;
+constexpr timespec kPause{0, 20'000};  // about a small kernel
+
+// What the driver says of a failed assert(): "FILE:LINE: FUNCTION: block: [...], thread: [...]
+// Assertion `...` failed."
+constexpr std::string_view kAssertion = "Assertion `";
+// Only what is near the end can be about the fault that is being looked at.
+constexpr size_t kMostFailures = 64u << 10;
+
+}  // namespace
+
+void KernelOutput::add(Client& client) {
+  const std::lock_guard lock(mutex_);
+  client.registered = true;
+  clients_.push_back(&client);
+}
+
+void KernelOutput::remove(Client& client) {
+  const std::lock_guard lock(mutex_);
+  if (!client.registered) return;
+  collect();
+  for (const Client::Mark& mark : client.marks) {
+    client.driver->cuCtxSetCurrent(client.devices->at(mark.device).context);
+    client.driver->cuEventDestroy_v2(mark.event);
+  }
+  client.marks.clear();
+  std::erase(clients_, &client);
+  client.registered = false;
+  if (!clients_.empty()) return;
+  for (uint32_t i = 0; i < drains_.size(); ++i) {
+    if (drains_[i] == nullptr) continue;
+    client.driver->cuCtxSetCurrent(client.devices->at(i).context);
+    client.driver->cuEventDestroy_v2(drains_[i]);
+    drains_[i] = nullptr;
+  }
+}
+
+// ---- Whose text ---------------------------------------------------------------------------------
+
+// Find out which kernels have finished, have the driver print what was written, and give it to
+// whose it is. Whose kernels have all finished gives the turn back. mutex_ is held.
+void KernelOutput::collect() {
+  for (Client* client : clients_) {
+    client->running = client->launching;
+    client->finished = client->finished_quiet = false;
+    for (Client::Mark& mark : client->marks) {
+      if (!mark.open) continue;
+      if (client->driver->cuEventQuery(mark.event) == CUDA_ERROR_NOT_READY) {
+        client->running = true;
+        continue;
+      }
+      client->driver->cuEventSynchronize(mark.event);
+      mark.open = false;
+      (mark.quiet ? client->finished_quiet : client->finished) = true;
+    }
+  }
+  const ProcessOutput::Text text = process_.take();
+  failures_ += text.error;
+  if (failures_.size() > kMostFailures) failures_.erase(0, failures_.size() - kMostFailures);
+  if (!text.output.empty()) distribute(text.output);
+  for (Client* client : clients_) {
+    const bool waits = std::any_of(
+        client->marks.begin(), client->marks.end(),
+        [](const Client::Mark& mark) { return mark.open && !mark.late && !mark.quiet; });
+    client->holds = client->holds && (waits || (client->launching && !client->launches_quiet));
+  }
+}
+
+// mutex_ is held. The first kind of session that there is; several only where turns were lost, or
+// kernels run beside others that had long been silent.
+void KernelOutput::distribute(const std::string& text) {
+  using Is = bool (*)(const Client&);
+  constexpr Is kKinds[] = {
+      [](const Client& c) { return c.finished; },
+      [](const Client& c) { return c.holds; },
+      [](const Client& c) {
+        return (c.running || c.finished_quiet) && c.texts.load(std::memory_order_relaxed) != 0;
+      },
+      [](const Client& c) { return c.finished_quiet; },
+      [](const Client& c) { return c.running; },
+  };
+  for (const Is is : kKinds) {
+    bool any = false;
+    for (Client* client : clients_) {
+      if (!is(*client)) continue;
+      any = true;
+      client->ring.put(wire::OutputKind::kOutput, text);
+      client->texts.fetch_add(1, std::memory_order_relaxed);
+    }
+    if (any) return;
+  }
+}
+
+// Have the driver print what the client's kernels have written so far, running or not.
+void KernelOutput::drain(const Client& client) {
+  for (const Client::Mark& mark : client.marks) {
+    const CUevent event = drains_[mark.device];
+    if (mark.open && client.driver->cuEventQuery(event) == CUDA_SUCCESS) {
+      client.driver->cuEventSynchronize(event);
+    }
+  }
+}
+
+// ---- Turns --------------------------------------------------------------------------------------
+
+KernelOutput::Client* KernelOutput::other_holder(const Client& client) {
+  for (Client* other : clients_) {
+    if (other != &client && other->holds) return other;
+  }
+  return nullptr;
+}
+
+// What it has printed so far is still its own.
+void KernelOutput::lose_turn(Client& client) {
+  drain(client);
+  collect();
+  client.holds = false;
+  for (Client::Mark& mark : client.marks) mark.late |= mark.open;
+}
+
+void KernelOutput::begin(Client& client, bool quiet, const std::atomic<bool>& stop) {
+  std::unique_lock lock(mutex_);
+  const uint64_t start = now_ns();
+  const bool keeps = client.holds && (waiting_.empty() || start - client.since_ns < kTurnNs);
+  client.launches_quiet = quiet && !client.holds;
+  if (!keeps && !quiet) {
+    waiting_.push_back(&client);
+    for (;;) {
+      collect();
+      Client* holder = other_holder(client);
+      const bool first = waiting_.front() == &client;
+      if (first && holder == nullptr) break;
+      if (first) {
+        const bool both = holder->texts.load(std::memory_order_relaxed) != 0 &&
+                          client.texts.load(std::memory_order_relaxed) != 0;
+        const uint64_t limit = both ? kLongestWaitNs : kSuspectWaitNs;
+        // It had the turn that long, too.
+        if (now_ns() - std::max(start, holder->since_ns) > limit) {
+          lose_turn(*holder);
+          break;
+        }
+      }
+      if (stop.load(std::memory_order_acquire)) {
+        client.launches_quiet = true;
+        break;
+      }
+      lock.unlock();
+      nanosleep(&kPause, nullptr);
+      lock.lock();
+    }
+    std::erase(waiting_, &client);
+    client.holds = false;  // a turn begins anew
+  }
+  if (!client.launches_quiet && !client.holds) {
+    client.holds = true;
+    client.since_ns = now_ns();
+  }
+  client.launching = true;
+}
+
+// In a stream of its own, so it is reached at once whatever runs. The context is current.
+Status KernelOutput::make_drain(const DriverTable& driver, CUevent* event) {
+  CUstream stream = nullptr;
+  OPENMPS_RETURN_IF_ERROR(
+      check(driver.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0),
+            "cuStreamCreate for what kernels print"));
+  CUevent made = nullptr;
+  CUresult result = driver.cuEventCreate(&made, CU_EVENT_DISABLE_TIMING);
+  if (result == CUDA_SUCCESS) result = driver.cuEventRecord(made, stream);
+  driver.cuStreamDestroy_v2(stream);
+  if (result == CUDA_SUCCESS) {
+    *event = made;
+  } else if (made != nullptr) {
+    driver.cuEventDestroy_v2(made);
+  }
+  return check(result, "an event for what kernels print");
+}
+
+void KernelOutput::cancel(Client& client) {
+  const std::lock_guard lock(mutex_);
+  client.launching = false;
+}
+
+Status KernelOutput::mark(Client& client, CUstream stream, uint32_t device) {
+  const std::lock_guard lock(mutex_);
+  client.launching = false;
+  if (drains_[device] == nullptr) {
+    OPENMPS_RETURN_IF_ERROR(make_drain(*client.driver, &drains_[device]));
+  }
+  Client::Mark* chosen = nullptr;
+  for (Client::Mark& mark : client.marks) {
+    if (mark.device != device) continue;
+    if (mark.open && mark.stream == stream) {
+      chosen = &mark;
+      break;
+    }
+    if (!mark.open) chosen = &mark;
+  }
+  if (chosen == nullptr) {
+    Client::Mark made{stream, device, nullptr};
+    OPENMPS_RETURN_IF_ERROR(
+        check(client.driver->cuEventCreate(&made.event, CU_EVENT_DISABLE_TIMING),
+              "cuEventCreate of a printing kernel"));
+    client.marks.push_back(made);
+    chosen = &client.marks.back();
+  }
+  // Behind a kernel of its stream that nobody waits for nobody waits for it either.
+  if (!chosen->open) chosen->late = false;
+  chosen->quiet = client.launches_quiet && (!chosen->open || chosen->quiet);
+  chosen->stream = stream;
+  OPENMPS_RETURN_IF_ERROR(check(client.driver->cuEventRecord(chosen->event, stream),
+                                "cuEventRecord of a printing kernel"));
+  chosen->open = true;
+  return Status();
+}
+
+bool KernelOutput::flush(Client& client) {
+  const std::lock_guard lock(mutex_);
+  if (!client.registered) return false;
+  drain(client);
+  collect();
+  return client.running;
+}
+
+void KernelOutput::context_lost(const DriverTable& driver, const Devices& devices,
+                                CUresult result) {
+  const std::lock_guard lock(mutex_);
+  // A lost context has nothing left to wait for: this returns at once, with the last words.
+  for (uint32_t i = 0; i < devices.count(); ++i) {
+    size_t free = 0;
+    size_t total = 0;
+    driver.cuCtxSetCurrent(devices.at(i).context);
+    if (is_sticky(driver.cuMemGetInfo_v2(&free, &total))) driver.cuCtxSynchronize();
+  }
+  collect();
+  if (result != CUDA_ERROR_ASSERT) return;
+  std::string lines;
+  for (size_t begin = 0; begin < failures_.size();) {
+    const size_t end = std::min(failures_.find('\n', begin), failures_.size() - 1) + 1;
+    const std::string_view line = std::string_view(failures_).substr(begin, end - begin);
+    if (line.find(kAssertion) != std::string_view::npos) lines += line;
+    begin = end;
+  }
+  for (Client* client : clients_) {
+    if (client->asserts) client->ring.put(wire::OutputKind::kError, lines);
+  }
+}
+
+}  // namespace openmps::worker

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// Libraries and the lanes of their code. See loaded_library.h.
+#include "worker/shared/loaded_library.h"
+
+#include <algorithm>
+#include <new>
+#include <vector>
+
+namespace openmps::worker {
+
+LoadedLibrary::LoadedLibrary(const DriverTable& driver, ContextGate& gate, ColdLanes* cold,
+                             CUlibrary library, const ImageFacts& facts)
+    : handle(library),
+      has_one_home(facts.has_variables || facts.takes_addresses),
+      may_run_cold(!facts.prints && !facts.asserts && !facts.allocates && !facts.is_managed &&
+                   !(has_one_home && facts.uses_images)),
+      driver_(driver),
+      gate_(gate),
+      cold_(cold) {}
+
+// While the main context is quiet, so is the cold one: every stream covers what its twin does.
+LoadedLibrary::~LoadedLibrary() {
+  const uint32_t main = loaded_[index(Lane::kMain)].load(std::memory_order_relaxed);
+  const uint32_t cold = loaded_[index(Lane::kCold)].load(std::memory_order_relaxed);
+  const auto unload = [&driver = driver_, handle = handle] {
+    return driver.cuLibraryUnload(handle);
+  };
+  const uint32_t devices = main != 0 ? main | cold : cold;
+  if (devices == 0) {  // nothing to wait for
+    gate_.run_at_once(GatedCall::kLibraryUnload, unload);
+    return;
+  }
+  const bool one = (devices & (devices - 1)) == 0;
+  ContextGate& gate = main != 0 ? gate_ : cold_->gate;
+  try {
+    gate.run_later(GatedCall::kLibraryUnload,
+                   one ? static_cast<uint32_t>(__builtin_ctz(devices)) : ContextGate::kAllDevices,
+                   unload);
+  } catch (const std::bad_alloc&) {
+    // It stays loaded until the worker is renewed: unloading it now could stop everybody.
+  }
+}
+
+// ---- Places -------------------------------------------------------------------------------------
+
+CUfunction LoadedLibrary::function(CUkernel kernel, const Placement& place) {
+  const std::lock_guard lock(mutex_);
+  const auto found = placed_.find({kernel, place.device});
+  return found == placed_.end() ? nullptr : found->second.functions[index(place.lane)];
+}
+
+CUresult LoadedLibrary::load(CUkernel kernel, const Placement& place, CUfunction* function) {
+  CUfunction loaded = nullptr;
+  CUresult result = driver_.cuKernelGetFunction(&loaded, kernel);
+  if (result == CUDA_SUCCESS && driver_.cuFuncLoad != nullptr) result = driver_.cuFuncLoad(loaded);
+  if (result != CUDA_SUCCESS) return result;
+  const std::lock_guard lock(mutex_);
+  Placed& placed = placed_[{kernel, place.device}];
+  CUfunction& known = placed.functions[index(place.lane)];
+  // Set before anybody finds it: each lane has what was set before and gets what is set later.
+  if (known == nullptr) result = apply_locked(placed, loaded);
+  if (result != CUDA_SUCCESS) return result;
+  *function = known = loaded;
+  return CUDA_SUCCESS;
+}
+
+void LoadedLibrary::plan_move(uint32_t device) {
+  const uint32_t bit = 1u << device;
+  if ((moves_.fetch_or(bit, std::memory_order_acq_rel) & bit) != 0) return;
+  try {
+    gate_.run_later(GatedCall::kFunctionLoad, device, [self = weak_from_this(), device] {
+      if (const auto library = self.lock()) library->move_to_main(device);
+      return CUDA_SUCCESS;
+    });
+  } catch (const std::bad_alloc&) {
+    moves_.fetch_and(~bit, std::memory_order_acq_rel);  // the next use plans it again
+  }
+}
+
+void LoadedLibrary::move_to_main(uint32_t device) {
+  moves_.fetch_and(~(1u << device), std::memory_order_acq_rel);
+  std::vector<CUkernel> kernels;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [key, placed] : placed_) {
+      const bool moves = key.second == device && placed.functions[index(Lane::kMain)] == nullptr;
+      if (moves) kernels.push_back(key.first);
+    }
+  }
+  const Placement main{device};
+  const InContext current(driver_, cold_->context(main));
+  bool whole = is_whole({device, Lane::kCold});
+  for (CUkernel kernel : kernels) {
+    CUfunction function = nullptr;
+    // What can't be loaded here stays where it runs.
+    whole &= load(kernel, main, &function) == CUDA_SUCCESS;
+  }
+  note_loaded(main, whole);
+}
+
+// ---- Attributes ---------------------------------------------------------------------------------
+
+template <typename F>
+CUresult LoadedLibrary::in_each_lane(const Placed& placed, uint32_t device, F&& f) const {
+  CUresult result = CUDA_ERROR_INVALID_HANDLE;  // it is loaded nowhere
+  for (const Lane lane : {Lane::kMain, Lane::kCold}) {
+    CUfunction function = placed.functions[index(lane)];
+    if (function == nullptr) continue;
+    if (cold_ == nullptr) return f(function);  // its context is the caller's
+    const InContext current(driver_, cold_->context({device, lane}));
+    result = f(function);
+    if (result != CUDA_SUCCESS) return result;
+  }
+  return result;
+}
+
+CUresult LoadedLibrary::apply_locked(const Placed& placed, CUfunction function) const {
+  CUresult result = CUDA_SUCCESS;
+  for (const auto& [attribute, value] : placed.attributes) {
+    if (result == CUDA_SUCCESS) result = driver_.cuFuncSetAttribute(function, attribute, value);
+  }
+  if (result == CUDA_SUCCESS && placed.cache != kUnset) {
+    result = driver_.cuFuncSetCacheConfig(function, static_cast<CUfunc_cache>(placed.cache));
+  }
+  if (result == CUDA_SUCCESS && placed.banks != kUnset) {
+    result = driver_.cuFuncSetSharedMemConfig(function, static_cast<CUsharedconfig>(placed.banks));
+  }
+  return result;
+}
+
+void LoadedLibrary::pristine(CUkernel kernel, int32_t (&attributes)[wire::kFunctionAttributes]) {
+  Attributes seen;
+  std::copy(std::begin(attributes), std::end(attributes), seen.begin());
+  const std::lock_guard lock(mutex_);
+  const Attributes& first = pristine_.try_emplace(kernel, seen).first->second;
+  std::copy(first.begin(), first.end(), attributes);
+}
+
+CUresult LoadedLibrary::set_attribute(CUkernel kernel, uint32_t device,
+                                      CUfunction_attribute attribute, int value) {
+  const std::lock_guard lock(mutex_);
+  Placed& placed = placed_[{kernel, device}];
+  const auto known = placed.attributes.find(attribute);
+  const int most = known == placed.attributes.end() ? value : std::max(known->second, value);
+  const CUresult result = in_each_lane(placed, device, [&](CUfunction function) {
+    // As asked for first: the driver may have an objection.
+    const CUresult set = driver_.cuFuncSetAttribute(function, attribute, value);
+    if (set != CUDA_SUCCESS || most == value) return set;
+    return driver_.cuFuncSetAttribute(function, attribute, most);
+  });
+  if (result == CUDA_SUCCESS) placed.attributes[attribute] = most;
+  return result;
+}
+
+CUresult LoadedLibrary::set_cache(CUkernel kernel, uint32_t device, CUfunc_cache config) {
+  const std::lock_guard lock(mutex_);
+  Placed& placed = placed_[{kernel, device}];
+  const CUresult result = in_each_lane(placed, device, [&](CUfunction function) {
+    return driver_.cuFuncSetCacheConfig(function, config);
+  });
+  if (result == CUDA_SUCCESS) placed.cache = config;
+  return result;
+}
+
+CUresult LoadedLibrary::set_banks(CUkernel kernel, uint32_t device, CUsharedconfig config) {
+  const std::lock_guard lock(mutex_);
+  Placed& placed = placed_[{kernel, device}];
+  const CUresult result = in_each_lane(placed, device, [&](CUfunction function) {
+    return driver_.cuFuncSetSharedMemConfig(function, config);
+  });
+  if (result == CUDA_SUCCESS) placed.banks = config;
+  return result;
+}
+
+}  // namespace openmps::worker

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// A library of the driver: where its code is, by device and lane, and what its kernels' attributes
+// are there. Perhaps shared by several sessions (image_store.h); any thread.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+
+#include "api/driver_table.h"
+#include "wire/commands.h"
+#include "worker/device/cold_lane.h"
+#include "worker/device/context_gate.h"
+#include "worker/shared/image_facts.h"
+
+namespace openmps::worker {
+
+// Unloaded after its last holder, in a quiet moment of where its code is.
+class LoadedLibrary : public std::enable_shared_from_this<LoadedLibrary> {
+ public:
+  // `cold` null: there is the main lane only.
+  LoadedLibrary(const DriverTable& driver, ContextGate& gate, ColdLanes* cold, CUlibrary handle,
+                const ImageFacts& facts);
+  ~LoadedLibrary();
+  LoadedLibrary(const LoadedLibrary&) = delete;
+  LoadedLibrary& operator=(const LoadedLibrary&) = delete;
+
+  const CUlibrary handle;
+  // Variables, and what holds addresses of functions, stay in the lane of a device that they came
+  // to first.
+  const bool has_one_home;
+  // Uses nothing that belongs to the main context: what is printed, asserted or allocated there.
+  const bool may_run_cold;
+
+  // Its code came to a device: variables are there, and, if `whole`, every function.
+  void note_loaded(const Placement& place, bool whole) {
+    loaded_[index(place.lane)].fetch_or(1u << place.device, std::memory_order_relaxed);
+    if (whole) whole_[index(place.lane)].fetch_or(1u << place.device, std::memory_order_relaxed);
+  }
+  [[nodiscard]] bool is_loaded(const Placement& place) const { return is_in(loaded_, place); }
+  [[nodiscard]] bool is_whole(const Placement& place) const { return is_in(whole_, place); }
+
+  // A kernel's function there; null: it is not known to be loaded.
+  [[nodiscard]] CUfunction function(CUkernel kernel, const Placement& place);
+  // Load it, with the attributes that it has elsewhere. That context is current, and quiet if it is
+  // the main one.
+  CUresult load(CUkernel kernel, const Placement& place, CUfunction* function);
+  // In a later quiet moment: move_to_main(). The library may go before.
+  void plan_move(uint32_t device);
+  // Load in the main context, which is quiet, what is in the cold one. It runs there from then on.
+  void move_to_main(uint32_t device);
+
+  // The attributes of a kernel before anybody changed them: what each session is told. The first
+  // caller says them.
+  void pristine(CUkernel kernel, int32_t (&attributes)[wire::kFunctionAttributes]);
+  // In every lane, now and later. An attribute only grows while several sessions use it: what one
+  // was allowed stays allowed, and each client enforces its own value.
+  CUresult set_attribute(CUkernel kernel, uint32_t device, CUfunction_attribute attribute,
+                         int value);
+  CUresult set_cache(CUkernel kernel, uint32_t device, CUfunc_cache config);
+  CUresult set_banks(CUkernel kernel, uint32_t device, CUsharedconfig config);
+
+ private:
+  using Attributes = std::array<int32_t, wire::kFunctionAttributes>;
+  // A kernel on a device.
+  struct Placed {
+    std::array<CUfunction, kLanes> functions{};
+    std::map<CUfunction_attribute, int> attributes;
+    int cache = kUnset;
+    int banks = kUnset;
+  };
+  using Key = std::pair<CUkernel, uint32_t>;
+  static constexpr int kUnset = -1;
+  using Bits = std::array<std::atomic<uint32_t>, kLanes>;  // by lane and device
+  static size_t index(Lane lane) { return static_cast<size_t>(lane); }
+  static bool is_in(const Bits& bits, const Placement& place) {
+    return (bits[index(place.lane)].load(std::memory_order_relaxed) >> place.device & 1) != 0;
+  }
+
+  // f(CUfunction) in each lane that has it, until one fails. mutex_ is held.
+  template <typename F>
+  CUresult in_each_lane(const Placed& placed, uint32_t device, F&& f) const;
+  CUresult apply_locked(const Placed& placed, CUfunction function) const;
+
+  const DriverTable& driver_;
+  ContextGate& gate_;
+  ColdLanes* const cold_;
+  Bits loaded_{};
+  Bits whole_{};
+  std::atomic<uint32_t> moves_{0};  // planned, by device
+  std::mutex mutex_;
+  std::map<Key, Placed> placed_;                       // guarded by mutex_
+  std::unordered_map<CUkernel, Attributes> pristine_;  // guarded by mutex_
+};
+
+}  // namespace openmps::worker

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pipes in place of standard output and error. See process_output.h.
+#include "worker/shared/process_output.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+// Sanitizers report a process's death there, too late for a pipe that it reads itself.
+extern "C" __attribute__((weak)) void __sanitizer_set_report_fd(void* fd);
+
+namespace openmps::worker {
+namespace {
+
+// The default printf FIFO: what the driver writes in one go. Pipes may be that large by default.
+constexpr int kPipeBytes = 1 << 20;
+// Nobody takes what is printed without a client that asks: the first part is kept.
+constexpr size_t kMostText = 4u << 20;
+// Of standard error only what is near the end can be about the fault that is being looked at.
+constexpr size_t kMostErrorText = 64u << 10;
+
+Status failed(const char* call) {
+  return Status(CUDA_ERROR_OPERATING_SYSTEM, std::string(call) + ": " + strerror(errno));
+}
+
+void write_all(int fd, const char* data, size_t bytes) {
+  while (bytes != 0) {
+    const ssize_t written = write(fd, data, bytes);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return;
+    data += written;
+    bytes -= static_cast<size_t>(written);
+  }
+}
+
+}  // namespace
+
+ProcessOutput::~ProcessOutput() {
+  if (!thread_.joinable()) return;
+  fflush(stdout);
+  dup2(output_.former.get(), STDOUT_FILENO);
+  dup2(error_.former.get(), STDERR_FILENO);
+  eventfd_write(stop_.get(), 1);
+  thread_.join();
+}
+
+Status ProcessOutput::redirect(int descriptor, Stream* stream) {
+  stream->former = UniqueFd(fcntl(descriptor, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+  int ends[2];
+  if (!stream->former.valid() || pipe2(ends, O_CLOEXEC) != 0) return failed("pipe");
+  stream->reading = UniqueFd(ends[0]);
+  const UniqueFd writing(ends[1]);
+  // Only our end: a writer that finds the pipe full waits for the thread.
+  fcntl(ends[0], F_SETFL, O_NONBLOCK);
+  fcntl(ends[1], F_SETPIPE_SZ, kPipeBytes);
+  return dup2(ends[1], descriptor) == descriptor ? Status() : failed("dup2");
+}
+
+Status ProcessOutput::capture() {
+  stop_ = UniqueFd(eventfd(0, EFD_CLOEXEC));
+  if (!stop_.valid()) return failed("eventfd");
+  fflush(stdout);
+  OPENMPS_RETURN_IF_ERROR(redirect(STDOUT_FILENO, &output_));
+  OPENMPS_RETURN_IF_ERROR(redirect(STDERR_FILENO, &error_));
+  if (__sanitizer_set_report_fd != nullptr) {
+    __sanitizer_set_report_fd(reinterpret_cast<void*>(static_cast<intptr_t>(error_.former.get())));
+  }
+  thread_ = std::thread([this] { run(); });
+  return Status();
+}
+
+// mutex_ is held. False: there is nothing more now.
+bool ProcessOutput::read_some(Stream& stream, bool forward) {
+  char buffer[16 * 1024];
+  const ssize_t got = read(stream.reading.get(), buffer, sizeof(buffer));
+  if (got < 0 && errno == EINTR) return true;
+  if (got <= 0) return false;
+  const auto bytes = static_cast<size_t>(got);
+  if (forward) {
+    write_all(stream.former.get(), buffer, bytes);
+    stream.text.append(buffer, bytes);
+    if (stream.text.size() > kMostErrorText) {
+      stream.text.erase(0, stream.text.size() - kMostErrorText);
+    }
+  } else if (stream.text.size() + bytes <= kMostText) {
+    stream.text.append(buffer, bytes);
+  }
+  return true;
+}
+
+void ProcessOutput::run() {
+  pthread_setname_np(pthread_self(), "output");
+  pollfd wait[] = {{output_.reading.get(), POLLIN, 0},
+                   {error_.reading.get(), POLLIN, 0},
+                   {stop_.get(), POLLIN, 0}};
+  for (;;) {
+    if (poll(wait, 3, -1) < 0 && errno != EINTR) return;
+    const std::lock_guard lock(mutex_);
+    while (read_some(error_, true)) {
+    }
+    while (read_some(output_, false)) {
+    }
+    if (wait[2].revents != 0) return;
+  }
+}
+
+ProcessOutput::Text ProcessOutput::take() {
+  // The driver writes through the C library's buffers, or past them.
+  fflush(stdout);
+  fflush(stderr);
+  Text text;
+  const std::lock_guard lock(mutex_);
+  if (!thread_.joinable()) return text;
+  while (read_some(error_, true)) {
+  }
+  while (read_some(output_, false)) {
+  }
+  text.output.swap(output_.text);
+  text.error.swap(error_.text);
+  return text;
+}
+
+}  // namespace openmps::worker

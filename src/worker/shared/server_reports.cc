@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Messages to the server. See server_reports.h.
+#include "worker/shared/server_reports.h"
+
+#include "base/text.h"
+#include "base/unix_socket.h"
+#include "wire/message.h"
+
+namespace openmps::worker {
+namespace {
+
+// A message that can't be sent has nobody to go to.
+template <typename T>
+void send(const UniqueFd& socket, const T& message, std::span<const int> fds = {}) {
+  static_cast<void>(send_packet(socket.get(), wire::message_bytes(message), fds).ok());
+}
+
+}  // namespace
+
+void ServerReports::ready(uint32_t spin_us, const UniqueFd& facts) {
+  wire::WorkerReady message;
+  message.spin_us = spin_us;
+  const int fds[] = {facts.get()};
+  send(socket_, message, fds);
+}
+
+void ServerReports::not_ready(const Status& why) {
+  wire::WorkerReady message;
+  message.result = why.code();
+  fill_field(message.reason, why.message());
+  send(socket_, message);
+}
+
+void ServerReports::session_ready(uint32_t session, const Status& status) {
+  wire::SessionReady message;
+  message.session = session;
+  message.result = status.code();
+  fill_field(message.reason, status.message());
+  send(socket_, message);
+}
+
+void ServerReports::session_closed(uint32_t session, bool worn) {
+  wire::SessionClosed message;
+  message.session = session;
+  message.worn = worn ? 1 : 0;
+  send(socket_, message);
+}
+
+void ServerReports::session_fault(uint32_t session, CUresult result, std::string_view reason) {
+  wire::SessionFault message;
+  message.session = session;
+  message.result = result;
+  fill_field(message.reason, reason);
+  send(socket_, message);
+}
+
+void ServerReports::pass_descriptor(uint32_t session, uint32_t ticket, int descriptor) {
+  wire::PassDescriptor message;
+  message.session = session;
+  message.ticket = ticket;
+  const int fds[] = {descriptor};
+  send(socket_, message, fds);
+}
+
+void ServerReports::descriptor_taken(uint32_t session) {
+  wire::DescriptorTaken message;
+  message.session = session;
+  send(socket_, message);
+}
+
+}  // namespace openmps::worker

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// Arrays, texture objects and surface objects of a session. Arrays count against its limit of
+// device memory; an array lives until the last object that shows it has gone, so that a kernel
+// never reads memory that has become somebody else's. Session's thread only.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "wire/commands.h"
+#include "worker/core/object_table.h"
+#include "worker/core/reply_writer.h"
+#include "worker/core/session_core.h"
+#include "worker/memory/memory.h"
+#include "worker/streams/retirement.h"
+
+namespace openmps::worker {
+
+class Arrays {
+  struct Array;
+  struct Mipmapped;
+
+ public:
+  Arrays(SessionCore& core, SessionMemory& memory, Retirement& retirement)
+      : core_(core), memory_(memory), retirement_(retirement) {}
+
+  // CUDA_ERROR_OUT_OF_MEMORY beyond the client's limit; what the driver says of the description.
+  Status handle(const wire::ArrayCreate& command);
+  Status handle(const wire::ArrayPart& command, const Array* whole, const Mipmapped* mipmapped,
+                ReplyTo<wire::ArrayPart> reply);
+  // Kernels in flight may still look at what goes: the driver's object is given back once they have
+  // ended.
+  Status handle(const wire::ArrayDestroy& command);
+  Status handle(const wire::MipmappedDestroy& command);
+
+  // The driver's array, and what keeps it. A violation: there is none.
+  Status find(wire::Id id, CUarray* handle, std::shared_ptr<const void>* kept) const;
+
+  Status handle(const wire::ImageCreate& command, const Array* array, const Mipmapped* mipmapped,
+                ReplyTo<wire::ImageCreate> reply);
+  // Likewise.
+  Status handle(const wire::ImageDestroy& command);
+
+  [[nodiscard]] const auto& arrays() const { return arrays_; }
+  [[nodiscard]] const auto& mipmapped() const { return mipmapped_; }
+  [[nodiscard]] const auto& images() const { return images_; }
+  void release_all();
+
+ private:
+  // What the driver allocated: shared by the array, its parts and the objects that show it.
+  class Storage;
+  struct Array {
+    CUarray handle = nullptr;
+    uint32_t device = 0;
+    std::shared_ptr<Storage> storage;
+    bool is_part = false;
+  };
+  struct Mipmapped {
+    CUmipmappedArray handle = nullptr;
+    uint32_t device = 0;
+    std::shared_ptr<Storage> storage;
+  };
+  struct Image {
+    wire::ImageKind kind = wire::ImageKind::kTexture;
+    uint64_t handle = 0;
+    uint32_t device = 0;
+    std::shared_ptr<Storage> storage;  // null: linear memory
+  };
+
+  Status read_resource(const wire::ImageCreate& command, const Array* array,
+                       const Mipmapped* mipmapped, CUDA_RESOURCE_DESC* resource,
+                       std::shared_ptr<Storage>* storage) const;
+  void drop_parts(const std::shared_ptr<Storage>& storage);
+  void retire(std::shared_ptr<Storage> storage);
+  void release(const Image& image);
+
+  SessionCore& core_;
+  SessionMemory& memory_;
+  Retirement& retirement_;
+  ObjectTable<Array> arrays_{"array"};
+  ObjectTable<Mipmapped> mipmapped_{"mipmapped array"};
+  ObjectTable<Image> images_{"texture or surface object", wire::kMaxImageObjects};
+};
+
+}  // namespace openmps::worker

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// The events of a session: driver events of the shared context, made at their first record.
+// Session's thread only.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "worker/core/object_table.h"
+#include "worker/core/reply_writer.h"
+#include "worker/core/session_core.h"
+#include "worker/shared/exchange.h"
+
+namespace openmps::worker {
+
+struct Event {
+  uint32_t flags = 0;  // CUevent_flags that matter to the driver
+  uint32_t device = 0;
+  std::shared_ptr<DriverEvent> driver_event;  // null until the first record
+};
+
+class Events {
+ public:
+  explicit Events(SessionCore& core) : core_(core) {}
+
+  Status handle(const wire::EventCreate& command);
+  Status handle(const wire::EventDestroy& command);
+  // cuEventElapsedTime: INVALID_HANDLE for one never recorded, NOT_READY for an unfinished one.
+  Status handle(const wire::EventElapsed& command, Event& start, Event& end,
+                ReplyTo<wire::EventElapsed> reply);
+  // cuEventQuery of an event that other sessions record, too.
+  Status handle(const wire::EventQuery& command, Event& event);
+  // The driver's event, for whoever keeps it; and an event of this one that is another session's.
+  Status share(Event& event, std::shared_ptr<DriverEvent>* shared);
+  Status adopt(wire::Id id, uint32_t flags, std::shared_ptr<DriverEvent> event);
+  [[nodiscard]] const auto& events() const { return events_; }
+  void release_all() { events_.clear(); }
+
+ private:
+  Status make(Event& event);
+
+  SessionCore& core_;
+  ObjectTable<Event> events_{"event", wire::kMaxEvents};
+};
+
+}  // namespace openmps::worker

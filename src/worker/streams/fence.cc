@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fences, wakes, host functions and stream values. See fence.h.
+#include "worker/streams/fence.h"
+
+#include <utility>
+
+#include "worker/device/driver_check.h"
+
+namespace openmps::worker {
+namespace {
+
+// Without 64-bit stream writes a driver thread writes the fence.
+struct HostFence {
+  wire::FenceSlot* slot;
+  uint64_t value;
+};
+void write_host_fence(void* data) {
+  const std::unique_ptr<HostFence> fence(static_cast<HostFence*>(data));
+  fence->slot->value.store(fence->value, std::memory_order_release);
+}
+
+}  // namespace
+
+void FenceLedger::promise(uint32_t slot, uint64_t value) {
+  // Pairs with FaultMonitor's last look before it goes to sleep: it sees this, or we wake it.
+  promised_[slot].store(value, std::memory_order_seq_cst);
+  if (slot >= used_.load(std::memory_order_relaxed)) {
+    used_.store(slot + 1, std::memory_order_release);
+  }
+}
+
+bool FenceLedger::pending(const wire::ChannelView& view) const {
+  const uint32_t used = used_.load(std::memory_order_acquire);
+  for (uint32_t slot = 0; slot < used; ++slot) {
+    const uint64_t promised = promised_[slot].load(std::memory_order_seq_cst);
+    if (view.fence(slot).value.load(std::memory_order_relaxed) < promised) return true;
+  }
+  return false;
+}
+
+Status Fences::write(const FenceValue& to, const Stream& stream) {
+  wire::FenceSlot& fence = core_.view.fence(to.slot);
+  ledger_.promise(to.slot, to.value);
+  wire::FencePromise& promise = core_.view.promise(to.slot);
+  promise.value.store(to.value, std::memory_order_relaxed);
+  promise.stream.store(to.stream, std::memory_order_relaxed);
+  if (core_.devices.at(stream.place.device).writes_64_bit_values) {
+    return check(core_.driver.cuStreamWriteValue64_v2(stream.handle, core_.device_address(&fence),
+                                                      to.value, CU_STREAM_WRITE_VALUE_DEFAULT),
+                 "cuStreamWriteValue64 of a fence");
+  }
+  auto data = std::make_unique<HostFence>(HostFence{&fence, to.value});
+  OPENMPS_RETURN_IF_ERROR(
+      check(core_.driver.cuLaunchHostFunc(stream.handle, write_host_fence, data.get()),
+            "cuLaunchHostFunc of a fence"));
+  static_cast<void>(data.release());  // write_host_fence owns it
+  return Status();
+}
+
+void Fences::note_used(uint32_t slot) {
+  if (slot >= callbacks_used_) callbacks_used_ = slot + 1;
+}
+
+Status Fences::call(uint32_t slot_number, const Stream& stream) {
+  wire::CallbackSlot& slot = core_.view.callback(slot_number);
+  note_used(slot_number);
+  const CUdeviceptr done = core_.device_address(&slot.done);
+  OPENMPS_RETURN_IF_ERROR(
+      check(core_.driver.cuStreamWriteValue32_v2(stream.handle, core_.device_address(&slot.posted),
+                                                 1, CU_STREAM_WRITE_VALUE_DEFAULT),
+            "cuStreamWriteValue32 of a host function"));
+  return check(core_.driver.cuStreamWaitValue32_v2(stream.handle, done, 1, CU_STREAM_WAIT_VALUE_EQ),
+               "cuStreamWaitValue32 of a host function");
+}
+
+// On a thread of the driver.
+void Fences::post(void* data) {
+  const Posting& posting = *static_cast<const Posting*>(data);
+  posting.slot->posted.store(1, std::memory_order_release);
+  wake_client(*posting.header);
+}
+
+bool Fences::owes_answer(const void* fences) {
+  const auto& self = *static_cast<const Fences*>(fences);
+  const uint32_t used = self.callbacks_used_.load(std::memory_order_acquire);
+  for (uint32_t i = 0; i < used; ++i) {
+    const wire::CallbackSlot& slot = self.core_.view.callback(i);
+    if (slot.posted.load(std::memory_order_relaxed) != 0 &&
+        slot.done.load(std::memory_order_relaxed) == 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+void Fences::set_debt(bool (*owes)(const void*)) {
+  core_.gate.set_debt(core_.feeder, owes, this);
+  if (ColdLanes* cold = core_.commons.cold.get())
+    cold->gate.set_debt(core_.cold_feeder, owes, this);
+}
+
+CUDA_HOST_NODE_PARAMS Fences::posting(uint32_t slot) {
+  if (postings_ == nullptr) postings_ = std::make_unique<Posting[]>(wire::kCallbackSlots);
+  note_used(slot);
+  postings_[slot] = {&core_.view.header(), &core_.view.callback(slot)};
+  return {post, &postings_[slot]};
+}
+
+bool Fences::pass_all_waits() {
+  for (uint32_t slot = 0; slot < callbacks_used_; ++slot) {
+    core_.view.callback(slot).done.store(1, std::memory_order_release);
+  }
+  return waits_.pass();
+}
+
+void Fences::release_all() {
+  set_debt(nullptr);
+  wakers_.release_all();
+  waits_.release_all();
+}
+
+}  // namespace openmps::worker

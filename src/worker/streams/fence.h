@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a session's streams speak to the client's threads: fences that the GPU writes, wakes for
+// those who sleep, host functions that run in the client. Session's thread, except where said.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "worker/core/session_core.h"
+#include "worker/streams/open_waits.h"
+#include "worker/streams/stream.h"
+#include "worker/streams/waker.h"
+
+namespace openmps::worker {
+
+// A value for a fence slot.
+struct FenceValue {
+  uint32_t slot = wire::kNoFence;
+  uint64_t value = 0;
+  wire::Id stream = 0;  // as the client is told
+};
+
+// What has been promised to the fence slots. Written by the session's thread, read by the watchdog.
+class FenceLedger {
+ public:
+  FenceLedger() : promised_(std::make_unique<std::atomic<uint64_t>[]>(wire::kFenceSlots)) {}
+  void promise(uint32_t slot, uint64_t value);
+  // Some fence has not been reached.
+  [[nodiscard]] bool pending(const wire::ChannelView& view) const;
+
+ private:
+  std::unique_ptr<std::atomic<uint64_t>[]> promised_;
+  std::atomic<uint32_t> used_{0};  // slots from 0
+};
+
+class Fences {
+ public:
+  Fences(SessionCore& core, OpenWaits& waits) : core_(core), waits_(waits) {
+    set_debt(owes_answer);
+  }
+
+  // What came before it has been given to the driver: nothing more is asked.
+  Status handle(const wire::Ping&) { return Status(); }
+
+  // What a stream, which has been entered, does once it has come here: write a fence, wake the
+  // client's threads, have the client's callback thread call a function and wait for that.
+  Status write(const FenceValue& fence, const Stream& stream);
+  Status wake_after(const Stream& stream) { return wakers_.wake_after(stream); }
+  Status call(uint32_t slot, const Stream& stream);
+  // What posts that slot from a graph, which then waits for it by itself.
+  [[nodiscard]] CUDA_HOST_NODE_PARAMS posting(uint32_t slot);
+  // The client has gone: let every stream pass that waits for it. Called again and again while the
+  // session drains, because each wait that passes may uncover the next. True: one has passed.
+  bool pass_all_waits();
+  // What pass_all_waits() wrote has arrived and no wake is under way: the memory that they name may
+  // go.
+  [[nodiscard]] bool passed() { return wakers_.idle() && waits_.passed(); }
+  void release_all();
+
+  [[nodiscard]] const FenceLedger& ledger() const { return ledger_; }
+
+ private:
+  struct Posting {
+    wire::ChannelHeader* header;
+    wire::CallbackSlot* slot;
+  };
+  static void post(void* posting);
+  void note_used(uint32_t slot);
+  void set_debt(bool (*owes)(const void*));
+  // A host function has been posted that the client has not run. Any thread.
+  static bool owes_answer(const void* fences);
+
+  SessionCore& core_;
+  OpenWaits& waits_;
+  FenceLedger ledger_;
+  std::atomic<uint32_t> callbacks_used_{0};  // slots from 0
+  std::unique_ptr<Posting[]> postings_;      // by slot, made at first use
+  Wakers wakers_{core_};
+};
+
+}  // namespace openmps::worker

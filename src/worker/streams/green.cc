@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+// Resources, descriptors and green contexts. See green.h.
+#include "worker/streams/green.h"
+
+#include <string.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "worker/device/driver_check.h"
+
+namespace openmps::worker {
+
+Status GreenContexts::check_supported() const {
+  const DriverTable& d = core_.driver;
+  if (d.cuDeviceGetDevResource != nullptr && d.cuGreenCtxGetDevResource != nullptr &&
+      d.cuDevSmResourceSplitByCount != nullptr && d.cuDevResourceGenerateDesc != nullptr &&
+      d.cuGreenCtxCreate != nullptr && d.cuGreenCtxDestroy != nullptr &&
+      d.cuGreenCtxStreamCreate != nullptr) {
+    return Status();
+  }
+  return Status(CUDA_ERROR_NOT_SUPPORTED, "the driver has no green contexts with streams");
+}
+
+Status GreenContexts::give(Origin origin, const CUdevResource& resource) {
+  Bytes bytes;
+  memcpy(bytes.data(), &resource, bytes.size());
+  if (given_.contains(bytes)) return Status();
+  if (given_.size() == wire::kMaxResources) {
+    return Status(CUDA_ERROR_OUT_OF_MEMORY, "the session has too many different resources");
+  }
+  given_.emplace(bytes, origin);
+  return Status();
+}
+
+Status GreenContexts::known(const CUdevResource& resource, Origin* origin) const {
+  if (resource.type != CU_DEV_RESOURCE_TYPE_SM) {
+    return Status(CUDA_ERROR_INVALID_RESOURCE_TYPE, "not an SM resource");
+  }
+  Bytes bytes;
+  memcpy(bytes.data(), &resource, bytes.size());
+  const auto found = given_.find(bytes);
+  if (found == given_.end()) {
+    return Status(CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION, "not a resource of the session");
+  }
+  *origin = found->second;
+  return Status();
+}
+
+Status GreenContexts::handle(const wire::DeviceResource& command, const GreenContext* green,
+                             ReplyTo<wire::DeviceResource> reply) {
+  OPENMPS_RETURN_IF_ERROR(check_supported());
+  const uint32_t device = green != nullptr ? green->device : command.device;
+  OPENMPS_RETURN_IF_ERROR(core_.use(device));
+  CUdevResource resource{};
+  const auto type = static_cast<CUdevResourceType>(command.type);
+  if (green != nullptr) {
+    OPENMPS_RETURN_IF_ERROR(
+        check(core_.driver.cuGreenCtxGetDevResource(green->handle, &resource, type),
+              "cuGreenCtxGetDevResource"));
+  } else {
+    OPENMPS_RETURN_IF_ERROR(
+        check(core_.driver.cuDeviceGetDevResource(core_.devices.at(device).handle, &resource, type),
+              "cuDeviceGetDevResource"));
+  }
+  OPENMPS_RETURN_IF_ERROR(give({device, command.green}, resource));
+  reply.put({resource});
+  return Status();
+}
+
+Status GreenContexts::handle(const wire::ResourceSplit& command,
+                             ReplyTo<wire::ResourceSplit> reply) {
+  if (command.count_only == 0 && command.groups > wire::kMaxResourceGroups) {
+    return violation("a split into " + std::to_string(command.groups) + " groups");
+  }
+  OPENMPS_RETURN_IF_ERROR(check_supported());
+  Origin origin;
+  OPENMPS_RETURN_IF_ERROR(known(command.input, &origin));
+  OPENMPS_RETURN_IF_ERROR(core_.use(origin.device));
+  // An array of no groups is still an array: without one the call would only count.
+  const bool counts = command.count_only != 0;
+  std::vector<CUdevResource> groups(counts ? 0 : std::max(1u, command.groups));
+  CUdevResource remainder{};
+  unsigned made = counts ? 0 : command.groups;
+  split_.clear();
+  OPENMPS_RETURN_IF_ERROR(check(
+      core_.driver.cuDevSmResourceSplitByCount(
+          counts ? nullptr : groups.data(), &made, &command.input,
+          command.with_remainder != 0 ? &remainder : nullptr, command.flags, command.min_count),
+      "cuDevSmResourceSplitByCount"));
+  groups.resize(counts ? 0 : std::min(made, command.groups));
+  if (command.with_remainder != 0) groups.push_back(remainder);
+  for (const CUdevResource& resource : groups) {
+    OPENMPS_RETURN_IF_ERROR(give(origin, resource));
+  }
+  split_ = std::move(groups);
+  reply.put({made, static_cast<uint32_t>(split_.size())});
+  return Status();
+}
+
+Status GreenContexts::handle(const wire::ResourceRead& command, ReplyTo<wire::ResourceRead> reply) {
+  if (command.first >= split_.size()) {
+    return violation("the last split made no resource " + std::to_string(command.first));
+  }
+  const size_t count = std::min<size_t>(split_.size() - command.first, wire::kMaxResourcesRead);
+  reply.put({}, wire::ResourceRead::ReplyTail{std::span(split_).subspan(command.first, count)});
+  return Status();
+}
+
+Status GreenContexts::handle(const wire::ResourceDescribe& command,
+                             const wire::ResourceDescribe::Tail& tail) {
+  if (command.count == 0) return violation("a descriptor of nothing");
+  OPENMPS_RETURN_IF_ERROR(check_supported());
+  if (descriptor_count_ == wire::kMaxDescriptors) {
+    return Status(CUDA_ERROR_OUT_OF_MEMORY, "the session has too many resource descriptors");
+  }
+  const std::vector<CUdevResource> resources(tail.resources.begin(), tail.resources.end());
+  auto descriptor = std::make_unique<Descriptor>();
+  for (size_t i = 0; i < resources.size(); ++i) {
+    Origin origin;
+    OPENMPS_RETURN_IF_ERROR(known(resources[i], &origin));
+    if (i != 0 && origin.device != descriptor->device) {
+      return Status(CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION, "resources of several devices");
+    }
+    descriptor->device = origin.device;
+  }
+  OPENMPS_RETURN_IF_ERROR(core_.use(descriptor->device));
+  Result<CUdevResourceDesc> made = core_.commons.descriptors.get(core_.driver, resources);
+  if (!made.ok()) return made.status();
+  descriptor->handle = *made;
+  ++descriptor_count_;
+  return descriptors_.insert(command.descriptor, std::move(descriptor));
+}
+
+Status GreenContexts::handle(const wire::GreenCreate& command, const Descriptor& descriptor) {
+  if (descriptor.device != command.device) {
+    return Status(CUDA_ERROR_INVALID_DEVICE, "the resources are another device's");
+  }
+  if (green_count_ == wire::kMaxGreenContexts) {
+    return Status(CUDA_ERROR_OUT_OF_MEMORY, "the session has too many green contexts");
+  }
+  OPENMPS_RETURN_IF_ERROR(core_.use(command.device));
+  OPENMPS_RETURN_IF_ERROR(memory_.charge(command.device, wire::kGreenContextBytes));
+  auto green = std::make_unique<GreenContext>();
+  green->device = command.device;
+  const CUresult result = core_.gate.run(GatedCall::kGreenCreate, command.device, [&] {
+    return core_.driver.cuGreenCtxCreate(&green->handle, descriptor.handle,
+                                         core_.devices.at(command.device).handle, command.flags);
+  });
+  if (result != CUDA_SUCCESS) {
+    memory_.refund(command.device, wire::kGreenContextBytes);
+    return check(result, "cuGreenCtxCreate");
+  }
+  ++green_count_;
+  return greens_.insert(command.green, std::move(green));
+}
+
+void GreenContexts::destroy_now(const GreenContext& green) {
+  static_cast<void>(core_.use(green.device).ok());
+  core_.returns.add(
+      GatedCall::kGreenDestroy, green.device, core_.context({green.device}),
+      [&driver = core_.driver, handle = green.handle] { return driver.cuGreenCtxDestroy(handle); },
+      [&memory = memory_, device = green.device] {
+        memory.refund(device, wire::kGreenContextBytes);
+      });
+}
+
+std::shared_ptr<GreenContext> GreenContexts::take(wire::Id id) {
+  std::erase_if(given_, [id](const auto& entry) { return entry.second.green == id; });
+  return greens_.take(id);
+}
+
+void GreenContexts::destroy(const GreenContext& green) {
+  destroy_now(green);
+  --green_count_;
+}
+
+void GreenContexts::release_all() {
+  greens_.for_each([this](GreenContext& green) {
+    if (green.handle != nullptr) destroy_now(green);
+    green.handle = nullptr;
+  });
+  greens_.clear();
+}
+
+}  // namespace openmps::worker

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// The green contexts of a session, and the resources of devices that they are made of. Each is a
+// green context of the driver on the shared primary context; what makes it one is the streams that
+// are made in it (stream.h). Session's thread only.
+//
+// A CUdevResource comes back from the client as bytes that the driver would believe. So only values
+// that the session was given are taken, and those of a green context only while it lives.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "wire/codec.h"
+#include "worker/core/object_table.h"
+#include "worker/core/reply_writer.h"
+#include "worker/core/session_core.h"
+#include "worker/memory/memory.h"
+
+namespace openmps::worker {
+
+struct GreenContext {
+  uint32_t device = 0;
+  CUgreenCtx handle = nullptr;
+  uint32_t streams = 0;  // of the client that name it
+};
+
+class GreenContexts {
+  struct Descriptor;
+
+ public:
+  GreenContexts(SessionCore& core, SessionMemory& memory) : core_(core), memory_(memory) {}
+
+  Status handle(const wire::DeviceResource& command, const GreenContext* green,
+                ReplyTo<wire::DeviceResource> reply);
+  Status handle(const wire::ResourceSplit& command, ReplyTo<wire::ResourceSplit> reply);
+  Status handle(const wire::ResourceRead& command, ReplyTo<wire::ResourceRead> reply);
+  Status handle(const wire::ResourceDescribe& command, const wire::ResourceDescribe::Tail& tail);
+  Status handle(const wire::GreenCreate& command, const Descriptor& descriptor);
+  // The client can name it no more, nor its resources.
+  std::shared_ptr<GreenContext> take(wire::Id id);
+  // Give back what was taken; it has no streams, and nothing runs in it any more.
+  void destroy(const GreenContext& green);
+  [[nodiscard]] const auto& greens() const { return greens_; }
+  [[nodiscard]] const auto& descriptors() const { return descriptors_; }
+  void release_all();
+
+ private:
+  using Bytes = std::array<unsigned char, sizeof(CUdevResource)>;
+  // Where a resource is from.
+  struct Origin {
+    uint32_t device = 0;
+    wire::Id green = 0;  // 0: the device itself
+  };
+  struct Descriptor {
+    uint32_t device = 0;
+    CUdevResourceDesc handle = nullptr;
+  };
+
+  // The driver has all that this needs (CUDA 12.5): CUDA_ERROR_NOT_SUPPORTED.
+  Status check_supported() const;
+  Status give(Origin origin, const CUdevResource& resource);
+  // Of a value of the client's. CUDA_ERROR_INVALID_RESOURCE_TYPE or _CONFIGURATION.
+  Status known(const CUdevResource& resource, Origin* origin) const;
+  void destroy_now(const GreenContext& green);
+
+  SessionCore& core_;
+  SessionMemory& memory_;
+  std::map<Bytes, Origin> given_;
+  std::vector<CUdevResource> split_;  // what the last split made
+  ObjectTable<Descriptor> descriptors_{"resource descriptor"};
+  uint32_t descriptor_count_ = 0;
+  ObjectTable<GreenContext> greens_{"green context"};
+  uint32_t green_count_ = 0;
+};
+
+}  // namespace openmps::worker

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// The values that a session's streams wait for. See open_waits.h.
+#include "worker/streams/open_waits.h"
+
+#include <algorithm>
+#include <iterator>
+#include <string>
+#include <utility>
+
+#include "worker/device/driver_check.h"
+
+namespace openmps::worker {
+namespace {
+
+// What satisfies a wait for `wait.value` under its condition.
+uint64_t passing_value(const wire::StreamValue& wait) {
+  switch (wait.flags & CU_STREAM_WAIT_VALUE_NOR) {
+    case CU_STREAM_WAIT_VALUE_AND: return ~0ull;
+    case CU_STREAM_WAIT_VALUE_NOR: return 0;
+    default: return wait.value;  // equal, or greater or equal
+  }
+}
+
+// A program that polls waits for the same again and again.
+bool is_same(const std::vector<wire::StreamValue>& known,
+             std::span<const wire::StreamValue> values) {
+  return known.size() == values.size() &&
+         std::equal(known.begin(), known.end(), values.begin(), [](const auto& a, const auto& b) {
+           return a.address == b.address && a.value == b.value && a.width == b.width &&
+                  a.flags == b.flags;
+         });
+}
+
+}  // namespace
+
+// True: some have passed.
+bool OpenWaits::forget_passed(Line& line) {
+  bool any = false;
+  while (!line.empty()) {
+    Open& first = line.front();
+    if (core_.use(first.behind->device).ok() &&
+        core_.driver.cuEventQuery(first.behind->handle) == CUDA_ERROR_NOT_READY) {
+      return any;
+    }
+    size_ -= first.values.size();
+    if (spare_ == nullptr) spare_ = std::move(first.behind);
+    line.pop_front();
+    any = true;
+  }
+  return any;
+}
+
+bool OpenWaits::forget_all_passed() {
+  bool any = false;
+  for (auto line = lines_.begin(); line != lines_.end();) {
+    any |= forget_passed(line->second);
+    line = line->second.empty() ? lines_.erase(line) : std::next(line);
+  }
+  return any;
+}
+
+Status OpenWaits::prepare(const Stream& stream, size_t count) {
+  const auto line = lines_.find(stream.handle);
+  if (line != lines_.end()) forget_passed(line->second);
+  if (count > kMostOpenWaits - std::min(size_, kMostOpenWaits)) {
+    // Streams that are no longer used have passed theirs, too.
+    forget_all_passed();
+    if (count > kMostOpenWaits - std::min(size_, kMostOpenWaits)) {
+      return Status(CUDA_ERROR_OUT_OF_MEMORY,
+                    std::to_string(size_) + " waits for values are open in the session's streams");
+    }
+  }
+  OPENMPS_RETURN_IF_ERROR(core_.use(stream.place));
+  if (spare_ != nullptr && spare_->device == stream.place.device) return Status();
+  CUevent event = nullptr;
+  OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING),
+                                "cuEventCreate behind a wait"));
+  spare_ = std::make_unique<DriverEvent>(core_.driver, event, stream.place.device);
+  return Status();
+}
+
+Status OpenWaits::add(const Stream& stream, std::span<const wire::StreamValue> values) {
+  Line& line = lines_[stream.handle];
+  if (line.empty() || !is_same(line.back().values, values)) {
+    line.push_back({{values.begin(), values.end()}, std::move(spare_), 0});
+    size_ += values.size();
+  }
+  return check(core_.driver.cuEventRecord(line.back().behind->handle, stream.handle),
+               "cuEventRecord behind a wait");
+}
+
+CUstream OpenWaits::stream_on(uint32_t device) {
+  CUstream& stream = streams_[device];
+  if (stream == nullptr) {
+    core_.driver.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0);
+  }
+  return stream;
+}
+
+void OpenWaits::write(const wire::StreamValue& wait, uint32_t device) {
+  // It may have been for reading only. What the program has unmapped under its own wait is not ours
+  // to write to.
+  memory_.allow_writes(wait.address);
+  if (!memory_.may_write(wait.address, wait.width) || !core_.use(device).ok()) return;
+  const CUstream stream = stream_on(device);
+  if (stream == nullptr) return;
+  const CUdeviceptr address = core_.device_address(wait.address);
+  const uint64_t value = passing_value(wait);
+  if (wait.width == 8) {
+    core_.driver.cuStreamWriteValue64_v2(stream, address, value, 0);
+  } else {
+    core_.driver.cuStreamWriteValue32_v2(stream, address, static_cast<uint32_t>(value), 0);
+  }
+}
+
+bool OpenWaits::pass() {
+  const bool any = forget_all_passed();
+  std::vector<Line*> standing;
+  for (auto& [stream, line] : lines_) standing.push_back(&line);
+  // Two streams may stand at the same word and need different values: the last one written stays
+  // for a while, and another one is the last in the next round.
+  ++rounds_;
+  for (size_t i = 0; i < standing.size(); ++i) {
+    Open& open = standing[(i + rounds_) % standing.size()]->front();
+    write(open.values[open.next++ % open.values.size()], open.behind->device);
+  }
+  return any;
+}
+
+bool OpenWaits::passed() {
+  for (const auto& [device, stream] : streams_) {
+    if (stream != nullptr && core_.use(device).ok() &&
+        core_.driver.cuStreamQuery(stream) == CUDA_ERROR_NOT_READY) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void OpenWaits::release_all() {
+  lines_.clear();
+  spare_.reset();
+  size_ = 0;
+  for (const auto& [device, stream] : streams_) {
+    static_cast<void>(core_.use(device).ok());
+    if (stream != nullptr) core_.driver.cuStreamDestroy_v2(stream);
+  }
+  streams_.clear();
+}
+
+}  // namespace openmps::worker

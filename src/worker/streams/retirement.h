@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a session has given up while its own streams may still use it. Everything waits here for the
+// end of the work that was submitted before, and nothing waits for it: the session's thread looks
+// when it gives up more, when memory is short, and whenever it has no command to execute. Session's
+// thread only.
+//
+// A mark is a set of events, one in each stream that got work since the mark before. Streams run in
+// order, so what an earlier mark covers is covered by every later one: the list is first in, first
+// out, and a look costs the query of its first event.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "worker/core/session_core.h"
+#include "worker/streams/stream.h"
+
+namespace openmps::worker {
+
+class Retirement {
+ public:
+  // Gives something back to the driver. The context of its device need not be current.
+  using Release = std::function<void()>;
+
+  Retirement(SessionCore& core, Streams& streams) : core_(core), streams_(streams) {}
+
+  // Call `release` once all work that the session has submitted so far has ended: now if it has.
+  // Releases are called in the order in which they were added.
+  void add(Release release);
+  // What can go, goes.
+  void sweep();
+  [[nodiscard]] bool empty() const { return waiting_.empty(); }
+  // The session has drained, or its context is lost.
+  void release_all();
+
+ private:
+  struct Waiting {
+    Streams::Mark mark;
+    std::deque<Release> releases;
+  };
+  bool reached(Streams::Mark& mark);
+  void release_first();
+
+  SessionCore& core_;
+  Streams& streams_;
+  std::deque<Waiting> waiting_;
+};
+
+}  // namespace openmps::worker

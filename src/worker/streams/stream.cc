@@ -1,0 +1,436 @@
+// SPDX-License-Identifier: Apache-2.0
+// The streams of a session. See stream.h.
+#include "worker/streams/stream.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "worker/device/driver_check.h"
+
+namespace openmps::worker {
+
+using wire::StreamKind;
+
+Status Streams::handle(const wire::StreamCreate& command, GreenContext* green) {
+  if (command.kind > StreamKind::kNonBlocking) {
+    return violation("a stream of kind " + std::to_string(static_cast<uint32_t>(command.kind)));
+  }
+  if (green != nullptr && green->device != command.device) {
+    return violation("a stream whose green context is of device " + std::to_string(green->device));
+  }
+  sweep_retired();
+  if (streams_.live() + retired_.size() >= wire::kMaxStreams) {
+    return violation("more than " + std::to_string(wire::kMaxStreams) + " streams");
+  }
+  auto& context = contexts_[command.context];
+  if (context == nullptr) {
+    context = std::make_unique<ClientContext>();
+    context->device = command.device;
+  }
+  auto stream = std::make_unique<Stream>();
+  stream->kind = static_cast<StreamKind>(command.kind);
+  stream->place = {command.device, Lane::kMain, green};
+  stream->priority = command.priority;
+  stream->context = context.get();
+  const bool legacy = stream->kind == StreamKind::kLegacy;
+  if (context->device != command.device || (legacy && context->legacy != nullptr)) {
+    forget_context(context.get());
+    return violation("a stream that its context " + std::to_string(command.context) +
+                     " can't have");
+  }
+  if (legacy) context->legacy = stream.get();
+  ++context->streams;
+  if (green != nullptr) ++green->streams;
+  return streams_.insert(command.stream, std::move(stream));
+}
+
+// In the placement's context, which is current.
+CUresult Streams::create(const Placement& place, int32_t priority, CUstream* made) {
+  if (place.partition == nullptr) {
+    return core_.driver.cuStreamCreateWithPriority(made, CU_STREAM_NON_BLOCKING, priority);
+  }
+  return core_.driver.cuGreenCtxStreamCreate(made, place.partition->handle, CU_STREAM_NON_BLOCKING,
+                                             priority);
+}
+
+Status Streams::start(Stream& stream) {
+  if (stream.handle != nullptr) return Status();
+  OPENMPS_RETURN_IF_ERROR(
+      check(create(stream.place, stream.priority, &stream.handle), "the creation of a stream"));
+  stream.listed = core_.gate.add(stream.handle, stream.place.device, &core_.feeder);
+  ++stream.context->started;
+  return Status();
+}
+
+// Mark the end of the stream's work so far in `event`, made at its first use.
+Status Streams::record(Stream& stream, CUevent* event) {
+  if (*event == nullptr) {
+    OPENMPS_RETURN_IF_ERROR(
+        check(core_.driver.cuEventCreate(event, CU_EVENT_DISABLE_TIMING), "cuEventCreate"));
+  }
+  return check(core_.driver.cuEventRecord(*event, stream.handle), "cuEventRecord");
+}
+
+// What comes later waits for the event, in the twin, too.
+Status Streams::wait(Stream& stream, CUevent event, const char* what) {
+  if (stream.twin != nullptr) stream.twin->stays = false;
+  return check(core_.driver.cuStreamWaitEvent(stream.handle, event, 0), what);
+}
+
+// ---- Twins --------------------------------------------------------------------------------------
+
+// Each event belongs to the context of the stream that records it.
+Status Streams::start_twin(Stream& stream) {
+  auto twin = std::make_unique<Twin>();
+  const DriverTable& driver = core_.driver;
+  CUresult result = driver.cuEventCreate(&twin->hand_over, CU_EVENT_DISABLE_TIMING);
+  const Placement place = stream.place.in(Lane::kCold);
+  OPENMPS_RETURN_IF_ERROR(core_.use(place));
+  if (result == CUDA_SUCCESS) result = driver.cuEventCreate(&twin->end, CU_EVENT_DISABLE_TIMING);
+  if (result == CUDA_SUCCESS) result = create(place, stream.priority, &twin->handle);
+  if (result == CUDA_SUCCESS) {
+    twin->listed = core_.commons.cold->gate.add(twin->handle, place.device, &core_.cold_feeder);
+    stream.twin = std::move(twin);
+    return Status();
+  }
+  if (twin->end != nullptr) driver.cuEventDestroy_v2(twin->end);
+  if (twin->hand_over != nullptr) driver.cuEventDestroy_v2(twin->hand_over);
+  OPENMPS_RETURN_IF_ERROR(core_.use(stream.place));
+  return check(result, "a stream of the cold lane");
+}
+
+Status Streams::begin_twin(Stream& stream) {
+  OPENMPS_RETURN_IF_ERROR(enter(stream, Entry::kTwin));
+  if (stream.twin == nullptr) OPENMPS_RETURN_IF_ERROR(start_twin(stream));
+  Twin& twin = *stream.twin;
+  OPENMPS_RETURN_IF_ERROR(core_.use(stream.place.in(Lane::kCold)));
+  core_.commons.cold->gate.enter(core_.cold_feeder, stream.place.device);
+  twin.listed->busy.store(true, std::memory_order_relaxed);
+  if (stream.listed->waits.load(std::memory_order_relaxed)) {
+    twin.listed->waits.store(true, std::memory_order_relaxed);  // for the stream
+  }
+  if (twin.stays) return Status();
+  OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuEventRecord(twin.hand_over, stream.handle),
+                                "cuEventRecord for the cold lane"));
+  return check(core_.driver.cuStreamWaitEvent(twin.handle, twin.hand_over, 0),
+               "cuStreamWaitEvent of the cold lane");
+}
+
+Status Streams::end_twin(Stream& stream) {
+  Twin& twin = *stream.twin;
+  OPENMPS_RETURN_IF_ERROR(
+      check(core_.driver.cuEventRecord(twin.end, twin.handle), "cuEventRecord of the cold lane"));
+  OPENMPS_RETURN_IF_ERROR(wait(stream, twin.end, "cuStreamWaitEvent on the cold lane"));
+  twin.stays = true;
+  return Status();
+}
+
+void Streams::note_cold_graph(Stream& stream) {
+  if (stream.listed_cold == nullptr) {
+    stream.listed_cold = core_.commons.cold->gate.add(stream.handle, stream.place.device);
+  }
+  stream.listed_cold->busy.store(true, std::memory_order_relaxed);
+}
+
+Status Streams::enter(Stream& stream, Entry entry) {
+  OPENMPS_RETURN_IF_ERROR(core_.use(stream.place));
+  OPENMPS_RETURN_IF_ERROR(start(stream));
+  core_.gate.enter(core_.feeder, stream.place.device);
+  stream.listed->busy.store(true, std::memory_order_relaxed);
+
+  const bool works = entry == Entry::kWork || entry == Entry::kTwin;
+  if (entry == Entry::kWork && stream.twin != nullptr) stream.twin->stays = false;
+  ClientContext& context = *stream.context;
+  if (stream.kind == StreamKind::kLegacy) {
+    bool joined = false;
+    OPENMPS_RETURN_IF_ERROR(legacy_waits(stream, &joined));
+    // A record that has waited for others is itself waited for: it is a barrier, as in CUDA.
+    if (works || (entry == Entry::kMarker && joined)) ++stream.work;
+  }
+  if (entry == Entry::kFence) return Status();
+  if (works && !stream.unmarked) {
+    stream.unmarked = true;
+    unmarked_.push_back(&stream);
+  }
+  if (stream.order_seen != context.order) OPENMPS_RETURN_IF_ERROR(wait_for_order(stream));
+  if (stream.kind != StreamKind::kBlocking) return Status();
+  if (context.legacy != nullptr && context.legacy->work != stream.legacy_seen) {
+    OPENMPS_RETURN_IF_ERROR(wait_for_legacy(stream));
+  }
+  if (works && !stream.dirty) {
+    stream.dirty = true;
+    context.dirty.push_back(&stream);
+  }
+  return Status();
+}
+
+Status Streams::legacy_waits(Stream& legacy, bool* joined) {
+  std::vector<Stream*>& dirty = legacy.context->dirty;
+  while (!dirty.empty()) {
+    Stream& other = *dirty.back();
+    OPENMPS_RETURN_IF_ERROR(record(other, &other.join));
+    OPENMPS_RETURN_IF_ERROR(wait(legacy, other.join, "cuStreamWaitEvent of the legacy stream"));
+    other.dirty = false;
+    dirty.pop_back();
+    *joined = true;
+  }
+  std::vector<CUevent>& parted = legacy.context->parted;
+  while (!parted.empty()) {
+    OPENMPS_RETURN_IF_ERROR(wait(legacy, parted.back(), "cuStreamWaitEvent of the legacy stream"));
+    core_.driver.cuEventDestroy_v2(parted.back());
+    parted.pop_back();
+    *joined = true;
+  }
+  return Status();
+}
+
+Status Streams::wait_for_legacy(Stream& stream) {
+  Stream& legacy = *stream.context->legacy;
+  if (legacy.join_work != legacy.work) {
+    OPENMPS_RETURN_IF_ERROR(record(legacy, &legacy.join));
+    legacy.join_work = legacy.work;
+  }
+  OPENMPS_RETURN_IF_ERROR(wait(stream, legacy.join, "cuStreamWaitEvent on the legacy stream"));
+  stream.legacy_seen = legacy.work;
+  return Status();
+}
+
+Status Streams::order_all_behind(Stream& stream) {
+  ClientContext& context = *stream.context;
+  ++context.order;
+  stream.order_seen = context.order;
+  context.order_source = &stream;
+  context.order_recorded = false;
+  // While no other stream is in use there is nobody to tell; a later one finds order_source.
+  if (context.started == 1) return Status();
+  context.order_recorded = true;
+  return record(stream, &context.order_event);
+}
+
+Status Streams::handle(const wire::ContextFollow&, Stream& stream) {
+  OPENMPS_RETURN_IF_ERROR(enter(stream, Entry::kMarker));
+  return order_all_behind(stream);
+}
+
+Status Streams::handle(const wire::ContextJoin& command, Stream& stream) {
+  const auto found = contexts_.find(command.context);
+  if (found == contexts_.end()) return Status();  // a context without streams has no work
+  if (found->second->device != stream.place.device) {
+    return violation("a context and a stream of different devices");
+  }
+  OPENMPS_RETURN_IF_ERROR(enter(stream, Entry::kMarker));
+  OPENMPS_RETURN_IF_ERROR(before_open_wait(stream));
+  Status status;
+  streams_.for_each([&](Stream& other) {
+    const bool busy = other.listed != nullptr && other.listed->busy.load(std::memory_order_relaxed);
+    if (other.context != found->second.get() || &other == &stream || !busy || !status.ok()) return;
+    status = record(other, &other.join);
+    if (!status.ok()) return;
+    status = wait(stream, other.join, "cuStreamWaitEvent of a joining stream");
+  });
+  return status;
+}
+
+Status Streams::before_open_wait(Stream& stream) {
+  ClientContext& context = *stream.context;
+  if (context.order_source != &stream || context.order_recorded) return Status();
+  context.order_recorded = true;
+  return record(stream, &context.order_event);
+}
+
+Status Streams::wait_for_order(Stream& stream) {
+  ClientContext& context = *stream.context;
+  stream.order_seen = context.order;
+  Stream* source = context.order_source;
+  if (source == &stream) return Status();
+  // Blocking streams wait for the legacy stream's work anyhow.
+  if (source != nullptr && source == context.legacy && stream.kind == StreamKind::kBlocking) {
+    return Status();
+  }
+  if (!context.order_recorded) {
+    if (source == nullptr) return Status();
+    context.order_recorded = true;
+    OPENMPS_RETURN_IF_ERROR(record(*source, &context.order_event));
+  }
+  return wait(stream, context.order_event, "cuStreamWaitEvent on an ordered copy");
+}
+
+bool Streams::finished(ContextGate::Stream& stream) {
+  if (!stream.busy.load(std::memory_order_relaxed)) return true;
+  // A context that can't become current is lost: nothing runs in it any more.
+  if (core_.use(stream.device).ok() &&
+      core_.driver.cuStreamQuery(stream.handle) == CUDA_ERROR_NOT_READY) {
+    return false;
+  }
+  stream.busy.store(false, std::memory_order_relaxed);
+  return true;
+}
+
+void Streams::give_back(Owned& stream) {
+  const DriverTable& driver = core_.driver;
+  const CUstream handle = stream.listed->handle;
+  const uint32_t device = stream.listed->device;
+  if (stream.twin != nullptr) {
+    Twin& twin = *stream.twin;
+    // After a fault a context may refuse to become current; releasing is tried all the same.
+    static_cast<void>(core_.use({device, Lane::kCold}).ok());
+    core_.commons.cold->gate.remove(twin.listed);
+    driver.cuStreamDestroy_v2(twin.handle);
+    driver.cuEventDestroy_v2(twin.end);
+    driver.cuEventDestroy_v2(twin.hand_over);
+  }
+  if (stream.listed_cold != nullptr) core_.commons.cold->gate.remove(stream.listed_cold);
+  static_cast<void>(core_.use(device).ok());
+  core_.gate.remove(stream.listed);
+  driver.cuStreamDestroy_v2(handle);
+}
+
+void Streams::sweep_retired() {
+  std::erase_if(retired_, [this](Retired& retired) {
+    if (!finished(*retired.stream.listed)) return false;
+    give_back(retired.stream);
+    return true;
+  });
+}
+
+void Streams::end_green(const GreenContext& green) {
+  for (Retired& retired : retired_) {
+    if (retired.green == &green) retired.unmarked = true;
+  }
+}
+
+void Streams::drop_green(const GreenContext& green) {
+  std::erase_if(retired_, [this, &green](Retired& retired) {
+    if (retired.green != &green) return false;
+    give_back(retired.stream);
+    return true;
+  });
+}
+
+void Streams::mark(ContextGate::Stream& stream, Mark* mark) {
+  if (finished(stream)) return;
+  CUevent event = nullptr;
+  if (core_.driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS) {
+    mark->events.push_back(std::make_unique<DriverEvent>(core_.driver, event, stream.device));
+    if (core_.driver.cuEventRecord(event, stream.handle) == CUDA_SUCCESS) return;
+    mark->events.pop_back();
+  }
+  mark->unmarked = true;
+}
+
+Streams::Mark Streams::mark() {
+  Mark made;
+  for (Stream* stream : unmarked_) {
+    stream->unmarked = false;
+    mark(*stream->listed, &made);
+  }
+  unmarked_.clear();
+  for (Retired& retired : retired_) {
+    if (std::exchange(retired.unmarked, false)) mark(*retired.stream.listed, &made);
+  }
+  return made;
+}
+
+bool Streams::idle() {
+  sweep_retired();
+  bool idle = retired_.empty();
+  streams_.for_each([&](Stream& stream) {
+    if (stream.listed != nullptr && !finished(*stream.listed)) idle = false;
+  });
+  return idle;
+}
+
+// The legacy stream, which need not exist yet, still owes a wait for this stream's work.
+Status Streams::part(Stream& stream) {
+  ClientContext& context = *stream.context;
+  std::erase(context.dirty, &stream);
+  OPENMPS_RETURN_IF_ERROR(core_.use(stream.place));
+  std::erase_if(context.parted, [this](CUevent end) {
+    if (core_.driver.cuEventQuery(end) == CUDA_ERROR_NOT_READY) return false;
+    core_.driver.cuEventDestroy_v2(end);
+    return true;
+  });
+  OPENMPS_RETURN_IF_ERROR(record(stream, &stream.join));
+  context.parted.push_back(std::exchange(stream.join, nullptr));
+  return Status();
+}
+
+// Take the stream out of its context, without losing an order that others still rely on.
+Status Streams::detach(Stream& stream) {
+  ClientContext& context = *stream.context;
+  Status status;
+  if (stream.dirty) status = part(stream);
+  if (context.order_source == &stream) {
+    if (Status recorded = before_open_wait(stream); status.ok()) status = recorded;
+    context.order_source = nullptr;
+  }
+  if (context.legacy == &stream) context.legacy = nullptr;
+  return status;
+}
+
+void Streams::release(std::unique_ptr<Stream> stream) {
+  ClientContext* context = stream->context;
+  if (stream->join != nullptr) core_.driver.cuEventDestroy_v2(stream->join);
+  if (stream->unmarked) std::erase(unmarked_, stream.get());
+  if (stream->handle != nullptr) {
+    --context->started;
+    Owned owned{stream->listed, stream->listed_cold, std::move(stream->twin)};
+    if (finished(*stream->listed)) {
+      give_back(owned);
+    } else {
+      retired_.push_back({std::move(owned), stream->place.partition, stream->unmarked});
+    }
+  }
+  if (stream->place.partition != nullptr) --stream->place.partition->streams;
+  --context->streams;
+  forget_context(context);
+}
+
+void Streams::forget_context(ClientContext* context) {
+  if (context->streams != 0 || !context->parted.empty()) return;
+  if (context->order_event != nullptr) core_.driver.cuEventDestroy_v2(context->order_event);
+  std::erase_if(contexts_, [context](const auto& entry) { return entry.second.get() == context; });
+}
+
+Status Streams::handle(const wire::StreamDestroy& command) { return destroy(command.stream); }
+
+Status Streams::destroy(wire::Id id) {
+  std::unique_ptr<Stream> stream = streams_.take(id);
+  Status status = detach(*stream);
+  release(std::move(stream));
+  return status;
+}
+
+Status Streams::handle(const wire::ContextReset& command) {
+  const auto found = contexts_.find(command.context);
+  if (found == contexts_.end()) return Status();
+  const ClientContext* wanted = found->second.get();
+  std::vector<wire::Id> ids;
+  streams_.for_each_id([&](wire::Id id, Stream& stream) {
+    if (stream.context == wanted) ids.push_back(id);
+  });
+  // What they still owe each other goes with them.
+  for (const wire::Id id : ids) static_cast<void>(destroy(id).ok());
+  const auto left = contexts_.find(command.context);
+  if (left != contexts_.end()) forget_parted(left->second.get());
+  return Status();
+}
+
+void Streams::forget_parted(ClientContext* context) {
+  static_cast<void>(core_.use(context->device).ok());
+  for (const CUevent end : context->parted) core_.driver.cuEventDestroy_v2(end);
+  context->parted.clear();
+  forget_context(context);
+}
+
+void Streams::release_all() {
+  while (std::unique_ptr<Stream> stream = streams_.take_any()) {
+    static_cast<void>(core_.use(stream->place).ok());
+    release(std::move(stream));
+  }
+  for (Retired& retired : retired_) give_back(retired.stream);
+  retired_.clear();
+  while (!contexts_.empty()) forget_parted(contexts_.begin()->second.get());
+}
+
+}  // namespace openmps::worker

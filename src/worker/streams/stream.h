@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// The streams of a session. Each is a non-blocking stream of the shared context, made at its first
+// use, so that sessions never wait for each other; what CUDA's legacy default stream promises is
+// emulated with events, inside one (session, client context). Session's thread only.
+//
+// Legacy semantics: work on the legacy stream waits for all earlier work of the context's blocking
+// streams, and their later work waits for it. Counters tell who has work that the other side has
+// not waited for yet, and events are recorded only then: a program that uses one stream, whichever,
+// pays a comparison per command.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "worker/core/object_table.h"
+#include "worker/core/session_core.h"
+#include "worker/shared/exchange.h"
+#include "worker/streams/green.h"
+
+namespace openmps::worker {
+
+struct ClientContext;
+
+// What a stream submits to the cold lane with. What runs here lies between two events in the
+// stream: it waits for what the stream was given before, and the stream waits for it, at once. So
+// whoever waits for the stream, or looks at it, need not know.
+struct Twin {
+  CUstream handle = nullptr;
+  ContextGate::Stream* listed = nullptr;  // with the cold lane's gate
+  CUevent hand_over = nullptr;            // in the stream: the twin waits
+  CUevent end = nullptr;                  // in the twin: the stream waits
+  // The stream has been given nothing behind the twin's last work: what comes need not wait.
+  bool stays = false;
+};
+
+struct Stream {
+  wire::StreamKind kind = wire::StreamKind::kBlocking;
+  Placement place;
+  int32_t priority = 0;
+  ClientContext* context = nullptr;
+  CUstream handle = nullptr;              // null until the first use
+  ContextGate::Stream* listed = nullptr;  // from the first use on
+
+  std::unique_ptr<Twin> twin;                  // from the first work in the cold lane on
+  ContextGate::Stream* listed_cold = nullptr;  // with the cold lane's gate, once it had such graphs
+
+  uint64_t work = 0;         // legacy stream: pieces of work submitted so far
+  uint64_t legacy_seen = 0;  // blocking stream: the legacy stream's `work` that it has waited for
+  bool dirty = false;        // blocking stream: listed in its context's `dirty`
+  uint64_t order_seen = 0;   // the context's order that it has waited for
+  bool unmarked = false;     // has work that no mark covers
+  CUevent join = nullptr;    // marks the end of its work for the other side
+  uint64_t join_work = 0;    // legacy stream: the value of `work` that `join` marks
+};
+
+// A context of the client: the scope of the legacy stream and of ordered copies.
+struct ClientContext {
+  uint32_t device = 0;
+  uint32_t streams = 0;  // that name it
+  uint32_t started = 0;  // of them, those that have been used
+  Stream* legacy = nullptr;
+  // Blocking streams with work that the legacy stream has not waited for, and the ends of such work
+  // whose streams have been destroyed.
+  std::vector<Stream*> dirty;
+  std::vector<CUevent> parted;
+  // The last copy that everything later waits for (kOrderAllStreams).
+  uint64_t order = 0;
+  Stream* order_source = nullptr;
+  bool order_recorded = false;
+  CUevent order_event = nullptr;
+};
+
+class Streams {
+ public:
+  explicit Streams(SessionCore& core) : core_(core) {}
+
+  Status handle(const wire::StreamCreate& command, GreenContext* green);
+  // Returns at once, as cuStreamDestroy does: unfinished work completes.
+  Status handle(const wire::StreamDestroy& command);
+  [[nodiscard]] const auto& streams() const { return streams_; }
+
+  // What is about to be submitted, for the emulation of the legacy stream.
+  enum class Entry {
+    kWork,    // anything that runs: orders both ways
+    kTwin,    // the same, in the twin
+    kMarker,  // an event record: waits like work, nobody has to wait for it
+    kFence,   // the program's own waiting: only the legacy stream waits for the others
+  };
+  // Make the stream and its device ready for a submission by this thread, with every wait that
+  // the submission implies. Call it before each.
+  Status enter(Stream& stream, Entry entry);
+  // Enter for work and submit it: f(CUstream) in the context of that lane, whose stream it is.
+  template <typename F>
+  Status submit(Stream& stream, Lane lane, F&& f) {
+    if (lane == Lane::kMain) [[likely]] {
+      OPENMPS_RETURN_IF_ERROR(enter(stream, Entry::kWork));
+      return f(stream.handle);
+    }
+    const ContextGate::Leaving leaving(core_.cold_feeder);
+    Status status = begin_twin(stream);
+    if (status.ok()) status = f(stream.twin->handle);
+    if (status.ok()) status = end_twin(stream);
+    const Status back = core_.use(stream.place);
+    return status.ok() ? back : status;
+  }
+  // The stream, which has been entered, gets a graph with work of the cold lane.
+  void note_cold_graph(Stream& stream);
+  // All later work of the context waits for what `stream` has been given so far.
+  Status order_all_behind(Stream& stream);
+  // The same as a command. It may be given while nothing else is under way in the stream.
+  Status handle(const wire::ContextFollow& command, Stream& stream);
+  // Later work of a stream waits for all that the streams of a context have been given so far.
+  Status handle(const wire::ContextJoin& command, Stream& stream);
+  // The order event must not come to lie behind a wait whose end may depend on later work.
+  Status before_open_wait(Stream& stream);
+
+  // The end of the work that no mark has covered yet. Empty: there is none that is unfinished.
+  struct Mark {
+    std::vector<std::unique_ptr<DriverEvent>> events;
+    bool unmarked = false;  // the driver gave no event: reached once nothing is unfinished
+
+    [[nodiscard]] bool empty() const { return events.empty() && !unmarked; }
+  };
+  [[nodiscard]] Mark mark();
+
+  // True if nothing of the session is unfinished, in streams that exist or have been destroyed.
+  // After a fault everything counts as finished.
+  bool idle();
+  // Give back the streams that the client has destroyed and that have finished since.
+  void sweep_retired();
+  // The client has destroyed all streams of a green context. The next mark covers whatever they
+  // still do, fences too; once it is reached they can be dropped.
+  void end_green(const GreenContext& green);
+  void drop_green(const GreenContext& green);
+  // They have drained.
+  Status handle(const wire::ContextReset& command);
+  void release_all();
+
+ private:
+  CUresult create(const Placement& place, int32_t priority, CUstream* made);
+  Status start(Stream& stream);
+  Status start_twin(Stream& stream);
+  Status begin_twin(Stream& stream);
+  Status end_twin(Stream& stream);
+  Status record(Stream& stream, CUevent* event);
+  Status wait(Stream& stream, CUevent event, const char* what);
+  Status wait_for_order(Stream& stream);
+  Status legacy_waits(Stream& legacy, bool* joined);
+  Status wait_for_legacy(Stream& stream);
+  Status detach(Stream& stream);
+  Status part(Stream& stream);
+  Status destroy(wire::Id id);
+  void release(std::unique_ptr<Stream> stream);
+  void forget_context(ClientContext* context);
+  void forget_parted(ClientContext* context);
+  // Looks at a stream that may be busy.
+  bool finished(ContextGate::Stream& stream);
+  // A driver's stream and what it has in the cold lane.
+  struct Owned {
+    ContextGate::Stream* listed = nullptr;
+    ContextGate::Stream* listed_cold = nullptr;
+    std::unique_ptr<Twin> twin;
+  };
+  void give_back(Owned& stream);
+  void mark(ContextGate::Stream& stream, Mark* mark);
+
+  // A driver's stream that the client has destroyed, not finished yet.
+  struct Retired {
+    Owned stream;
+    GreenContext* green = nullptr;
+    bool unmarked = false;
+  };
+
+  SessionCore& core_;
+  ObjectTable<Stream> streams_{"stream"};
+  std::map<wire::Id, std::unique_ptr<ClientContext>> contexts_;
+  std::vector<Retired> retired_;
+  std::vector<Stream*> unmarked_;  // those that have work since the last mark
+};
+
+}  // namespace openmps::worker

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Work that is not submitted yet: it has for itself all that it points to, and keeps the code and
+// the objects that it uses. Session's thread only.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "worker/work/work.h"
+
+namespace openmps::worker {
+
+class HeldWork {
+ public:
+  // `work` is as its maker left it. Throws std::bad_alloc.
+  explicit HeldWork(const Work& work);
+  HeldWork(const HeldWork&) = delete;
+  HeldWork& operator=(const HeldWork&) = delete;
+
+  [[nodiscard]] const Work& work() const { return work_; }
+
+ private:
+  // The parameters of most kernels are shorter.
+  static constexpr size_t kBytesInside = 512;
+
+  template <typename... T>
+  void own(std::span<const T>&... parts);
+
+  Work work_;
+  std::shared_ptr<const Function> function_;
+  alignas(std::max_align_t) std::array<unsigned char, kBytesInside> inside_;
+  std::unique_ptr<unsigned char[]> outside_;  // if it is more
+};
+
+}  // namespace openmps::worker

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+// Work into the driver's streams. See submitter.h.
+#include "worker/work/submitter.h"
+
+#include <vector>
+
+#include "worker/device/driver_check.h"
+
+namespace openmps::worker {
+
+// ---- Commands -----------------------------------------------------------------------------------
+
+Status Submitter::handle(const wire::Launch& command, Stream& stream, Function& function,
+                         const wire::Launch::Tail& tail) {
+  Work work;
+  OPENMPS_RETURN_IF_ERROR(
+      maker_.make(command, tail, function, stream.place, Modules::Reach::kAnyLane, &work));
+  return submit(work, stream);
+}
+
+Status Submitter::handle(const wire::StreamWriteValue& command, Stream& stream) {
+  const wire::ValueOperation write{command.value, wire::ValueKind::kWrite};
+  return run(std::span(&write, 1), stream);
+}
+
+Status Submitter::handle(const wire::StreamWaitValue& command, Stream& stream) {
+  const wire::ValueOperation wait{command.value, wire::ValueKind::kWait};
+  return run(std::span(&wait, 1), stream);
+}
+
+Status Submitter::handle(const wire::StreamBatch&, Stream& stream,
+                         const wire::StreamBatch::Tail& tail) {
+  if (tail.operations.empty()) return Status();
+  for (const wire::ValueOperation& operation : tail.operations) {
+    OPENMPS_RETURN_IF_ERROR(
+        memory_.check_operand(range_of(operation), "address of a stream value"));
+  }
+  return run(tail.operations, stream);
+}
+
+Status Submitter::run(std::span<const wire::ValueOperation> operations, Stream& stream) {
+  Work work;
+  OPENMPS_RETURN_IF_ERROR(maker_.make(operations, &work));
+  return submit(work, stream);
+}
+
+Status Submitter::handle(const wire::WakeAfter&, Stream& stream) {
+  return submit({{}, WakeWork{}}, stream);
+}
+
+Status Submitter::handle(const wire::EventRecord& command, Event& event, Stream& stream) {
+  Work work;
+  OPENMPS_RETURN_IF_ERROR(
+      maker_.make_record(event, {command.slot, command.value, command.stream}, &work));
+  return submit(work, stream);
+}
+
+Status Submitter::handle(const wire::StreamWaitEvent&, Stream& stream, Event& event) {
+  if (event.driver_event == nullptr) return Status();
+  Work work;
+  OPENMPS_RETURN_IF_ERROR(maker_.make_wait(event, &work));
+  return submit(work, stream);
+}
+
+// ---- The driver ---------------------------------------------------------------------------------
+
+Status Submitter::submit(const Work& work, Stream& stream) {
+  return std::visit(Overloaded{[](const std::monostate&) { return Status(); },
+                               [&](const auto& what) { return give(work.uses, what, stream); }},
+                    work.what);
+}
+
+Status Submitter::give(const Uses& uses, const KernelWork& kernel, Stream& stream) {
+  prints_.before_launch(*kernel.function);
+  Status status =
+      streams_.submit(stream, uses.lane, [&](CUstream to) { return launch(kernel, to); });
+  for (const CUlaunchAttribute& attribute : kernel.attributes.last(kernel.recorded_behind)) {
+    if (!status.ok()) break;
+    CUevent event = attribute.id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT
+                        ? attribute.value.programmaticEvent.event
+                        : attribute.value.launchCompletionEvent.event;
+    status = check(core_.driver.cuEventRecord(event, stream.handle),
+                   "cuEventRecord behind a launch in the cold lane");
+  }
+  return prints_.after_launch(*kernel.function, std::move(status), stream.handle,
+                              stream.place.device);
+}
+
+Status Submitter::launch(const KernelWork& kernel, CUstream to) {
+  PackedParameters parameters(kernel.parameters);
+  const CUlaunchConfig& c = kernel.config;
+  if (kernel.attributes.empty()) [[likely]] {
+    return check(core_.driver.cuLaunchKernel(kernel.handle, c.gridDimX, c.gridDimY, c.gridDimZ,
+                                             c.blockDimX, c.blockDimY, c.blockDimZ,
+                                             c.sharedMemBytes, to, nullptr, parameters.extra()),
+                 "cuLaunchKernel");
+  }
+  CUlaunchConfig config = c;
+  config.hStream = to;
+  config.attrs = const_cast<CUlaunchAttribute*>(kernel.attributes.data());
+  config.numAttrs = static_cast<unsigned>(kernel.attributes.size() - kernel.recorded_behind);
+  return check(core_.driver.cuLaunchKernelEx(&config, kernel.handle, nullptr, parameters.extra()),
+               "cuLaunchKernelEx");
+}
+
+void Submitter::open_to_copies(const Uses& uses, const Stream& stream) {
+  for (const WorkRange& range : uses.ranges) memory_.open_to_copies(range, stream.place.device);
+}
+
+Status Submitter::give(const Uses& uses, const CopyWork& copy, Stream& stream) {
+  open_to_copies(uses, stream);
+  OPENMPS_RETURN_IF_ERROR(streams_.enter(stream, Streams::Entry::kWork));
+  OPENMPS_RETURN_IF_ERROR(
+      check(core_.driver.cuMemcpyAsync(copy.destination, copy.source, copy.bytes, stream.handle),
+            "cuMemcpyAsync"));
+  return copy.orders_all ? streams_.order_all_behind(stream) : Status();
+}
+
+Status Submitter::give(const Uses& uses, const BoxWork& copy, Stream& stream) {
+  open_to_copies(uses, stream);
+  OPENMPS_RETURN_IF_ERROR(streams_.enter(stream, Streams::Entry::kWork));
+  OPENMPS_RETURN_IF_ERROR(
+      check(core_.driver.cuMemcpy3DAsync_v2(&copy.box, stream.handle), "cuMemcpy3DAsync"));
+  return copy.orders_all ? streams_.order_all_behind(stream) : Status();
+}
+
+Status Submitter::give(const Uses& uses, const FillWork& fill, Stream& stream) {
+  return streams_.submit(stream, uses.lane, [&](CUstream to) { return this->fill(fill.fill, to); });
+}
+
+Status Submitter::fill(const CUDA_MEMSET_NODE_PARAMS& f, CUstream to) {
+  const DriverTable& driver = core_.driver;
+  const auto value8 = static_cast<unsigned char>(f.value);
+  const auto value16 = static_cast<unsigned short>(f.value);
+  const bool linear = f.height <= 1;
+  const uint64_t n = f.height == 0 ? 0 : f.width;
+  CUresult result = CUDA_SUCCESS;
+  switch (f.elementSize) {
+    case 1:
+      result = linear ? driver.cuMemsetD8Async(f.dst, value8, n, to)
+                      : driver.cuMemsetD2D8Async(f.dst, f.pitch, value8, n, f.height, to);
+      break;
+    case 2:
+      result = linear ? driver.cuMemsetD16Async(f.dst, value16, n, to)
+                      : driver.cuMemsetD2D16Async(f.dst, f.pitch, value16, n, f.height, to);
+      break;
+    default:
+      result = linear ? driver.cuMemsetD32Async(f.dst, f.value, n, to)
+                      : driver.cuMemsetD2D32Async(f.dst, f.pitch, f.value, n, f.height, to);
+      break;
+  }
+  return check(result, "cuMemsetAsync");
+}
+
+Status Submitter::give(const Uses& uses, const ValuesWork& values, Stream& stream) {
+  OPENMPS_RETURN_IF_ERROR(streams_.submit(stream, uses.lane, [&](CUstream to) -> Status {
+    if (values.waits != 0) {
+      OPENMPS_RETURN_IF_ERROR(streams_.before_open_wait(stream));
+      stream.listed->waits.store(true, std::memory_order_relaxed);
+      OPENMPS_RETURN_IF_ERROR(waits_.prepare(stream, values.waits));
+    }
+    return operate(values.batch, to);
+  }));
+  if (values.waits == 0) return Status();
+  std::vector<wire::StreamValue> waits;
+  for (const wire::ValueOperation& operation : values.operations) {
+    if (operation.kind == wire::ValueKind::kWait) waits.push_back(operation.value);
+  }
+  return waits_.add(stream, waits);
+}
+
+Status Submitter::operate(std::span<const CUstreamBatchMemOpParams> batch, CUstream to) {
+  const DriverTable& driver = core_.driver;
+  const auto& write = batch[0].writeValue;
+  const auto& wait = batch[0].waitValue;
+  const CUstreamBatchMemOpType alone =
+      batch.size() == 1 ? batch[0].operation : CU_STREAM_MEM_OP_BARRIER;
+  CUresult result = CUDA_SUCCESS;
+  switch (alone) {
+    case CU_STREAM_MEM_OP_WRITE_VALUE_32:
+      result = driver.cuStreamWriteValue32_v2(to, write.address, write.value, write.flags);
+      break;
+    case CU_STREAM_MEM_OP_WRITE_VALUE_64:
+      result = driver.cuStreamWriteValue64_v2(to, write.address, write.value64, write.flags);
+      break;
+    case CU_STREAM_MEM_OP_WAIT_VALUE_32:
+      result = driver.cuStreamWaitValue32_v2(to, wait.address, wait.value, wait.flags);
+      break;
+    case CU_STREAM_MEM_OP_WAIT_VALUE_64:
+      result = driver.cuStreamWaitValue64_v2(to, wait.address, wait.value64, wait.flags);
+      break;
+    default:
+      result = driver.cuStreamBatchMemOp_v2(to, static_cast<unsigned>(batch.size()),
+                                            const_cast<CUstreamBatchMemOpParams*>(batch.data()), 0);
+      break;
+  }
+  return check(result, "an operation on values");
+}
+
+Status Submitter::give(const Uses&, const HostCallWork& call, Stream& stream) {
+  OPENMPS_RETURN_IF_ERROR(streams_.enter(stream, Streams::Entry::kWork));
+  OPENMPS_RETURN_IF_ERROR(streams_.before_open_wait(stream));
+  return fences_.call(call.slot, stream);
+}
+
+Status Submitter::give(const Uses&, const FenceWork& fence, Stream& stream) {
+  const auto entry = fence.in_order ? Streams::Entry::kMarker : Streams::Entry::kFence;
+  OPENMPS_RETURN_IF_ERROR(streams_.enter(stream, entry));
+  return fences_.write(fence.fence, stream);
+}
+
+Status Submitter::give(const Uses&, const RecordWork& record, Stream& stream) {
+  OPENMPS_RETURN_IF_ERROR(streams_.enter(stream, Streams::Entry::kMarker));
+  OPENMPS_RETURN_IF_ERROR(
+      check(core_.driver.cuEventRecord(record.event, stream.handle), "cuEventRecord"));
+  return record.fence.slot == wire::kNoFence ? Status() : fences_.write(record.fence, stream);
+}
+
+Status Submitter::give(const Uses&, const WaitWork& wait, Stream& stream) {
+  OPENMPS_RETURN_IF_ERROR(streams_.enter(stream, Streams::Entry::kWork));
+  return check(core_.driver.cuStreamWaitEvent(stream.handle, wait.event, 0), "cuStreamWaitEvent");
+}
+
+Status Submitter::give(const Uses&, const WakeWork&, Stream& stream) {
+  OPENMPS_RETURN_IF_ERROR(streams_.enter(stream, Streams::Entry::kFence));
+  return fences_.wake_after(stream);
+}
+
+Status Submitter::give(const Uses&, const GraphWork& graph, Stream& stream) {
+  prints_.before_graph();
+  Status launched = launch(graph, stream);  // makes the driver's stream, if it is the first use
+  return prints_.after_graph(std::move(launched), stream.handle, stream.place.device);
+}
+
+Status Submitter::launch(const GraphWork& graph, Stream& stream) {
+  OPENMPS_RETURN_IF_ERROR(streams_.enter(stream, Streams::Entry::kWork));
+  if (graph.is_cold) streams_.note_cold_graph(stream);
+  if (graph.may_wait) stream.listed->waits.store(true, std::memory_order_relaxed);
+  if (!graph.waits.empty()) {
+    OPENMPS_RETURN_IF_ERROR(streams_.before_open_wait(stream));
+    OPENMPS_RETURN_IF_ERROR(waits_.prepare(stream, graph.waits.size()));
+  }
+  OPENMPS_RETURN_IF_ERROR(
+      check(core_.driver.cuGraphLaunch(graph.exec, stream.handle), "cuGraphLaunch"));
+  return graph.waits.empty() ? Status() : waits_.add(stream, graph.waits);
+}
+
+Status Submitter::give(const Uses&, const UploadWork& upload, Stream& stream) {
+  OPENMPS_RETURN_IF_ERROR(streams_.enter(stream, Streams::Entry::kWork));
+  return check(core_.driver.cuGraphUpload(upload.exec, stream.handle), "cuGraphUpload");
+}
+
+}  // namespace openmps::worker

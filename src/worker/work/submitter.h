@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// The commands that give a stream something to do: what is made of them (WorkMaker) is submitted to
+// the driver at once. Session's thread only.
+#pragma once
+
+#include <span>
+
+#include "wire/codec.h"
+#include "worker/code/module.h"
+#include "worker/code/prints.h"
+#include "worker/core/session_core.h"
+#include "worker/memory/memory.h"
+#include "worker/streams/event.h"
+#include "worker/streams/fence.h"
+#include "worker/streams/open_waits.h"
+#include "worker/streams/stream.h"
+#include "worker/work/work_maker.h"
+
+namespace openmps::worker {
+
+class Submitter {
+ public:
+  Submitter(SessionCore& core, Streams& streams, SessionMemory& memory, Prints& prints,
+            Fences& fences, OpenWaits& waits, WorkMaker& maker)
+      : core_(core),
+        streams_(streams),
+        memory_(memory),
+        prints_(prints),
+        fences_(fences),
+        waits_(waits),
+        maker_(maker) {}
+
+  Status handle(const wire::Launch& command, Stream& stream, Function& function,
+                const wire::Launch::Tail& tail);
+  // The memory that these name has been found to be the session's.
+  Status handle(const wire::Memcpy& command, Stream& stream) { return run(command, stream); }
+  Status handle(const wire::Memcpy3D& command, Stream& stream) { return run(command, stream); }
+  Status handle(const wire::ArrayCopy& command, Stream& stream) { return run(command, stream); }
+  Status handle(const wire::Memset& command, Stream& stream) { return run(command, stream); }
+  Status handle(const wire::StreamWriteValue& command, Stream& stream);
+  Status handle(const wire::StreamWaitValue& command, Stream& stream);
+  // Operands that are not the session's are violations.
+  Status handle(const wire::StreamBatch& command, Stream& stream,
+                const wire::StreamBatch::Tail& tail);
+  // Post the slot to the client's callback thread; the stream goes on when that has run it.
+  Status handle(const wire::HostFunction& command, Stream& stream) { return run(command, stream); }
+  Status handle(const wire::Fence& command, Stream& stream) { return run(command, stream); }
+  Status handle(const wire::WakeAfter& command, Stream& stream);
+  // A record that may carry a fence.
+  Status handle(const wire::EventRecord& command, Event& event, Stream& stream);
+  // Work of the stream submitted later waits. An event never recorded is no wait, as in CUDA.
+  Status handle(const wire::StreamWaitEvent& command, Stream& stream, Event& event);
+
+  // Give the driver what the stream is to do, with every wait that it implies.
+  Status submit(const Work& work, Stream& stream);
+
+ private:
+  template <typename Command>
+  Status run(const Command& command, Stream& stream) {
+    Work work;
+    OPENMPS_RETURN_IF_ERROR(maker_.make(command, &work));
+    return submit(work, stream);
+  }
+  Status run(std::span<const wire::ValueOperation> operations, Stream& stream);
+
+  Status give(const Uses& uses, const KernelWork& kernel, Stream& stream);
+  Status give(const Uses& uses, const CopyWork& copy, Stream& stream);
+  Status give(const Uses& uses, const BoxWork& copy, Stream& stream);
+  Status give(const Uses& uses, const FillWork& fill, Stream& stream);
+  Status give(const Uses& uses, const ValuesWork& values, Stream& stream);
+  Status give(const Uses& uses, const HostCallWork& call, Stream& stream);
+  Status give(const Uses& uses, const FenceWork& fence, Stream& stream);
+  Status give(const Uses& uses, const RecordWork& record, Stream& stream);
+  Status give(const Uses& uses, const WaitWork& wait, Stream& stream);
+  Status give(const Uses& uses, const WakeWork& wake, Stream& stream);
+  Status give(const Uses& uses, const GraphWork& graph, Stream& stream);
+  Status give(const Uses& uses, const UploadWork& upload, Stream& stream);
+  Status launch(const KernelWork& kernel, CUstream to);
+  Status launch(const GraphWork& graph, Stream& stream);
+  Status fill(const CUDA_MEMSET_NODE_PARAMS& fill, CUstream to);
+  Status operate(std::span<const CUstreamBatchMemOpParams> batch, CUstream to);
+  void open_to_copies(const Uses& uses, const Stream& stream);
+
+  SessionCore& core_;
+  Streams& streams_;
+  SessionMemory& memory_;
+  Prints& prints_;
+  Fences& fences_;
+  OpenWaits& waits_;
+  WorkMaker& maker_;
+};
+
+}  // namespace openmps::worker

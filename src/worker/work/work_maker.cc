@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checking and translating what streams and graphs are given. See work_maker.h.
+#include "worker/work/work_maker.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "worker/device/driver_check.h"
+
+namespace openmps::worker {
+namespace {
+
+// Where a client puts the id of an event whose handle the driver wants.
+wire::Id id_of(CUevent event) { return static_cast<wire::Id>(reinterpret_cast<uintptr_t>(event)); }
+
+// An event of the client's that the launch itself records.
+bool names_event(const CUlaunchAttribute& attribute) {
+  return attribute.id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT ||
+         attribute.id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT;
+}
+
+// The rows of a slice as cuMemcpy3D counts them. A single slice needs no more than its own.
+// Violation: a slice that is no whole number of rows.
+Status rows_of_slice(const wire::ArrayCopy& copy, const wire::ArraySide& side, size_t* rows) {
+  *rows = copy.height;
+  if (copy.depth <= 1) return Status();
+  if (side.pitch == 0 || side.slice % side.pitch != 0) {
+    return violation("a slice of " + std::to_string(side.slice) + " bytes with rows of " +
+                     std::to_string(side.pitch));
+  }
+  *rows = side.slice / side.pitch;
+  return Status();
+}
+
+Status check_value(const wire::ValueOperation& operation) {
+  const wire::StreamValue& value = operation.value;
+  if (operation.kind == wire::ValueKind::kBarrier) return Status();
+  if (operation.kind > wire::ValueKind::kBarrier) {
+    return violation("an operation of kind " +
+                     std::to_string(static_cast<uint32_t>(operation.kind)));
+  }
+  if ((value.width == 4 || value.width == 8) && value.address % value.width == 0) return Status();
+  return violation("a stream value of " + std::to_string(value.width) + " bytes");
+}
+
+Status check_fence(const FenceValue& fence) {
+  if (fence.slot < wire::kFenceSlots) return Status();
+  return violation("there is no fence " + std::to_string(fence.slot));
+}
+
+}  // namespace
+
+// ---- Kernels ------------------------------------------------------------------------------------
+
+Status WorkMaker::make(const wire::Launch& command, const wire::Launch::Tail& tail,
+                       Function& function, const Placement& place, Modules::Reach reach,
+                       Work* work) {
+  // The driver reads as many bytes as the kernel has, however many came.
+  if (command.parameter_bytes < function.parameter_bytes) {
+    return Status(CUDA_ERROR_INVALID_VALUE, std::to_string(command.parameter_bytes) +
+                                                " bytes of parameters for a kernel of " +
+                                                std::to_string(function.parameter_bytes));
+  }
+  Located located;
+  OPENMPS_RETURN_IF_ERROR(modules_.locate(function, place, reach, &located));
+  work->uses.lane = located.place.lane;
+  KernelWork& kernel = work->what.emplace<KernelWork>();
+  kernel.function = &function;
+  kernel.handle = located.handle;
+  kernel.config.gridDimX = command.grid[0];
+  kernel.config.gridDimY = command.grid[1];
+  kernel.config.gridDimZ = command.grid[2];
+  kernel.config.blockDimX = command.block[0];
+  kernel.config.blockDimY = command.block[1];
+  kernel.config.blockDimZ = command.block[2];
+  kernel.config.sharedMemBytes = command.shared_bytes;
+  kernel.parameters = tail.parameters;
+  if (command.attribute_count == 0 && (command.flags & wire::kLaunchCooperative) == 0) [[likely]] {
+    return Status();
+  }
+  return add_attributes(command, tail, &work->uses, &kernel);
+}
+
+Status WorkMaker::add_attributes(const wire::Launch& command, const wire::Launch::Tail& tail,
+                                 Uses* uses, KernelWork* kernel) {
+  const bool is_cold = uses->lane == Lane::kCold;
+  size_t count = 0;
+  const auto add = [&](const CUlaunchAttribute& attribute) {
+    attributes_[count] = attribute;
+    return translate(&attributes_[count++], uses);
+  };
+  for (const CUlaunchAttribute& attribute : tail.attributes) {
+    if (!is_cold || !names_event(attribute)) OPENMPS_RETURN_IF_ERROR(add(attribute));
+  }
+  if ((command.flags & wire::kLaunchCooperative) != 0) {
+    CUlaunchAttribute cooperative{};
+    cooperative.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+    cooperative.value.cooperative = 1;
+    OPENMPS_RETURN_IF_ERROR(add(cooperative));
+  }
+  const size_t launched = count;
+  for (const CUlaunchAttribute& attribute : tail.attributes) {
+    if (is_cold && names_event(attribute)) OPENMPS_RETURN_IF_ERROR(add(attribute));
+  }
+  kernel->attributes = std::span(attributes_).first(count);
+  kernel->recorded_behind = count - launched;
+  return Status();
+}
+
+// Handles are ids here, addresses must be the session's, and what would reach past it is refused.
+Status WorkMaker::translate(CUlaunchAttribute* attribute, Uses* uses) {
+  CUlaunchAttributeValue& value = attribute->value;
+  switch (attribute->id) {
+    case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
+      return translate(&value.programmaticEvent.event, uses);
+    case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
+      return translate(&value.launchCompletionEvent.event, uses);
+    case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
+      return memory_.check_operand({reinterpret_cast<uint64_t>(value.accessPolicyWindow.base_ptr),
+                                    value.accessPolicyWindow.num_bytes},
+                                   "access policy window");
+    case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
+      return Status(CUDA_ERROR_NOT_SUPPORTED, "kernel nodes updated from the device");
+    default: return Status();
+  }
+}
+
+Status WorkMaker::translate(CUevent* event, Uses* uses) {
+  Event* named = nullptr;
+  OPENMPS_RETURN_IF_ERROR(events_.events().get(id_of(*event), &named));
+  std::shared_ptr<DriverEvent> shared;
+  OPENMPS_RETURN_IF_ERROR(events_.share(*named, &shared));
+  *event = shared->handle;
+  for (std::shared_ptr<const void>& object : uses->objects) {
+    if (object != nullptr) continue;
+    object = std::move(shared);
+    return Status();
+  }
+  return Status(CUDA_ERROR_INVALID_VALUE, "a launch with an attribute twice");
+}
+
+// ---- Copies and fills ---------------------------------------------------------------------------
+
+Status WorkMaker::make(const wire::Memcpy& command, Work* work) {
+  work->uses.ranges = ranges_of(command);
+  work->what =
+      CopyWork{core_.device_address(command.destination), core_.device_address(command.source),
+               command.bytes, (command.flags & wire::kOrderAllStreams) != 0};
+  return Status();
+}
+
+Status WorkMaker::make(const wire::Memcpy3D& command, Work* work) {
+  const auto side = [](uint64_t address, uint64_t pitch, uint64_t slice) {
+    return wire::ArraySide{.address = address, .pitch = pitch, .slice = slice};
+  };
+  const wire::ArrayCopy copy{
+      command.stream,
+      command.flags,
+      side(command.destination, command.destination_pitch, command.destination_slice),
+      side(command.source, command.source_pitch, command.source_slice),
+      command.width,
+      command.height,
+      command.depth};
+  return make(copy, work);
+}
+
+Status WorkMaker::make(const wire::ArrayCopy& command, Work* work) {
+  const wire::ArraySide& from = command.source;
+  const wire::ArraySide& to = command.destination;
+  Uses& uses = work->uses;
+  uses.ranges = ranges_of(command);
+  BoxWork& made = work->what.emplace<BoxWork>();
+  made.orders_all = (command.flags & wire::kOrderAllStreams) != 0;
+  CUDA_MEMCPY3D& box = made.box;
+  box.WidthInBytes = command.width;
+  box.Height = command.height;
+  box.Depth = command.depth;
+  if (from.array != 0) {
+    box.srcMemoryType = CU_MEMORYTYPE_ARRAY;
+    OPENMPS_RETURN_IF_ERROR(arrays_.find(from.array, &box.srcArray, &uses.objects[1]));
+    box.srcXInBytes = from.x;
+    box.srcY = from.y;
+    box.srcZ = from.z;
+  } else {
+    box.srcMemoryType = CU_MEMORYTYPE_UNIFIED;
+    box.srcDevice = core_.device_address(from.address);
+    box.srcPitch = from.pitch;
+    OPENMPS_RETURN_IF_ERROR(rows_of_slice(command, from, &box.srcHeight));
+  }
+  if (to.array != 0) {
+    box.dstMemoryType = CU_MEMORYTYPE_ARRAY;
+    box.dstXInBytes = to.x;
+    box.dstY = to.y;
+    box.dstZ = to.z;
+    return arrays_.find(to.array, &box.dstArray, &uses.objects[0]);
+  }
+  box.dstMemoryType = CU_MEMORYTYPE_UNIFIED;
+  box.dstDevice = core_.device_address(to.address);
+  box.dstPitch = to.pitch;
+  return rows_of_slice(command, to, &box.dstHeight);
+}
+
+Status WorkMaker::make(const wire::Memset& command, Work* work) {
+  const uint32_t element = command.element_bytes;
+  if (element != 1 && element != 2 && element != 4) {
+    return violation("a fill with elements of " + std::to_string(element) + " bytes");
+  }
+  work->uses.lane = memory_.lane_of(command.destination);
+  work->uses.ranges = ranges_of(command);
+  const uint64_t pitch = wire::fill_pitch(command.width, element, command.height, command.pitch);
+  work->what = FillWork{{core_.device_address(command.destination), pitch, command.value, element,
+                         command.width, command.height}};
+  return Status();
+}
+
+// ---- Values, events, the client -----------------------------------------------------------------
+
+Status WorkMaker::make(std::span<const wire::ValueOperation> operations, Work* work) {
+  ValuesWork& values = work->what.emplace<ValuesWork>();
+  values.operations = operations;
+  values.batch = std::span(batch_).first(operations.size());
+  for (size_t i = 0; i < operations.size(); ++i) {
+    const wire::ValueOperation& operation = operations[i];
+    OPENMPS_RETURN_IF_ERROR(check_value(operation));
+    batch_[i] = operation_of(operation.kind, operation.value,
+                             core_.device_address(operation.value.address));
+    if (operation.kind == wire::ValueKind::kWait) ++values.waits;
+    if (memory_.lane_of(operation.value.address) == Lane::kCold) work->uses.lane = Lane::kCold;
+  }
+  // Nobody could let it pass once the client has gone.
+  if (work->uses.lane == Lane::kMain || values.waits == 0) return Status();
+  return Status(CUDA_ERROR_NOT_SUPPORTED, "a wait for a module's variable in the cold lane");
+}
+
+Status WorkMaker::make(const wire::HostFunction& command, Work* work) {
+  if (command.slot >= wire::kCallbackSlots) {
+    return violation("there is no callback slot " + std::to_string(command.slot));
+  }
+  work->what = HostCallWork{command.slot};
+  return Status();
+}
+
+Status WorkMaker::make(const wire::Fence& command, Work* work) {
+  const FenceValue fence{command.slot & ~wire::kFenceInOrder, command.value, command.stream};
+  work->what = FenceWork{fence, (command.slot & wire::kFenceInOrder) != 0};
+  return check_fence(fence);
+}
+
+Status WorkMaker::make_record(Event& event, const FenceValue& fence, Work* work) {
+  if (fence.slot != wire::kNoFence) OPENMPS_RETURN_IF_ERROR(check_fence(fence));
+  std::shared_ptr<DriverEvent> shared;
+  OPENMPS_RETURN_IF_ERROR(events_.share(event, &shared));
+  work->what = RecordWork{shared->handle, fence};
+  work->uses.objects[0] = std::move(shared);
+  return Status();
+}
+
+Status WorkMaker::make_wait(Event& event, Work* work) {
+  std::shared_ptr<DriverEvent> shared;
+  OPENMPS_RETURN_IF_ERROR(events_.share(event, &shared));
+  work->what = WaitWork{shared->handle};
+  work->uses.objects[0] = std::move(shared);
+  return Status();
+}
+
+}  // namespace openmps::worker

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// From commands to work: every number, id and handle of a piece of stream work is checked and
+// looked up here, for streams and for nodes of graphs alike. Memory that it names by address is
+// left to the caller (work_range.h). Session's thread only.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "worker/code/module.h"
+#include "worker/core/session_core.h"
+#include "worker/memory/memory.h"
+#include "worker/streams/array.h"
+#include "worker/streams/event.h"
+#include "worker/work/work.h"
+
+namespace openmps::worker {
+
+class WorkMaker {
+ public:
+  WorkMaker(SessionCore& core, SessionMemory& memory, Modules& modules, Events& events,
+            Arrays& arrays)
+      : core_(core), memory_(memory), modules_(modules), events_(events), arrays_(arrays) {}
+
+  // What is wrong with grid, block or shared memory is the driver's to say. The session is not
+  // between the gate's enter() and leave().
+  Status make(const wire::Launch& command, const wire::Launch::Tail& tail, Function& function,
+              const Placement& place, Modules::Reach reach, Work* work);
+  Status make(const wire::Memcpy& command, Work* work);
+  Status make(const wire::Memcpy3D& command, Work* work);
+  // Whether a box fits its array is the driver's to judge.
+  Status make(const wire::ArrayCopy& command, Work* work);
+  Status make(const wire::Memset& command, Work* work);
+  // At most wire::kMaxBatch of them.
+  Status make(std::span<const wire::ValueOperation> operations, Work* work);
+  Status make(const wire::HostFunction& command, Work* work);
+  Status make(const wire::Fence& command, Work* work);
+  Status make_record(Event& event, const FenceValue& fence, Work* work);
+  Status make_wait(Event& event, Work* work);
+
+ private:
+  Status translate(CUlaunchAttribute* attribute, Uses* uses);
+  Status translate(CUevent* event, Uses* uses);
+  Status add_attributes(const wire::Launch& command, const wire::Launch::Tail& tail, Uses* uses,
+                        KernelWork* kernel);
+
+  SessionCore& core_;
+  SessionMemory& memory_;
+  Modules& modules_;
+  Events& events_;
+  Arrays& arrays_;
+  // What the work that was made last refers to.
+  std::array<CUlaunchAttribute, wire::kMaxLaunchAttributes + 1> attributes_;
+  std::array<CUstreamBatchMemOpParams, wire::kMaxBatch> batch_;
+};
+
+}  // namespace openmps::worker
