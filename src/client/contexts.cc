@@ -2,8 +2,6 @@
 // See contexts.h.
 #include "client/contexts.h"
 
-#include "client/thread_state.h"
-
 namespace openmps::client {
 
 Contexts::Contexts(const Devices& devices)
@@ -38,16 +36,6 @@ CUresult Contexts::look_up(CUcontext handle, Context** context) const {
   return tag == kHandleTag + static_cast<uint64_t>(HandleKind::kContext)
              ? CUDA_ERROR_CONTEXT_IS_DESTROYED
              : CUDA_ERROR_INVALID_CONTEXT;
-}
-
-CUresult Contexts::current(Context** context) const {
-  const ThreadState& thread = this_thread();
-  if (thread.contexts.empty()) return CUDA_ERROR_INVALID_CONTEXT;
-  *context = find(thread.contexts.back());
-  if (*context == nullptr || !(*context)->active.load(std::memory_order_acquire)) {
-    return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-  }
-  return CUDA_SUCCESS;
 }
 
 }  // namespace openmps::client

@@ -10,6 +10,7 @@
 #include "client/devices.h"
 #include "client/handle_table.h"
 #include "client/objects.h"
+#include "client/thread_state.h"
 #include "cuda/abi.h"
 
 namespace openmps::client {
@@ -42,5 +43,15 @@ class Contexts : public HandleTable<Context> {
   const Devices& devices_;
   std::atomic<uint64_t> next_id_{1};
 };
+
+inline CUresult Contexts::current(Context** context) const {
+  const ThreadState& thread = this_thread();
+  if (thread.contexts.empty()) return CUDA_ERROR_INVALID_CONTEXT;
+  *context = find(thread.contexts.back());
+  if (*context == nullptr || !(*context)->active.load(std::memory_order_acquire)) {
+    return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  }
+  return CUDA_SUCCESS;
+}
 
 }  // namespace openmps::client

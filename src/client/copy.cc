@@ -6,26 +6,43 @@
 
 namespace openmps::client {
 
-wire::ArraySide array_side(const Side& side, uint64_t column, uint64_t row, uint64_t slice) {
+namespace {
+
+wire::ArraySide array_side(const Side& side) {
   if (side.place != Place::kArray) return {0, 0, 0, 0, 0, side.address, side.pitch, side.slice};
-  return {side.array->id, 0, side.x + column, side.y + row, side.z + slice, 0, 0, 0};
+  return {side.array->id, 0, side.x, side.y, side.z, 0, 0, 0};
 }
 
-wire::ArrayCopy array_command(const Copy& copy, wire::Id target) {
-  const Box& box = copy.box;
-  return {target,
-          0,
-          array_side(copy.destination, 0, 0, 0),
-          array_side(copy.source, 0, 0, 0),
-          box.width,
-          box.height,
-          box.depth};
+void move(Side* side, uint64_t column, uint64_t row, uint64_t slice) {
+  if (side->place != Place::kArray) {
+    side->address += slice * side->slice + row * side->pitch + column;
+    return;
+  }
+  side->x += column;
+  side->y += row;
+  side->z += slice;
 }
 
-wire::Memcpy3D box_command(const Copy& copy, wire::Id target) {
+}  // namespace
+
+Copy part_of(const Copy& copy, uint64_t column, uint64_t row, uint64_t slice, const Box& box) {
+  Copy part = copy;
+  move(&part.destination, column, row, slice);
+  move(&part.source, column, row, slice);
+  part.box = box;
+  return part;
+}
+
+wire::ArrayCopy array_command(const Copy& copy, wire::Id target, uint32_t flags) {
+  const auto& [destination, source, box] = copy;
+  return {target,     flags,    array_side(destination), array_side(source), box.width,
+          box.height, box.depth};
+}
+
+wire::Memcpy3D box_command(const Copy& copy, wire::Id target, uint32_t flags) {
   const auto& [destination, source, box] = copy;
   return {target,
-          0,
+          flags,
           destination.address,
           source.address,
           destination.pitch,

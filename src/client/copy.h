@@ -49,14 +49,25 @@ struct Copy {
 [[nodiscard]] inline bool is_pageable(const Copy& copy) {
   return copy.destination.place == Place::kPageable || copy.source.place == Place::kPageable;
 }
-// Its commands, of a stream or a node.
-[[nodiscard]] wire::ArrayCopy array_command(const Copy& copy, wire::Id target);
 // Each side is one run of bytes.
 [[nodiscard]] bool is_contiguous(const Copy& copy);
-// A side of it; `column`, `row` and `slice` into the box.
-[[nodiscard]] wire::ArraySide array_side(const Side& side, uint64_t column, uint64_t row,
-                                         uint64_t slice);
-[[nodiscard]] wire::Memcpy3D box_command(const Copy& copy, wire::Id target);
+// The part of it that begins at this place of the box.
+[[nodiscard]] Copy part_of(const Copy& copy, uint64_t column, uint64_t row, uint64_t slice,
+                           const Box& box);
+
+// ---- Its commands, of a stream or a node; `flags` as wire::Memcpy has them ----
+[[nodiscard]] wire::ArrayCopy array_command(const Copy& copy, wire::Id target, uint32_t flags = 0);
+[[nodiscard]] wire::Memcpy3D box_command(const Copy& copy, wire::Id target, uint32_t flags = 0);
+// `send(command)` with the smallest that does.
+template <typename Send>
+[[nodiscard]] CUresult with_command(const Copy& copy, wire::Id target, uint32_t flags,
+                                    Send&& send) {
+  if (is_of_array(copy)) return send(array_command(copy, target, flags));
+  if (copy.box.height > 1 || copy.box.depth > 1) return send(box_command(copy, target, flags));
+  return send(
+      wire::Memcpy{target, flags, copy.destination.address, copy.source.address, copy.box.width});
+}
+
 // Copies on this thread, now; all of it is memory of this process.
 void copy_in_memory(const Copy& copy);
 

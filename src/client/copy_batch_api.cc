@@ -34,6 +34,18 @@ bool are_sound(const CUmemcpyAttributes* attrs, const size_t* indices, size_t co
   return true;
 }
 
+// One after the other; *failed is the first that fails.
+template <typename CopyOne>
+CUresult copy_in_turn(size_t count, size_t* failed, CopyOne&& copy) {
+  for (size_t i = 0; i < count; ++i) {
+    const CUresult result = copy(i);
+    if (result == CUDA_SUCCESS) continue;
+    *failed = i;
+    return result;
+  }
+  return CUDA_SUCCESS;
+}
+
 CUresult copy_batch(const CUdeviceptr* dsts, const CUdeviceptr* srcs, const size_t* sizes,
                     size_t count, const CUmemcpyAttributes* attrs, const size_t* indices,
                     size_t attributes, size_t* failed, CUstream stream) {
@@ -44,13 +56,9 @@ CUresult copy_batch(const CUdeviceptr* dsts, const CUdeviceptr* srcs, const size
       is_null_stream(stream) || !are_sound(attrs, indices, attributes, count)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  for (size_t i = 0; i < count; ++i) {
-    const CUresult result = impl::cuMemcpyAsync(dsts[i], srcs[i], sizes[i], stream);
-    if (result == CUDA_SUCCESS) continue;
-    *failed = i;
-    return result;
-  }
-  return CUDA_SUCCESS;
+  return copy_in_turn(count, failed, [&](size_t i) {
+    return impl::cuMemcpyAsync(dsts[i], srcs[i], sizes[i], stream);
+  });
 }
 
 CUresult copy_operation(const CUDA_MEMCPY3D_BATCH_OP& operation, CUstream stream) {
@@ -71,13 +79,8 @@ CUresult copy_3d_batch(size_t count, const CUDA_MEMCPY3D_BATCH_OP* operations, s
   if (count == 0 || operations == nullptr || flags != 0 || is_null_stream(stream)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  for (size_t i = 0; i < count; ++i) {
-    const CUresult result = copy_operation(operations[i], stream);
-    if (result == CUDA_SUCCESS) continue;
-    *failed = i;
-    return result;
-  }
-  return CUDA_SUCCESS;
+  return copy_in_turn(count, failed,
+                      [&](size_t i) { return copy_operation(operations[i], stream); });
 }
 
 CUresult without_contexts(const CUDA_MEMCPY3D_PEER* peer, CUDA_MEMCPY3D* copy) {

@@ -73,18 +73,4 @@ void pack_parameters(const Function& function, const LaunchParameters& parameter
   if (parameters.bytes > end) memset(target + end, 0, parameters.bytes - end);
 }
 
-wire::Launch launch_command(const Function& function, const LaunchConfiguration& config,
-                            uint32_t parameter_bytes, wire::Id target) {
-  wire::Launch command;
-  command.stream = target;
-  command.function = function.id;
-  memcpy(command.grid, config.grid.data(), sizeof(command.grid));
-  memcpy(command.block, config.block.data(), sizeof(command.block));
-  command.shared_bytes = config.shared_bytes;
-  command.attribute_count = static_cast<uint32_t>(config.attributes.size());
-  command.parameter_bytes = parameter_bytes;
-  command.flags = config.flags;
-  return command;
-}
-
 }  // namespace openmps::client

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <cstring>
 #include <span>
 
 #include "client/objects.h"
@@ -46,8 +47,19 @@ void pack_parameters(const Function& function, const LaunchParameters& parameter
                      unsigned char* target);
 
 // The launch as its command says it, of a stream or a node; the tail comes by itself.
-[[nodiscard]] wire::Launch launch_command(const Function& function,
-                                          const LaunchConfiguration& config,
-                                          uint32_t parameter_bytes, wire::Id target);
+[[nodiscard]] inline wire::Launch launch_command(const Function& function,
+                                                 const LaunchConfiguration& config,
+                                                 uint32_t parameter_bytes, wire::Id target) {
+  wire::Launch command;
+  command.stream = target;
+  command.function = function.id;
+  memcpy(command.grid, config.grid.data(), sizeof(command.grid));
+  memcpy(command.block, config.block.data(), sizeof(command.block));
+  command.shared_bytes = config.shared_bytes;
+  command.attribute_count = static_cast<uint32_t>(config.attributes.size());
+  command.parameter_bytes = parameter_bytes;
+  command.flags = config.flags;
+  return command;
+}
 
 }  // namespace openmps::client

@@ -21,17 +21,6 @@ Place Places::place_of_any(uint64_t address) const {
   return place == Place::kPageable && memory_.contains(address, 1) ? Place::kDevice : place;
 }
 
-Side Places::side_of(Named named, uint64_t address) const {
-  if (named != Named::kDevice) address = registered_.device_address(address);
-  switch (named) {
-    case Named::kDevice:
-      return {.address = address, .place = is_pinned(address) ? Place::kPinned : Place::kDevice};
-    case Named::kHost: return {.address = address, .place = place_of_host(address)};
-    case Named::kAny: break;
-  }
-  return {.address = address, .place = place_of_any(address)};
-}
-
 CUresult Places::resolve(const cuda::CopySide& named, const cuda::CopyBox& box, Side* side) const {
   switch (named.type) {
     case CU_MEMORYTYPE_HOST: *side = side_of(Named::kHost, named.address); break;

@@ -57,4 +57,13 @@ class Places {
   const Arrays& arrays_;
 };
 
+inline Side Places::side_of(Named named, uint64_t address) const {
+  if (named == Named::kDevice) {
+    return {.address = address, .place = is_pinned(address) ? Place::kPinned : Place::kDevice};
+  }
+  address = registered_.device_address(address);
+  return {.address = address,
+          .place = named == Named::kHost ? place_of_host(address) : place_of_any(address)};
+}
+
 }  // namespace openmps::client

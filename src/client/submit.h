@@ -17,14 +17,10 @@
 
 namespace openmps::client {
 
-// Errors: what issuing or describing gives; CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: it can't be
-// captured, and the capture is invalidated; those of Captures::add().
+// Out of the way of what is issued.
 template <typename Kind>
-[[nodiscard]] CUresult submit(Session& session, Stream& stream, const Kind& work) {
-  const uint32_t capture = stream.capture.load(std::memory_order_relaxed);
-  if (capture == 0) [[likely]] {
-    return work.issue(session, stream);
-  }
+[[nodiscard, gnu::noinline]] CUresult submit_captured(Session& session, Stream& stream,
+                                                      const Kind& work, uint32_t capture) {
   if constexpr (requires(Work * node) { work.describe(session, node); }) {
     Work node;
     const CUresult described = work.describe(session, &node);
@@ -36,6 +32,17 @@ template <typename Kind>
   } else {
     return session.captures.refuse(stream);
   }
+}
+
+// Errors: what issuing or describing gives; CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: it can't be
+// captured, and the capture is invalidated; those of Captures::add().
+template <typename Kind>
+[[nodiscard]] CUresult submit(Session& session, Stream& stream, const Kind& work) {
+  const uint32_t capture = stream.capture.load(std::memory_order_relaxed);
+  if (capture == 0) [[likely]] {
+    return work.issue(session, stream);
+  }
+  return submit_captured(session, stream, work, capture);
 }
 
 }  // namespace openmps::client

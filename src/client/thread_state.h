@@ -23,7 +23,15 @@ struct ThreadState {
   std::vector<CUgraphEdgeData> capture_edges;
 };
 
-[[nodiscard]] ThreadState& this_thread();
+extern constinit thread_local ThreadState* t_thread_state;  // null: the thread has none yet
+[[nodiscard]] ThreadState& make_thread_state();
+[[nodiscard]] inline ThreadState& this_thread() {
+  ThreadState* const state = t_thread_state;
+  if (state == nullptr) [[unlikely]] {
+    return make_thread_state();
+  }
+  return *state;
+}
 
 // What is called with the state of each thread that ends.
 void set_thread_end(void (*hook)(const ThreadState&));

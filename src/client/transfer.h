@@ -38,8 +38,8 @@ class Transfers {
  private:
   CUresult send(Stream& stream, const Copy& copy, bool order_all);
   CUresult receive(Stream& stream, const Copy& copy);
+  CUresult push(Stream& stream, const Copy& copy);
   CUresult copy_on_host(Stream& stream, const Copy& copy);
-  CUresult push_direct(Stream& stream, const Copy& copy);
 
   Channel& channel_;
   Fences& fences_;
