@@ -11,7 +11,7 @@ import glob
 import os
 import sys
 
-from generator import commands, coverage, emit_client, emit_commands, emit_tables
+from generator import commands, coverage, emit_calls, emit_client, emit_commands, emit_tables
 from generator.description import DescriptionError, load
 from generator.text import write_if_changed
 
@@ -29,6 +29,8 @@ def generate(functions, protocol):
         "api/exports.map": emit_tables.exports_map(),
         "api/client_impl.h": emit_client.client_impl(functions),
         "api/client_entry.cc": emit_client.client_entry(functions),
+        "api/client_handlers.h": emit_calls.client_handlers(functions),
+        "api/client_calls.cc": emit_calls.client_calls(functions),
         "wire/commands.h": emit_commands.header(protocol),
         "wire/command_info.cc": emit_commands.info(protocol),
     }

@@ -8,6 +8,8 @@ import os
 import re
 import tomllib
 
+from .emit_calls import CALLED, ENTER
+
 # Opaque handle types.
 HANDLE_TYPES = (
     "CUcontext", "CUmodule", "CUfunction", "CUlibrary",
@@ -16,14 +18,15 @@ HANDLE_TYPES = (
     "CUexternalMemory", "CUexternalSemaphore", "CUgraph", "CUgraphNode",
     "CUgraphExec", "CUmemoryPool", "CUuserObject", "CUgraphDeviceNode",
     "CUasyncCallbackHandle", "CUgreenCtx", "CUlinkState", "CUdevResourceDesc",
-    "CUlogsCallbackHandle",
+    "CUlogsCallbackHandle", "CUmemGenericAllocationHandle",
 )
 
 DIRECTIONS = ("in", "out", "inout", "handle", "new", "release", "string", "buffer", "address",
-              "opaque")
+              "opaque", "device")
 
 KEYS = {"since": int, "also": dict, "stream_field": str, "local": bool, "softgpu": bool, "doc": str,
-        "reason": str, "result": str, "params": list}
+        "reason": str, "result": str, "params": list, "enter": str, "refuse": str, "get": (str, dict),
+        "returns": str}
 
 # A symbol, and what a program calls it in cuGetProcAddress.
 SYMBOL_PATTERN = re.compile(r"(?P<name>cu[A-Z]\w*?)(?:_v\d+)?(?P<per_thread>_ptsz|_ptds)?")
@@ -77,6 +80,10 @@ class Function:
     params: tuple = ()
     base: str | None = None  # the symbol whose implementation this one uses
     stream_field: str | None = None
+    enter: str | None = None  # how the generated implementation begins
+    refuse: bool = False      # a stream or context that captures
+    get: dict = dataclasses.field(default_factory=dict)  # out-parameter: what it is
+    returns: str | None = None  # all that it does
 
     @property
     def name(self):
@@ -122,7 +129,7 @@ class Lines:
         return self.table(symbol)
 
     def key(self, symbol, key):
-        return self.find(symbol, rf"^\s*{re.escape(key)}\s*=")
+        return self.find(symbol, rf"^\s*{re.escape(key)}\s*[.=]")
 
     def text(self, symbol, text):
         return self.find(symbol, re.escape(text))
@@ -145,6 +152,7 @@ def read_toml(path):
 def load(paths):
     """Functions of all files in the order of the files, derived ones behind their base."""
     functions = {}
+    where = {}
     for path in paths:
         shown, text, tables = read_toml(path)
         lines = Lines(text)
@@ -153,6 +161,7 @@ def load(paths):
             if not isinstance(table, dict):
                 raise DescriptionError(shown, lines.key("", symbol),
                                        f"'{symbol}' is outside of any [symbol] table")
+            where[symbol] = lines
             for function in _read_table(shown, family, symbol, table, lines):
                 if function.symbol in functions:
                     other = functions[function.symbol]
@@ -160,6 +169,8 @@ def load(paths):
                                            f"twice, first at {other.path}:{other.line}")
                 functions[function.symbol] = function
     _check_names(functions)
+    for symbol, lines in where.items():
+        _check_calls(functions[symbol], functions, lines)
     return list(functions.values())
 
 
@@ -173,8 +184,10 @@ def _read_table(path, family, symbol, table, lines):
     for key, value in table.items():
         if key not in KEYS:
             fail(lines.key(symbol, key), f"unknown key '{key}'")
-        if type(value) is not KEYS[key]:
-            fail(lines.key(symbol, key), f"'{key}' must be of type {KEYS[key].__name__}")
+        types = KEYS[key] if isinstance(KEYS[key], tuple) else (KEYS[key],)
+        if type(value) not in types:
+            fail(lines.key(symbol, key),
+                 f"'{key}' must be of type {' or '.join(t.__name__ for t in types)}")
     for key in ("since", "params"):
         if key not in table:
             fail(lines.table(symbol), f"'{key}' is missing")
@@ -198,7 +211,8 @@ def _read_function(function, table, lines, fail):
     function.local = table.get("local", False)
     function.softgpu = table.get("softgpu", not function.is_stub)
     function.result = table.get("result", function.result)
-    for key in ("local", "softgpu") if function.is_stub else ("result",):
+    for key in (("local", "softgpu", "enter", "refuse", "get", "returns") if function.is_stub
+                else ("result",)):
         if key in table:
             fail(lines.key(symbol, key),
                  f"'{key}' is for {'no stub' if function.is_stub else 'stubs only'}")
@@ -210,6 +224,34 @@ def _read_function(function, table, lines, fail):
         if name not in [p.name for p in function.params] or not member:
             fail(lines.key(symbol, "stream_field"),
                  f"stream_field '{function.stream_field}' is no parameter.member")
+    _read_implementation(function, table, lines, fail)
+
+
+def _read_implementation(function, table, lines, fail):
+    """`enter`, `refuse`, `get` and `returns`: what is generated of the implementation."""
+    symbol = function.symbol
+    function.enter, function.returns = table.get("enter"), table.get("returns")
+    function.refuse = "refuse" in table
+    if function.enter is not None and function.enter not in ENTER:
+        fail(lines.key(symbol, "enter"), f"enter '{function.enter}' is none of {', '.join(ENTER)}")
+    streams = [p for p in function.params if p.type == "CUstream" and p.direction == "handle"]
+    if function.enter == "stream" and len(streams) != 1:
+        fail(lines.key(symbol, "enter"), "enter 'stream' needs one 'handle CUstream'")
+    if function.refuse and (table["refuse"] != "capturing"
+                            or function.enter not in ("stream", "context")):
+        fail(lines.key(symbol, "refuse"),
+             "'refuse' is 'capturing', of what enter 'stream' or 'context' finds")
+    for key in ("get", "refuse"):
+        if key in table and not function.enter:
+            fail(lines.key(symbol, key), f"'{key}' needs 'enter'")
+    if "get" in table and function.returns:
+        fail(lines.key(symbol, "returns"), "what has 'get' returns CUDA_SUCCESS")
+    if "get" in table:
+        outputs = [p.name for p in function.params if p.direction in ("out", "new")]
+        get = table["get"]
+        function.get = {outputs[0]: get} if type(get) is str and len(outputs) == 1 else get
+        if type(function.get) is str or set(function.get) != set(outputs):
+            fail(lines.key(symbol, "get"), f"'get' is not for {', '.join(outputs) or 'nothing'}")
 
 
 def _read_also(function, table, line, fail):
@@ -264,6 +306,8 @@ def _check_params(function, texts, lines, fail):
             refuse("a string is a 'const char*'")
         if param.direction == "buffer" and (param.type != "char*" or param.length is None):
             refuse("a buffer is a 'char*' with a length")
+        if param.direction == "device" and param.type != "CUdevice":
+            refuse("a device is a 'CUdevice'")
         if param.length is not None and not param.is_pointer:
             refuse("only a pointer has a length")
     for param, text in zip(function.params, texts):
@@ -272,6 +316,13 @@ def _check_params(function, texts, lines, fail):
                                     or names[counter].is_pointer):
             fail(lines.text(function.symbol, text),
                  f"parameter '{text}': length '{counter}' is no 'in' number of this function")
+
+
+def _check_calls(function, functions, lines):
+    for symbol in CALLED.findall(function.returns or ""):
+        if symbol not in functions:
+            raise DescriptionError(function.path, lines.key(function.symbol, "returns"),
+                                   f"{function.symbol}: '{symbol}' is not described")
 
 
 def _check_names(functions):

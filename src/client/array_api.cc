@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuArray*, cuMipmappedArray* and the copies of rows of arrays: implementations behind the
 // generated entry points, on the program's threads.
-#include "api/client_impl.h"
+#include "api/client_handlers.h"
 #include "client/array.h"
 #include "client/enter.h"
 #include "cuda/arrays.h"
@@ -9,20 +9,6 @@
 
 namespace openmps::client {
 namespace {
-
-CUresult find_array(CUarray handle, Session** session, Array** array) {
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter(session, &context));
-  *array = (*session)->arrays.find(handle);
-  return *array == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
-}
-
-CUresult find_array(CUmipmappedArray handle, Session** session, MipmappedArray** array) {
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter(session, &context));
-  *array = (*session)->arrays.mipmapped.find(handle);
-  return *array == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
-}
 
 CUresult copy_row(const cuda::CopySide& to, const cuda::CopySide& from, size_t bytes) {
   const CUDA_MEMCPY3D row = cuda::copy_between(to, from, {.width = bytes});
@@ -38,13 +24,10 @@ CUresult copy_row(const cuda::CopySide& to, const cuda::CopySide& from, size_t b
 
 namespace impl {
 
-CUresult cuArray3DCreate_v2(CUarray* pHandle, const CUDA_ARRAY3D_DESCRIPTOR* pAllocateArray) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter_unsafe(&session, &context));
-  if (pHandle == nullptr || pAllocateArray == nullptr) return CUDA_ERROR_INVALID_VALUE;
+CUresult cuArray3DCreate_v2(Session& session, Context& context, CUarray* pHandle,
+                            const CUDA_ARRAY3D_DESCRIPTOR* pAllocateArray) {
   Array* array = nullptr;
-  OPENMPS_CUDA_CHECK(session->arrays.create(*context, *pAllocateArray, &array));
+  OPENMPS_CUDA_CHECK(session.arrays.create(context, *pAllocateArray, &array));
   *pHandle = array->as<CUarray>();
   return CUDA_SUCCESS;
 }
@@ -55,112 +38,44 @@ CUresult cuArrayCreate_v2(CUarray* pHandle, const CUDA_ARRAY_DESCRIPTOR* pAlloca
   return impl::cuArray3DCreate_v2(pHandle, &wide);
 }
 
-CUresult cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR* pArrayDescriptor, CUarray hArray) {
-  Session* session = nullptr;
-  Array* array = nullptr;
-  OPENMPS_CUDA_CHECK(find_array(hArray, &session, &array));
-  if (pArrayDescriptor == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *pArrayDescriptor = array->descriptor;
-  return CUDA_SUCCESS;
-}
-
-CUresult cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR* pArrayDescriptor, CUarray hArray) {
-  Session* session = nullptr;
-  Array* array = nullptr;
-  OPENMPS_CUDA_CHECK(find_array(hArray, &session, &array));
-  if (pArrayDescriptor == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *pArrayDescriptor = cuda::narrow(array->descriptor);
-  return CUDA_SUCCESS;
-}
-
 // Waits for the GPU, as cuMemFree does: queued kernels may still look at it.
-CUresult cuArrayDestroy(CUarray hArray) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter_unsafe(&session, &context));
-  Array* array = session->arrays.find(hArray);
-  if (array == nullptr || array->whole != 0) return CUDA_ERROR_INVALID_HANDLE;
-  OPENMPS_CUDA_CHECK(session->synchronize(nullptr));
-  return session->arrays.destroy(array);
+CUresult cuArrayDestroy(Session& session, Context&, Array& array) {
+  if (array.whole != 0) return CUDA_ERROR_INVALID_HANDLE;
+  OPENMPS_CUDA_CHECK(session.synchronize(nullptr));
+  return session.arrays.destroy(&array);
 }
 
-// The memory of arrays comes with them here, so these four have no arrays to answer for.
-CUresult cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS*, CUarray hArray, CUdevice) {
-  Session* session = nullptr;
-  Array* array = nullptr;
-  OPENMPS_CUDA_CHECK(find_array(hArray, &session, &array));
-  return CUDA_ERROR_INVALID_VALUE;
-}
-CUresult cuArrayGetSparseProperties(CUDA_ARRAY_SPARSE_PROPERTIES*, CUarray hArray) {
-  Session* session = nullptr;
-  Array* array = nullptr;
-  OPENMPS_CUDA_CHECK(find_array(hArray, &session, &array));
-  return CUDA_ERROR_INVALID_VALUE;
-}
-CUresult cuMipmappedArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS*,
-                                               CUmipmappedArray mipmap, CUdevice) {
-  Session* session = nullptr;
-  MipmappedArray* array = nullptr;
-  OPENMPS_CUDA_CHECK(find_array(mipmap, &session, &array));
-  return CUDA_ERROR_INVALID_VALUE;
-}
-CUresult cuMipmappedArrayGetSparseProperties(CUDA_ARRAY_SPARSE_PROPERTIES*,
-                                             CUmipmappedArray mipmap) {
-  Session* session = nullptr;
-  MipmappedArray* array = nullptr;
-  OPENMPS_CUDA_CHECK(find_array(mipmap, &session, &array));
-  return CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult cuArrayGetPlane(CUarray* pPlaneArray, CUarray hArray, unsigned int planeIdx) {
-  Session* session = nullptr;
-  Array* array = nullptr;
+CUresult cuArrayGetPlane(Session& session, Context&, CUarray* pPlaneArray, Array& array,
+                         unsigned int planeIdx) {
   Array* plane = nullptr;
-  OPENMPS_CUDA_CHECK(find_array(hArray, &session, &array));
-  if (pPlaneArray == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  OPENMPS_CUDA_CHECK(session->arrays.get_part(*array->context, *array,
-                                              {.whole = array->id, .index = planeIdx}, &plane));
+  OPENMPS_CUDA_CHECK(session.arrays.get_part(*array.context, array,
+                                             {.whole = array.id, .index = planeIdx}, &plane));
   *pPlaneArray = plane->as<CUarray>();
   return CUDA_SUCCESS;
 }
 
-CUresult cuMipmappedArrayCreate(CUmipmappedArray* pHandle,
+CUresult cuMipmappedArrayCreate(Session& session, Context& context, CUmipmappedArray* pHandle,
                                 const CUDA_ARRAY3D_DESCRIPTOR* pMipmappedArrayDesc,
                                 unsigned int numMipmapLevels) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter_unsafe(&session, &context));
-  if (pHandle == nullptr || pMipmappedArrayDesc == nullptr || numMipmapLevels == 0) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
+  if (numMipmapLevels == 0) return CUDA_ERROR_INVALID_VALUE;
   MipmappedArray* array = nullptr;
-  OPENMPS_CUDA_CHECK(
-      session->arrays.create(*context, *pMipmappedArrayDesc, numMipmapLevels, &array));
+  OPENMPS_CUDA_CHECK(session.arrays.create(context, *pMipmappedArrayDesc, numMipmapLevels, &array));
   *pHandle = array->as<CUmipmappedArray>();
   return CUDA_SUCCESS;
 }
 
-CUresult cuMipmappedArrayGetLevel(CUarray* pLevelArray, CUmipmappedArray hMipmappedArray,
-                                  unsigned int level) {
-  Session* session = nullptr;
-  MipmappedArray* array = nullptr;
+CUresult cuMipmappedArrayGetLevel(Session& session, Context&, CUarray* pLevelArray,
+                                  MipmappedArray& array, unsigned int level) {
   Array* part = nullptr;
-  OPENMPS_CUDA_CHECK(find_array(hMipmappedArray, &session, &array));
-  if (pLevelArray == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  OPENMPS_CUDA_CHECK(session->arrays.get_part(*array->context, *array,
-                                              {.mipmapped = array->id, .index = level}, &part));
+  OPENMPS_CUDA_CHECK(session.arrays.get_part(*array.context, array,
+                                             {.mipmapped = array.id, .index = level}, &part));
   *pLevelArray = part->as<CUarray>();
   return CUDA_SUCCESS;
 }
 
-CUresult cuMipmappedArrayDestroy(CUmipmappedArray hMipmappedArray) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter_unsafe(&session, &context));
-  MipmappedArray* array = session->arrays.mipmapped.find(hMipmappedArray);
-  if (array == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  OPENMPS_CUDA_CHECK(session->synchronize(nullptr));
-  return session->arrays.destroy(array);
+CUresult cuMipmappedArrayDestroy(Session& session, Context&, MipmappedArray& array) {
+  OPENMPS_CUDA_CHECK(session.synchronize(nullptr));
+  return session.arrays.destroy(&array);
 }
 
 // ---- Copies of a row ----------------------------------------------------------------------------

@@ -3,28 +3,17 @@
 // program's threads. Everything is local except what a reset or a synchronisation waits for.
 #include <algorithm>
 
-#include "api/client_impl.h"
+#include "api/client_handlers.h"
 #include "client/context.h"
 #include "client/enter.h"
 
 namespace openmps::client {
 namespace {
 
-CUresult enter_device(Session** session, CUdevice device) {
-  OPENMPS_CUDA_CHECK(enter(session));
-  return (*session)->valid_device(device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
-}
-
 bool valid_flags(unsigned int flags) {
   const unsigned int scheduling = flags & CU_CTX_SCHED_MASK;
   return (flags & ~static_cast<unsigned int>(CU_CTX_FLAGS_MASK)) == 0 &&
          (scheduling & (scheduling - 1)) == 0;
-}
-
-CUresult synchronize_context(Session& session, Context& context) {
-  OPENMPS_CUDA_CHECK(session.captures.refuse(context));
-  OPENMPS_CUDA_CHECK(session.synchronize(&context));
-  return session.channel.take_async_error();
 }
 
 CUresult read_limit(Session& session, const Context& context, CUlimit limit, size_t* value) {
@@ -37,63 +26,49 @@ CUresult read_limit(Session& session, const Context& context, CUlimit limit, siz
 
 }  // namespace
 
+CUresult synchronize_context(Session& session, Context& context) {
+  OPENMPS_CUDA_CHECK(session.captures.refuse(context));
+  OPENMPS_CUDA_CHECK(session.synchronize(&context));
+  return session.channel.take_async_error();
+}
+
 namespace impl {
 
-CUresult cuDevicePrimaryCtxRetain(CUcontext* pctx, CUdevice dev) {
-  Session* session = nullptr;
-  OPENMPS_CUDA_CHECK(enter_device(&session, dev));
-  if (pctx == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  std::lock_guard guard(session->contexts.lock);
-  Context* context = session->contexts.primary[dev];
-  retain_primary_locked(*session, *context);
+CUresult cuDevicePrimaryCtxRetain(Session& session, CUcontext* pctx, uint32_t dev) {
+  std::lock_guard guard(session.contexts.lock);
+  Context* context = session.contexts.primary[dev];
+  retain_primary_locked(session, *context);
   *pctx = context->as<CUcontext>();
   return CUDA_SUCCESS;
 }
 
-CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev) {
-  Session* session = nullptr;
-  OPENMPS_CUDA_CHECK(enter_device(&session, dev));
-  std::lock_guard guard(session->contexts.lock);
-  return release_primary_locked(*session, static_cast<uint32_t>(dev));
+CUresult cuDevicePrimaryCtxRelease_v2(Session& session, uint32_t dev) {
+  std::lock_guard guard(session.contexts.lock);
+  return release_primary_locked(session, dev);
 }
 
-CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev) {
-  Session* session = nullptr;
-  OPENMPS_CUDA_CHECK(enter_device(&session, dev));
-  std::lock_guard guard(session->contexts.lock);
-  Context* context = session->contexts.primary[dev];
+CUresult cuDevicePrimaryCtxReset_v2(Session& session, uint32_t dev) {
+  std::lock_guard guard(session.contexts.lock);
+  Context* context = session.contexts.primary[dev];
   // Whoever retained it has his reference still, to give back, but no context: that takes a new
   // one.
   context->flags.store(CU_CTX_SCHED_AUTO, std::memory_order_relaxed);
   if (!context->active.load(std::memory_order_relaxed)) return CUDA_SUCCESS;
-  const CUresult result = destroy_context_objects(*session, *context);
+  const CUresult result = destroy_context_objects(session, *context);
   context->active.store(false, std::memory_order_release);
   return result;
 }
 
-CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags) {
-  Session* session = nullptr;
-  OPENMPS_CUDA_CHECK(enter_device(&session, dev));
+CUresult cuDevicePrimaryCtxSetFlags_v2(Session& session, uint32_t dev, unsigned int flags) {
   if (!valid_flags(flags)) return CUDA_ERROR_INVALID_VALUE;
-  session->contexts.primary[dev]->flags.store(flags, std::memory_order_relaxed);
+  session.contexts.primary[dev]->flags.store(flags, std::memory_order_relaxed);
   return CUDA_SUCCESS;
 }
 
-CUresult cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int* flags, int* active) {
-  Session* session = nullptr;
-  OPENMPS_CUDA_CHECK(enter_device(&session, dev));
-  if (flags == nullptr || active == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *flags = session->contexts.primary[dev]->flags.load(std::memory_order_relaxed);
-  *active = session->contexts.primary[dev]->active.load(std::memory_order_acquire) ? 1 : 0;
-  return CUDA_SUCCESS;
-}
-
-CUresult cuCtxCreate_v2(CUcontext* pctx, unsigned int flags, CUdevice dev) {
-  Session* session = nullptr;
-  OPENMPS_CUDA_CHECK(enter_device(&session, dev));
-  if (pctx == nullptr || !valid_flags(flags)) return CUDA_ERROR_INVALID_VALUE;
+CUresult cuCtxCreate_v2(Session& session, CUcontext* pctx, unsigned int flags, uint32_t dev) {
+  if (!valid_flags(flags)) return CUDA_ERROR_INVALID_VALUE;
   Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(create_context(*session, static_cast<uint32_t>(dev), flags, &context));
+  OPENMPS_CUDA_CHECK(create_context(session, dev, flags, &context));
   this_thread().contexts.push_back(context->handle);
   *pctx = context->as<CUcontext>();
   return CUDA_SUCCESS;
@@ -115,117 +90,69 @@ CUresult cuCtxCreate_v4(CUcontext* pctx, CUctxCreateParams* ctxCreateParams, uns
   return impl::cuCtxCreate_v2(pctx, flags, dev);
 }
 
-CUresult cuCtxDestroy_v2(CUcontext ctx) {
-  Session* session = nullptr;
+CUresult cuCtxDestroy_v2(Session& session, CUcontext ctx) {
   Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session));
-  OPENMPS_CUDA_CHECK(session->contexts.look_up(ctx, &context));
+  OPENMPS_CUDA_CHECK(session.contexts.look_up(ctx, &context));
   if (context->primary || context->green != nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-  std::lock_guard guard(session->contexts.lock);
-  if (!session->contexts.retire(context)) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-  const CUresult result = destroy_context_objects(*session, *context);
+  std::lock_guard guard(session.contexts.lock);
+  if (!session.contexts.retire(context)) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  const CUresult result = destroy_context_objects(session, *context);
   // If it is current here it is popped; other threads that have it current get
   // CUDA_ERROR_CONTEXT_IS_DESTROYED.
   std::vector<uint64_t>& stack = this_thread().contexts;
   if (!stack.empty() && stack.back() == context->handle) stack.pop_back();
-  session->contexts.recycle(context);
+  session.contexts.recycle(context);
   return result;
 }
 
-CUresult cuCtxAttach(CUcontext* pctx, unsigned int flags) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context));
-  if (pctx == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
-  context->attached.fetch_add(1, std::memory_order_relaxed);
-  *pctx = context->as<CUcontext>();
+CUresult cuCtxAttach(Session&, Context& context, CUcontext* pctx, unsigned int flags) {
+  if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  context.attached.fetch_add(1, std::memory_order_relaxed);
+  *pctx = context.as<CUcontext>();
   return CUDA_SUCCESS;
 }
 
 // The last of a context's users destroys it; it has to be current, as CUDA documents.
-CUresult cuCtxDetach(CUcontext ctx) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context));
-  if (ctx == nullptr || context->as<CUcontext>() != ctx) return CUDA_ERROR_INVALID_CONTEXT;
-  uint32_t attached = context->attached.load(std::memory_order_relaxed);
+CUresult cuCtxDetach(Session&, Context& context, CUcontext ctx) {
+  if (ctx == nullptr || context.as<CUcontext>() != ctx) return CUDA_ERROR_INVALID_CONTEXT;
+  uint32_t attached = context.attached.load(std::memory_order_relaxed);
   while (attached != 0) {
-    if (context->attached.compare_exchange_weak(attached, attached - 1)) return CUDA_SUCCESS;
+    if (context.attached.compare_exchange_weak(attached, attached - 1)) return CUDA_SUCCESS;
   }
   return impl::cuCtxDestroy_v2(ctx);
 }
 
-CUresult cuCtxGetApiVersion(CUcontext ctx, unsigned int* version) {
-  constexpr unsigned int kContextVersion = 3020;  // what the driver has answered since CUDA 3.2
-  Session* session = nullptr;
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(context_or_current(ctx, &session, &context));
-  if (version == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *version = kContextVersion;
-  return CUDA_SUCCESS;
-}
-
-CUresult cuCtxGetCacheConfig(CUfunc_cache* pconfig) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context));
-  if (pconfig == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *pconfig = context->cache_config;
-  return CUDA_SUCCESS;
-}
-
-CUresult cuCtxSetCacheConfig(CUfunc_cache config) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter_unsafe(&session, &context));
+CUresult cuCtxSetCacheConfig(Session&, Context& context, CUfunc_cache config) {
   if (config < CU_FUNC_CACHE_PREFER_NONE || config > CU_FUNC_CACHE_PREFER_EQUAL) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  context->cache_config = config;
+  context.cache_config = config;
   return CUDA_SUCCESS;
 }
 
-CUresult cuCtxGetSharedMemConfig(CUsharedconfig* pConfig) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context));
-  if (pConfig == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  // Every GPU since Volta has four-byte banks and ignores the wish.
-  *pConfig = CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE;
-  return CUDA_SUCCESS;
-}
-
-CUresult cuCtxSetSharedMemConfig(CUsharedconfig config) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context));
+CUresult cuCtxSetSharedMemConfig(Session&, Context& context, CUsharedconfig config) {
   if (config < CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE ||
       config > CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  context->shared_config = config;
+  context.shared_config = config;
   return CUDA_SUCCESS;
 }
 
-CUresult cuCtxGetCurrent(CUcontext* pctx) {
-  Session* session = nullptr;
-  OPENMPS_CUDA_CHECK(enter_local(&session));
-  if (pctx == nullptr) return CUDA_ERROR_INVALID_VALUE;
+CUresult cuCtxGetCurrent(Session&, CUcontext* pctx) {
   const ThreadState& thread = this_thread();
   *pctx = thread.contexts.empty() ? nullptr : reinterpret_cast<CUcontext>(thread.contexts.back());
   return CUDA_SUCCESS;
 }
 
-CUresult cuCtxSetCurrent(CUcontext ctx) {
-  Session* session = nullptr;
-  OPENMPS_CUDA_CHECK(enter_local(&session));
+CUresult cuCtxSetCurrent(Session& session, CUcontext ctx) {
   std::vector<uint64_t>& stack = this_thread().contexts;
   if (ctx == nullptr) {
     if (!stack.empty()) stack.pop_back();
     return CUDA_SUCCESS;
   }
   Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(session->contexts.look_up(ctx, &context));
+  OPENMPS_CUDA_CHECK(session.contexts.look_up(ctx, &context));
   if (stack.empty()) {
     stack.push_back(context->handle);
   } else {
@@ -234,32 +161,19 @@ CUresult cuCtxSetCurrent(CUcontext ctx) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuCtxPushCurrent_v2(CUcontext ctx) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter_local(&session));
+CUresult cuCtxPushCurrent_v2(Session& session, CUcontext ctx) {
   if (ctx == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  OPENMPS_CUDA_CHECK(session->contexts.look_up(ctx, &context));
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(session.contexts.look_up(ctx, &context));
   this_thread().contexts.push_back(context->handle);
   return CUDA_SUCCESS;
 }
 
-CUresult cuCtxPopCurrent_v2(CUcontext* pctx) {
-  Session* session = nullptr;
-  OPENMPS_CUDA_CHECK(enter_local(&session));
+CUresult cuCtxPopCurrent_v2(Session&, CUcontext* pctx) {
   std::vector<uint64_t>& stack = this_thread().contexts;
   if (stack.empty()) return CUDA_ERROR_INVALID_CONTEXT;
   if (pctx != nullptr) *pctx = reinterpret_cast<CUcontext>(stack.back());
   stack.pop_back();
-  return CUDA_SUCCESS;
-}
-
-CUresult cuCtxGetDevice_v2(CUdevice* device, CUcontext ctx) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(context_or_current(ctx, &session, &context));
-  if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *device = static_cast<CUdevice>(context->device);
   return CUDA_SUCCESS;
 }
 
@@ -272,131 +186,69 @@ CUresult cuCtxGetDevice(CUdevice* device) {
   return impl::cuCtxGetDevice_v2(device, reinterpret_cast<CUcontext>(thread.contexts.back()));
 }
 
-CUresult cuCtxGetFlags(unsigned int* flags) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context));
-  if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *flags = context->flags.load(std::memory_order_relaxed);
-  return CUDA_SUCCESS;
-}
-
-CUresult cuCtxSetFlags(unsigned int flags) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context));
+CUresult cuCtxSetFlags(Session&, Context& context, unsigned int flags) {
   if (!valid_flags(flags)) return CUDA_ERROR_INVALID_VALUE;
-  context->flags.store(flags, std::memory_order_relaxed);
+  context.flags.store(flags, std::memory_order_relaxed);
   return CUDA_SUCCESS;
 }
 
-CUresult cuCtxGetId(CUcontext ctx, unsigned long long* ctxId) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(context_or_current(ctx, &session, &context));
-  if (ctxId == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (!context->active.load(std::memory_order_acquire)) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-  *ctxId = context->unique_id;
+CUresult cuCtxGetId(Session&, Context& context, unsigned long long* ctxId) {
+  if (!context.active.load(std::memory_order_acquire)) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  *ctxId = context.unique_id;
   return CUDA_SUCCESS;
 }
 
-CUresult cuCtxGetExecAffinity(CUexecAffinityParam* pExecAffinity, CUexecAffinityType type) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context));
-  if (pExecAffinity == nullptr) return CUDA_ERROR_INVALID_VALUE;
+CUresult cuCtxGetExecAffinity(Session& session, Context& context,
+                              CUexecAffinityParam* pExecAffinity, CUexecAffinityType type) {
   if (type != CU_EXEC_AFFINITY_TYPE_SM_COUNT) return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
   pExecAffinity->type = type;
   pExecAffinity->param.smCount.val = static_cast<unsigned int>(
-      session->device(context->device).attribute[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT]);
+      session.device(context.device).attribute[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT]);
   return CUDA_SUCCESS;
 }
 
 // Limits are those of the context that the worker shares between its clients.
-CUresult cuCtxGetLimit(size_t* pvalue, CUlimit limit) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context));
-  if (pvalue == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return read_limit(*session, *context, limit, pvalue);
+CUresult cuCtxGetLimit(Session& session, Context& context, size_t* pvalue, CUlimit limit) {
+  return read_limit(session, context, limit, pvalue);
 }
 
-CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter_unsafe(&session, &context));
+CUresult cuCtxSetLimit(Session& session, Context& context, CUlimit limit, size_t value) {
   if (limit == CU_LIMIT_STACK_SIZE) {
     size_t now = 0;
-    OPENMPS_CUDA_CHECK(read_limit(*session, *context, limit, &now));
+    OPENMPS_CUDA_CHECK(read_limit(session, context, limit, &now));
     // The driver waits for the context's work before it grows a stack: of ours, here.
-    if (value > now) OPENMPS_CUDA_CHECK(synchronize_context(*session, *context));
+    if (value > now) OPENMPS_CUDA_CHECK(synchronize_context(session, context));
   }
-  return session->channel.call(
-      wire::LimitRaise{context->wire_device, static_cast<uint32_t>(limit), value});
-}
-
-CUresult cuCtxGetStreamPriorityRange(int* leastPriority, int* greatestPriority) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context));
-  const wire::DeviceFacts& facts = session->device(context->device);
-  if (leastPriority != nullptr) *leastPriority = facts.priority_least;
-  if (greatestPriority != nullptr) *greatestPriority = facts.priority_greatest;
-  return CUDA_SUCCESS;
-}
-
-CUresult cuCtxSynchronize() {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context));
-  return synchronize_context(*session, *context);
-}
-
-CUresult cuCtxSynchronize_v2(CUcontext ctx) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(context_or_current(ctx, &session, &context));
-  return synchronize_context(*session, *context);
+  return session.channel.call(
+      wire::LimitRaise{context.wire_device, static_cast<uint32_t>(limit), value});
 }
 
 // All memory of the peer's device becomes accessible: the worker has one context on each.
-CUresult cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags) {
-  Session* session = nullptr;
-  Context* context = nullptr;
+CUresult cuCtxEnablePeerAccess(Session& session, Context& context, CUcontext peerContext,
+                               unsigned int Flags) {
   Context* peer = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context));
-  OPENMPS_CUDA_CHECK(session->contexts.look_up(peerContext, &peer));
+  OPENMPS_CUDA_CHECK(session.contexts.look_up(peerContext, &peer));
   if (Flags != 0) return CUDA_ERROR_INVALID_VALUE;
-  if (peer->device == context->device) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+  if (peer->device == context.device) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
   int can = 0;
-  OPENMPS_CUDA_CHECK(impl::cuDeviceCanAccessPeer(&can, static_cast<CUdevice>(context->device),
+  OPENMPS_CUDA_CHECK(impl::cuDeviceCanAccessPeer(&can, static_cast<CUdevice>(context.device),
                                                  static_cast<CUdevice>(peer->device)));
   if (can == 0) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
   const uint32_t bit = 1u << peer->device;
-  if ((context->peers.fetch_or(bit) & bit) != 0) return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+  if ((context.peers.fetch_or(bit) & bit) != 0) return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
   const CUresult result =
-      session->channel.call(wire::PeerAccess{context->wire_device, peer->wire_device, 1});
-  if (result != CUDA_SUCCESS) context->peers.fetch_and(~bit);
+      session.channel.call(wire::PeerAccess{context.wire_device, peer->wire_device, 1});
+  if (result != CUDA_SUCCESS) context.peers.fetch_and(~bit);
   return result;
 }
 
 // The memory stays accessible: work of another context of the device may use it.
-CUresult cuCtxDisablePeerAccess(CUcontext peerContext) {
-  Session* session = nullptr;
-  Context* context = nullptr;
+CUresult cuCtxDisablePeerAccess(Session& session, Context& context, CUcontext peerContext) {
   Context* peer = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context));
-  OPENMPS_CUDA_CHECK(session->contexts.look_up(peerContext, &peer));
+  OPENMPS_CUDA_CHECK(session.contexts.look_up(peerContext, &peer));
   const uint32_t bit = 1u << peer->device;
-  const bool had = (context->peers.fetch_and(~bit) & bit) != 0;
+  const bool had = (context.peers.fetch_and(~bit) & bit) != 0;
   return had ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
-}
-
-CUresult cuCtxResetPersistingL2Cache() {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context));
-  return session->channel.push(wire::PersistingCacheReset{context->wire_device});
 }
 
 }  // namespace impl

@@ -7,20 +7,12 @@
 #include <algorithm>
 #include <optional>
 
-#include "api/client_impl.h"
+#include "api/client_handlers.h"
 #include "client/enter.h"
 #include "cuda/devices.h"
 
 namespace openmps::client {
 namespace {
-
-CUresult enter_device(CUdevice device, const wire::DeviceFacts** facts) {
-  Session* session = nullptr;
-  OPENMPS_CUDA_CHECK(enter_local(&session));
-  if (!session->valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
-  *facts = &session->device(static_cast<uint32_t>(device));
-  return CUDA_SUCCESS;
-}
 
 // The worker's numbers of two devices.
 CUresult enter_devices(CUdevice device, CUdevice peer, Session** session, uint32_t* wire_device,
@@ -77,37 +69,22 @@ int attribute_of_session(CUdevice_attribute attribute, int value) {
 
 namespace impl {
 
-CUresult cuDeviceGet(CUdevice* device, int ordinal) {
-  Session* session = nullptr;
-  OPENMPS_CUDA_CHECK(enter_local(&session));
-  if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (!session->valid_device(ordinal)) return CUDA_ERROR_INVALID_DEVICE;
+CUresult cuDeviceGet(Session& session, CUdevice* device, int ordinal) {
+  if (!session.valid_device(ordinal)) return CUDA_ERROR_INVALID_DEVICE;
   *device = ordinal;
   return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetCount(int* count) {
-  Session* session = nullptr;
-  OPENMPS_CUDA_CHECK(enter_local(&session));
-  if (count == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *count = static_cast<int>(session->device_count());
-  return CUDA_SUCCESS;
-}
-
-CUresult cuDeviceGetName(char* name, int len, CUdevice dev) {
-  const wire::DeviceFacts* facts = nullptr;
-  OPENMPS_CUDA_CHECK(enter_device(dev, &facts));
+CUresult cuDeviceGetName(Session& session, char* name, int len, uint32_t dev) {
+  const wire::DeviceFacts& facts = session.device(dev);
   if (name == nullptr || len <= 0) return CUDA_ERROR_INVALID_VALUE;
-  snprintf(name, static_cast<size_t>(len), "%.*s", static_cast<int>(sizeof(facts->name)) - 1,
-           facts->name);
+  snprintf(name, static_cast<size_t>(len), "%.*s", static_cast<int>(sizeof(facts.name)) - 1,
+           facts.name);
   return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice dev) {
-  const wire::DeviceFacts* facts = nullptr;
-  OPENMPS_CUDA_CHECK(enter_device(dev, &facts));
-  if (uuid == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  memcpy(uuid, facts->uuid, sizeof(facts->uuid));
+CUresult cuDeviceGetUuid_v2(Session& session, CUuuid* uuid, uint32_t dev) {
+  memcpy(uuid, session.device(dev).uuid, sizeof(*uuid));
   return CUDA_SUCCESS;
 }
 
@@ -115,55 +92,36 @@ CUresult cuDeviceGetLuid(char*, unsigned int*, CUdevice) {
   return CUDA_ERROR_NOT_SUPPORTED;  // Windows only, as with the real driver
 }
 
-CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice dev) {
-  const wire::DeviceFacts* facts = nullptr;
-  OPENMPS_CUDA_CHECK(enter_device(dev, &facts));
-  if (bytes == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  Session* session = nullptr;
-  OPENMPS_CUDA_CHECK(enter_local(&session));
-  const uint64_t limit = session->memory_limit[session->devices[static_cast<uint32_t>(dev)]];
-  *bytes = limit != 0 ? std::min(limit, facts->total_memory) : facts->total_memory;
+CUresult cuDeviceTotalMem_v2(Session& session, size_t* bytes, uint32_t dev) {
+  const wire::DeviceFacts& facts = session.device(dev);
+  const uint64_t limit = session.memory_limit[session.devices[dev]];
+  *bytes = limit != 0 ? std::min(limit, facts.total_memory) : facts.total_memory;
   return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetAttribute(int* pi, CUdevice_attribute attrib, CUdevice dev) {
-  const wire::DeviceFacts* facts = nullptr;
-  OPENMPS_CUDA_CHECK(enter_device(dev, &facts));
+CUresult cuDeviceGetAttribute(Session& session, int* pi, CUdevice_attribute attrib, uint32_t dev) {
+  const wire::DeviceFacts& facts = session.device(dev);
   const auto index = static_cast<uint32_t>(attrib);
-  if (pi == nullptr || index >= wire::kMaxAttributes) return CUDA_ERROR_INVALID_VALUE;
-  if (facts->attribute_result[index] != CUDA_SUCCESS) {
-    return static_cast<CUresult>(facts->attribute_result[index]);
+  if (index >= wire::kMaxAttributes) return CUDA_ERROR_INVALID_VALUE;
+  if (facts.attribute_result[index] != CUDA_SUCCESS) {
+    return static_cast<CUresult>(facts.attribute_result[index]);
   }
-  *pi = attribute_of_session(attrib, facts->attribute[index]);
+  *pi = attribute_of_session(attrib, facts.attribute[index]);
   return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetProperties(CUdevprop* prop, CUdevice dev) {
-  const wire::DeviceFacts* facts = nullptr;
-  OPENMPS_CUDA_CHECK(enter_device(dev, &facts));
-  if (prop == nullptr) return CUDA_ERROR_INVALID_VALUE;
+CUresult cuDeviceGetProperties(Session& session, CUdevprop* prop, uint32_t dev) {
+  const wire::DeviceFacts& facts = session.device(dev);
   *prop =
-      cuda::properties_of([facts](CUdevice_attribute which) { return facts->attribute[which]; });
+      cuda::properties_of([&facts](CUdevice_attribute which) { return facts.attribute[which]; });
   return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceComputeCapability(int* major, int* minor, CUdevice dev) {
-  const wire::DeviceFacts* facts = nullptr;
-  OPENMPS_CUDA_CHECK(enter_device(dev, &facts));
-  if (major == nullptr || minor == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *major = facts->attribute[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR];
-  *minor = facts->attribute[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR];
-  return CUDA_SUCCESS;
-}
-
-CUresult cuDeviceGetByPCIBusId(CUdevice* dev, const char* pciBusId) {
-  Session* session = nullptr;
-  OPENMPS_CUDA_CHECK(enter_local(&session));
-  if (dev == nullptr || pciBusId == nullptr) return CUDA_ERROR_INVALID_VALUE;
+CUresult cuDeviceGetByPCIBusId(Session& session, CUdevice* dev, const char* pciBusId) {
   const std::optional<cuda::PciAddress> wanted = cuda::parse_pci_address(pciBusId);
   if (!wanted) return CUDA_ERROR_INVALID_VALUE;
-  for (uint32_t ordinal = 0; ordinal < session->device_count(); ++ordinal) {
-    const int32_t* value = session->device(ordinal).attribute;
+  for (uint32_t ordinal = 0; ordinal < session.device_count(); ++ordinal) {
+    const int32_t* value = session.device(ordinal).attribute;
     const cuda::PciAddress own{static_cast<unsigned>(value[CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID]),
                                static_cast<unsigned>(value[CU_DEVICE_ATTRIBUTE_PCI_BUS_ID]),
                                static_cast<unsigned>(value[CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID])};
@@ -175,20 +133,11 @@ CUresult cuDeviceGetByPCIBusId(CUdevice* dev, const char* pciBusId) {
   return CUDA_ERROR_INVALID_DEVICE;
 }
 
-CUresult cuDeviceGetPCIBusId(char* pciBusId, int len, CUdevice dev) {
-  const wire::DeviceFacts* facts = nullptr;
-  OPENMPS_CUDA_CHECK(enter_device(dev, &facts));
+CUresult cuDeviceGetPCIBusId(Session& session, char* pciBusId, int len, uint32_t dev) {
+  const wire::DeviceFacts& facts = session.device(dev);
   if (pciBusId == nullptr || len <= 0) return CUDA_ERROR_INVALID_VALUE;
   snprintf(pciBusId, static_cast<size_t>(len), "%.*s",
-           static_cast<int>(sizeof(facts->pci_bus_id)) - 1, facts->pci_bus_id);
-  return CUDA_SUCCESS;
-}
-
-CUresult cuDeviceGetExecAffinitySupport(int* pi, CUexecAffinityType, CUdevice dev) {
-  const wire::DeviceFacts* facts = nullptr;
-  OPENMPS_CUDA_CHECK(enter_device(dev, &facts));
-  if (pi == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *pi = 0;
+           static_cast<int>(sizeof(facts.pci_bus_id)) - 1, facts.pci_bus_id);
   return CUDA_SUCCESS;
 }
 
@@ -240,13 +189,11 @@ CUresult cuDeviceGetP2PAtomicCapabilities(unsigned int* capabilities,
   return atomic_capabilities(capabilities, operations, count, srcDevice, &dstDevice);
 }
 
-CUresult cuFlushGPUDirectRDMAWrites(CUflushGPUDirectRDMAWritesTarget target,
+CUresult cuFlushGPUDirectRDMAWrites(Session& session, Context& context,
+                                    CUflushGPUDirectRDMAWritesTarget target,
                                     CUflushGPUDirectRDMAWritesScope scope) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context));
-  return session->channel.call(wire::RemoteWritesFlush{
-      context->wire_device, static_cast<uint32_t>(target), static_cast<uint32_t>(scope)});
+  return session.channel.call(wire::RemoteWritesFlush{
+      context.wire_device, static_cast<uint32_t>(target), static_cast<uint32_t>(scope)});
 }
 
 }  // namespace impl

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <mutex>
 
-#include "api/client_impl.h"
+#include "api/client_handlers.h"
 #include "client/context.h"
 #include "client/enter.h"
 #include "client/submit.h"
@@ -113,38 +113,27 @@ std::vector<Context*> family_of(Session& session, const Context& context) {
 
 namespace impl {
 
-CUresult cuEventCreate(CUevent* phEvent, unsigned int Flags) {
+CUresult cuEventCreate(Session& session, Context& context, CUevent* phEvent, unsigned int Flags) {
   constexpr unsigned int kKnown =
       CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
-  Session* session = nullptr;
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context));
   const bool interprocess = (Flags & CU_EVENT_INTERPROCESS) != 0;
-  if (phEvent == nullptr || (Flags & ~kKnown) != 0 ||
-      (interprocess && (Flags & CU_EVENT_DISABLE_TIMING) == 0)) {
+  if ((Flags & ~kKnown) != 0 || (interprocess && (Flags & CU_EVENT_DISABLE_TIMING) == 0)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  Event* event = session->events.allocate();
+  Event* event = session.events.allocate();
   if (event == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  event->context = context->owner();
+  event->context = context.owner();
   event->flags = Flags;
   event->shared = interprocess;
   const CUresult result =
-      session->channel.push(wire::EventCreate{event->id, Flags, context->wire_device});
+      session.channel.push(wire::EventCreate{event->id, Flags, context.wire_device});
   if (result != CUDA_SUCCESS) {
-    session->events.recycle(event);
+    session.events.recycle(event);
     return result;
   }
-  session->events.publish(event);
+  session.events.publish(event);
   *phEvent = event->as<CUevent>();
   return CUDA_SUCCESS;
-}
-
-CUresult cuEventDestroy_v2(CUevent hEvent) {
-  Session* session = nullptr;
-  Event* event = nullptr;
-  OPENMPS_CUDA_CHECK(find_event(hEvent, &session, &event));
-  return session->events.destroy(event);
 }
 
 CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags) {
@@ -165,17 +154,14 @@ CUresult cuEventRecord(CUevent hEvent, CUstream hStream) {
   return impl::cuEventRecordWithFlags(hEvent, hStream, CU_EVENT_RECORD_DEFAULT);
 }
 
-CUresult cuEventQuery(CUevent hEvent) {
-  Session* session = nullptr;
-  Event* event = nullptr;
-  OPENMPS_CUDA_CHECK(find_event(hEvent, &session, &event));
-  OPENMPS_CUDA_CHECK(check_completion(*session, *event));
-  if (event->shared) {
-    OPENMPS_CUDA_CHECK(query_shared(*session, *event));
-  } else if (!session->fences.reached(recorded_point(*event))) {
+CUresult cuEventQuery(Session& session, Event& event) {
+  OPENMPS_CUDA_CHECK(check_completion(session, event));
+  if (event.shared) {
+    OPENMPS_CUDA_CHECK(query_shared(session, event));
+  } else if (!session.fences.reached(recorded_point(event))) {
     return CUDA_ERROR_NOT_READY;
   }
-  return session->managed.fetch_after(session->channel.take_async_error());
+  return session.managed.fetch_after(session.channel.take_async_error());
 }
 
 CUresult cuEventSynchronize(CUevent hEvent) {
@@ -188,23 +174,17 @@ CUresult cuEventSynchronize(CUevent hEvent) {
   return session->managed.fetch_after(session->output.show(session->channel.take_async_error()));
 }
 
-CUresult cuEventElapsedTime_v2(float* pMilliseconds, CUevent hStart, CUevent hEnd) {
-  Session* session = nullptr;
-  Event* start = nullptr;
-  Event* end = nullptr;
-  OPENMPS_CUDA_CHECK(find_event(hStart, &session, &start));
-  OPENMPS_CUDA_CHECK(find_event(hEnd, &session, &end));
-  if (pMilliseconds == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  for (const Event* event : {start, end}) {
+CUresult cuEventElapsedTime_v2(Session& session, float* pMilliseconds, Event& start, Event& end) {
+  for (const Event* event : {&start, &end}) {
     if ((event->flags & CU_EVENT_DISABLE_TIMING) != 0) return CUDA_ERROR_INVALID_HANDLE;
-    OPENMPS_CUDA_CHECK(check_not_captured(*session, *event));
+    OPENMPS_CUDA_CHECK(check_not_captured(session, *event));
     if (recorded_point(*event).bits() == 0) return CUDA_ERROR_INVALID_HANDLE;
   }
-  const bool complete = session->fences.reached(recorded_point(*start)) &&
-                        session->fences.reached(recorded_point(*end));
+  const bool complete =
+      session.fences.reached(recorded_point(start)) && session.fences.reached(recorded_point(end));
   if (!complete) return CUDA_ERROR_NOT_READY;
   wire::EventElapsed::Reply reply{};
-  OPENMPS_CUDA_CHECK(session->channel.call(wire::EventElapsed{start->id, end->id}, &reply));
+  OPENMPS_CUDA_CHECK(session.channel.call(wire::EventElapsed{start.id, end.id}, &reply));
   *pMilliseconds = reply.milliseconds;
   return CUDA_SUCCESS;
 }

@@ -3,7 +3,7 @@
 // behind the generated entry points, on the program's threads.
 #include <mutex>
 
-#include "api/client_impl.h"
+#include "api/client_handlers.h"
 #include "client/enter.h"
 #include "client/graph_condition.h"
 #include "client/graph_exec.h"
@@ -94,14 +94,6 @@ CUresult change_child(Session& session, GraphExec& exec, const Graph& inner, con
   return CUDA_SUCCESS;
 }
 
-CUresult find_exec(CUgraphExec handle, Session** session, GraphExec** exec,
-                   std::unique_lock<std::mutex>* guard) {
-  OPENMPS_CUDA_CHECK(enter(session));
-  *guard = std::unique_lock((*session)->graphs.lock);
-  *exec = (*session)->graph_execs.find(handle);
-  return *exec != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
 }  // namespace
 
 namespace impl {
@@ -138,15 +130,6 @@ CUresult cuGraphInstantiate_v2(CUgraphExec* phGraphExec, CUgraph hGraph, CUgraph
   return result;
 }
 
-CUresult cuGraphExecGetFlags(CUgraphExec hGraphExec, cuuint64_t* flags) {
-  Session* session = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session));
-  const GraphExec* exec = session->graph_execs.find(hGraphExec);
-  if (exec == nullptr || flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *flags = exec->flags;
-  return CUDA_SUCCESS;
-}
-
 CUresult cuGraphLaunch(CUgraphExec hGraph, CUstream hStream) {
   Session* session = nullptr;
   Context* context = nullptr;
@@ -169,27 +152,16 @@ CUresult cuGraphUpload(CUgraphExec hGraph, CUstream hStream) {
   return session->streams.push(*stream, wire::GraphUpload{exec->id, stream->id});
 }
 
-CUresult cuGraphExecDestroy(CUgraphExec hGraphExec) {
-  Session* session = nullptr;
-  GraphExec* exec = nullptr;
-  std::unique_lock<std::mutex> guard;
-  OPENMPS_CUDA_CHECK(find_exec(hGraphExec, &session, &exec, &guard));
-  OPENMPS_CUDA_CHECK(check_unsafe(*session));
-  return session->graph_execs.destroy(exec);
+CUresult cuGraphExecDestroy(Session& session, GraphExec& exec) {
+  OPENMPS_CUDA_CHECK(check_unsafe(session));
+  return session.graph_execs.destroy(&exec);
 }
 
-CUresult cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
+CUresult cuGraphExecUpdate_v2(Session& session, GraphExec& exec, Graph& graph,
                               CUgraphExecUpdateResultInfo* resultInfo) {
-  Session* session = nullptr;
-  GraphExec* exec = nullptr;
-  std::unique_lock<std::mutex> guard;
-  OPENMPS_CUDA_CHECK(find_exec(hGraphExec, &session, &exec, &guard));
-  const Graph* graph = session->graphs.find(hGraph);
-  if (graph == nullptr || resultInfo == nullptr || is_in_body(*graph)) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
+  if (is_in_body(graph)) return CUDA_ERROR_INVALID_VALUE;
   *resultInfo = CUgraphExecUpdateResultInfo{};
-  return session->graph_execs.update(*exec, *graph, resultInfo);
+  return session.graph_execs.update(exec, graph, resultInfo);
 }
 
 CUresult cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode* hErrorNode_out,
@@ -252,19 +224,12 @@ CUresult cuGraphExecBatchMemOpNodeSetParams(CUgraphExec hGraphExec, CUgraphNode 
   return change(hGraphExec, hNode, nodeParams);
 }
 
-CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
-                                            CUgraph childGraph) {
-  Session* session = nullptr;
-  GraphExec* exec = nullptr;
-  std::unique_lock<std::mutex> guard;
-  OPENMPS_CUDA_CHECK(find_exec(hGraphExec, &session, &exec, &guard));
-  const GraphNode* node = session->graphs.nodes.find(hNode);
-  const Graph* fresh = session->graphs.find(childGraph);
-  if (node == nullptr || node->type != CU_GRAPH_NODE_TYPE_GRAPH || fresh == nullptr ||
-      !exec->places.contains(node->handle)) {
+CUresult cuGraphExecChildGraphNodeSetParams(Session& session, GraphExec& exec, GraphNode& node,
+                                            Graph& fresh) {
+  if (node.type != CU_GRAPH_NODE_TYPE_GRAPH || !exec.places.contains(node.handle)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  return change_child(*session, *exec, *std::get<ChildWork>(node->work).graph, *fresh);
+  return change_child(session, exec, *std::get<ChildWork>(node.work).graph, fresh);
 }
 
 CUresult cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
@@ -287,21 +252,10 @@ CUresult cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
   }
 }
 
-CUresult cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsigned int isEnabled) {
-  Session* session = nullptr;
-  GraphExec* exec = nullptr;
-  std::unique_lock<std::mutex> guard;
-  OPENMPS_CUDA_CHECK(find_exec(hGraphExec, &session, &exec, &guard));
-  return session->graph_execs.set_enabled(*exec, hNode, isEnabled != 0);
-}
-
-CUresult cuGraphNodeGetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsigned int* isEnabled) {
-  Session* session = nullptr;
-  GraphExec* exec = nullptr;
-  std::unique_lock<std::mutex> guard;
-  OPENMPS_CUDA_CHECK(find_exec(hGraphExec, &session, &exec, &guard));
-  const auto found = exec->places.find(reinterpret_cast<uint64_t>(hNode));
-  if (found == exec->places.end() || isEnabled == nullptr) return CUDA_ERROR_INVALID_VALUE;
+CUresult cuGraphNodeGetEnabled(Session&, GraphExec& exec, CUgraphNode hNode,
+                               unsigned int* isEnabled) {
+  const auto found = exec.places.find(reinterpret_cast<uint64_t>(hNode));
+  if (found == exec.places.end()) return CUDA_ERROR_INVALID_VALUE;
   *isEnabled = found->second.enabled ? 1 : 0;
   return CUDA_SUCCESS;
 }

@@ -7,28 +7,17 @@
 #include <mutex>
 #include <string>
 
-#include "api/client_impl.h"
+#include "api/client_handlers.h"
 #include "client/context.h"
-#include "client/enter.h"
+#include "client/entry.h"
 #include "wire/commands.h"
 
 namespace openmps::client {
 namespace {
 
-CUresult find_green(CUgreenCtx handle, Session** session, GreenContext** green) {
-  OPENMPS_CUDA_CHECK(enter(session));
-  *green = (*session)->greens.find(handle);
-  if (*green != nullptr) return CUDA_SUCCESS;
-  const uint64_t tag = reinterpret_cast<uint64_t>(handle) >> 56;
-  return tag == kHandleTag + static_cast<uint64_t>(HandleKind::kGreenContext)
-             ? CUDA_ERROR_CONTEXT_IS_DESTROYED
-             : CUDA_ERROR_INVALID_CONTEXT;
-}
-
 // `green` null: all of the device.
 CUresult get_resource(Session& session, uint32_t wire_device, const GreenContext* green,
                       CUdevResourceType type, CUdevResource* resource) {
-  if (resource == nullptr) return CUDA_ERROR_INVALID_VALUE;
   wire::DeviceResource::Reply reply;
   const CUresult result =
       session.channel.call(wire::DeviceResource{wire_device, green != nullptr ? green->id : 0,
@@ -59,11 +48,9 @@ namespace impl {
 
 // ---- Resources ----------------------------------------------------------------------------------
 
-CUresult cuDeviceGetDevResource(CUdevice device, CUdevResource* resource, CUdevResourceType type) {
-  Session* session = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session));
-  if (!session->valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
-  return get_resource(*session, session->devices[device], nullptr, type, resource);
+CUresult cuDeviceGetDevResource(Session& session, uint32_t device, CUdevResource* resource,
+                                CUdevResourceType type) {
+  return get_resource(session, session.devices[device], nullptr, type, resource);
 }
 
 CUresult cuCtxGetDevResource(CUcontext hCtx, CUdevResource* resource, CUdevResourceType type) {
@@ -71,63 +58,56 @@ CUresult cuCtxGetDevResource(CUcontext hCtx, CUdevResource* resource, CUdevResou
   Session* session = nullptr;
   Context* context = nullptr;
   OPENMPS_CUDA_CHECK(context_or_current(hCtx, &session, &context));
+  if (resource == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return get_resource(*session, context->wire_device, context->green, type, resource);
 }
 
-CUresult cuGreenCtxGetDevResource(CUgreenCtx hCtx, CUdevResource* resource,
+CUresult cuGreenCtxGetDevResource(Session& session, GreenContext& green, CUdevResource* resource,
                                   CUdevResourceType type) {
-  Session* session = nullptr;
-  GreenContext* green = nullptr;
-  OPENMPS_CUDA_CHECK(find_green(hCtx, &session, &green));
-  return get_resource(*session, green->view->wire_device, green, type, resource);
+  return get_resource(session, green.view->wire_device, &green, type, resource);
 }
 
-CUresult cuDevSmResourceSplitByCount(CUdevResource* result, unsigned int* nbGroups,
-                                     const CUdevResource* input, CUdevResource* remaining,
-                                     unsigned int useFlags, unsigned int minCount) {
-  Session* session = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session));
-  if (nbGroups == nullptr || input == nullptr) return CUDA_ERROR_INVALID_VALUE;
+CUresult cuDevSmResourceSplitByCount(Session& session, CUdevResource* result,
+                                     unsigned int* nbGroups, const CUdevResource* input,
+                                     CUdevResource* remaining, unsigned int useFlags,
+                                     unsigned int minCount) {
   const bool counts = result == nullptr;
   const bool with_remainder = !counts && remaining != nullptr;
   const uint32_t wanted = counts ? 0 : std::min(*nbGroups, wire::kMaxResourceGroups);
-  const std::lock_guard guard(session->resource_lock);
+  const std::lock_guard guard(session.resource_lock);
   wire::ResourceSplit::Reply reply{};
   OPENMPS_CUDA_CHECK(
-      session->channel.call(wire::ResourceSplit{*input, wanted, useFlags, minCount,
-                                                counts ? 1u : 0u, with_remainder ? 1u : 0u},
-                            &reply));
+      session.channel.call(wire::ResourceSplit{*input, wanted, useFlags, minCount, counts ? 1u : 0u,
+                                               with_remainder ? 1u : 0u},
+                           &reply));
   if (!counts && reply.groups > wanted) return CUDA_ERROR_MPS_RPC_FAILURE;
   *nbGroups = reply.groups;
   if (counts) return CUDA_SUCCESS;
-  OPENMPS_CUDA_CHECK(read_split(*session, 0, reply.groups, result));
-  return with_remainder ? read_split(*session, reply.groups, 1, remaining) : CUDA_SUCCESS;
+  OPENMPS_CUDA_CHECK(read_split(session, 0, reply.groups, result));
+  return with_remainder ? read_split(session, reply.groups, 1, remaining) : CUDA_SUCCESS;
 }
 
 // Equal resources get the same descriptor: nothing ever destroys one.
-CUresult cuDevResourceGenerateDesc(CUdevResourceDesc* phDesc, CUdevResource* resources,
-                                   unsigned int nbResources) {
-  Session* session = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session));
-  if (phDesc == nullptr || resources == nullptr || nbResources == 0 ||
-      nbResources > wire::kMaxDescribed) {
+CUresult cuDevResourceGenerateDesc(Session& session, CUdevResourceDesc* phDesc,
+                                   CUdevResource* resources, unsigned int nbResources) {
+  if (resources == nullptr || nbResources == 0 || nbResources > wire::kMaxDescribed) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   const std::string key(reinterpret_cast<const char*>(resources), nbResources * sizeof(*resources));
-  const std::lock_guard guard(session->resource_lock);
-  ResourceDescriptor*& known = session->known_descriptors[key];
+  const std::lock_guard guard(session.resource_lock);
+  ResourceDescriptor*& known = session.known_descriptors[key];
   if (known == nullptr) {
-    ResourceDescriptor* made = session->descriptors.allocate();
+    ResourceDescriptor* made = session.descriptors.allocate();
     CUresult failure = CUDA_ERROR_OUT_OF_MEMORY;
     if (made != nullptr) {
-      failure = session->channel.call(wire::ResourceDescribe{made->id}, {{resources, nbResources}});
+      failure = session.channel.call(wire::ResourceDescribe{made->id}, {{resources, nbResources}});
     }
     if (failure != CUDA_SUCCESS) {
-      if (made != nullptr) session->descriptors.recycle(made);
-      session->known_descriptors.erase(key);
+      if (made != nullptr) session.descriptors.recycle(made);
+      session.known_descriptors.erase(key);
       return failure;
     }
-    session->descriptors.publish(made);
+    session.descriptors.publish(made);
     known = made;
   }
   *phDesc = known->as<CUdevResourceDesc>();
@@ -136,39 +116,23 @@ CUresult cuDevResourceGenerateDesc(CUdevResourceDesc* phDesc, CUdevResource* res
 
 // ---- Green contexts -----------------------------------------------------------------------------
 
-CUresult cuGreenCtxCreate(CUgreenCtx* phCtx, CUdevResourceDesc desc, CUdevice dev,
+CUresult cuGreenCtxCreate(Session& session, CUgreenCtx* phCtx, CUdevResourceDesc desc, uint32_t dev,
                           unsigned int flags) {
-  Session* session = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session));
-  if (!session->valid_device(dev)) return CUDA_ERROR_INVALID_DEVICE;
-  const ResourceDescriptor* descriptor = session->descriptors.find(desc);
-  if (phCtx == nullptr || descriptor == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const std::lock_guard guard(session->contexts.lock);
+  const ResourceDescriptor* descriptor = session.descriptors.find(desc);
+  if (descriptor == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const std::lock_guard guard(session.contexts.lock);
   GreenContext* green = nullptr;
-  OPENMPS_CUDA_CHECK(
-      create_green_locked(*session, *descriptor, static_cast<uint32_t>(dev), flags, &green));
+  OPENMPS_CUDA_CHECK(create_green_locked(session, *descriptor, dev, flags, &green));
   *phCtx = green->as<CUgreenCtx>();
   return CUDA_SUCCESS;
 }
 
-CUresult cuGreenCtxDestroy(CUgreenCtx hCtx) {
-  Session* session = nullptr;
-  GreenContext* green = nullptr;
-  OPENMPS_CUDA_CHECK(find_green(hCtx, &session, &green));
-  const std::lock_guard guard(session->contexts.lock);
-  const uint32_t device = green->view->device;
-  const CUresult result = destroy_green_locked(*session, green);
-  const CUresult released = release_primary_locked(*session, device);
+CUresult cuGreenCtxDestroy(Session& session, GreenContext& green) {
+  const std::lock_guard guard(session.contexts.lock);
+  const uint32_t device = green.view->device;
+  const CUresult result = destroy_green_locked(session, &green);
+  const CUresult released = release_primary_locked(session, device);
   return result != CUDA_SUCCESS ? result : released;
-}
-
-CUresult cuCtxFromGreenCtx(CUcontext* pContext, CUgreenCtx hCtx) {
-  Session* session = nullptr;
-  GreenContext* green = nullptr;
-  OPENMPS_CUDA_CHECK(find_green(hCtx, &session, &green));
-  if (pContext == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *pContext = green->view->as<CUcontext>();
-  return CUDA_SUCCESS;
 }
 
 // NULL means the green context that is current.
@@ -181,34 +145,19 @@ CUresult cuGreenCtxGetId(CUgreenCtx greenCtx, unsigned long long* greenCtxId) {
     green = context->green;
     if (green == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   } else {
-    OPENMPS_CUDA_CHECK(find_green(greenCtx, &session, &green));
+    OPENMPS_CUDA_CHECK(enter(&session));
+    green = session->greens.find(greenCtx);
+    if (green == nullptr) return missing_green(greenCtx);
   }
   if (greenCtxId == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *greenCtxId = green->unique_id;
   return CUDA_SUCCESS;
 }
 
-CUresult cuGreenCtxStreamCreate(CUstream* phStream, CUgreenCtx greenCtx, unsigned int flags,
-                                int priority) {
-  Session* session = nullptr;
-  GreenContext* green = nullptr;
-  OPENMPS_CUDA_CHECK(find_green(greenCtx, &session, &green));
+CUresult cuGreenCtxStreamCreate(Session& session, CUstream* phStream, GreenContext& green,
+                                unsigned int flags, int priority) {
   if (flags != CU_STREAM_NON_BLOCKING) return CUDA_ERROR_INVALID_VALUE;
-  return session->streams.create_for_program(*green->view, flags, priority, phStream);
-}
-
-CUresult cuGreenCtxRecordEvent(CUgreenCtx hCtx, CUevent hEvent) {
-  Session* session = nullptr;
-  GreenContext* green = nullptr;
-  OPENMPS_CUDA_CHECK(find_green(hCtx, &session, &green));
-  return impl::cuCtxRecordEvent(green->view->as<CUcontext>(), hEvent);
-}
-
-CUresult cuGreenCtxWaitEvent(CUgreenCtx hCtx, CUevent hEvent) {
-  Session* session = nullptr;
-  GreenContext* green = nullptr;
-  OPENMPS_CUDA_CHECK(find_green(hCtx, &session, &green));
-  return impl::cuCtxWaitEvent(green->view->as<CUcontext>(), hEvent);
+  return session.streams.create_for_program(*green.view, flags, priority, phStream);
 }
 
 }  // namespace impl

@@ -49,10 +49,6 @@ CUresult cuGetProcAddress_v2(const char* symbol, void** pfn, int cudaVersion, cu
   return found ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
-CUresult cuGetProcAddress(const char* symbol, void** pfn, int cudaVersion, cuuint64_t flags) {
-  return impl::cuGetProcAddress_v2(symbol, pfn, cudaVersion, flags, nullptr);
-}
-
 CUresult cuGetExportTable(const void** ppExportTable, const CUuuid* pExportTableId) {
   return get_export_table(ppExportTable, pExportTableId);
 }

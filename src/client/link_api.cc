@@ -7,19 +7,13 @@
 #include <algorithm>
 #include <string>
 
-#include "api/client_impl.h"
+#include "api/client_handlers.h"
 #include "client/context.h"
 #include "client/enter.h"
 #include "client/module.h"
 
 namespace openmps::client {
 namespace {
-
-CUresult find_link(CUlinkState handle, Session** session, Link** link) {
-  OPENMPS_CUDA_CHECK(enter(session));
-  *link = (*session)->links.find(handle);
-  return *link != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
-}
 
 // The logs are the program's for as long as the link lives: written after each step.
 template <typename Command>
@@ -64,37 +58,30 @@ CUresult read_result(Session& session, Link& link, uint64_t bytes) {
 
 namespace impl {
 
-CUresult cuLinkCreate_v2(unsigned int numOptions, CUjit_option* options, void** optionValues,
-                         CUlinkState* stateOut) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context));
-  if (stateOut == nullptr) return CUDA_ERROR_INVALID_VALUE;
+CUresult cuLinkCreate_v2(Session& session, Context& context, unsigned int numOptions,
+                         CUjit_option* options, void** optionValues, CUlinkState* stateOut) {
   JitOptions jit;
   OPENMPS_CUDA_CHECK(parse_jit_options(numOptions, options, optionValues, &jit));
-  Link* made = session->links.allocate();
+  Link* made = session.links.allocate();
   if (made == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  const CUresult result = session->channel.call(
-      wire::LinkCreate{.link = made->id,
-                       .device = context->wire_device,
-                       .log_bytes = std::max(jit.info_bytes, jit.error_bytes)},
-      {jit.scalars});
+  const CUresult result =
+      session.channel.call(wire::LinkCreate{.link = made->id,
+                                            .device = context.wire_device,
+                                            .log_bytes = std::max(jit.info_bytes, jit.error_bytes)},
+                           {jit.scalars});
   if (result != CUDA_SUCCESS) {
-    session->links.recycle(made);
+    session.links.recycle(made);
     return result;
   }
   made->options = std::move(jit);
-  session->links.publish(made);
+  session.links.publish(made);
   *stateOut = made->as<CUlinkState>();
   return CUDA_SUCCESS;
 }
 
-CUresult cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void* data, size_t size,
-                          const char* name, unsigned int numOptions, CUjit_option* options,
-                          void** optionValues) {
-  Session* session = nullptr;
-  Link* link = nullptr;
-  OPENMPS_CUDA_CHECK(find_link(state, &session, &link));
+CUresult cuLinkAddData_v2(Session& session, Link& link, CUjitInputType type, void* data,
+                          size_t size, const char* name, unsigned int numOptions,
+                          CUjit_option* options, void** optionValues) {
   if (data == nullptr || size == 0 || size > cuda::kMostImageBytes || type < 0 ||
       type >= CU_JIT_NUM_INPUT_TYPES) {
     return CUDA_ERROR_INVALID_VALUE;
@@ -113,7 +100,7 @@ CUresult cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void* data, si
     image.inputs.clear();  // linking is what this call is about
   }
   if (image.bytes == 0) return CUDA_ERROR_INVALID_VALUE;
-  return add_input(*session, *link, static_cast<uint32_t>(type), image, name != nullptr ? name : "",
+  return add_input(session, link, static_cast<uint32_t>(type), image, name != nullptr ? name : "",
                    jit);
 }
 
@@ -126,31 +113,25 @@ CUresult cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const char* pa
                                 options, optionValues);
 }
 
-CUresult cuLinkComplete(CUlinkState state, void** cubinOut, size_t* sizeOut) {
-  Session* session = nullptr;
-  Link* link = nullptr;
-  OPENMPS_CUDA_CHECK(find_link(state, &session, &link));
+CUresult cuLinkComplete(Session& session, Link& link, void** cubinOut, size_t* sizeOut) {
   if (cubinOut == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const std::lock_guard guard(link->lock);
-  if (link->result.empty()) {
+  const std::lock_guard guard(link.lock);
+  if (link.result.empty()) {
     wire::ReplyOf<wire::LinkComplete> reply;
-    const CUresult result = session->channel.call(wire::LinkComplete{link->id}, {}, &reply);
-    copy_logs(*link, reply);
+    const CUresult result = session.channel.call(wire::LinkComplete{link.id}, {}, &reply);
+    copy_logs(link, reply);
     OPENMPS_CUDA_CHECK(result);
-    OPENMPS_CUDA_CHECK(read_result(*session, *link, reply->bytes));
+    OPENMPS_CUDA_CHECK(read_result(session, link, reply->bytes));
   }
-  *cubinOut = link->result.data();
-  if (sizeOut != nullptr) *sizeOut = link->result.size();
+  *cubinOut = link.result.data();
+  if (sizeOut != nullptr) *sizeOut = link.result.size();
   return CUDA_SUCCESS;
 }
 
-CUresult cuLinkDestroy(CUlinkState state) {
-  Session* session = nullptr;
-  Link* link = nullptr;
-  OPENMPS_CUDA_CHECK(find_link(state, &session, &link));
-  if (!session->links.retire(link)) return CUDA_ERROR_INVALID_HANDLE;
-  const CUresult result = session->channel.push(wire::LinkDestroy{link->id});
-  session->links.recycle(link);
+CUresult cuLinkDestroy(Session& session, Link& link) {
+  if (!session.links.retire(&link)) return CUDA_ERROR_INVALID_HANDLE;
+  const CUresult result = session.channel.push(wire::LinkDestroy{link.id});
+  session.links.recycle(&link);
   return result;
 }
 

@@ -4,7 +4,7 @@
 // Implementations behind the generated entry points, on the program's threads.
 #include <string.h>
 
-#include "api/client_impl.h"
+#include "api/client_handlers.h"
 #include "client/enter.h"
 
 namespace openmps::client {
@@ -121,16 +121,12 @@ CUresult cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUde
   return advise(devPtr, count, advice, location_of(device));
 }
 
-CUresult cuMemPrefetchAsync_v2(CUdeviceptr devPtr, size_t count, CUmemLocation location,
-                               unsigned int flags, CUstream hStream) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  Stream* stream = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context, hStream, &stream));
-  OPENMPS_CUDA_CHECK(check_managed(*session, devPtr, count));
+CUresult cuMemPrefetchAsync_v2(Session& session, CUdeviceptr devPtr, size_t count,
+                               CUmemLocation location, unsigned int flags, Stream& stream) {
+  OPENMPS_CUDA_CHECK(check_managed(session, devPtr, count));
   if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
-  OPENMPS_CUDA_CHECK(check_location(*session, location));
-  return session->captures.refuse(*stream);
+  OPENMPS_CUDA_CHECK(check_location(session, location));
+  return session.captures.refuse(stream);
 }
 
 CUresult cuMemPrefetchAsync(CUdeviceptr devPtr, size_t count, CUdevice dstDevice,
@@ -152,27 +148,16 @@ CUresult cuMemDiscardBatchAsync(CUdeviceptr* dptrs, size_t* sizes, size_t count,
   return check_batch(dptrs, sizes, count, flags, hStream);
 }
 
-CUresult cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr* dptrs, size_t* sizes, size_t count,
-                                           CUmemLocation* prefetchLocs, size_t* prefetchLocIdxs,
-                                           size_t numPrefetchLocs, unsigned long long flags,
-                                           CUstream hStream) {
-  return impl::cuMemPrefetchBatchAsync(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs,
-                                       numPrefetchLocs, flags, hStream);
-}
-
-CUresult cuMemRangeGetAttribute(void* data, size_t dataSize, CUmem_range_attribute attribute,
-                                CUdeviceptr devPtr, size_t count) {
-  Session* session = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session));
-  OPENMPS_CUDA_CHECK(check_managed(*session, devPtr, count));
+CUresult cuMemRangeGetAttribute(Session& session, void* data, size_t dataSize,
+                                CUmem_range_attribute attribute, CUdeviceptr devPtr, size_t count) {
+  OPENMPS_CUDA_CHECK(check_managed(session, devPtr, count));
   return range_attribute(data, dataSize, attribute);
 }
 
-CUresult cuMemRangeGetAttributes(void** data, size_t* dataSizes, CUmem_range_attribute* attributes,
-                                 size_t numAttributes, CUdeviceptr devPtr, size_t count) {
-  Session* session = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session));
-  OPENMPS_CUDA_CHECK(check_managed(*session, devPtr, count));
+CUresult cuMemRangeGetAttributes(Session& session, void** data, size_t* dataSizes,
+                                 CUmem_range_attribute* attributes, size_t numAttributes,
+                                 CUdeviceptr devPtr, size_t count) {
+  OPENMPS_CUDA_CHECK(check_managed(session, devPtr, count));
   if (data == nullptr || dataSizes == nullptr || attributes == nullptr || numAttributes == 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }

@@ -3,7 +3,7 @@
 // generated entry points, on the program's threads.
 #include <algorithm>
 
-#include "api/client_impl.h"
+#include "api/client_handlers.h"
 #include "client/enter.h"
 
 namespace openmps::client {
@@ -28,24 +28,12 @@ CUresult allocate_host(void** pointer, size_t bytes, unsigned int flags) {
 
 namespace impl {
 
-CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context));
-  if (free == nullptr || total == nullptr) return CUDA_ERROR_INVALID_VALUE;
+CUresult cuMemGetInfo_v2(Session& session, Context& context, size_t* free, size_t* total) {
   wire::MemoryInfo::Reply reply{};
-  OPENMPS_CUDA_CHECK(session->channel.call(wire::MemoryInfo{context->wire_device}, &reply));
+  OPENMPS_CUDA_CHECK(session.channel.call(wire::MemoryInfo{context.wire_device}, &reply));
   *total = reply.total;
-  *free = std::min(reply.free + session->memory.cached_bytes(context->wire_device), reply.total);
+  *free = std::min(reply.free + session.memory.cached_bytes(context.wire_device), reply.total);
   return CUDA_SUCCESS;
-}
-
-CUresult cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter_unsafe(&session, &context));
-  if (dptr == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return session->memory.allocate(*context, bytesize, false, dptr);
 }
 
 CUresult cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* pPitch, size_t WidthInBytes, size_t Height,
@@ -66,40 +54,35 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* pPitch, size_t WidthInByt
   return CUDA_SUCCESS;
 }
 
-CUresult cuMemFree_v2(CUdeviceptr dptr) {
-  Session* session = nullptr;
-  OPENMPS_CUDA_CHECK(enter_unsafe(&session));
+CUresult cuMemFree_v2(Session& session, CUdeviceptr dptr) {
   if (dptr == 0) return CUDA_SUCCESS;
   PinnedHeap::Entry managed;
-  if (session->pinned.find(dptr, &managed)) {
+  if (session.pinned.find(dptr, &managed)) {
     const bool start = managed.base == dptr && (managed.value.flags & kManagedBlock) != 0;
     return start ? impl::cuMemFreeHost(reinterpret_cast<void*>(dptr)) : CUDA_ERROR_INVALID_VALUE;
   }
-  if (session->graph_memory.owns(dptr)) {
-    OPENMPS_CUDA_CHECK(wait_for_device(*session));
-    return session->graph_memory.close(dptr, FencePoint()) ? CUDA_SUCCESS
-                                                           : CUDA_ERROR_INVALID_VALUE;
+  if (session.graph_memory.owns(dptr)) {
+    OPENMPS_CUDA_CHECK(wait_for_device(session));
+    return session.graph_memory.close(dptr, FencePoint()) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
   }
   DeviceMemory::Entry entry;
-  OPENMPS_CUDA_CHECK(session->memory.forget(dptr, &entry));
+  OPENMPS_CUDA_CHECK(session.memory.forget(dptr, &entry));
   // Of stream-ordered memory the program says that it is idle (seen on an H200: it does not wait).
-  if (!entry.value.async) OPENMPS_CUDA_CHECK(wait_for_device(*session));
-  session->memory.release(entry);
+  if (!entry.value.async) OPENMPS_CUDA_CHECK(wait_for_device(session));
+  session.memory.release(entry);
   return CUDA_SUCCESS;
 }
 
-CUresult cuMemGetAddressRange_v2(CUdeviceptr* pbase, size_t* psize, CUdeviceptr dptr) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context));
+CUresult cuMemGetAddressRange_v2(Session& session, Context&, CUdeviceptr* pbase, size_t* psize,
+                                 CUdeviceptr dptr) {
   DeviceMemory::Entry entry;
   PinnedHeap::Entry pinned;
-  if (session->memory.find(dptr, &entry)) {
+  if (session.memory.find(dptr, &entry)) {
     if (pbase != nullptr) *pbase = entry.base;
     if (psize != nullptr) *psize = entry.bytes;
     return CUDA_SUCCESS;
   }
-  if (!session->pinned.find(dptr, &pinned)) return CUDA_ERROR_NOT_FOUND;
+  if (!session.pinned.find(dptr, &pinned)) return CUDA_ERROR_NOT_FOUND;
   if (pbase != nullptr) *pbase = pinned.base;
   if (psize != nullptr) *psize = pinned.bytes;
   return CUDA_SUCCESS;
@@ -116,49 +99,41 @@ CUresult cuMemHostAlloc(void** pp, size_t bytesize, unsigned int Flags) {
   return allocate_host(pp, bytesize, Flags);
 }
 
-CUresult cuMemFreeHost(void* p) {
-  Session* session = nullptr;
-  OPENMPS_CUDA_CHECK(enter_unsafe(&session));
+CUresult cuMemFreeHost(Session& session, void* p) {
   if (p == nullptr) return CUDA_SUCCESS;
   PinnedHeap::Entry entry;
   const uint64_t address = reinterpret_cast<uint64_t>(p);
-  if (!session->pinned.find(address, &entry) || entry.base != address) {
+  if (!session.pinned.find(address, &entry) || entry.base != address) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  OPENMPS_CUDA_CHECK(wait_for_device(*session));
-  return session->pinned.release(p);
+  OPENMPS_CUDA_CHECK(wait_for_device(session));
+  return session.pinned.release(p);
 }
 
-CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* pdptr, void* p, unsigned int Flags) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context));
-  if (pdptr == nullptr || Flags != 0) return CUDA_ERROR_INVALID_VALUE;
+CUresult cuMemHostGetDevicePointer_v2(Session& session, Context&, CUdeviceptr* pdptr, void* p,
+                                      unsigned int Flags) {
+  if (Flags != 0) return CUDA_ERROR_INVALID_VALUE;
   const uint64_t address = reinterpret_cast<uint64_t>(p);
   PinnedHeap::Entry entry;
-  if (session->pinned.find(address, &entry)) {
+  if (session.pinned.find(address, &entry)) {
     *pdptr = address;  // one address for program, worker and GPU
     return CUDA_SUCCESS;
   }
   HostRegistrations::Entry registered;
-  if (!session->registered.find(address, &registered)) return CUDA_ERROR_INVALID_VALUE;
-  *pdptr = session->registered.device_address(address);
+  if (!session.registered.find(address, &registered)) return CUDA_ERROR_INVALID_VALUE;
+  *pdptr = session.registered.device_address(address);
   return CUDA_SUCCESS;
 }
 
-CUresult cuMemHostGetFlags(unsigned int* pFlags, void* p) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context));
-  if (pFlags == nullptr) return CUDA_ERROR_INVALID_VALUE;
+CUresult cuMemHostGetFlags(Session& session, Context&, unsigned int* pFlags, void* p) {
   PinnedHeap::Entry entry;
-  if (session->pinned.find(reinterpret_cast<uint64_t>(p), &entry)) {
+  if (session.pinned.find(reinterpret_cast<uint64_t>(p), &entry)) {
     // With unified addressing all pinned memory is mapped.
     *pFlags = (entry.value.flags & ~kManagedBlock) | CU_MEMHOSTALLOC_DEVICEMAP;
     return CUDA_SUCCESS;
   }
   HostRegistrations::Entry registered;
-  if (!session->registered.find(reinterpret_cast<uint64_t>(p), &registered)) {
+  if (!session.registered.find(reinterpret_cast<uint64_t>(p), &registered)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   *pFlags = registered.value.flags;
@@ -176,17 +151,15 @@ CUresult cuMemHostRegister_v2(void* p, size_t bytesize, unsigned int Flags) {
   return session->registered.add(context->owner(), reinterpret_cast<uint64_t>(p), bytesize, Flags);
 }
 
-CUresult cuMemHostUnregister(void* p) {
-  Session* session = nullptr;
-  OPENMPS_CUDA_CHECK(enter_unsafe(&session));
+CUresult cuMemHostUnregister(Session& session, void* p) {
   if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const uint64_t address = reinterpret_cast<uint64_t>(p);
   HostRegistrations::Entry registered;
-  if (!session->registered.find(address, &registered)) {
+  if (!session.registered.find(address, &registered)) {
     return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
   }
-  OPENMPS_CUDA_CHECK(wait_for_device(*session));
-  return session->registered.remove(address);
+  OPENMPS_CUDA_CHECK(wait_for_device(session));
+  return session.registered.remove(address);
 }
 
 // A page can't fault across processes, so managed memory does not migrate: it is pinned host memory

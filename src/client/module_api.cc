@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "api/client_impl.h"
+#include "api/client_handlers.h"
 #include "client/context.h"
 #include "client/debug.h"
 #include "client/enter.h"
@@ -46,43 +46,6 @@ CUresult load(CUmodule* handle, const Image& image, const JitOptions& options) {
   return CUDA_SUCCESS;
 }
 
-CUresult find_module(CUmodule handle, Session** session, Module** module) {
-  OPENMPS_CUDA_CHECK(enter(session));
-  *module = (*session)->modules.find(handle);
-  return *module != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
-}
-
-CUresult find_library(CUlibrary handle, Session** session, Module** module) {
-  OPENMPS_CUDA_CHECK(enter(session));
-  *module = (*session)->modules.find_library(handle);
-  return *module != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
-}
-
-CUresult global_of(Session& session, Module& module, const char* name, SymbolKind kind,
-                   CUdeviceptr* address, size_t* bytes) {
-  Context* context = nullptr;
-  wire::GetGlobal::Reply global{};
-  // A managed variable is one for all devices, and needs no context.
-  if (kind == SymbolKind::kManaged) {
-    context = session.contexts.primary[0];
-  } else {
-    OPENMPS_CUDA_CHECK(session.contexts.current(&context));
-  }
-  OPENMPS_CUDA_CHECK(session.modules.get_global(module, context, name, kind, &global));
-  if (address != nullptr) *address = global.address;
-  if (bytes != nullptr) *bytes = global.bytes;
-  return CUDA_SUCCESS;
-}
-
-CUresult symbol_count(Session& session, Module& module, unsigned int* functions) {
-  if (functions == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  OPENMPS_CUDA_CHECK(session.modules.ensure_loaded(module));
-  wire::ModuleSymbols::Reply reply{};
-  OPENMPS_CUDA_CHECK(session.channel.call(wire::ModuleSymbols{module.id}, &reply));
-  *functions = reply.functions;
-  return CUDA_SUCCESS;
-}
-
 // The first `count` functions of a module or kernels of a library, in the driver's order.
 template <typename Handle>
 CUresult enumerate(Session& session, Module& module, Handle* handles, unsigned int count) {
@@ -108,6 +71,30 @@ bool preserved(unsigned int count, const CUlibraryOption* options, void* const* 
 
 }  // namespace
 
+CUresult global_of(Session& session, Module& module, const char* name, SymbolKind kind,
+                   CUdeviceptr* address, size_t* bytes) {
+  Context* context = nullptr;
+  wire::GetGlobal::Reply global{};
+  // A managed variable is one for all devices, and needs no context.
+  if (kind == SymbolKind::kManaged) {
+    context = session.contexts.primary[0];
+  } else {
+    OPENMPS_CUDA_CHECK(session.contexts.current(&context));
+  }
+  OPENMPS_CUDA_CHECK(session.modules.get_global(module, context, name, kind, &global));
+  if (address != nullptr) *address = global.address;
+  if (bytes != nullptr) *bytes = global.bytes;
+  return CUDA_SUCCESS;
+}
+
+CUresult symbol_count(Session& session, Module& module, unsigned int* functions) {
+  OPENMPS_CUDA_CHECK(session.modules.ensure_loaded(module));
+  wire::ModuleSymbols::Reply reply{};
+  OPENMPS_CUDA_CHECK(session.channel.call(wire::ModuleSymbols{module.id}, &reply));
+  *functions = reply.functions;
+  return CUDA_SUCCESS;
+}
+
 namespace impl {
 
 CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned int numOptions,
@@ -120,14 +107,6 @@ CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned int nu
   return load(module, found, jit);
 }
 
-CUresult cuModuleLoadData(CUmodule* module, const void* image) {
-  return impl::cuModuleLoadDataEx(module, image, 0, nullptr, nullptr);
-}
-
-CUresult cuModuleLoadFatBinary(CUmodule* module, const void* fatCubin) {
-  return impl::cuModuleLoadDataEx(module, fatCubin, 0, nullptr, nullptr);
-}
-
 CUresult cuModuleLoad(CUmodule* module, const char* fname) {
   if (module == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::vector<std::byte> contents;
@@ -136,86 +115,48 @@ CUresult cuModuleLoad(CUmodule* module, const char* fname) {
   return load(module, image, JitOptions{});
 }
 
-CUresult cuModuleUnload(CUmodule hmod) {
-  Session* session = nullptr;
-  Module* module = nullptr;
-  OPENMPS_CUDA_CHECK(find_module(hmod, &session, &module));
-  if (module->kind == wire::ModuleKind::kLibrary) return CUDA_ERROR_NOT_PERMITTED;
-  OPENMPS_CUDA_CHECK(check_unsafe(*session));
-  return session->output.show(session->modules.unload(module));
+CUresult cuModuleUnload(Session& session, Module& module) {
+  if (module.kind == wire::ModuleKind::kLibrary) return CUDA_ERROR_NOT_PERMITTED;
+  OPENMPS_CUDA_CHECK(check_unsafe(session));
+  return session.output.show(session.modules.unload(&module));
 }
 
-CUresult cuModuleGetFunction(CUfunction* hfunc, CUmodule hmod, const char* name) {
-  Session* session = nullptr;
-  Module* module = nullptr;
-  OPENMPS_CUDA_CHECK(find_module(hmod, &session, &module));
-  if (hfunc == nullptr) return CUDA_ERROR_INVALID_VALUE;
+CUresult cuModuleGetFunction(Session& session, CUfunction* hfunc, Module& module,
+                             const char* name) {
   Function* function = nullptr;
-  OPENMPS_CUDA_CHECK(session->modules.get_function(*module, name, &function));
+  OPENMPS_CUDA_CHECK(session.modules.get_function(module, name, &function));
   *hfunc = function->as<CUfunction>();
   return CUDA_SUCCESS;
 }
 
-CUresult cuModuleGetGlobal_v2(CUdeviceptr* dptr, size_t* bytes, CUmodule hmod, const char* name) {
-  Session* session = nullptr;
-  Module* module = nullptr;
-  OPENMPS_CUDA_CHECK(find_module(hmod, &session, &module));
-  return global_of(*session, *module, name, SymbolKind::kGlobal, dptr, bytes);
+CUresult cuModuleEnumerateFunctions(Session& session, CUfunction* functions,
+                                    unsigned int numFunctions, Module& module) {
+  return enumerate(session, module, functions, numFunctions);
 }
 
-CUresult cuModuleGetFunctionCount(unsigned int* count, CUmodule mod) {
-  Session* session = nullptr;
-  Module* module = nullptr;
-  OPENMPS_CUDA_CHECK(find_module(mod, &session, &module));
-  return symbol_count(*session, *module, count);
-}
-
-CUresult cuModuleEnumerateFunctions(CUfunction* functions, unsigned int numFunctions,
-                                    CUmodule mod) {
-  Session* session = nullptr;
-  Module* module = nullptr;
-  OPENMPS_CUDA_CHECK(find_module(mod, &session, &module));
-  return enumerate(*session, *module, functions, numFunctions);
-}
-
-CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode* mode) {
-  Session* session = nullptr;
-  OPENMPS_CUDA_CHECK(enter_local(&session));
-  if (mode == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *mode = CU_MODULE_LAZY_LOADING;
-  return CUDA_SUCCESS;
-}
-
-CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option* jitOptions,
-                           void** jitOptionsValues, unsigned int numJitOptions,
-                           CUlibraryOption* libraryOptions, void** libraryOptionValues,
-                           unsigned int numLibraryOptions) {
-  Session* session = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session));
-  if (library == nullptr || (numLibraryOptions != 0 && libraryOptions == nullptr)) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
+CUresult cuLibraryLoadData(Session& session, CUlibrary* library, const void* code,
+                           CUjit_option* jitOptions, void** jitOptionsValues,
+                           unsigned int numJitOptions, CUlibraryOption* libraryOptions,
+                           void** libraryOptionValues, unsigned int numLibraryOptions) {
+  if (numLibraryOptions != 0 && libraryOptions == nullptr) return CUDA_ERROR_INVALID_VALUE;
   JitOptions jit;
   OPENMPS_CUDA_CHECK(parse_jit_options(numJitOptions, jitOptions, jitOptionsValues, &jit));
   Image image;
   OPENMPS_CUDA_CHECK(image_of(code, &image));
   Module* module = nullptr;
   if (numJitOptions == 0 && preserved(numLibraryOptions, libraryOptions, libraryOptionValues)) {
-    OPENMPS_CUDA_CHECK(session->modules.defer_library(std::move(image), &module));
+    OPENMPS_CUDA_CHECK(session.modules.defer_library(std::move(image), &module));
   } else {
     OPENMPS_CUDA_CHECK(
-        session->modules.load(nullptr, wire::ModuleKind::kLibrary, image, jit, &module));
+        session.modules.load(nullptr, wire::ModuleKind::kLibrary, image, jit, &module));
   }
   *library = library_handle(*module);
   return CUDA_SUCCESS;
 }
 
-CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* fileName, CUjit_option* jitOptions,
-                               void** jitOptionsValues, unsigned int numJitOptions,
-                               CUlibraryOption*, void**, unsigned int) {
-  Session* session = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session));
-  if (library == nullptr) return CUDA_ERROR_INVALID_VALUE;
+CUresult cuLibraryLoadFromFile(Session& session, CUlibrary* library, const char* fileName,
+                               CUjit_option* jitOptions, void** jitOptionsValues,
+                               unsigned int numJitOptions, CUlibraryOption*, void**, unsigned int) {
   JitOptions jit;
   OPENMPS_CUDA_CHECK(parse_jit_options(numJitOptions, jitOptions, jitOptionsValues, &jit));
   std::vector<std::byte> contents;
@@ -223,76 +164,32 @@ CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* fileName, CUjit_o
   OPENMPS_CUDA_CHECK(image_of_file(fileName, &contents, &image));
   Module* module = nullptr;
   OPENMPS_CUDA_CHECK(
-      session->modules.load(nullptr, wire::ModuleKind::kLibrary, image, jit, &module));
+      session.modules.load(nullptr, wire::ModuleKind::kLibrary, image, jit, &module));
   *library = library_handle(*module);
   return CUDA_SUCCESS;
 }
 
-CUresult cuLibraryUnload(CUlibrary library) {
-  Session* session = nullptr;
-  Module* module = nullptr;
-  OPENMPS_CUDA_CHECK(find_library(library, &session, &module));
-  OPENMPS_CUDA_CHECK(check_unsafe(*session));
-  return session->modules.unload(module);
+CUresult cuLibraryUnload(Session& session, Module& module) {
+  OPENMPS_CUDA_CHECK(check_unsafe(session));
+  return session.modules.unload(&module);
 }
 
-CUresult cuLibraryGetKernel(CUkernel* pKernel, CUlibrary library, const char* name) {
-  Session* session = nullptr;
-  Module* module = nullptr;
-  OPENMPS_CUDA_CHECK(find_library(library, &session, &module));
-  if (pKernel == nullptr) return CUDA_ERROR_INVALID_VALUE;
+CUresult cuLibraryGetKernel(Session& session, CUkernel* pKernel, Module& module, const char* name) {
   Function* function = nullptr;
-  OPENMPS_CUDA_CHECK(session->modules.get_function(*module, name, &function));
+  OPENMPS_CUDA_CHECK(session.modules.get_function(module, name, &function));
   *pKernel = function->as<CUkernel>();
   return CUDA_SUCCESS;
 }
 
-CUresult cuLibraryGetModule(CUmodule* pMod, CUlibrary library) {
-  Session* session = nullptr;
-  Module* module = nullptr;
-  OPENMPS_CUDA_CHECK(find_library(library, &session, &module));
-  if (pMod == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  OPENMPS_CUDA_CHECK(session->modules.ensure_loaded(*module));
-  *pMod = module->as<CUmodule>();
+CUresult cuLibraryGetModule(Session& session, CUmodule* pMod, Module& module) {
+  OPENMPS_CUDA_CHECK(session.modules.ensure_loaded(module));
+  *pMod = module.as<CUmodule>();
   return CUDA_SUCCESS;
 }
 
-CUresult cuLibraryGetGlobal(CUdeviceptr* dptr, size_t* bytes, CUlibrary library, const char* name) {
-  Session* session = nullptr;
-  Module* module = nullptr;
-  OPENMPS_CUDA_CHECK(find_library(library, &session, &module));
-  return global_of(*session, *module, name, SymbolKind::kGlobal, dptr, bytes);
-}
-
-CUresult cuLibraryGetManaged(CUdeviceptr* dptr, size_t* bytes, CUlibrary library,
-                             const char* name) {
-  Session* session = nullptr;
-  Module* module = nullptr;
-  OPENMPS_CUDA_CHECK(find_library(library, &session, &module));
-  return global_of(*session, *module, name, SymbolKind::kManaged, dptr, bytes);
-}
-
-// Unified functions are called by host and device alike. No device here has the attribute for them
-// (CU_DEVICE_ATTRIBUTE_UNIFIED_FUNCTION_POINTERS), for which CUDA documents this result.
-CUresult cuLibraryGetUnifiedFunction(void** fptr, CUlibrary library, const char* symbol) {
-  Session* session = nullptr;
-  Module* module = nullptr;
-  OPENMPS_CUDA_CHECK(find_library(library, &session, &module));
-  return fptr == nullptr || symbol == nullptr ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_FOUND;
-}
-
-CUresult cuLibraryGetKernelCount(unsigned int* count, CUlibrary lib) {
-  Session* session = nullptr;
-  Module* module = nullptr;
-  OPENMPS_CUDA_CHECK(find_library(lib, &session, &module));
-  return symbol_count(*session, *module, count);
-}
-
-CUresult cuLibraryEnumerateKernels(CUkernel* kernels, unsigned int numKernels, CUlibrary lib) {
-  Session* session = nullptr;
-  Module* module = nullptr;
-  OPENMPS_CUDA_CHECK(find_library(lib, &session, &module));
-  return enumerate(*session, *module, kernels, numKernels);
+CUresult cuLibraryEnumerateKernels(Session& session, CUkernel* kernels, unsigned int numKernels,
+                                   Module& module) {
+  return enumerate(session, module, kernels, numKernels);
 }
 
 }  // namespace impl

@@ -3,7 +3,7 @@
 // Implementations behind the generated entry points, on the program's threads.
 #include <algorithm>
 
-#include "api/client_impl.h"
+#include "api/client_handlers.h"
 #include "client/context.h"
 #include "client/enter.h"
 #include "client/launch_attributes.h"
@@ -50,43 +50,30 @@ CUresult cluster_occupancy(CUfunction handle, const CUlaunchConfig* config,
 
 namespace impl {
 
-CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* numBlocks, CUfunction func,
-                                                              int blockSize, size_t dynamicSMemSize,
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(Session& session, int* numBlocks,
+                                                              Function& function, int blockSize,
+                                                              size_t dynamicSMemSize,
                                                               unsigned int flags) {
-  Session* session = nullptr;
-  Function* function = nullptr;
-  OPENMPS_CUDA_CHECK(find_function(func, &session, &function));
-  if (numBlocks == nullptr || blockSize <= 0) return CUDA_ERROR_INVALID_VALUE;
+  if (blockSize <= 0) return CUDA_ERROR_INVALID_VALUE;
   uint64_t value = 0;
-  OPENMPS_CUDA_CHECK(occupancy(*session, *function, blockSize, dynamicSMemSize, flags, &value));
+  OPENMPS_CUDA_CHECK(occupancy(session, function, blockSize, dynamicSMemSize, flags, &value));
   *numBlocks = static_cast<int>(value);
   return CUDA_SUCCESS;
 }
 
-CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* numBlocks, CUfunction func, int blockSize,
-                                                     size_t dynamicSMemSize) {
-  return impl::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(numBlocks, func, blockSize,
-                                                                    dynamicSMemSize, 0);
-}
-
 // The block size with the most resident threads, tried from large to small in warps, as the
 // documentation describes. The callback is the program's, so this can't run in the worker.
-CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int* minGridSize, int* blockSize,
-                                                   CUfunction func,
+CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(Session& session, Context& context,
+                                                   int* minGridSize, int* blockSize,
+                                                   Function& function,
                                                    CUoccupancyB2DSize blockSizeToDynamicSMemSize,
                                                    size_t dynamicSMemSize, int blockSizeLimit,
                                                    unsigned int flags) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context));
-  const Function* function = session->modules.functions.find(func);
-  if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  if (minGridSize == nullptr || blockSize == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const int32_t* device = session->device(context->device).attribute;
+  const int32_t* device = session.device(context.device).attribute;
   const int warp = device[CU_DEVICE_ATTRIBUTE_WARP_SIZE];
   const int most = device[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR];
   int limit = std::min(device[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK],
-                       function->attributes[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK]);
+                       function.attributes[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK]);
   if (blockSizeLimit > 0) limit = std::min(limit, blockSizeLimit);
   int best_threads = 0;
   for (int block = (limit + warp - 1) / warp * warp; block > 0; block -= warp) {
@@ -94,7 +81,7 @@ CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int* minGridSize, int* blockS
     const size_t shared =
         blockSizeToDynamicSMemSize != nullptr ? blockSizeToDynamicSMemSize(size) : dynamicSMemSize;
     uint64_t blocks = 0;
-    OPENMPS_CUDA_CHECK(occupancy(*session, *function, size, shared, flags, &blocks));
+    OPENMPS_CUDA_CHECK(occupancy(session, function, size, shared, flags, &blocks));
     const int threads = static_cast<int>(blocks) * size;
     if (threads <= best_threads) continue;
     best_threads = threads;
@@ -103,13 +90,6 @@ CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int* minGridSize, int* blockS
     if (best_threads == most) break;
   }
   return best_threads > 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult cuOccupancyMaxPotentialBlockSize(int* minGridSize, int* blockSize, CUfunction func,
-                                          CUoccupancyB2DSize blockSizeToDynamicSMemSize,
-                                          size_t dynamicSMemSize, int blockSizeLimit) {
-  return impl::cuOccupancyMaxPotentialBlockSizeWithFlags(
-      minGridSize, blockSize, func, blockSizeToDynamicSMemSize, dynamicSMemSize, blockSizeLimit, 0);
 }
 
 CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t* dynamicSmemSize, CUfunction func,

@@ -4,7 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "api/client_impl.h"
+#include "api/client_handlers.h"
 #include "client/enter.h"
 #include "cuda/devices.h"
 
@@ -152,22 +152,19 @@ namespace impl {
 
 // The three need no current context: addresses are unique among all of them, and the runtime asks
 // on threads that have none yet (PyTorch's pin_memory thread).
-CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr ptr) {
-  Session* session = nullptr;
-  OPENMPS_CUDA_CHECK(enter_local(&session));
+CUresult cuPointerGetAttribute(Session& session, void* data, CUpointer_attribute attribute,
+                               CUdeviceptr ptr) {
   if (data == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Known known{};
-  if (!find_pointer(*session, ptr, &known)) return CUDA_ERROR_INVALID_VALUE;
+  if (!find_pointer(session, ptr, &known)) return CUDA_ERROR_INVALID_VALUE;
   return attribute_of(known, ptr, attribute, data);
 }
 
-CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute* attributes,
-                                void** data, CUdeviceptr ptr) {
-  Session* session = nullptr;
-  OPENMPS_CUDA_CHECK(enter_local(&session));
+CUresult cuPointerGetAttributes(Session& session, unsigned int numAttributes,
+                                CUpointer_attribute* attributes, void** data, CUdeviceptr ptr) {
   if (attributes == nullptr || data == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Known known{};
-  const bool found = find_pointer(*session, ptr, &known);
+  const bool found = find_pointer(session, ptr, &known);
   for (unsigned int i = 0; i < numAttributes; ++i) {
     if (data[i] == nullptr) continue;
     if (!found || attribute_of(known, ptr, attributes[i], data[i]) != CUDA_SUCCESS) {
@@ -178,21 +175,20 @@ CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute*
 }
 
 // Errors: CUDA_ERROR_NOT_SUPPORTED: memory that the program maps (measured: driver 580).
-CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute, CUdeviceptr ptr) {
-  Session* session = nullptr;
-  OPENMPS_CUDA_CHECK(enter_local(&session));
+CUresult cuPointerSetAttribute(Session& session, const void* value, CUpointer_attribute attribute,
+                               CUdeviceptr ptr) {
   if (value == nullptr || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  OPENMPS_CUDA_CHECK(check_unsafe(*session));
-  if (VirtualMemory::Locked(session->virtual_memory)->mapping_of(ptr) != nullptr) {
+  OPENMPS_CUDA_CHECK(check_unsafe(session));
+  if (VirtualMemory::Locked(session.virtual_memory)->mapping_of(ptr) != nullptr) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
   unsigned int on = 0;
   memcpy(&on, value, sizeof(on));
-  return session->memory.set_sync_memops(ptr, on != 0) ||
-                 session->pinned.set_sync_memops(ptr, on != 0) ||
-                 session->registered.set_sync_memops(ptr, on != 0)
+  return session.memory.set_sync_memops(ptr, on != 0) ||
+                 session.pinned.set_sync_memops(ptr, on != 0) ||
+                 session.registered.set_sync_memops(ptr, on != 0)
              ? CUDA_SUCCESS
              : CUDA_ERROR_INVALID_VALUE;
 }

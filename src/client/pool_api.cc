@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "api/client_impl.h"
+#include "api/client_handlers.h"
 #include "base/shared_memory.h"
 #include "client/enter.h"
 #include "client/graph_params.h"
@@ -123,12 +123,6 @@ CUresult find_location(const CUmemLocation* location, CUmemAllocationType type, 
   return CUDA_SUCCESS;
 }
 
-CUresult set_current(Session& session, uint32_t device, MemoryPool* pool) {
-  if (pool->device != device || pool->arena == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  session.pools.current[device].store(pool);
-  return CUDA_SUCCESS;
-}
-
 // ---- Attributes -------------------------------------------------------------------------------
 
 // The switches; null: a number.
@@ -158,35 +152,15 @@ CUresult number_of(const Session& session, const MemoryPool& pool, CUmemPool_att
 
 }  // namespace
 
+CUresult set_current_pool(Session& session, uint32_t device, MemoryPool* pool) {
+  if (pool->device != device || pool->arena == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  session.pools.current[device].store(pool);
+  return CUDA_SUCCESS;
+}
+
 namespace impl {
 
 // ---- Which pool -------------------------------------------------------------------------------
-
-CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool_out, CUdevice dev) {
-  Session* session = nullptr;
-  OPENMPS_CUDA_CHECK(enter_local(&session));
-  if (!session->valid_device(dev)) return CUDA_ERROR_INVALID_DEVICE;
-  if (pool_out == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *pool_out = session->pools.defaults[dev]->as<CUmemoryPool>();
-  return CUDA_SUCCESS;
-}
-
-CUresult cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice dev) {
-  Session* session = nullptr;
-  OPENMPS_CUDA_CHECK(enter_local(&session));
-  if (!session->valid_device(dev)) return CUDA_ERROR_INVALID_DEVICE;
-  if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *pool = session->pools.current[dev].load()->as<CUmemoryPool>();
-  return CUDA_SUCCESS;
-}
-
-CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) {
-  Session* session = nullptr;
-  MemoryPool* object = nullptr;
-  OPENMPS_CUDA_CHECK(find_pool(pool, &session, &object));
-  if (!session->valid_device(dev)) return CUDA_ERROR_INVALID_DEVICE;
-  return set_current(*session, static_cast<uint32_t>(dev), object);
-}
 
 CUresult cuMemGetDefaultMemPool(CUmemoryPool* pool_out, CUmemLocation* location,
                                 CUmemAllocationType type) {
@@ -212,25 +186,19 @@ CUresult cuMemSetMemPool(CUmemLocation* location, CUmemAllocationType type, CUme
 
 // ---- Making and ending ------------------------------------------------------------------------
 
-CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* poolProps) {
-  Session* session = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session));
-  OPENMPS_CUDA_CHECK(check_unsafe(*session));
+CUresult cuMemPoolCreate(Session& session, CUmemoryPool* pool, const CUmemPoolProps* poolProps) {
   constexpr int kExportable = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-  if (pool == nullptr || poolProps == nullptr ||
-      poolProps->allocType != CU_MEM_ALLOCATION_TYPE_PINNED) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
+  if (poolProps->allocType != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_INVALID_VALUE;
   if ((poolProps->handleTypes & ~kExportable) != 0 ||
       poolProps->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
-  if (!session->valid_device(poolProps->location.id)) return CUDA_ERROR_INVALID_DEVICE;
+  if (!session.valid_device(poolProps->location.id)) return CUDA_ERROR_INVALID_DEVICE;
   const auto device = static_cast<uint32_t>(poolProps->location.id);
-  Arena* arena = session->memory.add_arena(session->devices[device], poolProps->maxSize);
-  MemoryPool* made = session->pools.add(device, arena);
+  Arena* arena = session.memory.add_arena(session.devices[device], poolProps->maxSize);
+  MemoryPool* made = session.pools.add(device, arena);
   if (made == nullptr) {
-    session->memory.abandon(arena);
+    session.memory.abandon(arena);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   made->handle_types = static_cast<unsigned int>(poolProps->handleTypes);
@@ -240,17 +208,14 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* poolProps) {
 
 // Live allocations stay until they are freed, as CUDA says; a device whose current pool it was has
 // its default one again.
-CUresult cuMemPoolDestroy(CUmemoryPool pool) {
-  Session* session = nullptr;
-  MemoryPool* object = nullptr;
-  OPENMPS_CUDA_CHECK(find_pool(pool, &session, &object));
-  if (object == session->pools.defaults[object->device]) return CUDA_ERROR_INVALID_VALUE;
-  MemoryPool* current = object;
-  session->pools.current[object->device].compare_exchange_strong(
-      current, session->pools.defaults[object->device]);
-  if (!session->pools.retire(object)) return CUDA_ERROR_INVALID_VALUE;
-  if (object->arena != nullptr) session->memory.abandon(object->arena);
-  session->pools.recycle(object);
+CUresult cuMemPoolDestroy(Session& session, MemoryPool& pool) {
+  if (&pool == session.pools.defaults[pool.device]) return CUDA_ERROR_INVALID_VALUE;
+  MemoryPool* current = &pool;
+  session.pools.current[pool.device].compare_exchange_strong(current,
+                                                             session.pools.defaults[pool.device]);
+  if (!session.pools.retire(&pool)) return CUDA_ERROR_INVALID_VALUE;
+  if (pool.arena != nullptr) session.memory.abandon(pool.arena);
+  session.pools.recycle(&pool);
   return CUDA_SUCCESS;
 }
 
@@ -279,20 +244,16 @@ CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
 
 // ---- Attributes -------------------------------------------------------------------------------
 
-CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep) {
-  Session* session = nullptr;
-  MemoryPool* object = nullptr;
-  OPENMPS_CUDA_CHECK(find_own_pool(pool, &session, &object));
-  session->memory.trim(*object->arena, minBytesToKeep);
+CUresult cuMemPoolTrimTo(Session& session, MemoryPool& pool, size_t minBytesToKeep) {
+  if (pool.arena == nullptr) return CUDA_ERROR_INVALID_VALUE;  // imported: another process has it
+  session.memory.trim(*pool.arena, minBytesToKeep);
   return CUDA_SUCCESS;
 }
 
-CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void* value) {
-  Session* session = nullptr;
-  MemoryPool* object = nullptr;
-  OPENMPS_CUDA_CHECK(find_own_pool(pool, &session, &object));
-  if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (std::atomic<int>* stored = switch_of(*object, attr); stored != nullptr) {
+CUresult cuMemPoolSetAttribute(Session& session, MemoryPool& pool, CUmemPool_attribute attr,
+                               void* value) {
+  if (pool.arena == nullptr) return CUDA_ERROR_INVALID_VALUE;  // imported: another process has it
+  if (std::atomic<int>* stored = switch_of(pool, attr); stored != nullptr) {
     int wanted = 0;
     memcpy(&wanted, value, sizeof(wanted));
     stored->store(wanted);
@@ -301,87 +262,77 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void
   cuuint64_t wanted = 0;
   memcpy(&wanted, value, sizeof(wanted));
   if (attr == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) {
-    session->memory.set_keep_bytes(*object->arena, wanted);
+    session.memory.set_keep_bytes(*pool.arena, wanted);
     return CUDA_SUCCESS;
   }
   const bool used = attr == CU_MEMPOOL_ATTR_USED_MEM_HIGH;
   const bool reserved = attr == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH;
   // The marks can only be set back.
   if ((!used && !reserved) || wanted != 0) return CUDA_ERROR_INVALID_VALUE;
-  session->memory.reset_high(*object->arena, used, reserved);
+  session.memory.reset_high(*pool.arena, used, reserved);
   return CUDA_SUCCESS;
 }
 
-CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void* value) {
-  Session* session = nullptr;
-  MemoryPool* object = nullptr;
-  OPENMPS_CUDA_CHECK(find_own_pool(pool, &session, &object));
-  if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (const std::atomic<int>* stored = switch_of(*object, attr); stored != nullptr) {
+CUresult cuMemPoolGetAttribute(Session& session, MemoryPool& pool, CUmemPool_attribute attr,
+                               void* value) {
+  if (pool.arena == nullptr) return CUDA_ERROR_INVALID_VALUE;  // imported: another process has it
+  if (const std::atomic<int>* stored = switch_of(pool, attr); stored != nullptr) {
     const int current = stored->load();
     memcpy(value, &current, sizeof(current));
     return CUDA_SUCCESS;
   }
   cuuint64_t number = 0;
-  OPENMPS_CUDA_CHECK(number_of(*session, *object, attr, &number));
+  OPENMPS_CUDA_CHECK(number_of(session, pool, attr, &number));
   memcpy(value, &number, sizeof(number));
   return CUDA_SUCCESS;
 }
 
 // Its own device has access always; others have it by cuCtxEnablePeerAccess, for all memory.
-CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc* map, size_t count) {
-  Session* session = nullptr;
-  MemoryPool* object = nullptr;
-  OPENMPS_CUDA_CHECK(find_pool(pool, &session, &object));
+CUresult cuMemPoolSetAccess(Session& session, MemoryPool& pool, const CUmemAccessDesc* map,
+                            size_t count) {
   if (map == nullptr && count != 0) return CUDA_ERROR_INVALID_VALUE;
   for (size_t i = 0; i < count; ++i) {
     if (map[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_NOT_SUPPORTED;
-    if (!session->valid_device(map[i].location.id)) return CUDA_ERROR_INVALID_DEVICE;
-    const bool own = static_cast<uint32_t>(map[i].location.id) == object->device;
+    if (!session.valid_device(map[i].location.id)) return CUDA_ERROR_INVALID_DEVICE;
+    const bool own = static_cast<uint32_t>(map[i].location.id) == pool.device;
     const bool all = map[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     if (own && !all) return CUDA_ERROR_INVALID_VALUE;
     if (own) continue;
     if (!all && map[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE) return CUDA_ERROR_INVALID_VALUE;
-    OPENMPS_CUDA_CHECK(session->channel.call(wire::PeerAccess{
-        session->devices[map[i].location.id], session->devices[object->device], all}));
+    OPENMPS_CUDA_CHECK(session.channel.call(
+        wire::PeerAccess{session.devices[map[i].location.id], session.devices[pool.device], all}));
     const uint32_t bit = 1u << map[i].location.id;
     if (all) {
-      object->peers.fetch_or(bit);
+      pool.peers.fetch_or(bit);
     } else {
-      object->peers.fetch_and(~bit);
+      pool.peers.fetch_and(~bit);
     }
   }
   return CUDA_SUCCESS;
 }
 
-CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool memPool,
+CUresult cuMemPoolGetAccess(Session& session, CUmemAccess_flags* flags, MemoryPool& pool,
                             CUmemLocation* location) {
-  Session* session = nullptr;
-  MemoryPool* object = nullptr;
-  OPENMPS_CUDA_CHECK(find_pool(memPool, &session, &object));
-  if (flags == nullptr || location == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (location->type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_NOT_SUPPORTED;
-  if (!session->valid_device(location->id)) return CUDA_ERROR_INVALID_DEVICE;
-  const bool has = static_cast<uint32_t>(location->id) == object->device ||
-                   (object->peers.load() >> location->id & 1) != 0;
+  if (!session.valid_device(location->id)) return CUDA_ERROR_INVALID_DEVICE;
+  const bool has = static_cast<uint32_t>(location->id) == pool.device ||
+                   (pool.peers.load() >> location->id & 1) != 0;
   *flags = has ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
   return CUDA_SUCCESS;
 }
 
 // ---- Between processes ------------------------------------------------------------------------
 
-CUresult cuMemPoolExportToShareableHandle(void* handle_out, CUmemoryPool pool,
+CUresult cuMemPoolExportToShareableHandle(Session& session, void* handle_out, MemoryPool& pool,
                                           CUmemAllocationHandleType handleType,
                                           unsigned long long flags) {
-  Session* session = nullptr;
-  MemoryPool* object = nullptr;
-  OPENMPS_CUDA_CHECK(find_own_pool(pool, &session, &object));
-  if (handle_out == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (pool.arena == nullptr) return CUDA_ERROR_INVALID_VALUE;  // imported: another process has it
+  if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
   if (handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_NOT_SUPPORTED;
-  if ((object->handle_types & handleType) == 0) return CUDA_ERROR_INVALID_VALUE;
+  if ((pool.handle_types & handleType) == 0) return CUDA_ERROR_INVALID_VALUE;
   Result<UniqueFd> file = create_shared_file("openmps-pool", kPoolFileBytes);
   if (!file.ok()) return file.status().code();
-  const PoolFile content{kPoolMagic, session->devices[object->device], object->handle_types};
+  const PoolFile content{kPoolMagic, session.devices[pool.device], pool.handle_types};
   if (pwrite(file->get(), &content, sizeof(content), 0) != sizeof(content)) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
@@ -390,12 +341,10 @@ CUresult cuMemPoolExportToShareableHandle(void* handle_out, CUmemoryPool pool,
   return CUDA_SUCCESS;
 }
 
-CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool* pool_out, void* handle,
+CUresult cuMemPoolImportFromShareableHandle(Session& session, CUmemoryPool* pool_out, void* handle,
                                             CUmemAllocationHandleType handleType,
                                             unsigned long long flags) {
-  Session* session = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session));
-  if (pool_out == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
   if (handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_NOT_SUPPORTED;
   PoolFile content{};
   const int descriptor = static_cast<int>(reinterpret_cast<intptr_t>(handle));
@@ -403,49 +352,40 @@ CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool* pool_out, void* handle
       content.magic != kPoolMagic) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  const auto found =
-      std::find(session->devices.begin(), session->devices.end(), content.wire_device);
-  if (found == session->devices.end()) return CUDA_ERROR_INVALID_DEVICE;
+  const auto found = std::find(session.devices.begin(), session.devices.end(), content.wire_device);
+  if (found == session.devices.end()) return CUDA_ERROR_INVALID_DEVICE;
   MemoryPool* pool =
-      session->pools.add(static_cast<uint32_t>(found - session->devices.begin()), nullptr);
+      session.pools.add(static_cast<uint32_t>(found - session.devices.begin()), nullptr);
   if (pool == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   *pool_out = pool->as<CUmemoryPool>();
   return CUDA_SUCCESS;
 }
 
-CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData* shareData_out, CUdeviceptr ptr) {
-  Session* session = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session));
+CUresult cuMemPoolExportPointer(Session& session, CUmemPoolPtrExportData* shareData_out,
+                                CUdeviceptr ptr) {
   DeviceMemory::Entry entry;
-  if (shareData_out == nullptr || !session->memory.find(ptr, &entry)) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  const MemoryPool* pool = session->pools.find(entry.value.pool);
+  if (!session.memory.find(ptr, &entry)) return CUDA_ERROR_INVALID_VALUE;
+  const MemoryPool* pool = session.pools.find(entry.value.pool);
   if (pool == nullptr || pool->handle_types == 0) return CUDA_ERROR_INVALID_VALUE;
   DeviceMemory::Published published;
-  OPENMPS_CUDA_CHECK(session->memory.publish(entry.base, true, &published, &entry));
-  const ShareHandle share{kShareMagic,          static_cast<uint32_t>(ShareKind::kPooled),
-                          session->window_base, published.key,
-                          published.bytes,      entry.base - published.base,
-                          entry.bytes,          0};
+  OPENMPS_CUDA_CHECK(session.memory.publish(entry.base, true, &published, &entry));
+  const ShareHandle share{kShareMagic,         static_cast<uint32_t>(ShareKind::kPooled),
+                          session.window_base, published.key,
+                          published.bytes,     entry.base - published.base,
+                          entry.bytes,         0};
   memcpy(shareData_out, &share, sizeof(share));
   return CUDA_SUCCESS;
 }
 
-CUresult cuMemPoolImportPointer(CUdeviceptr* ptr_out, CUmemoryPool pool,
+CUresult cuMemPoolImportPointer(Session& session, CUdeviceptr* ptr_out, MemoryPool& pool,
                                 CUmemPoolPtrExportData* shareData) {
-  Session* session = nullptr;
-  MemoryPool* object = nullptr;
-  OPENMPS_CUDA_CHECK(find_pool(pool, &session, &object));
-  if (ptr_out == nullptr || shareData == nullptr || object->arena != nullptr) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
+  if (pool.arena != nullptr) return CUDA_ERROR_INVALID_VALUE;
   ShareHandle share;
   memcpy(static_cast<void*>(&share), shareData, sizeof(share));
   if (share.magic != kShareMagic || share.kind != static_cast<uint32_t>(ShareKind::kPooled)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  return session->opened.open(share, ptr_out);
+  return session.opened.open(share, ptr_out);
 }
 
 }  // namespace impl

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <utility>
 
-#include "api/client_impl.h"
+#include "api/client_handlers.h"
 #include "client/enter.h"
 #include "client/submit.h"
 #include "client/work_check.h"
@@ -21,11 +21,6 @@ namespace {
 CUresult find_for_query(CUstream handle, Session** session, Stream** stream) {
   Context* context = nullptr;
   return enter(session, &context, handle, stream);
-}
-
-CUgreenCtx green_of(const Stream& stream) {
-  const GreenContext* green = stream.context->green;
-  return green != nullptr ? green->as<CUgreenCtx>() : nullptr;
 }
 
 struct Values {
@@ -109,118 +104,28 @@ CUresult stream_value(CUstream handle, const cuda::StreamValue& value) {
 
 namespace impl {
 
-CUresult cuStreamCreateWithPriority(CUstream* phStream, unsigned int flags, int priority) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context));
-  return session->streams.create_for_program(*context, flags, priority, phStream);
-}
-
-CUresult cuStreamCreate(CUstream* phStream, unsigned int Flags) {
-  return impl::cuStreamCreateWithPriority(phStream, Flags, 0);
-}
-
-CUresult cuStreamDestroy_v2(CUstream hStream) {
-  Session* session = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session));
-  Stream* stream = session->streams.find(hStream);
+CUresult cuStreamDestroy_v2(Session& session, CUstream hStream) {
+  Stream* stream = session.streams.find(hStream);
   if (stream == nullptr || stream->per_thread || stream->kind == wire::StreamKind::kLegacy) {
     return CUDA_ERROR_INVALID_HANDLE;
   }
-  return session->streams.destroy(stream);
+  return session.streams.destroy(stream);
 }
 
-CUresult cuStreamGetPriority(CUstream hStream, int* priority) {
-  Session* session = nullptr;
-  Stream* stream = nullptr;
-  OPENMPS_CUDA_CHECK(find_for_query(hStream, &session, &stream));
-  if (priority == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *priority = stream->priority;
-  return CUDA_SUCCESS;
-}
-
-CUresult cuStreamGetFlags(CUstream hStream, unsigned int* flags) {
-  Session* session = nullptr;
-  Stream* stream = nullptr;
-  OPENMPS_CUDA_CHECK(find_for_query(hStream, &session, &stream));
-  if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  OPENMPS_CUDA_CHECK(session->captures.refuse(*stream));
-  *flags = stream->flags;
-  return CUDA_SUCCESS;
-}
-
-CUresult cuStreamGetId(CUstream hStream, unsigned long long* streamId) {
-  Session* session = nullptr;
-  Stream* stream = nullptr;
-  OPENMPS_CUDA_CHECK(find_for_query(hStream, &session, &stream));
-  if (streamId == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  OPENMPS_CUDA_CHECK(session->captures.refuse(*stream));
-  *streamId = stream->unique_id;
-  return CUDA_SUCCESS;
-}
-
-CUresult cuStreamGetDevice(CUstream hStream, CUdevice* device) {
-  Session* session = nullptr;
-  Stream* stream = nullptr;
-  OPENMPS_CUDA_CHECK(find_for_query(hStream, &session, &stream));
-  if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  OPENMPS_CUDA_CHECK(session->captures.refuse(*stream));
-  *device = static_cast<CUdevice>(stream->context->device);
-  return CUDA_SUCCESS;
-}
-
-CUresult cuStreamGetCtx(CUstream hStream, CUcontext* pctx) {
-  Session* session = nullptr;
-  Stream* stream = nullptr;
-  OPENMPS_CUDA_CHECK(find_for_query(hStream, &session, &stream));
-  if (pctx == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *pctx = stream->context->as<CUcontext>();
-  return CUDA_SUCCESS;
-}
-
-CUresult cuStreamGetCtx_v2(CUstream hStream, CUcontext* pCtx, CUgreenCtx* pGreenCtx) {
-  Session* session = nullptr;
-  Stream* stream = nullptr;
-  OPENMPS_CUDA_CHECK(find_for_query(hStream, &session, &stream));
-  if (pCtx == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *pCtx = stream->context->owner()->as<CUcontext>();
-  if (pGreenCtx != nullptr) *pGreenCtx = green_of(*stream);
-  return CUDA_SUCCESS;
-}
-
-CUresult cuStreamGetGreenCtx(CUstream hStream, CUgreenCtx* phCtx) {
-  Session* session = nullptr;
-  Stream* stream = nullptr;
-  OPENMPS_CUDA_CHECK(find_for_query(hStream, &session, &stream));
-  if (phCtx == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *phCtx = green_of(*stream);
-  return CUDA_SUCCESS;
-}
-
-CUresult cuStreamQuery(CUstream hStream) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  Stream* stream = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context, hStream, &stream));
-  OPENMPS_CUDA_CHECK(session->captures.refuse(*stream));
-  OPENMPS_CUDA_CHECK(check_unsafe(*session));
+CUresult cuStreamQuery(Session& session, Stream& stream) {
+  OPENMPS_CUDA_CHECK(check_unsafe(session));
   FencePoint point;
   {
-    const Channel::Order order = session->channel.order();
-    OPENMPS_CUDA_CHECK(session->fences.cover(order, *stream, &point));
+    const Channel::Order order = session.channel.order();
+    OPENMPS_CUDA_CHECK(session.fences.cover(order, stream, &point));
   }
-  if (!session->fences.reached(point)) return CUDA_ERROR_NOT_READY;
-  return session->managed.fetch_after(session->channel.take_async_error());
+  if (!session.fences.reached(point)) return CUDA_ERROR_NOT_READY;
+  return session.managed.fetch_after(session.channel.take_async_error());
 }
 
-CUresult cuStreamSynchronize(CUstream hStream) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  Stream* stream = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context, hStream, &stream));
-  OPENMPS_CUDA_CHECK(session->captures.refuse(*stream));
-  OPENMPS_CUDA_CHECK(check_unsafe(*session));
-  return session->synchronize(*stream);
+CUresult cuStreamSynchronize(Session& session, Stream& stream) {
+  OPENMPS_CUDA_CHECK(check_unsafe(session));
+  return session.synchronize(stream);
 }
 
 CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags) {
@@ -256,20 +161,16 @@ CUresult cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void* userData) {
 }
 
 // Managed memory is always visible to the host and every stream: nothing to attach.
-CUresult cuStreamAttachMemAsync(CUstream hStream, CUdeviceptr dptr, size_t length,
+CUresult cuStreamAttachMemAsync(Session& session, Stream&, CUdeviceptr dptr, size_t length,
                                 unsigned int flags) {
-  Session* session = nullptr;
-  Stream* stream = nullptr;
-  OPENMPS_CUDA_CHECK(find_for_query(hStream, &session, &stream));
-  OPENMPS_CUDA_CHECK(session->captures.refuse(*stream));
   if (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST &&
       flags != CU_MEM_ATTACH_SINGLE) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  if (session->managed.contains(dptr)) return CUDA_SUCCESS;
+  if (session.managed.contains(dptr)) return CUDA_SUCCESS;
   PinnedHeap::Entry entry;
   const bool managed =
-      session->pinned.find(dptr, &entry) && (entry.value.flags & kManagedBlock) != 0;
+      session.pinned.find(dptr, &entry) && (entry.value.flags & kManagedBlock) != 0;
   // CUDA attaches whole allocations only.
   const bool whole = length == 0 || (dptr == entry.base && length == entry.bytes);
   return managed && whole ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -288,23 +189,16 @@ CUresult cuStreamCopyAttributes(CUstream dstStream, CUstream srcStream) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuStreamGetAttribute(CUstream hStream, CUstreamAttrID attr, CUstreamAttrValue* value) {
-  Session* session = nullptr;
-  Stream* stream = nullptr;
-  OPENMPS_CUDA_CHECK(find_for_query(hStream, &session, &stream));
-  if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const std::lock_guard guard(session->streams.lock);
-  return cuda::read_stream_attribute(stream->attributes, stream->priority, attr, value);
+CUresult cuStreamGetAttribute(Session& session, Stream& stream, CUstreamAttrID attr,
+                              CUstreamAttrValue* value) {
+  const std::lock_guard guard(session.streams.lock);
+  return cuda::read_stream_attribute(stream.attributes, stream.priority, attr, value);
 }
 
-CUresult cuStreamSetAttribute(CUstream hStream, CUstreamAttrID attr,
+CUresult cuStreamSetAttribute(Session& session, Stream& stream, CUstreamAttrID attr,
                               const CUstreamAttrValue* param) {
-  Session* session = nullptr;
-  Stream* stream = nullptr;
-  OPENMPS_CUDA_CHECK(find_for_query(hStream, &session, &stream));
-  if (param == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const std::lock_guard guard(session->streams.lock);
-  return cuda::write_stream_attribute(&stream->attributes, attr, *param);
+  const std::lock_guard guard(session.streams.lock);
+  return cuda::write_stream_attribute(&stream.attributes, attr, *param);
 }
 
 CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value,

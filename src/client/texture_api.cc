@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuTexObject* and cuSurfObject*: implementations behind the generated entry points, on the
 // program's threads. What the program gets is the driver's own value, because kernels use it.
-#include "api/client_impl.h"
+#include "api/client_handlers.h"
 #include "client/array.h"
 #include "client/enter.h"
 #include "cuda/arrays.h"
@@ -112,22 +112,16 @@ CUresult find(ImageKind kind, uint64_t handle, const void* result, ImageObject* 
 
 namespace impl {
 
-CUresult cuTexObjectCreate(CUtexObject* pTexObject, const CUDA_RESOURCE_DESC* pResDesc,
-                           const CUDA_TEXTURE_DESC* pTexDesc,
+CUresult cuTexObjectCreate(Session& session, Context& context, CUtexObject* pTexObject,
+                           const CUDA_RESOURCE_DESC* pResDesc, const CUDA_TEXTURE_DESC* pTexDesc,
                            const CUDA_RESOURCE_VIEW_DESC* pResViewDesc) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter_unsafe(&session, &context));
-  if (pTexObject == nullptr || pResDesc == nullptr || pTexDesc == nullptr) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
   ImageObject image;
   image.resource = *pResDesc;
   image.description = *pTexDesc;
   image.has_view = pResViewDesc != nullptr;
   if (image.has_view) image.view = *pResViewDesc;
   uint64_t handle = 0;
-  OPENMPS_CUDA_CHECK(create(*session, *context, ImageKind::kTexture, image, &handle));
+  OPENMPS_CUDA_CHECK(create(session, context, ImageKind::kTexture, image, &handle));
   *pTexObject = handle;
   return CUDA_SUCCESS;
 }
@@ -159,18 +153,13 @@ CUresult cuTexObjectGetResourceViewDesc(CUDA_RESOURCE_VIEW_DESC* pResViewDesc,
   return CUDA_SUCCESS;
 }
 
-CUresult cuSurfObjectCreate(CUsurfObject* pSurfObject, const CUDA_RESOURCE_DESC* pResDesc) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter_unsafe(&session, &context));
-  if (pSurfObject == nullptr || pResDesc == nullptr ||
-      pResDesc->resType != CU_RESOURCE_TYPE_ARRAY) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
+CUresult cuSurfObjectCreate(Session& session, Context& context, CUsurfObject* pSurfObject,
+                            const CUDA_RESOURCE_DESC* pResDesc) {
+  if (pResDesc->resType != CU_RESOURCE_TYPE_ARRAY) return CUDA_ERROR_INVALID_VALUE;
   ImageObject image;
   image.resource = *pResDesc;
   uint64_t handle = 0;
-  OPENMPS_CUDA_CHECK(create(*session, *context, ImageKind::kSurface, image, &handle));
+  OPENMPS_CUDA_CHECK(create(session, context, ImageKind::kSurface, image, &handle));
   *pSurfObject = handle;
   return CUDA_SUCCESS;
 }

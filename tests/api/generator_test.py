@@ -4,6 +4,8 @@
 After a change of the generator that is meant, look at what changed and take it over:
     api/generate.py --output OUT --coverage tests/api/golden/expected/api-coverage.md \\
         --tested tests/api/golden/tested tests/api/golden/mini.toml && cp OUT/api/* tests/api/golden/expected/
+    api/generate.py --output OUT tests/api/golden/calls.toml &&
+        cp OUT/api/client_{calls.cc,handlers.h} tests/api/golden/calls/
 """
 import glob
 import os
@@ -41,6 +43,16 @@ class GoldenTest(unittest.TestCase):
             for name, path in made.items():
                 with open(path, encoding="utf-8") as file, \
                         open(os.path.join(expected_folder, name), encoding="utf-8") as expected:
+                    self.assertEqual(file.read(), expected.read(), name)
+
+    def test_calls_are_the_expected(self):
+        """golden/calls holds what golden/calls.toml makes of `enter`, `get` and `returns`."""
+        with tempfile.TemporaryDirectory() as folder:
+            result = run("--output", folder, os.path.join(GOLDEN, "calls.toml"))
+            self.assertEqual(result.stderr, "")
+            for name in ("client_calls.cc", "client_handlers.h"):
+                with open(os.path.join(folder, "api", name), encoding="utf-8") as file, \
+                        open(os.path.join(GOLDEN, "calls", name), encoding="utf-8") as expected:
                     self.assertEqual(file.read(), expected.read(), name)
 
     def test_unchanged_files_keep_their_time_stamp(self):
@@ -114,7 +126,7 @@ MALFORMED = {
     "param_is_a_number": (described("1"), "4: cuTest: parameter '1' is not "
                           "'<direction>[?] <C type> <name>[ [length]]'"),
     "direction": (described('"sideways int n",'), "5: cuTest: direction 'sideways' is none of in, "
-                  "out, inout, handle, new, release, string, buffer, address, opaque"),
+                  "out, inout, handle, new, release, string, buffer, address, opaque, device"),
     "name_twice": (described('"in int n", "in long n",'),
                    "5: cuTest: parameter 'in long n': the name is used twice"),
     "out_by_value": (described('"out int n",'),
@@ -144,6 +156,25 @@ MALFORMED = {
                           "is a variant of 'cuGood_v2', which is not here"),
     "stream_field": (GOOD + 'stream_field = "x.y"\n',
                      "5: cuGood: stream_field 'x.y' is no parameter.member"),
+    "no_device": (described('"device int n",'),
+                  "5: cuTest: parameter 'device int n': a device is a 'CUdevice'"),
+    "enter": (GOOD + 'enter = "door"\n', "5: cuGood: enter 'door' is none of local, session, "
+              "unsafe session, unsafe, context, unsafe context, stream"),
+    "enter_without_stream": (GOOD.replace("handle", "opaque") + 'enter = "stream"\n',
+                             "5: cuGood: enter 'stream' needs one 'handle CUstream'"),
+    "enter_of_a_stub": (GOOD.replace("doc", "reason") + 'enter = "session"\n',
+                        "5: cuGood: 'enter' is for no stub"),
+    "refuse": (GOOD + 'enter = "session"\nrefuse = "capturing"\n', "6: cuGood: 'refuse' is "
+               "'capturing', of what enter 'stream' or 'context' finds"),
+    "get_without_enter": (GOOD.replace("in int n", "out int* n") + 'get = "1"\n',
+                          "5: cuGood: 'get' needs 'enter'"),
+    "get_of_nothing": (GOOD + 'enter = "local"\nget = "1"\n', "6: cuGood: 'get' is not for nothing"),
+    "get_of_another": (GOOD.replace("in int n", "out int* n") + 'enter = "local"\nget.m = "1"\n',
+                       "6: cuGood: 'get' is not for n"),
+    "get_and_returns": (GOOD.replace("in int n", "out int* n")
+                        + 'enter = "local"\nget = "1"\nreturns = "CUDA_SUCCESS"\n',
+                        "7: cuGood: what has 'get' returns CUDA_SUCCESS"),
+    "returns_unknown": (GOOD + 'returns = "cuBad(n)"\n', "5: cuGood: 'cuBad' is not described"),
     "same_name_and_version": (GOOD + GOOD.replace("[cuGood]", "[cuGood_v2]"),
                               "5: cuGood_v2: name 'cuGood' since 2000 is already cuGood"),
 }

@@ -46,10 +46,6 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* pdptr, CUipcMemHandle handle, unsign
   });
 }
 
-CUresult cuIpcOpenMemHandle(CUdeviceptr* pdptr, CUipcMemHandle handle, unsigned int Flags) {
-  return cuIpcOpenMemHandle_v2(pdptr, handle, Flags);
-}
-
 CUresult cuIpcCloseMemHandle(CUdeviceptr dptr) {
   return with_context([&](Caller& caller) { return caller.driver.ipc.close_memory(dptr); });
 }

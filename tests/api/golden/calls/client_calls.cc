@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// Generated from api/*.toml by api/generate.py; do not edit.
+// Implementations of which the description says how they begin (`enter`), or all that
+// they do (`get`, `returns`). On the program's threads.
+
+#include <mutex>
+
+#include "api/client_handlers.h"
+#include "client/entry.h"
+
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+
+namespace openmps::client::impl {
+
+CUresult cuCtxSynchronize_v2(CUcontext ctx) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(context_or_current(ctx, &session, &context));
+  return synchronize_context(*session, *context);
+}
+
+CUresult cuDeviceComputeCapability(int* major, int* minor, CUdevice dev) {
+  Session* session = nullptr;
+  OPENMPS_CUDA_CHECK(enter_local(&session));
+  if (!session->valid_device(dev)) return CUDA_ERROR_INVALID_DEVICE;
+  if (major == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *major = session->device(dev).major;
+  if (minor != nullptr) *minor = session->device(dev).minor;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuEventElapsedTime(float* pMilliseconds, CUevent event, CUevent hEnd) {
+  Session* session = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session));
+  Event* event_event = session->events.find(event);
+  if (event_event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  Event* event_hEnd = session->events.find(hEnd);
+  if (event_hEnd == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (pMilliseconds == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return impl::cuEventElapsedTime(*session, pMilliseconds, *event_event, *event_hEnd);
+}
+
+CUresult cuGraphGetNodes(CUgraph hGraph, CUgraphNode after, CUgraphNode* nodes, size_t* numNodes) {
+  Session* session = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session));
+  const std::lock_guard guard(session->graphs.lock);
+  Graph* graph = session->graphs.find(hGraph);
+  if (graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (numNodes == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return impl::cuGraphGetNodes(*session, *graph, after, nodes, numNodes);
+}
+
+CUresult cuMemPoolTrimTo(CUmemoryPool pool_argument, size_t minBytesToKeep) {
+  Session* session = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session));
+  OPENMPS_CUDA_CHECK(check_unsafe(*session));
+  MemoryPool* pool = session->pools.find(pool_argument);
+  if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return impl::cuMemPoolTrimTo(*session, *pool, minBytesToKeep);
+}
+
+CUresult cuStreamCreate(CUstream* phStream, unsigned int Flags) {
+  return impl::cuStreamCreateWithPriority(phStream, Flags, 0);
+}
+
+CUresult cuStreamCreateWithPriority(CUstream* phStream, unsigned int flags, int priority) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(enter_unsafe(&session, &context));
+  if (phStream == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return impl::cuStreamCreateWithPriority(*session, *context, phStream, flags, priority);
+}
+
+CUresult cuStreamGetFlags(CUstream hStream, unsigned int* flags) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  Stream* stream = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context, hStream, &stream));
+  if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  OPENMPS_CUDA_CHECK(session->captures.refuse(*stream));
+  *flags = stream->flags;
+  return CUDA_SUCCESS;
+}
+
+}  // namespace openmps::client::impl

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Generated from api/*.toml by api/generate.py; do not edit.
+// The handlers behind the implementations that begin as their description's `enter`
+// says (client_calls.cc): written by hand in src/client, with what has been found and
+// checked. Those with graphs, their nodes or executable graphs hold the lock of graphs.
+#pragma once
+
+#include "api/client_impl.h"
+
+namespace openmps::client {
+
+struct Array;
+struct Context;
+struct Event;
+struct Function;
+struct Graph;
+struct GraphExec;
+struct GraphNode;
+struct GreenContext;
+struct Link;
+struct MemoryPool;
+struct MipmappedArray;
+struct Module;
+struct PhysicalMemory;
+struct Session;
+struct Stream;
+struct UserObject;
+
+namespace impl {
+
+
+}  // namespace impl
+}  // namespace openmps::client
