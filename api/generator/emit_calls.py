@@ -183,9 +183,9 @@ class Call:
 CALLED = re.compile(r"\b(cu[A-Z]\w*)\(")
 
 
-def qualified(call):
+def qualified(call, scope="impl::"):
     """Qualified: the arguments' types are global, so the exported name is found, too."""
-    return CALLED.sub(r"impl::\1(", call)
+    return CALLED.sub(rf"{scope}\1(", call)
 
 
 def has_handler(function):

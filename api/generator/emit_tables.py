@@ -2,6 +2,7 @@
 """prototypes.h, driver_table.h, proc_address.{h,cc}, softgpu_stubs.cc and exports.map."""
 
 from . import perfect_hash
+from .emit_calls import qualified
 from .text import derived_body, head, signature, wrap
 
 EXPORT_PROTOTYPE = "OPENMPS_EXPORT "
@@ -156,7 +157,8 @@ bool find_proc(std::string_view name, int cuda_version, uint64_t flags, uint16_t
 def softgpu_stubs(functions):
     out = [head("Weak definitions of every symbol, so that softgpu's library exports the whole\n"
                 "driver API: a strong definition in softgpu's own objects takes the place of one.\n"
-                "Variants and aliases lead to their base. Any thread."),
+                "Variants and aliases lead to their base, a call that is all of another one to that. Any\n"
+                "thread."),
            '#include <cstdio>\n#include <cstdlib>\n\n#include "api/default_stream.h"\n'
            '#include "api/driver_table.h"\n#include "api/prototypes.h"\n'
            '#include "api/softgpu_table.h"\n\nnamespace {\n\n'
@@ -174,6 +176,8 @@ def softgpu_stubs(functions):
         out.append("__attribute__((weak)) " + signature(function) + " {\n")
         if function.base:
             out.append(derived_body(function, f"::{function.base}", "openmps::DefaultStreamScope"))
+        elif function.returns and not function.enter:
+            out.append(f"  return {qualified(function.returns, '::')};")
         else:
             out.append(f"  return not_supported(openmps::DriverSymbol::{function.symbol},\n"
                        f"                       {function.result});")

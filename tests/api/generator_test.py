@@ -54,6 +54,8 @@ class GoldenTest(unittest.TestCase):
                 with open(os.path.join(folder, "api", name), encoding="utf-8") as file, \
                         open(os.path.join(GOLDEN, "calls", name), encoding="utf-8") as expected:
                     self.assertEqual(file.read(), expected.read(), name)
+            with open(os.path.join(folder, "api", "softgpu_stubs.cc"), encoding="utf-8") as file:
+                self.assertIn("return ::cuStreamCreateWithPriority(phStream, Flags, 0);", file.read())
 
     def test_unchanged_files_keep_their_time_stamp(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -101,10 +101,6 @@ CUresult cuGraphGetEdges_v2(CUgraph hGraph, CUgraphNode* from, CUgraphNode* to,
   });
 }
 
-CUresult cuGraphGetEdges(CUgraph hGraph, CUgraphNode* from, CUgraphNode* to, size_t* numEdges) {
-  return cuGraphGetEdges_v2(hGraph, from, to, nullptr, numEdges);
-}
-
 CUresult cuGraphNodeGetType(CUgraphNode hNode, CUgraphNodeType* type) {
   return with_node(hNode, [&](Driver&, GraphNode& node) -> Status {
     if (type == nullptr) return no_result();
@@ -120,21 +116,11 @@ CUresult cuGraphNodeGetDependencies_v2(CUgraphNode hNode, CUgraphNode* dependenc
   });
 }
 
-CUresult cuGraphNodeGetDependencies(CUgraphNode hNode, CUgraphNode* dependencies,
-                                    size_t* numDependencies) {
-  return cuGraphNodeGetDependencies_v2(hNode, dependencies, nullptr, numDependencies);
-}
-
 CUresult cuGraphNodeGetDependentNodes_v2(CUgraphNode hNode, CUgraphNode* dependentNodes,
                                          CUgraphEdgeData* edgeData, size_t* numDependentNodes) {
   return with_node(hNode, [&](Driver&, GraphNode& node) -> Status {
     return deliver_edges(node.dependents, dependentNodes, edgeData, numDependentNodes);
   });
-}
-
-CUresult cuGraphNodeGetDependentNodes(CUgraphNode hNode, CUgraphNode* dependentNodes,
-                                      size_t* numDependentNodes) {
-  return cuGraphNodeGetDependentNodes_v2(hNode, dependentNodes, nullptr, numDependentNodes);
 }
 
 CUresult cuGraphDestroyNode(CUgraphNode hNode) {
@@ -159,11 +145,6 @@ CUresult cuGraphAddDependencies_v2(CUgraph hGraph, const CUgraphNode* from, cons
   });
 }
 
-CUresult cuGraphAddDependencies(CUgraph hGraph, const CUgraphNode* from, const CUgraphNode* to,
-                                size_t numDependencies) {
-  return cuGraphAddDependencies_v2(hGraph, from, to, nullptr, numDependencies);
-}
-
 CUresult cuGraphRemoveDependencies_v2(CUgraph hGraph, const CUgraphNode* from,
                                       const CUgraphNode* to, const CUgraphEdgeData* edgeData,
                                       size_t numDependencies) {
@@ -179,11 +160,6 @@ CUresult cuGraphRemoveDependencies_v2(CUgraph hGraph, const CUgraphNode* from,
           remove_edge_locked(*sources[i].node, *targets[i].node, sources[i].data));
     return Status();
   });
-}
-
-CUresult cuGraphRemoveDependencies(CUgraph hGraph, const CUgraphNode* from, const CUgraphNode* to,
-                                   size_t numDependencies) {
-  return cuGraphRemoveDependencies_v2(hGraph, from, to, nullptr, numDependencies);
 }
 
 CUresult cuGraphNodeFindInClone(CUgraphNode* phNode, CUgraphNode hOriginalNode,

@@ -87,10 +87,6 @@ CUresult cuGetProcAddress_v2(const char* symbol, void** pfn, int cudaVersion, cu
   return found ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
-CUresult cuGetProcAddress(const char* symbol, void** pfn, int cudaVersion, cuuint64_t flags) {
-  return cuGetProcAddress_v2(symbol, pfn, cudaVersion, flags, nullptr);
-}
-
 CUresult cuGetExportTable(const void** ppExportTable, const CUuuid* pExportTableId) {
   set_interop_host(&kInteropHost);
   return get_export_table(ppExportTable, pExportTableId);

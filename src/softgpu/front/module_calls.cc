@@ -29,19 +29,6 @@ Result<std::shared_ptr<const Program>> compile_with_options(Driver& driver, cons
   return program;
 }
 
-CUresult load(CUmodule* out, const void* image, unsigned count, const CUjit_option* options,
-              void** values) {
-  return with_context([&](Caller& caller) -> Status {
-    if (out == nullptr) return no_result();
-    Result<std::shared_ptr<const Program>> program =
-        compile_with_options(caller.driver, image, SIZE_MAX, count, options, values);
-    if (!program.ok()) return program.status();
-    std::shared_ptr<Context> owner =
-        caller.context->green_parent ? caller.context->green_parent : caller.context;
-    return deliver_handle(load_module(owner, *program), out);
-  });
-}
-
 // ---- Look-ups by handle -----------------------------------------------------------------------
 
 template <typename Body>
@@ -120,22 +107,22 @@ CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode* mode) {
 
 CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned int numOptions,
                             CUjit_option* options, void** optionValues) {
-  return load(module, image, numOptions, options, optionValues);
-}
-
-CUresult cuModuleLoadData(CUmodule* module, const void* image) {
-  return load(module, image, 0, nullptr, nullptr);
-}
-
-CUresult cuModuleLoadFatBinary(CUmodule* module, const void* fatCubin) {
-  return load(module, fatCubin, 0, nullptr, nullptr);
+  return with_context([&](Caller& caller) -> Status {
+    if (module == nullptr) return no_result();
+    Result<std::shared_ptr<const Program>> program =
+        compile_with_options(caller.driver, image, SIZE_MAX, numOptions, options, optionValues);
+    if (!program.ok()) return program.status();
+    std::shared_ptr<Context> owner =
+        caller.context->green_parent ? caller.context->green_parent : caller.context;
+    return deliver_handle(load_module(owner, *program), module);
+  });
 }
 
 CUresult cuModuleLoad(CUmodule* module, const char* fname) {
   if (module == nullptr || fname == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Result<std::vector<char>> contents = read_image_file(fname);
   if (!contents.ok()) return report(contents.status());
-  return load(module, contents->data(), 0, nullptr, nullptr);
+  return cuModuleLoadDataEx(module, contents->data(), 0, nullptr, nullptr);
 }
 
 CUresult cuModuleUnload(CUmodule hmod) {

@@ -13,17 +13,6 @@
 using namespace openmps;           // NOLINT: entry points live outside the namespace
 using namespace openmps::softgpu;  // NOLINT: the same
 
-namespace {
-
-CUresult create(CUstream* out, unsigned flags, int priority) {
-  return with_context([&](Caller& caller) -> Status {
-    if (out == nullptr) return no_result();
-    return deliver_handle(create_stream(caller.context, flags, priority), out);
-  });
-}
-
-}  // namespace
-
 namespace openmps::softgpu {
 namespace {
 
@@ -95,12 +84,11 @@ CUresult word(CUstream stream, const cuda::StreamValue& value) {
 
 }  // namespace
 
-CUresult cuStreamCreate(CUstream* phStream, unsigned int Flags) {
-  return create(phStream, Flags, 0);
-}
-
 CUresult cuStreamCreateWithPriority(CUstream* phStream, unsigned int flags, int priority) {
-  return create(phStream, flags, priority);
+  return with_context([&](Caller& caller) -> Status {
+    if (phStream == nullptr) return no_result();
+    return deliver_handle(create_stream(caller.context, flags, priority), phStream);
+  });
 }
 
 CUresult cuStreamDestroy_v2(CUstream hStream) {
