@@ -72,14 +72,15 @@ Status GraphBuilder::read_kernel(wire::Variable body, Modules::Reach reach, Grap
   step->function = launch->function;
   const uint32_t device = function->is_kernel ? launch->stream : function->device;
   OPENMPS_RETURN_IF_ERROR(core_.check_device(device));
-  return maker_.make(*launch, tail, *function, {device}, reach, work);
+  return maker_.make(*launch, tail, *function, {device}, reach, &work->uses,
+                     &work->what.emplace<KernelWork>());
 }
 
-template <typename Command>
+template <typename What, typename Command>
 Status GraphBuilder::read_command(wire::Variable body, Work* work) {
   Command command;
   OPENMPS_RETURN_IF_ERROR(read_struct(body, &command));
-  return maker_.make(command, work);
+  return maker_.make(command, &work->uses, &work->what.emplace<What>());
 }
 
 Status GraphBuilder::read_event(GraphNodeKind kind, wire::Variable body, Work* work) {
@@ -87,8 +88,10 @@ Status GraphBuilder::read_event(GraphNodeKind kind, wire::Variable body, Work* w
   OPENMPS_RETURN_IF_ERROR(read_struct(body, &named));
   Event* event = nullptr;
   OPENMPS_RETURN_IF_ERROR(events_.events().get(named.event, &event));
-  return kind == GraphNodeKind::kEventRecord ? maker_.make_record(*event, {}, work)
-                                             : maker_.make_wait(*event, work);
+  if (kind == GraphNodeKind::kEventWait) {
+    return maker_.make(*event, &work->uses, &work->what.emplace<WaitWork>());
+  }
+  return maker_.make(*event, &work->uses, &work->what.emplace<RecordWork>());
 }
 
 Status GraphBuilder::read_values(wire::Variable body, GraphStep* step, Work* work) {
@@ -98,7 +101,7 @@ Status GraphBuilder::read_values(wire::Variable body, GraphStep* step, Work* wor
   }
   step->values.resize(count);
   memcpy(step->values.data(), body.data(), body.size());
-  return maker_.make(step->values, work);
+  return maker_.make(step->values, &work->uses, &work->what.emplace<ValuesWork>());
 }
 
 Status GraphBuilder::read_conditional(wire::Variable body, GraphStep* step) {
@@ -125,10 +128,11 @@ Status GraphBuilder::read(GraphNodeKind kind, wire::Variable body, Modules::Reac
     switch (kind) {
       case GraphNodeKind::kEmpty: return body.empty() ? Status() : no_body_of(body);
       case GraphNodeKind::kKernel: return read_kernel(body, reach, step, work);
-      case GraphNodeKind::kCopy: return read_command<wire::Memcpy3D>(body, work);
-      case GraphNodeKind::kArrayCopy: return read_command<wire::ArrayCopy>(body, work);
-      case GraphNodeKind::kFill: return read_command<wire::Memset>(body, work);
-      case GraphNodeKind::kHostCall: return read_command<wire::HostFunction>(body, work);
+      case GraphNodeKind::kCopy: return read_command<BoxWork, wire::Memcpy3D>(body, work);
+      case GraphNodeKind::kArrayCopy: return read_command<BoxWork, wire::ArrayCopy>(body, work);
+      case GraphNodeKind::kFill: return read_command<FillWork, wire::Memset>(body, work);
+      case GraphNodeKind::kHostCall:
+        return read_command<HostCallWork, wire::HostFunction>(body, work);
       case GraphNodeKind::kEventRecord:
       case GraphNodeKind::kEventWait: return read_event(kind, body, work);
       case GraphNodeKind::kValues: return read_values(body, step, work);

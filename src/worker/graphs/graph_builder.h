@@ -50,7 +50,7 @@ class GraphBuilder {
   Status read(wire::GraphNodeKind kind, wire::Variable body, Modules::Reach reach, GraphStep* step,
               Work* work);
   Status read_kernel(wire::Variable body, Modules::Reach reach, GraphStep* step, Work* work);
-  template <typename Command>
+  template <typename What, typename Command>
   Status read_command(wire::Variable body, Work* work);
   Status read_event(wire::GraphNodeKind kind, wire::Variable body, Work* work);
   Status read_values(wire::Variable body, GraphStep* step, Work* work);

@@ -26,10 +26,10 @@ class NodeWriter {
 
   CUresult put(const KernelWork& kernel) {
     PackedParameters parameters(kernel.parameters);
-    const CUlaunchConfig& c = kernel.config;
+    const wire::Launch& s = *kernel.shape;
     const CUDA_KERNEL_NODE_PARAMS node{
-        kernel.handle, c.gridDimX,       c.gridDimY, c.gridDimZ,         c.blockDimX, c.blockDimY,
-        c.blockDimZ,   c.sharedMemBytes, nullptr,    parameters.extra(), nullptr,     nullptr};
+        kernel.handle, s.grid[0],      s.grid[1], s.grid[2],          s.block[0], s.block[1],
+        s.block[2],    s.shared_bytes, nullptr,   parameters.extra(), nullptr,    nullptr};
     const CUresult result =
         call(driver_.cuGraphAddKernelNode_v2, driver_.cuGraphKernelNodeSetParams_v2,
              driver_.cuGraphExecKernelNodeSetParams_v2, &node);

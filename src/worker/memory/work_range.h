@@ -22,15 +22,15 @@ struct WorkRange {
 
 // What a copy or a fill touches by addresses of its own: what it writes, then what it reads.
 template <typename Command>
-[[nodiscard]] std::array<WorkRange, 2> ranges_of(const Command& command) {
-  std::array<WorkRange, 2> ranges;
-  size_t count = 0;
+void set_ranges(const Command& command, std::array<WorkRange, 2>* ranges) {
+  WorkRange* next = ranges->data();
   const auto add = [&](uint64_t address, uint64_t bytes, bool writes, const char*) {
-    ranges[count++] = {address, bytes, writes};
+    next->address = address;
+    next->bytes = bytes;
+    next++->writable = writes;
     return Status();
   };
   static_cast<void>(wire::visit_ranges(command, add).ok());
-  return ranges;
 }
 
 // A wait only reads. That the session can be drained is another matter: see

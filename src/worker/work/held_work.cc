@@ -27,7 +27,9 @@ void HeldWork::own(std::span<const T>&... parts) {
 
 HeldWork::HeldWork(const Work& work) : work_(work) {
   std::visit(Overloaded{[this](KernelWork& kernel) {
-                          own(kernel.attributes, kernel.parameters);
+                          std::span shape(kernel.shape, 1);
+                          own(kernel.attributes, shape, kernel.parameters);
+                          kernel.shape = shape.data();
                           function_ = kernel.function->shared_from_this();
                         },
                         [this](ValuesWork& values) { own(values.batch, values.operations); },

@@ -12,20 +12,21 @@ namespace openmps::worker {
 
 Status Submitter::handle(const wire::Launch& command, Stream& stream, Function& function,
                          const wire::Launch::Tail& tail) {
-  Work work;
+  Uses uses;
+  KernelWork kernel;
   OPENMPS_RETURN_IF_ERROR(
-      maker_.make(command, tail, function, stream.place, Modules::Reach::kAnyLane, &work));
-  return submit(work, stream);
+      maker_.make(command, tail, function, stream.place, Modules::Reach::kAnyLane, &uses, &kernel));
+  return give(uses, kernel, stream);
 }
 
 Status Submitter::handle(const wire::StreamWriteValue& command, Stream& stream) {
   const wire::ValueOperation write{command.value, wire::ValueKind::kWrite};
-  return run(std::span(&write, 1), stream);
+  return run<ValuesWork>(std::span(&write, 1), stream);
 }
 
 Status Submitter::handle(const wire::StreamWaitValue& command, Stream& stream) {
   const wire::ValueOperation wait{command.value, wire::ValueKind::kWait};
-  return run(std::span(&wait, 1), stream);
+  return run<ValuesWork>(std::span(&wait, 1), stream);
 }
 
 Status Submitter::handle(const wire::StreamBatch&, Stream& stream,
@@ -35,31 +36,27 @@ Status Submitter::handle(const wire::StreamBatch&, Stream& stream,
     OPENMPS_RETURN_IF_ERROR(
         memory_.check_operand(range_of(operation), "address of a stream value"));
   }
-  return run(tail.operations, stream);
-}
-
-Status Submitter::run(std::span<const wire::ValueOperation> operations, Stream& stream) {
-  Work work;
-  OPENMPS_RETURN_IF_ERROR(maker_.make(operations, &work));
-  return submit(work, stream);
+  return run<ValuesWork>(tail.operations, stream);
 }
 
 Status Submitter::handle(const wire::WakeAfter&, Stream& stream) {
-  return submit({{}, WakeWork{}}, stream);
+  return give({}, WakeWork(), stream);
 }
 
 Status Submitter::handle(const wire::EventRecord& command, Event& event, Stream& stream) {
-  Work work;
-  OPENMPS_RETURN_IF_ERROR(
-      maker_.make_record(event, {command.slot, command.value, command.stream}, &work));
-  return submit(work, stream);
+  Uses uses;
+  RecordWork record;
+  record.fence = {command.slot, command.value, command.stream};
+  OPENMPS_RETURN_IF_ERROR(maker_.make(event, &uses, &record));
+  return give(uses, record, stream);
 }
 
 Status Submitter::handle(const wire::StreamWaitEvent&, Stream& stream, Event& event) {
   if (event.driver_event == nullptr) return Status();
-  Work work;
-  OPENMPS_RETURN_IF_ERROR(maker_.make_wait(event, &work));
-  return submit(work, stream);
+  Uses uses;
+  WaitWork wait;
+  OPENMPS_RETURN_IF_ERROR(maker_.make(event, &uses, &wait));
+  return give(uses, wait, stream);
 }
 
 // ---- The driver ---------------------------------------------------------------------------------
@@ -88,14 +85,22 @@ Status Submitter::give(const Uses& uses, const KernelWork& kernel, Stream& strea
 
 Status Submitter::launch(const KernelWork& kernel, CUstream to) {
   PackedParameters parameters(kernel.parameters);
-  const CUlaunchConfig& c = kernel.config;
+  const wire::Launch& shape = *kernel.shape;
   if (kernel.attributes.empty()) [[likely]] {
-    return check(core_.driver.cuLaunchKernel(kernel.handle, c.gridDimX, c.gridDimY, c.gridDimZ,
-                                             c.blockDimX, c.blockDimY, c.blockDimZ,
-                                             c.sharedMemBytes, to, nullptr, parameters.extra()),
-                 "cuLaunchKernel");
+    return check(
+        core_.driver.cuLaunchKernel(kernel.handle, shape.grid[0], shape.grid[1], shape.grid[2],
+                                    shape.block[0], shape.block[1], shape.block[2],
+                                    shape.shared_bytes, to, nullptr, parameters.extra()),
+        "cuLaunchKernel");
   }
-  CUlaunchConfig config = c;
+  CUlaunchConfig config{};
+  config.gridDimX = shape.grid[0];
+  config.gridDimY = shape.grid[1];
+  config.gridDimZ = shape.grid[2];
+  config.blockDimX = shape.block[0];
+  config.blockDimY = shape.block[1];
+  config.blockDimZ = shape.block[2];
+  config.sharedMemBytes = shape.shared_bytes;
   config.hStream = to;
   config.attrs = const_cast<CUlaunchAttribute*>(kernel.attributes.data());
   config.numAttrs = static_cast<unsigned>(kernel.attributes.size() - kernel.recorded_behind);

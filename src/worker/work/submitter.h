@@ -33,18 +33,30 @@ class Submitter {
   Status handle(const wire::Launch& command, Stream& stream, Function& function,
                 const wire::Launch::Tail& tail);
   // The memory that these name has been found to be the session's.
-  Status handle(const wire::Memcpy& command, Stream& stream) { return run(command, stream); }
-  Status handle(const wire::Memcpy3D& command, Stream& stream) { return run(command, stream); }
-  Status handle(const wire::ArrayCopy& command, Stream& stream) { return run(command, stream); }
-  Status handle(const wire::Memset& command, Stream& stream) { return run(command, stream); }
+  Status handle(const wire::Memcpy& command, Stream& stream) {
+    return run<CopyWork>(command, stream);
+  }
+  Status handle(const wire::Memcpy3D& command, Stream& stream) {
+    return run<BoxWork>(command, stream);
+  }
+  Status handle(const wire::ArrayCopy& command, Stream& stream) {
+    return run<BoxWork>(command, stream);
+  }
+  Status handle(const wire::Memset& command, Stream& stream) {
+    return run<FillWork>(command, stream);
+  }
   Status handle(const wire::StreamWriteValue& command, Stream& stream);
   Status handle(const wire::StreamWaitValue& command, Stream& stream);
   // Operands that are not the session's are violations.
   Status handle(const wire::StreamBatch& command, Stream& stream,
                 const wire::StreamBatch::Tail& tail);
   // Post the slot to the client's callback thread; the stream goes on when that has run it.
-  Status handle(const wire::HostFunction& command, Stream& stream) { return run(command, stream); }
-  Status handle(const wire::Fence& command, Stream& stream) { return run(command, stream); }
+  Status handle(const wire::HostFunction& command, Stream& stream) {
+    return run<HostCallWork>(command, stream);
+  }
+  Status handle(const wire::Fence& command, Stream& stream) {
+    return run<FenceWork>(command, stream);
+  }
   Status handle(const wire::WakeAfter& command, Stream& stream);
   // A record that may carry a fence.
   Status handle(const wire::EventRecord& command, Event& event, Stream& stream);
@@ -55,13 +67,14 @@ class Submitter {
   Status submit(const Work& work, Stream& stream);
 
  private:
-  template <typename Command>
-  Status run(const Command& command, Stream& stream) {
-    Work work;
-    OPENMPS_RETURN_IF_ERROR(maker_.make(command, &work));
-    return submit(work, stream);
+  // At once, as what it is: a Work is for what is held back.
+  template <typename What, typename Made>
+  Status run(const Made& made, Stream& stream) {
+    Uses uses;
+    What what;
+    OPENMPS_RETURN_IF_ERROR(maker_.make(made, &uses, &what));
+    return give(uses, what, stream);
   }
-  Status run(std::span<const wire::ValueOperation> operations, Stream& stream);
 
   Status give(const Uses& uses, const KernelWork& kernel, Stream& stream);
   Status give(const Uses& uses, const CopyWork& copy, Stream& stream);

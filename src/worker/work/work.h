@@ -36,7 +36,7 @@ struct Uses {
 struct KernelWork {
   Function* function = nullptr;
   CUfunction handle = nullptr;  // in that lane
-  CUlaunchConfig config{};      // without stream and attributes
+  const wire::Launch* shape = nullptr;
   // As the driver takes them. The last `recorded_behind` name events that a launch in the cold lane
   // can't record: that is done behind it.
   std::span<const CUlaunchAttribute> attributes;

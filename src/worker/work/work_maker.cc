@@ -54,8 +54,8 @@ Status check_fence(const FenceValue& fence) {
 // ---- Kernels ------------------------------------------------------------------------------------
 
 Status WorkMaker::make(const wire::Launch& command, const wire::Launch::Tail& tail,
-                       Function& function, const Placement& place, Modules::Reach reach,
-                       Work* work) {
+                       Function& function, const Placement& place, Modules::Reach reach, Uses* uses,
+                       KernelWork* kernel) {
   // The driver reads as many bytes as the kernel has, however many came.
   if (command.parameter_bytes < function.parameter_bytes) {
     return Status(CUDA_ERROR_INVALID_VALUE, std::to_string(command.parameter_bytes) +
@@ -64,22 +64,15 @@ Status WorkMaker::make(const wire::Launch& command, const wire::Launch::Tail& ta
   }
   Located located;
   OPENMPS_RETURN_IF_ERROR(modules_.locate(function, place, reach, &located));
-  work->uses.lane = located.place.lane;
-  KernelWork& kernel = work->what.emplace<KernelWork>();
-  kernel.function = &function;
-  kernel.handle = located.handle;
-  kernel.config.gridDimX = command.grid[0];
-  kernel.config.gridDimY = command.grid[1];
-  kernel.config.gridDimZ = command.grid[2];
-  kernel.config.blockDimX = command.block[0];
-  kernel.config.blockDimY = command.block[1];
-  kernel.config.blockDimZ = command.block[2];
-  kernel.config.sharedMemBytes = command.shared_bytes;
-  kernel.parameters = tail.parameters;
+  uses->lane = located.place.lane;
+  kernel->function = &function;
+  kernel->handle = located.handle;
+  kernel->shape = &command;
+  kernel->parameters = tail.parameters;
   if (command.attribute_count == 0 && (command.flags & wire::kLaunchCooperative) == 0) [[likely]] {
     return Status();
   }
-  return add_attributes(command, tail, &work->uses, &kernel);
+  return add_attributes(command, tail, uses, kernel);
 }
 
 Status WorkMaker::add_attributes(const wire::Launch& command, const wire::Launch::Tail& tail,
@@ -142,19 +135,20 @@ Status WorkMaker::translate(CUevent* event, Uses* uses) {
 
 // ---- Copies and fills ---------------------------------------------------------------------------
 
-Status WorkMaker::make(const wire::Memcpy& command, Work* work) {
-  work->uses.ranges = ranges_of(command);
-  work->what =
-      CopyWork{core_.device_address(command.destination), core_.device_address(command.source),
-               command.bytes, (command.flags & wire::kOrderAllStreams) != 0};
+Status WorkMaker::make(const wire::Memcpy& command, Uses* uses, CopyWork* copy) {
+  set_ranges(command, &uses->ranges);
+  copy->destination = core_.device_address(command.destination);
+  copy->source = core_.device_address(command.source);
+  copy->bytes = command.bytes;
+  copy->orders_all = (command.flags & wire::kOrderAllStreams) != 0;
   return Status();
 }
 
-Status WorkMaker::make(const wire::Memcpy3D& command, Work* work) {
+Status WorkMaker::make(const wire::Memcpy3D& command, Uses* uses, BoxWork* copy) {
   const auto side = [](uint64_t address, uint64_t pitch, uint64_t slice) {
     return wire::ArraySide{.address = address, .pitch = pitch, .slice = slice};
   };
-  const wire::ArrayCopy copy{
+  const wire::ArrayCopy same{
       command.stream,
       command.flags,
       side(command.destination, command.destination_pitch, command.destination_slice),
@@ -162,23 +156,21 @@ Status WorkMaker::make(const wire::Memcpy3D& command, Work* work) {
       command.width,
       command.height,
       command.depth};
-  return make(copy, work);
+  return make(same, uses, copy);
 }
 
-Status WorkMaker::make(const wire::ArrayCopy& command, Work* work) {
+Status WorkMaker::make(const wire::ArrayCopy& command, Uses* uses, BoxWork* copy) {
   const wire::ArraySide& from = command.source;
   const wire::ArraySide& to = command.destination;
-  Uses& uses = work->uses;
-  uses.ranges = ranges_of(command);
-  BoxWork& made = work->what.emplace<BoxWork>();
-  made.orders_all = (command.flags & wire::kOrderAllStreams) != 0;
-  CUDA_MEMCPY3D& box = made.box;
+  set_ranges(command, &uses->ranges);
+  copy->orders_all = (command.flags & wire::kOrderAllStreams) != 0;
+  CUDA_MEMCPY3D& box = copy->box;
   box.WidthInBytes = command.width;
   box.Height = command.height;
   box.Depth = command.depth;
   if (from.array != 0) {
     box.srcMemoryType = CU_MEMORYTYPE_ARRAY;
-    OPENMPS_RETURN_IF_ERROR(arrays_.find(from.array, &box.srcArray, &uses.objects[1]));
+    OPENMPS_RETURN_IF_ERROR(arrays_.find(from.array, &box.srcArray, &uses->objects[1]));
     box.srcXInBytes = from.x;
     box.srcY = from.y;
     box.srcZ = from.z;
@@ -193,7 +185,7 @@ Status WorkMaker::make(const wire::ArrayCopy& command, Work* work) {
     box.dstXInBytes = to.x;
     box.dstY = to.y;
     box.dstZ = to.z;
-    return arrays_.find(to.array, &box.dstArray, &uses.objects[0]);
+    return arrays_.find(to.array, &box.dstArray, &uses->objects[0]);
   }
   box.dstMemoryType = CU_MEMORYTYPE_UNIFIED;
   box.dstDevice = core_.device_address(to.address);
@@ -201,66 +193,68 @@ Status WorkMaker::make(const wire::ArrayCopy& command, Work* work) {
   return rows_of_slice(command, to, &box.dstHeight);
 }
 
-Status WorkMaker::make(const wire::Memset& command, Work* work) {
+Status WorkMaker::make(const wire::Memset& command, Uses* uses, FillWork* fill) {
   const uint32_t element = command.element_bytes;
   if (element != 1 && element != 2 && element != 4) {
     return violation("a fill with elements of " + std::to_string(element) + " bytes");
   }
-  work->uses.lane = memory_.lane_of(command.destination);
-  work->uses.ranges = ranges_of(command);
+  uses->lane = memory_.lane_of(command.destination);
+  set_ranges(command, &uses->ranges);
   const uint64_t pitch = wire::fill_pitch(command.width, element, command.height, command.pitch);
-  work->what = FillWork{{core_.device_address(command.destination), pitch, command.value, element,
-                         command.width, command.height}};
+  fill->fill = {core_.device_address(command.destination),
+                pitch,
+                command.value,
+                element,
+                command.width,
+                command.height};
   return Status();
 }
 
 // ---- Values, events, the client -----------------------------------------------------------------
 
-Status WorkMaker::make(std::span<const wire::ValueOperation> operations, Work* work) {
-  ValuesWork& values = work->what.emplace<ValuesWork>();
-  values.operations = operations;
-  values.batch = std::span(batch_).first(operations.size());
+Status WorkMaker::make(std::span<const wire::ValueOperation> operations, Uses* uses,
+                       ValuesWork* values) {
+  values->operations = operations;
+  values->batch = std::span(batch_).first(operations.size());
   for (size_t i = 0; i < operations.size(); ++i) {
     const wire::ValueOperation& operation = operations[i];
     OPENMPS_RETURN_IF_ERROR(check_value(operation));
     batch_[i] = operation_of(operation.kind, operation.value,
                              core_.device_address(operation.value.address));
-    if (operation.kind == wire::ValueKind::kWait) ++values.waits;
-    if (memory_.lane_of(operation.value.address) == Lane::kCold) work->uses.lane = Lane::kCold;
+    if (operation.kind == wire::ValueKind::kWait) ++values->waits;
+    if (memory_.lane_of(operation.value.address) == Lane::kCold) uses->lane = Lane::kCold;
   }
   // Nobody could let it pass once the client has gone.
-  if (work->uses.lane == Lane::kMain || values.waits == 0) return Status();
+  if (uses->lane == Lane::kMain || values->waits == 0) return Status();
   return Status(CUDA_ERROR_NOT_SUPPORTED, "a wait for a module's variable in the cold lane");
 }
 
-Status WorkMaker::make(const wire::HostFunction& command, Work* work) {
-  if (command.slot >= wire::kCallbackSlots) {
-    return violation("there is no callback slot " + std::to_string(command.slot));
-  }
-  work->what = HostCallWork{command.slot};
+Status WorkMaker::make(const wire::HostFunction& command, Uses*, HostCallWork* call) {
+  call->slot = command.slot;
+  if (command.slot < wire::kCallbackSlots) return Status();
+  return violation("there is no callback slot " + std::to_string(command.slot));
+}
+
+Status WorkMaker::make(const wire::Fence& command, Uses*, FenceWork* fence) {
+  fence->fence = {command.slot & ~wire::kFenceInOrder, command.value, command.stream};
+  fence->in_order = (command.slot & wire::kFenceInOrder) != 0;
+  return check_fence(fence->fence);
+}
+
+Status WorkMaker::make(Event& event, Uses* uses, RecordWork* record) {
+  if (record->fence.slot != wire::kNoFence) OPENMPS_RETURN_IF_ERROR(check_fence(record->fence));
+  std::shared_ptr<DriverEvent> shared;
+  OPENMPS_RETURN_IF_ERROR(events_.share(event, &shared));
+  record->event = shared->handle;
+  uses->objects[0] = std::move(shared);
   return Status();
 }
 
-Status WorkMaker::make(const wire::Fence& command, Work* work) {
-  const FenceValue fence{command.slot & ~wire::kFenceInOrder, command.value, command.stream};
-  work->what = FenceWork{fence, (command.slot & wire::kFenceInOrder) != 0};
-  return check_fence(fence);
-}
-
-Status WorkMaker::make_record(Event& event, const FenceValue& fence, Work* work) {
-  if (fence.slot != wire::kNoFence) OPENMPS_RETURN_IF_ERROR(check_fence(fence));
+Status WorkMaker::make(Event& event, Uses* uses, WaitWork* wait) {
   std::shared_ptr<DriverEvent> shared;
   OPENMPS_RETURN_IF_ERROR(events_.share(event, &shared));
-  work->what = RecordWork{shared->handle, fence};
-  work->uses.objects[0] = std::move(shared);
-  return Status();
-}
-
-Status WorkMaker::make_wait(Event& event, Work* work) {
-  std::shared_ptr<DriverEvent> shared;
-  OPENMPS_RETURN_IF_ERROR(events_.share(event, &shared));
-  work->what = WaitWork{shared->handle};
-  work->uses.objects[0] = std::move(shared);
+  wait->event = shared->handle;
+  uses->objects[0] = std::move(shared);
   return Status();
 }
 

@@ -27,18 +27,19 @@ class WorkMaker {
   // What is wrong with grid, block or shared memory is the driver's to say. The session is not
   // between the gate's enter() and leave().
   Status make(const wire::Launch& command, const wire::Launch::Tail& tail, Function& function,
-              const Placement& place, Modules::Reach reach, Work* work);
-  Status make(const wire::Memcpy& command, Work* work);
-  Status make(const wire::Memcpy3D& command, Work* work);
+              const Placement& place, Modules::Reach reach, Uses* uses, KernelWork* kernel);
+  Status make(const wire::Memcpy& command, Uses* uses, CopyWork* copy);
+  Status make(const wire::Memcpy3D& command, Uses* uses, BoxWork* copy);
   // Whether a box fits its array is the driver's to judge.
-  Status make(const wire::ArrayCopy& command, Work* work);
-  Status make(const wire::Memset& command, Work* work);
+  Status make(const wire::ArrayCopy& command, Uses* uses, BoxWork* copy);
+  Status make(const wire::Memset& command, Uses* uses, FillWork* fill);
   // At most wire::kMaxBatch of them.
-  Status make(std::span<const wire::ValueOperation> operations, Work* work);
-  Status make(const wire::HostFunction& command, Work* work);
-  Status make(const wire::Fence& command, Work* work);
-  Status make_record(Event& event, const FenceValue& fence, Work* work);
-  Status make_wait(Event& event, Work* work);
+  Status make(std::span<const wire::ValueOperation> operations, Uses* uses, ValuesWork* values);
+  Status make(const wire::HostFunction& command, Uses* uses, HostCallWork* call);
+  Status make(const wire::Fence& command, Uses* uses, FenceWork* fence);
+  // Its fence is set.
+  Status make(Event& event, Uses* uses, RecordWork* record);
+  Status make(Event& event, Uses* uses, WaitWork* wait);
 
  private:
   Status translate(CUlaunchAttribute* attribute, Uses* uses);

@@ -41,9 +41,11 @@ class HeldWorkTest : public SessionFixture {
         {reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size()}};
     Work work;
     const Status made =
-        session_->work_maker.make(command, tail, function(), {}, Modules::Reach::kAnyLane, &work);
+        session_->work_maker.make(command, tail, function(), {}, Modules::Reach::kAnyLane,
+                                  &work.uses, &work.what.emplace<KernelWork>());
     EXPECT_TRUE(made.ok()) << made.message();
     auto held = std::make_unique<HeldWork>(work);
+    command = {};
     memset(bytes.data(), 'x', bytes.size());
     list.fill({});
     overwrite_buffers();
@@ -54,7 +56,8 @@ class HeldWorkTest : public SessionFixture {
     std::array<wire::ValueOperation, 2> values;
     values.fill({{}, wire::ValueKind::kBarrier});
     Work other;
-    EXPECT_TRUE(session_->work_maker.make(values, &other).ok());
+    EXPECT_TRUE(
+        session_->work_maker.make(values, &other.uses, &other.what.emplace<ValuesWork>()).ok());
     CUlaunchAttribute attribute{};
     attribute.id = CU_LAUNCH_ATTRIBUTE_PRIORITY;
     wire::Launch launch = launch_of(1);
@@ -62,9 +65,10 @@ class HeldWorkTest : public SessionFixture {
     const std::array<unsigned char, 16> parameters{};
     const wire::Launch::Tail tail{{&attribute, 1}, parameters};
     Work another;
-    EXPECT_TRUE(
-        session_->work_maker.make(launch, tail, function(), {}, Modules::Reach::kAnyLane, &another)
-            .ok());
+    EXPECT_TRUE(session_->work_maker
+                    .make(launch, tail, function(), {}, Modules::Reach::kAnyLane, &another.uses,
+                          &another.what.emplace<KernelWork>())
+                    .ok());
   }
 };
 
@@ -113,7 +117,7 @@ TEST_F(HeldWorkTest, ValuesAreWhatTheyWere) {
       wire::ValueOperation{{kStaging, 7, 4, 0}, wire::ValueKind::kWrite},
       wire::ValueOperation{{kStaging + 8, 1ull << 40, 8, 0}, wire::ValueKind::kWrite}};
   Work work;
-  EXPECT_TRUE(session_->work_maker.make(values, &work).ok());
+  EXPECT_TRUE(session_->work_maker.make(values, &work.uses, &work.what.emplace<ValuesWork>()).ok());
   const HeldWork held(work);
   values.fill({});
   overwrite_buffers();
@@ -129,7 +133,9 @@ TEST_F(HeldWorkTest, ARecordKeepsItsEvent) {
   EXPECT_TRUE(send(wire::EventCreate{1, 0, 0}).ok());
   Work work;
   Event& event = *session_->events.events().find(1);
-  EXPECT_TRUE(session_->work_maker.make_record(event, {3, 42, 1}, &work).ok());
+  RecordWork& record = work.what.emplace<RecordWork>();
+  record.fence = {3, 42, 1};
+  EXPECT_TRUE(session_->work_maker.make(event, &work.uses, &record).ok());
   auto held = std::make_unique<HeldWork>(work);
   work = Work();
   EXPECT_TRUE(send(wire::EventDestroy{1}).ok());
@@ -148,7 +154,7 @@ TEST_F(HeldWorkTest, AnArrayOutlivesTheCopy) {
   copy.source.address = kBase;
   copy.source.pitch = 64;
   Work work;
-  EXPECT_TRUE(session_->work_maker.make(copy, &work).ok());
+  EXPECT_TRUE(session_->work_maker.make(copy, &work.uses, &work.what.emplace<BoxWork>()).ok());
   auto held = std::make_unique<HeldWork>(work);
   work = Work();
   EXPECT_TRUE(send(wire::ArrayDestroy{1}).ok());
