@@ -44,6 +44,15 @@ MAY_USE = {
 # layer -> room -> rooms of that layer that it may include besides itself. "" has the files that are
 # in no folder; a layer that is not listed has no folders.
 ROOMS = {
+    "client": {
+        "": set(),
+        "link": {""},
+        "memory": {"", "link"},
+        "graphs": {"", "link", "memory"},
+        "context": {"", "link", "memory", "graphs"},
+        "session": {"", "link", "memory", "graphs", "context"},
+        "entry": {"", "link", "memory", "graphs", "context", "session"},
+    },
     "worker": {
         "device": set(),
         "shared": {"device"},

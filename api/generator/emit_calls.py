@@ -210,7 +210,7 @@ def client_handlers(functions):
 def client_calls(functions):
     out = [head("Implementations of which the description says how they begin (`enter`), or all that\n"
                 "they do (`get`, `returns`). On the program's threads."),
-           '#include <mutex>\n\n#include "api/client_handlers.h"\n#include "client/entry.h"\n\n'
+           '#include <mutex>\n\n#include "api/client_handlers.h"\n#include "client/entry/entry.h"\n\n'
            '#pragma GCC diagnostic ignored "-Wunused-parameter"\n\n'
            "namespace openmps::client::impl {\n\n"]
     for function in functions:

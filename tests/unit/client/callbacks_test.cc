@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Host functions against a fake worker that posts slots and wakes nobody.
-#include "client/callbacks.h"
+#include "client/link/callbacks.h"
 
 #include <gtest/gtest.h>
 

@@ -4,9 +4,9 @@
 
 #include <vector>
 
-#include "client/fence.h"
+#include "client/link/fence.h"
+#include "client/link/staging.h"
 #include "client/objects.h"
-#include "client/staging.h"
 #include "fake_channel.h"
 
 namespace openmps::client {

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "base/unix_socket.h"
-#include "client/session.h"
+#include "client/session/session.h"
 #include "wire/message.h"
 
 namespace openmps::client {

@@ -13,7 +13,7 @@
 #include <memory>
 #include <thread>
 
-#include "client/channel.h"
+#include "client/link/channel.h"
 #include "wire/ring.h"
 
 namespace openmps::client {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // When a client asks its worker for what kernels printed, and where that goes. The test is the
 // worker.
-#include "client/kernel_output.h"
+#include "client/link/kernel_output.h"
 
 #include <gtest/gtest.h>
 

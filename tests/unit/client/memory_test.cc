@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device and pinned memory against a fake worker: which allocations make calls, what is remembered.
-#include "client/memory.h"
+#include "client/memory/memory.h"
 
 #include <gtest/gtest.h>
 
 #include <set>
 #include <thread>
 
+#include "client/memory/pinned.h"
+#include "client/memory/virtual_memory.h"
 #include "client/objects.h"
-#include "client/pinned.h"
-#include "client/virtual_memory.h"
 #include "fake_channel.h"
 
 namespace openmps::client {

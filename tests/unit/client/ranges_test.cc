@@ -5,8 +5,8 @@
 #include <random>
 #include <vector>
 
-#include "client/interval_map.h"
-#include "client/range_allocator.h"
+#include "client/memory/interval_map.h"
+#include "client/memory/range_allocator.h"
 
 namespace openmps::client {
 namespace {

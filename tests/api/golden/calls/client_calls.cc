@@ -6,7 +6,7 @@
 #include <mutex>
 
 #include "api/client_handlers.h"
-#include "client/entry.h"
+#include "client/entry/entry.h"
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// The contexts of a session by handle, and which of them is current on the calling thread. Any
+// thread. What belongs to a context, and its end, are in context.h.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+
+#include "client/context/thread_state.h"
+#include "client/devices.h"
+#include "client/handle_table.h"
+#include "client/objects.h"
+#include "cuda/abi.h"
+
+namespace openmps::client {
+
+class Contexts : public HandleTable<Context> {
+ public:
+  // With the inactive primary contexts of all devices, whose handles stay.
+  explicit Contexts(const Devices& devices);
+
+  // A context that is not yet published. nullptr: the limit of objects is reached.
+  [[nodiscard]] Context* prepare(uint32_t device, uint32_t flags);
+  void publish_beside_primary(Context* context);
+  [[nodiscard]] unsigned long long new_id() {
+    return next_id_.fetch_add(1, std::memory_order_relaxed);
+  }
+
+  // The calling thread's current context. Errors: CUDA_ERROR_INVALID_CONTEXT (none),
+  // CUDA_ERROR_CONTEXT_IS_DESTROYED (destroyed, or a primary context that nobody retains).
+  [[nodiscard]] CUresult current(Context** context) const;
+  // By handle. Errors: CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_CONTEXT_IS_DESTROYED.
+  [[nodiscard]] CUresult look_up(CUcontext handle, Context** context) const;
+
+  Context* primary[wire::kMaxDevices] = {};  // by the program's ordinal
+  std::mutex lock;                           // activation, creation and destruction
+  // The program has made contexts beside the primary ones: the worker's order of copies ends at a
+  // context, so staged copies are then waited for.
+  std::atomic<bool> several{false};
+
+ private:
+  const Devices& devices_;
+  std::atomic<uint64_t> next_id_{1};
+};
+
+inline CUresult Contexts::current(Context** context) const {
+  const ThreadState& thread = this_thread();
+  if (thread.contexts.empty()) return CUDA_ERROR_INVALID_CONTEXT;
+  *context = find(thread.contexts.back());
+  if (*context == nullptr || !(*context)->active.load(std::memory_order_acquire)) {
+    return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  }
+  return CUDA_SUCCESS;
+}
+
+}  // namespace openmps::client

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuCtx* and cuDevicePrimaryCtx*: implementations behind the generated entry points, on the
+// program's threads. Everything is local except what a reset or a synchronisation waits for.
+#include <algorithm>
+
+#include "api/client_handlers.h"
+#include "client/session/context.h"
+#include "client/session/enter.h"
+
+namespace openmps::client {
+namespace {
+
+bool valid_flags(unsigned int flags) {
+  const unsigned int scheduling = flags & CU_CTX_SCHED_MASK;
+  return (flags & ~static_cast<unsigned int>(CU_CTX_FLAGS_MASK)) == 0 &&
+         (scheduling & (scheduling - 1)) == 0;
+}
+
+CUresult read_limit(Session& session, const Context& context, CUlimit limit, size_t* value) {
+  wire::LimitGet::Reply reply;
+  OPENMPS_CUDA_CHECK(session.channel.call(
+      wire::LimitGet{context.wire_device, static_cast<uint32_t>(limit)}, &reply));
+  *value = reply.value;
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+CUresult synchronize_context(Session& session, Context& context) {
+  OPENMPS_CUDA_CHECK(session.captures.refuse(context));
+  OPENMPS_CUDA_CHECK(session.synchronize(&context));
+  return session.channel.take_async_error();
+}
+
+namespace impl {
+
+CUresult cuDevicePrimaryCtxRetain(Session& session, CUcontext* pctx, uint32_t dev) {
+  std::lock_guard guard(session.contexts.lock);
+  Context* context = session.contexts.primary[dev];
+  retain_primary_locked(session, *context);
+  *pctx = context->as<CUcontext>();
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDevicePrimaryCtxRelease_v2(Session& session, uint32_t dev) {
+  std::lock_guard guard(session.contexts.lock);
+  return release_primary_locked(session, dev);
+}
+
+CUresult cuDevicePrimaryCtxReset_v2(Session& session, uint32_t dev) {
+  std::lock_guard guard(session.contexts.lock);
+  Context* context = session.contexts.primary[dev];
+  // Whoever retained it has his reference still, to give back, but no context: that takes a new
+  // one.
+  context->flags.store(CU_CTX_SCHED_AUTO, std::memory_order_relaxed);
+  if (!context->active.load(std::memory_order_relaxed)) return CUDA_SUCCESS;
+  const CUresult result = destroy_context_objects(session, *context);
+  context->active.store(false, std::memory_order_release);
+  return result;
+}
+
+CUresult cuDevicePrimaryCtxSetFlags_v2(Session& session, uint32_t dev, unsigned int flags) {
+  if (!valid_flags(flags)) return CUDA_ERROR_INVALID_VALUE;
+  session.contexts.primary[dev]->flags.store(flags, std::memory_order_relaxed);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxCreate_v2(Session& session, CUcontext* pctx, unsigned int flags, uint32_t dev) {
+  if (!valid_flags(flags)) return CUDA_ERROR_INVALID_VALUE;
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(create_context(session, dev, flags, &context));
+  this_thread().contexts.push_back(context->handle);
+  *pctx = context->as<CUcontext>();
+  return CUDA_SUCCESS;
+}
+
+// Execution affinity would give a context fewer SMs; the partition is the server's to choose.
+CUresult cuCtxCreate_v3(CUcontext* pctx, CUexecAffinityParam* paramsArray, int numParams,
+                        unsigned int flags, CUdevice dev) {
+  if (numParams != 0 && paramsArray != nullptr) return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
+  return impl::cuCtxCreate_v2(pctx, flags, dev);
+}
+
+CUresult cuCtxCreate_v4(CUcontext* pctx, CUctxCreateParams* ctxCreateParams, unsigned int flags,
+                        CUdevice dev) {
+  if (ctxCreateParams != nullptr) {
+    if (ctxCreateParams->numExecAffinityParams != 0) return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
+    if (ctxCreateParams->cigParams != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  return impl::cuCtxCreate_v2(pctx, flags, dev);
+}
+
+CUresult cuCtxDestroy_v2(Session& session, CUcontext ctx) {
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(session.contexts.look_up(ctx, &context));
+  if (context->primary || context->green != nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  std::lock_guard guard(session.contexts.lock);
+  if (!session.contexts.retire(context)) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  const CUresult result = destroy_context_objects(session, *context);
+  // If it is current here it is popped; other threads that have it current get
+  // CUDA_ERROR_CONTEXT_IS_DESTROYED.
+  std::vector<uint64_t>& stack = this_thread().contexts;
+  if (!stack.empty() && stack.back() == context->handle) stack.pop_back();
+  session.contexts.recycle(context);
+  return result;
+}
+
+CUresult cuCtxAttach(Session&, Context& context, CUcontext* pctx, unsigned int flags) {
+  if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  context.attached.fetch_add(1, std::memory_order_relaxed);
+  *pctx = context.as<CUcontext>();
+  return CUDA_SUCCESS;
+}
+
+// The last of a context's users destroys it; it has to be current, as CUDA documents.
+CUresult cuCtxDetach(Session&, Context& context, CUcontext ctx) {
+  if (ctx == nullptr || context.as<CUcontext>() != ctx) return CUDA_ERROR_INVALID_CONTEXT;
+  uint32_t attached = context.attached.load(std::memory_order_relaxed);
+  while (attached != 0) {
+    if (context.attached.compare_exchange_weak(attached, attached - 1)) return CUDA_SUCCESS;
+  }
+  return impl::cuCtxDestroy_v2(ctx);
+}
+
+CUresult cuCtxSetCacheConfig(Session&, Context& context, CUfunc_cache config) {
+  if (config < CU_FUNC_CACHE_PREFER_NONE || config > CU_FUNC_CACHE_PREFER_EQUAL) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  context.cache_config = config;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxSetSharedMemConfig(Session&, Context& context, CUsharedconfig config) {
+  if (config < CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE ||
+      config > CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  context.shared_config = config;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetCurrent(Session&, CUcontext* pctx) {
+  const ThreadState& thread = this_thread();
+  *pctx = thread.contexts.empty() ? nullptr : reinterpret_cast<CUcontext>(thread.contexts.back());
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxSetCurrent(Session& session, CUcontext ctx) {
+  std::vector<uint64_t>& stack = this_thread().contexts;
+  if (ctx == nullptr) {
+    if (!stack.empty()) stack.pop_back();
+    return CUDA_SUCCESS;
+  }
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(session.contexts.look_up(ctx, &context));
+  if (stack.empty()) {
+    stack.push_back(context->handle);
+  } else {
+    stack.back() = context->handle;
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxPushCurrent_v2(Session& session, CUcontext ctx) {
+  if (ctx == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(session.contexts.look_up(ctx, &context));
+  this_thread().contexts.push_back(context->handle);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxPopCurrent_v2(Session&, CUcontext* pctx) {
+  std::vector<uint64_t>& stack = this_thread().contexts;
+  if (stack.empty()) return CUDA_ERROR_INVALID_CONTEXT;
+  if (pctx != nullptr) *pctx = reinterpret_cast<CUcontext>(stack.back());
+  stack.pop_back();
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetDevice(CUdevice* device) {
+  // Also answered for a primary context that is not active yet: CUDA's run time asks early.
+  Session* session = nullptr;
+  OPENMPS_CUDA_CHECK(enter_local(&session));
+  const ThreadState& thread = this_thread();
+  if (thread.contexts.empty()) return CUDA_ERROR_INVALID_CONTEXT;
+  return impl::cuCtxGetDevice_v2(device, reinterpret_cast<CUcontext>(thread.contexts.back()));
+}
+
+CUresult cuCtxSetFlags(Session&, Context& context, unsigned int flags) {
+  if (!valid_flags(flags)) return CUDA_ERROR_INVALID_VALUE;
+  context.flags.store(flags, std::memory_order_relaxed);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetId(Session&, Context& context, unsigned long long* ctxId) {
+  if (!context.active.load(std::memory_order_acquire)) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  *ctxId = context.unique_id;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetExecAffinity(Session& session, Context& context,
+                              CUexecAffinityParam* pExecAffinity, CUexecAffinityType type) {
+  if (type != CU_EXEC_AFFINITY_TYPE_SM_COUNT) return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
+  pExecAffinity->type = type;
+  pExecAffinity->param.smCount.val = static_cast<unsigned int>(
+      session.device(context.device).attribute[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT]);
+  return CUDA_SUCCESS;
+}
+
+// Limits are those of the context that the worker shares between its clients.
+CUresult cuCtxGetLimit(Session& session, Context& context, size_t* pvalue, CUlimit limit) {
+  return read_limit(session, context, limit, pvalue);
+}
+
+CUresult cuCtxSetLimit(Session& session, Context& context, CUlimit limit, size_t value) {
+  if (limit == CU_LIMIT_STACK_SIZE) {
+    size_t now = 0;
+    OPENMPS_CUDA_CHECK(read_limit(session, context, limit, &now));
+    // The driver waits for the context's work before it grows a stack: of ours, here.
+    if (value > now) OPENMPS_CUDA_CHECK(synchronize_context(session, context));
+  }
+  return session.channel.call(
+      wire::LimitRaise{context.wire_device, static_cast<uint32_t>(limit), value});
+}
+
+// All memory of the peer's device becomes accessible: the worker has one context on each.
+CUresult cuCtxEnablePeerAccess(Session& session, Context& context, CUcontext peerContext,
+                               unsigned int Flags) {
+  Context* peer = nullptr;
+  OPENMPS_CUDA_CHECK(session.contexts.look_up(peerContext, &peer));
+  if (Flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (peer->device == context.device) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+  int can = 0;
+  OPENMPS_CUDA_CHECK(impl::cuDeviceCanAccessPeer(&can, static_cast<CUdevice>(context.device),
+                                                 static_cast<CUdevice>(peer->device)));
+  if (can == 0) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+  const uint32_t bit = 1u << peer->device;
+  if ((context.peers.fetch_or(bit) & bit) != 0) return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+  const CUresult result =
+      session.channel.call(wire::PeerAccess{context.wire_device, peer->wire_device, 1});
+  if (result != CUDA_SUCCESS) context.peers.fetch_and(~bit);
+  return result;
+}
+
+// The memory stays accessible: work of another context of the device may use it.
+CUresult cuCtxDisablePeerAccess(Session& session, Context& context, CUcontext peerContext) {
+  Context* peer = nullptr;
+  OPENMPS_CUDA_CHECK(session.contexts.look_up(peerContext, &peer));
+  const uint32_t bit = 1u << peer->device;
+  const bool had = (context.peers.fetch_and(~bit) & bit) != 0;
+  return had ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+}
+
+}  // namespace impl
+}  // namespace openmps::client

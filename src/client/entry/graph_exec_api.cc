@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+// Executable graphs: instantiating, launching, updating, and changing single nodes. Implementations
+// behind the generated entry points, on the program's threads.
+#include <mutex>
+
+#include "api/client_handlers.h"
+#include "client/session/enter.h"
+#include "client/session/graph_condition.h"
+#include "client/session/graph_exec.h"
+#include "client/session/graph_params.h"
+#include "cuda/versions.h"
+
+namespace openmps::client {
+namespace {
+
+// `reason`: left alone, but where CUDA has a name for it.
+CUresult instantiate(CUgraphExec* handle, CUgraph graph_handle, unsigned long long flags,
+                     CUgraphNode* failed, CUgraphInstantiateResult* reason) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(enter_unsafe(&session, &context));
+  const std::lock_guard guard(session->graphs.lock);
+  Graph* graph = session->graphs.find(graph_handle);
+  if (graph == nullptr || handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  // A launch from the device would bypass the session's stream order.
+  if ((flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0) return CUDA_ERROR_NOT_SUPPORTED;
+  OPENMPS_CUDA_CHECK(check_conditionals(*graph, reason));
+  if (is_unique(*graph) && session->graph_execs.find(graph->instance) != nullptr) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  GraphExec* exec = nullptr;
+  OPENMPS_CUDA_CHECK(session->graph_execs.instantiate(*context, *graph, flags, &exec, failed));
+  *handle = graph->instance = exec->as<CUgraphExec>();
+  return CUDA_SUCCESS;
+}
+
+// The node's work is read before the executable graph is looked at, as the driver does.
+template <typename Read>
+CUresult change_read(CUgraphExec exec_handle, CUgraphNode node, Read&& read) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context));
+  const std::lock_guard guard(session->graphs.lock);
+  GraphExec* exec = session->graph_execs.find(exec_handle);
+  if (exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  Work work;
+  OPENMPS_CUDA_CHECK(read(*session, *context, &work));
+  return session->graph_execs.set_work(*exec, node, work);
+}
+
+// The same from what the program says of it (graph_params.h).
+template <typename Parameters>
+CUresult change(CUgraphExec exec, CUgraphNode node, Parameters* parameters) {
+  return change_read(exec, node, [&](Session& session, Context& context, Work* work) {
+    return read_node(session, context, parameters, work);
+  });
+}
+
+// Kernel nodes keep their attributes and their kind of launch.
+CUresult change_kernel(CUgraphExec exec, CUgraphNode node,
+                       const CUDA_KERNEL_NODE_PARAMS* parameters) {
+  return change_read(exec, node, [&](Session& session, Context& context, Work* work) {
+    OPENMPS_CUDA_CHECK(read_node(session, context, parameters, work));
+    const GraphNode* original = session.graphs.nodes.find(node);
+    if (original == nullptr || original->type != CU_GRAPH_NODE_TYPE_KERNEL) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    std::get<KernelWork>(*work).shape.flags = std::get<KernelWork>(original->work).shape.flags;
+    return CUDA_SUCCESS;
+  });
+}
+
+// The child's nodes are those of the graph that the node was made of, in the same order.
+CUresult change_child(Session& session, GraphExec& exec, const Graph& inner, const Graph& fresh) {
+  if (inner.nodes.size() != fresh.nodes.size()) return CUDA_ERROR_INVALID_VALUE;
+  for (size_t i = 0; i < inner.nodes.size(); ++i) {
+    const GraphNode& old = *inner.nodes[i];
+    const GraphNode& next = *fresh.nodes[i];
+    if (old.type != next.type || old.dependencies.size() != next.dependencies.size()) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+  }
+  for (size_t i = 0; i < inner.nodes.size(); ++i) {
+    const GraphNode& old = *inner.nodes[i];
+    const GraphNode& next = *fresh.nodes[i];
+    if (const auto* child = std::get_if<ChildWork>(&old.work)) {
+      OPENMPS_CUDA_CHECK(
+          change_child(session, exec, *child->graph, *std::get<ChildWork>(next.work).graph));
+      continue;
+    }
+    if (old.type == CU_GRAPH_NODE_TYPE_EMPTY) continue;
+    OPENMPS_CUDA_CHECK(session.graph_execs.set_work(exec, old.as<CUgraphNode>(), next.work));
+  }
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+namespace impl {
+
+CUresult cuGraphInstantiateWithFlags(CUgraphExec* phGraphExec, CUgraph hGraph,
+                                     unsigned long long flags) {
+  CUgraphNode failed = nullptr;
+  CUgraphInstantiateResult reason{};
+  return instantiate(phGraphExec, hGraph, flags, &failed, &reason);
+}
+
+CUresult cuGraphInstantiateWithParams(CUgraphExec* phGraphExec, CUgraph hGraph,
+                                      CUDA_GRAPH_INSTANTIATE_PARAMS* instantiateParams) {
+  if (instantiateParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  instantiateParams->hErrNode_out = nullptr;
+  CUgraphInstantiateResult reason = CUDA_GRAPH_INSTANTIATE_ERROR;
+  const CUresult result = instantiate(phGraphExec, hGraph, instantiateParams->flags,
+                                      &instantiateParams->hErrNode_out, &reason);
+  instantiateParams->result_out = result == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS : reason;
+  if (result != CUDA_SUCCESS ||
+      (instantiateParams->flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD) == 0) {
+    return result;
+  }
+  return impl::cuGraphUpload(*phGraphExec, instantiateParams->hUploadStream);
+}
+
+CUresult cuGraphInstantiate_v2(CUgraphExec* phGraphExec, CUgraph hGraph, CUgraphNode* phErrorNode,
+                               char* logBuffer, size_t bufferSize) {
+  if (logBuffer != nullptr && bufferSize != 0) *logBuffer = '\0';
+  CUgraphNode failed = nullptr;
+  CUgraphInstantiateResult reason{};
+  const CUresult result = instantiate(phGraphExec, hGraph, 0, &failed, &reason);
+  if (phErrorNode != nullptr) *phErrorNode = failed;
+  return result;
+}
+
+CUresult cuGraphLaunch(CUgraphExec hGraph, CUstream hStream) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  Stream* stream = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context, hStream, &stream));
+  GraphExec* exec = session->graph_execs.find(hGraph);
+  if (exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  OPENMPS_CUDA_CHECK(session->captures.refuse(*stream));
+  return session->graph_execs.launch(*exec, *stream, session->graphs.lock);
+}
+
+CUresult cuGraphUpload(CUgraphExec hGraph, CUstream hStream) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  Stream* stream = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context, hStream, &stream));
+  const GraphExec* exec = session->graph_execs.find(hGraph);
+  if (exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  OPENMPS_CUDA_CHECK(session->captures.refuse(*stream));
+  return session->streams.push(*stream, wire::GraphUpload{exec->id, stream->id});
+}
+
+CUresult cuGraphExecDestroy(Session& session, GraphExec& exec) {
+  OPENMPS_CUDA_CHECK(check_unsafe(session));
+  return session.graph_execs.destroy(&exec);
+}
+
+CUresult cuGraphExecUpdate_v2(Session& session, GraphExec& exec, Graph& graph,
+                              CUgraphExecUpdateResultInfo* resultInfo) {
+  if (is_in_body(graph)) return CUDA_ERROR_INVALID_VALUE;
+  *resultInfo = CUgraphExecUpdateResultInfo{};
+  return session.graph_execs.update(exec, graph, resultInfo);
+}
+
+CUresult cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode* hErrorNode_out,
+                           CUgraphExecUpdateResult* updateResult_out) {
+  if (updateResult_out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  CUgraphExecUpdateResultInfo info{};
+  const CUresult result = impl::cuGraphExecUpdate_v2(hGraphExec, hGraph, &info);
+  *updateResult_out = info.result;
+  if (hErrorNode_out != nullptr) *hErrorNode_out = info.errorNode;
+  return result;
+}
+
+// ---- Single nodes -------------------------------------------------------------------------------
+
+CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                           const CUDA_KERNEL_NODE_PARAMS* nodeParams) {
+  return change_kernel(hGraphExec, hNode, nodeParams);
+}
+
+CUresult cuGraphExecKernelNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                        const CUDA_KERNEL_NODE_PARAMS_v1* nodeParams) {
+  if (nodeParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const auto wide = cuda::as_version<CUDA_KERNEL_NODE_PARAMS>(*nodeParams);
+  return change_kernel(hGraphExec, hNode, &wide);
+}
+
+CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                        const CUDA_MEMCPY3D* copyParams, CUcontext) {
+  // Only copies of one dimension can be changed (CUDA's documentation, and an H200).
+  if (copyParams != nullptr && (copyParams->Height > 1 || copyParams->Depth > 1)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return change(hGraphExec, hNode, copyParams);
+}
+
+CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                        const CUDA_MEMSET_NODE_PARAMS* memsetParams, CUcontext) {
+  return change(hGraphExec, hNode, memsetParams);
+}
+
+CUresult cuGraphExecHostNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                      const CUDA_HOST_NODE_PARAMS* nodeParams) {
+  return change(hGraphExec, hNode, nodeParams);
+}
+
+CUresult cuGraphExecEventRecordNodeSetEvent(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                            CUevent event) {
+  const RecordWork named{event};
+  return change(hGraphExec, hNode, &named);
+}
+
+CUresult cuGraphExecEventWaitNodeSetEvent(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                          CUevent event) {
+  const WaitWork named{event};
+  return change(hGraphExec, hNode, &named);
+}
+
+CUresult cuGraphExecBatchMemOpNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                            const CUDA_BATCH_MEM_OP_NODE_PARAMS* nodeParams) {
+  return change(hGraphExec, hNode, nodeParams);
+}
+
+CUresult cuGraphExecChildGraphNodeSetParams(Session& session, GraphExec& exec, GraphNode& node,
+                                            Graph& fresh) {
+  if (node.type != CU_GRAPH_NODE_TYPE_GRAPH || !exec.places.contains(node.handle)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return change_child(session, exec, *std::get<ChildWork>(node.work).graph, fresh);
+}
+
+CUresult cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                  CUgraphNodeParams* nodeParams) {
+  if (nodeParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  switch (nodeParams->type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL: {
+      const auto kernel = cuda::as_version<CUDA_KERNEL_NODE_PARAMS>(nodeParams->kernel);
+      return change_kernel(hGraphExec, hNode, &kernel);
+    }
+    case CU_GRAPH_NODE_TYPE_GRAPH:
+      return impl::cuGraphExecChildGraphNodeSetParams(hGraphExec, hNode, nodeParams->graph.graph);
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+    case CU_GRAPH_NODE_TYPE_MEMSET:
+    case CU_GRAPH_NODE_TYPE_HOST:
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: return change(hGraphExec, hNode, nodeParams);
+    default: return CUDA_ERROR_NOT_SUPPORTED;
+  }
+}
+
+CUresult cuGraphNodeGetEnabled(Session&, GraphExec& exec, CUgraphNode hNode,
+                               unsigned int* isEnabled) {
+  const auto found = exec.places.find(reinterpret_cast<uint64_t>(hNode));
+  if (found == exec.places.end()) return CUDA_ERROR_INVALID_VALUE;
+  *isEnabled = found->second.enabled ? 1 : 0;
+  return CUDA_SUCCESS;
+}
+
+}  // namespace impl
+}  // namespace openmps::client

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// The decision between OpenMPS and pass-through, and the library's mark.
+#include "client/entry/mode.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/client_hooks.h"
+#include "client/debug.h"
+#include "client/entry/call_record.h"
+#include "client/entry/interop_host.h"
+#include "driver/loader.h"
+#include "wire/control_call.h"
+#include "wire/handshake.h"
+
+// What the driver loader looks for, so that it never takes this library for a driver.
+extern "C" __attribute__((visibility("default"))) const char openmps_library_kind[] = "client";
+
+namespace openmps::client {
+namespace {
+
+pthread_once_t g_once = PTHREAD_ONCE_INIT;
+constinit CUresult g_mode_error = CUDA_SUCCESS;  // written once, under g_once
+
+bool required() {
+  const char* value = getenv("OPENMPS_REQUIRED");
+  return value != nullptr && *value != '\0' && strcmp(value, "0") != 0;
+}
+
+void use_session() {
+  install_interop_host();
+  begin_call_record();
+  install_remote_entries();
+}
+
+void decide() {
+  const std::string path = control_socket_path();
+  // Connected and closed again: a session begins with cuInit, which a forked child may make, too.
+  const Result<UniqueFd> daemon = wire::connect_to_daemon(path);
+  if (daemon.ok()) {
+    debug_line("the daemon at %s is there", path.c_str());
+    use_session();
+    return;
+  }
+  if (required()) {
+    debug_line("no daemon at %s (%s), and OPENMPS_REQUIRED is set", path.c_str(),
+               daemon.status().message().c_str());
+    g_mode_error = CUDA_ERROR_MPS_CONNECTION_FAILED;
+    use_session();
+    return;
+  }
+  const char* choice = getenv("OPENMPS_DRIVER");
+  Result<std::unique_ptr<Driver>> driver =
+      load_driver(choice != nullptr ? choice : "auto", DriverProbe::kPassive);
+  if (!driver.ok()) {
+    debug_line("no daemon at %s, and no driver below: %s", path.c_str(),
+               driver.status().message().c_str());
+    g_mode_error = CUDA_ERROR_NO_DEVICE;
+    use_session();
+    return;
+  }
+  debug_line("no daemon at %s (%s): calls go to %s", path.c_str(),
+             daemon.status().message().c_str(), (*driver)->path().c_str());
+  install_pass_through_entries((*driver)->table());
+  // The driver's library stays for the life of the process; so does what names it.
+  (void)driver.value().release();
+}
+
+}  // namespace
+
+std::string control_socket_path() {
+  const char* directory = getenv("CUDA_MPS_PIPE_DIRECTORY");
+  if (directory == nullptr || *directory == '\0') directory = wire::kDefaultPipeDirectory;
+  return std::string(directory) + "/" + wire::kControlSocketName;
+}
+
+CUresult mode_error() { return g_mode_error; }
+
+void resolve_mode() { pthread_once(&g_once, decide); }
+
+}  // namespace openmps::client

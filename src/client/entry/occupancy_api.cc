@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuOccupancy*: how much of a kernel fits on a device is the worker's driver's to say.
+// Implementations behind the generated entry points, on the program's threads.
+#include <algorithm>
+
+#include "api/client_handlers.h"
+#include "client/context/launch_attributes.h"
+#include "client/session/context.h"
+#include "client/session/enter.h"
+
+namespace openmps::client {
+namespace {
+
+CUresult find_function(CUfunction handle, Session** session, Function** function) {
+  OPENMPS_CUDA_CHECK(enter(session));
+  *function = (*session)->modules.functions.find(handle);
+  return *function != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult occupancy(Session& session, const Function& function, int block, size_t shared,
+                   unsigned int flags, uint64_t* value) {
+  wire::Occupancy::Reply reply;
+  OPENMPS_CUDA_CHECK(
+      session.channel.call(wire::Occupancy{function.id, block, shared, flags}, &reply));
+  *value = reply.value;
+  return CUDA_SUCCESS;
+}
+
+// The stream of the configuration makes no difference: all of a worker's streams have the same SMs.
+CUresult cluster_occupancy(CUfunction handle, const CUlaunchConfig* config,
+                           wire::ClusterQuery query, int* value) {
+  Session* session = nullptr;
+  Function* function = nullptr;
+  OPENMPS_CUDA_CHECK(find_function(handle, &session, &function));
+  if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  LaunchAttributes attributes;
+  OPENMPS_CUDA_CHECK(take_attributes(session->events, config, &attributes));
+  const wire::ClusterOccupancy command{function->id,
+                                       query,
+                                       {config->gridDimX, config->gridDimY, config->gridDimZ},
+                                       {config->blockDimX, config->blockDimY, config->blockDimZ},
+                                       config->sharedMemBytes};
+  wire::ReplyOf<wire::ClusterOccupancy> reply;
+  OPENMPS_CUDA_CHECK(session->channel.call(command, {{attributes.list, attributes.count}}, &reply));
+  *value = static_cast<int>(reply->value);
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+namespace impl {
+
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(Session& session, int* numBlocks,
+                                                              Function& function, int blockSize,
+                                                              size_t dynamicSMemSize,
+                                                              unsigned int flags) {
+  if (blockSize <= 0) return CUDA_ERROR_INVALID_VALUE;
+  uint64_t value = 0;
+  OPENMPS_CUDA_CHECK(occupancy(session, function, blockSize, dynamicSMemSize, flags, &value));
+  *numBlocks = static_cast<int>(value);
+  return CUDA_SUCCESS;
+}
+
+// The block size with the most resident threads, tried from large to small in warps, as the
+// documentation describes. The callback is the program's, so this can't run in the worker.
+CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(Session& session, Context& context,
+                                                   int* minGridSize, int* blockSize,
+                                                   Function& function,
+                                                   CUoccupancyB2DSize blockSizeToDynamicSMemSize,
+                                                   size_t dynamicSMemSize, int blockSizeLimit,
+                                                   unsigned int flags) {
+  const int32_t* device = session.device(context.device).attribute;
+  const int warp = device[CU_DEVICE_ATTRIBUTE_WARP_SIZE];
+  const int most = device[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR];
+  int limit = std::min(device[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK],
+                       function.attributes[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK]);
+  if (blockSizeLimit > 0) limit = std::min(limit, blockSizeLimit);
+  int best_threads = 0;
+  for (int block = (limit + warp - 1) / warp * warp; block > 0; block -= warp) {
+    const int size = std::min(block, limit);
+    const size_t shared =
+        blockSizeToDynamicSMemSize != nullptr ? blockSizeToDynamicSMemSize(size) : dynamicSMemSize;
+    uint64_t blocks = 0;
+    OPENMPS_CUDA_CHECK(occupancy(session, function, size, shared, flags, &blocks));
+    const int threads = static_cast<int>(blocks) * size;
+    if (threads <= best_threads) continue;
+    best_threads = threads;
+    *blockSize = size;
+    *minGridSize = static_cast<int>(blocks) * device[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT];
+    if (best_threads == most) break;
+  }
+  return best_threads > 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t* dynamicSmemSize, CUfunction func,
+                                                 int numBlocks, int blockSize) {
+  if (dynamicSmemSize == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  Session* session = nullptr;
+  Function* function = nullptr;
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(find_function(func, &session, &function));
+  OPENMPS_CUDA_CHECK(session->contexts.current(&context));
+  wire::SharedMemoryRoom::Reply reply;
+  OPENMPS_CUDA_CHECK(session->channel.call(
+      wire::SharedMemoryRoom{function->id, numBlocks, blockSize, context->wire_device}, &reply));
+  *dynamicSmemSize = reply.bytes;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuOccupancyMaxActiveClusters(int* numClusters, CUfunction func,
+                                      const CUlaunchConfig* config) {
+  return cluster_occupancy(func, config, wire::ClusterQuery::kMaxActive, numClusters);
+}
+
+CUresult cuOccupancyMaxPotentialClusterSize(int* clusterSize, CUfunction func,
+                                            const CUlaunchConfig* config) {
+  return cluster_occupancy(func, config, wire::ClusterQuery::kMaxPotentialSize, clusterSize);
+}
+
+}  // namespace impl
+}  // namespace openmps::client

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuStream* without capture, host functions and values in memory: implementations behind the
+// generated entry points, on the program's threads.
+#include <string.h>
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include "api/client_handlers.h"
+#include "client/context/work_check.h"
+#include "client/session/enter.h"
+#include "client/session/submit.h"
+#include "cuda/stream_attributes.h"
+#include "cuda/stream_values.h"
+
+namespace openmps::client {
+namespace {
+
+// Where a stream handle needs no current context of its own: its context is the stream's.
+CUresult find_for_query(CUstream handle, Session** session, Stream** stream) {
+  Context* context = nullptr;
+  return enter(session, &context, handle, stream);
+}
+
+struct Values {
+  CUcontext context;
+  ValueOperations operations;
+
+  CUresult describe(Session&, Work* work) const {
+    *work = WordsWork{context, {operations.begin(), operations.end()}, 0};
+    return CUDA_SUCCESS;
+  }
+  CUresult issue(Session& session, Stream& stream) const {
+    OPENMPS_CUDA_CHECK(check_value_places(session.places, operations));
+    if (operations.empty()) return CUDA_SUCCESS;
+    wire::ValueOperation values[wire::kMaxBatch];
+    for (size_t i = 0; i < operations.size(); ++i) values[i] = wire_value(operations[i]);
+    const auto [value, kind] = std::pair(values[0].value, values[0].kind);
+    if (operations.size() == 1 && kind == wire::ValueKind::kWrite) {
+      return session.streams.push(stream, wire::StreamWriteValue{value, stream.id});
+    }
+    if (operations.size() == 1 && kind == wire::ValueKind::kWait) {
+      return session.streams.push(stream, wire::StreamWaitValue{value, stream.id});
+    }
+    return session.streams.push(stream, wire::StreamBatch{stream.id},
+                                {{values, operations.size()}});
+  }
+};
+
+struct HostFunction : HostWork {
+  CUresult describe(Session&, Work* work) const {
+    *work = HostWork(*this);
+    return CUDA_SUCCESS;
+  }
+  CUresult issue(Session& session, Stream& stream) const {
+    return session.callbacks.enqueue(stream,
+                                     {parameters.fn, nullptr, nullptr, parameters.userData});
+  }
+};
+
+struct Callback : HostCall {
+  CUresult issue(Session& session, Stream& stream) const {
+    return session.callbacks.enqueue(stream, *this);
+  }
+};
+
+struct EventWait {
+  Event& event;
+  unsigned int flags;
+
+  CUresult capture(Session& session, Stream& stream, uint32_t) const {
+    return flags == CU_EVENT_WAIT_EXTERNAL
+               ? session.captures.add(stream, WaitWork{event.as<CUevent>()})
+               : session.captures.wait(stream, event);
+  }
+  CUresult issue(Session& session, Stream& stream) const {
+    if (flags == CU_EVENT_WAIT_EXTERNAL) return CUDA_ERROR_ILLEGAL_STATE;
+    if (event.capture.load(std::memory_order_acquire) != 0) {
+      return session.captures.wait(stream, event);
+    }
+    const FencePoint point = FencePoint::from_bits(event.recorded.load(std::memory_order_acquire));
+    if (!event.shared && session.fences.reached(point)) return CUDA_SUCCESS;
+    return session.streams.push(stream, wire::StreamWaitEvent{stream.id, event.id, flags});
+  }
+};
+
+// A batch of any length, one alone included.
+CUresult stream_values(CUstream handle, ValueOperations operations, unsigned int flags) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  Stream* stream = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context, handle, &stream));
+  OPENMPS_CUDA_CHECK(check_values(operations, flags));
+  return submit(*session, *stream, Values{context->as<CUcontext>(), operations});
+}
+
+CUresult stream_value(CUstream handle, const cuda::StreamValue& value) {
+  const CUstreamBatchMemOpParams operation = cuda::operation_of(value);
+  return stream_values(handle, {&operation, 1}, 0);
+}
+
+}  // namespace
+
+namespace impl {
+
+CUresult cuStreamDestroy_v2(Session& session, CUstream hStream) {
+  Stream* stream = session.streams.find(hStream);
+  if (stream == nullptr || stream->per_thread || stream->kind == wire::StreamKind::kLegacy) {
+    return CUDA_ERROR_INVALID_HANDLE;
+  }
+  return session.streams.destroy(stream);
+}
+
+CUresult cuStreamQuery(Session& session, Stream& stream) {
+  OPENMPS_CUDA_CHECK(check_unsafe(session));
+  FencePoint point;
+  {
+    const Channel::Order order = session.channel.order();
+    OPENMPS_CUDA_CHECK(session.fences.cover(order, stream, &point));
+  }
+  if (!session.fences.reached(point)) return CUDA_ERROR_NOT_READY;
+  return session.managed.fetch_after(session.channel.take_async_error());
+}
+
+CUresult cuStreamSynchronize(Session& session, Stream& stream) {
+  OPENMPS_CUDA_CHECK(check_unsafe(session));
+  return session.synchronize(stream);
+}
+
+CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  Stream* stream = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context, hStream, &stream));
+  Event* event = session->events.find(hEvent);
+  if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if ((Flags & ~static_cast<unsigned int>(CU_EVENT_WAIT_EXTERNAL)) != 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return submit(*session, *stream, EventWait{*event, Flags});
+}
+
+CUresult cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void* userData,
+                             unsigned int flags) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  Stream* stream = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context, hStream, &stream));
+  if (callback == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  return submit(*session, *stream, Callback{{nullptr, callback, hStream, userData}});
+}
+
+CUresult cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void* userData) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  Stream* stream = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context, hStream, &stream));
+  if (fn == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return submit(*session, *stream, HostFunction{{{fn, userData}}});
+}
+
+// Managed memory is always visible to the host and every stream: nothing to attach.
+CUresult cuStreamAttachMemAsync(Session& session, Stream&, CUdeviceptr dptr, size_t length,
+                                unsigned int flags) {
+  if (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST &&
+      flags != CU_MEM_ATTACH_SINGLE) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (session.managed.contains(dptr)) return CUDA_SUCCESS;
+  PinnedHeap::Entry entry;
+  const bool managed =
+      session.pinned.find(dptr, &entry) && (entry.value.flags & kManagedBlock) != 0;
+  // CUDA attaches whole allocations only.
+  const bool whole = length == 0 || (dptr == entry.base && length == entry.bytes);
+  return managed && whole ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+// The attributes are hints that the worker does not carry: what is set can be read again.
+CUresult cuStreamCopyAttributes(CUstream dstStream, CUstream srcStream) {
+  Session* session = nullptr;
+  Stream* source = nullptr;
+  Stream* target = nullptr;
+  OPENMPS_CUDA_CHECK(find_for_query(srcStream, &session, &source));
+  OPENMPS_CUDA_CHECK(find_for_query(dstStream, &session, &target));
+  if (source->context != target->context) return CUDA_ERROR_INVALID_VALUE;
+  const std::lock_guard guard(session->streams.lock);
+  target->attributes = source->attributes;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamGetAttribute(Session& session, Stream& stream, CUstreamAttrID attr,
+                              CUstreamAttrValue* value) {
+  const std::lock_guard guard(session.streams.lock);
+  return cuda::read_stream_attribute(stream.attributes, stream.priority, attr, value);
+}
+
+CUresult cuStreamSetAttribute(Session& session, Stream& stream, CUstreamAttrID attr,
+                              const CUstreamAttrValue* param) {
+  const std::lock_guard guard(session.streams.lock);
+  return cuda::write_stream_attribute(&stream.attributes, attr, *param);
+}
+
+CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value,
+                                unsigned int flags) {
+  return stream_value(stream, {cuda::StreamValue::Kind::kWait, 4, addr, value, flags});
+}
+CUresult cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value,
+                                unsigned int flags) {
+  return stream_value(stream, {cuda::StreamValue::Kind::kWait, 8, addr, value, flags});
+}
+CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value,
+                                 unsigned int flags) {
+  return stream_value(stream, {cuda::StreamValue::Kind::kWrite, 4, addr, value, flags});
+}
+CUresult cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value,
+                                 unsigned int flags) {
+  return stream_value(stream, {cuda::StreamValue::Kind::kWrite, 8, addr, value, flags});
+}
+
+CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count,
+                               CUstreamBatchMemOpParams* paramArray, unsigned int flags) {
+  if (paramArray == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return stream_values(stream, {paramArray, count}, flags);
+}
+
+}  // namespace impl
+}  // namespace openmps::client

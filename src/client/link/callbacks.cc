@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+// The callback thread. A wake by the GPU would cost the stream 15 to 45 us each time, and a thread
+// of the driver's; a look costs a load (docs/decisions/0014-host-functions-are-polled.md).
+#include "client/link/callbacks.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/clock.h"
+#include "client/link/copy_pool.h"
+#include "client/link/host_function.h"
+#include "client/objects.h"
+
+namespace openmps::client {
+namespace {
+
+constexpr timespec kIdlePause{0, 1'000'000};
+// Below a futex wake and the switch to the thread (about 5 us together) spinning gains nothing.
+constexpr uint64_t kShortestSpinNs = 5'000;
+
+}  // namespace
+
+CUresult Callbacks::acquire_slot(std::unique_lock<std::mutex>& guard, uint32_t* slot) {
+  for (;;) {
+    if (!used_.empty() && fences_.reached(used_.front().point)) {
+      *slot = used_.front().slot;
+      used_.pop_front();
+      return CUDA_SUCCESS;
+    }
+    if (next_slot_ < wire::kCallbackSlots) {
+      *slot = next_slot_.fetch_add(1, std::memory_order_relaxed);
+      return CUDA_SUCCESS;
+    }
+    if (channel_.status() != CUDA_SUCCESS) return channel_.status();
+    if (used_.empty()) {  // other threads are between taking a slot and enqueuing
+      guard.unlock();
+      nanosleep(&kIdlePause, nullptr);
+      guard.lock();
+      continue;
+    }
+    const FencePoint oldest = used_.front().point;
+    guard.unlock();
+    const CUresult result = fences_.wait(oldest);
+    guard.lock();
+    if (result != CUDA_SUCCESS) return result;
+  }
+}
+
+bool Callbacks::start_locked() {
+  if (!started_) started_ = start_helper_thread(thread_main, this, "openmps-callback");
+  return started_;
+}
+
+void Callbacks::tell_locked() {
+  any_watched_.store(!watched_.empty(), std::memory_order_relaxed);
+  // The thread says that it naps, then looks for news once more: it sees these, or we see it nap.
+  news_.fetch_add(1, std::memory_order_seq_cst);
+  told_.notify_one();
+  if (napping_.load(std::memory_order_seq_cst)) channel_.wake_all();
+}
+
+CUresult Callbacks::enqueue(Stream& stream, const HostCall& call) {
+  uint32_t slot = 0;
+  {
+    std::unique_lock guard(lock_);
+    if (!start_locked()) return CUDA_ERROR_OUT_OF_MEMORY;
+    const CUresult result = acquire_slot(guard, &slot);
+    if (result != CUDA_SUCCESS) return result;
+    wire::CallbackSlot& shared = channel_.view().callback(slot);
+    shared.posted.store(0, std::memory_order_relaxed);
+    shared.done.store(0, std::memory_order_release);
+    pending_.push_back({slot, call});
+    tell_locked();
+  }
+  FencePoint point;
+  CUresult result = CUDA_SUCCESS;
+  {
+    const Channel::Order order = channel_.order();
+    result = channel_.push(order, wire::HostFunction{stream.id, slot});
+    point = fences_.after_work(order, stream);
+  }
+  std::lock_guard guard(lock_);
+  used_.push_back({slot, point});
+  return result;
+}
+
+CUresult Callbacks::open_slot(const HostCall& call, uint32_t* slot) {
+  std::unique_lock guard(lock_);
+  if (!start_locked() || graph_calls_.size() >= kGraphSlots) return CUDA_ERROR_OUT_OF_MEMORY;
+  const CUresult result = acquire_slot(guard, slot);
+  if (result != CUDA_SUCCESS) return result;
+  wire::CallbackSlot& shared = channel_.view().callback(*slot);
+  shared.posted.store(0, std::memory_order_relaxed);
+  shared.done.store(0, std::memory_order_release);
+  graph_calls_[*slot] = call;
+  return CUDA_SUCCESS;
+}
+
+void Callbacks::set_call(uint32_t slot, const HostCall& call) {
+  std::lock_guard guard(lock_);
+  graph_calls_[slot] = call;
+}
+
+void Callbacks::close_slot(uint32_t slot) {
+  std::lock_guard guard(lock_);
+  graph_calls_.erase(slot);
+  used_.push_front({slot, FencePoint()});
+}
+
+CUresult Callbacks::watch(FencePoint point, std::shared_ptr<void> kept) {
+  std::lock_guard guard(lock_);
+  if (!start_locked()) return CUDA_ERROR_OUT_OF_MEMORY;
+  watched_.push_back({point, std::move(kept)});
+  tell_locked();
+  return CUDA_SUCCESS;
+}
+
+bool Callbacks::any_watched_done() {
+  std::lock_guard guard(lock_);
+  for (const Watched& watched : watched_) {
+    if (fences_.reached(watched.point)) return true;
+  }
+  return false;
+}
+
+// What goes may call us back: not under the lock. This thread allocates nothing: nobody could be
+// told of a failure.
+void Callbacks::drop_watched(bool all) {
+  for (;;) {
+    const HostFunctionScope scope;  // destructors of user objects are the program's
+    Watched done;
+    const std::lock_guard guard(lock_);
+    const auto found = std::find_if(
+        watched_.begin(), watched_.end(),
+        [this, all](const Watched& watched) { return all || fences_.reached(watched.point); });
+    if (found == watched_.end()) return;
+    done = std::move(*found);
+    watched_.erase(found);
+  }
+}
+
+void* Callbacks::thread_main(void* self) {
+  static_cast<Callbacks*>(self)->serve();
+  return nullptr;
+}
+
+// Without the lock, which others want while this thread spins.
+bool Callbacks::any_posted() const {
+  const uint32_t slots = next_slot_.load(std::memory_order_relaxed);
+  for (uint32_t slot = 0; slot < slots; ++slot) {
+    if (channel_.view().callback(slot).posted.load(std::memory_order_acquire) != 0) return true;
+  }
+  return false;
+}
+
+bool Callbacks::take_posted(Pending* posted) {
+  const std::lock_guard guard(lock_);
+  for (auto pending = pending_.begin(); pending != pending_.end(); ++pending) {
+    const wire::CallbackSlot& slot = channel_.view().callback(pending->slot);
+    if (slot.posted.load(std::memory_order_acquire) == 0) continue;
+    *posted = *pending;
+    pending_.erase(pending);
+    return true;
+  }
+  // The slots of graphs are used again and again.
+  for (const auto& [number, call] : graph_calls_) {
+    wire::CallbackSlot& slot = channel_.view().callback(number);
+    if (slot.posted.exchange(0, std::memory_order_acquire) == 0) continue;
+    *posted = {number, call};
+    return true;
+  }
+  return false;
+}
+
+bool Callbacks::run_posted() {
+  bool any = false;
+  for (Pending posted{}; take_posted(&posted); any = true) {
+    const HostCall& call = posted.call;
+    {
+      const HostFunctionScope scope;
+      if (call.function != nullptr) {
+        call.function(call.user_data);
+      } else {
+        call.callback(call.stream, CUDA_SUCCESS, call.user_data);
+      }
+    }
+    fences_.host_function_ran();
+    // Until now the worker sees that a function is to run; then this thread must not see it again.
+    wire::CallbackSlot& slot = channel_.view().callback(posted.slot);
+    slot.posted.store(0, std::memory_order_relaxed);
+    slot.done.store(1, std::memory_order_release);
+  }
+  return any;
+}
+
+// The thread has nothing to do. It spins while programs come back soon, as the executor does.
+void Callbacks::wait_for_news() {
+  const uint64_t longest = channel_.spin_ns();
+  const uint64_t start = now_ns();
+  const auto none = [this] { return news_.load(std::memory_order_acquire) == seen_; };
+  while (none() && now_ns() - start < idle_spin_ns_) cpu_relax();
+  {
+    std::unique_lock guard(lock_);
+    told_.wait(guard, [&none] { return !none(); });
+  }
+  const bool soon = now_ns() - start < longest;
+  idle_spin_ns_ = soon ? longest : std::max(idle_spin_ns_ / 2, std::min(kShortestSpinNs, longest));
+}
+
+// The session has ended: CUDA calls stream callbacks with the error. Host functions never run.
+void Callbacks::end(CUresult result) {
+  drop_watched(true);
+  std::vector<Pending> left;
+  {
+    const std::lock_guard guard(lock_);
+    left.swap(pending_);
+  }
+  for (const Pending& pending : left) {
+    if (pending.call.callback != nullptr) {
+      const HostFunctionScope scope;
+      pending.call.callback(pending.call.stream, result, pending.call.user_data);
+    }
+  }
+}
+
+void Callbacks::serve() {
+  idle_spin_ns_ = channel_.spin_ns();
+  for (;;) {
+    seen_ = news_.load(std::memory_order_acquire);
+    if (run_posted()) continue;
+    drop_watched(false);
+    bool none = false;
+    {
+      const std::lock_guard guard(lock_);
+      any_watched_.store(!watched_.empty(), std::memory_order_relaxed);
+      none = pending_.empty() && watched_.empty();
+    }
+    if (none) {
+      wait_for_news();
+      continue;
+    }
+    const CUresult result = channel_.watch(
+        [this] {
+          return any_posted() || news_.load(std::memory_order_acquire) != seen_ ||
+                 (any_watched_.load(std::memory_order_relaxed) && any_watched_done());
+        },
+        kLongestNapNs, &napping_);
+    if (result != CUDA_SUCCESS) end(result);
+  }
+}
+
+}  // namespace openmps::client

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// The copy helpers: a counter of jobs under a lock wakes them, a counter of running ones ends a
+// job.
+#include "client/link/copy_pool.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+
+#include <algorithm>
+
+namespace openmps::client {
+namespace {
+
+// One helper per this many cores: the rest belongs to the program and the worker.
+constexpr uint32_t kCoresPerHelper = 4;
+
+uint32_t usable_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
+  return static_cast<uint32_t>(CPU_COUNT(&set));
+}
+
+}  // namespace
+
+bool start_helper_thread(void* (*main)(void*), void* argument, const char* name) {
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_t thread;
+  const int error = pthread_create(&thread, nullptr, main, argument);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (error != 0) return false;
+  pthread_setname_np(thread, name);
+  pthread_detach(thread);
+  return true;
+}
+
+void CopyPool::start_locked() {
+  started_ = true;
+  const uint32_t wanted = std::min(kMaxCopyHelpers, usable_cores() / kCoresPerHelper);
+  while (helpers_ < wanted && start_helper_thread(thread_main, this, "openmps-copy")) ++helpers_;
+}
+
+void* CopyPool::thread_main(void* self) {
+  static_cast<CopyPool*>(self)->serve();
+  return nullptr;
+}
+
+void CopyPool::serve() {
+  std::unique_lock guard(lock_);
+  // A helper that starts after a job was posted skips it: the job counts those that took it.
+  uint64_t seen = job_;
+  for (;;) {
+    wake_.wait(guard, [this, seen] { return job_ != seen; });
+    seen = job_;
+    if (work_ == nullptr) continue;  // over before we woke
+    const Work work = work_;
+    void* argument = argument_;
+    ++running_;
+    guard.unlock();
+    work(argument);
+    guard.lock();
+    if (--running_ == 0) finished_.notify_all();
+  }
+}
+
+void CopyPool::run(Work work, void* argument) {
+  std::unique_lock user(user_, std::try_to_lock);
+  if (!user.owns_lock()) {
+    work(argument);
+    return;
+  }
+  {
+    std::lock_guard guard(lock_);
+    if (!started_) start_locked();
+    work_ = work;
+    argument_ = argument;
+    ++job_;
+  }
+  wake_.notify_all();
+  work(argument);
+  // Nothing is left to take; helpers that did take some finish their piece.
+  std::unique_lock guard(lock_);
+  work_ = nullptr;
+  finished_.wait(guard, [this] { return running_ == 0; });
+}
+
+}  // namespace openmps::client

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fence slots and points. A stream's counter changes only under the channel's order, so a point
+// and its place in the ring agree.
+#include "client/link/fence.h"
+
+#include "client/objects.h"
+
+namespace openmps::client {
+
+bool Fences::open(Stream* stream) {
+  std::lock_guard guard(lock_);
+  for (FencePoint& last : retired_) {
+    if (!reached(last)) continue;
+    stream->fence_slot = last.slot();
+    stream->sequence.store(last.value(), std::memory_order_relaxed);
+    stream->visible.store(0, std::memory_order_relaxed);
+    last = retired_.back();
+    retired_.pop_back();
+    owners_[stream->fence_slot].store(stream, std::memory_order_release);
+    return true;
+  }
+  if (used_ == wire::kFenceSlots) return false;
+  stream->fence_slot = used_++;
+  stream->sequence.store(0, std::memory_order_relaxed);
+  stream->visible.store(0, std::memory_order_relaxed);
+  owners_[stream->fence_slot].store(stream, std::memory_order_release);
+  return true;
+}
+
+CUresult Fences::close(const Channel::Order& order, Stream* stream) {
+  FencePoint last;
+  const CUresult result = cover(order, *stream, &last);
+  std::lock_guard guard(lock_);
+  owners_[stream->fence_slot].store(nullptr, std::memory_order_release);
+  retired_.push_back(FencePoint(stream->fence_slot, last.value()));
+  return result;
+}
+
+// Work of a blocking stream is owed by the legacy stream, too: waiting for that waits for both.
+void Fences::note_work(Stream& stream) {
+  stream.dirty.store(true, std::memory_order_relaxed);
+  if (stream.kind == wire::StreamKind::kBlocking) {
+    stream.context->unjoined.store(true, std::memory_order_relaxed);
+  }
+}
+
+FencePoint Fences::after_staged_copy(const Channel::Order&, Stream& stream) {
+  note_work(stream);
+  return FencePoint(stream.fence_slot, stream.sequence.load(std::memory_order_relaxed) + 1);
+}
+
+FencePoint Fences::after_work(const Channel::Order& order, Stream& stream) {
+  const FencePoint point = after_staged_copy(order, stream);
+  stream.visible.store(point.value(), std::memory_order_relaxed);
+  return point;
+}
+
+// Whatever advances the legacy stream makes the worker wait for the blocking streams there.
+FencePoint Fences::advance(Stream& stream) {
+  const uint64_t value = stream.sequence.load(std::memory_order_relaxed) + 1;
+  stream.sequence.store(value, std::memory_order_relaxed);
+  stream.dirty.store(false, std::memory_order_release);
+  if (stream.kind == wire::StreamKind::kLegacy) {
+    stream.context->unjoined.store(false, std::memory_order_relaxed);
+  }
+  return FencePoint(stream.fence_slot, value);
+}
+
+FencePoint Fences::take_next(const Channel::Order&, Stream& stream) {
+  const FencePoint point = advance(stream);
+  stream.visible.store(point.value(), std::memory_order_relaxed);
+  return point;
+}
+
+bool Fences::visible_reached(const Stream& stream) const {
+  return reached(FencePoint(stream.fence_slot, stream.visible.load(std::memory_order_relaxed)));
+}
+
+bool Fences::seems_idle(const Stream& stream) {
+  if (!visible_reached(stream)) return false;
+  if (stream.kind != wire::StreamKind::kLegacy ||
+      !stream.context->unjoined.load(std::memory_order_relaxed)) {
+    return true;
+  }
+  const Channel::Order order = channel_.order();  // owners stay
+  const std::lock_guard guard(lock_);
+  for (uint32_t slot = 0; slot < used_; ++slot) {
+    const Stream* other = owners_[slot].load(std::memory_order_acquire);
+    if (other != nullptr && other->context == stream.context &&
+        other->kind == wire::StreamKind::kBlocking && !visible_reached(*other)) {
+      return false;
+    }
+  }
+  return retired_done_locked();
+}
+
+CUresult Fences::cover(const Channel::Order& order, Stream& stream, FencePoint* point) {
+  if (stream.kind == wire::StreamKind::kLegacy &&
+      stream.context->unjoined.load(std::memory_order_relaxed)) {
+    stream.dirty.store(true, std::memory_order_relaxed);
+  }
+  return cover_own(order, stream, point);
+}
+
+CUresult Fences::cover_in_order(const Channel::Order& order, Stream& stream, FencePoint* point) {
+  *point = advance(stream);
+  return channel_.push(order,
+                       wire::Fence{stream.id, point->slot() | wire::kFenceInOrder, point->value()});
+}
+
+CUresult Fences::cover_own(const Channel::Order& order, Stream& stream, FencePoint* point) {
+  if (!stream.dirty.load(std::memory_order_relaxed)) {
+    *point = FencePoint(stream.fence_slot, stream.sequence.load(std::memory_order_relaxed));
+    return CUDA_SUCCESS;
+  }
+  *point = advance(stream);
+  return channel_.push(order, wire::Fence{stream.id, point->slot(), point->value()});
+}
+
+CUresult Fences::force(FencePoint point) {
+  if (reached(point)) return CUDA_SUCCESS;
+  const Channel::Order order = channel_.order();
+  // Under the order an owner stays: its destruction takes the order to retire the slot.
+  Stream* owner = owners_[point.slot()].load(std::memory_order_acquire);
+  if (owner == nullptr || owner->sequence.load(std::memory_order_relaxed) >= point.value()) {
+    return CUDA_SUCCESS;
+  }
+  FencePoint covering;
+  return cover(order, *owner, &covering);
+}
+
+CUresult Fences::wait(FencePoint point) {
+  if (reached(point)) return CUDA_SUCCESS;
+  const CUresult result = force(point);
+  if (result != CUDA_SUCCESS) return result;
+  const auto done = [this, point] { return reached(point); };
+  wire::Id wake_stream = 0;
+  {
+    const Channel::Order order = channel_.order();
+    const Stream* owner = owners_[point.slot()].load(std::memory_order_acquire);
+    if (owner != nullptr && owner->capture.load(std::memory_order_relaxed) == 0) {
+      wake_stream = owner->id;
+    }
+  }
+  return channel_.wait(done, wake_stream, wake_stream != 0 ? kLivenessNs : kUnwokenNs);
+}
+
+CUresult Fences::wait_for_retired() {
+  std::vector<FencePoint> points;
+  {
+    std::lock_guard guard(lock_);
+    points = retired_;
+  }
+  for (const FencePoint point : points) {
+    const CUresult result = wait(point);
+    if (result != CUDA_SUCCESS) return result;
+  }
+  return CUDA_SUCCESS;
+}
+
+bool Fences::retired_done() {
+  std::lock_guard guard(lock_);
+  return retired_done_locked();
+}
+
+bool Fences::retired_done_locked() const {
+  for (const FencePoint point : retired_) {
+    if (!reached(point)) return false;
+  }
+  return true;
+}
+
+}  // namespace openmps::client

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writing what kernels print. See kernel_output.h.
+#include "client/link/kernel_output.h"
+
+#include <stdio.h>
+
+#include <string>
+
+namespace openmps::client {
+
+CUresult KernelOutput::collect(CUresult result) {
+  // Cleared first: what is launched from now on is expected anew.
+  if (result == CUDA_SUCCESS && expected_.exchange(false, std::memory_order_acq_rel)) {
+    wire::OutputFlush::Reply reply{};
+    const CUresult asked = channel_.call(wire::OutputFlush{}, &reply);
+    // A session that ends now reports so by the next call; the synchronisation itself was good.
+    if (asked == CUDA_SUCCESS && reply.pending != 0) expect();
+  }
+  const std::lock_guard lock(lock_);
+  if (ring_.empty()) return result;
+  wire::OutputKind kind{};
+  std::string text;
+  while (ring_.take(&kind, &text)) {
+    // Through the program's own buffers, so that it stands between its own lines as on a GPU.
+    FILE* stream = kind == wire::OutputKind::kError ? stderr : stdout;
+    fwrite(text.data(), 1, text.size(), stream);
+    fflush(stream);
+  }
+  return result;
+}
+
+}  // namespace openmps::client

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// What this program's kernels print: the worker takes it out of the driver, here it is written to
+// the program's own standard output, where CUDA does so: when the program synchronises. A failed
+// assert() is written to standard error once its error is noticed. Any thread.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+
+#include "client/link/channel.h"
+#include "wire/output_ring.h"
+
+namespace openmps::client {
+
+class KernelOutput {
+ public:
+  explicit KernelOutput(Channel& channel) : channel_(channel), ring_(channel.view()) {}
+
+  // A function has been looked up whose image refers to printf: graphs may hold it.
+  void found_printing_function() { any_.store(true, std::memory_order_relaxed); }
+  // A kernel that may print has been launched.
+  void expect() { expected_.store(true, std::memory_order_relaxed); }
+  void graph_launched() {
+    if (any_.load(std::memory_order_relaxed)) expect();
+  }
+
+  // A synchronisation has ended with `result`: write what has been printed. Returns `result`.
+  CUresult show(CUresult result) {
+    if (result == CUDA_SUCCESS && !expected_.load(std::memory_order_relaxed)) [[likely]] {
+      return result;
+    }
+    return collect(result);
+  }
+  // The same for a call that is no synchronisation: only the last words of a session that has
+  // ended.
+  CUresult show_end(CUresult status) {
+    if (status == CUDA_SUCCESS) [[likely]] {
+      return status;
+    }
+    return collect(status);
+  }
+
+ private:
+  CUresult collect(CUresult result);
+
+  Channel& channel_;
+  std::atomic<bool> any_{false};
+  std::atomic<bool> expected_{false};  // some of it may not have been shown
+  std::mutex lock_;
+  wire::OutputConsumer ring_;  // guarded by lock_
+};
+
+}  // namespace openmps::client

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// See passage.h.
+#include "client/link/passage.h"
+
+#include "base/shared_memory.h"
+#include "base/unix_socket.h"
+#include "wire/message.h"
+
+namespace openmps::client {
+namespace {
+
+// The descriptor is on its way when the command has its reply; an overloaded server takes its time.
+constexpr int kArrivalMs = 10'000;
+
+}  // namespace
+
+CUresult Passage::receive(uint32_t ticket, UniqueFd* descriptor) {
+  for (;;) {
+    Result<Packet> packet =
+        receive_packet(socket_, wire::kMaxMessageBytes, kArrivalMs, Descriptors::kTaken);
+    if (!packet.ok()) return CUDA_ERROR_OPERATING_SYSTEM;
+    if (packet->closed) {
+      channel_.fail(CUDA_ERROR_MPS_RPC_FAILURE);
+      return channel_.status();
+    }
+    wire::PassDescriptor message;
+    const Status status = wire::read_message(packet->data, &message);
+    if (!status.ok() || packet->fds.size() != 1) return CUDA_ERROR_MPS_RPC_FAILURE;
+    if (message.ticket != ticket) continue;  // of a call that gave up
+    *descriptor = std::move(packet->fds[0]);
+    return CUDA_SUCCESS;
+  }
+}
+
+CUresult Passage::export_physical(wire::Id physical, UniqueFd* descriptor) {
+  std::lock_guard guard(lock_);
+  const uint32_t ticket = ++last_ticket_;
+  const CUresult result = channel_.call(wire::PhysicalExport{physical, ticket});
+  return result == CUDA_SUCCESS ? receive(ticket, descriptor) : result;
+}
+
+CUresult Passage::export_range(uint64_t address, uint64_t bytes, uint32_t flags,
+                               UniqueFd* descriptor) {
+  std::lock_guard guard(lock_);
+  const uint32_t ticket = ++last_ticket_;
+  const CUresult result = channel_.call(wire::RangeExport{address, bytes, flags, ticket});
+  return result == CUDA_SUCCESS ? receive(ticket, descriptor) : result;
+}
+
+CUresult Passage::import_physical(wire::Id physical, int descriptor,
+                                  wire::PhysicalImport::Reply* reply) {
+  if (!may_be_memory(descriptor)) return CUDA_ERROR_INVALID_VALUE;
+  std::lock_guard guard(lock_);
+  wire::PassDescriptor message;
+  message.ticket = ++last_ticket_;
+  const Status sent = send_packet(socket_, wire::message_bytes(message), {&descriptor, 1});
+  if (!sent.ok()) return CUDA_ERROR_OPERATING_SYSTEM;
+  return channel_.call(wire::PhysicalImport{physical, message.ticket}, reply);
+}
+
+}  // namespace openmps::client

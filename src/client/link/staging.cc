@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// Allocation of staging pieces. Fences for busy pieces are asked for only when pieces run out.
+#include "client/link/staging.h"
+
+#include <chrono>
+
+namespace openmps::client {
+namespace {
+
+// All pieces are being filled by other threads: look at the session's state this often meanwhile.
+constexpr std::chrono::milliseconds kHeldPause{10};
+
+}  // namespace
+
+Staging::Staging(Channel& channel, Fences& fences) : fences_(fences), channel_(channel) {
+  for (uint32_t i = 0; i < kSmallPieces; ++i) pools_[0].free.push_back(kSmallPieces - 1 - i);
+  for (uint32_t i = 0; i < kLargePieces; ++i) {
+    pools_[1].free.push_back(kSmallPieces + kLargePieces - 1 - i);
+  }
+}
+
+unsigned char* Staging::data_of(uint32_t number) const {
+  unsigned char* start = channel_.view().staging();
+  if (number < kSmallPieces) return start + number * kSmallPieceBytes;
+  return start + kSmallPieces * kSmallPieceBytes + (number - kSmallPieces) * kLargePieceBytes;
+}
+
+bool Staging::reap_locked(Pool& pool) {
+  size_t kept = 0;
+  for (const Busy& busy : pool.busy) {
+    if (fences_.reached(busy.point)) {
+      pool.free.push_back(busy.number);
+    } else {
+      pool.busy[kept++] = busy;
+    }
+  }
+  pool.busy.resize(kept);
+  return !pool.free.empty();
+}
+
+CUresult Staging::acquire(uint64_t bytes, Piece* piece, Block block) {
+  Pool& pool = pools_[bytes <= kSmallPieceBytes ? 0 : 1];
+  std::unique_lock guard(lock_);
+  while (pool.free.empty() && !reap_locked(pool)) {
+    const CUresult status = channel_.status();
+    if (status != CUDA_SUCCESS) return status;
+    if (block == Block::kNo) return CUDA_ERROR_NOT_READY;
+    if (pool.busy.empty()) {
+      released_.wait_for(guard, kHeldPause);
+      continue;
+    }
+    const FencePoint oldest = pool.busy.front().point;
+    guard.unlock();
+    const CUresult result = fences_.wait(oldest);
+    if (result != CUDA_SUCCESS) return result;
+    guard.lock();
+  }
+  piece->number = pool.free.back();
+  piece->data = data_of(piece->number);
+  pool.free.pop_back();
+  return CUDA_SUCCESS;
+}
+
+void Staging::release(const Piece& piece) {
+  std::lock_guard guard(lock_);
+  pool_of(piece.number).free.push_back(piece.number);
+  released_.notify_one();
+}
+
+void Staging::release_after(const Piece& piece, FencePoint point) {
+  std::lock_guard guard(lock_);
+  pool_of(piece.number).busy.push_back({piece.number, point});
+  released_.notify_one();
+}
+
+}  // namespace openmps::client

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// The staging arena of the channel, cut into pieces that pageable copies and images travel in. A
+// piece is free again once the stream that reads or writes it has come past its fence point.
+// Any thread.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "client/link/fence.h"
+#include "cuda/abi.h"
+
+namespace openmps::client {
+
+// Two sizes, so that many small asynchronous copies do not use up what large ones stream through.
+// 512 KiB: at 55 GB/s a piece takes 10 us, above the cost of a command, and 28 of them cover the
+// latency of several copying threads.
+inline constexpr uint64_t kSmallPieceBytes = 16 * wire::kKiB;
+inline constexpr uint64_t kLargePieceBytes = 512 * wire::kKiB;
+inline constexpr uint32_t kSmallPieces = 128;
+inline constexpr uint32_t kLargePieces = 28;
+static_assert(kSmallPieces * kSmallPieceBytes + kLargePieces * kLargePieceBytes <=
+              wire::kStagingBytes);
+
+class Staging {
+ public:
+  struct Piece {
+    unsigned char* data = nullptr;
+    uint32_t number = 0;
+    [[nodiscard]] uint64_t address() const { return reinterpret_cast<uint64_t>(data); }
+  };
+
+  Staging(Channel& channel, Fences& fences);
+
+  enum class Block { kYes, kNo };
+  // A piece of at least min(bytes, kLargePieceBytes); blocks while all are in use, or answers
+  // CUDA_ERROR_NOT_READY. Other errors: the session's end.
+  [[nodiscard]] CUresult acquire(uint64_t bytes, Piece* piece, Block block = Block::kYes);
+  void release(const Piece& piece);
+  // Free once `point` is reached.
+  void release_after(const Piece& piece, FencePoint point);
+
+ private:
+  struct Busy {
+    uint32_t number;
+    FencePoint point;
+  };
+  struct Pool {
+    std::vector<uint32_t> free;
+    std::vector<Busy> busy;  // oldest first
+  };
+
+  [[nodiscard]] Pool& pool_of(uint32_t number) { return pools_[number < kSmallPieces ? 0 : 1]; }
+  bool reap_locked(Pool& pool);
+  [[nodiscard]] unsigned char* data_of(uint32_t number) const;
+
+  Fences& fences_;
+  Channel& channel_;
+  std::mutex lock_;
+  std::condition_variable released_;
+  Pool pools_[2];  // small, large
+};
+
+}  // namespace openmps::client

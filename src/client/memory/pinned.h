@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// The heap of pinned host memory: the part of the host file behind the channel, mapped at the same
+// address in the program and the worker and registered with the driver in chunks. Registrations are
+// kept and reused: the driver takes one back in a quiet moment of the whole GPU only. Any thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "client/link/channel.h"
+#include "client/memory/interval_map.h"
+#include "client/memory/range_allocator.h"
+#include "client/memory/returned_ranges.h"
+#include "cuda/abi.h"
+
+namespace openmps::client {
+
+struct Context;
+
+// Small allocations share registered chunks of this size; larger ones have their own registration.
+inline constexpr uint64_t kPinnedChunkBytes = 4 * wire::kMiB;
+inline constexpr uint64_t kPinnedUnit = 4 * wire::kKiB;  // the page
+// Registered but free bytes that are kept for reuse.
+inline constexpr uint64_t kPinnedCacheBytes = 256 * wire::kMiB;
+
+// Beside CU_MEMHOSTALLOC_*: the block came from cuMemAllocManaged.
+inline constexpr uint32_t kManagedBlock = 0x8000'0000;
+
+struct PinnedBlock {
+  uint32_t flags = 0;     // CU_MEMHOSTALLOC_*, kManagedBlock
+  uint64_t reserved = 0;  // bytes taken
+  bool own_registration = false;
+  Context* context = nullptr;
+  uint64_t buffer_id = 0;
+  bool sync_memops = false;  // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
+};
+
+class PinnedHeap {
+ public:
+  using Entry = IntervalMap<PinnedBlock>::Entry;
+
+  PinnedHeap(Channel& channel, uint64_t base, uint64_t end);
+
+  // Errors: CUDA_ERROR_OUT_OF_MEMORY, the session's end.
+  [[nodiscard]] CUresult allocate(Context* context, uint64_t bytes, uint32_t flags, void** address);
+  // The caller has waited for the GPU. Errors: CUDA_ERROR_INVALID_VALUE: not a live allocation's
+  // start.
+  [[nodiscard]] CUresult release(const void* address);
+  void release_all(const Context* context);
+
+  [[nodiscard]] bool find(uint64_t address, Entry* entry) const;
+  // For reading back: with host memory, synchronous operations end before they return anyway.
+  bool set_sync_memops(uint64_t address, bool on);
+  [[nodiscard]] bool contains(uint64_t address, uint64_t bytes) const;
+  [[nodiscard]] bool in_heap(uint64_t address) const { return address - base_ < end_ - base_; }
+
+ private:
+  // The lock is held for microseconds: copies look up their operands under it. These let it go
+  // while they wait for the worker, and hold it again when they return.
+  using Guard = std::unique_lock<std::mutex>;
+  std::optional<uint64_t> take_addresses(Guard& guard, uint64_t bytes);
+  CUresult register_pages(Guard& guard, uint64_t bytes, uint64_t* base);
+  void unregister_locked(uint64_t base, uint64_t bytes);
+  void release_locked(const Entry& entry);
+
+  Channel& channel_;
+  const uint64_t base_;
+  const uint64_t end_;
+  mutable std::mutex lock_;
+  RangeAllocator addresses_;  // in chunks
+  ReturnedRanges returned_;
+  RangeAllocator small_{kPinnedChunkBytes};  // inside registered chunks, in pages
+  std::multimap<uint64_t, uint64_t> cache_;  // bytes -> base of free own registrations
+  uint64_t cached_total_ = 0;
+  uint64_t next_buffer_id_ = 1ull << 40;  // apart from those of device memory
+  IntervalMap<PinnedBlock> blocks_;
+};
+
+}  // namespace openmps::client

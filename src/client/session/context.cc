@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// Creation and destruction of contexts and of what belongs to them.
+#include "client/session/context.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "interop/export_tables.h"
+#include "wire/commands.h"
+
+namespace openmps::client {
+CUresult create_context(Session& session, uint32_t device, uint32_t flags, Context** context) {
+  *context = session.contexts.prepare(device, flags);
+  if (*context == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  session.contexts.publish_beside_primary(*context);
+  return CUDA_SUCCESS;
+}
+
+CUresult destroy_context_objects(Session& session, Context& context) {
+  CUresult result = session.synchronize(&context);
+  interop_context_destroyed(context.as<CUcontext>());
+  const auto keep_first = [&result](CUresult next) {
+    if (result == CUDA_SUCCESS) result = next;
+  };
+  session.modules.for_each([&](Module& module) {
+    if (module.context == &context) keep_first(session.modules.unload(&module));
+  });
+  session.events.for_each([&](Event& event) {
+    if (event.context == &context) keep_first(session.events.destroy(&event));
+  });
+  session.greens.for_each([&](GreenContext& green) {
+    if (green.view->parent != &context) return;
+    keep_first(destroy_green_locked(session, &green));
+    context.retained.fetch_sub(1, std::memory_order_relaxed);
+  });
+  context.legacy.store(nullptr, std::memory_order_release);
+  context.gathering.store(nullptr, std::memory_order_release);
+  context.barrier.store(nullptr, std::memory_order_release);
+  session.streams.for_each([&](Stream& stream) {
+    if (stream.context == &context) keep_first(session.streams.destroy(&stream));
+  });
+  session.arrays.destroy_of(context);
+  for (const DeviceMemory::Entry& entry : session.memory.forget_all(&context)) {
+    session.memory.release(entry);
+  }
+  session.memory.trim();
+  session.pinned.release_all(&context);
+  if (session.channel.status() != CUDA_SUCCESS) return session.channel.status();
+  keep_first(session.channel.call(wire::ContextReset{context.id, context.wire_device}));
+  return result;
+}
+
+void retain_primary_locked(Session& session, Context& context) {
+  context.retained.fetch_add(1, std::memory_order_relaxed);
+  if (context.active.load(std::memory_order_relaxed)) return;
+  context.unique_id = session.contexts.new_id();
+  context.active.store(true, std::memory_order_release);
+}
+
+CUresult release_primary_locked(Session& session, uint32_t device) {
+  Context* context = session.contexts.primary[device];
+  if (context->retained.load(std::memory_order_relaxed) == 0) return CUDA_ERROR_INVALID_CONTEXT;
+  if (context->retained.fetch_sub(1, std::memory_order_relaxed) > 1) return CUDA_SUCCESS;
+  if (!context->active.load(std::memory_order_relaxed)) return CUDA_SUCCESS;  // was reset
+  const CUresult result = destroy_context_objects(session, *context);
+  context->active.store(false, std::memory_order_release);
+  return result;
+}
+
+CUresult create_green_locked(Session& session, const ResourceDescriptor& descriptor,
+                             uint32_t device, uint32_t flags, GreenContext** green) {
+  GreenContext* made = session.greens.allocate();
+  if (made == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  CUresult result = session.channel.call(
+      wire::GreenCreate{made->id, descriptor.id, session.devices[device], flags});
+  Context* view = nullptr;
+  if (result == CUDA_SUCCESS) {
+    view = session.contexts.prepare(device, session.contexts.primary[device]->flags.load());
+    if (view == nullptr) {
+      result = CUDA_ERROR_OUT_OF_MEMORY;
+      static_cast<void>(session.channel.call(wire::GreenDestroy{made->id}));
+    }
+  }
+  if (result != CUDA_SUCCESS) {
+    session.greens.recycle(made);
+    return result;
+  }
+  Context* primary = session.contexts.primary[device];
+  retain_primary_locked(session, *primary);
+  view->parent = primary;
+  view->green = made;
+  made->view = view;
+  made->unique_id = session.contexts.new_id();
+  session.contexts.publish_beside_primary(view);
+  session.greens.publish(made);
+  *green = made;
+  return CUDA_SUCCESS;
+}
+
+CUresult destroy_green_locked(Session& session, GreenContext* green) {
+  if (!session.greens.retire(green)) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  Context* view = green->view;
+  CUresult result = session.contexts.retire(view) ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  const auto keep_first = [&result](CUresult next) {
+    if (result == CUDA_SUCCESS) result = next;
+  };
+  static_cast<void>(session.captures.refuse(*view));
+  keep_first(session.synchronize(view));
+  interop_context_destroyed(view->as<CUcontext>());
+  const Stream* own[] = {view->legacy.load(), view->gathering.load(), view->barrier.load()};
+  session.streams.for_each([&](Stream& stream) {
+    if (stream.context != view) return;
+    const bool programs =
+        !stream.per_thread && std::find(std::begin(own), std::end(own), &stream) == std::end(own);
+    keep_first(programs ? session.streams.detach(&stream) : session.streams.destroy(&stream));
+  });
+  keep_first(session.channel.call(wire::GreenDestroy{green->id}));
+  session.contexts.recycle(view);
+  session.greens.recycle(green);
+  return result;
+}
+
+}  // namespace openmps::client

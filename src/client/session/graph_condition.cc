@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// Conditional nodes. See graph_condition.h.
+#include "client/session/graph_condition.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "api/client_impl.h"
+#include "client/session/enter.h"
+
+namespace openmps::client {
+namespace {
+
+bool is_good_size(CUgraphConditionalNodeType type, unsigned int size) {
+  switch (type) {
+    case CU_GRAPH_COND_TYPE_IF: return size == 1 || size == 2;
+    case CU_GRAPH_COND_TYPE_WHILE: return size == 1;
+    case CU_GRAPH_COND_TYPE_SWITCH: return size >= 1 && size <= wire::kMaxConditionalBodies;
+    default: return false;
+  }
+}
+
+// What is around the nodes of `graph`: how many nodes of that type.
+uint32_t depth_of(const Graph& graph, CUgraphNodeType type) {
+  uint32_t depth = 0;
+  for (const GraphNode* node = graph.owner; node != nullptr; node = node->graph->owner) {
+    depth += node->type == type ? 1 : 0;
+  }
+  return depth;
+}
+
+Graph& root_of(Graph& graph) { return const_cast<Graph&>(root_of(std::as_const(graph))); }
+
+}  // namespace
+
+const Graph& root_of(const Graph& graph) {
+  const Graph* root = &graph;
+  while (root->owner != nullptr) root = root->owner->graph;
+  return *root;
+}
+
+bool is_in_body(const Graph& graph) { return depth_of(graph, CU_GRAPH_NODE_TYPE_CONDITIONAL) != 0; }
+
+// A body's handles are those of the whole graph: it comes to the driver with it.
+CUresult create_condition_locked(Channel& channel, const Context& context, Graph& graph,
+                                 unsigned int initial, unsigned int flags,
+                                 CUgraphConditionalHandle* handle) {
+  if (handle == nullptr || (flags & ~CU_GRAPH_COND_ASSIGN_DEFAULT) != 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  Graph& root = root_of(graph);
+  wire::ConditionCreate::Reply reply{};
+  OPENMPS_CUDA_CHECK(
+      channel.call(wire::ConditionCreate{root.id, context.wire_device, initial, flags}, &reply));
+  root.conditions.push_back({reply.handle, false});
+  *handle = reply.handle;
+  return CUDA_SUCCESS;
+}
+
+CUresult read_conditional(Graphs& graphs, Graph& graph, CUDA_CONDITIONAL_NODE_PARAMS* parameters,
+                          Work* work) {
+  if (!is_good_size(parameters->type, parameters->size)) return CUDA_ERROR_INVALID_VALUE;
+  std::vector<Graph::Condition>& conditions = root_of(graph).conditions;
+  const auto condition =
+      std::find_if(conditions.begin(), conditions.end(), [&](const Graph::Condition& known) {
+        return known.handle == parameters->handle && !known.used;
+      });
+  if (condition == conditions.end()) return CUDA_ERROR_INVALID_VALUE;
+  // CUDA: a graph with conditional nodes can't be a child.
+  if (depth_of(graph, CU_GRAPH_NODE_TYPE_GRAPH) != 0 ||
+      depth_of(graph, CU_GRAPH_NODE_TYPE_CONDITIONAL) >= wire::kMaxConditionalDepth) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  ConditionalWork conditional;
+  conditional.handle = parameters->handle;
+  conditional.type = parameters->type;
+  for (unsigned int i = 0; i < parameters->size; ++i) {
+    Graph* body = nullptr;
+    const CUresult result = graphs.create_locked(&body);
+    if (result != CUDA_SUCCESS) {
+      for (Graph* made : conditional.bodies) graphs.destroy_locked(made);
+      return result;
+    }
+    conditional.bodies.push_back(body);
+    conditional.handles.push_back(body->as<CUgraph>());
+  }
+  condition->used = true;
+  parameters->phGraph_out = conditional.handles.data();  // stays where it is when the work moves
+  *work = std::move(conditional);
+  return CUDA_SUCCESS;
+}
+
+CUresult check_conditionals(const Graph& graph, CUgraphInstantiateResult* reason) {
+  if (is_in_body(graph)) return CUDA_ERROR_INVALID_VALUE;
+  const bool unused =
+      std::any_of(graph.conditions.begin(), graph.conditions.end(),
+                  [](const Graph::Condition& condition) { return !condition.used; });
+  if (unused) {
+    *reason = CUDA_GRAPH_INSTANTIATE_CONDITIONAL_HANDLE_UNUSED;
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return CUDA_SUCCESS;
+}
+
+namespace impl {
+
+CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle* pHandle_out, CUgraph hGraph,
+                                        CUcontext ctx, unsigned int defaultLaunchValue,
+                                        unsigned int flags) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context));
+  const std::lock_guard guard(session->graphs.lock);
+  Graph* graph = session->graphs.find(hGraph);
+  if (graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (ctx != nullptr) OPENMPS_CUDA_CHECK(session->contexts.look_up(ctx, &context));
+  return create_condition_locked(session->channel, *context, *graph, defaultLaunchValue, flags,
+                                 pHandle_out);
+}
+
+}  // namespace impl
+}  // namespace openmps::client

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// Executable graphs: a graph is flattened into steps for the worker, which makes the driver's graph
+// of them. What a step can't do on the GPU, calls of host functions and access to pageable memory,
+// happens on the callback thread, in the order that the graph gives. Any thread.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "client/context/managed_variables.h"
+#include "client/graphs/graph.h"
+#include "client/graphs/graph_memory.h"
+#include "client/handle_table.h"
+#include "client/link/channel.h"
+#include "client/link/fence.h"
+#include "client/link/kernel_output.h"
+#include "client/session/graph_plan.h"
+#include "cuda/abi.h"
+#include "wire/commands.h"
+
+namespace openmps::client {
+
+struct GraphExec : Object {
+  using Place = GraphPlace;
+
+  Context* context = nullptr;
+  uint64_t flags = 0;
+  std::unordered_map<uint64_t, Place> places;  // by the node's handle
+  std::shared_ptr<GraphResources> resources;
+  std::atomic<bool> attention{false};    // resources->needs_attention()
+  std::atomic<uint64_t> last_launch{0};  // bits of a FencePoint
+};
+
+// All with Graphs::lock held, except launch().
+class GraphExecs : public HandleTable<GraphExec> {
+ public:
+  GraphExecs(Channel& channel, Fences& fences, GraphMemory& memory, KernelOutput& output,
+             ManagedVariables& managed, const GraphSources& sources)
+      : HandleTable<GraphExec>(HandleKind::kGraphExec, wire::kMaxGraphExecs),
+        channel_(channel),
+        fences_(fences),
+        memory_(memory),
+        output_(output),
+        managed_(managed),
+        sources_(sources) {}
+
+  // `failed`: the node to blame, null if none in particular.
+  [[nodiscard]] CUresult instantiate(Context& context, const Graph& graph, uint64_t flags,
+                                     GraphExec** exec, CUgraphNode* failed);
+  [[nodiscard]] CUresult update(GraphExec& exec, const Graph& graph,
+                                CUgraphExecUpdateResultInfo* info);
+  [[nodiscard]] CUresult destroy(GraphExec* exec);
+
+  // New parameters for a node. Errors: CUDA_ERROR_INVALID_VALUE: no node of the graph that `exec`
+  // was made from, or of another type; what the driver says.
+  [[nodiscard]] CUresult set_work(GraphExec& exec, CUgraphNode node, const Work& work);
+  [[nodiscard]] CUresult set_enabled(GraphExec& exec, CUgraphNode node, bool enabled);
+
+  // `lock`: Graphs::lock.
+  [[nodiscard]] CUresult launch(GraphExec& exec, Stream& stream, std::mutex& lock);
+
+ private:
+  CUresult describe(const GraphExec& exec, const Graph& graph, const GraphPlan& plan);
+  void retire_resources(const GraphExec& exec, std::shared_ptr<GraphResources> resources);
+  CUresult set_body(const GraphExec& exec, const GraphExec::Place& place, const Work& work);
+  CUresult set_pageable_copy(GraphExec& exec, const GraphExec::Place& place, const CopyWork& copy);
+  void mark_events(const GraphResources& resources, FencePoint point);
+  CUresult open_allocations(const GraphExec& exec);
+  CUresult launch_attended(GraphExec& exec, Stream& stream);
+
+  Channel& channel_;
+  Fences& fences_;
+  GraphMemory& memory_;
+  KernelOutput& output_;
+  ManagedVariables& managed_;
+  const GraphSources sources_;
+};
+
+}  // namespace openmps::client

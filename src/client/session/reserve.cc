@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// The reserve and its hooks. See reserve.h.
+#include "client/session/reserve.h"
+
+#include <stdlib.h>
+
+#include <atomic>
+#include <new>
+#include <stdexcept>
+#include <system_error>
+
+#include "api/client_hooks.h"
+#include "client/debug.h"
+#include "client/link/host_function.h"
+
+namespace openmps::client {
+
+namespace {
+
+constinit std::atomic<void*> g_for_calls{nullptr};
+constinit std::atomic<void*> g_for_returns{nullptr};
+// The call of this thread gives memory back.
+constinit thread_local bool t_returns = false;
+
+bool give_up(std::atomic<void*>& piece) {
+  void* given = piece.exchange(nullptr, std::memory_order_acq_rel);
+  free(given);
+  return given != nullptr;
+}
+
+// What the standard library calls when malloc has failed: it tries again if this returns.
+void out_of_memory() {
+  g_attention.fetch_or(kMemoryIsShort, std::memory_order_relaxed);
+  if (give_up(g_for_calls)) return;
+  if (t_returns && give_up(g_for_returns)) return;
+  throw std::bad_alloc();
+}
+
+bool set_aside(std::atomic<void*>& piece) {
+  if (piece.load(std::memory_order_acquire) != nullptr) return true;
+  // Not by operator new, whose handler would take the other piece for it.
+  void* made = malloc(kReserveBytes);
+  if (made == nullptr) return false;
+  void* none = nullptr;
+  if (!piece.compare_exchange_strong(none, made, std::memory_order_acq_rel)) free(made);
+  return true;
+}
+
+// Calls that end something, and those that a program makes to say what has gone wrong: they need
+// no memory, or little, and leave more.
+bool gives_back(DriverSymbol symbol) {
+  switch (symbol) {
+    case DriverSymbol::cuArrayDestroy:
+    case DriverSymbol::cuCtxDestroy:
+    case DriverSymbol::cuCtxDestroy_v2:
+    case DriverSymbol::cuCtxDetach:
+    case DriverSymbol::cuDevicePrimaryCtxRelease:
+    case DriverSymbol::cuDevicePrimaryCtxRelease_v2:
+    case DriverSymbol::cuDevicePrimaryCtxReset:
+    case DriverSymbol::cuDevicePrimaryCtxReset_v2:
+    case DriverSymbol::cuEventDestroy:
+    case DriverSymbol::cuEventDestroy_v2:
+    case DriverSymbol::cuGetErrorName:
+    case DriverSymbol::cuGetErrorString:
+    case DriverSymbol::cuGraphDestroy:
+    case DriverSymbol::cuGraphDestroyNode:
+    case DriverSymbol::cuGraphExecDestroy:
+    case DriverSymbol::cuGraphReleaseUserObject:
+    case DriverSymbol::cuGreenCtxDestroy:
+    case DriverSymbol::cuIpcCloseMemHandle:
+    case DriverSymbol::cuLibraryUnload:
+    case DriverSymbol::cuLinkDestroy:
+    case DriverSymbol::cuMemAddressFree:
+    case DriverSymbol::cuMemFree:
+    case DriverSymbol::cuMemFree_v2:
+    case DriverSymbol::cuMemFreeAsync:
+    case DriverSymbol::cuMemFreeAsync_ptsz:
+    case DriverSymbol::cuMemFreeHost:
+    case DriverSymbol::cuMemHostUnregister:
+    case DriverSymbol::cuMemPoolDestroy:
+    case DriverSymbol::cuMemRelease:
+    case DriverSymbol::cuMemUnmap:
+    case DriverSymbol::cuMipmappedArrayDestroy:
+    case DriverSymbol::cuModuleUnload:
+    case DriverSymbol::cuStreamDestroy:
+    case DriverSymbol::cuStreamDestroy_v2:
+    case DriverSymbol::cuSurfObjectDestroy:
+    case DriverSymbol::cuTexObjectDestroy:
+    case DriverSymbol::cuUserObjectRelease: return true;
+    default: return false;
+  }
+}
+
+}  // namespace
+
+void set_memory_aside() {
+  if (!set_aside(g_for_calls) || !set_aside(g_for_returns)) {
+    g_attention.fetch_or(kMemoryIsShort, std::memory_order_relaxed);
+  }
+  std::set_new_handler(out_of_memory);
+}
+
+// ---- Hooks --------------------------------------------------------------------------------------
+
+CUresult before_call(DriverSymbol symbol) {
+  t_returns = false;
+  if (const CUresult result = check_host_function(symbol); result != CUDA_SUCCESS) return result;
+  if ((g_attention.load(std::memory_order_relaxed) & kMemoryIsShort) == 0) return CUDA_SUCCESS;
+  if (set_aside(g_for_calls) && set_aside(g_for_returns)) {
+    g_attention.fetch_and(~static_cast<uint32_t>(kMemoryIsShort), std::memory_order_relaxed);
+    return CUDA_SUCCESS;
+  }
+  t_returns = gives_back(symbol);
+  if (t_returns) return CUDA_SUCCESS;
+  explain_failure("this process has no memory left");
+  call_failed(symbol, CUDA_ERROR_OUT_OF_MEMORY);
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult result_of_exception() noexcept {
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  } catch (const std::length_error&) {  // a container of more than there are addresses
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  } catch (const std::system_error&) {  // a mutex or a thread
+    return CUDA_ERROR_OPERATING_SYSTEM;
+  } catch (...) {  // a function of the program's, called by ours
+    return CUDA_ERROR_UNKNOWN;
+  }
+}
+
+}  // namespace openmps::client

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// The process's session pointer, its making by cuInit, and what fork does to it.
+#include "client/session/session.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <new>
+
+#include "api/client_hooks.h"
+#include "client/context/thread_state.h"
+#include "client/debug.h"
+#include "client/session/reserve.h"
+#include "wire/handshake.h"
+
+namespace openmps::client {
+namespace {
+
+constinit std::atomic<Session*> g_session{nullptr};
+constinit std::atomic<bool> g_forked{false};  // a child whose parent had a session
+constinit std::mutex g_init_lock;
+constinit bool g_handlers_installed = false;
+// Why cuInit failed, for the log of failed calls; guarded by g_init_lock.
+constinit char g_refusal[wire::kReasonBytes] = {};
+
+// In the child of a process with a session: CUDA is out of order here. The address window was not
+// inherited (MADV_DONTFORK); the socket is closed, not shut down, so the parent does not notice;
+// registered memory, which is the program's own, becomes private.
+void after_fork_in_child() {
+  Session* session = g_session.load(std::memory_order_relaxed);
+  if (session == nullptr) return;
+  close(session->socket.get());
+  session->registered.after_fork_in_child();
+  g_forked.store(true, std::memory_order_relaxed);
+  g_session.store(nullptr, std::memory_order_relaxed);
+}
+
+// The default streams of a thread end with it.
+void thread_ended(const ThreadState& state) {
+  Session* session = nullptr;
+  if (enter(&session) != CUDA_SUCCESS) return;
+  for (const auto& [context, handle] : state.streams) {
+    Stream* stream = session->streams.find(handle);
+    // Nobody is left to be told that this process has no memory: then the stream stays.
+    try {
+      if (stream != nullptr) static_cast<void>(session->streams.destroy(stream));
+    } catch (const std::bad_alloc&) {
+      return;
+    }
+  }
+}
+
+std::unique_ptr<wire::Trace> open_trace() {
+  Result<std::unique_ptr<wire::Trace>> trace = wire::Trace::from_environment();
+  if (trace.ok()) return std::move(*trace);
+  debug_line("%s", trace.status().message().c_str());
+  return nullptr;
+}
+
+}  // namespace
+
+Session::Session(Connection&& made)
+    : socket(std::move(made.socket)),
+      window(std::move(made.window)),
+      window_base(made.window_base),
+      devices(std::move(made.facts)),
+      channel(wire::ChannelView(reinterpret_cast<void*>(window_base + wire::kDeviceBytes)),
+              socket.get(), made.spin_ns, open_trace()),
+      passage(channel, socket.get()),
+      pinned(channel, window_base + wire::kDeviceBytes + wire::kPinnedOffset,
+             window_base + wire::kWindowBytes),
+      registered(pinned, std::move(made.host_file), window_base + wire::kDeviceBytes) {
+  memcpy(memory_limit, made.memory_limit, sizeof(memory_limit));
+}
+
+CUresult enter_local(Session** session) {
+  *session = g_session.load(std::memory_order_acquire);
+  return *session != nullptr ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
+}
+
+CUresult enter(Session** session) {
+  *session = g_session.load(std::memory_order_acquire);
+  if (*session == nullptr) [[unlikely]] {
+    return CUDA_ERROR_NOT_INITIALIZED;
+  }
+  // What a failed assert() said is shown by whoever notices first.
+  return (*session)->output.show_end((*session)->channel.status());
+}
+
+CUresult initialize_session(const std::string& control_socket) {
+  if (g_forked.load(std::memory_order_relaxed)) return CUDA_ERROR_NOT_INITIALIZED;
+  if (Session* session = g_session.load(std::memory_order_acquire); session != nullptr) {
+    return session->channel.status();
+  }
+  const std::lock_guard guard(g_init_lock);
+  if (g_session.load(std::memory_order_relaxed) != nullptr) return CUDA_SUCCESS;
+  set_memory_aside();
+  Result<Connection> connection = connect(control_socket);
+  if (!connection.ok()) {
+    const Status& status = connection.status();
+    debug_line("cuInit failed with error %d: %s", static_cast<int>(status.code()),
+               status.message().c_str());
+    snprintf(g_refusal, sizeof(g_refusal), "%s", status.message().c_str());
+    explain_failure(g_refusal);
+    return status.code();
+  }
+  if (!g_handlers_installed) pthread_atfork(nullptr, nullptr, after_fork_in_child);
+  set_thread_end(thread_ended);
+  g_handlers_installed = true;
+  auto session = std::make_unique<Session>(std::move(*connection));
+  if (session->device_count() == 0) {
+    debug_line("cuInit failed: CUDA_VISIBLE_DEVICES leaves no device");
+    return CUDA_ERROR_NO_DEVICE;
+  }
+  g_session.store(session.release(), std::memory_order_release);
+  return CUDA_SUCCESS;
+}
+
+}  // namespace openmps::client

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// The connected state of this process: its parts, built in the order in which they use each other.
+// Made by cuInit, never destroyed (the end of the process closes the socket, and the server cleans
+// up), dropped untouched by a forked child. Any thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "base/shared_memory.h"
+#include "base/unique_fd.h"
+#include "client/check.h"
+#include "client/context/contexts.h"
+#include "client/context/event.h"
+#include "client/context/managed_variables.h"
+#include "client/context/module.h"
+#include "client/context/shared_memory.h"
+#include "client/context/stream.h"
+#include "client/context/transfer.h"
+#include "client/devices.h"
+#include "client/graphs/capture.h"
+#include "client/graphs/graph.h"
+#include "client/graphs/graph_memory.h"
+#include "client/graphs/user_object.h"
+#include "client/handle_table.h"
+#include "client/link/callbacks.h"
+#include "client/link/channel.h"
+#include "client/link/connect.h"
+#include "client/link/fence.h"
+#include "client/link/kernel_output.h"
+#include "client/link/passage.h"
+#include "client/link/staging.h"
+#include "client/memory/array.h"
+#include "client/memory/host_register.h"
+#include "client/memory/memory.h"
+#include "client/memory/memory_pool.h"
+#include "client/memory/pinned.h"
+#include "client/memory/places.h"
+#include "client/memory/virtual_memory.h"
+#include "client/objects.h"
+#include "client/session/graph_exec.h"
+#include "cuda/abi.h"
+
+namespace openmps::client {
+
+struct Session {
+  explicit Session(Connection&& made);
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  [[nodiscard]] uint32_t device_count() const { return devices.size(); }
+  [[nodiscard]] bool valid_device(CUdevice device) const { return devices.valid(device); }
+  [[nodiscard]] const wire::DeviceFacts& device(uint32_t ordinal) const {
+    return devices.facts(ordinal);
+  }
+
+  // Wait for a stream's work, or for all of a context's (nullptr: of all contexts), destroyed
+  // streams included, and bring what the device has changed of managed variables.
+  [[nodiscard]] CUresult synchronize(Stream& stream) {
+    return managed.fetch_after(streams.synchronize(stream));
+  }
+  [[nodiscard]] CUresult synchronize(const Context* context) {
+    return managed.fetch_after(streams.synchronize(context));
+  }
+
+  UniqueFd socket;
+  Mapping window;
+  const uint64_t window_base;
+  uint64_t memory_limit[wire::kMaxDevices];  // by the worker's device; 0: none
+  const Devices devices;
+
+  Channel channel;
+  Fences fences{channel};
+  Staging staging{channel, fences};
+  KernelOutput output{channel};
+  Callbacks callbacks{channel, fences};
+
+  DeviceMemory memory{channel, fences, window_base};
+  VirtualMemory virtual_memory;
+  Passage passage;
+  PinnedHeap pinned;
+  HostRegistrations registered;
+  MemoryPools pools{devices, memory};
+  HandleTable<PhysicalMemory> physical{HandleKind::kPhysicalMemory};
+  Arrays arrays{channel};
+  Places places{devices, memory, pinned, registered, arrays};
+
+  UserObjects user_objects;
+  GraphMemory graph_memory{memory, fences};
+  Graphs graphs{channel, graph_memory};
+  Captures captures{graphs};
+
+  Contexts contexts{devices};
+  Streams streams{channel, fences, devices, captures, output};
+  Events events{channel};
+  OpenedMemory opened{channel, memory, devices, contexts, streams, window_base};
+  Transfers transfers{channel, fences, staging, contexts, places, streams, output};
+  ManagedVariables managed{contexts, streams, transfers};
+  Modules modules{channel, staging, devices, contexts, memory, managed, output};
+  HandleTable<Link> links{HandleKind::kLink};
+  GraphExecs graph_execs{
+      channel, fences,  graph_memory,
+      output,  managed, {contexts, modules, events, arrays, places, callbacks, pinned}};
+
+  HandleTable<GreenContext> greens{HandleKind::kGreenContext};
+  HandleTable<ResourceDescriptor> descriptors{HandleKind::kResourceDescriptor};
+  std::map<std::string, ResourceDescriptor*> known_descriptors;  // by the bytes of the resources
+  std::mutex resource_lock;  // of the descriptors, and around a split with its reading
+};
+
+// ---- The process's one session ------------------------------------------------------------------
+
+// CUDA_SUCCESS and the session; CUDA_ERROR_NOT_INITIALIZED before cuInit and in a forked child; the
+// reason once the session has ended. What every implementation begins with.
+[[nodiscard]] CUresult enter(Session** session);
+// The same without the question whether the session still lives: for what is answered locally.
+[[nodiscard]] CUresult enter_local(Session** session);
+
+// cuInit of the connected mode. Errors: what the server answered; CUDA_ERROR_MPS_CONNECTION_FAILED.
+[[nodiscard]] CUresult initialize_session(const std::string& control_socket);
+
+}  // namespace openmps::client

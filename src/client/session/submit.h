@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where a piece of work goes: into its stream or, while the stream captures, into a graph. This is
+// the one place that asks. On the program's threads.
+//
+// A kind of work is a type that holds what the program said, checked as far as that is the same
+// wherever it goes. It has
+//   CUresult issue(Session&, Stream&) const              give it to the stream, and
+//   CUresult describe(Session&, Work*) const             say it as a node of a graph, or
+//   CUresult capture(Session&, Stream&, uint32_t) const  what it means to a capture of that number,
+//                                                        or neither: it can't be captured.
+#pragma once
+
+#include <utility>
+
+#include "client/session/session.h"
+#include "cuda/abi.h"
+
+namespace openmps::client {
+
+// Out of the way of what is issued.
+template <typename Kind>
+[[nodiscard, gnu::noinline]] CUresult submit_captured(Session& session, Stream& stream,
+                                                      const Kind& work, uint32_t capture) {
+  if constexpr (requires(Work * node) { work.describe(session, node); }) {
+    Work node;
+    const CUresult described = work.describe(session, &node);
+    if (described == CUDA_SUCCESS) return session.captures.add(stream, std::move(node));
+    if (described == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) session.captures.invalidate(capture);
+    return described;
+  } else if constexpr (requires { work.capture(session, stream, capture); }) {
+    return work.capture(session, stream, capture);
+  } else {
+    return session.captures.refuse(stream);
+  }
+}
+
+// Errors: what issuing or describing gives; CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: it can't be
+// captured, and the capture is invalidated; those of Captures::add().
+template <typename Kind>
+[[nodiscard]] CUresult submit(Session& session, Stream& stream, const Kind& work) {
+  const uint32_t capture = stream.capture.load(std::memory_order_relaxed);
+  if (capture == 0) [[likely]] {
+    return work.issue(session, stream);
+  }
+  return submit_captured(session, stream, work, capture);
+}
+
+}  // namespace openmps::client
