@@ -190,6 +190,7 @@ Status Server::start_session(Session& session, ForeignFd client) {
   OPENMPS_RETURN_IF_ERROR(session.client->start());
   const wire::OpenSession open = make_open_session(session);
   const int host_file = session.host_file.get();
+  sessions_.lend_window(session);
   session.worker->process->send(wire::message_bytes(open), {&host_file, 1});
   return Status();
 }

@@ -32,6 +32,9 @@ inline constexpr uint64_t kWorkerReadyMs = 120'000;
 // How long the work of a client that has gone may go on before its worker is replaced. Most kernels
 // take milliseconds; the driver's own watchdogs, where there are any, take 2 to 10 s.
 inline constexpr uint64_t kDrainMs = 10'000;
+// So many windows, of 18 MiB of pinned memory each, may a worker keep of clients that have ended
+// before newcomers get another: beside a kernel that does not end it can't give them back.
+inline constexpr uint32_t kMaxKeptWindows = 32;
 
 // Who tells a server to leave wants it gone, and nobody waits for what clients that have gone have
 // left queued: time for an orderly end of what ends by itself.

@@ -20,12 +20,14 @@ void Session::end_with(CUresult status) const {
 }
 
 Result<Session*> SessionTable::create(const wire::Admit& admit) {
-  uint32_t window = 0;
-  while (window < wire::kMaxWindows && windows_in_use_[window]) ++window;
-  if (window == wire::kMaxWindows) {
+  const auto free = std::find_if(windows_.begin(), windows_.end(), [](const Window& window) {
+    return !window.has_session && window.worker == nullptr;
+  });
+  if (free == windows_.end()) {
     return Status(CUDA_ERROR_MPS_MAX_CLIENTS_REACHED,
                   "the server has " + std::to_string(wire::kMaxWindows) + " clients, its maximum");
   }
+  const auto window = static_cast<uint32_t>(free - windows_.begin());
   auto session = std::make_unique<Session>();
   do {
     ++last_id_;
@@ -48,7 +50,7 @@ Result<Session*> SessionTable::create(const wire::Admit& admit) {
   header.session = session->id;
   Session* made = session.get();
   sessions_[made->id] = std::move(session);
-  windows_in_use_[window] = true;
+  free->has_session = true;
   return made;
 }
 
@@ -60,8 +62,30 @@ Session* SessionTable::find(uint32_t id) const {
 void SessionTable::erase(uint32_t id) {
   const auto found = sessions_.find(id);
   if (found == sessions_.end()) return;
-  windows_in_use_[found->second->window] = false;
+  windows_[found->second->window].has_session = false;
   sessions_.erase(found);
+}
+
+void SessionTable::lend_window(const Session& session) {
+  windows_[session.window].worker = session.worker;
+}
+
+bool SessionTable::return_window(uint32_t window, const Worker& worker) {
+  if (window >= windows_.size() || windows_[window].worker != &worker) return false;
+  windows_[window].worker = nullptr;
+  return true;
+}
+
+void SessionTable::return_windows(const Worker& worker) {
+  for (Window& window : windows_) {
+    if (window.worker == &worker) window.worker = nullptr;
+  }
+}
+
+uint32_t SessionTable::kept_windows(const Worker& worker) const {
+  return static_cast<uint32_t>(std::count_if(
+      windows_.begin(), windows_.end(),
+      [&worker](const Window& window) { return window.worker == &worker && !window.has_session; }));
 }
 
 uint32_t SessionTable::clients() const {

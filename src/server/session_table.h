@@ -4,7 +4,7 @@
 // nothing.
 #pragma once
 
-#include <bitset>
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -49,6 +49,13 @@ class SessionTable {
   Result<Session*> create(const wire::Admit& admit);
   [[nodiscard]] Session* find(uint32_t id) const;
   void erase(uint32_t id);
+  // The session's worker uses the window from now on: until it says otherwise, or is gone.
+  void lend_window(const Session& session);
+  // False: the worker does not have it.
+  [[nodiscard]] bool return_window(uint32_t window, const Worker& worker);
+  void return_windows(const Worker& worker);
+  // Windows that the worker has of sessions that have ended.
+  [[nodiscard]] uint32_t kept_windows(const Worker& worker) const;
   [[nodiscard]] bool empty() const { return sessions_.empty(); }
   // Sessions that live: their client is there, or waits for its Welcome.
   [[nodiscard]] uint32_t clients() const;
@@ -63,7 +70,12 @@ class SessionTable {
 
  private:
   std::map<uint32_t, std::unique_ptr<Session>> sessions_;
-  std::bitset<wire::kMaxWindows> windows_in_use_;
+  // A window is free if no session has it and it is lent to no worker.
+  struct Window {
+    bool has_session = false;
+    const Worker* worker = nullptr;
+  };
+  std::array<Window, wire::kMaxWindows> windows_{};
   uint32_t last_id_ = 0;
 };
 

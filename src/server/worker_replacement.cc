@@ -62,6 +62,7 @@ void Server::on_worker_gone(Worker& worker, const std::string& how) {
     }
   }
   const bool was_ready = worker.state != WorkerState::kStarting;
+  sessions_.return_windows(worker);
   std::erase_if(workers_, [&worker](const auto& held) { return held.get() == &worker; });
   if (finishing_) {
     if (workers_.empty()) loop_.stop();
@@ -177,6 +178,13 @@ Status Server::handle_worker_packet(Worker& worker, Packet& packet) {
       on_session_closed(worker, closed);
       return Status();
     }
+    case wire::MessageKind::kWindowFree: {
+      wire::WindowFree free;
+      OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &free));
+      if (sessions_.return_window(free.window, worker)) return Status();
+      return Status(CUDA_ERROR_INVALID_VALUE,
+                    format_text("it does not have window %u", free.window));
+    }
     case wire::MessageKind::kSessionFault: {
       wire::SessionFault fault;
       OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &fault));
@@ -273,6 +281,13 @@ void Server::on_session_closed(Worker& worker, const wire::SessionClosed& closed
   if (closed.worn != 0) worker.worn = true;
   if (session_of(worker, closed.session) == nullptr) return;
   forget_session(closed.session);
+  if (&worker == current_ && sessions_.kept_windows(worker) > kMaxKeptWindows) {
+    log_.write(
+        format_text("Work that does not end has kept worker %d from giving back what %u "
+                    "clients have left: it is replaced",
+                    static_cast<int>(worker.process->pid()), kMaxKeptWindows));
+    retire(worker);
+  }
   after_session();
 }
 

@@ -49,6 +49,7 @@ enum class MessageKind : uint32_t {
   kCloseSession = 23,
   kSessionClosed = 24,
   kSessionFault = 25,
+  kWindowFree = 26,
   kPassDescriptor = 30,
   kDescriptorTaken = 31,
 };
@@ -141,6 +142,15 @@ struct SessionClosed {
   MessageHeader header{.kind = MessageKind::kSessionClosed, .bytes = sizeof(SessionClosed)};
   uint32_t session = 0;
   uint32_t worn = 0;
+};
+
+// Nothing of the session that opened with this window is left in the worker: once for each
+// OpenSession, before or after the session's end is told. What a session gives back may have to
+// wait for other sessions' work (docs/decisions/0013).
+struct WindowFree {
+  MessageHeader header{.kind = MessageKind::kWindowFree, .bytes = sizeof(WindowFree)};
+  uint32_t window = 0;
+  uint32_t reserved = 0;
 };
 
 // The worker ended a session by itself (violation), or the context is lost (fault): the server logs

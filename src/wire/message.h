@@ -49,7 +49,7 @@ struct MessageList {
 };
 using Messages = MessageList<Hello, Welcome, Admit, ServerReady, Query, Shutdown, ShutdownRefused,
                              WorkerReady, OpenSession, SessionReady, CloseSession, SessionClosed,
-                             SessionFault, PassDescriptor, DescriptorTaken>;
+                             WindowFree, SessionFault, PassDescriptor, DescriptorTaken>;
 
 // A whole message of exactly this type. `out` is untouched on failure.
 template <typename T>

@@ -609,6 +609,32 @@ def fresh_beside(box, kind, during, end):
     box.quit()
 
 
+def left_beside_waiting(box, _):
+    """A kernel runs that does not end, and a program waits for the context, since its code prints and
+    so has no cold lane. Clients that come and go beside the two end at once all the same: what they
+    have left is given back later, and costs nobody the worker."""
+    box.env.update({"SOFTGPU_LOADING_WAITS": "1", "OPENMPS_DRAIN_SECONDS": "1"})
+    box.start_daemon()
+    neighbour = box.start(["drv_neighbour", "kernel"], stdin=subprocess.PIPE)
+    ready(neighbour)
+    first = box.pids_named("openmps-worker")
+    program = box.start(["drv_printing", "1", "4"])
+    require(wait_until(lambda: "its command needs a quiet moment" in
+                       box.control(f"inspect {program.pid}")[1], SETTLE_LIMIT_S),
+            f"the program does not wait: {box.control(f'inspect {program.pid}')[1]}")
+    for seed in range(1, 4):
+        finish(box.start(["drv_client_worker", str(seed)]), f"client {seed} beside both")
+    require(wait_until(lambda: "drv_client_worker" not in box.control("ps")[1], SETTLE_LIMIT_S),
+            f"they do not end: {box.control('ps')[1]}")
+    require(program.poll() is None, "the program has not waited")
+    tell(neighbour)
+    out = finish(program, "the program")
+    require(out.splitlines() == [f"client 1 round {index} ok" for index in range(4)], out)
+    require(box.pids_named("openmps-worker") == first, "the worker was replaced")
+    settled(box, server_of(box))
+    box.quit()
+
+
 def leave_alone(_child):
     pass
 
@@ -649,7 +675,7 @@ ALL = {f.__name__: f for f in
         control_shell, kernel_output, assert_text, fault_beside_idle, endless_kernel, endless_quit,
         few_threads, few_descriptors, full_heap, limits_at_start, endless_printer,
         kill_waiting, fresh_beside_kernel, fresh_beside_stopped, fresh_beside_value,
-        fresh_beside_queue, traced, inspected)}
+        fresh_beside_queue, left_beside_waiting, traced, inspected)}
 
 
 def run(name, build, driver, clients):

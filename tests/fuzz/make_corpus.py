@@ -64,6 +64,7 @@ def message_seeds():
     yield "session_ready", message(22, struct.pack("<II", 1, 2) + reason)
     yield "close_session", message(23, struct.pack("<II", 1, 806))
     yield "session_closed", message(24, struct.pack("<II", 1, 0))
+    yield "window_free", message(26, struct.pack("<II", 3, 0))
     yield "fault", message(25, struct.pack("<II", 3, 700) + reason)
     yield "pass_descriptor", message(30, struct.pack("<II", 1, 7))
     yield "descriptor_taken", message(31, struct.pack("<II", 1, 0))

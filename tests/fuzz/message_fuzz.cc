@@ -149,6 +149,7 @@ extern "C" bool corpus_is_complete() {
       case MessageKind::kSessionReady:
       case MessageKind::kCloseSession:
       case MessageKind::kSessionClosed:
+      case MessageKind::kWindowFree:
       case MessageKind::kSessionFault:
       case MessageKind::kPassDescriptor:
       case MessageKind::kDescriptorTaken:

@@ -86,7 +86,7 @@ class SessionCore {
   Commons& commons;
   const std::shared_ptr<Bell> bell = std::make_shared<Bell>();  // its executor's
   Background background;
-  Returns returns{driver, gate, bell};
+  Returns returns{driver, gate, feeder, bell};
   const SessionInfo info;
   wire::ChannelView view;  // set once the host file is mapped
   // 0 where a device uses the host's pointers for registered memory, as all current GPUs do.

@@ -2,11 +2,13 @@
 // Waiting for a quiet moment, and counting what the gated calls cost. See context_gate.h.
 #include "worker/device/context_gate.h"
 
+#include <pthread.h>
 #include <time.h>
 
 #include <algorithm>
 #include <bitset>
 #include <chrono>
+#include <exception>
 #include <new>
 
 namespace openmps::worker {
@@ -16,6 +18,8 @@ namespace {
 constexpr long kLookNs = 10'000;
 // While nobody is held back: what is waited for takes longer anyway.
 constexpr uint64_t kRestNs = 1'000'000;
+// While nobody waits for what is given back.
+constexpr uint64_t kCollectNs = 10'000'000;
 
 void pause(long ns) {
   const timespec time{ns / 1'000'000'000, ns % 1'000'000'000};
@@ -63,6 +67,11 @@ const char* name_of(GatedCall call) {
     case GatedCall::kCount: break;
   }
   return "";
+}
+
+ContextGate::~ContextGate() {
+  ending_.store(true, std::memory_order_release);
+  if (collector_thread_.joinable()) collector_thread_.join();
 }
 
 // ---- Who submits, and where ---------------------------------------------------------------------
@@ -153,8 +162,9 @@ ContextGate::Look ContextGate::look(uint32_t device) {
   }
   for (Stream& stream : streams_) {
     if (!meets(device, stream.device) || !stream.busy.load(std::memory_order_relaxed)) continue;
-    // A lost context has nothing that runs.
-    if (driver_.cuStreamQuery(stream.handle) != CUDA_ERROR_NOT_READY) {
+    // A lost context has nothing that runs. Without a current one nothing is known.
+    const CUresult state = driver_.cuStreamQuery(stream.handle);
+    if (state != CUDA_ERROR_NOT_READY && state != CUDA_ERROR_INVALID_CONTEXT) {
       stream.waits.store(false, std::memory_order_relaxed);
       stream.outlasted.store(false, std::memory_order_relaxed);
       continue;
@@ -249,16 +259,25 @@ ContextGate::Found ContextGate::seek(uint32_t device, const Search& search, cons
 
 bool ContextGate::may_hold(uint32_t device, uint64_t hold_ns) {
   if (hold_ns == 0) return false;
-  const bool due = now_ns() >= not_before_ns_[device].load(std::memory_order_relaxed);
-  return hold_ns > limits_.first_hold_ns || (due && owed(device) == 0);
+  if (hold_ns > limits_.first_hold_ns) return true;
+  const uint64_t now = now_ns();
+  for (uint32_t i = 0; i < not_before_ns_.size(); ++i) {
+    const bool due = now >= not_before_ns_[i].load(std::memory_order_relaxed);
+    if (meets(device, i) && !due) return false;
+  }
+  return owed(device) == 0;
 }
 
 void ContextGate::note_failed_hold(uint32_t device, uint64_t hold_ns) {
-  const uint64_t last = pause_ns_[device].load(std::memory_order_relaxed);
-  const uint64_t next =
-      std::min(std::max(2 * last, limits_.open_share * hold_ns), limits_.longest_pause_ns);
-  pause_ns_[device].store(next, std::memory_order_relaxed);
-  not_before_ns_[device].store(now_ns() + next, std::memory_order_relaxed);
+  const uint64_t now = now_ns();
+  for (uint32_t i = 0; i < pause_ns_.size(); ++i) {
+    if (!meets(device, i)) continue;
+    const uint64_t last = pause_ns_[i].load(std::memory_order_relaxed);
+    const uint64_t next =
+        std::min(std::max(2 * last, limits_.open_share * hold_ns), limits_.longest_pause_ns);
+    pause_ns_[i].store(next, std::memory_order_relaxed);
+    not_before_ns_[i].store(now + next, std::memory_order_relaxed);
+  }
 }
 
 // Looking costs nobody anything, so it is always done.
@@ -291,17 +310,6 @@ void ContextGate::wait_for_own(uint32_t device, const Feeder* feeder, uint64_t n
   while (unfinished() && now_ns() < end) pause(kLookNs);
 }
 
-CUresult ContextGate::without(GatedCall call) {
-  switch (call) {
-    case GatedCall::kModuleUnload:
-    case GatedCall::kLibraryUnload:
-    case GatedCall::kHostUnregister:
-    case GatedCall::kArrayDestroy:
-    case GatedCall::kGreenDestroy: return CUDA_SUCCESS;
-    default: return CUDA_ERROR_MPS_SERVER_NOT_READY;
-  }
-}
-
 // ---- Moments that calls share -------------------------------------------------------------------
 
 ContextGate::Moment* ContextGate::overlapping_locked(uint32_t device) {
@@ -316,7 +324,8 @@ ContextGate::Moment* ContextGate::visit(uint32_t device, const Search& search, c
   const ShownWait shown(feeder, wire::ExecutorWait::kQuietMoment);
   // Somebody else's search takes as long as it takes.
   const bool waits = search.brief && may_hold(device, search.hold_ns);
-  const uint64_t end = now_ns() + (waits ? search.hold_ns : 0);
+  const uint64_t limit = search.brief ? (waits ? search.hold_ns : 0) : limits_.total_ns;
+  const uint64_t end = search.patient ? ~0ull : now_ns() + limit;
   std::unique_lock lock(moments_mutex_);
   for (;;) {
     Moment* moment = overlapping_locked(device);
@@ -330,7 +339,7 @@ ContextGate::Moment* ContextGate::visit(uint32_t device, const Search& search, c
       *stopped = true;
       return nullptr;
     }
-    if (search.brief && now_ns() >= end) {
+    if (now_ns() >= end) {
       if (waits) note_failed_hold(device, search.hold_ns);
       return nullptr;
     }
@@ -396,13 +405,17 @@ void ContextGate::run_deferred(uint32_t device) noexcept {
   later_count_.store(later_.size(), std::memory_order_relaxed);
 }
 
-void ContextGate::run_later(GatedCall call, uint32_t device, std::function<CUresult()> f) {
+void ContextGate::run_later(GatedCall call, uint32_t device, std::function<CUresult()> f,
+                            Haste haste) {
   {
     const std::lock_guard lock(moments_mutex_);
-    later_.push_back({call, device, std::move(f)});
+    later_.push_back({call, device, std::move(f), haste});
     later_count_.store(later_.size(), std::memory_order_relaxed);
   }
   try_deferred(device);
+  if (haste == Haste::kNone || !has_later()) return;
+  const std::lock_guard lock(moments_mutex_);
+  start_collector_locked();
 }
 
 // What waits for a quiet moment has it now, unless somebody else is looking for one.
@@ -440,6 +453,63 @@ void ContextGate::tend() {
   if (all) try_deferred(kAllDevices);
   for (uint32_t device = 0; device < devices.size(); ++device) {
     if (devices.test(device)) try_deferred(device);
+  }
+}
+
+// ---- Moments for what nobody waits for ----------------------------------------------------------
+
+void ContextGate::start_collector_locked() noexcept {
+  if (collecting_.load(std::memory_order_relaxed)) return;
+  if (collector_thread_.joinable()) collector_thread_.join();  // it has let go of the lock for good
+  // To look at streams it needs a context, as whoever calls run_later() has one.
+  CUcontext context = nullptr;
+  driver_.cuCtxGetCurrent(&context);
+  try {
+    collector_thread_ = std::thread([this, context] {
+      driver_.cuCtxSetCurrent(context);
+      collect();
+    });
+    collecting_.store(true, std::memory_order_release);
+  } catch (const std::exception&) {
+    // No thread, or no memory for one: executors look when they are idle, and the next call tries.
+  }
+}
+
+bool ContextGate::next_to_collect(uint32_t* device) {
+  const std::lock_guard lock(moments_mutex_);
+  for (const Later& later : later_) {
+    if (later.haste != Haste::kSoon) continue;
+    *device = later.device;
+    return true;
+  }
+  collecting_.store(false, std::memory_order_release);
+  return false;
+}
+
+// Its moments are brief: a load on another device does not wait while it looks at them all.
+void ContextGate::collect() {
+  pthread_setname_np(pthread_self(), "collector");
+  uint64_t since = now_ns();
+  uint64_t hold_ns = limits_.first_hold_ns;
+  uint32_t device = 0;
+  while (next_to_collect(&device)) {
+    bool found = false;
+    {
+      const Quiet quiet(*this, device, {.hold_ns = hold_ns, .brief = true}, &collector_);
+      found = quiet.complete();
+    }
+    const bool patient = now_ns() - since < limits_.total_ns;
+    uint64_t rest_ns = kCollectNs;
+    if (found) {
+      since = now_ns();
+    } else if (!patient) {
+      give_up_on(device, true);
+    } else {
+      rest_ns = std::max(rest_ns, limits_.open_share * hold_ns);
+    }
+    hold_ns =
+        found || !patient ? limits_.first_hold_ns : std::min(2 * hold_ns, limits_.longest_hold_ns);
+    if (!rest(rest_ns, &collector_)) return;
   }
 }
 

@@ -8,6 +8,10 @@
 // a bounded part of the time, until what is queued has ended, and only then makes the call. Calls
 // that wait at the same time share the moment (decision 9).
 //
+// What nobody waits for (unloading, giving back) is listed and made in a moment that comes anyway,
+// or in one that a thread of the gate's own looks for. It is never made beside running work:
+// NVIDIA's driver would wait inside.
+//
 // Thread-safe. Sessions submit between enter() and leave() of their Feeder and list the driver's
 // streams that they use.
 #pragma once
@@ -21,6 +25,7 @@
 #include <functional>
 #include <list>
 #include <mutex>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -112,7 +117,13 @@ class ContextGate {
   };
 
   explicit ContextGate(const DriverTable& driver, GateLimits limits = {})
-      : driver_(driver), limits_(limits) {}
+      : driver_(driver), limits_(limits) {
+    collector_.stop = &ending_;
+  }
+  // Calls that still wait are not made.
+  ~ContextGate();
+  ContextGate(const ContextGate&) = delete;
+  ContextGate& operator=(const ContextGate&) = delete;
 
   void add(Feeder& feeder);
   void remove(Feeder& feeder);
@@ -148,7 +159,9 @@ class ContextGate {
     const uint64_t start = now_ns();
     const Quiet quiet(*this, device, search_for(call, feeder), feeder);
     const bool may = quiet.complete() || !gave_up() || (is_load(call) && !limits_.loading_waits);
-    const CUresult result = quiet.stopped() ? CUDA_ERROR_NOT_READY : may ? f() : without(call);
+    const CUresult result = quiet.stopped() ? CUDA_ERROR_NOT_READY
+                            : may           ? f()
+                                            : CUDA_ERROR_MPS_SERVER_NOT_READY;
     count(call, now_ns() - start);
     return result;
   }
@@ -157,8 +170,7 @@ class ContextGate {
     return run(call, device, nullptr, std::forward<F>(f));
   }
   // Work that never ends runs: from now on what does not find its quiet moment within one hold is
-  // not called. What gives back is left to the end of the process and says success; what makes
-  // something says CUDA_ERROR_MPS_SERVER_NOT_READY.
+  // not called, and says CUDA_ERROR_MPS_SERVER_NOT_READY.
   void give_up() { gave_up_.store(true, std::memory_order_release); }
   // The same in a quiet moment only: `otherwise`, without the call, if none comes within the limit.
   template <typename F>
@@ -171,8 +183,7 @@ class ContextGate {
   }
   // The same if the device is quiet now or becomes so within one hold of this length. False: `f`
   // has not been called, and the caller does without. First holds are not tried again for a while
-  // after one that failed; in between this only looks, as with a `hold_ns` of 0, which alone may be
-  // for all devices.
+  // after one that failed; in between this only looks, as with a `hold_ns` of 0.
   template <typename F>
   bool run_soon(GatedCall call, uint32_t device, const Feeder* feeder, uint64_t hold_ns,
                 CUresult* result, F&& f) {
@@ -198,13 +209,30 @@ class ContextGate {
     }
     return std::min(2 * hold_ns, limits_.longest_hold_ns);
   }
-  // The same in some later quiet moment, if there is none right now. `f` keeps what it needs alive.
-  // Throws std::bad_alloc before anything has happened; if `f` does, it is called again later.
-  void run_later(GatedCall call, uint32_t device, std::function<CUresult()> f);
+  // How much somebody needs what a call gives back.
+  enum class Haste {
+    kNone,  // made in a moment that others find
+    kSoon,  // looked for: new work is held back for it as for a call that waits, but after total_ns
+            // for first_hold_ns at most every longest_pause_ns
+  };
+  // The same in some later quiet moment, if there is none right now. `f` keeps what it needs alive;
+  // any thread calls it, with any context current; of the caller one is. Throws std::bad_alloc
+  // before anything has happened; if `f` does, it is called again later.
+  void run_later(GatedCall call, uint32_t device, std::function<CUresult()> f,
+                 Haste haste = Haste::kNone);
   // Calls wait for a later moment.
   [[nodiscard]] bool has_later() const { return later_count_.load(std::memory_order_relaxed) != 0; }
   // Make those whose moment this is. Holds nobody back.
   void tend();
+  // Some may be under way on the gate's own thread.
+  [[nodiscard]] bool collects() const { return collecting_.load(std::memory_order_acquire); }
+  // Until `come()`, for as long as a quiet moment is looked for at most, or the session stops.
+  template <typename Come>
+  void wait_until(Come&& come, const Feeder* feeder) {
+    const uint64_t end = now_ns() + limits_.total_ns;
+    while (!come() && now_ns() < end && rest(limits_.look_again_ns, feeder)) {
+    }
+  }
   // The same for a call that does not wait.
   template <typename F>
   CUresult run_at_once(GatedCall call, F&& f) {
@@ -271,10 +299,10 @@ class ContextGate {
     GatedCall call;
     uint32_t device;
     std::function<CUresult()> f;
+    Haste haste;
   };
 
   [[nodiscard]] bool gave_up() const { return gave_up_.load(std::memory_order_acquire); }
-  static CUresult without(GatedCall call);
   static bool is_load(GatedCall call) {
     return call == GatedCall::kModuleLoad || call == GatedCall::kFunctionLoad;
   }
@@ -287,6 +315,9 @@ class ContextGate {
   void end_visit(Moment* moment);
   void run_deferred(uint32_t device) noexcept;
   void try_deferred(uint32_t device);
+  void start_collector_locked() noexcept;
+  void collect();
+  bool next_to_collect(uint32_t* device);
   Moment* overlapping_locked(uint32_t device);
   Found seek(uint32_t device, const Search& search, const Feeder* feeder, uint64_t* closed_ns);
   bool may_hold(uint32_t device, uint64_t hold_ns);
@@ -318,6 +349,10 @@ class ContextGate {
   std::list<Moment> moments_;  // of devices that do not overlap; guarded by moments_mutex_
   std::list<Later> later_;     // guarded by moments_mutex_
   std::atomic<size_t> later_count_{0};
+  std::thread collector_thread_;  // guarded by moments_mutex_; joined by the next, or the end
+  std::atomic<bool> collecting_{false};  // written under moments_mutex_
+  std::atomic<bool> ending_{false};
+  Feeder collector_;  // submits nothing
   std::array<Counter, static_cast<size_t>(GatedCall::kCount)> counters_;
 };
 

@@ -5,6 +5,8 @@
 #include <new>
 #include <utility>
 
+#include "worker/device/cold_lane.h"
+
 namespace openmps::worker {
 
 void Returns::add(GatedCall what, uint32_t device, CUcontext context,
@@ -17,19 +19,21 @@ void Returns::add(GatedCall what, uint32_t device, CUcontext context,
   made->done = std::move(done);
   waiting_.push_back(made);
   try {
-    background_.run([&driver = driver_, &gate = gate_, bell = bell_, what, device, context,
-                     call = std::move(call), made] {
-      // After a fault a context may refuse to become current; releasing is tried all the same.
-      driver.cuCtxSetCurrent(context);
-      try {
-        gate.run(what, device, call);
-      } catch (const std::bad_alloc&) {
-        // It stays until the worker is renewed.
-      }
-      made->made.store(true, std::memory_order_release);
-      made->made.notify_all();
-      bell->ring();
-    });
+    gate_.run_later(
+        what, device,
+        [&driver = driver_, bell = bell_, kept = kept_, context, call = std::move(call), made] {
+          CUresult result = CUDA_SUCCESS;
+          {
+            // After a fault a context may refuse to become current; releasing is tried all the
+            // same.
+            const InContext current(driver, context);
+            result = call();
+          }
+          made->made.store(true, std::memory_order_release);
+          bell->ring();
+          return result;
+        },
+        ContextGate::Haste::kSoon);
   } catch (const std::bad_alloc&) {
     waiting_.pop_back();
     throw;
@@ -37,15 +41,22 @@ void Returns::add(GatedCall what, uint32_t device, CUcontext context,
 }
 
 void Returns::sweep() {
-  while (!waiting_.empty() && waiting_.front()->made.load(std::memory_order_acquire)) {
-    waiting_.front()->done();
-    waiting_.pop_front();
-  }
+  std::erase_if(waiting_, [](const auto& waiting) {
+    if (!waiting->made.load(std::memory_order_acquire)) return false;
+    waiting->done();
+    return true;
+  });
 }
 
-void Returns::finish() {
-  for (const auto& waiting : waiting_) waiting->made.wait(false, std::memory_order_acquire);
-  sweep();
+bool Returns::wait() {
+  const size_t before = waiting_.size();
+  gate_.wait_until([this] { return sweep(), waiting_.empty(); }, &feeder_);
+  return waiting_.size() < before;
+}
+
+void Returns::end() {
+  waiting_.clear();
+  kept_.reset();
 }
 
 }  // namespace openmps::worker

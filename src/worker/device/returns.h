@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a session gives back by driver calls that wait for all work of the shared context (arrays,
-// host pages, green contexts; docs/decisions/0013). Such a call has to find a quiet moment: this
-// one, or another thread looks for it, so that the session's executor goes on. Calls are made in
-// the order in which they came. Session's thread, but for the calls.
+// host pages, green contexts; docs/decisions/0013). Such a call needs a quiet moment: this one, or
+// a later one that the gate finds, so that the session's executor goes on and the session can end.
+// Session's thread, but for the calls.
 #pragma once
 
 #include <atomic>
@@ -19,19 +19,25 @@ namespace openmps::worker {
 
 class Returns {
  public:
-  Returns(const DriverTable& driver, ContextGate& gate, std::shared_ptr<Bell> bell)
-      : driver_(driver), gate_(gate), bell_(std::move(bell)) {}
+  Returns(const DriverTable& driver, ContextGate& gate, const ContextGate::Feeder& feeder,
+          std::shared_ptr<Bell> bell)
+      : driver_(driver), gate_(gate), feeder_(feeder), bell_(std::move(bell)) {}
 
+  // From now on calls keep this alive until they have been made, beyond the session's end.
+  void set_kept(std::shared_ptr<const void> kept) { kept_ = std::move(kept); }
   // Make `call`, which waits for the work of `device` (or ContextGate::kAllDevices), with `context`
-  // current, and then `done` on the session's thread. `call` keeps alive what it uses. Throws
-  // std::bad_alloc before anything has happened.
+  // current, and then `done` on the session's thread, if the session lives. `call` keeps alive what
+  // it uses. Throws std::bad_alloc before anything has happened.
   void add(GatedCall what, uint32_t device, CUcontext context, std::function<CUresult()> call,
            std::function<void()> done);
   // `done` of the calls that have been made. The bell rings when there is one.
   void sweep();
   [[nodiscard]] bool empty() const { return waiting_.empty(); }
-  // Until every call has been made: the session ends, or needs what they give back.
-  void finish();
+  // The session needs what they give back: until all calls have been made, as long as the gate has
+  // patience. False: nothing came back.
+  bool wait();
+  // The session ends. What has not been given back by now is later.
+  void end();
 
  private:
   struct Return {
@@ -41,10 +47,10 @@ class Returns {
 
   const DriverTable& driver_;
   ContextGate& gate_;
+  const ContextGate::Feeder& feeder_;
   const std::shared_ptr<Bell> bell_;
+  std::shared_ptr<const void> kept_;
   std::deque<std::shared_ptr<Return>> waiting_;
-  // Not the one that compiles: who waits for code does not wait for a quiet moment.
-  Background background_;
 };
 
 }  // namespace openmps::worker

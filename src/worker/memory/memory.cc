@@ -174,7 +174,7 @@ Status SessionMemory::check_limit(uint32_t device, uint64_t bytes) {
   if (fits()) return Status();
   forget_kept(0, ~0ull);
   if (fits()) return Status();
-  core_.returns.finish();  // waits, but only for what the session itself needs now
+  core_.returns.wait();  // but only for what the session itself needs now
   if (fits()) return Status();
   const uint64_t granted = granted_[device];
   return Status(CUDA_ERROR_OUT_OF_MEMORY,

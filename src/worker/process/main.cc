@@ -139,7 +139,7 @@ Status serve(const Options& options, ServerReports& server, int log_fd) {
   // would wait for it, perhaps for ever, and the end of the process frees everything at once.
   // quick_exit: softgpu leaves its device segment, which does not end with the process.
   if (monitor.lost() != CUDA_SUCCESS) loop.end_all();
-  if (loop.idle() && !Background::busy()) exit(0);
+  if (loop.idle() && !Background::busy() && !gate.collects()) exit(0);
   quick_exit(0);
 }
 

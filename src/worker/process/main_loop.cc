@@ -93,10 +93,14 @@ Status MainLoop::open(Packet& packet) {
                                                   std::to_string(message.window));
   }
   Status status;
+  std::shared_ptr<Window> window;
   try {
-    status = start(message, packet);
+    window = std::make_shared<Window>(message.window, environment_.commons.addresses,
+                                      environment_.server);
+    status = start(message, packet, window);
   } catch (const std::bad_alloc&) {
     status = Status(CUDA_ERROR_OUT_OF_MEMORY, "there is no memory for the session");
+    if (window == nullptr) environment_.server.window_free(message.window);
   }
   if (status.ok()) return status;
   sessions_.erase(message.session);
@@ -105,7 +109,8 @@ Status MainLoop::open(Packet& packet) {
   return Status();
 }
 
-Status MainLoop::start(const wire::OpenSession& message, Packet& packet) {
+Status MainLoop::start(const wire::OpenSession& message, Packet& packet,
+                       std::shared_ptr<Window> window) {
   if (packet.fds.size() != 1) {
     return Status(CUDA_ERROR_OPERATING_SYSTEM, "there is no descriptor left for its host file");
   }
@@ -130,8 +135,8 @@ Status MainLoop::start(const wire::OpenSession& message, Packet& packet) {
   if (ColdLanes* cold = environment_.commons.cold.get(); cold != nullptr && !sessions_.empty()) {
     cold->share();
   }
-  auto session =
-      std::make_unique<SessionThread>(environment_, info, std::move(packet.fds[0]), on_end);
+  auto session = std::make_unique<SessionThread>(environment_, info, std::move(window),
+                                                 std::move(packet.fds[0]), on_end);
   return (sessions_[info.id] = std::move(session))->start();
 }
 

@@ -31,7 +31,7 @@ class MainLoop {
   Status handle(Packet packet);
   // What keeps one session from opening is told to the server and costs only that session.
   Status open(Packet& packet);
-  Status start(const wire::OpenSession& message, Packet& packet);
+  Status start(const wire::OpenSession& message, Packet& packet, std::shared_ptr<Window> window);
   Status pass_descriptor(Packet& packet);
   void close(uint32_t session, CUresult result);
   void bury();

@@ -4,7 +4,6 @@
 
 #include <limits.h>
 #include <pthread.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <exception>
@@ -50,9 +49,11 @@ void say(const Parts&... parts) {
 
 }  // namespace
 
-SessionThread::SessionThread(Environment& environment, SessionInfo info, UniqueFd host_file,
+SessionThread::SessionThread(Environment& environment, SessionInfo info,
+                             std::shared_ptr<Window> window, UniqueFd host_file,
                              std::function<void()> on_end)
     : environment_(environment),
+      window_(std::move(window)),
       host_file_(std::move(host_file)),
       parts_(environment.driver, environment.devices, environment.gate, environment.commons,
              std::move(info)),
@@ -99,7 +100,6 @@ void SessionThread::run() {
   if (!status.ok()) {
     say(name_, " can't open: ", status.message());
     shut();
-    // Everything is given back before the server hears of it: it uses the window again.
     on_end_();
     environment_.server.session_ready(info.id, status);
     return;
@@ -116,20 +116,10 @@ void SessionThread::run() {
 
 Status SessionThread::map_channel() {
   const SessionCore& core = parts_.core;
-  struct stat file {};
-  if (fstat(host_file_.get(), &file) != 0 ||
-      static_cast<uint64_t>(file.st_size) != wire::kHostBytes) {
-    return Status(CUDA_ERROR_MPS_RPC_FAILURE, "the host file does not have its size");
-  }
-  Result<Mapping> reserved = reserve_addresses(core.device_end(), wire::kHostBytes);
-  if (!reserved.ok()) return reserved.status();
-  Result<Mapping> mapped = map_shared_at(core.device_end(), host_file_.get(), 0, wire::kHostBytes);
-  if (!mapped.ok()) return mapped.status();
-  reserved.value().leak();  // replaced by the mapping
-  host_part_ = std::move(mapped).value();
-  host_file_.reset();
+  OPENMPS_RETURN_IF_ERROR(window_->open(std::move(host_file_)));
+  parts_.core.returns.set_kept(window_);
   const std::lock_guard lock(mutex_);
-  parts_.core.view = wire::ChannelView(host_part_.address());
+  parts_.core.view = wire::ChannelView(window_->host_part());
   const wire::ChannelHeader& header = parts_.core.view.header();
   if (header.magic != wire::kMagic || header.version != wire::kProtocolVersion ||
       header.window_base != core.window_base() || header.session != core.info.id) {
@@ -143,11 +133,6 @@ Status SessionThread::map_channel() {
 Status SessionThread::open() {
   if (environment_.monitor.lost() != CUDA_SUCCESS) {
     return Status(CUDA_ERROR_MPS_SERVER_NOT_READY, "the shared context is lost");
-  }
-  SessionCore& core = parts_.core;
-  window_claimed_ = core.commons.addresses.claim(core.window_base(), wire::kWindowBytes);
-  if (!window_claimed_) {
-    return Status(CUDA_ERROR_OUT_OF_MEMORY, "other sessions' reservations lie in the window");
   }
   parts_.physical.send = [this](uint32_t ticket, int descriptor) {
     environment_.server.pass_descriptor(parts_.core.info.id, ticket, descriptor);
@@ -189,8 +174,7 @@ void SessionThread::shut() {
   environment_.monitor.remove(&parts_.fences.ledger());
   const std::lock_guard lock(mutex_);
   channel_mapped_ = false;
-  host_part_.reset();
-  if (window_claimed_) parts_.core.commons.addresses.release(parts_.core.window_base());
+  window_.reset();
 }
 
 }  // namespace openmps::worker

@@ -7,11 +7,12 @@
 
 #include <atomic>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
 
-#include "base/shared_memory.h"
 #include "base/unique_fd.h"
+#include "worker/process/window.h"
 #include "worker/session/executor.h"
 #include "worker/session/fault_monitor.h"
 #include "worker/session/session_parts.h"
@@ -34,8 +35,8 @@ struct Environment {
 class SessionThread {
  public:
   // `on_end` is the thread's last act before SessionClosed.
-  SessionThread(Environment& environment, SessionInfo info, UniqueFd host_file,
-                std::function<void()> on_end);
+  SessionThread(Environment& environment, SessionInfo info, std::shared_ptr<Window> window,
+                UniqueFd host_file, std::function<void()> on_end);
   // Joins the thread: end the session first.
   ~SessionThread();
   SessionThread(const SessionThread&) = delete;
@@ -60,15 +61,14 @@ class SessionThread {
   void set_status(CUresult result);
 
   Environment& environment_;
+  std::shared_ptr<Window> window_;
   UniqueFd host_file_;
   SessionParts parts_;
   const std::string name_;  // for the log
-  Mapping host_part_;       // of the window
   std::function<void()> on_end_;
 
   std::mutex mutex_;
   wire::RingConsumer* ring_ = nullptr;  // guarded by mutex_; while the executor runs
-  bool window_claimed_ = false;         // of the address book; session's thread
   bool channel_mapped_ = false;         // guarded by mutex_
   CUresult end_result_ = CUDA_SUCCESS;  // guarded by mutex_; what close() was called with
 

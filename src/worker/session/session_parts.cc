@@ -81,7 +81,7 @@ void SessionParts::release() {
   arrays.release_all();
   physical.release_all();
   memory.release_all();
-  core.returns.finish();
+  core.returns.end();
 }
 
 }  // namespace openmps::worker

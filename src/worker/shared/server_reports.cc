@@ -46,6 +46,12 @@ void ServerReports::session_closed(uint32_t session, bool worn) {
   send(socket_, message);
 }
 
+void ServerReports::window_free(uint32_t window) {
+  wire::WindowFree message;
+  message.window = window;
+  send(socket_, message);
+}
+
 void ServerReports::session_fault(uint32_t session, CUresult result, std::string_view reason) {
   wire::SessionFault message;
   message.session = session;

@@ -20,6 +20,8 @@ class ServerReports {
   void session_ready(uint32_t session, const Status& status);
   // `worn`: see wire::SessionClosed.
   void session_closed(uint32_t session, bool worn);
+  // Nothing of a session that used it is left; from any thread.
+  void window_free(uint32_t window);
   // session 0: the whole context.
   void session_fault(uint32_t session, CUresult result, std::string_view reason);
   // To the client; the descriptor stays the caller's.

@@ -117,8 +117,7 @@ Status Arrays::handle(const wire::ArrayCreate& command) {
   };
   CUresult result = core_.gate.run_at_once(GatedCall::kArrayCreate, make);
   const auto more_memory = [&] {
-    if (!core_.returns.empty()) return core_.returns.finish(), true;
-    return core_.commons.kept_memory.clear_all(core_.driver);
+    return core_.returns.wait() || core_.commons.kept_memory.clear_all(core_.driver);
   };
   while (result == CUDA_ERROR_OUT_OF_MEMORY && more_memory()) {
     result = core_.gate.run_at_once(GatedCall::kArrayCreate, make);

@@ -98,6 +98,26 @@ TEST_F(EndingTest, LivingClientsKeepTheOldWorkerUntilTheyLeave) {
       eventually([&] { return shell("ps\n").out.find("never-ends") == std::string::npos; }));
 }
 
+// What ended clients leave can't be given back beside work that does not end. That is pinned
+// memory.
+TEST_F(EndingTest, AWorkerThatKeepsTooManyWindowsIsReplaced) {
+  environment_ = kNever;
+  start_daemon();
+  const Client living = join("./living");
+  const std::vector<pid_t> first = workers();
+  constexpr size_t kMost = 32;  // server::kMaxKeptWindows
+  for (size_t i = 0; i < kMost; ++i) join("keep-window").socket.reset();
+  const auto ended = [&] { return shell("ps\n").out.find("keep-window") == std::string::npos; };
+  EXPECT_TRUE(eventually(ended));
+  EXPECT_EQ(workers(), first);
+  join("keep-window").socket.reset();
+  ASSERT_TRUE(replaced(first));
+  EXPECT_EQ(living.header().status.load(), CUDA_SUCCESS);
+  EXPECT_EQ(join("./next").welcome.result, CUDA_SUCCESS);
+  EXPECT_NE(log_text("server.log").find("giving back what 32 clients have left"),
+            std::string::npos);
+}
+
 TEST_F(EndingTest, TheOldestOfTooManyWorkersEndsWithItsClients) {
   environment_ = kSoon;
   start_daemon();

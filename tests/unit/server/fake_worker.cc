@@ -27,6 +27,7 @@ int server = -1;
 struct Session {
   Mapping page;
   std::string command;  // of its client
+  uint32_t window = 0;
 };
 std::map<uint32_t, Session> sessions;
 
@@ -65,6 +66,12 @@ void fault(uint32_t session, CUresult result, const char* reason) {
   send_or_exit(wire::message_bytes(message));
 }
 
+void free_window(uint32_t window) {
+  wire::WindowFree message;
+  message.window = window;
+  send_or_exit(wire::message_bytes(message));
+}
+
 void open_session(const Packet& packet) {
   wire::OpenSession open;
   if (!wire::read_message(packet.data, &open).ok() || packet.fds.empty()) exit(5);
@@ -80,6 +87,7 @@ void open_session(const Packet& packet) {
     ready.result = CUDA_ERROR_OUT_OF_MEMORY;
     fill_field(ready.reason, "no memory for a session");
     send_or_exit(wire::message_bytes(ready));
+    free_window(open.window);
     return;
   }
   Result<Mapping> page =
@@ -93,7 +101,7 @@ void open_session(const Packet& packet) {
   if (command.starts_with("wear")) {
     wire::ChannelView(page->address()).header().worn.store(1);
   }
-  sessions[open.session] = {std::move(page).value(), command};
+  sessions[open.session] = {std::move(page).value(), command, open.window};
   send_or_exit(wire::message_bytes(ready));
   if (command == "kill-worker") raise(SIGKILL);
   if (command == "violate") fault(open.session, CUDA_ERROR_MPS_RPC_FAILURE, "a bad command");
@@ -116,11 +124,13 @@ void close_session(const Packet& packet) {
     fault(0, CUDA_ERROR_ILLEGAL_ADDRESS, "kernel hit 0x20");
     return;
   }
+  const uint32_t window = found->second.window;
   sessions.erase(found);
   wire::SessionClosed closed;
   closed.session = close.session;
   closed.worn = command == "wear-late" ? 1 : 0;
   send_or_exit(wire::message_bytes(closed));
+  if (command != "keep-window") free_window(window);
 }
 
 int serve() {

@@ -5,6 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <utility>
+
+#include "server/worker_state.h"
 
 namespace openmps::server {
 namespace {
@@ -45,6 +48,38 @@ TEST(SessionTable, GivesEveryWindowOnceAndThenRefuses) {
   ASSERT_TRUE(again.ok());
   EXPECT_EQ((*again)->window, freed);
   EXPECT_FALSE(ids.contains((*again)->id)) << "an identity must not come back";
+}
+
+TEST(SessionTable, AWindowIsFreeWhenSessionAndWorkerAreDoneWithIt) {
+  SessionTable table;
+  const Worker worker;
+  const Worker other;
+  const auto open = [&] {
+    Session& session = *table.create(wire::Admit{}).value();
+    session.worker = const_cast<Worker*>(&worker);
+    table.lend_window(session);
+    return std::pair(session.id, session.window);
+  };
+  const auto [first, window] = open();
+  table.erase(first);
+  EXPECT_EQ(table.kept_windows(worker), 1u);
+  const auto [second, next] = open();
+  EXPECT_NE(next, window) << "the worker still has it";
+  EXPECT_FALSE(table.return_window(window, other));
+  EXPECT_FALSE(table.return_window(wire::kMaxWindows, worker));
+  EXPECT_TRUE(table.return_window(window, worker));
+  EXPECT_FALSE(table.return_window(window, worker)) << "twice";
+  EXPECT_EQ(open().second, window);
+  // The other way round, and all at once.
+  EXPECT_TRUE(table.return_window(next, worker));
+  EXPECT_NE(open().second, next) << "its session is there";
+  table.erase(second);
+  EXPECT_EQ(open().second, next);
+  for (const uint32_t id : table.ids_of(worker)) table.erase(id);
+  EXPECT_EQ(table.kept_windows(worker), 3u);
+  table.return_windows(worker);
+  EXPECT_EQ(table.kept_windows(worker), 0u);
+  EXPECT_EQ(open().second, window);
 }
 
 TEST(SessionTable, TheFirstStatusStaysAndWaitersAreToldOfAny) {

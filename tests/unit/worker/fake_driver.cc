@@ -100,6 +100,9 @@ void fill_devices(DriverTable& t) {
     if (CUresult error = FakeDriver::current().poisoned()) return error;
     return g_current = number(context), CUDA_SUCCESS;
   };
+  t.cuCtxGetCurrent = [](CUcontext* context) {
+    return *context = handle<CUcontext>(g_current), CUDA_SUCCESS;
+  };
   // The other one.
   t.cuCtxCreate_v2 = [](CUcontext* context, unsigned, CUdevice) {
     if (CUresult error = call("context")) return error;

@@ -183,8 +183,6 @@ TEST_F(GateTest, NobodyWaitsAnyMoreForWorkThatNeverEnds) {
   gate.give_up();
   EXPECT_EQ(call(GatedCall::kModuleLoad), CUDA_ERROR_MPS_SERVER_NOT_READY);
   EXPECT_EQ(call(GatedCall::kFunctionLoad), CUDA_ERROR_MPS_SERVER_NOT_READY);
-  EXPECT_EQ(call(GatedCall::kModuleUnload), CUDA_SUCCESS) << "the end of the process does it";
-  EXPECT_EQ(call(GatedCall::kHostUnregister), CUDA_SUCCESS);
   EXPECT_EQ(called, 0u);
   // It has ended after all.
   driver_.hold(1, false);

@@ -105,11 +105,11 @@ class NoMemoryTest : public WorkerFixture {
   }
   // Of this session; that its executor has failed may be said before.
   bool closed(uint32_t session) {
-    Result<Packet> packet = receive_packet(server_->fd(), wire::kMaxMessageBytes, 20'000);
+    Result<Packet> packet = server_->next();
     wire::SessionFault fault;
     if (packet.ok() && wire::read_message(packet->data, &fault).ok()) {
       EXPECT_EQ(fault.session, session);
-      packet = receive_packet(server_->fd(), wire::kMaxMessageBytes, 20'000);
+      packet = server_->next();
     }
     wire::SessionClosed closed;
     const bool good = packet.ok() && wire::read_message(packet->data, &closed).ok();

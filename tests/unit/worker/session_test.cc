@@ -255,6 +255,35 @@ TEST_F(SessionTest, WorkInFlightIsDrainedBeforeMemoryGoes) {
   close(*other);
 }
 
+// Host pages can't be given back beside a kernel; the session's end does not wait for that, nor
+// does it wait for somebody who looks for a quiet moment of his own.
+TEST_F(SessionTest, EndsBesideANeighboursEndlessWorkAndKeepsItsWindow) {
+  const auto neighbour = connect(1, 10);
+  use_everything(*neighbour);
+  driver_.hold(2, true);
+  neighbour->post(wire::Launch{2, 1, {1, 1, 1}, {1, 1, 1}, 0, 0, 16, 0}, std::string(16, 'x'));
+  EXPECT_EQ(neighbour->call(wire::Ping{}), CUDA_SUCCESS);
+  std::atomic<bool> loaded{false};
+  ContextGate::Feeder feeder;
+  std::thread loader([&] {
+    gate_.run(GatedCall::kModuleLoad, 0, &feeder, [] { return CUDA_SUCCESS; });
+    loaded = true;
+  });
+
+  const auto client = connect(2, 12);
+  close(*client);
+  EXPECT_TRUE(server_->quiet(50));
+  EXPECT_EQ(server_->free_windows(), 0u) << "the driver still has its pages";
+  EXPECT_FALSE(loaded);
+  driver_.hold(2, false);
+  loader.join();
+  Result<uint32_t> window = server_->free_window();
+  ASSERT_TRUE(window.ok()) << window.status().message();
+  EXPECT_EQ(*window, 12u);
+  close(*connect(3, 12));
+  close(*neighbour);
+}
+
 TEST_F(SessionTest, GarbageInTheRingEndsOnlyItsSession) {
   const auto good = connect(1, 10);
   const auto bad = connect(2, 11);

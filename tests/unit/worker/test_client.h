@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <utility>
 #include <vector>
@@ -124,11 +125,20 @@ class TestServer {
     message.result = result;
     static_cast<void>(send_packet(socket_.get(), wire::message_bytes(message)).ok());
   }
+  // The next message. Which windows are free is noted, not told.
+  Result<Packet> next(int ms = 20'000) {
+    for (;;) {
+      Result<Packet> packet =
+          receive_packet(socket_.get(), wire::kMaxMessageBytes, ms, Descriptors::kTaken);
+      wire::WindowFree free;
+      if (!packet.ok() || !wire::read_message(packet->data, &free).ok()) return packet;
+      free_windows_.push_back(free.window);
+    }
+  }
   // The next message, which must be a T.
   template <typename T>
   Result<T> expect(std::vector<UniqueFd>* fds = nullptr) {
-    Result<Packet> packet =
-        receive_packet(socket_.get(), wire::kMaxMessageBytes, 20'000, Descriptors::kTaken);
+    Result<Packet> packet = next();
     if (!packet.ok()) return packet.status();
     T message;
     if (Status status = wire::read_message(packet->data, &message); !status.ok()) return status;
@@ -136,15 +146,28 @@ class TestServer {
     return message;
   }
   // Nothing comes within this time.
-  bool quiet(int ms) {
-    return receive_packet(socket_.get(), wire::kMaxMessageBytes, ms).status().code() ==
-           CUDA_ERROR_TIMEOUT;
+  bool quiet(int ms) { return next(ms).status().code() == CUDA_ERROR_TIMEOUT; }
+  [[nodiscard]] size_t free_windows() const { return free_windows_.size(); }
+  // The next message of WindowFree, or one that came before.
+  Result<uint32_t> free_window() {
+    if (free_windows_.empty()) {
+      Result<Packet> packet =
+          receive_packet(socket_.get(), wire::kMaxMessageBytes, 20'000, Descriptors::kTaken);
+      if (!packet.ok()) return packet.status();
+      wire::WindowFree free;
+      if (Status status = wire::read_message(packet->data, &free); !status.ok()) return status;
+      free_windows_.push_back(free.window);
+    }
+    const uint32_t window = free_windows_.front();
+    free_windows_.pop_front();
+    return window;
   }
   void hang_up() { socket_.reset(); }
   int fd() const { return socket_.get(); }
 
  private:
   UniqueFd socket_;
+  std::deque<uint32_t> free_windows_;
 };
 
 }  // namespace openmps::worker

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <memory>
 #include <string>
@@ -42,6 +43,7 @@ class WorkerFixture : public ::testing::Test {
     main_.join();
     EXPECT_TRUE(served_.ok()) << served_.message();
     worker_.reset();
+    while (gate_.collects()) usleep(1000);  // what the last sessions left
     monitor_.reset();
     EXPECT_EQ(driver_.live(), "") << "what the sessions left behind";
   }
