@@ -80,12 +80,6 @@ ROOMS = {
 # Layers that may include the generated headers, spelled "api/...".
 USES_API = {"interop", "wire", "driver", "client", "worker", "softgpu"}
 
-# Known circles, to go: files that still depend on each other. Who mends one deletes its names here;
-# none is added, but a file that is renamed is renamed here, too.
-KNOWN_CIRCLES = {
-    "server/server", "server/worker_replacement",
-}
-
 SUFFIXES = (".h", ".cc", ".inc")
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
 
@@ -243,21 +237,11 @@ def check_circles(build):
     objects = objects_by_unit(build) if build is not None else {}
     if objects:
         symbol_edges(edges, objects)
-    found = circles(edges)
-    for circle in found:
-        new = [name for name in circle if name not in KNOWN_CIRCLES]
-        if not new:
-            continue
-        lines = [f"circle of {len(circle)} files, new in it: {', '.join(new)}"]
+    for circle in circles(edges):
+        lines = [f"circle of {len(circle)} files:"]
         lines += [f"  {one} -> {other}: {reason}" for one in circle
                   for other, reason in sorted(edges[one].items()) if other in circle]
         yield demangled("\n".join(lines)).rstrip()
-    # Only a whole build tells that a known circle has gone.
-    if all(unit(path.relative_to(SRC)) in objects for path in SRC.rglob("*.cc")):
-        gone = sorted(KNOWN_CIRCLES - {name for circle in found for name in circle})
-        if gone:
-            yield (f"in no circle any more, delete from KNOWN_CIRCLES in {Path(__file__).name}: "
-                   + ", ".join(gone))
 
 
 def main():
@@ -267,7 +251,7 @@ def main():
                         help="a build tree, for dependencies by symbol")
     build = parser.parse_args().objects
     found = [*check_layers(), *check_rooms(), *check_circles(build)]
-    print("\n".join(found) if found else "layers: every include follows the tables, no new circles")
+    print("\n".join(found) if found else "layers: every include follows the tables, no circles")
     return 1 if found else 0
 
 

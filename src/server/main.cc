@@ -75,8 +75,8 @@ int run(int control_fd) {
   if (!here.ok()) return fail(here.status().message());
   EventLoop loop;
   Server server(loop, log,
-                ServerOptions{.worker_program = *here + "/openmps-worker",
-                              .driver = environment_or("OPENMPS_DRIVER", "auto"),
+                ServerOptions{.worker = {.program = *here + "/openmps-worker",
+                                         .driver = environment_or("OPENMPS_DRIVER", "auto")},
                               .drain_ms = drain_ms(log),
                               .on_worker_ready = [&] { confined.now(); }});
   Status status = loop.open();

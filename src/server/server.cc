@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// openmps-server's state: daemon and sessions. Workers are in worker_replacement.cc.
+// openmps-server's dealings with daemon and clients, and with what its workers say of sessions.
 #include "server/server.h"
 
 #include <poll.h>
@@ -35,7 +35,7 @@ Status Server::start(UniqueFd daemon) {
                             [this](const std::string&) { on_daemon_gone(); }});
   OPENMPS_RETURN_IF_ERROR(daemon_->start());
   log_.write("Initializing server process");
-  start_worker();
+  workers_.start();
   return Status();
 }
 
@@ -93,12 +93,12 @@ void Server::on_admit(const wire::Admit& admit, ForeignFd client) {
            format_text("the server is user %u's, the client is not", geteuid()));
   } else if (leaving_) {
     refuse(std::move(client), CUDA_ERROR_MPS_SERVER_NOT_READY, "the server is shutting down");
-  } else if (is_open()) {
+  } else if (workers_.serving() != nullptr) {
     open_session(admit, std::move(client));
   } else if (waiting_.size() < wire::kMaxWindows) {
     waiting_.push_back(Waiting{admit, std::move(client)});
     // None could be started for the last one who asked.
-    if (current_ == nullptr && !start_pending_) start_worker();
+    workers_.start();
   } else {
     refuse(std::move(client), CUDA_ERROR_MPS_MAX_CLIENTS_REACHED,
            "too many clients wait for the worker to start");
@@ -106,8 +106,7 @@ void Server::on_admit(const wire::Admit& admit, ForeignFd client) {
 }
 
 void Server::on_query(const wire::Query& query) {
-  const std::vector<std::byte> answer = make_answer(query, state_, sessions_, devices_);
-  daemon_->send(answer);
+  daemon_->send(make_answer(query, workers_.state(), sessions_, workers_.devices()));
 }
 
 void Server::on_shutdown(const wire::Shutdown& shutdown) {
@@ -133,7 +132,8 @@ void Server::report_ready(CUresult result, const std::string& reason) {
   if (daemon_ == nullptr) return;
   wire::ServerReady ready;
   ready.result = result;
-  ready.worker_pid = is_open() ? static_cast<uint32_t>(current_->process->pid()) : 0;
+  const Worker* worker = workers_.serving();
+  ready.worker_pid = worker != nullptr ? static_cast<uint32_t>(worker->process->pid()) : 0;
   fill_field(ready.reason, reason);
   daemon_->send(wire::message_bytes(ready));
 }
@@ -146,11 +146,172 @@ void Server::force_stop() {
 }
 
 void Server::finish(int exit_status) {
-  if (finishing_) return;
-  finishing_ = true;
+  if (workers_.stopping()) return;
   exit_status_ = exit_status;
-  if (workers_.empty()) loop_.stop();
-  for (const auto& worker : workers_) worker->process->stop();
+  workers_.stop();
+}
+
+// ---- Workers ----------------------------------------------------------------------------------
+
+bool Server::wants_worker() const { return !leaving_ || !waiting_.empty(); }
+
+void Server::on_worker_ready(const Worker& worker) {
+  options_.on_worker_ready();
+  log_.write(
+      format_text("Server has started (worker %d)", static_cast<int>(worker.process->pid())));
+  report_ready(CUDA_SUCCESS, "");
+  std::deque<Waiting> waiting;
+  waiting.swap(waiting_);
+  for (Waiting& next : waiting) open_session(next.admit, std::move(next.client));
+}
+
+Status Server::on_worker_message(Worker& worker, wire::MessageKind kind, const Packet& packet) {
+  switch (kind) {
+    case wire::MessageKind::kSessionReady: {
+      wire::SessionReady ready;
+      OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &ready));
+      return on_session_ready(worker, ready);
+    }
+    case wire::MessageKind::kSessionClosed: {
+      wire::SessionClosed closed;
+      OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &closed));
+      on_session_closed(worker, closed);
+      return Status();
+    }
+    case wire::MessageKind::kSessionFault: {
+      wire::SessionFault fault;
+      OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &fault));
+      if (fault.session == 0) {
+        on_context_lost(worker, fault);
+      } else {
+        on_session_fault(worker, fault);
+      }
+      return Status();
+    }
+    case wire::MessageKind::kPassDescriptor: return on_worker_descriptor(worker, packet);
+    case wire::MessageKind::kDescriptorTaken: {
+      wire::DescriptorTaken taken;
+      OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &taken));
+      Session* session = session_of(worker, taken.session);
+      if (session != nullptr && session->passing != 0) --session->passing;
+      return Status();
+    }
+    default: return Status(CUDA_ERROR_INVALID_VALUE, "a kind of message that no worker sends");
+  }
+}
+
+Session* Server::session_of(const Worker& worker, uint32_t id) const {
+  Session* session = sessions_.find(id);
+  return session != nullptr && session->worker == &worker ? session : nullptr;
+}
+
+Status Server::on_session_ready(Worker& worker, const wire::SessionReady& ready) {
+  Session* session = session_of(worker, ready.session);
+  if (session == nullptr) {
+    return Status(CUDA_ERROR_INVALID_VALUE, format_text("no session %u is to open", ready.session));
+  }
+  if (ready.result == CUDA_ERROR_MPS_SERVER_NOT_READY) {
+    // Its contexts are lost: the message that says so is on its way.
+    open_again(*session);
+    return Status();
+  }
+  if (ready.result != CUDA_SUCCESS) {
+    if (session->client != nullptr) {
+      refuse(*session->client, static_cast<CUresult>(ready.result),
+             printable(field_text(ready.reason)));
+    }
+    erase_session(*session);
+    after_session();
+    return Status();
+  }
+  workers_.on_served();
+  // A client that left while its session opened: CloseSession is on its way.
+  if (session->state == SessionState::kOpening) welcome(*session);
+  return Status();
+}
+
+void Server::on_session_closed(Worker& worker, const wire::SessionClosed& closed) {
+  if (closed.worn != 0) worker.worn = true;
+  if (session_of(worker, closed.session) == nullptr) return;
+  forget_session(closed.session);
+  workers_.retire_if_clogged(worker);
+  after_session();
+}
+
+// A client that has left does not need it any more.
+Status Server::on_worker_descriptor(Worker& worker, const Packet& packet) {
+  wire::PassDescriptor message;
+  OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &message));
+  Session* session = session_of(worker, message.session);
+  if (session == nullptr || session->client == nullptr) return Status();
+  if (packet.fds.size() != 1) {
+    // The system had none left to receive it with.
+    on_client_gone(message.session, "a descriptor for it was lost");
+    return Status();
+  }
+  const int descriptor = packet.fds[0].get();
+  session->client->send(wire::message_bytes(message), {&descriptor, 1});
+  return Status();
+}
+
+void Server::on_session_fault(Worker& worker, const wire::SessionFault& fault) {
+  Session* session = session_of(worker, fault.session);
+  if (session == nullptr) return;  // it ended while the message was on its way
+  log_.write(format_text("Client %s (%s) is ended with CUDA error %u: %s",
+                         name_of(*session).c_str(),
+                         printable(field_text(session->admit.hello.command)).c_str(), fault.result,
+                         printable(field_text(fault.reason)).c_str()));
+  // The client keeps its connection and learns the status from its channel; what it held is freed
+  // now, not when it gets round to leaving.
+  session->end_with(static_cast<CUresult>(fault.result));
+  end_session(*session, static_cast<CUresult>(fault.result));
+}
+
+void Server::on_context_lost(Worker& worker, const wire::SessionFault& fault) {
+  log_.write(format_text("Server is handling a fatal GPU error: CUDA error %u: %s", fault.result,
+                         printable(field_text(fault.reason)).c_str()));
+  log_.write("The following clients have a sticky error set:");
+  for (const uint32_t id : sessions_.ids_of(worker)) {
+    Session& session = *sessions_.find(id);
+    if (session.state == SessionState::kOpening) {
+      open_again(session);
+      continue;
+    }
+    session.end_with(static_cast<CUresult>(fault.result));
+    log_.write(format_text("%u %s", session.admit.pid,
+                           printable(field_text(session.admit.hello.command)).c_str()));
+  }
+  workers_.discard(worker);
+  after_session();
+}
+
+// Rebuilding the sessions in another worker instead has its place here and nowhere else.
+void Server::on_sessions_lost(const Worker& worker, const std::string& how) {
+  for (const uint32_t id : sessions_.ids_of(worker)) {
+    Session& session = *sessions_.find(id);
+    session.end_with(CUDA_ERROR_MPS_RPC_FAILURE);
+    if (!how.empty() && session.client != nullptr) {
+      if (session.state == SessionState::kOpening) {
+        refuse(*session.client, CUDA_ERROR_MPS_RPC_FAILURE, "the worker " + how);
+      } else {
+        log_.write("Client " + name_of(session) + " has lost its session: the worker " + how);
+      }
+    }
+    forget_session(id);
+  }
+}
+
+void Server::on_worker_gone() { after_session(); }
+
+void Server::on_no_worker(const std::string& reason) {
+  log_.write("MPS server failed to start: " + reason);
+  while (!waiting_.empty()) {
+    refuse(std::move(waiting_.front().client), CUDA_ERROR_MPS_CONNECTION_FAILED, reason);
+    waiting_.pop_front();
+  }
+  if (sessions_.clients() != 0) return;  // those of older workers go on
+  report_ready(CUDA_ERROR_MPS_CONNECTION_FAILED, reason);
+  finish(1);
 }
 
 // ---- Sessions ---------------------------------------------------------------------------------
@@ -166,7 +327,7 @@ void Server::open_session(const wire::Admit& admit, ForeignFd client) {
     return;
   }
   Session& session = **made;
-  session.worker = current_;
+  session.worker = workers_.serving();
   Status status;
   try {
     status = start_session(session, std::move(client));
@@ -210,10 +371,11 @@ void Server::welcome(Session& session) {
   session.state = SessionState::kActive;
   log_.write("Client " + name_of(session) +
              " connected: " + printable(field_text(session.admit.hello.command)));
+  const std::vector<Device>& devices = workers_.devices();
   const uint32_t device =
-      first_visible_device(devices_, field_text(session.admit.hello.visible_devices));
-  if (device < devices_.size()) {
-    log_.write("Device " + devices_[device].name + " (uuid " + devices_[device].uuid +
+      first_visible_device(devices, field_text(session.admit.hello.visible_devices));
+  if (device < devices.size()) {
+    log_.write("Device " + devices[device].name + " (uuid " + devices[device].uuid +
                ") is associated");
   }
   log_.write("Status of client " + name_of(session) + " is ACTIVE");
@@ -286,15 +448,16 @@ void Server::end_session(Session& session, CUresult result) {
 
 void Server::on_drain_late(uint32_t id) {
   Session* session = sessions_.find(id);
-  if (session == nullptr || finishing_) return;
+  if (session == nullptr || workers_.stopping()) return;
   session->drain_timer = 0;
-  Worker& worker = *session->worker;
+  const Worker& worker = *session->worker;
   if (worker.state != WorkerState::kServing) return;  // it is replaced already
   log_.write(format_text(
       "Client %s (%s) has left work that does not end: after %llu ms its worker %d is replaced",
       name_of(*session).c_str(), printable(field_text(session->admit.hello.command)).c_str(),
       static_cast<unsigned long long>(options_.drain_ms), static_cast<int>(worker.process->pid())));
-  retire(worker);
+  workers_.retire_serving();
+  after_session();
 }
 
 void Server::open_again(Session& session) {
@@ -305,7 +468,7 @@ void Server::open_again(Session& session) {
   }
   erase_session(session);
   if (!next) return;
-  if (is_open() && current_ != worker) {
+  if (workers_.serving() != nullptr && workers_.serving() != worker) {
     open_session(next->admit, std::move(next->client));
   } else {
     waiting_.push_back(std::move(*next));
@@ -326,15 +489,10 @@ void Server::forget_session(uint32_t id) {
 }
 
 void Server::after_session() {
-  if (finishing_) return;
-  for (size_t i = 0; i < workers_.size(); ++i) {
-    Worker& worker = *workers_[i];
-    if (worker.state == WorkerState::kRetiring && sessions_.clients_of(worker) == 0) {
-      end_worker(worker);
-    }
-  }
+  if (workers_.stopping()) return;
+  workers_.end_unused();
   leave_if_unused();
-  renew_if_worn();
+  if (!leaving_) workers_.renew_if_worn();
 }
 
 void Server::notice_hang_ups() {
@@ -352,13 +510,13 @@ void Server::notice_hang_ups() {
 }
 
 void Server::leave_if_unused() {
-  if (!leaving_ || finishing_ || sessions_.clients() != 0 || !waiting_.empty()) return;
+  if (!leaving_ || sessions_.clients() != 0 || !waiting_.empty()) return;
   if (sessions_.empty()) {
     log_.write("Server is shutting down");
     finish(0);
   } else if (leave_timer_ == 0) {
     leave_timer_ = loop_.call_after(kLeaveMs, [this] {
-      if (finishing_) return;
+      if (workers_.stopping()) return;
       log_.write("Server is shutting down: the work of clients that have gone does not end");
       finish(0);
     });

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// openmps-server: admits the clients of one user, owns their sessions, watches and replaces the
-// workers (docs/decisions/0010). It holds no CUDA, so no GPU fault reaches it, and it is not on the
-// data path. Made by main(), runs on one EventLoop; every peer (daemon, workers, clients) is a
-// PacketPeer.
+// openmps-server: admits the clients of one user and owns their sessions, which run in its workers.
+// It holds no CUDA, so no GPU fault reaches it, and it is not on the data path. Made by main(),
+// runs on one EventLoop; every peer (daemon, workers, clients) is a PacketPeer.
 #pragma once
 
 #include <deque>
@@ -14,45 +13,26 @@
 #include "base/event_loop.h"
 #include "base/log.h"
 #include "base/packet_peer.h"
-#include "server/devices.h"
-#include "server/restart_backoff.h"
 #include "server/session_table.h"
-#include "server/worker_state.h"
+#include "server/workers.h"
 
 namespace openmps::server {
-
-// A worker that ends before it was ready is tried again this often, without a reason that it states
-// itself; then the server gives up with the reason.
-inline constexpr int kWorkerStartAttempts = 3;
-
-// A worker that is neither ready nor gone after this hangs in its driver. Generous: without the
-// persistence daemon a machine of eight GPUs takes tens of seconds to initialise.
-inline constexpr uint64_t kWorkerReadyMs = 120'000;
 
 // How long the work of a client that has gone may go on before its worker is replaced. Most kernels
 // take milliseconds; the driver's own watchdogs, where there are any, take 2 to 10 s.
 inline constexpr uint64_t kDrainMs = 10'000;
-// So many windows, of 18 MiB of pinned memory each, may a worker keep of clients that have ended
-// before newcomers get another: beside a kernel that does not end it can't give them back.
-inline constexpr uint32_t kMaxKeptWindows = 32;
 
 // Who tells a server to leave wants it gone, and nobody waits for what clients that have gone have
 // left queued: time for an orderly end of what ends by itself.
 inline constexpr uint64_t kLeaveMs = 2'000;
 
-// Workers beside the current one that stay for clients of theirs. Each holds a context per GPU and
-// a kernel that does not end, so the oldest goes, with its clients, before there are more.
-inline constexpr size_t kMaxRetiringWorkers = 3;
-
 struct ServerOptions {
-  std::string worker_program;
-  std::string driver = "auto";  // OPENMPS_DRIVER
-  uint64_t worker_ready_ms = kWorkerReadyMs;
+  WorkerOptions worker;
   uint64_t drain_ms = kDrainMs;                   // OPENMPS_DRAIN_SECONDS
   std::function<void()> on_worker_ready = [] {};  // each, before it serves anybody
 };
 
-class Server {
+class Server final : Workers::Owner {
  public:
   Server(EventLoop& loop, const Log& log, ServerOptions options);
 
@@ -77,28 +57,14 @@ class Server {
   void on_shutdown(const wire::Shutdown& shutdown);
   void report_ready(CUresult result, const std::string& reason);
 
-  // Workers, in worker_replacement.cc. At most one is current: starting, or open to newcomers.
-  void start_worker();
-  void on_worker_late(Worker& worker);
-  void on_worker_gone(Worker& worker, const std::string& how);
-  // Newcomers go to the next worker, which starts now; this one ends with its last living client,
-  // at once if it has none.
-  void retire(Worker& worker);
-  // End it now. Clients that it still has get CUDA_ERROR_MPS_RPC_FAILURE.
-  void end_worker(Worker& worker);
-  void forget_sessions_of(Worker& worker);
-  // No worker is current: start the next, after a pause if they die one after the other.
-  void replace_worker();
-  // No worker can be started.
-  void give_up(const std::string& reason);
-  [[nodiscard]] bool is_open() const {
-    return current_ != nullptr && current_->state == WorkerState::kServing;
-  }
-
-  // What workers say.
-  void on_worker_packet(Worker& worker, Packet& packet);
-  Status handle_worker_packet(Worker& worker, Packet& packet);
-  Status on_worker_ready(Worker& worker, Packet& packet);
+  // Workers.
+  [[nodiscard]] bool wants_worker() const override;
+  void on_worker_ready(const Worker& worker) override;
+  Status on_worker_message(Worker& worker, wire::MessageKind kind, const Packet& packet) override;
+  void on_sessions_lost(const Worker& worker, const std::string& how) override;
+  void on_worker_gone() override;
+  void on_no_worker(const std::string& reason) override;
+  // What they say of sessions.
   Status on_session_ready(Worker& worker, const wire::SessionReady& ready);
   void on_session_closed(Worker& worker, const wire::SessionClosed& closed);
   void on_session_fault(Worker& worker, const wire::SessionFault& fault);
@@ -129,7 +95,6 @@ class Server {
   // Clients whose end nobody has read yet.
   void notice_hang_ups();
   void leave_if_unused();
-  void renew_if_worn();
   void finish(int exit_status);
 
   [[nodiscard]] std::string name_of(const Session& session) const;
@@ -139,18 +104,11 @@ class Server {
   ServerOptions options_;
   Disposal disposal_;  // of what clients have had in their hands
   std::unique_ptr<PacketPeer> daemon_;
-  std::vector<std::unique_ptr<Worker>> workers_;  // by age
-  Worker* current_ = nullptr;   // null: none, the next one starts after a pause or with a newcomer
-  bool start_pending_ = false;  // that pause
-  int worker_attempts_ = 0;     // since the last one that was ready
-  RestartBackoff restart_backoff_;
-  std::vector<Device> devices_;  // of the last worker that was ready
-  wire::ServerState state_ = wire::ServerState::kInitializing;
   SessionTable sessions_;
+  Workers workers_{loop_, log_, disposal_, sessions_, options_.worker, *this};
   std::deque<Waiting> waiting_;  // until the (new) worker is ready; at most kMaxWindows
   bool leaving_ = false;         // no new clients; the end comes with the last one
   EventLoop::TimerId leave_timer_ = 0;
-  bool finishing_ = false;  // the end: waits for the workers' only
   int exit_status_ = 0;
 };
 

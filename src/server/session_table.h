@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The sessions of one server: who has which address window, and what the server holds for it (host
-// file, header page, the client's connection). Used by Server on the loop's thread; decides
-// nothing.
+// file, header page, the client's connection). Used by Server and Workers on the loop's
+// thread; decides nothing.
 #pragma once
 
 #include <array>

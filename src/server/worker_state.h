@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A worker in the books of its server: the process, what it has said of itself, and where it is in
-// its life. Held by Server, on the loop's thread; decides nothing.
+// its life. Held by Workers, on the loop's thread; decides nothing.
 #pragma once
 
 #include <cstdint>

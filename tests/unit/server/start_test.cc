@@ -39,26 +39,26 @@ Start start_with(ServerOptions options) {
 
 TEST(ServerStart, AWorkerThatHangsIsGivenUpWithAReason) {
   const Start start =
-      start_with({.worker_program = OPENMPS_FAKE_WORKER, .driver = "hang", .worker_ready_ms = 100});
+      start_with({.worker = {.program = OPENMPS_FAKE_WORKER, .driver = "hang", .ready_ms = 100}});
   EXPECT_EQ(start.exit_status, 1);
   EXPECT_EQ(start.told.result, CUDA_ERROR_MPS_CONNECTION_FAILED);
   EXPECT_NE(field_text(start.told.reason).find("did not become ready"), std::string_view::npos);
 }
 
 TEST(ServerStart, AWorkerThatCrashesIsGivenUpWithItsEnd) {
-  const Start start = start_with({.worker_program = OPENMPS_FAKE_WORKER, .driver = "crash"});
+  const Start start = start_with({.worker = {.program = OPENMPS_FAKE_WORKER, .driver = "crash"}});
   EXPECT_EQ(start.exit_status, 1);
   EXPECT_EQ(field_text(start.told.reason), "the worker was killed by signal 9 (Killed)");
 }
 
 TEST(ServerStart, AWorkerThatSaysWhyIsQuoted) {
-  const Start start = start_with({.worker_program = OPENMPS_FAKE_WORKER, .driver = "none"});
+  const Start start = start_with({.worker = {.program = OPENMPS_FAKE_WORKER, .driver = "none"}});
   EXPECT_EQ(start.exit_status, 1);
   EXPECT_EQ(field_text(start.told.reason), "no CUDA device");
 }
 
 TEST(ServerStart, AWorkerThatIsNotThereIsNamed) {
-  const Start start = start_with({.worker_program = "/nonexistent/openmps-worker"});
+  const Start start = start_with({.worker = {.program = "/nonexistent/openmps-worker"}});
   EXPECT_EQ(start.exit_status, 1);
   EXPECT_NE(field_text(start.told.reason).find("/nonexistent/openmps-worker"),
             std::string_view::npos);
@@ -72,7 +72,8 @@ TEST(ServerStart, AWorkerThatDiesIdleIsReplacedWithGrowingPauses) {
   const Log log("Server", UniqueFd(fcntl(written.get(), F_DUPFD_CLOEXEC, 0)));
   Result<std::pair<UniqueFd, UniqueFd>> sockets = make_socket_pair();
   ASSERT_TRUE(sockets.ok() && loop.open().ok());
-  Server server(loop, log, {.worker_program = OPENMPS_FAKE_WORKER, .driver = "crash-when-ready"});
+  Server server(loop, log,
+                {.worker = {.program = OPENMPS_FAKE_WORKER, .driver = "crash-when-ready"}});
   // The daemon leaves when it has been told of the last start.
   UniqueFd daemon = std::move(sockets->second);
   int starts = 0;
@@ -111,7 +112,7 @@ TEST(ServerStart, AClientOfAnotherUserIsRefused) {
   Result<std::pair<UniqueFd, UniqueFd>> client = make_socket_pair();
   ASSERT_EQ(seteuid(0), 0);
   ASSERT_TRUE(daemon.ok() && client.ok() && loop.open().ok());
-  Server server(loop, log, {.worker_program = OPENMPS_FAKE_WORKER, .driver = "fake"});
+  Server server(loop, log, {.worker = {.program = OPENMPS_FAKE_WORKER, .driver = "fake"}});
   ASSERT_TRUE(server.start(std::move(daemon->first)).ok());
   wire::Admit admit;  // as a daemon that was deceived says it
   const int connection = client->second.get();

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+// The workers of one server: start, messages about themselves, end, replacement.
+#include "server/workers.h"
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "wire/message.h"
+
+namespace openmps::server {
+
+// ---- Life ---------------------------------------------------------------------------------------
+
+void Workers::start() {
+  if (stopping_ || start_pending_ || current_ != nullptr) return;
+  ++attempts_;
+  current_ = workers_.emplace_back(std::make_unique<Worker>()).get();
+  Worker& worker = *current_;
+  worker.process = std::make_unique<WorkerChild>(
+      loop_, disposal_,
+      WorkerChild::Callbacks{[this, &worker](Packet packet) { on_packet(worker, packet); },
+                             [this, &worker](const std::string& how) { on_gone(worker, how); }});
+  const Status started = worker.process->start(options_.program, options_.driver);
+  if (started.ok()) {
+    worker.ready_timer = loop_.call_after(options_.ready_ms, [this, &worker] { on_late(worker); });
+    return;
+  }
+  // No second attempt: the program is not there or can't run.
+  current_ = nullptr;
+  workers_.pop_back();
+  give_up(started.message());
+}
+
+void Workers::on_late(Worker& worker) {
+  if (stopping_) return;
+  worker.error = format_text("the worker did not become ready within %llu s: its driver hangs",
+                             static_cast<unsigned long long>(options_.ready_ms / 1000));
+  worker.process->kill_now();  // on_gone() is next
+}
+
+void Workers::on_gone(Worker& worker, const std::string& how) {
+  const std::string error = worker.error;
+  const bool was_current = &worker == current_;
+  const bool was_ready = worker.state != WorkerState::kStarting;
+  if (was_current) current_ = nullptr;
+  loop_.cancel(worker.ready_timer);
+  if (!stopping_) {
+    log_.write(format_text("Worker %d %s", static_cast<int>(worker.process->pid()), how.c_str()));
+    owner_.on_sessions_lost(worker, how);
+  }
+  sessions_.return_windows(worker);
+  std::erase_if(workers_, [&worker](const auto& held) { return held.get() == &worker; });
+  if (stopping_) {
+    if (workers_.empty()) loop_.stop();
+    return;
+  }
+  if (was_current) {
+    if (was_ready) state_ = wire::ServerState::kFault;
+    if (error.empty() && attempts_ < kWorkerStartAttempts) {
+      replace();
+    } else {
+      give_up(error.empty() ? "the worker " + how : error);
+    }
+  }
+  owner_.on_worker_gone();
+}
+
+void Workers::replace() {
+  if (stopping_ || start_pending_ || !owner_.wants_worker()) return;
+  const uint64_t pause_ms = restart_backoff_.worker_ended(now_ns());
+  if (pause_ms == 0) {
+    start();
+    return;
+  }
+  log_.write(
+      format_text("The next worker starts in %llu ms", static_cast<unsigned long long>(pause_ms)));
+  start_pending_ = true;
+  loop_.call_after(pause_ms, [this] {
+    start_pending_ = false;
+    start();
+  });
+}
+
+void Workers::give_up(const std::string& reason) {
+  attempts_ = 0;  // the next newcomer has it tried again
+  owner_.on_no_worker(reason);
+}
+
+void Workers::retire_serving() {
+  Worker& worker = *current_;
+  worker.state = WorkerState::kRetiring;
+  current_ = nullptr;
+  state_ = wire::ServerState::kInitializing;
+  replace();
+  const auto retires = [](const auto& held) { return held->state == WorkerState::kRetiring; };
+  if (static_cast<size_t>(std::count_if(workers_.begin(), workers_.end(), retires)) >
+      kMaxRetiringWorkers) {
+    Worker& oldest = **std::find_if(workers_.begin(), workers_.end(), retires);
+    log_.write(format_text("Too many workers are being replaced: worker %d ends with its clients",
+                           static_cast<int>(oldest.process->pid())));
+    end(oldest);
+  }
+  end_unused();
+  if (worker.state == WorkerState::kRetiring) {
+    worker.process->send(wire::message_bytes(wire::CloseSession{}));
+  }
+}
+
+void Workers::retire_if_clogged(const Worker& worker) {
+  if (&worker != current_ || sessions_.kept_windows(worker) <= kMaxKeptWindows) return;
+  log_.write(
+      format_text("Work that does not end has kept worker %d from giving back what %u clients "
+                  "have left: it is replaced",
+                  static_cast<int>(worker.process->pid()), kMaxKeptWindows));
+  retire_serving();
+}
+
+void Workers::renew_if_worn() {
+  if (serving() == nullptr || sessions_.clients_of(*current_) != 0) return;
+  if (!current_->worn && !sessions_.wears(*current_)) return;
+  log_.write(
+      format_text("Worker %d is renewed: its clients have left the device's heap or limits "
+                  "changed",
+                  static_cast<int>(current_->process->pid())));
+  retire_serving();
+}
+
+void Workers::end_unused() {
+  if (stopping_) return;
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    Worker& worker = *workers_[i];
+    if (worker.state == WorkerState::kRetiring && sessions_.clients_of(worker) == 0) end(worker);
+  }
+}
+
+void Workers::discard(Worker& worker) {
+  const bool was_current = &worker == current_;
+  if (was_current) {
+    current_ = nullptr;
+    state_ = wire::ServerState::kFault;
+  }
+  end(worker);
+  if (was_current) replace();
+}
+
+void Workers::end(Worker& worker) {
+  if (worker.state == WorkerState::kEnding) return;
+  worker.state = WorkerState::kEnding;
+  owner_.on_sessions_lost(worker, "");
+  worker.process->stop();  // on_gone() is the end of it
+}
+
+void Workers::stop() {
+  stopping_ = true;
+  if (workers_.empty()) loop_.stop();
+  for (const auto& worker : workers_) worker->process->stop();
+}
+
+// ---- Messages -----------------------------------------------------------------------------------
+
+void Workers::on_packet(Worker& worker, Packet& packet) {
+  if (stopping_ || worker.state == WorkerState::kEnding) return;
+  const Status handled = handle_packet(worker, packet);
+  if (handled.ok()) return;
+  log_.write("The worker breaks the protocol and is replaced: " + handled.message());
+  worker.process->kill_now();
+}
+
+Status Workers::handle_packet(Worker& worker, Packet& packet) {
+  Result<wire::MessageHeader> header = wire::read_header(packet.data);
+  if (!header.ok()) return header.status();
+  switch (header->kind) {
+    case wire::MessageKind::kWorkerReady: return on_ready(worker, packet);
+    case wire::MessageKind::kWindowFree: {
+      wire::WindowFree free;
+      OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &free));
+      if (sessions_.return_window(free.window, worker)) return Status();
+      return Status(CUDA_ERROR_INVALID_VALUE,
+                    format_text("it does not have window %u", free.window));
+    }
+    default: return owner_.on_worker_message(worker, header->kind, packet);
+  }
+}
+
+Status Workers::on_ready(Worker& worker, Packet& packet) {
+  wire::WorkerReady ready;
+  OPENMPS_RETURN_IF_ERROR(wire::read_message(packet.data, &ready));
+  if (worker.state != WorkerState::kStarting) {
+    return Status(CUDA_ERROR_INVALID_VALUE, "it is ready twice");
+  }
+  loop_.cancel(worker.ready_timer);
+  const Status same = wire::check_build(ready.build, "worker", "server");
+  if (ready.result != CUDA_SUCCESS || !same.ok()) {
+    worker.error = same.ok() ? printable(field_text(ready.reason)) : same.message();
+    log_.write(format_text("The worker can't start (CUDA error %u): %s",
+                           same.ok() ? ready.result : static_cast<uint32_t>(same.code()),
+                           worker.error.c_str()));
+    worker.process->stop();  // on_gone() is next
+    return Status();
+  }
+  if (packet.fds.empty()) return Status(CUDA_ERROR_INVALID_VALUE, "it sent no device facts");
+  Result<std::vector<Device>> devices = read_devices(packet.fds[0].get());
+  if (!devices.ok()) return devices.status();
+  devices_ = std::move(devices).value();
+  worker.facts = std::move(packet.fds[0]);
+  worker.spin_us = ready.spin_us;
+  for (size_t i = 0; i < devices_.size(); ++i) {
+    log_.write(
+        format_text("Creating server context on device %zu (%s)", i, devices_[i].name.c_str()));
+  }
+  attempts_ = 0;
+  restart_backoff_.worker_ready(now_ns());
+  worker.state = WorkerState::kServing;
+  state_ = wire::ServerState::kActive;
+  owner_.on_worker_ready(worker);
+  return Status();
+}
+
+}  // namespace openmps::server
