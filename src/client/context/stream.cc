@@ -128,11 +128,8 @@ CUresult Streams::look_up_made(CUstream handle, Stream** stream) const {
                                                              : CUDA_SUCCESS;
 }
 
-CUresult Streams::wait(const Stream& stream, FencePoint point) {
-  if (!fences_.reached(point)) {
-    OPENMPS_CUDA_CHECK(output_.show_end(
-        channel_.wait([this, point] { return fences_.reached(point); }, stream.id)));
-  }
+CUresult Streams::wait(FencePoint point) {
+  if (!fences_.reached(point)) OPENMPS_CUDA_CHECK(output_.show_end(fences_.wait_forced(point)));
   return output_.show(channel_.take_async_error());
 }
 
@@ -142,7 +139,7 @@ CUresult Streams::synchronize(Stream& stream) {
     const Channel::Order order = channel_.order();
     OPENMPS_CUDA_CHECK(fences_.cover(order, stream, &point));
   }
-  return wait(stream, point);
+  return wait(point);
 }
 
 CUresult Streams::synchronize(const Context* context) {

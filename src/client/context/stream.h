@@ -62,7 +62,7 @@ class Streams : public HandleTable<Stream> {
 
   // ---- Waiting; reports errors of earlier commands ----
   // Until the point, whose fence is under way in the stream.
-  [[nodiscard]] CUresult wait(const Stream& stream, FencePoint point);
+  [[nodiscard]] CUresult wait(FencePoint point);
   // Until the stream's work is done, of the legacy stream that of its context's blocking streams as
   // well. It does not capture.
   [[nodiscard]] CUresult synchronize(Stream& stream);

@@ -157,8 +157,7 @@ CUresult request_part(Staged& copy, uint64_t number, Staging::Block block, OnIts
 }
 
 CUresult receive_part(Staged& copy, const OnItsWay& request) {
-  const CUresult result =
-      copy.channel.wait([&] { return copy.fences.reached(request.point); }, copy.stream.id);
+  const CUresult result = copy.fences.wait_forced(request.point);
   if (result == CUDA_SUCCESS) {
     const Copy& part = request.part;
     copy_rows(reinterpret_cast<unsigned char*>(part.destination.address), part.destination.pitch,
@@ -217,7 +216,7 @@ CUresult Transfers::copy_on_host(Stream& stream, const Copy& copy) {
     const Channel::Order order = channel_.order();
     OPENMPS_CUDA_CHECK(fences_.cover_in_order(order, stream, &point));
   }
-  OPENMPS_CUDA_CHECK(streams_.wait(stream, point));
+  OPENMPS_CUDA_CHECK(streams_.wait(point));
   copy_in_memory(copy);
   return CUDA_SUCCESS;
 }

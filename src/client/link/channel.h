@@ -102,12 +102,14 @@ class Channel {
   [[nodiscard]] CUresult call_written(const C& command, Write&& write, Ordered&& ordered);
 
   // ---- Waiting ----
-  // Until done() or the session's end. Spins first; then, for the fence of stream `wake_stream`
-  // (0: the peer wakes by itself, as with replies), yields and naps or asks to be woken, and
-  // sleeps.
+  // Until done() or the session's end. Spins, then sleeps: the peer wakes by itself, as with
+  // replies.
   template <typename Done>
-  [[nodiscard]] CUresult wait(Done&& done, wire::Id wake_stream = 0,
-                              uint64_t longest_sleep_ns = kLivenessNs);
+  [[nodiscard]] CUresult wait(Done&& done, uint64_t longest_sleep_ns = kLivenessNs);
+  // The same for a fence of `stream`: spins, then yields and naps or asks to be woken, and sleeps.
+  // ask(&asked) has the worker wake this process once the stream's work has ended, if it can.
+  template <typename Done, typename Ask>
+  [[nodiscard]] CUresult wait_behind(wire::Id stream, Done&& done, Ask&& ask);
 
   // The same for what nobody announces, on a thread that may come late: spins, then naps. What
   // makes done() true and sees *napping calls wake_all().
@@ -122,9 +124,10 @@ class Channel {
  private:
   static constexpr int kSpinsPerClockRead = 64;
 
-  // wait() for what was not done at `begin`.
-  template <typename Done>
-  CUresult wait_since(uint64_t begin, Done& done, wire::Id wake_stream, uint64_t longest_sleep_ns);
+  // Sleep and look again. tend(waited_ns, &nap_ns) is what else is to be done before each sleep,
+  // and for how long it may be.
+  template <typename Done, typename Tend>
+  CUresult sleep_until(uint64_t begin, Done& done, Tend&& tend);
   // Look until done(), the session's end (true: *result says which) or the time is over.
   template <typename Done>
   bool spin(Done& done, uint64_t end_ns, CUresult* result);
@@ -281,24 +284,44 @@ bool Channel::look_and_yield(Done& done, uint64_t end_ns, CUresult* result) {
 }
 
 template <typename Done>
-CUresult Channel::wait(Done&& done, wire::Id wake_stream, uint64_t longest_sleep_ns) {
+CUresult Channel::wait(Done&& done, uint64_t longest_sleep_ns) {
   if (done()) return CUDA_SUCCESS;
   const uint64_t begin = now_ns();
-  const CUresult result = wait_since(begin, done, wake_stream, longest_sleep_ns);
-  if (trace_ != nullptr && wake_stream != 0) {
-    trace_->wait(wire::Trace::this_thread(), wake_stream, result, begin);
+  CUresult result = CUDA_SUCCESS;
+  if (spin(done, begin + spin_ns_, &result)) return result;
+  return sleep_until(begin, done, [longest_sleep_ns](uint64_t, uint64_t* nap_ns) {
+    *nap_ns = longest_sleep_ns;
+    return CUDA_SUCCESS;
+  });
+}
+
+template <typename Done, typename Ask>
+CUresult Channel::wait_behind(wire::Id stream, Done&& done, Ask&& ask) {
+  if (done()) return CUDA_SUCCESS;
+  const uint64_t begin = now_ns();
+  const bool naps = spin_ns_ >= kNapFromSpinNs;
+  CUresult result = CUDA_SUCCESS;
+  const bool over = spin(done, begin + spin_ns_, &result) ||
+                    (naps && look_and_yield(done, begin + kYieldUntilNs, &result));
+  if (!over) {
+    bool told = false;
+    bool asked = false;
+    result = sleep_until(begin, done, [&](uint64_t waited_ns, uint64_t* nap_ns) {
+      const bool due = !told && (!naps || waited_ns >= kAskFromNs);
+      const CUresult sent = due ? ask(&asked) : CUDA_SUCCESS;
+      told |= due;
+      *nap_ns = !told || asked ? kLivenessNs : kUnwokenNs;
+      if (naps) *nap_ns = std::min(*nap_ns, std::max(kShortestNapNs, waited_ns / kNapShare));
+      return sent;
+    });
   }
+  if (trace_ != nullptr) trace_->wait(wire::Trace::this_thread(), stream, result, begin);
   return result;
 }
 
-template <typename Done>
-CUresult Channel::wait_since(uint64_t begin, Done& done, wire::Id wake_stream,
-                             uint64_t longest_sleep_ns) {
+template <typename Done, typename Tend>
+CUresult Channel::sleep_until(uint64_t begin, Done& done, Tend&& tend) {
   CUresult result = CUDA_SUCCESS;
-  if (spin(done, begin + spin_ns_, &result)) return result;
-  const bool naps = wake_stream != 0 && spin_ns_ >= kNapFromSpinNs;
-  if (naps && look_and_yield(done, begin + kYieldUntilNs, &result)) return result;
-  bool ask = wake_stream != 0;
   wire::ChannelHeader& header = view_.header();
   // Whoever ends the wait first makes it true, then looks at `waiters`; we count ourselves first,
   // then look whether it is true. One of the two sees the other.
@@ -308,14 +331,10 @@ CUresult Channel::wait_since(uint64_t begin, Done& done, wire::Id wake_stream,
     if (done()) break;
     result = status();
     if (result != CUDA_SUCCESS) break;
-    const uint64_t waited = now_ns() - begin;
-    if (ask && (!naps || waited >= kAskFromNs)) {
-      ask = false;
-      result = push(wire::WakeAfter{wake_stream});
-      if (result != CUDA_SUCCESS) break;
-    }
-    const uint64_t nap = naps ? std::max(kShortestNapNs, waited / kNapShare) : longest_sleep_ns;
-    sleep(epoch, std::min(nap, longest_sleep_ns));
+    uint64_t nap_ns = 0;
+    result = tend(now_ns() - begin, &nap_ns);
+    if (result != CUDA_SUCCESS) break;
+    sleep(epoch, nap_ns);
   }
   header.waiters.fetch_sub(1, std::memory_order_relaxed);
   return result;

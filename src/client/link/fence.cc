@@ -132,17 +132,27 @@ CUresult Fences::force(FencePoint point) {
 CUresult Fences::wait(FencePoint point) {
   if (reached(point)) return CUDA_SUCCESS;
   const CUresult result = force(point);
-  if (result != CUDA_SUCCESS) return result;
-  const auto done = [this, point] { return reached(point); };
-  wire::Id wake_stream = 0;
+  return result == CUDA_SUCCESS ? wait_forced(point) : result;
+}
+
+CUresult Fences::wait_forced(FencePoint point) {
+  if (reached(point)) return CUDA_SUCCESS;
+  const std::atomic<Stream*>& owner = owners_[point.slot()];
+  wire::Id stream = 0;  // for the trace
   {
     const Channel::Order order = channel_.order();
-    const Stream* owner = owners_[point.slot()].load(std::memory_order_acquire);
-    if (owner != nullptr && owner->capture.load(std::memory_order_relaxed) == 0) {
-      wake_stream = owner->id;
-    }
+    const Stream* waited_for = owner.load(std::memory_order_acquire);
+    if (waited_for != nullptr) stream = waited_for->id;
   }
-  return channel_.wait(done, wake_stream, wake_stream != 0 ? kLivenessNs : kUnwokenNs);
+  // Under the order nobody else's destruction of the stream comes between the look and the command.
+  const auto ask = [this, &owner](bool* asked) {
+    const Channel::Order order = channel_.order();
+    const Stream* behind = owner.load(std::memory_order_acquire);
+    *asked = behind != nullptr && behind->capture.load(std::memory_order_relaxed) == 0;
+    return *asked ? channel_.push(order, wire::WakeAfter{behind->id}) : CUDA_SUCCESS;
+  };
+  return channel_.wait_behind(
+      stream, [this, point] { return reached(point); }, ask);
 }
 
 CUresult Fences::wait_for_retired() {

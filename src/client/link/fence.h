@@ -81,6 +81,8 @@ class Fences {
   [[nodiscard]] CUresult force(FencePoint point);
   // force() and block until reached.
   [[nodiscard]] CUresult wait(FencePoint point);
+  // Block until reached; a fence for it is under way. The stream may be destroyed meanwhile.
+  [[nodiscard]] CUresult wait_forced(FencePoint point);
   // Everything that destroyed streams still do.
   [[nodiscard]] CUresult wait_for_retired();
   [[nodiscard]] bool retired_done();

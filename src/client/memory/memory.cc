@@ -214,7 +214,7 @@ void DeviceMemory::make_room(Guard& guard) {
   const std::vector<FencePoint> points = deferred_.newest();
   guard.unlock();
   const auto wait = [&](auto&& done) {
-    return channel_.wait([&] { return done() || now_ns() > end; }, 0, kUnwokenNs);
+    return channel_.wait([&] { return done() || now_ns() > end; }, kUnwokenNs);
   };
   for (const FencePoint point : points) {
     if (fences_.force(point) != CUDA_SUCCESS) break;

@@ -30,9 +30,8 @@ std::optional<uint64_t> PinnedHeap::take_addresses(Guard& guard, uint64_t bytes)
   const uint64_t end = now_ns() + kLongestRoomWaitNs;
   guard.unlock();
   // If the session ends, the next call says so.
-  static_cast<void>(
-      channel_.wait([&] { return done.load(std::memory_order_acquire) >= last || now_ns() > end; },
-                    0, kUnwokenNs));
+  static_cast<void>(channel_.wait(
+      [&] { return done.load(std::memory_order_acquire) >= last || now_ns() > end; }, kUnwokenNs));
   guard.lock();
   return take();
 }

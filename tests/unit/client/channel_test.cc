@@ -107,7 +107,7 @@ TEST(Channel, TheEndOfTheSessionEndsEveryWait) {
 TEST(Channel, AServerThatDiesSilentlyIsNoticed) {
   FakeChannel fake;
   fake.close_worker_socket();
-  EXPECT_EQ(fake.channel().wait([] { return false; }, 0, 1'000'000), CUDA_ERROR_MPS_RPC_FAILURE);
+  EXPECT_EQ(fake.channel().wait([] { return false; }, 1'000'000), CUDA_ERROR_MPS_RPC_FAILURE);
 }
 
 TEST(Channel, AsynchronousErrorsAreReportedOnce) {
@@ -237,6 +237,46 @@ TEST_F(FenceTest, ASleepingWaiterAsksToBeWoken) {
   const FencePoint point = fences_.after_work(fake_.channel().order(), stream_);
   EXPECT_EQ(fences_.wait(point), CUDA_SUCCESS);
   EXPECT_TRUE(asked.load());
+}
+
+template <typename Command>
+Command command_of(const wire::Record& record) {
+  Command command;
+  memcpy(&command, record.payload, sizeof(command));
+  return command;
+}
+
+// A thread waits for a stream's work while another one destroys the stream: the worker is not asked
+// for a stream that it does not know any more.
+TEST_F(FenceTest, NobodyAsksBehindADestroyedStream) {
+  wire::Id destroyed = 0;  // of ids that grow; the worker's
+  std::atomic<uint32_t> late{0};
+  std::atomic<wire::Id> seen{0};
+  fake_.start_worker([&](FakeChannel&, const wire::Record& record) {
+    if (record.opcode == wire::Opcode::kWakeAfter) {
+      late += command_of<wire::WakeAfter>(record).stream <= destroyed ? 1 : 0;
+    } else if (record.opcode == wire::Opcode::kStreamDestroy) {
+      destroyed = command_of<wire::StreamDestroy>(record).stream;
+      seen.store(destroyed);
+    }
+  });
+  for (int round = 0; round < 200; ++round) {
+    const FencePoint point = fences_.after_work(fake_.channel().order(), stream_);
+    EXPECT_EQ(fences_.force(point), CUDA_SUCCESS);
+    std::thread waiter([&] { EXPECT_EQ(fences_.wait_forced(point), CUDA_SUCCESS); });
+    if (round % 2 != 0) std::this_thread::yield();
+    {
+      const Channel::Order order = fake_.channel().order();
+      EXPECT_EQ(fences_.close(order, &stream_), CUDA_SUCCESS);
+      EXPECT_EQ(fake_.channel().push(order, wire::StreamDestroy{stream_.id}), CUDA_SUCCESS);
+    }
+    while (seen.load() != stream_.id) std::this_thread::yield();
+    write(point);
+    waiter.join();
+    ++stream_.id;
+    ASSERT_TRUE(fences_.open(&stream_));
+  }
+  EXPECT_EQ(late.load(), 0u);
 }
 
 // ---- Staging -----------------------------------------------------------------------------------
