@@ -106,8 +106,9 @@ class Channel {
   // replies.
   template <typename Done>
   [[nodiscard]] CUresult wait(Done&& done, uint64_t longest_sleep_ns = kLivenessNs);
-  // The same for a fence of `stream`: spins, then yields and naps or asks to be woken, and sleeps.
-  // ask(&asked) has the worker wake this process once the stream's work has ended, if it can.
+  // The same for a fence of `stream` (for the trace; 0: it has gone): spins, then yields and naps
+  // or asks to be woken, and sleeps. ask(&asked) has the worker wake this process once the stream's
+  // work has ended, if it can.
   template <typename Done, typename Ask>
   [[nodiscard]] CUresult wait_behind(wire::Id stream, Done&& done, Ask&& ask);
 
@@ -115,6 +116,7 @@ class Channel {
   // makes done() true and sees *napping calls wake_all().
   template <typename Done>
   [[nodiscard]] CUresult watch(Done&& done, uint64_t longest_nap_ns, std::atomic<bool>* napping);
+  [[nodiscard]] bool is_traced() const { return trace_ != nullptr; }
   // How long it pays to spin on this machine; 0: not at all.
   [[nodiscard]] uint64_t spin_ns() const { return spin_ns_; }
 

@@ -138,8 +138,8 @@ CUresult Fences::wait(FencePoint point) {
 CUresult Fences::wait_forced(FencePoint point) {
   if (reached(point)) return CUDA_SUCCESS;
   const std::atomic<Stream*>& owner = owners_[point.slot()];
-  wire::Id stream = 0;  // for the trace
-  {
+  wire::Id stream = 0;
+  if (channel_.is_traced()) {
     const Channel::Order order = channel_.order();
     const Stream* waited_for = owner.load(std::memory_order_acquire);
     if (waited_for != nullptr) stream = waited_for->id;
