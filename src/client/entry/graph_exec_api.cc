@@ -160,8 +160,10 @@ CUresult cuGraphExecDestroy(Session& session, GraphExec& exec) {
 CUresult cuGraphExecUpdate_v2(Session& session, GraphExec& exec, Graph& graph,
                               CUgraphExecUpdateResultInfo* resultInfo) {
   if (is_in_body(graph)) return CUDA_ERROR_INVALID_VALUE;
-  *resultInfo = CUgraphExecUpdateResultInfo{};
-  return session.graph_execs.update(exec, graph, resultInfo);
+  CUgraphExecUpdateResultInfo info{};
+  const CUresult result = session.graph_execs.update(exec, graph, &info);
+  if (resultInfo != nullptr) *resultInfo = info;
+  return result;
 }
 
 CUresult cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode* hErrorNode_out,

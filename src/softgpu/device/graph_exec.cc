@@ -166,25 +166,26 @@ Result<std::shared_ptr<GraphExec>> instantiate(Driver& driver, Graph& graph, uin
   return exec;
 }
 
-CUgraphExecUpdateResult update_exec(Driver& driver, GraphExec& exec, const Graph& graph,
-                                    CUgraphNode* differing) {
+Status update_exec(Driver& driver, GraphExec& exec, const Graph& graph,
+                   CUgraphExecUpdateResultInfo* info) {
   std::vector<GraphStep> steps;
   std::vector<std::shared_ptr<Condition>> conditions;
   {
     std::lock_guard lock(driver.graph_mutex);
     const std::shared_ptr<GraphExec> instance = graph.only_exec.lock();
     if (has_memory_locked(graph) && instance != nullptr && instance.get() != &exec)
-      return CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;  // the memory is another's
+      return Status(CUDA_ERROR_NOT_SUPPORTED, "the memory is another executable graph's");
     steps = steps_of(graph);
     gather_conditions_locked(graph, &conditions);
   }
   std::lock_guard lock(exec.mutex);
-  const CUgraphExecUpdateResult result = compare(steps, exec.steps, differing);
-  if (result != CU_GRAPH_EXEC_UPDATE_SUCCESS) return result;
+  info->result = compare(steps, exec.steps, &info->errorNode);
+  if (info->result != CU_GRAPH_EXEC_UPDATE_SUCCESS)
+    return Status(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, "the graphs differ");
   take_works(std::move(steps), &exec.steps);
   exec.uploaded = false;
   keep_defaults(conditions, &exec);
-  return CU_GRAPH_EXEC_UPDATE_SUCCESS;
+  return Status();
 }
 
 }  // namespace openmps::softgpu

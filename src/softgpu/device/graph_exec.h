@@ -41,8 +41,9 @@ struct GraphExec : std::enable_shared_from_this<GraphExec> {
 };
 
 Result<std::shared_ptr<GraphExec>> instantiate(Driver& driver, Graph& graph, uint64_t flags);
-// cuGraphExecUpdate: same topology, new parameters. `differing`: the node that does not match.
-CUgraphExecUpdateResult update_exec(Driver& driver, GraphExec& exec, const Graph& graph,
-                                    CUgraphNode* differing);
+// cuGraphExecUpdate: same topology, new parameters. `info`: what differs. As measured on an H200,
+// CUDA_ERROR_NOT_SUPPORTED leaves it as it was: the graph's memory is another executable graph's.
+Status update_exec(Driver& driver, GraphExec& exec, const Graph& graph,
+                   CUgraphExecUpdateResultInfo* info);
 
 }  // namespace openmps::softgpu

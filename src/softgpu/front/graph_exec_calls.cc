@@ -169,12 +169,11 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
                               CUgraphExecUpdateResultInfo* resultInfo) {
   return with_exec(hGraphExec, [&](Driver& driver, GraphExec& exec) -> Status {
     std::shared_ptr<Graph> graph = driver.graphs.find(hGraph);
-    if (graph == nullptr || resultInfo == nullptr) return invalid_value("a bad argument");
-    *resultInfo = CUgraphExecUpdateResultInfo{};
-    resultInfo->result = update_exec(driver, exec, *graph, &resultInfo->errorNode);
-    return resultInfo->result == CU_GRAPH_EXEC_UPDATE_SUCCESS
-               ? Status()
-               : Status(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, "the graphs differ");
+    if (graph == nullptr) return invalid_value("not a graph");
+    CUgraphExecUpdateResultInfo info{};
+    const Status status = update_exec(driver, exec, *graph, &info);
+    if (resultInfo != nullptr) *resultInfo = info;
+    return status;
   });
 }
 

@@ -64,6 +64,15 @@ struct Fixture {
     CHECK_CU(cuMemFreeAsync(*address, stream));
     CHECK_CU(cuStreamEndCapture(stream, graph));
   }
+  // Filled by a copy of `source`.
+  void capture_copies(CUgraph* graph, CUdeviceptr* address, CUdeviceptr source) {
+    CHECK_CU(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    CHECK_CU(cuMemAllocAsync(address, kBytes, stream));
+    CHECK_CU(cuMemcpyDtoDAsync_v2(*address, source, kBytes, stream));
+    CHECK_CU(cuMemcpyDtoDAsync_v2(result.address, *address, kBytes, stream));
+    CHECK_CU(cuMemFreeAsync(*address, stream));
+    CHECK_CU(cuStreamEndCapture(stream, graph));
+  }
   bool holds(CUdeviceptr address, uint32_t value) {
     std::vector<uint32_t> seen(kWords);
     CHECK_CU(cuMemcpyDtoHAsync_v2(seen.data(), address, kBytes, stream));
@@ -141,17 +150,19 @@ void freed_by_another_graph(Fixture& f) {
   for (CUgraph graph : {first, second}) CHECK_CU(cuGraphDestroy(graph));
 }
 
-// What was captured anew has memory of its own, which the executable graph takes over.
+// What was captured anew has memory of its own, which the executable graph takes over. Copies and
+// kernels take such an update; a fill of graph memory refuses it on an H200 (580.159), at times.
 void updated(Fixture& f) {
   CUgraph first = nullptr, second = nullptr;
   CUdeviceptr one = 0, other = 0;
-  f.capture_scratch(&first, &one, 6);
+  const e2e::Buffer<uint32_t> six(std::vector<uint32_t>(kWords, 6));
+  const e2e::Buffer<uint32_t> seven(std::vector<uint32_t>(kWords, 7));
+  f.capture_copies(&first, &one, six.address);
   const CUgraphExec exec = f.instantiate(first);
   CHECK_CU(cuGraphLaunch(exec, f.stream));
   expect(f.holds(f.result.address, 6), "as it was captured");
-  f.capture_scratch(&second, &other, 7);
-  CUgraphExecUpdateResultInfo info{};
-  CHECK_CU(cuGraphExecUpdate_v2(exec, second, &info));
+  f.capture_copies(&second, &other, seven.address);
+  CHECK_CU(cuGraphExecUpdate_v2(exec, second, nullptr));
   CHECK_CU(cuGraphDestroy(second));
   CHECK_CU(cuGraphLaunch(exec, f.stream));
   CHECK_CU(cuGraphLaunch(exec, f.stream));
@@ -255,7 +266,8 @@ void structure(Fixture& f) {
   const CUgraphExec first = f.instantiate(same), taken = f.instantiate(other);
   CUgraphExecUpdateResultInfo info{};
   expect_result("an update from it", cuGraphExecUpdate_v2(first, other, &info),
-                CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
+                CUDA_ERROR_NOT_SUPPORTED);
+  expect(info.result == CU_GRAPH_EXEC_UPDATE_SUCCESS, "which says nothing more");
   for (CUgraphExec one : {exec, first, taken}) CHECK_CU(cuGraphExecDestroy(one));
   for (CUgraph one : {graph, parent, same, other}) CHECK_CU(cuGraphDestroy(one));
 }
