@@ -3,6 +3,7 @@
 // served, the next is told why not, and what is given back is free again.
 #include <signal.h>
 #include <sys/epoll.h>
+#include <algorithm>
 
 #include <filesystem>
 #include <fstream>
@@ -128,12 +129,13 @@ TEST_F(LimitsTest, UsersAtOnce) {
     return shell(format_text("start_server -uid %u\n", uid)).out;
   };
   for (uid_t i = 0; i < control::kMaxServers; ++i) ASSERT_EQ(start_server(kFirstUser + i), "") << i;
-  EXPECT_EQ(processes("openmps-server").size(), control::kMaxServers);
+  const std::string servers = shell("get_server_list\n").out;
+  EXPECT_EQ(std::count(servers.begin(), servers.end(), '\n'), control::kMaxServers) << servers;
   const Client more = join();
   EXPECT_EQ(more.welcome.result, CUDA_ERROR_MPS_SERVER_NOT_READY);
   EXPECT_NE(strstr(more.welcome.reason, "servers for 64 users already"), nullptr)
       << more.welcome.reason;
-  kill(processes("openmps-server").front(), SIGKILL);
+  kill(static_cast<pid_t>(atoi(servers.c_str())), SIGKILL);
   EXPECT_TRUE(eventually([&] { return join().welcome.result == CUDA_SUCCESS; }));
 }
 
