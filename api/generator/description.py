@@ -8,7 +8,7 @@ import os
 import re
 import tomllib
 
-from .emit_calls import CALLED, ENTER
+from .emit_calls import CALLED, ENTER, REFUSE
 
 # Opaque handle types.
 HANDLE_TYPES = (
@@ -81,7 +81,7 @@ class Function:
     base: str | None = None  # the symbol whose implementation this one uses
     stream_field: str | None = None
     enter: str | None = None  # how the generated implementation begins
-    refuse: bool = False      # a stream or context that captures
+    refuse: str | None = None  # what open captures forbid
     get: dict = dataclasses.field(default_factory=dict)  # out-parameter: what it is
     returns: str | None = None  # all that it does
 
@@ -231,19 +231,22 @@ def _read_implementation(function, table, lines, fail):
     """`enter`, `refuse`, `get` and `returns`: what is generated of the implementation."""
     symbol = function.symbol
     function.enter, function.returns = table.get("enter"), table.get("returns")
-    function.refuse = "refuse" in table
+    function.refuse = table.get("refuse")
     if function.enter is not None and function.enter not in ENTER:
         fail(lines.key(symbol, "enter"), f"enter '{function.enter}' is none of {', '.join(ENTER)}")
     streams = [p for p in function.params if p.type == "CUstream" and p.direction == "handle"]
     if function.enter == "stream" and len(streams) != 1:
         fail(lines.key(symbol, "enter"), "enter 'stream' needs one 'handle CUstream'")
-    if function.refuse and (table["refuse"] != "capturing"
-                            or function.enter not in ("stream", "context")):
+    if function.refuse is not None and function.refuse not in REFUSE:
         fail(lines.key(symbol, "refuse"),
-             "'refuse' is 'capturing', of what enter 'stream' or 'context' finds")
+             f"refuse '{function.refuse}' is none of: {'; '.join(REFUSE)}")
     for key in ("get", "refuse"):
         if key in table and not function.enter:
             fail(lines.key(symbol, key), f"'{key}' needs 'enter'")
+    if (function.refuse or "unsafe") != "unsafe" and function.enter not in ("stream", "context"):
+        fail(lines.key(symbol, "refuse"), "'capturing' is what enter 'stream' or 'context' finds")
+    if function.refuse == "capturing, at last" and ("get" in table or function.returns):
+        fail(lines.key(symbol, "refuse"), "'at last' is behind a handler")
     if "get" in table and function.returns:
         fail(lines.key(symbol, "returns"), "what has 'get' returns CUDA_SUCCESS")
     if "get" in table:

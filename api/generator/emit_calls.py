@@ -23,6 +23,14 @@ ENTER = {
     "stream": Enter(("enter(&session, &context, {stream}, &stream)",)),
 }
 
+# What open captures forbid, once the objects are found.
+REFUSE = {
+    "capturing": ("session->captures.refuse(*{found})",),
+    "unsafe": ("check_unsafe(*session)",),
+    "capturing, unsafe": ("session->captures.refuse(*{found})", "check_unsafe(*session)"),
+    "capturing, at last": ("session->captures.refuse(*{found})",),
+}
+
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
@@ -58,6 +66,8 @@ KINDS = {
                          "CUDA_ERROR_INVALID_VALUE"),
 }
 CONTEXT = Kind("Context", "context", "")
+# A context that is not the one of the call: NULL is none.
+OTHER_CONTEXT = Kind("Context", "other", "")
 STREAM = Kind("Stream", "stream", "")
 
 
@@ -67,8 +77,8 @@ def kind_of(function, param):
         return None
     if param.type == "CUstream" and function.enter == "stream":
         return STREAM
-    if param.type == "CUcontext" and ENTER[function.enter].finds_context:
-        return CONTEXT
+    if param.type == "CUcontext":
+        return CONTEXT if ENTER[function.enter].finds_context else OTHER_CONTEXT
     return KINDS.get(param.type)
 
 
@@ -144,12 +154,16 @@ class Call:
 
     def _find(self):
         lines = []
-        if any(kind and kind.of_graphs for kind in self.kinds.values()):
+        of_graphs = any(kind and kind.of_graphs for kind in self.kinds.values())
+        if of_graphs and self.function.enter != "stream":
             lines.append("const std::lock_guard guard(session->graphs.lock);")
         for p in self.function.params:
             kind, argument = self.kinds[p.name], self.names[p.name]
-            if kind and kind.find:
-                name = self.objects[p.name]
+            name = self.objects.get(p.name)
+            if kind is OTHER_CONTEXT:
+                lines += [f"Context* {name} = nullptr;",
+                          f"OPENMPS_CUDA_CHECK(session->contexts.look_up({argument}, &{name}));"]
+            elif kind and kind.find:
                 lines += [f"{kind.object}* {name} = {kind.find.format(argument)};",
                           f"if ({name} == nullptr) return {kind.otherwise.format(argument)};"]
             elif p.direction == "device":
@@ -160,10 +174,17 @@ class Call:
     def _check(self):
         checked = [f"{self.names[p.name]} == nullptr" for p in self.function.params if is_checked(p)]
         lines = [f"if ({' || '.join(checked)}) return CUDA_ERROR_INVALID_VALUE;"] if checked else []
-        if self.function.refuse:
-            what = "stream" if self.function.enter == "stream" else "context"
-            lines.append(f"OPENMPS_CUDA_CHECK(session->captures.refuse(*{what}));")
+        if not self.refuses_at_last:
+            lines += [f"OPENMPS_CUDA_CHECK({step});" for step in self._refuse()]
         return lines
+
+    @property
+    def refuses_at_last(self):
+        return self.function.refuse == "capturing, at last"
+
+    def _refuse(self):
+        found = "stream" if self.function.enter == "stream" else "context"
+        return [step.format(found=found) for step in REFUSE.get(self.function.refuse, ())]
 
     def _finish(self):
         function = self.function
@@ -177,7 +198,11 @@ class Call:
             return lines + ["return CUDA_SUCCESS;"]
         if function.returns:
             return [f"return {qualified(function.returns)};"]
-        return wrap(f"return impl::{function.symbol}(", self.handler_arguments(), ");").split("\n")
+        call = f"impl::{function.symbol}("
+        if self.refuses_at_last:
+            checked = wrap(f"OPENMPS_CUDA_CHECK({call}", self.handler_arguments(), "));").split("\n")
+            return checked + [f"return {step};" for step in self._refuse()]
+        return wrap(f"return {call}", self.handler_arguments(), ");").split("\n")
 
 
 CALLED = re.compile(r"\b(cu[A-Z]\w*)\(")
@@ -196,7 +221,8 @@ def client_handlers(functions):
     objects = sorted({kind.object for kind in [*KINDS.values(), CONTEXT, STREAM]} | {"Session"})
     out = [head("The handlers behind the implementations that begin as their description's `enter`\n"
                 "says (client_calls.cc): written by hand in src/client, with what has been found and\n"
-                "checked. Those with graphs, their nodes or executable graphs hold the lock of graphs.",
+                "checked. Those with graphs, their nodes or executable graphs hold the lock of graphs,\n"
+                "unless they have a stream.",
                 pragma=True),
            '#include "api/client_impl.h"\n\nnamespace openmps::client {\n\n']
     out += [f"struct {name};\n" for name in objects]

@@ -166,8 +166,14 @@ MALFORMED = {
                              "5: cuGood: enter 'stream' needs one 'handle CUstream'"),
     "enter_of_a_stub": (GOOD.replace("doc", "reason") + 'enter = "session"\n',
                         "5: cuGood: 'enter' is for no stub"),
-    "refuse": (GOOD + 'enter = "session"\nrefuse = "capturing"\n', "6: cuGood: 'refuse' is "
-               "'capturing', of what enter 'stream' or 'context' finds"),
+    "refuse": (GOOD + 'enter = "stream"\nrefuse = "always"\n', "6: cuGood: refuse 'always' is none "
+               "of: capturing; unsafe; capturing, unsafe; capturing, at last"),
+    "refuse_of_neither": (GOOD + 'enter = "session"\nrefuse = "capturing, unsafe"\n',
+                          "6: cuGood: 'capturing' is what enter 'stream' or 'context' finds"),
+    "refuse_behind_nothing": (GOOD + 'enter = "stream"\nrefuse = "capturing, at last"\n'
+                              'returns = "CUDA_SUCCESS"\n',
+                              "6: cuGood: 'at last' is behind a handler"),
+    "refuse_without_enter": (GOOD + 'refuse = "unsafe"\n', "5: cuGood: 'refuse' needs 'enter'"),
     "get_without_enter": (GOOD.replace("in int n", "out int* n") + 'get = "1"\n',
                           "5: cuGood: 'get' needs 'enter'"),
     "get_of_nothing": (GOOD + 'enter = "local"\nget = "1"\n', "6: cuGood: 'get' is not for nothing"),

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "api/client_impl.h"
+#include "api/client_handlers.h"
 #include "client/session/enter.h"
 
 namespace openmps::client {
@@ -62,61 +62,45 @@ void open_capture(Session& session, Stream& stream, CUstreamCaptureMode mode, Gr
 
 namespace impl {
 
-CUresult cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  Stream* stream = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context, hStream, &stream));
-  OPENMPS_CUDA_CHECK(check_beginning(*stream, mode));
-  const std::lock_guard guard(session->graphs.lock);
+CUresult cuStreamBeginCapture_v2(Session& session, Stream& stream, CUstreamCaptureMode mode) {
+  OPENMPS_CUDA_CHECK(check_beginning(stream, mode));
+  const std::lock_guard guard(session.graphs.lock);
   Graph* graph = nullptr;
-  OPENMPS_CUDA_CHECK(session->graphs.create_locked(&graph));
-  open_capture(*session, *stream, mode, graph, false, {});
+  OPENMPS_CUDA_CHECK(session.graphs.create_locked(&graph));
+  open_capture(session, stream, mode, graph, false, {});
   return CUDA_SUCCESS;
 }
 
-CUresult cuStreamBeginCapture(CUstream hStream) {
-  return impl::cuStreamBeginCapture_v2(hStream, CU_STREAM_CAPTURE_MODE_GLOBAL);
-}
-
-CUresult cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
+CUresult cuStreamBeginCaptureToGraph(Session& session, Stream& stream, CUgraph hGraph,
                                      const CUgraphNode* dependencies,
                                      const CUgraphEdgeData* dependencyData, size_t numDependencies,
                                      CUstreamCaptureMode mode) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  Stream* stream = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context, hStream, &stream));
-  OPENMPS_CUDA_CHECK(check_beginning(*stream, mode));
-  const std::lock_guard guard(session->graphs.lock);
-  Graph* graph = session->graphs.find(hGraph);
+  OPENMPS_CUDA_CHECK(check_beginning(stream, mode));
+  const std::lock_guard guard(session.graphs.lock);
+  Graph* graph = session.graphs.find(hGraph);
   if (graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (session->captures.is_target(graph)) return CUDA_ERROR_ILLEGAL_STATE;
+  if (session.captures.is_target(graph)) return CUDA_ERROR_ILLEGAL_STATE;
   Captures::Edges edges;
-  OPENMPS_CUDA_CHECK(session->graphs.find_edges_locked(*graph, dependencies, dependencyData,
-                                                       numDependencies, &edges));
-  open_capture(*session, *stream, mode, graph, true, std::move(edges));
+  OPENMPS_CUDA_CHECK(session.graphs.find_edges_locked(*graph, dependencies, dependencyData,
+                                                      numDependencies, &edges));
+  open_capture(session, stream, mode, graph, true, std::move(edges));
   return CUDA_SUCCESS;
 }
 
-CUresult cuStreamEndCapture(CUstream hStream, CUgraph* phGraph) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  Stream* stream = nullptr;
+CUresult cuStreamEndCapture(Session& session, Stream& stream, CUgraph* phGraph) {
   Capture capture;
-  OPENMPS_CUDA_CHECK(enter(&session, &context, hStream, &stream));
   if (phGraph != nullptr) *phGraph = nullptr;
-  if (find_capture(*session, *stream, &capture) == CU_STREAM_CAPTURE_STATUS_NONE) {
+  if (find_capture(session, stream, &capture) == CU_STREAM_CAPTURE_STATUS_NONE) {
     return CUDA_ERROR_ILLEGAL_STATE;
   }
-  if (capture.origin != stream) {
-    session->captures.invalidate(capture.number);
+  if (capture.origin != &stream) {
+    session.captures.invalidate(capture.number);
     return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
   }
   // From here on the capture ends, in whichever way.
-  const std::lock_guard guard(session->graphs.lock);
-  const bool joined = session->captures.all_joined(capture.number);
-  session->captures.close(capture.number);
+  const std::lock_guard guard(session.graphs.lock);
+  const bool joined = session.captures.all_joined(capture.number);
+  session.captures.close(capture.number);
   CUresult result = CUDA_SUCCESS;
   if (capture.mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture.thread != &this_thread()) {
     result = CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
@@ -126,11 +110,11 @@ CUresult cuStreamEndCapture(CUstream hStream, CUgraph* phGraph) {
     result = CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
   }
   if (result != CUDA_SUCCESS || (phGraph == nullptr && !capture.into_existing)) {
-    drop(*session, capture);
+    drop(session, capture);
   } else if (phGraph != nullptr) {
     *phGraph = capture.graph->as<CUgraph>();
   }
-  return result != CUDA_SUCCESS ? result : session->channel.take_async_error();
+  return result != CUDA_SUCCESS ? result : session.channel.take_async_error();
 }
 
 CUresult cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus* captureStatus) {
@@ -176,47 +160,24 @@ CUresult cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus* capt
   return CUDA_SUCCESS;
 }
 
-CUresult cuStreamGetCaptureInfo_v2(CUstream hStream, CUstreamCaptureStatus* captureStatus_out,
-                                   cuuint64_t* id_out, CUgraph* graph_out,
-                                   const CUgraphNode** dependencies_out,
-                                   size_t* numDependencies_out) {
-  return impl::cuStreamGetCaptureInfo_v3(hStream, captureStatus_out, id_out, graph_out,
-                                         dependencies_out, nullptr, numDependencies_out);
-}
-
-CUresult cuStreamGetCaptureInfo(CUstream hStream, CUstreamCaptureStatus* captureStatus_out,
-                                cuuint64_t* id_out) {
-  return impl::cuStreamGetCaptureInfo_v3(hStream, captureStatus_out, id_out, nullptr, nullptr,
-                                         nullptr, nullptr);
-}
-
-CUresult cuStreamUpdateCaptureDependencies_v2(CUstream hStream, CUgraphNode* dependencies,
+CUresult cuStreamUpdateCaptureDependencies_v2(Session& session, Stream& stream,
+                                              CUgraphNode* dependencies,
                                               const CUgraphEdgeData* dependencyData,
                                               size_t numDependencies, unsigned int flags) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  Stream* stream = nullptr;
   Capture capture;
-  OPENMPS_CUDA_CHECK(enter(&session, &context, hStream, &stream));
-  const CUstreamCaptureStatus status = find_capture(*session, *stream, &capture);
+  const CUstreamCaptureStatus status = find_capture(session, stream, &capture);
   if (flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES) return CUDA_ERROR_INVALID_VALUE;
   if (status == CU_STREAM_CAPTURE_STATUS_NONE) return CUDA_ERROR_ILLEGAL_STATE;
   if (status == CU_STREAM_CAPTURE_STATUS_INVALIDATED) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-  const std::lock_guard guard(session->graphs.lock);
+  const std::lock_guard guard(session.graphs.lock);
   Captures::Edges edges;
   if (flags == CU_STREAM_ADD_CAPTURE_DEPENDENCIES) {
-    edges = session->captures.dependencies(capture.number, stream);
+    edges = session.captures.dependencies(capture.number, &stream);
   }
-  OPENMPS_CUDA_CHECK(session->graphs.find_edges_locked(*capture.graph, dependencies, dependencyData,
-                                                       numDependencies, &edges));
-  session->captures.set_dependencies(capture.number, stream, std::move(edges));
+  OPENMPS_CUDA_CHECK(session.graphs.find_edges_locked(*capture.graph, dependencies, dependencyData,
+                                                      numDependencies, &edges));
+  session.captures.set_dependencies(capture.number, &stream, std::move(edges));
   return CUDA_SUCCESS;
-}
-
-CUresult cuStreamUpdateCaptureDependencies(CUstream hStream, CUgraphNode* dependencies,
-                                           size_t numDependencies, unsigned int flags) {
-  return impl::cuStreamUpdateCaptureDependencies_v2(hStream, dependencies, nullptr, numDependencies,
-                                                    flags);
 }
 
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {

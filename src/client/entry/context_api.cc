@@ -90,18 +90,16 @@ CUresult cuCtxCreate_v4(CUcontext* pctx, CUctxCreateParams* ctxCreateParams, uns
   return impl::cuCtxCreate_v2(pctx, flags, dev);
 }
 
-CUresult cuCtxDestroy_v2(Session& session, CUcontext ctx) {
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(session.contexts.look_up(ctx, &context));
-  if (context->primary || context->green != nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+CUresult cuCtxDestroy_v2(Session& session, Context& context) {
+  if (context.primary || context.green != nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   std::lock_guard guard(session.contexts.lock);
-  if (!session.contexts.retire(context)) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-  const CUresult result = destroy_context_objects(session, *context);
+  if (!session.contexts.retire(&context)) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  const CUresult result = destroy_context_objects(session, context);
   // If it is current here it is popped; other threads that have it current get
   // CUDA_ERROR_CONTEXT_IS_DESTROYED.
   std::vector<uint64_t>& stack = this_thread().contexts;
-  if (!stack.empty() && stack.back() == context->handle) stack.pop_back();
-  session.contexts.recycle(context);
+  if (!stack.empty() && stack.back() == context.handle) stack.pop_back();
+  session.contexts.recycle(&context);
   return result;
 }
 

@@ -61,15 +61,6 @@ CUresult copy_linear(Named to, uint64_t destination, Named from, uint64_t source
 
 uint64_t address_of(const void* pointer) { return reinterpret_cast<uint64_t>(pointer); }
 
-// Of a copy between contexts, whose addresses say by themselves where they are.
-CUresult check_contexts(CUcontext to, CUcontext from) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session));
-  OPENMPS_CUDA_CHECK(session->contexts.look_up(to, &context));
-  return session->contexts.look_up(from, &context);
-}
-
 CUresult copy_3d(const CUDA_MEMCPY3D* named, CUstream handle, bool wait) {
   Session* session = nullptr;
   Context* context = nullptr;
@@ -123,22 +114,6 @@ CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size
                               CUstream hStream) {
   return copy_linear(Named::kDevice, dstDevice, Named::kDevice, srcDevice, ByteCount, hStream,
                      false);
-}
-
-CUresult cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,
-                           CUcontext srcContext, size_t ByteCount, CUstream hStream) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  Stream* stream = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context, hStream, &stream));
-  OPENMPS_CUDA_CHECK(check_contexts(dstContext, srcContext));
-  OPENMPS_CUDA_CHECK(session->captures.refuse(*stream));
-  return impl::cuMemcpyDtoDAsync_v2(dstDevice, srcDevice, ByteCount, hStream);
-}
-CUresult cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,
-                      CUcontext srcContext, size_t ByteCount) {
-  OPENMPS_CUDA_CHECK(check_contexts(dstContext, srcContext));
-  return impl::cuMemcpyDtoD_v2(dstDevice, srcDevice, ByteCount);
 }
 
 CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D* pCopy) { return copy_2d(pCopy, nullptr, true); }

@@ -136,22 +136,13 @@ CUresult cuEventCreate(Session& session, Context& context, CUevent* phEvent, uns
   return CUDA_SUCCESS;
 }
 
-CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  Stream* stream = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context, hStream, &stream));
-  Event* event = session->events.find(hEvent);
-  if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+CUresult cuEventRecordWithFlags(Session& session, Event& event, Stream& stream,
+                                unsigned int flags) {
   if ((flags & ~static_cast<unsigned int>(CU_EVENT_RECORD_EXTERNAL)) != 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  if (stream->context->owner() != event->context) return CUDA_ERROR_INVALID_HANDLE;
-  return submit(*session, *stream, Record{*event, flags});
-}
-
-CUresult cuEventRecord(CUevent hEvent, CUstream hStream) {
-  return impl::cuEventRecordWithFlags(hEvent, hStream, CU_EVENT_RECORD_DEFAULT);
+  if (stream.context->owner() != event.context) return CUDA_ERROR_INVALID_HANDLE;
+  return submit(session, stream, Record{event, flags});
 }
 
 CUresult cuEventQuery(Session& session, Event& event) {

@@ -130,33 +130,6 @@ CUresult cuGraphInstantiate_v2(CUgraphExec* phGraphExec, CUgraph hGraph, CUgraph
   return result;
 }
 
-CUresult cuGraphLaunch(CUgraphExec hGraph, CUstream hStream) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  Stream* stream = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context, hStream, &stream));
-  GraphExec* exec = session->graph_execs.find(hGraph);
-  if (exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  OPENMPS_CUDA_CHECK(session->captures.refuse(*stream));
-  return session->graph_execs.launch(*exec, *stream, session->graphs.lock);
-}
-
-CUresult cuGraphUpload(CUgraphExec hGraph, CUstream hStream) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  Stream* stream = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context, hStream, &stream));
-  const GraphExec* exec = session->graph_execs.find(hGraph);
-  if (exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  OPENMPS_CUDA_CHECK(session->captures.refuse(*stream));
-  return session->streams.push(*stream, wire::GraphUpload{exec->id, stream->id});
-}
-
-CUresult cuGraphExecDestroy(Session& session, GraphExec& exec) {
-  OPENMPS_CUDA_CHECK(check_unsafe(session));
-  return session.graph_execs.destroy(&exec);
-}
-
 CUresult cuGraphExecUpdate_v2(Session& session, GraphExec& exec, Graph& graph,
                               CUgraphExecUpdateResultInfo* resultInfo) {
   if (is_in_body(graph)) return CUDA_ERROR_INVALID_VALUE;

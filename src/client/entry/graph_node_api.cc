@@ -422,12 +422,6 @@ CUresult cuGraphAddNode_v2(CUgraphNode* phGraphNode, CUgraph hGraph,
                   });
 }
 
-CUresult cuGraphAddNode(CUgraphNode* phGraphNode, CUgraph hGraph, const CUgraphNode* dependencies,
-                        size_t numDependencies, CUgraphNodeParams* nodeParams) {
-  return impl::cuGraphAddNode_v2(phGraphNode, hGraph, dependencies, nullptr, numDependencies,
-                                 nodeParams);
-}
-
 CUresult cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNodeParams* nodeParams) {
   if (nodeParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
   switch (nodeParams->type) {

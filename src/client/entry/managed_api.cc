@@ -122,11 +122,10 @@ CUresult cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUde
 }
 
 CUresult cuMemPrefetchAsync_v2(Session& session, CUdeviceptr devPtr, size_t count,
-                               CUmemLocation location, unsigned int flags, Stream& stream) {
+                               CUmemLocation location, unsigned int flags, Stream&) {
   OPENMPS_CUDA_CHECK(check_managed(session, devPtr, count));
   if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
-  OPENMPS_CUDA_CHECK(check_location(session, location));
-  return session.captures.refuse(stream);
+  return check_location(session, location);
 }
 
 CUresult cuMemPrefetchAsync(CUdeviceptr devPtr, size_t count, CUdevice dstDevice,

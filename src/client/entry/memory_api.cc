@@ -90,8 +90,6 @@ CUresult cuMemGetAddressRange_v2(Session& session, Context&, CUdeviceptr* pbase,
 
 // ---- Pinned host memory -------------------------------------------------------------------------
 
-CUresult cuMemAllocHost_v2(void** pp, size_t bytesize) { return allocate_host(pp, bytesize, 0); }
-
 CUresult cuMemHostAlloc(void** pp, size_t bytesize, unsigned int Flags) {
   constexpr unsigned int kKnown =
       CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;

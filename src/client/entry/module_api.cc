@@ -169,11 +169,6 @@ CUresult cuLibraryLoadFromFile(Session& session, CUlibrary* library, const char*
   return CUDA_SUCCESS;
 }
 
-CUresult cuLibraryUnload(Session& session, Module& module) {
-  OPENMPS_CUDA_CHECK(check_unsafe(session));
-  return session.modules.unload(&module);
-}
-
 CUresult cuLibraryGetKernel(Session& session, CUkernel* pKernel, Module& module, const char* name) {
   Function* function = nullptr;
   OPENMPS_CUDA_CHECK(session.modules.get_function(module, name, &function));

@@ -113,7 +113,6 @@ CUresult cuStreamDestroy_v2(Session& session, CUstream hStream) {
 }
 
 CUresult cuStreamQuery(Session& session, Stream& stream) {
-  OPENMPS_CUDA_CHECK(check_unsafe(session));
   FencePoint point;
   {
     const Channel::Order order = session.channel.order();
@@ -123,22 +122,11 @@ CUresult cuStreamQuery(Session& session, Stream& stream) {
   return session.managed.fetch_after(session.channel.take_async_error());
 }
 
-CUresult cuStreamSynchronize(Session& session, Stream& stream) {
-  OPENMPS_CUDA_CHECK(check_unsafe(session));
-  return session.synchronize(stream);
-}
-
-CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  Stream* stream = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context, hStream, &stream));
-  Event* event = session->events.find(hEvent);
-  if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+CUresult cuStreamWaitEvent(Session& session, Stream& stream, Event& event, unsigned int Flags) {
   if ((Flags & ~static_cast<unsigned int>(CU_EVENT_WAIT_EXTERNAL)) != 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  return submit(*session, *stream, EventWait{*event, Flags});
+  return submit(session, stream, EventWait{event, Flags});
 }
 
 CUresult cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void* userData,
@@ -151,13 +139,9 @@ CUresult cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void* 
   return submit(*session, *stream, Callback{{nullptr, callback, hStream, userData}});
 }
 
-CUresult cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void* userData) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  Stream* stream = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context, hStream, &stream));
+CUresult cuLaunchHostFunc(Session& session, Stream& stream, CUhostFn fn, void* userData) {
   if (fn == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return submit(*session, *stream, HostFunction{{{fn, userData}}});
+  return submit(session, stream, HostFunction{{{fn, userData}}});
 }
 
 // Managed memory is always visible to the host and every stream: nothing to attach.

@@ -27,10 +27,6 @@ CUresult cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode) {
   });
 }
 
-CUresult cuStreamBeginCapture(CUstream hStream) {
-  return cuStreamBeginCapture_v2(hStream, CU_STREAM_CAPTURE_MODE_GLOBAL);
-}
-
 CUresult cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
                                      const CUgraphNode* dependencies, const CUgraphEdgeData*,
                                      size_t numDependencies, CUstreamCaptureMode mode) {
@@ -97,20 +93,6 @@ CUresult cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus* capt
       true);
 }
 
-CUresult cuStreamGetCaptureInfo_v2(CUstream hStream, CUstreamCaptureStatus* captureStatus_out,
-                                   cuuint64_t* id_out, CUgraph* graph_out,
-                                   const CUgraphNode** dependencies_out,
-                                   size_t* numDependencies_out) {
-  return cuStreamGetCaptureInfo_v3(hStream, captureStatus_out, id_out, graph_out, dependencies_out,
-                                   nullptr, numDependencies_out);
-}
-
-CUresult cuStreamGetCaptureInfo(CUstream hStream, CUstreamCaptureStatus* captureStatus_out,
-                                cuuint64_t* id_out) {
-  return cuStreamGetCaptureInfo_v3(hStream, captureStatus_out, id_out, nullptr, nullptr, nullptr,
-                                   nullptr);
-}
-
 CUresult cuStreamUpdateCaptureDependencies_v2(CUstream hStream, CUgraphNode* dependencies,
                                               const CUgraphEdgeData*, size_t numDependencies,
                                               unsigned int flags) {
@@ -130,10 +112,4 @@ CUresult cuStreamUpdateCaptureDependencies_v2(CUstream hStream, CUgraphNode* dep
     return caller.driver.captures.update_dependencies(stream, edges,
                                                       flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES);
   });
-}
-
-CUresult cuStreamUpdateCaptureDependencies(CUstream hStream, CUgraphNode* dependencies,
-                                           size_t numDependencies, unsigned int flags) {
-  return cuStreamUpdateCaptureDependencies_v2(hStream, dependencies, nullptr, numDependencies,
-                                              flags);
 }

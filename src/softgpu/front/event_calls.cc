@@ -49,10 +49,6 @@ CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int f
   });
 }
 
-CUresult cuEventRecord(CUevent hEvent, CUstream hStream) {
-  return cuEventRecordWithFlags(hEvent, hStream, CU_EVENT_RECORD_DEFAULT);
-}
-
 CUresult cuEventQuery(CUevent hEvent) {
   return with_event(hEvent, [](Caller&, Event& event) { return query_event(event); });
 }

@@ -382,11 +382,6 @@ CUresult cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNodeParams* nodeParams) 
   }
 }
 
-CUresult cuGraphAddNode(CUgraphNode* phGraphNode, CUgraph hGraph, const CUgraphNode* dependencies,
-                        size_t numDependencies, CUgraphNodeParams* nodeParams) {
-  return cuGraphAddNode_v2(phGraphNode, hGraph, dependencies, nullptr, numDependencies, nodeParams);
-}
-
 CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode hNode, CUDA_KERNEL_NODE_PARAMS* nodeParams) {
   return with_node(hNode, [&](Driver&, GraphNode& node) -> Status {
     auto* work = std::get_if<LaunchWork>(&node.work);

@@ -173,8 +173,6 @@ CUresult cuMemHostAlloc(void** pp, size_t bytesize, unsigned int Flags) {
   return allocate_host(pp, bytesize, Flags);
 }
 
-CUresult cuMemAllocHost_v2(void** pp, size_t bytesize) { return allocate_host(pp, bytesize, 0); }
-
 CUresult cuMemFreeHost(void* p) {
   return with_context([&](Caller& caller) -> Status {
     OPENMPS_RETURN_IF_ERROR(caller.driver.captures.check_unsafe_call());

@@ -50,6 +50,18 @@ CUresult cuGraphGetNodes(CUgraph hGraph, CUgraphNode after, CUgraphNode* nodes, 
   return impl::cuGraphGetNodes(*session, *graph, after, nodes, numNodes);
 }
 
+CUresult cuGraphLaunch(CUgraphExec hGraph, CUstream hStream) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  Stream* stream = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context, hStream, &stream));
+  GraphExec* exec = session->graph_execs.find(hGraph);
+  if (exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  OPENMPS_CUDA_CHECK(session->captures.refuse(*stream));
+  OPENMPS_CUDA_CHECK(check_unsafe(*session));
+  return impl::cuGraphLaunch(*session, *exec, *stream);
+}
+
 CUresult cuMemPoolTrimTo(CUmemoryPool pool_argument, size_t minBytesToKeep) {
   Session* session = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session));
@@ -57,6 +69,26 @@ CUresult cuMemPoolTrimTo(CUmemoryPool pool_argument, size_t minBytesToKeep) {
   MemoryPool* pool = session->pools.find(pool_argument);
   if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return impl::cuMemPoolTrimTo(*session, *pool, minBytesToKeep);
+}
+
+CUresult cuMemPrefetchAsync(CUdeviceptr devPtr, CUstream hStream) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  Stream* stream = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context, hStream, &stream));
+  OPENMPS_CUDA_CHECK(impl::cuMemPrefetchAsync(*session, devPtr, *stream));
+  return session->captures.refuse(*stream);
+}
+
+CUresult cuMemcpyPeer(CUcontext dstContext, CUcontext srcContext) {
+  Session* session = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session));
+  Context* other_dstContext = nullptr;
+  OPENMPS_CUDA_CHECK(session->contexts.look_up(dstContext, &other_dstContext));
+  Context* other_srcContext = nullptr;
+  OPENMPS_CUDA_CHECK(session->contexts.look_up(srcContext, &other_srcContext));
+  OPENMPS_CUDA_CHECK(check_unsafe(*session));
+  return impl::cuMemcpyPeer(*session, *other_dstContext, *other_srcContext);
 }
 
 CUresult cuStreamCreate(CUstream* phStream, unsigned int Flags) {

@@ -2,7 +2,8 @@
 // Generated from api/*.toml by api/generate.py; do not edit.
 // The handlers behind the implementations that begin as their description's `enter`
 // says (client_calls.cc): written by hand in src/client, with what has been found and
-// checked. Those with graphs, their nodes or executable graphs hold the lock of graphs.
+// checked. Those with graphs, their nodes or executable graphs hold the lock of graphs,
+// unless they have a stream.
 #pragma once
 
 #include "api/client_impl.h"
