@@ -5,6 +5,7 @@
   run_e2e.py program  --mode softgpu|openmps|native [--driver nvidia] -- NAME [ARGS]
   run_e2e.py scenario NAME [--clients N]
   run_e2e.py all      --mode native,openmps --driver nvidia     every program, both modes compared
+  run_e2e.py record   NAME [GROUP...] [--to DIR]                what this machine's GPU prints, as files
 
 A program passes if it exits with 0, its output equals expected/NAME.txt (what an H200 printed with
 NVIDIA's driver), and nothing of the run is left behind. Lines that start with "# " are for people.
@@ -148,6 +149,21 @@ def run_in_modes(build, modes, driver, timeout, command):
     return "\n".join(report), failed
 
 
+def record(build, name, groups, to, timeout):
+    """Writes what a program prints natively into its file of expected output, or one for each group."""
+    for command in [[name, group] for group in groups] or [[name]]:
+        box = Sandbox(build, "native", "nvidia")
+        try:
+            code, out, err = box.run(command, timeout)
+            if code != 0:
+                raise Failure(f"{' '.join(command)}: exit code {code}\n{out}{err}")
+        finally:
+            box.close()
+        path = to / (".".join(command) + ".txt")
+        path.write_text("\n".join(facts(out)) + "\n")
+        print(f"{path}: {len(facts(out))} lines", flush=True)
+
+
 def run_everything(build, modes, driver, timeout, jobs):
     """Every program in every mode, `jobs` programs at once but for those of ALONE. What is printed
     stands in the order of EVERYTHING, those of ALONE last. Returns how many failed."""
@@ -182,6 +198,11 @@ def main():
     scenario.add_argument("name", choices=sorted(scenarios.ALL))
     scenario.add_argument("--clients", type=int)
     scenario.add_argument("--driver", default="softgpu")
+    recorded = commands.add_parser("record")
+    recorded.add_argument("name")
+    recorded.add_argument("groups", nargs="*")
+    recorded.add_argument("--to", type=Path, default=HERE / "expected")
+    recorded.add_argument("--timeout", type=float, default=600)
     everything = commands.add_parser("all")
     everything.add_argument("--mode", default="native,openmps")
     everything.add_argument("--driver", default="nvidia")
@@ -198,6 +219,8 @@ def main():
             command = args.command[1:] if args.command[:1] == ["--"] else args.command
             print("\n".join(run_program(args.build, args.mode, args.driver, command, args.timeout,
                                         args.devices)))
+        elif args.what == "record":
+            record(args.build, args.name, args.groups, args.to, args.timeout)
         else:
             scenarios.run(args.name, args.build, args.driver, args.clients)
             print(f"{args.name}: passed")

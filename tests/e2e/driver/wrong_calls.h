@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// The calls of drv_wrong_calls, by topic: each is wrong in one way, or in several, which shows what
+// is looked at first. None of them ends what the stage has.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "driver.h"
+
+namespace e2e {
+
+// What lives as long as the process that makes the calls: the session's context is current.
+struct World : Session {
+  CUcontext other = nullptr;  // a second context of the device, with a stream and an event
+  CUstream foreign_stream = nullptr;
+  CUevent foreign_event = nullptr;
+  CUlibrary library = nullptr;
+  CUkernel kernel = nullptr;  // mix(words, n, key)
+  CUfunction mix = nullptr, empty = nullptr;
+
+  World() {
+    CHECK_CU(cuCtxCreate_v2(&other, 0, device));
+    CHECK_CU(cuStreamCreate(&foreign_stream, CU_STREAM_NON_BLOCKING));
+    CHECK_CU(cuEventCreate(&foreign_event, CU_EVENT_DEFAULT));
+    CHECK_CU(cuCtxSetCurrent(context));
+    CHECK_CU(cuLibraryLoadData(&library, kernels_ptx(), nullptr, nullptr, 0, nullptr, nullptr, 0));
+    CHECK_CU(cuLibraryGetKernel(&kernel, library, "mix"));
+    mix = function("mix");
+    empty = function("empty");
+  }
+  World(const World&) = delete;
+  ~World() {
+    CHECK_CU(cuLibraryUnload(library));
+    CHECK_CU(cuCtxDestroy_v2(other));
+    CHECK_CU(cuCtxSetCurrent(context));
+  }
+};
+
+// What a call is made with; built anew for each.
+struct Stage {
+  static constexpr size_t kBytes = 4096;
+  static constexpr size_t kWidth = 16, kHeight = 4;  // of the arrays, in elements of a float
+
+  explicit Stage(const World& world);
+  Stage(const Stage&) = delete;
+  ~Stage();
+
+  const World& world;
+  CUdevice device;
+  CUcontext context;
+  CUstream stream = nullptr;
+  CUevent event = nullptr, recorded = nullptr, untimed = nullptr;  // event: never recorded
+  CUdeviceptr memory = 0, managed = 0;
+  unsigned char* pinned = nullptr;
+  alignas(4096) unsigned char pageable[2 * kBytes] = {};
+  CUarray array = nullptr, plain_array = nullptr;  // the latter not for surfaces
+  CUmipmappedArray mipmaps = nullptr;              // of two levels
+  CUmemoryPool pool = nullptr;
+  // A range of addresses and memory of the same size that nothing is mapped to.
+  size_t granule = 0;
+  CUdeviceptr range = 0;
+  CUmemGenericAllocationHandle handle = 0;
+  // A graph, what was made of it before `late` was added, and a clone of it.
+  CUgraph graph = nullptr, other_graph = nullptr, clone = nullptr;
+  CUgraphNode plain = nullptr, launch = nullptr, fill = nullptr, copy = nullptr, call = nullptr;
+  CUgraphNode late = nullptr, other_node = nullptr;
+  CUgraphExec exec = nullptr;
+  CUuserObject object = nullptr;
+};
+
+struct WrongCall {
+  const char* text;
+  CUresult (*make)(Stage&);
+};
+// The text of a call is its name. WRONG_WHERE: what is written before the text, and a function that
+// makes a call within what the text says.
+#define WRONG(...) \
+  WRONG_WHERE(     \
+      "", [](Stage& s, auto call) { return call(s); }, __VA_ARGS__)
+#define WRONG_WHERE(where, within, ...)                \
+  WrongCall {                                          \
+    where #__VA_ARGS__, [](Stage& stage) -> CUresult { \
+      return within(stage, [](Stage& s) -> CUresult {  \
+        static_cast<void>(s);                          \
+        return __VA_ARGS__;                            \
+      });                                              \
+    }                                                  \
+  }
+
+using WrongCalls = std::vector<WrongCall>;
+extern const WrongCalls kDeviceCalls, kContextCalls, kLimitCalls, kNoContextCalls;
+extern const WrongCalls kStreamCalls, kEventCalls, kValueCalls;
+extern const WrongCalls kMemoryCalls, kPointerCalls, kFillCalls, kPoolCalls, kMappingCalls;
+extern const WrongCalls kCopyCalls, kBoxCalls;
+extern const WrongCalls kModuleCalls, kLibraryCalls, kFunctionCalls, kLaunchCalls, kLinkCalls;
+extern const WrongCalls kGraphCalls, kNodeCalls, kExecCalls;
+extern const WrongCalls kArrayCalls, kTextureCalls, kTensorMapCalls;
+
+// Where a call may put what it gives.
+template <typename T>
+T* out() {
+  static T places[64];
+  memset(static_cast<void*>(places), 0, sizeof places);
+  return places;
+}
+// A value that no enumeration of CUDA has.
+template <typename T>
+constexpr T bad = static_cast<T>(0x7fff);
+constexpr CUdevice kNoDevice = 999;
+constexpr size_t kHuge = size_t{1} << 60;
+
+// A structure as it is right, to be made wrong member by member within the call.
+template <typename T>
+struct Made {
+  T value{};
+  template <typename M, typename V>
+  Made& with(M T::*member, V to) {
+    value.*member = static_cast<M>(to);
+    return *this;
+  }
+  operator T*() { return &value; }  // NOLINT(google-explicit-constructor): calls take it as it is
+};
+// A list within the call.
+template <typename T, size_t kCount>
+T* list(const T (&values)[kCount]) {
+  static T places[kCount];
+  for (size_t i = 0; i < kCount; ++i) places[i] = values[i];
+  return places;
+}
+
+inline CUdeviceptr address(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
+inline void* pointer(CUdeviceptr address) { return reinterpret_cast<void*>(address); }
+inline CUmemLocation place(CUmemLocationType type, int id) { return {type, id}; }
+inline void nothing(void*) {}
+
+}  // namespace e2e
