@@ -69,6 +69,7 @@ Captures::Open* Captures::find_locked(uint32_t number) {
 }
 
 bool Captures::find(uint32_t number, Capture* capture) {
+  if (number == 0) return false;  // every stream that ends asks
   std::lock_guard guard(lock_);
   const Open* open = find_locked(number);
   if (open == nullptr) return false;
