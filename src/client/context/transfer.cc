@@ -119,7 +119,24 @@ void send_parts(void* argument) {
 
 }  // namespace
 
+// One run of bytes that fits a piece, as most copies are.
+CUresult Transfers::send_run(Stream& stream, const Copy& run, uint32_t flags) {
+  Staging::Piece piece;
+  OPENMPS_CUDA_CHECK(staging_.acquire(run.box.width, &piece));
+  memcpy(piece.data, reinterpret_cast<const void*>(run.source.address), run.box.width);
+  const Channel::Order order = channel_.order();
+  const CUresult result = channel_.push(
+      order,
+      wire::Memcpy{stream.id, flags, run.destination.address, piece.address(), run.box.width});
+  staging_.release_after(piece, fences_.after_staged_copy(order, stream));
+  return result;
+}
+
 CUresult Transfers::send(Stream& stream, const Copy& box, bool order_all) {
+  const bool one_row = box.box.height == 1 && box.box.depth == 1;
+  if (one_row && box.box.width <= kLargePieceBytes && !is_of_array(box)) {
+    return send_run(stream, box, order_all ? wire::kOrderAllStreams : 0);
+  }
   const Plan plan(box);
   Staged copy{
       .channel = channel_, .fences = fences_, .staging = staging_, .stream = stream, .plan = plan};

@@ -36,6 +36,7 @@ class Transfers {
   [[nodiscard]] CUresult copy(Stream& stream, const Copy& copy, bool wait);
 
  private:
+  CUresult send_run(Stream& stream, const Copy& run, uint32_t flags);
   CUresult send(Stream& stream, const Copy& copy, bool order_all);
   CUresult receive(Stream& stream, const Copy& copy);
   CUresult push(Stream& stream, const Copy& copy);

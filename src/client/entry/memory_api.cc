@@ -78,6 +78,7 @@ CUresult cuMemGetAddressRange_v2(Session& session, Context&, CUdeviceptr* pbase,
   DeviceMemory::Entry entry;
   PinnedHeap::Entry pinned;
   if (session.memory.find(dptr, &entry)) {
+    if (session.graph_memory.hides(entry)) return CUDA_ERROR_NOT_FOUND;
     if (pbase != nullptr) *pbase = entry.base;
     if (psize != nullptr) *psize = entry.bytes;
     return CUDA_SUCCESS;

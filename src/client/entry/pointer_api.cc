@@ -69,6 +69,7 @@ void know_device_memory(Session& session, const DeviceMemory::Entry& entry, Know
 bool find_pointer(Session& session, uint64_t address, Known* known) {
   DeviceMemory::Entry device;
   if (session.memory.find(address, &device)) {
+    if (session.graph_memory.hides(device)) return false;
     know_device_memory(session, device, known);
     known->device_address = address;
     known->managed = session.managed.contains(address);

@@ -67,6 +67,13 @@ bool GraphMemory::is_open(CUdeviceptr address) const {
   return open_.contains(address);
 }
 
+bool GraphMemory::hides(const DeviceMemory::Entry& entry) const {
+  const bool other = !entry.value.async || entry.value.pool != 0;  // saves the lock
+  if (other) return false;
+  const std::lock_guard guard(lock_);
+  return blocks_.contains(entry.base) && !open_.contains(entry.base);
+}
+
 void GraphMemory::trim(uint32_t device) {
   const std::lock_guard guard(lock_);
   for (const auto& [address, block] : blocks_) {

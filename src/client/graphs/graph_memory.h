@@ -50,6 +50,9 @@ class GraphMemory {
   // no such allocation, or is free.
   bool close(CUdeviceptr address, FencePoint point);
   [[nodiscard]] bool is_open(CUdeviceptr address) const;
+  // To the program its memory is there from a launch to the free, no sooner and no longer (measured
+  // on an H200: cuPointerGetAttribute, cuMemGetAddressRange).
+  [[nodiscard]] bool hides(const DeviceMemory::Entry& entry) const;
 
   // What is free and not in use does not count any more.
   void trim(uint32_t device);

@@ -171,16 +171,42 @@ void updated(Fixture& f) {
   CHECK_CU(cuGraphDestroy(first));
 }
 
+bool is_known(Fixture& f, CUdeviceptr address) {
+  unsigned type = 0;
+  int device = -1;
+  size_t bytes = 0;
+  CUdeviceptr base = 0;
+  const CUresult asked = cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address);
+  const CUresult range = cuMemGetAddressRange_v2(&base, &bytes, address);
+  if (asked == kInvalid && range == CUDA_ERROR_NOT_FOUND) return false;
+  CHECK_CU(asked);
+  CHECK_CU(range);
+  CHECK_CU(cuPointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address));
+  expect(type == CU_MEMORYTYPE_DEVICE && device == f.session.device && base == address &&
+             bytes == kBytes,
+         "device memory");
+  return true;
+}
+
 void pointers(Fixture& f) {
   CUdeviceptr address = 0;
   const CUgraph graph = f.leaving(&address, 8);
-  unsigned type = 0;
-  int device = -1;
-  CHECK_CU(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address));
-  CHECK_CU(cuPointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address));
-  expect(type == CU_MEMORYTYPE_DEVICE && device == f.session.device,
-         "an address from the node's making on");
+  expect(!is_known(f, address), "no memory when the node is made");
+  const CUgraphExec exec = f.instantiate(graph);
+  CHECK_CU(cuGraphUpload(exec, f.stream));
+  expect(!is_known(f, address), "nor when the graph is uploaded");
+  for (int i = 0; i < 2; i++) {
+    CHECK_CU(cuGraphLaunch(exec, f.stream));
+    expect(is_known(f, address), "but from the launch on");
+    CHECK_CU(cuMemFreeAsync(address, f.stream));
+    expect(!is_known(f, address), "until it is freed");
+  }
+  CHECK_CU(cuGraphLaunch(exec, f.stream));
+  CHECK_CU(cuGraphExecDestroy(exec));
   CHECK_CU(cuGraphDestroy(graph));
+  expect(is_known(f, address), "the graph need not live");
+  CHECK_CU(cuMemFree_v2(address));
+  expect(!is_known(f, address), "freed at once");
 }
 
 // ---- Footprint ----------------------------------------------------------------------------------
