@@ -174,20 +174,26 @@ def info(protocol):
                    + "    default: return nullptr;\n  }\n}\n\n")
     ordered = sorted(protocol.commands.values(), key=lambda c: c.number)
     for c in ordered:
-        rows = "".join(_field_rows(protocol, c.fields))
-        if rows:
-            out.append(f"constexpr FieldInfo k{c.name}Fields[] = {{\n{rows}}};\n\n")
+        for name, fields in ((f"k{c.name}Fields", c.fields), (f"k{c.name}Reply", _reply_fields(c))):
+            rows = "".join(_field_rows(protocol, fields))
+            if rows:
+                out.append(f"constexpr FieldInfo {name}[] = {{\n{rows}}};\n\n")
     out.append("constexpr CommandInfo kCommands[] = {\n")
     for c in ordered:
         fields = f"k{c.name}Fields" if c.fields else "{}"
+        reply = f"k{c.name}Reply" if _reply_fields(c) else "{}"
         out.append(f'    {{Opcode::k{c.name}, "{c.name}", {c.bytes}, '
                    f"{c.reply.bytes if c.reply else 0}, {_flag(c.waits)}, {_flag(c.later)}, "
-                   f"{fields}}},\n")
+                   f"{fields}, {reply}}},\n")
     out.append("};\n\n}  // namespace\n\nstd::span<const CommandInfo> commands() { return kCommands; }\n\n"
                "const CommandInfo* info_of(Opcode opcode) {\n  switch (opcode) {\n")
     out += [f"    case Opcode::k{c.name}: return &kCommands[{i}];\n" for i, c in enumerate(ordered)]
     out.append("    default: return nullptr;\n  }\n}\n\n}  // namespace openmps::wire\n")
     return "".join(out)
+
+
+def _reply_fields(command):
+    return command.reply.fields if command.reply else ()
 
 
 def _flag(text):

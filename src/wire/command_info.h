@@ -36,6 +36,7 @@ struct CommandInfo {
   bool waits;            // the executor may have to wait for others
   bool later;            // it may be answered after commands that come behind it
   std::span<const FieldInfo> fields;
+  std::span<const FieldInfo> reply_fields;
 };
 
 // By number.
@@ -49,6 +50,8 @@ const char* name_of(Opcode opcode);
 // shown; what a payload lacks is "missing".
 using Fields = std::vector<std::pair<const char*, std::string>>;
 Fields fields_of(Opcode opcode, std::span<const unsigned char> payload);
+// The same of its reply. None for an empty payload: a command that failed need not have one.
+Fields reply_fields_of(Opcode opcode, std::span<const unsigned char> payload);
 // The stream that the command belongs to; 0: none.
 Id stream_of(Opcode opcode, std::span<const unsigned char> payload);
 // "Launch{stream=1, function=2, grid=[4,1,1], ...}", for people.

@@ -45,6 +45,16 @@ std::string value_of(const FieldInfo& field, const unsigned char* data) {
   return list + "]";
 }
 
+Fields values_of(std::span<const FieldInfo> fields, std::span<const unsigned char> payload) {
+  Fields values;
+  for (const FieldInfo& field : fields) {
+    const bool there = payload.size() >= size_t{field.offset} + field.bytes * field.count;
+    values.emplace_back(field.name,
+                        there ? value_of(field, payload.data() + field.offset) : "missing");
+  }
+  return values;
+}
+
 }  // namespace
 
 const char* name_of(Opcode opcode) {
@@ -53,15 +63,13 @@ const char* name_of(Opcode opcode) {
 }
 
 Fields fields_of(Opcode opcode, std::span<const unsigned char> payload) {
-  Fields fields;
   const CommandInfo* info = info_of(opcode);
-  if (info == nullptr) return fields;
-  for (const FieldInfo& field : info->fields) {
-    const bool there = payload.size() >= size_t{field.offset} + field.bytes * field.count;
-    fields.emplace_back(field.name,
-                        there ? value_of(field, payload.data() + field.offset) : "missing");
-  }
-  return fields;
+  return info == nullptr ? Fields() : values_of(info->fields, payload);
+}
+
+Fields reply_fields_of(Opcode opcode, std::span<const unsigned char> payload) {
+  const CommandInfo* info = info_of(opcode);
+  return info == nullptr || payload.empty() ? Fields() : values_of(info->reply_fields, payload);
 }
 
 Id stream_of(Opcode opcode, std::span<const unsigned char> payload) {

@@ -35,11 +35,21 @@ std::string microseconds(uint64_t ns) {
   return text;
 }
 
+// Each with a comma behind it. None has a character that JSON would have to escape.
+std::string members_of(const Fields& fields) {
+  std::string text;
+  for (const auto& [name, value] : fields) {
+    text += "\"" + std::string(name) + "\":\"" + value + "\",";
+  }
+  return text;
+}
+
 }  // namespace
 
 struct Trace::Event {
   std::string name;
   Fields fields;
+  Fields reply;
   Id stream = 0;  // 0: of no stream
   CUresult result = CUDA_SUCCESS;
   uint64_t begin_ns = 0;
@@ -68,14 +78,14 @@ Result<std::unique_ptr<Trace>> Trace::from_environment() {
 Trace::Actor Trace::this_thread() { return {"thread " + std::to_string(syscall(SYS_gettid)), ""}; }
 
 void Trace::command(const Actor& actor, Opcode opcode, std::span<const unsigned char> payload,
-                    CUresult result, uint64_t begin_ns) {
-  Event event{name_of(opcode), fields_of(opcode, payload), 0, result, begin_ns, now_ns()};
-  event.stream = stream_of(opcode, payload);
-  write(actor, event);
+                    CUresult result, std::span<const unsigned char> reply, uint64_t begin_ns) {
+  const uint64_t end_ns = now_ns();
+  write(actor, {name_of(opcode), fields_of(opcode, payload), reply_fields_of(opcode, reply),
+                stream_of(opcode, payload), result, begin_ns, end_ns});
 }
 
 void Trace::wait(const Actor& actor, Id stream, CUresult result, uint64_t begin_ns) {
-  write(actor, {"wait", {{"stream", std::to_string(stream)}}, 0, result, begin_ns, now_ns()});
+  write(actor, {"wait", {{"stream", std::to_string(stream)}}, {}, 0, result, begin_ns, now_ns()});
 }
 
 void Trace::write(const Actor& actor, const Event& event) {
@@ -90,11 +100,11 @@ void Trace::write(const Actor& actor, const Event& event) {
   char head[64];
   snprintf(head, sizeof(head), "%.6f %d ", static_cast<double>(event.begin_ns) / 1e9, getpid());
   append(head + actor.name + ": " + text_of(event.name, event.fields) + " = " +
-         name_of_result(event.result) + " (" + microseconds(event.end_ns - event.begin_ns) +
-         " us)\n");
+         name_of_result(event.result) +
+         (event.reply.empty() ? "" : " " + text_of("", event.reply)) + " (" +
+         microseconds(event.end_ns - event.begin_ns) + " us)\n");
 }
 
-// No name, field or value has a character that JSON would have to escape.
 std::string Trace::event_on(const std::string& lane, const Event& event) {
   const std::string process = "\"pid\":" + std::to_string(getpid());
   std::string text;
@@ -107,8 +117,11 @@ std::string Trace::event_on(const std::string& lane, const Event& event) {
   text += "{\"ph\":\"X\",\"name\":\"" + event.name + "\"," + where +
           ",\"ts\":" + microseconds(event.begin_ns) +
           ",\"dur\":" + microseconds(event.end_ns - event.begin_ns) + ",\"args\":{";
-  for (const auto& [name, value] : event.fields) {
-    text += "\"" + std::string(name) + "\":\"" + value + "\",";
+  text += members_of(event.fields);
+  if (!event.reply.empty()) {
+    std::string reply = members_of(event.reply);
+    reply.pop_back();
+    text += "\"reply\":{" + reply + "},";
   }
   return text + "\"result\":\"" + name_of_result(event.result) + "\"}},\n";
 }

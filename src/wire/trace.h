@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What OPENMPS_TRACE=FILE asks of a client or a worker: each command with its fields, result and
-// time. A line for each, or, if the file's name ends in .json, events for the viewers of Chrome and
-// Perfetto, with a lane for each stream and one for each executor or thread. Every event is written
-// at once when it ends, so a file is complete up to a crash, and several processes may share it.
-// Any thread.
+// What OPENMPS_TRACE=FILE asks of a client or a worker: each command with its fields, those of its
+// reply, result and time. A line for each, or, if the file's name ends in .json, events for the
+// viewers of Chrome and Perfetto, with a lane for each stream and one for each executor or thread.
+// Every event is written at once when it ends, so a file is complete up to a crash, and several
+// processes may share it. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -35,9 +35,9 @@ class Trace {
   // The calling thread, as a client's actor.
   static Actor this_thread();
 
-  // From `begin_ns` until now, by now_ns().
+  // From `begin_ns` until now, by now_ns(). `reply`: empty for what is not answered, or was not.
   void command(const Actor& actor, Opcode opcode, std::span<const unsigned char> payload,
-               CUresult result, uint64_t begin_ns);
+               CUresult result, std::span<const unsigned char> reply, uint64_t begin_ns);
   // The actor waited for a stream.
   void wait(const Actor& actor, Id stream, CUresult result, uint64_t begin_ns);
 

@@ -513,10 +513,19 @@ def traced(box, _):
     require({"Launch", "ModuleLoad", "MemoryMap", "wait"} <= names, f"the client's commands: {names}")
     with open(text, encoding="utf-8") as file:
         lines = file.readlines()
-    shape = re.compile(r"\d+\.\d{6} \d+ thread \d+: \w+\{.*\} = CUDA_\w+ \(\d+\.\d{3} us\)\n")
+    shape = re.compile(r"\d+\.\d{6} \d+ thread \d+: \w+\{.*\} = CUDA_\w+( \{.+\})? \(\d+\.\d{3} us\)\n")
     wrong = [line for line in lines if not shape.fullmatch(line)]
     require(lines and not wrong, f"lines of the trace: {wrong[:3]}")
     require(any("Launch{stream=" in line for line in lines), "no launch in the trace")
+    # What was answered, at once and later, as the two sides tell it.
+    for name, field in (("GetFunction", "attributes"), ("ModuleLoad", "info_bytes")):
+        require(any(f" {name}{{" in line and f" {{{field}=" in line for line in lines),
+                f"the client's {name} has no {field}")
+        for path in (worker, client):
+            replies = [e["args"].get("reply", {}) for e in events_of(path) if e.get("name") == name]
+            require(replies and all(field in reply for reply in replies), f"{path}, {name}: {replies}")
+    quiet = [e for e in events_of(worker) if e.get("name") == "Launch" and "reply" in e["args"]]
+    require(not quiet, f"launches are not answered: {quiet[:1]}")
     for path in (worker, client, text):
         os.remove(path)
 

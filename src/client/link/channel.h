@@ -154,12 +154,14 @@ class Channel {
   // When something begins, if that is traced, and what it has come to.
   [[nodiscard]] uint64_t trace_begin() const { return trace_ == nullptr ? 0 : now_ns(); }
   template <wire::Command C>
-  void trace_end(const C& command, CUresult result, uint64_t begin_ns) const {
+  void trace_end(const C& command, CUresult result, uint64_t begin_ns,
+                 std::span<const unsigned char> reply = {}) const {
     if (trace_ == nullptr) [[likely]] {
       return;
     }
     const auto* bytes = reinterpret_cast<const unsigned char*>(&command);
-    trace_->command(wire::Trace::this_thread(), C::kOpcode, {bytes, sizeof(C)}, result, begin_ns);
+    trace_->command(wire::Trace::this_thread(), C::kOpcode, {bytes, sizeof(C)}, result, reply,
+                    begin_ns);
   }
 
   const wire::ChannelView view_;
@@ -205,13 +207,15 @@ CUresult Channel::call_in_slot(const C& command, Send&& send, Read&& read) {
   answer.state.store(wire::ReplySlot::kPending, std::memory_order_relaxed);
   CUresult result = send(slot);
   if (result == CUDA_SUCCESS) result = await_reply(slot);
+  std::span<const unsigned char> reply;
   if (result == CUDA_SUCCESS) {
+    reply = {answer.payload, std::min<uint64_t>(answer.bytes, wire::kMaxReplyBytes)};
     result = static_cast<CUresult>(answer.result);
     const bool good = read(answer.payload, answer.bytes);
     if (!good && result == CUDA_SUCCESS) result = CUDA_ERROR_MPS_RPC_FAILURE;
   }
+  trace_end(command, result, begin_ns, reply);  // the reply is in the slot
   release_reply_slot(slot);
-  trace_end(command, result, begin_ns);
   return result;
 }
 

@@ -117,7 +117,9 @@ Status Executor::finish_late() {
 
 Status Executor::conclude(const wire::Record& record, const Status& status, uint64_t begin_ns) {
   if (trace_ != nullptr) {
-    trace_->command(actor_, record.opcode, payload_of(record), status.code(), begin_ns);
+    const size_t answered = record.reply_slot == wire::kNoReply ? 0 : reply_.size();
+    trace_->command(actor_, record.opcode, payload_of(record), status.code(),
+                    {reply_.data(), answered}, begin_ns);
   }
   if (is_violation(status)) {
     return violation(std::string(wire::name_of(record.opcode)) + ": " + status.message());

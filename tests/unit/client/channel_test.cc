@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The channel against a fake worker: calls, waiting, full rings, the end of a session.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include <string>
 #include <vector>
 
 #include "client/link/fence.h"
@@ -62,6 +65,33 @@ TEST(Channel, AShortReplyIsNone) {
   EXPECT_EQ(reply.free, 0u);
   answer.store(CUDA_SUCCESS);
   EXPECT_EQ(fake.channel().call(wire::MemoryInfo{0}, &reply), CUDA_ERROR_MPS_RPC_FAILURE);
+}
+
+// As the traces of programs are asked for, which are opened by name.
+TEST(Channel, ATraceShowsWhatTheWorkerAnswered) {
+  UniqueFd file(memfd_create("trace", MFD_CLOEXEC));
+  const int written = file.get();
+  FakeChannel fake(10'000, std::make_unique<wire::Trace>(std::move(file), false));
+  std::atomic<uint32_t> bytes{sizeof(wire::MemoryInfo::Reply)};
+  fake.start_worker([&](FakeChannel& worker, const wire::Record& record) {
+    if (record.reply_slot == wire::kNoReply) return;
+    const wire::MemoryInfo::Reply reply{5, 7};
+    const CUresult result = bytes.load() == 0 ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
+    worker.reply(record.reply_slot, result, &reply, bytes.load());
+  });
+  wire::MemoryInfo::Reply reply;
+  EXPECT_EQ(fake.channel().call(wire::MemoryInfo{0}, &reply), CUDA_SUCCESS);
+  bytes.store(0);  // the slot still has the last reply's bytes
+  EXPECT_EQ(fake.channel().call(wire::MemoryInfo{1}, &reply), CUDA_ERROR_INVALID_DEVICE);
+  EXPECT_EQ(fake.channel().push(wire::Fence{1, 2, 3}), CUDA_SUCCESS);
+  std::string text(4096, '\0');
+  const ssize_t got = pread(written, text.data(), text.size(), 0);
+  ASSERT_GT(got, 0);
+  text.resize(static_cast<size_t>(got));
+  EXPECT_NE(text.find(": MemoryInfo{device=0} = CUDA_SUCCESS {free=5, total=7} ("), text.npos)
+      << text;
+  EXPECT_NE(text.find(": MemoryInfo{device=1} = CUDA_ERROR_INVALID_DEVICE ("), text.npos) << text;
+  EXPECT_NE(text.find(": Fence{stream=1, slot=2, value=3} = CUDA_SUCCESS ("), text.npos) << text;
 }
 
 TEST(Channel, ATailOverItsLimitIsNotSent) {

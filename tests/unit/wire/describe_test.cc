@@ -38,6 +38,34 @@ TEST(DescribeTest, NoKeyIsShownAndNothingBeyondThePayload) {
             "ModuleLoad{module=0, blob=0, device=0, kind=9, log_bytes=0, option_count=0}");
 }
 
+template <typename C>
+std::string reply_text_of(const typename C::Reply& reply,
+                          size_t bytes = sizeof(typename C::Reply)) {
+  return wire::text_of(
+      "", reply_fields_of(C::kOpcode, {reinterpret_cast<const unsigned char*>(&reply), bytes}));
+}
+
+TEST(DescribeTest, RepliesHaveNamesAndKindsToo) {
+  EXPECT_EQ(reply_text_of<GetGlobal>({0x1000, 64, 1}), "{address=0x1000, bytes=64, managed=1}");
+  EXPECT_EQ(reply_text_of<FunctionGetAttribute>({-1}), "{value=-1}");
+  // One that is cut off, none at all, and a command that has none.
+  EXPECT_EQ(reply_text_of<GetGlobal>({0x1000, 64, 1}, 16),
+            "{address=0x1000, bytes=64, managed=missing}");
+  EXPECT_EQ(reply_fields_of(Opcode::kGetGlobal, {}), Fields());
+  const unsigned char some[64] = {};
+  EXPECT_EQ(reply_fields_of(Opcode::kPing, some), Fields());
+  EXPECT_EQ(reply_fields_of(static_cast<Opcode>(999), some), Fields());
+}
+
+TEST(DescribeTest, EveryReplyIsDescribed) {
+  for (const CommandInfo& info : commands()) {
+    EXPECT_EQ(info.reply_fields.empty(), info.reply_bytes == 0) << info.name;
+    for (const FieldInfo& field : info.reply_fields) {
+      EXPECT_LE(field.offset + field.bytes * field.count, info.reply_bytes) << info.name;
+    }
+  }
+}
+
 TEST(DescribeTest, EveryCommandIsKnownByItsNumber) {
   std::set<std::string> names;
   for (const CommandInfo& info : commands()) {

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <memory>
 #include <regex>
+#include <span>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -41,8 +42,15 @@ class TraceTest : public ::testing::Test {
   }
   template <typename C>
   static void command(Trace& trace, const C& c, CUresult result = CUDA_SUCCESS) {
-    trace.command(kSession, C::kOpcode, {reinterpret_cast<const unsigned char*>(&c), sizeof(C)},
-                  result, now_ns() - 2500);
+    trace.command(kSession, C::kOpcode, bytes_of(c), result, {}, now_ns() - 2500);
+  }
+  template <typename C>
+  static void answered(Trace& trace, const C& c, const typename C::Reply& reply) {
+    trace.command(kSession, C::kOpcode, bytes_of(c), CUDA_SUCCESS, bytes_of(reply), now_ns());
+  }
+  template <typename T>
+  static std::span<const unsigned char> bytes_of(const T& value) {
+    return {reinterpret_cast<const unsigned char*>(&value), sizeof(T)};
   }
   // What is written, numbers that differ from run to run as N.
   [[nodiscard]] std::string text() const {
@@ -79,6 +87,22 @@ TEST_F(TraceTest, ALinePerCommand) {
             "N PID session 3: Fence{stream=1, slot=2, value=3} = CUDA_SUCCESS (N us)\n"
             "N PID session 3: EventDestroy{event=7} = CUDA_ERROR_OUT_OF_MEMORY (N us)\n"
             "N PID session 3: wait{stream=5} = CUDA_SUCCESS (N us)\n");
+}
+
+TEST_F(TraceTest, WhatIsAnswered) {
+  const auto lines = open("text");
+  answered(*lines, MemoryInfo{2}, {5, 7});
+  command(*lines, MemoryInfo{2}, CUDA_ERROR_DEINITIALIZED);
+  EXPECT_EQ(text(),
+            "N PID session 3: MemoryInfo{device=2} = CUDA_SUCCESS {free=5, total=7} (N us)\n"
+            "N PID session 3: MemoryInfo{device=2} = CUDA_ERROR_DEINITIALIZED (N us)\n");
+  // By itself, since a reply may have a field of the command's name.
+  const auto events = open("trace.json");
+  answered(*events, MemoryInfo{2}, {5, 7});
+  EXPECT_NE(text().find(R"("args":{"device":"2","reply":{"free":"5","total":"7"},)"
+                        R"("result":"CUDA_SUCCESS"}},)"),
+            std::string::npos)
+      << text();
 }
 
 TEST_F(TraceTest, LanesOfExecutorsAndStreams) {
