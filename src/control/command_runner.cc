@@ -52,6 +52,10 @@ bool needs_privilege(const Command& command, User caller) {
 
 }  // namespace
 
+bool may_inspect(User caller, User owner, uid_t daemon) {
+  return caller.uid == owner.uid || caller.uid == 0 || caller.uid == daemon;
+}
+
 void CommandRunner::run(const Command& command, User caller, Done done) {
   if (needs_privilege(command, caller) && caller.uid != 0 && caller.uid != geteuid()) {
     done({format_text("Permission denied: %s is for root and for user %u, who runs the daemon\n",
@@ -207,7 +211,6 @@ void CommandRunner::client_table(const Command& command, const Done& done) {
                });
 }
 
-// A user's sessions are that user's, the daemon's and root's to look into.
 void CommandRunner::inspect(const Command& command, User caller, const Done& done) {
   const auto wanted = parse_unsigned(command.client, UINT32_MAX);
   if (!wanted) {
@@ -216,7 +219,7 @@ void CommandRunner::inspect(const Command& command, User caller, const Done& don
   }
   std::vector<ServerProcess*> servers = servers_.all();
   std::erase_if(servers, [caller](ServerProcess* server) {
-    return caller.uid != 0 && caller.uid != geteuid() && caller.uid != server->user().uid;
+    return !may_inspect(caller, server->user(), geteuid());
   });
   servers_.ask(
       servers, wire::QueryKind::kInspect,

@@ -18,6 +18,10 @@ struct Reply {
   int exit_status = 0;
 };
 
+// Whose sessions may `caller` look into? Those of `owner` are that user's to see, root's, and those
+// of the user who runs the daemon.
+bool may_inspect(User caller, User owner, uid_t daemon);
+
 class CommandRunner {
  public:
   using Done = std::function<void(Reply)>;

@@ -287,5 +287,70 @@ TEST_F(ClientsTest, UsersHaveServersOfTheirOwnAtTheSameTime) {
   close(ready[1]);
 }
 
+// Run by root only, likewise. The sessions of both have the same ID: each server counts its own.
+TEST_F(ClientsTest, UsersLookIntoTheirOwnSessionsOnly) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root";
+  constexpr uid_t kOther = 65534;
+  constexpr uid_t kThird = 65533;  // has no session
+  bin_ = directory_ + "/bin";
+  std::filesystem::copy(OPENMPS_FAKE_BIN, bin_);
+  start_daemon();
+  const Client ours = join("./ours");
+  ASSERT_EQ(ours.welcome.result, CUDA_SUCCESS) << ours.welcome.reason;
+  const std::string our_pid = std::to_string(getpid());
+  int said[2];
+  int go_on[2];
+  ASSERT_EQ(pipe2(said, O_CLOEXEC), 0);
+  ASSERT_EQ(pipe2(go_on, O_CLOEXEC), 0);
+  // What that user is told of our session, of its own, and of the ID that both have.
+  const auto look_as = [&](uid_t uid, bool with_session) {
+    const pid_t child = fork();
+    if (child != 0) return child;
+    close(go_on[1]);  // the parent's end is the last
+    if (setgid(uid) != 0 || setuid(uid) != 0) _exit(1);
+    Client theirs;
+    if (with_session) theirs = join("./theirs");
+    std::string all;
+    for (const std::string& session : {our_pid, std::to_string(getpid()), std::string("1")}) {
+      const Outcome looked = control({"inspect", session});
+      all +=
+          std::to_string(looked.status) + " " + looked.out.substr(0, looked.out.find('\n')) + "; ";
+      // One report at most.
+      if (looked.out.find("Session", 1) != std::string::npos) all += "and more; ";
+    }
+    all += "\n";
+    const ssize_t written = write(said[1], all.data(), all.size());
+    char end = 0;
+    _exit(written != static_cast<ssize_t>(all.size()) || read(go_on[0], &end, 1) < 0 ? 1 : 0);
+  };
+  const auto told = [&] {
+    std::string line;
+    char next = 0;
+    while (read(said[0], &next, 1) == 1 && next != '\n') line += next;
+    return line;
+  };
+  const pid_t other = look_as(kOther, true);
+  const std::string their_pid = std::to_string(other);
+  EXPECT_EQ(told(), "1 There is no session " + our_pid + "; 0 Session 1 of process " + their_pid +
+                        "; 0 Session 1 of process " + their_pid + "; ");
+  const pid_t third = look_as(kThird, false);
+  EXPECT_EQ(told(), "1 There is no session " + our_pid + "; 1 There is no session " +
+                        std::to_string(third) + "; 1 There is no session 1; ");
+  // Root sees all.
+  for (const std::string& pid : {our_pid, their_pid}) {
+    EXPECT_EQ(shell("inspect " + pid + "\n").out.find("Session 1 of process " + pid + "\n"), 0u);
+  }
+  const std::string both = shell("inspect 1\n").out;
+  for (const std::string& pid : {our_pid, their_pid}) {
+    EXPECT_NE(both.find("Session 1 of process " + pid + "\n"), std::string::npos) << both;
+  }
+  for (const int end : {go_on[0], go_on[1], said[0], said[1]}) close(end);
+  for (const pid_t child : {other, third}) {
+    int status = -1;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+  }
+}
+
 }  // namespace
 }  // namespace openmps

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The command language, and the fuzz target's corpus as a test.
 #include "control/command.h"
+#include "control/command_runner.h"
 
 #include <gtest/gtest.h>
 
@@ -80,6 +81,22 @@ TEST(Command, TheCorpusOfTheFuzzTargetRuns) {
     ++files;
   }
   EXPECT_GE(files, 5u);
+}
+
+// Of several users' sessions; tests with several users need root (clients_test.cc).
+TEST(Command, WhoMayLookIntoWhoseSessions) {
+  constexpr User kRoot{0, 0};
+  constexpr User kA{1000, 1000};
+  constexpr User kB{1001, 1000};  // of A's group
+  for (const uid_t daemon : {kRoot.uid, kA.uid}) {
+    EXPECT_TRUE(may_inspect(kA, kA, daemon));
+    EXPECT_TRUE(may_inspect(kRoot, kA, daemon));
+    EXPECT_TRUE(may_inspect(kB, kB, daemon));
+    EXPECT_FALSE(may_inspect(kB, kA, daemon));
+    EXPECT_FALSE(may_inspect(kA, kRoot, kRoot.uid));
+  }
+  EXPECT_FALSE(may_inspect(kA, kB, kRoot.uid));
+  EXPECT_TRUE(may_inspect(kA, kB, kA.uid)) << "who runs the daemon";
 }
 
 }  // namespace
