@@ -43,6 +43,99 @@ std::string device_row(bool csv, const std::string& ordinal, const std::string& 
   return line;
 }
 
+double seconds(uint64_t ns) { return static_cast<double>(ns) / 1e9; }
+
+const char* reason_of(wire::ExecutorWait wait) {
+  switch (wait) {
+    case wire::ExecutorWait::kQuietMoment:
+      return "its command needs a quiet moment, in which no session's work runs";
+    case wire::ExecutorWait::kHeldBack: return "another session's command has its quiet moment";
+    case wire::ExecutorWait::kPrintTurn:
+      return "its kernel may print, and has to wait for its turn to";
+    default: return "";
+  }
+}
+
+// Who is in the way, and how.
+std::string hindrance_text(const wire::SessionReport& report, const wire::WaitRow& wait) {
+  std::string who = "the worker";
+  if (wait.number == report.id) {
+    who = "the session itself";
+  } else if (wait.number != 0) {
+    who = format_text("session %u", wait.number);
+    if (wait.want != 0) who += format_text(" of process %u", static_cast<unsigned>(wait.want));
+  }
+  const std::string stream =
+      wait.stream == 0 ? std::string("a stream") : format_text("stream %u", wait.stream);
+  std::string what;
+  switch (static_cast<wire::Hindrance>(wait.how)) {
+    case wire::Hindrance::kSubmits: what = "is submitting work"; break;
+    case wire::Hindrance::kRuns: what = "has work in " + stream; break;
+    case wire::Hindrance::kOutlasts:
+      what = "has work in " + stream + " that did not end while new work was held back";
+      break;
+    case wire::Hindrance::kAwaitsValue:
+      what = "has work in " + stream + ", which waits for a value";
+      break;
+    case wire::Hindrance::kHostFunction:
+      what = "has work in " + stream + ", and its program a host function to run";
+      break;
+    case wire::Hindrance::kQuietMoment: what = "looks for a quiet moment, or has it"; break;
+    case wire::Hindrance::kPrintTurn: what = "has its turn to print, or is to have it next"; break;
+    default: break;
+  }
+  return "    in its way: " + who + " " + what + "\n";
+}
+
+// A word in memory that a stream waits for.
+std::string value_text(const wire::WaitRow& wait) {
+  const auto value = static_cast<unsigned long long>(wait.want);
+  std::string until;
+  switch (wait.how / wire::kValueCondition) {
+    case CU_STREAM_WAIT_VALUE_GEQ: until = format_text("at least %llu", value); break;
+    case CU_STREAM_WAIT_VALUE_EQ: until = format_text("%llu", value); break;
+    case CU_STREAM_WAIT_VALUE_AND:
+      until = format_text("a value with a bit of 0x%llx", value);
+      break;
+    case CU_STREAM_WAIT_VALUE_NOR:
+      until = format_text("a value that lacks a bit that 0x%llx lacks, too", value);
+      break;
+    default: break;
+  }
+  return format_text(
+      "  stream %u %s for %u bytes at 0x%llx to be %s, as it was told %.3f s ago\n", wait.stream,
+      wait.number != 0 ? "waits" : "has then to wait", wait.how % wire::kValueCondition,
+      static_cast<unsigned long long>(wait.address), until.c_str(), seconds(wait.age_ns));
+}
+
+// What has been given up, and when it goes.
+std::string return_text(const wire::WaitRow& wait) {
+  const auto bytes = static_cast<unsigned long long>(wait.have);
+  const auto address = static_cast<unsigned long long>(wait.address);
+  std::string what;
+  switch (static_cast<wire::ReturnKind>(wait.number)) {
+    case wire::ReturnKind::kDeviceMemory:
+      what = format_text("%llu bytes of device memory at 0x%llx", bytes, address);
+      break;
+    case wire::ReturnKind::kHostMemory:
+      what = format_text("%llu bytes of host memory at 0x%llx", bytes, address);
+      break;
+    case wire::ReturnKind::kArray: what = format_text("an array of %llu bytes", bytes); break;
+    case wire::ReturnKind::kGreenContext: what = "a green context"; break;
+    case wire::ReturnKind::kImage: what = "a texture or surface object"; break;
+    case wire::ReturnKind::kCode: what = "a module's code"; break;
+    default: break;
+  }
+  std::string when = "it waits for a quiet moment, in which no session's work runs";
+  if (static_cast<wire::ReturnWait>(wait.how) == wire::ReturnWait::kStreams) {
+    when = wait.stream == 0
+               ? std::string("it waits for earlier work of the session")
+               : format_text("it waits for earlier work, first in stream %u", wait.stream);
+  }
+  return format_text("  %s, given up %.3f s ago: %s\n", what.c_str(), seconds(wait.age_ns),
+                     when.c_str());
+}
+
 }  // namespace
 
 std::string format_client_list(const std::vector<ClientLine>& clients) {
@@ -86,13 +179,18 @@ std::string format_inspected(const Inspected& inspected) {
     text += r.sleeping != 0 ? "sleeps\n" : "looks for commands\n";
   }
   if (r.wait != wire::ExecutorWait::kNone) {
-    text += format_text("  has waited for %.3f s: %s\n", static_cast<double>(r.wait_ns) / 1e9,
-                        r.wait == wire::ExecutorWait::kQuietMoment
-                            ? "its command needs a quiet moment, in which no session's work runs"
-                            : "another session's command has its quiet moment");
+    text += format_text("  has waited for %.3f s: %s\n", seconds(r.wait_ns), reason_of(r.wait));
+    for (const wire::WaitRow& wait : inspected.waits) {
+      if (wait.kind == wire::WaitKind::kHindrance) text += hindrance_text(r, wait);
+    }
   }
   if (r.later != 0) text += format_text("  commands to be answered later: %u\n", r.later);
   if (r.waiters != 0) text += format_text("  threads of the program that sleep: %u\n", r.waiters);
+  if (r.value_waits != 0) {
+    text += format_text("  values that streams wait for: %u, as of %.3f s ago\n", r.value_waits,
+                        seconds(r.value_waits_age_ns));
+  }
+  if (r.returns != 0) text += format_text("  given up and not yet given back: %u\n", r.returns);
   for (const wire::WaitRow& wait : inspected.waits) {
     const auto have = static_cast<unsigned long long>(wait.have);
     switch (wait.kind) {
@@ -110,6 +208,9 @@ std::string format_inspected(const Inspected& inspected) {
       case wire::WaitKind::kHostFunction:
         text += format_text("  a stream waits for host function %u of the program\n", wait.number);
         break;
+      case wire::WaitKind::kHindrance: break;  // above
+      case wire::WaitKind::kValue: text += value_text(wait); break;
+      case wire::WaitKind::kReturn: text += return_text(wait); break;
     }
   }
   if (r.more_waits != 0) text += format_text("  and %u more\n", r.more_waits);

@@ -13,6 +13,21 @@ std::string text_of(const nlohmann::ordered_json& json) {
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
+// The enumerators of wire/layout.h and of CUDA's conditions, by number.
+constexpr const char* kExecutorWaits[] = {"", "quiet moment", "held back", "print turn"};
+constexpr const char* kHindrances[] = {"",      "submits",       "runs",         "outlasts",
+                                       "value", "host function", "quiet moment", "print turn"};
+constexpr const char* kConditions[] = {"geq", "eq", "and", "nor"};
+constexpr const char* kReturns[] = {
+    "", "device memory", "host memory", "array", "green context", "image", "code"};
+constexpr const char* kReturnWaits[] = {"streams", "quiet moment"};
+
+// "" for what a peer made up.
+template <size_t count>
+const char* word(const char* const (&words)[count], uint32_t number) {
+  return number < count ? words[number] : "";
+}
+
 }  // namespace
 
 std::string format_ps_json(const std::vector<ClientLine>& clients) {
@@ -52,10 +67,34 @@ std::string format_inspected_json(const Inspected& inspected) {
       case wire::WaitKind::kHostFunction:
         waits.push_back({{"kind", "host function"}, {"slot", wait.number}});
         break;
+      case wire::WaitKind::kHindrance:
+        waits.push_back({{"kind", "hindrance"},
+                         {"session", wait.number},
+                         {"pid", wait.want},
+                         {"stream", wait.stream},
+                         {"why", word(kHindrances, wait.how)}});
+        break;
+      case wire::WaitKind::kValue:
+        waits.push_back({{"kind", "value"},
+                         {"stream", wait.stream},
+                         {"stands_at_it", wait.number != 0},
+                         {"address", wait.address},
+                         {"bytes", wait.how % wire::kValueCondition},
+                         {"condition", word(kConditions, wait.how / wire::kValueCondition)},
+                         {"value", wait.want},
+                         {"age_ns", wait.age_ns}});
+        break;
+      case wire::WaitKind::kReturn:
+        waits.push_back({{"kind", "return"},
+                         {"what", word(kReturns, wait.number)},
+                         {"address", wait.address},
+                         {"bytes", wait.have},
+                         {"waits_for", word(kReturnWaits, wait.how)},
+                         {"stream", wait.stream},
+                         {"age_ns", wait.age_ns}});
+        break;
     }
   }
-  const char* const held[] = {"", "quiet moment", "held back"};
-  const auto wait = static_cast<size_t>(r.wait);
   return text_of({{"pid", r.pid},
                   {"id", r.id},
                   {"ending", r.ending != 0},
@@ -65,10 +104,13 @@ std::string format_inspected_json(const Inspected& inspected) {
                   {"executed", r.executed},
                   {"executing", wire::name_of(static_cast<wire::Opcode>(r.opcode))},
                   {"executor_sleeps", r.sleeping != 0},
-                  {"executor_waits_for", wait < std::size(held) ? held[wait] : ""},
+                  {"executor_waits_for", word(kExecutorWaits, static_cast<uint32_t>(r.wait))},
                   {"executor_waits_ns", r.wait_ns},
                   {"answered_later", r.later},
                   {"sleeping_threads", r.waiters},
+                  {"value_waits", r.value_waits},
+                  {"value_waits_age_ns", r.value_waits_age_ns},
+                  {"returns", r.returns},
                   {"waits", waits},
                   {"more_waits", r.more_waits}});
 }

@@ -79,7 +79,7 @@ std::vector<std::byte> make_answer(const wire::Query& query, wire::ServerState s
   } else if (query.query == wire::QueryKind::kInspect) {
     for (const auto& [id, session] : sessions.all()) {
       if (id != query.session && session->admit.pid != query.session) continue;
-      body = inspect(*session);
+      body = inspect(*session, sessions);
       break;
     }
   }

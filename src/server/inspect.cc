@@ -5,7 +5,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <map>
+#include <tuple>
 #include <vector>
 
 #include "base/clock.h"
@@ -50,6 +53,74 @@ void add_queued(const wire::ChannelView& view, std::vector<WaitRow>* rows) {
   }
 }
 
+uint64_t age_of(uint64_t since_ns) {
+  const uint64_t now = now_ns();
+  return now > since_ns ? now - since_ns : 0;
+}
+
+// Who is in the executor's way.
+void add_hindrances(const wire::ChannelView& view, const SessionTable& sessions,
+                    std::vector<WaitRow>* rows) {
+  for (const wire::ShownHindrance& shown : view.executor().hindrances) {
+    const wire::Hindrance why = shown.why.load();
+    if (why == wire::Hindrance::kNone) return;
+    const uint32_t id = shown.session.load();
+    const Session* session = sessions.find(id);
+    rows->push_back({.kind = WaitKind::kHindrance,
+                     .number = id,
+                     .stream = shown.stream.load(),
+                     .how = static_cast<uint32_t>(why),
+                     .want = session == nullptr ? 0 : session->admit.pid});
+  }
+}
+
+// The values that streams wait for, each stream's in their order: it stands at those that were
+// given to it first.
+void add_values(const wire::ChannelView& view, std::vector<WaitRow>* rows) {
+  std::vector<WaitRow> values;
+  for (uint32_t i = 0; i < wire::kShownValueWaits; ++i) {
+    const wire::ValueWait& wait = view.value_wait(i);
+    if (wait.how.load() == 0) continue;
+    values.push_back({.kind = WaitKind::kValue,
+                      .stream = wait.stream.load(),
+                      .how = wait.how.load(),
+                      .want = wait.value.load(),
+                      .address = wait.address.load(),
+                      .age_ns = wait.since_ns.load()});
+  }
+  std::stable_sort(values.begin(), values.end(), [](const WaitRow& a, const WaitRow& b) {
+    return std::tie(a.stream, a.age_ns) < std::tie(b.stream, b.age_ns);
+  });
+  const WaitRow* first = nullptr;
+  for (WaitRow& value : values) {
+    if (first == nullptr || first->stream != value.stream) first = &value;
+    value.number = value.age_ns == first->age_ns ? 1 : 0;
+  }
+  for (WaitRow& value : values) value.age_ns = age_of(value.age_ns);
+  rows->insert(rows->end(), values.begin(), values.end());
+}
+
+// What has been given up, the oldest first.
+void add_returns(const wire::ChannelView& view, std::vector<WaitRow>* rows) {
+  const size_t before = rows->size();
+  for (uint32_t i = 0; i < wire::kShownReturns; ++i) {
+    const wire::PendingReturn& pending = view.pending_return(i);
+    const wire::ReturnKind kind = pending.kind.load();
+    if (kind == wire::ReturnKind::kNone) continue;
+    const wire::ReturnWait wait = pending.wait.load();
+    const bool behind = wait == wire::ReturnWait::kStreams;
+    rows->push_back({.kind = WaitKind::kReturn,
+                     .number = static_cast<uint32_t>(kind),
+                     .stream = behind ? view.executor().return_stream.load() : 0,
+                     .how = static_cast<uint32_t>(wait),
+                     .have = pending.bytes.load(),
+                     .address = pending.address.load(),
+                     .age_ns = age_of(pending.since_ns.load())});
+  }
+  std::stable_sort(rows->begin() + static_cast<std::ptrdiff_t>(before), rows->end(),
+                   [](const WaitRow& a, const WaitRow& b) { return a.age_ns > b.age_ns; });
+}
+
 void add_waits(const wire::ChannelView& view, std::vector<WaitRow>* rows) {
   for (uint32_t slot = 0; slot < wire::kReplySlots; ++slot) {
     if (view.reply(slot).state.load() != wire::ReplySlot::kPending) continue;
@@ -74,13 +145,11 @@ void add_waits(const wire::ChannelView& view, std::vector<WaitRow>* rows) {
 
 }  // namespace
 
-std::string inspect(const Session& session) {
+std::string inspect(const Session& session, const SessionTable& sessions) {
   std::vector<unsigned char> copy = copy_of(session.host_file.get());
   const wire::ChannelView view(copy.data());
   std::vector<WaitRow> rows;
   add_queued(view, &rows);
-  add_waits(view, &rows);
-
   const wire::RingControl& ring = view.ring_control();
   const wire::ExecutorState& executor = view.executor();
   wire::SessionReport report;
@@ -97,8 +166,17 @@ std::string inspect(const Session& session) {
   report.later = executor.later.load();
   report.wait = executor.wait.load();
   if (report.wait != wire::ExecutorWait::kNone) {
-    report.wait_ns = now_ns() - executor.wait_since_ns.load();
+    report.wait_ns = age_of(executor.wait_since_ns.load());
+    add_hindrances(view, sessions, &rows);
   }
+  report.value_waits = executor.value_waits.load();
+  report.returns = executor.returns.load();
+  if (report.value_waits != 0) {
+    report.value_waits_age_ns = age_of(executor.value_waits_seen_ns.load());
+  }
+  add_values(view, &rows);
+  add_returns(view, &rows);
+  add_waits(view, &rows);
   if (rows.size() > wire::kMaxWaitRows) {
     report.more_waits = static_cast<uint32_t>(rows.size()) - wire::kMaxWaitRows;
     rows.resize(wire::kMaxWaitRows);

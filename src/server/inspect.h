@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the channel of a session says of it, for `openmps inspect`: what is queued, what the
-// executor is at, who waits for what. Only looks; nothing of it is believed. Server's thread.
+// executor is at and who is in its way, who waits for what, what is given back later. Only looks;
+// nothing of it is believed. Server's thread.
 #pragma once
 
 #include <string>
@@ -10,6 +11,7 @@
 namespace openmps::server {
 
 // A SessionReport with its WaitRows (wire/handshake.h), as bytes.
-std::string inspect(const Session& session);
+// `sessions`: those that may be in its way.
+std::string inspect(const Session& session, const SessionTable& sessions);
 
 }  // namespace openmps::server

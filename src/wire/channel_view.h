@@ -24,6 +24,12 @@ class ChannelView {
     return at<CallbackSlot>(kCallbackOffset + slot * sizeof(CallbackSlot));
   }
   [[nodiscard]] ExecutorState& executor() const { return at<ExecutorState>(kExecutorOffset); }
+  [[nodiscard]] ValueWait& value_wait(uint32_t row) const {
+    return at<ValueWait>(kValueWaitOffset + row * sizeof(ValueWait));
+  }
+  [[nodiscard]] PendingReturn& pending_return(uint32_t row) const {
+    return at<PendingReturn>(kReturnOffset + row * sizeof(PendingReturn));
+  }
   [[nodiscard]] FencePromise& promise(uint32_t slot) const {
     return at<FencePromise>(kPromiseOffset + slot * sizeof(FencePromise));
   }

@@ -247,24 +247,40 @@ struct SessionReport {
   uint64_t wait_ns = 0;
   uint32_t waits = 0;
   uint32_t more_waits = 0;  // that the report has no room for
+  // Of the executor's own: its rows may be fewer.
+  uint32_t value_waits = 0;
+  uint32_t returns = 0;
+  uint64_t value_waits_age_ns = 0;  // since the executor has looked which are open
 };
 enum class WaitKind : uint32_t {
   kQueued = 0,        // `have` commands `number` (an opcode) are in the ring
   kReply = 1,         // a thread of the client waits for reply slot `number`
   kFence = 2,         // of `stream`: the GPU has brought slot `number` to `have` of `want`
   kHostFunction = 3,  // a stream waits until the client has run the function of slot `number`
+  // Session `number` (0: the worker) of process `want` (0: unknown) keeps the executor waiting, by
+  // `how` (Hindrance) of its `stream`.
+  kHindrance = 4,
+  // `stream` waits (`number` 1), or will (0), for `want` at `address`; `how` is ValueWait's.
+  kValue = 5,
+  // `number` (ReturnKind), `have` bytes at `address`, is given back later: `how` says when
+  // (ReturnWait), behind `stream`.
+  kReturn = 6,
 };
 struct WaitRow {
   WaitKind kind = WaitKind::kQueued;
   uint32_t number = 0;
   uint32_t stream = 0;
-  uint32_t reserved = 0;
+  uint32_t how = 0;
   uint64_t have = 0;
   uint64_t want = 0;
+  uint64_t address = 0;
+  uint64_t age_ns = 0;  // of a value's wait and of a return
 };
 inline constexpr uint32_t kMaxWaitRows = 512;
 // A full house in one packet: more than kMaxMessageBytes.
 inline constexpr uint32_t kMaxAnswerBytes = sizeof(Answer) + kMaxWindows * sizeof(ClientRow);
+static_assert(sizeof(Answer) + sizeof(SessionReport) + kMaxWaitRows * sizeof(WaitRow) <=
+              kMaxAnswerBytes);
 
 // Stop when the last client has gone (force 0: the server refuses while it has clients, with
 // ShutdownRefused), or at once (force 1: clients get CUDA_ERROR_MPS_RPC_FAILURE).

@@ -80,11 +80,18 @@ inline constexpr uint64_t kReplySlotBytes = 4 * kKiB;
 inline constexpr uint32_t kFenceSlots = 4096;    // live streams of a session
 inline constexpr uint64_t kFenceSlotBytes = 64;  // one cache line: the GPU writes, the client spins
 inline constexpr uint32_t kCallbackSlots = 1024;  // host functions between enqueue and completion
+// Shown to who inspects a session, of what may be more: enough to see what it stands at, and all of
+// them together fit a report (kMaxWaitRows).
+inline constexpr uint32_t kShownHindrances = 8;
+inline constexpr uint32_t kShownValueWaits = 128;
+inline constexpr uint32_t kShownReturns = 128;
 inline constexpr uint64_t kStagingBytes = 16 * kMiB;  // pageable copies and blobs in flight
 
 inline constexpr uint64_t kHeaderOffset = 0;
 inline constexpr uint64_t kRingControlOffset = 4 * kKiB;
 inline constexpr uint64_t kExecutorOffset = 8 * kKiB;
+inline constexpr uint64_t kValueWaitOffset = 12 * kKiB;
+inline constexpr uint64_t kReturnOffset = 16 * kKiB;
 inline constexpr uint64_t kReplyOffset = 64 * kKiB;
 inline constexpr uint64_t kPromiseOffset = 1280 * kKiB;
 inline constexpr uint64_t kRingOffset = 2 * kMiB;
@@ -101,6 +108,8 @@ inline constexpr uint64_t kOutputTextOffset = 28 * kMiB;
 inline constexpr uint64_t kOutputTextBytes = 4 * kMiB;
 inline constexpr uint64_t kChannelBytes = 32 * kMiB;
 inline constexpr uint64_t kPinnedOffset = kChannelBytes;  // the pinned heap, to the end of the file
+static_assert(kValueWaitOffset + kShownValueWaits * 32 <= kReturnOffset);
+static_assert(kReturnOffset + kShownReturns * 32 <= kReplyOffset);
 static_assert(kReplyOffset + kReplySlots * kReplySlotBytes <= kPromiseOffset);
 static_assert(kPromiseOffset + kFenceSlots * 16 <= kRingOffset);
 static_assert(kRingOffset + kRingBytes <= kRegisteredOffset);
@@ -152,15 +161,71 @@ struct RingControl {
 
 // What the executor is at, for `openmps inspect`, which nobody else reads. Its client could write
 // there, too, and would fool who inspects it, nobody else. Relaxed.
-enum class ExecutorWait : uint32_t { kNone = 0, kQuietMoment = 1, kHeldBack = 2 };
-struct ExecutorState {
-  std::atomic<uint64_t> executed;  // commands so far
-  std::atomic<uint32_t> opcode;    // in work; 0: none
-  std::atomic<uint32_t> later;     // commands that will be answered when something is done
-  std::atomic<ExecutorWait> wait;  // for what other sessions do
-  std::atomic<uint32_t> reserved;
-  std::atomic<uint64_t> wait_since_ns;  // by now_ns()
+enum class ExecutorWait : uint32_t { kNone = 0, kQuietMoment = 1, kHeldBack = 2, kPrintTurn = 3 };
+// What another session, or its own work, does that the executor waits for; later ones say more.
+enum class Hindrance : uint32_t {
+  kNone = 0,
+  kSubmits = 1,       // it is submitting work
+  kRuns = 2,          // work of the stream has not ended
+  kOutlasts = 3,      // nor did it while new work was held back for it
+  kAwaitsValue = 4,   // the stream may wait for a value that the program writes
+  kHostFunction = 5,  // the stream may wait for a host function that the program has to run
+  kQuietMoment = 6,   // it looks for a quiet moment, or has it
+  kPrintTurn = 7,     // its kernels, which may print, have the turn
 };
+struct ShownHindrance {
+  std::atomic<uint32_t> session;  // 0: the worker itself
+  std::atomic<uint32_t> stream;   // 0: no certain one
+  std::atomic<Hindrance> why;     // kNone: this and what follows is not in use
+  std::atomic<uint32_t> reserved;
+};
+struct ExecutorState {
+  std::atomic<uint64_t> executed;       // commands so far
+  std::atomic<uint32_t> opcode;         // in work; 0: none
+  std::atomic<uint32_t> later;          // commands that will be answered when something is done
+  std::atomic<ExecutorWait> wait;       // for what other sessions do
+  std::atomic<uint32_t> value_waits;    // open ones, as far as is known; also those without a row
+  std::atomic<uint64_t> wait_since_ns;  // by now_ns()
+  std::atomic<uint64_t> value_waits_seen_ns;  // when it last looked which are open, likewise
+  std::atomic<uint32_t> returns;              // of what has been given up, also without a row
+  std::atomic<uint32_t> return_stream;  // those behind streams wait for this one's work at first
+  ShownHindrance hindrances[kShownHindrances];  // while `wait` is not kNone
+};
+static_assert(sizeof(ExecutorState) <= kValueWaitOffset - kExecutorOffset);
+// A value that a stream waits for (cuStreamWaitValue, alone or in a graph).
+struct ValueWait {
+  std::atomic<uint64_t> address;
+  std::atomic<uint64_t> value;
+  std::atomic<uint64_t> since_ns;  // given to the stream, by now_ns()
+  std::atomic<uint32_t> stream;
+  // Bytes of the word, and kValueCondition times its condition (CU_STREAM_WAIT_VALUE_*); 0: not in
+  // use.
+  std::atomic<uint32_t> how;
+};
+static_assert(sizeof(ValueWait) == 32);
+inline constexpr uint32_t kValueCondition = 16;
+// What the session has given up and the driver still has.
+enum class ReturnKind : uint32_t {
+  kNone = 0,
+  kDeviceMemory = 1,
+  kHostMemory = 2,
+  kArray = 3,
+  kGreenContext = 4,
+  kImage = 5,  // a texture or surface object
+  kCode = 6,
+};
+enum class ReturnWait : uint32_t {
+  kStreams = 0,      // until the session's work that came before it has ended
+  kQuietMoment = 1,  // until no session's work runs
+};
+struct PendingReturn {
+  std::atomic<uint64_t> address;   // of memory
+  std::atomic<uint64_t> bytes;     // likewise, of arrays and green contexts
+  std::atomic<uint64_t> since_ns;  // by now_ns()
+  std::atomic<ReturnKind> kind;    // kNone: not in use
+  std::atomic<ReturnWait> wait;
+};
+static_assert(sizeof(PendingReturn) == 32);
 // Likewise: what a fence slot will become.
 struct FencePromise {
   std::atomic<uint64_t> value;

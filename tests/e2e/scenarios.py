@@ -531,7 +531,8 @@ def traced(box, _):
 
 
 def inspected(box, _):
-    """What a program that stands still waits for: for a host function of its own, and for quiet."""
+    """What a program that stands still waits for: for a host function of its own, for a value, and for
+    quiet; who is in its way, and what is given back later."""
     box.env.update({"SOFTGPU_LOADING_WAITS": "1", "OPENMPS_COLD_LANE": "off"})
     box.start_daemon()
 
@@ -548,7 +549,9 @@ def inspected(box, _):
     look(neighbour, f"Session 1 of process {neighbour.pid}\n", "waits for host function ",
          "has not come to ", "threads of the program that sleep: 1\n")
     program = box.start(["drv_client_worker"])
-    look(program, "its command needs a quiet moment", "a thread waits for the reply in slot ")
+    look(program, "its command needs a quiet moment", "a thread waits for the reply in slot ",
+         f"in its way: session 1 of process {neighbour.pid} has work in stream ",
+         ", and its program a host function to run")
     code, out, err = box.run(["openmps", "inspect", "--json", str(neighbour.pid)], CLIENT_LIMIT_S)
     require(code == 0, f"openmps inspect: {code}\n{out}{err}")
     report = json.loads(out)
@@ -560,6 +563,26 @@ def inspected(box, _):
     require(code == 1 and "inspect wants a session" in out, f"no number: {code} {out!r}")
     tell(neighbour)
     finish(program, "the program")
+
+    neighbour = box.start(["drv_neighbour", "giving"], stdin=subprocess.PIPE)
+    ready(neighbour)
+    look(neighbour, "values that streams wait for: 1, as of ", " waits for 4 bytes at 0x",
+         " to be at least 1, as it was told ", "given up and not yet given back: 1\n",
+         "a texture or surface object, given up ", ": it waits for earlier work, first in stream ")
+    program = box.start(["drv_client_worker"])
+    look(program, f"in its way: session 3 of process {neighbour.pid} has work in stream ",
+         ", which waits for a value")
+    _code, out, _err = box.run(["openmps", "inspect", "--json", str(program.pid)], CLIENT_LIMIT_S)
+    hindrances = [wait for wait in json.loads(out)["waits"] if wait["kind"] == "hindrance"]
+    require([(wait["session"], wait["pid"], wait["why"]) for wait in hindrances]
+            == [(3, neighbour.pid, "value")], f"inspect --json: {out}")
+    _code, out, _err = box.run(["openmps", "inspect", "--json", str(neighbour.pid)], CLIENT_LIMIT_S)
+    waits = {wait["kind"]: wait for wait in json.loads(out)["waits"]}
+    require(waits["value"]["stands_at_it"] and waits["value"]["value"] == 1 and
+            waits["return"]["what"] == "image" and waits["return"]["waits_for"] == "streams",
+            f"inspect --json: {out}")
+    tell(neighbour)
+    finish(program, "the program beside a value")
     box.quit()
 
 

@@ -346,7 +346,8 @@ void Modules::release(Module& module) {
   // The library is unloaded, if nobody else holds it, once the context that its code is in is
   // quiet. The cold one can be while streams still use variables there.
   if (!module.in_cold_home) return module.library.reset();
-  retirement_.add([library = std::move(module.library)]() mutable { library.reset(); });
+  retirement_.add({wire::ReturnKind::kCode},
+                  [library = std::move(module.library)]() mutable { library.reset(); });
 }
 
 void Modules::unload(wire::Id id) {

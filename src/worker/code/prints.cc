@@ -16,6 +16,8 @@ void Prints::join() {
   if (client_.registered) return;
   client_.driver = &core_.driver;
   client_.devices = &core_.devices;
+  client_.session = core_.info.id;
+  client_.shown = &core_.view.executor();
   client_.ring = wire::OutputProducer(core_.view);
   core_.commons.output.add(client_);
 }

@@ -28,6 +28,7 @@ SessionCore::SessionCore(const DriverTable& driver_table, const Devices& all_dev
       gate(context_gate),
       commons(worker_commons),
       info(std::move(session_info)) {
+  feeder.session = cold_feeder.session = info.id;
   gate.add(feeder);
   if (commons.cold != nullptr) commons.cold->gate.add(cold_feeder);
 }

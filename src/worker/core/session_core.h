@@ -18,6 +18,7 @@
 #include "worker/device/devices.h"
 #include "worker/device/placement.h"
 #include "worker/device/returns.h"
+#include "worker/device/shown.h"
 #include "worker/shared/exchange.h"
 
 namespace openmps::worker {
@@ -86,9 +87,10 @@ class SessionCore {
   Commons& commons;
   const std::shared_ptr<Bell> bell = std::make_shared<Bell>();  // its executor's
   Background background;
-  Returns returns{driver, gate, feeder, bell};
   const SessionInfo info;
   wire::ChannelView view;  // set once the host file is mapped
+  ShownReturns shown_returns{view};
+  Returns returns{driver, gate, feeder, bell, shown_returns};
   // 0 where a device uses the host's pointers for registered memory, as all current GPUs do.
   uint64_t channel_delta = 0;
   // Handles of these belong to the main context. While the session has any, its code runs there;

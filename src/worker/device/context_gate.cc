@@ -30,25 +30,6 @@ bool meets(uint32_t wanted, uint32_t device) {
   return wanted == ContextGate::kAllDevices || wanted == device;
 }
 
-// A session waits in the gate, for `openmps inspect` to see.
-class ShownWait {
- public:
-  ShownWait(const ContextGate::Feeder* feeder, wire::ExecutorWait wait)
-      : state_(feeder == nullptr ? nullptr : feeder->shown) {
-    if (state_ == nullptr) return;
-    state_->wait_since_ns.store(now_ns(), std::memory_order_relaxed);
-    state_->wait.store(wait, std::memory_order_relaxed);
-  }
-  ~ShownWait() {
-    if (state_ != nullptr) state_->wait.store(wire::ExecutorWait::kNone, std::memory_order_relaxed);
-  }
-  ShownWait(const ShownWait&) = delete;
-  ShownWait& operator=(const ShownWait&) = delete;
-
- private:
-  wire::ExecutorState* const state_;
-};
-
 }  // namespace
 
 const char* name_of(GatedCall call) {
@@ -86,9 +67,10 @@ void ContextGate::remove(Feeder& feeder) {
   std::erase(feeders_, &feeder);
 }
 
-ContextGate::Stream* ContextGate::add(CUstream handle, uint32_t device, const Feeder* feeder) {
+ContextGate::Stream* ContextGate::add(CUstream handle, uint32_t device, const Feeder* feeder,
+                                      StreamOwner owner) {
   const std::lock_guard lock(mutex_);
-  return &streams_.emplace_back(handle, device, feeder);
+  return &streams_.emplace_back(handle, device, feeder, owner);
 }
 
 void ContextGate::remove(Stream* stream) {
@@ -107,7 +89,10 @@ void ContextGate::set_debt(Feeder& feeder, bool (*owes)(const void*), const void
 void ContextGate::enter(Feeder& feeder, uint32_t device) {
   feeder.device_.store(device, std::memory_order_seq_cst);
   if (closed_[device].load(std::memory_order_seq_cst) == 0) return;
-  const ShownWait shown(&feeder, wire::ExecutorWait::kHeldBack);
+  Hindrances by;
+  by.add(closed_for_[device].load(std::memory_order_relaxed), 0, wire::Hindrance::kQuietMoment);
+  show(&feeder, by);
+  const ShownWait shown(feeder.shown, wire::ExecutorWait::kHeldBack);
   held_back_[device].store(true, std::memory_order_relaxed);
   // Never longer than one hold, whatever the call inside does.
   const uint64_t until = now_ns() + limits_.longest_hold_ns;
@@ -120,9 +105,14 @@ void ContextGate::enter(Feeder& feeder, uint32_t device) {
 
 // ---- Quiet --------------------------------------------------------------------------------------
 
-void ContextGate::close(uint32_t device) {
+void ContextGate::show(const Feeder* feeder, const Hindrances& by) {
+  if (wire::ExecutorState* state = shown_of(feeder)) by.show(*state);
+}
+
+void ContextGate::close(uint32_t device, uint32_t session) {
   for (uint32_t i = 0; i < closed_.size(); ++i) {
     if (!meets(device, i)) continue;
+    closed_for_[i].store(session, std::memory_order_relaxed);
     held_back_[i].store(false, std::memory_order_relaxed);
     closed_[i].fetch_add(1, std::memory_order_seq_cst);
   }
@@ -153,12 +143,14 @@ uint64_t ContextGate::owed(uint32_t device) {
   return longest;
 }
 
-ContextGate::Look ContextGate::look(uint32_t device) {
+ContextGate::Look ContextGate::look(uint32_t device, const Feeder* asking) {
   Look seen;
   const std::lock_guard lock(mutex_);
   for (const Feeder* feeder : feeders_) {
     const uint32_t where = feeder->device_.load(std::memory_order_seq_cst);
-    if (where != kNowhere && meets(device, where)) seen.running = true;
+    if (where == kNowhere || !meets(device, where)) continue;
+    seen.running = true;
+    seen.by.add(feeder->session, 0, wire::Hindrance::kSubmits);
   }
   for (Stream& stream : streams_) {
     if (!meets(device, stream.device) || !stream.busy.load(std::memory_order_relaxed)) continue;
@@ -170,16 +162,24 @@ ContextGate::Look ContextGate::look(uint32_t device) {
       continue;
     }
     const Feeder* feeder = stream.feeder;
-    if (stream.outlasted.load(std::memory_order_relaxed)) {
+    const bool outlasted = stream.outlasted.load(std::memory_order_relaxed);
+    wire::Hindrance why = outlasted ? wire::Hindrance::kOutlasts : wire::Hindrance::kRuns;
+    if (stream.waits.load(std::memory_order_relaxed)) {
+      why = wire::Hindrance::kAwaitsValue;
+    } else if (feeder != nullptr && feeder->owes_ != nullptr &&
+               feeder->owes_(feeder->owes_context_)) {
+      why = wire::Hindrance::kHostFunction;
+    }
+    if (outlasted) {
       seen.outlasted = true;
-    } else if (stream.waits.load(std::memory_order_relaxed) ||
-               (feeder != nullptr && feeder->owes_ != nullptr &&
-                feeder->owes_(feeder->owes_context_))) {
+    } else if (why != wire::Hindrance::kRuns) {
       seen.stalled = true;
     } else {
       seen.running = true;
     }
+    seen.by.add(stream.owner.session, stream.owner.stream, why);
   }
+  show(asking, seen.by);
   return seen;
 }
 
@@ -200,11 +200,12 @@ void ContextGate::give_up_on(uint32_t device, bool all) {
 }
 
 // Hold new work back, this long at most. Quiet: it still is.
-ContextGate::Found ContextGate::hold(uint32_t device, uint64_t hold_ns, uint64_t* closed_ns) {
+ContextGate::Found ContextGate::hold(uint32_t device, uint64_t hold_ns, const Feeder* feeder,
+                                     uint64_t* closed_ns) {
   const uint64_t start = *closed_ns = now_ns();
-  close(device);
+  close(device, feeder == nullptr ? 0 : feeder->session);
   for (;;) {
-    const Look seen = look(device);
+    const Look seen = look(device, feeder);
     const bool blocked = seen.outlasted && limits_.loading_waits;
     if (!seen.running && !seen.stalled && !blocked) {
       return seen.outlasted ? Found::kQuiet : Found::kComplete;
@@ -237,16 +238,16 @@ bool ContextGate::rest(uint64_t ns, const Feeder* feeder) {
 
 ContextGate::Found ContextGate::seek(uint32_t device, const Search& search, const Feeder* feeder,
                                      uint64_t* closed_ns) {
-  if (search.brief) return seek_briefly(device, search.hold_ns, closed_ns);
+  if (search.brief) return seek_briefly(device, search.hold_ns, feeder, closed_ns);
   const uint64_t end = now_ns() + limits_.total_ns;
   for (uint64_t ns = search.hold_ns;; ns = std::min(2 * ns, limits_.longest_hold_ns)) {
     if (!rest(owed(device), feeder)) return Found::kStopped;
     // Nobody is held back for what may never end.
-    while (limits_.loading_waits && look(device).outlasted && !gave_up() &&
+    while (limits_.loading_waits && look(device, feeder).outlasted && !gave_up() &&
            (search.patient || now_ns() < end)) {
       if (!rest(kRestNs, feeder)) return Found::kStopped;
     }
-    const Found found = hold(device, ns, closed_ns);
+    const Found found = hold(device, ns, feeder, closed_ns);
     if (found != Found::kGaveUp || gave_up()) return found;
     if (now_ns() >= end) {
       give_up_on(device, true);
@@ -282,9 +283,9 @@ void ContextGate::note_failed_hold(uint32_t device, uint64_t hold_ns) {
 
 // Looking costs nobody anything, so it is always done.
 ContextGate::Found ContextGate::seek_briefly(uint32_t device, uint64_t hold_ns,
-                                             uint64_t* closed_ns) {
+                                             const Feeder* feeder, uint64_t* closed_ns) {
   const bool holds = may_hold(device, hold_ns);
-  const Found found = hold(device, holds ? hold_ns : 0, closed_ns);
+  const Found found = hold(device, holds ? hold_ns : 0, feeder, closed_ns);
   if (found != Found::kGaveUp) {
     for (uint32_t i = 0; i < pause_ns_.size(); ++i) {
       if (!meets(device, i)) continue;
@@ -321,7 +322,8 @@ ContextGate::Moment* ContextGate::overlapping_locked(uint32_t device) {
 
 ContextGate::Moment* ContextGate::visit(uint32_t device, const Search& search, const Feeder* feeder,
                                         bool* stopped) {
-  const ShownWait shown(feeder, wire::ExecutorWait::kQuietMoment);
+  show(feeder, {});
+  const ShownWait shown(shown_of(feeder), wire::ExecutorWait::kQuietMoment);
   // Somebody else's search takes as long as it takes.
   const bool waits = search.brief && may_hold(device, search.hold_ns);
   const uint64_t limit = search.brief ? (waits ? search.hold_ns : 0) : limits_.total_ns;
@@ -343,9 +345,12 @@ ContextGate::Moment* ContextGate::visit(uint32_t device, const Search& search, c
       if (waits) note_failed_hold(device, search.hold_ns);
       return nullptr;
     }
+    Hindrances by;
+    by.add(moment->session, 0, wire::Hindrance::kQuietMoment);
+    show(feeder, by);
     moments_changed_.wait_for(lock, std::chrono::nanoseconds(kRestNs));
   }
-  Moment& made = moments_.emplace_back(Moment{device});
+  Moment& made = moments_.emplace_back(Moment{device, feeder == nullptr ? 0 : feeder->session});
   lock.unlock();
   uint64_t closed_ns = 0;
   const Found found = seek(device, search, feeder, &closed_ns);
@@ -424,11 +429,11 @@ void ContextGate::try_deferred(uint32_t device) {
   {
     const std::lock_guard lock(moments_mutex_);
     if (overlapping_locked(device) != nullptr) return;
-    made = &moments_.emplace_back(Moment{device});
+    made = &moments_.emplace_back(Moment{device, 0});
   }
   const uint64_t start = now_ns();
-  close(device);
-  const Look seen = look(device);
+  close(device, 0);
+  const Look seen = look(device, nullptr);
   if (!seen.running && !seen.stalled && !seen.outlasted) run_deferred(device);
   open(device, start);
   const std::lock_guard lock(moments_mutex_);

@@ -33,6 +33,7 @@
 #include "base/clock.h"
 #include "cuda/abi.h"
 #include "wire/handshake.h"
+#include "worker/device/shown.h"
 
 namespace openmps::worker {
 
@@ -77,6 +78,12 @@ struct GateLimits {
   bool loading_waits = true;
 };
 
+// Whose a stream is, for others to show: 0 where it is nobody's.
+struct StreamOwner {
+  uint32_t session = 0;
+  uint32_t stream = 0;  // as the session calls it
+};
+
 class ContextGate {
  public:
   static constexpr uint32_t kAllDevices = ~0u;
@@ -86,8 +93,10 @@ class ContextGate {
    public:
     // Ends the waits of its session's calls once it is set; null: nothing does.
     const std::atomic<bool>* stop = nullptr;
-    // Where the session shows that it waits here; null: nowhere.
+    // Where the session shows that it waits here, and for whom; null: nowhere.
     wire::ExecutorState* shown = nullptr;
+    // The session's id, for others to show; 0: nobody's.
+    uint32_t session = 0;
 
    private:
     friend class ContextGate;
@@ -99,12 +108,13 @@ class ContextGate {
 
   // A stream of the driver's.
   struct Stream {
-    Stream(CUstream handle, uint32_t device, const Feeder* feeder)
-        : handle(handle), device(device), feeder(feeder) {}
+    Stream(CUstream handle, uint32_t device, const Feeder* feeder, StreamOwner owner)
+        : handle(handle), device(device), feeder(feeder), owner(owner) {}
 
     const CUstream handle;
     const uint32_t device;
-    const Feeder* const feeder;          // its session's
+    const Feeder* const feeder;  // its session's
+    const StreamOwner owner;
     std::atomic<bool> busy{false};       // may have unfinished work; set by its session alone
     std::atomic<bool> waits{false};      // may wait for a value that its program writes
     std::atomic<bool> outlasted{false};  // work of it did not end while it was held back for
@@ -145,7 +155,8 @@ class ContextGate {
   };
 
   // The stream stays listed until remove(), which does not destroy it.
-  Stream* add(CUstream handle, uint32_t device, const Feeder* feeder = nullptr);
+  Stream* add(CUstream handle, uint32_t device, const Feeder* feeder = nullptr,
+              StreamOwner owner = {});
   void remove(Stream* stream);
   // How to learn whether the feeder's client owes an answer; null: it never does. Asked by any
   // thread, not after the next call of this.
@@ -203,6 +214,7 @@ class ContextGate {
   // the session stops, or work that does not end is not waited for.
   template <typename Look>
   uint64_t rest_after(uint64_t hold_ns, const Feeder* feeder, Look&& look) {
+    const ShownWait shown(shown_of(feeder), wire::ExecutorWait::kQuietMoment);
     const uint64_t end = now_ns() + limits_.open_share * hold_ns;
     while (now_ns() < end) {
       if (gave_up() || !rest(limits_.look_again_ns, feeder) || look()) return 0;
@@ -229,8 +241,11 @@ class ContextGate {
   // Until `come()`, for as long as a quiet moment is looked for at most, or the session stops.
   template <typename Come>
   void wait_until(Come&& come, const Feeder* feeder) {
+    show(feeder, {});
+    const ShownWait shown(shown_of(feeder), wire::ExecutorWait::kQuietMoment);
     const uint64_t end = now_ns() + limits_.total_ns;
     while (!come() && now_ns() < end && rest(limits_.look_again_ns, feeder)) {
+      look(kAllDevices, feeder);  // only to show who is in the way
     }
   }
   // The same for a call that does not wait.
@@ -255,6 +270,7 @@ class ContextGate {
   // Several calls' quiet moment.
   struct Moment {
     uint32_t device;
+    uint32_t session;  // that has found it, or looks for it; 0: the worker itself
     uint32_t visitors = 0;
     bool quiet = false;     // found; until then its first visitor looks for it
     bool complete = false;  // nothing at all is unfinished
@@ -293,6 +309,7 @@ class ContextGate {
     bool running = false;    // work that will end if nothing is added
     bool stalled = false;    // what the client must act for
     bool outlasted = false;  // what did not end in time before
+    Hindrances by;
   };
   enum class Found { kQuiet, kComplete, kGaveUp, kStopped };
   struct Later {
@@ -322,19 +339,26 @@ class ContextGate {
   Found seek(uint32_t device, const Search& search, const Feeder* feeder, uint64_t* closed_ns);
   bool may_hold(uint32_t device, uint64_t hold_ns);
   void note_failed_hold(uint32_t device, uint64_t hold_ns);
-  Found seek_briefly(uint32_t device, uint64_t hold_ns, uint64_t* closed_ns);
-  Found hold(uint32_t device, uint64_t hold_ns, uint64_t* closed_ns);
+  Found seek_briefly(uint32_t device, uint64_t hold_ns, const Feeder* feeder, uint64_t* closed_ns);
+  Found hold(uint32_t device, uint64_t hold_ns, const Feeder* feeder, uint64_t* closed_ns);
   bool rest(uint64_t ns, const Feeder* feeder);
-  void close(uint32_t device);
+  static wire::ExecutorState* shown_of(const Feeder* feeder) {
+    return feeder == nullptr ? nullptr : feeder->shown;
+  }
+  static void show(const Feeder* feeder, const Hindrances& by);
+  // For that session, 0: for the worker.
+  void close(uint32_t device, uint32_t session);
   void open(uint32_t device, uint64_t closed_ns);
   uint64_t owed(uint32_t device);
-  Look look(uint32_t device);
+  // The session of the feeder waits for what is seen, and shows it.
+  Look look(uint32_t device, const Feeder* feeder);
   void give_up_on(uint32_t device, bool all);
 
   const DriverTable& driver_;
   const GateLimits limits_;
-  std::array<std::atomic<uint32_t>, wire::kMaxDevices> closed_{};  // by how many
-  std::array<std::atomic<bool>, wire::kMaxDevices> held_back_{};   // somebody, since it was closed
+  std::array<std::atomic<uint32_t>, wire::kMaxDevices> closed_{};      // by how many
+  std::array<std::atomic<uint32_t>, wire::kMaxDevices> closed_for_{};  // which session, the last
+  std::array<std::atomic<bool>, wire::kMaxDevices> held_back_{};  // somebody, since it was closed
   // Until when work is let through for having been held back.
   std::array<std::atomic<uint64_t>, wire::kMaxDevices> owed_until_ns_{};
   // When run_soon() may hold work back again, and how long it last refrained from it.

@@ -9,7 +9,7 @@
 
 namespace openmps::worker {
 
-void Returns::add(GatedCall what, uint32_t device, CUcontext context,
+void Returns::add(const GivenUp& given_up, GatedCall what, uint32_t device, CUcontext context,
                   std::function<CUresult()> call, std::function<void()> done) {
   sweep();
   CUresult ignored = CUDA_SUCCESS;  // what can't be given back stays until the worker is renewed
@@ -17,7 +17,7 @@ void Returns::add(GatedCall what, uint32_t device, CUcontext context,
   if (waiting_.empty() && gate_.run_soon(what, device, nullptr, 0, &ignored, call)) return done();
   auto made = std::make_shared<Return>();
   made->done = std::move(done);
-  waiting_.push_back(made);
+  waiting_.push_back({made, {shown_, given_up, wire::ReturnWait::kQuietMoment}});
   try {
     gate_.run_later(
         what, device,
@@ -42,8 +42,8 @@ void Returns::add(GatedCall what, uint32_t device, CUcontext context,
 
 void Returns::sweep() {
   std::erase_if(waiting_, [](const auto& waiting) {
-    if (!waiting->made.load(std::memory_order_acquire)) return false;
-    waiting->done();
+    if (!waiting.made->made.load(std::memory_order_acquire)) return false;
+    waiting.made->done();
     return true;
   });
 }

@@ -14,22 +14,24 @@
 #include "api/driver_table.h"
 #include "worker/device/background.h"
 #include "worker/device/context_gate.h"
+#include "worker/device/shown.h"
 
 namespace openmps::worker {
 
 class Returns {
  public:
   Returns(const DriverTable& driver, ContextGate& gate, const ContextGate::Feeder& feeder,
-          std::shared_ptr<Bell> bell)
-      : driver_(driver), gate_(gate), feeder_(feeder), bell_(std::move(bell)) {}
+          std::shared_ptr<Bell> bell, ShownReturns& shown)
+      : driver_(driver), gate_(gate), feeder_(feeder), bell_(std::move(bell)), shown_(shown) {}
 
   // From now on calls keep this alive until they have been made, beyond the session's end.
   void set_kept(std::shared_ptr<const void> kept) { kept_ = std::move(kept); }
   // Make `call`, which waits for the work of `device` (or ContextGate::kAllDevices), with `context`
   // current, and then `done` on the session's thread, if the session lives. `call` keeps alive what
-  // it uses. Throws std::bad_alloc before anything has happened.
-  void add(GatedCall what, uint32_t device, CUcontext context, std::function<CUresult()> call,
-           std::function<void()> done);
+  // it uses. `given_up`: what is shown as given back by it. Throws std::bad_alloc before anything
+  // has happened.
+  void add(const GivenUp& given_up, GatedCall what, uint32_t device, CUcontext context,
+           std::function<CUresult()> call, std::function<void()> done);
   // `done` of the calls that have been made. The bell rings when there is one.
   void sweep();
   [[nodiscard]] bool empty() const { return waiting_.empty(); }
@@ -44,13 +46,19 @@ class Returns {
     std::atomic<bool> made{false};
     std::function<void()> done;
   };
+  // The row is the session's; the call may be made after its end.
+  struct Waiting {
+    std::shared_ptr<Return> made;
+    ShownReturns::Row shown;
+  };
 
   const DriverTable& driver_;
   ContextGate& gate_;
   const ContextGate::Feeder& feeder_;
   const std::shared_ptr<Bell> bell_;
+  ShownReturns& shown_;
   std::shared_ptr<const void> kept_;
-  std::deque<std::shared_ptr<Return>> waiting_;
+  std::deque<Waiting> waiting_;
 };
 
 }  // namespace openmps::worker

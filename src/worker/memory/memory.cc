@@ -469,7 +469,8 @@ void SessionMemory::unmap_now(uint64_t address, const Range& range) {
 void SessionMemory::unregister(uint64_t address, uint64_t bytes, std::function<void()> done) {
   static_cast<void>(core_.use(0).ok());
   core_.returns.add(
-      GatedCall::kHostUnregister, ContextGate::kAllDevices, core_.context({0}),
+      {wire::ReturnKind::kHostMemory, address, bytes}, GatedCall::kHostUnregister,
+      ContextGate::kAllDevices, core_.context({0}),
       [&driver = core_.driver, address, bytes] {
         void* pages = reinterpret_cast<void*>(address);
         const CUresult result = driver.cuMemHostUnregister(pages);

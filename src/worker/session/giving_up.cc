@@ -31,7 +31,8 @@ Status GivingUp::handle(const wire::MemoryUnmap& command) {
   }
   uint64_t ticket = 0;
   OPENMPS_RETURN_IF_ERROR(memory_.begin_unmap(command, &ticket));
-  retirement_.add([this, command, ticket] {
+  const GivenUp memory{wire::ReturnKind::kDeviceMemory, command.address, command.bytes};
+  retirement_.add(memory, [this, command, ticket] {
     memory_.finish_unmap(command, ticket);
     core_.view.header().unmapped.store(ticket, std::memory_order_release);
     wake_client(core_.view.header());
@@ -42,7 +43,8 @@ Status GivingUp::handle(const wire::MemoryUnmap& command) {
 Status GivingUp::handle(const wire::HostUnregister& command) {
   uint64_t ticket = 0;
   OPENMPS_RETURN_IF_ERROR(memory_.begin_unregister(command, &ticket));
-  retirement_.add([this, command, ticket] { memory_.finish_unregister(command, ticket); });
+  const GivenUp memory{wire::ReturnKind::kHostMemory, command.address, command.bytes};
+  retirement_.add(memory, [this, command, ticket] { memory_.finish_unregister(command, ticket); });
   return Status();
 }
 
@@ -52,7 +54,8 @@ Status GivingUp::handle(const wire::GreenDestroy& command) {
   }
   const std::shared_ptr<GreenContext> green = greens_.take(command.green);
   streams_.end_green(*green);
-  retirement_.add([this, green] {
+  const GivenUp given_up{wire::ReturnKind::kGreenContext, 0, wire::kGreenContextBytes};
+  retirement_.add(given_up, [this, green] {
     streams_.drop_green(*green);
     greens_.destroy(*green);
   });

@@ -33,6 +33,7 @@ void pause(uint64_t* ns) {
 
 uint64_t SessionParts::tend() {
   streams.sweep_retired();
+  waits.sweep();
   retirement.sweep();
   core.returns.sweep();
   const uint64_t next = memory.give_back_old();

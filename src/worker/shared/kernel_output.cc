@@ -134,6 +134,14 @@ KernelOutput::Client* KernelOutput::other_holder(const Client& client) {
   return nullptr;
 }
 
+// For whose turn it waits: that of the session that has it, or is to have it before.
+void KernelOutput::show_wait(const Client& client, const Client* holder) {
+  if (client.shown == nullptr) return;
+  Hindrances by;
+  by.add((holder != nullptr ? holder : waiting_.front())->session, 0, wire::Hindrance::kPrintTurn);
+  by.show(*client.shown);
+}
+
 // What it has printed so far is still its own.
 void KernelOutput::lose_turn(Client& client) {
   drain(client);
@@ -149,11 +157,13 @@ void KernelOutput::begin(Client& client, bool quiet, const std::atomic<bool>& st
   client.launches_quiet = quiet && !client.holds;
   if (!keeps && !quiet) {
     waiting_.push_back(&client);
+    const ShownWait shown(client.shown, wire::ExecutorWait::kPrintTurn);
     for (;;) {
       collect();
       Client* holder = other_holder(client);
       const bool first = waiting_.front() == &client;
       if (first && holder == nullptr) break;
+      show_wait(client, holder);
       if (first) {
         const bool both = holder->texts.load(std::memory_order_relaxed) != 0 &&
                           client.texts.load(std::memory_order_relaxed) != 0;

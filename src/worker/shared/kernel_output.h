@@ -19,6 +19,7 @@
 #include "wire/handshake.h"
 #include "wire/output_ring.h"
 #include "worker/device/devices.h"
+#include "worker/device/shown.h"
 #include "worker/shared/process_output.h"
 
 namespace openmps::worker {
@@ -29,6 +30,9 @@ class KernelOutput {
   struct Client {
     const DriverTable* driver = nullptr;
     const Devices* devices = nullptr;
+    uint32_t session = 0;
+    wire::ExecutorState* shown =
+        nullptr;  // where it shows that it waits for the turn; null: nowhere
     wire::OutputProducer ring;
     std::atomic<bool> asserts{false};  // has launched kernels with asserts; set by its own thread
     std::atomic<uint64_t> texts{0};    // pieces of text that it has printed
@@ -80,6 +84,7 @@ class KernelOutput {
   void drain(const Client& client);
   void lose_turn(Client& client);
   Client* other_holder(const Client& client);
+  void show_wait(const Client& client, const Client* holder);
 
   ProcessOutput process_;
   std::mutex mutex_;

@@ -73,7 +73,7 @@ class Arrays::Storage {
       // After a fault a context may refuse to become current; releasing is tried all the same.
       static_cast<void>(core_.use(device_).ok());
       core_.returns.add(
-          GatedCall::kArrayDestroy, device_, core_.context({device_}),
+          given_up(), GatedCall::kArrayDestroy, device_, core_.context({device_}),
           [&driver = core_.driver, array = array, mipmapped = mipmapped] {
             return mipmapped != nullptr ? driver.cuMipmappedArrayDestroy(mipmapped)
                                         : driver.cuArrayDestroy(array);
@@ -82,6 +82,8 @@ class Arrays::Storage {
     }
     bytes_ = 0;
   }
+
+  [[nodiscard]] GivenUp given_up() const { return {wire::ReturnKind::kArray, 0, bytes_}; }
 
   CUarray array = nullptr;  // one of the two
   CUmipmappedArray mipmapped = nullptr;
@@ -181,7 +183,8 @@ Status Arrays::handle(const wire::MipmappedDestroy& command) {
 
 // An object that shows the array may keep it for longer.
 void Arrays::retire(std::shared_ptr<Storage> storage) {
-  retirement_.add([kept = std::move(storage)]() mutable {
+  const GivenUp given_up = storage->given_up();
+  retirement_.add(given_up, [kept = std::move(storage)]() mutable {
     if (kept.use_count() == 1) kept->destroy();
     kept.reset();
   });
@@ -284,7 +287,7 @@ void Arrays::release(const Image& image) {
 Status Arrays::handle(const wire::ImageDestroy& command) {
   const std::shared_ptr<Image> image = images_.take(command.image);
   --core_.image_objects;
-  retirement_.add([this, image] { release(*image); });
+  retirement_.add({wire::ReturnKind::kImage}, [this, image] { release(*image); });
   return Status();
 }
 

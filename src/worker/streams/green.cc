@@ -159,7 +159,8 @@ Status GreenContexts::handle(const wire::GreenCreate& command, const Descriptor&
 void GreenContexts::destroy_now(const GreenContext& green) {
   static_cast<void>(core_.use(green.device).ok());
   core_.returns.add(
-      GatedCall::kGreenDestroy, green.device, core_.context({green.device}),
+      {wire::ReturnKind::kGreenContext, 0, wire::kGreenContextBytes}, GatedCall::kGreenDestroy,
+      green.device, core_.context({green.device}),
       [&driver = core_.driver, handle = green.handle] { return driver.cuGreenCtxDestroy(handle); },
       [&memory = memory_, device = green.device] {
         memory.refund(device, wire::kGreenContextBytes);

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "base/clock.h"
 #include "worker/device/driver_check.h"
 
 namespace openmps::worker {
@@ -21,30 +22,61 @@ uint64_t passing_value(const wire::StreamValue& wait) {
   }
 }
 
+}  // namespace
+
 // A program that polls waits for the same again and again.
-bool is_same(const std::vector<wire::StreamValue>& known,
-             std::span<const wire::StreamValue> values) {
-  return known.size() == values.size() &&
-         std::equal(known.begin(), known.end(), values.begin(), [](const auto& a, const auto& b) {
-           return a.address == b.address && a.value == b.value && a.width == b.width &&
-                  a.flags == b.flags;
-         });
+bool OpenWaits::is_same(const Open& open, std::span<const wire::StreamValue> values) {
+  return std::equal(open.values.begin(), open.values.end(), values.begin(), values.end(),
+                    [](const Value& known, const wire::StreamValue& b) {
+                      const wire::StreamValue& a = known.wait;
+                      return a.address == b.address && a.value == b.value && a.width == b.width &&
+                             a.flags == b.flags;
+                    });
 }
 
-}  // namespace
+void OpenWaits::show(const Stream& stream, Open& open) {
+  wire::ExecutorState& state = core_.view.executor();
+  const uint64_t now = now_ns();
+  if (size_ == 0) state.value_waits_seen_ns.store(now, std::memory_order_relaxed);
+  for (Value& value : open.values) {
+    value.row = rows_.take();
+    if (value.row == rows_.kNoRow) continue;
+    const wire::StreamValue& wait = value.wait;
+    wire::ValueWait& row = core_.view.value_wait(value.row);
+    row.address.store(wait.address, std::memory_order_relaxed);
+    row.value.store(wait.value, std::memory_order_relaxed);
+    row.since_ns.store(now, std::memory_order_relaxed);
+    row.stream.store(stream.id, std::memory_order_relaxed);
+    const uint32_t condition = wait.flags & CU_STREAM_WAIT_VALUE_NOR;
+    row.how.store(wait.width + condition * wire::kValueCondition, std::memory_order_release);
+  }
+  size_ += open.values.size();
+  state.value_waits.store(static_cast<uint32_t>(size_), std::memory_order_relaxed);
+}
+
+void OpenWaits::forget_first(Line& line) {
+  Open& first = line.front();
+  for (const Value& value : first.values) {
+    if (value.row == rows_.kNoRow) continue;
+    core_.view.value_wait(value.row).how.store(0, std::memory_order_relaxed);
+    rows_.give_back(value.row);
+  }
+  size_ -= first.values.size();
+  core_.view.executor().value_waits.store(static_cast<uint32_t>(size_), std::memory_order_relaxed);
+  if (spare_ == nullptr) spare_ = std::move(first.behind);
+  line.pop_front();
+}
 
 // True: some have passed.
 bool OpenWaits::forget_passed(Line& line) {
   bool any = false;
   while (!line.empty()) {
-    Open& first = line.front();
+    const Open& first = line.front();
     if (core_.use(first.behind->device).ok() &&
         core_.driver.cuEventQuery(first.behind->handle) == CUDA_ERROR_NOT_READY) {
       return any;
     }
-    size_ -= first.values.size();
-    if (spare_ == nullptr) spare_ = std::move(first.behind);
-    line.pop_front();
+    forget_first(line);
     any = true;
   }
   return any;
@@ -57,6 +89,12 @@ bool OpenWaits::forget_all_passed() {
     line = line->second.empty() ? lines_.erase(line) : std::next(line);
   }
   return any;
+}
+
+void OpenWaits::sweep() {
+  if (lines_.empty()) return;
+  forget_all_passed();
+  core_.view.executor().value_waits_seen_ns.store(now_ns(), std::memory_order_relaxed);
 }
 
 Status OpenWaits::prepare(const Stream& stream, size_t count) {
@@ -81,9 +119,11 @@ Status OpenWaits::prepare(const Stream& stream, size_t count) {
 
 Status OpenWaits::add(const Stream& stream, std::span<const wire::StreamValue> values) {
   Line& line = lines_[stream.handle];
-  if (line.empty() || !is_same(line.back().values, values)) {
-    line.push_back({{values.begin(), values.end()}, std::move(spare_), 0});
-    size_ += values.size();
+  if (line.empty() || !is_same(line.back(), values)) {
+    Open& open = line.emplace_back();
+    for (const wire::StreamValue& value : values) open.values.push_back({value, rows_.kNoRow});
+    open.behind = std::move(spare_);
+    show(stream, open);
   }
   return check(core_.driver.cuEventRecord(line.back().behind->handle, stream.handle),
                "cuEventRecord behind a wait");
@@ -122,7 +162,7 @@ bool OpenWaits::pass() {
   ++rounds_;
   for (size_t i = 0; i < standing.size(); ++i) {
     Open& open = standing[(i + rounds_) % standing.size()]->front();
-    write(open.values[open.next++ % open.values.size()], open.behind->device);
+    write(open.values[open.next++ % open.values.size()].wait, open.behind->device);
   }
   return any;
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "worker/core/session_core.h"
+#include "worker/device/shown.h"
 #include "worker/memory/memory.h"
 #include "worker/shared/exchange.h"
 #include "worker/streams/stream.h"
@@ -29,6 +30,8 @@ class OpenWaits {
   // Before waits are submitted to the stream, which has been entered. CUDA_ERROR_OUT_OF_MEMORY:
   // kMostOpenWaits, or the driver has no event.
   Status prepare(const Stream& stream, size_t count);
+  // Forget those that have passed, which are no longer shown.
+  void sweep();
   // They have been submitted, as the stream's last work.
   Status add(const Stream& stream, std::span<const wire::StreamValue> values);
 
@@ -43,13 +46,21 @@ class OpenWaits {
 
  private:
   // What one command waits for; the event comes when it has passed.
+  struct Value {
+    wire::StreamValue wait;
+    uint32_t row;  // of the channel, where it is shown
+  };
   struct Open {
-    std::vector<wire::StreamValue> values;
+    std::vector<Value> values;
     std::unique_ptr<DriverEvent> behind;
     size_t next = 0;  // to be written
   };
   using Line = std::deque<Open>;  // of one driver's stream, oldest first
 
+  static bool is_same(const Open& open, std::span<const wire::StreamValue> values);
+  void show(const Stream& stream, Open& open);
+  // The first of the line is not open any more.
+  void forget_first(Line& line);
   bool forget_passed(Line& line);
   bool forget_all_passed();
   void write(const wire::StreamValue& wait, uint32_t device);
@@ -59,8 +70,9 @@ class OpenWaits {
   SessionMemory& memory_;
   // A stream's handle may name another one later: what the first left has passed by then.
   std::map<CUstream, Line> lines_;
-  size_t size_ = 0;                       // values in all lines
-  size_t rounds_ = 0;                     // of pass()
+  size_t size_ = 0;    // values in all lines
+  size_t rounds_ = 0;  // of pass()
+  RowSet<wire::kShownValueWaits> rows_;
   std::unique_ptr<DriverEvent> spare_;    // the next to use
   std::map<uint32_t, CUstream> streams_;  // that write, by device
 };

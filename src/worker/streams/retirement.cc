@@ -6,7 +6,7 @@
 
 namespace openmps::worker {
 
-void Retirement::add(Release release) {
+void Retirement::add(const GivenUp& given_up, Release release) {
   sweep();
   Streams::Mark mark = streams_.mark();
   if (mark.empty()) {
@@ -15,12 +15,14 @@ void Retirement::add(Release release) {
   } else {
     waiting_.emplace_back().mark = std::move(mark);
   }
-  waiting_.back().releases.push_back(std::move(release));
+  waiting_.back().releases.push_back(
+      {std::move(release), {core_.shown_returns, given_up, wire::ReturnWait::kStreams}});
+  show_first();
 }
 
 bool Retirement::reached(Streams::Mark& mark) {
   while (!mark.events.empty()) {
-    const DriverEvent& event = *mark.events.back();
+    const DriverEvent& event = *mark.events.back().event;
     // A context that can't become current is lost: nothing runs in it any more.
     if (core_.use(event.device).ok() &&
         core_.driver.cuEventQuery(event.handle) == CUDA_ERROR_NOT_READY) {
@@ -32,16 +34,23 @@ bool Retirement::reached(Streams::Mark& mark) {
 }
 
 void Retirement::release_first() {
-  std::deque<Release>& releases = waiting_.front().releases;
+  std::deque<Given>& releases = waiting_.front().releases;
   while (!releases.empty()) {
-    releases.front()();
+    releases.front().release();
     releases.pop_front();  // not before: one that finds no memory is called again
   }
   waiting_.pop_front();
 }
 
+void Retirement::show_first() {
+  const bool known = !waiting_.empty() && !waiting_.front().mark.events.empty();
+  core_.shown_returns.show_stream(known ? waiting_.front().mark.events.back().stream : 0);
+}
+
 void Retirement::sweep() {
+  if (waiting_.empty()) return;
   while (!waiting_.empty() && reached(waiting_.front().mark)) release_first();
+  show_first();
 }
 
 void Retirement::release_all() {

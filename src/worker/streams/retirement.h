@@ -27,8 +27,8 @@ class Retirement {
   Retirement(SessionCore& core, Streams& streams) : core_(core), streams_(streams) {}
 
   // Call `release` once all work that the session has submitted so far has ended: now if it has.
-  // Releases are called in the order in which they were added.
-  void add(Release release);
+  // Releases are called in the order in which they were added; `given_up` is shown until then.
+  void add(const GivenUp& given_up, Release release);
   // What can go, goes.
   void sweep();
   [[nodiscard]] bool empty() const { return waiting_.empty(); }
@@ -36,12 +36,18 @@ class Retirement {
   void release_all();
 
  private:
+  struct Given {
+    Release release;
+    ShownReturns::Row shown;
+  };
   struct Waiting {
     Streams::Mark mark;
-    std::deque<Release> releases;
+    std::deque<Given> releases;
   };
   bool reached(Streams::Mark& mark);
   void release_first();
+  // Whose work the first waits for.
+  void show_first();
 
   SessionCore& core_;
   Streams& streams_;

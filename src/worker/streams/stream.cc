@@ -28,6 +28,7 @@ Status Streams::handle(const wire::StreamCreate& command, GreenContext* green) {
     context->device = command.device;
   }
   auto stream = std::make_unique<Stream>();
+  stream->id = command.stream;
   stream->kind = static_cast<StreamKind>(command.kind);
   stream->place = {command.device, Lane::kMain, green};
   stream->priority = command.priority;
@@ -57,7 +58,7 @@ Status Streams::start(Stream& stream) {
   if (stream.handle != nullptr) return Status();
   OPENMPS_RETURN_IF_ERROR(
       check(create(stream.place, stream.priority, &stream.handle), "the creation of a stream"));
-  stream.listed = core_.gate.add(stream.handle, stream.place.device, &core_.feeder);
+  stream.listed = core_.gate.add(stream.handle, stream.place.device, &core_.feeder, owner(stream));
   ++stream.context->started;
   return Status();
 }
@@ -89,7 +90,8 @@ Status Streams::start_twin(Stream& stream) {
   if (result == CUDA_SUCCESS) result = driver.cuEventCreate(&twin->end, CU_EVENT_DISABLE_TIMING);
   if (result == CUDA_SUCCESS) result = create(place, stream.priority, &twin->handle);
   if (result == CUDA_SUCCESS) {
-    twin->listed = core_.commons.cold->gate.add(twin->handle, place.device, &core_.cold_feeder);
+    twin->listed =
+        core_.commons.cold->gate.add(twin->handle, place.device, &core_.cold_feeder, owner(stream));
     stream.twin = std::move(twin);
     return Status();
   }
@@ -127,7 +129,8 @@ Status Streams::end_twin(Stream& stream) {
 
 void Streams::note_cold_graph(Stream& stream) {
   if (stream.listed_cold == nullptr) {
-    stream.listed_cold = core_.commons.cold->gate.add(stream.handle, stream.place.device);
+    stream.listed_cold =
+        core_.commons.cold->gate.add(stream.handle, stream.place.device, nullptr, owner(stream));
   }
   stream.listed_cold->busy.store(true, std::memory_order_relaxed);
 }
@@ -311,7 +314,8 @@ void Streams::mark(ContextGate::Stream& stream, Mark* mark) {
   if (finished(stream)) return;
   CUevent event = nullptr;
   if (core_.driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS) {
-    mark->events.push_back(std::make_unique<DriverEvent>(core_.driver, event, stream.device));
+    mark->events.push_back(
+        {std::make_unique<DriverEvent>(core_.driver, event, stream.device), stream.owner.stream});
     if (core_.driver.cuEventRecord(event, stream.handle) == CUDA_SUCCESS) return;
     mark->events.pop_back();
   }

@@ -36,6 +36,7 @@ struct Twin {
 };
 
 struct Stream {
+  wire::Id id = 0;
   wire::StreamKind kind = wire::StreamKind::kBlocking;
   Placement place;
   int32_t priority = 0;
@@ -118,7 +119,11 @@ class Streams {
 
   // The end of the work that no mark has covered yet. Empty: there is none that is unfinished.
   struct Mark {
-    std::vector<std::unique_ptr<DriverEvent>> events;
+    struct End {
+      std::unique_ptr<DriverEvent> event;
+      wire::Id stream;  // which may have been destroyed
+    };
+    std::vector<End> events;
     bool unmarked = false;  // the driver gave no event: reached once nothing is unfinished
 
     [[nodiscard]] bool empty() const { return events.empty() && !unmarked; }
@@ -139,6 +144,7 @@ class Streams {
   void release_all();
 
  private:
+  [[nodiscard]] StreamOwner owner(const Stream& stream) const { return {core_.info.id, stream.id}; }
   CUresult create(const Placement& place, int32_t priority, CUstream* made);
   Status start(Stream& stream);
   Status start_twin(Stream& stream);

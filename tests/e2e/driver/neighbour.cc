@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A client that keeps the GPU busy, or seems to, until a line comes on standard input; prints
 // "ready" once it does. `kernel`: a kernel that does not end. `host`: a stream waits for a host
-// function. `value`: a stream waits for a value. `queue`: long kernels, many of them ahead. Then
-// the rest of the stream is checked. Run by run_e2e.py. usage: drv_neighbour
-// kernel|host|value|queue
+// function. `value`: a stream waits for a value. `giving`: the same, and a texture object has been
+// given up behind it. `queue`: long kernels, many of them ahead. Then the rest of the stream is
+// checked. Run by run_e2e.py. usage: drv_neighbour kernel|host|value|giving|queue
 #include <poll.h>
 #include <unistd.h>
 
@@ -69,10 +69,19 @@ int main(int argc, char** argv) {
   } else if (kind == "host") {
     CHECK_CU(cuLaunchHostFunc(stream, wait_on_host, nullptr));
     last();
-  } else if (kind == "value") {
+  } else if (kind == "value" || kind == "giving") {
     CHECK_CU(cuStreamWaitValue32_v2(stream, reinterpret_cast<CUdeviceptr>(pinned), 1,
                                     CU_STREAM_WAIT_VALUE_GEQ));
     last();
+    if (kind == "giving") {
+      CUDA_RESOURCE_DESC resource{};
+      resource.resType = CU_RESOURCE_TYPE_LINEAR;
+      resource.res.linear = {words.address, CU_AD_FORMAT_UNSIGNED_INT32, 1, kWords * 4};
+      const CUDA_TEXTURE_DESC description{};
+      CUtexObject texture = 0;
+      CHECK_CU(cuTexObjectCreate(&texture, &resource, &description, nullptr));
+      CHECK_CU(cuTexObjectDestroy(texture));
+    }
     say_ready();
     await_line();
     flag[0] = 1;

@@ -66,10 +66,117 @@ TEST(Format, Inspected) {
         "\"command\": \"Launch\"", "\"promised\": 4", "\"kind\": \"host function\""}) {
     EXPECT_NE(json.find(part), std::string::npos) << part << " in " << json;
   }
-  // A server that knows no better.
+}
+
+TEST(Format, InspectedHindrancesValuesAndReturns) {
+  const auto hindrance = [](uint32_t session, uint64_t pid, uint32_t stream, wire::Hindrance why) {
+    return wire::WaitRow{wire::WaitKind::kHindrance, session, stream,
+                         static_cast<uint32_t>(why), 0,       pid};
+  };
+  const auto value = [](uint32_t condition, bool stands_at_it) {
+    return wire::WaitRow{wire::WaitKind::kValue,
+                         stands_at_it ? 1u : 0u,
+                         2,
+                         8 + condition * wire::kValueCondition,
+                         0,
+                         17,
+                         0x1000,
+                         2'000'000'000};
+  };
+  const auto given_up = [](wire::ReturnKind kind, wire::ReturnWait wait, uint32_t stream) {
+    return wire::WaitRow{wire::WaitKind::kReturn,
+                         static_cast<uint32_t>(kind),
+                         stream,
+                         static_cast<uint32_t>(wait),
+                         4096,
+                         0,
+                         0x2000,
+                         3'000'000'000};
+  };
+  using wire::Hindrance;
+  using wire::ReturnKind;
+  using wire::ReturnWait;
+  Inspected inspected;
+  inspected.report.pid = 4711;
+  inspected.report.id = 3;
+  inspected.report.sleeping = 1;
+  inspected.report.wait = wire::ExecutorWait::kPrintTurn;
+  inspected.report.value_waits = 4;
+  inspected.report.value_waits_age_ns = 250'000'000;
+  inspected.report.returns = 6;
+  inspected.waits = {hindrance(1, 4709, 7, Hindrance::kAwaitsValue),
+                     hindrance(3, 4711, 5, Hindrance::kRuns),
+                     hindrance(2, 0, 0, Hindrance::kSubmits),
+                     hindrance(4, 4712, 6, Hindrance::kOutlasts),
+                     hindrance(5, 4713, 8, Hindrance::kHostFunction),
+                     hindrance(0, 0, 0, Hindrance::kQuietMoment),
+                     hindrance(6, 4714, 0, Hindrance::kPrintTurn),
+                     value(CU_STREAM_WAIT_VALUE_GEQ, true),
+                     value(CU_STREAM_WAIT_VALUE_EQ, false),
+                     value(CU_STREAM_WAIT_VALUE_AND, false),
+                     value(CU_STREAM_WAIT_VALUE_NOR, false),
+                     given_up(ReturnKind::kDeviceMemory, ReturnWait::kStreams, 2),
+                     given_up(ReturnKind::kHostMemory, ReturnWait::kStreams, 0),
+                     given_up(ReturnKind::kArray, ReturnWait::kQuietMoment, 0),
+                     given_up(ReturnKind::kGreenContext, ReturnWait::kQuietMoment, 0),
+                     given_up(ReturnKind::kImage, ReturnWait::kStreams, 2),
+                     given_up(ReturnKind::kCode, ReturnWait::kStreams, 2)};
+  const std::string behind =
+      ", given up 3.000 s ago: it waits for earlier work, first in stream 2\n";
+  const std::string quiet =
+      ", given up 3.000 s ago: it waits for a quiet moment, in which no session's work runs\n";
+  const std::string told = ", as it was told 2.000 s ago\n";
+  EXPECT_EQ(format_inspected(inspected),
+            "Session 3 of process 4711\n"
+            "  executor: 0 commands done, 0 bytes queued, sleeps\n"
+            "  has waited for 0.000 s: its kernel may print, and has to wait for its turn to\n"
+            "    in its way: session 1 of process 4709 has work in stream 7, which waits for a "
+            "value\n"
+            "    in its way: the session itself has work in stream 5\n"
+            "    in its way: session 2 is submitting work\n"
+            "    in its way: session 4 of process 4712 has work in stream 6 that did not end while "
+            "new work was held back\n"
+            "    in its way: session 5 of process 4713 has work in stream 8, and its program a "
+            "host function to run\n"
+            "    in its way: the worker looks for a quiet moment, or has it\n"
+            "    in its way: session 6 of process 4714 has its turn to print, or is to have it "
+            "next\n"
+            "  values that streams wait for: 4, as of 0.250 s ago\n"
+            "  given up and not yet given back: 6\n"
+            "  stream 2 waits for 8 bytes at 0x1000 to be at least 17" +
+                told + "  stream 2 has then to wait for 8 bytes at 0x1000 to be 17" + told +
+                "  stream 2 has then to wait for 8 bytes at 0x1000 to be a value with a bit of "
+                "0x11" +
+                told +
+                "  stream 2 has then to wait for 8 bytes at 0x1000 to be a value that lacks a bit "
+                "that 0x11 lacks, too" +
+                told + "  4096 bytes of device memory at 0x2000" + behind +
+                "  4096 bytes of host memory at 0x2000, given up 3.000 s ago: it waits for earlier "
+                "work of the session\n"
+                "  an array of 4096 bytes" +
+                quiet + "  a green context" + quiet + "  a texture or surface object" + behind +
+                "  a module's code" + behind);
+  const std::string json = format_inspected_json(inspected);
+  for (const char* part :
+       {"\"executor_waits_for\": \"print turn\"", "\"kind\": \"hindrance\"",
+        "\"session\": 1,\n      \"pid\": 4709,\n      \"stream\": 7,\n      \"why\": \"value\"",
+        "\"value_waits\": 4", "\"returns\": 6", "\"stands_at_it\": true,\n      \"address\": 4096",
+        "\"bytes\": 8,\n      \"condition\": \"geq\",\n      \"value\": 17",
+        "\"what\": \"device memory\"", "\"waits_for\": \"streams\",\n      \"stream\": 2",
+        "\"age_ns\": 3000000000"}) {
+    EXPECT_NE(json.find(part), std::string::npos) << part << " in " << json;
+  }
+}
+
+TEST(Format, InspectedOfAServerThatKnowsNoBetter) {
+  Inspected inspected;
   inspected.report.opcode = 9999;
   inspected.report.wait = static_cast<wire::ExecutorWait>(77);
   inspected.waits = {{static_cast<wire::WaitKind>(8), 1}};
+  for (const auto kind :
+       {wire::WaitKind::kHindrance, wire::WaitKind::kValue, wire::WaitKind::kReturn}) {
+    inspected.waits.push_back({kind, 77, 77, ~0u, ~0ull, ~0ull, ~0ull, ~0ull});
+  }
   EXPECT_NE(format_inspected(inspected).find("executes \n"), std::string::npos);
   EXPECT_NE(format_inspected_json(inspected).find("\"executor_waits_for\": \"\""),
             std::string::npos);

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "wire/ring.h"
 
 namespace openmps::server {
@@ -27,7 +28,7 @@ class InspectTest : public ::testing::Test {
     view_ = wire::ChannelView(channel_.address());
   }
   wire::SessionReport look() {
-    const std::string bytes = inspect(*session_);
+    const std::string bytes = inspect(*session_, table_);
     wire::SessionReport report;
     EXPECT_GE(bytes.size(), sizeof(report));
     memcpy(&report, bytes.data(), sizeof(report));
@@ -93,6 +94,95 @@ TEST_F(InspectTest, QueueExecutorAndWaits) {
   EXPECT_EQ(rows_[4].stream, 2u);
   EXPECT_EQ(rows_[4].have, 3u);
   EXPECT_EQ(rows_[4].want, 4u);
+}
+
+TEST_F(InspectTest, WhoIsInTheWay) {
+  wire::Admit admit;
+  admit.pid = 4712;
+  Session* other = *table_.create(admit);
+  wire::ShownHindrance* shown = view_.executor().hindrances;
+  shown[0].session = other->id;
+  shown[0].stream = 7;
+  shown[0].why = wire::Hindrance::kAwaitsValue;
+  shown[1].session = 999;  // it has gone since
+  shown[1].why = wire::Hindrance::kRuns;
+  shown[3].why = wire::Hindrance::kRuns;  // of earlier
+  EXPECT_EQ(look().waits, 0u) << "the executor waits for nobody";
+  view_.executor().wait = wire::ExecutorWait::kHeldBack;
+  EXPECT_EQ(look().waits, 2u);
+  ASSERT_EQ(rows_.size(), 2u);
+  EXPECT_EQ(rows_[0].kind, wire::WaitKind::kHindrance);
+  EXPECT_EQ(rows_[0].number, other->id);
+  EXPECT_EQ(rows_[0].stream, 7u);
+  EXPECT_EQ(rows_[0].how, static_cast<uint32_t>(wire::Hindrance::kAwaitsValue));
+  EXPECT_EQ(rows_[0].want, 4712u);
+  EXPECT_EQ(rows_[1].number, 999u);
+  EXPECT_EQ(rows_[1].want, 0u);
+  // A client that has written there.
+  for (uint32_t i = 0; i < wire::kShownHindrances; ++i) shown[i].why = wire::Hindrance{77};
+  EXPECT_EQ(look().waits, wire::kShownHindrances);
+}
+
+TEST_F(InspectTest, OpenValueWaitsByStreamInTheirOrder) {
+  const auto wait = [this](uint32_t row, uint32_t stream, uint64_t value, uint64_t since_ns) {
+    wire::ValueWait& shown = view_.value_wait(row);
+    shown.address = 0x1000;
+    shown.value = value;
+    shown.since_ns = since_ns;
+    shown.stream = stream;
+    shown.how = 4 + 1 * wire::kValueCondition;
+  };
+  const uint64_t now = now_ns();
+  wait(0, 3, 10, now - 1000);
+  wait(1, 2, 11, now - 2000);
+  wait(2, 2, 12, now - 3000);
+  wait(3, 2, 13, now - 3000);  // of the same batch
+  wait(127, 5, 14, ~0ull);     // a client's
+  view_.executor().value_waits = 6;
+  view_.executor().value_waits_seen_ns = now - 500;
+  const wire::SessionReport report = look();
+  EXPECT_EQ(report.value_waits, 6u);
+  EXPECT_GE(report.value_waits_age_ns, 500u);
+  ASSERT_EQ(rows_.size(), 5u);
+  std::vector<std::pair<uint64_t, uint32_t>> said;
+  for (const wire::WaitRow& row : rows_) {
+    EXPECT_EQ(row.kind, wire::WaitKind::kValue);
+    EXPECT_EQ(row.how, 20u);
+    EXPECT_EQ(row.address, 0x1000u);
+    said.emplace_back(row.want, row.number);
+  }
+  using Said = std::vector<std::pair<uint64_t, uint32_t>>;
+  EXPECT_EQ(said, (Said{{12, 1}, {13, 1}, {11, 0}, {10, 1}, {14, 1}}));
+  EXPECT_GE(rows_[0].age_ns, 3000u);
+  EXPECT_EQ(rows_[4].age_ns, 0u);
+}
+
+TEST_F(InspectTest, WhatIsGivenBackLaterTheOldestFirst) {
+  const uint64_t now = now_ns();
+  const auto give_up = [&](uint32_t row, wire::ReturnKind kind, wire::ReturnWait wait,
+                           uint64_t age_ns) {
+    wire::PendingReturn& shown = view_.pending_return(row);
+    shown.address = 0x2000 + row;
+    shown.bytes = 64 + row;
+    shown.since_ns = now - age_ns;
+    shown.wait = wait;
+    shown.kind = kind;
+  };
+  give_up(0, wire::ReturnKind::kArray, wire::ReturnWait::kQuietMoment, 1000);
+  give_up(5, wire::ReturnKind::kDeviceMemory, wire::ReturnWait::kStreams, 2000);
+  view_.executor().returns = 3;
+  view_.executor().return_stream = 4;
+  EXPECT_EQ(look().returns, 3u);
+  ASSERT_EQ(rows_.size(), 2u);
+  EXPECT_EQ(rows_[0].kind, wire::WaitKind::kReturn);
+  EXPECT_EQ(rows_[0].number, static_cast<uint32_t>(wire::ReturnKind::kDeviceMemory));
+  EXPECT_EQ(rows_[0].how, static_cast<uint32_t>(wire::ReturnWait::kStreams));
+  EXPECT_EQ(rows_[0].stream, 4u);
+  EXPECT_EQ(rows_[0].have, 69u);
+  EXPECT_EQ(rows_[0].address, 0x2005u);
+  EXPECT_GE(rows_[0].age_ns, 2000u);
+  EXPECT_EQ(rows_[1].number, static_cast<uint32_t>(wire::ReturnKind::kArray));
+  EXPECT_EQ(rows_[1].stream, 0u) << "a quiet moment is no stream's";
 }
 
 TEST_F(InspectTest, WhatMakesNoSenseIsNotFollowed) {

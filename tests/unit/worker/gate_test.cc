@@ -363,5 +363,158 @@ TEST_F(GateTest, ALostContextIsQuiet) {
   gate.remove(listed);
 }
 
+// What a session shows of its wait: who is in its way.
+class ShownGateTest : public GateTest {
+ protected:
+  struct Seen {
+    uint32_t session;
+    uint32_t stream;
+    wire::Hindrance why;
+    bool operator==(const Seen&) const = default;
+  };
+  static std::vector<Seen> seen(const wire::ExecutorState& state) {
+    std::vector<Seen> rows;
+    for (const wire::ShownHindrance& row : state.hindrances) {
+      if (row.why == wire::Hindrance::kNone) break;
+      rows.push_back({row.session, row.stream, row.why});
+    }
+    return rows;
+  }
+  static void await(const wire::ExecutorState& state, wire::ExecutorWait wait,
+                    const std::vector<Seen>& rows) {
+    while (state.wait != wait || seen(state) != rows) std::this_thread::yield();
+  }
+  static void be(ContextGate::Feeder& feeder, uint32_t session, wire::ExecutorState& state) {
+    feeder.session = session;
+    feeder.shown = &state;
+  }
+
+  wire::ExecutorState loads_{};
+  wire::ExecutorState other_{};
+};
+
+TEST_F(ShownGateTest, WhoPreventsAQuietMomentAndWhy) {
+  ContextGate gate(driver_.table(), kPatient);
+  ContextGate::Feeder loader;
+  ContextGate::Feeder owing;
+  ContextGate::Feeder submitting;
+  be(loader, 1, loads_);
+  owing.session = 4;
+  submitting.session = 5;
+  for (ContextGate::Feeder* feeder : {&loader, &owing, &submitting}) gate.add(*feeder);
+  bool owes = true;
+  gate.set_debt(
+      owing, [](const void* answer) { return *static_cast<const bool*>(answer); }, &owes);
+  std::vector<ContextGate::Stream*> listed = {
+      gate.add(stream(), 0, &loader, {1, 9}), gate.add(stream(), 0, nullptr, {2, 7}),
+      gate.add(stream(), 0, nullptr, {3, 6}), gate.add(stream(), 0, &owing, {4, 5}),
+      gate.add(stream(), 0, nullptr, {6, 8}), gate.add(stream(), 0, nullptr, {7, 8}),
+      gate.add(stream(), 1, nullptr, {8, 8}), gate.add(stream(), 0, nullptr, {3, 2})};
+  for (uint32_t i = 0; i < listed.size(); ++i) {
+    if (i != 5) give_work(listed[i], i + 1);  // session 7 has nothing to do
+  }
+  listed[1]->waits = true;
+  listed[4]->outlasted = true;
+  listed[7]->waits = true;  // beside a stream of the same session that only runs
+  gate.enter(submitting, 0);
+  std::thread caller(
+      [&] { gate.run(GatedCall::kModuleUnload, 0, &loader, [] { return CUDA_SUCCESS; }); });
+  await(loads_, wire::ExecutorWait::kQuietMoment,
+        {{5, 0, wire::Hindrance::kSubmits},
+         {1, 9, wire::Hindrance::kRuns},
+         {2, 7, wire::Hindrance::kAwaitsValue},
+         {3, 2, wire::Hindrance::kAwaitsValue},
+         {4, 5, wire::Hindrance::kHostFunction},
+         {6, 8, wire::Hindrance::kOutlasts}});
+  // What has ended is in nobody's way.
+  ContextGate::leave(submitting);
+  driver_.hold(2, false);
+  driver_.hold(4, false);
+  driver_.hold(8, false);
+  await(loads_, wire::ExecutorWait::kQuietMoment,
+        {{1, 9, wire::Hindrance::kRuns},
+         {3, 6, wire::Hindrance::kRuns},
+         {6, 8, wire::Hindrance::kOutlasts}});
+  for (const uint32_t number : {1u, 3u, 5u, 7u}) driver_.hold(number, false);
+  caller.join();
+  EXPECT_EQ(loads_.wait, wire::ExecutorWait::kNone);
+  gate.set_debt(owing, nullptr, nullptr);
+  for (ContextGate::Stream* stream : listed) gate.remove(stream);
+  for (ContextGate::Feeder* feeder : {&loader, &owing, &submitting}) gate.remove(*feeder);
+}
+
+TEST_F(ShownGateTest, WhoseMomentOthersWaitFor) {
+  GateLimits limits = kPatient;
+  limits.join_ns = 0;  // no call has a part in another's moment
+  ContextGate gate(driver_.table(), limits);
+  ContextGate::Feeder loader;
+  ContextGate::Feeder later;
+  be(loader, 1, loads_);
+  be(later, 2, other_);
+  for (ContextGate::Feeder* feeder : {&loader, &later}) gate.add(*feeder);
+  const std::vector<Seen> held = {{1, 0, wire::Hindrance::kQuietMoment}};
+  std::thread second;
+  gate.run(GatedCall::kModuleLoad, 0, &loader, [&] {
+    // While the call is made: another's call, and then another's work.
+    second = std::thread([&] {
+      gate.run(GatedCall::kModuleLoad, 0, &later, [] { return CUDA_SUCCESS; });
+      EXPECT_EQ(other_.wait, wire::ExecutorWait::kNone);
+    });
+    await(other_, wire::ExecutorWait::kQuietMoment, held);
+    return CUDA_SUCCESS;
+  });
+  second.join();
+  std::thread worker;
+  gate.run(GatedCall::kModuleLoad, 0, &loader, [&] {
+    other_.hindrances[0].why = wire::Hindrance::kNone;
+    worker = std::thread([&] {
+      gate.enter(later, 0);
+      ContextGate::leave(later);
+    });
+    await(other_, wire::ExecutorWait::kHeldBack, held);
+    return CUDA_SUCCESS;
+  });
+  worker.join();
+  EXPECT_EQ(other_.wait, wire::ExecutorWait::kNone);
+  for (ContextGate::Feeder* feeder : {&loader, &later}) gate.remove(*feeder);
+}
+
+// A call that others make for the session, and the time between two tries.
+TEST_F(ShownGateTest, WaitingOutsideOfAMomentIsShownToo) {
+  ContextGate gate(driver_.table(), kShort);
+  ContextGate::Feeder session;
+  be(session, 1, loads_);
+  gate.add(session);
+  ContextGate::Stream* listed = gate.add(stream(), 0, nullptr, {2, 3});
+  give_work(listed, 1);
+  const std::vector<Seen> neighbour = {{2, 3, wire::Hindrance::kRuns}};
+  int looks = 0;
+  gate.wait_until(
+      [&] {
+        EXPECT_EQ(loads_.wait, wire::ExecutorWait::kQuietMoment);
+        if (looks == 1) {
+          EXPECT_EQ(seen(loads_), neighbour);
+        }
+        return ++looks == 2;
+      },
+      &session);
+  EXPECT_EQ(looks, 2);
+  EXPECT_EQ(loads_.wait, wire::ExecutorWait::kNone);
+  bool looked = false;
+  // Two hours, if it did not find another way at once.
+  EXPECT_EQ(gate.rest_after(2 * kNeverNs, &session,
+                            [&] {
+                              looked = true;
+                              EXPECT_EQ(loads_.wait, wire::ExecutorWait::kQuietMoment);
+                              EXPECT_EQ(seen(loads_), neighbour);
+                              return true;
+                            }),
+            0u);
+  EXPECT_TRUE(looked);
+  driver_.hold(1, false);
+  gate.remove(session);
+  gate.remove(listed);
+}
+
 }  // namespace
 }  // namespace openmps::worker

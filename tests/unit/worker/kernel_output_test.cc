@@ -14,7 +14,7 @@
 #include <thread>
 
 #include "base/shared_memory.h"
-#include "fake_driver.h"
+#include "session_fixture.h"
 
 namespace openmps::worker {
 namespace {
@@ -98,6 +98,7 @@ struct Session {
     const wire::ChannelView view(mapping.address());
     client.driver = &driver;
     client.devices = &devices;
+    client.shown = &view.executor();
     client.ring = wire::OutputProducer(view);
     consumer = std::make_unique<wire::OutputConsumer>(view);
   }
@@ -127,6 +128,8 @@ class KernelOutputTest : public ::testing::Test {
     devices_ = std::make_unique<Devices>(std::move(devices).value());
     a_ = std::make_unique<Session>(table_, *devices_);
     b_ = std::make_unique<Session>(table_, *devices_);
+    a_->client.session = 1;
+    b_->client.session = 2;
     ASSERT_TRUE(output_->capture().ok());
     output_->add(a_->client);
     output_->add(b_->client);
@@ -194,6 +197,32 @@ class KernelOutputTest : public ::testing::Test {
   std::unique_ptr<Session> a_, b_;
   const std::atomic<bool> never_{false};
 };
+
+TEST_F(KernelOutputTest, WhoseTurnASessionWaitsForIsShown) {
+  const wire::ExecutorState& shown = *b_->client.shown;
+  let_print(*a_);
+  let_print(*b_);
+  const CUevent event = launch(*a_);
+  std::atomic<bool> began{false};
+  std::thread waiting([&] {
+    begin(*b_);
+    began = true;
+  });
+  while (!began &&
+         (shown.wait != wire::ExecutorWait::kPrintTurn || shown.hindrances[0].session != 1)) {
+    std::this_thread::yield();
+  }
+  const bool waited = shown.wait == wire::ExecutorWait::kPrintTurn;
+  const wire::Hindrance why = shown.hindrances[0].why;
+  finish(event, "");
+  waiting.join();
+  const wire::ExecutorWait afterwards = shown.wait;
+  finish(launched(*b_), "");
+  stop_capturing();
+  EXPECT_TRUE(waited);
+  EXPECT_EQ(why, wire::Hindrance::kPrintTurn);
+  EXPECT_EQ(afterwards, wire::ExecutorWait::kNone);
+}
 
 TEST_F(KernelOutputTest, TextComesOnceItsKernelHasFinished) {
   const CUevent event = launch(*a_);
@@ -452,6 +481,47 @@ TEST_F(KernelOutputTest, AnotherFaultIsNoAssert) {
   const std::string of_a = a_->received();
   stop_capturing();
   EXPECT_EQ(of_a, "");
+}
+
+class PrintingSessionTest : public SessionFixture {};
+
+// What `openmps inspect` is told of a session whose kernel may print.
+TEST_F(PrintingSessionTest, ShowsThatItWaitsForItsTurn) {
+  const std::string image = "call vprintf;";
+  EXPECT_TRUE(send(wire::BlobBegin{image.size(), 1}).ok());
+  memcpy(session_->core.view.staging(), image.data(), image.size());
+  EXPECT_TRUE(send(wire::BlobData{1, static_cast<uint32_t>(image.size()), 0, kStaging}).ok());
+  EXPECT_TRUE(send(wire::ModuleLoad{1, 1, 0, wire::ModuleKind::kModule, 0, 0}).ok());
+  EXPECT_TRUE(send(wire::GetFunction{1, 1, wire::ModuleKind::kModule, 4}, "kern").ok());
+  create_stream(1, wire::StreamKind::kNonBlocking);
+  KernelOutput& output = commons_.output;
+  KernelOutput::Client other;
+  other.driver = &driver_.table();
+  other.devices = devices_.get();
+  other.session = 9;
+  output.add(other);
+  const std::atomic<bool> never{false};
+  output.begin(other, false, never);
+  const wire::ExecutorState& shown = session_->core.view.executor();
+  std::atomic<bool> launched{false};
+  bool waited = false;
+  uint32_t session = 0;
+  std::thread inspector([&] {
+    while (!launched && (shown.wait != wire::ExecutorWait::kPrintTurn ||
+                         shown.hindrances[0].why != wire::Hindrance::kPrintTurn)) {
+      std::this_thread::yield();
+    }
+    waited = shown.wait == wire::ExecutorWait::kPrintTurn;
+    session = shown.hindrances[0].session;
+    output.cancel(other);
+  });
+  launch(1);
+  launched = true;
+  inspector.join();
+  EXPECT_TRUE(waited);
+  EXPECT_EQ(session, 9u);
+  EXPECT_EQ(shown.wait, wire::ExecutorWait::kNone);
+  output.remove(other);
 }
 
 }  // namespace

@@ -258,15 +258,78 @@ TEST_F(RetirementTest, WhatWaitsForANeighbourGoesWithoutTheSessionsThread) {
   EXPECT_NE(driver_.live().find("arrays 1"), std::string::npos) << driver_.live();
   EXPECT_NE(session_->memory.granted(0), 0u) << "it counts";
   EXPECT_TRUE(launches(2));
+  const wire::ChannelView& view = session_->core.view;
+  EXPECT_EQ(view.executor().returns, 2u);
+  EXPECT_EQ(view.pending_return(0).kind, wire::ReturnKind::kHostMemory);
+  EXPECT_EQ(view.pending_return(0).wait, wire::ReturnWait::kQuietMoment);
+  EXPECT_EQ(view.pending_return(0).address, kPinned);
+  EXPECT_EQ(view.pending_return(0).bytes, kUnit);
+  EXPECT_EQ(view.pending_return(1).kind, wire::ReturnKind::kArray);
+  EXPECT_GE(view.pending_return(1).bytes, 64u * 64 * sizeof(float));
 
   driver_.hold(1, false);
   while (!session_->core.returns.empty()) session_->tend();
+  EXPECT_EQ(view.executor().returns, 0u);
   EXPECT_EQ(session_->core.view.header().unregistered.load(), 1u);
   EXPECT_EQ(driver_.live().find("arrays"), std::string::npos) << driver_.live();
   EXPECT_EQ(session_->memory.granted(0), 0u);
   EXPECT_TRUE(send(wire::HostRegister{kPinned, kUnit}).ok());
   gate_.remove(listed);
   driver_.table().cuStreamDestroy_v2(neighbour);
+}
+
+// What `openmps inspect` is told of what has not been given back.
+TEST_F(RetirementTest, WhatIsGivenUpIsShownUntilItGoes) {
+  const wire::ChannelView& view = session_->core.view;
+  const wire::ExecutorState& state = view.executor();
+  map(kBase, kUnit);
+  start_work();
+  driver_.hold(2, true);
+  launch(2);
+  unmap(kBase, kUnit);
+  const wire::PendingReturn& row = view.pending_return(0);
+  EXPECT_EQ(state.returns, 1u);
+  EXPECT_EQ(row.kind, wire::ReturnKind::kDeviceMemory);
+  EXPECT_EQ(row.wait, wire::ReturnWait::kStreams);
+  EXPECT_EQ(row.address, kBase);
+  EXPECT_EQ(row.bytes, kUnit);
+  EXPECT_NE(row.since_ns, 0u);
+  EXPECT_EQ(state.return_stream, 2u) << "the last of the mark is looked at first";
+  driver_.hold(2, false);
+  session_->tend();
+  EXPECT_EQ(state.return_stream, 1u);
+  EXPECT_EQ(state.returns, 1u);
+  end_work();
+  session_->tend();
+  EXPECT_EQ(state.returns, 0u);
+  EXPECT_EQ(row.kind, wire::ReturnKind::kNone);
+  EXPECT_EQ(state.return_stream, 0u);
+}
+
+TEST_F(RetirementTest, MoreThanHasRowsIsCounted) {
+  const wire::ChannelView& view = session_->core.view;
+  EXPECT_TRUE(send(wire::ArrayCreate{1, 0, 64, 64, 0, CU_AD_FORMAT_FLOAT, 1, 0, 0}).ok());
+  wire::ImageCreate image{};
+  image.kind = wire::ImageKind::kTexture;
+  image.type = CU_RESOURCE_TYPE_ARRAY;
+  image.array = 1;
+  for (uint32_t i = 0; i <= wire::kShownReturns; ++i) {
+    image.image = i + 1;
+    EXPECT_TRUE(send(image).ok());
+  }
+  start_work();
+  for (uint32_t i = 0; i <= wire::kShownReturns; ++i) {
+    EXPECT_TRUE(send(wire::ImageDestroy{i + 1}).ok());
+  }
+  EXPECT_EQ(view.executor().returns, wire::kShownReturns + 1);
+  EXPECT_EQ(view.pending_return(wire::kShownReturns - 1).kind, wire::ReturnKind::kImage);
+  end_work();
+  session_->tend();
+  EXPECT_EQ(view.executor().returns, 0u);
+  for (uint32_t i = 0; i < wire::kShownReturns; ++i) {
+    EXPECT_EQ(view.pending_return(i).kind, wire::ReturnKind::kNone) << i;
+  }
+  EXPECT_TRUE(send(wire::ArrayDestroy{1}).ok());
 }
 
 TEST_F(RetirementTest, AResetContextsStreamsFinishByThemselves) {

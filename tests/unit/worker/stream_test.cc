@@ -163,6 +163,67 @@ TEST_F(StreamTest, OrderIsMarkedBeforeAWaitThatMayDependOnOthers) {
   EXPECT_TRUE(session_->streams.idle());
 }
 
+// What `openmps inspect` is told of them.
+TEST_F(StreamTest, OpenWaitsAreShownUntilTheyHavePassed) {
+  const wire::ChannelView& view = session_->core.view;
+  const wire::ExecutorState& state = view.executor();
+  create_stream(1, StreamKind::kNonBlocking);
+  create_stream(2, StreamKind::kNonBlocking);
+  auto* first = reinterpret_cast<std::atomic<uint32_t>*>(view.staging());
+  auto* second = reinterpret_cast<std::atomic<uint64_t>*>(view.staging() + 8);
+  *first = 0;
+  *second = 0;
+  const uint32_t equal = CU_STREAM_WAIT_VALUE_EQ;
+  EXPECT_TRUE(send(wire::StreamWaitValue{{kStaging, 9, 4, equal}, 1}).ok());
+  EXPECT_TRUE(send(wire::StreamWaitValue{{kStaging + 8, 5, 8, 0}, 2}).ok());
+  EXPECT_TRUE(send(wire::StreamWaitValue{{kStaging, 10, 4, equal}, 1}).ok());
+  EXPECT_TRUE(send(wire::StreamWaitValue{{kStaging, 10, 4, equal}, 1}).ok()) << "the same again";
+  EXPECT_EQ(state.value_waits, 3u);
+  EXPECT_EQ(view.value_wait(0).address, kStaging);
+  EXPECT_EQ(view.value_wait(0).value, 9u);
+  EXPECT_EQ(view.value_wait(0).stream, 1u);
+  EXPECT_EQ(view.value_wait(0).how, 4 + equal * wire::kValueCondition);
+  EXPECT_EQ(view.value_wait(1).address, kStaging + 8);
+  EXPECT_EQ(view.value_wait(1).stream, 2u);
+  EXPECT_EQ(view.value_wait(1).how, 8u);
+  EXPECT_EQ(view.value_wait(2).value, 10u);
+  EXPECT_GE(view.value_wait(2).since_ns, view.value_wait(0).since_ns);
+  const uint64_t before = state.value_waits_seen_ns;
+  EXPECT_NE(before, 0u);
+
+  *second = 5;
+  session_->tend();
+  EXPECT_EQ(state.value_waits, 2u);
+  EXPECT_EQ(view.value_wait(1).how, 0u);
+  EXPECT_NE(view.value_wait(0).how, 0u);
+  EXPECT_GT(state.value_waits_seen_ns, before);
+  *first = 9;
+  session_->tend();
+  EXPECT_EQ(state.value_waits, 1u);
+  EXPECT_EQ(view.value_wait(0).how, 0u);
+  EXPECT_NE(view.value_wait(2).how, 0u);
+  *first = 10;
+  session_->tend();
+  EXPECT_EQ(state.value_waits, 0u);
+  for (uint32_t i = 0; i < 3; ++i) EXPECT_EQ(view.value_wait(i).how, 0u) << i;
+}
+
+TEST_F(StreamTest, MoreOpenWaitsThanHaveRowsAreCounted) {
+  const wire::ChannelView& view = session_->core.view;
+  create_stream(1, StreamKind::kNonBlocking);
+  memset(view.staging(), 0, 4);
+  for (uint32_t i = 0; i <= wire::kShownValueWaits; ++i) {
+    EXPECT_TRUE(send(wire::StreamWaitValue{{kStaging, i + 1, 4, 0}, 1}).ok());
+  }
+  EXPECT_EQ(view.executor().value_waits, wire::kShownValueWaits + 1);
+  EXPECT_EQ(view.value_wait(wire::kShownValueWaits - 1).value, wire::kShownValueWaits);
+  memset(view.staging(), 0xff, 4);
+  session_->tend();
+  EXPECT_EQ(view.executor().value_waits, 0u);
+  EXPECT_TRUE(send(wire::StreamWaitValue{{kStaging, 77, 4, 0}, 1}).ok());
+  EXPECT_EQ(view.value_wait(0).value, 77u) << "rows are used again";
+}
+
 TEST_F(StreamTest, BatchIsCheckedAsItsOperationsAloneAre) {
   create_stream(1, StreamKind::kNonBlocking);
   const auto batch = [this](std::vector<wire::ValueOperation> operations) {

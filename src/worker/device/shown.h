@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a session shows of itself in its channel, for `openmps inspect` (wire/layout.h): what its
+// executor waits for and who is in its way, and rows for what else it waits to be done with. The
+// server reads it whenever somebody asks, whatever the session is stuck in. Session's thread only.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <utility>
+
+#include "base/clock.h"
+#include "wire/channel_view.h"
+
+namespace openmps::worker {
+
+// Who keeps an executor from going on. Of each session what says most: work that runs will end by
+// itself, a wait for what the program does may not.
+class Hindrances {
+ public:
+  // `session` 0: the worker's own work. `stream` 0: no certain one.
+  void add(uint32_t session, uint32_t stream, wire::Hindrance why) {
+    for (uint32_t i = 0; i < count_; ++i) {
+      if (rows_[i].session != session) continue;
+      if (why > rows_[i].why) rows_[i] = {session, stream, why};
+      return;
+    }
+    if (count_ < rows_.size()) rows_[count_++] = {session, stream, why};
+  }
+  void show(wire::ExecutorState& state) const {
+    for (uint32_t i = 0; i < count_; ++i) {
+      state.hindrances[i].session.store(rows_[i].session, std::memory_order_relaxed);
+      state.hindrances[i].stream.store(rows_[i].stream, std::memory_order_relaxed);
+      state.hindrances[i].why.store(rows_[i].why, std::memory_order_relaxed);
+    }
+    if (count_ == rows_.size()) return;
+    state.hindrances[count_].why.store(wire::Hindrance::kNone, std::memory_order_relaxed);
+  }
+
+ private:
+  struct Row {
+    uint32_t session;
+    uint32_t stream;
+    wire::Hindrance why;
+  };
+  std::array<Row, wire::kShownHindrances> rows_{};
+  uint32_t count_ = 0;
+};
+
+// The executor waits for as long as this lives. Null: nobody's.
+class ShownWait {
+ public:
+  ShownWait(wire::ExecutorState* state, wire::ExecutorWait wait) : state_(state) {
+    if (state_ == nullptr) return;
+    state_->wait_since_ns.store(now_ns(), std::memory_order_relaxed);
+    state_->wait.store(wait, std::memory_order_relaxed);
+  }
+  ~ShownWait() {
+    if (state_ != nullptr) state_->wait.store(wire::ExecutorWait::kNone, std::memory_order_relaxed);
+  }
+  ShownWait(const ShownWait&) = delete;
+  ShownWait& operator=(const ShownWait&) = delete;
+
+ private:
+  wire::ExecutorState* const state_;
+};
+
+// Which rows of a table are in use. What finds none free is counted, not shown.
+template <uint32_t kRows>
+class RowSet {
+ public:
+  static constexpr uint32_t kNoRow = kRows;
+  uint32_t take() {
+    for (uint32_t i = 0; i < words_.size(); ++i) {
+      if (words_[i] == ~0ull) continue;
+      const auto bit = static_cast<uint32_t>(std::countr_one(words_[i]));
+      words_[i] |= uint64_t{1} << bit;
+      return i * 64 + bit;
+    }
+    return kNoRow;
+  }
+  void give_back(uint32_t row) { words_[row / 64] &= ~(uint64_t{1} << (row % 64)); }
+
+ private:
+  static_assert(kRows % 64 == 0);
+  std::array<uint64_t, kRows / 64> words_{};
+};
+
+// What is given back later.
+struct GivenUp {
+  wire::ReturnKind kind = wire::ReturnKind::kNone;
+  uint64_t address = 0;
+  uint64_t bytes = 0;
+};
+
+// The rows of what the session has given up and the driver still has.
+class ShownReturns {
+ public:
+  // `view`: set before the first is shown.
+  explicit ShownReturns(const wire::ChannelView& view) : view_(view) {}
+  ShownReturns(const ShownReturns&) = delete;
+  ShownReturns& operator=(const ShownReturns&) = delete;
+
+  // One row, for as long as this lives.
+  class Row {
+   public:
+    Row(ShownReturns& table, const GivenUp& what, wire::ReturnWait wait)
+        : table_(&table), row_(table.take(what, wait)) {}
+    Row(Row&& other) noexcept : table_(std::exchange(other.table_, nullptr)), row_(other.row_) {}
+    Row& operator=(Row&& other) noexcept {
+      std::swap(table_, other.table_);
+      std::swap(row_, other.row_);
+      return *this;
+    }
+    ~Row() {
+      if (table_ != nullptr) table_->give_back(row_);
+    }
+
+   private:
+    ShownReturns* table_;
+    uint32_t row_;
+  };
+  // The stream whose work the first of them waits for; 0: no certain one.
+  void show_stream(uint32_t stream) {
+    view_.executor().return_stream.store(stream, std::memory_order_relaxed);
+  }
+
+ private:
+  uint32_t take(const GivenUp& what, wire::ReturnWait wait) {
+    view_.executor().returns.store(++count_, std::memory_order_relaxed);
+    const uint32_t row = rows_.take();
+    if (row == rows_.kNoRow) return row;
+    wire::PendingReturn& shown = view_.pending_return(row);
+    shown.address.store(what.address, std::memory_order_relaxed);
+    shown.bytes.store(what.bytes, std::memory_order_relaxed);
+    shown.since_ns.store(now_ns(), std::memory_order_relaxed);
+    shown.wait.store(wait, std::memory_order_relaxed);
+    shown.kind.store(what.kind, std::memory_order_release);
+    return row;
+  }
+  void give_back(uint32_t row) {
+    view_.executor().returns.store(--count_, std::memory_order_relaxed);
+    if (row == rows_.kNoRow) return;
+    view_.pending_return(row).kind.store(wire::ReturnKind::kNone, std::memory_order_relaxed);
+    rows_.give_back(row);
+  }
+
+  const wire::ChannelView& view_;
+  RowSet<wire::kShownReturns> rows_;
+  uint32_t count_ = 0;
+};
+
+}  // namespace openmps::worker
