@@ -24,6 +24,7 @@ def generate(functions, protocol):
         "api/driver_table.h": emit_tables.driver_table(functions),
         "api/proc_address.h": emit_tables.proc_address_header(),
         "api/proc_address.cc": emit_tables.proc_address_source(functions),
+        "api/softgpu_calls.cc": emit_tables.softgpu_calls(functions),
         "api/softgpu_stubs.cc": emit_tables.softgpu_stubs(functions),
         "api/softgpu_table.h": emit_tables.softgpu_table_header(),
         "api/exports.map": emit_tables.exports_map(),

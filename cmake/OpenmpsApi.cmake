@@ -17,7 +17,7 @@ file(GLOB openmps_api_inputs CONFIGURE_DEPENDS
 set(openmps_command_info ${OPENMPS_GENERATED_DIR}/wire/command_info.cc)
 set(openmps_api_files
     client_calls.cc client_entry.cc client_handlers.h client_impl.h driver_table.h exports.map proc_address.cc proc_address.h
-    prototypes.h softgpu_stubs.cc softgpu_table.h)
+    prototypes.h softgpu_calls.cc softgpu_stubs.cc softgpu_table.h)
 list(TRANSFORM openmps_api_files PREPEND ${OPENMPS_GENERATED_DIR}/api/
      OUTPUT_VARIABLE openmps_api_outputs)
 

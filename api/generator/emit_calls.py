@@ -208,9 +208,9 @@ class Call:
 CALLED = re.compile(r"\b(cu[A-Z]\w*)\(")
 
 
-def qualified(call, scope="impl::"):
+def qualified(call):
     """Qualified: the arguments' types are global, so the exported name is found, too."""
-    return CALLED.sub(rf"{scope}\1(", call)
+    return CALLED.sub(r"impl::\1(", call)
 
 
 def has_handler(function):
@@ -236,7 +236,8 @@ def client_handlers(functions):
 def client_calls(functions):
     out = [head("Implementations of which the description says how they begin (`enter`), or all that\n"
                 "they do (`get`, `returns`). On the program's threads."),
-           '#include <mutex>\n\n#include "api/client_handlers.h"\n#include "client/entry/entry.h"\n\n'
+           '#include <mutex>\n\n#include "api/client_handlers.h"\n#include "client/entry/entry.h"\n'
+           '#include "client/entry/families.h"\n\n'
            '#pragma GCC diagnostic ignored "-Wunused-parameter"\n\n'
            "namespace openmps::client::impl {\n\n"]
     for function in functions:

@@ -2,7 +2,6 @@
 """prototypes.h, driver_table.h, proc_address.{h,cc}, softgpu_stubs.cc and exports.map."""
 
 from . import perfect_hash
-from .emit_calls import qualified
 from .text import derived_body, head, signature, wrap
 
 EXPORT_PROTOTYPE = "OPENMPS_EXPORT "
@@ -157,8 +156,7 @@ bool find_proc(std::string_view name, int cuda_version, uint64_t flags, uint16_t
 def softgpu_stubs(functions):
     out = [head("Weak definitions of every symbol, so that softgpu's library exports the whole\n"
                 "driver API: a strong definition in softgpu's own objects takes the place of one.\n"
-                "Variants and aliases lead to their base, a call that is all of another one to that. Any\n"
-                "thread."),
+                "Variants and aliases lead to their base. Any thread."),
            '#include <cstdio>\n#include <cstdlib>\n\n#include "api/default_stream.h"\n'
            '#include "api/driver_table.h"\n#include "api/prototypes.h"\n'
            '#include "api/softgpu_table.h"\n\nnamespace {\n\n'
@@ -176,8 +174,6 @@ def softgpu_stubs(functions):
         out.append("__attribute__((weak)) " + signature(function) + " {\n")
         if function.base:
             out.append(derived_body(function, f"::{function.base}", "openmps::DefaultStreamScope"))
-        elif function.returns and not function.enter:
-            out.append(f"  return {qualified(function.returns, '::')};")
         else:
             out.append(f"  return not_supported(openmps::DriverSymbol::{function.symbol},\n"
                        f"                       {function.result});")
@@ -187,6 +183,17 @@ def softgpu_stubs(functions):
     out += [f"    ::{f.symbol},\n" for f in functions]
     out.append("};\n\n}  // namespace openmps\n")
     return "".join(out)
+
+
+def softgpu_calls(functions):
+    out = [head("What `returns` is all of. Any thread."),
+           '#include "softgpu/front/families.h"\n\n'
+           "using namespace openmps;           // NOLINT: entry points live outside the namespace\n"
+           "using namespace openmps::softgpu;  // NOLINT: the same\n\n"
+           '#pragma GCC diagnostic ignored "-Wunused-parameter"\n\n']
+    out += [signature(f) + f" {{\n  return {f.returns};\n}}\n\n" for f in functions
+            if f.returns and not f.enter and not f.base and f.softgpu]
+    return "".join(out).rstrip("\n") + "\n"
 
 
 def softgpu_table_header():

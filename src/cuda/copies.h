@@ -38,7 +38,22 @@ struct CopySide {
   }
 };
 
-// Linear memory, and a row of an array from `offset` bytes on.
+// Linear memory as a call names it: where it is, or that its address says so.
+struct LinearSide {
+  CUmemorytype type = CU_MEMORYTYPE_UNIFIED;
+  uint64_t address = 0;
+};
+[[nodiscard]] inline LinearSide on_host(const void* host) {
+  return {CU_MEMORYTYPE_HOST, reinterpret_cast<uint64_t>(host)};
+}
+[[nodiscard]] inline LinearSide on_device(CUdeviceptr device) {
+  return {CU_MEMORYTYPE_DEVICE, device};
+}
+[[nodiscard]] inline LinearSide anywhere(CUdeviceptr address) {
+  return {CU_MEMORYTYPE_UNIFIED, address};
+}
+
+// The same as a side of a box, and a row of an array from `offset` bytes on.
 [[nodiscard]] CopySide host_side(const void* host);
 [[nodiscard]] CopySide device_side(CUdeviceptr device);
 [[nodiscard]] CopySide row_side(CUarray array, size_t offset);

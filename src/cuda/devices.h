@@ -19,6 +19,12 @@ struct PciAddress {
 // "domain:bus:device.function", domain and function optional, in hexadecimal. Nothing: it is none.
 [[nodiscard]] std::optional<PciAddress> parse_pci_address(const char* text);
 
+// What calls from before CUDA 12.2 call a device says where memory is, the host included.
+[[nodiscard]] inline CUmemLocation location_of(CUdevice device) {
+  if (device == CU_DEVICE_CPU) return {CU_MEM_LOCATION_TYPE_HOST, 0};
+  return {CU_MEM_LOCATION_TYPE_DEVICE, device};
+}
+
 // CUdevprop is a choice of attributes; `attribute(which)` is one's value.
 template <typename Attribute>
 [[nodiscard]] CUdevprop properties_of(Attribute attribute) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuMemcpy*: each call names its two sides and a box, transfer() does the rest. Implementations
-// behind the generated entry points, on the program's threads.
-#include "api/client_impl.h"
+// cuMemcpy*: each call names its two sides and a box, transfer() does the rest. On the program's
+// threads.
+#include "client/entry/families.h"
 #include "client/session/enter.h"
 #include "client/session/graph_params.h"
 #include "client/session/submit.h"
@@ -47,21 +47,27 @@ CUresult transfer(Session& session, Stream& stream, const Copy& copy, bool wait)
   return submit(session, stream, Transfer{row, wait});
 }
 
-CUresult copy_linear(Named to, uint64_t destination, Named from, uint64_t source, size_t bytes,
+Named named(CUmemorytype type) {
+  switch (type) {
+    case CU_MEMORYTYPE_HOST: return Named::kHost;
+    case CU_MEMORYTYPE_DEVICE: return Named::kDevice;
+    default: return Named::kAny;
+  }
+}
+
+CUresult copy_linear(const cuda::LinearSide& to, const cuda::LinearSide& from, size_t bytes,
                      CUstream handle, bool wait) {
   Session* session = nullptr;
   Context* context = nullptr;
   Stream* stream = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session, &context, handle, &stream));
-  const Copy copy{session->places.side_of(to, destination),
-                  session->places.side_of(from, source),
+  const Copy copy{session->places.side_of(named(to.type), to.address),
+                  session->places.side_of(named(from.type), from.address),
                   {.width = bytes}};
   return transfer(*session, *stream, copy, wait);
 }
 
-uint64_t address_of(const void* pointer) { return reinterpret_cast<uint64_t>(pointer); }
-
-CUresult copy_3d(const CUDA_MEMCPY3D* named, CUstream handle, bool wait) {
+CUresult copy_box(const CUDA_MEMCPY3D* named, CUstream handle, bool wait) {
   Session* session = nullptr;
   Context* context = nullptr;
   Stream* stream = nullptr;
@@ -72,61 +78,54 @@ CUresult copy_3d(const CUDA_MEMCPY3D* named, CUstream handle, bool wait) {
   return transfer(*session, *stream, copy, wait);
 }
 
-CUresult copy_2d(const CUDA_MEMCPY2D* copy, CUstream stream, bool wait) {
+CUresult copy_box(const CUDA_MEMCPY2D* copy, CUstream stream, bool wait) {
   if (copy == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const CUDA_MEMCPY3D wide = cuda::widen(*copy);
-  return copy_3d(&wide, stream, wait);
+  return copy_box(&wide, stream, wait);
+}
+
+CUresult copy_box(const CUDA_MEMCPY3D_PEER* peer, CUstream stream, bool wait) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session));
+  if (peer == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  OPENMPS_CUDA_CHECK(session->contexts.look_up(peer->srcContext, &context));
+  OPENMPS_CUDA_CHECK(session->contexts.look_up(peer->dstContext, &context));
+  const CUDA_MEMCPY3D copy = cuda::without_contexts(*peer);
+  return copy_box(&copy, stream, wait);
 }
 
 }  // namespace
 
-namespace impl {
-
-CUresult cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount) {
-  return copy_linear(Named::kAny, dst, Named::kAny, src, ByteCount, nullptr, true);
+CUresult copy_linear(const cuda::LinearSide& to, const cuda::LinearSide& from, size_t bytes) {
+  return copy_linear(to, from, bytes, nullptr, true);
 }
-CUresult cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount, CUstream hStream) {
-  return copy_linear(Named::kAny, dst, Named::kAny, src, ByteCount, hStream, false);
-}
-CUresult cuMemcpyHtoD_v2(CUdeviceptr dstDevice, const void* srcHost, size_t ByteCount) {
-  return copy_linear(Named::kDevice, dstDevice, Named::kHost, address_of(srcHost), ByteCount,
-                     nullptr, true);
-}
-CUresult cuMemcpyDtoH_v2(void* dstHost, CUdeviceptr srcDevice, size_t ByteCount) {
-  return copy_linear(Named::kHost, address_of(dstHost), Named::kDevice, srcDevice, ByteCount,
-                     nullptr, true);
-}
-CUresult cuMemcpyDtoD_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount) {
-  return copy_linear(Named::kDevice, dstDevice, Named::kDevice, srcDevice, ByteCount, nullptr,
-                     true);
-}
-CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr dstDevice, const void* srcHost, size_t ByteCount,
-                              CUstream hStream) {
-  return copy_linear(Named::kDevice, dstDevice, Named::kHost, address_of(srcHost), ByteCount,
-                     hStream, false);
-}
-CUresult cuMemcpyDtoHAsync_v2(void* dstHost, CUdeviceptr srcDevice, size_t ByteCount,
-                              CUstream hStream) {
-  return copy_linear(Named::kHost, address_of(dstHost), Named::kDevice, srcDevice, ByteCount,
-                     hStream, false);
-}
-CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount,
-                              CUstream hStream) {
-  return copy_linear(Named::kDevice, dstDevice, Named::kDevice, srcDevice, ByteCount, hStream,
-                     false);
+CUresult copy_linear(const cuda::LinearSide& to, const cuda::LinearSide& from, size_t bytes,
+                     CUstream stream) {
+  return copy_linear(to, from, bytes, stream, false);
 }
 
-CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D* pCopy) { return copy_2d(pCopy, nullptr, true); }
-CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D* pCopy) {
-  return copy_2d(pCopy, nullptr, true);
+CUresult copy_row(const cuda::CopySide& to, const cuda::CopySide& from, size_t bytes) {
+  const CUDA_MEMCPY3D row = cuda::copy_between(to, from, {.width = bytes});
+  return copy_box(&row, nullptr, true);
 }
-CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D* pCopy, CUstream hStream) {
-  return copy_2d(pCopy, hStream, false);
-}
-CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D* pCopy) { return copy_3d(pCopy, nullptr, true); }
-CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D* pCopy, CUstream hStream) {
-  return copy_3d(pCopy, hStream, false);
+CUresult copy_row(const cuda::CopySide& to, const cuda::CopySide& from, size_t bytes,
+                  CUstream stream) {
+  const CUDA_MEMCPY3D row = cuda::copy_between(to, from, {.width = bytes});
+  return copy_box(&row, stream, false);
 }
 
-}  // namespace impl
+CUresult copy_box(const CUDA_MEMCPY2D* copy) { return copy_box(copy, nullptr, true); }
+CUresult copy_box(const CUDA_MEMCPY2D* copy, CUstream stream) {
+  return copy_box(copy, stream, false);
+}
+CUresult copy_box(const CUDA_MEMCPY3D* copy) { return copy_box(copy, nullptr, true); }
+CUresult copy_box(const CUDA_MEMCPY3D* copy, CUstream stream) {
+  return copy_box(copy, stream, false);
+}
+CUresult copy_box(const CUDA_MEMCPY3D_PEER* copy) { return copy_box(copy, nullptr, true); }
+CUresult copy_box(const CUDA_MEMCPY3D_PEER* copy, CUstream stream) {
+  return copy_box(copy, stream, false);
+}
+
 }  // namespace openmps::client

@@ -83,17 +83,6 @@ CUresult copy_3d_batch(size_t count, const CUDA_MEMCPY3D_BATCH_OP* operations, s
                       [&](size_t i) { return copy_operation(operations[i], stream); });
 }
 
-CUresult without_contexts(const CUDA_MEMCPY3D_PEER* peer, CUDA_MEMCPY3D* copy) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session));
-  if (peer == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  OPENMPS_CUDA_CHECK(session->contexts.look_up(peer->srcContext, &context));
-  OPENMPS_CUDA_CHECK(session->contexts.look_up(peer->dstContext, &context));
-  *copy = cuda::without_contexts(*peer);
-  return CUDA_SUCCESS;
-}
-
 }  // namespace
 
 namespace impl {
@@ -122,18 +111,6 @@ CUresult cuMemcpy3DBatchAsync(size_t numOps, CUDA_MEMCPY3D_BATCH_OP* opList, siz
                               unsigned long long flags, CUstream hStream) {
   if (failIdx == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return copy_3d_batch(numOps, opList, failIdx, flags, hStream);
-}
-
-CUresult cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER* pCopy) {
-  CUDA_MEMCPY3D copy;
-  OPENMPS_CUDA_CHECK(without_contexts(pCopy, &copy));
-  return impl::cuMemcpy3D_v2(&copy);
-}
-
-CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER* pCopy, CUstream hStream) {
-  CUDA_MEMCPY3D copy;
-  OPENMPS_CUDA_CHECK(without_contexts(pCopy, &copy));
-  return impl::cuMemcpy3DAsync_v2(&copy, hStream);
 }
 
 }  // namespace impl

@@ -4,10 +4,8 @@
 #include <mutex>
 
 #include "api/client_handlers.h"
-#include "client/session/enter.h"
+#include "client/entry/graph_nodes.h"
 #include "client/session/graph_condition.h"
-#include "client/session/graph_exec.h"
-#include "client/session/graph_params.h"
 #include "cuda/versions.h"
 
 namespace openmps::client {
@@ -32,42 +30,6 @@ CUresult instantiate(CUgraphExec* handle, CUgraph graph_handle, unsigned long lo
   OPENMPS_CUDA_CHECK(session->graph_execs.instantiate(*context, *graph, flags, &exec, failed));
   *handle = graph->instance = exec->as<CUgraphExec>();
   return CUDA_SUCCESS;
-}
-
-// The node's work is read before the executable graph is looked at, as the driver does.
-template <typename Read>
-CUresult change_read(CUgraphExec exec_handle, CUgraphNode node, Read&& read) {
-  Session* session = nullptr;
-  Context* context = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session, &context));
-  const std::lock_guard guard(session->graphs.lock);
-  GraphExec* exec = session->graph_execs.find(exec_handle);
-  if (exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  Work work;
-  OPENMPS_CUDA_CHECK(read(*session, *context, &work));
-  return session->graph_execs.set_work(*exec, node, work);
-}
-
-// The same from what the program says of it (graph_params.h).
-template <typename Parameters>
-CUresult change(CUgraphExec exec, CUgraphNode node, Parameters* parameters) {
-  return change_read(exec, node, [&](Session& session, Context& context, Work* work) {
-    return read_node(session, context, parameters, work);
-  });
-}
-
-// Kernel nodes keep their attributes and their kind of launch.
-CUresult change_kernel(CUgraphExec exec, CUgraphNode node,
-                       const CUDA_KERNEL_NODE_PARAMS* parameters) {
-  return change_read(exec, node, [&](Session& session, Context& context, Work* work) {
-    OPENMPS_CUDA_CHECK(read_node(session, context, parameters, work));
-    const GraphNode* original = session.graphs.nodes.find(node);
-    if (original == nullptr || original->type != CU_GRAPH_NODE_TYPE_KERNEL) {
-      return CUDA_ERROR_INVALID_VALUE;
-    }
-    std::get<KernelWork>(*work).shape.flags = std::get<KernelWork>(original->work).shape.flags;
-    return CUDA_SUCCESS;
-  });
 }
 
 // The child's nodes are those of the graph that the node was made of, in the same order.
@@ -95,6 +57,19 @@ CUresult change_child(Session& session, GraphExec& exec, const Graph& inner, con
 }
 
 }  // namespace
+
+CUresult set_exec_node(CUgraphExec exec, CUgraphNode node,
+                       const CUDA_KERNEL_NODE_PARAMS* parameters) {
+  return change_exec(exec, node, [&](Session& session, Context& context, Work* work) {
+    OPENMPS_CUDA_CHECK(read_node(session, context, parameters, work));
+    const GraphNode* original = session.graphs.nodes.find(node);
+    if (original == nullptr || original->type != CU_GRAPH_NODE_TYPE_KERNEL) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    std::get<KernelWork>(*work).shape.flags = std::get<KernelWork>(original->work).shape.flags;
+    return CUDA_SUCCESS;
+  });
+}
 
 namespace impl {
 
@@ -151,16 +126,11 @@ CUresult cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode* 
 
 // ---- Single nodes -------------------------------------------------------------------------------
 
-CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode,
-                                           const CUDA_KERNEL_NODE_PARAMS* nodeParams) {
-  return change_kernel(hGraphExec, hNode, nodeParams);
-}
-
 CUresult cuGraphExecKernelNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
                                         const CUDA_KERNEL_NODE_PARAMS_v1* nodeParams) {
   if (nodeParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const auto wide = cuda::as_version<CUDA_KERNEL_NODE_PARAMS>(*nodeParams);
-  return change_kernel(hGraphExec, hNode, &wide);
+  return set_exec_node(hGraphExec, hNode, &wide);
 }
 
 CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
@@ -169,34 +139,7 @@ CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNod
   if (copyParams != nullptr && (copyParams->Height > 1 || copyParams->Depth > 1)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  return change(hGraphExec, hNode, copyParams);
-}
-
-CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
-                                        const CUDA_MEMSET_NODE_PARAMS* memsetParams, CUcontext) {
-  return change(hGraphExec, hNode, memsetParams);
-}
-
-CUresult cuGraphExecHostNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
-                                      const CUDA_HOST_NODE_PARAMS* nodeParams) {
-  return change(hGraphExec, hNode, nodeParams);
-}
-
-CUresult cuGraphExecEventRecordNodeSetEvent(CUgraphExec hGraphExec, CUgraphNode hNode,
-                                            CUevent event) {
-  const RecordWork named{event};
-  return change(hGraphExec, hNode, &named);
-}
-
-CUresult cuGraphExecEventWaitNodeSetEvent(CUgraphExec hGraphExec, CUgraphNode hNode,
-                                          CUevent event) {
-  const WaitWork named{event};
-  return change(hGraphExec, hNode, &named);
-}
-
-CUresult cuGraphExecBatchMemOpNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
-                                            const CUDA_BATCH_MEM_OP_NODE_PARAMS* nodeParams) {
-  return change(hGraphExec, hNode, nodeParams);
+  return set_exec_node(hGraphExec, hNode, copyParams);
 }
 
 CUresult cuGraphExecChildGraphNodeSetParams(Session& session, GraphExec& exec, GraphNode& node,
@@ -213,7 +156,7 @@ CUresult cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
   switch (nodeParams->type) {
     case CU_GRAPH_NODE_TYPE_KERNEL: {
       const auto kernel = cuda::as_version<CUDA_KERNEL_NODE_PARAMS>(nodeParams->kernel);
-      return change_kernel(hGraphExec, hNode, &kernel);
+      return set_exec_node(hGraphExec, hNode, &kernel);
     }
     case CU_GRAPH_NODE_TYPE_GRAPH:
       return impl::cuGraphExecChildGraphNodeSetParams(hGraphExec, hNode, nodeParams->graph.graph);
@@ -222,7 +165,7 @@ CUresult cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
     case CU_GRAPH_NODE_TYPE_HOST:
     case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
     case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
-    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: return change(hGraphExec, hNode, nodeParams);
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: return set_exec_node(hGraphExec, hNode, nodeParams);
     default: return CUDA_ERROR_NOT_SUPPORTED;
   }
 }

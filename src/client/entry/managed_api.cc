@@ -30,24 +30,6 @@ CUresult check_location(const Session& session, const CUmemLocation& location) {
   }
 }
 
-CUmemLocation location_of(CUdevice device) {
-  if (device == CU_DEVICE_CPU) return {CU_MEM_LOCATION_TYPE_HOST, 0};
-  return {CU_MEM_LOCATION_TYPE_DEVICE, device};
-}
-
-CUresult advise(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUmemLocation location) {
-  Session* session = nullptr;
-  OPENMPS_CUDA_CHECK(enter(&session));
-  OPENMPS_CUDA_CHECK(check_managed(*session, address, bytes));
-  if (advice < CU_MEM_ADVISE_SET_READ_MOSTLY || advice > CU_MEM_ADVISE_UNSET_ACCESSED_BY) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  const bool placed = advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION ||
-                      advice == CU_MEM_ADVISE_SET_ACCESSED_BY ||
-                      advice == CU_MEM_ADVISE_UNSET_ACCESSED_BY;
-  return placed ? check_location(*session, location) : CUDA_SUCCESS;
-}
-
 CUresult check_batch(CUdeviceptr* dptrs, size_t* sizes, size_t count, unsigned long long flags,
                      CUstream handle) {
   Session* session = nullptr;
@@ -112,13 +94,16 @@ CUresult range_attribute(void* data, size_t bytes, CUmem_range_attribute attribu
 
 namespace impl {
 
-CUresult cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise advice,
+CUresult cuMemAdvise_v2(Session& session, CUdeviceptr devPtr, size_t count, CUmem_advise advice,
                         CUmemLocation location) {
-  return advise(devPtr, count, advice, location);
-}
-
-CUresult cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUdevice device) {
-  return advise(devPtr, count, advice, location_of(device));
+  OPENMPS_CUDA_CHECK(check_managed(session, devPtr, count));
+  if (advice < CU_MEM_ADVISE_SET_READ_MOSTLY || advice > CU_MEM_ADVISE_UNSET_ACCESSED_BY) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const bool placed = advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION ||
+                      advice == CU_MEM_ADVISE_SET_ACCESSED_BY ||
+                      advice == CU_MEM_ADVISE_UNSET_ACCESSED_BY;
+  return placed ? check_location(session, location) : CUDA_SUCCESS;
 }
 
 CUresult cuMemPrefetchAsync_v2(Session& session, CUdeviceptr devPtr, size_t count,
@@ -126,11 +111,6 @@ CUresult cuMemPrefetchAsync_v2(Session& session, CUdeviceptr devPtr, size_t coun
   OPENMPS_CUDA_CHECK(check_managed(session, devPtr, count));
   if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
   return check_location(session, location);
-}
-
-CUresult cuMemPrefetchAsync(CUdeviceptr devPtr, size_t count, CUdevice dstDevice,
-                            CUstream hStream) {
-  return impl::cuMemPrefetchAsync_v2(devPtr, count, location_of(dstDevice), 0, hStream);
 }
 
 CUresult cuMemPrefetchBatchAsync(CUdeviceptr* dptrs, size_t* sizes, size_t count,

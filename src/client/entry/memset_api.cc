@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuMemset*: one command each, checked against the allocation. Implementations behind the generated
-// entry points, on the program's threads.
-#include "api/client_impl.h"
+// cuMemset*: one command each, checked against the allocation. On the program's threads.
 #include "client/context/transfer.h"
 #include "client/context/work_check.h"
+#include "client/entry/families.h"
 #include "client/session/enter.h"
 #include "client/session/submit.h"
 
@@ -31,62 +30,20 @@ struct Fill : FillWork {
   }
 };
 
-CUresult fill_memory(CUdeviceptr address, size_t pitch, uint32_t value, uint32_t element,
-                     size_t width, size_t height, CUstream handle, bool wait) {
+CUresult fill(const CUDA_MEMSET_NODE_PARAMS& what, CUstream handle, bool wait) {
   Session* session = nullptr;
   Context* context = nullptr;
   Stream* stream = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session, &context, handle, &stream));
-  if (width == 0 || height == 0) return CUDA_SUCCESS;
-  return submit(*session, *stream, Fill{{{address, pitch, value, element, width, height}}, wait});
+  if (what.width == 0 || what.height == 0) return CUDA_SUCCESS;
+  return submit(*session, *stream, Fill{{what}, wait});
 }
 
 }  // namespace
 
-namespace impl {
-
-CUresult cuMemsetD8_v2(CUdeviceptr dstDevice, unsigned char uc, size_t N) {
-  return fill_memory(dstDevice, 0, uc, 1, N, 1, nullptr, true);
-}
-CUresult cuMemsetD16_v2(CUdeviceptr dstDevice, unsigned short us, size_t N) {
-  return fill_memory(dstDevice, 0, us, 2, N, 1, nullptr, true);
-}
-CUresult cuMemsetD32_v2(CUdeviceptr dstDevice, unsigned int ui, size_t N) {
-  return fill_memory(dstDevice, 0, ui, 4, N, 1, nullptr, true);
-}
-CUresult cuMemsetD2D8_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width,
-                         size_t Height) {
-  return fill_memory(dstDevice, dstPitch, uc, 1, Width, Height, nullptr, true);
-}
-CUresult cuMemsetD2D16_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width,
-                          size_t Height) {
-  return fill_memory(dstDevice, dstPitch, us, 2, Width, Height, nullptr, true);
-}
-CUresult cuMemsetD2D32_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width,
-                          size_t Height) {
-  return fill_memory(dstDevice, dstPitch, ui, 4, Width, Height, nullptr, true);
-}
-CUresult cuMemsetD8Async(CUdeviceptr dstDevice, unsigned char uc, size_t N, CUstream hStream) {
-  return fill_memory(dstDevice, 0, uc, 1, N, 1, hStream, false);
-}
-CUresult cuMemsetD16Async(CUdeviceptr dstDevice, unsigned short us, size_t N, CUstream hStream) {
-  return fill_memory(dstDevice, 0, us, 2, N, 1, hStream, false);
-}
-CUresult cuMemsetD32Async(CUdeviceptr dstDevice, unsigned int ui, size_t N, CUstream hStream) {
-  return fill_memory(dstDevice, 0, ui, 4, N, 1, hStream, false);
-}
-CUresult cuMemsetD2D8Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width,
-                           size_t Height, CUstream hStream) {
-  return fill_memory(dstDevice, dstPitch, uc, 1, Width, Height, hStream, false);
-}
-CUresult cuMemsetD2D16Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width,
-                            size_t Height, CUstream hStream) {
-  return fill_memory(dstDevice, dstPitch, us, 2, Width, Height, hStream, false);
-}
-CUresult cuMemsetD2D32Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width,
-                            size_t Height, CUstream hStream) {
-  return fill_memory(dstDevice, dstPitch, ui, 4, Width, Height, hStream, false);
+CUresult fill(const CUDA_MEMSET_NODE_PARAMS& what) { return fill(what, nullptr, true); }
+CUresult fill(const CUDA_MEMSET_NODE_PARAMS& what, CUstream stream) {
+  return fill(what, stream, false);
 }
 
-}  // namespace impl
 }  // namespace openmps::client

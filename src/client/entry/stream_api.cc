@@ -9,10 +9,10 @@
 
 #include "api/client_handlers.h"
 #include "client/context/work_check.h"
+#include "client/entry/families.h"
 #include "client/session/enter.h"
 #include "client/session/submit.h"
 #include "cuda/stream_attributes.h"
-#include "cuda/stream_values.h"
 
 namespace openmps::client {
 namespace {
@@ -95,12 +95,12 @@ CUresult stream_values(CUstream handle, ValueOperations operations, unsigned int
   return submit(*session, *stream, Values{context->as<CUcontext>(), operations});
 }
 
+}  // namespace
+
 CUresult stream_value(CUstream handle, const cuda::StreamValue& value) {
   const CUstreamBatchMemOpParams operation = cuda::operation_of(value);
   return stream_values(handle, {&operation, 1}, 0);
 }
-
-}  // namespace
 
 namespace impl {
 
@@ -183,23 +183,6 @@ CUresult cuStreamSetAttribute(Session& session, Stream& stream, CUstreamAttrID a
                               const CUstreamAttrValue* param) {
   const std::lock_guard guard(session.streams.lock);
   return cuda::write_stream_attribute(&stream.attributes, attr, *param);
-}
-
-CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value,
-                                unsigned int flags) {
-  return stream_value(stream, {cuda::StreamValue::Kind::kWait, 4, addr, value, flags});
-}
-CUresult cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value,
-                                unsigned int flags) {
-  return stream_value(stream, {cuda::StreamValue::Kind::kWait, 8, addr, value, flags});
-}
-CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value,
-                                 unsigned int flags) {
-  return stream_value(stream, {cuda::StreamValue::Kind::kWrite, 4, addr, value, flags});
-}
-CUresult cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value,
-                                 unsigned int flags) {
-  return stream_value(stream, {cuda::StreamValue::Kind::kWrite, 8, addr, value, flags});
 }
 
 CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count,

@@ -87,12 +87,19 @@ CUresult read_event(const Session& session, const EventWork& named, Work* work) 
 
 }  // namespace
 
-CUresult read_node(Session& session, Context&, const RecordWork* event, Work* work) {
-  return read_event(session, *event, work);
+CUresult read_node(Session& session, Context&, const CUDA_EVENT_RECORD_NODE_PARAMS* parameters,
+                   Work* work) {
+  return read_event(session, RecordWork{parameters->event}, work);
 }
 
-CUresult read_node(Session& session, Context&, const WaitWork* event, Work* work) {
-  return read_event(session, *event, work);
+CUresult read_node(Session& session, Context&, const CUDA_EVENT_WAIT_NODE_PARAMS* parameters,
+                   Work* work) {
+  return read_event(session, WaitWork{parameters->event}, work);
+}
+
+CUresult read_node(Session&, Context&, const CUDA_MEM_FREE_NODE_PARAMS* parameters, Work* work) {
+  *work = FreeWork{parameters->dptr};
+  return CUDA_SUCCESS;
 }
 
 CUresult read_node(Session&, Context&, const CUDA_BATCH_MEM_OP_NODE_PARAMS* parameters,
@@ -138,8 +145,8 @@ CUresult read_node(Session& session, Context& context, CUgraphNodeParams* parame
     case CU_GRAPH_NODE_TYPE_HOST:
       return read(cuda::as_version<CUDA_HOST_NODE_PARAMS>(parameters->host));
     case CU_GRAPH_NODE_TYPE_EMPTY: *work = Work(); return CUDA_SUCCESS;
-    case CU_GRAPH_NODE_TYPE_EVENT_RECORD: return read(RecordWork{parameters->eventRecord.event});
-    case CU_GRAPH_NODE_TYPE_WAIT_EVENT: return read(WaitWork{parameters->eventWait.event});
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD: return read(parameters->eventRecord);
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT: return read(parameters->eventWait);
     case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
       return read(cuda::as_version<CUDA_BATCH_MEM_OP_NODE_PARAMS>(parameters->memOp));
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC: {
@@ -148,7 +155,7 @@ CUresult read_node(Session& session, Context& context, CUgraphNodeParams* parame
       parameters->alloc.dptr = allocation.dptr;
       return CUDA_SUCCESS;
     }
-    case CU_GRAPH_NODE_TYPE_MEM_FREE: *work = FreeWork{parameters->free.dptr}; return CUDA_SUCCESS;
+    case CU_GRAPH_NODE_TYPE_MEM_FREE: return read(parameters->free);
     default: return CUDA_ERROR_NOT_SUPPORTED;
   }
 }

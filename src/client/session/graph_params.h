@@ -23,10 +23,12 @@ namespace openmps::client {
                                  const CUDA_HOST_NODE_PARAMS* parameters, Work* work);
 [[nodiscard]] CUresult read_node(Session& session, Context& context,
                                  const CUDA_BATCH_MEM_OP_NODE_PARAMS* parameters, Work* work);
-[[nodiscard]] CUresult read_node(Session& session, Context& context, const RecordWork* event,
-                                 Work* work);
-[[nodiscard]] CUresult read_node(Session& session, Context& context, const WaitWork* event,
-                                 Work* work);
+[[nodiscard]] CUresult read_node(Session& session, Context& context,
+                                 const CUDA_EVENT_RECORD_NODE_PARAMS* parameters, Work* work);
+[[nodiscard]] CUresult read_node(Session& session, Context& context,
+                                 const CUDA_EVENT_WAIT_NODE_PARAMS* parameters, Work* work);
+[[nodiscard]] CUresult read_node(Session& session, Context& context,
+                                 const CUDA_MEM_FREE_NODE_PARAMS* parameters, Work* work);
 // Allocates; parameters->dptr is set.
 [[nodiscard]] CUresult read_node(Session& session, Context& context,
                                  CUDA_MEM_ALLOC_NODE_PARAMS* parameters, Work* work);

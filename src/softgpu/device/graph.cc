@@ -57,9 +57,7 @@ std::shared_ptr<Graph> clone_graph_locked(Driver& driver, const Graph& graph) {
     twin->type = node->type;
     twin->enabled = node->enabled;
     twin->child = node->child == nullptr ? nullptr : clone_graph_locked(driver, *node->child);
-    twin->kernel_parameters = node->kernel_parameters;
     twin->copy_parameters = node->copy_parameters;
-    twin->fill_parameters = node->fill_parameters;
     twin->attributes = node->attributes;
     twin->original = node->handle;
     twins[node.get()] = twin.get();

@@ -34,11 +34,9 @@ struct GraphNode : cuda::GraphLinks<GraphNode> {
   bool enabled = true;
   CUgraphNode original = nullptr;             // in a clone: what it was made from
   std::vector<CUlaunchAttribute> attributes;  // of a kernel
-  // The caller's view of a kernel, copy or fill node, for cuGraph*NodeGetParams.
-  CUDA_KERNEL_NODE_PARAMS kernel_parameters{};
+  // The caller's view of the work, for cuGraph*NodeGetParams.
   std::vector<void*> kernel_parameter_pointers;
   CUDA_MEMCPY3D copy_parameters{};
-  CUDA_MEMSET_NODE_PARAMS fill_parameters{};
   std::vector<CUstreamBatchMemOpParams> words_parameters;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Executable graphs. Any thread.
 #include "softgpu/device/graph_launch.h"
-#include "softgpu/front/graph_front.h"
+#include "softgpu/front/families.h"
 
 using namespace openmps;           // NOLINT: entry points live outside the namespace
 using namespace openmps::softgpu;  // NOLINT: the same
@@ -70,11 +70,6 @@ CUresult cuGraphLaunch(CUgraphExec hGraph, CUstream hStream) {
   });
 }
 
-CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode,
-                                           const CUDA_KERNEL_NODE_PARAMS* nodeParams) {
-  return set_exec_node(hGraphExec, hNode, prepare_kernel(nodeParams));
-}
-
 CUresult cuGraphExecKernelNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
                                         const CUDA_KERNEL_NODE_PARAMS_v1* nodeParams) {
   if (nodeParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -87,57 +82,27 @@ CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNod
   // Only copies of one dimension can be changed (CUDA's documentation, and an H200).
   if (copyParams != nullptr && (copyParams->Height > 1 || copyParams->Depth > 1))
     return CUDA_ERROR_INVALID_VALUE;
-  return set_exec_node(hGraphExec, hNode, prepare_copy(copyParams));
-}
-
-CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
-                                        const CUDA_MEMSET_NODE_PARAMS* memsetParams, CUcontext) {
-  return set_exec_node(hGraphExec, hNode, prepare_fill(memsetParams));
-}
-
-CUresult cuGraphExecHostNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
-                                      const CUDA_HOST_NODE_PARAMS* nodeParams) {
-  return set_exec_node(hGraphExec, hNode, prepare_host(nodeParams));
-}
-
-CUresult cuGraphExecEventRecordNodeSetEvent(CUgraphExec hGraphExec, CUgraphNode hNode,
-                                            CUevent event) {
-  return set_exec_node(hGraphExec, hNode, prepare_event<RecordWork>(event));
-}
-
-CUresult cuGraphExecEventWaitNodeSetEvent(CUgraphExec hGraphExec, CUgraphNode hNode,
-                                          CUevent event) {
-  return set_exec_node(hGraphExec, hNode, prepare_event<WaitWork>(event));
-}
-
-CUresult cuGraphExecBatchMemOpNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
-                                            const CUDA_BATCH_MEM_OP_NODE_PARAMS* nodeParams) {
-  return set_exec_node(hGraphExec, hNode, prepare_words(nodeParams));
+  return set_exec_node(hGraphExec, hNode, copyParams);
 }
 
 CUresult cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
                                   CUgraphNodeParams* nodeParams) {
   if (nodeParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const auto set = [&](const auto& parameters) {
+    return set_exec_node(hGraphExec, hNode, &parameters);
+  };
   switch (nodeParams->type) {
-    case CU_GRAPH_NODE_TYPE_KERNEL: {
-      const auto params = cuda::as_version<CUDA_KERNEL_NODE_PARAMS>(nodeParams->kernel);
-      return cuGraphExecKernelNodeSetParams_v2(hGraphExec, hNode, &params);
-    }
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+      return set(cuda::as_version<CUDA_KERNEL_NODE_PARAMS>(nodeParams->kernel));
     case CU_GRAPH_NODE_TYPE_MEMCPY:
       return cuGraphExecMemcpyNodeSetParams(hGraphExec, hNode, &nodeParams->memcpy.copyParams,
                                             nodeParams->memcpy.copyCtx);
-    case CU_GRAPH_NODE_TYPE_MEMSET: {
-      const auto params = cuda::as_version<CUDA_MEMSET_NODE_PARAMS>(nodeParams->memset);
-      return cuGraphExecMemsetNodeSetParams(hGraphExec, hNode, &params, nodeParams->memset.ctx);
-    }
-    case CU_GRAPH_NODE_TYPE_HOST: {
-      const auto params = cuda::as_version<CUDA_HOST_NODE_PARAMS>(nodeParams->host);
-      return cuGraphExecHostNodeSetParams(hGraphExec, hNode, &params);
-    }
-    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
-      return cuGraphExecEventRecordNodeSetEvent(hGraphExec, hNode, nodeParams->eventRecord.event);
-    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
-      return cuGraphExecEventWaitNodeSetEvent(hGraphExec, hNode, nodeParams->eventWait.event);
+    case CU_GRAPH_NODE_TYPE_MEMSET:
+      return set(cuda::as_version<CUDA_MEMSET_NODE_PARAMS>(nodeParams->memset));
+    case CU_GRAPH_NODE_TYPE_HOST:
+      return set(cuda::as_version<CUDA_HOST_NODE_PARAMS>(nodeParams->host));
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD: return set(nodeParams->eventRecord);
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT: return set(nodeParams->eventWait);
     default: return CUDA_ERROR_NOT_SUPPORTED;
   }
 }

@@ -136,7 +136,7 @@ inline Result<CopyWork> copy_work(Driver& driver, const CUDA_MEMCPY3D& parameter
   return std::move(plan->work);
 }
 
-inline Result<FillWork> fill_work(Driver& driver, const CUDA_MEMSET_NODE_PARAMS& parameters) {
+inline FillShape fill_shape(const CUDA_MEMSET_NODE_PARAMS& parameters) {
   FillShape shape;
   shape.destination = parameters.dst;
   shape.value = parameters.value;
@@ -144,6 +144,11 @@ inline Result<FillWork> fill_work(Driver& driver, const CUDA_MEMSET_NODE_PARAMS&
   shape.width = parameters.width;
   shape.height = parameters.height;
   shape.pitch = parameters.pitch;
+  return shape;
+}
+
+inline Result<FillWork> fill_work(Driver& driver, const CUDA_MEMSET_NODE_PARAMS& parameters) {
+  const FillShape shape = fill_shape(parameters);
   if (shape.element != 1 && shape.element != 2 && shape.element != 4)
     return invalid_value("an element has 1, 2 or 4 bytes");
   if (shape.empty()) return invalid_value("a node that fills nothing");
@@ -156,7 +161,7 @@ inline Result<MarkerWork> prepare_nothing() {
   return MarkerWork{};
 }
 
-inline Result<WordsWork> prepare_words(const CUDA_BATCH_MEM_OP_NODE_PARAMS* params) {
+inline Result<WordsWork> prepare(const CUDA_BATCH_MEM_OP_NODE_PARAMS* params) {
   if (params == nullptr) return invalid_value("no parameters");
   Driver* driver = nullptr;
   OPENMPS_RETURN_IF_ERROR(check_entry(&driver));
@@ -171,6 +176,12 @@ Result<W> prepare_event(CUevent handle) {
   std::shared_ptr<Event> event = driver->events.find(handle);
   if (event == nullptr) return invalid_handle("not an event");
   return W{std::move(event)};
+}
+inline Result<RecordWork> prepare(const CUDA_EVENT_RECORD_NODE_PARAMS* params) {
+  return prepare_event<RecordWork>(params->event);
+}
+inline Result<WaitWork> prepare(const CUDA_EVENT_WAIT_NODE_PARAMS* params) {
+  return prepare_event<WaitWork>(params->event);
 }
 
 inline Result<HostWork> host_work(const CUDA_HOST_NODE_PARAMS& parameters) {
@@ -196,11 +207,16 @@ inline Result<AllocationWork> allocation_work(Context& context,
 
 // ---- Adding and changing nodes ----------------------------------------------------------------
 
+// What Get*Params of a node returns is in its work, but for copies.
 inline void remember_nothing(GraphNode&) {}
+template <typename Parameters>
+void remember(GraphNode&, const Parameters&) {}
+inline void remember(GraphNode& node, const CUDA_MEMCPY3D& parameters) {
+  node.copy_parameters = parameters;
+}
 
-// `remember(GraphNode&)` keeps what Get*Params returns.
 template <typename W, typename Remember = void (*)(GraphNode&)>
-CUresult add_node(CUgraphNode* out, CUgraph graph, const CUgraphNode* dependencies, size_t count,
+CUresult add_work(CUgraphNode* out, CUgraph graph, const CUgraphNode* dependencies, size_t count,
                   Result<W> work, Remember&& remember = remember_nothing) {
   if (!work.ok()) return report(work.status());
   return with_graph(graph, [&](Driver& driver, Graph& object) -> Status {
@@ -219,14 +235,14 @@ CUresult add_node(CUgraphNode* out, CUgraph graph, const CUgraphNode* dependenci
 
 // The driver and the work of a node's parameters, before any graph is looked at.
 template <typename W, typename Make>
-Result<W> prepare(Make&& make) {
+Result<W> with_entry(Make&& make) {
   Driver* driver = nullptr;
   OPENMPS_RETURN_IF_ERROR(check_entry(&driver));
   return make(*driver);
 }
 
 template <typename W, typename Remember = void (*)(GraphNode&)>
-CUresult set_node(CUgraphNode handle, Result<W> work, Remember&& remember = remember_nothing) {
+CUresult set_work(CUgraphNode handle, Result<W> work, Remember&& remember = remember_nothing) {
   if (!work.ok()) return report(work.status());
   return with_node(handle, [&](Driver&, GraphNode& node) -> Status {
     if (!std::holds_alternative<W>(node.work)) return invalid_value("the node is of another type");
@@ -247,7 +263,7 @@ inline bool same_kinds_of_memory(const CopyWork& one, const CopyWork& other) {
 }
 
 template <typename W>
-CUresult set_exec_node(CUgraphExec exec, CUgraphNode handle, Result<W> work) {
+CUresult set_exec_work(CUgraphExec exec, CUgraphNode handle, Result<W> work) {
   if (!work.ok()) return report(work.status());
   return with_exec(exec, [&](Driver&, GraphExec& object) -> Status {
     std::lock_guard lock(object.mutex);
@@ -263,24 +279,45 @@ CUresult set_exec_node(CUgraphExec exec, CUgraphNode handle, Result<W> work) {
   });
 }
 
-inline Result<LaunchWork> prepare_kernel(const CUDA_KERNEL_NODE_PARAMS* params) {
+inline Result<LaunchWork> prepare(const CUDA_KERNEL_NODE_PARAMS* params) {
   if (params == nullptr) return invalid_value("no parameters");
-  return prepare<LaunchWork>([&](Driver& driver) { return kernel_work(driver, *params); });
+  return with_entry<LaunchWork>([&](Driver& driver) { return kernel_work(driver, *params); });
 }
 
-inline Result<CopyWork> prepare_copy(const CUDA_MEMCPY3D* params) {
+inline Result<CopyWork> prepare(const CUDA_MEMCPY3D* params) {
   if (params == nullptr) return invalid_value("no parameters");
-  return prepare<CopyWork>([&](Driver& driver) { return copy_work(driver, *params); });
+  return with_entry<CopyWork>([&](Driver& driver) { return copy_work(driver, *params); });
 }
 
-inline Result<FillWork> prepare_fill(const CUDA_MEMSET_NODE_PARAMS* params) {
+inline Result<FillWork> prepare(const CUDA_MEMSET_NODE_PARAMS* params) {
   if (params == nullptr) return invalid_value("no parameters");
-  return prepare<FillWork>([&](Driver& driver) { return fill_work(driver, *params); });
+  return with_entry<FillWork>([&](Driver& driver) { return fill_work(driver, *params); });
 }
 
-inline Result<HostWork> prepare_host(const CUDA_HOST_NODE_PARAMS* params) {
+inline Result<HostWork> prepare(const CUDA_HOST_NODE_PARAMS* params) {
   if (params == nullptr) return invalid_value("no parameters");
   return host_work(*params);
+}
+
+// Memory of the device that the parameters name.
+inline Result<AllocationWork> prepare(CUDA_MEM_ALLOC_NODE_PARAMS* params) {
+  if (params == nullptr || params->poolProps.allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
+      params->poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+    return invalid_value("an allocation node has memory of a device");
+  if (params->poolProps.handleTypes != CU_MEM_HANDLE_TYPE_NONE)
+    return Status(CUDA_ERROR_NOT_SUPPORTED, "memory of graphs can't be exported");
+  return with_entry<AllocationWork>([&](Driver& driver) -> Result<AllocationWork> {
+    const Device* device = driver.device(params->poolProps.location.id);
+    if (device == nullptr) return invalid_value("no such device");
+    Result<std::shared_ptr<Context>> context = node_context(driver, device->primary->handle());
+    if (!context.ok()) return context.status();
+    return allocation_work(**context, params);
+  });
+}
+
+inline Result<GraphFreeWork> prepare(const CUDA_MEM_FREE_NODE_PARAMS* params) {
+  return with_entry<GraphFreeWork>(
+      [&](Driver&) -> Result<GraphFreeWork> { return GraphFreeWork{params->dptr}; });
 }
 
 inline CUresult instantiate_graph(CUgraphExec* out, CUgraph graph, uint64_t flags) {

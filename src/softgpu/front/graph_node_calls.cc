@@ -2,7 +2,7 @@
 // Nodes of graphs and their parameters. Any thread.
 #include "softgpu/device/conditional.h"
 #include "softgpu/device/launch.h"
-#include "softgpu/front/graph_front.h"
+#include "softgpu/front/families.h"
 
 using namespace openmps;           // NOLINT: entry points live outside the namespace
 using namespace openmps::softgpu;  // NOLINT: the same
@@ -36,12 +36,6 @@ CUstreamBatchMemOpParams words_parameters(const WordAction& action) {
 
 // ---- Nodes ------------------------------------------------------------------------------------
 
-CUresult cuGraphAddKernelNode_v2(CUgraphNode* phGraphNode, CUgraph hGraph,
-                                 const CUgraphNode* dependencies, size_t numDependencies,
-                                 const CUDA_KERNEL_NODE_PARAMS* nodeParams) {
-  return add_node(phGraphNode, hGraph, dependencies, numDependencies, prepare_kernel(nodeParams));
-}
-
 CUresult cuGraphAddKernelNode(CUgraphNode* phGraphNode, CUgraph hGraph,
                               const CUgraphNode* dependencies, size_t numDependencies,
                               const CUDA_KERNEL_NODE_PARAMS_v1* nodeParams) {
@@ -50,29 +44,9 @@ CUresult cuGraphAddKernelNode(CUgraphNode* phGraphNode, CUgraph hGraph,
   return cuGraphAddKernelNode_v2(phGraphNode, hGraph, dependencies, numDependencies, &wide);
 }
 
-CUresult cuGraphAddMemcpyNode(CUgraphNode* phGraphNode, CUgraph hGraph,
-                              const CUgraphNode* dependencies, size_t numDependencies,
-                              const CUDA_MEMCPY3D* copyParams, CUcontext) {
-  return add_node(phGraphNode, hGraph, dependencies, numDependencies, prepare_copy(copyParams),
-                  [&](GraphNode& node) { node.copy_parameters = *copyParams; });
-}
-
-CUresult cuGraphAddMemsetNode(CUgraphNode* phGraphNode, CUgraph hGraph,
-                              const CUgraphNode* dependencies, size_t numDependencies,
-                              const CUDA_MEMSET_NODE_PARAMS* memsetParams, CUcontext) {
-  return add_node(phGraphNode, hGraph, dependencies, numDependencies, prepare_fill(memsetParams),
-                  [&](GraphNode& node) { node.fill_parameters = *memsetParams; });
-}
-
-CUresult cuGraphAddHostNode(CUgraphNode* phGraphNode, CUgraph hGraph,
-                            const CUgraphNode* dependencies, size_t numDependencies,
-                            const CUDA_HOST_NODE_PARAMS* nodeParams) {
-  return add_node(phGraphNode, hGraph, dependencies, numDependencies, prepare_host(nodeParams));
-}
-
 CUresult cuGraphAddEmptyNode(CUgraphNode* phGraphNode, CUgraph hGraph,
                              const CUgraphNode* dependencies, size_t numDependencies) {
-  return add_node(phGraphNode, hGraph, dependencies, numDependencies, prepare_nothing());
+  return add_work(phGraphNode, hGraph, dependencies, numDependencies, prepare_nothing());
 }
 
 CUresult cuGraphAddChildGraphNode(CUgraphNode* phGraphNode, CUgraph hGraph,
@@ -87,33 +61,11 @@ CUresult cuGraphAddChildGraphNode(CUgraphNode* phGraphNode, CUgraph hGraph,
     std::lock_guard lock(driver->graph_mutex);
     if (is_unique_locked(*child)) return CUDA_ERROR_NOT_SUPPORTED;
   }
-  return add_node(phGraphNode, hGraph, dependencies, numDependencies, prepare_nothing(),
+  return add_work(phGraphNode, hGraph, dependencies, numDependencies, prepare_nothing(),
                   [&](GraphNode& node) {
                     node.type = CU_GRAPH_NODE_TYPE_GRAPH;
                     node.child = clone_graph_locked(*driver, *child);
                   });
-}
-
-CUresult cuGraphAddEventRecordNode(CUgraphNode* phGraphNode, CUgraph hGraph,
-                                   const CUgraphNode* dependencies, size_t numDependencies,
-                                   CUevent event) {
-  return add_node(phGraphNode, hGraph, dependencies, numDependencies,
-                  prepare_event<RecordWork>(event));
-}
-
-CUresult cuGraphAddEventWaitNode(CUgraphNode* phGraphNode, CUgraph hGraph,
-                                 const CUgraphNode* dependencies, size_t numDependencies,
-                                 CUevent event) {
-  return add_node(phGraphNode, hGraph, dependencies, numDependencies,
-                  prepare_event<WaitWork>(event));
-}
-
-CUresult cuGraphEventRecordNodeSetEvent(CUgraphNode hNode, CUevent event) {
-  return set_node(hNode, prepare_event<RecordWork>(event));
-}
-
-CUresult cuGraphEventWaitNodeSetEvent(CUgraphNode hNode, CUevent event) {
-  return set_node(hNode, prepare_event<WaitWork>(event));
 }
 
 CUresult cuGraphEventRecordNodeGetEvent(CUgraphNode hNode, CUevent* event_out) {
@@ -124,17 +76,6 @@ CUresult cuGraphEventRecordNodeGetEvent(CUgraphNode hNode, CUevent* event_out) {
 CUresult cuGraphEventWaitNodeGetEvent(CUgraphNode hNode, CUevent* event_out) {
   return ask_node<WaitWork>(hNode, event_out,
                             [&](const WaitWork& work) { *event_out = work.event->handle; });
-}
-
-CUresult cuGraphAddBatchMemOpNode(CUgraphNode* phGraphNode, CUgraph hGraph,
-                                  const CUgraphNode* dependencies, size_t numDependencies,
-                                  const CUDA_BATCH_MEM_OP_NODE_PARAMS* nodeParams) {
-  return add_node(phGraphNode, hGraph, dependencies, numDependencies, prepare_words(nodeParams));
-}
-
-CUresult cuGraphBatchMemOpNodeSetParams(CUgraphNode hNode,
-                                        const CUDA_BATCH_MEM_OP_NODE_PARAMS* nodeParams) {
-  return set_node(hNode, prepare_words(nodeParams));
 }
 
 // The flags that make no difference here are not remembered.
@@ -215,44 +156,9 @@ CUresult cuGraphKernelNodeCopyAttributes(CUgraphNode dst, CUgraphNode src) {
 
 // ---- Memory -----------------------------------------------------------------------------------
 
-namespace {
-
-// Memory of the device that the parameters name.
-Result<AllocationWork> prepare_allocation(CUDA_MEM_ALLOC_NODE_PARAMS* params) {
-  if (params == nullptr || params->poolProps.allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
-      params->poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
-    return invalid_value("an allocation node has memory of a device");
-  if (params->poolProps.handleTypes != CU_MEM_HANDLE_TYPE_NONE)
-    return Status(CUDA_ERROR_NOT_SUPPORTED, "memory of graphs can't be exported");
-  return prepare<AllocationWork>([&](Driver& driver) -> Result<AllocationWork> {
-    const Device* device = driver.device(params->poolProps.location.id);
-    if (device == nullptr) return invalid_value("no such device");
-    Result<std::shared_ptr<Context>> context = node_context(driver, device->primary->handle());
-    if (!context.ok()) return context.status();
-    return allocation_work(**context, params);
-  });
-}
-
-}  // namespace
-
-CUresult cuGraphAddMemAllocNode(CUgraphNode* phGraphNode, CUgraph hGraph,
-                                const CUgraphNode* dependencies, size_t numDependencies,
-                                CUDA_MEM_ALLOC_NODE_PARAMS* nodeParams) {
-  return add_node(phGraphNode, hGraph, dependencies, numDependencies,
-                  prepare_allocation(nodeParams));
-}
-
 CUresult cuGraphMemAllocNodeGetParams(CUgraphNode hNode, CUDA_MEM_ALLOC_NODE_PARAMS* params_out) {
   return ask_node<AllocationWork>(
       hNode, params_out, [&](const AllocationWork& work) { *params_out = work.parameters; });
-}
-
-CUresult cuGraphAddMemFreeNode(CUgraphNode* phGraphNode, CUgraph hGraph,
-                               const CUgraphNode* dependencies, size_t numDependencies,
-                               CUdeviceptr dptr) {
-  const Result<GraphFreeWork> work =
-      prepare<GraphFreeWork>([&](Driver&) -> Result<GraphFreeWork> { return GraphFreeWork{dptr}; });
-  return add_node(phGraphNode, hGraph, dependencies, numDependencies, work);
 }
 
 CUresult cuGraphMemFreeNodeGetParams(CUgraphNode hNode, CUdeviceptr* dptr_out) {
@@ -295,46 +201,31 @@ CUresult add_conditional(CUgraphNode* out, CUgraph graph, const CUgraphNode* dep
 
 CUresult add_any(CUgraphNode* phGraphNode, CUgraph hGraph, const CUgraphNode* dependencies,
                  size_t numDependencies, CUgraphNodeParams* nodeParams) {
+  const auto add = [&](const auto& parameters) {
+    return add_node(phGraphNode, hGraph, dependencies, numDependencies, &parameters);
+  };
   switch (nodeParams->type) {
-    case CU_GRAPH_NODE_TYPE_KERNEL: {
-      const auto params = cuda::as_version<CUDA_KERNEL_NODE_PARAMS>(nodeParams->kernel);
-      return cuGraphAddKernelNode_v2(phGraphNode, hGraph, dependencies, numDependencies, &params);
-    }
-    case CU_GRAPH_NODE_TYPE_MEMCPY:
-      return cuGraphAddMemcpyNode(phGraphNode, hGraph, dependencies, numDependencies,
-                                  &nodeParams->memcpy.copyParams, nodeParams->memcpy.copyCtx);
-    case CU_GRAPH_NODE_TYPE_MEMSET: {
-      const auto params = cuda::as_version<CUDA_MEMSET_NODE_PARAMS>(nodeParams->memset);
-      return cuGraphAddMemsetNode(phGraphNode, hGraph, dependencies, numDependencies, &params,
-                                  nodeParams->memset.ctx);
-    }
-    case CU_GRAPH_NODE_TYPE_HOST: {
-      const auto params = cuda::as_version<CUDA_HOST_NODE_PARAMS>(nodeParams->host);
-      return cuGraphAddHostNode(phGraphNode, hGraph, dependencies, numDependencies, &params);
-    }
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+      return add(cuda::as_version<CUDA_KERNEL_NODE_PARAMS>(nodeParams->kernel));
+    case CU_GRAPH_NODE_TYPE_MEMCPY: return add(nodeParams->memcpy.copyParams);
+    case CU_GRAPH_NODE_TYPE_MEMSET:
+      return add(cuda::as_version<CUDA_MEMSET_NODE_PARAMS>(nodeParams->memset));
+    case CU_GRAPH_NODE_TYPE_HOST:
+      return add(cuda::as_version<CUDA_HOST_NODE_PARAMS>(nodeParams->host));
     case CU_GRAPH_NODE_TYPE_GRAPH:
       return cuGraphAddChildGraphNode(phGraphNode, hGraph, dependencies, numDependencies,
                                       nodeParams->graph.graph);
     case CU_GRAPH_NODE_TYPE_EMPTY:
       return cuGraphAddEmptyNode(phGraphNode, hGraph, dependencies, numDependencies);
-    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
-      return cuGraphAddEventRecordNode(phGraphNode, hGraph, dependencies, numDependencies,
-                                       nodeParams->eventRecord.event);
-    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
-      return cuGraphAddEventWaitNode(phGraphNode, hGraph, dependencies, numDependencies,
-                                     nodeParams->eventWait.event);
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD: return add(nodeParams->eventRecord);
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT: return add(nodeParams->eventWait);
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC: {
-      CUDA_MEM_ALLOC_NODE_PARAMS params{};
-      static_assert(sizeof params == sizeof nodeParams->alloc);
-      memcpy(&params, &nodeParams->alloc, sizeof params);
-      const CUresult result =
-          cuGraphAddMemAllocNode(phGraphNode, hGraph, dependencies, numDependencies, &params);
+      auto params = cuda::as_version<CUDA_MEM_ALLOC_NODE_PARAMS>(nodeParams->alloc);
+      const CUresult result = add_node(phGraphNode, hGraph, dependencies, numDependencies, &params);
       nodeParams->alloc.dptr = params.dptr;
       return result;
     }
-    case CU_GRAPH_NODE_TYPE_MEM_FREE:
-      return cuGraphAddMemFreeNode(phGraphNode, hGraph, dependencies, numDependencies,
-                                   nodeParams->free.dptr);
+    case CU_GRAPH_NODE_TYPE_MEM_FREE: return add(nodeParams->free);
     case CU_GRAPH_NODE_TYPE_CONDITIONAL:
       return add_conditional(phGraphNode, hGraph, dependencies, numDependencies,
                              &nodeParams->conditional);
@@ -359,25 +250,17 @@ CUresult cuGraphAddNode_v2(CUgraphNode* phGraphNode, CUgraph hGraph,
 
 CUresult cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNodeParams* nodeParams) {
   if (nodeParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const auto set = [&](const auto& parameters) { return set_node(hNode, &parameters); };
   switch (nodeParams->type) {
-    case CU_GRAPH_NODE_TYPE_KERNEL: {
-      const auto params = cuda::as_version<CUDA_KERNEL_NODE_PARAMS>(nodeParams->kernel);
-      return cuGraphKernelNodeSetParams_v2(hNode, &params);
-    }
-    case CU_GRAPH_NODE_TYPE_MEMCPY:
-      return cuGraphMemcpyNodeSetParams(hNode, &nodeParams->memcpy.copyParams);
-    case CU_GRAPH_NODE_TYPE_MEMSET: {
-      const auto params = cuda::as_version<CUDA_MEMSET_NODE_PARAMS>(nodeParams->memset);
-      return cuGraphMemsetNodeSetParams(hNode, &params);
-    }
-    case CU_GRAPH_NODE_TYPE_HOST: {
-      const auto params = cuda::as_version<CUDA_HOST_NODE_PARAMS>(nodeParams->host);
-      return cuGraphHostNodeSetParams(hNode, &params);
-    }
-    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
-      return cuGraphEventRecordNodeSetEvent(hNode, nodeParams->eventRecord.event);
-    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
-      return cuGraphEventWaitNodeSetEvent(hNode, nodeParams->eventWait.event);
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+      return set(cuda::as_version<CUDA_KERNEL_NODE_PARAMS>(nodeParams->kernel));
+    case CU_GRAPH_NODE_TYPE_MEMCPY: return set(nodeParams->memcpy.copyParams);
+    case CU_GRAPH_NODE_TYPE_MEMSET:
+      return set(cuda::as_version<CUDA_MEMSET_NODE_PARAMS>(nodeParams->memset));
+    case CU_GRAPH_NODE_TYPE_HOST:
+      return set(cuda::as_version<CUDA_HOST_NODE_PARAMS>(nodeParams->host));
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD: return set(nodeParams->eventRecord);
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT: return set(nodeParams->eventWait);
     default: return CUDA_ERROR_NOT_SUPPORTED;
   }
 }
@@ -417,11 +300,6 @@ CUresult cuGraphKernelNodeGetParams(CUgraphNode hNode, CUDA_KERNEL_NODE_PARAMS_v
   return result;
 }
 
-CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode hNode,
-                                       const CUDA_KERNEL_NODE_PARAMS* nodeParams) {
-  return set_node(hNode, prepare_kernel(nodeParams));
-}
-
 CUresult cuGraphKernelNodeSetParams(CUgraphNode hNode,
                                     const CUDA_KERNEL_NODE_PARAMS_v1* nodeParams) {
   if (nodeParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -449,11 +327,6 @@ CUresult cuGraphMemcpyNodeGetParams(CUgraphNode hNode, CUDA_MEMCPY3D* nodeParams
   });
 }
 
-CUresult cuGraphMemcpyNodeSetParams(CUgraphNode hNode, const CUDA_MEMCPY3D* nodeParams) {
-  return set_node(hNode, prepare_copy(nodeParams),
-                  [&](GraphNode& node) { node.copy_parameters = *nodeParams; });
-}
-
 CUresult cuGraphMemsetNodeGetParams(CUgraphNode hNode, CUDA_MEMSET_NODE_PARAMS* nodeParams) {
   return ask_node<FillWork>(hNode, nodeParams, [&](const FillWork& work) {
     nodeParams->dst = work.shape.destination;
@@ -465,19 +338,11 @@ CUresult cuGraphMemsetNodeGetParams(CUgraphNode hNode, CUDA_MEMSET_NODE_PARAMS* 
   });
 }
 
-CUresult cuGraphMemsetNodeSetParams(CUgraphNode hNode, const CUDA_MEMSET_NODE_PARAMS* nodeParams) {
-  return set_node(hNode, prepare_fill(nodeParams));
-}
-
 CUresult cuGraphHostNodeGetParams(CUgraphNode hNode, CUDA_HOST_NODE_PARAMS* nodeParams) {
   return ask_node<HostWork>(hNode, nodeParams, [&](const HostWork& work) {
     nodeParams->fn = work.function;
     nodeParams->userData = work.user_data;
   });
-}
-
-CUresult cuGraphHostNodeSetParams(CUgraphNode hNode, const CUDA_HOST_NODE_PARAMS* nodeParams) {
-  return set_node(hNode, prepare_host(nodeParams));
 }
 
 CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode hNode, CUgraph* phGraph) {

@@ -299,10 +299,6 @@ CUresult cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise advice, C
   });
 }
 
-CUresult cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUdevice) {
-  return cuMemAdvise_v2(devPtr, count, advice, CUmemLocation{});
-}
-
 CUresult cuMemPrefetchAsync_v2(CUdeviceptr devPtr, size_t count, CUmemLocation location,
                                unsigned int, CUstream hStream) {
   return with_stream(hStream, [&](Caller& caller, Stream& stream) -> Status {
@@ -313,14 +309,6 @@ CUresult cuMemPrefetchAsync_v2(CUdeviceptr devPtr, size_t count, CUmemLocation l
       return Status(CUDA_ERROR_INVALID_DEVICE, "no such device");
     return Status();
   });
-}
-
-CUresult cuMemPrefetchAsync(CUdeviceptr devPtr, size_t count, CUdevice dstDevice,
-                            CUstream hStream) {
-  const CUmemLocation location = dstDevice == CU_DEVICE_CPU
-                                     ? CUmemLocation{CU_MEM_LOCATION_TYPE_HOST, 0}
-                                     : CUmemLocation{CU_MEM_LOCATION_TYPE_DEVICE, dstDevice};
-  return cuMemPrefetchAsync_v2(devPtr, count, location, 0, hStream);
 }
 
 CUresult cuStreamAttachMemAsync(CUstream hStream, CUdeviceptr dptr, size_t length,

@@ -2,13 +2,12 @@
 // Streams: creation, queries, waiting, callbacks, memory operations. Any thread.
 #include <cstring>
 
-#include "cuda/stream_values.h"
 #include "softgpu/device/capture.h"
 #include "softgpu/device/event.h"
 #include "softgpu/device/event_issue.h"
 #include "softgpu/device/green_context.h"
 #include "softgpu/device/issue.h"
-#include "softgpu/front/front.h"
+#include "softgpu/front/families.h"
 
 using namespace openmps;           // NOLINT: entry points live outside the namespace
 using namespace openmps::softgpu;  // NOLINT: the same
@@ -77,12 +76,12 @@ CUresult words(CUstream handle, const CUstreamBatchMemOpParams* params, unsigned
   });
 }
 
-CUresult word(CUstream stream, const cuda::StreamValue& value) {
+}  // namespace
+
+CUresult openmps::softgpu::stream_value(CUstream stream, const cuda::StreamValue& value) {
   const CUstreamBatchMemOpParams params = cuda::operation_of(value);
   return words(stream, &params, 1, 0);
 }
-
-}  // namespace
 
 CUresult cuStreamCreateWithPriority(CUstream* phStream, unsigned int flags, int priority) {
   return with_context([&](Caller& caller) -> Status {
@@ -229,26 +228,6 @@ CUresult cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void* 
     work.user_data = userData;
     return issue(stream, work);
   });
-}
-
-CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value,
-                                unsigned int flags) {
-  return word(stream, {cuda::StreamValue::Kind::kWait, 4, addr, value, flags});
-}
-
-CUresult cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value,
-                                unsigned int flags) {
-  return word(stream, {cuda::StreamValue::Kind::kWait, 8, addr, value, flags});
-}
-
-CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value,
-                                 unsigned int flags) {
-  return word(stream, {cuda::StreamValue::Kind::kWrite, 4, addr, value, flags});
-}
-
-CUresult cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value,
-                                 unsigned int flags) {
-  return word(stream, {cuda::StreamValue::Kind::kWrite, 8, addr, value, flags});
 }
 
 CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count,

@@ -7,6 +7,7 @@
 
 #include "api/client_handlers.h"
 #include "client/entry/entry.h"
+#include "client/entry/families.h"
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
@@ -89,6 +90,10 @@ CUresult cuMemcpyPeer(CUcontext dstContext, CUcontext srcContext) {
   OPENMPS_CUDA_CHECK(session->contexts.look_up(srcContext, &other_srcContext));
   OPENMPS_CUDA_CHECK(check_unsafe(*session));
   return impl::cuMemcpyPeer(*session, *other_dstContext, *other_srcContext);
+}
+
+CUresult cuMemsetD8Async(CUdeviceptr dstDevice, unsigned char uc, size_t N, CUstream hStream) {
+  return fill({dstDevice, 0, uc, 1, N, 1}, hStream);
 }
 
 CUresult cuStreamCreate(CUstream* phStream, unsigned int Flags) {

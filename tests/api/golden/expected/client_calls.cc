@@ -7,6 +7,7 @@
 
 #include "api/client_handlers.h"
 #include "client/entry/entry.h"
+#include "client/entry/families.h"
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 

@@ -2,8 +2,7 @@
 // Generated from api/*.toml by api/generate.py; do not edit.
 // Weak definitions of every symbol, so that softgpu's library exports the whole
 // driver API: a strong definition in softgpu's own objects takes the place of one.
-// Variants and aliases lead to their base, a call that is all of another one to that. Any
-// thread.
+// Variants and aliases lead to their base. Any thread.
 
 #include <cstdio>
 #include <cstdlib>

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// What many functions are variants of, as their descriptions call it (`returns` in api/*.toml).
+// softgpu has the same of its own, by the same names (softgpu/front/families.h). On the program's
+// threads.
+#pragma once
+
+#include "client/entry/graph_nodes.h"
+#include "cuda/copies.h"
+#include "cuda/devices.h"
+#include "cuda/stream_values.h"
+
+namespace openmps::client {
+
+// Copies and fills, in stream order or, without a stream, in that of the default stream: then they
+// wait for as much as CUDA's synchronous calls do. Of a box, `copy` may be NULL, which is
+// CUDA_ERROR_INVALID_VALUE.
+[[nodiscard]] CUresult copy_linear(const cuda::LinearSide& to, const cuda::LinearSide& from,
+                                   size_t bytes);
+[[nodiscard]] CUresult copy_linear(const cuda::LinearSide& to, const cuda::LinearSide& from,
+                                   size_t bytes, CUstream stream);
+[[nodiscard]] CUresult copy_row(const cuda::CopySide& to, const cuda::CopySide& from, size_t bytes);
+[[nodiscard]] CUresult copy_row(const cuda::CopySide& to, const cuda::CopySide& from, size_t bytes,
+                                CUstream stream);
+[[nodiscard]] CUresult copy_box(const CUDA_MEMCPY2D* copy);
+[[nodiscard]] CUresult copy_box(const CUDA_MEMCPY2D* copy, CUstream stream);
+[[nodiscard]] CUresult copy_box(const CUDA_MEMCPY3D* copy);
+[[nodiscard]] CUresult copy_box(const CUDA_MEMCPY3D* copy, CUstream stream);
+[[nodiscard]] CUresult copy_box(const CUDA_MEMCPY3D_PEER* copy);
+[[nodiscard]] CUresult copy_box(const CUDA_MEMCPY3D_PEER* copy, CUstream stream);
+[[nodiscard]] CUresult fill(const CUDA_MEMSET_NODE_PARAMS& what);
+[[nodiscard]] CUresult fill(const CUDA_MEMSET_NODE_PARAMS& what, CUstream stream);
+
+// A value that a stream writes or waits for.
+[[nodiscard]] CUresult stream_value(CUstream stream, const cuda::StreamValue& value);
+
+}  // namespace openmps::client

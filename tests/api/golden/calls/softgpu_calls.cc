@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Generated from api/*.toml by api/generate.py; do not edit.
+// What `returns` is all of. Any thread.
+
+#include "softgpu/front/families.h"
+
+using namespace openmps;           // NOLINT: entry points live outside the namespace
+using namespace openmps::softgpu;  // NOLINT: the same
+
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+
+CUresult cuMemsetD8Async(CUdeviceptr dstDevice, unsigned char uc, size_t N, CUstream hStream) {
+  return fill({dstDevice, 0, uc, 1, N, 1}, hStream);
+}
+
+CUresult cuStreamCreate(CUstream* phStream, unsigned int Flags) {
+  return cuStreamCreateWithPriority(phStream, Flags, 0);
+}
