@@ -37,7 +37,7 @@ Status issue_copy(Stream& stream, const CopyShape& shape, CopySide source, CopyS
   Driver& driver = stream.context->driver();
   if (synchronous) OPENMPS_RETURN_IF_ERROR(driver.captures.refuse(stream));
   if (shape.empty()) return Status();
-  Result<CopyPlan> planned = plan_copy(driver, shape, source, destination);
+  Result<CopyPlan> planned = plan_copy(driver.address_space, shape, source, destination);
   if (!planned.ok()) return planned.status();
   CopyPlan& plan = *planned;
 
@@ -68,7 +68,8 @@ Status issue_fill(Stream& stream, const FillShape& shape, bool synchronous) {
   OPENMPS_RETURN_IF_ERROR(check_fill_shape(shape));
   // A captured fill's range is looked at when the graph is instantiated (seen on an H200).
   SideFacts facts;
-  if (!stream.capturing) OPENMPS_RETURN_IF_ERROR(check_fill_range(driver, shape, &facts));
+  if (!stream.capturing)
+    OPENMPS_RETURN_IF_ERROR(check_fill_range(driver.address_space, shape, &facts));
   // Kernels and copies reach such a variable, fills don't (seen on an H200).
   if (facts.variable_of != nullptr && facts.variable_of != &stream.context->owner())
     return Status(CUDA_ERROR_INVALID_VALUE, "a variable of a module of another context");

@@ -16,10 +16,10 @@ constexpr uint32_t kFromDeviceEngine = 1;
 
 Status invalid(const char* what) { return Status(CUDA_ERROR_INVALID_VALUE, what); }
 
-Status examine(const Driver& driver, uint64_t address, uint64_t extent, bool write, CopySide side,
-               SideFacts* facts) {
+Status examine(const AddressSpace& memory, uint64_t address, uint64_t extent, bool write,
+               CopySide side, SideFacts* facts) {
   if (extent == cuda::kTooManyBytes) return invalid("the copy does not fit the address space");
-  switch (driver.address_space.coverage(address, extent, write)) {
+  switch (memory.coverage(address, extent, write)) {
     case AddressSpace::Coverage::kOutside: return invalid("the copy leaves its allocation");
     case AddressSpace::Coverage::kNone:
       if (side == CopySide::kDevice) return invalid("not a device pointer");
@@ -30,8 +30,7 @@ Status examine(const Driver& driver, uint64_t address, uint64_t extent, bool wri
   }
   MappedRange range;
   facts->mapped = true;
-  facts->device = driver.address_space.find_mapped(address, &range) &&
-                  range.kind != RangeKind::kHostAllocated &&
+  facts->device = memory.find_mapped(address, &range) && range.kind != RangeKind::kHostAllocated &&
                   range.kind != RangeKind::kHostRegistered;
   facts->sync_memops = facts->device && range.sync_memops;
   if (facts->device && range.kind == RangeKind::kModuleGlobal && range.flags == 0)
@@ -41,13 +40,13 @@ Status examine(const Driver& driver, uint64_t address, uint64_t extent, bool wri
 
 }  // namespace
 
-Result<CopyPlan> plan_copy(const Driver& driver, const CopyShape& shape, CopySide source,
+Result<CopyPlan> plan_copy(const AddressSpace& memory, const CopyShape& shape, CopySide source,
                            CopySide destination) {
   CopyPlan plan;
   if (shape.empty()) return plan;
   OPENMPS_RETURN_IF_ERROR(
-      examine(driver, shape.source, shape.source_extent(), false, source, &plan.source));
-  OPENMPS_RETURN_IF_ERROR(examine(driver, shape.destination, shape.destination_extent(), true,
+      examine(memory, shape.source, shape.source_extent(), false, source, &plan.source));
+  OPENMPS_RETURN_IF_ERROR(examine(memory, shape.destination, shape.destination_extent(), true,
                                   destination, &plan.destination));
   plan.work.shape = shape;
   plan.work.check_source = plan.source.mapped;
@@ -65,18 +64,18 @@ Status check_fill_shape(const FillShape& shape) {
   return Status();
 }
 
-Status check_fill_range(const Driver& driver, const FillShape& shape, SideFacts* facts) {
+Status check_fill_range(const AddressSpace& memory, const FillShape& shape, SideFacts* facts) {
   SideFacts unused;
-  return examine(driver, shape.destination, shape.extent(), true, CopySide::kDevice,
+  return examine(memory, shape.destination, shape.extent(), true, CopySide::kDevice,
                  facts == nullptr ? &unused : facts);
 }
 
-Result<FillWork> plan_fill(const Driver& driver, const FillShape& shape) {
+Result<FillWork> plan_fill(const AddressSpace& memory, const FillShape& shape) {
   FillWork work;
   work.shape = shape;
   if (shape.empty()) return work;
   OPENMPS_RETURN_IF_ERROR(check_fill_shape(shape));
-  OPENMPS_RETURN_IF_ERROR(check_fill_range(driver, shape));
+  OPENMPS_RETURN_IF_ERROR(check_fill_range(memory, shape));
   return work;
 }
 

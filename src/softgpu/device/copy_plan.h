@@ -10,6 +10,7 @@
 namespace openmps::softgpu {
 
 class Context;
+class AddressSpace;
 class Driver;
 
 // What the call says a pointer is.
@@ -31,14 +32,15 @@ struct CopyPlan {
 };
 
 // CUDA_ERROR_INVALID_VALUE: a device pointer that is none, or a range that leaves its allocation.
-Result<CopyPlan> plan_copy(const Driver& driver, const CopyShape& shape, CopySide source,
+Result<CopyPlan> plan_copy(const AddressSpace& memory, const CopyShape& shape, CopySide source,
                            CopySide destination);
 
 // CUDA_ERROR_INVALID_VALUE: the range is not all inside one piece of device or pinned memory.
-Status check_fill_range(const Driver& driver, const FillShape& shape, SideFacts* facts = nullptr);
+Status check_fill_range(const AddressSpace& memory, const FillShape& shape,
+                        SideFacts* facts = nullptr);
 // Of the alignment and the pitch alone. CUDA_ERROR_INVALID_VALUE.
 Status check_fill_shape(const FillShape& shape);
-Result<FillWork> plan_fill(const Driver& driver, const FillShape& shape);
+Result<FillWork> plan_fill(const AddressSpace& memory, const FillShape& shape);
 
 // CUDA_MEMCPY3D: rows that do not fit their pitch, or boxes that do not fit their array, are
 // CUDA_ERROR_INVALID_VALUE, what is no array is CUDA_ERROR_INVALID_HANDLE.

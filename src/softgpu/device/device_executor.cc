@@ -3,12 +3,10 @@
 #include "softgpu/device/device_executor.h"
 
 #include <algorithm>
-#include <mutex>
 
 #include "base/clock.h"
 #include "base/futex.h"
 #include "softgpu/device/copy_run.h"
-#include "softgpu/device/thread.h"
 
 namespace openmps::softgpu {
 namespace {
@@ -49,7 +47,6 @@ DeviceExecutor::DeviceExecutor(const Config& config, int device, DeviceSegment* 
       limits_(sm_limits(config.compute_capability)),
       segment_(segment),
       owner_(borrowed.owner),
-      mutex_(borrowed.mutex),
       memory_(borrowed.memory),
       trace_(borrowed.trace) {}
 
@@ -269,8 +266,8 @@ void DeviceExecutor::start_workers_locked() {
   if (workers_started_) return;
   workers_started_ = true;
   for (uint32_t i = 0; i < config_.workers; ++i)
-    start_helper_thread("softgpu-sm", [this, i] { worker_main(i); });
-  start_helper_thread("softgpu-arbiter", [this] { arbiter_main(); });
+    owner_.start_thread_locked("softgpu-sm", [this, i](auto& lock) { worker_main(i, lock); });
+  owner_.start_thread_locked("softgpu-arbiter", [this](auto& lock) { arbiter_main(lock); });
 }
 
 int DeviceExecutor::take_sm_locked(uint32_t* cursor) {
@@ -286,10 +283,9 @@ int DeviceExecutor::take_sm_locked(uint32_t* cursor) {
   return -1;
 }
 
-void DeviceExecutor::worker_main(uint32_t index) {
+void DeviceExecutor::worker_main(uint32_t index, std::unique_lock<std::mutex>& lock) {
   // Workers start their round at different SMs.
   uint32_t cursor = index * config_.sm_count / config_.workers;
-  std::unique_lock lock(mutex_);
   for (;;) {
     int chosen = take_sm_locked(&cursor);
     if (chosen < 0) {
@@ -436,9 +432,8 @@ void DeviceExecutor::preempt_locked() {
   segment_->release();
 }
 
-void DeviceExecutor::arbiter_main() {
+void DeviceExecutor::arbiter_main(std::unique_lock<std::mutex>& lock) {
   std::atomic<uint32_t>* doorbell = segment_->doorbell();
-  std::unique_lock lock(mutex_);
   for (;;) {
     uint32_t seen = doorbell->load(std::memory_order_acquire);
     uint64_t pause_ns = 0;
@@ -478,15 +473,15 @@ void DeviceExecutor::enqueue_copy_locked(const std::shared_ptr<CopyOperation>& c
   CopyEngine& engine = copy_engines_[index];
   if (!engine.started) {
     engine.started = true;
-    start_helper_thread("softgpu-copy", [this, index] { copy_engine_main(index); });
+    owner_.start_thread_locked("softgpu-copy",
+                               [this, index](auto& lock) { copy_engine_main(index, lock); });
   }
   engine.queue.push_back(copy);
   engine.work.notify_one();
 }
 
-void DeviceExecutor::copy_engine_main(uint32_t index) {
+void DeviceExecutor::copy_engine_main(uint32_t index, std::unique_lock<std::mutex>& lock) {
   CopyEngine& engine = copy_engines_[index];
-  std::unique_lock lock(mutex_);
   for (;;) {
     engine.work.wait(lock, [&] { return !engine.queue.empty(); });
     std::shared_ptr<CopyOperation> copy = std::move(engine.queue.front());

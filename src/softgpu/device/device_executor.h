@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // One device's engines: the block scheduler over N simulated multiprocessors, the worker threads
 // that run resident blocks, the copy engines, and the arbiter that shares the device among contexts
-// and with other processes. A part of the Scheduler, whose mutex guards everything *_locked.
-// Threads start with the first kernel or asynchronous copy.
+// and with other processes. A part of the Scheduler, whose mutex guards everything *_locked: it is
+// held by whoever calls, and by the threads that the scheduler starts for an executor, which may
+// release it for a while. They start with the first kernel or asynchronous copy.
 #pragma once
 
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -29,10 +31,12 @@ class ExecutorOwner {
  public:
   struct Borrowed {
     ExecutorOwner& owner;
-    std::mutex& mutex;
     AddressSpace& memory;
     Trace& trace;
   };
+  // A thread, for the rest of the process, that begins with the mutex held: `lock`.
+  virtual void start_thread_locked(
+      const char* name, std::function<void(std::unique_lock<std::mutex>& lock)> body) = 0;
   // The blocks of a grid have ended: it is done when all that they launched is.
   virtual void end_grid_locked(const std::shared_ptr<KernelOperation>& kernel) = 0;
   virtual void complete_locked(const OperationPtr& operation) = 0;
@@ -99,8 +103,9 @@ class DeviceExecutor {
   void trace_block_locked(const char* what, const ResidentBlock& block);
 
   void start_workers_locked();
-  void worker_main(uint32_t index);
-  void copy_engine_main(uint32_t index);
+  // Threads.
+  void worker_main(uint32_t index, std::unique_lock<std::mutex>& lock);
+  void copy_engine_main(uint32_t index, std::unique_lock<std::mutex>& lock);
 
   // Contexts of this process take turns: one at a time has blocks running.
   void next_turn_locked();
@@ -111,7 +116,7 @@ class DeviceExecutor {
   void stop_blocks_locked(std::unique_lock<std::mutex>& lock);
 
   // The right to run kernels (segment.h).
-  void arbiter_main();
+  void arbiter_main(std::unique_lock<std::mutex>& lock);
   void want_device_locked();
   void leave_device_if_idle_locked();
   void preempt_locked();
@@ -121,7 +126,6 @@ class DeviceExecutor {
   const SmLimits limits_;
   DeviceSegment* segment_;
   ExecutorOwner& owner_;
-  std::mutex& mutex_;
   AddressSpace& memory_;
   Trace& trace_;
 

@@ -159,7 +159,7 @@ Result<std::shared_ptr<GraphExec>> instantiate(Driver& driver, Graph& graph, uin
   hold_user_objects(graph, &exec->user_objects);
   for (const GraphStep& step : exec->steps)
     if (const auto* fill = std::get_if<FillWork>(&step.work))
-      OPENMPS_RETURN_IF_ERROR(check_fill_range(driver, fill->shape));
+      OPENMPS_RETURN_IF_ERROR(check_fill_range(driver.address_space, fill->shape));
   exec->handle = driver.graph_execs.add(exec);
   if (exec->handle == nullptr) return Status(CUDA_ERROR_OUT_OF_MEMORY, "too many graphs");
   if (is_unique_locked(graph)) graph.only_exec = exec;

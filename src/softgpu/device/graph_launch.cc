@@ -79,7 +79,7 @@ Status launch_graph(GraphExec& exec, Stream& stream) {
   OPENMPS_RETURN_IF_ERROR(find_others(exec.steps, *stream.execution, &others));
   for (const GraphExec::Step& step : exec.steps)
     if (const auto* words = std::get_if<WordsWork>(&step.work))
-      OPENMPS_RETURN_IF_ERROR(check_words(driver, *words));
+      OPENMPS_RETURN_IF_ERROR(check_words(driver.address_space, *words));
   const MemoryNodes memory = memory_nodes(exec.steps);
   GraphMemory& graph_memory = driver.graph_memory;
   const bool frees_itself = (exec.flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) != 0;

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "softgpu/device/driver.h"
+#include "softgpu/device/config.h"
 #include "softgpu/device/module.h"
 
 namespace openmps::softgpu {
@@ -81,11 +81,11 @@ SmDemand demand_of(const SmLimits& limits, const LaunchWork& work) {
 
 }  // namespace
 
-Result<LaunchWork> make_launch(const Driver& driver, std::shared_ptr<Function> function,
+Result<LaunchWork> make_launch(const Config& config, std::shared_ptr<Function> function,
                                const LaunchShape& shape, bool cooperative, const SmSet& sms,
                                void** parameters, void** extra) {
   const KernelInfo& info = *function->info;
-  const SmLimits limits = sm_limits(driver.config.compute_capability);
+  const SmLimits limits = sm_limits(config.compute_capability);
   if (!info.unusable.empty()) return Status(CUDA_ERROR_NOT_SUPPORTED, info.unusable);
   OPENMPS_RETURN_IF_ERROR(check_shape(info, function->settings, limits, shape, cooperative));
   if (parameters != nullptr && extra != nullptr)
@@ -98,7 +98,7 @@ Result<LaunchWork> make_launch(const Driver& driver, std::shared_ptr<Function> f
   work.dynamic_shared_bytes = shape.dynamic_shared_bytes;
   work.cooperative = cooperative;
   work.function = std::move(function);
-  OPENMPS_RETURN_IF_ERROR(set_clusters(driver, work, shape.cluster, shape.preferred_cluster, sms));
+  OPENMPS_RETURN_IF_ERROR(set_clusters(config, work, shape.cluster, shape.preferred_cluster, sms));
   if (cooperative) {
     uint64_t room =
         static_cast<uint64_t>(blocks_per_sm(limits, demand_of(limits, work))) * sms.count();
@@ -111,15 +111,15 @@ Result<LaunchWork> make_launch(const Driver& driver, std::shared_ptr<Function> f
   return work;
 }
 
-uint32_t max_cluster_blocks(const Driver& driver, const Function& function) {
-  if (driver.config.compute_capability < kClusterCapability) return 1;
+uint32_t max_cluster_blocks(const Config& config, const Function& function) {
+  if (config.compute_capability < kClusterCapability) return 1;
   const uint32_t most = function.settings.non_portable_cluster.load() != 0 ? kMaxClusterBlocks
                                                                            : kPortableClusterBlocks;
   const uint32_t own = function.info->max_cluster_blocks;
   return own != 0 ? std::min(own, most) : most;
 }
 
-Status cluster_size(const Driver& driver, const Function& function, const ClusterShape& shape,
+Status cluster_size(const Config& config, const Function& function, const ClusterShape& shape,
                     uint32_t* size) {
   cuda::ClusterRequest request;
   request.grid = shape.grid;
@@ -131,21 +131,21 @@ Status cluster_size(const Driver& driver, const Function& function, const Cluste
   uint64_t blocks = 1;
   if (const CUresult result = cuda::check_clusters(request, &blocks); result != CUDA_SUCCESS)
     return Status(result, "clusters that do not fit the grid, or that are too large");
-  if (blocks > 1 && driver.config.compute_capability < kClusterCapability)
+  if (blocks > 1 && config.compute_capability < kClusterCapability)
     return Status(CUDA_ERROR_NOT_SUPPORTED, "the device has no thread block clusters");
-  if (blocks > max_cluster_blocks(driver, function))
+  if (blocks > max_cluster_blocks(config, function))
     return Status(CUDA_ERROR_INVALID_CLUSTER_SIZE,
                   "clusters of " + std::to_string(blocks) + " blocks");
   *size = static_cast<uint32_t>(blocks);
   return Status();
 }
 
-Status set_clusters(const Driver& driver, LaunchWork& work, const cuda::Dimensions& asked,
+Status set_clusters(const Config& config, LaunchWork& work, const cuda::Dimensions& asked,
                     const cuda::Dimensions& preferred, const SmSet& sms) {
   const Function& function = *work.function;
   uint32_t size = 1;
-  OPENMPS_RETURN_IF_ERROR(cluster_size(driver, function, {work.grid, asked, preferred}, &size));
-  const SmLimits limits = sm_limits(driver.config.compute_capability);
+  OPENMPS_RETURN_IF_ERROR(cluster_size(config, function, {work.grid, asked, preferred}, &size));
+  const SmLimits limits = sm_limits(config.compute_capability);
   if (size > 1 && blocks_per_sm(limits, demand_of(limits, work)) * sms.count() < size)
     return Status(CUDA_ERROR_INVALID_CLUSTER_SIZE,
                   "no room for clusters of " + std::to_string(size) + " blocks");

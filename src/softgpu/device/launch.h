@@ -11,7 +11,7 @@
 
 namespace openmps::softgpu {
 
-class Driver;
+struct Config;
 
 struct LaunchShape {
   uint32_t grid[3];
@@ -26,7 +26,7 @@ struct LaunchShape {
 // parameters), CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES (registers), CUDA_ERROR_INVALID_CLUSTER_SIZE,
 // CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE, CUDA_ERROR_NOT_SUPPORTED (the engine can't run the
 // kernel; the message says why).
-Result<LaunchWork> make_launch(const Driver& driver, std::shared_ptr<Function> function,
+Result<LaunchWork> make_launch(const Config& config, std::shared_ptr<Function> function,
                                const LaunchShape& shape, bool cooperative, const SmSet& sms,
                                void** parameters, void** extra);
 
@@ -41,7 +41,7 @@ inline constexpr uint32_t kPortableClusterBlocks = 8;
 inline constexpr uint32_t kMaxClusterBlocks = 16;
 
 // Blocks in the function's largest cluster, whatever room it takes.
-uint32_t max_cluster_blocks(const Driver& driver, const Function& function);
+uint32_t max_cluster_blocks(const Config& config, const Function& function);
 
 struct ClusterShape {  // zeros: not said
   cuda::Dimensions grid{};
@@ -50,12 +50,12 @@ struct ClusterShape {  // zeros: not said
 };
 // The blocks of a cluster, 1 without; room is not asked for. Errors:
 // CUDA_ERROR_INVALID_CLUSTER_SIZE; CUDA_ERROR_NOT_SUPPORTED before compute capability 9.0.
-Status cluster_size(const Driver& driver, const Function& function, const ClusterShape& shape,
+Status cluster_size(const Config& config, const Function& function, const ClusterShape& shape,
                     uint32_t* size);
 
 // Gives `work` the clusters that it is to run in. Zeros: not said. Errors: those of cluster_size();
 // CUDA_ERROR_INVALID_CLUSTER_SIZE for a cluster that `sms` never have room for.
-Status set_clusters(const Driver& driver, LaunchWork& work, const cuda::Dimensions& asked,
+Status set_clusters(const Config& config, LaunchWork& work, const cuda::Dimensions& asked,
                     const cuda::Dimensions& preferred, const SmSet& sms);
 
 }  // namespace openmps::softgpu

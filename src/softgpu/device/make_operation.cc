@@ -108,7 +108,8 @@ OperationPtr make(const LaunchWork& work, const Execution&, const StreamQueue& s
 
   if (function.info->launches_kernels) {
     auto nested =
-        std::make_shared<GridLaunches>(driver, function.module, execution, stream, make_operation);
+        std::make_shared<GridLaunches>(driver.scheduler, driver.config, driver.address_space,
+                                       function.module, execution, stream, make_operation);
     launch.nested = nested.get();
     operation->nested = std::move(nested);
   }

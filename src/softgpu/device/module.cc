@@ -109,10 +109,10 @@ void Module::forget_functions() {
     context->driver().functions.remove(function->handle);
 }
 
-Result<std::shared_ptr<const Program>> compile_image(Driver& driver, const void* image, size_t size,
-                                                     std::string* log) {
+Result<std::shared_ptr<const Program>> compile_image(const Config& config, const void* image,
+                                                     size_t size, std::string* log) {
   CompileOptions options;
-  options.compute_capability = driver.config.compute_capability;
+  options.compute_capability = config.compute_capability;
   CompileError error;
   std::shared_ptr<const Program> program = compile(image, size, options, &error);
   *log = error.log;
@@ -347,9 +347,9 @@ Result<std::shared_ptr<Function>> load_kernel(const std::shared_ptr<Context>& co
 
 // ---- Attributes -------------------------------------------------------------------------------
 
-Result<int> function_attribute(const Driver& driver, const KernelInfo& info,
+Result<int> function_attribute(const Config& config, const KernelInfo& info,
                                const FunctionSettings& settings, CUfunction_attribute attribute) {
-  const SmLimits limits = sm_limits(driver.config.compute_capability);
+  const SmLimits limits = sm_limits(config.compute_capability);
   uint32_t registers = std::max(1u, info.registers);
   switch (attribute) {
     case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK: {
@@ -361,8 +361,7 @@ Result<int> function_attribute(const Driver& driver, const KernelInfo& info,
     case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES: return static_cast<int>(info.local_bytes);
     case CU_FUNC_ATTRIBUTE_NUM_REGS: return static_cast<int>(info.registers);
     case CU_FUNC_ATTRIBUTE_PTX_VERSION: return static_cast<int>(info.target);
-    case CU_FUNC_ATTRIBUTE_BINARY_VERSION:
-      return static_cast<int>(driver.config.compute_capability);
+    case CU_FUNC_ATTRIBUTE_BINARY_VERSION: return static_cast<int>(config.compute_capability);
     case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
       return static_cast<int>(settings.max_dynamic_shared.load());
     case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT: return settings.carveout.load();
@@ -382,10 +381,10 @@ Result<int> function_attribute(const Driver& driver, const KernelInfo& info,
   }
 }
 
-Status set_kernel_attribute(const Driver& driver, Kernel& kernel, CUfunction_attribute attribute,
+Status set_kernel_attribute(const Config& config, Kernel& kernel, CUfunction_attribute attribute,
                             int value) {
   OPENMPS_RETURN_IF_ERROR(
-      set_function_attribute(driver, *kernel.info, kernel.settings, attribute, value));
+      set_function_attribute(config, *kernel.info, kernel.settings, attribute, value));
   const std::shared_ptr<Library> library = kernel.library.lock();
   if (library == nullptr) return Status();
   std::lock_guard lock(library->mutex);
@@ -393,15 +392,15 @@ Status set_kernel_attribute(const Driver& driver, Kernel& kernel, CUfunction_att
     Result<std::shared_ptr<Function>> function = module->function(kernel.index);
     if (!function.ok()) return function.status();
     OPENMPS_RETURN_IF_ERROR(
-        set_function_attribute(driver, *kernel.info, (*function)->settings, attribute, value));
+        set_function_attribute(config, *kernel.info, (*function)->settings, attribute, value));
   }
   return Status();
 }
 
-Status set_function_attribute(const Driver& driver, const KernelInfo& info,
+Status set_function_attribute(const Config& config, const KernelInfo& info,
                               FunctionSettings& settings, CUfunction_attribute attribute,
                               int value) {
-  const SmLimits limits = sm_limits(driver.config.compute_capability);
+  const SmLimits limits = sm_limits(config.compute_capability);
   switch (attribute) {
     case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: {
       uint64_t total = static_cast<uint64_t>(info.static_shared_bytes) +

@@ -23,6 +23,7 @@ namespace openmps::softgpu {
 
 class Context;
 class Driver;
+struct Config;
 struct Library;
 struct Module;
 
@@ -104,8 +105,8 @@ struct Library : std::enable_shared_from_this<Library> {
 };
 
 // Compile an image (engine.h). `log` receives the compiler's text, also on failure.
-Result<std::shared_ptr<const Program>> compile_image(Driver& driver, const void* image, size_t size,
-                                                     std::string* log);
+Result<std::shared_ptr<const Program>> compile_image(const Config& config, const void* image,
+                                                     size_t size, std::string* log);
 // Place a program in the context and give it a handle. Waits as loading does: see load_function().
 Result<std::shared_ptr<Module>> load_module(const std::shared_ptr<Context>& context,
                                             std::shared_ptr<const Program> program);
@@ -132,13 +133,13 @@ Result<std::shared_ptr<Function>> load_kernel(const std::shared_ptr<Context>& co
                                               const std::shared_ptr<Kernel>& kernel);
 
 // CU_FUNC_ATTRIBUTE_*. CUDA_ERROR_INVALID_VALUE: no such attribute or value.
-Result<int> function_attribute(const Driver& driver, const KernelInfo& info,
+Result<int> function_attribute(const Config& config, const KernelInfo& info,
                                const FunctionSettings& settings, CUfunction_attribute attribute);
-Status set_function_attribute(const Driver& driver, const KernelInfo& info,
+Status set_function_attribute(const Config& config, const KernelInfo& info,
                               FunctionSettings& settings, CUfunction_attribute attribute,
                               int value);
 // Of the kernel, and of its functions in all contexts.
-Status set_kernel_attribute(const Driver& driver, Kernel& kernel, CUfunction_attribute attribute,
+Status set_kernel_attribute(const Config& config, Kernel& kernel, CUfunction_attribute attribute,
                             int value);
 
 }  // namespace openmps::softgpu

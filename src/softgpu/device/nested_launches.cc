@@ -5,8 +5,9 @@
 #include <algorithm>
 
 #include "cuda/error_names.h"
+#include "softgpu/device/address_space.h"
+#include "softgpu/device/config.h"
 #include "softgpu/device/copy_plan.h"
-#include "softgpu/device/driver.h"
 #include "softgpu/device/launch.h"
 #include "softgpu/device/module.h"
 #include "softgpu/device/scheduler.h"
@@ -49,10 +50,13 @@ bool is_done(const OperationPtr& operation) { return operation == nullptr || ope
 
 }  // namespace
 
-GridLaunches::GridLaunches(Driver& driver, const std::shared_ptr<Module>& module,
+GridLaunches::GridLaunches(Scheduler& scheduler, const Config& config, const AddressSpace& memory,
+                           const std::shared_ptr<Module>& module,
                            std::shared_ptr<ExecutionContext> execution, const StreamQueue& stream,
                            MakeOperation make)
-    : driver_(driver),
+    : scheduler_(scheduler),
+      config_(config),
+      memory_(memory),
       module_(module),
       execution_(std::move(execution)),
       stream_(stream),
@@ -60,8 +64,6 @@ GridLaunches::GridLaunches(Driver& driver, const std::shared_ptr<Module>& module
       next_handle_(kFirstHandle) {
   stream_.tail = nullptr;  // what a grid launches is in no stream of the host
 }
-
-Scheduler& GridLaunches::scheduler() const { return driver_.scheduler; }
 
 int GridLaunches::device() { return execution_->device; }
 
@@ -117,7 +119,7 @@ OperationPtr GridLaunches::prepare(const NestedShape& nested, uint64_t parameter
   std::copy_n(nested.block, 3, shape.block);
   shape.dynamic_shared_bytes = nested.dynamic_shared_bytes;
   Result<LaunchWork> work =
-      make_launch(driver_, *function, shape, false, stream_.sms, nullptr, extra);
+      make_launch(config_, *function, shape, false, stream_.sms, nullptr, extra);
   execution_->parameters.give_back(parameters, bytes);
   *error = work.status().code();
   if (*error == CUDA_ERROR_INVALID_VALUE) *error = kInvalidConfiguration;
@@ -133,7 +135,7 @@ CUresult GridLaunches::copy(uint64_t to, uint64_t from, uint64_t bytes, uint64_t
   shape.destination = to;
   shape.source = from;
   shape.width = bytes;
-  const Result<CopyPlan> plan = plan_copy(driver_, shape, CopySide::kDevice, CopySide::kDevice);
+  const Result<CopyPlan> plan = plan_copy(memory_, shape, CopySide::kDevice, CopySide::kDevice);
   if (!plan.ok()) return plan.status().code();
   return submit(make_(plan->work, execution_, stream_), block, stream);
 }
@@ -146,7 +148,7 @@ CUresult GridLaunches::fill(uint64_t to, uint8_t value, uint64_t bytes, uint64_t
   shape.value = value;
   shape.element = 1;
   shape.width = bytes;
-  const Result<FillWork> work = plan_fill(driver_, shape);
+  const Result<FillWork> work = plan_fill(memory_, shape);
   if (!work.ok()) return work.status().code();
   return submit(make_(*work, execution_, stream_), block, stream);
 }
@@ -154,7 +156,7 @@ CUresult GridLaunches::fill(uint64_t to, uint8_t value, uint64_t bytes, uint64_t
 // ---- Streams and events -----------------------------------------------------------------------
 
 uint64_t GridLaunches::create_stream() {
-  return scheduler().together([this](Submission&) {
+  return scheduler_.together([this](Submission&) {
     streams_.emplace(next_handle_, nullptr);
     return next_handle_++;
   });
@@ -162,26 +164,26 @@ uint64_t GridLaunches::create_stream() {
 
 // Its work goes on; the grid waits for that in any case.
 CUresult GridLaunches::destroy_stream(uint64_t stream) {
-  return scheduler().together([&](Submission&) {
+  return scheduler_.together([&](Submission&) {
     return streams_.erase(stream) != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
   });
 }
 
 uint64_t GridLaunches::create_event() {
-  return scheduler().together([this](Submission&) {
+  return scheduler_.together([this](Submission&) {
     events_.emplace(next_handle_, nullptr);
     return next_handle_++;
   });
 }
 
 CUresult GridLaunches::destroy_event(uint64_t event) {
-  return scheduler().together([&](Submission&) {
+  return scheduler_.together([&](Submission&) {
     return events_.erase(event) != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
   });
 }
 
 CUresult GridLaunches::record(uint64_t event, uint64_t block, uint64_t stream) {
-  return scheduler().together([&](Submission&) {
+  return scheduler_.together([&](Submission&) {
     const auto found = events_.find(event);
     const OperationPtr* tail = tail_locked(block, stream);
     if (found == events_.end() || tail == nullptr) return CUDA_ERROR_INVALID_HANDLE;
@@ -192,7 +194,7 @@ CUresult GridLaunches::record(uint64_t event, uint64_t block, uint64_t stream) {
 
 CUresult GridLaunches::wait(uint64_t block, uint64_t stream, uint64_t event) {
   auto join = std::make_shared<MarkerOperation>(execution_);
-  return scheduler().together([&](Submission& submission) {
+  return scheduler_.together([&](Submission& submission) {
     const auto found = events_.find(event);
     OperationPtr* tail = tail_locked(block, stream);
     if (found == events_.end() || tail == nullptr) return CUDA_ERROR_INVALID_HANDLE;
@@ -212,7 +214,7 @@ OperationPtr* GridLaunches::tail_locked(uint64_t block, uint64_t stream) {
 // ---- Order ------------------------------------------------------------------------------------
 
 CUresult GridLaunches::submit(const OperationPtr& operation, uint64_t block, uint64_t stream) {
-  return scheduler().together([&](Submission& submission) {
+  return scheduler_.together([&](Submission& submission) {
     operation->stream_id = stream_.id;
     if (operation->kind == OperationKind::kKernel)
       static_cast<KernelOperation&>(*operation).queue = execution_->take_queue_locked();

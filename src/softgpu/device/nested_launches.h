@@ -17,7 +17,8 @@
 
 namespace openmps::softgpu {
 
-class Driver;
+class AddressSpace;
+struct Config;
 struct Module;
 class Scheduler;
 class Submission;
@@ -27,9 +28,9 @@ class Submission;
 class GridLaunches final : public NestedLaunches, public Offspring {
  public:
   // `stream`: where the grid runs.
-  GridLaunches(Driver& driver, const std::shared_ptr<Module>& module,
-               std::shared_ptr<ExecutionContext> execution, const StreamQueue& stream,
-               MakeOperation make);
+  GridLaunches(Scheduler& scheduler, const Config& config, const AddressSpace& memory,
+               const std::shared_ptr<Module>& module, std::shared_ptr<ExecutionContext> execution,
+               const StreamQueue& stream, MakeOperation make);
 
   uint64_t open(const NestedShape& shape, CUresult* error) override;
   CUresult launch(uint64_t parameters, uint64_t block, uint64_t stream) override;
@@ -50,7 +51,6 @@ class GridLaunches final : public NestedLaunches, public Offspring {
   [[nodiscard]] bool finish(Submission& submission, const OperationPtr& self) override;
 
  private:
-  [[nodiscard]] Scheduler& scheduler() const;
   OperationPtr prepare(const NestedShape& nested, uint64_t parameters, CUresult* error);
   // `operation` goes to a stream of `block`. CUDA_ERROR_INVALID_HANDLE.
   CUresult submit(const OperationPtr& operation, uint64_t block, uint64_t stream);
@@ -58,7 +58,9 @@ class GridLaunches final : public NestedLaunches, public Offspring {
   OperationPtr* tail_locked(uint64_t block, uint64_t stream);
   void remember_locked(const OperationPtr& operation);
 
-  Driver& driver_;
+  Scheduler& scheduler_;
+  const Config& config_;
+  const AddressSpace& memory_;
   const std::weak_ptr<Module> module_;  // lives while the grid runs
   const std::shared_ptr<ExecutionContext> execution_;
   StreamQueue stream_;

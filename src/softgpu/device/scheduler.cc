@@ -68,7 +68,7 @@ Scheduler::Scheduler(AddressSpace* memory, Trace* trace, uint32_t stream_items,
 
 void Scheduler::add_device(const Config& config, int device, DeviceSegment* segment) {
   executors_.push_back(std::make_unique<DeviceExecutor>(
-      config, device, segment, ExecutorOwner::Borrowed{*this, mutex_, *memory_, *trace_}));
+      config, device, segment, ExecutorOwner::Borrowed{*this, *memory_, *trace_}));
 }
 
 // ---- Submission -------------------------------------------------------------------------------
@@ -456,16 +456,23 @@ void Scheduler::forget_streams(ExecutionContext& context) {
   context.streams.clear();
 }
 
+void Scheduler::start_thread_locked(const char* name,
+                                    std::function<void(std::unique_lock<std::mutex>&)> body) {
+  start_helper_thread(name, [this, body = std::move(body)] {
+    std::unique_lock lock(mutex_);
+    body(lock);
+  });
+}
+
 // ---- Host functions ---------------------------------------------------------------------------
 
 void Scheduler::start_host_thread_locked() {
   if (host_thread_started_) return;
   host_thread_started_ = true;
-  start_helper_thread("softgpu-host", [this] { host_thread_main(); });
+  start_thread_locked("softgpu-host", [this](auto& lock) { host_thread_main(lock); });
 }
 
-void Scheduler::host_thread_main() {
-  std::unique_lock lock(mutex_);
+void Scheduler::host_thread_main(std::unique_lock<std::mutex>& lock) {
   for (;;) {
     host_work_.wait(lock, [&] { return !host_queue_.empty(); });
     std::shared_ptr<HostOperation> operation = std::move(host_queue_.front());
@@ -489,12 +496,11 @@ void Scheduler::host_thread_main() {
 void Scheduler::start_service_thread_locked() {
   if (service_thread_started_) return;
   service_thread_started_ = true;
-  start_helper_thread("softgpu-service", [this] { service_thread_main(); });
+  start_thread_locked("softgpu-service", [this](auto& lock) { service_thread_main(lock); });
 }
 
-void Scheduler::service_thread_main() {
+void Scheduler::service_thread_main(std::unique_lock<std::mutex>& lock) {
   std::chrono::microseconds pause = kFirstWordPause;
-  std::unique_lock lock(mutex_);
   for (;;) {
     if (!reclaim_.empty()) {
       std::vector<Backing> batch = std::move(reclaim_);

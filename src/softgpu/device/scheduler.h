@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The scheduler: keeps the graph of operations of all contexts of this process, hands what is ready
-// to the engine that carries it out, and records what is done. One mutex, its own and its
-// executors', guards all scheduling state (short critical sections; kernels, copies and host
-// functions run without it): here, in operations, and what says so in ExecutionContext and its
-// StreamQueues. API threads submit and wait; workers, copy engines, the host-function thread and
-// the service thread complete.
+// to the engine that carries it out, and records what is done. One mutex, nobody else's, guards all
+// scheduling state (short critical sections; kernels, copies and host functions run without it):
+// here, in operations, and what says so in ExecutionContext and its StreamQueues. API threads
+// submit and wait; workers, copy engines, the host-function thread and the service thread complete.
 #pragma once
 
 #include <condition_variable>
@@ -155,10 +154,12 @@ class Scheduler final : private ExecutorOwner {
   // False: the operation was completed instead of becoming ready.
   [[nodiscard]] bool wait_ready(const OperationPtr& operation);
 
+  void start_thread_locked(const char* name,
+                           std::function<void(std::unique_lock<std::mutex>& lock)> body) override;
   void start_host_thread_locked();
-  void host_thread_main();
+  void host_thread_main(std::unique_lock<std::mutex>& lock);
   void start_service_thread_locked();
-  void service_thread_main();
+  void service_thread_main(std::unique_lock<std::mutex>& lock);
 
   std::mutex mutex_;
   AddressSpace* memory_;

@@ -18,9 +18,9 @@ thread_local std::unordered_map<uint64_t, std::shared_ptr<Stream>> thread_stream
 
 }  // namespace
 
-SmSet all_sms(const Driver& driver) {
+SmSet all_sms(const Config& config) {
   SmSet all;
-  for (uint32_t i = 0; i < driver.config.sm_count; ++i) all.set(i);
+  for (uint32_t i = 0; i < config.sm_count; ++i) all.set(i);
   return all;
 }
 
@@ -38,7 +38,7 @@ std::shared_ptr<Stream> make_stream(const std::shared_ptr<Context>& context,
   stream->green = context->green.lock();
   stream->queue->blocking = (flags & CU_STREAM_NON_BLOCKING) == 0 && stream->green == nullptr;
   stream->queue->level = static_cast<uint32_t>(stream->priority - kGreatestPriority);
-  stream->queue->sms = stream->green == nullptr ? all_sms(driver) : stream->green->sms;
+  stream->queue->sms = stream->green == nullptr ? all_sms(driver.config) : stream->green->sms;
   stream->queue->green = stream->green == nullptr ? 0 : stream->green->id;
   driver.scheduler.add_stream(*execution, stream->queue);
   return stream;
@@ -54,7 +54,7 @@ std::shared_ptr<Stream> make_legacy_stream(const std::shared_ptr<Context>& conte
   stream->queue->id = driver.new_id();
   stream->queue->legacy = true;
   stream->queue->level = static_cast<uint32_t>(-kGreatestPriority);
-  stream->queue->sms = all_sms(driver);
+  stream->queue->sms = all_sms(driver.config);
   driver.scheduler.add_stream(*execution, stream->queue);
   return stream;
 }
@@ -102,8 +102,8 @@ Status sticky_error(const ExecutionContext& execution) {
                                : Status(error, "the context failed: " + execution.fault_text);
 }
 
-Status synchronize_context(Driver& driver, ExecutionContext& execution) {
-  driver.scheduler.wait_idle(execution);
+Status synchronize_context(Scheduler& scheduler, ExecutionContext& execution) {
+  scheduler.wait_idle(execution);
   execution.flush_output();
   return sticky_error(execution);
 }

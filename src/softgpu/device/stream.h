@@ -15,7 +15,8 @@
 namespace openmps::softgpu {
 
 class Context;
-class Driver;
+class Scheduler;
+struct Config;
 struct Capture;
 struct GraphNode;
 struct GreenContext;
@@ -42,7 +43,7 @@ struct Stream {
 };
 
 // Every SM of the device.
-SmSet all_sms(const Driver& driver);
+SmSet all_sms(const Config& config);
 
 // A stream without a handle (default streams). Priority is clamped to the legal range. In the view
 // of a green context it has that one's SMs, and no barriers with any default stream.
@@ -64,7 +65,7 @@ Result<std::shared_ptr<Stream>> resolve_stream(const std::shared_ptr<Context>& c
                                                CUstream handle, bool per_thread_default);
 
 // Waits for everything in the context. Its sticky error, if it failed.
-Status synchronize_context(Driver& driver, ExecutionContext& execution);
+Status synchronize_context(Scheduler& scheduler, ExecutionContext& execution);
 
 // The sticky error as a Status.
 Status sticky_error(const ExecutionContext& execution);

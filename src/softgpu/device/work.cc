@@ -2,8 +2,6 @@
 // See work.h.
 #include "softgpu/device/work.h"
 
-#include "softgpu/device/driver.h"
-
 namespace openmps::softgpu {
 
 CUgraphNodeType node_type(const Work& work) {
@@ -20,12 +18,11 @@ CUgraphNodeType node_type(const Work& work) {
   return CU_GRAPH_NODE_TYPE_EMPTY;
 }
 
-Status check_words(const Driver& driver, const WordsWork& work) {
+Status check_words(const AddressSpace& memory, const WordsWork& work) {
   for (const WordAction& action : work.actions) {
     if (action.kind == WordAction::Kind::kBarrier) continue;
     const bool write = action.kind != WordAction::Kind::kWait;
-    if (driver.address_space.coverage(action.address, action.bytes, write) !=
-        AddressSpace::Coverage::kInside)
+    if (memory.coverage(action.address, action.bytes, write) != AddressSpace::Coverage::kInside)
       return Status(CUDA_ERROR_INVALID_VALUE, "the address is not mapped for the device");
   }
   return Status();

@@ -19,7 +19,6 @@ namespace openmps::softgpu {
 
 class ExecutionContext;
 struct StreamQueue;
-class Driver;
 struct Event;
 struct Function;
 struct GraphStep;
@@ -67,7 +66,7 @@ struct WordsWork {
 
 // The words are mapped for the device; those that are written can be (where natively a write to
 // read-only memory faults when it runs, it is refused here). CUDA_ERROR_INVALID_VALUE.
-Status check_words(const Driver& driver, const WordsWork& work);
+Status check_words(const AddressSpace& memory, const WordsWork& work);
 
 struct FreeWork {  // cuMemFreeAsync
   uint64_t address = 0;

@@ -253,7 +253,7 @@ CUresult cuCtxSetFlags(unsigned int flags) {
 CUresult cuCtxSynchronize() {
   return with_context([&](Caller& caller) -> Status {
     OPENMPS_RETURN_IF_ERROR(caller.driver.captures.check_context_use(*caller.execution));
-    return synchronize_context(caller.driver, *caller.execution);
+    return synchronize_context(caller.driver.scheduler, *caller.execution);
   });
 }
 
@@ -266,7 +266,7 @@ CUresult cuCtxSynchronize_v2(CUcontext ctx) {
     if (execution == nullptr)
       return Status(CUDA_ERROR_CONTEXT_IS_DESTROYED, "the context was destroyed");
     OPENMPS_RETURN_IF_ERROR(driver.captures.check_context_use(*execution));
-    return synchronize_context(driver, *execution);
+    return synchronize_context(driver.scheduler, *execution);
   });
 }
 
@@ -293,7 +293,7 @@ CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
     value = granted_limit(caller, limit, value);
     const bool waits = limit != CU_LIMIT_MALLOC_HEAP_SIZE && limit != CU_LIMIT_PRINTF_FIFO_SIZE;
     if (waits && value != stored->load()) {
-      OPENMPS_RETURN_IF_ERROR(synchronize_context(caller.driver, *caller.execution));
+      OPENMPS_RETURN_IF_ERROR(synchronize_context(caller.driver.scheduler, *caller.execution));
     }
     *stored = value;
     return Status();

@@ -123,7 +123,8 @@ inline Result<LaunchWork> kernel_work(Driver& driver, const CUDA_KERNEL_NODE_PAR
   LaunchShape shape{{p.gridDimX, p.gridDimY, p.gridDimZ},
                     {p.blockDimX, p.blockDimY, p.blockDimZ},
                     p.sharedMemBytes};
-  return make_launch(driver, *function, shape, false, all_sms(driver), p.kernelParams, p.extra);
+  return make_launch(driver.config, *function, shape, false, all_sms(driver.config), p.kernelParams,
+                     p.extra);
 }
 
 inline Result<CopyWork> copy_work(Driver& driver, const CUDA_MEMCPY3D& parameters) {
@@ -131,7 +132,7 @@ inline Result<CopyWork> copy_work(Driver& driver, const CUDA_MEMCPY3D& parameter
   CopySide source;
   CopySide destination;
   OPENMPS_RETURN_IF_ERROR(read_copy_parameters(driver, parameters, &shape, &source, &destination));
-  Result<CopyPlan> plan = plan_copy(driver, shape, source, destination);
+  Result<CopyPlan> plan = plan_copy(driver.address_space, shape, source, destination);
   if (!plan.ok()) return plan.status();
   return std::move(plan->work);
 }
@@ -152,7 +153,7 @@ inline Result<FillWork> fill_work(Driver& driver, const CUDA_MEMSET_NODE_PARAMS&
   if (shape.element != 1 && shape.element != 2 && shape.element != 4)
     return invalid_value("an element has 1, 2 or 4 bytes");
   if (shape.empty()) return invalid_value("a node that fills nothing");
-  return plan_fill(driver, shape);
+  return plan_fill(driver.address_space, shape);
 }
 
 inline Result<MarkerWork> prepare_nothing() {

@@ -109,8 +109,8 @@ CUresult cuGraphKernelNodeSetAttribute(CUgraphNode hNode, CUkernelNodeAttrID att
       return invalid_value("no value of that attribute");
     if (attr == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) {
       const auto& cluster = value->clusterDim;
-      OPENMPS_RETURN_IF_ERROR(
-          set_clusters(driver, *work, {cluster.x, cluster.y, cluster.z}, {}, all_sms(driver)));
+      OPENMPS_RETURN_IF_ERROR(set_clusters(driver.config, *work, {cluster.x, cluster.y, cluster.z},
+                                           {}, all_sms(driver.config)));
     }
     if (attr == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) work->cooperative = value->cooperative != 0;
     if (attr == CU_LAUNCH_ATTRIBUTE_PRIORITY) {

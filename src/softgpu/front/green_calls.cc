@@ -83,7 +83,7 @@ CUresult cuDeviceGetDevResource(CUdevice device, CUdevResource* resource, CUdevR
     if (resource == nullptr) return no_result();
     if (type != CU_DEV_RESOURCE_TYPE_SM)
       return Status(CUDA_ERROR_INVALID_RESOURCE_TYPE, "only SMs are a resource");
-    *resource = make_resource(device, all_sms(driver));
+    *resource = make_resource(device, all_sms(driver.config));
     return Status();
   });
 }
@@ -98,7 +98,7 @@ CUresult cuCtxGetDevResource(CUcontext hCtx, CUdevResource* resource, CUdevResou
       return Status(CUDA_ERROR_INVALID_RESOURCE_TYPE, "only SMs are a resource");
     std::shared_ptr<GreenContext> green = (*context)->green.lock();
     *resource = make_resource((*context)->device().ordinal,
-                              green != nullptr ? green->sms : all_sms(driver));
+                              green != nullptr ? green->sms : all_sms(driver.config));
     return Status();
   });
 }

@@ -75,8 +75,9 @@ CUresult launch(CUfunction f, const LaunchShape& shape, const LaunchOptions& opt
     if (!function.ok()) return function.status();
     if ((*function)->module->execution != target.execution)
       return Status(CUDA_ERROR_INVALID_HANDLE, "function and stream are of different contexts");
-    Result<LaunchWork> work = make_launch(caller.driver, *function, shape, options.cooperative,
-                                          target.queue->sms, parameters, extra);
+    Result<LaunchWork> work =
+        make_launch(caller.driver.config, *function, shape, options.cooperative, target.queue->sms,
+                    parameters, extra);
     if (!work.ok()) {
       caller.driver.captures.invalidate(target);
       return work.status();
@@ -242,7 +243,7 @@ CUresult cuOccupancyMaxActiveClusters(int* numClusters, CUfunction func,
     const cuda::Dimensions grid{config->gridDimX, config->gridDimY, config->gridDimZ};
     uint32_t blocks = 1;
     OPENMPS_RETURN_IF_ERROR(cluster_size(
-        driver, function, {grid, options.cluster, options.preferred_cluster}, &blocks));
+        driver.config, function, {grid, options.cluster, options.preferred_cluster}, &blocks));
     uint64_t clusters = 0;
     OPENMPS_RETURN_IF_ERROR(active_clusters(driver, function, *config, blocks, &clusters));
     *numClusters = static_cast<int>(clusters);
@@ -257,7 +258,7 @@ CUresult cuOccupancyMaxPotentialClusterSize(int* clusterSize, CUfunction func,
   return with_function(func, [&](Driver& driver, Function& function) -> Status {
     if (clusterSize == nullptr || config == nullptr) return invalid_value("a null argument");
     uint64_t size = 1;
-    for (uint64_t next = 2; next <= max_cluster_blocks(driver, function); next *= 2) {
+    for (uint64_t next = 2; next <= max_cluster_blocks(driver.config, function); next *= 2) {
       uint64_t clusters = 0;
       OPENMPS_RETURN_IF_ERROR(active_clusters(driver, function, *config, next, &clusters));
       if (clusters == 0) break;

@@ -23,7 +23,7 @@ Result<std::shared_ptr<const Program>> compile_with_options(Driver& driver, cons
   OPENMPS_RETURN_IF_ERROR(read_jit_options(count, options, values, &logs));
   if (image == nullptr) return invalid_value("no image");
   std::string log;
-  Result<std::shared_ptr<const Program>> program = compile_image(driver, image, size, &log);
+  Result<std::shared_ptr<const Program>> program = compile_image(driver.config, image, size, &log);
   fill_log(logs.info, logs.info_size, logs.info_filled, program.ok() ? log : std::string());
   fill_log(logs.error, logs.error_size, logs.error_filled, program.ok() ? std::string() : log);
   return program;
@@ -324,7 +324,7 @@ CUresult cuKernelGetAttribute(int* pi, CUfunction_attribute attrib, CUkernel ker
   return with_kernel(kernel, [&](Driver& driver, const std::shared_ptr<Kernel>& object) -> Status {
     if (pi == nullptr) return no_result();
     if (driver.device(dev) == nullptr) return Status(CUDA_ERROR_INVALID_DEVICE, "no such device");
-    return deliver(function_attribute(driver, *object->info, object->settings, attrib), pi);
+    return deliver(function_attribute(driver.config, *object->info, object->settings, attrib), pi);
   });
 }
 
@@ -337,7 +337,7 @@ CUresult cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel ker
       const auto loaded = load_kernel(device->primary, object);
       if (!loaded.ok()) return loaded.status();
     }
-    return set_kernel_attribute(driver, *object, attrib, val);
+    return set_kernel_attribute(driver.config, *object, attrib, val);
   });
 }
 
@@ -353,8 +353,8 @@ CUresult cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice d
 CUresult cuFuncGetAttribute(int* pi, CUfunction_attribute attrib, CUfunction hfunc) {
   return with_function(hfunc, [&](Caller& caller, Function& function) -> Status {
     if (pi == nullptr) return no_result();
-    return deliver(function_attribute(caller.driver, *function.info, function.settings, attrib),
-                   pi);
+    return deliver(
+        function_attribute(caller.driver.config, *function.info, function.settings, attrib), pi);
   });
 }
 
@@ -362,8 +362,9 @@ CUresult cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, int v
   return with_function(hfunc, [&](Caller& caller, Function& function) -> Status {
     // Through a CUkernel the setting is the kernel's, for all contexts.
     if (auto kernel = caller.driver.kernels.find(reinterpret_cast<CUkernel>(hfunc)))
-      return set_kernel_attribute(caller.driver, *kernel, attrib, value);
-    return set_function_attribute(caller.driver, *function.info, function.settings, attrib, value);
+      return set_kernel_attribute(caller.driver.config, *kernel, attrib, value);
+    return set_function_attribute(caller.driver.config, *function.info, function.settings, attrib,
+                                  value);
   });
 }
 

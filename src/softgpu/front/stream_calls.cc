@@ -71,7 +71,7 @@ CUresult words(CUstream handle, const CUstreamBatchMemOpParams* params, unsigned
     Result<WordsWork> work = words_work(params, count, flags);
     if (!work.ok()) return work.status();
     // In a graph the addresses are looked at when it is launched.
-    if (!stream.capturing) OPENMPS_RETURN_IF_ERROR(check_words(caller.driver, *work));
+    if (!stream.capturing) OPENMPS_RETURN_IF_ERROR(check_words(caller.driver.address_space, *work));
     return issue(stream, *work);
   });
 }
