@@ -111,13 +111,15 @@ class Modules {
   // not between the gate's enter() and leave().
   enum class Reach { kAnyLane, kMainLane, kColdLane };
   Status locate(Function& function, const Placement& place, Reach reach, Located* located) {
-    const uint32_t device = place.device;
-    if (device < function.main.size() && function.main[device] != nullptr &&
-        reach != Reach::kColdLane) [[likely]] {
-      *located = {function.main[device], place};
+    if (is_at_hand(function, place) && reach != Reach::kColdLane) [[likely]] {
+      *located = {function.main[place.device], place};
       return Status();
     }
     return find(function, place, reach, located);
+  }
+  // The main context has its code.
+  [[nodiscard]] static bool is_at_hand(const Function& function, const Placement& place) {
+    return place.device < function.main.size() && function.main[place.device] != nullptr;
   }
   // Some code runs in the cold lane and is to move.
   [[nodiscard]] bool has_cold_code() const { return has_cold_code_; }

@@ -22,11 +22,13 @@ GraphExec::~GraphExec() {
 
 void GraphExec::note_steps() {
   checked = ~0ull;
-  is_cold = may_wait = false;
+  is_cold = may_wait = names_events = false;
   waits.clear();
   for (const GraphStep& step : graph->steps) {
     is_cold |= step.uses.lane == Lane::kCold;
     may_wait |= step.kind == wire::GraphNodeKind::kHostCall || !step.values.empty();
+    names_events |= step.kind == wire::GraphNodeKind::kEventRecord ||
+                    step.kind == wire::GraphNodeKind::kEventWait;
     for (const wire::ValueOperation& operation : step.values) {
       if (operation.kind == wire::ValueKind::kWait) waits.push_back(operation.value);
     }
@@ -264,7 +266,7 @@ Status Graphs::make_launch(GraphExec& exec, Work* work) {
     return Status(CUDA_ERROR_NOT_SUPPORTED,
                   "a graph with nodes of the cold lane beside a texture or surface object");
   }
-  work->what = GraphWork{exec.handle, exec.is_cold, exec.may_wait, exec.waits};
+  work->what = GraphWork{exec.handle, exec.is_cold, exec.may_wait, exec.names_events, exec.waits};
   work->uses.objects[0] = exec.shared_from_this();
   return Status();
 }

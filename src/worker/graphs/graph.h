@@ -50,6 +50,7 @@ struct GraphExec : std::enable_shared_from_this<GraphExec> {
   std::unique_ptr<DescribedGraph> described;  // under way
   bool is_cold = false;                       // some node names the cold lane's context
   bool may_wait = false;                      // some node waits for the client
+  bool names_events = false;                  // some node records an event or waits for one
   std::vector<wire::StreamValue> waits;       // the values that nodes wait for
   uint64_t checked = ~0ull;  // what its nodes use was there at this state of the session
 };

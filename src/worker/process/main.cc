@@ -16,6 +16,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -86,6 +87,20 @@ bool wants_cold_lane() {
   return wish != "off";
 }
 
+// OPENMPS_PERF=NAME,...: what is to be switched off, to see what it is worth.
+Performance choose_performance() {
+  Performance performance;
+  std::istringstream names(environment_or("OPENMPS_PERF", ""));
+  for (std::string name; std::getline(names, name, ',');) {
+    if (name == "no_held_waits") {
+      performance.holds_waits = false;
+    } else {
+      log("OPENMPS_PERF: there is no \"" + printable(name) + "\", only no_held_waits: ignored");
+    }
+  }
+  return performance;
+}
+
 Status serve(const Options& options, ServerReports& server, int log_fd) {
   Result<std::unique_ptr<Driver>> driver = load_driver(options.driver, DriverProbe::kInitialise);
   if (!driver.ok()) return driver.status();
@@ -105,6 +120,7 @@ Status serve(const Options& options, ServerReports& server, int log_fd) {
   limits.loading_waits = loading_waits(driver.value()->kind());
   ContextGate gate(table, limits);
   Commons commons;
+  commons.performance = choose_performance();
   if (Result<std::unique_ptr<wire::Trace>> trace = wire::Trace::from_environment(); trace.ok()) {
     commons.trace = std::move(*trace);
   } else {

@@ -139,6 +139,22 @@ constexpr size_t part_of() {
   return count == 1 ? found : ~size_t{0};
 }
 
+// Commands that held work and they need not know of each other: those that become work themselves,
+// and those that make, name or ask for something that it does not use. What another command ends,
+// changes, or waits for in the executor, held work may use or bring about: it is submitted first.
+using BesideHeld = wire::CommandList<
+    wire::Launch, wire::Memcpy, wire::Memcpy3D, wire::ArrayCopy, wire::Memset,
+    wire::StreamWriteValue, wire::StreamWaitValue, wire::StreamBatch, wire::HostFunction,
+    wire::Fence, wire::WakeAfter, wire::EventRecord, wire::StreamWaitEvent, wire::GraphLaunch,
+    wire::GraphUpload, wire::StreamCreate, wire::EventCreate, wire::EventDestroy, wire::MemoryMap,
+    wire::MemoryUnmap, wire::HostRegister, wire::HostUnregister, wire::MemoryInfo, wire::BlobBegin,
+    wire::BlobData, wire::FunctionGetAttribute, wire::Occupancy, wire::ModuleSymbols,
+    wire::ModuleFunctions>;
+template <typename C, typename... Cs>
+constexpr bool is_one_of(wire::CommandList<Cs...>) {
+  return (std::same_as<C, Cs> || ...);
+}
+
 template <typename C>
 Status run(SessionParts& session, const wire::Record& record, ReplyWriter& writer) {
   constexpr size_t kPart = part_of<C>();
@@ -147,6 +163,7 @@ Status run(SessionParts& session, const wire::Record& record, ReplyWriter& write
   const C* command = nullptr;
   wire::TailOf<C> tail;
   OPENMPS_RETURN_IF_ERROR(wire::decode(record, &command, &tail));
+  if constexpr (!is_one_of<C>(BesideHeld())) session.submitter.flush();
   OPENMPS_RETURN_IF_ERROR(check_names(session, *command));
   if constexpr (wire::WithRanges<C>) {
     OPENMPS_RETURN_IF_ERROR(session.memory.check_operands(*command));

@@ -25,6 +25,11 @@ constexpr uint64_t kLongestSleepNs = 1'000'000'000;
 // Below a futex wake and the switch to the thread (about 5 us together) spinning gains nothing.
 constexpr uint64_t kShortestSpinNs = 5'000;
 constexpr int kLooksPerClock = 32;
+// Between two looks at held work, beside commands: a sixteenth of the time that it has waited, from
+// a few wake-ups of a thread to what 64 waiting sessions can do with a twentieth of a core.
+constexpr uint64_t kHeldPauseShare = 16;
+constexpr uint64_t kShortestHeldPauseNs = 20'000;
+constexpr uint64_t kLongestHeldPauseNs = 1'000'000;
 // A client can fail as often as it likes, but not fill the disk.
 constexpr uint32_t kMostErrorsLogged = 16;
 
@@ -69,8 +74,47 @@ Status Executor::run() {
       continue;
     }
     OPENMPS_RETURN_IF_ERROR(execute(record));
+    note_progress();
+    if (!session_.backlog.empty()) advance();
   }
   return Status();
+}
+
+// Held work that failed when it was submitted.
+void Executor::fail(wire::Opcode opcode, const Status& status) {
+  log_error(wire::name_of(opcode) + std::string(", held back until now,"), status);
+  if (is_sticky(status.code())) monitor_.context_lost(status.code(), status.message());
+  report(opcode, status);
+}
+
+// Held work that can go goes.
+void Executor::advance() {
+  try {
+    session_.submitter.advance();
+  } catch (const std::bad_alloc&) {
+    fail(wire::Opcode::kStreamBatch, Status(CUDA_ERROR_OUT_OF_MEMORY, "the worker is out of memory"));
+  }
+  note_progress();
+}
+
+void Executor::note_progress() {
+  if (session_.submitter.has_progress()) [[unlikely]] {
+    const Submitter::Progress progress = session_.submitter.take_progress();
+    if (!progress.status.ok()) fail(progress.failed, progress.status);
+    monitor_.notice_work();
+    held_since_ns_ = 0;
+  }
+}
+
+// How long nobody need look at what is held: the longer it has waited, the less does it matter.
+uint64_t Executor::held_pause(uint64_t now) {
+  if (session_.backlog.empty()) {
+    held_since_ns_ = 0;
+    return kLongestSleepNs;
+  }
+  if (held_since_ns_ == 0) held_since_ns_ = now;
+  return std::clamp((now - held_since_ns_) / kHeldPauseShare, kShortestHeldPauseNs,
+                    kLongestHeldPauseNs);
 }
 
 Status Executor::execute(const wire::Record& record) {
@@ -124,7 +168,7 @@ Status Executor::conclude(const wire::Record& record, const Status& status, uint
   if (is_violation(status)) {
     return violation(std::string(wire::name_of(record.opcode)) + ": " + status.message());
   }
-  if (!status.ok()) log_error(record, status);
+  if (!status.ok()) log_error(wire::describe(record.opcode, payload_of(record)), status);
   if (is_sticky(status.code())) monitor_.context_lost(status.code(), status.message());
   if (record.opcode == wire::Opcode::kFence || record.opcode == wire::Opcode::kEventRecord) {
     monitor_.notice_work();
@@ -133,15 +177,18 @@ Status Executor::conclude(const wire::Record& record, const Status& status, uint
   return Status();
 }
 
+// An error that nobody waits for: the first is told by a later call.
+void Executor::report(wire::Opcode opcode, const Status& status) {
+  wire::ChannelHeader& header = session_.core.view.header();
+  if (header.async_error.load(std::memory_order_acquire) != 0) return;
+  header.async_error_opcode.store(static_cast<uint32_t>(opcode), std::memory_order_relaxed);
+  header.async_error.store(status.code(), std::memory_order_release);
+}
+
 void Executor::answer(const wire::Record& record, const Status& status) {
   const wire::ChannelView& view = session_.core.view;
   if (record.reply_slot == wire::kNoReply) {
-    if (status.ok()) return;
-    wire::ChannelHeader& header = view.header();
-    if (header.async_error.load(std::memory_order_acquire) != 0) return;
-    header.async_error_opcode.store(static_cast<uint32_t>(record.opcode),
-                                    std::memory_order_relaxed);
-    header.async_error.store(status.code(), std::memory_order_release);
+    if (!status.ok()) report(record.opcode, status);
     return;
   }
   wire::ReplySlot& slot = view.reply(record.reply_slot);
@@ -153,12 +200,12 @@ void Executor::answer(const wire::Record& record, const Status& status) {
   wake_client(view.header());
 }
 
-void Executor::log_error(const wire::Record& record, const Status& status) {
+void Executor::log_error(const std::string& command, const Status& status) {
   if (is_answer(status.code()) || errors_logged_ == kMostErrorsLogged) return;
   ++errors_logged_;
   log("Session " + std::to_string(session_.core.info.id) + " (client " +
       std::to_string(session_.core.info.client_pid) +
-      "): " + wire::describe(record.opcode, payload_of(record)) + " failed with CUDA error " +
+      "): " + command + " failed with CUDA error " +
       std::to_string(status.code()) + ": " + status.message() +
       (errors_logged_ == kMostErrorsLogged ? " (further errors are not logged)" : ""));
 }
@@ -166,12 +213,14 @@ void Executor::log_error(const wire::Record& record, const Status& status) {
 void Executor::idle() {
   const uint64_t start = now_ns();
   const bool found = spin_ns_ != 0 && spin(start + spin_ns_);
+  const bool holds = !session_.backlog.empty();
+  if (holds) advance();
   if (!found) {
-    const uint64_t longest = std::min(kLongestSleepNs, session_.tend());
+    const uint64_t longest = std::min(held_pause(start), session_.tend());
     ring_.sleep(longest, session_.stop, &session_.core.bell->rung());
   }
   // Spinning pays if the next command comes within the longest spin, found spinning or not.
-  const bool soon = found || now_ns() - start < longest_spin_ns_;
+  const bool soon = found || (!holds && now_ns() - start < longest_spin_ns_);
   spin_ns_ =
       soon ? longest_spin_ns_ : std::max(spin_ns_ / 2, std::min(kShortestSpinNs, longest_spin_ns_));
 }
@@ -186,6 +235,7 @@ bool Executor::spin(uint64_t end) {
               session_.core.bell->rung().load(std::memory_order_relaxed);
       cpu_relax();
     }
+    if (!found && !session_.backlog.empty()) advance();
   } while (!found && now_ns() < end);
   spin_.leave();
   return found;

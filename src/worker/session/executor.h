@@ -65,8 +65,13 @@ class Executor {
   // What has begun at `begin_ns`, if it is traced.
   Status conclude(const wire::Record& record, const Status& status, uint64_t begin_ns);
   Status finish_late();
+  void advance();
+  void note_progress();
+  uint64_t held_pause(uint64_t now);
+  void fail(wire::Opcode opcode, const Status& status);
+  void report(wire::Opcode opcode, const Status& status);
   void answer(const wire::Record& record, const Status& status);
-  void log_error(const wire::Record& record, const Status& status);
+  void log_error(const std::string& command, const Status& status);
   void idle();
   bool spin(uint64_t end);
 
@@ -83,6 +88,7 @@ class Executor {
   ReplyWriter reply_;
   std::vector<Late> late_;
   uint32_t errors_logged_ = 0;
+  uint64_t held_since_ns_ = 0;  // 0: nothing is held; else when some held work went last
 };
 
 }  // namespace openmps::worker

@@ -51,6 +51,7 @@ uint64_t SessionParts::tend() {
 void SessionParts::drain() {
   const uint64_t start = now_ns();
   bool told = false;
+  backlog.drop();
   uint64_t ns = kShortestPauseNs;
   while (!streams.idle()) {
     if (fences.pass_all_waits()) ns = kShortestPauseNs;
@@ -67,6 +68,7 @@ void SessionParts::drain() {
 
 // Users before what they use: executable graphs hold functions, streams hold everything.
 void SessionParts::release() {
+  backlog.drop();
   ContextGate::leave(core.feeder);
   sharing.release_all();
   limits.release_all();

@@ -25,6 +25,7 @@
 #include "worker/streams/open_waits.h"
 #include "worker/streams/retirement.h"
 #include "worker/streams/stream.h"
+#include "worker/work/backlog.h"
 #include "worker/work/submitter.h"
 #include "worker/work/work_maker.h"
 
@@ -65,7 +66,8 @@ struct SessionParts {
   Fences fences{core, waits};
   Arrays arrays{core, memory, retirement};
   WorkMaker work_maker{core, memory, modules, events, arrays};
-  Submitter submitter{core, streams, memory, prints, fences, waits, work_maker};
+  Backlog backlog{core, streams};
+  Submitter submitter{core, streams, memory, prints, fences, waits, work_maker, backlog};
   GraphBuilder graph_builder{core, memory, modules, events, fences, work_maker};
   Graphs graphs{core, memory, modules, graph_builder, submitter};
   Limits limits{core, memory};

@@ -89,6 +89,11 @@ class Exchange {
   std::map<uint32_t, uint32_t> counts_;  // of offers, by session
 };
 
+// What makes a worker faster, each of which can be switched off (OPENMPS_PERF).
+struct Performance {
+  bool holds_waits = true;  // docs/decisions/0017
+};
+
 // What all sessions of a worker have in common beside the driver.
 struct Commons {
   AddressBook addresses;
@@ -100,6 +105,7 @@ struct Commons {
   std::unique_ptr<ColdLanes> cold;  // null: loading code waits for what is under way
   MemoryCache kept_memory;
   std::unique_ptr<wire::Trace> trace;  // null: nobody asks
+  Performance performance;
 };
 
 }  // namespace openmps::worker

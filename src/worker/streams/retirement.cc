@@ -8,16 +8,30 @@ namespace openmps::worker {
 
 void Retirement::add(const GivenUp& given_up, Release release) {
   sweep();
-  Streams::Mark mark = streams_.mark();
-  if (mark.empty()) {
-    // Nothing has been submitted since the last mark.
-    if (waiting_.empty()) return release();
-  } else {
+  if (streams_.held.oldest != Streams::Held::kNone) {
+    if (unmarked_ == 0 || waiting_.back().behind != streams_.held.last) {
+      waiting_.emplace_back().behind = streams_.held.last;
+      ++unmarked_;
+    }
+  } else if (Streams::Mark mark = streams_.mark(); !mark.empty()) {
     waiting_.emplace_back().mark = std::move(mark);
+  } else if (waiting_.empty()) {
+    return release();  // nothing has been submitted since the last mark
   }
   waiting_.back().releases.push_back(
       {std::move(release), {core_.shown_returns, given_up, wire::ReturnWait::kStreams}});
   show_first();
+}
+
+// In order: a mark covers only what came since the one before.
+void Retirement::mark_submitted() {
+  while (unmarked_ != 0) {
+    Waiting& waiting = waiting_[waiting_.size() - unmarked_];
+    if (streams_.held.oldest <= waiting.behind) return;
+    waiting.mark = streams_.mark();
+    waiting.behind = 0;
+    --unmarked_;
+  }
 }
 
 bool Retirement::reached(Streams::Mark& mark) {
@@ -49,11 +63,13 @@ void Retirement::show_first() {
 
 void Retirement::sweep() {
   if (waiting_.empty()) return;
-  while (!waiting_.empty() && reached(waiting_.front().mark)) release_first();
+  mark_submitted();
+  while (waiting_.size() > unmarked_ && reached(waiting_.front().mark)) release_first();
   show_first();
 }
 
 void Retirement::release_all() {
+  unmarked_ = 0;
   while (!waiting_.empty()) release_first();
 }
 

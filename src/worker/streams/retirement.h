@@ -4,6 +4,9 @@
 // when it gives up more, when memory is short, and whenever it has no command to execute. Session's
 // thread only.
 //
+// Work that is held back has not been submitted: what is given up behind it gets its mark once that
+// has been done.
+//
 // A mark is a set of events, one in each stream that got work since the mark before. Streams run in
 // order, so what an earlier mark covers is covered by every later one: the list is first in, first
 // out, and a look costs the query of its first event.
@@ -42,8 +45,10 @@ class Retirement {
   };
   struct Waiting {
     Streams::Mark mark;
+    uint64_t behind = 0;  // not 0: held work up to this number comes first, and then the mark
     std::deque<Given> releases;
   };
+  void mark_submitted();
   bool reached(Streams::Mark& mark);
   void release_first();
   // Whose work the first waits for.
@@ -52,6 +57,7 @@ class Retirement {
   SessionCore& core_;
   Streams& streams_;
   std::deque<Waiting> waiting_;
+  size_t unmarked_ = 0;  // of them, the last ones
 };
 
 }  // namespace openmps::worker

@@ -82,6 +82,15 @@ class Streams {
   Status handle(const wire::StreamDestroy& command);
   [[nodiscard]] const auto& streams() const { return streams_; }
 
+  // What the streams have been given and the driver has not (worker/work/backlog.h), by numbers
+  // that grow as the program gives it.
+  struct Held {
+    static constexpr uint64_t kNone = ~0ull;
+    uint64_t last = 0;        // number of the last that was held
+    uint64_t oldest = kNone;  // that still is
+  };
+  Held held;
+
   // What is about to be submitted, for the emulation of the legacy stream.
   enum class Entry {
     kWork,    // anything that runs: orders both ways

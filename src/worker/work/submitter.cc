@@ -12,11 +12,13 @@ namespace openmps::worker {
 
 Status Submitter::handle(const wire::Launch& command, Stream& stream, Function& function,
                          const wire::Launch::Tail& tail) {
+  // Bringing its code may wait for work that waits for held work.
+  if (!backlog_.empty() && !Modules::is_at_hand(function, stream.place)) flush();
   Uses uses;
   KernelWork kernel;
   OPENMPS_RETURN_IF_ERROR(
       maker_.make(command, tail, function, stream.place, Modules::Reach::kAnyLane, &uses, &kernel));
-  return give(uses, kernel, stream);
+  return put(uses, kernel, stream);
 }
 
 Status Submitter::handle(const wire::StreamWriteValue& command, Stream& stream) {
@@ -40,15 +42,16 @@ Status Submitter::handle(const wire::StreamBatch&, Stream& stream,
 }
 
 Status Submitter::handle(const wire::WakeAfter&, Stream& stream) {
-  return give({}, WakeWork(), stream);
+  return put({}, WakeWork(), stream);
 }
 
 Status Submitter::handle(const wire::EventRecord& command, Event& event, Stream& stream) {
+  leave_record(event);
   Uses uses;
   RecordWork record;
   record.fence = {command.slot, command.value, command.stream};
   OPENMPS_RETURN_IF_ERROR(maker_.make(event, &uses, &record));
-  return give(uses, record, stream);
+  return put(uses, record, stream);
 }
 
 Status Submitter::handle(const wire::StreamWaitEvent&, Stream& stream, Event& event) {
@@ -56,12 +59,93 @@ Status Submitter::handle(const wire::StreamWaitEvent&, Stream& stream, Event& ev
   Uses uses;
   WaitWork wait;
   OPENMPS_RETURN_IF_ERROR(maker_.make(event, &uses, &wait));
-  return give(uses, wait, stream);
+  return put(uses, wait, stream);
+}
+
+// ---- The backlog --------------------------------------------------------------------------------
+
+namespace {
+
+// As the error of which command it is reported.
+wire::Opcode opcode_of(const Work& work) {
+  using wire::Opcode;
+  return std::visit(Overloaded{[](const KernelWork&) { return Opcode::kLaunch; },
+                               [](const CopyWork&) { return Opcode::kMemcpy; },
+                               [](const BoxWork&) { return Opcode::kMemcpy3D; },
+                               [](const FillWork&) { return Opcode::kMemset; },
+                               [](const ValuesWork&) { return Opcode::kStreamBatch; },
+                               [](const HostCallWork&) { return Opcode::kHostFunction; },
+                               [](const FenceWork&) { return Opcode::kFence; },
+                               [](const RecordWork&) { return Opcode::kEventRecord; },
+                               [](const WaitWork&) { return Opcode::kStreamWaitEvent; },
+                               [](const WakeWork&) { return Opcode::kWakeAfter; },
+                               [](const GraphWork&) { return Opcode::kGraphLaunch; },
+                               [](const UploadWork&) { return Opcode::kGraphUpload; },
+                               [](const std::monostate&) { return Opcode::kPing; }},
+                    work.what);
+}
+
+// The driver records or waits for events in it that the backlog does not see.
+bool names_events(const Work& work) {
+  const auto* graph = std::get_if<GraphWork>(&work.what);
+  if (graph != nullptr) return graph->names_events;
+  return std::holds_alternative<KernelWork>(work.what) && work.uses.objects[0] != nullptr;
+}
+
+// Others look at the event, too: another session, or an executable graph.
+bool is_shared(const Work& record, const Backlog& backlog) {
+  const auto& event = record.uses.objects[0];
+  constexpr long kOwn = 3;  // the event's, the work's, and that of who made it
+  return event.use_count() > kOwn + static_cast<long>(backlog.times_named(event.get()));
+}
+
+}  // namespace
+
+// What waits in the backlog waits for the event as it was recorded before: a record to come gets a
+// driver's event of its own. One that others share can't be replaced.
+void Submitter::leave_record(Event& event) {
+  if (event.driver_event == nullptr || !backlog_.names(event.driver_event.get())) return;
+  constexpr long kOwn = 1;
+  const auto held = static_cast<long>(backlog_.times_named(event.driver_event.get()));
+  if (event.driver_event.use_count() == kOwn + held) {
+    event.driver_event.reset();
+  } else {
+    flush();
+  }
+}
+
+Status Submitter::put_behind(const Work& work, Stream& stream) {
+  const bool record = std::holds_alternative<RecordWork>(work.what);
+  if (backlog_.full() || names_events(work) || (record && is_shared(work, backlog_))) {
+    flush();
+    return give(work, stream);
+  }
+  const auto* values = std::get_if<ValuesWork>(&work.what);
+  const bool waits = values != nullptr && backlog_.stands(*values);
+  if (!waits && !backlog_.is_behind(work, stream)) return give(work, stream);
+  backlog_.hold(work, stream);
+  return Status();
+}
+
+void Submitter::give_held(bool all) {
+  if (backlog_.empty()) return;
+  const ContextGate::Leaving leaving(core_.feeder);
+  while (const std::unique_ptr<Backlog::Item> item = backlog_.take(all)) {
+    progress_.any = true;
+    Status status = give(item->work.work(), item->stream);
+    if (status.ok() || !progress_.status.ok()) continue;
+    progress_.failed = opcode_of(item->work.work());
+    progress_.status = std::move(status);
+  }
 }
 
 // ---- The driver ---------------------------------------------------------------------------------
 
 Status Submitter::submit(const Work& work, Stream& stream) {
+  return backlog_.empty() ? give(work, stream) : put_behind(work, stream);
+}
+
+Status Submitter::give(const Work& work, Stream& stream) {
   return std::visit(Overloaded{[](const std::monostate&) { return Status(); },
                                [&](const auto& what) { return give(work.uses, what, stream); }},
                     work.what);

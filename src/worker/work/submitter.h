@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The commands that give a stream something to do: what is made of them (WorkMaker) is submitted to
-// the driver at once. Session's thread only.
+// the driver at once, or held back behind a wait (Backlog). Session's thread only.
 #pragma once
 
 #include <span>
+#include <utility>
 
 #include "wire/codec.h"
 #include "worker/code/module.h"
@@ -14,6 +15,7 @@
 #include "worker/streams/fence.h"
 #include "worker/streams/open_waits.h"
 #include "worker/streams/stream.h"
+#include "worker/work/backlog.h"
 #include "worker/work/work_maker.h"
 
 namespace openmps::worker {
@@ -21,14 +23,15 @@ namespace openmps::worker {
 class Submitter {
  public:
   Submitter(SessionCore& core, Streams& streams, SessionMemory& memory, Prints& prints,
-            Fences& fences, OpenWaits& waits, WorkMaker& maker)
+            Fences& fences, OpenWaits& waits, WorkMaker& maker, Backlog& backlog)
       : core_(core),
         streams_(streams),
         memory_(memory),
         prints_(prints),
         fences_(fences),
         waits_(waits),
-        maker_(maker) {}
+        maker_(maker),
+        backlog_(backlog) {}
 
   Status handle(const wire::Launch& command, Stream& stream, Function& function,
                 const wire::Launch::Tail& tail);
@@ -63,19 +66,43 @@ class Submitter {
   // Work of the stream submitted later waits. An event never recorded is no wait, as in CUDA.
   Status handle(const wire::StreamWaitEvent& command, Stream& stream, Event& event);
 
-  // Give the driver what the stream is to do, with every wait that it implies.
+  // Give the driver what the stream is to do, with every wait that it implies. Work of the backlog
+  // may come first.
   Status submit(const Work& work, Stream& stream);
 
+  // Submit held work that can go by now, or all of it.
+  void advance() { give_held(false); }
+  void flush() { give_held(true); }
+  // What became of held work since the last call.
+  struct Progress {
+    bool any = false;       // some was submitted
+    wire::Opcode failed{};  // the first that failed,
+    Status status;          // and why
+  };
+  [[nodiscard]] bool has_progress() const { return progress_.any; }
+  [[nodiscard]] Progress take_progress() { return std::exchange(progress_, {}); }
+
  private:
-  // At once, as what it is: a Work is for what is held back.
   template <typename What, typename Made>
   Status run(const Made& made, Stream& stream) {
     Uses uses;
     What what;
     OPENMPS_RETURN_IF_ERROR(maker_.make(made, &uses, &what));
-    return give(uses, what, stream);
+    return put(uses, what, stream);
   }
+  // At once, as what it is: a Work is for what is held back.
+  template <typename What>
+  Status put(const Uses& uses, const What& what, Stream& stream) {
+    if (backlog_.empty() && !backlog_.stands(what)) [[likely]] {
+      return give(uses, what, stream);
+    }
+    return put_behind({uses, what}, stream);
+  }
+  Status put_behind(const Work& work, Stream& stream);
+  void leave_record(Event& event);
+  void give_held(bool all);
 
+  Status give(const Work& work, Stream& stream);
   Status give(const Uses& uses, const KernelWork& kernel, Stream& stream);
   Status give(const Uses& uses, const CopyWork& copy, Stream& stream);
   Status give(const Uses& uses, const BoxWork& copy, Stream& stream);
@@ -101,6 +128,8 @@ class Submitter {
   Fences& fences_;
   OpenWaits& waits_;
   WorkMaker& maker_;
+  Backlog& backlog_;
+  Progress progress_;
 };
 
 }  // namespace openmps::worker

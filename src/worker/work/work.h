@@ -82,6 +82,7 @@ struct GraphWork {
   CUgraphExec exec = nullptr;
   bool is_cold = false;                      // with nodes of the cold lane
   bool may_wait = false;                     // for the client, in some node
+  bool names_events = false;                 // records events or waits for them
   std::span<const wire::StreamValue> waits;  // the values that nodes wait for
 };
 // Get an executable graph to the device.

@@ -377,6 +377,7 @@ TEST_F(KeptMemoryTest, IsKeptSoLongAtMost) {
 
 class OpenWaitsTest : public RetirementTest {
  protected:
+  void prepare() override { commons_.performance.holds_waits = false; }
   Status wait(wire::Id stream, uint64_t address, uint32_t value) {
     return send(wire::StreamWaitValue{{address, value, 4, CU_STREAM_WAIT_VALUE_EQ}, stream});
   }

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// See backlog.h.
+#include "worker/work/backlog.h"
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+namespace openmps::worker {
+namespace {
+
+// The event that a record or a wait names, as its owner holds it; null: it names none.
+const void* event_of(const Work& work) {
+  const bool names_one = std::holds_alternative<RecordWork>(work.what) ||
+                         std::holds_alternative<WaitWork>(work.what);
+  return names_one ? work.uses.objects[0].get() : nullptr;
+}
+
+bool orders_all(const Work& work) {
+  const auto* copy = std::get_if<CopyWork>(&work.what);
+  const auto* box = std::get_if<BoxWork>(&work.what);
+  return (copy != nullptr && copy->orders_all) || (box != nullptr && box->orders_all);
+}
+
+// CUDA: the legacy stream and the blocking streams of its context come behind each other.
+bool are_ordered(const Stream& one, const Stream& other) {
+  using wire::StreamKind;
+  return one.context == other.context &&
+         ((one.kind == StreamKind::kLegacy && other.kind == StreamKind::kBlocking) ||
+          (one.kind == StreamKind::kBlocking && other.kind == StreamKind::kLegacy));
+}
+
+}  // namespace
+
+// As the GPU compares them (CUstreamWaitValue_flags).
+bool Backlog::is_there(const wire::StreamValue& wait) const {
+  const auto compare = [&wait](auto now, auto wanted) {
+    using Signed = std::make_signed_t<decltype(now)>;
+    switch (wait.flags & CU_STREAM_WAIT_VALUE_NOR) {
+      case CU_STREAM_WAIT_VALUE_EQ: return now == wanted;
+      case CU_STREAM_WAIT_VALUE_AND: return (now & wanted) != 0;
+      case CU_STREAM_WAIT_VALUE_NOR: return static_cast<decltype(now)>(~(now | wanted)) != 0;
+      default: return static_cast<Signed>(now - wanted) >= 0;
+    }
+  };
+  // The peer and the GPU write it.
+  if (wait.width == 8) {
+    auto& word = *reinterpret_cast<uint64_t*>(wait.address);
+    return compare(std::atomic_ref(word).load(std::memory_order_acquire), wait.value);
+  }
+  auto& word = *reinterpret_cast<uint32_t*>(wait.address);
+  return compare(std::atomic_ref(word).load(std::memory_order_acquire),
+                 static_cast<uint32_t>(wait.value));
+}
+
+// What follows another operation in a batch is the GPU's to wait for: that operation may be what
+// somebody else waits for.
+bool Backlog::stands_at_first(const ValuesWork& values) const {
+  for (const wire::ValueOperation& operation : values.operations) {
+    if (operation.kind != wire::ValueKind::kWait) return false;
+    if (core_.is_host(operation.value.address) && !is_there(operation.value)) return true;
+  }
+  return false;
+}
+
+bool Backlog::is_behind(const Work& work, const Stream& stream, uint64_t number) const {
+  for (const auto& [other, line] : lines_) {
+    if (line.front()->number >= number) continue;
+    if (other == &stream || are_ordered(stream, *other)) return true;
+  }
+  for (const auto& [orderer, context] : orderers_) {
+    if (orderer < number && context == stream.context) return true;
+  }
+  if (!std::holds_alternative<WaitWork>(work.what)) return false;
+  const auto named = named_.find(event_of(work));
+  return named != named_.end() && named->second.records != 0;
+}
+
+bool Backlog::can_go(const Item& item) const {
+  const Work& work = item.work.work();
+  const auto* values = std::get_if<ValuesWork>(&work.what);
+  return (values == nullptr || !stands(*values)) && !is_behind(work, item.stream, item.number);
+}
+
+void Backlog::hold(const Work& work, Stream& stream) {
+  const uint64_t number = streams_.held.last + 1;
+  std::unique_ptr<Item> item(new Item{HeldWork(work), stream, number});
+  const void* event = event_of(work);
+  // What needs memory comes first: there may be none.
+  const auto line = lines_.try_emplace(&stream).first;
+  try {
+    if (event != nullptr) named_.try_emplace(event);
+    if (orders_all(work)) orderers_.emplace(number, stream.context);
+    line->second.push_back(std::move(item));
+  } catch (...) {
+    orderers_.erase(number);
+    if (line->second.empty()) lines_.erase(line);
+    throw;
+  }
+  if (event != nullptr) {
+    Named& named = named_[event];
+    ++named.items;
+    if (std::holds_alternative<RecordWork>(work.what)) ++named.records;
+  }
+  ++size_;
+  streams_.held.last = number;
+  note_oldest();
+}
+
+void Backlog::forget(const Item& item) {
+  orderers_.erase(item.number);
+  const Work& work = item.work.work();
+  const auto named = named_.find(event_of(work));
+  if (named == named_.end() || event_of(work) == nullptr) return;
+  if (std::holds_alternative<RecordWork>(work.what)) --named->second.records;
+  if (--named->second.items == 0) named_.erase(named);
+}
+
+void Backlog::note_oldest() {
+  uint64_t oldest = Streams::Held::kNone;
+  for (const auto& [stream, line] : lines_) oldest = std::min(oldest, line.front()->number);
+  streams_.held.oldest = oldest;
+}
+
+std::unique_ptr<Backlog::Item> Backlog::take(bool all) {
+  auto found = lines_.end();
+  for (auto line = lines_.begin(); line != lines_.end(); ++line) {
+    const Item& first = *line->second.front();
+    const bool sooner =
+        found == lines_.end() || first.number < found->second.front()->number;
+    if (sooner && (all || can_go(first))) found = line;
+  }
+  if (found == lines_.end()) return nullptr;
+  std::unique_ptr<Item> item = std::move(found->second.front());
+  found->second.pop_front();
+  if (found->second.empty()) lines_.erase(found);
+  --size_;
+  forget(*item);
+  note_oldest();
+  return item;
+}
+
+void Backlog::drop() {
+  lines_.clear();
+  named_.clear();
+  orderers_.clear();
+  size_ = 0;
+  streams_.held.oldest = Streams::Held::kNone;
+}
+
+}  // namespace openmps::worker

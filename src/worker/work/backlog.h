@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the session's streams have been given and the driver has not: a stream that waits for a value
+// which is not there yet would take one of the few hardware queues of the shared context, and make
+// everybody wait who needs a quiet moment. So the wait, and what is behind it, stays here until the
+// value has come (decision 17). Session's thread only.
+//
+// Items are numbered in the order in which the program gave them. None waits for a later one, so
+// submitting all of them in this order is always right: it is what the driver would have been given
+// without a backlog. Whoever does something that held work must not outlive has that done first.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <unordered_map>
+
+#include "worker/core/session_core.h"
+#include "worker/streams/stream.h"
+#include "worker/work/held_work.h"
+#include "worker/work/work.h"
+
+namespace openmps::worker {
+
+// Of a session: 16 MiB of them. NVIDIA's driver holds some 1,020 items a stream.
+inline constexpr size_t kMostHeldItems = 1u << 14;
+// Each look at the backlog looks at all of them.
+inline constexpr size_t kMostHeldStreams = 256;
+
+class Backlog {
+ public:
+  Backlog(SessionCore& core, Streams& streams) : core_(core), streams_(streams) {}
+
+  [[nodiscard]] bool empty() const { return size_ == 0; }
+  [[nodiscard]] bool full() const {
+    return size_ >= kMostHeldItems || lines_.size() >= kMostHeldStreams;
+  }
+  [[nodiscard]] size_t size() const { return size_; }
+
+  // It waits for a value in host memory that is not there.
+  [[nodiscard]] bool stands(const ValuesWork& values) const {
+    return values.waits != 0 && core_.commons.performance.holds_waits && stands_at_first(values);
+  }
+  template <typename What>
+  [[nodiscard]] bool stands(const What&) const {
+    return false;
+  }
+  // It comes behind something held, in its stream or in another.
+  [[nodiscard]] bool is_behind(const Work& work, const Stream& stream) const {
+    return is_behind(work, stream, ~0ull);
+  }
+  // Held work records the event, or waits for it as it was recorded before.
+  [[nodiscard]] bool names(const void* event) const {
+    const auto named = named_.find(event);
+    return named != named_.end() && named->second.items != 0;
+  }
+  // How many items of it do.
+  [[nodiscard]] uint32_t times_named(const void* event) const {
+    const auto named = named_.find(event);
+    return named == named_.end() ? 0 : named->second.items;
+  }
+
+  // Throws std::bad_alloc.
+  void hold(const Work& work, Stream& stream);
+  struct Item {
+    HeldWork work;
+    Stream& stream;
+    const uint64_t number;
+  };
+  // The first that can go, or, if `all`, the first of all; null: there is none.
+  std::unique_ptr<Item> take(bool all);
+  // The client has gone, and its work with it.
+  void drop();
+
+ private:
+  using Line = std::deque<std::unique_ptr<Item>>;
+
+  [[nodiscard]] bool is_behind(const Work& work, const Stream& stream, uint64_t number) const;
+  [[nodiscard]] bool stands_at_first(const ValuesWork& values) const;
+  [[nodiscard]] bool is_there(const wire::StreamValue& value) const;
+  [[nodiscard]] bool can_go(const Item& item) const;
+  void forget(const Item& item);
+  void note_oldest();
+
+  SessionCore& core_;
+  Streams& streams_;
+  std::map<Stream*, Line> lines_;  // none is empty
+  size_t size_ = 0;
+  // Events that held records and waits name: how many do, and how many of them are records.
+  struct Named {
+    uint32_t items = 0;
+    uint32_t records = 0;
+  };
+  std::unordered_map<const void*, Named> named_;
+  // Held copies that all later work of their context comes behind, by number.
+  std::map<uint64_t, const ClientContext*> orderers_;
+};
+
+}  // namespace openmps::worker

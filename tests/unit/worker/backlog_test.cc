@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+// A wait for a value that is not there stays in the worker with what is behind it, and nothing else
+// does: the driver gets everything in an order that the program allows.
+#include <algorithm>
+#include <atomic>
+
+#include "session_fixture.h"
+
+namespace openmps::worker {
+namespace {
+
+using wire::StreamKind;
+
+constexpr uint64_t kUnit = wire::kMemoryGranularity;
+
+class BacklogTest : public SessionFixture {
+ protected:
+  static constexpr uint64_t kWord = kStaging + 4096;  // behind the code that was staged
+
+  void SetUp() override {
+    SessionFixture::SetUp();
+    load_module();
+    create_stream(1, StreamKind::kNonBlocking);
+    create_stream(2, StreamKind::kNonBlocking);
+    // The driver numbers its streams as they are used: s1 and s2.
+    launch(1);
+    launch(2);
+    EXPECT_TRUE(send(wire::EventCreate{1, 0, 0}).ok());
+    calls();
+  }
+  Status wait_for(wire::Id stream, uint64_t address, uint64_t value, uint32_t flags = 0,
+                  uint32_t width = 4) {
+    return send(wire::StreamWaitValue{{address, value, width, flags}, stream});
+  }
+  void stand(wire::Id stream) { EXPECT_TRUE(wait_for(stream, kWord, 1).ok()); }
+  void put(uint64_t address, uint32_t value) {
+    std::atomic_ref(*reinterpret_cast<uint32_t*>(address)).store(value);
+  }
+  // The value comes, and somebody looks.
+  Calls come() {
+    put(kWord, 1);
+    session_->submitter.advance();
+    return calls();
+  }
+  void record(wire::Id event, wire::Id stream) {
+    EXPECT_TRUE(send(wire::EventRecord{event, stream, wire::kNoFence, 0, 0}).ok());
+  }
+  void wait_event(wire::Id stream, wire::Id event) {
+    EXPECT_TRUE(send(wire::StreamWaitEvent{stream, event}).ok());
+  }
+};
+
+TEST_F(BacklogTest, AWaitStaysHereWithWhatIsBehindIt) {
+  stand(1);
+  launch(1);
+  EXPECT_TRUE(send(wire::Fence{1, 0, 5}).ok());
+  EXPECT_EQ(calls(), Calls{});
+  EXPECT_TRUE(session_->streams.idle()) << "quiet moments need not wait for it";
+  launch(2);
+  EXPECT_EQ(calls(), Calls{"launch s2 16"}) << "others go on";
+  session_->submitter.advance();
+  EXPECT_EQ(calls(), Calls{});
+  const Calls gone = come();
+  ASSERT_EQ(gone.size(), 5u);
+  EXPECT_EQ(gone[1], "await s1") << "the GPU compares once more, in its turn";
+  EXPECT_EQ(gone[3], "launch s1 16");
+  EXPECT_EQ(gone[4], "write s1 5");
+  EXPECT_EQ(session_->core.view.fence(0).value.load(), 5u);
+  launch(1);
+  EXPECT_EQ(calls(), Calls{"launch s1 16"});
+}
+
+TEST_F(BacklogTest, EveryConditionIsTheGpus) {
+  struct Case {
+    uint32_t flags;
+    uint64_t now;
+    uint64_t wanted;
+    bool there;
+  };
+  constexpr uint64_t kTop = 1ull << 31;
+  const Case cases[] = {
+      {CU_STREAM_WAIT_VALUE_GEQ, 5, 5, true},       {CU_STREAM_WAIT_VALUE_GEQ, 4, 5, false},
+      {CU_STREAM_WAIT_VALUE_GEQ, 2, ~0u, true},  // in a circle
+      {CU_STREAM_WAIT_VALUE_GEQ, kTop, 1, true},    {CU_STREAM_WAIT_VALUE_GEQ, kTop + 1, 1, false},
+      {CU_STREAM_WAIT_VALUE_EQ, 5, 5, true},        {CU_STREAM_WAIT_VALUE_EQ, 6, 5, false},
+      {CU_STREAM_WAIT_VALUE_AND, 6, 2, true},       {CU_STREAM_WAIT_VALUE_AND, 5, 2, false},
+      {CU_STREAM_WAIT_VALUE_NOR, 6, 1, true},       {CU_STREAM_WAIT_VALUE_NOR, ~0u, 1, false},
+      {CU_STREAM_WAIT_VALUE_NOR, kTop, ~0u, false},
+  };
+  for (const Case& c : cases) {
+    put(kWord + 64, static_cast<uint32_t>(c.now));
+    EXPECT_TRUE(wait_for(1, kWord + 64, c.wanted, c.flags).ok());
+    EXPECT_EQ(session_->backlog.empty(), c.there) << c.flags << ": " << c.now << ", " << c.wanted;
+    session_->backlog.drop();
+  }
+  std::atomic_ref(*reinterpret_cast<uint64_t*>(kWord + 64)).store(1ull << 40);
+  EXPECT_TRUE(wait_for(1, kWord + 64, 1ull << 40, 0, 8).ok());
+  EXPECT_TRUE(session_->backlog.empty());
+  EXPECT_TRUE(wait_for(1, kWord + 64, (1ull << 40) + 1, 0, 8).ok());
+  EXPECT_FALSE(session_->backlog.empty());
+  session_->submitter.flush();
+  put(kWord + 64, 1);
+}
+
+TEST_F(BacklogTest, AnotherStreamWaitsForAHeldRecord) {
+  stand(1);
+  record(1, 1);
+  wait_event(2, 1);
+  launch(2);
+  EXPECT_EQ(calls(), Calls{"event"});
+  const Calls gone = come();
+  ASSERT_GE(gone.size(), 4u);
+  EXPECT_EQ(std::vector(gone.end() - 3, gone.end()),
+            (Calls{"record e1 s1", "wait s2 e1", "launch s2 16"}));
+}
+
+TEST_F(BacklogTest, AHeldWaitIsForTheRecordBeforeIt) {
+  record(1, 2);
+  stand(1);
+  wait_event(1, 1);
+  launch(1);
+  calls();
+  driver_.hold(2, true);
+  launch(2);
+  record(1, 2);
+  EXPECT_EQ(calls(), (Calls{"launch s2 16", "event", "record e2 s2"})) << "it has its own event";
+  const Calls gone = come();
+  EXPECT_EQ(std::count(gone.begin(), gone.end(), "wait s1 e1"), 1);
+  EXPECT_EQ(gone.back(), "launch s1 16");
+  driver_.hold(2, false);
+}
+
+TEST_F(BacklogTest, TheLegacyStreamKeepsItsPlace) {
+  create_stream(3, StreamKind::kLegacy);
+  create_stream(4, StreamKind::kBlocking);
+  create_stream(5, StreamKind::kBlocking);
+  launch(4);
+  calls();
+  stand(4);
+  launch(3);  // behind stream 4
+  launch(5);  // behind the legacy stream
+  launch(2);
+  EXPECT_EQ(calls(), Calls{"launch s2 16"});
+  const Calls gone = come();
+  std::vector<std::string> launches;
+  for (const std::string& call : gone) {
+    if (call.starts_with("launch")) launches.push_back(call);
+  }
+  EXPECT_EQ(launches, (Calls{"launch s4 16", "launch s5 16"})) << "first the legacy stream";
+}
+
+TEST_F(BacklogTest, AnOrderedCopyHoldsBackItsContextOnly) {
+  create_stream(3, StreamKind::kNonBlocking, 2);
+  map(kBase, kUnit);
+  launch(3);
+  calls();
+  stand(1);
+  EXPECT_TRUE(send(wire::Memcpy{1, wire::kOrderAllStreams, kBase, kBase + 64, 64}).ok());
+  launch(2);
+  EXPECT_EQ(calls(), Calls{}) << "behind the copy";
+  launch(3);
+  EXPECT_EQ(calls(), Calls{"launch s3 16"}) << "of another context";
+  EXPECT_EQ(come().back(), "launch s2 16");
+}
+
+TEST_F(BacklogTest, WhatIsGivenUpBehindHeldWorkStays) {
+  map(kBase, kUnit);
+  map(kBase + kUnit, kUnit);
+  stand(1);
+  launch(1);
+  EXPECT_TRUE(send(wire::MemoryUnmap{kBase, kUnit, 0, 0}).ok());
+  driver_.hold(2, true);
+  launch(2);
+  EXPECT_TRUE(send(wire::MemoryUnmap{kBase + kUnit, kUnit, 0, 0}).ok());
+  session_->tend();
+  EXPECT_EQ(session_->core.view.header().unmapped.load(), 0u);
+  driver_.hold(1, true);
+  come();
+  session_->tend();
+  EXPECT_EQ(session_->core.view.header().unmapped.load(), 0u) << "it runs";
+  driver_.hold(1, false);
+  session_->tend();
+  EXPECT_EQ(session_->core.view.header().unmapped.load(), 0u) << "so does stream 2";
+  driver_.hold(2, false);
+  session_->tend();
+  EXPECT_EQ(session_->core.view.header().unmapped.load(), 2u);
+}
+
+TEST_F(BacklogTest, WhatEndsWhatHeldWorkUsesHasItSubmittedFirst) {
+  stand(1);
+  launch(1);
+  EXPECT_TRUE(send(wire::ModuleUnload{1}).ok());
+  const Calls gone = calls();
+  EXPECT_EQ(gone.back(), "launch s1 16");
+  EXPECT_TRUE(session_->backlog.empty());
+  put(kWord, 1);
+}
+
+TEST_F(BacklogTest, ALaunchWithAnEventDoesNotStayHere) {
+  CUlaunchAttribute completion{};
+  completion.id = CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT;
+  completion.value.launchCompletionEvent.event = reinterpret_cast<CUevent>(uintptr_t{1});
+  stand(1);
+  wire::Launch command = launch_of(1);
+  command.attribute_count = 1;
+  std::string tail(sizeof(completion) + 16, '\0');
+  memcpy(tail.data(), &completion, sizeof(completion));
+  EXPECT_TRUE(send(command, tail).ok());
+  EXPECT_TRUE(calls().back().starts_with("launch-ex s1"));
+  EXPECT_TRUE(session_->backlog.empty());
+  put(kWord, 1);
+}
+
+TEST_F(BacklogTest, ItIsBounded) {
+  stand(1);
+  for (size_t i = 1; i < kMostHeldItems; ++i) launch(1);
+  EXPECT_EQ(session_->backlog.size(), kMostHeldItems);
+  EXPECT_EQ(calls(), Calls{});
+  launch(1);
+  EXPECT_TRUE(session_->backlog.empty()) << "the driver holds the rest, as without a backlog";
+  EXPECT_GT(calls().size(), kMostHeldItems);
+  put(kWord, 1);
+}
+
+TEST_F(BacklogTest, ItGoesWithItsClient) {
+  stand(1);
+  launch(1);
+  session_->drain();
+  EXPECT_EQ(calls(), Calls{});
+}
+
+TEST_F(BacklogTest, AnErrorIsThatOfItsCommand) {
+  stand(1);
+  launch(1);
+  driver_.fail("launch", CUDA_ERROR_INVALID_VALUE);
+  come();
+  const Submitter::Progress progress = session_->submitter.take_progress();
+  EXPECT_TRUE(progress.any);
+  EXPECT_EQ(progress.failed, wire::Opcode::kLaunch);
+  EXPECT_EQ(progress.status.code(), CUDA_ERROR_INVALID_VALUE);
+  driver_.fail("launch", CUDA_SUCCESS);
+}
+
+}  // namespace
+}  // namespace openmps::worker
