@@ -611,6 +611,19 @@ def confined(box, _):
     require("was refused" not in box.logs(), f"a call was refused:\n{box.logs()}")
 
 
+def is_right(program):
+    """The program comes to being ready, and all that it says until then is right."""
+    said = []
+    late = threading.Timer(CLIENT_LIMIT_S, program.kill)
+    late.start()
+    while not said or said[-1] != "ready\n":
+        said.append(program.stdout.readline())
+        require(said[-1] != "", f"the program came to {''.join(said)!r} only")
+    late.cancel()
+    wrong = [line for line in said if not line.startswith("ok: ") and line != "ready\n"]
+    require(not wrong, f"beside the neighbour: {''.join(wrong)}")
+
+
 def fresh_beside(box, kind, during, end):
     """Programs that load and run code beside a client that keeps the context from coming to rest, on a
     driver whose loading waits for that: they come to all their results. When the neighbour has
@@ -621,15 +634,7 @@ def fresh_beside(box, kind, during, end):
     ready(neighbour)
     during(neighbour)
     program = box.start(["drv_fresh_code", "hold"], stdin=subprocess.PIPE)
-    said = []
-    late = threading.Timer(CLIENT_LIMIT_S, program.kill)
-    late.start()
-    while not said or said[-1] != "ready\n":
-        said.append(program.stdout.readline())
-        require(said[-1] != "", f"the program came to {''.join(said)!r} only")
-    late.cancel()
-    wrong = [line for line in said if not line.startswith("ok: ") and line != "ready\n"]
-    require(not wrong, f"beside the neighbour: {''.join(wrong)}")
+    is_right(program)
     # Other programs come and go, and one that stays is no hindrance to them.
     finish(box.start(["drv_fresh_order", "40"]), "the random programs")
     finish(box.start(["drv_client_worker", "3"]), "a client beside both")
@@ -699,6 +704,24 @@ def fresh_beside_value(box, _):
     fresh_beside(box, "value", leave_alone, kill)
 
 
+def beside_values(box, _):
+    """More streams than the context has hardware queues wait for a value, with work behind: a program
+    that was there before goes on, and new ones are served."""
+    box.env["SOFTGPU_LOADING_WAITS"] = "1"
+    box.start_daemon()
+    program = box.start(["drv_fresh_code", "hold"], stdin=subprocess.PIPE)
+    is_right(program)
+    neighbour = box.start(["drv_neighbour", "values"], stdin=subprocess.PIPE)
+    ready(neighbour)
+    program.stdin.write("go\n")
+    finish(program, "the program that was there")
+    finish(box.start(["drv_client_worker", "3"]), "a new client")
+    require(neighbour.poll() is None, "the neighbour has ended")
+    tell(neighbour)
+    settled(box, server_of(box))
+    box.quit()
+
+
 def fresh_beside_queue(box, _):
     fresh_beside(box, "queue", leave_alone, tell)
 
@@ -708,7 +731,7 @@ ALL = {f.__name__: f for f in
         control_shell, kernel_output, assert_text, fault_beside_idle, endless_kernel, endless_quit,
         few_threads, few_descriptors, full_heap, limits_at_start, endless_printer,
         kill_waiting, fresh_beside_kernel, fresh_beside_stopped, fresh_beside_value,
-        fresh_beside_queue, left_beside_waiting, traced, inspected)}
+        beside_values, fresh_beside_queue, left_beside_waiting, traced, inspected)}
 
 
 def run(name, build, driver, clients):

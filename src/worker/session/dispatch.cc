@@ -142,14 +142,15 @@ constexpr size_t part_of() {
 // Commands that held work and they need not know of each other: those that become work themselves,
 // and those that make, name or ask for something that it does not use. What another command ends,
 // changes, or waits for in the executor, held work may use or bring about: it is submitted first.
-using BesideHeld = wire::CommandList<
-    wire::Launch, wire::Memcpy, wire::Memcpy3D, wire::ArrayCopy, wire::Memset,
-    wire::StreamWriteValue, wire::StreamWaitValue, wire::StreamBatch, wire::HostFunction,
-    wire::Fence, wire::WakeAfter, wire::EventRecord, wire::StreamWaitEvent, wire::GraphLaunch,
-    wire::GraphUpload, wire::StreamCreate, wire::EventCreate, wire::EventDestroy, wire::MemoryMap,
-    wire::MemoryUnmap, wire::HostRegister, wire::HostUnregister, wire::MemoryInfo, wire::BlobBegin,
-    wire::BlobData, wire::FunctionGetAttribute, wire::Occupancy, wire::ModuleSymbols,
-    wire::ModuleFunctions>;
+using BesideHeld =
+    wire::CommandList<wire::Launch, wire::Memcpy, wire::Memcpy3D, wire::ArrayCopy, wire::Memset,
+                      wire::StreamWriteValue, wire::StreamWaitValue, wire::StreamBatch,
+                      wire::HostFunction, wire::Fence, wire::WakeAfter, wire::EventRecord,
+                      wire::StreamWaitEvent, wire::GraphLaunch, wire::GraphUpload,
+                      wire::StreamCreate, wire::EventCreate, wire::EventDestroy, wire::MemoryMap,
+                      wire::MemoryUnmap, wire::HostRegister, wire::HostUnregister, wire::MemoryInfo,
+                      wire::BlobBegin, wire::BlobData, wire::FunctionGetAttribute, wire::Occupancy,
+                      wire::ModuleSymbols, wire::ModuleFunctions>;
 template <typename C, typename... Cs>
 constexpr bool is_one_of(wire::CommandList<Cs...>) {
   return (std::same_as<C, Cs> || ...);

@@ -26,7 +26,7 @@ constexpr uint64_t kLongestSleepNs = 1'000'000'000;
 constexpr uint64_t kShortestSpinNs = 5'000;
 constexpr int kLooksPerClock = 32;
 // Between two looks at held work, beside commands: a sixteenth of the time that it has waited, from
-// a few wake-ups of a thread to what 64 waiting sessions can do with a twentieth of a core.
+// a few wake-ups of a thread to a look each millisecond (decision 17).
 constexpr uint64_t kHeldPauseShare = 16;
 constexpr uint64_t kShortestHeldPauseNs = 20'000;
 constexpr uint64_t kLongestHeldPauseNs = 1'000'000;
@@ -92,7 +92,8 @@ void Executor::advance() {
   try {
     session_.submitter.advance();
   } catch (const std::bad_alloc&) {
-    fail(wire::Opcode::kStreamBatch, Status(CUDA_ERROR_OUT_OF_MEMORY, "the worker is out of memory"));
+    fail(wire::Opcode::kStreamBatch,
+         Status(CUDA_ERROR_OUT_OF_MEMORY, "the worker is out of memory"));
   }
   note_progress();
 }
@@ -204,8 +205,7 @@ void Executor::log_error(const std::string& command, const Status& status) {
   if (is_answer(status.code()) || errors_logged_ == kMostErrorsLogged) return;
   ++errors_logged_;
   log("Session " + std::to_string(session_.core.info.id) + " (client " +
-      std::to_string(session_.core.info.client_pid) +
-      "): " + command + " failed with CUDA error " +
+      std::to_string(session_.core.info.client_pid) + "): " + command + " failed with CUDA error " +
       std::to_string(status.code()) + ": " + status.message() +
       (errors_logged_ == kMostErrorsLogged ? " (further errors are not logged)" : ""));
 }

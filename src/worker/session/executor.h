@@ -3,10 +3,10 @@
 // session's own thread. It makes no driver call that waits for another session's work, except
 // through ContextGate.
 //
-// A scheduling policy has its place between take() and dispatch() in run(): it would see every
-// submission with its stream before the driver does, and hold it back (in-flight window,
-// priorities) or gather it (batches as graphs). The journal of live objects would be written behind
-// dispatch(), from commands that succeeded.
+// What streams hold back (Backlog) is looked at behind each command, and in pauses while there is
+// none. A scheduling policy has its place there: windows, priorities and batches decide what of it
+// goes next. The journal of live objects would be written behind dispatch(), from commands that
+// succeeded.
 #pragma once
 
 #include <atomic>

@@ -11,8 +11,8 @@ namespace {
 
 // The event that a record or a wait names, as its owner holds it; null: it names none.
 const void* event_of(const Work& work) {
-  const bool names_one = std::holds_alternative<RecordWork>(work.what) ||
-                         std::holds_alternative<WaitWork>(work.what);
+  const bool names_one =
+      std::holds_alternative<RecordWork>(work.what) || std::holds_alternative<WaitWork>(work.what);
   return names_one ? work.uses.objects[0].get() : nullptr;
 }
 
@@ -126,8 +126,7 @@ std::unique_ptr<Backlog::Item> Backlog::take(bool all) {
   auto found = lines_.end();
   for (auto line = lines_.begin(); line != lines_.end(); ++line) {
     const Item& first = *line->second.front();
-    const bool sooner =
-        found == lines_.end() || first.number < found->second.front()->number;
+    const bool sooner = found == lines_.end() || first.number < found->second.front()->number;
     if (sooner && (all || can_go(first))) found = line;
   }
   if (found == lines_.end()) return nullptr;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A client that keeps the GPU busy, or seems to, until a line comes on standard input; prints
 // "ready" once it does. `kernel`: a kernel that does not end. `host`: a stream waits for a host
-// function. `value`: a stream waits for a value. `giving`: the same, and a texture object has been
-// given up behind it. `queue`: long kernels, many of them ahead. Then the rest of the stream is
-// checked. Run by run_e2e.py. usage: drv_neighbour kernel|host|value|giving|queue
+// function. `value`: a stream waits for a value. `values`: so do more streams than a context has
+// hardware queues, each with work behind. `giving`: as `value`, and a texture object has been given
+// up behind it. `queue`: long kernels, many of them ahead. Then the rest of the stream is checked.
+// Run by run_e2e.py. usage: drv_neighbour kernel|host|value|values|giving|queue
 #include <poll.h>
 #include <unistd.h>
 
@@ -17,6 +18,7 @@ namespace {
 constexpr uint32_t kWords = 1000;
 constexpr uint32_t kLongRounds = 200'000;  // some 10 ms on softgpu
 constexpr uint32_t kAhead = 16;
+constexpr uint32_t kStreams = 40;  // a context has 32 hardware queues
 
 void say_ready() {
   printf("ready\n");
@@ -85,6 +87,22 @@ int main(int argc, char** argv) {
     say_ready();
     await_line();
     flag[0] = 1;
+  } else if (kind == "values") {
+    CUstream others[kStreams];
+    const auto address = reinterpret_cast<CUdeviceptr>(pinned);
+    for (CUstream& other : others) {
+      CHECK_CU(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+      CHECK_CU(cuStreamWaitValue32_v2(other, address, 1, CU_STREAM_WAIT_VALUE_GEQ));
+      e2e::launch(spin, 1, 32, 0, other, busy.address, 1u);
+    }
+    last();
+    say_ready();
+    await_line();
+    flag[0] = 1;
+    for (CUstream& other : others) {
+      CHECK_CU(cuStreamSynchronize(other));
+      CHECK_CU(cuStreamDestroy_v2(other));
+    }
   } else {
     CUevent events[kAhead];
     for (CUevent& event : events) CHECK_CU(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
