@@ -31,7 +31,7 @@ void call_failed(DriverSymbol symbol, CUresult result);
 enum Attention : uint32_t {
   kCallsAreRecorded = 1,  // call_succeeded() wants to hear of them
   kMemoryIsShort = 2,     // an allocation of this library has failed
-  kHostFunctionRuns = 4,  // one of the program's functions, on a thread of this library
+  kHostFunctions = 4,     // a program's function runs on a thread of this library, or has
 };
 extern constinit std::atomic<uint32_t> g_attention;
 
