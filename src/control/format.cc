@@ -190,6 +190,7 @@ std::string format_inspected(const Inspected& inspected) {
     text += format_text("  values that streams wait for: %u, as of %.3f s ago\n", r.value_waits,
                         seconds(r.value_waits_age_ns));
   }
+  if (r.held != 0) text += format_text("  held back, not given to the driver: %u\n", r.held);
   if (r.returns != 0) text += format_text("  given up and not yet given back: %u\n", r.returns);
   for (const wire::WaitRow& wait : inspected.waits) {
     const auto have = static_cast<unsigned long long>(wait.have);

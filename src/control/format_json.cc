@@ -110,6 +110,7 @@ std::string format_inspected_json(const Inspected& inspected) {
                   {"sleeping_threads", r.waiters},
                   {"value_waits", r.value_waits},
                   {"value_waits_age_ns", r.value_waits_age_ns},
+                  {"held", r.held},
                   {"returns", r.returns},
                   {"waits", waits},
                   {"more_waits", r.more_waits}});

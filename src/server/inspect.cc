@@ -171,6 +171,7 @@ std::string inspect(const Session& session, const SessionTable& sessions) {
   }
   report.value_waits = executor.value_waits.load();
   report.returns = executor.returns.load();
+  report.held = executor.held.load();
   if (report.value_waits != 0) {
     report.value_waits_age_ns = age_of(executor.value_waits_seen_ns.load());
   }

@@ -251,6 +251,8 @@ struct SessionReport {
   uint32_t value_waits = 0;
   uint32_t returns = 0;
   uint64_t value_waits_age_ns = 0;  // since the executor has looked which are open
+  uint32_t held = 0;                // pieces of work that are held back behind a value
+  uint32_t unused = 0;
 };
 enum class WaitKind : uint32_t {
   kQueued = 0,        // `have` commands `number` (an opcode) are in the ring

@@ -189,6 +189,8 @@ struct ExecutorState {
   std::atomic<uint64_t> value_waits_seen_ns;  // when it last looked which are open, likewise
   std::atomic<uint32_t> returns;              // of what has been given up, also without a row
   std::atomic<uint32_t> return_stream;  // those behind streams wait for this one's work at first
+  std::atomic<uint32_t> held;           // pieces of work that wait, or are behind one that does
+  std::atomic<uint32_t> unused;
   ShownHindrance hindrances[kShownHindrances];  // while `wait` is not kNone
 };
 static_assert(sizeof(ExecutorState) <= kValueWaitOffset - kExecutorOffset);

@@ -89,6 +89,7 @@ class SessionCore {
   Background background;
   const SessionInfo info;
   wire::ChannelView view;  // set once the host file is mapped
+  ShownValues shown_values{view};
   ShownReturns shown_returns{view};
   Returns returns{driver, gate, feeder, bell, shown_returns};
   // 0 where a device uses the host's pointers for registered memory, as all current GPUs do.

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "wire/channel_view.h"
+#include "wire/commands.h"
 
 namespace openmps::worker {
 
@@ -84,6 +85,66 @@ class RowSet {
  private:
   static_assert(kRows % 64 == 0);
   std::array<uint64_t, kRows / 64> words_{};
+};
+
+// The rows of the values that streams wait for, here or at the driver.
+class ShownValues {
+ public:
+  // `view`: set before the first is shown.
+  explicit ShownValues(const wire::ChannelView& view) : view_(view) {}
+  ShownValues(const ShownValues&) = delete;
+  ShownValues& operator=(const ShownValues&) = delete;
+
+  // One row, for as long as this lives.
+  class Row {
+   public:
+    Row(ShownValues& table, uint32_t stream, const wire::StreamValue& wait)
+        : table_(&table), row_(table.take(stream, wait)) {}
+    Row(Row&& other) noexcept : table_(std::exchange(other.table_, nullptr)), row_(other.row_) {}
+    Row& operator=(Row&& other) noexcept {
+      std::swap(table_, other.table_);
+      std::swap(row_, other.row_);
+      return *this;
+    }
+    ~Row() {
+      if (table_ != nullptr) table_->give_back(row_);
+    }
+
+   private:
+    ShownValues* table_;
+    uint32_t row_;
+  };
+  // Somebody has just looked which are open.
+  void seen(uint64_t now) {
+    view_.executor().value_waits_seen_ns.store(now, std::memory_order_relaxed);
+  }
+
+ private:
+  uint32_t take(uint32_t stream, const wire::StreamValue& wait) {
+    const uint64_t now = now_ns();
+    if (count_ == 0) seen(now);
+    view_.executor().value_waits.store(++count_, std::memory_order_relaxed);
+    const uint32_t row = rows_.take();
+    if (row == rows_.kNoRow) return row;
+    wire::ValueWait& shown = view_.value_wait(row);
+    shown.address.store(wait.address, std::memory_order_relaxed);
+    shown.value.store(wait.value, std::memory_order_relaxed);
+    shown.since_ns.store(now, std::memory_order_relaxed);
+    shown.stream.store(stream, std::memory_order_relaxed);
+    const uint32_t condition = wait.flags & CU_STREAM_WAIT_VALUE_NOR;
+    shown.how.store(wait.width + condition * wire::kValueCondition, std::memory_order_release);
+    return row;
+  }
+  void give_back(uint32_t row) {
+    view_.executor().value_waits.store(--count_, std::memory_order_relaxed);
+    if (row == rows_.kNoRow) return;
+    view_.value_wait(row).how.store(0, std::memory_order_relaxed);
+    rows_.give_back(row);
+  }
+
+  const wire::ChannelView& view_;
+  RowSet<wire::kShownValueWaits> rows_;
+  uint32_t count_ = 0;
 };
 
 // What is given back later.

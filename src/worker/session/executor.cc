@@ -114,6 +114,7 @@ uint64_t Executor::held_pause(uint64_t now) {
     return kLongestSleepNs;
   }
   if (held_since_ns_ == 0) held_since_ns_ = now;
+  session_.core.shown_values.seen(now);
   return std::clamp((now - held_since_ns_) / kHeldPauseShare, kShortestHeldPauseNs,
                     kLongestHeldPauseNs);
 }

@@ -34,35 +34,9 @@ bool OpenWaits::is_same(const Open& open, std::span<const wire::StreamValue> val
                     });
 }
 
-void OpenWaits::show(const Stream& stream, Open& open) {
-  wire::ExecutorState& state = core_.view.executor();
-  const uint64_t now = now_ns();
-  if (size_ == 0) state.value_waits_seen_ns.store(now, std::memory_order_relaxed);
-  for (Value& value : open.values) {
-    value.row = rows_.take();
-    if (value.row == rows_.kNoRow) continue;
-    const wire::StreamValue& wait = value.wait;
-    wire::ValueWait& row = core_.view.value_wait(value.row);
-    row.address.store(wait.address, std::memory_order_relaxed);
-    row.value.store(wait.value, std::memory_order_relaxed);
-    row.since_ns.store(now, std::memory_order_relaxed);
-    row.stream.store(stream.id, std::memory_order_relaxed);
-    const uint32_t condition = wait.flags & CU_STREAM_WAIT_VALUE_NOR;
-    row.how.store(wait.width + condition * wire::kValueCondition, std::memory_order_release);
-  }
-  size_ += open.values.size();
-  state.value_waits.store(static_cast<uint32_t>(size_), std::memory_order_relaxed);
-}
-
 void OpenWaits::forget_first(Line& line) {
   Open& first = line.front();
-  for (const Value& value : first.values) {
-    if (value.row == rows_.kNoRow) continue;
-    core_.view.value_wait(value.row).how.store(0, std::memory_order_relaxed);
-    rows_.give_back(value.row);
-  }
   size_ -= first.values.size();
-  core_.view.executor().value_waits.store(static_cast<uint32_t>(size_), std::memory_order_relaxed);
   if (spare_ == nullptr) spare_ = std::move(first.behind);
   line.pop_front();
 }
@@ -94,7 +68,7 @@ bool OpenWaits::forget_all_passed() {
 void OpenWaits::sweep() {
   if (lines_.empty()) return;
   forget_all_passed();
-  core_.view.executor().value_waits_seen_ns.store(now_ns(), std::memory_order_relaxed);
+  core_.shown_values.seen(now_ns());
 }
 
 Status OpenWaits::prepare(const Stream& stream, size_t count) {
@@ -121,9 +95,12 @@ Status OpenWaits::add(const Stream& stream, std::span<const wire::StreamValue> v
   Line& line = lines_[stream.handle];
   if (line.empty() || !is_same(line.back(), values)) {
     Open& open = line.emplace_back();
-    for (const wire::StreamValue& value : values) open.values.push_back({value, rows_.kNoRow});
+    open.values.reserve(values.size());
+    for (const wire::StreamValue& value : values) {
+      open.values.push_back({value, {core_.shown_values, stream.id, value}});
+    }
     open.behind = std::move(spare_);
-    show(stream, open);
+    size_ += values.size();
   }
   return check(core_.driver.cuEventRecord(line.back().behind->handle, stream.handle),
                "cuEventRecord behind a wait");

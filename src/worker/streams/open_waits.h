@@ -48,7 +48,7 @@ class OpenWaits {
   // What one command waits for; the event comes when it has passed.
   struct Value {
     wire::StreamValue wait;
-    uint32_t row;  // of the channel, where it is shown
+    ShownValues::Row shown;
   };
   struct Open {
     std::vector<Value> values;
@@ -58,7 +58,6 @@ class OpenWaits {
   using Line = std::deque<Open>;  // of one driver's stream, oldest first
 
   static bool is_same(const Open& open, std::span<const wire::StreamValue> values);
-  void show(const Stream& stream, Open& open);
   // The first of the line is not open any more.
   void forget_first(Line& line);
   bool forget_passed(Line& line);
@@ -70,9 +69,8 @@ class OpenWaits {
   SessionMemory& memory_;
   // A stream's handle may name another one later: what the first left has passed by then.
   std::map<CUstream, Line> lines_;
-  size_t size_ = 0;    // values in all lines
-  size_t rounds_ = 0;  // of pass()
-  RowSet<wire::kShownValueWaits> rows_;
+  size_t size_ = 0;                       // values in all lines
+  size_t rounds_ = 0;                     // of pass()
   std::unique_ptr<DriverEvent> spare_;    // the next to use
   std::map<uint32_t, CUstream> streams_;  // that write, by device
 };

@@ -84,7 +84,13 @@ bool Backlog::can_go(const Item& item) const {
 
 void Backlog::hold(const Work& work, Stream& stream) {
   const uint64_t number = streams_.held.last + 1;
-  std::unique_ptr<Item> item(new Item{HeldWork(work), stream, number});
+  std::unique_ptr<Item> item(new Item{HeldWork(work), stream, number, {}});
+  if (const auto* values = std::get_if<ValuesWork>(&work.what)) {
+    for (const wire::ValueOperation& operation : values->operations) {
+      if (operation.kind != wire::ValueKind::kWait) continue;
+      item->shown.emplace_back(core_.shown_values, stream.id, operation.value);
+    }
+  }
   const void* event = event_of(work);
   // What needs memory comes first: there may be none.
   const auto line = lines_.try_emplace(&stream).first;
@@ -104,7 +110,7 @@ void Backlog::hold(const Work& work, Stream& stream) {
   }
   ++size_;
   streams_.held.last = number;
-  note_oldest();
+  note_change();
 }
 
 void Backlog::forget(const Item& item) {
@@ -116,10 +122,11 @@ void Backlog::forget(const Item& item) {
   if (--named->second.items == 0) named_.erase(named);
 }
 
-void Backlog::note_oldest() {
+void Backlog::note_change() {
   uint64_t oldest = Streams::Held::kNone;
   for (const auto& [stream, line] : lines_) oldest = std::min(oldest, line.front()->number);
   streams_.held.oldest = oldest;
+  core_.view.executor().held.store(static_cast<uint32_t>(size_), std::memory_order_relaxed);
 }
 
 std::unique_ptr<Backlog::Item> Backlog::take(bool all) {
@@ -135,16 +142,17 @@ std::unique_ptr<Backlog::Item> Backlog::take(bool all) {
   if (found->second.empty()) lines_.erase(found);
   --size_;
   forget(*item);
-  note_oldest();
+  note_change();
   return item;
 }
 
 void Backlog::drop() {
+  if (empty()) return;
   lines_.clear();
   named_.clear();
   orderers_.clear();
   size_ = 0;
-  streams_.held.oldest = Streams::Held::kNone;
+  note_change();
 }
 
 }  // namespace openmps::worker

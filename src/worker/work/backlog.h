@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <unordered_map>
+#include <vector>
 
 #include "worker/core/session_core.h"
 #include "worker/streams/stream.h"
@@ -66,6 +67,7 @@ class Backlog {
     HeldWork work;
     Stream& stream;
     const uint64_t number;
+    std::vector<ShownValues::Row> shown;  // what it waits for
   };
   // The first that can go, or, if `all`, the first of all; null: there is none.
   std::unique_ptr<Item> take(bool all);
@@ -80,7 +82,7 @@ class Backlog {
   [[nodiscard]] bool is_there(const wire::StreamValue& value) const;
   [[nodiscard]] bool can_go(const Item& item) const;
   void forget(const Item& item);
-  void note_oldest();
+  void note_change();
 
   SessionCore& core_;
   Streams& streams_;

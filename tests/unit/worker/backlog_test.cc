@@ -56,6 +56,11 @@ TEST_F(BacklogTest, AWaitStaysHereWithWhatIsBehindIt) {
   EXPECT_TRUE(send(wire::Fence{1, 0, 5}).ok());
   EXPECT_EQ(calls(), Calls{});
   EXPECT_TRUE(session_->streams.idle()) << "quiet moments need not wait for it";
+  const wire::ExecutorState& shown = session_->core.view.executor();
+  EXPECT_EQ(shown.held, 3u);
+  EXPECT_EQ(shown.value_waits, 1u);
+  EXPECT_EQ(session_->core.view.value_wait(0).address, kWord);
+  EXPECT_EQ(session_->core.view.value_wait(0).stream, 1u);
   launch(2);
   EXPECT_EQ(calls(), Calls{"launch s2 16"}) << "others go on";
   session_->submitter.advance();
@@ -66,6 +71,7 @@ TEST_F(BacklogTest, AWaitStaysHereWithWhatIsBehindIt) {
   EXPECT_EQ(gone[3], "launch s1 16");
   EXPECT_EQ(gone[4], "write s1 5");
   EXPECT_EQ(session_->core.view.fence(0).value.load(), 5u);
+  EXPECT_EQ(shown.held, 0u);
   launch(1);
   EXPECT_EQ(calls(), Calls{"launch s1 16"});
 }
