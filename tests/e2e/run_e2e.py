@@ -41,6 +41,7 @@ EVERYTHING = [
     ["dynamic_shared"], ["copies", "268435456"], ["memset_all"], ["occupancy"], ["device_enum"],
     ["separate_compilation"], ["separate_compilation_sm_80"], ["separate_compilation_sm_90"],
     ["nested_launches"], ["nested_launches_sm_90"], ["nested_streams"], ["nested_streams_sm_90"],
+    ["nested_limits"],
     ["captured_kernels"], ["captured_kernels_shared"],
     ["host_threads"], ["host_threads_ptds"], ["errors_runtime"], ["device_printf"], ["managed"],
     *[[f"{program}_shared"] for program in (

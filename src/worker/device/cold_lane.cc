@@ -31,8 +31,11 @@ ColdLanes::ColdLanes(const DriverTable& driver, const Devices& devices, std::mut
 
 ColdLanes::~ColdLanes() = default;
 
-// What kernels may rely on in the main context: of its limits only the stack, for what prints or
-// allocates does not run here. A raised stack is set in both while `limits` is held.
+// Of the main context's limits, what kernels rely on that run here: what prints or allocates does
+// not. A raised one is set in both contexts while `limits` is held.
+constexpr CUlimit kCopiedLimits[] = {CU_LIMIT_STACK_SIZE,
+                                     CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT};
+
 void ColdLanes::make(State& state, uint32_t device) {
   const DriverTable& driver = state.driver;
   CUcontext made = nullptr;
@@ -41,14 +44,15 @@ void ColdLanes::make(State& state, uint32_t device) {
     CUcontext popped = nullptr;
     driver.cuCtxPopCurrent_v2(&popped);  // creation has made it current
     const std::lock_guard lock(state.limits);
-    size_t stack = 0;
-    {
-      const InContext main(driver, state.devices.at(device).context);
-      result = driver.cuCtxGetLimit(&stack, CU_LIMIT_STACK_SIZE);
-    }
-    if (result == CUDA_SUCCESS) {
+    for (const CUlimit limit : kCopiedLimits) {
+      size_t wanted = 0, there = 0;
+      {
+        const InContext main(driver, state.devices.at(device).context);
+        if (driver.cuCtxGetLimit(&wanted, limit) == CUDA_ERROR_UNSUPPORTED_LIMIT) continue;
+      }
       const InContext cold(driver, made);
-      result = driver.cuCtxSetLimit(CU_LIMIT_STACK_SIZE, stack);
+      if (result == CUDA_SUCCESS) result = driver.cuCtxGetLimit(&there, limit);
+      if (result == CUDA_SUCCESS && there != wanted) result = driver.cuCtxSetLimit(limit, wanted);
     }
     if (result == CUDA_SUCCESS) state.contexts[device].store(made, std::memory_order_release);
   }
@@ -87,11 +91,11 @@ CUcontext ColdLanes::context(uint32_t device) const {
   return state_->contexts[device].load(std::memory_order_acquire);
 }
 
-CUresult ColdLanes::set_stack(uint32_t device, size_t bytes) const {
+CUresult ColdLanes::set_limit(uint32_t device, CUlimit limit, size_t value) const {
   CUcontext made = context(device);
   if (made == nullptr) return CUDA_SUCCESS;  // whoever makes it reads the limit
   const InContext current(driver_, made);
-  return driver_.cuCtxSetLimit(CU_LIMIT_STACK_SIZE, bytes);
+  return driver_.cuCtxSetLimit(limit, value);
 }
 
 }  // namespace openmps::worker

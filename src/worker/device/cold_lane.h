@@ -42,8 +42,9 @@ class ColdLanes {
     return place.lane == Lane::kCold ? context(place.device) : devices_.at(place.device).context;
   }
 
-  // The stack of the main context has become so large, in a quiet moment; its limits are held.
-  CUresult set_stack(uint32_t device, size_t bytes) const;
+  // A limit that kernels rely on has been raised in the main context, in a quiet moment; its limits
+  // are held.
+  CUresult set_limit(uint32_t device, CUlimit limit, size_t value) const;
 
   // Quiet moments of the cold contexts: unloading waits for all work there.
   ContextGate gate;

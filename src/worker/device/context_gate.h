@@ -48,7 +48,7 @@ enum class GatedCall : uint32_t {
   kArrayDestroy,  // and cuMemFree, which does
   kGreenCreate,   // not measured; taken for calls that wait
   kGreenDestroy,
-  kStackLimit,
+  kLimit,
   kCount,
 };
 const char* name_of(GatedCall call);

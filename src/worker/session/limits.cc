@@ -11,6 +11,10 @@
 namespace openmps::worker {
 namespace {
 
+// What a launch that waits holds of the device's memory: its parameters, of which there are 4 KiB
+// at most, and as much again for what describes it. An estimate.
+constexpr uint64_t kPendingLaunchBytes = 8 << 10;
+
 int attribute_of(const SessionCore& core, uint32_t device, CUdevice_attribute attribute) {
   int value = 0;
   core.driver.cuDeviceGetAttribute(&value, attribute, core.devices.at(device).handle);
@@ -58,8 +62,7 @@ Status Limits::handle(const wire::LimitRaise& command) {
       return command.value <= now ? Status()
                                   : raise_memory(command.device, limit, command.value, now);
     case CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT:
-      if (command.value <= now) return Status();
-      [[fallthrough]];
+      return command.value <= now ? Status() : raise_launches(command.device, command.value, now);
     default: return Status(CUDA_ERROR_NOT_PERMITTED, "a limit that is not a client's to change");
   }
 }
@@ -74,17 +77,29 @@ Status Limits::raise_stack(uint32_t device, uint64_t value, uint64_t now) {
     return Status(CUDA_ERROR_INVALID_VALUE,
                   "a stack of " + std::to_string(value) + " bytes for each thread");
   }
-  const uint64_t bytes = (value - now) * threads;
+  return raise_when_quiet(device, CU_LIMIT_STACK_SIZE, value, (value - now) * threads);
+}
+
+// Whether NVIDIA's driver waits for this as for a stack was not measured; softgpu does.
+Status Limits::raise_launches(uint32_t device, uint64_t value, uint64_t now) {
+  if (value > core_.devices.at(device).total_memory / kPendingLaunchBytes) {
+    return Status(CUDA_ERROR_INVALID_VALUE, std::to_string(value) + " launches that wait");
+  }
+  return raise_when_quiet(device, CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT, value,
+                          (value - now) * kPendingLaunchBytes);
+}
+
+Status Limits::raise_when_quiet(uint32_t device, CUlimit limit, uint64_t value, uint64_t bytes) {
   OPENMPS_RETURN_IF_ERROR(memory_.charge(device, bytes));
   const CUresult result = core_.gate.run_if_quiet(
-      GatedCall::kStackLimit, device, CUDA_ERROR_NOT_PERMITTED, [&]() -> CUresult {
+      GatedCall::kLimit, device, CUDA_ERROR_NOT_PERMITTED, [&]() -> CUresult {
         const std::lock_guard lock(core_.commons.limits);
         size_t there = 0;  // somebody else may have raised it meanwhile
-        const CUresult read = core_.driver.cuCtxGetLimit(&there, CU_LIMIT_STACK_SIZE);
+        const CUresult read = core_.driver.cuCtxGetLimit(&there, limit);
         if (read != CUDA_SUCCESS || there >= value) return read;
-        const CUresult set = core_.driver.cuCtxSetLimit(CU_LIMIT_STACK_SIZE, value);
+        const CUresult set = core_.driver.cuCtxSetLimit(limit, value);
         if (set != CUDA_SUCCESS || core_.commons.cold == nullptr) return set;
-        return core_.commons.cold->set_stack(device, value);
+        return core_.commons.cold->set_limit(device, limit, value);
       });
   if (result == CUDA_SUCCESS) {
     charged_[device] += bytes;
@@ -93,9 +108,9 @@ Status Limits::raise_stack(uint32_t device, uint64_t value, uint64_t now) {
   }
   memory_.refund(device, bytes);
   if (result == CUDA_ERROR_NOT_PERMITTED) {
-    return Status(result, "the stack can't grow while other clients' work goes on");
+    return Status(result, "the limit can't be raised while other clients' work goes on");
   }
-  return check(result, "cuCtxSetLimit of the stack");
+  return check(result, "cuCtxSetLimit");
 }
 
 // Memory that the driver takes when it is needed; it does not wait (measured on an H200).

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuCtxSetLimit and cuCtxGetLimit of a session. The limits are the shared context's, so they are
 // one for all clients: a client learns what they are and may raise those that kernels need (stack,
-// heap of malloc, printf), never lower them. What can't be had says no (docs/decisions/0012).
-// Session's thread only.
+// heap of malloc, printf, launches that wait), never lower them. What can't be had says no
+// (docs/decisions/0012). Session's thread only.
 #pragma once
 
 #include <array>
@@ -31,6 +31,9 @@ class Limits {
  private:
   Status read(uint32_t device, CUlimit limit, uint64_t* value);
   Status raise_stack(uint32_t device, uint64_t value, uint64_t now);
+  Status raise_launches(uint32_t device, uint64_t value, uint64_t now);
+  // In a quiet moment; `bytes` of the client's memory for as long as it lives.
+  Status raise_when_quiet(uint32_t device, CUlimit limit, uint64_t value, uint64_t bytes);
   Status raise_memory(uint32_t device, CUlimit limit, uint64_t value, uint64_t now);
 
   SessionCore& core_;

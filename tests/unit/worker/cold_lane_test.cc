@@ -315,18 +315,21 @@ TEST_F(ColdLaneTest, WithoutAContextLoadingWaits) {
   expect_wait(2, kPlain);  // that was tried once
 }
 
-TEST_F(ColdLaneTest, ItsStackIsTheMainContexts) {
+TEST_F(ColdLaneTest, WhatItsKernelsRelyOnIsTheMainContexts) {
+  constexpr int kLaunches = CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT;
   keep_busy();
   driver_.limits[CU_LIMIT_STACK_SIZE] = 4096;
-  driver_.take_calls();
+  driver_.limits[kLaunches] = 3000;
   ASSERT_TRUE(load(1, kPlain).ok());
-  const Calls seen = calls();
-  EXPECT_NE(std::find(seen.begin(), seen.end(), "limit 0"), seen.end());
+  EXPECT_EQ(driver_.other_limits[CU_LIMIT_STACK_SIZE], 4096u);
+  EXPECT_EQ(driver_.other_limits[kLaunches], 3000u);
   let_go(1);
   session_->tend();
-  driver_.take_calls();
   EXPECT_TRUE(send(wire::LimitRaise{0, CU_LIMIT_STACK_SIZE, 8192}).ok());
-  EXPECT_EQ(calls(), (Calls{"limit 0", "limit 0"}));
+  EXPECT_TRUE(send(wire::LimitRaise{0, kLaunches, 5000}).ok());
+  EXPECT_EQ(driver_.limits[kLaunches], 5000u);
+  EXPECT_EQ(driver_.other_limits[CU_LIMIT_STACK_SIZE], 8192u);
+  EXPECT_EQ(driver_.other_limits[kLaunches], 5000u);
 }
 
 class NoColdLaneTest : public ColdLaneTest {

@@ -40,6 +40,10 @@ template <typename Function>
 uint64_t context_of(Function function) {
   return (number(function) & kOtherMark) != 0 ? kOtherContext : kMainContext;
 }
+std::map<int, size_t>& current_limits() {
+  FakeDriver& driver = FakeDriver::current();
+  return g_current == kOtherContext ? driver.other_limits : driver.limits;
+}
 std::string in_context(uint64_t context) { return context == kOtherContext ? " cold" : ""; }
 
 CUresult call(const std::string& call_name, const std::string& text = "") {
@@ -120,13 +124,14 @@ void fill_devices(DriverTable& t) {
     return g_pushed.pop_back(), CUDA_SUCCESS;
   };
   t.cuCtxGetLimit = [](size_t* value, CUlimit limit) {
-    const auto found = FakeDriver::current().limits.find(limit);
-    if (found == FakeDriver::current().limits.end()) return CUDA_ERROR_UNSUPPORTED_LIMIT;
+    const auto& limits = current_limits();
+    const auto found = limits.find(limit);
+    if (found == limits.end()) return CUDA_ERROR_UNSUPPORTED_LIMIT;
     return *value = found->second, CUDA_SUCCESS;
   };
   t.cuCtxSetLimit = [](CUlimit limit, size_t value) {
     if (CUresult error = call("limit", "limit " + std::to_string(limit))) return error;
-    return FakeDriver::current().limits[limit] = value, CUDA_SUCCESS;
+    return current_limits()[limit] = value, CUDA_SUCCESS;
   };
   t.cuCtxGetStreamPriorityRange = [](int* least, int* greatest) {
     return *least = 0, *greatest = -5, CUDA_SUCCESS;

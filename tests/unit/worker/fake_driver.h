@@ -48,7 +48,11 @@ class FakeDriver {
   std::map<int, size_t> limits{{CU_LIMIT_STACK_SIZE, 1024},
                                {CU_LIMIT_PRINTF_FIFO_SIZE, 1 << 20},
                                {CU_LIMIT_MALLOC_HEAP_SIZE, 8 << 20},
+                               {CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT, 2048},
                                {CU_LIMIT_MAX_L2_FETCH_GRANULARITY, 64}};
+  // Of contexts that are made.
+  std::map<int, size_t> other_limits{{CU_LIMIT_STACK_SIZE, 1024},
+                                     {CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT, 2048}};
   // How often loading or unloading code had work of its context to wait for.
   std::atomic<uint32_t> waited{0};
   int devices = 1;

@@ -158,7 +158,7 @@ TEST_F(GateTest, WhatMustNotWaitInTheDriverIsNotCalledWithoutAQuietMoment) {
   ContextGate gate(driver_.table(), limits);
   ContextGate::Stream* listed = gate.add(stream(), 0);
   const auto call = [&] {
-    return gate.run_if_quiet(GatedCall::kStackLimit, 0, CUDA_ERROR_NOT_PERMITTED,
+    return gate.run_if_quiet(GatedCall::kLimit, 0, CUDA_ERROR_NOT_PERMITTED,
                              [] { return CUDA_ERROR_INVALID_VALUE; });
   };
   EXPECT_EQ(call(), CUDA_ERROR_INVALID_VALUE) << "the call's own result";

@@ -35,6 +35,18 @@ TEST_F(LimitsTest, ARaisedLimitIsTheContexts) {
   EXPECT_TRUE(session_->core.worn()) << "the next client finds less memory";
 }
 
+TEST_F(LimitsTest, LaunchesThatWaitAreRaisedAndCounted) {
+  EXPECT_EQ(raise(CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT, 1024), CUDA_SUCCESS);
+  EXPECT_EQ(get(CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT), 2048u) << "never lowered";
+  EXPECT_EQ(session_->memory.granted(0), 0u);
+  EXPECT_EQ(raise(CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT, 2050), CUDA_SUCCESS);
+  EXPECT_EQ(get(CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT), 2050u);
+  EXPECT_EQ(session_->memory.granted(0), 2 * 8u << 10);
+  EXPECT_TRUE(session_->core.worn());
+  EXPECT_EQ(raise(CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT, uint64_t{1} << 40),
+            CUDA_ERROR_INVALID_VALUE);
+}
+
 TEST_F(LimitsTest, NobodyLowersWhatOthersRelyOn) {
   EXPECT_EQ(raise(CU_LIMIT_STACK_SIZE, 512), CUDA_SUCCESS);
   EXPECT_EQ(raise(CU_LIMIT_MALLOC_HEAP_SIZE, 1 << 20), CUDA_SUCCESS);
