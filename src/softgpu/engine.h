@@ -5,6 +5,7 @@
 // the engine; the engine calls back only through MemoryMap and DeviceServices.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -39,6 +40,8 @@ class MemoryMap {
 };
 
 // Services a kernel may call. Thread-safe.
+struct NodeUpdate;
+
 class DeviceServices {
  public:
   virtual ~DeviceServices() = default;
@@ -52,6 +55,8 @@ class DeviceServices {
   virtual uint64_t stack_bytes() { return UINT64_MAX; }
   // cudaGraphSetConditional(). False: there is no such handle in the kernel's context.
   virtual bool set_condition(uint64_t, uint32_t) { return false; }
+  // `node`: a CUgraphDeviceNode. CUDA_ERROR_INVALID_VALUE: there is none, or it can't become so.
+  virtual CUresult update_node(uint64_t, const NodeUpdate&) { return CUDA_ERROR_INVALID_VALUE; }
   // What a texture or surface handle names; null: nothing.
   virtual std::shared_ptr<const Texture> texture(uint64_t) { return nullptr; }
   virtual std::shared_ptr<const Image> surface(uint64_t) { return nullptr; }
@@ -63,6 +68,17 @@ struct NestedShape {
   uint32_t grid[3] = {1, 1, 1};
   uint32_t block[3] = {1, 1, 1};
   uint32_t dynamic_shared_bytes = 0;
+};
+
+// A change that a kernel makes to a kernel node of a graph (cudaGraphKernelNodeUpdate); the values
+// of `field` are CUDA's.
+struct NodeUpdate {
+  enum class Field : uint32_t { kGrid = 1, kParameter = 2, kEnabled = 3 };
+  Field field = Field::kGrid;
+  std::array<uint32_t, 3> grid{};
+  uint64_t offset = 0;  // of `value` in the parameters, bytes
+  std::vector<std::byte> value;
+  bool enabled = false;
 };
 
 // What a kernel that launches others asks of the device (dynamic parallelism), by the thread blocks

@@ -43,6 +43,7 @@ struct MipmappedArray;
 struct TextureObject;
 struct SurfaceObject;
 struct Condition;
+class DeviceNode;
 
 // One device of the machine that this process sees.
 struct Device {
@@ -93,6 +94,8 @@ class Driver : public Parts {
   HandleTable<CUgraphNode, GraphNode, HandleKind::kGraphNode> graph_nodes;
   HandleTable<CUgraphExec, GraphExec, HandleKind::kGraphExec> graph_execs;
   HandleTable<CUgraphConditionalHandle, Condition, HandleKind::kCondition> conditions;
+  // Gone with the last graph, executable graph and launch that has it.
+  HandleTable<CUgraphDeviceNode, std::weak_ptr<DeviceNode>, HandleKind::kDeviceNode> device_nodes;
   HandleTable<CUmemoryPool, MemoryPool, HandleKind::kMemoryPool> memory_pools;
   HandleTable<CUgreenCtx, GreenContext, HandleKind::kGreenContext> green_contexts;
   HandleTable<CUdevResourceDesc, ResourceDescriptor, HandleKind::kResourceDescriptor>

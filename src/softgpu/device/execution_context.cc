@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "softgpu/device/device_node.h"
 #include "softgpu/device/driver.h"
 #include "softgpu/device/image_objects.h"
 
@@ -110,6 +111,12 @@ bool ExecutionContext::set_condition(uint64_t handle, uint32_t value) {
   if (condition == nullptr || condition->execution.get() != this) return false;
   condition->value.store(value, std::memory_order_relaxed);  // read when the kernel is done
   return true;
+}
+
+CUresult ExecutionContext::update_node(uint64_t handle, const NodeUpdate& update) {
+  const auto found = driver_.device_nodes.find(reinterpret_cast<CUgraphDeviceNode>(handle));
+  const std::shared_ptr<DeviceNode> node = found == nullptr ? nullptr : found->lock();
+  return node == nullptr ? CUDA_ERROR_INVALID_VALUE : node->update(update);
 }
 
 namespace {

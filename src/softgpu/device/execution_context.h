@@ -93,6 +93,7 @@ class ExecutionContext final : public DeviceServices {
   void free_device_heap(uint64_t address) override;
   uint64_t global_timer_ns() override;
   bool set_condition(uint64_t handle, uint32_t value) override;
+  CUresult update_node(uint64_t handle, const NodeUpdate& update) override;
   std::shared_ptr<const Texture> texture(uint64_t handle) override;
   std::shared_ptr<const Image> surface(uint64_t handle) override;
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "softgpu/device/device_node.h"
 #include "softgpu/device/driver.h"
 
 namespace openmps::softgpu {
@@ -90,9 +91,40 @@ bool has_memory_locked(const Graph& graph) {
   return has_type_locked(graph, kTypes);
 }
 
+bool is_updatable_locked(const Graph& graph) {
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const auto& node) {
+    const auto* launch = std::get_if<LaunchWork>(&node->work);
+    return (launch != nullptr && launch->device_node != nullptr) ||
+           (node->child != nullptr && is_updatable_locked(*node->child)) ||
+           std::any_of(node->bodies.begin(), node->bodies.end(),
+                       [](const auto& body) { return is_updatable_locked(*body); });
+  });
+}
+
+Status make_updatable(Driver& driver, LaunchWork& work, CUlaunchAttributeValue* value) {
+  auto& wish = value->deviceUpdatableKernelNode;
+  if (wish.deviceUpdatable != 0 && wish.deviceUpdatable != 1)
+    return Status(CUDA_ERROR_INVALID_VALUE, "deviceUpdatable is 0 or 1");
+  if (wish.deviceUpdatable == 0)
+    return work.device_node == nullptr
+               ? Status()
+               : Status(CUDA_ERROR_INVALID_VALUE, "the node stays updatable");
+  if (work.device_node == nullptr) {
+    auto node = std::make_shared<DeviceNode>();
+    driver.device_nodes.remove_if([](const auto& other) { return other.expired(); });
+    const CUgraphDeviceNode handle =
+        driver.device_nodes.add(std::make_shared<std::weak_ptr<DeviceNode>>(node));
+    if (handle == nullptr) return Status(CUDA_ERROR_OUT_OF_MEMORY, "too many nodes");
+    work.device_node = std::move(node);
+    work.device_handle = handle;
+  }
+  wish.devNode = work.device_handle;
+  return Status();
+}
+
 bool is_unique_locked(const Graph& graph) {
   static constexpr CUgraphNodeType kTypes[] = {CU_GRAPH_NODE_TYPE_CONDITIONAL};
-  return has_memory_locked(graph) || has_type_locked(graph, kTypes);
+  return has_memory_locked(graph) || has_type_locked(graph, kTypes) || is_updatable_locked(graph);
 }
 
 Status check_free_locked(Driver& driver, const Graph& graph, uint64_t address) {

@@ -61,13 +61,20 @@ void remove_node_locked(Driver& driver, GraphNode& node);
 std::shared_ptr<Graph> clone_graph_locked(Driver& driver, const Graph& graph);
 // The graph itself, a child or a body allocates or frees: its nodes and edges stay (CUDA's rule).
 [[nodiscard]] bool has_memory_locked(const Graph& graph);
-// The same, or it has a conditional node: it can't be cloned, and has one executable graph at most.
+// Kernels change nodes of it, or of a child or a body: it keeps them (CUDA's rule).
+[[nodiscard]] bool is_updatable_locked(const Graph& graph);
+// It has memory, conditional nodes, or is updatable: it can't be cloned, and has one executable
+// graph at most.
 [[nodiscard]] bool is_unique_locked(const Graph& graph);
 // May the graph free it? CUDA_ERROR_INVALID_VALUE: not what an allocation node gave, or the graph
 // frees it already.
 Status check_free_locked(Driver& driver, const Graph& graph, uint64_t address);
 // The handles of a graph and its bodies are no longer valid.
 void retire_graph_locked(Driver& driver, Graph& graph);
+// Kernels may change the node that a launch is or becomes. Its handle for them goes into `value`,
+// where CUDA says that it is returned. CUDA_ERROR_INVALID_VALUE: neither 0 nor 1, or 0 for a node
+// that is changed already.
+Status make_updatable(Driver& driver, LaunchWork& work, CUlaunchAttributeValue* value);
 Result<std::shared_ptr<Graph>> create_graph(Driver& driver);
 Status destroy_graph(Driver& driver, CUgraph handle);
 

@@ -156,6 +156,7 @@ Result<std::shared_ptr<GraphExec>> instantiate(Driver& driver, Graph& graph, uin
   exec->uploaded = (flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD) != 0;
   keep_defaults(conditions, exec.get());
   exec->steps = steps_of(graph);
+  set_device_nodes(exec->steps);
   hold_user_objects(graph, &exec->user_objects);
   for (const GraphStep& step : exec->steps)
     if (const auto* fill = std::get_if<FillWork>(&step.work))
@@ -173,12 +174,16 @@ Status update_exec(Driver& driver, GraphExec& exec, const Graph& graph,
   {
     std::lock_guard lock(driver.graph_mutex);
     const std::shared_ptr<GraphExec> instance = graph.only_exec.lock();
+    if (is_updatable_locked(graph))
+      return Status(CUDA_ERROR_NOT_SUPPORTED, "kernels change nodes of the graph");
     if (has_memory_locked(graph) && instance != nullptr && instance.get() != &exec)
       return Status(CUDA_ERROR_NOT_SUPPORTED, "the memory is another executable graph's");
     steps = steps_of(graph);
     gather_conditions_locked(graph, &conditions);
   }
   std::lock_guard lock(exec.mutex);
+  if (has_device_nodes(exec.steps))
+    return Status(CUDA_ERROR_NOT_SUPPORTED, "kernels change nodes of the executable graph");
   info->result = compare(steps, exec.steps, &info->errorNode);
   if (info->result != CU_GRAPH_EXEC_UPDATE_SUCCESS)
     return Status(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, "the graphs differ");

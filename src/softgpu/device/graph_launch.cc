@@ -87,8 +87,7 @@ Status launch_graph(GraphExec& exec, Stream& stream) {
 
   std::vector<OperationPtr> operations;
   for (const GraphExec::Step& step : exec.steps)
-    operations.push_back(make_operation(step.enabled ? step.work : Work(MarkerWork{}),
-                                        stream.execution, *stream.queue));
+    operations.push_back(make_operation(work_at_launch(step), stream.execution, *stream.queue));
   // Records of events count from now on; waits are for what was recorded before.
   std::vector<OperationPtr> waited(exec.steps.size());
   for (size_t i = 0; i < exec.steps.size(); ++i)

@@ -4,10 +4,17 @@
 
 #include <algorithm>
 
+#include "softgpu/device/device_node.h"
 #include "softgpu/device/scheduler.h"
 
 namespace openmps::softgpu {
 namespace {
+
+// The launch of a node that kernels change; null: of no such node.
+const LaunchWork* updatable(const GraphStep& step) {
+  const auto* launch = std::get_if<LaunchWork>(&step.work);
+  return launch != nullptr && launch->device_node != nullptr ? launch : nullptr;
+}
 
 bool has_kernel(const std::vector<GraphStep>& steps) {
   return std::any_of(steps.begin(), steps.end(), [](const GraphStep& step) {
@@ -68,6 +75,29 @@ class BodyOperation final : public ConditionalOperation {
 
 }  // namespace
 
+Work work_at_launch(const GraphStep& step) {
+  return step.enabled || updatable(step) != nullptr ? step.work : Work(MarkerWork{});
+}
+
+void set_device_nodes(const std::vector<GraphStep>& steps) {
+  for (const GraphStep& step : steps) {
+    if (const LaunchWork* launch = updatable(step))
+      launch->device_node->set(
+          {step.enabled, launch->cooperative, launch->grid, launch->cluster, launch->parameters});
+    if (const auto* conditional = std::get_if<ConditionalWork>(&step.work))
+      for (const auto& body : conditional->bodies) set_device_nodes(*body);
+  }
+}
+
+bool has_device_nodes(const std::vector<GraphStep>& steps) {
+  return std::any_of(steps.begin(), steps.end(), [](const GraphStep& step) {
+    if (const auto* inner = std::get_if<ConditionalWork>(&step.work))
+      return std::any_of(inner->bodies.begin(), inner->bodies.end(),
+                         [](const auto& body) { return has_device_nodes(*body); });
+    return updatable(step) != nullptr;
+  });
+}
+
 GraphStep* find_step(std::vector<GraphStep>& steps, CUgraphNode node) {
   if (node == nullptr) return nullptr;
   for (GraphStep& step : steps) {
@@ -91,7 +121,7 @@ std::vector<LateOperation> late_operations(const std::vector<GraphStep>& steps,
   std::vector<LateOperation> made;
   for (const GraphStep& step : steps) {
     LateOperation late;
-    late.operation = make(step.enabled ? step.work : Work(MarkerWork{}), execution, stream);
+    late.operation = make(work_at_launch(step), execution, stream);
     late.operation->stream_id = stream.id;
     if (late.operation->kind == OperationKind::kKernel)
       static_cast<KernelOperation&>(*late.operation).in_body = true;

@@ -24,6 +24,12 @@ struct GraphStep {
   std::vector<uint32_t> after;  // indices of earlier steps of the same list
 };
 
+// What a launch has to do for it. One that kernels may switch on is there in any case.
+[[nodiscard]] Work work_at_launch(const GraphStep& step);
+// The nodes that kernels change begin with what the steps say.
+void set_device_nodes(const std::vector<GraphStep>& steps);
+[[nodiscard]] bool has_device_nodes(const std::vector<GraphStep>& steps);
+
 // The step of a node, in a list that may be changed; null: none.
 GraphStep* find_step(std::vector<GraphStep>& steps, CUgraphNode node);
 

@@ -35,6 +35,7 @@ enum class HandleKind : uint8_t {
   kSurfaceObject,
   kLink,
   kCondition,
+  kDeviceNode,
 };
 
 // Handle: a pointer type or an integer of 64 bits. Layout: generation << 32 | index << 8 | kind.

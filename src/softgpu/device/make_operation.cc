@@ -114,6 +114,7 @@ OperationPtr make(const LaunchWork& work, const Execution&, const StreamQueue& s
     operation->nested = std::move(nested);
   }
 
+  operation->device_node = work.device_node;
   operation->name = function.info->name;
   operation->demand = block_demand(
       limits, work.block[0] * work.block[1] * work.block[2], function.info->registers,

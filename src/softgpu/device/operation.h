@@ -63,6 +63,8 @@ struct Operation {
 };
 using OperationPtr = std::shared_ptr<Operation>;
 
+class DeviceNode;
+
 // What an operation has set going, which ends before the operation counts as done.
 class Offspring {
  public:
@@ -90,6 +92,8 @@ struct KernelOperation final : Operation {
   std::vector<uint64_t> workspace;       // grid barrier of a cooperative launch
   std::shared_ptr<Offspring> nested;     // Launch::nested; null: the kernel launches none
   std::shared_ptr<Offspring> graph_run;  // Launch::graph; null: nor any graphs
+
+  std::shared_ptr<const DeviceNode> device_node;  // says what it runs when its turn has come
 
   uint32_t cluster_blocks = 1;
   uint64_t cluster_count = 0;  // without clusters: blocks

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "softgpu/device/copy_run.h"
+#include "softgpu/device/device_node.h"
 #include "softgpu/device/thread.h"
 
 namespace openmps::softgpu {
@@ -206,13 +207,14 @@ void Scheduler::dispatch_locked(const OperationPtr& operation) {
       complete_locked(operation);
       return;
     }
-    case OperationKind::kKernel:
-      if (failed)
-        executor(context.device)
-            .abandon_locked(std::static_pointer_cast<KernelOperation>(operation));
+    case OperationKind::kKernel: {
+      const auto kernel = std::static_pointer_cast<KernelOperation>(operation);
+      if (failed || (kernel->device_node != nullptr && !kernel->device_node->begin(*kernel)))
+        executor(context.device).abandon_locked(kernel);
       else
-        executor(context.device).ready_locked(std::static_pointer_cast<KernelOperation>(operation));
+        executor(context.device).ready_locked(kernel);
       return;
+    }
     case OperationKind::kConditional: {
       auto conditional = std::static_pointer_cast<ConditionalOperation>(operation);
       Submission submission(*this);

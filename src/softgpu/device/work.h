@@ -20,6 +20,7 @@ namespace openmps::softgpu {
 class ExecutionContext;
 struct StreamQueue;
 struct Event;
+class DeviceNode;
 struct Function;
 struct GraphStep;
 
@@ -36,6 +37,9 @@ struct LaunchWork {
   bool cooperative = false;
   bool has_priority = false;  // else the stream's
   int priority = 0;
+  // A node that kernels change; null: they don't.
+  std::shared_ptr<DeviceNode> device_node;
+  CUgraphDeviceNode device_handle = nullptr;
 };
 
 struct CopyWork {

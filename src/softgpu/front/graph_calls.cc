@@ -126,6 +126,9 @@ CUresult cuGraphNodeGetDependentNodes_v2(CUgraphNode hNode, CUgraphNode* depende
 CUresult cuGraphDestroyNode(CUgraphNode hNode) {
   return with_node(hNode, [&](Driver& driver, GraphNode& node) -> Status {
     if (has_memory_locked(*node.graph)) return memory_stays();
+    const auto* launch = std::get_if<LaunchWork>(&node.work);
+    if (launch != nullptr && launch->device_node != nullptr)
+      return Status(CUDA_ERROR_NOT_SUPPORTED, "kernels change the node");
     remove_node_locked(driver, node);
     return Status();
   });

@@ -158,6 +158,7 @@ CUresult cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsign
     GraphStep* step = find_step(exec.steps, hNode);
     if (step == nullptr) return invalid_value("not a node of the executable graph");
     step->enabled = isEnabled != 0;
+    set_device_nodes({*step});
     exec.uploaded = false;
     return Status();
   });

@@ -242,11 +242,21 @@ Result<W> with_entry(Make&& make) {
   return make(*driver);
 }
 
+// A node that kernels change stays one.
+template <typename W>
+void keep_device_node(const Work& before, W& after) {
+  if constexpr (std::is_same_v<W, LaunchWork>) {
+    after.device_node = std::get<LaunchWork>(before).device_node;
+    after.device_handle = std::get<LaunchWork>(before).device_handle;
+  }
+}
+
 template <typename W, typename Remember = void (*)(GraphNode&)>
 CUresult set_work(CUgraphNode handle, Result<W> work, Remember&& remember = remember_nothing) {
   if (!work.ok()) return report(work.status());
   return with_node(handle, [&](Driver&, GraphNode& node) -> Status {
     if (!std::holds_alternative<W>(node.work)) return invalid_value("the node is of another type");
+    keep_device_node(node.work, *work);
     node.work = std::move(*work);
     remember(node);
     return Status();
@@ -274,7 +284,9 @@ CUresult set_exec_work(CUgraphExec exec, CUgraphNode handle, Result<W> work) {
     if constexpr (std::is_same_v<W, CopyWork>)
       if (!same_kinds_of_memory(std::get<CopyWork>(step->work), *work))
         return invalid_value("an array can't become an address");
+    keep_device_node(step->work, *work);
     step->work = std::move(*work);
+    set_device_nodes({*step});
     object.uploaded = false;
     return Status();
   });

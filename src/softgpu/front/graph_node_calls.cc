@@ -117,6 +117,8 @@ CUresult cuGraphKernelNodeSetAttribute(CUgraphNode hNode, CUkernelNodeAttrID att
       work->has_priority = true;
       work->priority = value->priority;
     }
+    if (attr == CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE)
+      return make_updatable(driver, *work, const_cast<CUkernelNodeAttrValue*>(value));
     std::erase_if(node.attributes, [&](const auto& other) { return other.id == attr; });
     CUlaunchAttribute& stored = node.attributes.emplace_back();
     stored.id = attr;
@@ -132,6 +134,11 @@ CUresult cuGraphKernelNodeGetAttribute(CUgraphNode hNode, CUkernelNodeAttrID att
         attr <= CU_LAUNCH_ATTRIBUTE_IGNORE || attr >= CU_LAUNCH_ATTRIBUTE_MAX)
       return invalid_value("not a kernel node, or no such attribute");
     memset(value_out, 0, sizeof *value_out);
+    if (attr == CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE) {
+      const auto& work = std::get<LaunchWork>(node.work);
+      value_out->deviceUpdatableKernelNode.deviceUpdatable = work.device_node != nullptr;
+      value_out->deviceUpdatableKernelNode.devNode = work.device_handle;
+    }
     for (const CUlaunchAttribute& stored : node.attributes)
       if (stored.id == attr) *value_out = stored.value;
     return Status();
@@ -144,6 +151,8 @@ CUresult cuGraphKernelNodeCopyAttributes(CUgraphNode dst, CUgraphNode src) {
     auto* target = std::get_if<LaunchWork>(&node.work);
     auto* source = from == nullptr ? nullptr : std::get_if<LaunchWork>(&from->work);
     if (target == nullptr || source == nullptr) return invalid_value("not a kernel node");
+    if (target->device_node != nullptr || source->device_node != nullptr)
+      return Status(CUDA_ERROR_NOT_SUPPORTED, "kernels change one of the nodes");
     node.attributes = from->attributes;
     target->cluster = source->cluster;
     target->explicit_cluster = source->explicit_cluster;

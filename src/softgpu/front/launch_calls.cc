@@ -7,6 +7,7 @@
 #include "softgpu/device/capture.h"
 #include "softgpu/device/event.h"
 #include "softgpu/device/event_issue.h"
+#include "softgpu/device/graph.h"
 #include "softgpu/device/issue.h"
 #include "softgpu/device/launch.h"
 #include "softgpu/device/module.h"
@@ -26,6 +27,7 @@ struct LaunchOptions {
   int priority = 0;
   // Recorded when the kernel has ended: later than a GPU may, which is always correct.
   std::vector<CUevent> events;
+  CUlaunchAttributeValue* updatable = nullptr;  // the node is to be; it gets its handle
 };
 
 Status read_attributes(const CUlaunchConfig& config, LaunchOptions* options) {
@@ -58,7 +60,9 @@ Status read_attributes(const CUlaunchConfig& config, LaunchOptions* options) {
         options->events.push_back(attribute.value.launchCompletionEvent.event);
         break;
       case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
-        return Status(CUDA_ERROR_NOT_SUPPORTED, "a launch attribute that is not modelled");
+        if (attribute.value.deviceUpdatableKernelNode.deviceUpdatable != 0)
+          options->updatable = &config.attrs[i].value;
+        break;
       default:
         // Caching, clustering preference, programmatic serialisation: hints. Without them a launch
         // runs after its predecessor has ended, which is always correct.
@@ -84,6 +88,11 @@ CUresult launch(CUfunction f, const LaunchShape& shape, const LaunchOptions& opt
     }
     work->has_priority = options.has_priority;
     work->priority = options.priority;
+    if (options.updatable != nullptr) {
+      if (!target.capturing.load(std::memory_order_acquire))
+        return Status(CUDA_ERROR_NOT_SUPPORTED, "only nodes of graphs are updatable");
+      OPENMPS_RETURN_IF_ERROR(make_updatable(caller.driver, *work, options.updatable));
+    }
     std::vector<std::shared_ptr<Event>> events;
     for (CUevent handle : options.events) {
       events.push_back(caller.driver.events.find(handle));

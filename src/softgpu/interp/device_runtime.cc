@@ -65,16 +65,20 @@ bool find_kernel(const Block& block, uint64_t function, uint32_t* kernel) {
   return true;
 }
 
+// An argument that is a structure.
+void copy_argument(const Call& call, size_t index, void* to, uint64_t bytes) {
+  const Argument& argument = call.site.arguments[index];
+  std::memcpy(to,
+              call.warp->block->local_at(call.warp, call.lane,
+                                         call.warp->frame->local_base + argument.offset),
+              std::min<uint64_t>(argument.bytes, bytes));
+}
+
 // function, grid, block, bytes of dynamic shared memory
 void parameter_buffer(const Call& call) {
   NestedShape shape;
-  for (size_t i = 0; i < 2; ++i) {
-    const Argument& dimensions = call.site.arguments[i + 1];
-    std::memcpy(i == 0 ? shape.grid : shape.block,
-                call.warp->block->local_at(call.warp, call.lane,
-                                           call.warp->frame->local_base + dimensions.offset),
-                std::min<uint64_t>(dimensions.bytes, sizeof shape.grid));
-  }
+  copy_argument(call, 1, shape.grid, sizeof shape.grid);
+  copy_argument(call, 2, shape.block, sizeof shape.block);
   shape.dynamic_shared_bytes = static_cast<uint32_t>(call.argument(3));
   CUresult error = kInvalidFunction;
   uint64_t address = 0;
@@ -101,6 +105,94 @@ bool allocate(const Call& call) {
 bool store_device(const Call& call) {
   if (!call.store(0, call.nested().device())) return false;
   call.finish(CUDA_SUCCESS);
+  return true;
+}
+
+// ---- Nodes of graphs --------------------------------------------------------------------------
+
+// More than the parameters of any kernel: 32,764 bytes is CUDA's limit.
+constexpr uint64_t kMostParameterBytes = 32 << 10;
+
+// cudaGraphKernelNodeUpdate.
+struct UpdateEntry {
+  uint64_t node;
+  uint32_t field;
+  uint32_t reserved;
+  union {
+    uint32_t grid[3];
+    struct {
+      uint64_t value, offset, bytes;
+    } parameter;
+    uint32_t enabled;
+  };
+};
+static_assert(sizeof(UpdateEntry) == 40);
+
+// False: a pointer that can't be read, which is a fault.
+bool load(const Call& call, uint64_t from, void* to, uint64_t bytes) {
+  if (read_generic(call.warp, call.lane, from, to, bytes)) return true;
+  call.warp->block->raise(call.warp, call.op, CUDA_ERROR_ILLEGAL_ADDRESS, from,
+                          "an update of a node can't be read", 1u << call.lane);
+  return false;
+}
+
+// False: a fault. `error`: the first one stays.
+bool update_node(const Call& call, const UpdateEntry& entry, CUresult* error) {
+  if (*error != CUDA_SUCCESS) return true;
+  NodeUpdate update;
+  update.field = static_cast<NodeUpdate::Field>(entry.field);
+  switch (update.field) {
+    case NodeUpdate::Field::kGrid:
+      std::copy(std::begin(entry.grid), std::end(entry.grid), update.grid.begin());
+      break;
+    case NodeUpdate::Field::kParameter:
+      if (entry.parameter.bytes > kMostParameterBytes) {
+        *error = CUDA_ERROR_INVALID_VALUE;
+        return true;
+      }
+      update.offset = entry.parameter.offset;
+      update.value.resize(entry.parameter.bytes);
+      if (!load(call, entry.parameter.value, update.value.data(), update.value.size()))
+        return false;
+      break;
+    case NodeUpdate::Field::kEnabled: update.enabled = entry.enabled != 0; break;
+  }
+  DeviceServices* services = call.warp->block->services;
+  *error =
+      services == nullptr ? CUDA_ERROR_NOT_SUPPORTED : services->update_node(entry.node, update);
+  return true;
+}
+
+// False: a fault.
+bool update_nodes(const Call& call) {
+  UpdateEntry entry{};
+  entry.node = call.argument(0);
+  CUresult error = CUDA_SUCCESS;
+  switch (call.site.device_call) {
+    case DeviceCall::kNodeParameter:  // node, offset, value, bytes
+      entry.field = static_cast<uint32_t>(NodeUpdate::Field::kParameter);
+      entry.parameter = {call.argument(2), call.argument(1), call.argument(3)};
+      if (!update_node(call, entry, &error)) return false;
+      break;
+    case DeviceCall::kNodeGrid:  // node, grid
+      entry.field = static_cast<uint32_t>(NodeUpdate::Field::kGrid);
+      copy_argument(call, 1, entry.grid, sizeof entry.grid);
+      if (!update_node(call, entry, &error)) return false;
+      break;
+    case DeviceCall::kNodeEnabled:  // node, enabled
+      entry.field = static_cast<uint32_t>(NodeUpdate::Field::kEnabled);
+      entry.enabled = static_cast<uint8_t>(call.argument(1));
+      if (!update_node(call, entry, &error)) return false;
+      break;
+    default:  // updates, how many
+      for (uint64_t i = 0; i < call.argument(1) && error == CUDA_SUCCESS; ++i) {
+        if (!load(call, call.argument(0) + i * sizeof entry, &entry, sizeof entry) ||
+            !update_node(call, entry, &error))
+          return false;
+      }
+      break;
+  }
+  call.finish(error);
   return true;
 }
 
@@ -150,8 +242,7 @@ bool serve(const Call& call) {
       call.finish(nested.fill(call.argument(0), static_cast<uint8_t>(call.argument(1)),
                               call.argument(2), block, call.argument(3)));
       return true;
-    case DeviceCall::kGraphLaunch:
-    case DeviceCall::kNone: break;
+    default: break;  // others are served elsewhere
   }
   return false;
 }
@@ -169,6 +260,13 @@ const Op* h_call_runtime(const Op* op, Warp* warp, std::byte*, uint32_t) {
   const CallSite& site = warp->frame->code->call_sites[op->imm];
   if (site.device_call == DeviceCall::kGraphLaunch) {
     launch_graphs(warp, op, site);
+    return op + 1;
+  }
+  if (ptx::updates_node(site.device_call)) {
+    for (uint32_t left = warp->active; left; left &= left - 1) {
+      if (!update_nodes({warp, op, site, static_cast<uint32_t>(__builtin_ctz(left))}))
+        return nullptr;
+    }
     return op + 1;
   }
   if (warp->block->nested == nullptr || warp->block->services == nullptr)

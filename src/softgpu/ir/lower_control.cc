@@ -237,7 +237,7 @@ bool Builder::lower_builtin(const std::string& name, const CallSite& site) {
     code_->call_sites.back().device_call = function->call;
     if (function->call == ptx::DeviceCall::kGraphLaunch)
       code_->launches_graphs = true;
-    else
+    else if (!ptx::updates_node(function->call))
       code_->calls_runtime = true;
     return true;
   }

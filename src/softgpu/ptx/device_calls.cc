@@ -31,18 +31,30 @@ constexpr DeviceFunction kFunctions[] = {
     {"MemcpyAsync", DeviceCall::kCopy, 5},
     {"MemsetAsync", DeviceCall::kFill, 4},
 };
-constexpr DeviceFunction kGraphLaunch = {"cudaGraphLaunch", DeviceCall::kGraphLaunch, 2};
+// Without the prefix.
+constexpr DeviceFunction kGraphFunctions[] = {
+    {"cudaGraphLaunch", DeviceCall::kGraphLaunch, 2},
+    {"cudaGraphKernelNodeSetParam", DeviceCall::kNodeParameter, 4},
+    {"cudaGraphKernelNodeSetGridDim", DeviceCall::kNodeGrid, 2},
+    {"cudaGraphKernelNodeSetEnabled", DeviceCall::kNodeEnabled, 2},
+    {"cudaGraphKernelNodeUpdatesApply", DeviceCall::kNodeUpdates, 2},
+};
+
+template <size_t kCount>
+const DeviceFunction* find(const DeviceFunction (&functions)[kCount], std::string_view name) {
+  const auto* found = std::find_if(std::begin(functions), std::end(functions),
+                                   [name](const DeviceFunction& f) { return f.name == name; });
+  return found == std::end(functions) ? nullptr : found;
+}
 
 }  // namespace
 
 const DeviceFunction* find_device_function(std::string_view name) {
-  if (name == kGraphLaunch.name) return &kGraphLaunch;
+  if (const DeviceFunction* found = find(kGraphFunctions, name)) return found;
   if (!name.starts_with(kPrefix)) return nullptr;
   name.remove_prefix(kPrefix.size());
   if (name.ends_with(kPerThread)) name.remove_suffix(kPerThread.size());
-  const auto* found = std::find_if(std::begin(kFunctions), std::end(kFunctions),
-                                   [name](const DeviceFunction& f) { return f.name == name; });
-  return found == std::end(kFunctions) ? nullptr : found;
+  return find(kFunctions, name);
 }
 
 // A program declares such a function; only the library has its version.

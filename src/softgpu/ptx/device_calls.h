@@ -30,6 +30,11 @@ enum class DeviceCall : uint8_t {
   kCopy,
   kFill,
   kGraphLaunch,  // of a kernel in a graph; the others are for any kernel
+  // Changes of nodes of graphs, which need neither.
+  kNodeParameter,
+  kNodeGrid,
+  kNodeEnabled,
+  kNodeUpdates,
 };
 
 struct DeviceFunction {
@@ -37,6 +42,9 @@ struct DeviceFunction {
   DeviceCall call;
   uint8_t arguments;
 };
+
+// Whether the kernel that makes the call changes a node of a graph.
+constexpr bool updates_node(DeviceCall call) { return call >= DeviceCall::kNodeParameter; }
 
 // All of them have one result. Null: none of them.
 const DeviceFunction* find_device_function(std::string_view name);
