@@ -98,13 +98,14 @@ BENCHMARK(small_blocks)->Unit(benchmark::kMicrosecond);
 }  // namespace openmps::softgpu::test
 
 int main(int argc, char** argv) {
-  for (int i = 1; i < argc; ++i)
+  for (int i = 1; i < argc; ++i) {
     if (std::strncmp(argv[i], "--ptx=", 6) == 0) {
       openmps::softgpu::test::ptx_file = argv[i] + 6;
       std::rotate(argv + i, argv + i + 1, argv + argc);
       --argc;
       --i;
     }
+  }
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
   benchmark::RunSpecifiedBenchmarks();

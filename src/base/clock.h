@@ -2,9 +2,8 @@
 // The monotonic clock in nanoseconds: the one time base of waits, deadlines and measurements.
 #pragma once
 
-#include <time.h>
-
 #include <cstdint>
+#include <ctime>
 
 namespace openmps {
 

@@ -2,18 +2,18 @@
 // Giving up rights, over prctl and libseccomp. See confinement.h.
 #include "base/confinement.h"
 
-#include <errno.h>
 #include <seccomp.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <ucontext.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <span>
 
 namespace openmps {

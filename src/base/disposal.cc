@@ -2,13 +2,13 @@
 // Closing descriptors that a stranger may have filled. See disposal.h.
 #include "base/disposal.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <ctime>
 
 namespace openmps {
 namespace {

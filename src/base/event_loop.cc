@@ -2,15 +2,15 @@
 // The one thread of daemon and server, over epoll, signalfd and pidfd.
 #include "base/event_loop.h"
 
-#include <errno.h>
-#include <signal.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
 
 #include "base/clock.h"
 

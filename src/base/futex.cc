@@ -4,8 +4,9 @@
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
+
+#include <ctime>
 
 namespace openmps {
 

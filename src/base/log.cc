@@ -3,7 +3,8 @@
 #include "base/log.h"
 
 #include <sys/time.h>
-#include <time.h>
+
+#include <ctime>
 
 #include "base/clock.h"
 #include "base/text.h"

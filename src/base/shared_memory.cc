@@ -2,12 +2,12 @@
 // Anonymous shared memory and owned mappings over memfd_create and mmap.
 #include "base/shared_memory.h"
 
-#include <errno.h>
 #include <fcntl.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include <cerrno>
+#include <cstring>
 #include <string>
 
 namespace openmps {

@@ -2,9 +2,9 @@
 // Small text helpers of the programs off the data path.
 #include "base/text.h"
 
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
 
 namespace openmps {
 

@@ -2,12 +2,13 @@
 // SOCK_SEQPACKET sockets with descriptor passing.
 #include "base/unix_socket.h"
 
-#include <errno.h>
 #include <poll.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+
+#include <cerrno>
+#include <cstring>
 
 namespace openmps {
 namespace {

@@ -2,14 +2,14 @@
 // `openmps doctor`: looks at what a program would meet, in the order in which it would.
 #include "cli/doctor.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <string>
 
 #include "base/text.h"

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // openmps: the user's front end. The only file that includes CLI11.
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <string>
 #include <vector>
 

@@ -2,12 +2,13 @@
 // `openmps run`: environment, daemon, exec.
 #include "cli/run.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
 
 #include "base/subprocess.h"
 #include "base/text.h"

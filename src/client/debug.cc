@@ -2,14 +2,14 @@
 // OPENMPS_DEBUG lines. The environment is read once, at the first question, from any thread.
 #include "client/debug.h"
 
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
 
 namespace openmps::client {
 namespace {

@@ -2,9 +2,8 @@
 // See devices.h.
 #include "client/devices.h"
 
-#include <stdlib.h>
-#include <string.h>
-
+#include <cstdlib>
+#include <cstring>
 #include <utility>
 
 namespace openmps::client {

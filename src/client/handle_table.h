@@ -148,7 +148,7 @@ typename HandleTable<T>::Slot* HandleTable<T>::grow_locked() {
 
 template <typename T>
 T* HandleTable<T>::allocate() {
-  std::lock_guard guard(lock_);
+  const std::lock_guard guard(lock_);
   Slot* slot = nullptr;
   if (!free_.empty()) {
     slot = slot_at(free_.back());
@@ -184,7 +184,7 @@ template <typename T>
 void HandleTable<T>::recycle(T* object) {
   assert((slot_at(object->id)->generation.load(std::memory_order_relaxed) & 1) == 0 &&
          "retire() comes before recycle()");
-  std::lock_guard guard(lock_);
+  const std::lock_guard guard(lock_);
   free_.push_back(object->id);
 }
 

@@ -2,9 +2,8 @@
 // Image lengths from headers. See image.h.
 #include "client/image.h"
 
-#include <string.h>
-
 #include <algorithm>
+#include <cstring>
 #include <string>
 
 #include "cuda/elf.h"
@@ -78,8 +77,9 @@ Result<Image> prelinked(const cuda::FatbinWrapper& wrapper) {
   if (image->inputs.size() + 1 > wire::kMaxContainers) {
     return bad("a prelinked fatbin of more than " + std::to_string(wire::kMaxContainers));
   }
-  if (image->wire_bytes() > cuda::kMostImageBytes)
+  if (image->wire_bytes() > cuda::kMostImageBytes) {
     return bad("a prelinked fatbin that is too large");
+  }
   return image;
 }
 

@@ -2,10 +2,9 @@
 // See versions.h.
 #include "client/versions.h"
 
-#include <string.h>
-
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 
 namespace openmps::client {
 namespace {

@@ -2,13 +2,13 @@
 // The control daemon at work.
 #include "control/daemon.h"
 
-#include <errno.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 
 #include "base/clock.h"
 #include "base/text.h"

@@ -3,15 +3,15 @@
 // stays, which reports over a pipe when it accepts connections.
 #include "control/daemon_start.h"
 
-#include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
 #include <utility>
 
 #include "base/confinement.h"

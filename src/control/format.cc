@@ -3,7 +3,7 @@
 // driver 580.
 #include "control/format.h"
 
-#include <stdio.h>
+#include <cstdio>
 
 #include "base/text.h"
 #include "wire/command_info.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // openmps-control: the control daemon and its command shell, with the options of NVIDIA's.
-#include <stdio.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <string>
 #include <string_view>
 

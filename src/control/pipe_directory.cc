@@ -2,14 +2,14 @@
 // The pipe directory of one daemon.
 #include "control/pipe_directory.h"
 
-#include <errno.h>
 #include <fcntl.h>
-#include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <time.h>
 
+#include <cerrno>
+#include <cstring>
+#include <ctime>
 #include <filesystem>
 
 #include "base/text.h"

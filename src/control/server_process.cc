@@ -2,10 +2,10 @@
 // One openmps-server as the daemon sees it.
 #include "control/server_process.h"
 
-#include <signal.h>
-#include <string.h>
 #include <unistd.h>
 
+#include <csignal>
+#include <cstring>
 #include <utility>
 
 #include "base/subprocess.h"

@@ -2,8 +2,7 @@
 // The command shell.
 #include "control/shell.h"
 
-#include <stdio.h>
-
+#include <cstdio>
 #include <iostream>
 
 #include "base/unix_socket.h"

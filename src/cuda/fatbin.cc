@@ -66,8 +66,9 @@ Result<std::vector<Bytes>> inputs_of(const FatbinWrapper& wrapper) {
   if (list == nullptr) return bad("a prelinked fatbin without a list");
   std::vector<Bytes> inputs;
   for (; *list != nullptr; ++list) {
-    if (kind_of(*list) != ImageKind::kContainer)
+    if (kind_of(*list) != ImageKind::kContainer) {
       return bad("a prelinked fatbin of foreign entries");
+    }
     Result<Bytes> input = container_at(*list);
     if (!input.ok()) return input.status();
     if (inputs.size() == kMostContainers) {

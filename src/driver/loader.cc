@@ -96,8 +96,9 @@ std::unique_ptr<Driver> find_nvidia(DriverProbe probe, const DriverSearch& searc
     if (probe == DriverProbe::kPassive || has_device(*driver, attempts)) return driver;
   }
   std::string searched;
-  for (const std::string& directory : search.nvidia_directories)
+  for (const std::string& directory : search.nvidia_directories) {
     searched += (searched.empty() ? "" : ":") + directory;
+  }
   attempts->add("NVIDIA's libcuda.so.1", "no usable one in " + searched);
   return nullptr;
 }
@@ -128,23 +129,28 @@ DriverResult load_driver(std::string_view choice, DriverProbe probe, const Drive
   Attempts attempts;
   if (choice.find('/') != std::string_view::npos) {
     std::unique_ptr<Driver> driver = open_library(std::string(choice), &attempts);
-    if (driver != nullptr && (probe == DriverProbe::kPassive || has_device(*driver, &attempts)))
+    if (driver != nullptr && (probe == DriverProbe::kPassive || has_device(*driver, &attempts))) {
       return driver;
+    }
     return Status(CUDA_ERROR_SHARED_OBJECT_INIT_FAILED,
                   "the driver that OPENMPS_DRIVER names is unusable: " + attempts.text());
   }
-  if (choice == "nvidia")
+  if (choice == "nvidia") {
     return found_or(find_nvidia(probe, search, &attempts), "no driver of NVIDIA", attempts);
-  if (choice == "softgpu")
+  }
+  if (choice == "softgpu") {
     return found_or(find_softgpu(probe, search, &attempts), "no softgpu", attempts);
-  if (!choice.empty() && choice != "auto")
+  }
+  if (!choice.empty() && choice != "auto") {
     return Status(CUDA_ERROR_INVALID_VALUE, "OPENMPS_DRIVER is '" + std::string(choice) +
                                                 "', not auto, nvidia, softgpu or a path");
+  }
   std::unique_ptr<Driver> driver;
-  if (probe == DriverProbe::kPassive && !search.gpu_present)
+  if (probe == DriverProbe::kPassive && !search.gpu_present) {
     attempts.add("NVIDIA's libcuda.so.1", "not tried, no GPU device node");
-  else
+  } else {
     driver = find_nvidia(probe, search, &attempts);
+  }
   if (driver == nullptr) driver = find_softgpu(probe, search, &attempts);
   return found_or(std::move(driver), "no driver", attempts);
 }

@@ -4,14 +4,14 @@
 
 #include <dirent.h>
 #include <dlfcn.h>
-#include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+#include <cstring>
 #include <string_view>
 
 #include "base/unique_fd.h"
@@ -46,8 +46,9 @@ std::string read_file(const std::string& path) {
 void add_directory(std::string_view directory, std::vector<std::string>* directories) {
   if (directory.empty()) return;
   std::string name(directory);
-  if (std::find(directories->begin(), directories->end(), name) == directories->end())
+  if (std::find(directories->begin(), directories->end(), name) == directories->end()) {
     directories->push_back(std::move(name));
+  }
 }
 
 // Calls `take` for each non-empty part of `text`.
@@ -70,15 +71,17 @@ void add_configured(const std::string& file, std::vector<std::string>* directori
 
 std::vector<std::string> nvidia_directories() {
   std::vector<std::string> directories;
-  if (const char* path = getenv("LD_LIBRARY_PATH"))
+  if (const char* path = getenv("LD_LIBRARY_PATH")) {
     split(path, ":;", [&](std::string_view entry) { add_directory(entry, &directories); });
+  }
   constexpr const char* kFolder = "/etc/ld.so.conf.d";
   std::vector<std::string> files = {"/etc/ld.so.conf"};
   if (DIR* folder = ::opendir(kFolder)) {
     while (const dirent* entry = ::readdir(folder)) {
       const std::string_view name = entry->d_name;
-      if (name.size() > 5 && name.substr(name.size() - 5) == ".conf")
+      if (name.size() > 5 && name.substr(name.size() - 5) == ".conf") {
         files.push_back(std::string(kFolder) + "/" + entry->d_name);
+      }
     }
     ::closedir(folder);
   }
@@ -95,8 +98,9 @@ std::string own_directory() {
   // For the program itself dladdr knows argv[0] only, which need not be a path.
   if (dladdr(reinterpret_cast<void*>(&own_directory), &info) != 0 && info.dli_fname != nullptr &&
       strcmp(info.dli_fname, program_invocation_name) != 0 &&
-      strchr(info.dli_fname, '/') != nullptr)
+      strchr(info.dli_fname, '/') != nullptr) {
     path = info.dli_fname;
+  }
   char* resolved = ::realpath(path, nullptr);
   if (resolved == nullptr) return "";
   std::string directory(resolved);
@@ -112,8 +116,9 @@ DriverSearch default_driver_search() {
   const std::string own = own_directory();
   // From bin/ and from lib/openmps/, the layout of the build tree and of an installation.
   search.softgpu_paths = {own + "/../lib/softgpu/libcuda.so.1", own + "/../softgpu/libcuda.so.1"};
-  for (const char* node : kDeviceNodes)
+  for (const char* node : kDeviceNodes) {
     search.gpu_present = search.gpu_present || ::access(node, F_OK) == 0;
+  }
   return search;
 }
 

@@ -28,7 +28,7 @@ ContextStorage::Node* ContextStorage::find(CUcontext context, const void* key) c
 }
 
 CUresult ContextStorage::put(CUcontext context, void* key, void* value, Destructor destructor) {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   Node* node = find(context, key);
   if (node == nullptr) {
     node = new (std::nothrow) Node;
@@ -49,10 +49,11 @@ CUresult ContextStorage::put(CUcontext context, void* key, void* value, Destruct
 }
 
 CUresult ContextStorage::remove(CUcontext context, void* key) {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   Node* node = find(context, key);
-  if (node == nullptr || node->value.load(std::memory_order_relaxed) == &g_absent)
+  if (node == nullptr || node->value.load(std::memory_order_relaxed) == &g_absent) {
     return CUDA_ERROR_INVALID_HANDLE;
+  }
   node->value.store(&g_absent, std::memory_order_release);
   return CUDA_SUCCESS;
 }
@@ -73,7 +74,7 @@ void ContextStorage::destroy_context(CUcontext context) {
       void* value;
       Destructor destructor;
       {
-        std::lock_guard lock(mutex_);
+        const std::lock_guard lock(mutex_);
         value = node->value.exchange(&g_absent, std::memory_order_acq_rel);
         destructor = node->destructor;
       }

@@ -161,8 +161,9 @@ uint32_t tools_enumerate_functions(CUcontext, CUmodule module, FunctionVisitor v
   unsigned int count = 0;
   if (host().function_count(&count, module) != CUDA_SUCCESS || count == 0) return 0;
   std::unique_ptr<CUfunction[]> functions(new (std::nothrow) CUfunction[count]);
-  if (functions == nullptr || host().functions(functions.get(), count, module) != CUDA_SUCCESS)
+  if (functions == nullptr || host().functions(functions.get(), count, module) != CUDA_SUCCESS) {
     return 0;
+  }
   for (unsigned int i = 0; visit != nullptr && i < count; ++i) visit(user, functions[i], module);
   return count;
 }
@@ -274,8 +275,9 @@ CUresult integrity_check(uint32_t version, uint64_t unix_seconds, uint64_t* answ
   if (CUresult error = host().device_count(&count)) return error;
   std::unique_ptr<InteropDevice[]> devices(new (std::nothrow) InteropDevice[count + 1]);
   if (devices == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  for (int i = 0; i < count; ++i)
+  for (int i = 0; i < count; ++i) {
     if (CUresult error = host().device(i, &devices[i])) return error;
+  }
   IntegrityFacts facts;
   facts.driver_version = static_cast<uint32_t>(host().driver_version);
   facts.version = version;

@@ -2,11 +2,11 @@
 // See inspect.h.
 #include "server/inspect.h"
 
-#include <string.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
 #include <map>
 #include <tuple>
 #include <vector>

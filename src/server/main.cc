@@ -2,10 +2,10 @@
 // openmps-server: started by openmps-control with its end of a socket pair as --control-fd and
 // server.log as standard error. Never started by hand.
 #include <fcntl.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
 
+#include <csignal>
+#include <cstdio>
+#include <cstring>
 #include <string>
 #include <string_view>
 #include <utility>

@@ -3,9 +3,9 @@
 #include "server/server.h"
 
 #include <poll.h>
-#include <string.h>
 
 #include <algorithm>
+#include <cstring>
 #include <new>
 #include <optional>
 

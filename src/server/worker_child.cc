@@ -2,7 +2,7 @@
 // One openmps-worker as its server sees it.
 #include "server/worker_child.h"
 
-#include <signal.h>
+#include <csignal>
 
 #include "base/subprocess.h"
 #include "wire/handshake.h"

@@ -2,9 +2,9 @@
 // One command to the control daemon and its answer.
 #include "wire/control_call.h"
 
-#include <stdlib.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <vector>
 

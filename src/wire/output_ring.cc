@@ -2,9 +2,8 @@
 // The ring of printed text. See output_ring.h.
 #include "wire/output_ring.h"
 
-#include <string.h>
-
 #include <algorithm>
+#include <cstring>
 
 namespace openmps::wire {
 namespace {

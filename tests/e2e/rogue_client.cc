@@ -168,19 +168,20 @@ int main(int argc, char** argv) {
   if (argc != 3) return fprintf(stderr, "usage: rogue_client KIND SEED\n"), 2;
   const std::string kind = argv[1];
   std::mt19937_64 random(strtoull(argv[2], nullptr, 10));
-  if (kind == "wrong_version")
+  if (kind == "wrong_version") {
     wrong_version();
-  else if (kind == "short_hello")
+  } else if (kind == "short_hello") {
     broken_hello(true, random);
-  else if (kind == "no_hello")
+  } else if (kind == "no_hello") {
     broken_hello(false, random);
-  else if (kind == "garbage_ring")
+  } else if (kind == "garbage_ring") {
     garbage_ring(random);
-  else if (kind == "garbage_commands")
+  } else if (kind == "garbage_commands") {
     garbage_commands(random);
-  else if (kind == "lying_tail")
+  } else if (kind == "lying_tail") {
     lying_tail(random);
-  else
+  } else {
     return fprintf(stderr, "rogue_client: unknown kind %s\n", kind.c_str()), 2;
+  }
   return 0;
 }

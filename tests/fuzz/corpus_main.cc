@@ -2,11 +2,11 @@
 // Runs a fuzz target on the files of folders: its ctest entry where it is not linked with
 // libFuzzer. A target that knows what its corpus must reach then says whether it did.
 // usage: NAME_fuzz CORPUS_FOLDER...
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>

@@ -2,11 +2,11 @@
 // Fuzz target of image reading: the input is what a program hands to cuModuleLoadData. The client's
 // reader must find no more than the file has; the worker's must accept only what lies within its
 // bytes; softgpu's gives PTX text without a NUL, or a reason.
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
 #include <span>
 #include <string>
 

@@ -3,11 +3,11 @@
 // can be used runs one block of two warps, the second not full, for a while, on memory of which the
 // sanitizer knows the ends; a module that speaks of clusters one of two such blocks, too. It may
 // finish, fault or use up its budget; it may touch nothing else.
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -160,8 +160,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   const uint32_t most_blocks = text.find("cluster") == std::string_view::npos ? 1 : 2;
   for (uint32_t kernel = 0; kernel < program->kernels().size(); ++kernel) {
-    for (uint32_t blocks = 1; blocks <= most_blocks; ++blocks)
+    for (uint32_t blocks = 1; blocks <= most_blocks; ++blocks) {
       run(linked, kernel, arena, &services, blocks);
+    }
   }
   return 0;
 }

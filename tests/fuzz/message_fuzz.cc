@@ -2,13 +2,13 @@
 // Fuzz target of the socket messages: the input is one packet that a peer sends to the daemon, the
 // server or the worker. It is read as every message, and what is read goes where the programs let
 // it go: into grants, device choices, log lines and lists.
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <set>
 #include <string_view>
 #include <vector>

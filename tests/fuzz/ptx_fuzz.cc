@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fuzz target of softgpu's PTX parser and lowering: the input is the text of a module. It compiles
 // to a consistent program, or is refused with a reason that JIT logs can show.
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <set>
 #include <string>

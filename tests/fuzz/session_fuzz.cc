@@ -8,15 +8,15 @@
 // Opcode 0, which no ring lets through, is for the target itself: see `Instruction`. A key in a
 // command whose bytes are all zero but the first stands for the key that was published n-th.
 #include <fcntl.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <new>
 #include <set>
@@ -163,12 +163,13 @@ void Player::prepare(wire::Opcode opcode, std::span<unsigned char> payload) {
                                          UniqueFd(open("/dev/null", O_RDONLY | O_CLOEXEC)));
   }
   size_t at = 0;
-  if (opcode == wire::Opcode::kMemoryOpen)
+  if (opcode == wire::Opcode::kMemoryOpen) {
     at = offsetof(wire::MemoryOpen, key);
-  else if (opcode == wire::Opcode::kEventOpen)
+  } else if (opcode == wire::Opcode::kEventOpen) {
     at = offsetof(wire::EventOpen, key);
-  else if (opcode != wire::Opcode::kMemoryWithdraw)
+  } else if (opcode != wire::Opcode::kMemoryWithdraw) {
     return;
+  }
   if (payload.size() < at + sizeof(wire::ShareKey)) return;
   const auto key = payload.subspan(at, sizeof(wire::ShareKey));
   if (std::any_of(key.begin() + 1, key.end(), [](unsigned char byte) { return byte != 0; })) return;

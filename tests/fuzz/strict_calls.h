@@ -2,8 +2,7 @@
 // What the functions of StrictDriver's table share: strict_driver.cc and strict_graphs.cc alone.
 #pragma once
 
-#include <string.h>
-
+#include <cstring>
 #include <span>
 
 #include "strict_driver.h"

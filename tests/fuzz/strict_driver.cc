@@ -3,11 +3,11 @@
 #include "strict_driver.h"
 
 #include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
+#include <cstring>
 #include <iterator>
 #include <span>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The graphs of the driver that trusts nobody. See strict_driver.h.
-#include <stdlib.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 #include <vector>
 

@@ -3,15 +3,15 @@
 // bytes: where the tail stands; the rest: the ring from its start. Every record that the consumer
 // gives out is decoded as every command. Built with libFuzzer, or into the unit tests, which run it
 // on the corpus in tests/fuzz/corpus/wire.
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
 
 #include "wire/codec.h"
 #include "wire/command_info.h"

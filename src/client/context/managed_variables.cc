@@ -2,10 +2,10 @@
 // See managed_variables.h.
 #include "client/context/managed_variables.h"
 
-#include <string.h>
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "client/check.h"
 #include "client/debug.h"

@@ -3,11 +3,11 @@
 #include "client/context/module.h"
 
 #include <fcntl.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/unique_fd.h"
 #include "client/check.h"
@@ -123,7 +123,7 @@ CUresult Modules::defer_library(Image image, Module** module) {
 
 CUresult Modules::ensure_loaded(Module& module) {
   if (module.loaded.load(std::memory_order_acquire)) return CUDA_SUCCESS;
-  std::lock_guard guard(module.lock);
+  const std::lock_guard guard(module.lock);
   if (module.loaded.load(std::memory_order_relaxed)) return CUDA_SUCCESS;
   OPENMPS_CUDA_CHECK(send_and_load(module, device_of(module), module.image, JitOptions{}));
   module.loaded.store(true, std::memory_order_release);
@@ -167,7 +167,7 @@ CUresult Modules::get_function(Module& module, const char* name, Function** func
   if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (strlen(name) >= wire::kMaxNameBytes) return CUDA_ERROR_NOT_FOUND;
   OPENMPS_CUDA_CHECK(ensure_loaded(module));
-  std::lock_guard guard(module.lock);
+  const std::lock_guard guard(module.lock);
   if (const auto known = module.functions.find(name); known != module.functions.end()) {
     *function = known->second;
     return CUDA_SUCCESS;
@@ -182,7 +182,7 @@ CUresult Modules::get_global(Module& module, Context* current, const char* name,
   if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (strlen(name) >= wire::kMaxNameBytes) return CUDA_ERROR_NOT_FOUND;
   OPENMPS_CUDA_CHECK(ensure_loaded(module));
-  std::lock_guard guard(module.lock);
+  const std::lock_guard guard(module.lock);
   Context* context = module.context != nullptr ? module.context : current;
   const auto key = std::make_pair(context->device, std::string(name));
   if (const auto known = module.globals.find(key); known != module.globals.end()) {

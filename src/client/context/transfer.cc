@@ -2,10 +2,9 @@
 // The copy engine. See transfer.h; the ordering of staged copies is that of the ring.
 #include "client/context/transfer.h"
 
-#include <string.h>
-
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 
 #include "client/check.h"
 

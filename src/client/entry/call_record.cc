@@ -3,13 +3,13 @@
 #include "client/entry/call_record.h"
 
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
 
 #include "api/client_hooks.h"
 #include "base/unique_fd.h"

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuDevice*: answered from the facts that came with the welcome, but for what only the driver
 // knows. Implementations behind the generated entry points, on the program's threads.
-#include <stdio.h>
-#include <string.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <cstring>
 #include <optional>
 
 #include "api/client_handlers.h"

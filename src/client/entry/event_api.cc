@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuEvent*: an event is complete once its stream's fence slot has come to the value of its last
 // record, so queries and waits are local. Implementations behind the generated entry points.
-#include <time.h>
 
 #include <algorithm>
+#include <ctime>
 #include <mutex>
 
 #include "api/client_handlers.h"

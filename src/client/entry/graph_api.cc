@@ -2,9 +2,9 @@
 // Graphs, their edges, and the memory that graphs own: implementations behind the generated entry
 // points, on the program's threads. Nodes are in graph_node_api.cc, executable graphs in
 // graph_exec_api.cc.
-#include <string.h>
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -104,8 +104,9 @@ CUresult cuGraphClone(Session& session, CUgraph* phGraphClone, Graph& graph) {
 CUresult cuGraphNodeFindInClone(Session&, CUgraphNode* phNode, CUgraphNode hOriginalNode,
                                 Graph& clone) {
   for (const GraphNode* node : clone.nodes) {
-    if (node->original != reinterpret_cast<uint64_t>(hOriginalNode) || node->original == 0)
+    if (node->original != reinterpret_cast<uint64_t>(hOriginalNode) || node->original == 0) {
       continue;
+    }
     *phNode = handle_of(node);
     return CUDA_SUCCESS;
   }

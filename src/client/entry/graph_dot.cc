@@ -2,9 +2,8 @@
 // Graphs as DOT. See graph_dot.h. Child graphs become clusters.
 #include "client/entry/graph_dot.h"
 
-#include <stdio.h>
-
 #include <cinttypes>
+#include <cstdio>
 #include <string>
 
 #include "client/session/session.h"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Nodes of graphs: making them, and reading and changing their parameters. Implementations behind
 // the generated entry points, on the program's threads.
-#include <string.h>
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 #include <vector>
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Resources of devices and green contexts: implementations behind the generated entry points, on
 // the program's threads. What a resource is and how it splits is the worker's driver's answer.
-#include <string.h>
 
 #include <algorithm>
+#include <cstring>
 #include <mutex>
 #include <string>
 

@@ -44,8 +44,9 @@ CUresult cuGetProcAddress_v2(const char* symbol, void** pfn, int cudaVersion, cu
   const bool found = find_proc(symbol, cudaVersion, flags, &number, &status);
   *pfn = found ? entry_target(number) : nullptr;
   if (symbolStatus != nullptr) *symbolStatus = status;
-  if (!found)
+  if (!found) {
     debug_line("cuGetProcAddress: there is no \"%s\" for version %d", symbol, cudaVersion);
+  }
   return found ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 

@@ -2,7 +2,7 @@
 // What NVIDIA's libraries learn of the session through cuGetExportTable. Any thread.
 #include "client/entry/interop_host.h"
 
-#include <string.h>
+#include <cstring>
 
 #include "api/client_impl.h"
 #include "client/debug.h"

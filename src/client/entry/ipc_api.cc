@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuIpc*: memory and events shared between processes behind the same server. Implementations behind
 // the generated entry points, on the program's threads.
-#include <string.h>
+#include <cstring>
 
 #include "api/client_handlers.h"
 #include "client/session/enter.h"

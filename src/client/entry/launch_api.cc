@@ -3,8 +3,8 @@
 // kernel's layout straight into the ring. No allocation; a round trip only for shapes that the
 // driver has not taken before (launch_check.h). Implementations behind the generated entry points,
 // on the program's threads.
-#include <string.h>
 
+#include <cstring>
 #include <span>
 
 #include "api/client_impl.h"

@@ -2,9 +2,9 @@
 // cuLink*: the driver in the worker links; inputs travel as images do, the result comes back into
 // memory of the link state. Implementations behind the generated entry points, on the program's
 // threads.
-#include <string.h>
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 
 #include "api/client_handlers.h"

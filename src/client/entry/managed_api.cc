@@ -2,7 +2,7 @@
 // Hints about managed memory. It is pinned host memory that every device reaches, so it never moves
 // and there is nothing to take the hints for; their arguments are checked as CUDA does.
 // Implementations behind the generated entry points, on the program's threads.
-#include <string.h>
+#include <cstring>
 
 #include "api/client_handlers.h"
 #include "client/session/enter.h"

@@ -3,8 +3,9 @@
 #include "client/entry/mode.h"
 
 #include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
+
+#include <cstdlib>
+#include <cstring>
 
 #include "api/client_hooks.h"
 #include "client/debug.h"

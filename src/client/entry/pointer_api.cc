@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuPointerGetAttribute(s): answered from the maps of allocations. Implementations behind the
 // generated entry points, on the program's threads.
-#include <stdint.h>
-#include <string.h>
+#include <cstdint>
+#include <cstring>
 
 #include "api/client_handlers.h"
 #include "client/session/enter.h"

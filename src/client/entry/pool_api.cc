@@ -3,10 +3,10 @@
 // stream has come that far, or for the same stream at once. Implementations behind the generated
 // entry points, on the program's threads.
 #include <fcntl.h>
-#include <string.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "api/client_handlers.h"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuStream* without capture, host functions and values in memory: implementations behind the
 // generated entry points, on the program's threads.
-#include <string.h>
 
 #include <algorithm>
+#include <cstring>
 #include <mutex>
 #include <utility>
 

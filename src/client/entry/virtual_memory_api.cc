@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuMemAddressReserve, cuMemCreate, cuMemMap and what goes with them: implementations behind the
 // generated entry points, on the program's threads.
-#include <string.h>
+#include <cstring>
 
 #include "api/client_handlers.h"
 #include "client/session/context.h"

@@ -2,7 +2,7 @@
 // The arguments of a launch. See launch_request.h.
 #include "client/graphs/launch_request.h"
 
-#include <string.h>
+#include <cstring>
 
 #include "client/check.h"
 #include "wire/commands.h"

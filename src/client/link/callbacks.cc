@@ -3,9 +3,8 @@
 // of the driver's; a look costs a load (docs/decisions/0014-host-functions-are-polled.md).
 #include "client/link/callbacks.h"
 
-#include <time.h>
-
 #include <algorithm>
+#include <ctime>
 #include <utility>
 
 #include "base/clock.h"
@@ -81,7 +80,7 @@ CUresult Callbacks::enqueue(Stream& stream, const HostCall& call) {
     result = channel_.push(order, wire::HostFunction{stream.id, slot});
     point = fences_.after_work(order, stream);
   }
-  std::lock_guard guard(lock_);
+  const std::lock_guard guard(lock_);
   used_.push_back({slot, point});
   return result;
 }
@@ -99,18 +98,18 @@ CUresult Callbacks::open_slot(const HostCall& call, uint32_t* slot) {
 }
 
 void Callbacks::set_call(uint32_t slot, const HostCall& call) {
-  std::lock_guard guard(lock_);
+  const std::lock_guard guard(lock_);
   graph_calls_[slot] = call;
 }
 
 void Callbacks::close_slot(uint32_t slot) {
-  std::lock_guard guard(lock_);
+  const std::lock_guard guard(lock_);
   graph_calls_.erase(slot);
   used_.push_front({slot, FencePoint()});
 }
 
 CUresult Callbacks::watch(FencePoint point, std::shared_ptr<void> kept) {
-  std::lock_guard guard(lock_);
+  const std::lock_guard guard(lock_);
   if (!start_locked()) return CUDA_ERROR_OUT_OF_MEMORY;
   watched_.push_back({point, std::move(kept)});
   tell_locked();
@@ -118,7 +117,7 @@ CUresult Callbacks::watch(FencePoint point, std::shared_ptr<void> kept) {
 }
 
 bool Callbacks::any_watched_done() {
-  std::lock_guard guard(lock_);
+  const std::lock_guard guard(lock_);
   for (const Watched& watched : watched_) {
     if (fences_.reached(watched.point)) return true;
   }

@@ -2,12 +2,12 @@
 // Ring, reply slots and sleeping. See channel.h; the orders of the atomics are in wire/layout.h.
 #include "client/link/channel.h"
 
-#include <limits.h>
 #include <poll.h>
-#include <time.h>
 
 #include <algorithm>
 #include <bit>
+#include <climits>
+#include <ctime>
 #include <utility>
 
 #include "base/futex.h"

@@ -5,9 +5,9 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 
 #include <algorithm>
+#include <csignal>
 
 namespace openmps::client {
 namespace {
@@ -74,7 +74,7 @@ void CopyPool::run(Work work, void* argument) {
     return;
   }
   {
-    std::lock_guard guard(lock_);
+    const std::lock_guard guard(lock_);
     if (!started_) start_locked();
     work_ = work;
     argument_ = argument;

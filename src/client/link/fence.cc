@@ -8,7 +8,7 @@
 namespace openmps::client {
 
 bool Fences::open(Stream* stream) {
-  std::lock_guard guard(lock_);
+  const std::lock_guard guard(lock_);
   for (FencePoint& last : retired_) {
     if (!reached(last)) continue;
     stream->fence_slot = last.slot();
@@ -30,7 +30,7 @@ bool Fences::open(Stream* stream) {
 CUresult Fences::close(const Channel::Order& order, Stream* stream) {
   FencePoint last;
   const CUresult result = cover(order, *stream, &last);
-  std::lock_guard guard(lock_);
+  const std::lock_guard guard(lock_);
   owners_[stream->fence_slot].store(nullptr, std::memory_order_release);
   retired_.push_back(FencePoint(stream->fence_slot, last.value()));
   return result;
@@ -158,7 +158,7 @@ CUresult Fences::wait_forced(FencePoint point) {
 CUresult Fences::wait_for_retired() {
   std::vector<FencePoint> points;
   {
-    std::lock_guard guard(lock_);
+    const std::lock_guard guard(lock_);
     points = retired_;
   }
   for (const FencePoint point : points) {
@@ -169,7 +169,7 @@ CUresult Fences::wait_for_retired() {
 }
 
 bool Fences::retired_done() {
-  std::lock_guard guard(lock_);
+  const std::lock_guard guard(lock_);
   return retired_done_locked();
 }
 

@@ -2,8 +2,7 @@
 // Writing what kernels print. See kernel_output.h.
 #include "client/link/kernel_output.h"
 
-#include <stdio.h>
-
+#include <cstdio>
 #include <string>
 
 namespace openmps::client {

@@ -33,7 +33,7 @@ CUresult Passage::receive(uint32_t ticket, UniqueFd* descriptor) {
 }
 
 CUresult Passage::export_physical(wire::Id physical, UniqueFd* descriptor) {
-  std::lock_guard guard(lock_);
+  const std::lock_guard guard(lock_);
   const uint32_t ticket = ++last_ticket_;
   const CUresult result = channel_.call(wire::PhysicalExport{physical, ticket});
   return result == CUDA_SUCCESS ? receive(ticket, descriptor) : result;
@@ -41,7 +41,7 @@ CUresult Passage::export_physical(wire::Id physical, UniqueFd* descriptor) {
 
 CUresult Passage::export_range(uint64_t address, uint64_t bytes, uint32_t flags,
                                UniqueFd* descriptor) {
-  std::lock_guard guard(lock_);
+  const std::lock_guard guard(lock_);
   const uint32_t ticket = ++last_ticket_;
   const CUresult result = channel_.call(wire::RangeExport{address, bytes, flags, ticket});
   return result == CUDA_SUCCESS ? receive(ticket, descriptor) : result;
@@ -50,7 +50,7 @@ CUresult Passage::export_range(uint64_t address, uint64_t bytes, uint32_t flags,
 CUresult Passage::import_physical(wire::Id physical, int descriptor,
                                   wire::PhysicalImport::Reply* reply) {
   if (!may_be_memory(descriptor)) return CUDA_ERROR_INVALID_VALUE;
-  std::lock_guard guard(lock_);
+  const std::lock_guard guard(lock_);
   wire::PassDescriptor message;
   message.ticket = ++last_ticket_;
   const Status sent = send_packet(socket_, wire::message_bytes(message), {&descriptor, 1});

@@ -62,13 +62,13 @@ CUresult Staging::acquire(uint64_t bytes, Piece* piece, Block block) {
 }
 
 void Staging::release(const Piece& piece) {
-  std::lock_guard guard(lock_);
+  const std::lock_guard guard(lock_);
   pool_of(piece.number).free.push_back(piece.number);
   released_.notify_one();
 }
 
 void Staging::release_after(const Piece& piece, FencePoint point) {
-  std::lock_guard guard(lock_);
+  const std::lock_guard guard(lock_);
   pool_of(piece.number).busy.push_back({piece.number, point});
   released_.notify_one();
 }

@@ -2,7 +2,7 @@
 // See copy.h.
 #include "client/memory/copy.h"
 
-#include <string.h>
+#include <cstring>
 
 namespace openmps::client {
 

@@ -2,11 +2,11 @@
 // Replacing the pages of registered memory and putting private ones back.
 #include "client/memory/host_register.h"
 
-#include <stdio.h>
-#include <string.h>
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <cstring>
 
 #include "client/debug.h"
 #include "wire/layout.h"
@@ -73,7 +73,7 @@ CUresult HostRegistrations::add(Context* context, uint64_t address, uint64_t byt
   const uint64_t first = address / kPage * kPage;
   const uint64_t end = (address + bytes + kPage - 1) / kPage * kPage;
   if (end <= first) return CUDA_ERROR_INVALID_VALUE;
-  std::lock_guard guard(lock_);
+  const std::lock_guard guard(lock_);
   if (overlaps_pages_locked(first, end) || pinned_.in_heap(address)) {
     return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
   }
@@ -100,7 +100,7 @@ CUresult HostRegistrations::add(Context* context, uint64_t address, uint64_t byt
 }
 
 CUresult HostRegistrations::remove(uint64_t address) {
-  std::lock_guard guard(lock_);
+  const std::lock_guard guard(lock_);
   const Entry* entry = ranges_.find(address);
   if (entry == nullptr || entry->base != address) return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
   const RegisteredHost range = entry->value;
@@ -112,7 +112,7 @@ CUresult HostRegistrations::remove(uint64_t address) {
 
 bool HostRegistrations::find(uint64_t address, Entry* entry) const {
   if (count_.load(std::memory_order_acquire) == 0) return false;
-  std::lock_guard guard(lock_);
+  const std::lock_guard guard(lock_);
   const Entry* found = ranges_.find(address);
   if (found == nullptr) return false;
   *entry = *found;
@@ -120,7 +120,7 @@ bool HostRegistrations::find(uint64_t address, Entry* entry) const {
 }
 
 bool HostRegistrations::set_sync_memops(uint64_t address, bool on) {
-  std::lock_guard guard(lock_);
+  const std::lock_guard guard(lock_);
   Entry* found = ranges_.find(address);
   if (found == nullptr) return false;
   found->value.sync_memops = on;

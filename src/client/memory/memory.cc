@@ -87,7 +87,7 @@ std::optional<uint64_t> DeviceMemory::take_addresses(Guard& guard, uint64_t byte
 
 bool DeviceMemory::in_extent(uint64_t address) const {
   if (address < wire::kFirstWindow || address >= wire::kAddressEnd) return false;
-  std::lock_guard guard(lock_);
+  const std::lock_guard guard(lock_);
   const auto above = extents_.upper_bound(address);
   if (above == extents_.begin()) return false;
   const auto& [base, mapping] = *std::prev(above);
@@ -110,7 +110,7 @@ CUresult DeviceMemory::reserve(uint64_t bytes, uint64_t alignment, uint64_t* add
 }
 
 void DeviceMemory::unreserve(uint64_t address, uint64_t bytes) {
-  std::lock_guard guard(lock_);
+  const std::lock_guard guard(lock_);
   const auto extent = extents_.find(address);
   // Extents that allocations share are larger than anything that is reserved in them.
   if (extent == extents_.end() || extent->second.bytes() != bytes) {
@@ -307,7 +307,7 @@ CUresult DeviceMemory::allocate_async(Context& context, Arena& arena, uint64_t p
 }
 
 CUresult DeviceMemory::forget(CUdeviceptr address, Entry* entry) {
-  std::lock_guard guard(lock_);
+  const std::lock_guard guard(lock_);
   const Entry* found = allocations_.find(address);
   if (found == nullptr || found->base != address || !is_allocated(*found)) {
     return CUDA_ERROR_INVALID_VALUE;
@@ -346,12 +346,12 @@ void DeviceMemory::release_locked(const Entry& entry) {
 }
 
 void DeviceMemory::release(const Entry& entry) {
-  std::lock_guard guard(lock_);
+  const std::lock_guard guard(lock_);
   release_locked(entry);
 }
 
 void DeviceMemory::release_after(const Entry& entry, FencePoint point) {
-  std::lock_guard guard(lock_);
+  const std::lock_guard guard(lock_);
   deferred_.add(entry, point);
 }
 
@@ -373,7 +373,7 @@ void DeviceMemory::reap_all(Guard& guard) {
 }
 
 std::vector<DeviceMemory::Entry> DeviceMemory::forget_all(const Context* context) {
-  std::lock_guard guard(lock_);
+  const std::lock_guard guard(lock_);
   std::vector<Entry> entries;
   allocations_.for_each([&](const Entry& entry) {
     const bool ours = context == nullptr || entry.value.context == context;
@@ -388,7 +388,7 @@ std::vector<DeviceMemory::Entry> DeviceMemory::forget_all(const Context* context
 
 void DeviceMemory::add_mapping(Context* context, uint64_t address, uint64_t bytes,
                                AllocationKind kind, bool writable) {
-  std::lock_guard guard(lock_);
+  const std::lock_guard guard(lock_);
   allocations_.insert(address, bytes,
                       Allocation{.kind = kind,
                                  .wire_device = context->wire_device,
@@ -400,12 +400,12 @@ void DeviceMemory::add_mapping(Context* context, uint64_t address, uint64_t byte
 }
 
 void DeviceMemory::remove_mapping(uint64_t address) {
-  std::lock_guard guard(lock_);
+  const std::lock_guard guard(lock_);
   allocations_.erase(address);
 }
 
 void DeviceMemory::add_global(Context* context, uint32_t device, uint64_t address, uint64_t bytes) {
-  std::lock_guard guard(lock_);
+  const std::lock_guard guard(lock_);
   Allocation allocation{.kind = AllocationKind::kGlobal,
                         .device = device,
                         .context = context,
@@ -415,14 +415,14 @@ void DeviceMemory::add_global(Context* context, uint32_t device, uint64_t addres
 }
 
 void DeviceMemory::remove_global(uint64_t address) {
-  std::lock_guard guard(lock_);
+  const std::lock_guard guard(lock_);
   const Entry* entry = allocations_.find(address);
   if (entry == nullptr || entry->base != address) return;
   if (entry->value.kind == AllocationKind::kGlobal) allocations_.erase(address);
 }
 
 bool DeviceMemory::find(uint64_t address, Entry* entry) const {
-  std::lock_guard guard(lock_);
+  const std::lock_guard guard(lock_);
   const Entry* found = allocations_.find(address);
   if (found == nullptr) return false;
   *entry = *found;
@@ -430,7 +430,7 @@ bool DeviceMemory::find(uint64_t address, Entry* entry) const {
 }
 
 bool DeviceMemory::set_sync_memops(uint64_t address, bool on) {
-  std::lock_guard guard(lock_);
+  const std::lock_guard guard(lock_);
   Entry* found = allocations_.find(address);
   if (found == nullptr) return false;
   found->value.sync_memops = on;
@@ -440,13 +440,13 @@ bool DeviceMemory::set_sync_memops(uint64_t address, bool on) {
 
 bool DeviceMemory::has_sync_memops(uint64_t address) const {
   if (!any_sync_memops_.load(std::memory_order_acquire)) return false;
-  std::lock_guard guard(lock_);
+  const std::lock_guard guard(lock_);
   const Entry* found = allocations_.find(address);
   return found != nullptr && found->value.sync_memops;
 }
 
 bool DeviceMemory::contains(uint64_t address, uint64_t bytes, bool writable) const {
-  std::lock_guard guard(lock_);
+  const std::lock_guard guard(lock_);
   for (;;) {
     const Entry* found = allocations_.find(address);
     if (found == nullptr || (writable && !found->value.writable)) return false;
@@ -462,7 +462,7 @@ bool DeviceMemory::contains(uint64_t address, uint64_t bytes, bool writable) con
 bool DeviceMemory::contains_pages(uint64_t address, uint64_t bytes, Entry* entry) const {
   if (bytes == 0 || address + bytes < address) return false;
   if (contains(address, bytes)) return find(address, entry);
-  std::lock_guard guard(lock_);
+  const std::lock_guard guard(lock_);
   const uint64_t end = address + bytes;
   const Entry* last = allocations_.find_below(end - 1);
   if (last == nullptr) return false;
@@ -475,7 +475,7 @@ bool DeviceMemory::contains_pages(uint64_t address, uint64_t bytes, Entry* entry
 }
 
 uint64_t DeviceMemory::cached_bytes(uint32_t wire_device) const {
-  std::lock_guard guard(lock_);
+  const std::lock_guard guard(lock_);
   uint64_t bytes = plain_[wire_device].cached;
   for (const Arena& arena : pools_) {
     if (arena.wire_device == wire_device) bytes += arena.cached;
@@ -528,7 +528,7 @@ CUresult DeviceMemory::publish(uint64_t address, bool pooled, Published* publish
 // ---- Pools -------------------------------------------------------------------------------------
 
 Arena* DeviceMemory::add_arena(uint32_t wire_device, uint64_t most_bytes) {
-  std::lock_guard guard(lock_);
+  const std::lock_guard guard(lock_);
   Arena& arena = pools_.emplace_back();
   arena.wire_device = wire_device;
   arena.most_bytes = most_bytes;
@@ -541,29 +541,29 @@ void DeviceMemory::end_abandoned_locked(Arena& arena) {
 }
 
 void DeviceMemory::abandon(Arena* arena) {
-  std::lock_guard guard(lock_);
+  const std::lock_guard guard(lock_);
   arena->abandoned = true;
   evict_locked(*arena, 0, 0);
   end_abandoned_locked(*arena);
 }
 
 void DeviceMemory::set_keep_bytes(Arena& arena, uint64_t bytes) {
-  std::lock_guard guard(lock_);
+  const std::lock_guard guard(lock_);
   arena.keep_bytes = bytes;
 }
 
 uint64_t DeviceMemory::keep_bytes(const Arena& arena) const {
-  std::lock_guard guard(lock_);
+  const std::lock_guard guard(lock_);
   return arena.keep_bytes;
 }
 
 ArenaUse DeviceMemory::use_of(const Arena& arena) const {
-  std::lock_guard guard(lock_);
+  const std::lock_guard guard(lock_);
   return {arena.used, arena.used_high, arena.reserved, arena.reserved_high};
 }
 
 void DeviceMemory::reset_high(Arena& arena, bool used, bool reserved) {
-  std::lock_guard guard(lock_);
+  const std::lock_guard guard(lock_);
   if (used) arena.used_high = arena.used;
   if (reserved) arena.reserved_high = arena.reserved;
 }

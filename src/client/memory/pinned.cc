@@ -112,7 +112,7 @@ void PinnedHeap::release_locked(const Entry& entry) {
 }
 
 CUresult PinnedHeap::release(const void* address) {
-  std::lock_guard guard(lock_);
+  const std::lock_guard guard(lock_);
   const uint64_t base = reinterpret_cast<uint64_t>(address);
   const Entry* found = blocks_.find(base);
   if (found == nullptr || found->base != base) return CUDA_ERROR_INVALID_VALUE;
@@ -123,7 +123,7 @@ CUresult PinnedHeap::release(const void* address) {
 }
 
 void PinnedHeap::release_all(const Context* context) {
-  std::lock_guard guard(lock_);
+  const std::lock_guard guard(lock_);
   std::vector<Entry> entries;
   blocks_.for_each([&](const Entry& entry) {
     if (entry.value.context == context) entries.push_back(entry);
@@ -135,7 +135,7 @@ void PinnedHeap::release_all(const Context* context) {
 }
 
 bool PinnedHeap::find(uint64_t address, Entry* entry) const {
-  std::lock_guard guard(lock_);
+  const std::lock_guard guard(lock_);
   const Entry* found = blocks_.find(address);
   if (found == nullptr) return false;
   *entry = *found;
@@ -143,7 +143,7 @@ bool PinnedHeap::find(uint64_t address, Entry* entry) const {
 }
 
 bool PinnedHeap::set_sync_memops(uint64_t address, bool on) {
-  std::lock_guard guard(lock_);
+  const std::lock_guard guard(lock_);
   Entry* found = blocks_.find(address);
   if (found == nullptr) return false;
   found->value.sync_memops = on;
@@ -151,7 +151,7 @@ bool PinnedHeap::set_sync_memops(uint64_t address, bool on) {
 }
 
 bool PinnedHeap::contains(uint64_t address, uint64_t bytes) const {
-  std::lock_guard guard(lock_);
+  const std::lock_guard guard(lock_);
   const Entry* found = blocks_.find(address);
   return found != nullptr && bytes <= found->bytes - (address - found->base);
 }

@@ -54,7 +54,7 @@ class VirtualMemory {
     State* operator->() { return &state_; }
 
    private:
-    std::lock_guard<std::mutex> guard_;
+    const std::lock_guard<std::mutex> guard_;
     State& state_;
   };
 

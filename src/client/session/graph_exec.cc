@@ -160,8 +160,9 @@ CUresult GraphExecs::update(GraphExec& exec, const Graph& graph,
                             CUgraphExecUpdateResultInfo* info) {
   const GraphExec* instance = find(graph.instance);
   // The memory is another's. The information stays as it was (measured on an H200).
-  if (has_memory(graph) && instance != nullptr && instance != &exec)
+  if (has_memory(graph) && instance != nullptr && instance != &exec) {
     return CUDA_ERROR_NOT_SUPPORTED;
+  }
   GraphPlan plan(sources_);
   const GraphNode* bad = nullptr;
   const CUresult planned = plan.add(graph, &bad);
@@ -184,8 +185,9 @@ CUresult GraphExecs::update(GraphExec& exec, const Graph& graph,
   size_t next = 0;
   for (const auto& call : old->host_calls) {
     for (auto& [node, place] : exec.places) {
-      if (place.host_call == call.get())
+      if (place.host_call == call.get()) {
         place.host_call = next < calls.size() ? calls[next] : nullptr;
+      }
     }
     ++next;
   }

@@ -2,9 +2,8 @@
 // From graphs to steps. See graph_plan.h.
 #include "client/session/graph_plan.h"
 
-#include <string.h>
-
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 #include <optional>
 #include <span>
@@ -208,8 +207,9 @@ CUresult GraphPlan::flatten(const Graph& graph, const Edges& before, Edges* leav
     return std::nullopt;
   };
   const std::optional<cuda::Steps> ends = flatten_nodes(graph.nodes, before, to_edge, visit);
-  if (ends.has_value())
+  if (ends.has_value()) {
     std::transform(ends->begin(), ends->end(), std::back_inserter(*leaves), edge_to);
+  }
   return result;
 }
 

@@ -2,9 +2,8 @@
 // The reserve and its hooks. See reserve.h.
 #include "client/session/reserve.h"
 
-#include <stdlib.h>
-
 #include <atomic>
+#include <cstdlib>
 #include <new>
 #include <stdexcept>
 #include <system_error>

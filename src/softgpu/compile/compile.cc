@@ -101,12 +101,14 @@ uint32_t product_up_to(const uint32_t (&sizes)[3], uint32_t limit) {
 uint32_t register_limit(const ptx::Function& function) {
   const bool bounded = function.max_threads[0] != 0 || function.required_threads[0] != 0;
   uint64_t threads = kMaxThreadsPerBlock;
-  if (bounded)
+  if (bounded) {
     threads = product_up_to(
         function.max_threads[0] != 0 ? function.max_threads : function.required_threads,
         kRegistersPerSm);
-  if (bounded && function.min_blocks > 1)
+  }
+  if (bounded && function.min_blocks > 1) {
     threads = std::min<uint64_t>(threads * function.min_blocks, kRegistersPerSm);
+  }
   uint64_t limit = kRegistersPerSm / std::max<uint64_t>(threads, 1) / kRegisterStep * kRegisterStep;
   if (function.max_registers != 0) limit = std::min<uint64_t>(limit, function.max_registers);
   return static_cast<uint32_t>(std::clamp<uint64_t>(limit, kMinRegisters, kMaxRegisters));
@@ -136,8 +138,9 @@ KernelInfo describe(const CompiledProgram& program, const ptx::Function& functio
     info.launches_graphs |= reached.launches_graphs;
     // What is called indirectly may be any function of the program.
     info.launches_kernels |= reached.calls_runtime || (reached.calls_indirectly && any_runtime);
-    if (!reached.unusable.empty() && info.unusable.empty())
+    if (!reached.unusable.empty() && info.unusable.empty()) {
       info.unusable = kernel_problem(function.name, reached.unusable);
+    }
   });
   info.local_bytes = static_cast<uint32_t>(std::min<uint64_t>(local, UINT32_MAX));
   info.registers = std::clamp(info.registers, kMinRegisters, register_limit(function));
@@ -147,22 +150,26 @@ KernelInfo describe(const CompiledProgram& program, const ptx::Function& functio
   }
   info.max_cluster_blocks = function.max_cluster_blocks;
   info.explicit_cluster = function.explicit_cluster;
-  if (function.max_threads[0])
+  if (function.max_threads[0]) {
     info.max_threads = product_up_to(function.max_threads, kMaxThreadsPerBlock);
+  }
   return info;
 }
 
 Status check_limits(const ptx::Function& function, const Code& code, uint64_t shared_bytes) {
-  if (shared_bytes > kMaxStaticSharedBytes)
+  if (shared_bytes > kMaxStaticSharedBytes) {
     return {CUDA_ERROR_INVALID_PTX, "ptxas error   : Entry function '" + function.name +
                                         "' uses too much shared data (" +
                                         std::to_string(shared_bytes) + " bytes, " +
                                         std::to_string(kMaxStaticSharedBytes) + " max)"};
-  for (const Argument& parameter : code.parameters)
-    if (parameter.offset + parameter.bytes > kMaxParameterBytes)
+  }
+  for (const Argument& parameter : code.parameters) {
+    if (parameter.offset + parameter.bytes > kMaxParameterBytes) {
       return {CUDA_ERROR_INVALID_PTX, "ptxas error   : Formal parameter space of '" +
                                           function.name + "' overflowed (" +
                                           std::to_string(kMaxParameterBytes) + " bytes max)"};
+    }
+  }
   return {};
 }
 
@@ -172,8 +179,9 @@ Result<std::string> text_of(const void* image, size_t size, uint32_t capability)
   if (!texts.ok()) return texts.status();
   if (texts.value().size() == 1) return std::move(texts.value().front());
   std::vector<ptx::LinkInput> inputs;
-  for (size_t i = 0; i < texts.value().size(); ++i)
+  for (size_t i = 0; i < texts.value().size(); ++i) {
     inputs.push_back({"object " + std::to_string(i + 1), std::move(texts.value()[i])});
+  }
   return ptx::link(inputs);
 }
 
@@ -194,28 +202,33 @@ std::shared_ptr<const Program> compile(const void* image, size_t size,
   uint32_t target = 0;
   char suffix = '\0';
   ptx::parse_target(module.target, &target, &suffix);
-  if (target > options.compute_capability)
+  if (target > options.compute_capability) {
     return fail(error, Status(CUDA_ERROR_INVALID_PTX,
                               "ptxas fatal   : SM version specified by .target (" + module.target +
                                   ") is higher than default SM version assumed (sm_" +
                                   std::to_string(options.compute_capability) + ")"));
-  if (suffix != '\0' && target != options.compute_capability)
+  }
+  if (suffix != '\0' && target != options.compute_capability) {
     return fail(error, Status(CUDA_ERROR_INVALID_PTX, "ptxas fatal   : target " + module.target +
                                                           " runs on that architecture alone"));
+  }
 
   auto program = std::make_shared<CompiledProgram>();
   program->module = parsed.value();
   const ir::SharedLayout shared = ir::lay_out_shared(module);
   const ir::LowerOptions lowering{active_handlers(), perf_allows("fusion"),
                                   perf_allows("register_reuse")};
-  for (const ptx::Variable& variable : module.shared)
-    if (variable.is_extern)
+  for (const ptx::Variable& variable : module.shared) {
+    if (variable.is_extern) {
       program->dynamic_alignment = std::max(program->dynamic_alignment, variable.alignment);
-  for (size_t i = 0; i < module.functions.size(); ++i)
+    }
+  }
+  for (size_t i = 0; i < module.functions.size(); ++i) {
     program->functions.push_back(
         module.functions[i].is_extern
             ? nullptr
             : ir::lower(module, static_cast<int32_t>(i), shared.offsets, lowering));
+  }
   mark_recursive(*program);
   for (size_t i = 0; i < module.functions.size(); ++i) {
     const ptx::Function& function = module.functions[i];
@@ -227,10 +240,11 @@ std::shared_ptr<const Program> compile(const void* image, size_t size,
                                          static_cast<uint32_t>(shared.bytes[i])));
     program->kernels_.back().target = target;
   }
-  for (const ptx::GlobalVariable& global : module.globals)
+  for (const ptx::GlobalVariable& global : module.globals) {
     program->globals_.push_back({global.name, global.bytes, global.alignment,
                                  global.space == ptx::Space::kConst, global.is_extern,
                                  global.is_managed});
+  }
   if (error) *error = {};
   return program;
 }

@@ -22,10 +22,12 @@ std::shared_ptr<const LinkedProgram> link(std::shared_ptr<const Program> program
   global_addresses.resize(module.globals.size());
 
   std::unordered_map<std::string, uint64_t> symbols;
-  for (size_t i = 0; i < module.globals.size(); ++i)
+  for (size_t i = 0; i < module.globals.size(); ++i) {
     symbols[module.globals[i].name] = global_addresses[i];
-  for (size_t i = 0; i < module.functions.size(); ++i)
+  }
+  for (size_t i = 0; i < module.functions.size(); ++i) {
     symbols.try_emplace(module.functions[i].name, kFunctionWindow + 16 * i);
+  }
 
   for (size_t i = 0; i < module.globals.size(); ++i) {
     const ptx::GlobalVariable& global = module.globals[i];
@@ -47,9 +49,10 @@ std::shared_ptr<const LinkedProgram> link(std::shared_ptr<const Program> program
     for (const GlobalReference& reference : code->references) {
       const uint64_t value =
           global_addresses[static_cast<size_t>(reference.global)] + reference.addend;
-      for (uint32_t lane = 0; lane < kWarpSize; ++lane)
+      for (uint32_t lane = 0; lane < kWarpSize; ++lane) {
         std::memcpy(image.data() + reference.offset + lane * reference.bytes, &value,
                     reference.bytes);
+      }
     }
   }
   return linked;

@@ -80,12 +80,12 @@ uint32_t AddressSpace::enter() {
 }
 
 void AddressSpace::exit(uint32_t phase) {
-  std::lock_guard lock(phase_mutex_);
+  const std::lock_guard lock(phase_mutex_);
   if (--readers_[phase] == 0 && (phase != phase_ || closed_)) drained_.notify_all();
 }
 
 void AddressSpace::wait_for_readers() {
-  std::lock_guard one_waiter(waiter_mutex_);
+  const std::lock_guard one_waiter(waiter_mutex_);
   std::unique_lock lock(phase_mutex_);
   uint32_t old = phase_;
   phase_ ^= 1;

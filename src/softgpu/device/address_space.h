@@ -110,7 +110,7 @@ class AddressSpace final : public MemoryMap {
   // Run `change()` while no reader is inside and none enters.
   template <typename Change>
   void without_readers(Change&& change) {
-    std::lock_guard one_waiter(waiter_mutex_);
+    const std::lock_guard one_waiter(waiter_mutex_);
     {
       std::unique_lock lock(phase_mutex_);
       closed_ = true;
@@ -120,7 +120,7 @@ class AddressSpace final : public MemoryMap {
       std::unique_lock lock(mutex_);
       change();
     }
-    std::lock_guard lock(phase_mutex_);
+    const std::lock_guard lock(phase_mutex_);
     closed_ = false;
     reopened_.notify_all();
   }

@@ -43,10 +43,12 @@ Result<TexelFormat> read_view_format(CUresourceViewFormat format) {
                                          CU_AD_FORMAT_UNSIGNED_INT16, CU_AD_FORMAT_SIGNED_INT16,
                                          CU_AD_FORMAT_UNSIGNED_INT32, CU_AD_FORMAT_SIGNED_INT32,
                                          CU_AD_FORMAT_HALF,           CU_AD_FORMAT_FLOAT};
-  if (format < CU_RES_VIEW_FORMAT_UINT_1X8 || format > CU_RES_VIEW_FORMAT_UNSIGNED_BC7)
+  if (format < CU_RES_VIEW_FORMAT_UINT_1X8 || format > CU_RES_VIEW_FORMAT_UNSIGNED_BC7) {
     return invalid("no such view format");
-  if (format > CU_RES_VIEW_FORMAT_FLOAT_4X32)
+  }
+  if (format > CU_RES_VIEW_FORMAT_FLOAT_4X32) {
     return Status(CUDA_ERROR_NOT_SUPPORTED, "compressed views do not exist on softgpu");
+  }
   const unsigned number = static_cast<unsigned>(format) - 1;
   return read_format(kFormats[number / 3], 1u << number % 3);
 }
@@ -58,18 +60,22 @@ Status check_shape(const CUDA_ARRAY3D_DESCRIPTOR& d) {
                               CUDA_ARRAY3D_CUBEMAP | CUDA_ARRAY3D_TEXTURE_GATHER |
                               CUDA_ARRAY3D_DEPTH_TEXTURE | CUDA_ARRAY3D_COLOR_ATTACHMENT;
   constexpr unsigned kLater = CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING;
-  if ((d.Flags & kLater) != 0)
+  if ((d.Flags & kLater) != 0) {
     return Status(CUDA_ERROR_NOT_SUPPORTED, "arrays without memory of their own");
+  }
   if ((d.Flags & ~kKnown) != 0) return invalid("unknown flags");
   if (d.Width == 0 || d.Width > kMaxWidth || d.Height > kMaxHeight) return invalid("extent");
   if (d.Depth > (layered || cube ? kMaxLayers : kMaxDepth)) return invalid("extent");
   if (layered && d.Depth == 0) return invalid("no layers");
   if (!layered && !cube && d.Depth != 0 && d.Height == 0) return invalid("depth without height");
   if (cube && (d.Width != d.Height || d.Depth % kCubeFaces != 0 || d.Depth == 0 ||
-               (!layered && d.Depth != kCubeFaces)))
+               (!layered && d.Depth != kCubeFaces))) {
     return invalid("the shape of a cubemap");
-  if ((d.Flags & CUDA_ARRAY3D_TEXTURE_GATHER) != 0 && (d.Height == 0 || (d.Depth != 0 && !layered)))
+  }
+  if ((d.Flags & CUDA_ARRAY3D_TEXTURE_GATHER) != 0 &&
+      (d.Height == 0 || (d.Depth != 0 && !layered))) {
     return invalid("gathering needs two dimensions");
+  }
   return Status();
 }
 
@@ -84,10 +90,11 @@ Result<Image> shape_of(const CUDA_ARRAY3D_DESCRIPTOR& d, unsigned level) {
   image.format = *format;
   image.width = shrink(d.Width);
   image.height = shrink(d.Height);
-  if ((d.Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP)) != 0)
+  if ((d.Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP)) != 0) {
     image.layers = static_cast<uint32_t>(d.Depth);
-  else
+  } else {
     image.depth = shrink(d.Depth);
+  }
   const uint64_t row = uint64_t{image.width} * format->texel_bytes();
   image.pitch = (row + kRowAlignment - 1) / kRowAlignment * kRowAlignment;
   image.slice = image.pitch * std::max(image.height, 1u);
@@ -116,8 +123,9 @@ Status read_linear(const Driver& driver, const CUDA_RESOURCE_DESC& resource, Ima
   if (linear.devPtr % kTextureAlignment != 0) return invalid("the address is not aligned");
   if (texels == 0 || texels > kMaxBufferTexels) return invalid("the size of linear memory");
   if (driver.address_space.coverage(linear.devPtr, linear.sizeInBytes, false) !=
-      AddressSpace::Coverage::kInside)
+      AddressSpace::Coverage::kInside) {
     return invalid("not device memory");
+  }
   image->address = linear.devPtr;
   image->format = *format;
   image->width = static_cast<uint32_t>(texels);
@@ -130,16 +138,19 @@ Status read_pitched(const Driver& driver, const CUDA_RESOURCE_DESC& resource, Im
   Result<TexelFormat> format = read_format(pitched.format, pitched.numChannels);
   if (!format.ok()) return format.status();
   if (pitched.width == 0 || pitched.width > kMaxWidth || pitched.height == 0 ||
-      pitched.height > kMaxHeight)
+      pitched.height > kMaxHeight) {
     return invalid("the extent of pitched memory");
+  }
   const uint64_t row = pitched.width * format->texel_bytes();
   if (pitched.devPtr % kTextureAlignment != 0) return invalid("the address is not aligned");
-  if (pitched.pitchInBytes % kTexturePitchAlignment != 0 || pitched.pitchInBytes < row)
+  if (pitched.pitchInBytes % kTexturePitchAlignment != 0 || pitched.pitchInBytes < row) {
     return invalid("the pitch");
+  }
   const uint64_t bytes = cuda::span_of_box(row, pitched.height, 1, pitched.pitchInBytes, 0);
   if (driver.address_space.coverage(pitched.devPtr, bytes, false) !=
-      AddressSpace::Coverage::kInside)
+      AddressSpace::Coverage::kInside) {
     return invalid("not device memory");
+  }
   image->address = pitched.devPtr;
   image->format = *format;
   image->width = static_cast<uint32_t>(pitched.width);
@@ -180,27 +191,31 @@ Status read_resource(const Driver& driver, const CUDA_RESOURCE_DESC& resource, T
 Status apply_view(const CUDA_RESOURCE_VIEW_DESC& view, Texture* texture) {
   if (texture->buffer) return invalid("a view of linear memory");
   const auto levels = static_cast<unsigned>(texture->levels.size());
-  if (view.firstMipmapLevel > view.lastMipmapLevel || view.lastMipmapLevel >= levels)
+  if (view.firstMipmapLevel > view.lastMipmapLevel || view.lastMipmapLevel >= levels) {
     return invalid("the levels of a view");
+  }
   texture->levels = {texture->levels.begin() + view.firstMipmapLevel,
                      texture->levels.begin() + view.lastMipmapLevel + 1};
   for (Image& image : texture->levels) {
     if (view.format != CU_RES_VIEW_FORMAT_NONE) {
       Result<TexelFormat> format = read_view_format(view.format);
       if (!format.ok()) return format.status();
-      if (format->texel_bytes() != image.format.texel_bytes())
+      if (format->texel_bytes() != image.format.texel_bytes()) {
         return invalid("the texel size of a view");
+      }
       image.format = *format;
     }
     if (image.layers == 0) continue;
-    if (view.firstLayer > view.lastLayer || view.lastLayer >= image.layers)
+    if (view.firstLayer > view.lastLayer || view.lastLayer >= image.layers) {
       return invalid("the layers of a view");
+    }
     image.address += view.firstLayer * image.slice;
     image.layers = view.lastLayer - view.firstLayer + 1;
   }
   const Image& first = texture->levels[0];
-  if (view.width != first.width || view.height != first.height || view.depth != first.depth)
+  if (view.width != first.width || view.height != first.height || view.depth != first.depth) {
     return invalid("the extent of a view");
+  }
   return Status();
 }
 
@@ -213,13 +228,16 @@ Status read_description(const CUDA_TEXTURE_DESC& d, Texture* texture) {
   if ((d.flags & ~kKnown) != 0) return invalid("unknown flags");
   for (int axis = 0; axis < 3; ++axis) {
     if (d.addressMode[axis] < CU_TR_ADDRESS_MODE_WRAP ||
-        d.addressMode[axis] > CU_TR_ADDRESS_MODE_BORDER)
+        d.addressMode[axis] > CU_TR_ADDRESS_MODE_BORDER) {
       return invalid("no such address mode");
+    }
     texture->address[axis] = kModes[d.addressMode[axis]];
   }
-  for (CUfilter_mode mode : {d.filterMode, d.mipmapFilterMode})
-    if (mode != CU_TR_FILTER_MODE_POINT && mode != CU_TR_FILTER_MODE_LINEAR)
+  for (CUfilter_mode mode : {d.filterMode, d.mipmapFilterMode}) {
+    if (mode != CU_TR_FILTER_MODE_POINT && mode != CU_TR_FILTER_MODE_LINEAR) {
       return invalid("no such filter mode");
+    }
+  }
   texture->linear_filter = d.filterMode == CU_TR_FILTER_MODE_LINEAR;
   texture->linear_levels = d.mipmapFilterMode == CU_TR_FILTER_MODE_LINEAR;
   texture->normalized_coordinates = (d.flags & CU_TRSF_NORMALIZED_COORDINATES) != 0;
@@ -296,8 +314,9 @@ Status destroy_array(Driver& driver, CUarray handle) {
   std::shared_ptr<Array> array = driver.arrays.find(handle);
   if (array == nullptr || array->is_level) return Status(CUDA_ERROR_INVALID_HANDLE, "not an array");
   driver.scheduler.wait_idle(*array->execution);
-  if (driver.arrays.remove(handle) == nullptr)
+  if (driver.arrays.remove(handle) == nullptr) {
     return Status(CUDA_ERROR_INVALID_HANDLE, "the array has gone");
+  }
   return driver.memory.free_array(array->image.address);
 }
 
@@ -305,8 +324,9 @@ Status destroy_mipmapped_array(Driver& driver, CUmipmappedArray handle) {
   std::shared_ptr<MipmappedArray> array = driver.mipmapped_arrays.find(handle);
   if (array == nullptr) return Status(CUDA_ERROR_INVALID_HANDLE, "not a mipmapped array");
   driver.scheduler.wait_idle(*array->execution);
-  if (driver.mipmapped_arrays.remove(handle) == nullptr)
+  if (driver.mipmapped_arrays.remove(handle) == nullptr) {
     return Status(CUDA_ERROR_INVALID_HANDLE, "the array has gone");
+  }
   for (const auto& level : array->levels) driver.arrays.remove(level->handle);
   return driver.memory.free_array(array->address);
 }
@@ -323,10 +343,12 @@ Result<std::shared_ptr<TextureObject>> create_texture(Context& context,
   const TexelFormat& format = texture.levels[0].format;
   const bool integers =
       format.kind != ChannelKind::kFloat && (texture.read_as_integer || format.channel_bytes == 4);
-  if (integers && texture.linear_filter && !texture.buffer)
+  if (integers && texture.linear_filter && !texture.buffer) {
     return invalid("linear filtering of integers");
-  if (texture.levels.size() > 1 && !texture.normalized_coordinates)
+  }
+  if (texture.levels.size() > 1 && !texture.normalized_coordinates) {
     return invalid("levels need normalised coordinates");
+  }
   made->resource = resource;
   made->description = description;
   made->has_view = view != nullptr;
@@ -375,8 +397,9 @@ Status locate_in_array(const Driver& driver, CUarray handle, const ArrayBox& box
   const uint64_t planes = std::max({image.depth, image.layers, 1u});
   if (box.x % texel != 0 || box.width % texel != 0) return invalid("a copy that cuts texels");
   if (box.x > row || box.width > row - box.x || box.y > rows || box.height > rows - box.y ||
-      box.z > planes || box.depth > planes - box.z)
+      box.z > planes || box.depth > planes - box.z) {
     return invalid("the copy leaves its array");
+  }
   *address = image.address + box.z * image.slice + box.y * image.pitch + box.x;
   *pitch = image.pitch;
   *slice = image.slice;

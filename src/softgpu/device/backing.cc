@@ -59,9 +59,11 @@ void free_backing(const Backing& backing) {
     return;
   }
   // The C allocator gets back what it gave: pages that nobody else sees.
-  if (backing.file != nullptr && mmap(at, round_to_pages(backing.bytes), PROT_READ | PROT_WRITE,
-                                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
+  if (backing.file != nullptr &&
+      mmap(at, round_to_pages(backing.bytes), PROT_READ | PROT_WRITE,
+           MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED) {
     return;
+  }
   free(at);
 }
 

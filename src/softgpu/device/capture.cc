@@ -46,14 +46,18 @@ void Captures::finish_locked(const std::shared_ptr<Capture>& capture) {
 
 Status Captures::begin(const std::shared_ptr<Stream>& stream, CUstreamCaptureMode mode,
                        std::shared_ptr<Graph> into, std::span<const GraphEdge> dependencies) {
-  if (stream->queue->legacy)
+  if (stream->queue->legacy) {
     return Status(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "the legacy stream can't be captured");
-  std::lock_guard lock(mutex_);
-  if (stream->capture != nullptr)
+  }
+  const std::lock_guard lock(mutex_);
+  if (stream->capture != nullptr) {
     return Status(CUDA_ERROR_ILLEGAL_STATE, "the stream is being captured already");
-  for (const auto& other : active_)
-    if (into != nullptr && other->graph == into)
+  }
+  for (const auto& other : active_) {
+    if (into != nullptr && other->graph == into) {
       return Status(CUDA_ERROR_ILLEGAL_STATE, "a capture is building the graph");
+    }
+  }
   auto capture = std::make_shared<Capture>();
   capture->id = driver_->new_id();
   capture->mode = mode;
@@ -67,8 +71,9 @@ Status Captures::begin(const std::shared_ptr<Stream>& stream, CUstreamCaptureMod
     if (!graph.ok()) return graph.status();
     capture->graph = *graph;
   }
-  for (const GraphEdge& edge : dependencies)
+  for (const GraphEdge& edge : dependencies) {
     stream->capture_dependencies.push_back(driver_->graph_nodes.find(edge.node->handle));
+  }
   join_locked(*stream, capture, stream);
   active_.push_back(capture);
   ++active_count_;
@@ -81,7 +86,7 @@ bool Captures::all_joined_locked(const Capture& capture, const Stream& origin) {
     const auto& end = origin.capture_dependencies;
     return !node->dependents.empty() || std::find(end.begin(), end.end(), node) != end.end();
   };
-  std::lock_guard graph_lock(driver_->graph_mutex);
+  const std::lock_guard graph_lock(driver_->graph_mutex);
   if (!std::all_of(capture.left.begin(), capture.left.end(), joined)) return false;
   for (const auto& weak : capture.streams) {
     std::shared_ptr<Stream> stream = weak.lock();
@@ -94,20 +99,23 @@ bool Captures::all_joined_locked(const Capture& capture, const Stream& origin) {
 
 Status Captures::verdict_locked(const Capture& capture, const Stream& origin) {
   if (capture.mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
-      capture.thread != std::this_thread::get_id())
+      capture.thread != std::this_thread::get_id()) {
     return Status(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, "another thread began the capture");
+  }
   if (capture.invalidated) return invalidated();
-  if (!all_joined_locked(capture, origin))
+  if (!all_joined_locked(capture, origin)) {
     return Status(CUDA_ERROR_STREAM_CAPTURE_UNJOINED, "a forked stream was not joined");
+  }
   return Status();
 }
 
 Status Captures::end(Stream& stream, CUgraph* graph) {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   std::shared_ptr<Capture> capture = stream.capture;
   if (graph != nullptr) *graph = nullptr;
-  if (capture == nullptr)
+  if (capture == nullptr) {
     return Status(CUDA_ERROR_ILLEGAL_STATE, "the stream is not being captured");
+  }
   if (capture->origin != &stream) {
     capture->invalidated = true;
     return Status(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, "the capture began in another stream");
@@ -115,15 +123,16 @@ Status Captures::end(Stream& stream, CUgraph* graph) {
   Status status = verdict_locked(*capture, stream);
   finish_locked(capture);
   // The graph of a capture that failed goes, also one that was there before (seen on an H200).
-  if (!status.ok() || (graph == nullptr && !capture->to_existing_graph))
+  if (!status.ok() || (graph == nullptr && !capture->to_existing_graph)) {
     (void)destroy_graph(*driver_, capture->graph->handle).ok();
-  else if (graph != nullptr)
+  } else if (graph != nullptr) {
     *graph = capture->graph->handle;
+  }
   return status;
 }
 
 void Captures::leave(Stream& stream) {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   const std::shared_ptr<Capture> capture = stream.capture;
   if (capture == nullptr) return;
   if (capture->origin == &stream) {
@@ -140,7 +149,7 @@ void Captures::leave(Stream& stream) {
 
 CUstreamCaptureStatus Captures::status(Stream& stream, uint64_t* id, CUgraph* graph,
                                        std::vector<CUgraphNode>* dependencies) {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   if (stream.capture == nullptr) return CU_STREAM_CAPTURE_STATUS_NONE;
   *id = stream.capture->id;
   *graph = stream.capture->graph->handle;
@@ -151,24 +160,28 @@ CUstreamCaptureStatus Captures::status(Stream& stream, uint64_t* id, CUgraph* gr
 
 Status Captures::update_dependencies(Stream& stream, std::span<const GraphEdge> edges,
                                      bool replace) {
-  std::lock_guard lock(mutex_);
-  if (stream.capture == nullptr)
+  const std::lock_guard lock(mutex_);
+  if (stream.capture == nullptr) {
     return Status(CUDA_ERROR_ILLEGAL_STATE, "the stream is not being captured");
+  }
   if (stream.capture->invalidated) return invalidated();
   if (replace) stream.capture_dependencies.clear();
-  for (const GraphEdge& edge : edges)
+  for (const GraphEdge& edge : edges) {
     stream.capture_dependencies.push_back(driver_->graph_nodes.find(edge.node->handle));
+  }
   return Status();
 }
 
 Status Captures::add(Stream& stream, const Work& work) {
-  std::lock_guard lock(mutex_);
-  if (stream.capture == nullptr)
+  const std::lock_guard lock(mutex_);
+  if (stream.capture == nullptr) {
     return Status(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, "the capture has just ended");
+  }
   if (stream.capture->invalidated) return invalidated();
-  std::lock_guard graph_lock(driver_->graph_mutex);
-  if (const auto* free = std::get_if<GraphFreeWork>(&work))
+  const std::lock_guard graph_lock(driver_->graph_mutex);
+  if (const auto* free = std::get_if<GraphFreeWork>(&work)) {
     OPENMPS_RETURN_IF_ERROR(check_free_locked(*driver_, *stream.capture->graph, free->address));
+  }
   std::vector<GraphEdge> dependencies;
   for (const auto& node : stream.capture_dependencies) dependencies.push_back({node.get(), {}});
   std::shared_ptr<GraphNode> node =
@@ -178,7 +191,7 @@ Status Captures::add(Stream& stream, const Work& work) {
 }
 
 Status Captures::record(Stream& stream, Event& event) {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   if (stream.capture == nullptr) return invalidated();
   if (stream.capture->invalidated) return invalidated();
   event.capture = stream.capture;
@@ -187,7 +200,7 @@ Status Captures::record(Stream& stream, Event& event) {
 }
 
 Status Captures::wait(Stream& stream, Event& event) {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   std::shared_ptr<Capture> capture = event.capture;
   if (stream.capture != nullptr && stream.capture->invalidated) return invalidated();
   if (capture == nullptr) {
@@ -214,10 +227,12 @@ Status Captures::wait(Stream& stream, Event& event) {
     if (shared == nullptr) shared = per_thread_stream(stream.context);
     join_locked(stream, capture, shared);
   }
-  for (const auto& node : event.capture_nodes)
+  for (const auto& node : event.capture_nodes) {
     if (std::find(stream.capture_dependencies.begin(), stream.capture_dependencies.end(), node) ==
-        stream.capture_dependencies.end())
+        stream.capture_dependencies.end()) {
       stream.capture_dependencies.push_back(node);
+    }
+  }
   return Status();
 }
 
@@ -228,40 +243,41 @@ Status Captures::refuse(Stream& stream) {
 }
 
 Status Captures::refuse(Event& event) {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   if (event.capture == nullptr) return Status();
   event.capture->invalidated = true;
   return Status(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "the event is of a capture");
 }
 
 bool Captures::has(const Event& event) {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   return event.capture != nullptr;
 }
 
 void Captures::forget(Event& event) {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   event.capture.reset();
   event.capture_nodes.clear();
 }
 
 Status Captures::check_not_captured(Event& event, bool spoil) {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   if (event.capture == nullptr) return Status();
-  if (event.capture->ended || event.capture->invalidated)
+  if (event.capture->ended || event.capture->invalidated) {
     return Status(CUDA_ERROR_INVALID_VALUE, "the event's capture is over");
+  }
   if (spoil) event.capture->invalidated = true;
   return Status(CUDA_ERROR_CAPTURED_EVENT, "the event was last recorded in a captured stream");
 }
 
 void Captures::invalidate(Stream& stream) {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   if (stream.capture != nullptr) stream.capture->invalidated = true;
 }
 
 void Captures::end_all(const ExecutionContext& execution) {
   if (active_count_ == 0) return;
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   auto captures = active_;
   for (const auto& capture : captures) {
     if (capture->execution.get() != &execution) continue;
@@ -273,7 +289,7 @@ void Captures::end_all(const ExecutionContext& execution) {
 Status Captures::check_unsafe_call() {
   if (active_count_.load(std::memory_order_relaxed) == 0) return Status();
   if (thread_mode == CU_STREAM_CAPTURE_MODE_RELAXED) return Status();
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   bool forbidden = false;
   for (const auto& capture : active_) {
     bool mine = capture->thread == std::this_thread::get_id() &&
@@ -291,7 +307,7 @@ Status Captures::check_unsafe_call() {
 
 Status Captures::check_legacy_use(const ExecutionContext& execution, bool asked) {
   if (active_count_.load(std::memory_order_relaxed) == 0) return Status();
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   bool forbidden = false;
   for (const auto& capture : active_) {
     if (capture->execution.get() != &execution) continue;
@@ -309,7 +325,7 @@ Status Captures::check_legacy_use(const ExecutionContext& execution, bool asked)
 
 Status Captures::check_context_use(const ExecutionContext& execution) {
   if (active_count_.load(std::memory_order_relaxed) == 0) return Status();
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   bool forbidden = false;
   for (const auto& capture : active_) {
     if (capture->execution.get() != &execution) continue;

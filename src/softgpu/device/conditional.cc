@@ -36,16 +36,20 @@ bool permitted(const GraphNode& node) {
 Status check_nodes(const Graph& graph, bool in_body,
                    const std::vector<std::shared_ptr<Condition>>& conditions) {
   for (const auto& node : graph.nodes) {
-    if (in_body && !permitted(*node))
+    if (in_body && !permitted(*node)) {
       return Status(CUDA_ERROR_NOT_SUPPORTED, "a body with a node that CUDA does not permit there");
-    if (node->child != nullptr)
+    }
+    if (node->child != nullptr) {
       OPENMPS_RETURN_IF_ERROR(check_nodes(*node->child, in_body, conditions));
+    }
     const auto* work = std::get_if<ConditionalWork>(&node->work);
     if (work == nullptr) continue;
-    if (std::find(conditions.begin(), conditions.end(), work->condition) == conditions.end())
+    if (std::find(conditions.begin(), conditions.end(), work->condition) == conditions.end()) {
       return Status(CUDA_ERROR_INVALID_VALUE, "a conditional handle of another graph");
-    for (const auto& body : node->bodies)
+    }
+    for (const auto& body : node->bodies) {
       OPENMPS_RETURN_IF_ERROR(check_nodes(*body, true, conditions));
+    }
   }
   return Status();
 }
@@ -55,22 +59,24 @@ Status check_nodes(const Graph& graph, bool in_body,
 void gather_conditions_locked(const Graph& graph,
                               std::vector<std::shared_ptr<Condition>>* conditions) {
   conditions->insert(conditions->end(), graph.conditions.begin(), graph.conditions.end());
-  for (const auto& node : graph.nodes)
+  for (const auto& node : graph.nodes) {
     for (const auto& body : node->bodies) gather_conditions_locked(*body, conditions);
+  }
 }
 
 Result<CUgraphConditionalHandle> create_condition(Driver& driver, Graph& graph,
                                                   std::shared_ptr<ExecutionContext> execution,
                                                   uint32_t initial, unsigned flags) {
-  if ((flags & ~CU_GRAPH_COND_ASSIGN_DEFAULT) != 0)
+  if ((flags & ~CU_GRAPH_COND_ASSIGN_DEFAULT) != 0) {
     return Status(CUDA_ERROR_INVALID_VALUE, "unknown flags of a conditional handle");
+  }
   auto condition = std::make_shared<Condition>();
   condition->execution = std::move(execution);
   condition->initial = initial;
   condition->assigns = flags != 0;
   const CUgraphConditionalHandle handle = driver.conditions.add(condition);
   if (handle == 0) return Status(CUDA_ERROR_OUT_OF_MEMORY, "too many conditional handles");
-  std::lock_guard lock(driver.graph_mutex);
+  const std::lock_guard lock(driver.graph_mutex);
   graph.conditions.push_back(std::move(condition));
   graph.condition_handles.push_back(handle);
   return handle;
@@ -80,10 +86,12 @@ Result<std::shared_ptr<GraphNode>> add_conditional_locked(
     Driver& driver, Graph& graph, const CUDA_CONDITIONAL_NODE_PARAMS& parameters,
     std::span<const GraphEdge> dependencies) {
   const std::shared_ptr<Condition> condition = driver.conditions.find(parameters.handle);
-  if (condition == nullptr || condition->used)
+  if (condition == nullptr || condition->used) {
     return Status(CUDA_ERROR_INVALID_VALUE, "no conditional handle without a node");
-  if (!good_size(parameters))
+  }
+  if (!good_size(parameters)) {
     return Status(CUDA_ERROR_INVALID_VALUE, "a conditional node with a wrong number of bodies");
+  }
   ConditionalWork work;
   work.type = parameters.type;
   work.condition = condition;
@@ -104,12 +112,15 @@ Result<std::shared_ptr<GraphNode>> add_conditional_locked(
 
 Status check_conditionals_locked(const Graph& graph,
                                  std::vector<std::shared_ptr<Condition>>* conditions) {
-  if (graph.is_body)
+  if (graph.is_body) {
     return Status(CUDA_ERROR_INVALID_VALUE, "a body can't be instantiated by itself");
+  }
   gather_conditions_locked(graph, conditions);
-  for (const auto& condition : *conditions)
-    if (!condition->used)
+  for (const auto& condition : *conditions) {
+    if (!condition->used) {
       return Status(CUDA_ERROR_INVALID_VALUE, "a conditional handle without a node");
+    }
+  }
   return check_nodes(graph, false, *conditions);
 }
 

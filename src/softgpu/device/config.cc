@@ -37,8 +37,9 @@ Status read_number(const char* name, uint64_t least, uint64_t most, uint64_t* va
   const char* text = getenv(name);
   if (text == nullptr || *text == '\0') return Status();
   uint64_t number = 0;
-  if (!parse_number(text, &number) || number < least || number > most)
+  if (!parse_number(text, &number) || number < least || number > most) {
     return bad_variable(name, text);
+  }
   *value = number;
   return Status();
 }
@@ -121,15 +122,17 @@ Result<Config> read_config() {
   const char* segment = getenv("SOFTGPU_DEVICE");
   if (segment != nullptr && *segment != '\0') {
     config.segment = segment;
-    if (config.segment.find('/') != std::string::npos || config.segment.size() > 200)
+    if (config.segment.find('/') != std::string::npos || config.segment.size() > 200) {
       return bad_variable("SOFTGPU_DEVICE", segment);
+    }
   } else {
     config.segment = "openmps-softgpu-" + std::to_string(getuid());
   }
   if (const char* trace = getenv("SOFTGPU_TRACE")) {
     config.trace_path = trace;
-    if (size_t at = config.trace_path.find("%p"); at != std::string::npos)
+    if (size_t at = config.trace_path.find("%p"); at != std::string::npos) {
       config.trace_path.replace(at, 2, std::to_string(getpid()));
+    }
   }
   config.visible = visible_devices(config.device_count);
   return config;

@@ -47,7 +47,7 @@ void forget_objects(Driver& driver, const std::shared_ptr<ExecutionContext>& exe
 }  // namespace
 
 Status activate(Context& context) {
-  std::lock_guard order(context.lifetime.order);
+  const std::lock_guard order(context.lifetime.order);
   if (context.execution() != nullptr) return Status();
   Driver& driver = context.driver();
   Scheduler& scheduler = driver.scheduler;
@@ -70,7 +70,7 @@ Status activate(Context& context) {
 }
 
 void deactivate(Context& context) {
-  std::lock_guard order(context.lifetime.order);
+  const std::lock_guard order(context.lifetime.order);
   std::shared_ptr<ExecutionContext> execution = context.execution();
   if (execution == nullptr) return;
   Driver& driver = context.driver();
@@ -91,16 +91,17 @@ void deactivate(Context& context) {
 
 Status retain_primary(Context& primary) {
   OPENMPS_RETURN_IF_ERROR(activate(primary));
-  std::lock_guard lock(primary.lifetime.mutex);
+  const std::lock_guard lock(primary.lifetime.mutex);
   ++primary.lifetime.retained;
   return Status();
 }
 
 Status release_primary(Context& primary) {
   {
-    std::lock_guard lock(primary.lifetime.mutex);
-    if (primary.lifetime.retained == 0)
+    const std::lock_guard lock(primary.lifetime.mutex);
+    if (primary.lifetime.retained == 0) {
       return Status(CUDA_ERROR_INVALID_CONTEXT, "the primary context is not retained");
+    }
     if (--primary.lifetime.retained > 0) return Status();
   }
   deactivate(primary);

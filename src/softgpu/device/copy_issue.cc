@@ -43,8 +43,9 @@ Status issue_copy(Stream& stream, const CopyShape& shape, CopySide source, CopyS
 
   // Between device memory a synchronous copy returns at once, unless the program asked otherwise.
   if (plan.source.device && plan.destination.device && !plan.source.sync_memops &&
-      !plan.destination.sync_memops && !has_sync_memops(stream))
+      !plan.destination.sync_memops && !has_sync_memops(stream)) {
     synchronous = false;
+  }
   // Between host memory every copy has ended when the call returns, as CUDA documents.
   if (!plan.source.device && !plan.destination.device && !stream.capturing) synchronous = true;
   bool pageable = plan.source.pageable || plan.destination.pageable;
@@ -68,11 +69,13 @@ Status issue_fill(Stream& stream, const FillShape& shape, bool synchronous) {
   OPENMPS_RETURN_IF_ERROR(check_fill_shape(shape));
   // A captured fill's range is looked at when the graph is instantiated (seen on an H200).
   SideFacts facts;
-  if (!stream.capturing)
+  if (!stream.capturing) {
     OPENMPS_RETURN_IF_ERROR(check_fill_range(driver.address_space, shape, &facts));
+  }
   // Kernels and copies reach such a variable, fills don't (seen on an H200).
-  if (facts.variable_of != nullptr && facts.variable_of != &stream.context->owner())
+  if (facts.variable_of != nullptr && facts.variable_of != &stream.context->owner()) {
     return Status(CUDA_ERROR_INVALID_VALUE, "a variable of a module of another context");
+  }
   // As with copies between device memory.
   if (facts.device && !facts.sync_memops && !has_sync_memops(stream)) synchronous = false;
   FillWork work;

@@ -33,8 +33,9 @@ Status examine(const AddressSpace& memory, uint64_t address, uint64_t extent, bo
   facts->device = memory.find_mapped(address, &range) && range.kind != RangeKind::kHostAllocated &&
                   range.kind != RangeKind::kHostRegistered;
   facts->sync_memops = facts->device && range.sync_memops;
-  if (facts->device && range.kind == RangeKind::kModuleGlobal && range.flags == 0)
+  if (facts->device && range.kind == RangeKind::kModuleGlobal && range.flags == 0) {
     facts->variable_of = range.owner;
+  }
   return Status();
 }
 
@@ -57,10 +58,12 @@ Result<CopyPlan> plan_copy(const AddressSpace& memory, const CopyShape& shape, C
 }
 
 Status check_fill_shape(const FillShape& shape) {
-  if (shape.destination % shape.element != 0)
+  if (shape.destination % shape.element != 0) {
     return invalid("the address is not aligned to the element");
-  if (shape.height > 1 && shape.pitch < shape.width * shape.element)
+  }
+  if (shape.height > 1 && shape.pitch < shape.width * shape.element) {
     return invalid("the row does not fit the pitch");
+  }
   return Status();
 }
 
@@ -97,12 +100,15 @@ Status read_side(const Driver& driver, const cuda::CopySide& named, const cuda::
   }
   *pitch = named.pitch_of(box);
   const uint64_t rows = named.rows_of(box);
-  if (named.x + box.width > *pitch && (box.height > 1 || box.depth > 1))
+  if (named.x + box.width > *pitch && (box.height > 1 || box.depth > 1)) {
     return invalid("the row does not fit the pitch");
-  if (box.depth > 1 && named.y + box.height > rows)
+  }
+  if (box.depth > 1 && named.y + box.height > rows) {
     return invalid("the plane does not fit its height");
-  if (__builtin_mul_overflow(*pitch, rows, slice))
+  }
+  if (__builtin_mul_overflow(*pitch, rows, slice)) {
     return invalid("the copy does not fit the address space");
+  }
   *address = named.address + named.z * *slice + named.y * *pitch + named.x;
   return Status();
 }
@@ -114,8 +120,9 @@ Status read_copy_parameters(const Driver& driver, const CUDA_MEMCPY3D& p, CopySh
   shape->width = p.WidthInBytes;
   shape->height = p.Height;
   shape->depth = p.Depth;
-  if (p.srcMemoryType == CU_MEMORYTYPE_ARRAY || p.dstMemoryType == CU_MEMORYTYPE_ARRAY)
+  if (p.srcMemoryType == CU_MEMORYTYPE_ARRAY || p.dstMemoryType == CU_MEMORYTYPE_ARRAY) {
     shape->named = std::make_shared<const CUDA_MEMCPY3D>(p);
+  }
   const cuda::CopyBox box = cuda::box_of(p);
   OPENMPS_RETURN_IF_ERROR(read_side(driver, cuda::source_of(p), box, &shape->source,
                                     &shape->source_pitch, &shape->source_slice, source));

@@ -64,15 +64,17 @@ void DeviceExecutor::enqueue_locked(const std::shared_ptr<KernelOperation>& kern
   // What is in a queue waits for nothing behind it: a kernel of a conditional body, which comes
   // late, goes ahead of all that may wait for that body.
   auto place = queue.end();
-  if (kernel->in_body)
+  if (kernel->in_body) {
     place = std::find_if(queue.begin(), queue.end(), [](const auto& k) { return !k->ready; });
+  }
   queue.insert(place, kernel);
 }
 
 void DeviceExecutor::ready_locked(const std::shared_ptr<KernelOperation>& kernel) {
   if (kernel->in_body) enqueue_locked(kernel);
-  if (kernel->context->hardware_queues[kernel->queue].front() == kernel)
+  if (kernel->context->hardware_queues[kernel->queue].front() == kernel) {
     add_candidate_locked(kernel);
+  }
 }
 
 void DeviceExecutor::add_candidate_locked(const std::shared_ptr<KernelOperation>& kernel) {
@@ -146,10 +148,11 @@ bool DeviceExecutor::take_room_locked(ResidentBlock& block, const SmSet& allowed
     sm.used.registers += demand.registers;
     sm.used.shared_bytes += demand.shared_bytes;
     ++sm.blocks;
-    if (rank == 0)
+    if (rank == 0) {
       block.sm = static_cast<uint32_t>(chosen);
-    else
+    } else {
       block.more_sms.push_back(static_cast<uint32_t>(chosen));
+    }
   }
   return true;
 }
@@ -188,9 +191,10 @@ bool DeviceExecutor::place_kernel_locked(const std::shared_ptr<KernelOperation>&
 }
 
 void DeviceExecutor::place_locked() {
-  for (const auto& tenant : tenants_)
+  for (const auto& tenant : tenants_) {
     while (place_round_locked(tenant->residency)) {
     }
+  }
   settle_turns_locked();
   if (resident_ > running_) want_device_locked();
 }
@@ -224,11 +228,12 @@ void DeviceExecutor::release_block_locked(const ResidentBlock& block) {
 
 void DeviceExecutor::finish_kernel_locked(const std::shared_ptr<KernelOperation>& kernel) {
   uint64_t now = now_ns();
-  if (trace_.enabled() && kernel->started_ns != 0)
+  if (trace_.enabled() && kernel->started_ns != 0) {
     trace_.event('X', "kernel", kernel->name,
                  "context " + std::to_string(kernel->context->id) + " stream " +
                      std::to_string(kernel->stream_id),
                  kernel->started_ns, now, "\"launch\":" + std::to_string(kernel->id));
+  }
   if (kernel->cooperative) {
     MappedRange range;
     memory_.remove(kernel->launch.grid_workspace, &range);
@@ -239,13 +244,15 @@ void DeviceExecutor::finish_kernel_locked(const std::shared_ptr<KernelOperation>
 void DeviceExecutor::drop_context_locked(ExecutionContext& context) {
   std::vector<std::shared_ptr<KernelOperation>> finished;
   for (auto& level : context.residency.candidates) {
-    for (const auto& kernel : level)
+    for (const auto& kernel : level) {
       if (kernel->resident == 0) finished.push_back(kernel);
+    }
     level.clear();
   }
   for (auto& queue : context.hardware_queues) {
-    for (auto& kernel : queue)
+    for (auto& kernel : queue) {
       if (kernel->ready && kernel->placed == 0) finished.push_back(kernel);
+    }
     queue.clear();
   }
   for (SmState& sm : context.residency.sms) {
@@ -256,8 +263,9 @@ void DeviceExecutor::drop_context_locked(ExecutionContext& context) {
       if (--block.kernel->resident == 0) finished.push_back(block.kernel);
     }
   }
-  for (const auto& kernel : finished)
+  for (const auto& kernel : finished) {
     if (!kernel->done) finish_kernel_locked(kernel);
+  }
 }
 
 // ---- Workers ----------------------------------------------------------------------------------
@@ -265,8 +273,9 @@ void DeviceExecutor::drop_context_locked(ExecutionContext& context) {
 void DeviceExecutor::start_workers_locked() {
   if (workers_started_) return;
   workers_started_ = true;
-  for (uint32_t i = 0; i < config_.workers; ++i)
+  for (uint32_t i = 0; i < config_.workers; ++i) {
     owner_.start_thread_locked("softgpu-sm", [this, i](auto& lock) { worker_main(i, lock); });
+  }
   owner_.start_thread_locked("softgpu-arbiter", [this](auto& lock) { arbiter_main(lock); });
 }
 
@@ -303,8 +312,9 @@ void DeviceExecutor::worker_main(uint32_t index, std::unique_lock<std::mutex>& l
     ++running_;
     lock.unlock();
 
-    if (block.run == nullptr)
+    if (block.run == nullptr) {
       block.run = start(*block.kernel, block.index, block.sm, block.more_sms);
+    }
     uint32_t phase = memory_.enter();
     BlockState state = block.run->run(kBlockBudget, &stop_, static_cast<uint32_t>(chosen));
     memory_.exit(phase);
@@ -315,8 +325,9 @@ void DeviceExecutor::worker_main(uint32_t index, std::unique_lock<std::mutex>& l
     lock.lock();
     sm.owned = false;
     if (--running_ == 0) quiet_.notify_all();
-    if (state == BlockState::kFaulted)
+    if (state == BlockState::kFaulted) {
       owner_.poison_locked(*block.kernel->context, fault.code, fault.text);
+    }
     settle_locked(std::move(block), state);
   }
 }
@@ -332,8 +343,9 @@ void DeviceExecutor::settle_locked(ResidentBlock block, BlockState state) {
   }
   trace_block_locked(dropped ? "drop" : "complete", block);
   release_block_locked(block);
-  if (--kernel.resident == 0 && (dropped || kernel.placed == kernel.cluster_count))
+  if (--kernel.resident == 0 && (dropped || kernel.placed == kernel.cluster_count)) {
     finish_kernel_locked(block.kernel);
+  }
   place_locked();
 }
 
@@ -379,9 +391,10 @@ void DeviceExecutor::next_turn_locked() {
                            [](const auto& tenant) { return tenant->residency.blocks > 0; });
   turn_ = next == tenants_.end() ? nullptr : next->get();
   turn_ns_ = now_ns();
-  if (turn_ != nullptr && tenants_.size() > 1 && trace_.enabled())
+  if (turn_ != nullptr && tenants_.size() > 1 && trace_.enabled()) {
     trace_.event('i', "turn", "turn", "arbiter", turn_ns_, turn_ns_,
                  "\"context\":" + std::to_string(turn_->id));
+  }
 }
 
 void DeviceExecutor::settle_turns_locked() {
@@ -412,10 +425,11 @@ void DeviceExecutor::want_device_locked() {
     return;
   }
   if (idle_workers_ > 0) {
-    if (resident_ - running_ > 1)
+    if (resident_ - running_ > 1) {
       work_.notify_all();
-    else
+    } else {
       work_.notify_one();
+    }
   }
 }
 
@@ -491,9 +505,10 @@ void DeviceExecutor::copy_engine_main(uint32_t index, std::unique_lock<std::mute
       lock.unlock();
       CUresult result = run_copy_operation(memory_, *copy);
       lock.lock();
-      if (result != CUDA_SUCCESS)
+      if (result != CUDA_SUCCESS) {
         owner_.poison_locked(*copy->context, result,
                              "copy touches memory that is no longer mapped");
+      }
       trace_copy(trace_, *copy, "copy engine " + std::to_string(index), start);
     }
     owner_.complete_locked(copy);

@@ -8,28 +8,31 @@
 namespace openmps::softgpu {
 
 void DeviceNode::set(Launch launch) {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   live_ = true;
   launch_ = std::move(launch);
 }
 
 CUresult DeviceNode::update(const NodeUpdate& update) {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   if (!live_) return CUDA_ERROR_INVALID_VALUE;
   switch (update.field) {
     case NodeUpdate::Field::kEnabled: launch_.enabled = update.enabled; return CUDA_SUCCESS;
     case NodeUpdate::Field::kGrid: {
       if (launch_.cooperative) return CUDA_ERROR_INVALID_VALUE;
-      for (size_t i = 0; i < launch_.grid.size(); ++i)
-        if (update.grid[i] == 0 || update.grid[i] % launch_.cluster[i] != 0)
+      for (size_t i = 0; i < launch_.grid.size(); ++i) {
+        if (update.grid[i] == 0 || update.grid[i] % launch_.cluster[i] != 0) {
           return CUDA_ERROR_INVALID_VALUE;
+        }
+      }
       launch_.grid = update.grid;
       return CUDA_SUCCESS;
     }
     case NodeUpdate::Field::kParameter:
       if (update.offset > launch_.parameters.size() ||
-          update.value.size() > launch_.parameters.size() - update.offset)
+          update.value.size() > launch_.parameters.size() - update.offset) {
         return CUDA_ERROR_INVALID_VALUE;
+      }
       std::copy(update.value.begin(), update.value.end(),
                 launch_.parameters.begin() + static_cast<ptrdiff_t>(update.offset));
       return CUDA_SUCCESS;
@@ -38,7 +41,7 @@ CUresult DeviceNode::update(const NodeUpdate& update) {
 }
 
 bool DeviceNode::begin(KernelOperation& kernel) const {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   std::copy(launch_.grid.begin(), launch_.grid.end(), kernel.launch.grid);
   kernel.launch.parameters = launch_.parameters;
   kernel.cluster_count =

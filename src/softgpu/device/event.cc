@@ -9,7 +9,7 @@
 namespace openmps::softgpu {
 
 OperationPtr last_record(Event& event) {
-  std::lock_guard lock(event.mutex);
+  const std::lock_guard lock(event.mutex);
   return event.record;
 }
 
@@ -18,8 +18,9 @@ Result<std::shared_ptr<Event>> create_event(const std::shared_ptr<Context>& cont
   constexpr unsigned kKnown =
       CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
   if ((flags & ~kKnown) != 0 ||
-      ((flags & CU_EVENT_INTERPROCESS) != 0 && (flags & CU_EVENT_DISABLE_TIMING) == 0))
+      ((flags & CU_EVENT_INTERPROCESS) != 0 && (flags & CU_EVENT_DISABLE_TIMING) == 0)) {
     return Status(CUDA_ERROR_INVALID_VALUE, "unknown or contradictory event flags");
+  }
   auto event = std::make_shared<Event>();
   event->context = context;
   event->execution = context->execution();

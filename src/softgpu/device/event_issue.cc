@@ -27,13 +27,14 @@ bool is_reached(Event& event) {
 
 void set_record(Event& event, OperationPtr record) {
   event.context->driver().captures.forget(event);
-  std::lock_guard lock(event.mutex);
+  const std::lock_guard lock(event.mutex);
   event.record = std::move(record);
 }
 
 Status record_event(Event& event, Stream& stream) {
-  if (event.execution != stream.execution)
+  if (event.execution != stream.execution) {
     return Status(CUDA_ERROR_INVALID_HANDLE, "event and stream are of different contexts");
+  }
   if (stream.capturing) return stream.context->driver().captures.record(stream, event);
   OperationPtr marker;
   OPENMPS_RETURN_IF_ERROR(issue(stream, record_work(event), &marker));
@@ -57,8 +58,9 @@ Status refuse_captures(Driver& driver, const ExecutionContext& execution, uint64
 
 Result<std::shared_ptr<ExecutionContext>> execution_of(const Context& context) {
   std::shared_ptr<ExecutionContext> execution = context.execution();
-  if (execution == nullptr)
+  if (execution == nullptr) {
     return Status(CUDA_ERROR_CONTEXT_IS_DESTROYED, "the context is not active");
+  }
   return execution;
 }
 
@@ -66,8 +68,9 @@ Result<std::shared_ptr<ExecutionContext>> execution_of(const Context& context) {
 std::vector<StreamQueue*> queues_locked(const ExecutionContext& execution, uint64_t green) {
   std::vector<StreamQueue*> queues;
   if (green == 0) queues.push_back(execution.legacy.get());
-  for (const auto& queue : execution.streams)
+  for (const auto& queue : execution.streams) {
     if (green == 0 || queue->green == green) queues.push_back(queue.get());
+  }
   return queues;
 }
 
@@ -81,8 +84,9 @@ uint64_t green_of(const Context& context) {
 Status record_context_event(Driver& driver, const Context& context, Event& event) {
   Result<std::shared_ptr<ExecutionContext>> execution = execution_of(context);
   if (!execution.ok()) return execution.status();
-  if (event.execution != *execution)
+  if (event.execution != *execution) {
     return Status(CUDA_ERROR_INVALID_HANDLE, "the event is of another context");
+  }
   const uint64_t green = green_of(context);
   OPENMPS_RETURN_IF_ERROR(refuse_captures(driver, **execution, green));
   OperationPtr marker = make_operation(record_work(event), *execution, *(*execution)->legacy);
@@ -105,8 +109,9 @@ Status wait_context_event(Driver& driver, const Context& context, Event& event) 
   OperationPtr record = last_record(event);
   if (record == nullptr && event.shared == nullptr) return Status();
   driver.scheduler.together([&](Submission& submission) {
-    for (StreamQueue* queue : queues_locked(**execution, green))
+    for (StreamQueue* queue : queues_locked(**execution, green)) {
       submission.submit(*queue, make_operation(wait_work(event), *execution, *queue), {&record, 1});
+    }
   });
   return Status();
 }
@@ -145,11 +150,13 @@ Status synchronize_event(Event& event) {
 Result<float> elapsed_ms(Event& start, Event& end) {
   Driver& driver = start.context->driver();
   for (Event* event : {&start, &end}) {
-    if ((event->flags & CU_EVENT_DISABLE_TIMING) != 0)
+    if ((event->flags & CU_EVENT_DISABLE_TIMING) != 0) {
       return Status(CUDA_ERROR_INVALID_HANDLE, "an event made without timing");
+    }
     OPENMPS_RETURN_IF_ERROR(driver.captures.check_not_captured(*event, false));
-    if (last_record(*event) == nullptr)
+    if (last_record(*event) == nullptr) {
       return Status(CUDA_ERROR_INVALID_HANDLE, "an event that was never recorded");
+    }
   }
   const std::optional<uint64_t> first = driver.scheduler.finished_ns(last_record(start));
   const std::optional<uint64_t> second = driver.scheduler.finished_ns(last_record(end));

@@ -23,8 +23,9 @@ std::shared_ptr<GraphNode> add_node_locked(Driver& driver, Graph& graph, Work wo
 }
 
 Status add_edge_locked(GraphNode& from, GraphNode& to, const CUgraphEdgeData& data) {
-  if (from.graph != to.graph)
+  if (from.graph != to.graph) {
     return Status(CUDA_ERROR_INVALID_VALUE, "the nodes are of different graphs");
+  }
   switch (link(from, to, data)) {
     case cuda::LinkResult::kExists:
       return Status(CUDA_ERROR_INVALID_VALUE, "the dependency exists already");
@@ -103,12 +104,14 @@ bool is_updatable_locked(const Graph& graph) {
 
 Status make_updatable(Driver& driver, LaunchWork& work, CUlaunchAttributeValue* value) {
   auto& wish = value->deviceUpdatableKernelNode;
-  if (wish.deviceUpdatable != 0 && wish.deviceUpdatable != 1)
+  if (wish.deviceUpdatable != 0 && wish.deviceUpdatable != 1) {
     return Status(CUDA_ERROR_INVALID_VALUE, "deviceUpdatable is 0 or 1");
-  if (wish.deviceUpdatable == 0)
+  }
+  if (wish.deviceUpdatable == 0) {
     return work.device_node == nullptr
                ? Status()
                : Status(CUDA_ERROR_INVALID_VALUE, "the node stays updatable");
+  }
   if (work.device_node == nullptr) {
     auto node = std::make_shared<DeviceNode>();
     driver.device_nodes.remove_if([](const auto& other) { return other.expired(); });
@@ -130,12 +133,16 @@ bool is_unique_locked(const Graph& graph) {
 Status check_free_locked(Driver& driver, const Graph& graph, uint64_t address) {
   MappedRange range;
   if (!driver.address_space.find_mapped(address, &range) || range.begin != address ||
-      range.kind != RangeKind::kGraph)
+      range.kind != RangeKind::kGraph) {
     return Status(CUDA_ERROR_INVALID_VALUE, "not what an allocation node gave");
-  for (const auto& node : graph.nodes)
-    if (const auto* free = std::get_if<GraphFreeWork>(&node->work))
-      if (free->address == address)
+  }
+  for (const auto& node : graph.nodes) {
+    if (const auto* free = std::get_if<GraphFreeWork>(&node->work)) {
+      if (free->address == address) {
         return Status(CUDA_ERROR_INVALID_VALUE, "the graph frees it already");
+      }
+    }
+  }
   return Status();
 }
 
@@ -145,15 +152,16 @@ void retire_graph_locked(Driver& driver, Graph& graph) {
     driver.graph_nodes.remove(node->handle);
     node->graph = nullptr;
   }
-  for (const CUgraphConditionalHandle handle : graph.condition_handles)
+  for (const CUgraphConditionalHandle handle : graph.condition_handles) {
     driver.conditions.remove(handle);
+  }
   driver.graphs.remove(graph.handle);
 }
 
 Status destroy_graph(Driver& driver, CUgraph handle) {
   const std::shared_ptr<Graph> graph = driver.graphs.find(handle);
   if (graph == nullptr || graph->is_body) return Status(CUDA_ERROR_INVALID_VALUE, "not a graph");
-  std::lock_guard lock(driver.graph_mutex);
+  const std::lock_guard lock(driver.graph_mutex);
   retire_graph_locked(driver, *graph);
   return Status();
 }

@@ -18,10 +18,12 @@ std::vector<GraphStep> steps_of(const Graph& graph);
 // A conditional node's work with its bodies as they are now.
 Work work_of(const GraphNode& node) {
   Work work = node.work;
-  if (auto* conditional = std::get_if<ConditionalWork>(&work))
-    for (const auto& body : node.bodies)
+  if (auto* conditional = std::get_if<ConditionalWork>(&work)) {
+    for (const auto& body : node.bodies) {
       conditional->bodies.push_back(
           std::make_shared<const std::vector<GraphStep>>(steps_of(*body)));
+    }
+  }
   return work;
 }
 
@@ -50,14 +52,16 @@ std::vector<GraphStep> steps_of(const Graph& graph) {
 
 void hold_user_objects(const Graph& graph, std::vector<std::shared_ptr<UserObjectHold>>* held) {
   held->insert(held->end(), graph.user_objects.begin(), graph.user_objects.end());
-  for (const auto& node : graph.nodes)
+  for (const auto& node : graph.nodes) {
     if (node->child != nullptr) hold_user_objects(*node->child, held);
+  }
 }
 
 void keep_defaults(const std::vector<std::shared_ptr<Condition>>& conditions, GraphExec* exec) {
   exec->conditions.clear();
-  for (const auto& condition : conditions)
+  for (const auto& condition : conditions) {
     if (condition->assigns) exec->conditions.push_back(condition);
+  }
 }
 
 bool same_function(const Work& one, const Work& other) {
@@ -76,13 +80,15 @@ CUgraphExecUpdateResult compare(const std::vector<GraphStep>& steps,
     *differing = steps[i].node;
     if (steps[i].after != old[i].after) return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
     if (steps[i].type != old[i].type) return CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
-    if (!same_function(steps[i].work, old[i].work))
+    if (!same_function(steps[i].work, old[i].work)) {
       return CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE;
+    }
     const auto* now = std::get_if<ConditionalWork>(&steps[i].work);
     if (now == nullptr) continue;
     const auto& before = std::get<ConditionalWork>(old[i].work);
-    if (now->type != before.type || now->bodies.size() != before.bodies.size())
+    if (now->type != before.type || now->bodies.size() != before.bodies.size()) {
       return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
+    }
     for (size_t body = 0; body < now->bodies.size(); ++body) {
       const CUgraphExecUpdateResult result =
           compare(*now->bodies[body], *before.bodies[body], differing);
@@ -132,13 +138,17 @@ bool runs_on_device_locked(const GraphNode& node) {
 Status check_for_device_locked(const Graph& graph, uint64_t flags) {
   constexpr uint64_t kExcluded = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH |
                                  CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
-  if ((flags & kExcluded) != 0)
+  if ((flags & kExcluded) != 0) {
     return Status(CUDA_ERROR_INVALID_VALUE, "the flags exclude each other");
-  if (graph.nodes.empty())
+  }
+  if (graph.nodes.empty()) {
     return Status(CUDA_ERROR_INVALID_VALUE, "the device launches no empty graphs");
-  for (const auto& node : graph.nodes)
-    if (!runs_on_device_locked(*node))
+  }
+  for (const auto& node : graph.nodes) {
+    if (!runs_on_device_locked(*node)) {
       return Status(CUDA_ERROR_NOT_SUPPORTED, "a node that the device can't launch");
+    }
+  }
   return Status();
 }
 
@@ -147,20 +157,23 @@ Status check_for_device_locked(const Graph& graph, uint64_t flags) {
 Result<std::shared_ptr<GraphExec>> instantiate(Driver& driver, Graph& graph, uint64_t flags) {
   auto exec = std::make_shared<GraphExec>();
   exec->flags = flags;
-  std::lock_guard lock(driver.graph_mutex);
+  const std::lock_guard lock(driver.graph_mutex);
   std::vector<std::shared_ptr<Condition>> conditions;
   OPENMPS_RETURN_IF_ERROR(check_conditionals_locked(graph, &conditions));
-  if (is_unique_locked(graph) && graph.only_exec.lock() != nullptr)
+  if (is_unique_locked(graph) && graph.only_exec.lock() != nullptr) {
     return Status(CUDA_ERROR_NOT_SUPPORTED, "the graph is instantiated already");
+  }
   if (exec->for_device()) OPENMPS_RETURN_IF_ERROR(check_for_device_locked(graph, flags));
   exec->uploaded = (flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD) != 0;
   keep_defaults(conditions, exec.get());
   exec->steps = steps_of(graph);
   set_device_nodes(exec->steps);
   hold_user_objects(graph, &exec->user_objects);
-  for (const GraphStep& step : exec->steps)
-    if (const auto* fill = std::get_if<FillWork>(&step.work))
+  for (const GraphStep& step : exec->steps) {
+    if (const auto* fill = std::get_if<FillWork>(&step.work)) {
       OPENMPS_RETURN_IF_ERROR(check_fill_range(driver.address_space, fill->shape));
+    }
+  }
   exec->handle = driver.graph_execs.add(exec);
   if (exec->handle == nullptr) return Status(CUDA_ERROR_OUT_OF_MEMORY, "too many graphs");
   if (is_unique_locked(graph)) graph.only_exec = exec;
@@ -172,21 +185,25 @@ Status update_exec(Driver& driver, GraphExec& exec, const Graph& graph,
   std::vector<GraphStep> steps;
   std::vector<std::shared_ptr<Condition>> conditions;
   {
-    std::lock_guard lock(driver.graph_mutex);
+    const std::lock_guard lock(driver.graph_mutex);
     const std::shared_ptr<GraphExec> instance = graph.only_exec.lock();
-    if (is_updatable_locked(graph))
+    if (is_updatable_locked(graph)) {
       return Status(CUDA_ERROR_NOT_SUPPORTED, "kernels change nodes of the graph");
-    if (has_memory_locked(graph) && instance != nullptr && instance.get() != &exec)
+    }
+    if (has_memory_locked(graph) && instance != nullptr && instance.get() != &exec) {
       return Status(CUDA_ERROR_NOT_SUPPORTED, "the memory is another executable graph's");
+    }
     steps = steps_of(graph);
     gather_conditions_locked(graph, &conditions);
   }
-  std::lock_guard lock(exec.mutex);
-  if (has_device_nodes(exec.steps))
+  const std::lock_guard lock(exec.mutex);
+  if (has_device_nodes(exec.steps)) {
     return Status(CUDA_ERROR_NOT_SUPPORTED, "kernels change nodes of the executable graph");
+  }
   info->result = compare(steps, exec.steps, &info->errorNode);
-  if (info->result != CU_GRAPH_EXEC_UPDATE_SUCCESS)
+  if (info->result != CU_GRAPH_EXEC_UPDATE_SUCCESS) {
     return Status(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, "the graphs differ");
+  }
   take_works(std::move(steps), &exec.steps);
   exec.uploaded = false;
   keep_defaults(conditions, &exec);

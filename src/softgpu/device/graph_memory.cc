@@ -33,14 +33,14 @@ Result<GraphBlockPtr> GraphMemory::allocate(Context& context, uint64_t bytes) {
   MappedRange range;
   driver_->address_space.find_mapped(*address, &range);
   auto block = std::make_shared<GraphBlock>(*this, context.execution(), range);
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   blocks_.insert(block.get());
   return block;
 }
 
 void GraphMemory::forget(GraphBlock& block) {
   {
-    std::lock_guard lock(mutex_);
+    const std::lock_guard lock(mutex_);
     blocks_.erase(&block);
     if (block.charged) footprints_[block.execution->device].current -= block.bytes;
   }
@@ -53,23 +53,24 @@ void GraphMemory::forget(GraphBlock& block) {
 }
 
 Status GraphMemory::open(std::span<const GraphBlockPtr> blocks, bool frees_itself) {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   const auto is_open = [this](const GraphBlockPtr& b) { return open_.contains(b->address); };
-  if (!frees_itself && std::any_of(blocks.begin(), blocks.end(), is_open))
+  if (!frees_itself && std::any_of(blocks.begin(), blocks.end(), is_open)) {
     return Status(CUDA_ERROR_INVALID_VALUE, "what the last launch allocated was not freed");
+  }
   for (const GraphBlockPtr& block : blocks) OPENMPS_RETURN_IF_ERROR(charge_locked(*block));
   for (const GraphBlockPtr& block : blocks) open_.emplace(block->address, block);
   return Status();
 }
 
 void GraphMemory::use(std::span<const GraphBlockPtr> blocks, const OperationPtr& operation) {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   for (const GraphBlockPtr& block : blocks) block->last_use = operation;
 }
 
 bool GraphMemory::close(uint64_t address, const OperationPtr& operation) {
   GraphBlockPtr last;  // goes after the lock
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   const auto found = open_.find(address);
   if (found == open_.end()) return false;
   last = std::move(found->second);
@@ -79,7 +80,7 @@ bool GraphMemory::close(uint64_t address, const OperationPtr& operation) {
 }
 
 bool GraphMemory::is_open(uint64_t address) const {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   return open_.contains(address);
 }
 
@@ -106,13 +107,14 @@ Status GraphMemory::charge_locked(GraphBlock& block) {
 void GraphMemory::discharge_locked(GraphBlock& block) {
   block.charged = false;
   const int device = block.execution->device;
-  if (mark(driver_->address_space, block, false))
+  if (mark(driver_->address_space, block, false)) {
     driver_->devices[device].segment->return_memory(block.bytes);
+  }
   footprints_[device].current -= block.bytes;
 }
 
 void GraphMemory::trim(int device) {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   trim_locked(device);
 }
 
@@ -125,7 +127,7 @@ void GraphMemory::trim_locked(int device) {
 }
 
 Status GraphMemory::attribute(int device, CUgraphMem_attribute attribute, uint64_t* value) {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   const Footprint& footprint = footprints_[device];
   switch (attribute) {
     case CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT:
@@ -137,14 +139,15 @@ Status GraphMemory::attribute(int device, CUgraphMem_attribute attribute, uint64
 }
 
 Status GraphMemory::reset(int device, CUgraphMem_attribute attribute) {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   Footprint& footprint = footprints_[device];
-  if (attribute == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH)
+  if (attribute == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH) {
     footprint.used_high = footprint.current;
-  else if (attribute == CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH)
+  } else if (attribute == CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH) {
     footprint.reserved_high = footprint.current;
-  else
+  } else {
     return Status(CUDA_ERROR_INVALID_VALUE, "the attribute can't be set");
+  }
   return Status();
 }
 

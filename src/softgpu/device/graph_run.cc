@@ -49,15 +49,18 @@ uint64_t GraphRun::current_graph() {
 Result<GraphRun::Launched> GraphRun::prepare(const std::shared_ptr<GraphExec>& exec, bool tail) {
   Launched launched;
   launched.run = std::make_shared<GraphRun>(tail ? parent_ : shared_from_this(), exec);
-  std::lock_guard lock(exec->mutex);
-  if (!exec->for_device() || !exec->uploaded)
+  const std::lock_guard lock(exec->mutex);
+  if (!exec->for_device() || !exec->uploaded) {
     return Status(CUDA_ERROR_INVALID_VALUE, "not a graph that the device may launch");
+  }
   launched.operations = late_operations(exec->steps, execution_, stream_, make_operation);
   for (const LateOperation& late : launched.operations) {
-    if (late.operation->context != execution_)
+    if (late.operation->context != execution_) {
       return Status(CUDA_ERROR_INVALID_VALUE, "a graph of another context");
-    if (late.operation->kind == OperationKind::kKernel)
+    }
+    if (late.operation->kind == OperationKind::kKernel) {
       launched.run->adopt(static_cast<KernelOperation&>(*late.operation));
+    }
   }
   launched.end = std::make_shared<MarkerOperation>(execution_);
   launched.end->graph_run = launched.run;
@@ -67,8 +70,9 @@ Result<GraphRun::Launched> GraphRun::prepare(const std::shared_ptr<GraphExec>& e
 CUresult GraphRun::launch_graph(uint64_t graph, uint64_t how) {
   const std::shared_ptr<GraphExec> exec =
       driver_.graph_execs.find(reinterpret_cast<CUgraphExec>(graph));
-  if (exec == nullptr || (how != kTail && how != kFireAndForget && how != kSibling))
+  if (exec == nullptr || (how != kTail && how != kFireAndForget && how != kSibling)) {
     return CUDA_ERROR_INVALID_VALUE;
+  }
   GraphRun& around = how == kSibling ? *parent_ : *this;
   Result<Launched> launched = around.prepare(exec, how == kTail);
   if (!launched.ok()) return launched.status().code();

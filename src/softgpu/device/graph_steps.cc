@@ -18,9 +18,10 @@ const LaunchWork* updatable(const GraphStep& step) {
 
 bool has_kernel(const std::vector<GraphStep>& steps) {
   return std::any_of(steps.begin(), steps.end(), [](const GraphStep& step) {
-    if (const auto* inner = std::get_if<ConditionalWork>(&step.work))
+    if (const auto* inner = std::get_if<ConditionalWork>(&step.work)) {
       return std::any_of(inner->bodies.begin(), inner->bodies.end(),
                          [](const auto& body) { return has_kernel(*body); });
+    }
     return std::holds_alternative<LaunchWork>(step.work);
   });
 }
@@ -81,19 +82,22 @@ Work work_at_launch(const GraphStep& step) {
 
 void set_device_nodes(const std::vector<GraphStep>& steps) {
   for (const GraphStep& step : steps) {
-    if (const LaunchWork* launch = updatable(step))
+    if (const LaunchWork* launch = updatable(step)) {
       launch->device_node->set(
           {step.enabled, launch->cooperative, launch->grid, launch->cluster, launch->parameters});
-    if (const auto* conditional = std::get_if<ConditionalWork>(&step.work))
+    }
+    if (const auto* conditional = std::get_if<ConditionalWork>(&step.work)) {
       for (const auto& body : conditional->bodies) set_device_nodes(*body);
+    }
   }
 }
 
 bool has_device_nodes(const std::vector<GraphStep>& steps) {
   return std::any_of(steps.begin(), steps.end(), [](const GraphStep& step) {
-    if (const auto* inner = std::get_if<ConditionalWork>(&step.work))
+    if (const auto* inner = std::get_if<ConditionalWork>(&step.work)) {
       return std::any_of(inner->bodies.begin(), inner->bodies.end(),
                          [](const auto& body) { return has_device_nodes(*body); });
+    }
     return updatable(step) != nullptr;
   });
 }
@@ -123,8 +127,9 @@ std::vector<LateOperation> late_operations(const std::vector<GraphStep>& steps,
     LateOperation late;
     late.operation = make(work_at_launch(step), execution, stream);
     late.operation->stream_id = stream.id;
-    if (late.operation->kind == OperationKind::kKernel)
+    if (late.operation->kind == OperationKind::kKernel) {
       static_cast<KernelOperation&>(*late.operation).in_body = true;
+    }
     for (const uint32_t index : step.after) late.after.push_back(made[index].operation);
     made.push_back(std::move(late));
   }
@@ -133,9 +138,10 @@ std::vector<LateOperation> late_operations(const std::vector<GraphStep>& steps,
 
 void submit_late(Submission& submission, std::span<const LateOperation> operations) {
   for (const LateOperation& late : operations) {
-    if (late.operation->kind == OperationKind::kKernel)
+    if (late.operation->kind == OperationKind::kKernel) {
       static_cast<KernelOperation&>(*late.operation).queue =
           late.operation->context->take_queue_locked();
+    }
     submission.submit_unordered(late.operation, late.after);
   }
 }

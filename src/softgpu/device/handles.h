@@ -78,9 +78,11 @@ class HandleTable {
   std::vector<std::shared_ptr<T>> remove_if(Predicate&& predicate) {
     std::vector<std::shared_ptr<T>> removed;
     std::unique_lock lock(mutex_);
-    for (Slot& slot : slots_)
-      if (slot.object != nullptr && predicate(*slot.object))
+    for (Slot& slot : slots_) {
+      if (slot.object != nullptr && predicate(*slot.object)) {
         removed.push_back(retire_locked(&slot));
+      }
+    }
     return removed;
   }
 
@@ -88,8 +90,9 @@ class HandleTable {
   std::vector<std::shared_ptr<T>> find_if(Predicate&& predicate) const {
     std::vector<std::shared_ptr<T>> found;
     std::shared_lock lock(mutex_);
-    for (const Slot& slot : slots_)
+    for (const Slot& slot : slots_) {
       if (slot.object != nullptr && predicate(*slot.object)) found.push_back(slot.object);
+    }
     return found;
   }
 

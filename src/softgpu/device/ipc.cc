@@ -40,10 +40,12 @@ void* map_shared(int descriptor, uint64_t bytes) {
 }  // namespace
 
 Result<UniqueFd> Ipc::open_file(const Ticket& ticket, TicketKind kind, uint64_t bytes) {
-  if (ticket.magic != kMagic || ticket.kind != kind || bytes == 0)
+  if (ticket.magic != kMagic || ticket.kind != kind || bytes == 0) {
     return Status(CUDA_ERROR_INVALID_HANDLE, "not a handle of this kind");
-  if (ticket.owner == getpid())
+  }
+  if (ticket.owner == getpid()) {
     return Status(CUDA_ERROR_INVALID_CONTEXT, "the handle is this process's own");
+  }
   return open_shared_file(ticket.owner, ticket.descriptor, ticket.key, bytes);
 }
 
@@ -52,8 +54,9 @@ Result<UniqueFd> Ipc::open_file(const Ticket& ticket, TicketKind kind, uint64_t 
 Result<Ticket> Ipc::export_memory(uint64_t address) {
   MappedRange range;
   if (!driver_->address_space.find_mapped(address, &range) || range.kind != RangeKind::kDevice ||
-      range.pool != nullptr)
+      range.pool != nullptr) {
     return Status(CUDA_ERROR_INVALID_VALUE, "not memory of cuMemAlloc");
+  }
   const std::shared_ptr<const SharedFile> file = driver_->memory.share(range.begin);
   if (file == nullptr) return out_of_memory();
   Ticket ticket = ticket_of(TicketKind::kMemory, *file);
@@ -67,8 +70,9 @@ Result<uint64_t> Ipc::map_file(Context& context, const Ticket& ticket, const Uni
   const auto device =
       std::find_if(driver_->devices.begin(), driver_->devices.end(),
                    [&](const Device& d) { return d.machine_ordinal == ticket.device; });
-  if (device == driver_->devices.end())
+  if (device == driver_->devices.end()) {
     return Status(CUDA_ERROR_INVALID_DEVICE, "the memory's device is not visible here");
+  }
   void* at = map_shared(file.get(), ticket.bytes);
   if (at == nullptr) return out_of_memory();
   return driver_->memory.adopt_shared(context, *device, reinterpret_cast<uint64_t>(at),
@@ -78,7 +82,7 @@ Result<uint64_t> Ipc::map_file(Context& context, const Ticket& ticket, const Uni
 Result<uint64_t> Ipc::open_memory(Context& context, const Ticket& ticket) {
   Result<UniqueFd> file = open_file(ticket, TicketKind::kMemory, ticket.bytes);
   if (!file.ok()) return file.status();
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   Opened& opened = opened_[ticket.key];
   MappedRange range;
   // It is gone when its context was destroyed in the meantime.
@@ -98,12 +102,13 @@ Result<uint64_t> Ipc::open_memory(Context& context, const Ticket& ticket) {
 }
 
 Status Ipc::close_memory(uint64_t address) {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   const auto found = std::find_if(opened_.begin(), opened_.end(), [&](const auto& entry) {
     return entry.second.address == address;
   });
-  if (found == opened_.end())
+  if (found == opened_.end()) {
     return Status(CUDA_ERROR_INVALID_VALUE, "nothing was opened at the address");
+  }
   if (--found->second.opens > 0) return Status();
   opened_.erase(found);
   return driver_->memory.release_shared(address);
@@ -116,8 +121,9 @@ Result<Ticket> Ipc::export_pooled(uint64_t address) {
   const bool ours = driver_->address_space.find_mapped(address, &range) &&
                     range.kind == RangeKind::kDevice && range.begin == address;
   const std::shared_ptr<MemoryPool> pool = ours ? driver_->memory_pools.find(range.pool) : nullptr;
-  if (pool == nullptr || pool->file == nullptr)
+  if (pool == nullptr || pool->file == nullptr) {
     return Status(CUDA_ERROR_INVALID_VALUE, "not memory of a pool that can be exported");
+  }
   const std::shared_ptr<const SharedFile> file = driver_->memory.share(address);
   if (file == nullptr) return out_of_memory();
   Ticket ticket = ticket_of(TicketKind::kPooled, *file);
@@ -129,8 +135,9 @@ Result<Ticket> Ipc::export_pooled(uint64_t address) {
 
 Result<uint64_t> Ipc::import_pooled(Context& context, const MemoryPool& pool,
                                     const Ticket& ticket) {
-  if (!pool.imported || ticket.pool != pool.key)
+  if (!pool.imported || ticket.pool != pool.key) {
     return Status(CUDA_ERROR_INVALID_VALUE, "the pointer is not one of the pool's");
+  }
   Result<UniqueFd> file = open_file(ticket, TicketKind::kPooled, ticket.bytes);
   if (!file.ok()) return file.status();
   return map_file(context, ticket, *file, pool.handle);
@@ -168,8 +175,9 @@ Result<std::shared_ptr<SharedEvent>> Ipc::make_event() {
 }
 
 Result<Ticket> Ipc::export_event(const SharedEvent* event) {
-  if (event == nullptr || event->file == nullptr)
+  if (event == nullptr || event->file == nullptr) {
     return Status(CUDA_ERROR_INVALID_VALUE, "the event was not made for other processes");
+  }
   return ticket_of(TicketKind::kEvent, *event->file);
 }
 

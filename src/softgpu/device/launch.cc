@@ -16,24 +16,31 @@ Status invalid(std::string what) { return Status(CUDA_ERROR_INVALID_VALUE, std::
 Status check_shape(const KernelInfo& info, const FunctionSettings& settings, const SmLimits& limits,
                    const LaunchShape& shape, bool cooperative) {
   for (int i = 0; i < 3; ++i) {
-    if (shape.grid[i] == 0 || shape.grid[i] > kMaxGridDim[i])
+    if (shape.grid[i] == 0 || shape.grid[i] > kMaxGridDim[i]) {
       return invalid("a grid dimension of " + std::to_string(shape.grid[i]));
-    if (shape.block[i] == 0 || shape.block[i] > kMaxBlockDim[i])
+    }
+    if (shape.block[i] == 0 || shape.block[i] > kMaxBlockDim[i]) {
       return invalid("a block dimension of " + std::to_string(shape.block[i]));
+    }
   }
   uint64_t threads = static_cast<uint64_t>(shape.block[0]) * shape.block[1] * shape.block[2];
-  if (threads > std::min(kMaxThreadsPerBlock, info.max_threads))
+  if (threads > std::min(kMaxThreadsPerBlock, info.max_threads)) {
     return invalid(std::to_string(threads) + " threads per block");
-  if (info.required_block[0] != 0 && !std::equal(shape.block, shape.block + 3, info.required_block))
+  }
+  if (info.required_block[0] != 0 &&
+      !std::equal(shape.block, shape.block + 3, info.required_block)) {
     return invalid("the kernel requires another block shape");
-  if (shape.dynamic_shared_bytes > settings.max_dynamic_shared.load())
+  }
+  if (shape.dynamic_shared_bytes > settings.max_dynamic_shared.load()) {
     return Status(cooperative ? CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE : CUDA_ERROR_INVALID_VALUE,
                   std::to_string(shape.dynamic_shared_bytes) + " bytes of dynamic shared memory");
+  }
   SmDemand demand =
       block_demand(limits, static_cast<uint32_t>(threads), info.registers,
                    static_cast<uint64_t>(info.static_shared_bytes) + shape.dynamic_shared_bytes);
-  if (demand.registers > limits.registers)
+  if (demand.registers > limits.registers) {
     return Status(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, "too many registers for the block size");
+  }
   if (blocks_per_sm(limits, demand) == 0) return invalid("the block does not fit an SM");
   return Status();
 }
@@ -43,17 +50,20 @@ Status read_extra(void** extra, const KernelInfo& info, std::vector<std::byte>* 
   const void* buffer = nullptr;
   const size_t* size = nullptr;
   for (int i = 0; extra[i] != CU_LAUNCH_PARAM_END; i += 2) {
-    if (extra[i] == CU_LAUNCH_PARAM_BUFFER_POINTER)
+    if (extra[i] == CU_LAUNCH_PARAM_BUFFER_POINTER) {
       buffer = extra[i + 1];
-    else if (extra[i] == CU_LAUNCH_PARAM_BUFFER_SIZE)
+    } else if (extra[i] == CU_LAUNCH_PARAM_BUFFER_SIZE) {
       size = static_cast<const size_t*>(extra[i + 1]);
-    else
+    } else {
       return invalid("an unknown launch parameter");
+    }
   }
-  if (size == nullptr || (buffer == nullptr && *size > 0))
+  if (size == nullptr || (buffer == nullptr && *size > 0)) {
     return invalid("a parameter buffer without address or size");
-  if (*size > info.parameter_bytes)
+  }
+  if (*size > info.parameter_bytes) {
     return Status(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, "more parameters than the kernel has");
+  }
   if (*size == 0 && info.parameter_bytes != 0) return invalid("no parameters");
   // A short buffer is no error, as on an H200; what is missing is zero here.
   out->assign(info.parameter_bytes, std::byte{0});
@@ -65,8 +75,9 @@ Status read_parameters(void** parameters, const KernelInfo& info, std::vector<st
   out->assign(info.parameter_bytes, std::byte{0});
   for (size_t i = 0; i < info.parameters.size(); ++i) {
     const ParameterInfo& parameter = info.parameters[i];
-    if (parameters == nullptr || parameters[i] == nullptr)
+    if (parameters == nullptr || parameters[i] == nullptr) {
       return invalid("parameter " + std::to_string(i) + " is missing");
+    }
     memcpy(out->data() + parameter.offset, parameters[i], parameter.size);
   }
   return Status();
@@ -88,8 +99,9 @@ Result<LaunchWork> make_launch(const Config& config, std::shared_ptr<Function> f
   const SmLimits limits = sm_limits(config.compute_capability);
   if (!info.unusable.empty()) return Status(CUDA_ERROR_NOT_SUPPORTED, info.unusable);
   OPENMPS_RETURN_IF_ERROR(check_shape(info, function->settings, limits, shape, cooperative));
-  if (parameters != nullptr && extra != nullptr)
+  if (parameters != nullptr && extra != nullptr) {
     return invalid("both kernelParams and extra are given");
+  }
   LaunchWork work;
   OPENMPS_RETURN_IF_ERROR(extra != nullptr ? read_extra(extra, info, &work.parameters)
                                            : read_parameters(parameters, info, &work.parameters));
@@ -103,10 +115,11 @@ Result<LaunchWork> make_launch(const Config& config, std::shared_ptr<Function> f
     uint64_t room =
         static_cast<uint64_t>(blocks_per_sm(limits, demand_of(limits, work))) * sms.count();
     uint64_t blocks = static_cast<uint64_t>(shape.grid[0]) * shape.grid[1] * shape.grid[2];
-    if (blocks > room)
+    if (blocks > room) {
       return Status(
           CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE,
           std::to_string(blocks) + " blocks, " + std::to_string(room) + " can be resident");
+    }
   }
   return work;
 }
@@ -129,13 +142,16 @@ Status cluster_size(const Config& config, const Function& function, const Cluste
   request.must_be_set = function.info->explicit_cluster;
   request.non_portable = function.settings.non_portable_cluster.load() != 0;
   uint64_t blocks = 1;
-  if (const CUresult result = cuda::check_clusters(request, &blocks); result != CUDA_SUCCESS)
+  if (const CUresult result = cuda::check_clusters(request, &blocks); result != CUDA_SUCCESS) {
     return Status(result, "clusters that do not fit the grid, or that are too large");
-  if (blocks > 1 && config.compute_capability < kClusterCapability)
+  }
+  if (blocks > 1 && config.compute_capability < kClusterCapability) {
     return Status(CUDA_ERROR_NOT_SUPPORTED, "the device has no thread block clusters");
-  if (blocks > max_cluster_blocks(config, function))
+  }
+  if (blocks > max_cluster_blocks(config, function)) {
     return Status(CUDA_ERROR_INVALID_CLUSTER_SIZE,
                   "clusters of " + std::to_string(blocks) + " blocks");
+  }
   *size = static_cast<uint32_t>(blocks);
   return Status();
 }
@@ -146,9 +162,10 @@ Status set_clusters(const Config& config, LaunchWork& work, const cuda::Dimensio
   uint32_t size = 1;
   OPENMPS_RETURN_IF_ERROR(cluster_size(config, function, {work.grid, asked, preferred}, &size));
   const SmLimits limits = sm_limits(config.compute_capability);
-  if (size > 1 && blocks_per_sm(limits, demand_of(limits, work)) * sms.count() < size)
+  if (size > 1 && blocks_per_sm(limits, demand_of(limits, work)) * sms.count() < size) {
     return Status(CUDA_ERROR_INVALID_CLUSTER_SIZE,
                   "no room for clusters of " + std::to_string(size) + " blocks");
+  }
   cuda::Dimensions required{};
   std::copy_n(function.info->required_cluster, 3, required.begin());
   const cuda::Dimensions& taken = asked != cuda::Dimensions{} ? asked : required;

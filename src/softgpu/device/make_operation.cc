@@ -122,9 +122,10 @@ OperationPtr make(const LaunchWork& work, const Execution&, const StreamQueue& s
   operation->sms = stream.sms;
   operation->queue = stream.queue;
   operation->level = stream.level;
-  if (work.has_priority)
+  if (work.has_priority) {
     operation->level =
         static_cast<uint32_t>(std::clamp(work.priority, kGreatestPriority, 0) - kGreatestPriority);
+  }
   operation->cluster_blocks = work.cluster[0] * work.cluster[1] * work.cluster[2];
   operation->cluster_count =
       static_cast<uint64_t>(work.grid[0]) * work.grid[1] * work.grid[2] / operation->cluster_blocks;

@@ -66,7 +66,7 @@ Status Memory::insert_range(const Device& device, Context* owner, const Backing&
   range.charged = kind != RangeKind::kGraph;
   range.sync_memops = kind == RangeKind::kManaged;
   {
-    std::lock_guard lock(mutex_);
+    const std::lock_guard lock(mutex_);
     backings_.emplace(backing.address, backing);
   }
   return driver_->address_space.insert(range);
@@ -99,7 +99,7 @@ Result<uint64_t> Memory::allocate(Device& device, Context* owner, uint64_t bytes
 }
 
 Backing Memory::take_backing(uint64_t address) {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   auto found = backings_.find(address);
   if (found == backings_.end()) return {};
   Backing backing = found->second;
@@ -110,8 +110,9 @@ Backing Memory::take_backing(uint64_t address) {
 void Memory::release_range(const MappedRange& range) {
   driver_->scheduler.grace_period();
   free_backing(take_backing(range.begin));
-  if (is_charged(range))
+  if (is_charged(range)) {
     driver_->devices[range.device].segment->return_memory(range.end - range.begin);
+  }
 }
 
 bool Memory::is_device_allocation(uint64_t address) const {
@@ -123,14 +124,16 @@ bool Memory::is_device_allocation(uint64_t address) const {
 Status Memory::free_device(uint64_t address) {
   MappedRange range;
   if (!driver_->address_space.find_mapped(address, &range) || range.begin != address ||
-      !is_device_kind(range))
+      !is_device_kind(range)) {
     return invalid_address(address, "a device allocation");
+  }
   std::optional<Standstill> standstill;
   const std::shared_ptr<ExecutionContext> execution = find_execution(*driver_, range.owner);
   if (execution != nullptr) standstill.emplace(driver_->scheduler, *execution);
   // Somebody else may have freed it while this thread waited.
-  if (!driver_->address_space.remove_if(address, is_device_kind, &range))
+  if (!driver_->address_space.remove_if(address, is_device_kind, &range)) {
     return invalid_address(address, "a device allocation");
+  }
   release_range(range);
   return Status();
 }
@@ -138,8 +141,9 @@ Status Memory::free_device(uint64_t address) {
 Status Memory::free_array(uint64_t address) {
   MappedRange range;
   auto is_array = [](const MappedRange& r) { return r.kind == RangeKind::kArray; };
-  if (!driver_->address_space.remove_if(address, is_array, &range))
+  if (!driver_->address_space.remove_if(address, is_array, &range)) {
     return invalid_address(address, "an array");
+  }
   release_range(range);
   return Status();
 }
@@ -156,8 +160,9 @@ Backing Memory::end_allocation(uint64_t address) {
     return is_device_kind(r) || r.kind == RangeKind::kGraph;
   };
   if (!driver_->address_space.remove_if(address, ends_in_order, &range)) return {};
-  if (is_charged(range))
+  if (is_charged(range)) {
     driver_->devices[range.device].segment->return_memory(range.end - range.begin);
+  }
   return take_backing(address);
 }
 
@@ -167,17 +172,19 @@ std::shared_ptr<const SharedFile> Memory::share(uint64_t address) {
     return found == backings_.end() ? nullptr : &found->second;
   };
   {
-    std::lock_guard lock(mutex_);
+    const std::lock_guard lock(mutex_);
     const Backing* backing = find();
-    if (backing == nullptr || backing->file != nullptr)
+    if (backing == nullptr || backing->file != nullptr) {
       return backing == nullptr ? nullptr : backing->file;
+    }
   }
   std::shared_ptr<const SharedFile> file;
   driver_->scheduler.with_memory_at_rest([&] {
-    std::lock_guard lock(mutex_);
+    const std::lock_guard lock(mutex_);
     Backing* backing = find();
-    if (backing != nullptr && (backing->file != nullptr || share_backing(backing)))
+    if (backing != nullptr && (backing->file != nullptr || share_backing(backing))) {
       file = backing->file;
+    }
   });
   return file;
 }
@@ -196,9 +203,11 @@ Result<uint64_t> Memory::adopt_shared(Context& context, const Device& device, ui
 Status Memory::release_shared(uint64_t address) {
   MappedRange range;
   const auto is_imported = [](const MappedRange& r) { return r.kind == RangeKind::kImported; };
-  if (driver_->address_space.find_mapped(address, &range))
-    if (std::shared_ptr<ExecutionContext> execution = find_execution(*driver_, range.owner))
+  if (driver_->address_space.find_mapped(address, &range)) {
+    if (std::shared_ptr<ExecutionContext> execution = find_execution(*driver_, range.owner)) {
       driver_->scheduler.wait_idle(*execution);
+    }
+  }
   if (driver_->address_space.remove_if(address, is_imported, &range)) release_range(range);
   return Status();
 }
@@ -216,22 +225,27 @@ Status Memory::free_host(uint64_t address) {
   MappedRange range;
   auto is_host = [](const MappedRange& r) { return r.kind == RangeKind::kHostAllocated; };
   if (!driver_->address_space.find_mapped(address, &range) || range.begin != address ||
-      !is_host(range))
+      !is_host(range)) {
     return invalid_address(address, "a host allocation");
-  if (std::shared_ptr<ExecutionContext> execution = find_execution(*driver_, range.owner))
+  }
+  if (std::shared_ptr<ExecutionContext> execution = find_execution(*driver_, range.owner)) {
     driver_->scheduler.wait_idle(*execution);
-  if (!driver_->address_space.remove_if(address, is_host, &range))
+  }
+  if (!driver_->address_space.remove_if(address, is_host, &range)) {
     return invalid_address(address, "a host allocation");
+  }
   release_range(range);
   return Status();
 }
 
 Status Memory::register_host(Context& context, uint64_t address, uint64_t bytes, unsigned flags) {
   uint64_t end = 0;
-  if (address == 0 || bytes == 0 || __builtin_add_overflow(address, bytes, &end))
+  if (address == 0 || bytes == 0 || __builtin_add_overflow(address, bytes, &end)) {
     return Status(CUDA_ERROR_INVALID_VALUE, "an empty or impossible range");
-  if (!pages_exist(address, bytes))
+  }
+  if (!pages_exist(address, bytes)) {
     return Status(CUDA_ERROR_INVALID_VALUE, "the range is not mapped in this process");
+  }
   MappedRange range;
   range.begin = address;
   range.bytes = bytes;
@@ -242,8 +256,9 @@ Status Memory::register_host(Context& context, uint64_t address, uint64_t bytes,
   range.id = driver_->new_id();
   range.device = context.device().ordinal;
   range.owner = &context;
-  if (!driver_->address_space.insert(range).ok())
+  if (!driver_->address_space.insert(range).ok()) {
     return Status(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, "the range is registered already");
+  }
   return Status();
 }
 
@@ -252,11 +267,13 @@ Status Memory::unregister_host(uint64_t address) {
   auto is_registered = [](const MappedRange& r) { return r.kind == RangeKind::kHostRegistered; };
   if (driver_->config.loading_waits && driver_->address_space.find_mapped(address, &range) &&
       range.begin == address && is_registered(range)) {
-    if (std::shared_ptr<ExecutionContext> execution = find_execution(*driver_, range.owner))
+    if (std::shared_ptr<ExecutionContext> execution = find_execution(*driver_, range.owner)) {
       driver_->scheduler.wait_idle(*execution);
+    }
   }
-  if (!driver_->address_space.remove_if(address, is_registered, &range))
+  if (!driver_->address_space.remove_if(address, is_registered, &range)) {
     return Status(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, "the address is not registered");
+  }
   driver_->scheduler.grace_period();
   return Status();
 }
@@ -273,8 +290,9 @@ void Memory::release_context(const Context* context) {
   driver_->scheduler.grace_period();
   for (const MappedRange& range : owned) {
     free_backing(take_backing(range.begin));
-    if (is_charged(range))
+    if (is_charged(range)) {
       driver_->devices[range.device].segment->return_memory(range.end - range.begin);
+    }
   }
 }
 

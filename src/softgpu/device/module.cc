@@ -56,13 +56,15 @@ Result<uint64_t> place_global(Context& context, const GlobalInfo& global) {
 Module::~Module() {
   // The ranges of a context that was torn down are gone already.
   if (context->execution() != execution) return;
-  for (size_t i = 0; i < global_addresses.size(); ++i)
-    if (global_addresses[i] != 0 && !shared_globals[i])
+  for (size_t i = 0; i < global_addresses.size(); ++i) {
+    if (global_addresses[i] != 0 && !shared_globals[i]) {
       context->driver().memory.free_global(global_addresses[i]);
+    }
+  }
 }
 
 Result<std::shared_ptr<Function>> Module::function(uint32_t index) {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   std::shared_ptr<Function>& function = functions_[index];
   if (function != nullptr) return function;
   auto made = std::make_shared<Function>();
@@ -83,8 +85,9 @@ Result<std::shared_ptr<Function>> Module::function(uint32_t index) {
 
 Result<std::shared_ptr<Function>> Module::function(const std::string& name) {
   const auto& kernels = linked->program().kernels();
-  for (uint32_t i = 0; i < kernels.size(); ++i)
+  for (uint32_t i = 0; i < kernels.size(); ++i) {
     if (kernels[i].name == name) return function(i);
+  }
   return not_found(name);
 }
 
@@ -102,11 +105,12 @@ Status Module::global(const std::string& name, uint64_t* address, uint64_t* byte
 void Module::forget_functions() {
   std::map<uint32_t, std::shared_ptr<Function>> functions;
   {
-    std::lock_guard lock(mutex_);
+    const std::lock_guard lock(mutex_);
     functions.swap(functions_);
   }
-  for (const auto& [index, function] : functions)
+  for (const auto& [index, function] : functions) {
     context->driver().functions.remove(function->handle);
+  }
 }
 
 Result<std::shared_ptr<const Program>> compile_image(const Config& config, const void* image,
@@ -116,8 +120,9 @@ Result<std::shared_ptr<const Program>> compile_image(const Config& config, const
   CompileError error;
   std::shared_ptr<const Program> program = compile(image, size, options, &error);
   *log = error.log;
-  if (program == nullptr)
+  if (program == nullptr) {
     return Status(error.code == CUDA_SUCCESS ? CUDA_ERROR_INVALID_IMAGE : error.code, error.log);
+  }
   return program;
 }
 
@@ -150,10 +155,12 @@ Result<std::shared_ptr<Module>> place_module(const std::shared_ptr<Context>& con
     kept.emplace_back(address, std::vector<char>(bytes, bytes + globals[index].bytes));
   }
   module->linked = link(std::move(program), module->global_addresses);
-  for (const auto& [address, bytes] : kept)
+  for (const auto& [address, bytes] : kept) {
     memcpy(reinterpret_cast<void*>(address), bytes.data(), bytes.size());
-  if (module->linked == nullptr)
+  }
+  if (module->linked == nullptr) {
     return Status(CUDA_ERROR_INVALID_IMAGE, "the image has unresolved symbols");
+  }
   module->handle = context->driver().modules.add(module);
   if (module->handle == nullptr) return Status(CUDA_ERROR_OUT_OF_MEMORY, "too many modules");
   return module;
@@ -164,20 +171,23 @@ Result<std::shared_ptr<Module>> place_module(const std::shared_ptr<Context>& con
 Result<std::shared_ptr<Module>> load_module(const std::shared_ptr<Context>& context,
                                             std::shared_ptr<const Program> program) {
   const std::shared_ptr<ExecutionContext> execution = context->execution();
-  if (execution == nullptr)
+  if (execution == nullptr) {
     return Status(CUDA_ERROR_CONTEXT_IS_DESTROYED, "the context is not active");
+  }
   const LoadingPause pause(context->driver(), *execution);
   return place_module(context, std::move(program), {});
 }
 
 Status unload_module(Driver& driver, CUmodule handle) {
   std::shared_ptr<Module> module = driver.modules.find(handle);
-  if (module == nullptr || module->library.lock() != nullptr)
+  if (module == nullptr || module->library.lock() != nullptr) {
     return Status(CUDA_ERROR_INVALID_HANDLE, "not a module");
+  }
   driver.scheduler.wait_idle(*module->execution);
   module->execution->flush_output();
-  if (driver.modules.remove(handle) == nullptr)
+  if (driver.modules.remove(handle) == nullptr) {
     return Status(CUDA_ERROR_INVALID_HANDLE, "not a module");
+  }
   module->forget_functions();
   return Status();
 }
@@ -211,7 +221,7 @@ Status unload_library(Driver& driver, CUlibrary handle) {
   for (const auto& kernel : library->kernels) driver.kernels.remove(kernel->handle);
   std::map<uint64_t, std::shared_ptr<Module>> instances;
   {
-    std::lock_guard lock(library->mutex);
+    const std::lock_guard lock(library->mutex);
     instances.swap(library->instances);
   }
   for (const auto& [id, module] : instances) {
@@ -224,12 +234,13 @@ Status unload_library(Driver& driver, CUlibrary handle) {
 
 Result<std::shared_ptr<Module>> Library::instance(const std::shared_ptr<Context>& context) {
   std::shared_ptr<ExecutionContext> execution = context->execution();
-  if (execution == nullptr)
+  if (execution == nullptr) {
     return Status(CUDA_ERROR_CONTEXT_IS_DESTROYED, "the context is not active");
+  }
   if (std::shared_ptr<Module> made = find_instance(execution->id)) return made;
   // Not with the mutex held: other contexts go on.
   const LoadingPause pause(context->driver(), *execution);
-  std::lock_guard lock(mutex);
+  const std::lock_guard lock(mutex);
   auto found = instances.find(execution->id);
   if (found != instances.end()) return found->second;
   // Instances belong to the context that owns the memory, not to a green view of it.
@@ -242,7 +253,7 @@ Result<std::shared_ptr<Module>> Library::instance(const std::shared_ptr<Context>
 }
 
 std::shared_ptr<Module> Library::find_instance(uint64_t execution_id) {
-  std::lock_guard lock(mutex);
+  const std::lock_guard lock(mutex);
   auto found = instances.find(execution_id);
   return found == instances.end() ? nullptr : found->second;
 }
@@ -252,7 +263,7 @@ Library::~Library() {
 }
 
 Status Library::managed(const std::string& name, uint64_t* address, uint64_t* bytes) {
-  std::lock_guard lock(mutex);
+  const std::lock_guard lock(mutex);
   const std::vector<GlobalInfo>& globals = program->globals();
   auto global = std::find_if(globals.begin(), globals.end(),
                              [&](const GlobalInfo& other) { return other.name == name; });
@@ -290,7 +301,7 @@ void Library::initialise_global(uint32_t index, uint64_t address) const {
 
 void Library::drop_instance(uint64_t execution_id) {
   std::shared_ptr<Module> dropped;
-  std::lock_guard lock(mutex);
+  const std::lock_guard lock(mutex);
   auto found = instances.find(execution_id);
   if (found == instances.end()) return;
   dropped = std::move(found->second);
@@ -298,8 +309,9 @@ void Library::drop_instance(uint64_t execution_id) {
 }
 
 Result<std::shared_ptr<Kernel>> Library::kernel(const std::string& name) const {
-  for (const auto& kernel : kernels)
+  for (const auto& kernel : kernels) {
     if (kernel->info->name == name) return kernel;
+  }
   return not_found(name);
 }
 
@@ -387,7 +399,7 @@ Status set_kernel_attribute(const Config& config, Kernel& kernel, CUfunction_att
       set_function_attribute(config, *kernel.info, kernel.settings, attribute, value));
   const std::shared_ptr<Library> library = kernel.library.lock();
   if (library == nullptr) return Status();
-  std::lock_guard lock(library->mutex);
+  const std::lock_guard lock(library->mutex);
   for (const auto& [id, module] : library->instances) {
     Result<std::shared_ptr<Function>> function = module->function(kernel.index);
     if (!function.ok()) return function.status();
@@ -405,14 +417,16 @@ Status set_function_attribute(const Config& config, const KernelInfo& info,
     case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: {
       uint64_t total = static_cast<uint64_t>(info.static_shared_bytes) +
                        static_cast<uint64_t>(std::max(value, 0));
-      if (value < 0 || total > limits.shared_per_block_optin)
+      if (value < 0 || total > limits.shared_per_block_optin) {
         return Status(CUDA_ERROR_INVALID_VALUE, "more shared memory than a block can have");
+      }
       settings.max_dynamic_shared = static_cast<uint32_t>(value);
       return Status();
     }
     case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
-      if (value < -1 || value > 100)
+      if (value < -1 || value > 100) {
         return Status(CUDA_ERROR_INVALID_VALUE, "a carve-out is -1 or a percentage");
+      }
       settings.carveout = value;
       return Status();
     case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED:

@@ -76,7 +76,7 @@ uint64_t GridLaunches::open(const NestedShape& shape, CUresult* error) {
   const uint32_t bytes = module->linked->program().kernels()[shape.kernel].parameter_bytes;
   const uint64_t address = execution_->parameters.take(bytes);
   if (address == 0) return 0;
-  std::lock_guard lock(opened_mutex_);
+  const std::lock_guard lock(opened_mutex_);
   opened_[address] = shape;
   return address;
 }
@@ -84,7 +84,7 @@ uint64_t GridLaunches::open(const NestedShape& shape, CUresult* error) {
 CUresult GridLaunches::launch(uint64_t parameters, uint64_t block, uint64_t stream) {
   NestedShape nested;
   {
-    std::lock_guard lock(opened_mutex_);
+    const std::lock_guard lock(opened_mutex_);
     const auto found = opened_.find(parameters);
     if (found == opened_.end()) return CUDA_ERROR_INVALID_VALUE;
     nested = found->second;
@@ -97,8 +97,9 @@ CUresult GridLaunches::launch(uint64_t parameters, uint64_t block, uint64_t stre
   if (waited_for && depth_ + 1 >= kMaxDepth) return kMaxDepthExceeded;
   auto& kernel = static_cast<KernelOperation&>(*operation);
   kernel.in_body = true;
-  if (kernel.launch.nested != nullptr)
+  if (kernel.launch.nested != nullptr) {
     static_cast<GridLaunches*>(kernel.launch.nested)->depth_ = waited_for ? depth_ + 1 : depth_;
+  }
   return submit(operation, block, stream);
 }
 
@@ -216,8 +217,9 @@ OperationPtr* GridLaunches::tail_locked(uint64_t block, uint64_t stream) {
 CUresult GridLaunches::submit(const OperationPtr& operation, uint64_t block, uint64_t stream) {
   return scheduler_.together([&](Submission& submission) {
     operation->stream_id = stream_.id;
-    if (operation->kind == OperationKind::kKernel)
+    if (operation->kind == OperationKind::kKernel) {
       static_cast<KernelOperation&>(*operation).queue = execution_->take_queue_locked();
+    }
     if (stream == kTailLaunch) {
       tails_.push_back(operation);
       return CUDA_SUCCESS;
@@ -264,10 +266,12 @@ uint64_t GridLaunches::error_text(CUresult error, bool name) {
     return execution_->parameters.text(known == std::end(kRuntimeErrors) ? "cudaErrorUnknown"
                                                                          : known->name);
   }
-  if (error == kInvalidConfiguration)
+  if (error == kInvalidConfiguration) {
     return execution_->parameters.text("invalid configuration argument");
-  if (error == kMaxDepthExceeded)
+  }
+  if (error == kMaxDepthExceeded) {
     return execution_->parameters.text("launch would exceed maximum depth of nested launches");
+  }
   const cuda::ErrorText* text = cuda::find_error_text(error);
   return execution_->parameters.text(text == nullptr ? "unrecognized error code" : text->text);
 }

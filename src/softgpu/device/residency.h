@@ -44,8 +44,9 @@ struct Residency {
   uint64_t blocks = 0;  // on multiprocessors: runnable or running
 
   [[nodiscard]] bool has_candidates() const {
-    for (const auto& level : candidates)
+    for (const auto& level : candidates) {
       if (!level.empty()) return true;
+    }
     return false;
   }
 };

@@ -94,7 +94,7 @@ void Scheduler::release_hold_locked(const OperationPtr& operation) {
 
 void Scheduler::submit(StreamQueue& stream, const OperationPtr& operation,
                        std::span<const OperationPtr> also_after) {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   submit_locked(stream, operation, also_after);
 }
 
@@ -104,8 +104,9 @@ void Scheduler::submit_locked(StreamQueue& stream, const OperationPtr& operation
   operation->stream_id = stream.id;
   add_edge_locked(stream.tail, operation);
   if (stream.legacy) {
-    for (const auto& other : context.streams)
+    for (const auto& other : context.streams) {
       if (other->blocking) add_edge_locked(other->tail, operation);
+    }
   } else if (stream.blocking && context.legacy != nullptr) {
     add_edge_locked(context.legacy->tail, operation);
   }
@@ -139,17 +140,17 @@ void Submission::fail(ExecutionContext& context, CUresult code, const std::strin
 
 void Scheduler::submit_unordered(const OperationPtr& operation,
                                  std::span<const OperationPtr> after) {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   submit_unordered_locked(operation, after);
 }
 
 void Scheduler::open(const std::shared_ptr<ExecutionContext>& context) {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   open_.push_back(context);
 }
 
 void Scheduler::add_stream(ExecutionContext& context, const std::shared_ptr<StreamQueue>& stream) {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   if (stream->legacy) {
     context.legacy = stream;
     return;
@@ -160,12 +161,12 @@ void Scheduler::add_stream(ExecutionContext& context, const std::shared_ptr<Stre
 }
 
 void Scheduler::retire_stream(StreamQueue& stream) {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   stream.retired = true;
 }
 
 OperationPtr Scheduler::tail(const StreamQueue& stream) {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   return stream.tail;
 }
 
@@ -209,27 +210,30 @@ void Scheduler::dispatch_locked(const OperationPtr& operation) {
     }
     case OperationKind::kKernel: {
       const auto kernel = std::static_pointer_cast<KernelOperation>(operation);
-      if (failed || (kernel->device_node != nullptr && !kernel->device_node->begin(*kernel)))
+      if (failed || (kernel->device_node != nullptr && !kernel->device_node->begin(*kernel))) {
         executor(context.device).abandon_locked(kernel);
-      else
+      } else {
         executor(context.device).ready_locked(kernel);
+      }
       return;
     }
     case OperationKind::kConditional: {
       auto conditional = std::static_pointer_cast<ConditionalOperation>(operation);
       Submission submission(*this);
-      if (failed || context.closing || !conditional->submit_body(submission, conditional))
+      if (failed || context.closing || !conditional->submit_body(submission, conditional)) {
         complete_locked(operation);
+      }
       return;
     }
     case OperationKind::kCopy:
-      if (failed)
+      if (failed) {
         complete_locked(operation);
-      else if (operation->inline_execution)
+      } else if (operation->inline_execution) {
         done_.notify_all();
-      else
+      } else {
         executor(context.device)
             .enqueue_copy_locked(std::static_pointer_cast<CopyOperation>(operation));
+      }
       return;
     case OperationKind::kHostFunction:
       start_host_thread_locked();
@@ -258,26 +262,30 @@ void Scheduler::complete_locked(const OperationPtr& operation) {
   operation->done = true;
   leave_connection_locked(*operation);
   operation->finished_ns = now_ns();
-  for (OperationPtr& successor : operation->successors)
+  for (OperationPtr& successor : operation->successors) {
     if (--successor->unsatisfied == 0) ready_.push_back(std::move(successor));
+  }
   operation->successors.clear();
   ExecutionContext& context = *operation->context;
   --context.outstanding;
-  if (operation->items != nullptr && operation->items->outstanding-- == stream_items_)
+  if (operation->items != nullptr && operation->items->outstanding-- == stream_items_) {
     done_.notify_all();
+  }
   if (operation->waiters > 0 || (context.closing && context.outstanding == 0)) done_.notify_all();
   drain_ready_locked();
 }
 
 void Scheduler::end_grid_locked(const std::shared_ptr<KernelOperation>& kernel) {
   Submission submission(*this);
-  if (kernel->nested == nullptr || kernel->nested->finish(submission, kernel))
+  if (kernel->nested == nullptr || kernel->nested->finish(submission, kernel)) {
     complete_locked(kernel);
+  }
 }
 
 void Scheduler::finish_marker_locked(MarkerOperation& marker) {
-  for (const auto& condition : marker.assigned)
+  for (const auto& condition : marker.assigned) {
     condition->value.store(condition->initial, std::memory_order_relaxed);
+  }
   marker.graph_run.reset();
   if (marker.again != nullptr) ready_.push_back(std::move(marker.again));
   if (marker.grid != nullptr) end_grid_locked(std::exchange(marker.grid, nullptr));
@@ -341,12 +349,12 @@ void Scheduler::wait(const OperationPtr& operation) {
 
 bool Scheduler::is_done(const OperationPtr& operation) {
   if (operation == nullptr) return true;
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   return operation->done;
 }
 
 std::optional<uint64_t> Scheduler::finished_ns(const OperationPtr& operation) {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   return operation->done ? std::optional(operation->finished_ns) : std::nullopt;
 }
 
@@ -363,9 +371,10 @@ void Scheduler::run_inline(const std::shared_ptr<CopyOperation>& copy) {
   if (!wait_ready(copy)) return;
   uint64_t start = now_ns();
   CUresult result = run_copy_operation(*memory_, *copy);
-  std::lock_guard lock(mutex_);
-  if (result != CUDA_SUCCESS)
+  const std::lock_guard lock(mutex_);
+  if (result != CUDA_SUCCESS) {
     poison_locked(*copy->context, result, "copy touches memory that is no longer mapped");
+  }
   trace_copy(*trace_, *copy, "host", start);
   complete_locked(copy);
 }
@@ -381,7 +390,7 @@ std::vector<OperationPtr> Scheduler::tails_locked(ExecutionContext& context) {
 void Scheduler::wait_idle(ExecutionContext& context) {
   std::vector<OperationPtr> tails;
   {
-    std::lock_guard lock(mutex_);
+    const std::lock_guard lock(mutex_);
     tails = tails_locked(context);
   }
   for (const OperationPtr& tail : tails) wait(tail);
@@ -389,14 +398,14 @@ void Scheduler::wait_idle(ExecutionContext& context) {
 
 void Scheduler::begin_standstill(ExecutionContext& context) {
   {
-    std::lock_guard lock(mutex_);
+    const std::lock_guard lock(mutex_);
     context.standstills.fetch_add(1);
   }
   wait_idle(context);
 }
 
 void Scheduler::end_standstill(ExecutionContext& context) {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   if (context.standstills.fetch_sub(1) == 1) done_.notify_all();
 }
 
@@ -416,17 +425,17 @@ void Scheduler::keep_until_idle(const std::shared_ptr<ExecutionContext>& context
                                 std::shared_ptr<const void> object) {
   auto marker = std::make_shared<MarkerOperation>(context);
   marker->kept = std::move(object);
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   submit_unordered_locked(marker, tails_locked(*context));
 }
 
 bool Scheduler::is_idle(ExecutionContext& context) {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   return context.outstanding == 0;
 }
 
 bool Scheduler::is_stream_idle(ExecutionContext& context, StreamQueue& stream) {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   auto idle = [](const OperationPtr& tail) { return tail == nullptr || tail->done; };
   if (!idle(stream.tail)) return false;
   if (!stream.legacy) return true;
@@ -440,10 +449,11 @@ void Scheduler::close(ExecutionContext& context) {
   auto waits = std::move(word_waits_);
   word_waits_.clear();
   for (auto& wait : waits) {
-    if (wait->context.get() != &context)
+    if (wait->context.get() != &context) {
       word_waits_.push_back(std::move(wait));
-    else if (advance_words_locked(*wait))
+    } else if (advance_words_locked(*wait)) {
       complete_locked(wait);
+    }
   }
   done_.wait(lock, [&] { return context.outstanding == 0; });
   std::erase_if(open_, [&](const auto& one) { return one.get() == &context; });
@@ -451,7 +461,7 @@ void Scheduler::close(ExecutionContext& context) {
 
 // The last operation of each stream refers to the context, which refers to the streams.
 void Scheduler::forget_streams(ExecutionContext& context) {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   context.legacy->tail.reset();
   for (const auto& stream : context.streams) stream->tail.reset();
   context.visits.clear();
@@ -536,7 +546,7 @@ void Scheduler::service_thread_main(std::unique_lock<std::mutex>& lock) {
 }
 
 void Scheduler::reclaim_later(const Backing& backing) {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   reclaim_later_locked(backing);
 }
 
@@ -547,12 +557,12 @@ void Scheduler::reclaim_later_locked(const Backing& backing) {
 }
 
 void Scheduler::begin_interrupt() {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   for (const auto& executor : executors_) executor->begin_interrupt_locked();
 }
 
 void Scheduler::end_interrupt() {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   for (const auto& executor : executors_) executor->end_interrupt_locked();
 }
 

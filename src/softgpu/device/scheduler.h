@@ -65,7 +65,7 @@ class Scheduler final : private ExecutorOwner {
   // `body(Submission&)`, during which nothing else is submitted, starts or ends.
   template <typename Body>
   auto together(Body&& body) {
-    std::lock_guard lock(mutex_);
+    const std::lock_guard lock(mutex_);
     Submission submission(*this);
     return body(submission);
   }

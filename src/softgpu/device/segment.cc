@@ -97,8 +97,9 @@ class SegmentLock {
     if (pthread_mutex_lock(&layout_->mutex) != EOWNERDEAD) return;
     pthread_mutex_consistent(&layout_->mutex);
     uint32_t waiters = 0;
-    for (const ProcessSlot& slot : layout_->processes)
+    for (const ProcessSlot& slot : layout_->processes) {
       if (slot.pid != 0 && slot.waiting != 0) ++waiters;
+    }
     layout_->waiters.store(waiters, std::memory_order_relaxed);
   }
   SegmentLock(const SegmentLock&) = delete;
@@ -133,8 +134,9 @@ void pass_on_locked(SegmentLayout* layout, int32_t from) {
 void free_slot_locked(SegmentLayout* layout, int32_t index) {
   ProcessSlot& slot = layout->processes[index];
   stop_waiting_locked(layout, slot);
-  for (ContextSlot& context : layout->contexts)
+  for (ContextSlot& context : layout->contexts) {
     if (context.process == index) context.process = kNobody;
+  }
   slot.pid = 0;
   slot.memory_bytes = 0;
   slot.slices = 0;
@@ -148,18 +150,20 @@ int32_t reclaim_dead_locked(SegmentLayout* layout) {
     ProcessSlot& slot = layout->processes[i];
     if (slot.pid == 0) continue;
     ProcessFacts facts = process_facts(slot.pid);
-    if (facts.alive && facts.start_time == slot.start_time)
+    if (facts.alive && facts.start_time == slot.start_time) {
       ++alive;
-    else
+    } else {
       free_slot_locked(layout, i);
+    }
   }
   return alive;
 }
 
 uint64_t used_memory_locked(const SegmentLayout* layout) {
   uint64_t used = 0;
-  for (const ProcessSlot& slot : layout->processes)
+  for (const ProcessSlot& slot : layout->processes) {
     if (slot.pid != 0) used += slot.memory_bytes;
+  }
   return used;
 }
 
@@ -205,8 +209,9 @@ Result<LockedFile> open_locked(const std::string& path, int flags) {
       if (errno == ENOENT) return Status(CUDA_ERROR_NOT_FOUND, path + " does not exist");
       return system_error("cannot open " + path);
     }
-    while (flock(fd.get(), LOCK_EX) != 0)
+    while (flock(fd.get(), LOCK_EX) != 0) {
       if (errno != EINTR) return system_error("cannot lock " + path);
+    }
     struct stat facts {};
     if (fstat(fd.get(), &facts) != 0) return system_error("cannot stat " + path);
     if (facts.st_nlink > 0) return LockedFile(std::move(fd));
@@ -216,8 +221,9 @@ Result<LockedFile> open_locked(const std::string& path, int flags) {
 // Null if the file is not one of ours (another version, half-initialised by a killed process).
 SegmentLayout* map_layout(int fd) {
   struct stat facts {};
-  if (fstat(fd, &facts) != 0 || static_cast<uint64_t>(facts.st_size) != sizeof(SegmentLayout))
+  if (fstat(fd, &facts) != 0 || static_cast<uint64_t>(facts.st_size) != sizeof(SegmentLayout)) {
     return nullptr;
+  }
   void* address = mmap(nullptr, sizeof(SegmentLayout), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   return address == MAP_FAILED ? nullptr : static_cast<SegmentLayout*>(address);
 }
@@ -231,8 +237,9 @@ Result<std::unique_ptr<DeviceSegment>> DeviceSegment::attach(const std::string& 
   std::string path = segment_path(name);
   Result<LockedFile> file = open_locked(path, O_CREAT);
   if (!file.ok()) return file.status();
-  if (ftruncate(file->get(), sizeof(SegmentLayout)) != 0)
+  if (ftruncate(file->get(), sizeof(SegmentLayout)) != 0) {
     return system_error("cannot size " + path);
+  }
   SegmentLayout* layout = map_layout(file->get());
   if (layout == nullptr) return system_error("cannot map " + path);
 
@@ -264,8 +271,9 @@ Result<std::unique_ptr<DeviceSegment>> DeviceSegment::attach(const std::string& 
     segment->slot_ = i;
     segment->attached_ = true;
   }
-  if (segment->slot_ == kNobody)
+  if (segment->slot_ == kNobody) {
     return Status(CUDA_ERROR_OUT_OF_MEMORY, path + " is full: too many processes");
+  }
   return segment;
 }
 
@@ -297,12 +305,15 @@ Result<SegmentReport> DeviceSegment::inspect(const std::string& name) {
     report.memory_total = layout->memory_total;
     report.memory_used = used_memory_locked(layout);
     if (layout->owner != kNobody) report.running_pid = layout->processes[layout->owner].pid;
-    for (const ProcessSlot& slot : layout->processes)
+    for (const ProcessSlot& slot : layout->processes) {
       if (slot.pid != 0) report.processes.push_back({slot.pid, slot.memory_bytes, slot.slices});
-    for (const ContextSlot& context : layout->contexts)
-      if (context.process != kNobody)
+    }
+    for (const ContextSlot& context : layout->contexts) {
+      if (context.process != kNobody) {
         report.contexts.push_back(
             {layout->processes[context.process].pid, context.id, context.kind});
+      }
+    }
   }
   munmap(layout, sizeof *layout);
   return report;
@@ -316,9 +327,10 @@ Status DeviceSegment::reserve_memory(uint64_t bytes) {
     reclaim_dead_locked(layout_);
     used = used_memory_locked(layout_);
   }
-  if (bytes > total || used > total - bytes)
+  if (bytes > total || used > total - bytes) {
     return Status(CUDA_ERROR_OUT_OF_MEMORY, std::to_string(bytes) + " bytes asked, " +
                                                 std::to_string(total - used) + " free");
+  }
   layout_->processes[slot_].memory_bytes += bytes;
   return Status();
 }
@@ -351,8 +363,9 @@ Status DeviceSegment::add_context(uint64_t id, ContextKind kind) {
 void DeviceSegment::remove_context(uint64_t id) {
   if (!attached_) return;
   SegmentLock lock(layout_);
-  for (ContextSlot& context : layout_->contexts)
+  for (ContextSlot& context : layout_->contexts) {
     if (context.process == slot_ && context.id == id) context.process = kNobody;
+  }
 }
 
 bool DeviceSegment::try_acquire() {

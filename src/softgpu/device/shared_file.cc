@@ -52,12 +52,14 @@ uint64_t round_to_pages(uint64_t bytes) {
 
 std::shared_ptr<const SharedFile> make_shared_file(uint64_t bytes) {
   auto made = std::make_shared<SharedFile>();
-  if (getrandom(made->key.data(), made->key.size(), 0) != static_cast<ssize_t>(made->key.size()))
+  if (getrandom(made->key.data(), made->key.size(), 0) != static_cast<ssize_t>(made->key.size())) {
     return nullptr;
+  }
   made->file.reset(memfd_create(name_of(made->key).c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!made->file.valid() ||
-      ftruncate(made->file.get(), static_cast<off_t>(round_to_pages(bytes))) != 0)
+      ftruncate(made->file.get(), static_cast<off_t>(round_to_pages(bytes))) != 0) {
     return nullptr;
+  }
   // A peer that shrank the file would take every process that maps it down with SIGBUS.
   fcntl(made->file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
   return made;
@@ -85,8 +87,9 @@ Result<UniqueFd> open_shared_file(pid_t owner, int descriptor, const ShareKey& k
   const bool same = file.valid() && shared_file_key(file.get(), &found) && found == key;
   const int seals = same ? fcntl(file.get(), F_GET_SEALS) : -1;
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(file.get(), &facts) != 0 ||
-      static_cast<uint64_t>(facts.st_size) < round_to_pages(bytes))
+      static_cast<uint64_t>(facts.st_size) < round_to_pages(bytes)) {
     return Status(CUDA_ERROR_INVALID_HANDLE, "what the handle names is not there");
+  }
   return file;
 }
 

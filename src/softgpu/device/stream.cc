@@ -61,11 +61,13 @@ std::shared_ptr<Stream> make_legacy_stream(const std::shared_ptr<Context>& conte
 
 Result<std::shared_ptr<Stream>> create_stream(const std::shared_ptr<Context>& context,
                                               unsigned flags, int priority) {
-  if ((flags & ~static_cast<unsigned>(CU_STREAM_NON_BLOCKING)) != 0)
+  if ((flags & ~static_cast<unsigned>(CU_STREAM_NON_BLOCKING)) != 0) {
     return Status(CUDA_ERROR_INVALID_VALUE, "unknown stream flags");
+  }
   std::shared_ptr<ExecutionContext> execution = context->execution();
-  if (execution == nullptr)
+  if (execution == nullptr) {
     return Status(CUDA_ERROR_CONTEXT_IS_DESTROYED, "the context is not active");
+  }
   std::shared_ptr<Stream> stream = make_stream(context, execution, flags, priority);
   stream->handle = context->driver().streams.add(stream);
   if (stream->handle == nullptr) return Status(CUDA_ERROR_OUT_OF_MEMORY, "too many streams");
@@ -84,15 +86,17 @@ std::shared_ptr<Stream> per_thread_stream(const std::shared_ptr<Context>& contex
 Result<std::shared_ptr<Stream>> resolve_stream(const std::shared_ptr<Context>& context,
                                                CUstream handle, bool per_thread_default) {
   std::shared_ptr<Stream> stream;
-  if (handle == CU_STREAM_PER_THREAD || (handle == nullptr && per_thread_default))
+  if (handle == CU_STREAM_PER_THREAD || (handle == nullptr && per_thread_default)) {
     stream = per_thread_stream(context);
-  else if (handle == nullptr || handle == CU_STREAM_LEGACY)
+  } else if (handle == nullptr || handle == CU_STREAM_LEGACY) {
     stream = context->legacy_stream();
-  else
+  } else {
     stream = context->driver().streams.find(handle);
+  }
   if (stream == nullptr) return Status(CUDA_ERROR_INVALID_HANDLE, "not a stream");
-  if (stream->detached)
+  if (stream->detached) {
     return Status(CUDA_ERROR_CONTEXT_IS_DESTROYED, "the stream's green context was destroyed");
+  }
   return stream;
 }
 

@@ -31,8 +31,9 @@ void Trace::open(const std::string& path) {
   if (path.empty()) return;
   file_.reset(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
   struct stat facts {};
-  if (enabled() && fstat(file_.get(), &facts) == 0 && facts.st_size == 0)
+  if (enabled() && fstat(file_.get(), &facts) == 0 && facts.st_size == 0) {
     append(file_.get(), "[\n");
+  }
 }
 
 void Trace::event(char phase, const char* category, const std::string& name,

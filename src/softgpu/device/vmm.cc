@@ -54,36 +54,40 @@ Result<uint64_t> VirtualMemory::reserve(uint64_t bytes, uint64_t alignment, uint
   }
   if (address == 0) {
     uint64_t padded = 0;
-    if (__builtin_add_overflow(bytes, alignment, &padded))
+    if (__builtin_add_overflow(bytes, alignment, &padded)) {
       return Status(CUDA_ERROR_OUT_OF_MEMORY, "no such address range");
+    }
     void* got = reserve_pages(0, padded, 0);
     if (got == MAP_FAILED) return Status(CUDA_ERROR_OUT_OF_MEMORY, "no such address range");
     uint64_t begin = reinterpret_cast<uint64_t>(got);
     address = (begin + alignment - 1) / alignment * alignment;
     if (address > begin) munmap(got, address - begin);
-    if (begin + padded > address + bytes)
+    if (begin + padded > address + bytes) {
       munmap(as_pointer(address + bytes), begin + padded - address - bytes);
+    }
   }
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   reservations_.emplace(address, bytes);
   return address;
 }
 
 Status VirtualMemory::free_reservation(uint64_t address, uint64_t bytes) {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   auto found = reservations_.find(address);
-  if (found == reservations_.end() || found->second != bytes)
+  if (found == reservations_.end() || found->second != bytes) {
     return invalid("the range is not a reservation");
+  }
   auto mapping = mappings_.lower_bound(address);
-  if (mapping != mappings_.end() && mapping->first < address + bytes)
+  if (mapping != mappings_.end() && mapping->first < address + bytes) {
     return invalid("something is still mapped in the reservation");
+  }
   munmap(as_pointer(address), bytes);
   reservations_.erase(found);
   return Status();
 }
 
 bool VirtualMemory::reservation_of(uint64_t address, uint64_t* begin, uint64_t* bytes) {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   auto after = reservations_.upper_bound(address);
   if (after == reservations_.begin()) return false;
   auto found = std::prev(after);
@@ -105,14 +109,17 @@ CUmemGenericAllocationHandle VirtualMemory::publish_locked(
 Result<CUmemGenericAllocationHandle> VirtualMemory::create(uint64_t bytes,
                                                            const CUmemAllocationProp& properties) {
   if (bytes == 0 || !aligned(bytes)) return invalid("the size is not a multiple of 2 MiB");
-  if (properties.type != CU_MEM_ALLOCATION_TYPE_PINNED)
+  if (properties.type != CU_MEM_ALLOCATION_TYPE_PINNED) {
     return Status(CUDA_ERROR_NOT_SUPPORTED, "only pinned physical memory exists");
-  if ((properties.requestedHandleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0)
+  }
+  if ((properties.requestedHandleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0) {
     return Status(CUDA_ERROR_NOT_SUPPORTED, "only POSIX descriptors are exported");
+  }
   bool on_device = properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE;
   if (!on_device && properties.location.type != CU_MEM_LOCATION_TYPE_HOST &&
-      properties.location.type != CU_MEM_LOCATION_TYPE_HOST_NUMA)
+      properties.location.type != CU_MEM_LOCATION_TYPE_HOST_NUMA) {
     return invalid("no such location");
+  }
   Device* device = driver_->device(on_device ? properties.location.id : 0);
   if (device == nullptr) return Status(CUDA_ERROR_INVALID_DEVICE, "no such device");
 
@@ -126,17 +133,18 @@ Result<CUmemGenericAllocationHandle> VirtualMemory::create(uint64_t bytes,
     memory->counted = true;
   }
   memory->file.reset(memfd_create("softgpu-memory", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!memory->file.valid() || ftruncate(memory->file.get(), static_cast<off_t>(bytes)) != 0)
+  if (!memory->file.valid() || ftruncate(memory->file.get(), static_cast<off_t>(bytes)) != 0) {
     return Status(CUDA_ERROR_OUT_OF_MEMORY, std::string("memfd: ") + strerror(errno));
+  }
   // A peer that shrank the file would take every process that maps it down with SIGBUS.
   fcntl(memory->file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   return publish_locked(memory);
 }
 
 Status VirtualMemory::release(CUmemGenericAllocationHandle handle) {
   std::shared_ptr<PhysicalMemory> last;
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   std::shared_ptr<PhysicalMemory> memory = objects_.find(handle);
   if (memory == nullptr) return invalid("not a handle of physical memory");
   if (--memory->handles == 0) last = objects_.remove(handle);
@@ -146,8 +154,9 @@ Status VirtualMemory::release(CUmemGenericAllocationHandle handle) {
 Result<int> VirtualMemory::export_descriptor(CUmemGenericAllocationHandle handle) {
   std::shared_ptr<PhysicalMemory> memory = objects_.find(handle);
   if (memory == nullptr) return invalid("not a handle of physical memory");
-  if ((memory->properties.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) == 0)
+  if ((memory->properties.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) == 0) {
     return invalid("the memory was created without a shareable handle type");
+  }
   int descriptor = fcntl(memory->file.get(), F_DUPFD_CLOEXEC, 0);
   if (descriptor < 0) return Status(CUDA_ERROR_OPERATING_SYSTEM, strerror(errno));
   return descriptor;
@@ -158,8 +167,9 @@ Result<CUmemGenericAllocationHandle> VirtualMemory::import_descriptor(int descri
   int seals = fcntl(descriptor, F_GET_SEALS);
   struct stat facts {};
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(descriptor, &facts) != 0 ||
-      facts.st_size <= 0 || !aligned(static_cast<uint64_t>(facts.st_size)))
+      facts.st_size <= 0 || !aligned(static_cast<uint64_t>(facts.st_size))) {
     return invalid("the descriptor is not exported device memory");
+  }
   auto memory = std::make_shared<PhysicalMemory>();
   memory->driver = driver_;
   memory->bytes = static_cast<uint64_t>(facts.st_size);
@@ -168,12 +178,12 @@ Result<CUmemGenericAllocationHandle> VirtualMemory::import_descriptor(int descri
   memory->properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   memory->file.reset(fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
   if (!memory->file.valid()) return Status(CUDA_ERROR_OPERATING_SYSTEM, strerror(errno));
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   return publish_locked(memory);
 }
 
 Result<CUmemGenericAllocationHandle> VirtualMemory::retain_mapped(uint64_t address) {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   auto after = mappings_.upper_bound(address);
   if (after == mappings_.begin()) return invalid("nothing is mapped there");
   auto found = std::prev(after);
@@ -196,17 +206,20 @@ Status VirtualMemory::map(uint64_t address, uint64_t bytes, uint64_t offset,
                           CUmemGenericAllocationHandle handle) {
   std::shared_ptr<PhysicalMemory> memory = objects_.find(handle);
   if (memory == nullptr) return invalid("not a handle of physical memory");
-  if (bytes == 0 || !aligned(address) || !aligned(bytes) || !aligned(offset))
+  if (bytes == 0 || !aligned(address) || !aligned(bytes) || !aligned(offset)) {
     return invalid("address, size or offset is not a multiple of 2 MiB");
-  if (offset > memory->bytes || bytes > memory->bytes - offset)
+  }
+  if (offset > memory->bytes || bytes > memory->bytes - offset) {
     return invalid("the range is not inside the physical memory");
-  std::lock_guard lock(mutex_);
+  }
+  const std::lock_guard lock(mutex_);
   auto after = reservations_.upper_bound(address);
   if (after == reservations_.begin()) return invalid("the address is not reserved");
   auto reservation = std::prev(after);
   uint64_t into = address - reservation->first;
-  if (into >= reservation->second || bytes > reservation->second - into)
+  if (into >= reservation->second || bytes > reservation->second - into) {
     return invalid("the range is not inside one reservation");
+  }
   auto next = mappings_.lower_bound(address);
   bool taken = next != mappings_.end() && next->first < address + bytes;
   if (next != mappings_.begin()) {
@@ -214,8 +227,9 @@ Status VirtualMemory::map(uint64_t address, uint64_t bytes, uint64_t offset,
     taken = taken || previous->first + previous->second.bytes > address;
   }
   if (taken) return invalid("something is mapped there already");
-  if (bytes != memory->bytes)
+  if (bytes != memory->bytes) {
     return Status(CUDA_ERROR_NOT_SUPPORTED, "a part of physical memory can't be mapped");
+  }
   void* got = mmap(as_pointer(address), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED,
                    memory->file.get(), static_cast<off_t>(offset));
   if (got == MAP_FAILED) return Status(CUDA_ERROR_OUT_OF_MEMORY, strerror(errno));
@@ -236,30 +250,34 @@ bool VirtualMemory::whole_mappings_locked(uint64_t address, uint64_t bytes,
 
 Status VirtualMemory::unmap(uint64_t address, uint64_t bytes) {
   std::vector<std::shared_ptr<PhysicalMemory>> unmapped;  // given back without the mutex
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   Mappings::iterator first;
   Mappings::iterator last;
-  if (!whole_mappings_locked(address, bytes, &first, &last))
+  if (!whole_mappings_locked(address, bytes, &first, &last)) {
     return invalid("the range does not consist of whole mappings");
+  }
   for (auto mapping = first; mapping != last; ++mapping) {
     MappedRange range;
     driver_->address_space.remove(mapping->first, &range);
   }
   driver_->scheduler.grace_period();
-  if (reserve_pages(address, bytes, MAP_FIXED) == MAP_FAILED)
+  if (reserve_pages(address, bytes, MAP_FIXED) == MAP_FAILED) {
     return Status(CUDA_ERROR_OPERATING_SYSTEM, strerror(errno));
-  for (auto mapping = first; mapping != last; ++mapping)
+  }
+  for (auto mapping = first; mapping != last; ++mapping) {
     unmapped.push_back(std::move(mapping->second.memory));
+  }
   mappings_.erase(first, last);
   return Status();
 }
 
 Status VirtualMemory::set_access(uint64_t address, uint64_t bytes, CUmemAccess_flags access) {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   Mappings::iterator first;
   Mappings::iterator last;
-  if (!whole_mappings_locked(address, bytes, &first, &last))
+  if (!whole_mappings_locked(address, bytes, &first, &last)) {
     return invalid("the range does not consist of whole mappings");
+  }
   bool reduced = false;
   for (auto mapping = first; mapping != last; ++mapping) {
     MappedObject& object = mapping->second;
@@ -278,20 +296,22 @@ Status VirtualMemory::set_access(uint64_t address, uint64_t bytes, CUmemAccess_f
     range.id = driver_->new_id();
     range.device = object.memory->device;
     // Readable before kernels can find it.
-    if (!reduced && mprotect(as_pointer(range.begin), range.bytes, protection(access)) != 0)
+    if (!reduced && mprotect(as_pointer(range.begin), range.bytes, protection(access)) != 0) {
       return Status(CUDA_ERROR_OUT_OF_MEMORY, strerror(errno));
+    }
     OPENMPS_RETURN_IF_ERROR(driver_->address_space.insert(range));
   }
   if (reduced) {
     driver_->scheduler.grace_period();
-    if (mprotect(as_pointer(address), bytes, protection(access)) != 0)
+    if (mprotect(as_pointer(address), bytes, protection(access)) != 0) {
       return Status(CUDA_ERROR_OPERATING_SYSTEM, strerror(errno));
+    }
   }
   return Status();
 }
 
 Result<CUmemAccess_flags> VirtualMemory::access(uint64_t address) {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   auto after = mappings_.upper_bound(address);
   if (after == mappings_.begin()) return invalid("nothing is mapped there");
   auto found = std::prev(after);

@@ -22,8 +22,9 @@ Status check_words(const AddressSpace& memory, const WordsWork& work) {
   for (const WordAction& action : work.actions) {
     if (action.kind == WordAction::Kind::kBarrier) continue;
     const bool write = action.kind != WordAction::Kind::kWait;
-    if (memory.coverage(action.address, action.bytes, write) != AddressSpace::Coverage::kInside)
+    if (memory.coverage(action.address, action.bytes, write) != AddressSpace::Coverage::kInside) {
       return Status(CUDA_ERROR_INVALID_VALUE, "the address is not mapped for the device");
+    }
   }
   return Status();
 }

@@ -22,8 +22,9 @@ Result<std::optional<FatbinEntry>> newest_ptx(Bytes container, uint32_t capabili
   OPENMPS_RETURN_IF_ERROR(cuda::for_each_entry(container, [&](const FatbinEntry& entry) {
     const uint32_t target = entry.header.architecture;
     if (entry.header.kind == cuda::kPtxEntry && target <= capability &&
-        (!best || target >= best->header.architecture))
+        (!best || target >= best->header.architecture)) {
       best = entry;
+    }
     return Status();
   }));
   return best;
@@ -33,8 +34,9 @@ Result<std::string> text_of(const FatbinEntry& entry) {
   std::vector<unsigned char> buffer;
   const Result<Bytes> code = cuda::unpack(entry, &buffer);
   if (!code.ok()) return code.status();
-  if (code->size() > kMaxTextBytes)
+  if (code->size() > kMaxTextBytes) {
     return Status(CUDA_ERROR_INVALID_IMAGE, "PTX of " + std::to_string(code->size()) + " bytes");
+  }
   return std::string(code->begin(), std::find(code->begin(), code->end(), 0));
 }
 
@@ -46,8 +48,9 @@ bool is_family_specific(const std::string& text, uint32_t capability) {
   if (name == std::string::npos || name > at + 64) return false;
   size_t end = name + 3;
   uint32_t value = 0;
-  while (end < text.size() && text[end] >= '0' && text[end] <= '9' && value < 10000)
+  while (end < text.size() && text[end] >= '0' && text[end] <= '9' && value < 10000) {
     value = 10 * value + static_cast<uint32_t>(text[end++] - '0');
+  }
   return end < text.size() && (text[end] == 'a' || text[end] == 'f') && value != capability;
 }
 
@@ -57,15 +60,17 @@ Result<std::string> from_container(const Result<Bytes>& container, uint32_t capa
   for (uint32_t limit = capability;;) {
     const Result<std::optional<FatbinEntry>> best = newest_ptx(*container, limit);
     if (!best.ok()) return best.status();
-    if (!best->has_value())
+    if (!best->has_value()) {
       return Status(
           CUDA_ERROR_NO_BINARY_FOR_GPU,
           "no PTX for compute capability " + std::to_string(capability) + " in the fatbin");
+    }
     Result<std::string> text = text_of(**best);
     if (!text.ok() || !is_family_specific(text.value(), capability)) return text;
     const uint32_t target = (*best)->header.architecture;
-    if (target == 0)
+    if (target == 0) {
       return Status(CUDA_ERROR_NO_BINARY_FOR_GPU, "only PTX for one architecture in the fatbin");
+    }
     limit = target - 1;
   }
 }
@@ -83,8 +88,9 @@ Texts from_wrapper(const cuda::FatbinWrapper& wrapper, uint32_t capability) {
           ? from_container(cuda::container_at(wrapper.data), capability)
           : Result<std::string>(Status(CUDA_ERROR_NO_BINARY_FOR_GPU, "an empty fatbin wrapper"));
   const bool only_code = !whole.ok() && whole.status().code() == CUDA_ERROR_NO_BINARY_FOR_GPU;
-  if (wrapper.version != cuda::kPrelinked || wrapper.extra == nullptr || !only_code)
+  if (wrapper.version != cuda::kPrelinked || wrapper.extra == nullptr || !only_code) {
     return one_text(std::move(whole));
+  }
   const Result<std::vector<Bytes>> inputs = cuda::inputs_of(wrapper);
   if (!inputs.ok()) return inputs.status();
   std::vector<std::string> texts;
@@ -115,8 +121,9 @@ Result<std::vector<std::string>> extract_ptx(const void* image, size_t size, uin
   if (image == nullptr || size == 0) return Status(CUDA_ERROR_INVALID_IMAGE, "no image");
   switch (cuda::kind_of(image, size)) {
     case cuda::ImageKind::kWrapper:
-      if (size < sizeof(cuda::FatbinWrapper))
+      if (size < sizeof(cuda::FatbinWrapper)) {
         return Status(CUDA_ERROR_INVALID_IMAGE, "a fatbin wrapper that is cut");
+      }
       return from_wrapper(cuda::read_wrapper(image), capability);
     case cuda::ImageKind::kContainer:
       return one_text(from_container(bare_container(image, size), capability));
@@ -129,8 +136,9 @@ Result<std::vector<std::string>> extract_ptx(const void* image, size_t size, uin
   const size_t length = strnlen(static_cast<const char*>(image), limit);
   if (length == kMaxTextBytes) return Status(CUDA_ERROR_INVALID_IMAGE, "PTX without an end");
   std::string text(static_cast<const char*>(image), length);
-  if (text.find(".version") == std::string::npos)
+  if (text.find(".version") == std::string::npos) {
     return Status(CUDA_ERROR_INVALID_IMAGE, "neither PTX nor a fatbin");
+  }
   return one_text(std::move(text));
 }
 

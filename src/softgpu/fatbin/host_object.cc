@@ -38,8 +38,9 @@ Status read_containers(const std::string& name, Bytes section, uint32_t capabili
     if (!is_runtime_library(*container)) {
       const Result<std::vector<std::string>> texts =
           extract_ptx(container->data(), container->size(), capability);
-      if (!texts.ok())
+      if (!texts.ok()) {
         return {texts.status().code(), "error   : " + name + ": " + texts.status().message()};
+      }
       out->push_back({name, texts.value().front()});
     }
     const size_t step =
@@ -52,16 +53,20 @@ Status read_containers(const std::string& name, Bytes section, uint32_t capabili
 Status read_object(const std::string& name, Bytes file, uint32_t capability, Objects* out) {
   const Result<Elf64_Ehdr> header = cuda::read_elf_header(file);
   if (!header.ok() || !begins_with(file, ELFMAG) || header->e_ident[EI_CLASS] != ELFCLASS64 ||
-      header->e_ident[EI_DATA] != ELFDATA2LSB)
+      header->e_ident[EI_DATA] != ELFDATA2LSB) {
     return damaged(name, "not an object");
-  if (header->e_machine == EM_CUDA)
+  }
+  if (header->e_machine == EM_CUDA) {
     return {CUDA_ERROR_NO_BINARY_FOR_GPU,
             "error   : " + name + ": machine code (a cubin) can't be linked on this device"};
+  }
   const Result<std::vector<cuda::ElfSection>> sections = cuda::read_named_sections(file);
   if (!sections.ok()) return damaged(name, sections.status().message());
   for (const cuda::ElfSection& section : *sections) {
-    if (std::find(std::begin(kSections), std::end(kSections), section.name) == std::end(kSections))
+    if (std::find(std::begin(kSections), std::end(kSections), section.name) ==
+        std::end(kSections)) {
       continue;
+    }
     if (section.contents.empty()) return damaged(name, "a cut section");
     OPENMPS_RETURN_IF_ERROR(read_containers(name, section.contents, capability, out));
   }
@@ -76,8 +81,9 @@ Status read_archive(const std::string& name, Bytes file, uint32_t capability, Ob
   while (at < file.size()) {
     if (file.size() - at < sizeof header) return damaged(name, "a damaged archive");
     std::memcpy(&header, file.data() + at, sizeof header);
-    if (std::memcmp(header.ar_fmag, ARFMAG, sizeof header.ar_fmag) != 0)
+    if (std::memcmp(header.ar_fmag, ARFMAG, sizeof header.ar_fmag) != 0) {
       return damaged(name, "a damaged archive");
+    }
     const std::string digits(header.ar_size, sizeof header.ar_size);
     const uint64_t size = strtoull(digits.c_str(), nullptr, 10);
     at += sizeof header;
@@ -85,8 +91,9 @@ Status read_archive(const std::string& name, Bytes file, uint32_t capability, Ob
     const Bytes member = file.subspan(at, size);
     const std::string_view padded(header.ar_name, sizeof header.ar_name);
     const std::string title(padded.substr(0, padded.find_first_of("/ ")));
-    if (begins_with(member, ELFMAG))
+    if (begins_with(member, ELFMAG)) {
       OPENMPS_RETURN_IF_ERROR(read_object(name + ":" + title, member, capability, out));
+    }
     at += size + size % 2;
   }
   return {};

@@ -23,8 +23,9 @@ bool sound_attributes(const CUmemcpyAttributes* attributes, const size_t* indice
   if (count == 0 || count > copies || attributes == nullptr || indices == nullptr) return false;
   for (size_t i = 0; i < count; ++i) {
     bool in_order = i == 0 ? indices[0] == 0 : indices[i] > indices[i - 1];
-    if (!in_order || indices[i] >= copies || !known_order(attributes[i].srcAccessOrder))
+    if (!in_order || indices[i] >= copies || !known_order(attributes[i].srcAccessOrder)) {
       return false;
+    }
   }
   return true;
 }
@@ -43,8 +44,9 @@ CUresult cuMemcpyBatchAsync(CUdeviceptr* dsts, CUdeviceptr* srcs, size_t* sizes,
                             size_t* failIdx, CUstream hStream) {
   if (failIdx != nullptr) *failIdx = kNoIndex;
   if (count == 0 || dsts == nullptr || srcs == nullptr || sizes == nullptr ||
-      null_stream(hStream) || !sound_attributes(attrs, attrsIdxs, numAttrs, count))
+      null_stream(hStream) || !sound_attributes(attrs, attrsIdxs, numAttrs, count)) {
     return CUDA_ERROR_INVALID_VALUE;
+  }
   for (size_t i = 0; i < count; ++i) {
     CUresult result = cuMemcpyAsync(dsts[i], srcs[i], sizes[i], hStream);
     if (result == CUDA_SUCCESS) continue;
@@ -63,8 +65,9 @@ CUresult cuMemcpyBatchAsync_v2(CUdeviceptr* dsts, CUdeviceptr* srcs, size_t* siz
 CUresult cuMemcpy3DBatchAsync(size_t numOps, CUDA_MEMCPY3D_BATCH_OP* opList, size_t* failIdx,
                               unsigned long long flags, CUstream hStream) {
   if (failIdx != nullptr) *failIdx = kNoIndex;
-  if (numOps == 0 || opList == nullptr || flags != 0 || null_stream(hStream))
+  if (numOps == 0 || opList == nullptr || flags != 0 || null_stream(hStream)) {
     return CUDA_ERROR_INVALID_VALUE;
+  }
   for (size_t i = 0; i < numOps; ++i) {
     CUresult result = copy_operation(opList[i], hStream);
     if (result == CUDA_SUCCESS) continue;

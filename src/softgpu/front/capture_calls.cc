@@ -10,8 +10,9 @@ using namespace openmps::softgpu;  // NOLINT: the same
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
   return with_driver([&](Driver&) -> Status {
     if (mode == nullptr || *mode < CU_STREAM_CAPTURE_MODE_GLOBAL ||
-        *mode > CU_STREAM_CAPTURE_MODE_RELAXED)
+        *mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
       return invalid_value("no such capture mode");
+    }
     *mode = exchange_thread_mode(*mode);
     return Status();
   });
@@ -19,8 +20,9 @@ CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
 
 CUresult cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode) {
   return with_context([&](Caller& caller) -> Status {
-    if (mode < CU_STREAM_CAPTURE_MODE_GLOBAL || mode > CU_STREAM_CAPTURE_MODE_RELAXED)
+    if (mode < CU_STREAM_CAPTURE_MODE_GLOBAL || mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
       return invalid_value("no such capture mode");
+    }
     Result<std::shared_ptr<Stream>> stream = caller.stream(hStream);
     if (!stream.ok()) return stream.status();
     return caller.driver.captures.begin(*stream, mode, nullptr, {});
@@ -31,8 +33,9 @@ CUresult cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
                                      const CUgraphNode* dependencies, const CUgraphEdgeData*,
                                      size_t numDependencies, CUstreamCaptureMode mode) {
   return with_context([&](Caller& caller) -> Status {
-    if (mode < CU_STREAM_CAPTURE_MODE_GLOBAL || mode > CU_STREAM_CAPTURE_MODE_RELAXED)
+    if (mode < CU_STREAM_CAPTURE_MODE_GLOBAL || mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
       return invalid_value("no such capture mode");
+    }
     Result<std::shared_ptr<Stream>> stream = caller.stream(hStream);
     if (!stream.ok()) return stream.status();
     std::shared_ptr<Graph> graph = caller.driver.graphs.find(hGraph);
@@ -102,8 +105,9 @@ CUresult cuStreamUpdateCaptureDependencies_v2(CUstream hStream, CUgraphNode* dep
     CUgraph handle = nullptr;
     std::vector<CUgraphNode> unused;
     if (caller.driver.captures.status(stream, &id, &handle, &unused) ==
-        CU_STREAM_CAPTURE_STATUS_NONE)
+        CU_STREAM_CAPTURE_STATUS_NONE) {
       return Status(CUDA_ERROR_ILLEGAL_STATE, "the stream is not being captured");
+    }
     std::shared_ptr<Graph> graph = caller.driver.graphs.find(handle);
     if (graph == nullptr) return invalid_value("the graph was destroyed");
     std::vector<GraphEdge> edges;

@@ -24,8 +24,9 @@ CUresult with_primary(CUdevice ordinal, Body&& body) {
 // One scheduling policy at most, and nothing unknown.
 Status check_flags(unsigned flags) {
   unsigned policy = flags & CU_CTX_SCHED_MASK;
-  if ((flags & ~static_cast<unsigned>(CU_CTX_FLAGS_MASK)) != 0 || (policy & (policy - 1)) != 0)
+  if ((flags & ~static_cast<unsigned>(CU_CTX_FLAGS_MASK)) != 0 || (policy & (policy - 1)) != 0) {
     return invalid_value("unknown or contradictory context flags");
+  }
   return Status();
 }
 
@@ -140,18 +141,21 @@ CUresult cuCtxCreate_v3(CUcontext* pctx, CUexecAffinityParam* paramsArray, int n
 
 CUresult cuCtxCreate_v4(CUcontext* pctx, CUctxCreateParams* ctxCreateParams, unsigned int flags,
                         CUdevice dev) {
-  if (ctxCreateParams != nullptr && ctxCreateParams->numExecAffinityParams != 0)
+  if (ctxCreateParams != nullptr && ctxCreateParams->numExecAffinityParams != 0) {
     return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
-  if (ctxCreateParams != nullptr && ctxCreateParams->cigParams != nullptr)
+  }
+  if (ctxCreateParams != nullptr && ctxCreateParams->cigParams != nullptr) {
     return CUDA_ERROR_NOT_SUPPORTED;
+  }
   return create_context(pctx, flags, dev);
 }
 
 CUresult cuCtxDestroy_v2(CUcontext ctx) {
   return with_driver([&](Driver& driver) -> Status {
     std::shared_ptr<Context> context = driver.contexts.find(ctx);
-    if (context == nullptr || context->is_primary() || context->green_parent != nullptr)
+    if (context == nullptr || context->is_primary() || context->green_parent != nullptr) {
       return Status(CUDA_ERROR_INVALID_CONTEXT, "not a context that can be destroyed");
+    }
     interop_context_destroyed(ctx);
     driver.contexts.remove(ctx);
     deactivate(*context);
@@ -263,8 +267,9 @@ CUresult cuCtxSynchronize_v2(CUcontext ctx) {
     Result<std::shared_ptr<Context>> context = context_or_current(driver, ctx);
     if (!context.ok()) return context.status();
     std::shared_ptr<ExecutionContext> execution = (*context)->execution();
-    if (execution == nullptr)
+    if (execution == nullptr) {
       return Status(CUDA_ERROR_CONTEXT_IS_DESTROYED, "the context was destroyed");
+    }
     OPENMPS_RETURN_IF_ERROR(driver.captures.check_context_use(*execution));
     return synchronize_context(driver.scheduler, *execution);
   });
@@ -286,10 +291,12 @@ CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
     if (stored == nullptr) return Status(CUDA_ERROR_UNSUPPORTED_LIMIT, "no such limit");
     OPENMPS_RETURN_IF_ERROR(caller.driver.captures.check_unsafe_call());
     constexpr size_t kMaxStack = 512 << 10;
-    if (limit == CU_LIMIT_STACK_SIZE && value > kMaxStack)
+    if (limit == CU_LIMIT_STACK_SIZE && value > kMaxStack) {
       return invalid_value("more stack than a thread can have");
-    if (limit == CU_LIMIT_MALLOC_HEAP_SIZE && caller.execution->heap_in_use())
+    }
+    if (limit == CU_LIMIT_MALLOC_HEAP_SIZE && caller.execution->heap_in_use()) {
       return invalid_value("kernels use the heap already");
+    }
     value = granted_limit(caller, limit, value);
     const bool waits = limit != CU_LIMIT_MALLOC_HEAP_SIZE && limit != CU_LIMIT_PRINTF_FIFO_SIZE;
     if (waits && value != stored->load()) {
@@ -318,8 +325,9 @@ CUresult cuCtxGetCacheConfig(CUfunc_cache* pconfig) {
 
 CUresult cuCtxSetCacheConfig(CUfunc_cache config) {
   return with_context([&](Caller& caller) -> Status {
-    if (config < CU_FUNC_CACHE_PREFER_NONE || config > CU_FUNC_CACHE_PREFER_EQUAL)
+    if (config < CU_FUNC_CACHE_PREFER_NONE || config > CU_FUNC_CACHE_PREFER_EQUAL) {
       return invalid_value("no such cache configuration");
+    }
     OPENMPS_RETURN_IF_ERROR(caller.driver.captures.check_unsafe_call());
     caller.context->cache_config = config;
     return Status();
@@ -348,8 +356,9 @@ CUresult cuCtxResetPersistingL2Cache() {
 CUresult cuCtxGetExecAffinity(CUexecAffinityParam* pExecAffinity, CUexecAffinityType type) {
   return with_context([&](Caller& caller) -> Status {
     if (pExecAffinity == nullptr) return no_result();
-    if (type != CU_EXEC_AFFINITY_TYPE_SM_COUNT)
+    if (type != CU_EXEC_AFFINITY_TYPE_SM_COUNT) {
       return Status(CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY, "no such affinity");
+    }
     pExecAffinity->type = type;
     pExecAffinity->param.smCount.val = caller.driver.config.sm_count;
     return Status();
@@ -361,10 +370,12 @@ CUresult cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags) {
     if (Flags != 0) return invalid_value("the flags must be 0");
     std::shared_ptr<Context> peer = caller.driver.contexts.find(peerContext);
     if (peer == nullptr) return Status(CUDA_ERROR_INVALID_CONTEXT, "not a context");
-    if (peer == caller.context)
+    if (peer == caller.context) {
       return Status(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, "a context is no peer of itself");
-    if (!caller.context->set_peer(*peer, true))
+    }
+    if (!caller.context->set_peer(*peer, true)) {
       return Status(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, "the peer is accessible already");
+    }
     return Status();
   });
 }
@@ -373,8 +384,9 @@ CUresult cuCtxDisablePeerAccess(CUcontext peerContext) {
   return with_context([&](Caller& caller) -> Status {
     const std::shared_ptr<Context> peer = caller.driver.contexts.find(peerContext);
     if (peer == nullptr) return Status(CUDA_ERROR_INVALID_CONTEXT, "not a peer context");
-    if (!caller.context->set_peer(*peer, false))
+    if (!caller.context->set_peer(*peer, false)) {
       return Status(CUDA_ERROR_PEER_ACCESS_NOT_ENABLED, "the peer is not accessible");
+    }
     return Status();
   });
 }

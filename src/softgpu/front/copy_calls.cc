@@ -50,8 +50,9 @@ CUresult copy_box(const Copy* copy, CUstream stream, bool synchronous) {
 CUresult fill(const CUDA_MEMSET_NODE_PARAMS& what, CUstream stream, bool synchronous) {
   return with_stream(stream, [&](Caller&, Stream& target) -> Status {
     if (what.height > 1 &&
-        (what.pitch % what.elementSize != 0 || what.pitch / what.elementSize < what.width))
+        (what.pitch % what.elementSize != 0 || what.pitch / what.elementSize < what.width)) {
       return invalid_value("rows that do not fit their pitch");
+    }
     return issue_fill(target, fill_shape(what), synchronous);
   });
 }
@@ -59,8 +60,9 @@ CUresult fill(const CUDA_MEMSET_NODE_PARAMS& what, CUstream stream, bool synchro
 // Addresses say all about a copy between contexts; both contexts have to be there all the same.
 CUresult check_contexts(CUcontext to, CUcontext from) {
   return with_driver([&](Driver& driver) -> Status {
-    if (driver.contexts.find(to) == nullptr || driver.contexts.find(from) == nullptr)
+    if (driver.contexts.find(to) == nullptr || driver.contexts.find(from) == nullptr) {
       return Status(CUDA_ERROR_INVALID_CONTEXT, "not a context");
+    }
     return Status();
   });
 }

@@ -138,11 +138,13 @@ CUresult cuDeviceCanAccessPeer(int* canAccessPeer, CUdevice dev, CUdevice peerDe
 CUresult cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute attrib, CUdevice srcDevice,
                                  CUdevice dstDevice) {
   return with_device(srcDevice, [&](Driver& driver, Device&) -> Status {
-    if (srcDevice == dstDevice || driver.device(dstDevice) == nullptr)
+    if (srcDevice == dstDevice || driver.device(dstDevice) == nullptr) {
       return Status(CUDA_ERROR_INVALID_DEVICE, "not two devices");
+    }
     if (value == nullptr || attrib < CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK ||
-        attrib > CU_DEVICE_P2P_ATTRIBUTE_ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED)
+        attrib > CU_DEVICE_P2P_ATTRIBUTE_ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED) {
       return invalid_value("no such attribute, or no place for the result");
+    }
     *value = attrib == CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED ||
              attrib == CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED;
     return Status();
@@ -151,8 +153,9 @@ CUresult cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute attrib, CUdev
 
 CUresult cuDeviceGetExecAffinitySupport(int* pi, CUexecAffinityType type, CUdevice dev) {
   return with_device(dev, [&](Driver&, Device&) -> Status {
-    if (pi == nullptr || type != CU_EXEC_AFFINITY_TYPE_SM_COUNT)
+    if (pi == nullptr || type != CU_EXEC_AFFINITY_TYPE_SM_COUNT) {
       return invalid_value("no such affinity");
+    }
     *pi = 0;
     return Status();
   });
@@ -163,8 +166,9 @@ CUresult cuDeviceGetTexture1DLinearMaxWidth(size_t* maxWidthInElements, CUarray_
   return with_device(dev, [&](Driver&, Device&) -> Status {
     if (maxWidthInElements == nullptr) return no_result();
     const std::optional<cuda::Channel> channel = cuda::channel_of(format);
-    if (!channel || (numChannels != 1 && numChannels != 2 && numChannels != 4))
+    if (!channel || (numChannels != 1 && numChannels != 2 && numChannels != 4)) {
       return invalid_value("no format of textures");
+    }
     // As an H200: 2^30 elements, 4 GiB.
     *maxWidthInElements =
         std::min(uint64_t{1} << 30, (uint64_t{1} << 32) / (channel->bytes * numChannels));

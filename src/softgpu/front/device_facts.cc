@@ -115,8 +115,10 @@ constexpr Fact kFacts[] = {
 
 bool device_attribute(const Driver& driver, const Device& device, CUdevice_attribute attribute,
                       int* value) {
-  if (attribute < CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK || attribute >= CU_DEVICE_ATTRIBUTE_MAX)
+  if (attribute < CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK ||
+      attribute >= CU_DEVICE_ATTRIBUTE_MAX) {
     return false;
+  }
   const Config& config = driver.config;
   const SmLimits sm = sm_limits(config.compute_capability);
   switch (attribute) {
@@ -159,8 +161,9 @@ bool device_attribute(const Driver& driver, const Device& device, CUdevice_attri
     default: break;
   }
   *value = 0;
-  for (const Fact& fact : kFacts)
+  for (const Fact& fact : kFacts) {
     if (fact.attribute == attribute) *value = fact.value;
+  }
   return true;
 }
 

@@ -37,14 +37,17 @@ CUresult cuEventDestroy_v2(CUevent hEvent) {
 
 CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags) {
   return with_event(hEvent, [&](Caller& caller, Event& event) -> Status {
-    if ((flags & ~static_cast<unsigned>(CU_EVENT_RECORD_EXTERNAL)) != 0)
+    if ((flags & ~static_cast<unsigned>(CU_EVENT_RECORD_EXTERNAL)) != 0) {
       return invalid_value("unknown flags");
+    }
     Result<std::shared_ptr<Stream>> stream = caller.stream(hStream);
     if (!stream.ok()) return stream.status();
-    if (flags != 0 && !(*stream)->capturing)
+    if (flags != 0 && !(*stream)->capturing) {
       return Status(CUDA_ERROR_ILLEGAL_STATE, "only captures have an outside");
-    if (flags != 0)
+    }
+    if (flags != 0) {
       return caller.driver.captures.add(**stream, RecordWork{caller.driver.events.find(hEvent)});
+    }
     return record_event(event, **stream);
   });
 }

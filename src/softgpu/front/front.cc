@@ -9,17 +9,19 @@
 namespace openmps::softgpu {
 
 CUresult report(const Status& status) {
-  if (!status.ok() && status.code() != CUDA_ERROR_NOT_READY && getenv("SOFTGPU_DEBUG") != nullptr)
+  if (!status.ok() && status.code() != CUDA_ERROR_NOT_READY && getenv("SOFTGPU_DEBUG") != nullptr) {
     fprintf(stderr, "softgpu: error %d: %s\n", static_cast<int>(status.code()),
             status.message().c_str());
+  }
   return status.code();
 }
 
 Status check_entry(Driver** driver) {
   *driver = started_driver();
   if (*driver == nullptr) return Status(CUDA_ERROR_NOT_INITIALIZED, "cuInit was not called");
-  if (in_host_function())
+  if (in_host_function()) {
     return Status(CUDA_ERROR_NOT_PERMITTED, "a host function must not call CUDA");
+  }
   return Status();
 }
 
@@ -28,8 +30,9 @@ Status enter_context(Driver&, std::shared_ptr<Context>* context,
   *context = context_stack::current();
   if (*context == nullptr) return Status(CUDA_ERROR_INVALID_CONTEXT, "no context is current");
   *execution = (*context)->execution();
-  if (*execution == nullptr)
+  if (*execution == nullptr) {
     return Status(CUDA_ERROR_CONTEXT_IS_DESTROYED, "the current context was destroyed");
+  }
   Status status = sticky_error(**execution);
   // Whoever notices a fault first shows what the kernel said of it.
   if (!status.ok()) (*execution)->flush_output();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Graphs and their edges. Any thread.
-#include <stdio.h>
 
+#include <cstdio>
 #include <map>
 #include <string>
 
@@ -33,10 +33,12 @@ void write_dot(FILE* file, const Graph& graph, const std::string& prefix) {
       fprintf(file, "}\n");
     }
   }
-  for (const auto& node : graph.nodes)
-    for (const GraphEdge& edge : node->dependencies)
+  for (const auto& node : graph.nodes) {
+    for (const GraphEdge& edge : node->dependencies) {
       fprintf(file, "\"%s_%zu\" -> \"%s_%zu\";\n", prefix.c_str(), numbers[edge.node],
               prefix.c_str(), numbers[node.get()]);
+    }
+  }
 }
 
 }  // namespace
@@ -57,9 +59,10 @@ CUresult cuGraphDestroy(CUgraph hGraph) {
 CUresult cuGraphClone(CUgraph* phGraphClone, CUgraph originalGraph) {
   return with_graph(originalGraph, [&](Driver& driver, Graph& graph) -> Status {
     if (phGraphClone == nullptr) return no_result();
-    std::lock_guard lock(driver.graph_mutex);
-    if (is_unique_locked(graph))
+    const std::lock_guard lock(driver.graph_mutex);
+    if (is_unique_locked(graph)) {
       return Status(CUDA_ERROR_NOT_SUPPORTED, "conditional and memory nodes can't be cloned");
+    }
     std::shared_ptr<Graph> copy = clone_graph_locked(driver, graph);
     copy->handle = driver.graphs.add(copy);
     *phGraphClone = copy->handle;
@@ -69,17 +72,18 @@ CUresult cuGraphClone(CUgraph* phGraphClone, CUgraph originalGraph) {
 
 CUresult cuGraphGetNodes(CUgraph hGraph, CUgraphNode* nodes, size_t* numNodes) {
   return with_graph(hGraph, [&](Driver& driver, Graph& graph) {
-    std::lock_guard lock(driver.graph_mutex);
+    const std::lock_guard lock(driver.graph_mutex);
     return deliver_nodes(graph.nodes, nodes, numNodes);
   });
 }
 
 CUresult cuGraphGetRootNodes(CUgraph hGraph, CUgraphNode* rootNodes, size_t* numRootNodes) {
   return with_graph(hGraph, [&](Driver& driver, Graph& graph) {
-    std::lock_guard lock(driver.graph_mutex);
+    const std::lock_guard lock(driver.graph_mutex);
     std::vector<GraphNode*> roots;
-    for (const auto& node : graph.nodes)
+    for (const auto& node : graph.nodes) {
       if (node->dependencies.empty()) roots.push_back(node.get());
+    }
     return deliver_nodes(roots, rootNodes, numRootNodes);
   });
 }
@@ -88,7 +92,7 @@ CUresult cuGraphGetEdges_v2(CUgraph hGraph, CUgraphNode* from, CUgraphNode* to,
                             CUgraphEdgeData* edgeData, size_t* numEdges) {
   return with_graph(hGraph, [&](Driver& driver, Graph& graph) -> Status {
     if (numEdges == nullptr || (from == nullptr) != (to == nullptr)) return no_result();
-    std::lock_guard lock(driver.graph_mutex);
+    const std::lock_guard lock(driver.graph_mutex);
     std::vector<GraphEdge> sources;
     std::vector<GraphNode*> targets;
     for (const auto& node : graph.nodes) {
@@ -127,8 +131,9 @@ CUresult cuGraphDestroyNode(CUgraphNode hNode) {
   return with_node(hNode, [&](Driver& driver, GraphNode& node) -> Status {
     if (has_memory_locked(*node.graph)) return memory_stays();
     const auto* launch = std::get_if<LaunchWork>(&node.work);
-    if (launch != nullptr && launch->device_node != nullptr)
+    if (launch != nullptr && launch->device_node != nullptr) {
       return Status(CUDA_ERROR_NOT_SUPPORTED, "kernels change the node");
+    }
     remove_node_locked(driver, node);
     return Status();
   });
@@ -137,13 +142,14 @@ CUresult cuGraphDestroyNode(CUgraphNode hNode) {
 CUresult cuGraphAddDependencies_v2(CUgraph hGraph, const CUgraphNode* from, const CUgraphNode* to,
                                    const CUgraphEdgeData* edgeData, size_t numDependencies) {
   return with_graph(hGraph, [&](Driver& driver, Graph& graph) -> Status {
-    std::lock_guard lock(driver.graph_mutex);
+    const std::lock_guard lock(driver.graph_mutex);
     std::vector<GraphEdge> sources;
     std::vector<GraphEdge> targets;
     OPENMPS_RETURN_IF_ERROR(find_edges(driver, graph, from, edgeData, numDependencies, &sources));
     OPENMPS_RETURN_IF_ERROR(find_edges(driver, graph, to, nullptr, numDependencies, &targets));
-    for (size_t i = 0; i < numDependencies; ++i)
+    for (size_t i = 0; i < numDependencies; ++i) {
       OPENMPS_RETURN_IF_ERROR(add_edge_locked(*sources[i].node, *targets[i].node, sources[i].data));
+    }
     return Status();
   });
 }
@@ -152,15 +158,16 @@ CUresult cuGraphRemoveDependencies_v2(CUgraph hGraph, const CUgraphNode* from,
                                       const CUgraphNode* to, const CUgraphEdgeData* edgeData,
                                       size_t numDependencies) {
   return with_graph(hGraph, [&](Driver& driver, Graph& graph) -> Status {
-    std::lock_guard lock(driver.graph_mutex);
+    const std::lock_guard lock(driver.graph_mutex);
     std::vector<GraphEdge> sources;
     std::vector<GraphEdge> targets;
     OPENMPS_RETURN_IF_ERROR(find_edges(driver, graph, from, edgeData, numDependencies, &sources));
     OPENMPS_RETURN_IF_ERROR(find_edges(driver, graph, to, nullptr, numDependencies, &targets));
     if (has_memory_locked(graph)) return memory_stays();
-    for (size_t i = 0; i < numDependencies; ++i)
+    for (size_t i = 0; i < numDependencies; ++i) {
       OPENMPS_RETURN_IF_ERROR(
           remove_edge_locked(*sources[i].node, *targets[i].node, sources[i].data));
+    }
     return Status();
   });
 }
@@ -169,7 +176,7 @@ CUresult cuGraphNodeFindInClone(CUgraphNode* phNode, CUgraphNode hOriginalNode,
                                 CUgraph hClonedGraph) {
   return with_graph(hClonedGraph, [&](Driver& driver, Graph& graph) -> Status {
     if (phNode == nullptr) return no_result();
-    std::lock_guard lock(driver.graph_mutex);
+    const std::lock_guard lock(driver.graph_mutex);
     for (const auto& node : graph.nodes) {
       if (node->original == nullptr || node->original != hOriginalNode) continue;
       *phNode = node->handle;
@@ -184,7 +191,7 @@ CUresult cuGraphDebugDotPrint(CUgraph hGraph, const char* path, unsigned int) {
     if (path == nullptr) return invalid_value("no path");
     FILE* file = fopen(path, "we");
     if (file == nullptr) return Status(CUDA_ERROR_OPERATING_SYSTEM, "the file can't be written");
-    std::lock_guard lock(driver.graph_mutex);
+    const std::lock_guard lock(driver.graph_mutex);
     fprintf(file, "digraph dot {\n");
     write_dot(file, graph, "node");
     fprintf(file, "}\n");

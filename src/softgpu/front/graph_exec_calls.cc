@@ -56,7 +56,7 @@ CUresult cuGraphUpload(CUgraphExec hGraph, CUstream hStream) {
     OPENMPS_RETURN_IF_ERROR(caller.driver.captures.refuse(stream));
     const std::shared_ptr<GraphExec> exec = caller.driver.graph_execs.find(hGraph);
     if (exec == nullptr) return invalid_value("not an executable graph");
-    std::lock_guard lock(exec->mutex);
+    const std::lock_guard lock(exec->mutex);
     exec->uploaded = true;
     return Status();
   });
@@ -80,8 +80,9 @@ CUresult cuGraphExecKernelNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNod
 CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
                                         const CUDA_MEMCPY3D* copyParams, CUcontext) {
   // Only copies of one dimension can be changed (CUDA's documentation, and an H200).
-  if (copyParams != nullptr && (copyParams->Height > 1 || copyParams->Depth > 1))
+  if (copyParams != nullptr && (copyParams->Height > 1 || copyParams->Depth > 1)) {
     return CUDA_ERROR_INVALID_VALUE;
+  }
   return set_exec_node(hGraphExec, hNode, copyParams);
 }
 
@@ -113,19 +114,24 @@ CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraphNode 
   return with_exec(hGraphExec, [&](Driver& driver, GraphExec& exec) -> Status {
     std::shared_ptr<GraphNode> node = driver.graph_nodes.find(hNode);
     std::shared_ptr<Graph> fresh = driver.graphs.find(childGraph);
-    if (node == nullptr || node->child == nullptr || fresh == nullptr)
+    if (node == nullptr || node->child == nullptr || fresh == nullptr) {
       return invalid_value("not a child graph node, or not a graph");
-    std::lock_guard graph_lock(driver.graph_mutex);
-    std::lock_guard lock(exec.mutex);
+    }
+    const std::lock_guard graph_lock(driver.graph_mutex);
+    const std::lock_guard lock(exec.mutex);
     const auto& old = node->child->nodes;
     if (old.size() != fresh->nodes.size()) return invalid_value("the graphs differ");
-    for (size_t i = 0; i < old.size(); ++i)
+    for (size_t i = 0; i < old.size(); ++i) {
       if (old[i]->type != fresh->nodes[i]->type || old[i]->child != nullptr ||
-          old[i]->dependencies.size() != fresh->nodes[i]->dependencies.size())
+          old[i]->dependencies.size() != fresh->nodes[i]->dependencies.size()) {
         return invalid_value("the graphs differ");
-    for (size_t i = 0; i < old.size(); ++i)
-      if (GraphStep* step = find_step(exec.steps, old[i]->handle))
+      }
+    }
+    for (size_t i = 0; i < old.size(); ++i) {
+      if (GraphStep* step = find_step(exec.steps, old[i]->handle)) {
         step->work = fresh->nodes[i]->work;
+      }
+    }
     return Status();
   });
 }
@@ -154,7 +160,7 @@ CUresult cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode* 
 
 CUresult cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsigned int isEnabled) {
   return with_exec(hGraphExec, [&](Driver&, GraphExec& exec) -> Status {
-    std::lock_guard lock(exec.mutex);
+    const std::lock_guard lock(exec.mutex);
     GraphStep* step = find_step(exec.steps, hNode);
     if (step == nullptr) return invalid_value("not a node of the executable graph");
     step->enabled = isEnabled != 0;
@@ -167,7 +173,7 @@ CUresult cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsign
 CUresult cuGraphNodeGetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsigned int* isEnabled) {
   return with_exec(hGraphExec, [&](Driver&, GraphExec& exec) -> Status {
     if (isEnabled == nullptr) return no_result();
-    std::lock_guard lock(exec.mutex);
+    const std::lock_guard lock(exec.mutex);
     const GraphStep* step = find_step(exec.steps, hNode);
     if (step == nullptr) return invalid_value("not a node of the executable graph");
     *isEnabled = step->enabled;

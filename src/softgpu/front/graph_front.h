@@ -36,7 +36,7 @@ template <typename Body>
 CUresult with_node(CUgraphNode handle, Body&& body) {
   return with_driver([&](Driver& driver) -> Status {
     std::shared_ptr<GraphNode> node = driver.graph_nodes.find(handle);
-    std::lock_guard lock(driver.graph_mutex);
+    const std::lock_guard lock(driver.graph_mutex);
     if (node == nullptr || node->graph == nullptr) return invalid_value("not a graph node");
     return body(driver, *node);
   });
@@ -95,12 +95,14 @@ inline Status deliver_edges(const std::vector<GraphEdge>& edges, CUgraphNode* ou
   if (count == nullptr) return no_result();
   const bool plain = std::all_of(edges.begin(), edges.end(),
                                  [](const GraphEdge& edge) { return cuda::is_plain(edge.data); });
-  if (out != nullptr && data == nullptr && !plain)
+  if (out != nullptr && data == nullptr && !plain) {
     return Status(CUDA_ERROR_LOSSY_QUERY, "the kinds of edges would be lost");
+  }
   std::vector<GraphNode*> nodes;
   for (const GraphEdge& edge : edges) nodes.push_back(edge.node);
-  for (size_t i = 0; data != nullptr && i < std::min(*count, edges.size()); ++i)
+  for (size_t i = 0; data != nullptr && i < std::min(*count, edges.size()); ++i) {
     data[i] = edges[i].data;
+  }
   return deliver_nodes(nodes, out, count);
 }
 
@@ -109,8 +111,9 @@ inline Status deliver_edges(const std::vector<GraphEdge>& edges, CUgraphNode* ou
 // A null context stands for the current one.
 inline Result<std::shared_ptr<Context>> node_context(Driver& driver, CUcontext handle) {
   Result<std::shared_ptr<Context>> context = context_or_current(driver, handle);
-  if (context.ok() && (*context)->execution() == nullptr)
+  if (context.ok() && (*context)->execution() == nullptr) {
     return Status(CUDA_ERROR_CONTEXT_IS_DESTROYED, "the context is not active");
+  }
   return context;
 }
 
@@ -150,8 +153,9 @@ inline FillShape fill_shape(const CUDA_MEMSET_NODE_PARAMS& parameters) {
 
 inline Result<FillWork> fill_work(Driver& driver, const CUDA_MEMSET_NODE_PARAMS& parameters) {
   const FillShape shape = fill_shape(parameters);
-  if (shape.element != 1 && shape.element != 2 && shape.element != 4)
+  if (shape.element != 1 && shape.element != 2 && shape.element != 4) {
     return invalid_value("an element has 1, 2 or 4 bytes");
+  }
   if (shape.empty()) return invalid_value("a node that fills nothing");
   return plan_fill(driver.address_space, shape);
 }
@@ -222,11 +226,12 @@ CUresult add_work(CUgraphNode* out, CUgraph graph, const CUgraphNode* dependenci
   if (!work.ok()) return report(work.status());
   return with_graph(graph, [&](Driver& driver, Graph& object) -> Status {
     if (out == nullptr) return no_result();
-    std::lock_guard lock(driver.graph_mutex);
+    const std::lock_guard lock(driver.graph_mutex);
     std::vector<GraphEdge> before;
     OPENMPS_RETURN_IF_ERROR(find_edges(driver, object, dependencies, nullptr, count, &before));
-    if constexpr (std::is_same_v<W, GraphFreeWork>)
+    if constexpr (std::is_same_v<W, GraphFreeWork>) {
       OPENMPS_RETURN_IF_ERROR(check_free_locked(driver, object, work->address));
+    }
     std::shared_ptr<GraphNode> node = add_node_locked(driver, object, std::move(*work), before);
     remember(*node);
     *out = node->handle;
@@ -277,13 +282,15 @@ template <typename W>
 CUresult set_exec_work(CUgraphExec exec, CUgraphNode handle, Result<W> work) {
   if (!work.ok()) return report(work.status());
   return with_exec(exec, [&](Driver&, GraphExec& object) -> Status {
-    std::lock_guard lock(object.mutex);
+    const std::lock_guard lock(object.mutex);
     GraphStep* step = find_step(object.steps, handle);
     if (step == nullptr) return invalid_value("not a node of the executable graph");
     if (!std::holds_alternative<W>(step->work)) return invalid_value("the node is of another type");
-    if constexpr (std::is_same_v<W, CopyWork>)
-      if (!same_kinds_of_memory(std::get<CopyWork>(step->work), *work))
+    if constexpr (std::is_same_v<W, CopyWork>) {
+      if (!same_kinds_of_memory(std::get<CopyWork>(step->work), *work)) {
         return invalid_value("an array can't become an address");
+      }
+    }
     keep_device_node(step->work, *work);
     step->work = std::move(*work);
     set_device_nodes({*step});
@@ -315,10 +322,12 @@ inline Result<HostWork> prepare(const CUDA_HOST_NODE_PARAMS* params) {
 // Memory of the device that the parameters name.
 inline Result<AllocationWork> prepare(CUDA_MEM_ALLOC_NODE_PARAMS* params) {
   if (params == nullptr || params->poolProps.allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
-      params->poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+      params->poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
     return invalid_value("an allocation node has memory of a device");
-  if (params->poolProps.handleTypes != CU_MEM_HANDLE_TYPE_NONE)
+  }
+  if (params->poolProps.handleTypes != CU_MEM_HANDLE_TYPE_NONE) {
     return Status(CUDA_ERROR_NOT_SUPPORTED, "memory of graphs can't be exported");
+  }
   return with_entry<AllocationWork>([&](Driver& driver) -> Result<AllocationWork> {
     const Device* device = driver.device(params->poolProps.location.id);
     if (device == nullptr) return invalid_value("no such device");

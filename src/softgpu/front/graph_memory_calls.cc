@@ -12,8 +12,9 @@ namespace {
 template <typename Body>
 CUresult with_graph_memory(CUdevice device, Body&& body) {
   return with_driver([&](Driver& driver) -> Status {
-    if (driver.device(device) == nullptr)
+    if (driver.device(device) == nullptr) {
       return Status(CUDA_ERROR_INVALID_DEVICE, "no such device");
+    }
     return body(driver.graph_memory);
   });
 }

@@ -58,7 +58,7 @@ CUresult cuGraphAddChildGraphNode(CUgraphNode* phGraphNode, CUgraph hGraph,
   std::shared_ptr<Graph> child = driver->graphs.find(childGraph);
   if (child == nullptr || childGraph == hGraph) return CUDA_ERROR_INVALID_VALUE;
   {
-    std::lock_guard lock(driver->graph_mutex);
+    const std::lock_guard lock(driver->graph_mutex);
     if (is_unique_locked(*child)) return CUDA_ERROR_NOT_SUPPORTED;
   }
   return add_work(phGraphNode, hGraph, dependencies, numDependencies, prepare_nothing(),
@@ -83,13 +83,15 @@ CUresult cuGraphBatchMemOpNodeGetParams(CUgraphNode hNode,
                                         CUDA_BATCH_MEM_OP_NODE_PARAMS* nodeParams_out) {
   return with_node(hNode, [&](Driver& driver, GraphNode& node) -> Status {
     auto* work = std::get_if<WordsWork>(&node.work);
-    if (nodeParams_out == nullptr || work == nullptr)
+    if (nodeParams_out == nullptr || work == nullptr) {
       return invalid_value("not a node of memory operations");
+    }
     Result<std::shared_ptr<Context>> context = node_context(driver, nullptr);
     if (!context.ok()) return context.status();
     node.words_parameters.clear();
-    for (const WordAction& action : work->actions)
+    for (const WordAction& action : work->actions) {
       node.words_parameters.push_back(words_parameters(action));
+    }
     *nodeParams_out = {(*context)->handle(), static_cast<unsigned>(work->actions.size()),
                        node.words_parameters.data(), 0};
     return Status();
@@ -103,10 +105,12 @@ CUresult cuGraphKernelNodeSetAttribute(CUgraphNode hNode, CUkernelNodeAttrID att
   return with_node(hNode, [&](Driver& driver, GraphNode& node) -> Status {
     auto* work = std::get_if<LaunchWork>(&node.work);
     if (value == nullptr || work == nullptr) return invalid_value("not a kernel node");
-    if (attr <= CU_LAUNCH_ATTRIBUTE_IGNORE || attr >= CU_LAUNCH_ATTRIBUTE_MAX)
+    if (attr <= CU_LAUNCH_ATTRIBUTE_IGNORE || attr >= CU_LAUNCH_ATTRIBUTE_MAX) {
       return invalid_value("no such attribute");
-    if (cuda::check_launch_attribute({attr, {}, *value}, kAttributeLimits) != CUDA_SUCCESS)
+    }
+    if (cuda::check_launch_attribute({attr, {}, *value}, kAttributeLimits) != CUDA_SUCCESS) {
       return invalid_value("no value of that attribute");
+    }
     if (attr == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) {
       const auto& cluster = value->clusterDim;
       OPENMPS_RETURN_IF_ERROR(set_clusters(driver.config, *work, {cluster.x, cluster.y, cluster.z},
@@ -117,8 +121,9 @@ CUresult cuGraphKernelNodeSetAttribute(CUgraphNode hNode, CUkernelNodeAttrID att
       work->has_priority = true;
       work->priority = value->priority;
     }
-    if (attr == CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE)
+    if (attr == CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE) {
       return make_updatable(driver, *work, const_cast<CUkernelNodeAttrValue*>(value));
+    }
     std::erase_if(node.attributes, [&](const auto& other) { return other.id == attr; });
     CUlaunchAttribute& stored = node.attributes.emplace_back();
     stored.id = attr;
@@ -131,16 +136,18 @@ CUresult cuGraphKernelNodeGetAttribute(CUgraphNode hNode, CUkernelNodeAttrID att
                                        CUkernelNodeAttrValue* value_out) {
   return with_node(hNode, [&](Driver&, GraphNode& node) -> Status {
     if (value_out == nullptr || !std::holds_alternative<LaunchWork>(node.work) ||
-        attr <= CU_LAUNCH_ATTRIBUTE_IGNORE || attr >= CU_LAUNCH_ATTRIBUTE_MAX)
+        attr <= CU_LAUNCH_ATTRIBUTE_IGNORE || attr >= CU_LAUNCH_ATTRIBUTE_MAX) {
       return invalid_value("not a kernel node, or no such attribute");
+    }
     memset(value_out, 0, sizeof *value_out);
     if (attr == CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE) {
       const auto& work = std::get<LaunchWork>(node.work);
       value_out->deviceUpdatableKernelNode.deviceUpdatable = work.device_node != nullptr;
       value_out->deviceUpdatableKernelNode.devNode = work.device_handle;
     }
-    for (const CUlaunchAttribute& stored : node.attributes)
+    for (const CUlaunchAttribute& stored : node.attributes) {
       if (stored.id == attr) *value_out = stored.value;
+    }
     return Status();
   });
 }
@@ -151,8 +158,9 @@ CUresult cuGraphKernelNodeCopyAttributes(CUgraphNode dst, CUgraphNode src) {
     auto* target = std::get_if<LaunchWork>(&node.work);
     auto* source = from == nullptr ? nullptr : std::get_if<LaunchWork>(&from->work);
     if (target == nullptr || source == nullptr) return invalid_value("not a kernel node");
-    if (target->device_node != nullptr || source->device_node != nullptr)
+    if (target->device_node != nullptr || source->device_node != nullptr) {
       return Status(CUDA_ERROR_NOT_SUPPORTED, "kernels change one of the nodes");
+    }
     node.attributes = from->attributes;
     target->cluster = source->cluster;
     target->explicit_cluster = source->explicit_cluster;
@@ -196,7 +204,7 @@ CUresult add_conditional(CUgraphNode* out, CUgraph graph, const CUgraphNode* dep
                          size_t count, CUDA_CONDITIONAL_NODE_PARAMS* parameters) {
   return with_graph(graph, [&](Driver& driver, Graph& object) -> Status {
     if (out == nullptr) return no_result();
-    std::lock_guard lock(driver.graph_mutex);
+    const std::lock_guard lock(driver.graph_mutex);
     std::vector<GraphEdge> before;
     OPENMPS_RETURN_IF_ERROR(find_edges(driver, object, dependencies, nullptr, count, &before));
     Result<std::shared_ptr<GraphNode>> node =
@@ -251,8 +259,9 @@ CUresult cuGraphAddNode_v2(CUgraphNode* phGraphNode, CUgraph hGraph,
   const CUresult result = add_any(phGraphNode, hGraph, dependencies, numDependencies, nodeParams);
   if (result != CUDA_SUCCESS || dependencyData == nullptr) return result;
   return with_node(*phGraphNode, [&](Driver& driver, GraphNode& node) -> Status {
-    for (size_t i = 0; i < numDependencies; ++i)
+    for (size_t i = 0; i < numDependencies; ++i) {
       set_data(*driver.graph_nodes.find(dependencies[i]), node, dependencyData[i]);
+    }
     return Status();
   });
 }
@@ -281,14 +290,16 @@ CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode hNode, CUDA_KERNEL_NODE_PARAM
     // Pointers into the node's own copy of the parameters: valid as long as the node.
     const KernelInfo& info = *work->function->info;
     node.kernel_parameter_pointers.clear();
-    for (const ParameterInfo& parameter : info.parameters)
+    for (const ParameterInfo& parameter : info.parameters) {
       node.kernel_parameter_pointers.push_back(work->parameters.data() + parameter.offset);
+    }
     *nodeParams = CUDA_KERNEL_NODE_PARAMS{};
     nodeParams->func = work->function->handle;
     nodeParams->ctx = work->function->module->context->handle();
     // A kernel of a library is named both ways, however the node was made (so does an H200).
-    if (const std::shared_ptr<Library> library = work->function->module->library.lock())
+    if (const std::shared_ptr<Library> library = work->function->module->library.lock()) {
       nodeParams->kern = library->kernels[work->function->index]->handle;
+    }
     nodeParams->gridDimX = work->grid[0];
     nodeParams->gridDimY = work->grid[1];
     nodeParams->gridDimZ = work->grid[2];

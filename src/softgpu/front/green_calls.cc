@@ -32,8 +32,9 @@ CUdevResource make_resource(int device, const SmSet& sms) {
   ResourceBody body{};
   body.magic = kResourceMagic;
   body.device = static_cast<uint32_t>(device);
-  for (uint32_t i = 0; i < kMaxSms; ++i)
+  for (uint32_t i = 0; i < kMaxSms; ++i) {
     if (sms[i]) body.sms[i / 64] |= 1ull << (i % 64);
+  }
   memcpy(resource._internal_padding, &body, sizeof body);
   return resource;
 }
@@ -42,14 +43,17 @@ Status read_resource(const Driver& driver, const CUdevResource& resource,
                      ResourceDescriptor* descriptor) {
   ResourceBody body;
   memcpy(&body, resource._internal_padding, sizeof body);
-  if (resource.type != CU_DEV_RESOURCE_TYPE_SM)
+  if (resource.type != CU_DEV_RESOURCE_TYPE_SM) {
     return Status(CUDA_ERROR_INVALID_RESOURCE_TYPE, "not an SM resource");
-  if (body.magic != kResourceMagic || body.device >= driver.devices.size())
+  }
+  if (body.magic != kResourceMagic || body.device >= driver.devices.size()) {
     return Status(CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION, "not a resource of a device");
+  }
   descriptor->device = static_cast<int>(body.device);
   descriptor->sms.reset();
-  for (uint32_t i = 0; i < driver.config.sm_count; ++i)
+  for (uint32_t i = 0; i < driver.config.sm_count; ++i) {
     if ((body.sms[i / 64] >> (i % 64) & 1) != 0) descriptor->sms.set(i);
+  }
   return descriptor->sms.any() ? Status()
                                : Status(CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION, "no SMs");
 }
@@ -78,11 +82,13 @@ CUresult with_green(CUgreenCtx handle, Body&& body) {
 
 CUresult cuDeviceGetDevResource(CUdevice device, CUdevResource* resource, CUdevResourceType type) {
   return with_driver([&](Driver& driver) -> Status {
-    if (driver.device(device) == nullptr)
+    if (driver.device(device) == nullptr) {
       return Status(CUDA_ERROR_INVALID_DEVICE, "no such device");
+    }
     if (resource == nullptr) return no_result();
-    if (type != CU_DEV_RESOURCE_TYPE_SM)
+    if (type != CU_DEV_RESOURCE_TYPE_SM) {
       return Status(CUDA_ERROR_INVALID_RESOURCE_TYPE, "only SMs are a resource");
+    }
     *resource = make_resource(device, all_sms(driver.config));
     return Status();
   });
@@ -94,8 +100,9 @@ CUresult cuCtxGetDevResource(CUcontext hCtx, CUdevResource* resource, CUdevResou
     Result<std::shared_ptr<Context>> context = context_or_current(driver, hCtx);
     if (!context.ok()) return context.status();
     if (resource == nullptr) return no_result();
-    if (type != CU_DEV_RESOURCE_TYPE_SM)
+    if (type != CU_DEV_RESOURCE_TYPE_SM) {
       return Status(CUDA_ERROR_INVALID_RESOURCE_TYPE, "only SMs are a resource");
+    }
     std::shared_ptr<GreenContext> green = (*context)->green.lock();
     *resource = make_resource((*context)->device().ordinal,
                               green != nullptr ? green->sms : all_sms(driver.config));
@@ -109,8 +116,9 @@ CUresult cuDevSmResourceSplitByCount(CUdevResource* result, unsigned int* nbGrou
   return with_driver([&](Driver& driver) -> Status {
     constexpr unsigned kKnown = CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING |
                                 CU_DEV_SM_RESOURCE_SPLIT_MAX_POTENTIAL_CLUSTER_SIZE;
-    if (nbGroups == nullptr || input == nullptr || (useFlags & ~kKnown) != 0)
+    if (nbGroups == nullptr || input == nullptr || (useFlags & ~kKnown) != 0) {
       return invalid_value("a bad argument");
+    }
     ResourceDescriptor available;
     OPENMPS_RETURN_IF_ERROR(read_resource(driver, *input, &available));
     uint32_t step =
@@ -118,11 +126,13 @@ CUresult cuDevSmResourceSplitByCount(CUdevResource* result, unsigned int* nbGrou
     uint32_t group = std::max(1u, minCount);
     group = (group + step - 1) / step * step;
     uint32_t most = static_cast<uint32_t>(available.sms.count()) / group;
-    if (most == 0)
+    if (most == 0) {
       return Status(CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION, "fewer SMs than one group needs");
+    }
     uint32_t groups = result == nullptr ? most : std::min(most, *nbGroups);
-    for (uint32_t i = 0; i < groups && result != nullptr; ++i)
+    for (uint32_t i = 0; i < groups && result != nullptr; ++i) {
       result[i] = make_resource(available.device, take_sms(&available.sms, group));
+    }
     *nbGroups = groups;
     if (remaining != nullptr && result != nullptr) {
       *remaining = make_resource(available.device, available.sms);
@@ -135,14 +145,16 @@ CUresult cuDevSmResourceSplitByCount(CUdevResource* result, unsigned int* nbGrou
 CUresult cuDevResourceGenerateDesc(CUdevResourceDesc* phDesc, CUdevResource* resources,
                                    unsigned int nbResources) {
   return with_driver([&](Driver& driver) -> Status {
-    if (phDesc == nullptr || resources == nullptr || nbResources == 0)
+    if (phDesc == nullptr || resources == nullptr || nbResources == 0) {
       return invalid_value("no resources");
+    }
     auto all = std::make_shared<ResourceDescriptor>();
     for (unsigned i = 0; i < nbResources; ++i) {
       ResourceDescriptor one;
       OPENMPS_RETURN_IF_ERROR(read_resource(driver, resources[i], &one));
-      if (i > 0 && one.device != all->device)
+      if (i > 0 && one.device != all->device) {
         return Status(CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION, "resources of several devices");
+      }
       all->device = one.device;
       all->sms |= one.sms;
     }
@@ -154,12 +166,14 @@ CUresult cuDevResourceGenerateDesc(CUdevResourceDesc* phDesc, CUdevResource* res
 CUresult cuGreenCtxCreate(CUgreenCtx* phCtx, CUdevResourceDesc desc, CUdevice dev,
                           unsigned int flags) {
   return with_driver([&](Driver& driver) -> Status {
-    if (phCtx == nullptr || flags != CU_GREEN_CTX_DEFAULT_STREAM)
+    if (phCtx == nullptr || flags != CU_GREEN_CTX_DEFAULT_STREAM) {
       return invalid_value("a bad argument");
+    }
     std::shared_ptr<ResourceDescriptor> descriptor = driver.resource_descriptors.find(desc);
     if (descriptor == nullptr) return invalid_value("not a resource descriptor");
-    if (driver.device(dev) == nullptr || descriptor->device != dev)
+    if (driver.device(dev) == nullptr || descriptor->device != dev) {
       return Status(CUDA_ERROR_INVALID_DEVICE, "the resources are another device's");
+    }
     return deliver_handle(create_green_context(driver, dev, descriptor->sms), phCtx);
   });
 }
@@ -180,8 +194,9 @@ CUresult cuGreenCtxGetDevResource(CUgreenCtx hCtx, CUdevResource* resource,
                                   CUdevResourceType type) {
   return with_green(hCtx, [&](Driver&, const std::shared_ptr<GreenContext>& green) -> Status {
     if (resource == nullptr) return no_result();
-    if (type != CU_DEV_RESOURCE_TYPE_SM)
+    if (type != CU_DEV_RESOURCE_TYPE_SM) {
       return Status(CUDA_ERROR_INVALID_RESOURCE_TYPE, "only SMs are a resource");
+    }
     *resource = make_resource(green->primary->device().ordinal, green->sms);
     return Status();
   });

@@ -16,8 +16,9 @@
 namespace openmps::softgpu {
 
 Status read_jit_options(unsigned count, const CUjit_option* options, void** values, JitLogs* logs) {
-  if (count > 0 && (options == nullptr || values == nullptr))
+  if (count > 0 && (options == nullptr || values == nullptr)) {
     return invalid_value("options without values");
+  }
   for (unsigned i = 0; i < count; ++i) {
     switch (options[i]) {
       case CU_JIT_INFO_LOG_BUFFER: logs->info = static_cast<char*>(values[i]); break;
@@ -31,8 +32,9 @@ Status read_jit_options(unsigned count, const CUjit_option* options, void** valu
         logs->error_filled = &values[i];
         break;
       default:
-        if (options[i] < 0 || options[i] >= CU_JIT_NUM_OPTIONS)
+        if (options[i] < 0 || options[i] >= CU_JIT_NUM_OPTIONS) {
           return invalid_value("an unknown JIT option");
+        }
         break;  // about generated code: nothing to tune in an interpreter
     }
   }
@@ -52,8 +54,9 @@ void fill_log(char* buffer, size_t size, void** filled, const std::string& text)
 Result<std::vector<char>> read_image_file(const char* path) {
   UniqueFd file(open(path, O_RDONLY | O_CLOEXEC));
   struct stat facts {};
-  if (!file.valid() || fstat(file.get(), &facts) != 0 || !S_ISREG(facts.st_mode))
+  if (!file.valid() || fstat(file.get(), &facts) != 0 || !S_ISREG(facts.st_mode)) {
     return Status(CUDA_ERROR_FILE_NOT_FOUND, std::string(path) + ": " + strerror(errno));
+  }
   std::vector<char> contents(static_cast<size_t>(facts.st_size) + 1, '\0');
   size_t filled = 0;
   while (filled + 1 < contents.size()) {

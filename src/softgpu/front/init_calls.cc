@@ -77,8 +77,9 @@ CUresult cuDriverGetVersion(int* driverVersion) {
 
 CUresult cuGetProcAddress_v2(const char* symbol, void** pfn, int cudaVersion, cuuint64_t flags,
                              CUdriverProcAddressQueryResult* symbolStatus) {
-  if (symbol == nullptr || pfn == nullptr || (flags & ~kKnownProcFlags) != 0)
+  if (symbol == nullptr || pfn == nullptr || (flags & ~kKnownProcFlags) != 0) {
     return CUDA_ERROR_INVALID_VALUE;
+  }
   uint16_t index = 0;
   CUdriverProcAddressQueryResult why = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
   bool found = find_proc(symbol, cudaVersion, flags, &index, &why);

@@ -75,8 +75,9 @@ CUresult cuMemPoolExportToShareableHandle(void* handle_out, CUmemoryPool pool,
     const std::shared_ptr<MemoryPool> found = driver.memory_pools.find(pool);
     if (handle_out == nullptr || flags != 0) return invalid_value("a bad argument");
     if (found == nullptr || found->file == nullptr ||
-        handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+        handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
       return invalid_value("not a pool that can be exported so");
+    }
     const int descriptor = fcntl(found->file->file.get(), F_DUPFD_CLOEXEC, 0);
     if (descriptor < 0) return Status(CUDA_ERROR_OPERATING_SYSTEM, strerror(errno));
     memcpy(handle_out, &descriptor, sizeof descriptor);
@@ -88,11 +89,14 @@ CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool* pool_out, void* handle
                                             CUmemAllocationHandleType handleType,
                                             unsigned long long flags) {
   return with_context([&](Caller& caller) -> Status {
-    if (pool_out == nullptr || flags != 0 || handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+    if (pool_out == nullptr || flags != 0 ||
+        handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
       return invalid_value("a bad argument");
+    }
     auto pool = std::make_shared<MemoryPool>();
-    if (!shared_file_key(static_cast<int>(reinterpret_cast<intptr_t>(handle)), &pool->key))
+    if (!shared_file_key(static_cast<int>(reinterpret_cast<intptr_t>(handle)), &pool->key)) {
       return invalid_value("the descriptor is not an exported pool");
+    }
     pool->device = caller.context->device().ordinal;
     pool->imported = true;
     pool->handle = caller.driver.memory_pools.add(pool);

@@ -34,8 +34,9 @@ Status read_attributes(const CUlaunchConfig& config, LaunchOptions* options) {
   if (config.numAttrs > 0 && config.attrs == nullptr) return invalid_value("no attributes");
   for (unsigned i = 0; i < config.numAttrs; ++i) {
     const CUlaunchAttribute& attribute = config.attrs[i];
-    if (cuda::check_launch_attribute(attribute, kAttributeLimits) != CUDA_SUCCESS)
+    if (cuda::check_launch_attribute(attribute, kAttributeLimits) != CUDA_SUCCESS) {
       return invalid_value("a launch attribute that is not, or its value");
+    }
     switch (attribute.id) {
       case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
         options->cooperative = attribute.value.cooperative != 0;
@@ -60,8 +61,9 @@ Status read_attributes(const CUlaunchConfig& config, LaunchOptions* options) {
         options->events.push_back(attribute.value.launchCompletionEvent.event);
         break;
       case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
-        if (attribute.value.deviceUpdatableKernelNode.deviceUpdatable != 0)
+        if (attribute.value.deviceUpdatableKernelNode.deviceUpdatable != 0) {
           options->updatable = &config.attrs[i].value;
+        }
         break;
       default:
         // Caching, clustering preference, programmatic serialisation: hints. Without them a launch
@@ -77,8 +79,9 @@ CUresult launch(CUfunction f, const LaunchShape& shape, const LaunchOptions& opt
   return with_stream(stream, [&](Caller& caller, Stream& target) -> Status {
     Result<std::shared_ptr<Function>> function = resolve_function(target.context, f);
     if (!function.ok()) return function.status();
-    if ((*function)->module->execution != target.execution)
+    if ((*function)->module->execution != target.execution) {
       return Status(CUDA_ERROR_INVALID_HANDLE, "function and stream are of different contexts");
+    }
     Result<LaunchWork> work =
         make_launch(caller.driver.config, *function, shape, options.cooperative, target.queue->sms,
                     parameters, extra);
@@ -89,16 +92,18 @@ CUresult launch(CUfunction f, const LaunchShape& shape, const LaunchOptions& opt
     work->has_priority = options.has_priority;
     work->priority = options.priority;
     if (options.updatable != nullptr) {
-      if (!target.capturing.load(std::memory_order_acquire))
+      if (!target.capturing.load(std::memory_order_acquire)) {
         return Status(CUDA_ERROR_NOT_SUPPORTED, "only nodes of graphs are updatable");
+      }
       OPENMPS_RETURN_IF_ERROR(make_updatable(caller.driver, *work, options.updatable));
     }
     std::vector<std::shared_ptr<Event>> events;
     for (CUevent handle : options.events) {
       events.push_back(caller.driver.events.find(handle));
       if (events.back() == nullptr) return invalid_handle("not an event");
-      if ((events.back()->flags & CU_EVENT_DISABLE_TIMING) == 0)
+      if ((events.back()->flags & CU_EVENT_DISABLE_TIMING) == 0) {
         return Status(CUDA_ERROR_NOT_SUPPORTED, "an event that takes times");
+      }
     }
     OPENMPS_RETURN_IF_ERROR(issue(target, std::move(*work)));
     for (const auto& event : events) OPENMPS_RETURN_IF_ERROR(record_event(*event, target));
@@ -168,8 +173,9 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* numBlocks, CU
                                                               int blockSize, size_t dynamicSMemSize,
                                                               unsigned int flags) {
   return with_function(func, [&](Driver& driver, Function& function) -> Status {
-    if (numBlocks == nullptr || blockSize <= 0 || flags > CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE)
+    if (numBlocks == nullptr || blockSize <= 0 || flags > CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE) {
       return invalid_value("a bad argument");
+    }
     *numBlocks = static_cast<int>(
         resident_blocks(driver, function, static_cast<uint32_t>(blockSize), dynamicSMemSize));
     return Status();
@@ -180,11 +186,13 @@ CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t* dynamicSmemSize, CUfunc
                                                  int numBlocks, int blockSize) {
   return with_function(func, [&](Driver& driver, Function& function) -> Status {
     const SmLimits limits = sm_limits(driver.config.compute_capability);
-    if (dynamicSmemSize == nullptr || numBlocks <= 0 || blockSize <= 0)
+    if (dynamicSmemSize == nullptr || numBlocks <= 0 || blockSize <= 0) {
       return invalid_value("a bad argument");
+    }
     uint32_t without = resident_blocks(driver, function, static_cast<uint32_t>(blockSize), 0);
-    if (static_cast<uint32_t>(numBlocks) > without)
+    if (static_cast<uint32_t>(numBlocks) > without) {
       return invalid_value("so many blocks do not fit an SM");
+    }
     uint64_t share = limits.shared_bytes / static_cast<uint32_t>(numBlocks);
     share = share / kSharedUnit * kSharedUnit;
     uint64_t taken = limits.reserved_shared_per_block + function.info->static_shared_bytes;
@@ -201,8 +209,9 @@ CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int* minGridSize, int* blockS
                                                    unsigned int flags) {
   return with_function(func, [&](Driver& driver, Function& function) -> Status {
     if (minGridSize == nullptr || blockSize == nullptr ||
-        flags > CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE)
+        flags > CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE) {
       return invalid_value("a bad argument");
+    }
     uint32_t limit = std::min(kMaxThreadsPerBlock, function.info->max_threads);
     if (blockSizeLimit > 0) limit = std::min(limit, static_cast<uint32_t>(blockSizeLimit));
     uint32_t best_threads = 0;

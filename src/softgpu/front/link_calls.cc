@@ -21,7 +21,7 @@ CUresult with_link(CUlinkState handle, Body&& body) {
   return with_driver([&](Driver& driver) -> Status {
     std::shared_ptr<Link> link = driver.links.find(handle);
     if (link == nullptr) return invalid_handle("not a link");
-    std::lock_guard lock(link->mutex);
+    const std::lock_guard lock(link->mutex);
     Status status = body(driver, *link);
     fill_log(link->error, link->error_size, link->error_filled,
              status.ok() ? std::string() : status.message());
@@ -37,11 +37,13 @@ Result<Texts> texts_of(Driver& driver, CUjitInputType type, const std::string& n
   const uint32_t capability = driver.config.compute_capability;
   const auto* bytes = static_cast<const char*>(data);
   if (type == CU_JIT_INPUT_PTX) return Texts{{name, std::string(bytes, strnlen(bytes, size))}};
-  if (type == CU_JIT_INPUT_OBJECT || type == CU_JIT_INPUT_LIBRARY)
+  if (type == CU_JIT_INPUT_OBJECT || type == CU_JIT_INPUT_LIBRARY) {
     return fatbin::extract_objects(name, data, size, capability);
+  }
   Result<std::vector<std::string>> texts = fatbin::extract_ptx(data, size, capability);
-  if (!texts.ok())
+  if (!texts.ok()) {
     return Status(texts.status().code(), "error   : " + name + ": " + texts.status().message());
+  }
   // A wrapper with several has no place in a file.
   return Texts{{name, std::move(texts.value().front())}};
 }
@@ -71,8 +73,9 @@ CUresult cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void* data, si
                           const char* name, unsigned int numOptions, CUjit_option* options,
                           void** optionValues) {
   return with_link(state, [&](Driver& driver, Link& link) -> Status {
-    if (data == nullptr || size == 0 || type < 0 || type >= CU_JIT_NUM_INPUT_TYPES)
+    if (data == nullptr || size == 0 || type < 0 || type >= CU_JIT_NUM_INPUT_TYPES) {
       return invalid_value("an empty input, or one of no known type");
+    }
     if (!link.result.empty()) return invalid_value("the link is complete");
     JitLogs logs;
     OPENMPS_RETURN_IF_ERROR(read_jit_options(numOptions, options, optionValues, &logs));
@@ -83,8 +86,9 @@ CUresult cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void* data, si
       const Result<std::shared_ptr<const ptx::Module>> parsed = ptx::parse(object.text);
       if (!parsed.ok()) return parsed.status();
     }
-    for (fatbin::ObjectText& object : *texts)
+    for (fatbin::ObjectText& object : *texts) {
       link.inputs.push_back({std::move(object.name), std::move(object.text)});
+    }
     return Status();
   });
 }

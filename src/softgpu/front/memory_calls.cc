@@ -84,8 +84,9 @@ Status pointer_attribute(Driver& driver, CUpointer_attribute attribute, const Ma
       return store<unsigned>(data, is_host(range) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE);
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: return store<CUdeviceptr>(data, address);
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-      if (!is_host(range) && !is_managed(range))
+      if (!is_host(range) && !is_managed(range)) {
         return invalid_value("device memory has no host pointer");
+      }
       return store(data, reinterpret_cast<void*>(address));
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: return store<unsigned>(data, range.sync_memops);
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
@@ -115,8 +116,9 @@ Status pointer_attribute(Driver& driver, CUpointer_attribute attribute, const Ma
 Status check_managed(Driver& driver, CUdeviceptr address, size_t bytes) {
   MappedRange range;
   if (bytes == 0 || !driver.address_space.find_mapped(address, &range) || !is_managed(range) ||
-      bytes > range.end - address)
+      bytes > range.end - address) {
     return invalid_value("not managed memory");
+  }
   return Status();
 }
 
@@ -142,12 +144,14 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* pPitch, size_t WidthInByt
                             unsigned int ElementSizeBytes) {
   if (dptr == nullptr || pPitch == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (WidthInBytes == 0 || Height == 0 ||
-      (ElementSizeBytes != 4 && ElementSizeBytes != 8 && ElementSizeBytes != 16))
+      (ElementSizeBytes != 4 && ElementSizeBytes != 8 && ElementSizeBytes != 16)) {
     return CUDA_ERROR_INVALID_VALUE;
+  }
   size_t pitch = (WidthInBytes + kPitchUnit - 1) / kPitchUnit * kPitchUnit;
   size_t bytes = 0;
-  if (pitch < WidthInBytes || __builtin_mul_overflow(pitch, Height, &bytes))
+  if (pitch < WidthInBytes || __builtin_mul_overflow(pitch, Height, &bytes)) {
     return CUDA_ERROR_OUT_OF_MEMORY;
+  }
   CUresult result = allocate(dptr, bytes, RangeKind::kDevice, 0);
   if (result == CUDA_SUCCESS) *pPitch = pitch;
   return result;
@@ -155,8 +159,9 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* pPitch, size_t WidthInByt
 
 CUresult cuMemAllocManaged(CUdeviceptr* dptr, size_t bytesize, unsigned int flags) {
   unsigned where = flags & (CU_MEM_ATTACH_GLOBAL | CU_MEM_ATTACH_HOST);
-  if (where != flags || (where != CU_MEM_ATTACH_GLOBAL && where != CU_MEM_ATTACH_HOST))
+  if (where != flags || (where != CU_MEM_ATTACH_GLOBAL && where != CU_MEM_ATTACH_HOST)) {
     return CUDA_ERROR_INVALID_VALUE;
+  }
   return allocate(dptr, bytesize, RangeKind::kManaged, flags);
 }
 
@@ -209,8 +214,9 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* pdptr, void* p, unsigned int 
   return with_context([&](Caller& caller) -> Status {
     if (pdptr == nullptr || Flags != 0) return no_result();
     MappedRange range;
-    if (!caller.driver.address_space.find_mapped(as_address(p), &range) || !is_host(range))
+    if (!caller.driver.address_space.find_mapped(as_address(p), &range) || !is_host(range)) {
       return invalid_value("not pinned host memory");
+    }
     *pdptr = as_address(p);
     return Status();
   });
@@ -220,8 +226,9 @@ CUresult cuMemHostGetFlags(unsigned int* pFlags, void* p) {
   return with_context([&](Caller& caller) -> Status {
     if (pFlags == nullptr) return no_result();
     MappedRange range;
-    if (!caller.driver.address_space.find_mapped(as_address(p), &range) || !is_host(range))
+    if (!caller.driver.address_space.find_mapped(as_address(p), &range) || !is_host(range)) {
       return invalid_value("not pinned host memory");
+    }
     // Under unified addressing every pinned allocation is mapped.
     *pFlags = range.flags | CU_MEMHOSTALLOC_DEVICEMAP;
     return Status();
@@ -231,8 +238,9 @@ CUresult cuMemHostGetFlags(unsigned int* pFlags, void* p) {
 CUresult cuMemGetAddressRange_v2(CUdeviceptr* pbase, size_t* psize, CUdeviceptr dptr) {
   return with_context([&](Caller& caller) -> Status {
     MappedRange range;
-    if (!find_for_program(caller.driver, dptr, &range))
+    if (!find_for_program(caller.driver, dptr, &range)) {
       return Status(CUDA_ERROR_NOT_FOUND, "not inside an allocation");
+    }
     if (pbase != nullptr) *pbase = range.begin;
     if (psize != nullptr) *psize = range.bytes;
     return Status();
@@ -245,8 +253,9 @@ CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdevi
     uint64_t begin = 0;
     uint64_t bytes = 0;
     MappedRange range;
-    if (find_for_program(driver, ptr, &range))
+    if (find_for_program(driver, ptr, &range)) {
       return pointer_attribute(driver, attribute, range, ptr, data);
+    }
     bool reserved = driver.virtual_memory.reservation_of(ptr, &begin, &bytes);
     if (reserved && attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR) return store(data, begin);
     if (reserved && attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE) return store(data, bytes);
@@ -258,15 +267,17 @@ CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdevi
 CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute* attributes,
                                 void** data, CUdeviceptr ptr) {
   return with_driver([&](Driver& driver) -> Status {
-    if (numAttributes == 0 || attributes == nullptr || data == nullptr)
+    if (numAttributes == 0 || attributes == nullptr || data == nullptr) {
       return invalid_value("a null argument");
+    }
     MappedRange range;
     bool ours = find_for_program(driver, ptr, &range);
     for (unsigned i = 0; i < numAttributes; ++i) {
       if (data[i] == nullptr) return no_result();
       // Answers of attributes that do not apply are zero, never an error.
-      if (!ours || !pointer_attribute(driver, attributes[i], range, ptr, data[i]).ok())
+      if (!ours || !pointer_attribute(driver, attributes[i], range, ptr, data[i]).ok()) {
         cuda::clear_pointer_attribute(attributes[i], data[i]);
+      }
     }
     return Status();
   });
@@ -276,10 +287,12 @@ CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute,
   return with_driver([&](Driver& driver) -> Status {
     MappedRange range;
     if (value == nullptr || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS ||
-        !find_for_program(driver, ptr, &range))
+        !find_for_program(driver, ptr, &range)) {
       return invalid_value("no pointer attribute that can be set");
-    if (range.kind == RangeKind::kMapped)
+    }
+    if (range.kind == RangeKind::kMapped) {
       return Status(CUDA_ERROR_NOT_SUPPORTED, "memory that the program maps has no such attribute");
+    }
     OPENMPS_RETURN_IF_ERROR(driver.captures.check_unsafe_call());
     unsigned on = 0;
     memcpy(&on, value, sizeof(on));
@@ -293,8 +306,9 @@ CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute,
 CUresult cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUmemLocation) {
   return with_context([&](Caller& caller) -> Status {
     OPENMPS_RETURN_IF_ERROR(check_managed(caller.driver, devPtr, count));
-    if (advice < CU_MEM_ADVISE_SET_READ_MOSTLY || advice > CU_MEM_ADVISE_UNSET_ACCESSED_BY)
+    if (advice < CU_MEM_ADVISE_SET_READ_MOSTLY || advice > CU_MEM_ADVISE_UNSET_ACCESSED_BY) {
       return invalid_value("no such advice");
+    }
     return Status();
   });
 }
@@ -305,8 +319,9 @@ CUresult cuMemPrefetchAsync_v2(CUdeviceptr devPtr, size_t count, CUmemLocation l
     OPENMPS_RETURN_IF_ERROR(caller.driver.captures.refuse(stream));
     OPENMPS_RETURN_IF_ERROR(check_managed(caller.driver, devPtr, count));
     if (location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
-        caller.driver.device(location.id) == nullptr)
+        caller.driver.device(location.id) == nullptr) {
       return Status(CUDA_ERROR_INVALID_DEVICE, "no such device");
+    }
     return Status();
   });
 }
@@ -316,13 +331,16 @@ CUresult cuStreamAttachMemAsync(CUstream hStream, CUdeviceptr dptr, size_t lengt
   return with_stream(hStream, [&](Caller& caller, Stream& stream) -> Status {
     OPENMPS_RETURN_IF_ERROR(caller.driver.captures.refuse(stream));
     MappedRange range;
-    if (!caller.driver.address_space.find_mapped(dptr, &range) || !is_managed(range))
+    if (!caller.driver.address_space.find_mapped(dptr, &range) || !is_managed(range)) {
       return invalid_value("not managed memory");
+    }
     if (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST &&
-        flags != CU_MEM_ATTACH_SINGLE)
+        flags != CU_MEM_ATTACH_SINGLE) {
       return invalid_value("not one kind of attachment");
-    if (length != 0 && (dptr != range.begin || length != range.bytes))
+    }
+    if (length != 0 && (dptr != range.begin || length != range.bytes)) {
       return invalid_value("not a whole allocation");
+    }
     return Status();
   });
 }
@@ -331,8 +349,9 @@ CUresult cuMemRangeGetAttribute(void* data, size_t dataSize, CUmem_range_attribu
                                 CUdeviceptr devPtr, size_t count) {
   return with_driver([&](Driver& driver) -> Status {
     if (data == nullptr || dataSize < sizeof(int) || count == 0 ||
-        driver.address_space.coverage(devPtr, count, false) != AddressSpace::Coverage::kInside)
+        driver.address_space.coverage(devPtr, count, false) != AddressSpace::Coverage::kInside) {
       return invalid_value("not managed memory, or no place for the result");
+    }
     bool location = attribute == CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION ||
                     attribute == CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION;
     memset(data, 0, dataSize);

@@ -88,8 +88,9 @@ Status parameter_info(const KernelInfo& info, size_t index, size_t* offset, size
 
 // A preference that the model has no use for.
 Status check_cache_config(CUfunc_cache config) {
-  if (config < CU_FUNC_CACHE_PREFER_NONE || config > CU_FUNC_CACHE_PREFER_EQUAL)
+  if (config < CU_FUNC_CACHE_PREFER_NONE || config > CU_FUNC_CACHE_PREFER_EQUAL) {
     return invalid_value("no such cache configuration");
+  }
   return Status();
 }
 
@@ -181,8 +182,9 @@ CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option* j
                            unsigned int numLibraryOptions) {
   return with_driver([&](Driver& driver) -> Status {
     if (library == nullptr) return no_result();
-    if (numLibraryOptions > 0 && (libraryOptions == nullptr || libraryOptionValues == nullptr))
+    if (numLibraryOptions > 0 && (libraryOptions == nullptr || libraryOptionValues == nullptr)) {
       return invalid_value("options without values");
+    }
     Result<std::shared_ptr<const Program>> program =
         compile_with_options(driver, code, SIZE_MAX, numJitOptions, jitOptions, jitOptionsValues);
     if (!program.ok()) return program.status();
@@ -361,8 +363,9 @@ CUresult cuFuncGetAttribute(int* pi, CUfunction_attribute attrib, CUfunction hfu
 CUresult cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, int value) {
   return with_function(hfunc, [&](Caller& caller, Function& function) -> Status {
     // Through a CUkernel the setting is the kernel's, for all contexts.
-    if (auto kernel = caller.driver.kernels.find(reinterpret_cast<CUkernel>(hfunc)))
+    if (auto kernel = caller.driver.kernels.find(reinterpret_cast<CUkernel>(hfunc))) {
       return set_kernel_attribute(caller.driver.config, *kernel, attrib, value);
+    }
     return set_function_attribute(caller.driver.config, *function.info, function.settings, attrib,
                                   value);
   });
@@ -375,8 +378,9 @@ CUresult cuFuncSetCacheConfig(CUfunction hfunc, CUfunc_cache config) {
 CUresult cuFuncSetSharedMemConfig(CUfunction hfunc, CUsharedconfig config) {
   return with_function(hfunc, [&](Caller&, Function&) -> Status {
     if (config < CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE ||
-        config > CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE)
+        config > CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE) {
       return invalid_value("no such size of banks");
+    }
     return Status();
   });
 }

@@ -17,7 +17,7 @@ CUresult with_settings(CUfunction handle, Body&& body) {
   return with_driver([&](Driver& driver) -> Status {
     std::shared_ptr<Function> function = driver.functions.find(handle);
     if (function == nullptr) return invalid_handle("not a function");
-    std::lock_guard lock(function->old_launch_mutex);
+    const std::lock_guard lock(function->old_launch_mutex);
     const CUresult result = body(function->old_launch);
     return result == CUDA_SUCCESS ? Status() : Status(result, "what no launch can have");
   });

@@ -36,8 +36,9 @@ CUmemoryPool current_pool(Driver& driver, int device) {
 
 CUresult get_pool(CUmemoryPool* out, CUdevice ordinal, CUmemoryPool (*choose)(Driver&, int)) {
   return with_driver([&](Driver& driver) -> Status {
-    if (driver.device(ordinal) == nullptr)
+    if (driver.device(ordinal) == nullptr) {
       return Status(CUDA_ERROR_INVALID_DEVICE, "no such device");
+    }
     if (out == nullptr) return no_result();
     *out = choose(driver, ordinal);
     return Status();
@@ -126,8 +127,9 @@ CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
     OPENMPS_RETURN_IF_ERROR(caller.driver.captures.check_unsafe_call());
     GraphMemory& graphs = caller.driver.graph_memory;
     if (graphs.is_open(dptr)) return free_of_graph(graphs, stream, dptr);
-    if (!caller.driver.memory.is_device_allocation(dptr))
+    if (!caller.driver.memory.is_device_allocation(dptr)) {
       return invalid_value("not the begin of an allocation");
+    }
     return issue(stream, FreeWork{dptr});
   });
 }
@@ -145,8 +147,9 @@ CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) {
     if (driver.device(dev) == nullptr) return Status(CUDA_ERROR_INVALID_DEVICE, "no such device");
     if (object.device != dev) return invalid_value("the pool is on another device");
     for (const auto& other :
-         driver.memory_pools.find_if([&](const MemoryPool& pool) { return pool.device == dev; }))
+         driver.memory_pools.find_if([&](const MemoryPool& pool) { return pool.device == dev; })) {
       other->is_current = false;
+    }
     object.is_current = true;
     return Status();
   });
@@ -157,11 +160,13 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* poolProps) {
     OPENMPS_RETURN_IF_ERROR(driver.captures.check_unsafe_call());
     if (pool == nullptr || poolProps == nullptr) return no_result();
     const bool exported = poolProps->handleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-    if (!exported && poolProps->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
+    if (!exported && poolProps->handleTypes != CU_MEM_HANDLE_TYPE_NONE) {
       return Status(CUDA_ERROR_NOT_SUPPORTED, "pools are exported as descriptors only");
+    }
     if (poolProps->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
-        driver.device(poolProps->location.id) == nullptr)
+        driver.device(poolProps->location.id) == nullptr) {
       return invalid_value("a pool is on a device");
+    }
     auto made = std::make_shared<MemoryPool>();
     made->device = poolProps->location.id;
     if (exported) {
@@ -216,8 +221,9 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void
       case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
         // Nothing is kept, so what the device's allocations use is what the pool has.
         driver.address_space.for_each([&](const MappedRange& range) {
-          if (range.kind == RangeKind::kDevice && range.device == object.device)
+          if (range.kind == RangeKind::kDevice && range.device == object.device) {
             answer += range.end - range.begin;
+          }
         });
         break;
       default: return invalid_value("no such attribute");

@@ -19,8 +19,9 @@ CUresult cuFlushGPUDirectRDMAWrites(CUflushGPUDirectRDMAWritesTarget target,
   return with_context([&](Caller&) -> Status {
     if (target != CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX ||
         (scope != CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER &&
-         scope != CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_ALL_DEVICES))
+         scope != CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_ALL_DEVICES)) {
       return invalid_value("no such target or scope");
+    }
     return Status();
   });
 }

@@ -50,8 +50,9 @@ Result<WordAction> word_action(const CUstreamBatchMemOpParams& params) {
 Result<WordsWork> words_work(const CUstreamBatchMemOpParams* params, unsigned count,
                              unsigned flags) {
   constexpr unsigned kMaxBatch = 255;  // of the driver
-  if ((params == nullptr && count != 0) || count > kMaxBatch || flags != 0)
+  if ((params == nullptr && count != 0) || count > kMaxBatch || flags != 0) {
     return invalid_value("bad parameters of memory operations");
+  }
   WordsWork work;
   for (unsigned i = 0; i < count; ++i) {
     Result<WordAction> action = word_action(params[i]);
@@ -104,12 +105,14 @@ CUresult cuStreamQuery(CUstream hStream) {
 
 CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags) {
   return with_stream(hStream, [&](Caller& caller, Stream& stream) -> Status {
-    if ((Flags & ~static_cast<unsigned>(CU_EVENT_WAIT_EXTERNAL)) != 0)
+    if ((Flags & ~static_cast<unsigned>(CU_EVENT_WAIT_EXTERNAL)) != 0) {
       return invalid_value("unknown flags");
+    }
     std::shared_ptr<Event> event = caller.driver.events.find(hEvent);
     if (event == nullptr) return invalid_handle("not an event");
-    if (Flags != 0 && !stream.capturing)
+    if (Flags != 0 && !stream.capturing) {
       return Status(CUDA_ERROR_ILLEGAL_STATE, "only captures have an outside");
+    }
     if (Flags != 0) return caller.driver.captures.add(stream, WaitWork{event});
     return wait_event(stream, *event);
   });

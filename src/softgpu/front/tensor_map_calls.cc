@@ -44,20 +44,25 @@ bool is_float(TensorElement element) {
 
 // What the kinds of map have in common; the rows of the box have `row_elements`.
 Status fill_map(const TensorArguments& tensor, uint32_t row_elements, TensorMap* map) {
-  if (tensor.type > CU_TENSOR_MAP_DATA_TYPE_TFLOAT32_FTZ)
+  if (tensor.type > CU_TENSOR_MAP_DATA_TYPE_TFLOAT32_FTZ) {
     return invalid("a type that this device's tensors do not have");
+  }
   if (tensor.dimensions == nullptr || tensor.element_strides == nullptr ||
-      (tensor.rank > 1 && tensor.strides == nullptr))
+      (tensor.rank > 1 && tensor.strides == nullptr)) {
     return invalid("no sizes or strides");
-  if (tensor.address == nullptr || !aligned(tensor.address, kRowUnit))
+  }
+  if (tensor.address == nullptr || !aligned(tensor.address, kRowUnit)) {
     return invalid("an address that is no multiple of 16");
+  }
   if (tensor.interleave > CU_TENSOR_MAP_INTERLEAVE_32B ||
       tensor.swizzle > CU_TENSOR_MAP_SWIZZLE_128B ||
       tensor.promotion > CU_TENSOR_MAP_L2_PROMOTION_L2_256B ||
-      tensor.fill > CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA)
+      tensor.fill > CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA) {
     return invalid("an option that this device's tensor maps do not have");
-  if (tensor.interleave != CU_TENSOR_MAP_INTERLEAVE_NONE)
+  }
+  if (tensor.interleave != CU_TENSOR_MAP_INTERLEAVE_NONE) {
     return Status(CUDA_ERROR_NOT_SUPPORTED, "interleaved tensors are not modelled");
+  }
   map->magic = kTensorMapMagic;
   map->element = static_cast<TensorElement>(tensor.type);
   map->rank = static_cast<uint8_t>(tensor.rank);
@@ -66,22 +71,26 @@ Status fill_map(const TensorArguments& tensor, uint32_t row_elements, TensorMap*
   map->address = reinterpret_cast<uint64_t>(tensor.address);
   if (map->fill_nan && !is_float(map->element)) return invalid("integers have no NaN");
   for (uint32_t i = 0; i < tensor.rank; ++i) {
-    if (tensor.dimensions[i] == 0 || tensor.dimensions[i] > kMaxDimension)
+    if (tensor.dimensions[i] == 0 || tensor.dimensions[i] > kMaxDimension) {
       return invalid("a dimension of " + std::to_string(tensor.dimensions[i]));
-    if (tensor.element_strides[i] == 0 || tensor.element_strides[i] > kMaxElementStride)
+    }
+    if (tensor.element_strides[i] == 0 || tensor.element_strides[i] > kMaxElementStride) {
       return invalid("an element stride that is not 1 to 8");
+    }
     map->last[i] = static_cast<uint32_t>(tensor.dimensions[i] - 1);
     map->element_stride[i] = static_cast<uint8_t>(tensor.element_strides[i]);
   }
   for (uint32_t i = 0; i + 1 < tensor.rank; ++i) {
-    if (tensor.strides[i] % kRowUnit != 0 || tensor.strides[i] >= kMaxStride)
+    if (tensor.strides[i] % kRowUnit != 0 || tensor.strides[i] >= kMaxStride) {
       return invalid("a stride of " + std::to_string(tensor.strides[i]) + " bytes");
+    }
     map->stride[i] = tensor.strides[i];
   }
   const uint64_t row_bytes = uint64_t{row_elements} * tensor_element_bytes(map->element);
   const uint64_t most = map->swizzle_bits == 0 ? UINT64_MAX : kRowUnit << map->swizzle_bits;
-  if (row_bytes % kRowUnit != 0 || row_bytes > most)
+  if (row_bytes % kRowUnit != 0 || row_bytes > most) {
     return invalid("rows of " + std::to_string(row_bytes) + " bytes in a box");
+  }
   map->box[0] = static_cast<uint16_t>(row_elements);
   return Status();
 }
@@ -108,12 +117,14 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap* tensorMap, CUtensorMapDataType tens
                                 CUtensorMapFloatOOBfill oobFill) {
   return with_driver([&](Driver&) -> Status {
     if (tensorMap == nullptr || !aligned(tensorMap, kMapAlignment) || tensorRank == 0 ||
-        tensorRank > kMaxTensorRank || boxDim == nullptr)
+        tensorRank > kMaxTensorRank || boxDim == nullptr) {
       return invalid("a tensor map, its rank or its box");
+    }
     TensorMap map;
     for (uint32_t i = 0; i < tensorRank; ++i) {
-      if (boxDim[i] == 0 || boxDim[i] > kMaxBoxDimension)
+      if (boxDim[i] == 0 || boxDim[i] > kMaxBoxDimension) {
         return invalid("a box dimension that is not 1 to 256");
+      }
       map.box[i] = static_cast<uint16_t>(boxDim[i]);
     }
     OPENMPS_RETURN_IF_ERROR(
@@ -135,19 +146,22 @@ CUresult cuTensorMapEncodeIm2col(CUtensorMap* tensorMap, CUtensorMapDataType ten
   return with_driver([&](Driver&) -> Status {
     if (tensorMap == nullptr || !aligned(tensorMap, kMapAlignment) || tensorRank < 3 ||
         tensorRank > kMaxTensorRank || pixelBoxLowerCorner == nullptr ||
-        pixelBoxUpperCorner == nullptr)
+        pixelBoxUpperCorner == nullptr) {
       return invalid("a tensor map, its rank or its corners");
+    }
     if (channelsPerPixel == 0 || channelsPerPixel > kMaxBoxDimension || pixelsPerColumn == 0 ||
-        pixelsPerColumn > kMaxPixelsPerColumn)
+        pixelsPerColumn > kMaxPixelsPerColumn) {
       return invalid("channels that are not 1 to 256, or pixels not 1 to 1024");
+    }
     TensorMap map;
     map.im2col = true;
     map.pixels = static_cast<uint16_t>(pixelsPerColumn);
     std::fill_n(map.box, tensorRank, uint16_t{1});
     for (uint32_t i = 0; i + 2 < tensorRank; ++i) {
       if (!corner_fits(pixelBoxLowerCorner[i], tensorRank) ||
-          !corner_fits(pixelBoxUpperCorner[i], tensorRank))
+          !corner_fits(pixelBoxUpperCorner[i], tensorRank)) {
         return invalid("a corner that is out of range");
+      }
       map.lower[i] = static_cast<int16_t>(pixelBoxLowerCorner[i]);
       map.upper[i] = static_cast<int16_t>(pixelBoxUpperCorner[i]);
     }
@@ -162,8 +176,9 @@ CUresult cuTensorMapEncodeIm2col(CUtensorMap* tensorMap, CUtensorMapDataType ten
 CUresult cuTensorMapReplaceAddress(CUtensorMap* tensorMap, void* globalAddress) {
   return with_driver([&](Driver&) -> Status {
     if (tensorMap == nullptr || !aligned(tensorMap, kMapAlignment) || globalAddress == nullptr ||
-        !aligned(globalAddress, kRowUnit))
+        !aligned(globalAddress, kRowUnit)) {
       return invalid("a tensor map or its address");
+    }
     auto map = std::bit_cast<TensorMap>(*tensorMap);
     if (map.magic != kTensorMapMagic) return invalid("not a tensor map");
     map.address = reinterpret_cast<uint64_t>(globalAddress);

@@ -25,8 +25,9 @@ CUresult cuUserObjectCreate(CUuserObject* object_out, void* ptr, CUhostFn destro
                             unsigned int initialRefcount, unsigned int flags) {
   return with_driver([&](Driver& driver) -> Status {
     if (object_out == nullptr || destroy == nullptr || initialRefcount == 0 ||
-        flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC)
+        flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC) {
       return invalid_value("a bad argument");
+    }
     auto object = std::make_shared<UserObject>();
     object->table = &driver.user_objects;
     object->data = ptr;
@@ -58,10 +59,11 @@ CUresult cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned in
   return with_object(
       object, count, [&](Driver& driver, const std::shared_ptr<UserObject>& found) -> Status {
         std::shared_ptr<Graph> holder = driver.graphs.find(graph);
-        if (holder == nullptr || flags > CU_GRAPH_USER_OBJECT_MOVE)
+        if (holder == nullptr || flags > CU_GRAPH_USER_OBJECT_MOVE) {
           return invalid_value("not a graph, or unknown flags");
+        }
         if (flags != CU_GRAPH_USER_OBJECT_MOVE) found->references += count;
-        std::lock_guard lock(driver.graph_mutex);
+        const std::lock_guard lock(driver.graph_mutex);
         holder->user_objects.push_back(std::make_shared<UserObjectHold>(found, count));
         return Status();
       });
@@ -72,16 +74,18 @@ CUresult cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsigned i
       object, count, [&](Driver& driver, const std::shared_ptr<UserObject>& found) -> Status {
         std::shared_ptr<Graph> holder = driver.graphs.find(graph);
         if (holder == nullptr) return invalid_value("not a graph");
-        std::lock_guard lock(driver.graph_mutex);
+        const std::lock_guard lock(driver.graph_mutex);
         uint64_t held = 0;
-        for (const auto& hold : holder->user_objects)
+        for (const auto& hold : holder->user_objects) {
           if (hold->object == found) held += hold->count;
+        }
         if (held < count) return invalid_value("the graph holds fewer references");
         found->references += held - count;
         std::erase_if(holder->user_objects,
                       [&](const auto& hold) { return hold->object == found; });
-        if (held > count)
+        if (held > count) {
           holder->user_objects.push_back(std::make_shared<UserObjectHold>(found, held - count));
+        }
         return Status();
       });
 }

@@ -52,8 +52,9 @@ CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc* des
                    desc[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
       if (!known) return invalid_value("no such access");
       if (desc[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
-          driver.device(desc[i].location.id) == nullptr)
+          driver.device(desc[i].location.id) == nullptr) {
         return Status(CUDA_ERROR_INVALID_DEVICE, "no such device");
+      }
       OPENMPS_RETURN_IF_ERROR(driver.virtual_memory.set_access(ptr, size, desc[i].flags));
     }
     return Status();
@@ -72,8 +73,9 @@ CUresult cuMemGetAllocationGranularity(size_t* granularity, const CUmemAllocatio
   return with_driver([&](Driver& driver) -> Status {
     if (granularity == nullptr || prop == nullptr) return no_result();
     if (prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
-        driver.device(prop->location.id) == nullptr)
+        driver.device(prop->location.id) == nullptr) {
       return Status(CUDA_ERROR_INVALID_DEVICE, "no such device");
+    }
     *granularity = kVmmGranularity;
     return Status();
   });
@@ -99,8 +101,9 @@ CUresult cuMemExportToShareableHandle(void* shareableHandle, CUmemGenericAllocat
                                       unsigned long long flags) {
   return with_driver([&](Driver& driver) -> Status {
     if (shareableHandle == nullptr || flags != 0) return no_result();
-    if (handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+    if (handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
       return Status(CUDA_ERROR_NOT_SUPPORTED, "only POSIX descriptors are exported");
+    }
     return deliver(driver.virtual_memory.export_descriptor(handle),
                    static_cast<int*>(shareableHandle));
   });
@@ -115,8 +118,9 @@ CUresult cuMemGetHandleForAddressRange(void* handle, CUdeviceptr dptr, size_t si
     constexpr unsigned long long kFlags = CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE;
     const bool whole = size != 0 && dptr % kPage == 0 && size % kPage == 0;
     if (handle == nullptr || handleType != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD ||
-        (flags & ~kFlags) != 0 || !whole)
+        (flags & ~kFlags) != 0 || !whole) {
       return invalid_value("a bad argument");
+    }
     return Status(CUDA_ERROR_NOT_SUPPORTED, "the device has no dma-bufs");
   });
 }
@@ -125,8 +129,9 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, vo
                                         CUmemAllocationHandleType shHandleType) {
   return with_driver([&](Driver& driver) -> Status {
     if (handle == nullptr) return no_result();
-    if (shHandleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+    if (shHandleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
       return Status(CUDA_ERROR_NOT_SUPPORTED, "only POSIX descriptors are imported");
+    }
     // The descriptor itself, not its address, travels in the pointer.
     int descriptor = static_cast<int>(reinterpret_cast<intptr_t>(osHandle));
     return deliver(driver.virtual_memory.import_descriptor(descriptor), handle);

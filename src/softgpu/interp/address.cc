@@ -18,8 +18,10 @@ bool find_range(Warp* warp, uint64_t begin, uint64_t end, bool write, uint32_t s
   while (at < kCachedRanges && !(begin >= recent[at].begin && begin < recent[at].end)) ++at;
   if (at == kCachedRanges) {
     AddressRange found;
-    if (begin >> kWindowShift || !warp->block->memory || !warp->block->memory->find(begin, &found))
+    if (begin >> kWindowShift || !warp->block->memory ||
+        !warp->block->memory->find(begin, &found)) {
       return false;
+    }
     at = kCachedRanges - 1;
     recent[at] = {found.begin, found.end, found.writable ? found.end : 0};
   }
@@ -73,18 +75,20 @@ std::byte* memory_for(Warp* warp, const Op* op, uint32_t lane, uint64_t address,
     return nullptr;
   }
   std::byte* pointer = host_pointer(warp, lane, address, bytes, write);
-  if (!pointer)
+  if (!pointer) {
     warp->block->raise(warp, op, CUDA_ERROR_ILLEGAL_ADDRESS, address,
                        std::string("illegal ") + (write ? "write to " : "read from ") +
                            hex(address) + ", " + std::to_string(bytes) + " bytes",
                        1u << lane);
+  }
   return pointer;
 }
 
 std::byte* shared_for(Warp* warp, const Op* op, uint32_t lane, uint64_t address, uint64_t bytes,
                       uint64_t alignment) {
-  if ((address & ~kWindowMask) == kSharedWindow)
+  if ((address & ~kWindowMask) == kSharedWindow) {
     return memory_for(warp, op, lane, address, bytes, alignment, true);
+  }
   warp->block->raise(warp, op, CUDA_ERROR_INVALID_ADDRESS_SPACE, address,
                      hex(address) + " is not in shared memory", 1u << lane);
   return nullptr;

@@ -95,9 +95,10 @@ HANDLER(store_ordered) {
   for (u32 left = warp->active; left; left &= left - 1) {
     const auto lane = static_cast<u32>(__builtin_ctz(left));
     alignas(16) std::byte values[64];
-    for (u32 e = 0; e < count; ++e)
+    for (u32 e = 0; e < count; ++e) {
       std::memcpy(values + e * bytes,
                   regs + op->extra[e] + lane * (lane_bytes < 2 ? 2 : lane_bytes), bytes);
+    }
     copy_once(warp->pointers[lane], values, bytes * count);
   }
   return op + 1;
@@ -139,8 +140,9 @@ T integer_atomic(AtomicOp kind, std::byte* p, T v, T compare_with) {
 
 template <class Bits, class F>
 Bits float_atomic(AtomicOp kind, std::byte* p, F f, Bits v) {
-  if (kind == AtomicOp::kExchange)
+  if (kind == AtomicOp::kExchange) {
     return __atomic_exchange_n(reinterpret_cast<Bits*>(p), v, __ATOMIC_SEQ_CST);
+  }
   return update<Bits>(p, f);
 }
 
@@ -214,9 +216,10 @@ HANDLER(atomic) {
   generic_addresses(regs, op->a, shared, op->imm, addresses);
   for (u32 left = warp->active; left; left &= left - 1) {
     const u64 address = addresses[__builtin_ctz(left)] + op->imm;
-    if ((address & ~kWindowMask) == kLocalWindow)
+    if ((address & ~kWindowMask) == kLocalWindow) {
       return warp->block->raise(warp, op, CUDA_ERROR_INVALID_ADDRESS_SPACE, address,
                                 "atomic on local memory", left & -left);
+    }
   }
   if (!resolve(warp, op, addresses, atomic_bytes(type), true)) return nullptr;
   const bool cas = kind == AtomicOp::kCompare;

@@ -25,8 +25,9 @@ bool is_complete(const Block& block, const Barrier& barrier) {
   for (uint32_t w = 0; w < block.warp_count; ++w) {
     const uint32_t here = barrier.arrived_of_warp[w];
     const uint32_t alive = block.warps[w]->alive;
-    if (here && (alive & ~here) == 0)
+    if (here && (alive & ~here) == 0) {
       arrived += kWarpSize - static_cast<uint32_t>(__builtin_popcount(here));
+    }
   }
   return arrived >= barrier.expected;
 }
@@ -35,8 +36,9 @@ bool is_complete(const Block& block, const Barrier& barrier) {
 void write_red(const Op* op, std::byte* regs, uint32_t lanes, const Barrier& barrier) {
   const auto kind = static_cast<BarrierRed>(op->aux & 0xff);
   if (kind == BarrierRed::kPopc) {
-    for (uint32_t i = 0; i < kWarpSize; ++i)
+    for (uint32_t i = 0; i < kWarpSize; ++i) {
       if (lanes >> i & 1) lanes_at(regs, op->d)[i] = barrier.popc;
+    }
     return;
   }
   const bool value =
@@ -55,8 +57,9 @@ void release(Block& block, uint32_t id) {
     for (Fragment& fragment : warp.fragments) {
       if (fragment.state != Fragment::State::kBarrier || fragment.barrier != id) continue;
       fragment.state = Fragment::State::kReady;
-      if ((fragment.pc - 1)->handler == h_barrier_red)
+      if ((fragment.pc - 1)->handler == h_barrier_red) {
         write_red(fragment.pc - 1, fragment.frame->regs, fragment.mask, barrier);
+      }
     }
     barrier.arrived_of_warp[w] = 0;
   }
@@ -129,10 +132,12 @@ void lanes_exited(WarpState* warp, uint32_t lanes) {
   Block& block = *warp->block;
   block.live_threads -= static_cast<uint32_t>(__builtin_popcount(lanes));
   if (warp->alive == 0) --block.live_warps;
-  for (Fragment& fragment : warp->fragments)
+  for (Fragment& fragment : warp->fragments) {
     if (fragment.state == Fragment::State::kSync) fragment.state = Fragment::State::kReady;
-  for (uint32_t id = 0; id < kBarriers; ++id)
+  }
+  for (uint32_t id = 0; id < kBarriers; ++id) {
     if (block.barriers[id].arrived && is_complete(block, block.barriers[id])) release(block, id);
+  }
   leave_cluster_barrier(warp, lanes);
 }
 

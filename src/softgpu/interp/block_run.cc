@@ -108,16 +108,19 @@ void prepare(Block& block, const Launch& launch, const uint32_t block_index[3], 
   block.fault = {};
   block.next_warp = 0;
   block.shuffled = seed != 0;
-  if (block.shuffled)
+  if (block.shuffled) {
     block.random.seed(seed + block_index[0] + 65536 * (block_index[1] + 65536ull * block_index[2]));
+  }
   block.shared_bytes = block.static_shared + block.shape.dynamic_shared;
   block.reserved_shared = (block.shared_bytes + 15) & ~15u;
   if (info.uses_reserved_shared) block.shared_bytes = block.reserved_shared + kReservedSharedCap;
   block.shared_memory.reserve(block.shared_bytes + kSharedSlack);
-  if (info.uses_reserved_shared)
+  if (info.uses_reserved_shared) {
     std::memset(block.shared_memory.data() + block.reserved_shared, 0, kReservedSharedCap);
-  while (block.warps.size() < block.warp_count)
+  }
+  while (block.warps.size() < block.warp_count) {
     block.warps.push_back(std::make_unique<WarpState>());
+  }
   for (Barrier& barrier : block.barriers) {
     // One that nobody waits at is as new: its release has cleared it.
     const size_t warps_before = barrier.arrived_of_warp.size();
@@ -177,8 +180,9 @@ BlockState run(Block& block, uint64_t budget, const std::atomic<bool>* stop, uin
       block.slice = 0;
       warp.fuel = 0;
       if (block.faulted) return done(BlockState::kFaulted);
-      if (left <= 0 || stop->load(std::memory_order_relaxed))
+      if (left <= 0 || stop->load(std::memory_order_relaxed)) {
         return done(block.live_warps > 0 ? BlockState::kRunnable : BlockState::kFinished);
+      }
     }
     // Threads that wait for each other for ever hang, as they would on a GPU.
     if (!progress && block.live_warps > 0) return done(BlockState::kRunnable);
@@ -205,7 +209,7 @@ Pool& pool() {
 
 std::unique_ptr<Block> take_block() {
   {
-    std::lock_guard lock(pool().mutex);
+    const std::lock_guard lock(pool().mutex);
     if (!pool().blocks.empty()) {
       std::unique_ptr<Block> block = std::move(pool().blocks.back());
       pool().blocks.pop_back();
@@ -217,7 +221,7 @@ std::unique_ptr<Block> take_block() {
 
 void give_back_block(std::unique_ptr<Block> block) {
   recycle(*block);
-  std::lock_guard lock(pool().mutex);
+  const std::lock_guard lock(pool().mutex);
   if (pool().blocks.size() < kPooledBlocks) pool().blocks.push_back(std::move(block));
 }
 

@@ -25,9 +25,10 @@ const Op* h_bulk_copy(const Op* op, Warp* warp, std::byte* regs, uint32_t) {
   for (uint32_t left = warp->active; left; left &= left - 1) {
     const auto lane = static_cast<uint32_t>(__builtin_ctz(left));
     const uint32_t bytes = sizes[lane];
-    if (bytes % kBulkUnit != 0)
+    if (bytes % kBulkUnit != 0) {
       return warp->block->raise(warp, op, CUDA_ERROR_MISALIGNED_ADDRESS, to[lane],
                                 "bulk copy of " + std::to_string(bytes) + " bytes", 1u << lane);
+    }
     if (bytes == 0) continue;
     const std::byte* source = memory_for(warp, op, lane, from[lane], bytes, kBulkUnit, false);
     if (!source) return nullptr;
@@ -36,10 +37,11 @@ const Op* h_bulk_copy(const Op* op, Warp* warp, std::byte* regs, uint32_t) {
     for (uint64_t address; places.next(&address);) {
       std::byte* target = memory_for(warp, op, lane, address, bytes, kBulkUnit, true);
       if (!target) return nullptr;
-      if (code.reduces)
+      if (code.reduces) {
         update_array(code.op, code.type, target, source, bytes);
-      else
+      } else {
         std::memmove(target, source, bytes);
+      }
     }
   }
   return op + 1;

@@ -25,14 +25,16 @@ const CallSite& site_of(const Op* op, const Warp* warp) {
 
 const Op* enter(WarpState* warp, const Op* op, const CallSite& site, const Code& callee) {
   Frame* caller = warp->frame;
-  if (!callee.unusable.empty())
+  if (!callee.unusable.empty()) {
     return warp->block->raise(warp, op, CUDA_ERROR_ILLEGAL_INSTRUCTION, 0,
                               "call of " + callee.name + ": " + callee.unusable);
+  }
   if (caller->depth >= kMaxCallDepth || site.arguments.size() > callee.parameters.size() ||
-      site.results.size() > callee.results.size())
+      site.results.size() > callee.results.size()) {
     return warp->block->raise(
         warp, op, CUDA_ERROR_LAUNCH_FAILED, 0,
         caller->depth >= kMaxCallDepth ? "stack overflow" : "call with the wrong parameters");
+  }
   const uint64_t local_base = caller->local_base + caller->code->local_bytes;
   if (callee.recursive && warp->block->services != nullptr &&
       local_base + callee.local_bytes > warp->block->services->stack_bytes()) [[unlikely]]
@@ -46,7 +48,7 @@ const Op* enter(WarpState* warp, const Op* op, const CallSite& site, const Code&
   frame->lanes = warp->active;
   frame->depth = caller->depth + 1;
   fill_frame(warp, frame, Fill::kAll);
-  for (size_t i = 0; i < site.arguments.size(); ++i)
+  for (size_t i = 0; i < site.arguments.size(); ++i) {
     for (uint32_t left = warp->active; left; left &= left - 1) {
       const auto lane = static_cast<uint32_t>(__builtin_ctz(left));
       std::memcpy(
@@ -54,6 +56,7 @@ const Op* enter(WarpState* warp, const Op* op, const CallSite& site, const Code&
           warp->block->local_at(warp, lane, caller->local_base + site.arguments[i].offset),
           std::min(site.arguments[i].bytes, callee.parameters[i].bytes));
     }
+  }
   warp->frame = frame;
   warp->regs = frame->regs;
   update_mask(warp);
@@ -80,15 +83,17 @@ HANDLER(call_indirect) {
   const auto* targets = reinterpret_cast<const uint64_t*>(regs + op->a);
   const uint64_t target = targets[__builtin_ctz(warp->active)];
   uint32_t lanes = 0;
-  for (uint32_t i = 0; i < kWarpSize; ++i)
+  for (uint32_t i = 0; i < kWarpSize; ++i) {
     if ((warp->active >> i & 1) && targets[i] == target) lanes |= 1u << i;
+  }
   const uint64_t number = (target - kFunctionWindow) / 16;
   const Code* callee = target < kFunctionWindow || number > INT32_MAX
                            ? nullptr
                            : warp->block->program->code(static_cast<int32_t>(number));
-  if (!callee || callee->is_kernel)
+  if (!callee || callee->is_kernel) {
     return warp->block->raise(warp, op, CUDA_ERROR_ILLEGAL_INSTRUCTION, target,
                               "call of no function", lanes);
+  }
   if (lanes != warp->active) {
     open_record(state, op + op->e);
     Fragment rest;
@@ -114,7 +119,7 @@ HANDLER(ret) {
     leave_record(state, record, record->parent, warp->active);
   }
   const CallSite& site = *frame->site;
-  for (size_t i = 0; i < site.results.size(); ++i)
+  for (size_t i = 0; i < site.results.size(); ++i) {
     for (uint32_t left = warp->active; left; left &= left - 1) {
       const auto lane = static_cast<uint32_t>(__builtin_ctz(left));
       std::memcpy(
@@ -122,6 +127,7 @@ HANDLER(ret) {
           warp->block->local_at(warp, lane, frame->local_base + frame->code->results[i].offset),
           std::min(site.results[i].bytes, frame->code->results[i].bytes));
     }
+  }
   const Op* next = frame->return_to;
   frame->lanes &= ~warp->active;
   if (frame->lanes == 0) free_frame(state, frame);
@@ -192,9 +198,10 @@ HANDLER(call_set_condition) {
     const uint64_t handle = call_argument(warp, site, 0, lane);
     const auto value = static_cast<uint32_t>(call_argument(warp, site, 1, lane));
     DeviceServices* services = warp->block->services;
-    if (!services || !services->set_condition(handle, value))
+    if (!services || !services->set_condition(handle, value)) {
       return warp->block->raise(warp, op, CUDA_ERROR_ILLEGAL_ADDRESS, handle,
                                 "no conditional handle of this context", 1u << lane);
+    }
   }
   return op + 1;
 }

@@ -17,13 +17,15 @@ void end_phase_if_complete(Cluster& cluster) {
   for (const Block* block : cluster.blocks) alive += block->live_threads;
   if (cluster.arrived != alive) return;
   cluster.arrived = 0;
-  for (Block* block : cluster.blocks)
+  for (Block* block : cluster.blocks) {
     for (uint32_t w = 0; w < block->warp_count; ++w) {
       WarpState& warp = *block->warps[w];
       warp.cluster_arrived = 0;
-      for (Fragment& fragment : warp.fragments)
+      for (Fragment& fragment : warp.fragments) {
         if (fragment.state == Fragment::State::kCluster) fragment.state = Fragment::State::kReady;
+      }
     }
+  }
 }
 
 }  // namespace

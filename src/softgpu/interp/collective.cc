@@ -24,8 +24,9 @@ uint32_t* lanes_at(std::byte* regs, int32_t offset) {
 }
 void assign(uint32_t* d, uint32_t value, uint32_t mask) { *d = (*d & ~mask) | (value & mask); }
 void splat(uint32_t* d, uint32_t value, uint32_t mask) {
-  for (uint32_t i = 0; i < kWarpSize; ++i)
+  for (uint32_t i = 0; i < kWarpSize; ++i) {
     if (mask >> i & 1) d[i] = value;
+  }
 }
 
 bool has_ancestor(const Record* record, const Record* ancestor) {
@@ -49,8 +50,9 @@ void absorb(WarpState* warp, size_t i) {
 uint32_t same_members(const uint32_t* masks, uint32_t alive, uint32_t lanes) {
   const uint32_t wanted = masks[__builtin_ctz(lanes)] & alive;
   uint32_t same = 0;
-  for (uint32_t left = lanes; left; left &= left - 1)
+  for (uint32_t left = lanes; left; left &= left - 1) {
     if ((masks[__builtin_ctz(left)] & alive) == wanted) same |= left & -left;
+  }
   return same;
 }
 
@@ -82,8 +84,9 @@ __attribute__((noinline)) bool gather_groups(WarpState* warp, const Op* op) {
   }
   const uint32_t* masks = lanes_at(warp->frame->regs, op->e);
   uint32_t here = warp->active;
-  for (const Fragment& fragment : warp->fragments)
+  for (const Fragment& fragment : warp->fragments) {
     if (waits_here(warp, op, fragment)) here |= fragment.mask;
+  }
   uint32_t whole = 0;
   for (uint32_t left = here; left;) {
     const uint32_t group = same_members(masks, warp->alive, left);
@@ -116,8 +119,9 @@ inline Gathered gather(Warp* warp, const Op* op, std::byte* regs, const Op** nex
   const uint32_t* masks = lanes_at(regs, op->e);
   const uint32_t members = masks[__builtin_ctz(warp->active)];
   if ((members & warp->alive & ~warp->active) == 0 &&
-      ((op->aux & kSameMembers) || !masks_differ(masks, warp->active)))
+      ((op->aux & kSameMembers) || !masks_differ(masks, warp->active))) {
     return Gathered::kOneGroup;
+  }
   return gather_lanes(warp, op, next);
 }
 
@@ -174,8 +178,9 @@ const Op* match_any(const Op* op, Warp* warp, std::byte* regs) {
     for (uint32_t left = lanes; left;) {
       const T value = values[__builtin_ctz(left)];
       uint32_t same = 0;
-      for (uint32_t i = 0; i < kWarpSize; ++i)
+      for (uint32_t i = 0; i < kWarpSize; ++i) {
         if ((left >> i & 1) && values[i] == value) same |= 1u << i;
+      }
       splat(lanes_at(regs, op->d), same, same);
       left &= ~same;
     }
@@ -190,8 +195,9 @@ const Op* match_all(const Op* op, Warp* warp, std::byte* regs) {
     bool all = true;
     for (uint32_t left = lanes; left; left &= left - 1) all &= values[__builtin_ctz(left)] == first;
     splat(lanes_at(regs, op->d), all ? lanes : 0, writable);
-    if (op->aux & kHasPredicate)
+    if (op->aux & kHasPredicate) {
       assign(&word_at(regs, op->extra[0]), all ? kFullMask : 0, writable);
+    }
   });
 }
 HANDLER(match_any_b32) { return match_any<uint32_t>(op, warp, regs); }
@@ -247,8 +253,9 @@ uint32_t waiting_for(const WarpState* warp, const Op* op, const Fragment& fragme
   if (fragment.state != Fragment::State::kSync || fragment.pc->handler != op->handler) return 0;
   const uint32_t* masks = lanes_at(fragment.frame->regs, fragment.pc->e);
   uint32_t lanes = 0;
-  for (uint32_t left = fragment.mask; left; left &= left - 1)
+  for (uint32_t left = fragment.mask; left; left &= left - 1) {
     if ((masks[__builtin_ctz(left)] & warp->alive) == wanted) lanes |= left & -left;
+  }
   return lanes;
 }
 
@@ -263,10 +270,11 @@ void release_elsewhere(WarpState* warp, const Op* op, uint32_t wanted) {
     ++released.pc;
     released.mask = lanes;
     fragment.mask &= ~lanes;
-    if (fragment.mask == 0)
+    if (fragment.mask == 0) {
       fragment = released;
-    else
+    } else {
       warp->fragments.push_back(released);
+    }
   }
 }
 
@@ -276,8 +284,9 @@ HANDLER(warp_barrier) {
   const uint32_t* masks = lanes_at(regs, op->e);
   const uint32_t members = masks[__builtin_ctz(warp->active)];
   if ((members & warp->alive & ~warp->active) == 0 &&
-      ((op->aux & kSameMembers) || !masks_differ(masks, warp->active)))
+      ((op->aux & kSameMembers) || !masks_differ(masks, warp->active))) {
     SOFTGPU_NEXT(op + 1);
+  }
   if (state->force_sync) {
     state->force_sync = false;
     return op + 1;
@@ -287,8 +296,9 @@ HANDLER(warp_barrier) {
     const uint32_t group = same_members(masks, warp->alive, left);
     const uint32_t wanted = masks[__builtin_ctz(group)] & warp->alive;
     uint32_t here = group;
-    for (const Fragment& fragment : state->fragments)
+    for (const Fragment& fragment : state->fragments) {
       here |= waiting_for(state, op, fragment, wanted);
+    }
     if ((wanted & ~here) == 0) {
       whole |= here;
       release_elsewhere(state, op, wanted);

@@ -149,12 +149,14 @@ __attribute__((noinline)) const Op* jump(const Op* op, WarpState* warp, const ui
   const Op* meet = op->e ? op + op->e : nullptr;
   while (left) {
     const uint32_t index = indices[__builtin_ctz(left)];
-    if (index >= table.size())
+    if (index >= table.size()) {
       return warp->block->raise(warp, op, CUDA_ERROR_LAUNCH_FAILED, 0, "brx.idx out of its targets",
                                 left);
+    }
     uint32_t lanes = 0;
-    for (uint32_t i = 0; i < kWarpSize; ++i)
+    for (uint32_t i = 0; i < kWarpSize; ++i) {
       if ((left >> i & 1) && indices[i] == index) lanes |= 1u << i;
+    }
     left &= ~lanes;
     if (groups++ == 0) {
       first = table[index];

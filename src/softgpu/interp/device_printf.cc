@@ -99,14 +99,16 @@ int format_printf(Warp* warp, uint32_t lane, uint64_t format_address, uint64_t a
     } else if (conversion == 's') {
       arguments.next(8, &value);
       std::string text;
-      if (value == 0)
+      if (value == 0) {
         text = "(null)";
-      else
+      } else {
         read_string(warp, lane, value, &text);
-      if (spec == "%")
+      }
+      if (spec == "%") {
         out->append(text);
-      else
+      } else {
         append(out, spec + "s", text.c_str());
+      }
     } else {
       --count;
       out->append(format, i, at + 1 - i);

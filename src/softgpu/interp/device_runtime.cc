@@ -82,8 +82,9 @@ void parameter_buffer(const Call& call) {
   shape.dynamic_shared_bytes = static_cast<uint32_t>(call.argument(3));
   CUresult error = kInvalidFunction;
   uint64_t address = 0;
-  if (find_kernel(*call.warp->block, call.argument(0), &shape.kernel))
+  if (find_kernel(*call.warp->block, call.argument(0), &shape.kernel)) {
     address = call.nested().open(shape, &error);
+  }
   if (address == 0) call.note(error);
   call.result(address);
 }
@@ -152,8 +153,9 @@ bool update_node(const Call& call, const UpdateEntry& entry, CUresult* error) {
       }
       update.offset = entry.parameter.offset;
       update.value.resize(entry.parameter.bytes);
-      if (!load(call, entry.parameter.value, update.value.data(), update.value.size()))
+      if (!load(call, entry.parameter.value, update.value.data(), update.value.size())) {
         return false;
+      }
       break;
     case NodeUpdate::Field::kEnabled: update.enabled = entry.enabled != 0; break;
   }
@@ -187,8 +189,9 @@ bool update_nodes(const Call& call) {
     default:  // updates, how many
       for (uint64_t i = 0; i < call.argument(1) && error == CUDA_SUCCESS; ++i) {
         if (!load(call, call.argument(0) + i * sizeof entry, &entry, sizeof entry) ||
-            !update_node(call, entry, &error))
+            !update_node(call, entry, &error)) {
           return false;
+        }
       }
       break;
   }
@@ -264,14 +267,16 @@ const Op* h_call_runtime(const Op* op, Warp* warp, std::byte*, uint32_t) {
   }
   if (ptx::updates_node(site.device_call)) {
     for (uint32_t left = warp->active; left; left &= left - 1) {
-      if (!update_nodes({warp, op, site, static_cast<uint32_t>(__builtin_ctz(left))}))
+      if (!update_nodes({warp, op, site, static_cast<uint32_t>(__builtin_ctz(left))})) {
         return nullptr;
+      }
     }
     return op + 1;
   }
-  if (warp->block->nested == nullptr || warp->block->services == nullptr)
+  if (warp->block->nested == nullptr || warp->block->services == nullptr) {
     return warp->block->raise(warp, op, CUDA_ERROR_NOT_SUPPORTED, 0,
                               "a runtime call where there is no device runtime");
+  }
   for (uint32_t left = warp->active; left; left &= left - 1) {
     const auto lane = static_cast<uint32_t>(__builtin_ctz(left));
     if (!serve({warp, op, site, lane})) return nullptr;

@@ -8,8 +8,9 @@ namespace openmps::softgpu {
 
 Record* open_record(WarpState* warp, const Op* meet) {
   if (!meet) return warp->record;
-  if (warp->record && warp->record->meet == meet && warp->record->frame == warp->frame)
+  if (warp->record && warp->record->meet == meet && warp->record->frame == warp->frame) {
     return warp->record;
+  }
   if (warp->free_records.empty()) {
     warp->records.push_back(std::make_unique<Record>());
     warp->free_records.push_back(warp->records.back().get());
@@ -43,9 +44,11 @@ void leave_record(WarpState* warp, Record* record, Record* until, uint32_t lanes
 void release_parked(WarpState* warp) {
   std::vector<Record*> seen;
   auto walk = [&](Record* record) {
-    for (; record; record = record->parent)
-      if (record->arrived && std::find(seen.begin(), seen.end(), record) == seen.end())
+    for (; record; record = record->parent) {
+      if (record->arrived && std::find(seen.begin(), seen.end(), record) == seen.end()) {
         seen.push_back(record);
+      }
+    }
   };
   if (warp->active) walk(warp->record);
   for (const Fragment& fragment : warp->fragments) walk(fragment.record);
@@ -66,8 +69,9 @@ const Op* switch_fragment(WarpState* warp) {
   warp->active = 0;
   // Almost always at a barrier: one fragment of all lanes, nobody waits at a join.
   if (warp->fragments.size() == 1 && !warp->fragments[0].record &&
-      warp->fragments[0].state == State::kBarrier)
+      warp->fragments[0].state == State::kBarrier) {
     return nullptr;
+  }
   for (int attempt = 0; attempt < 2; ++attempt) {
     bool at_barrier = false;
     size_t chosen = warp->fragments.size(), waiting = chosen;

@@ -71,8 +71,9 @@ uint64_t special_value(const WarpState* warp, SpecialRegister special, uint32_t 
 
 template <class T, class F>
 void fill_lanes(std::byte* to, F value) {
-  for (uint32_t lane = 0; lane < kWarpSize; ++lane)
+  for (uint32_t lane = 0; lane < kWarpSize; ++lane) {
     reinterpret_cast<T*>(to)[lane] = static_cast<T>(value(lane));
+  }
 }
 
 bool is_block_place(const SpecialSlot& slot) {
@@ -85,9 +86,10 @@ bool grow_local(WarpState* warp, uint64_t bytes) {
   if (bytes > kMaxLocalBytes) return false;
   const uint64_t grown = std::min(std::max(bytes, 2 * warp->local_bytes), kMaxLocalBytes);
   std::vector<std::byte> moved(grown * kWarpSize);
-  for (uint32_t lane = 0; lane < kWarpSize && warp->local_bytes; ++lane)
+  for (uint32_t lane = 0; lane < kWarpSize && warp->local_bytes; ++lane) {
     std::memcpy(moved.data() + lane * grown, warp->local + lane * warp->local_bytes,
                 warp->local_bytes);
+  }
   warp->local_memory = std::move(moved);
   warp->local = warp->local_memory.data();
   warp->local_bytes = grown;
@@ -124,13 +126,14 @@ Frame* make_frame(WarpState* warp, const Code* code, uint64_t local_base) {
   if (code->is_kernel) {
     storage = &warp->root;
   } else {
-    for (auto& candidate : warp->free_frames)
+    for (auto& candidate : warp->free_frames) {
       if (candidate->memory.size() >= code->frame_bytes) {
         storage = candidate;
         std::swap(candidate, warp->free_frames.back());
         warp->free_frames.pop_back();
         break;
       }
+    }
     if (!storage) {
       warp->frames.push_back(std::make_unique<WarpState::FrameStorage>());
       storage = warp->frames.back().get();
@@ -147,11 +150,12 @@ Frame* make_frame(WarpState* warp, const Code* code, uint64_t local_base) {
 
 void free_frame(WarpState* warp, Frame* frame) {
   if (!frame->parent) return;  // the kernel's own
-  for (const auto& storage : warp->frames)
+  for (const auto& storage : warp->frames) {
     if (&storage->frame == frame) {
       warp->free_frames.push_back(storage.get());
       return;
     }
+  }
 }
 
 void leave_frames(WarpState* warp, Frame* frame, uint32_t lanes) {

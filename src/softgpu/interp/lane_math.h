@@ -97,8 +97,9 @@ INLINE u32 nth_set(u32 mask, u32 base, s32 offset) {
   if (offset == 0) return (mask >> base) & 1 ? base : ~0u;
   const s32 step = offset > 0 ? 1 : -1;
   s32 left = offset > 0 ? offset : -offset;
-  for (s32 at = (s32)base; at >= 0 && at < 32; at += step)
+  for (s32 at = (s32)base; at >= 0 && at < 32; at += step) {
     if ((mask >> at) & 1 && --left == 0) return (u32)at;
+  }
   return ~0u;
 }
 INLINE u32 lop3(u32 a, u32 b, u32 c, u32 table) {

@@ -99,17 +99,19 @@ void each_element(const std::byte* regs, const int32_t* offsets, u32 count, Elem
                   P place, F visit) {
   const u32 bits = element_bits(element), each = Layout::per_register(element);
   const u32 slots = count * each;
-  for (u32 lane = 0; lane < kWarpSize; ++lane)
+  for (u32 lane = 0; lane < kWarpSize; ++lane) {
     for (u32 slot = 0; slot < slots; ++slot) {
       const std::byte* at = regs + offsets[slot / each];
       u64 value = 0;
-      if (bits == 64)
+      if (bits == 64) {
         std::memcpy(&value, at + 8 * lane, 8);
-      else
+      } else {
         std::memcpy(&value, at + 4 * lane, 4);
+      }
       if (bits < 32) value = value >> (slot % each * bits) & ((1u << bits) - 1);
       visit(place(lane, slot, slots), value);
     }
+  }
 }
 
 // Stores what value(place) gives in the fragment of D, for the lanes of `mask`.
@@ -121,8 +123,9 @@ void write_result(std::byte* regs, const int32_t* offsets, u32 count, Element el
     if (!(mask >> lane & 1)) continue;
     for (u32 i = 0; i < count; ++i) {
       u64 word = 0;
-      for (u32 e = 0; e < each; ++e)
+      for (u32 e = 0; e < each; ++e) {
         word |= static_cast<u64>(value(place(lane, i * each + e, count * each))) << (e * bits);
+      }
       std::memcpy(regs + offsets[i] + (bits == 64 ? 8 : 4) * lane, &word, bits == 64 ? 8 : 4);
     }
   }
@@ -147,8 +150,9 @@ u32 dot_fp8(const Number* a, const Number* b, u32 stride, u32 k, u32 c_bits) {
   u32 bits = 0;
   int count = 0;
   for (u32 half = 0; half < 2; ++half) {
-    for (u32 i = 0; i < k; ++i)
+    for (u32 i = 0; i < k; ++i) {
       if (i % 4 / 2 == half) terms[count++] = product(a[i], b[i * stride]);
+    }
     bits = matrix::cut_to_f32(matrix::add_terms(terms, count));
     terms[0] = matrix::unpack(bits, 8, 23);
     count = 1;
@@ -181,7 +185,7 @@ void multiply_floats(const MatrixCode& code, FloatWork* work, u32 batches) {
   for (u32 batch = 0; batch < batches; ++batch) {
     const Number* a = work->a + batch * code.m * code.k;
     const Number* b = work->b + batch * code.n * code.k;
-    for (u32 row = 0; row < code.m; ++row)
+    for (u32 row = 0; row < code.m; ++row) {
       for (u32 column = 0; column < code.n; ++column) {
         const u32 at = (batch * code.m + row) * code.n + column;
         const Number c = number_of(work->c[at], code.c);
@@ -196,11 +200,13 @@ void multiply_floats(const MatrixCode& code, FloatWork* work, u32 batches) {
         }
         Number terms[1 + 16];
         terms[0] = c;
-        for (u32 i = 0; i < code.k; ++i)
+        for (u32 i = 0; i < code.k; ++i) {
           terms[1 + i] = product(a[row * code.k + i], b[i * code.n + column]);
+        }
         const matrix::Sum sum = matrix::add_terms(terms, static_cast<int>(1 + code.k));
         work->d[at] = code.d == Element::kF16 ? matrix::round_to_f16(sum) : matrix::cut_to_f32(sum);
       }
+    }
   }
 }
 
@@ -247,13 +253,15 @@ void multiply_doubles(const MatrixCode& code, const Operands& o, std::byte* regs
       regs, o.c, o.c_count, code.c,
       [&](u32 lane, u32 slot, u32 slots) { return layout.c(lane, slot, slots, code.c); },
       [&](const Place& p, u64 bits) { c[p.row * code.n + p.column] = double_of(bits); });
-  for (u32 row = 0; row < code.m; ++row)
-    for (u32 column = 0; column < code.n; ++column)
+  for (u32 row = 0; row < code.m; ++row) {
+    for (u32 column = 0; column < code.n; ++column) {
       for (u32 i = 0; i < code.k; ++i) {
         f64& sum = c[row * code.n + column];
         const f64 y = b[i * code.n + column];
         sum = last_nan(last_nan(fused(a[row * code.k + i], y, sum), sum), y);
       }
+    }
+  }
   write_result(
       regs, o.d, o.d_count, code.d, mask,
       [&](u32 lane, u32 slot, u32 slots) { return layout.c(lane, slot, slots, code.d); },
@@ -289,7 +297,7 @@ void multiply_integers(const MatrixCode& code, const Operands& o, std::byte* reg
       [&](u32 lane, u32 slot, u32 slots) { return layout.c(lane, slot, slots, code.c); },
       [&](const Place& p, u64 bits) { c[p.row * code.n + p.column] = (s32)bits; });
   const bool bits = code.a == Element::kB1;
-  for (u32 row = 0; row < code.m; ++row)
+  for (u32 row = 0; row < code.m; ++row) {
     for (u32 column = 0; column < code.n; ++column) {
       s64& sum = c[row * code.n + column];
       for (u32 i = 0; i < code.k; ++i) {
@@ -298,6 +306,7 @@ void multiply_integers(const MatrixCode& code, const Operands& o, std::byte* reg
       }
       if (code.saturate) sum = clamp_s32(sum);
     }
+  }
   write_result(
       regs, o.d, o.d_count, code.d, mask,
       [&](u32 lane, u32 slot, u32 slots) { return layout.c(lane, slot, slots, code.d); },
@@ -309,12 +318,13 @@ const Op* h_matrix_multiply(const Op* op, Warp* warp, std::byte* regs, u32 mask)
   const MatrixCode code = MatrixCode::decode(op->imm);
   const Operands operands = operands_of(op);
   warp->fuel -= static_cast<int64_t>(code.m);
-  if (code.d == Element::kF64)
+  if (code.d == Element::kF64) {
     multiply_doubles(code, operands, regs, mask);
-  else if (code.d == Element::kS32)
+  } else if (code.d == Element::kS32) {
     multiply_integers(code, operands, regs, mask);
-  else
+  } else {
     multiply_floats(code, operands, regs, mask);
+  }
   SOFTGPU_NEXT(op + 1);
 }
 

@@ -71,8 +71,9 @@ inline Sum add_terms(const Number* terms, int count) {
     const Number& term = terms[i];
     if (term.kind == Number::Kind::kNaN) sum.kind = Number::Kind::kNaN;
     if (term.kind == Number::Kind::kInfinite) (term.negative ? minus : plus) = true;
-    if (term.kind == Number::Kind::kFinite && term.significand != 0 && term.exponent > largest)
+    if (term.kind == Number::Kind::kFinite && term.significand != 0 && term.exponent > largest) {
       largest = term.exponent;
+    }
   }
   if (plus && minus) sum.kind = Number::Kind::kNaN;
   if (sum.kind == Number::Kind::kNaN) return sum;

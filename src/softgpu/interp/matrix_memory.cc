@@ -17,8 +17,9 @@ void addresses_of(const Op* op, const std::byte* regs, bool shared, uint64_t* ou
   }
   const auto* from = reinterpret_cast<const uint32_t*>(regs + op->a);
   // resolve() adds the offset again; shared addresses wrap at 32 bits.
-  for (uint32_t i = 0; i < kWarpSize; ++i)
+  for (uint32_t i = 0; i < kWarpSize; ++i) {
     out[i] = (kSharedWindow | static_cast<uint32_t>(from[i] + op->imm)) - op->imm;
+  }
 }
 
 // Where the element in `slot` of `lane` lies, in bytes from the matrix's begin.
@@ -41,16 +42,18 @@ const Op* fragment(const Op* op, Warp* warp, std::byte* regs, [[maybe_unused]] u
   const uint32_t slots = code.registers * each;
   warp->fuel -= slots;
   for (uint32_t slot = 0; slot < slots; ++slot) {
-    for (uint32_t lane = 0; lane < kWarpSize; ++lane)
+    for (uint32_t lane = 0; lane < kWarpSize; ++lane) {
       addresses[lane] = base[lane] + element_offset(code, lane, slot, slots, strides[lane]);
+    }
     if (!resolve(warp, op, addresses, bytes, !is_load)) return nullptr;
     for (uint32_t left = warp->active; left; left &= left - 1) {
       const auto lane = static_cast<uint32_t>(__builtin_ctz(left));
       std::byte* in_register = regs + op->extra[slot / each] + lane * width + slot % each * bytes;
-      if constexpr (is_load)
+      if constexpr (is_load) {
         std::memcpy(in_register, warp->pointers[lane], bytes);
-      else
+      } else {
         std::memcpy(warp->pointers[lane], in_register, bytes);
+      }
     }
   }
   SOFTGPU_NEXT(op + 1);
@@ -75,8 +78,9 @@ const Op* tiles(const Op* op, Warp* warp, std::byte* regs, uint32_t mask) {
   // The addresses of the lanes beyond the tiles' rows mean nothing.
   const uint32_t active = warp->active & (rows == kWarpSize ? kFullMask : (1u << rows) - 1);
   if (active == 0) SOFTGPU_NEXT(op + 1);
-  for (uint32_t lane = 0; lane < kWarpSize; ++lane)
+  for (uint32_t lane = 0; lane < kWarpSize; ++lane) {
     if (!(active >> lane & 1)) addresses[lane] = addresses[__builtin_ctz(active)];
+  }
   if (!resolve(warp, op, addresses, kTileRowBytes, !is_load)) return nullptr;
   for (uint32_t t = 0; t < code.count; ++t) {
     uint16_t tile[kTileRows * kTileRows] = {};
@@ -85,11 +89,14 @@ const Op* tiles(const Op* op, Warp* warp, std::byte* regs, uint32_t mask) {
       const uint32_t lane = t * kTileRows + row;
       return active >> lane & 1 ? warp->pointers[lane] : nullptr;
     };
-    if constexpr (is_load)
-      for (uint32_t row = 0; row < kTileRows; ++row)
-        if (const std::byte* from = row_at(row))
+    if constexpr (is_load) {
+      for (uint32_t row = 0; row < kTileRows; ++row) {
+        if (const std::byte* from = row_at(row)) {
           std::memcpy(tile + row * kTileRows, from, kTileRowBytes);
-    for (uint32_t lane = 0; lane < kWarpSize; ++lane)
+        }
+      }
+    }
+    for (uint32_t lane = 0; lane < kWarpSize; ++lane) {
       for (uint32_t e = 0; e < 2; ++e) {
         uint16_t& element = tile[tile_element(lane, e, code.transposed)];
         if constexpr (is_load) {
@@ -98,9 +105,12 @@ const Op* tiles(const Op* op, Warp* warp, std::byte* regs, uint32_t mask) {
           element = values[2 * lane + e];
         }
       }
-    if constexpr (!is_load)
-      for (uint32_t row = 0; row < kTileRows; ++row)
+    }
+    if constexpr (!is_load) {
+      for (uint32_t row = 0; row < kTileRows; ++row) {
         if (std::byte* to = row_at(row)) std::memcpy(to, tile + row * kTileRows, kTileRowBytes);
+      }
+    }
   }
   SOFTGPU_NEXT(op + 1);
 }
@@ -110,10 +120,12 @@ const Op* tile_transpose(const Op* op, Warp* warp, std::byte* regs, uint32_t mas
   uint16_t from[2 * kWarpSize];
   std::memcpy(from, regs + op->a, sizeof from);
   auto* to = reinterpret_cast<uint16_t*>(regs + op->d);
-  for (uint32_t lane = 0; lane < kWarpSize; ++lane)
-    for (uint32_t e = 0; e < 2; ++e)
+  for (uint32_t lane = 0; lane < kWarpSize; ++lane) {
+    for (uint32_t e = 0; e < 2; ++e) {
       // A tile's elements lie in the lanes' registers in the order of its rows.
       if (mask >> lane & 1) to[2 * lane + e] = from[tile_element(lane, e, true)];
+    }
+  }
   SOFTGPU_NEXT(op + 1);
 }
 

@@ -198,9 +198,10 @@ INLINE Pattern classify_half(const u32* addresses) {
   const __m256i steps =
       _mm256_mullo_epi32(_mm256_set_epi32(7, 6, 5, 4, 3, 2, 1, 0), _mm256_set1_epi32(step));
   const __m256i far = _mm256_add_epi32(steps, _mm256_set1_epi32(8 * step));
-  if (_mm256_movemask_epi8(
-          _mm256_and_si256(_mm256_cmpeq_epi32(low, first), _mm256_cmpeq_epi32(high, first))) == -1)
+  if (_mm256_movemask_epi8(_mm256_and_si256(_mm256_cmpeq_epi32(low, first),
+                                            _mm256_cmpeq_epi32(high, first))) == -1) {
     return kUniform;
+  }
   const __m256i same = _mm256_and_si256(_mm256_cmpeq_epi32(_mm256_sub_epi32(low, steps), first),
                                         _mm256_cmpeq_epi32(_mm256_sub_epi32(high, far), first));
   return _mm256_movemask_epi8(same) == -1 ? kContiguous : kScattered;
@@ -278,19 +279,22 @@ INLINE bool load_vectors([[maybe_unused]] M* d, [[maybe_unused]] const A* addres
     constexpr u64 kRowBytes = sizeof(M) * kVectorLanes;
     if (rows_of<sizeof(M)>(addresses)) {
       if (!all_good(kRowBytes)) return false;
-      for (u32 v = 0; v < kVectors; ++v)
-        for (u64 at = 0; at < kRowBytes; at += sizeof(Words))
+      for (u32 v = 0; v < kVectors; ++v) {
+        for (u64 at = 0; at < kRowBytes; at += sizeof(Words)) {
           store_words((std::byte*)(d + v * kVectorLanes) + at,
                       load_words((const void*)(base + first[v] + at)));
+        }
+      }
       return true;
     }
   }
   if constexpr (sizeof(M) == 4) {
     Words distances[kVectors];
     if (!windows_of(addresses, distances) || !all_good(kWindowBytes)) return false;
-    for (u32 v = 0; v < kVectors; ++v)
+    for (u32 v = 0; v < kVectors; ++v) {
       store_words(d + v * kVectorLanes, permute_words(load_words((const void*)(base + first[v])),
                                                       quarter_words(distances[v])));
+    }
     return true;
   }
 #endif
@@ -305,13 +309,15 @@ INLINE bool store_vectors([[maybe_unused]] const M* from, [[maybe_unused]] const
   if (!rows_of<sizeof(M)>(addresses)) return false;
   constexpr u64 kRowBytes = sizeof(M) * kVectorLanes;
   bool all = true;
-  for (u32 v = 0; v < kVectors; ++v)
+  for (u32 v = 0; v < kVectors; ++v) {
     all &= good((A)(addresses[v * kVectorLanes] + offset), kRowBytes);
+  }
   if (!all) return false;
   for (u32 v = 0; v < kVectors; ++v) {  // of rows that overlap the last one stays, as of lanes
     std::byte* to = (std::byte*)(base + (A)(addresses[v * kVectorLanes] + offset));
-    for (u64 at = 0; at < kRowBytes; at += sizeof(Words))
+    for (u64 at = 0; at < kRowBytes; at += sizeof(Words)) {
       store_words(to + at, load_words((const std::byte*)(from + v * kVectorLanes) + at));
+    }
   }
   return true;
 #else
@@ -362,10 +368,11 @@ OUTLINE const Op* load_global_plain(const Op* op, Warp* warp, std::byte* regs, u
     if (pattern != kScattered && (first & (bytes - 1)) == 0) {
       const u64 span = pattern == kUniform ? bytes : bytes * kWarpSize;
       if (in_range(warp, op, first, first + span, false)) {
-        if (pattern == kUniform)
+        if (pattern == kUniform) {
           load_uniform<M, R>(op, regs, (const std::byte*)first, kFullMask);
-        else
+        } else {
           load_contiguous<M, R>(op, regs, (const std::byte*)first);
+        }
         SOFTGPU_NEXT(op + 1);
       }
     }
@@ -431,8 +438,9 @@ INLINE const Op* store_global(const Op* op, Warp* warp, std::byte* regs, u32 mas
       auto good = [=](u64 at, u64 size) __attribute__((always_inline)) {
         return (at & (sizeof(M) - 1)) == 0 && in_slot(warp, op, at, at + size, true);
       };
-      if (store_vectors((const M*)(regs + op->b), addresses, op->imm, 0, good))
+      if (store_vectors((const M*)(regs + op->b), addresses, op->imm, 0, good)) {
         SOFTGPU_NEXT(op + 1);
+      }
     }
   }
   return store_global_plain<M, R>(op, warp, regs, mask);
@@ -472,10 +480,11 @@ OUTLINE const Op* load_shared_plain(const Op* op, Warp* warp, std::byte* regs, u
     const u32 first = addresses[0] + (u32)op->imm;
     if (pattern != kScattered && (first & (bytes - 1)) == 0 &&
         first + (pattern == kUniform ? bytes : bytes * kWarpSize) <= warp->shared_bytes) {
-      if (pattern == kUniform)
+      if (pattern == kUniform) {
         load_uniform<M, R>(op, regs, warp->shared + first, kFullMask);
-      else
+      } else {
         load_contiguous<M, R>(op, regs, warp->shared + first);
+      }
       SOFTGPU_NEXT(op + 1);
     }
     const u32 offset = (u32)op->imm;
@@ -485,8 +494,9 @@ OUTLINE const Op* load_shared_plain(const Op* op, Warp* warp, std::byte* regs, u
       const std::byte* base = warp->shared;
       R* d = (R*)(regs + op->d);
       const Addresses<u32> from = shifted(addresses, offset);
-      if (!load_halves<M, R>(d, from.lane, base))
+      if (!load_halves<M, R>(d, from.lane, base)) {
         LANES d[i] = (R)READ(*(const M*)(base + from.lane[i]));
+      }
       SOFTGPU_NEXT(op + 1);
     }
   }
@@ -499,8 +509,9 @@ INLINE const Op* load_shared(const Op* op, Warp* warp, std::byte* regs, u32 mask
     if (warp->active == kFullMask && op->aux == 1) {
       const u32* addresses = (const u32*)(regs + op->a);
       if (load_vectors((M*)(regs + op->d), addresses, (u32)op->imm, (u64)warp->shared,
-                       shared_good<M>(warp)))
+                       shared_good<M>(warp))) {
         SOFTGPU_NEXT(op + 1);
+      }
     }
   }
   return load_shared_plain<M, R>(op, warp, regs, mask);
@@ -547,10 +558,11 @@ INLINE const Op* load_shared_kept(const Op* op, Warp* warp, std::byte* regs, u32
 
 INLINE const Op* load_shared_keep(const Op* op, Warp* warp, std::byte* regs, u32 mask) {
 #if SOFTGPU_VECTORS
-  if (__builtin_expect(warp->active == kFullMask, 1))
+  if (__builtin_expect(warp->active == kFullMask, 1)) {
     keep_windows(op, warp, (const u32*)(regs + op->a));
-  else
+  } else {
     warp->windows[op->b].valid = false;
+  }
 #endif
   return load_shared_kept(op, warp, regs, mask);
 }
@@ -571,8 +583,9 @@ INLINE const Op* load_shared_fma(const Op* op, Warp* warp, std::byte* regs, u32 
   if (__builtin_expect(windows[op[0].b].valid && windows[op[1].b].valid, 1)) {
     Floats sum[kVectors];
     const Op* const first = op;
-    for (u32 v = 0; v < kVectors; ++v)
+    for (u32 v = 0; v < kVectors; ++v) {
       sum[v] = load_floats((const f32*)(regs + op[2].c) + v * kVectorLanes);
+    }
     for (bool more = true; more; op += 3) {
       const KeptWindow &x = windows[op[0].b], &y = windows[op[1].b];
       if (__builtin_expect(!x.valid || !y.valid, 0)) break;
@@ -633,8 +646,9 @@ INLINE const Op* store_shared(const Op* op, Warp* warp, std::byte* regs, u32 mas
     if (warp->active == kFullMask && op->aux == 1) {
       const u32* addresses = (const u32*)(regs + op->a);
       if (store_vectors((const M*)(regs + op->b), addresses, (u32)op->imm, (u64)warp->shared,
-                        shared_good<M>(warp)))
+                        shared_good<M>(warp))) {
         SOFTGPU_NEXT(op + 1);
+      }
     }
   }
   return store_shared_plain<M, R>(op, warp, regs, mask);
@@ -645,8 +659,9 @@ INLINE const Op* store_shared(const Op* op, Warp* warp, std::byte* regs, u32 mas
 INLINE bool local_good(Warp* warp, const u64* addresses, u64 offset, u64 bytes) {
   for (u32 left = warp->active; left; left &= left - 1) {
     const u64 at = addresses[__builtin_ctz(left)] + offset;
-    if (at >= warp->local_bytes || at + bytes > warp->local_bytes || (at & (bytes - 1)))
+    if (at >= warp->local_bytes || at + bytes > warp->local_bytes || (at & (bytes - 1))) {
       return false;
+    }
   }
   return true;
 }

@@ -45,8 +45,9 @@ f32 srgb_to_linear(f32 c) {
 INLINE f32 mix(f32 a, f32 b, f32 weight) { return (1.0f - weight) * a + weight * b; }
 
 void mix(Texels* a, const Texels& b, const f32* weight, u32 channels) {
-  for (u32 c = 0; c < channels; ++c)
+  for (u32 c = 0; c < channels; ++c) {
     LANES a->word[c][i] = bits_of(mix(float_of(a->word[c][i]), float_of(b.word[c][i]), weight[i]));
+  }
 }
 
 constexpr s32 kNoIndex[kWarpSize] = {};  // of an axis that an image does not have
@@ -96,8 +97,9 @@ void Sampler::place(uint32_t axis, uint32_t size, int32_t* index) const {
 uint32_t Sampler::convert(const TexelFormat& format, uint32_t channel, uint32_t raw) const {
   const u32 bits = 8 * format.channel_bytes;
   const bool to_float = returns_float(format);
-  if (format.kind == ChannelKind::kFloat)
+  if (format.kind == ChannelKind::kFloat) {
     return bits == 16 ? bits_of(half_to_float(static_cast<u16>(raw))) : raw;
+  }
   if (format.kind == ChannelKind::kUnsigned) {
     if (!to_float) return raw;
     const f32 value = static_cast<f32>(raw) / static_cast<f32>((u64{1} << bits) - 1);
@@ -122,8 +124,9 @@ uint32_t Sampler::readable(const Image& image, const uint64_t* addresses, uint32
     if (find_range(warp_, addresses[lane], addresses[lane] + texel, false)) {
       good |= 1u << lane;
     } else {
-      if (failed_ == 0 || lane < static_cast<u32>(__builtin_ctz(failed_)))
+      if (failed_ == 0 || lane < static_cast<u32>(__builtin_ctz(failed_))) {
         fault_address_ = addresses[lane];
+      }
       failed_ |= 1u << lane;
     }
   }
@@ -142,8 +145,9 @@ void Sampler::fetch(const Image& image, const Corner& corner, uint32_t lanes, Te
     signs |= x[i] | y[i] | z[i];
   }
   u32 outside = 0;
-  if (signs < 0)
+  if (signs < 0) {
     for (u32 i = 0; i < kWarpSize; ++i) outside |= ((x[i] | y[i] | z[i]) < 0 ? 1u : 0u) << i;
+  }
   const u32 inside = readable(image, addresses, lanes & ~outside);
   for (u32 c = 0; c < format.channels; ++c) {
     const f32 border = texture_.buffer ? 0 : texture_.border[c];
@@ -224,16 +228,18 @@ void Sampler::filter(const Image& image, const TexturePoints& points, uint32_t l
                      Texels* texels) {
   const u32 sizes[3] = {image.width, std::max(image.height, 1u), std::max(image.depth, 1u)};
   Axis axes[3];
-  for (u32 axis = 0; axis < points.dimensions; ++axis)
+  for (u32 axis = 0; axis < points.dimensions; ++axis) {
     between(points, axis, sizes[axis], &axes[axis]);
+  }
   alignas(64) u32 clamped[kWarpSize];
   Corner corner{{kNoIndex, kNoIndex, kNoIndex}, nullptr};
   corner.layer = layers_of(image, points, clamped);
   const u32 channels = image.format.channels;
   const auto read_row = [&](int y, int z, Texels* row) {
     Texels right;
-    for (u32 axis = 1; axis < points.dimensions; ++axis)
+    for (u32 axis = 1; axis < points.dimensions; ++axis) {
       corner.index[axis] = axes[axis].index[axis == 1 ? y : z];
+    }
     corner.index[0] = axes[0].index[0];
     fetch(image, corner, lanes, row);
     corner.index[0] = axes[0].index[1];
@@ -256,8 +262,9 @@ void Sampler::filter(const Image& image, const TexturePoints& points, uint32_t l
 
 void Sampler::sample_level(const Image& image, const TexturePoints& points, uint32_t lanes,
                            Texels* texels) {
-  if (texture_.linear_filter && points.index[0] == nullptr && returns_float(image.format))
+  if (texture_.linear_filter && points.index[0] == nullptr && returns_float(image.format)) {
     return filter(image, points, lanes, texels);
+  }
   const u32 sizes[3] = {image.width, std::max(image.height, 1u), std::max(image.depth, 1u)};
   Axis axes[3];
   Corner corner{{kNoIndex, kNoIndex, kNoIndex}, nullptr};
@@ -310,10 +317,11 @@ void Sampler::sample_levels(const TexturePoints& points, uint32_t lanes, Texels*
 
 void Sampler::sample(const TexturePoints& points, uint32_t lanes, Texels* texels) {
   on_face_ = points.on_face;
-  if (texture_.levels.size() == 1)
+  if (texture_.levels.size() == 1) {
     sample_level(texture_.levels[0], points, lanes, texels);
-  else
+  } else {
     sample_levels(points, lanes, texels);
+  }
 }
 
 void Sampler::gather(const TexturePoints& points, uint32_t component, uint32_t lanes,

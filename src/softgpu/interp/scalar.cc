@@ -61,14 +61,16 @@ HANDLER(read_special) {
     value = block.graph != nullptr ? block.graph->current_graph() : 0;
   } else {
     value = block.services ? block.services->global_timer_ns() : 0;
-    if (special == S::kClock || special == S::kClock64 || special == S::kClockHi)
+    if (special == S::kClock || special == S::kClock64 || special == S::kClockHi) {
       value = clock_of(value);
+    }
     if (special == S::kGlobaltimerHi || special == S::kClockHi) value >>= 32;
   }
   warp->fuel -= 1;
   const uint32_t bytes = ptx::special_register_bytes(special);
-  for (uint32_t i = 0; i < kWarpSize; ++i)
+  for (uint32_t i = 0; i < kWarpSize; ++i) {
     if (mask >> i & 1) std::memcpy(regs + op->d + i * bytes, &value, bytes);
+  }
   SOFTGPU_NEXT(op + 1);
 }
 
@@ -98,12 +100,13 @@ void splat(std::byte* lanes, uint32_t lane_bytes, const std::byte* from, uint32_
     write_lane(first, 0, lane_bytes, from, bytes, is_signed);
     from = first;
   }
-  if (lane_bytes == 4)
+  if (lane_bytes == 4) {
     splat_value<uint32_t>(lanes, from);
-  else if (lane_bytes == 8)
+  } else if (lane_bytes == 8) {
     splat_value<uint64_t>(lanes, from);
-  else
+  } else {
     for (uint32_t i = 0; i < kWarpSize; ++i) std::memcpy(lanes + i * lane_bytes, from, lane_bytes);
+  }
 }
 
 // a: offset into the kernel's parameters; aux: ordered_code(), kUniformAddress; extra: the
@@ -114,24 +117,28 @@ HANDLER(load_param) {
   const bool is_signed = op->aux >> 20 & 1;
   const auto* offsets = reinterpret_cast<const uint64_t*>(regs + op->a);
   uint64_t differs = 0;
-  if (!(op->aux & kUniformAddress))
+  if (!(op->aux & kUniformAddress)) {
     for (uint32_t i = 0; i < kWarpSize; ++i) differs |= offsets[i] ^ offsets[0];
+  }
   const uint64_t first = offsets[0] + op->imm;
   if (differs == 0 && mask == kFullMask && first <= warp->param_bytes &&
       first + uint64_t{count} * bytes <= warp->param_bytes) {
-    for (uint32_t e = 0; e < count; ++e)
+    for (uint32_t e = 0; e < count; ++e) {
       splat(regs + op->extra[e], lane_bytes, warp->params + first + e * bytes, bytes, is_signed);
+    }
     SOFTGPU_NEXT(op + 1);
   }
   for (uint32_t left = warp->active; left; left &= left - 1) {
     const auto lane = static_cast<uint32_t>(__builtin_ctz(left));
     const uint64_t at = offsets[lane] + op->imm;
-    if (at > warp->param_bytes || at + uint64_t{count} * bytes > warp->param_bytes)
+    if (at > warp->param_bytes || at + uint64_t{count} * bytes > warp->param_bytes) {
       return warp->block->raise(warp, op, CUDA_ERROR_ILLEGAL_ADDRESS, at, "parameter out of range",
                                 1u << lane);
-    for (uint32_t e = 0; e < count; ++e)
+    }
+    for (uint32_t e = 0; e < count; ++e) {
       write_lane(regs + op->extra[e], lane, lane_bytes, warp->params + at + e * bytes, bytes,
                  is_signed);
+    }
   }
   return op + 1;
 }

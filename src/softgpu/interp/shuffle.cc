@@ -31,14 +31,15 @@ INLINE u32 shuffle_lanes(u32* result, const u32* values, const u32* b, const u32
     const Words first = lane & segment;
     const Words last = first | (control & five_bits & ~segment);
     Words from;
-    if constexpr (mode == ShuffleMode::kUp)
+    if constexpr (mode == ShuffleMode::kUp) {
       from = sub_words(lane, by);
-    else if constexpr (mode == ShuffleMode::kDown)
+    } else if constexpr (mode == ShuffleMode::kDown) {
       from = add_words(lane, by);
-    else if constexpr (mode == ShuffleMode::kButterfly)
+    } else if constexpr (mode == ShuffleMode::kButterfly) {
       from = lane ^ by;
-    else
+    } else {
       from = first | (by & ~segment);
+    }
     const Flags outside =
         mode == ShuffleMode::kUp ? greater_words(last, from) : greater_words(from, last);
     in_range |= (~bits_of_flags(outside) & low_mask(kVectorLanes)) << (v * kVectorLanes);
@@ -115,8 +116,9 @@ INLINE const Op* shuffle(const Op* op, Warp* warp, std::byte* regs, u32 mask) {
     const u32* masks = (const u32*)(regs + op->e);
     const u32 members = masks[__builtin_ctz(warp->active)];
     const bool same = (op->aux & kSameMembers) || !masks_differ(masks, members, warp->active);
-    if (__builtin_expect(!same || (members & warp->alive & ~warp->active) != 0, 0))
+    if (__builtin_expect(!same || (members & warp->alive & ~warp->active) != 0, 0)) {
       return shuffle_groups<mode>(op, warp);
+    }
   }
   shuffle_active<mode>(op, regs, warp->active, mask);
   SOFTGPU_NEXT(op + 1);

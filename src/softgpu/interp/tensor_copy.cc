@@ -27,12 +27,15 @@ constexpr uint32_t kLineShift = 7;
 bool is_valid(const TensorMap& map, const BulkCode& code) {
   if (map.magic != kTensorMapMagic || map.rank != code.rank || map.im2col != code.im2col ||
       map.swizzle_bits > 3 || map.element > TensorElement::kTF32Ftz ||
-      map.pixels > kMaxPixelsPerColumn)
+      map.pixels > kMaxPixelsPerColumn) {
     return false;
-  for (uint32_t i = 0; i < map.rank; ++i)
+  }
+  for (uint32_t i = 0; i < map.rank; ++i) {
     if (map.box[i] == 0 || map.box[i] > kMaxBoxDimension || map.element_stride[i] == 0 ||
-        map.element_stride[i] > kMaxElementStride)
+        map.element_stride[i] > kMaxElementStride) {
       return false;
+    }
+  }
   return true;
 }
 
@@ -61,8 +64,9 @@ class BoxWalk {
   [[nodiscard]] uint64_t rows() const {
     if (map_.im2col) return map_.pixels;
     uint64_t rows = 1;
-    for (uint32_t i = 1; i < map_.rank; ++i)
+    for (uint32_t i = 1; i < map_.rank; ++i) {
       rows *= (map_.box[i] + map_.element_stride[i] - 1u) / map_.element_stride[i];
+    }
     return rows;
   }
   [[nodiscard]] uint64_t row_bytes() const { return uint64_t{map_.box[0]} * element_bytes_; }
@@ -188,8 +192,9 @@ class BoxCopy {
       if (!from) return false;
       std::memcpy(box_.data() + r * walk.row_bytes() + row.skip, from, row.inside);
     }
-    if (map_.element == TensorElement::kF32Ftz || map_.element == TensorElement::kTF32Ftz)
+    if (map_.element == TensorElement::kF32Ftz || map_.element == TensorElement::kTF32Ftz) {
       flush_subnormals(&box_);
+    }
     SharedPlaces places(to, ranks);
     for (uint64_t address; places.next(&address);) {
       std::byte* at = shared(address);
@@ -214,10 +219,11 @@ class BoxCopy {
       std::byte* to = global(row, true);
       if (!to) return false;
       const std::byte* values = box_.data() + r * walk.row_bytes() + row.skip;
-      if (code_.reduces)
+      if (code_.reduces) {
         update_array(code_.op, atomic_type(map_.element), to, values, row.inside);
-      else
+      } else {
         std::memcpy(to, values, row.inside);
+      }
     }
     return true;
   }
@@ -256,21 +262,25 @@ const Op* h_tensor_copy(const Op* op, Warp* warp, std::byte* regs, uint32_t) {
     const auto lane = static_cast<uint32_t>(__builtin_ctz(left));
     int32_t coordinates[kMaxTensorRank];
     uint16_t offsets[kMaxTensorRank] = {};
-    for (uint32_t i = 0; i < code.rank; ++i)
+    for (uint32_t i = 0; i < code.rank; ++i) {
       coordinates[i] = reinterpret_cast<const int32_t*>(regs + op->extra[i])[lane];
+    }
     const bool has_offsets = code.im2col && !code.stores;
-    for (uint32_t i = 0; has_offsets && i + 2 < code.rank; ++i)
+    for (uint32_t i = 0; has_offsets && i + 2 < code.rank; ++i) {
       offsets[i] = reinterpret_cast<const uint16_t*>(regs + op->extra[code.rank + i])[lane];
+    }
     const auto* ranks =
         code.multicast ? reinterpret_cast<const uint16_t*>(regs + op->c) + lane : nullptr;
     BoxCopy copy(warp, op, lane, code);
     if (!copy.read_map(maps[lane])) return nullptr;
     const BoxWalk walk(copy.map(), coordinates, offsets);
     if (!copy.measure(walk)) return nullptr;
-    if (!(code.stores ? copy.store(walk, boxes[lane]) : copy.load(walk, boxes[lane], ranks)))
+    if (!(code.stores ? copy.store(walk, boxes[lane]) : copy.load(walk, boxes[lane], ranks))) {
       return nullptr;
-    if (!code.stores)
+    }
+    if (!code.stores) {
       reinterpret_cast<uint32_t*>(regs + op->d)[lane] = static_cast<uint32_t>(copy.bytes());
+    }
   }
   return op + 1;
 }

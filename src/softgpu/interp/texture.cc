@@ -38,9 +38,10 @@ class Handles {
     DeviceServices* services = warp_->block->services;
     last_->handle = value;
     last_->object = services ? (services->*find)(value) : nullptr;
-    if (!last_->object)
+    if (!last_->object) {
       warp_->block->raise(warp_, op_, CUDA_ERROR_ILLEGAL_ADDRESS, value,
                           hex(value) + " is no " + what, 1u << lane);
+    }
     return last_->object.get();
   }
   // Those of `lanes` that name the same object as the first of them.
@@ -131,8 +132,9 @@ TexturePoints project(const TextureCode& code, const Texture& texture, const Op*
     f32 direction[3] = {}, steps[2][3] = {};
     for (u32 axis = 0; axis < code.dimensions; ++axis) {
       direction[axis] = points.x[axis][lane];
-      for (u32 i = 0; gradients && i < 2; ++i)
+      for (u32 i = 0; gradients && i < 2; ++i) {
         steps[i][axis] = read_lane<f32>(regs, operand[i * code.dimensions + axis], lane);
+      }
     }
     if (code.cube) {
       f32 x[2];
@@ -141,8 +143,9 @@ TexturePoints project(const TextureCode& code, const Texture& texture, const Op*
       made->x[0][lane] = x[0];
       made->x[1][lane] = x[1];
     }
-    if (gradients)
+    if (gradients) {
       made->level[lane] = level_of_gradient(texture, code.cube ? 2 : code.dimensions, steps);
+    }
   }
   if (gradients) projected.level = made->level;
   if (!code.cube) return projected;
@@ -164,10 +167,11 @@ void write_texels(const TextureCode& code, const Op* op, std::byte* regs, const 
     }
     for (u32 left = lanes; left; left &= left - 1) {
       const auto lane = static_cast<u32>(__builtin_ctz(left));
-      if (code.half)
+      if (code.half) {
         write_lane(regs, op->extra[c], lane, float_to_half(float_of(words[lane])));
-      else
+      } else {
         write_lane(regs, op->extra[c], lane, words[lane]);
+      }
     }
   }
 }
@@ -190,14 +194,16 @@ HANDLER(texture) {
         projects ? project(code, *texture, op, regs, given, &projection) : given;
     Texels found = {};
     Sampler sampler(warp, *texture);
-    if (code.kind == FetchKind::kGather)
+    if (code.kind == FetchKind::kGather) {
       sampler.gather(points, code.component, here, &found);
-    else
+    } else {
       sampler.sample(points, here, &found);
-    if (const u32 failed = sampler.failed_lanes())
+    }
+    if (const u32 failed = sampler.failed_lanes()) {
       return warp->block->raise(warp, op, CUDA_ERROR_ILLEGAL_ADDRESS, sampler.fault_address(),
                                 "illegal texture fetch from " + hex(sampler.fault_address()),
                                 failed & -failed);
+    }
     for (u32 c = 0; c < 4; ++c) select_lanes(texels.word[c], found.word[c], here);
     left &= ~here;
   }
@@ -212,8 +218,9 @@ Place locate(const SurfaceCode& code, const Image& image, Warp* warp, const Op* 
              const std::byte* regs, u32 lane, const int32_t* operand, u32 bytes, u64* address) {
   const u32 layer = code.layered ? read_lane<u32>(regs, *operand++, lane) : 0;
   s64 at[3] = {0, 0, 0};
-  for (u32 axis = 0; axis < code.dimensions; ++axis)
+  for (u32 axis = 0; axis < code.dimensions; ++axis) {
     at[axis] = read_lane<s32>(regs, *operand++, lane);
+  }
   if (code.formatted) at[0] *= image.format.texel_bytes();
   const s64 row = static_cast<s64>(image.width) * image.format.texel_bytes();
   // The last place where an access fits.
@@ -222,10 +229,11 @@ Place locate(const SurfaceCode& code, const Image& image, Warp* warp, const Op* 
   bool outside = last[0] < 0 || (image.layers != 0 && layer >= image.layers);
   for (u32 axis = 0; axis < code.dimensions; ++axis) {
     if (at[axis] >= 0 && at[axis] <= last[axis]) continue;
-    if (code.boundary == Boundary::kClamp)
+    if (code.boundary == Boundary::kClamp) {
       at[axis] = at[axis] < 0 ? 0 : std::max<s64>(last[axis], 0);
-    else
+    } else {
       outside = true;
+    }
   }
   if (outside && code.boundary == Boundary::kZero) return Place::kOutside;
   if (outside) {
@@ -262,9 +270,10 @@ HANDLER(surface_load) {
     if (place == Place::kFault) return nullptr;
     for (u32 e = 0; e < code.count; ++e) {
       u64 value = 0;
-      if (place == Place::kInside)
+      if (place == Place::kInside) {
         std::memcpy(&value, reinterpret_cast<const std::byte*>(address) + e * code.bytes,
                     code.bytes);
+      }
       std::memcpy(regs + op->extra[e] + lane * width, &value, width);
     }
   }

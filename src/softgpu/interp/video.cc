@@ -60,13 +60,15 @@ int64_t combine(const VideoCode& code, int64_t a, int64_t b) {
 uint32_t multiply_add(const VideoCode& code, int64_t a, int64_t b, uint32_t c) {
   const bool is_signed = code.a_signed || code.b_signed;
   int64_t sum = a * b + static_cast<int32_t>(c) + (code.plus_one ? 1 : 0);
-  if (!is_signed && code.scale != 0)
+  if (!is_signed && code.scale != 0) {
     sum = static_cast<int64_t>(static_cast<uint64_t>(sum) >> code.scale);
-  else
+  } else {
     sum >>= code.scale;
-  if (code.saturate)
+  }
+  if (code.saturate) {
     sum = is_signed ? std::clamp<int64_t>(sum, INT32_MIN, INT32_MAX)
                     : std::clamp<int64_t>(sum, 0, UINT32_MAX);
+  }
   return static_cast<uint32_t>(sum);
 }
 

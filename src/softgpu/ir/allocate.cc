@@ -22,8 +22,9 @@ void lay_out_constants(DraftFunction& function) {
     if (value.kind != Value::Kind::kConstant && value.kind != Value::Kind::kGlobal) continue;
     value.offset = static_cast<int32_t>(at);
     at += slot_bytes(value.bytes);
-    if (value.kind == Value::Kind::kGlobal)
+    if (value.kind == Value::Kind::kGlobal) {
       code.references.push_back({value.offset, value.bytes, value.global, value.bits});
+    }
   }
   code.image.resize(at);
   const uint32_t yes = kFullMask;
@@ -31,8 +32,9 @@ void lay_out_constants(DraftFunction& function) {
   for (const Value& value : function.values) {
     if (value.kind != Value::Kind::kConstant) continue;
     uint64_t words[2] = {value.bits, value.high_bits};
-    for (uint32_t lane = 0; lane < kWarpSize; ++lane)
+    for (uint32_t lane = 0; lane < kWarpSize; ++lane) {
       std::memcpy(code.image.data() + value.offset + lane * value.bytes, words, value.bytes);
+    }
   }
   for (Value& value : function.values) {
     if (value.kind != Value::Kind::kSpecial) continue;
@@ -66,42 +68,49 @@ void allocate_registers(DraftFunction& function, const Flow& flow, bool reuse) {
     dense[v] = static_cast<int32_t>(crossing.size());
     crossing.push_back(v);
   };
-  for (size_t b = 0; b < flow.blocks.size(); ++b)
+  for (size_t b = 0; b < flow.blocks.size(); ++b) {
     for (uint32_t i = flow.blocks[b].begin; i < flow.blocks[b].end; ++i) {
       uses_of(function.drafts[i], &list);
-      for (int32_t v : list)
+      for (int32_t v : list) {
         if (allocatable(v) && (first_block[v] != static_cast<int32_t>(b))) crosses(v);
+      }
       results_of(function.drafts[i], &list);
       for (int32_t v : list) {
         if (!allocatable(v)) continue;
-        if (first_block[v] < 0)
+        if (first_block[v] < 0) {
           first_block[v] = static_cast<int32_t>(b);
-        else if (first_block[v] != static_cast<int32_t>(b))
+        } else if (first_block[v] != static_cast<int32_t>(b)) {
           crosses(v);
+        }
       }
     }
+  }
   const size_t words = (crossing.size() + 63) / 64;
   std::vector<uint64_t> in(flow.blocks.size() * words), used(in.size()), killed(in.size());
   auto bit = [&](std::vector<uint64_t>& set, size_t b, int32_t id) -> uint64_t& {
     return set[b * words + static_cast<size_t>(id) / 64];
   };
-  for (size_t b = 0; b < flow.blocks.size(); ++b)
+  for (size_t b = 0; b < flow.blocks.size(); ++b) {
     for (uint32_t i = flow.blocks[b].begin; i < flow.blocks[b].end; ++i) {
       uses_of(function.drafts[i], &list);
       for (int32_t v : list) {
         const int32_t id = dense[v];
-        if (id >= 0 && !(bit(killed, b, id) >> (id % 64) & 1))
+        if (id >= 0 && !(bit(killed, b, id) >> (id % 64) & 1)) {
           bit(used, b, id) |= uint64_t{1} << (id % 64);
+        }
       }
       results_of(function.drafts[i], &list);
-      for (int32_t v : list)
+      for (int32_t v : list) {
         if (int32_t id = dense[v]; id >= 0) bit(killed, b, id) |= uint64_t{1} << (id % 64);
+      }
     }
+  }
   std::vector<uint64_t> out(words);
   auto live_out = [&](size_t b) {
     std::fill(out.begin(), out.end(), 0);
-    for (int32_t s : flow.blocks[b].successors)
+    for (int32_t s : flow.blocks[b].successors) {
       for (size_t w = 0; w < words; ++w) out[w] |= in[static_cast<size_t>(s) * words + w];
+    }
   };
   for (bool changed = true; changed;) {
     changed = false;
@@ -119,12 +128,14 @@ void allocate_registers(DraftFunction& function, const Flow& flow, bool reuse) {
   for (size_t b = 0; b < flow.blocks.size(); ++b) {
     live_out(b);
     for (size_t w = 0; w < words; ++w) {
-      for (uint64_t left = in [b * words + w]; left; left &= left - 1)
+      for (uint64_t left = in [b * words + w]; left; left &= left - 1) {
         intervals[crossing[w * 64 + static_cast<size_t>(__builtin_ctzll(left))]].cover(
             2 * flow.blocks[b].begin);
-      for (uint64_t left = out[w]; left; left &= left - 1)
+      }
+      for (uint64_t left = out[w]; left; left &= left - 1) {
         intervals[crossing[w * 64 + static_cast<size_t>(__builtin_ctzll(left))]].cover(
             2 * flow.blocks[b].end);
+      }
     }
     for (uint32_t i = flow.blocks[b].begin; i < flow.blocks[b].end; ++i) {
       // Handlers of their own may write results before they have read everything.
@@ -137,9 +148,11 @@ void allocate_registers(DraftFunction& function, const Flow& flow, bool reuse) {
     }
   }
   std::vector<int32_t> order;
-  for (size_t v = 0; v < count; ++v)
-    if (allocatable(static_cast<int32_t>(v)) && intervals[v].begin != kNever)
+  for (size_t v = 0; v < count; ++v) {
+    if (allocatable(static_cast<int32_t>(v)) && intervals[v].begin != kNever) {
       order.push_back(static_cast<int32_t>(v));
+    }
+  }
   std::sort(order.begin(), order.end(),
             [&](int32_t x, int32_t y) { return intervals[x].begin < intervals[y].begin; });
   for (uint32_t size : {2u, 4u, 8u, 16u, 0u}) {

@@ -33,10 +33,11 @@ Builder::Builder(const ptx::Module& module, int32_t function,
     at = (at + variable.alignment - 1) & ~uint64_t{variable.alignment - 1};
     param_offsets_.push_back(at);
     const Argument argument{at, variable.bytes};
-    if (i < returns)
+    if (i < returns) {
       code_->results.push_back(argument);
-    else if (i < returns + parameters)
+    } else if (i < returns + parameters) {
       code_->parameters.push_back(argument);
+    }
     at += variable.bytes;
   }
   code_->local_bytes = (local + 15) & ~uint64_t{15};
@@ -77,18 +78,21 @@ int32_t Builder::special(FrameValue what, SpecialRegister special, uint32_t byte
     value.bytes = bytes;
     value.what = what;
     value.special = special;
-    if (special == SpecialRegister::kEnvreg1 || special == SpecialRegister::kEnvreg2)
+    if (special == SpecialRegister::kEnvreg1 || special == SpecialRegister::kEnvreg2) {
       code_->uses_grid_workspace = true;
+    }
     if (special >= SpecialRegister::kReservedSharedBegin &&
-        special <= SpecialRegister::kReservedSharedCap)
+        special <= SpecialRegister::kReservedSharedCap) {
       code_->uses_reserved_shared = true;
+    }
   }
   return found->second;
 }
 
 int32_t Builder::register_value(int32_t index) {
-  if (register_values_[index] < 0)
+  if (register_values_[index] < 0) {
     register_values_[index] = temporary(ptx::type_bytes(function_.registers[index].type));
+  }
   return register_values_[index];
 }
 
@@ -113,12 +117,14 @@ bool Builder::emit_named(const std::string& name, int32_t d, int32_t a, int32_t 
 // The function that `function` stands for (".alias").
 int32_t Builder::without_alias(int32_t function) const {
   // An alias of an alias of ... is legal; a circle of them is nobody's function.
-  for (int depth = 0; depth < 8 && !module_.functions[function].alias_of.empty(); ++depth)
-    for (size_t i = 0; i < module_.functions.size(); ++i)
+  for (int depth = 0; depth < 8 && !module_.functions[function].alias_of.empty(); ++depth) {
+    for (size_t i = 0; i < module_.functions.size(); ++i) {
       if (module_.functions[i].name == module_.functions[function].alias_of) {
         function = static_cast<int32_t>(i);
         break;
       }
+    }
+  }
   return function;
 }
 
@@ -148,8 +154,9 @@ int32_t Builder::read_symbol(const Operand& operand, uint32_t bytes) {
   const auto offset = static_cast<uint64_t>(operand.offset);
   switch (operand.kind) {
     case Operand::Kind::kShared: {
-      if (!module_.shared[operand.index].is_extern)
+      if (!module_.shared[operand.index].is_extern) {
         return constant(shared_offsets_[operand.index] + offset, bytes);
+      }
       const int32_t base = special(FrameValue::kDynamicShared, SpecialRegister::kNone, bytes);
       if (offset == 0) return base;
       const int32_t sum = temporary(bytes);
@@ -198,26 +205,31 @@ int32_t Builder::read(const Operand& operand, Lane lane) {
       return fit(value, lane, ptx::is_signed(type) && !ptx::is_float(type));
     }
     case Operand::Kind::kInteger:
-      if (lane == Lane::f32)
+      if (lane == Lane::f32) {
         return constant(
             std::bit_cast<uint32_t>(static_cast<float>(static_cast<int64_t>(operand.integer))), 4);
-      if (lane == Lane::f64)
+      }
+      if (lane == Lane::f64) {
         return constant(
             std::bit_cast<uint64_t>(static_cast<double>(static_cast<int64_t>(operand.integer))), 8);
+      }
       return constant(operand.integer, bytes);
     case Operand::Kind::kFloat: {
       uint64_t bits = operand.integer;
-      if (operand.is_double && bytes == 4)
+      if (operand.is_double && bytes == 4) {
         bits = std::bit_cast<uint32_t>(static_cast<float>(std::bit_cast<double>(bits)));
-      if (!operand.is_double && bytes == 8)
+      }
+      if (!operand.is_double && bytes == 8) {
         bits = std::bit_cast<uint64_t>(
             static_cast<double>(std::bit_cast<float>(static_cast<uint32_t>(bits))));
+      }
       return constant(bits, bytes);
     }
     case Operand::Kind::kSpecial: {
       const uint32_t own = ptx::special_register_bytes(operand.special);
-      if (!ptx::is_dynamic(operand.special))
+      if (!ptx::is_dynamic(operand.special)) {
         return fit(special(FrameValue::kSpecial, operand.special, own), lane);
+      }
       const int32_t value = temporary(own);
       if (operand.special == SpecialRegister::kCurrentGraphExec) code_->launches_graphs = true;
       emit(IrOp::k_read_special, value).aux = static_cast<uint32_t>(operand.special);

@@ -7,8 +7,9 @@ namespace openmps::softgpu::ir {
 void uses_of(const Draft& draft, std::vector<int32_t>* out) {
   out->clear();
   if (draft.folded) return;
-  for (int32_t value : {draft.a, draft.b, draft.c, draft.e})
+  for (int32_t value : {draft.a, draft.b, draft.c, draft.e}) {
     if (value >= 0) out->push_back(value);
+  }
   out->insert(out->end(), draft.extra_values.begin(), draft.extra_values.end());
   if (draft.partial) {  // lanes that are not written keep what they had
     if (draft.d >= 0) out->push_back(draft.d);

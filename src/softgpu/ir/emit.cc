@@ -45,8 +45,9 @@ void emit_block(const DraftFunction& function, const Flow& flow, const HandlerTa
       made.c = draft.lowest;
       made.e = draft.highest;
     }
-    if (draft.op == IrOp::k_guard || draft.op == IrOp::k_guard_not)
+    if (draft.op == IrOp::k_guard || draft.op == IrOp::k_guard_not) {
       made.imm = static_cast<uint64_t>(function.label_positions[draft.label]) - i;  // ops to skip
+    }
     if (ends_block(draft)) {
       made.aux = instructions;
       if (op == IrOp::k_brx) made.imm = static_cast<uint64_t>(draft.table);
@@ -57,8 +58,9 @@ void emit_block(const DraftFunction& function, const Flow& flow, const HandlerTa
           op = op == IrOp::k_bra      ? IrOp::k_bra_back
                : op == IrOp::k_bra_if ? IrOp::k_bra_if_back
                                       : IrOp::k_bra_unless_back;
-          for (uint32_t w = flow.blocks[target].begin; w < block.end; ++w)
+          for (uint32_t w = flow.blocks[target].begin; w < block.end; ++w) {
             made.sync |= function.drafts[w].waits;
+          }
         }
       }
       made.e = block.meet;  // becomes the distance to the join
@@ -86,12 +88,14 @@ void emit_block(const DraftFunction& function, const Flow& flow, const HandlerTa
 void emit_ops(const DraftFunction& function, const Flow& flow, const HandlerTable& handlers) {
   Code& code = *function.code;
   std::vector<uint32_t> starts;
-  for (size_t b = 0; b < flow.blocks.size(); ++b)
+  for (size_t b = 0; b < flow.blocks.size(); ++b) {
     emit_block(function, flow, handlers, static_cast<int32_t>(b), &starts);
+  }
   for (const std::vector<int32_t>& table : function.tables) {
     auto& made = code.jump_tables.emplace_back();
-    for (int32_t label : table)
+    for (int32_t label : table) {
       made.push_back(code.ops.data() + starts[flow.block_of[function.label_positions[label]]]);
+    }
   }
   auto is = [&](const Op& op, IrOp kind) {
     return op.handler == handlers.handlers[static_cast<size_t>(kind)];
@@ -102,8 +106,9 @@ void emit_ops(const DraftFunction& function, const Flow& flow, const HandlerTabl
     const bool conditional = is(op, IrOp::k_bra_if) || is(op, IrOp::k_bra_unless) ||
                              is(op, IrOp::k_bra_if_back) || is(op, IrOp::k_bra_unless_back);
     const bool branch = conditional || is(op, IrOp::k_bra) || is(op, IrOp::k_bra_back);
-    if (conditional || is(op, IrOp::k_brx) || is(op, IrOp::k_call_indirect))
+    if (conditional || is(op, IrOp::k_brx) || is(op, IrOp::k_call_indirect)) {
       op.e = op.e < 0 ? 0 : static_cast<int32_t>(starts[op.e]) - static_cast<int32_t>(i);
+    }
     if (branch) op.target = code.ops.data() + starts[op.imm];
   }
 }

@@ -28,8 +28,9 @@ bool labels_are_placed(const DraftFunction& function) {
   };
   bool good = true;
   for (const Draft& draft : function.drafts) good &= draft.label < 0 || placed(draft.label);
-  for (const std::vector<int32_t>& table : function.tables)
+  for (const std::vector<int32_t>& table : function.tables) {
     for (int32_t label : table) good &= placed(label);
+  }
   return good;
 }
 
@@ -42,12 +43,14 @@ void find_blocks(const DraftFunction& function, Flow& flow) {
   auto lead = [&](int32_t label) { leader[function.label_positions[label]] = true; };
   for (size_t i = 0; i < n; ++i) {
     const Draft& draft = function.drafts[i];
-    if (draft.label >= 0 && draft.op != IrOp::k_guard && draft.op != IrOp::k_guard_not)
+    if (draft.label >= 0 && draft.op != IrOp::k_guard && draft.op != IrOp::k_guard_not) {
       lead(draft.label);
+    }
     if (ends_block(draft)) leader[i + 1] = true;
   }
-  for (const std::vector<int32_t>& table : function.tables)
+  for (const std::vector<int32_t>& table : function.tables) {
     for (int32_t label : table) lead(label);
+  }
   flow.block_of.assign(n, -1);
   for (size_t i = 0; i < n; ++i) {
     if (leader[i]) flow.blocks.emplace_back().begin = static_cast<uint32_t>(i);
@@ -58,13 +61,16 @@ void find_blocks(const DraftFunction& function, Flow& flow) {
     const Draft& last = function.drafts[flow.blocks[b].end - 1];
     auto& successors = flow.blocks[b].successors;
     const bool stops = last.op == IrOp::k_exit || last.op == IrOp::k_trap || last.op == IrOp::k_ret;
-    if (last.op == IrOp::k_brx)
-      for (int32_t label : function.tables[last.table])
+    if (last.op == IrOp::k_brx) {
+      for (int32_t label : function.tables[last.table]) {
         successors.push_back(flow.block_of[function.label_positions[label]]);
-    else if (last.label >= 0 && ends_block(last))
+      }
+    } else if (last.label >= 0 && ends_block(last)) {
       successors.push_back(flow.block_of[function.label_positions[last.label]]);
-    if (!stops && last.op != IrOp::k_bra && last.op != IrOp::k_brx && b + 1 < flow.blocks.size())
+    }
+    if (!stops && last.op != IrOp::k_bra && last.op != IrOp::k_brx && b + 1 < flow.blocks.size()) {
       successors.push_back(static_cast<int32_t>(b + 1));
+    }
     std::sort(successors.begin(), successors.end());
     successors.erase(std::unique(successors.begin(), successors.end()), successors.end());
     for (int32_t s : successors) flow.blocks[s].predecessors.push_back(static_cast<int32_t>(b));
@@ -78,8 +84,9 @@ void find_meets(const DraftFunction& function, Flow& flow) {
   std::vector<int32_t> order, number(n + 1, -1), meet(n + 1, -1);
   std::vector<std::pair<int32_t, size_t>> stack;
   std::vector<int32_t> exits;
-  for (int32_t b = 0; b < n; ++b)
+  for (int32_t b = 0; b < n; ++b) {
     if (flow.blocks[b].successors.empty()) exits.push_back(b);
+  }
   auto inputs = [&](int32_t b) -> const std::vector<int32_t>& {
     return b == exit ? exits : flow.blocks[b].predecessors;
   };

@@ -55,11 +55,12 @@ bool Fuser::element_op(const Draft& product, IrOp* op) const {
   if (product.partial || (!is_signed && product.op != IrOp::k_mul_wide_u32)) return false;
   const Value& size = function_.values[product.b];
   if (size.kind != Value::Kind::kConstant) return false;
-  for (uint32_t i = 0; i < std::size(kSigned); ++i)
+  for (uint32_t i = 0; i < std::size(kSigned); ++i) {
     if (size.bits == uint64_t{2} << i) {
       *op = is_signed ? kSigned[i] : kUnsigned[i];
       return true;
     }
+  }
   return false;
 }
 
@@ -72,8 +73,9 @@ void Fuser::fold_products() {
     for (auto [product, base] : {std::pair{sum.a, sum.b}, std::pair{sum.b, sum.a}}) {
       const int32_t at = only_writer_[product];
       if (at < 0 || static_cast<size_t>(at) > i || flow_.block_of[at] != flow_.block_of[i] ||
-          only_reader_[product] != static_cast<int32_t>(i))
+          only_reader_[product] != static_cast<int32_t>(i)) {
         continue;
+      }
       Draft& factor = function_.drafts[at];
       IrOp op;
       if (!element_op(factor, &op)) continue;
@@ -119,8 +121,9 @@ void Fuser::join_shared_loads() {
   for (const BasicBlock& block : flow_.blocks) {
     for (uint32_t i = block.begin; i < block.end; ++i) {
       Draft& draft = function_.drafts[i];
-      if (is_plain(draft.op))
+      if (is_plain(draft.op)) {
         for (Run& run : runs) close(run);
+      }
       if (draft.op == IrOp::k_ld_shared_u32_u32 && draft.aux == 1 && draft.imm % 4 == 0) {
         auto* run = std::find_if(std::begin(runs), std::end(runs),
                                  [&](const Run& r) { return r.address == draft.a; });
@@ -133,9 +136,11 @@ void Fuser::join_shared_loads() {
         run->loads.push_back(&draft);
       }
       results_of(draft, &list);
-      for (int32_t v : list)
-        for (Run& run : runs)
+      for (int32_t v : list) {
+        for (Run& run : runs) {
           if (run.address == v) close(run);
+        }
+      }
     }
     for (Run& run : runs) close(run);
   }
@@ -153,8 +158,9 @@ void Fuser::join_inner_products() {
     Draft &x = function_.drafts[i], &y = function_.drafts[i + 1], &sum = function_.drafts[i + 2];
     if (x.op != IrOp::k_ld_shared_kept || y.op != IrOp::k_ld_shared_kept ||
         sum.op != IrOp::k_fma_f32 || sum.partial || flow_.block_of[i] != flow_.block_of[i + 2] ||
-        !only_for(x.d, i, i + 2) || !only_for(y.d, i + 1, i + 2))
+        !only_for(x.d, i, i + 2) || !only_for(y.d, i + 1, i + 2)) {
       continue;
+    }
     x.op = IrOp::k_ld_shared_fma;  // not the first of its block: that one keeps the window
     if (last + 1 == i && function_.drafts[last].d == sum.c) function_.drafts[last].aux = 1;
     last = i + 2;

@@ -57,8 +57,9 @@ std::string Builder::ir_name(const Instruction& in) const {
   replace(&name, "{mode}", modifier(0));
   replace(&name, "{mode2}", modifier(1));
   replace(&name, "{mode_}", in.modifiers.empty() ? "" : "_" + modifier(0));
-  for (const char* flag : {"ftz", "cc", "shiftamt", "add"})
+  for (const char* flag : {"ftz", "cc", "shiftamt", "add"}) {
     replace(&name, std::string("{") + flag + "}", in.has(flag) ? std::string("_") + flag : "");
+  }
   replace(&name, "{nan}", in.has("NaN") ? "_nan" : "");
   return name;
 }
@@ -78,8 +79,9 @@ bool Builder::lower_alu(const Instruction& in) {
   Draft& draft = emit(op, d, fields[0], fields[1], fields[2]);
   draft.e = fields[3];
   if (op == IrOp::k_lop3_b32) {
-    if (in.operands[4].kind != Operand::Kind::kInteger)
+    if (in.operands[4].kind != Operand::Kind::kInteger) {
       return unusable("lop3 without an immediate table");
+    }
     draft.imm = in.operands[4].integer & 0xff;
   }
   store_result(in.operands[0], d, info.d == Lane::s16 || info.d == Lane::s32);
@@ -94,8 +96,9 @@ bool Builder::lower_mul_add_carry(const Instruction& in) {
   const int32_t product = temporary(bytes);
   const std::string multiply =
       in.has("hi") ? "mul_hi_" + type_name(type) : "mul_lo_b" + std::to_string(8 * bytes);
-  if (!emit_named(multiply, product, read(in.operands[1], lane), read(in.operands[2], lane)))
+  if (!emit_named(multiply, product, read(in.operands[1], lane), read(in.operands[2], lane))) {
     return false;
+  }
   const int32_t third = read(in.operands[3], lane);
   const int32_t d = result(in.operands[0], bytes);
   if (!emit_named(ir_name(in), d, product, third)) return false;
@@ -108,8 +111,9 @@ bool Builder::lower_mul_add_24(const Instruction& in) {
   const std::string multiply =
       std::string("mul24_") + (in.has("hi") ? "hi_" : "lo_") + type_name(in.type(0));
   if (!emit_named(multiply, product, read(in.operands[1], Lane::u32),
-                  read(in.operands[2], Lane::u32)))
+                  read(in.operands[2], Lane::u32))) {
     return false;
+  }
   const int32_t third = read(in.operands[3], Lane::u32);
   const int32_t d = result(in.operands[0], 4);
   if (!emit_named(std::string(in.rule->ir), d, product, third)) return false;
@@ -123,8 +127,9 @@ bool Builder::lower_float(const Instruction& in) {
   if (!find_op(name, &op)) return unusable("no implementation of " + name);
   const OpInfo& info = op_info(op);
   int32_t fields[3] = {-1, -1, -1};
-  for (int i = 0; i < info.operand_count(); ++i)
+  for (int i = 0; i < info.operand_count(); ++i) {
     fields[i] = read(in.operands[static_cast<size_t>(i) + 1], info.operands[i]);
+  }
   const int32_t d = result(in.operands[0], lane_bytes(info.d));
   // MXCSR's rounding field: 1 down, 2 up, 3 to zero.
   const uint32_t rounding = in.has("rm") ? 1 : in.has("rp") ? 2 : in.has("rz") ? 3 : 0;
@@ -186,8 +191,9 @@ bool Builder::compare(const Instruction& in, Type type, int32_t predicate) {
     a = read(in.operands[1], kind);
     b = read(in.operands[2], kind);
     const bool is_unsigned_code = code == "lo" || code == "ls" || code == "hi" || code == "hs";
-    if (is_unsigned_code)
+    if (is_unsigned_code) {
       code = code == "lo" ? "lt" : code == "ls" ? "le" : code == "hi" ? "gt" : "ge";
+    }
     const bool is_equality = code == "eq" || code == "ne";
     lane = sized(ptx::is_signed(type) && !is_equality && !is_unsigned_code ? "s" : "u", type);
   }
@@ -251,8 +257,9 @@ bool Builder::lower_set(const Instruction& in) {
                                            : ~uint64_t{0};
   const int32_t d = result(in.operands[0], bytes);
   if (!emit_named("selp_b" + std::to_string(8 * bytes), d, constant(yes, bytes), constant(0, bytes),
-                  p))
+                  p)) {
     return false;
+  }
   store_result(in.operands[0], d);
   return true;
 }
@@ -279,11 +286,12 @@ bool Builder::lower_select_sign(const Instruction& in) {
   const uint32_t bytes = ptx::type_bytes(in.type(0));
   const Lane lane = bytes == 2 ? Lane::u16 : bytes == 4 ? Lane::u32 : Lane::u64;
   const int32_t p = temporary(0);
-  if (in.type(1) == Type::kF32)
+  if (in.type(1) == Type::kF32) {
     emit_named(in.has("ftz") ? "setp_ge_f32_ftz" : "setp_ge_f32", p,
                read(in.operands[3], Lane::f32), constant(0, 4));
-  else
+  } else {
     emit_named("setp_ge_s32", p, read(in.operands[3], Lane::s32), constant(0, 4));
+  }
   const int32_t a = read(in.operands[1], lane), b = read(in.operands[2], lane);
   const int32_t d = result(in.operands[0], bytes);
   if (!emit_named(ir_name(in), d, a, b, p)) return false;
@@ -299,12 +307,14 @@ bool Builder::lower_testp(const Instruction& in) {
 
 bool Builder::lower_predicate(const Instruction& in) {
   IrOp op;
-  if (!find_op(in.rule->ir, &op))
+  if (!find_op(in.rule->ir, &op)) {
     return unusable("no implementation of " + std::string(in.rule->ir));
+  }
   const int32_t a = read_predicate(in.operands[1]);
   const int32_t b = in.operands.size() > 2 ? read_predicate(in.operands[2]) : -1;
-  if (in.operands[0].kind == Operand::Kind::kRegister)
+  if (in.operands[0].kind == Operand::Kind::kRegister) {
     emit(op, register_value(in.operands[0].index), a, b);
+  }
   return true;
 }
 

@@ -12,16 +12,20 @@ using ptx::Type;
 namespace {
 
 MbarrierOp mbarrier_op(const ptx::Instruction& in) {
-  if (in.rule->mnemonic == "cp")
+  if (in.rule->mnemonic == "cp") {
     return in.has("noinc") ? MbarrierOp::kCopyArriveNoinc : MbarrierOp::kCopyArrive;
+  }
   if (in.has("init")) return MbarrierOp::kInit;
   if (in.has("inval")) return MbarrierOp::kInval;
-  if (in.has("test_wait") || in.has("try_wait"))
+  if (in.has("test_wait") || in.has("try_wait")) {
     return in.has("parity") ? MbarrierOp::kTestWaitParity : MbarrierOp::kTestWait;
-  if (in.has("arrive_drop"))
+  }
+  if (in.has("arrive_drop")) {
     return in.has("expect_tx") ? MbarrierOp::kArriveDropExpectTx : MbarrierOp::kArriveDrop;
-  if (in.has("arrive"))
+  }
+  if (in.has("arrive")) {
     return in.has("expect_tx") ? MbarrierOp::kArriveExpectTx : MbarrierOp::kArrive;
+  }
   if (in.has("expect_tx")) return MbarrierOp::kExpectTx;
   return MbarrierOp::kCompleteTx;
 }
@@ -59,15 +63,17 @@ bool Builder::lower_mbarrier(const Instruction& in) {
                           : Space::kGeneric;
   const int32_t address = generic_address(in.operands[address_at], space);
   int32_t value = -1;
-  if (in.operands.size() > address_at + 1)
+  if (in.operands.size() > address_at + 1) {
     value =
         read(in.operands[address_at + 1], code.op == MbarrierOp::kTestWait ? Lane::u64 : Lane::u32);
+  }
   int32_t d = -1;
-  if (tests)
+  if (tests) {
     d = in.operands[0].kind == Operand::Kind::kRegister ? register_value(in.operands[0].index)
                                                         : temporary(0);
-  else if (address_at == 1)
+  } else if (address_at == 1) {
     d = result(in.operands[0], 8);
+  }
   code.has_result = d >= 0;
   code.has_value = value >= 0;
   Draft& draft = emit(IrOp::k_mbarrier, d, address, value);
@@ -85,8 +91,9 @@ void Builder::complete_at(int32_t barrier, int32_t bytes, int32_t ranks) {
 
 bool Builder::lower_copy_async(const Instruction& in) {
   const uint64_t bytes = in.operands[2].integer;
-  if (in.operands[2].kind != Operand::Kind::kInteger || (bytes != 4 && bytes != 8 && bytes != 16))
+  if (in.operands[2].kind != Operand::Kind::kInteger || (bytes != 4 && bytes != 8 && bytes != 16)) {
     return unusable("cp.async of an odd size");
+  }
   Address to, from;
   if (!address_of(in.operands[0], Space::kShared, &to)) return false;
   if (!address_of(in.operands[1], Space::kGlobal, &from)) return false;
@@ -174,8 +181,9 @@ bool Builder::lower_tensor_copy(const Instruction& in) {
   size_t next = code.stores ? 2 : 3;
   if (code.im2col && !code.stores) {
     if (code.rank < 3 || in.operands.size() <= next ||
-        in.operands[next].items.size() != code.rank - 2)
+        in.operands[next].items.size() != code.rank - 2) {
       return unusable("im2col without its offsets");
+    }
     for (const Operand& offset : in.operands[next].items) values.push_back(read(offset, Lane::u16));
     ++next;
   }

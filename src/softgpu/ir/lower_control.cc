@@ -140,10 +140,11 @@ bool Builder::lower_instruction(const Instruction& in) {
     case Lowering::kYield: emit(IrOp::k_yield).waits = true; return true;
     case Lowering::kReturn:
       // All returns of a function meet in one place, where the lanes that called together wait.
-      if (function_.is_kernel)
+      if (function_.is_kernel) {
         emit(IrOp::k_exit);
-      else
+      } else {
         emit(IrOp::k_bra).label = epilogue_;
+      }
       return true;
   }
   return unusable("instruction of an unknown kind");
@@ -151,8 +152,9 @@ bool Builder::lower_instruction(const Instruction& in) {
 
 bool Builder::lower_branch_indexed(const Instruction& in) {
   auto found = function_.targets_of_label.find(in.operands[1].index);
-  if (in.operands[1].kind != Operand::Kind::kLabel || found == function_.targets_of_label.end())
+  if (in.operands[1].kind != Operand::Kind::kLabel || found == function_.targets_of_label.end()) {
     return unusable("brx.idx without .branchtargets");
+  }
   const int32_t index = read(in.operands[0], Lane::u32);
   Draft& draft = emit(IrOp::k_brx, -1, index);
   draft.table = static_cast<int32_t>(tables_.size());
@@ -191,8 +193,9 @@ bool Builder::lower_call(const Instruction& in) {
     place(behind);
     return true;
   }
-  if (callee.kind != Operand::Kind::kFunction)
+  if (callee.kind != Operand::Kind::kFunction) {
     return unusable("call of something that is no function");
+  }
   const int32_t index = without_alias(callee.index);
   const ptx::Function& function = module_.functions[index];
   if (function.is_extern) return lower_builtin(function.name, site);
@@ -222,23 +225,26 @@ bool Builder::lower_builtin(const std::string& name, const CallSite& site) {
   };
   for (const Builtin& builtin : kBuiltins) {
     if (name != builtin.name) continue;
-    if (site.arguments.size() != builtin.arguments || site.results.size() < builtin.results)
+    if (site.arguments.size() != builtin.arguments || site.results.size() < builtin.results) {
       return unusable("call of " + name + " with other parameters than its own");
+    }
     Draft& draft = emit(builtin.op);
     draft.imm = code_->call_sites.size();
     code_->call_sites.push_back(site);
     return true;
   }
   if (const ptx::DeviceFunction* function = ptx::find_device_function(name)) {
-    if (site.arguments.size() != function->arguments || site.results.size() != 1)
+    if (site.arguments.size() != function->arguments || site.results.size() != 1) {
       return unusable("call of " + name + " with other parameters than its own");
+    }
     emit(IrOp::k_call_runtime).imm = code_->call_sites.size();
     code_->call_sites.push_back(site);
     code_->call_sites.back().device_call = function->call;
-    if (function->call == ptx::DeviceCall::kGraphLaunch)
+    if (function->call == ptx::DeviceCall::kGraphLaunch) {
       code_->launches_graphs = true;
-    else if (!ptx::updates_node(function->call))
+    } else if (!ptx::updates_node(function->call)) {
       code_->calls_runtime = true;
+    }
     return true;
   }
   return unusable("call of the external function '" + name + "'");

@@ -40,8 +40,9 @@ bool Builder::lower_move(const Instruction& in) {
   if (to.kind != Operand::Kind::kRegister) return true;
   const int32_t own = register_value(to.index);
   if (values_[own].bytes == 0) return unusable("mov of a number into a predicate");
-  if (values_[own].bytes == values_[value].bytes)
+  if (values_[own].bytes == values_[value].bytes) {
     return emit_named("mov_b" + std::to_string(8 * values_[own].bytes), own, value);
+  }
   store_result(to, value);
   return true;
 }
@@ -55,12 +56,14 @@ bool Builder::unpack(const Instruction& in) {
   uint32_t size = bytes;
   while (pieces.size() < members.size()) {
     std::vector<int32_t> halves;
-    for (int32_t piece : pieces)
+    for (int32_t piece : pieces) {
       for (const char* half : {"lo_b", "hi_b"}) {
         halves.push_back(temporary(size / 2));
-        if (size < 2 || !emit_named(half + std::to_string(8 * size), halves.back(), piece))
+        if (size < 2 || !emit_named(half + std::to_string(8 * size), halves.back(), piece)) {
           return unusable("mov of a vector that is too small");
+        }
       }
+    }
     pieces = std::move(halves);
     size /= 2;
   }
@@ -82,8 +85,9 @@ bool Builder::pack(const Instruction& in) {
     for (size_t i = 0; i < pieces.size(); i += 2) {
       joined.push_back(temporary(2 * size));
       if (!emit_named("pack_b" + std::to_string(16 * size), joined.back(), pieces[i],
-                      pieces[i + 1]))
+                      pieces[i + 1])) {
         return false;
+      }
     }
     pieces = std::move(joined);
     size *= 2;
@@ -108,8 +112,9 @@ bool Builder::lower_convert(const Instruction& in) {
   const Type to = in.type(0), from = in.type(1);
   if (in.operands.size() == 3 || ptx::type_bytes(to) == 0 || to == Type::kE4M3x2 ||
       to == Type::kE5M2x2 || from == Type::kE4M3x2 || from == Type::kE5M2x2 || to == Type::kF16x2 ||
-      to == Type::kBF16x2 || to == Type::kTF32 || from == Type::kF16x2)
+      to == Type::kBF16x2 || to == Type::kTF32 || from == Type::kF16x2) {
     return convert_packed(in);
+  }
   if (ptx::is_float(to)) return convert_float(in);
   if (ptx::is_float(from)) {
     int32_t value = to_float(read(in.operands[1], lane_of(from)), from);
@@ -128,19 +133,22 @@ bool Builder::lower_convert(const Instruction& in) {
     const bool from_signed = ptx::is_signed(from), to_signed = ptx::is_signed(to);
     const Type wide = from_signed ? Type::kS64 : Type::kU64;
     const int32_t extended = temporary(8);
-    if (!emit_named("cvt_" + integer_name(wide) + "_" + integer_name(from), extended, value))
+    if (!emit_named("cvt_" + integer_name(wide) + "_" + integer_name(from), extended, value)) {
       return false;
+    }
     const std::string suffix = from_signed ? "s64" : "u64";
     const uint64_t most = to_signed       ? (uint64_t{1} << (to_bits - 1)) - 1
                           : to_bits == 64 ? (from_signed ? INT64_MAX : UINT64_MAX)
                                           : (uint64_t{1} << to_bits) - 1;
     emit_named("min_" + suffix, extended, extended, constant(most, 8));
-    if (from_signed)
+    if (from_signed) {
       emit_named("max_" + suffix, extended, extended,
                  constant(to_signed ? ~((uint64_t{1} << (to_bits - 1)) - 1) : 0, 8));
+    }
     const int32_t d = temporary(std::max(2u, ptx::type_bytes(to)));
-    if (!emit_named("cvt_" + integer_name(to) + "_" + integer_name(wide), d, extended))
+    if (!emit_named("cvt_" + integer_name(to) + "_" + integer_name(wide), d, extended)) {
       return false;
+    }
     write_integer(in, d, to);
     return true;
   }
@@ -180,8 +188,9 @@ bool Builder::convert_to_integer(const Instruction& in, int32_t value, Type to, 
   emit_named("min_" + middle, d, d, constant(static_cast<uint64_t>(most), 4));
   if (to_signed) emit_named("max_s32", d, d, constant(static_cast<uint64_t>(least), 4));
   const int32_t narrow = temporary(2);
-  if (!emit_named("cvt_" + integer_name(to) + "_" + (to_signed ? "s32" : "u32"), narrow, d))
+  if (!emit_named("cvt_" + integer_name(to) + "_" + (to_signed ? "s32" : "u32"), narrow, d)) {
     return false;
+  }
   write_integer(in, narrow, to);
   return true;
 }
@@ -205,8 +214,9 @@ bool Builder::convert_float(const Instruction& in) {
     const int32_t made = temporary(ptx::type_bytes(type));
     if (rounding) emit(IrOp::k_set_rounding).aux = rounding;
     if (!emit_named("i2f_" + std::string(type == Type::kF64 ? "f64_" : "f32_") + integer_name(from),
-                    made, value))
+                    made, value)) {
       return false;
+    }
     if (rounding) emit(IrOp::k_set_rounding).aux = 0;
     value = made;
   } else if (from == Type::kF16 || from == Type::kBF16) {
@@ -229,8 +239,9 @@ bool Builder::convert_float(const Instruction& in) {
   // An H200 looks at all of a subnormal number when it rounds to f16.
   if (in.has("ftz") && type == Type::kF32 && to != Type::kF16) apply("flush_f32", type);
   if (!integral.empty() &&
-      !apply("round_" + integral + (type == Type::kF64 ? "_f64" : "_f32"), type))
+      !apply("round_" + integral + (type == Type::kF64 ? "_f64" : "_f32"), type)) {
     return false;
+  }
   if (to == Type::kF32 && type == Type::kF64) {
     if (rounding) emit(IrOp::k_set_rounding).aux = rounding;
     apply("f2f_f32_f64", Type::kF32);
@@ -242,8 +253,9 @@ bool Builder::convert_float(const Instruction& in) {
   if (in.has("sat") && !apply(type == Type::kF64 ? "sat_f64" : "sat_f32", type)) return false;
   if (to == Type::kF16 || to == Type::kBF16) {
     const std::string half = to == Type::kF16 ? "f16" : "bf16";
-    if (type == Type::kF64 && to == Type::kBF16 && !directed.empty())
+    if (type == Type::kF64 && to == Type::kBF16 && !directed.empty()) {
       return unusable("directed rounding from f64 to " + half);
+    }
     if (!apply("f2f_" + half + (type == Type::kF64 ? "_f64" : "_f32") + directed, to)) return false;
     if (in.has("satfinite") && !apply("finite_" + half, to)) return false;
     if (in.has("relu") && !apply("relu_" + half, to)) return false;
@@ -304,12 +316,13 @@ bool Builder::lower_convert_address(const Instruction& in) {
   const int32_t from = read(in.operands[1], Lane::u64);
   const int32_t d = result(in.operands[0], 8);
   const uint64_t window = window_of(in, function_.is_kernel);
-  if (window == 0)
+  if (window == 0) {
     emit(IrOp::k_mov_b64, d, from);
-  else if (in.has("to"))
+  } else if (in.has("to")) {
     emit(IrOp::k_and_b64, d, from, constant(kWindowMask, 8));
-  else
+  } else {
     emit(IrOp::k_or_b64, d, from, constant(window, 8));
+  }
   store_result(in.operands[0], d);
   return true;
 }

@@ -44,8 +44,9 @@ std::optional<Shape> shape_of(const ptx::Instruction& in) {
     const char* end = part.data() + part.size();
     if (std::from_chars(part.data() + 1, part.data() + n, shape.m).ptr == part.data() + n &&
         std::from_chars(part.data() + n + 1, part.data() + k, shape.n).ptr == part.data() + k &&
-        std::from_chars(part.data() + k + 1, end, shape.k).ptr == end)
+        std::from_chars(part.data() + k + 1, end, shape.k).ptr == end) {
       return shape;
+    }
   }
   return std::nullopt;
 }
@@ -106,10 +107,12 @@ bool is_legal(const MatrixCode& code) {
     case Family::kF64: types = code.c == Element::kF64 && code.d == Element::kF64; break;
     default: types = code.c == Element::kS32 && code.d == Element::kS32;
   }
-  for (const auto& shape : kShapes)
+  for (const auto& shape : kShapes) {
     if (shape.linear == code.linear && shape.family == family && shape.m == code.m &&
-        shape.n == code.n && shape.k == code.k)
+        shape.n == code.n && shape.k == code.k) {
       return types && !(code.k == 4 && code.a == Element::kBF16);
+    }
+  }
   return false;
 }
 
@@ -157,8 +160,9 @@ bool is_legal_fragment(const Shape& shape, Element element, bool is_factor) {
 // The values of a fragment's registers, all as numbers of one width.
 std::vector<int32_t> Builder::read_fragment(const Operand& operand, uint32_t bytes) {
   std::vector<int32_t> values;
-  for (const Operand& member : members_of(operand))
+  for (const Operand& member : members_of(operand)) {
     values.push_back(read(member, bytes == 8 ? Lane::u64 : Lane::u32));
+  }
   return values;
 }
 
@@ -181,15 +185,17 @@ bool Builder::lower_multiply(const Instruction& in) {
   code.exclusive_or = in.has("xor");
   // The layouts of A and B, in this order.
   std::vector<std::string_view> layouts;
-  for (const std::string_view part : in.modifiers)
+  for (const std::string_view part : in.modifiers) {
     if (part == "row" || part == "col") layouts.push_back(part);
+  }
   if (layouts.size() != 2) return unusable("matrix layouts");
   code.a_by_columns = layouts[0] == "col";
   code.b_by_rows = layouts[1] == "row";
   if (!is_legal(code)) return unusable("matrix shape with these types");
   const bool quarter = !is_wmma && code.k == 4 && code.a == Element::kF16;
-  if (!is_wmma && !quarter && (code.a_by_columns || code.b_by_rows))
+  if (!is_wmma && !quarter && (code.a_by_columns || code.b_by_rows)) {
     return unusable("matrix layouts");
+  }
 
   std::vector<int32_t> results;
   const std::vector<Operand> to = members_of(in.operands[0]);
@@ -205,16 +211,18 @@ bool Builder::lower_multiply(const Instruction& in) {
   if (results.size() != count(code.m * code.n, code.d, false) ||
       fragments[0].size() != count(code.m * code.k, code.a, true) ||
       fragments[1].size() != count(code.n * code.k, code.b, true) ||
-      fragments[2].size() != count(code.m * code.n, code.c, false))
+      fragments[2].size() != count(code.m * code.n, code.c, false)) {
     return unusable("matrix fragments of the wrong size");
+  }
 
   Draft& draft = emit(IrOp::k_matrix_multiply);
   draft.imm = code.encode();
   draft.aux = static_cast<uint32_t>(results.size() | fragments[0].size() << 4 |
                                     fragments[1].size() << 8 | fragments[2].size() << 12);
   draft.extra_results = results;
-  for (const auto& fragment : fragments)
+  for (const auto& fragment : fragments) {
     draft.extra_values.insert(draft.extra_values.end(), fragment.begin(), fragment.end());
+  }
   for (size_t i = 0; i < to.size(); ++i) store_result(to[i], results[i]);
   return true;
 }
@@ -233,8 +241,9 @@ bool Builder::lower_fragment(const Instruction& in) {
   code.order_by_columns = is_b;
   code.bits = element_bits(*element);
   const uint32_t elements = code.rows * code.columns;
-  if (!is_legal_fragment(*shape, *element, is_a || is_b))
+  if (!is_legal_fragment(*shape, *element, is_a || is_b)) {
     return unusable("matrix shape with this type");
+  }
   code.registers = static_cast<uint32_t>(fragment_registers(elements, *element, is_a || is_b));
   if (code.bits < 8) {
     // Words of several elements, along K, which is how they must lie in memory.
@@ -262,17 +271,19 @@ bool Builder::lower_fragment(const Instruction& in) {
   }
   const uint32_t bytes = register_bytes(*element);
   std::vector<int32_t> values;
-  if (is_load)
+  if (is_load) {
     for (const Operand& member : members) values.push_back(result(member, bytes));
-  else
+  } else {
     values = read_fragment(fragment, bytes);
+  }
   Draft& draft =
       emit(is_load ? IrOp::k_fragment_load : IrOp::k_fragment_store, -1, address.base, stride);
   draft.imm = address.offset;
   draft.aux = code.encode();
   (is_load ? draft.extra_results : draft.extra_values) = values;
-  if (is_load)
+  if (is_load) {
     for (size_t i = 0; i < members.size(); ++i) store_result(members[i], values[i]);
+  }
   return true;
 }
 
@@ -291,16 +302,18 @@ bool Builder::lower_tiles(const Instruction& in) {
   const std::vector<Operand> members = members_of(registers);
   if (members.size() != code.count) return unusable("matrix fragments of the wrong size");
   std::vector<int32_t> values;
-  if (is_load)
+  if (is_load) {
     for (const Operand& member : members) values.push_back(result(member, 4));
-  else
+  } else {
     values = read_fragment(registers, 4);
+  }
   Draft& draft = emit(is_load ? IrOp::k_tile_load : IrOp::k_tile_store, -1, address.base);
   draft.imm = address.offset;
   draft.aux = code.encode();
   (is_load ? draft.extra_results : draft.extra_values) = values;
-  if (is_load)
+  if (is_load) {
     for (size_t i = 0; i < members.size(); ++i) store_result(members[i], values[i]);
+  }
   return true;
 }
 

@@ -67,8 +67,9 @@ AtomicOp atomic_op_of(const ptx::Instruction& in) {
       {"xor", AtomicOp::kXor}, {"exch", AtomicOp::kExchange}, {"cas", AtomicOp::kCompare},
       {"inc", AtomicOp::kInc}, {"dec", AtomicOp::kDec},       {"min", AtomicOp::kMin},
       {"max", AtomicOp::kMax}};
-  for (const auto& [name, code] : kOps)
+  for (const auto& [name, code] : kOps) {
     if (in.has(name)) return code;
+  }
   return AtomicOp::kAdd;
 }
 
@@ -77,8 +78,9 @@ Space Builder::space_of(const Instruction& in, const Operand& address) const {
   const Space space = written_space(in);
   if (space != Space::kParam) return space;
   const Operand& base = address.items[0];
-  if (base.kind == Operand::Kind::kVariable)
+  if (base.kind == Operand::Kind::kVariable) {
     return function_.variables[base.index].space == Space::kParam ? Space::kParam : Space::kLocal;
+  }
   return function_.is_kernel && !in.has("param::func") ? Space::kParam : Space::kLocal;
 }
 
@@ -117,8 +119,9 @@ bool Builder::address_of(const Operand& operand, Space space, Address* out) {
 // A generic address, the offset added; one without a space of its own is that of a symbol's.
 int32_t Builder::generic_address(const Operand& operand, Space space) {
   const bool is_shared_symbol = operand.items[0].kind == Operand::Kind::kShared;
-  if (space == Space::kShared || (space == Space::kGeneric && is_shared_symbol))
+  if (space == Space::kShared || (space == Space::kGeneric && is_shared_symbol)) {
     space = Space::kSharedCluster;
+  }
   Address address;
   if (!address_of(operand, space, &address)) return constant(0, 8);
   if (address.offset == 0) return address.base;
@@ -140,9 +143,11 @@ bool Builder::lower_load(const Instruction& in) {
   const bool sign = ptx::is_signed(type) && !ptx::is_float(type);
   // All members are loaded into lanes of one width; almost always that of the registers.
   uint32_t width = 0;
-  for (const Operand& member : members)
-    if (member.kind == Operand::Kind::kRegister)
+  for (const Operand& member : members) {
+    if (member.kind == Operand::Kind::kRegister) {
       width = std::max(width, values_[register_value(member.index)].bytes);
+    }
+  }
   width = std::max({width, bytes, 2u});
   if (bytes < 16 && width > 8) width = 8;
   std::vector<int32_t> results;
@@ -154,8 +159,9 @@ bool Builder::lower_load(const Instruction& in) {
     draft = &emit(ordered ? IrOp::k_load_ordered : IrOp::k_load_param, -1, address.base);
     draft->aux =
         ordered_code(count, bytes, width, sign, in.has("acquire"), space == Space::kShared);
-    if (!ordered && values_[address.base].kind == Value::Kind::kConstant)
+    if (!ordered && values_[address.base].kind == Value::Kind::kConstant) {
       draft->aux |= kUniformAddress;
+    }
     draft->extra_results = results;
     draft->waits = ordered;
   } else {
@@ -176,8 +182,9 @@ bool Builder::lower_load(const Instruction& in) {
 
 bool Builder::lower_store(const Instruction& in) {
   const Space space = space_of(in, in.operands[0]);
-  if (space == Space::kParam || space == Space::kConst)
+  if (space == Space::kParam || space == Space::kConst) {
     return unusable("store to a read-only space");
+  }
   Address address;
   if (!address_of(in.operands[0], space, &address)) return false;
   const uint32_t count = vector_size(in);

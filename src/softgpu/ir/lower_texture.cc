@@ -28,13 +28,15 @@ std::vector<ptx::Operand> members_of(const ptx::Operand& operand) {
 bool Builder::read_image_operand(const Operand& operand, uint32_t dimensions, bool layered,
                                  Lane lane, int32_t* handle, std::vector<int32_t>* coordinates) {
   const Operand& base = operand.items[0];
-  if (base.kind != Operand::Kind::kRegister)
+  if (base.kind != Operand::Kind::kRegister) {
     return unusable("texture and surface references do not exist any more");
+  }
   *handle = read(base, Lane::u64);
   const uint32_t wanted = dimensions + (layered ? 1 : 0);
   if (operand.items.size() < 1 + wanted) return unusable("too few coordinates");
-  for (uint32_t i = 0; i < wanted; ++i)
+  for (uint32_t i = 0; i < wanted; ++i) {
     coordinates->push_back(read(operand.items[1 + i], layered && i == 0 ? Lane::u32 : lane));
+  }
   return true;
 }
 
@@ -56,19 +58,22 @@ bool Builder::lower_texture(const Instruction& in) {
   const size_t more = code.kind == FetchKind::kLevel      ? 1
                       : code.kind == FetchKind::kGradient ? 2
                                                           : 0;
-  if (in.operands.size() != 2 + more)
+  if (in.operands.size() != 2 + more) {
     return unusable("texture fetch with more operands than supported");
+  }
   int32_t handle = -1;
   std::vector<int32_t> values;
   const Lane lane = code.integer ? Lane::u32 : Lane::f32;
-  if (!read_image_operand(in.operands[1], code.dimensions, code.layered, lane, &handle, &values))
+  if (!read_image_operand(in.operands[1], code.dimensions, code.layered, lane, &handle, &values)) {
     return false;
+  }
   if (code.kind == FetchKind::kLevel) values.push_back(read(in.operands[2], lane));
   for (size_t i = 2; code.kind == FetchKind::kGradient && i < 4; ++i) {
     const std::vector<Operand> gradient = members_of(in.operands[i]);
     if (gradient.size() < code.dimensions) return unusable("a gradient of too few dimensions");
-    for (uint32_t axis = 0; axis < code.dimensions; ++axis)
+    for (uint32_t axis = 0; axis < code.dimensions; ++axis) {
       values.push_back(read(gradient[axis], Lane::f32));
+    }
   }
   std::vector<int32_t> results;
   for (const Operand& member : members) results.push_back(result(member, code.half ? 2 : 4));
@@ -97,15 +102,17 @@ bool Builder::lower_surface(const Instruction& in) {
   int32_t handle = -1;
   std::vector<int32_t> values;
   if (!read_image_operand(in.operands[load ? 1 : 0], code.dimensions, code.layered, Lane::u32,
-                          &handle, &values))
+                          &handle, &values)) {
     return false;
+  }
   std::vector<int32_t> results;
   const Lane lane = code.bytes <= 2 ? Lane::u16 : code.bytes == 4 ? Lane::u32 : Lane::u64;
   for (const Operand& member : members) {
-    if (load)
+    if (load) {
       results.push_back(result(member, lane_bytes(lane)));
-    else
+    } else {
       values.push_back(read(member, in.type(0) == Type::kF32 ? Lane::f32 : lane));
+    }
   }
   Draft& draft = emit(load ? IrOp::k_surface_load : IrOp::k_surface_store, -1, handle);
   draft.aux = code.encode();
@@ -117,8 +124,9 @@ bool Builder::lower_surface(const Instruction& in) {
 
 bool Builder::lower_image_query(const Instruction& in) {
   const Operand& base = in.operands[1].items[0];
-  if (base.kind != Operand::Kind::kRegister)
+  if (base.kind != Operand::Kind::kRegister) {
     return unusable("texture and surface references do not exist any more");
+  }
   const ImageQuery query = in.has("width")        ? ImageQuery::kWidth
                            : in.has("height")     ? ImageQuery::kHeight
                            : in.has("depth")      ? ImageQuery::kDepth

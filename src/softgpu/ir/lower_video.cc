@@ -14,8 +14,9 @@ VideoOp op_of(std::string_view name) {
       {"vmin", VideoOp::kMin},      {"vmax", VideoOp::kMax},
       {"vset", VideoOp::kSet},      {"vshl", VideoOp::kShl},
       {"vshr", VideoOp::kShr}};
-  for (const auto& [known, op] : kOps)
+  for (const auto& [known, op] : kOps) {
     if (name == known) return op;
+  }
   return VideoOp::kMad;
 }
 
@@ -23,8 +24,9 @@ VideoCompare compare_of(const ptx::Instruction& in) {
   constexpr std::pair<std::string_view, VideoCompare> kCompares[] = {
       {"eq", VideoCompare::kEq}, {"ne", VideoCompare::kNe}, {"lt", VideoCompare::kLt},
       {"le", VideoCompare::kLe}, {"gt", VideoCompare::kGt}, {"ge", VideoCompare::kGe}};
-  for (const auto& [name, compare] : kCompares)
+  for (const auto& [name, compare] : kCompares) {
     if (in.has(name)) return compare;
+  }
   return VideoCompare::kEq;
 }
 

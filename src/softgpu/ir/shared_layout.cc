@@ -43,14 +43,16 @@ SharedLayout lay_out_shared(const ptx::Module& module) {
     *at += v.bytes;
   };
   uint64_t common_bytes = 0;
-  for (size_t v = 0; v < module.shared.size(); ++v)
+  for (size_t v = 0; v < module.shared.size(); ++v) {
     if (common[v]) place(static_cast<int32_t>(v), &common_bytes);
+  }
   for (size_t f = 0; f < module.functions.size(); ++f) {
     bool needs_common = calls[f];
     for (int32_t variable : used[f]) needs_common |= common[variable];
     uint64_t at = needs_common ? common_bytes : 0;
-    for (int32_t variable : used[f])
+    for (int32_t variable : used[f]) {
       if (!common[variable]) place(variable, &at);
+    }
     layout.bytes[f] = at;
   }
   return layout;

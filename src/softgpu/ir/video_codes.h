@@ -47,9 +47,10 @@ struct VideoCode {
                     static_cast<uint64_t>(compare) << 7 | flag(d_signed, 10) | flag(a_signed, 11) |
                     flag(b_signed, 12) | flag(saturate, 13) | flag(wrap, 14) | flag(plus_one, 15) |
                     uint64_t{scale} << 18 | uint64_t{parts} << 22 | uint64_t{mask} << 25;
-    if (parts == 1)
+    if (parts == 1) {
       return code | width(a_width) << 29 | uint64_t{a_part} << 31 | width(b_width) << 33 |
              uint64_t{b_part} << 35 | width(d_width) << 37 | uint64_t{d_part} << 39;
+    }
     return code | uint64_t{a_select} << 29 | uint64_t{b_select} << 45;
   }
   static VideoCode decode(uint64_t code) {

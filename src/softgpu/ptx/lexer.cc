@@ -68,9 +68,11 @@ Token Lexer::number() {
   const bool fraction =
       base == 10 && ((peek(0) == '.' && is_digit(peek(1))) || ((peek(0) == 'e' || peek(0) == 'E')));
   if (fraction) {
-    while (is_digit(peek(0)) || peek(0) == '.' || peek(0) == 'e' || peek(0) == 'E' ||
-           ((peek(0) == '+' || peek(0) == '-') && (text_[at_ - 1] == 'e' || text_[at_ - 1] == 'E')))
+    while (
+        is_digit(peek(0)) || peek(0) == '.' || peek(0) == 'e' || peek(0) == 'E' ||
+        ((peek(0) == '+' || peek(0) == '-') && (text_[at_ - 1] == 'e' || text_[at_ - 1] == 'E'))) {
       ++at_;
+    }
     // Not strtod: its decimal point is the locale's.
     double number = 0;
     auto result = std::from_chars(text_.data() + begin, text_.data() + at_, number);
@@ -108,14 +110,16 @@ Token Lexer::next() {
       ++at_;
       while (continues_word(peek(0)) ||
              (peek(0) == ':' && peek(1) == ':' && continues_word(peek(2))) ||
-             (peek(0) == ':' && text_[at_ - 1] == ':'))
+             (peek(0) == ':' && text_[at_ - 1] == ':')) {
         ++at_;
+      }
       return make(Token::Kind::kDotWord, begin + 1);
     }
     if (c == '"') {
       ++at_;
-      while (at_ < text_.size() && text_[at_] != '"' && text_[at_] != '\n')
+      while (at_ < text_.size() && text_[at_] != '"' && text_[at_] != '\n') {
         at_ += text_[at_] == '\\' && at_ + 1 < text_.size() ? 2 : 1;
+      }
       if (at_ >= text_.size() || text_[at_] != '"') return make(Token::Kind::kError, begin);
       ++at_;
       return make(Token::Kind::kString, begin);

@@ -366,8 +366,9 @@ bool group_has(std::string_view group, std::string_view part) {
     std::string_view alternative = next_alternative(&group);
     if (alternative == part) return true;
     if (alternative.front() != '$') continue;
-    for (const TypeClass& type_class : kClasses)
+    for (const TypeClass& type_class : kClasses) {
       if (type_class.name == alternative && group_has(type_class.alternatives, part)) return true;
+    }
   }
   return false;
 }
@@ -394,10 +395,11 @@ bool match(const Rule& rule, const std::vector<std::string_view>& parts, Instruc
     if (optional) group.remove_suffix(1);
     if (next < parts.size() && group_has(group, parts[next])) {
       const Type type = type_from_name(parts[next]);
-      if (type == Type::kNone)
+      if (type == Type::kNone) {
         out->modifiers.push_back(parts[next]);
-      else
+      } else {
         out->types.push_back(type);
+      }
       ++next;
     } else if (!optional) {
       return false;

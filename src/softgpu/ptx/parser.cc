@@ -52,8 +52,9 @@ bool ModuleParser::header() {
   } while (accept(','));
   uint32_t capability;
   char suffix;
-  if (!parse_target(module_->target, &capability, &suffix))
+  if (!parse_target(module_->target, &capability, &suffix)) {
     return fail("Unknown target '" + module_->target + "'");
+  }
   if (accept_dot("address_size")) {
     if (token_.kind != Token::Kind::kInteger) return fail_near();
     if (token_.value != 64) return fail("32-bit addresses (.address_size 32) are not supported");
@@ -64,14 +65,18 @@ bool ModuleParser::header() {
 
 bool ModuleParser::run() {
   if (!header()) return false;
-  while (token_.kind != Token::Kind::kEnd)
+  while (token_.kind != Token::Kind::kEnd) {
     if (!top_level()) return false;
-  for (const GlobalVariable& global : module_->globals)
-    for (const Relocation& relocation : global.relocations)
+  }
+  for (const GlobalVariable& global : module_->globals) {
+    for (const Relocation& relocation : global.relocations) {
       if (!scopes_[0].symbols.contains(relocation.symbol) &&
-          !functions_.contains(relocation.symbol))
+          !functions_.contains(relocation.symbol)) {
         return fail("Unknown symbol '" + relocation.symbol + "' in the initial value of '" +
                     global.name + "'");
+      }
+    }
+  }
   return true;
 }
 
@@ -93,8 +98,9 @@ bool ModuleParser::top_level() {
   if (accept_dot("pragma")) return skip_to_semicolon();
   if (accept_dot("file")) {
     while (token_.kind == Token::Kind::kInteger || token_.kind == Token::Kind::kString ||
-           token_.is(','))
+           token_.is(',')) {
       advance();
+    }
     return true;
   }
   if (accept_dot("section")) {
@@ -178,8 +184,9 @@ bool ModuleParser::function(bool is_kernel, bool is_extern) {
   Function parsed;
   parsed.is_kernel = is_kernel;
   parsed.line = token_.line;
-  if (!is_kernel && accept('('))
+  if (!is_kernel && accept('(')) {
     if (!parameters(')', Space::kLocal, &parsed.prototype.returns, &parsed)) return false;
+  }
   if (!expect_name(&parsed.name)) return false;
   const Space space = is_kernel ? Space::kParam : Space::kLocal;
   if (accept('(') && !parameters(')', space, &parsed.prototype.parameters, &parsed)) return false;
@@ -194,8 +201,9 @@ bool ModuleParser::function(bool is_kernel, bool is_extern) {
     return true;
   }
   if (!token_.is('{')) return fail_near();
-  if (!module_->functions[index].is_extern)
+  if (!module_->functions[index].is_extern) {
     return fail("Duplicate definition of function '" + parsed.name + "'");
+  }
   if (!body(&parsed)) return false;
   module_->functions[index] = std::move(parsed);
   return true;
@@ -208,8 +216,9 @@ bool parse_target(std::string_view name, uint32_t* capability, char* suffix) {
   name.remove_prefix(3);
   uint32_t value = 0;
   size_t digits = 0;
-  while (digits < name.size() && digits < 4 && name[digits] >= '0' && name[digits] <= '9')
+  while (digits < name.size() && digits < 4 && name[digits] >= '0' && name[digits] <= '9') {
     value = value * 10 + static_cast<uint32_t>(name[digits++] - '0');
+  }
   if (digits < 2 || name.size() > digits + 1) return false;
   *capability = value;
   *suffix = name.size() > digits ? name[digits] : '\0';

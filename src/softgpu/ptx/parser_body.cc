@@ -12,12 +12,13 @@ bool BodyParser::body(Function* function) {
   function_ = function;
   label_alias_.clear();
   scopes_.emplace_back();
-  for (auto* list : {&function->prototype.returns, &function->prototype.parameters})
+  for (auto* list : {&function->prototype.returns, &function->prototype.parameters}) {
     for (const Variable& variable : *list) {
       scopes_.back().symbols[variable.name] = {Operand::Kind::kVariable,
                                                static_cast<int32_t>(function->variables.size())};
       function->variables.push_back(variable);
     }
+  }
   if (!expect('{')) return false;
   size_t depth = 1;
   while (depth > 0) {
@@ -55,16 +56,20 @@ void BodyParser::close_scope() {
 bool BodyParser::finish_labels() {
   auto resolve = [this](int32_t* index) {
     while (label_alias_[*index] != *index) *index = label_alias_[*index];
-    if (function_->label_lines[*index] < 0)
+    if (function_->label_lines[*index] < 0) {
       fail("Unknown symbol '" + function_->labels[*index] + "'");
+    }
   };
-  for (Statement& statement : function_->body)
-    for (Operand& operand : statement.instruction.operands)
+  for (Statement& statement : function_->body) {
+    for (Operand& operand : statement.instruction.operands) {
       if (operand.kind == Operand::Kind::kLabel) {
         resolve(&operand.index);
       }
-  for (BranchTargets& targets : function_->branch_targets)
+    }
+  }
+  for (BranchTargets& targets : function_->branch_targets) {
     for (int32_t& label : targets.labels) resolve(&label);
+  }
   return error_.empty();
 }
 
@@ -81,8 +86,9 @@ int32_t BodyParser::label_reference(const std::string& name) {
 
 bool BodyParser::define_label(const std::string& name) {
   const int32_t index = label_reference(name);
-  if (function_->label_lines[index] >= 0)
+  if (function_->label_lines[index] >= 0) {
     return fail("Duplicate definition of label '" + name + "'");
+  }
   function_->label_lines[index] = static_cast<int32_t>(token_.line);
   Statement& statement = function_->body.emplace_back();
   statement.label = index;
@@ -100,8 +106,9 @@ bool BodyParser::statement() {
     std::string name;
     if (!expect_name(&name)) return false;
     if (!find_register(name, &guard)) return fail("Unknown symbol '" + name + "'");
-    if (function_->registers[guard].type != Type::kPred)
+    if (function_->registers[guard].type != Type::kPred) {
       return fail("Guard '" + name + "' is not a predicate");
+    }
   }
   if (token_.kind != Token::Kind::kWord) return fail_near();
   const Token word = token_;
@@ -109,8 +116,9 @@ bool BodyParser::statement() {
   if (guard < 0 && accept(':')) {
     if (token_.kind == Token::Kind::kDotWord &&
         (token_.text == "branchtargets" || token_.text == "callprototype" ||
-         token_.text == "calltargets"))
+         token_.text == "calltargets")) {
       return labelled_directive(std::string(word.text));
+    }
     return define_label(std::string(word.text));
   }
   return instruction(word.text, word.line, guard, negated);
@@ -226,9 +234,11 @@ bool BodyParser::call_prototype(const std::string& label) {
 }
 
 const Symbol* BodyParser::find_symbol(const std::string& name) const {
-  for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope)
-    if (auto found = scope->symbols.find(name); found != scope->symbols.end())
+  for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope) {
+    if (auto found = scope->symbols.find(name); found != scope->symbols.end()) {
       return &found->second;
+    }
+  }
   return nullptr;
 }
 
@@ -270,8 +280,9 @@ bool BodyParser::instruction(std::string_view mnemonic, uint32_t line, int32_t g
   }
   made.opcode = std::string_view(mnemonic.data(), static_cast<size_t>(end - mnemonic.data()));
   const RuleRange candidates = rules_of(mnemonic);
-  for (const Rule* rule = candidates.begin; rule != candidates.end && !made.rule; ++rule)
+  for (const Rule* rule = candidates.begin; rule != candidates.end && !made.rule; ++rule) {
     if (match(*rule, parts, &made)) made.rule = rule;
+  }
   if (!made.rule) {
     if (token_.is(',')) return expect(';');  // no operands begin like this: a slip, not an opcode
     // Refused when a kernel that needs it is used, not now: images carry code nobody runs.
@@ -326,9 +337,10 @@ bool BodyParser::check_operands(const Instruction& instruction) {
       case 'M': good = operand.kind == Kind::kAddress; break;
       case 'T':
         good = operand.kind == Kind::kAddress && operand.items.size() > 1;
-        for (const Operand& item : operand.items)
+        for (const Operand& item : operand.items) {
           good = good && (item.kind == Kind::kRegister || item.kind == Kind::kInteger ||
                           item.kind == Kind::kFloat || item.kind == Kind::kSpecial);
+        }
         break;
       case 'L': good = operand.kind == Kind::kLabel; break;
       case 'S':
@@ -349,8 +361,9 @@ bool BodyParser::check_operands(const Instruction& instruction) {
 
 bool BodyParser::operand(char letter, Operand* out) {
   if (accept('[')) return address(letter, out);
-  if (accept('{'))
+  if (accept('{')) {
     return list('}', Operand::Kind::kVector, letter, out) && (letter != 'V' || second(out));
+  }
   if (letter == 'X' && accept('(')) return list(')', Operand::Kind::kList, letter, out);
   if (accept('!')) {
     std::string name;
@@ -359,8 +372,9 @@ bool BodyParser::operand(char letter, Operand* out) {
     return expect_name(&name) &&
            (find_register(name, &out->index) || fail("Unknown symbol '" + name + "'"));
   }
-  if (token_.kind == Token::Kind::kWord && token_.text != "WARP_SZ")
+  if (token_.kind == Token::Kind::kWord && token_.text != "WARP_SZ") {
     return name_operand(letter, out);
+  }
   return constant_operand(out);
 }
 
@@ -388,10 +402,11 @@ bool BodyParser::name_operand(char letter, Operand* out) {
     const std::string whole = name + "." + std::string(token_.text);
     // A part of a register, unless there is one of that name.
     const bool is_part = !find_register(whole, &out->index) && find_register(name, &out->index);
-    if (is_part)
+    if (is_part) {
       out->selector = token_.text;
-    else
+    } else {
       name = whole;
+    }
     advance();
   }
   if (letter == 'L') {

@@ -95,9 +95,11 @@ bool ValueParser::expression(Value* out, int precedence) {
   if (!primary(out)) return false;
   for (;;) {
     const BinaryOperator* op = nullptr;
-    if (token_.kind == Token::Kind::kPunctuation)
-      for (const BinaryOperator& candidate : kOperators)
+    if (token_.kind == Token::Kind::kPunctuation) {
+      for (const BinaryOperator& candidate : kOperators) {
         if (candidate.text == token_.text) op = &candidate;
+      }
+    }
     if (!op || op->precedence <= precedence) return true;
     advance();
     Value right;
@@ -116,21 +118,25 @@ bool ValueParser::expression(Value* out, int precedence) {
 bool ValueParser::store_value(GlobalVariable* variable, Type type, uint64_t at,
                               const Value& value) {
   const uint32_t size = type_bytes(type);
-  if (at + size > variable->bytes)
+  if (at + size > variable->bytes) {
     return fail("Too many initial values for '" + variable->name + "'");
-  if (at + size > (uint64_t{1} << 32))
+  }
+  if (at + size > (uint64_t{1} << 32)) {
     return fail("Initial value of '" + variable->name + "' is too large");
+  }
   if (variable->initial.size() < at + size) variable->initial.resize(at + size);
   uint64_t bits = value.bits;
   if (value.kind == Value::Kind::kSymbol) {
     variable->relocations.push_back({at, size, value.symbol, value.addend, value.mask_shift});
     return true;
   }
-  if (value.kind == Value::Kind::kDouble && size == 4 && is_float(type))
+  if (value.kind == Value::Kind::kDouble && size == 4 && is_float(type)) {
     bits = std::bit_cast<uint32_t>(static_cast<float>(std::bit_cast<double>(value.bits)));
-  if (value.kind == Value::Kind::kFloat && size == 8)
+  }
+  if (value.kind == Value::Kind::kFloat && size == 8) {
     bits = std::bit_cast<uint64_t>(
         static_cast<double>(std::bit_cast<float>(static_cast<uint32_t>(value.bits))));
+  }
   if (value.kind == Value::Kind::kInteger && is_float(type) && size >= 4) {
     const auto number = static_cast<double>(static_cast<int64_t>(value.bits));
     bits = size == 8 ? std::bit_cast<uint64_t>(number)

@@ -21,8 +21,10 @@ bool VariableParser::parameters(char close, Space space, std::vector<Variable>* 
     } else if (!accept_dot("param")) {
       return fail_near();
     }
-    if (!variable_attributes(&variable, &vector) || !declarator(&variable, &has_array, &open_array))
+    if (!variable_attributes(&variable, &vector) ||
+        !declarator(&variable, &has_array, &open_array)) {
       return false;
+    }
     variable.alignment = std::max(variable.alignment, type_bytes(variable.type));
     out->push_back(std::move(variable));
   } while (accept(','));
@@ -38,8 +40,9 @@ bool VariableParser::variable_attributes(Variable* variable, uint32_t* vector) {
       advance();
       const uint64_t value = token_.value;
       if (token_.kind != Token::Kind::kInteger || value == 0 || value > 65536 ||
-          (value & (value - 1)) != 0)
+          (value & (value - 1)) != 0) {
         return fail_near();
+      }
       if (!typed || variable->alignment == 1) variable->alignment = static_cast<uint32_t>(value);
     } else if (word == "v2" || word == "v4") {
       *vector = word == "v2" ? 2 : 4;
@@ -47,8 +50,9 @@ bool VariableParser::variable_attributes(Variable* variable, uint32_t* vector) {
       advance();
       if (!token_.is('(')) return fail_near();
       while (!token_.is(')') && token_.kind != Token::Kind::kEnd) {
-        if (token_.kind == Token::Kind::kDotWord && token_.text == "managed")
+        if (token_.kind == Token::Kind::kDotWord && token_.text == "managed") {
           variable->is_managed = true;
+        }
         advance();
       }
     } else if (word == "texref" || word == "surfref" || word == "samplerref") {
@@ -118,8 +122,9 @@ bool VariableParser::add_global(Space space, bool is_extern, const Variable& pro
   int32_t index = static_cast<int32_t>(module_->globals.size());
   if (found != symbols.end()) {
     if (found->second.kind != Operand::Kind::kGlobal ||
-        !(module_->globals[found->second.index].is_extern || is_extern))
+        !(module_->globals[found->second.index].is_extern || is_extern)) {
       return fail("Duplicate definition of variable '" + name + "'");
+    }
     index = found->second.index;
   } else {
     symbols[name] = {Operand::Kind::kGlobal, index};

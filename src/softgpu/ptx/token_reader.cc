@@ -7,9 +7,10 @@ namespace openmps::softgpu::ptx {
 void TokenReader::advance() { token_ = lexer_.next(); }
 
 bool TokenReader::fail(const std::string& message) {
-  if (error_.empty())
+  if (error_.empty()) {
     error_ = "ptxas application ptx input, line " + std::to_string(token_.line) +
              "; error   : " + message;
+  }
   return false;
 }
 

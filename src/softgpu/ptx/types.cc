@@ -34,8 +34,9 @@ constexpr TypeInfo kTypes[] = {
 };
 
 const TypeInfo* find_type(Type type) {
-  for (const TypeInfo& info : kTypes)
+  for (const TypeInfo& info : kTypes) {
     if (info.type == type) return &info;
+  }
   return nullptr;
 }
 
@@ -108,8 +109,9 @@ constexpr SpecialInfo kSpecials[] = {
 }  // namespace
 
 Type type_from_name(std::string_view name) {
-  for (const TypeInfo& info : kTypes)
+  for (const TypeInfo& info : kTypes) {
     if (info.name == name) return info.type;
+  }
   return Type::kNone;
 }
 
@@ -129,21 +131,24 @@ bool is_signed(Type type) {
 }
 
 SpecialRegister special_register_from_name(std::string_view name) {
-  for (const SpecialInfo& info : kSpecials)
+  for (const SpecialInfo& info : kSpecials) {
     if (info.name == name) return info.special;
+  }
   // The others of the 32 are the driver's own; an H200 gives nothing that means anything either.
   return name.starts_with("%envreg") ? SpecialRegister::kZero : SpecialRegister::kNone;
 }
 
 uint32_t special_register_bytes(SpecialRegister special) {
-  for (const SpecialInfo& info : kSpecials)
+  for (const SpecialInfo& info : kSpecials) {
     if (info.special == special) return info.bytes;
+  }
   return 4;
 }
 
 bool Instruction::has(std::string_view modifier) const {
-  for (std::string_view m : modifiers)
+  for (std::string_view m : modifiers) {
     if (m == modifier) return true;
+  }
   return false;
 }
 

@@ -2,9 +2,8 @@
 // Questions about functions. See function.h.
 #include "worker/code/function.h"
 
-#include <string.h>
-
 #include <algorithm>
+#include <cstring>
 #include <memory>
 #include <string>
 

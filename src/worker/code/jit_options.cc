@@ -2,9 +2,8 @@
 // JIT options and logs. See jit_options.h.
 #include "worker/code/jit_options.h"
 
-#include <string.h>
-
 #include <algorithm>
+#include <cstring>
 #include <string>
 
 #include "worker/device/driver_check.h"

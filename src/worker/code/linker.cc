@@ -2,8 +2,7 @@
 // Linking for a session. See linker.h.
 #include "worker/code/linker.h"
 
-#include <string.h>
-
+#include <cstring>
 #include <string>
 #include <utility>
 

@@ -2,8 +2,7 @@
 // See session_core.h.
 #include "worker/core/session_core.h"
 
-#include <limits.h>
-
+#include <climits>
 #include <utility>
 
 #include "base/futex.h"

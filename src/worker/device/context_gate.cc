@@ -3,11 +3,11 @@
 #include "worker/device/context_gate.h"
 
 #include <pthread.h>
-#include <time.h>
 
 #include <algorithm>
 #include <bitset>
 #include <chrono>
+#include <ctime>
 #include <exception>
 #include <new>
 

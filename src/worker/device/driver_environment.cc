@@ -2,10 +2,10 @@
 // See driver_environment.h.
 #include "worker/device/driver_environment.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
+#include <cstdlib>
+#include <cstring>
 #include <string>
 #include <vector>
 

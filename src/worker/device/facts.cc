@@ -2,12 +2,12 @@
 // Collecting device facts. See facts.h.
 #include "worker/device/facts.h"
 
-#include <errno.h>
 #include <fcntl.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <memory>
 #include <string>
 

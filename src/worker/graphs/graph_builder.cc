@@ -2,9 +2,8 @@
 // Nodes of driver graphs. See graph_builder.h.
 #include "worker/graphs/graph_builder.h"
 
-#include <string.h>
-
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <utility>
 

@@ -2,12 +2,12 @@
 // The main thread of a worker. See main_loop.h.
 #include "worker/process/main_loop.h"
 
-#include <errno.h>
 #include <poll.h>
-#include <string.h>
 #include <sys/eventfd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <new>
 #include <string>
 

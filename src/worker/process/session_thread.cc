@@ -2,10 +2,10 @@
 // The life of a session. See session_thread.h.
 #include "worker/process/session_thread.h"
 
-#include <limits.h>
 #include <pthread.h>
 #include <unistd.h>
 
+#include <climits>
 #include <exception>
 #include <new>
 #include <string>

@@ -2,10 +2,9 @@
 // See device_queries.h.
 #include "worker/session/device_queries.h"
 
-#include <string.h>
-
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <string>
 #include <vector>
 

@@ -2,9 +2,8 @@
 // The executor of a session. See executor.h.
 #include "worker/session/executor.h"
 
-#include <string.h>
-
 #include <algorithm>
+#include <cstring>
 #include <new>
 #include <span>
 #include <string>

@@ -2,10 +2,9 @@
 // The watchdog over the shared contexts. See fault_monitor.h.
 #include "worker/session/fault_monitor.h"
 
-#include <limits.h>
-
 #include <algorithm>
 #include <chrono>
+#include <climits>
 
 #include "base/futex.h"
 #include "worker/device/driver_check.h"

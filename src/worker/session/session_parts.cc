@@ -2,9 +2,8 @@
 // Waiting for a session's work, and giving back what it holds. See session_parts.h.
 #include "worker/session/session_parts.h"
 
-#include <time.h>
-
 #include <algorithm>
+#include <ctime>
 #include <string>
 
 #include "base/clock.h"

@@ -2,9 +2,9 @@
 // See exchange.h.
 #include "worker/shared/exchange.h"
 
-#include <string.h>
 #include <sys/random.h>
 
+#include <cstring>
 #include <utility>
 
 namespace openmps::worker {

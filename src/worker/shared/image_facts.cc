@@ -2,11 +2,10 @@
 // Symbols of images: cubins are ELF files whose symbol and section names are plain text.
 #include "worker/shared/image_facts.h"
 
-#include <ctype.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <cstring>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -70,8 +69,9 @@ bool has_managed_symbols(const Sections& sections) {
     Elf64_Sym symbol;
     for (size_t at = 0; at + sizeof(symbol) <= table.contents.size(); at += sizeof(symbol)) {
       memcpy(&symbol, table.contents.data() + at, sizeof(symbol));
-      if (ELF64_ST_TYPE(symbol.st_info) == STT_OBJECT && (symbol.st_other & kManaged) != 0)
+      if (ELF64_ST_TYPE(symbol.st_info) == STT_OBJECT && (symbol.st_other & kManaged) != 0) {
         return true;
+      }
     }
   }
   return false;

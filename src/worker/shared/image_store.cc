@@ -2,9 +2,8 @@
 // Images and libraries that are held once. See image_store.h.
 #include "worker/shared/image_store.h"
 
-#include <stdlib.h>
-#include <string.h>
-
+#include <cstdlib>
+#include <cstring>
 #include <string_view>
 #include <utility>
 

@@ -2,9 +2,8 @@
 // Turns and the attribution of text. See kernel_output.h.
 #include "worker/shared/kernel_output.h"
 
-#include <time.h>
-
 #include <algorithm>
+#include <ctime>
 #include <string>
 
 #include "base/clock.h"

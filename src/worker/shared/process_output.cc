@@ -2,14 +2,15 @@
 // Pipes in place of standard output and error. See process_output.h.
 #include "worker/shared/process_output.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
 
 // Sanitizers report a process's death there, too late for a pipe that it reads itself.
 extern "C" __attribute__((weak)) void __sanitizer_set_report_fd(void* fd);

@@ -137,8 +137,9 @@ Status Arrays::handle(const wire::ArrayCreate& command) {
 
 Status Arrays::handle(const wire::ArrayPart& command, const Array* whole,
                       const Mipmapped* mipmapped, ReplyTo<wire::ArrayPart> reply) {
-  if ((whole == nullptr) == (mipmapped == nullptr))
+  if ((whole == nullptr) == (mipmapped == nullptr)) {
     return violation("a part of two arrays, or none");
+  }
   auto made = std::make_unique<Array>();
   made->is_part = true;
   made->device = whole != nullptr ? whole->device : mipmapped->device;

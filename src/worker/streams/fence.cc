@@ -95,8 +95,9 @@ bool Fences::owes_answer(const void* fences) {
 
 void Fences::set_debt(bool (*owes)(const void*)) {
   core_.gate.set_debt(core_.feeder, owes, this);
-  if (ColdLanes* cold = core_.commons.cold.get())
+  if (ColdLanes* cold = core_.commons.cold.get()) {
     cold->gate.set_debt(core_.cold_feeder, owes, this);
+  }
 }
 
 CUDA_HOST_NODE_PARAMS Fences::posting(uint32_t slot) {

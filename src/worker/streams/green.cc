@@ -2,9 +2,8 @@
 // Resources, descriptors and green contexts. See green.h.
 #include "worker/streams/green.h"
 
-#include <string.h>
-
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <utility>
 

@@ -250,18 +250,19 @@ void launches(const e2e::Session& session) {
 int main(int argc, char** argv) {
   const std::string group = argc > 1 ? argv[1] : "";
   e2e::Session session;
-  if (group == "images")
+  if (group == "images") {
     images(session);
-  else if (group == "handles")
+  } else if (group == "handles") {
     handles(session);
-  else if (group == "destroyed")
+  } else if (group == "destroyed") {
     destroyed(session);
-  else if (group == "memory")
+  } else if (group == "memory") {
     memory(session);
-  else if (group == "launches")
+  } else if (group == "launches") {
     launches(session);
-  else
+  } else {
     return fprintf(stderr, "drv_bad_input: unknown group '%s'\n", group.c_str()), 2;
+  }
   e2e::expect(device_works(session), "the context works afterwards");
   return e2e::finish();
 }

@@ -124,8 +124,9 @@ const std::vector<Call> kCodeCalls = {
      [](Stage& s) {
        CUcontext context = nullptr;
        const CUresult result = cuDevicePrimaryCtxRetain(&context, s.session.device);
-       if (result == CUDA_SUCCESS)
+       if (result == CUDA_SUCCESS) {
          s.later([device = s.session.device] { CHECK_CU(cuDevicePrimaryCtxRelease_v2(device)); });
+       }
        return result;
      }},
     {"cuGraphCreate",

@@ -205,14 +205,15 @@ int main(int argc, char** argv) {
   const std::string group = argc > 1 ? argv[1] : "";
   {
     Bench bench;
-    if (group == "run")
+    if (group == "run") {
       run(bench);
-    else if (group == "graphs")
+    } else if (group == "graphs") {
       graphs(bench);
-    else if (group == "errors")
+    } else if (group == "errors") {
       errors(bench);
-    else
+    } else {
       expect(false, "usage: drv_clusters run|graphs|errors");
+    }
   }
   return e2e::finish();
 }

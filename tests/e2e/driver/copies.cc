@@ -90,8 +90,9 @@ void rectangles() {
   out.Height = 11;
   CHECK_CU(cuMemcpy2DAsync_v2(&out, nullptr));
   CHECK_CU(cuStreamSynchronize(nullptr));
-  for (size_t y = 0; y < 11; y++)
+  for (size_t y = 0; y < 11; y++) {
     std::copy_n(&source[(y + 3) * host_pitch + 20], 77, &wanted[(y + 1) * host_pitch + 51]);
+  }
   e2e::expect(pitch >= width && result == wanted, "2D copy of a rectangle");
   CHECK_CU(cuMemFree_v2(plane));
 }
@@ -132,10 +133,12 @@ void boxes() {
   back.Depth = 4;
   CHECK_CU(cuMemcpy3DAsync_v2(&back, nullptr));
   CHECK_CU(cuCtxSynchronize());
-  for (size_t z = 0; z < 4; z++)
-    for (size_t y = 0; y < 7; y++)
+  for (size_t z = 0; z < 4; z++) {
+    for (size_t y = 0; y < 7; y++) {
       std::copy_n(&source[((z + 1) * height + y + 2) * width + 4], 30,
                   &wanted[((z + 2) * height + y) * width]);
+    }
+  }
   e2e::expect(result == wanted, "3D copy of a box");
 }
 

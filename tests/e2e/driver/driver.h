@@ -56,11 +56,12 @@ __attribute__((format(printf, 2, 3))) inline bool expect(bool holds, const char*
 // Reports that `got` is one of `wanted`; prints the first of `wanted` if so, so the line is the
 // same on drivers that choose differently among codes that CUDA documents for the case.
 inline bool expect_result(const char* what, CUresult got, std::initializer_list<CUresult> wanted) {
-  for (CUresult one : wanted)
+  for (CUresult one : wanted) {
     if (got == one) {
       printf("ok: %s: %s\n", what, name(*wanted.begin()));
       return true;
     }
+  }
   printf("FAILED: %s: got %s (%d), expected %s\n", what, name(got), static_cast<int>(got),
          name(*wanted.begin()));
   failures()++;
@@ -165,8 +166,9 @@ void launch(CUfunction kernel, unsigned grid, unsigned block, unsigned shared, C
 
 // The effect of one launch of the kernel `mix` on the host.
 inline void mix_on_host(std::vector<uint32_t>& words, uint32_t key) {
-  for (size_t i = 0; i < words.size(); i++)
+  for (size_t i = 0; i < words.size(); i++) {
     words[i] = words[i] * 5 + static_cast<uint32_t>(i) + key;
+  }
 }
 
 }  // namespace e2e

@@ -166,8 +166,9 @@ struct LargeShared final : Part {
     CHECK_CU(cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, reverse, 256, kSharedBytes));
     e2e::launch(reverse, 1, 256, kSharedBytes, lane.stream, lane.words.address, kSharedWords);
     const Words before = lane.model;
-    for (uint32_t i = 0; i < kSharedWords; i++)
+    for (uint32_t i = 0; i < kSharedWords; i++) {
       lane.model[i] = before[kSharedWords - 1 - i] + kConstant;
+    }
     return lane.right() && most == kSharedBytes && blocks == 3;
   }
 
@@ -248,7 +249,7 @@ struct Threads final : Part {
   bool run(uint32_t round) override {
     bool right[kThreads] = {};
     std::vector<std::thread> threads;
-    for (uint32_t i = 0; i < kThreads; i++)
+    for (uint32_t i = 0; i < kThreads; i++) {
       threads.emplace_back([this, i, round, &right] {
         CHECK_CU(cuCtxSetCurrent(context));
         const uint32_t constant = 1000 * round + i;
@@ -261,9 +262,11 @@ struct Threads final : Part {
         right[i] = lane.right();
         CHECK_CU(cuModuleUnload(module));
       });
+    }
     for (std::thread& thread : threads) thread.join();
-    for (const bool one : right)
+    for (const bool one : right) {
       if (!one) return false;
+    }
     return true;
   }
   CUcontext context;

@@ -51,9 +51,10 @@ class Program {
  public:
   explicit Program(uint64_t seed) : random_(seed), seed_(seed) {
     CHECK_CU(cuEventCreate(&event_, CU_EVENT_DISABLE_TIMING));
-    for (uint32_t i = 1; i < kStreams; i++)
+    for (uint32_t i = 1; i < kStreams; i++) {
       CHECK_CU(cuStreamCreate(&streams_[i],
                               i <= kBlocking ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING));
+    }
     for (Place& buffer : buffers_) {
       CHECK_CU(cuMemAlloc_v2(&buffer.address, kBytes));
       buffer.model.assign(kWords, 1);
@@ -74,8 +75,9 @@ class Program {
     CHECK_CU(cuCtxSynchronize());
     bool right = true;
     for (const Place& buffer : buffers_) right = check(buffer) && right;
-    for (const auto& code : code_)
+    for (const auto& code : code_) {
       if (code->bias != nullptr) right = check(*code->bias) && right;
+    }
     return right;
   }
 
@@ -88,16 +90,17 @@ class Program {
     Code& code = *code_[random_.below(static_cast<uint32_t>(code_.size()))];
     if (kind <= 4)  // 0: what was loaded just now
       launch(kind == 0 ? *code_.back() : code, buffer, stream);
-    else if (kind == 5)
+    else if (kind == 5) {
       launch_graph(code, stream);
-    else if (kind == 6)
+    } else if (kind == 6) {
       fill(buffer, stream);
-    else if (kind == 7)
+    } else if (kind == 7) {
       copy(buffer, buffers_[random_.below(kBuffers)], stream);
-    else if (kind == 8)
+    } else if (kind == 8) {
       set_bias(code, stream);
-    else
+    } else {
       unload();
+    }
   }
 
   // What comes next in `stream` comes behind the last use of the place.
@@ -241,10 +244,11 @@ int main(int argc, char** argv) {
   const size_t first = e2e::argument(argc, argv, 2, 1);
   size_t right = 0;
   for (size_t seed = first; seed < first + programs; seed++) {
-    if (Program(seed).run())
+    if (Program(seed).run()) {
       right++;
-    else
+    } else {
       printf("# program %zu is wrong\n", seed);
+    }
   }
   e2e::expect(right == programs, "%zu of %zu programs came to the model's results", right,
               programs);

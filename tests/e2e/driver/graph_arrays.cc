@@ -9,8 +9,9 @@ constexpr size_t kWidth = 200, kHeight = 40, kBytes = kWidth * kHeight;
 
 std::vector<unsigned char> pattern(unsigned seed) {
   std::vector<unsigned char> bytes(kBytes);
-  for (size_t i = 0; i < kBytes; i++)
+  for (size_t i = 0; i < kBytes; i++) {
     bytes[i] = static_cast<unsigned char>(i * 7 + i / kWidth + seed);
+  }
   return bytes;
 }
 
@@ -116,8 +117,9 @@ void nodes(CUcontext context, CUstream stream) {
   CHECK_CU(cuGraphInstantiateWithFlags(&exec, graph, 0));
   const auto moved = [&] {
     std::vector<unsigned char> wanted = in;
-    for (size_t y = 0; y < 30; y++)
+    for (size_t y = 0; y < 30; y++) {
       memcpy(&wanted[(y + 6) * kWidth + 20], &in[(y + 5) * kWidth + 10], 150);
+    }
     return wanted;
   };
   run(exec, stream);
@@ -153,8 +155,9 @@ void captured(CUstream stream) {
   size_t count = 0;
   CHECK_CU(cuGraphGetNodes(graph, nullptr, &count));
   CUgraphNode nodes[4] = {};
-  if (e2e::expect(count == 4, "%zu copies captured", count))
+  if (e2e::expect(count == 4, "%zu copies captured", count)) {
     CHECK_CU(cuGraphGetNodes(graph, nodes, &count));
+  }
   CUDA_MEMCPY3D asked{};
   CHECK_CU(cuGraphMemcpyNodeGetParams(nodes[0], &asked));
   e2e::expect(asked.dstMemoryType == CU_MEMORYTYPE_ARRAY && asked.dstArray == a.handle,

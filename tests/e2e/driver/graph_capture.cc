@@ -2,10 +2,10 @@
 // What libraries do while they capture: ask for the graph and its dependencies, add nodes of their
 // own, hang destructors on it, call host functions, copy ordinary memory; updates of an executable
 // graph from a second capture. Run by run_e2e.py. usage: drv_graph_capture [memory]
-#include <stdio.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdio>
 #include <string>
 
 #include "driver.h"

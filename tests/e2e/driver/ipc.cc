@@ -2,11 +2,11 @@
 // Two processes, behind one server if any, that share memory and events: an exporter and an
 // importer, made by fork() before cuInit and joined by a socket. Run by run_e2e.py. usage: drv_ipc
 // memory|free|killed|events|graphs|descriptor|descriptor_killed|pool|errors
-#include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <string>
 
 #include "driver.h"
@@ -551,8 +551,9 @@ void errors_importer(const e2e::Session&, const Peer& peer) {
     CUipcMemHandle forged = good;
     auto* bytes = reinterpret_cast<unsigned char*>(&forged);
     bytes[16 + random.below(16)] ^= static_cast<unsigned char>(1 + random.below(255));
-    if (round % 2 == 1)
+    if (round % 2 == 1) {
       bytes[random.below(64)] ^= static_cast<unsigned char>(1 + random.below(255));
+    }
     const CUresult result =
         cuIpcOpenMemHandle_v2(&address, forged, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
     if (result == CUDA_SUCCESS) expect(false, "forged handle %d opens", round);
@@ -585,26 +586,27 @@ int run_exporter(const std::string& group, const Peer& peer) {
 
 bool run_importer(const std::string& group, const Peer& peer, pid_t exporter) {
   e2e::Session session;
-  if (group == "memory")
+  if (group == "memory") {
     memory_importer(session, peer);
-  else if (group == "free")
+  } else if (group == "free") {
     free_importer(session, peer);
-  else if (group == "killed")
+  } else if (group == "killed") {
     killed_importer(session, peer, exporter);
-  else if (group == "events")
+  } else if (group == "events") {
     events_importer(session, peer);
-  else if (group == "graphs")
+  } else if (group == "graphs") {
     graphs_importer(session, peer);
-  else if (group == "descriptor")
+  } else if (group == "descriptor") {
     descriptor_importer(session, peer, 0);
-  else if (group == "descriptor_killed")
+  } else if (group == "descriptor_killed") {
     descriptor_importer(session, peer, exporter);
-  else if (group == "pool")
+  } else if (group == "pool") {
     pool_importer(session, peer);
-  else if (group == "errors")
+  } else if (group == "errors") {
     errors_importer(session, peer);
-  else
+  } else {
     return false;
+  }
   return true;
 }
 

@@ -37,8 +37,9 @@ __global__ void where(u32* sm, u32 rounds) {
   u32 x = thread();
   for (u32 i = 0; i < rounds; i++) x = x * 1664525u + (x >> 13) + 1013904223u;
   // The loop must have an effect, or the compiler drops it.
-  if (thread() == 0)
+  if (thread() == 0) {
     sm[__nvvm_read_ptx_sreg_ctaid_x()] = x == 1 ? ~0u : __nvvm_read_ptx_sreg_smid();
+  }
 }
 
 __global__ void empty() {}
@@ -86,8 +87,9 @@ __global__ void reduce(const u32* words, u32 n, u32* total) {
   static __shared__ u32 partial[32];
   u32 sum = 0;
   for (u32 i = index(); i < n; i += block_size() * __nvvm_read_ptx_sreg_nctaid_x()) sum += words[i];
-  for (int offset = 16; offset > 0; offset /= 2)
+  for (int offset = 16; offset > 0; offset /= 2) {
     sum += (u32)__nvvm_shfl_sync_down_i32(0xffffffffu, (int)sum, offset, 31);
+  }
   if (thread() % 32 == 0) partial[thread() / 32] = sum;
   __syncthreads();
   if (thread() == 0) {

@@ -21,9 +21,10 @@ int main() {
   }
   for (bool first = true;; first = false) {
     for (int i = 0; i < 4; i++) {
-      for (int k = 0; k < 16; k++)
+      for (int k = 0; k < 16; k++) {
         e2e::launch(spin, 2, 64, 0, streams[i], result.address + static_cast<unsigned>(i) * 4,
                     20000u);
+      }
       CHECK_CU(cuMemcpyHtoDAsync_v2(large.address, pinned, 8 << 20, streams[i]));
       CHECK_CU(cuEventRecord(events[i], streams[i]));
     }

@@ -120,8 +120,9 @@ void shapes(Bench& bench) {
     bench.launch("of another shape", exact, {.block = {64, 1, 1}}, CUDA_ERROR_INVALID_VALUE);
     bench.launch("the required one", exact, {.block = {8, 4, 2}}, CUDA_SUCCESS);
   }
-  for (const uint32_t threads : {1u, 2u, 1u, 4u, 2u})
+  for (const uint32_t threads : {1u, 2u, 1u, 4u, 2u}) {
     bench.launch("a kernel that takes any size", plain, {.block = {threads, 1, 1}}, CUDA_SUCCESS);
+  }
 
   int most = 0;
   CHECK_CU(cuDeviceGetAttribute(&most, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 0));

@@ -32,9 +32,11 @@ constexpr size_t kFillBytes = kBegin + kPitch * kRows;
 template <typename T>
 std::vector<unsigned char> filled(T value, size_t width, size_t rows) {
   std::vector<unsigned char> bytes(kFillBytes, 0xee);
-  for (size_t y = 0; y < rows; y++)
-    for (size_t x = 0; x < width; x++)
+  for (size_t y = 0; y < rows; y++) {
+    for (size_t x = 0; x < width; x++) {
       memcpy(&bytes[kBegin + y * kPitch + x * sizeof(T)], &value, sizeof(T));
+    }
+  }
   return bytes;
 }
 
@@ -109,9 +111,11 @@ void copies(const e2e::Session& session) {
   box.Depth = 2;
   CHECK_CU(cuMemcpy3DPeer(&box));
   wanted.assign(data.size(), 0);
-  for (size_t z = 0; z < 2; z++)
-    for (size_t y = 0; y < 3; y++)
+  for (size_t z = 0; z < 2; z++) {
+    for (size_t y = 0; y < 3; y++) {
       for (size_t x = 0; x < 2; x++) wanted[z * 16 + y * 4 + x] = data[z * 16 + y * 4 + x + 1];
+    }
+  }
   expect(to.get() == wanted, "a box between contexts");
 
   // Batches as CUDA 12 has them: they say which copy was wrong.
@@ -141,9 +145,11 @@ void copies(const e2e::Session& session) {
   CHECK_CU(cuMemcpy3DBatchAsync(1, &operation, &failed, 0, stream.handle));
   stream.wait();
   wanted.assign(data.size(), 0);
-  for (size_t z = 0; z < 2; z++)
-    for (size_t y = 0; y < 3; y++)
+  for (size_t z = 0; z < 2; z++) {
+    for (size_t y = 0; y < 3; y++) {
       for (size_t x = 0; x < 2; x++) wanted[z * 16 + y * 4 + x] = data[z * 16 + y * 4 + x];
+    }
+  }
   expect(to.get() == wanted, "a batch of one box");
 }
 
@@ -462,8 +468,9 @@ int main(int argc, char** argv) {
     managed();
     for (const CUmemAccess_flags access :
          {CU_MEM_ACCESS_FLAGS_PROT_NONE, CU_MEM_ACCESS_FLAGS_PROT_READ,
-          CU_MEM_ACCESS_FLAGS_PROT_READWRITE})
+          CU_MEM_ACCESS_FLAGS_PROT_READWRITE}) {
       mapped(access);
+    }
   } else {
     host_flags();
     hints();

@@ -29,8 +29,9 @@ double first_step_error(const std::vector<Float4>& start, const std::vector<Floa
       const double r2 = d[0] * d[0] + d[1] * d[1] + d[2] * d[2] + 1e-3f;
       for (int k = 0; k < 3; k++) a[k] += d[k] * other.w / (r2 * std::sqrt(r2));
     }
-    for (int k = 0; k < 3; k++)
+    for (int k = 0; k < 3; k++) {
       worst = std::fmax(worst, std::fabs(me[k] + a[k] * kTimeStep * kTimeStep - to[k]));
+    }
   }
   return worst;
 }

@@ -2,7 +2,7 @@
 // Prints its number from a kernel, again and again, and checks nothing: whose lines came where is
 // the scenario's to judge. With `endless`, a kernel follows that prints once and does not end
 // before there is a line on standard input. usage: drv_printing NUMBER ROUNDS [endless]
-#include <stdio.h>
+#include <cstdio>
 
 #include "driver.h"
 

@@ -232,8 +232,9 @@ void rows_of_an_array() {
   CHECK_CU(cuMemsetD32_v2(device.address, 7, in.size()));
   CHECK_CU(cuMemcpyDtoA_v2(a, 4000, device.address + 16, 8000));
   CHECK_CU(cuMemcpyAtoH_v2(out.data(), a, 0, kBytes));
-  for (size_t i = 0; i < in.size(); i++)
+  for (size_t i = 0; i < in.size(); i++) {
     good = good && out[i] == (i >= 1000 && i < 3000 ? 7u : in[i]);
+  }
   e2e::expect(good, "rows between host, device and arrays");
 
   CUstream stream = nullptr;
@@ -358,9 +359,10 @@ void rectangles() {
   CHECK_CU(cuMemcpy2DAsync_v2(&back, nullptr));
   CHECK_CU(cuStreamSynchronize(nullptr));
   bool good = true;
-  for (size_t y = 0; y < 50; y++)
+  for (size_t y = 0; y < 50; y++) {
     good = good && memcmp(static_cast<unsigned char*>(pinned) + y * kWidth,
                           &in[(y + 5) * kWidth + 10], 200) == 0;
+  }
   e2e::expect(good, "rectangles between host and arrays");
   CHECK_CU(cuMemFreeHost(pinned));
   CHECK_CU(cuArrayDestroy(a));
@@ -442,14 +444,18 @@ void points(const Kernels& kernels) {
   constexpr int kWidth = 16, kHeight = 8, kDepth = 4;
   const std::vector<float> image = noise(kWidth * kHeight * kDepth, 4);
   std::vector<Vector> at;
-  for (int z = 0; z < kDepth; z++)
-    for (int y = 0; y < kHeight; y++)
-      for (int x = 0; x < kWidth; x++)
+  for (int z = 0; z < kDepth; z++) {
+    for (int y = 0; y < kHeight; y++) {
+      for (int x = 0; x < kWidth; x++) {
         at.push_back({static_cast<float>(x) + 0.3f, static_cast<float>(y) + 0.7f,
                       static_cast<float>(z) + 0.5f, 0});
+      }
+    }
+  }
   const auto same = [&](const std::vector<Vector>& got) {
-    for (size_t i = 0; i < got.size(); i++)
+    for (size_t i = 0; i < got.size(); i++) {
       if (got[i].x != image[i]) return false;
+    }
     return true;
   };
   const CUDA_TEXTURE_DESC d = description(CU_TR_ADDRESS_MODE_CLAMP, CU_TR_FILTER_MODE_POINT, 0);
@@ -483,9 +489,10 @@ void linear_memory(const Kernels& kernels) {
   for (size_t i = 0; i < kCount; i++) at[i].x = static_cast<float>((i * 7919) % kCount);
   const std::vector<Vector> got = kernels.run("fetch_index", texture.handle, at);
   bool good = true;
-  for (size_t i = 0; i < kCount; i++)
+  for (size_t i = 0; i < kCount; i++) {
     // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): bit for bit
     good = good && memcmp(&got[i], &data[4 * ((i * 7919) % kCount)], 16) == 0;
+  }
   e2e::expect(good, "linear memory by index");
   CUDA_RESOURCE_DESC read_back{};
   CHECK_CU(cuTexObjectGetResourceDesc(&read_back, texture.handle));
@@ -526,10 +533,11 @@ void pitched_memory(const Kernels& kernels) {
     for (Vector& p : at) p = {random.unit() * kWidth, random.unit() * kHeight, 0, 0};
     const std::vector<Vector> got = kernels.run("fetch_2d", texture.handle, at);
     double worst = 0;
-    for (size_t i = 0; i < at.size(); i++)
+    for (size_t i = 0; i < at.size(); i++) {
       worst = std::max(worst, std::fabs(reference(image, kWidth, kHeight, at[i].x, at[i].y,
                                                   CU_TR_ADDRESS_MODE_CLAMP) -
                                         double{got[i].x}));
+    }
     printf("# pitched: largest difference %g\n", worst);
     e2e::expect(worst < kTolerance, "linear filtering of pitched memory");
   }
@@ -551,8 +559,9 @@ void formats(const Kernels& kernels) {
     TextureObject numbers(resource(array.handle), as_number);
     bool good = true;
     std::vector<Vector> got = kernels.run("fetch_2d", numbers.handle, at);
-    for (size_t i = 0; i < image.size(); i++)
+    for (size_t i = 0; i < image.size(); i++) {
       good = good && std::fabs((&got[i / 4].x)[i % 4] - static_cast<float>(i) / 255) < 1e-6f;
+    }
     e2e::expect(good, "bytes as numbers from 0 to 1");
     TextureObject integers(resource(array.handle), as_integer);
     got = kernels.run("fetch_u32", integers.handle, at);
@@ -566,8 +575,9 @@ void formats(const Kernels& kernels) {
   }
   {
     std::vector<int16_t> image(64 * 2);
-    for (size_t i = 0; i < image.size(); i++)
+    for (size_t i = 0; i < image.size(); i++) {
       image[i] = static_cast<int16_t>(static_cast<int>(i) * 511 - 32768);
+    }
     Array array(shape(64, 1, 0, CU_AD_FORMAT_SIGNED_INT16, 2));
     put(array.handle, image.data(), image.size() * 2, 1, 1);
     TextureObject numbers(resource(array.handle), as_number);
@@ -632,8 +642,9 @@ void levels(const Kernels& kernels) {
     for (int i = 0; i <= 24; i++) at.push_back({0.4f, 0.6f, static_cast<float>(i) / 8, 0});
     const std::vector<Vector> got = kernels.run("fetch_level", texture.handle, at);
     double worst = 0;
-    for (size_t i = 0; i < at.size(); i++)
+    for (size_t i = 0; i < at.size(); i++) {
       worst = std::max(worst, std::fabs(double{got[i].x} - (1 + double{at[i].z})));
+    }
     printf("# levels: largest difference %g\n", worst);
     e2e::expect(worst < kTolerance, "linear filtering between levels");
   }
@@ -666,10 +677,12 @@ void surfaces(const Kernels& kernels) {
     Array array(shape(kWidth, kHeight, 0, CU_AD_FORMAT_FLOAT, 1, CUDA_ARRAY3D_SURFACE_LDST));
     SurfaceObject surface(array.handle);
     std::vector<Vector> at;
-    for (int y = 0; y < kHeight; y++)
-      for (int x = 0; x < kWidth; x++)
+    for (int y = 0; y < kHeight; y++) {
+      for (int x = 0; x < kWidth; x++) {
         at.push_back(
             {static_cast<float>(x), static_cast<float>(y), static_cast<float>(100 * y + x), 0});
+      }
+    }
     kernels.run("store_2d", surface.handle, at);
     std::vector<float> out(kWidth * kHeight);
     get(array.handle, out.data(), kWidth * 4, kHeight, 1);
@@ -704,18 +717,22 @@ void surfaces(const Kernels& kernels) {
                       CUDA_ARRAY3D_SURFACE_LDST | (layered ? CUDA_ARRAY3D_LAYERED : 0)));
     SurfaceObject surface(array.handle);
     std::vector<Vector> at;
-    for (int z = 0; z < kDepth; z++)
-      for (int y = 0; y < kHeight; y++)
-        for (int x = 0; x < kWidth; x++)
+    for (int z = 0; z < kDepth; z++) {
+      for (int y = 0; y < kHeight; y++) {
+        for (int x = 0; x < kWidth; x++) {
           at.push_back({static_cast<float>(x), static_cast<float>(y), static_cast<float>(z),
                         static_cast<float>(1000 * z + 100 * y + x)});
+        }
+      }
+    }
     kernels.run(layered ? "store_layered" : "store_3d", surface.handle, at);
     std::vector<float> out(at.size() * channels);
     get(array.handle, out.data(), kWidth * 4 * channels, kHeight, kDepth);
     bool good = true;
-    for (size_t i = 0; i < at.size(); i++)
+    for (size_t i = 0; i < at.size(); i++) {
       good = good && out[channels * i + channels - 1] == at[i].w &&
              (!layered || out[channels * i] == at[i].z);
+    }
     e2e::expect(good, "a kernel writes a surface %s", layered ? "of layers" : "in 3D");
   }
   {

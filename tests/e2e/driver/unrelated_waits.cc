@@ -4,8 +4,9 @@
 // memory that is looked at by nobody. A wait in any of them would never end. "leave": says "ready"
 // with that wait open behind many others, and waits to be killed.
 // usage: drv_unrelated_waits free|pool|texture|mapping|leave
-#include <string.h>
 #include <unistd.h>
+
+#include <cstring>
 
 #include "driver.h"
 
@@ -123,9 +124,10 @@ void leave_open(const e2e::Session&) {
   e2e::Buffer<uint32_t> passed(64);
   CHECK_CU(cuMemsetD32_v2(passed.address, 0, 64));
   streams.block();
-  for (unsigned i = 0; i < 6000; i++)
+  for (unsigned i = 0; i < 6000; i++) {
     CHECK_CU(cuStreamWaitValue32_v2(streams.other, passed.address + i % 64 * 4, 0,
                                     CU_STREAM_WAIT_VALUE_EQ));
+  }
   CHECK_CU(cuStreamSynchronize(streams.other));
   printf("ready\n");
   fflush(stdout);

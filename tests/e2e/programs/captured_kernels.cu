@@ -47,11 +47,12 @@ int main() {
   CHECK_CUDA(cudaGraphKernelNodeGetParams(nodes[0], &seen));
   e2e::expect(names(seen, reinterpret_cast<void*>(add), dim3(2, 3), dim3(8, 4), 128),
               "the first node: its function, grid, block and shared memory");
-  if (e2e::expect(seen.kernelParams != nullptr, "its parameters"))
+  if (e2e::expect(seen.kernelParams != nullptr, "its parameters")) {
     e2e::expect(*static_cast<int**>(seen.kernelParams[0]) == device &&
                     *static_cast<int*>(seen.kernelParams[1]) == 1000 &&
                     *static_cast<signed char*>(seen.kernelParams[2]) == -7,
                 "the values of its parameters");
+  }
   CHECK_CUDA(cudaGraphKernelNodeGetParams(nodes[1], &seen));
   e2e::expect(names(seen, reinterpret_cast<void*>(negate), dim3(1), dim3(32), 0),
               "the second node");

@@ -26,8 +26,9 @@ static void fill(unsigned char* data, size_t n, uint64_t seed) {
 }
 
 static bool intact(const unsigned char* got, const unsigned char* wanted, size_t n) {
-  for (size_t i = 0; i < kGuard; i++)
+  for (size_t i = 0; i < kGuard; i++) {
     if (got[i] != kFiller || got[kGuard + n + i] != kFiller) return false;
+  }
   return memcmp(got + kGuard, wanted, n) == 0;
 }
 
@@ -48,8 +49,9 @@ struct HostBuffer {
         mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) exit(2);
     data = static_cast<unsigned char*>(memory);
-    if (kind == Kind::kRegistered)
+    if (kind == Kind::kRegistered) {
       CHECK_CUDA(cudaHostRegister(data, mapped, cudaHostRegisterDefault));
+    }
   }
   ~HostBuffer() {
     if (kind == Kind::kPinned) CHECK_CUDA(cudaFreeHost(data));
@@ -97,8 +99,9 @@ static void pitched_copies() {
     const size_t height = 29, host_pitch = width + 13;
     Bytes source(host_pitch * height), result(source.size(), kFiller), wanted = result;
     fill(source.data(), source.size(), width);
-    for (size_t y = 0; y < height; y++)
+    for (size_t y = 0; y < height; y++) {
       std::copy_n(&source[y * host_pitch], width, &wanted[y * host_pitch]);
+    }
     unsigned char *a, *b;
     size_t pitch;
     CHECK_CUDA(cudaMallocPitch(&a, &pitch, width, height));
@@ -138,10 +141,12 @@ static void volume_copies() {
   CHECK_CUDA(cudaMemcpy3D(&in));
   // A box out of the middle, to another place in the result.
   const size_t from[3] = {5, 3, 2}, to[3] = {11, 1, 4}, box[3] = {30, 12, 5};
-  for (size_t z = 0; z < box[2]; z++)
-    for (size_t y = 0; y < box[1]; y++)
+  for (size_t z = 0; z < box[2]; z++) {
+    for (size_t y = 0; y < box[1]; y++) {
       std::copy_n(&source[((from[2] + z) * height + from[1] + y) * width + from[0]], box[0],
                   &wanted[((to[2] + z) * height + to[1] + y) * width + to[0]]);
+    }
+  }
   cudaMemcpy3DParms out = {};
   out.srcPtr = volume;
   out.srcPos = make_cudaPos(from[0], from[1], from[2]);
@@ -209,12 +214,13 @@ int main(int argc, char** argv) {
                           16 << 20,
                           64 << 20,
                           256 << 20};
-  for (Kind kind : {Kind::kPageable, Kind::kPinned, Kind::kRegistered})
+  for (Kind kind : {Kind::kPageable, Kind::kPinned, Kind::kRegistered}) {
     for (size_t n : sizes) {
       if (n > largest) continue;
       e2e::expect(round_trip(kind, n, n % 2 ? 13 : 0), "%s, %zu bytes",
                   kNames[static_cast<int>(kind)], n);
     }
+  }
   pitched_copies();
   volume_copies();
   mapped_memory();

@@ -56,8 +56,8 @@ Places places(int cubes) {
   Places made;
   e2e::Random random(11);
   int i = 0;
-  for (int face = 0; face < kFaces; face++)
-    for (int y = 0; y < kSize; y++)
+  for (int face = 0; face < kFaces; face++) {
+    for (int y = 0; y < kSize; y++) {
       for (int x = 0; x < kSize; x++, i++) {
         const float s = (x + 0.25f + random.unit() / 2) / kSize;
         const float t = (y + 0.25f + random.unit() / 2) / kSize;
@@ -65,6 +65,8 @@ Places places(int cubes) {
         const int plane = i % cubes * kFaces + face;
         made.texels.push_back(static_cast<float>((plane * kSize + y) * kSize + x));
       }
+    }
+  }
   return made;
 }
 
@@ -72,10 +74,11 @@ cudaTextureObject_t texture_of(cudaArray_t array, cudaMipmappedArray_t levels,
                                cudaTextureFilterMode filter) {
   cudaResourceDesc resource{};
   resource.resType = levels ? cudaResourceTypeMipmappedArray : cudaResourceTypeArray;
-  if (levels)
+  if (levels) {
     resource.res.mipmap.mipmap = levels;
-  else
+  } else {
     resource.res.array.array = array;
+  }
   cudaTextureDesc description{};
   for (cudaTextureAddressMode& mode : description.addressMode) mode = cudaAddressModeWrap;
   description.filterMode = description.mipmapFilterMode = filter;
@@ -137,10 +140,11 @@ void faces() {
     const Places asked = places(cubes);
     const Device device(asked.directions);
     const unsigned blocks = e2e::blocks_for(device.count, 96);
-    if (cubes == 1)
+    if (cubes == 1) {
       from_cube<<<blocks, 96>>>(texture, device.to, device.out, device.count);
-    else
+    } else {
       from_layers<<<blocks, 96>>>(texture, device.to, device.out, device.count);
+    }
     e2e::expect(device.results() == asked.texels, "every texel of %d cubes, by its direction",
                 cubes);
     CHECK_CUDA(cudaDestroyTextureObject(texture));

@@ -58,8 +58,9 @@ __global__ void open_gate(Board* board) { board->gate = 1; }
 
 __global__ void again(Board* board) {
   board->self = cudaGetCurrentGraphExec();
-  if (++board->rounds < 1000)
+  if (++board->rounds < 1000) {
     board->errors[0] = cudaGraphLaunch(cudaGetCurrentGraphExec(), cudaStreamGraphTailLaunch);
+  }
 }
 
 // A graph that is not for the device is not among them: an H200 reads memory that is not there.
@@ -127,8 +128,9 @@ Board result_of(cudaGraphExec_t exec, int launches = 1) {
 }
 
 bool no_errors(const Board& seen) {
-  for (int error : seen.errors)
+  for (int error : seen.errors) {
     if (error != cudaSuccess) return false;
+  }
   return true;
 }
 

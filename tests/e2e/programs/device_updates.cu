@@ -233,8 +233,9 @@ void refused() {
   CHECK_CUDA(cudaMemcpyAsync(&seen, board, sizeof seen, cudaMemcpyDeviceToHost, stream));
   CHECK_CUDA(cudaStreamSynchronize(stream));
   const char* what[] = {"a parameter that is not", "an empty grid", "no node", "no such field"};
-  for (int i = 0; i < 4; i++)
+  for (int i = 0; i < 4; i++) {
     e2e::expect(seen.errors[i] == cudaErrorInvalidValue, "%s: cudaErrorInvalidValue", what[i]);
+  }
   e2e::expect(wrote(chain.run({}), 1, 1), "nothing has changed");
   const Chain graph_only(false);
   CHECK_CUDA(cudaMemsetAsync(board, 0, sizeof(Board), stream));

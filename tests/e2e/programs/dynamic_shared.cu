@@ -12,8 +12,9 @@ __global__ void reverse(int* data, int n) {
   if (threadIdx.x < 32) fixed[threadIdx.x] = threadIdx.x * 1000;
   for (int i = threadIdx.x; i < n; i += blockDim.x) dynamic[i] = data[blockIdx.x * n + i];
   __syncthreads();
-  for (int i = threadIdx.x; i < n; i += blockDim.x)
+  for (int i = threadIdx.x; i < n; i += blockDim.x) {
     data[blockIdx.x * n + i] = dynamic[n - 1 - i] + fixed[i % 32];
+  }
 }
 
 static bool run(int blocks, int n, int threads) {
@@ -27,15 +28,18 @@ static bool run(int blocks, int n, int threads) {
   std::vector<int> got(data.size());
   CHECK_CUDA(cudaMemcpy(got.data(), device, data.size() * sizeof(int), cudaMemcpyDeviceToHost));
   CHECK_CUDA(cudaFree(device));
-  for (int b = 0; b < blocks; b++)
-    for (int i = 0; i < n; i++)
+  for (int b = 0; b < blocks; b++) {
+    for (int i = 0; i < n; i++) {
       if (got[b * n + i] != data[b * n + n - 1 - i] + i % 32 * 1000) return false;
+    }
+  }
   return true;
 }
 
 int main() {
-  for (int n : {1, 33, 1000, 4096, 12000 - 32})
+  for (int n : {1, 33, 1000, 4096, 12000 - 32}) {
     e2e::expect(run(6, n, 128), "%d bytes of dynamic shared memory", n * 4);
+  }
   e2e::expect(run(2, 77, 1024), "blocks of 1024 threads");
 
   constexpr int kLarge = 60 * 1024;  // every device of compute capability 7.5 and up grants 64 KiB

@@ -11,16 +11,21 @@ __global__ void histogram_shared(const unsigned char* data, size_t n, unsigned* 
   __shared__ unsigned local[kBins];
   for (int i = threadIdx.x; i < kBins; i += blockDim.x) local[i] = 0;
   __syncthreads();
-  for (size_t i = blockIdx.x * size_t(blockDim.x) + threadIdx.x; i < n; i += gridDim.x * blockDim.x)
+  for (size_t i = blockIdx.x * size_t(blockDim.x) + threadIdx.x; i < n;
+       i += gridDim.x * blockDim.x) {
     atomicAdd(&local[data[i]], 1u);
+  }
   __syncthreads();
-  for (int i = threadIdx.x; i < kBins; i += blockDim.x)
+  for (int i = threadIdx.x; i < kBins; i += blockDim.x) {
     if (local[i]) atomicAdd(&bins[i], local[i]);
+  }
 }
 
 __global__ void histogram_global(const unsigned char* data, size_t n, unsigned* bins) {
-  for (size_t i = blockIdx.x * size_t(blockDim.x) + threadIdx.x; i < n; i += gridDim.x * blockDim.x)
+  for (size_t i = blockIdx.x * size_t(blockDim.x) + threadIdx.x; i < n;
+       i += gridDim.x * blockDim.x) {
     atomicAdd(&bins[data[i]], 1u);
+  }
 }
 
 struct Cells {
@@ -80,10 +85,11 @@ int main(int argc, char** argv) {
   CHECK_CUDA(cudaMemcpy(device_data, data.data(), n, cudaMemcpyHostToDevice));
   for (bool shared : {true, false}) {
     CHECK_CUDA(cudaMemset(bins, 0, kBins * sizeof(unsigned)));
-    if (shared)
+    if (shared) {
       histogram_shared<<<16, 256>>>(device_data, n, bins);
-    else
+    } else {
       histogram_global<<<16, 256>>>(device_data, n, bins);
+    }
     CHECK_CUDA(cudaGetLastError());
     CHECK_CUDA(cudaMemcpy(got.data(), bins, kBins * sizeof(unsigned), cudaMemcpyDeviceToHost));
     e2e::expect(got == reference, "histogram by %s atomics, hash %016llx",

@@ -53,8 +53,9 @@ int main(int argc, char** argv) {
   const int rounds = static_cast<int>(e2e::argument(argc, argv, 2, 9));
   std::atomic<size_t> wrong{0};
   std::vector<std::thread> workers;
-  for (unsigned id = 1; id <= threads; id++)
+  for (unsigned id = 1; id <= threads; id++) {
     workers.emplace_back([&wrong, id, rounds] { wrong += work(id, rounds); });
+  }
   for (std::thread& worker : workers) worker.join();
   e2e::expect(wrong == 0, "%u host threads, %d rounds: %zu wrong", threads, rounds, wrong.load());
 

@@ -26,13 +26,14 @@ int main(int argc, char** argv) {
   unsigned char* device;
   CHECK_CUDA(cudaMalloc(&device, room));
   for (size_t n :
-       {size_t(0), size_t(1), size_t(5), size_t(255), size_t(4096), size_t(70001), largest})
+       {size_t(0), size_t(1), size_t(5), size_t(255), size_t(4096), size_t(70001), largest}) {
     for (size_t offset : {size_t(0), size_t(3), size_t(64)}) {
       if (n > largest) continue;
       CHECK_CUDA(cudaMemset(device, 0x11, room));
       CHECK_CUDA(cudaMemset(device + offset, 0x1c7, n));
       e2e::expect(holds(device, offset, n, room, 0xc7), "memset of %zu bytes at %zu", n, offset);
     }
+  }
 
   cudaStream_t stream;
   CHECK_CUDA(cudaStreamCreate(&stream));
@@ -54,9 +55,11 @@ int main(int argc, char** argv) {
   std::vector<unsigned char> got(pitch * height);
   CHECK_CUDA(cudaMemcpy(got.data(), plane, got.size(), cudaMemcpyDeviceToHost));
   size_t wrong = 0;
-  for (size_t y = 0; y < height; y++)
-    for (size_t x = 0; x < pitch; x++)
+  for (size_t y = 0; y < height; y++) {
+    for (size_t x = 0; x < pitch; x++) {
       wrong += got[y * pitch + x] != (y >= 1 && y < height - 1 && x < 50 ? 200 : 0x11);
+    }
+  }
   e2e::expect(wrong == 0, "2D memset: %zu wrong", wrong);
   CHECK_CUDA(cudaFree(plane));
 
@@ -68,10 +71,13 @@ int main(int argc, char** argv) {
   std::vector<unsigned char> cube(volume.pitch * 8 * 5);
   CHECK_CUDA(cudaMemcpy(cube.data(), volume.ptr, cube.size(), cudaMemcpyDeviceToHost));
   wrong = 0;
-  for (size_t z = 0; z < 5; z++)
-    for (size_t y = 0; y < 8; y++)
-      for (size_t x = 0; x < 30; x++)
+  for (size_t z = 0; z < 5; z++) {
+    for (size_t y = 0; y < 8; y++) {
+      for (size_t x = 0; x < 30; x++) {
         wrong += cube[(z * 8 + y) * volume.pitch + x] != (z < 2 && y < 4 && x < 10 ? 9 : 3);
+      }
+    }
+  }
   e2e::expect(wrong == 0, "3D memset: %zu wrong", wrong);
   CHECK_CUDA(cudaFree(volume.ptr));
   return e2e::finish();

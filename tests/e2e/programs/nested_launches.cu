@@ -38,8 +38,9 @@ int main() {
   std::vector<int> got(kCount);
   CHECK_CUDA(cudaMemcpy(got.data(), device, kCount * sizeof(int), cudaMemcpyDeviceToHost));
   bool right = true;
-  for (int i = 0; i < kCount; i++)
+  for (int i = 0; i < kCount; i++) {
     right &= got[static_cast<size_t>(i)] == 1000 * (i / (2 * kWidth)) + i % kWidth;
+  }
   e2e::expect(right, "%d words of kernels that kernels launched", kCount);
 
   const auto counted = [&](const char* what, int wanted) {

@@ -110,8 +110,9 @@ int main(int argc, char** argv) {
   wrong = 0;
   for (size_t i = 0; i < n; i++) {
     unsigned x = static_cast<unsigned>(host_in[i]);
-    for (unsigned factor : {3u, 5u, 7u})
+    for (unsigned factor : {3u, 5u, 7u}) {
       for (unsigned round = 0; round < 16; round++) x = x * factor + round;
+    }
     wrong += static_cast<unsigned>(got[i]) != x;
   }
   e2e::expect(wrong == 0, "legacy default stream orders blocking streams: %zu wrong", wrong);

@@ -49,9 +49,10 @@ __global__ void reduce(const int* data, size_t n, Totals* totals) {
   if (warp == 0) {
     sum = lane < blockDim.x / 32 ? partial[lane] : 0;
     for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_down_sync(kFull, sum, offset);
-    if (lane == 0)
+    if (lane == 0) {
       atomicAdd(reinterpret_cast<unsigned long long*>(&totals->sum),
                 static_cast<unsigned long long>(sum));
+    }
   }
 }
 
@@ -150,8 +151,9 @@ int main(int argc, char** argv) {
   const std::vector<int> reference = warp_reference(lanes);
   for (int op = 0; op < kOperations; op++) {
     int wrong = 0;
-    for (int lane = 0; lane < 32; lane++)
+    for (int lane = 0; lane < 32; lane++) {
       wrong += got[lane * kOperations + op] != reference[lane * kOperations + op];
+    }
     e2e::expect(wrong == 0, "warp operation %d: %d lanes wrong", op, wrong);
   }
   return e2e::finish();

@@ -29,8 +29,9 @@ int main() {
   };
   const auto right = [&](int bonus, const int* weight) {
     const std::vector<int> got = values();
-    for (int i = 0; i < kCount; i++)
+    for (int i = 0; i < kCount; i++) {
       if (got[static_cast<size_t>(i)] != 3 * i + bonus + weight[i % 4]) return false;
+    }
     return true;
   };
   const int first[4] = {1, 2, 4, 8};

@@ -37,8 +37,9 @@ __global__ void look(Seen* seen) {
   for (short p : packed) seen->packed_sum = seen->packed_sum * 10 + p;
   seen->through_pointer = *pointer_to_target;
   seen->internal_sum = internal_bytes[0] + internal_bytes[1] + internal_bytes[2];
-  for (int i = 0; i < 8; i++)
+  for (int i = 0; i < 8; i++) {
     for (int j = 0; j < 4; j++) grid[i][j] += i * 10 + j;
+  }
 }
 
 static Seen run(Seen* device_seen) {

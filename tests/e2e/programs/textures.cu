@@ -31,8 +31,9 @@ __global__ void sum_layers(cudaTextureObject_t texture, float* out, int width, i
   const int y = blockIdx.y * blockDim.y + threadIdx.y;
   if (x >= width || y >= height) return;
   float sum = 0;
-  for (int layer = 0; layer < layers; layer++)
+  for (int layer = 0; layer < layers; layer++) {
     sum += tex2DLayered<float>(texture, x + 0.5f, y + 0.5f, layer) * (1 << layer);
+  }
   out[y * width + x] = sum;
 }
 
@@ -108,10 +109,12 @@ static void linear_filter(int width, int height) {
     sample<<<grid_for(width, height), kBlock>>>(texture, out, width, height, d, 0.5f - d);
     CHECK_CUDA(cudaGetLastError());
     CHECK_CUDA(cudaMemcpy(got.data(), out, got.size() * sizeof(float), cudaMemcpyDeviceToHost));
-    for (int y = 0; y < height; y++)
-      for (int x = 0; x < width; x++)
+    for (int y = 0; y < height; y++) {
+      for (int x = 0; x < width; x++) {
         worst = fmax(worst, fabs(reference(image, width, height, x + d, y + 0.5 - d) -
                                  got[size_t(y) * width + x]));
+      }
+    }
   }
   printf("# largest difference %g\n", worst);
   e2e::expect(worst < kTolerance, "linear filtering of an array");
@@ -178,8 +181,9 @@ static void layers() {
   bool good = true;
   for (size_t i = 0; i < got.size(); i++) {
     float sum = 0;
-    for (int layer = 0; layer < kLayers; layer++)
+    for (int layer = 0; layer < kLayers; layer++) {
       sum += image[layer * got.size() + i] * static_cast<float>(1 << layer);
+    }
     good = good && got[i] == sum;
   }
   e2e::expect(good, "layers of an array");
@@ -203,12 +207,13 @@ static void surface(int width, int height) {
   CHECK_CUDA(cudaMemcpy2DFromArray(got.data(), width * 4, array, 0, 0, width * 4, height,
                                    cudaMemcpyDeviceToHost));
   bool good = true;
-  for (int y = 0; y < height; y++)
+  for (int y = 0; y < height; y++) {
     for (int x = 0; x < width; x++) {
       const uchar4 texel = got[size_t(y) * width + x];
       good = good && texel.x == 255 - (x & 255) && texel.y == (y & 255) &&
              texel.z == ((x ^ y) & 255) && texel.w == 255;
     }
+  }
   e2e::expect(good, "kernels read and write a surface");
 
   cudaTextureDesc description{};
@@ -223,9 +228,10 @@ static void surface(int width, int height) {
   CHECK_CUDA(
       cudaMemcpy(numbers.data(), out, numbers.size() * sizeof(float4), cudaMemcpyDeviceToHost));
   good = true;
-  for (size_t i = 0; i < got.size(); i++)
+  for (size_t i = 0; i < got.size(); i++) {
     good = good && fabsf(numbers[i].x - got[i].x / 255.0f) < 1e-6f &&
            fabsf(numbers[i].z - got[i].z / 255.0f) < 1e-6f && numbers[i].w == 1;
+  }
   e2e::expect(good, "a surface seen through a texture, as numbers");
   CHECK_CUDA(cudaDestroyTextureObject(texture));
   CHECK_CUDA(cudaDestroySurfaceObject(surface));

@@ -34,10 +34,13 @@ int main(int argc, char** argv) {
   e2e::Random random(42);
   for (float& x : a) x = static_cast<float>(random.below(17)) - 8;
   for (float& x : b) x = static_cast<float>(random.below(17)) - 8;
-  for (int i = 0; i < rows; i++)
-    for (int k = 0; k < inner; k++)
-      for (int j = 0; j < columns; j++)
+  for (int i = 0; i < rows; i++) {
+    for (int k = 0; k < inner; k++) {
+      for (int j = 0; j < columns; j++) {
         reference[i * columns + j] += a[i * inner + k] * b[k * columns + j];
+      }
+    }
+  }
 
   float *da, *db, *dc;
   CHECK_CUDA(cudaMalloc(&da, a.size() * sizeof(float)));

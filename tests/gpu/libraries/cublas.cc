@@ -145,8 +145,9 @@ void triangular_solve() {
   std::vector<float> b(n);  // b = U x, U the upper triangle
   for (int row = 0; row < n; ++row) {
     double sum = 0;
-    for (int column = row; column < n; ++column)
+    for (int column = row; column < n; ++column) {
       sum += static_cast<double>(a[row + column * n]) * x[column];
+    }
     b[row] = static_cast<float>(sum);
   }
   DeviceArray<float> da(a), db(b);

@@ -84,8 +84,9 @@ void qr() {
   std::vector<double> got(kN), want(kN);
   for (int column = 0; column < kN; ++column) {
     for (int row = 0; row < kN; ++row) want[column] += a[row + column * kN] * a[row + column * kN];
-    for (int row = 0; row <= column; ++row)
+    for (int row = 0; row <= column; ++row) {
       got[column] += r[row + column * kN] * r[row + column * kN];
+    }
   }
   close(got, want, kTolerance, "norms of columns");
 }

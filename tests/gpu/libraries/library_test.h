@@ -115,8 +115,9 @@ template <typename T>
 void remember(const std::vector<T>& data) {
   std::uint64_t hash = 14695981039346656037ULL;  // FNV-1a
   const auto* bytes = reinterpret_cast<const unsigned char*>(data.data());
-  for (std::size_t i = 0; i < data.size() * sizeof(T); ++i)
+  for (std::size_t i = 0; i < data.size() * sizeof(T); ++i) {
     hash = (hash ^ bytes[i]) * 1099511628211ULL;
+  }
   char text[17];
   std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
   value = text;

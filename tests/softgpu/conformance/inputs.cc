@@ -127,8 +127,9 @@ void collective(Random& random, uint32_t warp, ThreadInputs* lanes) {
   }
   for (uint32_t lane = 0; lane < kLanes; ++lane) {
     uint32_t mask = 0;
-    for (uint32_t other = 0; other < kLanes; ++other)
+    for (uint32_t other = 0; other < kLanes; ++other) {
       mask |= static_cast<uint32_t>(labels[other] == labels[lane]) << other;
+    }
     lanes[lane][0] = mask;
     lanes[lane][1] = random.next();
     lanes[lane][2] = random.next();
@@ -223,8 +224,9 @@ std::vector<ThreadInputs> make_inputs(const Case& one) {
   Random random{hash_of(name.data(), name.size())};
   std::vector<ThreadInputs> threads(kThreads);
   if (one.inputs == Inputs::kCollective) {
-    for (uint32_t warp = 0; warp < kWarps; ++warp)
+    for (uint32_t warp = 0; warp < kWarps; ++warp) {
       collective(random, warp, &threads[static_cast<size_t>(warp) * kLanes]);
+    }
     return threads;
   }
   for (ThreadInputs& thread : threads) {
@@ -241,9 +243,11 @@ std::vector<ThreadInputs> make_inputs(const Case& one) {
         default: *word = integer(random); break;
       }
     // Amounts to shift by: mostly sensible, some beyond every width.
-    if (one.inputs == Inputs::kShift)
-      for (int i = 1; i < 3; ++i)
+    if (one.inputs == Inputs::kShift) {
+      for (int i = 1; i < 3; ++i) {
         if (random.below(8) != 0) thread[static_cast<size_t>(i)] = random.below(72);
+      }
+    }
     thread[3] = random.below(2);
   }
   return threads;

@@ -11,7 +11,7 @@ std::string number(size_t value) { return std::to_string(value); }
 
 // %in points to the thread's inputs.
 std::string load_inputs(const Case& one) {
-  if (one.inputs != Inputs::kMatrix)
+  if (one.inputs != Inputs::kMatrix) {
     return "  ld.global.b64 %wa, [%in];\n"
            "  ld.global.b64 %wb, [%in+8];\n"
            "  ld.global.b64 %wc, [%in+16];\n"
@@ -20,18 +20,20 @@ std::string load_inputs(const Case& one) {
            "  cvt.u32.u64 %a, %wa; cvt.u32.u64 %b, %wb; cvt.u32.u64 %c, %wc;\n"
            "  cvt.u16.u64 %ha, %wa; cvt.u16.u64 %hb, %wb; cvt.u16.u64 %hc, %wc;\n"
            "  mov.b32 %r, 0; mov.b64 %q, 0; mov.b16 %h, 0; setp.ne.b32 %p, %r, 0;\n";
+  }
   std::string text;
   const bool wide = one.result == "%e";
   const struct {
     const char* name;
     size_t word, count;
   } fragments[] = {{"A", 0, 8}, {"B", 8, 4}, {"C", 12, wide ? 4u : 8u}};
-  for (const auto& fragment : fragments)
+  for (const auto& fragment : fragments) {
     for (size_t i = 0; i < fragment.count; ++i) {
       text += wide ? "  ld.global.b64 %w" : "  ld.global.b32 %";
       text += fragment.name + number(i) + ", [%in+" +
               number(fragment.word * 8 + i * (wide ? 8 : 4)) + "];\n";
     }
+  }
   return text;
 }
 
@@ -42,9 +44,10 @@ std::string store_results(const Case& one) {
   if (one.result == "%p") return "  selp.b64 %q, 1, 0, %p;\n  st.global.b64 [%out], %q;\n";
   std::string text;
   const bool wide = one.result == "%e";
-  for (int i = 0; i < one.matrix_registers; ++i)
+  for (int i = 0; i < one.matrix_registers; ++i) {
     text += std::string(wide ? "  st.global.b64" : "  st.global.b32") + " [%out+" +
             std::to_string(i * (wide ? 8 : 4)) + "], " + one.result + std::to_string(i) + ";\n";
+  }
   return text;
 }
 

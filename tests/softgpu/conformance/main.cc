@@ -81,9 +81,10 @@ class Device {
     CHECK_CU(cuMemcpyHtoD_v2(outputs_, outputs.data(), outputs.size() * sizeof outputs[0]));
     for (size_t i = 0; i < outcomes->size(); ++i) (*outcomes)[i].result = launch(indices[i], i);
     CHECK_CU(cuMemcpyDtoH_v2(outputs.data(), outputs_, outputs.size() * sizeof outputs[0]));
-    for (size_t i = 0; i < outcomes->size(); ++i)
+    for (size_t i = 0; i < outcomes->size(); ++i) {
       (*outcomes)[i].outputs.assign(outputs.begin() + static_cast<ptrdiff_t>(i * kThreads),
                                     outputs.begin() + static_cast<ptrdiff_t>((i + 1) * kThreads));
+    }
   }
 
   CUresult launch(size_t index, size_t place) {
@@ -120,8 +121,9 @@ std::string digest(const std::vector<ThreadOutputs>& outputs) {
 // All cases with `part` in their names.
 std::vector<size_t> named(const std::string& part) {
   std::vector<size_t> chosen;
-  for (size_t i = 0; i < cases().size(); ++i)
+  for (size_t i = 0; i < cases().size(); ++i) {
     if (cases()[i].name().find(part) != std::string::npos) chosen.push_back(i);
+  }
   return chosen;
 }
 std::vector<size_t> everything() { return named(""); }
@@ -144,10 +146,11 @@ std::string read_file(const char* path) {
 
 int record(const std::string& image) {
   Device(image).run(everything(), [](const Case& one, const Outcome& outcome) {
-    if (outcome.result != CUDA_SUCCESS)
+    if (outcome.result != CUDA_SUCCESS) {
       printf("# error %d: %s\n", static_cast<int>(outcome.result), one.name().c_str());
-    else
+    } else {
       printf("%s %s\n", digest(outcome.outputs).c_str(), one.name().c_str());
+    }
   });
   return 0;
 }
@@ -155,8 +158,9 @@ int record(const std::string& image) {
 int show(const std::string& image, const char* part, uint32_t warps) {
   Device(image).run(named(part), [&](const Case& one, const Outcome& outcome) {
     printf("%s: %d\n", one.name().c_str(), static_cast<int>(outcome.result));
-    for (uint32_t thread = 0; thread < std::min(warps, kWarps) * kLanes; ++thread)
+    for (uint32_t thread = 0; thread < std::min(warps, kWarps) * kLanes; ++thread) {
       print_values(one, outcome.inputs, outcome.outputs, thread);
+    }
   });
   return 0;
 }
@@ -164,17 +168,20 @@ int show(const std::string& image, const char* part, uint32_t warps) {
 // The lanes whose digests differ.
 uint32_t different_lanes(const std::string& a, const std::string& b) {
   uint32_t lanes = 0;
-  for (uint32_t lane = 0; lane < kLanes; ++lane)
+  for (uint32_t lane = 0; lane < kLanes; ++lane) {
     lanes |= static_cast<uint32_t>(a.compare(2 * lane, 2, b, 2 * lane, 2) != 0) << lane;
+  }
   return lanes;
 }
 
 int compare(const char* path) {
   std::map<std::string, std::string> recorded;
   std::ifstream file(path);
-  for (std::string line; std::getline(file, line);)
-    if (line.size() > 2 * kLanes && line[0] != '#')
+  for (std::string line; std::getline(file, line);) {
+    if (line.size() > 2 * kLanes && line[0] != '#') {
       recorded[line.substr(2 * kLanes + 1)] = line.substr(0, 2 * kLanes);
+    }
+  }
   size_t compared = 0, different = 0, missing = 0;
   Device(module_text(everything())).run(everything(), [&](const Case& one, const Outcome& outcome) {
     const auto found = recorded.find(one.name());
@@ -190,9 +197,10 @@ int compare(const char* path) {
     ++different;
     printf("%s: result %d, lanes %08x differ\n", one.name().c_str(),
            static_cast<int>(outcome.result), lanes);
-    if (ran)
+    if (ran) {
       print_values(one, outcome.inputs, outcome.outputs,
                    static_cast<uint32_t>(__builtin_ctz(lanes)));
+    }
   });
   printf("%zu cases compared, %zu differ, %zu not recorded\n", compared, different, missing);
   return compared > 0 && different == 0 && missing == 0 ? 0 : 1;
@@ -209,8 +217,9 @@ int run(int argc, char** argv) {
   if (mode == "compare" && argc == 3) return compare(argv[2]);
   if (image.empty()) image = module_text(everything());
   if (mode == "record") return record(image);
-  if (mode == "show" && argc >= 3)
+  if (mode == "show" && argc >= 3) {
     return show(image, argv[2], argc > 3 ? static_cast<uint32_t>(atoi(argv[3])) : 1);
+  }
   printf("usage: conformance compare FILE | record | ptx | show TEXT [WARPS] [--image FILE]\n");
   return 2;
 }

@@ -3,13 +3,10 @@
 // given up for good.
 #include "base/confinement.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/keyctl.h>
 #include <sched.h>
-#include <signal.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
@@ -21,6 +18,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
 #include <functional>
 #include <thread>
 

@@ -2,10 +2,10 @@
 // Event loop, packet peers and child processes.
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <signal.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <memory>
 #include <thread>
 

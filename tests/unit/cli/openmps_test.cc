@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // `openmps` as a program: what it passes to the programs that it runs, and what it says.
 #include <poll.h>
-#include <stdio.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
+#include <cstdio>
 #include <filesystem>
 #include <thread>
 

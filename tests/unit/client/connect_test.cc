@@ -2,10 +2,10 @@
 // What the client makes of a daemon's answer to its Hello, from a daemon that the test plays.
 #include <gtest/gtest.h>
 #include <poll.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <string>
 #include <thread>
 

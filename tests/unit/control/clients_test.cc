@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Programs that come and go: a session for each, what the shell shows of them, what they leave.
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
 #include <set>
 #include <thread>
@@ -137,9 +137,10 @@ TEST_F(ClientsTest, KilledClientsLeaveNoDescriptors) {
       Result<UniqueFd> socket = connect_raw();
       if (!socket.ok()) _exit(1);
       const bool sent = send_packet(socket->get(), wire::message_bytes(hello("./victim"))).ok();
-      if (i % 2 == 0)
+      if (i % 2 == 0) {
         (void)receive_packet(socket->get(), wire::kMaxMessageBytes, kWaitMs, Descriptors::kTaken)
             .ok();
+      }
       const ssize_t written = write(ready[1], sent ? "y" : "n", 1);
       (void)written;
       while (true) pause();

@@ -2,14 +2,14 @@
 // The daemon as a program: start, second start, what a killed one leaves, quit, and the texts of
 // the shell.
 #include <fcntl.h>
-#include <signal.h>
-#include <stdlib.h>
 #include <sys/inotify.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <regex>

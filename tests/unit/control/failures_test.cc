@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What goes wrong: clients that break the protocol, workers and servers that fail or die. The one
 // who is concerned gets the error that CUDA documents, with a reason; nobody else notices.
-#include <signal.h>
 #include <sys/socket.h>
 
+#include <csignal>
 #include <cstring>
 
 #include "mps_fixture.h"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a daemon and a server hold of clients and strangers (docs/limits.md): the last that fits is
 // served, the next is told why not, and what is given back is free again.
-#include <signal.h>
 #include <sys/epoll.h>
 #include <algorithm>
+#include <csignal>
 
 #include <filesystem>
 #include <fstream>

@@ -3,7 +3,8 @@
 #include "control/settings.h"
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
+
+#include <cstdlib>
 
 namespace openmps::control {
 namespace {

@@ -97,8 +97,9 @@ TEST(Loader, ErrorsNameEveryPath) {
   EXPECT_EQ(driver.status().code(), CUDA_ERROR_NO_DEVICE);
   for (const std::string& part :
        {library("no_device") + ": no device", library("client") + ": OpenMPS' own client library",
-        library("absent") + ": not found"})
+        library("absent") + ": not found"}) {
     EXPECT_NE(driver.status().message().find(part), std::string::npos) << part;
+  }
 }
 
 TEST(Loader, UnknownWordIsRefused) {
@@ -112,17 +113,19 @@ TEST(Search, DefaultsCoverTheDocumentedPlaces) {
   const std::string saved = old != nullptr ? old : "";
   setenv("LD_LIBRARY_PATH", "/first/place::/second", 1);
   const DriverSearch found = default_driver_search();
-  if (old != nullptr)
+  if (old != nullptr) {
     setenv("LD_LIBRARY_PATH", saved.c_str(), 1);
-  else
+  } else {
     unsetenv("LD_LIBRARY_PATH");
+  }
   const auto& directories = found.nvidia_directories;
   ASSERT_GE(directories.size(), 2u);
   EXPECT_EQ(directories[0], "/first/place");
   EXPECT_EQ(directories[1], "/second");
   for (const char* usual : {"/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/local/nvidia/lib64",
-                            "/usr/local/cuda/compat"})
+                            "/usr/local/cuda/compat"}) {
     EXPECT_EQ(std::count(directories.begin(), directories.end(), usual), 1) << usual;
+  }
   ASSERT_EQ(found.softgpu_paths.size(), 2u);
   EXPECT_EQ(found.softgpu_paths[0].front(), '/') << "relative to the program, not to the cwd";
 }

@@ -15,8 +15,9 @@ int main() {
   std::printf("cudaGetDeviceProperties: %d, %s, %zu, %d\n", static_cast<int>(result),
               properties.name, properties.totalGlobalMem, properties.multiProcessorCount);
   // The first use of a context puts the runtime's state into context storage, a later one finds it.
-  for (int i = 0; i < 2; ++i)
+  for (int i = 0; i < 2; ++i) {
     std::printf("cudaStreamSynchronize: %d\n", static_cast<int>(cudaStreamSynchronize(nullptr)));
+  }
   // An entry that the driver below lacks is an error, not a crash.
   void* memory = nullptr;
   std::printf("cudaMalloc: %d\n", static_cast<int>(cudaMalloc(&memory, 64)));

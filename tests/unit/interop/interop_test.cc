@@ -214,8 +214,9 @@ const InteropHost kHost = {
         },
     .functions =
         [](CUfunction* functions, unsigned int count, CUmodule) {
-          for (unsigned int i = 0; i < count; ++i)
+          for (unsigned int i = 0; i < count; ++i) {
             functions[i] = reinterpret_cast<CUfunction>(0x50 + i);
+          }
           return CUDA_SUCCESS;
         },
     .stream_id =
@@ -239,8 +240,9 @@ class ExportTables : public ::testing::Test {
   // The table whose UUID starts with these bytes in memory; null if there is none.
   static const void* const* table(const std::string& uuid) {
     CUuuid id;
-    for (size_t i = 0; i < 16; ++i)
+    for (size_t i = 0; i < 16; ++i) {
       id.bytes[i] = static_cast<char>(std::stoi(uuid.substr(2 * i, 2), nullptr, 16));
+    }
     const void* found = &id;
     const CUresult result = get_export_table(&found, &id);
     EXPECT_EQ(result, found != nullptr ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND);

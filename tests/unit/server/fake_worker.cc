@@ -2,14 +2,14 @@
 // A worker without a driver, for tests of server and daemon: it speaks the worker's side of
 // handshake.h and misbehaves when told to, by --driver or by the command line of a client.
 #include <fcntl.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <string>
@@ -159,8 +159,9 @@ int serve() {
 
 int main(int argc, char** argv) {
   using namespace openmps;
-  if (argc != 5 || strcmp(argv[1], "--server-fd") != 0 || strcmp(argv[3], "--driver") != 0)
+  if (argc != 5 || strcmp(argv[1], "--server-fd") != 0 || strcmp(argv[3], "--driver") != 0) {
     return 2;
+  }
   server = atoi(argv[2]);
   const std::string driver = argv[4];
   if (driver == "crash") raise(SIGKILL);

@@ -3,8 +3,8 @@
 #include "server/inspect.h"
 
 #include <gtest/gtest.h>
-#include <string.h>
 
+#include <cstring>
 #include <string>
 #include <utility>
 #include <vector>

@@ -32,9 +32,11 @@ class ConnectionsTest : public DeviceTest {
   }
   std::vector<uint64_t> placed() const {
     std::vector<uint64_t> found;
-    for (const TraceEvent& event : trace())
-      if (event.category == "block" && event.name == "place" && event.stream == stream_id(other_))
+    for (const TraceEvent& event : trace()) {
+      if (event.category == "block" && event.name == "place" && event.stream == stream_id(other_)) {
         found.push_back(event.sequence);
+      }
+    }
     return found;
   }
   // Streams that come into some state until others stop. How many it took; none: nobody stopped.
@@ -140,8 +142,9 @@ TEST_F(ConnectionsTest, OneThatIsFreeAgainServesTheOthers) {
   uint32_t* single = words(1);
   CUstream first = stream();
   EXPECT_CU(cuStreamWaitValue32_v2(first, address_of(single), 1, CU_STREAM_WAIT_VALUE_GEQ));
-  for (int i = 1; i < kConnections; ++i)
+  for (int i = 1; i < kConnections; ++i) {
     EXPECT_CU(cuStreamWaitValue32_v2(stream(), address_of(word_), 1, CU_STREAM_WAIT_VALUE_GEQ));
+  }
   store(single, 1);
   EXPECT_CU(cuStreamSynchronize(first));
   EXPECT_TRUE(others_go_on());
@@ -151,8 +154,9 @@ TEST_F(ConnectionsTest, OneThatIsFreeAgainServesTheOthers) {
 
 // A context has its own.
 TEST_F(ConnectionsTest, OtherContextsGoOn) {
-  for (int i = 0; i < kConnections; ++i)
+  for (int i = 0; i < kConnections; ++i) {
     EXPECT_CU(cuStreamWaitValue32_v2(stream(), address_of(word_), 1, CU_STREAM_WAIT_VALUE_GEQ));
+  }
   CUcontext second = nullptr;
   ASSERT_CU(cuCtxCreate_v2(&second, 0, 0));
   CUmodule module = nullptr;

@@ -162,10 +162,13 @@ TEST_F(CopyTest, ThreeDimensions) {
   copy.Depth = 3;
   EXPECT_CU(cuMemcpy3D_v2(&copy));
   auto got = read(target, 24);
-  for (size_t z = 0; z < 3; ++z)
-    for (size_t y = 0; y < 2; ++y)
-      for (size_t x = 0; x < 4; ++x)
+  for (size_t z = 0; z < 3; ++z) {
+    for (size_t y = 0; y < 2; ++y) {
+      for (size_t x = 0; x < 4; ++x) {
         EXPECT_EQ(got[(z * 2 + y) * 4 + x], data[(z * 3 + y + 1) * 5 + x + 1]);
+      }
+    }
+  }
   copy.Depth = 4;
   EXPECT_EQ(cuMemcpy3D_v2(&copy), CUDA_ERROR_INVALID_VALUE);
 }

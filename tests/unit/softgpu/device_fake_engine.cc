@@ -96,8 +96,9 @@ class FakeRun final : public BlockRun {
   BlockState access(Body&& body) {
     AddressRange range;
     if (!launch_.memory->find(parameters_.address, &range) ||
-        parameters_.address + sizeof(uint32_t) > range.end || !range.writable)
+        parameters_.address + sizeof(uint32_t) > range.end || !range.writable) {
       return fail(CUDA_ERROR_ILLEGAL_ADDRESS, parameters_.address);
+    }
     return body(reinterpret_cast<uint32_t*>(parameters_.address));
   }
 
@@ -110,8 +111,9 @@ class FakeRun final : public BlockRun {
 
   BlockState wait(uint32_t* word, uint64_t budget, const std::atomic<bool>* stop) {
     for (uint64_t i = 0; i < budget; ++i) {
-      if (__atomic_load_n(word, __ATOMIC_ACQUIRE) >= parameters_.value)
+      if (__atomic_load_n(word, __ATOMIC_ACQUIRE) >= parameters_.value) {
         return BlockState::kFinished;
+      }
       if (stop != nullptr && stop->load(std::memory_order_relaxed)) break;
       ++instructions_;
     }
@@ -120,8 +122,9 @@ class FakeRun final : public BlockRun {
 
   BlockState grid_sync(uint64_t budget, const std::atomic<bool>* stop) {
     AddressRange range;
-    if (!launch_.memory->find(launch_.grid_workspace, &range))
+    if (!launch_.memory->find(launch_.grid_workspace, &range)) {
       return fail(CUDA_ERROR_ILLEGAL_ADDRESS, launch_.grid_workspace);
+    }
     return access([&](uint32_t* word) {
       if (!arrived_) __atomic_fetch_add(word, 1u, __ATOMIC_SEQ_CST);
       arrived_ = true;
@@ -146,8 +149,9 @@ class FakeRun final : public BlockRun {
 
 std::shared_ptr<const Program> compile(const void* image, size_t, const CompileOptions&,
                                        CompileError* error) {
-  if (strcmp(static_cast<const char*>(image), testing::kFakeImage) == 0)
+  if (strcmp(static_cast<const char*>(image), testing::kFakeImage) == 0) {
     return std::make_shared<FakeProgram>();
+  }
   error->code = CUDA_ERROR_INVALID_PTX;
   error->log = "ptxas fatal: line 1: not the fake image";
   return nullptr;
@@ -155,8 +159,9 @@ std::shared_ptr<const Program> compile(const void* image, size_t, const CompileO
 
 std::shared_ptr<const LinkedProgram> link(std::shared_ptr<const Program> program,
                                           std::vector<uint64_t> global_addresses) {
-  for (size_t i = 0; i < global_addresses.size(); ++i)
+  for (size_t i = 0; i < global_addresses.size(); ++i) {
     memset(reinterpret_cast<void*>(global_addresses[i]), 0, program->globals()[i].bytes);
+  }
   return std::make_shared<FakeLinked>(std::move(program));
 }
 

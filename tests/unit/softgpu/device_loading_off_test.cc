@@ -24,8 +24,9 @@ bool load_beside_a_kernel() {
   if (cuInit(0) != CUDA_SUCCESS || cuCtxCreate_v2(&context, 0, 0) != CUDA_SUCCESS ||
       cuMemAllocManaged(&word, 4, CU_MEM_ATTACH_GLOBAL) != CUDA_SUCCESS ||
       cuModuleLoadData(&module, kFakeImage) != CUDA_SUCCESS ||
-      cuModuleGetFunction(&function, module, "run") != CUDA_SUCCESS)
+      cuModuleGetFunction(&function, module, "run") != CUDA_SUCCESS) {
     return false;
+  }
   *reinterpret_cast<uint32_t*>(word) = 0;
   FakeParameters parameters{FakeAction::kWait, word, 1};
   void* pointers[] = {&parameters.action, &parameters.address, &parameters.value};

@@ -193,8 +193,9 @@ TEST_F(ModuleTest, AClusterIsPlacedAtOnceOrNotAtAll) {
   ASSERT_CU(eight(function("wide"), {FakeAction::kNothing}));
   const auto placed = [&] {
     int count = 0;
-    for (const TraceEvent& event : trace())
+    for (const TraceEvent& event : trace()) {
       count += event.name == "place" && event.stream == stream_id(eight.config.hStream);
+    }
     return count;
   };
   EXPECT_EQ(placed(), 0);

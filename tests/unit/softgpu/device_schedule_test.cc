@@ -14,9 +14,11 @@ class ScheduleTest : public DeviceTest {
   static std::vector<uint64_t> sequences(const std::vector<TraceEvent>& events, const char* name,
                                          uint64_t stream) {
     std::vector<uint64_t> found;
-    for (const TraceEvent& event : events)
-      if (event.category == "block" && event.name == name && event.stream == stream)
+    for (const TraceEvent& event : events) {
+      if (event.category == "block" && event.name == name && event.stream == stream) {
         found.push_back(event.sequence);
+      }
+    }
     return found;
   }
 };

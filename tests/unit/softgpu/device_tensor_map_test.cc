@@ -84,8 +84,9 @@ TEST_F(TensorMapTest, RefusesWhatTensorMapsCannotBe) {
         t.fill = CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA;
       },
   };
-  for (size_t i = 0; i < std::size(kBad); ++i)
+  for (size_t i = 0; i < std::size(kBad); ++i) {
     EXPECT_EQ(encode(kBad[i]), CUDA_ERROR_INVALID_VALUE) << "case " << i;
+  }
   EXPECT_EQ(encode([](Tiled& t) { t.interleave = CU_TENSOR_MAP_INTERLEAVE_16B; }),
             CUDA_ERROR_NOT_SUPPORTED);
   auto* crooked = reinterpret_cast<CUtensorMap*>(reinterpret_cast<char*>(maps) + 16);

@@ -57,11 +57,13 @@ class Async : public testing::Test {
           "k", {blocks}, {64}, Parameters().add(device.buffer(out)).add(device.buffer(words)), 0,
           seed, 5000, 1000);
       ASSERT_EQ(outcome.state, BlockState::kFinished) << body << " " << outcome.fault.text;
-      for (uint32_t i = 0; i < out.size(); ++i)
+      for (uint32_t i = 0; i < out.size(); ++i) {
         ASSERT_EQ(out[i], expected(i / 64, i % 64))
             << body << ", block " << i / 64 << ", thread " << i % 64 << ", seed " << seed;
-      for (uint32_t i = 0; expected_in && i < words.size(); ++i)
+      }
+      for (uint32_t i = 0; expected_in && i < words.size(); ++i) {
         ASSERT_EQ(words[i], expected_in(i)) << body << ", word " << i << ", seed " << seed;
+      }
       device.memory.remove(out.data());
       device.memory.remove(words.data());
     }
@@ -235,10 +237,11 @@ TEST_F(Async, BulkCopies) {
   const std::string load = std::string(kWait) + "ld.shared.u32 %r, [%s];";
   const std::string first_only = "@%first cp.async.bulk.";
   const Number word = [this](uint32_t, uint32_t thread) { return in[thread]; };
-  for (const char* to : {"shared::cluster", "shared::cta"})
+  for (const char* to : {"shared::cluster", "shared::cta"}) {
     check(announce + first_only + to +
               ".global.mbarrier::complete_tx::bytes [%m], [%in], 256, [%b];" + load,
           word);
+  }
   check(announce + "cp.async.bulk.prefetch.L2.global [%in], 256; mov.u64 %policy, 0;" + first_only +
             "shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
             "[%m + 256], [%in + 16], 256, [%b], %policy;" +

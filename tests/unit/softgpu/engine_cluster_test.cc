@@ -52,10 +52,11 @@ class Clusters : public testing::Test {
       const Outcome outcome = device.run("k", shape.grid, {shape.threads},
                                          Parameters().add(device.buffer(out)), 0, seed, 5000, 1000);
       ASSERT_EQ(outcome.state, BlockState::kFinished) << body << " " << outcome.fault.text;
-      for (uint32_t i = 0; i < out.size(); ++i)
+      for (uint32_t i = 0; i < out.size(); ++i) {
         ASSERT_EQ(out[i], expected(i / shape.threads, i % shape.threads))
             << body << ", block " << i / shape.threads << ", thread " << i % shape.threads
             << ", seed " << seed;
+      }
       device.memory.remove(out.data());
     }
   }

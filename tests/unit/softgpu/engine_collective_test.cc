@@ -34,8 +34,9 @@ class Collectives : public testing::Test {
       const Outcome outcome =
           device.run("k", {}, {threads}, Parameters().add(device.buffer(out)), 0, seed, 5000, 1000);
       ASSERT_EQ(outcome.state, BlockState::kFinished) << body << " " << outcome.fault.text;
-      for (uint32_t i = 0; i < threads; ++i)
+      for (uint32_t i = 0; i < threads; ++i) {
         ASSERT_EQ(out[i], expected(i)) << body << ", thread " << i << ", seed " << seed;
+      }
       device.memory.remove(out.data());
     }
   }
@@ -71,8 +72,9 @@ TEST(CollectivesOfSm90, TilesElect) {
   std::vector<uint32_t> out(32);
   ASSERT_EQ(device.run("k", {}, {32}, Parameters().add(device.buffer(out))).state,
             BlockState::kFinished);
-  for (uint32_t lane = 0; lane < 32; ++lane)
+  for (uint32_t lane = 0; lane < 32; ++lane) {
     EXPECT_EQ(out[lane], (lane & 24) + (lane % 8 == 0 ? 100 : 0)) << lane;
+  }
 }
 
 TEST_F(Collectives, LanesOfDifferentPathsMeetInTheirTile) {
@@ -109,10 +111,11 @@ TEST_F(Collectives, ShufflesFromLanesThatAreNotThereGiveZero) {
     return from > 31 ? lane + 1 : here >> from & 1 ? from + 1 : 0;
   };
   // A partial warp.
-  for (const uint32_t by : {16u, 8u, 1u})
+  for (const uint32_t by : {16u, 8u, 1u}) {
     check(
         "add.u32 %s, %lane, 1; shfl.sync.down.b32 %r, %s, " + std::to_string(by) + ", 31, -1;",
         [&](uint32_t lane) { return down(lane, by, 0xfffff); }, 20);
+  }
   // Lanes that have exited.
   check(
       "setp.ge.u32 %p, %lane, 24; mov.u32 %r, 12345; @%p exit; add.u32 %s, %lane, 1;\n"

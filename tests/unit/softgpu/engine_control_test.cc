@@ -37,9 +37,10 @@ class Control : public testing::TestWithParam<int> {
                      Parameters().add(device.buffer(out)).add(argument), 0, seed, 5000);
       ASSERT_EQ(outcome.state, BlockState::kFinished)
           << kernel << " seed " << seed << " " << outcome.fault.text;
-      for (int i = 0; i < static_cast<int>(out.size()); ++i)
+      for (int i = 0; i < static_cast<int>(out.size()); ++i) {
         ASSERT_EQ(out[static_cast<size_t>(i)], expected(i))
             << kernel << ", thread " << i << ", seed " << seed;
+      }
       device.memory.remove(out.data());
     }
   }
@@ -53,10 +54,11 @@ TEST_P(Control, DivergentLoop) {
   check("divergent_loop", 2, 80, 9, [](int i) {
     int sum = 0;
     for (int k = 0; k < (i * 7) % 33; ++k) {
-      if ((k ^ i) & 1)
+      if ((k ^ i) & 1) {
         sum += k * 3;
-      else
+      } else {
         sum -= k;
+      }
       if (sum > 500 + i) break;
       if ((k & 3) == 2) continue;
       sum ^= 9;
@@ -86,9 +88,10 @@ TEST_P(Control, BarrierInLoop) {
     std::vector<int> data(static_cast<size_t>(threads)), next(data.size());
     for (int t = 0; t < threads; ++t) data[static_cast<size_t>(t)] = t;
     for (int r = 0; r < 6; ++r) {
-      for (int t = 0; t < threads; ++t)
+      for (int t = 0; t < threads; ++t) {
         next[static_cast<size_t>(t)] =
             data[static_cast<size_t>((t + 1) % threads)] + r + (t % 5 == r % 5);
+      }
       data = next;
     }
     check("barrier_in_loop", 1, static_cast<uint32_t>(threads), 6,
@@ -113,8 +116,9 @@ TEST_P(Control, NestedShuffle) {
   int odd = 0;
   for (int i = 1; i < 32; i += 2) odd += at(v, i) & 1;
   for (int i = 1; i < 32; i += 2) at(v, i) -= odd;
-  for (int i = 0; i < 32; i += 2)
+  for (int i = 0; i < 32; i += 2) {
     for (int k = 0; k < (i >> 2); ++k) at(v, i) += k;
+  }
   w = v;
   for (int i = 0; i < 32; i += 2) at(v, i) += at(w, i >= 2 ? i - 2 : i);
   w = v;
@@ -123,7 +127,7 @@ TEST_P(Control, NestedShuffle) {
 }
 
 TEST_P(Control, SpinLocks) {
-  for (const char* kernel : {"spin_lock", "spin_lock_outside"})
+  for (const char* kernel : {"spin_lock", "spin_lock_outside"}) {
     for (uint64_t seed = 0; seed <= 20; ++seed) {
       std::vector<int> out(2 * 64), state(2);
       Parameters parameters;
@@ -135,6 +139,7 @@ TEST_P(Control, SpinLocks) {
       device.memory.remove(out.data());
       device.memory.remove(state.data());
     }
+  }
 }
 
 TEST_P(Control, OneWarpWaitsForAnother) {

@@ -17,12 +17,14 @@ std::string hungry(const std::string& directives, int values) {
   std::string text =
       ".visible .entry k(.param .u64 p) " + directives + " {\n.reg .b64 %a; .reg .f32 %f<300>;\n";
   text += "ld.param.u64 %a, [p];\n";
-  for (int i = 0; i < values; ++i)
+  for (int i = 0; i < values; ++i) {
     text +=
         "ld.volatile.global.f32 %f" + std::to_string(i) + ", [%a+" + std::to_string(4 * i) + "];\n";
-  for (int i = 0; i < values; ++i)
+  }
+  for (int i = 0; i < values; ++i) {
     text += "st.volatile.global.f32 [%a+" + std::to_string(4 * i) + "], %f" +
             std::to_string(values - 1 - i) + ";\n";
+  }
   return text + "ret;\n}\n";
 }
 
@@ -33,10 +35,11 @@ KernelInfo described(const std::string& text) {
 }
 
 TEST(Directives, TheTargetIsTheModules) {
-  for (const uint32_t target : {50u, 75u, 80u, 90u})
+  for (const uint32_t target : {50u, 75u, 80u, 90u}) {
     EXPECT_EQ(
         described(module(".visible .entry k() { ret; }", "sm_" + std::to_string(target))).target,
         target);
+  }
 }
 
 // The blocks that directives allow find room on a multiprocessor of 64 K registers.
@@ -66,8 +69,9 @@ std::vector<uint32_t> read_specials(const std::vector<std::string>& names, const
                                     uint32_t dynamic) {
   std::string text = ".visible .entry k(.param .u64 p) {\n.reg .b64 %a; .reg .b32 %r;\n";
   text += std::string(shared) + "ld.param.u64 %a, [p];\n";
-  for (size_t i = 0; i < names.size(); ++i)
+  for (size_t i = 0; i < names.size(); ++i) {
     text += "mov.u32 %r, " + names[i] + "; st.global.u32 [%a+" + std::to_string(4 * i) + "], %r;\n";
+  }
   Device device;
   EXPECT_TRUE(device.load(module(text + "ret;\n}\n", "sm_90"))) << device.error.log;
   std::vector<uint32_t> out(names.size());

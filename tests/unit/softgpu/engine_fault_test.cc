@@ -270,8 +270,9 @@ TEST_F(Faults, IndexedBranches) {
           "E: mul.wide.u32 %d3, %r0, 8;\nadd.u64 %d3, %d0, %d3;\nst.global.u64 [%d3], %d2;",
           address(out.data()));
   ASSERT_EQ(outcome.state, BlockState::kFinished) << outcome.fault.text;
-  for (size_t i = 0; i < 32; ++i)
+  for (size_t i = 0; i < 32; ++i) {
     EXPECT_EQ(out[i], (std::vector<uint64_t>{100, 200, 300, 100})[i % 4]);
+  }
 }
 
 // Blocks are used again: what threads that ended left behind at a barrier does not count for those
@@ -280,7 +281,7 @@ TEST_F(Faults, ArrivalsOfAnEarlierBlockDoNotCount) {
   std::vector<uint32_t> seen(64);
   device.buffer(seen);
   uint64_t value = 1;
-  for (const char* writers : {"lt", "ge"})
+  for (const char* writers : {"lt", "ge"}) {
     for (const char* left_behind : {"bar.arrive 1, 64;", "bar.sync 1, 64;\nst.u64 [%d0], 1;"}) {
       EXPECT_NE(run(left_behind, 0, 0, 32, "", 4).state, BlockState::kFaulted);
       const Outcome outcome =
@@ -294,6 +295,7 @@ TEST_F(Faults, ArrivalsOfAnEarlierBlockDoNotCount) {
       ASSERT_EQ(outcome.state, BlockState::kFinished) << outcome.fault.text;
       EXPECT_EQ(seen, std::vector<uint32_t>(64, static_cast<uint32_t>(value))) << left_behind;
     }
+  }
 }
 
 }  // namespace

@@ -73,9 +73,10 @@ class Parameters {
   }
   std::vector<std::byte> build(const KernelInfo& kernel) const {
     std::vector<std::byte> out(kernel.parameter_bytes);
-    for (size_t i = 0; i < values_.size() && i < kernel.parameters.size(); ++i)
+    for (size_t i = 0; i < values_.size() && i < kernel.parameters.size(); ++i) {
       std::memcpy(out.data() + kernel.parameters[i].offset, values_[i].data(),
                   std::min<size_t>(values_[i].size(), kernel.parameters[i].size));
+    }
     return out;
   }
 
@@ -113,8 +114,9 @@ class Device {
   }
 
   uint32_t kernel(std::string_view name) const {
-    for (uint32_t i = 0; i < program->kernels().size(); ++i)
+    for (uint32_t i = 0; i < program->kernels().size(); ++i) {
       if (program->kernels()[i].name == name) return i;
+    }
     return UINT32_MAX;
   }
 
@@ -143,15 +145,17 @@ class Device {
               uint64_t turns = 1 << 20) {
     const Launch launch = make_launch(name, grid, block, parameters, shared);
     std::vector<std::unique_ptr<BlockRun>> open;
-    for (uint32_t z = 0; z < grid.z / cluster.z; ++z)
-      for (uint32_t y = 0; y < grid.y / cluster.y; ++y)
+    for (uint32_t z = 0; z < grid.z / cluster.z; ++z) {
+      for (uint32_t y = 0; y < grid.y / cluster.y; ++y) {
         for (uint32_t x = 0; x < grid.x / cluster.x; ++x) {
           const uint32_t index[3] = {x, y, z};
           open.push_back(cluster_blocks() == 1 ? start_block(launch, index, seed)
                                                : start_cluster(launch, index, {}, seed));
         }
+      }
+    }
     Outcome outcome;
-    for (uint64_t turn = 0; turn < turns && !open.empty(); ++turn)
+    for (uint64_t turn = 0; turn < turns && !open.empty(); ++turn) {
       for (size_t i = 0; i < open.size();) {
         outcome.state = open[i]->run(budget, nullptr, 0);
         if (outcome.state == BlockState::kFaulted) {
@@ -165,6 +169,7 @@ class Device {
           ++i;
         }
       }
+    }
     outcome.state = open.empty() ? BlockState::kFinished : BlockState::kRunnable;
     return outcome;
   }

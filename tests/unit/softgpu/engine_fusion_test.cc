@@ -36,9 +36,10 @@ constexpr uint32_t kPrologueInstructions = 15;
 
 std::string fill_shared() {
   std::string text;
-  for (uint32_t at = 0; at < 4 * kWords; at += 4 * kLanes)
+  for (uint32_t at = 0; at < 4 * kWords; at += 4 * kLanes) {
     text += "ld.global.u32 %r6, [%d6+" + std::to_string(at) + "]; st.shared.u32 [%r5+" +
             std::to_string(at) + "], %r6;\n";
+  }
   return text;
 }
 constexpr uint32_t kFillInstructions = 2 * kWords / kLanes;
@@ -80,8 +81,9 @@ struct Load {
 int faulting_lane(const Load& load, const std::vector<uint32_t>& addresses, uint32_t lanes) {
   for (uint32_t i = 0; i < kLanes; ++i) {
     const uint32_t at = addresses[load.base * kLanes + i] + static_cast<uint32_t>(load.offset);
-    if ((lanes >> i & 1) && (at % 4 != 0 || at + uint64_t{4} > 4 * kWords))
+    if ((lanes >> i & 1) && (at % 4 != 0 || at + uint64_t{4} > 4 * kWords)) {
       return static_cast<int>(i);
+    }
   }
   return -1;
 }
@@ -104,14 +106,16 @@ TEST_F(Fusion, RunsOfSharedLoads) {
   };
   const auto results = [&] {
     std::string text;
-    for (size_t i = 0; i < std::size(kLoads); ++i)
+    for (size_t i = 0; i < std::size(kLoads); ++i) {
       text += "st.global.u32 [%d5+" + std::to_string(128 * i) + "], %r" + std::to_string(10 + i) +
               ";\n";
+    }
     return text;
   };
   std::string preset;
-  for (size_t i = 0; i < std::size(kLoads); ++i)
+  for (size_t i = 0; i < std::size(kLoads); ++i) {
     preset += "mov.u32 %r" + std::to_string(10 + i) + ", " + std::to_string(kGuard) + ";\n";
+  }
   const std::string before = kPrologue + fill_shared() + preset;
   // All lanes; every second load guarded; a branch around all.
   const std::string text = kHeader + (".visible .entry all" + before) + body("") + results() +
@@ -132,15 +136,18 @@ TEST_F(Fusion, RunsOfSharedLoads) {
     std::vector<uint32_t> moved = addresses_, model(results_.size(), kGuard);
     int fault = -1, line_of_fault = -1;
     for (size_t l = 0; l < std::size(kLoads) && fault < 0; ++l) {
-      if (l == kChange)
+      if (l == kChange) {
         for (uint32_t i = 0; i < kLanes; ++i) moved[kLanes + i] += 8;
+      }
       const uint32_t doing = kernel[0] == 'g' && l % 2 ? ~0u : lanes;
       fault = faulting_lane(kLoads[l], moved, doing);
       if (fault >= 0) line_of_fault = static_cast<int>(l);
-      for (uint32_t i = 0; i < kLanes && fault < 0; ++i)
-        if (doing >> i & 1)
+      for (uint32_t i = 0; i < kLanes && fault < 0; ++i) {
+        if (doing >> i & 1) {
           model[l * kLanes + i] =
               shared_[(moved[kLoads[l].base * kLanes + i] + kLoads[l].offset) / 4];
+        }
+      }
     }
     const Outcome outcome = device_.run(
         kernel, {1}, {kLanes},
@@ -210,10 +217,12 @@ TEST_F(Fusion, InnerProducts) {
     SCOPED_TRACE(round);
     random_addresses(addresses_.data());
     random_addresses(addresses_.data() + kLanes);
-    if (random(2))
+    if (random(2)) {
       for (uint32_t& address : addresses_) address = address / 2 & ~3u;  // in the first half
-    for (uint32_t& word : shared_)
+    }
+    for (uint32_t& word : shared_) {
       word = std::bit_cast<uint32_t>(static_cast<float>(random(2000)) / 1000 - 1);
+    }
     int fault = -1;
     for (int k = 0; k < kSteps && fault < 0; ++k) {
       fault = faulting_lane({0, 4 * k}, addresses_, ~0u);
@@ -286,8 +295,9 @@ TEST_F(Fusion, AddressesOfElements) {
   ASSERT_TRUE(device_.load(text)) << device_.error.log;
   std::vector<uint64_t> results(rows * kLanes);
   device_.buffer(addresses_), device_.buffer(results);
-  for (uint32_t i = 0; i < kLanes; ++i)
+  for (uint32_t i = 0; i < kLanes; ++i) {
     addresses_[i] = i == 0 ? 0x80000000u : static_cast<uint32_t>(engine_());
+  }
   const uint64_t base = 0x123456789abc;
   const Outcome outcome = device_.run(
       "elements", {1}, {kLanes},
@@ -300,9 +310,10 @@ TEST_F(Fusion, AddressesOfElements) {
                                                       static_cast<int64_t>(c.size))
                               : uint64_t{index} * c.size;
     };
-    for (size_t c = 0; c < std::size(kCases); ++c)
+    for (size_t c = 0; c < std::size(kCases); ++c) {
       EXPECT_EQ(results[c * kLanes + i], base + product(kCases[c]))
           << kCases[c].type << kCases[c].size;
+    }
     const uint64_t four = product({"s32", 4});
     EXPECT_EQ(results[9 * kLanes + i], base + four);
     EXPECT_EQ(results[10 * kLanes + i], base + 2 * four);

@@ -66,8 +66,9 @@ void feed(const std::string& text) {
 }
 
 TEST(Fuzz, CorpusAndEveryPrefix) {
-  for (const std::string& text : corpus())
+  for (const std::string& text : corpus()) {
     for (size_t n = 0; n <= text.size(); ++n) feed(text.substr(0, n));
+  }
 }
 
 TEST(Fuzz, SeededMutations) {

@@ -86,8 +86,9 @@ std::string named(const std::string& target, const std::string& kernel) {
 }
 
 TEST(Images, EveryPackingWorks) {
-  for (Packing packing : {Packing::kNone, Packing::kLz4, Packing::kZstd})
+  for (Packing packing : {Packing::kNone, Packing::kLz4, Packing::kZstd}) {
     EXPECT_EQ(code_of(container(entry(1, 75, ptx("sm_75"), packing))), CUDA_SUCCESS);
+  }
 }
 
 TEST(Images, WrapperPointsToTheContainer) {
@@ -230,8 +231,9 @@ TEST(Images, ObjectsAndArchivesOfTheHost) {
   const auto plain = objects_in(archive("part.o", object(".text", "machine code")));
   ASSERT_TRUE(plain.ok());
   EXPECT_TRUE(plain->empty());
-  for (size_t length = 0; length < both.size(); ++length)
+  for (size_t length = 0; length < both.size(); ++length) {
     EXPECT_EQ(objects_in(both.substr(0, length)).status().code(), CUDA_ERROR_INVALID_IMAGE);
+  }
 }
 
 TEST(Images, MachineCodeInAnObjectIsNamed) {
@@ -272,14 +274,15 @@ TEST(Images, MachineCodeIsRefused) {
 
 TEST(Images, CutAndDamagedContainers) {
   const std::string good = container(entry(1, 75, ptx("sm_75"), Packing::kZstd));
-  for (size_t n = 1; n < good.size(); ++n)
+  for (size_t n = 1; n < good.size(); ++n) {
     EXPECT_EQ(code_of(good.substr(0, n)), CUDA_ERROR_INVALID_IMAGE) << n;
+  }
   EXPECT_EQ(code_of("hello"), CUDA_ERROR_INVALID_IMAGE);
   CompileError error;
   EXPECT_EQ(compile(nullptr, 10, {80}, &error), nullptr);
   EXPECT_EQ(error.code, CUDA_ERROR_INVALID_IMAGE);
   // One byte wrong anywhere: some error or a working program, never a crash or an endless read.
-  for (size_t i = 0; i < good.size(); ++i)
+  for (size_t i = 0; i < good.size(); ++i) {
     for (unsigned char bits : {0x01, 0x80, 0xff}) {
       std::string bad = good;
       bad[i] = static_cast<char>(bad[i] ^ bits);
@@ -288,6 +291,7 @@ TEST(Images, CutAndDamagedContainers) {
       auto program = compile(exact.data(), exact.size(), {80}, &error);
       EXPECT_EQ(program == nullptr, error.code != CUDA_SUCCESS);
     }
+  }
   std::string bomb = good;
   put<uint64_t>(&bomb, 16 + 56, uint64_t{1} << 40);
   EXPECT_EQ(code_of(bomb), CUDA_ERROR_INVALID_IMAGE);
@@ -472,8 +476,9 @@ ptrdiff_t form_of(const std::string& opcode) {
   const ptx::RuleRange forms = ptx::rules_of(parts.front());
   parts.erase(parts.begin());
   ptx::Instruction made;
-  for (const ptx::Rule* rule = forms.begin; rule != forms.end; ++rule)
+  for (const ptx::Rule* rule = forms.begin; rule != forms.end; ++rule) {
     if (match(*rule, parts, &made)) return rule - ptx::all_rules().begin;
+  }
   return -1;
 }
 
@@ -481,8 +486,9 @@ ptrdiff_t form_of(const std::string& opcode) {
 std::string coverage_page() {
   const ptx::RuleRange all = ptx::all_rules();
   std::vector<size_t> kernels(static_cast<size_t>(all.end - all.begin), 0);
-  for (const std::string& opcode : compared_opcodes())
+  for (const std::string& opcode : compared_opcodes()) {
     if (const ptrdiff_t form = form_of(opcode); form >= 0) ++kernels[static_cast<size_t>(form)];
+  }
   const auto compared =
       std::count_if(kernels.begin(), kernels.end(), [](size_t n) { return n > 0; });
   const std::string plain = coverage_markdown();
@@ -499,8 +505,9 @@ std::string coverage_page() {
   page += line + " Conformance |\n";
   std::getline(lines, line);
   page += line + "---|\n";
-  for (size_t form = 0; std::getline(lines, line); ++form)
+  for (size_t form = 0; std::getline(lines, line); ++form) {
     page += line + " " + (kernels.at(form) == 0 ? "" : std::to_string(kernels[form]) + " ") + "|\n";
+  }
   return page;
 }
 

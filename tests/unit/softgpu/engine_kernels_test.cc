@@ -55,12 +55,13 @@ TEST_P(Kernels, Matmul) {
   std::vector<float> c(n * n);
   run("matmul", {n / 16, n / 16}, {16, 16},
       Parameters().add(device.buffer(a)).add(device.buffer(b)).add(device.buffer(c)).add(n));
-  for (int i = 0; i < n; ++i)
+  for (int i = 0; i < n; ++i) {
     for (int j = 0; j < n; ++j) {
       double sum = 0;
       for (int k = 0; k < n; ++k) sum += double(a[i * n + k]) * b[k * n + j];
       ASSERT_NEAR(c[i * n + j], sum, 1e-4);
     }
+  }
 }
 
 TEST_P(Kernels, Reduce) {
@@ -167,8 +168,9 @@ TEST_P(Kernels, DoubleMath) {
         std::sqrt(m),      std::tanh(x), std::pow(m, 1.7), std::erf(x),
         x / 3.7,           1 / x,        std::rint(x),     std::floor(x),
         std::fmod(x, 3.0), std::cbrt(x), 1 / std::sqrt(m), std::fma(x, x, x)};
-    for (int k = 0; k < 16; ++k)
+    for (int k = 0; k < 16; ++k) {
       expect_close(o[k], expected[k], 1e-14, 1e-15, ("column " + std::to_string(k)).c_str(), x);
+    }
   }
 }
 

@@ -53,18 +53,20 @@ std::string access_kernel(const Access& access) {
                      what + " " + value +
                      ", [%d4];\n"
                      "mul.wide.u32 %d3, %r0, 4; add.u64 %d5, %d2, %d3; shl.b32 %r6, %r0, 2;\n";
-  for (uint32_t at = 0; at < kBytes; at += 4 * kLanes)
+  for (uint32_t at = 0; at < kBytes; at += 4 * kLanes) {
     text += "ld.global.u32 %r9, [%d5+" + std::to_string(at) + "]; st.shared.u32 [%r6+" +
             std::to_string(at) + "], %r9;\n";
+  }
   if (access.store) {
     text += "@%p0 st." + space + "." + what + " " + place + ", " + value + ";\n";
   } else {
     text += "@%p0 ld." + space + "." + what + " " + value + ", " + place + ";\n" + "st.global." +
             what + " [%d4], " + value + ";\n";
   }
-  for (uint32_t at = 0; at < kBytes; at += 4 * kLanes)
+  for (uint32_t at = 0; at < kBytes; at += 4 * kLanes) {
     text += "ld.shared.u32 %r9, [%r6+" + std::to_string(at) + "]; st.global.u32 [%d5+" +
             std::to_string(at) + "], %r9;\n";
+  }
   return text + "ret;\n}\n";
 }
 
@@ -123,13 +125,16 @@ TEST_F(Lanes, LoadsAndStores) {
   std::vector<Access> accesses;
   std::string text =
       ".version 8.6\n.target sm_80\n.address_size 64\n.extern .shared .align 16 .b8 s[];\n";
-  for (bool shared : {false, true})
-    for (bool store : {false, true})
-      for (uint32_t bytes : {4u, 8u})
+  for (bool shared : {false, true}) {
+    for (bool store : {false, true}) {
+      for (uint32_t bytes : {4u, 8u}) {
         for (int offset = 0; offset < static_cast<int>(std::size(kOffsets)); ++offset) {
           accesses.push_back({shared, store, bytes, offset});
           text += access_kernel(accesses.back());
         }
+      }
+    }
+  }
   Device device;
   ASSERT_TRUE(device.load(text)) << device.error.log;
 
@@ -160,8 +165,9 @@ TEST_F(Lanes, LoadsAndStores) {
     // The instruction adds its offset to the registers' addresses.
     const int64_t base =
         access.shared ? 0 : static_cast<int64_t>(reinterpret_cast<uint64_t>(memory));
-    for (uint32_t i = 0; i < kLanes; ++i)
+    for (uint32_t i = 0; i < kLanes; ++i) {
       addresses[i] = base + relative[i] - (random(8) ? offset : 0);
+    }
 
     // The model.
     std::vector<std::byte> model(storage, storage + sizeof storage);
@@ -180,29 +186,35 @@ TEST_F(Lanes, LoadsAndStores) {
       if (expected.code == CUDA_SUCCESS) expected = {code, address};
     };
     // Global: misalignment of any lane comes first, as one check finds it.
-    if (!access.shared)
-      for (uint32_t i = 0; i < kLanes; ++i)
-        if ((lanes >> i & 1) && address_of(i) % access.bytes != 0)
+    if (!access.shared) {
+      for (uint32_t i = 0; i < kLanes; ++i) {
+        if ((lanes >> i & 1) && address_of(i) % access.bytes != 0) {
           fault(CUDA_ERROR_MISALIGNED_ADDRESS, address_of(i));
+        }
+      }
+    }
     for (uint32_t i = 0; i < kLanes; ++i) {
       if (!(lanes >> i & 1)) continue;
-      if (!is_inside(static_cast<int64_t>(address_of(i)) - base))
+      if (!is_inside(static_cast<int64_t>(address_of(i)) - base)) {
         fault(CUDA_ERROR_ILLEGAL_ADDRESS, address_of(i));
-      else if (address_of(i) % access.bytes != 0)
+      } else if (address_of(i) % access.bytes != 0) {
         fault(CUDA_ERROR_MISALIGNED_ADDRESS, address_of(i));
+      }
     }
-    if (expected.code == CUDA_SUCCESS)
+    if (expected.code == CUDA_SUCCESS) {
       for (uint32_t i = 0; i < kLanes; ++i) {
         if (!(lanes >> i & 1)) continue;
         const uint64_t at = address_of(i);
         std::byte* place = access.shared
                                ? reinterpret_cast<std::byte*>(model_shared.data()) + at
                                : model.data() + (at - reinterpret_cast<uint64_t>(storage));
-        if (access.store)
+        if (access.store) {
           std::memcpy(place, &model_values[i], access.bytes);
-        else
+        } else {
           std::memcpy(&model_values[i], place, access.bytes);
+        }
       }
+    }
 
     const Outcome outcome = device.run(
         access.name(), {1}, {kLanes},
@@ -227,7 +239,7 @@ TEST_F(Lanes, LoadsAndStores) {
 TEST_F(Lanes, Shuffles) {
   const char* const modes[] = {"up", "down", "bfly", "idx"};
   std::string text = ".version 8.6\n.target sm_80\n.address_size 64\n";
-  for (const char* mode : modes)
+  for (const char* mode : modes) {
     text +=
         std::string(".visible .entry ") + mode +
         "(.param .u64 p, .param .u32 lanes)\n{\n"
@@ -242,6 +254,7 @@ TEST_F(Lanes, Shuffles) {
         ".b32 %r6|%p1, %r3, %r4, %r5, %r1;\n"
         "st.global.u32 [%d2+384], %r6; selp.u32 %r7, 1, 0, %p1; st.global.u32 [%d2+512], %r7;\n"
         "ret;\n}\n";
+  }
   Device device;
   ASSERT_TRUE(device.load(text)) << device.error.log;
   std::vector<uint32_t> data(5 * kLanes);
@@ -298,9 +311,10 @@ TEST_F(Lanes, Comparisons) {
             " %v<4>;\nld.param.u64 %d0, [p]; mov.u32 %r0, %tid.x; mul.wide.u32 %d1, %r0, 8;\n"
             "add.u64 %d2, %d0, %d1; ld.global.b" +
             bits + " %v0, [%d2]; ld.global.b" + bits + " %v1, [%d2+256];\nmov.u32 %r1, 0;\n";
-    for (size_t i = 0; i < relations.size(); ++i)
+    for (size_t i = 0; i < relations.size(); ++i) {
       text += "setp." + relations[i] + "." + type + " %p0, %v0, %v1; selp.u32 %r2, " +
               std::to_string(1 << i) + ", 0, %p0; or.b32 %r1, %r1, %r2;\n";
+    }
     text += "st.global.u32 [%d2+512], %r1;\nret;\n}\n";
   }
   Device device;

@@ -46,8 +46,8 @@ INSTANTIATE_TEST_SUITE_P(Shapes, WarpMatrices,
 TEST_P(WarpMatrices, ProductsInEveryLayout) {
   constexpr int kDepth = 16, kStride = 40;
   const Shape shape = GetParam();
-  for (const bool a_columns : {false, true})
-    for (const bool b_columns : {false, true})
+  for (const bool a_columns : {false, true}) {
+    for (const bool b_columns : {false, true}) {
       for (const bool d_columns : {false, true}) {
         const std::string a_layout = a_columns ? "col" : "row",
                           b_layout = b_columns ? "col" : "row",
@@ -73,24 +73,29 @@ TEST_P(WarpMatrices, ProductsInEveryLayout) {
         const auto at = [](bool columns, int row, int column) {
           return static_cast<size_t>(columns ? column * kStride + row : row * kStride + column);
         };
-        for (int i = 0; i < shape.m; ++i)
+        for (int i = 0; i < shape.m; ++i) {
           for (int k = 0; k < kDepth; ++k) a[at(a_columns, i, k)] = half(value_a(i, k));
-        for (int k = 0; k < kDepth; ++k)
+        }
+        for (int k = 0; k < kDepth; ++k) {
           for (int j = 0; j < shape.n; ++j) b[at(b_columns, k, j)] = half(value_b(k, j));
+        }
         ASSERT_EQ(
             device
                 .run("k", {}, {32},
                      Parameters().add(device.buffer(a)).add(device.buffer(b)).add(device.buffer(d)))
                 .state,
             BlockState::kFinished);
-        for (int i = 0; i < shape.m; ++i)
+        for (int i = 0; i < shape.m; ++i) {
           for (int j = 0; j < shape.n; ++j) {
             int sum = 0;
             for (int k = 0; k < kDepth; ++k) sum += 2 * value_a(i, k) * value_b(k, j);
             ASSERT_EQ(d[at(d_columns, i, j)], static_cast<float>(sum)) << i << ", " << j;
           }
+        }
         EXPECT_EQ(d[kStride - 1], -1);  // between the rows
       }
+    }
+  }
 }
 
 // Each lane's 16 bytes are a row of a tile; what register r of a lane holds then.
@@ -125,14 +130,16 @@ TEST(Tiles, LoadAndStore) {
                            .add(device.buffer(out)))
                   .state,
               BlockState::kFinished);
-    for (size_t lane = 0; lane < 32; ++lane)
-      for (size_t tile = 0; tile < 4; ++tile)
+    for (size_t lane = 0; lane < 32; ++lane) {
+      for (size_t tile = 0; tile < 4; ++tile) {
         for (size_t e = 0; e < 2; ++e) {
           const size_t major = lane / 4, minor = lane % 4 * 2 + e;
           const size_t row = transposed ? minor : major, column = transposed ? major : minor;
           EXPECT_EQ(out[lane * 8 + tile * 2 + e], rows[tile * 64 + row * 8 + column])
               << lane << " " << tile;
         }
+      }
+    }
     // What is stored the same way is as it was.
     EXPECT_EQ(std::vector<uint16_t>(out.begin() + 256, out.end()), rows);
   }

@@ -101,14 +101,18 @@ void each_in_box(Tensor& tensor, const int32_t* c,
   const auto step = [&](uint32_t i) { return i < map.rank && i > 0 ? map.element_stride[i] : 1; };
   const auto size = [&](uint32_t i) { return i < map.rank ? map.box[i] : 1; };
   const auto from = [&](uint32_t i) { return i < map.rank ? c[i] : 0; };
-  for (int64_t e = 0; e < size(4); e += step(4))
-    for (int64_t d = 0; d < size(3); d += step(3))
-      for (int64_t z = 0; z < size(2); z += step(2))
-        for (int64_t y = 0; y < size(1); y += step(1))
+  for (int64_t e = 0; e < size(4); e += step(4)) {
+    for (int64_t d = 0; d < size(3); d += step(3)) {
+      for (int64_t z = 0; z < size(2); z += step(2)) {
+        for (int64_t y = 0; y < size(1); y += step(1)) {
           for (int64_t x = 0; x < size(0); ++x) {
             const int64_t at[5] = {from(0) + x, from(1) + y, from(2) + z, from(3) + d, from(4) + e};
             body(word++, element(tensor, at));
           }
+        }
+      }
+    }
+  }
 }
 
 // Where a word of a box lies: the 16-byte chunks of a 128-byte line change places.
@@ -152,9 +156,10 @@ class Tensors : public testing::Test {
     Words box(kBoxBytes / 4);
     run(load_of(tensor.map.rank), true, tensor, c, static_cast<uint32_t>(expected.size() * 4), box);
     ASSERT_EQ(outcome.state, BlockState::kFinished) << outcome.fault.text;
-    for (uint32_t i = 0; i < expected.size(); ++i)
+    for (uint32_t i = 0; i < expected.size(); ++i) {
       ASSERT_EQ(box[swizzled(i, tensor.map.swizzle_bits)], expected[i])
           << "rank " << int{tensor.map.rank} << ", word " << i;
+    }
   }
   Outcome outcome;
 };
@@ -171,9 +176,10 @@ TEST_F(Tensors, BoxesOfEveryRankComeFromInsideAndOutside) {
     for (int round = 0; round < 20; ++round) {
       int32_t c[5] = {};
       // From just before the tensor to just behind its end.
-      for (size_t d = 0; d <= i; ++d)
+      for (size_t d = 0; d <= i; ++d) {
         c[d] = static_cast<int32_t>(random() % (kSizes[i][d] + kBoxes[i][d] + 2)) -
                static_cast<int32_t>(kBoxes[i][d]) - 1;
+      }
       check_load(tensor, c);
     }
   }
@@ -186,9 +192,10 @@ TEST_F(Tensors, ElementsMayBeApart) {
     Tensor tensor = make_tensor(kSizes[i], kBoxes[i], {3, 2, 3, 2, 8});
     for (int round = 0; round < 8; ++round) {
       int32_t c[5] = {};
-      for (size_t d = 0; d <= i; ++d)
+      for (size_t d = 0; d <= i; ++d) {
         c[d] =
             static_cast<int32_t>(random() % kSizes[i][d]) - static_cast<int32_t>(kBoxes[i][d] / 2);
+      }
       check_load(tensor, c);
     }
   }
@@ -234,9 +241,10 @@ TEST_F(Tensors, BoxesAreStoredAndReduced) {
     tensor.map.swizzle_bits = bits;
     for (int round = 0; round < 6; ++round) {
       int32_t c[5] = {};
-      for (size_t d = 0; d <= i; ++d)
+      for (size_t d = 0; d <= i; ++d) {
         c[d] = static_cast<int32_t>(random() % (kSizes[i][d] + kBoxes[i][d])) -
                static_cast<int32_t>(kBoxes[i][d]);
+      }
       Words box(kBoxBytes / 4);
       for (uint32_t& word : box) word = random();
       Tensor wanted = tensor;
@@ -249,8 +257,9 @@ TEST_F(Tensors, BoxesAreStoredAndReduced) {
       ASSERT_EQ(tensor.memory, wanted.memory) << reduction << ", rank " << i + 1;
     }
   };
-  for (size_t i = 0; i < kSizes.size(); ++i)
+  for (size_t i = 0; i < kSizes.size(); ++i) {
     check(i, 0, "", [](uint32_t, uint32_t value) { return value; });
+  }
   check(1, 2, "", [](uint32_t, uint32_t value) { return value; });
   check(1, 0, ".add", [](uint32_t old, uint32_t value) { return old + value; });
   check(2, 0, ".max", [](uint32_t old, uint32_t value) { return std::max(old, value); });
@@ -268,9 +277,11 @@ TEST_F(Tensors, OneBoxForSeveralBlocks) {
       "multicast::cluster [%box], [%m, {%c0, %c1}], [%b], %mask;",
       true, tensor, c, 512, box, 4);
   ASSERT_EQ(outcome.state, BlockState::kFinished) << outcome.fault.text;
-  for (uint32_t block = 0; block < 4; ++block)
-    for (uint32_t i = 0; i < expected.size(); ++i)
+  for (uint32_t block = 0; block < 4; ++block) {
+    for (uint32_t i = 0; i < expected.size(); ++i) {
       ASSERT_EQ(box[block * kBoxBytes / 4 + i], expected[i]) << "block " << block << ", word " << i;
+    }
+  }
 }
 
 // A convolution's input: 8 channels of an 9 x 7 picture, 2 of them, a filter of 3 x 3 with a border

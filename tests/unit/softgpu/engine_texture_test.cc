@@ -135,9 +135,10 @@ TEST_F(TextureTest, AddressModes) {
        {AddressMode::kWrap, AddressMode::kClamp, AddressMode::kMirror, AddressMode::kBorder}) {
     made->address[0] = mode;
     const std::vector<Row> got = run(kFetch2d, at);
-    for (int i = 0; i < 3; ++i)
+    for (int i = 0; i < 3; ++i) {
       EXPECT_EQ(number(got[i].word[0]), expected[static_cast<int>(mode)][i])
           << static_cast<int>(mode) << " " << i;
+    }
   }
   // Without normalised coordinates wrapping becomes clamping.
   made->normalized_coordinates = false;
@@ -211,9 +212,10 @@ TEST_F(TextureTest, LanesWithLevelsOfTheirOwn) {
   made->address[1] = AddressMode::kBorder;
   made->border[0] = -7;
   std::vector<Row> at;
-  for (int lane = 0; lane < 32; ++lane)
+  for (int lane = 0; lane < 32; ++lane) {
     at.push_back(numbers(static_cast<float>(lane) * 0.17f - 2, static_cast<float>(lane % 7) * 0.2f,
                          static_cast<float>(lane % 5) * 0.25f));
+  }
   const char* const fetch =
       "tex.level.2d.v4.f32.f32 {%f5, %f6, %f7, %f8}, [%rd1, {%f2, %f3}], %f4;\n"
       "st.global.v4.f32 [%rd6], {%f5, %f6, %f7, %f8};";
@@ -221,8 +223,9 @@ TEST_F(TextureTest, LanesWithLevelsOfTheirOwn) {
     made->linear_levels = linear;
     const std::vector<Row> together = run(fetch, at);
     ASSERT_EQ(state, BlockState::kFinished) << fault.text;
-    for (size_t lane = 0; lane < at.size(); ++lane)
+    for (size_t lane = 0; lane < at.size(); ++lane) {
       EXPECT_EQ(together[lane].word[0], run(fetch, {at[lane]})[0].word[0]) << lane;
+    }
   }
 }
 
@@ -368,10 +371,11 @@ TEST_F(CubeTest, DirectionsNameFaces) {
   for (const auto& row : kRows) in.push_back(numbers(row.x, row.y, row.z));
   const std::vector<Row> out = run(kCube, in);
   ASSERT_EQ(state, BlockState::kFinished) << fault.text;
-  for (size_t i = 0; i < in.size(); ++i)
+  for (size_t i = 0; i < in.size(); ++i) {
     EXPECT_EQ(number(out[i].word[0]),
               static_cast<float>(kRows[i].face * kFace + kRows[i].row * kSize + kRows[i].column))
         << "row " << i;
+  }
 }
 
 TEST_F(CubeTest, FiltersWithinAFace) {

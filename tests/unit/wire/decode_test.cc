@@ -3,8 +3,8 @@
 #include "wire/codec.h"
 
 #include <gtest/gtest.h>
-#include <string.h>
 
+#include <cstring>
 #include <string>
 
 namespace openmps::wire {

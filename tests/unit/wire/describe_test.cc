@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Commands as logs and traces show them, and what is known of each.
 #include <gtest/gtest.h>
-#include <string.h>
 
+#include <cstring>
 #include <set>
 #include <span>
 #include <string>

@@ -4,7 +4,8 @@
 #include "wire/output_ring.h"
 
 #include <gtest/gtest.h>
-#include <string.h>
+
+#include <cstring>
 
 #include "base/shared_memory.h"
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The command ring: order, wrap-around, sleeping, closing, and what a hostile producer may do.
 #include <gtest/gtest.h>
-#include <string.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <thread>
 
 #include "base/clock.h"

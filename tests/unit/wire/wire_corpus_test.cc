@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fuzz target of the decoder on its corpus and on inputs grown from it, as a unit test.
 #include <gtest/gtest.h>
-#include <stddef.h>
-#include <stdint.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -28,8 +28,9 @@ std::vector<Input> read_corpus() {
 TEST(WireCorpusTest, EveryInputIsSurvived) {
   const std::vector<Input> corpus = read_corpus();
   ASSERT_FALSE(corpus.empty());
-  for (const Input& input : corpus)
+  for (const Input& input : corpus) {
     EXPECT_EQ(LLVMFuzzerTestOneInput(input.data(), input.size()), 0);
+  }
 }
 
 // A fixed seed: the same inputs on every run.

@@ -3,12 +3,12 @@
 #include "fake_driver.h"
 
 #include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cassert>
+#include <cstdlib>
+#include <cstring>
 #include <thread>
 
 #include "wire/layout.h"

@@ -2,8 +2,8 @@
 // Executable graphs of a session: what the driver is told of a description, and that nothing of it
 // is trusted.
 #include <gtest/gtest.h>
-#include <string.h>
 
+#include <cstring>
 #include <string>
 
 #include "session_fixture.h"

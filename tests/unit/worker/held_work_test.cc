@@ -2,9 +2,9 @@
 // Work that is held back and submitted later does what it would have done at once, whatever has
 // become meanwhile of the command that it was made of, and of what it uses.
 #include <gtest/gtest.h>
-#include <string.h>
 
 #include <array>
+#include <cstring>
 #include <memory>
 #include <string>
 

@@ -2,8 +2,8 @@
 // What one session may make a worker hold (wire/limits.h, docs/limits.md): each limit is kept, what
 // comes beyond it is refused, and what is given back is free again.
 #include <gtest/gtest.h>
-#include <string.h>
 
+#include <cstring>
 #include <string>
 
 #include "session_fixture.h"

@@ -3,8 +3,8 @@
 #include "worker/shared/image_store.h"
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
+#include <cstdlib>
 #include <future>
 #include <string>
 
@@ -223,11 +223,12 @@ TEST(ImageStoreSwitch, TheEnvironmentSwitchesSharingOff) {
   int loads = 0;
   const auto image = store.intern(bytes_of("code"));
   std::shared_ptr<LoadedLibrary> none;
-  for (int i = 0; i < 2; ++i)
+  for (int i = 0; i < 2; ++i) {
     EXPECT_TRUE(store
                     .library(
                         image, [&](auto*) { return ++loads, Status(); }, &none)
                     .ok());
+  }
   EXPECT_EQ(loads, 2);
 }
 

@@ -2,7 +2,7 @@
 // The limits of the shared context as a client sees them: raised where that takes effect for its
 // kernels, refused where not, never lowered under the others; and what the daemon's environment
 // sets.
-#include <stdlib.h>
+#include <cstdlib>
 
 #include "session_fixture.h"
 #include "worker/device/start_limits.h"

@@ -2,11 +2,11 @@
 // The worker has no memory left while a session ends: that session's matter alone. The program's
 // operator new refuses one request, or all, of the thread that a test names.
 #include <dirent.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <climits>
+#include <cstdlib>
 #include <fstream>
 #include <new>
 #include <regex>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A driver that does not start: cuInit fails with the number of hardware queues that the
 // environment asks for at that moment, so that whoever loads it can say what it found.
-#include <stdlib.h>
+#include <cstdlib>
 
 #include "cuda/abi.h"
 

@@ -4,8 +4,8 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <string.h>
 
+#include <cstring>
 #include <memory>
 #include <string>
 #include <thread>

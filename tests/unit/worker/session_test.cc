@@ -3,13 +3,13 @@
 // every way to end.
 #include <dirent.h>
 #include <dlfcn.h>
-#include <errno.h>
 #include <gtest/gtest.h>
-#include <limits.h>
 #include <pthread.h>
-#include <string.h>
 
 #include <atomic>
+#include <cerrno>
+#include <climits>
+#include <cstring>
 #include <memory>
 #include <thread>
 

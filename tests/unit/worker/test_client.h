@@ -3,9 +3,8 @@
 // and a client that writes into a session's ring. Works against any driver.
 #pragma once
 
-#include <string.h>
-
 #include <cstdint>
+#include <cstring>
 #include <deque>
 #include <string>
 #include <utility>
@@ -53,8 +52,9 @@ class TestClient {
     const auto bytes = static_cast<uint32_t>(sizeof(T) + variable.size());
     unsigned char* payload = nullptr;
     const uint64_t end = now_ns() + kTestTimeoutNs;
-    while ((payload = ring_.reserve(T::kOpcode, bytes, slot)) == nullptr && now_ns() < end)
+    while ((payload = ring_.reserve(T::kOpcode, bytes, slot)) == nullptr && now_ns() < end) {
       cpu_relax();
+    }
     if (payload == nullptr) return;
     memcpy(payload, &body, sizeof(T));
     // NOLINTNEXTLINE(bugprone-not-null-terminated-result): counted bytes, no text

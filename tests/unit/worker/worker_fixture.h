@@ -4,9 +4,9 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <string.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <memory>
 #include <string>
 #include <thread>

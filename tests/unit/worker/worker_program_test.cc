@@ -3,13 +3,13 @@
 // names), under a small server and clients of the test: PTX, copies, fences, several sessions, a
 // fault. OPENMPS_TEST_WORKER: its path. Prints what it measures.
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <thread>

@@ -6,10 +6,11 @@
 extern "C" __global__ void divergent_loop(int* out, int n) {
   int i = THREAD, sum = 0;
   for (int k = 0; k < (i * 7) % 33; ++k) {
-    if ((k ^ i) & 1)
+    if ((k ^ i) & 1) {
       sum += k * 3;
-    else
+    } else {
       sum -= k;
+    }
     if (sum > 500 + i) break;
     if ((k & 3) == 2) continue;
     sum ^= n;
