@@ -163,6 +163,29 @@ TEST_F(StreamTest, OrderIsMarkedBeforeAWaitThatMayDependOnOthers) {
   EXPECT_TRUE(session_->streams.idle());
 }
 
+// What `openmps inspect` is told of a neighbour whose work is held back.
+TEST_F(StreamTest, NeighboursAreToldWhoseMomentItIs) {
+  wire::ExecutorState shown{};
+  ContextGate::Feeder neighbour;
+  neighbour.shown = &shown;
+  gate_.add(neighbour);
+  std::atomic<bool> entered{false};
+  std::thread held_back;
+  gate_.run(GatedCall::kModuleUnload, 0, &session_->core.feeder, [&] {
+    held_back = std::thread([&] {
+      gate_.enter(neighbour, 0);
+      entered = true;
+      ContextGate::leave(neighbour);
+    });
+    while (!entered && shown.wait != wire::ExecutorWait::kHeldBack) std::this_thread::yield();
+    return CUDA_SUCCESS;
+  });
+  held_back.join();
+  EXPECT_EQ(shown.hindrances[0].session, session_->core.info.id);
+  EXPECT_EQ(shown.hindrances[0].why, wire::Hindrance::kQuietMoment);
+  gate_.remove(neighbour);
+}
+
 // What `openmps inspect` is told of them.
 TEST_F(StreamTest, OpenWaitsAreShownUntilTheyHavePassed) {
   commons_.performance.holds_waits = false;
