@@ -37,6 +37,7 @@ CUresult Places::resolve(const cuda::CopySide& named, const cuda::CopyBox& box, 
     default: return CUDA_ERROR_INVALID_VALUE;
   }
   side->pitch = named.pitch_of(box);
+  if (named.rows != 0 && named.rows < box.height) return CUDA_ERROR_INVALID_VALUE;
   side->slice = side->pitch * named.rows_of(box);
   if (named.x + box.width > side->pitch && box.height > 1) return CUDA_ERROR_INVALID_VALUE;
   // The place is that of the pointer; the box begins at an offset from it.

@@ -15,6 +15,12 @@
 namespace openmps::softgpu {
 namespace {
 
+// As an H200 tells them apart.
+Status no_array(bool null) {
+  return null ? Status(CUDA_ERROR_INVALID_VALUE, "no array")
+              : Status(CUDA_ERROR_INVALID_HANDLE, "not an array");
+}
+
 // Extents that cuDeviceGetAttribute reports (front/device_facts.cc).
 constexpr uint64_t kMaxWidth = 131072;
 constexpr uint64_t kMaxHeight = 65536;
@@ -165,14 +171,14 @@ Status read_resource(const Driver& driver, const CUDA_RESOURCE_DESC& resource, T
   switch (resource.resType) {
     case CU_RESOURCE_TYPE_ARRAY: {
       std::shared_ptr<Array> array = driver.arrays.find(resource.res.array.hArray);
-      if (array == nullptr) return Status(CUDA_ERROR_INVALID_HANDLE, "not an array");
+      if (array == nullptr) return no_array(resource.res.array.hArray == nullptr);
       texture->levels = {array->image};
       return Status();
     }
     case CU_RESOURCE_TYPE_MIPMAPPED_ARRAY: {
       std::shared_ptr<MipmappedArray> array =
           driver.mipmapped_arrays.find(resource.res.mipmap.hMipmappedArray);
-      if (array == nullptr) return Status(CUDA_ERROR_INVALID_HANDLE, "not a mipmapped array");
+      if (array == nullptr) return no_array(resource.res.mipmap.hMipmappedArray == nullptr);
       for (const auto& level : array->levels) texture->levels.push_back(level->image);
       return Status();
     }
@@ -362,7 +368,7 @@ Result<std::shared_ptr<SurfaceObject>> create_surface(Context& context,
   if (resource.flags != 0) return invalid("flags must be 0");
   if (resource.resType != CU_RESOURCE_TYPE_ARRAY) return invalid("a surface is an array");
   std::shared_ptr<Array> array = context.driver().arrays.find(resource.res.array.hArray);
-  if (array == nullptr) return Status(CUDA_ERROR_INVALID_HANDLE, "not an array");
+  if (array == nullptr) return no_array(resource.res.array.hArray == nullptr);
   auto made = std::make_shared<SurfaceObject>();
   made->resource = resource;
   made->image = array->image;
@@ -389,7 +395,7 @@ void destroy_surface(Driver& driver, CUsurfObject handle) {
 Status locate_in_array(const Driver& driver, CUarray handle, const ArrayBox& box, uint64_t* address,
                        uint64_t* pitch, uint64_t* slice) {
   std::shared_ptr<Array> array = driver.arrays.find(handle);
-  if (array == nullptr) return Status(CUDA_ERROR_INVALID_HANDLE, "not an array");
+  if (array == nullptr) return no_array(handle == nullptr);
   const Image& image = array->image;
   const uint64_t texel = image.format.texel_bytes();
   const uint64_t row = image.width * texel;

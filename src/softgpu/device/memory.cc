@@ -272,6 +272,9 @@ Status Memory::unregister_host(uint64_t address) {
     }
   }
   if (!driver_->address_space.remove_if(address, is_registered, &range)) {
+    if (address == 0 || driver_->address_space.find_mapped(address, &range)) {
+      return Status(CUDA_ERROR_INVALID_VALUE, "memory that was never registered");
+    }
     return Status(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, "the address is not registered");
   }
   driver_->scheduler.grace_period();

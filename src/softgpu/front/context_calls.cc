@@ -32,10 +32,10 @@ Status check_flags(unsigned flags) {
 
 CUresult create_context(CUcontext* out, unsigned flags, CUdevice ordinal) {
   return with_driver([&](Driver& driver) -> Status {
-    if (out == nullptr) return no_result();
-    OPENMPS_RETURN_IF_ERROR(check_flags(flags));
     Device* device = driver.device(ordinal);
     if (device == nullptr) return Status(CUDA_ERROR_INVALID_DEVICE, "no such device");
+    if (out == nullptr) return no_result();
+    OPENMPS_RETURN_IF_ERROR(check_flags(flags));
     std::shared_ptr<Context> context =
         Context::create(driver, *device, ContextKind::kCreated, flags);
     if (context == nullptr) return Status(CUDA_ERROR_OUT_OF_MEMORY, "too many contexts");
@@ -72,6 +72,11 @@ uint64_t granted_limit(const Caller& caller, CUlimit limit, uint64_t wish) {
       return std::clamp(whole(kHeapUnit), kLeastHeap, std::max(kLeastHeap, memory / kHeapShare));
     default: return wish;
   }
+}
+
+Status check_limit(CUlimit limit) {
+  return limit >= CU_LIMIT_STACK_SIZE && limit < CU_LIMIT_MAX ? Status()
+                                                              : invalid_value("no such limit");
 }
 
 // Where the value of a limit is kept; null: no such limit, or one that does not exist here (the
@@ -152,6 +157,7 @@ CUresult cuCtxCreate_v4(CUcontext* pctx, CUctxCreateParams* ctxCreateParams, uns
 
 CUresult cuCtxDestroy_v2(CUcontext ctx) {
   return with_driver([&](Driver& driver) -> Status {
+    if (ctx == nullptr) return invalid_value("no context");
     std::shared_ptr<Context> context = driver.contexts.find(ctx);
     if (context == nullptr || context->is_primary() || context->green_parent != nullptr) {
       return Status(CUDA_ERROR_INVALID_CONTEXT, "not a context that can be destroyed");
@@ -166,6 +172,7 @@ CUresult cuCtxDestroy_v2(CUcontext ctx) {
 
 CUresult cuCtxPushCurrent_v2(CUcontext ctx) {
   return with_driver([&](Driver& driver) -> Status {
+    if (ctx == nullptr) return invalid_value("no context");
     std::shared_ptr<Context> context = driver.contexts.find(ctx);
     if (context == nullptr) return Status(CUDA_ERROR_INVALID_CONTEXT, "not a context");
     context_stack::push(std::move(context));
@@ -278,8 +285,9 @@ CUresult cuCtxSynchronize_v2(CUcontext ctx) {
 CUresult cuCtxGetLimit(size_t* pvalue, CUlimit limit) {
   return with_context([&](Caller& caller) -> Status {
     if (pvalue == nullptr) return no_result();
+    OPENMPS_RETURN_IF_ERROR(check_limit(limit));
     std::atomic<uint64_t>* value = limit_of(caller, limit);
-    if (value == nullptr) return Status(CUDA_ERROR_UNSUPPORTED_LIMIT, "no such limit");
+    if (value == nullptr) return Status(CUDA_ERROR_UNSUPPORTED_LIMIT, "no such limit here");
     *pvalue = value->load();
     return Status();
   });
@@ -287,8 +295,13 @@ CUresult cuCtxGetLimit(size_t* pvalue, CUlimit limit) {
 
 CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
   return with_context([&](Caller& caller) -> Status {
+    OPENMPS_RETURN_IF_ERROR(check_limit(limit));
     std::atomic<uint64_t>* stored = limit_of(caller, limit);
-    if (stored == nullptr) return Status(CUDA_ERROR_UNSUPPORTED_LIMIT, "no such limit");
+    if (stored == nullptr) return Status(CUDA_ERROR_UNSUPPORTED_LIMIT, "no such limit here");
+    constexpr size_t kMostFetched = 128;  // bytes
+    if (limit == CU_LIMIT_MAX_L2_FETCH_GRANULARITY && value > kMostFetched) {
+      return invalid_value("more than the L2 cache fetches");
+    }
     OPENMPS_RETURN_IF_ERROR(caller.driver.captures.check_unsafe_call());
     constexpr size_t kMaxStack = 512 << 10;
     if (limit == CU_LIMIT_STACK_SIZE && value > kMaxStack) {
@@ -344,6 +357,10 @@ CUresult cuCtxGetSharedMemConfig(CUsharedconfig* pConfig) {
 
 CUresult cuCtxSetSharedMemConfig(CUsharedconfig config) {
   return with_context([&](Caller& caller) -> Status {
+    if (config < CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE ||
+        config > CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE) {
+      return invalid_value("no such size of a bank");
+    }
     caller.context->shared_config = config;
     return Status();
   });
@@ -367,11 +384,11 @@ CUresult cuCtxGetExecAffinity(CUexecAffinityParam* pExecAffinity, CUexecAffinity
 
 CUresult cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags) {
   return with_context([&](Caller& caller) -> Status {
-    if (Flags != 0) return invalid_value("the flags must be 0");
     std::shared_ptr<Context> peer = caller.driver.contexts.find(peerContext);
     if (peer == nullptr) return Status(CUDA_ERROR_INVALID_CONTEXT, "not a context");
-    if (peer == caller.context) {
-      return Status(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, "a context is no peer of itself");
+    if (Flags != 0) return invalid_value("the flags must be 0");
+    if (&peer->device() == &caller.context->device()) {
+      return Status(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, "a device is no peer of itself");
     }
     if (!caller.context->set_peer(*peer, true)) {
       return Status(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, "the peer is accessible already");

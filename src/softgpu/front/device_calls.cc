@@ -17,10 +17,12 @@ namespace {
 
 constexpr char kDeviceName[] = "OpenMPS softgpu";
 
-// A call about one device: body(Driver&, Device&) -> Status.
+// A call about one device that gives something: body(Driver&, Device&) -> Status. The place for the
+// result is looked at before the device.
 template <typename Body>
-CUresult with_device(CUdevice ordinal, Body&& body) {
+CUresult with_device(CUdevice ordinal, const void* out, Body&& body) {
   return with_driver([&](Driver& driver) -> Status {
+    if (out == nullptr) return no_result();
     Device* device = driver.device(ordinal);
     if (device == nullptr) return Status(CUDA_ERROR_INVALID_DEVICE, "no such device");
     return body(driver, *device);
@@ -30,8 +32,7 @@ CUresult with_device(CUdevice ordinal, Body&& body) {
 }  // namespace
 
 CUresult cuDeviceGet(CUdevice* device, int ordinal) {
-  return with_device(ordinal, [&](Driver&, Device&) -> Status {
-    if (device == nullptr) return no_result();
+  return with_device(ordinal, device, [&](Driver&, Device&) -> Status {
     *device = ordinal;
     return Status();
   });
@@ -46,24 +47,22 @@ CUresult cuDeviceGetCount(int* count) {
 }
 
 CUresult cuDeviceGetName(char* name, int len, CUdevice dev) {
-  return with_device(dev, [&](Driver&, Device&) -> Status {
-    if (name == nullptr || len <= 0) return invalid_value("no place for the name");
+  return with_device(dev, name, [&](Driver&, Device&) -> Status {
+    if (len <= 0) return invalid_value("no place for the name");
     snprintf(name, static_cast<size_t>(len), "%s", kDeviceName);
     return Status();
   });
 }
 
 CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice dev) {
-  return with_device(dev, [&](Driver& driver, Device& device) -> Status {
-    if (uuid == nullptr) return no_result();
+  return with_device(dev, uuid, [&](Driver& driver, Device& device) -> Status {
     *uuid = device_uuid(driver, device);
     return Status();
   });
 }
 
 CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice dev) {
-  return with_device(dev, [&](Driver&, Device& device) -> Status {
-    if (bytes == nullptr) return no_result();
+  return with_device(dev, bytes, [&](Driver&, Device& device) -> Status {
     uint64_t free_bytes = 0;
     uint64_t total_bytes = 0;
     device.segment->memory_info(&free_bytes, &total_bytes);
@@ -73,16 +72,15 @@ CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice dev) {
 }
 
 CUresult cuDeviceGetAttribute(int* pi, CUdevice_attribute attrib, CUdevice dev) {
-  return with_device(dev, [&](Driver& driver, Device& device) -> Status {
-    if (pi == nullptr) return no_result();
+  return with_device(dev, pi, [&](Driver& driver, Device& device) -> Status {
     if (!device_attribute(driver, device, attrib, pi)) return invalid_value("no such attribute");
     return Status();
   });
 }
 
 CUresult cuDeviceComputeCapability(int* major, int* minor, CUdevice dev) {
-  return with_device(dev, [&](Driver& driver, Device&) -> Status {
-    if (major == nullptr || minor == nullptr) return no_result();
+  return with_device(dev, major, [&](Driver& driver, Device&) -> Status {
+    if (minor == nullptr) return no_result();
     *major = static_cast<int>(driver.config.compute_capability / 10);
     *minor = static_cast<int>(driver.config.compute_capability % 10);
     return Status();
@@ -90,8 +88,7 @@ CUresult cuDeviceComputeCapability(int* major, int* minor, CUdevice dev) {
 }
 
 CUresult cuDeviceGetProperties(CUdevprop* prop, CUdevice dev) {
-  return with_device(dev, [&](Driver& driver, Device& device) -> Status {
-    if (prop == nullptr) return no_result();
+  return with_device(dev, prop, [&](Driver& driver, Device& device) -> Status {
     auto fact = [&](CUdevice_attribute attribute) {
       int value = 0;
       device_attribute(driver, device, attribute, &value);
@@ -103,8 +100,9 @@ CUresult cuDeviceGetProperties(CUdevprop* prop, CUdevice dev) {
 }
 
 CUresult cuDeviceGetPCIBusId(char* pciBusId, int len, CUdevice dev) {
-  return with_device(dev, [&](Driver&, Device& device) -> Status {
-    if (pciBusId == nullptr || len <= 0) return no_result();
+  return with_device(dev, pciBusId, [&](Driver&, Device& device) -> Status {
+    constexpr int kLeast = sizeof "0000:00:00.0";
+    if (len < kLeast) return invalid_value("no place for a PCI bus id");
     PciAddress pci = device_pci_address(device);
     snprintf(pciBusId, static_cast<size_t>(len), "%04X:%02X:%02X.0", pci.domain, pci.bus,
              pci.device);
@@ -127,8 +125,7 @@ CUresult cuDeviceGetByPCIBusId(CUdevice* dev, const char* pciBusId) {
 }
 
 CUresult cuDeviceCanAccessPeer(int* canAccessPeer, CUdevice dev, CUdevice peerDev) {
-  return with_device(dev, [&](Driver& driver, Device&) -> Status {
-    if (canAccessPeer == nullptr) return no_result();
+  return with_device(dev, canAccessPeer, [&](Driver& driver, Device&) -> Status {
     if (driver.device(peerDev) == nullptr) return Status(CUDA_ERROR_INVALID_DEVICE, "no such peer");
     *canAccessPeer = dev != peerDev;  // all memory is the host's: every device reaches it
     return Status();
@@ -137,13 +134,13 @@ CUresult cuDeviceCanAccessPeer(int* canAccessPeer, CUdevice dev, CUdevice peerDe
 
 CUresult cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute attrib, CUdevice srcDevice,
                                  CUdevice dstDevice) {
-  return with_device(srcDevice, [&](Driver& driver, Device&) -> Status {
+  return with_device(srcDevice, value, [&](Driver& driver, Device&) -> Status {
     if (srcDevice == dstDevice || driver.device(dstDevice) == nullptr) {
       return Status(CUDA_ERROR_INVALID_DEVICE, "not two devices");
     }
-    if (value == nullptr || attrib < CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK ||
+    if (attrib < CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK ||
         attrib > CU_DEVICE_P2P_ATTRIBUTE_ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED) {
-      return invalid_value("no such attribute, or no place for the result");
+      return invalid_value("no such attribute");
     }
     *value = attrib == CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED ||
              attrib == CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED;
@@ -151,20 +148,16 @@ CUresult cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute attrib, CUdev
   });
 }
 
-CUresult cuDeviceGetExecAffinitySupport(int* pi, CUexecAffinityType type, CUdevice dev) {
-  return with_device(dev, [&](Driver&, Device&) -> Status {
-    if (pi == nullptr || type != CU_EXEC_AFFINITY_TYPE_SM_COUNT) {
-      return invalid_value("no such affinity");
-    }
-    *pi = 0;
+CUresult cuDeviceGetExecAffinitySupport(int* pi, CUexecAffinityType, CUdevice dev) {
+  return with_device(dev, pi, [&](Driver&, Device&) -> Status {
+    *pi = 0;  // whatever the type is
     return Status();
   });
 }
 
 CUresult cuDeviceGetTexture1DLinearMaxWidth(size_t* maxWidthInElements, CUarray_format format,
                                             unsigned int numChannels, CUdevice dev) {
-  return with_device(dev, [&](Driver&, Device&) -> Status {
-    if (maxWidthInElements == nullptr) return no_result();
+  return with_device(dev, maxWidthInElements, [&](Driver&, Device&) -> Status {
     const std::optional<cuda::Channel> channel = cuda::channel_of(format);
     if (!channel || (numChannels != 1 && numChannels != 2 && numChannels != 4)) {
       return invalid_value("no format of textures");

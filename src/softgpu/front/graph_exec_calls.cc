@@ -6,10 +6,21 @@
 using namespace openmps;           // NOLINT: entry points live outside the namespace
 using namespace openmps::softgpu;  // NOLINT: the same
 
+namespace {
+
+bool can_be_disabled(const GraphStep& step) {
+  return step.type == CU_GRAPH_NODE_TYPE_KERNEL || step.type == CU_GRAPH_NODE_TYPE_MEMSET ||
+         step.type == CU_GRAPH_NODE_TYPE_MEMCPY;
+}
+
+}  // namespace
+
 // ---- Executable graphs ------------------------------------------------------------------------
 
 CUresult cuGraphInstantiateWithFlags(CUgraphExec* phGraphExec, CUgraph hGraph,
                                      unsigned long long flags) {
+  // That takes a stream, which only the parameters of another call name.
+  if ((flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD) != 0) return CUDA_ERROR_INVALID_VALUE;
   return instantiate_graph(phGraphExec, hGraph, flags);
 }
 
@@ -162,7 +173,9 @@ CUresult cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsign
   return with_exec(hGraphExec, [&](Driver&, GraphExec& exec) -> Status {
     const std::lock_guard lock(exec.mutex);
     GraphStep* step = find_step(exec.steps, hNode);
-    if (step == nullptr) return invalid_value("not a node of the executable graph");
+    if (step == nullptr || !can_be_disabled(*step)) {
+      return invalid_value("not a node of the executable graph that can be switched off");
+    }
     step->enabled = isEnabled != 0;
     set_device_nodes({*step});
     exec.uploaded = false;
@@ -175,7 +188,9 @@ CUresult cuGraphNodeGetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsign
     if (isEnabled == nullptr) return no_result();
     const std::lock_guard lock(exec.mutex);
     const GraphStep* step = find_step(exec.steps, hNode);
-    if (step == nullptr) return invalid_value("not a node of the executable graph");
+    if (step == nullptr || !can_be_disabled(*step)) {
+      return invalid_value("not a node of the executable graph");
+    }
     *isEnabled = step->enabled;
     return Status();
   });

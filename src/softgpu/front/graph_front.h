@@ -179,6 +179,7 @@ Result<W> prepare_event(CUevent handle) {
   Driver* driver = nullptr;
   OPENMPS_RETURN_IF_ERROR(check_entry(&driver));
   std::shared_ptr<Event> event = driver->events.find(handle);
+  if (handle == nullptr) return invalid_value("no event");
   if (event == nullptr) return invalid_handle("not an event");
   return W{std::move(event)};
 }

@@ -52,9 +52,11 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr dptr) {
 
 CUresult cuIpcGetEventHandle(CUipcEventHandle* pHandle, CUevent event) {
   return with_context([&](Caller& caller) -> Status {
+    if (event == nullptr || pHandle == nullptr) return invalid_value("a null argument");
     const std::shared_ptr<Event> found = caller.driver.events.find(event);
-    if (found == nullptr) return invalid_handle("not an event");
-    if (pHandle == nullptr) return no_result();
+    if (found == nullptr || found->shared == nullptr) {
+      return invalid_handle("not an event for other processes");
+    }
     return deliver(caller.driver.ipc.export_event(found->shared.get()), pHandle);
   });
 }

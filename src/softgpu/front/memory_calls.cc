@@ -42,6 +42,10 @@ CUresult allocate_host(void** out, size_t bytes, unsigned flags) {
         CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
     if ((flags & ~kKnown) != 0) return invalid_value("unknown flags");
     OPENMPS_RETURN_IF_ERROR(caller.driver.captures.check_unsafe_call());
+    if (bytes == 0) {
+      *out = nullptr;
+      return Status();
+    }
     Result<uint64_t> address = caller.driver.memory.allocate_host(*caller.context, bytes, flags);
     if (!address.ok()) return address.status();
     *out = reinterpret_cast<void*>(*address);
@@ -122,16 +126,22 @@ Status check_managed(Driver& driver, CUdeviceptr address, size_t bytes) {
   return Status();
 }
 
+bool is_place(Driver& driver, const CUmemLocation& location) {
+  if (location.type == CU_MEM_LOCATION_TYPE_DEVICE) return driver.device(location.id) != nullptr;
+  return location.type == CU_MEM_LOCATION_TYPE_HOST ||
+         location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA ||
+         location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT;
+}
+
 }  // namespace
 
 CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
   return with_context([&](Caller& caller) -> Status {
-    if (free == nullptr || total == nullptr) return no_result();
     uint64_t free_bytes = 0;
     uint64_t total_bytes = 0;
     caller.context->device().segment->memory_info(&free_bytes, &total_bytes);
-    *free = free_bytes;
-    *total = total_bytes;
+    if (free != nullptr) *free = free_bytes;
+    if (total != nullptr) *total = total_bytes;
     return Status();
   });
 }
@@ -237,6 +247,7 @@ CUresult cuMemHostGetFlags(unsigned int* pFlags, void* p) {
 
 CUresult cuMemGetAddressRange_v2(CUdeviceptr* pbase, size_t* psize, CUdeviceptr dptr) {
   return with_context([&](Caller& caller) -> Status {
+    if (pbase == nullptr && psize == nullptr) return Status();
     MappedRange range;
     if (!find_for_program(caller.driver, dptr, &range)) {
       return Status(CUDA_ERROR_NOT_FOUND, "not inside an allocation");
@@ -274,6 +285,10 @@ CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute*
     bool ours = find_for_program(driver, ptr, &range);
     for (unsigned i = 0; i < numAttributes; ++i) {
       if (data[i] == nullptr) return no_result();
+      if (attributes[i] < CU_POINTER_ATTRIBUTE_CONTEXT ||
+          attributes[i] > CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE) {
+        return invalid_value("no such attribute");
+      }
       // Answers of attributes that do not apply are zero, never an error.
       if (!ours || !pointer_attribute(driver, attributes[i], range, ptr, data[i]).ok()) {
         cuda::clear_pointer_attribute(attributes[i], data[i]);
@@ -303,26 +318,31 @@ CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute,
 
 // Managed memory is always where everybody reaches it: hints have nothing to do.
 
-CUresult cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUmemLocation) {
+CUresult cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise advice,
+                        CUmemLocation location) {
   return with_context([&](Caller& caller) -> Status {
     OPENMPS_RETURN_IF_ERROR(check_managed(caller.driver, devPtr, count));
     if (advice < CU_MEM_ADVISE_SET_READ_MOSTLY || advice > CU_MEM_ADVISE_UNSET_ACCESSED_BY) {
       return invalid_value("no such advice");
     }
-    return Status();
+    const bool somewhere = advice >= CU_MEM_ADVISE_SET_PREFERRED_LOCATION &&
+                           advice != CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION;
+    return somewhere && !is_place(caller.driver, location) ? invalid_value("no such place")
+                                                           : Status();
   });
 }
 
 CUresult cuMemPrefetchAsync_v2(CUdeviceptr devPtr, size_t count, CUmemLocation location,
-                               unsigned int, CUstream hStream) {
+                               unsigned int flags, CUstream hStream) {
   return with_stream(hStream, [&](Caller& caller, Stream& stream) -> Status {
     OPENMPS_RETURN_IF_ERROR(caller.driver.captures.refuse(stream));
+    if (flags != 0) return invalid_value("the flags must be 0");
     OPENMPS_RETURN_IF_ERROR(check_managed(caller.driver, devPtr, count));
     if (location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
         caller.driver.device(location.id) == nullptr) {
       return Status(CUDA_ERROR_INVALID_DEVICE, "no such device");
     }
-    return Status();
+    return is_place(caller.driver, location) ? Status() : invalid_value("no such place");
   });
 }
 
@@ -352,6 +372,11 @@ CUresult cuMemRangeGetAttribute(void* data, size_t dataSize, CUmem_range_attribu
         driver.address_space.coverage(devPtr, count, false) != AddressSpace::Coverage::kInside) {
       return invalid_value("not managed memory, or no place for the result");
     }
+    if (attribute < CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY ||
+        attribute > CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_ID) {
+      return invalid_value("no such attribute");
+    }
+    OPENMPS_RETURN_IF_ERROR(check_managed(driver, devPtr, count));
     bool location = attribute == CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION ||
                     attribute == CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION;
     memset(data, 0, dataSize);

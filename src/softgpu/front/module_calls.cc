@@ -135,7 +135,9 @@ CUresult cuModuleUnload(CUmodule hmod) {
 
 CUresult cuModuleGetFunction(CUfunction* hfunc, CUmodule hmod, const char* name) {
   return with_module(hmod, [&](Module& module) -> Status {
-    if (hfunc == nullptr || name == nullptr) return invalid_value("a null argument");
+    if (hfunc == nullptr || name == nullptr || *name == '\0') {
+      return invalid_value("a null argument, or no name");
+    }
     return deliver_handle(module.function(name), hfunc);
   });
 }
@@ -164,7 +166,8 @@ CUresult cuModuleEnumerateFunctions(CUfunction* functions, unsigned int numFunct
 
 CUresult cuModuleGetGlobal_v2(CUdeviceptr* dptr, size_t* bytes, CUmodule hmod, const char* name) {
   return with_module(hmod, [&](Module& module) -> Status {
-    if (name == nullptr) return invalid_value("no name");
+    if (name == nullptr || *name == '\0') return invalid_value("no name");
+    if (dptr == nullptr && bytes == nullptr) return no_result();
     uint64_t address = 0;
     uint64_t size = 0;
     OPENMPS_RETURN_IF_ERROR(module.global(name, &address, &size));
@@ -211,6 +214,7 @@ CUresult cuLibraryUnload(CUlibrary library) {
 }
 
 CUresult cuLibraryGetKernel(CUkernel* pKernel, CUlibrary library, const char* name) {
+  if (pKernel == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return with_library(library, [&](Driver&, Library& object) -> Status {
     if (pKernel == nullptr || name == nullptr) return invalid_value("a null argument");
     return deliver_handle(object.kernel(name), pKernel);
@@ -246,6 +250,7 @@ CUresult cuLibraryGetModule(CUmodule* pMod, CUlibrary library) {
 CUresult cuLibraryGetGlobal(CUdeviceptr* dptr, size_t* bytes, CUlibrary library, const char* name) {
   return with_context([&](Caller& caller) -> Status {
     if (name == nullptr) return invalid_value("no name");
+    if (dptr == nullptr && bytes == nullptr) return no_result();
     std::shared_ptr<Library> object = caller.driver.libraries.find(library);
     if (object == nullptr) return invalid_handle("not a library");
     Result<std::shared_ptr<Module>> module = object->instance(caller.context);
@@ -302,6 +307,7 @@ CUresult cuKernelGetLibrary(CUlibrary* pLib, CUkernel kernel) {
 }
 
 CUresult cuKernelGetName(const char** name, CUkernel hfunc) {
+  if (hfunc == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return with_kernel(hfunc, [&](Driver&, const std::shared_ptr<Kernel>& object) -> Status {
     if (name == nullptr) return no_result();
     *name = object->info->name.c_str();
@@ -311,6 +317,7 @@ CUresult cuKernelGetName(const char** name, CUkernel hfunc) {
 
 CUresult cuKernelGetParamInfo(CUkernel kernel, size_t paramIndex, size_t* paramOffset,
                               size_t* paramSize) {
+  if (kernel == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return with_kernel(kernel, [&](Driver&, const std::shared_ptr<Kernel>& object) -> Status {
     // Seen on an H200: this loads the kernel into the current context.
     if (const std::shared_ptr<Context> context = context_stack::current();
@@ -353,6 +360,7 @@ CUresult cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice d
 // ---- Functions --------------------------------------------------------------------------------
 
 CUresult cuFuncGetAttribute(int* pi, CUfunction_attribute attrib, CUfunction hfunc) {
+  if (pi == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return with_function(hfunc, [&](Caller& caller, Function& function) -> Status {
     if (pi == nullptr) return no_result();
     return deliver(
@@ -386,6 +394,7 @@ CUresult cuFuncSetSharedMemConfig(CUfunction hfunc, CUsharedconfig config) {
 }
 
 CUresult cuFuncGetModule(CUmodule* hmod, CUfunction hfunc) {
+  if (hfunc == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return with_unloaded_function(hfunc, [&](Function& function) -> Status {
     if (hmod == nullptr) return no_result();
     *hmod = function.module->handle;
@@ -394,6 +403,7 @@ CUresult cuFuncGetModule(CUmodule* hmod, CUfunction hfunc) {
 }
 
 CUresult cuFuncGetName(const char** name, CUfunction hfunc) {
+  if (hfunc == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return with_unloaded_function(hfunc, [&](Function& function) -> Status {
     if (name == nullptr) return no_result();
     *name = function.info->name.c_str();
@@ -403,6 +413,7 @@ CUresult cuFuncGetName(const char** name, CUfunction hfunc) {
 
 CUresult cuFuncGetParamInfo(CUfunction func, size_t paramIndex, size_t* paramOffset,
                             size_t* paramSize) {
+  if (func == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return with_function(func, [&](Caller&, Function& function) {
     return parameter_info(*function.info, paramIndex, paramOffset, paramSize);
   });

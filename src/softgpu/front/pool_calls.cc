@@ -138,13 +138,15 @@ CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool_out, CUdevice dev) {
   return get_pool(pool_out, dev, default_pool);
 }
 
+// Of no device: another error than that of the default pool, as on an H200.
 CUresult cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice dev) {
-  return get_pool(pool, dev, current_pool);
+  const CUresult result = get_pool(pool, dev, current_pool);
+  return result == CUDA_ERROR_INVALID_DEVICE ? CUDA_ERROR_INVALID_VALUE : result;
 }
 
 CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) {
   return with_pool(pool, [&](Driver& driver, MemoryPool& object) -> Status {
-    if (driver.device(dev) == nullptr) return Status(CUDA_ERROR_INVALID_DEVICE, "no such device");
+    if (driver.device(dev) == nullptr) return invalid_value("no such device");
     if (object.device != dev) return invalid_value("the pool is on another device");
     for (const auto& other :
          driver.memory_pools.find_if([&](const MemoryPool& pool) { return pool.device == dev; })) {
@@ -160,8 +162,11 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* poolProps) {
     OPENMPS_RETURN_IF_ERROR(driver.captures.check_unsafe_call());
     if (pool == nullptr || poolProps == nullptr) return no_result();
     const bool exported = poolProps->handleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    if (poolProps->allocType != CU_MEM_ALLOCATION_TYPE_PINNED) {
+      return invalid_value("a pool has pinned memory");
+    }
     if (!exported && poolProps->handleTypes != CU_MEM_HANDLE_TYPE_NONE) {
-      return Status(CUDA_ERROR_NOT_SUPPORTED, "pools are exported as descriptors only");
+      return invalid_value("pools are exported as descriptors only");
     }
     if (poolProps->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
         driver.device(poolProps->location.id) == nullptr) {
@@ -192,13 +197,37 @@ CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t) {
   return with_pool(pool, [](Driver&, MemoryPool&) { return Status(); });
 }
 
-CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc*, size_t) {
-  return with_pool(pool, [](Driver&, MemoryPool&) { return Status(); });
+// Every device reaches all memory: there is nothing to do.
+CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc* map, size_t count) {
+  return with_pool(pool, [&](Driver& driver, MemoryPool& object) -> Status {
+    if (map == nullptr) return invalid_value("no descriptions");
+    for (size_t i = 0; i < count; ++i) {
+      const auto& [location, flags] = map[i];
+      if (flags != CU_MEM_ACCESS_FLAGS_PROT_NONE && flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
+          flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
+        return invalid_value("no such access");
+      }
+      const bool there =
+          location.type != CU_MEM_LOCATION_TYPE_DEVICE || driver.device(location.id) != nullptr;
+      const bool own = location.type == CU_MEM_LOCATION_TYPE_DEVICE && location.id == object.device;
+      if (!there || (own && flags == CU_MEM_ACCESS_FLAGS_PROT_NONE)) {
+        return Status(CUDA_ERROR_INVALID_DEVICE, "no device, or the pool's own without access");
+      }
+      if (flags == CU_MEM_ACCESS_FLAGS_PROT_READ) {
+        return Status(CUDA_ERROR_NOT_SUPPORTED, "memory that can only be read");
+      }
+    }
+    return Status();
+  });
 }
 
-CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool memPool, CUmemLocation*) {
-  return with_pool(memPool, [&](Driver&, MemoryPool&) -> Status {
-    if (flags == nullptr) return no_result();
+CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool memPool,
+                            CUmemLocation* location) {
+  return with_pool(memPool, [&](Driver& driver, MemoryPool&) -> Status {
+    if (flags == nullptr || location == nullptr) return no_result();
+    if (location->type == CU_MEM_LOCATION_TYPE_DEVICE && driver.device(location->id) == nullptr) {
+      return invalid_value("no such device");
+    }
     *flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     return Status();
   });

@@ -2,11 +2,13 @@
 // Streams: creation, queries, waiting, callbacks, memory operations. Any thread.
 #include <cstring>
 
+#include "cuda/launch_attributes.h"
 #include "softgpu/device/capture.h"
 #include "softgpu/device/event.h"
 #include "softgpu/device/event_issue.h"
 #include "softgpu/device/green_context.h"
 #include "softgpu/device/issue.h"
+#include "softgpu/device/launch.h"
 #include "softgpu/front/families.h"
 
 using namespace openmps;           // NOLINT: entry points live outside the namespace
@@ -192,6 +194,10 @@ CUresult cuStreamSetAttribute(CUstream hStream, CUstreamAttrID attr,
                               const CUstreamAttrValue* param) {
   return with_stream(hStream, [&](Caller&, Stream& stream) -> Status {
     if (param == nullptr) return invalid_value("no value");
+    if (attr == CU_STREAM_ATTRIBUTE_ACCESS_POLICY_WINDOW) {
+      OPENMPS_RETURN_IF_ERROR(
+          Status(cuda::check_launch_attribute({attr, {}, *param}, kAttributeLimits), "a window"));
+    }
     const std::lock_guard guard(stream.attributes_lock);
     return Status(cuda::write_stream_attribute(&stream.attributes, attr, *param),
                   "a stream attribute");

@@ -117,6 +117,8 @@ void make(const WrongCalls& calls, std::atomic<size_t>& next) {
     auto stage = std::make_unique<Stage>(world);
     const CUresult result = calls[next].make(*stage);
     CHECK_CU(cuCtxSetCurrent(world.context));
+    // What the other context was given works on what goes with the stage.
+    static_cast<void>(cuStreamSynchronize(world.foreign_stream));
     const CUresult later = cuCtxSynchronize();
     printf("%s: %s", text_of(calls[next]).c_str(), name_of(result).c_str());
     if (later != CUDA_SUCCESS) printf(", later %s", name_of(later).c_str());

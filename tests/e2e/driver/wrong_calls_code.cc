@@ -127,7 +127,6 @@ const WrongCalls kModuleCalls = {
     WRONG(cuModuleEnumerateFunctions(nullptr, 1, s.world.module)),
     WRONG(cuModuleEnumerateFunctions(out<CUfunction>(), 0, s.world.module)),
     WRONG(cuModuleEnumerateFunctions(out<CUfunction>(), 1, nullptr)),
-    WRONG(cuModuleGetLoadingMode(nullptr)),
 };
 
 const WrongCalls kLibraryCalls = {
@@ -135,8 +134,6 @@ const WrongCalls kLibraryCalls = {
     WRONG(cuLibraryLoadData(out<CUlibrary>(), nullptr, nullptr, nullptr, 0, nullptr, nullptr, 0)),
     WRONG(cuLibraryLoadData(out<CUlibrary>(), kernels_ptx(), nullptr, nullptr, 1, nullptr, nullptr,
                             0)),
-    WRONG(cuLibraryLoadData(out<CUlibrary>(), kernels_ptx(), nullptr, nullptr, 0, nullptr, nullptr,
-                            1)),
     WRONG(cuLibraryLoadData(out<CUlibrary>(), kernels_ptx(), nullptr, nullptr, 0,
                             list({bad<CUlibraryOption>}), list<void*>({nullptr}), 1)),
     WRONG(cuLibraryLoadData(out<CUlibrary>(), kernels_ptx(), list({bad<CUjit_option>}),
@@ -244,7 +241,6 @@ const WrongCalls kFunctionCalls = {
     WRONG(cuFuncSetSharedSize(s.world.mix, 1 << 24)),
     WRONG(cuParamSetSize(nullptr, 16)),
     WRONG(cuParamSetSize(s.world.mix, 1 << 20)),
-    WRONG(cuParamSeti(s.world.mix, -4, 1)),
     WRONG(cuParamSeti(s.world.mix, 1 << 20, 1)),
     WRONG(cuParamSetv(s.world.mix, 0, nullptr, 4)),
     WRONG(cuOccupancyMaxActiveBlocksPerMultiprocessor(nullptr, s.world.mix, 32, 0)),
@@ -262,7 +258,6 @@ const WrongCalls kFunctionCalls = {
     WRONG(cuOccupancyMaxPotentialBlockSize(out<int>(), out<int>(), s.world.mix, nullptr, kHuge, 0)),
     WRONG(cuOccupancyMaxPotentialBlockSizeWithFlags(out<int>(), out<int>(), s.world.mix, nullptr, 0,
                                                     0, 99)),
-    WRONG(cuOccupancyAvailableDynamicSMemPerBlock(nullptr, s.world.mix, 1, 32)),
     WRONG(cuOccupancyAvailableDynamicSMemPerBlock(out<size_t>(), nullptr, 1, 32)),
     WRONG(cuOccupancyAvailableDynamicSMemPerBlock(out<size_t>(), s.world.mix, 0, 32)),
     WRONG(cuOccupancyAvailableDynamicSMemPerBlock(out<size_t>(), s.world.mix, 1, 0)),

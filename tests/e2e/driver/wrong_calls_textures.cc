@@ -231,7 +231,6 @@ const WrongCalls kTextureCalls = {
     WRONG(cuTexObjectGetResourceDesc(out<Resource>(), 0)),
     WRONG(cuTexObjectGetTextureDesc(out<Texture>(), 0)),
     WRONG(cuTexObjectGetResourceViewDesc(out<View>(), 0)),
-    WRONG(cuSurfObjectCreate(nullptr, of_array(s.array))),
     WRONG(cuSurfObjectCreate(out<CUsurfObject>(), nullptr)),
     WRONG(cuSurfObjectCreate(out<CUsurfObject>(), of_array(nullptr))),
     WRONG(cuSurfObjectCreate(out<CUsurfObject>(), of_array(s.plain_array))),
@@ -274,7 +273,6 @@ const WrongCalls kTensorMapCalls = {
     WRONG(encode(s, &Tensor::swizzle, CU_TENSOR_MAP_SWIZZLE_32B)),
     WRONG(encode(s, &Tensor::promotion, bad<CUtensorMapL2promotion>)),
     WRONG(encode(s, &Tensor::fill, bad<CUtensorMapFloatOOBfill>)),
-    WRONG(cuTensorMapReplaceAddress(nullptr, pointer(s.memory))),
     WRONG(cuTensorMapReplaceAddress(out<CUtensorMap>(), nullptr)),
     WRONG(cuTensorMapReplaceAddress(out<CUtensorMap>(), pointer(s.memory + 8))),
 };

@@ -115,7 +115,7 @@ TEST_F(ContextTest, LimitsAndFlags) {
     EXPECT_EQ(value, one.granted) << one.limit << " " << one.wish;
   }
   EXPECT_EQ(cuCtxSetLimit(CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH, 4), CUDA_ERROR_UNSUPPORTED_LIMIT);
-  EXPECT_EQ(cuCtxGetLimit(&value, CU_LIMIT_MAX), CUDA_ERROR_UNSUPPORTED_LIMIT);
+  EXPECT_EQ(cuCtxGetLimit(&value, CU_LIMIT_MAX), CUDA_ERROR_INVALID_VALUE);
   CUcontext unused = nullptr;
   EXPECT_EQ(cuCtxCreate_v2(&unused, 0x1000, 0), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuCtxCreate_v2(&unused, 3, 0), CUDA_ERROR_INVALID_VALUE);

@@ -139,7 +139,7 @@ TEST_F(CopyTest, TwoDimensions) {
   EXPECT_EQ(cuMemcpy2D_v2(&from), CUDA_ERROR_INVALID_VALUE);
   from.Height = 1;
   from.srcMemoryType = CU_MEMORYTYPE_ARRAY;  // and none is named
-  EXPECT_EQ(cuMemcpy2D_v2(&from), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(cuMemcpy2D_v2(&from), CUDA_ERROR_INVALID_VALUE);
 }
 
 TEST_F(CopyTest, ThreeDimensions) {
