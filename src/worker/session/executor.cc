@@ -220,9 +220,11 @@ void Executor::idle() {
     ring_.sleep(longest, session_.stop, &session_.core.bell->rung());
   }
   // Spinning pays if the next command comes within the longest spin, found spinning or not.
-  const bool soon = found || (!holds && now_ns() - start < longest_spin_ns_);
-  spin_ns_ =
-      soon ? longest_spin_ns_ : std::max(spin_ns_ / 2, std::min(kShortestSpinNs, longest_spin_ns_));
+  // Who looks at held work comes here each millisecond, and would only burn cores.
+  const bool woken = !holds || !ring_.empty();
+  const bool soon = found || (woken && now_ns() - start < longest_spin_ns_);
+  const uint64_t least = holds ? 0 : std::min(kShortestSpinNs, longest_spin_ns_);
+  spin_ns_ = soon ? longest_spin_ns_ : std::max(spin_ns_ / 2, least);
 }
 
 // Look for a command until `end`, if the worker's budget allows it.
