@@ -234,7 +234,7 @@ void Server::on_session_closed(Worker& worker, const wire::SessionClosed& closed
   if (closed.worn != 0) worker.worn = true;
   if (session_of(worker, closed.session) == nullptr) return;
   forget_session(closed.session);
-  workers_.retire_if_clogged(worker);
+  workers_.look_at_windows(worker);
   after_session();
 }
 

@@ -23,8 +23,9 @@ enum class WorkerState {
 struct Worker {
   WorkerState state = WorkerState::kStarting;
   EventLoop::TimerId ready_timer = 0;
-  std::string error;  // what it said of why it can't work
-  UniqueFd facts;     // of its devices, for clients
+  EventLoop::TimerId clogged_timer = 0;  // not 0: it keeps many windows, and somebody will look
+  std::string error;                     // what it said of why it can't work
+  UniqueFd facts;                        // of its devices, for clients
   uint32_t spin_us = 0;
   // A client has left its marks on the shared contexts: the device's heap, limits.
   bool worn = false;

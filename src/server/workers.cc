@@ -45,6 +45,7 @@ void Workers::on_gone(Worker& worker, const std::string& how) {
   const bool was_ready = worker.state != WorkerState::kStarting;
   if (was_current) current_ = nullptr;
   loop_.cancel(worker.ready_timer);
+  loop_.cancel(worker.clogged_timer);
   if (!stopping_) {
     log_.write(format_text("Worker %d %s", static_cast<int>(worker.process->pid()), how.c_str()));
     owner_.on_sessions_lost(worker, how);
@@ -107,7 +108,15 @@ void Workers::retire_serving() {
   }
 }
 
-void Workers::retire_if_clogged(const Worker& worker) {
+void Workers::look_at_windows(Worker& worker) {
+  if (&worker != current_ || worker.clogged_timer != 0) return;
+  if (sessions_.kept_windows(worker) <= kMaxKeptWindows) return;
+  worker.clogged_timer =
+      loop_.call_after(kKeptWindowsMs, [this, &worker] { retire_if_clogged(worker); });
+}
+
+void Workers::retire_if_clogged(Worker& worker) {
+  worker.clogged_timer = 0;
   if (&worker != current_ || sessions_.kept_windows(worker) <= kMaxKeptWindows) return;
   log_.write(
       format_text("Work that does not end has kept worker %d from giving back what %u clients "

@@ -28,6 +28,8 @@ inline constexpr uint64_t kWorkerReadyMs = 120'000;
 // So many windows, of 18 MiB of pinned memory each, may a worker keep of clients that have ended
 // before newcomers get another: beside a kernel that does not end it can't give them back.
 inline constexpr uint32_t kMaxKeptWindows = 32;
+// For so long: many clients that end at once leave more than that for some milliseconds.
+inline constexpr uint64_t kKeptWindowsMs = 1000;
 
 // Workers beside the current one that stay for clients of theirs. Each holds a context per GPU and
 // a kernel that does not end, so the oldest goes, with its clients, before there are more.
@@ -88,8 +90,8 @@ class Workers {
   // Newcomers go to the next worker, which starts now; the one that serves (there must be one) ends
   // with its last living client, at once if it has none.
   void retire_serving();
-  // Likewise, if the worker is the current one and keeps too many windows.
-  void retire_if_clogged(const Worker& worker);
+  // Likewise, if the worker is the current one and keeps too many windows for kKeptWindowsMs.
+  void look_at_windows(Worker& worker);
   // Likewise, if nobody is connected to the one that serves, and somebody has left marks on it.
   void renew_if_worn();
   // End those that stay for clients which have left.
@@ -103,6 +105,7 @@ class Workers {
   [[nodiscard]] bool stopping() const { return stopping_; }
 
  private:
+  void retire_if_clogged(Worker& worker);
   void on_late(Worker& worker);
   void on_gone(Worker& worker, const std::string& how);
   void on_packet(Worker& worker, Packet& packet);
