@@ -124,10 +124,16 @@ TEST_F(ClientsTest, KilledClientsLeaveNoDescriptors) {
   start_daemon();
   const Client survivor = join("./survivor");
   ASSERT_EQ(survivor.welcome.result, CUDA_SUCCESS);
-  const size_t server_files = open_files("openmps-server");
-  const size_t worker_files = open_files("openmps-worker");
-  const size_t daemon_files = open_files("openmps-control");
-  ASSERT_GT(server_files, 0u);
+  size_t server_files = 0;
+  size_t worker_files = 0;
+  size_t daemon_files = 0;
+  // A process that is about to become another one is counted as what it comes from.
+  ASSERT_TRUE(eventually([&] {
+    server_files = open_files("openmps-server");
+    worker_files = open_files("openmps-worker");
+    daemon_files = open_files("openmps-control");
+    return server_files != 0 && worker_files != 0 && daemon_files != 0;
+  }));
   for (int i = 0; i < 40; ++i) {
     int ready[2];
     ASSERT_EQ(pipe2(ready, O_CLOEXEC), 0);
