@@ -16,7 +16,7 @@ struct Fill : FillWork {
   // made-up addresses to learn the size of its grids, and throws the graph away.
   CUresult describe(Session&, Work* work) const {
     OPENMPS_CUDA_CHECK(check_fill(parameters));
-    *work = FillWork(*this);
+    *work = FillWork{parameters};
     return CUDA_SUCCESS;
   }
   CUresult issue(Session& session, Stream& stream) const {

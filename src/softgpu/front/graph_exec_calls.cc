@@ -153,7 +153,7 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
     std::shared_ptr<Graph> graph = driver.graphs.find(hGraph);
     if (graph == nullptr) return invalid_value("not a graph");
     CUgraphExecUpdateResultInfo info{};
-    const Status status = update_exec(driver, exec, *graph, &info);
+    Status status = update_exec(driver, exec, *graph, &info);
     if (resultInfo != nullptr) *resultInfo = info;
     return status;
   });
