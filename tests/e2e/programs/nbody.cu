@@ -8,40 +8,14 @@
 #include <vector>
 
 #include "e2e.h"
+#include "nbody_step.h"
 
-constexpr int kBlock = 256;
-constexpr float kSoftening = 1e-3f;
 constexpr float kTimeStep = 1e-3f;
 // Bodies checked against the CPU: the reference is quadratic, a sample finds any systematic error.
 constexpr int kCheckedBodies = 64;
 
 __global__ void step(const float4* position, float4* velocity, float4* moved, int n, float dt) {
-  __shared__ float4 tile[kBlock];
-  const int i = blockIdx.x * blockDim.x + threadIdx.x;
-  const float4 me = i < n ? position[i] : make_float4(0, 0, 0, 0);
-  float ax = 0, ay = 0, az = 0;
-  for (int start = 0; start < n; start += kBlock) {
-    const int j = start + threadIdx.x;
-    tile[threadIdx.x] = j < n ? position[j] : make_float4(0, 0, 0, 0);
-    __syncthreads();
-#pragma unroll 8
-    for (int k = 0; k < kBlock; k++) {
-      const float dx = tile[k].x - me.x, dy = tile[k].y - me.y, dz = tile[k].z - me.z;
-      const float inverse = rsqrtf(dx * dx + dy * dy + dz * dz + kSoftening);
-      const float pull = tile[k].w * inverse * inverse * inverse;
-      ax += dx * pull;
-      ay += dy * pull;
-      az += dz * pull;
-    }
-    __syncthreads();
-  }
-  if (i >= n) return;
-  float4 v = velocity[i];
-  v.x += ax * dt;
-  v.y += ay * dt;
-  v.z += az * dt;
-  velocity[i] = v;
-  moved[i] = make_float4(me.x + v.x * dt, me.y + v.y * dt, me.z + v.z * dt, me.w);
+  nbody::step(position, velocity, moved, n, dt);
 }
 
 // The largest distance between the device's first step and the same step in double.
@@ -53,7 +27,7 @@ static double first_step_error(const std::vector<float4>& start, const std::vect
     for (size_t j = 0; j < n; j++) {
       const double d[3] = {double(start[j].x) - start[i].x, double(start[j].y) - start[i].y,
                            double(start[j].z) - start[i].z};
-      const double r2 = d[0] * d[0] + d[1] * d[1] + d[2] * d[2] + kSoftening;
+      const double r2 = d[0] * d[0] + d[1] * d[1] + d[2] * d[2] + nbody::kSoftening;
       for (int k = 0; k < 3; k++) a[k] += d[k] * start[j].w / (r2 * std::sqrt(r2));
     }
     const double dt2 = double(kTimeStep) * kTimeStep;
@@ -80,9 +54,9 @@ int main(int argc, char** argv) {
   CHECK_CUDA(cudaMalloc(&moved, bytes));
   CHECK_CUDA(cudaMemset(velocity, 0, bytes));
   CHECK_CUDA(cudaMemcpy(position, start.data(), bytes, cudaMemcpyHostToDevice));
-  const unsigned grid = e2e::blocks_for(n, kBlock);
+  const unsigned grid = e2e::blocks_for(n, nbody::kBlock);
 
-  step<<<grid, kBlock>>>(position, velocity, moved, n, kTimeStep);
+  step<<<grid, nbody::kBlock>>>(position, velocity, moved, n, kTimeStep);
   CHECK_CUDA(cudaGetLastError());
   CHECK_CUDA(cudaMemcpy(now.data(), moved, bytes, cudaMemcpyDeviceToHost));
   e2e::expect(first_step_error(start, now) < 1e-6, "first step agrees with the CPU");
@@ -90,7 +64,7 @@ int main(int argc, char** argv) {
 
   const auto before = std::chrono::steady_clock::now();
   for (int i = 1; i < steps; i++) {
-    step<<<grid, kBlock>>>(position, velocity, moved, n, kTimeStep);
+    step<<<grid, nbody::kBlock>>>(position, velocity, moved, n, kTimeStep);
     std::swap(position, moved);
   }
   CHECK_CUDA(cudaDeviceSynchronize());
