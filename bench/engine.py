@@ -34,7 +34,10 @@ from stack import Worker, show  # noqa: E402
 
 START_LIMIT_S = 40   # 64 contexts, made natively one after the other, take ten
 ANSWER_LIMIT_S = 30  # beyond the time that something is asked to take
+IDLE_S = 3.0         # a tick of the CPU clock is 0.3 % of it
+LOOK_S = 0.5         # between two looks for clients that have failed
 SETTLE_S = 0.5       # a server that has served one client still prepares for others
+SHOWN_LINES = 6      # of a failure
 DESCRIPTORS = 8192
 UNIQUE = 0x3FA5C3D7  # in newcomer.cu
 MPS_CLIENTS = 47     # and one that is measured beside them
@@ -42,15 +45,17 @@ BLOCKS_PER_BODY = 256
 
 SIZES = {
     "nvidia": {"small": 8192, "medium": 65536, "large": 262144, "ahead": 400, "fmas": 2000,
-               "newcomers": 5, "look_s": 1.5, "latency_s": 4.0, "throughput_s": 2.0, "throughputs": 8,
-               "start_s": 3, "many": 40, "many_nbody": (1024, 40000), "many_limit_s": 20,
-               "nbody_small": (8192, 4000, 8), "nbody_large": (262144, 40, 4), "bursts": 100,
-               "loaders": 16, "crowd": 64, "long_ms": 300, "idle": 1000, "trainers": 8},
+               "newcomers": 5, "look_s": 1.0, "latency_s": 3.0, "strangers_s": 1.0,
+               "throughput_s": 2.0, "throughputs": 8, "bursts": 100,
+               "many": 40, "many_nbody": (1024, 40000), "many_limit_s": 12,
+               "nbody_small": (8192, 4000, 8), "nbody_large": (262144, 40, 4), "loaders": 16,
+               "crowd": 64, "long_ms": 300, "idle": 1000, "some": 4, "trainers": 8},
     "softgpu": {"small": 256, "medium": 512, "large": 1024, "ahead": 32, "fmas": 20,
-                "newcomers": 2, "look_s": 0.5, "latency_s": 1.0, "throughput_s": 0.5, "throughputs": 2,
-                "start_s": 2.0, "many": 4, "many_nbody": (64, 100), "many_limit_s": 60,
-                "nbody_small": (256, 500, 2), "nbody_large": (1024, 4, 2), "bursts": 10,
-                "loaders": 3, "crowd": 4, "long_ms": 50, "idle": 8, "trainers": 2},
+                "newcomers": 2, "look_s": 0.5, "latency_s": 1.0, "strangers_s": 0.5,
+                "throughput_s": 0.5, "throughputs": 2, "bursts": 10,
+                "many": 4, "many_nbody": (64, 100), "many_limit_s": 60,
+                "nbody_small": (256, 500, 2), "nbody_large": (1024, 4, 2), "loaders": 3,
+                "crowd": 4, "long_ms": 50, "idle": 8, "some": 1, "trainers": 2},
 }
 
 # metric: (title, unit, rival that the goal refers to or None, comparison or None, bound). Titles are filled
@@ -100,8 +105,8 @@ METRICS = {
     "torch_start.device_ms": ("  after the import", "ms", "native", "<=", 0.8),
     "torch_start_large.start_ms": ("the same beside nbody {large}", "ms", "mps", "<=", 1.0),
     "torch_start_large.device_ms": ("  after the import", "ms", "mps", "<=", 1.0),
-    "latency_training.p50": ("latency beside 4 LeNet and a start each second, p50", "ms", None, "<=", 0.16),
-    "latency_training.p99": ("  p99", "ms", None, "<=", 0.20),
+    "training.p50": ("latency beside {some} LeNet and a start each second, p50", "ms", None, "<=", 0.16),
+    "training.p99": ("  p99", "ms", None, "<=", 0.20),
     "training.lenet_one": ("LeNet x 1", "steps/s", "mps", ">=", 1.1),
     "training.lenet_all": ("LeNet x {trainers}, each", "steps/s", "mps", ">=", 1.15),
     "training.transformer": ("transformer", "steps/s", "native", ">=", 1.0),
@@ -175,9 +180,13 @@ class Clients:
             left = deadline - time.monotonic()
             poll = select.poll()
             poll.register(self.output, select.POLLIN)
-            if left <= 0 or not poll.poll(left * 1e3):
-                dead = [child.returncode for child in self.children if child.poll() not in (None, 0)]
-                raise self._failure(f"exit codes {dead}") if dead else NotWithin(limit_s)
+            if not poll.poll(max(0, min(left, LOOK_S)) * 1e3):
+                codes = {child.poll() for child in self.children} - {None, 0}
+                if codes:
+                    raise self._failure(f"exit codes {sorted(codes)}")
+                if left <= 0:
+                    raise NotWithin(limit_s)
+                continue
             data = os.read(self.output, 1 << 16)
             if not data:
                 raise self._failure("all of them have ended")
@@ -338,7 +347,7 @@ def latency_beside(which):
 
 def throughput(box, sizes, found):
     for name, count in (("one", 1), ("all", sizes["throughputs"])):
-        start = time.time() + sizes["start_s"]
+        start = time.time() + 1 + 0.25 * count  # natively contexts are made one after the other
         command = ["clients", "throughput", str(sizes["throughput_s"]), f"{start:.3f}"]
         _, outputs = together(box, [command] * count, ANSWER_LIMIT_S)
         found(**{name: sum(json.loads(out)["thousand_per_s"] for out in outputs)})
@@ -380,7 +389,7 @@ class Strangers:
 
     def measure(self):
         first_ms = statistics.median(newcomers(self.box, self.sizes["newcomers"]))
-        return {"first_ms": first_ms, **percentiles(latency(self.box, self.sizes, 1.5))}
+        return {"first_ms": first_ms, **percentiles(latency(self.box, self.sizes, self.sizes["strangers_s"]))}
 
     def beside(self, *wanted):
         """What they get now: metrics, and ratios to those alone as METRIC_ratio."""
@@ -401,7 +410,7 @@ def waiting(box, sizes, found):
 
 
 def long_kernels(box, sizes, found):
-    alone = latency(box, sizes, 1.5)
+    alone = latency(box, sizes, sizes["strangers_s"])
     with Clients(box, ["clients", "long", str(sizes["long_ms"])], sizes["crowd"]) as crowd:
         crowd.wait_ready()
         now = latency(box, sizes)
@@ -432,7 +441,7 @@ def idle(box, sizes, found):
         pids = services(box)
         if pids:
             before, begin = cpu_seconds(pids), time.monotonic()
-            time.sleep(2)
+            time.sleep(IDLE_S)
             share = (cpu_seconds(pids) - before) / (time.monotonic() - begin)
             memory_kib = sum(footprint(pid)["rss"] for pid in pids)
             found(memory_mb=memory_kib * 1024 / 1e6, cpu_percent=share * 100)
@@ -451,7 +460,7 @@ def torch_starts(box, count):
 
 
 def torch_start(box, _sizes, found):
-    found(**torch_starts(box, 3))
+    found(**torch_starts(box, 2))
 
 
 def torch_start_large(box, sizes, found):
@@ -474,8 +483,9 @@ def steps_per_s(workers, workload, seconds):
     return statistics.mean(worker.answer(seconds + ANSWER_LIMIT_S)["steps_per_s"] for worker in workers)
 
 
-def latency_training(box, sizes, found):
-    workers, seconds = trainers(box, 4), sizes["latency_s"] + 2
+def beside_training(box, sizes, workers):
+    """A client that wants short answers, while the workers train and a program starts each second."""
+    seconds = sizes["latency_s"] + 2
     for worker in workers:
         worker.ask(f"rate lenet {seconds}")
     starts = [box.start(TORCH_START)]
@@ -484,11 +494,12 @@ def latency_training(box, sizes, found):
     while client.poll() is None and len(starts) < seconds:
         time.sleep(1)
         starts.append(box.start(TORCH_START))
-    found(**percentiles(json.loads(output_of(client, "clients"))))
+    result = json.loads(output_of(client, "clients"))
     for start in starts:
         output_of(start, "torch_start.py", START_LIMIT_S)
     for worker in workers:
         worker.answer()
+    return result
 
 
 def training(box, sizes, found):
@@ -496,8 +507,14 @@ def training(box, sizes, found):
     found(lenet_one=steps_per_s(workers, "lenet", 1.5))
     for workload in ("transformer", "transformer_graph"):
         found(**{workload: steps_per_s(workers, workload, 1.5)})
-    workers += trainers(box, sizes["trainers"] - 1)
+    workers += trainers(box, sizes["some"] - 1)
+    found(**percentiles(beside_training(box, sizes, workers)))
+    workers += trainers(box, sizes["trainers"] - len(workers))
     found(lenet_all=steps_per_s(workers, "lenet", 3))
+    for worker in workers:
+        worker.child.stdin.close()
+    for worker in workers:
+        worker.child.wait(timeout=ANSWER_LIMIT_S)
 
 
 def cupy(box, sizes, found):
@@ -527,12 +544,12 @@ CASES = {
     "idle": idle,
     "torch_start": torch_start,
     "torch_start_large": torch_start_large,
-    "latency_training": latency_training,
     "training": training,
     "cupy": cupy,
 }
-NEEDS = {**dict.fromkeys(("torch_start", "torch_start_large", "latency_training", "training"), "torch"),
-         "cupy": "cupy"}
+NEEDS = {**dict.fromkeys(("torch_start", "torch_start_large", "training"), "torch"), "cupy": "cupy"}
+# Natively there is no room for so many contexts; the goal refers to no MPS.
+LEFT_OUT = {("idle", "native"), ("cupy", "mps")}
 
 
 # --- sides --------------------------------------------------------------------------------------------
@@ -546,7 +563,6 @@ class Side:
         self.sizes = dict(SIZES[driver])
         if name == "mps":  # has room for so many
             self.sizes["crowd"] = min(self.sizes["crowd"], MPS_CLIENTS)
-        if name in ("native", "mps"):
             self.sizes["idle"] = min(self.sizes["idle"], MPS_CLIENTS)
 
     def sandbox(self):
@@ -568,7 +584,8 @@ class Side:
             CASES[case](box, self.sizes, found)
             if self.name != "native":
                 box.quit()
-                wait_until(lambda: not box.processes(), ANSWER_LIMIT_S)
+                if not wait_until(lambda: not box.processes(), ANSWER_LIMIT_S):
+                    raise Failure("something of it is still there after its end")
             return None
         except NotWithin as late:
             return str(late)
@@ -598,7 +615,7 @@ class Results:
         reason = side.run(case, found)
         if reason:
             self.failures.setdefault(case, {})[side.name] = f"round {number}: {reason}"
-            line.append(reason)
+            line.append("\n".join(reason.splitlines()[:SHOWN_LINES]))  # the JSON has all of it
         return ", ".join(line)
 
     def median(self, key, side):
@@ -683,6 +700,8 @@ def main():
         if driver == "softgpu" and case in NEEDS:
             continue
         for name in names:
+            if (case, name) in LEFT_OUT:
+                continue
             for number in range(1, args.rounds + 1):
                 start = time.monotonic()
                 line = results.take(case, Side(name, args.build, driver), number)

@@ -79,6 +79,11 @@ class Programs(unittest.TestCase):
             with self.assertRaisesRegex(Failure, r"exit codes \[3\]"):
                 crowd.finish()
 
+    def test_one_that_fails_before_it_is_ready_is_not_waited_for(self):
+        with self.clients("mkdir one 2>/dev/null && exit 4; cat", 2) as crowd:  # the other one stays
+            with self.assertRaisesRegex(Failure, r"exit codes \[4\]"):
+                crowd.wait_ready()
+
     def test_one_that_says_nothing_is_given_up(self):
         with self.clients("cat", 1) as crowd, self.assertRaises(engine.NotWithin):
             crowd.lines(1, 0.1)
