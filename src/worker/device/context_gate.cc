@@ -266,7 +266,16 @@ bool ContextGate::may_hold(uint32_t device, uint64_t hold_ns) {
     const bool due = now >= not_before_ns_[i].load(std::memory_order_relaxed);
     if (meets(device, i) && !due) return false;
   }
-  return owed(device) == 0;
+  return owed(device) == 0 && !is_busy_until(device, now + hold_ns);
+}
+
+// As far as sessions know what they have submitted. What is known to run longer is not waited for.
+bool ContextGate::is_busy_until(uint32_t device, uint64_t time_ns) {
+  const std::lock_guard lock(mutex_);
+  return std::any_of(streams_.begin(), streams_.end(), [&](const Stream& stream) {
+    return meets(device, stream.device) && stream.busy.load(std::memory_order_relaxed) &&
+           stream.ends_ns.load(std::memory_order_relaxed) > time_ns;
+  });
 }
 
 void ContextGate::note_failed_hold(uint32_t device, uint64_t hold_ns) {

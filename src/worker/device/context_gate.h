@@ -118,6 +118,8 @@ class ContextGate {
     std::atomic<bool> busy{false};       // may have unfinished work; set by its session alone
     std::atomic<bool> waits{false};      // may wait for a value that its program writes
     std::atomic<bool> outlasted{false};  // work of it did not end while it was held back for
+    // When its work is expected to end, by now_ns(); 0: that is not known.
+    std::atomic<uint64_t> ends_ns{0};
   };
 
   struct Cost {
@@ -338,6 +340,7 @@ class ContextGate {
   Moment* overlapping_locked(uint32_t device);
   Found seek(uint32_t device, const Search& search, const Feeder* feeder, uint64_t* closed_ns);
   bool may_hold(uint32_t device, uint64_t hold_ns);
+  bool is_busy_until(uint32_t device, uint64_t time_ns);
   void note_failed_hold(uint32_t device, uint64_t hold_ns);
   Found seek_briefly(uint32_t device, uint64_t hold_ns, const Feeder* feeder, uint64_t* closed_ns);
   Found hold(uint32_t device, uint64_t hold_ns, const Feeder* feeder, uint64_t* closed_ns);

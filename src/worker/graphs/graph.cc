@@ -268,6 +268,7 @@ Status Graphs::make_launch(GraphExec& exec, Work* work) {
   }
   work->what = GraphWork{exec.handle, exec.is_cold, exec.may_wait, exec.names_events, exec.waits};
   work->uses.objects[0] = exec.shared_from_this();
+  if (!exec.may_wait) work->uses.cost = submitter_.learnt_cost(&exec.duration);
   return Status();
 }
 

@@ -52,6 +52,7 @@ struct GraphExec : std::enable_shared_from_this<GraphExec> {
   bool may_wait = false;                      // some node waits for the client
   bool names_events = false;                  // some node records an event or waits for one
   std::vector<wire::StreamValue> waits;       // the values that nodes wait for
+  uint32_t duration = 0;     // its number among the session's Durations; 0: none yet
   uint64_t checked = ~0ull;  // what its nodes use was there at this state of the session
 };
 

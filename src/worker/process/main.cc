@@ -94,8 +94,11 @@ Performance choose_performance() {
   for (std::string name; std::getline(names, name, ',');) {
     if (name == "no_held_waits") {
       performance.holds_waits = false;
+    } else if (name == "no_windows") {
+      performance.windows = false;
     } else {
-      log("OPENMPS_PERF: there is no \"" + printable(name) + "\", only no_held_waits: ignored");
+      log("OPENMPS_PERF: there is no \"" + printable(name) +
+          "\", only no_held_waits and no_windows: ignored");
     }
   }
   return performance;

@@ -151,6 +151,9 @@ using BesideHeld =
                       wire::MemoryUnmap, wire::HostRegister, wire::HostUnregister, wire::MemoryInfo,
                       wire::BlobBegin, wire::BlobData, wire::FunctionGetAttribute, wire::Occupancy,
                       wire::ModuleSymbols, wire::ModuleFunctions>;
+// Commands that may wait in the executor until the context is quiet, and that held work need not
+// know of either.
+using Waiting = wire::CommandList<wire::ModuleLoad, wire::GetFunction, wire::GetGlobal>;
 template <typename C, typename... Cs>
 constexpr bool is_one_of(wire::CommandList<Cs...>) {
   return (std::same_as<C, Cs> || ...);
@@ -164,7 +167,11 @@ Status run(SessionParts& session, const wire::Record& record, ReplyWriter& write
   const C* command = nullptr;
   wire::TailOf<C> tail;
   OPENMPS_RETURN_IF_ERROR(wire::decode(record, &command, &tail));
-  if constexpr (!is_one_of<C>(BesideHeld())) session.submitter.flush();
+  if constexpr (is_one_of<C>(Waiting())) {
+    session.submitter.prepare_to_wait();
+  } else if constexpr (!is_one_of<C>(BesideHeld())) {
+    session.submitter.flush();
+  }
   OPENMPS_RETURN_IF_ERROR(check_names(session, *command));
   if constexpr (wire::WithRanges<C>) {
     OPENMPS_RETURN_IF_ERROR(session.memory.check_operands(*command));

@@ -89,6 +89,7 @@ void Executor::fail(wire::Opcode opcode, const Status& status) {
 // Held work that can go goes.
 void Executor::advance() {
   try {
+    if (session_.streams.is_learning()) session_.streams.learn(now_ns());
     session_.submitter.advance();
   } catch (const std::bad_alloc&) {
     fail(wire::Opcode::kStreamBatch,
@@ -108,14 +109,22 @@ void Executor::note_progress() {
 
 // How long nobody need look at what is held: the longer it has waited, the less does it matter.
 uint64_t Executor::held_pause(uint64_t now) {
-  if (session_.backlog.empty()) {
-    held_since_ns_ = 0;
-    return kLongestSleepNs;
+  const Backlog& backlog = session_.backlog;
+  uint64_t longest = kLongestSleepNs;
+  const auto until = [now](uint64_t time_ns) { return time_ns <= now ? 1 : time_ns - now; };
+  if (session_.streams.is_learning()) {
+    longest = std::min(longest, until(session_.streams.next_learn_ns()));
   }
-  if (held_since_ns_ == 0) held_since_ns_ = now;
-  session_.core.shown_values.seen(now);
-  return std::clamp((now - held_since_ns_) / kHeldPauseShare, kShortestHeldPauseNs,
-                    kLongestHeldPauseNs);
+  if (!backlog.awaits_value()) {
+    held_since_ns_ = 0;
+  } else {
+    if (held_since_ns_ == 0) held_since_ns_ = now;
+    session_.core.shown_values.seen(now);
+    longest = std::min(longest, std::clamp((now - held_since_ns_) / kHeldPauseShare,
+                                           kShortestHeldPauseNs, kLongestHeldPauseNs));
+  }
+  if (backlog.empty()) return longest;
+  return std::min(longest, until(backlog.next_look_ns()));
 }
 
 Status Executor::execute(const wire::Record& record) {
@@ -213,7 +222,7 @@ void Executor::log_error(const std::string& command, const Status& status) {
 void Executor::idle() {
   const uint64_t start = now_ns();
   const bool found = spin_ns_ != 0 && spin(start + spin_ns_);
-  const bool holds = !session_.backlog.empty();
+  const bool holds = looks();
   if (holds) advance();
   if (!found) {
     const uint64_t longest = std::min(held_pause(start), session_.tend());
@@ -237,7 +246,7 @@ bool Executor::spin(uint64_t end) {
               session_.core.bell->rung().load(std::memory_order_relaxed);
       cpu_relax();
     }
-    if (!found && !session_.backlog.empty()) advance();
+    if (!found && looks()) advance();
   } while (!found && now_ns() < end);
   spin_.leave();
   return found;

@@ -65,6 +65,10 @@ class Executor {
   // What has begun at `begin_ns`, if it is traced.
   Status conclude(const wire::Record& record, const Status& status, uint64_t begin_ns);
   Status finish_late();
+  // There is something to look at besides commands.
+  [[nodiscard]] bool looks() const {
+    return !session_.backlog.empty() || session_.streams.is_learning();
+  }
   void advance();
   void note_progress();
   uint64_t held_pause(uint64_t now);
@@ -88,7 +92,8 @@ class Executor {
   ReplyWriter reply_;
   std::vector<Late> late_;
   uint32_t errors_logged_ = 0;
-  uint64_t held_since_ns_ = 0;  // 0: nothing is held; else when some held work went last
+  // 0: no value is waited for here; else when some held work went last.
+  uint64_t held_since_ns_ = 0;
 };
 
 }  // namespace openmps::worker

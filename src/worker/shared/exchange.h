@@ -92,6 +92,7 @@ class Exchange {
 // What makes a worker faster, each of which can be switched off (OPENMPS_PERF).
 struct Performance {
   bool holds_waits = true;  // docs/decisions/0017
+  bool windows = true;      // docs/decisions/0018
 };
 
 // What all sessions of a worker have in common beside the driver.

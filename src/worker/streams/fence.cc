@@ -64,13 +64,17 @@ void Fences::note_used(uint32_t slot) {
 Status Fences::call(uint32_t slot_number, const Stream& stream) {
   wire::CallbackSlot& slot = core_.view.callback(slot_number);
   note_used(slot_number);
-  const CUdeviceptr done = core_.device_address(&slot.done);
-  OPENMPS_RETURN_IF_ERROR(
-      check(core_.driver.cuStreamWriteValue32_v2(stream.handle, core_.device_address(&slot.posted),
-                                                 1, CU_STREAM_WRITE_VALUE_DEFAULT),
-            "cuStreamWriteValue32 of a host function"));
-  return check(core_.driver.cuStreamWaitValue32_v2(stream.handle, done, 1, CU_STREAM_WAIT_VALUE_EQ),
-               "cuStreamWaitValue32 of a host function");
+  // In one call: the way there and back is shorter by a tenth than with two (decision 14).
+  CUstreamBatchMemOpParams both[2]{};
+  both[0].writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+  both[0].writeValue.address = core_.device_address(&slot.posted);
+  both[0].writeValue.value = 1;
+  both[1].waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
+  both[1].waitValue.address = core_.device_address(&slot.done);
+  both[1].waitValue.value = 1;
+  both[1].waitValue.flags = CU_STREAM_WAIT_VALUE_EQ;
+  return check(core_.driver.cuStreamBatchMemOp_v2(stream.handle, 2, both, 0),
+               "cuStreamBatchMemOp of a host function");
 }
 
 // On a thread of the driver.

@@ -5,11 +5,21 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/clock.h"
 #include "worker/device/driver_check.h"
 
 namespace openmps::worker {
 
 using wire::StreamKind;
+
+namespace {
+
+// Between two looks at work of which it is not known how long it takes: of the time that it has
+// taken so far, a few small kernels at least.
+constexpr uint64_t kLearnShare = 4;
+constexpr uint64_t kShortestLearnNs = 10'000;
+
+}  // namespace
 
 Status Streams::handle(const wire::StreamCreate& command, GreenContext* green) {
   if (command.kind > StreamKind::kNonBlocking) {
@@ -60,7 +70,37 @@ Status Streams::start(Stream& stream) {
       check(create(stream.place, stream.priority, &stream.handle), "the creation of a stream"));
   stream.listed = core_.gate.add(stream.handle, stream.place.device, &core_.feeder, owner(stream));
   ++stream.context->started;
+  if (core_.commons.performance.windows) {
+    stream.window = std::make_unique<SubmitWindow>(core_, durations, stream.handle, stream.place,
+                                                   &stream.listed->ends_ns);
+  }
   return Status();
+}
+
+bool Streams::any_waits() const {
+  bool any = false;
+  streams_.for_each([&any](const Stream& stream) {
+    any = any || (stream.listed != nullptr && stream.listed->waits.load(std::memory_order_relaxed));
+  });
+  return any;
+}
+
+void Streams::begin_to_learn(Stream& stream) {
+  stream.learns = true;
+  learning_.push_back(&stream);
+  learning_since_ns_ = now_ns();
+  next_learn_ns_ = learning_since_ns_ + kShortestLearnNs;
+}
+
+// It is known to a quarter then, and the looks cost little.
+void Streams::learn(uint64_t now) {
+  if (learning_.empty() || now < next_learn_ns_) return;
+  std::erase_if(learning_, [now](Stream* stream) {
+    stream->window->look(now);
+    stream->learns = stream->window->is_learning();
+    return !stream->learns;
+  });
+  next_learn_ns_ = now + std::max((now - learning_since_ns_) / kLearnShare, kShortestLearnNs);
 }
 
 // Mark the end of the stream's work so far in `event`, made at its first use.
@@ -75,6 +115,7 @@ Status Streams::record(Stream& stream, CUevent* event) {
 // What comes later waits for the event, in the twin, too.
 Status Streams::wait(Stream& stream, CUevent event, const char* what) {
   if (stream.twin != nullptr) stream.twin->stays = false;
+  note_wait(stream);
   return check(core_.driver.cuStreamWaitEvent(stream.handle, event, 0), what);
 }
 
@@ -376,6 +417,7 @@ void Streams::release(std::unique_ptr<Stream> stream) {
   ClientContext* context = stream->context;
   if (stream->join != nullptr) core_.driver.cuEventDestroy_v2(stream->join);
   if (stream->unmarked) std::erase(unmarked_, stream.get());
+  if (stream->learns) std::erase(learning_, stream.get());
   if (stream->handle != nullptr) {
     --context->started;
     Owned owned{stream->listed, stream->listed_cold, std::move(stream->twin)};

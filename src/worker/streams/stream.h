@@ -18,6 +18,7 @@
 #include "worker/core/session_core.h"
 #include "worker/shared/exchange.h"
 #include "worker/streams/green.h"
+#include "worker/streams/submit_window.h"
 
 namespace openmps::worker {
 
@@ -43,6 +44,9 @@ struct Stream {
   ClientContext* context = nullptr;
   CUstream handle = nullptr;              // null until the first use
   ContextGate::Stream* listed = nullptr;  // from the first use on
+  // From the first use on, if there are windows.
+  std::unique_ptr<SubmitWindow> window;
+  bool learns = false;  // listed in Streams::learning_
 
   std::unique_ptr<Twin> twin;                  // from the first work in the cold lane on
   ContextGate::Stream* listed_cold = nullptr;  // with the cold lane's gate, once it had such graphs
@@ -90,6 +94,32 @@ class Streams {
     uint64_t oldest = kNone;  // that still is
   };
   Held held;
+
+  // How long work takes, by what is done.
+  Durations durations;
+  // Work has been submitted to the stream.
+  void note_work(Stream& stream, const Cost& cost) {
+    if (stream.window == nullptr) return;
+    stream.window->add(cost);
+    if (!stream.window->is_learning() || stream.learns) [[likely]]
+      return;
+    begin_to_learn(stream);
+  }
+  // The stream will write that fence at its end.
+  void note_fence(Stream& stream, const std::atomic<uint64_t>& word, uint64_t value) {
+    if (stream.window != nullptr) stream.window->add_fence(word, value);
+  }
+  // The stream waits for something else than its own work.
+  static void note_wait(Stream& stream) {
+    if (stream.window != nullptr) stream.window->note_wait();
+  }
+  // Some stream may wait for a value that somebody has to write.
+  [[nodiscard]] bool any_waits() const;
+  // Something may run of which it is not known how long it takes: learn() at that time, which is
+  // one by now_ns().
+  [[nodiscard]] bool is_learning() const { return !learning_.empty(); }
+  [[nodiscard]] uint64_t next_learn_ns() const { return next_learn_ns_; }
+  void learn(uint64_t now);
 
   // What is about to be submitted, for the emulation of the legacy stream.
   enum class Entry {
@@ -153,6 +183,7 @@ class Streams {
   void release_all();
 
  private:
+  void begin_to_learn(Stream& stream);
   [[nodiscard]] StreamOwner owner(const Stream& stream) const { return {core_.info.id, stream.id}; }
   CUresult create(const Placement& place, int32_t priority, CUstream* made);
   Status start(Stream& stream);
@@ -193,6 +224,9 @@ class Streams {
   std::map<wire::Id, std::unique_ptr<ClientContext>> contexts_;
   std::vector<Retired> retired_;
   std::vector<Stream*> unmarked_;  // those that have work since the last mark
+  std::vector<Stream*> learning_;  // those whose windows learn
+  uint64_t learning_since_ns_ = 0;
+  uint64_t next_learn_ns_ = 0;
 };
 
 }  // namespace openmps::worker

@@ -22,6 +22,11 @@ bool orders_all(const Work& work) {
   return (copy != nullptr && copy->orders_all) || (box != nullptr && box->orders_all);
 }
 
+bool awaits_values(const Work& work) {
+  const auto* values = std::get_if<ValuesWork>(&work.what);
+  return values != nullptr && values->waits != 0;
+}
+
 // CUDA: the legacy stream and the blocking streams of its context come behind each other.
 bool are_ordered(const Stream& one, const Stream& other) {
   using wire::StreamKind;
@@ -76,10 +81,21 @@ bool Backlog::is_behind(const Work& work, const Stream& stream, uint64_t number)
   return named != named_.end() && named->second.records != 0;
 }
 
+bool Backlog::stands(const Work& work, const Stream& stream) const {
+  return std::visit([&](const auto& what) { return stands(work.uses, what, stream); }, work.what);
+}
+
 bool Backlog::can_go(const Item& item) const {
   const Work& work = item.work.work();
-  const auto* values = std::get_if<ValuesWork>(&work.what);
-  return (values == nullptr || !stands(*values)) && !is_behind(work, item.stream, item.number);
+  return !is_behind(work, item.stream, item.number) && !stands(work, item.stream);
+}
+
+uint64_t Backlog::next_look_ns() const {
+  uint64_t next = ~0ull;
+  for (const auto& [stream, line] : lines_) {
+    if (stream->window != nullptr) next = std::min(next, stream->window->next_look_ns());
+  }
+  return next;
 }
 
 void Backlog::hold(const Work& work, Stream& stream) {
@@ -109,6 +125,7 @@ void Backlog::hold(const Work& work, Stream& stream) {
     if (std::holds_alternative<RecordWork>(work.what)) ++named.records;
   }
   ++size_;
+  if (awaits_values(work)) ++value_waits_;
   streams_.held.last = number;
   note_change();
 }
@@ -116,6 +133,7 @@ void Backlog::hold(const Work& work, Stream& stream) {
 void Backlog::forget(const Item& item) {
   orderers_.erase(item.number);
   const Work& work = item.work.work();
+  if (awaits_values(work)) --value_waits_;
   const auto named = named_.find(event_of(work));
   if (named == named_.end() || event_of(work) == nullptr) return;
   if (std::holds_alternative<RecordWork>(work.what)) --named->second.records;
@@ -151,7 +169,7 @@ void Backlog::drop() {
   lines_.clear();
   named_.clear();
   orderers_.clear();
-  size_ = 0;
+  size_ = value_waits_ = 0;
   note_change();
 }
 

@@ -9,6 +9,7 @@
 // without a backlog. Whoever does something that held work must not outlive has that done first.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -33,19 +34,25 @@ class Backlog {
   Backlog(SessionCore& core, Streams& streams) : core_(core), streams_(streams) {}
 
   [[nodiscard]] bool empty() const { return size_ == 0; }
-  [[nodiscard]] bool full() const {
+  [[nodiscard]] bool is_full() const {
     return size_ >= kMostHeldItems || lines_.size() >= kMostHeldStreams;
   }
   [[nodiscard]] size_t size() const { return size_; }
 
-  // It waits for a value in host memory that is not there.
-  [[nodiscard]] bool stands(const ValuesWork& values) const {
-    return values.waits != 0 && core_.commons.performance.holds_waits && stands_at_first(values);
-  }
+  // It waits for a value in host memory that is not there, or for room in its stream's window.
   template <typename What>
-  [[nodiscard]] bool stands(const What&) const {
-    return false;
+  [[nodiscard]] bool stands(const Uses& uses, const What& what, const Stream& stream) const {
+    if constexpr (std::same_as<What, ValuesWork>) {
+      return what.waits != 0 && core_.commons.performance.holds_waits && stands_at_first(what);
+    } else if constexpr (is_one_of<What, KernelWork, CopyWork, BoxWork, FillWork, GraphWork>()) {
+      return stream.window != nullptr && stream.window->is_full(uses.cost);
+    } else {
+      return false;
+    }
   }
+  [[nodiscard]] bool stands(const Work& work, const Stream& stream) const;
+  // Some held work waits for a value.
+  [[nodiscard]] bool awaits_value() const { return value_waits_ != 0; }
   // It comes behind something held, in its stream or in another.
   [[nodiscard]] bool is_behind(const Work& work, const Stream& stream) const {
     return is_behind(work, stream, ~0ull);
@@ -71,10 +78,16 @@ class Backlog {
   };
   // The first that can go, or, if `all`, the first of all; null: there is none.
   std::unique_ptr<Item> take(bool all);
+  // When the first window is to be looked at, by now_ns().
+  [[nodiscard]] uint64_t next_look_ns() const;
   // The client has gone, and its work with it.
   void drop();
 
  private:
+  template <typename What, typename... Whats>
+  static constexpr bool is_one_of() {
+    return (std::same_as<What, Whats> || ...);
+  }
   using Line = std::deque<std::unique_ptr<Item>>;
 
   [[nodiscard]] bool is_behind(const Work& work, const Stream& stream, uint64_t number) const;
@@ -88,6 +101,7 @@ class Backlog {
   Streams& streams_;
   std::map<Stream*, Line> lines_;  // none is empty
   size_t size_ = 0;
+  size_t value_waits_ = 0;  // items that wait for values
   // Events that held records and waits name: how many do, and how many of them are records.
   struct Named {
     uint32_t items = 0;

@@ -2,22 +2,29 @@
 // Work into the driver's streams. See submitter.h.
 #include "worker/work/submitter.h"
 
+#include <ctime>
 #include <vector>
 
 #include "worker/device/driver_check.h"
 
 namespace openmps::worker {
+namespace {
+
+// Between two looks for room in a backlog that is full: a few launches.
+constexpr long kRoomPauseNs = 50'000;
+
+}  // namespace
 
 // ---- Commands -----------------------------------------------------------------------------------
 
 Status Submitter::handle(const wire::Launch& command, Stream& stream, Function& function,
                          const wire::Launch::Tail& tail) {
-  // Bringing its code may wait for work that waits for held work.
-  if (!backlog_.empty() && !Modules::is_at_hand(function, stream.place)) flush();
+  if (!Modules::is_at_hand(function, stream.place)) prepare_to_wait();
   Uses uses;
   KernelWork kernel;
   OPENMPS_RETURN_IF_ERROR(
       maker_.make(command, tail, function, stream.place, Modules::Reach::kAnyLane, &uses, &kernel));
+  uses.cost = learnt_cost(&function.duration);
   return put(uses, kernel, stream);
 }
 
@@ -116,15 +123,33 @@ void Submitter::leave_record(Event& event) {
 
 Status Submitter::put_behind(const Work& work, Stream& stream) {
   const bool record = std::holds_alternative<RecordWork>(work.what);
-  if (backlog_.full() || names_events(work) || (record && is_shared(work, backlog_))) {
+  if (names_events(work) || (record && is_shared(work, backlog_))) {
     flush();
-    return give(work, stream);
+    return submit_now(work, stream);
   }
-  const auto* values = std::get_if<ValuesWork>(&work.what);
-  const bool waits = values != nullptr && backlog_.stands(*values);
-  if (!waits && !backlog_.is_behind(work, stream)) return give(work, stream);
+  if (backlog_.is_full()) make_room();
+  if (!backlog_.is_behind(work, stream) && !backlog_.stands(work, stream)) {
+    return submit_now(work, stream);
+  }
   backlog_.hold(work, stream);
   return Status();
+}
+
+// What waits for the GPU will go: its client waits, as it does natively behind 1,024 launches. What
+// waits for a value may not.
+void Submitter::make_room() {
+  const auto ends = [this] { return core_.feeder.stop != nullptr && core_.feeder.stop->load(); };
+  while (backlog_.is_full() && !ends()) {
+    if (backlog_.awaits_value()) return flush();
+    advance();
+    if (!backlog_.is_full()) return;
+    const timespec pause{0, kRoomPauseNs};
+    nanosleep(&pause, nullptr);
+  }
+}
+
+void Submitter::prepare_to_wait() {
+  if (!backlog_.empty() && (backlog_.awaits_value() || streams_.any_waits())) flush();
 }
 
 void Submitter::give_held(bool all) {
@@ -132,7 +157,7 @@ void Submitter::give_held(bool all) {
   const ContextGate::Leaving leaving(core_.feeder);
   while (const std::unique_ptr<Backlog::Item> item = backlog_.take(all)) {
     progress_.any = true;
-    Status status = give(item->work.work(), item->stream);
+    Status status = submit_now(item->work.work(), item->stream);
     if (status.ok() || !progress_.status.ok()) continue;
     progress_.failed = opcode_of(item->work.work());
     progress_.status = std::move(status);
@@ -142,13 +167,15 @@ void Submitter::give_held(bool all) {
 // ---- The driver ---------------------------------------------------------------------------------
 
 Status Submitter::submit(const Work& work, Stream& stream) {
-  return backlog_.empty() ? give(work, stream) : put_behind(work, stream);
+  return backlog_.empty() && !backlog_.stands(work, stream) ? submit_now(work, stream)
+                                                            : put_behind(work, stream);
 }
 
-Status Submitter::give(const Work& work, Stream& stream) {
-  return std::visit(Overloaded{[](const std::monostate&) { return Status(); },
-                               [&](const auto& what) { return give(work.uses, what, stream); }},
-                    work.what);
+Status Submitter::submit_now(const Work& work, Stream& stream) {
+  return std::visit(
+      Overloaded{[](const std::monostate&) { return Status(); },
+                 [&](const auto& what) { return submit_now(work.uses, what, stream); }},
+      work.what);
 }
 
 Status Submitter::give(const Uses& uses, const KernelWork& kernel, Stream& stream) {

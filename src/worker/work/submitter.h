@@ -70,6 +70,14 @@ class Submitter {
   // may come first.
   Status submit(const Work& work, Stream& stream);
 
+  // Before the executor waits until the context is quiet: what is submitted must end by itself.
+  void prepare_to_wait();
+  // The cost of what is done again and again; `number` is where that keeps it.
+  Cost learnt_cost(uint32_t* number) {
+    if (*number == 0) *number = streams_.durations.add();
+    return {.learnt = *number};
+  }
+
   // Submit held work that can go by now, or all of it.
   void advance() { give_held(false); }
   void flush() { give_held(true); }
@@ -93,16 +101,27 @@ class Submitter {
   // At once, as what it is: a Work is for what is held back.
   template <typename What>
   Status put(const Uses& uses, const What& what, Stream& stream) {
-    if (backlog_.empty() && !backlog_.stands(what)) [[likely]] {
-      return give(uses, what, stream);
+    if (backlog_.empty() && !backlog_.stands(uses, what, stream)) [[likely]] {
+      return submit_now(uses, what, stream);
     }
     return put_behind({uses, what}, stream);
   }
   Status put_behind(const Work& work, Stream& stream);
+  template <typename What>
+  Status submit_now(const Uses& uses, const What& what, Stream& stream) {
+    Status status = give(uses, what, stream);
+    if (status.ok()) [[likely]]
+      note(uses, what, stream);
+    return status;
+  }
+  Status submit_now(const Work& work, Stream& stream);
+  // What has been submitted, for the stream's window.
+  template <typename What>
+  void note(const Uses& uses, const What& what, Stream& stream);
+  void make_room();
   void leave_record(Event& event);
   void give_held(bool all);
 
-  Status give(const Work& work, Stream& stream);
   Status give(const Uses& uses, const KernelWork& kernel, Stream& stream);
   Status give(const Uses& uses, const CopyWork& copy, Stream& stream);
   Status give(const Uses& uses, const BoxWork& copy, Stream& stream);
@@ -131,5 +150,23 @@ class Submitter {
   Backlog& backlog_;
   Progress progress_;
 };
+
+template <typename What>
+void Submitter::note(const Uses& uses, const What& what, Stream& stream) {
+  const auto fenced = [&](const FenceValue& fence) {
+    if (fence.slot == wire::kNoFence) return;
+    streams_.note_fence(stream, core_.view.fence(fence.slot).value, fence.value);
+  };
+  Overloaded{[&](const FenceWork& fence) { fenced(fence.fence); },
+             [&](const RecordWork& record) { fenced(record.fence); },
+             [](const WakeWork&) {},
+             [](const UploadWork&) {},
+             [&](const ValuesWork& values) {
+               if (values.waits != 0) Streams::note_wait(stream);
+             },
+             [&](const HostCallWork&) { Streams::note_wait(stream); },
+             [&](const WaitWork&) { Streams::note_wait(stream); },
+             [&](const auto&) { streams_.note_work(stream, uses.cost); }}(what);
+}
 
 }  // namespace openmps::worker

@@ -20,6 +20,7 @@
 #include "worker/device/placement.h"
 #include "worker/memory/work_range.h"
 #include "worker/streams/fence.h"
+#include "worker/streams/submit_window.h"
 
 namespace openmps::worker {
 
@@ -28,6 +29,7 @@ struct Function;
 // What of the session it uses, whatever it does.
 struct Uses {
   Lane lane = Lane::kMain;  // whose context it belongs to
+  Cost cost;                // of the GPU's time
   std::array<WorkRange, 2> ranges{};
   // Arrays, events, executable graphs: they live as long as this.
   std::array<std::shared_ptr<const void>, 2> objects;

@@ -11,6 +11,12 @@
 namespace openmps::worker {
 namespace {
 
+// What a transfer takes, roughly, on current GPUs (reference measurements on an H200): by itself,
+// and by its bytes.
+constexpr uint64_t kTransferNs = 3'000;
+constexpr uint64_t kBusBytesPerNs = 50;
+constexpr uint64_t kMemoryBytesPerNs = 1'500;
+
 // Where a client puts the id of an event whose handle the driver wants.
 wire::Id id_of(CUevent event) { return static_cast<wire::Id>(reinterpret_cast<uintptr_t>(event)); }
 
@@ -135,11 +141,17 @@ Status WorkMaker::translate(CUevent* event, Uses* uses) {
 
 // ---- Copies and fills ---------------------------------------------------------------------------
 
+Cost WorkMaker::cost_of(uint64_t bytes, bool over_bus) {
+  return {.ns = kTransferNs + bytes / (over_bus ? kBusBytesPerNs : kMemoryBytesPerNs)};
+}
+
 Status WorkMaker::make(const wire::Memcpy& command, Uses* uses, CopyWork* copy) {
   set_ranges(command, &uses->ranges);
   copy->destination = core_.device_address(command.destination);
   copy->source = core_.device_address(command.source);
   copy->bytes = command.bytes;
+  uses->cost =
+      cost_of(command.bytes, core_.is_host(command.destination) || core_.is_host(command.source));
   copy->orders_all = (command.flags & wire::kOrderAllStreams) != 0;
   return Status();
 }
@@ -164,6 +176,8 @@ Status WorkMaker::make(const wire::ArrayCopy& command, Uses* uses, BoxWork* copy
   const wire::ArraySide& to = command.destination;
   set_ranges(command, &uses->ranges);
   copy->orders_all = (command.flags & wire::kOrderAllStreams) != 0;
+  uses->cost = cost_of(command.width * command.height * command.depth,
+                       core_.is_host(from.address) || core_.is_host(to.address));
   CUDA_MEMCPY3D& box = copy->box;
   box.WidthInBytes = command.width;
   box.Height = command.height;
@@ -201,6 +215,8 @@ Status WorkMaker::make(const wire::Memset& command, Uses* uses, FillWork* fill) 
   uses->lane = memory_.lane_of(command.destination);
   set_ranges(command, &uses->ranges);
   const uint64_t pitch = wire::fill_pitch(command.width, element, command.height, command.pitch);
+  const uint64_t rows = std::max<uint64_t>(command.height, 1);
+  uses->cost = cost_of(command.width * element * rows, core_.is_host(command.destination));
   fill->fill = {core_.device_address(command.destination),
                 pitch,
                 command.value,

@@ -42,6 +42,8 @@ class WorkMaker {
   Status make(Event& event, Uses* uses, WaitWork* wait);
 
  private:
+  // Bytes that are copied or written, over the host's bus or not.
+  static Cost cost_of(uint64_t bytes, bool over_bus);
   Status translate(CUlaunchAttribute* attribute, Uses* uses);
   Status translate(CUevent* event, Uses* uses);
   Status add_attributes(const wire::Launch& command, const wire::Launch::Tail& tail, Uses* uses,

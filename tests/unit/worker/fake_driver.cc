@@ -143,6 +143,23 @@ void fill_devices(DriverTable& t) {
   t.cuThreadExchangeStreamCaptureMode = [](CUstreamCaptureMode*) { return CUDA_SUCCESS; };
 }
 
+// Of a batch, in host memory. False: it waits.
+bool operate(const CUstreamBatchMemOpParams& operation) {
+  const auto narrow = [](CUdeviceptr at) { return reinterpret_cast<std::atomic<uint32_t>*>(at); };
+  const auto wide = [](CUdeviceptr at) { return reinterpret_cast<std::atomic<uint64_t>*>(at); };
+  const auto& write = operation.writeValue;
+  const auto& wait = operation.waitValue;
+  const bool equal = wait.flags == CU_STREAM_WAIT_VALUE_EQ;
+  const auto met = [equal](auto now, auto value) { return equal ? now == value : now >= value; };
+  switch (operation.operation) {
+    case CU_STREAM_MEM_OP_WRITE_VALUE_32: narrow(write.address)->store(write.value); return true;
+    case CU_STREAM_MEM_OP_WRITE_VALUE_64: wide(write.address)->store(write.value64); return true;
+    case CU_STREAM_MEM_OP_WAIT_VALUE_32: return met(narrow(wait.address)->load(), wait.value);
+    case CU_STREAM_MEM_OP_WAIT_VALUE_64: return met(wide(wait.address)->load(), wait.value64);
+    default: return true;
+  }
+}
+
 void fill_streams(DriverTable& t) {
   t.cuStreamCreateWithPriority = [](CUstream* stream, unsigned flags, int priority) {
     if (flags != CU_STREAM_NON_BLOCKING) return CUDA_ERROR_INVALID_VALUE;
@@ -197,7 +214,10 @@ void fill_streams(DriverTable& t) {
                                unsigned) {
     FakeDriver::current().last_batch.assign(batch, batch + count);
     return submit("batch", "batch of " + std::to_string(count) + " " + name("s", number(s)), s,
-                  kNothing);
+                  [todo = std::vector(batch, batch + count)]() mutable {
+                    while (!todo.empty() && operate(todo.front())) todo.erase(todo.begin());
+                    return todo.empty();
+                  });
   };
   t.cuStreamWaitValue64_v2 = [](CUstream s, CUdeviceptr at, cuuint64_t value, unsigned) {
     return submit("await", "await " + name("s", number(s)), s,

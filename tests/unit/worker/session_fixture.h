@@ -29,6 +29,8 @@ class SessionFixture : public ::testing::Test {
   static constexpr uint64_t kPinned = kHost + wire::kPinnedOffset;
   static constexpr uint64_t kLimit = 64 * wire::kMiB;  // of device memory
 
+  // Without windows: their marks are calls that most tests do not speak of.
+  SessionFixture() { commons_.performance.windows = false; }
   // Of device memory; 0: none.
   [[nodiscard]] virtual uint64_t limit() const { return kLimit; }
   // Between the devices and the session.

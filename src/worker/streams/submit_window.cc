@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+// How much of a stream's work the driver has. See submit_window.h.
+#include "worker/streams/submit_window.h"
+
+#include <limits>
+
+#include "base/clock.h"
+
+namespace openmps::worker {
+namespace {
+
+// Of a duration: below it a launch costs more than the kernel.
+constexpr uint64_t kShortestNs = 500;
+// What is seen within such a factor, or within this time at most, is known.
+constexpr uint64_t kSure = 4;
+constexpr uint64_t kSureNs = 100'000;
+// Between two looks at a window that is full: from what a look costs, with some work between, to
+// what nobody minds.
+constexpr uint64_t kShortestLookNs = 10'000;
+constexpr uint64_t kLongestLookNs = 1'000'000;
+
+}  // namespace
+
+// ---- Durations ----------------------------------------------------------------------------------
+
+uint32_t Durations::add() {
+  if (ns_.size() < kMost) {
+    tries_.push_back(0);
+    ns_.push_back(0);
+    return static_cast<uint32_t>(ns_.size() - 1);
+  }
+  next_ = next_ % (kMost - 1) + 1;
+  return next_;
+}
+
+void Durations::learn(std::span<const uint32_t> numbers, uint64_t expected_ns, uint64_t least_ns,
+                      uint64_t most_ns) {
+  const uint64_t took = std::clamp(expected_ns, least_ns, std::max(least_ns, most_ns));
+  if (took == expected_ns && most_ns > kSureNs && most_ns > kSure * least_ns) return miss(numbers);
+  const double factor = static_cast<double>(took) / static_cast<double>(expected_ns);
+  for (const uint32_t number : numbers) {
+    uint32_t& known = ns_[number];
+    const double ns = factor * static_cast<double>(known == 0 ? kUnknownNs : known);
+    known = static_cast<uint32_t>(
+        std::clamp(ns, double{kShortestNs}, double{std::numeric_limits<uint32_t>::max()}));
+  }
+}
+
+void Durations::miss(std::span<const uint32_t> numbers) {
+  for (const uint32_t number : numbers) {
+    if (ns_[number] == 0 && ++tries_[number] >= kTries) ns_[number] = kUnknownNs;
+  }
+}
+
+// ---- The window ---------------------------------------------------------------------------------
+
+SubmitWindow::~SubmitWindow() {
+  for (size_t i = 0; i < count_; ++i) {
+    if (at(i).event != nullptr) spare_.push_back(at(i).event);
+  }
+  for (const CUevent event : spare_) core_.driver.cuEventDestroy_v2(event);
+}
+
+void SubmitWindow::add(const Cost& cost) {
+  // A mark behind what came before, where one is due. What is new stands by itself.
+  const bool known = durations_.is_known(cost);
+  if (segment_.items >= kMarkItems || segment_.expected_ns >= kMarkNs || segment_.unknown != 0 ||
+      !known) {
+    mark();
+  }
+  Segment& segment = segment_;
+  if (segment.items == 0) segment.begin_ns = now_ns();
+  const uint64_t ns = durations_.of(cost);
+  segment.expected_ns += ns;
+  expected_ns_ += ns;
+  ++segment.items;
+  ++items_;
+  if (!known) {
+    ++segment.unknown;
+    ++unknown_;
+  }
+  if (cost.learnt != 0) name(segment, cost.learnt);
+  show_end();
+}
+
+void SubmitWindow::add_fence(const std::atomic<uint64_t>& word, uint64_t value) {
+  if (segment_.items == 0 || !has_room()) return;
+  segment_.word = &word;
+  segment_.value = value;
+  close();
+}
+
+bool SubmitWindow::has_room() {
+  if (segments_ == nullptr) {
+    segments_ = std::make_unique<std::array<Segment, kSegments>>();
+    spare_.reserve(kSegments + 1);
+  }
+  return count_ < kSegments;
+}
+
+// Without room or events the segment stays open, and is marked another time.
+void SubmitWindow::mark() {
+  if (segment_.items == 0 || !has_room()) return;
+  CUevent event = nullptr;
+  if (!spare_.empty()) {
+    event = spare_.back();
+    spare_.pop_back();
+  } else if (core_.driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
+    return;
+  }
+  if (core_.driver.cuEventRecord(event, stream_) != CUDA_SUCCESS) {
+    spare_.push_back(event);
+    return;
+  }
+  segment_.event = event;
+  close();
+}
+
+void SubmitWindow::close() {
+  segment_.closed_ns = now_ns();
+  at(count_++) = segment_;
+  segment_ = Segment();
+}
+
+bool SubmitWindow::is_reached(const Segment& segment) const {
+  if (segment.event == nullptr) {
+    return segment.word->load(std::memory_order_acquire) >= segment.value;
+  }
+  return core_.driver.cuEventQuery(segment.event) != CUDA_ERROR_NOT_READY;
+}
+
+// What becomes of a segment when one that follows at once is reached in the same look.
+void SubmitWindow::append(Segment& to, const Segment& next) {
+  to.closed_ns = next.closed_ns;
+  to.expected_ns += next.expected_ns;
+  to.items += next.items;
+  to.unknown += next.unknown;
+  to.is_plain = to.is_plain && next.is_plain;
+  for (size_t i = 0; i < next.learnt; ++i) name(to, next.numbers[i]);
+}
+
+void SubmitWindow::name(Segment& segment, uint32_t number) {
+  const auto end = segment.numbers.begin() + segment.learnt;
+  if (std::find(segment.numbers.begin(), end, number) != end) return;
+  if (segment.learnt == kMostLearnt) {
+    segment.is_plain = false;
+  } else {
+    segment.numbers[segment.learnt++] = number;
+  }
+}
+
+// It began when it was submitted, or when what came before it ended. While it was being submitted
+// the GPU may have had nothing to do.
+void SubmitWindow::reach(const Segment& segment, uint64_t now) {
+  const uint64_t latest_begin = std::max(segment.closed_ns, reached_ns_);
+  const uint64_t soonest_begin = std::max(segment.begin_ns, before_reached_ns_);
+  const std::span numbers(segment.numbers.data(), segment.learnt);
+  if (segment.is_plain) {
+    const uint64_t least =
+        segment.unreached_ns > latest_begin ? segment.unreached_ns - latest_begin : 0;
+    durations_.learn(numbers, segment.expected_ns, least, now - soonest_begin);
+  } else {
+    durations_.miss(numbers);
+  }
+  expected_ns_ -= segment.expected_ns;
+  items_ -= segment.items;
+  unknown_ -= segment.unknown;
+  before_reached_ns_ = std::max(segment.unreached_ns, soonest_begin);
+  reached_ns_ = now;
+}
+
+void SubmitWindow::look(uint64_t now) {
+  // A context that can't become current is lost: nothing runs in it any more.
+  if (core_.use(place_).ok()) mark();
+  sweep(now);
+}
+
+// What is seen reached at once took so long together at most: one by one each would seem to have
+// taken all of the time since the last look.
+void SubmitWindow::sweep(uint64_t now) {
+  Segment reached;
+  while (count_ != 0) {
+    Segment& first = at(0);
+    if (!is_reached(first)) {
+      first.unreached_ns = now;
+      break;
+    }
+    if (first.event != nullptr) spare_.push_back(first.event);
+    if (reached.items == 0) {
+      reached = first;
+    } else {
+      append(reached, first);
+    }
+    first_ = (first_ + 1) % kSegments;
+    --count_;
+  }
+  if (reached.items != 0) reach(reached, now);
+  show_end();
+}
+
+// Where the gate looks for how long a quiet moment is away.
+void SubmitWindow::show_end() {
+  const Segment& first = count_ != 0 ? at(0) : segment_;
+  const uint64_t begin = std::max(first.begin_ns, reached_ns_);
+  ends_ns_->store(items_ == 0 ? 0 : begin + expected_ns_, std::memory_order_relaxed);
+}
+
+// What runs longer than it was expected to is taken to run as long again.
+uint64_t SubmitWindow::remaining_ns(uint64_t now) {
+  const Segment& first = count_ != 0 ? at(0) : segment_;
+  const uint64_t begin = std::max(first.begin_ns, reached_ns_);
+  const uint64_t ran = now > begin ? now - begin : 0;
+  const uint64_t rest = expected_ns_ - first.expected_ns;
+  return rest + (ran < first.expected_ns ? first.expected_ns - ran : ran);
+}
+
+// Once full it is full until half of it has gone: its thread comes each millisecond, not for each
+// item. An item that is longer than the window goes when half of the window is left before it.
+bool SubmitWindow::look_whether_full(const Cost& cost) {
+  const uint64_t now = now_ns();
+  if (full_ && now < next_look_ns_) return true;
+  look(now);
+  const uint64_t remaining = items_ == 0 ? 0 : remaining_ns(now);
+  const uint64_t half = kWindowNs / 2;
+  const bool is_long = remaining > half && (full_ || remaining + durations_.of(cost) > kWindowNs);
+  full_ = is_long || unknown_ >= kWindowUnknown || items_ >= kWindowItems / (full_ ? 2 : 1);
+  const uint64_t rest = remaining > half ? remaining - half : 0;
+  next_look_ns_ = now + std::clamp(rest, kShortestLookNs, kLongestLookNs);
+  return full_;
+}
+
+}  // namespace openmps::worker

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// How much of a stream's work the driver has: at most so many items and, as far as is known, so
+// much time of the GPU (decision 18). What is more waits in the Backlog, so that the shared context
+// drains in milliseconds, whatever its clients have queued.
+//
+// What has ended is learnt from marks between the items: events, which cost the GPU nothing and
+// hold no hardware queue, or the program's own fences. From the times at which marks are seen
+// unreached and reached follows how long work takes, by function and executable graph. What is
+// wrong with these times changes when work is submitted, nothing else. Session's thread only.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "worker/core/session_core.h"
+
+namespace openmps::worker {
+
+// Beyond what runs: what a quiet moment waits for, and long enough for a thread to come and give
+// more (a wake-up is late by 0.1 ms as a rule).
+inline constexpr uint64_t kWindowNs = 2'000'000;
+// NVIDIA's driver blocks whoever gives a stream more than 1,020.
+inline constexpr uint32_t kWindowItems = 512;
+// Of unknown duration: the GPU has something to do between two looks.
+inline constexpr uint32_t kWindowUnknown = 4;
+
+// What a piece of work costs: as learnt, or as it can be told.
+struct Cost {
+  uint32_t learnt = 0;  // the number of what is learnt; 0: nothing is
+  uint64_t ns = 0;      // if nothing is
+};
+
+// How long what is done again and again takes. After 65,535 numbers they are given again.
+class Durations {
+ public:
+  // Of a kernel that has not run: as small ones take.
+  static constexpr uint64_t kUnknownNs = 20'000;
+
+  // Throws std::bad_alloc.
+  [[nodiscard]] uint32_t add();
+  [[nodiscard]] bool is_known(const Cost& cost) const {
+    return cost.learnt == 0 || ns_[cost.learnt] != 0;
+  }
+  [[nodiscard]] uint64_t of(const Cost& cost) const {
+    if (cost.learnt == 0) return cost.ns;
+    const uint64_t ns = ns_[cost.learnt];
+    return ns != 0 ? ns : kUnknownNs;
+  }
+  // All that these name was expected to take `expected_ns`, and took something between the other
+  // two.
+  void learn(std::span<const uint32_t> numbers, uint64_t expected_ns, uint64_t least_ns,
+             uint64_t most_ns);
+  // Nothing could be learnt of them. What is tried kTries times in vain is taken to be short.
+  void miss(std::span<const uint32_t> numbers);
+
+ private:
+  static constexpr uint32_t kMost = 1u << 16;
+  static constexpr uint8_t kTries = 8;
+
+  std::vector<uint32_t> ns_ = {0};  // by number; 0: not known
+  std::vector<uint8_t> tries_ = {0};
+  uint32_t next_ = 1;
+};
+
+// Of one stream.
+class SubmitWindow {
+ public:
+  // Of a stream of the driver's, there. `ends_ns` shows when, by now_ns(), what it has been given
+  // is expected to end; 0: it has nothing.
+  SubmitWindow(SessionCore& core, Durations& durations, CUstream stream, const Placement& place,
+               std::atomic<uint64_t>* ends_ns)
+      : core_(core), durations_(durations), stream_(stream), place_(place), ends_ns_(ends_ns) {}
+  ~SubmitWindow();
+  SubmitWindow(const SubmitWindow&) = delete;
+  SubmitWindow& operator=(const SubmitWindow&) = delete;
+
+  // Something of this cost would be too much now. The context of the stream may become current.
+  [[nodiscard]] bool is_full(const Cost& cost) {
+    const bool fits = items_ < kWindowItems && unknown_ < kWindowUnknown && !full_ &&
+                      expected_ns_ + durations_.of(cost) <= kWindowNs;
+    return !fits && items_ != 0 && look_whether_full(cost);
+  }
+  // When to ask again, by now_ns(), if it was full.
+  [[nodiscard]] uint64_t next_look_ns() const { return next_look_ns_; }
+
+  // Work has been submitted: the context is current.
+  void add(const Cost& cost);
+  // The stream, at its end, will write this value there.
+  void add_fence(const std::atomic<uint64_t>& word, uint64_t value);
+  // The stream waits for something else: how long it takes says nothing.
+  void note_wait() { segment_.is_plain = false; }
+
+  // Something may run of which it is not known how long it takes: look soon.
+  [[nodiscard]] bool is_learning() const { return unknown_ != 0; }
+  void look(uint64_t now);
+
+ private:
+  // What lies between two marks.
+  static constexpr size_t kMostLearnt = 8;
+  struct Segment {
+    uint64_t begin_ns = 0;   // its first item was submitted
+    uint64_t closed_ns = 0;  // all of it had been
+    uint64_t expected_ns = 0;
+    uint64_t unreached_ns = 0;  // when its mark was last seen unreached
+    uint32_t items = 0;
+    uint32_t unknown = 0;  // of them
+    bool is_plain = true;  // nothing in it waits
+    uint8_t learnt = 0;
+    std::array<uint32_t, kMostLearnt> numbers{};
+    // The mark: a word that becomes `value`, or an event.
+    const std::atomic<uint64_t>* word = nullptr;
+    uint64_t value = 0;
+    CUevent event = nullptr;
+  };
+  static constexpr size_t kSegments = 32;
+  // A mark behind so many items or so much time: the window moves on by an eighth of itself.
+  static constexpr uint32_t kMarkItems = kWindowItems / 16;
+  static constexpr uint64_t kMarkNs = kWindowNs / 8;
+
+  bool look_whether_full(const Cost& cost);
+  void sweep(uint64_t now);
+  bool has_room();
+  void mark();
+  void close();
+  Segment& at(size_t i) { return (*segments_)[(first_ + i) % kSegments]; }
+  bool is_reached(const Segment& segment) const;
+  static void name(Segment& segment, uint32_t number);
+  static void append(Segment& to, const Segment& next);
+  void reach(const Segment& segment, uint64_t now);
+  void show_end();
+  uint64_t remaining_ns(uint64_t now);
+
+  SessionCore& core_;
+  Durations& durations_;
+  const CUstream stream_;
+  const Placement place_;
+  std::atomic<uint64_t>* const ends_ns_;
+  // All that may be unfinished, the open segment included.
+  uint64_t expected_ns_ = 0;
+  uint32_t items_ = 0;
+  uint32_t unknown_ = 0;
+  bool full_ = false;
+  uint64_t next_look_ns_ = 0;
+  Segment segment_;  // open: no mark yet
+  // Marked, oldest first; made with the first mark.
+  std::unique_ptr<std::array<Segment, kSegments>> segments_;
+  size_t first_ = 0;
+  size_t count_ = 0;
+  // When the newest mark that was reached was seen so, and when it was last seen unreached.
+  uint64_t reached_ns_ = 0;
+  uint64_t before_reached_ns_ = 0;
+  std::vector<CUevent> spare_;
+};
+
+}  // namespace openmps::worker

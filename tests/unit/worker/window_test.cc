@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// The driver gets only so much of a stream's work at a time, in the program's order.
+#include <algorithm>
+
+#include "session_fixture.h"
+
+namespace openmps::worker {
+namespace {
+
+using wire::StreamKind;
+
+class WindowTest : public SessionFixture {
+ protected:
+  void prepare() override { commons_.performance.windows = true; }
+  void SetUp() override {
+    SessionFixture::SetUp();
+    load_module();
+    create_stream(1, StreamKind::kNonBlocking);
+    create_stream(2, StreamKind::kNonBlocking);
+    EXPECT_TRUE(send(wire::EventCreate{1, 0, 0}).ok());
+  }
+  // How many calls begin so since the last time.
+  size_t count(const std::string& what) {
+    const Calls made = calls();
+    return static_cast<size_t>(std::count_if(
+        made.begin(), made.end(), [&](const auto& call) { return call.rfind(what, 0) == 0; }));
+  }
+  // The stream's first use, which makes it s<number> of the driver's, and teaches how long the
+  // kernel takes: no time.
+  void learn(wire::Id stream) {
+    launch(stream);
+    EXPECT_TRUE(send(wire::Fence{stream, stream, 1}).ok());
+    session_->streams.learn(session_->streams.next_learn_ns());
+    EXPECT_FALSE(session_->streams.is_learning());
+    const uint32_t number = session_->modules.functions().find(1)->duration;
+    session_->streams.durations.learn({&number, 1}, 1'000'000'000, 0, 0);
+    calls();
+  }
+  void advance() {
+    session_->streams.learn(session_->streams.next_learn_ns());
+    session_->submitter.advance();
+  }
+  // Looks until nothing is held: a full window is not looked at for a while.
+  void settle() {
+    for (int i = 0; i < 2000 && !session_->backlog.empty(); ++i) {
+      advance();
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+    EXPECT_TRUE(session_->backlog.empty());
+  }
+};
+
+TEST_F(WindowTest, OfWorkOfUnknownLengthTheDriverGetsLittle) {
+  launch(1);
+  driver_.hold(1, true);
+  for (int i = 1; i < 10; ++i) launch(1);
+  EXPECT_EQ(count("launch s1"), kWindowUnknown);
+  EXPECT_EQ(session_->backlog.size(), 10u - kWindowUnknown);
+  EXPECT_EQ(session_->core.view.executor().held, 10u - kWindowUnknown);
+  advance();
+  EXPECT_EQ(count("launch s1"), 0u) << "none has ended";
+  driver_.hold(1, false);
+  settle();
+  EXPECT_EQ(count("launch s1"), 10u - kWindowUnknown);
+}
+
+TEST_F(WindowTest, ManyShortItemsAreCounted) {
+  learn(1);
+  driver_.hold(1, true);
+  constexpr uint32_t kMore = 100;
+  for (uint32_t i = 0; i < kWindowItems + kMore; ++i) launch(1);
+  EXPECT_EQ(count("launch s1"), kWindowItems);
+  EXPECT_EQ(session_->backlog.size(), kMore);
+  driver_.hold(1, false);
+  settle();
+  EXPECT_EQ(count("launch s1"), kMore);
+}
+
+TEST_F(WindowTest, AFenceOfTheProgramIsAMark) {
+  launch(1);
+  EXPECT_TRUE(send(wire::Fence{1, 0, 5}).ok());
+  launch(1);
+  EXPECT_EQ(count("record"), 0u);
+  launch(1);
+  EXPECT_EQ(count("record"), 1u) << "behind what is not known yet, once more comes";
+}
+
+TEST_F(WindowTest, OthersGoOn) {
+  learn(1);
+  learn(2);
+  driver_.hold(1, true);
+  for (uint32_t i = 0; i <= kWindowItems; ++i) launch(1);
+  calls();
+  launch(2);
+  EXPECT_TRUE(send(wire::Fence{2, 1, 5}).ok());
+  EXPECT_EQ(calls(), (Calls{"launch s2 16", "write s2 5"}));
+  EXPECT_TRUE(send(wire::Fence{1, 0, 5}).ok());
+  EXPECT_EQ(calls(), Calls{}) << "behind what is held";
+  driver_.hold(1, false);
+  settle();
+  EXPECT_EQ(calls().back(), "write s1 5");
+}
+
+TEST_F(WindowTest, WhoWaitsForAHeldRecordIsHeld) {
+  learn(1);
+  learn(2);
+  driver_.hold(1, true);
+  for (uint32_t i = 0; i <= kWindowItems; ++i) launch(1);
+  EXPECT_TRUE(send(wire::EventRecord{1, 1, wire::kNoFence, 0, 0}).ok());
+  EXPECT_TRUE(send(wire::StreamWaitEvent{2, 1}).ok());
+  launch(2);
+  EXPECT_EQ(count("launch s2"), 0u);
+  driver_.hold(1, false);
+  settle();
+  const Calls made = calls();
+  EXPECT_EQ(made.back(), "launch s2 16");
+  const auto waits = std::find_if(made.begin(), made.end(),
+                                  [](const auto& call) { return call.rfind("wait s2", 0) == 0; });
+  EXPECT_NE(waits, made.end());
+}
+
+// Loading code waits for what is submitted, and that ends by itself.
+TEST_F(WindowTest, LoadingCodeLeavesItHeld) {
+  learn(1);
+  driver_.hold(1, true);
+  for (uint32_t i = 0; i <= kWindowItems; ++i) launch(1);
+  EXPECT_EQ(session_->backlog.size(), 1u);
+  session_->submitter.prepare_to_wait();
+  EXPECT_EQ(session_->backlog.size(), 1u);
+  // A stream that waits on the GPU may wait for held work.
+  commons_.performance.holds_waits = false;
+  EXPECT_TRUE(send(wire::StreamWaitValue{{kStaging + 4096, 1, 4, 0}, 2}).ok());
+  EXPECT_EQ(session_->backlog.size(), 1u);
+  session_->submitter.prepare_to_wait();
+  EXPECT_TRUE(session_->backlog.empty());
+  driver_.hold(1, false);
+}
+
+TEST_F(WindowTest, WhatEndsAStreamHasItsWorkSubmittedFirst) {
+  learn(1);
+  driver_.hold(1, true);
+  for (uint32_t i = 0; i <= kWindowItems; ++i) launch(1);
+  EXPECT_EQ(count("launch s1"), kWindowItems);
+  EXPECT_TRUE(send(wire::StreamDestroy{1}).ok());
+  EXPECT_EQ(count("launch s1"), 1u);
+  driver_.hold(1, false);
+}
+
+TEST_F(WindowTest, AClientThatFillsTheBacklogWaits) {
+  learn(1);
+  driver_.hold(1, true);
+  for (size_t i = 0; i < kWindowItems + kMostHeldItems; ++i) launch(1);
+  EXPECT_TRUE(session_->backlog.is_full());
+  calls();
+  std::thread gpu([this] { driver_.hold(1, false); });
+  launch(1);
+  gpu.join();
+  EXPECT_FALSE(session_->backlog.is_full());
+  EXPECT_GE(count("launch s1"), 1u);
+  session_->backlog.drop();
+}
+
+TEST_F(WindowTest, ASessionThatEndsDoesNotWaitForRoom) {
+  learn(1);
+  driver_.hold(1, true);
+  for (size_t i = 0; i < kWindowItems + kMostHeldItems; ++i) launch(1);
+  session_->stop = true;
+  launch(1);
+  driver_.hold(1, false);
+}
+
+TEST(DurationsTest, WhatWasSeenIsLearnt) {
+  Durations durations;
+  const uint32_t number = durations.add();
+  const Cost cost{.learnt = number};
+  EXPECT_FALSE(durations.is_known(cost));
+  EXPECT_EQ(durations.of(cost), Durations::kUnknownNs);
+  // It ended at some time between 0 and 1 s: nothing is known.
+  durations.learn({&number, 1}, Durations::kUnknownNs, 0, 1'000'000'000);
+  EXPECT_FALSE(durations.is_known(cost));
+  const uint32_t waiting = durations.add();
+  for (int i = 0; i < 100; ++i) durations.miss({&waiting, 1});
+  EXPECT_TRUE(durations.is_known({.learnt = waiting})) << "nobody looks for ever";
+  EXPECT_EQ(durations.of({.learnt = waiting}), Durations::kUnknownNs);
+  durations.learn({&number, 1}, Durations::kUnknownNs, 40'000'000, 50'000'000);
+  EXPECT_EQ(durations.of(cost), 40'000'000u);
+  // Three of them took 10 to 90 ms: fewer than expected.
+  durations.learn({&number, 1}, 120'000'000, 10'000'000, 90'000'000);
+  EXPECT_EQ(durations.of(cost), 30'000'000u);
+  durations.learn({&number, 1}, 30'000'000, 0, 0);
+  EXPECT_GT(durations.of(cost), 0u);
+  EXPECT_EQ(durations.of(Cost{.ns = 7}), 7u);
+}
+
+TEST(DurationsTest, NumbersAreGivenAgain) {
+  Durations durations;
+  for (uint32_t i = 1; i < 1u << 16; ++i) ASSERT_EQ(durations.add(), i);
+  for (uint32_t i = 0; i < 1u << 17; ++i) {
+    const uint32_t number = durations.add();
+    ASSERT_NE(number, 0u);
+    ASSERT_LT(number, 1u << 16);
+  }
+}
+
+}  // namespace
+}  // namespace openmps::worker
