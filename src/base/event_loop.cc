@@ -61,14 +61,15 @@ void EventLoop::forget(int fd) {
 
 EventLoop::TimerId EventLoop::call_after(uint64_t delay_ms, Handler handler) {
   const TimerId id = next_timer_++;
-  timers_.emplace(now_ns() + delay_ms * kNsPerMs, Timer{id, std::move(handler)});
+  timer_of_[id] = timers_.emplace(now_ns() + delay_ms * kNsPerMs, Timer{id, std::move(handler)});
   return id;
 }
 
 void EventLoop::cancel(TimerId timer) {
-  const auto found = std::find_if(timers_.begin(), timers_.end(),
-                                  [&](const auto& entry) { return entry.second.id == timer; });
-  if (found != timers_.end()) timers_.erase(found);
+  const auto found = timer_of_.find(timer);
+  if (found == timer_of_.end()) return;
+  timers_.erase(found->second);
+  timer_of_.erase(found);
 }
 
 Status EventLoop::watch_signals(const std::vector<int>& signals, std::function<void(int)> handler) {
@@ -119,6 +120,7 @@ void EventLoop::run_due() {
   const uint64_t now = now_ns();
   while (!timers_.empty() && timers_.begin()->first <= now) {
     const Handler handler = std::move(timers_.begin()->second.handler);
+    timer_of_.erase(timers_.begin()->second.id);
     timers_.erase(timers_.begin());
     handler();
   }

@@ -70,6 +70,7 @@ class EventLoop {
   std::map<int, Watch> watches_;
   std::map<uint64_t, int> token_fd_;
   std::multimap<uint64_t, Timer> timers_;  // by due time
+  std::map<TimerId, std::multimap<uint64_t, Timer>::iterator> timer_of_;
   TimerId next_timer_ = 1;
   std::map<pid_t, UniqueFd> children_;
 };

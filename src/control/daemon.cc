@@ -23,8 +23,18 @@ constexpr size_t kMaxIncomingBytes =
     std::max(sizeof(wire::Hello), sizeof(wire::MessageHeader) + wire::kMaxCommandBytes);
 // Text in one part of an answer.
 constexpr size_t kReplyPartBytes = 32 * 1024;
+// Of an answer in the log: a thousand clients, asked for each second, would fill the disk.
+constexpr size_t kMostLoggedBytes = 4096;
 // The system has no descriptors or memory left: look again after this.
 constexpr uint64_t kAcceptPauseMs = 100;
+
+std::string for_log(const std::string& text) {
+  if (text.size() <= kMostLoggedBytes) return text;
+  const size_t end = text.rfind('\n', kMostLoggedBytes) + 1;
+  const size_t lines = static_cast<size_t>(
+      std::count(text.begin() + static_cast<std::ptrdiff_t>(end), text.end(), '\n'));
+  return text.substr(0, end) + format_text("(%zu more lines)", lines);
+}
 
 // The kind of a packet that may be of another version: the header's place never changes.
 bool is_hello_of_any_version(const std::vector<std::byte>& data) {
@@ -170,7 +180,9 @@ void Daemon::on_command(uint64_t id, Connection& connection, const Packet& packe
   connection.peer->pause_reading(true);
   commands_.run(command, User{connection.who.uid, connection.who.gid},
                 [this, id, user](const Reply& reply) {
-                  if (!reply.text.empty()) log_.write("answer to user " + user, reply.text);
+                  if (!reply.text.empty()) {
+                    log_.write("answer to user " + user, for_log(reply.text));
+                  }
                   answer(id, reply);
                 });
 }

@@ -24,13 +24,14 @@ Result<ServerAnswer> read_answer(std::span<const std::byte> data, pid_t server, 
   if (data.size() < sizeof(head)) return Status(CUDA_ERROR_INVALID_VALUE, "a short answer");
   memcpy(&head, data.data(), sizeof(head));
   data = data.subspan(sizeof(head));
-  if (head.rows > wire::kMaxWindows || data.size() < head.rows * sizeof(wire::ClientRow)) {
+  if (head.rows > wire::kMaxClientRows || data.size() < head.rows * sizeof(wire::ClientRow)) {
     return Status(CUDA_ERROR_INVALID_VALUE, "an answer with more rows than bytes");
   }
   *ticket = head.ticket;
   ServerAnswer answer;
   answer.answered = true;
   answer.state = head.state;
+  answer.more = head.more != 0;
   for (uint32_t i = 0; i < head.rows; ++i) {
     wire::ClientRow row;
     memcpy(&row, data.data() + i * sizeof(row), sizeof(row));
@@ -92,7 +93,7 @@ Status ServerProcess::start(const std::string& program, int log_fd) {
   }));
   peer_ = std::make_unique<PacketPeer>(
       loop_, std::move(sockets->first),
-      PacketPeer::Options{.max_packet_bytes = wire::kMaxAnswerBytes, .disposal = &disposal_},
+      PacketPeer::Options{.max_packet_bytes = wire::kMaxMessageBytes, .disposal = &disposal_},
       PacketPeer::Callbacks{[this](const Packet& packet) { on_packet(packet); },
                             [this](const std::string&) { on_connection_closed(); }});
   return peer_->start();
@@ -106,9 +107,14 @@ void ServerProcess::ask(wire::QueryKind kind, std::function<void(ServerAnswer)> 
                         uint32_t session) {
   const uint32_t ticket = ++last_ticket_;
   // A server without a connection is about to be reaped: the timer or finish_if_gone() answers.
-  questions_[ticket] = Question{std::move(done), loop_.call_after(kAnswerMs, [this, ticket] {
-                                  finish_question(ticket, ServerAnswer{});
-                                })};
+  questions_[ticket] = Question{
+      std::move(done),
+      loop_.call_after(kAnswerMs, [this, ticket] { finish_question(ticket, ServerAnswer{}); }),
+      {}};
+  send_query(kind, ticket, session);
+}
+
+void ServerProcess::send_query(wire::QueryKind kind, uint32_t ticket, uint32_t session) {
   wire::Query query;
   query.query = kind;
   query.ticket = ticket;
@@ -171,7 +177,32 @@ Status ServerProcess::on_answer(std::span<const std::byte> data) {
   uint32_t ticket = 0;
   Result<ServerAnswer> answer = read_answer(data, pid_, &ticket);
   if (!answer.ok()) return answer.status();
-  finish_question(ticket, std::move(answer).value());
+  const auto found = questions_.find(ticket);
+  if (found == questions_.end()) return Status();  // it came too late
+  OPENMPS_RETURN_IF_ERROR(take_clients(&found->second, &answer.value()));
+  if (answer->more) {
+    send_query(wire::QueryKind::kClients, ticket, found->second.clients.back().id);
+  } else {
+    answer->clients = std::move(found->second.clients);
+    finish_question(ticket, std::move(answer).value());
+  }
+  return Status();
+}
+
+// Of one part of an answer. Ids grow, so the parts come to an end; what a server can have at once
+// bounds what is kept of them, whatever comes and goes meanwhile.
+Status ServerProcess::take_clients(Question* question, ServerAnswer* answer) {
+  std::vector<ClientLine>& all = question->clients;
+  for (ClientLine& client : answer->clients) {
+    if (!all.empty() && client.id <= all.back().id) {
+      return Status(CUDA_ERROR_INVALID_VALUE, "clients that are not in the order of their ids");
+    }
+    all.push_back(std::move(client));
+  }
+  if (answer->more && answer->clients.empty()) {
+    return Status(CUDA_ERROR_INVALID_VALUE, "a part of an answer with nothing in it");
+  }
+  answer->more = answer->more && all.size() < 2 * wire::kMaxWindows;
   return Status();
 }
 

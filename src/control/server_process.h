@@ -36,6 +36,7 @@ struct ServerAnswer {
   std::vector<ClientLine> clients;     // kClients
   std::vector<Device> devices;         // kDevices
   std::optional<Inspected> inspected;  // kInspect, if it has the session
+  bool more = false;                   // kClients: there are some with ids above these
 };
 
 // What a server's packet of kind Answer says: CUDA_ERROR_INVALID_VALUE if its counts do not fit its
@@ -78,7 +79,10 @@ class ServerProcess {
   struct Question {
     std::function<void(ServerAnswer)> done;
     EventLoop::TimerId timer = 0;
+    std::vector<ClientLine> clients;  // of the parts of the answer that have come
   };
+  void send_query(wire::QueryKind kind, uint32_t ticket, uint32_t session);
+  static Status take_clients(Question* question, ServerAnswer* answer);
   void on_packet(const Packet& packet);
   Status handle_packet(const Packet& packet);
   Status on_answer(std::span<const std::byte> data);

@@ -66,9 +66,15 @@ std::vector<std::byte> make_answer(const wire::Query& query, wire::ServerState s
   answer.state = state;
   std::string body;
   if (query.query == wire::QueryKind::kClients) {
-    for (const auto& [id, session] : sessions.all()) {
-      if (session->state == SessionState::kOpening) continue;
-      const wire::ClientRow row = make_row(*session, devices);
+    for (auto next = sessions.all().upper_bound(query.session); next != sessions.all().end();
+         ++next) {
+      const Session& session = *next->second;
+      if (session.state == SessionState::kOpening) continue;
+      if (answer.rows == wire::kMaxClientRows) {
+        answer.more = 1;
+        break;
+      }
+      const wire::ClientRow row = make_row(session, devices);
       body.append(reinterpret_cast<const char*>(&row), sizeof(row));
       ++answer.rows;
     }

@@ -2,7 +2,7 @@
 // openmps-server's dealings with daemon and clients, and with what its workers say of sessions.
 #include "server/server.h"
 
-#include <poll.h>
+#include <sys/epoll.h>
 
 #include <algorithm>
 #include <cstring>
@@ -34,6 +34,10 @@ Status Server::start(UniqueFd daemon) {
       PacketPeer::Callbacks{[this](Packet packet) { on_daemon_packet(std::move(packet)); },
                             [this](const std::string&) { on_daemon_gone(); }});
   OPENMPS_RETURN_IF_ERROR(daemon_->start());
+  hang_ups_.reset(epoll_create1(EPOLL_CLOEXEC));
+  if (!hang_ups_.valid()) {
+    return Status(CUDA_ERROR_OPERATING_SYSTEM, std::string("epoll_create1: ") + strerror(errno));
+  }
   log_.write("Initializing server process");
   workers_.start();
   return Status();
@@ -349,6 +353,12 @@ Status Server::start_session(Session& session, ForeignFd client) {
       PacketPeer::Callbacks{[this, id](Packet packet) { on_client_packet(id, std::move(packet)); },
                             [this, id](const std::string&) { on_client_gone(id, ""); }});
   OPENMPS_RETURN_IF_ERROR(session.client->start());
+  epoll_event event{};
+  event.events = EPOLLET;  // EPOLLHUP, once
+  event.data.u32 = id;
+  if (epoll_ctl(hang_ups_.get(), EPOLL_CTL_ADD, session.client->fd(), &event) != 0) {
+    return Status(CUDA_ERROR_OPERATING_SYSTEM, std::string("epoll_ctl: ") + strerror(errno));
+  }
   const wire::OpenSession open = make_open_session(session);
   const int host_file = session.host_file.get();
   sessions_.lend_window(session);
@@ -427,6 +437,7 @@ void Server::on_client_gone(uint32_t id, const std::string& unexpected) {
   if (!unexpected.empty()) {
     log_.write("Client " + name_of(*session) + " is cut off: " + unexpected);
   }
+  ignore_hang_up(*session);
   session->client.reset();
   const uint32_t others = sessions_.clients() - (session->state == SessionState::kEnding ? 0 : 1);
   log_.write(format_text("Client %s exiting. Number of active client contexts is %u.",
@@ -464,6 +475,7 @@ void Server::open_again(Session& session) {
   const Worker* worker = session.worker;
   std::optional<Waiting> next;
   if (session.client != nullptr) {
+    ignore_hang_up(session);
     next = Waiting{session.admit, ForeignFd(disposal_, session.client->release())};
   }
   erase_session(session);
@@ -477,6 +489,7 @@ void Server::open_again(Session& session) {
 
 void Server::erase_session(Session& session) {
   loop_.cancel(session.drain_timer);
+  if (session.client != nullptr) ignore_hang_up(session);
   sessions_.erase(session.id);
 }
 
@@ -495,17 +508,17 @@ void Server::after_session() {
   if (!leaving_) workers_.renew_if_worn();
 }
 
+// Its connection is given away, perhaps to a process that closes it some time later.
+void Server::ignore_hang_up(const Session& session) {
+  epoll_ctl(hang_ups_.get(), EPOLL_CTL_DEL, session.client->fd(), nullptr);
+}
+
 void Server::notice_hang_ups() {
-  std::vector<pollfd> sockets;
-  std::vector<uint32_t> ids;
-  for (const auto& [id, session] : sessions_.all()) {
-    if (session->client == nullptr) continue;
-    sockets.push_back({session->client->fd(), 0, 0});
-    ids.push_back(id);
-  }
-  if (poll(sockets.data(), sockets.size(), 0) <= 0) return;
-  for (size_t i = 0; i < ids.size(); ++i) {
-    if ((sockets[i].revents & POLLHUP) != 0) on_client_gone(ids[i], "");
+  epoll_event events[64];
+  for (;;) {
+    const int count = epoll_wait(hang_ups_.get(), events, std::size(events), 0);
+    for (int i = 0; i < count; ++i) on_client_gone(events[i].data.u32, "");
+    if (count < static_cast<int>(std::size(events))) return;
   }
 }
 

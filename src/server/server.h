@@ -92,8 +92,9 @@ class Server final : Workers::Owner {
   // What is due when a session has ended: the end of its worker or of the server, or a fresh
   // worker.
   void after_session();
-  // Clients whose end nobody has read yet.
+  // Clients whose end nobody has read yet. Takes as long as there are such.
   void notice_hang_ups();
+  void ignore_hang_up(const Session& session);
   void leave_if_unused();
   void finish(int exit_status);
 
@@ -105,6 +106,7 @@ class Server final : Workers::Owner {
   Disposal disposal_;  // of what clients have had in their hands
   std::unique_ptr<PacketPeer> daemon_;
   SessionTable sessions_;
+  UniqueFd hang_ups_;  // epoll: the clients' connections, by session, for nothing but their end
   Workers workers_{loop_, log_, disposal_, sessions_, options_.worker, *this};
   std::deque<Waiting> waiting_;  // until the (new) worker is ready; at most kMaxWindows
   bool leaving_ = false;         // no new clients; the end comes with the last one

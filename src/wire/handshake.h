@@ -201,15 +201,16 @@ struct ServerReady {
   char reason[kReasonBytes] = {};
 };
 
-// Daemon asks, server answers with Answer + ClientRow[rows] (kClients), for kDevices with text: a
-// line "pci bus id \t uuid \t name" for each device, and for kInspect with SessionReport +
-// WaitRow[waits], or nothing if it has no such session.
+// Daemon asks, server answers with Answer + ClientRow[rows] (kClients: those with the lowest ids
+// above `session`; `more`: ask again, above the last of them), for kDevices with text: a line "pci
+// bus id \t uuid \t name" for each device, and for kInspect with SessionReport + WaitRow[waits], or
+// nothing if it has no such session.
 enum class QueryKind : uint32_t { kStatus = 0, kClients = 1, kDevices = 2, kInspect = 3 };
 struct Query {
   MessageHeader header{.kind = MessageKind::kQuery, .bytes = sizeof(Query)};
   QueryKind query = QueryKind::kStatus;
   uint32_t ticket = 0;   // echoed
-  uint32_t session = 0;  // kInspect: its id, or its client's PID
+  uint32_t session = 0;  // kInspect: its id, or its client's PID; kClients: see above
   uint32_t reserved = 0;
 };
 enum class ServerState : uint32_t { kInitializing = 0, kActive = 1, kFault = 2 };
@@ -229,7 +230,10 @@ struct Answer {
   uint32_t ticket = 0;
   ServerState state = ServerState::kInitializing;
   uint32_t rows = 0;
+  uint32_t more = 0;
+  uint32_t reserved = 0;
 };
+inline constexpr uint32_t kMaxClientRows = (kMaxMessageBytes - sizeof(Answer)) / sizeof(ClientRow);
 // What a session's channel says (wire/layout.h), and who waits for what in it.
 struct SessionReport {
   uint32_t pid = 0;
@@ -279,10 +283,8 @@ struct WaitRow {
   uint64_t age_ns = 0;  // of a value's wait and of a return
 };
 inline constexpr uint32_t kMaxWaitRows = 512;
-// A full house in one packet: more than kMaxMessageBytes.
-inline constexpr uint32_t kMaxAnswerBytes = sizeof(Answer) + kMaxWindows * sizeof(ClientRow);
 static_assert(sizeof(Answer) + sizeof(SessionReport) + kMaxWaitRows * sizeof(WaitRow) <=
-              kMaxAnswerBytes);
+              kMaxMessageBytes);
 
 // Stop when the last client has gone (force 0: the server refuses while it has clients, with
 // ShutdownRefused), or at once (force 1: clients get CUDA_ERROR_MPS_RPC_FAILURE).

@@ -19,53 +19,56 @@
 namespace openmps::wire {
 
 inline constexpr uint32_t kMagic = 0x53504d4f;  // "OMPS"
-inline constexpr uint32_t kProtocolVersion = 2;
+inline constexpr uint32_t kProtocolVersion = 3;
 
 inline constexpr uint64_t kKiB = 1024;
 inline constexpr uint64_t kMiB = 1024 * kKiB;
 inline constexpr uint64_t kGiB = 1024 * kMiB;
 
 // ---- Address windows ------------------------------------------------------------------------
-// Measured on an H200: reservations at chosen addresses from 0x1000'0000'0000 up are granted. The
-// first window starts above AddressSanitizer's shadow (which ends at 0x1000'7fff'8000) and the last
-// ends below the addresses of position-independent executables (0x5500'0000'0000).
+// A process has 128 TiB. Measured on an H200: reservations at chosen addresses from
+// 0x1000'0000'0000 up are granted. The first window starts above AddressSanitizer's shadow (which
+// ends at 0x1000'7fff'8000); the end leaves 4 TiB below the stack to a program's own mappings, and
+// the hole is where executables and their heaps lie: 104 TiB are ours (docs/decisions/0019).
+// Windows are given out from the bottom. Beside them are extents, from the top: device memory that
+// a window has no room for, and reservations (PyTorch's expandable segments: 9/8 of the device's
+// memory for every stream and pool; docs/decisions/0006).
 // ThreadSanitizer allows a program only its own three ranges: there the windows are small and lie
 // at the bottom of its highest one.
 #if defined(__SANITIZE_THREAD__)
 inline constexpr uint64_t kFirstWindow = 0x7e80'0000'0000;
 inline constexpr uint64_t kWindowBytes = 4 * kGiB;
 inline constexpr uint64_t kDeviceBytes = 3 * kGiB;
+inline constexpr uint64_t kExtentBytes = kDeviceBytes;
 inline constexpr uint32_t kMaxWindows = 96;
-#else
-inline constexpr uint64_t kFirstWindow = 0x1100'0000'0000;
-inline constexpr uint64_t kWindowBytes = 256 * kGiB;
-inline constexpr uint64_t kDeviceBytes =
-    192 * kGiB;  // more than the memory of one GPU today (141 GB)
-inline constexpr uint32_t kMaxWindows = 256;
-static_assert(kFirstWindow + kMaxWindows * kWindowBytes <= 0x5500'0000'0000);
-#endif
-inline constexpr uint64_t kHostBytes = kWindowBytes - kDeviceBytes;
-
-// Extents: address ranges beside the windows, for programs that reserve more than a window holds
-// (PyTorch's expandable segments: 9/8 of the device's memory for every stream and pool). Windows
-// are given out from the bottom, extents from the top of what is left, so the two share the space.
-// The end leaves 4 TiB below the stack to a program's own mappings; the hole is where executables
-// and their heaps lie (docs/decisions/0006).
-#if defined(__SANITIZE_THREAD__)
 inline constexpr uint64_t kAddressEnd = kFirstWindow + kMaxWindows * kWindowBytes;
 inline constexpr uint64_t kAddressHole = kAddressEnd;
 inline constexpr uint64_t kAddressHoleEnd = kAddressEnd;
 #else
+inline constexpr uint64_t kFirstWindow = 0x1100'0000'0000;
+inline constexpr uint64_t kWindowBytes = 72 * kGiB;
+inline constexpr uint64_t kDeviceBytes = 8 * kGiB;  // most programs need no extent
+// What a client whose window is full takes beside it: more than the memory of one GPU today (141
+// GB).
+inline constexpr uint64_t kExtentBytes = 192 * kGiB;
+inline constexpr uint32_t kMaxWindows = 1024;  // clients of a server; they take 72 TiB
 inline constexpr uint64_t kAddressEnd = 0x7c00'0000'0000;
 inline constexpr uint64_t kAddressHole = 0x5500'0000'0000;
 inline constexpr uint64_t kAddressHoleEnd = 0x5800'0000'0000;
 #endif
+inline constexpr uint64_t kHostBytes = kWindowBytes - kDeviceBytes;
+
 // Of one session: what eight segments on each of 16 devices need, and not so many that one client
 // takes the addresses of all.
 inline constexpr uint64_t kMaxExtentBytes = 16 * 1024 * kGiB;
 inline constexpr uint32_t kMaxExtents = 256;
 
-constexpr uint64_t window_base(uint32_t index) { return kFirstWindow + index * kWindowBytes; }
+inline constexpr uint32_t kWindowsBelowHole = (kAddressHole - kFirstWindow) / kWindowBytes;
+constexpr uint64_t window_base(uint32_t index) {
+  return index < kWindowsBelowHole ? kFirstWindow + index * kWindowBytes
+                                   : kAddressHoleEnd + (index - kWindowsBelowHole) * kWindowBytes;
+}
+static_assert(window_base(kMaxWindows - 1) + kWindowBytes <= kAddressEnd);
 
 // Physical device memory is granted, mapped and freed in units of this size: the VMM granularity of
 // every GPU so far.

@@ -66,7 +66,9 @@ void RingProducer::publish() {
 }
 
 RingConsumer::RingConsumer(const ChannelView& view)
-    : control_(&view.ring_control()), data_(view.ring_data()), copy_(kMaxRecordBytes) {
+    : control_(&view.ring_control()),
+      data_(view.ring_data()),
+      copy_(std::make_unique_for_overwrite<unsigned char[]>(kMaxRecordBytes)) {
   head_ = control_->head.load(std::memory_order_relaxed);
 }
 
@@ -91,14 +93,14 @@ Result<bool> RingConsumer::take(Record* record) {
                         std::to_string(available) + " are available");
     }
     if (!padding) {
-      memcpy(copy_.data(), data_ + (head_ & kMask) + sizeof(header), header.bytes - sizeof(header));
+      memcpy(copy_.get(), data_ + (head_ & kMask) + sizeof(header), header.bytes - sizeof(header));
     }
     head_ += header.bytes;
     control_->head.store(head_, std::memory_order_release);
     if (padding) continue;
     record->opcode = static_cast<Opcode>(header.opcode);
     record->reply_slot = header.reply_slot;
-    record->payload = copy_.data();
+    record->payload = copy_.get();
     record->payload_bytes = header.bytes - static_cast<uint32_t>(sizeof(header));
     return true;
   }

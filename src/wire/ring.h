@@ -7,7 +7,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
+#include <memory>
 
 #include "cuda/status.h"
 #include "wire/channel_view.h"
@@ -71,8 +71,8 @@ class RingConsumer {
  private:
   RingControl* control_;
   const unsigned char* data_;
-  uint64_t head_ = 0;  // our copy: the shared one is only for the producer
-  std::vector<unsigned char> copy_;
+  uint64_t head_ = 0;                      // our copy: the shared one is only for the producer
+  std::unique_ptr<unsigned char[]> copy_;  // pages of it that no record needs are never touched
 };
 
 }  // namespace openmps::wire

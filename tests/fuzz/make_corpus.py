@@ -22,13 +22,17 @@ def write(target, name, data):
     (CORPUS / target / name).write_bytes(data)
 
 
-def message(kind, body, version=2):
+def message(kind, body, version=3):
     return struct.pack("<4sIII", b"OMPS", version, kind, 16 + len(body)) + body
 
 
 def hello(percentage, limit, devices=b"\x010", name=b"./nbody 4096"):
     return message(1, struct.pack("<IIfIQ", 4711, 0xffffffff, percentage, 1, 0) + struct.pack("<Q", limit)
                    + bytes(120) + devices.ljust(256, b"\0") + name.ljust(256, b"\0"))
+
+
+def answer(query, rows, more=0):
+    return struct.pack("<IIIIII", query, 7, 1, rows, more, 0)
 
 
 def message_seeds():
@@ -48,15 +52,16 @@ def message_seeds():
     yield "ui_reply", message(4, struct.pack("<IIQ", 1, 0, 0) + b"no such command\n")
     yield "ui_reply_more", message(4, struct.pack("<IIQ", 0, 1, 0) + b"PID ID SERVER\n")
     yield "server_ready", message(11, struct.pack("<IIQ", 100, 4713, 0) + reason)
-    row = struct.pack("<IIII", 4711, 1, 0, 1) + b"GPU-118cbaa3".ljust(48, b"\0") + b"./nbody\x1b[2J".ljust(256, b"\0")
-    yield "answer", message(13, struct.pack("<IIII", 1, 7, 1, 2) + row + row)
-    yield "answer_devices", message(13, struct.pack("<IIII", 2, 7, 1, 0)
+    row = struct.pack("<IIIIII", 4711, 1, 0, 1, 0, 0) + b"GPU-118cbaa3".ljust(48, b"\0") + b"./nbody\x1b[2J".ljust(256, b"\0")
+    yield "answer", message(13, answer(1, 2) + row + row)
+    yield "answer_more", message(13, answer(1, 1, 1) + row)
+    yield "answer_devices", message(13, answer(2, 0)
                                     + b"0000:00:06.0\tGPU-008cbaa3\tNVIDIA\x1b H200\n0000:00:07.0\tGPU-11\tB\n")
     report = struct.pack("<IIIIIIQQIIIIQI", 4711, 1, 1, 806, 2, 0, 96, 12, 21, 1, 1, 3, 1500, 8)
     waits = b"".join(struct.pack("<IIIIQQQQ", kind, 2, 1, 1, 3, 4, 4096, 7) for kind in range(8))
-    yield "answer_inspect", message(13, struct.pack("<IIII", 3, 7, 1, 0) + report + struct.pack("<IIIQ", 9, 2, 1, 1000) + waits)
-    yield "answer_inspect_short", message(13, struct.pack("<IIII", 3, 7, 1, 0) + report + bytes(20) + waits[1:])
-    yield "answer_rows", message(13, struct.pack("<IIII", 1, 7, 1, 0xffffffff) + row)
+    yield "answer_inspect", message(13, answer(3, 0) + report + struct.pack("<IIIQ", 9, 2, 1, 1000) + waits)
+    yield "answer_inspect_short", message(13, answer(3, 0) + report + bytes(20) + waits[1:])
+    yield "answer_rows", message(13, answer(1, 0xffffffff) + row)
     yield "shutdown_refused", message(15, struct.pack("<II", 3, 0))
     yield "worker_ready", message(20, struct.pack("<IIQ", 0, 20, 0) + reason)
     yield "open_session", message(21, struct.pack("<IIIIfI", 1, 3, 4711, 0, 100.0, 0) + limits
@@ -68,7 +73,7 @@ def message_seeds():
     yield "fault", message(25, struct.pack("<II", 3, 700) + reason)
     yield "pass_descriptor", message(30, struct.pack("<II", 1, 7))
     yield "descriptor_taken", message(31, struct.pack("<II", 1, 0))
-    yield "other_version", message(1, bytes(16), 3)
+    yield "other_version", message(1, bytes(16), 4)
     yield "no_header", b"OMPS"
     yield "devices", b"0000:00:06.0\tGPU-008cbaa3\tNVIDIA H200\n\t\t\n0000:00:07.0\tGPU"
 

@@ -99,7 +99,7 @@ void read_as_answer(Bytes packet) {
   const Result<control::ServerAnswer> answer = control::read_answer(packet, 4711, &ticket);
   if (!answer.ok()) return;
   kinds_read().insert(MessageKind::kAnswer);
-  if (answer->clients.size() > wire::kMaxWindows) abort();
+  if (answer->clients.size() > wire::kMaxClientRows) abort();
   std::string printed = control::format_ps(answer->clients) +
                         control::format_device_clients(answer->devices, answer->clients) +
                         control::format_devices("", answer->devices, true);

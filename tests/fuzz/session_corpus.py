@@ -15,8 +15,8 @@ from generator import commands  # noqa: E402
 PROTOCOL = commands.load(sorted(str(path) for path in (ROOT / "api/commands").glob("*.toml")))
 
 # src/wire/layout.h
-WINDOW_BYTES = 256 << 30
-DEVICE_BYTES = 192 << 30
+WINDOW_BYTES = 72 << 30
+DEVICE_BYTES = 8 << 30
 GIB = 1 << 30
 MIB = 1 << 20
 FIRST_EXTENT = 0x7c00_0000_0000 - GIB  # of a session: the highest address of its alignment

@@ -76,12 +76,17 @@ std::optional<uint64_t> DeviceMemory::take_addresses(Guard& guard, uint64_t byte
   if (const std::optional<uint64_t> found = addresses_.allocate(bytes)) return found;
   returned_.collect(done(), 0, addresses_);
   if (const std::optional<uint64_t> found = addresses_.allocate(bytes)) return found;
+  // Nothing may lie across two extents, which can be neighbours: the last granule stays unused.
+  constexpr uint64_t kGap = wire::kMemoryGranularity;
   uint64_t extent = 0;
-  const uint64_t whole = std::max(bytes, wire::kDeviceBytes);
-  if (reserve_extent(guard, whole, wire::kMemoryGranularity, &extent) != CUDA_SUCCESS) {
-    return std::nullopt;
+  uint64_t whole = std::max(bytes + kGap, wire::kExtentBytes);
+  CUresult result = reserve_extent(guard, whole, wire::kMemoryGranularity, &extent);
+  if (result == CUDA_ERROR_OUT_OF_MEMORY && whole > bytes + kGap) {
+    whole = bytes + kGap;  // where addresses are short
+    result = reserve_extent(guard, whole, wire::kMemoryGranularity, &extent);
   }
-  addresses_.add(extent, whole);
+  if (result != CUDA_SUCCESS) return std::nullopt;
+  addresses_.add(extent, whole - kGap);
   return addresses_.allocate(bytes);
 }
 

@@ -38,7 +38,7 @@ inline constexpr size_t kRangesApart = 64;
 inline constexpr size_t kReapedPerAllocation = 16;
 // Reservations from this size have an extent of their own, so that the window stays for
 // allocations.
-inline constexpr uint64_t kOwnExtentBytes = wire::kDeviceBytes / 192;
+inline constexpr uint64_t kOwnExtentBytes = wire::kExtentBytes / 192;
 
 // The numbers of a pool, in bytes.
 struct ArenaUse {
@@ -149,7 +149,7 @@ class DeviceMemory {
                     Allocation allocation, CUdeviceptr* address);
   CUresult map(Guard& guard, Arena& arena, uint64_t bytes, uint64_t* base, uint64_t* mapped);
   CUresult map_granules(Guard& guard, uint32_t wire_device, uint64_t bytes, uint64_t* base);
-  // A range of the window, or of a fresh extent.
+  // A range of the window, or of an extent that allocations share.
   std::optional<uint64_t> take_addresses(Guard& guard, uint64_t bytes);
   CUresult reserve_extent(Guard& guard, uint64_t bytes, uint64_t alignment, uint64_t* address);
   // Everything that is kept, and what is freed but still in use, once it is not.

@@ -16,6 +16,13 @@
 #include "worker/device/log.h"
 
 namespace openmps::worker {
+namespace {
+
+// What a client does to the word that its session sleeps on delays the session's end by this much
+// at most.
+constexpr int kWakeAgainMs = 1000;
+
+}  // namespace
 
 MainLoop::MainLoop(Environment& environment)
     : environment_(environment), ended_event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
@@ -23,8 +30,13 @@ MainLoop::MainLoop(Environment& environment)
 MainLoop::~MainLoop() { end_all(); }
 
 void MainLoop::end_all() {
-  for (const auto& [id, session] : sessions_) session->close(CUDA_ERROR_MPS_RPC_FAILURE);
-  sessions_.clear();
+  for (const auto& [id, session] : sessions_) close(id, CUDA_ERROR_MPS_RPC_FAILURE);
+  while (!sessions_.empty()) {
+    pollfd ended{ended_event_.get(), POLLIN, 0};
+    poll(&ended, 1, kWakeAgainMs);
+    bury();
+    wake_closing();
+  }
 }
 
 Status MainLoop::serve() {
@@ -33,9 +45,11 @@ Status MainLoop::serve() {
   }
   for (;;) {
     pollfd wait[] = {{environment_.server.fd(), POLLIN, 0}, {ended_event_.get(), POLLIN, 0}};
-    if (poll(wait, 2, -1) < 0 && errno != EINTR) {
+    const int found = poll(wait, 2, closing_.empty() ? -1 : kWakeAgainMs);
+    if (found < 0 && errno != EINTR) {
       return Status(CUDA_ERROR_OPERATING_SYSTEM, std::string("poll: ") + strerror(errno));
     }
+    if (found == 0) wake_closing();
     if (wait[1].revents != 0) bury();
     if (wait[0].revents == 0) continue;
     Result<Packet> packet =
@@ -143,7 +157,13 @@ Status MainLoop::start(const wire::OpenSession& message, Packet& packet,
 // One that has ended by itself is on its way out already.
 void MainLoop::close(uint32_t session, CUresult result) {
   const auto found = sessions_.find(session);
-  if (found != sessions_.end()) found->second->close(result);
+  if (found == sessions_.end()) return;
+  closing_.insert(session);
+  found->second->close(result);
+}
+
+void MainLoop::wake_closing() {
+  for (const uint32_t id : closing_) sessions_.at(id)->wake();
 }
 
 void MainLoop::bury() {
@@ -157,6 +177,7 @@ void MainLoop::bury() {
       id = ended_.back();
       ended_.pop_back();
     }
+    closing_.erase(id);
     sessions_.erase(id);
   }
 }

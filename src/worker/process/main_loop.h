@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <vector>
 
 #include "base/unix_socket.h"
@@ -34,6 +35,7 @@ class MainLoop {
   Status start(const wire::OpenSession& message, Packet& packet, std::shared_ptr<Window> window);
   Status pass_descriptor(Packet& packet);
   void close(uint32_t session, CUresult result);
+  void wake_closing();
   void bury();
 
   Environment& environment_;
@@ -41,6 +43,7 @@ class MainLoop {
   std::mutex mutex_;
   std::vector<uint32_t> ended_;  // guarded by mutex_
   std::map<uint32_t, std::unique_ptr<SessionThread>> sessions_;
+  std::set<uint32_t> closing_;  // those that have been told to end
 };
 
 }  // namespace openmps::worker

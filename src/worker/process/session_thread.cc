@@ -83,6 +83,11 @@ void SessionThread::close(CUresult result) {
   if (ring_ != nullptr) ring_->wake();
 }
 
+void SessionThread::wake() {
+  const std::lock_guard lock(mutex_);
+  if (ring_ != nullptr) ring_->wake();
+}
+
 // The first end counts. Its waiters learn it at once.
 void SessionThread::set_status(CUresult result) {
   wire::ChannelHeader& header = parts_.core.view.header();
@@ -145,7 +150,7 @@ Status SessionThread::open() {
   OPENMPS_RETURN_IF_ERROR(check(environment_.driver.cuThreadExchangeStreamCaptureMode(&mode),
                                 "cuThreadExchangeStreamCaptureMode"));
   OPENMPS_RETURN_IF_ERROR(parts_.memory.register_channel());
-  environment_.monitor.add({parts_.core.view, &parts_.fences.ledger()});
+  environment_.monitor.add(parts_.watched);
   return Status();
 }
 
@@ -171,7 +176,7 @@ void SessionThread::execute() {
 
 void SessionThread::shut() {
   insist([this] { parts_.release(); });
-  environment_.monitor.remove(&parts_.fences.ledger());
+  environment_.monitor.remove(parts_.watched);
   const std::lock_guard lock(mutex_);
   channel_mapped_ = false;
   window_.reset();

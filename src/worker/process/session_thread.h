@@ -47,6 +47,9 @@ class SessionThread {
   Status start();
   // End the session; `result` becomes its sticky status. Returns at once. Main thread.
   void close(CUresult result);
+  // Its thread may have slept through close(): the word that it sleeps on belongs to the client,
+  // too. To be called again and again until it ends. Main thread.
+  void wake();
   // A descriptor that the client sent. Main thread.
   void put_descriptor(uint32_t ticket, UniqueFd descriptor) {
     parts_.physical.inbox.put(ticket, std::move(descriptor));

@@ -18,8 +18,8 @@
 namespace openmps::worker {
 namespace {
 
-// The word that a sleeping executor sleeps on belongs to the peer, too: whatever that does, the end
-// of the session is noticed within this time.
+// What is under way is looked at this often, if nothing else wakes the executor. One that has slept
+// so long and has nothing under way sleeps until somebody wakes it.
 constexpr uint64_t kLongestSleepNs = 1'000'000'000;
 // Below a futex wake and the switch to the thread (about 5 us together) spinning gains nothing.
 constexpr uint64_t kShortestSpinNs = 5'000;
@@ -102,7 +102,7 @@ void Executor::note_progress() {
   if (session_.submitter.has_progress()) [[unlikely]] {
     const Submitter::Progress progress = session_.submitter.take_progress();
     if (!progress.status.ok()) fail(progress.failed, progress.status);
-    monitor_.notice_work();
+    monitor_.notice_work(session_.watched);
     held_since_ns_ = 0;
   }
 }
@@ -181,7 +181,7 @@ Status Executor::conclude(const wire::Record& record, const Status& status, uint
   if (!status.ok()) log_error(wire::describe(record.opcode, payload_of(record)), status);
   if (is_sticky(status.code())) monitor_.context_lost(status.code(), status.message());
   if (record.opcode == wire::Opcode::kFence || record.opcode == wire::Opcode::kEventRecord) {
-    monitor_.notice_work();
+    monitor_.notice_work(session_.watched);
   }
   answer(record, status);
   return Status();
@@ -225,8 +225,10 @@ void Executor::idle() {
   const bool holds = looks();
   if (holds) advance();
   if (!found) {
-    const uint64_t longest = std::min(held_pause(start), session_.tend());
+    const uint64_t longest = settled_ ? 0 : std::min(held_pause(start), session_.tend());
     ring_.sleep(longest, session_.stop, &session_.core.bell->rung());
+    settled_ = longest == kLongestSleepNs && now_ns() - start >= longest && ring_.empty() &&
+               session_.settled();
   }
   // Spinning pays if the next command comes within the longest spin, found spinning or not.
   // Who looks at held work comes here each millisecond, and would only burn cores.

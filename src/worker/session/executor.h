@@ -84,6 +84,7 @@ class Executor {
   SpinBudget& spin_;
   const uint64_t longest_spin_ns_;
   uint64_t spin_ns_ = 0;  // the longest while spinning pays, less and less while it does not
+  bool settled_ = false;  // nothing is under way: sleeping has no limit
   FaultMonitor& monitor_;
   wire::ExecutorState& state_;
   uint64_t executed_ = 0;

@@ -35,42 +35,49 @@ FaultMonitor::~FaultMonitor() {
   thread_.join();
 }
 
-void FaultMonitor::add(const Watched& session) {
+void FaultMonitor::add(Watched& session) {
   const std::lock_guard lock(mutex_);
-  sessions_.push_back(session);
+  sessions_.insert(&session);
   // The contexts may have been lost while this session opened.
-  if (lost() != CUDA_SUCCESS) end(session.view, lost());
+  if (lost() != CUDA_SUCCESS) end(session.view_, lost());
 }
 
-void FaultMonitor::remove(const FenceLedger* fences) {
+void FaultMonitor::remove(Watched& session) {
   const std::lock_guard lock(mutex_);
-  std::erase_if(sessions_, [fences](const Watched& session) { return session.fences == fences; });
+  sessions_.erase(&session);
+  std::erase(pending_, &session);
 }
 
-void FaultMonitor::wake_up() {
+void FaultMonitor::wake_up(Watched& session) {
+  bool sleeps = false;
   {
     const std::lock_guard lock(mutex_);
-    active_.store(true, std::memory_order_seq_cst);
+    // After a fault no fence is ever reached, and there is nothing left to notice.
+    if (session.pending_.load(std::memory_order_relaxed) || lost() != CUDA_SUCCESS) return;
+    sleeps = pending_.empty();
+    pending_.push_back(&session);
+    session.pending_.store(true, std::memory_order_seq_cst);
   }
-  wake_.notify_all();
+  if (sleeps) wake_.notify_all();
 }
 
-// Go to sleep unless a fence is unreached. mutex_ is held.
-bool FaultMonitor::rest() {
-  active_.store(false, std::memory_order_seq_cst);
-  const bool pending = std::any_of(sessions_.begin(), sessions_.end(), [](const Watched& session) {
-    return session.fences->pending(session.view);
+// Forget the sessions whose fences have all been reached; if that is all, there is nothing to look
+// for. mutex_ is held.
+void FaultMonitor::rest() {
+  if (lost() != CUDA_SUCCESS) pending_.clear();
+  std::erase_if(pending_, [](Watched* session) {
+    session->pending_.store(false, std::memory_order_seq_cst);
+    if (!session->fences_.pending(session->view_)) return true;
+    session->pending_.store(true, std::memory_order_seq_cst);
+    return false;
   });
-  // After a fault no fence is ever reached, and there is nothing left to notice.
-  if (pending && lost() == CUDA_SUCCESS) active_.store(true, std::memory_order_seq_cst);
-  return !active_.load(std::memory_order_seq_cst);
 }
 
 void FaultMonitor::run() {
   std::unique_lock lock(mutex_);
   while (!stop_) {
-    if (!active_.load(std::memory_order_seq_cst)) {
-      wake_.wait(lock, [this] { return stop_ || active_.load(std::memory_order_seq_cst); });
+    if (pending_.empty()) {
+      wake_.wait(lock, [this] { return stop_ || !pending_.empty(); });
       continue;
     }
     if (wake_.wait_for(lock, kPeriod, [this] { return stop_; })) break;
@@ -116,7 +123,7 @@ void FaultMonitor::context_lost(CUresult result, const std::string& reason) {
   if (last_words_) last_words_(result);
   {
     const std::lock_guard lock(mutex_);
-    for (const Watched& session : sessions_) end(session.view, result);
+    for (const Watched* session : sessions_) end(session->view_, result);
   }
   report_(result, reason);
 }

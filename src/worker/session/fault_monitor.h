@@ -12,6 +12,7 @@
 #include <condition_variable>
 #include <functional>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -37,18 +38,29 @@ class FaultMonitor {
     last_words_ = std::move(last_words);
   }
 
-  // A session's channel, between opening and closing. Any thread.
-  struct Watched {
-    wire::ChannelView view;
-    const FenceLedger* fences = nullptr;
-  };
-  void add(const Watched& session);
-  void remove(const FenceLedger* fences);
+  // A session's channel. It stays where it is between add() and remove(), which may be repeated.
+  class Watched {
+   public:
+    Watched(const wire::ChannelView& view, const FenceLedger& fences)
+        : view_(view), fences_(fences) {}
+    Watched(const Watched&) = delete;
+    Watched& operator=(const Watched&) = delete;
 
-  // A fence has been promised. Any thread; costs one load while the watchdog is awake.
-  void notice_work() {
-    // Pairs with rest(): a promise that it did not see finds active_ false here.
-    if (!active_.load(std::memory_order_seq_cst)) wake_up();
+   private:
+    friend class FaultMonitor;
+    const wire::ChannelView& view_;
+    const FenceLedger& fences_;
+    std::atomic<bool> pending_{false};  // it may have an unreached fence: it is in pending_
+  };
+  // Between opening and closing. Any thread.
+  void add(Watched& session);
+  void remove(Watched& session);
+
+  // A fence of the session has been promised. Session's thread; costs one load while it has others
+  // that are unreached.
+  void notice_work(Watched& session) {
+    // Pairs with rest(): a promise that it did not see finds pending_ false here.
+    if (!session.pending_.load(std::memory_order_seq_cst)) wake_up(session);
   }
   // The contexts are lost with this error. Any thread; later calls change nothing.
   void context_lost(CUresult result, const std::string& reason);
@@ -58,8 +70,8 @@ class FaultMonitor {
  private:
   void run();
   void look();
-  bool rest();
-  void wake_up();
+  void rest();
+  void wake_up(Watched& session);
   void end(const wire::ChannelView& view, CUresult result);
 
   const DriverTable& driver_;
@@ -68,11 +80,11 @@ class FaultMonitor {
   std::function<void(CUresult)> last_words_;
   std::vector<CUstream> probes_;  // one per device, used by the watchdog's thread only
   std::atomic<CUresult> lost_{CUDA_SUCCESS};
-  std::atomic<bool> active_{false};
 
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::vector<Watched> sessions_;  // guarded by mutex_
+  std::set<Watched*> sessions_;    // guarded by mutex_
+  std::vector<Watched*> pending_;  // guarded by mutex_: those that may have an unreached fence
   bool stop_ = false;              // guarded by mutex_
   std::thread thread_;
 };

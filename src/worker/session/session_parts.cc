@@ -47,6 +47,11 @@ uint64_t SessionParts::tend() {
   return longest;
 }
 
+bool SessionParts::settled() {
+  return backlog.empty() && !streams.is_learning() && streams.idle() && waits.size() == 0 &&
+         retirement.empty() && core.returns.empty();
+}
+
 void SessionParts::drain() {
   const uint64_t start = now_ns();
   bool told = false;

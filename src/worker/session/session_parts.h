@@ -15,6 +15,7 @@
 #include "worker/memory/memory.h"
 #include "worker/memory/physical.h"
 #include "worker/session/device_queries.h"
+#include "worker/session/fault_monitor.h"
 #include "worker/session/giving_up.h"
 #include "worker/session/limits.h"
 #include "worker/session/sharing.h"
@@ -45,6 +46,8 @@ struct SessionParts {
   // The executor has no command: give back what can go by now. How long it may sleep until it has
   // to look again, if no command comes.
   uint64_t tend();
+  // No command has come for a while. False: something is under way that has to be looked at.
+  [[nodiscard]] bool settled();
   // Give everything back that the driver holds for the session; it has drained. To be called again
   // if it finds no memory.
   void release();
@@ -64,6 +67,7 @@ struct SessionParts {
   Links links{core, modules};
   OpenWaits waits{core, memory};
   Fences fences{core, waits};
+  FaultMonitor::Watched watched{core.view, fences.ledger()};
   Arrays arrays{core, memory, retirement};
   WorkMaker work_maker{core, memory, modules, events, arrays};
   Backlog backlog{core, streams};

@@ -22,18 +22,21 @@ void write_host_fence(void* data) {
 }  // namespace
 
 void FenceLedger::promise(uint32_t slot, uint64_t value) {
-  // Pairs with FaultMonitor's last look before it goes to sleep: it sees this, or we wake it.
-  promised_[slot].store(value, std::memory_order_seq_cst);
   if (slot >= used_.load(std::memory_order_relaxed)) {
-    used_.store(slot + 1, std::memory_order_release);
+    for (uint32_t chunk = 0; chunk <= slot / kChunk; ++chunk) {
+      if (chunks_[chunk] == nullptr) chunks_[chunk] = std::make_unique<Chunk>();
+    }
+    used_.store(slot + 1, std::memory_order_seq_cst);
   }
+  // Pairs with FaultMonitor's last look before it forgets the session: it sees this, or we tell it.
+  promised(slot).store(value, std::memory_order_seq_cst);
 }
 
 bool FenceLedger::pending(const wire::ChannelView& view) const {
-  const uint32_t used = used_.load(std::memory_order_acquire);
+  const uint32_t used = used_.load(std::memory_order_seq_cst);
   for (uint32_t slot = 0; slot < used; ++slot) {
-    const uint64_t promised = promised_[slot].load(std::memory_order_seq_cst);
-    if (view.fence(slot).value.load(std::memory_order_relaxed) < promised) return true;
+    const uint64_t value = promised(slot).load(std::memory_order_seq_cst);
+    if (view.fence(slot).value.load(std::memory_order_relaxed) < value) return true;
   }
   return false;
 }

@@ -3,6 +3,7 @@
 // those who sleep, host functions that run in the client. Session's thread, except where said.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -24,14 +25,21 @@ struct FenceValue {
 // What has been promised to the fence slots. Written by the session's thread, read by the watchdog.
 class FenceLedger {
  public:
-  FenceLedger() : promised_(std::make_unique<std::atomic<uint64_t>[]>(wire::kFenceSlots)) {}
   void promise(uint32_t slot, uint64_t value);
   // Some fence has not been reached.
   [[nodiscard]] bool pending(const wire::ChannelView& view) const;
 
  private:
-  std::unique_ptr<std::atomic<uint64_t>[]> promised_;
-  std::atomic<uint32_t> used_{0};  // slots from 0
+  // Most sessions have a few streams: there is what the slots in use need.
+  static constexpr uint32_t kChunk = 128;
+  static_assert(wire::kFenceSlots % kChunk == 0);
+  using Chunk = std::array<std::atomic<uint64_t>, kChunk>;
+  [[nodiscard]] std::atomic<uint64_t>& promised(uint32_t slot) const {
+    return (*chunks_[slot / kChunk])[slot % kChunk];
+  }
+
+  std::array<std::unique_ptr<Chunk>, wire::kFenceSlots / kChunk> chunks_;
+  std::atomic<uint32_t> used_{0};  // slots from 0, whose chunks are there
 };
 
 class Fences {

@@ -39,7 +39,11 @@ class DeviceMemoryTest : public ::testing::Test {
       }
       if (record.opcode == wire::Opcode::kAddressReserve) {
         const wire::AddressReserve::Reply reply{next_extent_};
-        next_extent_ += 64 * kOwnExtentBytes;
+        if (body_of<wire::AddressReserve>(record).bytes > longest_extent_) {
+          worker.reply(record.reply_slot, CUDA_ERROR_OUT_OF_MEMORY);
+          return;
+        }
+        next_extent_ += body_of<wire::AddressReserve>(record).bytes;
         ++extents_;
         worker.reply(record.reply_slot, CUDA_SUCCESS, &reply, sizeof(reply));
       }
@@ -70,6 +74,7 @@ class DeviceMemoryTest : public ::testing::Test {
   std::atomic<uint64_t> limit_{wire::kGiB};
   std::atomic<uint64_t> next_extent_{kExtentBase};
   std::atomic<uint64_t> extents_{0};
+  std::atomic<uint64_t> longest_extent_{wire::kMaxExtentBytes};
   std::atomic<uint64_t> withdrawn_{0};
   std::atomic<bool> hold_map_{false};       // the worker keeps its answer
   std::atomic<bool> keep_unmapped_{false};  // the worker is never done with a range
@@ -111,11 +116,37 @@ TEST_F(DeviceMemoryTest, LargeReservationsAreExtents) {
   EXPECT_EQ(extents_.load(), 2u);
   EXPECT_TRUE(memory_.in_window(first));
   EXPECT_TRUE(memory_.in_window(second + 8 * kOwnExtentBytes - 1));
-  EXPECT_FALSE(memory_.in_window(first + 8 * kOwnExtentBytes));
+  EXPECT_FALSE(memory_.in_window(second + 8 * kOwnExtentBytes));
   memory_.unreserve(first, 8 * kOwnExtentBytes);
   EXPECT_FALSE(memory_.in_window(first));
   drain();
   EXPECT_EQ(extents_.load(), 1u);
+}
+
+TEST_F(DeviceMemoryTest, AllocationsThatTheWindowHasNoRoomForShareExtents) {
+  limit_ = ~0ull;
+  allocate(wire::kDeviceBytes);
+  EXPECT_EQ(extents_.load(), 0u);
+  const uint64_t half = wire::kExtentBytes / 2 - wire::kMemoryGranularity;
+  const CUdeviceptr blocks[] = {allocate(half), allocate(half), allocate(half), allocate(half)};
+  EXPECT_EQ(extents_.load(), 2u);
+  for (const CUdeviceptr block : blocks) {
+    EXPECT_TRUE(memory_.in_window(block + half - 1));
+    free(block);
+  }
+  drain();
+  // The two are neighbours, as the worker gives them out: no allocation lies in both.
+  allocate(wire::kExtentBytes);
+  EXPECT_EQ(extents_.load(), 3u);
+}
+
+TEST_F(DeviceMemoryTest, WhereAddressesAreShortAnExtentIsSmall) {
+  limit_ = ~0ull;
+  allocate(wire::kDeviceBytes);
+  longest_extent_ = wire::kExtentBytes / 4;
+  const CUdeviceptr block = allocate(8 * wire::kMiB);
+  EXPECT_EQ(extents_.load(), 1u);
+  EXPECT_FALSE(memory_.in_window(block + 16 * wire::kMiB));
 }
 
 TEST_F(DeviceMemoryTest, AnExtentAvoidsWhatTheProgramHasThere) {

@@ -10,6 +10,7 @@
 #include <set>
 #include <thread>
 
+#include "base/subprocess.h"
 #include "base/text.h"
 #include "mps_fixture.h"
 #include "wire/message.h"
@@ -103,6 +104,7 @@ TEST_F(ClientsTest, SixtyClientsAtOnceHaveWindowsOfTheirOwn) {
 }
 
 TEST_F(ClientsTest, AFullHouseRefusesTheNext) {
+  raise_open_files_limit(4 * wire::kMaxWindows);  // three for each client that this process plays
   start_daemon();
   std::vector<Client> clients;
   for (uint32_t i = 0; i < wire::kMaxWindows; ++i) {

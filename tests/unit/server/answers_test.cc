@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -115,6 +116,36 @@ TEST(Answers, ClientsAreTheActiveAndTheEndingSessionsWithSafeText) {
   EXPECT_EQ(row.namespace_inode, 5u);
   EXPECT_EQ(field_text(row.device_uuid), kDevices[1].uuid);
   EXPECT_EQ(field_text(row.command), "./evil?[2026] forged");
+}
+
+TEST(Answers, MoreClientsThanAPacketHoldsComeInParts) {
+  SessionTable table;
+  const uint32_t all = std::min(wire::kMaxWindows, 2 * wire::kMaxClientRows + 1);
+  for (uint32_t i = 0; i < all; ++i) {
+    Session& session = *table.create(wire::Admit{}).value();
+    if (i != 5) session.state = SessionState::kActive;
+  }
+  uint32_t last = 0;
+  uint32_t found = 0;
+  for (bool more = true; more;) {
+    const std::vector<std::byte> packet =
+        make_answer(wire::Query{.query = wire::QueryKind::kClients, .session = last},
+                    wire::ServerState::kActive, table, kDevices);
+    ASSERT_LE(packet.size(), wire::kMaxMessageBytes);
+    wire::Answer head;
+    memcpy(&head, packet.data(), sizeof(head));
+    for (uint32_t i = 0; i < head.rows; ++i) {
+      wire::ClientRow row;
+      memcpy(&row, packet.data() + sizeof(head) + i * sizeof(row), sizeof(row));
+      ASSERT_GT(row.id, last);
+      last = row.id;
+      // One that comes now is in a later part, one that goes is in none.
+      if (found++ == 0) table.erase(all);  // in none of the later parts
+    }
+    more = head.more != 0;
+    ASSERT_TRUE(!more || head.rows == wire::kMaxClientRows);
+  }
+  EXPECT_EQ(found, all - 2) << "but the one that opens, and the one that went";
 }
 
 }  // namespace
