@@ -52,29 +52,19 @@ DeviceExecutor::DeviceExecutor(const Config& config, int device, DeviceSegment* 
 
 // ---- Block scheduler --------------------------------------------------------------------------
 
-void DeviceExecutor::enqueue_locked(const std::shared_ptr<KernelOperation>& kernel) {
+void DeviceExecutor::accept_locked(const std::shared_ptr<KernelOperation>& kernel) {
   start_workers_locked();
   std::vector<SmState>& sms = kernel->context->residency.sms;
   if (sms.empty()) sms = std::vector<SmState>(config_.sm_count);
   kernel->id = next_launch_++;
   if (config_.seed != 0) kernel->seed = config_.seed * 0x9e3779b97f4a7c15ull + kernel->id;
-  auto& queues = kernel->context->hardware_queues;
-  kernel->queue %= static_cast<uint32_t>(queues.size());
-  auto& queue = queues[kernel->queue];
-  // What is in a queue waits for nothing behind it: a kernel of a conditional body, which comes
-  // late, goes ahead of all that may wait for that body.
-  auto place = queue.end();
-  if (kernel->in_body) {
-    place = std::find_if(queue.begin(), queue.end(), [](const auto& k) { return !k->ready; });
-  }
-  queue.insert(place, kernel);
+  kernel->queue %= static_cast<uint32_t>(kernel->context->hardware_queues.size());
 }
 
 void DeviceExecutor::ready_locked(const std::shared_ptr<KernelOperation>& kernel) {
-  if (kernel->in_body) enqueue_locked(kernel);
-  if (kernel->context->hardware_queues[kernel->queue].front() == kernel) {
-    add_candidate_locked(kernel);
-  }
+  auto& queue = kernel->context->hardware_queues[kernel->queue];
+  queue.push_back(kernel);
+  if (queue.front() == kernel) add_candidate_locked(kernel);
 }
 
 void DeviceExecutor::add_candidate_locked(const std::shared_ptr<KernelOperation>& kernel) {
@@ -91,7 +81,7 @@ bool DeviceExecutor::leave_queue_locked(KernelOperation& kernel) {
   if (position == queue.end()) return false;
   bool was_head = position == queue.begin();
   queue.erase(position);
-  if (!was_head || queue.empty() || !queue.front()->ready) return false;
+  if (!was_head || queue.empty()) return false;
   add_candidate_locked(queue.front());
   return true;
 }
@@ -251,7 +241,7 @@ void DeviceExecutor::drop_context_locked(ExecutionContext& context) {
   }
   for (auto& queue : context.hardware_queues) {
     for (auto& kernel : queue) {
-      if (kernel->ready && kernel->placed == 0) finished.push_back(kernel);
+      if (kernel->placed == 0) finished.push_back(kernel);
     }
     queue.clear();
   }

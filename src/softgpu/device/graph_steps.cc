@@ -127,9 +127,6 @@ std::vector<LateOperation> late_operations(const std::vector<GraphStep>& steps,
     LateOperation late;
     late.operation = make(work_at_launch(step), execution, stream);
     late.operation->stream_id = stream.id;
-    if (late.operation->kind == OperationKind::kKernel) {
-      static_cast<KernelOperation&>(*late.operation).in_body = true;
-    }
     for (const uint32_t index : step.after) late.after.push_back(made[index].operation);
     made.push_back(std::move(late));
   }

@@ -96,7 +96,6 @@ CUresult GridLaunches::launch(uint64_t parameters, uint64_t block, uint64_t stre
   const bool waited_for = stream != kTailLaunch;
   if (waited_for && depth_ + 1 >= kMaxDepth) return kMaxDepthExceeded;
   auto& kernel = static_cast<KernelOperation&>(*operation);
-  kernel.in_body = true;
   if (kernel.launch.nested != nullptr) {
     static_cast<GridLaunches*>(kernel.launch.nested)->depth_ = waited_for ? depth_ + 1 : depth_;
   }

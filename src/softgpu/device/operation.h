@@ -84,10 +84,8 @@ struct KernelOperation final : Operation {
   uint32_t level = 0;  // priority level, 0 is the highest
   uint32_t queue = 0;  // hardware queue
   bool cooperative = false;
-  bool in_body = false;  // of a conditional node, or launched by a kernel: comes to its hardware
-                         // queue when it is ready
-  uint64_t seed = 0;     // of the schedule, 0: round robin
-  uint64_t id = 0;       // of the launch, for the trace
+  uint64_t seed = 0;  // of the schedule, 0: round robin
+  uint64_t id = 0;    // of the launch, for the trace
   std::string name;
   std::vector<uint64_t> workspace;       // grid barrier of a cooperative launch
   std::shared_ptr<Offspring> nested;     // Launch::nested; null: the kernel launches none

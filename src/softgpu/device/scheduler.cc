@@ -83,8 +83,8 @@ void Scheduler::add_edge_locked(const OperationPtr& before, const OperationPtr& 
 void Scheduler::release_hold_locked(const OperationPtr& operation) {
   ++operation->context->outstanding;
   if (operation->kind == OperationKind::kKernel) {
-    auto kernel = std::static_pointer_cast<KernelOperation>(operation);
-    if (!kernel->in_body) executor(operation->context->device).enqueue_locked(kernel);
+    executor(operation->context->device)
+        .accept_locked(std::static_pointer_cast<KernelOperation>(operation));
   }
   if (--operation->unsatisfied == 0) {
     ready_.push_back(operation);

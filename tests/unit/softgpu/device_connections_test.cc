@@ -112,6 +112,18 @@ TEST_F(ConnectionsTest, RunningKernelsHoldNone) {
   let_go();
 }
 
+// Nor is it in the way of streams that share its hardware queue.
+TEST_F(ConnectionsTest, KernelsBehindWaitsAreInNoHardwareQueue) {
+  CUstream standing = stream();
+  EXPECT_CU(cuStreamWaitValue32_v2(standing, address_of(word_), 1, CU_STREAM_WAIT_VALUE_GEQ));
+  launch(standing, FakeAction::kNothing);
+  for (uint32_t i = 0; i < Config().hardware_queues; ++i) {
+    other_ = stream();
+    EXPECT_TRUE(others_go_on()) << i;
+  }
+  let_go();
+}
+
 TEST_F(ConnectionsTest, ChainsInsideOfGraphsHoldNone) {
   CUstream captured = stream();
   CUgraph graph = nullptr;
