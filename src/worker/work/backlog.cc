@@ -27,12 +27,11 @@ bool awaits_values(const Work& work) {
   return values != nullptr && values->waits != 0;
 }
 
-// CUDA: the legacy stream and the blocking streams of its context come behind each other.
-bool are_ordered(const Stream& one, const Stream& other) {
-  using wire::StreamKind;
-  return one.context == other.context &&
-         ((one.kind == StreamKind::kLegacy && other.kind == StreamKind::kBlocking) ||
-          (one.kind == StreamKind::kBlocking && other.kind == StreamKind::kLegacy));
+// The program waits for the stream: nobody comes behind it, and it comes behind the others only in
+// the legacy stream (Streams::Entry::kFence).
+bool is_fence(const Work& work) {
+  const auto* fence = std::get_if<FenceWork>(&work.what);
+  return (fence != nullptr && !fence->in_order) || std::holds_alternative<WakeWork>(work.what);
 }
 
 }  // namespace
@@ -68,10 +67,22 @@ bool Backlog::stands_at_first(const ValuesWork& values) const {
   return false;
 }
 
+// CUDA: the legacy stream and the blocking streams of its context come behind each other.
+bool Backlog::is_ordered(const Work& work, const Stream& stream, const Stream& other,
+                         const Line& line, uint64_t number) {
+  using wire::StreamKind;
+  if (stream.context != other.context) return false;
+  if (stream.kind == StreamKind::kLegacy) return other.kind == StreamKind::kBlocking;
+  if (stream.kind != StreamKind::kBlocking || other.kind != StreamKind::kLegacy) return false;
+  return !is_fence(work) && std::any_of(line.begin(), line.end(), [number](const auto& item) {
+    return item->number < number && !is_fence(item->work.work());
+  });
+}
+
 bool Backlog::is_behind(const Work& work, const Stream& stream, uint64_t number) const {
   for (const auto& [other, line] : lines_) {
     if (line.front()->number >= number) continue;
-    if (other == &stream || are_ordered(stream, *other)) return true;
+    if (other == &stream || is_ordered(work, stream, *other, line, number)) return true;
   }
   for (const auto& [orderer, context] : orderers_) {
     if (orderer < number && context == stream.context) return true;

@@ -91,6 +91,8 @@ class Backlog {
   using Line = std::deque<std::unique_ptr<Item>>;
 
   [[nodiscard]] bool is_behind(const Work& work, const Stream& stream, uint64_t number) const;
+  [[nodiscard]] static bool is_ordered(const Work& work, const Stream& stream, const Stream& other,
+                                       const Line& line, uint64_t number);
   [[nodiscard]] bool stands_at_first(const ValuesWork& values) const;
   [[nodiscard]] bool is_there(const wire::StreamValue& value) const;
   [[nodiscard]] bool can_go(const Item& item) const;

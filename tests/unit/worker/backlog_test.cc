@@ -155,6 +155,30 @@ TEST_F(BacklogTest, TheLegacyStreamKeepsItsPlace) {
   EXPECT_EQ(launches, (Calls{"launch s4 16", "launch s5 16"})) << "first the legacy stream";
 }
 
+TEST_F(BacklogTest, NobodyComesBehindAFenceOfTheLegacyStream) {
+  create_stream(3, StreamKind::kLegacy);
+  create_stream(4, StreamKind::kBlocking);
+  create_stream(5, StreamKind::kBlocking);
+  launch(5);
+  calls();
+  stand(4);
+  EXPECT_TRUE(send(wire::Fence{3, 3, 5}).ok());
+  EXPECT_TRUE(send(wire::WakeAfter{3}).ok());
+  EXPECT_EQ(calls(), Calls{}) << "behind stream 4";
+  launch(5);
+  EXPECT_TRUE(send(wire::Fence{5, 5, 7}).ok());
+  EXPECT_EQ(session_->core.view.fence(5).value.load(), 7u);
+  launch(3);
+  calls();
+  EXPECT_TRUE(send(wire::Fence{5, 5, 8}).ok());
+  EXPECT_EQ(session_->core.view.fence(5).value.load(), 8u) << "the launch is no matter of a fence";
+  EXPECT_TRUE(send(wire::Fence{5, 5 | wire::kFenceInOrder, 9}).ok());
+  EXPECT_EQ(session_->core.view.fence(5).value.load(), 8u) << "but of one in order";
+  come();
+  EXPECT_EQ(session_->core.view.fence(3).value.load(), 5u);
+  EXPECT_EQ(session_->core.view.fence(5).value.load(), 9u);
+}
+
 TEST_F(BacklogTest, AnOrderedCopyHoldsBackItsContextOnly) {
   create_stream(3, StreamKind::kNonBlocking, 2);
   map(kBase, kUnit);
