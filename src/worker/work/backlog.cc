@@ -87,6 +87,10 @@ bool Backlog::is_behind(const Work& work, const Stream& stream, uint64_t number)
   for (const auto& [orderer, context] : orderers_) {
     if (orderer < number && context == stream.context) return true;
   }
+  if (const auto* graph = std::get_if<GraphWork>(&work.what)) {
+    const auto first = launches_.lower_bound({graph->exec, 0});
+    return first != launches_.end() && first->first == graph->exec && first->second < number;
+  }
   if (!std::holds_alternative<WaitWork>(work.what)) return false;
   const auto named = named_.find(event_of(work));
   return named != named_.end() && named->second.records != 0;
@@ -119,14 +123,17 @@ void Backlog::hold(const Work& work, Stream& stream) {
     }
   }
   const void* event = event_of(work);
+  const auto* graph = std::get_if<GraphWork>(&work.what);
   // What needs memory comes first: there may be none.
   const auto line = lines_.try_emplace(&stream).first;
   try {
     if (event != nullptr) named_.try_emplace(event);
     if (orders_all(work)) orderers_.emplace(number, stream.context);
+    if (graph != nullptr) launches_.emplace(graph->exec, number);
     line->second.push_back(std::move(item));
   } catch (...) {
     orderers_.erase(number);
+    if (graph != nullptr) launches_.erase({graph->exec, number});
     if (line->second.empty()) lines_.erase(line);
     throw;
   }
@@ -144,6 +151,9 @@ void Backlog::hold(const Work& work, Stream& stream) {
 void Backlog::forget(const Item& item) {
   orderers_.erase(item.number);
   const Work& work = item.work.work();
+  if (const auto* graph = std::get_if<GraphWork>(&work.what)) {
+    launches_.erase({graph->exec, item.number});
+  }
   if (awaits_values(work)) --value_waits_;
   const auto named = named_.find(event_of(work));
   if (named == named_.end() || event_of(work) == nullptr) return;
@@ -180,6 +190,7 @@ void Backlog::drop() {
   lines_.clear();
   named_.clear();
   orderers_.clear();
+  launches_.clear();
   size_ = value_waits_ = 0;
   note_change();
 }

@@ -14,7 +14,9 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <set>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "worker/core/session_core.h"
@@ -110,6 +112,8 @@ class Backlog {
     uint32_t records = 0;
   };
   std::unordered_map<const void*, Named> named_;
+  // Held launches of executable graphs, with their numbers: each comes behind those before it.
+  std::set<std::pair<CUgraphExec, uint64_t>> launches_;
   // Held copies that all later work of their context comes behind, by number.
   std::map<uint64_t, const ClientContext*> orderers_;
 };

@@ -193,6 +193,32 @@ TEST_F(BacklogTest, AnOrderedCopyHoldsBackItsContextOnly) {
   EXPECT_EQ(come().back(), "launch s2 16");
 }
 
+TEST_F(BacklogTest, LaunchesOfOneGraphKeepTheirOrder) {
+  for (const wire::Id exec : {1u, 2u}) {
+    EXPECT_TRUE(send(wire::GraphBegin{exec, 0}).ok());
+    EXPECT_TRUE(send(wire::GraphNode{exec, wire::GraphNodeKind::kEmpty, 0, 0, 0}).ok());
+    EXPECT_TRUE(send(wire::GraphInstantiate{0, exec}).ok());
+  }
+  calls();
+  stand(1);
+  EXPECT_TRUE(send(wire::GraphLaunch{1, 1}).ok());
+  EXPECT_TRUE(send(wire::GraphLaunch{1, 2}).ok());
+  launch(2);
+  EXPECT_EQ(calls(), Calls{}) << "stream 2 comes behind the launch in stream 1";
+  const Calls gone = come();
+  ASSERT_GE(gone.size(), 3u);
+  EXPECT_EQ(std::vector(gone.end() - 3, gone.end()),
+            (Calls{"graph s1", "graph s2", "launch s2 16"}));
+  EXPECT_TRUE(send(wire::GraphLaunch{1, 2}).ok());
+  EXPECT_EQ(calls(), Calls{"graph s2"});
+  put(kWord, 0);
+  stand(1);
+  EXPECT_TRUE(send(wire::GraphLaunch{1, 1}).ok());
+  EXPECT_TRUE(send(wire::GraphLaunch{2, 2}).ok());
+  EXPECT_EQ(calls(), Calls{"graph s2"}) << "another graph";
+  EXPECT_EQ(come().back(), "graph s1");
+}
+
 TEST_F(BacklogTest, WhatIsGivenUpBehindHeldWorkStays) {
   map(kBase, kUnit);
   map(kBase + kUnit, kUnit);
