@@ -69,6 +69,7 @@ EVERYTHING = [
       for group in ("attributes", "values", "callbacks", "capture", "bad")],
     *[["drv_stream_waits", group] for group in ("blocking", "thread", "legacy", "free")],
     ["drv_stream_order"], ["drv_fresh_code"], ["drv_fresh_order"],
+    ["drv_random_order"],
     *[["drv_capture_refusals", group]
       for group in ("streams", "events", "copies", "memory", "code", "captures", "nodes")],
     *[["drv_capture_ends", group]

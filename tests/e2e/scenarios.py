@@ -722,6 +722,25 @@ def beside_values(box, _):
     box.quit()
 
 
+# What OPENMPS_PERF can switch off, each by itself and all of it.
+SWITCHES = ("", "no_held_waits", "no_windows", "no_held_waits,no_windows")
+
+
+def random_order(box, clients):
+    """Random programs of several processes at once behind one worker: whatever is switched off, each
+    comes to its own results. `clients`: programs of each process."""
+    for number, switch in enumerate(SWITCHES):
+        box.env["OPENMPS_PERF"] = switch
+        box.start_daemon()
+        seeds = [1000 * (1 + number) + 300 * process for process in range(3)]
+        children = [box.start(["drv_random_order", str(seed), str(clients or 60)]) for seed in seeds]
+        for seed, child in zip(seeds, children):
+            finish(child, f"programs from {seed} on, with OPENMPS_PERF={switch!r}")
+        require(len(box.pids_named("openmps-worker")) == 1, "they had not one worker")
+        box.quit()
+        require(wait_until(lambda: not box.processes(), SETTLE_LIMIT_S), "the daemon is still there")
+
+
 def fresh_beside_queue(box, _):
     fresh_beside(box, "queue", leave_alone, tell)
 
@@ -731,7 +750,7 @@ ALL = {f.__name__: f for f in
         control_shell, kernel_output, assert_text, fault_beside_idle, endless_kernel, endless_quit,
         few_threads, few_descriptors, full_heap, limits_at_start, endless_printer,
         kill_waiting, fresh_beside_kernel, fresh_beside_stopped, fresh_beside_value,
-        beside_values, fresh_beside_queue, left_beside_waiting, traced, inspected)}
+        beside_values, fresh_beside_queue, left_beside_waiting, random_order, traced, inspected)}
 
 
 def run(name, build, driver, clients):

@@ -32,6 +32,12 @@ __global__ void mix(u32* words, u32 n, u32 key) {
   if (i < n) words[i] = words[i] * 5 + i + key;
 }
 
+// The same with words of two places: they may be one.
+__global__ void blend(u32* words, const u32* from, u32 n, u32 key) {
+  const u32 i = index();
+  if (i < n) words[i] = words[i] * 5 + from[i] + key;
+}
+
 // On which SM each block runs. Long enough that a launch has blocks on all that it may use.
 __global__ void where(u32* sm, u32 rounds) {
   u32 x = thread();

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// What CUDA's rules say of the order of a program's operations: which each one comes behind, and
+// which gates it may have to wait for. A gate is a value that a stream waits for and that nobody
+// has been told to write yet. Used by random_order.cc, which keeps the rules' side of its streams
+// here, by numbers that no two streams of a program share.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <vector>
+
+namespace e2e::random_order {
+
+inline constexpr uint32_t kStreamsEver = 16;  // of a program
+inline constexpr uint32_t kGatesEver = 64;    // bits of a mask
+
+// An operation, by its stream and its number there; number 0: none.
+struct Operation {
+  uint32_t stream = 0;
+  uint32_t number = 0;
+};
+
+// What something comes behind.
+struct Clock {
+  std::array<uint32_t, kStreamsEver> count{};  // so many operations of each stream
+  uint64_t may = 0;                            // gates that it may have to wait for,
+  uint64_t must = 0;                           // and those that it does wait for
+
+  void merge(const Clock& other) {
+    for (uint32_t i = 0; i < kStreamsEver; i++) count[i] = std::max(count[i], other.count[i]);
+    may |= other.may;
+    must |= other.must;
+  }
+  [[nodiscard]] bool covers(const Operation& operation) const {
+    return count[operation.stream] >= operation.number;
+  }
+};
+
+class Rules {
+ public:
+  static constexpr uint32_t kLegacy = 0;
+
+  // The legacy stream is there from the beginning.
+  Rules() { add(true); }
+
+  uint32_t add(bool blocking) {
+    streams_.push_back({{}, blocking});
+    return static_cast<uint32_t>(streams_.size()) - 1;
+  }
+  [[nodiscard]] bool full() const { return streams_.size() == kStreamsEver; }
+  [[nodiscard]] bool is_blocking(uint32_t stream) const {
+    return stream != kLegacy && streams_[stream].blocking;
+  }
+
+  // What an operation that is given to the stream now comes behind. Destroyed streams count.
+  [[nodiscard]] Clock behind(uint32_t stream) const {
+    Clock clock = streams_[stream].clock;
+    clock.merge(host_);
+    if (stream == kLegacy) {
+      for (const Stream& other : streams_) {
+        if (other.blocking) clock.merge(other.clock);
+      }
+    } else if (streams_[stream].blocking) {
+      clock.merge(streams_[kLegacy].clock);
+    }
+    return clock;
+  }
+  // What synchronising with the stream waits for.
+  [[nodiscard]] Clock awaited(uint32_t stream) const {
+    return stream == kLegacy ? behind(stream) : streams_[stream].clock;
+  }
+  // The next operation of the stream, which comes behind all that, and itself.
+  [[nodiscard]] Clock begin(uint32_t stream) {
+    Clock clock = behind(stream);
+    clock.count[stream] = ++streams_[stream].given;
+    return clock;
+  }
+  // It has been given to the stream, and comes behind this.
+  Operation give(uint32_t stream, const Clock& clock) {
+    streams_[stream].clock = clock;
+    return {stream, streams_[stream].given};
+  }
+  // A wait is nothing by itself, so nothing else need come behind it or before it. It may.
+  void wait(uint32_t stream, const Clock& clock) {
+    const uint64_t may = behind(stream).may;
+    streams_[stream].clock.merge(clock);
+    streams_[stream].clock.may |= may;
+  }
+  Operation give(uint32_t stream) { return give(stream, begin(stream)); }
+
+  // The operations that the host knows to have ended.
+  [[nodiscard]] const Clock& host() const { return host_; }
+  void host_waited(const Clock& clock) { host_.merge(clock); }
+  // What the host waits for with the whole context.
+  [[nodiscard]] Clock everything() const {
+    Clock clock;
+    for (const Stream& stream : streams_) clock.merge(stream.clock);
+    return clock;
+  }
+
+  // ---- Gates -----------------------------------------------------------------------------------
+
+  [[nodiscard]] bool has_gates() const { return gates_.size() < kGatesEver; }
+  uint32_t add_gate() {
+    gates_.push_back({});
+    return static_cast<uint32_t>(gates_.size()) - 1;
+  }
+  [[nodiscard]] bool is_open(uint32_t gate) const { return gates_[gate].open; }
+  // Who writes the value comes behind that.
+  void open(uint32_t gate, const Clock& clock) { gates_[gate] = {true, clock.may, clock.must}; }
+  // Those of the gates that are closed; for an open one, those that its writer waits for.
+  [[nodiscard]] uint64_t closed(const Clock& clock) const { return closed(clock.may, &Gate::may); }
+  [[nodiscard]] bool is_stuck(const Clock& clock) const {
+    return closed(clock.must, &Gate::must) != 0;
+  }
+  [[nodiscard]] bool may_open(uint32_t gate, const Clock& clock) const {
+    return (closed(clock) >> gate & 1) == 0;
+  }
+
+ private:
+  struct Stream {
+    Clock clock;  // of its last operation
+    bool blocking = false;
+    uint32_t given = 0;
+  };
+  struct Gate {
+    bool open = false;
+    uint64_t may = 0;
+    uint64_t must = 0;
+  };
+
+  [[nodiscard]] uint64_t closed(uint64_t gates, uint64_t Gate::*behind) const {
+    uint64_t seen = 0, found = 0;
+    while ((gates & ~seen) != 0) {
+      const auto index = static_cast<uint32_t>(std::countr_zero(gates & ~seen));
+      seen |= 1ull << index;
+      if (gates_[index].open) {
+        gates |= gates_[index].*behind;
+      } else {
+        found |= 1ull << index;
+      }
+    }
+    return found;
+  }
+
+  std::vector<Stream> streams_;
+  std::vector<Gate> gates_;
+  Clock host_;
+};
+
+}  // namespace e2e::random_order
