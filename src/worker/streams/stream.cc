@@ -186,10 +186,13 @@ Status Streams::enter(Stream& stream, Entry entry) {
   if (entry == Entry::kWork && stream.twin != nullptr) stream.twin->stays = false;
   ClientContext& context = *stream.context;
   if (stream.kind == StreamKind::kLegacy) {
-    bool joined = false;
-    OPENMPS_RETURN_IF_ERROR(legacy_waits(stream, &joined));
-    // A record that has waited for others is itself waited for: it is a barrier, as in CUDA.
-    if (works || (entry == Entry::kMarker && joined)) ++stream.work;
+    OPENMPS_RETURN_IF_ERROR(legacy_waits(stream));
+    // A record that has waited for others, or comes behind a fence that has, is itself waited for:
+    // it is a barrier, as in CUDA.
+    if (works || (entry == Entry::kMarker && stream.joined)) {
+      ++stream.work;
+      stream.joined = false;
+    }
   }
   if (entry == Entry::kFence) return Status();
   if (works && !stream.unmarked) {
@@ -208,7 +211,7 @@ Status Streams::enter(Stream& stream, Entry entry) {
   return Status();
 }
 
-Status Streams::legacy_waits(Stream& legacy, bool* joined) {
+Status Streams::legacy_waits(Stream& legacy) {
   std::vector<Stream*>& dirty = legacy.context->dirty;
   while (!dirty.empty()) {
     Stream& other = *dirty.back();
@@ -216,14 +219,14 @@ Status Streams::legacy_waits(Stream& legacy, bool* joined) {
     OPENMPS_RETURN_IF_ERROR(wait(legacy, other.join, "cuStreamWaitEvent of the legacy stream"));
     other.dirty = false;
     dirty.pop_back();
-    *joined = true;
+    legacy.joined = true;
   }
   std::vector<CUevent>& parted = legacy.context->parted;
   while (!parted.empty()) {
     OPENMPS_RETURN_IF_ERROR(wait(legacy, parted.back(), "cuStreamWaitEvent of the legacy stream"));
     core_.driver.cuEventDestroy_v2(parted.back());
     parted.pop_back();
-    *joined = true;
+    legacy.joined = true;
   }
   return Status();
 }

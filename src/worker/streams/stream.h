@@ -52,6 +52,7 @@ struct Stream {
   ContextGate::Stream* listed_cold = nullptr;  // with the cold lane's gate, once it had such graphs
 
   uint64_t work = 0;         // legacy stream: pieces of work submitted so far
+  bool joined = false;       // legacy stream: has waited for others since that
   uint64_t legacy_seen = 0;  // blocking stream: the legacy stream's `work` that it has waited for
   bool dirty = false;        // blocking stream: listed in its context's `dirty`
   uint64_t order_seen = 0;   // the context's order that it has waited for
@@ -193,7 +194,7 @@ class Streams {
   Status record(Stream& stream, CUevent* event);
   Status wait(Stream& stream, CUevent event, const char* what);
   Status wait_for_order(Stream& stream);
-  Status legacy_waits(Stream& legacy, bool* joined);
+  Status legacy_waits(Stream& legacy);
   Status wait_for_legacy(Stream& stream);
   Status detach(Stream& stream);
   Status part(Stream& stream);

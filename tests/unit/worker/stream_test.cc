@@ -117,6 +117,21 @@ TEST_F(StreamTest, AnEventOnTheLegacyStreamIsABarrierIfItWaited) {
   EXPECT_EQ(calls(), (Calls{"stream 0", "event", "record e3 s2", "wait s3 e3", "launch s3 16"}));
 }
 
+TEST_F(StreamTest, SoIsOneBehindAFenceThatWaited) {
+  create_stream(1, StreamKind::kLegacy);
+  create_stream(2, StreamKind::kBlocking);
+  create_stream(3, StreamKind::kBlocking);
+  EXPECT_TRUE(send(wire::EventCreate{1, 0, 0}).ok());
+  launch(2);
+  EXPECT_TRUE(send(wire::Fence{1, 1, 7}).ok());
+  EXPECT_TRUE(send(wire::EventRecord{1, 1, wire::kNoFence, 0, 0}).ok());
+  calls();
+  launch(3);
+  EXPECT_EQ(calls(), (Calls{"stream 0", "event", "record e3 s2", "wait s3 e3", "launch s3 16"}));
+  launch(3);
+  EXPECT_EQ(calls(), Calls{"launch s3 16"}) << "a barrier is waited for once";
+}
+
 TEST_F(StreamTest, OrderedCopyHoldsBackOtherStreams) {
   map(kBase, wire::kMemoryGranularity);
   create_stream(1, StreamKind::kNonBlocking);
