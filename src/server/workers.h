@@ -25,8 +25,8 @@ inline constexpr int kWorkerStartAttempts = 3;
 // persistence daemon a machine of eight GPUs takes tens of seconds to initialise.
 inline constexpr uint64_t kWorkerReadyMs = 120'000;
 
-// So many windows, of 18 MiB of pinned memory each, may a worker keep of clients that have ended
-// before newcomers get another: beside a kernel that does not end it can't give them back.
+// So many windows, of up to 18 MiB of pinned memory each, may a worker keep of clients that have
+// ended before newcomers get another: beside a kernel that does not end it can't give them back.
 inline constexpr uint32_t kMaxKeptWindows = 32;
 // For so long: many clients that end at once leave more than that for some milliseconds.
 inline constexpr uint64_t kKeptWindowsMs = 1000;

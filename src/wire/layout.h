@@ -89,6 +89,9 @@ inline constexpr uint32_t kShownHindrances = 8;
 inline constexpr uint32_t kShownValueWaits = 128;
 inline constexpr uint32_t kShownReturns = 128;
 inline constexpr uint64_t kStagingBytes = 16 * kMiB;  // pageable copies and blobs in flight
+// Cut into pieces by the client: small ones first, then as many of this size as there is room for.
+inline constexpr uint64_t kSmallStagingBytes = 2 * kMiB;
+inline constexpr uint64_t kStagingPieceBytes = 512 * kKiB;
 
 inline constexpr uint64_t kHeaderOffset = 0;
 inline constexpr uint64_t kRingControlOffset = 4 * kKiB;
@@ -98,7 +101,7 @@ inline constexpr uint64_t kReturnOffset = 16 * kKiB;
 inline constexpr uint64_t kReplyOffset = 64 * kKiB;
 inline constexpr uint64_t kPromiseOffset = 1280 * kKiB;
 inline constexpr uint64_t kRingOffset = 2 * kMiB;
-// What the GPU reads and writes lies together, so one registration covers it.
+// What the GPU reads and writes lies together: the worker registers it as it comes to be used.
 inline constexpr uint64_t kRegisteredOffset = 4 * kMiB;
 inline constexpr uint64_t kFenceOffset = kRegisteredOffset;
 inline constexpr uint64_t kCallbackOffset = kFenceOffset + kFenceSlots * kFenceSlotBytes;

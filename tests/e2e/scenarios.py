@@ -14,6 +14,7 @@ import signal
 import subprocess
 import threading
 import time
+from pathlib import Path
 
 from sandbox import Failure, Sandbox, footprint, thread_names, wait_until
 
@@ -72,6 +73,67 @@ def many_clients(box, clients):
         child.stdin.flush()
     for seed, child in enumerate(children, 1):
         finish(child, f"client {seed} of {clients}")
+    box.quit()
+
+
+IDLE_CLIENTS = 300
+SANITIZED_CLIENTS = 60  # of the address windows of ThreadSanitizer's build
+# Resident memory of the worker for each idle client, KiB: decision 19.
+IDLE_RSS_KIB = 1024
+IDLE_LOOK_S = 3  # in which no thread of an idle session may run
+IDLE_LOOKS = 5
+
+
+def switches(pid, name):
+    """How often the threads of that name have gone to sleep so far, by thread."""
+    found = {}
+    for status in Path("/proc", str(pid), "task").glob("*/status"):
+        text = status.read_text()
+        if re.match(f"Name:\\t{name}", text):
+            found[status.parent.name] = int(re.search(r"^voluntary_ctxt_switches:\t(\d+)", text, re.M)[1])
+    return found
+
+
+def idle_clients(box, clients):
+    """Hundreds of clients that do nothing: little memory each, no wake-up, all in the list; a new one
+    computes beside them, and then they go on, with right results."""
+    sanitized = "LD_PRELOAD" in box.env
+    clients = clients or (SANITIZED_CLIENTS if sanitized else IDLE_CLIENTS)
+    box.start_daemon()
+    finish(box.start(["drv_client_worker", "1", "3"]), "the first client")
+    server = server_of(box)
+    settled(box, server)
+    worker = box.pids_named("openmps-worker")[0]
+    before = footprint(worker)["rss"]
+    children = [box.start(["drv_client_worker", str(seed), "3", "hold"], stdin=subprocess.PIPE)
+                for seed in range(1, clients + 1)]
+    for child in children:
+        ready(child)
+    pids = sorted(child.pid for child in children)
+    listed = box.control(f"get_client_list {server}")[1].split()
+    require(sorted(map(int, listed)) == pids, f"get_client_list shows {len(listed)} of {clients} clients")
+    shown = json.loads(box.control("ps --json")[1])
+    require(sorted(client["pid"] for client in shown) == pids, f"ps shows {len(shown)} clients")
+
+    for _ in range(IDLE_LOOKS):  # they settle a second after their last command
+        first = switches(worker, "sess-")
+        time.sleep(IDLE_LOOK_S)
+        last = switches(worker, "sess-")
+        woken = [thread for thread in first if last[thread] != first[thread]]
+        if not woken:
+            break
+    require(len(first) == clients, f"{len(first)} threads of {clients} sessions")
+    require(not woken, f"{len(woken)} of {clients} idle sessions woke within {IDLE_LOOK_S} s")
+    each = (footprint(worker)["rss"] - before) / clients
+    print(f"{clients} idle clients: {each:.0f} KiB of the worker's memory each")
+    require(sanitized or each <= IDLE_RSS_KIB, f"{each:.0f} KiB of the worker's memory for each idle client")
+
+    finish(box.start(["drv_client_worker", str(clients + 1), "3"]), "a client beside them")
+    for child in children:
+        child.stdin.write("go\n")
+        child.stdin.flush()
+    for seed, child in enumerate(children, 1):
+        finish(child, f"idle client {seed} of {clients}")
     box.quit()
 
 
@@ -746,8 +808,8 @@ def fresh_beside_queue(box, _):
 
 
 ALL = {f.__name__: f for f in
-       (many_clients, churn, kill_beside, rogue_clients, confined, capture_vs_alloc, no_daemon, required,
-        control_shell, kernel_output, assert_text, fault_beside_idle, endless_kernel, endless_quit,
+       (many_clients, idle_clients, churn, kill_beside, rogue_clients, confined, capture_vs_alloc,
+        no_daemon, required, control_shell, kernel_output, assert_text, fault_beside_idle, endless_kernel, endless_quit,
         few_threads, few_descriptors, full_heap, limits_at_start, endless_printer,
         kill_waiting, fresh_beside_kernel, fresh_beside_stopped, fresh_beside_value,
         beside_values, fresh_beside_queue, left_beside_waiting, random_order, traced, inspected)}

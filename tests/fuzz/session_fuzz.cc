@@ -121,7 +121,7 @@ void Player::begin(uint32_t index) {
   session.physical.send = [&session](uint32_t ticket, int descriptor) {
     session.physical.inbox.put(ticket, UniqueFd(fcntl(descriptor, F_DUPFD_CLOEXEC, 0)));
   };
-  ended_[index] = !session.memory.register_channel().ok();
+  ended_[index] = !session.memory.open_channel().ok();
 }
 
 void Player::end(uint32_t index) {

@@ -18,11 +18,11 @@ namespace openmps::client {
 // 512 KiB: at 55 GB/s a piece takes 10 us, above the cost of a command, and 28 of them cover the
 // latency of several copying threads.
 inline constexpr uint64_t kSmallPieceBytes = 16 * wire::kKiB;
-inline constexpr uint64_t kLargePieceBytes = 512 * wire::kKiB;
-inline constexpr uint32_t kSmallPieces = 128;
-inline constexpr uint32_t kLargePieces = 28;
-static_assert(kSmallPieces * kSmallPieceBytes + kLargePieces * kLargePieceBytes <=
-              wire::kStagingBytes);
+inline constexpr uint64_t kLargePieceBytes = wire::kStagingPieceBytes;
+inline constexpr uint32_t kSmallPieces = wire::kSmallStagingBytes / kSmallPieceBytes;
+inline constexpr uint32_t kLargePieces =
+    (wire::kStagingBytes - wire::kSmallStagingBytes) / kLargePieceBytes;
+static_assert(kSmallPieces == 128 && kLargePieces == 28);
 
 class Staging {
  public:

@@ -2,6 +2,8 @@
 // Pinned host memory: chunks, own registrations and the map of blocks.
 #include "client/memory/pinned.h"
 
+#include <algorithm>
+
 #include "base/clock.h"
 
 namespace openmps::client {
@@ -71,10 +73,12 @@ CUresult PinnedHeap::allocate(Context* context, uint64_t bytes, uint32_t flags, 
   if (bytes < kPinnedChunkBytes) {
     std::optional<uint64_t> found = small_.allocate(block.reserved);
     if (!found.has_value()) {
+      const uint64_t registered = std::max(next_chunk_, block.reserved);
       uint64_t chunk = 0;
-      const CUresult result = register_pages(guard, kPinnedChunkBytes, &chunk);
+      const CUresult result = register_pages(guard, registered, &chunk);
       if (result != CUDA_SUCCESS) return result;
-      small_.add(chunk, kPinnedChunkBytes);
+      next_chunk_ = std::min(2 * registered, kPinnedChunkBytes);
+      small_.add(chunk, registered);
       found = small_.allocate(block.reserved);
     }
     base = *found;

@@ -22,6 +22,9 @@ struct Context;
 
 // Small allocations share registered chunks of this size; larger ones have their own registration.
 inline constexpr uint64_t kPinnedChunkBytes = 4 * wire::kMiB;
+// Of the first chunk so much is registered, of each further one twice as much as of the last: most
+// programs have a few words.
+inline constexpr uint64_t kFirstPinnedBytes = 256 * wire::kKiB;
 inline constexpr uint64_t kPinnedUnit = 4 * wire::kKiB;  // the page
 // Registered but free bytes that are kept for reuse.
 inline constexpr uint64_t kPinnedCacheBytes = 256 * wire::kMiB;
@@ -73,6 +76,7 @@ class PinnedHeap {
   RangeAllocator addresses_;  // in chunks
   ReturnedRanges returned_;
   RangeAllocator small_{kPinnedChunkBytes};  // inside registered chunks, in pages
+  uint64_t next_chunk_ = kFirstPinnedBytes;  // bytes of the next chunk that are registered
   std::multimap<uint64_t, uint64_t> cache_;  // bytes -> base of free own registrations
   uint64_t cached_total_ = 0;
   uint64_t next_buffer_id_ = 1ull << 40;  // apart from those of device memory

@@ -13,6 +13,7 @@
 #include "wire/channel_view.h"
 #include "wire/commands.h"
 #include "wire/handshake.h"
+#include "worker/core/channel_pages.h"
 #include "worker/device/background.h"
 #include "worker/device/context_gate.h"
 #include "worker/device/devices.h"
@@ -92,6 +93,7 @@ class SessionCore {
   ShownValues shown_values{view};
   ShownReturns shown_returns{view};
   Returns returns{driver, gate, feeder, bell, shown_returns};
+  ChannelPages pages{driver, devices, gate, feeder, returns};
   // 0 where a device uses the host's pointers for registered memory, as all current GPUs do.
   uint64_t channel_delta = 0;
   // Handles of these belong to the main context. While the session has any, its code runs there;

@@ -86,8 +86,11 @@ class NodeWriter {
   // run must not find it.
   CUresult put(const HostCallWork& host) {
     if (place_.exec != nullptr) return CUDA_ERROR_INVALID_VALUE;
+    wire::CallbackSlot& slot = core_.view.callback(host.slot);
+    const Status there = core_.pages.use(&slot, sizeof(slot));
+    if (!there.ok()) return there.code();
     const CUDA_HOST_NODE_PARAMS post = fences_.posting(host.slot);
-    const CUdeviceptr done = core_.device_address(&core_.view.callback(host.slot).done);
+    const CUdeviceptr done = core_.device_address(&slot.done);
     const CUstreamBatchMemOpParams answer[] = {
         operation_of(wire::ValueKind::kWait, {done, 1, 4, CU_STREAM_WAIT_VALUE_EQ}, done),
         operation_of(wire::ValueKind::kWrite, {done, 0, 4, CU_STREAM_WRITE_VALUE_DEFAULT}, done)};

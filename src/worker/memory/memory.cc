@@ -15,8 +15,6 @@
 namespace openmps::worker {
 namespace {
 
-constexpr unsigned kRegisterFlags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
-
 // Ranges that are looked at before a reservation fails: the book knows of all sessions, so each
 // failure is something foreign.
 constexpr int kAddressTries = 8;
@@ -54,19 +52,11 @@ Status reserve_at(const DriverTable& driver, uint64_t address, uint64_t bytes) {
 
 }  // namespace
 
-Status SessionMemory::register_channel() {
-  OPENMPS_RETURN_IF_ERROR(core_.use(0));
-  unsigned char* host = core_.view.start() + wire::kRegisteredOffset;
-  const uint64_t bytes = wire::kRegisteredEnd - wire::kRegisteredOffset;
-  OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuMemHostRegister_v2(host, bytes, kRegisterFlags),
-                                "cuMemHostRegister of the channel"));
-  const auto address = reinterpret_cast<uint64_t>(host);
-  ranges_[address] = {.end = address + bytes, .kind = Kind::kRegistered};
-  CUdeviceptr device = 0;
-  OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuMemHostGetDevicePointer_v2(&device, host, 0),
-                                "cuMemHostGetDevicePointer of the channel"));
-  core_.channel_delta = device - address;
-  return Status();
+Status SessionMemory::open_channel() {
+  const uint64_t host = core_.device_end();
+  ranges_[host + wire::kRegisteredOffset] = {.end = host + wire::kRegisteredEnd,
+                                             .kind = Kind::kChannel};
+  return core_.pages.open(core_.view, &core_.channel_delta);
 }
 
 // ---- Addresses ---------------------------------------------------------------------------------
@@ -486,6 +476,7 @@ void SessionMemory::release(Ranges::iterator it) {
   switch (range.kind) {
     case Kind::kDeviceMemory: unmap_now(begin, range); break;
     case Kind::kRegistered: unregister(begin, range.end - begin, [] {}); break;
+    case Kind::kChannel: core_.pages.release_all(); break;
     case Kind::kGlobal: break;
   }
   ++removals_;
@@ -530,7 +521,7 @@ Status SessionMemory::handle(const wire::HostRegister& command) {
   OPENMPS_RETURN_IF_ERROR(core_.use(0));
   OPENMPS_RETURN_IF_ERROR(
       check(core_.driver.cuMemHostRegister_v2(reinterpret_cast<void*>(command.address),
-                                              command.bytes, kRegisterFlags),
+                                              command.bytes, kHostRegisterFlags),
             "cuMemHostRegister"));
   ranges_[command.address] = {.end = end, .kind = Kind::kRegistered};
   return Status();
@@ -598,7 +589,7 @@ Lane SessionMemory::lane_of(uint64_t address) const {
   return address < range.end ? range.lane : Lane::kMain;
 }
 
-bool SessionMemory::contains(uint64_t address, uint64_t bytes, bool writable) const {
+bool SessionMemory::owns(uint64_t address, uint64_t bytes, bool writable) const {
   if (bytes == 0) return true;
   const uint64_t end = address + bytes;
   if (end < address) return false;
@@ -615,6 +606,10 @@ bool SessionMemory::contains(uint64_t address, uint64_t bytes, bool writable) co
   return false;
 }
 
+bool SessionMemory::contains(uint64_t address, uint64_t bytes, bool writable) const {
+  return owns(address, bytes, writable) && core_.pages.use(address, bytes).ok();
+}
+
 bool SessionMemory::may_write(uint64_t address, uint64_t bytes) const {
   if (contains(address, bytes, true)) return true;
   const auto above = leaving_.upper_bound(address);
@@ -624,7 +619,12 @@ bool SessionMemory::may_write(uint64_t address, uint64_t bytes) const {
 }
 
 Status SessionMemory::check_operand(const WorkRange& range, const char* role) const {
-  if (contains(range.address, range.bytes, range.writable)) return Status();
+  OPENMPS_RETURN_IF_ERROR(check_owned(range, role));
+  return core_.pages.use(range.address, range.bytes);
+}
+
+Status SessionMemory::check_owned(const WorkRange& range, const char* role) const {
+  if (owns(range.address, range.bytes, range.writable)) return Status();
   return violation(std::string("the ") + role + " " + text_of(range.address, range.bytes) +
                    " is not the session's");
 }

@@ -14,6 +14,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <type_traits>
 #include <utility>
 
 #include "worker/core/reply_writer.h"
@@ -43,8 +44,8 @@ class SessionMemory {
  public:
   explicit SessionMemory(SessionCore& core) : core_(core) {}
 
-  // Register the part of the channel that the GPU reads and writes; sets core.channel_delta.
-  Status register_channel();
+  // The session may name the part of the channel that the GPU reads and writes.
+  Status open_channel();
 
   // ---- Addresses ----
   Status handle(const wire::AddressReserve& command, ReplyTo<wire::AddressReserve> reply);
@@ -110,16 +111,20 @@ class SessionMemory {
   [[nodiscard]] uint64_t removals() const { return removals_; }
 
   // Every byte of [address, address + bytes) belongs to the session and can be read; `writable`:
-  // and written.
+  // and written. What of it is in the channel is there for the driver from now on.
   [[nodiscard]] bool contains(uint64_t address, uint64_t bytes, bool writable = false) const;
   // The same as contains() as a Status, for the operand of a command. `role`: "source".
   [[nodiscard]] Status check_operand(const WorkRange& range, const char* role) const;
   // All ranges that the command touches by addresses of its own.
   template <typename Command>
   [[nodiscard]] Status check_operands(const Command& command) const {
+    // Chunks of images are copied by this process.
+    constexpr bool kHere =
+        std::is_same_v<Command, wire::BlobData> || std::is_same_v<Command, wire::LinkRead>;
     return wire::visit_ranges(
         command, [this](uint64_t address, uint64_t bytes, bool writes, const char* role) {
-          return check_operand({address, bytes, writes}, role);
+          const WorkRange range{address, bytes, writes};
+          return kHere ? check_owned(range, role) : check_operand(range, role);
         });
   }
   // The word can be written from now on, though the program only ever reads it: the client has gone
@@ -137,7 +142,7 @@ class SessionMemory {
   [[nodiscard]] uint64_t granted(uint32_t device) const { return granted_[device]; }
 
  private:
-  enum class Kind { kDeviceMemory, kRegistered, kGlobal };
+  enum class Kind { kDeviceMemory, kRegistered, kChannel, kGlobal };
   struct Range {
     uint64_t end = 0;
     Kind kind = Kind::kGlobal;
@@ -154,6 +159,8 @@ class SessionMemory {
   };
   using Ranges = std::map<uint64_t, Range>;
 
+  [[nodiscard]] bool owns(uint64_t address, uint64_t bytes, bool writable) const;
+  [[nodiscard]] Status check_owned(const WorkRange& range, const char* role) const;
   Status reserve_window();
   Status check_device_range(uint64_t address, uint64_t bytes) const;
   // What is kept gives way.

@@ -149,7 +149,7 @@ Status SessionThread::open() {
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
   OPENMPS_RETURN_IF_ERROR(check(environment_.driver.cuThreadExchangeStreamCaptureMode(&mode),
                                 "cuThreadExchangeStreamCaptureMode"));
-  OPENMPS_RETURN_IF_ERROR(parts_.memory.register_channel());
+  OPENMPS_RETURN_IF_ERROR(parts_.memory.open_channel());
   environment_.monitor.add(parts_.watched);
   return Status();
 }

@@ -21,6 +21,8 @@ namespace {
 // What is under way is looked at this often, if nothing else wakes the executor. One that has slept
 // so long and has nothing under way sleeps until somebody wakes it.
 constexpr uint64_t kLongestSleepNs = 1'000'000'000;
+// What can't be given back while others work is tried again after twice as long, up to this.
+constexpr uint64_t kLongestRestNs = 600'000'000'000;
 // Below a futex wake and the switch to the thread (about 5 us together) spinning gains nothing.
 constexpr uint64_t kShortestSpinNs = 5'000;
 constexpr int kLooksPerClock = 32;
@@ -49,6 +51,7 @@ Executor::Executor(SessionParts& session, wire::RingConsumer& ring, SpinBudget& 
       ring_(ring),
       spin_(spin),
       longest_spin_ns_(spin_ns),
+      rest_ns_(kLongestSleepNs),
       monitor_(monitor),
       state_(session.core.view.executor()),
       trace_(session.core.commons.trace.get()),
@@ -131,6 +134,7 @@ Status Executor::execute(const wire::Record& record) {
   if (record.reply_slot != wire::kNoReply && record.reply_slot >= wire::kReplySlots) {
     return violation("there is no reply slot " + std::to_string(record.reply_slot));
   }
+  rest_ns_ = kLongestSleepNs;
   reply_.clear();
   state_.opcode.store(static_cast<uint32_t>(record.opcode), std::memory_order_relaxed);
   const uint64_t begin_ns = trace_ == nullptr ? 0 : now_ns();
@@ -155,6 +159,7 @@ Status Executor::execute(const wire::Record& record) {
 // In any order: each has a thread of the client that waits for it.
 Status Executor::finish_late() {
   session_.core.bell->answer();
+  rest_ns_ = kLongestSleepNs;
   for (size_t i = 0; i < late_.size();) {
     if (!late_[i].pending->ready()) {
       ++i;
@@ -225,10 +230,11 @@ void Executor::idle() {
   const bool holds = looks();
   if (holds) advance();
   if (!found) {
-    const uint64_t longest = settled_ ? 0 : std::min(held_pause(start), session_.tend());
+    const bool settled = rest_ns_ != kLongestSleepNs;
+    const uint64_t longest = settled ? rest_ns_ : std::min(held_pause(start), session_.tend());
     ring_.sleep(longest, session_.stop, &session_.core.bell->rung());
-    settled_ = longest == kLongestSleepNs && now_ns() - start >= longest && ring_.empty() &&
-               session_.settled();
+    const bool slept = longest != 0 && longest == rest_ns_ && now_ns() - start >= longest;
+    if (slept && ring_.empty()) rest_ns_ = next_rest();
   }
   // Spinning pays if the next command comes within the longest spin, found spinning or not.
   // Who looks at held work comes here each millisecond, and would only burn cores.
@@ -236,6 +242,12 @@ void Executor::idle() {
   const bool soon = found || (woken && now_ns() - start < longest_spin_ns_);
   const uint64_t least = holds ? 0 : std::min(kShortestSpinNs, longest_spin_ns_);
   spin_ns_ = soon ? longest_spin_ns_ : std::max(spin_ns_ / 2, least);
+}
+
+// Nothing has come for rest_ns_.
+uint64_t Executor::next_rest() {
+  if (!session_.settled()) return kLongestSleepNs;
+  return session_.put_away() ? 0 : std::min(2 * rest_ns_, kLongestRestNs);
 }
 
 // Look for a command until `end`, if the worker's budget allows it.

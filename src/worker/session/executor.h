@@ -77,6 +77,7 @@ class Executor {
   void answer(const wire::Record& record, const Status& status);
   void log_error(const std::string& command, const Status& status);
   void idle();
+  uint64_t next_rest();
   bool spin(uint64_t end);
 
   SessionParts& session_;
@@ -84,7 +85,7 @@ class Executor {
   SpinBudget& spin_;
   const uint64_t longest_spin_ns_;
   uint64_t spin_ns_ = 0;  // the longest while spinning pays, less and less while it does not
-  bool settled_ = false;  // nothing is under way: sleeping has no limit
+  uint64_t rest_ns_;  // without a command, before the next look at what is under way; 0: no limit
   FaultMonitor& monitor_;
   wire::ExecutorState& state_;
   uint64_t executed_ = 0;

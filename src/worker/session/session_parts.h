@@ -48,6 +48,8 @@ struct SessionParts {
   uint64_t tend();
   // No command has come for a while. False: something is under way that has to be looked at.
   [[nodiscard]] bool settled();
+  // It has settled: hold as little as possible. False: something can't be given back now.
+  bool put_away() { return core.pages.put_away(); }
   // Give everything back that the driver holds for the session; it has drained. To be called again
   // if it finds no memory.
   void release();

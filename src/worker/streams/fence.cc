@@ -43,6 +43,7 @@ bool FenceLedger::pending(const wire::ChannelView& view) const {
 
 Status Fences::write(const FenceValue& to, const Stream& stream) {
   wire::FenceSlot& fence = core_.view.fence(to.slot);
+  OPENMPS_RETURN_IF_ERROR(core_.pages.use(&fence, sizeof(fence)));
   ledger_.promise(to.slot, to.value);
   wire::FencePromise& promise = core_.view.promise(to.slot);
   promise.value.store(to.value, std::memory_order_relaxed);
@@ -66,6 +67,7 @@ void Fences::note_used(uint32_t slot) {
 
 Status Fences::call(uint32_t slot_number, const Stream& stream) {
   wire::CallbackSlot& slot = core_.view.callback(slot_number);
+  OPENMPS_RETURN_IF_ERROR(core_.pages.use(&slot, sizeof(slot)));
   note_used(slot_number);
   // In one call: the way there and back is shorter by a tenth than with two (decision 14).
   CUstreamBatchMemOpParams both[2]{};

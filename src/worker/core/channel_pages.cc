@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// See channel_pages.h.
+#include "worker/core/channel_pages.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+
+#include "worker/device/cold_lane.h"
+#include "worker/device/driver_check.h"
+
+namespace openmps::worker {
+namespace {
+
+using wire::kCallbackOffset;
+using wire::kFenceOffset;
+using wire::kRegisteredOffset;
+using wire::kStagingOffset;
+
+constexpr uint64_t kFences = kFenceOffset - kRegisteredOffset;
+constexpr uint64_t kCallbacks = kCallbackOffset - kRegisteredOffset;
+constexpr uint64_t kStaging = kStagingOffset - kRegisteredOffset;
+
+}  // namespace
+
+// Between the last host function and the staging arena is nothing; it belongs to the former.
+ChannelPages::Piece ChannelPages::piece(uint32_t number) {
+  constexpr uint64_t kPage = wire::kHostPageBytes;
+  constexpr Piece kFirst[] = {{kFences, kFences + kPage},
+                              {kFences + kPage, kCallbacks},
+                              {kCallbacks, kCallbacks + kPage},
+                              {kCallbacks + kPage, kStaging}};
+  if (number < kFirstStaging) return kFirst[number];
+  number -= kFirstStaging;
+  if (number < kSmallPieces) {
+    const uint64_t begin = kStaging + number * kSmallBytes;
+    return {begin, begin + kSmallBytes};
+  }
+  number -= kSmallPieces;
+  if (number < kLargePieces) {
+    const uint64_t begin = kStaging + wire::kSmallStagingBytes + number * wire::kStagingPieceBytes;
+    return {begin, begin + wire::kStagingPieceBytes};
+  }
+  const uint64_t begin = kStaging + kFirstGroup + (number - kLargePieces) * kGroupBytes;
+  return {begin, begin + kGroupBytes};
+}
+
+uint32_t ChannelPages::piece_at(uint64_t offset) {
+  if (offset >= kStaging) {
+    const uint64_t at = offset - kStaging;
+    if (at < wire::kSmallStagingBytes) {
+      return kFirstStaging + static_cast<uint32_t>(at / kSmallBytes);
+    }
+    constexpr uint32_t kFirstLarge = kFirstStaging + kSmallPieces;
+    if (at < kFirstGroup) {
+      return kFirstLarge +
+             static_cast<uint32_t>((at - wire::kSmallStagingBytes) / wire::kStagingPieceBytes);
+    }
+    return kFirstLarge + kLargePieces + static_cast<uint32_t>((at - kFirstGroup) / kGroupBytes);
+  }
+  uint32_t number = 0;
+  while (offset >= piece(number).end) ++number;
+  return number;
+}
+
+Status ChannelPages::add(uint64_t begin, uint64_t end) {
+  const InContext current(driver_, context());
+  void* pages = reinterpret_cast<void*>(begin_ + begin);
+  return check(driver_.cuMemHostRegister_v2(pages, end - begin, kHostRegisterFlags),
+               "cuMemHostRegister of the channel");
+}
+
+Status ChannelPages::open(const wire::ChannelView& view, uint64_t* delta) {
+  view_ = view;
+  begin_ = reinterpret_cast<uint64_t>(view.start()) + kRegisteredOffset;
+  OPENMPS_RETURN_IF_ERROR(use(begin_, 1));
+  const InContext current(driver_, context());
+  CUdeviceptr device = 0;
+  void* host = reinterpret_cast<void*>(begin_);
+  OPENMPS_RETURN_IF_ERROR(check(driver_.cuMemHostGetDevicePointer_v2(&device, host, 0),
+                                "cuMemHostGetDevicePointer of the channel"));
+  *delta = 0;
+  if (device == begin_) return Status();
+  // Each registration would have a distance of its own.
+  driver_.cuMemHostUnregister(host);
+  registered_.reset();
+  OPENMPS_RETURN_IF_ERROR(add(0, kBytes));
+  whole_ = true;
+  OPENMPS_RETURN_IF_ERROR(check(driver_.cuMemHostGetDevicePointer_v2(&device, host, 0),
+                                "cuMemHostGetDevicePointer of the channel"));
+  *delta = device - begin_;
+  return Status();
+}
+
+Status ChannelPages::use_part(uint64_t offset, uint64_t bytes) {
+  if (whole_ || bytes == 0) return Status();
+  const uint64_t last = offset + std::min(bytes, kBytes - offset) - 1;
+  for (uint32_t number = piece_at(offset); number < kPieces; ++number) {
+    const Piece wanted = piece(number);
+    if (wanted.begin > last) break;
+    if (registered_.test(number)) continue;
+    OPENMPS_RETURN_IF_ERROR(add(wanted.begin, wanted.end));
+    registered_.set(number);
+  }
+  return Status();
+}
+
+bool ChannelPages::give_back_staging() {
+  if (whole_) return true;
+  const InContext current(driver_, context());
+  for (uint32_t number = kFirstStaging; number < kPieces; ++number) {
+    if (!registered_.test(number)) continue;
+    const Piece idle = piece(number);
+    void* pages = reinterpret_cast<void*>(begin_ + idle.begin);
+    CUresult result = CUDA_SUCCESS;
+    // A moment for each, so that nobody who comes now waits for all.
+    const bool quiet =
+        gate_.run_soon(GatedCall::kHostUnregister, ContextGate::kAllDevices, &feeder_, 0, &result,
+                       [&] { return driver_.cuMemHostUnregister(pages); });
+    if (!quiet) return false;
+    registered_.reset(number);
+  }
+  return true;
+}
+
+bool ChannelPages::put_away() {
+  const bool all = give_back_staging();
+  unsigned char* start = view_.start();
+  madvise(start, kRegisteredOffset, MADV_DONTNEED);
+  madvise(start + kStagingOffset, wire::kChannelBytes - kStagingOffset, MADV_DONTNEED);
+  return all;
+}
+
+void ChannelPages::release_all() {
+  const auto give_back = [this](uint64_t begin, uint64_t end) {
+    const uint64_t address = begin_ + begin;
+    returns_.add(
+        {wire::ReturnKind::kHostMemory, address, end - begin}, GatedCall::kHostUnregister,
+        ContextGate::kAllDevices, context(),
+        [&driver = driver_, address] {
+          return driver.cuMemHostUnregister(reinterpret_cast<void*>(address));
+        },
+        [] {});
+  };
+  if (whole_) give_back(0, kBytes);
+  whole_ = false;
+  for (uint32_t number = 0; number < kPieces; ++number) {
+    if (!registered_.test(number)) continue;
+    give_back(piece(number).begin, piece(number).end);
+    registered_.reset(number);
+  }
+}
+
+}  // namespace openmps::worker
