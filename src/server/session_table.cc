@@ -2,6 +2,8 @@
 // The sessions of one server, and the host files behind them.
 #include "server/session_table.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <climits>
 #include <string>
@@ -42,6 +44,8 @@ Result<Session*> SessionTable::create(const wire::Admit& admit) {
                                     wire::kRingControlOffset, MapAccess::kReadWrite);
   if (!page.ok()) return page.status();
   session->header_page = std::move(page).value();
+  // What closes strangers' descriptors is a child of the server: it would copy each of these.
+  madvise(session->header_page.address(), session->header_page.bytes(), MADV_DONTFORK);
   // The file is new, so everything else in it is zero.
   wire::ChannelHeader& header = session->header();
   header.magic = wire::kMagic;
@@ -96,12 +100,10 @@ uint32_t SessionTable::clients() const {
   return count;
 }
 
-uint32_t SessionTable::clients_of(const Worker& worker) const {
-  uint32_t count = 0;
-  for (const auto& [id, session] : sessions_) {
-    count += session->worker == &worker && session->state != SessionState::kEnding ? 1 : 0;
-  }
-  return count;
+bool SessionTable::has_clients(const Worker& worker) const {
+  return std::any_of(sessions_.begin(), sessions_.end(), [&worker](const auto& entry) {
+    return entry.second->worker == &worker && entry.second->state != SessionState::kEnding;
+  });
 }
 
 bool SessionTable::wears(const Worker& worker) const {

@@ -59,7 +59,7 @@ class SessionTable {
   [[nodiscard]] bool empty() const { return sessions_.empty(); }
   // Sessions that live: their client is there, or waits for its Welcome.
   [[nodiscard]] uint32_t clients() const;
-  [[nodiscard]] uint32_t clients_of(const Worker& worker) const;
+  [[nodiscard]] bool has_clients(const Worker& worker) const;
   // Some session of it, in any state, has left marks on the shared contexts.
   [[nodiscard]] bool wears(const Worker& worker) const;
   // Sessions in any state.

@@ -126,7 +126,7 @@ void Workers::retire_if_clogged(Worker& worker) {
 }
 
 void Workers::renew_if_worn() {
-  if (serving() == nullptr || sessions_.clients_of(*current_) != 0) return;
+  if (serving() == nullptr || sessions_.has_clients(*current_)) return;
   if (!current_->worn && !sessions_.wears(*current_)) return;
   log_.write(
       format_text("Worker %d is renewed: its clients have left the device's heap or limits "
@@ -139,7 +139,7 @@ void Workers::end_unused() {
   if (stopping_) return;
   for (size_t i = 0; i < workers_.size(); ++i) {
     Worker& worker = *workers_[i];
-    if (worker.state == WorkerState::kRetiring && sessions_.clients_of(worker) == 0) end(worker);
+    if (worker.state == WorkerState::kRetiring && !sessions_.has_clients(worker)) end(worker);
   }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The part of a session's channel that the GPU reads and writes, registered with the driver piece
-// by piece as the session comes to use it: pages that are registered are there for good, in memory
-// and for the driver, and most sessions use few of them. Session's thread only.
+// by piece as the session comes to use it: pages that are registered stay in memory, and most
+// sessions use few of them. Session's thread only.
 #pragma once
 
 #include <bitset>

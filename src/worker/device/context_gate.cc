@@ -57,25 +57,40 @@ ContextGate::~ContextGate() {
 
 // ---- Who submits, and where ---------------------------------------------------------------------
 
-void ContextGate::add(Feeder& feeder) {
+void ContextGate::add(Feeder&) {
   const std::lock_guard lock(mutex_);
-  feeders_.push_back(&feeder);
+  feeding_.reserve(++feeders_);
 }
 
 void ContextGate::remove(Feeder& feeder) {
   const std::lock_guard lock(mutex_);
-  std::erase(feeders_, &feeder);
+  --feeders_;
+  std::erase(feeding_, &feeder);
 }
 
 ContextGate::Stream* ContextGate::add(CUstream handle, uint32_t device, const Feeder* feeder,
                                       StreamOwner owner) {
   const std::lock_guard lock(mutex_);
-  return &streams_.emplace_back(handle, device, feeder, owner);
+  busy_.reserve(streams_.size() + 1);
+  Stream& added = streams_.emplace_back(*this, handle, device, feeder, owner);
+  added.self_ = std::prev(streams_.end());
+  return &added;
 }
 
 void ContextGate::remove(Stream* stream) {
   const std::lock_guard lock(mutex_);
-  streams_.remove_if([stream](const Stream& listed) { return &listed == stream; });
+  if (stream->listed_.load(std::memory_order_relaxed)) std::erase(busy_, stream);
+  streams_.erase(stream->self_);
+}
+
+void ContextGate::list(Stream& stream) {
+  const std::lock_guard lock(mutex_);
+  if (!stream.listed_.exchange(true, std::memory_order_seq_cst)) busy_.push_back(&stream);
+}
+
+void ContextGate::list(Feeder& feeder) {
+  const std::lock_guard lock(mutex_);
+  if (!feeder.listed_.exchange(true, std::memory_order_seq_cst)) feeding_.push_back(&feeder);
 }
 
 void ContextGate::set_debt(Feeder& feeder, bool (*owes)(const void*), const void* context) {
@@ -87,7 +102,7 @@ void ContextGate::set_debt(Feeder& feeder, bool (*owes)(const void*), const void
 // The feeder shows itself before it looks whether the gate is closed, and the gate closes before it
 // looks for feeders: one of them sees the other.
 void ContextGate::enter(Feeder& feeder, uint32_t device) {
-  feeder.device_.store(device, std::memory_order_seq_cst);
+  show_at(feeder, device);
   if (closed_[device].load(std::memory_order_seq_cst) == 0) return;
   Hindrances by;
   by.add(closed_for_[device].load(std::memory_order_relaxed), 0, wire::Hindrance::kQuietMoment);
@@ -99,7 +114,7 @@ void ContextGate::enter(Feeder& feeder, uint32_t device) {
   while (closed_[device].load(std::memory_order_relaxed) != 0 && now_ns() < until) {
     feeder.device_.store(kNowhere, std::memory_order_release);
     pause(kLookNs);
-    feeder.device_.store(device, std::memory_order_seq_cst);
+    show_at(feeder, device);
   }
 }
 
@@ -146,13 +161,29 @@ uint64_t ContextGate::owed(uint32_t device) {
 ContextGate::Look ContextGate::look(uint32_t device, const Feeder* asking) {
   Look seen;
   const std::lock_guard lock(mutex_);
-  for (const Feeder* feeder : feeders_) {
+  // Taken off its list before the last look: who comes back meanwhile is seen, or lists itself.
+  std::erase_if(feeding_, [](Feeder* feeder) {
+    if (feeder->device_.load(std::memory_order_seq_cst) != kNowhere) return false;
+    feeder->listed_.store(false, std::memory_order_seq_cst);
+    if (feeder->device_.load(std::memory_order_seq_cst) == kNowhere) return true;
+    feeder->listed_.store(true, std::memory_order_seq_cst);
+    return false;
+  });
+  std::erase_if(busy_, [](Stream* stream) {
+    if (stream->busy.load(std::memory_order_seq_cst)) return false;
+    stream->listed_.store(false, std::memory_order_seq_cst);
+    if (!stream->busy.load(std::memory_order_seq_cst)) return true;
+    stream->listed_.store(true, std::memory_order_seq_cst);
+    return false;
+  });
+  for (const Feeder* feeder : feeding_) {
     const uint32_t where = feeder->device_.load(std::memory_order_seq_cst);
     if (where == kNowhere || !meets(device, where)) continue;
     seen.running = true;
     seen.by.add(feeder->session, 0, wire::Hindrance::kSubmits);
   }
-  for (Stream& stream : streams_) {
+  for (Stream* const listed : busy_) {
+    Stream& stream = *listed;
     if (!meets(device, stream.device) || !stream.busy.load(std::memory_order_relaxed)) continue;
     // A lost context has nothing that runs. Without a current one nothing is known.
     const CUresult state = driver_.cuStreamQuery(stream.handle);
@@ -187,7 +218,8 @@ ContextGate::Look ContextGate::look(uint32_t device, const Feeder* asking) {
 // waits for its client.
 void ContextGate::give_up_on(uint32_t device, bool all) {
   const std::lock_guard lock(mutex_);
-  for (Stream& stream : streams_) {
+  for (Stream* const listed : busy_) {
+    Stream& stream = *listed;
     if (!meets(device, stream.device) || !stream.busy.load(std::memory_order_relaxed)) continue;
     const Feeder* feeder = stream.feeder;
     const bool stalled =
@@ -272,9 +304,9 @@ bool ContextGate::may_hold(uint32_t device, uint64_t hold_ns) {
 // As far as sessions know what they have submitted. What is known to run longer is not waited for.
 bool ContextGate::is_busy_until(uint32_t device, uint64_t time_ns) {
   const std::lock_guard lock(mutex_);
-  return std::any_of(streams_.begin(), streams_.end(), [&](const Stream& stream) {
-    return meets(device, stream.device) && stream.busy.load(std::memory_order_relaxed) &&
-           stream.ends_ns.load(std::memory_order_relaxed) > time_ns;
+  return std::any_of(busy_.begin(), busy_.end(), [&](const Stream* stream) {
+    return meets(device, stream->device) && stream->busy.load(std::memory_order_relaxed) &&
+           stream->ends_ns.load(std::memory_order_relaxed) > time_ns;
   });
 }
 
@@ -311,10 +343,10 @@ void ContextGate::wait_for_own(uint32_t device, const Feeder* feeder, uint64_t n
   const uint64_t end = now_ns() + ns;
   const auto unfinished = [&] {
     const std::lock_guard lock(mutex_);
-    return std::any_of(streams_.begin(), streams_.end(), [&](const Stream& stream) {
-      return stream.feeder == feeder && meets(device, stream.device) &&
-             stream.busy.load(std::memory_order_relaxed) &&
-             driver_.cuStreamQuery(stream.handle) == CUDA_ERROR_NOT_READY;
+    return std::any_of(busy_.begin(), busy_.end(), [&](const Stream* stream) {
+      return stream->feeder == feeder && meets(device, stream->device) &&
+             stream->busy.load(std::memory_order_relaxed) &&
+             driver_.cuStreamQuery(stream->handle) == CUDA_ERROR_NOT_READY;
     });
   };
   while (unfinished() && now_ns() < end) pause(kLookNs);

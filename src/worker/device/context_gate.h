@@ -101,6 +101,7 @@ class ContextGate {
    private:
     friend class ContextGate;
     std::atomic<uint32_t> device_{kNowhere};
+    std::atomic<bool> listed_{false};  // in feeding_
     // Does the client owe an answer that streams wait for? Guarded by mutex_.
     bool (*owes_)(const void*) = nullptr;
     const void* owes_context_ = nullptr;
@@ -108,18 +109,33 @@ class ContextGate {
 
   // A stream of the driver's.
   struct Stream {
-    Stream(CUstream handle, uint32_t device, const Feeder* feeder, StreamOwner owner)
-        : handle(handle), device(device), feeder(feeder), owner(owner) {}
+    Stream(ContextGate& gate, CUstream handle, uint32_t device, const Feeder* feeder,
+           StreamOwner owner)
+        : handle(handle), device(device), feeder(feeder), owner(owner), gate_(gate) {}
+
+    // Its session gives it work, in the gate.
+    void set_busy() {
+      if (busy.load(std::memory_order_relaxed)) return;
+      busy.store(true, std::memory_order_seq_cst);
+      // Pairs with look(), which takes it off the list before it looks for the last time.
+      if (!listed_.load(std::memory_order_seq_cst)) gate_.list(*this);
+    }
 
     const CUstream handle;
     const uint32_t device;
     const Feeder* const feeder;  // its session's
     const StreamOwner owner;
-    std::atomic<bool> busy{false};       // may have unfinished work; set by its session alone
+    std::atomic<bool> busy{false};       // may have unfinished work; written by its session alone
     std::atomic<bool> waits{false};      // may wait for a value that its program writes
     std::atomic<bool> outlasted{false};  // work of it did not end while it was held back for
     // When its work is expected to end, by now_ns(); 0: that is not known.
     std::atomic<uint64_t> ends_ns{0};
+
+   private:
+    friend class ContextGate;
+    ContextGate& gate_;
+    std::atomic<bool> listed_{false};  // in busy_
+    std::list<Stream>::iterator self_;
   };
 
   struct Cost {
@@ -353,6 +369,12 @@ class ContextGate {
   void close(uint32_t device, uint32_t session);
   void open(uint32_t device, uint64_t closed_ns);
   uint64_t owed(uint32_t device);
+  void list(Stream& stream);
+  void list(Feeder& feeder);
+  void show_at(Feeder& feeder, uint32_t device) {
+    feeder.device_.store(device, std::memory_order_seq_cst);
+    if (!feeder.listed_.load(std::memory_order_seq_cst)) list(feeder);
+  }
   // The session of the feeder waits for what is seen, and shows it.
   Look look(uint32_t device, const Feeder* feeder);
   void give_up_on(uint32_t device, bool all);
@@ -369,8 +391,12 @@ class ContextGate {
   std::array<std::atomic<uint64_t>, wire::kMaxDevices> pause_ns_{};
   std::atomic<bool> gave_up_{false};
   std::mutex mutex_;  // guards the lists
-  std::vector<Feeder*> feeders_;
+  size_t feeders_ = 0;
   std::list<Stream> streams_;
+  // Those that submit, and those that may have work, with such as no longer do: whoever looks for
+  // them looks at few. Both have room for all.
+  std::vector<Feeder*> feeding_;
+  std::vector<Stream*> busy_;
   std::mutex moments_mutex_;
   std::condition_variable moments_changed_;
   std::list<Moment> moments_;  // of devices that do not overlap; guarded by moments_mutex_

@@ -148,7 +148,7 @@ Status Streams::begin_twin(Stream& stream) {
   Twin& twin = *stream.twin;
   OPENMPS_RETURN_IF_ERROR(core_.use(stream.place.in(Lane::kCold)));
   core_.commons.cold->gate.enter(core_.cold_feeder, stream.place.device);
-  twin.listed->busy.store(true, std::memory_order_relaxed);
+  twin.listed->set_busy();
   if (stream.listed->waits.load(std::memory_order_relaxed)) {
     twin.listed->waits.store(true, std::memory_order_relaxed);  // for the stream
   }
@@ -173,14 +173,14 @@ void Streams::note_cold_graph(Stream& stream) {
     stream.listed_cold =
         core_.commons.cold->gate.add(stream.handle, stream.place.device, nullptr, owner(stream));
   }
-  stream.listed_cold->busy.store(true, std::memory_order_relaxed);
+  stream.listed_cold->set_busy();
 }
 
 Status Streams::enter(Stream& stream, Entry entry) {
   OPENMPS_RETURN_IF_ERROR(core_.use(stream.place));
   OPENMPS_RETURN_IF_ERROR(start(stream));
   core_.gate.enter(core_.feeder, stream.place.device);
-  stream.listed->busy.store(true, std::memory_order_relaxed);
+  stream.listed->set_busy();
 
   const bool works = entry == Entry::kWork || entry == Entry::kTwin;
   if (entry == Entry::kWork && stream.twin != nullptr) stream.twin->stays = false;

@@ -79,7 +79,7 @@ TEST_F(ChannelPagesTest, TheStagingArenaIsGivenBackBesideNobodysWork) {
   ContextGate::Stream* listed = gate_.add(neighbour, 0);
   driver_.hold(2, true);
   driver_.push(reinterpret_cast<uint64_t>(neighbour), [] { return true; });
-  listed->busy = true;
+  listed->set_busy();
   EXPECT_FALSE(session_->put_away());
   EXPECT_TRUE(registrations(4)) << driver_.live();
   driver_.hold(2, false);

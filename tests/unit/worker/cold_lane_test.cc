@@ -48,7 +48,7 @@ class ColdLaneTest : public SessionFixture {
     hold(1);
     driver_.table().cuMemcpyAsync(0, 0, 1, stream);
     neighbour_ = gate_.add(stream, 0);
-    neighbour_->busy = true;
+    neighbour_->set_busy();
     create_stream(2, wire::StreamKind::kNonBlocking);
     driver_.take_calls();
   }

@@ -45,7 +45,7 @@ class GateTest : public ::testing::Test {
   void give_work(ContextGate::Stream* listed, uint32_t number) {
     driver_.hold(number, true);
     driver_.push(reinterpret_cast<uint64_t>(listed->handle), [] { return true; });
-    listed->busy = true;
+    listed->set_busy();
   }
 
   FakeDriver driver_;

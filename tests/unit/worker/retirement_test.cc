@@ -250,7 +250,7 @@ TEST_F(RetirementTest, WhatWaitsForANeighbourGoesWithoutTheSessionsThread) {
   ContextGate::Stream* listed = gate_.add(neighbour, 0);
   driver_.hold(1, true);  // the driver's first: the session has not used its own yet
   driver_.push(reinterpret_cast<uint64_t>(neighbour), [] { return true; });
-  listed->busy = true;
+  listed->set_busy();
 
   EXPECT_TRUE(send(wire::HostUnregister{kPinned, kUnit}).ok());
   EXPECT_TRUE(send(wire::ArrayDestroy{1}).ok());
