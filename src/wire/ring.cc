@@ -74,6 +74,10 @@ RingConsumer::RingConsumer(const ChannelView& view)
 
 bool RingConsumer::empty() const { return control_->tail.load(std::memory_order_acquire) == head_; }
 
+uint64_t RingConsumer::ahead() const {
+  return control_->tail.load(std::memory_order_relaxed) - head_;
+}
+
 Result<bool> RingConsumer::take(Record* record) {
   for (;;) {
     // Pairs with the producer's release store of tail.

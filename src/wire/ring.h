@@ -60,6 +60,8 @@ class RingConsumer {
   // corrupted its ring (CUDA_ERROR_MPS_RPC_FAILURE): end the session.
   Result<bool> take(Record* record);
   [[nodiscard]] bool empty() const;
+  // Bytes that the producer has published beyond what has been taken, as the peer says.
+  [[nodiscard]] uint64_t ahead() const;
   // Sleep until the producer publishes, or until `stop` (or `bell`) is set and wake() called; at
   // most timeout_ns (0: no limit). The word slept on can be written by the peer, so a consumer that
   // must see `stop` whatever the peer does gives a limit.

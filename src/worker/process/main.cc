@@ -89,18 +89,25 @@ bool wants_cold_lane() {
 
 // OPENMPS_PERF=NAME,...: what is to be switched off, to see what it is worth.
 Performance choose_performance() {
+  static constexpr std::pair<std::string_view, bool Performance::*> kSwitches[] = {
+      {"no_held_waits", &Performance::holds_waits},
+      {"no_windows", &Performance::windows},
+      {"no_batch", &Performance::batches},
+  };
   Performance performance;
   std::istringstream names(environment_or("OPENMPS_PERF", ""));
   for (std::string name; std::getline(names, name, ',');) {
-    if (name == "no_held_waits") {
-      performance.holds_waits = false;
-    } else if (name == "no_windows") {
-      performance.windows = false;
-    } else {
-      log("OPENMPS_PERF: there is no \"" + printable(name) +
-          "\", only no_held_waits and no_windows: ignored");
+    bool known = false;
+    std::string all;
+    for (const auto& [its_name, what] : kSwitches) {
+      if (name == its_name) performance.*what = false;
+      known = known || name == its_name;
+      all += (all.empty() ? "" : ", ") + std::string(its_name);
     }
+    if (!known)
+      log("OPENMPS_PERF: there is no \"" + printable(name) + "\", only " + all + ": ignored");
   }
+  performance.batches = performance.batches && performance.windows;
   return performance;
 }
 

@@ -154,6 +154,8 @@ using BesideHeld =
 // Commands that may wait in the executor until the context is quiet, and that held work need not
 // know of either.
 using Waiting = wire::CommandList<wire::ModuleLoad, wire::GetFunction, wire::GetGlobal>;
+// Commands after which a function that a chain names may be gone, or be another one's.
+using ChangesFunctions = wire::CommandList<wire::ModuleUnload, wire::FunctionSetAttribute>;
 template <typename C, typename... Cs>
 constexpr bool is_one_of(wire::CommandList<Cs...>) {
   return (std::same_as<C, Cs> || ...);
@@ -167,6 +169,8 @@ Status run(SessionParts& session, const wire::Record& record, ReplyWriter& write
   const C* command = nullptr;
   wire::TailOf<C> tail;
   OPENMPS_RETURN_IF_ERROR(wire::decode(record, &command, &tail));
+  if constexpr (!std::same_as<C, wire::Launch>) session.submitter.end_batch();
+  if constexpr (is_one_of<C>(ChangesFunctions())) session.streams.drop_chains();
   if constexpr (is_one_of<C>(Waiting())) {
     session.submitter.prepare_to_wait();
   } else if constexpr (!is_one_of<C>(BesideHeld())) {

@@ -75,7 +75,9 @@ Status Executor::run() {
       idle();
       continue;
     }
+    session_.submitter.note_ahead(ring_.ahead());
     OPENMPS_RETURN_IF_ERROR(execute(record));
+    if (ring_.empty()) session_.submitter.end_batch();
     note_progress();
     if (!session_.backlog.empty()) advance();
   }

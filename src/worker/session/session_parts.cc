@@ -55,6 +55,7 @@ bool SessionParts::settled() {
 void SessionParts::drain() {
   const uint64_t start = now_ns();
   bool told = false;
+  batch.clear();
   backlog.drop();
   uint64_t ns = kShortestPauseNs;
   while (!streams.idle()) {
@@ -72,6 +73,7 @@ void SessionParts::drain() {
 
 // Users before what they use: executable graphs hold functions, streams hold everything.
 void SessionParts::release() {
+  batch.clear();
   backlog.drop();
   ContextGate::leave(core.feeder);
   sharing.release_all();

@@ -27,6 +27,7 @@
 #include "worker/streams/retirement.h"
 #include "worker/streams/stream.h"
 #include "worker/work/backlog.h"
+#include "worker/work/batch.h"
 #include "worker/work/submitter.h"
 #include "worker/work/work_maker.h"
 
@@ -73,7 +74,8 @@ struct SessionParts {
   Arrays arrays{core, memory, retirement};
   WorkMaker work_maker{core, memory, modules, events, arrays};
   Backlog backlog{core, streams};
-  Submitter submitter{core, streams, memory, prints, fences, waits, work_maker, backlog};
+  Batch batch{core};
+  Submitter submitter{core, streams, memory, prints, fences, waits, work_maker, backlog, batch};
   GraphBuilder graph_builder{core, memory, modules, events, fences, work_maker};
   Graphs graphs{core, memory, modules, graph_builder, submitter};
   Limits limits{core, memory};

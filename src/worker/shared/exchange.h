@@ -93,6 +93,7 @@ class Exchange {
 struct Performance {
   bool holds_waits = true;  // docs/decisions/0017
   bool windows = true;      // docs/decisions/0018
+  bool batches = true;      // docs/decisions/0020; they need windows
 };
 
 // What all sessions of a worker have in common beside the driver.

@@ -85,6 +85,10 @@ bool Streams::any_waits() const {
   return any;
 }
 
+void Streams::drop_chains() {
+  streams_.for_each([](Stream& stream) { stream.chains.reset(); });
+}
+
 void Streams::begin_to_learn(Stream& stream) {
   stream.learns = true;
   learning_.push_back(&stream);

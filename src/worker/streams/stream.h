@@ -17,6 +17,7 @@
 #include "worker/core/object_table.h"
 #include "worker/core/session_core.h"
 #include "worker/shared/exchange.h"
+#include "worker/streams/chain.h"
 #include "worker/streams/green.h"
 #include "worker/streams/submit_window.h"
 
@@ -46,7 +47,8 @@ struct Stream {
   ContextGate::Stream* listed = nullptr;  // from the first use on
   // From the first use on, if there are windows.
   std::unique_ptr<SubmitWindow> window;
-  bool learns = false;  // listed in Streams::learning_
+  bool learns = false;             // listed in Streams::learning_
+  std::unique_ptr<Chains> chains;  // from the first batch on
 
   std::unique_ptr<Twin> twin;                  // from the first work in the cold lane on
   ContextGate::Stream* listed_cold = nullptr;  // with the cold lane's gate, once it had such graphs
@@ -173,6 +175,8 @@ class Streams {
   // True if nothing of the session is unfinished, in streams that exist or have been destroyed.
   // After a fault everything counts as finished.
   bool idle();
+  // The functions that they name may change.
+  void drop_chains();
   // Give back the streams that the client has destroyed and that have finished since.
   void sweep_retired();
   // The client has destroyed all streams of a green context. The next mark covers whatever they

@@ -18,6 +18,8 @@ constexpr uint64_t kSureNs = 100'000;
 // what nobody minds.
 constexpr uint64_t kShortestLookNs = 10'000;
 constexpr uint64_t kLongestLookNs = 1'000'000;
+// What has run for long is looked at less often: its end is seen late by so small a part of it.
+constexpr uint64_t kLookShare = 32;
 
 }  // namespace
 
@@ -200,16 +202,19 @@ void SubmitWindow::sweep(uint64_t now) {
 
 // Where the gate looks for how long a quiet moment is away.
 void SubmitWindow::show_end() {
-  const Segment& first = count_ != 0 ? at(0) : segment_;
-  const uint64_t begin = std::max(first.begin_ns, reached_ns_);
-  ends_ns_->store(items_ == 0 ? 0 : begin + expected_ns_, std::memory_order_relaxed);
+  ends_ns_->store(items_ == 0 ? 0 : begun_ns() + expected_ns_, std::memory_order_relaxed);
+}
+
+uint64_t SubmitWindow::begun_ns() { return std::max(first_segment().begin_ns, reached_ns_); }
+
+uint64_t SubmitWindow::ran_ns(uint64_t now) {
+  return items_ != 0 && now > begun_ns() ? now - begun_ns() : 0;
 }
 
 // What runs longer than it was expected to is taken to run as long again.
 uint64_t SubmitWindow::remaining_ns(uint64_t now) {
-  const Segment& first = count_ != 0 ? at(0) : segment_;
-  const uint64_t begin = std::max(first.begin_ns, reached_ns_);
-  const uint64_t ran = now > begin ? now - begin : 0;
+  const Segment& first = first_segment();
+  const uint64_t ran = ran_ns(now);
   const uint64_t rest = expected_ns_ - first.expected_ns;
   return rest + (ran < first.expected_ns ? first.expected_ns - ran : ran);
 }
@@ -225,7 +230,8 @@ bool SubmitWindow::look_whether_full(const Cost& cost) {
   const bool is_long = remaining > half && (full_ || remaining + durations_.of(cost) > kWindowNs);
   full_ = is_long || unknown_ >= kWindowUnknown || items_ >= kWindowItems / (full_ ? 2 : 1);
   const uint64_t rest = remaining > half ? remaining - half : 0;
-  next_look_ns_ = now + std::clamp(rest, kShortestLookNs, kLongestLookNs);
+  const uint64_t longest = std::max(kLongestLookNs, ran_ns(now) / kLookShare);
+  next_look_ns_ = now + std::clamp(rest, kShortestLookNs, longest);
   return full_;
 }
 

@@ -29,6 +29,10 @@ inline constexpr uint32_t kWindowItems = 512;
 // Of unknown duration: the GPU has something to do between two looks.
 inline constexpr uint32_t kWindowUnknown = 4;
 
+// Work that is queued behind other work holds one of the 32 hardware queues of the context. For as
+// long as this nobody minds.
+inline constexpr uint64_t kLongNs = 5'000'000;
+
 // What a piece of work costs: as learnt, or as it can be told.
 struct Cost {
   uint32_t learnt = 0;  // the number of what is learnt; 0: nothing is
@@ -85,6 +89,8 @@ class SubmitWindow {
                       expected_ns_ + durations_.of(cost) <= kWindowNs;
     return !fits && items_ != 0 && look_whether_full(cost);
   }
+  // What the stream has been given takes so long that nothing is to be queued behind it yet.
+  [[nodiscard]] bool is_long() { return expected_ns_ > kLongNs && look_whether_full({}); }
   // When to ask again, by now_ns(), if it was full.
   [[nodiscard]] uint64_t next_look_ns() const { return next_look_ns_; }
 
@@ -133,6 +139,10 @@ class SubmitWindow {
   static void append(Segment& to, const Segment& next);
   void reach(const Segment& segment, uint64_t now);
   void show_end();
+  // What runs now, as far as is known: since when, for how long.
+  Segment& first_segment() { return count_ != 0 ? at(0) : segment_; }
+  uint64_t begun_ns();
+  uint64_t ran_ns(uint64_t now);
   uint64_t remaining_ns(uint64_t now);
 
   SessionCore& core_;

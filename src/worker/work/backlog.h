@@ -42,14 +42,18 @@ class Backlog {
   [[nodiscard]] size_t size() const { return size_; }
 
   // It waits for a value in host memory that is not there, or for room in its stream's window.
+  // Behind long work nothing is submitted before its end is near: it would hold a hardware queue.
   template <typename What>
   [[nodiscard]] bool stands(const Uses& uses, const What& what, const Stream& stream) const {
     if constexpr (std::same_as<What, ValuesWork>) {
+      if (stream.window != nullptr && stream.window->is_long()) return true;
       return what.waits != 0 && core_.commons.performance.holds_waits && stands_at_first(what);
     } else if constexpr (is_one_of<What, KernelWork, CopyWork, BoxWork, FillWork, GraphWork>()) {
       return stream.window != nullptr && stream.window->is_full(uses.cost);
-    } else {
+    } else if constexpr (std::same_as<What, UploadWork>) {
       return false;
+    } else {
+      return stream.window != nullptr && stream.window->is_long();
     }
   }
   [[nodiscard]] bool stands(const Work& work, const Stream& stream) const;

@@ -19,6 +19,7 @@ constexpr long kRoomPauseNs = 50'000;
 
 Status Submitter::handle(const wire::Launch& command, Stream& stream, Function& function,
                          const wire::Launch::Tail& tail) {
+  if (!batch_.empty() && !batch_.is_of(stream)) submit_batch();
   if (!Modules::is_at_hand(function, stream.place)) prepare_to_wait();
   Uses uses;
   KernelWork kernel;
@@ -149,24 +150,88 @@ void Submitter::make_room() {
 }
 
 void Submitter::prepare_to_wait() {
+  end_batch();
   if (!backlog_.empty() && (backlog_.awaits_value() || streams_.any_waits())) flush();
 }
 
 void Submitter::give_held(bool all) {
+  end_batch();
   if (backlog_.empty()) return;
   const ContextGate::Leaving leaving(core_.feeder);
-  while (const std::unique_ptr<Backlog::Item> item = backlog_.take(all)) {
+  while (std::unique_ptr<Backlog::Item> item = backlog_.take(all)) {
     progress_.any = true;
-    Status status = submit_now(item->work.work(), item->stream);
-    if (status.ok() || !progress_.status.ok()) continue;
-    progress_.failed = opcode_of(item->work.work());
-    progress_.status = std::move(status);
+    const Work& work = item->work.work();
+    const auto* kernel = std::get_if<KernelWork>(&work.what);
+    if (!batch_.empty() && (kernel == nullptr || !batch_.is_of(item->stream))) submit_batch();
+    if (kernel != nullptr && collect(work.uses, *kernel, item->stream)) {
+      if (!batch_.empty()) collected_.push_back(std::move(item));
+      continue;
+    }
+    end_batch();
+    Status status = submit_now(work, item->stream);
+    if (!status.ok()) note_failure(opcode_of(work), std::move(status));
   }
+  end_batch();
+}
+
+// The first is told.
+void Submitter::note_failure(wire::Opcode failed, Status status) {
+  progress_.any = true;
+  if (!progress_.status.ok()) return;
+  progress_.failed = failed;
+  progress_.status = std::move(status);
+}
+
+// ---- Batches ------------------------------------------------------------------------------------
+
+bool Submitter::collect(const Uses& uses, const KernelWork& kernel, Stream& stream) {
+  if (!batch_.takes(uses, kernel, stream, streams_.durations)) return false;
+  batch_.add(uses, kernel, stream, streams_.durations.of(uses.cost));
+  if (batch_.is_full()) submit_batch();
+  return true;
+}
+
+void Submitter::submit_batch() {
+  const ContextGate::Leaving leaving(core_.feeder);
+  Stream& stream = batch_.stream();
+  Status status = streams_.enter(stream, Streams::Entry::kWork);
+  std::span<const ChainedLaunch> left = batch_.launches();
+  if (status.ok() && stream.chains == nullptr) {
+    stream.chains = std::make_unique<Chains>(core_.driver);
+  }
+  while (status.ok() && !left.empty()) {
+    CUresult result = CUDA_SUCCESS;
+    const size_t gone = stream.chains->launch(left, stream.handle, &result);
+    if (gone == 0) break;
+    left = left.subspan(gone);
+    status = check(result, "cuGraphLaunch of a batch");
+  }
+  if (status.ok()) status = launch_rest(left, stream);
+  if (!status.ok()) note_failure(wire::Opcode::kLaunch, std::move(status));
+  for (const Cost& cost : batch_.costs()) streams_.note_work(stream, cost);
+  batch_.clear();
+  collected_.clear();
+}
+
+// One by one: each may be refused, and the next be taken.
+Status Submitter::launch_rest(std::span<const ChainedLaunch> launches, Stream& stream) {
+  Status first;
+  for (const ChainedLaunch& l : launches) {
+    PackedParameters parameters(std::span(l.parameters).first(l.parameter_bytes));
+    Status status =
+        check(core_.driver.cuLaunchKernel(l.function, l.grid[0], l.grid[1], l.grid[2], l.block[0],
+                                          l.block[1], l.block[2], l.shared_bytes, stream.handle,
+                                          nullptr, parameters.extra()),
+              "cuLaunchKernel");
+    if (first.ok()) first = std::move(status);
+  }
+  return first;
 }
 
 // ---- The driver ---------------------------------------------------------------------------------
 
 Status Submitter::submit(const Work& work, Stream& stream) {
+  end_batch();
   return backlog_.empty() && !backlog_.stands(work, stream) ? submit_now(work, stream)
                                                             : put_behind(work, stream);
 }

@@ -3,8 +3,11 @@
 // the driver at once, or held back behind a wait (Backlog). Session's thread only.
 #pragma once
 
+#include <concepts>
+#include <memory>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "wire/codec.h"
 #include "worker/code/module.h"
@@ -16,6 +19,7 @@
 #include "worker/streams/open_waits.h"
 #include "worker/streams/stream.h"
 #include "worker/work/backlog.h"
+#include "worker/work/batch.h"
 #include "worker/work/work_maker.h"
 
 namespace openmps::worker {
@@ -23,7 +27,7 @@ namespace openmps::worker {
 class Submitter {
  public:
   Submitter(SessionCore& core, Streams& streams, SessionMemory& memory, Prints& prints,
-            Fences& fences, OpenWaits& waits, WorkMaker& maker, Backlog& backlog)
+            Fences& fences, OpenWaits& waits, WorkMaker& maker, Backlog& backlog, Batch& batch)
       : core_(core),
         streams_(streams),
         memory_(memory),
@@ -31,7 +35,8 @@ class Submitter {
         fences_(fences),
         waits_(waits),
         maker_(maker),
-        backlog_(backlog) {}
+        backlog_(backlog),
+        batch_(batch) {}
 
   Status handle(const wire::Launch& command, Stream& stream, Function& function,
                 const wire::Launch::Tail& tail);
@@ -78,6 +83,14 @@ class Submitter {
     return {.learnt = *number};
   }
 
+  // So many bytes of commands are at hand behind the next one.
+  void note_ahead(uint64_t bytes) { ahead_ = bytes; }
+  // Before anything else is done, or when no more commands are at hand: launches that wait for
+  // more of their kind are submitted.
+  void end_batch() {
+    if (!batch_.empty()) submit_batch();
+  }
+
   // Submit held work that can go by now, or all of it.
   void advance() { give_held(false); }
   void flush() { give_held(true); }
@@ -102,8 +115,13 @@ class Submitter {
   template <typename What>
   Status put(const Uses& uses, const What& what, Stream& stream) {
     if (backlog_.empty() && !backlog_.stands(uses, what, stream)) [[likely]] {
+      if constexpr (std::same_as<What, KernelWork>) {
+        if (ahead_ >= kBatchBytes && collect(uses, what, stream)) return Status();
+      }
+      end_batch();
       return submit_now(uses, what, stream);
     }
+    end_batch();
     return put_behind({uses, what}, stream);
   }
   Status put_behind(const Work& work, Stream& stream);
@@ -119,6 +137,11 @@ class Submitter {
   template <typename What>
   void note(const Uses& uses, const What& what, Stream& stream);
   void make_room();
+  // The launch is part of the batch now, after others of its stream.
+  bool collect(const Uses& uses, const KernelWork& kernel, Stream& stream);
+  void submit_batch();
+  Status launch_rest(std::span<const ChainedLaunch> launches, Stream& stream);
+  void note_failure(wire::Opcode failed, Status status);
   void leave_record(Event& event);
   void give_held(bool all);
 
@@ -148,7 +171,14 @@ class Submitter {
   OpenWaits& waits_;
   WorkMaker& maker_;
   Backlog& backlog_;
+  Batch& batch_;
+  std::vector<std::unique_ptr<Backlog::Item>> collected_;  // held work that the batch is made of
+  uint64_t ahead_ = 0;
   Progress progress_;
+
+  // So much is at hand when batches begin: some thirty launches. Fewer go sooner one by one, since
+  // the GPU works on the first of them while the last are submitted.
+  static constexpr uint64_t kBatchBytes = 4096;
 };
 
 template <typename What>

@@ -11,7 +11,10 @@ using wire::StreamKind;
 
 class WindowTest : public SessionFixture {
  protected:
-  void prepare() override { commons_.performance.windows = true; }
+  void prepare() override {
+    commons_.performance.windows = true;
+    commons_.performance.batches = false;
+  }
   void SetUp() override {
     SessionFixture::SetUp();
     load_module();
@@ -99,6 +102,22 @@ TEST_F(WindowTest, OthersGoOn) {
   driver_.hold(1, false);
   settle();
   EXPECT_EQ(calls().back(), "write s1 5");
+}
+
+// It would hold a hardware queue until then.
+TEST_F(WindowTest, BehindLongWorkNothingIsQueued) {
+  learn(1);
+  const uint32_t number = session_->modules.functions().find(1)->duration;
+  session_->streams.durations.learn({&number, 1}, 500, 10 * kLongNs, 10 * kLongNs);
+  driver_.hold(1, true);
+  launch(1);
+  EXPECT_TRUE(send(wire::Fence{1, 0, 5}).ok());
+  EXPECT_EQ(count("write"), 0u);
+  EXPECT_EQ(session_->backlog.size(), 1u);
+  driver_.hold(1, false);
+  settle();
+  EXPECT_EQ(count("write s1 5"), 1u);
+  EXPECT_EQ(session_->core.view.fence(0).value.load(), 5u);
 }
 
 TEST_F(WindowTest, WhoWaitsForAHeldRecordIsHeld) {

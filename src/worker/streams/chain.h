@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// Launches that have piled up go to the driver as one graph: a chain of kernel nodes, made once and
+// set for each use (decision 19). The driver takes half as long for a kernel of a chain as for a
+// launch, and a chain holds no hardware queue. Session's thread only.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "api/driver_table.h"
+#include "wire/commands.h"
+
+namespace openmps::worker {
+
+// Longer parameters are few, and a chain keeps what each of its nodes was set to.
+inline constexpr uint32_t kMostChainedBytes = 256;
+
+// A launch without attributes, in the main lane.
+struct ChainedLaunch {
+  CUfunction function = nullptr;
+  std::array<uint32_t, 3> grid{};
+  std::array<uint32_t, 3> block{};
+  uint32_t shared_bytes = 0;
+  uint32_t parameter_bytes = 0;
+  std::array<unsigned char, kMostChainedBytes> parameters;
+  std::shared_ptr<const void> code;  // of the function: stays while a node names it
+
+  [[nodiscard]] bool same_as(const ChainedLaunch& other) const;
+};
+
+// An executable graph of so many kernels, one behind the other.
+class Chain {
+ public:
+  explicit Chain(const DriverTable& driver) : driver_(driver) {}
+  ~Chain();
+  Chain(const Chain&) = delete;
+  Chain& operator=(const Chain&) = delete;
+
+  // The context of the functions is current. What the driver says; after an error the chain is of
+  // no use.
+  CUresult make(std::span<const ChainedLaunch> launches);
+  // As many as it was made with. Launches under way stay as they are.
+  CUresult set(std::span<const ChainedLaunch> launches);
+  CUresult launch(CUstream stream) { return driver_.cuGraphLaunch(exec_, stream); }
+
+ private:
+  const DriverTable& driver_;
+  CUgraph graph_ = nullptr;
+  CUgraphExec exec_ = nullptr;
+  std::vector<CUgraphNode> nodes_;
+  std::vector<ChainedLaunch> set_;  // what each node does
+};
+
+// Those of a stream: of each length two, which take turns, so that one is set while the other runs.
+class Chains {
+ public:
+  // A chain is made for so many launches, and no fewer.
+  static constexpr std::array<size_t, 3> kLengths{32, 16, 8};
+
+  explicit Chains(const DriverTable& driver) : driver_(driver) {}
+  // Give the stream the first launches of these, as many as a chain has. Their number; 0: there are
+  // too few for one, or the driver refuses it: nothing has been submitted.
+  size_t launch(std::span<const ChainedLaunch> launches, CUstream stream, CUresult* result);
+
+ private:
+  struct Pair {
+    std::array<std::unique_ptr<Chain>, 2> chains;
+    uint32_t next = 0;
+  };
+  const DriverTable& driver_;
+  std::array<Pair, kLengths.size()> pairs_;
+};
+
+}  // namespace openmps::worker

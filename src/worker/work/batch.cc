@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// See batch.h.
+#include "worker/work/batch.h"
+
+#include <cstring>
+
+#include "worker/code/module.h"
+
+namespace openmps::worker {
+
+bool Batch::takes(const Uses& uses, const KernelWork& kernel, const Stream& stream,
+                  const Durations& durations) const {
+  return core_.commons.performance.batches && uses.lane == Lane::kMain &&
+         kernel.attributes.empty() && kernel.parameters.size() <= kMostChainedBytes &&
+         stream.place.partition == nullptr && !kernel.function->prints &&
+         !kernel.function->asserts && durations.is_known(uses.cost) &&
+         durations.of(uses.cost) <= kLongestNs;
+}
+
+void Batch::add(const Uses& uses, const KernelWork& kernel, Stream& stream, uint64_t expected_ns) {
+  costs_.reserve(kMost);
+  launches_.reserve(kMost);
+  ChainedLaunch& launch = launches_.emplace_back();
+  const wire::Launch& shape = *kernel.shape;
+  launch.function = kernel.handle;
+  std::copy_n(shape.grid, 3, launch.grid.begin());
+  std::copy_n(shape.block, 3, launch.block.begin());
+  launch.shared_bytes = shape.shared_bytes;
+  launch.parameter_bytes = static_cast<uint32_t>(kernel.parameters.size());
+  memcpy(launch.parameters.data(), kernel.parameters.data(), kernel.parameters.size());
+  launch.code = kernel.function->library;
+  costs_.push_back(uses.cost);
+  stream_ = &stream;
+  expected_ns_ += expected_ns;
+}
+
+void Batch::clear() {
+  launches_.clear();
+  costs_.clear();
+  stream_ = nullptr;
+  expected_ns_ = 0;
+}
+
+}  // namespace openmps::worker
