@@ -785,7 +785,7 @@ def beside_values(box, _):
 
 
 # What OPENMPS_PERF can switch off, each by itself and all of it.
-SWITCHES = ("", "no_held_waits", "no_windows", "no_held_waits,no_windows")
+SWITCHES = ("", "no_held_waits", "no_windows", "no_batch", "no_held_waits,no_windows")
 
 
 def random_order(box, clients):

@@ -268,6 +268,7 @@ Status Graphs::make_launch(GraphExec& exec, Work* work) {
   }
   work->what = GraphWork{exec.handle, exec.is_cold, exec.may_wait, exec.names_events, exec.waits};
   work->uses.objects[0] = exec.shared_from_this();
+  exec.is_launched = true;
   if (!exec.may_wait) work->uses.cost = submitter_.learnt_cost(&exec.duration);
   return Status();
 }
@@ -285,7 +286,15 @@ Status Graphs::handle(const wire::GraphUpload&, GraphExec& exec, Stream& stream)
   return submitter_.submit(work, stream);
 }
 
-Status Graphs::handle(const wire::GraphExecDestroy& command) { return execs_.end(command.exec); }
+// NVIDIA's driver waits for its launches, and nothing is to wait in an executor (decision 13).
+Status Graphs::handle(const wire::GraphExecDestroy& command) {
+  std::shared_ptr<GraphExec> exec = execs_.take(command.exec);
+  if (exec->is_launched) {
+    retirement_.add({wire::ReturnKind::kCode},
+                    [exec = std::move(exec)]() mutable { exec.reset(); });
+  }
+  return Status();
+}
 
 Status Graphs::handle(const wire::ModuleUnload& command) {
   lose_functions(modules_.modules().find(command.module)->functions);

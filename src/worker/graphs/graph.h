@@ -51,6 +51,7 @@ struct GraphExec : std::enable_shared_from_this<GraphExec> {
   bool is_cold = false;                       // some node names the cold lane's context
   bool may_wait = false;                      // some node waits for the client
   bool names_events = false;                  // some node records an event or waits for one
+  bool is_launched = false;                   // perhaps still under way
   std::vector<wire::StreamValue> waits;       // the values that nodes wait for
   uint32_t duration = 0;     // its number among the session's Durations; 0: none yet
   uint64_t checked = ~0ull;  // what its nodes use was there at this state of the session
@@ -59,8 +60,13 @@ struct GraphExec : std::enable_shared_from_this<GraphExec> {
 class Graphs {
  public:
   Graphs(SessionCore& core, SessionMemory& memory, Modules& modules, GraphBuilder& builder,
-         Submitter& submitter)
-      : core_(core), memory_(memory), modules_(modules), builder_(builder), submitter_(submitter) {}
+         Submitter& submitter, Retirement& retirement)
+      : core_(core),
+        memory_(memory),
+        modules_(modules),
+        builder_(builder),
+        submitter_(submitter),
+        retirement_(retirement) {}
 
   // Replies ConditionReply.
   Status handle(const wire::ConditionCreate& command, ReplyTo<wire::ConditionCreate> reply);
@@ -104,6 +110,7 @@ class Graphs {
   Modules& modules_;
   GraphBuilder& builder_;
   Submitter& submitter_;
+  Retirement& retirement_;
   DriverGraph::Totals totals_;
   ObjectTable<GraphExec, std::shared_ptr<GraphExec>> execs_{"executable graph",
                                                             wire::kMaxGraphExecs};

@@ -93,6 +93,7 @@ Performance choose_performance() {
       {"no_held_waits", &Performance::holds_waits},
       {"no_windows", &Performance::windows},
       {"no_batch", &Performance::batches},
+      {"no_store", &Performance::store},
   };
   Performance performance;
   std::istringstream names(environment_or("OPENMPS_PERF", ""));
@@ -131,6 +132,7 @@ Status serve(const Options& options, ServerReports& server, int log_fd) {
   ContextGate gate(table, limits);
   Commons commons;
   commons.performance = choose_performance();
+  if (commons.performance.store) commons.images.keep(kKeptImageBytes);
   if (Result<std::unique_ptr<wire::Trace>> trace = wire::Trace::from_environment(); trace.ok()) {
     commons.trace = std::move(*trace);
   } else {

@@ -161,6 +161,13 @@ constexpr bool is_one_of(wire::CommandList<Cs...>) {
   return (std::same_as<C, Cs> || ...);
 }
 
+void retire_chains(SessionParts& session, wire::Id stream) {
+  std::vector<std::shared_ptr<Chains>> chains = session.streams.take_chains(stream);
+  if (chains.empty()) return;
+  session.retirement.add({wire::ReturnKind::kCode},
+                         [chains = std::move(chains)]() mutable { chains.clear(); });
+}
+
 template <typename C>
 Status run(SessionParts& session, const wire::Record& record, ReplyWriter& writer) {
   constexpr size_t kPart = part_of<C>();
@@ -170,13 +177,14 @@ Status run(SessionParts& session, const wire::Record& record, ReplyWriter& write
   wire::TailOf<C> tail;
   OPENMPS_RETURN_IF_ERROR(wire::decode(record, &command, &tail));
   if constexpr (!std::same_as<C, wire::Launch>) session.submitter.end_batch();
-  if constexpr (is_one_of<C>(ChangesFunctions())) session.streams.drop_chains();
   if constexpr (is_one_of<C>(Waiting())) {
     session.submitter.prepare_to_wait();
   } else if constexpr (!is_one_of<C>(BesideHeld())) {
     session.submitter.flush();
   }
   OPENMPS_RETURN_IF_ERROR(check_names(session, *command));
+  if constexpr (is_one_of<C>(ChangesFunctions())) retire_chains(session, kAllStreams);
+  if constexpr (std::same_as<C, wire::StreamDestroy>) retire_chains(session, command->stream);
   if constexpr (wire::WithRanges<C>) {
     OPENMPS_RETURN_IF_ERROR(session.memory.check_operands(*command));
   }

@@ -77,7 +77,7 @@ struct SessionParts {
   Batch batch{core};
   Submitter submitter{core, streams, memory, prints, fences, waits, work_maker, backlog, batch};
   GraphBuilder graph_builder{core, memory, modules, events, fences, work_maker};
-  Graphs graphs{core, memory, modules, graph_builder, submitter};
+  Graphs graphs{core, memory, modules, graph_builder, submitter, retirement};
   Limits limits{core, memory};
   DeviceQueries device_queries{core};
 

@@ -94,6 +94,7 @@ struct Performance {
   bool holds_waits = true;  // docs/decisions/0017
   bool windows = true;      // docs/decisions/0018
   bool batches = true;      // docs/decisions/0020; they need windows
+  bool store = true;        // ImageStore::keep
 };
 
 // What all sessions of a worker have in common beside the driver.

@@ -2,6 +2,7 @@
 // Images and libraries that are held once. See image_store.h.
 #include "worker/shared/image_store.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
@@ -63,9 +64,9 @@ Status ImageStore::library(const std::shared_ptr<const ImageBytes>& image, const
     Held* held = find_locked(*image, hash);
     if (held == nullptr) return load(library);  // not from intern()
     *library = held->library.lock();
-    if (*library != nullptr) return Status();
     loading = held->loading;
   }
+  if (*library != nullptr) return note_wanted(image, *library), Status();
   // The load itself without the store's lock: it may wait for the whole context.
   const std::lock_guard one_at_a_time(*loading);
   {
@@ -74,9 +75,41 @@ Status ImageStore::library(const std::shared_ptr<const ImageBytes>& image, const
     if (*library != nullptr) return Status();
   }
   OPENMPS_RETURN_IF_ERROR(load(library));
-  const std::lock_guard lock(mutex_);
-  if (Held* held = find_locked(*image, hash)) held->library = *library;
+  {
+    const std::lock_guard lock(mutex_);
+    if (Held* held = find_locked(*image, hash)) held->library = *library;
+  }
+  note_wanted(image, *library);
   return Status();
+}
+
+// What goes goes without the lock: its last holder unloads it.
+void ImageStore::note_wanted(const std::shared_ptr<const ImageBytes>& image,
+                             const std::shared_ptr<LoadedLibrary>& library) {
+  std::list<Kept> gone;
+  std::list<Kept> wanted;
+  wanted.push_back({image, library});
+  const std::lock_guard lock(mutex_);
+  const auto known = std::find_if(kept_.begin(), kept_.end(),
+                                  [&](const Kept& kept) { return kept.library == library; });
+  if (known != kept_.end()) gone.splice(gone.end(), kept_, known);
+  kept_.splice(kept_.begin(), wanted);
+  uint64_t bytes = 0;
+  for (auto it = kept_.begin(); it != kept_.end();) {
+    const auto kept = it++;
+    if (bytes + kept->image->size() > most_kept_bytes_) {
+      gone.splice(gone.end(), kept_, kept);
+    } else {
+      bytes += kept->image->size();
+    }
+  }
+}
+
+void ImageStore::keep(uint64_t bytes) {
+  std::list<Kept> gone;
+  const std::lock_guard lock(mutex_);
+  most_kept_bytes_ = bytes;
+  if (bytes == 0) gone.swap(kept_);
 }
 
 }  // namespace openmps::worker

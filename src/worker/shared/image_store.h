@@ -7,17 +7,22 @@
 
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
 #include <vector>
 
 #include "cuda/status.h"
+#include "wire/layout.h"
 #include "worker/shared/loaded_library.h"
 
 namespace openmps::worker {
 
 using ImageBytes = std::vector<unsigned char>;
+
+// Of a worker, of images that nobody uses: what a training stack loads, a few times over.
+inline constexpr uint64_t kKeptImageBytes = 512 * wire::kMiB;
 
 class ImageStore {
  public:
@@ -35,18 +40,30 @@ class ImageStore {
 
   [[nodiscard]] bool shares() const { return shares_; }
 
+  // So many bytes of images stay loaded when nobody uses them any more, those that were wanted
+  // last: a program that starts again loads nothing, and waits for nobody. 0: none do, from now on.
+  void keep(uint64_t bytes);
+
  private:
   struct Held {
     std::weak_ptr<const ImageBytes> image;
     std::shared_ptr<std::mutex> loading = std::make_shared<std::mutex>();
     std::weak_ptr<LoadedLibrary> library;
   };
+  struct Kept {
+    std::shared_ptr<const ImageBytes> image;
+    std::shared_ptr<LoadedLibrary> library;
+  };
+  void note_wanted(const std::shared_ptr<const ImageBytes>& image,
+                   const std::shared_ptr<LoadedLibrary>& library);
   Held* find_locked(const ImageBytes& image, uint64_t hash);
   void sweep_locked();
 
   const bool shares_;
   std::mutex mutex_;
   std::unordered_multimap<uint64_t, Held> held_;  // by hash of the bytes; guarded by mutex_
+  uint64_t most_kept_bytes_ = 0;                  // guarded by mutex_
+  std::list<Kept> kept_;                          // last wanted first; guarded by mutex_
 };
 
 }  // namespace openmps::worker

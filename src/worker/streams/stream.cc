@@ -85,8 +85,13 @@ bool Streams::any_waits() const {
   return any;
 }
 
-void Streams::drop_chains() {
-  streams_.for_each([](Stream& stream) { stream.chains.reset(); });
+std::vector<std::shared_ptr<Chains>> Streams::take_chains(wire::Id of) {
+  std::vector<std::shared_ptr<Chains>> taken;
+  streams_.for_each([&taken, of](Stream& stream) {
+    if (stream.chains == nullptr || (of != kAllStreams && of != stream.id)) return;
+    taken.push_back(std::move(stream.chains));
+  });
+  return taken;
 }
 
 void Streams::begin_to_learn(Stream& stream) {

@@ -48,7 +48,7 @@ struct Stream {
   // From the first use on, if there are windows.
   std::unique_ptr<SubmitWindow> window;
   bool learns = false;             // listed in Streams::learning_
-  std::unique_ptr<Chains> chains;  // from the first batch on
+  std::shared_ptr<Chains> chains;  // from the first batch on
 
   std::unique_ptr<Twin> twin;                  // from the first work in the cold lane on
   ContextGate::Stream* listed_cold = nullptr;  // with the cold lane's gate, once it had such graphs
@@ -79,6 +79,8 @@ struct ClientContext {
   bool order_recorded = false;
   CUevent order_event = nullptr;
 };
+
+inline constexpr wire::Id kAllStreams = ~wire::Id{0};
 
 class Streams {
  public:
@@ -175,8 +177,8 @@ class Streams {
   // True if nothing of the session is unfinished, in streams that exist or have been destroyed.
   // After a fault everything counts as finished.
   bool idle();
-  // The functions that they name may change.
-  void drop_chains();
+  // Those of a stream, or of kAllStreams. They may be under way: the driver would wait for them.
+  [[nodiscard]] std::vector<std::shared_ptr<Chains>> take_chains(wire::Id stream);
   // Give back the streams that the client has destroyed and that have finished since.
   void sweep_retired();
   // The client has destroyed all streams of a green context. The next mark covers whatever they

@@ -517,9 +517,14 @@ class Program {
         exec.marked ? ", with an event" : "");
     for (const Act& act : exec.acts) say("  %s", act.text().c_str());
   }
+  // NVIDIA's driver waits for its launches (seen on an H200).
+  void destroy(const Exec& exec) {
+    free(exec.launched);
+    CHECK_CU(cuGraphExecDestroy(exec.handle));
+  }
   void replace_exec() {
     Exec& exec = execs_[below(kExecs)];
-    CHECK_CU(cuGraphExecDestroy(exec.handle));
+    destroy(exec);
     make_exec(exec);
   }
   void update_exec() {
@@ -527,7 +532,13 @@ class Program {
     for (Act& act : exec.acts) act.key = below(1000);
     CUgraph graph = make_graph(exec);
     CUgraphExecUpdateResultInfo info{};
-    CHECK_CU(cuGraphExecUpdate_v2(exec.handle, graph, &info));
+    const CUresult updated = cuGraphExecUpdate_v2(exec.handle, graph, &info);
+    if (updated == CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE) {  // what programs do then
+      destroy(exec);
+      CHECK_CU(cuGraphInstantiateWithFlags(&exec.handle, graph, 0));
+    } else {
+      CHECK_CU(updated);
+    }
     CHECK_CU(cuGraphDestroy(graph));
     tell_of(exec, "updated");
   }

@@ -54,6 +54,29 @@ TEST_F(ImageStoreTest, EqualBytesAreHeldOnce) {
   EXPECT_EQ(*one, bytes_of("kernel one"));
 }
 
+TEST_F(ImageStoreTest, WhatWasWantedLastStaysLoaded) {
+  store_.keep(10);
+  const auto use = [this](const std::string& text) {
+    library(store_.intern(bytes_of(text)));  // and nobody holds it any more
+  };
+  use("one.");
+  use("two.");
+  EXPECT_EQ(loads_, 2);
+  use("one.");
+  EXPECT_EQ(loads_, 2) << "it has stayed";
+  use("three");  // is too much together with both: the one that was wanted first goes
+  EXPECT_EQ(loads_, 3);
+  use("one.");
+  EXPECT_EQ(loads_, 3);
+  use("two.");
+  EXPECT_EQ(loads_, 4);
+  use("more than ten bytes");
+  use("more than ten bytes");
+  EXPECT_EQ(loads_, 6);
+  store_.keep(0);
+  EXPECT_EQ(driver_.live(), "");
+}
+
 TEST_F(ImageStoreTest, BytesLiveAsLongAsSomebodyHoldsThem) {
   auto image = store_.intern(bytes_of("code"));
   const std::weak_ptr<const ImageBytes> watch = image;
