@@ -105,8 +105,8 @@ Performance choose_performance() {
       known = known || name == its_name;
       all += (all.empty() ? "" : ", ") + std::string(its_name);
     }
-    if (!known)
-      log("OPENMPS_PERF: there is no \"" + printable(name) + "\", only " + all + ": ignored");
+    if (known) continue;
+    log("OPENMPS_PERF: there is no \"" + printable(name) + "\", only " + all + ": ignored");
   }
   performance.batches = performance.batches && performance.windows;
   return performance;

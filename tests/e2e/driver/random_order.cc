@@ -247,11 +247,15 @@ class Program {
     if (way < 3 || (door.width == 8 && door.host == nullptr)) {
       return operate(stream, {{false, &door}});
     }
-    const Clock clock = rules_.begin(stream.id);
-    rules_.give(stream.id, clock);
-    opened(door, clock);
+    const bool calls = door.width == 8 || (way == 3 && door.host != nullptr);
+    if (calls) {
+      rules_.give_call(stream.id);
+    } else {
+      rules_.give(stream.id);
+    }
+    opened(door, rules_.given(stream.id));
     const auto value = static_cast<uint32_t>(door.value);
-    if (door.width == 8 || (way == 3 && door.host != nullptr)) {
+    if (calls) {
       say("host function in stream %u writes word %u", stream.id, number_of(door));
       stores_.push_back({door.host, door.width, door.value});
       CHECK_CU(cuLaunchHostFunc(stream.handle, store, &stores_.back()));
@@ -451,7 +455,8 @@ class Program {
     }
     say("in stream %u: %s", stream.id, chosen.text().c_str());
     acts_.put(chosen, buffers_, stream.handle);
-    done(chosen, rules_.give(stream.id));
+    done(chosen,
+         chosen.kind == Act::Kind::kCall ? rules_.give_call(stream.id) : rules_.give(stream.id));
   }
 
   // ---- Graphs
@@ -517,9 +522,9 @@ class Program {
         exec.marked ? ", with an event" : "");
     for (const Act& act : exec.acts) say("  %s", act.text().c_str());
   }
-  // NVIDIA's driver waits for its launches (seen on an H200).
+  // NVIDIA's driver waits for its launches, and for what those wait for (seen on an H200).
   void destroy(const Exec& exec) {
-    free(exec.launched);
+    free(rules_.everything());
     CHECK_CU(cuGraphExecDestroy(exec.handle));
   }
   void replace_exec() {

@@ -46,7 +46,7 @@ class Rules {
   Rules() { add(true); }
 
   uint32_t add(bool blocking) {
-    streams_.push_back({{}, blocking});
+    streams_.emplace_back().blocking = blocking;
     return static_cast<uint32_t>(streams_.size()) - 1;
   }
   [[nodiscard]] bool full() const { return streams_.size() == kStreamsEver; }
@@ -60,13 +60,15 @@ class Rules {
     clock.merge(host_);
     if (stream == kLegacy) {
       for (const Stream& other : streams_) {
-        if (other.blocking) clock.merge(other.clock);
+        if (other.blocking) clock.merge(other.shown());
       }
     } else if (streams_[stream].blocking) {
-      clock.merge(streams_[kLegacy].clock);
+      clock.merge(streams_[kLegacy].shown());
     }
     return clock;
   }
+  // What its last operation came behind, and itself.
+  [[nodiscard]] const Clock& given(uint32_t stream) const { return streams_[stream].clock; }
   // What synchronising with the stream waits for.
   [[nodiscard]] Clock awaited(uint32_t stream) const {
     return stream == kLegacy ? behind(stream) : streams_[stream].clock;
@@ -79,7 +81,13 @@ class Rules {
   }
   // It has been given to the stream, and comes behind this.
   Operation give(uint32_t stream, const Clock& clock) {
-    streams_[stream].clock = clock;
+    streams_[stream].clock = streams_[stream].work = clock;
+    return {stream, streams_[stream].given};
+  }
+  // A host function orders its own stream only: what the legacy stream and the others wait for in
+  // each other is work of the device (seen on an H200).
+  Operation give_call(uint32_t stream) {
+    streams_[stream].clock = begin(stream);
     return {stream, streams_[stream].given};
   }
   // A wait is nothing by itself, so nothing else need come behind it or before it. It may.
@@ -87,6 +95,7 @@ class Rules {
     const uint64_t may = behind(stream).may;
     streams_[stream].clock.merge(clock);
     streams_[stream].clock.may |= may;
+    streams_[stream].work.merge(clock);
   }
   Operation give(uint32_t stream) { return give(stream, begin(stream)); }
 
@@ -122,7 +131,16 @@ class Rules {
  private:
   struct Stream {
     Clock clock;  // of its last operation
+    Clock work;   // the same without host functions at the end
     bool blocking = false;
+
+    // What the legacy stream, or who waits for that, comes behind, and what it may have to wait
+    // for.
+    [[nodiscard]] Clock shown() const {
+      Clock shown = work;
+      shown.may |= clock.may;
+      return shown;
+    }
     uint32_t given = 0;
   };
   struct Gate {
