@@ -4,9 +4,8 @@
 // through ContextGate.
 //
 // What streams hold back (Backlog) is looked at behind each command, and in pauses while there is
-// none. A scheduling policy has its place there: windows, priorities and batches decide what of it
-// goes next. The journal of live objects would be written behind dispatch(), from commands that
-// succeeded.
+// none. A scheduling policy has its place there: whose work goes next. The journal of live objects
+// would be written behind dispatch(), from commands that succeeded.
 #pragma once
 
 #include <atomic>

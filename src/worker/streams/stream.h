@@ -102,7 +102,11 @@ class Streams {
 
   // How long work takes, by what is done.
   Durations durations;
-  // Work has been submitted to the stream.
+  // Work is about to be submitted to the stream.
+  static void prepare_work(Stream& stream, const Cost& cost) {
+    if (stream.window != nullptr) stream.window->prepare(cost);
+  }
+  // It has been.
   void note_work(Stream& stream, const Cost& cost) {
     if (stream.window == nullptr) return;
     stream.window->add(cost);

@@ -64,12 +64,7 @@ SubmitWindow::~SubmitWindow() {
 }
 
 void SubmitWindow::add(const Cost& cost) {
-  // A mark behind what came before, where one is due. What is new stands by itself.
   const bool known = durations_.is_known(cost);
-  if (segment_.items >= kMarkItems || segment_.expected_ns >= kMarkNs || segment_.unknown != 0 ||
-      !known) {
-    mark();
-  }
   Segment& segment = segment_;
   if (segment.items == 0) segment.begin_ns = now_ns();
   const uint64_t ns = durations_.of(cost);
@@ -98,6 +93,11 @@ bool SubmitWindow::has_room() {
     spare_.reserve(kSegments + 1);
   }
   return count_ < kSegments;
+}
+
+// A context that can't become current is lost: nothing runs in it any more.
+void SubmitWindow::mark_now() {
+  if (core_.use(place_).ok()) mark();
 }
 
 // Without room or events the segment stays open, and is marked another time.
@@ -172,8 +172,7 @@ void SubmitWindow::reach(const Segment& segment, uint64_t now) {
 }
 
 void SubmitWindow::look(uint64_t now) {
-  // A context that can't become current is lost: nothing runs in it any more.
-  if (core_.use(place_).ok()) mark();
+  mark_now();
   sweep(now);
 }
 

@@ -94,7 +94,13 @@ class SubmitWindow {
   // When to ask again, by now_ns(), if it was full.
   [[nodiscard]] uint64_t next_look_ns() const { return next_look_ns_; }
 
-  // Work has been submitted: the context is current.
+  // Work of this cost is about to be submitted: a mark behind what came before, where one is due.
+  void prepare(const Cost& cost) {
+    const bool due = segment_.items >= kMarkItems || segment_.expected_ns >= kMarkNs ||
+                     segment_.unknown != 0 || !durations_.is_known(cost);
+    if (due && segment_.items != 0) mark_now();
+  }
+  // It has been.
   void add(const Cost& cost);
   // The stream, at its end, will write this value there.
   void add_fence(const std::atomic<uint64_t>& word, uint64_t value);
@@ -128,6 +134,7 @@ class SubmitWindow {
   static constexpr uint32_t kMarkItems = kWindowItems / 16;
   static constexpr uint64_t kMarkNs = kWindowNs / 8;
 
+  void mark_now();
   bool look_whether_full(const Cost& cost);
   void sweep(uint64_t now);
   bool has_room();

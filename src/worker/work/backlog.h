@@ -48,7 +48,7 @@ class Backlog {
     if constexpr (std::same_as<What, ValuesWork>) {
       if (stream.window != nullptr && stream.window->is_long()) return true;
       return what.waits != 0 && core_.commons.performance.holds_waits && stands_at_first(what);
-    } else if constexpr (is_one_of<What, KernelWork, CopyWork, BoxWork, FillWork, GraphWork>()) {
+    } else if constexpr (is_windowed<What>()) {
       return stream.window != nullptr && stream.window->is_full(uses.cost);
     } else if constexpr (std::same_as<What, UploadWork>) {
       return false;
@@ -57,6 +57,11 @@ class Backlog {
     }
   }
   [[nodiscard]] bool stands(const Work& work, const Stream& stream) const;
+  // It counts in its stream's window.
+  template <typename What>
+  static constexpr bool is_windowed() {
+    return is_one_of<What, KernelWork, CopyWork, BoxWork, FillWork, GraphWork>();
+  }
   // Some held work waits for a value.
   [[nodiscard]] bool awaits_value() const { return value_waits_ != 0; }
   // It comes behind something held, in its stream or in another.

@@ -194,6 +194,7 @@ bool Submitter::collect(const Uses& uses, const KernelWork& kernel, Stream& stre
 void Submitter::submit_batch() {
   const ContextGate::Leaving leaving(core_.feeder);
   Stream& stream = batch_.stream();
+  Streams::prepare_work(stream, batch_.costs().front());
   Status status = streams_.enter(stream, Streams::Entry::kWork);
   std::span<const ChainedLaunch> left = batch_.launches();
   if (status.ok() && stream.chains == nullptr) {

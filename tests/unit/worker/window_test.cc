@@ -88,6 +88,18 @@ TEST_F(WindowTest, AFenceOfTheProgramIsAMark) {
   EXPECT_EQ(count("record"), 1u) << "behind what is not known yet, once more comes";
 }
 
+// What comes next has no part in how long that took.
+TEST_F(WindowTest, AMarkIsBetweenWhatItDivides) {
+  launch(1);
+  calls();
+  launch(1);
+  const Calls made = calls();
+  ASSERT_FALSE(made.empty());
+  EXPECT_EQ(made.back(), "launch s1 16");
+  EXPECT_TRUE(std::any_of(made.begin(), made.end(),
+                          [](const auto& call) { return call.rfind("record", 0) == 0; }));
+}
+
 TEST_F(WindowTest, OthersGoOn) {
   learn(1);
   learn(2);
