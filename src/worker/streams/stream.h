@@ -17,13 +17,13 @@
 #include "worker/core/object_table.h"
 #include "worker/core/session_core.h"
 #include "worker/shared/exchange.h"
-#include "worker/streams/chain.h"
 #include "worker/streams/green.h"
 #include "worker/streams/submit_window.h"
 
 namespace openmps::worker {
 
 struct ClientContext;
+class Chains;  // worker/work/chain.h
 
 // What a stream submits to the cold lane with. What runs here lies between two events in the
 // stream: it waits for what the stream was given before, and the stream waits for it, at once. So

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the session's streams have been given and the driver has not: a stream that waits for a
+// What the session's streams have been given and the driver has not. A stream that waits for a
 // value which is not there yet would take one of the few hardware queues of the shared context, and
-// make everybody wait who needs a quiet moment. So the wait, and what is behind it, stays here
-// until the value has come (decision 17). Session's thread only.
+// make everybody wait who needs a quiet moment: the wait, and what is behind it, stays here until
+// the value has come (decision 17). So does what a stream has no room for in its window, until it
+// has (decision 18). Session's thread only.
 //
 // Items are numbered in the order in which the program gave them. None waits for a later one, so
 // submitting all of them in this order is always right: it is what the driver would have been given

@@ -2,7 +2,7 @@
 // See batch.h.
 #include "worker/work/batch.h"
 
-#include <cstring>
+#include <algorithm>
 
 #include "worker/code/module.h"
 
@@ -21,13 +21,10 @@ void Batch::add(const Uses& uses, const KernelWork& kernel, Stream& stream, uint
   costs_.reserve(kMost);
   launches_.reserve(kMost);
   ChainedLaunch& launch = launches_.emplace_back();
-  const wire::Launch& shape = *kernel.shape;
   launch.function = kernel.handle;
-  std::copy_n(shape.grid, 3, launch.grid.begin());
-  std::copy_n(shape.block, 3, launch.block.begin());
-  launch.shared_bytes = shape.shared_bytes;
-  launch.parameter_bytes = static_cast<uint32_t>(kernel.parameters.size());
-  memcpy(launch.parameters.data(), kernel.parameters.data(), kernel.parameters.size());
+  launch.shape = *kernel.shape;
+  launch.shape.parameter_bytes = static_cast<uint32_t>(kernel.parameters.size());
+  std::ranges::copy(kernel.parameters, launch.bytes.begin());
   launch.code = kernel.function->library;
   costs_.push_back(uses.cost);
   stream_ = &stream;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Launches of one stream that have been taken from the program and not been given to the driver
-// yet, because more of them are at hand: they go together (worker/streams/chain.h). Whatever else
+// yet, because more of them are at hand: they go together (worker/work/chain.h). Whatever else
 // is to be submitted comes behind them. Session's thread only.
 #pragma once
 
@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "worker/core/session_core.h"
-#include "worker/streams/chain.h"
 #include "worker/streams/stream.h"
+#include "worker/work/chain.h"
 #include "worker/work/work.h"
 
 namespace openmps::worker {

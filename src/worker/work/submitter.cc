@@ -192,6 +192,15 @@ bool Submitter::collect(const Uses& uses, const KernelWork& kernel, Stream& stre
 }
 
 void Submitter::submit_batch() {
+  // Whatever is thrown: nothing is launched twice.
+  struct Ending {
+    ~Ending() {
+      submitter.batch_.clear();
+      submitter.collected_.clear();
+    }
+    Submitter& submitter;
+  };
+  const Ending ending{*this};
   const ContextGate::Leaving leaving(core_.feeder);
   Stream& stream = batch_.stream();
   Streams::prepare_work(stream, batch_.costs().front());
@@ -210,20 +219,17 @@ void Submitter::submit_batch() {
   if (status.ok()) status = launch_rest(left, stream);
   if (!status.ok()) note_failure(wire::Opcode::kLaunch, std::move(status));
   for (const Cost& cost : batch_.costs()) streams_.note_work(stream, cost);
-  batch_.clear();
-  collected_.clear();
 }
 
 // One by one: each may be refused, and the next be taken.
 Status Submitter::launch_rest(std::span<const ChainedLaunch> launches, Stream& stream) {
   Status first;
-  for (const ChainedLaunch& l : launches) {
-    PackedParameters parameters(std::span(l.parameters).first(l.parameter_bytes));
-    Status status =
-        check(core_.driver.cuLaunchKernel(l.function, l.grid[0], l.grid[1], l.grid[2], l.block[0],
-                                          l.block[1], l.block[2], l.shared_bytes, stream.handle,
-                                          nullptr, parameters.extra()),
-              "cuLaunchKernel");
+  for (const ChainedLaunch& one : launches) {
+    const KernelWork kernel{.handle = one.function,
+                            .shape = &one.shape,
+                            .attributes = {},
+                            .parameters = one.parameters()};
+    Status status = launch(kernel, stream.handle);
     if (first.ok()) first = std::move(status);
   }
   return first;
@@ -232,7 +238,6 @@ Status Submitter::launch_rest(std::span<const ChainedLaunch> launches, Stream& s
 // ---- The driver ---------------------------------------------------------------------------------
 
 Status Submitter::submit(const Work& work, Stream& stream) {
-  end_batch();
   return backlog_.empty() && !backlog_.stands(work, stream) ? submit_now(work, stream)
                                                             : put_behind(work, stream);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The commands that give a stream something to do: what is made of them (WorkMaker) is submitted to
-// the driver at once, or held back behind a wait (Backlog). Session's thread only.
+// the driver at once, with others of its kind (Batch), or held back (Backlog). Session's thread
+// only.
 #pragma once
 
 #include <concepts>

@@ -1,46 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 // Launches that go to the driver as one graph. See chain.h.
-#include "worker/streams/chain.h"
+#include "worker/work/chain.h"
 
-#include <cstring>
+#include <algorithm>
 
 namespace openmps::worker {
 namespace {
 
-// A node's parameters as the driver takes them, for as long as this and the launch live.
-class NodeParameters {
- public:
-  explicit NodeParameters(const ChainedLaunch& launch)
-      : bytes_(launch.parameter_bytes),
-        list_{CU_LAUNCH_PARAM_BUFFER_POINTER, const_cast<unsigned char*>(launch.parameters.data()),
-              CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes_, CU_LAUNCH_PARAM_END} {
-    node_.func = launch.function;
-    node_.gridDimX = launch.grid[0];
-    node_.gridDimY = launch.grid[1];
-    node_.gridDimZ = launch.grid[2];
-    node_.blockDimX = launch.block[0];
-    node_.blockDimY = launch.block[1];
-    node_.blockDimZ = launch.block[2];
-    node_.sharedMemBytes = launch.shared_bytes;
-    node_.extra = bytes_ == 0 ? nullptr : list_;
-  }
-  NodeParameters(const NodeParameters&) = delete;
-  NodeParameters& operator=(const NodeParameters&) = delete;
-
-  [[nodiscard]] const CUDA_KERNEL_NODE_PARAMS* get() const { return &node_; }
-
- private:
-  size_t bytes_;
-  void* list_[5];
-  CUDA_KERNEL_NODE_PARAMS node_{};
-};
+// f(const CUDA_KERNEL_NODE_PARAMS*) of a launch.
+template <typename F>
+CUresult with_node(const ChainedLaunch& launch, F&& f) {
+  PackedParameters parameters(launch.parameters());
+  const wire::Launch& s = launch.shape;
+  const CUDA_KERNEL_NODE_PARAMS node{
+      launch.function, s.grid[0],      s.grid[1], s.grid[2],          s.block[0], s.block[1],
+      s.block[2],      s.shared_bytes, nullptr,   parameters.extra(), nullptr,    nullptr};
+  return f(&node);
+}
 
 }  // namespace
 
 bool ChainedLaunch::same_as(const ChainedLaunch& other) const {
-  return function == other.function && grid == other.grid && block == other.block &&
-         shared_bytes == other.shared_bytes && parameter_bytes == other.parameter_bytes &&
-         memcmp(parameters.data(), other.parameters.data(), parameter_bytes) == 0;
+  const wire::Launch& one = shape;
+  const wire::Launch& two = other.shape;
+  return function == other.function && std::ranges::equal(one.grid, two.grid) &&
+         std::ranges::equal(one.block, two.block) && one.shared_bytes == two.shared_bytes &&
+         std::ranges::equal(parameters(), other.parameters());
 }
 
 Chain::~Chain() {
@@ -53,10 +38,10 @@ CUresult Chain::make(std::span<const ChainedLaunch> launches) {
   set_.assign(launches.begin(), launches.end());
   CUresult result = driver_.cuGraphCreate(&graph_, 0);
   for (size_t i = 0; i < launches.size() && result == CUDA_SUCCESS; ++i) {
-    const NodeParameters parameters(launches[i]);
     const CUgraphNode* before = i == 0 ? nullptr : &nodes_[i - 1];
-    result = driver_.cuGraphAddKernelNode_v2(&nodes_[i], graph_, before, i == 0 ? 0 : 1,
-                                             parameters.get());
+    result = with_node(launches[i], [&](const CUDA_KERNEL_NODE_PARAMS* node) {
+      return driver_.cuGraphAddKernelNode_v2(&nodes_[i], graph_, before, i == 0 ? 0 : 1, node);
+    });
   }
   return result != CUDA_SUCCESS ? result : driver_.cuGraphInstantiateWithFlags(&exec_, graph_, 0);
 }
@@ -64,9 +49,9 @@ CUresult Chain::make(std::span<const ChainedLaunch> launches) {
 CUresult Chain::set(std::span<const ChainedLaunch> launches) {
   for (size_t i = 0; i < launches.size(); ++i) {
     if (set_[i].same_as(launches[i])) continue;
-    const NodeParameters parameters(launches[i]);
-    const CUresult result =
-        driver_.cuGraphExecKernelNodeSetParams_v2(exec_, nodes_[i], parameters.get());
+    const CUresult result = with_node(launches[i], [&](const CUDA_KERNEL_NODE_PARAMS* node) {
+      return driver_.cuGraphExecKernelNodeSetParams_v2(exec_, nodes_[i], node);
+    });
     if (result != CUDA_SUCCESS) return result;
     set_[i] = launches[i];
   }

@@ -12,6 +12,7 @@
 
 #include "api/driver_table.h"
 #include "wire/commands.h"
+#include "worker/work/work.h"
 
 namespace openmps::worker {
 
@@ -21,13 +22,13 @@ inline constexpr uint32_t kMostChainedBytes = 256;
 // A launch without attributes, in the main lane.
 struct ChainedLaunch {
   CUfunction function = nullptr;
-  std::array<uint32_t, 3> grid{};
-  std::array<uint32_t, 3> block{};
-  uint32_t shared_bytes = 0;
-  uint32_t parameter_bytes = 0;
-  std::array<unsigned char, kMostChainedBytes> parameters;
+  wire::Launch shape{};
+  std::array<unsigned char, kMostChainedBytes> bytes;
   std::shared_ptr<const void> code;  // of the function: stays while a node names it
 
+  [[nodiscard]] std::span<const unsigned char> parameters() const {
+    return std::span(bytes).first(shape.parameter_bytes);
+  }
   [[nodiscard]] bool same_as(const ChainedLaunch& other) const;
 };
 
