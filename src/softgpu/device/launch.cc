@@ -111,17 +111,18 @@ Result<LaunchWork> make_launch(const Config& config, std::shared_ptr<Function> f
   work.cooperative = cooperative;
   work.function = std::move(function);
   OPENMPS_RETURN_IF_ERROR(set_clusters(config, work, shape.cluster, shape.preferred_cluster, sms));
-  if (cooperative) {
-    uint64_t room =
-        static_cast<uint64_t>(blocks_per_sm(limits, demand_of(limits, work))) * sms.count();
-    uint64_t blocks = static_cast<uint64_t>(shape.grid[0]) * shape.grid[1] * shape.grid[2];
-    if (blocks > room) {
-      return Status(
-          CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE,
-          std::to_string(blocks) + " blocks, " + std::to_string(room) + " can be resident");
-    }
-  }
+  OPENMPS_RETURN_IF_ERROR(check_cooperative(config, work, sms));
   return work;
+}
+
+Status check_cooperative(const Config& config, const LaunchWork& work, const SmSet& sms) {
+  if (!work.cooperative) return Status();
+  const SmLimits limits = sm_limits(config.compute_capability);
+  const uint64_t room = uint64_t{blocks_per_sm(limits, demand_of(limits, work))} * sms.count();
+  const uint64_t blocks = uint64_t{work.grid[0]} * work.grid[1] * work.grid[2];
+  if (blocks <= room) return Status();
+  return Status(CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE,
+                std::to_string(blocks) + " blocks, " + std::to_string(room) + " can be resident");
 }
 
 uint32_t max_cluster_blocks(const Config& config, const Function& function) {
@@ -172,6 +173,19 @@ Status set_clusters(const Config& config, LaunchWork& work, const cuda::Dimensio
   work.explicit_cluster = taken != cuda::Dimensions{};
   work.cluster = work.explicit_cluster ? taken : cuda::Dimensions{1, 1, 1};
   return Status();
+}
+
+Status keep_settings(const Config& config, const LaunchWork& before, LaunchWork& after,
+                     const SmSet& sms) {
+  after.cooperative = before.cooperative;
+  after.has_priority = before.has_priority;
+  after.priority = before.priority;
+  after.device_node = before.device_node;
+  after.device_handle = before.device_handle;
+  OPENMPS_RETURN_IF_ERROR(check_cooperative(config, after, sms));
+  // A kernel that requires clusters has brought them along, and its successor brings its own.
+  if (!before.explicit_cluster || before.function->info->required_cluster[0] != 0) return Status();
+  return set_clusters(config, after, before.cluster, {}, sms);
 }
 
 }  // namespace openmps::softgpu

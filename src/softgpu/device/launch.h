@@ -30,6 +30,10 @@ Result<LaunchWork> make_launch(const Config& config, std::shared_ptr<Function> f
                                const LaunchShape& shape, bool cooperative, const SmSet& sms,
                                void** parameters, void** extra);
 
+// CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE: a cooperative launch whose blocks `sms` can't hold at
+// once.
+Status check_cooperative(const Config& config, const LaunchWork& work, const SmSet& sms);
+
 // An H200's.
 inline constexpr int kMaxAccessPolicyWindowBytes = 128 << 20;
 // As the device's attributes have them (front/device_facts.cc).
@@ -57,5 +61,11 @@ Status cluster_size(const Config& config, const Function& function, const Cluste
 // CUDA_ERROR_INVALID_CLUSTER_SIZE for a cluster that `sms` never have room for.
 Status set_clusters(const Config& config, LaunchWork& work, const cuda::Dimensions& asked,
                     const cuda::Dimensions& preferred, const SmSet& sms);
+
+// What a node's new parameters don't say stays as it was in `before`: cooperative, priority, the
+// clusters that an attribute gave it, and that kernels change it. Errors: those of
+// check_cooperative() and set_clusters().
+Status keep_settings(const Config& config, const LaunchWork& before, LaunchWork& after,
+                     const SmSet& sms);
 
 }  // namespace openmps::softgpu

@@ -248,21 +248,23 @@ Result<W> with_entry(Make&& make) {
   return make(*driver);
 }
 
-// A node that kernels change stays one.
+// Of work that parameters describe in part.
 template <typename W>
-void keep_device_node(const Work& before, W& after) {
+Status keep_rest(const Driver& driver, const Work& before, W& after) {
   if constexpr (std::is_same_v<W, LaunchWork>) {
-    after.device_node = std::get<LaunchWork>(before).device_node;
-    after.device_handle = std::get<LaunchWork>(before).device_handle;
+    return keep_settings(driver.config, std::get<LaunchWork>(before), after,
+                         all_sms(driver.config));
+  } else {
+    return Status();
   }
 }
 
 template <typename W, typename Remember = void (*)(GraphNode&)>
 CUresult set_work(CUgraphNode handle, Result<W> work, Remember&& remember = remember_nothing) {
   if (!work.ok()) return report(work.status());
-  return with_node(handle, [&](Driver&, GraphNode& node) -> Status {
+  return with_node(handle, [&](Driver& driver, GraphNode& node) -> Status {
     if (!std::holds_alternative<W>(node.work)) return invalid_value("the node is of another type");
-    keep_device_node(node.work, *work);
+    OPENMPS_RETURN_IF_ERROR(keep_rest(driver, node.work, *work));
     node.work = std::move(*work);
     remember(node);
     return Status();
@@ -282,7 +284,7 @@ inline bool same_kinds_of_memory(const CopyWork& one, const CopyWork& other) {
 template <typename W>
 CUresult set_exec_work(CUgraphExec exec, CUgraphNode handle, Result<W> work) {
   if (!work.ok()) return report(work.status());
-  return with_exec(exec, [&](Driver&, GraphExec& object) -> Status {
+  return with_exec(exec, [&](Driver& driver, GraphExec& object) -> Status {
     const std::lock_guard lock(object.mutex);
     GraphStep* step = find_step(object.steps, handle);
     if (step == nullptr) return invalid_value("not a node of the executable graph");
@@ -292,7 +294,7 @@ CUresult set_exec_work(CUgraphExec exec, CUgraphNode handle, Result<W> work) {
         return invalid_value("an array can't become an address");
       }
     }
-    keep_device_node(step->work, *work);
+    OPENMPS_RETURN_IF_ERROR(keep_rest(driver, step->work, *work));
     step->work = std::move(*work);
     set_device_nodes({*step});
     object.uploaded = false;

@@ -116,7 +116,12 @@ CUresult cuGraphKernelNodeSetAttribute(CUgraphNode hNode, CUkernelNodeAttrID att
       OPENMPS_RETURN_IF_ERROR(set_clusters(driver.config, *work, {cluster.x, cluster.y, cluster.z},
                                            {}, all_sms(driver.config)));
     }
-    if (attr == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) work->cooperative = value->cooperative != 0;
+    if (attr == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) {
+      LaunchWork changed = *work;
+      changed.cooperative = value->cooperative != 0;
+      OPENMPS_RETURN_IF_ERROR(check_cooperative(driver.config, changed, all_sms(driver.config)));
+      work->cooperative = changed.cooperative;
+    }
     if (attr == CU_LAUNCH_ATTRIBUTE_PRIORITY) {
       work->has_priority = true;
       work->priority = value->priority;

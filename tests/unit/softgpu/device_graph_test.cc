@@ -31,6 +31,72 @@ class GraphTest : public DeviceTest {
   void* pointers_[3] = {};
 };
 
+// A node that has been cooperative stays so with new parameters, which are refused if its blocks
+// can't all be resident; in graphs and in executable ones.
+TEST_F(GraphTest, NewParametersKeepCooperativeNodes) {
+  uint32_t* word = words(1);
+  FakeParameters parameters{FakeAction::kAdd, address_of(word), 1};
+  CUDA_KERNEL_NODE_PARAMS fits = kernel_node(&parameters), too_large = fits;
+  too_large.gridDimX = kSms * kBlocksPerSm + 1;
+  CUgraph graph = nullptr;
+  ASSERT_CU(cuGraphCreate(&graph, 0));
+  CUgraphNode node = nullptr;
+  ASSERT_CU(cuGraphAddKernelNode_v2(&node, graph, nullptr, 0, &fits));
+  EXPECT_CU(cuGraphKernelNodeSetParams_v2(node, &too_large));
+  CUlaunchAttributeValue cooperative{};
+  cooperative.cooperative = 1;
+  EXPECT_EQ(cuGraphKernelNodeSetAttribute(node, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &cooperative),
+            CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
+  EXPECT_CU(cuGraphKernelNodeSetParams_v2(node, &fits));
+  EXPECT_CU(cuGraphKernelNodeSetAttribute(node, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &cooperative));
+  EXPECT_CU(cuGraphKernelNodeSetParams_v2(node, &fits));
+  EXPECT_EQ(cuGraphKernelNodeSetParams_v2(node, &too_large),
+            CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
+  CUgraphExec exec = instantiate(graph);
+  EXPECT_CU(cuGraphExecKernelNodeSetParams_v2(exec, node, &fits));
+  EXPECT_EQ(cuGraphExecKernelNodeSetParams_v2(exec, node, &too_large),
+            CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
+  EXPECT_CU(cuGraphLaunch(exec, nullptr));
+  EXPECT_CU(cuCtxSynchronize());
+  EXPECT_EQ(load(word), 1u);
+  EXPECT_CU(cuGraphExecDestroy(exec));
+  EXPECT_CU(cuGraphDestroy(graph));
+}
+
+// A kernel of higher priority is placed first, also after its node got new parameters.
+TEST_F(GraphTest, NewParametersKeepPriority) {
+  uint32_t* word = words(2);
+  FakeParameters parameters{FakeAction::kNothing, 0, 0};
+  const CUDA_KERNEL_NODE_PARAMS node_parameters = kernel_node(&parameters);
+  CUgraph graph = nullptr;
+  ASSERT_CU(cuGraphCreate(&graph, 0));
+  CUgraphNode node = nullptr;
+  ASSERT_CU(cuGraphAddKernelNode_v2(&node, graph, nullptr, 0, &node_parameters));
+  CUlaunchAttributeValue high{};
+  high.priority = -3;
+  EXPECT_CU(cuGraphKernelNodeSetAttribute(node, CU_LAUNCH_ATTRIBUTE_PRIORITY, &high));
+  EXPECT_CU(cuGraphKernelNodeSetParams_v2(node, &node_parameters));
+  CUgraphExec exec = instantiate(graph);
+  EXPECT_CU(cuGraphExecKernelNodeSetParams_v2(exec, node, &node_parameters));
+  // The device is full; then the ordinary kernel comes first, and the node's second.
+  CUstream full = stream(), ordinary = stream(), graphs = stream();
+  launch(full, FakeAction::kWait, address_of(&word[0]), 1, kSms * kBlocksPerSm);
+  launch(ordinary, FakeAction::kAdd, address_of(&word[1]), 1, 4 * kSms * kBlocksPerSm);
+  EXPECT_CU(cuGraphLaunch(exec, graphs));
+  store(&word[0], 1);
+  EXPECT_CU(cuCtxSynchronize());
+  std::vector<uint64_t> placed;
+  for (const TraceEvent& event : trace()) {
+    if (event.name == "place") placed.push_back(event.stream);
+  }
+  const auto first = [&](CUstream s) {
+    return std::find(placed.begin(), placed.end(), stream_id(s)) - placed.begin();
+  };
+  EXPECT_LT(first(graphs), first(ordinary));
+  EXPECT_CU(cuGraphExecDestroy(exec));
+  EXPECT_CU(cuGraphDestroy(graph));
+}
+
 TEST_F(GraphTest, CapturedWorkRunsAtLaunchOnly) {
   uint32_t* word = words(2);
   CUstream s = stream();
