@@ -43,6 +43,7 @@ openmps_library(openmps_softgpu_engine
   interp/dispatch.cc
   interp/fragments.cc
   interp/frames.cc
+  interp/group_matrix.cc
   interp/bulk_copy.cc
   interp/matrix.cc
   interp/matrix_memory.cc
@@ -50,6 +51,7 @@ openmps_library(openmps_softgpu_engine
   interp/sampler.cc
   interp/scalar.cc
   interp/tensor_copy.cc
+  interp/tensor_core.cc
   interp/texture.cc
   interp/video.cc
   ir/allocate.cc
@@ -65,6 +67,7 @@ openmps_library(openmps_softgpu_engine
   ir/lower_control.cc
   ir/lower_convert.cc
   ir/lower_memory.cc
+  ir/lower_group_matrix.cc
   ir/lower_matrix.cc
   ir/lower_texture.cc
   ir/lower_video.cc
@@ -88,6 +91,7 @@ set_source_files_properties(
   interp/bulk_copy.cc interp/cluster.cc interp/mbarrier.cc interp/tensor_copy.cc
   interp/collective.cc interp/control.cc interp/device_printf.cc interp/scalar.cc
   interp/texture.cc interp/video.cc interp/matrix.cc interp/matrix_memory.cc
+  interp/group_matrix.cc interp/tensor_core.cc
   PROPERTIES COMPILE_OPTIONS "-O2;-fno-strict-aliasing;-fwrapv;-ffp-contract=off")
 set_source_files_properties(interp/sampler.cc PROPERTIES COMPILE_OPTIONS "${softgpu_lane_options}")
 target_link_libraries(openmps_softgpu_engine PUBLIC openmps_base PRIVATE openmps_unpack)

@@ -50,7 +50,7 @@ EVERYTHING = [
         "occupancy", "device_enum", "host_threads", "errors_runtime", "device_printf", "managed",
         "textures", "cube_textures")],
     ["copies_shared", "268435456"],
-    ["nbody_sm_90"], ["reduction_shuffle_sm_90"], ["histogram_atomics_sm_90"], ["drv_vector_add"],
+    ["nbody_sm_90"], ["reduction_shuffle_sm_90"], ["histogram_atomics_sm_90"], ["group_matrices"], ["drv_vector_add"],
     ["drv_nbody"], ["drv_reduction"], ["drv_globals"], ["drv_streams_events"],
     ["drv_copies", "268435456"], ["drv_contexts"], ["drv_graphs"], ["drv_capture_vs_alloc"],
     ["drv_graph_nodes", "build"], ["drv_graph_nodes", "change"], ["drv_graph_nodes", "bad"],

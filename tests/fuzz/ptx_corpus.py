@@ -336,7 +336,7 @@ def extra(mnemonic, letters):
         yield f"{mnemonic}.red.{what}, 0, %p1;"
 
 
-MATRICES = ("mma", "wmma", "ldmatrix", "stmatrix", "movmatrix")
+MATRICES = ("mma", "wmma", "wgmma", "ldmatrix", "stmatrix", "movmatrix")
 # Lanes that stay out would be waited for.
 TOGETHER = ("bar", "barrier", "shfl", "vote", "match", "redux", "elect") + MATRICES
 
@@ -380,6 +380,24 @@ def products(mnemonic, groups):
         yield product("wmma.mma.xor.popc.sync.aligned.row.col.m8n8k128.s32.b1.b1.s32", 2, 1, 1, 2)
 
 
+def group_products(groups):
+    """Of matrices whose eight rows lie in the first 128 bytes of shared memory, or of registers."""
+    if "mma_async" not in groups:
+        yield from (f"wgmma.{part}.sync.aligned{' 0' if part == 'wait_group' else ''};"
+                    for part in groups[0].split("|"))
+        return
+    memory, registers = "%d7, %d7, %p1", fragment(4, 1) + ", %d7, 1"
+    for shape, types, count, rest in (
+            ("m64n8k16", "f32.f16.f16", 4, memory + ", 1, -1, 0, 1"),
+            ("m64n16k16", "f16.f16.f16", 4, registers + ", -1, 1, 1"),
+            ("m64n8k16", "f32.bf16.bf16", 4, registers + ", 1, 1, 0"),
+            ("m64n8k8", "f32.tf32.tf32", 4, memory + ", 1, 1"),
+            ("m64n8k32", "f32.e4m3.e5m2", 4, registers + ", 1, 1"),
+            ("m64n24k32.satfinite", "s32.s8.u8", 12, memory),
+            ("m64n8k256", "s32.b1.b1.and.popc", 4, registers)):
+        yield f"wgmma.mma_async.sync.aligned.{shape}.{types} {fragment(count, 4)}, {rest};"
+
+
 def matrix_moves(mnemonic, groups):
     """Between memory and registers; what does not fit the shared array is not asked for."""
     if mnemonic == "movmatrix":
@@ -410,6 +428,8 @@ def kernel(name, mnemonic, groups, letters):
     elif mnemonic == "brx":
         lines = ["and.b32 %r2, %r8, 1; ts: .branchtargets $a, $b; brx.idx %r2, ts; $a: add.u32 %r1, %r1, 1;"
                  " $b: add.u32 %r1, %r1, 2;"]
+    elif mnemonic == "wgmma":
+        lines = list(group_products(groups))
     elif mnemonic in MATRICES:
         multiplies = mnemonic == "mma" or (mnemonic == "wmma" and groups[0] == "mma")
         lines = list((products if multiplies else matrix_moves)(mnemonic, groups))

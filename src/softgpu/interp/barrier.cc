@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The 16 named barriers of a block. Arrivals are counted by thread; a warp whose living lanes have
-// all arrived counts whole, as on the hardware. Run by the interpreter, on its thread.
+// The 16 named barriers of a block, and one for each group of four warps. Arrivals are counted by
+// thread; a warp whose living lanes have all arrived counts whole, as on the hardware. Run by the
+// interpreter, on its thread.
 #include "softgpu/interp/barrier.h"
+
+#include <algorithm>
 
 #include "softgpu/interp/cluster.h"
 #include "softgpu/interp/fragments.h"
@@ -66,25 +69,44 @@ void release(Block& block, uint32_t id) {
   barrier.arrived = barrier.expected = barrier.popc = barrier.sync_arrived = 0;
 }
 
-// a: barrier, b: thread count if aux bit 8. False: a fault has been recorded.
-bool arrive(const Op* op, Warp* warp, std::byte* regs, uint32_t* id) {
-  Block& block = *warp->block;
-  const auto lane = static_cast<uint32_t>(__builtin_ctz(warp->active));
-  *id = lanes_at(regs, op->a)[lane];
-  const uint32_t count = op->aux & 0x100 ? lanes_at(regs, op->b)[lane] : 0;
-  if (*id >= kBarriers ||
-      ((op->aux & 0x100) && (count == 0 || count % kWarpSize != 0 || count > 1024))) {
-    block.raise(warp, op, CUDA_ERROR_ILLEGAL_INSTRUCTION, 0,
-                "barrier " + std::to_string(*id) + " with " + std::to_string(count) + " threads");
-    return false;
-  }
-  Barrier& barrier = block.barriers[*id];
+// The running lanes have come to barrier `id`, at which `count` threads meet; 0: all that live.
+void arrive(Warp* warp, uint32_t id, uint32_t count) {
+  Barrier& barrier = warp->block->barriers[id];
   if (count) barrier.expected = count;
   barrier.arrived += warp->active == kFullMask
                          ? kWarpSize
                          : static_cast<uint32_t>(__builtin_popcount(warp->active));
   barrier.arrived_of_warp[warp->index] |= warp->active;
+}
+
+// a: barrier, b: thread count if aux bit 8. False: a fault has been recorded.
+bool arrive(const Op* op, Warp* warp, std::byte* regs, uint32_t* id) {
+  const auto lane = static_cast<uint32_t>(__builtin_ctz(warp->active));
+  *id = lanes_at(regs, op->a)[lane];
+  const uint32_t count = op->aux & 0x100 ? lanes_at(regs, op->b)[lane] : 0;
+  if (*id >= kBarriers ||
+      ((op->aux & 0x100) && (count == 0 || count % kWarpSize != 0 || count > 1024))) {
+    warp->block->raise(
+        warp, op, CUDA_ERROR_ILLEGAL_INSTRUCTION, 0,
+        "barrier " + std::to_string(*id) + " with " + std::to_string(count) + " threads");
+    return false;
+  }
+  arrive(warp, *id, count);
   return true;
+}
+
+// The running lanes wait at barrier `id`, at which they have arrived.
+const Op* wait_at(const Op* op, Warp* warp, uint32_t id) {
+  WarpState* state = state_of(warp);
+  Fragment fragment;
+  fragment.frame = warp->frame;
+  fragment.record = warp->record;
+  fragment.pc = op + 1;
+  fragment.mask = warp->active;
+  fragment.state = Fragment::State::kBarrier;
+  fragment.barrier = id;
+  state->fragments.push_back(fragment);
+  return switch_fragment(state);
 }
 
 __attribute__((noinline)) const Op* sync(const Op* op, Warp* warp, std::byte* regs, bool red) {
@@ -103,16 +125,7 @@ __attribute__((noinline)) const Op* sync(const Op* op, Warp* warp, std::byte* re
     release(block, id);
     return op + 1;
   }
-  WarpState* state = state_of(warp);
-  Fragment fragment;
-  fragment.frame = warp->frame;
-  fragment.record = warp->record;
-  fragment.pc = op + 1;
-  fragment.mask = warp->active;
-  fragment.state = Fragment::State::kBarrier;
-  fragment.barrier = id;
-  state->fragments.push_back(fragment);
-  return switch_fragment(state);
+  return wait_at(op, warp, id);
 }
 
 HANDLER(barrier_sync) { return sync(op, warp, regs, false); }
@@ -126,6 +139,18 @@ HANDLER(barrier_arrive) {
   return op + 1;
 }
 
+// The warps of a group meet.
+HANDLER(barrier_group) {
+  Block& block = *warp->block;
+  warp->fuel -= 1;
+  const uint32_t group = warp->index / kGroupWarps, id = kBarriers + group;
+  constexpr uint32_t kThreads = kGroupWarps * kWarpSize;
+  arrive(warp, id, std::min(kThreads, block.threads - group * kThreads));
+  if (!is_complete(block, block.barriers[id])) return wait_at(op, warp, id);
+  release(block, id);
+  return op + 1;
+}
+
 }  // namespace
 
 void lanes_exited(WarpState* warp, uint32_t lanes) {
@@ -135,7 +160,7 @@ void lanes_exited(WarpState* warp, uint32_t lanes) {
   for (Fragment& fragment : warp->fragments) {
     if (fragment.state == Fragment::State::kSync) fragment.state = Fragment::State::kReady;
   }
-  for (uint32_t id = 0; id < kBarriers; ++id) {
+  for (uint32_t id = 0; id < kBarriers + kGroups; ++id) {
     if (block.barriers[id].arrived && is_complete(block, block.barriers[id])) release(block, id);
   }
   leave_cluster_barrier(warp, lanes);
@@ -146,6 +171,7 @@ void add_barrier_handlers(HandlerTable* table) {
   PUT(barrier_sync);
   PUT(barrier_arrive);
   PUT(barrier_red);
+  PUT(barrier_group);
 #undef PUT
 }
 

@@ -22,6 +22,9 @@ inline constexpr uint64_t kMaxLocalBytes = 512 * 1024;
 // Calls need no local memory of their own, so their depth has a limit too.
 inline constexpr uint32_t kMaxCallDepth = 4096;
 inline constexpr uint32_t kBarriers = 16;  // of a block, by the architecture
+// Four neighbouring warps, which compute matrices together; each group has a barrier of its own.
+inline constexpr uint32_t kGroupWarps = 4;
+inline constexpr uint32_t kGroups = 8;  // of the largest block
 
 // Back edges before a fragment lets others run: few in loops that may wait for somebody (each
 // counts kWaitWeight), many in others, where giving up convergence only costs time.
@@ -163,7 +166,7 @@ struct Block {
   uint32_t next_warp = 0;
   std::mt19937_64 random;
   bool shuffled = false;
-  Barrier barriers[kBarriers];
+  Barrier barriers[kBarriers + kGroups];  // those with a name, then those of groups
   AlignedBytes shared_memory;
   std::vector<std::byte> params;
   RangeCache ranges = {};

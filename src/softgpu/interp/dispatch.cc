@@ -35,6 +35,7 @@ void add_texture_handlers(HandlerTable* table);
 void add_video_handlers(HandlerTable* table);
 void add_matrix_handlers(HandlerTable* table);
 void add_matrix_memory_handlers(HandlerTable* table);
+void add_group_matrix_handlers(HandlerTable* table);
 
 namespace {
 
@@ -87,6 +88,7 @@ const Selection& selection() {
     add_video_handlers(&s->table);
     add_matrix_handlers(&s->table);
     add_matrix_memory_handlers(&s->table);
+    add_group_matrix_handlers(&s->table);
     return s;
   }();
   return *made;

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "softgpu/interp/block.h"
-#include "softgpu/interp/matrix_math.h"
+#include "softgpu/interp/tensor_core.h"
 #include "softgpu/ir/matrix_codes.h"
 
 namespace openmps::softgpu {
@@ -131,35 +131,6 @@ void write_result(std::byte* regs, const int32_t* offsets, u32 count, Element el
   }
 }
 
-Number number_of(u64 bits, Element element) {
-  const auto word = static_cast<u32>(bits);
-  switch (element) {
-    case Element::kF16: return matrix::unpack(word, 5, 10);
-    case Element::kBF16: return matrix::unpack(word, 8, 7);
-    case Element::kTF32: return matrix::unpack(word >> 13, 8, 10);
-    case Element::kE4M3: return matrix::unpack(fp8_to_half<4>(word), 5, 10);
-    case Element::kE5M2: return matrix::unpack(fp8_to_half<5>(word), 5, 10);
-    default: return matrix::unpack(word, 8, 23);
-  }
-}
-
-// FP8 goes as f16 in two steps, each with two neighbours of every four, and the addend comes last
-// by an ordinary addition.
-u32 dot_fp8(const Number* a, const Number* b, u32 stride, u32 k, u32 c_bits) {
-  Number terms[1 + 16];
-  u32 bits = 0;
-  int count = 0;
-  for (u32 half = 0; half < 2; ++half) {
-    for (u32 i = 0; i < k; ++i) {
-      if (i % 4 / 2 == half) terms[count++] = product(a[i], b[i * stride]);
-    }
-    bits = matrix::cut_to_f32(matrix::add_terms(terms, count));
-    terms[0] = matrix::unpack(bits, 8, 23);
-    count = 1;
-  }
-  return bits_of(canonical(float_of(bits) + float_of(c_bits)));
-}
-
 f32 value_of(const Number& number) {
   const f32 magnitude = number.kind == Number::Kind::kNaN ? quiet_nan()
                         : number.kind == Number::Kind::kInfinite
@@ -181,30 +152,21 @@ struct FloatWork {
 };
 
 void multiply_floats(const MatrixCode& code, FloatWork* work, u32 batches) {
-  const bool fp8 = element_bits(code.a) == 8;
   for (u32 batch = 0; batch < batches; ++batch) {
     const Number* a = work->a + batch * code.m * code.k;
     const Number* b = work->b + batch * code.n * code.k;
     for (u32 row = 0; row < code.m; ++row) {
       for (u32 column = 0; column < code.n; ++column) {
         const u32 at = (batch * code.m + row) * code.n + column;
-        const Number c = number_of(work->c[at], code.c);
-        if (fp8) {
-          work->d[at] = dot_fp8(a + row * code.k, b + column, code.n, code.k, work->c[at]);
-          continue;
-        }
+        const Number *row_a = a + row * code.k, *column_b = b + column;
         if (batches > 1) {
-          const f32 sum = dot_quarter(a + row * code.k, b + column, code.n, code.k, c);
+          const Number c = matrix::number_of(work->c[at], code.c);
+          const f32 sum = dot_quarter(row_a, column_b, code.n, code.k, c);
           work->d[at] = code.d == Element::kF16 ? float_to_half(sum) : bits_of(canonical(sum));
           continue;
         }
-        Number terms[1 + 16];
-        terms[0] = c;
-        for (u32 i = 0; i < code.k; ++i) {
-          terms[1 + i] = product(a[row * code.k + i], b[i * code.n + column]);
-        }
-        const matrix::Sum sum = matrix::add_terms(terms, static_cast<int>(1 + code.k));
-        work->d[at] = code.d == Element::kF16 ? matrix::round_to_f16(sum) : matrix::cut_to_f32(sum);
+        work->d[at] =
+            matrix::dot(code.a, code.c, code.d, row_a, column_b, code.n, code.k, work->c[at]);
       }
     }
   }
@@ -221,11 +183,11 @@ void multiply_floats(const MatrixCode& code, const Operands& o, std::byte* regs,
   each_element(
       regs, o.a, o.a_count, code.a,
       [&](u32 lane, u32 slot, u32 slots) { return layout.a(lane, slot, slots); },
-      [&](const Place& p, u64 bits) { work.a[a_at(p)] = number_of(bits, code.a); });
+      [&](const Place& p, u64 bits) { work.a[a_at(p)] = matrix::number_of(bits, code.a); });
   each_element(
       regs, o.b, o.b_count, code.b,
       [&](u32 lane, u32 slot, u32 slots) { return layout.b(lane, slot, slots); },
-      [&](const Place& p, u64 bits) { work.b[b_at(p)] = number_of(bits, code.b); });
+      [&](const Place& p, u64 bits) { work.b[b_at(p)] = matrix::number_of(bits, code.b); });
   each_element(
       regs, o.c, o.c_count, code.c,
       [&](u32 lane, u32 slot, u32 slots) { return layout.c(lane, slot, slots, code.c); },

@@ -117,12 +117,13 @@ class Builder {
   bool lower_rank_of(const Instruction& instruction);
   void is_own_shared(int32_t address, int32_t predicate);
 
-  // Matrices (lower_matrix.cc) and video (lower_video.cc).
+  // Matrices (lower_matrix.cc, lower_group_matrix.cc) and video (lower_video.cc).
   std::vector<int32_t> read_fragment(const Operand& operand, uint32_t bytes);
   bool lower_multiply(const Instruction& instruction);
   bool lower_fragment(const Instruction& instruction);
   bool lower_tiles(const Instruction& instruction);
   bool lower_matrix(const Instruction& instruction);
+  bool lower_group_matrix(const Instruction& instruction);
   bool lower_video(const Instruction& instruction);
 
   // Textures and surfaces (lower_texture.cc).

@@ -118,6 +118,7 @@ bool Builder::lower_instruction(const Instruction& in) {
     case Lowering::kSurface: return lower_surface(in);
     case Lowering::kImageQuery: return lower_image_query(in);
     case Lowering::kMatrix: return lower_matrix(in);
+    case Lowering::kGroupMatrix: return lower_group_matrix(in);
     case Lowering::kVideo: return lower_video(in);
     case Lowering::kBarrier: return lower_barrier(in);
     case Lowering::kClusterBarrier: return lower_cluster_barrier(in);

@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lowering of matrix instructions: mma, wmma, ldmatrix, stmatrix, movmatrix. Part of Builder.
 #include <charconv>
-#include <optional>
 
 #include "softgpu/ir/builder.h"
-#include "softgpu/ir/matrix_codes.h"
+#include "softgpu/ir/matrix_types.h"
 
 namespace openmps::softgpu::ir {
 
 using ptx::Type;
-
-namespace {
 
 std::optional<Element> element_of(Type type) {
   switch (type) {
@@ -31,11 +28,6 @@ std::optional<Element> element_of(Type type) {
   }
 }
 
-struct Shape {
-  uint32_t m = 0, n = 0, k = 0;
-};
-
-// "m16n8k16"
 std::optional<Shape> shape_of(const ptx::Instruction& in) {
   for (const std::string_view part : in.modifiers) {
     const size_t n = part.find('n'), k = part.find('k');
@@ -51,8 +43,6 @@ std::optional<Shape> shape_of(const ptx::Instruction& in) {
   return std::nullopt;
 }
 
-// What a shape is for: elements of the same size and nature share their shapes.
-enum class Family { kHalf, kTF32, kFP8, kInt8, kInt4, kBit, kF64, kNone };
 Family family_of(Element element) {
   switch (element) {
     case Element::kF16:
@@ -69,6 +59,8 @@ Family family_of(Element element) {
     default: return Family::kNone;
   }
 }
+
+namespace {
 
 // The shapes and types that the PTX manual has for architectures up to sm_90.
 bool is_legal(const MatrixCode& code) {

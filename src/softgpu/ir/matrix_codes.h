@@ -113,4 +113,37 @@ struct TileCode {
   }
 };
 
+// wgmma.mma_async: D = A * B + D with A of 64 x k, B of k x n; in shared memory K comes first
+// unless transposed (MN first).
+struct GroupMatrixCode {
+  uint32_t n = 0, k = 0;
+  Element a = Element::kF16, b = Element::kF16, d = Element::kF32;
+  bool negate_a = false, negate_b = false;
+  bool transpose_a = false, transpose_b = false;
+  bool a_in_registers = false;
+  bool saturate = false;
+
+  [[nodiscard]] uint64_t encode() const {
+    return n | uint64_t{k} << 9 | static_cast<uint64_t>(a) << 18 | static_cast<uint64_t>(b) << 22 |
+           static_cast<uint64_t>(d) << 26 | uint64_t{negate_a} << 30 | uint64_t{negate_b} << 31 |
+           uint64_t{transpose_a} << 32 | uint64_t{transpose_b} << 33 |
+           uint64_t{a_in_registers} << 34 | uint64_t{saturate} << 35;
+  }
+  static GroupMatrixCode decode(uint64_t code) {
+    const auto element = [&](int at) { return static_cast<Element>(code >> at & 15); };
+    const auto flag = [&](int at) { return (code >> at & 1) != 0; };
+    return {static_cast<uint32_t>(code & 511),
+            static_cast<uint32_t>(code >> 9 & 511),
+            element(18),
+            element(22),
+            element(26),
+            flag(30),
+            flag(31),
+            flag(32),
+            flag(33),
+            flag(34),
+            flag(35)};
+  }
+};
+
 }  // namespace openmps::softgpu

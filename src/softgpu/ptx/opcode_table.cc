@@ -11,6 +11,17 @@ namespace {
 
 using L = Lowering;
 
+// The shapes of wgmma with that k: m64n8k16, m64n16k16, ...
+#define SOFTGPU_GROUP_OF_FOUR(k, a, b, c, d) "|m64n" a k "|m64n" b k "|m64n" c k "|m64n" d k
+#define SOFTGPU_GROUP_SHAPES(k)                                                                  \
+  "m64n8" k "|m64n16" k "|m64n24" k "|m64n32" k SOFTGPU_GROUP_OF_FOUR(k, "40", "48", "56", "64") \
+      SOFTGPU_GROUP_OF_FOUR(k, "72", "80", "88", "96")                                           \
+          SOFTGPU_GROUP_OF_FOUR(k, "104", "112", "120", "128")                                   \
+              SOFTGPU_GROUP_OF_FOUR(k, "136", "144", "152", "160")                               \
+                  SOFTGPU_GROUP_OF_FOUR(k, "168", "176", "184", "192")                           \
+                      SOFTGPU_GROUP_OF_FOUR(k, "200", "208", "216", "224")                       \
+                          SOFTGPU_GROUP_OF_FOUR(k, "232", "240", "248", "256")
+
 struct TypeClass {
   std::string_view name;
   std::string_view alternatives;
@@ -44,6 +55,8 @@ constexpr TypeClass kClasses[] = {
     {"$shape",
      "m16n8k4|m16n8k8|m16n8k16|m16n8k32|m16n8k64|m16n8k128|m16n8k256|m8n8k4|m8n8k16|m8n8k32|"
      "m8n8k128|m16n16k16|m32n8k16|m8n32k16|m16n16k8"},
+    {"$group", SOFTGPU_GROUP_SHAPES("k8") "|" SOFTGPU_GROUP_SHAPES("k16") "|" SOFTGPU_GROUP_SHAPES(
+                   "k32") "|" SOFTGPU_GROUP_SHAPES("k256")},
 };
 
 // clang-format off
@@ -287,6 +300,10 @@ constexpr Rule kRules[] = {
      L::kMatrix, ""},
     {"wmma", "store d sync aligned row|col $shape global|shared|shared::cta? $sum", "M W S?",
      L::kMatrix, ""},
+    {"wgmma", "fence|commit_group sync aligned", "", L::kGroupMatrix, ""},
+    {"wgmma", "wait_group sync aligned", "X", L::kGroupMatrix, ""},
+    {"wgmma", "mma_async sync aligned $group satfinite? $sum $factor $factor and? popc?",
+     "V W S Q X? X? X? X?", L::kGroupMatrix, ""},
     {"ldmatrix", "sync aligned m8n8 x1|x2|x4 trans? shared|shared::cta? b16", "V M", L::kMatrix, ""},
     {"stmatrix", "sync aligned m8n8 x1|x2|x4 trans? shared|shared::cta? b16", "M W", L::kMatrix, ""},
     {"movmatrix", "sync aligned m8n8 trans b16", "D S", L::kMatrix, ""},

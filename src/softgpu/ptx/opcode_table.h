@@ -43,6 +43,7 @@ enum class Lowering : uint8_t {
   kSurface,
   kImageQuery,
   kMatrix,
+  kGroupMatrix,
   kVideo,
   kBranch,
   kBranchIndexed,
