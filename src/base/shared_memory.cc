@@ -36,15 +36,40 @@ Result<Mapping> map(uint64_t address, uint64_t bytes, int protection, int flags,
 
 }  // namespace
 
-Result<UniqueFd> create_shared_file(const char* name, uint64_t bytes) {
+namespace {
+
+Result<UniqueFd> create_unsealed(const char* name, uint64_t bytes) {
   UniqueFd fd(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd.valid()) return system_error(CUDA_ERROR_OPERATING_SYSTEM, "memfd_create");
   if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
     return system_error(CUDA_ERROR_OUT_OF_MEMORY, "ftruncate");
   }
-  if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+  return fd;
+}
+
+}  // namespace
+
+Result<UniqueFd> create_shared_file(const char* name, uint64_t bytes) {
+  Result<UniqueFd> fd = create_unsealed(name, bytes);
+  if (!fd.ok()) return fd;
+  if (fcntl(fd->get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     return system_error(CUDA_ERROR_OPERATING_SYSTEM, "sealing a shared file");
   }
+  return fd;
+}
+
+Result<UniqueFd> create_shown_file(const char* name, uint64_t bytes, Mapping* mapping) {
+  Result<UniqueFd> fd = create_unsealed(name, bytes);
+  if (!fd.ok()) return fd;
+  Result<Mapping> mapped = map_shared(fd->get(), 0, bytes, MapAccess::kReadWrite);
+  if (!mapped.ok()) return mapped.status();
+  // An older kernel does not know the seal.
+  constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+  if (fcntl(fd->get(), F_ADD_SEALS, kSeals | F_SEAL_FUTURE_WRITE) != 0 &&
+      fcntl(fd->get(), F_ADD_SEALS, kSeals) != 0) {
+    return system_error(CUDA_ERROR_OPERATING_SYSTEM, "sealing a shared file");
+  }
+  *mapping = std::move(mapped).value();
   return fd;
 }
 

@@ -38,6 +38,10 @@ class Mapping {
   uint64_t bytes_ = 0;
 };
 
+// The same for a file that others only read: `mapping` is the only one through which it is written,
+// and nobody will make another (on Linux 5.1 and newer).
+Result<UniqueFd> create_shown_file(const char* name, uint64_t bytes, Mapping* mapping);
+
 // Device memory that programs pass on is a file of the driver, a device or anonymous. False: a
 // socket, a pipe or a directory, which can be none.
 bool may_be_memory(int fd);

@@ -12,6 +12,7 @@
 
 #include "cli/doctor.h"
 #include "cli/installation.h"
+#include "cli/ps.h"
 #include "cli/run.h"
 
 namespace {
@@ -54,9 +55,19 @@ int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape): ends th
   run->add_flag("--start", run_options.start, "Start a daemon if none runs");
   run->prefix_command();
 
-  CLI::App* ps = app.add_subcommand("ps", "List the programs that use OpenMPS");
+  CLI::App* ps = app.add_subcommand("ps", "List the programs that use OpenMPS, and what they use");
   bool json = false;
-  ps->add_flag("--json", json, "For scripts");
+  openmps::cli::PsOptions ps_options;
+  ps->add_flag("--json", json, "For scripts: all that is known");
+  const CLI::Option* watch =
+      ps->add_option("--watch", ps_options.every_s,
+                     "Again and again, each so many seconds (default 1): shares and rates are "
+                     "those since the last time")
+          ->expected(0, 1)
+          ->default_str("1")
+          ->check(CLI::Range(openmps::cli::kShortestWatchS, openmps::cli::kLongestWatchS));
+  ps->add_option("--times", ps_options.times, "With --watch: stop after so many times")
+      ->check(CLI::PositiveNumber);
 
   CLI::App* inspect = app.add_subcommand(
       "inspect", "Say what a program is at: its queue, its executor, and who waits for what");
@@ -74,7 +85,12 @@ int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape): ends th
   CLI11_PARSE(app, argc, argv);
 
   if (!pipe_directory.empty()) setenv("CUDA_MPS_PIPE_DIRECTORY", pipe_directory.c_str(), 1);
-  if (*ps) return exec_control(json ? std::vector{"ps", "--json"} : std::vector{"ps"});
+  if (*ps) {
+    ps_options.json = json;
+    if (watch->count() != 0 && ps_options.every_s == 0) ps_options.every_s = 1;
+    ps_options.clears = ps_options.every_s != 0 && !json && isatty(STDOUT_FILENO) != 0;
+    return openmps::cli::run_ps(ps_options);
+  }
   if (*inspect) {
     std::vector<const char*> words{"inspect", session.c_str()};
     if (json) words.push_back("--json");

@@ -21,6 +21,7 @@ struct ClientLine {
   std::string device_uuid;
   std::string command;
   bool ending = false;  // the program has gone, its work has not ended yet
+  wire::Usage usage{};
 };
 
 // What a session is at (wire/handshake.h).

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The JSON forms of command output; the only file that includes nlohmann-json.
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "control/format.h"
@@ -22,10 +23,49 @@ constexpr const char* kReturns[] = {
     "", "device memory", "host memory", "array", "green context", "image", "code"};
 constexpr const char* kReturnWaits[] = {"streams", "quiet moment"};
 
+constexpr const char* kHeld[] = {"value",      "event",        "streams",    "window",
+                                 "connection", "quiet moment", "print turn", "memory"};
+static_assert(std::size(kHeld) == wire::kHeldReasons);
+
 // "" for what a peer made up.
 template <size_t count>
 const char* word(const char* const (&words)[count], uint32_t number) {
   return number < count ? words[number] : "";
+}
+
+// null: nothing is known.
+nlohmann::ordered_json usage_of(const wire::Usage& usage) {
+  using wire::DeviceUse;
+  using wire::UsageCount;
+  if (usage.is_known == 0) return nullptr;
+  const auto count = [&](UsageCount what) { return usage.count(what); };
+  const auto time = [&](DeviceUse what) -> nlohmann::ordered_json {
+    if (usage.is_timed == 0) return nullptr;
+    return usage.use(what);
+  };
+  auto held = nlohmann::ordered_json::object();
+  for (size_t i = 0; i < wire::kHeldReasons; ++i) {
+    held[kHeld[i]] = {
+        {"times", usage.held_times[i]}, {"ns", usage.held_ns[i]}, {"standing", usage.standing[i]}};
+  }
+  return {{"age_ns", usage.age_ns},
+          {"gpu_ns", time(DeviceUse::kNs)},
+          {"gpu_ns_least", time(DeviceUse::kLeastNs)},
+          {"gpu_ns_most", time(DeviceUse::kMostNs)},
+          {"sm_ns", time(DeviceUse::kSmNs)},
+          {"launches", count(UsageCount::kLaunches)},
+          {"batched_launches", count(UsageCount::kBatched)},
+          {"graph_launches", count(UsageCount::kGraphs)},
+          {"graph_kernels", count(UsageCount::kGraphKernels)},
+          {"copies", count(UsageCount::kCopies)},
+          {"fills", count(UsageCount::kFills)},
+          {"bytes",
+           {{"host_to_device", count(UsageCount::kHostToDevice)},
+            {"device_to_host", count(UsageCount::kDeviceToHost)},
+            {"device_to_device", count(UsageCount::kDeviceToDevice)},
+            {"host_to_host", count(UsageCount::kHostToHost)},
+            {"filled", count(UsageCount::kFilled)}}},
+          {"held", held}};
 }
 
 }  // namespace
@@ -39,7 +79,8 @@ std::string format_ps_json(const std::vector<ClientLine>& clients) {
                     {"device", client.device_uuid},
                     {"namespace", client.namespace_inode},
                     {"command", client.command},
-                    {"ending", client.ending}});
+                    {"ending", client.ending},
+                    {"usage", usage_of(client.usage)}});
   }
   return text_of(list);
 }

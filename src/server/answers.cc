@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "server/inspect.h"
+#include "server/worker_state.h"
 
 namespace openmps::server {
 namespace {
@@ -33,6 +34,7 @@ wire::ClientRow make_row(const Session& session, const std::vector<Device>& devi
   row.ending = session.state == SessionState::kEnding ? 1 : 0;
   if (row.device < devices.size()) fill_field(row.device_uuid, devices[row.device].uuid);
   fill_field(row.command, printable(field_text(session.admit.hello.command)));
+  if (session.worker != nullptr) row.usage = session.worker->usage.read(session.window, session.id);
   return row;
 }
 

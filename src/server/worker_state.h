@@ -9,6 +9,7 @@
 
 #include "base/unique_fd.h"
 #include "server/worker_child.h"
+#include "wire/usage_table.h"
 
 namespace openmps::server {
 
@@ -26,6 +27,7 @@ struct Worker {
   EventLoop::TimerId clogged_timer = 0;  // not 0: it keeps many windows, and somebody will look
   std::string error;                     // what it said of why it can't work
   UniqueFd facts;                        // of its devices, for clients
+  wire::UsageTable usage;                // of its sessions; perhaps none
   uint32_t spin_us = 0;
   // A client has left its marks on the shared contexts: the device's heap, limits.
   bool worn = false;

@@ -214,6 +214,10 @@ Status Workers::on_ready(Worker& worker, Packet& packet) {
   devices_ = std::move(devices).value();
   worker.facts = std::move(packet.fds[0]);
   worker.spin_us = ready.spin_us;
+  if (Status status = read_usage(worker, packet); !status.ok()) {
+    log_.write(format_text("Worker %d: what its clients use is not shown: %s",
+                           static_cast<int>(worker.process->pid()), status.message().c_str()));
+  }
   for (size_t i = 0; i < devices_.size(); ++i) {
     log_.write(
         format_text("Creating server context on device %zu (%s)", i, devices_[i].name.c_str()));
@@ -223,6 +227,14 @@ Status Workers::on_ready(Worker& worker, Packet& packet) {
   worker.state = WorkerState::kServing;
   state_ = wire::ServerState::kActive;
   owner_.on_worker_ready(worker);
+  return Status();
+}
+
+Status Workers::read_usage(Worker& worker, const Packet& packet) {
+  if (packet.fds.size() < 2) return Status(CUDA_ERROR_NOT_FOUND, "it has sent no table of usage");
+  Result<wire::UsageTable> table = wire::UsageTable::open(packet.fds[1].get());
+  if (!table.ok()) return table.status();
+  worker.usage = std::move(table).value();
   return Status();
 }
 

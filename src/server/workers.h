@@ -111,6 +111,7 @@ class Workers {
   void on_packet(Worker& worker, Packet& packet);
   Status handle_packet(Worker& worker, Packet& packet);
   Status on_ready(Worker& worker, Packet& packet);
+  static Status read_usage(Worker& worker, const Packet& packet);
   // End it now. Clients that it still has get CUDA_ERROR_MPS_RPC_FAILURE.
   void end(Worker& worker);
   // No worker is current: start the next, after a pause if they die one after the other.

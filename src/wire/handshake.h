@@ -19,6 +19,7 @@
 #include "cuda/abi.h"
 #include "wire/build.h"
 #include "wire/layout.h"
+#include "wire/usage.h"
 
 namespace openmps::wire {
 
@@ -29,6 +30,7 @@ inline constexpr const char* kDefaultLogDirectory = "/var/log/nvidia-mps";
 
 inline constexpr uint32_t kReasonBytes = 256;  // one sentence
 inline constexpr uint32_t kMaxDevices = 16;    // the largest single machines have as many GPUs
+static_assert(kMaxDevices == kUsageDevices);
 // The largest packet of these messages; receive_packet's bound.
 inline constexpr uint32_t kMaxMessageBytes = 64 * 1024;
 
@@ -103,7 +105,7 @@ struct WorkerReady {
   uint32_t spin_us = 0;
   uint64_t build = kBuildHash;
   char reason[kReasonBytes] = {};
-  // Descriptor: facts file.
+  // Descriptors: facts file, table of usage (usage.h) if there is one.
 };
 
 struct OpenSession {
@@ -223,6 +225,7 @@ struct ClientRow {
   uint32_t reserved = 0;
   char device_uuid[48] = {};  // "GPU-xxxxxxxx-...": the shell cuts it
   char command[256] = {};
+  Usage usage;
 };
 struct Answer {
   MessageHeader header{.kind = MessageKind::kAnswer, .bytes = sizeof(Answer)};  // + rows

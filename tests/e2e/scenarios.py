@@ -648,6 +648,61 @@ def inspected(box, _):
     box.quit()
 
 
+# What drv_measured does: 51 launches in the end, 3 of a graph with two kernels and a copy to the host.
+MEASURED_WORDS = {"to": 700_001, "from": 4_321, "between": 5_000, "filled": 6_000}
+MEASURED_GRAPHS = 3
+
+
+def measured(box, _):
+    """What `openmps ps` says that a program has used is what it did, to the byte, and what it waits for;
+    the worker is not asked."""
+    box.start_daemon()
+    child = box.start(["drv_measured"], stdin=subprocess.PIPE)
+    ready(child)
+    shown = {}
+
+    def usage():
+        code, out, err = box.run(["openmps", "ps", "--json"], CLIENT_LIMIT_S)
+        require(code == 0, f"openmps ps: {code}\n{out}{err}")
+        shown.clear()
+        shown.update(json.loads(out)[0])
+        return shown["usage"]
+    require(wait_until(lambda: usage()["held"]["value"]["standing"] == 1, SETTLE_LIMIT_S),
+            f"no wait for a value: {shown}")
+    require(usage()["held"]["value"]["times"] == 1, f"waits: {shown}")
+    # The worker stands still, and is not asked.
+    worker = box.pids_named("openmps-worker")[0]
+    os.kill(worker, signal.SIGSTOP)
+    seen = usage()
+    os.kill(worker, signal.SIGCONT)
+    words = {what: 4 * count for what, count in MEASURED_WORDS.items()}
+    expected = {"host_to_device": words["to"], "device_to_host": MEASURED_GRAPHS * words["from"],
+                "device_to_device": words["between"], "host_to_host": 0, "filled": words["filled"]}
+    require(seen["bytes"] == expected, f"bytes: {seen['bytes']}, not {expected}")
+    counts = {what: seen[what] for what in ("launches", "graph_launches", "graph_kernels", "fills")}
+    require(counts == {"launches": 50, "graph_launches": 3, "graph_kernels": 6, "fills": 1}, f"counts: {counts}")
+    require(seen["gpu_ns_least"] <= seen["gpu_ns"] <= seen["gpu_ns_most"], f"time: {seen}")
+
+    def go_on():
+        child.stdin.write("go\n")
+        child.stdin.flush()
+    go_on()
+    require(child.stdout.readline() == "done\n", "the program does not go on")
+    require(wait_until(lambda: usage()["launches"] == 51 and not usage()["held"]["value"]["standing"],
+                       SETTLE_LIMIT_S), f"the last launch: {shown}")
+    require(usage()["held"]["value"]["ns"] > 0, f"waited: {shown}")
+    # Nothing is under way: after a second the books are closed, and what ran has taken its time.
+    require(wait_until(lambda: usage()["gpu_ns"] > 0 and usage()["sm_ns"] > 0, SETTLE_LIMIT_S), f"time: {shown}")
+    code, out, err = box.run(["openmps", "ps", "--watch", "0.1", "--times", "2"], CLIENT_LIMIT_S)
+    lines = out.splitlines()
+    require(code == 0 and len(lines) == 4 and lines[0] == lines[2] and lines[1].split()[0] == str(child.pid),
+            f"openmps ps --watch: {code}\n{out}{err}")
+    require("0/s" in lines[3], f"rates: {lines[3]}")
+    go_on()
+    finish(child, "the program")
+    box.quit()
+
+
 def confined(box, _):
     """Daemon, server and worker have given up what docs/security.md says, and serve a program."""
     if "LD_PRELOAD" in box.env or os.geteuid() != 0:
@@ -812,7 +867,7 @@ ALL = {f.__name__: f for f in
         no_daemon, required, control_shell, kernel_output, assert_text, fault_beside_idle, endless_kernel, endless_quit,
         few_threads, few_descriptors, full_heap, limits_at_start, endless_printer,
         kill_waiting, fresh_beside_kernel, fresh_beside_stopped, fresh_beside_value,
-        beside_values, fresh_beside_queue, left_beside_waiting, random_order, traced, inspected)}
+        beside_values, fresh_beside_queue, left_beside_waiting, random_order, traced, inspected, measured)}
 
 
 def run(name, build, driver, clients):

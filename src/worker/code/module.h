@@ -16,6 +16,7 @@
 
 #include "wire/codec.h"
 #include "worker/code/jit_options.h"
+#include "worker/code/sm_share.h"
 #include "worker/core/object_table.h"
 #include "worker/core/reply_writer.h"
 #include "worker/core/session_core.h"
@@ -44,7 +45,8 @@ struct Function : std::enable_shared_from_this<Function> {
   bool asserts = false;
   uint32_t quiet_launches = 0;
   uint64_t texts_seen = 0;
-  uint32_t duration = 0;     // its number among the session's Durations; 0: none yet
+  uint32_t duration = 0;  // its number among the session's Durations; 0: none yet
+  SmShare share;
   Module* module = nullptr;  // while the client has it
   std::shared_ptr<LoadedLibrary> library;
   std::vector<CUfunction> main;  // by device: in the main lane; null: not known to be there

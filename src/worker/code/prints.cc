@@ -18,6 +18,7 @@ void Prints::join() {
   client_.devices = &core_.devices;
   client_.session = core_.info.id;
   client_.shown = &core_.view.executor();
+  client_.usage = &core_.usage;
   client_.ring = wire::OutputProducer(core_.view);
   core_.commons.output.add(client_);
 }

@@ -26,7 +26,9 @@ SessionCore::SessionCore(const DriverTable& driver_table, const Devices& all_dev
       devices(all_devices),
       gate(context_gate),
       commons(worker_commons),
-      info(std::move(session_info)) {
+      info(std::move(session_info)),
+      usage(commons.usage.row(info.window), info.id, info.client_pid) {
+  feeder.usage = cold_feeder.usage = &usage;
   feeder.session = cold_feeder.session = info.id;
   gate.add(feeder);
   if (commons.cold != nullptr) commons.cold->gate.add(cold_feeder);

@@ -89,6 +89,7 @@ class SessionCore {
   const std::shared_ptr<Bell> bell = std::make_shared<Bell>();  // its executor's
   Background background;
   const SessionInfo info;
+  SessionUsage usage;
   wire::ChannelView view;  // set once the host file is mapped
   ShownValues shown_values{view};
   ShownReturns shown_returns{view};

@@ -107,7 +107,7 @@ void ContextGate::enter(Feeder& feeder, uint32_t device) {
   Hindrances by;
   by.add(closed_for_[device].load(std::memory_order_relaxed), 0, wire::Hindrance::kQuietMoment);
   show(&feeder, by);
-  const ShownWait shown(feeder.shown, wire::ExecutorWait::kHeldBack);
+  const ShownWait shown(feeder.shown, feeder.usage, wire::ExecutorWait::kHeldBack);
   held_back_[device].store(true, std::memory_order_relaxed);
   // Never longer than one hold, whatever the call inside does.
   const uint64_t until = now_ns() + limits_.longest_hold_ns;
@@ -364,7 +364,7 @@ ContextGate::Moment* ContextGate::overlapping_locked(uint32_t device) {
 ContextGate::Moment* ContextGate::visit(uint32_t device, const Search& search, const Feeder* feeder,
                                         bool* stopped) {
   show(feeder, {});
-  const ShownWait shown(shown_of(feeder), wire::ExecutorWait::kQuietMoment);
+  const ShownWait shown(shown_of(feeder), usage_of(feeder), wire::ExecutorWait::kQuietMoment);
   // Somebody else's search takes as long as it takes.
   const bool waits = search.brief && may_hold(device, search.hold_ns);
   const uint64_t limit = search.brief ? (waits ? search.hold_ns : 0) : limits_.total_ns;

@@ -95,6 +95,8 @@ class ContextGate {
     const std::atomic<bool>* stop = nullptr;
     // Where the session shows that it waits here, and for whom; null: nowhere.
     wire::ExecutorState* shown = nullptr;
+    // Where its waits are counted; null: nowhere.
+    SessionUsage* usage = nullptr;
     // The session's id, for others to show; 0: nobody's.
     uint32_t session = 0;
 
@@ -232,7 +234,7 @@ class ContextGate {
   // the session stops, or work that does not end is not waited for.
   template <typename Look>
   uint64_t rest_after(uint64_t hold_ns, const Feeder* feeder, Look&& look) {
-    const ShownWait shown(shown_of(feeder), wire::ExecutorWait::kQuietMoment);
+    const ShownWait shown(shown_of(feeder), usage_of(feeder), wire::ExecutorWait::kQuietMoment);
     const uint64_t end = now_ns() + limits_.open_share * hold_ns;
     while (now_ns() < end) {
       if (gave_up() || !rest(limits_.look_again_ns, feeder) || look()) return 0;
@@ -256,11 +258,13 @@ class ContextGate {
   void tend();
   // Some may be under way on the gate's own thread.
   [[nodiscard]] bool collects() const { return collecting_.load(std::memory_order_acquire); }
-  // Until `come()`, for as long as a quiet moment is looked for at most, or the session stops.
+  // Until `come()`, for as long as a quiet moment is looked for at most, or the session stops: it
+  // waits for memory.
   template <typename Come>
   void wait_until(Come&& come, const Feeder* feeder) {
     show(feeder, {});
-    const ShownWait shown(shown_of(feeder), wire::ExecutorWait::kQuietMoment);
+    const ShownWait shown(shown_of(feeder), usage_of(feeder), wire::ExecutorWait::kQuietMoment,
+                          wire::HeldFor::kMemory);
     const uint64_t end = now_ns() + limits_.total_ns;
     while (!come() && now_ns() < end && rest(limits_.look_again_ns, feeder)) {
       look(kAllDevices, feeder);  // only to show who is in the way
@@ -363,6 +367,9 @@ class ContextGate {
   bool rest(uint64_t ns, const Feeder* feeder);
   static wire::ExecutorState* shown_of(const Feeder* feeder) {
     return feeder == nullptr ? nullptr : feeder->shown;
+  }
+  static SessionUsage* usage_of(const Feeder* feeder) {
+    return feeder == nullptr ? nullptr : feeder->usage;
   }
   static void show(const Feeder* feeder, const Hindrances& by);
   // For that session, 0: for the worker.

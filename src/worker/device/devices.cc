@@ -28,6 +28,9 @@ Status open_device(const DriverTable& driver, int ordinal, Device* device) {
   driver.cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device->handle);
   driver.cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device->handle);
   device->capability = static_cast<uint32_t>(10 * major + minor);
+  int sms = 0;
+  driver.cuDeviceGetAttribute(&sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device->handle);
+  device->sms = static_cast<uint32_t>(std::max(sms, 1));
   device->writes_64_bit_values =
       has(driver, device->handle, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS);
   device->exports_memory =

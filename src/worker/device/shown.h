@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "wire/channel_view.h"
 #include "wire/commands.h"
+#include "worker/device/usage.h"
 
 namespace openmps::worker {
 
@@ -48,15 +49,19 @@ class Hindrances {
   uint32_t count_ = 0;
 };
 
-// The executor waits for as long as this lives. Null: nobody's.
+// The executor waits for as long as this lives, which is shown, and counted. Null: nobody's.
 class ShownWait {
  public:
-  ShownWait(wire::ExecutorState* state, wire::ExecutorWait wait) : state_(state) {
+  ShownWait(wire::ExecutorState* state, SessionUsage* usage, wire::ExecutorWait wait,
+            wire::HeldFor why = wire::HeldFor::kQuietMoment)
+      : state_(state), usage_(usage) {
+    if (usage_ != nullptr) usage_->begin_wait(why);
     if (state_ == nullptr) return;
     state_->wait_since_ns.store(now_ns(), std::memory_order_relaxed);
     state_->wait.store(wait, std::memory_order_relaxed);
   }
   ~ShownWait() {
+    if (usage_ != nullptr) usage_->end_wait();
     if (state_ != nullptr) state_->wait.store(wire::ExecutorWait::kNone, std::memory_order_relaxed);
   }
   ShownWait(const ShownWait&) = delete;
@@ -64,6 +69,7 @@ class ShownWait {
 
  private:
   wire::ExecutorState* const state_;
+  SessionUsage* const usage_;
 };
 
 // Which rows of a table are in use. What finds none free is counted, not shown.

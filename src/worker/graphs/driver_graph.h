@@ -21,7 +21,8 @@ struct GraphStep {
   CUgraphNode last = nullptr;   // others wait for it; the same but for a host call
   Uses uses;
   wire::Id function = 0;
-  bool lost = false;  // its function has been unloaded
+  bool lost = false;       // its function has been unloaded
+  bool is_enabled = true;  // in the executable graph
   std::vector<wire::ValueOperation> values;
   wire::GraphConditional conditional{};
   std::vector<wire::GraphEdge> edges;  // in a graph that keeps its nodes

@@ -24,6 +24,7 @@ void GraphExec::note_steps() {
   checked = ~0ull;
   is_cold = may_wait = names_events = false;
   waits.clear();
+  count_steps();
   for (const GraphStep& step : graph->steps) {
     is_cold |= step.uses.lane == Lane::kCold;
     may_wait |= step.kind == wire::GraphNodeKind::kHostCall || !step.values.empty();
@@ -33,6 +34,28 @@ void GraphExec::note_steps() {
       if (operation.kind == wire::ValueKind::kWait) waits.push_back(operation.value);
     }
   }
+}
+
+// Bodies of conditional nodes run as often as the device finds, which nobody is told.
+void GraphExec::count_steps() {
+  using wire::UsageCount;
+  const auto add = [this](UsageCount what, uint64_t n) { counts[static_cast<size_t>(what)] += n; };
+  counts = {};
+  add(UsageCount::kGraphs, 1);
+  uint64_t all_sms = 0;
+  uint64_t kernels = 0;
+  for (const GraphStep& step : graph->steps) {
+    if (step.parent != 0 || !step.is_enabled) continue;
+    if (step.kind == wire::GraphNodeKind::kKernel) {
+      ++kernels;
+      all_sms += step.uses.cost.sms;
+    }
+    if (step.uses.moves == UsageCount::kNumber) continue;
+    add(step.kind == wire::GraphNodeKind::kFill ? UsageCount::kFills : UsageCount::kCopies, 1);
+    add(step.uses.moves, step.uses.moved_bytes);
+  }
+  add(UsageCount::kGraphKernels, kernels);
+  sms = kernels == 0 ? 0 : static_cast<uint32_t>(all_sms / kernels);
 }
 
 Status Graphs::check_made(const GraphExec& exec) {
@@ -218,7 +241,9 @@ Status Graphs::handle(const wire::GraphUpdate&, GraphExec& exec, ReplyTo<wire::G
       GraphStep& step = exec.graph->steps[i];
       const CUgraphNode first = step.first;
       const CUgraphNode last = step.last;
+      const bool is_enabled = step.is_enabled;
       step = graph->steps[i];
+      step.is_enabled = is_enabled;
       step.first = first;
       step.last = last;
     }
@@ -245,8 +270,12 @@ Status Graphs::handle(const wire::GraphEnableNode& command, GraphExec& exec) {
   OPENMPS_RETURN_IF_ERROR(core_.use(exec.graph->graph->device()));
   // NOLINTNEXTLINE(clang-analyzer-*): success comes with a step.
   const CUgraphNode node = step->first;
-  return check(core_.driver.cuGraphNodeSetEnabled(exec.handle, node, command.enabled != 0 ? 1 : 0),
-               "cuGraphNodeSetEnabled");
+  OPENMPS_RETURN_IF_ERROR(
+      check(core_.driver.cuGraphNodeSetEnabled(exec.handle, node, command.enabled != 0 ? 1 : 0),
+            "cuGraphNodeSetEnabled"));
+  step->is_enabled = command.enabled != 0;
+  exec.count_steps();
+  return Status();
 }
 
 // Memory may have been freed and modules unloaded since the nodes were made: running them would
@@ -266,10 +295,12 @@ Status Graphs::make_launch(GraphExec& exec, Work* work) {
     return Status(CUDA_ERROR_NOT_SUPPORTED,
                   "a graph with nodes of the cold lane beside a texture or surface object");
   }
-  work->what = GraphWork{exec.handle, exec.is_cold, exec.may_wait, exec.names_events, exec.waits};
+  work->what = GraphWork{exec.handle,   &exec.counts,      exec.is_cold,
+                         exec.may_wait, exec.names_events, exec.waits};
   work->uses.objects[0] = exec.shared_from_this();
   exec.is_launched = true;
   if (!exec.may_wait) work->uses.cost = submitter_.learnt_cost(&exec.duration);
+  work->uses.cost.sms = exec.sms;
   return Status();
 }
 

@@ -43,6 +43,7 @@ struct GraphExec : std::enable_shared_from_this<GraphExec> {
   GraphExec& operator=(const GraphExec&) = delete;
   // What is known of its nodes has changed.
   void note_steps();
+  void count_steps();
 
   SessionCore& core;
   CUgraphExec handle = nullptr;               // null: only described so far
@@ -54,6 +55,8 @@ struct GraphExec : std::enable_shared_from_this<GraphExec> {
   bool is_launched = false;                   // perhaps still under way
   std::vector<wire::StreamValue> waits;       // the values that nodes wait for
   uint32_t duration = 0;     // its number among the session's Durations; 0: none yet
+  uint32_t sms = 0;          // that its kernels keep busy, on average over the kernels
+  GraphCounts counts{};      // of a launch
   uint64_t checked = ~0ull;  // what its nodes use was there at this state of the session
 };
 

@@ -133,6 +133,12 @@ Status serve(const Options& options, ServerReports& server, int log_fd) {
   Commons commons;
   commons.performance = choose_performance();
   if (commons.performance.store) commons.images.keep(kKeptImageBytes);
+  if (Result<UsageRows> usage = UsageRows::make(*devices, commons.performance.windows);
+      usage.ok()) {
+    commons.usage = std::move(*usage);
+  } else {
+    log("There is no table of what sessions use: " + usage.status().message());
+  }
   if (Result<std::unique_ptr<wire::Trace>> trace = wire::Trace::from_environment(); trace.ok()) {
     commons.trace = std::move(*trace);
   } else {
@@ -155,7 +161,7 @@ Status serve(const Options& options, ServerReports& server, int log_fd) {
   if (const Status status = confine(Role::kWorker, log_fd); !status.ok()) {
     log("The worker is not confined: " + status.message());
   }
-  server.ready(spin_us, *facts);
+  server.ready(spin_us, *facts, commons.usage.file());
   facts->reset();
   if (commons.cold != nullptr) commons.cold->make_ahead();
 

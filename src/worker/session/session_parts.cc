@@ -48,7 +48,9 @@ uint64_t SessionParts::tend() {
 }
 
 bool SessionParts::settled() {
-  return backlog.empty() && !streams.is_learning() && streams.idle() && waits.size() == 0 &&
+  const bool idle = streams.idle();
+  if (idle) streams.end_windows(now_ns());
+  return idle && backlog.empty() && !streams.is_learning() && waits.size() == 0 &&
          retirement.empty() && core.returns.empty();
 }
 

@@ -14,6 +14,7 @@
 #include "wire/commands.h"
 #include "wire/trace.h"
 #include "worker/device/cold_lane.h"
+#include "worker/device/usage.h"
 #include "worker/shared/address_book.h"
 #include "worker/shared/image_store.h"
 #include "worker/shared/kernel_output.h"
@@ -109,6 +110,7 @@ struct Commons {
   MemoryCache kept_memory;
   std::unique_ptr<wire::Trace> trace;  // null: nobody asks
   Performance performance;
+  UsageRows usage;  // without a table unless main() makes one
 };
 
 }  // namespace openmps::worker

@@ -156,7 +156,8 @@ void KernelOutput::begin(Client& client, bool quiet, const std::atomic<bool>& st
   client.launches_quiet = quiet && !client.holds;
   if (!keeps && !quiet) {
     waiting_.push_back(&client);
-    const ShownWait shown(client.shown, wire::ExecutorWait::kPrintTurn);
+    const ShownWait shown(client.shown, client.usage, wire::ExecutorWait::kPrintTurn,
+                          wire::HeldFor::kPrintTurn);
     for (;;) {
       collect();
       Client* holder = other_holder(client);

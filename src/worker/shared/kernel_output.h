@@ -32,7 +32,8 @@ class KernelOutput {
     const Devices* devices = nullptr;
     uint32_t session = 0;
     wire::ExecutorState* shown =
-        nullptr;  // where it shows that it waits for the turn; null: nowhere
+        nullptr;                    // where it shows that it waits for the turn; null: nowhere
+    SessionUsage* usage = nullptr;  // where such waits are counted; null: nowhere
     wire::OutputProducer ring;
     std::atomic<bool> asserts{false};  // has launched kernels with asserts; set by its own thread
     std::atomic<uint64_t> texts{0};    // pieces of text that it has printed

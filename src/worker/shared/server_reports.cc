@@ -17,11 +17,11 @@ void send(const UniqueFd& socket, const T& message, std::span<const int> fds = {
 
 }  // namespace
 
-void ServerReports::ready(uint32_t spin_us, const UniqueFd& facts) {
+void ServerReports::ready(uint32_t spin_us, const UniqueFd& facts, const UniqueFd& usage) {
   wire::WorkerReady message;
   message.spin_us = spin_us;
-  const int fds[] = {facts.get()};
-  send(socket_, message, fds);
+  const int fds[] = {facts.get(), usage.get()};
+  send(socket_, message, std::span(fds).first(usage.valid() ? 2 : 1));
 }
 
 void ServerReports::not_ready(const Status& why) {

@@ -15,7 +15,8 @@ class ServerReports {
  public:
   explicit ServerReports(UniqueFd socket) : socket_(std::move(socket)) {}
 
-  void ready(uint32_t spin_us, const UniqueFd& facts);
+  // `usage`: its table of what sessions use, invalid if there is none.
+  void ready(uint32_t spin_us, const UniqueFd& facts, const UniqueFd& usage);
   void not_ready(const Status& why);
   void session_ready(uint32_t session, const Status& status);
   // `worn`: see wire::SessionClosed.

@@ -112,6 +112,14 @@ void Streams::learn(uint64_t now) {
   next_learn_ns_ = now + std::max((now - learning_since_ns_) / kLearnShare, kShortestLearnNs);
 }
 
+void Streams::end_windows(uint64_t now) {
+  streams_.for_each([now](Stream& stream) {
+    if (stream.window != nullptr) stream.window->end(now);
+    stream.learns = false;
+  });
+  learning_.clear();
+}
+
 // Mark the end of the stream's work so far in `event`, made at its first use.
 Status Streams::record(Stream& stream, CUevent* event) {
   if (*event == nullptr) {

@@ -129,6 +129,8 @@ class Streams {
   [[nodiscard]] bool is_learning() const { return !learning_.empty(); }
   [[nodiscard]] uint64_t next_learn_ns() const { return next_learn_ns_; }
   void learn(uint64_t now);
+  // Nothing of the session is unfinished: what its windows still have counts as done.
+  void end_windows(uint64_t now);
 
   // What is about to be submitted, for the emulation of the legacy stream.
   enum class Entry {

@@ -57,9 +57,7 @@ void Durations::miss(std::span<const uint32_t> numbers) {
 // ---- The window ---------------------------------------------------------------------------------
 
 SubmitWindow::~SubmitWindow() {
-  for (size_t i = 0; i < count_; ++i) {
-    if (at(i).event != nullptr) spare_.push_back(at(i).event);
-  }
+  reach_all(now_ns());
   for (const CUevent event : spare_) core_.driver.cuEventDestroy_v2(event);
 }
 
@@ -69,6 +67,7 @@ void SubmitWindow::add(const Cost& cost) {
   if (segment.items == 0) segment.begin_ns = now_ns();
   const uint64_t ns = durations_.of(cost);
   segment.expected_ns += ns;
+  segment.sm_ns += ns * cost.sms;
   expected_ns_ += ns;
   ++segment.items;
   ++items_;
@@ -137,6 +136,7 @@ void SubmitWindow::append(Segment& to, const Segment& next) {
   to.expected_ns += next.expected_ns;
   to.items += next.items;
   to.unknown += next.unknown;
+  to.sm_ns += next.sm_ns;
   to.is_plain = to.is_plain && next.is_plain;
   for (size_t i = 0; i < next.learnt; ++i) name(to, next.numbers[i]);
 }
@@ -153,22 +153,40 @@ void SubmitWindow::name(Segment& segment, uint32_t number) {
 
 // It began when it was submitted, or when what came before it ended. While it was being submitted
 // the GPU may have had nothing to do.
-void SubmitWindow::reach(const Segment& segment, uint64_t now) {
+void SubmitWindow::reach(const Segment& segment, uint64_t now, bool learns) {
   const uint64_t latest_begin = std::max(segment.closed_ns, reached_ns_);
   const uint64_t soonest_begin = std::max(segment.begin_ns, before_reached_ns_);
   const std::span numbers(segment.numbers.data(), segment.learnt);
-  if (segment.is_plain) {
-    const uint64_t least =
-        segment.unreached_ns > latest_begin ? segment.unreached_ns - latest_begin : 0;
+  const bool seen = segment.is_plain && segment.unreached_ns > latest_begin;
+  const uint64_t least = seen ? segment.unreached_ns - latest_begin : 0;
+  if (learns && segment.is_plain) {
     durations_.learn(numbers, segment.expected_ns, least, now - soonest_begin);
-  } else {
+  } else if (learns) {
     durations_.miss(numbers);
   }
+  account(segment, least, now);
   expected_ns_ -= segment.expected_ns;
   items_ -= segment.items;
   unknown_ -= segment.unknown;
   before_reached_ns_ = std::max(segment.unreached_ns, soonest_begin);
   reached_ns_ = now;
+}
+
+// What several marks together say at most is when the stream had something to do: what came before
+// is counted up to reached_ns_. What was expected of work that nobody knew is no guess.
+void SubmitWindow::account(const Segment& segment, uint64_t least_ns, uint64_t now) {
+  const uint64_t begin = std::max(segment.begin_ns, before_reached_ns_);
+  const uint64_t most = std::max(least_ns, now > begin ? now - begin : 0);
+  uint64_t took = std::clamp(segment.expected_ns, least_ns, most);
+  if (segment.unknown != 0 && took != segment.expected_ns) took = least_ns + (most - least_ns) / 2;
+  const uint64_t new_from = std::max(segment.begin_ns, reached_ns_);
+  const double sms = static_cast<double>(segment.sm_ns) /
+                     static_cast<double>(std::max(segment.expected_ns, uint64_t{1}));
+  core_.usage.ran(place_.device,
+                  {.ns = took,
+                   .least_ns = least_ns,
+                   .most_ns = std::max(least_ns, now > new_from ? now - new_from : 0),
+                   .sm_ns = static_cast<uint64_t>(sms * static_cast<double>(took))});
 }
 
 void SubmitWindow::look(uint64_t now) {
@@ -195,8 +213,27 @@ void SubmitWindow::sweep(uint64_t now) {
     first_ = (first_ + 1) % kSegments;
     --count_;
   }
-  if (reached.items != 0) reach(reached, now);
+  if (reached.items != 0) reach(reached, now, true);
   show_end();
+}
+
+void SubmitWindow::end(uint64_t now) {
+  reach_all(now);
+  full_ = false;
+  show_end();
+}
+
+void SubmitWindow::reach_all(uint64_t now) {
+  for (; count_ != 0; --count_) {
+    const Segment& first = at(0);
+    if (first.event != nullptr) spare_.push_back(first.event);
+    reach(first, now, false);
+    first_ = (first_ + 1) % kSegments;
+  }
+  if (segment_.items == 0) return;
+  segment_.closed_ns = now;
+  reach(segment_, now, false);
+  segment_ = Segment();
 }
 
 // Where the gate looks for how long a quiet moment is away.

@@ -36,6 +36,7 @@ inline constexpr uint64_t kLongNs = 5'000'000;
 // What a piece of work costs: as learnt, or as it can be told.
 struct Cost {
   uint32_t learnt = 0;  // the number of what is learnt; 0: nothing is
+  uint32_t sms = 0;     // that it keeps busy on average
   uint64_t ns = 0;      // if nothing is
 };
 
@@ -110,6 +111,8 @@ class SubmitWindow {
   // Something may run of which it is not known how long it takes: look soon.
   [[nodiscard]] bool is_learning() const { return unknown_ != 0; }
   void look(uint64_t now);
+  // All of it is known to have ended.
+  void end(uint64_t now);
 
  private:
   // What lies between two marks.
@@ -121,6 +124,7 @@ class SubmitWindow {
     uint64_t unreached_ns = 0;  // when its mark was last seen unreached
     uint32_t items = 0;
     uint32_t unknown = 0;  // of them
+    uint64_t sm_ns = 0;    // what the SMs that they keep busy were expected to take together
     bool is_plain = true;  // nothing in it waits
     uint8_t learnt = 0;
     std::array<uint32_t, kMostLearnt> numbers{};
@@ -144,7 +148,10 @@ class SubmitWindow {
   bool is_reached(const Segment& segment) const;
   static void name(Segment& segment, uint32_t number);
   static void append(Segment& to, const Segment& next);
-  void reach(const Segment& segment, uint64_t now);
+  // `learns`: what has been seen of it says how long it takes.
+  void reach(const Segment& segment, uint64_t now, bool learns);
+  void reach_all(uint64_t now);
+  void account(const Segment& segment, uint64_t least_ns, uint64_t now);
   void show_end();
   // What runs now, as far as is known: since when, for how long.
   Segment& first_segment() { return count_ != 0 ? at(0) : segment_; }

@@ -100,9 +100,23 @@ bool Backlog::stands(const Work& work, const Stream& stream) const {
   return std::visit([&](const auto& what) { return stands(work.uses, what, stream); }, work.what);
 }
 
-bool Backlog::can_go(const Item& item) const {
+wire::HeldFor Backlog::why_held(const Item& item) const {
+  using wire::HeldFor;
   const Work& work = item.work.work();
-  return !is_behind(work, item.stream, item.number) && !stands(work, item.stream);
+  if (is_behind(work, item.stream, item.number)) {
+    const auto named = named_.find(event_of(work));
+    const bool awaits_event = std::holds_alternative<WaitWork>(work.what) &&
+                              named != named_.end() && named->second.records != 0;
+    return awaits_event ? HeldFor::kEvent : HeldFor::kStreams;
+  }
+  if (!stands(work, item.stream)) return HeldFor::kNothing;
+  return std::visit(
+      [&]<typename What>(const What&) {
+        if (is_windowed<What>()) return HeldFor::kWindow;
+        const bool is_long = item.stream.window != nullptr && item.stream.window->is_long();
+        return std::same_as<What, ValuesWork> && !is_long ? HeldFor::kValue : HeldFor::kConnection;
+      },
+      work.what);
 }
 
 uint64_t Backlog::next_look_ns() const {
@@ -115,7 +129,7 @@ uint64_t Backlog::next_look_ns() const {
 
 void Backlog::hold(const Work& work, Stream& stream) {
   const uint64_t number = streams_.held.last + 1;
-  std::unique_ptr<Item> item(new Item{HeldWork(work), stream, number, {}});
+  std::unique_ptr<Item> item(new Item{HeldWork(work), stream, number, {}, {}});
   if (const auto* values = std::get_if<ValuesWork>(&work.what)) {
     for (const wire::ValueOperation& operation : values->operations) {
       if (operation.kind != wire::ValueKind::kWait) continue;
@@ -148,6 +162,12 @@ void Backlog::hold(const Work& work, Stream& stream) {
   note_change();
 }
 
+void Backlog::end_span(Item& item) {
+  if (item.span.why != wire::HeldFor::kNothing) {
+    core_.usage.hold(&item.span, wire::HeldFor::kNothing);
+  }
+}
+
 void Backlog::forget(const Item& item) {
   orderers_.erase(item.number);
   const Work& work = item.work.work();
@@ -171,12 +191,19 @@ void Backlog::note_change() {
 std::unique_ptr<Backlog::Item> Backlog::take(bool all) {
   auto found = lines_.end();
   for (auto line = lines_.begin(); line != lines_.end(); ++line) {
-    const Item& first = *line->second.front();
+    Item& first = *line->second.front();
     const bool sooner = found == lines_.end() || first.number < found->second.front()->number;
-    if (sooner && (all || can_go(first))) found = line;
+    if (!sooner) continue;
+    const wire::HeldFor why = all ? wire::HeldFor::kNothing : why_held(first);
+    if (why == wire::HeldFor::kNothing) {
+      found = line;
+    } else {
+      core_.usage.hold(&first.span, why);
+    }
   }
   if (found == lines_.end()) return nullptr;
   std::unique_ptr<Item> item = std::move(found->second.front());
+  end_span(*item);
   found->second.pop_front();
   if (found->second.empty()) lines_.erase(found);
   --size_;
@@ -187,6 +214,7 @@ std::unique_ptr<Backlog::Item> Backlog::take(bool all) {
 
 void Backlog::drop() {
   if (empty()) return;
+  for (const auto& [stream, line] : lines_) end_span(*line.front());
   lines_.clear();
   named_.clear();
   orderers_.clear();

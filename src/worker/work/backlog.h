@@ -87,6 +87,7 @@ class Backlog {
     Stream& stream;
     const uint64_t number;
     std::vector<ShownValues::Row> shown;  // what it waits for
+    HeldSpan span;                        // while it is the first of its stream
   };
   // The first that can go, or, if `all`, the first of all; null: there is none.
   std::unique_ptr<Item> take(bool all);
@@ -107,7 +108,9 @@ class Backlog {
                                        const Line& line, uint64_t number);
   [[nodiscard]] bool stands_at_first(const ValuesWork& values) const;
   [[nodiscard]] bool is_there(const wire::StreamValue& value) const;
-  [[nodiscard]] bool can_go(const Item& item) const;
+  // kNothing: it can go.
+  [[nodiscard]] wire::HeldFor why_held(const Item& item) const;
+  void end_span(Item& item);
   void forget(const Item& item);
   void note_change();
 

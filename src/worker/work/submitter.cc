@@ -25,7 +25,7 @@ Status Submitter::handle(const wire::Launch& command, Stream& stream, Function& 
   KernelWork kernel;
   OPENMPS_RETURN_IF_ERROR(
       maker_.make(command, tail, function, stream.place, Modules::Reach::kAnyLane, &uses, &kernel));
-  uses.cost = learnt_cost(&function.duration);
+  uses.cost.learnt = learnt_cost(&function.duration).learnt;
   return put(uses, kernel, stream);
 }
 
@@ -215,6 +215,9 @@ void Submitter::submit_batch() {
     if (gone == 0) break;
     left = left.subspan(gone);
     status = check(result, "cuGraphLaunch of a batch");
+    if (!status.ok()) break;
+    core_.usage.count(wire::UsageCount::kLaunches, gone);
+    core_.usage.count(wire::UsageCount::kBatched, gone);
   }
   if (status.ok()) status = launch_rest(left, stream);
   if (!status.ok()) note_failure(wire::Opcode::kLaunch, std::move(status));
@@ -230,6 +233,7 @@ Status Submitter::launch_rest(std::span<const ChainedLaunch> launches, Stream& s
                             .attributes = {},
                             .parameters = one.parameters()};
     Status status = launch(kernel, stream.handle);
+    if (status.ok()) core_.usage.count(wire::UsageCount::kLaunches);
     if (first.ok()) first = std::move(status);
   }
   return first;

@@ -138,6 +138,8 @@ class Submitter {
   // What has been submitted, for the stream's window.
   template <typename What>
   void note(const Uses& uses, const What& what, Stream& stream);
+  template <typename What>
+  void count(const Uses& uses, const What& what);
   void make_room();
   // The launch is part of the batch now, after others of its stream.
   bool collect(const Uses& uses, const KernelWork& kernel, Stream& stream);
@@ -183,8 +185,29 @@ class Submitter {
   static constexpr uint64_t kBatchBytes = 4096;
 };
 
+// What it is counted as.
+template <typename What>
+void Submitter::count(const Uses& uses, const What& what) {
+  using wire::UsageCount;
+  SessionUsage& usage = core_.usage;
+  if constexpr (std::same_as<What, KernelWork>) {
+    usage.count(UsageCount::kLaunches);
+  } else if constexpr (std::same_as<What, GraphWork>) {
+    for (size_t i = 0; i < wire::kUsageCounts; ++i) {
+      if ((*what.counts)[i] != 0) usage.count(static_cast<UsageCount>(i), (*what.counts)[i]);
+    }
+  } else if constexpr (std::same_as<What, FillWork>) {
+    usage.count(UsageCount::kFills);
+    usage.count(uses.moves, uses.moved_bytes);
+  } else if constexpr (std::same_as<What, CopyWork> || std::same_as<What, BoxWork>) {
+    usage.count(UsageCount::kCopies);
+    usage.count(uses.moves, uses.moved_bytes);
+  }
+}
+
 template <typename What>
 void Submitter::note(const Uses& uses, const What& what, Stream& stream) {
+  count(uses, what);
   const auto fenced = [&](const FenceValue& fence) {
     if (fence.slot == wire::kNoFence) return;
     streams_.note_fence(stream, core_.view.fence(fence.slot).value, fence.value);

@@ -17,6 +17,7 @@
 
 #include "api/driver_table.h"
 #include "wire/commands.h"
+#include "wire/usage.h"
 #include "worker/device/placement.h"
 #include "worker/memory/work_range.h"
 #include "worker/streams/fence.h"
@@ -26,10 +27,16 @@ namespace openmps::worker {
 
 struct Function;
 
+// What a launch of an executable graph does, by wire::UsageCount.
+using GraphCounts = std::array<uint64_t, wire::kUsageCounts>;
+
 // What of the session it uses, whatever it does.
 struct Uses {
   Lane lane = Lane::kMain;  // whose context it belongs to
   Cost cost;                // of the GPU's time
+  // What it is counted as besides, in bytes; kNumber: nothing.
+  wire::UsageCount moves = wire::UsageCount::kNumber;
+  uint64_t moved_bytes = 0;
   std::array<WorkRange, 2> ranges{};
   // Arrays, events, executable graphs: they live as long as this.
   std::array<std::shared_ptr<const void>, 2> objects;
@@ -82,6 +89,7 @@ struct WaitWork {
 struct WakeWork {};
 struct GraphWork {
   CUgraphExec exec = nullptr;
+  const GraphCounts* counts = nullptr;       // of a launch; as long as the objects
   bool is_cold = false;                      // with nodes of the cold lane
   bool may_wait = false;                     // for the client, in some node
   bool names_events = false;                 // records events or waits for them

@@ -75,10 +75,24 @@ Status WorkMaker::make(const wire::Launch& command, const wire::Launch::Tail& ta
   kernel->handle = located.handle;
   kernel->shape = &command;
   kernel->parameters = tail.parameters;
+  uses->cost.sms = sms_of(command, function, located);
   if (command.attribute_count == 0 && (command.flags & wire::kLaunchCooperative) == 0) [[likely]] {
     return Status();
   }
   return add_attributes(command, tail, uses, kernel);
+}
+
+// What the driver does not say is one block for each SM.
+uint32_t WorkMaker::sms_of(const wire::Launch& shape, Function& function, const Located& located) {
+  const uint32_t device = located.place.device;
+  return function.share.of(
+      shape, device, core_.devices.at(device).sms, [&](int threads, uint32_t shared_bytes) {
+        int blocks = 0;
+        if (!core_.use(located.place).ok()) return blocks;
+        const CUresult asked = core_.driver.cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+            &blocks, located.handle, threads, shared_bytes, CU_OCCUPANCY_DEFAULT);
+        return asked == CUDA_SUCCESS ? blocks : 0;
+      });
 }
 
 Status WorkMaker::add_attributes(const wire::Launch& command, const wire::Launch::Tail& tail,
@@ -145,13 +159,25 @@ Cost WorkMaker::cost_of(uint64_t bytes, bool over_bus) {
   return {.ns = kTransferNs + bytes / (over_bus ? kBusBytesPerNs : kMemoryBytesPerNs)};
 }
 
+void WorkMaker::set_copy(uint64_t from, uint64_t to, uint64_t bytes, Uses* uses) const {
+  using wire::UsageCount;
+  const bool from_host = core_.is_host(from);
+  const bool to_host = core_.is_host(to);
+  if (from_host) {
+    uses->moves = to_host ? UsageCount::kHostToHost : UsageCount::kHostToDevice;
+  } else {
+    uses->moves = to_host ? UsageCount::kDeviceToHost : UsageCount::kDeviceToDevice;
+  }
+  uses->moved_bytes = bytes;
+  uses->cost = cost_of(bytes, from_host || to_host);
+}
+
 Status WorkMaker::make(const wire::Memcpy& command, Uses* uses, CopyWork* copy) {
   set_ranges(command, &uses->ranges);
   copy->destination = core_.device_address(command.destination);
   copy->source = core_.device_address(command.source);
   copy->bytes = command.bytes;
-  uses->cost =
-      cost_of(command.bytes, core_.is_host(command.destination) || core_.is_host(command.source));
+  set_copy(command.source, command.destination, command.bytes, uses);
   copy->orders_all = (command.flags & wire::kOrderAllStreams) != 0;
   return Status();
 }
@@ -176,8 +202,7 @@ Status WorkMaker::make(const wire::ArrayCopy& command, Uses* uses, BoxWork* copy
   const wire::ArraySide& to = command.destination;
   set_ranges(command, &uses->ranges);
   copy->orders_all = (command.flags & wire::kOrderAllStreams) != 0;
-  uses->cost = cost_of(command.width * command.height * command.depth,
-                       core_.is_host(from.address) || core_.is_host(to.address));
+  set_copy(from.address, to.address, command.width * command.height * command.depth, uses);
   CUDA_MEMCPY3D& box = copy->box;
   box.WidthInBytes = command.width;
   box.Height = command.height;
@@ -216,7 +241,9 @@ Status WorkMaker::make(const wire::Memset& command, Uses* uses, FillWork* fill) 
   set_ranges(command, &uses->ranges);
   const uint64_t pitch = wire::fill_pitch(command.width, element, command.height, command.pitch);
   const uint64_t rows = std::max<uint64_t>(command.height, 1);
-  uses->cost = cost_of(command.width * element * rows, core_.is_host(command.destination));
+  uses->moves = wire::UsageCount::kFilled;
+  uses->moved_bytes = command.width * element * rows;
+  uses->cost = cost_of(uses->moved_bytes, core_.is_host(command.destination));
   fill->fill = {core_.device_address(command.destination),
                 pitch,
                 command.value,

@@ -44,6 +44,9 @@ class WorkMaker {
  private:
   // Bytes that are copied or written, over the host's bus or not.
   static Cost cost_of(uint64_t bytes, bool over_bus);
+  // A copy between these addresses, 0: an array's.
+  void set_copy(uint64_t from, uint64_t to, uint64_t bytes, Uses* uses) const;
+  uint32_t sms_of(const wire::Launch& shape, Function& function, const Located& located);
   Status translate(CUlaunchAttribute* attribute, Uses* uses);
   Status translate(CUevent* event, Uses* uses);
   Status add_attributes(const wire::Launch& command, const wire::Launch::Tail& tail, Uses* uses,

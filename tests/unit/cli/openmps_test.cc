@@ -80,14 +80,21 @@ TEST_F(OpenmpsTest, ProgramsThatAreNotThereAreErrors) {
   EXPECT_EQ(openmps("--version").out.rfind("openmps ", 0), 0u);
 }
 
-TEST_F(OpenmpsTest, PsIsTheShells) {
+TEST_F(OpenmpsTest, PsListsWhoIsThere) {
   EXPECT_EQ(openmps("ps").out, "Cannot find MPS control daemon process\n");
   EXPECT_EQ(openmps("ps").status, 1);
   start_daemon();
-  EXPECT_EQ(openmps("ps").out, "Server not found\n");
+  EXPECT_EQ(openmps("ps").out, "No program uses OpenMPS\n");
   EXPECT_EQ(openmps("ps --json").out, "[]\n");
   const Client client = join("./nbody 4096");
   EXPECT_NE(openmps("ps").out.find("./nbody"), std::string::npos);
+  const std::string twice = openmps("ps --watch 0.1 --times 2").out;
+  const size_t first = twice.find("./nbody");
+  EXPECT_NE(first, std::string::npos) << twice;
+  EXPECT_NE(twice.find("./nbody", first + 1), std::string::npos) << twice;
+  EXPECT_EQ(twice.find('\x1b'), std::string::npos) << "no terminal is cleared";
+  EXPECT_NE(openmps("ps --watch 0.01").status, 0);
+  EXPECT_NE(openmps("ps --watch fast").status, 0);
 }
 
 TEST_F(OpenmpsTest, DoctorNamesWhatStandsInTheWay) {

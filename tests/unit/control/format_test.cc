@@ -208,10 +208,26 @@ TEST(Format, JsonKeepsArgumentsAndReplacesWhatIsNotText) {
   EXPECT_EQ(format_ps_json({odd}),
             "[\n  {\n    \"pid\": 1338,\n    \"id\": 1,\n    \"server\": 1272,\n    \"device\": "
             "\"GPU-008cbaa3-6cdc-9444-312b-2ca50d63b155\",\n    \"namespace\": 4026531836,\n    "
-            "\"command\": \"a \\\"b\\\" \xef\xbf\xbd\",\n    \"ending\": false\n  }\n]\n");
+            "\"command\": \"a \\\"b\\\" \xef\xbf\xbd\",\n    \"ending\": false,\n    \"usage\": "
+            "null\n  }\n]\n");
   EXPECT_EQ(format_ps_json({}), "[]\n");
   EXPECT_EQ(format_server_list_json({{7, 1000, "ACTIVE"}}),
             "[\n  {\n    \"pid\": 7,\n    \"uid\": 1000,\n    \"state\": \"ACTIVE\"\n  }\n]\n");
+}
+
+TEST(Format, UsageInJson) {
+  ClientLine busy = kPython;
+  busy.usage.is_known = busy.usage.is_timed = 1;
+  busy.usage.counts[static_cast<size_t>(wire::UsageCount::kHostToDevice)] = 123;
+  busy.usage.device[static_cast<size_t>(wire::DeviceUse::kMostNs)] = 456;
+  busy.usage.held_times[static_cast<size_t>(wire::HeldFor::kMemory)] = 7;
+  std::string json = format_ps_json({busy});
+  EXPECT_NE(json.find("\"host_to_device\": 123"), std::string::npos) << json;
+  EXPECT_NE(json.find("\"gpu_ns_most\": 456"), std::string::npos);
+  EXPECT_NE(json.find("\"memory\": {\n          \"times\": 7"), std::string::npos);
+  busy.usage.is_timed = 0;
+  json = format_ps_json({busy});
+  EXPECT_NE(json.find("\"gpu_ns_most\": null"), std::string::npos) << "it is not measured";
 }
 
 TEST(Format, DeviceListsOfServersAreCheckedAndMadeSafe) {

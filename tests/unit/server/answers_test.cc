@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <new>
 
 #include "base/text.h"
+#include "server/worker_state.h"
 #include "wire/message.h"
 
 namespace openmps::server {
@@ -116,6 +118,43 @@ TEST(Answers, ClientsAreTheActiveAndTheEndingSessionsWithSafeText) {
   EXPECT_EQ(row.namespace_inode, 5u);
   EXPECT_EQ(field_text(row.device_uuid), kDevices[1].uuid);
   EXPECT_EQ(field_text(row.command), "./evil?[2026] forged");
+}
+
+TEST(Answers, ClientsHaveTheirRowOfTheirWorkersTable) {
+  SessionTable table;
+  Session& session = *table.create(wire::Admit{}).value();
+  session.state = SessionState::kActive;
+  Worker worker;
+  session.worker = &worker;
+  const auto row = [&] {
+    const std::vector<std::byte> packet =
+        make_answer(wire::Query{.query = wire::QueryKind::kClients}, wire::ServerState::kActive,
+                    table, kDevices);
+    wire::ClientRow row;
+    memcpy(&row, packet.data() + sizeof(wire::Answer), sizeof(row));
+    return row;
+  };
+  EXPECT_EQ(row().usage.is_known, 0u) << "it has no table";
+  Mapping mapping;
+  const Result<UniqueFd> file = create_shown_file("usage", wire::kUsageBytes, &mapping);
+  ASSERT_TRUE(file.ok());
+  new (mapping.address()) wire::UsageHeader{wire::kUsageMagic,
+                                            wire::kUsageVersion,
+                                            sizeof(wire::UsageRow),
+                                            wire::kMaxWindows,
+                                            1,
+                                            1,
+                                            1,
+                                            0,
+                                            {}};
+  auto* rows = reinterpret_cast<wire::UsageRow*>(static_cast<unsigned char*>(mapping.address()) +
+                                                 wire::kUsageRowsOffset);
+  rows[session.window].session = session.id;
+  rows[session.window].counts[static_cast<size_t>(wire::UsageCount::kLaunches)] = 77;
+  worker.usage = wire::UsageTable::open(file->get()).value();
+  EXPECT_EQ(row().usage.count(wire::UsageCount::kLaunches), 77u);
+  rows[session.window].session = session.id + 1;
+  EXPECT_EQ(row().usage.is_known, 0u) << "another session has the row";
 }
 
 TEST(Answers, MoreClientsThanAPacketHoldsComeInParts) {

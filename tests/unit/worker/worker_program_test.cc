@@ -19,6 +19,7 @@
 #include "test_client.h"
 #include "wire/commands.h"
 #include "wire/device_facts.h"
+#include "wire/usage_table.h"
 
 namespace openmps::worker {
 namespace {
@@ -83,7 +84,9 @@ class WorkerProgramTest : public ::testing::Test {
     auto ready = server_->expect<wire::WorkerReady>(&fds);
     ASSERT_TRUE(ready.ok()) << ready.status().message();
     ASSERT_EQ(ready->result, 0u) << ready->reason;
-    ASSERT_EQ(fds.size(), 1u);
+    ASSERT_EQ(fds.size(), 2u);
+    const auto usage = wire::UsageTable::open(fds[1].get());
+    EXPECT_TRUE(usage.ok()) << usage.status().message();
     printf("worker start: %.1f ms\n", static_cast<double>(now_ns() - start) * 1e-6);
     auto mapped = map_shared(fds[0].get(), 0, sizeof(wire::Facts), MapAccess::kReadOnly);
     ASSERT_TRUE(mapped.ok());

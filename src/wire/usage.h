@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// What sessions have used of the GPU, and what held their work back: the layout of the table that a
+// worker keeps in shared memory, and one session's figures as a value (decision 21). Whoever has
+// the file reads it whenever he likes, and asks nobody (usage_table.h).
+//
+// Each row has one writer, its session's thread, and any number of readers. All of it is relaxed
+// counters, each of which is right by itself; together they are of about the same moment.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "wire/layout.h"
+
+namespace openmps::wire {
+
+inline constexpr uint32_t kUsageMagic = 0x55504d4f;  // "OMPU"
+inline constexpr uint32_t kUsageVersion = 1;
+// The largest single machines have as many GPUs; kMaxDevices is the same number.
+inline constexpr uint32_t kUsageDevices = 16;
+
+// What is counted as the driver has been given it. Bytes are those of copies, also in graphs.
+enum class UsageCount : uint32_t {
+  kLaunches = 0,      // of kernels
+  kBatched = 1,       // of them, those that went as part of a batch
+  kGraphs = 2,        // launches of executable graphs
+  kGraphKernels = 3,  // kernels in these, without bodies of conditional nodes
+  kCopies = 4,
+  kFills = 5,
+  kHostToDevice = 6,  // bytes, from here on
+  kDeviceToHost = 7,
+  kDeviceToDevice = 8,
+  kHostToHost = 9,
+  kFilled = 10,
+  kNumber = 11,
+};
+inline constexpr size_t kUsageCounts = static_cast<size_t>(UsageCount::kNumber);
+
+// Why work that the program has given is not with the driver, or its executor stands still.
+enum class HeldFor : uint32_t {
+  kValue = 0,        // a stream waits for a value in host memory that has not come
+  kEvent = 1,        // the event that it waits for is recorded behind held work
+  kStreams = 2,      // another stream of the program comes first, by the legacy stream's order
+  kWindow = 3,       // its stream has what the driver is to have of it: the program is ahead
+  kConnection = 4,   // behind long work it would take one of the context's hardware queues
+  kQuietMoment = 5,  // a command that needs a moment in which no session's work runs, or somebody
+                     // else's such command
+  kPrintTurn = 6,    // a kernel that may print waits for its turn
+  kMemory = 7,       // memory that has been given up has to come back first
+  kNumber = 8,
+  kNothing = 8,
+};
+inline constexpr size_t kHeldReasons = static_cast<size_t>(HeldFor::kNumber);
+
+// Of work on a device. A mark is seen unreached at one time and reached at another, so how long
+// work took is known between two bounds; `ns` is the best guess.
+enum class DeviceUse : uint32_t {
+  kNs = 0,
+  kLeastNs = 1,
+  kMostNs = 2,
+  kSmNs = 3,  // times the SMs that a kernel's grid keeps busy, on average over its waves
+  kNumber = 4,
+};
+inline constexpr size_t kDeviceUses = static_cast<size_t>(DeviceUse::kNumber);
+
+template <typename Cell, size_t count>
+using UsageCells = std::array<Cell, count>;
+
+// A session's row.
+struct alignas(64) UsageRow {
+  using Cell = std::atomic<uint64_t>;
+  std::atomic<uint32_t> session;  // 0: the row is nobody's
+  std::atomic<uint32_t> pid;      // of its client
+  Cell opened_ns;                 // by now_ns()
+  UsageCells<Cell, kUsageCounts> counts;
+  UsageCells<Cell, kHeldReasons> held_times;  // how often
+  UsageCells<Cell, kHeldReasons> held_ns;     // streams that stood, and the executor, together
+  UsageCells<Cell, kHeldReasons> standing;    // how many do now
+  std::array<UsageCells<Cell, kDeviceUses>, kUsageDevices> devices;
+};
+
+// In front of the rows; all of it is constant once the file has been given away.
+struct UsageHeader {
+  uint32_t magic;
+  uint32_t version;
+  uint32_t row_bytes;
+  uint32_t rows;  // one for each address window
+  uint32_t worker_pid;
+  uint32_t is_timed;  // 0: there are no windows, and so no times on devices
+  uint32_t device_count;
+  uint32_t reserved;
+  uint32_t sms[kUsageDevices];
+};
+inline constexpr uint64_t kUsageRowsOffset = 4 * kKiB;
+inline constexpr uint64_t kUsageBytes = kUsageRowsOffset + kMaxWindows * sizeof(UsageRow);
+static_assert(sizeof(UsageHeader) <= kUsageRowsOffset);
+static_assert(sizeof(std::atomic<uint64_t>) == sizeof(uint64_t));
+
+// One session's figures, all its devices together.
+struct Usage {
+  uint32_t is_known = 0;  // 0: there are none, and all is 0
+  uint32_t is_timed = 0;
+  uint64_t age_ns = 0;  // of the session
+  UsageCells<uint64_t, kUsageCounts> counts{};
+  UsageCells<uint64_t, kHeldReasons> held_times{};
+  UsageCells<uint64_t, kHeldReasons> held_ns{};
+  UsageCells<uint64_t, kHeldReasons> standing{};
+  UsageCells<uint64_t, kDeviceUses> device{};
+
+  [[nodiscard]] uint64_t count(UsageCount what) const { return counts[static_cast<size_t>(what)]; }
+  [[nodiscard]] uint64_t use(DeviceUse what) const { return device[static_cast<size_t>(what)]; }
+};
+
+}  // namespace openmps::wire

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// How many SMs a launch keeps busy: blocks go to SMs that have none first, so a grid that is
+// smaller than the device takes as many as it has blocks; a larger one takes all, but for the
+// blocks that are left for its last wave. An estimate: neighbours may have the SMs. Session's
+// thread only.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "api/driver_table.h"
+#include "wire/commands.h"
+
+namespace openmps::worker {
+
+// Of one kernel.
+class SmShare {
+ public:
+  // On average while it runs, on a device of so many SMs; `occupancy(threads, shared bytes)` says
+  // how many of its blocks an SM has room for, and is asked once for each of a few shapes.
+  template <typename Occupancy>
+  uint32_t of(const wire::Launch& shape, uint32_t device, uint32_t sms, Occupancy&& occupancy) {
+    const uint64_t blocks = uint64_t{shape.grid[0]} * shape.grid[1] * shape.grid[2];
+    if (blocks <= sms) return static_cast<uint32_t>(blocks);
+    const uint64_t threads = uint64_t{shape.block[0]} * shape.block[1] * shape.block[2];
+    const uint64_t key = uint64_t{device} << 48 | threads << 32 | shape.shared_bytes;
+    uint32_t resident = 0;
+    for (const Known& known : known_) {
+      if (known.key == key) resident = known.blocks;
+    }
+    if (resident == 0) {
+      const int asked = occupancy(static_cast<int>(threads), shape.shared_bytes);
+      resident = asked > 0 ? static_cast<uint32_t>(asked) : 1;
+      known_[next_] = {key, resident};
+      next_ = (next_ + 1) % known_.size();
+    }
+    return average(blocks, sms, resident);
+  }
+  // Rounded. `resident`: blocks that an SM has room for.
+  static uint32_t average(uint64_t blocks, uint32_t sms, uint32_t resident);
+
+ private:
+  struct Known {
+    uint64_t key = 0;  // no launch has no threads
+    uint32_t blocks = 0;
+  };
+  // A kernel is launched with one or two shapes as a rule.
+  std::array<Known, 4> known_;
+  uint32_t next_ = 0;
+};
+
+}  // namespace openmps::worker

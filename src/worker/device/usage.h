@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a session uses and waits for, counted where it happens (wire/usage.h): a store to memory
+// each, without locks or calls. Session's thread, but for making and ending it (main thread, while
+// the session has no thread).
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "base/clock.h"
+#include "base/shared_memory.h"
+#include "cuda/status.h"
+#include "wire/usage.h"
+#include "worker/device/devices.h"
+
+namespace openmps::worker {
+
+// The worker's table, which the server may read.
+class UsageRows {
+ public:
+  UsageRows() = default;
+  // Errors: those of create_shared_file and map_shared. `is_timed`: there are windows.
+  static Result<UsageRows> make(const Devices& devices, bool is_timed);
+  // Null: there is no table.
+  [[nodiscard]] wire::UsageRow* row(uint32_t window) const;
+  [[nodiscard]] const UniqueFd& file() const { return file_; }
+
+ private:
+  UniqueFd file_;
+  Mapping mapping_;
+};
+
+// Of something that is held back: why, and since when that is counted.
+struct HeldSpan {
+  wire::HeldFor why = wire::HeldFor::kNothing;
+  uint64_t since_ns = 0;
+};
+
+class SessionUsage {
+ public:
+  // `row` null: nobody reads it.
+  SessionUsage(wire::UsageRow* row, uint32_t session, uint32_t pid);
+  // The row may be another session's already.
+  ~SessionUsage();
+  SessionUsage(const SessionUsage&) = delete;
+  SessionUsage& operator=(const SessionUsage&) = delete;
+
+  void count(wire::UsageCount what, uint64_t n = 1) { add(row_.counts[index(what)], n); }
+
+  // Work on a device took that long.
+  struct Ran {
+    uint64_t ns = 0;
+    uint64_t least_ns = 0;
+    uint64_t most_ns = 0;
+    uint64_t sm_ns = 0;
+  };
+  void ran(uint32_t device, const Ran& ran) {
+    auto& uses = row_.devices[device];
+    add(uses[index(wire::DeviceUse::kNs)], ran.ns);
+    add(uses[index(wire::DeviceUse::kLeastNs)], ran.least_ns);
+    add(uses[index(wire::DeviceUse::kMostNs)], ran.most_ns);
+    add(uses[index(wire::DeviceUse::kSmNs)], ran.sm_ns);
+  }
+
+  // What the span is of is held back for that reason, as has just been seen; kNothing: no longer.
+  void hold(HeldSpan* span, wire::HeldFor why);
+
+  // The executor itself stands still between these two. Within another such wait it counts as that.
+  void begin_wait(wire::HeldFor why) {
+    if (waits_++ == 0) hold(&wait_, why);
+  }
+  void end_wait() {
+    if (--waits_ == 0) hold(&wait_, wire::HeldFor::kNothing);
+  }
+
+  [[nodiscard]] const wire::UsageRow& row() const { return row_; }
+
+ private:
+  template <typename Name>
+  static constexpr size_t index(Name name) {
+    return static_cast<size_t>(name);
+  }
+  // Nobody else writes it.
+  static void add(wire::UsageRow::Cell& cell, uint64_t n) {
+    cell.store(cell.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+  }
+
+  wire::UsageRow own_{};  // where there is no table
+  wire::UsageRow& row_;
+  const uint32_t session_;
+  uint32_t waits_ = 0;
+  HeldSpan wait_;
+};
+
+}  // namespace openmps::worker

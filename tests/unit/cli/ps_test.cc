@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of `openmps ps`, and what it is made of.
+#include "cli/ps.h"
+
+#include <gtest/gtest.h>
+
+namespace openmps::cli {
+namespace {
+
+constexpr const char* kAnswer = R"([
+  {"pid": 4711, "id": 3, "server": 17, "device": "GPU-008cbaa3-6cdc-9444", "namespace": 5,
+   "command": "python3 train.py", "ending": true,
+   "usage": {"age_ns": 10000000000, "gpu_ns": 2500000000, "gpu_ns_least": 0, "gpu_ns_most": 9,
+     "sm_ns": 200000000000, "launches": 1200, "batched_launches": 0, "graph_launches": 0,
+     "graph_kernels": 300, "copies": 1, "fills": 0,
+     "bytes": {"host_to_device": 2000000, "device_to_host": 17, "device_to_device": 0,
+               "host_to_host": 0, "filled": 0},
+     "held": {"value": {"times": 1, "ns": 4000000, "standing": 1},
+              "window": {"times": 9, "ns": 9000000000, "standing": 0}}}},
+  {"pid": 4712, "id": 4, "server": 17, "device": "GPU-008cbaa3-6cdc-9444", "namespace": 5,
+   "command": "idle", "ending": false, "usage": null}])";
+
+std::vector<std::string> words_of(const std::string& text, size_t line) {
+  std::vector<std::string> words;
+  size_t at = 0;
+  for (; line != 0; --line) at = text.find('\n', at) + 1;
+  std::string word;
+  for (; text[at] != '\n'; ++at) {
+    if (text[at] != ' ') {
+      word += text[at];
+    } else if (!word.empty()) {
+      words.push_back(std::move(word));
+      word.clear();
+    }
+  }
+  words.push_back(word);
+  return words;
+}
+
+using Words = std::vector<std::string>;
+
+TEST(Ps, TotalsSinceEachSessionBegan) {
+  const auto rows = read_ps(kAnswer);
+  ASSERT_TRUE(rows.ok()) << rows.status().message();
+  const std::string table = format_ps_table(*rows, {});
+  EXPECT_EQ(words_of(table, 1),
+            (Words{"4711", "3", "17", "GPU-008cbaa3", "2.50", "s", "25%", "20.0", "1.5k", "2.0MB",
+                   "17B", "value", "now,", "4.0", "ms", "python3", "(ending)"}));
+  EXPECT_EQ(words_of(table, 2),
+            (Words{"4712", "4", "17", "GPU-008cbaa3", "-", "-", "-", "-", "-", "-", "-", "idle"}));
+  EXPECT_EQ(format_ps_table({}, {}), "No program uses OpenMPS\n");
+}
+
+TEST(Ps, RatesSinceTheLastLook) {
+  const auto before = read_ps(kAnswer);
+  ASSERT_TRUE(before.ok());
+  std::vector<PsRow> now = *before;
+  PsRow::Use& use = *now[0].use;
+  use.age_ns += 2'000'000'000;
+  *use.gpu_ns += 1'000'000'000;
+  use.sm_ns += 4'000'000'000;
+  use.launches += 50'000;
+  use.from_device += 10;
+  use.held[0].standing = 0;
+  use.held[1].ns += 500'000'000;
+  EXPECT_EQ(words_of(format_ps_table(now, *before), 1),
+            (Words{"4711", "3", "17", "GPU-008cbaa3", "3.50", "s", "50%", "2.0", "25.0k/s", "0B/s",
+                   "5B/s", "window", "500.0", "ms", "python3", "(ending)"}));
+  now[0].id = 9;
+  EXPECT_EQ(words_of(format_ps_table(now, *before), 1)[7], "17.0") << "another session's past";
+  use.gpu_ns.reset();
+  EXPECT_EQ(words_of(format_ps_table(now, {}), 1)[4], "-");
+}
+
+TEST(Ps, AnAnswerOfAnotherKindIsAnError) {
+  for (const char* answer : {"", "{", "[1]", "[{}]", R"([{"pid": "x"}])", "Server not found\n"}) {
+    const auto rows = read_ps(answer);
+    ASSERT_FALSE(rows.ok()) << answer;
+    EXPECT_NE(rows.status().message().find("the daemon's list"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace openmps::cli

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+// What sessions use and wait for is counted, once each.
+#include <algorithm>
+#include <atomic>
+
+#include "session_fixture.h"
+#include "wire/usage_table.h"
+#include "worker/code/sm_share.h"
+
+namespace openmps::worker {
+namespace {
+
+using wire::DeviceUse;
+using wire::HeldFor;
+using wire::StreamKind;
+using wire::UsageCount;
+
+constexpr uint64_t kUnit = wire::kMemoryGranularity;
+
+class UsageTest : public SessionFixture {
+ protected:
+  static constexpr uint64_t kWord = kStaging + 4096;  // behind the code that was staged
+  static constexpr uint64_t kHostData = kStaging + 8192;
+
+  void prepare() override {
+    commons_.performance.windows = true;
+    Result<UsageRows> rows = UsageRows::make(*devices_, true);
+    ASSERT_TRUE(rows.ok()) << rows.status().message();
+    commons_.usage = std::move(rows).value();
+    Result<wire::UsageTable> table = wire::UsageTable::open(commons_.usage.file().get());
+    ASSERT_TRUE(table.ok()) << table.status().message();
+    table_ = std::move(table).value();
+  }
+  void SetUp() override {
+    SessionFixture::SetUp();
+    load_module();
+    create_stream(1, StreamKind::kNonBlocking);
+    create_stream(2, StreamKind::kNonBlocking);
+    EXPECT_TRUE(send(wire::EventCreate{1, 0, 0}).ok());
+    map(kBase, kUnit);
+  }
+  wire::Usage usage() { return table_.read(kWindow, 1); }
+  uint64_t count(UsageCount what) { return usage().count(what); }
+  uint64_t standing(HeldFor why) { return usage().standing[static_cast<size_t>(why)]; }
+  uint64_t times(HeldFor why) { return usage().held_times[static_cast<size_t>(why)]; }
+  void copy(uint64_t to, uint64_t from, uint64_t bytes) {
+    const Status status = send(
+        wire::Memcpy{.stream = 1, .flags = 0, .destination = to, .source = from, .bytes = bytes});
+    EXPECT_TRUE(status.ok()) << status.message();
+  }
+  void stand(wire::Id stream) {
+    EXPECT_TRUE(send(wire::StreamWaitValue{{kWord, 1, 4, 0}, stream}).ok());
+    session_->submitter.advance();
+  }
+  void come() {
+    std::atomic_ref(*reinterpret_cast<uint32_t*>(kWord)).store(1);
+    session_->submitter.advance();
+  }
+  // The executor looks what has ended, at its time.
+  void look() {
+    while (now_ns() < session_->streams.next_learn_ns()) std::this_thread::yield();
+    session_->streams.learn(now_ns());
+  }
+  // What the stream has been given has ended, and somebody looks.
+  void settle() {
+    look();
+    EXPECT_TRUE(session_->settled());
+  }
+
+  wire::UsageTable table_;
+};
+
+TEST_F(UsageTest, CopiesCountByDirection) {
+  copy(kBase, kHostData, 100);
+  copy(kBase, kStaging, 11);
+  copy(kHostData, kBase + 8, 7);
+  copy(kBase + 4096, kBase, 50);
+  copy(kHostData + 64, kHostData, 3);
+  EXPECT_EQ(count(UsageCount::kHostToDevice), 111u);
+  EXPECT_EQ(count(UsageCount::kDeviceToHost), 7u);
+  EXPECT_EQ(count(UsageCount::kDeviceToDevice), 50u);
+  EXPECT_EQ(count(UsageCount::kHostToHost), 3u);
+  EXPECT_EQ(count(UsageCount::kCopies), 5u);
+}
+
+TEST_F(UsageTest, LaunchesCountWhenTheDriverHasThem) {
+  launch(1);
+  EXPECT_EQ(count(UsageCount::kLaunches), 1u);
+  wire::Launch refused = launch_of(1);
+  refused.parameter_bytes = 0;
+  EXPECT_FALSE(send(refused).ok());
+  EXPECT_EQ(count(UsageCount::kLaunches), 1u) << "of none";
+  stand(1);
+  launch(1);
+  EXPECT_EQ(count(UsageCount::kLaunches), 1u) << "it is held back";
+  come();
+  EXPECT_EQ(count(UsageCount::kLaunches), 2u);
+  EXPECT_EQ(count(UsageCount::kBatched), 0u);
+}
+
+TEST_F(UsageTest, LaunchesOfBatchesCount) {
+  launch(1);
+  EXPECT_TRUE(send(wire::Fence{1, 0, 1}).ok());
+  settle();
+  const uint32_t number = session_->modules.functions().find(1)->duration;
+  for (int i = 0; i < 2; ++i) {
+    session_->streams.durations.learn({&number, 1}, Durations::kUnknownNs, 1'000, 1'000);
+  }
+  session_->submitter.note_ahead(1 << 16);
+  for (int i = 0; i < 10; ++i) launch(1);
+  session_->submitter.end_batch();
+  EXPECT_EQ(count(UsageCount::kLaunches), 11u);
+  EXPECT_EQ(count(UsageCount::kBatched), 8u) << "a chain, and two alone";
+}
+
+TEST_F(UsageTest, WhatHoldsWorkBackIsTold) {
+  stand(1);
+  EXPECT_EQ(standing(HeldFor::kValue), 1u);
+  session_->submitter.advance();
+  EXPECT_EQ(times(HeldFor::kValue), 1u) << "it is the same wait";
+  const uint64_t before = usage().held_ns[static_cast<size_t>(HeldFor::kValue)];
+  EXPECT_GT(before, 0u) << "so far";
+  EXPECT_TRUE(send(wire::EventRecord{1, 1, wire::kNoFence, 0, 0}).ok());
+  EXPECT_TRUE(send(wire::StreamWaitEvent{2, 1}).ok());
+  session_->submitter.advance();
+  EXPECT_EQ(standing(HeldFor::kEvent), 1u);
+  come();
+  EXPECT_EQ(standing(HeldFor::kValue), 0u);
+  EXPECT_EQ(standing(HeldFor::kEvent), 0u);
+  EXPECT_EQ(times(HeldFor::kEvent), 1u);
+  EXPECT_GT(usage().held_ns[static_cast<size_t>(HeldFor::kValue)], before);
+  driver_.hold(1, true);
+  for (uint32_t i = 0; i < 3 * kWindowUnknown; ++i) launch(1);
+  session_->submitter.advance();
+  EXPECT_EQ(standing(HeldFor::kWindow), 1u) << "one stream, however much of it";
+  driver_.hold(1, false);
+  session_->drain();
+  EXPECT_EQ(standing(HeldFor::kWindow), 0u) << "what is dropped is not held";
+}
+
+TEST_F(UsageTest, WaitsOfTheExecutorCountOnce) {
+  const uint64_t moments = times(HeldFor::kQuietMoment);
+  {
+    const ShownWait outer(nullptr, &session_->core.usage, wire::ExecutorWait::kQuietMoment,
+                          HeldFor::kMemory);
+    const ShownWait inner(nullptr, &session_->core.usage, wire::ExecutorWait::kQuietMoment);
+    EXPECT_EQ(standing(HeldFor::kMemory), 1u);
+    EXPECT_EQ(standing(HeldFor::kQuietMoment), 0u);
+  }
+  EXPECT_EQ(standing(HeldFor::kMemory), 0u);
+  EXPECT_EQ(times(HeldFor::kMemory), 1u);
+  EXPECT_EQ(times(HeldFor::kQuietMoment), moments);
+}
+
+// How long it took is known from when it was seen to run, and to have ended.
+TEST_F(UsageTest, TimeIsBetweenWhatWasSeen) {
+  const uint64_t begin = now_ns();
+  launch(1);
+  driver_.hold(1, true);
+  launch(1);  // a mark comes between the two
+  const uint64_t submitted = now_ns();
+  look();
+  look();
+  const uint64_t before = now_ns();
+  look();
+  driver_.hold(1, false);
+  settle();
+  const uint64_t end = now_ns();
+  const wire::Usage seen = usage();
+  EXPECT_GT(seen.use(DeviceUse::kNs), 0u);
+  EXPECT_LE(seen.use(DeviceUse::kLeastNs), seen.use(DeviceUse::kNs));
+  EXPECT_LE(seen.use(DeviceUse::kNs), seen.use(DeviceUse::kMostNs));
+  EXPECT_LE(seen.use(DeviceUse::kMostNs), end - begin) << "the stream had no more time than that";
+  EXPECT_GE(seen.use(DeviceUse::kMostNs), before - submitted);
+  EXPECT_GT(seen.use(DeviceUse::kSmNs), 0u);
+  EXPECT_LE(seen.use(DeviceUse::kSmNs), seen.use(DeviceUse::kMostNs)) << "the device has one SM";
+}
+
+// A stream that goes with work whose end nobody has looked at takes nothing away.
+TEST_F(UsageTest, StreamsThatGoLeaveTheirTime) {
+  launch(2);
+  EXPECT_TRUE(send(wire::Fence{2, 1, 1}).ok());
+  EXPECT_EQ(usage().use(DeviceUse::kNs), 0u);
+  EXPECT_TRUE(send(wire::StreamDestroy{2}).ok());
+  EXPECT_GT(usage().use(DeviceUse::kNs), 0u);
+}
+
+TEST_F(UsageTest, ARowPassesFromSessionToSession) {
+  launch(1);
+  SessionInfo info;
+  info.id = 2;
+  info.window = kWindow;
+  {
+    const SessionParts next(driver_.table(), *devices_, gate_, commons_, info);
+    EXPECT_EQ(usage().is_known, 0u) << "it is not the first one's any more";
+    const wire::Usage fresh = table_.read(kWindow, 2);
+    EXPECT_EQ(fresh.is_known, 1u);
+    EXPECT_EQ(fresh.count(UsageCount::kLaunches), 0u);
+    EXPECT_EQ(fresh.use(DeviceUse::kNs), 0u);
+  }
+  EXPECT_EQ(table_.read(kWindow, 2).is_known, 0u);
+}
+
+TEST(SmShareTest, ASmallGridTakesAnSmForEachBlock) {
+  EXPECT_EQ(SmShare::average(1, 132, 16), 1u);
+  EXPECT_EQ(SmShare::average(132, 132, 16), 132u);
+  EXPECT_EQ(SmShare::average(133, 132, 16), 132u) << "more are resident at once";
+  EXPECT_EQ(SmShare::average(264, 132, 1), 132u);
+  EXPECT_EQ(SmShare::average(133, 132, 1), 67u) << "the second wave has one block";
+  EXPECT_EQ(SmShare::average(3ull << 40, 132, 4), 132u);
+}
+
+TEST(SmShareTest, TheDriverIsAskedOnceForAShape) {
+  SmShare share;
+  int asked = 0;
+  const auto occupancy = [&asked](int threads, uint32_t) { return ++asked, 1024 / threads; };
+  wire::Launch shape{1, 1, {200, 1, 1}, {1024, 1, 1}, 0, 0, 0, 0};
+  EXPECT_EQ(share.of(shape, 0, 100, occupancy), 100u);
+  shape.grid[0] = 101;
+  EXPECT_EQ(share.of(shape, 0, 100, occupancy), 51u);
+  EXPECT_EQ(asked, 1) << "blocks of the same shape";
+  shape.block[0] = 256;
+  EXPECT_EQ(share.of(shape, 0, 100, occupancy), 100u);
+  shape.shared_bytes = 512;
+  EXPECT_EQ(share.of(shape, 1, 100, occupancy), 100u);
+  EXPECT_EQ(asked, 3);
+  shape.grid[0] = 100;
+  shape.block[0] = 32;
+  EXPECT_EQ(share.of(shape, 0, 100, occupancy), 100u);
+  EXPECT_EQ(asked, 3) << "a small grid needs no answer";
+}
+
+}  // namespace
+}  // namespace openmps::worker
