@@ -176,6 +176,21 @@ TEST_F(UsageTest, TimeIsBetweenWhatWasSeen) {
   EXPECT_LE(seen.use(DeviceUse::kSmNs), seen.use(DeviceUse::kMostNs)) << "the device has one SM";
 }
 
+// What was submitted while other work ran has no time of its own before that had ended.
+TEST_F(UsageTest, NoTimeCountsTwice) {
+  const uint64_t begin = now_ns();
+  launch(1);
+  EXPECT_TRUE(send(wire::Fence{1, 0, 1}).ok());
+  driver_.hold(1, true);
+  launch(1);
+  // Only to make what would count twice larger than what the calls take.
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  look();
+  driver_.hold(1, false);
+  settle();
+  EXPECT_LE(usage().use(DeviceUse::kMostNs), now_ns() - begin);
+}
+
 // A stream that goes with work whose end nobody has looked at takes nothing away.
 TEST_F(UsageTest, StreamsThatGoLeaveTheirTime) {
   launch(2);
