@@ -15,7 +15,7 @@ endif()
 set(softgpu_lane_objects "")
 foreach(isa IN LISTS softgpu_isas)
   add_library(openmps_softgpu_lanes_${isa} OBJECT
-    interp/lanes.cc interp/memory.cc interp/shuffle.cc)
+    interp/lanes.cc interp/memory.cc interp/shuffle.cc interp/tile_product.cc)
   target_link_libraries(openmps_softgpu_lanes_${isa} PUBLIC openmps_options)
   target_compile_definitions(openmps_softgpu_lanes_${isa} PRIVATE SOFTGPU_ISA=${isa})
   target_compile_options(openmps_softgpu_lanes_${isa} PRIVATE ${softgpu_lane_options} ${softgpu_isa_${isa}})
@@ -45,6 +45,7 @@ openmps_library(openmps_softgpu_engine
   interp/frames.cc
   interp/group_matrix.cc
   interp/bulk_copy.cc
+  interp/instruction_set.cc
   interp/matrix.cc
   interp/matrix_memory.cc
   interp/mbarrier.cc

@@ -7,6 +7,7 @@
 #include "softgpu/engine.h"
 #include "softgpu/fatbin/fatbin.h"
 #include "softgpu/interp/handlers.h"
+#include "softgpu/interp/instruction_set.h"
 #include "softgpu/ir/lower.h"
 #include "softgpu/ir/program.h"
 #include "softgpu/ir/shared_layout.h"

@@ -13,12 +13,10 @@
 namespace openmps::softgpu {
 namespace {
 
-using matrix::Number;
-
 constexpr uint32_t kRows = 16;          // of a warp
 constexpr uint32_t kMostColumns = 256;  // of B
 constexpr uint32_t kMostDepth = 256;    // k, of bits
-constexpr uint32_t kMostFloatDepth = 32;
+constexpr uint32_t kMostFloatDepth = matrix::kMostTerms;
 
 // A matrix in shared memory, as the 64-bit descriptor of the PTX ISA has it: rows of 16 bytes,
 // eight of which are a core matrix.
@@ -140,22 +138,39 @@ struct Share {
     std::memcpy(&lanes, regs + op->c, sizeof lanes);
     return (lanes >> __builtin_ctz(warp->active) & 1) != 0;
   }
-  // D's elements in a warp: value(row, column, bits before) gives the new ones.
+  // Where the element in `slot` of a lane's registers of D is.
+  struct Position {
+    uint32_t row, column;
+  };
+  static Position position(uint32_t lane, uint32_t slot) {
+    return {lane / 4 + 8 * (slot >> 1 & 1), slot / 4 * 8 + lane % 4 * 2 + (slot & 1)};
+  }
+  // visit(row, column, bits) for what D holds, 0 if nothing is added to it.
   template <class F>
-  void replace(uint32_t mask, F value) const {
+  void read_sums(F visit) const {
     const uint32_t bits = element_bits(code.d), each = 32 / bits;
     const bool add = adds();
     for (uint32_t i = 0; i < op->aux; ++i) {
       for (uint32_t lane = 0; lane < kWarpSize; ++lane) {
-        if (!(mask >> lane & 1)) continue;
         const uint32_t old = add ? word(before(), i, lane) : 0;
+        for (uint32_t e = 0; e < each; ++e) {
+          const auto [row, column] = position(lane, i * each + e);
+          visit(row, column, each == 1 ? old : old >> (16 * e) & 0xffff);
+        }
+      }
+    }
+  }
+  // D becomes value(row, column) in the lanes of `mask`.
+  template <class F>
+  void write_sums(uint32_t mask, F value) const {
+    const uint32_t bits = element_bits(code.d), each = 32 / bits;
+    for (uint32_t i = 0; i < op->aux; ++i) {
+      for (uint32_t lane = 0; lane < kWarpSize; ++lane) {
+        if (!(mask >> lane & 1)) continue;
         uint32_t made = 0;
         for (uint32_t e = 0; e < each; ++e) {
-          const uint32_t slot = i * each + e;
-          const uint32_t row = lane / 4 + 8 * (slot >> 1 & 1);
-          const uint32_t column = slot / 4 * 8 + lane % 4 * 2 + (slot & 1);
-          const uint32_t low = each == 1 ? old : old >> (16 * e) & 0xffff;
-          made |= value(row, column, low) << (bits * e % 32);
+          const auto [row, column] = position(lane, i * each + e);
+          made |= value(row, column) << (bits * e % 32);
         }
         std::memcpy(regs + op->extra[i] + 4 * lane, &made, sizeof made);
       }
@@ -163,39 +178,40 @@ struct Share {
   }
 };
 
-struct Numbers {
-  Number a[kRows * kMostFloatDepth], b[kMostColumns * kMostFloatDepth];
+struct Floats {  // bits, by rows
+  uint32_t a[kRows * kMostFloatDepth], b[kMostFloatDepth * kMostColumns];
+  uint32_t c[kRows * kMostColumns], d[kRows * kMostColumns];
 };
 
 bool multiply_floats(const Share& share, uint32_t mask) {
-  static thread_local Numbers work;
+  auto& work = matrix::workspace<Floats>();
   const GroupMatrixCode& code = share.code;
-  const auto number = [](uint32_t bits, Element element, bool negate) {
-    Number made = matrix::number_of(bits, element);
-    made.negative ^= negate;
-    return made;
-  };
+  const uint32_t sign = 1u << (element_bits(code.a) - 1);
+  const uint32_t sign_a = code.negate_a ? sign : 0, sign_b = code.negate_b ? sign : 0;
   if (!share.read_a([&](uint32_t row, uint32_t depth, uint32_t bits) {
-        work.a[row * code.k + depth] = number(bits, code.a, code.negate_a);
+        work.a[row * code.k + depth] = bits ^ sign_a;
       }) ||
       !share.read_b([&](uint32_t column, uint32_t depth, uint32_t bits) {
-        work.b[column * code.k + depth] = number(bits, code.b, code.negate_b);
+        work.b[depth * code.n + column] = bits ^ sign_b;
       })) {
     return false;
   }
-  share.replace(mask, [&](uint32_t row, uint32_t column, uint32_t before) {
-    return matrix::dot(code.a, code.d, code.d, work.a + row * code.k, work.b + column * code.k, 1,
-                       code.k, before);
-  });
+  share.read_sums(
+      [&](uint32_t row, uint32_t column, uint32_t bits) { work.c[row * code.n + column] = bits; });
+  matrix::multiply(
+      {code.a, code.b, code.d, code.d, kRows, code.n, code.k, work.a, work.b, work.c, work.d});
+  share.write_sums(mask,
+                   [&](uint32_t row, uint32_t column) { return work.d[row * code.n + column]; });
   return true;
 }
 
 struct Integers {
   int16_t a[kRows * kMostDepth], b[kMostColumns * kMostDepth];
+  uint32_t d[kRows * kMostColumns];
 };
 
 bool multiply_integers(const Share& share, uint32_t mask) {
-  static thread_local Integers work;
+  auto& work = matrix::workspace<Integers>();
   const GroupMatrixCode& code = share.code;
   const auto integer = [](uint32_t bits, Element element) {
     return element == Element::kS8 ? static_cast<int16_t>(static_cast<int8_t>(bits))
@@ -209,14 +225,16 @@ bool multiply_integers(const Share& share, uint32_t mask) {
       })) {
     return false;
   }
-  share.replace(mask, [&](uint32_t row, uint32_t column, uint32_t before) {
+  share.read_sums([&](uint32_t row, uint32_t column, uint32_t bits) {
     const int16_t *a = work.a + row * code.k, *b = work.b + column * code.k;
     int32_t products = 0;  // at most 256 of 16 bits
     for (uint32_t i = 0; i < code.k; ++i) products += a[i] * b[i];
-    int64_t sum = int64_t{static_cast<int32_t>(before)} + products;
-    if (code.saturate) sum = std::min<int64_t>(std::max<int64_t>(sum, INT32_MIN), INT32_MAX);
-    return static_cast<uint32_t>(sum);
+    int64_t sum = int64_t{static_cast<int32_t>(bits)} + products;
+    if (code.saturate) sum = std::clamp<int64_t>(sum, INT32_MIN, INT32_MAX);
+    work.d[row * code.n + column] = static_cast<uint32_t>(sum);
   });
+  share.write_sums(mask,
+                   [&](uint32_t row, uint32_t column) { return work.d[row * code.n + column]; });
   return true;
 }
 

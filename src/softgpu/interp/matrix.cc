@@ -12,8 +12,6 @@ namespace {
 
 #include "softgpu/interp/lane_math.h"
 
-using matrix::Number;
-
 // The four quarters of a warp that compute matrices of their own (m8n8k4 of f16), else one.
 constexpr u32 kMostBatches = 4;
 constexpr u32 kMostFloats = 512;  // elements of A or B: 16 x 32
@@ -131,42 +129,31 @@ void write_result(std::byte* regs, const int32_t* offsets, u32 count, Element el
   }
 }
 
-f32 value_of(const Number& number) {
-  const f32 magnitude = number.kind == Number::Kind::kNaN ? quiet_nan()
-                        : number.kind == Number::Kind::kInfinite
-                            ? __builtin_inff()
-                            : __builtin_ldexpf((f32)number.significand, number.unit);
-  return number.negative ? -magnitude : magnitude;
-}
-
 // The oldest shape, which newer architectures compute by ordinary multiply-adds, the addend last.
-f32 dot_quarter(const Number* a, const Number* b, u32 stride, u32 k, const Number& c) {
-  f32 sum = value_of(a[0]) * value_of(b[0]);
-  for (u32 i = 1; i < k; ++i) sum = fused(value_of(a[i]), value_of(b[i * stride]), sum);
-  return sum + value_of(c);
+f32 dot_quarter(const u32* a, const u32* b, u32 stride, u32 k, f32 c) {
+  const auto value = [](u32 bits) { return half_to_float((u16)bits); };
+  f32 sum = value(a[0]) * value(b[0]);
+  for (u32 i = 1; i < k; ++i) sum = fused(value(a[i]), value(b[i * stride]), sum);
+  return sum + c;
 }
 
 struct FloatWork {
-  Number a[kMostBatches * kMostFloats / 4], b[kMostBatches * kMostFloats / 4];
-  u32 c[kMostBatches * 256], d[kMostBatches * 256];
+  // Bits, by rows.
+  u32 a[kMostFloats], b[kMostFloats], c[kMostBatches * 256], d[kMostBatches * 256];
 };
 
-void multiply_floats(const MatrixCode& code, FloatWork* work, u32 batches) {
-  for (u32 batch = 0; batch < batches; ++batch) {
-    const Number* a = work->a + batch * code.m * code.k;
-    const Number* b = work->b + batch * code.n * code.k;
+// The products of the four quarters of a warp.
+void multiply_quarters(const MatrixCode& code, FloatWork* work) {
+  for (u32 batch = 0; batch < kMostBatches; ++batch) {
+    const u32* a = work->a + batch * code.m * code.k;
+    const u32* b = work->b + batch * code.n * code.k;
     for (u32 row = 0; row < code.m; ++row) {
       for (u32 column = 0; column < code.n; ++column) {
         const u32 at = (batch * code.m + row) * code.n + column;
-        const Number *row_a = a + row * code.k, *column_b = b + column;
-        if (batches > 1) {
-          const Number c = matrix::number_of(work->c[at], code.c);
-          const f32 sum = dot_quarter(row_a, column_b, code.n, code.k, c);
-          work->d[at] = code.d == Element::kF16 ? float_to_half(sum) : bits_of(canonical(sum));
-          continue;
-        }
-        work->d[at] =
-            matrix::dot(code.a, code.c, code.d, row_a, column_b, code.n, code.k, work->c[at]);
+        const f32 c =
+            code.c == Element::kF16 ? half_to_float((u16)work->c[at]) : float_of(work->c[at]);
+        const f32 sum = dot_quarter(a + row * code.k, b + column, code.n, code.k, c);
+        work->d[at] = code.d == Element::kF16 ? float_to_half(sum) : bits_of(canonical(sum));
       }
     }
   }
@@ -183,16 +170,21 @@ void multiply_floats(const MatrixCode& code, const Operands& o, std::byte* regs,
   each_element(
       regs, o.a, o.a_count, code.a,
       [&](u32 lane, u32 slot, u32 slots) { return layout.a(lane, slot, slots); },
-      [&](const Place& p, u64 bits) { work.a[a_at(p)] = matrix::number_of(bits, code.a); });
+      [&](const Place& p, u64 bits) { work.a[a_at(p)] = static_cast<u32>(bits); });
   each_element(
       regs, o.b, o.b_count, code.b,
       [&](u32 lane, u32 slot, u32 slots) { return layout.b(lane, slot, slots); },
-      [&](const Place& p, u64 bits) { work.b[b_at(p)] = matrix::number_of(bits, code.b); });
+      [&](const Place& p, u64 bits) { work.b[b_at(p)] = static_cast<u32>(bits); });
   each_element(
       regs, o.c, o.c_count, code.c,
       [&](u32 lane, u32 slot, u32 slots) { return layout.c(lane, slot, slots, code.c); },
       [&](const Place& p, u64 bits) { work.c[c_at(p)] = static_cast<u32>(bits); });
-  multiply_floats(code, &work, layout.quarter ? kMostBatches : 1);
+  if (layout.quarter) {
+    multiply_quarters(code, &work);
+  } else {
+    matrix::multiply(
+        {code.a, code.b, code.c, code.d, code.m, code.n, code.k, work.a, work.b, work.c, work.d});
+  }
   write_result(
       regs, o.d, o.d_count, code.d, mask,
       [&](u32 lane, u32 slot, u32 slots) { return layout.c(lane, slot, slots, code.d); },

@@ -2,9 +2,21 @@
 // See tensor_core.h. What the steps of each kind of element are was measured on an H200 with mma.
 #include "softgpu/interp/tensor_core.h"
 
+#include "softgpu/interp/instruction_set.h"
 #include "softgpu/ir/frame.h"
 
 namespace openmps::softgpu {
+
+#define SOFTGPU_INSTRUCTION_SET(name)          \
+  namespace name {                             \
+  bool multiply_tile(const TileProduct& tile); \
+  }
+SOFTGPU_INSTRUCTION_SET(base)
+#if defined(__x86_64__)
+SOFTGPU_INSTRUCTION_SET(avx2)
+SOFTGPU_INSTRUCTION_SET(avx512)
+#endif
+
 namespace {
 
 #include "softgpu/interp/lane_math.h"
@@ -44,18 +56,88 @@ Number number_of(uint64_t bits, Element element) {
   }
 }
 
-uint32_t dot(Element factor, Element sum_before, Element sum, const Number* a, const Number* b,
-             uint32_t stride, uint32_t k, uint32_t c) {
-  if (element_bits(factor) == 8) {
-    const f32 addend = sum_before == Element::kF16 ? half_to_float((u16)c) : float_of(c);
-    const u32 bits = dot_fp8(a, b, stride, k, addend);
-    return sum == Element::kF16 ? float_to_half(float_of(bits)) : bits;
+namespace {
+
+// The bits of one element of D; those of its column of B are `columns` apart.
+u32 dot(const Tile& tile, const Number* a, const Number* b, u32 c) {
+  if (element_bits(tile.a_type) == 8) {
+    const f32 addend = tile.c_type == Element::kF16 ? half_to_float((u16)c) : float_of(c);
+    const u32 bits = dot_fp8(a, b, tile.columns, tile.depth, addend);
+    return tile.d_type == Element::kF16 ? float_to_half(float_of(bits)) : bits;
   }
   Number terms[1 + kMostTerms];
-  terms[0] = number_of(c, sum_before);
-  for (u32 i = 0; i < k; ++i) terms[1 + i] = product(a[i], b[i * stride]);
-  const Sum total = add_terms(terms, static_cast<int>(1 + k));
-  return sum == Element::kF16 ? round_to_f16(total) : cut_to_f32(total);
+  terms[0] = number_of(c, tile.c_type);
+  for (u32 i = 0; i < tile.depth; ++i) terms[1 + i] = product(a[i], b[i * tile.columns]);
+  const Sum total = add_terms(terms, static_cast<int>(1 + tile.depth));
+  return tile.d_type == Element::kF16 ? round_to_f16(total) : cut_to_f32(total);
+}
+
+struct Numbers {
+  Number a[kMostRows * kMostTerms], b[kMostTerms * kMostColumns];
+};
+
+void multiply_one_by_one(const Tile& tile) {
+  auto& [a, b] = workspace<Numbers>();
+  for (u32 i = 0; i < tile.rows * tile.depth; ++i) a[i] = number_of(tile.a[i], tile.a_type);
+  for (u32 i = 0; i < tile.depth * tile.columns; ++i) b[i] = number_of(tile.b[i], tile.b_type);
+  for (u32 row = 0; row < tile.rows; ++row) {
+    for (u32 column = 0; column < tile.columns; ++column) {
+      const u32 at = row * tile.columns + column;
+      tile.d[at] = dot(tile, a + row * tile.depth, b + column, tile.c[at]);
+    }
+  }
+}
+
+TileFormat format_of(Element element) {
+  switch (element) {
+    case Element::kF16: return {0, 5, 10};
+    case Element::kBF16: return {0, 8, 7};
+    case Element::kTF32: return {13, 8, 10};
+    default: return {0, 8, 23};
+  }
+}
+
+// Null: switched off.
+MultiplyTile choose() {
+  if (!perf_allows("tiles")) return nullptr;
+  switch (active_instruction_set()) {
+#if defined(__x86_64__)
+    case InstructionSet::kAvx512: return avx512::multiply_tile;
+    case InstructionSet::kAvx2: return avx2::multiply_tile;
+#endif
+    default: return base::multiply_tile;
+  }
+}
+
+struct Sums {
+  s64 value[kMostRows * kMostColumns];
+  s32 largest[kMostRows * kMostColumns];
+};
+
+// Many columns at once. False: that is not how these numbers are multiplied.
+bool multiply_vectors(const Tile& tile) {
+  static const MultiplyTile multiply_tile = choose();
+  if (multiply_tile == nullptr || element_bits(tile.a_type) == 8 || tile.depth > kTileDepth)
+    return false;
+  auto& [sums, largest] = workspace<Sums>();
+  if (!multiply_tile({tile.rows, tile.columns, tile.depth, format_of(tile.a_type),
+                      format_of(tile.c_type), tile.a, tile.b, tile.c, kSumFraction, sums,
+                      largest})) {
+    return false;
+  }
+  for (u32 i = 0; i < tile.rows * tile.columns; ++i) {
+    Sum sum;
+    sum.value = sums[i];
+    sum.unit = largest[i] - kSumFraction;
+    tile.d[i] = tile.d_type == Element::kF16 ? round_to_f16(sum) : cut_to_f32(sum);
+  }
+  return true;
+}
+
+}  // namespace
+
+void multiply(const Tile& tile) {
+  if (!multiply_vectors(tile)) multiply_one_by_one(tile);
 }
 
 }  // namespace matrix

@@ -1,24 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
-// One element of a product of matrices as tensor cores compute it, for mma and wmma (matrix.cc) and
-// wgmma (group_matrix.cc). Pure functions; any thread.
+// Products of matrices as tensor cores compute them, for mma and wmma (matrix.cc) and wgmma
+// (group_matrix.cc). Pure functions; any thread.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "softgpu/interp/matrix_math.h"
+#include "softgpu/interp/tile_product.h"
 #include "softgpu/ir/matrix_codes.h"
 
 namespace openmps::softgpu::matrix {
 
+// Of a thread, from when it first multiplies: most threads of a process never do.
+template <class T>
+T& workspace() {
+  static thread_local std::unique_ptr<T> made;
+  if (made == nullptr) made = std::make_unique<T>();
+  return *made;
+}
+
 // The number that the low bits are; TF32 lies in the upper bits of an f32.
 Number number_of(uint64_t bits, Element element);
 
-// The most products of one sum.
-inline constexpr uint32_t kMostTerms = 32;
+// The largest tile.
+inline constexpr uint32_t kMostRows = kTileRows, kMostColumns = kTileMostColumns;
+inline constexpr uint32_t kMostTerms = 32;  // of one sum
 
-// The bits of a[0] * b[0] + a[1] * b[stride] + ... + c, k products of elements like `factor`, as
-// f32 or f16 (`sum`); c has the bits of such a number.
-uint32_t dot(Element factor, Element sum_before, Element sum, const Number* a, const Number* b,
-             uint32_t stride, uint32_t k, uint32_t c);
+// D = A * B + C; all as bits.
+struct Tile {
+  Element a_type = Element::kF16, b_type = Element::kF16;
+  Element c_type = Element::kF32, d_type = Element::kF32;  // f32 or f16
+  uint32_t rows = 0, columns = 0, depth = 0;
+  const uint32_t* a = nullptr;  // rows x depth
+  const uint32_t* b = nullptr;  // depth x columns
+  const uint32_t* c = nullptr;  // rows x columns
+  uint32_t* d = nullptr;        // likewise
+};
+void multiply(const Tile& tile);
 
 }  // namespace openmps::softgpu::matrix

@@ -165,6 +165,33 @@ TEST(Tiles, Transpose) {
   for (size_t i = 0; i < 64; ++i) EXPECT_EQ(out[i], in[i % 8 * 8 + i / 8]) << i;
 }
 
+// The largest sum that there is for its exponent: all bits of all numbers are set.
+TEST(Products, SumsOfTheLargestNumbers) {
+  Device device;
+  ASSERT_TRUE(device.load(module(
+      "",
+      "mov.b32 %r, 0x3bff3bff; mov.b32 %s, 0x3effffff;\n"
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%D0, %D1, %D2, %D3}, {%r, %r, %r, %r}, "
+      "{%r, %r}, {%s, %s, %s, %s};\n"
+      "mul.wide.u32 %at, %lane, 16; add.s64 %d, %d, %at;\n"
+      "st.global.v4.f32 [%d], {%D0, %D1, %D2, %D3};\n")))
+      << device.error.log;
+  std::vector<float> unused(8), out(128);
+  ASSERT_EQ(device
+                .run("k", {}, {32},
+                     Parameters()
+                         .add(device.buffer(unused))
+                         .add(device.buffer(unused))
+                         .add(device.buffer(out)))
+                .state,
+            BlockState::kFinished);
+  const double factor = 2047.0 / 2048, addend = 0x1p-1 - 0x1p-25;
+  const double sum = 16 * factor * factor + addend;
+  auto cut = static_cast<float>(sum);
+  if (cut > sum) cut = __builtin_nextafterf(cut, 0);
+  EXPECT_EQ(out, std::vector<float>(128, cut));
+}
+
 // A kernel that asks for a product that there is not loads, and says so when it is to run.
 TEST(Products, ShapesThatThereAreNot) {
   for (const std::string code :

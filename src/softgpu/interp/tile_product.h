@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products of matrices whose numbers are all finite, for many columns at once (tile_product.cc), as
+// matrix_math.h has them for one. Plain data: compiled once per instruction set.
+#pragma once
+
+#include <cstdint>
+
+namespace openmps::softgpu {
+
+// Columns stand in groups of so many; what is missing in the last is 0.
+inline constexpr uint32_t kTileColumns = 16;
+// The largest tile: with 16 products a sum fits, see multiply_tile().
+inline constexpr uint32_t kTileRows = 32, kTileDepth = 16, kTileMostColumns = 256;
+
+// An IEEE format: its bits are `bits >> unused`.
+struct TileFormat {
+  int32_t unused, exponent_bits, mantissa_bits;
+};
+
+struct TileProduct {
+  uint32_t rows, columns, depth;
+  TileFormat factor, addend;
+  const uint32_t* a;  // rows x depth
+  const uint32_t* b;  // depth x columns
+  const uint32_t* c;  // rows x columns
+  // rows x columns: exact sums, and the largest exponent in each; of the bits that take part the
+  // smallest is `fraction` below it.
+  int32_t fraction;
+  int64_t* sum;
+  int32_t* largest;
+};
+
+// False: a number is not finite, nothing has been computed.
+using MultiplyTile = bool (*)(const TileProduct& tile);
+
+}  // namespace openmps::softgpu
