@@ -377,6 +377,7 @@ def products(mnemonic, groups):
         yield product(head + "m8n32k16.s32.u8.u8.s32.satfinite", 8, 1, 4, 8)
         yield product(head + "m8n8k32.s32.s4.s4.s32", 2, 1, 1, 2)
         yield product(head + "m8n8k4.rn.f64.f64.f64.f64", 2, 1, 1, 2, "d")
+        yield product(head + "m8n8k4.f64.f64.f64.f64.rn", 2, 1, 1, 2, "d")
         yield product("wmma.mma.xor.popc.sync.aligned.row.col.m8n8k128.s32.b1.b1.s32", 2, 1, 1, 2)
 
 

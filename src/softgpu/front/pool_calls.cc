@@ -104,6 +104,20 @@ std::atomic<int>* switch_of(MemoryPool& pool, CUmemPool_attribute attribute) {
   return nullptr;
 }
 
+// Does what a device's call does for the device that a location is.
+template <typename Body>
+CUresult at_location(const CUmemLocation* location, CUmemAllocationType type, Body&& body) {
+  Driver* driver = nullptr;
+  Status status = check_entry(&driver);
+  if (!status.ok()) return report(status);
+  if (location == nullptr) return report(invalid_value("no location"));
+  if (type != CU_MEM_ALLOCATION_TYPE_PINNED || location->type != CU_MEM_LOCATION_TYPE_DEVICE) {
+    return report(Status(CUDA_ERROR_NOT_SUPPORTED, "pools are of devices"));
+  }
+  if (driver->device(location->id) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  return body(location->id);
+}
+
 }  // namespace
 
 CUresult cuMemAllocAsync(CUdeviceptr* dptr, size_t bytesize, CUstream hStream) {
@@ -155,6 +169,23 @@ CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) {
     object.is_current = true;
     return Status();
   });
+}
+
+// Pools are of devices; those of the host and of managed memory are not there.
+CUresult cuMemGetDefaultMemPool(CUmemoryPool* pool_out, CUmemLocation* location,
+                                CUmemAllocationType type) {
+  return at_location(location, type,
+                     [&](CUdevice device) { return cuDeviceGetDefaultMemPool(pool_out, device); });
+}
+
+CUresult cuMemGetMemPool(CUmemoryPool* pool, CUmemLocation* location, CUmemAllocationType type) {
+  return at_location(location, type,
+                     [&](CUdevice device) { return cuDeviceGetMemPool(pool, device); });
+}
+
+CUresult cuMemSetMemPool(CUmemLocation* location, CUmemAllocationType type, CUmemoryPool pool) {
+  return at_location(location, type,
+                     [&](CUdevice device) { return cuDeviceSetMemPool(device, pool); });
 }
 
 CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* poolProps) {

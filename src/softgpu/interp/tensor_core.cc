@@ -117,8 +117,9 @@ struct Sums {
 // Many columns at once. False: that is not how these numbers are multiplied.
 bool multiply_vectors(const Tile& tile) {
   static const MultiplyTile multiply_tile = choose();
-  if (multiply_tile == nullptr || element_bits(tile.a_type) == 8 || tile.depth > kTileDepth)
+  if (multiply_tile == nullptr || element_bits(tile.a_type) == 8 || tile.depth > kTileDepth) {
     return false;
+  }
   auto& [sums, largest] = workspace<Sums>();
   if (!multiply_tile({tile.rows, tile.columns, tile.depth, format_of(tile.a_type),
                       format_of(tile.c_type), tile.a, tile.b, tile.c, kSumFraction, sums,

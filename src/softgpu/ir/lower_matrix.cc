@@ -183,7 +183,9 @@ bool Builder::lower_multiply(const Instruction& in) {
   if (layouts.size() != 2) return unusable("matrix layouts");
   code.a_by_columns = layouts[0] == "col";
   code.b_by_rows = layouts[1] == "row";
-  if (!is_legal(code)) return unusable("matrix shape with these types");
+  if (!is_legal(code) || (in.has("rn") && code.a != Element::kF64)) {
+    return unusable("matrix shape with these types");
+  }
   const bool quarter = !is_wmma && code.k == 4 && code.a == Element::kF16;
   if (!is_wmma && !quarter && (code.a_by_columns || code.b_by_rows)) {
     return unusable("matrix layouts");

@@ -288,12 +288,12 @@ constexpr Rule kRules[] = {
      "P M S S?", L::kMbarrier, ""},
     {"mbarrier", "pending_count b64", "D S", L::kMbarrier, ""},
     // Matrices.
-    {"mma", "sync aligned $shape row|col row|col satfinite? $sum $factor $factor $sum xor|and? popc?",
+    {"mma", "sync aligned $shape row|col row|col satfinite? $sum $factor $factor $sum xor|and? popc? rn?",
      "V W W W", L::kMatrix, ""},
     {"wmma", "mma sync aligned row|col row|col $shape f16|f32 f16|f32 satfinite?", "V W W W",
      L::kMatrix, ""},
     {"wmma", "mma xor|and? popc? sync aligned row|col row|col $shape rn? $sum $factor $factor $sum "
-     "satfinite?", "V W W W", L::kMatrix, ""},
+     "satfinite? rn?", "V W W W", L::kMatrix, ""},
     {"wmma", "load a|b sync aligned row|col $shape global|shared|shared::cta? $factor", "V M S?",
      L::kMatrix, ""},
     {"wmma", "load c sync aligned row|col $shape global|shared|shared::cta? $sum", "V M S?",

@@ -163,5 +163,33 @@ TEST_F(MemoryTest, ADestroyedContextReturnsItsMemory) {
   EXPECT_EQ(free_bytes(), before);
 }
 
+// The pools of a device by where they are.
+TEST_F(MemoryTest, PoolsByLocation) {
+  constexpr CUmemAllocationType kPinned = CU_MEM_ALLOCATION_TYPE_PINNED;
+  CUmemLocation device{CU_MEM_LOCATION_TYPE_DEVICE, 0}, none{CU_MEM_LOCATION_TYPE_DEVICE, 9};
+  CUmemLocation host{CU_MEM_LOCATION_TYPE_HOST, 0};
+  CUmemoryPool first = nullptr, pool = nullptr, got = nullptr;
+  ASSERT_CU(cuDeviceGetDefaultMemPool(&first, 0));
+  EXPECT_CU(cuMemGetDefaultMemPool(&got, &device, kPinned));
+  EXPECT_EQ(got, first);
+  CUmemPoolProps properties{};
+  properties.allocType = kPinned;
+  properties.location = device;
+  ASSERT_CU(cuMemPoolCreate(&pool, &properties));
+  EXPECT_CU(cuMemSetMemPool(&device, kPinned, pool));
+  EXPECT_CU(cuMemGetMemPool(&got, &device, kPinned));
+  EXPECT_EQ(got, pool);
+  EXPECT_CU(cuMemGetDefaultMemPool(&got, &device, kPinned));
+  EXPECT_EQ(got, first);
+  EXPECT_CU(cuMemPoolDestroy(pool));
+  EXPECT_CU(cuMemGetMemPool(&got, &device, kPinned));
+  EXPECT_EQ(got, first);
+  EXPECT_EQ(cuMemGetMemPool(&got, &none, kPinned), CUDA_ERROR_INVALID_DEVICE);
+  EXPECT_EQ(cuMemGetMemPool(&got, &host, kPinned), CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(cuMemGetMemPool(&got, nullptr, kPinned), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemSetMemPool(&device, CU_MEM_ALLOCATION_TYPE_MANAGED, first),
+            CUDA_ERROR_NOT_SUPPORTED);
+}
+
 }  // namespace
 }  // namespace openmps::softgpu::testing

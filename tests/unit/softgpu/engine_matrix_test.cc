@@ -165,6 +165,40 @@ TEST(Tiles, Transpose) {
   for (size_t i = 0; i < 64; ++i) EXPECT_EQ(out[i], in[i % 8 * 8 + i / 8]) << i;
 }
 
+// nvcc writes the rounding of f64 behind the types, the PTX manual has it before them.
+TEST(WarpMatricesOfDoubles, RoundingInEitherPlace) {
+  for (const std::string opcode :
+       {"m8n8k4.rn.f64.f64.f64.f64", "m8n8k4.f64.f64.f64.f64.rn", "m8n8k4.f64.f64.f64.f64"}) {
+    Device device;
+    ASSERT_TRUE(device.load(
+        module(".reg .f64 %x, %y, %z<2>;\n",
+               "wmma.load.a.sync.aligned.row.m8n8k4.global.f64 {%x}, [%a], 4;\n"
+               "wmma.load.b.sync.aligned.col.m8n8k4.global.f64 {%y}, [%b], 4;\n"
+               "mov.f64 %z0, 0d0000000000000000; mov.f64 %z1, 0d0000000000000000;\n"
+               "wmma.mma.sync.aligned.row.col." +
+                   opcode +
+                   " {%z0, %z1}, {%x}, {%y}, {%z0, %z1};\n"
+                   "wmma.store.d.sync.aligned.row.m8n8k4.global.f64 [%d], {%z0, %z1}, 8;\n")))
+        << device.error.log;
+    ASSERT_EQ(device.program->kernels()[0].unusable, "") << opcode;
+    std::vector<double> a(32), b(32), d(64);
+    for (size_t i = 0; i < 32; ++i) {
+      a[i] = static_cast<double>(i) - 11, b[i] = 3 * static_cast<double>(i % 7) - 2;
+    }
+    ASSERT_EQ(
+        device
+            .run("k", {}, {32},
+                 Parameters().add(device.buffer(a)).add(device.buffer(b)).add(device.buffer(d)))
+            .state,
+        BlockState::kFinished);
+    for (size_t i = 0; i < 64; ++i) {
+      double sum = 0;
+      for (size_t k = 0; k < 4; ++k) sum += a[i / 8 * 4 + k] * b[i % 8 * 4 + k];
+      EXPECT_EQ(d[i], sum) << i;
+    }
+  }
+}
+
 // The largest sum that there is for its exponent: all bits of all numbers are set.
 TEST(Products, SumsOfTheLargestNumbers) {
   Device device;
@@ -201,6 +235,8 @@ TEST(Products, ShapesThatThereAreNot) {
         "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%D0}, {%A0, %A1, %A2, %A3}, {%B0, "
         "%B1}, "
         "{%D0, %D1, %D2, %D3};",
+        "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32.rn {%D0, %D1, %D2, %D3}, {%A0, %A1}, "
+        "{%B0}, {%D0, %D1, %D2, %D3};",
         "wmma.load.a.sync.aligned.row.m8n8k4.global.f16 {%A0}, [%a];"}) {
     Device device;
     ASSERT_TRUE(device.load(module("", code))) << code << device.error.log;
