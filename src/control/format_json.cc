@@ -59,6 +59,8 @@ nlohmann::ordered_json usage_of(const wire::Usage& usage) {
           {"graph_kernels", count(UsageCount::kGraphKernels)},
           {"copies", count(UsageCount::kCopies)},
           {"fills", count(UsageCount::kFills)},
+          {"images_loaded", count(UsageCount::kImagesMade)},
+          {"images_found", count(UsageCount::kImagesFound)},
           {"bytes",
            {{"host_to_device", count(UsageCount::kHostToDevice)},
             {"device_to_host", count(UsageCount::kDeviceToHost)},

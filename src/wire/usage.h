@@ -29,12 +29,14 @@ enum class UsageCount : uint32_t {
   kGraphKernels = 3,  // kernels in these, without bodies of conditional nodes
   kCopies = 4,
   kFills = 5,
-  kHostToDevice = 6,  // bytes, from here on
-  kDeviceToHost = 7,
-  kDeviceToDevice = 8,
-  kHostToHost = 9,
-  kFilled = 10,
-  kNumber = 11,
+  kImagesMade = 6,    // images that had to be loaded
+  kImagesFound = 7,   // that another session, or the worker itself, had loaded
+  kHostToDevice = 8,  // bytes, from here on
+  kDeviceToHost = 9,
+  kDeviceToDevice = 10,
+  kHostToHost = 11,
+  kFilled = 12,
+  kNumber = 13,
 };
 inline constexpr size_t kUsageCounts = static_cast<size_t>(UsageCount::kNumber);
 

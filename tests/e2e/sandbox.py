@@ -76,7 +76,8 @@ class Sandbox:
                if not k.startswith(("CUDA_MPS_", "OPENMPS_", "SOFTGPU_"))}
         env.update({MARK: self.mark, "CUDA_MPS_PIPE_DIRECTORY": str(self.pipe),
                     "CUDA_MPS_LOG_DIRECTORY": str(self.log), "TMPDIR": str(self.tmp),
-                    "OPENMPS_DRIVER": self.driver})
+                    "OPENMPS_DRIVER": self.driver,
+                    "OPENMPS_CACHE_DIRECTORY": ""})  # programs find no code of earlier ones
         if os.geteuid() != 0:
             env["OPENMPS_CONFINE"] = "0"  # or only root could see whose processes are left
         if "OPENMPS_CALLS_FILE" in os.environ:

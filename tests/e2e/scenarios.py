@@ -703,6 +703,50 @@ def measured(box, _):
     box.quit()
 
 
+def remembered(box, _):
+    """What a program has loaded and used is loaded when the next worker starts, before anybody asks, also
+    where something has happened to the files: those are ignored, said once, and removed."""
+    store = box.root / "cache" / "openmps"
+    store.parent.mkdir()
+    box.env["OPENMPS_CACHE_DIRECTORY"] = str(store)
+
+    def one_program(recalled, loaded, found):
+        """A worker for one program. What it says that it has loaded, and what the program finds then."""
+        box.start_daemon()
+        box.control(f"start_server -uid {os.geteuid()}")
+        if recalled:
+            require(wait_until(lambda: f"Remembered code: {recalled} " in box.logs().split("Initializing")[-1],
+                               SETTLE_LIMIT_S), f"not remembered: {recalled}")
+        # It has two images: one with variables, and one with the kernel that it runs.
+        child = box.start(["drv_neighbour", "kernel"], stdin=subprocess.PIPE)
+        ready(child)
+        code, out, err = box.run(["openmps", "ps", "--json"], CLIENT_LIMIT_S)
+        require(code == 0, f"openmps ps: {code}\n{out}{err}")
+        usage = json.loads(out)[0]["usage"]
+        require((usage["images_loaded"], usage["images_found"]) == (loaded, found),
+                f"images loaded and found: {usage['images_loaded']}, {usage['images_found']}, not {loaded}, {found}")
+        child.stdin.write("go\n")
+        finish(child, "the program")
+        box.quit()
+
+    one_program("", 2, 0)
+    files = sorted(path.name for path in store.iterdir())
+    require([name.rsplit(".")[-1] for name in files] == ["image", "kernels"], f"stored: {files}")
+    require(store.stat().st_mode & 0o777 == 0o700, f"mode {store.stat().st_mode:o}")
+    one_program("1 images with 1 kernels", 1, 1)
+    image = store / files[0]
+    image.write_bytes(image.read_bytes()[:-1])
+    one_program("0 images with 0 kernels", 2, 0)
+    said = [line for line in box.logs().splitlines() if f"{files[0]} is ignored and removed: " in line]
+    require(len(said) == 1, f"of the damaged file: {said}")
+    one_program("1 images with 1 kernels", 1, 1)
+    box.env["OPENMPS_PERF"] = "no_store"
+    one_program("", 2, 0)
+    box.env["OPENMPS_PERF"] = ""
+    box.env["OPENMPS_CACHE_DIRECTORY"] = ""
+    one_program("", 2, 0)
+
+
 def confined(box, _):
     """Daemon, server and worker have given up what docs/security.md says, and serve a program."""
     if "LD_PRELOAD" in box.env or os.geteuid() != 0:
@@ -867,7 +911,7 @@ ALL = {f.__name__: f for f in
         no_daemon, required, control_shell, kernel_output, assert_text, fault_beside_idle, endless_kernel, endless_quit,
         few_threads, few_descriptors, full_heap, limits_at_start, endless_printer,
         kill_waiting, fresh_beside_kernel, fresh_beside_stopped, fresh_beside_value,
-        beside_values, fresh_beside_queue, left_beside_waiting, random_order, traced, inspected, measured)}
+        beside_values, fresh_beside_queue, left_beside_waiting, random_order, traced, inspected, measured, remembered)}
 
 
 def run(name, build, driver, clients):

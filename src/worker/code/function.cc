@@ -88,6 +88,7 @@ Status Functions::handle(const wire::GetFunction& command, Module& module,
   // A kernel that has no code for the device says so when it is launched.
   if (!status.ok() && (!function->is_kernel || is_sticky(status.code()))) return status;
   module.library->pristine(function->kernel, facts.attributes);
+  if (module.is_remembered) function->remembered = 0;
   function->prints = module.facts.prints;
   function->asserts = module.facts.asserts;
   // What its kernels take from the heap and do not give back is the context's until that ends.

@@ -10,7 +10,7 @@
 #include "worker/code/jit_options.h"
 #include "worker/device/driver_check.h"
 #include "worker/shared/image_bounds.h"
-#include "worker/shared/prelinked.h"
+#include "worker/shared/image_memory.h"
 
 namespace openmps::worker {
 
@@ -124,6 +124,7 @@ Status Modules::handle(const wire::ModuleLoad& command, const wire::ModuleLoad::
   making->facts = module->facts;
   // Options change the code, and variables are a session's own.
   making->shareable = tail.options.empty() && !module->facts.has_variables;
+  module->is_remembered = making->shareable && core_.commons.memory != nullptr;
   if (!module->facts.compiles) {
     make(*making);
     return finish_load(command.module, std::move(module), *making, reply);
@@ -142,21 +143,12 @@ Status Modules::handle(const wire::ModuleLoad& command, const wire::ModuleLoad::
   return Status();
 }
 
-// Compiles what has to be compiled. Waits for no work, needs no context and holds nobody up. Any
-// thread.
+// Any thread.
 void Modules::make(Making& making) {
   const auto load = [&making](std::shared_ptr<LoadedLibrary>* made) {
-    const DriverImage image(std::span(*making.image).first(making.image->size() - 1));
-    CUlibrary handle = nullptr;
-    const CUresult result = making.gate.run_at_once(GatedCall::kLibraryLoad, [&] {
-      return making.driver.cuLibraryLoadData(&handle, image.data(), making.jit.names(),
-                                             making.jit.values(), making.jit.count(), nullptr,
-                                             nullptr, 0);
-    });
-    OPENMPS_RETURN_IF_ERROR(check(result, "cuLibraryLoadData"));
-    *made = std::make_shared<LoadedLibrary>(making.driver, making.gate, making.cold, handle,
-                                            making.facts);
-    return Status();
+    making.made = true;
+    return load_library(making.driver, making.gate, making.cold, *making.image, making.facts,
+                        {making.jit.count(), making.jit.names(), making.jit.values()}, made);
   };
   making.status = making.shareable ? making.images.library(making.image, load, &making.library)
                                    : load(&making.library);
@@ -166,6 +158,9 @@ Status Modules::finish_load(wire::Id id, std::unique_ptr<Module> module, Making&
                             ReplyTo<wire::ModuleLoad> reply) {
   Status status = making.status;
   module->library = std::move(making.library);
+  if (status.ok()) {
+    core_.usage.count(making.made ? wire::UsageCount::kImagesMade : wire::UsageCount::kImagesFound);
+  }
   if (status.ok()) status = core_.use(module->device);
   // Code that is there has been found to be right.
   if (status.ok() && module->kind == ModuleKind::kModule &&
@@ -335,6 +330,11 @@ Status Modules::find(Function& function, const Placement& place, Reach reach, Lo
   function.main.resize(core_.devices.count());
   function.main[device] = located->handle;
   return Status();
+}
+
+void Modules::remember(Function& function, uint32_t device) {
+  function.remembered |= 1u << device;
+  core_.commons.memory->note_used(function.module->image, function.kernel, device);
 }
 
 void Modules::release(Module& module) {

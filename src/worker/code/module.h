@@ -47,7 +47,8 @@ struct Function : std::enable_shared_from_this<Function> {
   uint64_t texts_seen = 0;
   uint32_t duration = 0;  // its number among the session's Durations; 0: none yet
   SmShare share;
-  Module* module = nullptr;  // while the client has it
+  uint32_t remembered = ~0u;  // by device: it is known to be used there, or nobody wants to know
+  Module* module = nullptr;   // while the client has it
   std::shared_ptr<LoadedLibrary> library;
   std::vector<CUfunction> main;  // by device: in the main lane; null: not known to be there
 };
@@ -69,6 +70,7 @@ struct Module {
   std::vector<wire::Id> functions;
   std::vector<uint64_t> globals;  // start addresses
   uint64_t charged = 0;           // of the device's memory, for its variables
+  bool is_remembered = false;     // what is used of it
   bool in_cold_home = false;      // it stays in the cold lane of some device
 };
 
@@ -124,6 +126,11 @@ class Modules {
   [[nodiscard]] static bool is_at_hand(const Function& function, const Placement& place) {
     return place.device < function.main.size() && function.main[place.device] != nullptr;
   }
+  // It is launched there.
+  void note_launch(Function& function, uint32_t device) {
+    if ((function.remembered >> device & 1) == 0) [[unlikely]]
+      remember(function, device);
+  }
   // Some code runs in the cold lane and is to move.
   [[nodiscard]] bool has_cold_code() const { return has_cold_code_; }
 
@@ -155,6 +162,7 @@ class Modules {
     ImageFacts facts;
     JitOptions jit;
     bool shareable = false;
+    bool made = false;  // nobody else had
     Status status;
     std::shared_ptr<LoadedLibrary> library;
     std::atomic<bool> done{false};
@@ -185,6 +193,7 @@ class Modules {
   CUresult load_functions(Module& module, const Placement& place);
   Status find(Function& function, const Placement& place, Reach reach, Located* located);
   bool move_now(Function& function, uint32_t device);
+  void remember(Function& function, uint32_t device);
   CUresult load_function(Function& function, const Placement& place, Located* located);
   void release(Module& module);
 

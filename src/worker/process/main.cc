@@ -112,6 +112,27 @@ Performance choose_performance() {
   return performance;
 }
 
+const char* name_of(DriverKind kind) { return kind == DriverKind::kNvidia ? "nvidia" : "softgpu"; }
+
+// What programs have loaded is remembered on disk, unless there is no place for it.
+std::unique_ptr<ImageMemory> open_memory(const DriverTable& table, const Devices& devices,
+                                         ContextGate& gate, Commons& commons, DriverKind kind) {
+  if (!commons.performance.store || !commons.images.shares()) return nullptr;
+  std::string why;
+  const std::string place = store_place(&why);
+  if (place.empty() && why.empty()) return nullptr;
+  if (!place.empty()) {
+    Result<DiskStore> disk = DiskStore::open(place, store_key(table, devices, name_of(kind)), log);
+    if (disk.ok()) {
+      return std::make_unique<ImageMemory>(table, devices, gate, commons.cold.get(), commons.images,
+                                           std::move(*disk));
+    }
+    why = place + ": " + disk.status().message();
+  }
+  log("Code is not remembered on disk: " + why);
+  return nullptr;
+}
+
 Status serve(const Options& options, ServerReports& server, int log_fd) {
   Result<std::unique_ptr<Driver>> driver = load_driver(options.driver, DriverProbe::kInitialise);
   if (!driver.ok()) return driver.status();
@@ -147,6 +168,7 @@ Status serve(const Options& options, ServerReports& server, int log_fd) {
   if (limits.loading_waits && wants_cold_lane()) {
     commons.cold = std::make_unique<ColdLanes>(table, *devices, commons.limits);
   }
+  commons.memory = open_memory(table, *devices, gate, commons, driver.value()->kind());
   SpinBudget spin(std::max(1u, cores / 2));
   FaultMonitor monitor(table, *devices, [&server](CUresult result, const std::string& reason) {
     server.session_fault(0, result, reason);
@@ -164,11 +186,13 @@ Status serve(const Options& options, ServerReports& server, int log_fd) {
   server.ready(spin_us, *facts, commons.usage.file());
   facts->reset();
   if (commons.cold != nullptr) commons.cold->make_ahead();
+  if (commons.memory != nullptr) commons.memory->begin();
 
   MainLoop loop(environment);
   if (Status status = loop.serve(); !status.ok()) {
     log("The server does not keep to the protocol: " + status.message());
   }
+  if (commons.memory != nullptr) commons.memory->finish();
   // Nobody is left to serve. An idle driver may clean up behind itself; one with work in flight
   // would wait for it, perhaps for ever, and the end of the process frees everything at once.
   // quick_exit: softgpu leaves its device segment, which does not end with the process.

@@ -16,6 +16,7 @@
 #include "worker/device/cold_lane.h"
 #include "worker/device/usage.h"
 #include "worker/shared/address_book.h"
+#include "worker/shared/image_memory.h"
 #include "worker/shared/image_store.h"
 #include "worker/shared/kernel_output.h"
 #include "worker/shared/memory_cache.h"
@@ -95,7 +96,7 @@ struct Performance {
   bool holds_waits = true;  // docs/decisions/0017
   bool windows = true;      // docs/decisions/0018
   bool batches = true;      // docs/decisions/0020; they need windows
-  bool store = true;        // ImageStore::keep
+  bool store = true;        // ImageStore::keep, docs/decisions/0022
 };
 
 // What all sessions of a worker have in common beside the driver.
@@ -110,7 +111,8 @@ struct Commons {
   MemoryCache kept_memory;
   std::unique_ptr<wire::Trace> trace;  // null: nobody asks
   Performance performance;
-  UsageRows usage;  // without a table unless main() makes one
+  UsageRows usage;                      // without a table unless main() makes one
+  std::unique_ptr<ImageMemory> memory;  // null: nothing is remembered on disk
 };
 
 }  // namespace openmps::worker

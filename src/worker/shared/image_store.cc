@@ -55,7 +55,7 @@ std::shared_ptr<const ImageBytes> ImageStore::intern(ImageBytes image) {
 }
 
 Status ImageStore::library(const std::shared_ptr<const ImageBytes>& image, const Load& load,
-                           std::shared_ptr<LoadedLibrary>* library) {
+                           std::shared_ptr<LoadedLibrary>* library, Wanted how) {
   if (!shares_) return load(library);
   std::shared_ptr<std::mutex> loading;
   const uint64_t hash = hash_of(*image);
@@ -66,7 +66,7 @@ Status ImageStore::library(const std::shared_ptr<const ImageBytes>& image, const
     *library = held->library.lock();
     loading = held->loading;
   }
-  if (*library != nullptr) return note_wanted(image, *library), Status();
+  if (*library != nullptr) return note_wanted(image, *library, how), Status();
   // The load itself without the store's lock: it may wait for the whole context.
   const std::lock_guard one_at_a_time(*loading);
   {
@@ -79,21 +79,22 @@ Status ImageStore::library(const std::shared_ptr<const ImageBytes>& image, const
     const std::lock_guard lock(mutex_);
     if (Held* held = find_locked(*image, hash)) held->library = *library;
   }
-  note_wanted(image, *library);
+  note_wanted(image, *library, how);
   return Status();
 }
 
 // What goes goes without the lock: its last holder unloads it.
 void ImageStore::note_wanted(const std::shared_ptr<const ImageBytes>& image,
-                             const std::shared_ptr<LoadedLibrary>& library) {
+                             const std::shared_ptr<LoadedLibrary>& library, Wanted how) {
   std::list<Kept> gone;
   std::list<Kept> wanted;
   wanted.push_back({image, library});
   const std::lock_guard lock(mutex_);
   const auto known = std::find_if(kept_.begin(), kept_.end(),
                                   [&](const Kept& kept) { return kept.library == library; });
+  if (known != kept_.end() && how == Wanted::kPerhaps) return;
   if (known != kept_.end()) gone.splice(gone.end(), kept_, known);
-  kept_.splice(kept_.begin(), wanted);
+  kept_.splice(how == Wanted::kNow ? kept_.begin() : kept_.end(), wanted);
   uint64_t bytes = 0;
   for (auto it = kept_.begin(); it != kept_.end();) {
     const auto kept = it++;

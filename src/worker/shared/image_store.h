@@ -33,10 +33,12 @@ class ImageStore {
   std::shared_ptr<const ImageBytes> intern(ImageBytes image);
 
   // The library that was made of these bytes and still lives, or what `load` makes. Loads of one
-  // image by several sessions at once are one.
+  // image by several sessions at once are one. Who may be wanted only is kept if there is room
+  // beside what has been.
   using Load = std::function<Status(std::shared_ptr<LoadedLibrary>*)>;
+  enum class Wanted { kNow, kPerhaps };
   Status library(const std::shared_ptr<const ImageBytes>& image, const Load& load,
-                 std::shared_ptr<LoadedLibrary>* library);
+                 std::shared_ptr<LoadedLibrary>* library, Wanted wanted = Wanted::kNow);
 
   [[nodiscard]] bool shares() const { return shares_; }
 
@@ -55,7 +57,7 @@ class ImageStore {
     std::shared_ptr<LoadedLibrary> library;
   };
   void note_wanted(const std::shared_ptr<const ImageBytes>& image,
-                   const std::shared_ptr<LoadedLibrary>& library);
+                   const std::shared_ptr<LoadedLibrary>& library, Wanted wanted);
   Held* find_locked(const ImageBytes& image, uint64_t hash);
   void sweep_locked();
 

@@ -6,6 +6,9 @@
 #include <new>
 #include <vector>
 
+#include "worker/device/driver_check.h"
+#include "worker/shared/prelinked.h"
+
 namespace openmps::worker {
 
 LoadedLibrary::LoadedLibrary(const DriverTable& driver, ContextGate& gate, ColdLanes* cold,
@@ -39,6 +42,20 @@ LoadedLibrary::~LoadedLibrary() {
   } catch (const std::bad_alloc&) {
     // It stays loaded until the worker is renewed: unloading it now could stop everybody.
   }
+}
+
+Status load_library(const DriverTable& driver, ContextGate& gate, ColdLanes* cold,
+                    cuda::Bytes image, const ImageFacts& facts, const LoadOptions& options,
+                    std::shared_ptr<LoadedLibrary>* made) {
+  const DriverImage whole(image.first(image.size() - 1));
+  CUlibrary handle = nullptr;
+  const CUresult result = gate.run_at_once(GatedCall::kLibraryLoad, [&] {
+    return driver.cuLibraryLoadData(&handle, whole.data(), options.names, options.values,
+                                    options.count, nullptr, nullptr, 0);
+  });
+  OPENMPS_RETURN_IF_ERROR(check(result, "cuLibraryLoadData"));
+  *made = std::make_shared<LoadedLibrary>(driver, gate, cold, handle, facts);
+  return Status();
 }
 
 // ---- Places -------------------------------------------------------------------------------------

@@ -13,6 +13,8 @@
 #include <utility>
 
 #include "api/driver_table.h"
+#include "cuda/fatbin.h"
+#include "cuda/status.h"
 #include "wire/commands.h"
 #include "worker/device/cold_lane.h"
 #include "worker/device/context_gate.h"
@@ -97,5 +99,17 @@ class LoadedLibrary : public std::enable_shared_from_this<LoadedLibrary> {
   std::map<Key, Placed> placed_;                       // guarded by mutex_
   std::unordered_map<CUkernel, Attributes> pristine_;  // guarded by mutex_
 };
+
+// How the driver compiles an image.
+struct LoadOptions {
+  unsigned count = 0;
+  CUjit_option* names = nullptr;
+  void** values = nullptr;
+};
+// A library of an image as clients send it, with a NUL behind it: compiles what has to be compiled,
+// waits for no work, needs no context and holds nobody up. Errors: the driver's.
+Status load_library(const DriverTable& driver, ContextGate& gate, ColdLanes* cold,
+                    cuda::Bytes image, const ImageFacts& facts, const LoadOptions& options,
+                    std::shared_ptr<LoadedLibrary>* made);
 
 }  // namespace openmps::worker

@@ -76,6 +76,7 @@ Status WorkMaker::make(const wire::Launch& command, const wire::Launch::Tail& ta
   kernel->shape = &command;
   kernel->parameters = tail.parameters;
   uses->cost.sms = sms_of(command, function, located);
+  modules_.note_launch(function, located.place.device);
   if (command.attribute_count == 0 && (command.flags & wire::kLaunchCooperative) == 0) [[likely]] {
     return Status();
   }

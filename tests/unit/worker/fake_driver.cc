@@ -495,9 +495,10 @@ void fill_modules(DriverTable& t) {
   };
   t.cuLibraryGetKernel = [](CUkernel* kernel, CUlibrary, const char* symbol) {
     if (missing(symbol)) return CUDA_ERROR_NOT_FOUND;
-    // "ker3" is the third, "kern" the first.
+    // "ker3" is the third, "kern" the first; their names are in function_name().
     const char last = symbol[strlen(symbol) - 1];
-    const uint64_t named = last >= '1' && last <= '4' ? static_cast<uint64_t>(last - '0') : 1;
+    uint64_t named = last >= '1' && last <= '4' ? static_cast<uint64_t>(last - '0') : 1;
+    if (last >= 'a' && last <= 'd') named = static_cast<uint64_t>(last - 'a') + 1;
     return *kernel = handle<CUkernel>(named), CUDA_SUCCESS;
   };
   t.cuKernelGetFunction = [](CUfunction* function, CUkernel kernel) {

@@ -68,6 +68,7 @@ class WorkerProgramTest : public ::testing::Test {
   void SetUp() override {
     auto sockets = make_socket_pair();
     ASSERT_TRUE(sockets.ok());
+    setenv("OPENMPS_CACHE_DIRECTORY", "", 1);  // nothing of earlier tests, or of its user
     SpawnOptions options;
     options.program = text_of("OPENMPS_TEST_WORKER", OPENMPS_TEST_WORKER_DEFAULT);
     options.arguments = {"--server-fd", "3", "--driver",
@@ -316,6 +317,7 @@ TEST_F(WorkerProgramTest, FaultReachesEverySession) {
 std::string start_on_probe(const char* wanted, const char* exported) {
   if (wanted != nullptr) setenv("OPENMPS_DEVICE_MAX_CONNECTIONS", wanted, 1);
   if (exported != nullptr) setenv("CUDA_DEVICE_MAX_CONNECTIONS", exported, 1);
+  setenv("OPENMPS_CACHE_DIRECTORY", "", 1);
   auto sockets = make_socket_pair();
   SpawnOptions options;
   options.program = text_of("OPENMPS_TEST_WORKER", OPENMPS_TEST_WORKER_DEFAULT);

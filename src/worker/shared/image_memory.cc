@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: Apache-2.0
+// See image_memory.h.
+#include "worker/shared/image_memory.h"
+
+#include <pwd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <new>
+#include <span>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "worker/device/log.h"
+#include "worker/shared/image_bounds.h"
+#include "worker/shared/image_facts.h"
+#include "worker/shared/loaded_library.h"
+
+namespace openmps::worker {
+namespace {
+
+// What a program can make us keep until it is written.
+constexpr size_t kMostPendingUses = 1u << 16;
+constexpr uint64_t kBytesPerMiB = wire::kMiB;
+
+bool is_own_directory(const std::string& path) {
+  struct stat info {};
+  return !path.empty() && path[0] == '/' && stat(path.c_str(), &info) == 0 &&
+         S_ISDIR(info.st_mode) && info.st_uid == geteuid();
+}
+
+std::string cache_of(const std::string& home) {
+  if (!is_own_directory(home)) return "";
+  const std::string cache = home + "/.cache";
+  mkdir(cache.c_str(), S_IRWXU);
+  return is_own_directory(cache) ? cache : "";
+}
+
+}  // namespace
+
+std::string store_key(const DriverTable& driver, const Devices& devices, const std::string& kind) {
+  int version = 0;
+  driver.cuDriverGetVersion(&version);
+  std::string key = kind + " " + std::to_string(version);
+  // NVIDIA's driver has versions beyond that of its interface.
+  std::string module;
+  if (std::ifstream file("/sys/module/nvidia/version"); std::getline(file, module)) {
+    key += " " + module;
+  }
+  for (uint32_t i = 0; i < devices.count(); ++i) {
+    char name[256] = "";
+    driver.cuDeviceGetName(name, sizeof(name), devices.at(i).handle);
+    key += format_text("\n%s %u %u", name, devices.at(i).capability, devices.at(i).sms);
+  }
+  return key;
+}
+
+std::string store_place(std::string* why) {
+  if (const char* chosen = getenv("OPENMPS_CACHE_DIRECTORY"); chosen != nullptr) {
+    if (*chosen == '\0' || *chosen == '/') return chosen;
+    *why = "OPENMPS_CACHE_DIRECTORY=" + printable(chosen) + " is no path from the root";
+    return "";
+  }
+  // The environment may be that of a daemon of root's.
+  std::string cache = environment_or("XDG_CACHE_HOME", "");
+  if (!is_own_directory(cache)) cache = cache_of(environment_or("HOME", ""));
+  if (cache.empty()) {
+    const passwd* entry = getpwuid(geteuid());
+    if (entry != nullptr && entry->pw_dir != nullptr) cache = cache_of(entry->pw_dir);
+  }
+  if (!cache.empty()) return cache + "/openmps";
+  *why = "user " + std::to_string(geteuid()) + " has no directory for caches";
+  return "";
+}
+
+// Kept by jobs that may outlive the memory.
+struct ImageMemory::State : std::enable_shared_from_this<State> {
+  State(const DriverTable& driver, const Devices& devices, ContextGate& gate, ColdLanes* cold,
+        ImageStore& images, DiskStore disk)
+      : driver(driver),
+        devices(devices),
+        gate(gate),
+        cold(cold),
+        images(images),
+        disk(std::move(disk)) {}
+
+  // A kernel that a program uses.
+  struct Use {
+    std::shared_ptr<const ImageBytes> image;
+    std::string kernel;
+    uint32_t device;
+  };
+  // An image that has been stored, or is to be.
+  struct Known {
+    std::weak_ptr<const ImageBytes> image;
+    ContentHash hash;
+    UsedKernels kernels;
+    bool is_stored = false;
+    bool is_refused = false;  // it is too large
+  };
+
+  Known& know(const std::shared_ptr<const ImageBytes>& image);
+
+  const DriverTable& driver;
+  const Devices& devices;
+  ContextGate& gate;
+  ColdLanes* const cold;
+  ImageStore& images;
+
+  std::mutex files;
+  DiskStore disk;                            // guarded by files
+  std::map<const ImageBytes*, Known> known;  // guarded by files
+  bool is_broken = false;                    // guarded by files: it has been said
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool stop = false;      // guarded by mutex
+  uint32_t jobs = 0;      // guarded by mutex
+  bool recalls = false;   // guarded by mutex
+  bool writes = false;    // guarded by mutex: somebody will write
+  std::vector<Use> uses;  // guarded by mutex: not written yet
+};
+
+namespace {
+
+// Counts as long as it runs.
+template <typename State, typename F>
+void run_job(Background& background, const std::shared_ptr<State>& state, F&& f) {
+  {
+    const std::lock_guard lock(state->mutex);
+    ++state->jobs;
+  }
+  background.run([state, f = std::forward<F>(f)] {
+    try {
+      f(*state);
+    } catch (const std::bad_alloc&) {
+      // Nothing is remembered, then.
+    }
+    const std::lock_guard lock(state->mutex);
+    --state->jobs;
+    state->changed.notify_all();
+  });
+}
+
+}  // namespace
+
+ImageMemory::ImageMemory(const DriverTable& driver, const Devices& devices, ContextGate& gate,
+                         ColdLanes* cold, ImageStore& images, DiskStore disk)
+    : state_(std::make_shared<State>(driver, devices, gate, cold, images, std::move(disk))) {}
+
+ImageMemory::~ImageMemory() {
+  std::unique_lock lock(state_->mutex);
+  state_->stop = true;
+  state_->changed.notify_all();
+  state_->changed.wait(lock, [this] { return state_->jobs == 0; });
+}
+
+void ImageMemory::wait() {
+  std::unique_lock lock(state_->mutex);
+  state_->changed.wait(lock, [this] { return !state_->recalls; });
+}
+
+// ---- Recalling ----------------------------------------------------------------------------------
+
+// Whatever is thrown.
+struct ImageMemory::Ending {
+  ~Ending() {
+    const std::lock_guard lock(state.mutex);
+    state.recalls = false;
+    state.changed.notify_all();
+  }
+  State& state;
+};
+
+void ImageMemory::begin() {
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->recalls = true;
+  }
+  run_job(recalling_, state_, [](State& state) {
+    const Ending ending{state};
+    recall(state);
+  });
+}
+
+void ImageMemory::recall(State& state) {
+  std::vector<DiskStore::Entry> entries;
+  {
+    const std::lock_guard lock(state.files);
+    entries = state.disk.entries();
+  }
+  uint64_t bytes = 0;
+  uint64_t images = 0;
+  uint64_t kernels = 0;
+  for (const DiskStore::Entry& entry : entries) {
+    {
+      const std::lock_guard lock(state.mutex);
+      if (state.stop) return;
+    }
+    if (bytes + entry.bytes > kKeptImageBytes) continue;
+    const uint64_t before = images;
+    recall(state, entry, &images, &kernels);
+    if (images != before) bytes += entry.bytes;
+  }
+  if (entries.empty()) return;
+  log(format_text("Remembered code: %llu images with %llu kernels are loaded (%llu MiB)",
+                  static_cast<unsigned long long>(images), static_cast<unsigned long long>(kernels),
+                  static_cast<unsigned long long>((bytes + kBytesPerMiB - 1) / kBytesPerMiB)));
+}
+
+void ImageMemory::recall(State& state, const DiskStore::Entry& entry, uint64_t* images,
+                         uint64_t* kernels) {
+  ImageBytes bytes;
+  UsedKernels used;
+  uint32_t devices = 0;
+  {
+    const std::lock_guard lock(state.files);
+    if (!state.disk.read(entry.hash, &bytes, &used).ok()) return;
+  }
+  for (const auto& [name, on] : used) devices |= on;
+  devices &= (1u << state.devices.count()) - 1;
+  // As a client's image, which ends with a NUL of ours.
+  if (devices == 0 || bytes.empty() || bytes.back() != 0) return;
+  const cuda::Bytes all = std::span(bytes).first(bytes.size() - 1);
+  if (!check_image_bounds(all).ok()) return;
+  const auto first = static_cast<uint32_t>(std::countr_zero(devices));
+  const ImageFacts facts = read_image_facts(all, state.devices.at(first).capability);
+  if (facts.has_variables) return;
+  const std::shared_ptr<const ImageBytes> image = state.images.intern(std::move(bytes));
+  std::shared_ptr<LoadedLibrary> library;
+  const auto load = [&](std::shared_ptr<LoadedLibrary>* made) {
+    return load_library(state.driver, state.gate, state.cold, *image, facts, {}, made);
+  };
+  if (!state.images.library(image, load, &library, ImageStore::Wanted::kPerhaps).ok()) return;
+  {
+    const std::lock_guard lock(state.files);
+    State::Known& known = state.known[image.get()];
+    known = {image, entry.hash, used, true, false};
+  }
+  ++*images;
+  for (uint32_t device = 0; device < state.devices.count(); ++device) {
+    if ((devices >> device & 1) == 0) continue;
+    *kernels += load_kernels(state, library, used, device);
+  }
+}
+
+namespace {
+
+// Kernels that come to the main context in quiet moments, some in each.
+struct Arrival {
+  std::weak_ptr<LoadedLibrary> library;  // may go before its moment comes
+  std::vector<std::string> names;
+  size_t next = 0;
+  uint64_t loaded = 0;
+  bool has_come = false;  // guarded by the state's mutex
+};
+
+}  // namespace
+
+uint64_t ImageMemory::load_kernels(State& state, const std::shared_ptr<LoadedLibrary>& library,
+                                   const UsedKernels& kernels, uint32_t device) {
+  const auto arrival = std::make_shared<Arrival>();
+  arrival->library = library;
+  for (const auto& [name, on] : kernels) {
+    if ((on >> device & 1) != 0) arrival->names.push_back(name);
+  }
+  const InContext current(state.driver, state.devices.at(device).context);
+  while (arrival->next < arrival->names.size()) {
+    arrival->has_come = false;
+    const auto load = [self = state.shared_from_this(), arrival, device] {
+      State& state = *self;
+      const InContext main(state.driver, state.devices.at(device).context);
+      const uint64_t until = now_ns() + kRecallMomentNs;
+      if (const auto there = arrival->library.lock()) {
+        do {
+          CUkernel kernel = nullptr;
+          CUfunction function = nullptr;
+          const std::string& name = arrival->names[arrival->next++];
+          if (state.driver.cuLibraryGetKernel(&kernel, there->handle, name.c_str()) ==
+                  CUDA_SUCCESS &&
+              (there->function(kernel, {device}) != nullptr ||
+               there->load(kernel, {device}, &function) == CUDA_SUCCESS)) {
+            ++arrival->loaded;
+            there->note_loaded({device}, false);
+          }
+        } while (arrival->next < arrival->names.size() && now_ns() < until);
+      } else {
+        arrival->next = arrival->names.size();
+      }
+      const std::lock_guard lock(state.mutex);
+      arrival->has_come = true;
+      state.changed.notify_all();
+      return CUDA_SUCCESS;
+    };
+    state.gate.run_later(GatedCall::kFunctionLoad, device, load);
+    std::unique_lock lock(state.mutex);
+    state.changed.wait(lock, [&] { return arrival->has_come || state.stop; });
+    if (!arrival->has_come) break;
+  }
+  return arrival->loaded;
+}
+
+// ---- Remembering --------------------------------------------------------------------------------
+
+void ImageMemory::note_used(const std::shared_ptr<const ImageBytes>& image, CUkernel kernel,
+                            uint32_t device) {
+  const char* name = nullptr;
+  if (state_->driver.cuKernelGetName == nullptr ||
+      state_->driver.cuKernelGetName(&name, kernel) != CUDA_SUCCESS || name == nullptr) {
+    return;
+  }
+  {
+    const std::lock_guard lock(state_->mutex);
+    if (state_->uses.size() >= kMostPendingUses) return;
+    state_->uses.push_back({image, name, device});
+    if (std::exchange(state_->writes, true)) return;
+  }
+  run_job(writing_, state_, [](State& state) { write_soon(state); });
+}
+
+void ImageMemory::write_soon(State& state) {
+  std::unique_lock lock(state.mutex);
+  const auto ends = [&state] { return state.stop; };
+  do {
+    state.changed.wait_for(lock, std::chrono::nanoseconds(kRememberAfterNs), ends);
+    lock.unlock();
+    write(state);
+    lock.lock();
+  } while (!state.uses.empty() && !state.stop);
+  state.writes = false;
+}
+
+void ImageMemory::finish() {
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->stop = true;
+    state_->changed.notify_all();
+  }
+  write(*state_);
+}
+
+// What others have stored of it counts, too.
+ImageMemory::State::Known& ImageMemory::State::know(
+    const std::shared_ptr<const ImageBytes>& image) {
+  Known& found = known[image.get()];
+  if (found.image.lock() == image) return found;
+  found = {image, hash_of(*image), {}, false, false};
+  found.is_stored = disk.has_image(found.hash);
+  if (found.is_stored) static_cast<void>(disk.read_kernels(found.hash, &found.kernels).ok());
+  return found;
+}
+
+void ImageMemory::write(State& state) {
+  const std::lock_guard files(state.files);
+  std::vector<State::Use> uses;
+  {
+    const std::lock_guard lock(state.mutex);
+    uses.swap(state.uses);
+  }
+  std::erase_if(state.known, [](const auto& entry) { return entry.second.image.expired(); });
+  std::map<State::Known*, bool> used;  // has more kernels than before
+  for (const State::Use& use : uses) {
+    State::Known& known = state.know(use.image);
+    uint32_t& devices = known.kernels[use.kernel];
+    const uint32_t with = devices | 1u << use.device;
+    used[&known] |= with != devices;
+    devices = with;
+  }
+  for (const auto& [known, has_more] : used) {
+    const std::shared_ptr<const ImageBytes> image = known->image.lock();
+    if (known->is_refused || image == nullptr) continue;
+    Status status;
+    if (!known->is_stored) status = state.disk.write_image(known->hash, *image);
+    if (status.ok()) {
+      known->is_stored = true;
+      if (has_more) status = state.disk.write_kernels(known->hash, known->kernels);
+    }
+    state.disk.touch(known->hash);
+    if (status.ok()) continue;
+    known->is_refused = true;
+    if (status.code() == CUDA_ERROR_OUT_OF_MEMORY || std::exchange(state.is_broken, true)) continue;
+    log("Code is not remembered: " + status.message());
+  }
+}
+
+}  // namespace openmps::worker
