@@ -16,6 +16,7 @@
 #include <map>
 #include <new>
 #include <span>
+#include <thread>
 #include <utility>
 
 #include "base/clock.h"
@@ -324,7 +325,12 @@ void ImageMemory::note_used(const std::shared_ptr<const ImageBytes>& image, CUke
     state_->uses.push_back({image, name, device});
     if (std::exchange(state_->writes, true)) return;
   }
-  run_job(writing_, state_, [](State& state) { write_soon(state); });
+  run_job(writing_, state_, [caller = std::this_thread::get_id()](State& state) {
+    // Without a thread to be had it is the program's way: the next use tries again.
+    if (caller != std::this_thread::get_id()) return write_soon(state);
+    const std::lock_guard lock(state.mutex);
+    state.writes = false;
+  });
 }
 
 void ImageMemory::write_soon(State& state) {

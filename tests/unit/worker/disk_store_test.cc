@@ -112,6 +112,15 @@ TEST_F(DiskStoreTest, AnotherDriverFindsNothing) {
   EXPECT_EQ(read(other, hash), CUDA_ERROR_NOT_FOUND);
   EXPECT_EQ(said_, "") << "that is nothing to speak of";
   EXPECT_EQ(read(store, hash), CUDA_SUCCESS);
+  // Nor if a file has got the other's name.
+  const std::string ours = path(".image");
+  fs::rename(ours, root_ + "/ours");
+  fs::remove(path(".kernels"));
+  put(other, image_of(100, 1));
+  const std::string theirs = path(".image");
+  fs::rename(root_ + "/ours", theirs);
+  EXPECT_EQ(read(other, hash), CUDA_ERROR_NOT_FOUND);
+  EXPECT_NE(said_.find("not what its name says"), std::string::npos) << said_;
 }
 
 TEST_F(DiskStoreTest, WhatIsNotWholeIsIgnoredOnceAndRemoved) {
@@ -246,6 +255,9 @@ TEST_F(DiskStoreTest, WhatWasUsedLongestAgoGoesFirst) {
   EXPECT_EQ(read(store, touched), CUDA_ERROR_NOT_FOUND);
   EXPECT_TRUE(past.entries().empty());
   EXPECT_EQ(read(store, old), CUDA_SUCCESS);
+  size_t files = 0;
+  for ([[maybe_unused]] const auto& file : fs::directory_iterator(place_)) ++files;
+  EXPECT_EQ(files, 6u) << "three images with their lists";
   uint64_t bytes = 0;
   for (const auto& file : fs::directory_iterator(place_)) bytes += file.file_size();
   EXPECT_LE(bytes, 3u * (1000 + 64 + 64 + 11));
