@@ -94,6 +94,7 @@ Performance choose_performance() {
       {"no_windows", &Performance::windows},
       {"no_batch", &Performance::batches},
       {"no_store", &Performance::store},
+      {"no_linger", &Performance::lingers},
   };
   Performance performance;
   std::istringstream names(environment_or("OPENMPS_PERF", ""));
@@ -169,7 +170,7 @@ Status serve(const Options& options, ServerReports& server, int log_fd) {
     commons.cold = std::make_unique<ColdLanes>(table, *devices, commons.limits);
   }
   commons.memory = open_memory(table, *devices, gate, commons, driver.value()->kind());
-  SpinBudget spin(std::max(1u, cores / 2));
+  Spinning spinning(cores, spin_us * 1000ull, commons.performance.lingers);
   FaultMonitor monitor(table, *devices, [&server](CUresult result, const std::string& reason) {
     server.session_fault(0, result, reason);
   });
@@ -177,7 +178,7 @@ Status serve(const Options& options, ServerReports& server, int log_fd) {
   monitor.set_last_words([&commons, &table, &devices](CUresult result) {
     commons.output.context_lost(table, *devices, result);
   });
-  Environment environment{table, *devices, gate, commons, monitor, spin, spin_us * 1000ull, server};
+  Environment environment{table, *devices, gate, commons, monitor, spinning, server};
   // Behind the driver's start, which may want more (nvidia-modprobe, sockets), with all its
   // threads; before the first session.
   if (const Status status = confine(Role::kWorker, log_fd); !status.ok()) {

@@ -162,7 +162,7 @@ void SessionThread::execute() {
   }
   parts_.core.bell->hang(&ring);
   const Status status = guarded([&] {
-    Executor executor(parts_, ring, environment_.spin, environment_.spin_ns, environment_.monitor);
+    Executor executor(parts_, ring, environment_.spinning, environment_.monitor);
     return executor.run();
   });
   parts_.core.bell->hang(nullptr);

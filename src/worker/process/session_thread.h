@@ -27,8 +27,7 @@ struct Environment {
   ContextGate& gate;
   Commons& commons;
   FaultMonitor& monitor;
-  SpinBudget& spin;
-  uint64_t spin_ns;
+  Spinning& spinning;
   ServerReports& server;
 };
 

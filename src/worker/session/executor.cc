@@ -45,12 +45,11 @@ std::span<const unsigned char> payload_of(const wire::Record& record) {
 
 }  // namespace
 
-Executor::Executor(SessionParts& session, wire::RingConsumer& ring, SpinBudget& spin,
-                   uint64_t spin_ns, FaultMonitor& monitor)
+Executor::Executor(SessionParts& session, wire::RingConsumer& ring, Spinning& spinning,
+                   FaultMonitor& monitor)
     : session_(session),
       ring_(ring),
-      spin_(spin),
-      longest_spin_ns_(spin_ns),
+      spinning_(spinning),
       rest_ns_(kLongestSleepNs),
       monitor_(monitor),
       state_(session.core.view.executor()),
@@ -63,7 +62,7 @@ Executor::Executor(SessionParts& session, wire::RingConsumer& ring, SpinBudget& 
 Executor::~Executor() { session_.core.feeder.shown = session_.core.cold_feeder.shown = nullptr; }
 
 Status Executor::run() {
-  spin_ns_ = longest_spin_ns_;
+  spin_ns_ = spinning_.brief_ns;
   while (!session_.stop.load(std::memory_order_acquire)) {
     if (session_.core.bell->rung().load(std::memory_order_relaxed)) {
       OPENMPS_RETURN_IF_ERROR(finish_late());
@@ -228,22 +227,33 @@ void Executor::log_error(const std::string& command, const Status& status) {
 
 void Executor::idle() {
   const uint64_t start = now_ns();
-  const bool found = spin_ns_ != 0 && spin(start + spin_ns_);
+  if (paused_since_ns_ == 0) paused_since_ns_ = start;
+  const bool found = spin_ns_ != 0 && spin(spinning_.brief, start + spin_ns_);
   const bool holds = looks();
   if (holds) advance();
   if (!found) {
     const bool settled = rest_ns_ != kLongestSleepNs;
     const uint64_t longest = settled ? rest_ns_ : std::min(held_pause(start), session_.tend());
-    ring_.sleep(longest, session_.stop, &session_.core.bell->rung());
-    const bool slept = longest != 0 && longest == rest_ns_ && now_ns() - start >= longest;
-    if (slept && ring_.empty()) rest_ns_ = next_rest();
+    const uint64_t linger_ns = std::min(kLingerNs, longest);
+    const bool lingers = !settled && pauses_.are_short();
+    if (!lingers || !spin(spinning_.lingering, start + linger_ns)) {
+      ring_.sleep(longest, session_.stop, &session_.core.bell->rung());
+      const bool slept = longest != 0 && longest == rest_ns_ && now_ns() - start >= longest;
+      if (slept && ring_.empty()) rest_ns_ = next_rest();
+    }
+  }
+  const uint64_t longest_spin_ns = spinning_.brief_ns;
+  const uint64_t now = now_ns();
+  if (!ring_.empty()) {
+    const uint64_t pause_ns = now - std::exchange(paused_since_ns_, 0);
+    if (pause_ns > longest_spin_ns) pauses_.note(pause_ns);
   }
   // Spinning pays if the next command comes within the longest spin, found spinning or not.
   // Who looks at held work comes here each millisecond, and would only burn cores.
   const bool woken = !holds || !ring_.empty();
-  const bool soon = found || (woken && now_ns() - start < longest_spin_ns_);
-  const uint64_t least = holds ? 0 : std::min(kShortestSpinNs, longest_spin_ns_);
-  spin_ns_ = soon ? longest_spin_ns_ : std::max(spin_ns_ / 2, least);
+  const bool soon = found || (woken && now - start < longest_spin_ns);
+  const uint64_t least = holds ? 0 : std::min(kShortestSpinNs, longest_spin_ns);
+  spin_ns_ = soon ? longest_spin_ns : std::max(spin_ns_ / 2, least);
 }
 
 // Nothing has come for rest_ns_.
@@ -252,9 +262,9 @@ uint64_t Executor::next_rest() {
   return session_.put_away() ? 0 : std::min(2 * rest_ns_, kLongestRestNs);
 }
 
-// Look for a command until `end`, if the worker's budget allows it.
-bool Executor::spin(uint64_t end) {
-  if (!spin_.enter()) return false;
+// Look for a command until `end`, if the budget allows it.
+bool Executor::spin(SpinBudget& budget, uint64_t end) {
+  if (!budget.enter()) return false;
   bool found = false;
   do {
     for (int i = 0; i < kLooksPerClock && !found; ++i) {
@@ -264,7 +274,7 @@ bool Executor::spin(uint64_t end) {
     }
     if (!found && looks()) advance();
   } while (!found && now_ns() < end);
-  spin_.leave();
+  budget.leave();
   return found;
 }
 

@@ -8,7 +8,6 @@
 // would be written behind dispatch(), from commands that succeeded.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -20,29 +19,13 @@
 #include "worker/core/reply_writer.h"
 #include "worker/session/fault_monitor.h"
 #include "worker/session/session_parts.h"
+#include "worker/session/spinning.h"
 
 namespace openmps::worker {
 
-// How many executors may spin at once, so that idle sessions leave the cores to those who work.
-// Shared by all sessions; thread-safe.
-class SpinBudget {
- public:
-  explicit SpinBudget(uint32_t limit) : limit_(limit) {}
-  bool enter() {
-    if (spinning_.fetch_add(1, std::memory_order_relaxed) < limit_) return true;
-    leave();
-    return false;
-  }
-  void leave() { spinning_.fetch_sub(1, std::memory_order_relaxed); }
-
- private:
-  const uint32_t limit_;
-  std::atomic<uint32_t> spinning_{0};
-};
-
 class Executor {
  public:
-  Executor(SessionParts& session, wire::RingConsumer& ring, SpinBudget& spin, uint64_t spin_ns,
+  Executor(SessionParts& session, wire::RingConsumer& ring, Spinning& spinning,
            FaultMonitor& monitor);
   ~Executor();
   Executor(const Executor&) = delete;
@@ -77,13 +60,14 @@ class Executor {
   void log_error(const std::string& command, const Status& status);
   void idle();
   uint64_t next_rest();
-  bool spin(uint64_t end);
+  bool spin(SpinBudget& budget, uint64_t end);
 
   SessionParts& session_;
   wire::RingConsumer& ring_;
-  SpinBudget& spin_;
-  const uint64_t longest_spin_ns_;
+  Spinning& spinning_;
   uint64_t spin_ns_ = 0;  // the longest while spinning pays, less and less while it does not
+  Pauses pauses_;
+  uint64_t paused_since_ns_ = 0;  // no command has come since; 0: one has
   uint64_t rest_ns_;  // without a command, before the next look at what is under way; 0: no limit
   FaultMonitor& monitor_;
   wire::ExecutorState& state_;

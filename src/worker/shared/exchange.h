@@ -97,6 +97,7 @@ struct Performance {
   bool windows = true;      // docs/decisions/0018
   bool batches = true;      // docs/decisions/0020; they need windows
   bool store = true;        // ImageStore::keep, docs/decisions/0022
+  bool lingers = true;      // worker/session/spinning.h
 };
 
 // What all sessions of a worker have in common beside the driver.

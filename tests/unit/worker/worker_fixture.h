@@ -34,7 +34,7 @@ class WorkerFixture : public ::testing::Test {
                                                 link_->session_fault(0, result, reason);
                                               });
     environment_ = std::make_unique<Environment>(
-        Environment{driver_.table(), *devices_, gate_, commons_, *monitor_, spin_, 1000, *link_});
+        Environment{driver_.table(), *devices_, gate_, commons_, *monitor_, spinning_, *link_});
     worker_ = std::make_unique<MainLoop>(*environment_);
     main_ = std::thread([this] { served_ = worker_->serve(); });
   }
@@ -95,7 +95,7 @@ class WorkerFixture : public ::testing::Test {
   FakeDriver driver_;
   ContextGate gate_{driver_.table()};
   Commons commons_;
-  SpinBudget spin_{1};
+  Spinning spinning_{1, 1000, true};
   std::unique_ptr<TestServer> server_;
   std::unique_ptr<ServerReports> link_;
   std::unique_ptr<Devices> devices_;
