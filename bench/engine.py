@@ -36,6 +36,7 @@ START_LIMIT_S = 40   # 64 contexts, made natively one after the other, take ten
 ANSWER_LIMIT_S = 30  # beyond the time that something is asked to take
 IDLE_S = 3.0         # a tick of the CPU clock is 0.3 % of it
 LOOK_S = 0.5         # between two looks for clients that have failed
+IDLE_AFTER_S = 4.0   # a session puts away what it does not need after one second and two more
 SETTLE_S = 0.5       # a server that has served one client still prepares for others
 SHOWN_LINES = 6      # of a failure
 DESCRIPTORS = 8192
@@ -437,7 +438,7 @@ def idle(box, sizes, found):
     alone = one_more()
     with Clients(box, ["gpu_bench", "hold"], sizes["idle"]) as crowd:
         crowd.wait_ready()
-        time.sleep(SETTLE_S)
+        time.sleep(IDLE_AFTER_S)
         pids = services(box)
         if pids:
             before, begin = cpu_seconds(pids), time.monotonic()

@@ -884,19 +884,26 @@ def beside_values(box, _):
 
 
 # What OPENMPS_PERF can switch off, each by itself and all of it.
-SWITCHES = ("", "no_held_waits", "no_windows", "no_batch", "no_held_waits,no_windows")
+SWITCHES = [{"OPENMPS_PERF": switch} for switch in ("", "no_held_waits", "no_windows", "no_batch",
+                                                    "no_held_waits,no_windows",
+                                                    "no_connections,no_linger")]
+# One stream at a time may queue work behind work. The device itself has queues enough: what waits
+# in these programs is more than five of them could hold.
+SWITCHES += [{"OPENMPS_DEVICE_MAX_CONNECTIONS": "5", "SOFTGPU_CONNECTIONS": "0"}]
 
 
 def random_order(box, clients):
     """Random programs of several processes at once behind one worker: whatever is switched off, each
     comes to its own results. `clients`: programs of each process."""
     for number, switch in enumerate(SWITCHES):
-        box.env["OPENMPS_PERF"] = switch
+        daemon_environment = {"OPENMPS_PERF": "", "OPENMPS_DEVICE_MAX_CONNECTIONS": "32",
+                              "SOFTGPU_CONNECTIONS": "32", **switch}
+        box.env.update(daemon_environment)
         box.start_daemon()
         seeds = [1000 * (1 + number) + 300 * process for process in range(3)]
         children = [box.start(["drv_random_order", str(seed), str(clients or 60)]) for seed in seeds]
         for seed, child in zip(seeds, children):
-            finish(child, f"programs from {seed} on, with OPENMPS_PERF={switch!r}")
+            finish(child, f"programs from {seed} on, with {daemon_environment}")
         require(len(box.pids_named("openmps-worker")) == 1, "they had not one worker")
         box.quit()
         require(wait_until(lambda: not box.processes(), SETTLE_LIMIT_S), "the daemon is still there")

@@ -130,7 +130,7 @@ def basics():
                      + command("EventRecord", 2, 2, 0xffffffff, 0, 0)
                      + command("EventElapsed", 1, 2) + command("EventQuery", 1)
                      + command("Fence", 1, 4, 9) + command("WakeAfter", 2)
-                     + command("HostFunction", 1, 3) + command("EventDestroy", 1)
+                     + command("HostFunction", 1, 3, 7, 1, 0) + command("EventDestroy", 1)
                      + command("StreamDestroy", 1) + command("ContextReset", 1, 0))
     yield "values", (stream(1) + command("StreamWriteValue", ONE.staging + 8, 5, 4, 0, 1)
                      + command("StreamWaitValue", ONE.staging + 16, 5, 8, 0, 1))
@@ -190,7 +190,7 @@ def graphs():
     edge = struct.pack("<IBBBB", 0, 0, 0, 0, 0)
     programmatic = struct.pack("<IBBBB", 0, 1, 0, 1, 0)
     nodes = [(1, b"", launch), (1, programmatic, launch), (2, edge, copy), (3, edge, fill),
-             (4, edge, struct.pack("<II", 0, 7)), (5, edge, pack("GraphEvent", 1)),
+             (4, edge, pack("HostFunction", 0, 7, 0, 0xffffffff, 0)), (5, edge, pack("GraphEvent", 1)),
              (6, edge, pack("GraphEvent", 1)), (7, edge, writes + waits), (0, edge, b"")]
     bodies = [body for _, _, body in nodes]
 
@@ -228,7 +228,7 @@ def graphs():
     # if with two bodies: 1 and 2; while inside of the second: 3; switch behind them: 4 to 6
     inside = [(8, b"", conditional(0, 0, 2), 0), (3, b"", fill, 1), (8, b"", conditional(1, 1, 1), 2),
               (1, b"", launch, 3), (8, edge, conditional(2, 2, 3), 0), (2, b"", copy, 4), (0, b"", b"", 6),
-              (4, edge, struct.pack("<II", 0, 7), 0), (5, edge, pack("GraphEvent", 1), 0),
+              (4, edge, pack("HostFunction", 0, 7, 0, 0xffffffff, 0), 0), (5, edge, pack("GraphEvent", 1), 0),
               (6, edge, pack("GraphEvent", 1), 0), (7, edge, writes + waits, 0)]
     nested = command("GraphBegin", 1, 0, 1) + b"".join(
         command("GraphNode", 1, kind, len(edges) // 8, len(body), parent, more=edges + body)

@@ -77,8 +77,9 @@ CUresult Callbacks::enqueue(Stream& stream, const HostCall& call) {
   CUresult result = CUDA_SUCCESS;
   {
     const Channel::Order order = channel_.order();
-    result = channel_.push(order, wire::HostFunction{stream.id, slot});
-    point = fences_.after_work(order, stream);
+    point = fences_.take_next_behind_work(order, stream);
+    result =
+        channel_.push(order, wire::HostFunction{stream.id, slot, point.value(), point.slot(), 0});
   }
   const std::lock_guard guard(lock_);
   used_.push_back({slot, point});

@@ -72,6 +72,11 @@ FencePoint Fences::take_next(const Channel::Order&, Stream& stream) {
   return point;
 }
 
+FencePoint Fences::take_next_behind_work(const Channel::Order& order, Stream& stream) {
+  note_work(stream);
+  return take_next(order, stream);
+}
+
 bool Fences::visible_reached(const Stream& stream) const {
   return reached(FencePoint(stream.fence_slot, stream.visible.load(std::memory_order_relaxed)));
 }

@@ -62,6 +62,8 @@ class Fences {
   [[nodiscard]] CUresult cover_own(const Channel::Order& order, Stream& stream, FencePoint* point);
   // The next point of the stream for a command that is itself a fence (an event record).
   FencePoint take_next(const Channel::Order& order, Stream& stream);
+  // The same for one that is work as well (a host function).
+  FencePoint take_next_behind_work(const Channel::Order& order, Stream& stream);
   // Everything that cover() would cover has ended, as far as the program can see.
   [[nodiscard]] bool seems_idle(const Stream& stream);
 

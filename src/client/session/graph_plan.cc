@@ -292,7 +292,7 @@ CUresult GraphPlan::add_conditional(const GraphNode& node, const ConditionalWork
 CUresult GraphPlan::add_host_call(const GraphNode& node, std::unique_ptr<GraphHostCall> call,
                                   Edges edges, uint32_t* end) {
   Body body;
-  append_value(&body, wire::HostFunction{0, call->slot});
+  append_value(&body, wire::HostFunction{0, call->slot, 0, wire::kNoFence, 0});
   places_[node.handle].host_call = call.get();
   resources_.host_calls.push_back(std::move(call));
   *end = append(node, wire::GraphNodeKind::kHostCall, std::move(edges), std::move(body));

@@ -23,11 +23,11 @@ void clear_mps_variables() {
   for (const std::string& name : names) unsetenv(name.c_str());
 }
 
-unsigned choose_connections() {
+uint32_t choose_connections() {
   const char* wanted = getenv("OPENMPS_DEVICE_MAX_CONNECTIONS");
   if (wanted == nullptr) return kMaxConnections;
   const auto number = parse_unsigned(wanted, kMaxConnections);
-  if (number && *number != 0) return static_cast<unsigned>(*number);
+  if (number && *number != 0) return static_cast<uint32_t>(*number);
   log("OPENMPS_DEVICE_MAX_CONNECTIONS=" + std::string(wanted) + " is not a number from 1 to " +
       std::to_string(kMaxConnections) + ": ignored");
   return kMaxConnections;
@@ -35,9 +35,11 @@ unsigned choose_connections() {
 
 }  // namespace
 
-void prepare_driver_environment() {
+uint32_t prepare_driver_environment() {
   clear_mps_variables();
-  setenv("CUDA_DEVICE_MAX_CONNECTIONS", std::to_string(choose_connections()).c_str(), 1);
+  const uint32_t connections = choose_connections();
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", std::to_string(connections).c_str(), 1);
+  return connections;
 }
 
 }  // namespace openmps::worker

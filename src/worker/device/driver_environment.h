@@ -3,6 +3,8 @@
 // so settled before it is loaded. Main thread, before any other.
 #pragma once
 
+#include <cstdint>
+
 namespace openmps::worker {
 
 // Hardware queues of a context. The most that NVIDIA's driver takes, and not its default of 8:
@@ -14,6 +16,7 @@ inline constexpr unsigned kMaxConnections = 32;
 // MPS. Set CUDA_DEVICE_MAX_CONNECTIONS to kMaxConnections, or to OPENMPS_DEVICE_MAX_CONNECTIONS
 // where that is a number from 1 to it. What the variable was before doesn't count: job scripts
 // export it for their programs, not for the daemon that they start.
-void prepare_driver_environment();
+// Returns how many there are.
+uint32_t prepare_driver_environment();
 
 }  // namespace openmps::worker

@@ -90,11 +90,9 @@ bool wants_cold_lane() {
 // OPENMPS_PERF=NAME,...: what is to be switched off, to see what it is worth.
 Performance choose_performance() {
   static constexpr std::pair<std::string_view, bool Performance::*> kSwitches[] = {
-      {"no_held_waits", &Performance::holds_waits},
-      {"no_windows", &Performance::windows},
-      {"no_batch", &Performance::batches},
-      {"no_store", &Performance::store},
-      {"no_linger", &Performance::lingers},
+      {"no_held_waits", &Performance::holds_waits}, {"no_windows", &Performance::windows},
+      {"no_batch", &Performance::batches},          {"no_store", &Performance::store},
+      {"no_linger", &Performance::lingers},         {"no_connections", &Performance::connections},
   };
   Performance performance;
   std::istringstream names(environment_or("OPENMPS_PERF", ""));
@@ -134,7 +132,7 @@ std::unique_ptr<ImageMemory> open_memory(const DriverTable& table, const Devices
   return nullptr;
 }
 
-Status serve(const Options& options, ServerReports& server, int log_fd) {
+Status serve(const Options& options, ServerReports& server, uint32_t connections, int log_fd) {
   Result<std::unique_ptr<Driver>> driver = load_driver(options.driver, DriverProbe::kInitialise);
   if (!driver.ok()) return driver.status();
   const DriverTable& table = driver.value()->table();
@@ -154,6 +152,7 @@ Status serve(const Options& options, ServerReports& server, int log_fd) {
   ContextGate gate(table, limits);
   Commons commons;
   commons.performance = choose_performance();
+  for (Connections& rights : commons.connections) rights.set_queues(connections);
   if (commons.performance.store) commons.images.keep(kKeptImageBytes);
   if (Result<UsageRows> usage = UsageRows::make(*devices, commons.performance.windows);
       usage.ok()) {
@@ -217,10 +216,10 @@ int run(int argc, char** argv) {
   // Standard error itself becomes a pipe that this process reads.
   const int log_fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
   report_refused_calls(log_fd);
-  prepare_driver_environment();
+  const uint32_t connections = prepare_driver_environment();
   raise_open_files_limit(kOpenFiles);
   ServerReports server{UniqueFd(options.server_fd)};
-  const Status status = serve(options, server, log_fd);
+  const Status status = serve(options, server, connections, log_fd);
   log("Worker can't start: " + status.message());
   server.not_ready(status);
   // NVIDIA's driver has nothing to add; softgpu leaves its device segment.

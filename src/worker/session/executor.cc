@@ -39,6 +39,11 @@ bool is_answer(CUresult result) {
   return result == CUDA_ERROR_NOT_READY || result == CUDA_ERROR_NOT_FOUND;
 }
 
+bool promises_fence(wire::Opcode opcode) {
+  return opcode == wire::Opcode::kFence || opcode == wire::Opcode::kEventRecord ||
+         opcode == wire::Opcode::kHostFunction;
+}
+
 std::span<const unsigned char> payload_of(const wire::Record& record) {
   return {record.payload, record.payload_bytes};
 }
@@ -78,7 +83,7 @@ Status Executor::run() {
     OPENMPS_RETURN_IF_ERROR(execute(record));
     if (ring_.empty()) session_.submitter.end_batch();
     note_progress();
-    if (!session_.backlog.empty()) advance();
+    if (!session_.backlog.empty()) advance(now_ns());
   }
   return Status();
 }
@@ -91,10 +96,10 @@ void Executor::fail(wire::Opcode opcode, const Status& status) {
 }
 
 // Held work that can go goes.
-void Executor::advance() {
+void Executor::advance(uint64_t now) {
   try {
-    if (session_.streams.is_learning()) session_.streams.learn(now_ns());
-    session_.submitter.advance();
+    if (session_.streams.looks_after_some()) session_.streams.look_after(now);
+    if (!session_.backlog.empty()) session_.submitter.advance();
   } catch (const std::bad_alloc&) {
     fail(wire::Opcode::kStreamBatch,
          Status(CUDA_ERROR_OUT_OF_MEMORY, "the worker is out of memory"));
@@ -116,8 +121,8 @@ uint64_t Executor::held_pause(uint64_t now) {
   const Backlog& backlog = session_.backlog;
   uint64_t longest = kLongestSleepNs;
   const auto until = [now](uint64_t time_ns) { return time_ns <= now ? 1 : time_ns - now; };
-  if (session_.streams.is_learning()) {
-    longest = std::min(longest, until(session_.streams.next_learn_ns()));
+  if (session_.streams.looks_after_some()) {
+    longest = std::min(longest, until(session_.streams.next_look_ns()));
   }
   if (!backlog.awaits_value()) {
     held_since_ns_ = 0;
@@ -186,7 +191,7 @@ Status Executor::conclude(const wire::Record& record, const Status& status, uint
   }
   if (!status.ok()) log_error(wire::describe(record.opcode, payload_of(record)), status);
   if (is_sticky(status.code())) monitor_.context_lost(status.code(), status.message());
-  if (record.opcode == wire::Opcode::kFence || record.opcode == wire::Opcode::kEventRecord) {
+  if (promises_fence(record.opcode)) {
     monitor_.notice_work(session_.watched);
   }
   answer(record, status);
@@ -230,15 +235,17 @@ void Executor::idle() {
   if (paused_since_ns_ == 0) paused_since_ns_ = start;
   const bool found = spin_ns_ != 0 && spin(spinning_.brief, start + spin_ns_);
   const bool holds = looks();
-  if (holds) advance();
+  if (holds) advance(now_ns());
   if (!found) {
     const bool settled = rest_ns_ != kLongestSleepNs;
-    const uint64_t longest = settled ? rest_ns_ : std::min(held_pause(start), session_.tend());
-    const uint64_t linger_ns = std::min(kLingerNs, longest);
+    const uint64_t tended_ns = settled ? rest_ns_ : session_.tend();
+    const uint64_t linger_end = start + std::min(kLingerNs, tended_ns);
     const bool lingers = !settled && pauses_.are_short();
-    if (!lingers || !spin(spinning_.lingering, start + linger_ns)) {
+    if (!lingers || !spin(spinning_.lingering, linger_end)) {
+      const uint64_t begin = now_ns();
+      const uint64_t longest = settled ? rest_ns_ : std::min(held_pause(begin), tended_ns);
       ring_.sleep(longest, session_.stop, &session_.core.bell->rung());
-      const bool slept = longest != 0 && longest == rest_ns_ && now_ns() - start >= longest;
+      const bool slept = longest != 0 && longest == rest_ns_ && now_ns() - begin >= longest;
       if (slept && ring_.empty()) rest_ns_ = next_rest();
     }
   }
@@ -266,14 +273,16 @@ uint64_t Executor::next_rest() {
 bool Executor::spin(SpinBudget& budget, uint64_t end) {
   if (!budget.enter()) return false;
   bool found = false;
+  uint64_t now = 0;
   do {
     for (int i = 0; i < kLooksPerClock && !found; ++i) {
       found = !ring_.empty() || session_.stop.load(std::memory_order_relaxed) ||
               session_.core.bell->rung().load(std::memory_order_relaxed);
       cpu_relax();
     }
-    if (!found && looks()) advance();
-  } while (!found && now_ns() < end);
+    now = now_ns();
+    if (!found && looks()) advance(now);
+  } while (!found && now < end);
   budget.leave();
   return found;
 }

@@ -49,9 +49,9 @@ class Executor {
   Status finish_late();
   // There is something to look at besides commands.
   [[nodiscard]] bool looks() const {
-    return !session_.backlog.empty() || session_.streams.is_learning();
+    return !session_.backlog.empty() || session_.streams.looks_after_some();
   }
-  void advance();
+  void advance(uint64_t now);
   void note_progress();
   uint64_t held_pause(uint64_t now);
   void fail(wire::Opcode opcode, const Status& status);

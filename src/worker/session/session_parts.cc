@@ -50,7 +50,7 @@ uint64_t SessionParts::tend() {
 bool SessionParts::settled() {
   const bool idle = streams.idle();
   if (idle) streams.end_windows(now_ns());
-  return idle && backlog.empty() && !streams.is_learning() && waits.size() == 0 &&
+  return idle && backlog.empty() && !streams.looks_after_some() && waits.size() == 0 &&
          retirement.empty() && core.returns.empty();
 }
 

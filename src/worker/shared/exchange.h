@@ -16,6 +16,7 @@
 #include "worker/device/cold_lane.h"
 #include "worker/device/usage.h"
 #include "worker/shared/address_book.h"
+#include "worker/shared/connections.h"
 #include "worker/shared/image_memory.h"
 #include "worker/shared/image_store.h"
 #include "worker/shared/kernel_output.h"
@@ -97,6 +98,7 @@ struct Performance {
   bool windows = true;      // docs/decisions/0018
   bool batches = true;      // docs/decisions/0020; they need windows
   bool store = true;        // ImageStore::keep, docs/decisions/0022
+  bool connections = true;  // docs/decisions/0023; they need windows
   bool lingers = true;      // worker/session/spinning.h
 };
 
@@ -114,6 +116,7 @@ struct Commons {
   Performance performance;
   UsageRows usage;                      // without a table unless main() makes one
   std::unique_ptr<ImageMemory> memory;  // null: nothing is remembered on disk
+  std::array<Connections, wire::kMaxDevices> connections;
 };
 
 }  // namespace openmps::worker

@@ -41,13 +41,19 @@ bool FenceLedger::pending(const wire::ChannelView& view) const {
   return false;
 }
 
-Status Fences::write(const FenceValue& to, const Stream& stream) {
+Status Fences::promise(const FenceValue& to) {
   wire::FenceSlot& fence = core_.view.fence(to.slot);
   OPENMPS_RETURN_IF_ERROR(core_.pages.use(&fence, sizeof(fence)));
   ledger_.promise(to.slot, to.value);
   wire::FencePromise& promise = core_.view.promise(to.slot);
   promise.value.store(to.value, std::memory_order_relaxed);
   promise.stream.store(to.stream, std::memory_order_relaxed);
+  return Status();
+}
+
+Status Fences::write(const FenceValue& to, const Stream& stream) {
+  OPENMPS_RETURN_IF_ERROR(promise(to));
+  wire::FenceSlot& fence = core_.view.fence(to.slot);
   if (core_.devices.at(stream.place.device).writes_64_bit_values) {
     return check(core_.driver.cuStreamWriteValue64_v2(stream.handle, core_.device_address(&fence),
                                                       to.value, CU_STREAM_WRITE_VALUE_DEFAULT),
@@ -65,21 +71,31 @@ void Fences::note_used(uint32_t slot) {
   if (slot >= callbacks_used_) callbacks_used_ = slot + 1;
 }
 
-Status Fences::call(uint32_t slot_number, const Stream& stream) {
+// In one call: the way there and back is shorter by a quarter than with three (decision 14).
+Status Fences::call(uint32_t slot_number, const FenceValue& to, const Stream& stream) {
   wire::CallbackSlot& slot = core_.view.callback(slot_number);
   OPENMPS_RETURN_IF_ERROR(core_.pages.use(&slot, sizeof(slot)));
   note_used(slot_number);
-  // In one call: the way there and back is shorter by a tenth than with two (decision 14).
-  CUstreamBatchMemOpParams both[2]{};
-  both[0].writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
-  both[0].writeValue.address = core_.device_address(&slot.posted);
-  both[0].writeValue.value = 1;
-  both[1].waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
-  both[1].waitValue.address = core_.device_address(&slot.done);
-  both[1].waitValue.value = 1;
-  both[1].waitValue.flags = CU_STREAM_WAIT_VALUE_EQ;
-  return check(core_.driver.cuStreamBatchMemOp_v2(stream.handle, 2, both, 0),
-               "cuStreamBatchMemOp of a host function");
+  CUstreamBatchMemOpParams all[3]{};
+  all[0].writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+  all[0].writeValue.address = core_.device_address(&slot.posted);
+  all[0].writeValue.value = 1;
+  all[1].waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
+  all[1].waitValue.address = core_.device_address(&slot.done);
+  all[1].waitValue.value = 1;
+  all[1].waitValue.flags = CU_STREAM_WAIT_VALUE_EQ;
+  const bool has_fence = to.slot != wire::kNoFence;
+  const bool together = has_fence && core_.devices.at(stream.place.device).writes_64_bit_values;
+  if (together) {
+    OPENMPS_RETURN_IF_ERROR(promise(to));
+    all[2].writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_64;
+    all[2].writeValue.address = core_.device_address(&core_.view.fence(to.slot));
+    all[2].writeValue.value64 = to.value;
+  }
+  OPENMPS_RETURN_IF_ERROR(
+      check(core_.driver.cuStreamBatchMemOp_v2(stream.handle, together ? 3 : 2, all, 0),
+            "cuStreamBatchMemOp of a host function"));
+  return has_fence && !together ? write(to, stream) : Status();
 }
 
 // On a thread of the driver.

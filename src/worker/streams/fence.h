@@ -52,10 +52,11 @@ class Fences {
   Status handle(const wire::Ping&) { return Status(); }
 
   // What a stream, which has been entered, does once it has come here: write a fence, wake the
-  // client's threads, have the client's callback thread call a function and wait for that.
+  // client's threads, have the client's callback thread call a function, wait for that and write a
+  // fence.
   Status write(const FenceValue& fence, const Stream& stream);
   Status wake_after(const Stream& stream) { return wakers_.wake_after(stream); }
-  Status call(uint32_t slot, const Stream& stream);
+  Status call(uint32_t slot, const FenceValue& fence, const Stream& stream);
   // What posts that slot from a graph, which then waits for it by itself.
   [[nodiscard]] CUDA_HOST_NODE_PARAMS posting(uint32_t slot);
   // The client has gone: let every stream pass that waits for it. Called again and again while the
@@ -74,6 +75,8 @@ class Fences {
     wire::CallbackSlot* slot;
   };
   static void post(void* posting);
+  // The watchdog and who inspects the session hear of it.
+  Status promise(const FenceValue& fence);
   void note_used(uint32_t slot);
   void set_debt(bool (*owes)(const void*));
   // A host function has been posted that the client has not run. Any thread.

@@ -18,6 +18,8 @@ namespace {
 // taken so far, a few small kernels at least.
 constexpr uint64_t kLearnShare = 4;
 constexpr uint64_t kShortestLearnNs = 10'000;
+// The same of streams that have a right which others may need: so long nobody minds.
+constexpr uint64_t kConnectedLookNs = 1'000'000;
 
 }  // namespace
 
@@ -94,30 +96,37 @@ std::vector<std::shared_ptr<Chains>> Streams::take_chains(wire::Id of) {
   return taken;
 }
 
-void Streams::begin_to_learn(Stream& stream) {
-  stream.learns = true;
-  learning_.push_back(&stream);
-  learning_since_ns_ = now_ns();
-  next_learn_ns_ = learning_since_ns_ + kShortestLearnNs;
+void Streams::begin_to_look_after(Stream& stream) {
+  stream.looked_after = true;
+  looked_after_.push_back(&stream);
+  const uint64_t now = now_ns();
+  const uint64_t soon = stream.window->is_learning() ? kShortestLearnNs : kConnectedLookNs;
+  learning_since_ns_ = now;
+  next_look_ns_ = looked_after_.size() == 1 ? now + soon : std::min(next_look_ns_, now + soon);
 }
 
-// It is known to a quarter then, and the looks cost little.
-void Streams::learn(uint64_t now) {
-  if (learning_.empty() || now < next_learn_ns_) return;
-  std::erase_if(learning_, [now](Stream* stream) {
-    stream->window->look(now);
-    stream->learns = stream->window->is_learning();
-    return !stream->learns;
+// A duration is known to a quarter then, and the looks cost little.
+void Streams::look_after(uint64_t now) {
+  if (looked_after_.empty() || now < next_look_ns_) return;
+  uint64_t pause = std::max((now - learning_since_ns_) / kLearnShare, kShortestLearnNs);
+  bool learns = false;
+  std::erase_if(looked_after_, [&](Stream* stream) {
+    SubmitWindow& window = *stream->window;
+    window.look_after(now);
+    learns = learns || window.is_learning();
+    if (window.is_connected()) pause = std::min(pause, kConnectedLookNs);
+    stream->looked_after = window.needs_looks();
+    return !stream->looked_after;
   });
-  next_learn_ns_ = now + std::max((now - learning_since_ns_) / kLearnShare, kShortestLearnNs);
+  next_look_ns_ = now + (learns ? pause : kConnectedLookNs);
 }
 
 void Streams::end_windows(uint64_t now) {
   streams_.for_each([now](Stream& stream) {
     if (stream.window != nullptr) stream.window->end(now);
-    stream.learns = false;
+    stream.looked_after = false;
   });
-  learning_.clear();
+  looked_after_.clear();
 }
 
 // Mark the end of the stream's work so far in `event`, made at its first use.
@@ -437,7 +446,7 @@ void Streams::release(std::unique_ptr<Stream> stream) {
   ClientContext* context = stream->context;
   if (stream->join != nullptr) core_.driver.cuEventDestroy_v2(stream->join);
   if (stream->unmarked) std::erase(unmarked_, stream.get());
-  if (stream->learns) std::erase(learning_, stream.get());
+  if (stream->looked_after) std::erase(looked_after_, stream.get());
   if (stream->handle != nullptr) {
     --context->started;
     Owned owned{stream->listed, stream->listed_cold, std::move(stream->twin)};

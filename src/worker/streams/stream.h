@@ -47,7 +47,7 @@ struct Stream {
   ContextGate::Stream* listed = nullptr;  // from the first use on
   // From the first use on, if there are windows.
   std::unique_ptr<SubmitWindow> window;
-  bool learns = false;             // listed in Streams::learning_
+  bool looked_after = false;       // listed in Streams::looked_after_
   std::shared_ptr<Chains> chains;  // from the first batch on
 
   std::unique_ptr<Twin> twin;                  // from the first work in the cold lane on
@@ -110,13 +110,13 @@ class Streams {
   void note_work(Stream& stream, const Cost& cost) {
     if (stream.window == nullptr) return;
     stream.window->add(cost);
-    if (!stream.window->is_learning() || stream.learns) [[likely]]
-      return;
-    begin_to_learn(stream);
+    keep_in_sight(stream);
   }
   // The stream will write that fence at its end.
   void note_fence(Stream& stream, const std::atomic<uint64_t>& word, uint64_t value) {
-    if (stream.window != nullptr) stream.window->add_fence(word, value);
+    if (stream.window == nullptr) return;
+    stream.window->add_fence(word, value);
+    keep_in_sight(stream);
   }
   // The stream waits for something else than its own work.
   static void note_wait(Stream& stream) {
@@ -124,11 +124,11 @@ class Streams {
   }
   // Some stream may wait for a value that somebody has to write.
   [[nodiscard]] bool any_waits() const;
-  // Something may run of which it is not known how long it takes: learn() at that time, which is
-  // one by now_ns().
-  [[nodiscard]] bool is_learning() const { return !learning_.empty(); }
-  [[nodiscard]] uint64_t next_learn_ns() const { return next_learn_ns_; }
-  void learn(uint64_t now);
+  // Something may run of which it is not known how long it takes, or a stream has what others may
+  // need: look_after() at that time, which is one by now_ns().
+  [[nodiscard]] bool looks_after_some() const { return !looked_after_.empty(); }
+  [[nodiscard]] uint64_t next_look_ns() const { return next_look_ns_; }
+  void look_after(uint64_t now);
   // Nothing of the session is unfinished: what its windows still have counts as done.
   void end_windows(uint64_t now);
 
@@ -196,7 +196,12 @@ class Streams {
   void release_all();
 
  private:
-  void begin_to_learn(Stream& stream);
+  void keep_in_sight(Stream& stream) {
+    if (stream.looked_after || !stream.window->needs_looks()) [[likely]]
+      return;
+    begin_to_look_after(stream);
+  }
+  void begin_to_look_after(Stream& stream);
   [[nodiscard]] StreamOwner owner(const Stream& stream) const { return {core_.info.id, stream.id}; }
   CUresult create(const Placement& place, int32_t priority, CUstream* made);
   Status start(Stream& stream);
@@ -236,10 +241,10 @@ class Streams {
   ObjectTable<Stream> streams_{"stream"};
   std::map<wire::Id, std::unique_ptr<ClientContext>> contexts_;
   std::vector<Retired> retired_;
-  std::vector<Stream*> unmarked_;  // those that have work since the last mark
-  std::vector<Stream*> learning_;  // those whose windows learn
+  std::vector<Stream*> unmarked_;      // those that have work since the last mark
+  std::vector<Stream*> looked_after_;  // those whose windows need looks
   uint64_t learning_since_ns_ = 0;
-  uint64_t next_learn_ns_ = 0;
+  uint64_t next_look_ns_ = 0;
 };
 
 }  // namespace openmps::worker

@@ -20,6 +20,8 @@ constexpr uint64_t kShortestLookNs = 10'000;
 constexpr uint64_t kLongestLookNs = 1'000'000;
 // What has run for long is looked at less often: its end is seen late by so small a part of it.
 constexpr uint64_t kLookShare = 32;
+// How long a stream keeps the right to queue work while others want it: some windows full.
+constexpr uint64_t kTurnNs = 5'000'000;
 
 }  // namespace
 
@@ -56,12 +58,25 @@ void Durations::miss(std::span<const uint32_t> numbers) {
 
 // ---- The window ---------------------------------------------------------------------------------
 
+SubmitWindow::SubmitWindow(SessionCore& core, Durations& durations, CUstream stream,
+                           const Placement& place, std::atomic<uint64_t>* ends_ns)
+    : core_(core),
+      durations_(durations),
+      stream_(stream),
+      place_(place),
+      connections_(core.commons.performance.connections ? &core.commons.connections[place.device]
+                                                        : nullptr),
+      ends_ns_(ends_ns) {}
+
 SubmitWindow::~SubmitWindow() {
   reach_all(now_ns());
+  disconnect();
+  stop_wanting();
   for (const CUevent event : spare_) core_.driver.cuEventDestroy_v2(event);
 }
 
 void SubmitWindow::add(const Cost& cost) {
+  used_ = true;
   const bool known = durations_.is_known(cost);
   Segment& segment = segment_;
   if (segment.items == 0) segment.begin_ns = now_ns();
@@ -96,6 +111,9 @@ bool SubmitWindow::has_room() {
 
 // A context that can't become current is lost: nothing runs in it any more.
 void SubmitWindow::mark_now() {
+  if (connected_ && connections_->are_wanted() && now_ns() - connected_ns_ > kTurnNs) {
+    yields_ = true;
+  }
   if (core_.use(place_).ok()) mark();
 }
 
@@ -189,6 +207,50 @@ void SubmitWindow::account(const Segment& segment, uint64_t least_ns, uint64_t n
                    .sm_ns = static_cast<uint64_t>(sms * static_cast<double>(took))});
 }
 
+// ---- The right to queue -------------------------------------------------------------------------
+
+// Who has it keeps it while it works, and for a while after: it is taken once, not for each item.
+bool SubmitWindow::connect(const Cost& cost) {
+  if (connections_ == nullptr) return true;
+  const bool sure = unknown_ == 0 && durations_.is_known(cost);
+  if (!connected_ && connections_->take(wants_, sure)) {
+    connected_ = true;
+    connected_ns_ = now_ns();
+    stop_wanting();
+    return true;
+  }
+  const uint64_t now = now_ns();
+  if (wants_ && now < next_look_ns_) return false;
+  look(now);
+  if (items_ == 0) return true;
+  if (!connected_ && !wants_) {
+    wants_ = true;
+    connections_->begin_to_wait();
+  }
+  look_again_behind(remaining_ns(now), now);
+  return false;
+}
+
+void SubmitWindow::disconnect() {
+  if (!connected_) return;
+  connected_ = yields_ = false;
+  connections_->give();
+}
+
+void SubmitWindow::stop_wanting() {
+  if (!wants_) return;
+  wants_ = false;
+  connections_->end_waiting();
+}
+
+void SubmitWindow::look_after(uint64_t now) {
+  look(now);
+  if (items_ == 0 && !used_) disconnect();
+  used_ = false;
+}
+
+// ---- Looks --------------------------------------------------------------------------------------
+
 void SubmitWindow::look(uint64_t now) {
   mark_now();
   sweep(now);
@@ -214,11 +276,17 @@ void SubmitWindow::sweep(uint64_t now) {
     --count_;
   }
   if (reached.items != 0) reach(reached, now, true);
+  if (items_ == 0) {
+    stop_wanting();
+    if (connected_ && (yields_ || connections_->are_wanted())) disconnect();
+  }
   show_end();
 }
 
 void SubmitWindow::end(uint64_t now) {
   reach_all(now);
+  disconnect();
+  stop_wanting();
   full_ = false;
   show_end();
 }
@@ -265,10 +333,13 @@ bool SubmitWindow::look_whether_full(const Cost& cost) {
   const uint64_t half = kWindowNs / 2;
   const bool is_long = remaining > half && (full_ || remaining + durations_.of(cost) > kWindowNs);
   full_ = is_long || unknown_ >= kWindowUnknown || items_ >= kWindowItems / (full_ ? 2 : 1);
-  const uint64_t rest = remaining > half ? remaining - half : 0;
-  const uint64_t longest = std::max(kLongestLookNs, ran_ns(now) / kLookShare);
-  next_look_ns_ = now + std::clamp(rest, kShortestLookNs, longest);
+  look_again_behind(remaining > half ? remaining - half : 0, now);
   return full_;
+}
+
+void SubmitWindow::look_again_behind(uint64_t rest_ns, uint64_t now) {
+  const uint64_t longest = std::max(kLongestLookNs, ran_ns(now) / kLookShare);
+  next_look_ns_ = now + std::clamp(rest_ns, kShortestLookNs, longest);
 }
 
 }  // namespace openmps::worker

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "worker/core/session_core.h"
+#include "worker/shared/exchange.h"
 
 namespace openmps::worker {
 
@@ -78,20 +79,24 @@ class SubmitWindow {
   // Of a stream of the driver's, there. `ends_ns` shows when, by now_ns(), what it has been given
   // is expected to end; 0: it has nothing.
   SubmitWindow(SessionCore& core, Durations& durations, CUstream stream, const Placement& place,
-               std::atomic<uint64_t>* ends_ns)
-      : core_(core), durations_(durations), stream_(stream), place_(place), ends_ns_(ends_ns) {}
+               std::atomic<uint64_t>* ends_ns);
   ~SubmitWindow();
   SubmitWindow(const SubmitWindow&) = delete;
   SubmitWindow& operator=(const SubmitWindow&) = delete;
 
-  // Something of this cost would be too much now. The context of the stream may become current.
+  // Something of this cost would be too much now, or may not be queued behind what runs. The
+  // context of the stream may become current.
   [[nodiscard]] bool is_full(const Cost& cost) {
     const bool fits = items_ < kWindowItems && unknown_ < kWindowUnknown && !full_ &&
                       expected_ns_ + durations_.of(cost) <= kWindowNs;
-    return !fits && items_ != 0 && look_whether_full(cost);
+    if (!fits && items_ != 0 && look_whether_full(cost)) return true;
+    return !may_queue(cost);
   }
-  // What the stream has been given takes so long that nothing is to be queued behind it yet.
-  [[nodiscard]] bool is_long() { return expected_ns_ > kLongNs && look_whether_full({}); }
+  // Nothing may be queued behind what the stream has been given yet: that takes so long, or there
+  // is no hardware queue for it.
+  [[nodiscard]] bool is_closed() {
+    return (expected_ns_ > kLongNs && look_whether_full({})) || !may_queue({});
+  }
   // When to ask again, by now_ns(), if it was full.
   [[nodiscard]] uint64_t next_look_ns() const { return next_look_ns_; }
 
@@ -110,9 +115,16 @@ class SubmitWindow {
 
   // Something may run of which it is not known how long it takes: look soon.
   [[nodiscard]] bool is_learning() const { return unknown_ != 0; }
+  // It has asked in vain for the right to queue work behind work.
+  [[nodiscard]] bool wants_right() const { return wants_; }
+  // Look from time to time: it has a right that others may need, or wants one.
+  [[nodiscard]] bool is_connected() const { return connected_ || wants_; }
+  [[nodiscard]] bool needs_looks() const { return is_learning() || is_connected(); }
   void look(uint64_t now);
-  // All of it is known to have ended.
+  // All of it is known to have ended: nothing is left to look at.
   void end(uint64_t now);
+  // The same. The right goes if nothing was done with it since the last time.
+  void look_after(uint64_t now);
 
  private:
   // What lies between two marks.
@@ -138,6 +150,14 @@ class SubmitWindow {
   static constexpr uint32_t kMarkItems = kWindowItems / 16;
   static constexpr uint64_t kMarkNs = kWindowNs / 8;
 
+  // There is nothing to be queued behind, or the stream has the right to, or gets it.
+  bool may_queue(const Cost& cost) {
+    return items_ == 0 || (connected_ && !yields_) || connect(cost);
+  }
+  bool connect(const Cost& cost);
+  void disconnect();
+  void stop_wanting();
+  void look_again_behind(uint64_t rest_ns, uint64_t now);
   void mark_now();
   bool look_whether_full(const Cost& cost);
   void sweep(uint64_t now);
@@ -163,12 +183,18 @@ class SubmitWindow {
   Durations& durations_;
   const CUstream stream_;
   const Placement place_;
+  Connections* const connections_;  // null: it needs none
   std::atomic<uint64_t>* const ends_ns_;
   // All that may be unfinished, the open segment included.
   uint64_t expected_ns_ = 0;
   uint32_t items_ = 0;
   uint32_t unknown_ = 0;
   bool full_ = false;
+  bool connected_ = false;  // has a right of connections_,
+  bool used_ = false;       // had work since the last look after it,
+  bool yields_ = false;     // and will give it back when all that it has been given has ended
+  bool wants_ = false;      // has asked for one in vain
+  uint64_t connected_ns_ = 0;
   uint64_t next_look_ns_ = 0;
   Segment segment_;  // open: no mark yet
   // Marked, oldest first; made with the first mark.

@@ -112,9 +112,13 @@ wire::HeldFor Backlog::why_held(const Item& item) const {
   if (!stands(work, item.stream)) return HeldFor::kNothing;
   return std::visit(
       [&]<typename What>(const What&) {
-        if (is_windowed<What>()) return HeldFor::kWindow;
-        const bool is_long = item.stream.window != nullptr && item.stream.window->is_long();
-        return std::same_as<What, ValuesWork> && !is_long ? HeldFor::kValue : HeldFor::kConnection;
+        SubmitWindow* window = item.stream.window.get();
+        if (is_windowed<What>()) {
+          return window->wants_right() ? HeldFor::kConnection : HeldFor::kWindow;
+        }
+        const bool is_closed = window != nullptr && window->is_closed();
+        return std::same_as<What, ValuesWork> && !is_closed ? HeldFor::kValue
+                                                            : HeldFor::kConnection;
       },
       work.what);
 }

@@ -44,17 +44,18 @@ class Backlog {
 
   // It waits for a value in host memory that is not there, or for room in its stream's window.
   // Behind long work nothing is submitted before its end is near: it would hold a hardware queue.
+  // Nor is it while too many streams have work behind what runs (worker/streams/connections.h).
   template <typename What>
   [[nodiscard]] bool stands(const Uses& uses, const What& what, const Stream& stream) const {
     if constexpr (std::same_as<What, ValuesWork>) {
-      if (stream.window != nullptr && stream.window->is_long()) return true;
+      if (stream.window != nullptr && stream.window->is_closed()) return true;
       return what.waits != 0 && core_.commons.performance.holds_waits && stands_at_first(what);
     } else if constexpr (is_windowed<What>()) {
       return stream.window != nullptr && stream.window->is_full(uses.cost);
     } else if constexpr (std::same_as<What, UploadWork>) {
       return false;
     } else {
-      return stream.window != nullptr && stream.window->is_long();
+      return stream.window != nullptr && stream.window->is_closed();
     }
   }
   [[nodiscard]] bool stands(const Work& work, const Stream& stream) const;

@@ -391,7 +391,7 @@ Status Submitter::operate(std::span<const CUstreamBatchMemOpParams> batch, CUstr
 Status Submitter::give(const Uses&, const HostCallWork& call, Stream& stream) {
   OPENMPS_RETURN_IF_ERROR(streams_.enter(stream, Streams::Entry::kWork));
   OPENMPS_RETURN_IF_ERROR(streams_.before_open_wait(stream));
-  return fences_.call(call.slot, stream);
+  return fences_.call(call.slot, call.fence, stream);
 }
 
 Status Submitter::give(const Uses&, const FenceWork& fence, Stream& stream) {

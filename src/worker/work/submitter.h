@@ -219,7 +219,10 @@ void Submitter::note(const Uses& uses, const What& what, Stream& stream) {
              [&](const ValuesWork& values) {
                if (values.waits != 0) Streams::note_wait(stream);
              },
-             [&](const HostCallWork&) { Streams::note_wait(stream); },
+             [&](const HostCallWork& call) {
+               Streams::note_wait(stream);
+               fenced(call.fence);
+             },
              [&](const WaitWork&) { Streams::note_wait(stream); },
              [&](const auto&) { streams_.note_work(stream, uses.cost); }}(what);
 }

@@ -73,6 +73,7 @@ struct ValuesWork {
 // A function that the client runs.
 struct HostCallWork {
   uint32_t slot = 0;  // of the callback slots
+  FenceValue fence;   // behind it, if it has a slot
 };
 struct FenceWork {
   FenceValue fence;

@@ -275,8 +275,11 @@ Status WorkMaker::make(std::span<const wire::ValueOperation> operations, Uses* u
 
 Status WorkMaker::make(const wire::HostFunction& command, Uses*, HostCallWork* call) {
   call->slot = command.slot;
-  if (command.slot < wire::kCallbackSlots) return Status();
-  return violation("there is no callback slot " + std::to_string(command.slot));
+  call->fence = {command.fence, command.value, command.stream};
+  if (command.slot >= wire::kCallbackSlots) {
+    return violation("there is no callback slot " + std::to_string(command.slot));
+  }
+  return command.fence == wire::kNoFence ? Status() : check_fence(call->fence);
 }
 
 Status WorkMaker::make(const wire::Fence& command, Uses*, FenceWork* fence) {

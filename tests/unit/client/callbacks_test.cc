@@ -118,21 +118,26 @@ TEST_F(CallbacksTest, AGraphsSlotIsPostedAgainAndAgain) {
 TEST_F(CallbacksTest, WhenAllSlotsAreTakenTheNextFunctionWaits) {
   std::atomic<int> ran{0};
   std::vector<uint32_t> slots;
+  wire::HostFunction oldest{};
   while (slots.size() < wire::kCallbackSlots) {
     ASSERT_EQ(callbacks_.enqueue(streams_[0], {count, nullptr, nullptr, &ran}), CUDA_SUCCESS);
-    slots.push_back(next_slot());
+    const auto function = next<wire::HostFunction>(wire::Opcode::kHostFunction);
+    if (slots.empty()) oldest = function;
+    slots.push_back(function.slot);
   }
   std::atomic<bool> entered{false};
   std::thread late([&] {
     EXPECT_EQ(callbacks_.enqueue(streams_[0], {count, nullptr, nullptr, &ran}), CUDA_SUCCESS);
     entered.store(true);
   });
-  // It asks for the fence of the oldest, which its stream has not come to.
-  const auto fence = next<wire::Fence>(wire::Opcode::kFence);
+  // It waits for the end of the oldest, and after a while asks to be woken then.
+  wire::Record record;
+  while (!fake_->take(&record)) std::this_thread::yield();
+  EXPECT_EQ(record.opcode, wire::Opcode::kWakeAfter);
   EXPECT_FALSE(entered.load());
   post(slots.front());
   wait_done(slots.front());
-  fake_->view().fence(fence.slot).value.store(fence.value);
+  fake_->view().fence(oldest.fence).value.store(oldest.value);
   fake_->wake();
   late.join();
   EXPECT_EQ(next_slot(), slots.front());

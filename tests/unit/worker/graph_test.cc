@@ -70,7 +70,9 @@ TEST_F(GraphTest, EveryKindOfNodeReachesTheDriver) {
   EXPECT_TRUE(node(GraphNodeKind::kKernel, kernel()).ok());
   EXPECT_TRUE(node(GraphNodeKind::kCopy, copy(kBase + 4096, 64), {kFirst}).ok());
   EXPECT_TRUE(node(GraphNodeKind::kFill, fill(kBase, 16), {kFirst, {1, 0, 0, 0, 0}}).ok());
-  EXPECT_TRUE(node(GraphNodeKind::kHostCall, text_of(wire::HostFunction{0, 3}), {kFirst}).ok());
+  EXPECT_TRUE(node(GraphNodeKind::kHostCall,
+                   text_of(wire::HostFunction{0, 3, 0, wire::kNoFence, 0}), {kFirst})
+                  .ok());
   EXPECT_TRUE(node(GraphNodeKind::kEmpty, "", {{3, 0, 0, 0, 0}}).ok());
   const wire::ValueOperation write{{kBase + 8, 5, 4, 0}, wire::ValueKind::kWrite};
   EXPECT_TRUE(node(GraphNodeKind::kValues, text_of(write) + text_of(write)).ok());
@@ -364,8 +366,8 @@ TEST_F(GraphTest, ConditionalNodesAreNotTrusted) {
   EXPECT_TRUE(conditional_node(handle, 0, 1).ok());
   EXPECT_TRUE(is_violation(conditional_node(handle, 0, 1))) << "it has a node";
   EXPECT_TRUE(is_violation(node(GraphNodeKind::kEmpty, "", {kFirst}, 1))) << "an edge outwards";
-  EXPECT_TRUE(
-      is_violation(node(GraphNodeKind::kHostCall, text_of(wire::HostFunction{0, 3}), {}, 1)))
+  EXPECT_TRUE(is_violation(node(GraphNodeKind::kHostCall,
+                                text_of(wire::HostFunction{0, 3, 0, wire::kNoFence, 0}), {}, 1)))
       << "not permitted in a body";
 }
 
@@ -389,7 +391,8 @@ TEST_F(GraphTest, BrokenDescriptionsAreViolations) {
   EXPECT_TRUE(is_violation(node(GraphNodeKind::kEmpty, "12345678"))) << "a body too long";
   EXPECT_TRUE(is_violation(node(GraphNodeKind::kFill, "12345678"))) << "a body too short";
   EXPECT_TRUE(is_violation(node(static_cast<GraphNodeKind>(99), ""))) << "no such kind";
-  EXPECT_TRUE(is_violation(node(GraphNodeKind::kHostCall, text_of(wire::HostFunction{0, 99999}))));
+  EXPECT_TRUE(is_violation(
+      node(GraphNodeKind::kHostCall, text_of(wire::HostFunction{0, 99999, 0, wire::kNoFence, 0}))));
   EXPECT_TRUE(is_violation(node(GraphNodeKind::kEventWait, text_of(wire::GraphEvent{7}))));
   EXPECT_TRUE(is_violation(node(GraphNodeKind::kValues, "")));
   wire::Launch launch = launch_of(0);

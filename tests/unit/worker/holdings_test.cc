@@ -287,7 +287,8 @@ TEST_F(HoldingsTest, SlotsOfFencesAndHostFunctions) {
   const wire::HostFunction last{1, wire::kCallbackSlots - 1};
   EXPECT_TRUE(send(last).ok());
   session_->core.view.callback(last.slot).done.store(1);
-  EXPECT_TRUE(is_violation(send(wire::HostFunction{1, wire::kCallbackSlots})));
+  EXPECT_TRUE(
+      is_violation(send(wire::HostFunction{1, wire::kCallbackSlots, 0, wire::kNoFence, 0})));
 }
 
 TEST_F(HoldingsTest, DescriptorsOnTheirWay) {

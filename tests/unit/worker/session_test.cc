@@ -198,7 +198,7 @@ TEST_F(SessionTest, FencesAndSleepers) {
 TEST_F(SessionTest, HostFunctionHoldsItsStreamUntilTheClientHasRunIt) {
   const auto client = connect();
   client->post(wire::StreamCreate{1, 1, 0, wire::StreamKind::kBlocking, 0, 0});
-  client->post(wire::HostFunction{1, 3});
+  client->post(wire::HostFunction{1, 3, 0, wire::kNoFence, 0});
   client->post(wire::Fence{1, 0, 1});
   EXPECT_EQ(client->call(wire::Ping{}), CUDA_SUCCESS);
   EXPECT_EQ(client->view().callback(3).posted.load(), 1u);
@@ -209,12 +209,26 @@ TEST_F(SessionTest, HostFunctionHoldsItsStreamUntilTheClientHasRunIt) {
   close(*client);
 }
 
+TEST_F(SessionTest, AHostFunctionsOwnFenceComesBehindIt) {
+  const auto client = connect();
+  client->post(wire::StreamCreate{1, 1, 0, wire::StreamKind::kBlocking, 0, 0});
+  client->post(wire::HostFunction{1, 3, 7, 2, 0});
+  EXPECT_EQ(client->call(wire::Ping{}), CUDA_SUCCESS);
+  EXPECT_EQ(client->view().callback(3).posted.load(), 1u);
+  EXPECT_EQ(client->view().promise(2).value.load(), 7u);
+  EXPECT_EQ(client->view().fence(2).value.load(), 0u);
+  client->view().callback(3).done.store(1);
+  driver_.hold(1, false);  // the fake GPU looks again
+  EXPECT_TRUE(client->wait_fence(2, 7));
+  close(*client);
+}
+
 TEST_F(SessionTest, DeadClientLeavesNoStreamWaiting) {
   const auto client = connect();
   client->post(wire::StreamCreate{1, 1, 0, wire::StreamKind::kNonBlocking, 0, 0});
   client->post(wire::StreamCreate{2, 1, 0, wire::StreamKind::kNonBlocking, 0, 0});
-  client->post(wire::HostFunction{1, 0});
-  client->post(wire::HostFunction{1, 1});
+  client->post(wire::HostFunction{1, 0, 0, wire::kNoFence, 0});
+  client->post(wire::HostFunction{1, 1, 0, wire::kNoFence, 0});
   for (const uint32_t value : {7u, 3u, 9u}) {
     client->post(wire::StreamWaitValue{{client->staging(), value, 4, CU_STREAM_WAIT_VALUE_EQ}, 2});
   }

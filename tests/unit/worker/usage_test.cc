@@ -58,8 +58,8 @@ class UsageTest : public SessionFixture {
   }
   // The executor looks what has ended, at its time.
   void look() {
-    while (now_ns() < session_->streams.next_learn_ns()) std::this_thread::yield();
-    session_->streams.learn(now_ns());
+    while (now_ns() < session_->streams.next_look_ns()) std::this_thread::yield();
+    session_->streams.look_after(now_ns());
   }
   // What the stream has been given has ended, and somebody looks.
   void settle() {

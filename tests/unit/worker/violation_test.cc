@@ -91,7 +91,9 @@ TEST_F(ViolationTest, IdsThatCanNotName) {
 TEST_F(ViolationTest, SlotsThatDoNotExist) {
   create_stream(1, wire::StreamKind::kBlocking);
   EXPECT_TRUE(is_violation(send(wire::Fence{1, wire::kFenceSlots, 1})));
-  EXPECT_TRUE(is_violation(send(wire::HostFunction{1, wire::kCallbackSlots})));
+  EXPECT_TRUE(
+      is_violation(send(wire::HostFunction{1, wire::kCallbackSlots, 0, wire::kNoFence, 0})));
+  EXPECT_TRUE(is_violation(send(wire::HostFunction{1, 0, 1, wire::kFenceSlots, 0})));
   EXPECT_TRUE(is_violation(send(wire::StreamWaitValue{{kHost, 0, 4, 0}, 1})));
   EXPECT_TRUE(is_violation(send(wire::StreamWriteValue{{kStaging + 4, 0, 8, 0}, 1})));
 }

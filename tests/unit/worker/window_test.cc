@@ -33,14 +33,15 @@ class WindowTest : public SessionFixture {
   void learn(wire::Id stream) {
     launch(stream);
     EXPECT_TRUE(send(wire::Fence{stream, stream, 1}).ok());
-    session_->streams.learn(session_->streams.next_learn_ns());
-    EXPECT_FALSE(session_->streams.is_learning());
+    // Once to see the end, once more to see that nothing has come since.
+    for (int i = 0; i < 2; ++i) session_->streams.look_after(session_->streams.next_look_ns());
+    EXPECT_FALSE(session_->streams.looks_after_some());
     const uint32_t number = session_->modules.functions().find(1)->duration;
     session_->streams.durations.learn({&number, 1}, 1'000'000'000, 0, 0);
     calls();
   }
   void advance() {
-    session_->streams.learn(session_->streams.next_learn_ns());
+    session_->streams.look_after(session_->streams.next_look_ns());
     session_->submitter.advance();
   }
   // Looks until nothing is held: a full window is not looked at for a while.
@@ -231,6 +232,128 @@ TEST(DurationsTest, NumbersAreGivenAgain) {
     ASSERT_NE(number, 0u);
     ASSERT_LT(number, 1u << 16);
   }
+}
+
+// ---- The right to queue
+// --------------------------------------------------------------------------
+
+class ConnectionTest : public WindowTest {
+ protected:
+  Connections& rights() { return commons_.connections[0]; }
+  // Others have all of them.
+  void SetUp() override {
+    WindowTest::SetUp();
+    learn(1);
+    learn(2);
+    while (rights().take(true, true)) ++taken_;
+    driver_.hold(1, true);
+  }
+  void TearDown() override {
+    while (taken_-- != 0) rights().give();
+    driver_.hold(1, false);
+    WindowTest::TearDown();
+  }
+  int taken_ = 0;
+};
+
+TEST_F(ConnectionTest, AllAreThere) { EXPECT_EQ(taken_, 28); }
+
+TEST(ConnectionsTest, OfFewQueuesOneIsGivenOut) {
+  Connections rights;
+  rights.set_queues(2);
+  EXPECT_EQ(rights.most(), 1);
+  EXPECT_TRUE(rights.take(false, false));
+  EXPECT_FALSE(rights.take(true, true));
+}
+
+TEST_F(ConnectionTest, WithoutOneItemsGoOneByOne) {
+  for (int i = 0; i < 3; ++i) launch(1);
+  EXPECT_EQ(count("launch s1"), 1u) << "it needs none";
+  EXPECT_EQ(session_->backlog.size(), 2u);
+  EXPECT_TRUE(rights().are_wanted());
+  driver_.hold(1, false);
+  settle();
+  EXPECT_EQ(count("launch s1"), 2u);
+}
+
+TEST_F(ConnectionTest, AFenceBehindWorkNeedsOneToo) {
+  launch(1);
+  EXPECT_TRUE(send(wire::Fence{1, 0, 5}).ok());
+  EXPECT_EQ(count("write"), 0u);
+  driver_.hold(1, false);
+  settle();
+  EXPECT_EQ(count("write s1 5"), 1u);
+}
+
+TEST_F(ConnectionTest, OneThatBecomesFreeIsTaken) {
+  for (int i = 0; i < 3; ++i) launch(1);
+  rights().give();
+  --taken_;
+  settle();
+  EXPECT_EQ(count("launch s1"), 3u);
+  EXPECT_FALSE(rights().are_wanted());
+}
+
+TEST_F(ConnectionTest, WhoHasWaitedComesFirst) {
+  for (int i = 0; i < 2; ++i) launch(1);
+  rights().give();
+  EXPECT_FALSE(rights().take(false, true));
+  EXPECT_TRUE(rights().take(true, true));
+}
+
+TEST_F(ConnectionTest, WorkOfUnknownLengthLeavesSomeToOthers) {
+  while (taken_ > rights().most_unsure()) {
+    rights().give();
+    --taken_;
+  }
+  EXPECT_FALSE(rights().take(false, false));
+  EXPECT_TRUE(rights().take(false, true));
+  ++taken_;
+}
+
+TEST_F(ConnectionTest, OneThatIsNotUsedIsGivenBack) {
+  rights().give();
+  --taken_;
+  for (int i = 0; i < 2; ++i) launch(1);
+  EXPECT_FALSE(rights().take(true, true)) << "it was taken";
+  driver_.hold(1, false);
+  for (int i = 0; i < 3; ++i) session_->streams.look_after(session_->streams.next_look_ns());
+  EXPECT_FALSE(session_->streams.looks_after_some());
+  EXPECT_TRUE(rights().take(true, true));
+  ++taken_;
+}
+
+// With work without end a stream would keep it for ever.
+TEST_F(ConnectionTest, OneThatOthersWantGoesRound) {
+  rights().give();
+  --taken_;
+  for (int i = 0; i < 2; ++i) launch(1);
+  rights().begin_to_wait();
+  std::this_thread::sleep_for(std::chrono::milliseconds(6));  // longer than a turn
+  for (uint32_t i = 0; i < kWindowItems; ++i) launch(1);
+  EXPECT_FALSE(session_->backlog.empty()) << "it takes no more until all has ended";
+  driver_.hold(1, false);
+  advance();
+  EXPECT_TRUE(rights().take(true, true));
+  ++taken_;
+  rights().end_waiting();
+  settle();
+}
+
+TEST_F(ConnectionTest, AStreamThatGoesTakesNoneAlong) {
+  rights().give();
+  --taken_;
+  driver_.hold(2, true);
+  for (int i = 0; i < 2; ++i) launch(1);
+  for (int i = 0; i < 2; ++i) launch(2);
+  EXPECT_TRUE(rights().are_wanted());
+  driver_.hold(1, false);
+  driver_.hold(2, false);
+  EXPECT_TRUE(send(wire::StreamDestroy{1}).ok());
+  EXPECT_TRUE(send(wire::StreamDestroy{2}).ok());
+  EXPECT_FALSE(rights().are_wanted());
+  EXPECT_TRUE(rights().take(false, true));
+  ++taken_;
 }
 
 }  // namespace

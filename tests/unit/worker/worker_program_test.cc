@@ -238,14 +238,14 @@ TEST_F(WorkerProgramTest, GraphsRunAgain) {
 TEST_F(WorkerProgramTest, HostFunctionsAndDeadClients) {
   const auto client = connect(1);
   prepare(*client);
-  client->post(wire::HostFunction{1, 0});
+  client->post(wire::HostFunction{1, 0, 0, wire::kNoFence, 0});
   client->post(wire::Fence{1, 0, 1});
   ASSERT_TRUE(client->wait([&] { return client->view().callback(0).posted.load() == 1; }));
   EXPECT_EQ(client->view().fence(0).value.load(), 0u);
   client->view().callback(0).done.store(1);
   ASSERT_TRUE(client->wait_fence(0, 1));
   // This one is never answered.
-  client->post(wire::HostFunction{1, 1});
+  client->post(wire::HostFunction{1, 1, 0, wire::kNoFence, 0});
   client->post(wire::StreamWaitValue{{client->base(), 77, 4, 1}, 1});
   ASSERT_TRUE(client->wait([&] { return client->view().callback(1).posted.load() == 1; }));
   close(1);

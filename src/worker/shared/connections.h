@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who may queue work behind work that runs. A context has 32 hardware queues at most: a stream
+// whose next item can't start holds one, and while all are held every other stream stands,
+// whatever its priority (measured on an H200, decision 23). A lone running kernel holds none, nor
+// does a graph. So at most 28 streams of a device's shared context queue anything behind their
+// running work; the others are given one item at a time, and the right goes round.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+
+namespace openmps::worker {
+
+// Of one device. Thread-safe.
+class Connections {
+ public:
+  // Hardware queues for what has no window (waits for other streams' events).
+  static constexpr int32_t kSpare = 4;
+
+  // So many hardware queues has the context. Before anybody takes a right.
+  void set_queues(uint32_t queues) {
+    most_ = std::max(1, static_cast<int32_t>(queues) - kSpare);
+    free_ = most_;
+  }
+  [[nodiscard]] int32_t most() const { return most_; }
+  // Only so many are for work of which it is not known when what is before it ends: the others are
+  // for what goes quickly.
+  [[nodiscard]] int32_t most_unsure() const { return most_ - most_ / 2; }
+
+  // Take the right for a stream, which gives it back. `has_waited`: it has said so before; others
+  // leave the free ones to those. `sure`: it is known how long the work takes.
+  [[nodiscard]] bool take(bool has_waited, bool sure) {
+    const int32_t others =
+        waiting_.load(std::memory_order_relaxed) - static_cast<int32_t>(has_waited);
+    const int32_t left = (has_waited ? 0 : others) + (sure ? 0 : most_ / 2);
+    int32_t free = free_.load(std::memory_order_relaxed);
+    while (free > left) {
+      if (free_.compare_exchange_weak(free, free - 1, std::memory_order_relaxed)) return true;
+    }
+    return false;
+  }
+  void give() { free_.fetch_add(1, std::memory_order_relaxed); }
+
+  void begin_to_wait() { waiting_.fetch_add(1, std::memory_order_relaxed); }
+  void end_waiting() { waiting_.fetch_sub(1, std::memory_order_relaxed); }
+  // Who has the right should give it back before long.
+  [[nodiscard]] bool are_wanted() const { return waiting_.load(std::memory_order_relaxed) > 0; }
+
+ private:
+  int32_t most_ = 28;
+  std::atomic<int32_t> free_{most_};
+  std::atomic<int32_t> waiting_{0};
+};
+
+}  // namespace openmps::worker

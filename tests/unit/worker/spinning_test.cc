@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who is waited for awake.
+#include "worker/session/spinning.h"
+
+#include <gtest/gtest.h>
+
+namespace openmps::worker {
+namespace {
+
+constexpr uint64_t kShort = kLingerNs / 2;
+
+TEST(SpinningTest, PausesAreShortAfterSome) {
+  Pauses pauses;
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_FALSE(pauses.are_short());
+    pauses.note(kShort);
+  }
+  EXPECT_TRUE(pauses.are_short());
+  pauses.note(kLingerNs);
+  EXPECT_TRUE(pauses.are_short());
+}
+
+TEST(SpinningTest, ALongOneEndsIt) {
+  Pauses pauses;
+  for (int i = 0; i < 100; ++i) pauses.note(kShort);
+  pauses.note(kLingerNs + 1);
+  EXPECT_FALSE(pauses.are_short());
+}
+
+TEST(SpinningTest, ABudgetIsForSoMany) {
+  SpinBudget budget(2);
+  EXPECT_TRUE(budget.enter());
+  EXPECT_TRUE(budget.enter());
+  EXPECT_FALSE(budget.enter());
+  budget.leave();
+  EXPECT_TRUE(budget.enter());
+}
+
+TEST(SpinningTest, CoresAreLeftToTheOthers) {
+  Spinning large(16, 50'000, true);
+  EXPECT_TRUE(large.lingering.enter());
+  EXPECT_TRUE(large.lingering.enter());
+  EXPECT_FALSE(large.lingering.enter());
+  Spinning small(4, 20'000, true);
+  EXPECT_TRUE(small.brief.enter());
+  EXPECT_FALSE(small.lingering.enter()) << "none to spare";
+}
+
+TEST(SpinningTest, ItCanBeSwitchedOff) {
+  Spinning without(64, 50'000, false);
+  EXPECT_FALSE(without.lingering.enter());
+  Spinning nobody_spins(64, 0, true);
+  EXPECT_FALSE(nobody_spins.lingering.enter());
+}
+
+}  // namespace
+}  // namespace openmps::worker
