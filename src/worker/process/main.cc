@@ -90,9 +90,10 @@ bool wants_cold_lane() {
 // OPENMPS_PERF=NAME,...: what is to be switched off, to see what it is worth.
 Performance choose_performance() {
   static constexpr std::pair<std::string_view, bool Performance::*> kSwitches[] = {
-      {"no_held_waits", &Performance::holds_waits}, {"no_windows", &Performance::windows},
-      {"no_batch", &Performance::batches},          {"no_store", &Performance::store},
-      {"no_linger", &Performance::lingers},         {"no_connections", &Performance::connections},
+      {"no_held_waits", &Performance::holds_waits},  {"no_windows", &Performance::windows},
+      {"no_batch", &Performance::batches},           {"no_store", &Performance::store},
+      {"no_linger", &Performance::lingers},          {"no_connections", &Performance::connections},
+      {"no_value_watch", &Performance::value_watch},
   };
   Performance performance;
   std::istringstream names(environment_or("OPENMPS_PERF", ""));
@@ -152,6 +153,10 @@ Status serve(const Options& options, ServerReports& server, uint32_t connections
   ContextGate gate(table, limits);
   Commons commons;
   commons.performance = choose_performance();
+  if (commons.performance.holds_waits && commons.performance.value_watch) {
+    commons.value_watch = std::make_unique<ValueWatch>();
+    OPENMPS_RETURN_IF_ERROR(commons.value_watch->start());
+  }
   for (Connections& rights : commons.connections) rights.set_queues(connections);
   if (commons.performance.store) commons.images.keep(kKeptImageBytes);
   if (Result<UsageRows> usage = UsageRows::make(*devices, commons.performance.windows);

@@ -129,8 +129,10 @@ uint64_t Executor::held_pause(uint64_t now) {
   } else {
     if (held_since_ns_ == 0) held_since_ns_ = now;
     session_.core.shown_values.seen(now);
-    longest = std::min(longest, std::clamp((now - held_since_ns_) / kHeldPauseShare,
-                                           kShortestHeldPauseNs, kLongestHeldPauseNs));
+    if (session_.core.commons.value_watch == nullptr) {
+      longest = std::min(longest, std::clamp((now - held_since_ns_) / kHeldPauseShare,
+                                             kShortestHeldPauseNs, kLongestHeldPauseNs));
+    }
   }
   if (backlog.empty()) return longest;
   return std::min(longest, until(backlog.next_look_ns()));

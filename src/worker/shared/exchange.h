@@ -15,6 +15,7 @@
 #include "wire/trace.h"
 #include "worker/device/cold_lane.h"
 #include "worker/device/usage.h"
+#include "worker/device/value_watch.h"
 #include "worker/shared/address_book.h"
 #include "worker/shared/connections.h"
 #include "worker/shared/image_memory.h"
@@ -99,6 +100,7 @@ struct Performance {
   bool batches = true;      // docs/decisions/0020; they need windows
   bool store = true;        // ImageStore::keep, docs/decisions/0022
   bool connections = true;  // docs/decisions/0023; they need windows
+  bool value_watch = true;  // docs/decisions/0017
   bool lingers = true;      // worker/session/spinning.h
 };
 
@@ -114,6 +116,7 @@ struct Commons {
   MemoryCache kept_memory;
   std::unique_ptr<wire::Trace> trace;  // null: nobody asks
   Performance performance;
+  std::unique_ptr<ValueWatch> value_watch;  // null: executors look for values themselves
   UsageRows usage;                      // without a table unless main() makes one
   std::unique_ptr<ImageMemory> memory;  // null: nothing is remembered on disk
   std::array<Connections, wire::kMaxDevices> connections;

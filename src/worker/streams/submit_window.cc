@@ -277,6 +277,7 @@ void SubmitWindow::sweep(uint64_t now) {
   }
   if (reached.items != 0) reach(reached, now, true);
   if (items_ == 0) {
+    full_ = false;
     stop_wanting();
     if (connected_ && (yields_ || connections_->are_wanted())) disconnect();
   }

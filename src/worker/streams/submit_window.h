@@ -89,15 +89,14 @@ class SubmitWindow {
   [[nodiscard]] bool is_full(const Cost& cost) {
     const bool fits = items_ < kWindowItems && unknown_ < kWindowUnknown && !full_ &&
                       expected_ns_ + durations_.of(cost) <= kWindowNs;
-    if (!fits && items_ != 0 && look_whether_full(cost)) return true;
-    return !may_queue(cost);
+    return refuse((!fits && items_ != 0 && look_whether_full(cost)) || !may_queue(cost));
   }
   // Nothing may be queued behind what the stream has been given yet: that takes so long, or there
   // is no hardware queue for it.
   [[nodiscard]] bool is_closed() {
-    return (expected_ns_ > kLongNs && look_whether_full({})) || !may_queue({});
+    return refuse((expected_ns_ > kLongNs && look_whether_full({})) || !may_queue({}));
   }
-  // When to ask again, by now_ns(), if it was full.
+  // When to ask again, by now_ns(), if it was full or closed; else kNoLook.
   [[nodiscard]] uint64_t next_look_ns() const { return next_look_ns_; }
 
   // Work of this cost is about to be submitted: a mark behind what came before, where one is due.
@@ -150,6 +149,11 @@ class SubmitWindow {
   static constexpr uint32_t kMarkItems = kWindowItems / 16;
   static constexpr uint64_t kMarkNs = kWindowNs / 8;
 
+  static constexpr uint64_t kNoLook = ~0ull;
+  bool refuse(bool refused) {
+    if (!refused) next_look_ns_ = kNoLook;
+    return refused;
+  }
   // There is nothing to be queued behind, or the stream has the right to, or gets it.
   bool may_queue(const Cost& cost) {
     return items_ == 0 || (connected_ && !yields_) || connect(cost);
@@ -195,7 +199,7 @@ class SubmitWindow {
   bool yields_ = false;     // and will give it back when all that it has been given has ended
   bool wants_ = false;      // has asked for one in vain
   uint64_t connected_ns_ = 0;
-  uint64_t next_look_ns_ = 0;
+  uint64_t next_look_ns_ = kNoLook;
   Segment segment_;  // open: no mark yet
   // Marked, oldest first; made with the first mark.
   std::unique_ptr<std::array<Segment, kSegments>> segments_;

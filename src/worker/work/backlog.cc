@@ -36,27 +36,6 @@ bool is_fence(const Work& work) {
 
 }  // namespace
 
-// As the GPU compares them (CUstreamWaitValue_flags).
-bool Backlog::is_there(const wire::StreamValue& wait) const {
-  const auto compare = [&wait](auto now, auto wanted) {
-    using Signed = std::make_signed_t<decltype(now)>;
-    switch (wait.flags & CU_STREAM_WAIT_VALUE_NOR) {
-      case CU_STREAM_WAIT_VALUE_EQ: return now == wanted;
-      case CU_STREAM_WAIT_VALUE_AND: return (now & wanted) != 0;
-      case CU_STREAM_WAIT_VALUE_NOR: return static_cast<decltype(now)>(~(now | wanted)) != 0;
-      default: return static_cast<Signed>(now - wanted) >= 0;
-    }
-  };
-  // The peer and the GPU write it.
-  if (wait.width == 8) {
-    auto& word = *reinterpret_cast<uint64_t*>(wait.address);
-    return compare(std::atomic_ref(word).load(std::memory_order_acquire), wait.value);
-  }
-  auto& word = *reinterpret_cast<uint32_t*>(wait.address);
-  return compare(std::atomic_ref(word).load(std::memory_order_acquire),
-                 static_cast<uint32_t>(wait.value));
-}
-
 // What follows another operation in a batch is the GPU's to wait for: that operation may be what
 // somebody else waits for.
 bool Backlog::stands_at_first(const ValuesWork& values) const {
@@ -133,11 +112,15 @@ uint64_t Backlog::next_look_ns() const {
 
 void Backlog::hold(const Work& work, Stream& stream) {
   const uint64_t number = streams_.held.last + 1;
-  std::unique_ptr<Item> item(new Item{HeldWork(work), stream, number, {}, {}});
+  std::unique_ptr<Item> item(new Item{HeldWork(work), stream, number, {}, {}, {}});
   if (const auto* values = std::get_if<ValuesWork>(&work.what)) {
+    ValueWatch* watch = core_.commons.value_watch.get();
     for (const wire::ValueOperation& operation : values->operations) {
       if (operation.kind != wire::ValueKind::kWait) continue;
       item->shown.emplace_back(core_.shown_values, stream.id, operation.value);
+      if (watch != nullptr && core_.is_host(operation.value.address)) {
+        item->watched.push_back(watch->watch(core_.bell, operation.value));
+      }
     }
   }
   const void* event = event_of(work);

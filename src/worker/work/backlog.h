@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "worker/core/session_core.h"
+#include "worker/device/value_watch.h"
 #include "worker/streams/stream.h"
 #include "worker/work/held_work.h"
 #include "worker/work/work.h"
@@ -88,11 +89,12 @@ class Backlog {
     Stream& stream;
     const uint64_t number;
     std::vector<ShownValues::Row> shown;  // what it waits for
-    HeldSpan span;                        // while it is the first of its stream
+    std::vector<ValueWatch::Row> watched;
+    HeldSpan span;  // while it is the first of its stream
   };
   // The first that can go, or, if `all`, the first of all; null: there is none.
   std::unique_ptr<Item> take(bool all);
-  // When the first window is to be looked at, by now_ns().
+  // When the first window that has no room is to be looked at, by now_ns(); ~0: none has.
   [[nodiscard]] uint64_t next_look_ns() const;
   // The client has gone, and its work with it.
   void drop();
@@ -108,7 +110,6 @@ class Backlog {
   [[nodiscard]] static bool is_ordered(const Work& work, const Stream& stream, const Stream& other,
                                        const Line& line, uint64_t number);
   [[nodiscard]] bool stands_at_first(const ValuesWork& values) const;
-  [[nodiscard]] bool is_there(const wire::StreamValue& value) const;
   // kNothing: it can go.
   [[nodiscard]] wire::HeldFor why_held(const Item& item) const;
   void end_span(Item& item);

@@ -3,6 +3,7 @@
 // does: the driver gets everything in an order that the program allows.
 #include <algorithm>
 #include <atomic>
+#include <thread>
 
 #include "session_fixture.h"
 
@@ -74,6 +75,23 @@ TEST_F(BacklogTest, AWaitStaysHereWithWhatIsBehindIt) {
   EXPECT_EQ(shown.held, 0u);
   launch(1);
   EXPECT_EQ(calls(), Calls{"launch s1 16"});
+}
+
+// Who sleeps is woken by who looks for all.
+TEST_F(BacklogTest, AWordThatComesRingsForItsSession) {
+  commons_.value_watch = std::make_unique<ValueWatch>();
+  ASSERT_TRUE(commons_.value_watch->start().ok());
+  const auto& bell = session_->core.bell;
+  const long holders = bell.use_count();
+  bell->answer();
+  stand(1);
+  stand(1);
+  EXPECT_FALSE(bell->rung().load());
+  put(kWord, 1);
+  while (!bell->rung().load()) std::this_thread::yield();
+  session_->submitter.advance();
+  EXPECT_TRUE(session_->backlog.empty());
+  EXPECT_EQ(bell.use_count(), holders) << "nobody watches any more";
 }
 
 TEST_F(BacklogTest, EveryConditionIsTheGpus) {

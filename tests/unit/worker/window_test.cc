@@ -80,6 +80,21 @@ TEST_F(WindowTest, ManyShortItemsAreCounted) {
   EXPECT_EQ(count("launch s1"), kMore);
 }
 
+// Only a window without room is looked at by itself.
+TEST_F(WindowTest, WhatWaitsForAValueAloneHasNoTimeToLookAt) {
+  launch(1);
+  driver_.hold(1, true);
+  for (int i = 1; i < 10; ++i) launch(1);
+  EXPECT_NE(session_->backlog.next_look_ns(), ~0ull);
+  driver_.hold(1, false);
+  settle();
+  EXPECT_TRUE(send(wire::StreamWaitValue{{kStaging + 4096, 1, 4, 0}, 1}).ok());
+  launch(1);
+  session_->submitter.advance();
+  EXPECT_EQ(session_->backlog.size(), 2u);
+  EXPECT_EQ(session_->backlog.next_look_ns(), ~0ull);
+}
+
 TEST_F(WindowTest, AFenceOfTheProgramIsAMark) {
   launch(1);
   EXPECT_TRUE(send(wire::Fence{1, 0, 5}).ok());
