@@ -117,8 +117,8 @@ struct Commons {
   std::unique_ptr<wire::Trace> trace;  // null: nobody asks
   Performance performance;
   std::unique_ptr<ValueWatch> value_watch;  // null: executors look for values themselves
-  UsageRows usage;                      // without a table unless main() makes one
-  std::unique_ptr<ImageMemory> memory;  // null: nothing is remembered on disk
+  UsageRows usage;                          // without a table unless main() makes one
+  std::unique_ptr<ImageMemory> memory;      // null: nothing is remembered on disk
   std::array<Connections, wire::kMaxDevices> connections;
 };
 
