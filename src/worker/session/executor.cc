@@ -241,9 +241,9 @@ void Executor::idle() {
   if (!found) {
     const bool settled = rest_ns_ != kLongestSleepNs;
     const uint64_t tended_ns = settled ? rest_ns_ : session_.tend();
-    const uint64_t linger_end = start + std::min(kLingerNs, tended_ns);
-    const bool lingers = !settled && pauses_.are_short();
-    if (!lingers || !spin(spinning_.lingering, linger_end)) {
+    const uint64_t tended_until = start + std::min(kLingerNs, tended_ns);
+    const uint64_t linger_end = std::min(pauses_.linger_end_ns(paused_since_ns_), tended_until);
+    if (linger_end <= start || !spin(spinning_.lingering, linger_end)) {
       const uint64_t begin = now_ns();
       const uint64_t longest = settled ? rest_ns_ : std::min(held_pause(begin), tended_ns);
       ring_.sleep(longest, session_.stop, &session_.core.bell->rung());

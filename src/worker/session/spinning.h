@@ -48,8 +48,11 @@ class Pauses {
  public:
   // A pause has ended with a command.
   void note(uint64_t ns) { short_ones_ = ns <= kLingerNs ? short_ones_ + 1 : 0; }
-  // The last ones were short. One that was not costs kLingerNs, once.
-  [[nodiscard]] bool are_short() const { return short_ones_ >= kSure; }
+  // Until when it pays to look, in a pause that began at `since_ns`: 0 unless the last ones were
+  // short. One that is not costs kLingerNs, once, however often somebody asks.
+  [[nodiscard]] uint64_t linger_end_ns(uint64_t since_ns) const {
+    return short_ones_ >= kSure ? since_ns + kLingerNs : 0;
+  }
 
  private:
   static constexpr uint64_t kSure = 4;

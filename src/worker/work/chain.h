@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Launches that have piled up go to the driver as one graph: a chain of kernel nodes, made once and
-// set for each use (decision 19). The driver takes half as long for a kernel of a chain as for a
+// set for each use (decision 20). The driver takes half as long for a kernel of a chain as for a
 // launch, and a chain holds no hardware queue. Session's thread only.
 #pragma once
 

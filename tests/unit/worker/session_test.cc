@@ -97,10 +97,11 @@ TEST_F(SessionTest, ClosingGivesEverythingBack) {
     EXPECT_EQ(driver_.physical_bytes(), 0u);
   }
   EXPECT_EQ(count_entries("/proc/self/fd"), files);
-  // The last thread is joined on the main thread, a moment after its session is closed.
+  // The last thread is joined on the main thread, a moment after its session is closed. One of an
+  // earlier test may have been there at first, and have ended meanwhile.
   const uint64_t end = now_ns() + kTestTimeoutNs;
-  while (count_entries("/proc/self/task") != threads && now_ns() < end) std::this_thread::yield();
-  EXPECT_EQ(count_entries("/proc/self/task"), threads);
+  while (count_entries("/proc/self/task") > threads && now_ns() < end) std::this_thread::yield();
+  EXPECT_LE(count_entries("/proc/self/task"), threads);
   // The watchdog's own stream is all that may be left.
   EXPECT_TRUE(driver_.live() == before || driver_.live() == "streams 1") << driver_.live();
 }

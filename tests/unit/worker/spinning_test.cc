@@ -12,19 +12,19 @@ constexpr uint64_t kShort = kLingerNs / 2;
 TEST(SpinningTest, PausesAreShortAfterSome) {
   Pauses pauses;
   for (int i = 0; i < 4; ++i) {
-    EXPECT_FALSE(pauses.are_short());
+    EXPECT_EQ(pauses.linger_end_ns(1000), 0u);
     pauses.note(kShort);
   }
-  EXPECT_TRUE(pauses.are_short());
+  EXPECT_EQ(pauses.linger_end_ns(1000), 1000 + kLingerNs);
   pauses.note(kLingerNs);
-  EXPECT_TRUE(pauses.are_short());
+  EXPECT_NE(pauses.linger_end_ns(1000), 0u);
 }
 
 TEST(SpinningTest, ALongOneEndsIt) {
   Pauses pauses;
   for (int i = 0; i < 100; ++i) pauses.note(kShort);
   pauses.note(kLingerNs + 1);
-  EXPECT_FALSE(pauses.are_short());
+  EXPECT_EQ(pauses.linger_end_ns(1000), 0u);
 }
 
 TEST(SpinningTest, ABudgetIsForSoMany) {
