@@ -208,11 +208,13 @@ TEST_F(KernelOutputTest, WhoseTurnASessionWaitsForIsShown) {
     begin(*b_);
     began = true;
   });
-  while (!began &&
-         (shown.wait != wire::ExecutorWait::kPrintTurn || shown.hindrances[0].session != 1)) {
+  // Why is written last.
+  while (!began && (shown.wait != wire::ExecutorWait::kPrintTurn ||
+                    shown.hindrances[0].why != wire::Hindrance::kPrintTurn)) {
     std::this_thread::yield();
   }
   const bool waited = shown.wait == wire::ExecutorWait::kPrintTurn;
+  const uint32_t session = shown.hindrances[0].session;
   const wire::Hindrance why = shown.hindrances[0].why;
   finish(event, "");
   waiting.join();
@@ -220,6 +222,7 @@ TEST_F(KernelOutputTest, WhoseTurnASessionWaitsForIsShown) {
   finish(launched(*b_), "");
   stop_capturing();
   EXPECT_TRUE(waited);
+  EXPECT_EQ(session, 1u);
   EXPECT_EQ(why, wire::Hindrance::kPrintTurn);
   EXPECT_EQ(afterwards, wire::ExecutorWait::kNone);
 }
