@@ -19,23 +19,31 @@ MAX_TAILED_BYTES = 64 * 1024 - 8  # of a record without its header (src/wire/rec
 MAX_REPLY_BYTES = 4096 - 16       # src/wire/layout.h
 TAIL_ALIGNMENT = 8                # a tail or a reply begins aligned for whatever it holds
 
-FIELD = re.compile(r"^(?:(?P<effect>new|make|end|use|in)(?P<optional>\?)? )?(?P<type>\w+) (?P<name>\w+)"
+FIELD = re.compile(r"^(?:(?P<effect>new|make|end|use|change|in)(?P<optional>\?)? )?(?P<type>\w+) (?P<name>\w+)"
                    r"(?:\[(?P<count>\w+)\])?(?:: (?P<doc>.+))?$")
 TAIL = re.compile(r"^(?P<type>\w+) (?P<name>\w+)\[(?P<count>\w+)(?: <= (?P<most>\w+))?\]$")
 RANGE = re.compile(r"^(?P<address>[\w.]+): (?P<bytes>.+)$")
 VALUE = re.compile(r"^(?P<name>k[A-Z]\w*)(?:: (?P<doc>.+))?$")
 
+# What becomes of work that the worker holds back (worker/work/backlog.h) when a command comes.
+HELD = {
+    "first": "It is submitted first: the command ends, changes or waits for what it may use or bring about",
+    "beside": "The command and it need not know of each other",
+    "left": "It stays, but what waits for values is submitted: the command may wait in the executor",
+}
+
 KEYS = {
     "object": {}, "cuda": {}, "constant": {}, "enum": {"values": list, "doc": str},
     "struct": {"doc": str, "fields": list},
     "command": {"number": int, "doc": str, "fields": list, "tail": list, "reply": list,
-                "reply_tail": list, "reads": list, "writes": list, "waits": str, "later": str},
+                "reply_tail": list, "reads": list, "writes": list, "waits": str, "later": str,
+                "held": str},
 }
 
 
 @dataclasses.dataclass(frozen=True)
 class Field:
-    effect: str     # new, make, end, use, in: what the command does with the object; or ""
+    effect: str     # new, make, end, use, change, in: what the command does with the object; or ""
     optional: bool  # 0 names none
     type: str
     name: str
@@ -72,6 +80,7 @@ class Command(Structure):
     writes: tuple = ()
     waits: str = ""
     later: str = ""
+    held: str = "first"  # one of HELD
 
 
 @dataclasses.dataclass
@@ -213,6 +222,9 @@ class _Reader:
         command.reads = self.ranges(command, table.get("reads", []))
         command.writes = self.ranges(command, table.get("writes", []))
         command.waits, command.later = table.get("waits", ""), table.get("later", "")
+        command.held = table.get("held", "first")
+        if command.held not in HELD:
+            self.fail(f"held: one of {', '.join(HELD)}", "held")
         self.protocol.commands[self.name] = command
 
     def lay_out(self, structure, texts):
@@ -238,12 +250,12 @@ class _Reader:
     def field(self, text):
         match = FIELD.match(text)
         if not match:
-            self.fail(f"field '{text}' is not '[new|make|end|use|in[?] ]type name[[count]][: doc]'", text)
+            self.fail(f"field '{text}' is not '[new|make|end|use|change|in[?] ]type name[[count]][: doc]'", text)
         if not self.protocol.knows(match["type"]):
             self.fail(f"field '{text}': there is no type '{match['type']}'", text)
         if (match["type"] in self.protocol.objects) != bool(match["effect"]):
             self.fail(f"field '{text}': an object, and nothing else, is made (new, or make unless "
-                      "it exists), destroyed (end), used (use) or worked in (in)", text)
+                      "it exists), destroyed (end), used (use), changed (change) or worked in (in)", text)
         count = match["count"]
         if count is not None:
             count = int(count) if count.isdigit() else self.constant(count, text)

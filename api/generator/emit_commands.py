@@ -39,7 +39,10 @@ def header(protocol):
         out.append(f"\n{comment(doc)}enum class {name} : uint32_t {{\n")
         out += [f"  {value}," + (f"  // {text}" if text else "") + "\n" for value, text in values]
         out.append("};\n")
-    out += ["\n"] + [_struct(protocol, s) for s in protocol.structs.values()]
+    out += ["\n// What becomes of held work (worker/work/backlog.h) when a command comes, by its kHeld.\n"
+            "enum class Held : uint8_t {\n"]
+    out += [comment(doc, "  ") + f"  k{name.capitalize()},\n" for name, doc in commands.HELD.items()]
+    out += ["};\n\n"] + [_struct(protocol, s) for s in protocol.structs.values()]
     out += [_command(protocol, c) for c in by_number]
     out.append(_names(protocol, by_number))
     out.append(_parts(protocol, by_number))
@@ -79,6 +82,7 @@ def _command(protocol, c):
     out = [f"// {c.number}.\n{comment(c.doc)}struct {c.name} {{\n"
            f"  static constexpr Opcode kOpcode = Opcode::k{c.name};\n"
            + ("  static constexpr bool kAnsweredLater = true;\n" if c.later else "")
+           + (f"  static constexpr Held kHeld = Held::k{c.held.capitalize()};\n" if c.held != "first" else "")
            + _members(protocol, c)]
     if c.tail:
         out.append(_tail_struct(protocol, "Tail", c.tail))
@@ -106,7 +110,7 @@ def _names(protocol, by_number):
     kinds = "".join(f", k{name.capitalize()}" for name in protocol.objects)
     out = [f"enum class Object : uint8_t {{ kDevice{kinds} }};\n"
            "// What a command does with what it names; kMake: new, unless it exists; kIn: the stream it\n"
-           "// belongs to.\nenum class Effect : uint8_t { kNone, kNew, kMake, kEnd, kUse, kIn };\n\n"
+           "// belongs to.\nenum class Effect : uint8_t { kNone, kNew, kMake, kEnd, kUse, kChange, kIn };\n\n"
            "// A field with the id of an object, or with the number of a device. Optional: 0 is none.\n"
            "template <auto field, Object object, Effect effect, bool optional = false>\nstruct Name {\n"
            "  static constexpr auto kField = field;\n  static constexpr Object kObject = object;\n"
@@ -223,7 +227,7 @@ def _field_rows(protocol, fields, prefix="", offset=0):
 
 def table(protocol):
     out = [TABLE_BEGIN, "",
-           f"{len(protocol.commands)} commands. Of its objects a command makes some (new), ends some, uses some, and works in a "
+           f"{len(protocol.commands)} commands. Of its objects a command makes some (new), ends some, uses or changes some, and works in a "
            "stream (in). What follows the struct is in brackets.", "",
            "| number | command | objects | fields | reply | |", "|---:|---|---|---|---|---|"]
     for c in sorted(protocol.commands.values(), key=lambda c: c.number):

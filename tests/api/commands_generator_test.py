@@ -33,6 +33,7 @@ reads = ["source: bytes"]
 waits = "for others"
 [Idle]
 number = 1
+held = "beside"
 doc = "Nothing."
 """
 
@@ -64,6 +65,7 @@ class LayoutTest(unittest.TestCase):
                      "    Part{&Work::count, &Work::Tail::pairs, kMost}};\n",
                      "    Name<&Work::stream, Object::kStream, Effect::kIn>>\n    kNames<Work>;\n",
                      'visit(c.source, c.bytes, false, "source")',
+                     "Opcode::kIdle;\n  static constexpr Held kHeld = Held::kBeside;\n",
                      "using Commands = CommandList<Idle, Work>;\n"):
             self.assertIn(line, header)
 
@@ -99,11 +101,13 @@ MALFORMED = {
     "number_missing": ("number = 1\n", "", "21: Idle: 'number' is missing or no opcode"),
     "doc_missing": ('doc = "Nothing."\n', "", "21: Idle: 'doc' is missing"),
     "field_form": ('"Kind kind"', '"Kind kind here"', "15: Work: field 'Kind kind here' is not "
-                   "'[new|make|end|use|in[?] ]type name[[count]][: doc]'"),
+                   "'[new|make|end|use|change|in[?] ]type name[[count]][: doc]'"),
     "type": ('"Kind kind"', '"Sort kind"', "15: Work: field 'Sort kind': there is no type 'Sort'"),
     "object_without_effect": ('"in stream stream"', '"stream stream"', "15: Work: field "
                               "'stream stream': an object, and nothing else, is made (new, or make "
-                              "unless it exists), destroyed (end), used (use) or worked in (in)"),
+                              "unless it exists), destroyed (end), used (use), changed (change) or "
+                              "worked in (in)"),
+    "held": ('held = "beside"', 'held = "soon"', "23: Idle: held: one of first, beside, left"),
     "field_twice": ('"u32 count"', '"u32 kind"', "15: Work: field 'u32 kind': the name is used twice"),
     "tail_without_count": ("[count <=", "[number <=", "16: Work: tail 'Pair pairs[number <= kMost]': "
                            "there is no u32 'number' to count it"),

@@ -73,7 +73,8 @@ Status check_names(const S& session, const C& command) {
 // What a handler gets of a name: the object that it uses, as a pointer if there may be none.
 template <typename Name, typename C>
 auto named(const S& session, const C& command, Name) {
-  constexpr bool kHanded = Name::kEffect == Effect::kUse || Name::kEffect == Effect::kIn;
+  constexpr bool kHanded = Name::kEffect == Effect::kUse || Name::kEffect == Effect::kChange ||
+                           Name::kEffect == Effect::kIn;
   if constexpr (!kHanded || Name::kObject == Object::kDevice || Name::kObject == Object::kContext) {
     return std::tuple<>();
   } else {
@@ -139,33 +140,30 @@ constexpr size_t part_of() {
   return count == 1 ? found : ~size_t{0};
 }
 
-// Commands that held work and they need not know of each other: those that become work themselves,
-// and those that make, name or ask for something that it does not use. What another command ends,
-// changes, or waits for in the executor, held work may use or bring about: it is submitted first.
-using BesideHeld =
-    wire::CommandList<wire::Launch, wire::Memcpy, wire::Memcpy3D, wire::ArrayCopy, wire::Memset,
-                      wire::StreamWriteValue, wire::StreamWaitValue, wire::StreamBatch,
-                      wire::HostFunction, wire::Fence, wire::WakeAfter, wire::EventRecord,
-                      wire::StreamWaitEvent, wire::GraphLaunch, wire::GraphUpload,
-                      wire::StreamCreate, wire::EventCreate, wire::EventDestroy, wire::MemoryMap,
-                      wire::MemoryUnmap, wire::HostRegister, wire::HostUnregister, wire::MemoryInfo,
-                      wire::BlobBegin, wire::BlobData, wire::FunctionGetAttribute, wire::Occupancy,
-                      wire::ModuleSymbols, wire::ModuleFunctions>;
-// Commands that may wait in the executor until the context is quiet, and that held work need not
-// know of either.
-using Waiting = wire::CommandList<wire::ModuleLoad, wire::GetFunction, wire::GetGlobal>;
-// Commands after which a function that a chain names may be gone, or be another one's.
-using ChangesFunctions = wire::CommandList<wire::ModuleUnload, wire::FunctionSetAttribute>;
-template <typename C, typename... Cs>
-constexpr bool is_one_of(wire::CommandList<Cs...>) {
-  return (std::same_as<C, Cs> || ...);
+template <typename C>
+constexpr wire::Held held_with() {
+  if constexpr (requires { C::kHeld; }) return C::kHeld;
+  return wire::Held::kFirst;
 }
 
+// Chains of launches (worker/work/chain.h) whose stream ends, or that name functions which may be
+// gone or be other ones afterwards.
 void retire_chains(SessionParts& session, wire::Id stream) {
   std::vector<std::shared_ptr<Chains>> chains = session.streams.take_chains(stream);
   if (chains.empty()) return;
   session.retirement.add({wire::ReturnKind::kCode},
                          [chains = std::move(chains)]() mutable { chains.clear(); });
+}
+template <typename Name, typename C>
+void retire_chains_of(SessionParts& session, const C& command, Name) {
+  constexpr bool kEnds = Name::kEffect == Effect::kEnd;
+  if constexpr (kEnds && Name::kObject == Object::kStream) {
+    retire_chains(session, command.*Name::kField);
+  } else if constexpr ((kEnds && Name::kObject == Object::kModule) ||
+                       (kEnds && Name::kObject == Object::kContext) ||
+                       (Name::kEffect == Effect::kChange && Name::kObject == Object::kFunction)) {
+    retire_chains(session, kAllStreams);
+  }
 }
 
 template <typename C>
@@ -177,14 +175,11 @@ Status run(SessionParts& session, const wire::Record& record, ReplyWriter& write
   wire::TailOf<C> tail;
   OPENMPS_RETURN_IF_ERROR(wire::decode(record, &command, &tail));
   if constexpr (!std::same_as<C, wire::Launch>) session.submitter.end_batch();
-  if constexpr (is_one_of<C>(Waiting())) {
-    session.submitter.prepare_to_wait();
-  } else if constexpr (!is_one_of<C>(BesideHeld())) {
-    session.submitter.flush();
-  }
+  if constexpr (held_with<C>() == wire::Held::kLeft) session.submitter.prepare_to_wait();
+  if constexpr (held_with<C>() == wire::Held::kFirst) session.submitter.flush();
   OPENMPS_RETURN_IF_ERROR(check_names(session, *command));
-  if constexpr (is_one_of<C>(ChangesFunctions())) retire_chains(session, kAllStreams);
-  if constexpr (std::same_as<C, wire::StreamDestroy>) retire_chains(session, command->stream);
+  std::apply([&](auto... name) { (retire_chains_of(session, *command, name), ...); },
+             wire::kNames<C>);
   if constexpr (wire::WithRanges<C>) {
     OPENMPS_RETURN_IF_ERROR(session.memory.check_operands(*command));
   }

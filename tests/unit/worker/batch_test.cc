@@ -130,6 +130,25 @@ TEST_F(BatchTest, AModuleThatGoesTakesTheChainsWithIt) {
   EXPECT_EQ(driver_.live().find("execs"), std::string::npos);
 }
 
+TEST_F(BatchTest, AFunctionThatChangesIsSetInNoChainAgain) {
+  for (int i = 0; i < 8; ++i) launch_with(1, 'a');
+  session_->submitter.end_batch();
+  EXPECT_TRUE(send(wire::FunctionSetAttribute{1, wire::FunctionSetting{}, 8, 4096, 0}).ok());
+  EXPECT_EQ(driver_.live().find("execs"), std::string::npos);
+}
+
+// The driver would have the session's thread wait for them.
+TEST_F(BatchTest, ChainsOfAContextThatIsResetOutliveTheirLaunches) {
+  driver_.hold(1, true);
+  for (int i = 0; i < 8; ++i) launch_with(1, 'a');
+  session_->submitter.end_batch();
+  EXPECT_TRUE(send(wire::ContextReset{1, 0}).ok());
+  EXPECT_NE(driver_.live().find("execs 1"), std::string::npos);
+  driver_.hold(1, false);
+  session_->retirement.sweep();
+  EXPECT_EQ(driver_.live().find("execs"), std::string::npos);
+}
+
 TEST_F(BatchTest, WhatEndsWithTheClientIsNotSubmitted) {
   launch_with(1, 'a');
   session_->drain();
