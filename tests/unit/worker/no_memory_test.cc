@@ -35,8 +35,12 @@ void* operator new(size_t bytes) {
   if (made == nullptr) throw std::bad_alloc();
   return made;
 }
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  return refused() ? nullptr : malloc(bytes == 0 ? 1 : bytes);
+}
 void operator delete(void* block) noexcept { free(block); }
 void operator delete(void* block, size_t) noexcept { free(block); }
+void operator delete(void* block, const std::nothrow_t&) noexcept { free(block); }
 
 namespace openmps::worker {
 namespace {
