@@ -96,29 +96,31 @@ std::vector<std::shared_ptr<Chains>> Streams::take_chains(wire::Id of) {
   return taken;
 }
 
+// Also for one that has been looked after, if that was rarely and now something is to be learnt.
 void Streams::begin_to_look_after(Stream& stream) {
-  stream.looked_after = true;
-  looked_after_.push_back(&stream);
   const uint64_t now = now_ns();
-  const uint64_t soon = stream.window->is_learning() ? kShortestLearnNs : kConnectedLookNs;
+  if (looked_after_.empty()) next_look_ns_ = now + kConnectedLookNs;
+  if (!std::exchange(stream.looked_after, true)) looked_after_.push_back(&stream);
+  if (!stream.window->is_learning()) return;
+  learns_ = true;
   learning_since_ns_ = now;
-  next_look_ns_ = looked_after_.size() == 1 ? now + soon : std::min(next_look_ns_, now + soon);
+  next_look_ns_ = std::min(next_look_ns_, now + kShortestLearnNs);
 }
 
 // A duration is known to a quarter then, and the looks cost little.
 void Streams::look_after(uint64_t now) {
   if (looked_after_.empty() || now < next_look_ns_) return;
   uint64_t pause = std::max((now - learning_since_ns_) / kLearnShare, kShortestLearnNs);
-  bool learns = false;
+  learns_ = false;
   std::erase_if(looked_after_, [&](Stream* stream) {
     SubmitWindow& window = *stream->window;
     window.look_after(now);
-    learns = learns || window.is_learning();
+    learns_ = learns_ || window.is_learning();
     if (window.is_connected()) pause = std::min(pause, kConnectedLookNs);
     stream->looked_after = window.needs_looks();
     return !stream->looked_after;
   });
-  next_look_ns_ = now + (learns ? pause : kConnectedLookNs);
+  next_look_ns_ = now + (learns_ ? pause : kConnectedLookNs);
 }
 
 void Streams::end_windows(uint64_t now) {
@@ -127,6 +129,7 @@ void Streams::end_windows(uint64_t now) {
     stream.looked_after = false;
   });
   looked_after_.clear();
+  learns_ = false;
 }
 
 // Mark the end of the stream's work so far in `event`, made at its first use.

@@ -197,7 +197,8 @@ class Streams {
 
  private:
   void keep_in_sight(Stream& stream) {
-    if (stream.looked_after || !stream.window->needs_looks()) [[likely]]
+    const bool soon = stream.window->is_learning() && !learns_;
+    if (!soon && (stream.looked_after || !stream.window->needs_looks())) [[likely]]
       return;
     begin_to_look_after(stream);
   }
@@ -243,6 +244,7 @@ class Streams {
   std::vector<Retired> retired_;
   std::vector<Stream*> unmarked_;      // those that have work since the last mark
   std::vector<Stream*> looked_after_;  // those whose windows need looks
+  bool learns_ = false;                // some of them do not know how long their work takes
   uint64_t learning_since_ns_ = 0;
   uint64_t next_look_ns_ = 0;
 };

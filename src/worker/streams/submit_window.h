@@ -120,10 +120,10 @@ class SubmitWindow {
   [[nodiscard]] bool is_connected() const { return connected_ || wants_; }
   [[nodiscard]] bool needs_looks() const { return is_learning() || is_connected(); }
   void look(uint64_t now);
-  // All of it is known to have ended: nothing is left to look at.
-  void end(uint64_t now);
   // The same. The right goes if nothing was done with it since the last time.
   void look_after(uint64_t now);
+  // All of it is known to have ended: nothing is left to look at.
+  void end(uint64_t now);
 
  private:
   // What lies between two marks.

@@ -338,6 +338,18 @@ TEST_F(ConnectionTest, OneThatIsNotUsedIsGivenBack) {
   ++taken_;
 }
 
+// Once a millisecond is enough for a right, and far too little to learn from.
+TEST_F(ConnectionTest, WorkOfUnknownLengthIsLookedAtSoonAllTheSame) {
+  rights().give();
+  --taken_;
+  for (int i = 0; i < 2; ++i) launch(1);
+  ASSERT_TRUE(session_->streams.looks_after_some());
+  const uint64_t before = session_->streams.next_look_ns();
+  session_->modules.functions().find(1)->duration = 0;
+  launch(1);
+  EXPECT_LT(session_->streams.next_look_ns(), before);
+}
+
 // With work without end a stream would keep it for ever.
 TEST_F(ConnectionTest, OneThatOthersWantGoesRound) {
   rights().give();
