@@ -886,7 +886,7 @@ def beside_values(box, _):
 # What OPENMPS_PERF can switch off, each by itself and all of it.
 SWITCHES = [{"OPENMPS_PERF": switch} for switch in ("", "no_held_waits", "no_windows", "no_batch",
                                                     "no_held_waits,no_windows",
-                                                    "no_connections,no_linger,no_value_watch")]
+                                                    "no_connections,no_linger,no_sparing,no_value_watch")]
 # One stream at a time may queue work behind work. The device itself has queues enough: what waits
 # in these programs is more than five of them could hold.
 SWITCHES += [{"OPENMPS_DEVICE_MAX_CONNECTIONS": "5", "SOFTGPU_CONNECTIONS": "0"}]

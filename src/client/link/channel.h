@@ -13,8 +13,10 @@
 #include <mutex>
 #include <span>
 #include <type_traits>
+#include <utility>
 
 #include "base/clock.h"
+#include "base/cores.h"
 #include "cuda/abi.h"
 #include "wire/channel_view.h"
 #include "wire/codec.h"
@@ -35,7 +37,8 @@ inline constexpr uint64_t kUnwokenNs = 1'000'000;
 // that ends where a nap and the timer's slack (50 us each) are about 5 % of the wait: a pinned copy
 // of 64 MiB took 1.32 ms with naps, 1.22 natively. Then naps last 1/64 of the time waited so far:
 // at most that much is lost, and a second's wait costs some 600 looks, where the driver's own wait
-// would spin throughout.
+// would spin throughout. While cores are short it naps at once: who gives way then gets its core
+// back after some turns of others, milliseconds later (decision 24).
 inline constexpr uint64_t kNapFromSpinNs = 20'000;
 inline constexpr uint64_t kYieldUntilNs = 2'000'000;
 inline constexpr uint64_t kShortestNapNs = 50'000;
@@ -167,6 +170,7 @@ class Channel {
   const wire::ChannelView view_;
   const int socket_;
   const uint64_t spin_ns_;
+  CoreShortage shortage_;
   const std::unique_ptr<wire::Trace> trace_;  // null: nobody asks
   std::atomic<uint64_t> last_look_ns_{0};     // at the session's socket
   std::mutex ring_lock_;
@@ -279,8 +283,10 @@ bool Channel::spin(Done& done, uint64_t end_ns, CUresult* result) {
 
 template <typename Done>
 bool Channel::look_and_yield(Done& done, uint64_t end_ns, CUresult* result) {
-  while (now_ns() < end_ns) {
+  for (uint64_t now = now_ns(); now < end_ns && !shortage_.lasts(now);) {
     sched_yield();
+    const uint64_t before = std::exchange(now, now_ns());
+    shortage_.note_look(before, now);
     *result = CUDA_SUCCESS;
     if (done()) return true;
     *result = status();

@@ -93,7 +93,7 @@ Performance choose_performance() {
       {"no_held_waits", &Performance::holds_waits},  {"no_windows", &Performance::windows},
       {"no_batch", &Performance::batches},           {"no_store", &Performance::store},
       {"no_linger", &Performance::lingers},          {"no_connections", &Performance::connections},
-      {"no_value_watch", &Performance::value_watch},
+      {"no_value_watch", &Performance::value_watch}, {"no_sparing", &Performance::spares_cores},
   };
   Performance performance;
   std::istringstream names(environment_or("OPENMPS_PERF", ""));
@@ -174,7 +174,8 @@ Status serve(const Options& options, ServerReports& server, uint32_t connections
     commons.cold = std::make_unique<ColdLanes>(table, *devices, commons.limits);
   }
   commons.memory = open_memory(table, *devices, gate, commons, driver.value()->kind());
-  Spinning spinning(cores, spin_us * 1000ull, commons.performance.lingers);
+  Spinning spinning(cores, spin_us * 1000ull, commons.performance.lingers,
+                    commons.performance.spares_cores);
   FaultMonitor monitor(table, *devices, [&server](CUresult result, const std::string& reason) {
     server.session_fault(0, result, reason);
   });

@@ -12,6 +12,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/cores.h"
 #include "base/futex.h"
 #include "worker/device/driver_check.h"
 #include "worker/device/log.h"
@@ -101,6 +102,7 @@ void SessionThread::run() {
   const SessionInfo& info = parts_.core.info;
   // For `top -H` and debuggers; ten digits at most, so it fits the kernel's 15 characters.
   pthread_setname_np(pthread_self(), ("sess-" + std::to_string(info.id)).c_str());
+  if (environment_.commons.performance.spares_cores) prefer_short_turns();
   Status status = guarded([this] { return open(); });
   if (!status.ok()) {
     say(name_, " can't open: ", status.message());

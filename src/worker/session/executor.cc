@@ -271,19 +271,24 @@ uint64_t Executor::next_rest() {
   return session_.put_away() ? 0 : std::min(2 * rest_ns_, kLongestRestNs);
 }
 
-// Look for a command until `end`, if the budget allows it.
+// Look for a command until `end`, if the budget allows it and there are cores to spare.
 bool Executor::spin(SpinBudget& budget, uint64_t end) {
-  if (!budget.enter()) return false;
+  uint64_t now = now_ns();
+  if (spinning_.shortage.lasts(now) || !budget.enter()) return false;
   bool found = false;
-  uint64_t now = 0;
   do {
+    const uint64_t before = now;
     for (int i = 0; i < kLooksPerClock && !found; ++i) {
       found = !ring_.empty() || session_.stop.load(std::memory_order_relaxed) ||
               session_.core.bell->rung().load(std::memory_order_relaxed);
       cpu_relax();
     }
     now = now_ns();
-    if (!found && looks()) advance(now);
+    if (spinning_.shortage.note_look(before, now)) break;
+    if (!found && looks()) {
+      advance(now);
+      now = now_ns();
+    }
   } while (!found && now < end);
   budget.leave();
   return found;

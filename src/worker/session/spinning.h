@@ -7,6 +7,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "base/cores.h"
+
 namespace openmps::worker {
 
 // How many executors may do so at once, so that idle sessions leave the cores to those who work.
@@ -33,13 +35,15 @@ inline constexpr uint32_t kCoresPerLinger = 8;
 
 // Of all sessions of a worker.
 struct Spinning {
-  Spinning(uint32_t cores, uint64_t brief_ns, bool lingers)
+  Spinning(uint32_t cores, uint64_t brief_ns, bool lingers, bool spares_cores = true)
       : brief(std::max(1u, cores / 2)),
         lingering(lingers && brief_ns != 0 ? cores / kCoresPerLinger : 0),
-        brief_ns(brief_ns) {}
+        brief_ns(brief_ns),
+        shortage(spares_cores) {}
   SpinBudget brief;
   SpinBudget lingering;
   const uint64_t brief_ns;  // what it pays to spin for, whoever comes
+  CoreShortage shortage;    // while it lasts, nobody does either
 };
 
 // The pauses between a program's commands that are longer than any brief spin: whether it pays to

@@ -95,13 +95,14 @@ class Exchange {
 
 // What makes a worker faster, each of which can be switched off (OPENMPS_PERF).
 struct Performance {
-  bool holds_waits = true;  // docs/decisions/0017
-  bool windows = true;      // docs/decisions/0018
-  bool batches = true;      // docs/decisions/0020; they need windows
-  bool store = true;        // ImageStore::keep, docs/decisions/0022
-  bool connections = true;  // docs/decisions/0023; they need windows
-  bool value_watch = true;  // docs/decisions/0017
-  bool lingers = true;      // worker/session/spinning.h
+  bool holds_waits = true;   // docs/decisions/0017
+  bool windows = true;       // docs/decisions/0018
+  bool batches = true;       // docs/decisions/0020; they need windows
+  bool store = true;         // ImageStore::keep, docs/decisions/0022
+  bool connections = true;   // docs/decisions/0023; they need windows
+  bool value_watch = true;   // docs/decisions/0017
+  bool lingers = true;       // worker/session/spinning.h
+  bool spares_cores = true;  // base/cores.h
 };
 
 // What all sessions of a worker have in common beside the driver.
