@@ -24,7 +24,8 @@ constexpr const char* kReturns[] = {
 constexpr const char* kReturnWaits[] = {"streams", "quiet moment"};
 
 constexpr const char* kHeld[] = {"value",      "event",        "streams",    "window",
-                                 "connection", "quiet moment", "print turn", "memory"};
+                                 "connection", "quiet moment", "print turn", "memory",
+                                 "share"};
 static_assert(std::size(kHeld) == wire::kHeldReasons);
 
 // "" for what a peer made up.

@@ -49,6 +49,7 @@ wire::OpenSession make_open_session(const Session& session) {
   open.client_priority = admit.hello.client_priority <= kLowestPriority
                              ? admit.hello.client_priority
                              : admit.default_client_priority;
+  open.quality = admit.hello.quality;
   open.active_thread_percentage = granted_percentage(admit.default_active_thread_percentage,
                                                      admit.hello.active_thread_percentage);
   for (uint32_t i = 0; i < wire::kMaxDevices; ++i) {

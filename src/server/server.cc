@@ -381,6 +381,10 @@ void Server::welcome(Session& session) {
   session.state = SessionState::kActive;
   log_.write("Client " + name_of(session) +
              " connected: " + printable(field_text(session.admit.hello.command)));
+  if (session.admit.hello.quality == wire::Quality::kUnknown) {
+    log_.write("Client " + name_of(session) +
+               ": OPENMPS_QOS is neither latency, normal nor best-effort: ignored");
+  }
   const std::vector<Device>& devices = workers_.devices();
   const uint32_t device =
       first_visible_device(devices, field_text(session.admit.hello.visible_devices));

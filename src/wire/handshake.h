@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "cuda/abi.h"
 #include "wire/build.h"
@@ -71,6 +72,23 @@ struct UiReply {
   uint64_t build = kBuildHash;  // for `openmps doctor`; commands are text, of any build
 };
 
+// What a client wants to be to the others (OPENMPS_QOS).
+enum class Quality : uint32_t {
+  kUnset = 0,
+  kLatency = 1,     // "latency": goes first
+  kNormal = 2,      // "normal"
+  kBestEffort = 3,  // "best-effort": comes last, as with MPS's priority 1
+  kUnknown = 4,     // something else
+};
+// `text` null: the program says nothing.
+inline Quality quality_of(const char* text) {
+  if (text == nullptr) return Quality::kUnset;
+  const std::string_view said(text);
+  if (said == "latency") return Quality::kLatency;
+  if (said == "normal") return Quality::kNormal;
+  return said == "best-effort" ? Quality::kBestEffort : Quality::kUnknown;
+}
+
 // What a program says of itself. Limits are wishes that may only lower what the server grants.
 struct Hello {
   MessageHeader header{.kind = MessageKind::kHello, .bytes = sizeof(Hello)};
@@ -78,6 +96,8 @@ struct Hello {
   uint32_t client_priority = 0;        // CUDA_MPS_CLIENT_PRIORITY; ~0u: unset
   float active_thread_percentage = 0;  // 0: unset
   uint32_t namespace_inode = 0;
+  Quality quality = Quality::kUnset;
+  uint32_t reserved = 0;
   uint64_t build = kBuildHash;
   uint64_t memory_limit[kMaxDevices] = {};  // bytes; 0: none
   char visible_devices[256] = {};           // CUDA_VISIBLE_DEVICES, "\x01" in front if it is set
@@ -115,7 +135,7 @@ struct OpenSession {
   uint32_t client_pid = 0;
   uint32_t client_priority = 0;
   float active_thread_percentage = 100;
-  uint32_t reserved = 0;
+  Quality quality = Quality::kUnset;
   uint64_t memory_limit[kMaxDevices] = {};
   char command[256] = {};
   // Descriptor: host file.

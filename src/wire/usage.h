@@ -17,7 +17,7 @@
 namespace openmps::wire {
 
 inline constexpr uint32_t kUsageMagic = 0x55504d4f;  // "OMPU"
-inline constexpr uint32_t kUsageVersion = 1;
+inline constexpr uint32_t kUsageVersion = 2;
 // The largest single machines have as many GPUs; kMaxDevices is the same number.
 inline constexpr uint32_t kUsageDevices = 16;
 
@@ -51,8 +51,9 @@ enum class HeldFor : uint32_t {
                      // else's such command
   kPrintTurn = 6,    // a kernel that may print waits for its turn
   kMemory = 7,       // memory that has been given up has to come back first
-  kNumber = 8,
-  kNothing = 8,
+  kShare = 8,        // the session has had its part of the device, others come first
+  kNumber = 9,
+  kNothing = 9,
 };
 inline constexpr size_t kHeldReasons = static_cast<size_t>(HeldFor::kNumber);
 

@@ -63,6 +63,7 @@ wire::Hello make_hello() {
   const char* priority = getenv("CUDA_MPS_CLIENT_PRIORITY");
   hello.client_priority =
       priority == nullptr ? ~0u : static_cast<uint32_t>(strtoul(priority, nullptr, 10));
+  hello.quality = wire::quality_of(getenv("OPENMPS_QOS"));
   const char* percentage = getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
   if (percentage != nullptr) hello.active_thread_percentage = strtof(percentage, nullptr);
   struct stat info {};

@@ -28,7 +28,7 @@ struct SessionInfo {
   uint32_t id = 0;
   uint32_t window = 0;
   uint32_t client_pid = 0;
-  uint32_t client_priority = 0;
+  Rank rank = Rank::kNormal;
   std::array<uint64_t, wire::kMaxDevices> memory_limit{};  // bytes per device, 0: none
   std::string command;
 };
@@ -62,6 +62,12 @@ class SessionCore {
     view.header().worn.store(1, std::memory_order_release);
   }
   [[nodiscard]] bool worn() const { return worn_; }
+
+  // Of the driver's streams, for one that the program has asked for.
+  [[nodiscard]] int32_t driver_priority(uint32_t device, int32_t asked) const {
+    const Device& on = devices.at(device);
+    return worker::driver_priority(info.rank, asked, on.least_priority, on.greatest_priority);
+  }
 
   // The bytes of the staging arena that a command names; null: they are not all inside.
   [[nodiscard]] unsigned char* staged(uint64_t address, uint64_t bytes) const {

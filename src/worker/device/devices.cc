@@ -37,7 +37,10 @@ Status open_device(const DriverTable& driver, int ordinal, Device* device) {
       has(driver, device->handle, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
   device->rdma_memory =
       has(driver, device->handle, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
-  return Status();
+  OPENMPS_RETURN_IF_ERROR(check(driver.cuCtxSetCurrent(device->context), "cuCtxSetCurrent"));
+  return check(
+      driver.cuCtxGetStreamPriorityRange(&device->least_priority, &device->greatest_priority),
+      "cuCtxGetStreamPriorityRange");
 }
 
 }  // namespace

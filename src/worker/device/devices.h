@@ -17,6 +17,8 @@ struct Device {
   uint64_t total_memory = 0;  // bytes
   uint32_t capability = 0;    // 10 * major + minor
   uint32_t sms = 0;
+  int32_t least_priority = 0;  // of streams
+  int32_t greatest_priority = 0;
   bool writes_64_bit_values = false;  // cuStreamWriteValue64: fences are then written by the GPU
   bool exports_memory = false;        // VMM memory may be asked for as file descriptors
   bool rdma_memory = false;           // VMM memory may be asked for that other devices can reach

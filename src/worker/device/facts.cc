@@ -71,9 +71,8 @@ Status collect_device(const DriverTable& driver, const Device& device, wire::Dev
   if (!device.rdma_memory) facts->attribute[CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED] = 0;
 
   OPENMPS_RETURN_IF_ERROR(check(driver.cuCtxSetCurrent(device.context), "cuCtxSetCurrent"));
-  OPENMPS_RETURN_IF_ERROR(
-      check(driver.cuCtxGetStreamPriorityRange(&facts->priority_least, &facts->priority_greatest),
-            "cuCtxGetStreamPriorityRange"));
+  facts->priority_least = device.least_priority;
+  facts->priority_greatest = device.greatest_priority;
   CUmemAllocationProp prop{};
   prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, device.handle};

@@ -16,7 +16,8 @@ class NodeWriter {
         fences_(fences),
         place_(place),
         uses_(uses),
-        context_(core.context({device, uses.lane})) {}
+        context_(core.context({device, uses.lane})),
+        priority_(core.driver_priority(device, 0)) {}
 
   CUresult put(const std::monostate&) {
     if (place_.graph == nullptr) return CUDA_SUCCESS;
@@ -34,12 +35,19 @@ class NodeWriter {
         call(driver_.cuGraphAddKernelNode_v2, driver_.cuGraphKernelNodeSetParams_v2,
              driver_.cuGraphExecKernelNodeSetParams_v2, &node);
     if (result != CUDA_SUCCESS || place_.exec != nullptr) return result;
-    for (const CUlaunchAttribute& attribute : kernel.attributes) {
-      const CUresult set =
-          driver_.cuGraphKernelNodeSetAttribute(*place_.first, attribute.id, &attribute.value);
-      if (set != CUDA_SUCCESS) return set;
+    const auto set = [this](CUlaunchAttributeID id, const CUlaunchAttributeValue& value) {
+      return driver_.cuGraphKernelNodeSetAttribute(*place_.first, id, &value);
+    };
+    CUresult done = CUDA_SUCCESS;
+    if (priority_ != 0) {
+      CUlaunchAttributeValue value{};
+      value.priority = priority_;
+      done = set(CU_LAUNCH_ATTRIBUTE_PRIORITY, value);
     }
-    return CUDA_SUCCESS;
+    for (const CUlaunchAttribute& attribute : kernel.attributes) {
+      if (done == CUDA_SUCCESS) done = set(attribute.id, attribute.value);
+    }
+    return done;
   }
 
   // A node's memory is of one kind.
@@ -132,6 +140,7 @@ class NodeWriter {
   const NodePlace& place_;
   const Uses& uses_;
   CUcontext const context_;
+  const int32_t priority_;  // of kernels that say none
 };
 
 }  // namespace

@@ -94,6 +94,7 @@ Performance choose_performance() {
       {"no_batch", &Performance::batches},           {"no_store", &Performance::store},
       {"no_linger", &Performance::lingers},          {"no_connections", &Performance::connections},
       {"no_value_watch", &Performance::value_watch}, {"no_sparing", &Performance::spares_cores},
+      {"no_policy", &Performance::policy},
   };
   Performance performance;
   std::istringstream names(environment_or("OPENMPS_PERF", ""));
@@ -158,6 +159,9 @@ Status serve(const Options& options, ServerReports& server, uint32_t connections
     OPENMPS_RETURN_IF_ERROR(commons.value_watch->start());
   }
   for (Connections& rights : commons.connections) rights.set_queues(connections);
+  for (uint32_t i = 0; i < devices->count() && commons.performance.policy; ++i) {
+    commons.shares[i].set(std::make_unique<EqualShares>(), devices->at(i).sms);
+  }
   if (commons.performance.store) commons.images.keep(kKeptImageBytes);
   if (Result<UsageRows> usage = UsageRows::make(*devices, commons.performance.windows);
       usage.ok()) {

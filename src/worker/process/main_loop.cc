@@ -22,6 +22,16 @@ namespace {
 // at most.
 constexpr int kWakeAgainMs = 1000;
 
+// What the program says itself counts before what it, or the daemon for it, says in MPS's terms.
+Rank rank_of(const wire::OpenSession& message) {
+  switch (message.quality) {
+    case wire::Quality::kLatency: return Rank::kLatency;
+    case wire::Quality::kNormal: return Rank::kNormal;
+    case wire::Quality::kBestEffort: return Rank::kBestEffort;
+    default: return message.client_priority == 0 ? Rank::kNormal : Rank::kBestEffort;
+  }
+}
+
 }  // namespace
 
 MainLoop::MainLoop(Environment& environment)
@@ -132,7 +142,7 @@ Status MainLoop::start(const wire::OpenSession& message, Packet& packet,
   info.id = message.session;
   info.window = message.window;
   info.client_pid = message.client_pid;
-  info.client_priority = message.client_priority;
+  info.rank = rank_of(message);
   std::copy(std::begin(message.memory_limit), std::end(message.memory_limit),
             info.memory_limit.begin());
   info.command = printable(field_text(message.command));

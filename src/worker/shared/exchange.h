@@ -23,6 +23,7 @@
 #include "worker/shared/kernel_output.h"
 #include "worker/shared/memory_cache.h"
 #include "worker/shared/resource_descriptors.h"
+#include "worker/shared/shares.h"
 
 namespace openmps::worker {
 
@@ -103,6 +104,7 @@ struct Performance {
   bool value_watch = true;   // docs/decisions/0017
   bool lingers = true;       // worker/session/spinning.h
   bool spares_cores = true;  // base/cores.h
+  bool policy = true;        // docs/decisions/0025; it needs windows
 };
 
 // What all sessions of a worker have in common beside the driver.
@@ -121,6 +123,7 @@ struct Commons {
   UsageRows usage;                          // without a table unless main() makes one
   std::unique_ptr<ImageMemory> memory;      // null: nothing is remembered on disk
   std::array<Connections, wire::kMaxDevices> connections;
+  std::array<DeviceShares, wire::kMaxDevices> shares;
 };
 
 }  // namespace openmps::worker

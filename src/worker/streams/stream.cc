@@ -20,6 +20,8 @@ constexpr uint64_t kLearnShare = 4;
 constexpr uint64_t kShortestLearnNs = 10'000;
 // The same of streams that have a right which others may need: so long nobody minds.
 constexpr uint64_t kConnectedLookNs = 1'000'000;
+// The same while another session waits until they are done: it has nothing on the GPU.
+constexpr uint64_t kWaitedForLookNs = 50'000;
 
 }  // namespace
 
@@ -59,11 +61,12 @@ Status Streams::handle(const wire::StreamCreate& command, GreenContext* green) {
 
 // In the placement's context, which is current.
 CUresult Streams::create(const Placement& place, int32_t priority, CUstream* made) {
+  const int32_t shifted = core_.driver_priority(place.device, priority);
   if (place.partition == nullptr) {
-    return core_.driver.cuStreamCreateWithPriority(made, CU_STREAM_NON_BLOCKING, priority);
+    return core_.driver.cuStreamCreateWithPriority(made, CU_STREAM_NON_BLOCKING, shifted);
   }
   return core_.driver.cuGreenCtxStreamCreate(made, place.partition->handle, CU_STREAM_NON_BLOCKING,
-                                             priority);
+                                             shifted);
 }
 
 Status Streams::start(Stream& stream) {
@@ -73,8 +76,9 @@ Status Streams::start(Stream& stream) {
   stream.listed = core_.gate.add(stream.handle, stream.place.device, &core_.feeder, owner(stream));
   ++stream.context->started;
   if (core_.commons.performance.windows) {
-    stream.window = std::make_unique<SubmitWindow>(core_, durations, stream.handle, stream.place,
-                                                   &stream.listed->ends_ns);
+    stream.window =
+        std::make_unique<SubmitWindow>(core_, durations, share(stream.place.device), stream.handle,
+                                       stream.place, &stream.listed->ends_ns);
   }
   return Status();
 }
@@ -109,7 +113,8 @@ void Streams::begin_to_look_after(Stream& stream) {
 
 // A duration is known to a quarter then, and the looks cost little.
 void Streams::look_after(uint64_t now) {
-  if (looked_after_.empty() || now < next_look_ns_) return;
+  if (looked_after_.empty() || now < next_look_ns()) return;
+  last_look_ns_ = now;
   uint64_t pause = std::max((now - learning_since_ns_) / kLearnShare, kShortestLearnNs);
   learns_ = false;
   std::erase_if(looked_after_, [&](Stream* stream) {
@@ -121,6 +126,21 @@ void Streams::look_after(uint64_t now) {
     return !stream->looked_after;
   });
   next_look_ns_ = now + (learns_ ? pause : kConnectedLookNs);
+}
+
+uint64_t Streams::next_look_ns() const {
+  const bool is_waited_for =
+      std::any_of(looked_after_.begin(), looked_after_.end(),
+                  [](const Stream* stream) { return stream->window->is_waited_for(); });
+  return is_waited_for ? std::min(next_look_ns_, last_look_ns_ + kWaitedForLookNs) : next_look_ns_;
+}
+
+Share& Streams::share(uint32_t device) {
+  if (shares_[device] == nullptr) {
+    shares_[device] =
+        std::make_unique<Share>(core_.commons.shares[device], core_.info.rank, core_.bell);
+  }
+  return *shares_[device];
 }
 
 void Streams::end_windows(uint64_t now) {

@@ -9,6 +9,7 @@
 // pays a comparison per command.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -102,6 +103,8 @@ class Streams {
 
   // How long work takes, by what is done.
   Durations durations;
+  // The session's part of a device.
+  [[nodiscard]] Share& share(uint32_t device);
   // Work is about to be submitted to the stream.
   static void prepare_work(Stream& stream, const Cost& cost) {
     if (stream.window != nullptr) stream.window->prepare(cost);
@@ -127,7 +130,7 @@ class Streams {
   // Something may run of which it is not known how long it takes, or a stream has what others may
   // need: look_after() at that time, which is one by now_ns().
   [[nodiscard]] bool looks_after_some() const { return !looked_after_.empty(); }
-  [[nodiscard]] uint64_t next_look_ns() const { return next_look_ns_; }
+  [[nodiscard]] uint64_t next_look_ns() const;
   void look_after(uint64_t now);
   // Nothing of the session is unfinished: what its windows still have counts as done.
   void end_windows(uint64_t now);
@@ -239,6 +242,7 @@ class Streams {
   };
 
   SessionCore& core_;
+  std::array<std::unique_ptr<Share>, wire::kMaxDevices> shares_;  // from their first streams on
   ObjectTable<Stream> streams_{"stream"};
   std::map<wire::Id, std::unique_ptr<ClientContext>> contexts_;
   std::vector<Retired> retired_;
@@ -247,6 +251,7 @@ class Streams {
   bool learns_ = false;                // some of them do not know how long their work takes
   uint64_t learning_since_ns_ = 0;
   uint64_t next_look_ns_ = 0;
+  uint64_t last_look_ns_ = 0;
 };
 
 }  // namespace openmps::worker

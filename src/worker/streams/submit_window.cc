@@ -20,6 +20,9 @@ constexpr uint64_t kShortestLookNs = 10'000;
 constexpr uint64_t kLongestLookNs = 1'000'000;
 // What has run for long is looked at less often: its end is seen late by so small a part of it.
 constexpr uint64_t kLookShare = 32;
+// While there are not SMs for all, work is taken to have got longer by one part of so many at most:
+// what is seen of it may be the time that it has waited for some.
+constexpr uint64_t kCrowdedShare = 4;
 // How long a stream keeps the right to queue work while others want it: some windows full.
 constexpr uint64_t kTurnNs = 5'000'000;
 
@@ -30,6 +33,7 @@ constexpr uint64_t kTurnNs = 5'000'000;
 uint32_t Durations::add() {
   if (ns_.size() < kMost) {
     tries_.push_back(0);
+    alone_ns_.push_back(0);
     ns_.push_back(0);
     return static_cast<uint32_t>(ns_.size() - 1);
   }
@@ -38,7 +42,7 @@ uint32_t Durations::add() {
 }
 
 void Durations::learn(std::span<const uint32_t> numbers, uint64_t expected_ns, uint64_t least_ns,
-                      uint64_t most_ns) {
+                      uint64_t most_ns, bool alone) {
   const uint64_t took = std::clamp(expected_ns, least_ns, std::max(least_ns, most_ns));
   if (took == expected_ns && most_ns > kSureNs && most_ns > kSure * least_ns) return miss(numbers);
   const double factor = static_cast<double>(took) / static_cast<double>(expected_ns);
@@ -47,6 +51,8 @@ void Durations::learn(std::span<const uint32_t> numbers, uint64_t expected_ns, u
     const double ns = factor * static_cast<double>(known == 0 ? kUnknownNs : known);
     known = static_cast<uint32_t>(
         std::clamp(ns, double{kShortestNs}, double{std::numeric_limits<uint32_t>::max()}));
+    uint32_t& known_alone = alone_ns_[number];
+    if (alone || known_alone == 0 || known < known_alone) known_alone = known;
   }
 }
 
@@ -58,10 +64,11 @@ void Durations::miss(std::span<const uint32_t> numbers) {
 
 // ---- The window ---------------------------------------------------------------------------------
 
-SubmitWindow::SubmitWindow(SessionCore& core, Durations& durations, CUstream stream,
+SubmitWindow::SubmitWindow(SessionCore& core, Durations& durations, Share& share, CUstream stream,
                            const Placement& place, std::atomic<uint64_t>* ends_ns)
     : core_(core),
       durations_(durations),
+      share_(share),
       stream_(stream),
       place_(place),
       connections_(core.commons.performance.connections ? &core.commons.connections[place.device]
@@ -69,9 +76,7 @@ SubmitWindow::SubmitWindow(SessionCore& core, Durations& durations, CUstream str
       ends_ns_(ends_ns) {}
 
 SubmitWindow::~SubmitWindow() {
-  reach_all(now_ns());
-  disconnect();
-  stop_wanting();
+  end(now_ns());
   for (const CUevent event : spare_) core_.driver.cuEventDestroy_v2(event);
 }
 
@@ -82,6 +87,7 @@ void SubmitWindow::add(const Cost& cost) {
   if (segment.items == 0) segment.begin_ns = now_ns();
   const uint64_t ns = durations_.of(cost);
   segment.expected_ns += ns;
+  segment.alone_ns += durations_.alone(cost);
   segment.sm_ns += ns * cost.sms;
   expected_ns_ += ns;
   ++segment.items;
@@ -91,6 +97,10 @@ void SubmitWindow::add(const Cost& cost) {
     ++unknown_;
   }
   if (cost.learnt != 0) name(segment, cost.learnt);
+  if (!busy_) {
+    busy_ = true;
+    share_.begin_work(cost.sms);
+  }
   show_end();
 }
 
@@ -152,6 +162,7 @@ bool SubmitWindow::is_reached(const Segment& segment) const {
 void SubmitWindow::append(Segment& to, const Segment& next) {
   to.closed_ns = next.closed_ns;
   to.expected_ns += next.expected_ns;
+  to.alone_ns += next.alone_ns;
   to.items += next.items;
   to.unknown += next.unknown;
   to.sm_ns += next.sm_ns;
@@ -176,9 +187,14 @@ void SubmitWindow::reach(const Segment& segment, uint64_t now, bool learns) {
   const uint64_t soonest_begin = std::max(segment.begin_ns, before_reached_ns_);
   const std::span numbers(segment.numbers.data(), segment.learnt);
   const bool seen = segment.is_plain && segment.unreached_ns > latest_begin;
-  const uint64_t least = seen ? segment.unreached_ns - latest_begin : 0;
+  uint64_t least = seen ? segment.unreached_ns - latest_begin : 0;
+  // Some of the time it may have waited for SMs.
+  const bool crowded = share_.was_crowded(soonest_begin);
+  if (crowded && segment.unknown == 0) {
+    least = std::min(least, segment.expected_ns + segment.expected_ns / kCrowdedShare);
+  }
   if (learns && segment.is_plain) {
-    durations_.learn(numbers, segment.expected_ns, least, now - soonest_begin);
+    durations_.learn(numbers, segment.expected_ns, least, now - soonest_begin, !crowded);
   } else if (learns) {
     durations_.miss(numbers);
   }
@@ -205,6 +221,19 @@ void SubmitWindow::account(const Segment& segment, uint64_t least_ns, uint64_t n
                    .least_ns = least_ns,
                    .most_ns = std::max(least_ns, now > new_from ? now - new_from : 0),
                    .sm_ns = static_cast<uint64_t>(sms * static_cast<double>(took))});
+  const bool waited = share_.was_crowded(begin) && segment.unknown == 0;
+  share_.use(waited ? std::min(took, segment.alone_ns) : took, static_cast<uint64_t>(sms));
+}
+
+// ---- Others' turn -------------------------------------------------------------------------------
+
+// Copies are in nobody's way.
+bool SubmitWindow::comes_later(const Cost& cost) {
+  if (cost.sms == 0) return false;
+  const uint64_t now = now_ns();
+  later_ = share_.must_wait(now);
+  if (later_) next_look_ns_ = std::max(share_.look_ns(), now + kShortestLookNs);
+  return later_;
 }
 
 // ---- The right to queue -------------------------------------------------------------------------
@@ -254,6 +283,7 @@ void SubmitWindow::look_after(uint64_t now) {
 void SubmitWindow::look(uint64_t now) {
   mark_now();
   sweep(now);
+  if (items_ != 0 && share_.is_contested()) share_.expect_end(now + remaining_ns(now));
 }
 
 // What is seen reached at once took so long together at most: one by one each would seem to have
@@ -289,6 +319,7 @@ void SubmitWindow::end(uint64_t now) {
   disconnect();
   stop_wanting();
   full_ = false;
+  later_ = false;
   show_end();
 }
 
@@ -307,7 +338,13 @@ void SubmitWindow::reach_all(uint64_t now) {
 
 // Where the gate looks for how long a quiet moment is away.
 void SubmitWindow::show_end() {
-  ends_ns_->store(items_ == 0 ? 0 : begun_ns() + expected_ns_, std::memory_order_relaxed);
+  const uint64_t end = items_ == 0 ? 0 : begun_ns() + expected_ns_;
+  ends_ns_->store(end, std::memory_order_relaxed);
+  share_.expect_end(end);
+  if (busy_ && items_ == 0) {
+    busy_ = false;
+    share_.end_work();
+  }
 }
 
 uint64_t SubmitWindow::begun_ns() { return std::max(first_segment().begin_ns, reached_ns_); }
@@ -331,8 +368,9 @@ bool SubmitWindow::look_whether_full(const Cost& cost) {
   if (full_ && now < next_look_ns_) return true;
   look(now);
   const uint64_t remaining = items_ == 0 ? 0 : remaining_ns(now);
-  const uint64_t half = kWindowNs / 2;
-  const bool is_long = remaining > half && (full_ || remaining + durations_.of(cost) > kWindowNs);
+  const uint64_t window = share_.window_ns();
+  const uint64_t half = window / 2;
+  const bool is_long = remaining > half && (full_ || remaining + durations_.of(cost) > window);
   full_ = is_long || unknown_ >= kWindowUnknown || items_ >= kWindowItems / (full_ ? 2 : 1);
   look_again_behind(remaining > half ? remaining - half : 0, now);
   return full_;

@@ -19,12 +19,10 @@
 
 #include "worker/core/session_core.h"
 #include "worker/shared/exchange.h"
+#include "worker/shared/shares.h"
 
 namespace openmps::worker {
 
-// Beyond what runs: what a quiet moment waits for, and long enough for a thread to come and give
-// more (a wake-up is late by 0.1 ms as a rule).
-inline constexpr uint64_t kWindowNs = 2'000'000;
 // NVIDIA's driver blocks whoever gives a stream more than 1,020.
 inline constexpr uint32_t kWindowItems = 512;
 // Of unknown duration: the GPU has something to do between two looks.
@@ -57,10 +55,15 @@ class Durations {
     const uint64_t ns = ns_[cost.learnt];
     return ns != 0 ? ns : kUnknownNs;
   }
+  // The same with the device to itself, as far as has been seen: no less than that.
+  [[nodiscard]] uint64_t alone(const Cost& cost) const {
+    const uint64_t ns = alone_ns_[cost.learnt];
+    return ns != 0 ? ns : of(cost);
+  }
   // All that these name was expected to take `expected_ns`, and took something between the other
-  // two.
+  // two. `alone`: there were SMs for all who wanted some.
   void learn(std::span<const uint32_t> numbers, uint64_t expected_ns, uint64_t least_ns,
-             uint64_t most_ns);
+             uint64_t most_ns, bool alone);
   // Nothing could be learnt of them. What is tried kTries times in vain is taken to be short.
   void miss(std::span<const uint32_t> numbers);
 
@@ -69,6 +72,7 @@ class Durations {
   static constexpr uint8_t kTries = 8;
 
   std::vector<uint32_t> ns_ = {0};  // by number; 0: not known
+  std::vector<uint32_t> alone_ns_ = {0};
   std::vector<uint8_t> tries_ = {0};
   uint32_t next_ = 1;
 };
@@ -78,8 +82,8 @@ class SubmitWindow {
  public:
   // Of a stream of the driver's, there. `ends_ns` shows when, by now_ns(), what it has been given
   // is expected to end; 0: it has nothing.
-  SubmitWindow(SessionCore& core, Durations& durations, CUstream stream, const Placement& place,
-               std::atomic<uint64_t>* ends_ns);
+  SubmitWindow(SessionCore& core, Durations& durations, Share& share, CUstream stream,
+               const Placement& place, std::atomic<uint64_t>* ends_ns);
   ~SubmitWindow();
   SubmitWindow(const SubmitWindow&) = delete;
   SubmitWindow& operator=(const SubmitWindow&) = delete;
@@ -88,8 +92,9 @@ class SubmitWindow {
   // context of the stream may become current.
   [[nodiscard]] bool is_full(const Cost& cost) {
     const bool fits = items_ < kWindowItems && unknown_ < kWindowUnknown && !full_ &&
-                      expected_ns_ + durations_.of(cost) <= kWindowNs;
-    return refuse((!fits && items_ != 0 && look_whether_full(cost)) || !may_queue(cost));
+                      expected_ns_ + durations_.of(cost) <= share_.window_ns();
+    return refuse((!fits && items_ != 0 && look_whether_full(cost)) || !may_queue(cost) ||
+                  (share_.is_contested() && comes_later(cost)));
   }
   // Nothing may be queued behind what the stream has been given yet: that takes so long, or there
   // is no hardware queue for it.
@@ -116,8 +121,15 @@ class SubmitWindow {
   [[nodiscard]] bool is_learning() const { return unknown_ != 0; }
   // It has asked in vain for the right to queue work behind work.
   [[nodiscard]] bool wants_right() const { return wants_; }
-  // Look from time to time: it has a right that others may need, or wants one.
-  [[nodiscard]] bool is_connected() const { return connected_ || wants_; }
+  // Its session has had its part of the device; others come first.
+  [[nodiscard]] bool is_later() const { return later_; }
+  // Others wait until it has nothing left.
+  [[nodiscard]] bool is_waited_for() const { return items_ != 0 && share_.is_waited_for(); }
+  // Look from time to time: it has a right that others may need, or wants one, or others want the
+  // device.
+  [[nodiscard]] bool is_connected() const {
+    return connected_ || wants_ || (items_ != 0 && share_.is_contested());
+  }
   [[nodiscard]] bool needs_looks() const { return is_learning() || is_connected(); }
   void look(uint64_t now);
   // The same. The right goes if nothing was done with it since the last time.
@@ -132,6 +144,7 @@ class SubmitWindow {
     uint64_t begin_ns = 0;   // its first item was submitted
     uint64_t closed_ns = 0;  // all of it had been
     uint64_t expected_ns = 0;
+    uint64_t alone_ns = 0;      // the same with the device to itself
     uint64_t unreached_ns = 0;  // when its mark was last seen unreached
     uint32_t items = 0;
     uint32_t unknown = 0;  // of them
@@ -151,7 +164,10 @@ class SubmitWindow {
 
   static constexpr uint64_t kNoLook = ~0ull;
   bool refuse(bool refused) {
-    if (!refused) next_look_ns_ = kNoLook;
+    if (!refused) {
+      next_look_ns_ = kNoLook;
+      later_ = false;
+    }
     return refused;
   }
   // There is nothing to be queued behind, or the stream has the right to, or gets it.
@@ -159,6 +175,7 @@ class SubmitWindow {
     return items_ == 0 || (connected_ && !yields_) || connect(cost);
   }
   bool connect(const Cost& cost);
+  bool comes_later(const Cost& cost);
   void disconnect();
   void stop_wanting();
   void look_again_behind(uint64_t rest_ns, uint64_t now);
@@ -185,6 +202,7 @@ class SubmitWindow {
 
   SessionCore& core_;
   Durations& durations_;
+  Share& share_;
   const CUstream stream_;
   const Placement place_;
   Connections* const connections_;  // null: it needs none
@@ -194,6 +212,8 @@ class SubmitWindow {
   uint32_t items_ = 0;
   uint32_t unknown_ = 0;
   bool full_ = false;
+  bool busy_ = false;  // counted in share_: items_ is not 0
+  bool later_ = false;
   bool connected_ = false;  // has a right of connections_,
   bool used_ = false;       // had work since the last look after it,
   bool yields_ = false;     // and will give it back when all that it has been given has ended

@@ -93,6 +93,7 @@ wire::HeldFor Backlog::why_held(const Item& item) const {
       [&]<typename What>(const What&) {
         SubmitWindow* window = item.stream.window.get();
         if (is_windowed<What>()) {
+          if (window->is_later()) return HeldFor::kShare;
           return window->wants_right() ? HeldFor::kConnection : HeldFor::kWindow;
         }
         const bool is_closed = window != nullptr && window->is_closed();

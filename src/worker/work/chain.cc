@@ -42,6 +42,12 @@ CUresult Chain::make(std::span<const ChainedLaunch> launches) {
     result = with_node(launches[i], [&](const CUDA_KERNEL_NODE_PARAMS* node) {
       return driver_.cuGraphAddKernelNode_v2(&nodes_[i], graph_, before, i == 0 ? 0 : 1, node);
     });
+    if (result == CUDA_SUCCESS && priority_ != 0) {
+      CUlaunchAttributeValue value{};
+      value.priority = priority_;
+      result =
+          driver_.cuGraphKernelNodeSetAttribute(nodes_[i], CU_LAUNCH_ATTRIBUTE_PRIORITY, &value);
+    }
   }
   return result != CUDA_SUCCESS ? result : driver_.cuGraphInstantiateWithFlags(&exec_, graph_, 0);
 }
@@ -67,7 +73,7 @@ size_t Chains::launch(std::span<const ChainedLaunch> launches, CUstream stream, 
     const std::span first = launches.first(length);
     CUresult ready = CUDA_SUCCESS;
     if (chain == nullptr) {
-      chain = std::make_unique<Chain>(driver_);
+      chain = std::make_unique<Chain>(driver_, priority_);
       ready = chain->make(first);
     } else {
       ready = chain->set(first);

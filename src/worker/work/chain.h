@@ -35,7 +35,8 @@ struct ChainedLaunch {
 // An executable graph of so many kernels, one behind the other.
 class Chain {
  public:
-  explicit Chain(const DriverTable& driver) : driver_(driver) {}
+  // `priority`: of its kernels, which do not have that of the stream.
+  Chain(const DriverTable& driver, int32_t priority) : driver_(driver), priority_(priority) {}
   ~Chain();
   Chain(const Chain&) = delete;
   Chain& operator=(const Chain&) = delete;
@@ -49,6 +50,7 @@ class Chain {
 
  private:
   const DriverTable& driver_;
+  const int32_t priority_;
   CUgraph graph_ = nullptr;
   CUgraphExec exec_ = nullptr;
   std::vector<CUgraphNode> nodes_;
@@ -61,7 +63,8 @@ class Chains {
   // A chain is made for so many launches, and no fewer.
   static constexpr std::array<size_t, 3> kLengths{32, 16, 8};
 
-  explicit Chains(const DriverTable& driver) : driver_(driver) {}
+  // `priority`: the driver's, of the stream.
+  Chains(const DriverTable& driver, int32_t priority) : driver_(driver), priority_(priority) {}
   // Give the stream the first launches of these, as many as a chain has. Their number; 0: there are
   // too few for one, or the driver refuses it: nothing has been submitted.
   size_t launch(std::span<const ChainedLaunch> launches, CUstream stream, CUresult* result);
@@ -72,6 +75,7 @@ class Chains {
     uint32_t next = 0;
   };
   const DriverTable& driver_;
+  const int32_t priority_;
   std::array<Pair, kLengths.size()> pairs_;
 };
 

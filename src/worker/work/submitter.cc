@@ -207,7 +207,8 @@ void Submitter::submit_batch() {
   Status status = streams_.enter(stream, Streams::Entry::kWork);
   std::span<const ChainedLaunch> left = batch_.launches();
   if (status.ok() && stream.chains == nullptr) {
-    stream.chains = std::make_shared<Chains>(core_.driver);
+    stream.chains = std::make_shared<Chains>(
+        core_.driver, core_.driver_priority(stream.place.device, stream.priority));
   }
   while (status.ok() && !left.empty()) {
     CUresult result = CUDA_SUCCESS;

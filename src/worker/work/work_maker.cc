@@ -80,7 +80,7 @@ Status WorkMaker::make(const wire::Launch& command, const wire::Launch::Tail& ta
   if (command.attribute_count == 0 && (command.flags & wire::kLaunchCooperative) == 0) [[likely]] {
     return Status();
   }
-  return add_attributes(command, tail, uses, kernel);
+  return add_attributes(command, tail, located.place.device, uses, kernel);
 }
 
 // What the driver does not say is one block for each SM.
@@ -97,12 +97,12 @@ uint32_t WorkMaker::sms_of(const wire::Launch& shape, Function& function, const 
 }
 
 Status WorkMaker::add_attributes(const wire::Launch& command, const wire::Launch::Tail& tail,
-                                 Uses* uses, KernelWork* kernel) {
+                                 uint32_t device, Uses* uses, KernelWork* kernel) {
   const bool is_cold = uses->lane == Lane::kCold;
   size_t count = 0;
   const auto add = [&](const CUlaunchAttribute& attribute) {
     attributes_[count] = attribute;
-    return translate(&attributes_[count++], uses);
+    return translate(&attributes_[count++], device, uses);
   };
   for (const CUlaunchAttribute& attribute : tail.attributes) {
     if (!is_cold || !names_event(attribute)) OPENMPS_RETURN_IF_ERROR(add(attribute));
@@ -123,9 +123,12 @@ Status WorkMaker::add_attributes(const wire::Launch& command, const wire::Launch
 }
 
 // Handles are ids here, addresses must be the session's, and what would reach past it is refused.
-Status WorkMaker::translate(CUlaunchAttribute* attribute, Uses* uses) {
+Status WorkMaker::translate(CUlaunchAttribute* attribute, uint32_t device, Uses* uses) {
   CUlaunchAttributeValue& value = attribute->value;
   switch (attribute->id) {
+    case CU_LAUNCH_ATTRIBUTE_PRIORITY:
+      value.priority = core_.driver_priority(device, value.priority);
+      return Status();
     case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
       return translate(&value.programmaticEvent.event, uses);
     case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:

@@ -47,10 +47,10 @@ class WorkMaker {
   // A copy between these addresses, 0: an array's.
   void set_copy(uint64_t from, uint64_t to, uint64_t bytes, Uses* uses) const;
   uint32_t sms_of(const wire::Launch& shape, Function& function, const Located& located);
-  Status translate(CUlaunchAttribute* attribute, Uses* uses);
+  Status translate(CUlaunchAttribute* attribute, uint32_t device, Uses* uses);
   Status translate(CUevent* event, Uses* uses);
-  Status add_attributes(const wire::Launch& command, const wire::Launch::Tail& tail, Uses* uses,
-                        KernelWork* kernel);
+  Status add_attributes(const wire::Launch& command, const wire::Launch::Tail& tail,
+                        uint32_t device, Uses* uses, KernelWork* kernel);
 
   SessionCore& core_;
   SessionMemory& memory_;

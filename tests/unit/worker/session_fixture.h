@@ -33,6 +33,8 @@ class SessionFixture : public ::testing::Test {
   SessionFixture() { commons_.performance.windows = false; }
   // Of device memory; 0: none.
   [[nodiscard]] virtual uint64_t limit() const { return kLimit; }
+  // Among the sessions.
+  [[nodiscard]] virtual Rank rank() const { return Rank::kNormal; }
   // Between the devices and the session.
   virtual void prepare() {}
 
@@ -53,6 +55,7 @@ class SessionFixture : public ::testing::Test {
     info.id = 1;
     info.window = kWindow;
     info.memory_limit[0] = limit();
+    info.rank = rank();
     session_ = std::make_unique<SessionParts>(driver_.table(), *devices_, gate_, commons_, info);
     session_->core.view = wire::ChannelView(channel_.address());
     ASSERT_TRUE(session_->memory.open_channel().ok());

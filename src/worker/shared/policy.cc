@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// See policy.h.
+#include "worker/shared/policy.h"
+
+namespace openmps::worker {
+
+Grant EqualShares::decide(const Claim& mine, std::span<const Claim> others, uint32_t sms) const {
+  Grant grant;
+  uint64_t wanted = mine.sms;
+  bool comes_behind = false;
+  for (const Claim& other : others) {
+    wanted += other.sms;
+    if (other.rank < mine.rank) grant.window_ns = kShortWindowNs;
+    const bool had_less = other.rank == mine.rank && mine.used_ns > other.used_ns + kLeadNs;
+    comes_behind |= other.sms != 0 && (other.rank < mine.rank || had_less);
+  }
+  grant.waits = comes_behind && wanted > sms;
+  return grant;
+}
+
+int32_t driver_priority(Rank rank, int32_t asked, int32_t least, int32_t greatest) {
+  switch (rank) {
+    case Rank::kLatency: return greatest;
+    case Rank::kBestEffort: return least;
+    case Rank::kNormal: break;
+  }
+  return asked;
+}
+
+}  // namespace openmps::worker

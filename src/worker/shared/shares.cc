@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// See shares.h.
+#include "worker/shared/shares.h"
+
+#include <algorithm>
+
+#include "base/clock.h"
+
+namespace openmps::worker {
+
+Share::~Share() {
+  const std::lock_guard lock(device_.mutex_);
+  set_waiting_locked(false);
+}
+
+// What it has had counts from what the others have had: a session that pauses saves nothing up.
+void Share::begin_work(uint32_t sms) {
+  if (sms_.load(std::memory_order_relaxed) == 0) sms_.store(sms, std::memory_order_relaxed);
+  if (++busy_streams_ != 1 || device_.policy_ == nullptr) return;
+  const std::lock_guard lock(device_.mutex_);
+  uint64_t least = ~0ull;
+  for (const Share* other : device_.active_) {
+    least = std::min(least, other->used_ns_.load(std::memory_order_relaxed));
+  }
+  if (least != ~0ull) device_.floor_ns_ = std::max(device_.floor_ns_, least);
+  const uint64_t credited = device_.floor_ns_ - std::min(device_.floor_ns_, kCreditNs);
+  const uint64_t used = used_ns_.load(std::memory_order_relaxed);
+  used_ns_.store(std::max(used, credited), std::memory_order_relaxed);
+  set_waiting_locked(false);
+  device_.active_.push_back(this);
+  device_.active_count_.fetch_add(1, std::memory_order_relaxed);
+}
+
+void Share::end_work() {
+  if (--busy_streams_ != 0 || device_.policy_ == nullptr) return;
+  const std::lock_guard lock(device_.mutex_);
+  std::erase(device_.active_, this);
+  device_.active_count_.fetch_sub(1, std::memory_order_relaxed);
+  device_.left_ns_.store(now_ns(), std::memory_order_relaxed);
+  if (device_.active_.empty()) {
+    device_.floor_ns_ = std::max(device_.floor_ns_, used_ns_.load(std::memory_order_relaxed));
+  }
+  ends_ns_.store(0, std::memory_order_relaxed);
+  for (Share* other : device_.waiting_) {
+    other->is_outdated_.store(true, std::memory_order_relaxed);
+    if (other != this) other->bell_->ring();
+  }
+}
+
+void Share::use(uint64_t ns, uint64_t sms) {
+  const uint64_t kept = std::min(sms, device_.sms_);
+  if (kept == 0) return;
+  const uint32_t before = sms_.load(std::memory_order_relaxed);
+  sms_.store(static_cast<uint32_t>((3 * before + kept + 3) / 4), std::memory_order_relaxed);
+  used_ns_.store(used_ns_.load(std::memory_order_relaxed) + ns * kept / device_.sms_,
+                 std::memory_order_relaxed);
+}
+
+bool Share::must_wait(uint64_t now) {
+  const bool outdated = is_outdated_.exchange(false, std::memory_order_relaxed);
+  if (now < next_decision_ns_ && !outdated) return grant_.waits;
+  const std::lock_guard lock(device_.mutex_);
+  grant_ = decide_locked(now);
+  const uint64_t quarter = std::max<uint64_t>(1, device_.active_.size() / 4);
+  next_decision_ns_ = now + quarter * kDecideNs;
+  if (grant_.waits && waits_ && now - waiting_since_ns_ > kLongestWaitNs) grant_.waits = false;
+  if (grant_.waits && !waits_) {
+    waiting_since_ns_ = now;
+    // They look rarely while nobody needs to know.
+    for (const Share* other : device_.active_) {
+      if (other != this) other->bell_->ring();
+    }
+  }
+  set_waiting_locked(grant_.waits);
+  return grant_.waits;
+}
+
+Grant Share::decide_locked(uint64_t now) {
+  others_.clear();
+  uint64_t wanted = sms_.load(std::memory_order_relaxed);
+  for (const Share* other : device_.active_) {
+    const uint64_t ends_ns = other->ends_ns_.load(std::memory_order_relaxed);
+    if (other == this || ends_ns + kOverdueNs < now) continue;
+    others_.push_back(other->claim());
+    wanted += others_.back().sms;
+  }
+  is_crowded_ = wanted > device_.sms_;
+  return device_.policy_->decide(claim(), others_, static_cast<uint32_t>(device_.sms_));
+}
+
+void Share::set_waiting_locked(bool waits) {
+  if (std::exchange(waits_, waits) == waits) return;
+  if (waits) {
+    device_.waiting_.push_back(this);
+  } else {
+    std::erase(device_.waiting_, this);
+  }
+  device_.waiting_count_.store(static_cast<uint32_t>(device_.waiting_.size()),
+                               std::memory_order_relaxed);
+}
+
+}  // namespace openmps::worker

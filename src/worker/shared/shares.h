@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// What each session has had of a device and wants of it, for the policy (policy.h), and what that
+// has said. A session that nobody competes with pays a comparison per item for it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "worker/device/background.h"
+#include "worker/shared/policy.h"
+
+namespace openmps::worker {
+
+class Share;
+
+// Of one device, all sessions. Thread-safe.
+class DeviceShares {
+ public:
+  // Before anybody has work. Without a policy nobody waits.
+  void set(std::unique_ptr<Policy> policy, uint32_t sms) {
+    policy_ = std::move(policy);
+    sms_ = sms;
+  }
+
+ private:
+  friend class Share;
+
+  std::unique_ptr<Policy> policy_;
+  uint64_t sms_ = 1;
+  std::mutex mutex_;
+  // Guarded by mutex_: those with unfinished work, what the least of them has had, and those that
+  // wait.
+  std::vector<Share*> active_;
+  uint64_t floor_ns_ = 0;
+  std::vector<Share*> waiting_;
+  // How many these are.
+  std::atomic<uint32_t> active_count_{0};
+  std::atomic<uint32_t> waiting_count_{0};
+  std::atomic<uint64_t> left_ns_{0};  // when one of them was last done, by now_ns()
+};
+
+// Of one session on one device. Session's thread, but for what the others read.
+class Share {
+ public:
+  // Who comes after a pause has so much to itself at first, and no more: as if it had had that much
+  // less than the others.
+  static constexpr uint64_t kCreditNs = 2 * EqualShares::kLeadNs;
+  // Between two decisions, times a quarter of the sessions that compete: a few small kernels.
+  static constexpr uint64_t kDecideNs = 100'000;
+  // So long does a session wait at most before something of it goes, whatever the others do: what
+  // they run may need it.
+  static constexpr uint64_t kLongestWaitNs = 50'000'000;
+  // Work that should have ended so long ago has, and its session has not looked.
+  static constexpr uint64_t kOverdueNs = 2'000'000;
+
+  Share(DeviceShares& device, Rank rank, std::shared_ptr<Bell> bell)
+      : rank(rank), device_(device), bell_(std::move(bell)) {}
+  // None of its streams has work.
+  ~Share();
+  Share(const Share&) = delete;
+  Share& operator=(const Share&) = delete;
+
+  // One of its streams has been given something, which keeps so many SMs busy, and had nothing; or
+  // has nothing left. Throws std::bad_alloc.
+  void begin_work(uint32_t sms);
+  void end_work();
+  // What it has been given should have ended by then, by now_ns().
+  void expect_end(uint64_t ns) {
+    if (ns > ends_ns_.load(std::memory_order_relaxed)) {
+      ends_ns_.store(ns, std::memory_order_relaxed);
+    }
+  }
+  // Work that kept so many SMs busy took so long.
+  void use(uint64_t ns, uint64_t sms);
+
+  // Other sessions have unfinished work.
+  [[nodiscard]] bool is_contested() const {
+    const uint32_t own = busy_streams_ != 0 ? 1 : 0;
+    return device_.active_count_.load(std::memory_order_relaxed) > own;
+  }
+  // Another one waits: it should learn soon that this one has nothing left.
+  [[nodiscard]] bool is_waited_for() const {
+    return device_.waiting_count_.load(std::memory_order_relaxed) != 0;
+  }
+  // There have not been SMs enough for all who want some, at some time since then, as far as the
+  // last decision knew: how long work takes says less about it then.
+  [[nodiscard]] bool was_crowded(uint64_t since_ns) const {
+    return is_crowded_ &&
+           (is_contested() || device_.left_ns_.load(std::memory_order_relaxed) > since_ns);
+  }
+  // How much of a stream's work may be with the driver.
+  [[nodiscard]] uint64_t window_ns() const { return grant_.window_ns; }
+  // No work for SMs may be submitted now. If so, ask again at look_ns(). Throws std::bad_alloc.
+  [[nodiscard]] bool must_wait(uint64_t now);
+  [[nodiscard]] uint64_t look_ns() const { return next_decision_ns_; }
+
+  const Rank rank;
+
+ private:
+  [[nodiscard]] Claim claim() const {
+    return {rank, sms_.load(std::memory_order_relaxed), used_ns_.load(std::memory_order_relaxed)};
+  }
+  [[nodiscard]] Grant decide_locked(uint64_t now);
+  void set_waiting_locked(bool waits);
+
+  DeviceShares& device_;
+  const std::shared_ptr<Bell> bell_;
+  std::atomic<uint32_t> sms_{0};
+  std::atomic<uint64_t> used_ns_{0};
+  std::atomic<uint64_t> ends_ns_{0};
+  std::atomic<bool> is_outdated_{false};  // others have ended since the last decision
+  bool waits_ = false;
+  uint32_t busy_streams_ = 0;
+  bool is_crowded_ = false;
+  uint64_t waiting_since_ns_ = 0;
+  uint64_t next_decision_ns_ = 0;
+  Grant grant_;
+  std::vector<Claim> others_;  // of the last decision
+};
+
+}  // namespace openmps::worker

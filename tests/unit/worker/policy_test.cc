@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who goes next, where sessions want the same device.
+#include "worker/shared/policy.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "session_fixture.h"
+#include "worker/shared/shares.h"
+
+namespace openmps::worker {
+namespace {
+
+using wire::HeldFor;
+using wire::StreamKind;
+
+constexpr uint32_t kSms = 8;
+constexpr uint64_t kLead = EqualShares::kLeadNs;
+
+// ---- What is decided ----------------------------------------------------------------------------
+
+class EqualSharesTest : public ::testing::Test {
+ protected:
+  [[nodiscard]] Grant decide(const Claim& mine, const std::vector<Claim>& others) const {
+    return policy_.decide(mine, others, kSms);
+  }
+  EqualShares policy_;
+};
+
+TEST_F(EqualSharesTest, WhoIsAloneHasAll) {
+  const Grant grant = decide({.sms = kSms, .used_ns = 100 * kLead}, {});
+  EXPECT_FALSE(grant.waits);
+  EXPECT_EQ(grant.window_ns, kWindowNs);
+}
+
+TEST_F(EqualSharesTest, WhoHasHadMoreComesLater) {
+  const Claim little{.sms = kSms, .used_ns = 5};
+  EXPECT_TRUE(decide({.sms = kSms, .used_ns = 5 + kLead + 1}, {little}).waits);
+  EXPECT_FALSE(decide({.sms = kSms, .used_ns = 5 + kLead}, {little}).waits) << "by so little";
+  EXPECT_FALSE(decide(little, {{.sms = kSms, .used_ns = 9 * kLead}}).waits);
+}
+
+TEST_F(EqualSharesTest, OneOfManyIsEnough) {
+  const Claim much{.sms = kSms, .used_ns = 9 * kLead};
+  EXPECT_TRUE(decide(much, {much, much, {.sms = 1, .used_ns = 0}}).waits);
+}
+
+TEST_F(EqualSharesTest, NobodyWaitsWhileThereIsRoom) {
+  const Claim ahead{.sms = kSms - 2, .used_ns = 9 * kLead};
+  EXPECT_FALSE(decide(ahead, {{.sms = 2}}).waits);
+  EXPECT_TRUE(decide(ahead, {{.sms = 2}, {.sms = 1}}).waits);
+}
+
+TEST_F(EqualSharesTest, WhoCopiesOnlyIsInNobodysWay) {
+  EXPECT_FALSE(decide({.sms = kSms + 1, .used_ns = 9 * kLead}, {{.sms = 0}}).waits);
+}
+
+TEST_F(EqualSharesTest, AHigherRankGoesFirstHoweverMuchItHasHad) {
+  const Claim latency{.rank = Rank::kLatency, .sms = 2, .used_ns = 9 * kLead};
+  const Claim normal{.sms = kSms};
+  EXPECT_TRUE(decide(normal, {latency}).waits);
+  EXPECT_FALSE(decide(latency, {normal}).waits);
+  const Claim last{.rank = Rank::kBestEffort, .sms = kSms};
+  EXPECT_TRUE(decide(last, {normal}).waits);
+  EXPECT_FALSE(decide({.sms = kSms, .used_ns = 9 * kLead}, {last}).waits);
+}
+
+TEST_F(EqualSharesTest, BesideAHigherRankWindowsAreShort) {
+  const Claim last{.rank = Rank::kBestEffort, .sms = 1};
+  EXPECT_EQ(decide(last, {{.sms = 1}}).window_ns, EqualShares::kShortWindowNs);
+  EXPECT_EQ(decide(last, {last}).window_ns, kWindowNs);
+  EXPECT_EQ(decide({.sms = 1}, {last}).window_ns, kWindowNs);
+}
+
+TEST(DriverPriorityTest, RanksHaveTheirs) {
+  EXPECT_EQ(driver_priority(Rank::kLatency, 0, 0, -5), -5);
+  EXPECT_EQ(driver_priority(Rank::kNormal, -3, 0, -5), -3);
+  EXPECT_EQ(driver_priority(Rank::kBestEffort, -5, 0, -5), 0);
+}
+
+// ---- Who decides --------------------------------------------------------------------------------
+
+class SharesTest : public ::testing::Test {
+ protected:
+  SharesTest() { device_.set(std::make_unique<EqualShares>(), kSms); }
+  // `mine` has had more than it is to have before the other.
+  void get_ahead() {
+    mine_.begin_work(kSms);
+    mine_.use(2 * (Share::kCreditNs + kLead), kSms);
+    other_.begin_work(kSms);
+    other_.expect_end(kNow + kSecond);
+  }
+
+  static constexpr uint64_t kSecond = 1'000'000'000;
+  static constexpr uint64_t kNow = 100 * kSecond;
+  DeviceShares device_;
+  std::shared_ptr<Bell> bell_ = std::make_shared<Bell>();
+  std::shared_ptr<Bell> other_bell_ = std::make_shared<Bell>();
+  Share mine_{device_, Rank::kNormal, bell_};
+  Share other_{device_, Rank::kNormal, other_bell_};
+};
+
+TEST_F(SharesTest, WhoIsAheadWaitsUntilTheOtherIsDone) {
+  get_ahead();
+  EXPECT_TRUE(mine_.is_contested());
+  EXPECT_TRUE(mine_.must_wait(kNow));
+  EXPECT_TRUE(other_bell_->rung()) << "it is to look whether it is done";
+  EXPECT_TRUE(other_.is_waited_for());
+  EXPECT_FALSE(other_.must_wait(kNow));
+  other_.end_work();
+  EXPECT_TRUE(bell_->rung());
+  EXPECT_FALSE(mine_.must_wait(kNow)) << "before the next decision is due";
+  EXPECT_FALSE(mine_.is_waited_for());
+  mine_.end_work();
+}
+
+TEST_F(SharesTest, ItWaitsAlsoWithNothingUnderWay) {
+  get_ahead();
+  mine_.end_work();
+  EXPECT_TRUE(mine_.is_contested());
+  EXPECT_TRUE(mine_.must_wait(kNow));
+  other_.end_work();
+  EXPECT_TRUE(bell_->rung());
+  EXPECT_FALSE(mine_.is_contested());
+}
+
+TEST_F(SharesTest, ItWaitsUntilTheOtherHasHadAsMuch) {
+  get_ahead();
+  EXPECT_TRUE(mine_.must_wait(kNow));
+  other_.use(2 * (Share::kCreditNs + kLead), kSms);
+  EXPECT_TRUE(mine_.must_wait(mine_.look_ns() - 1)) << "as decided";
+  EXPECT_FALSE(mine_.must_wait(mine_.look_ns()));
+  mine_.end_work();
+  other_.end_work();
+}
+
+TEST_F(SharesTest, HalfOfTheSmsCountHalf) {
+  get_ahead();  // by Share::kCreditNs, twice the lead
+  other_.use(kLead, kSms / 2);
+  EXPECT_TRUE(mine_.must_wait(kNow));
+  other_.use(kLead, kSms / 2);
+  EXPECT_FALSE(mine_.must_wait(mine_.look_ns()));
+  mine_.end_work();
+  other_.end_work();
+}
+
+TEST_F(SharesTest, SomethingGoesWhateverTheOthersDo) {
+  get_ahead();
+  EXPECT_TRUE(mine_.must_wait(kNow));
+  other_.expect_end(kNow + 2 * Share::kLongestWaitNs);
+  EXPECT_TRUE(mine_.must_wait(kNow + Share::kLongestWaitNs));
+  EXPECT_FALSE(mine_.must_wait(kNow + Share::kLongestWaitNs + Share::kDecideNs));
+  EXPECT_TRUE(mine_.must_wait(kNow + Share::kLongestWaitNs + 2 * Share::kDecideNs)) << "again";
+  mine_.end_work();
+  other_.end_work();
+}
+
+TEST_F(SharesTest, WhatShouldHaveEndedLongAgoHas) {
+  get_ahead();
+  const uint64_t end = kNow + kSecond;
+  EXPECT_TRUE(mine_.must_wait(end + Share::kOverdueNs));
+  EXPECT_FALSE(mine_.must_wait(end + Share::kOverdueNs + Share::kDecideNs));
+  mine_.end_work();
+  other_.end_work();
+}
+
+TEST_F(SharesTest, PausesSaveNothingUp) {
+  mine_.begin_work(kSms);
+  mine_.use(1000 * kLead, kSms);
+  // A newcomer has its credit to itself, and no more.
+  other_.begin_work(kSms);
+  other_.expect_end(kNow + kSecond);
+  EXPECT_TRUE(mine_.must_wait(kNow));
+  other_.use(Share::kCreditNs - kLead, kSms);
+  EXPECT_FALSE(mine_.must_wait(mine_.look_ns()));
+  mine_.end_work();
+  other_.end_work();
+  // Nor has who was alone before anybody else came.
+  Share third{device_, Rank::kNormal, bell_};
+  third.begin_work(kSms);
+  mine_.begin_work(kSms);
+  third.expect_end(kNow + 2 * kSecond);
+  third.use(Share::kCreditNs - kLead, kSms);
+  EXPECT_FALSE(mine_.must_wait(kNow + kSecond));
+  third.end_work();
+  mine_.end_work();
+}
+
+TEST_F(SharesTest, OnlyCrowdedDevicesMakeTimesUnsure) {
+  mine_.begin_work(2);
+  other_.begin_work(2);
+  other_.expect_end(kNow);
+  EXPECT_FALSE(mine_.must_wait(kNow));
+  EXPECT_FALSE(mine_.was_crowded(0));
+  Share third{device_, Rank::kNormal, bell_};
+  third.begin_work(kSms);
+  third.expect_end(kNow + kSecond);
+  EXPECT_FALSE(mine_.must_wait(mine_.look_ns()));
+  EXPECT_TRUE(mine_.was_crowded(now_ns()));
+  const uint64_t before = now_ns();
+  third.end_work();
+  other_.end_work();
+  EXPECT_TRUE(mine_.was_crowded(before)) << "in between";
+  EXPECT_FALSE(mine_.was_crowded(now_ns()));
+  mine_.end_work();
+}
+
+TEST_F(SharesTest, WithoutAPolicyNobodyWaits) {
+  DeviceShares device;
+  Share one{device, Rank::kBestEffort, bell_};
+  Share two{device, Rank::kLatency, other_bell_};
+  one.begin_work(kSms);
+  one.use(1000 * kLead, kSms);
+  two.begin_work(kSms);
+  EXPECT_FALSE(one.is_contested());
+  one.end_work();
+  two.end_work();
+}
+
+// ---- What comes of it ---------------------------------------------------------------------------
+
+// A session of a rank, and a neighbour that keeps the device's only SM busy.
+class PolicyTest : public SessionFixture {
+ protected:
+  void prepare() override {
+    commons_.performance.windows = true;
+    commons_.performance.batches = false;
+    commons_.shares[0].set(std::make_unique<EqualShares>(), 1);
+    neighbour_ = std::make_unique<Share>(commons_.shares[0], Rank::kNormal, bell_);
+  }
+  void SetUp() override {
+    SessionFixture::SetUp();
+    load_module();
+    create_stream(1, StreamKind::kNonBlocking);
+    calls();
+  }
+  void TearDown() override {
+    if (neighbour_works_) neighbour_->end_work();
+    SessionFixture::TearDown();
+  }
+  void begin_neighbour() {
+    neighbour_works_ = true;
+    neighbour_->begin_work(1);
+    neighbour_->expect_end(now_ns() + 60'000'000'000);
+  }
+  void end_neighbour() {
+    neighbour_works_ = false;
+    neighbour_->end_work();
+  }
+  size_t launched() {
+    const Calls made = calls();
+    return static_cast<size_t>(std::count_if(made.begin(), made.end(), [](const auto& call) {
+      return call.rfind("launch s1", 0) == 0;
+    }));
+  }
+  void advance() {
+    session_->streams.look_after(session_->streams.next_look_ns());
+    session_->submitter.advance();
+  }
+  uint64_t standing(HeldFor why) {
+    return session_->core.usage.row().standing[static_cast<size_t>(why)];
+  }
+
+  const std::shared_ptr<Bell> bell_ = std::make_shared<Bell>();
+  std::unique_ptr<Share> neighbour_;
+  bool neighbour_works_ = false;
+};
+
+TEST_F(PolicyTest, WhoHasHadItsPartIsHeldBackUntilOthersAreDone) {
+  launch(1);
+  EXPECT_EQ(launched(), 1u);
+  session_->streams.share(0).use(2 * (Share::kCreditNs + kLead), 1);
+  begin_neighbour();
+  launch(1);
+  EXPECT_EQ(launched(), 0u);
+  EXPECT_EQ(standing(HeldFor::kShare), 0u) << "seen with the first look";
+  advance();
+  EXPECT_EQ(standing(HeldFor::kShare), 1u);
+  EXPECT_EQ(launched(), 0u);
+  end_neighbour();
+  advance();
+  EXPECT_EQ(launched(), 1u);
+  EXPECT_EQ(standing(HeldFor::kShare), 0u);
+  EXPECT_TRUE(session_->backlog.empty());
+}
+
+TEST_F(PolicyTest, CopiesGoAllTheSame) {
+  map(kBase, 2 * wire::kMiB);
+  launch(1);
+  session_->streams.share(0).use(2 * (Share::kCreditNs + kLead), 1);
+  begin_neighbour();
+  calls();
+  EXPECT_TRUE(send(wire::Memcpy{1, 0, kBase, kBase + 64, 64}).ok());
+  EXPECT_TRUE(session_->backlog.empty());
+}
+
+TEST_F(PolicyTest, WhoIsDoneIsNoLongerInTheWay) {
+  begin_neighbour();
+  launch(1);
+  EXPECT_TRUE(neighbour_->is_contested());
+  EXPECT_TRUE(session_->streams.looks_after_some());
+  for (int i = 0; i < 2; ++i) session_->streams.look_after(session_->streams.next_look_ns());
+  EXPECT_FALSE(neighbour_->is_contested());
+}
+
+TEST_F(PolicyTest, WhoIsWaitedForLooksSooner) {
+  driver_.hold(1, true);
+  launch(1);
+  launch(1);
+  begin_neighbour();
+  launch(1);
+  session_->streams.look_after(session_->streams.next_look_ns());
+  const uint64_t rarely = session_->streams.next_look_ns();
+  neighbour_->use(100 * (Share::kCreditNs + kLead), 1);
+  EXPECT_TRUE(neighbour_->must_wait(now_ns()));
+  EXPECT_TRUE(session_->core.bell->rung());
+  EXPECT_LE(session_->streams.next_look_ns(), rarely);
+  driver_.hold(1, false);
+}
+
+TEST(DurationsTest, WhatOthersTakeOfItIsNotTheKernels) {
+  Durations durations;
+  const uint32_t number = durations.add();
+  const Cost cost{.learnt = number};
+  durations.learn({&number, 1}, Durations::kUnknownNs, 4'000'000, 4'000'000, false);
+  EXPECT_EQ(durations.alone(cost), 4'000'000u) << "nothing better is known";
+  durations.learn({&number, 1}, 4'000'000, 90'000, 100'000, false);
+  EXPECT_EQ(durations.alone(cost), 100'000u);
+  durations.learn({&number, 1}, 100'000, 125'000, 125'000, false);
+  EXPECT_EQ(durations.of(cost), 125'000u);
+  EXPECT_EQ(durations.alone(cost), 100'000u);
+  durations.learn({&number, 1}, 125'000, 300'000, 300'000, true);
+  EXPECT_EQ(durations.alone(cost), 300'000u) << "it does more now";
+}
+
+class LatencyTest : public PolicyTest {
+ protected:
+  [[nodiscard]] Rank rank() const override { return Rank::kLatency; }
+};
+
+TEST_F(LatencyTest, ItsStreamsHaveTheHighestPriority) {
+  launch(1);
+  const Calls made = driver_.take_calls();
+  const std::string wanted = "stream " + std::to_string(devices_->at(0).greatest_priority);
+  ASSERT_NE(devices_->at(0).greatest_priority, 0);
+  EXPECT_NE(std::find(made.begin(), made.end(), wanted), made.end());
+}
+
+TEST_F(LatencyTest, ItGoesHoweverMuchItHasHad) {
+  launch(1);
+  session_->streams.share(0).use(1000 * kLead, 1);
+  begin_neighbour();
+  launch(1);
+  EXPECT_EQ(launched(), 2u);
+}
+
+}  // namespace
+}  // namespace openmps::worker
