@@ -48,12 +48,14 @@ SIZES = {
     "nvidia": {"small": 8192, "medium": 65536, "large": 262144, "ahead": 400, "fmas": 2000,
                "newcomers": 5, "look_s": 1.0, "latency_s": 3.0, "strangers_s": 1.0,
                "throughput_s": 2.0, "throughputs": 8, "bursts": 100,
+               "long": (21120, 20000), "short": (1056, 8000), "share_s": 1.5,
                "many": 40, "many_nbody": (1024, 40000), "many_limit_s": 12,
                "nbody_small": (8192, 4000, 8), "nbody_large": (262144, 40, 4), "loaders": 16,
                "crowd": 64, "long_ms": 300, "idle": 1000, "some": 4, "trainers": 8},
     "softgpu": {"small": 256, "medium": 512, "large": 1024, "ahead": 32, "fmas": 20,
                 "newcomers": 2, "look_s": 0.5, "latency_s": 1.0, "strangers_s": 0.5,
                 "throughput_s": 0.5, "throughputs": 2, "bursts": 10,
+                "long": (160, 400), "short": (8, 400), "share_s": 0.5,
                 "many": 4, "many_nbody": (64, 100), "many_limit_s": 60,
                 "nbody_small": (256, 500, 2), "nbody_large": (1024, 4, 2), "loaders": 3,
                 "crowd": 4, "long_ms": 50, "idle": 8, "some": 1, "trainers": 2},
@@ -84,6 +86,11 @@ METRICS = {
     "throughput.all": ("  of {throughputs} clients", "k/s", None, ">=", 3000),
     "launch.launch_sync_us": ("launch + synchronise", "us", None, "<=", 8.5),
     "launch.issue_us": ("launch issue", "us", None, "<=", 0.25),
+    "shares.long": ("long beside short kernels that fill the device: long, of alone", "", None, None, None),
+    "shares.short": ("  short, of alone", "", None, None, None),
+    "shares.p50": ("latency beside the long ones, p50", "ms", "mps", "<=", 1.0),
+    "shares.p99": ("  p99", "ms", "mps", "<=", 1.0),
+    "shares.neighbour": ("  their speed, of alone", "", None, None, None),
     "many.wall_s": ("{many} small nbody at once, wall", "s", None, "<=", 2.2),
     "nbody_small.ms": ("n-body, small grids, {nbody_small}", "ms", "mps", "<=", 1.0),
     "nbody_large.ms": ("n-body, large grids, {nbody_large}", "ms", "mps", "<=", 1.0),
@@ -354,6 +361,26 @@ def throughput(box, sizes, found):
         found(**{name: sum(json.loads(out)["thousand_per_s"] for out in outputs)})
 
 
+def shares(box, sizes, found):
+    """Two that always have something queued, kernels of milliseconds and of a tenth; and requests beside
+    the long ones."""
+    def rates(*which):
+        start = time.time() + 1 + 0.25 * len(which)
+        commands = [["clients", "busy", *map(str, sizes[kind]), str(sizes["share_s"]), f"{start:.3f}"]
+                    for kind in which]
+        return [json.loads(out)["per_s"] for out in together(box, commands, ANSWER_LIMIT_S)[1]]
+
+    long_alone, short_alone = rates("long") + rates("short")
+    long_beside, short_beside = rates("long", "short")
+    found(long=long_beside / long_alone, short=short_beside / short_alone)
+    start = time.time() + 1
+    seconds = sizes["latency_s"] + 1
+    busy = box.start(["clients", "busy", *map(str, sizes["long"]), str(seconds), f"{start:.3f}"])
+    time.sleep(max(0, start - time.time()))
+    found(**percentiles(latency(box, sizes)))
+    found(neighbour=json.loads(output_of(busy, "clients", seconds + ANSWER_LIMIT_S))["per_s"] / long_alone)
+
+
 def launch(box, sizes, found):
     found(**figures(box, ["gpu_bench", "launch", str(sizes["bursts"])]))
 
@@ -535,6 +562,7 @@ CASES = {
     "latency_large": latency_beside("large"),
     "throughput": throughput,
     "launch": launch,
+    "shares": shares,
     "many": many,
     "nbody_small": nbody("nbody_small"),
     "nbody_large": nbody("nbody_large"),

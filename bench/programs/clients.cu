@@ -3,9 +3,9 @@
 // so the same binary measures the driver, NVIDIA's MPS and OpenMPS. Those that are measured print
 // one line of JSON; those that others are measured beside print "ready" once they are what they are
 // to be, and end when standard input ends, with an error if anything of theirs went wrong. Main
-// thread only. usage: clients latency SECONDS FMAS | throughput SECONDS START | nbody BODIES AHEAD
-// EVERY |
-//        waiting | long MILLISECONDS | pending
+// thread only. usage: clients latency SECONDS FMAS | throughput SECONDS START |
+//        busy BLOCKS FMAS SECONDS START | nbody BODIES AHEAD EVERY | waiting | long MILLISECONDS |
+//        pending
 #include <cuda.h>
 #include <cuda_runtime.h>
 #include <poll.h>
@@ -145,6 +145,44 @@ int throughput(double seconds, double start) {
   }
   CHECK(cudaStreamSynchronize(stream));
   printf("{\"thousand_per_s\": %.2f}\n", static_cast<double>(launches) / (now() - begin) / 1e3);
+  return 0;
+}
+
+// --- busy: kernels of one size, some of which are always queued
+// -------------------------------------
+
+// Kernels that end within `seconds` from `start` on, in seconds of the system's clock.
+int busy(int blocks, int fmas, double seconds, double start) {
+  constexpr int kThreads = 256, kPerTurn = 8, kTurns = 4;
+  const auto now = [] {
+    return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch())
+        .count();
+  };
+  float* out;
+  CHECK(cudaMalloc(&out, sizeof(float) * blocks * kThreads));
+  const cudaStream_t stream = new_stream();
+  cudaEvent_t events[kTurns];
+  for (cudaEvent_t& event : events) event = new_event();
+  request<<<blocks, kThreads, 0, stream>>>(out, fmas);
+  CHECK(cudaStreamSynchronize(stream));
+  if (now() > start) {
+    fprintf(stderr, "clients: not ready at the common start\n");
+    return 1;
+  }
+  while (now() < start) usleep(100);
+  long ended = 0;
+  for (int turn = 0; now() - start < seconds; turn++) {
+    const cudaEvent_t event = events[turn % kTurns];
+    if (turn >= kTurns) {
+      CHECK(cudaEventSynchronize(event));
+      ended += kPerTurn;
+    }
+    for (int i = 0; i < kPerTurn; i++) request<<<blocks, kThreads, 0, stream>>>(out, fmas);
+    CHECK(cudaEventRecord(event, stream));
+  }
+  const double spent = now() - start;
+  CHECK(cudaStreamSynchronize(stream));
+  printf("{\"per_s\": %.2f}\n", static_cast<double>(ended) / spent);
   return 0;
 }
 
@@ -347,12 +385,16 @@ int main(int argc, char** argv) {
   const auto integer = [&](int at) { return static_cast<int>(number(at)); };
   if (!strcmp(what, "latency") && argc == 4) return latency(number(2), integer(3));
   if (!strcmp(what, "throughput") && argc == 4) return throughput(number(2), number(3));
+  if (!strcmp(what, "busy") && argc == 6) {
+    return busy(integer(2), integer(3), number(4), number(5));
+  }
   if (!strcmp(what, "nbody") && argc == 5) return neighbour(integer(2), integer(3), integer(4));
   if (!strcmp(what, "waiting")) return waiting();
   if (!strcmp(what, "long") && argc == 3) return long_kernels(integer(2));
   if (!strcmp(what, "pending")) return pending();
   fprintf(stderr,
           "usage: clients latency SECONDS FMAS | throughput SECONDS START |\n"
-          "       nbody BODIES AHEAD EVERY | waiting | long MILLISECONDS | pending\n");
+          "       busy BLOCKS FMAS SECONDS START | nbody BODIES AHEAD EVERY | waiting |\n"
+          "       long MILLISECONDS | pending\n");
   return 2;
 }

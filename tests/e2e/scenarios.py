@@ -886,7 +886,7 @@ def beside_values(box, _):
 # What OPENMPS_PERF can switch off, each by itself and all of it.
 SWITCHES = [{"OPENMPS_PERF": switch} for switch in ("", "no_held_waits", "no_windows", "no_batch",
                                                     "no_held_waits,no_windows",
-                                                    "no_connections,no_linger,no_sparing,no_value_watch")]
+                                                    "no_connections,no_linger,no_policy,no_sparing,no_value_watch")]
 # One stream at a time may queue work behind work. The device itself has queues enough: what waits
 # in these programs is more than five of them could hold.
 SWITCHES += [{"OPENMPS_DEVICE_MAX_CONNECTIONS": "5", "SOFTGPU_CONNECTIONS": "0"}]
@@ -909,6 +909,22 @@ def random_order(box, clients):
         require(wait_until(lambda: not box.processes(), SETTLE_LIMIT_S), "the daemon is still there")
 
 
+def ranks(box, _):
+    """Programs of each quality at once, by their own word and by MPS's: each computes, and a word that
+    means nothing is said to mean nothing."""
+    box.start_daemon()
+    said = [{"OPENMPS_QOS": "latency"}, {"OPENMPS_QOS": "best-effort"}, {"OPENMPS_QOS": "normal"},
+            {"CUDA_MPS_CLIENT_PRIORITY": "1"}, {"OPENMPS_QOS": "fast"}, {}]
+    children = [box.start(["drv_random_order", str(300 * seed), "30"], env=words)
+                for seed, words in enumerate(said, 1)]
+    for words, child in zip(said, children):
+        finish(child, f"a program with {words}")
+    log = box.logs()
+    require(log.count("OPENMPS_QOS is neither latency, normal nor best-effort: ignored") == 1,
+            "the word \"fast\" is not said to be ignored, once")
+    box.quit()
+
+
 def fresh_beside_queue(box, _):
     fresh_beside(box, "queue", leave_alone, tell)
 
@@ -918,7 +934,7 @@ ALL = {f.__name__: f for f in
         no_daemon, required, control_shell, kernel_output, assert_text, fault_beside_idle, endless_kernel, endless_quit,
         few_threads, few_descriptors, full_heap, limits_at_start, endless_printer,
         kill_waiting, fresh_beside_kernel, fresh_beside_stopped, fresh_beside_value,
-        beside_values, fresh_beside_queue, left_beside_waiting, random_order, traced, inspected, measured, remembered)}
+        beside_values, fresh_beside_queue, left_beside_waiting, ranks, random_order, traced, inspected, measured, remembered)}
 
 
 def run(name, build, driver, clients):

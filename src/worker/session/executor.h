@@ -4,8 +4,7 @@
 // through ContextGate.
 //
 // What streams hold back (Backlog) is looked at behind each command, and in pauses while there is
-// none. A scheduling policy has its place there: whose work goes next. The journal of live objects
-// would be written behind dispatch(), from commands that succeeded.
+// none. The journal of live objects would be written behind dispatch(), from commands that succeeded.
 #pragma once
 
 #include <cstdint>

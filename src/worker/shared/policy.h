@@ -49,8 +49,8 @@ class Policy {
                                      uint32_t sms) const = 0;
 };
 
-// The default: sessions of a rank that compete have equal parts of the device, and those of a higher
-// rank go first. Nobody waits while there are SMs for all, or for who copies only.
+// The default: sessions of a rank that compete have equal parts of the device, and those of a
+// higher rank go first. Nobody waits while there are SMs for all, or for who copies only.
 class EqualShares : public Policy {
  public:
   // So far may one be ahead of another: what long kernels take, and a rotation that costs little.
@@ -62,9 +62,9 @@ class EqualShares : public Policy {
                              uint32_t sms) const override;
 };
 
-// The driver's priority for what the program has asked to have at `asked`, in a session of that rank;
-// the device has those from `least` to `greatest`, numerically lower. Latency sessions have the
-// highest, best-effort ones the lowest, others what they ask for.
+// The driver's priority for what the program has asked to have at `asked`, in a session of that
+// rank; the device has those from `least` to `greatest`, numerically lower. Latency sessions have
+// the highest, best-effort ones the lowest, others what they ask for.
 [[nodiscard]] int32_t driver_priority(Rank rank, int32_t asked, int32_t least, int32_t greatest);
 
 }  // namespace openmps::worker
