@@ -4,7 +4,8 @@
 // through ContextGate.
 //
 // What streams hold back (Backlog) is looked at behind each command, and in pauses while there is
-// none. The journal of live objects would be written behind dispatch(), from commands that succeeded.
+// none. The journal of live objects would be written behind dispatch(), from commands that
+// succeeded.
 #pragma once
 
 #include <cstdint>

@@ -20,12 +20,11 @@ void Share::begin_work(uint32_t sms) {
   const std::lock_guard lock(device_.mutex_);
   uint64_t least = ~0ull;
   for (const Share* other : device_.active_) {
-    least = std::min(least, other->used_ns_.load(std::memory_order_relaxed));
+    least = std::min(least, other->used_ns());
   }
   if (least != ~0ull) device_.floor_ns_ = std::max(device_.floor_ns_, least);
   const uint64_t credited = device_.floor_ns_ - std::min(device_.floor_ns_, kCreditNs);
-  const uint64_t used = used_ns_.load(std::memory_order_relaxed);
-  used_ns_.store(std::max(used, credited), std::memory_order_relaxed);
+  used_ns_.store(std::max(used_ns(), credited), std::memory_order_relaxed);
   set_waiting_locked(false);
   device_.active_.push_back(this);
   device_.active_count_.fetch_add(1, std::memory_order_relaxed);
@@ -38,7 +37,7 @@ void Share::end_work() {
   device_.active_count_.fetch_sub(1, std::memory_order_relaxed);
   device_.left_ns_.store(now_ns(), std::memory_order_relaxed);
   if (device_.active_.empty()) {
-    device_.floor_ns_ = std::max(device_.floor_ns_, used_ns_.load(std::memory_order_relaxed));
+    device_.floor_ns_ = std::max(device_.floor_ns_, used_ns());
   }
   ends_ns_.store(0, std::memory_order_relaxed);
   for (Share* other : device_.waiting_) {
@@ -52,8 +51,7 @@ void Share::use(uint64_t ns, uint64_t sms) {
   if (kept == 0) return;
   const uint32_t before = sms_.load(std::memory_order_relaxed);
   sms_.store(static_cast<uint32_t>((3 * before + kept + 3) / 4), std::memory_order_relaxed);
-  used_ns_.store(used_ns_.load(std::memory_order_relaxed) + ns * kept / device_.sms_,
-                 std::memory_order_relaxed);
+  used_ns_.store(used_ns() + ns * kept / device_.sms_, std::memory_order_relaxed);
 }
 
 bool Share::must_wait(uint64_t now) {

@@ -92,6 +92,8 @@ class Share {
     return is_crowded_ &&
            (is_contested() || device_.left_ns_.load(std::memory_order_relaxed) > since_ns);
   }
+  // What it has had of the device, in nanoseconds of all SMs together, or is taken to have had.
+  [[nodiscard]] uint64_t used_ns() const { return used_ns_.load(std::memory_order_relaxed); }
   // How much of a stream's work may be with the driver.
   [[nodiscard]] uint64_t window_ns() const { return grant_.window_ns; }
   // No work for SMs may be submitted now. If so, ask again at look_ns(). Throws std::bad_alloc.
@@ -102,7 +104,7 @@ class Share {
 
  private:
   [[nodiscard]] Claim claim() const {
-    return {rank, sms_.load(std::memory_order_relaxed), used_ns_.load(std::memory_order_relaxed)};
+    return {rank, sms_.load(std::memory_order_relaxed), used_ns()};
   }
   [[nodiscard]] Grant decide_locked(uint64_t now);
   void set_waiting_locked(bool waits);

@@ -322,6 +322,53 @@ TEST_F(PolicyTest, WhoIsWaitedForLooksSooner) {
   driver_.hold(1, false);
 }
 
+// Its kernel takes a millisecond, and waits for four more for an SM that the neighbour has.
+class CrowdedTest : public PolicyTest {
+ protected:
+  static constexpr uint64_t kTakesNs = 1'000'000;
+  static constexpr std::chrono::milliseconds kWaits{4};
+
+  void SetUp() override {
+    PolicyTest::SetUp();
+    launch(1);
+    number_ = session_->modules.functions().find(1)->duration;
+    look();
+    session_->streams.durations.learn({&number_, 1}, Durations::kUnknownNs, kTakesNs, kTakesNs,
+                                      true);
+    const uint64_t known = session_->streams.durations.of({.learnt = number_});
+    session_->streams.durations.learn({&number_, 1}, known, kTakesNs, kTakesNs, true);
+    begin_neighbour();
+    driver_.hold(1, true);
+    used_before_ = session_->streams.share(0).used_ns();
+    launch(1);
+    std::this_thread::sleep_for(kWaits);
+    look();
+  }
+  // When that is due.
+  void look() {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    session_->streams.look_after(now_ns());
+  }
+  uint32_t number_ = 0;
+  uint64_t used_before_ = 0;
+};
+
+TEST_F(CrowdedTest, WhatItWaitsForSmsIsNotTakenForItsOwnTime) {
+  driver_.hold(1, false);
+  look();
+  const Durations& durations = session_->streams.durations;
+  EXPECT_GE(durations.of({.learnt = number_}), kTakesNs);
+  EXPECT_LE(durations.of({.learnt = number_}), kTakesNs + kTakesNs / 2) << "it may have got longer";
+  EXPECT_EQ(durations.alone({.learnt = number_}), kTakesNs);
+  EXPECT_EQ(session_->streams.share(0).used_ns() - used_before_, kTakesNs);
+}
+
+TEST_F(CrowdedTest, WhoWaitsForItKnowsThatItHasNotEnded) {
+  neighbour_->use(100 * (Share::kCreditNs + kLead), 1);
+  EXPECT_TRUE(neighbour_->must_wait(now_ns())) << "it should have ended long ago, but has not";
+  driver_.hold(1, false);
+}
+
 TEST(DurationsTest, WhatOthersTakeOfItIsNotTheKernels) {
   Durations durations;
   const uint32_t number = durations.add();
@@ -356,6 +403,44 @@ TEST_F(LatencyTest, ItGoesHoweverMuchItHasHad) {
   begin_neighbour();
   launch(1);
   EXPECT_EQ(launched(), 2u);
+}
+
+TEST_F(LatencyTest, SoDoTheKernelsOfItsGraphs) {
+  EXPECT_TRUE(send(wire::GraphBegin{1, 0}).ok());
+  const wire::Launch kernel = launch_of(0);
+  std::string body(sizeof kernel, '\0');
+  memcpy(body.data(), &kernel, sizeof kernel);
+  body.resize(body.size() + kernel.parameter_bytes);
+  const wire::GraphNode node{1, wire::GraphNodeKind::kKernel, 0, static_cast<uint32_t>(body.size()),
+                             0};
+  EXPECT_TRUE(send(node, body).ok());
+  calls();
+  EXPECT_TRUE(send(wire::GraphInstantiate{0, 1}).ok());
+  const Calls made = calls();
+  const std::string wanted = "attribute " + std::to_string(CU_LAUNCH_ATTRIBUTE_PRIORITY);
+  EXPECT_EQ(std::count(made.begin(), made.end(), wanted), 1);
+}
+
+class LatencyBatchTest : public LatencyTest {
+ protected:
+  void prepare() override {
+    LatencyTest::prepare();
+    commons_.performance.batches = true;
+  }
+};
+
+TEST_F(LatencyBatchTest, SoDoTheKernelsOfItsBatches) {
+  launch(1);
+  EXPECT_TRUE(send(wire::Fence{1, 0, 1}).ok());
+  const uint32_t number = session_->modules.functions().find(1)->duration;
+  session_->streams.durations.learn({&number, 1}, Durations::kUnknownNs, 1'000, 1'000, true);
+  session_->submitter.note_ahead(1 << 20);
+  calls();
+  for (int i = 0; i < 40; ++i) launch(1);
+  session_->submitter.end_batch();
+  const Calls made = calls();
+  const std::string wanted = "attribute " + std::to_string(CU_LAUNCH_ATTRIBUTE_PRIORITY);
+  EXPECT_EQ(std::count(made.begin(), made.end(), wanted), 40);
 }
 
 }  // namespace
