@@ -414,7 +414,6 @@ TEST_F(LatencyTest, SoDoTheKernelsOfItsGraphs) {
   const wire::GraphNode node{1, wire::GraphNodeKind::kKernel, 0, static_cast<uint32_t>(body.size()),
                              0};
   EXPECT_TRUE(send(node, body).ok());
-  calls();
   EXPECT_TRUE(send(wire::GraphInstantiate{0, 1}).ok());
   const Calls made = calls();
   const std::string wanted = "attribute " + std::to_string(CU_LAUNCH_ATTRIBUTE_PRIORITY);
