@@ -95,7 +95,7 @@ TEST_F(UsageTest, WhatIsNoTableIsRefusedWithTheReason) {
   header_->row_bytes = 8;
   EXPECT_NE(refusal(file_.get()).find("rows of 8 bytes"), std::string::npos);
   header_->version = kUsageVersion + 1;
-  EXPECT_NE(refusal(file_.get()).find("is of version 2, and this program reads 1"),
+  EXPECT_NE(refusal(file_.get()).find("is of version 3, and this program reads 2"),
             std::string::npos);
   header_->magic = 0x1234;
   EXPECT_NE(refusal(file_.get()).find("it begins with 0x00001234"), std::string::npos);
