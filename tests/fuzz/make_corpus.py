@@ -26,8 +26,8 @@ def message(kind, body, version=3):
     return struct.pack("<4sIII", b"OMPS", version, kind, 16 + len(body)) + body
 
 
-def hello(percentage, limit, devices=b"\x010", name=b"./nbody 4096"):
-    return message(1, struct.pack("<IIfIQ", 4711, 0xffffffff, percentage, 1, 0) + struct.pack("<Q", limit)
+def hello(percentage, limit, devices=b"\x010", name=b"./nbody 4096", quality=1):
+    return message(1, struct.pack("<IIfIIIQQ", 4711, 0xffffffff, percentage, 1, quality, 0, 0, limit)
                    + bytes(120) + devices.ljust(256, b"\0") + name.ljust(256, b"\0"))
 
 
@@ -37,6 +37,7 @@ def answer(query, rows, more=0):
 
 def message_seeds():
     yield "hello", hello(25.0, 1 << 28)
+    yield "hello_quality", hello(25.0, 0, quality=0xffff)
     yield "hello_uuid", hello(0.0, 0, b"\x01GPU-118cbaa3,0")
     yield "hello_unterminated", hello(float("nan"), 1 << 63, b"\x01" + b"9" * 255, b"\x1b[2J\n" * 60)
     yield "admit", message(10, struct.pack("<IIIIfI", 1, 0, 0, 0, 100.0, 0) + bytes(128) + hello(1.0, 1))
