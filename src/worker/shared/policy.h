@@ -27,7 +27,7 @@ struct Claim {
   Rank rank = Rank::kNormal;
   // That its work keeps busy, on average.
   uint32_t sms = 0;
-  // What it has had of the device so far, in nanoseconds of all SMs together.
+  // What it has had of the device of late, in nanoseconds of all SMs together (Share::used_ns).
   uint64_t used_ns = 0;
 };
 
@@ -53,8 +53,10 @@ class Policy {
 // higher rank go first. Nobody waits while there are SMs for all, or for who copies only.
 class EqualShares : public Policy {
  public:
-  // So far may one be ahead of another: what long kernels take, and a rotation that costs little.
+  // So far may one be ahead of another: what long kernels take, and a part of what that one has
+  // had, since all of it is estimated.
   static constexpr uint64_t kLeadNs = 10'000'000;
+  static constexpr uint64_t kLeadShare = 4;
   // The window beside a higher rank's work: what is before that when it comes.
   static constexpr uint64_t kShortWindowNs = 500'000;
 

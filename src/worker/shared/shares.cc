@@ -3,6 +3,7 @@
 #include "worker/shared/shares.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/clock.h"
 
@@ -13,18 +14,10 @@ Share::~Share() {
   set_waiting_locked(false);
 }
 
-// What it has had counts from what the others have had: a session that pauses saves nothing up.
 void Share::begin_work(uint32_t sms) {
   if (sms_.load(std::memory_order_relaxed) == 0) sms_.store(sms, std::memory_order_relaxed);
   if (++busy_streams_ != 1 || device_.policy_ == nullptr) return;
   const std::lock_guard lock(device_.mutex_);
-  uint64_t least = ~0ull;
-  for (const Share* other : device_.active_) {
-    least = std::min(least, other->used_ns());
-  }
-  if (least != ~0ull) device_.floor_ns_ = std::max(device_.floor_ns_, least);
-  const uint64_t credited = device_.floor_ns_ - std::min(device_.floor_ns_, kCreditNs);
-  used_ns_.store(std::max(used_ns(), credited), std::memory_order_relaxed);
   set_waiting_locked(false);
   device_.active_.push_back(this);
   device_.active_count_.fetch_add(1, std::memory_order_relaxed);
@@ -36,9 +29,6 @@ void Share::end_work() {
   std::erase(device_.active_, this);
   device_.active_count_.fetch_sub(1, std::memory_order_relaxed);
   device_.left_ns_.store(now_ns(), std::memory_order_relaxed);
-  if (device_.active_.empty()) {
-    device_.floor_ns_ = std::max(device_.floor_ns_, used_ns());
-  }
   ends_ns_.store(0, std::memory_order_relaxed);
   for (Share* other : device_.waiting_) {
     other->is_outdated_.store(true, std::memory_order_relaxed);
@@ -46,12 +36,20 @@ void Share::end_work() {
   }
 }
 
-void Share::use(uint64_t ns, uint64_t sms) {
+void Share::use(uint64_t ns, uint64_t sms, uint64_t now) {
   const uint64_t kept = std::min(sms, device_.sms_);
   if (kept == 0) return;
   const uint32_t before = sms_.load(std::memory_order_relaxed);
   sms_.store(static_cast<uint32_t>((3 * before + kept + 3) / 4), std::memory_order_relaxed);
-  used_ns_.store(used_ns() + ns * kept / device_.sms_, std::memory_order_relaxed);
+  used_ns_.store(used_ns(now) + ns * kept / device_.sms_, std::memory_order_relaxed);
+  used_at_ns_.store(now, std::memory_order_relaxed);
+}
+
+uint64_t Share::used_ns(uint64_t now) const {
+  const uint64_t at = used_at_ns_.load(std::memory_order_relaxed);
+  const double halves = now > at ? static_cast<double>(now - at) / kHalfNs : 0;
+  const auto used = static_cast<double>(used_ns_.load(std::memory_order_relaxed));
+  return static_cast<uint64_t>(used * std::exp2(-halves));
 }
 
 bool Share::must_wait(uint64_t now) {
@@ -79,11 +77,11 @@ Grant Share::decide_locked(uint64_t now) {
   for (const Share* other : device_.active_) {
     const uint64_t ends_ns = other->ends_ns_.load(std::memory_order_relaxed);
     if (other == this || ends_ns + kOverdueNs < now) continue;
-    others_.push_back(other->claim());
+    others_.push_back(other->claim(now));
     wanted += others_.back().sms;
   }
   is_crowded_ = wanted > device_.sms_;
-  return device_.policy_->decide(claim(), others_, static_cast<uint32_t>(device_.sms_));
+  return device_.policy_->decide(claim(now), others_, static_cast<uint32_t>(device_.sms_));
 }
 
 void Share::set_waiting_locked(bool waits) {

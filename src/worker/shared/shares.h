@@ -32,10 +32,8 @@ class DeviceShares {
   std::unique_ptr<Policy> policy_;
   uint64_t sms_ = 1;
   std::mutex mutex_;
-  // Guarded by mutex_: those with unfinished work, what the least of them has had, and those that
-  // wait.
+  // Guarded by mutex_: those with unfinished work, and those that wait.
   std::vector<Share*> active_;
-  uint64_t floor_ns_ = 0;
   std::vector<Share*> waiting_;
   // How many these are.
   std::atomic<uint32_t> active_count_{0};
@@ -46,9 +44,9 @@ class DeviceShares {
 // Of one session on one device. Session's thread, but for what the others read.
 class Share {
  public:
-  // Who comes after a pause has so much to itself at first, and no more: as if it had had that much
-  // less than the others.
-  static constexpr uint64_t kCreditNs = 2 * EqualShares::kLeadNs;
+  // What a session has had counts half after so long: some of the longest kernels that are usual.
+  // So nobody has much to make up for, and who asks for little now and then comes first.
+  static constexpr uint64_t kHalfNs = 100'000'000;
   // Between two decisions, times a quarter of the sessions that compete: a few small kernels.
   static constexpr uint64_t kDecideNs = 100'000;
   // So long does a session wait at most before something of it goes, whatever the others do: what
@@ -74,8 +72,8 @@ class Share {
       ends_ns_.store(ns, std::memory_order_relaxed);
     }
   }
-  // Work that kept so many SMs busy took so long.
-  void use(uint64_t ns, uint64_t sms);
+  // Work that kept so many SMs busy took so long, until now.
+  void use(uint64_t ns, uint64_t sms, uint64_t now);
 
   // Other sessions have unfinished work.
   [[nodiscard]] bool is_contested() const {
@@ -86,14 +84,19 @@ class Share {
   [[nodiscard]] bool is_waited_for() const {
     return device_.waiting_count_.load(std::memory_order_relaxed) != 0;
   }
+  // So many sessions have unfinished work.
+  [[nodiscard]] uint32_t active_count() const {
+    return device_.active_count_.load(std::memory_order_relaxed);
+  }
   // There have not been SMs enough for all who want some, at some time since then, as far as the
   // last decision knew: how long work takes says less about it then.
   [[nodiscard]] bool was_crowded(uint64_t since_ns) const {
     return is_crowded_ &&
            (is_contested() || device_.left_ns_.load(std::memory_order_relaxed) > since_ns);
   }
-  // What it has had of the device, in nanoseconds of all SMs together, or is taken to have had.
-  [[nodiscard]] uint64_t used_ns() const { return used_ns_.load(std::memory_order_relaxed); }
+  // What it has had of the device of late, in nanoseconds of all SMs together: what was kHalfNs ago
+  // counts half.
+  [[nodiscard]] uint64_t used_ns(uint64_t now) const;
   // How much of a stream's work may be with the driver.
   [[nodiscard]] uint64_t window_ns() const { return grant_.window_ns; }
   // No work for SMs may be submitted now. If so, ask again at look_ns(). Throws std::bad_alloc.
@@ -103,8 +106,8 @@ class Share {
   const Rank rank;
 
  private:
-  [[nodiscard]] Claim claim() const {
-    return {rank, sms_.load(std::memory_order_relaxed), used_ns()};
+  [[nodiscard]] Claim claim(uint64_t now) const {
+    return {rank, sms_.load(std::memory_order_relaxed), used_ns(now)};
   }
   [[nodiscard]] Grant decide_locked(uint64_t now);
   void set_waiting_locked(bool waits);
@@ -112,7 +115,9 @@ class Share {
   DeviceShares& device_;
   const std::shared_ptr<Bell> bell_;
   std::atomic<uint32_t> sms_{0};
+  // As of that time. Who reads one of them before the other changes is wrong by one piece of work.
   std::atomic<uint64_t> used_ns_{0};
+  std::atomic<uint64_t> used_at_ns_{0};
   std::atomic<uint64_t> ends_ns_{0};
   std::atomic<bool> is_outdated_{false};  // others have ended since the last decision
   bool waits_ = false;

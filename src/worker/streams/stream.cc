@@ -20,8 +20,9 @@ constexpr uint64_t kLearnShare = 4;
 constexpr uint64_t kShortestLearnNs = 10'000;
 // The same of streams that have a right which others may need: so long nobody minds.
 constexpr uint64_t kConnectedLookNs = 1'000'000;
-// The same while another session waits until they are done: it has nothing on the GPU.
-constexpr uint64_t kWaitedForLookNs = 50'000;
+// The same while another session waits until they are done, times those that compete: the fewer,
+// the likelier does the GPU stand still meanwhile.
+constexpr uint64_t kWaitedForLookNs = 25'000;
 
 }  // namespace
 
@@ -129,10 +130,12 @@ void Streams::look_after(uint64_t now) {
 }
 
 uint64_t Streams::next_look_ns() const {
-  const bool is_waited_for =
-      std::any_of(looked_after_.begin(), looked_after_.end(),
-                  [](const Stream* stream) { return stream->window->is_waited_for(); });
-  return is_waited_for ? std::min(next_look_ns_, last_look_ns_ + kWaitedForLookNs) : next_look_ns_;
+  uint64_t next = next_look_ns_;
+  for (const Stream* stream : looked_after_) {
+    const uint64_t competing = stream->window->waited_for();
+    if (competing != 0) next = std::min(next, last_look_ns_ + competing * kWaitedForLookNs);
+  }
+  return next;
 }
 
 Share& Streams::share(uint32_t device) {

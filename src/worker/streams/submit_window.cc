@@ -222,7 +222,7 @@ void SubmitWindow::account(const Segment& segment, uint64_t least_ns, uint64_t n
                    .most_ns = std::max(least_ns, now > new_from ? now - new_from : 0),
                    .sm_ns = static_cast<uint64_t>(sms * static_cast<double>(took))});
   const bool waited = share_.was_crowded(begin) && segment.unknown == 0;
-  share_.use(waited ? std::min(took, segment.alone_ns) : took, static_cast<uint64_t>(sms));
+  share_.use(waited ? std::min(took, segment.alone_ns) : took, static_cast<uint64_t>(sms), now);
 }
 
 // ---- Others' turn -------------------------------------------------------------------------------

@@ -123,8 +123,10 @@ class SubmitWindow {
   [[nodiscard]] bool wants_right() const { return wants_; }
   // Its session has had its part of the device; others come first.
   [[nodiscard]] bool is_later() const { return later_; }
-  // Others wait until it has nothing left.
-  [[nodiscard]] bool is_waited_for() const { return items_ != 0 && share_.is_waited_for(); }
+  // Somebody waits until it has nothing left: how many compete then, else 0.
+  [[nodiscard]] uint32_t waited_for() const {
+    return items_ != 0 && share_.is_waited_for() ? share_.active_count() : 0;
+  }
   // Look from time to time: it has a right that others may need, or wants one, or others want the
   // device.
   [[nodiscard]] bool is_connected() const {
