@@ -5,7 +5,10 @@
 // device synchronises the shared context, so that goes through the gate. Session's thread only.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <atomic>
+#include <bit>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -45,7 +48,12 @@ struct Function : std::enable_shared_from_this<Function> {
   bool asserts = false;
   uint32_t quiet_launches = 0;
   uint64_t texts_seen = 0;
-  uint32_t duration = 0;  // its number among the session's Durations; 0: none yet
+  // Durations::add() for each size of grid: what a kernel does depends on it.
+  [[nodiscard]] uint32_t& duration(uint64_t blocks) {
+    return durations[std::min<size_t>(std::bit_width(blocks | 1), kSizes) - 1];
+  }
+  static constexpr size_t kSizes = 24;  // powers of two; a GPU is full long before the last
+  std::array<uint32_t, kSizes> durations{};
   SmShare share;
   uint32_t remembered = ~0u;  // by device: it is known to be used there, or nobody wants to know
   Module* module = nullptr;   // while the client has it

@@ -13,6 +13,11 @@
 
 namespace openmps::worker {
 
+// Of its grid.
+[[nodiscard]] inline uint64_t blocks_of(const wire::Launch& shape) {
+  return uint64_t{shape.grid[0]} * shape.grid[1] * shape.grid[2];
+}
+
 // Of one kernel.
 class SmShare {
  public:
@@ -20,7 +25,7 @@ class SmShare {
   // how many of its blocks an SM has room for, and is asked once for each of a few shapes.
   template <typename Occupancy>
   uint32_t of(const wire::Launch& shape, uint32_t device, uint32_t sms, Occupancy&& occupancy) {
-    const uint64_t blocks = uint64_t{shape.grid[0]} * shape.grid[1] * shape.grid[2];
+    const uint64_t blocks = blocks_of(shape);
     if (blocks <= sms) return static_cast<uint32_t>(blocks);
     const uint64_t threads = uint64_t{shape.block[0]} * shape.block[1] * shape.block[2];
     const uint64_t key = uint64_t{device} << 48 | threads << 32 | shape.shared_bytes;

@@ -56,7 +56,7 @@ class EqualShares : public Policy {
   // So far may one be ahead of another: what long kernels take, and a part of what that one has
   // had, since all of it is estimated.
   static constexpr uint64_t kLeadNs = 10'000'000;
-  static constexpr uint64_t kLeadShare = 4;
+  static constexpr uint64_t kLeadShare = 2;
   // The window beside a higher rank's work: what is before that when it comes.
   static constexpr uint64_t kShortWindowNs = 500'000;
 

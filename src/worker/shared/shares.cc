@@ -80,7 +80,8 @@ Grant Share::decide_locked(uint64_t now) {
     others_.push_back(other->claim(now));
     wanted += others_.back().sms;
   }
-  is_crowded_ = wanted > device_.sms_;
+  part_ =
+      wanted <= device_.sms_ ? 1 : static_cast<double>(device_.sms_) / static_cast<double>(wanted);
   return device_.policy_->decide(claim(now), others_, static_cast<uint32_t>(device_.sms_));
 }
 

@@ -88,11 +88,12 @@ class Share {
   [[nodiscard]] uint32_t active_count() const {
     return device_.active_count_.load(std::memory_order_relaxed);
   }
-  // There have not been SMs enough for all who want some, at some time since then, as far as the
-  // last decision knew: how long work takes says less about it then.
-  [[nodiscard]] bool was_crowded(uint64_t since_ns) const {
-    return is_crowded_ &&
-           (is_contested() || device_.left_ns_.load(std::memory_order_relaxed) > since_ns);
+  // The part of the SMs that the sessions want together which the device has, at most 1: the least
+  // since then, as far as the last decision knew. How long work takes says less about it below 1.
+  [[nodiscard]] double part_since(uint64_t since_ns) const {
+    const bool still =
+        is_contested() || device_.left_ns_.load(std::memory_order_relaxed) > since_ns;
+    return still ? part_ : 1;
   }
   // What it has had of the device of late, in nanoseconds of all SMs together: what was kHalfNs ago
   // counts half.
@@ -122,7 +123,7 @@ class Share {
   std::atomic<bool> is_outdated_{false};  // others have ended since the last decision
   bool waits_ = false;
   uint32_t busy_streams_ = 0;
-  bool is_crowded_ = false;
+  double part_ = 1;
   uint64_t waiting_since_ns_ = 0;
   uint64_t next_decision_ns_ = 0;
   Grant grant_;

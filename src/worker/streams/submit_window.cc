@@ -42,7 +42,7 @@ uint32_t Durations::add() {
 }
 
 void Durations::learn(std::span<const uint32_t> numbers, uint64_t expected_ns, uint64_t least_ns,
-                      uint64_t most_ns, bool alone) {
+                      uint64_t most_ns, double part) {
   const uint64_t took = std::clamp(expected_ns, least_ns, std::max(least_ns, most_ns));
   if (took == expected_ns && most_ns > kSureNs && most_ns > kSure * least_ns) return miss(numbers);
   const double factor = static_cast<double>(took) / static_cast<double>(expected_ns);
@@ -52,7 +52,11 @@ void Durations::learn(std::span<const uint32_t> numbers, uint64_t expected_ns, u
     known = static_cast<uint32_t>(
         std::clamp(ns, double{kShortestNs}, double{std::numeric_limits<uint32_t>::max()}));
     uint32_t& known_alone = alone_ns_[number];
-    if (alone || known_alone == 0 || known < known_alone) known_alone = known;
+    if (known_alone == 0) {
+      known_alone = static_cast<uint32_t>(part * known);
+    } else if (part == 1 || known < known_alone) {
+      known_alone = known;
+    }
   }
 }
 
@@ -189,12 +193,12 @@ void SubmitWindow::reach(const Segment& segment, uint64_t now, bool learns) {
   const bool seen = segment.is_plain && segment.unreached_ns > latest_begin;
   uint64_t least = seen ? segment.unreached_ns - latest_begin : 0;
   // Some of the time it may have waited for SMs.
-  const bool crowded = share_.was_crowded(soonest_begin);
-  if (crowded && segment.unknown == 0) {
+  const double part = share_.part_since(soonest_begin);
+  if (part != 1 && segment.unknown == 0) {
     least = std::min(least, segment.expected_ns + segment.expected_ns / kCrowdedShare);
   }
   if (learns && segment.is_plain) {
-    durations_.learn(numbers, segment.expected_ns, least, now - soonest_begin, !crowded);
+    durations_.learn(numbers, segment.expected_ns, least, now - soonest_begin, part);
   } else if (learns) {
     durations_.miss(numbers);
   }
@@ -221,7 +225,7 @@ void SubmitWindow::account(const Segment& segment, uint64_t least_ns, uint64_t n
                    .least_ns = least_ns,
                    .most_ns = std::max(least_ns, now > new_from ? now - new_from : 0),
                    .sm_ns = static_cast<uint64_t>(sms * static_cast<double>(took))});
-  const bool waited = share_.was_crowded(begin) && segment.unknown == 0;
+  const bool waited = share_.part_since(begin) != 1 && segment.unknown == 0;
   share_.use(waited ? std::min(took, segment.alone_ns) : took, static_cast<uint64_t>(sms), now);
 }
 

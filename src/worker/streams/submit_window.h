@@ -61,9 +61,9 @@ class Durations {
     return ns != 0 ? ns : of(cost);
   }
   // All that these name was expected to take `expected_ns`, and took something between the other
-  // two. `alone`: there were SMs for all who wanted some.
+  // two. Only a `part` of the SMs that it wanted were there for it: 1, all.
   void learn(std::span<const uint32_t> numbers, uint64_t expected_ns, uint64_t least_ns,
-             uint64_t most_ns, bool alone);
+             uint64_t most_ns, double part = 1);
   // Nothing could be learnt of them. What is tried kTries times in vain is taken to be short.
   void miss(std::span<const uint32_t> numbers);
 

@@ -25,7 +25,7 @@ Status Submitter::handle(const wire::Launch& command, Stream& stream, Function& 
   KernelWork kernel;
   OPENMPS_RETURN_IF_ERROR(
       maker_.make(command, tail, function, stream.place, Modules::Reach::kAnyLane, &uses, &kernel));
-  uses.cost.learnt = learnt_cost(&function.duration).learnt;
+  uses.cost.learnt = learnt_cost(&function.duration(blocks_of(command))).learnt;
   return put(uses, kernel, stream);
 }
 

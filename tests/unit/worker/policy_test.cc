@@ -39,15 +39,15 @@ TEST_F(EqualSharesTest, WhoIsAloneHasAll) {
 
 TEST_F(EqualSharesTest, WhoHasHadMoreComesLater) {
   const Claim little{.sms = kSms, .used_ns = 4};
-  EXPECT_TRUE(decide({.sms = kSms, .used_ns = 4 + 1 + kLead + 1}, {little}).waits);
-  EXPECT_FALSE(decide({.sms = kSms, .used_ns = 4 + 1 + kLead}, {little}).waits) << "by so little";
+  EXPECT_TRUE(decide({.sms = kSms, .used_ns = 4 + 2 + kLead + 1}, {little}).waits);
+  EXPECT_FALSE(decide({.sms = kSms, .used_ns = 4 + 2 + kLead}, {little}).waits) << "by so little";
   EXPECT_FALSE(decide(little, {{.sms = kSms, .used_ns = 9 * kLead}}).waits);
 }
 
-TEST_F(EqualSharesTest, EstimatesMayBeWrongByAQuarter) {
+TEST_F(EqualSharesTest, EstimatesMayBeWrongByHalf) {
   const Claim other{.sms = kSms, .used_ns = 8 * kLead};
-  EXPECT_FALSE(decide({.sms = kSms, .used_ns = (8 + 2 + 1) * kLead}, {other}).waits);
-  EXPECT_TRUE(decide({.sms = kSms, .used_ns = (8 + 2 + 1) * kLead + 1}, {other}).waits);
+  EXPECT_FALSE(decide({.sms = kSms, .used_ns = (8 + 4 + 1) * kLead}, {other}).waits);
+  EXPECT_TRUE(decide({.sms = kSms, .used_ns = (8 + 4 + 1) * kLead + 1}, {other}).waits);
 }
 
 TEST_F(EqualSharesTest, OneOfManyIsEnough) {
@@ -146,9 +146,9 @@ TEST_F(SharesTest, ItWaitsUntilTheOtherHasHadAsMuch) {
 
 TEST_F(SharesTest, HalfOfTheSmsCountHalf) {
   get_ahead();
-  other_.use(4 * kLead, kSms / 2, kNow);
+  other_.use(3 * kLead, kSms / 2, kNow);
   EXPECT_TRUE(mine_.must_wait(kNow));
-  other_.use(kLead, kSms / 2, kNow);
+  other_.use(2 * kLead, kSms / 2, kNow);
   EXPECT_FALSE(mine_.must_wait(mine_.look_ns()));
   mine_.end_work();
   other_.end_work();
@@ -194,17 +194,17 @@ TEST_F(SharesTest, OnlyCrowdedDevicesMakeTimesUnsure) {
   other_.begin_work(2);
   other_.expect_end(kNow);
   EXPECT_FALSE(mine_.must_wait(kNow));
-  EXPECT_FALSE(mine_.was_crowded(0));
+  EXPECT_EQ(mine_.part_since(0), 1);
   Share third{device_, Rank::kNormal, bell_};
   third.begin_work(kSms);
   third.expect_end(kNow + kSecond);
   EXPECT_FALSE(mine_.must_wait(mine_.look_ns()));
-  EXPECT_TRUE(mine_.was_crowded(now_ns()));
+  EXPECT_EQ(mine_.part_since(now_ns()), kSms / (kSms + 4.0));
   const uint64_t before = now_ns();
   third.end_work();
   other_.end_work();
-  EXPECT_TRUE(mine_.was_crowded(before)) << "in between";
-  EXPECT_FALSE(mine_.was_crowded(now_ns()));
+  EXPECT_LT(mine_.part_since(before), 1) << "in between";
+  EXPECT_EQ(mine_.part_since(now_ns()), 1);
   mine_.end_work();
 }
 
@@ -320,12 +320,11 @@ class CrowdedTest : public PolicyTest {
   void SetUp() override {
     PolicyTest::SetUp();
     launch(1);
-    number_ = session_->modules.functions().find(1)->duration;
+    number_ = session_->modules.functions().find(1)->duration(1);
     look();
-    session_->streams.durations.learn({&number_, 1}, Durations::kUnknownNs, kTakesNs, kTakesNs,
-                                      true);
+    session_->streams.durations.learn({&number_, 1}, Durations::kUnknownNs, kTakesNs, kTakesNs);
     const uint64_t known = session_->streams.durations.of({.learnt = number_});
-    session_->streams.durations.learn({&number_, 1}, known, kTakesNs, kTakesNs, true);
+    session_->streams.durations.learn({&number_, 1}, known, kTakesNs, kTakesNs);
     begin_neighbour();
     driver_.hold(1, true);
     launch(1);
@@ -367,14 +366,15 @@ TEST(DurationsTest, WhatOthersTakeOfItIsNotTheKernels) {
   Durations durations;
   const uint32_t number = durations.add();
   const Cost cost{.learnt = number};
-  durations.learn({&number, 1}, Durations::kUnknownNs, 4'000'000, 4'000'000, false);
-  EXPECT_EQ(durations.alone(cost), 4'000'000u) << "nothing better is known";
-  durations.learn({&number, 1}, 4'000'000, 90'000, 100'000, false);
+  durations.learn({&number, 1}, Durations::kUnknownNs, 4'000'000, 4'000'000, 0.25);
+  EXPECT_EQ(durations.of(cost), 4'000'000u);
+  EXPECT_EQ(durations.alone(cost), 1'000'000u) << "nothing better is known";
+  durations.learn({&number, 1}, 4'000'000, 90'000, 100'000, 0.25);
   EXPECT_EQ(durations.alone(cost), 100'000u);
-  durations.learn({&number, 1}, 100'000, 125'000, 125'000, false);
+  durations.learn({&number, 1}, 100'000, 125'000, 125'000, 0.25);
   EXPECT_EQ(durations.of(cost), 125'000u);
   EXPECT_EQ(durations.alone(cost), 100'000u);
-  durations.learn({&number, 1}, 125'000, 300'000, 300'000, true);
+  durations.learn({&number, 1}, 125'000, 300'000, 300'000);
   EXPECT_EQ(durations.alone(cost), 300'000u) << "it does more now";
 }
 
@@ -425,8 +425,8 @@ class LatencyBatchTest : public LatencyTest {
 TEST_F(LatencyBatchTest, SoDoTheKernelsOfItsBatches) {
   launch(1);
   EXPECT_TRUE(send(wire::Fence{1, 0, 1}).ok());
-  const uint32_t number = session_->modules.functions().find(1)->duration;
-  session_->streams.durations.learn({&number, 1}, Durations::kUnknownNs, 1'000, 1'000, true);
+  const uint32_t number = session_->modules.functions().find(1)->duration(1);
+  session_->streams.durations.learn({&number, 1}, Durations::kUnknownNs, 1'000, 1'000);
   session_->submitter.note_ahead(1 << 20);
   calls();
   for (int i = 0; i < 40; ++i) launch(1);

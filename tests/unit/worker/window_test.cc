@@ -36,8 +36,8 @@ class WindowTest : public SessionFixture {
     // Once to see the end, once more to see that nothing has come since.
     for (int i = 0; i < 2; ++i) session_->streams.look_after(session_->streams.next_look_ns());
     EXPECT_FALSE(session_->streams.looks_after_some());
-    const uint32_t number = session_->modules.functions().find(1)->duration;
-    session_->streams.durations.learn({&number, 1}, 1'000'000'000, 0, 0, true);
+    const uint32_t number = session_->modules.functions().find(1)->duration(1);
+    session_->streams.durations.learn({&number, 1}, 1'000'000'000, 0, 0);
     calls();
   }
   void advance() {
@@ -66,6 +66,21 @@ TEST_F(WindowTest, OfWorkOfUnknownLengthTheDriverGetsLittle) {
   driver_.hold(1, false);
   settle();
   EXPECT_EQ(count("launch s1"), 10u - kWindowUnknown);
+}
+
+TEST_F(WindowTest, TimesAreLearntByTheSizeOfTheGrid) {
+  learn(1);
+  Function& function = *session_->modules.functions().find(1);
+  EXPECT_TRUE(session_->streams.durations.is_known({.learnt = function.duration(1)}));
+  wire::Launch large = launch_of(1);
+  large.grid[0] = 1000;
+  EXPECT_TRUE(send(large, std::string(16, '\0')).ok());
+  EXPECT_NE(function.duration(1000), function.duration(1));
+  EXPECT_EQ(function.duration(1000), function.duration(1023));
+  EXPECT_FALSE(session_->streams.durations.is_known({.learnt = function.duration(1000)}));
+  // Whatever a client calls a grid.
+  EXPECT_EQ(function.duration(0), function.duration(1));
+  EXPECT_EQ(function.duration(~0ull), function.duration(1ull << 40));
 }
 
 TEST_F(WindowTest, ManyShortItemsAreCounted) {
@@ -135,8 +150,8 @@ TEST_F(WindowTest, OthersGoOn) {
 // It would hold a hardware queue until then.
 TEST_F(WindowTest, BehindLongWorkNothingIsQueued) {
   learn(1);
-  const uint32_t number = session_->modules.functions().find(1)->duration;
-  session_->streams.durations.learn({&number, 1}, 500, 10 * kLongNs, 10 * kLongNs, true);
+  const uint32_t number = session_->modules.functions().find(1)->duration(1);
+  session_->streams.durations.learn({&number, 1}, 500, 10 * kLongNs, 10 * kLongNs);
   driver_.hold(1, true);
   launch(1);
   EXPECT_TRUE(send(wire::Fence{1, 0, 5}).ok());
@@ -223,18 +238,18 @@ TEST(DurationsTest, WhatWasSeenIsLearnt) {
   EXPECT_FALSE(durations.is_known(cost));
   EXPECT_EQ(durations.of(cost), Durations::kUnknownNs);
   // It ended at some time between 0 and 1 s: nothing is known.
-  durations.learn({&number, 1}, Durations::kUnknownNs, 0, 1'000'000'000, true);
+  durations.learn({&number, 1}, Durations::kUnknownNs, 0, 1'000'000'000);
   EXPECT_FALSE(durations.is_known(cost));
   const uint32_t waiting = durations.add();
   for (int i = 0; i < 100; ++i) durations.miss({&waiting, 1});
   EXPECT_TRUE(durations.is_known({.learnt = waiting})) << "nobody looks for ever";
   EXPECT_EQ(durations.of({.learnt = waiting}), Durations::kUnknownNs);
-  durations.learn({&number, 1}, Durations::kUnknownNs, 40'000'000, 50'000'000, true);
+  durations.learn({&number, 1}, Durations::kUnknownNs, 40'000'000, 50'000'000);
   EXPECT_EQ(durations.of(cost), 40'000'000u);
   // Three of them took 10 to 90 ms: fewer than expected.
-  durations.learn({&number, 1}, 120'000'000, 10'000'000, 90'000'000, true);
+  durations.learn({&number, 1}, 120'000'000, 10'000'000, 90'000'000);
   EXPECT_EQ(durations.of(cost), 30'000'000u);
-  durations.learn({&number, 1}, 30'000'000, 0, 0, true);
+  durations.learn({&number, 1}, 30'000'000, 0, 0);
   EXPECT_GT(durations.of(cost), 0u);
   EXPECT_EQ(durations.of(Cost{.ns = 7}), 7u);
 }
@@ -345,7 +360,7 @@ TEST_F(ConnectionTest, WorkOfUnknownLengthIsLookedAtSoonAllTheSame) {
   for (int i = 0; i < 2; ++i) launch(1);
   ASSERT_TRUE(session_->streams.looks_after_some());
   const uint64_t before = session_->streams.next_look_ns();
-  session_->modules.functions().find(1)->duration = 0;
+  session_->modules.functions().find(1)->duration(1) = 0;
   launch(1);
   EXPECT_LT(session_->streams.next_look_ns(), before);
 }
