@@ -41,23 +41,32 @@ uint32_t Durations::add() {
   return next_;
 }
 
-void Durations::learn(std::span<const uint32_t> numbers, uint64_t expected_ns, uint64_t least_ns,
-                      uint64_t most_ns, double part) {
+void Durations::learn(std::span<const uint32_t> numbers, const Observed& seen, double part) {
+  if (!adapt(ns_, numbers, seen, kUnknownNs)) return miss(numbers);
+  for (const uint32_t number : numbers) {
+    if (alone_ns_[number] != 0) continue;
+    alone_ns_[number] = static_cast<uint32_t>(part * ns_[number]);
+  }
+}
+
+void Durations::learn_alone(std::span<const uint32_t> numbers, const Observed& seen) {
+  adapt(alone_ns_, numbers, seen, 0);
+}
+
+bool Durations::adapt(std::vector<uint32_t>& known, std::span<const uint32_t> numbers,
+                      const Observed& seen, uint64_t unknown_ns) {
+  const auto& [expected_ns, least_ns, most_ns] = seen;
   const uint64_t took = std::clamp(expected_ns, least_ns, std::max(least_ns, most_ns));
-  if (took == expected_ns && most_ns > kSureNs && most_ns > kSure * least_ns) return miss(numbers);
+  if (took == expected_ns && most_ns > kSureNs && most_ns > kSure * least_ns) return false;
   const double factor = static_cast<double>(took) / static_cast<double>(expected_ns);
   for (const uint32_t number : numbers) {
-    uint32_t& known = ns_[number];
-    const double ns = factor * static_cast<double>(known == 0 ? kUnknownNs : known);
-    known = static_cast<uint32_t>(
-        std::clamp(ns, double{kShortestNs}, double{std::numeric_limits<uint32_t>::max()}));
-    uint32_t& known_alone = alone_ns_[number];
-    if (known_alone == 0) {
-      known_alone = static_cast<uint32_t>(part * known);
-    } else if (part == 1 || known < known_alone) {
-      known_alone = known;
-    }
+    const uint64_t before = known[number] == 0 ? unknown_ns : known[number];
+    if (before == 0) continue;
+    known[number] =
+        static_cast<uint32_t>(std::clamp(factor * static_cast<double>(before), double{kShortestNs},
+                                         double{std::numeric_limits<uint32_t>::max()}));
   }
+  return true;
 }
 
 void Durations::miss(std::span<const uint32_t> numbers) {
@@ -198,7 +207,11 @@ void SubmitWindow::reach(const Segment& segment, uint64_t now, bool learns) {
     least = std::min(least, segment.expected_ns + segment.expected_ns / kCrowdedShare);
   }
   if (learns && segment.is_plain) {
-    durations_.learn(numbers, segment.expected_ns, least, now - soonest_begin, part);
+    const uint64_t most = now - soonest_begin;
+    if (segment.unknown == 0) {
+      durations_.learn_alone(numbers, {segment.alone_ns, part == 1 ? least : 0, most});
+    }
+    durations_.learn(numbers, {segment.expected_ns, least, most}, part);
   } else if (learns) {
     durations_.miss(numbers);
   }

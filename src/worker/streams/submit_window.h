@@ -60,16 +60,25 @@ class Durations {
     const uint64_t ns = alone_ns_[cost.learnt];
     return ns != 0 ? ns : of(cost);
   }
-  // All that these name was expected to take `expected_ns`, and took something between the other
-  // two. Only a `part` of the SMs that it wanted were there for it: 1, all.
-  void learn(std::span<const uint32_t> numbers, uint64_t expected_ns, uint64_t least_ns,
-             uint64_t most_ns, double part = 1);
+  // What some work was expected to take, and between which two it has.
+  struct Observed {
+    uint64_t expected_ns = 0;
+    uint64_t least_ns = 0;
+    uint64_t most_ns = 0;
+  };
+  // Of all that these name. Only a `part` of the SMs that it wanted were there for it: 1, all.
+  void learn(std::span<const uint32_t> numbers, const Observed& seen, double part = 1);
+  // The same for how long it takes alone, once something is known of that.
+  void learn_alone(std::span<const uint32_t> numbers, const Observed& seen);
   // Nothing could be learnt of them. What is tried kTries times in vain is taken to be short.
   void miss(std::span<const uint32_t> numbers);
 
  private:
   static constexpr uint32_t kMost = 1u << 16;
   static constexpr uint8_t kTries = 8;
+  // False: nothing was to be learnt. What is not known counts as `unknown_ns`; 0: it stays so.
+  static bool adapt(std::vector<uint32_t>& known, std::span<const uint32_t> numbers,
+                    const Observed& seen, uint64_t unknown_ns);
 
   std::vector<uint32_t> ns_ = {0};  // by number; 0: not known
   std::vector<uint32_t> alone_ns_ = {0};

@@ -31,9 +31,9 @@ class BatchTest : public SessionFixture {
   // The kernel takes so long.
   void teach(uint64_t ns) {
     const uint32_t number = session_->modules.functions().find(1)->duration(1);
-    session_->streams.durations.learn({&number, 1}, Durations::kUnknownNs, ns, ns);
+    session_->streams.durations.learn({&number, 1}, {Durations::kUnknownNs, ns, ns});
     const uint64_t known = session_->streams.durations.of({.learnt = number});
-    session_->streams.durations.learn({&number, 1}, known, ns, ns);
+    session_->streams.durations.learn({&number, 1}, {known, ns, ns});
   }
   void launch_with(wire::Id stream, char parameter) {
     EXPECT_TRUE(send(launch_of(stream), std::string(16, parameter)).ok());

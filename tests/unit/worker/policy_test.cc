@@ -322,9 +322,9 @@ class CrowdedTest : public PolicyTest {
     launch(1);
     number_ = session_->modules.functions().find(1)->duration(1);
     look();
-    session_->streams.durations.learn({&number_, 1}, Durations::kUnknownNs, kTakesNs, kTakesNs);
+    session_->streams.durations.learn({&number_, 1}, {Durations::kUnknownNs, kTakesNs, kTakesNs});
     const uint64_t known = session_->streams.durations.of({.learnt = number_});
-    session_->streams.durations.learn({&number_, 1}, known, kTakesNs, kTakesNs);
+    session_->streams.durations.learn({&number_, 1}, {known, kTakesNs, kTakesNs});
     begin_neighbour();
     driver_.hold(1, true);
     launch(1);
@@ -366,15 +366,17 @@ TEST(DurationsTest, WhatOthersTakeOfItIsNotTheKernels) {
   Durations durations;
   const uint32_t number = durations.add();
   const Cost cost{.learnt = number};
-  durations.learn({&number, 1}, Durations::kUnknownNs, 4'000'000, 4'000'000, 0.25);
+  durations.learn_alone({&number, 1}, {Durations::kUnknownNs, 0, 1'000});
+  EXPECT_EQ(durations.alone(cost), Durations::kUnknownNs) << "nothing is known yet";
+  durations.learn({&number, 1}, {Durations::kUnknownNs, 4'000'000, 4'000'000}, 0.25);
   EXPECT_EQ(durations.of(cost), 4'000'000u);
   EXPECT_EQ(durations.alone(cost), 1'000'000u) << "nothing better is known";
-  durations.learn({&number, 1}, 4'000'000, 90'000, 100'000, 0.25);
+  durations.learn_alone({&number, 1}, {1'000'000, 0, 100'000});
   EXPECT_EQ(durations.alone(cost), 100'000u);
-  durations.learn({&number, 1}, 100'000, 125'000, 125'000, 0.25);
-  EXPECT_EQ(durations.of(cost), 125'000u);
+  EXPECT_EQ(durations.of(cost), 4'000'000u);
+  durations.learn({&number, 1}, {4'000'000, 5'000'000, 5'000'000}, 0.25);
   EXPECT_EQ(durations.alone(cost), 100'000u);
-  durations.learn({&number, 1}, 125'000, 300'000, 300'000);
+  durations.learn_alone({&number, 1}, {100'000, 300'000, 310'000});
   EXPECT_EQ(durations.alone(cost), 300'000u) << "it does more now";
 }
 
@@ -426,7 +428,7 @@ TEST_F(LatencyBatchTest, SoDoTheKernelsOfItsBatches) {
   launch(1);
   EXPECT_TRUE(send(wire::Fence{1, 0, 1}).ok());
   const uint32_t number = session_->modules.functions().find(1)->duration(1);
-  session_->streams.durations.learn({&number, 1}, Durations::kUnknownNs, 1'000, 1'000);
+  session_->streams.durations.learn({&number, 1}, {Durations::kUnknownNs, 1'000, 1'000});
   session_->submitter.note_ahead(1 << 20);
   calls();
   for (int i = 0; i < 40; ++i) launch(1);

@@ -104,7 +104,7 @@ TEST_F(UsageTest, LaunchesOfBatchesCount) {
   settle();
   const uint32_t number = session_->modules.functions().find(1)->duration(1);
   for (int i = 0; i < 2; ++i) {
-    session_->streams.durations.learn({&number, 1}, Durations::kUnknownNs, 1'000, 1'000);
+    session_->streams.durations.learn({&number, 1}, {Durations::kUnknownNs, 1'000, 1'000});
   }
   session_->submitter.note_ahead(1 << 16);
   for (int i = 0; i < 10; ++i) launch(1);

@@ -37,7 +37,7 @@ class WindowTest : public SessionFixture {
     for (int i = 0; i < 2; ++i) session_->streams.look_after(session_->streams.next_look_ns());
     EXPECT_FALSE(session_->streams.looks_after_some());
     const uint32_t number = session_->modules.functions().find(1)->duration(1);
-    session_->streams.durations.learn({&number, 1}, 1'000'000'000, 0, 0);
+    session_->streams.durations.learn({&number, 1}, {1'000'000'000, 0, 0});
     calls();
   }
   void advance() {
@@ -151,7 +151,7 @@ TEST_F(WindowTest, OthersGoOn) {
 TEST_F(WindowTest, BehindLongWorkNothingIsQueued) {
   learn(1);
   const uint32_t number = session_->modules.functions().find(1)->duration(1);
-  session_->streams.durations.learn({&number, 1}, 500, 10 * kLongNs, 10 * kLongNs);
+  session_->streams.durations.learn({&number, 1}, {500, 10 * kLongNs, 10 * kLongNs});
   driver_.hold(1, true);
   launch(1);
   EXPECT_TRUE(send(wire::Fence{1, 0, 5}).ok());
@@ -238,18 +238,18 @@ TEST(DurationsTest, WhatWasSeenIsLearnt) {
   EXPECT_FALSE(durations.is_known(cost));
   EXPECT_EQ(durations.of(cost), Durations::kUnknownNs);
   // It ended at some time between 0 and 1 s: nothing is known.
-  durations.learn({&number, 1}, Durations::kUnknownNs, 0, 1'000'000'000);
+  durations.learn({&number, 1}, {Durations::kUnknownNs, 0, 1'000'000'000});
   EXPECT_FALSE(durations.is_known(cost));
   const uint32_t waiting = durations.add();
   for (int i = 0; i < 100; ++i) durations.miss({&waiting, 1});
   EXPECT_TRUE(durations.is_known({.learnt = waiting})) << "nobody looks for ever";
   EXPECT_EQ(durations.of({.learnt = waiting}), Durations::kUnknownNs);
-  durations.learn({&number, 1}, Durations::kUnknownNs, 40'000'000, 50'000'000);
+  durations.learn({&number, 1}, {Durations::kUnknownNs, 40'000'000, 50'000'000});
   EXPECT_EQ(durations.of(cost), 40'000'000u);
   // Three of them took 10 to 90 ms: fewer than expected.
-  durations.learn({&number, 1}, 120'000'000, 10'000'000, 90'000'000);
+  durations.learn({&number, 1}, {120'000'000, 10'000'000, 90'000'000});
   EXPECT_EQ(durations.of(cost), 30'000'000u);
-  durations.learn({&number, 1}, 30'000'000, 0, 0);
+  durations.learn({&number, 1}, {30'000'000, 0, 0});
   EXPECT_GT(durations.of(cost), 0u);
   EXPECT_EQ(durations.of(Cost{.ns = 7}), 7u);
 }
