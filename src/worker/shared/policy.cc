@@ -11,7 +11,7 @@ Grant EqualShares::decide(const Claim& mine, std::span<const Claim> others, uint
   for (const Claim& other : others) {
     wanted += other.sms;
     if (other.rank < mine.rank) grant.window_ns = kShortWindowNs;
-    const uint64_t most = other.used_ns + other.used_ns / kLeadShare + kLeadNs;
+    const uint64_t most = kLeadTimes * other.used_ns + kLeadNs;
     const bool had_less = other.rank == mine.rank && mine.used_ns > most;
     comes_behind |= other.sms != 0 && (other.rank < mine.rank || had_less);
   }

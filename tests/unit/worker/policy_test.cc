@@ -39,15 +39,15 @@ TEST_F(EqualSharesTest, WhoIsAloneHasAll) {
 
 TEST_F(EqualSharesTest, WhoHasHadMoreComesLater) {
   const Claim little{.sms = kSms, .used_ns = 4};
-  EXPECT_TRUE(decide({.sms = kSms, .used_ns = 4 + 2 + kLead + 1}, {little}).waits);
-  EXPECT_FALSE(decide({.sms = kSms, .used_ns = 4 + 2 + kLead}, {little}).waits) << "by so little";
+  EXPECT_TRUE(decide({.sms = kSms, .used_ns = 3 * 4 + kLead + 1}, {little}).waits);
+  EXPECT_FALSE(decide({.sms = kSms, .used_ns = 3 * 4 + kLead}, {little}).waits) << "by so little";
   EXPECT_FALSE(decide(little, {{.sms = kSms, .used_ns = 9 * kLead}}).waits);
 }
 
-TEST_F(EqualSharesTest, EstimatesMayBeWrongByHalf) {
-  const Claim other{.sms = kSms, .used_ns = 8 * kLead};
-  EXPECT_FALSE(decide({.sms = kSms, .used_ns = (8 + 4 + 1) * kLead}, {other}).waits);
-  EXPECT_TRUE(decide({.sms = kSms, .used_ns = (8 + 4 + 1) * kLead + 1}, {other}).waits);
+TEST_F(EqualSharesTest, EstimatesMayBeWrong) {
+  const Claim other{.sms = kSms, .used_ns = 2 * kLead};
+  EXPECT_FALSE(decide({.sms = kSms, .used_ns = (3 * 2 + 1) * kLead}, {other}).waits);
+  EXPECT_TRUE(decide({.sms = kSms, .used_ns = (3 * 2 + 1) * kLead + 1}, {other}).waits);
 }
 
 TEST_F(EqualSharesTest, OneOfManyIsEnough) {
@@ -146,9 +146,9 @@ TEST_F(SharesTest, ItWaitsUntilTheOtherHasHadAsMuch) {
 
 TEST_F(SharesTest, HalfOfTheSmsCountHalf) {
   get_ahead();
-  other_.use(3 * kLead, kSms / 2, kNow);
+  other_.use(kLead, kSms / 2, kNow);
   EXPECT_TRUE(mine_.must_wait(kNow));
-  other_.use(2 * kLead, kSms / 2, kNow);
+  other_.use(kLead, kSms / 2, kNow);
   EXPECT_FALSE(mine_.must_wait(mine_.look_ns()));
   mine_.end_work();
   other_.end_work();
