@@ -19,6 +19,8 @@ class CoreShortage {
   // Longer than an interrupt or a thread of the kernel's takes; Linux gives a thread that has to
   // wait for another one's turn 0.7 ms or more of waiting (its shortest slice).
   static constexpr uint64_t kTakenNs = 300'000;
+  // Once is nothing (a hypervisor, a thread of the kernel's); twice within so long is a shortage.
+  static constexpr uint64_t kAgainNs = 200'000'000;
   // Until somebody tries again, and may lose a few milliseconds by it.
   static constexpr uint64_t kLastsNs = 1'000'000'000;
 
@@ -26,6 +28,8 @@ class CoreShortage {
   // True: cores are short.
   bool note_look(uint64_t before_ns, uint64_t now) {
     if (now < before_ns + kTakenNs || !notices_) return false;
+    const uint64_t last_ns = taken_ns_.exchange(now, std::memory_order_relaxed);
+    if (last_ns == 0 || now > last_ns + kAgainNs) return false;
     until_ns_.store(now + kLastsNs, std::memory_order_relaxed);
     return true;
   }
@@ -35,6 +39,7 @@ class CoreShortage {
 
  private:
   const bool notices_;
+  std::atomic<uint64_t> taken_ns_{0};  // when somebody's core was last found taken
   std::atomic<uint64_t> until_ns_{0};
 };
 

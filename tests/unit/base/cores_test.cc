@@ -15,15 +15,26 @@ constexpr uint64_t kNow = 5'000'000'000;
 
 TEST(CoreShortageTest, BeginsWhenSomebodyHadTheCore) {
   CoreShortage shortage;
-  EXPECT_FALSE(shortage.note_look(kNow, kNow + CoreShortage::kTakenNs - 1));
-  EXPECT_FALSE(shortage.lasts(kNow));
-  EXPECT_TRUE(shortage.note_look(kNow, kNow + CoreShortage::kTakenNs));
-  EXPECT_TRUE(shortage.lasts(kNow + CoreShortage::kTakenNs));
+  const uint64_t seen = kNow + CoreShortage::kTakenNs;
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(shortage.note_look(kNow, seen - 1));
+  EXPECT_FALSE(shortage.note_look(kNow, seen)) << "once is nothing";
+  EXPECT_FALSE(shortage.lasts(seen));
+  EXPECT_TRUE(shortage.note_look(kNow, seen + CoreShortage::kAgainNs));
+  EXPECT_TRUE(shortage.lasts(seen + CoreShortage::kAgainNs));
+}
+
+TEST(CoreShortageTest, NowAndThenIsNone) {
+  CoreShortage shortage;
+  for (uint64_t now = kNow; now < 2 * kNow; now += CoreShortage::kAgainNs + 1) {
+    EXPECT_FALSE(shortage.note_look(now - CoreShortage::kTakenNs, now));
+    EXPECT_FALSE(shortage.lasts(now));
+  }
 }
 
 TEST(CoreShortageTest, EndsByItself) {
   CoreShortage shortage;
   const uint64_t seen = kNow + CoreShortage::kTakenNs;
+  ASSERT_FALSE(shortage.note_look(kNow, seen));
   ASSERT_TRUE(shortage.note_look(kNow, seen));
   EXPECT_TRUE(shortage.lasts(seen + CoreShortage::kLastsNs - 1));
   EXPECT_FALSE(shortage.lasts(seen + CoreShortage::kLastsNs));
@@ -31,7 +42,7 @@ TEST(CoreShortageTest, EndsByItself) {
 
 TEST(CoreShortageTest, CanBeSwitchedOff) {
   CoreShortage shortage(false);
-  EXPECT_FALSE(shortage.note_look(kNow, 2 * kNow));
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(shortage.note_look(kNow, 2 * kNow));
   EXPECT_FALSE(shortage.lasts(2 * kNow));
 }
 
