@@ -9,25 +9,19 @@
 
 namespace openmps::worker {
 
-Share::~Share() {
-  const std::lock_guard lock(device_.mutex_);
-  set_waiting_locked(false);
-}
-
 void Share::begin_work(uint32_t sms) {
   if (sms_.load(std::memory_order_relaxed) == 0) sms_.store(sms, std::memory_order_relaxed);
   if (++busy_streams_ != 1 || device_.policy_ == nullptr) return;
   const std::lock_guard lock(device_.mutex_);
-  set_waiting_locked(false);
   device_.active_.push_back(this);
-  device_.active_count_.fetch_add(1, std::memory_order_relaxed);
+  count_active_locked();
 }
 
 void Share::end_work() {
   if (--busy_streams_ != 0 || device_.policy_ == nullptr) return;
   const std::lock_guard lock(device_.mutex_);
   std::erase(device_.active_, this);
-  device_.active_count_.fetch_sub(1, std::memory_order_relaxed);
+  count_active_locked();
   device_.left_ns_.store(now_ns(), std::memory_order_relaxed);
   ends_ns_.store(0, std::memory_order_relaxed);
   for (Share* other : device_.waiting_) {
@@ -53,7 +47,8 @@ uint64_t Share::used_ns(uint64_t now) const {
 }
 
 bool Share::must_wait(uint64_t now) {
-  const bool outdated = is_outdated_.exchange(false, std::memory_order_relaxed);
+  const bool outdated = is_outdated_.load(std::memory_order_relaxed) &&
+                        is_outdated_.exchange(false, std::memory_order_relaxed);
   if (now < next_decision_ns_ && !outdated) return grant_.waits;
   const std::lock_guard lock(device_.mutex_);
   grant_ = decide_locked(now);
@@ -83,6 +78,16 @@ Grant Share::decide_locked(uint64_t now) {
   part_ =
       wanted <= device_.sms_ ? 1 : static_cast<double>(device_.sms_) / static_cast<double>(wanted);
   return device_.policy_->decide(claim(now), others_, static_cast<uint32_t>(device_.sms_));
+}
+
+void Share::stop_waiting() {
+  const std::lock_guard lock(device_.mutex_);
+  set_waiting_locked(false);
+}
+
+void Share::count_active_locked() {
+  device_.active_count_.store(static_cast<uint32_t>(device_.active_.size()),
+                              std::memory_order_relaxed);
 }
 
 void Share::set_waiting_locked(bool waits) {

@@ -58,7 +58,7 @@ class Share {
   Share(DeviceShares& device, Rank rank, std::shared_ptr<Bell> bell)
       : rank(rank), device_(device), bell_(std::move(bell)) {}
   // None of its streams has work.
-  ~Share();
+  ~Share() { stop_waiting(); }
   Share(const Share&) = delete;
   Share& operator=(const Share&) = delete;
 
@@ -99,10 +99,12 @@ class Share {
   // counts half.
   [[nodiscard]] uint64_t used_ns(uint64_t now) const;
   // How much of a stream's work may be with the driver.
-  [[nodiscard]] uint64_t window_ns() const { return grant_.window_ns; }
+  [[nodiscard]] uint64_t window_ns() const { return is_contested() ? grant_.window_ns : kWindowNs; }
   // No work for SMs may be submitted now. If so, ask again at look_ns(). Throws std::bad_alloc.
   [[nodiscard]] bool must_wait(uint64_t now);
   [[nodiscard]] uint64_t look_ns() const { return next_decision_ns_; }
+  // What waited has been submitted all the same, or there is nothing any more.
+  void stop_waiting();
 
   const Rank rank;
 
@@ -112,6 +114,7 @@ class Share {
   }
   [[nodiscard]] Grant decide_locked(uint64_t now);
   void set_waiting_locked(bool waits);
+  void count_active_locked();
 
   DeviceShares& device_;
   const std::shared_ptr<Bell> bell_;

@@ -89,7 +89,11 @@ SubmitWindow::SubmitWindow(SessionCore& core, Durations& durations, Share& share
       ends_ns_(ends_ns) {}
 
 SubmitWindow::~SubmitWindow() {
-  end(now_ns());
+  reach_all(now_ns());
+  disconnect();
+  stop_wanting();
+  wait_no_more();
+  show_share();
   for (const CUevent event : spare_) core_.driver.cuEventDestroy_v2(event);
 }
 
@@ -110,6 +114,7 @@ void SubmitWindow::add(const Cost& cost) {
     ++unknown_;
   }
   if (cost.learnt != 0) name(segment, cost.learnt);
+  wait_no_more();
   if (!busy_) {
     busy_ = true;
     share_.begin_work(cost.sms);
@@ -253,6 +258,19 @@ bool SubmitWindow::comes_later(const Cost& cost) {
   return later_;
 }
 
+void SubmitWindow::wait_no_more() {
+  if (later_) [[unlikely]] {
+    later_ = false;
+    share_.stop_waiting();
+  }
+}
+
+void SubmitWindow::show_share() {
+  if (!busy_ || items_ != 0) return;
+  busy_ = false;
+  share_.end_work();
+}
+
 // ---- The right to queue -------------------------------------------------------------------------
 
 // Who has it keeps it while it works, and for a while after: it is taken once, not for each item.
@@ -336,7 +354,7 @@ void SubmitWindow::end(uint64_t now) {
   disconnect();
   stop_wanting();
   full_ = false;
-  later_ = false;
+  wait_no_more();
   show_end();
 }
 
@@ -358,10 +376,7 @@ void SubmitWindow::show_end() {
   const uint64_t end = items_ == 0 ? 0 : begun_ns() + expected_ns_;
   ends_ns_->store(end, std::memory_order_relaxed);
   share_.expect_end(end);
-  if (busy_ && items_ == 0) {
-    busy_ = false;
-    share_.end_work();
-  }
+  show_share();
 }
 
 uint64_t SubmitWindow::begun_ns() { return std::max(first_segment().begin_ns, reached_ns_); }
@@ -382,7 +397,8 @@ uint64_t SubmitWindow::remaining_ns(uint64_t now) {
 // item. An item that is longer than the window goes when half of the window is left before it.
 bool SubmitWindow::look_whether_full(const Cost& cost) {
   const uint64_t now = now_ns();
-  if (full_ && now < next_look_ns_) return true;
+  // No time is named if something else was asked meanwhile, and could go.
+  if (full_ && next_look_ns_ != kNoLook && now < next_look_ns_) return true;
   look(now);
   const uint64_t remaining = items_ == 0 ? 0 : remaining_ns(now);
   const uint64_t window = share_.window_ns();

@@ -175,10 +175,7 @@ class SubmitWindow {
 
   static constexpr uint64_t kNoLook = ~0ull;
   bool refuse(bool refused) {
-    if (!refused) {
-      next_look_ns_ = kNoLook;
-      later_ = false;
-    }
+    if (!refused) next_look_ns_ = kNoLook;
     return refused;
   }
   // There is nothing to be queued behind, or the stream has the right to, or gets it.
@@ -187,6 +184,8 @@ class SubmitWindow {
   }
   bool connect(const Cost& cost);
   bool comes_later(const Cost& cost);
+  void wait_no_more();
+  void show_share();
   void disconnect();
   void stop_wanting();
   void look_again_behind(uint64_t rest_ns, uint64_t now);

@@ -208,6 +208,18 @@ TEST_F(SharesTest, OnlyCrowdedDevicesMakeTimesUnsure) {
   mine_.end_work();
 }
 
+TEST_F(SharesTest, WindowsAreShortNoLongerThanOthersAreThere) {
+  Share last{device_, Rank::kBestEffort, bell_};
+  last.begin_work(1);
+  other_.begin_work(1);
+  other_.expect_end(kNow + kSecond);
+  EXPECT_FALSE(last.must_wait(kNow)) << "there is room";
+  EXPECT_EQ(last.window_ns(), EqualShares::kShortWindowNs);
+  other_.end_work();
+  EXPECT_EQ(last.window_ns(), kWindowNs);
+  last.end_work();
+}
+
 TEST_F(SharesTest, WithoutAPolicyNobodyWaits) {
   DeviceShares device;
   Share one{device, Rank::kBestEffort, bell_};
@@ -290,6 +302,18 @@ TEST_F(PolicyTest, WhoHasHadItsPartIsHeldBackUntilOthersAreDone) {
   EXPECT_EQ(launched(), 1u);
   EXPECT_EQ(standing(HeldFor::kShare), 0u);
   EXPECT_TRUE(session_->backlog.empty());
+}
+
+TEST_F(PolicyTest, WhatIsSubmittedAllTheSameIsNotWaitedWith) {
+  launch(1);
+  session_->streams.share(0).use(100 * kLead, 1, now_ns());
+  begin_neighbour();
+  launch(1);
+  EXPECT_EQ(launched(), 1u);
+  EXPECT_TRUE(neighbour_->is_waited_for());
+  session_->submitter.flush();
+  EXPECT_EQ(launched(), 1u);
+  EXPECT_FALSE(neighbour_->is_waited_for());
 }
 
 TEST_F(PolicyTest, CopiesGoAllTheSame) {

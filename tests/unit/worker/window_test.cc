@@ -83,6 +83,28 @@ TEST_F(WindowTest, TimesAreLearntByTheSizeOfTheGrid) {
   EXPECT_EQ(function.duration(~0ull), function.duration(1ull << 40));
 }
 
+// Nobody looks after its stream: it has no right that others may need.
+class UnconnectedTest : public WindowTest {
+ protected:
+  void prepare() override {
+    WindowTest::prepare();
+    commons_.performance.connections = false;
+  }
+};
+
+TEST_F(UnconnectedTest, AFullWindowIsLookedAtAlsoAfterSomethingElseCouldGo) {
+  learn(1);
+  driver_.hold(1, true);
+  for (uint32_t i = 0; i <= kWindowItems; ++i) launch(1);
+  EXPECT_EQ(session_->backlog.size(), 1u);
+  session_->submitter.flush();
+  EXPECT_TRUE(send(wire::EventRecord{1, 1, wire::kNoFence}).ok());
+  EXPECT_TRUE(session_->backlog.empty());
+  launch(1);
+  driver_.hold(1, false);
+  settle();
+}
+
 TEST_F(WindowTest, ManyShortItemsAreCounted) {
   learn(1);
   driver_.hold(1, true);
