@@ -84,6 +84,12 @@ bool GraphMemory::is_open(uint64_t address) const {
   return open_.contains(address);
 }
 
+std::shared_ptr<ExecutionContext> GraphMemory::owner_of_open(uint64_t address) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = open_.find(address);
+  return found == open_.end() ? nullptr : found->second->execution;
+}
+
 Status GraphMemory::charge_locked(GraphBlock& block) {
   if (block.charged) return Status();
   const int device = block.execution->device;

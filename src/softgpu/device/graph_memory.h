@@ -64,6 +64,8 @@ class GraphMemory {
   // `address` is no allocation of a graph, or was freed already.
   bool close(uint64_t address, const OperationPtr& operation);
   [[nodiscard]] bool is_open(uint64_t address) const;
+  // Whose memory is open there; null: none.
+  [[nodiscard]] std::shared_ptr<ExecutionContext> owner_of_open(uint64_t address) const;
 
   // Memory that the program has freed and nothing uses is not charged any more.
   void trim(int device);

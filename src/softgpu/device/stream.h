@@ -58,6 +58,10 @@ Result<std::shared_ptr<Stream>> create_stream(const std::shared_ptr<Context>& co
 // The calling thread's default stream in the context; null while that is not active.
 std::shared_ptr<Stream> per_thread_stream(const std::shared_ptr<Context>& context);
 
+inline bool is_default_stream(CUstream handle) {
+  return handle == nullptr || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD;
+}
+
 // The stream behind a handle, NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD included, of
 // `context` (the current one). `per_thread_default`: what NULL means. CUDA_ERROR_INVALID_HANDLE,
 // CUDA_ERROR_CONTEXT_IS_DESTROYED: of its green context.

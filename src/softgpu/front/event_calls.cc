@@ -10,13 +10,13 @@ using namespace openmps::softgpu;  // NOLINT: the same
 
 namespace {
 
-// A call about an event: body(Caller&, Event&) -> Status.
+// A call about an event, which needs no context: body(Driver&, Event&) -> Status.
 template <typename Body>
 CUresult with_event(CUevent handle, Body&& body) {
-  return with_context([&](Caller& caller) -> Status {
+  return with_any_context([&](Caller& caller) -> Status {
     std::shared_ptr<Event> event = caller.driver.events.find(handle);
     if (event == nullptr) return invalid_handle("not an event");
-    return body(caller, *event);
+    return body(caller.driver, *event);
   });
 }
 
@@ -36,34 +36,30 @@ CUresult cuEventDestroy_v2(CUevent hEvent) {
 }
 
 CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags) {
-  return with_event(hEvent, [&](Caller& caller, Event& event) -> Status {
+  return with_stream(hStream, [&](Caller& caller, Stream& stream) -> Status {
+    const std::shared_ptr<Event> event = caller.driver.events.find(hEvent);
+    if (event == nullptr) return invalid_handle("not an event");
     if ((flags & ~static_cast<unsigned>(CU_EVENT_RECORD_EXTERNAL)) != 0) {
       return invalid_value("unknown flags");
     }
-    Result<std::shared_ptr<Stream>> stream = caller.stream(hStream);
-    if (!stream.ok()) return stream.status();
-    if (flags != 0 && !(*stream)->capturing) {
-      return Status(CUDA_ERROR_ILLEGAL_STATE, "only captures have an outside");
-    }
-    if (flags != 0) {
-      return caller.driver.captures.add(**stream, RecordWork{caller.driver.events.find(hEvent)});
-    }
-    return record_event(event, **stream);
+    if (flags == 0) return record_event(*event, stream);
+    if (!stream.capturing) return Status(CUDA_ERROR_ILLEGAL_STATE, "only captures have an outside");
+    return caller.driver.captures.add(stream, RecordWork{event});
   });
 }
 
 CUresult cuEventQuery(CUevent hEvent) {
-  return with_event(hEvent, [](Caller&, Event& event) { return query_event(event); });
+  return with_event(hEvent, [](Driver&, Event& event) { return query_event(event); });
 }
 
 CUresult cuEventSynchronize(CUevent hEvent) {
-  return with_event(hEvent, [](Caller&, Event& event) { return synchronize_event(event); });
+  return with_event(hEvent, [](Driver&, Event& event) { return synchronize_event(event); });
 }
 
 CUresult cuEventElapsedTime_v2(float* pMilliseconds, CUevent hStart, CUevent hEnd) {
-  return with_event(hStart, [&](Caller& caller, Event& start) -> Status {
+  return with_event(hStart, [&](Driver& driver, Event& start) -> Status {
     if (pMilliseconds == nullptr) return invalid_handle("no place for the result");  // an H200's
-    std::shared_ptr<Event> end = caller.driver.events.find(hEnd);
+    std::shared_ptr<Event> end = driver.events.find(hEnd);
     if (end == nullptr) return invalid_handle("not an event");
     return deliver(elapsed_ms(start, *end), pMilliseconds);
   });

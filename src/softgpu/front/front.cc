@@ -25,18 +25,33 @@ Status check_entry(Driver** driver) {
   return Status();
 }
 
-Status enter_context(Driver&, std::shared_ptr<Context>* context,
-                     std::shared_ptr<ExecutionContext>* execution) {
-  *context = context_stack::current();
-  if (*context == nullptr) return Status(CUDA_ERROR_INVALID_CONTEXT, "no context is current");
-  *execution = (*context)->execution();
-  if (*execution == nullptr) {
+namespace {
+
+Status enter(const std::shared_ptr<Context>& context, Caller* caller) {
+  if (context == nullptr) return Status(CUDA_ERROR_INVALID_CONTEXT, "no context is current");
+  caller->context = context;
+  caller->execution = context->execution();
+  if (caller->execution == nullptr) {
     return Status(CUDA_ERROR_CONTEXT_IS_DESTROYED, "the current context was destroyed");
   }
-  Status status = sticky_error(**execution);
+  Status status = sticky_error(*caller->execution);
   // Whoever notices a fault first shows what the kernel said of it.
-  if (!status.ok()) (*execution)->flush_output();
+  if (!status.ok()) caller->execution->flush_output();
   return status;
+}
+
+}  // namespace
+
+Status enter_context(Caller* caller) { return enter(context_stack::current(), caller); }
+
+Status enter_context(Caller* caller, CUstream stream) {
+  std::shared_ptr<Context> context = context_stack::current();
+  if (context == nullptr && !is_default_stream(stream)) {
+    const std::shared_ptr<Stream> made = caller->driver.streams.find(stream);
+    if (made == nullptr) return invalid_handle("not a stream");
+    context = made->context;
+  }
+  return enter(context, caller);
 }
 
 Result<std::shared_ptr<Context>> context_or_current(Driver& driver, CUcontext handle) {

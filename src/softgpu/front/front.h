@@ -18,7 +18,8 @@
 
 namespace openmps::softgpu {
 
-// The calling thread's context, active and without a sticky error.
+// The calling thread's context, active and without a sticky error; null only for
+// with_any_context().
 struct Caller {
   Driver& driver;
   std::shared_ptr<Context> context;
@@ -57,9 +58,12 @@ Status deliver_handle(const Result<std::shared_ptr<T>>& result, Handle* out) {
 // CUDA_ERROR_NOT_INITIALIZED (also in a child forked after cuInit), CUDA_ERROR_NOT_PERMITTED
 // (inside a host function).
 Status check_entry(Driver** driver);
-// CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_CONTEXT_IS_DESTROYED, or the sticky error.
-Status enter_context(Driver& driver, std::shared_ptr<Context>* context,
-                     std::shared_ptr<ExecutionContext>* execution);
+// The current context. CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_CONTEXT_IS_DESTROYED, or the sticky
+// error.
+Status enter_context(Caller* caller);
+// The same for a call on a stream: where the thread has no context, one that the program made says
+// which is meant, as on an H200. Also CUDA_ERROR_INVALID_HANDLE.
+Status enter_context(Caller* caller, CUstream stream);
 // The context of a handle argument, or the current one for null.
 Result<std::shared_ptr<Context>> context_or_current(Driver& driver, CUcontext handle);
 
@@ -85,7 +89,28 @@ template <typename Body>
 CUresult with_context(Body&& body) noexcept {
   return with_driver([&](Driver& driver) -> Status {
     Caller caller{driver, nullptr, nullptr};
-    OPENMPS_RETURN_IF_ERROR(enter_context(driver, &caller.context, &caller.execution));
+    OPENMPS_RETURN_IF_ERROR(enter_context(&caller));
+    return body(caller);
+  });
+}
+
+// Run a call that has no need of a context, as freeing: body(Caller&) -> Status. One that was
+// destroyed or failed is an error.
+template <typename Body>
+CUresult with_any_context(Body&& body) noexcept {
+  return with_driver([&](Driver& driver) -> Status {
+    Caller caller{driver, nullptr, nullptr};
+    Status status = enter_context(&caller);
+    return status.ok() || caller.context == nullptr ? body(caller) : status;
+  });
+}
+
+// Run a call that names a stream: body(Caller&) -> Status.
+template <typename Body>
+CUresult with_context_of(CUstream handle, Body&& body) noexcept {
+  return with_driver([&](Driver& driver) -> Status {
+    Caller caller{driver, nullptr, nullptr};
+    OPENMPS_RETURN_IF_ERROR(enter_context(&caller, handle));
     return body(caller);
   });
 }
@@ -94,7 +119,7 @@ CUresult with_context(Body&& body) noexcept {
 // caller.driver.captures.
 template <typename Body>
 CUresult with_stream(CUstream handle, Body&& body, bool asked = false) noexcept {
-  return with_context([&](Caller& caller) -> Status {
+  return with_context_of(handle, [&](Caller& caller) -> Status {
     Result<std::shared_ptr<Stream>> stream = caller.stream(handle, asked);
     if (!stream.ok()) return stream.status();
     return body(caller, **stream);

@@ -176,16 +176,17 @@ CUresult cuMemAllocManaged(CUdeviceptr* dptr, size_t bytesize, unsigned int flag
 }
 
 CUresult cuMemFree_v2(CUdeviceptr dptr) {
-  return with_context([&](Caller& caller) -> Status {
+  return with_any_context([&](Caller& caller) -> Status {
     OPENMPS_RETURN_IF_ERROR(caller.driver.captures.check_unsafe_call());
     if (dptr == 0) return Status();
     GraphMemory& graphs = caller.driver.graph_memory;
-    if (graphs.is_open(dptr)) {
-      caller.driver.scheduler.wait_idle(*caller.execution);
+    if (const std::shared_ptr<ExecutionContext> owner = graphs.owner_of_open(dptr)) {
+      caller.driver.scheduler.wait_idle(*owner);
       if (!graphs.close(dptr, nullptr)) return invalid_value("it was freed already");
     } else {
       OPENMPS_RETURN_IF_ERROR(caller.driver.memory.free_device(dptr));
     }
+    if (caller.execution == nullptr) return Status();
     caller.execution->flush_output();
     return sticky_error(*caller.execution);
   });
@@ -196,7 +197,7 @@ CUresult cuMemHostAlloc(void** pp, size_t bytesize, unsigned int Flags) {
 }
 
 CUresult cuMemFreeHost(void* p) {
-  return with_context([&](Caller& caller) -> Status {
+  return with_any_context([&](Caller& caller) -> Status {
     OPENMPS_RETURN_IF_ERROR(caller.driver.captures.check_unsafe_call());
     if (p == nullptr) return Status();
     return caller.driver.memory.free_host(as_address(p));
@@ -214,7 +215,7 @@ CUresult cuMemHostRegister_v2(void* p, size_t bytesize, unsigned int Flags) {
 }
 
 CUresult cuMemHostUnregister(void* p) {
-  return with_context([&](Caller& caller) -> Status {
+  return with_any_context([&](Caller& caller) -> Status {
     OPENMPS_RETURN_IF_ERROR(caller.driver.captures.check_unsafe_call());
     return caller.driver.memory.unregister_host(as_address(p));
   });

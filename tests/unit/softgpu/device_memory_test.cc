@@ -80,6 +80,40 @@ TEST_F(MemoryTest, StreamOrderedFreeHappensInTheStream) {
   EXPECT_EQ(cuMemFreeAsync(address, s), CUDA_ERROR_INVALID_VALUE);
 }
 
+// Where the thread has no context a stream that the program made says which is meant.
+TEST_F(MemoryTest, StreamsNameTheirContext) {
+  CUstream s = stream();
+  CUmemoryPool pool = nullptr;
+  CUevent event = nullptr;
+  ASSERT_CU(cuDeviceGetDefaultMemPool(&pool, 0));
+  ASSERT_CU(cuEventCreate(&event, CU_EVENT_DEFAULT));
+  CUcontext context = nullptr;
+  ASSERT_CU(cuCtxPopCurrent_v2(&context));
+  CUdeviceptr address = 0, other = 0;
+  EXPECT_CU(cuMemAllocAsync(&address, 4096, s));
+  EXPECT_CU(cuMemAllocFromPoolAsync(&other, 4096, pool, s));
+  EXPECT_CU(cuMemsetD8Async(address, 1, 4096, s));
+  EXPECT_CU(cuMemcpyAsync(other, address, 4096, s));
+  EXPECT_CU(cuEventRecord(event, s));
+  EXPECT_CU(cuStreamWaitEvent(s, event, 0));
+  EXPECT_CU(cuEventSynchronize(event));
+  EXPECT_CU(cuEventQuery(event));
+  EXPECT_CU(cuMemFreeAsync(address, s));
+  EXPECT_CU(cuStreamSynchronize(s));
+  EXPECT_CU(cuMemFree_v2(other));
+  EXPECT_CU(cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_RELAXED));
+  CUgraph graph = nullptr;
+  EXPECT_CU(cuStreamEndCapture(s, &graph));
+  EXPECT_CU(cuGraphDestroy(graph));
+  EXPECT_EQ(cuMemAllocAsync(&address, 4096, nullptr), CUDA_ERROR_INVALID_CONTEXT);
+  EXPECT_EQ(cuMemAllocFromPoolAsync(&address, 4096, pool, CU_STREAM_PER_THREAD),
+            CUDA_ERROR_INVALID_CONTEXT);
+  EXPECT_EQ(cuMemFreeAsync(address, CU_STREAM_LEGACY), CUDA_ERROR_INVALID_CONTEXT);
+  EXPECT_EQ(cuEventRecord(event, nullptr), CUDA_ERROR_INVALID_CONTEXT);
+  ASSERT_CU(cuCtxPushCurrent_v2(context));
+  EXPECT_CU(cuEventDestroy_v2(event));
+}
+
 TEST_F(MemoryTest, PitchedRowsAreAligned) {
   CUdeviceptr address = 0;
   size_t pitch = 0;
