@@ -3,6 +3,7 @@
 // movmatrix. Run by the interpreter, on its thread.
 #include <cstring>
 
+#include "softgpu/interp/address.h"
 #include "softgpu/interp/block.h"
 #include "softgpu/ir/matrix_codes.h"
 
@@ -31,6 +32,55 @@ uint64_t element_offset(const FragmentCode& code, uint32_t lane, uint32_t slot, 
   return (code.by_columns ? column * stride + row : row * stride + column) * (code.bits / 8);
 }
 
+// A lane's part of a fragment, as it lies in its registers one after the other.
+constexpr uint32_t kMostFragmentBytes = 64;
+
+// The parts of all lanes where neighbours in a lane are neighbours in memory too, so each lane
+// needs one access for as many as there are in a row. False: they are not, or something can't be
+// reached; then element by element finds out what. Nothing has been changed in registers.
+template <bool is_load>
+bool move_runs(const FragmentCode& code, const Op* op, Warp* warp, std::byte* regs,
+               const uint64_t* base, const uint32_t* strides) {
+  const uint32_t bytes = code.bits / 8, width = bytes == 8 ? 8 : 4;
+  const uint32_t slots = code.registers * (width / bytes);
+  const uint32_t inner = code.by_columns ? code.rows : code.columns;
+  const uint32_t run = slots < inner ? slots : inner;
+  const bool divides = slots % run == 0 && inner % run == 0;
+  if (code.by_columns != code.order_by_columns || !divides ||
+      code.registers * width > kMostFragmentBytes) {
+    return false;
+  }
+  std::byte parts[kWarpSize][kMostFragmentBytes];
+  const auto each_part = [&](auto&& visit) {
+    for (uint32_t left = warp->active; left; left &= left - 1) {
+      const auto lane = static_cast<uint32_t>(__builtin_ctz(left));
+      for (uint32_t i = 0; i < code.registers; ++i) {
+        visit(parts[lane] + i * width, regs + op->extra[i] + lane * width);
+      }
+    }
+  };
+  if constexpr (!is_load) {
+    each_part([&](std::byte* part, const std::byte* in) { std::memcpy(part, in, width); });
+  }
+  for (uint32_t left = warp->active; left; left &= left - 1) {
+    const auto lane = static_cast<uint32_t>(__builtin_ctz(left));
+    for (uint32_t slot = 0; slot < slots; slot += run) {
+      const uint64_t address =
+          base[lane] + op->imm + element_offset(code, lane, slot, slots, strides[lane]);
+      std::byte* part = parts[lane] + slot * bytes;
+      if (address % bytes != 0) return false;
+      if (is_load ? !read_generic(warp, lane, address, part, run * bytes)
+                  : !write_generic(warp, lane, address, part, run * bytes)) {
+        return false;
+      }
+    }
+  }
+  if constexpr (is_load) {
+    each_part([&](const std::byte* part, std::byte* in) { std::memcpy(in, part, width); });
+  }
+  return true;
+}
+
 // a: address, b: stride in elements; extra: the fragment's registers.
 template <bool is_load>
 const Op* fragment(const Op* op, Warp* warp, std::byte* regs, [[maybe_unused]] uint32_t mask) {
@@ -41,6 +91,7 @@ const Op* fragment(const Op* op, Warp* warp, std::byte* regs, [[maybe_unused]] u
   const auto* strides = reinterpret_cast<const uint32_t*>(regs + op->b);
   const uint32_t slots = code.registers * each;
   warp->fuel -= slots;
+  if (move_runs<is_load>(code, op, warp, regs, base, strides)) SOFTGPU_NEXT(op + 1);
   for (uint32_t slot = 0; slot < slots; ++slot) {
     for (uint32_t lane = 0; lane < kWarpSize; ++lane) {
       addresses[lane] = base[lane] + element_offset(code, lane, slot, slots, strides[lane]);

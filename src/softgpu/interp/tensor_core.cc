@@ -7,9 +7,11 @@
 
 namespace openmps::softgpu {
 
-#define SOFTGPU_INSTRUCTION_SET(name)          \
-  namespace name {                             \
-  bool multiply_tile(const TileProduct& tile); \
+#define SOFTGPU_INSTRUCTION_SET(name)                    \
+  namespace name {                                       \
+  bool multiply_tile(const TileProduct& tile);           \
+  bool multiply_doubles(const DoubleProduct& product);   \
+  void multiply_integers(const IntegerProduct& product); \
   }
 SOFTGPU_INSTRUCTION_SET(base)
 #if defined(__x86_64__)
@@ -97,16 +99,26 @@ TileFormat format_of(Element element) {
   }
 }
 
-// Null: switched off.
-MultiplyTile choose() {
-  if (!perf_allows("tiles")) return nullptr;
-  switch (active_instruction_set()) {
+struct Products {
+  MultiplyTile tile;
+  MultiplyDoubles doubles;
+  MultiplyIntegers integers;
+};
+
+const Products& products() {
+  static const Products chosen = [] {
+    switch (active_instruction_set()) {
 #if defined(__x86_64__)
-    case InstructionSet::kAvx512: return avx512::multiply_tile;
-    case InstructionSet::kAvx2: return avx2::multiply_tile;
+      case InstructionSet::kAvx512:
+        return Products{avx512::multiply_tile, avx512::multiply_doubles, avx512::multiply_integers};
+      case InstructionSet::kAvx2:
+        return Products{avx2::multiply_tile, avx2::multiply_doubles, avx2::multiply_integers};
 #endif
-    default: return base::multiply_tile;
-  }
+      default:
+        return Products{base::multiply_tile, base::multiply_doubles, base::multiply_integers};
+    }
+  }();
+  return chosen;
 }
 
 struct Sums {
@@ -116,14 +128,12 @@ struct Sums {
 
 // Many columns at once. False: that is not how these numbers are multiplied.
 bool multiply_vectors(const Tile& tile) {
-  static const MultiplyTile multiply_tile = choose();
-  if (multiply_tile == nullptr || element_bits(tile.a_type) == 8 || tile.depth > kTileDepth) {
-    return false;
-  }
+  static const bool allowed = perf_allows("tiles");
+  if (!allowed || element_bits(tile.a_type) == 8 || tile.depth > kTileDepth) return false;
   auto& [sums, largest] = workspace<Sums>();
-  if (!multiply_tile({tile.rows, tile.columns, tile.depth, format_of(tile.a_type),
-                      format_of(tile.c_type), tile.a, tile.b, tile.c, kSumFraction, sums,
-                      largest})) {
+  if (!products().tile({tile.rows, tile.columns, tile.depth, format_of(tile.a_type),
+                        format_of(tile.c_type), tile.a, tile.b, tile.c, kSumFraction, sums,
+                        largest})) {
     return false;
   }
   for (u32 i = 0; i < tile.rows * tile.columns; ++i) {
@@ -140,6 +150,10 @@ bool multiply_vectors(const Tile& tile) {
 void multiply(const Tile& tile) {
   if (!multiply_vectors(tile)) multiply_one_by_one(tile);
 }
+
+bool multiply(const DoubleProduct& product) { return products().doubles(product); }
+
+void multiply(const IntegerProduct& product) { products().integers(product); }
 
 }  // namespace matrix
 }  // namespace openmps::softgpu

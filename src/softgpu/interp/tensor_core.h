@@ -39,4 +39,8 @@ struct Tile {
 };
 void multiply(const Tile& tile);
 
+// As tile_product.h says.
+bool multiply(const DoubleProduct& product);
+void multiply(const IntegerProduct& product);
+
 }  // namespace openmps::softgpu::matrix

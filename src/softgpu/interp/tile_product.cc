@@ -8,6 +8,7 @@ namespace {
 
 typedef int32_t Vector __attribute__((vector_size(4 * kTileColumns)));
 typedef uint32_t Bits __attribute__((vector_size(4 * kTileColumns)));
+typedef double Doubles __attribute__((vector_size(8 * kDoubleColumns)));
 
 // Of the number 0: smaller than the sum of any two others.
 constexpr int32_t kNoExponent = -(1 << 20);
@@ -102,6 +103,51 @@ bool multiply_tile(const TileProduct& tile) {
     }
   }
   return true;
+}
+
+bool multiply_doubles(const DoubleProduct& product) {
+  bool ordered = true;
+  for (uint32_t row = 0; row < product.rows; ++row) {
+    const double* factors = product.a + row * product.depth;
+    for (uint32_t column = 0; column < product.columns; column += kDoubleColumns) {
+      const uint32_t at = row * product.columns + column;
+      Doubles sum;
+      __builtin_memcpy(&sum, product.c + at, sizeof sum);
+      for (uint32_t k = 0; k < product.depth; ++k) {
+        const double* b = product.b + k * product.columns + column;
+        for (uint32_t i = 0; i < kDoubleColumns; ++i) {
+          sum[i] = __builtin_fma(factors[k], b[i], sum[i]);
+        }
+      }
+      for (uint32_t i = 0; i < kDoubleColumns; ++i) ordered &= sum[i] == sum[i];
+      __builtin_memcpy(product.d + at, &sum, sizeof sum);
+    }
+  }
+  return ordered;
+}
+
+void multiply_integers(const IntegerProduct& product) {
+  for (uint32_t row = 0; row < product.rows; ++row) {
+    const int32_t* factors = product.a + row * product.depth;
+    for (uint32_t column = 0; column < product.columns; column += kTileColumns) {
+      Vector even = {}, odd = {}, b;
+      for (uint32_t k = 0; k < product.depth; ++k) {
+        load(b, product.b + k * product.columns + column);
+        if (product.exclusive_or) {
+          b ^= factors[k];
+        } else {
+          b *= factors[k];
+        }
+        (k % 2 == 0 ? even : odd) += b;
+      }
+      even += odd;
+      load(b, product.c + row * product.columns + column);
+      odd = even + b;
+      // An overflow has another sign than both.
+      if (product.saturate) odd = ((even ^ odd) & (b ^ odd)) < 0 ? (b >> 31) ^ 0x7fffffff : odd;
+      __builtin_memcpy(product.d + row * product.columns + column, &odd, sizeof odd);
+    }
+  }
 }
 
 }  // namespace openmps::softgpu::SOFTGPU_ISA

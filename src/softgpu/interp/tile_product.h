@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of matrices whose numbers are all finite, for many columns at once (tile_product.cc), as
-// matrix_math.h has them for one. Plain data: compiled once per instruction set.
+// Products of matrices for many columns at once (tile_product.cc): of floating-point numbers that
+// are all finite, as matrix_math.h has them for one; of f64; of integers. Plain data: compiled once
+// per instruction set.
 #pragma once
 
 #include <cstdint>
@@ -32,5 +33,31 @@ struct TileProduct {
 
 // False: a number is not finite, nothing has been computed.
 using MultiplyTile = bool (*)(const TileProduct& tile);
+
+// D = A * B + C, one fused multiply-add after the other.
+struct DoubleProduct {
+  uint32_t rows, columns, depth;  // columns: a multiple of kDoubleColumns
+  const double* a;                // rows x depth
+  const double* b;                // depth x columns
+  const double* c;                // rows x columns
+  double* d;                      // likewise
+};
+inline constexpr uint32_t kDoubleColumns = 8;
+
+// False: one of D is a NaN, of no payload in particular.
+using MultiplyDoubles = bool (*)(const DoubleProduct& product);
+
+// D = A * B + C in 32 bits; A * B always fits.
+struct IntegerProduct {
+  uint32_t rows, columns, depth;  // columns: a multiple of kTileColumns
+  bool exclusive_or;              // of elements, instead of products
+  bool saturate;
+  const int32_t* a;  // rows x depth
+  const int32_t* b;  // depth x columns
+  const int32_t* c;  // rows x columns
+  int32_t* d;        // likewise
+};
+
+using MultiplyIntegers = void (*)(const IntegerProduct& product);
 
 }  // namespace openmps::softgpu

@@ -98,6 +98,28 @@ TEST_P(WarpMatrices, ProductsInEveryLayout) {
   }
 }
 
+// A matrix of which the last rows are not there, and one between two elements.
+TEST(WarpMatrices, WhatCanNotBeReached) {
+  std::string zeros;
+  for (int i = 0; i < 8; ++i) zeros += "mov.f32 %D" + std::to_string(i) + ", 0f00000000;\n";
+  for (const bool is_load : {true, false}) {
+    Device device;
+    const std::string access =
+        is_load ? "wmma.load.c.sync.aligned.row.m16n16k16.global.f32 " + kSums + ", [%a], 16;\n"
+                : "wmma.store.d.sync.aligned.row.m16n16k16.global.f32 [%a], " + kSums + ", 16;\n";
+    ASSERT_TRUE(device.load(module("", zeros + access))) << device.error.log;
+    const auto fault = [&](auto address) {
+      return device.run("k", {}, {32}, Parameters().add(address).add(nullptr).add(nullptr)).fault;
+    };
+    std::vector<float> rows(16 * 16);
+    const auto begin = reinterpret_cast<uint64_t>(device.buffer(rows));
+    const Fault beyond = fault(begin + 2 * 16 * sizeof(float));
+    EXPECT_EQ(beyond.code, CUDA_ERROR_ILLEGAL_ADDRESS);
+    EXPECT_EQ(beyond.address, begin + rows.size() * sizeof(float));
+    EXPECT_EQ(fault(begin + 2).code, CUDA_ERROR_MISALIGNED_ADDRESS);
+  }
+}
+
 // Each lane's 16 bytes are a row of a tile; what register r of a lane holds then.
 TEST(Tiles, LoadAndStore) {
   for (const bool transposed : {false, true}) {
