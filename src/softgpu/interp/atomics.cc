@@ -68,7 +68,7 @@ HANDLER(load_ordered) {
   const u32 count = op->aux & 15, bytes = op->aux >> 4 & 0xff, lane_bytes = op->aux >> 12 & 0xff;
   const bool is_signed = op->aux >> 20 & 1;
   u64 addresses[kWarpSize];
-  generic_addresses(regs, op->a, op->aux >> 22 & 1, op->imm, addresses);
+  std::memcpy(addresses, regs + op->a, sizeof addresses);
   if (!resolve(warp, op, addresses, u64{bytes} * count, false)) return nullptr;
   for (u32 left = warp->active; left; left &= left - 1) {
     const auto lane = static_cast<u32>(__builtin_ctz(left));
@@ -89,7 +89,7 @@ HANDLER(load_ordered) {
 HANDLER(store_ordered) {
   const u32 count = op->aux & 15, bytes = op->aux >> 4 & 0xff, lane_bytes = op->aux >> 12 & 0xff;
   u64 addresses[kWarpSize];
-  generic_addresses(regs, op->a, op->aux >> 22 & 1, op->imm, addresses);
+  std::memcpy(addresses, regs + op->a, sizeof addresses);
   if (!resolve(warp, op, addresses, u64{bytes} * count, true)) return nullptr;
   if (op->aux >> 21 & 1) __atomic_thread_fence(__ATOMIC_RELEASE);
   for (u32 left = warp->active; left; left &= left - 1) {

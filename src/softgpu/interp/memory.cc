@@ -329,13 +329,13 @@ INLINE bool store_vectors([[maybe_unused]] const M* from, [[maybe_unused]] const
 // threads in flight a GPU hides what the processor's own prefetcher, which stops at pages, does
 // not.
 constexpr u64 kLoadsAhead = 4;
-INLINE void prefetch_next(Warp* warp, const Op* op, u64 at) {
+constexpr u64 kCacheLine = 64;
+INLINE void prefetch_next(Warp* warp, const Op* op, u64 at, u64 bytes) {
   u64* last = &warp->last_row[range_slot(op)];
   const u64 then = at + kLoadsAhead * (at - *last);
   *last = at;
-  __builtin_prefetch((const void*)then);
-  __builtin_prefetch((const void*)(then + 64));
-  __builtin_prefetch((const void*)(then + 127));  // 32 words may be on three cache lines
+  for (u64 i = 0; i < bytes; i += kCacheLine) __builtin_prefetch((const void*)(then + i));
+  __builtin_prefetch((const void*)(then + bytes - 1));  // on one line more if not aligned
 }
 
 // Global and generic. ------------------------------------------------------------------------
@@ -372,6 +372,7 @@ OUTLINE const Op* load_global_plain(const Op* op, Warp* warp, std::byte* regs, u
           load_uniform<M, R>(op, regs, (const std::byte*)first, kFullMask);
         } else {
           load_contiguous<M, R>(op, regs, (const std::byte*)first);
+          prefetch_next(warp, op, first, span);
         }
         SOFTGPU_NEXT(op + 1);
       }
@@ -390,7 +391,7 @@ INLINE const Op* load_global(const Op* op, Warp* warp, std::byte* regs, u32 mask
       };
       const u64 at = addresses[0] + op->imm;
       if (load_vectors((M*)(regs + op->d), addresses, op->imm, 0, good)) {
-        prefetch_next(warp, op, at);
+        prefetch_next(warp, op, at, sizeof(M) * kWarpSize);
         SOFTGPU_NEXT(op + 1);
       }
     }

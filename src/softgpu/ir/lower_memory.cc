@@ -33,6 +33,13 @@ bool is_ordered(const ptx::Instruction& in) {
          in.has("mmio");
 }
 
+// Whether an order has to be kept with other threads: what reaches a block's own shared memory runs
+// one after the other (BlockRun in engine.h).
+bool needs_order(const ptx::Instruction& in, Space space) {
+  return is_ordered(in) && space != Space::kShared && space != Space::kLocal &&
+         space != Space::kParam;
+}
+
 // What registers with values of a type in memory are read as.
 Lane memory_lane(Type type) {
   if (type == Type::kF32) return Lane::f32;
@@ -152,18 +159,16 @@ bool Builder::lower_load(const Instruction& in) {
   if (bytes < 16 && width > 8) width = 8;
   std::vector<int32_t> results;
   for (const Operand& member : members) results.push_back(result(member, width));
-  const bool ordered = is_ordered(in) && space != Space::kLocal && space != Space::kParam;
+  const bool ordered = needs_order(in, space);
   const uint32_t lane_bits = 8 * width;
   Draft* draft;
   if (ordered || space == Space::kParam) {
     draft = &emit(ordered ? IrOp::k_load_ordered : IrOp::k_load_param, -1, address.base);
-    draft->aux =
-        ordered_code(count, bytes, width, sign, in.has("acquire"), space == Space::kShared);
+    draft->aux = ordered_code(count, bytes, width, sign, in.has("acquire"));
     if (!ordered && values_[address.base].kind == Value::Kind::kConstant) {
       draft->aux |= kUniformAddress;
     }
     draft->extra_results = results;
-    draft->waits = ordered;
   } else {
     const char* where = space == Space::kShared  ? "shared"
                         : space == Space::kLocal ? "local"
@@ -175,6 +180,7 @@ bool Builder::lower_load(const Instruction& in) {
     draft->aux = count;
     if (count > 1) draft->extra_results = results;
   }
+  draft->waits = is_ordered(in) && space != Space::kLocal && space != Space::kParam;
   draft->imm = address.offset;
   for (size_t i = 0; i < members.size(); ++i) store_result(members[i], results[i], sign);
   return true;
@@ -198,10 +204,9 @@ bool Builder::lower_store(const Instruction& in) {
   std::vector<int32_t> sources;
   for (const Operand& member : members) sources.push_back(read(member, lane));
   Draft* draft;
-  if (is_ordered(in) && space != Space::kLocal) {
+  if (needs_order(in, space)) {
     draft = &emit(IrOp::k_store_ordered, -1, address.base);
-    draft->aux = ordered_code(count, bytes, lane_bytes(lane), false, in.has("release"),
-                              space == Space::kShared);
+    draft->aux = ordered_code(count, bytes, lane_bytes(lane), false, in.has("release"));
     draft->extra_values = sources;
   } else {
     const char* where = space == Space::kShared  ? "shared"

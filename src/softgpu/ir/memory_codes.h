@@ -40,9 +40,9 @@ inline constexpr uint32_t atomic_code(AtomicOp op, AtomicType type, bool shared,
 
 // load_ordered, store_ordered, load_param.
 inline constexpr uint32_t ordered_code(uint32_t count, uint32_t memory_bytes, uint32_t lane_bytes,
-                                       bool is_signed, bool fence, bool shared) {
+                                       bool is_signed, bool fence) {
   return count | memory_bytes << 4 | lane_bytes << 12 | static_cast<uint32_t>(is_signed) << 20 |
-         static_cast<uint32_t>(fence) << 21 | static_cast<uint32_t>(shared) << 22;
+         static_cast<uint32_t>(fence) << 21;
 }
 // In load_param's code: all lanes have the same address.
 inline constexpr uint32_t kUniformAddress = 1u << 23;
