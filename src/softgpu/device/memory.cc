@@ -262,6 +262,11 @@ Status Memory::register_host(Context& context, uint64_t address, uint64_t bytes,
   range.device = context.device().ordinal;
   range.owner = &context;
   if (!driver_->address_space.insert(range).ok()) {
+    MappedRange there;
+    if (driver_->address_space.find_mapped(address, &there) &&
+        there.kind != RangeKind::kHostRegistered) {
+      return Status(CUDA_ERROR_INVALID_VALUE, "the driver's own memory");
+    }
     return Status(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, "the range is registered already");
   }
   // As on hardware, all pages are there from now on. Linux 5.14; elsewhere they come when touched.

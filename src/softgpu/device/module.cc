@@ -433,6 +433,10 @@ Status set_function_attribute(const Config& config, const KernelInfo& info,
       settings.non_portable_cluster = value;
       return Status();
     case CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
+      if (value < CU_CLUSTER_SCHEDULING_POLICY_DEFAULT ||
+          value > CU_CLUSTER_SCHEDULING_POLICY_LOAD_BALANCING) {
+        return Status(CUDA_ERROR_INVALID_VALUE, "no such policy");
+      }
       settings.cluster_policy = value;
       return Status();
     default: return Status(CUDA_ERROR_INVALID_VALUE, "the attribute can't be set");

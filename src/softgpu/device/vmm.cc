@@ -44,6 +44,7 @@ PhysicalMemory::~PhysicalMemory() {
 Result<uint64_t> VirtualMemory::reserve(uint64_t bytes, uint64_t alignment, uint64_t wanted) {
   if (bytes == 0 || !aligned(bytes)) return invalid("the size is not a multiple of 2 MiB");
   if ((alignment & (alignment - 1)) != 0) return invalid("the alignment is not a power of two");
+  if (!aligned(wanted)) return invalid("the wanted address is not a multiple of 2 MiB");
   if (alignment < kVmmGranularity) alignment = kVmmGranularity;
   uint64_t address = 0;
   if (wanted != 0 && wanted % alignment == 0) {
@@ -110,10 +111,10 @@ Result<CUmemGenericAllocationHandle> VirtualMemory::create(uint64_t bytes,
                                                            const CUmemAllocationProp& properties) {
   if (bytes == 0 || !aligned(bytes)) return invalid("the size is not a multiple of 2 MiB");
   if (properties.type != CU_MEM_ALLOCATION_TYPE_PINNED) {
-    return Status(CUDA_ERROR_NOT_SUPPORTED, "only pinned physical memory exists");
+    return invalid("only pinned physical memory exists");
   }
   if ((properties.requestedHandleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0) {
-    return Status(CUDA_ERROR_NOT_SUPPORTED, "only POSIX descriptors are exported");
+    return invalid("only POSIX descriptors are exported");
   }
   bool on_device = properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE;
   if (!on_device && properties.location.type != CU_MEM_LOCATION_TYPE_HOST &&

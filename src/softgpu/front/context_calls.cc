@@ -79,6 +79,11 @@ Status check_limit(CUlimit limit) {
                                                               : invalid_value("no such limit");
 }
 
+// Of contexts that work within graphics; for others they are off.
+bool is_of_graphics(CUlimit limit) {
+  return limit == CU_LIMIT_SHMEM_SIZE || limit == CU_LIMIT_CIG_ENABLED;
+}
+
 // Where the value of a limit is kept; null: no such limit, or one that does not exist here (the
 // depth of synchronisation on the device: not since compute capability 9.0).
 std::atomic<uint64_t>* limit_of(Caller& caller, CUlimit limit) {
@@ -118,8 +123,8 @@ CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev) {
 }
 
 CUresult cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int* flags, int* active) {
+  if (flags == nullptr || active == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return with_primary(dev, [&](Context& primary) -> Status {
-    if (flags == nullptr || active == nullptr) return no_result();
     *flags = primary.flags;
     *active = primary.execution() != nullptr;
     return Status();
@@ -140,7 +145,8 @@ CUresult cuCtxCreate_v2(CUcontext* pctx, unsigned int flags, CUdevice dev) {
 
 CUresult cuCtxCreate_v3(CUcontext* pctx, CUexecAffinityParam* paramsArray, int numParams,
                         unsigned int flags, CUdevice dev) {
-  if (paramsArray != nullptr || numParams != 0) return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
+  if (paramsArray == nullptr && numParams > 0) return CUDA_ERROR_INVALID_VALUE;
+  if (paramsArray != nullptr && numParams >= 0) return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
   return create_context(pctx, flags, dev);
 }
 
@@ -246,8 +252,8 @@ CUresult cuCtxGetApiVersion(CUcontext ctx, unsigned int* version) {
 }
 
 CUresult cuCtxGetFlags(unsigned int* flags) {
+  if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return with_context([&](Caller& caller) -> Status {
-    if (flags == nullptr) return no_result();
     *flags = caller.context->flags;
     return Status();
   });
@@ -286,6 +292,10 @@ CUresult cuCtxGetLimit(size_t* pvalue, CUlimit limit) {
   return with_context([&](Caller& caller) -> Status {
     if (pvalue == nullptr) return no_result();
     OPENMPS_RETURN_IF_ERROR(check_limit(limit));
+    if (is_of_graphics(limit)) {
+      *pvalue = 0;
+      return Status();
+    }
     std::atomic<uint64_t>* value = limit_of(caller, limit);
     if (value == nullptr) return Status(CUDA_ERROR_UNSUPPORTED_LIMIT, "no such limit here");
     *pvalue = value->load();
@@ -296,6 +306,9 @@ CUresult cuCtxGetLimit(size_t* pvalue, CUlimit limit) {
 CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
   return with_context([&](Caller& caller) -> Status {
     OPENMPS_RETURN_IF_ERROR(check_limit(limit));
+    if (is_of_graphics(limit)) {
+      return Status(CUDA_ERROR_NOT_PERMITTED, "a limit of contexts for graphics");
+    }
     std::atomic<uint64_t>* stored = limit_of(caller, limit);
     if (stored == nullptr) return Status(CUDA_ERROR_UNSUPPORTED_LIMIT, "no such limit here");
     constexpr size_t kMostFetched = 128;  // bytes

@@ -43,7 +43,9 @@ CUDA_MEMCPY3D whole(const CUDA_MEMCPY3D_PEER& copy) { return cuda::without_conte
 
 template <typename Copy>
 CUresult copy_box(const Copy* copy, CUstream stream, bool synchronous) {
-  if (copy == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (copy == nullptr) {
+    return with_stream(stream, [](Caller&, Stream&) { return invalid_value("no description"); });
+  }
   return copy_box(whole(*copy), stream, synchronous);
 }
 
@@ -57,11 +59,14 @@ CUresult fill(const CUDA_MEMSET_NODE_PARAMS& what, CUstream stream, bool synchro
   });
 }
 
-// Addresses say all about a copy between contexts; both contexts have to be there all the same.
+// Addresses say all about a copy between contexts; a context that is named has to be there all the
+// same.
 CUresult check_contexts(CUcontext to, CUcontext from) {
   return with_driver([&](Driver& driver) -> Status {
-    if (driver.contexts.find(to) == nullptr || driver.contexts.find(from) == nullptr) {
-      return Status(CUDA_ERROR_INVALID_CONTEXT, "not a context");
+    for (CUcontext context : {to, from}) {
+      if (context != nullptr && driver.contexts.find(context) == nullptr) {
+        return Status(CUDA_ERROR_INVALID_CONTEXT, "not a context");
+      }
     }
     return Status();
   });

@@ -99,7 +99,9 @@ CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNod
 
 CUresult cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
                                   CUgraphNodeParams* nodeParams) {
-  if (nodeParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (hGraphExec == nullptr || hNode == nullptr || nodeParams == nullptr) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   const auto set = [&](const auto& parameters) {
     return set_exec_node(hGraphExec, hNode, &parameters);
   };

@@ -272,7 +272,7 @@ CUresult cuGraphAddNode_v2(CUgraphNode* phGraphNode, CUgraph hGraph,
 }
 
 CUresult cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNodeParams* nodeParams) {
-  if (nodeParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (hNode == nullptr || nodeParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const auto set = [&](const auto& parameters) { return set_node(hNode, &parameters); };
   switch (nodeParams->type) {
     case CU_GRAPH_NODE_TYPE_KERNEL:

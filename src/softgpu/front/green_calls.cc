@@ -183,8 +183,8 @@ CUresult cuGreenCtxDestroy(CUgreenCtx hCtx) {
 }
 
 CUresult cuCtxFromGreenCtx(CUcontext* pContext, CUgreenCtx hCtx) {
+  if (pContext == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return with_green(hCtx, [&](Driver&, const std::shared_ptr<GreenContext>& green) -> Status {
-    if (pContext == nullptr) return no_result();
     *pContext = green->view->handle();
     return Status();
   });

@@ -32,8 +32,8 @@ Status deliver(const Result<Ticket>& ticket, Handle* handle) {
 }  // namespace
 
 CUresult cuIpcGetMemHandle(CUipcMemHandle* pHandle, CUdeviceptr dptr) {
+  if (pHandle == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return with_context([&](Caller& caller) -> Status {
-    if (pHandle == nullptr) return no_result();
     return deliver(caller.driver.ipc.export_memory(dptr), pHandle);
   });
 }

@@ -172,10 +172,10 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** ker
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* numBlocks, CUfunction func,
                                                               int blockSize, size_t dynamicSMemSize,
                                                               unsigned int flags) {
+  if (numBlocks == nullptr || blockSize <= 0 || flags > CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   return with_function(func, [&](Driver& driver, Function& function) -> Status {
-    if (numBlocks == nullptr || blockSize <= 0 || flags > CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE) {
-      return invalid_value("a bad argument");
-    }
     *numBlocks = static_cast<int>(
         resident_blocks(driver, function, static_cast<uint32_t>(blockSize), dynamicSMemSize));
     return Status();
@@ -254,8 +254,10 @@ Status active_clusters(const Driver& driver, const Function& function, const CUl
 
 CUresult cuOccupancyMaxActiveClusters(int* numClusters, CUfunction func,
                                       const CUlaunchConfig* config) {
+  if (numClusters == nullptr || func == nullptr || config == nullptr) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   return with_function(func, [&](Driver& driver, Function& function) -> Status {
-    if (numClusters == nullptr || config == nullptr) return invalid_value("a null argument");
     LaunchOptions options;
     OPENMPS_RETURN_IF_ERROR(read_attributes(*config, &options));
     const cuda::Dimensions grid{config->gridDimX, config->gridDimY, config->gridDimZ};

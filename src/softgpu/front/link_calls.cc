@@ -96,6 +96,8 @@ CUresult cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void* data, si
 CUresult cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const char* path,
                           unsigned int numOptions, CUjit_option* options, void** optionValues) {
   if (path == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const CUresult known = with_link(state, [](Driver&, Link&) { return Status(); });
+  if (known != CUDA_SUCCESS) return known;
   Result<std::vector<char>> contents = read_image_file(path);
   if (!contents.ok()) return report(contents.status());
   // The NUL behind the file is not its own.

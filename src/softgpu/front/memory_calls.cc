@@ -27,12 +27,13 @@ bool find_for_program(Driver& driver, uint64_t address, MappedRange* range) {
          (range->kind != RangeKind::kGraph || driver.graph_memory.is_open(range->begin));
 }
 
+Status allocate(Caller& caller, CUdeviceptr* out, size_t bytes, RangeKind kind, unsigned flags) {
+  if (out == nullptr) return no_result();
+  OPENMPS_RETURN_IF_ERROR(caller.driver.captures.check_unsafe_call());
+  return deliver(caller.driver.memory.allocate_device(*caller.context, bytes, kind, flags), out);
+}
 CUresult allocate(CUdeviceptr* out, size_t bytes, RangeKind kind, unsigned flags) {
-  return with_context([&](Caller& caller) -> Status {
-    if (out == nullptr) return no_result();
-    OPENMPS_RETURN_IF_ERROR(caller.driver.captures.check_unsafe_call());
-    return deliver(caller.driver.memory.allocate_device(*caller.context, bytes, kind, flags), out);
-  });
+  return with_context([&](Caller& caller) { return allocate(caller, out, bytes, kind, flags); });
 }
 
 CUresult allocate_host(void** out, size_t bytes, unsigned flags) {
@@ -153,18 +154,20 @@ CUresult cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) {
 CUresult cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* pPitch, size_t WidthInBytes, size_t Height,
                             unsigned int ElementSizeBytes) {
   if (dptr == nullptr || pPitch == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (WidthInBytes == 0 || Height == 0 ||
-      (ElementSizeBytes != 4 && ElementSizeBytes != 8 && ElementSizeBytes != 16)) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  size_t pitch = (WidthInBytes + kPitchUnit - 1) / kPitchUnit * kPitchUnit;
-  size_t bytes = 0;
-  if (pitch < WidthInBytes || __builtin_mul_overflow(pitch, Height, &bytes)) {
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  }
-  CUresult result = allocate(dptr, bytes, RangeKind::kDevice, 0);
-  if (result == CUDA_SUCCESS) *pPitch = pitch;
-  return result;
+  return with_context([&](Caller& caller) -> Status {
+    if (WidthInBytes == 0 || Height == 0 ||
+        (ElementSizeBytes != 4 && ElementSizeBytes != 8 && ElementSizeBytes != 16)) {
+      return invalid_value("an empty allocation, or elements of no such size");
+    }
+    const size_t pitch = (WidthInBytes + kPitchUnit - 1) / kPitchUnit * kPitchUnit;
+    size_t bytes = 0;
+    if (pitch < WidthInBytes || __builtin_mul_overflow(pitch, Height, &bytes)) {
+      return invalid_value("more rows than there are addresses");
+    }
+    OPENMPS_RETURN_IF_ERROR(allocate(caller, dptr, bytes, RangeKind::kDevice, 0));
+    *pPitch = pitch;
+    return Status();
+  });
 }
 
 CUresult cuMemAllocManaged(CUdeviceptr* dptr, size_t bytesize, unsigned int flags) {
@@ -358,6 +361,9 @@ CUresult cuStreamAttachMemAsync(CUstream hStream, CUdeviceptr dptr, size_t lengt
     if (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST &&
         flags != CU_MEM_ATTACH_SINGLE) {
       return invalid_value("not one kind of attachment");
+    }
+    if (flags == CU_MEM_ATTACH_SINGLE && stream.is_default()) {
+      return invalid_value("attached to no stream in particular");
     }
     if (length != 0 && (dptr != range.begin || length != range.bytes)) {
       return invalid_value("not a whole allocation");

@@ -120,7 +120,9 @@ CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned int nu
 }
 
 CUresult cuModuleLoad(CUmodule* module, const char* fname) {
-  if (module == nullptr || fname == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (module == nullptr || fname == nullptr || *fname == '\0') return CUDA_ERROR_INVALID_VALUE;
+  const CUresult entered = with_context([](Caller&) { return Status(); });
+  if (entered != CUDA_SUCCESS) return entered;
   Result<std::vector<char>> contents = read_image_file(fname);
   if (!contents.ok()) return report(contents.status());
   return cuModuleLoadDataEx(module, contents->data(), 0, nullptr, nullptr);
@@ -187,6 +189,11 @@ CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option* j
     if (library == nullptr) return no_result();
     if (numLibraryOptions > 0 && (libraryOptions == nullptr || libraryOptionValues == nullptr)) {
       return invalid_value("options without values");
+    }
+    for (unsigned i = 0; i < numLibraryOptions; ++i) {
+      if (libraryOptions[i] < 0 || libraryOptions[i] >= CU_LIBRARY_NUM_OPTIONS) {
+        return invalid_value("no such option");
+      }
     }
     Result<std::shared_ptr<const Program>> program =
         compile_with_options(driver, code, SIZE_MAX, numJitOptions, jitOptions, jitOptionsValues);
@@ -281,7 +288,7 @@ CUresult cuLibraryGetManaged(CUdeviceptr* dptr, size_t* bytes, CUlibrary library
 CUresult cuLibraryGetUnifiedFunction(void** fptr, CUlibrary library, const char* symbol) {
   return with_library(library, [&](Driver&, Library&) -> Status {
     if (fptr == nullptr || symbol == nullptr) return no_result();
-    return Status(CUDA_ERROR_NOT_FOUND, "the library has no unified functions");
+    return invalid_value("the library has no unified functions");
   });
 }
 

@@ -72,7 +72,7 @@ CUresult words(CUstream handle, const CUstreamBatchMemOpParams* params, unsigned
                unsigned flags) {
   return with_stream(handle, [&](Caller& caller, Stream& stream) -> Status {
     Result<WordsWork> work = words_work(params, count, flags);
-    if (!work.ok()) return work.status();
+    if (!work.ok() || (count == 0 && !stream.capturing)) return work.status();
     // In a graph the addresses are looked at when it is launched.
     if (!stream.capturing) OPENMPS_RETURN_IF_ERROR(check_words(caller.driver.address_space, *work));
     return issue(stream, *work);
@@ -87,8 +87,8 @@ CUresult openmps::softgpu::stream_value(CUstream stream, const cuda::StreamValue
 }
 
 CUresult cuStreamCreateWithPriority(CUstream* phStream, unsigned int flags, int priority) {
+  if (phStream == nullptr || flags > CU_STREAM_NON_BLOCKING) return CUDA_ERROR_INVALID_VALUE;
   return with_context([&](Caller& caller) -> Status {
-    if (phStream == nullptr) return no_result();
     return deliver_handle(create_stream(caller.context, flags, priority), phStream);
   });
 }
@@ -129,8 +129,8 @@ CUresult cuStreamGetPriority(CUstream hStream, int* priority) {
 }
 
 CUresult cuStreamGetFlags(CUstream hStream, unsigned int* flags) {
+  if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return with_stream(hStream, [&](Caller& caller, Stream& stream) -> Status {
-    if (flags == nullptr) return no_result();
     OPENMPS_RETURN_IF_ERROR(caller.driver.captures.refuse(stream));
     *flags = stream.flags;
     return Status();
@@ -217,8 +217,8 @@ CUresult cuStreamCopyAttributes(CUstream dstStream, CUstream srcStream) {
 }
 
 CUresult cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void* userData) {
+  if (fn == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return with_stream(hStream, [&](Caller&, Stream& stream) -> Status {
-    if (fn == nullptr) return invalid_value("no function");
     HostWork work;
     work.function = fn;
     work.user_data = userData;

@@ -46,7 +46,7 @@ CUresult cuArray3DCreate_v2(CUarray* pHandle, const CUDA_ARRAY3D_DESCRIPTOR* pAl
 }
 
 CUresult cuArrayCreate_v2(CUarray* pHandle, const CUDA_ARRAY_DESCRIPTOR* pAllocateArray) {
-  if (pAllocateArray == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (pAllocateArray == nullptr) return cuArray3DCreate_v2(pHandle, nullptr);
   const CUDA_ARRAY3D_DESCRIPTOR wide = cuda::widen(*pAllocateArray);
   return cuArray3DCreate_v2(pHandle, &wide);
 }
@@ -76,14 +76,17 @@ CUresult cuArrayDestroy(CUarray hArray) {
 
 // The four questions about arrays whose memory is mapped later, which do not exist here.
 CUresult cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS*, CUarray array, CUdevice) {
+  if (array == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return with_array(array,
                     [](const Array&) { return invalid_value("the array has memory of its own"); });
 }
 CUresult cuArrayGetSparseProperties(CUDA_ARRAY_SPARSE_PROPERTIES*, CUarray array) {
+  if (array == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return with_array(array, [](const Array&) { return invalid_value("the array is not sparse"); });
 }
 CUresult cuMipmappedArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS*,
                                                CUmipmappedArray mipmap, CUdevice) {
+  if (mipmap == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return with_mipmapped_array(mipmap, [](const MipmappedArray&) {
     return invalid_value("the array has memory of its own");
   });

@@ -53,7 +53,7 @@ CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc* des
       if (!known) return invalid_value("no such access");
       if (desc[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
           driver.device(desc[i].location.id) == nullptr) {
-        return Status(CUDA_ERROR_INVALID_DEVICE, "no such device");
+        return invalid_value("no such device");
       }
       OPENMPS_RETURN_IF_ERROR(driver.virtual_memory.set_access(ptr, size, desc[i].flags));
     }
@@ -64,17 +64,20 @@ CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc* des
 CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location, CUdeviceptr ptr) {
   return with_driver([&](Driver& driver) -> Status {
     if (flags == nullptr || location == nullptr) return no_result();
+    if (location->type == CU_MEM_LOCATION_TYPE_DEVICE && driver.device(location->id) == nullptr) {
+      return Status(CUDA_ERROR_INVALID_DEVICE, "no such device");
+    }
     return deliver(driver.virtual_memory.access(ptr), flags);
   });
 }
 
 CUresult cuMemGetAllocationGranularity(size_t* granularity, const CUmemAllocationProp* prop,
-                                       CUmemAllocationGranularity_flags) {
-  return with_driver([&](Driver& driver) -> Status {
+                                       CUmemAllocationGranularity_flags option) {
+  return with_driver([&](Driver&) -> Status {
     if (granularity == nullptr || prop == nullptr) return no_result();
-    if (prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
-        driver.device(prop->location.id) == nullptr) {
-      return Status(CUDA_ERROR_INVALID_DEVICE, "no such device");
+    if (option != CU_MEM_ALLOC_GRANULARITY_MINIMUM &&
+        option != CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) {
+      return invalid_value("no such granularity");
     }
     *granularity = kVmmGranularity;
     return Status();
@@ -101,6 +104,7 @@ CUresult cuMemExportToShareableHandle(void* shareableHandle, CUmemGenericAllocat
                                       unsigned long long flags) {
   return with_driver([&](Driver& driver) -> Status {
     if (shareableHandle == nullptr || flags != 0) return no_result();
+    if (handleType == CU_MEM_HANDLE_TYPE_NONE) return invalid_value("no kind of handle");
     if (handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
       return Status(CUDA_ERROR_NOT_SUPPORTED, "only POSIX descriptors are exported");
     }
@@ -129,6 +133,7 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, vo
                                         CUmemAllocationHandleType shHandleType) {
   return with_driver([&](Driver& driver) -> Status {
     if (handle == nullptr) return no_result();
+    if (shHandleType == CU_MEM_HANDLE_TYPE_NONE) return invalid_value("no kind of handle");
     if (shHandleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
       return Status(CUDA_ERROR_NOT_SUPPORTED, "only POSIX descriptors are imported");
     }

@@ -8,9 +8,10 @@
 namespace openmps::softgpu::ptx {
 namespace {
 
-// As nvcc 13 declares them. Those for per-thread default streams end in _ptsz: the block's default
-// stream, which serves them too, only keeps more in order.
-constexpr std::string_view kPrefix = "__cudaCDP2";
+// As nvcc 13 declares them; whoever writes PTX by other means may call them by their names in the
+// API, which the library has too. Those for per-thread default streams end in _ptsz: the block's
+// default stream, which serves them too, only keeps more in order.
+constexpr std::string_view kPrefixes[] = {"__cudaCDP2", "cuda"};
 constexpr std::string_view kPerThread = "_ptsz";
 constexpr DeviceFunction kFunctions[] = {
     {"GetParameterBufferV2", DeviceCall::kParameterBuffer, 4},
@@ -51,8 +52,10 @@ const DeviceFunction* find(const DeviceFunction (&functions)[kCount], std::strin
 
 const DeviceFunction* find_device_function(std::string_view name) {
   if (const DeviceFunction* found = find(kGraphFunctions, name)) return found;
-  if (!name.starts_with(kPrefix)) return nullptr;
-  name.remove_prefix(kPrefix.size());
+  const auto* prefix = std::find_if(std::begin(kPrefixes), std::end(kPrefixes),
+                                    [name](std::string_view p) { return name.starts_with(p); });
+  if (prefix == std::end(kPrefixes)) return nullptr;
+  name.remove_prefix(prefix->size());
   if (name.ends_with(kPerThread)) name.remove_suffix(kPerThread.size());
   return find(kFunctions, name);
 }

@@ -146,12 +146,14 @@ TEST(Images, ObjectsOfOneProgramAreLinked) {
 // than all that the program is for. Nothing of it is needed.
 TEST(Images, TheDeviceRuntimeIsLeftOut) {
   const std::string linked = container(entry(2, 80, "ELF", Packing::kNone));
-  const std::string user = container(entry(
-      1, 80,
-      ptx("sm_80",
-          ".extern .func (.param .b32 result) __cudaCDP2GetLastError();\n"
-          ".visible .entry asks() { .param .b32 p; call (p), __cudaCDP2GetLastError; ret; }\n"),
-      Packing::kZstd));
+  const std::string user = container(
+      entry(1, 80,
+            ptx("sm_80",
+                ".extern .func (.param .b32 result) __cudaCDP2GetLastError();\n"
+                ".extern .func (.param .b32 result) cudaPeekAtLastError();\n"
+                ".visible .entry asks() { .param .b32 p; call (p), __cudaCDP2GetLastError;\n"
+                "  call (p), cudaPeekAtLastError; ret; }\n"),
+            Packing::kZstd));
   const std::string runtime = container(
       entry(2, 80, "ELF", Packing::kNone) +
       entry(1, 121, ptx("sm_121", ".visible .global .u32 __CNPRT_VERSION_NUMBER__ = 6000;\n"),
