@@ -14,6 +14,7 @@ class Fuser {
   Fuser(DraftFunction& function, const Flow& flow) : function_(function), flow_(flow) {}
   void run() {
     count_accesses();
+    share_narrowed_addresses();
     fold_products();
     join_shared_loads();
     join_inner_products();
@@ -21,6 +22,7 @@ class Fuser {
 
  private:
   void count_accesses();
+  void share_narrowed_addresses();
   bool element_op(const Draft& product, IrOp* op) const;
   void fold_products();
   void join_shared_loads();
@@ -43,6 +45,45 @@ void Fuser::count_accesses() {
     results_of(function_.drafts[i], &list);
     for (int32_t v : list) note(&only_writer_[v], i);
   }
+}
+
+// Shared addresses in 64-bit registers, as NVRTC has them: they are cut off to 32 bits for each
+// access. Once is enough while the register does not change; then the loads have one register
+// again.
+void Fuser::share_narrowed_addresses() {
+  std::vector<int32_t> instead(function_.values.size(), -1);
+  std::vector<std::pair<int32_t, int32_t>> known;  // register, what it was cut off to
+  std::vector<int32_t> list;
+  const auto replace = [&](int32_t* value) {
+    if (*value >= 0 && instead[*value] >= 0) *value = instead[*value];
+  };
+  for (const BasicBlock& block : flow_.blocks) {
+    known.clear();
+    for (uint32_t i = block.begin; i < block.end; ++i) {
+      Draft& draft = function_.drafts[i];
+      if (draft.op == IrOp::k_resize_u32_u64 && !draft.partial &&
+          only_writer_[draft.d] == static_cast<int32_t>(i)) {
+        const auto before = std::find_if(known.begin(), known.end(),
+                                         [&](const auto& pair) { return pair.first == draft.a; });
+        if (before == known.end()) {
+          known.emplace_back(draft.a, draft.d);
+        } else {
+          instead[draft.d] = before->second;
+          draft.folded = true;
+        }
+        continue;
+      }
+      results_of(draft, &list);
+      for (int32_t v : list) {
+        std::erase_if(known, [v](const auto& pair) { return pair.first == v; });
+      }
+    }
+  }
+  for (Draft& draft : function_.drafts) {
+    for (int32_t* value : {&draft.a, &draft.b, &draft.c, &draft.e}) replace(value);
+    for (int32_t& value : draft.extra_values) replace(&value);
+  }
+  count_accesses();
 }
 
 // The op for base + index * size, if there is one.
@@ -153,16 +194,24 @@ void Fuser::join_inner_products() {
     return only_writer_[value] == static_cast<int32_t>(writer) &&
            only_reader_[value] == static_cast<int32_t>(reader);
   };
+  std::vector<size_t> emitted;
+  for (size_t i = 0; i < function_.drafts.size(); ++i) {
+    if (!function_.drafts[i].folded) emitted.push_back(i);
+  }
   size_t last = SIZE_MAX;  // the multiply-add of the step before
-  for (size_t i = 0; i + 2 < function_.drafts.size(); ++i) {
-    Draft &x = function_.drafts[i], &y = function_.drafts[i + 1], &sum = function_.drafts[i + 2];
+  for (size_t i = 0; i + 2 < emitted.size(); ++i) {
+    const size_t at_x = emitted[i], at_y = emitted[i + 1], at_sum = emitted[i + 2];
+    Draft &x = function_.drafts[at_x], &y = function_.drafts[at_y], &sum = function_.drafts[at_sum];
     if (x.op != IrOp::k_ld_shared_kept || y.op != IrOp::k_ld_shared_kept ||
-        sum.op != IrOp::k_fma_f32 || sum.partial || flow_.block_of[i] != flow_.block_of[i + 2] ||
-        !only_for(x.d, i, i + 2) || !only_for(y.d, i + 1, i + 2)) {
+        sum.op != IrOp::k_fma_f32 || sum.partial ||
+        flow_.block_of[at_x] != flow_.block_of[at_sum] || !only_for(x.d, at_x, at_sum) ||
+        !only_for(y.d, at_y, at_sum)) {
       continue;
     }
     x.op = IrOp::k_ld_shared_fma;  // not the first of its block: that one keeps the window
-    if (last + 1 == i && function_.drafts[last].d == sum.c) function_.drafts[last].aux = 1;
+    if (last + 1 == i && function_.drafts[emitted[last]].d == sum.c) {
+      function_.drafts[emitted[last]].aux = 1;
+    }
     last = i + 2;
     i += 2;
   }

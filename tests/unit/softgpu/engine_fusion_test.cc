@@ -94,12 +94,12 @@ TEST_F(Fusion, RunsOfSharedLoads) {
   constexpr Load kLoads[] = {{0, 0}, {1, 4},   {0, 8},   {0, -4}, {1, 64},
                              {1, 0}, {0, 128}, {1, 124}, {0, 60}};
   constexpr size_t kChange = 5;  // before this load the second register grows by 8
-  const auto body = [&](const char* guard) {
-    std::string text;
+  const auto body = [&](const char* guard, bool wide = false) {
+    std::string text = wide ? "cvt.u64.u32 %d13, %r3; cvt.u64.u32 %d14, %r4;\n" : "";
     for (size_t i = 0; i < std::size(kLoads); ++i) {
-      if (i == kChange) text += "add.u32 %r4, %r4, 8;\n";
+      if (i == kChange) text += wide ? "add.u64 %d14, %d14, 8;\n" : "add.u32 %r4, %r4, 8;\n";
       text += std::string(i % 2 ? "" : guard) + "ld.shared.u32 %r" + std::to_string(10 + i) +
-              ", [%r" + std::to_string(3 + kLoads[i].base) + "+" +
+              (wide ? ", [%d1" : ", [%r") + std::to_string(3 + kLoads[i].base) + "+" +
               std::to_string(kLoads[i].offset) + "];\n";
     }
     return text;
@@ -117,19 +117,23 @@ TEST_F(Fusion, RunsOfSharedLoads) {
     preset += "mov.u32 %r" + std::to_string(10 + i) + ", " + std::to_string(kGuard) + ";\n";
   }
   const std::string before = kPrologue + fill_shared() + preset;
-  // All lanes; every second load guarded; a branch around all.
+  // All lanes; every second load guarded; a branch around all; addresses of 64 bits, likewise.
   const std::string text = kHeader + (".visible .entry all" + before) + body("") + results() +
                            "ret;\n}\n.visible .entry guarded" + before + body("@%p0 ") + results() +
                            "ret;\n}\n.visible .entry branch" + before + "@!%p0 bra over;\n" +
-                           body("") + "over:\n" + results() + "ret;\n}\n";
+                           body("") + "over:\n" + results() + "ret;\n}\n.visible .entry wide" +
+                           before + body("", true) + results() +
+                           "ret;\n}\n.visible .entry guarded_wide" + before + body("@%p0 ", true) +
+                           results() + "ret;\n}\n";
   ASSERT_TRUE(device_.load(text)) << device_.error.log;
   device_.buffer(addresses_), device_.buffer(results_), device_.buffer(shared_);
   int faults = 0, good = 0;
   for (int round = 0; round < kRounds; ++round) {
     SCOPED_TRACE(round);
-    const char* const kernel = std::array{"all", "guarded", "branch"}[random(3)];
-    const uint32_t lanes =
-        kernel[0] == 'a' || random(3) == 0 ? ~0u : static_cast<uint32_t>(engine_());
+    const char* const kernel =
+        std::array{"all", "guarded", "branch", "wide", "guarded_wide"}[random(5)];
+    const bool is_guarded = kernel[0] == 'g', is_whole = kernel[0] == 'a' || kernel[0] == 'w';
+    const uint32_t lanes = is_whole || random(3) == 0 ? ~0u : static_cast<uint32_t>(engine_());
     random_addresses(addresses_.data());
     random_addresses(addresses_.data() + kLanes);
     for (uint32_t& word : shared_) word = static_cast<uint32_t>(engine_());
@@ -139,7 +143,7 @@ TEST_F(Fusion, RunsOfSharedLoads) {
       if (l == kChange) {
         for (uint32_t i = 0; i < kLanes; ++i) moved[kLanes + i] += 8;
       }
-      const uint32_t doing = kernel[0] == 'g' && l % 2 ? ~0u : lanes;
+      const uint32_t doing = is_guarded && l % 2 ? ~0u : lanes;
       fault = faulting_lane(kLoads[l], moved, doing);
       if (fault >= 0) line_of_fault = static_cast<int>(l);
       for (uint32_t i = 0; i < kLanes && fault < 0; ++i) {
@@ -161,7 +165,7 @@ TEST_F(Fusion, RunsOfSharedLoads) {
                                       kLoads[line_of_fault].offset));
       // The line of that very load.
       std::string wanted = "%r" + std::to_string(10 + line_of_fault) + ", [";
-      size_t at = text.find(std::string("entry ") + kernel);
+      size_t at = text.find(std::string("entry ") + kernel + "(");
       at = text.find("ld.shared.u32 " + wanted, at);
       const auto line =
           1 + std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(at), '\n');
@@ -174,9 +178,10 @@ TEST_F(Fusion, RunsOfSharedLoads) {
     ++good;
     ASSERT_EQ(outcome.state, BlockState::kFinished) << outcome.fault.text;
     for (size_t i = 0; i < std::size(kLoads) * kLanes; ++i) ASSERT_EQ(results_[i], model[i]) << i;
-    if (kernel[0] == 'a') {
-      ASSERT_EQ(outcome.warp_instructions,
-                kPrologueInstructions + kFillInstructions + 3 * std::size(kLoads) + 2);
+    if (is_whole) {
+      ASSERT_EQ(outcome.warp_instructions, kPrologueInstructions + kFillInstructions +
+                                               3 * std::size(kLoads) + 2 +
+                                               (kernel[0] == 'w' ? 2 + std::size(kLoads) : 0));
     }
   }
   EXPECT_GT(good, kRounds / 10);
@@ -184,25 +189,31 @@ TEST_F(Fusion, RunsOfSharedLoads) {
 }
 
 // The loop of a matrix product, unrolled: chains of steps, one of whose words and one of
-// whose sums are used again.
-TEST_F(Fusion, InnerProducts) {
+// whose sums are used again. Also with addresses of 64 bits, which are cut off for each load.
+class InnerProducts : public Fusion, public testing::WithParamInterface<bool> {};
+INSTANTIATE_TEST_SUITE_P(Addresses, InnerProducts, testing::Bool(),
+                         [](const auto& info) { return info.param ? "Wide" : "Narrow"; });
+TEST_P(InnerProducts, AreThoseOfSteps) {
+  const bool wide = GetParam();
   constexpr int kSteps = 12;
   constexpr int kSecondChain = 8;  // starts from 0 again
   constexpr int kSharedWord = 5;   // this step's first word is added to the result
   std::string text = kHeader + (".visible .entry product" + (kPrologue + fill_shared())) +
-                     "mov.f32 %f0, 0f3F800000;\nmov.f32 %f30, 0f00000000;\n";
-  uint32_t instructions = kPrologueInstructions + kFillInstructions + 2;
+                     "mov.f32 %f0, 0f3F800000;\nmov.f32 %f30, 0f00000000;\n" +
+                     (wide ? "cvt.u64.u32 %d13, %r3;\ncvt.u64.u32 %d14, %r4;\n" : "");
+  const std::string first = wide ? "[%d13+" : "[%r3+", second = wide ? "[%d14+" : "[%r4+";
+  uint32_t instructions = kPrologueInstructions + kFillInstructions + 2 + (wide ? 2 : 0);
   for (int k = 0; k < kSteps; ++k) {
     const std::string sum = k < kSecondChain ? "%f0" : "%f30";
-    text += "ld.shared.f32 %f" + std::to_string(1 + 2 * k) + ", [%r3+" + std::to_string(4 * k) +
-            "];\nld.shared.f32 %f" + std::to_string(31 + k) + ", [%r4+" + std::to_string(16 * k) +
-            "];\n";
+    text += "ld.shared.f32 %f" + std::to_string(1 + 2 * k) + ", " + first + std::to_string(4 * k) +
+            "];\nld.shared.f32 %f" + std::to_string(31 + k) + ", " + second +
+            std::to_string(16 * k) + "];\n";
     const std::string next = "%f" + std::to_string(2 + 2 * k);
     const std::string last =
         k == 0 || k == kSecondChain ? sum : "%f" + std::to_string(2 + 2 * (k - 1));
     text += "fma.rn.f32 " + next + ", %f" + std::to_string(31 + k) + ", %f" +
             std::to_string(1 + 2 * k) + ", " + last + ";\n";
-    instructions += 3;
+    instructions += wide ? 5 : 3;
   }
   // The results: both chains, a sum in the middle, the word that is used again.
   text += "st.global.f32 [%d5], %f" + std::to_string(2 * kSecondChain) +
