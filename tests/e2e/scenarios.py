@@ -868,14 +868,14 @@ def fresh_beside_value(box, _):
     fresh_beside(box, "value", leave_alone, kill)
 
 
-def beside_values(box, _):
-    """More streams than the context has hardware queues wait for a value, with work behind: a program
-    that was there before goes on, and new ones are served."""
+def beside_waits(box, kind):
+    """More streams than the context has hardware queues wait, each with work behind: a program that
+    was there before goes on, new ones are served, and all is done in the end."""
     box.env["SOFTGPU_LOADING_WAITS"] = "1"
     box.start_daemon()
     program = box.start(["drv_fresh_code", "hold"], stdin=subprocess.PIPE)
     is_right(program)
-    neighbour = box.start(["drv_neighbour", "values"], stdin=subprocess.PIPE)
+    neighbour = box.start(["drv_neighbour", kind], stdin=subprocess.PIPE)
     ready(neighbour)
     program.stdin.write("go\n")
     finish(program, "the program that was there")
@@ -884,6 +884,22 @@ def beside_values(box, _):
     tell(neighbour)
     settled(box, server_of(box))
     box.quit()
+
+
+def beside_values(box, _):
+    beside_waits(box, "values")
+
+
+def beside_device_values(box, _):
+    beside_waits(box, "device_values")
+
+
+def beside_calls(box, _):
+    beside_waits(box, "calls")
+
+
+def beside_events(box, _):
+    beside_waits(box, "events")
 
 
 # What OPENMPS_PERF can switch off, each by itself and all of it.
@@ -937,7 +953,8 @@ ALL = {f.__name__: f for f in
         no_daemon, required, control_shell, kernel_output, assert_text, fault_beside_idle, endless_kernel, endless_quit,
         few_threads, few_descriptors, full_heap, limits_at_start, endless_printer,
         kill_waiting, fresh_beside_kernel, fresh_beside_stopped, fresh_beside_value,
-        beside_values, fresh_beside_queue, left_beside_waiting, ranks, random_order, traced, inspected, measured, remembered)}
+        beside_values, beside_device_values, beside_calls, beside_events, fresh_beside_queue, left_beside_waiting,
+        ranks, random_order, traced, inspected, measured, remembered)}
 
 
 def run(name, build, driver, clients):

@@ -24,15 +24,18 @@ Status GivingUp::handle(const wire::MemoryInfo& command, ReplyTo<wire::MemoryInf
   return memory_.info(command.device, reply);
 }
 
-// The client says that the range is idle. Work that still used it would fault, for everybody.
+// The client says that the range is idle. Work that still used it would fault, for everybody; so
+// would a copy that has been asked for beside it.
 Status GivingUp::handle(const wire::MemoryUnmap& command) {
   if ((command.flags & wire::kUnmapAtOnce) != 0) {
+    words_.settle();
     return memory_.unmap(command.address, command.bytes);
   }
   uint64_t ticket = 0;
   OPENMPS_RETURN_IF_ERROR(memory_.begin_unmap(command, &ticket));
   const GivenUp memory{wire::ReturnKind::kDeviceMemory, command.address, command.bytes};
   retirement_.add(memory, [this, command, ticket] {
+    words_.settle();
     memory_.finish_unmap(command, ticket);
     core_.view.header().unmapped.store(ticket, std::memory_order_release);
     wake_client(core_.view.header());

@@ -8,6 +8,7 @@
 #include "worker/core/session_core.h"
 #include "worker/memory/memory.h"
 #include "worker/memory/physical.h"
+#include "worker/streams/device_words.h"
 #include "worker/streams/green.h"
 #include "worker/streams/retirement.h"
 #include "worker/streams/stream.h"
@@ -17,13 +18,14 @@ namespace openmps::worker {
 class GivingUp {
  public:
   GivingUp(SessionCore& core, SessionMemory& memory, PhysicalObjects& physical,
-           GreenContexts& greens, Streams& streams, Retirement& retirement)
+           GreenContexts& greens, Streams& streams, Retirement& retirement, DeviceWords& words)
       : core_(core),
         memory_(memory),
         physical_(physical),
         greens_(greens),
         streams_(streams),
-        retirement_(retirement) {}
+        retirement_(retirement),
+        words_(words) {}
 
   // What the session has given up and no longer uses is there for it again.
   Status handle(const wire::MemoryMap& command);
@@ -41,6 +43,7 @@ class GivingUp {
   GreenContexts& greens_;
   Streams& streams_;
   Retirement& retirement_;
+  DeviceWords& words_;
 };
 
 }  // namespace openmps::worker

@@ -70,7 +70,7 @@ void SessionParts::drain() {
     pause(&ns);
   }
   ns = kShortestPauseNs;
-  while (!fences.passed()) pause(&ns);
+  while (!fences.passed() || !words.idle()) pause(&ns);
 }
 
 // Users before what they use: executable graphs hold functions, streams hold everything.
@@ -83,6 +83,7 @@ void SessionParts::release() {
   graphs.release_all();
   events.release_all();
   fences.release_all();
+  words.release_all();
   streams.release_all();
   retirement.release_all();
   greens.release_all();

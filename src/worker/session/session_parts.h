@@ -61,7 +61,8 @@ struct SessionParts {
   GreenContexts greens{core, memory};
   Streams streams{core};
   Retirement retirement{core, streams};
-  GivingUp giving_up{core, memory, physical, greens, streams, retirement};
+  DeviceWords words{core};
+  GivingUp giving_up{core, memory, physical, greens, streams, retirement, words};
   Events events{core};
   Sharing sharing{core, memory, events};
   Modules modules{core, memory, retirement};
@@ -73,7 +74,7 @@ struct SessionParts {
   FaultMonitor::Watched watched{core.view, fences.ledger()};
   Arrays arrays{core, memory, retirement};
   WorkMaker work_maker{core, memory, modules, events, arrays};
-  Backlog backlog{core, streams};
+  Backlog backlog{core, streams, words};
   Batch batch{core};
   Submitter submitter{core, streams, memory, prints, fences, waits, work_maker, backlog, batch};
   GraphBuilder graph_builder{core, memory, modules, events, fences, work_maker};

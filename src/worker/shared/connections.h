@@ -3,7 +3,8 @@
 // whose next item can't start holds one, and while all are held every other stream stands,
 // whatever its priority (measured on an H200, decision 23). A lone running kernel holds none, nor
 // does a graph. So at most 28 streams of a device's shared context queue anything behind their
-// running work; the others are given one item at a time, and the right goes round.
+// running work, or waits on the GPU for something else; the others are given one item at a time,
+// and the right goes round.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +16,8 @@ namespace openmps::worker {
 // Of one device. Thread-safe.
 class Connections {
  public:
-  // Hardware queues for what has no window (waits for other streams' events).
+  // Hardware queues for what has no right: waits that a submission implies (legacy stream), threads
+  // of clients that are woken, graphs that wait inside.
   static constexpr int32_t kSpare = 4;
 
   // So many hardware queues has the context. Before anybody takes a right.
@@ -42,6 +44,17 @@ class Connections {
   }
   void give() { free_.fetch_add(1, std::memory_order_relaxed); }
 
+  // Of the streams with a right so many may wait at a time for something else than their own work,
+  // which nobody knows the end of. Who gets none is let wait in the worker.
+  [[nodiscard]] bool open_wait() {
+    int32_t open = open_waits_.load(std::memory_order_relaxed);
+    while (open < most_unsure()) {
+      if (open_waits_.compare_exchange_weak(open, open + 1, std::memory_order_relaxed)) return true;
+    }
+    return false;
+  }
+  void close_wait() { open_waits_.fetch_sub(1, std::memory_order_relaxed); }
+
   void begin_to_wait() { waiting_.fetch_add(1, std::memory_order_relaxed); }
   void end_waiting() { waiting_.fetch_sub(1, std::memory_order_relaxed); }
   // Who has the right should give it back before long.
@@ -51,6 +64,28 @@ class Connections {
   int32_t most_ = 28;
   std::atomic<int32_t> free_{most_};
   std::atomic<int32_t> waiting_{0};
+  std::atomic<int32_t> open_waits_{0};
+};
+
+// The streams of one session that wait so on one device. Session's thread.
+class OpenWaitRights {
+ public:
+  // Natively the eighth stops all other streams of its program (measured, default number of
+  // queues): nobody can need more.
+  static constexpr uint32_t kMost = 7;
+
+  [[nodiscard]] bool take(Connections& connections) {
+    if (taken_ == kMost || !connections.open_wait()) return false;
+    ++taken_;
+    return true;
+  }
+  void give(Connections& connections) {
+    --taken_;
+    connections.close_wait();
+  }
+
+ private:
+  uint32_t taken_ = 0;
 };
 
 }  // namespace openmps::worker

@@ -56,7 +56,7 @@ class Share {
   static constexpr uint64_t kOverdueNs = 2'000'000;
 
   Share(DeviceShares& device, Rank rank, std::shared_ptr<Bell> bell)
-      : rank(rank), device_(device), bell_(std::move(bell)) {}
+      : device_(device), rank_(rank), bell_(std::move(bell)) {}
   // None of its streams has work.
   ~Share() { stop_waiting(); }
   Share(const Share&) = delete;
@@ -80,12 +80,10 @@ class Share {
     const uint32_t own = busy_streams_ != 0 ? 1 : 0;
     return device_.active_count_.load(std::memory_order_relaxed) > own;
   }
-  // Another one waits: it should learn soon that this one has nothing left.
-  [[nodiscard]] bool is_waited_for() const {
-    return device_.waiting_count_.load(std::memory_order_relaxed) != 0;
-  }
-  // So many sessions have unfinished work.
-  [[nodiscard]] uint32_t active_count() const {
+  // Another one waits, and should learn soon that this one has nothing left: how many sessions have
+  // unfinished work then, else 0.
+  [[nodiscard]] uint32_t waited_for() const {
+    if (device_.waiting_count_.load(std::memory_order_relaxed) == 0) return 0;
     return device_.active_count_.load(std::memory_order_relaxed);
   }
   // The part of the SMs that the sessions want together which the device has, at most 1: the least
@@ -106,17 +104,16 @@ class Share {
   // What waited has been submitted all the same, or there is nothing any more.
   void stop_waiting();
 
-  const Rank rank;
-
  private:
   [[nodiscard]] Claim claim(uint64_t now) const {
-    return {rank, sms_.load(std::memory_order_relaxed), used_ns(now)};
+    return {rank_, sms_.load(std::memory_order_relaxed), used_ns(now)};
   }
   [[nodiscard]] Grant decide_locked(uint64_t now);
   void set_waiting_locked(bool waits);
   void count_active_locked();
 
   DeviceShares& device_;
+  const Rank rank_;
   const std::shared_ptr<Bell> bell_;
   std::atomic<uint32_t> sms_{0};
   // As of that time. Who reads one of them before the other changes is wrong by one piece of work.

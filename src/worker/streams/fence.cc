@@ -2,6 +2,7 @@
 // Fences, wakes, host functions and stream values. See fence.h.
 #include "worker/streams/fence.h"
 
+#include <array>
 #include <utility>
 
 #include "worker/device/driver_check.h"
@@ -71,31 +72,52 @@ void Fences::note_used(uint32_t slot) {
   if (slot >= callbacks_used_) callbacks_used_ = slot + 1;
 }
 
+Status Fences::call(uint32_t slot, const FenceValue& fence, const Stream& stream) {
+  return call(slot, true, &fence, stream);
+}
+
+Status Fences::ask(uint32_t slot, const Stream& stream) {
+  return call(slot, true, nullptr, stream);
+}
+
+Status Fences::await(uint32_t slot, const FenceValue& fence, const Stream& stream) {
+  return call(slot, false, &fence, stream);
+}
+
 // In one call: the way there and back is shorter by a quarter than with three (decision 14).
-Status Fences::call(uint32_t slot_number, const FenceValue& to, const Stream& stream) {
+// Without `to` nobody waits.
+Status Fences::call(uint32_t slot_number, bool asks, const FenceValue* to, const Stream& stream) {
   wire::CallbackSlot& slot = core_.view.callback(slot_number);
   OPENMPS_RETURN_IF_ERROR(core_.pages.use(&slot, sizeof(slot)));
   note_used(slot_number);
-  CUstreamBatchMemOpParams all[3]{};
-  all[0].writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
-  all[0].writeValue.address = core_.device_address(&slot.posted);
-  all[0].writeValue.value = 1;
-  all[1].waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
-  all[1].waitValue.address = core_.device_address(&slot.done);
-  all[1].waitValue.value = 1;
-  all[1].waitValue.flags = CU_STREAM_WAIT_VALUE_EQ;
-  const bool has_fence = to.slot != wire::kNoFence;
+  std::array<CUstreamBatchMemOpParams, 3> all{};
+  unsigned count = 0;
+  if (asks) {
+    auto& ask = all[count++].writeValue;
+    ask.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+    ask.address = core_.device_address(&slot.posted);
+    ask.value = 1;
+  }
+  const bool has_fence = to != nullptr && to->slot != wire::kNoFence;
   const bool together = has_fence && core_.devices.at(stream.place.device).writes_64_bit_values;
+  if (to != nullptr) {
+    auto& wait = all[count++].waitValue;
+    wait.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
+    wait.address = core_.device_address(&slot.done);
+    wait.value = 1;
+    wait.flags = CU_STREAM_WAIT_VALUE_EQ;
+  }
   if (together) {
-    OPENMPS_RETURN_IF_ERROR(promise(to));
-    all[2].writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_64;
-    all[2].writeValue.address = core_.device_address(&core_.view.fence(to.slot));
-    all[2].writeValue.value64 = to.value;
+    OPENMPS_RETURN_IF_ERROR(promise(*to));
+    auto& fence = all[count++].writeValue;
+    fence.operation = CU_STREAM_MEM_OP_WRITE_VALUE_64;
+    fence.address = core_.device_address(&core_.view.fence(to->slot));
+    fence.value64 = to->value;
   }
   OPENMPS_RETURN_IF_ERROR(
-      check(core_.driver.cuStreamBatchMemOp_v2(stream.handle, together ? 3 : 2, all, 0),
+      check(core_.driver.cuStreamBatchMemOp_v2(stream.handle, count, all.data(), 0),
             "cuStreamBatchMemOp of a host function"));
-  return has_fence && !together ? write(to, stream) : Status();
+  return has_fence && !together ? write(*to, stream) : Status();
 }
 
 // On a thread of the driver.

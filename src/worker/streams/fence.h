@@ -57,6 +57,9 @@ class Fences {
   Status write(const FenceValue& fence, const Stream& stream);
   Status wake_after(const Stream& stream) { return wakers_.wake_after(stream); }
   Status call(uint32_t slot, const FenceValue& fence, const Stream& stream);
+  // The same in two parts. The second may be left until the client has run the function.
+  Status ask(uint32_t slot, const Stream& stream);
+  Status await(uint32_t slot, const FenceValue& fence, const Stream& stream);
   // What posts that slot from a graph, which then waits for it by itself.
   [[nodiscard]] CUDA_HOST_NODE_PARAMS posting(uint32_t slot);
   // The client has gone: let every stream pass that waits for it. Called again and again while the
@@ -77,6 +80,7 @@ class Fences {
   static void post(void* posting);
   // The watchdog and who inspects the session hear of it.
   Status promise(const FenceValue& fence);
+  Status call(uint32_t slot, bool asks, const FenceValue* fence, const Stream& stream);
   void note_used(uint32_t slot);
   void set_debt(bool (*owes)(const void*));
   // A host function has been posted that the client has not run. Any thread.

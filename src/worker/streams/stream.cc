@@ -77,9 +77,9 @@ Status Streams::start(Stream& stream) {
   stream.listed = core_.gate.add(stream.handle, stream.place.device, &core_.feeder, owner(stream));
   ++stream.context->started;
   if (core_.commons.performance.windows) {
-    stream.window =
-        std::make_unique<SubmitWindow>(core_, durations, share(stream.place.device), stream.handle,
-                                       stream.place, &stream.listed->ends_ns);
+    stream.window = std::make_unique<SubmitWindow>(core_, durations, share(stream.place.device),
+                                                   open_waits_[stream.place.device], stream.handle,
+                                                   stream.place, &stream.listed->ends_ns);
   }
   return Status();
 }
@@ -167,7 +167,7 @@ Status Streams::record(Stream& stream, CUevent* event) {
 // What comes later waits for the event, in the twin, too.
 Status Streams::wait(Stream& stream, CUevent event, const char* what) {
   if (stream.twin != nullptr) stream.twin->stays = false;
-  note_wait(stream);
+  if (stream.window != nullptr) stream.window->note_wait();
   return check(core_.driver.cuStreamWaitEvent(stream.handle, event, 0), what);
 }
 

@@ -121,9 +121,15 @@ class Streams {
     stream.window->add_fence(word, value);
     keep_in_sight(stream);
   }
-  // The stream waits for something else than its own work.
-  static void note_wait(Stream& stream) {
-    if (stream.window != nullptr) stream.window->note_wait();
+  // Make the driver's stream, if it is not there. False: it can't be.
+  [[nodiscard]] bool begin(Stream& stream) {
+    return stream.handle != nullptr || (core_.use(stream.place).ok() && start(stream).ok());
+  }
+  // The stream has been given a wait for something else than its own work.
+  void note_wait(Stream& stream) {
+    if (stream.window == nullptr) return;
+    stream.window->add_wait();
+    keep_in_sight(stream);
   }
   // Some stream may wait for a value that somebody has to write.
   [[nodiscard]] bool any_waits() const;
@@ -243,6 +249,7 @@ class Streams {
 
   SessionCore& core_;
   std::array<std::unique_ptr<Share>, wire::kMaxDevices> shares_;  // from their first streams on
+  std::array<OpenWaitRights, wire::kMaxDevices> open_waits_;
   ObjectTable<Stream> streams_{"stream"};
   std::map<wire::Id, std::unique_ptr<ClientContext>> contexts_;
   std::vector<Retired> retired_;

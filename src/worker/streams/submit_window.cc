@@ -23,6 +23,10 @@ constexpr uint64_t kLookShare = 32;
 // While there are not SMs for all, work is taken to have got longer by one part of so many at most:
 // what is seen of it may be the time that it has waited for some.
 constexpr uint64_t kCrowdedShare = 4;
+// Between two looks whether a wait that is refused is over: a sixteenth of the time that it has
+// been, from a few wake-ups of a thread to a look each millisecond (decision 17).
+constexpr uint64_t kWaitPauseShare = 16;
+constexpr uint64_t kShortestWaitPauseNs = 20'000;
 // How long a stream keeps the right to queue work while others want it: some windows full.
 constexpr uint64_t kTurnNs = 5'000'000;
 
@@ -77,8 +81,9 @@ void Durations::miss(std::span<const uint32_t> numbers) {
 
 // ---- The window ---------------------------------------------------------------------------------
 
-SubmitWindow::SubmitWindow(SessionCore& core, Durations& durations, Share& share, CUstream stream,
-                           const Placement& place, std::atomic<uint64_t>* ends_ns)
+SubmitWindow::SubmitWindow(SessionCore& core, Durations& durations, Share& share,
+                           OpenWaitRights& open_waits, CUstream stream, const Placement& place,
+                           std::atomic<uint64_t>* ends_ns)
     : core_(core),
       durations_(durations),
       share_(share),
@@ -86,6 +91,7 @@ SubmitWindow::SubmitWindow(SessionCore& core, Durations& durations, Share& share
       place_(place),
       connections_(core.commons.performance.connections ? &core.commons.connections[place.device]
                                                         : nullptr),
+      open_wait_rights_(open_waits),
       ends_ns_(ends_ns) {}
 
 SubmitWindow::~SubmitWindow() {
@@ -119,6 +125,18 @@ void SubmitWindow::add(const Cost& cost) {
     busy_ = true;
     share_.begin_work(cost.sms);
   }
+  show_end();
+}
+
+void SubmitWindow::add_wait() {
+  used_ = true;
+  refused_ns_ = asked_ns_ = 0;
+  if (segment_.items == 0) segment_.begin_ns = now_ns();
+  segment_.is_plain = false;
+  ++segment_.items;
+  ++segment_.waits;
+  ++items_;
+  ++open_waits_;
   show_end();
 }
 
@@ -183,6 +201,7 @@ void SubmitWindow::append(Segment& to, const Segment& next) {
   to.alone_ns += next.alone_ns;
   to.items += next.items;
   to.unknown += next.unknown;
+  to.waits += next.waits;
   to.sm_ns += next.sm_ns;
   to.is_plain = to.is_plain && next.is_plain;
   for (size_t i = 0; i < next.learnt; ++i) name(to, next.numbers[i]);
@@ -224,6 +243,7 @@ void SubmitWindow::reach(const Segment& segment, uint64_t now, bool learns) {
   expected_ns_ -= segment.expected_ns;
   items_ -= segment.items;
   unknown_ -= segment.unknown;
+  open_waits_ -= segment.waits;
   before_reached_ns_ = std::max(segment.unreached_ns, soonest_begin);
   reached_ns_ = now;
 }
@@ -266,7 +286,7 @@ void SubmitWindow::wait_no_more() {
 }
 
 void SubmitWindow::show_share() {
-  if (!busy_ || items_ != 0) return;
+  if (!busy_ || items_ != open_waits_) return;
   busy_ = false;
   share_.end_work();
 }
@@ -277,14 +297,9 @@ void SubmitWindow::show_share() {
 bool SubmitWindow::connect(const Cost& cost) {
   if (connections_ == nullptr) return true;
   const bool sure = unknown_ == 0 && durations_.is_known(cost);
-  if (!connected_ && connections_->take(wants_, sure)) {
-    connected_ = true;
-    connected_ns_ = now_ns();
-    stop_wanting();
-    return true;
-  }
+  if (!connected_ && take_right(sure)) return true;
   const uint64_t now = now_ns();
-  if (wants_ && now < next_look_ns_) return false;
+  if (wants_ && is_too_soon(now)) return false;
   look(now);
   if (items_ == 0) return true;
   if (!connected_ && !wants_) {
@@ -295,7 +310,39 @@ bool SubmitWindow::connect(const Cost& cost) {
   return false;
 }
 
+bool SubmitWindow::take_right(bool sure) {
+  if (!connections_->take(wants_, sure)) return false;
+  connected_ = true;
+  connected_ns_ = now_ns();
+  stop_wanting();
+  return true;
+}
+
+// Nobody knows when a wait is over.
+bool SubmitWindow::begin_wait() {
+  if (!waits_ && !open_wait_rights_.take(*connections_)) return false;
+  waits_ = true;
+  if (connected_ || take_right(false)) return true;
+  end_wait();
+  if (!wants_) {
+    wants_ = true;
+    connections_->begin_to_wait();
+  }
+  return false;
+}
+
+void SubmitWindow::end_wait() {
+  if (!waits_) return;
+  waits_ = false;
+  open_wait_rights_.give(*connections_);
+}
+
+uint64_t SubmitWindow::wait_pause_ns(uint64_t now) const {
+  return std::clamp((now - refused_ns_) / kWaitPauseShare, kShortestWaitPauseNs, kLongestLookNs);
+}
+
 void SubmitWindow::disconnect() {
+  end_wait();
   if (!connected_) return;
   connected_ = yields_ = false;
   connections_->give();
@@ -341,6 +388,7 @@ void SubmitWindow::sweep(uint64_t now) {
     --count_;
   }
   if (reached.items != 0) reach(reached, now, true);
+  if (open_waits_ == 0) end_wait();
   if (items_ == 0) {
     full_ = false;
     stop_wanting();
@@ -397,8 +445,7 @@ uint64_t SubmitWindow::remaining_ns(uint64_t now) {
 // item. An item that is longer than the window goes when half of the window is left before it.
 bool SubmitWindow::look_whether_full(const Cost& cost) {
   const uint64_t now = now_ns();
-  // No time is named if something else was asked meanwhile, and could go.
-  if (full_ && next_look_ns_ != kNoLook && now < next_look_ns_) return true;
+  if (full_ && is_too_soon(now)) return true;
   look(now);
   const uint64_t remaining = items_ == 0 ? 0 : remaining_ns(now);
   const uint64_t window = share_.window_ns();

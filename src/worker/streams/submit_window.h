@@ -17,6 +17,7 @@
 #include <span>
 #include <vector>
 
+#include "base/clock.h"
 #include "worker/core/session_core.h"
 #include "worker/shared/exchange.h"
 #include "worker/shared/shares.h"
@@ -91,8 +92,8 @@ class SubmitWindow {
  public:
   // Of a stream of the driver's, there. `ends_ns` shows when, by now_ns(), what it has been given
   // is expected to end; 0: it has nothing.
-  SubmitWindow(SessionCore& core, Durations& durations, Share& share, CUstream stream,
-               const Placement& place, std::atomic<uint64_t>* ends_ns);
+  SubmitWindow(SessionCore& core, Durations& durations, Share& share, OpenWaitRights& open_waits,
+               CUstream stream, const Placement& place, std::atomic<uint64_t>* ends_ns);
   ~SubmitWindow();
   SubmitWindow(const SubmitWindow&) = delete;
   SubmitWindow& operator=(const SubmitWindow&) = delete;
@@ -110,8 +111,30 @@ class SubmitWindow {
   [[nodiscard]] bool is_closed() {
     return refuse((expected_ns_ > kLongNs && look_whether_full({})) || !may_queue({}));
   }
-  // When to ask again, by now_ns(), if it was full or closed; else kNoLook.
-  [[nodiscard]] uint64_t next_look_ns() const { return next_look_ns_; }
+  // The stream may not be given a wait for something else than its own work (another stream's
+  // event, a value, the client): it would hold a hardware queue for as long. `is_over` says that
+  // there is nothing left to wait for; it is asked from time to time, and costs a call or two.
+  template <typename IsOver>
+  [[nodiscard]] bool refuses_wait(IsOver&& is_over) {
+    next_wait_look_ns_ = kNoLook;
+    if (is_closed()) return true;
+    if (may_wait()) [[likely]]
+      return false;
+    const uint64_t now = now_ns();
+    if (refused_ns_ == 0) refused_ns_ = now;
+    if (now >= asked_ns_ + wait_pause_ns(now)) {
+      asked_ns_ = now;
+      if (is_over()) return false;
+    }
+    next_wait_look_ns_ = asked_ns_ + wait_pause_ns(now);
+    return true;
+  }
+  // It has, and not been given it since.
+  [[nodiscard]] bool has_refused() const { return refused_ns_ != 0; }
+  // When to ask again, by now_ns(), if it was full or closed or refused a wait; else kNoLook.
+  [[nodiscard]] uint64_t next_look_ns() const {
+    return std::min(next_look_ns_, next_wait_look_ns_);
+  }
 
   // Work of this cost is about to be submitted: a mark behind what came before, where one is due.
   void prepare(const Cost& cost) {
@@ -123,7 +146,9 @@ class SubmitWindow {
   void add(const Cost& cost);
   // The stream, at its end, will write this value there.
   void add_fence(const std::atomic<uint64_t>& word, uint64_t value);
-  // The stream waits for something else: how long it takes says nothing.
+  // It has been given such a wait, whether it may or not.
+  void add_wait();
+  // Something was submitted with a wait that is not counted: how long it takes says nothing.
   void note_wait() { segment_.is_plain = false; }
 
   // Something may run of which it is not known how long it takes: look soon.
@@ -133,9 +158,7 @@ class SubmitWindow {
   // Its session has had its part of the device; others come first.
   [[nodiscard]] bool is_later() const { return later_; }
   // Somebody waits until it has nothing left: how many compete then, else 0.
-  [[nodiscard]] uint32_t waited_for() const {
-    return items_ != 0 && share_.is_waited_for() ? share_.active_count() : 0;
-  }
+  [[nodiscard]] uint32_t waited_for() const { return items_ != 0 ? share_.waited_for() : 0; }
   // Look from time to time: it has a right that others may need, or wants one, or others want the
   // device.
   [[nodiscard]] bool is_connected() const {
@@ -159,6 +182,7 @@ class SubmitWindow {
     uint64_t unreached_ns = 0;  // when its mark was last seen unreached
     uint32_t items = 0;
     uint32_t unknown = 0;  // of them
+    uint32_t waits = 0;    // likewise
     uint64_t sm_ns = 0;    // what the SMs that they keep busy were expected to take together
     bool is_plain = true;  // nothing in it waits
     uint8_t learnt = 0;
@@ -178,11 +202,21 @@ class SubmitWindow {
     if (!refused) next_look_ns_ = kNoLook;
     return refused;
   }
+  // To look again. No time is named if something else was asked meanwhile, and could go.
+  [[nodiscard]] bool is_too_soon(uint64_t now) const {
+    return next_look_ns_ != kNoLook && now < next_look_ns_;
+  }
   // There is nothing to be queued behind, or the stream has the right to, or gets it.
   bool may_queue(const Cost& cost) {
     return items_ == 0 || (connected_ && !yields_) || connect(cost);
   }
   bool connect(const Cost& cost);
+  bool take_right(bool sure);
+  bool may_wait() { return connections_ == nullptr || waits_ || begin_wait(); }
+  bool begin_wait();
+  void end_wait();
+  // Between two looks whether a wait that was refused is over.
+  [[nodiscard]] uint64_t wait_pause_ns(uint64_t now) const;
   bool comes_later(const Cost& cost);
   void wait_no_more();
   void show_share();
@@ -216,20 +250,27 @@ class SubmitWindow {
   const CUstream stream_;
   const Placement place_;
   Connections* const connections_;  // null: it needs none
+  OpenWaitRights& open_wait_rights_;
   std::atomic<uint64_t>* const ends_ns_;
   // All that may be unfinished, the open segment included.
   uint64_t expected_ns_ = 0;
   uint32_t items_ = 0;
   uint32_t unknown_ = 0;
+  uint32_t open_waits_ = 0;
   bool full_ = false;
-  bool busy_ = false;  // counted in share_: items_ is not 0
+  bool busy_ = false;  // counted in share_: some of them are no waits
   bool later_ = false;
   bool connected_ = false;  // has a right of connections_,
   bool used_ = false;       // had work since the last look after it,
   bool yields_ = false;     // and will give it back when all that it has been given has ended
   bool wants_ = false;      // has asked for one in vain
+  bool waits_ = false;      // has a right of open_wait_rights_
   uint64_t connected_ns_ = 0;
   uint64_t next_look_ns_ = kNoLook;
+  // A wait is refused: since when, when it was last looked whether it is over, and when to again.
+  uint64_t refused_ns_ = 0;
+  uint64_t asked_ns_ = 0;
+  uint64_t next_wait_look_ns_ = kNoLook;
   Segment segment_;  // open: no mark yet
   // Marked, oldest first; made with the first mark.
   std::unique_ptr<std::array<Segment, kSegments>> segments_;

@@ -36,14 +36,42 @@ bool is_fence(const Work& work) {
 
 }  // namespace
 
-// What follows another operation in a batch is the GPU's to wait for: that operation may be what
-// somebody else waits for.
-bool Backlog::stands_at_first(const ValuesWork& values) const {
+// Where the worker sees what is waited for it need not be tried on the GPU.
+bool Backlog::stands_at_wait(const ValuesWork& values, Stream& stream, Item* item) const {
+  if (values.waits == 0 || !core_.commons.performance.holds_waits) return false;
+  bool unseen = false;
   for (const wire::ValueOperation& operation : values.operations) {
-    if (operation.kind != wire::ValueKind::kWait) return false;
-    if (core_.is_host(operation.value.address) && !is_there(operation.value)) return true;
+    if (operation.kind != wire::ValueKind::kWait) continue;
+    if (!core_.is_host(operation.value.address)) {
+      unseen = true;
+    } else if (!is_there(operation.value)) {
+      return true;
+    }
   }
-  return false;
+  return unseen && refuses(stream, [&] {
+           return item != nullptr &&
+                  std::all_of(item->read.begin(), item->read.end(),
+                              [](DeviceWords::Row& word) { return word.has_come(); });
+         });
+}
+
+bool Backlog::stands_at_wait(const HostCallWork& call, Stream& stream, Item*) const {
+  if (call.part == HostCallWork::Part::kAsk) return false;
+  return refuses(stream, [&] {
+    return call.part == HostCallWork::Part::kAwait &&
+           core_.view.callback(call.slot).done.load(std::memory_order_acquire) != 0;
+  });
+}
+
+bool Backlog::stands_at_wait(const WaitWork& wait, Stream& stream, Item*) const {
+  return refuses(stream,
+                 [&] { return core_.driver.cuEventQuery(wait.event) != CUDA_ERROR_NOT_READY; });
+}
+
+bool Backlog::awaits_program() const {
+  return awaits_value() || std::any_of(lines_.begin(), lines_.end(), [](const auto& line) {
+           return line.first->window != nullptr && line.first->window->has_refused();
+         });
 }
 
 // CUDA: the legacy stream and the blocking streams of its context come behind each other.
@@ -75,11 +103,12 @@ bool Backlog::is_behind(const Work& work, const Stream& stream, uint64_t number)
   return named != named_.end() && named->second.records != 0;
 }
 
-bool Backlog::stands(const Work& work, const Stream& stream) const {
-  return std::visit([&](const auto& what) { return stands(work.uses, what, stream); }, work.what);
+bool Backlog::stands(const Work& work, Stream& stream, Item* item) const {
+  return std::visit([&](const auto& what) { return stands(work.uses, what, stream, item); },
+                    work.what);
 }
 
-wire::HeldFor Backlog::why_held(const Item& item) const {
+wire::HeldFor Backlog::why_held(Item& item) const {
   using wire::HeldFor;
   const Work& work = item.work.work();
   if (is_behind(work, item.stream, item.number)) {
@@ -88,7 +117,7 @@ wire::HeldFor Backlog::why_held(const Item& item) const {
                               named != named_.end() && named->second.records != 0;
     return awaits_event ? HeldFor::kEvent : HeldFor::kStreams;
   }
-  if (!stands(work, item.stream)) return HeldFor::kNothing;
+  if (!stands(work, item.stream, &item)) return HeldFor::kNothing;
   return std::visit(
       [&]<typename What>(const What&) {
         SubmitWindow* window = item.stream.window.get();
@@ -113,13 +142,15 @@ uint64_t Backlog::next_look_ns() const {
 
 void Backlog::hold(const Work& work, Stream& stream) {
   const uint64_t number = streams_.held.last + 1;
-  std::unique_ptr<Item> item(new Item{HeldWork(work), stream, number, {}, {}, {}});
+  std::unique_ptr<Item> item(new Item{HeldWork(work), stream, number, {}, {}, {}, {}});
   if (const auto* values = std::get_if<ValuesWork>(&work.what)) {
     ValueWatch* watch = core_.commons.value_watch.get();
     for (const wire::ValueOperation& operation : values->operations) {
       if (operation.kind != wire::ValueKind::kWait) continue;
       item->shown.emplace_back(core_.shown_values, stream.id, operation.value);
-      if (watch != nullptr && core_.is_host(operation.value.address)) {
+      if (!core_.is_host(operation.value.address)) {
+        item->read.push_back(words_.row(operation.value, stream.place.device));
+      } else if (watch != nullptr) {
         item->watched.push_back(watch->watch(core_.bell, operation.value));
       }
     }

@@ -2,8 +2,9 @@
 // What the session's streams have been given and the driver has not. A stream that waits for a
 // value which is not there yet would take one of the few hardware queues of the shared context, and
 // make everybody wait who needs a quiet moment: the wait, and what is behind it, stays here until
-// the value has come (decision 17). So does what a stream has no room for in its window, until it
-// has (decision 18). Session's thread only.
+// the value has come (decision 17). So do other waits that find no hardware queue to be had
+// (decision 23), and what a stream has no room for in its window, until it has (decision 18).
+// Session's thread only.
 //
 // Items are numbered in the order in which the program gave them. None waits for a later one, so
 // submitting all of them in this order is always right: it is what the driver would have been given
@@ -22,6 +23,7 @@
 
 #include "worker/core/session_core.h"
 #include "worker/device/value_watch.h"
+#include "worker/streams/device_words.h"
 #include "worker/streams/stream.h"
 #include "worker/work/held_work.h"
 #include "worker/work/work.h"
@@ -35,7 +37,8 @@ inline constexpr size_t kMostHeldStreams = 256;
 
 class Backlog {
  public:
-  Backlog(SessionCore& core, Streams& streams) : core_(core), streams_(streams) {}
+  Backlog(SessionCore& core, Streams& streams, DeviceWords& words)
+      : core_(core), streams_(streams), words_(words) {}
 
   [[nodiscard]] bool empty() const { return size_ == 0; }
   [[nodiscard]] bool is_full() const {
@@ -43,23 +46,24 @@ class Backlog {
   }
   [[nodiscard]] size_t size() const { return size_; }
 
-  // It waits for a value in host memory that is not there, or for room in its stream's window.
-  // Behind long work nothing is submitted before its end is near: it would hold a hardware queue.
-  // Nor is it while too many streams have work behind what runs (worker/streams/connections.h).
+  struct Item;
+  // It waits for something that has not come, and may not do so on the GPU, or for room in its
+  // stream's window. Behind long work nothing is submitted before its end is near: it would hold a
+  // hardware queue. Nor is it while too many streams have work behind what runs
+  // (worker/shared/connections.h). `item`: what is known of it, if it is held.
   template <typename What>
-  [[nodiscard]] bool stands(const Uses& uses, const What& what, const Stream& stream) const {
-    if constexpr (std::same_as<What, ValuesWork>) {
-      if (stream.window != nullptr && stream.window->is_closed()) return true;
-      return what.waits != 0 && core_.commons.performance.holds_waits && stands_at_first(what);
-    } else if constexpr (is_windowed<What>()) {
+  [[nodiscard]] bool stands(const Uses& uses, const What& what, Stream& stream,
+                            Item* item = nullptr) const {
+    if constexpr (is_windowed<What>()) {
       return stream.window != nullptr && stream.window->is_full(uses.cost);
     } else if constexpr (std::same_as<What, UploadWork>) {
       return false;
     } else {
-      return stream.window != nullptr && stream.window->is_closed();
+      if (stream.window != nullptr && stream.window->is_closed()) return true;
+      return stands_at_wait(what, stream, item);
     }
   }
-  [[nodiscard]] bool stands(const Work& work, const Stream& stream) const;
+  [[nodiscard]] bool stands(const Work& work, Stream& stream, Item* item = nullptr) const;
   // It counts in its stream's window.
   template <typename What>
   static constexpr bool is_windowed() {
@@ -67,6 +71,8 @@ class Backlog {
   }
   // Some held work waits for a value.
   [[nodiscard]] bool awaits_value() const { return value_waits_ != 0; }
+  // So does some, or for something else that may come only when the program goes on.
+  [[nodiscard]] bool awaits_program() const;
   // It comes behind something held, in its stream or in another.
   [[nodiscard]] bool is_behind(const Work& work, const Stream& stream) const {
     return is_behind(work, stream, ~0ull);
@@ -90,6 +96,7 @@ class Backlog {
     const uint64_t number;
     std::vector<ShownValues::Row> shown;  // what it waits for
     std::vector<ValueWatch::Row> watched;
+    std::vector<DeviceWords::Row> read;
     HeldSpan span;  // while it is the first of its stream
   };
   // The first that can go, or, if `all`, the first of all; null: there is none.
@@ -109,15 +116,28 @@ class Backlog {
   [[nodiscard]] bool is_behind(const Work& work, const Stream& stream, uint64_t number) const;
   [[nodiscard]] static bool is_ordered(const Work& work, const Stream& stream, const Stream& other,
                                        const Line& line, uint64_t number);
-  [[nodiscard]] bool stands_at_first(const ValuesWork& values) const;
+  template <typename What>
+  [[nodiscard]] bool stands_at_wait(const What&, Stream&, Item*) const {
+    return false;
+  }
+  [[nodiscard]] bool stands_at_wait(const ValuesWork& values, Stream& stream, Item* item) const;
+  [[nodiscard]] bool stands_at_wait(const HostCallWork& call, Stream& stream, Item* item) const;
+  [[nodiscard]] bool stands_at_wait(const WaitWork& wait, Stream& stream, Item* item) const;
+  // The stream refuses a wait, which is not over.
+  template <typename IsOver>
+  [[nodiscard]] bool refuses(Stream& stream, IsOver&& is_over) const {
+    if (!streams_.begin(stream) || stream.window == nullptr) return false;
+    return stream.window->refuses_wait(is_over);
+  }
   // kNothing: it can go.
-  [[nodiscard]] wire::HeldFor why_held(const Item& item) const;
+  [[nodiscard]] wire::HeldFor why_held(Item& item) const;
   void end_span(Item& item);
   void forget(const Item& item);
   void note_change();
 
   SessionCore& core_;
   Streams& streams_;
+  DeviceWords& words_;
   std::map<Stream*, Line> lines_;  // none is empty
   size_t size_ = 0;
   size_t value_waits_ = 0;  // items that wait for values

@@ -2,6 +2,7 @@
 // Work into the driver's streams. See submitter.h.
 #include "worker/work/submitter.h"
 
+#include <algorithm>
 #include <ctime>
 #include <vector>
 
@@ -132,16 +133,62 @@ Status Submitter::put_behind(const Work& work, Stream& stream) {
   if (!backlog_.is_behind(work, stream) && !backlog_.stands(work, stream)) {
     return submit_now(work, stream);
   }
+  return hold(work, stream);
+}
+
+// What of it does not wait goes first: it may be what others wait for.
+Status Submitter::hold(const Work& work, Stream& stream) {
+  using Part = HostCallWork::Part;
+  Work part{work.uses, {}};
+  if (const auto* call = std::get_if<HostCallWork>(&work.what);
+      call != nullptr && call->part == Part::kWhole) {
+    part.what = HostCallWork{Part::kAsk, call->slot, {}};
+    OPENMPS_RETURN_IF_ERROR(put_behind(part, stream));
+    part.what = HostCallWork{Part::kAwait, call->slot, call->fence};
+    return put_behind(part, stream);
+  }
+  if (const auto* values = std::get_if<ValuesWork>(&work.what)) {
+    if (const size_t first = values->waits_behind(); first != 0) {
+      part.what = values->first(first);
+      OPENMPS_RETURN_IF_ERROR(put_behind(part, stream));
+      part.what = values->behind(first);
+      return put_behind(part, stream);
+    }
+  }
+  if (const auto* kernel = std::get_if<KernelWork>(&work.what)) {
+    OPENMPS_RETURN_IF_ERROR(judge(work, *kernel, stream));
+  }
   backlog_.hold(work, stream);
   return Status();
 }
 
+// Whoever asks with a launch what only the driver can say of it (decision 15) is answered although
+// the launch stays here: as a node of a graph it is refused for the same reasons.
+Status Submitter::judge(const Work& work, const KernelWork& kernel, const Stream& stream) {
+  const wire::Launch& shape = *kernel.shape;
+  if (std::ranges::equal(shape.block, kernel.function->judged_block)) return Status();
+  OPENMPS_RETURN_IF_ERROR(core_.use(stream.place.in(work.uses.lane)));
+  const DriverTable& driver = core_.driver;
+  CUgraph graph = nullptr;
+  OPENMPS_RETURN_IF_ERROR(check(driver.cuGraphCreate(&graph, 0), "cuGraphCreate"));
+  PackedParameters parameters(kernel.parameters);
+  const CUDA_KERNEL_NODE_PARAMS params{
+      kernel.handle,  shape.grid[0],      shape.grid[1],  shape.grid[2],
+      shape.block[0], shape.block[1],     shape.block[2], shape.shared_bytes,
+      nullptr,        parameters.extra(), nullptr,        nullptr};
+  CUgraphNode node = nullptr;
+  const CUresult result = driver.cuGraphAddKernelNode_v2(&node, graph, nullptr, 0, &params);
+  driver.cuGraphDestroy(graph);
+  if (result == CUDA_SUCCESS) std::ranges::copy(shape.block, kernel.function->judged_block.begin());
+  return check(result, "a launch that is held back");
+}
+
 // What waits for the GPU will go: its client waits, as it does natively behind 1,024 launches. What
-// waits for a value may not.
+// waits for the program may not.
 void Submitter::make_room() {
   const auto ends = [this] { return core_.feeder.stop != nullptr && core_.feeder.stop->load(); };
   while (backlog_.is_full() && !ends()) {
-    if (backlog_.awaits_value()) return flush();
+    if (backlog_.awaits_program()) return flush();
     advance();
     if (!backlog_.is_full()) return;
     const timespec pause{0, kRoomPauseNs};
@@ -390,9 +437,12 @@ Status Submitter::operate(std::span<const CUstreamBatchMemOpParams> batch, CUstr
 }
 
 Status Submitter::give(const Uses&, const HostCallWork& call, Stream& stream) {
+  using Part = HostCallWork::Part;
   OPENMPS_RETURN_IF_ERROR(streams_.enter(stream, Streams::Entry::kWork));
+  if (call.part == Part::kAsk) return fences_.ask(call.slot, stream);
   OPENMPS_RETURN_IF_ERROR(streams_.before_open_wait(stream));
-  return fences_.call(call.slot, call.fence, stream);
+  return call.part == Part::kWhole ? fences_.call(call.slot, call.fence, stream)
+                                   : fences_.await(call.slot, call.fence, stream);
 }
 
 Status Submitter::give(const Uses&, const FenceWork& fence, Stream& stream) {

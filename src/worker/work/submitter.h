@@ -126,6 +126,8 @@ class Submitter {
     return put_behind({uses, what}, stream);
   }
   Status put_behind(const Work& work, Stream& stream);
+  Status hold(const Work& work, Stream& stream);
+  Status judge(const Work& work, const KernelWork& kernel, const Stream& stream);
   template <typename What>
   Status submit_now(const Uses& uses, const What& what, Stream& stream) {
     if constexpr (Backlog::is_windowed<What>()) Streams::prepare_work(stream, uses.cost);
@@ -217,13 +219,14 @@ void Submitter::note(const Uses& uses, const What& what, Stream& stream) {
              [](const WakeWork&) {},
              [](const UploadWork&) {},
              [&](const ValuesWork& values) {
-               if (values.waits != 0) Streams::note_wait(stream);
+               if (values.waits != 0) streams_.note_wait(stream);
              },
              [&](const HostCallWork& call) {
-               Streams::note_wait(stream);
+               if (call.part == HostCallWork::Part::kAsk) return;
+               streams_.note_wait(stream);
                fenced(call.fence);
              },
-             [&](const WaitWork&) { Streams::note_wait(stream); },
+             [&](const WaitWork&) { streams_.note_wait(stream); },
              [&](const auto&) { streams_.note_work(stream, uses.cost); }}(what);
 }
 

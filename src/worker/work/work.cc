@@ -29,4 +29,24 @@ CUstreamBatchMemOpParams operation_of(wire::ValueKind kind, const wire::StreamVa
   return made;
 }
 
+size_t ValuesWork::waits_behind() const {
+  for (size_t i = 1; i < operations.size(); ++i) {
+    if (operations[i].kind == wire::ValueKind::kWait &&
+        operations[i - 1].kind != wire::ValueKind::kWait) {
+      return i;
+    }
+  }
+  return 0;
+}
+
+ValuesWork ValuesWork::part(size_t from, size_t count) const {
+  ValuesWork made;
+  made.operations = operations.subspan(from, count);
+  made.batch = batch.subspan(from, count);
+  for (const wire::ValueOperation& operation : made.operations) {
+    if (operation.kind == wire::ValueKind::kWait) ++made.waits;
+  }
+  return made;
+}
+
 }  // namespace openmps::worker

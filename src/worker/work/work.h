@@ -69,9 +69,23 @@ struct ValuesWork {
   std::span<const wire::ValueOperation> operations;  // as the client names them
   std::span<const CUstreamBatchMemOpParams> batch;   // as the GPU does
   size_t waits = 0;                                  // of them
+
+  // The number of operations before a wait that comes behind something else; 0: there is none.
+  [[nodiscard]] size_t waits_behind() const;
+  // So many of them, and the others.
+  [[nodiscard]] ValuesWork first(size_t count) const { return part(0, count); }
+  [[nodiscard]] ValuesWork behind(size_t count) const {
+    return part(count, operations.size() - count);
+  }
+
+ private:
+  [[nodiscard]] ValuesWork part(size_t from, size_t count) const;
 };
 // A function that the client runs.
 struct HostCallWork {
+  // All of it, or what asks the client to run it and what waits for that, one behind the other.
+  enum class Part { kWhole, kAsk, kAwait };
+  Part part = Part::kWhole;
   uint32_t slot = 0;  // of the callback slots
   FenceValue fence;   // behind it, if it has a slot
 };

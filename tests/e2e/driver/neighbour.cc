@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // A client that keeps the GPU busy, or seems to, until a line comes on standard input; prints
 // "ready" once it does. `kernel`: a kernel that does not end. `host`: a stream waits for a host
-// function. `value`: a stream waits for a value. `values`: so do more streams than a context has
-// hardware queues, each with work behind. `giving`: as `value`, and a texture object has been given
-// up behind it. `queue`: long kernels, many of them ahead. Then the rest of the stream is checked.
-// Run by run_e2e.py. usage: drv_neighbour kernel|host|value|values|giving|queue
+// function. `value`: a stream waits for a value. `giving`: as `value`, and a texture object has
+// been given up behind it. `queue`: long kernels, many of them ahead. `values`, `device_values`,
+// `calls`, `events`: more streams than a context has hardware queues, each with work behind, wait
+// for a value in host memory, for one in device memory, for host functions, for a stream's event
+// behind a kernel that does not end. Then what is behind it all is checked. Run by run_e2e.py.
+// usage: drv_neighbour kernel|host|value|giving|queue|values|device_values|calls|events
 #include <poll.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <string>
 
 #include "driver.h"
@@ -27,6 +30,11 @@ void say_ready() {
 
 void await_line() {
   if (getchar() == EOF) quick_exit(2);
+}
+
+void wait_for_gate(void* gate) {
+  auto& open = *static_cast<std::atomic<bool>*>(gate);
+  while (!open.load()) usleep(1000);
 }
 
 bool line_is_there() {
@@ -87,23 +95,7 @@ int main(int argc, char** argv) {
     say_ready();
     await_line();
     flag[0] = 1;
-  } else if (kind == "values") {
-    CUstream others[kStreams];
-    const auto address = reinterpret_cast<CUdeviceptr>(pinned);
-    for (CUstream& other : others) {
-      CHECK_CU(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
-      CHECK_CU(cuStreamWaitValue32_v2(other, address, 1, CU_STREAM_WAIT_VALUE_GEQ));
-      e2e::launch(spin, 1, 32, 0, other, busy.address, 1u);
-    }
-    last();
-    say_ready();
-    await_line();
-    flag[0] = 1;
-    for (CUstream& other : others) {
-      CHECK_CU(cuStreamSynchronize(other));
-      CHECK_CU(cuStreamDestroy_v2(other));
-    }
-  } else {
+  } else if (kind == "queue") {
     CUevent events[kAhead];
     for (CUevent& event : events) CHECK_CU(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
     for (uint32_t launches = 0; !line_is_there(); launches++) {
@@ -115,6 +107,49 @@ int main(int argc, char** argv) {
     }
     last();
     for (CUevent event : events) CHECK_CU(cuEventDestroy_v2(event));
+  } else {
+    const auto pinned_address = reinterpret_cast<CUdeviceptr>(pinned);
+    e2e::Buffer<uint32_t> device_flag(std::vector<uint32_t>(1, 0));
+    e2e::Buffer<uint32_t> counts(std::vector<uint32_t>(kStreams, 0));
+    std::atomic<bool> gate = false;
+    CUevent event = nullptr;
+    CHECK_CU(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    if (kind == "events") {
+      e2e::launch(endless, 1, 1, 0, stream, pinned_address);
+      CHECK_CU(cuEventRecord(event, stream));
+    }
+    CUstream others[kStreams];
+    for (uint32_t i = 0; i < kStreams; i++) {
+      CUstream& other = others[i];
+      CHECK_CU(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+      if (kind == "values") {
+        CHECK_CU(cuStreamWaitValue32_v2(other, pinned_address, 1, CU_STREAM_WAIT_VALUE_GEQ));
+      } else if (kind == "device_values") {
+        CHECK_CU(cuStreamWaitValue32_v2(other, device_flag.address, 1, CU_STREAM_WAIT_VALUE_GEQ));
+      } else if (kind == "calls") {
+        CHECK_CU(cuLaunchHostFunc(other, wait_for_gate, &gate));
+      } else {
+        CHECK_CU(cuStreamWaitEvent(other, event, 0));
+      }
+      e2e::launch(mix, 1, 1, 0, other, counts.address + 4 * i, 1u, 9u);
+    }
+    last();
+    say_ready();
+    await_line();
+    gate = true;
+    flag[0] = 1;
+    flag[1] = 1;
+    // By the GPU, in a stream that has not waited for anything.
+    CHECK_CU(cuStreamWriteValue32_v2(stream, device_flag.address, 1, 0));
+    for (CUstream& other : others) {
+      CHECK_CU(cuStreamSynchronize(other));
+      CHECK_CU(cuStreamDestroy_v2(other));
+    }
+    std::vector<uint32_t> once(1, 0);
+    e2e::mix_on_host(once, 9);
+    e2e::expect(counts.get() == std::vector<uint32_t>(kStreams, once[0]),
+                "each stream did once what was behind");
+    CHECK_CU(cuEventDestroy_v2(event));
   }
   CHECK_CU(cuStreamSynchronize(stream));
   e2e::mix_on_host(model, 9);

@@ -143,10 +143,21 @@ void fill_devices(DriverTable& t) {
   t.cuThreadExchangeStreamCaptureMode = [](CUstreamCaptureMode*) { return CUDA_SUCCESS; };
 }
 
-// Of a batch, in host memory. False: it waits.
+// A word in host memory, or what stands for one in the device's.
+void* word_at(CUdeviceptr address) {
+  auto& words = FakeDriver::current().words;
+  const auto word = words.find(address);
+  return word == words.end() ? reinterpret_cast<void*>(address) : &word->second;
+}
+std::atomic<uint32_t>* narrow(CUdeviceptr address) {
+  return static_cast<std::atomic<uint32_t>*>(word_at(address));
+}
+std::atomic<uint64_t>* wide(CUdeviceptr address) {
+  return static_cast<std::atomic<uint64_t>*>(word_at(address));
+}
+
+// Of a batch. False: it waits.
 bool operate(const CUstreamBatchMemOpParams& operation) {
-  const auto narrow = [](CUdeviceptr at) { return reinterpret_cast<std::atomic<uint32_t>*>(at); };
-  const auto wide = [](CUdeviceptr at) { return reinterpret_cast<std::atomic<uint64_t>*>(at); };
   const auto& write = operation.writeValue;
   const auto& wait = operation.waitValue;
   const bool equal = wait.flags == CU_STREAM_WAIT_VALUE_EQ;
@@ -199,16 +210,12 @@ void fill_streams(DriverTable& t) {
     return submit("host", "host " + name("s", number(s)), s, [=] { return function(data), true; });
   };
   t.cuStreamWriteValue64_v2 = [](CUstream s, CUdeviceptr at, cuuint64_t value, unsigned) {
-    return submit("write", "write " + name("s", number(s)) + " " + std::to_string(value), s, [=] {
-      reinterpret_cast<std::atomic<uint64_t>*>(at)->store(value);
-      return true;
-    });
+    return submit("write", "write " + name("s", number(s)) + " " + std::to_string(value), s,
+                  [=] { return wide(at)->store(value), true; });
   };
   t.cuStreamWriteValue32_v2 = [](CUstream s, CUdeviceptr at, cuuint32_t value, unsigned) {
-    return submit("write", "write " + name("s", number(s)) + " " + std::to_string(value), s, [=] {
-      reinterpret_cast<std::atomic<uint32_t>*>(at)->store(value);
-      return true;
-    });
+    return submit("write", "write " + name("s", number(s)) + " " + std::to_string(value), s,
+                  [=] { return narrow(at)->store(value), true; });
   };
   t.cuStreamBatchMemOp_v2 = [](CUstream s, unsigned count, CUstreamBatchMemOpParams* batch,
                                unsigned) {
@@ -221,11 +228,11 @@ void fill_streams(DriverTable& t) {
   };
   t.cuStreamWaitValue64_v2 = [](CUstream s, CUdeviceptr at, cuuint64_t value, unsigned) {
     return submit("await", "await " + name("s", number(s)), s,
-                  [=] { return reinterpret_cast<std::atomic<uint64_t>*>(at)->load() >= value; });
+                  [=] { return wide(at)->load() >= value; });
   };
   t.cuStreamWaitValue32_v2 = [](CUstream s, CUdeviceptr at, cuuint32_t value, unsigned flags) {
     return submit("await", "await " + name("s", number(s)), s, [=] {
-      const uint32_t now = reinterpret_cast<std::atomic<uint32_t>*>(at)->load();
+      const uint32_t now = narrow(at)->load();
       return flags == CU_STREAM_WAIT_VALUE_EQ ? now == value : now >= value;
     });
   };
@@ -382,9 +389,12 @@ void fill_memory(DriverTable& t) {
     *free = kFakeTotalMemory - FakeDriver::current().physical_bytes();
     return CUDA_SUCCESS;
   };
-  t.cuMemcpyAsync = [](CUdeviceptr, CUdeviceptr, size_t bytes, CUstream s) {
-    return submit("copy", "copy " + name("s", number(s)) + " " + std::to_string(bytes), s,
-                  kNothing);
+  t.cuMemcpyAsync = [](CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream s) {
+    return submit("copy", "copy " + name("s", number(s)) + " " + std::to_string(bytes), s, [=] {
+      void* word = word_at(from);
+      if (word != reinterpret_cast<void*>(from)) memcpy(reinterpret_cast<void*>(to), word, bytes);
+      return true;
+    });
   };
   t.cuMemcpy3DAsync_v2 = [](const CUDA_MEMCPY3D*, CUstream s) {
     return submit("copy", "copy3d " + name("s", number(s)), s, kNothing);

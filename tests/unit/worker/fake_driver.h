@@ -50,6 +50,9 @@ class FakeDriver {
                                {CU_LIMIT_MALLOC_HEAP_SIZE, 8 << 20},
                                {CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT, 2048},
                                {CU_LIMIT_MAX_L2_FETCH_GRANULARITY, 64}};
+  // Words in device memory, by address: what copies, waits and writes find there. Of other memory
+  // nothing is copied. Not while streams run on another thread.
+  std::map<uint64_t, uint64_t> words;
   // Of contexts that are made.
   std::map<int, size_t> other_limits{{CU_LIMIT_STACK_SIZE, 1024},
                                      {CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT, 2048}};

@@ -115,12 +115,12 @@ TEST_F(SharesTest, WhoIsAheadWaitsUntilTheOtherIsDone) {
   EXPECT_TRUE(mine_.is_contested());
   EXPECT_TRUE(mine_.must_wait(kNow));
   EXPECT_TRUE(other_bell_->rung()) << "it is to look whether it is done";
-  EXPECT_TRUE(other_.is_waited_for());
+  EXPECT_EQ(other_.waited_for(), 2u);
   EXPECT_FALSE(other_.must_wait(kNow));
   other_.end_work();
   EXPECT_TRUE(bell_->rung());
   EXPECT_FALSE(mine_.must_wait(kNow)) << "before the next decision is due";
-  EXPECT_FALSE(mine_.is_waited_for());
+  EXPECT_EQ(mine_.waited_for(), 0u);
   mine_.end_work();
 }
 
@@ -258,6 +258,12 @@ class PolicyTest : public SessionFixture {
     neighbour_->begin_work(1);
     neighbour_->expect_end(now_ns() + 60'000'000'000);
   }
+  // The session has had more than it is to have before the neighbour, who has work.
+  void get_ahead() {
+    launch(1);
+    session_->streams.share(0).use(100 * kLead, 1, now_ns());
+    begin_neighbour();
+  }
   void end_neighbour() {
     neighbour_works_ = false;
     neighbour_->end_work();
@@ -287,10 +293,8 @@ class PolicyTest : public SessionFixture {
 };
 
 TEST_F(PolicyTest, WhoHasHadItsPartIsHeldBackUntilOthersAreDone) {
-  launch(1);
+  get_ahead();
   EXPECT_EQ(launched(), 1u);
-  session_->streams.share(0).use(100 * kLead, 1, now_ns());
-  begin_neighbour();
   launch(1);
   EXPECT_EQ(launched(), 0u);
   EXPECT_EQ(standing(HeldFor::kShare), 0u) << "seen with the first look";
@@ -305,22 +309,18 @@ TEST_F(PolicyTest, WhoHasHadItsPartIsHeldBackUntilOthersAreDone) {
 }
 
 TEST_F(PolicyTest, WhatIsSubmittedAllTheSameIsNotWaitedWith) {
-  launch(1);
-  session_->streams.share(0).use(100 * kLead, 1, now_ns());
-  begin_neighbour();
+  get_ahead();
   launch(1);
   EXPECT_EQ(launched(), 1u);
-  EXPECT_TRUE(neighbour_->is_waited_for());
+  EXPECT_NE(neighbour_->waited_for(), 0u);
   session_->submitter.flush();
   EXPECT_EQ(launched(), 1u);
-  EXPECT_FALSE(neighbour_->is_waited_for());
+  EXPECT_EQ(neighbour_->waited_for(), 0u);
 }
 
 TEST_F(PolicyTest, CopiesGoAllTheSame) {
   map(kBase, 2 * wire::kMiB);
-  launch(1);
-  session_->streams.share(0).use(100 * kLead, 1, now_ns());
-  begin_neighbour();
+  get_ahead();
   calls();
   EXPECT_TRUE(send(wire::Memcpy{1, 0, kBase, kBase + 64, 64}).ok());
   EXPECT_TRUE(session_->backlog.empty());

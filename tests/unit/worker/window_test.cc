@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The driver gets only so much of a stream's work at a time, in the program's order.
 #include <algorithm>
+#include <atomic>
+#include <iterator>
 
 #include "session_fixture.h"
 
@@ -66,6 +68,29 @@ TEST_F(WindowTest, OfWorkOfUnknownLengthTheDriverGetsLittle) {
   driver_.hold(1, false);
   settle();
   EXPECT_EQ(count("launch s1"), 10u - kWindowUnknown);
+}
+
+// Whoever asks with it whether the driver takes it is told.
+TEST_F(WindowTest, AHeldLaunchIsJudgedBeforehand) {
+  launch(1);
+  driver_.hold(1, true);
+  for (uint32_t i = 1; i < kWindowUnknown; ++i) launch(1);
+  calls();
+  driver_.fail("node", CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(send(launch_of(1), std::string(16, '\0')).code(), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_TRUE(session_->backlog.empty());
+  driver_.fail("node", CUDA_SUCCESS);
+  calls();
+  for (int i = 0; i < 2; ++i) launch(1);
+  EXPECT_EQ(session_->backlog.size(), 2u);
+  EXPECT_EQ(count("kernel behind"), 1u) << "for a shape that it has taken it is not asked again";
+  wire::Launch other = launch_of(1);
+  other.block[0] = 64;
+  driver_.fail("node", CUDA_ERROR_INVALID_VALUE);
+  EXPECT_FALSE(send(other, std::string(16, '\0')).ok());
+  driver_.fail("node", CUDA_SUCCESS);
+  driver_.hold(1, false);
+  settle();
 }
 
 TEST_F(WindowTest, TimesAreLearntByTheSizeOfTheGrid) {
@@ -418,6 +443,293 @@ TEST_F(ConnectionTest, AStreamThatGoesTakesNoneAlong) {
   EXPECT_FALSE(rights().are_wanted());
   EXPECT_TRUE(rights().take(false, true));
   ++taken_;
+}
+
+// ---- Waits on the GPU ---------------------------------------------------------------------------
+
+// Stream 1 is to wait for stream 2, which has not come to its event.
+class OpenWaitTest : public ConnectionTest {
+ protected:
+  static constexpr uint64_t kWord = kBase;
+  static constexpr uint64_t kHostWord = kStaging + 4096;
+
+  void prepare() override {
+    ConnectionTest::prepare();
+    commons_.shares[0].set(std::make_unique<EqualShares>(), kFakeSms);
+  }
+  void SetUp() override {
+    ConnectionTest::SetUp();
+    driver_.hold(1, false);
+    driver_.hold(2, true);
+    EXPECT_TRUE(send(wire::EventRecord{1, 2, wire::kNoFence}).ok());
+    map(kBase, wire::kMemoryGranularity);
+    driver_.words[kWord] = 0;
+    calls();
+  }
+  void TearDown() override {
+    driver_.hold(2, false);
+    driver_.words[kWord] = 1;
+    ConnectionTest::TearDown();
+  }
+  // So many may be taken for what nobody knows the end of.
+  void free(int count) {
+    for (count += rights().most() - rights().most_unsure(); count != 0; --count, --taken_) {
+      rights().give();
+    }
+  }
+  // All that are left.
+  int take_all() {
+    int taken = 0;
+    for (; rights().take(true, true); ++taken, ++taken_) {
+    }
+    return taken;
+  }
+  void look(int times) {
+    for (int i = 0; i < times; ++i) session_->streams.look_after(session_->streams.next_look_ns());
+  }
+  void wait_for_event(wire::Id stream) { EXPECT_TRUE(send(wire::StreamWaitEvent{stream, 1}).ok()); }
+  void wait_for_word(wire::Id stream) {
+    EXPECT_TRUE(send(wire::StreamWaitValue{{kWord, 1, 4, CU_STREAM_WAIT_VALUE_EQ}, stream}).ok());
+  }
+  size_t held() { return session_->backlog.size(); }
+};
+
+TEST_F(OpenWaitTest, OneForAnEventTakesARightUntilItIsOver) {
+  free(1);
+  wait_for_event(1);
+  EXPECT_EQ(count("wait s1"), 1u);
+  look(3);
+  EXPECT_FALSE(rights().take(true, false)) << "it has the only one";
+  driver_.hold(2, false);
+  look(4);
+  EXPECT_EQ(take_all(), rights().most() - rights().most_unsure() + 1);
+}
+
+TEST_F(OpenWaitTest, WithoutARightOneForAnEventStaysHere) {
+  wait_for_event(1);
+  launch(1);
+  EXPECT_EQ(held(), 2u);
+  EXPECT_TRUE(rights().are_wanted()) << "others give theirs back in time";
+  EXPECT_EQ(count("wait s1"), 0u);
+  EXPECT_NE(session_->backlog.next_look_ns(), ~0ull);
+  driver_.hold(2, false);
+  settle();
+  const Calls made = calls();
+  EXPECT_LT(std::find(made.begin(), made.end(), "wait s1 e1") - made.begin(),
+            std::find(made.begin(), made.end(), "launch s1 16") - made.begin())
+      << "the GPU sees it, too";
+}
+
+TEST_F(OpenWaitTest, ARightThatBecomesFreeLetsItGo) {
+  wait_for_event(1);
+  EXPECT_EQ(held(), 1u);
+  free(1);
+  session_->submitter.advance();
+  EXPECT_EQ(held(), 0u);
+  EXPECT_EQ(count("wait s1"), 1u);
+  EXPECT_FALSE(rights().are_wanted());
+}
+
+TEST_F(OpenWaitTest, OneForWhatHasBeenReachedNeedsNone) {
+  driver_.hold(2, false);
+  wait_for_event(1);
+  EXPECT_EQ(held(), 0u);
+  EXPECT_EQ(count("wait s1"), 1u);
+}
+
+TEST_F(OpenWaitTest, TheFirstUseOfAStreamCounts) {
+  create_stream(3, StreamKind::kNonBlocking);
+  wait_for_event(3);
+  EXPECT_EQ(held(), 1u);
+  EXPECT_EQ(count("wait s3"), 0u);
+}
+
+TEST_F(OpenWaitTest, ASessionHasAsManyAsAProgramMayHaveByItself) {
+  free(OpenWaitRights::kMost + 2);
+  for (wire::Id stream = 3; stream < 3 + OpenWaitRights::kMost + 2; ++stream) {
+    create_stream(stream, StreamKind::kNonBlocking);
+    wait_for_event(stream);
+  }
+  EXPECT_EQ(held(), 2u);
+  driver_.hold(2, false);
+  settle();
+  look(4);
+  take_all();
+  EXPECT_EQ(taken_, rights().most()) << "all were given back";
+}
+
+TEST_F(OpenWaitTest, ARightIsKeptAsLongAsItIsUsed) {
+  free(1);
+  driver_.hold(2, false);
+  wait_for_event(1);
+  look(1);
+  EXPECT_FALSE(rights().take(true, false));
+  look(1);
+  EXPECT_TRUE(rights().take(true, false));
+  ++taken_;
+}
+
+TEST_F(OpenWaitTest, HowLongItLastsSaysNothingAboutWork) {
+  const Cost cost{.learnt = session_->modules.functions().find(1)->duration(1)};
+  const uint64_t known = session_->streams.durations.of(cost);
+  free(1);
+  wait_for_event(1);
+  launch(1);
+  look(1);
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  look(1);
+  driver_.hold(2, false);
+  look(1);
+  EXPECT_EQ(session_->streams.durations.of(cost), known);
+}
+
+// It has the right to queue, and works on.
+TEST_F(OpenWaitTest, AStreamThatHasWaitedIsNoLongerCounted) {
+  free(1);
+  for (int i = 0; i < 2; ++i) {
+    wait_for_event(1);
+    look(1);
+  }
+  driver_.hold(2, false);
+  driver_.hold(1, true);
+  for (int i = 0; i < 2; ++i) launch(1);
+  look(1);
+  EXPECT_FALSE(rights().take(true, false)) << "it keeps its right";
+  int free_waits = 0;
+  while (rights().open_wait()) ++free_waits;
+  EXPECT_EQ(free_waits, rights().most_unsure());
+  while (free_waits-- != 0) rights().close_wait();
+}
+
+TEST(ConnectionsTest, HalfOfThemAreForWaits) {
+  Connections rights;
+  for (int32_t i = 0; i < rights.most_unsure(); ++i) EXPECT_TRUE(rights.open_wait());
+  EXPECT_FALSE(rights.open_wait());
+  rights.close_wait();
+  EXPECT_TRUE(rights.open_wait());
+}
+
+TEST_F(OpenWaitTest, AStreamThatOnlyWaitsDoesNotCompete) {
+  free(1);
+  driver_.hold(2, false);
+  session_->streams.end_windows(now_ns());
+  const Share neighbour(commons_.shares[0], Rank::kNormal, session_->core.bell);
+  EXPECT_FALSE(neighbour.is_contested());
+  wait_for_word(1);
+  EXPECT_EQ(count("await s1"), 1u);
+  EXPECT_FALSE(neighbour.is_contested());
+  launch(1);
+  EXPECT_TRUE(neighbour.is_contested());
+  driver_.words[kWord] = 1;
+  look(2);
+  EXPECT_FALSE(neighbour.is_contested());
+  driver_.hold(1, true);
+  for (int i = 0; i < 2; ++i) launch(1);  // so that it is looked after
+  look(1);
+  driver_.words[kWord] = 0;
+  wait_for_word(1);
+  look(1);
+  EXPECT_TRUE(neighbour.is_contested());
+  driver_.hold(1, false);
+  look(1);
+  EXPECT_FALSE(neighbour.is_contested()) << "what it had to do has ended";
+}
+
+// The client is asked to run it at once, and once.
+TEST_F(OpenWaitTest, AHostFunctionWithoutARightRunsAllTheSame) {
+  EXPECT_TRUE(send(wire::HostFunction{1, 2, 7, 3}).ok());
+  EXPECT_EQ(held(), 1u);
+  wire::CallbackSlot& slot = session_->core.view.callback(2);
+  EXPECT_EQ(slot.posted.load(), 1u);
+  slot.posted = 0;
+  advance();
+  EXPECT_EQ(held(), 1u);
+  slot.done = 1;
+  settle();
+  EXPECT_EQ(slot.posted.load(), 0u);
+  EXPECT_EQ(session_->core.view.fence(3).value.load(), 7u);
+}
+
+TEST_F(OpenWaitTest, ABatchGoesAsFarAsItDoesNotWait) {
+  using wire::ValueKind;
+  const wire::ValueOperation operations[] = {{{kHostWord, 5, 4, 0}, ValueKind::kWrite},
+                                             {{kHostWord + 8, 1, 4, 0}, ValueKind::kWait},
+                                             {{kHostWord + 16, 6, 4, 0}, ValueKind::kWrite},
+                                             {{kWord, 1, 4, 0}, ValueKind::kWait},
+                                             {{kHostWord + 24, 7, 4, 0}, ValueKind::kWrite}};
+  const auto at = [](int word) {
+    return std::atomic_ref(*reinterpret_cast<uint32_t*>(kHostWord + 8 * word)).load();
+  };
+  EXPECT_TRUE(send(wire::StreamBatch{1, std::size(operations)},
+                   std::string(reinterpret_cast<const char*>(operations), sizeof(operations)))
+                  .ok());
+  EXPECT_EQ(at(0), 5u);
+  EXPECT_EQ(held(), 2u);
+  std::atomic_ref(*reinterpret_cast<uint32_t*>(kHostWord + 8)).store(1);
+  advance();
+  EXPECT_EQ(at(2), 6u);
+  EXPECT_EQ(held(), 1u);
+  EXPECT_EQ(at(3), 0u);
+  driver_.words[kWord] = 1;
+  settle();
+  EXPECT_EQ(at(3), 7u);
+}
+
+TEST_F(OpenWaitTest, AValueInDeviceMemoryIsReadUntilItComes) {
+  wait_for_word(1);
+  EXPECT_EQ(held(), 1u);
+  for (int i = 0; i < 5; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    session_->submitter.advance();
+  }
+  EXPECT_EQ(held(), 1u);
+  EXPECT_EQ(count("await s1"), 0u);
+  driver_.words[kWord] = 1;
+  settle();
+  EXPECT_TRUE(session_->words.idle());
+  // What was there is not there any more.
+  driver_.words[kWord] = 0;
+  wait_for_word(1);
+  for (int i = 0; i < 3; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    session_->submitter.advance();
+  }
+  EXPECT_EQ(held(), 1u);
+}
+
+TEST_F(OpenWaitTest, AValueInDeviceMemoryIsReadOnceAtATime) {
+  driver_.hold(3, true);  // the stream that reads
+  wait_for_word(1);
+  for (int i = 0; i < 5; ++i) {
+    session_->submitter.advance();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_EQ(count("copy s3 4"), 1u);
+  driver_.hold(3, false);
+}
+
+// The copy that reads it would fault for everybody.
+TEST_F(OpenWaitTest, MemoryThatIsReadIsUnmappedBehindThat) {
+  wait_for_word(1);
+  driver_.hold(3, true);  // the stream that reads
+  session_->submitter.advance();
+  while (session_->words.idle()) session_->submitter.advance();
+  std::thread later([this] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    driver_.hold(3, false);
+  });
+  EXPECT_TRUE(send(wire::MemoryUnmap{kBase, wire::kMemoryGranularity, 0, wire::kUnmapAtOnce}).ok());
+  EXPECT_TRUE(session_->words.idle());
+  later.join();
+  session_->backlog.drop();
+}
+
+TEST_F(OpenWaitTest, ManyThatStayHereDoNotStopTheirProgram) {
+  for (wire::Id stream = 10; stream < 10 + kMostHeldStreams + 1; ++stream) {
+    create_stream(stream, StreamKind::kNonBlocking);
+    wait_for_event(stream);
+  }
+  EXPECT_LT(held(), kMostHeldStreams);
 }
 
 }  // namespace

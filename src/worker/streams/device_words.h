@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// Words in device memory that held waits name. The worker can't see them, so the GPU copies them to
+// where it can, in a stream of their own, whenever somebody looks. What comes is as old as the
+// copy: it decides when a wait is submitted, never what is right, since the GPU compares once more
+// (decision 17). Session's thread only.
+#pragma once
+
+#include <atomic>
+#include <bitset>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "base/shared_memory.h"
+#include "wire/commands.h"
+#include "worker/core/session_core.h"
+
+namespace openmps::worker {
+
+class DeviceWords {
+ public:
+  // Of a session at once: as many as streams whose first item may wait (kMostHeldStreams).
+  static constexpr uint32_t kRows = 256;
+
+  explicit DeviceWords(SessionCore& core) : core_(core) {}
+  DeviceWords(const DeviceWords&) = delete;
+  DeviceWords& operator=(const DeviceWords&) = delete;
+
+  // A word is read for as long as this lives.
+  class Row {
+   public:
+    Row(Row&& other) noexcept
+        : words_(std::exchange(other.words_, nullptr)),
+          wait_(other.wait_),
+          device_(other.device_),
+          row_(other.row_),
+          asked_(other.asked_) {}
+    Row& operator=(Row&& other) = delete;
+    ~Row() {
+      if (words_ != nullptr) words_->used_.reset(row_);
+    }
+    // The word was as the wait wants it when it was read last. If not, it is read again.
+    [[nodiscard]] bool has_come();
+
+   private:
+    friend class DeviceWords;
+    Row(DeviceWords* words, const wire::StreamValue& wait, uint32_t device, uint32_t row)
+        : words_(words), wait_(wait), device_(device), row_(row) {}
+    DeviceWords* words_;  // null: there is no room for it, nothing comes
+    wire::StreamValue wait_;
+    uint32_t device_;
+    uint32_t row_;
+    bool asked_ = false;
+  };
+  // Of that device, which is read from there.
+  [[nodiscard]] Row row(const wire::StreamValue& wait, uint32_t device);
+
+  // No copy is under way: what they read may go. After a fault none is.
+  [[nodiscard]] bool idle() const;
+  // Wait until it is so: some microseconds, or as long as the copies of others before them.
+  void settle() const;
+  void release_all();
+
+ private:
+  // One copy: the value, and behind it the number of the copy.
+  struct Slot {
+    uint64_t value;
+    std::atomic<uint32_t> came;
+    uint32_t asked;
+  };
+  [[nodiscard]] bool open();
+  [[nodiscard]] Slot* slots() const { return static_cast<Slot*>(page_->address()); }
+  [[nodiscard]] bool is_under_way(const Slot& slot) const {
+    return slot.came.load(std::memory_order_acquire) != slot.asked;
+  }
+  Status ask(Slot& slot, const wire::StreamValue& wait, uint32_t device);
+  [[nodiscard]] CUdeviceptr reached_at(const void* host) const {
+    return reinterpret_cast<CUdeviceptr>(host) + delta_;
+  }
+
+  SessionCore& core_;
+  std::shared_ptr<Mapping> page_;  // of slots; registered with the driver, from the first row on
+  uint64_t delta_ = 0;             // from there to where the GPU reaches it
+  std::bitset<kRows> used_;
+  std::map<uint32_t, CUstream> streams_;  // by device
+};
+
+}  // namespace openmps::worker
