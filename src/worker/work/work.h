@@ -127,6 +127,9 @@ template <typename... F>
 struct Overloaded : F... {
   using F::operator()...;
 };
+// As the standard has it by itself; clang has it since 17.
+template <typename... F>
+Overloaded(F...) -> Overloaded<F...>;
 
 // An operation on a value as the driver takes it; `address` as the GPU knows it.
 [[nodiscard]] CUstreamBatchMemOpParams operation_of(wire::ValueKind kind,
