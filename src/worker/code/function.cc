@@ -80,7 +80,7 @@ Status Functions::handle(const wire::GetFunction& command, Module& module,
       "cuLibraryGetKernel"));
   wire::GetFunction::Reply facts{};
   std::vector<wire::ParameterLayout> layout;
-  const Status status = ask(*function, device, "cuKernelGetFunction", [&](CUfunction handle) {
+  Status status = ask(*function, device, "cuKernelGetFunction", [&](CUfunction handle) {
     describe(*function, handle, &facts, &layout);
     return CUDA_SUCCESS;
   });

@@ -67,6 +67,7 @@ Status GraphBuilder::read_kernel(wire::Variable body, Modules::Reach reach, Grap
   wire::Launch::Tail tail;
   OPENMPS_RETURN_IF_ERROR(wire::decode(record_of(body), &launch, &tail));
   Function* function = nullptr;
+  // NOLINTNEXTLINE(clang-analyzer-*): success comes with a launch.
   OPENMPS_RETURN_IF_ERROR(modules_.functions().get(launch->function, &function));
   step->function = launch->function;
   const uint32_t device = function->is_kernel ? launch->stream : function->device;

@@ -70,9 +70,11 @@ Status Limits::handle(const wire::LimitRaise& command) {
 // Local memory for every thread that can be resident. The driver waits for the whole context, so
 // this is done when nothing runs there or not at all.
 Status Limits::raise_stack(uint32_t device, uint64_t value, uint64_t now) {
-  const auto threads = static_cast<uint64_t>(
-      attribute_of(core_, device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT) *
-      attribute_of(core_, device, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR));
+  const auto attribute = [&](CUdevice_attribute name) {
+    return static_cast<uint64_t>(attribute_of(core_, device, name));
+  };
+  const uint64_t threads = attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT) *
+                           attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR);
   if (value > core_.devices.at(device).total_memory / std::max<uint64_t>(threads, 1)) {
     return Status(CUDA_ERROR_INVALID_VALUE,
                   "a stack of " + std::to_string(value) + " bytes for each thread");

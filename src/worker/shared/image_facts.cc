@@ -116,7 +116,7 @@ uint64_t bytes_of_declaration(std::string_view text) {
       if (word.starts_with("v2")) vector = 2;
       if (word.starts_with("v4")) vector = 4;
       // .b8, .u16, .s32, .f64, .b128, ...: the kind, then the bits.
-      if (word.size() > 1 && memchr("busf", word[0], 4) != nullptr) {
+      if (word.size() > 1 && std::string_view("busf").find(word[0]) != std::string_view::npos) {
         const uint64_t bits = strtoull(std::string(word.substr(1, 3)).c_str(), nullptr, 10);
         if (bits != 0) bytes = bits / 8;
       }
