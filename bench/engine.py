@@ -37,6 +37,7 @@ ANSWER_LIMIT_S = 30  # beyond the time that something is asked to take
 IDLE_S = 3.0         # a tick of the CPU clock is 0.3 % of it
 LOOK_S = 0.5         # between two looks for clients that have failed
 IDLE_AFTER_S = 4.0   # a session puts away what it does not need after one second and two more
+CALM_S = 1.5         # many programs that start at once make cores short, for a second (decision 24)
 SETTLE_S = 0.5       # a server that has served one client still prepares for others
 SHOWN_LINES = 6      # of a failure
 DESCRIPTORS = 8192
@@ -430,6 +431,7 @@ def waiting(box, sizes, found):
     strangers = Strangers(box, sizes)
     with Clients(box, ["clients", "waiting"], sizes["crowd"]) as crowd:
         crowd.wait_ready()
+        time.sleep(CALM_S)
         found(**strangers.beside("first_ms", "first_ratio", "p50_ratio"))
         crowd.release()
         answers = crowd.lines(sizes["crowd"], ANSWER_LIMIT_S)

@@ -5,8 +5,14 @@
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
 
 namespace openmps {
+
+// For how long this thread has been ready to run while others had its core, by Linux's count
+// (/proc/thread-self/schedstat), since it asked last; the first time, since it began. Nothing where
+// the system does not say. Costs some ten microseconds.
+[[nodiscard]] std::optional<uint64_t> take_run_delay_ns();
 
 // Whether cores are short, as threads learn that look for something without sleeping: somebody else
 // has had their core meanwhile. Then looking harms all, themselves first: who sleeps instead comes
@@ -19,7 +25,7 @@ class CoreShortage {
   // Longer than an interrupt or a thread of the kernel's takes; Linux gives a thread that has to
   // wait for another one's turn 0.7 ms or more of waiting (its shortest slice).
   static constexpr uint64_t kTakenNs = 300'000;
-  // Once is nothing (a hypervisor, a thread of the kernel's); twice within so long is a shortage.
+  // Once is nothing (somebody wakes up, and moves on); twice within so long is a shortage.
   static constexpr uint64_t kAgainNs = 200'000'000;
   // Until somebody tries again, and may lose a few milliseconds by it.
   static constexpr uint64_t kLastsNs = 1'000'000'000;
@@ -28,6 +34,12 @@ class CoreShortage {
   // True: cores are short.
   bool note_look(uint64_t before_ns, uint64_t now) {
     if (now < before_ns + kTakenNs || !notices_) return false;
+    return note_gap(now - before_ns, take_run_delay_ns(), now);
+  }
+  // The same of a gap between two looks, in which the thread waited for a core for so long, if that
+  // is known: what a hypervisor takes from all is no shortage that sleeping could help.
+  bool note_gap(uint64_t gap_ns, std::optional<uint64_t> waited_ns, uint64_t now) {
+    if (waited_ns && *waited_ns < gap_ns / 2) return false;
     const uint64_t last_ns = taken_ns_.exchange(now, std::memory_order_relaxed);
     if (last_ns == 0 || now > last_ns + kAgainNs) return false;
     until_ns_.store(now + kLastsNs, std::memory_order_relaxed);

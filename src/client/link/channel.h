@@ -3,8 +3,6 @@
 // slots, and the one waiting primitive that everything which blocks uses. Any thread.
 #pragma once
 
-#include <sched.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -33,14 +31,14 @@ inline constexpr uint64_t kUnwokenNs = 1'000'000;
 
 // Where cores are plenty (the worker said to spin this long or longer), a thread that waits for the
 // GPU looks by itself, because a wake by the driver's threads comes late: measured on an H200,
-// 0.7 ms after a 19 ms copy. At first it gives way between two looks to whoever needs its core;
-// that ends where a nap and the timer's slack (50 us each) are about 5 % of the wait: a pinned copy
-// of 64 MiB took 1.32 ms with naps, 1.22 natively. Then naps last 1/64 of the time waited so far:
-// at most that much is lost, and a second's wait costs some 600 looks, where the driver's own wait
-// would spin throughout. While cores are short it naps at once: who gives way then gets its core
-// back after some turns of others, milliseconds later (decision 24).
+// 0.7 ms after a 19 ms copy. At first it does nothing else, as the driver's own wait by default:
+// who gives way between two looks loses its core for a turn of whoever takes it, milliseconds
+// (decision 24). That ends where a nap and the timer's slack (50 us each) are about 5 % of the
+// wait: a pinned copy of 64 MiB took 1.32 ms with naps, 1.22 natively. Then naps last 1/64 of the
+// time waited so far: at most that much is lost, and a second's wait costs some 600 looks, where
+// the driver's own wait would spin throughout. While cores are short it naps at once.
 inline constexpr uint64_t kNapFromSpinNs = 20'000;
-inline constexpr uint64_t kYieldUntilNs = 2'000'000;
+inline constexpr uint64_t kLookUntilNs = 2'000'000;
 inline constexpr uint64_t kShortestNapNs = 50'000;
 inline constexpr uint64_t kNapShare = 64;
 // From here on the wait asks for a wake as well: then a nap is longer than the wake is late.
@@ -109,8 +107,8 @@ class Channel {
   // replies.
   template <typename Done>
   [[nodiscard]] CUresult wait(Done&& done, uint64_t longest_sleep_ns = kLivenessNs);
-  // The same for a fence of `stream` (for the trace; 0: it has gone): spins, then yields and naps
-  // or asks to be woken, and sleeps. ask(&asked) has the worker wake this process once the stream's
+  // The same for a fence of `stream` (for the trace; 0: it has gone): spins, then naps or
+  // asks to be woken, and sleeps. ask(&asked) has the worker wake this process once the stream's
   // work has ended, if it can.
   template <typename Done, typename Ask>
   [[nodiscard]] CUresult wait_behind(wire::Id stream, Done&& done, Ask&& ask);
@@ -136,9 +134,9 @@ class Channel {
   // Look until done(), the session's end (true: *result says which) or the time is over.
   template <typename Done>
   bool spin(Done& done, uint64_t end_ns, CUresult* result);
-  // The same, giving way between two looks.
+  // The same, as long as there are cores for that.
   template <typename Done>
-  bool look_and_yield(Done& done, uint64_t end_ns, CUresult* result);
+  bool spin_if_spare(Done& done, uint64_t end_ns, CUresult* result);
   void sleep(uint32_t epoch, uint64_t longest_ns);
   void check_server();
   // Room for a record's payload, waiting while the ring is full; nullptr: the session has ended.
@@ -282,15 +280,11 @@ bool Channel::spin(Done& done, uint64_t end_ns, CUresult* result) {
 }
 
 template <typename Done>
-bool Channel::look_and_yield(Done& done, uint64_t end_ns, CUresult* result) {
+bool Channel::spin_if_spare(Done& done, uint64_t end_ns, CUresult* result) {
   for (uint64_t now = now_ns(); now < end_ns && !shortage_.lasts(now);) {
-    sched_yield();
+    if (spin(done, now, result)) return true;
     const uint64_t before = std::exchange(now, now_ns());
     shortage_.note_look(before, now);
-    *result = CUDA_SUCCESS;
-    if (done()) return true;
-    *result = status();
-    if (*result != CUDA_SUCCESS) return true;
   }
   return false;
 }
@@ -314,7 +308,7 @@ CUresult Channel::wait_behind(wire::Id stream, Done&& done, Ask&& ask) {
   const bool naps = spin_ns_ >= kNapFromSpinNs;
   CUresult result = CUDA_SUCCESS;
   const bool over = spin(done, begin + spin_ns_, &result) ||
-                    (naps && look_and_yield(done, begin + kYieldUntilNs, &result));
+                    (naps && spin_if_spare(done, begin + kLookUntilNs, &result));
   if (!over) {
     bool told = false;
     bool asked = false;

@@ -62,8 +62,8 @@ class Share {
   Share(const Share&) = delete;
   Share& operator=(const Share&) = delete;
 
-  // One of its streams has been given something, which keeps so many SMs busy, and had nothing; or
-  // has nothing left. Throws std::bad_alloc.
+  // One of its streams has been given something that keeps so many SMs busy, and had nothing of the
+  // kind; or has nothing left. Throws std::bad_alloc.
   void begin_work(uint32_t sms);
   void end_work();
   // What it has been given should have ended by then, by now_ns().

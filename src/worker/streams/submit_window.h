@@ -258,7 +258,7 @@ class SubmitWindow {
   uint32_t unknown_ = 0;
   uint32_t open_waits_ = 0;
   bool full_ = false;
-  bool busy_ = false;  // counted in share_: some of them are no waits
+  bool busy_ = false;  // counted in share_: since something kept SMs busy, to the end of all work
   bool later_ = false;
   bool connected_ = false;  // has a right of connections_,
   bool used_ = false;       // had work since the last look after it,

@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <sys/resource.h>
 
+#include <atomic>
 #include <thread>
 
 namespace openmps {
@@ -13,20 +14,59 @@ namespace {
 
 constexpr uint64_t kNow = 5'000'000'000;
 
-TEST(CoreShortageTest, BeginsWhenSomebodyHadTheCore) {
+constexpr uint64_t kGap = CoreShortage::kTakenNs;
+
+TEST(CoreShortageTest, BeginsWhenSomebodyHadTheCoreTwice) {
   CoreShortage shortage;
-  const uint64_t seen = kNow + CoreShortage::kTakenNs;
-  for (int i = 0; i < 3; ++i) EXPECT_FALSE(shortage.note_look(kNow, seen - 1));
-  EXPECT_FALSE(shortage.note_look(kNow, seen)) << "once is nothing";
-  EXPECT_FALSE(shortage.lasts(seen));
-  EXPECT_TRUE(shortage.note_look(kNow, seen + CoreShortage::kAgainNs));
-  EXPECT_TRUE(shortage.lasts(seen + CoreShortage::kAgainNs));
+  EXPECT_FALSE(shortage.note_gap(kGap, kGap, kNow)) << "once is nothing";
+  EXPECT_FALSE(shortage.lasts(kNow));
+  EXPECT_TRUE(shortage.note_gap(kGap, kGap, kNow + CoreShortage::kAgainNs));
+  EXPECT_TRUE(shortage.lasts(kNow + CoreShortage::kAgainNs));
+}
+
+TEST(CoreShortageTest, IsNotWhatAHypervisorTakes) {
+  CoreShortage shortage;
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(shortage.note_gap(kGap, kGap / 2 - 1, kNow));
+  EXPECT_FALSE(shortage.lasts(kNow));
+}
+
+TEST(CoreShortageTest, IsGuessedWhereTheSystemDoesNotSay) {
+  CoreShortage shortage;
+  EXPECT_FALSE(shortage.note_gap(kGap, std::nullopt, kNow));
+  EXPECT_TRUE(shortage.note_gap(kGap, std::nullopt, kNow));
+}
+
+TEST(CoreShortageTest, LooksInQuickSuccessionAreNoGap) {
+  CoreShortage shortage;
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(shortage.note_look(kNow, kNow + kGap - 1));
+}
+
+// Two threads on one core, neither of which sleeps: what one has, the other waits for.
+TEST(RunDelayTest, IsTheTimeThatOthersHadTheCore) {
+  std::thread([] {
+    cpu_set_t core;
+    CPU_ZERO(&core);
+    CPU_SET(sched_getcpu(), &core);
+    ASSERT_EQ(sched_setaffinity(0, sizeof core, &core), 0);  // for the other one, too
+    if (!take_run_delay_ns()) GTEST_SKIP() << "there is no schedstat";
+    std::atomic<bool> begun{false}, over{false};
+    std::thread other([&] {
+      begun = true;
+      while (!over) {
+      }
+    });
+    while (!begun) {
+    }
+    EXPECT_GT(*take_run_delay_ns(), 0U);
+    over = true;
+    other.join();
+  }).join();
 }
 
 TEST(CoreShortageTest, NowAndThenIsNone) {
   CoreShortage shortage;
   for (uint64_t now = kNow; now < 2 * kNow; now += CoreShortage::kAgainNs + 1) {
-    EXPECT_FALSE(shortage.note_look(now - CoreShortage::kTakenNs, now));
+    EXPECT_FALSE(shortage.note_gap(kGap, kGap, now));
     EXPECT_FALSE(shortage.lasts(now));
   }
 }
@@ -34,8 +74,8 @@ TEST(CoreShortageTest, NowAndThenIsNone) {
 TEST(CoreShortageTest, EndsByItself) {
   CoreShortage shortage;
   const uint64_t seen = kNow + CoreShortage::kTakenNs;
-  ASSERT_FALSE(shortage.note_look(kNow, seen));
-  ASSERT_TRUE(shortage.note_look(kNow, seen));
+  ASSERT_FALSE(shortage.note_gap(kGap, kGap, seen));
+  ASSERT_TRUE(shortage.note_gap(kGap, kGap, seen));
   EXPECT_TRUE(shortage.lasts(seen + CoreShortage::kLastsNs - 1));
   EXPECT_FALSE(shortage.lasts(seen + CoreShortage::kLastsNs));
 }
