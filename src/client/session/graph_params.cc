@@ -167,7 +167,7 @@ KernelWork kernel_work(const Function& function, const Context& context,
   KernelWork kernel;
   kernel.function = function.as<CUfunction>();
   kernel.context = context.as<CUcontext>();
-  kernel.shape = config;
+  kernel.shape = static_cast<const LaunchShape&>(config);
   kernel.parameters.resize(parameters.bytes);
   pack_parameters(function, parameters, reinterpret_cast<unsigned char*>(kernel.parameters.data()));
   for (const CUlaunchAttribute& attribute : config.attributes) {

@@ -134,7 +134,7 @@ void run_graph_copy(void* argument) { copy_in_memory(static_cast<GraphHostCall*>
 CUresult split_copy(const GraphSources& sources, const CopyWork& copy, GraphHostCall* call,
                     CopyWork* direct) {
   const Box& box = copy.box;
-  call->copy = copy;
+  call->copy = static_cast<const Copy&>(copy);
   *direct = copy;
   const bool from = copy.source.place == Place::kPageable;
   const bool to = copy.destination.place == Place::kPageable;

@@ -65,9 +65,10 @@ uint64_t ParameterBuffers::text(const char* text) {
   const std::lock_guard lock(mutex_);
   const auto known = texts_.find(text);
   if (known != texts_.end()) return known->second;
-  const uint64_t address = take_locked(strlen(text) + 1);
+  const size_t bytes = strlen(text) + 1;
+  const uint64_t address = take_locked(bytes);
   if (address == 0) return 0;
-  strcpy(reinterpret_cast<char*>(address), text);
+  memcpy(reinterpret_cast<char*>(address), text, bytes);
   return texts_.emplace(text, address).first->second;
 }
 

@@ -155,7 +155,7 @@ struct Share {
         const uint32_t old = add ? word(before(), i, lane) : 0;
         for (uint32_t e = 0; e < each; ++e) {
           const auto [row, column] = position(lane, i * each + e);
-          visit(row, column, each == 1 ? old : old >> (16 * e) & 0xffff);
+          visit(row, column, each == 1 ? old : old >> (bits * e % 32) & 0xffff);
         }
       }
     }
@@ -186,7 +186,7 @@ struct Floats {  // bits, by rows
 bool multiply_floats(const Share& share, uint32_t mask) {
   auto& work = matrix::workspace<Floats>();
   const GroupMatrixCode& code = share.code;
-  const uint32_t sign = 1u << (element_bits(code.a) - 1);
+  const uint32_t sign = 1u << ((element_bits(code.a) - 1) % 32);
   const uint32_t sign_a = code.negate_a ? sign : 0, sign_b = code.negate_b ? sign : 0;
   if (!share.read_a([&](uint32_t row, uint32_t depth, uint32_t bits) {
         work.a[row * code.k + depth] = bits ^ sign_a;

@@ -19,6 +19,7 @@ constexpr f32 kWhole = 8388608.0f;
 // fetching); how the rest is rounded is not documented. `fraction` is not negative.
 constexpr f32 kWeightSteps = 256.0f;
 INLINE f32 to_weight(f32 fraction) {
+  // NOLINTNEXTLINE(bugprone-incorrect-roundings): that is how it is done.
   return static_cast<f32>(static_cast<s32>(fraction * kWeightSteps + 0.5f)) / kWeightSteps;
 }
 

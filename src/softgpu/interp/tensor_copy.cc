@@ -260,7 +260,7 @@ const Op* h_tensor_copy(const Op* op, Warp* warp, std::byte* regs, uint32_t) {
   const auto* boxes = reinterpret_cast<const uint64_t*>(regs + op->b);
   for (uint32_t left = warp->active; left; left &= left - 1) {
     const auto lane = static_cast<uint32_t>(__builtin_ctz(left));
-    int32_t coordinates[kMaxTensorRank];
+    int32_t coordinates[kMaxTensorRank] = {};
     uint16_t offsets[kMaxTensorRank] = {};
     for (uint32_t i = 0; i < code.rank; ++i) {
       coordinates[i] = reinterpret_cast<const int32_t*>(regs + op->extra[i])[lane];

@@ -112,7 +112,7 @@ uint32_t many_parts(const VideoCode& code, uint32_t a_word, uint32_t b_word, uin
     if (code.saturate) value = clamp(value, width, code.d_signed);
     const bool written = (code.mask >> i & 1) != 0;
     if (written) sum += static_cast<uint32_t>(value);
-    const uint32_t bits = ((1u << width) - 1) << (i * width);
+    const uint32_t bits = ~0u >> (32 - width) << (i * width);
     merged |= (written ? static_cast<uint32_t>(value) << (i * width) : c) & bits;
   }
   return code.second == VideoSecond::kAdd ? sum : merged;

@@ -22,7 +22,7 @@ struct BulkCode {
   [[nodiscard]] uint32_t encode() const {
     return static_cast<uint32_t>(multicast) | static_cast<uint32_t>(reduces) << 1 |
            static_cast<uint32_t>(op) << 4 | static_cast<uint32_t>(type) << 8 | rank << 12 |
-           static_cast<uint32_t>(stores) << 15 | static_cast<uint32_t>(im2col) << 16;
+           (stores ? 1u << 15 : 0) | (im2col ? 1u << 16 : 0);
   }
   static BulkCode decode(uint32_t aux) {
     return {(aux & 1) != 0,

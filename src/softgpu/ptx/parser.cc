@@ -146,9 +146,9 @@ bool ModuleParser::dimensions(uint32_t* out) {
 }
 
 bool ModuleParser::function_directives(Function* function) {
-  uint32_t ignored[3];
+  uint32_t ignored[3] = {};
   const auto number = [&](uint32_t* out) {
-    uint32_t given[3];
+    uint32_t given[3] = {};
     if (!dimensions(given)) return false;
     *out = given[0];
     return true;

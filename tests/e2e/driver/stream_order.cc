@@ -113,7 +113,7 @@ void mix_by_host(void* data) {
 class Program {
  public:
   Program(const e2e::Session& session, Helper& helper, uint64_t seed)
-      : session_(session), helper_(helper), random_(seed) {
+      : helper_(helper), random_(seed) {
     mix_ = session.function("mix");
     spin_ = session.function("spin");
     CHECK_CU(cuMemAlloc_v2(&scratch_, sizeof(uint32_t)));
@@ -466,7 +466,6 @@ class Program {
     stream.id = streams_ever_++;
   }
 
-  const e2e::Session& session_;
   Helper& helper_;
   e2e::Random random_;
   CUfunction mix_ = nullptr, spin_ = nullptr;

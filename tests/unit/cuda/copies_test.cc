@@ -100,6 +100,7 @@ TEST(Copies, OtherNamesSayTheSame) {
   wanted.Height = 7;
   wanted.Depth = 1;
   const auto equal = [&wanted](const CUDA_MEMCPY3D& copy) {
+    // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): all of it is to be the same.
     return memcmp(&copy, &wanted, sizeof(copy)) == 0;
   };
   EXPECT_TRUE(equal(widen(flat)));

@@ -53,7 +53,7 @@ TEST_F(TensorMapTest, TellsTheEngine) {
 }
 
 TEST_F(TensorMapTest, RefusesWhatTensorMapsCannotBe) {
-  alignas(64) CUtensorMap maps[2];
+  CUtensorMap maps[2];
   const auto encode = [&](const std::function<void(Tiled&)>& change) {
     Tiled tiled;
     change(tiled);

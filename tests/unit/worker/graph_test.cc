@@ -13,7 +13,6 @@ namespace openmps::worker {
 namespace {
 
 using wire::GraphNodeKind;
-using wire::Opcode;
 using Calls = std::vector<std::string>;
 
 template <typename T>
@@ -61,7 +60,7 @@ class GraphTest : public SessionFixture {
     return text_of(wire::Memset{0, 4, to, 0, words, 1, 7});
   }
 
-  static constexpr wire::GraphEdge kFirst{0, 0, 0, 0, 0};
+  static constexpr wire::GraphEdge kFirst{0, 0, 0, 0};
 };
 
 TEST_F(GraphTest, EveryKindOfNodeReachesTheDriver) {
@@ -69,11 +68,11 @@ TEST_F(GraphTest, EveryKindOfNodeReachesTheDriver) {
   begin();
   EXPECT_TRUE(node(GraphNodeKind::kKernel, kernel()).ok());
   EXPECT_TRUE(node(GraphNodeKind::kCopy, copy(kBase + 4096, 64), {kFirst}).ok());
-  EXPECT_TRUE(node(GraphNodeKind::kFill, fill(kBase, 16), {kFirst, {1, 0, 0, 0, 0}}).ok());
+  EXPECT_TRUE(node(GraphNodeKind::kFill, fill(kBase, 16), {kFirst, {1, 0, 0, 0}}).ok());
   EXPECT_TRUE(node(GraphNodeKind::kHostCall,
                    text_of(wire::HostFunction{0, 3, 0, wire::kNoFence, 0}), {kFirst})
                   .ok());
-  EXPECT_TRUE(node(GraphNodeKind::kEmpty, "", {{3, 0, 0, 0, 0}}).ok());
+  EXPECT_TRUE(node(GraphNodeKind::kEmpty, "", {{3, 0, 0, 0}}).ok());
   const wire::ValueOperation write{{kBase + 8, 5, 4, 0}, wire::ValueKind::kWrite};
   EXPECT_TRUE(node(GraphNodeKind::kValues, text_of(write) + text_of(write)).ok());
   EXPECT_EQ(calls(), (Calls{"kernel behind 0", "copy behind 1", "fill behind 2", "host behind 1",
@@ -100,7 +99,7 @@ TEST_F(GraphTest, EdgesOfOtherKindsAndAttributes) {
   CUlaunchAttribute priority{};
   priority.id = CU_LAUNCH_ATTRIBUTE_PRIORITY;
   const std::string body = text_of(launch) + text_of(priority) + std::string(16, '\0');
-  EXPECT_TRUE(node(GraphNodeKind::kKernel, body, {{0, 1, 0, 1, 0}}).ok());
+  EXPECT_TRUE(node(GraphNodeKind::kKernel, body, {{0, 1, 0, 1}}).ok());
   EXPECT_EQ(calls(), (Calls{"kernel behind 0", "kernel behind 0", "attribute 8", "attribute 2",
                             "edge of type 1"}));
   EXPECT_TRUE(instantiate().ok());

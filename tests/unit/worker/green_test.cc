@@ -6,7 +6,6 @@
 namespace openmps::worker {
 namespace {
 
-using wire::Opcode;
 using wire::StreamKind;
 
 class GreenTest : public SessionFixture {
@@ -131,7 +130,7 @@ TEST_F(GreenTest, RefusesWhatItDoesNotHave) {
   EXPECT_TRUE(is_violation(send(wire::DeviceResource{0, 3, 1})));
   EXPECT_TRUE(is_violation(send(wire::DeviceResource{1, 0, 1})));
   EXPECT_TRUE(is_violation(describe(1, device_resource()))) << "the id is in use";
-  const wire::ResourceSplit large{device_resource(), wire::kMaxResourceGroups + 1, 0, 1, 0, 0, 0};
+  const wire::ResourceSplit large{device_resource(), wire::kMaxResourceGroups + 1, 0, 1, 0};
   EXPECT_TRUE(is_violation(send(large)));
   EXPECT_EQ(send(wire::GreenCreate{3, 1, 0, 0}).code(), CUDA_ERROR_INVALID_VALUE);
 }

@@ -15,8 +15,6 @@
 namespace openmps::worker {
 namespace {
 
-using wire::Opcode;
-
 template <typename T>
 std::string text_of(const T& value) {
   return std::string(reinterpret_cast<const char*>(&value), sizeof(value));

@@ -10,8 +10,6 @@
 namespace openmps::worker {
 namespace {
 
-using wire::Opcode;
-
 class LimitsTest : public SessionFixture {
  protected:
   CUresult raise(CUlimit limit, uint64_t value) {
@@ -124,12 +122,12 @@ TEST(ImageFacts, WhoRefersToMallocIsSeen) {
   std::string cubin(
       "\x7f"
       "ELF and then \0main\0malloc\0free\0",
-      33);
+      32);
   EXPECT_TRUE(allocates(cubin));
   EXPECT_FALSE(
       allocates(std::string("\x7f"
                             "ELF and then \0main\0malloc_\0free\0",
-                            34)));
+                            33)));
 }
 
 }  // namespace

@@ -7,8 +7,6 @@
 namespace openmps::worker {
 namespace {
 
-using wire::Opcode;
-
 constexpr uint64_t kUnit = wire::kMemoryGranularity;
 
 class MemoryTest : public SessionFixture {
@@ -149,10 +147,10 @@ TEST_F(MemoryTest, MapsOnlyPartsOfWhatItHas) {
   using wire::PhysicalMap;
   EXPECT_TRUE(send(wire::PhysicalCreate{1, 0, 2 * kUnit, 0}).ok());
   for (const PhysicalMap& bad :
-       {PhysicalMap{kBase, 3 * kUnit, 0, 1, 0}, PhysicalMap{kBase, kUnit, 2 * kUnit, 1, 0},
-        PhysicalMap{kBase, kUnit, ~0ull - kUnit + 1, 1, 0}, PhysicalMap{kBase, kUnit, 5, 1, 0},
-        PhysicalMap{kBase, kUnit, 0, 2, 0}, PhysicalMap{kBase - kUnit, kUnit, 0, 1, 0},
-        PhysicalMap{kHost, kUnit, 0, 1, 0}, PhysicalMap{kBase, 0, 0, 1, 0}}) {
+       {PhysicalMap{kBase, 3 * kUnit, 0, 1}, PhysicalMap{kBase, kUnit, 2 * kUnit, 1},
+        PhysicalMap{kBase, kUnit, ~0ull - kUnit + 1, 1}, PhysicalMap{kBase, kUnit, 5, 1},
+        PhysicalMap{kBase, kUnit, 0, 2}, PhysicalMap{kBase - kUnit, kUnit, 0, 1},
+        PhysicalMap{kHost, kUnit, 0, 1}, PhysicalMap{kBase, 0, 0, 1}}) {
     EXPECT_TRUE(is_violation(send(bad)));
   }
   EXPECT_TRUE(

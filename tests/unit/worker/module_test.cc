@@ -9,8 +9,6 @@
 namespace openmps::worker {
 namespace {
 
-using wire::Opcode;
-
 class ModuleTest : public SessionFixture {
  protected:
   void send_image(wire::Id blob, const std::string& image) {

@@ -45,8 +45,6 @@ void operator delete(void* block, const std::nothrow_t&) noexcept { free(block);
 namespace openmps::worker {
 namespace {
 
-using wire::Opcode;
-
 class NoMemoryTest : public WorkerFixture {
  protected:
   void TearDown() override {

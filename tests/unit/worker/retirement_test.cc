@@ -6,7 +6,6 @@
 namespace openmps::worker {
 namespace {
 
-using wire::Opcode;
 using wire::StreamKind;
 
 constexpr uint64_t kUnit = wire::kMemoryGranularity;

@@ -24,8 +24,6 @@
 namespace openmps::worker {
 namespace {
 
-using wire::Opcode;
-
 // out[i] = in[i] + add; "fault" writes to address 0.
 constexpr char kPtx[] = R"(.version 7.0
 .target sm_70
@@ -140,7 +138,7 @@ class WorkerProgramTest : public ::testing::Test {
   // The same as node `number` of a graph, behind the one before it.
   static void add_to_graph(TestClient& client, uint32_t number, uint64_t out, uint64_t in,
                            uint32_t value) {
-    const wire::GraphEdge edge{number - 1, 0, 0, 0, 0};
+    const wire::GraphEdge edge{number - 1, 0, 0, 0};
     const wire::Launch launch{0, 1, {4, 1, 1}, {256, 1, 1}, 0, 0, 20, 0};
     std::string text(sizeof(launch) + 20, '\0');
     memcpy(text.data(), &launch, sizeof(launch));
