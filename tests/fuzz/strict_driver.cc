@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
@@ -584,7 +585,10 @@ StrictDriver& StrictDriver::current() { return *g_driver; }
 StrictDriver::~StrictDriver() { g_driver = nullptr; }
 
 void StrictDriver::must_be_empty() {
-  if (!fake_.live().empty() || !mapped.empty() || !reserved.empty()) abort();
+  if (fake_.live().empty() && mapped.empty() && reserved.empty()) return;
+  fprintf(stderr, "left behind: %s; %zu mapped, %zu reserved\n", fake_.live().c_str(),
+          mapped.size(), reserved.size());
+  abort();
 }
 
 void StrictDriver::must_own(const Operand& operand) {

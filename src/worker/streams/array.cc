@@ -28,7 +28,7 @@ uint64_t texel_bytes(uint32_t format, uint64_t channels) {
   return channel ? channel->bytes * channels : kLargestTexel;
 }
 
-// ~0: larger than arrays can be.
+// At least a piece; ~0: larger than arrays can be.
 uint64_t estimated_bytes(const wire::ArrayCreate& c) {
   // Far beyond every extent that a driver accepts, and small enough to multiply.
   constexpr uint64_t kMost = 1ull << 20;
@@ -41,7 +41,7 @@ uint64_t estimated_bytes(const wire::ArrayCreate& c) {
   if (__builtin_mul_overflow(row * rows, std::max<uint64_t>(c.depth, 1), &bytes)) return ~0ull;
   // The levels of a mipmapped array together are at most twice its first one.
   if (c.levels > 1 && __builtin_mul_overflow(bytes, 2ull, &bytes)) return ~0ull;
-  return bytes > ~0ull - kPieceBytes ? ~0ull : round_up(bytes, kPieceBytes);
+  return bytes > ~0ull - kPieceBytes ? ~0ull : round_up(std::max<uint64_t>(bytes, 1), kPieceBytes);
 }
 
 }  // namespace

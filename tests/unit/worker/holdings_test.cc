@@ -184,6 +184,14 @@ TEST_F(HoldingsTest, Links) {
   EXPECT_TRUE(open(kMaxLinks + 1).ok());
 }
 
+// Drivers refuse it; this one does not.
+TEST_F(HoldingsTest, AnArrayOfNoTexelsIsDestroyedAsWell) {
+  EXPECT_TRUE(send(wire::ArrayCreate{1, 0, 0, 0, 0, CU_AD_FORMAT_FLOAT, 0, 0, 0}).ok());
+  EXPECT_NE(granted(), 0u);
+  EXPECT_TRUE(send(wire::ArrayDestroy{1}).ok());
+  EXPECT_EQ(granted(), 0u);
+}
+
 TEST_F(HoldingsTest, ReservedAddresses) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "ThreadSanitizer leaves no such range of addresses";
