@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cassert>
+#include <memory>
 #include <string>
 #include <utility>
 #include <variant>
@@ -15,16 +16,16 @@ namespace openmps {
 class [[nodiscard]] Status {
  public:
   Status() = default;  // success
-  Status(CUresult code, std::string message) : code_(code), message_(std::move(message)) {}
+  Status(CUresult code, std::string message);
 
   [[nodiscard]] bool ok() const { return code_ == CUDA_SUCCESS; }
   [[nodiscard]] CUresult code() const { return code_; }
-  // Lower case, with the offending values; empty on success.
-  [[nodiscard]] const std::string& message() const { return message_; }
+  // Lower case, with the offending values; empty on success, and where there was no memory for it.
+  [[nodiscard]] const std::string& message() const;
 
  private:
   CUresult code_ = CUDA_SUCCESS;
-  std::string message_;
+  std::shared_ptr<const std::string> message_;  // null on success, which passes by in every call
 };
 
 // A value or the reason why there is none.
