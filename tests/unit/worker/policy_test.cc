@@ -326,6 +326,15 @@ TEST_F(PolicyTest, CopiesGoAllTheSame) {
   EXPECT_TRUE(session_->backlog.empty());
 }
 
+TEST_F(PolicyTest, WhoCopiesOnlyDoesNotCompete) {
+  map(kBase, 2 * wire::kMiB);
+  begin_neighbour();
+  EXPECT_TRUE(send(wire::Memcpy{1, 0, kBase, kBase + 64, 64}).ok());
+  EXPECT_FALSE(neighbour_->is_contested());
+  launch(1);
+  EXPECT_TRUE(neighbour_->is_contested()) << "kernels behind a copy do";
+}
+
 TEST_F(PolicyTest, WhoIsDoneIsNoLongerInTheWay) {
   begin_neighbour();
   launch(1);
