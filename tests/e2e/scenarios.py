@@ -902,6 +902,10 @@ def beside_events(box, _):
     beside_waits(box, "events")
 
 
+def beside_legacy(box, _):
+    beside_waits(box, "legacy")
+
+
 # What OPENMPS_PERF can switch off, each by itself and all of it.
 SWITCHES = [{"OPENMPS_PERF": switch} for switch in ("", "no_held_waits", "no_windows", "no_batch",
                                                     "no_held_waits,no_windows",
@@ -953,8 +957,8 @@ ALL = {f.__name__: f for f in
         no_daemon, required, control_shell, kernel_output, assert_text, fault_beside_idle, endless_kernel, endless_quit,
         few_threads, few_descriptors, full_heap, limits_at_start, endless_printer,
         kill_waiting, fresh_beside_kernel, fresh_beside_stopped, fresh_beside_value,
-        beside_values, beside_device_values, beside_calls, beside_events, fresh_beside_queue, left_beside_waiting,
-        ranks, random_order, traced, inspected, measured, remembered)}
+        beside_values, beside_device_values, beside_calls, beside_events, beside_legacy,
+        fresh_beside_queue, left_beside_waiting, ranks, random_order, traced, inspected, measured, remembered)}
 
 
 def run(name, build, driver, clients):

@@ -16,8 +16,8 @@ namespace openmps::worker {
 // Of one device. Thread-safe.
 class Connections {
  public:
-  // Hardware queues for what has no right: waits that a submission implies (legacy stream), threads
-  // of clients that are woken, graphs that wait inside.
+  // Hardware queues for what has no right: fences of legacy streams, threads of clients that are
+  // woken, graphs that wait inside.
   static constexpr int32_t kSpare = 4;
 
   // So many hardware queues has the context. Before anybody takes a right.

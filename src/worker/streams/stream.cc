@@ -164,10 +164,16 @@ Status Streams::record(Stream& stream, CUevent* event) {
   return check(core_.driver.cuEventRecord(*event, stream.handle), "cuEventRecord");
 }
 
-// What comes later waits for the event, in the twin, too.
-Status Streams::wait(Stream& stream, CUevent event, const char* what) {
+// What comes later waits for the event, in the twin, too. A wait that is over before long is as
+// good as work.
+Status Streams::wait(Stream& stream, CUevent event, const Stream* other, const char* what) {
+  OPENMPS_RETURN_IF_ERROR(before_open_wait(stream));
   if (stream.twin != nullptr) stream.twin->stays = false;
-  if (stream.window != nullptr) stream.window->note_wait();
+  if (stream.window != nullptr && other != nullptr && ends_soon(*other)) {
+    stream.window->note_wait();
+  } else {
+    note_wait(stream);
+  }
   return check(core_.driver.cuStreamWaitEvent(stream.handle, event, 0), what);
 }
 
@@ -215,7 +221,7 @@ Status Streams::end_twin(Stream& stream) {
   Twin& twin = *stream.twin;
   OPENMPS_RETURN_IF_ERROR(
       check(core_.driver.cuEventRecord(twin.end, twin.handle), "cuEventRecord of the cold lane"));
-  OPENMPS_RETURN_IF_ERROR(wait(stream, twin.end, "cuStreamWaitEvent on the cold lane"));
+  OPENMPS_RETURN_IF_ERROR(wait(stream, twin.end, nullptr, "cuStreamWaitEvent on the cold lane"));
   twin.stays = true;
   return Status();
 }
@@ -253,9 +259,7 @@ Status Streams::enter(Stream& stream, Entry entry) {
   }
   if (stream.order_seen != context.order) OPENMPS_RETURN_IF_ERROR(wait_for_order(stream));
   if (stream.kind != StreamKind::kBlocking) return Status();
-  if (context.legacy != nullptr && context.legacy->work != stream.legacy_seen) {
-    OPENMPS_RETURN_IF_ERROR(wait_for_legacy(stream));
-  }
+  if (owes_legacy(stream)) OPENMPS_RETURN_IF_ERROR(wait_for_legacy(stream));
   if (works && !stream.dirty) {
     stream.dirty = true;
     context.dirty.push_back(&stream);
@@ -268,14 +272,16 @@ Status Streams::legacy_waits(Stream& legacy) {
   while (!dirty.empty()) {
     Stream& other = *dirty.back();
     OPENMPS_RETURN_IF_ERROR(record(other, &other.join));
-    OPENMPS_RETURN_IF_ERROR(wait(legacy, other.join, "cuStreamWaitEvent of the legacy stream"));
+    OPENMPS_RETURN_IF_ERROR(
+        wait(legacy, other.join, &other, "cuStreamWaitEvent of the legacy stream"));
     other.dirty = false;
     dirty.pop_back();
     legacy.joined = true;
   }
   std::vector<CUevent>& parted = legacy.context->parted;
   while (!parted.empty()) {
-    OPENMPS_RETURN_IF_ERROR(wait(legacy, parted.back(), "cuStreamWaitEvent of the legacy stream"));
+    OPENMPS_RETURN_IF_ERROR(
+        wait(legacy, parted.back(), nullptr, "cuStreamWaitEvent of the legacy stream"));
     core_.driver.cuEventDestroy_v2(parted.back());
     parted.pop_back();
     legacy.joined = true;
@@ -289,7 +295,8 @@ Status Streams::wait_for_legacy(Stream& stream) {
     OPENMPS_RETURN_IF_ERROR(record(legacy, &legacy.join));
     legacy.join_work = legacy.work;
   }
-  OPENMPS_RETURN_IF_ERROR(wait(stream, legacy.join, "cuStreamWaitEvent on the legacy stream"));
+  OPENMPS_RETURN_IF_ERROR(
+      wait(stream, legacy.join, &legacy, "cuStreamWaitEvent on the legacy stream"));
   stream.legacy_seen = legacy.work;
   return Status();
 }
@@ -318,14 +325,13 @@ Status Streams::handle(const wire::ContextJoin& command, Stream& stream) {
     return violation("a context and a stream of different devices");
   }
   OPENMPS_RETURN_IF_ERROR(enter(stream, Entry::kMarker));
-  OPENMPS_RETURN_IF_ERROR(before_open_wait(stream));
   Status status;
   streams_.for_each([&](Stream& other) {
     const bool busy = other.listed != nullptr && other.listed->busy.load(std::memory_order_relaxed);
     if (other.context != found->second.get() || &other == &stream || !busy || !status.ok()) return;
     status = record(other, &other.join);
     if (!status.ok()) return;
-    status = wait(stream, other.join, "cuStreamWaitEvent of a joining stream");
+    status = wait(stream, other.join, &other, "cuStreamWaitEvent of a joining stream");
   });
   return status;
 }
@@ -339,19 +345,52 @@ Status Streams::before_open_wait(Stream& stream) {
 
 Status Streams::wait_for_order(Stream& stream) {
   ClientContext& context = *stream.context;
+  const bool owes = owes_order(stream);
   stream.order_seen = context.order;
+  if (!owes) return Status();
   Stream* source = context.order_source;
-  if (source == &stream) return Status();
-  // Blocking streams wait for the legacy stream's work anyhow.
-  if (source != nullptr && source == context.legacy && stream.kind == StreamKind::kBlocking) {
-    return Status();
-  }
   if (!context.order_recorded) {
-    if (source == nullptr) return Status();
     context.order_recorded = true;
     OPENMPS_RETURN_IF_ERROR(record(*source, &context.order_event));
   }
-  return wait(stream, context.order_event, "cuStreamWaitEvent on an ordered copy");
+  return wait(stream, context.order_event, source, "cuStreamWaitEvent on an ordered copy");
+}
+
+// ---- Implied waits ------------------------------------------------------------------------------
+
+bool Streams::ends_soon(const Stream& stream) {
+  return stream.window != nullptr && stream.window->ends_soon();
+}
+
+bool Streams::ends_implied_wait_soon(const Stream& stream) {
+  const ClientContext& context = *stream.context;
+  if (owes_join(stream)) {
+    const auto soon = [](const Stream* other) { return ends_soon(*other); };
+    if (!context.parted.empty() || !std::ranges::all_of(context.dirty, soon)) return false;
+  }
+  const Stream* source = context.order_source;
+  if (owes_order(stream) && (source == nullptr || !ends_soon(*source))) return false;
+  return !owes_legacy(stream) || ends_soon(*context.legacy);
+}
+
+// The streams that it waits for are given nothing more meanwhile that it need not wait for.
+bool Streams::is_implied_wait_over(Stream& stream) {
+  const ClientContext& context = *stream.context;
+  const auto is_done = [this](const Stream* other) {
+    return other->listed == nullptr || finished(*other->listed);
+  };
+  const auto is_reached = [this](CUevent event) {
+    return core_.driver.cuEventQuery(event) != CUDA_ERROR_NOT_READY;
+  };
+  if (owes_join(stream) && !(std::ranges::all_of(context.dirty, is_done) &&
+                             std::ranges::all_of(context.parted, is_reached))) {
+    return false;
+  }
+  if (owes_order(stream) &&
+      !(context.order_recorded ? is_reached(context.order_event) : is_done(context.order_source))) {
+    return false;
+  }
+  return !owes_legacy(stream) || is_done(context.legacy);
 }
 
 bool Streams::finished(ContextGate::Stream& stream) {

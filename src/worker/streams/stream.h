@@ -131,6 +131,10 @@ class Streams {
     stream.window->add_wait();
     keep_in_sight(stream);
   }
+  // It keeps its work for now: a right that it has, others may need.
+  void note_refusal(Stream& stream) {
+    if (stream.window != nullptr && stream.window->has_right()) keep_in_sight(stream);
+  }
   // Some stream may wait for a value that somebody has to write.
   [[nodiscard]] bool any_waits() const;
   // Something may run of which it is not known how long it takes, or a stream has what others may
@@ -151,6 +155,17 @@ class Streams {
   // Make the stream and its device ready for a submission by this thread, with every wait that
   // the submission implies. Call it before each.
   Status enter(Stream& stream, Entry entry);
+  // It implies one, for another stream: such a wait is like any other (decision 23). That of a
+  // fence of the legacy stream is not: meanwhile the other streams may be given what it need not
+  // wait for.
+  [[nodiscard]] static bool implies_wait(const Stream& stream, Entry entry) {
+    return entry != Entry::kFence &&
+           (owes_join(stream) || owes_order(stream) || owes_legacy(stream));
+  }
+  // What it waits for is known to end before long.
+  [[nodiscard]] static bool ends_implied_wait_soon(const Stream& stream);
+  // Nothing is left to wait for.
+  [[nodiscard]] bool is_implied_wait_over(Stream& stream);
   // Enter for work and submit it: f(CUstream) in the context of that lane, whose stream it is.
   template <typename F>
   Status submit(Stream& stream, Lane lane, F&& f) {
@@ -218,8 +233,30 @@ class Streams {
   Status start_twin(Stream& stream);
   Status begin_twin(Stream& stream);
   Status end_twin(Stream& stream);
+  // The legacy stream has to wait for blocking streams,
+  [[nodiscard]] static bool owes_join(const Stream& stream) {
+    return stream.kind == wire::StreamKind::kLegacy &&
+           !(stream.context->dirty.empty() && stream.context->parted.empty());
+  }
+  // a blocking stream for the legacy stream,
+  [[nodiscard]] static bool owes_legacy(const Stream& stream) {
+    return stream.kind == wire::StreamKind::kBlocking && stream.context->legacy != nullptr &&
+           stream.context->legacy->work != stream.legacy_seen;
+  }
+  // and each for the last ordered copy, if that is in another. Blocking streams wait for the
+  // legacy stream's work anyhow.
+  [[nodiscard]] static bool owes_order(const Stream& stream) {
+    const ClientContext& context = *stream.context;
+    const Stream* source = context.order_source;
+    if (stream.order_seen == context.order || source == &stream) return false;
+    if (source == nullptr) return context.order_recorded;
+    return source != context.legacy || stream.kind != wire::StreamKind::kBlocking;
+  }
+
+  [[nodiscard]] static bool ends_soon(const Stream& stream);
   Status record(Stream& stream, CUevent* event);
-  Status wait(Stream& stream, CUevent event, const char* what);
+  // For the end of what `other` has been given, null: for something else.
+  Status wait(Stream& stream, CUevent event, const Stream* other, const char* what);
   Status wait_for_order(Stream& stream);
   Status legacy_waits(Stream& legacy);
   Status wait_for_legacy(Stream& stream);

@@ -130,7 +130,7 @@ void SubmitWindow::add(const Cost& cost) {
 
 void SubmitWindow::add_wait() {
   used_ = true;
-  refused_ns_ = asked_ns_ = 0;
+  forget_refusal();
   if (segment_.items == 0) segment_.begin_ns = now_ns();
   segment_.is_plain = false;
   ++segment_.items;
@@ -318,16 +318,21 @@ bool SubmitWindow::take_right(bool sure) {
   return true;
 }
 
-// Nobody knows when a wait is over.
-bool SubmitWindow::begin_wait() {
-  if (!waits_ && !open_wait_rights_.take(*connections_)) return false;
-  waits_ = true;
-  if (connected_ || take_right(false)) return true;
-  end_wait();
+bool SubmitWindow::want_right(bool sure) {
+  if (connected_ || take_right(sure)) return true;
   if (!wants_) {
     wants_ = true;
     connections_->begin_to_wait();
   }
+  return false;
+}
+
+// Nobody knows when a wait is over.
+bool SubmitWindow::begin_wait() {
+  if (!waits_ && !open_wait_rights_.take(*connections_)) return false;
+  waits_ = true;
+  if (want_right(false)) return true;
+  end_wait();
   return false;
 }
 

@@ -114,17 +114,20 @@ class SubmitWindow {
   // The stream may not be given a wait for something else than its own work (another stream's
   // event, a value, the client): it would hold a hardware queue for as long. `is_over` says that
   // there is nothing left to wait for; it is asked from time to time, and costs a call or two.
+  // `soon`: it is known to be over before long, and needs no more than what comes behind work.
   template <typename IsOver>
-  [[nodiscard]] bool refuses_wait(IsOver&& is_over) {
+  [[nodiscard]] bool refuses_wait(IsOver&& is_over, bool soon = false) {
     next_wait_look_ns_ = kNoLook;
     if (is_closed()) return true;
-    if (may_wait()) [[likely]]
+    if (soon ? gets_right() : may_wait()) [[likely]]
       return false;
     const uint64_t now = now_ns();
     if (refused_ns_ == 0) refused_ns_ = now;
     if (now >= asked_ns_ + wait_pause_ns(now)) {
-      asked_ns_ = now;
+      // What is submitted may have to wait for something more, which is asked for at once.
+      asked_ns_ = 0;
       if (is_over()) return false;
+      asked_ns_ = now;
     }
     next_wait_look_ns_ = asked_ns_ + wait_pause_ns(now);
     return true;
@@ -148,15 +151,23 @@ class SubmitWindow {
   void add_fence(const std::atomic<uint64_t>& word, uint64_t value);
   // It has been given such a wait, whether it may or not.
   void add_wait();
-  // Something was submitted with a wait that is not counted: how long it takes says nothing.
-  void note_wait() { segment_.is_plain = false; }
+  // The same with one that is over soon: how long it takes says nothing.
+  void note_wait() {
+    segment_.is_plain = false;
+    forget_refusal();
+  }
 
   // Something may run of which it is not known how long it takes: look soon.
   [[nodiscard]] bool is_learning() const { return unknown_ != 0; }
+  [[nodiscard]] bool has_right() const { return connected_; }
   // It has asked in vain for the right to queue work behind work.
   [[nodiscard]] bool wants_right() const { return wants_; }
   // Its session has had its part of the device; others come first.
   [[nodiscard]] bool is_later() const { return later_; }
+  // All that it has been given is known to end before long.
+  [[nodiscard]] bool ends_soon() const {
+    return unknown_ == 0 && open_waits_ == 0 && expected_ns_ <= kLongNs;
+  }
   // Somebody waits until it has nothing left: how many compete then, else 0.
   [[nodiscard]] uint32_t waited_for() const { return items_ != 0 ? share_.waited_for() : 0; }
   // Look from time to time: it has a right that others may need, or wants one, or others want the
@@ -212,9 +223,16 @@ class SubmitWindow {
   }
   bool connect(const Cost& cost);
   bool take_right(bool sure);
+  // Or will have one before those that ask later.
+  bool want_right(bool sure);
+  bool gets_right() { return connections_ == nullptr || want_right(true); }
   bool may_wait() { return connections_ == nullptr || waits_ || begin_wait(); }
   bool begin_wait();
   void end_wait();
+  void forget_refusal() {
+    refused_ns_ = asked_ns_ = 0;
+    next_wait_look_ns_ = kNoLook;
+  }
   // Between two looks whether a wait that was refused is over.
   [[nodiscard]] uint64_t wait_pause_ns(uint64_t now) const;
   bool comes_later(const Cost& cost);

@@ -36,6 +36,13 @@ bool is_fence(const Work& work) {
 
 }  // namespace
 
+bool Backlog::stands_at_implied_wait(Stream& stream) const {
+  const auto is_over = [&] { return streams_.is_implied_wait_over(stream); };
+  if (!refuses(stream, is_over, Streams::ends_implied_wait_soon(stream))) return false;
+  streams_.note_refusal(stream);
+  return true;
+}
+
 // Where the worker sees what is waited for it need not be tried on the GPU.
 bool Backlog::stands_at_wait(const ValuesWork& values, Stream& stream, Item* item) const {
   if (values.waits == 0 || !core_.commons.performance.holds_waits) return false;
@@ -123,7 +130,8 @@ wire::HeldFor Backlog::why_held(Item& item) const {
         SubmitWindow* window = item.stream.window.get();
         if (is_windowed<What>()) {
           if (window->is_later()) return HeldFor::kShare;
-          return window->wants_right() ? HeldFor::kConnection : HeldFor::kWindow;
+          return window->wants_right() || window->has_refused() ? HeldFor::kConnection
+                                                                : HeldFor::kWindow;
         }
         const bool is_closed = window != nullptr && window->is_closed();
         return std::same_as<What, ValuesWork> && !is_closed ? HeldFor::kValue

@@ -54,16 +54,22 @@ class Backlog {
   template <typename What>
   [[nodiscard]] bool stands(const Uses& uses, const What& what, Stream& stream,
                             Item* item = nullptr) const {
-    if constexpr (is_windowed<What>()) {
-      return stream.window != nullptr && stream.window->is_full(uses.cost);
-    } else if constexpr (std::same_as<What, UploadWork>) {
-      return false;
-    } else {
-      if (stream.window != nullptr && stream.window->is_closed()) return true;
-      return stands_at_wait(what, stream, item);
-    }
+    if (stands_by_itself(uses, what, stream, item)) return true;
+    return Streams::implies_wait(stream, entry_of(what)) && stands_at_implied_wait(stream);
   }
   [[nodiscard]] bool stands(const Work& work, Stream& stream, Item* item = nullptr) const;
+  // As what it enters its stream.
+  template <typename What>
+  static constexpr Streams::Entry entry_of(const What& what) {
+    using Entry = Streams::Entry;
+    if constexpr (std::same_as<What, FenceWork>) {
+      return what.in_order ? Entry::kMarker : Entry::kFence;
+    } else if constexpr (std::same_as<What, WakeWork>) {
+      return Entry::kFence;
+    } else {
+      return std::same_as<What, RecordWork> ? Entry::kMarker : Entry::kWork;
+    }
+  }
   // It counts in its stream's window.
   template <typename What>
   static constexpr bool is_windowed() {
@@ -117,6 +123,20 @@ class Backlog {
   [[nodiscard]] static bool is_ordered(const Work& work, const Stream& stream, const Stream& other,
                                        const Line& line, uint64_t number);
   template <typename What>
+  [[nodiscard]] bool stands_by_itself(const Uses& uses, const What& what, Stream& stream,
+                                      Item* item) const {
+    if constexpr (is_windowed<What>()) {
+      return stream.window != nullptr && stream.window->is_full(uses.cost);
+    } else if constexpr (std::same_as<What, UploadWork>) {
+      return false;
+    } else {
+      if (stream.window != nullptr && stream.window->is_closed()) return true;
+      return stands_at_wait(what, stream, item);
+    }
+  }
+  // After stands_by_itself(): what passes here is submitted, or a right that it got would be lost.
+  [[nodiscard]] bool stands_at_implied_wait(Stream& stream) const;
+  template <typename What>
   [[nodiscard]] bool stands_at_wait(const What&, Stream&, Item*) const {
     return false;
   }
@@ -125,9 +145,9 @@ class Backlog {
   [[nodiscard]] bool stands_at_wait(const WaitWork& wait, Stream& stream, Item* item) const;
   // The stream refuses a wait, which is not over.
   template <typename IsOver>
-  [[nodiscard]] bool refuses(Stream& stream, IsOver&& is_over) const {
+  [[nodiscard]] bool refuses(Stream& stream, IsOver&& is_over, bool soon = false) const {
     if (!streams_.begin(stream) || stream.window == nullptr) return false;
-    return stream.window->refuses_wait(is_over);
+    return stream.window->refuses_wait(is_over, soon);
   }
   // kNothing: it can go.
   [[nodiscard]] wire::HeldFor why_held(Item& item) const;

@@ -446,8 +446,7 @@ Status Submitter::give(const Uses&, const HostCallWork& call, Stream& stream) {
 }
 
 Status Submitter::give(const Uses&, const FenceWork& fence, Stream& stream) {
-  const auto entry = fence.in_order ? Streams::Entry::kMarker : Streams::Entry::kFence;
-  OPENMPS_RETURN_IF_ERROR(streams_.enter(stream, entry));
+  OPENMPS_RETURN_IF_ERROR(streams_.enter(stream, Backlog::entry_of(fence)));
   return fences_.write(fence.fence, stream);
 }
 
@@ -460,6 +459,7 @@ Status Submitter::give(const Uses&, const RecordWork& record, Stream& stream) {
 
 Status Submitter::give(const Uses&, const WaitWork& wait, Stream& stream) {
   OPENMPS_RETURN_IF_ERROR(streams_.enter(stream, Streams::Entry::kWork));
+  OPENMPS_RETURN_IF_ERROR(streams_.before_open_wait(stream));
   return check(core_.driver.cuStreamWaitEvent(stream.handle, wait.event, 0), "cuStreamWaitEvent");
 }
 

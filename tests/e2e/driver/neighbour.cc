@@ -5,8 +5,9 @@
 // been given up behind it. `queue`: long kernels, many of them ahead. `values`, `device_values`,
 // `calls`, `events`: more streams than a context has hardware queues, each with work behind, wait
 // for a value in host memory, for one in device memory, for host functions, for a stream's event
-// behind a kernel that does not end. Then what is behind it all is checked. Run by run_e2e.py.
-// usage: drv_neighbour kernel|host|value|giving|queue|values|device_values|calls|events
+// behind a kernel that does not end. `legacy`: the same for the legacy stream, by its implicit
+// order. Then what is behind it all is checked. Run by run_e2e.py. usage: drv_neighbour
+// kernel|host|value|giving|queue|values|device_values|calls|events|legacy
 #include <poll.h>
 #include <unistd.h>
 
@@ -114,15 +115,19 @@ int main(int argc, char** argv) {
     std::atomic<bool> gate = false;
     CUevent event = nullptr;
     CHECK_CU(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
-    if (kind == "events") {
-      e2e::launch(endless, 1, 1, 0, stream, pinned_address);
-      CHECK_CU(cuEventRecord(event, stream));
+    const bool is_legacy = kind == "legacy";
+    if (is_legacy || kind == "events") {
+      const CUstream busy_one = is_legacy ? nullptr : stream;
+      e2e::launch(endless, 1, 1, 0, busy_one, pinned_address);
+      CHECK_CU(cuEventRecord(event, busy_one));
     }
     CUstream others[kStreams];
     for (uint32_t i = 0; i < kStreams; i++) {
       CUstream& other = others[i];
-      CHECK_CU(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
-      if (kind == "values") {
+      CHECK_CU(cuStreamCreate(&other, is_legacy ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING));
+      if (is_legacy) {
+        // It waits for the kernel without being told to.
+      } else if (kind == "values") {
         CHECK_CU(cuStreamWaitValue32_v2(other, pinned_address, 1, CU_STREAM_WAIT_VALUE_GEQ));
       } else if (kind == "device_values") {
         CHECK_CU(cuStreamWaitValue32_v2(other, device_flag.address, 1, CU_STREAM_WAIT_VALUE_GEQ));

@@ -177,6 +177,19 @@ TEST_F(StreamTest, OrderIsMarkedBeforeAWaitThatMayDependOnOthers) {
   EXPECT_TRUE(session_->streams.idle());
 }
 
+TEST_F(StreamTest, OrderIsMarkedBeforeAWaitForAnEventOfAnotherContext) {
+  map(kBase, wire::kMemoryGranularity);
+  create_stream(1, StreamKind::kNonBlocking);
+  create_stream(2, StreamKind::kNonBlocking, 2);
+  EXPECT_TRUE(send(wire::EventCreate{1, 0, 0}).ok());
+  EXPECT_TRUE(send(wire::EventRecord{1, 2, wire::kNoFence, 0, 0}).ok());
+  const wire::Memcpy copy{1, wire::kOrderAllStreams, kBase, kStaging, 64};
+  EXPECT_TRUE(send(copy).ok());
+  calls();
+  EXPECT_TRUE(send(wire::StreamWaitEvent{1, 1}).ok());
+  EXPECT_EQ(calls(), (Calls{"event", "record e2 s2", "wait s2 e1"}));
+}
+
 // What `openmps inspect` is told of a neighbour whose work is held back.
 TEST_F(StreamTest, NeighboursAreToldWhoseMomentItIs) {
   wire::ExecutorState shown{};

@@ -601,6 +601,164 @@ TEST_F(OpenWaitTest, AStreamThatHasWaitedIsNoLongerCounted) {
   while (free_waits-- != 0) rights().close_wait();
 }
 
+// Streams 3 and 4 are a legacy and a blocking one of the same context, which come behind each
+// other.
+class ImpliedWaitTest : public OpenWaitTest {
+ protected:
+  void SetUp() override {
+    OpenWaitTest::SetUp();
+    create_stream(3, StreamKind::kLegacy);
+    create_stream(4, StreamKind::kBlocking);
+    for (const wire::Id stream : {3, 4}) begin(stream);
+  }
+  void TearDown() override {
+    for (uint32_t stream = 3; stream <= 4; ++stream) driver_.hold(stream, false);
+    OpenWaitTest::TearDown();
+  }
+  // The driver has a stream for it, which does not go on.
+  void begin(wire::Id stream) {
+    EXPECT_TRUE(send(wire::Fence{stream, 0, 1}).ok());
+    driver_.hold(static_cast<uint32_t>(stream), true);
+    calls();
+  }
+  // Nobody knows how long the next launches take.
+  void forget_durations() { session_->modules.functions().find(1)->duration(1) = 0; }
+};
+
+TEST_F(ImpliedWaitTest, WithoutARightABlockingStreamWaitsHereForTheLegacyStream) {
+  launch(3);
+  launch(4);
+  EXPECT_EQ(held(), 1u);
+  EXPECT_TRUE(rights().are_wanted());
+  EXPECT_EQ(count("wait s4"), 0u);
+  EXPECT_NE(session_->backlog.next_look_ns(), ~0ull);
+  driver_.hold(3, false);
+  settle();
+  EXPECT_EQ(count("launch s4"), 1u);
+}
+
+TEST_F(ImpliedWaitTest, WithoutARightTheLegacyStreamWaitsHereForBlockingOnes) {
+  launch(4);
+  launch(3);
+  EXPECT_EQ(held(), 1u);
+  EXPECT_EQ(count("wait s3"), 0u);
+  driver_.hold(4, false);
+  settle();
+  EXPECT_EQ(count("launch s3"), 1u);
+}
+
+TEST_F(ImpliedWaitTest, OneThatIsOverSoonNeedsTheRightToQueueAlone) {
+  rights().give();
+  --taken_;
+  launch(3);
+  launch(4);
+  EXPECT_EQ(held(), 0u);
+  EXPECT_EQ(count("wait s4"), 1u);
+  EXPECT_EQ(take_all(), 0) << "and has it";
+  int free_waits = 0;
+  while (rights().open_wait()) ++free_waits;
+  EXPECT_EQ(free_waits, rights().most_unsure());
+  while (free_waits-- != 0) rights().close_wait();
+}
+
+TEST_F(ImpliedWaitTest, OneOfWhichNobodyKnowsTheEndIsAnOpenWait) {
+  rights().give();
+  --taken_;
+  forget_durations();
+  launch(3);
+  launch(4);
+  EXPECT_EQ(held(), 1u);
+  free(1);
+  session_->submitter.advance();
+  EXPECT_EQ(held(), 0u);
+  EXPECT_EQ(count("wait s4"), 1u);
+  look(2);
+  int free_waits = 0;
+  while (rights().open_wait()) ++free_waits;
+  EXPECT_EQ(free_waits, rights().most_unsure() - 1) << "until it is over";
+  while (free_waits-- != 0) rights().close_wait();
+}
+
+// Stream 2 waits for nobody by itself, and is not in anybody's way.
+TEST_F(ImpliedWaitTest, AnOrderedCopyIsWaitedForHereAsWell) {
+  driver_.hold(1, true);
+  driver_.hold(2, false);
+  EXPECT_TRUE(send(wire::Memcpy{1, wire::kOrderAllStreams, kBase, kBase + 64, 64}).ok());
+  launch(2);
+  EXPECT_EQ(held(), 1u);
+  EXPECT_EQ(count("wait s2"), 0u);
+  driver_.hold(1, false);
+  settle();
+  EXPECT_EQ(count("launch s2"), 1u);
+}
+
+TEST_F(ImpliedWaitTest, TheEndOfADestroyedStreamCounts) {
+  rights().give();
+  --taken_;
+  launch(4);
+  EXPECT_TRUE(send(wire::StreamDestroy{4}).ok());
+  launch(3);
+  EXPECT_EQ(held(), 1u) << "and nobody knows when it comes";
+  driver_.hold(4, false);
+  settle();
+  EXPECT_EQ(count("launch s3"), 1u);
+}
+
+TEST_F(ImpliedWaitTest, ARefusalIsForgottenWhenItGoes) {
+  launch(3);
+  launch(4);
+  EXPECT_TRUE(session_->streams.streams().find(4)->window->has_refused());
+  rights().give();
+  --taken_;
+  session_->submitter.advance();
+  EXPECT_EQ(held(), 0u);
+  EXPECT_FALSE(session_->streams.streams().find(4)->window->has_refused());
+}
+
+// What blocking streams are given behind a fence of the legacy stream may wait for whoever waits
+// for that fence.
+TEST_F(ImpliedWaitTest, AFenceDoesNotWaitHere) {
+  driver_.hold(3, false);
+  launch(4);
+  EXPECT_TRUE(send(wire::Fence{3, 3, 5}).ok());
+  EXPECT_EQ(held(), 0u);
+  EXPECT_EQ(count("wait s3"), 1u);
+  EXPECT_TRUE(send(wire::Fence{4, 4, 5}).ok()) << "that of a blocking stream waits for nobody";
+}
+
+// The pause between two looks is for both.
+TEST_F(ImpliedWaitTest, OneBesideOneForAnEventIsSeenToBeOverAsWell) {
+  launch(3);
+  wait_for_event(4);
+  EXPECT_EQ(held(), 1u);
+  driver_.hold(2, false);
+  driver_.hold(3, false);
+  settle();
+  EXPECT_EQ(count("wait s4"), 2u);
+}
+
+// Who has got the right to queue and may not wait is looked at, and loses it.
+TEST_F(ImpliedWaitTest, ARightThatIsOfNoUseIsGivenBack) {
+  launch(4);
+  free(1);
+  launch(3);
+  ASSERT_EQ(held(), 0u) << "it has the right";
+  forget_durations();
+  launch(3);
+  launch(4);
+  ASSERT_EQ(held(), 1u);
+  for (; taken_ > 1; --taken_) rights().give();
+  int waits = 0;
+  while (rights().open_wait()) ++waits;
+  session_->submitter.advance();
+  ASSERT_EQ(held(), 1u);
+  EXPECT_TRUE(session_->streams.streams().find(4)->window->has_right());
+  driver_.hold(4, false);
+  look(3);
+  EXPECT_FALSE(session_->streams.streams().find(4)->window->has_right());
+  while (waits-- != 0) rights().close_wait();
+}
+
 TEST(ConnectionsTest, HalfOfThemAreForWaits) {
   Connections rights;
   for (int32_t i = 0; i < rights.most_unsure(); ++i) EXPECT_TRUE(rights.open_wait());
