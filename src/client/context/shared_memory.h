@@ -28,7 +28,7 @@ struct ShareHandle {
   uint64_t physical_bytes;
   uint64_t offset;  // of the allocation in the physical memory
   uint64_t bytes;   // of the allocation
-  uint64_t reserved;
+  uint64_t pool;    // MemoryPool::key; else 0
 };
 static_assert(sizeof(ShareHandle) == sizeof(CUipcMemHandle));
 static_assert(sizeof(ShareHandle) == sizeof(CUipcEventHandle));

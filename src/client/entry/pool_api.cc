@@ -3,6 +3,7 @@
 // stream has come that far, or for the same stream at once. Implementations behind the generated
 // entry points, on the program's threads.
 #include <fcntl.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,14 +20,24 @@ namespace openmps::client {
 namespace {
 
 // An exported pool is a file with this in it: pointers carry their own permission, so all that the
-// pool itself has to say is that it is one, and where.
+// pool itself has to say is that it is one, where, and which.
 struct PoolFile {
   uint32_t magic;
   uint32_t wire_device;
   uint64_t handle_types;
+  uint64_t key;  // MemoryPool::key
 };
 constexpr uint32_t kPoolMagic = 0x4c504d4f;  // "OMPL"
 constexpr uint64_t kPoolFileBytes = 4096;
+
+// 0: the system gives no random numbers.
+uint64_t key_of(MemoryPool& pool) {
+  uint64_t key = pool.key.load();
+  if (key != 0) return key;
+  uint64_t made = 0;
+  if (getrandom(&made, sizeof(made), 0) != sizeof(made)) return 0;
+  return pool.key.compare_exchange_strong(key, made) ? made : key;
+}
 
 CUresult find_pool(CUmemoryPool handle, Session** session, MemoryPool** pool) {
   OPENMPS_CUDA_CHECK(enter(session));
@@ -332,7 +343,8 @@ CUresult cuMemPoolExportToShareableHandle(Session& session, void* handle_out, Me
   if ((pool.handle_types & handleType) == 0) return CUDA_ERROR_INVALID_VALUE;
   Result<UniqueFd> file = create_shared_file("openmps-pool", kPoolFileBytes);
   if (!file.ok()) return file.status().code();
-  const PoolFile content{kPoolMagic, session.devices[pool.device], pool.handle_types};
+  const PoolFile content{kPoolMagic, session.devices[pool.device], pool.handle_types, key_of(pool)};
+  if (content.key == 0) return CUDA_ERROR_OPERATING_SYSTEM;
   if (pwrite(file->get(), &content, sizeof(content), 0) != sizeof(content)) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
@@ -357,6 +369,7 @@ CUresult cuMemPoolImportFromShareableHandle(Session& session, CUmemoryPool* pool
   MemoryPool* pool =
       session.pools.add(static_cast<uint32_t>(found - session.devices.begin()), nullptr);
   if (pool == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  pool->key.store(content.key);
   *pool_out = pool->as<CUmemoryPool>();
   return CUDA_SUCCESS;
 }
@@ -365,14 +378,16 @@ CUresult cuMemPoolExportPointer(Session& session, CUmemPoolPtrExportData* shareD
                                 CUdeviceptr ptr) {
   DeviceMemory::Entry entry;
   if (!session.memory.find(ptr, &entry)) return CUDA_ERROR_INVALID_VALUE;
-  const MemoryPool* pool = session.pools.find(entry.value.pool);
+  MemoryPool* pool = session.pools.find(entry.value.pool);
   if (pool == nullptr || pool->handle_types == 0) return CUDA_ERROR_INVALID_VALUE;
+  const uint64_t key = key_of(*pool);
+  if (key == 0) return CUDA_ERROR_OPERATING_SYSTEM;
   DeviceMemory::Published published;
   OPENMPS_CUDA_CHECK(session.memory.publish(entry.base, true, &published, &entry));
   const ShareHandle share{kShareMagic,         static_cast<uint32_t>(ShareKind::kPooled),
                           session.window_base, published.key,
                           published.bytes,     entry.base - published.base,
-                          entry.bytes,         0};
+                          entry.bytes,         key};
   memcpy(shareData_out, &share, sizeof(share));
   return CUDA_SUCCESS;
 }
@@ -382,7 +397,8 @@ CUresult cuMemPoolImportPointer(Session& session, CUdeviceptr* ptr_out, MemoryPo
   if (pool.arena != nullptr) return CUDA_ERROR_INVALID_VALUE;
   ShareHandle share;
   memcpy(static_cast<void*>(&share), shareData, sizeof(share));
-  if (share.magic != kShareMagic || share.kind != static_cast<uint32_t>(ShareKind::kPooled)) {
+  if (share.magic != kShareMagic || share.kind != static_cast<uint32_t>(ShareKind::kPooled) ||
+      share.pool != pool.key.load()) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   return session.opened.open(share, ptr_out);

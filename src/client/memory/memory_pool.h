@@ -18,6 +18,8 @@ struct MemoryPool : Object {
   Arena* arena = nullptr;  // null: imported, only for pointers of another process
   unsigned int handle_types = CU_MEM_HANDLE_TYPE_NONE;
   std::atomic<uint32_t> peers{0};  // other devices with access, a bit each
+  // What tells the pools of all processes apart, from the first export or the import on; else 0.
+  std::atomic<uint64_t> key{0};
   // Kept for the program only: blocks are reused in the order of their stream, and across streams
   // once they are idle, which every setting allows.
   std::atomic<int> reuse_follow_event{1};

@@ -475,25 +475,42 @@ void pool_exporter(const e2e::Session&, const Peer& peer) {
   CHECK_CU(cuMemPoolExportPointer(&pointer, words));
   peer.send(pointer, descriptor);
   close(descriptor);
+  CUmemoryPool other = nullptr;
+  CHECK_CU(cuMemPoolCreate(&other, &props));
+  CHECK_CU(cuMemPoolExportToShareableHandle(&descriptor, other,
+                                            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  peer.send(pointer, descriptor);
+  close(descriptor);
   peer.meet();
   std::vector<uint32_t> expected = pattern(kWords, 12);
   e2e::mix_on_host(expected, 3);
   expect(read_words(words, kWords) == expected, "the exporter sees what the importer wrote");
   CHECK_CU(cuMemFreeAsync(words, stream));
   CHECK_CU(cuStreamSynchronize(stream));
+  CHECK_CU(cuMemPoolDestroy(other));
   CHECK_CU(cuMemPoolDestroy(pool));
   CHECK_CU(cuStreamDestroy_v2(stream));
 }
 
-void pool_importer(const e2e::Session& session, const Peer& peer) {
+// What the exporter sent with a pointer.
+CUmemoryPool receive_pool(const Peer& peer, CUmemPoolPtrExportData* pointer) {
   int descriptor = -1;
-  auto pointer = peer.receive<CUmemPoolPtrExportData>(&descriptor);
+  *pointer = peer.receive<CUmemPoolPtrExportData>(&descriptor);
   CUmemoryPool pool = nullptr;
   CHECK_CU(cuMemPoolImportFromShareableHandle(
       &pool, reinterpret_cast<void*>(static_cast<intptr_t>(descriptor)),
       CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
   close(descriptor);
+  return pool;
+}
+
+void pool_importer(const e2e::Session& session, const Peer& peer) {
+  CUmemPoolPtrExportData pointer;
+  const CUmemoryPool pool = receive_pool(peer, &pointer);
+  const CUmemoryPool other = receive_pool(peer, &pointer);
   CUdeviceptr words = 0;
+  expect_result("import from another pool", cuMemPoolImportPointer(&words, other, &pointer),
+                CUDA_ERROR_INVALID_VALUE);
   CHECK_CU(cuMemPoolImportPointer(&words, pool, &pointer));
   expect(read_words(words, kWords) == pattern(kWords, 12), "the imported allocation's contents");
   mix(session, words, kWords, 3);
@@ -501,6 +518,7 @@ void pool_importer(const e2e::Session& session, const Peer& peer) {
   expect_result("allocate from an imported pool",
                 cuMemAllocFromPoolAsync(&none, 100, pool, nullptr), CUDA_ERROR_INVALID_VALUE);
   CHECK_CU(cuMemFreeAsync(words, nullptr));
+  CHECK_CU(cuMemPoolDestroy(other));
   CHECK_CU(cuMemPoolDestroy(pool));
   peer.meet();
 }
