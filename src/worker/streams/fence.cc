@@ -163,7 +163,7 @@ bool Fences::pass_all_waits() {
 
 void Fences::release_all() {
   set_debt(nullptr);
-  wakers_.release_all();
+  side_streams_.release_all();
   waits_.release_all();
 }
 

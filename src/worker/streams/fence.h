@@ -10,8 +10,8 @@
 
 #include "worker/core/session_core.h"
 #include "worker/streams/open_waits.h"
+#include "worker/streams/side_streams.h"
 #include "worker/streams/stream.h"
-#include "worker/streams/waker.h"
 
 namespace openmps::worker {
 
@@ -55,7 +55,11 @@ class Fences {
   // client's threads, have the client's callback thread call a function, wait for that and write a
   // fence.
   Status write(const FenceValue& fence, const Stream& stream);
-  Status wake_after(const Stream& stream) { return wakers_.wake_after(stream); }
+  Status wake_after(const Stream& stream) { return side_streams_.wake_after(stream); }
+  // Or records an event of another device.
+  Status record_after(const Stream& stream, const DriverEvent& event) {
+    return side_streams_.record_after(stream, event);
+  }
   Status call(uint32_t slot, const FenceValue& fence, const Stream& stream);
   // The same in two parts. The second may be left until the client has run the function.
   Status ask(uint32_t slot, const Stream& stream);
@@ -67,7 +71,7 @@ class Fences {
   bool pass_all_waits();
   // What pass_all_waits() wrote has arrived and no wake is under way: the memory that they name may
   // go.
-  [[nodiscard]] bool passed() { return wakers_.idle() && waits_.passed(); }
+  [[nodiscard]] bool passed() { return side_streams_.idle() && waits_.passed(); }
   void release_all();
 
   [[nodiscard]] const FenceLedger& ledger() const { return ledger_; }
@@ -91,7 +95,7 @@ class Fences {
   FenceLedger ledger_;
   std::atomic<uint32_t> callbacks_used_{0};  // slots from 0
   std::unique_ptr<Posting[]> postings_;      // by slot, made at first use
-  Wakers wakers_{core_};
+  SideStreams side_streams_{core_};
 };
 
 }  // namespace openmps::worker

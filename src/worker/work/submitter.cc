@@ -450,10 +450,13 @@ Status Submitter::give(const Uses&, const FenceWork& fence, Stream& stream) {
   return fences_.write(fence.fence, stream);
 }
 
-Status Submitter::give(const Uses&, const RecordWork& record, Stream& stream) {
+Status Submitter::give(const Uses& uses, const RecordWork& record, Stream& stream) {
   OPENMPS_RETURN_IF_ERROR(streams_.enter(stream, Streams::Entry::kMarker));
+  const auto& event = *static_cast<const DriverEvent*>(uses.objects[0].get());
   OPENMPS_RETURN_IF_ERROR(
-      check(core_.driver.cuEventRecord(record.event, stream.handle), "cuEventRecord"));
+      event.device == stream.place.device
+          ? check(core_.driver.cuEventRecord(record.event, stream.handle), "cuEventRecord")
+          : fences_.record_after(stream, event));
   return record.fence.slot == wire::kNoFence ? Status() : fences_.write(record.fence, stream);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two processes, behind one server if any, that share memory and events: an exporter and an
 // importer, made by fork() before cuInit and joined by a socket. Run by run_e2e.py. usage: drv_ipc
-// memory|free|killed|events|graphs|descriptor|descriptor_killed|pool|errors
+// memory|free|killed|events|distant_events|graphs|descriptor|descriptor_killed|pool|errors
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -259,7 +259,8 @@ void events_exporter(const e2e::Session& session, const Peer& peer) {
   CHECK_CU(cuStreamDestroy_v2(stream));
 }
 
-void events_importer(const e2e::Session& session, const Peer& peer) {
+// With the current device's `mix`.
+void events_importer(CUfunction mix, const Peer& peer) {
   CUevent ready = nullptr;
   CHECK_CU(cuIpcOpenEventHandle(&ready, peer.receive<CUipcEventHandle>()));
   const CUdeviceptr words = open_memory(peer.receive<CUipcMemHandle>());
@@ -269,7 +270,7 @@ void events_importer(const e2e::Session& session, const Peer& peer) {
     peer.meet();
     peer.meet();
     CHECK_CU(cuStreamWaitEvent(stream, ready, 0));
-    e2e::launch(session.function("mix"), e2e::blocks_for(kWords, 128), 128, 0, stream, words,
+    e2e::launch(mix, e2e::blocks_for(kWords, 128), 128, 0, stream, words,
                 static_cast<uint32_t>(kWords), 100 + round);
     CHECK_CU(cuEventRecord(ready, stream));
     peer.meet();
@@ -284,6 +285,21 @@ void events_importer(const e2e::Session& session, const Peer& peer) {
   CHECK_CU(cuStreamDestroy_v2(stream));
   CHECK_CU(cuIpcCloseMemHandle(words));
   peer.meet();
+}
+
+// The event was made on another device, and is recorded on this one as well.
+void distant_events_importer(const Peer& peer) {
+  CUcontext context = nullptr;
+  CUmodule module = nullptr;
+  CUfunction mix = nullptr;
+  CHECK_CU(cuDevicePrimaryCtxRetain(&context, 1));
+  CHECK_CU(cuCtxPushCurrent_v2(context));
+  CHECK_CU(cuModuleLoadData(&module, e2e::kernels_ptx()));
+  CHECK_CU(cuModuleGetFunction(&mix, module, "mix"));
+  events_importer(mix, peer);
+  CHECK_CU(cuModuleUnload(module));
+  CHECK_CU(cuCtxPopCurrent_v2(&context));
+  CHECK_CU(cuDevicePrimaryCtxRelease_v2(1));
 }
 
 // ---- Events in graphs --------------------------------------------------------------------------
@@ -593,7 +609,7 @@ int run_exporter(const std::string& group, const Peer& peer) {
   if (group == "memory") memory_exporter(session, peer);
   if (group == "free") free_exporter(session, peer);
   if (group == "killed") killed_exporter(session, peer);
-  if (group == "events") events_exporter(session, peer);
+  if (group == "events" || group == "distant_events") events_exporter(session, peer);
   if (group == "graphs") graphs_exporter(session, peer);
   if (group == "descriptor") descriptor_exporter(session, peer, false);
   if (group == "descriptor_killed") descriptor_exporter(session, peer, true);
@@ -611,7 +627,9 @@ bool run_importer(const std::string& group, const Peer& peer, pid_t exporter) {
   } else if (group == "killed") {
     killed_importer(session, peer, exporter);
   } else if (group == "events") {
-    events_importer(session, peer);
+    events_importer(session.function("mix"), peer);
+  } else if (group == "distant_events") {
+    distant_events_importer(peer);
   } else if (group == "graphs") {
     graphs_importer(session, peer);
   } else if (group == "descriptor") {

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streams of our own for what a client's stream can't do itself once it has come to some point.
+// They wait for it by an event. Session's thread.
+//
+// Wakes for the client's sleeping threads: in the client's stream the host function that wakes
+// would hold up the work behind it until a thread of the driver has run, 15-45 us (decision 1).
+// Records of an event of another device: the driver takes them in streams of that device alone, but
+// an event of another process is one of the device that was current when it was opened.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "worker/core/session_core.h"
+#include "worker/streams/stream.h"
+
+namespace openmps::worker {
+
+class SideStreams {
+ public:
+  explicit SideStreams(SessionCore& core) : core_(core) {}
+
+  // Wake the client once `stream`, which has been entered, has come here.
+  Status wake_after(const Stream& stream);
+  // Record `event`, which may be of another device, once `stream`, which has been entered, has come
+  // here.
+  Status record_after(const Stream& stream, const DriverEvent& event);
+  // No wake is under way: the header that they write to may go. After a fault none is.
+  [[nodiscard]] bool idle();
+  void release_all();
+
+ private:
+  struct Side {
+    uint32_t device;
+    CUstream stream;
+    CUevent event;
+  };
+  Result<Side*> take(uint32_t device);
+  Result<Side*> add(uint32_t device);
+
+  SessionCore& core_;
+  std::vector<Side> sides_;
+  size_t next_ = 0;
+};
+
+}  // namespace openmps::worker
