@@ -5,6 +5,7 @@ Each is a function of (sandbox, clients) that raises Failure; run() gives it a f
 checks that nothing is left. Called by run_e2e.py on its only thread.
 """
 
+import functools
 import json
 import os
 import random
@@ -552,16 +553,29 @@ def events_of(path):
         return json.loads(file.read().rstrip().removesuffix(",") + "]")
 
 
+def inspect_until(box, child, *parts):
+    """Waits until `inspect` says all that of a client."""
+    said = []
+
+    def seen():
+        said[:] = [box.control(f"inspect {child.pid}")[1]]
+        return all(part in said[0] for part in parts)
+    require(wait_until(seen, SETTLE_LIMIT_S), f"inspect does not say {parts}:\n{said[0]}")
+
+
 def traced(box, _):
     """The commands of a program as its client and its worker saw them, as lanes and as text."""
     worker, client, text, long = (os.path.join(box.tmp, name)
                                   for name in ("worker.json", "client.json", "text", "long.json"))
     box.env["OPENMPS_TRACE"] = worker
     box.start_daemon()
-    # The last one's kernels take so long that it has to wait for them.
-    for program, path in (("drv_client_worker", client), ("drv_client_worker", text), ("drv_nbody", long)):
-        code, out, err = box.run([program], CLIENT_LIMIT_S, {"OPENMPS_TRACE": path})
+    for path in (client, text):
+        code, out, err = box.run(["drv_client_worker"], CLIENT_LIMIT_S, {"OPENMPS_TRACE": path})
         require(code == 0, f"a traced program: {code}\n{out}{err}")
+    sleeper = box.start(["drv_neighbour", "host"], {"OPENMPS_TRACE": long}, stdin=subprocess.PIPE)
+    ready(sleeper)
+    inspect_until(box, sleeper, "threads of the program that sleep: 1\n")
+    tell(sleeper)
     box.quit()
 
     seen = {}
@@ -601,14 +615,7 @@ def inspected(box, _):
     box.env.update({"SOFTGPU_LOADING_WAITS": "1", "OPENMPS_COLD_LANE": "off"})
     box.start_daemon()
 
-    def look(child, *parts):
-        said = []
-
-        def seen():
-            said[:] = [box.control(f"inspect {child.pid}")[1]]
-            return all(part in said[0] for part in parts)
-        require(wait_until(seen, SETTLE_LIMIT_S), f"inspect does not say {parts}:\n{said[0]}")
-
+    look = functools.partial(inspect_until, box)
     neighbour = box.start(["drv_neighbour", "host"], stdin=subprocess.PIPE)
     ready(neighbour)
     look(neighbour, f"Session 1 of process {neighbour.pid}\n", "waits for host function ",
