@@ -767,6 +767,8 @@ def confined(box, _):
     ready(client)
     for program, no_new_privileges in (("openmps-control", "0"), ("openmps-server", "1"),
                                        ("openmps-worker", "1")):
+        # For microseconds there is a second daemon: a process that closes descriptors (decision 11).
+        wait_until(lambda name=program: len(box.pids_named(name)) == 1, SETTLE_LIMIT_S)
         pids = box.pids_named(program)
         require(len(pids) == 1, f"{program}: {pids}")
         tasks = os.listdir(f"/proc/{pids[0]}/task")
