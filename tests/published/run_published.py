@@ -99,7 +99,7 @@ def sample_programs(root):
         if "7_libNVVM" in str(folder):
             options += ["-I", str(folder.parent / "common" / "include"), "-lcuda",
                         "-DLIBDEVICE_MAJOR_VERSION=1", "-DLIBDEVICE_MINOR_VERSION=0",
-                        f'-DLIBCUDADEVRT="{CUDA}/lib64/libcudadevrt.a"']
+                        f'-DLIBCUDADEVRT="{CUDA}/lib64/libcudadevrt.a"', f"-DLIBNVVM_HOME={CUDA}/nvvm"]
         programs.append(Program(name, sources, options, folder, kernel_files(text, folder)))
     return programs, left_out
 
@@ -246,7 +246,6 @@ def judge(folder, code, output):
 def run_one(world, folder, limit):
     """Runs one program in its folder, in an environment of `world`; returns its result."""
     env = dict(world.env)
-    env["LIBNVVM_HOME"] = str(CUDA / "nvvm")
     env["LD_PRELOAD"] = str(world.build / "lib/softgpu/libsoftgpu-ptx.so")
     begin = time.monotonic()
     with tempfile.TemporaryFile() as written:
