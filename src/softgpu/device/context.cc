@@ -6,11 +6,14 @@
 #include <vector>
 
 #include "softgpu/device/driver.h"
+#include "softgpu/device/thread_value.h"
 
 namespace openmps::softgpu {
 namespace {
 
-thread_local std::vector<std::shared_ptr<Context>> stack;
+using Stack = std::vector<std::shared_ptr<Context>>;
+
+Stack& own_stack() { return thread_value<Stack>(); }
 
 }  // namespace
 
@@ -54,11 +57,15 @@ void Context::set_execution(std::shared_ptr<ExecutionContext> execution,
 
 namespace context_stack {
 
-std::shared_ptr<Context> current() { return stack.empty() ? nullptr : stack.back(); }
+std::shared_ptr<Context> current() {
+  const Stack& stack = own_stack();
+  return stack.empty() ? nullptr : stack.back();
+}
 
-void push(std::shared_ptr<Context> context) { stack.push_back(std::move(context)); }
+void push(std::shared_ptr<Context> context) { own_stack().push_back(std::move(context)); }
 
 std::shared_ptr<Context> pop() {
+  Stack& stack = own_stack();
   if (stack.empty()) return nullptr;
   std::shared_ptr<Context> top = std::move(stack.back());
   stack.pop_back();
@@ -66,6 +73,7 @@ std::shared_ptr<Context> pop() {
 }
 
 void set(std::shared_ptr<Context> context) {
+  Stack& stack = own_stack();
   if (context == nullptr) {
     if (!stack.empty()) stack.pop_back();
   } else if (stack.empty()) {

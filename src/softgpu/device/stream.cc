@@ -9,12 +9,13 @@
 #include "softgpu/device/driver.h"
 #include "softgpu/device/green_context.h"
 #include "softgpu/device/scheduler.h"
+#include "softgpu/device/thread_value.h"
 
 namespace openmps::softgpu {
 namespace {
 
 // Default streams of this thread, by id of the ExecutionContext or of a green context's view.
-thread_local std::unordered_map<uint64_t, std::shared_ptr<Stream>> thread_streams;
+using ThreadStreams = std::unordered_map<uint64_t, std::shared_ptr<Stream>>;
 
 }  // namespace
 
@@ -78,7 +79,8 @@ std::shared_ptr<Stream> per_thread_stream(const std::shared_ptr<Context>& contex
   std::shared_ptr<ExecutionContext> execution = context->execution();
   if (execution == nullptr) return nullptr;
   const bool is_view = context->green_parent != nullptr;
-  std::shared_ptr<Stream>& stream = thread_streams[is_view ? context->id() : execution->id];
+  std::shared_ptr<Stream>& stream =
+      thread_value<ThreadStreams>()[is_view ? context->id() : execution->id];
   if (stream == nullptr) stream = make_stream(context, execution, CU_STREAM_DEFAULT, 0);
   return stream;
 }
