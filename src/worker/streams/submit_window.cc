@@ -301,11 +301,7 @@ bool SubmitWindow::connect(const Cost& cost) {
   const uint64_t now = now_ns();
   if (wants_ && is_too_soon(now)) return false;
   look(now);
-  if (items_ == 0) return true;
-  if (!connected_ && !wants_) {
-    wants_ = true;
-    connections_->begin_to_wait();
-  }
+  if (items_ == 0 || (want_right(sure) && !yields_)) return true;
   look_again_behind(remaining_ns(now), now);
   return false;
 }
