@@ -232,37 +232,50 @@ void Executor::log_error(const std::string& command, const Status& status) {
       (errors_logged_ == kMostErrorsLogged ? " (further errors are not logged)" : ""));
 }
 
+// Nothing is done between finding a command and giving it to the driver that can be done before:
+// somebody waits for it. What is held is looked at first, while the client waits for the GPU.
 void Executor::idle() {
   const uint64_t start = now_ns();
-  if (paused_since_ns_ == 0) paused_since_ns_ = start;
-  const bool found = spin_ns_ != 0 && spin(spinning_.brief, start + spin_ns_);
+  const bool resumes = paused_since_ns_ != 0;
+  if (!resumes) paused_since_ns_ = start;
   const bool holds = looks();
-  if (holds) advance(now_ns());
-  if (!found) {
-    const bool settled = rest_ns_ != kLongestSleepNs;
-    const uint64_t tended_ns = settled ? rest_ns_ : session_.tend();
-    const uint64_t tended_until = start + std::min(kLingerNs, tended_ns);
-    const uint64_t linger_end = std::min(pauses_.linger_end_ns(paused_since_ns_), tended_until);
-    if (linger_end <= start || !spin(spinning_.lingering, linger_end)) {
-      const uint64_t begin = now_ns();
-      const uint64_t longest = settled ? rest_ns_ : std::min(held_pause(begin), tended_ns);
-      ring_.sleep(longest, session_.stop, &session_.core.bell->rung());
-      const bool slept = longest != 0 && longest == rest_ns_ && now_ns() - begin >= longest;
-      if (slept && ring_.empty()) rest_ns_ = next_rest();
-    }
-  }
+  if (holds) advance(start);
   const uint64_t longest_spin_ns = spinning_.brief_ns;
-  const uint64_t now = now_ns();
-  if (!ring_.empty()) {
-    const uint64_t pause_ns = now - std::exchange(paused_since_ns_, 0);
-    if (pause_ns > longest_spin_ns) pauses_.note(pause_ns);
+  if (spin_ns_ != 0 && spin(spinning_.brief, holds ? now_ns() : start, start + spin_ns_)) {
+    if (resumes) {
+      end_pause(now_ns());
+    } else if (!ring_.empty()) {
+      paused_since_ns_ = 0;  // no longer than a brief spin
+    }
+    spin_ns_ = longest_spin_ns;
+    return;
   }
+  const bool settled = rest_ns_ != kLongestSleepNs;
+  const uint64_t tended_ns = settled ? rest_ns_ : session_.tend();
+  const uint64_t tended_until = start + std::min(kLingerNs, tended_ns);
+  const uint64_t linger_end = std::min(pauses_.linger_end_ns(paused_since_ns_), tended_until);
+  if (linger_end <= start || !spin(spinning_.lingering, now_ns(), linger_end)) {
+    const uint64_t begin = now_ns();
+    const uint64_t longest = settled ? rest_ns_ : std::min(held_pause(begin), tended_ns);
+    ring_.sleep(longest, session_.stop, &session_.core.bell->rung());
+    const bool slept = longest != 0 && longest == rest_ns_ && now_ns() - begin >= longest;
+    if (slept && ring_.empty()) rest_ns_ = next_rest();
+  }
+  const uint64_t now = now_ns();
+  end_pause(now);
   // Spinning pays if the next command comes within the longest spin, found spinning or not.
   // Who looks at held work comes here each millisecond, and would only burn cores.
   const bool woken = !holds || !ring_.empty();
-  const bool soon = found || (woken && now - start < longest_spin_ns);
+  const bool soon = woken && now - start < longest_spin_ns;
   const uint64_t least = holds ? 0 : std::min(kShortestSpinNs, longest_spin_ns);
   spin_ns_ = soon ? longest_spin_ns : std::max(spin_ns_ / 2, least);
+}
+
+// If a command has come.
+void Executor::end_pause(uint64_t now) {
+  if (ring_.empty()) return;
+  const uint64_t pause_ns = now - std::exchange(paused_since_ns_, 0);
+  if (pause_ns > spinning_.brief_ns) pauses_.note(pause_ns);
 }
 
 // Nothing has come for rest_ns_.
@@ -271,16 +284,16 @@ uint64_t Executor::next_rest() {
   return session_.put_away() ? 0 : std::min(2 * rest_ns_, kLongestRestNs);
 }
 
-// Look for a command until `end`, if the budget allows it and there are cores to spare.
-bool Executor::spin(SpinBudget& budget, uint64_t end) {
-  uint64_t now = now_ns();
+// Look for a command from now to `end`, if the budget allows it and there are cores to spare.
+bool Executor::spin(SpinBudget& budget, uint64_t now, uint64_t end) {
   if (spinning_.shortage.lasts(now) || !budget.enter()) return false;
   bool found = false;
   do {
     const uint64_t before = now;
-    for (int i = 0; i < kLooksPerClock && !found; ++i) {
+    for (int i = 0; i < kLooksPerClock; ++i) {
       found = !ring_.empty() || session_.stop.load(std::memory_order_relaxed) ||
               session_.core.bell->rung().load(std::memory_order_relaxed);
+      if (found) break;
       cpu_relax();
     }
     now = now_ns();

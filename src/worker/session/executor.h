@@ -60,7 +60,8 @@ class Executor {
   void log_error(const std::string& command, const Status& status);
   void idle();
   uint64_t next_rest();
-  bool spin(SpinBudget& budget, uint64_t end);
+  void end_pause(uint64_t now);
+  bool spin(SpinBudget& budget, uint64_t now, uint64_t end);
 
   SessionParts& session_;
   wire::RingConsumer& ring_;
