@@ -8,6 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <utility>
@@ -47,6 +48,13 @@ std::optional<uint64_t> run_delay_ns() {
 }
 
 }  // namespace
+
+// Of a machine with more cores than cpu_set_t has, nothing is said: it has several.
+uint32_t usable_cores() {
+  cpu_set_t cores;
+  if (sched_getaffinity(0, sizeof cores, &cores) != 0) return CPU_SETSIZE;
+  return static_cast<uint32_t>(std::max(1, CPU_COUNT(&cores)));
+}
 
 std::optional<uint64_t> take_run_delay_ns() {
   thread_local uint64_t before_ns = 0;

@@ -9,6 +9,9 @@
 
 namespace openmps {
 
+// On how many cores this thread may run, at least 1.
+[[nodiscard]] uint32_t usable_cores();
+
 // For how long this thread has been ready to run while others had its core, by Linux's count
 // (/proc/thread-self/schedstat), since it asked last; the first time, since it began. Nothing where
 // the system does not say. Costs some ten microseconds.

@@ -69,19 +69,18 @@ RingConsumer::RingConsumer(const ChannelView& view)
     : control_(&view.ring_control()),
       data_(view.ring_data()),
       copy_(std::make_unique_for_overwrite<unsigned char[]>(kMaxRecordBytes)) {
-  head_ = control_->head.load(std::memory_order_relaxed);
+  head_ = tail_ = control_->head.load(std::memory_order_relaxed);
 }
 
-bool RingConsumer::empty() const { return control_->tail.load(std::memory_order_acquire) == head_; }
-
-uint64_t RingConsumer::ahead() const {
-  return control_->tail.load(std::memory_order_relaxed) - head_;
+uint64_t RingConsumer::ahead(uint64_t enough) const {
+  // Pairs with the producer's release store of tail: the records' bytes come first.
+  if (tail_ - head_ < enough) tail_ = control_->tail.load(std::memory_order_acquire);
+  return tail_ - head_;
 }
 
 Result<bool> RingConsumer::take(Record* record) {
   for (;;) {
-    // Pairs with the producer's release store of tail.
-    const uint64_t available = control_->tail.load(std::memory_order_acquire) - head_;
+    const uint64_t available = ahead(1);
     if (available == 0) return false;
     RecordHeader header;
     memcpy(&header, data_ + (head_ & kMask), sizeof(header));

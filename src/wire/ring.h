@@ -59,9 +59,10 @@ class RingConsumer {
   // The next record, copied. false: the ring is empty. An error means that the peer has
   // corrupted its ring (CUDA_ERROR_MPS_RPC_FAILURE): end the session.
   Result<bool> take(Record* record);
-  [[nodiscard]] bool empty() const;
-  // Bytes that the producer has published beyond what has been taken, as the peer says.
-  [[nodiscard]] uint64_t ahead() const;
+  [[nodiscard]] bool empty() const { return ahead(1) == 0; }
+  // Bytes that the producer has published beyond what has been taken, as the peer says. There may
+  // be more if it is `enough`.
+  [[nodiscard]] uint64_t ahead(uint64_t enough) const;
   // Sleep until the producer publishes, or until `stop` (or `bell`) is set and wake() called; at
   // most timeout_ns (0: no limit). The word slept on can be written by the peer, so a consumer that
   // must see `stop` whatever the peer does gives a limit.
@@ -73,7 +74,9 @@ class RingConsumer {
  private:
   RingControl* control_;
   const unsigned char* data_;
-  uint64_t head_ = 0;                      // our copy: the shared one is only for the producer
+  uint64_t head_ = 0;  // our copy: the shared one is only for the producer
+  // Last seen. Its line is the producer's, whom each look at it costs some hundred cycles.
+  mutable uint64_t tail_ = 0;
   std::unique_ptr<unsigned char[]> copy_;  // pages of it that no record needs are never touched
 };
 

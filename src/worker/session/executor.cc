@@ -79,7 +79,7 @@ Status Executor::run() {
       idle();
       continue;
     }
-    session_.submitter.note_ahead(ring_.ahead());
+    session_.submitter.note_ahead(ring_.ahead(Submitter::kBatchBytes));
     OPENMPS_RETURN_IF_ERROR(execute(record));
     if (ring_.empty()) session_.submitter.end_batch();
     note_progress();

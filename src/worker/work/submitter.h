@@ -84,6 +84,9 @@ class Submitter {
     return {.learnt = *number};
   }
 
+  // So much is at hand when batches begin: some thirty launches. Fewer go sooner one by one, since
+  // the GPU works on the first of them while the last are submitted.
+  static constexpr uint64_t kBatchBytes = 4096;
   // So many bytes of commands are at hand behind the next one.
   void note_ahead(uint64_t bytes) { ahead_ = bytes; }
   // Before anything else is done, or when no more commands are at hand: launches that wait for
@@ -181,10 +184,6 @@ class Submitter {
   std::vector<std::unique_ptr<Backlog::Item>> collected_;  // held work that the batch is made of
   uint64_t ahead_ = 0;
   Progress progress_;
-
-  // So much is at hand when batches begin: some thirty launches. Fewer go sooner one by one, since
-  // the GPU works on the first of them while the last are submitted.
-  static constexpr uint64_t kBatchBytes = 4096;
 };
 
 // What it is counted as.

@@ -86,6 +86,21 @@ TEST(CoreShortageTest, CanBeSwitchedOff) {
   EXPECT_FALSE(shortage.lasts(2 * kNow));
 }
 
+TEST(UsableCoresTest, AreThoseThatTheThreadMayRunOn) {
+  std::thread([] {
+    cpu_set_t all;
+    ASSERT_EQ(sched_getaffinity(0, sizeof all, &all), 0);
+    EXPECT_EQ(usable_cores(), static_cast<uint32_t>(CPU_COUNT(&all)));
+    int first = 0;
+    while (!CPU_ISSET(first, &all)) ++first;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(first, &one);
+    ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+    EXPECT_EQ(usable_cores(), 1u);
+  }).join();
+}
+
 TEST(ShortTurnsTest, LeaveNiceAndOtherPoliciesAlone) {
   std::thread([] {
     ASSERT_EQ(setpriority(PRIO_PROCESS, 0, 7), 0);  // this thread's, on Linux

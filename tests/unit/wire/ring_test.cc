@@ -75,6 +75,32 @@ TEST_F(RingTest, RecordsComeInOrderAcrossTheEnd) {
   }
 }
 
+TEST_F(RingTest, WhatHasBeenSeenIsTakenWithoutALook) {
+  RingProducer producer(view_);
+  RingConsumer consumer(view_);
+  constexpr uint32_t kPayload = 56;
+  const uint64_t bytes = record_bytes(kPayload);
+  const auto publish = [&] {
+    ASSERT_NE(producer.reserve(Opcode::kMemcpy, kPayload, kNoReply), nullptr);
+    producer.publish();
+  };
+  EXPECT_TRUE(consumer.empty());
+  publish();
+  publish();
+  Record record;
+  ASSERT_TRUE(consumer.take(&record).value());
+  publish();
+  EXPECT_EQ(consumer.ahead(bytes), bytes) << "enough: no look";
+  EXPECT_EQ(consumer.ahead(bytes + 1), 2 * bytes);
+  const uint64_t tail = view_.ring_control().tail.exchange(0);
+  EXPECT_FALSE(consumer.empty());
+  ASSERT_TRUE(consumer.take(&record).value());
+  ASSERT_TRUE(consumer.take(&record).value());
+  view_.ring_control().tail.store(tail);
+  EXPECT_TRUE(consumer.empty());
+  EXPECT_FALSE(consumer.take(&record).value());
+}
+
 TEST_F(RingTest, LargestRecordFits) {
   RingProducer producer(view_);
   RingConsumer consumer(view_);
