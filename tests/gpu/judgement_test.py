@@ -13,6 +13,7 @@ sys.path[:0] = [str(HERE)]
 import cases  # noqa: E402
 import execution  # noqa: E402
 import report  # noqa: E402
+import run_gpu  # noqa: E402
 
 PROGRAM = f"""
 import os, sys, time
@@ -120,6 +121,23 @@ class Verdicts(unittest.TestCase):
         self.assertIn("what OpenMPS logged in a:\n  cuFoo is missing", words)
         self.assertIn("| a | 2 | 2 | 1 | 1 FAILED |", report.page(run))
         self.assertIn("| c | 0 | - | - | skipped |", report.page(run))
+
+    def test_a_run_that_was_stopped(self):
+        ran = {"results": {"x": {"status": "ok"}}, "seconds": 1}
+        run = {"machine": "a GPU", "date": "2026-01-01", "modes": ["native", "openmps"],
+               "cases": {"a": {"native": ran, "openmps": ran}, "b": {"native": ran}, "c": {}}}
+        words, failed = report.text(run)
+        self.assertEqual(failed, 0)
+        self.assertIn("b (all): not run: openmps", words)
+        self.assertIn("c (all): not run: native, openmps", words)
+        self.assertIn("1 passed, 0 failed, 2 skipped", words)
+
+    def test_what_is_told_at_once(self):
+        outcome = {"seconds": 3.2, "results": {
+            "a": {"status": "ok"}, "b": {"status": "skipped", "detail": "why"},
+            "c": {"status": "failed", "detail": "line 3\nValueError: no\n"}}}
+        self.assertEqual(run_gpu.told(outcome),
+                         "1 of 2, 1 skipped in 3 s\n    c: failed: ValueError: no")
 
 
 if __name__ == "__main__":

@@ -58,6 +58,10 @@ def verdicts(run):
         if "skipped" in modes:
             found[title] = {"(all)": ("skipped", modes["skipped"])}
             continue
+        missing = [mode for mode in run.get("modes", modes) if mode not in modes]
+        if missing:  # of a run that was stopped
+            found[title] = {"(all)": ("skipped", "not run: " + ", ".join(missing))}
+            continue
         native = modes["native"]["results"] if "native" in modes else None
         openmps = modes["openmps"]["results"] if "openmps" in modes else None
         names = dict.fromkeys([*(native or {}), *(openmps or {})])

@@ -21,6 +21,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -31,8 +32,10 @@ import report
 
 ROOT = Path(__file__).resolve().parents[2]
 SKIPPED = 77
-# Programs at once: each has a thread or two that works, and imports compete for the disk.
-MOST_AT_ONCE = 10
+# Programs at once: each has a thread or two that works, and imports compete for the disk. Behind
+# OpenMPS each has a worker of its own, and ten contexts of 32 hardware queues that are made at once
+# take eight seconds each, where one takes half a second.
+MOST_AT_ONCE = 5
 # What a suite imports beyond the standard library: without it the suite is skipped, not failed.
 NEEDS = {"torch_ops": ("torch",), "lenet": ("torch",), "transformer": ("torch",),
          "compile": ("torch", "triton"), "triton": ("torch", "triton"), "cupy": ("cupy",),
@@ -71,9 +74,22 @@ def obstacle(case, gpu_count, build):
     return None
 
 
-def run_all(chosen, modes, build, jobs, env):
-    """{title: {mode: outcome} or {"skipped": reason}} of all cases."""
-    begin, found = time.monotonic(), {}
+def told(outcome):
+    """What there is to say of an outcome at once: how many tests passed, and which did not."""
+    results = outcome["results"]
+    good = sum(r["status"] == "ok" for r in results.values())
+    skipped = sum(r["status"] == "skipped" for r in results.values())
+    lines = [f"{good} of {len(results) - skipped}" + (f", {skipped} skipped" if skipped else "") +
+             f" in {outcome['seconds']:.0f} s"]
+    lines += [f"    {name}: {r['status']}: {report.last_line(r)}"
+              for name, r in results.items() if r["status"] not in report.GOOD]
+    return "\n".join(lines)
+
+
+def run_all(found, chosen, modes, build, jobs, env, keep):
+    """Fills found with {title: {mode: outcome} or {"skipped": reason}} of all cases, and calls keep()
+    after each."""
+    begin, lock = time.monotonic(), threading.Lock()
     found.update({case.title: {} for case in chosen})  # the order of the table
     gpu_count = len(gpus()) if not env else 1
     runnable = []
@@ -86,11 +102,10 @@ def run_all(chosen, modes, build, jobs, env):
 
     def one(case, mode):
         outcome = execution.run_case(case, mode, build, env)
-        found[case.title][mode] = outcome
-        results = outcome["results"].values()
-        good = sum(r["status"] == "ok" for r in results)
-        print(f"[{time.monotonic() - begin:6.1f} s] {mode:7} {case.title}: {good} of {len(results)} "
-              f"in {outcome['seconds']:.0f} s", flush=True)
+        with lock:
+            found[case.title][mode] = outcome
+            keep()
+        print(f"[{time.monotonic() - begin:6.1f} s] {mode:7} {case.title}: {told(outcome)}", flush=True)
 
     # Long ones first, so that none of them is left alone at the end.
     alone = [case for case in runnable if case.alone or case.gpus > 1]
@@ -99,7 +114,6 @@ def run_all(chosen, modes, build, jobs, env):
         with concurrent.futures.ThreadPoolExecutor(width) as pool:
             for done in [pool.submit(one, case, mode) for case in group for mode in modes]:
                 done.result()
-    return found
 
 
 def main():
@@ -128,15 +142,20 @@ def main():
         print("gpu-test: no GPU on this machine: skipped")
         return SKIPPED
     begin = time.monotonic()
-    found = run_all(chosen, modes, args.build, args.jobs, env)
-    if with_e2e and not args.cpu:  # by itself: some of its programs compare the device's free memory
-        found[cases.E2E_SUITE] = e2e_suite.run(args.build, modes)
+    path = args.json or Path(args.build) / "gpu-test.json"
     run = {"machine": "; ".join(dict.fromkeys(gpus())) or "no GPU",
            "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
-           "seconds": round(time.monotonic() - begin), "modes": modes, "cases": found}
+           "seconds": 0, "modes": modes, "cases": {}}
+
+    def keep():  # after each case: who stops it has what there is
+        run["seconds"] = round(time.monotonic() - begin)
+        path.write_text(json.dumps(run, indent=1))
+
+    run_all(run["cases"], chosen, modes, args.build, args.jobs, env, keep)
+    if with_e2e and not args.cpu:  # by itself: some of its programs compare the device's free memory
+        run["cases"][cases.E2E_SUITE] = e2e_suite.run(args.build, modes)
+    keep()
     words, failed = report.text(run)
-    path = args.json or Path(args.build) / "gpu-test.json"
-    path.write_text(json.dumps(run, indent=1))
     print(f"\n{words}\n{run['seconds']} s; everything is in {path}")
     return 1 if failed else 0
 
