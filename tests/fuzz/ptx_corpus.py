@@ -158,7 +158,7 @@ def operands(mnemonic, letters, parts):
     sources = 0
     for letter in letters:
         kind, optional = letter[0], letter.endswith("?")
-        if optional and not wants_optional(mnemonic, kind, parts):
+        if optional and not wants_optional(mnemonic, kind, parts, sources):
             continue
         if kind == "D":
             out.append(register(types[0], 4))
@@ -206,13 +206,13 @@ def source(mnemonic, types, number):
     return register(name, 1 + number % 2)
 
 
-def wants_optional(mnemonic, kind, parts):
+def wants_optional(mnemonic, kind, parts, sources):
     if mnemonic in ("ld", "st"):
         return "L2::cache_hint" in parts
     if mnemonic in ("setp", "set"):
         return bool({"and", "or", "xor"} & set(parts))
     if mnemonic == "atom":
-        return "cas" in parts
+        return "cas" in parts and sources == 1
     if mnemonic == "tex":
         return "level" in parts
     if mnemonic == "cvt":

@@ -242,7 +242,9 @@ bool Builder::convert_float(const Instruction& in) {
       !apply("round_" + integral + (type == Type::kF64 ? "_f64" : "_f32"), type)) {
     return false;
   }
-  if (to == Type::kF32 && type == Type::kF64) {
+  // Rounded twice in one direction is rounded once.
+  const bool twice = to == Type::kBF16 && !directed.empty();
+  if ((to == Type::kF32 || twice) && type == Type::kF64) {
     if (rounding) emit(IrOp::k_set_rounding).aux = rounding;
     apply("f2f_f32_f64", Type::kF32);
     if (rounding) emit(IrOp::k_set_rounding).aux = 0;
@@ -253,9 +255,6 @@ bool Builder::convert_float(const Instruction& in) {
   if (in.has("sat") && !apply(type == Type::kF64 ? "sat_f64" : "sat_f32", type)) return false;
   if (to == Type::kF16 || to == Type::kBF16) {
     const std::string half = to == Type::kF16 ? "f16" : "bf16";
-    if (type == Type::kF64 && to == Type::kBF16 && !directed.empty()) {
-      return unusable("directed rounding from f64 to " + half);
-    }
     if (!apply("f2f_" + half + (type == Type::kF64 ? "_f64" : "_f32") + directed, to)) return false;
     if (in.has("satfinite") && !apply("finite_" + half, to)) return false;
     if (in.has("relu") && !apply("relu_" + half, to)) return false;

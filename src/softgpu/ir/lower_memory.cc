@@ -235,7 +235,9 @@ bool Builder::lower_atomic(const Instruction& in) {
   const uint32_t bytes = ptx::type_bytes(type);
   const Lane lane = memory_lane(type);
   const int32_t value = read(in.operands[first], lane);
-  const size_t values = in.operands.size() - first - (in.has("async") ? 1 : 0);  // mbarrier behind
+  // Behind the values stands the mbarrier, or the policy of the cache.
+  const size_t more = in.has("async") || in.has("L2::cache_hint") ? 1 : 0;
+  const size_t values = in.operands.size() - first - more;
   if (values != (op == AtomicOp::kCompare ? 2 : 1)) return unusable("wrong number of operands");
   const int32_t third = op == AtomicOp::kCompare ? read(in.operands[first + 1], lane) : -1;
   const int32_t d = has_result ? result(in.operands[0], bytes) : -1;

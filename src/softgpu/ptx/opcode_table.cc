@@ -200,20 +200,20 @@ constexpr Rule kRules[] = {
      L::kConvertAddress, ""},
     {"isspacep", "global|$shared|local|const|param|param::entry", "P S", L::kIsSpace, ""},
     // Memory.
-    {"ld", "weak|relaxed|acquire|volatile|mmio? $scope? $space? nc? ca|cg|cs|lu|cv? nc? $evict? "
+    {"ld", "mmio? weak|relaxed|acquire|volatile? $scope? $space? nc? ca|cg|cs|lu|cv? nc? $evict? "
      "$evict2? L2::cache_hint? $fetch? v2|v4|v8? $mem", "V M S?", L::kLoad, ""},
     {"ldu", "global? v2|v4? $mem", "V M", L::kLoad, ""},
-    {"st", "weak|relaxed|release|volatile|mmio? $scope? $space? wb|cg|cs|wt? $evict? $evict2? "
+    {"st", "mmio? weak|relaxed|release|volatile? $scope? $space? wb|cg|cs|wt? $evict? $evict2? "
      "L2::cache_hint? v2|v4|v8? $mem", "M W S?", L::kStore, ""},
     {"st", "async weak? shared::cluster? mbarrier::complete_tx::bytes? v2|v4? "
      "b32|b64|u32|u64|s32|s64|f32|f64", "M W M", L::kStoreAsync, ""},
     {"atom", "relaxed|acquire|release|acq_rel? $scope? global|$shared? relaxed|acquire|"
      "release|acq_rel? $scope? and|or|xor|exch|cas|add|inc|dec|min|max relaxed|acquire|release|"
      "acq_rel? $scope? noftz? L2::cache_hint? b16|b32|b64|b128|u32|s32|u64|s64|f32|f64|f16|bf16|"
-     "f16x2|bf16x2", "D M S S?", L::kAtomic, ""},
+     "f16x2|bf16x2", "D M S S? S?", L::kAtomic, ""},
     {"red", "relaxed|release? $scope? global|$shared? $scope? and|or|xor|add|inc|dec|"
      "min|max relaxed|release? $scope? noftz? L2::cache_hint? b32|b64|u32|s32|u64|s64|f32|f64|f16|"
-     "bf16|f16x2|bf16x2", "M S", L::kAtomic, ""},
+     "bf16|f16x2|bf16x2", "M S S?", L::kAtomic, ""},
     {"red", "async relaxed? cluster? shared::cluster? mbarrier::complete_tx::bytes? "
      "and|or|xor|add|inc|dec|min|max b32|u32|s32|u64", "M S M", L::kStoreAsync, ""},
     {"membar", "cta|gl|sys", "", L::kFence, ""},
