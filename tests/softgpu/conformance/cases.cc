@@ -1,17 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// See cases.h. A row stands for many cases: {x,y} in it means one with x and one with y.
+// See cases.h and rows.h.
 #include "cases.h"
 
-#include <algorithm>
+#include "rows.h"
 
 namespace conformance {
 namespace {
-
-struct Row {
-  Inputs inputs;
-  const char* result;
-  const char* code;
-};
 
 constexpr Inputs I = Inputs::kInteger, S = Inputs::kShift, F = Inputs::kF32, D = Inputs::kF64,
                  H = Inputs::kF16, B = Inputs::kBF16, E = Inputs::kFP8, W = Inputs::kCollective;
@@ -92,6 +86,7 @@ const Row kRows[] = {
     // Floating point.
     {F, "%r", "{add,sub,mul}.{rn,rz,rm,rp}{,.ftz}{,.sat}.f32 %r, %a, %b;"},
     {F, "%r", "fma.{rn,rz,rm,rp}{,.ftz}{,.sat}.f32 %r, %a, %b, %c;"},
+    {F, "%r", "mad.{rn,rz,rm,rp}{,.ftz}{,.sat}.f32 %r, %a, %b, %c;"},
     {F, "%r", "div.{rn,rz,rm,rp}{,.ftz}.f32 %r, %a, %b;"},
     {F, "%r", "{rcp,sqrt}.{rn,rz,rm,rp}{,.ftz}.f32 %r, %a;"},
     {F, "%r", "{abs,neg}{,.ftz}.f32 %r, %a;"},
@@ -99,6 +94,7 @@ const Row kRows[] = {
     {F, "%r", "copysign.f32 %r, %a, %b;"},
     {D, "%q", "{add,sub,mul,div}.{rn,rz,rm,rp}.f64 %q, %wa, %wb;"},
     {D, "%q", "fma.{rn,rz,rm,rp}.f64 %q, %wa, %wb, %wc;"},
+    {D, "%q", "mad.{rn,rz,rm,rp}.f64 %q, %wa, %wb, %wc;"},
     {D, "%q", "{rcp,sqrt}.{rn,rz,rm,rp}.f64 %q, %wa;"},
     {D, "%q", "{abs,neg}.f64 %q, %wa;"},
     {D, "%q", "{min,max,copysign}.f64 %q, %wa, %wb;"},
@@ -135,6 +131,36 @@ const Row kRows[] = {
     {I, "%r", "slct.{b32.s32,u32.s32,s32.f32} %r, %a, %b, %c;"},
     {F, "%r", "slct{,.ftz}.f32.f32 %r, %a, %b, %c;"},
     {I, "%r", "selp.b32 %r, %a, %b, %pa;"},
+    {I, "%r", "selp.{u32,s32,f32} %r, %a, %b, !%pa;"},
+    {I, "%q", "selp.{b64,u64,s64,f64} %q, %wa, %wb, %pa;"},
+    {I, "%h", "selp.{b16,u16,s16} %h, %ha, %hb, %pa;"},
+    {I, "%q", "slct.{b64.s32,u64.s32,s64.s32,f64.s32} %q, %wa, %wb, %c;"},
+    {I, "%h", "slct.{b16.s32,u16.s32,s16.s32} %h, %ha, %hb, %c;"},
+    {I, "%r", "slct.{s32,f32}.s32 %r, %a, %b, %c;"},
+    {F, "%r", "slct{,.ftz}.{b32,u32}.f32 %r, %a, %b, %c;"},
+    {I, "%p", "setp.{eq,ne}.{b16,u16,s16} %p, %ha, %hb;"},
+    {I, "%p", "setp.{eq,ne}.b32 %p, %a, %b;"},
+    {I, "%p", "setp.{eq,ne}.{b64,u64,s64} %p, %wa, %wb;"},
+    {I, "%p", "setp.{gt,ge}.{u16,s16} %p, %ha, %hb;"},
+    {I, "%p", "setp.{le,gt}.{u64,s64} %p, %wa, %wb;"},
+    {I, "%p", "setp.{lo,ls,hi,hs}.u64 %p, %wa, %wb;"},
+    {I, "%p", "setp.{lt,ne}.{and,or,xor}.{s16,u16} %p, %ha, %hb, {!,}%pa;"},
+    {F, "%p", "setp.{lt,neu,num}.{and,or,xor}{,.ftz}.f32 %p, %a, %b, !%pa;"},
+    {D, "%p", "setp.{ge,equ,nan}.{and,or,xor}.f64 %p, %wa, %wb, %pa;"},
+    {H, "%p", "setp.{le,ltu}.{and,xor}.f16 %p, %ha, %hb, %pa;"},
+    {B, "%p", "setp.{ne,le,gt,equ,ltu,leu,gtu,geu}.bf16 %p, %ha, %hb;"},
+    {I, "%r", "set.{eq,ne,lt,le,gt,ge}.{u32,s32,f32}.{u32,s32} %r, %a, %b;"},
+    {I, "%r", "set.{eq,ne}.{u32,s32,f32}.b32 %r, %a, %b;"},
+    {I, "%r", "set.{eq,lt,ge}.{u32,s32,f32}.{u64,s64} %r, %wa, %wb;"},
+    {I, "%r", "set.{eq,lt,ge}.{u32,s32,f32}.{u16,s16} %r, %ha, %hb;"},
+    {F, "%r", "set.{eq,ne,le,gt,ge,equ,neu,ltu,leu,gtu,num}{,.ftz}.{u32,f32}.f32 %r, %a, %b;"},
+    {F, "%r", "set.{lt,num}.{and,or,xor}{,.ftz}.s32.f32 %r, %a, %b, %pa;"},
+    {D, "%r", "set.{eq,lt,leu,nan}.{u32,s32,f32}.f64 %r, %wa, %wb;"},
+    {H, "%h", "set.{lt,geu,nan}{,.ftz}.f16.f16 %h, %ha, %hb;"},
+    {H, "%r", "set.{eq,gtu}{,.ftz}.{u32,s32}.f16 %r, %ha, %hb;"},
+    {B, "%h", "set.{lt,geu,nan}.bf16.bf16 %h, %ha, %hb;"},
+    {B, "%r", "set.{eq,gtu}.{u32,s32}.bf16 %r, %ha, %hb;"},
+    {B, "%r", "set.{lt,geu,nan}.{bf16x2,u32}.bf16x2 %r, %a, %b;"},
     // Conversions.
     {I, "%r", "cvt.{u32,s32}.{u8,s8} %r, %a;"},
     {I, "%h", "cvt{,.sat}.{u16,s16}.{u32,s32} %h, %a;"},
@@ -183,6 +209,37 @@ const Row kRows[] = {
     {F, "%h", "cvt.rn.satfinite{,.relu}.{e4m3x2,e5m2x2}.f32 %h, %a, %b;"},
     {H, "%h", "cvt.rn.satfinite{,.relu}.{e4m3x2,e5m2x2}.f16x2 %h, %a;"},
     {E, "%r", "cvt.rn{,.relu}.f16x2.{e4m3x2,e5m2x2} %r, %ha;"},
+    {F, "%r", "cvt.{rn,rz}.relu.satfinite.{f16x2,bf16x2}.f32 %r, %a, %b;"},
+    {F, "%r", "cvt.{rn,rz}.satfinite{,.relu}.{f16x2,bf16x2}.f32 %r, %a, %b;"},
+    {F, "%h", "cvt.{rn,rz}.satfinite.bf16.f32 %h, %a;"},
+    {F, "%r", "cvt.rna.satfinite.tf32.f32 %r, %a;"},
+    {I, "%r", "cvt.{u16,s16}.{u8,s8} %r, %a;"},
+    {I, "%q", "cvt.{u64,s64}.{u8,s8,u16,s16} %q, %wa;"},
+    {I, "%r", "cvt{,.sat}.{u8,s8}.{u16,s16} %r, %ha;"},
+    {I, "%r", "cvt.{u32,s32}.{u16,s16} %r, %ha;"},
+    {I, "%r", "cvt.sat.{u8.s8,s8.u8,u32.s8,u32.s32,s32.u32} %r, %a;"},
+    {I, "%r", "cvt.sat.{u16,s16}.{u64,s64} %r, %wa;"},
+    {I, "%q", "cvt.sat.{u64.s64,s64.u64} %q, %wa;"},
+    {F, "%r", "cvt.{rmi,rpi}{,.sat}.{u8,s8}.f32 %r, %a;"},
+    {F, "%h", "cvt.{rni,rzi}.{ftz,sat}.{u16,s16}.f32 %h, %a;"},
+    {D, "%r", "cvt.{rni,rzi}.sat.{u8,s8,u32,s32}.f64 %r, %wa;"},
+    {D, "%q", "cvt.{rni,rzi}.sat.{u64,s64}.f64 %q, %wa;"},
+    {H, "%r", "cvt.{rni,rzi}.{u8,s8}.f16 %r, %ha;"},
+    {B, "%r", "cvt.{rni,rzi,rmi,rpi}.{u32,s32}.bf16 %r, %ha;"},
+    {B, "%h", "cvt.{rni,rzi}.{u16,s16}.bf16 %h, %ha;"},
+    {B, "%q", "cvt.{rni,rzi}.{u64,s64}.bf16 %q, %ha;"},
+    {I, "%q", "cvt.{rn,rz,rm,rp}.f64.{u8,s8,u16,s16} %q, %wa;"},
+    {I, "%h", "cvt.{rn,rz}.bf16.{u64,s64} %h, %wa;"},
+    {I, "%h", "cvt.{rn,rz}.bf16.{u16,s16} %h, %ha;"},
+    {I, "%h", "cvt.{rn,rz}.f16.{u8,s8} %h, %wa;"},
+    {I, "%r", "cvt.rn.sat.f32.{u32,s32} %r, %a;"},
+    {B, "%q", "cvt.f64.bf16 %q, %ha;"},
+    {B, "%h", "cvt.{rn,rz}.f16.bf16 %h, %ha;"},
+    {H, "%h", "cvt.{rn,rz}.bf16.f16 %h, %ha;"},
+    {D, "%h", "cvt.{rn,rz,rm,rp}.bf16.f64 %h, %wa;"},
+    {B, "%h", "cvt.{rni,rzi,rmi,rpi}.bf16.bf16 %h, %ha;"},
+    {H, "%r", "cvt.sat.f32.f16 %r, %ha;"},
+    {F, "%q", "cvt.sat.f64.f32 %q, %a;"},
     // What lanes do together. %a: the mask of the lane's group, %b: any value, %c: a small one,
     // %pa: a bit. All lanes come with the mask of their own group.
     {W, "%p", "vote.sync.{all,any,uni}.pred %p, %pa, %a;"},
@@ -209,22 +266,6 @@ const Row kRows[] = {
     // Both sides of a branch come to collectives of their own.
     {W, "%r", "vote.sync.ballot.b32 %a, %pa, -1; @%pa bra $yes; not.b32 %a, %a; shfl.sync.{down,bfly}.b32 %r, %b, %c, 0x1f, %a; bra $end; $yes: shfl.sync.up.b32 %r, %b, %c, 0, %a; $end:"},
 };
-// clang-format on
-
-// {x,y} in `text` becomes x and y, from left to right.
-void expand(const std::string& text, std::vector<std::string>* out) {
-  const size_t open = text.find('{');
-  if (open == std::string::npos) {
-    out->push_back(text);
-    return;
-  }
-  const size_t close = text.find('}', open);
-  for (size_t at = open + 1; at <= close;) {
-    const size_t end = std::min(text.find(',', at), close);
-    expand(text.substr(0, open) + text.substr(at, end - at) + text.substr(close + 1), out);
-    at = end + 1;
-  }
-}
 
 struct MatrixRow {
   const char* result;  // the kind of its registers
@@ -272,20 +313,23 @@ std::string Case::name() const {
     static constexpr const char* kSpreads[] = {"near ", "wide ", "special "};
     return kSpreads[static_cast<int>(spread)] + title();
   }
-  return result + " " + code;
+  if (tensor.rank > 0) {
+    const std::string kind = tensor.im2col ? "im2col:" : "tiled:";
+    return kind + (tensor.swizzle > 0 ? "swizzled:" : "") + result + " " + code;
+  }
+  if (!image.shape.empty()) {
+    return image.shape + ":" + image.format + (image.normalized ? ":normalized:" : ":") + result +
+           " " + code;
+  }
+  return (cluster > 1 ? "cluster:" : threads > 32 ? "block:" : "") + result + " " + code;
 }
 
 const std::vector<Case>& cases() {
   static const std::vector<Case> made = [] {
     std::vector<Case> all;
-    for (const Row& row : kRows) {
-      std::vector<std::string> codes;
-      expand(row.code, &codes);
-      for (std::string& code : codes) all.push_back({row.inputs, row.result, std::move(code), 0});
-    }
+    add_rows(kRows, {}, &all);
     for (const MatrixRow& row : kMatrixRows) {
-      std::vector<std::string> codes;
-      expand(row.code, &codes);
+      const std::vector<std::string> codes = expanded(row.code);
       const std::string kind = row.result[1] == 'e' ? "%w" : "%";
       for (const std::string& code : codes) {
         const std::string full =
@@ -297,6 +341,12 @@ const std::vector<Case>& cases() {
         all.push_back({Inputs::kMatrix, row.result, full, row.d, Case::Spread::kSpecial});
       }
     }
+    add_approximate_cases(&all);
+    add_memory_cases(&all);
+    add_group_cases(&all);
+    add_tile_cases(&all);
+    add_tensor_cases(&all);
+    add_image_cases(&all);
     return all;
   }();
   return made;

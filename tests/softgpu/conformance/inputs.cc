@@ -210,6 +210,27 @@ void matrix(Random& random, const Case& one, ThreadInputs* thread) {
   }
 }
 
+// A warp's words: what the lower half of the lanes has are factors, the rest sums.
+void tile(Random& random, const Case& one, uint32_t lane, ThreadInputs* thread) {
+  const Element kind = element_named(lane < kLanes / 2 ? one.factor : one.sum);
+  const int bits = bits_of(kind);
+  for (uint64_t& word : *thread) {
+    word = 0;
+    for (int at = 0; at < 64; at += bits) word |= element(random, kind, one.spread) << at;
+  }
+}
+
+uint64_t any_value(Random& random, Inputs inputs) {
+  switch (inputs) {
+    case Inputs::kF32: return f32(random);
+    case Inputs::kF64: return f64(random);
+    case Inputs::kF16: return halves(random, false);
+    case Inputs::kBF16: return halves(random, true);
+    case Inputs::kFP8: return random.next();
+    default: return integer(random);
+  }
+}
+
 }  // namespace
 
 uint64_t hash_of(const void* data, size_t bytes) {  // FNV-1a
@@ -234,14 +255,13 @@ std::vector<ThreadInputs> make_inputs(const Case& one) {
       matrix(random, one, &thread);
       continue;
     }
-    for (uint64_t* word = thread.data(); word < thread.data() + 3; ++word) switch (one.inputs) {
-        case Inputs::kF32: *word = f32(random); break;
-        case Inputs::kF64: *word = f64(random); break;
-        case Inputs::kF16: *word = halves(random, false); break;
-        case Inputs::kBF16: *word = halves(random, true); break;
-        case Inputs::kFP8: *word = random.next(); break;
-        default: *word = integer(random); break;
-      }
+    if (one.inputs == Inputs::kTile) {
+      tile(random, one, static_cast<uint32_t>(&thread - threads.data()) % kLanes, &thread);
+      continue;
+    }
+    for (uint64_t* word = thread.data(); word < thread.data() + 3; ++word) {
+      *word = any_value(random, one.inputs);
+    }
     // Amounts to shift by: mostly sensible, some beyond every width.
     if (one.inputs == Inputs::kShift) {
       for (int i = 1; i < 3; ++i) {
@@ -249,6 +269,12 @@ std::vector<ThreadInputs> make_inputs(const Case& one) {
       }
     }
     thread[3] = random.below(2);
+    if (!one.memory) continue;
+    for (uint64_t* word = thread.data() + 4; word < thread.data() + kInputWords; ++word) {
+      *word = any_value(random, one.inputs);
+      // Two numbers of 32 bits.
+      if (one.inputs == Inputs::kF32) *word |= any_value(random, one.inputs) << 32;
+    }
   }
   return threads;
 }

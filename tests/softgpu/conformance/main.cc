@@ -17,8 +17,10 @@
 
 #include "api/prototypes.h"
 #include "cuda/abi.h"
+#include "image.h"
 #include "inputs.h"
 #include "kernels.h"
+#include "tensor.h"
 
 namespace conformance {
 namespace {
@@ -94,8 +96,19 @@ class Device {
     if (found != CUDA_SUCCESS) return found;
     CUdeviceptr inputs = inputs_ + place * kThreads * sizeof(ThreadInputs);
     CUdeviceptr outputs = outputs_ + place * kThreads * sizeof(ThreadOutputs);
-    void* arguments[] = {&inputs, &outputs};
-    return cuLaunchKernel(function, kWarps, 1, 1, kLanes, 1, 1, 0, nullptr, arguments, nullptr);
+    const Case& one = cases()[index];
+    alignas(64) CUtensorMap map;
+    if (one.tensor.rank > 0) CHECK_CU(make_tensor_map(one, inputs, &map));
+    Image image;
+    if (!one.image.shape.empty()) CHECK_CU(make_image(one, &image));
+    void* arguments[] = {&inputs, &outputs, &map, nullptr};
+    if (image.array != nullptr) {
+      arguments[2] = &image.texture;
+      arguments[3] = &image.surface;
+    }
+    const uint32_t threads = one.threads;
+    return cuLaunchKernel(function, kThreads / threads, 1, 1, threads, 1, 1, 0, nullptr, arguments,
+                          nullptr);
   }
 
   CUmodule module_ = nullptr;
@@ -130,11 +143,11 @@ std::vector<size_t> everything() { return named(""); }
 
 void print_values(const Case& one, const std::vector<ThreadInputs>& inputs,
                   const std::vector<ThreadOutputs>& outputs, uint32_t thread) {
-  const size_t used = one.inputs == Inputs::kMatrix ? kInputWords : 4;
+  const size_t used = one.inputs == Inputs::kMatrix || one.memory ? kInputWords : 4;
   printf("    warp %u lane %u:", thread / kLanes, thread % kLanes);
   for (size_t i = 0; i < used; ++i) printf(" %llx", (unsigned long long)inputs[thread][i]);
   printf(" ->");
-  const size_t made = one.inputs == Inputs::kMatrix ? kOutputWords : 1;
+  const size_t made = one.inputs == Inputs::kMatrix || one.memory ? kOutputWords : 1;
   for (size_t i = 0; i < made; ++i) printf(" %llx", (unsigned long long)outputs[thread][i]);
   printf("\n");
 }
