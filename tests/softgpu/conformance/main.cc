@@ -4,10 +4,14 @@
 //   conformance record [--image FILE]  print FILE for the driver at hand, from its own compiler or
 //                                      from machine code that ptxas made of `conformance ptx`
 //   conformance ptx                    print the module
-//   conformance show TEXT              print inputs and results of the cases with TEXT in their
-//   name
+//   both with [--from N] [--count N]   of so many cases from the Nth, since a fault ends the
+//   process
+//                                      (record.py)
+//   conformance show TEXT... [--image FILE] [--warps N]
+//                                      print inputs and results of the cases with a TEXT in their
+//                                      names, of so many warps
 // A line of FILE: two hexadecimal digits for each lane (a digest of the lane's results in all
-// warps), a blank, the case.
+// warps), a blank, the case. Or "# N cases wait for their recording": those only have to run.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -131,15 +135,17 @@ std::string digest(const std::vector<ThreadOutputs>& outputs) {
   return text;
 }
 
-// All cases with `part` in their names.
-std::vector<size_t> named(const std::string& part) {
+// Those whose names have one of `parts`.
+std::vector<size_t> named(const std::vector<std::string>& parts) {
   std::vector<size_t> chosen;
   for (size_t i = 0; i < cases().size(); ++i) {
-    if (cases()[i].name().find(part) != std::string::npos) chosen.push_back(i);
+    const std::string name = cases()[i].name();
+    const auto has = [&name](const std::string& part) { return name.find(part) != name.npos; };
+    if (std::ranges::any_of(parts, has)) chosen.push_back(i);
   }
   return chosen;
 }
-std::vector<size_t> everything() { return named(""); }
+std::vector<size_t> everything() { return named({""}); }
 
 void print_values(const Case& one, const std::vector<ThreadInputs>& inputs,
                   const std::vector<ThreadOutputs>& outputs, uint32_t thread) {
@@ -152,13 +158,28 @@ void print_values(const Case& one, const std::vector<ThreadInputs>& inputs,
   printf("\n");
 }
 
-std::string read_file(const char* path) {
+std::string read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-int record(const std::string& image) {
-  Device(image).run(everything(), [](const Case& one, const Outcome& outcome) {
+struct Options {
+  std::string image;
+  size_t from = 0;
+  size_t count = ~size_t{0};
+  uint32_t warps = 1;
+};
+
+std::vector<size_t> part(const Options& options) {
+  const std::vector<size_t> all = everything();
+  const size_t from = std::min(options.from, all.size());
+  const size_t count = std::min(options.count, all.size() - from);
+  return {all.begin() + static_cast<ptrdiff_t>(from),
+          all.begin() + static_cast<ptrdiff_t>(from + count)};
+}
+
+int record(const Options& options) {
+  Device(options.image).run(part(options), [](const Case& one, const Outcome& outcome) {
     if (outcome.result != CUDA_SUCCESS) {
       printf("# error %d: %s\n", static_cast<int>(outcome.result), one.name().c_str());
     } else {
@@ -168,10 +189,10 @@ int record(const std::string& image) {
   return 0;
 }
 
-int show(const std::string& image, const char* part, uint32_t warps) {
-  Device(image).run(named(part), [&](const Case& one, const Outcome& outcome) {
+int show(const Options& options, const std::vector<std::string>& parts) {
+  Device(options.image).run(named(parts), [&](const Case& one, const Outcome& outcome) {
     printf("%s: %d\n", one.name().c_str(), static_cast<int>(outcome.result));
-    for (uint32_t thread = 0; thread < std::min(warps, kWarps) * kLanes; ++thread) {
+    for (uint32_t thread = 0; thread < std::min(options.warps, kWarps) * kLanes; ++thread) {
       print_values(one, outcome.inputs, outcome.outputs, thread);
     }
   });
@@ -187,10 +208,12 @@ uint32_t different_lanes(const std::string& a, const std::string& b) {
   return lanes;
 }
 
-int compare(const char* path) {
+int compare(const std::string& path) {
   std::map<std::string, std::string> recorded;
   std::ifstream file(path);
+  size_t waiting = 0;
   for (std::string line; std::getline(file, line);) {
+    if (sscanf(line.c_str(), "# %zu cases wait", &waiting) == 1) continue;
     if (line.size() > 2 * kLanes && line[0] != '#') {
       recorded[line.substr(2 * kLanes + 1)] = line.substr(0, 2 * kLanes);
     }
@@ -198,14 +221,19 @@ int compare(const char* path) {
   size_t compared = 0, different = 0, missing = 0;
   Device(module_text(everything())).run(everything(), [&](const Case& one, const Outcome& outcome) {
     const auto found = recorded.find(one.name());
-    if (found == recorded.end()) {
-      printf("not recorded: %s\n", one.name().c_str());
-      ++missing;
-      return;
+    const bool known = found != recorded.end();
+    if (known) {
+      ++compared;
+    } else if (missing++ == waiting) {
+      printf("not recorded, from here on: %s\n", one.name().c_str());
     }
-    ++compared;
     const bool ran = outcome.result == CUDA_SUCCESS;
-    const uint32_t lanes = ran ? different_lanes(digest(outcome.outputs), found->second) : ~0u;
+    uint32_t lanes = 0;
+    if (!ran) {
+      lanes = ~0u;
+    } else if (known) {
+      lanes = different_lanes(digest(outcome.outputs), found->second);
+    }
     if (lanes == 0) return;
     ++different;
     printf("%s: result %d, lanes %08x differ\n", one.name().c_str(),
@@ -215,25 +243,40 @@ int compare(const char* path) {
                    static_cast<uint32_t>(__builtin_ctz(lanes)));
     }
   });
-  printf("%zu cases compared, %zu differ, %zu not recorded\n", compared, different, missing);
-  return compared > 0 && different == 0 && missing == 0 ? 0 : 1;
+  printf("%zu cases compared, %zu wait for their recording, %zu differ or do not run\n", compared,
+         missing, different);
+  return compared > 0 && different == 0 && missing == waiting ? 0 : 1;
 }
 
-int run(int argc, char** argv) {
-  const std::string mode = argc > 1 ? argv[1] : "";
-  std::string image;
-  if (argc > 3 && strcmp(argv[argc - 2], "--image") == 0) {
-    image = read_file(argv[argc - 1]);
-    argc -= 2;
+// Takes `NAME VALUE` out of the arguments; empty: it is not there.
+std::string take_option(std::vector<std::string>* arguments, const char* name) {
+  const auto found = std::ranges::find(*arguments, name);
+  if (arguments->end() - found < 2) return "";
+  const std::string value = found[1];
+  arguments->erase(found, found + 2);
+  return value;
+}
+size_t number_or(size_t otherwise, const std::string& text) {
+  return text.empty() ? otherwise : std::stoul(text);
+}
+
+int run(std::vector<std::string> arguments) {
+  Options options;
+  const std::string image = take_option(&arguments, "--image");
+  if (!image.empty()) options.image = read_file(image);
+  options.from = number_or(options.from, take_option(&arguments, "--from"));
+  options.count = number_or(options.count, take_option(&arguments, "--count"));
+  options.warps =
+      static_cast<uint32_t>(number_or(options.warps, take_option(&arguments, "--warps")));
+  const std::string mode = arguments.empty() ? "" : arguments[0];
+  if (mode == "ptx") return printf("%s", module_text(part(options)).c_str()) > 0 ? 0 : 1;
+  if (mode == "compare" && arguments.size() == 2) return compare(arguments[1]);
+  if (options.image.empty()) options.image = module_text(everything());
+  if (mode == "record" && arguments.size() == 1) return record(options);
+  if (mode == "show" && arguments.size() > 1) {
+    return show(options, {arguments.begin() + 1, arguments.end()});
   }
-  if (mode == "ptx") return printf("%s", module_text(everything()).c_str()) > 0 ? 0 : 1;
-  if (mode == "compare" && argc == 3) return compare(argv[2]);
-  if (image.empty()) image = module_text(everything());
-  if (mode == "record") return record(image);
-  if (mode == "show" && argc >= 3) {
-    return show(image, argv[2], argc > 3 ? static_cast<uint32_t>(atoi(argv[3])) : 1);
-  }
-  printf("usage: conformance compare FILE | record | ptx | show TEXT [WARPS] [--image FILE]\n");
+  printf("usage: conformance compare FILE | record | ptx | show TEXT...; see main.cc\n");
   return 2;
 }
 
@@ -242,5 +285,5 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   setvbuf(stdout, nullptr, _IOLBF, 0);
-  return conformance::run(argc, argv);
+  return conformance::run({argv + 1, argv + argc});
 }

@@ -501,13 +501,12 @@ std::string coverage_page() {
       "Conformance: how many kernels with the form are run and compared, bit by bit, "
       "with what an H200\ncomputed (`tests/softgpu/conformance`). " +
       std::to_string(compared) +
-      " forms have some; for the\nothers the unit tests say what is right. Nothing can be compared "
-      "of "
-      "`shfl` and `vote` without `.sync`\nand `membar.proxy.async`, which ptxas refuses for an "
-      "H200, "
-      "and of `createpolicy.cvt`, whose source is\nopaque. Of what approximates the special values "
-      "are "
-      "compared, and whether the rest is near enough.\n\n";
+      " forms have some; for the\nothers the unit tests say what is right. "
+      "Nothing can be compared of `shfl` and `vote` without `.sync`\n"
+      "and `membar.proxy.async`, which ptxas refuses for an H200, "
+      "and of `createpolicy.cvt`, whose source is\nopaque. "
+      "Of what approximates the special values are compared, "
+      "and whether the rest is near enough.\n\n";
   std::istringstream lines(plain.substr(table));
   std::string line;
   std::getline(lines, line);
