@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests" / "e2e"), str(ROOT / "tools"), str(ROOT / "bench")]
 from demo import best_driver  # noqa: E402
 from sandbox import Failure, Sandbox, footprint, wait_until  # noqa: E402
-from smoke import MpsSandbox  # noqa: E402
+from smoke import SETTLE_S, MpsSandbox, prepare  # noqa: E402
 from stack import Worker, show  # noqa: E402
 
 START_LIMIT_S = 40   # 64 contexts, made natively one after the other, take ten
@@ -38,7 +38,6 @@ IDLE_S = 3.0         # a tick of the CPU clock is 0.3 % of it
 LOOK_S = 0.5         # between two looks for clients that have failed
 IDLE_AFTER_S = 4.0   # a session puts away what it does not need after one second and two more
 CALM_S = 1.5         # many programs that start at once make cores short, for a second (decision 24)
-SETTLE_S = 0.5       # a server that has served one client still prepares for others
 SHOWN_LINES = 6      # of a failure
 DESCRIPTORS = 8192
 UNIQUE = 0x3FA5C3D7  # in newcomer.cu
@@ -610,8 +609,7 @@ class Side:
         try:
             if self.name != "native":
                 box.start_daemon()
-                figures(box, ["gpu_bench", "start"])  # starts the server
-                time.sleep(SETTLE_S)
+                prepare(box)
             CASES[case](box, self.sizes, found)
             if self.name != "native":
                 box.quit()

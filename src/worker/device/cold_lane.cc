@@ -5,6 +5,7 @@
 #include <array>
 #include <condition_variable>
 #include <string>
+#include <utility>
 
 #include "worker/device/log.h"
 
@@ -75,7 +76,15 @@ void ColdLanes::begin_making(uint32_t device) {
   background_.run([state = state_, device] { make(*state, device); });
 }
 
+void ColdLanes::note_session(bool alone, uint64_t now) {
+  if (!std::exchange(served_, true)) due_ns_ = now + kAloneNs;
+  if (alone) return;
+  share();
+  make_ahead();
+}
+
 void ColdLanes::make_ahead() {
+  due_ns_ = 0;
   for (uint32_t i = 0; i < devices_.count(); ++i) begin_making(i);
 }
 

@@ -3,7 +3,8 @@
 // Loading code waits inside the driver for all work of the context that it is loaded in, so code
 // that is needed while others' work goes on is loaded and run there, at once, and moves to the main
 // context in a later quiet moment (docs/decisions/0016). Sessions submit to it through the twins of
-// their streams (stream.h). One per worker; any thread.
+// their streams (stream.h). One per worker. Any thread; sessions are noted, and what is made ahead
+// is made, by the one that opens them.
 #pragma once
 
 #include <atomic>
@@ -27,6 +28,14 @@ class ColdLanes {
   ColdLanes(const ColdLanes&) = delete;
   ColdLanes& operator=(const ColdLanes&) = delete;
 
+  // The first program of a worker has so long to start before the contexts are made, unless another
+  // comes: its calls would wait for that (0.65 s on an H200, decision 23).
+  static constexpr uint64_t kAloneNs = 1'000'000'000;
+
+  // A session is opened, `alone` or beside others.
+  void note_session(bool alone, uint64_t now);
+  // When make_ahead() is due, by now_ns(); 0: it is not.
+  [[nodiscard]] uint64_t due_ns() const { return due_ns_; }
   // Make the contexts of all devices, in the background: beside work, and memory that sessions have
   // registered, it takes five times as long (0.76 s for 0.14 on an H200).
   void make_ahead();
@@ -57,6 +66,8 @@ class ColdLanes {
   const DriverTable& driver_;
   const Devices& devices_;
   std::atomic<bool> shared_{false};
+  bool served_ = false;  // some session has been opened
+  uint64_t due_ns_ = 0;
   std::shared_ptr<State> state_;
   Background background_;
 };

@@ -195,7 +195,6 @@ Status serve(const Options& options, ServerReports& server, uint32_t connections
   }
   server.ready(spin_us, *facts, commons.usage.file());
   facts->reset();
-  if (commons.cold != nullptr) commons.cold->make_ahead();
   if (commons.memory != nullptr) commons.memory->begin();
 
   MainLoop loop(environment);

@@ -11,6 +11,7 @@
 #include <new>
 #include <string>
 
+#include "base/clock.h"
 #include "base/text.h"
 #include "wire/message.h"
 #include "worker/device/log.h"
@@ -21,6 +22,7 @@ namespace {
 // What a client does to the word that its session sleeps on delays the session's end by this much
 // at most.
 constexpr int kWakeAgainMs = 1000;
+constexpr uint64_t kNsPerMs = 1'000'000;
 
 // What the program says itself counts before what it, or the daemon for it, says in MPS's terms.
 Rank rank_of(const wire::OpenSession& message) {
@@ -55,11 +57,13 @@ Status MainLoop::serve() {
   }
   for (;;) {
     pollfd wait[] = {{environment_.server.fd(), POLLIN, 0}, {ended_event_.get(), POLLIN, 0}};
-    const int found = poll(wait, 2, closing_.empty() ? -1 : kWakeAgainMs);
+    const int found = poll(wait, 2, longest_wait_ms());
     if (found < 0 && errno != EINTR) {
       return Status(CUDA_ERROR_OPERATING_SYSTEM, std::string("poll: ") + strerror(errno));
     }
     if (found == 0) wake_closing();
+    ColdLanes* cold = environment_.commons.cold.get();
+    if (cold != nullptr && cold->due_ns() != 0 && now_ns() >= cold->due_ns()) cold->make_ahead();
     if (wait[1].revents != 0) bury();
     if (wait[0].revents == 0) continue;
     Result<Packet> packet =
@@ -68,6 +72,17 @@ Status MainLoop::serve() {
     if (packet->closed) return Status();
     OPENMPS_RETURN_IF_ERROR(handle(std::move(packet).value()));
   }
+}
+
+// -1: no limit.
+int MainLoop::longest_wait_ms() const {
+  const int longest = closing_.empty() ? -1 : kWakeAgainMs;
+  const ColdLanes* cold = environment_.commons.cold.get();
+  const uint64_t due = cold == nullptr ? 0 : cold->due_ns();
+  if (due == 0) return longest;
+  const uint64_t now = now_ns();
+  const int wait = due <= now ? 0 : static_cast<int>((due - now) / kNsPerMs) + 1;
+  return longest < 0 ? wait : std::min(wait, longest);
 }
 
 bool MainLoop::idle() {
@@ -156,8 +171,8 @@ Status MainLoop::start(const wire::OpenSession& message, Packet& packet,
     ended_.push_back(id);
     eventfd_write(ended_event_.get(), 1);
   };
-  if (ColdLanes* cold = environment_.commons.cold.get(); cold != nullptr && !sessions_.empty()) {
-    cold->share();
+  if (ColdLanes* cold = environment_.commons.cold.get(); cold != nullptr) {
+    cold->note_session(sessions_.empty(), now_ns());
   }
   auto session = std::make_unique<SessionThread>(environment_, info, std::move(window),
                                                  std::move(packet.fds[0]), on_end);

@@ -36,6 +36,7 @@ class MainLoop {
   Status pass_descriptor(Packet& packet);
   void close(uint32_t session, CUresult result);
   void wake_closing();
+  [[nodiscard]] int longest_wait_ms() const;
   void bury();
 
   Environment& environment_;

@@ -354,6 +354,23 @@ TEST_F(LoneSessionTest, WaitsForItselfAsNatively) {
   EXPECT_EQ(lane_of_load(2, kPlain), "place cold");
 }
 
+TEST_F(LoneSessionTest, HasItMadeAfterASecondOrForASecondOne) {
+  constexpr uint64_t kNow = 5'000'000'000;
+  ColdLanes& lanes = *commons_.cold;
+  EXPECT_EQ(lanes.due_ns(), 0u) << "nobody has come yet";
+  lanes.note_session(true, kNow);
+  EXPECT_EQ(lanes.due_ns(), kNow + ColdLanes::kAloneNs);
+  EXPECT_EQ(lanes.context(0), nullptr);
+  lanes.note_session(true, kNow + 1);
+  EXPECT_EQ(lanes.due_ns(), kNow + ColdLanes::kAloneNs) << "the first has gone, its time has not";
+  EXPECT_EQ(lanes.want(0), nullptr) << "alone";
+  lanes.note_session(false, kNow + 2);
+  EXPECT_EQ(lanes.due_ns(), 0u);
+  EXPECT_NE(lanes.want(0), nullptr);
+  lanes.note_session(true, kNow + 3);
+  EXPECT_EQ(lanes.due_ns(), 0u) << "made";
+}
+
 // ---- Unloading ----------------------------------------------------------------------------------
 
 TEST_F(ColdLaneTest, CodeOfTheColdLaneGoesWhateverTheMainOneDoes) {
