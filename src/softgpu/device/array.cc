@@ -39,7 +39,7 @@ Result<TexelFormat> read_format(CUarray_format format, unsigned channels) {
   if (channels != 1 && channels != 2 && channels != 4) return invalid("1, 2 or 4 channels");
   const std::optional<cuda::Channel> channel = cuda::channel_of(format);
   if (channel) return TexelFormat{channel->kind, channel->bytes, channels};
-  if (format <= 0 || format >= CU_AD_FORMAT_MAX) return invalid("no such format");
+  if (format <= 0 || format > CU_AD_FORMAT_SNORM_INT16X4) return invalid("no such format");
   return Status(CUDA_ERROR_NOT_SUPPORTED, "arrays of this format do not exist on softgpu");
 }
 
@@ -149,9 +149,7 @@ Status read_pitched(const Driver& driver, const CUDA_RESOURCE_DESC& resource, Im
   }
   const uint64_t row = pitched.width * format->texel_bytes();
   if (pitched.devPtr % kTextureAlignment != 0) return invalid("the address is not aligned");
-  if (pitched.pitchInBytes % kTexturePitchAlignment != 0 || pitched.pitchInBytes < row) {
-    return invalid("the pitch");
-  }
+  if (pitched.pitchInBytes % kTexturePitchAlignment != 0) return invalid("the pitch");
   const uint64_t bytes = cuda::span_of_box(row, pitched.height, 1, pitched.pitchInBytes, 0);
   if (driver.address_space.coverage(pitched.devPtr, bytes, false) !=
       AddressSpace::Coverage::kInside) {
@@ -196,12 +194,16 @@ Status read_resource(const Driver& driver, const CUDA_RESOURCE_DESC& resource, T
 // Another format of the same size, a part of the levels and layers.
 Status apply_view(const CUDA_RESOURCE_VIEW_DESC& view, Texture* texture) {
   if (texture->buffer) return invalid("a view of linear memory");
-  const auto levels = static_cast<unsigned>(texture->levels.size());
-  if (view.firstMipmapLevel > view.lastMipmapLevel || view.lastMipmapLevel >= levels) {
-    return invalid("the levels of a view");
+  const Image& whole = texture->levels[0];
+  if (view.width != whole.width || view.height != whole.height || view.depth != whole.depth) {
+    return invalid("the extent of a view");
   }
+  // It may end behind the last level, as on an H200.
+  const auto levels = static_cast<unsigned>(texture->levels.size());
+  const unsigned last = std::min(view.lastMipmapLevel, levels - 1);
+  if (view.firstMipmapLevel > last) return invalid("the levels of a view");
   texture->levels = {texture->levels.begin() + view.firstMipmapLevel,
-                     texture->levels.begin() + view.lastMipmapLevel + 1};
+                     texture->levels.begin() + last + 1};
   for (Image& image : texture->levels) {
     if (view.format != CU_RES_VIEW_FORMAT_NONE) {
       Result<TexelFormat> format = read_view_format(view.format);
@@ -217,10 +219,6 @@ Status apply_view(const CUDA_RESOURCE_VIEW_DESC& view, Texture* texture) {
     }
     image.address += view.firstLayer * image.slice;
     image.layers = view.lastLayer - view.firstLayer + 1;
-  }
-  const Image& first = texture->levels[0];
-  if (view.width != first.width || view.height != first.height || view.depth != first.depth) {
-    return invalid("the extent of a view");
   }
   return Status();
 }
@@ -397,11 +395,9 @@ Status locate_in_array(const Driver& driver, CUarray handle, const ArrayBox& box
   std::shared_ptr<Array> array = driver.arrays.find(handle);
   if (array == nullptr) return no_array(handle == nullptr);
   const Image& image = array->image;
-  const uint64_t texel = image.format.texel_bytes();
-  const uint64_t row = image.width * texel;
+  const uint64_t row = image.width * image.format.texel_bytes();
   const uint64_t rows = std::max(image.height, 1u);
   const uint64_t planes = std::max({image.depth, image.layers, 1u});
-  if (box.x % texel != 0 || box.width % texel != 0) return invalid("a copy that cuts texels");
   if (box.x > row || box.width > row - box.x || box.y > rows || box.height > rows - box.y ||
       box.z > planes || box.depth > planes - box.z) {
     return invalid("the copy leaves its array");

@@ -38,7 +38,7 @@ void destroy_texture(Driver& driver, CUtexObject handle);
 void destroy_surface(Driver& driver, CUsurfObject handle);
 
 // Where in memory a box of a copy begins: x in bytes. CUDA_ERROR_INVALID_HANDLE;
-// CUDA_ERROR_INVALID_VALUE: it leaves the array, or cuts texels.
+// CUDA_ERROR_INVALID_VALUE: it leaves the array. It may cut texels, as on an H200.
 struct ArrayBox {
   size_t x, y, z, width, height, depth;
 };

@@ -52,8 +52,10 @@ Result<CopyPlan> plan_copy(const AddressSpace& memory, const CopyShape& shape, C
   plan.work.shape = shape;
   plan.work.check_source = plan.source.mapped;
   plan.work.check_destination = plan.destination.mapped;
-  bool from_device = plan.source.device && !plan.destination.device;
-  plan.work.engine = from_device ? kFromDeviceEngine : kToDeviceEngine;
+  plan.work.from_device = plan.source.device;
+  plan.work.to_device = plan.destination.device;
+  const bool leaves_device = plan.source.device && !plan.destination.device;
+  plan.work.engine = leaves_device ? kFromDeviceEngine : kToDeviceEngine;
   return plan;
 }
 
@@ -100,12 +102,8 @@ Status read_side(const Driver& driver, const cuda::CopySide& named, const cuda::
   }
   *pitch = named.pitch_of(box);
   const uint64_t rows = named.rows_of(box);
-  if (named.x + box.width > *pitch && (box.height > 1 || box.depth > 1)) {
-    return invalid("the row does not fit the pitch");
-  }
-  if (box.depth > 1 && named.y + box.height > rows) {
-    return invalid("the plane does not fit its height");
-  }
+  if (named.x + box.width > *pitch) return invalid("the row does not fit the pitch");
+  if (named.y + box.height > rows) return invalid("the plane does not fit its height");
   if (__builtin_mul_overflow(*pitch, rows, slice)) {
     return invalid("the copy does not fit the address space");
   }
@@ -120,6 +118,10 @@ Status read_copy_parameters(const Driver& driver, const CUDA_MEMCPY3D& p, CopySh
   shape->width = p.WidthInBytes;
   shape->height = p.Height;
   shape->depth = p.Depth;
+  if (shape->empty()) {
+    *source = *destination = CopySide::kUnified;
+    return Status();
+  }
   if (p.srcMemoryType == CU_MEMORYTYPE_ARRAY || p.dstMemoryType == CU_MEMORYTYPE_ARRAY) {
     shape->named = std::make_shared<const CUDA_MEMCPY3D>(p);
   }

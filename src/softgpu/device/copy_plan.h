@@ -42,8 +42,9 @@ Status check_fill_range(const AddressSpace& memory, const FillShape& shape,
 Status check_fill_shape(const FillShape& shape);
 Result<FillWork> plan_fill(const AddressSpace& memory, const FillShape& shape);
 
-// CUDA_MEMCPY3D: rows that do not fit their pitch, or boxes that do not fit their array, are
-// CUDA_ERROR_INVALID_VALUE, what is no array is CUDA_ERROR_INVALID_HANDLE.
+// CUDA_MEMCPY3D: nothing is asked of an empty one. Rows that do not fit their pitch, or boxes that
+// do not fit their array, are CUDA_ERROR_INVALID_VALUE, what is no array is
+// CUDA_ERROR_INVALID_HANDLE.
 Status read_copy_parameters(const Driver& driver, const CUDA_MEMCPY3D& parameters, CopyShape* shape,
                             CopySide* source, CopySide* destination);
 

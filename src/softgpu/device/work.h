@@ -46,6 +46,8 @@ struct CopyWork {
   CopyShape shape;
   bool check_source = false;
   bool check_destination = false;
+  bool from_device = false;  // whose memory it is, not the host's
+  bool to_device = false;
   uint32_t engine = 0;
   std::vector<std::byte> staged;  // see CopyOperation
   bool inline_execution = false;  // by the calling thread, see Operation
