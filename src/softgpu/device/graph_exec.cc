@@ -122,6 +122,11 @@ bool copies_on_device(const CopyWork& copy) {
   return copy.check_source && copy.check_destination && !arrays;
 }
 
+bool is_for_device(CUgraphNodeType type) {
+  return type == CU_GRAPH_NODE_TYPE_KERNEL || type == CU_GRAPH_NODE_TYPE_MEMSET ||
+         type == CU_GRAPH_NODE_TYPE_MEMCPY || type == CU_GRAPH_NODE_TYPE_GRAPH;
+}
+
 bool runs_on_device_locked(const GraphNode& node) {
   switch (node.type) {
     case CU_GRAPH_NODE_TYPE_KERNEL:
@@ -145,6 +150,9 @@ Status check_for_device_locked(const Graph& graph, uint64_t flags) {
     return Status(CUDA_ERROR_INVALID_VALUE, "the device launches no empty graphs");
   }
   for (const auto& node : graph.nodes) {
+    if (!is_for_device(node->type)) {
+      return Status(CUDA_ERROR_INVALID_VALUE, "a node of a type that the device does not launch");
+    }
     if (!runs_on_device_locked(*node)) {
       return Status(CUDA_ERROR_NOT_SUPPORTED, "a node that the device can't launch");
     }

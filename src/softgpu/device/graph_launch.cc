@@ -76,7 +76,6 @@ MemoryNodes memory_nodes(const std::vector<GraphStep>& steps) {
 
 Status launch_graph(GraphExec& exec, Stream& stream) {
   Driver& driver = stream.context->driver();
-  OPENMPS_RETURN_IF_ERROR(driver.captures.refuse(stream));
   Scheduler& scheduler = driver.scheduler;
   scheduler.await_standstills(*stream.execution);
   scheduler.await_room(*stream.queue);

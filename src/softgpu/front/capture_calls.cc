@@ -100,7 +100,6 @@ CUresult cuStreamUpdateCaptureDependencies_v2(CUstream hStream, CUgraphNode* dep
                                               const CUgraphEdgeData*, size_t numDependencies,
                                               unsigned int flags) {
   return with_stream(hStream, [&](Caller& caller, Stream& stream) -> Status {
-    if (flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES) return invalid_value("unknown flags");
     uint64_t id = 0;
     CUgraph handle = nullptr;
     std::vector<CUgraphNode> unused;
@@ -108,6 +107,7 @@ CUresult cuStreamUpdateCaptureDependencies_v2(CUstream hStream, CUgraphNode* dep
         CU_STREAM_CAPTURE_STATUS_NONE) {
       return Status(CUDA_ERROR_ILLEGAL_STATE, "the stream is not being captured");
     }
+    if (flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES) return invalid_value("unknown flags");
     std::shared_ptr<Graph> graph = caller.driver.graphs.find(handle);
     if (graph == nullptr) return invalid_value("the graph was destroyed");
     std::vector<GraphEdge> edges;

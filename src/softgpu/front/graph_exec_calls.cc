@@ -38,8 +38,9 @@ CUresult cuGraphInstantiateWithParams(CUgraphExec* phGraphExec, CUgraph hGraph,
   instantiateParams->hErrNode_out = nullptr;
   const bool for_device =
       (instantiateParams->flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0;
+  const bool refused = result == CUDA_ERROR_NOT_SUPPORTED || result == CUDA_ERROR_INVALID_VALUE;
   instantiateParams->result_out = result == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS
-                                  : for_device && result == CUDA_ERROR_NOT_SUPPORTED
+                                  : for_device && refused
                                       ? CUDA_GRAPH_INSTANTIATE_NODE_OPERATION_NOT_SUPPORTED
                                       : CUDA_GRAPH_INSTANTIATE_ERROR;
   return result;
@@ -75,6 +76,7 @@ CUresult cuGraphUpload(CUgraphExec hGraph, CUstream hStream) {
 
 CUresult cuGraphLaunch(CUgraphExec hGraph, CUstream hStream) {
   return with_stream(hStream, [&](Caller& caller, Stream& stream) -> Status {
+    OPENMPS_RETURN_IF_ERROR(caller.driver.captures.refuse(stream));
     std::shared_ptr<GraphExec> exec = caller.driver.graph_execs.find(hGraph);
     if (exec == nullptr) return invalid_value("not an executable graph");
     return launch_graph(*exec, stream);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <unordered_set>
 #include <vector>
 
 #include "cuda/versions.h"
@@ -75,6 +76,17 @@ inline Status find_edges(Driver& driver, const Graph& graph, const CUgraphNode* 
   return Status();
 }
 
+// The same for a node to be made, which depends on no other one twice.
+inline Status find_dependencies(Driver& driver, const Graph& graph, const CUgraphNode* handles,
+                                size_t count, std::vector<GraphEdge>* edges) {
+  OPENMPS_RETURN_IF_ERROR(find_edges(driver, graph, handles, nullptr, count, edges));
+  std::unordered_set<const GraphNode*> seen;
+  for (const GraphEdge& edge : *edges) {
+    if (!seen.insert(edge.node).second) return invalid_value("a node that is named twice");
+  }
+  return Status();
+}
+
 // CUDA's way to return a list: count only, or as many as there is room for.
 template <typename List>
 Status deliver_nodes(const List& nodes, CUgraphNode* out, size_t* count) {
@@ -135,6 +147,7 @@ inline Result<CopyWork> copy_work(Driver& driver, const CUDA_MEMCPY3D& parameter
   CopySide source;
   CopySide destination;
   OPENMPS_RETURN_IF_ERROR(read_copy_parameters(driver, parameters, &shape, &source, &destination));
+  if (shape.empty()) return invalid_value("a node that copies nothing");
   Result<CopyPlan> plan = plan_copy(driver.address_space, shape, source, destination);
   if (!plan.ok()) return plan.status();
   return std::move(plan->work);
@@ -170,6 +183,7 @@ inline Result<WordsWork> prepare(const CUDA_BATCH_MEM_OP_NODE_PARAMS* params) {
   if (params == nullptr) return invalid_value("no parameters");
   Driver* driver = nullptr;
   OPENMPS_RETURN_IF_ERROR(check_entry(&driver));
+  if (params->ctx == nullptr) return invalid_value("no context");
   return words_work(params->paramArray, params->count, params->flags);
 }
 
@@ -229,7 +243,7 @@ CUresult add_work(CUgraphNode* out, CUgraph graph, const CUgraphNode* dependenci
     if (out == nullptr) return no_result();
     const std::lock_guard lock(driver.graph_mutex);
     std::vector<GraphEdge> before;
-    OPENMPS_RETURN_IF_ERROR(find_edges(driver, object, dependencies, nullptr, count, &before));
+    OPENMPS_RETURN_IF_ERROR(find_dependencies(driver, object, dependencies, count, &before));
     if constexpr (std::is_same_v<W, GraphFreeWork>) {
       OPENMPS_RETURN_IF_ERROR(check_free_locked(driver, object, work->address));
     }
@@ -271,14 +285,15 @@ CUresult set_work(CUgraphNode handle, Result<W> work, Remember&& remember = reme
   });
 }
 
-// CUDA keeps arrays apart from addresses when an executable graph changes.
+// CUDA keeps arrays, memory of the device and of the host apart when an executable graph changes.
 inline bool same_kinds_of_memory(const CopyWork& one, const CopyWork& other) {
   const auto arrays = [](const CopyWork& work) {
     const CUDA_MEMCPY3D* named = work.shape.named.get();
     return std::pair(named != nullptr && named->srcMemoryType == CU_MEMORYTYPE_ARRAY,
                      named != nullptr && named->dstMemoryType == CU_MEMORYTYPE_ARRAY);
   };
-  return arrays(one) == arrays(other);
+  return arrays(one) == arrays(other) && one.from_device == other.from_device &&
+         one.to_device == other.to_device;
 }
 
 template <typename W>
@@ -291,8 +306,12 @@ CUresult set_exec_work(CUgraphExec exec, CUgraphNode handle, Result<W> work) {
     if (!std::holds_alternative<W>(step->work)) return invalid_value("the node is of another type");
     if constexpr (std::is_same_v<W, CopyWork>) {
       if (!same_kinds_of_memory(std::get<CopyWork>(step->work), *work)) {
-        return invalid_value("an array can't become an address");
+        return invalid_value("memory can't become another kind of memory");
       }
+    }
+    // Like copies (cuGraphExecMemcpyNodeSetParams).
+    if constexpr (std::is_same_v<W, FillWork>) {
+      if (work->shape.height > 1) return invalid_value("only fills of one dimension change");
     }
     OPENMPS_RETURN_IF_ERROR(keep_rest(driver, step->work, *work));
     step->work = std::move(*work);
@@ -351,6 +370,8 @@ inline CUresult instantiate_graph(CUgraphExec* out, CUgraph graph, uint64_t flag
         CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |
         CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
     if (out == nullptr) return no_result();
+    Caller caller{driver, nullptr, nullptr};
+    OPENMPS_RETURN_IF_ERROR(enter_context(&caller));
     OPENMPS_RETURN_IF_ERROR(driver.captures.check_unsafe_call());
     if ((flags & ~kKnown) != 0) return invalid_value("unknown flags");
     return deliver_handle(instantiate(driver, object, flags), out);

@@ -211,7 +211,7 @@ CUresult add_conditional(CUgraphNode* out, CUgraph graph, const CUgraphNode* dep
     if (out == nullptr) return no_result();
     const std::lock_guard lock(driver.graph_mutex);
     std::vector<GraphEdge> before;
-    OPENMPS_RETURN_IF_ERROR(find_edges(driver, object, dependencies, nullptr, count, &before));
+    OPENMPS_RETURN_IF_ERROR(find_dependencies(driver, object, dependencies, count, &before));
     Result<std::shared_ptr<GraphNode>> node =
         add_conditional_locked(driver, object, *parameters, before);
     if (!node.ok()) return node.status();
@@ -248,10 +248,14 @@ CUresult add_any(CUgraphNode* phGraphNode, CUgraph hGraph, const CUgraphNode* de
       return result;
     }
     case CU_GRAPH_NODE_TYPE_MEM_FREE: return add(nodeParams->free);
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+      return add(cuda::as_version<CUDA_BATCH_MEM_OP_NODE_PARAMS>(nodeParams->memOp));
     case CU_GRAPH_NODE_TYPE_CONDITIONAL:
       return add_conditional(phGraphNode, hGraph, dependencies, numDependencies,
                              &nodeParams->conditional);
-    default: return CUDA_ERROR_NOT_SUPPORTED;
+    case CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL:
+    case CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT: return CUDA_ERROR_NOT_SUPPORTED;
+    default: return CUDA_ERROR_INVALID_VALUE;
   }
 }
 
@@ -260,7 +264,7 @@ CUresult add_any(CUgraphNode* phGraphNode, CUgraph hGraph, const CUgraphNode* de
 CUresult cuGraphAddNode_v2(CUgraphNode* phGraphNode, CUgraph hGraph,
                            const CUgraphNode* dependencies, const CUgraphEdgeData* dependencyData,
                            size_t numDependencies, CUgraphNodeParams* nodeParams) {
-  if (nodeParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (nodeParams == nullptr || nodeParams->reserved2 != 0) return CUDA_ERROR_INVALID_VALUE;
   const CUresult result = add_any(phGraphNode, hGraph, dependencies, numDependencies, nodeParams);
   if (result != CUDA_SUCCESS || dependencyData == nullptr) return result;
   return with_node(*phGraphNode, [&](Driver& driver, GraphNode& node) -> Status {

@@ -241,7 +241,6 @@ CUresult cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void* 
 
 CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count,
                                CUstreamBatchMemOpParams* paramArray, unsigned int flags) {
-  if (paramArray == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return words(stream, paramArray, count, flags);
 }
 
