@@ -165,6 +165,7 @@ Result<int> VirtualMemory::export_descriptor(CUmemGenericAllocationHandle handle
 
 Result<CUmemGenericAllocationHandle> VirtualMemory::import_descriptor(int descriptor) {
   // Any sealed memfd of whole pages will do: shrinking must be impossible.
+  if (fcntl(descriptor, F_GETFD) < 0) return Status(CUDA_ERROR_UNKNOWN, "no such descriptor");
   int seals = fcntl(descriptor, F_GET_SEALS);
   struct stat facts {};
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(descriptor, &facts) != 0 ||
@@ -207,11 +208,11 @@ Status VirtualMemory::map(uint64_t address, uint64_t bytes, uint64_t offset,
                           CUmemGenericAllocationHandle handle) {
   std::shared_ptr<PhysicalMemory> memory = objects_.find(handle);
   if (memory == nullptr) return invalid("not a handle of physical memory");
-  if (bytes == 0 || !aligned(address) || !aligned(bytes) || !aligned(offset)) {
-    return invalid("address, size or offset is not a multiple of 2 MiB");
+  if (bytes == 0 || address == 0 || !aligned(address)) {
+    return invalid("no size, or an address that is not a multiple of 2 MiB");
   }
-  if (offset > memory->bytes || bytes > memory->bytes - offset) {
-    return invalid("the range is not inside the physical memory");
+  if (offset != 0 || bytes != memory->bytes) {
+    return Status(CUDA_ERROR_NOT_SUPPORTED, "a part of physical memory can't be mapped");
   }
   const std::lock_guard lock(mutex_);
   auto after = reservations_.upper_bound(address);
@@ -228,11 +229,8 @@ Status VirtualMemory::map(uint64_t address, uint64_t bytes, uint64_t offset,
     taken = taken || previous->first + previous->second.bytes > address;
   }
   if (taken) return invalid("something is mapped there already");
-  if (bytes != memory->bytes) {
-    return Status(CUDA_ERROR_NOT_SUPPORTED, "a part of physical memory can't be mapped");
-  }
-  void* got = mmap(as_pointer(address), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED,
-                   memory->file.get(), static_cast<off_t>(offset));
+  void* got =
+      mmap(as_pointer(address), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, memory->file.get(), 0);
   if (got == MAP_FAILED) return Status(CUDA_ERROR_OUT_OF_MEMORY, strerror(errno));
   mappings_.emplace(address, MappedObject{bytes, memory, CU_MEM_ACCESS_FLAGS_PROT_NONE});
   return Status();
@@ -249,14 +247,37 @@ bool VirtualMemory::whole_mappings_locked(uint64_t address, uint64_t bytes,
   return bytes != 0 && at - address == bytes;
 }
 
+bool VirtualMemory::whole_or_none_locked(uint64_t address, uint64_t bytes,
+                                         Mappings::iterator* first, Mappings::iterator* last) {
+  auto reservation = reservations_.upper_bound(address);
+  if (bytes == 0 || !aligned(bytes) || !aligned(address) || reservation == reservations_.begin()) {
+    return false;
+  }
+  --reservation;
+  const uint64_t into = address - reservation->first;
+  if (into >= reservation->second || bytes > reservation->second - into) return false;
+  const auto cut = [this](uint64_t at) {
+    const auto next = mappings_.lower_bound(at);
+    if (next == mappings_.begin()) return false;
+    const auto before = std::prev(next);
+    return before->first + before->second.bytes > at;
+  };
+  *first = mappings_.lower_bound(address);
+  *last = mappings_.lower_bound(address + bytes);
+  return !cut(address) && !cut(address + bytes);
+}
+
 Status VirtualMemory::unmap(uint64_t address, uint64_t bytes) {
   std::vector<std::shared_ptr<PhysicalMemory>> unmapped;  // given back without the mutex
   const std::lock_guard lock(mutex_);
   Mappings::iterator first;
   Mappings::iterator last;
-  if (!whole_mappings_locked(address, bytes, &first, &last)) {
+  // Whole mappings may have gaps here, even be none (so does an H200).
+  if (!whole_mappings_locked(address, bytes, &first, &last) &&
+      !whole_or_none_locked(address, bytes, &first, &last)) {
     return invalid("the range does not consist of whole mappings");
   }
+  if (first == last) return Status();
   for (auto mapping = first; mapping != last; ++mapping) {
     MappedRange range;
     driver_->address_space.remove(mapping->first, &range);

@@ -76,6 +76,9 @@ class VirtualMemory {
   // The mappings that make up [address, address + bytes) exactly; false if they do not.
   bool whole_mappings_locked(uint64_t address, uint64_t bytes, Mappings::iterator* first,
                              Mappings::iterator* last);
+  // The mappings, or none, within a part of a reservation; false if it cuts one.
+  bool whole_or_none_locked(uint64_t address, uint64_t bytes, Mappings::iterator* first,
+                            Mappings::iterator* last);
   CUmemGenericAllocationHandle publish_locked(const std::shared_ptr<PhysicalMemory>& memory);
 
   Driver* driver_;

@@ -96,7 +96,9 @@ CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool* pool_out, void* handle
       return invalid_value("a bad argument");
     }
     auto pool = std::make_shared<MemoryPool>();
-    if (!shared_file_key(static_cast<int>(reinterpret_cast<intptr_t>(handle)), &pool->key)) {
+    const auto descriptor = static_cast<int>(reinterpret_cast<intptr_t>(handle));
+    if (fcntl(descriptor, F_GETFD) < 0) return Status(CUDA_ERROR_UNKNOWN, "no such descriptor");
+    if (!shared_file_key(descriptor, &pool->key)) {
       return invalid_value("the descriptor is not an exported pool");
     }
     pool->device = caller.context->device().ordinal;

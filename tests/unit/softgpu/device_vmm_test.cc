@@ -193,14 +193,16 @@ TEST_F(VmmTest, BadArguments) {
   EXPECT_EQ(cuMemAddressReserve(&base, 4096, 0, 0, 0), CUDA_ERROR_INVALID_VALUE);
   ASSERT_CU(cuMemAddressReserve(&base, 2 * kUnit, 0, 0, 0));
   auto handle = create(kUnit);
-  EXPECT_EQ(cuMemMap(base, 4096, 0, handle, 0), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(cuMemMap(base, 2 * kUnit, 0, handle, 0), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemMap(base, 4096, 0, handle, 0), CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(cuMemMap(base, 2 * kUnit, 0, handle, 0), CUDA_ERROR_NOT_SUPPORTED);
   EXPECT_EQ(cuMemMap(base + 2 * kUnit, kUnit, 0, handle, 0), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuMemMap(base, kUnit, 0, 12345, 0), CUDA_ERROR_INVALID_VALUE);
   ASSERT_CU(cuMemMap(base, kUnit, 0, handle, 0));
   EXPECT_EQ(cuMemMap(base, kUnit, 0, handle, 0), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(access(base, 2 * kUnit, CU_MEM_ACCESS_FLAGS_PROT_READ), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(cuMemUnmap(base + kUnit, kUnit), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_CU(cuMemUnmap(base + kUnit, kUnit));  // nothing
+  EXPECT_EQ(cuMemUnmap(base + 2 * kUnit, kUnit), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemUnmap(base, kUnit / 2), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuMemAddressFree(base, 2 * kUnit), CUDA_ERROR_INVALID_VALUE);  // still mapped
   EXPECT_CU(cuMemUnmap(base, kUnit));
   EXPECT_EQ(cuMemAddressFree(base, kUnit), CUDA_ERROR_INVALID_VALUE);
