@@ -99,7 +99,10 @@ Status Module::global(const std::string& name, uint64_t* address, uint64_t* byte
     *bytes = globals[i].bytes;
     return Status();
   }
-  return not_found(name);
+  const auto& kernels = linked->program().kernels();
+  const bool kernel = std::any_of(kernels.begin(), kernels.end(),
+                                  [&](const KernelInfo& other) { return other.name == name; });
+  return kernel ? Status(CUDA_ERROR_INVALID_VALUE, name + " is a kernel") : not_found(name);
 }
 
 void Module::forget_functions() {
@@ -267,7 +270,7 @@ Status Library::managed(const std::string& name, uint64_t* address, uint64_t* by
   const std::vector<GlobalInfo>& globals = program->globals();
   auto global = std::find_if(globals.begin(), globals.end(),
                              [&](const GlobalInfo& other) { return other.name == name; });
-  if (global == globals.end() || global->is_extern) return not_found(name);
+  if (global == globals.end() || global->is_extern || !global->is_managed) return not_found(name);
   auto index = static_cast<uint32_t>(global - globals.begin());
   *bytes = global->bytes;
   auto found = managed_globals.find(index);

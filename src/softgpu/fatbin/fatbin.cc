@@ -117,6 +117,8 @@ bool is_runtime_library(Bytes container) {
   return text.ok() && ptx::is_device_runtime(*text);
 }
 
+bool is_ptx(const std::string& text) { return text.find(".version") != std::string::npos; }
+
 Result<std::vector<std::string>> extract_ptx(const void* image, size_t size, uint32_t capability) {
   if (image == nullptr || size == 0) return Status(CUDA_ERROR_INVALID_IMAGE, "no image");
   switch (cuda::kind_of(image, size)) {
@@ -136,7 +138,7 @@ Result<std::vector<std::string>> extract_ptx(const void* image, size_t size, uin
   const size_t length = strnlen(static_cast<const char*>(image), limit);
   if (length == kMaxTextBytes) return Status(CUDA_ERROR_INVALID_IMAGE, "PTX without an end");
   std::string text(static_cast<const char*>(image), length);
-  if (text.find(".version") == std::string::npos) {
+  if (!is_ptx(text)) {
     return Status(CUDA_ERROR_INVALID_IMAGE, "neither PTX nor a fatbin");
   }
   return one_text(std::move(text));

@@ -23,6 +23,9 @@ inline constexpr size_t kMaxTextBytes = size_t{256} << 20;
 Result<std::vector<std::string>> extract_ptx(const void* image, size_t size,
                                              uint32_t compute_capability);
 
+// Text that has a version, which is the first thing that PTX says.
+bool is_ptx(const std::string& text);
+
 // A container with what nvcc links for kernels that launch kernels, which the interpreter does by
 // itself. There is PTX of it for the newest architecture only, whatever the program is for.
 bool is_runtime_library(cuda::Bytes container);

@@ -11,22 +11,50 @@
 #include <cstring>
 
 #include "base/unique_fd.h"
+#include "cuda/jit_options.h"
 #include "softgpu/front/front.h"
 
 namespace openmps::softgpu {
 
+namespace {
+
+// The values that an H200 looks at, of options that say nothing to an interpreter.
+Status check_value(CUjit_option option, const void* value) {
+  const auto number = reinterpret_cast<uintptr_t>(value);
+  const bool known = option == CU_JIT_TARGET       ? cuda::is_jit_target(number)
+                     : option == CU_JIT_CACHE_MODE ? number <= CU_JIT_CACHE_OPTION_CA
+                                                   : true;
+  return known ? Status() : invalid_value("no such value of a JIT option");
+}
+
+// A log has a place and a size: both or none.
+Status check_log(const char* buffer, size_t size, bool placed, bool sized) {
+  const bool whole = placed == sized && (buffer != nullptr || size == 0);
+  return whole ? Status() : invalid_value("a half of a log");
+}
+
+}  // namespace
+
 Status read_jit_options(unsigned count, const CUjit_option* options, void** values, JitLogs* logs) {
+  bool info_placed = false;
+  bool error_placed = false;
   if (count > 0 && (options == nullptr || values == nullptr)) {
     return invalid_value("options without values");
   }
   for (unsigned i = 0; i < count; ++i) {
     switch (options[i]) {
-      case CU_JIT_INFO_LOG_BUFFER: logs->info = static_cast<char*>(values[i]); break;
+      case CU_JIT_INFO_LOG_BUFFER:
+        logs->info = static_cast<char*>(values[i]);
+        info_placed = true;
+        break;
       case CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES:
         logs->info_size = static_cast<unsigned>(reinterpret_cast<uintptr_t>(values[i]));
         logs->info_filled = &values[i];
         break;
-      case CU_JIT_ERROR_LOG_BUFFER: logs->error = static_cast<char*>(values[i]); break;
+      case CU_JIT_ERROR_LOG_BUFFER:
+        logs->error = static_cast<char*>(values[i]);
+        error_placed = true;
+        break;
       case CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES:
         logs->error_size = static_cast<unsigned>(reinterpret_cast<uintptr_t>(values[i]));
         logs->error_filled = &values[i];
@@ -35,10 +63,13 @@ Status read_jit_options(unsigned count, const CUjit_option* options, void** valu
         if (options[i] < 0 || options[i] >= CU_JIT_NUM_OPTIONS) {
           return invalid_value("an unknown JIT option");
         }
+        OPENMPS_RETURN_IF_ERROR(check_value(options[i], values[i]));
         break;  // about generated code: nothing to tune in an interpreter
     }
   }
-  return Status();
+  OPENMPS_RETURN_IF_ERROR(
+      check_log(logs->info, logs->info_size, info_placed, logs->info_filled != nullptr));
+  return check_log(logs->error, logs->error_size, error_placed, logs->error_filled != nullptr);
 }
 
 void fill_log(char* buffer, size_t size, void** filled, const std::string& text) {
@@ -54,7 +85,7 @@ void fill_log(char* buffer, size_t size, void** filled, const std::string& text)
 Result<std::vector<char>> read_image_file(const char* path) {
   UniqueFd file(open(path, O_RDONLY | O_CLOEXEC));
   struct stat facts {};
-  if (!file.valid() || fstat(file.get(), &facts) != 0 || !S_ISREG(facts.st_mode)) {
+  if (!file.valid() || fstat(file.get(), &facts) != 0 || S_ISDIR(facts.st_mode)) {
     return Status(CUDA_ERROR_FILE_NOT_FOUND, std::string(path) + ": " + strerror(errno));
   }
   std::vector<char> contents(static_cast<size_t>(facts.st_size) + 1, '\0');

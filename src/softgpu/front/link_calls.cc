@@ -36,7 +36,13 @@ Result<Texts> texts_of(Driver& driver, CUjitInputType type, const std::string& n
                        const void* data, size_t size) {
   const uint32_t capability = driver.config.compute_capability;
   const auto* bytes = static_cast<const char*>(data);
-  if (type == CU_JIT_INPUT_PTX) return Texts{{name, std::string(bytes, strnlen(bytes, size))}};
+  if (type == CU_JIT_INPUT_PTX) {
+    std::string text(bytes, strnlen(bytes, size));
+    if (!fatbin::is_ptx(text)) {
+      return Status(CUDA_ERROR_INVALID_IMAGE, "error   : " + name + ": not PTX");
+    }
+    return Texts{{name, std::move(text)}};
+  }
   if (type == CU_JIT_INPUT_OBJECT || type == CU_JIT_INPUT_LIBRARY) {
     return fatbin::extract_objects(name, data, size, capability);
   }

@@ -33,9 +33,11 @@ Result<std::shared_ptr<const Program>> compile_with_options(Driver& driver, cons
 
 template <typename Body>
 CUresult with_module(CUmodule handle, Body&& body) {
-  return with_context([&](Caller& caller) -> Status {
-    std::shared_ptr<Module> module = caller.driver.modules.find(handle);
+  return with_driver([&](Driver& driver) -> Status {
+    std::shared_ptr<Module> module = driver.modules.find(handle);
     if (module == nullptr) return invalid_handle("not a module");
+    Caller caller{driver, nullptr, nullptr};
+    OPENMPS_RETURN_IF_ERROR(enter_context(&caller));
     return body(*module);
   });
 }
