@@ -5,6 +5,7 @@
 #include "interop/export_tables.h"
 #include "softgpu/device/capture.h"
 #include "softgpu/device/context_lifetime.h"
+#include "softgpu/front/device_facts.h"
 #include "softgpu/front/front.h"
 
 using namespace openmps;           // NOLINT: entry points live outside the namespace
@@ -72,6 +73,13 @@ uint64_t granted_limit(const Caller& caller, CUlimit limit, uint64_t wish) {
       return std::clamp(whole(kHeapUnit), kLeastHeap, std::max(kLeastHeap, memory / kHeapShare));
     default: return wish;
   }
+}
+
+uint64_t most_persisting(const Caller& caller) {
+  int most = 0;
+  device_attribute(caller.driver, caller.context->device(),
+                   CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE, &most);
+  return static_cast<uint64_t>(most);
 }
 
 Status check_limit(CUlimit limit) {
@@ -314,6 +322,9 @@ CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
     constexpr size_t kMostFetched = 128;  // bytes
     if (limit == CU_LIMIT_MAX_L2_FETCH_GRANULARITY && value > kMostFetched) {
       return invalid_value("more than the L2 cache fetches");
+    }
+    if (limit == CU_LIMIT_PERSISTING_L2_CACHE_SIZE && value > most_persisting(caller)) {
+      return invalid_value("more than stays in the L2 cache");
     }
     OPENMPS_RETURN_IF_ERROR(caller.driver.captures.check_unsafe_call());
     constexpr size_t kMaxStack = 512 << 10;

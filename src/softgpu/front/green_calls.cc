@@ -114,11 +114,8 @@ CUresult cuDevSmResourceSplitByCount(CUdevResource* result, unsigned int* nbGrou
                                      const CUdevResource* input, CUdevResource* remaining,
                                      unsigned int useFlags, unsigned int minCount) {
   return with_driver([&](Driver& driver) -> Status {
-    constexpr unsigned kKnown = CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING |
-                                CU_DEV_SM_RESOURCE_SPLIT_MAX_POTENTIAL_CLUSTER_SIZE;
-    if (nbGroups == nullptr || input == nullptr || (useFlags & ~kKnown) != 0) {
-      return invalid_value("a bad argument");
-    }
+    // Unknown flags are for nothing, as on an H200.
+    if (nbGroups == nullptr || input == nullptr) return invalid_value("a bad argument");
     ResourceDescriptor available;
     OPENMPS_RETURN_IF_ERROR(read_resource(driver, *input, &available));
     uint32_t step =

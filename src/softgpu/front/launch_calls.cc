@@ -208,7 +208,7 @@ CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int* minGridSize, int* blockS
                                                    size_t dynamicSMemSize, int blockSizeLimit,
                                                    unsigned int flags) {
   return with_function(func, [&](Driver& driver, Function& function) -> Status {
-    if (minGridSize == nullptr || blockSize == nullptr ||
+    if (minGridSize == nullptr || blockSize == nullptr || blockSizeLimit < 0 ||
         flags > CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE) {
       return invalid_value("a bad argument");
     }
@@ -243,9 +243,11 @@ Status active_clusters(const Driver& driver, const Function& function, const CUl
                        uint64_t blocks, uint64_t* clusters) {
   const uint64_t threads =
       static_cast<uint64_t>(config.blockDimX) * config.blockDimY * config.blockDimZ;
-  if (threads == 0 || threads > kMaxThreadsPerBlock) return invalid_value("a bad block");
-  const uint64_t per_sm =
-      resident_blocks(driver, function, static_cast<uint32_t>(threads), config.sharedMemBytes);
+  if (threads == 0) return invalid_value("a bad block");
+  const uint64_t per_sm = threads > kMaxThreadsPerBlock
+                              ? 0
+                              : resident_blocks(driver, function, static_cast<uint32_t>(threads),
+                                                config.sharedMemBytes);
   *clusters = per_sm * driver.config.sm_count / blocks;
   return Status();
 }
@@ -275,8 +277,10 @@ CUresult cuOccupancyMaxActiveClusters(int* numClusters, CUfunction func,
 // nothing here.
 CUresult cuOccupancyMaxPotentialClusterSize(int* clusterSize, CUfunction func,
                                             const CUlaunchConfig* config) {
+  if (clusterSize == nullptr || func == nullptr || config == nullptr) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   return with_function(func, [&](Driver& driver, Function& function) -> Status {
-    if (clusterSize == nullptr || config == nullptr) return invalid_value("a null argument");
     uint64_t size = 1;
     for (uint64_t next = 2; next <= max_cluster_blocks(driver.config, function); next *= 2) {
       uint64_t clusters = 0;

@@ -15,6 +15,9 @@ using namespace openmps::softgpu;  // NOLINT: the same
 
 namespace {
 
+// Of a process on x86-64.
+constexpr size_t kMostAddresses = size_t{1} << 47;
+
 // Every device has one pool that is always there; made on first use.
 CUmemoryPool default_pool(Driver& driver, int device) {
   auto found = driver.memory_pools.find_if(
@@ -202,6 +205,9 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* poolProps) {
     if (poolProps->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
         driver.device(poolProps->location.id) == nullptr) {
       return invalid_value("a pool is on a device");
+    }
+    if (poolProps->maxSize > kMostAddresses) {
+      return Status(CUDA_ERROR_OUT_OF_MEMORY, "more than there are addresses for");
     }
     auto made = std::make_shared<MemoryPool>();
     made->device = poolProps->location.id;

@@ -51,7 +51,7 @@ Status fill_map(const TensorArguments& tensor, uint32_t row_elements, TensorMap*
       (tensor.rank > 1 && tensor.strides == nullptr)) {
     return invalid("no sizes or strides");
   }
-  if (tensor.address == nullptr || !aligned(tensor.address, kRowUnit)) {
+  if (!aligned(tensor.address, kRowUnit)) {
     return invalid("an address that is no multiple of 16");
   }
   if (tensor.interleave > CU_TENSOR_MAP_INTERLEAVE_32B ||
@@ -61,6 +61,7 @@ Status fill_map(const TensorArguments& tensor, uint32_t row_elements, TensorMap*
     return invalid("an option that this device's tensor maps do not have");
   }
   if (tensor.interleave != CU_TENSOR_MAP_INTERLEAVE_NONE) {
+    if (tensor.rank < 3) return invalid("an interleaved tensor of less than 3 dimensions");
     return Status(CUDA_ERROR_NOT_SUPPORTED, "interleaved tensors are not modelled");
   }
   map->magic = kTensorMapMagic;
