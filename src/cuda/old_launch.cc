@@ -8,7 +8,16 @@ namespace openmps::cuda {
 
 CUresult OldLaunch::set_block(int x, int y, int z) {
   if (x <= 0 || y <= 0 || z <= 0) return CUDA_ERROR_INVALID_VALUE;
+  if (x > kMostThreads || y > kMostThreads / x || z > kMostThreads / x / y) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   block_ = {static_cast<uint32_t>(x), static_cast<uint32_t>(y), static_cast<uint32_t>(z)};
+  return CUDA_SUCCESS;
+}
+
+CUresult OldLaunch::set_shared(unsigned int bytes) {
+  if (bytes > kMostSharedBytes) return CUDA_ERROR_INVALID_VALUE;
+  shared_bytes_ = bytes;
   return CUDA_SUCCESS;
 }
 

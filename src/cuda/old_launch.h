@@ -15,12 +15,15 @@ namespace openmps::cuda {
 
 // Of a kernel, since CUDA 12.1.
 inline constexpr size_t kMostParameterBytes = 32764;
+// Of a block, whatever the device: compute capability 9.0 and 10.0 have the most.
+inline constexpr int64_t kMostThreads = 1024;
+inline constexpr unsigned kMostSharedBytes = 227 << 10;
 
 // Errors of all: CUDA_ERROR_INVALID_VALUE.
 class OldLaunch {
  public:
   [[nodiscard]] CUresult set_block(int x, int y, int z);
-  void set_shared(unsigned int bytes) { shared_bytes_ = bytes; }
+  [[nodiscard]] CUresult set_shared(unsigned int bytes);
   [[nodiscard]] CUresult set_size(unsigned int bytes);
   [[nodiscard]] CUresult set_parameter(int offset, const void* value, size_t bytes);
 

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <type_traits>
 
+#include "cuda/abi.h"
+
 namespace openmps::cuda {
 
 // `from` in another version: the earlier one is a prefix of the later one, whose other fields are 0
@@ -16,6 +18,11 @@ template <typename To, typename From>
   To to{};
   memcpy(&to, &from, std::min(sizeof(to), sizeof(from)));
   return to;
+}
+
+// What is not there is an error of the first cuGetProcAddress; the second has a status for that.
+[[nodiscard]] inline CUresult error_unless_found(CUresult result, void* const* found) {
+  return result == CUDA_SUCCESS && *found == nullptr ? CUDA_ERROR_NOT_FOUND : result;
 }
 
 }  // namespace openmps::cuda

@@ -30,6 +30,10 @@ namespace openmps::client {
 [[nodiscard]] CUresult fill(const CUDA_MEMSET_NODE_PARAMS& what);
 [[nodiscard]] CUresult fill(const CUDA_MEMSET_NODE_PARAMS& what, CUstream stream);
 
+// Managed memory, with a device or CU_DEVICE_CPU for a place.
+[[nodiscard]] CUresult advise(CUdeviceptr address, size_t bytes, CUmem_advise advice,
+                              CUdevice device);
+
 // A value that a stream writes or waits for.
 [[nodiscard]] CUresult stream_value(CUstream stream, const cuda::StreamValue& value);
 

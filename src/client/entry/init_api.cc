@@ -47,7 +47,7 @@ CUresult cuGetProcAddress_v2(const char* symbol, void** pfn, int cudaVersion, cu
   if (!found) {
     debug_line("cuGetProcAddress: there is no \"%s\" for version %d", symbol, cudaVersion);
   }
-  return found ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+  return CUDA_SUCCESS;
 }
 
 CUresult cuGetExportTable(const void** ppExportTable, const CUuuid* pExportTableId) {

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "api/client_handlers.h"
+#include "client/entry/families.h"
 #include "client/session/enter.h"
 
 namespace openmps::client {
@@ -90,13 +91,10 @@ CUresult range_attribute(void* data, size_t bytes, CUmem_range_attribute attribu
   return CUDA_SUCCESS;
 }
 
-}  // namespace
-
-namespace impl {
-
-CUresult cuMemAdvise_v2(Session& session, CUdeviceptr devPtr, size_t count, CUmem_advise advice,
-                        CUmemLocation location) {
-  OPENMPS_CUDA_CHECK(check_managed(session, devPtr, count));
+// CUDA_ERROR_INVALID_DEVICE: a place that is not there.
+CUresult check_advice(const Session& session, CUdeviceptr address, size_t bytes,
+                      CUmem_advise advice, const CUmemLocation& location) {
+  OPENMPS_CUDA_CHECK(check_managed(session, address, bytes));
   if (advice < CU_MEM_ADVISE_SET_READ_MOSTLY || advice > CU_MEM_ADVISE_UNSET_ACCESSED_BY) {
     return CUDA_ERROR_INVALID_VALUE;
   }
@@ -104,6 +102,23 @@ CUresult cuMemAdvise_v2(Session& session, CUdeviceptr devPtr, size_t count, CUme
                       advice == CU_MEM_ADVISE_SET_ACCESSED_BY ||
                       advice == CU_MEM_ADVISE_UNSET_ACCESSED_BY;
   return placed ? check_location(session, location) : CUDA_SUCCESS;
+}
+
+}  // namespace
+
+CUresult advise(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUdevice device) {
+  Session* session = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session));
+  return check_advice(*session, address, bytes, advice, cuda::location_of(device));
+}
+
+namespace impl {
+
+// It has another error for that than cuMemAdvise (so has an H200).
+CUresult cuMemAdvise_v2(Session& session, CUdeviceptr devPtr, size_t count, CUmem_advise advice,
+                        CUmemLocation location) {
+  const CUresult result = check_advice(session, devPtr, count, advice, location);
+  return result == CUDA_ERROR_INVALID_DEVICE ? CUDA_ERROR_INVALID_VALUE : result;
 }
 
 CUresult cuMemPrefetchAsync_v2(Session& session, CUdeviceptr devPtr, size_t count,

@@ -50,10 +50,7 @@ CUresult cuFuncSetBlockShape(CUfunction hfunc, int x, int y, int z) {
 }
 
 CUresult cuFuncSetSharedSize(CUfunction hfunc, unsigned int bytes) {
-  return with_settings(hfunc, [&](OldLaunch& launch) {
-    launch.set_shared(bytes);
-    return CUDA_SUCCESS;
-  });
+  return with_settings(hfunc, [&](OldLaunch& launch) { return launch.set_shared(bytes); });
 }
 
 CUresult cuParamSetSize(CUfunction hfunc, unsigned int numbytes) {

@@ -30,6 +30,9 @@ CUresult copy_box(const CUDA_MEMCPY3D_PEER* copy, CUstream stream);
 CUresult fill(const CUDA_MEMSET_NODE_PARAMS& what);
 CUresult fill(const CUDA_MEMSET_NODE_PARAMS& what, CUstream stream);
 
+// Managed memory, with a device or CU_DEVICE_CPU for a place.
+CUresult advise(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUdevice device);
+
 // A value that a stream writes or waits for.
 CUresult stream_value(CUstream stream, const cuda::StreamValue& value);
 

@@ -8,7 +8,7 @@
 #include "softgpu/device/graph_memory.h"
 #include "softgpu/device/memory.h"
 #include "softgpu/device/vmm.h"
-#include "softgpu/front/front.h"
+#include "softgpu/front/families.h"
 
 using namespace openmps;           // NOLINT: entry points live outside the namespace
 using namespace openmps::softgpu;  // NOLINT: the same
@@ -134,7 +134,27 @@ bool is_place(Driver& driver, const CUmemLocation& location) {
          location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT;
 }
 
+// `no_place`: the error of a place that is not there.
+CUresult check_advice(CUdeviceptr address, size_t bytes, CUmem_advise advice,
+                      const CUmemLocation& location, CUresult no_place) {
+  return with_context([&](Caller& caller) -> Status {
+    OPENMPS_RETURN_IF_ERROR(check_managed(caller.driver, address, bytes));
+    if (advice < CU_MEM_ADVISE_SET_READ_MOSTLY || advice > CU_MEM_ADVISE_UNSET_ACCESSED_BY) {
+      return invalid_value("no such advice");
+    }
+    const bool somewhere = advice >= CU_MEM_ADVISE_SET_PREFERRED_LOCATION &&
+                           advice != CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION;
+    return somewhere && !is_place(caller.driver, location) ? Status(no_place, "no such place")
+                                                           : Status();
+  });
+}
+
 }  // namespace
+
+CUresult openmps::softgpu::advise(CUdeviceptr address, size_t bytes, CUmem_advise advice,
+                                  CUdevice device) {
+  return check_advice(address, bytes, advice, cuda::location_of(device), CUDA_ERROR_INVALID_DEVICE);
+}
 
 CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
   return with_context([&](Caller& caller) -> Status {
@@ -324,16 +344,7 @@ CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute,
 
 CUresult cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise advice,
                         CUmemLocation location) {
-  return with_context([&](Caller& caller) -> Status {
-    OPENMPS_RETURN_IF_ERROR(check_managed(caller.driver, devPtr, count));
-    if (advice < CU_MEM_ADVISE_SET_READ_MOSTLY || advice > CU_MEM_ADVISE_UNSET_ACCESSED_BY) {
-      return invalid_value("no such advice");
-    }
-    const bool somewhere = advice >= CU_MEM_ADVISE_SET_PREFERRED_LOCATION &&
-                           advice != CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION;
-    return somewhere && !is_place(caller.driver, location) ? invalid_value("no such place")
-                                                           : Status();
-  });
+  return check_advice(devPtr, count, advice, location, CUDA_ERROR_INVALID_VALUE);
 }
 
 CUresult cuMemPrefetchAsync_v2(CUdeviceptr devPtr, size_t count, CUmemLocation location,

@@ -167,9 +167,10 @@ TEST_F(ContextTest, ProcAddressGivesVersionedEntries) {
   EXPECT_CU(cuGetProcAddress_v2("cuMemcpyHtoDAsync", &entry, 13000,
                                 CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, &why));
   EXPECT_EQ(entry, reinterpret_cast<void*>(&cuMemcpyHtoDAsync_v2_ptsz));
-  EXPECT_EQ(cuGetProcAddress_v2("cuNoSuchThing", &entry, 13000, 0, &why), CUDA_ERROR_NOT_FOUND);
+  EXPECT_CU(cuGetProcAddress_v2("cuNoSuchThing", &entry, 13000, 0, &why));
   EXPECT_EQ(entry, nullptr);
   EXPECT_EQ(why, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
+  EXPECT_EQ(cuGetProcAddress("cuNoSuchThing", &entry, 13000, 0), CUDA_ERROR_NOT_FOUND);
 }
 
 TEST_F(ContextTest, AForkedChildIsRefusedAndHurtsNobody) {
