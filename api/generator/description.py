@@ -26,7 +26,7 @@ DIRECTIONS = ("in", "out", "inout", "handle", "new", "release", "string", "buffe
 
 KEYS = {"since": int, "also": dict, "stream_field": str, "local": bool, "softgpu": bool, "doc": str,
         "reason": str, "result": str, "params": list, "enter": str, "refuse": str, "get": (str, dict),
-        "returns": str}
+        "returns": str, "first": list}
 
 # A symbol, and what a program calls it in cuGetProcAddress.
 SYMBOL_PATTERN = re.compile(r"(?P<name>cu[A-Z]\w*?)(?:_v\d+)?(?P<per_thread>_ptsz|_ptds)?")
@@ -82,6 +82,7 @@ class Function:
     stream_field: str | None = None
     enter: str | None = None  # how the generated implementation begins
     refuse: str | None = None  # what open captures forbid
+    first: tuple = ()  # parameters that may not be NULL, whatever else is wrong
     get: dict = dataclasses.field(default_factory=dict)  # out-parameter: what it is
     returns: str | None = None  # all that it does
 
@@ -211,7 +212,7 @@ def _read_function(function, table, lines, fail):
     function.local = table.get("local", False)
     function.softgpu = table.get("softgpu", not function.is_stub)
     function.result = table.get("result", function.result)
-    for key in (("local", "softgpu", "enter", "refuse", "get", "returns") if function.is_stub
+    for key in (("local", "softgpu", "enter", "first", "refuse", "get", "returns") if function.is_stub
                 else ("result",)):
         if key in table:
             fail(lines.key(symbol, key),
@@ -232,6 +233,11 @@ def _read_implementation(function, table, lines, fail):
     symbol = function.symbol
     function.enter, function.returns = table.get("enter"), table.get("returns")
     function.refuse = table.get("refuse")
+    function.first = tuple(table.get("first", ()))
+    nullable = [p.name for p in function.params
+                if p.is_pointer or p.direction in ("handle", "release", "opaque")]
+    if not set(function.first) <= set(nullable):
+        fail(lines.key(symbol, "first"), f"'first' is of {', '.join(nullable) or 'nothing'}")
     if function.enter is not None and function.enter not in ENTER:
         fail(lines.key(symbol, "enter"), f"enter '{function.enter}' is none of {', '.join(ENTER)}")
     streams = [p for p in function.params if p.type == "CUstream" and p.direction == "handle"]
@@ -240,7 +246,7 @@ def _read_implementation(function, table, lines, fail):
     if function.refuse is not None and function.refuse not in REFUSE:
         fail(lines.key(symbol, "refuse"),
              f"refuse '{function.refuse}' is none of: {'; '.join(REFUSE)}")
-    for key in ("get", "refuse"):
+    for key in ("get", "refuse", "first"):
         if key in table and not function.enter:
             fail(lines.key(symbol, key), f"'{key}' needs 'enter'")
     if (function.refuse or "unsafe") != "unsafe" and function.enter not in ("stream", "context"):

@@ -134,11 +134,15 @@ class Call:
     def definition(self):
         declarations = [f"{p.type} {self.names[p.name]}" for p in self.function.params]
         start = wrap(f"CUresult {self.function.symbol}(", declarations, ")")
-        lines = self._enter() + self._find() + self._check() + self._finish()
+        lines = self._first() + self._enter() + self._find() + self._check() + self._finish()
         return start + " {\n" + "\n".join(f"  {line}" for line in lines) + "\n}\n\n"
 
     def _argument_of(self, kind):
         return next(self.names[name] for name, k in self.kinds.items() if k is kind)
+
+    def _first(self):
+        missing = [f"{self.names[name]} == nullptr" for name in self.function.first]
+        return [f"if ({' || '.join(missing)}) return CUDA_ERROR_INVALID_VALUE;"] if missing else []
 
     def _enter(self):
         lines = ["Session* session = nullptr;"]
@@ -172,7 +176,8 @@ class Call:
         return lines
 
     def _check(self):
-        checked = [f"{self.names[p.name]} == nullptr" for p in self.function.params if is_checked(p)]
+        checked = [f"{self.names[p.name]} == nullptr" for p in self.function.params
+                   if is_checked(p) and p.name not in self.function.first]
         lines = [f"if ({' || '.join(checked)}) return CUDA_ERROR_INVALID_VALUE;"] if checked else []
         if not self.refuses_at_last:
             lines += [f"OPENMPS_CUDA_CHECK({step});" for step in self._refuse()]

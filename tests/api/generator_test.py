@@ -164,6 +164,8 @@ MALFORMED = {
                              "5: cuGood: enter 'stream' needs one 'handle CUstream'"),
     "enter_of_a_stub": (GOOD.replace("doc", "reason") + 'enter = "session"\n',
                         "5: cuGood: 'enter' is for no stub"),
+    "first": (GOOD + 'enter = "stream"\nfirst = ["n"]\n', "6: cuGood: 'first' is of s"),
+    "first_without_enter": (GOOD + 'first = ["s"]\n', "5: cuGood: 'first' needs 'enter'"),
     "refuse": (GOOD + 'enter = "stream"\nrefuse = "always"\n', "6: cuGood: refuse 'always' is none "
                "of: capturing; unsafe; capturing, unsafe; capturing, at last"),
     "refuse_of_neither": (GOOD + 'enter = "session"\nrefuse = "capturing, unsafe"\n',

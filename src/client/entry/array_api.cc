@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuArray* and cuMipmappedArray*: implementations behind the generated entry points, on the
 // program's threads.
+#include <algorithm>
+
 #include "api/client_handlers.h"
 #include "client/memory/array.h"
 #include "client/session/enter.h"
@@ -18,7 +20,7 @@ CUresult cuArray3DCreate_v2(Session& session, Context& context, CUarray* pHandle
 }
 
 CUresult cuArrayCreate_v2(CUarray* pHandle, const CUDA_ARRAY_DESCRIPTOR* pAllocateArray) {
-  if (pAllocateArray == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (pAllocateArray == nullptr) return impl::cuArray3DCreate_v2(pHandle, nullptr);
   const CUDA_ARRAY3D_DESCRIPTOR wide = cuda::widen(*pAllocateArray);
   return impl::cuArray3DCreate_v2(pHandle, &wide);
 }
@@ -42,9 +44,9 @@ CUresult cuArrayGetPlane(Session& session, Context&, CUarray* pPlaneArray, Array
 CUresult cuMipmappedArrayCreate(Session& session, Context& context, CUmipmappedArray* pHandle,
                                 const CUDA_ARRAY3D_DESCRIPTOR* pMipmappedArrayDesc,
                                 unsigned int numMipmapLevels) {
-  if (numMipmapLevels == 0) return CUDA_ERROR_INVALID_VALUE;
   MipmappedArray* array = nullptr;
-  OPENMPS_CUDA_CHECK(session.arrays.create(context, *pMipmappedArrayDesc, numMipmapLevels, &array));
+  OPENMPS_CUDA_CHECK(
+      session.arrays.create(context, *pMipmappedArrayDesc, std::max(numMipmapLevels, 1u), &array));
   *pHandle = array->as<CUmipmappedArray>();
   return CUDA_SUCCESS;
 }

@@ -166,8 +166,8 @@ CUresult cuStreamUpdateCaptureDependencies_v2(Session& session, Stream& stream,
                                               size_t numDependencies, unsigned int flags) {
   Capture capture;
   const CUstreamCaptureStatus status = find_capture(session, stream, &capture);
-  if (flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES) return CUDA_ERROR_INVALID_VALUE;
   if (status == CU_STREAM_CAPTURE_STATUS_NONE) return CUDA_ERROR_ILLEGAL_STATE;
+  if (flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES) return CUDA_ERROR_INVALID_VALUE;
   if (status == CU_STREAM_CAPTURE_STATUS_INVALIDATED) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
   const std::lock_guard guard(session.graphs.lock);
   Captures::Edges edges;

@@ -77,7 +77,9 @@ CUresult cuCtxCreate_v2(Session& session, CUcontext* pctx, unsigned int flags, u
 // Execution affinity would give a context fewer SMs; the partition is the server's to choose.
 CUresult cuCtxCreate_v3(CUcontext* pctx, CUexecAffinityParam* paramsArray, int numParams,
                         unsigned int flags, CUdevice dev) {
-  if (numParams != 0 && paramsArray != nullptr) return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
+  if (numParams > 0) {
+    return paramsArray == nullptr ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
+  }
   return impl::cuCtxCreate_v2(pctx, flags, dev);
 }
 
@@ -178,6 +180,7 @@ CUresult cuCtxPopCurrent_v2(Session&, CUcontext* pctx) {
 CUresult cuCtxGetDevice(CUdevice* device) {
   // Also answered for a primary context that is not active yet: CUDA's run time asks early.
   Session* session = nullptr;
+  if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
   OPENMPS_CUDA_CHECK(enter_local(&session));
   const ThreadState& thread = this_thread();
   if (thread.contexts.empty()) return CUDA_ERROR_INVALID_CONTEXT;
@@ -211,6 +214,13 @@ CUresult cuCtxGetLimit(Session& session, Context& context, size_t* pvalue, CUlim
 }
 
 CUresult cuCtxSetLimit(Session& session, Context& context, CUlimit limit, size_t value) {
+  constexpr size_t kMostFetched = 128;  // bytes, by the L2 cache
+  const int persisting =
+      session.device(context.device).attribute[CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE];
+  if ((limit == CU_LIMIT_MAX_L2_FETCH_GRANULARITY && value > kMostFetched) ||
+      (limit == CU_LIMIT_PERSISTING_L2_CACHE_SIZE && value > static_cast<size_t>(persisting))) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   if (limit == CU_LIMIT_STACK_SIZE) {
     size_t now = 0;
     OPENMPS_CUDA_CHECK(read_limit(session, context, limit, &now));

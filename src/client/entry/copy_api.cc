@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuMemcpy*: each call names its two sides and a box, transfer() does the rest. On the program's
 // threads.
+#include "api/client_handlers.h"
 #include "client/entry/families.h"
 #include "client/session/enter.h"
 #include "client/session/graph_params.h"
@@ -34,6 +35,15 @@ struct Transfer {
     return wait || on_host ? session.managed.fetch() : CUDA_SUCCESS;
   }
 };
+
+// Addresses say all about a copy between contexts; one that is named has to be there all the same.
+CUresult check_contexts(const Session& session, CUcontext to, CUcontext from) {
+  for (CUcontext named : {to, from}) {
+    Context* context = nullptr;
+    if (named != nullptr) OPENMPS_CUDA_CHECK(session.contexts.look_up(named, &context));
+  }
+  return CUDA_SUCCESS;
+}
 
 // Whatever is asked for, checked and copied in stream order.
 CUresult transfer(Session& session, Stream& stream, const Copy& copy, bool wait) {
@@ -79,18 +89,17 @@ CUresult copy_box(const CUDA_MEMCPY3D* named, CUstream handle, bool wait) {
 }
 
 CUresult copy_box(const CUDA_MEMCPY2D* copy, CUstream stream, bool wait) {
-  if (copy == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const CUDA_MEMCPY3D* none = nullptr;
+  if (copy == nullptr) return copy_box(none, stream, wait);
   const CUDA_MEMCPY3D wide = cuda::widen(*copy);
   return copy_box(&wide, stream, wait);
 }
 
 CUresult copy_box(const CUDA_MEMCPY3D_PEER* peer, CUstream stream, bool wait) {
   Session* session = nullptr;
-  Context* context = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session));
   if (peer == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  OPENMPS_CUDA_CHECK(session->contexts.look_up(peer->srcContext, &context));
-  OPENMPS_CUDA_CHECK(session->contexts.look_up(peer->dstContext, &context));
+  OPENMPS_CUDA_CHECK(check_contexts(*session, peer->dstContext, peer->srcContext));
   const CUDA_MEMCPY3D copy = cuda::without_contexts(*peer);
   return copy_box(&copy, stream, wait);
 }
@@ -128,4 +137,23 @@ CUresult copy_box(const CUDA_MEMCPY3D_PEER* copy, CUstream stream) {
   return copy_box(copy, stream, false);
 }
 
+namespace impl {
+
+CUresult cuMemcpyPeer(Session& session, CUdeviceptr dstDevice, CUcontext dstContext,
+                      CUdeviceptr srcDevice, CUcontext srcContext, size_t ByteCount) {
+  OPENMPS_CUDA_CHECK(check_contexts(session, dstContext, srcContext));
+  return copy_linear(cuda::on_device(dstDevice), cuda::on_device(srcDevice), ByteCount);
+}
+
+CUresult cuMemcpyPeerAsync(Session& session, CUdeviceptr dstDevice, CUcontext dstContext,
+                           CUdeviceptr srcDevice, CUcontext srcContext, size_t ByteCount,
+                           Stream& stream) {
+  OPENMPS_CUDA_CHECK(check_contexts(session, dstContext, srcContext));
+  const Copy copy{session.places.side_of(Named::kDevice, dstDevice),
+                  session.places.side_of(Named::kDevice, srcDevice),
+                  {.width = ByteCount}};
+  return transfer(session, stream, copy, false);
+}
+
+}  // namespace impl
 }  // namespace openmps::client

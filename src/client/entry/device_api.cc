@@ -77,7 +77,7 @@ CUresult cuDeviceGet(Session& session, CUdevice* device, int ordinal) {
 
 CUresult cuDeviceGetName(Session& session, char* name, int len, uint32_t dev) {
   const wire::DeviceFacts& facts = session.device(dev);
-  if (name == nullptr || len <= 0) return CUDA_ERROR_INVALID_VALUE;
+  if (len <= 0) return CUDA_ERROR_INVALID_VALUE;
   snprintf(name, static_cast<size_t>(len), "%.*s", static_cast<int>(sizeof(facts.name)) - 1,
            facts.name);
   return CUDA_SUCCESS;
@@ -135,15 +135,12 @@ CUresult cuDeviceGetByPCIBusId(Session& session, CUdevice* dev, const char* pciB
 
 CUresult cuDeviceGetPCIBusId(Session& session, char* pciBusId, int len, uint32_t dev) {
   const wire::DeviceFacts& facts = session.device(dev);
-  if (pciBusId == nullptr || len <= 0) return CUDA_ERROR_INVALID_VALUE;
+  constexpr int kLeast = sizeof "0000:00:00.0";
+  if (len < kLeast) return CUDA_ERROR_INVALID_VALUE;
   snprintf(pciBusId, static_cast<size_t>(len), "%.*s",
            static_cast<int>(sizeof(facts.pci_bus_id)) - 1, facts.pci_bus_id);
   return CUDA_SUCCESS;
 }
-
-// A profiler watches this process; the work runs in another. Programs bracket regions with these.
-CUresult cuProfilerStart() { return CUDA_SUCCESS; }
-CUresult cuProfilerStop() { return CUDA_SUCCESS; }
 
 // ---- What only the driver knows -----------------------------------------------------------------
 

@@ -29,10 +29,6 @@ inline CUresult missing_green(CUgreenCtx handle) {
 // streams captures.
 [[nodiscard]] CUresult synchronize_context(Session& session, Context& context);
 
-// Make a pool the one that a device's allocations come from. Errors: CUDA_ERROR_INVALID_VALUE: it
-// is of another device, or imported.
-[[nodiscard]] CUresult set_current_pool(Session& session, uint32_t device, MemoryPool* pool);
-
 // A variable; `address` and `bytes` may be null.
 [[nodiscard]] CUresult global_of(Session& session, Module& module, const char* name,
                                  SymbolKind kind, CUdeviceptr* address, size_t* bytes);

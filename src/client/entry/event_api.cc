@@ -166,6 +166,7 @@ CUresult cuEventSynchronize(CUevent hEvent) {
 }
 
 CUresult cuEventElapsedTime_v2(Session& session, float* pMilliseconds, Event& start, Event& end) {
+  if (pMilliseconds == nullptr) return CUDA_ERROR_INVALID_HANDLE;  // so an H200 calls it
   for (const Event* event : {&start, &end}) {
     if ((event->flags & CU_EVENT_DISABLE_TIMING) != 0) return CUDA_ERROR_INVALID_HANDLE;
     OPENMPS_CUDA_CHECK(check_not_captured(session, *event));

@@ -8,6 +8,7 @@
 #include "cuda/copies.h"
 #include "cuda/devices.h"
 #include "cuda/stream_values.h"
+#include "cuda/versions.h"
 
 namespace openmps::client {
 

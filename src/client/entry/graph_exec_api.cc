@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Executable graphs: instantiating, launching, updating, and changing single nodes. Implementations
 // behind the generated entry points, on the program's threads.
+#include <algorithm>
 #include <mutex>
 
 #include "api/client_handlers.h"
@@ -12,6 +13,21 @@ namespace openmps::client {
 namespace {
 
 // `reason`: left alone, but where CUDA has a name for it.
+constexpr unsigned long long kKnownFlags =
+    CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |
+    CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
+
+// A launch from the device would bypass the session's stream order. It may be of some types of
+// nodes only, which CUDA looks at first.
+CUresult refuse_for_device(const Graph& graph) {
+  const bool possible =
+      std::all_of(graph.nodes.begin(), graph.nodes.end(), [](const GraphNode* node) {
+        return node->type == CU_GRAPH_NODE_TYPE_KERNEL || node->type == CU_GRAPH_NODE_TYPE_MEMSET ||
+               node->type == CU_GRAPH_NODE_TYPE_MEMCPY || node->type == CU_GRAPH_NODE_TYPE_GRAPH;
+      });
+  return possible ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
+}
+
 CUresult instantiate(CUgraphExec* handle, CUgraph graph_handle, unsigned long long flags,
                      CUgraphNode* failed, CUgraphInstantiateResult* reason) {
   Session* session = nullptr;
@@ -20,8 +36,8 @@ CUresult instantiate(CUgraphExec* handle, CUgraph graph_handle, unsigned long lo
   const std::lock_guard guard(session->graphs.lock);
   Graph* graph = session->graphs.find(graph_handle);
   if (graph == nullptr || handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  // A launch from the device would bypass the session's stream order.
-  if ((flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0) return CUDA_ERROR_NOT_SUPPORTED;
+  if ((flags & ~kKnownFlags) != 0) return CUDA_ERROR_INVALID_VALUE;
+  if ((flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0) return refuse_for_device(*graph);
   OPENMPS_CUDA_CHECK(check_conditionals(*graph, reason));
   if (is_unique(*graph) && session->graph_execs.find(graph->instance) != nullptr) {
     return CUDA_ERROR_NOT_SUPPORTED;
@@ -75,6 +91,8 @@ namespace impl {
 
 CUresult cuGraphInstantiateWithFlags(CUgraphExec* phGraphExec, CUgraph hGraph,
                                      unsigned long long flags) {
+  // That takes a stream, which only the parameters of another call name.
+  if ((flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD) != 0) return CUDA_ERROR_INVALID_VALUE;
   CUgraphNode failed = nullptr;
   CUgraphInstantiateResult reason{};
   return instantiate(phGraphExec, hGraph, flags, &failed, &reason);
@@ -152,7 +170,9 @@ CUresult cuGraphExecChildGraphNodeSetParams(Session& session, GraphExec& exec, G
 
 CUresult cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
                                   CUgraphNodeParams* nodeParams) {
-  if (nodeParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (hGraphExec == nullptr || hNode == nullptr || nodeParams == nullptr) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   switch (nodeParams->type) {
     case CU_GRAPH_NODE_TYPE_KERNEL: {
       const auto kernel = cuda::as_version<CUDA_KERNEL_NODE_PARAMS>(nodeParams->kernel);
@@ -170,10 +190,18 @@ CUresult cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
   }
 }
 
+CUresult cuGraphLaunch(Session& session, CUgraphExec hGraph, Stream& stream) {
+  GraphExec* exec = session.graph_execs.find(hGraph);
+  if (exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return session.graph_execs.launch(*exec, stream, session.graphs.lock);
+}
+
 CUresult cuGraphNodeGetEnabled(Session&, GraphExec& exec, CUgraphNode hNode,
                                unsigned int* isEnabled) {
   const auto found = exec.places.find(reinterpret_cast<uint64_t>(hNode));
-  if (found == exec.places.end()) return CUDA_ERROR_INVALID_VALUE;
+  if (found == exec.places.end() || !can_be_disabled(found->second)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   *isEnabled = found->second.enabled ? 1 : 0;
   return CUDA_SUCCESS;
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -64,8 +65,14 @@ CUresult find_place(const Addition& addition, Session& session, Graph** graph,
                     std::vector<GraphEdge>* edges) {
   *graph = session.graphs.find(addition.graph);
   if (*graph == nullptr || addition.out == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return session.graphs.find_edges_locked(**graph, addition.dependencies, addition.data,
-                                          addition.count, edges);
+  OPENMPS_CUDA_CHECK(session.graphs.find_edges_locked(**graph, addition.dependencies, addition.data,
+                                                      addition.count, edges));
+  // It depends on no node twice.
+  std::unordered_set<const GraphNode*> seen;
+  for (const GraphEdge& edge : *edges) {
+    if (!seen.insert(edge.node).second) return CUDA_ERROR_INVALID_VALUE;
+  }
+  return CUDA_SUCCESS;
 }
 
 CUresult place_node(const Addition& addition, Session& session, Graph& graph,
@@ -212,7 +219,7 @@ CUresult cuGraphBatchMemOpNodeGetParams(Session&, Context&, GraphNode& node,
 CUresult cuGraphAddNode_v2(CUgraphNode* phGraphNode, CUgraph hGraph,
                            const CUgraphNode* dependencies, const CUgraphEdgeData* dependencyData,
                            size_t numDependencies, CUgraphNodeParams* nodeParams) {
-  if (nodeParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (nodeParams == nullptr || nodeParams->reserved2 != 0) return CUDA_ERROR_INVALID_VALUE;
   return add_read({phGraphNode, hGraph, dependencies, dependencyData, numDependencies},
                   nodeParams->type, [&](Session& session, Context& context, Work* work) {
                     switch (nodeParams->type) {

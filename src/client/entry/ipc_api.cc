@@ -47,7 +47,7 @@ CUresult cuIpcOpenMemHandle_v2(Session& session, Context&, CUdeviceptr* pdptr,
 }
 
 CUresult cuIpcGetEventHandle(Session& session, CUipcEventHandle* pHandle, Event& object) {
-  if ((object.flags & CU_EVENT_INTERPROCESS) == 0) return CUDA_ERROR_INVALID_VALUE;
+  if ((object.flags & CU_EVENT_INTERPROCESS) == 0) return CUDA_ERROR_INVALID_HANDLE;
   wire::EventPublish::Reply reply;
   OPENMPS_CUDA_CHECK(session.channel.call(wire::EventPublish{object.id}, &reply));
   ShareHandle share{};

@@ -106,6 +106,9 @@ CUresult cuLinkAddData_v2(Session& session, Link& link, CUjitInputType type, voi
 
 CUresult cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const char* path,
                           unsigned int numOptions, CUjit_option* options, void** optionValues) {
+  Session* session = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session));
+  if (session->links.find(state) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (path == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::vector<std::byte> contents;
   OPENMPS_CUDA_CHECK(read_image_file(path, &contents));

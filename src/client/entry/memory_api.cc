@@ -16,11 +16,26 @@ constexpr size_t kPitchBytes = 512;
 // queued kernels still use.
 CUresult wait_for_device(Session& session) { return session.synchronize(nullptr); }
 
-CUresult allocate_host(void** pointer, size_t bytes, unsigned int flags) {
+CUresult free_host(Session& session, void* start) {
+  OPENMPS_CUDA_CHECK(wait_for_device(session));
+  return session.pinned.release(start);
+}
+
+// Memory that CUDA gave can be registered by nobody.
+bool is_of_cuda(const Session& session, uint64_t address) {
+  return session.pinned.in_heap(address) || session.memory.contains(address, 1);
+}
+
+// `known`: of the flags.
+CUresult allocate_host(void** pointer, size_t bytes, unsigned int flags, unsigned int known) {
   Session* session = nullptr;
   Context* context = nullptr;
   OPENMPS_CUDA_CHECK(enter_unsafe(&session, &context));
-  if (pointer == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (pointer == nullptr || (flags & ~known) != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (bytes == 0) {
+    *pointer = nullptr;
+    return CUDA_SUCCESS;
+  }
   return session->pinned.allocate(context->owner(), bytes, flags, pointer);
 }
 
@@ -31,13 +46,18 @@ namespace impl {
 CUresult cuMemGetInfo_v2(Session& session, Context& context, size_t* free, size_t* total) {
   wire::MemoryInfo::Reply reply{};
   OPENMPS_CUDA_CHECK(session.channel.call(wire::MemoryInfo{context.wire_device}, &reply));
-  *total = reply.total;
-  *free = std::min(reply.free + session.memory.cached_bytes(context.wire_device), reply.total);
+  if (total != nullptr) *total = reply.total;
+  if (free != nullptr) {
+    *free = std::min(reply.free + session.memory.cached_bytes(context.wire_device), reply.total);
+  }
   return CUDA_SUCCESS;
 }
 
 CUresult cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* pPitch, size_t WidthInBytes, size_t Height,
                             unsigned int ElementSizeBytes) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context));
   if (dptr == nullptr || pPitch == nullptr || WidthInBytes == 0 || Height == 0 ||
       (ElementSizeBytes != 4 && ElementSizeBytes != 8 && ElementSizeBytes != 16)) {
     return CUDA_ERROR_INVALID_VALUE;
@@ -59,7 +79,7 @@ CUresult cuMemFree_v2(Session& session, CUdeviceptr dptr) {
   PinnedHeap::Entry managed;
   if (session.pinned.find(dptr, &managed)) {
     const bool start = managed.base == dptr && (managed.value.flags & kManagedBlock) != 0;
-    return start ? impl::cuMemFreeHost(reinterpret_cast<void*>(dptr)) : CUDA_ERROR_INVALID_VALUE;
+    return start ? free_host(session, reinterpret_cast<void*>(dptr)) : CUDA_ERROR_INVALID_VALUE;
   }
   if (session.graph_memory.owns(dptr)) {
     OPENMPS_CUDA_CHECK(wait_for_device(session));
@@ -75,6 +95,7 @@ CUresult cuMemFree_v2(Session& session, CUdeviceptr dptr) {
 
 CUresult cuMemGetAddressRange_v2(Session& session, Context&, CUdeviceptr* pbase, size_t* psize,
                                  CUdeviceptr dptr) {
+  if (pbase == nullptr && psize == nullptr) return CUDA_SUCCESS;
   DeviceMemory::Entry entry;
   PinnedHeap::Entry pinned;
   if (session.memory.find(dptr, &entry)) {
@@ -94,19 +115,16 @@ CUresult cuMemGetAddressRange_v2(Session& session, Context&, CUdeviceptr* pbase,
 CUresult cuMemHostAlloc(void** pp, size_t bytesize, unsigned int Flags) {
   constexpr unsigned int kKnown =
       CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
-  if ((Flags & ~kKnown) != 0) return CUDA_ERROR_INVALID_VALUE;
-  return allocate_host(pp, bytesize, Flags);
+  return allocate_host(pp, bytesize, Flags, kKnown);
 }
 
 CUresult cuMemFreeHost(Session& session, void* p) {
   if (p == nullptr) return CUDA_SUCCESS;
   PinnedHeap::Entry entry;
   const uint64_t address = reinterpret_cast<uint64_t>(p);
-  if (!session.pinned.find(address, &entry) || entry.base != address) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  OPENMPS_CUDA_CHECK(wait_for_device(session));
-  return session.pinned.release(p);
+  const bool start = session.pinned.find(address, &entry) && entry.base == address;
+  if (!start || (entry.value.flags & kManagedBlock) != 0) return CUDA_ERROR_INVALID_VALUE;
+  return free_host(session, p);
 }
 
 CUresult cuMemHostGetDevicePointer_v2(Session& session, Context&, CUdeviceptr* pdptr, void* p,
@@ -146,14 +164,17 @@ CUresult cuMemHostRegister_v2(void* p, size_t bytesize, unsigned int Flags) {
   Context* context = nullptr;
   OPENMPS_CUDA_CHECK(enter_unsafe(&session, &context));
   if (p == nullptr || bytesize == 0 || (Flags & ~kKnown) != 0) return CUDA_ERROR_INVALID_VALUE;
+  const auto address = reinterpret_cast<uint64_t>(p);
+  if (is_of_cuda(*session, address)) return CUDA_ERROR_INVALID_VALUE;
   if ((Flags & CU_MEMHOSTREGISTER_IOMEMORY) != 0) return CUDA_ERROR_NOT_SUPPORTED;
-  return session->registered.add(context->owner(), reinterpret_cast<uint64_t>(p), bytesize, Flags);
+  return session->registered.add(context->owner(), address, bytesize, Flags);
 }
 
 CUresult cuMemHostUnregister(Session& session, void* p) {
   if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const uint64_t address = reinterpret_cast<uint64_t>(p);
   HostRegistrations::Entry registered;
+  if (is_of_cuda(session, address)) return CUDA_ERROR_INVALID_VALUE;
   if (!session.registered.find(address, &registered)) {
     return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
   }
@@ -164,11 +185,12 @@ CUresult cuMemHostUnregister(Session& session, void* p) {
 // A page can't fault across processes, so managed memory does not migrate: it is pinned host memory
 // that the GPU reaches over the bus. Always coherent, at the bus's speed.
 CUresult cuMemAllocManaged(CUdeviceptr* dptr, size_t bytesize, unsigned int flags) {
-  if (dptr == nullptr || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST)) {
+  if (dptr == nullptr || bytesize == 0 ||
+      (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   void* memory = nullptr;
-  OPENMPS_CUDA_CHECK(allocate_host(&memory, bytesize, kManagedBlock));
+  OPENMPS_CUDA_CHECK(allocate_host(&memory, bytesize, kManagedBlock, kManagedBlock));
   *dptr = reinterpret_cast<CUdeviceptr>(memory);
   return CUDA_SUCCESS;
 }

@@ -73,6 +73,9 @@ bool preserved(unsigned int count, const CUlibraryOption* options, void* const* 
 
 CUresult global_of(Session& session, Module& module, const char* name, SymbolKind kind,
                    CUdeviceptr* address, size_t* bytes) {
+  if (kind == SymbolKind::kGlobal && address == nullptr && bytes == nullptr) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   Context* context = nullptr;
   wire::GetGlobal::Reply global{};
   // A managed variable is one for all devices, and needs no context.
@@ -99,6 +102,9 @@ namespace impl {
 
 CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned int numOptions,
                             CUjit_option* options, void** optionValues) {
+  Session* session = nullptr;
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context));
   if (module == nullptr) return CUDA_ERROR_INVALID_VALUE;
   JitOptions jit;
   OPENMPS_CUDA_CHECK(parse_jit_options(numOptions, options, optionValues, &jit));
@@ -108,7 +114,10 @@ CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned int nu
 }
 
 CUresult cuModuleLoad(CUmodule* module, const char* fname) {
-  if (module == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (module == nullptr || fname == nullptr || *fname == '\0') return CUDA_ERROR_INVALID_VALUE;
+  Session* session = nullptr;
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context));
   std::vector<std::byte> contents;
   Image image;
   OPENMPS_CUDA_CHECK(image_of_file(fname, &contents, &image));
@@ -123,6 +132,7 @@ CUresult cuModuleUnload(Session& session, Module& module) {
 
 CUresult cuModuleGetFunction(Session& session, CUfunction* hfunc, Module& module,
                              const char* name) {
+  if (name == nullptr || *name == '\0') return CUDA_ERROR_INVALID_VALUE;
   Function* function = nullptr;
   OPENMPS_CUDA_CHECK(session.modules.get_function(module, name, &function));
   *hfunc = function->as<CUfunction>();
@@ -139,6 +149,11 @@ CUresult cuLibraryLoadData(Session& session, CUlibrary* library, const void* cod
                            unsigned int numJitOptions, CUlibraryOption* libraryOptions,
                            void** libraryOptionValues, unsigned int numLibraryOptions) {
   if (numLibraryOptions != 0 && libraryOptions == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  for (unsigned int i = 0; i < numLibraryOptions; ++i) {
+    if (libraryOptions[i] < 0 || libraryOptions[i] >= CU_LIBRARY_NUM_OPTIONS) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+  }
   JitOptions jit;
   OPENMPS_CUDA_CHECK(parse_jit_options(numJitOptions, jitOptions, jitOptionsValues, &jit));
   Image image;
@@ -176,7 +191,7 @@ CUresult cuLibraryGetKernel(Session& session, CUkernel* pKernel, Module& module,
   return CUDA_SUCCESS;
 }
 
-CUresult cuLibraryGetModule(Session& session, CUmodule* pMod, Module& module) {
+CUresult cuLibraryGetModule(Session& session, Context&, CUmodule* pMod, Module& module) {
   OPENMPS_CUDA_CHECK(session.modules.ensure_loaded(module));
   *pMod = module.as<CUmodule>();
   return CUDA_SUCCESS;

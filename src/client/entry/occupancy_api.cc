@@ -29,10 +29,10 @@ CUresult occupancy(Session& session, const Function& function, int block, size_t
 // The stream of the configuration makes no difference: all of a worker's streams have the same SMs.
 CUresult cluster_occupancy(CUfunction handle, const CUlaunchConfig* config,
                            wire::ClusterQuery query, int* value) {
+  if (handle == nullptr || value == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Session* session = nullptr;
   Function* function = nullptr;
   OPENMPS_CUDA_CHECK(find_function(handle, &session, &function));
-  if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
   LaunchAttributes attributes;
   OPENMPS_CUDA_CHECK(take_attributes(session->events, config, &attributes));
   const wire::ClusterOccupancy command{function->id,
@@ -69,6 +69,7 @@ CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(Session& session, Context& co
                                                    CUoccupancyB2DSize blockSizeToDynamicSMemSize,
                                                    size_t dynamicSMemSize, int blockSizeLimit,
                                                    unsigned int flags) {
+  if (blockSizeLimit < 0) return CUDA_ERROR_INVALID_VALUE;
   const int32_t* device = session.device(context.device).attribute;
   const int warp = device[CU_DEVICE_ATTRIBUTE_WARP_SIZE];
   const int most = device[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR];
@@ -76,6 +77,7 @@ CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(Session& session, Context& co
                        function.attributes[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK]);
   if (blockSizeLimit > 0) limit = std::min(limit, blockSizeLimit);
   int best_threads = 0;
+  *blockSize = *minGridSize = 0;  // of a kernel of which no block fits
   for (int block = (limit + warp - 1) / warp * warp; block > 0; block -= warp) {
     const int size = std::min(block, limit);
     const size_t shared =
@@ -89,7 +91,7 @@ CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(Session& session, Context& co
     *minGridSize = static_cast<int>(blocks) * device[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT];
     if (best_threads == most) break;
   }
-  return best_threads > 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  return CUDA_SUCCESS;
 }
 
 CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t* dynamicSmemSize, CUfunction func,

@@ -143,7 +143,8 @@ CUresult attribute_of(const Known& known, uint64_t address, CUpointer_attribute 
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: return put(data, known.pool);
     case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
       return put(data, static_cast<unsigned long long>(known.buffer_id));
-    default: return CUDA_ERROR_NOT_SUPPORTED;
+    case CU_POINTER_ATTRIBUTE_P2P_TOKENS: return CUDA_ERROR_NOT_SUPPORTED;  // of a kernel's driver
+    default: return CUDA_ERROR_INVALID_VALUE;
   }
 }
 
@@ -163,7 +164,15 @@ CUresult cuPointerGetAttribute(Session& session, void* data, CUpointer_attribute
 
 CUresult cuPointerGetAttributes(Session& session, unsigned int numAttributes,
                                 CUpointer_attribute* attributes, void** data, CUdeviceptr ptr) {
-  if (attributes == nullptr || data == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (numAttributes == 0 || attributes == nullptr || data == nullptr) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  for (unsigned int i = 0; i < numAttributes; ++i) {
+    if (attributes[i] < CU_POINTER_ATTRIBUTE_CONTEXT ||
+        attributes[i] > CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+  }
   Known known{};
   const bool found = find_pointer(session, ptr, &known);
   for (unsigned int i = 0; i < numAttributes; ++i) {

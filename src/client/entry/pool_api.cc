@@ -30,6 +30,9 @@ struct PoolFile {
 constexpr uint32_t kPoolMagic = 0x4c504d4f;  // "OMPL"
 constexpr uint64_t kPoolFileBytes = 4096;
 
+// Of a process on x86-64: no pool can have more.
+constexpr size_t kMostAddresses = size_t{1} << 47;
+
 // 0: the system gives no random numbers.
 uint64_t key_of(MemoryPool& pool) {
   uint64_t key = pool.key.load();
@@ -72,7 +75,6 @@ struct Allocation {
   }
   CUresult issue(Session& session, Stream& stream) const {
     OPENMPS_CUDA_CHECK(check_unsafe(session));
-    if (bytes == 0) return CUDA_SUCCESS;
     const MemoryPool& from =
         pool != nullptr ? *pool : *session.pools.current[context.device].load();
     Context& owner =
@@ -113,6 +115,10 @@ CUresult allocate(CUdeviceptr* address, size_t bytes, MemoryPool* pool, CUstream
   Stream* stream = nullptr;
   OPENMPS_CUDA_CHECK(enter(&session, &context, handle, &stream));
   if (address == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (bytes == 0) {
+    *address = 0;
+    return CUDA_SUCCESS;
+  }
   CUdeviceptr made = 0;
   OPENMPS_CUDA_CHECK(submit(*session, *stream, Allocation{pool, *stream->context, bytes, &made}));
   *address = made;
@@ -163,12 +169,6 @@ CUresult number_of(const Session& session, const MemoryPool& pool, CUmemPool_att
 
 }  // namespace
 
-CUresult set_current_pool(Session& session, uint32_t device, MemoryPool* pool) {
-  if (pool->device != device || pool->arena == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  session.pools.current[device].store(pool);
-  return CUDA_SUCCESS;
-}
-
 namespace impl {
 
 // ---- Which pool -------------------------------------------------------------------------------
@@ -195,16 +195,38 @@ CUresult cuMemSetMemPool(CUmemLocation* location, CUmemAllocationType type, CUme
   return impl::cuDeviceSetMemPool(static_cast<CUdevice>(device), pool);
 }
 
+// Of a device that is not there both say what no other call about devices does (so does an H200).
+CUresult cuDeviceGetMemPool(Session& session, CUmemoryPool* pool, CUdevice dev) {
+  if (!session.valid_device(dev)) return CUDA_ERROR_INVALID_VALUE;
+  *pool = session.pools.current[dev].load()->as<CUmemoryPool>();
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceSetMemPool(Session& session, CUdevice dev, MemoryPool& pool) {
+  if (!session.valid_device(dev)) return CUDA_ERROR_INVALID_VALUE;
+  if (pool.device != static_cast<uint32_t>(dev) || pool.arena == nullptr) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  session.pools.current[dev].store(&pool);
+  return CUDA_SUCCESS;
+}
+
 // ---- Making and ending ------------------------------------------------------------------------
 
 CUresult cuMemPoolCreate(Session& session, CUmemoryPool* pool, const CUmemPoolProps* poolProps) {
   constexpr int kExportable = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   if (poolProps->allocType != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_INVALID_VALUE;
-  if ((poolProps->handleTypes & ~kExportable) != 0 ||
-      poolProps->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
+  if (poolProps->location.type == CU_MEM_LOCATION_TYPE_HOST ||
+      poolProps->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA ||
+      poolProps->handleTypes == CU_MEM_HANDLE_TYPE_FABRIC) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
-  if (!session.valid_device(poolProps->location.id)) return CUDA_ERROR_INVALID_DEVICE;
+  if ((poolProps->handleTypes & ~kExportable) != 0 ||
+      poolProps->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+      !session.valid_device(poolProps->location.id)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (poolProps->maxSize > kMostAddresses) return CUDA_ERROR_OUT_OF_MEMORY;
   const auto device = static_cast<uint32_t>(poolProps->location.id);
   Arena* arena = session.memory.add_arena(session.devices[device], poolProps->maxSize);
   MemoryPool* made = session.pools.add(device, arena);
@@ -301,15 +323,16 @@ CUresult cuMemPoolGetAttribute(Session& session, MemoryPool& pool, CUmemPool_att
 // Its own device has access always; others have it by cuCtxEnablePeerAccess, for all memory.
 CUresult cuMemPoolSetAccess(Session& session, MemoryPool& pool, const CUmemAccessDesc* map,
                             size_t count) {
-  if (map == nullptr && count != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (map == nullptr) return CUDA_ERROR_INVALID_VALUE;
   for (size_t i = 0; i < count; ++i) {
     if (map[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_NOT_SUPPORTED;
     if (!session.valid_device(map[i].location.id)) return CUDA_ERROR_INVALID_DEVICE;
     const bool own = static_cast<uint32_t>(map[i].location.id) == pool.device;
     const bool all = map[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    if (own && !all) return CUDA_ERROR_INVALID_VALUE;
-    if (own) continue;
+    if (map[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READ) return CUDA_ERROR_NOT_SUPPORTED;
     if (!all && map[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE) return CUDA_ERROR_INVALID_VALUE;
+    if (own && !all) return CUDA_ERROR_INVALID_DEVICE;
+    if (own) continue;
     OPENMPS_CUDA_CHECK(session.channel.call(
         wire::PeerAccess{session.devices[map[i].location.id], session.devices[pool.device], all}));
     const uint32_t bit = 1u << map[i].location.id;
@@ -325,7 +348,7 @@ CUresult cuMemPoolSetAccess(Session& session, MemoryPool& pool, const CUmemAcces
 CUresult cuMemPoolGetAccess(Session& session, CUmemAccess_flags* flags, MemoryPool& pool,
                             CUmemLocation* location) {
   if (location->type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_NOT_SUPPORTED;
-  if (!session.valid_device(location->id)) return CUDA_ERROR_INVALID_DEVICE;
+  if (!session.valid_device(location->id)) return CUDA_ERROR_INVALID_VALUE;
   const bool has = static_cast<uint32_t>(location->id) == pool.device ||
                    (pool.peers.load() >> location->id & 1) != 0;
   *flags = has ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
@@ -338,7 +361,7 @@ CUresult cuMemPoolExportToShareableHandle(Session& session, void* handle_out, Me
                                           CUmemAllocationHandleType handleType,
                                           unsigned long long flags) {
   if (pool.arena == nullptr) return CUDA_ERROR_INVALID_VALUE;  // imported: another process has it
-  if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (flags != 0 || handleType == CU_MEM_HANDLE_TYPE_NONE) return CUDA_ERROR_INVALID_VALUE;
   if (handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_NOT_SUPPORTED;
   if ((pool.handle_types & handleType) == 0) return CUDA_ERROR_INVALID_VALUE;
   Result<UniqueFd> file = create_shared_file("openmps-pool", kPoolFileBytes);
@@ -356,10 +379,11 @@ CUresult cuMemPoolExportToShareableHandle(Session& session, void* handle_out, Me
 CUresult cuMemPoolImportFromShareableHandle(Session& session, CUmemoryPool* pool_out, void* handle,
                                             CUmemAllocationHandleType handleType,
                                             unsigned long long flags) {
-  if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (flags != 0 || handleType == CU_MEM_HANDLE_TYPE_NONE) return CUDA_ERROR_INVALID_VALUE;
   if (handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_NOT_SUPPORTED;
   PoolFile content{};
   const int descriptor = static_cast<int>(reinterpret_cast<intptr_t>(handle));
+  if (fcntl(descriptor, F_GETFD) < 0) return CUDA_ERROR_UNKNOWN;  // as an H200 has it
   if (pread(descriptor, &content, sizeof(content), 0) != sizeof(content) ||
       content.magic != kPoolMagic) {
     return CUDA_ERROR_INVALID_VALUE;

@@ -11,6 +11,7 @@
 #include "client/context/work_check.h"
 #include "client/entry/families.h"
 #include "client/session/enter.h"
+#include "client/session/launch_check.h"
 #include "client/session/submit.h"
 #include "cuda/stream_attributes.h"
 
@@ -104,6 +105,16 @@ CUresult stream_value(CUstream handle, const cuda::StreamValue& value) {
 
 namespace impl {
 
+CUresult cuStreamCreateWithPriority(CUstream* phStream, unsigned int flags, int priority) {
+  if (phStream == nullptr || (flags & ~static_cast<unsigned int>(CU_STREAM_NON_BLOCKING)) != 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  Session* session = nullptr;
+  Context* context = nullptr;
+  OPENMPS_CUDA_CHECK(enter(&session, &context));
+  return session->streams.create_for_program(*context, flags, priority, phStream);
+}
+
 CUresult cuStreamDestroy_v2(Session& session, CUstream hStream) {
   Stream* stream = session.streams.find(hStream);
   if (stream == nullptr || stream->per_thread || stream->kind == wire::StreamKind::kLegacy) {
@@ -122,11 +133,13 @@ CUresult cuStreamQuery(Session& session, Stream& stream) {
   return session.managed.fetch_after(session.channel.take_async_error());
 }
 
-CUresult cuStreamWaitEvent(Session& session, Stream& stream, Event& event, unsigned int Flags) {
+CUresult cuStreamWaitEvent(Session& session, Stream& stream, CUevent hEvent, unsigned int Flags) {
   if ((Flags & ~static_cast<unsigned int>(CU_EVENT_WAIT_EXTERNAL)) != 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  return submit(session, stream, EventWait{event, Flags});
+  Event* event = session.events.find(hEvent);
+  if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  return submit(session, stream, EventWait{*event, Flags});
 }
 
 CUresult cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void* userData,
@@ -140,13 +153,14 @@ CUresult cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void* 
 }
 
 CUresult cuLaunchHostFunc(Session& session, Stream& stream, CUhostFn fn, void* userData) {
-  if (fn == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return submit(session, stream, HostFunction{{{fn, userData}}});
 }
 
 // Managed memory is always visible to the host and every stream: nothing to attach.
-CUresult cuStreamAttachMemAsync(Session& session, Stream&, CUdeviceptr dptr, size_t length,
+CUresult cuStreamAttachMemAsync(Session& session, Stream& stream, CUdeviceptr dptr, size_t length,
                                 unsigned int flags) {
+  const bool is_default = stream.per_thread || stream.kind == wire::StreamKind::kLegacy;
+  if (flags == CU_MEM_ATTACH_SINGLE && is_default) return CUDA_ERROR_INVALID_VALUE;
   if (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST &&
       flags != CU_MEM_ATTACH_SINGLE) {
     return CUDA_ERROR_INVALID_VALUE;
@@ -181,13 +195,17 @@ CUresult cuStreamGetAttribute(Session& session, Stream& stream, CUstreamAttrID a
 
 CUresult cuStreamSetAttribute(Session& session, Stream& stream, CUstreamAttrID attr,
                               const CUstreamAttrValue* param) {
+  if (attr == CU_STREAM_ATTRIBUTE_ACCESS_POLICY_WINDOW) {
+    const wire::DeviceFacts& facts = session.device(stream.context->device);
+    OPENMPS_CUDA_CHECK(cuda::check_launch_attribute({attr, {}, *param}, attribute_limits(facts)));
+  }
   const std::lock_guard guard(session.streams.lock);
   return cuda::write_stream_attribute(&stream.attributes, attr, *param);
 }
 
 CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count,
                                CUstreamBatchMemOpParams* paramArray, unsigned int flags) {
-  if (paramArray == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (paramArray == nullptr && count != 0) return CUDA_ERROR_INVALID_VALUE;
   return stream_values(stream, {paramArray, count}, flags);
 }
 

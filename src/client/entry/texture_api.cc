@@ -16,6 +16,9 @@ bool is_session_memory(const Session& session, uint64_t address, uint64_t bytes)
   return session.memory.contains(address, bytes) || session.pinned.contains(address, bytes);
 }
 
+// As an H200 tells them apart.
+CUresult no_array(bool null) { return null ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE; }
+
 // The resource by ids and addresses that the worker knows.
 CUresult read_resource(const Session& session, const CUDA_RESOURCE_DESC& resource,
                        wire::ImageCreate* request) {
@@ -24,14 +27,14 @@ CUresult read_resource(const Session& session, const CUDA_RESOURCE_DESC& resourc
   switch (resource.resType) {
     case CU_RESOURCE_TYPE_ARRAY: {
       const Array* array = session.arrays.find(resource.res.array.hArray);
-      if (array == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+      if (array == nullptr) return no_array(resource.res.array.hArray == nullptr);
       request->array = array->id;
       return CUDA_SUCCESS;
     }
     case CU_RESOURCE_TYPE_MIPMAPPED_ARRAY: {
       const MipmappedArray* array =
           session.arrays.mipmapped.find(resource.res.mipmap.hMipmappedArray);
-      if (array == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+      if (array == nullptr) return no_array(resource.res.mipmap.hMipmappedArray == nullptr);
       request->mipmapped = array->id;
       return CUDA_SUCCESS;
     }
@@ -96,7 +99,7 @@ CUresult destroy(ImageKind kind, uint64_t handle) {
   ImageObject image;
   OPENMPS_CUDA_CHECK(enter(&session, &context));
   // Does not wait for kernels that look at it (seen on an H200); the worker keeps it for them.
-  if (!session->arrays.images.take(kind, handle, &image)) return CUDA_ERROR_INVALID_VALUE;
+  if (!session->arrays.images.take(kind, handle, &image)) return CUDA_SUCCESS;  // so does an H200
   return session->arrays.destroy(image);
 }
 

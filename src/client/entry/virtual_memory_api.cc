@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuMemAddressReserve, cuMemCreate, cuMemMap and what goes with them: implementations behind the
 // generated entry points, on the program's threads.
+#include <fcntl.h>
+
 #include <cstring>
 
 #include "api/client_handlers.h"
@@ -25,7 +27,15 @@ CUresult drop_unused(Session& session, PhysicalMemory* memory) {
 
 CUresult check_properties(const Session& session, const CUmemAllocationProp& prop) {
   if (prop.type != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_INVALID_VALUE;
-  if (prop.location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_NOT_SUPPORTED;
+  constexpr int kExportable = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  if (prop.location.type == CU_MEM_LOCATION_TYPE_INVALID ||
+      (prop.requestedHandleTypes & CU_MEM_HANDLE_TYPE_WIN32) != 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (prop.location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+      (prop.requestedHandleTypes & ~kExportable) != 0) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
   return session.valid_device(prop.location.id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
@@ -45,7 +55,7 @@ CUresult check_access(const Session& session, const CUmemAccessDesc& desc) {
                      desc.flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
   if (!known) return CUDA_ERROR_INVALID_VALUE;
   if (desc.location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_NOT_SUPPORTED;
-  return session.valid_device(desc.location.id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+  return session.valid_device(desc.location.id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 }  // namespace
@@ -54,10 +64,13 @@ namespace impl {
 
 // ---- Addresses ----------------------------------------------------------------------------------
 
-// Neither a wanted address nor flags bind the driver.
+// A wanted address does not bind the driver.
 CUresult cuMemAddressReserve(Session& session, CUdeviceptr* ptr, size_t size, size_t alignment,
-                             CUdeviceptr, unsigned long long) {
-  if (!whole_granules(size) || (alignment & (alignment - 1)) != 0) return CUDA_ERROR_INVALID_VALUE;
+                             CUdeviceptr addr, unsigned long long flags) {
+  if (!whole_granules(size) || (alignment & (alignment - 1)) != 0 ||
+      addr % wire::kMemoryGranularity != 0 || flags != 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   uint64_t address = 0;
   OPENMPS_CUDA_CHECK(session.memory.reserve(size, alignment, &address));
   Locked(session.virtual_memory)->reserved.emplace(address, size);
@@ -83,8 +96,6 @@ CUresult cuMemCreate(Session& session, CUmemGenericAllocationHandle* handle, siz
                      const CUmemAllocationProp* prop, unsigned long long flags) {
   if (flags != 0 || !whole_granules(size)) return CUDA_ERROR_INVALID_VALUE;
   OPENMPS_CUDA_CHECK(check_properties(session, *prop));
-  constexpr int kExportable = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-  if ((prop->requestedHandleTypes & ~kExportable) != 0) return CUDA_ERROR_NOT_SUPPORTED;
   PhysicalMemory* memory = session.physical.allocate();
   if (memory == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   memory->bytes = size;
@@ -121,15 +132,13 @@ CUresult cuMemRetainAllocationHandle(Session& session, CUmemGenericAllocationHan
   return CUDA_SUCCESS;
 }
 
-// Needs no current context.
-CUresult cuMemGetAllocationGranularity(Session& session, size_t* granularity,
-                                       const CUmemAllocationProp* prop,
+// Of whatever memory; needs no current context.
+CUresult cuMemGetAllocationGranularity(Session&, size_t* granularity, const CUmemAllocationProp*,
                                        CUmemAllocationGranularity_flags option) {
   if (option != CU_MEM_ALLOC_GRANULARITY_MINIMUM &&
       option != CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  OPENMPS_CUDA_CHECK(check_properties(session, *prop));
   *granularity = wire::kMemoryGranularity;
   return CUDA_SUCCESS;
 }
@@ -138,7 +147,9 @@ CUresult cuMemGetAllocationGranularity(Session& session, size_t* granularity,
 CUresult cuMemExportToShareableHandle(Session& session, void* shareableHandle,
                                       PhysicalMemory& memory, CUmemAllocationHandleType handleType,
                                       unsigned long long flags) {
-  if (shareableHandle == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (shareableHandle == nullptr || flags != 0 || handleType == CU_MEM_HANDLE_TYPE_NONE) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   if (handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_NOT_SUPPORTED;
   if ((memory.properties.requestedHandleTypes & handleType) == 0) return CUDA_ERROR_INVALID_VALUE;
   UniqueFd descriptor;
@@ -175,13 +186,15 @@ CUresult cuMemGetHandleForAddressRange(Session& session, void* handle, CUdevicep
 
 CUresult cuMemImportFromShareableHandle(Session& session, CUmemGenericAllocationHandle* handle,
                                         void* osHandle, CUmemAllocationHandleType shHandleType) {
+  if (shHandleType == CU_MEM_HANDLE_TYPE_NONE) return CUDA_ERROR_INVALID_VALUE;
   if (shHandleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_NOT_SUPPORTED;
+  // The descriptor itself, not its address, travels in the pointer.
+  const int descriptor = static_cast<int>(reinterpret_cast<intptr_t>(osHandle));
+  if (fcntl(descriptor, F_GETFD) < 0) return CUDA_ERROR_UNKNOWN;  // as an H200 has it
   PhysicalMemory* memory = session.physical.allocate();
   if (memory == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   wire::PhysicalImport::Reply reply{};
-  // The descriptor itself, not its address, travels in the pointer.
-  CUresult result = session.passage.import_physical(
-      memory->id, static_cast<int>(reinterpret_cast<intptr_t>(osHandle)), &reply);
+  CUresult result = session.passage.import_physical(memory->id, descriptor, &reply);
   while (result == CUDA_SUCCESS && memory->device < session.device_count() &&
          session.devices[memory->device] != reply.device) {
     ++memory->device;
@@ -207,17 +220,18 @@ CUresult cuMemImportFromShareableHandle(Session& session, CUmemGenericAllocation
 CUresult cuMemMap(Session& session, CUdeviceptr ptr, size_t size, size_t offset,
                   PhysicalMemory& physical, unsigned long long flags) {
   Locked memory(session.virtual_memory);
-  const bool inside =
-      physical.bytes == 0 || (offset <= physical.bytes && size <= physical.bytes - offset);
-  if (physical.references == 0 || flags != 0 || !inside || !whole_granules(size) ||
-      offset % wire::kMemoryGranularity != 0 || ptr % wire::kMemoryGranularity != 0 ||
-      !memory->is_reserved(ptr, size) || memory->overlaps_mapping(ptr, size)) {
+  if (physical.references == 0 || flags != 0 || size == 0 || ptr == 0 ||
+      ptr % wire::kMemoryGranularity != 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   // As NVIDIA's driver, which maps only the whole of a handle. That of an imported one is for the
   // worker to know.
   if (offset != 0 || (physical.bytes != 0 && size != physical.bytes)) {
     return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  if (!whole_granules(size) || !memory->is_reserved(ptr, size) ||
+      memory->overlaps_mapping(ptr, size)) {
+    return CUDA_ERROR_INVALID_VALUE;
   }
   OPENMPS_CUDA_CHECK(session.channel.call(wire::PhysicalMap{ptr, size, offset, physical.id}));
   ++physical.mappings;
@@ -227,7 +241,12 @@ CUresult cuMemMap(Session& session, CUdeviceptr ptr, size_t size, size_t offset,
 
 CUresult cuMemUnmap(Session& session, CUdeviceptr ptr, size_t size) {
   Locked memory(session.virtual_memory);
-  if (!memory->is_whole(ptr, size)) return CUDA_ERROR_INVALID_VALUE;
+  if (!memory->is_whole(ptr, size)) {
+    // There may be nothing (so on an H200).
+    const bool empty = whole_granules(size) && ptr % wire::kMemoryGranularity == 0 &&
+                       memory->is_reserved(ptr, size) && !memory->overlaps_mapping(ptr, size);
+    return empty ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  }
   // Neither this nor cuMemSetAccess waits for work in flight (seen on an H200).
   for (uint64_t at = ptr; at < ptr + size;) {
     const auto it = memory->mappings.find(at);

@@ -27,6 +27,7 @@ CUresult Places::resolve(const cuda::CopySide& named, const cuda::CopyBox& box, 
     case CU_MEMORYTYPE_DEVICE: *side = side_of(Named::kDevice, named.address); break;
     case CU_MEMORYTYPE_UNIFIED: *side = side_of(Named::kAny, named.address); break;
     case CU_MEMORYTYPE_ARRAY:
+      if (named.array == nullptr || named.level != 0) return CUDA_ERROR_INVALID_VALUE;
       side->array = arrays_.find(named.array);
       if (side->array == nullptr) return CUDA_ERROR_INVALID_HANDLE;
       side->place = Place::kArray;
@@ -37,28 +38,29 @@ CUresult Places::resolve(const cuda::CopySide& named, const cuda::CopyBox& box, 
     default: return CUDA_ERROR_INVALID_VALUE;
   }
   side->pitch = named.pitch_of(box);
+  if (named.x + box.width > side->pitch) return CUDA_ERROR_INVALID_VALUE;
   if (named.rows != 0 && named.rows < box.height) return CUDA_ERROR_INVALID_VALUE;
   side->slice = side->pitch * named.rows_of(box);
-  if (named.x + box.width > side->pitch && box.height > 1) return CUDA_ERROR_INVALID_VALUE;
   // The place is that of the pointer; the box begins at an offset from it.
   side->address += named.z * side->slice + named.y * side->pitch + named.x;
   return CUDA_SUCCESS;
 }
 
 CUresult Places::read(const Context& context, const CUDA_MEMCPY3D& named, Copy* copy) const {
-  if (named.srcLOD != 0 || named.dstLOD != 0) return CUDA_ERROR_INVALID_VALUE;
+  const cuda::CopyBox whole = cuda::box_of(named);
+  copy->box = Box{whole.width, whole.height, whole.depth};
+  if (copy->box.empty()) return CUDA_SUCCESS;  // whatever else it says
   const auto most = static_cast<uint64_t>(
       devices_.facts(context.device).attribute[CU_DEVICE_ATTRIBUTE_MAX_PITCH]);
   if (named.dstPitch > most || named.srcPitch > most) return CUDA_ERROR_INVALID_VALUE;
-  const cuda::CopyBox whole = cuda::box_of(named);
-  copy->box = Box{whole.width, whole.height, whole.depth};
   OPENMPS_CUDA_CHECK(resolve(cuda::destination_of(named), whole, &copy->destination));
   return resolve(cuda::source_of(named), whole, &copy->source);
 }
 
 namespace {
 
-// Whole texels within the array. What texels of other formats are is the driver's to judge.
+// Within the array, also where it cuts texels, as on an H200. What texels of other formats are is
+// the driver's to judge.
 bool fits_array(const Side& side, const Box& box) {
   const CUDA_ARRAY3D_DESCRIPTOR& d = side.array->descriptor;
   const uint64_t texel = side.array->texel_bytes;
@@ -69,8 +71,7 @@ bool fits_array(const Side& side, const Box& box) {
       !fits(side.z, box.depth, std::max<uint64_t>(d.Depth, 1))) {
     return false;
   }
-  return texel == 0 || (side.x % texel == 0 && box.width % texel == 0 &&
-                        fits(side.x, box.width, d.Width * texel));
+  return texel == 0 || fits(side.x, box.width, d.Width * texel);
 }
 
 }  // namespace

@@ -210,6 +210,9 @@ CUresult GraphExecs::set_work(GraphExec& exec, CUgraphNode node, const Work& wor
     return CUDA_ERROR_INVALID_VALUE;
   }
   const GraphExec::Place& place = found->second;
+  // Only fills of one dimension can be changed, as copies (an H200).
+  const auto* fill = std::get_if<FillWork>(&work);
+  if (fill != nullptr && fill->parameters.height > 1) return CUDA_ERROR_INVALID_VALUE;
   if (const auto* host = std::get_if<HostWork>(&work)) {
     if (place.host_call == nullptr) return CUDA_ERROR_INVALID_VALUE;
     OPENMPS_CUDA_CHECK(fences_.wait(last_launch(exec)));
@@ -235,10 +238,7 @@ CUresult GraphExecs::set_enabled(GraphExec& exec, CUgraphNode node, bool enabled
   const auto found = exec.places.find(reinterpret_cast<uint64_t>(node));
   if (found == exec.places.end()) return CUDA_ERROR_INVALID_VALUE;
   GraphExec::Place& place = found->second;
-  const bool can = place.type == CU_GRAPH_NODE_TYPE_KERNEL ||
-                   place.type == CU_GRAPH_NODE_TYPE_MEMCPY ||
-                   place.type == CU_GRAPH_NODE_TYPE_MEMSET;
-  if (!can) return CUDA_ERROR_INVALID_VALUE;
+  if (!can_be_disabled(place)) return CUDA_ERROR_INVALID_VALUE;
   if (place.host_call != nullptr) return CUDA_ERROR_NOT_SUPPORTED;  // half of it is the host's
   OPENMPS_CUDA_CHECK(channel_.call(wire::GraphEnableNode{exec.id, place.step, enabled ? 1u : 0u}));
   place.enabled = enabled;

@@ -80,6 +80,7 @@ namespace {
 
 template <typename EventWork>
 CUresult read_event(const Session& session, const EventWork& named, Work* work) {
+  if (named.event == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (session.events.find(named.event) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   *work = named;
   return CUDA_SUCCESS;
@@ -104,7 +105,8 @@ CUresult read_node(Session&, Context&, const CUDA_MEM_FREE_NODE_PARAMS* paramete
 
 CUresult read_node(Session&, Context&, const CUDA_BATCH_MEM_OP_NODE_PARAMS* parameters,
                    Work* work) {
-  if (parameters == nullptr || (parameters->count != 0 && parameters->paramArray == nullptr)) {
+  if (parameters == nullptr || parameters->ctx == nullptr ||
+      (parameters->count != 0 && parameters->paramArray == nullptr)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   const ValueOperations operations(parameters->paramArray, parameters->count);
@@ -156,7 +158,9 @@ CUresult read_node(Session& session, Context& context, CUgraphNodeParams* parame
       return CUDA_SUCCESS;
     }
     case CU_GRAPH_NODE_TYPE_MEM_FREE: return read(parameters->free);
-    default: return CUDA_ERROR_NOT_SUPPORTED;
+    case CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL:
+    case CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT: return CUDA_ERROR_NOT_SUPPORTED;
+    default: return CUDA_ERROR_INVALID_VALUE;
   }
 }
 

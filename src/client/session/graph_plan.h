@@ -68,6 +68,11 @@ struct GraphPlace {
   bool enabled = true;
 };
 
+[[nodiscard]] inline bool can_be_disabled(const GraphPlace& place) {
+  return place.type == CU_GRAPH_NODE_TYPE_KERNEL || place.type == CU_GRAPH_NODE_TYPE_MEMCPY ||
+         place.type == CU_GRAPH_NODE_TYPE_MEMSET;
+}
+
 // What a graph's work is looked up in when it is said to the worker.
 struct GraphSources {
   const Contexts& contexts;

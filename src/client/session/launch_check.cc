@@ -89,9 +89,7 @@ CUresult check_function_clusters(const wire::DeviceFacts& facts, const Function&
 }
 
 CUresult check_attributes(const wire::DeviceFacts& facts, const LaunchConfiguration& config) {
-  const cuda::LaunchAttributeLimits limits{
-      facts.attribute[CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE],
-      facts.attribute[CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT]};
+  const cuda::LaunchAttributeLimits limits = attribute_limits(facts);
   for (const CUlaunchAttribute& attribute : config.attributes) {
     OPENMPS_CUDA_CHECK(cuda::check_launch_attribute(attribute, limits));
   }

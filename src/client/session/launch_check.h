@@ -8,6 +8,7 @@
 
 #include "client/graphs/launch_request.h"
 #include "client/session/session.h"
+#include "cuda/launch_attributes.h"
 
 namespace openmps::client {
 
@@ -17,6 +18,11 @@ namespace openmps::client {
 // CUDA_ERROR_NOT_SUPPORTED (clusters, on a device without).
 [[nodiscard]] CUresult check_launch(Session& session, const Context& context,
                                     const Function& function, const LaunchConfiguration& config);
+
+[[nodiscard]] inline cuda::LaunchAttributeLimits attribute_limits(const wire::DeviceFacts& facts) {
+  return {facts.attribute[CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE],
+          facts.attribute[CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT]};
+}
 
 // The driver has taken this function in this shape, as far as that is its to say.
 [[nodiscard]] bool is_known_shape(const Function& function, const LaunchConfiguration& config);

@@ -229,8 +229,10 @@ Status Arrays::read_resource(const wire::ImageCreate& command, const Array* arra
       // The driver is to refuse texels without channels, but not to be trusted with it.
       const uint64_t texel = std::max<uint64_t>(texel_bytes(command.format, command.channels), 1);
       const uint64_t row = cuda::bytes_of_row(command.width, texel);
+      // An H200 takes a pitch of less than a row: whatever it reads then is to be inside.
       OPENMPS_RETURN_IF_ERROR(memory_.check_operand(
-          {command.address, cuda::span_of_box(row, command.height, 1, command.pitch, 0)},
+          {command.address,
+           cuda::span_of_box(row, command.height, 1, std::max(command.pitch, row), 0)},
           "texture"));
       auto& pitched = resource->res.pitch2D;
       pitched.devPtr = core_.device_address(command.address);
