@@ -741,8 +741,10 @@ class Program {
     for (const Door& door : doors_) {
       const uint64_t before = door.flags == CU_STREAM_WAIT_VALUE_NOR ? ~0ull : 0;
       const uint64_t kept = door.width == 8 ? 0 : before & ~0xffffffffull;
-      const uint64_t got =
-          door.host != nullptr ? *door.host : on_device[(door.address - ground_.device_words) / 8];
+      // Another thread has opened it, which nobody but the GPU has waited for.
+      const uint64_t got = door.host != nullptr
+                               ? std::atomic_ref(*door.host).load(std::memory_order_acquire)
+                               : on_device[(door.address - ground_.device_words) / 8];
       const uint64_t wanted = kept | door.value;
       if (got != wanted) fail("word %u, in the end", number_of(door), 0, got, wanted);
     }
