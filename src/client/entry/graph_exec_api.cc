@@ -12,7 +12,6 @@
 namespace openmps::client {
 namespace {
 
-// `reason`: left alone, but where CUDA has a name for it.
 constexpr unsigned long long kKnownFlags =
     CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |
     CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
@@ -28,6 +27,7 @@ CUresult refuse_for_device(const Graph& graph) {
   return possible ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
 }
 
+// `reason`: left alone, but where CUDA has a name for it.
 CUresult instantiate(CUgraphExec* handle, CUgraph graph_handle, unsigned long long flags,
                      CUgraphNode* failed, CUgraphInstantiateResult* reason) {
   Session* session = nullptr;

@@ -56,7 +56,8 @@ TEST(OldLaunch, KeepsWhatALaunchUses) {
   OldLaunch launch;
   EXPECT_EQ(launch.set_block(8, 4, 0), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(launch.set_block(8, 4, 2), CUDA_SUCCESS);
-  launch.set_shared(64);
+  EXPECT_EQ(launch.set_shared(64), CUDA_SUCCESS);
+  EXPECT_EQ(launch.set_shared(kMostSharedBytes + 1), CUDA_ERROR_INVALID_VALUE);
   const uint32_t value = 7;
   EXPECT_EQ(launch.set_parameter(4, &value, sizeof(value)), CUDA_SUCCESS);
   EXPECT_EQ(launch.set_parameter(-1, &value, 1), CUDA_ERROR_INVALID_VALUE);
