@@ -197,7 +197,7 @@ void errors(const e2e::Session& session) {
   handle = create(2 * kGranule);
   address = reserve(4 * kGranule);
   expect_result("map beyond the memory", cuMemMap(address, 3 * kGranule, 0, handle, 0),
-                CUDA_ERROR_INVALID_VALUE);
+                CUDA_ERROR_NOT_SUPPORTED);
   expect_result("map beyond the reservation",
                 cuMemMap(address + 3 * kGranule, 2 * kGranule, 0, handle, 0),
                 CUDA_ERROR_INVALID_VALUE);
@@ -205,7 +205,7 @@ void errors(const e2e::Session& session) {
                 CUDA_ERROR_NOT_SUPPORTED);
   expect_result("map a part", cuMemMap(address, kGranule, 0, handle, 0), CUDA_ERROR_NOT_SUPPORTED);
   expect_result("map where nothing is reserved", cuMemMap(kGranule, kGranule, 0, handle, 0),
-                CUDA_ERROR_INVALID_VALUE);
+                CUDA_ERROR_NOT_SUPPORTED);
   expect_result("map no handle", cuMemMap(address, kGranule, 0, 0xdead, 0),
                 CUDA_ERROR_INVALID_VALUE);
   expect_result("access to nothing",
@@ -213,7 +213,7 @@ void errors(const e2e::Session& session) {
                 CUDA_ERROR_INVALID_VALUE);
   CHECK_CU(cuMemMap(address, 2 * kGranule, 0, handle, 0));
   expect_result("map twice at one place", cuMemMap(address + kGranule, kGranule, 0, handle, 0),
-                CUDA_ERROR_INVALID_VALUE);
+                CUDA_ERROR_NOT_SUPPORTED);
   uint32_t word = 7;
   expect_result("copy to mapped memory without access", cuMemcpyHtoD_v2(address, &word, 4),
                 CUDA_ERROR_INVALID_VALUE);
