@@ -31,10 +31,23 @@ CUresult read_attribute(Session& session, const Function& function, CUfunction_a
   return CUDA_SUCCESS;
 }
 
+namespace {
+
+// Of a function as it is. Libraries set these before each launch.
+bool has_attribute(const Function& function, CUfunction_attribute attribute, uint32_t device,
+                   int value) {
+  const bool settable = attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES ||
+                        attribute == CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT;
+  return settable && is_first(function, device) && function.attributes[attribute] == value;
+}
+
+}  // namespace
+
 CUresult write_attribute(Session& session, Function& function, CUfunction_attribute attribute,
                          uint32_t device, int value) {
   const auto index = static_cast<uint32_t>(attribute);
   if (index >= wire::kFunctionAttributes) return CUDA_ERROR_INVALID_VALUE;
+  if (has_attribute(function, attribute, device, value)) return CUDA_SUCCESS;
   OPENMPS_CUDA_CHECK(session.channel.call(wire::FunctionSetAttribute{
       function.id, wire::FunctionSetting::kAttribute, index, value, session.devices[device]}));
   if (is_first(function, device)) {
