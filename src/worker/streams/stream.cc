@@ -390,7 +390,11 @@ bool Streams::is_implied_wait_over(Stream& stream) {
       !(context.order_recorded ? is_reached(context.order_event) : is_done(context.order_source))) {
     return false;
   }
-  return !owes_legacy(stream) || is_done(context.legacy);
+  if (!owes_legacy(stream)) return true;
+  // Behind its work it may have a fence, which waits for blocking streams: for those that have
+  // waited for that work, so there is a mark between.
+  const Stream& legacy = *context.legacy;
+  return legacy.join_work == legacy.work ? is_reached(legacy.join) : is_done(&legacy);
 }
 
 bool Streams::finished(ContextGate::Stream& stream) {

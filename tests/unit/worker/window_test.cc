@@ -724,6 +724,21 @@ TEST_F(ImpliedWaitTest, AFenceDoesNotWaitHere) {
   EXPECT_TRUE(send(wire::Fence{4, 4, 5}).ok()) << "that of a blocking stream waits for nobody";
 }
 
+// The fence waits for stream 4, whose work may depend on that of stream 5.
+TEST_F(ImpliedWaitTest, ThatForTheLegacyStreamIsOverWhateverAFenceOfItWaitsFor) {
+  create_stream(5, StreamKind::kBlocking);
+  begin(5);
+  driver_.hold(3, false);
+  launch(3);
+  launch(4);
+  EXPECT_TRUE(send(wire::Fence{3, 3, 5}).ok());
+  EXPECT_EQ(count("wait s3"), 1u);
+  launch(5);
+  EXPECT_EQ(held(), 0u);
+  EXPECT_EQ(count("launch s5"), 1u);
+  driver_.hold(5, false);
+}
+
 // The pause between two looks is for both.
 TEST_F(ImpliedWaitTest, OneBesideOneForAnEventIsSeenToBeOverAsWell) {
   launch(3);
