@@ -28,6 +28,7 @@ VALUE = re.compile(r"^(?P<name>k[A-Z]\w*)(?:: (?P<doc>.+))?$")
 # What becomes of work that the worker holds back (worker/work/backlog.h) when a command comes.
 HELD = {
     "first": "It is submitted first: the command ends, changes or waits for what it may use or bring about",
+    "own": "It is submitted first if it records an event, launches a function or a graph that the command uses or changes",
     "beside": "The command and it need not know of each other",
     "left": "It stays, but what waits for values is submitted: the command may wait in the executor",
 }

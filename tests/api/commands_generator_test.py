@@ -107,7 +107,7 @@ MALFORMED = {
                               "'stream stream': an object, and nothing else, is made (new, or make "
                               "unless it exists), destroyed (end), used (use), changed (change) or "
                               "worked in (in)"),
-    "held": ('held = "beside"', 'held = "soon"', "23: Idle: held: one of first, beside, left"),
+    "held": ('held = "beside"', 'held = "soon"', "23: Idle: held: one of first, own, beside, left"),
     "field_twice": ('"u32 count"', '"u32 kind"', "15: Work: field 'u32 kind': the name is used twice"),
     "tail_without_count": ("[count <=", "[number <=", "16: Work: tail 'Pair pairs[number <= kMost]': "
                            "there is no u32 'number' to count it"),

@@ -612,7 +612,9 @@ def traced(box, _):
 def inspected(box, _):
     """What a program that stands still waits for: for a host function of its own, for a value, and for
     quiet; who is in its way, and what is given back later."""
-    box.env.update({"SOFTGPU_LOADING_WAITS": "1", "OPENMPS_COLD_LANE": "off"})
+    # Waits for values are the GPU's here: in the worker they are in nobody's way.
+    box.env.update({"SOFTGPU_LOADING_WAITS": "1", "OPENMPS_COLD_LANE": "off",
+                    "OPENMPS_PERF": "no_held_waits"})
     box.start_daemon()
 
     look = functools.partial(inspect_until, box)

@@ -15,6 +15,7 @@
 #include "worker/memory/memory.h"
 #include "worker/streams/event.h"
 #include "worker/streams/fence.h"
+#include "worker/work/submitter.h"
 #include "worker/work/work_maker.h"
 
 namespace openmps::worker {
@@ -22,13 +23,14 @@ namespace openmps::worker {
 class GraphBuilder {
  public:
   GraphBuilder(SessionCore& core, SessionMemory& memory, Modules& modules, Events& events,
-               Fences& fences, WorkMaker& maker)
+               Fences& fences, WorkMaker& maker, Submitter& submitter)
       : core_(core),
         memory_(memory),
         modules_(modules),
         events_(events),
         fences_(fences),
-        maker_(maker) {}
+        maker_(maker),
+        submitter_(submitter) {}
 
   // Add a node to `graph` behind earlier `steps`. What breaks the protocol is a violation; an
   // operand that is not the session's is CUDA_ERROR_INVALID_VALUE: the program may have freed it
@@ -73,6 +75,7 @@ class GraphBuilder {
   Events& events_;
   Fences& fences_;
   WorkMaker& maker_;
+  Submitter& submitter_;
   std::vector<uint64_t> body_;
 };
 

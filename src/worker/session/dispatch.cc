@@ -146,24 +146,46 @@ constexpr wire::Held held_with() {
   return wire::Held::kFirst;
 }
 
-// Chains of launches (worker/work/chain.h) whose stream ends, or that name functions which may be
-// gone or be other ones afterwards.
-void retire_chains(SessionParts& session, wire::Id stream) {
-  std::vector<std::shared_ptr<Chains>> chains = session.streams.take_chains(stream);
+// Chains of launches (worker/work/chain.h) that name functions which may be gone or be other ones
+// afterwards.
+void retire_chains(SessionParts& session) {
+  std::vector<std::shared_ptr<Chains>> chains = session.streams.take_chains();
   if (chains.empty()) return;
   session.retirement.add({wire::ReturnKind::kCode},
                          [chains = std::move(chains)]() mutable { chains.clear(); });
 }
-template <typename Name, typename C>
-void retire_chains_of(SessionParts& session, const C& command, Name) {
+template <typename Name>
+void retire_chains_of(SessionParts& session, Name) {
   constexpr bool kEnds = Name::kEffect == Effect::kEnd;
-  if constexpr (kEnds && Name::kObject == Object::kStream) {
-    retire_chains(session, command.*Name::kField);
-  } else if constexpr ((kEnds && Name::kObject == Object::kModule) ||
-                       (kEnds && Name::kObject == Object::kContext) ||
-                       (Name::kEffect == Effect::kChange && Name::kObject == Object::kFunction)) {
-    retire_chains(session, kAllStreams);
+  if constexpr ((kEnds && Name::kObject == Object::kModule) ||
+                (kEnds && Name::kObject == Object::kContext) ||
+                (Name::kEffect == Effect::kChange && Name::kObject == Object::kFunction)) {
+    retire_chains(session);
   }
+}
+
+// Held work is about what a command of kHeld `kOwn` names.
+template <typename Name, typename C>
+bool concerns_held(const SessionParts& session, const C& command, Name) {
+  const auto one = [&](const auto& object) {
+    if constexpr (Name::kObject == Object::kEvent) {
+      return object.driver_event != nullptr && session.backlog.records(object.driver_event.get());
+    } else if constexpr (Name::kObject == Object::kExec) {
+      return session.backlog.launches(object.handle);
+    } else if constexpr (Name::kObject == Object::kFunction) {
+      return session.backlog.launches(object);
+    } else {
+      return false;
+    }
+  };
+  return std::apply([&](const auto&... objects) { return (one(objects) || ...); },
+                    named(session, command, Name()));
+}
+template <typename C>
+bool concerns_held(const SessionParts& session, const C& command) {
+  if (session.backlog.empty()) return false;
+  return std::apply([&](auto... name) { return (concerns_held(session, command, name) || ...); },
+                    wire::kNames<C>);
 }
 
 template <typename C>
@@ -178,8 +200,10 @@ Status run(SessionParts& session, const wire::Record& record, ReplyWriter& write
   if constexpr (held_with<C>() == wire::Held::kLeft) session.submitter.prepare_to_wait();
   if constexpr (held_with<C>() == wire::Held::kFirst) session.submitter.flush();
   OPENMPS_RETURN_IF_ERROR(check_names(session, *command));
-  std::apply([&](auto... name) { (retire_chains_of(session, *command, name), ...); },
-             wire::kNames<C>);
+  if constexpr (held_with<C>() == wire::Held::kOwn) {
+    if (concerns_held(session, *command)) session.submitter.flush();
+  }
+  std::apply([&](auto... name) { (retire_chains_of(session, name), ...); }, wire::kNames<C>);
   if constexpr (wire::WithRanges<C>) {
     OPENMPS_RETURN_IF_ERROR(session.memory.check_operands(*command));
   }

@@ -77,7 +77,7 @@ struct SessionParts {
   Backlog backlog{core, streams, words};
   Batch batch{core};
   Submitter submitter{core, streams, memory, prints, fences, waits, work_maker, backlog, batch};
-  GraphBuilder graph_builder{core, memory, modules, events, fences, work_maker};
+  GraphBuilder graph_builder{core, memory, modules, events, fences, work_maker, submitter};
   Graphs graphs{core, memory, modules, graph_builder, submitter, retirement};
   Limits limits{core, memory};
   DeviceQueries device_queries{core};

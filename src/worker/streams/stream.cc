@@ -34,7 +34,7 @@ Status Streams::handle(const wire::StreamCreate& command, GreenContext* green) {
     return violation("a stream whose green context is of device " + std::to_string(green->device));
   }
   sweep_retired();
-  if (streams_.live() + retired_.size() >= wire::kMaxStreams) {
+  if (streams_.live() + destroyed_.size() + retired_.size() >= wire::kMaxStreams) {
     return violation("more than " + std::to_string(wire::kMaxStreams) + " streams");
   }
   auto& context = contexts_[command.context];
@@ -84,20 +84,23 @@ Status Streams::start(Stream& stream) {
   return Status();
 }
 
-bool Streams::any_waits() const {
+bool Streams::any_waits() {
   bool any = false;
-  streams_.for_each([&any](const Stream& stream) {
-    any = any || (stream.listed != nullptr && stream.listed->waits.load(std::memory_order_relaxed));
-  });
+  const auto look = [&any](const ContextGate::Stream* listed) {
+    any = any || (listed != nullptr && listed->waits.load(std::memory_order_relaxed));
+  };
+  for_each([&look](const Stream& stream) { look(stream.listed); });
+  for (const Retired& retired : retired_) look(retired.stream.listed);
   return any;
 }
 
-std::vector<std::shared_ptr<Chains>> Streams::take_chains(wire::Id of) {
+std::vector<std::shared_ptr<Chains>> Streams::take_chains() {
   std::vector<std::shared_ptr<Chains>> taken;
-  streams_.for_each([&taken, of](Stream& stream) {
-    if (stream.chains == nullptr || (of != kAllStreams && of != stream.id)) return;
-    taken.push_back(std::move(stream.chains));
-  });
+  const auto take = [&taken](std::shared_ptr<Chains>& chains) {
+    if (chains != nullptr) taken.push_back(std::move(chains));
+  };
+  for_each([&take](Stream& stream) { take(stream.chains); });
+  for (Retired& retired : retired_) take(retired.chains);
   return taken;
 }
 
@@ -147,7 +150,7 @@ Share& Streams::share(uint32_t device) {
 }
 
 void Streams::end_windows(uint64_t now) {
-  streams_.for_each([now](Stream& stream) {
+  for_each([now](Stream& stream) {
     if (stream.window != nullptr) stream.window->end(now);
     stream.looked_after = false;
   });
@@ -477,7 +480,7 @@ Streams::Mark Streams::mark() {
 bool Streams::idle() {
   sweep_retired();
   bool idle = retired_.empty();
-  streams_.for_each([&](Stream& stream) {
+  for_each([&](Stream& stream) {
     if (stream.listed != nullptr && !finished(*stream.listed)) idle = false;
   });
   return idle;
@@ -522,7 +525,8 @@ void Streams::release(std::unique_ptr<Stream> stream) {
     if (finished(*stream->listed)) {
       give_back(owned);
     } else {
-      retired_.push_back({std::move(owned), stream->place.partition, stream->unmarked});
+      retired_.push_back(
+          {std::move(owned), std::move(stream->chains), stream->place.partition, stream->unmarked});
     }
   }
   if (stream->place.partition != nullptr) --stream->place.partition->streams;
@@ -536,10 +540,25 @@ void Streams::forget_context(ClientContext* context) {
   std::erase_if(contexts_, [context](const auto& entry) { return entry.second.get() == context; });
 }
 
-Status Streams::handle(const wire::StreamDestroy& command) { return destroy(command.stream); }
+Status Streams::handle(const wire::StreamDestroy& command) {
+  std::unique_ptr<Stream> stream = streams_.take(command.stream);
+  if (stream->held == 0) return end(std::move(stream));
+  destroyed_.push_back(std::move(stream));
+  return Status();
+}
 
-Status Streams::destroy(wire::Id id) {
-  std::unique_ptr<Stream> stream = streams_.take(id);
+Status Streams::end_submitted() {
+  Status first;
+  for (std::unique_ptr<Stream>& stream : destroyed_) {
+    if (stream->held != 0) continue;
+    Status status = end(std::move(stream));
+    if (first.ok()) first = std::move(status);
+  }
+  std::erase(destroyed_, nullptr);
+  return first;
+}
+
+Status Streams::end(std::unique_ptr<Stream> stream) {
   Status status = detach(*stream);
   release(std::move(stream));
   return status;
@@ -554,7 +573,7 @@ Status Streams::handle(const wire::ContextReset& command) {
     if (stream.context == wanted) ids.push_back(id);
   });
   // What they still owe each other goes with them.
-  for (const wire::Id id : ids) static_cast<void>(destroy(id).ok());
+  for (const wire::Id id : ids) static_cast<void>(end(streams_.take(id)).ok());
   const auto left = contexts_.find(command.context);
   if (left != contexts_.end()) forget_parted(left->second.get());
   return Status();
@@ -568,6 +587,11 @@ void Streams::forget_parted(ClientContext* context) {
 }
 
 void Streams::release_all() {
+  for (std::unique_ptr<Stream>& stream : destroyed_) {
+    static_cast<void>(core_.use(stream->place).ok());
+    release(std::move(stream));
+  }
+  destroyed_.clear();
   while (std::unique_ptr<Stream> stream = streams_.take_any()) {
     static_cast<void>(core_.use(stream->place).ok());
     release(std::move(stream));

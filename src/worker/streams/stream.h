@@ -49,6 +49,7 @@ struct Stream {
   // From the first use on, if there are windows.
   std::unique_ptr<SubmitWindow> window;
   bool looked_after = false;       // listed in Streams::looked_after_
+  size_t held = 0;                 // items of it that are held back (worker/work/backlog.h)
   std::shared_ptr<Chains> chains;  // from the first batch on
 
   std::unique_ptr<Twin> twin;                  // from the first work in the cold lane on
@@ -81,15 +82,16 @@ struct ClientContext {
   CUevent order_event = nullptr;
 };
 
-inline constexpr wire::Id kAllStreams = ~wire::Id{0};
-
 class Streams {
  public:
   explicit Streams(SessionCore& core) : core_(core) {}
 
   Status handle(const wire::StreamCreate& command, GreenContext* green);
-  // Returns at once, as cuStreamDestroy does: unfinished work completes.
+  // Returns at once, as cuStreamDestroy does: unfinished work completes. What of it is held back
+  // stays so, and the stream with it.
   Status handle(const wire::StreamDestroy& command);
+  // Destroyed streams of which nothing is held back any more go.
+  Status end_destroyed() { return destroyed_.empty() ? Status() : end_submitted(); }
   [[nodiscard]] const auto& streams() const { return streams_; }
 
   // What the streams have been given and the driver has not (worker/work/backlog.h), by numbers
@@ -136,7 +138,7 @@ class Streams {
     if (stream.window != nullptr && stream.window->has_right()) keep_in_sight(stream);
   }
   // Some stream may wait for a value that somebody has to write.
-  [[nodiscard]] bool any_waits() const;
+  [[nodiscard]] bool any_waits();
   // Something may run of which it is not known how long it takes, or a stream has what others may
   // need: look_after() at that time, which is one by now_ns().
   [[nodiscard]] bool looks_after_some() const { return !looked_after_.empty(); }
@@ -207,8 +209,8 @@ class Streams {
   // True if nothing of the session is unfinished, in streams that exist or have been destroyed.
   // After a fault everything counts as finished.
   bool idle();
-  // Those of a stream, or of kAllStreams. They may be under way: the driver would wait for them.
-  [[nodiscard]] std::vector<std::shared_ptr<Chains>> take_chains(wire::Id stream);
+  // Those of all streams. They may be under way: the driver would wait for them.
+  [[nodiscard]] std::vector<std::shared_ptr<Chains>> take_chains();
   // Give back the streams that the client has destroyed and that have finished since.
   void sweep_retired();
   // The client has destroyed all streams of a green context. The next mark covers whatever they
@@ -262,7 +264,13 @@ class Streams {
   Status wait_for_legacy(Stream& stream);
   Status detach(Stream& stream);
   Status part(Stream& stream);
-  Status destroy(wire::Id id);
+  template <typename F>
+  void for_each(F&& f) {
+    streams_.for_each(f);
+    for (const std::unique_ptr<Stream>& stream : destroyed_) f(*stream);
+  }
+  Status end_submitted();
+  Status end(std::unique_ptr<Stream> stream);
   void release(std::unique_ptr<Stream> stream);
   void forget_context(ClientContext* context);
   void forget_parted(ClientContext* context);
@@ -280,6 +288,7 @@ class Streams {
   // A driver's stream that the client has destroyed, not finished yet.
   struct Retired {
     Owned stream;
+    std::shared_ptr<Chains> chains;  // under way
     GreenContext* green = nullptr;
     bool unmarked = false;
   };
@@ -289,6 +298,8 @@ class Streams {
   std::array<OpenWaitRights, wire::kMaxDevices> open_waits_;
   ObjectTable<Stream> streams_{"stream"};
   std::map<wire::Id, std::unique_ptr<ClientContext>> contexts_;
+  // Destroyed by the client while some of their work was held back.
+  std::vector<std::unique_ptr<Stream>> destroyed_;
   std::vector<Retired> retired_;
   std::vector<Stream*> unmarked_;      // those that have work since the last mark
   std::vector<Stream*> looked_after_;  // those whose windows need looks

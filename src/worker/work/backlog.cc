@@ -105,9 +105,16 @@ bool Backlog::is_behind(const Work& work, const Stream& stream, uint64_t number)
     const auto first = launches_.lower_bound({graph->exec, 0});
     return first != launches_.end() && first->first == graph->exec && first->second < number;
   }
-  if (!std::holds_alternative<WaitWork>(work.what)) return false;
-  const auto named = named_.find(event_of(work));
-  return named != named_.end() && named->second.records != 0;
+  return std::holds_alternative<WaitWork>(work.what) && records(event_of(work));
+}
+
+bool Backlog::launches(const Function& function) const {
+  return std::ranges::any_of(lines_, [&function](const auto& line) {
+    return std::ranges::any_of(line.second, [&function](const auto& item) {
+      const auto* kernel = std::get_if<KernelWork>(&item->work.work().what);
+      return kernel != nullptr && kernel->function == &function;
+    });
+  });
 }
 
 bool Backlog::stands(const Work& work, Stream& stream, Item* item) const {
@@ -119,9 +126,8 @@ wire::HeldFor Backlog::why_held(Item& item) const {
   using wire::HeldFor;
   const Work& work = item.work.work();
   if (is_behind(work, item.stream, item.number)) {
-    const auto named = named_.find(event_of(work));
-    const bool awaits_event = std::holds_alternative<WaitWork>(work.what) &&
-                              named != named_.end() && named->second.records != 0;
+    const bool awaits_event =
+        std::holds_alternative<WaitWork>(work.what) && records(event_of(work));
     return awaits_event ? HeldFor::kEvent : HeldFor::kStreams;
   }
   if (!stands(work, item.stream, &item)) return HeldFor::kNothing;
@@ -184,6 +190,7 @@ void Backlog::hold(const Work& work, Stream& stream) {
     if (std::holds_alternative<RecordWork>(work.what)) ++named.records;
   }
   ++size_;
+  ++stream.held;
   if (awaits_values(work)) ++value_waits_;
   streams_.held.last = number;
   note_change();
@@ -234,6 +241,7 @@ std::unique_ptr<Backlog::Item> Backlog::take(bool all) {
   found->second.pop_front();
   if (found->second.empty()) lines_.erase(found);
   --size_;
+  --item->stream.held;
   forget(*item);
   note_change();
   return item;
@@ -241,7 +249,10 @@ std::unique_ptr<Backlog::Item> Backlog::take(bool all) {
 
 void Backlog::drop() {
   if (empty()) return;
-  for (const auto& [stream, line] : lines_) end_span(*line.front());
+  for (const auto& [stream, line] : lines_) {
+    end_span(*line.front());
+    stream->held = 0;
+  }
   lines_.clear();
   named_.clear();
   orderers_.clear();

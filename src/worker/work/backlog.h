@@ -88,7 +88,17 @@ class Backlog {
     const auto named = named_.find(event);
     return named != named_.end() && named->second.items != 0;
   }
-  // How many items of it do.
+  // Held work records the event, launches the executable graph, launches the function.
+  [[nodiscard]] bool records(const void* event) const {
+    const auto named = named_.find(event);
+    return named != named_.end() && named->second.records != 0;
+  }
+  [[nodiscard]] bool launches(CUgraphExec exec) const {
+    const auto first = launches_.lower_bound({exec, 0});
+    return first != launches_.end() && first->first == exec;
+  }
+  [[nodiscard]] bool launches(const Function& function) const;
+  // How many items name the event.
   [[nodiscard]] uint32_t times_named(const void* event) const {
     const auto named = named_.find(event);
     return named == named_.end() ? 0 : named->second.items;

@@ -219,6 +219,9 @@ void Submitter::give_held(bool all) {
     if (!status.ok()) note_failure(opcode_of(work), std::move(status));
   }
   end_batch();
+  if (Status status = streams_.end_destroyed(); !status.ok()) {
+    note_failure(wire::Opcode::kStreamDestroy, std::move(status));
+  }
 }
 
 // The first is told.

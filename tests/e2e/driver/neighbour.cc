@@ -6,7 +6,8 @@
 // `calls`, `events`: more streams than a context has hardware queues, each with work behind, wait
 // for a value in host memory, for one in device memory, for host functions, for a stream's event
 // behind a kernel that does not end. `legacy`: the same for the legacy stream, by its implicit
-// order. Then what is behind it all is checked. Run by run_e2e.py. usage: drv_neighbour
+// order; some are destroyed, and objects come and go beside them. Then what is behind it all is
+// checked. Run by run_e2e.py. usage: drv_neighbour
 // kernel|host|value|giving|queue|values|device_values|calls|events|legacy
 #include <poll.h>
 #include <unistd.h>
@@ -22,7 +23,8 @@ namespace {
 constexpr uint32_t kWords = 1000;
 constexpr uint32_t kLongRounds = 200'000;  // some 10 ms on softgpu
 constexpr uint32_t kAhead = 16;
-constexpr uint32_t kStreams = 40;  // a context has 32 hardware queues
+constexpr uint32_t kStreams = 44;  // a context has 32 hardware queues,
+constexpr uint32_t kGone = 4;      // the last ones are destroyed while they wait
 
 void say_ready() {
   printf("ready\n");
@@ -46,6 +48,48 @@ bool line_is_there() {
 void wait_on_host(void*) {
   say_ready();
   await_line();
+}
+
+void give_up_texture(CUdeviceptr words, uint32_t count) {
+  CUDA_RESOURCE_DESC resource{};
+  resource.resType = CU_RESOURCE_TYPE_LINEAR;
+  resource.res.linear = {words, CU_AD_FORMAT_UNSIGNED_INT32, 1, count * 4};
+  const CUDA_TEXTURE_DESC description{};
+  CUtexObject texture = 0;
+  CHECK_CU(cuTexObjectCreate(&texture, &resource, &description, nullptr));
+  CHECK_CU(cuTexObjectDestroy(texture));
+}
+
+// What concerns no stream: it comes and goes beside those that wait.
+void pass_by(CUfunction mix, CUfunction spin, CUdeviceptr words) {
+  CHECK_CU(cuFuncSetAttribute(spin, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 50));
+  CUgraph graph = nullptr;
+  CUgraphNode node = nullptr;
+  CUgraphExec exec = nullptr;
+  uint32_t count = 1, rounds = 9;
+  void* parameters[] = {&words, &count, &rounds};
+  const CUDA_KERNEL_NODE_PARAMS launch{mix, 1, 1, 1, 1, 1, 1, 0, parameters, nullptr, {}, {}};
+  CHECK_CU(cuGraphCreate(&graph, 0));
+  CHECK_CU(cuGraphAddKernelNode_v2(&node, graph, nullptr, 0, &launch));
+  CHECK_CU(cuGraphInstantiateWithFlags(&exec, graph, 0));
+  CHECK_CU(cuGraphExecKernelNodeSetParams_v2(exec, node, &launch));
+  CHECK_CU(cuGraphExecDestroy(exec));
+  CHECK_CU(cuGraphDestroy(graph));
+  give_up_texture(words, kStreams);
+  CUmemGenericAllocationHandle memory = 0;
+  CUmemAllocationProp where{};
+  where.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  where.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  const size_t bytes = 2 << 20;
+  CUdeviceptr address = 0;
+  CHECK_CU(cuMemCreate(&memory, bytes, &where, 0));
+  CHECK_CU(cuMemAddressReserve(&address, bytes, 0, 0, 0));
+  CHECK_CU(cuMemMap(address, bytes, 0, memory, 0));
+  const CUmemAccessDesc access{where.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  CHECK_CU(cuMemSetAccess(address, bytes, &access, 1));
+  CHECK_CU(cuMemUnmap(address, bytes));
+  CHECK_CU(cuMemAddressFree(address, bytes));
+  CHECK_CU(cuMemRelease(memory));
 }
 
 }  // namespace
@@ -84,15 +128,7 @@ int main(int argc, char** argv) {
     CHECK_CU(cuStreamWaitValue32_v2(stream, reinterpret_cast<CUdeviceptr>(pinned), 1,
                                     CU_STREAM_WAIT_VALUE_GEQ));
     last();
-    if (kind == "giving") {
-      CUDA_RESOURCE_DESC resource{};
-      resource.resType = CU_RESOURCE_TYPE_LINEAR;
-      resource.res.linear = {words.address, CU_AD_FORMAT_UNSIGNED_INT32, 1, kWords * 4};
-      const CUDA_TEXTURE_DESC description{};
-      CUtexObject texture = 0;
-      CHECK_CU(cuTexObjectCreate(&texture, &resource, &description, nullptr));
-      CHECK_CU(cuTexObjectDestroy(texture));
-    }
+    if (kind == "giving") give_up_texture(words.address, kWords);
     say_ready();
     await_line();
     flag[0] = 1;
@@ -139,6 +175,8 @@ int main(int argc, char** argv) {
       e2e::launch(mix, 1, 1, 0, other, counts.address + 4 * i, 1u, 9u);
     }
     last();
+    for (uint32_t i = kStreams - kGone; i < kStreams; i++) CHECK_CU(cuStreamDestroy_v2(others[i]));
+    pass_by(mix, spin, counts.address);
     say_ready();
     await_line();
     gate = true;
@@ -146,10 +184,11 @@ int main(int argc, char** argv) {
     flag[1] = 1;
     // By the GPU, in a stream that has not waited for anything.
     CHECK_CU(cuStreamWriteValue32_v2(stream, device_flag.address, 1, 0));
-    for (CUstream& other : others) {
-      CHECK_CU(cuStreamSynchronize(other));
-      CHECK_CU(cuStreamDestroy_v2(other));
+    for (uint32_t i = 0; i < kStreams - kGone; i++) {
+      CHECK_CU(cuStreamSynchronize(others[i]));
+      CHECK_CU(cuStreamDestroy_v2(others[i]));
     }
+    CHECK_CU(cuCtxSynchronize());
     std::vector<uint32_t> once(1, 0);
     e2e::mix_on_host(once, 9);
     e2e::expect(counts.get() == std::vector<uint32_t>(kStreams, once[0]),

@@ -245,13 +245,49 @@ TEST_F(WindowTest, LoadingCodeLeavesItHeld) {
   driver_.hold(1, false);
 }
 
-TEST_F(WindowTest, WhatEndsAStreamHasItsWorkSubmittedFirst) {
+// Natively it returns at once, and what it was given still runs.
+TEST_F(WindowTest, AStreamThatIsDestroyedKeepsItsPlaceUntilItsWorkHasGone) {
+  learn(1);
+  driver_.hold(1, true);
+  for (uint32_t i = 0; i < kWindowItems + 2; ++i) launch(1);
+  calls();
+  EXPECT_TRUE(send(wire::StreamDestroy{1}).ok());
+  EXPECT_EQ(calls(), Calls{});
+  EXPECT_EQ(session_->backlog.size(), 2u);
+  EXPECT_FALSE(session_->streams.idle());
+  create_stream(1, StreamKind::kNonBlocking);
+  launch(1);
+  EXPECT_EQ(count("launch s2"), 1u) << "another stream of that number has its own place";
+  driver_.hold(1, false);
+  settle();
+  const Calls made = calls();
+  EXPECT_EQ(std::ranges::count(made, "launch s1 16"), 2);
+  EXPECT_EQ(std::ranges::count(made, "destroy stream"), 1) << "and is at its end";
+}
+
+TEST_F(WindowTest, ASessionEndsWithDestroyedStreamsThatHaveWork) {
   learn(1);
   driver_.hold(1, true);
   for (uint32_t i = 0; i <= kWindowItems; ++i) launch(1);
-  EXPECT_EQ(count("launch s1"), kWindowItems);
   EXPECT_TRUE(send(wire::StreamDestroy{1}).ok());
-  EXPECT_EQ(count("launch s1"), 1u);
+  session_->backlog.drop();
+  driver_.hold(1, false);
+  session_->streams.release_all();
+  EXPECT_EQ(count("destroy stream"), 1u);
+}
+
+TEST_F(WindowTest, WhatConcernsNothingHeldLeavesIt) {
+  learn(1);
+  driver_.hold(1, true);
+  for (uint32_t i = 0; i <= kWindowItems; ++i) launch(1);
+  ASSERT_EQ(session_->backlog.size(), 1u);
+  EXPECT_TRUE(send(wire::LinkCreate{1, 0, 0, 0}).ok());
+  EXPECT_TRUE(send(wire::LinkDestroy{1}).ok());
+  EXPECT_EQ(session_->backlog.size(), 1u);
+  EXPECT_TRUE(session_->backlog.launches(*session_->modules.functions().find(1)));
+  constexpr auto kCache = wire::FunctionSetting::kCacheConfiguration;
+  EXPECT_TRUE(send(wire::FunctionSetAttribute{1, kCache, 0, 1, 0}).ok());
+  EXPECT_TRUE(session_->backlog.empty()) << "the launches that came before have the old setting";
   driver_.hold(1, false);
 }
 
@@ -440,6 +476,7 @@ TEST_F(ConnectionTest, AStreamThatGoesTakesNoneAlong) {
   driver_.hold(2, false);
   EXPECT_TRUE(send(wire::StreamDestroy{1}).ok());
   EXPECT_TRUE(send(wire::StreamDestroy{2}).ok());
+  settle();
   EXPECT_FALSE(rights().are_wanted());
   EXPECT_TRUE(rights().take(false, true));
   ++taken_;
