@@ -54,6 +54,12 @@ class Goals(unittest.TestCase):
         made = results("many", "wall_s", {}, {"native": late, "openmps": "round 1: exit code 1"})
         self.assertEqual(made.row("many.wall_s")[2:], ["> 20 s", "-", "failed", "<= 2.2", "NO"])
 
+    def test_what_no_goal_speaks_of_runs_last_on_the_bare_gpu(self):
+        order = engine.runs(["latency", "torch_start", "idle"], SIDES)
+        self.assertEqual(order, [("latency", "mps"), ("latency", "openmps"), ("torch_start", "native"),
+                                 ("torch_start", "mps"), ("torch_start", "openmps"), ("idle", "openmps"),
+                                 ("latency", "native")])
+
     def test_each_metric_is_of_a_case(self):
         self.assertEqual({key.split(".")[0] for key in engine.METRICS}, set(engine.CASES))
 
