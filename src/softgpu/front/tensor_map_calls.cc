@@ -2,7 +2,7 @@
 // Tensor maps: the checks that CUDA documents, and the 128 bytes that the engine reads
 // (tensor_map.h). They need no context. Any thread.
 #include <algorithm>
-#include <bit>
+#include <cstring>
 #include <string>
 
 #include "softgpu/front/front.h"
@@ -96,8 +96,11 @@ Status fill_map(const TensorArguments& tensor, uint32_t row_elements, TensorMap*
   return Status();
 }
 
+// CUtensorMap is to lie at a multiple of 128 bytes since CUDA 13. Programs that were built with
+// CUDA 12 have it at one of kMapAlignment: it is read and written as bytes.
+static_assert(sizeof(TensorMap) == sizeof(CUtensorMap));
 Status give(const TensorMap& map, CUtensorMap* out) {
-  *out = std::bit_cast<CUtensorMap>(map);
+  memcpy(static_cast<void*>(out), &map, sizeof(map));
   return Status();
 }
 
@@ -180,7 +183,8 @@ CUresult cuTensorMapReplaceAddress(CUtensorMap* tensorMap, void* globalAddress) 
         !aligned(globalAddress, kRowUnit)) {
       return invalid("a tensor map or its address");
     }
-    auto map = std::bit_cast<TensorMap>(*tensorMap);
+    TensorMap map;
+    memcpy(static_cast<void*>(&map), tensorMap, sizeof(map));
     if (map.magic != kTensorMapMagic) return invalid("not a tensor map");
     map.address = reinterpret_cast<uint64_t>(globalAddress);
     return give(map, tensorMap);
