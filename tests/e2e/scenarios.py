@@ -194,7 +194,7 @@ def churn(box, clients):
         now = {name: footprint(pid) for name, pid in watched.items()}
         raise Failure(f"after {clients} clients, {len(doomed)} killed: before {before}, now {now}")
     _, used = box.device_state()
-    require(used == memory_before, f"device memory: {memory_before} bytes before, {used} after")
+    require(used <= memory_before, f"device memory: {memory_before} bytes before, {used} after")
     print(f"{clients} clients, {len(doomed)} killed: {before}")
     box.quit()
 
