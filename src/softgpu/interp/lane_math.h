@@ -353,6 +353,11 @@ INLINE u16 double_to_half(f64 x, u16 rounded) {
   const u32 kept = 0x7e00u | ((u32)(bits >> 48) & 0x8000u) | ((u32)(bits >> 42) & 0x3ffu);
   return x != x ? (u16)kept : rounded;
 }
+INLINE u16 double_to_bf16(f64 x, u16 rounded) {
+  const u64 bits = bits_of(x);
+  const u32 kept = 0x7fc0u | ((u32)(bits >> 48) & 0x8000u) | ((u32)(bits >> 45) & 0x7fu);
+  return x != x ? (u16)kept : rounded;
+}
 // A subnormal number becomes a zero of its sign. `exponent`: the bits of it.
 INLINE u32 flush_half(u16 x, u32 exponent) { return (x & exponent) == 0 ? x & 0x8000u : x; }
 INLINE u32 abs_half(u16 x, u32 infinity) {

@@ -85,6 +85,7 @@ class Builder {
   void write_integer(const Instruction& instruction, int32_t value, ptx::Type type);
   bool lower_convert_address(const Instruction& instruction);
   bool lower_is_space(const Instruction& instruction);
+  void is_constant(int32_t address, int32_t predicate);
 
   // Memory and collectives (lower_memory.cc).
   struct Address {

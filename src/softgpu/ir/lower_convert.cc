@@ -175,9 +175,11 @@ bool Builder::convert_to_integer(const Instruction& in, int32_t value, Type to, 
   const uint32_t middle_bytes = std::max(4u, to_bytes);
   const std::string middle = (to_signed ? "s" : "u") + std::to_string(8 * middle_bytes);
   const int32_t d = to_bytes >= 4 ? result(in.operands[0], to_bytes) : temporary(4);
-  // A NaN of f64 gives 0x8000.
-  const bool is_word = to == Type::kU16 && type == Type::kF64;
-  if (!emit_named("f2i_" + (is_word ? "u16" : middle) + "_" + lane, d, value)) return false;
+  // A NaN of f64 gives 0x8000 or 0x80.
+  const bool is_narrow = type == Type::kF64 && (to == Type::kU16 || to == Type::kU8);
+  if (!emit_named("f2i_" + (is_narrow ? integer_name(to) : middle) + "_" + lane, d, value)) {
+    return false;
+  }
   if (to_bytes >= 4) {
     write_integer(in, d, to);
     return true;
@@ -242,9 +244,7 @@ bool Builder::convert_float(const Instruction& in) {
       !apply("round_" + integral + (type == Type::kF64 ? "_f64" : "_f32"), type)) {
     return false;
   }
-  // Rounded twice in one direction is rounded once.
-  const bool twice = to == Type::kBF16 && !directed.empty();
-  if ((to == Type::kF32 || twice) && type == Type::kF64) {
+  if (to == Type::kF32 && type == Type::kF64) {
     if (rounding) emit(IrOp::k_set_rounding).aux = rounding;
     apply("f2f_f32_f64", Type::kF32);
     if (rounding) emit(IrOp::k_set_rounding).aux = 0;
@@ -288,7 +288,11 @@ bool Builder::convert_packed(const Instruction& in) {
     if (!emit_named("cvt_" + name_of(to) + "_" + name_of(from), d, a)) return false;
   }
   const bool fp8 = to == Type::kE4M3x2 || to == Type::kE5M2x2;
-  if (in.has("satfinite") && !fp8 && !emit_named("finite_" + name_of(to), d, d)) return false;
+  if (in.has("satfinite") && !fp8) {
+    // Of .rna NaNs are taken down like infinities.
+    const std::string all = in.has("rna") ? "_rna" : "";
+    if (!emit_named("finite_" + name_of(to) + all, d, d)) return false;
+  }
   if (in.has("relu") && !emit_named("relu_" + name_of(to), d, d)) return false;
   store_result(in.operands[0], d);
   return true;
@@ -329,14 +333,45 @@ bool Builder::lower_convert_address(const Instruction& in) {
 bool Builder::lower_is_space(const Instruction& in) {
   const int32_t from = read(in.operands[1], Lane::u64);
   if (in.operands[0].kind != Operand::Kind::kRegister) return true;
+  const int32_t is_there = register_value(in.operands[0].index);
   if (in.has("shared") || in.has("shared::cta")) {
-    is_own_shared(from, register_value(in.operands[0].index));
+    is_own_shared(from, is_there);
     return true;
   }
-  const int32_t tag = temporary(8);
+  if (in.has("const")) {
+    is_constant(from, is_there);
+    return true;
+  }
+  const int32_t tag = temporary(8), in_window = in.has("global") ? temporary(0) : is_there;
   emit(IrOp::k_shr_u64, tag, from, constant(kWindowShift, 4));
-  return emit_named("setp_eq_u64", register_value(in.operands[0].index), tag,
-                    constant(window_of(in, function_.is_kernel) >> kWindowShift, 8));
+  emit(IrOp::k_setp_eq_u64, in_window, tag,
+       constant(window_of(in, function_.is_kernel) >> kWindowShift, 8));
+  if (in.has("global")) {
+    const int32_t elsewhere = temporary(0), not_elsewhere = temporary(0);
+    is_constant(from, elsewhere);
+    emit(IrOp::k_pred_not, not_elsewhere, elsewhere);
+    emit(IrOp::k_pred_and, is_there, in_window, not_elsewhere);
+  }
+  return true;
+}
+
+// Constants lie in global memory: an address is one's if it is in a constant of this module.
+void Builder::is_constant(int32_t address, int32_t predicate) {
+  int32_t before = temporary(0);
+  emit(IrOp::k_setp_ne_u64, before, address, address);
+  for (size_t i = 0; i < module_.globals.size(); ++i) {
+    const ptx::GlobalVariable& variable = module_.globals[i];
+    if (variable.space != ptx::Space::kConst) continue;
+    Operand symbol;
+    symbol.kind = Operand::Kind::kGlobal;
+    symbol.index = static_cast<int32_t>(i);
+    const int32_t offset = temporary(8), is_here = temporary(0), joined = temporary(0);
+    emit(IrOp::k_sub_b64, offset, address, read_symbol(symbol, 8));
+    emit(IrOp::k_setp_lt_u64, is_here, offset, constant(variable.bytes, 8));
+    emit(IrOp::k_pred_or, joined, before, is_here);
+    before = joined;
+  }
+  emit(IrOp::k_pred_mov, predicate, before);
 }
 
 }  // namespace openmps::softgpu::ir
