@@ -146,11 +146,20 @@ Bits float_atomic(AtomicOp kind, std::byte* p, F f, Bits v) {
   return update<Bits>(p, f);
 }
 
-u32 float_op(AtomicOp kind, u32 a, u32 b) {
+// Additions: a global one makes subnormal numbers zeros, before and after.
+u32 float_op(AtomicOp kind, u32 a, u32 b, bool flush) {
   const f32 x = float_of(a), y = float_of(b);
   return bits_of(kind == AtomicOp::kMin   ? min_number(x, y)
                  : kind == AtomicOp::kMax ? max_number(x, y)
-                                          : x + y);
+                 : flush                  ? canonical(ftz(ftz(x) + ftz(y)))
+                                          : canonical(x + y));
+}
+
+// A NaN in global memory, or one that comes there, stays as it is.
+u64 double_sum(u64 old, u64 with, bool global) {
+  const f64 x = double_of(old), y = double_of(with);
+  const f64 sum = last_nan(x + y, x);
+  return !global ? bits_of(sum) : x != x ? old : y != y ? with : bits_of(sum);
 }
 
 // One half-precision operation.
@@ -202,7 +211,7 @@ void each_atomic(const Op* op, Warp* warp, std::byte* regs, bool has_result, F f
   T* d = reinterpret_cast<T*>(regs + op->d);
   for (u32 left = warp->active; left; left &= left - 1) {
     const auto lane = static_cast<u32>(__builtin_ctz(left));
-    const T old = f(warp->pointers[lane], values[lane], others[lane]);
+    const T old = f(lane, warp->pointers[lane], values[lane], others[lane]);
     if (has_result) d[lane] = old;
   }
 }
@@ -223,8 +232,12 @@ HANDLER(atomic) {
   }
   if (!resolve(warp, op, addresses, atomic_bytes(type), true)) return nullptr;
   const bool cas = kind == AtomicOp::kCompare;
+  // Of generic addresses, too.
+  auto is_global = [&addresses, op](u32 lane) {
+    return (addresses[lane] + op->imm) >> kWindowShift == 0;
+  };
   auto integers = [&]<class T, class S>(T, S) {
-    each_atomic<T>(op, warp, regs, has_result, [=](std::byte* p, T b, T c) {
+    each_atomic<T>(op, warp, regs, has_result, [=](u32, std::byte* p, T b, T c) {
       return integer_atomic<T, S>(kind, p, cas ? c : b, b);
     });
   };
@@ -235,20 +248,22 @@ HANDLER(atomic) {
     case AtomicType::kU64: integers(u64{}, u64{}); break;
     case AtomicType::kS64: integers(u64{}, s64{}); break;
     case AtomicType::kF32:
-      each_atomic<u32>(op, warp, regs, has_result, [=](std::byte* p, u32 b, u32) {
+      each_atomic<u32>(op, warp, regs, has_result, [=](u32 lane, std::byte* p, u32 b, u32) {
+        const bool flush = is_global(lane);
         return float_atomic<u32>(
-            kind, p, [=](u32 old) { return float_op(kind, old, b); }, b);
+            kind, p, [=](u32 old) { return float_op(kind, old, b, flush); }, b);
       });
       break;
     case AtomicType::kF64:
-      each_atomic<u64>(op, warp, regs, has_result, [=](std::byte* p, u64 b, u64) {
+      each_atomic<u64>(op, warp, regs, has_result, [=](u32 lane, std::byte* p, u64 b, u64) {
+        const bool global = is_global(lane);
         return float_atomic<u64>(
-            kind, p, [=](u64 old) { return bits_of(double_of(old) + double_of(b)); }, b);
+            kind, p, [=](u64 old) { return double_sum(old, b, global); }, b);
       });
       break;
     case AtomicType::kF16:
     case AtomicType::kBF16:
-      each_atomic<u16>(op, warp, regs, has_result, [=](std::byte* p, u16 b, u16) {
+      each_atomic<u16>(op, warp, regs, has_result, [=](u32, std::byte* p, u16 b, u16) {
         return float_atomic<u16>(
             kind, p,
             [=](u16 old) {
@@ -260,7 +275,7 @@ HANDLER(atomic) {
       break;
     case AtomicType::kF16x2:
     case AtomicType::kBF16x2:
-      each_atomic<u32>(op, warp, regs, has_result, [=](std::byte* p, u32 b, u32) {
+      each_atomic<u32>(op, warp, regs, has_result, [=](u32, std::byte* p, u32 b, u32) {
         return float_atomic<u32>(
             kind, p,
             [=](u32 old) {
@@ -271,7 +286,7 @@ HANDLER(atomic) {
       });
       break;
     case AtomicType::kB128:
-      each_atomic<u128>(op, warp, regs, has_result, [=](std::byte* p, u128 b, u128 c) {
+      each_atomic<u128>(op, warp, regs, has_result, [=](u32, std::byte* p, u128 b, u128 c) {
         return wide_atomic(kind, p, cas ? c : b, b);
       });
       break;
@@ -338,11 +353,11 @@ void update_array(AtomicOp kind, AtomicType type, std::byte* at, const std::byte
     case AtomicType::kS64: return integers(u64{}, s64{});
     case AtomicType::kF32:
       return each_element<u32>(at, with, bytes, [=](std::byte* p, u32 value) {
-        update<u32>(p, [=](u32 old) { return float_op(kind, old, value); });
+        update<u32>(p, [=](u32 old) { return float_op(kind, old, value, false); });
       });
     case AtomicType::kF64:
       return each_element<u64>(at, with, bytes, [](std::byte* p, u64 value) {
-        update<u64>(p, [=](u64 old) { return bits_of(double_of(old) + double_of(value)); });
+        update<u64>(p, [=](u64 old) { return double_sum(old, value, true); });
       });
     case AtomicType::kF16:
       return each_element<u16>(at, with, bytes, [=](std::byte* p, u16 value) {
