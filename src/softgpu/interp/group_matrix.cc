@@ -198,8 +198,8 @@ bool multiply_floats(const Share& share, uint32_t mask) {
   }
   share.read_sums(
       [&](uint32_t row, uint32_t column, uint32_t bits) { work.c[row * code.n + column] = bits; });
-  matrix::multiply(
-      {code.a, code.b, code.d, code.d, kRows, code.n, code.k, work.a, work.b, work.c, work.d});
+  matrix::multiply({code.a, code.b, code.d, code.d, kRows, code.n, code.k, work.a, work.b, work.c,
+                    work.d, true});
   share.write_sums(mask,
                    [&](uint32_t row, uint32_t column) { return work.d[row * code.n + column]; });
   return true;

@@ -239,6 +239,21 @@ void multiply_quarters(const MatrixCode& code, FloatWork* work) {
   }
 }
 
+// Elements of k that wmma adds at once.
+constexpr u32 kTF32Step = 4;
+
+// So many elements of k at a time.
+void multiply_by_steps(const MatrixCode& code, u32 step, FloatWork* work) {
+  u32 a[matrix::kMostRows * kTF32Step];
+  const u32* c = work->c;
+  for (u32 begin = 0; begin < code.k; begin += step) {
+    for (u32 i = 0; i < code.m * step; ++i) a[i] = work->a[i / step * code.k + begin + i % step];
+    matrix::multiply(matrix::Tile{code.a, code.b, code.c, code.d, code.m, code.n, step, a,
+                                  work->b + begin * code.n, c, work->d});
+    c = work->d;
+  }
+}
+
 void multiply_floats(const MatrixCode& code, const Operands& o, const Fragments& at,
                      std::byte* regs, u32 mask) {
   auto& work = matrix::workspace<FloatWork>();
@@ -247,6 +262,8 @@ void multiply_floats(const MatrixCode& code, const Operands& o, const Fragments&
   each_element(regs, o.c, o.c_count, code.c, at.c, [&](u32 i, u32 bits) { work.c[i] = bits; });
   if (is_quarter_warp(code)) {
     multiply_quarters(code, &work);
+  } else if (code.linear && code.a == Element::kTF32) {
+    multiply_by_steps(code, kTF32Step, &work);
   } else {
     matrix::multiply(matrix::Tile{code.a, code.b, code.c, code.d, code.m, code.n, code.k, work.a,
                                   work.b, work.c, work.d});

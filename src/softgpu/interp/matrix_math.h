@@ -10,8 +10,10 @@
 
 namespace openmps::softgpu::matrix {
 
-// Bits below the largest exponent that take part in a sum.
+// Bits below the largest exponent that take part in a sum; those of FP8 that four warps multiply,
+// which are also all that the sum keeps as an f32.
 inline constexpr int kSumFraction = 25;
+inline constexpr int kGroupFp8Fraction = 13;
 
 struct Number {
   enum class Kind : uint8_t { kFinite, kInfinite, kNaN } kind = Kind::kFinite;
@@ -63,7 +65,7 @@ struct Sum {
   int unit = 0;
 };
 
-inline Sum add_terms(const Number* terms, int count) {
+inline Sum add_terms(const Number* terms, int count, int fraction = kSumFraction) {
   Sum sum;
   bool plus = false, minus = false;
   int largest = INT16_MIN;
@@ -82,7 +84,7 @@ inline Sum add_terms(const Number* terms, int count) {
     sum.negative = minus;
     return sum;
   }
-  sum.unit = largest - kSumFraction;
+  sum.unit = largest - fraction;
   for (int i = 0; i < count; ++i) {
     if (terms[i].significand == 0) continue;
     const int shift = terms[i].unit - sum.unit;

@@ -62,7 +62,7 @@ namespace {
 
 // The bits of one element of D; those of its column of B are `columns` apart.
 u32 dot(const Tile& tile, const Number* a, const Number* b, u32 c) {
-  if (element_bits(tile.a_type) == 8) {
+  if (element_bits(tile.a_type) == 8 && !tile.by_group) {
     const f32 addend = tile.c_type == Element::kF16 ? half_to_float((u16)c) : float_of(c);
     const u32 bits = dot_fp8(a, b, tile.columns, tile.depth, addend);
     return tile.d_type == Element::kF16 ? float_to_half(float_of(bits)) : bits;
@@ -70,8 +70,13 @@ u32 dot(const Tile& tile, const Number* a, const Number* b, u32 c) {
   Number terms[1 + kMostTerms];
   terms[0] = number_of(c, tile.c_type);
   for (u32 i = 0; i < tile.depth; ++i) terms[1 + i] = product(a[i], b[i * tile.columns]);
-  const Sum total = add_terms(terms, static_cast<int>(1 + tile.depth));
-  return tile.d_type == Element::kF16 ? round_to_f16(total) : cut_to_f32(total);
+  const bool short_sum = element_bits(tile.a_type) == 8;
+  const Sum total = add_terms(terms, static_cast<int>(1 + tile.depth),
+                              short_sum ? kGroupFp8Fraction : kSumFraction);
+  if (tile.d_type == Element::kF16) return round_to_f16(total);
+  const u32 bits = cut_to_f32(total);
+  const u32 cut_off = (1u << (23 - kGroupFp8Fraction)) - 1;
+  return short_sum && total.kind == Number::Kind::kFinite ? bits & ~cut_off : bits;
 }
 
 struct Numbers {
