@@ -66,11 +66,11 @@ bool Sampler::returns_float(const TexelFormat& format) const {
 }
 
 // Wrapping and mirroring are for normalised coordinates only; others are clamped. What lies outside
-// of linear memory is zero.
+// of linear memory, or of anything by index, is zero.
 AddressMode Sampler::mode(uint32_t axis) const {
   const AddressMode wanted = texture_.address[axis];
   const bool periodic = wanted == AddressMode::kWrap || wanted == AddressMode::kMirror;
-  if (texture_.buffer) return AddressMode::kBorder;
+  if (texture_.buffer || by_index_) return AddressMode::kBorder;
   if (on_face_) return AddressMode::kClamp;
   return periodic && !texture_.normalized_coordinates ? AddressMode::kClamp : wanted;
 }
@@ -151,7 +151,7 @@ void Sampler::fetch(const Image& image, const Corner& corner, uint32_t lanes, Te
   }
   const u32 inside = readable(image, addresses, lanes & ~outside);
   for (u32 c = 0; c < format.channels; ++c) {
-    const f32 border = texture_.buffer ? 0 : texture_.border[c];
+    const f32 border = texture_.buffer || by_index_ ? 0 : texture_.border[c];
     u32* words = texels->word[c];
     if (outside & lanes) LANES words[i] = bits_of(border);
     for (u32 left = inside; left; left &= left - 1) {
@@ -266,6 +266,8 @@ void Sampler::sample_level(const Image& image, const TexturePoints& points, uint
   if (texture_.linear_filter && points.index[0] == nullptr && returns_float(image.format)) {
     return filter(image, points, lanes, texels);
   }
+  // By an index in one dimension an H200 reads linear memory only; of an array it finds nothing.
+  if (by_index_ && points.dimensions == 1 && image.layers == 0 && !texture_.buffer) return;
   const u32 sizes[3] = {image.width, std::max(image.height, 1u), std::max(image.depth, 1u)};
   Axis axes[3];
   Corner corner{{kNoIndex, kNoIndex, kNoIndex}, nullptr};
@@ -318,6 +320,7 @@ void Sampler::sample_levels(const TexturePoints& points, uint32_t lanes, Texels*
 
 void Sampler::sample(const TexturePoints& points, uint32_t lanes, Texels* texels) {
   on_face_ = points.on_face;
+  by_index_ = points.index[0] != nullptr;
   if (texture_.levels.size() == 1) {
     sample_level(texture_.levels[0], points, lanes, texels);
   } else {
@@ -328,6 +331,7 @@ void Sampler::sample(const TexturePoints& points, uint32_t lanes, Texels* texels
 void Sampler::gather(const TexturePoints& points, uint32_t component, uint32_t lanes,
                      Texels* texels) {
   on_face_ = points.on_face;
+  by_index_ = false;
   const Image& image = texture_.levels[0];
   Axis x, y;
   between(points, 0, image.width, &x);
@@ -340,6 +344,10 @@ void Sampler::gather(const TexturePoints& points, uint32_t component, uint32_t l
     fetch(image, {{x.index[kCorners[k][0]], y.index[kCorners[k][1]], kNoIndex}, layer}, lanes,
           &corner);
     std::memcpy(texels->word[k], corner.word[component], sizeof corner.word[component]);
+    // As if they were to be filtered.
+    if (returns_float(image.format)) {
+      LANES texels->word[k][i] = bits_of(ftz(float_of(texels->word[k][i])));
+    }
   }
 }
 

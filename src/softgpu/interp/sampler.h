@@ -73,6 +73,7 @@ class Sampler {
   Warp* warp_;
   const Texture& texture_;
   bool on_face_ = false;
+  bool by_index_ = false;  // whole coordinates: outside is nothing, whatever the address mode
   uint32_t failed_ = 0;
   uint64_t fault_address_ = 0;
 };
