@@ -151,6 +151,10 @@ INLINE f32 ftz(f32 x) {
 INLINE f64 ftz(f64 x) {
   return (bits_of(x) & 0x7ff0000000000000u) == 0 ? double_of(bits_of(x) & ((u64)1 << 63)) : x;
 }
+INLINE f64 upper_half(f64 x) { return double_of(bits_of(x) & ~(u64)0xffffffffu); }
+INLINE f64 upper_result(f64 x) {
+  return x != x ? double_of((u64)0x7fffffffu << 32) : upper_half(ftz(x));
+}
 INLINE f32 fused(f32 a, f32 b, f32 c) { return __builtin_fmaf(a, b, c); }
 INLINE f64 fused(f64 a, f64 b, f64 c) { return __builtin_fma(a, b, c); }
 // Where one rounding more does not matter: not the C library's emulation on old processors.
@@ -257,7 +261,8 @@ INLINE f32 tanh_of(f32 x) {
   p = mul_add(s, p, -1.0f / 3);
   p = mul_add(s * x, p, x);  // |x| < 0.3
   const f32 far = 1 - 2 / (exp2_of(a * 2.885390081777927f) + 1);
-  return x != x ? x : a < 0.3f ? p : float_of(bits_of(far) | (bits_of(x) & 0x80000000u));
+  const u32 size = bits_of(a < 0.3f ? p : far) & 0x7fffffffu;
+  return x != x ? x : float_of(size | (bits_of(x) & 0x80000000u));
 }
 
 // Half precision, as bits.
