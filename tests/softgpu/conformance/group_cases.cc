@@ -132,7 +132,7 @@ const Row kClusterRows[] = {
     {I, "%p", NEXT_BLOCK "mapa.u64 %q0, %gshared, %r6; isspacep.{shared::cta,shared::cluster,global} %p, %q0; " CLUSTER_MEETS},
     {I, "%r", NEXT_BLOCK "mapa.shared::cluster.u32 %r0, tile, {0,3}; st.shared.b32 [%shared+36], %a; " CLUSTER_MEETS "ld.shared::cluster.b32 %r, [%r0+36]; " CLUSTER_MEETS},
     {I, "%r", NEXT_BLOCK CLUSTER_MEETS "red.relaxed.cluster.shared::cluster.{add.u32,max.s32,xor.b32} [%r5+36], %a; " CLUSTER_MEETS "ld.shared.b32 %r, [%shared+36];"},
-    {I, "%rs", NEXT_BLOCK CLUSTER_MEETS "atom{,.relaxed.cluster,.acq_rel.cluster}.shared::cluster.{add.u32,exch.b32,and.b32} %r0, [%r5+36], %a; " CLUSTER_MEETS "ld.shared.b32 %r1, [%shared+36];"},
+    {I, "%rs", NEXT_BLOCK CLUSTER_MEETS "atom{,.relaxed.cluster,.acq_rel.cluster}.shared::cluster.{add.u32,exch.b32,and.b32} %r0, [%r5+36], %a; " CLUSTER_MEETS "ld.shared.b32 %r1, [%shared+36]; mov.b32 %r5, 0;"},
     // All of the cluster, at a place of its first block.
     {I, "%r", "mapa.shared::cluster.u32 %r0, tile, 0; " CLUSTER_MEETS "red.shared::cluster.{add.u32,min.s32,xor.b32} [%r0+36], %a; " CLUSTER_MEETS "ld.shared::cluster.b32 %r, [%r0+36]; " CLUSTER_MEETS},
     // What comes with a completion.
@@ -144,12 +144,14 @@ const Row kClusterRows[] = {
     {I, "%qs", CLUSTER_BARRIER EXPECT("128") "red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.{add.u32,add.s32,min.u32,min.s32,max.u32,max.s32,inc.u32,dec.u32,and.b32,or.b32,xor.b32} [%r5+64], %a, [%r4]; " CLUSTER_WAITS "ld.shared.v2.b64 {%q0, %q1}, [%shared+64]; " CLUSTER_MEETS},
     {I, "%qs", CLUSTER_BARRIER EXPECT("256") "red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u64 [%r5+64], %wa, [%r4]; " CLUSTER_WAITS "ld.shared.v2.b64 {%q0, %q1}, [%shared+64]; " CLUSTER_MEETS},
     {I, "%qs", CLUSTER_BARRIER EXPECT("512") "fence.proxy.async; cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r5+64], [%shared+32], 16, [%r4]; " CLUSTER_WAITS "ld.shared.v2.b64 {%q0, %q1}, [%shared+64]; " CLUSTER_MEETS},
-    {I, "%qs", CLUSTER_BARRIER EXPECT("512") "fence.proxy.async; cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.{add.u32,xor.b32} [%r5+64], [%shared+32], 16, [%r4]; " CLUSTER_WAITS "ld.shared.v2.b64 {%q0, %q1}, [%shared+64]; " CLUSTER_MEETS},
+    {I, "%qs", CLUSTER_BARRIER EXPECT("512") "fence.proxy.async; cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.{add.u32,xor.b32,add.s32,add.u64,min.s32,max.s32,min.u32,max.u32,inc.u32,dec.u32,and.b32,or.b32} [%r5+64], [%shared+32], 16, [%r4]; " CLUSTER_WAITS "ld.shared.v2.b64 {%q0, %q1}, [%shared+64]; " CLUSTER_MEETS},
     // Block 1 sends to all, or to all but itself.
     {I, "%qs", CLUSTER_BARRIER "setp.eq.u32 %p3, %r7, 1; " EXPECT("512") "fence.proxy.async; mov.b16 %h0, 15; @%p3 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%shared+64], [%global+32], 16, [barrier], %h0; " CLUSTER_WAITS "ld.shared.v2.b64 {%q0, %q1}, [%shared+64]; " CLUSTER_MEETS},
     {I, "%qs", CLUSTER_BARRIER "setp.eq.u32 %p3, %r7, 1; " EXPECT("512") "fence.proxy.async; mov.b16 %h0, 13; @%p3 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%shared+64], [%global+32], 16, [barrier], %h0; @%p3 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%shared+64], [%global+96], 16, [barrier]; " CLUSTER_WAITS "ld.shared.v2.b64 {%q0, %q1}, [%shared+64]; " CLUSTER_MEETS},
-    // Who comes from elsewhere.
-    {I, "%r", CLUSTER_BARRIER CLUSTER_MEETS "st.shared::cluster.b32 [%r5+36], %a; bar.warp.sync -1; @%p0 mbarrier.arrive{,.release.cluster}.shared::cluster.b64 _, [%r4]; " CLUSTER_WAITS "ld.shared.b32 %r, [%shared+36]; " CLUSTER_MEETS},
+    {I, "%qs", CLUSTER_BARRIER EXPECT("1024") "fence.proxy.async; cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r5+64], [%shared+32], 32, [%r4]; " CLUSTER_WAITS "ld.shared.v2.b64 {%q0, %q1}, [%shared+64]; ld.shared.v2.b64 {%q2, %q3}, [%shared+80]; " CLUSTER_MEETS},
+    // Who comes from elsewhere; what it has stored is there if it says so.
+    {I, "%r", CLUSTER_BARRIER CLUSTER_MEETS "@%p0 mbarrier.arrive.shared::cluster.b64 _, [%r4]; " CLUSTER_WAITS "selp.b32 %r, 1, 0, %p1; " CLUSTER_MEETS},
+    {I, "%r", CLUSTER_BARRIER CLUSTER_MEETS "st.shared::cluster.b32 [%r5+36], %a; bar.warp.sync -1; @%p0 mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r4]; " CLUSTER_WAITS "ld.shared.b32 %r, [%shared+36]; " CLUSTER_MEETS},
 };
 // clang-format on
 

@@ -91,11 +91,12 @@ const ImageRow kRows[] = {
     {"2d", "{u32}", false, OWN_2D "sust.b.2d.b64.trap [%surface, {%r4, %r5}], %wa; suld.b.2d.v4.b32.trap" LOADED "{%r4, %r5}];"},
     {"2d", "{u32,s32,f32}", false, OWN_2D "shr.u32 %r0, %r4, 4; sust.p.2d.v4.b32.{trap,clamp,zero} [%surface, {%r0, %r5}" STORED "suld.b.2d.v4.b32.trap" LOADED "{%r4, %r5}];"},
     {"1d", "{u32}", false, OWN_1D "shr.u32 %r0, %r4, 4; sust.p.1d.v4.b32.trap [%surface, {%r0}" STORED "suld.b.1d.v4.b32.trap" LOADED "{%r4}];"},
-    // What is asked of the objects.
+    // What is asked of the objects. NVIDIA's driver does not load what asks for the number of layers
+    // or levels (CUDA_ERROR_NOT_SUPPORTED).
     {"3d", "{f32,u32}", false, "txq.{width,height,depth}.b32 %r0, [%texture];"},
-    {"a2d", "{f32}", false, "txq.{width,height,array_size,num_mipmap_levels}.b32 %r0, [%texture];"},
+    {"a2d", "{f32}", false, "txq.{width,height}.b32 %r0, [%texture];"},
     {"3d", "{u32}", false, "suq.{width,height,depth}.b32 %r0, [%surface];"},
-    {"a2d", "{f32}", false, "suq.{width,height,array_size}.b32 %r0, [%surface];"},
+    {"a2d", "{f32}", false, "suq.{width,height}.b32 %r0, [%surface];"},
 };
 // clang-format on
 

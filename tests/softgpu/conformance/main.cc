@@ -4,12 +4,12 @@
 //   conformance record [--image FILE]  print FILE for the driver at hand, from its own compiler or
 //                                      from machine code that ptxas made of `conformance ptx`
 //   conformance ptx                    print the module
-//   both with [--from N] [--count N]   of so many cases from the Nth, since a fault ends the
-//   process
-//                                      (record.py)
-//   conformance show TEXT... [--image FILE] [--warps N]
+//   conformance show [TEXT...] [--image FILE] [--warps N]
 //                                      print inputs and results of the cases with a TEXT in their
 //                                      names, of so many warps
+//   conformance list                   print the names of all cases
+//   record, ptx and show: with [--cases 3,8-12] of those, since a fault ends the process
+//                                      (record.py)
 // A line of FILE: two hexadecimal digits for each lane (a digest of the lane's results in all
 // warps), a blank, the case. Or "# N cases wait for their recording": those only have to run.
 #include <algorithm>
@@ -18,6 +18,7 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <sstream>
 
 #include "api/prototypes.h"
 #include "cuda/abi.h"
@@ -163,23 +164,27 @@ std::string read_file(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+// The cases of a list like 3,8-12, as far as they are there.
+std::vector<size_t> listed(const std::string& list) {
+  std::vector<size_t> chosen;
+  std::istringstream parts(list);
+  for (std::string part; std::getline(parts, part, ',');) {
+    const size_t dash = part.find('-');
+    const size_t first = std::stoul(part);
+    const size_t last = dash == part.npos ? first : std::stoul(part.substr(dash + 1));
+    for (size_t i = first; i <= last && i < cases().size(); ++i) chosen.push_back(i);
+  }
+  return chosen;
+}
+
 struct Options {
   std::string image;
-  size_t from = 0;
-  size_t count = ~size_t{0};
+  std::vector<size_t> chosen = everything();
   uint32_t warps = 1;
 };
 
-std::vector<size_t> part(const Options& options) {
-  const std::vector<size_t> all = everything();
-  const size_t from = std::min(options.from, all.size());
-  const size_t count = std::min(options.count, all.size() - from);
-  return {all.begin() + static_cast<ptrdiff_t>(from),
-          all.begin() + static_cast<ptrdiff_t>(from + count)};
-}
-
 int record(const Options& options) {
-  Device(options.image).run(part(options), [](const Case& one, const Outcome& outcome) {
+  Device(options.image).run(options.chosen, [](const Case& one, const Outcome& outcome) {
     if (outcome.result != CUDA_SUCCESS) {
       printf("# error %d: %s\n", static_cast<int>(outcome.result), one.name().c_str());
     } else {
@@ -189,8 +194,8 @@ int record(const Options& options) {
   return 0;
 }
 
-int show(const Options& options, const std::vector<std::string>& parts) {
-  Device(options.image).run(named(parts), [&](const Case& one, const Outcome& outcome) {
+int show(const Options& options) {
+  Device(options.image).run(options.chosen, [&](const Case& one, const Outcome& outcome) {
     printf("%s: %d\n", one.name().c_str(), static_cast<int>(outcome.result));
     for (uint32_t thread = 0; thread < std::min(options.warps, kWarps) * kLanes; ++thread) {
       print_values(one, outcome.inputs, outcome.outputs, thread);
@@ -256,27 +261,29 @@ std::string take_option(std::vector<std::string>* arguments, const char* name) {
   arguments->erase(found, found + 2);
   return value;
 }
-size_t number_or(size_t otherwise, const std::string& text) {
-  return text.empty() ? otherwise : std::stoul(text);
-}
 
 int run(std::vector<std::string> arguments) {
   Options options;
   const std::string image = take_option(&arguments, "--image");
   if (!image.empty()) options.image = read_file(image);
-  options.from = number_or(options.from, take_option(&arguments, "--from"));
-  options.count = number_or(options.count, take_option(&arguments, "--count"));
-  options.warps =
-      static_cast<uint32_t>(number_or(options.warps, take_option(&arguments, "--warps")));
+  const std::string list = take_option(&arguments, "--cases");
+  if (!list.empty()) options.chosen = listed(list);
+  const std::string warps = take_option(&arguments, "--warps");
+  if (!warps.empty()) options.warps = static_cast<uint32_t>(std::stoul(warps));
   const std::string mode = arguments.empty() ? "" : arguments[0];
-  if (mode == "ptx") return printf("%s", module_text(part(options)).c_str()) > 0 ? 0 : 1;
+  if (mode == "ptx") return printf("%s", module_text(options.chosen).c_str()) > 0 ? 0 : 1;
+  if (mode == "list") {
+    for (const Case& one : cases()) printf("%s\n", one.name().c_str());
+    return 0;
+  }
   if (mode == "compare" && arguments.size() == 2) return compare(arguments[1]);
   if (options.image.empty()) options.image = module_text(everything());
   if (mode == "record" && arguments.size() == 1) return record(options);
-  if (mode == "show" && arguments.size() > 1) {
-    return show(options, {arguments.begin() + 1, arguments.end()});
+  if (mode == "show") {
+    if (arguments.size() > 1) options.chosen = named({arguments.begin() + 1, arguments.end()});
+    return show(options);
   }
-  printf("usage: conformance compare FILE | record | ptx | show TEXT...; see main.cc\n");
+  printf("usage: conformance compare FILE | record | ptx | list | show [TEXT...]; see main.cc\n");
   return 2;
 }
 

@@ -21,6 +21,8 @@ constexpr Inputs I = Inputs::kInteger, F = Inputs::kF32, D = Inputs::kF64, H = I
 #define INIT                                                                      \
   "setp.eq.u32 %p0, %lane, 0; @%p0 mbarrier.init.shared::cta.b64 [barrier], 32; " \
   "fence.proxy.async; bar.warp.sync -1; "
+// %r2: %a with its halves exchanged.
+#define TURNED "shf.l.wrap.b32 %r2, %a, %a, 16; "
 // What the lanes did to one place is there for all of them.
 #define MEET "membar.cta; bar.warp.sync -1; "
 
@@ -125,9 +127,12 @@ const Row kRows[] = {
     {I, "%rs", "atom.{shared::cta,shared::cluster}.{add.u32,min.s32} %r0, [%shared+36], %a; ld.shared.b32 %r1, [%shared+36];"},
     {F, "%rs", "atom.{global,shared}.add.f32 %r0, [%{1}+36], %a; ld.{1}.b32 %r1, [%{1}+36];"},
     {D, "%qs", "atom.{global,shared}.add.f64 %q0, [%{1}+40], %wa; ld.{1}.b64 %q1, [%{1}+40];"},
-    {H, "%rs", "atom.{global,shared}.add.noftz.f16x2 %r0, [%{1}+36], %a; ld.{1}.b32 %r1, [%{1}+36];"},
+    {H, "%rs", "atom.global.add.noftz.f16x2 %r0, [%global+36], %a; ld.global.b32 %r1, [%global+36];"},
+    // What ptxas 13.0 makes of %a here, the half of a wider register, adds another half of that.
+    {H, "%rs", TURNED "atom.shared.add.noftz.f16x2 %r0, [%shared+36], %r2; ld.shared.b32 %r1, [%shared+36];"},
     {H, "%q", "atom.{global,shared}.add.noftz.f16 %h0, [%{1}+38], %ha; ld.{1}.b32 %r0, [%{1}+36]; cvt.u32.u16 %r1, %h0; mov.b64 %q, {%r0, %r1};"},
-    {B, "%rs", "atom.{global,shared}.add.noftz.bf16x2 %r0, [%{1}+36], %a; ld.{1}.b32 %r1, [%{1}+36];"},
+    {B, "%rs", "atom.global.add.noftz.bf16x2 %r0, [%global+36], %a; ld.global.b32 %r1, [%global+36];"},
+    {B, "%rs", TURNED "atom.shared.add.noftz.bf16x2 %r0, [%shared+36], %r2; ld.shared.b32 %r1, [%shared+36];"},
     {B, "%q", "atom.{global,shared}.add.noftz.bf16 %h0, [%{1}+38], %ha; ld.{1}.b32 %r0, [%{1}+36]; cvt.u32.u16 %r1, %h0; mov.b64 %q, {%r0, %r1};"},
     {I, "%r", "createpolicy.fractional.L2::evict_last.b64 %q0; atom.global.add.L2::cache_hint.u32 %r, [%global+36], %a, %q0; ld.global.b32 %r0, [%global+36]; xor.b32 %r, %r, %r0;"},
     // And without an answer.
@@ -139,9 +144,11 @@ const Row kRows[] = {
     {I, "%r", "red.add.u32 [%{global,gshared}+36], %a; ld.b32 %r, [%{1}+36];"},
     {F, "%r", "red.{global,shared}.add.f32 [%{1}+36], %a; ld.{1}.b32 %r, [%{1}+36];"},
     {D, "%q", "red.{global,shared}.add.f64 [%{1}+40], %wa; ld.{1}.b64 %q, [%{1}+40];"},
-    {H, "%r", "red.{global,shared}.add.noftz.f16x2 [%{1}+36], %a; ld.{1}.b32 %r, [%{1}+36];"},
+    {H, "%r", "red.global.add.noftz.f16x2 [%global+36], %a; ld.global.b32 %r, [%global+36];"},
+    {H, "%r", TURNED "red.shared.add.noftz.f16x2 [%shared+36], %r2; ld.shared.b32 %r, [%shared+36];"},
     {H, "%r", "red.{global,shared}.add.noftz.f16 [%{1}+38], %ha; ld.{1}.b32 %r, [%{1}+36];"},
-    {B, "%r", "red.{global,shared}.add.noftz.bf16x2 [%{1}+36], %a; ld.{1}.b32 %r, [%{1}+36];"},
+    {B, "%r", "red.global.add.noftz.bf16x2 [%global+36], %a; ld.global.b32 %r, [%global+36];"},
+    {B, "%r", TURNED "red.shared.add.noftz.bf16x2 [%shared+36], %r2; ld.shared.b32 %r, [%shared+36];"},
     {B, "%r", "red.{global,shared}.add.noftz.bf16 [%{1}+38], %ha; ld.{1}.b32 %r, [%{1}+36];"},
     {I, "%r", "createpolicy.fractional.L2::evict_last.b64 %q0; red.global.add.L2::cache_hint.u32 [%global+36], %a, %q0; ld.global.b32 %r, [%global+36];"},
     // All lanes, or those whose bit is set, at one place; the order makes no difference.
@@ -161,11 +168,11 @@ const Row kRows[] = {
     {I, "%qs", "createpolicy.fractional.L2::evict_first.b64 %q0; cp.async.cg.shared.global.L2::cache_hint [%shared+32], [%global+64], 16, %q0; cp.async.wait_all; ld.shared.v2.b64 {%q0, %q1}, [%shared+32];"},
     {I, "%qs", INIT "cp.async.ca.shared.global [%shared+32], [%global+64], 8; cp.async.mbarrier.arrive.noinc{,.shared,.shared::cta}.b64 [barrier]; " WAIT "ld.shared.v2.b64 {%q0, %q1}, [%snext+32];"},
     {I, "%qs", INIT "cp.async.ca.shared.global [%shared+32], [%global+64], 8; cp.async.mbarrier.arrive.shared.b64 [barrier]; mbarrier.arrive.shared.b64 _, [barrier]; " WAIT "ld.shared.v2.b64 {%q0, %q1}, [%snext+32];"},
-    // Bulk copies: each lane one of its own.
+    // Bulk copies: each lane one of its own. Those from shared memory to shared memory are illegal
+    // instructions on an H200 outside of clusters: group_cases.cc has them.
     {I, "%qs", INIT "mbarrier.arrive.expect_tx.shared::cta.b64 _, [barrier], {16,32}; cp.async.bulk.{shared::cluster,shared::cta}.global.mbarrier::complete_tx::bytes [%shared+64], [%global+32], {1}, [barrier]; " WAIT "ld.shared.v2.b64 {%q0, %q1}, [%snext+64]; ld.shared.v2.b64 {%q2, %q3}, [%snext+80];"},
     {I, "%qs", INIT "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [barrier], 16; cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%shared+64], [%global+32], 16, [barrier]; mbarrier.arrive.shared::cta.b64 _, [barrier]; " WAIT "ld.shared.v2.b64 {%q0, %q1}, [%snext+64];"},
     {I, "%qs", INIT "createpolicy.fractional.L2::evict_first.b64 %q0; mbarrier.arrive.expect_tx.shared::cta.b64 _, [barrier], 16; cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%shared+64], [%global+32], 16, [barrier], %q0; " WAIT "ld.shared.v2.b64 {%q0, %q1}, [%shared+64];"},
-    {I, "%qs", INIT "mbarrier.arrive.expect_tx.shared::cta.b64 _, [barrier], 32; cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%shared+64], [%shared+32], 32, [barrier]; " WAIT "ld.shared.v2.b64 {%q0, %q1}, [%snext+64]; ld.shared.v2.b64 {%q2, %q3}, [%snext+80];"},
     {I, "%qs", "fence.proxy.async; cp.async.bulk.global.shared::cta.bulk_group [%global+64], [%shared+32], 32; cp.async.bulk.commit_group; cp.async.bulk.wait_group{.read,} 0; cp.async.bulk.wait_group 0; ld.global.v2.b64 {%q0, %q1}, [%global+64]; ld.global.v2.b64 {%q2, %q3}, [%global+80];"},
     {I, "%qs", "createpolicy.fractional.L2::evict_last.b64 %q0; fence.proxy.async; cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint [%global+64], [%shared+32], 16, %q0; cp.async.bulk.commit_group; cp.async.bulk.wait_group 0; ld.global.v2.b64 {%q0, %q1}, [%global+64];"},
     {I, "%qs", "fence.proxy.async; cp.reduce.async.bulk.global.shared::cta.bulk_group.{add.u32,add.u64,min.s32,max.s32,min.u32,max.u32,min.s64,max.s64,min.u64,max.u64,inc.u32,dec.u32,and.b32,or.b32,xor.b32,and.b64,or.b64,xor.b64} [%global+64], [%shared+32], 16; cp.async.bulk.commit_group; cp.async.bulk.wait_group 0; ld.global.v2.b64 {%q0, %q1}, [%global+64];"},
@@ -173,7 +180,6 @@ const Row kRows[] = {
     {D, "%qs", "fence.proxy.async; cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f64 [%global+64], [%shared+32], 16; cp.async.bulk.commit_group; cp.async.bulk.wait_group 0; ld.global.v2.b64 {%q0, %q1}, [%global+64];"},
     {H, "%qs", "fence.proxy.async; cp.reduce.async.bulk.global.shared::cta.bulk_group.{add.noftz,min,max}.f16 [%global+64], [%shared+32], 16; cp.async.bulk.commit_group; cp.async.bulk.wait_group 0; ld.global.v2.b64 {%q0, %q1}, [%global+64];"},
     {B, "%qs", "fence.proxy.async; cp.reduce.async.bulk.global.shared::cta.bulk_group.{add.noftz,min,max}.bf16 [%global+64], [%shared+32], 16; cp.async.bulk.commit_group; cp.async.bulk.wait_group 0; ld.global.v2.b64 {%q0, %q1}, [%global+64];"},
-    {I, "%qs", INIT "mbarrier.arrive.expect_tx.shared::cta.b64 _, [barrier], 16; cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.{add.u32,add.s32,add.u64,min.s32,max.s32,min.u32,max.u32,inc.u32,dec.u32,and.b32,or.b32,xor.b32} [%shared+64], [%shared+32], 16, [barrier]; " WAIT "ld.shared.v2.b64 {%q0, %q1}, [%snext+64];"},
     // Mbarriers: each lane has one of its own.
     {I, "%rs", "mbarrier.init{.b64 [%gshared,.shared.b64 [%shared,.shared::cta.b64 [%shared}+32], 3; mbarrier.arrive.shared.b64 %q0, [%shared+32]; mbarrier.arrive.shared.b64 %q1, [%shared+32]; mbarrier.pending_count.b64 %r0, %q0; mbarrier.pending_count.b64 %r1, %q1; mbarrier.test_wait.shared.b64 %p0, [%shared+32], %q1; selp.b32 %r2, 1, 0, %p0; mbarrier.arrive.shared.b64 %q2, [%shared+32]; mbarrier.test_wait.shared.b64 %p0, [%shared+32], %q1; selp.b32 %r3, 1, 0, %p0; mbarrier.pending_count.b64 %r4, %q2;"},
     {I, "%rs", "mbarrier.init.shared.b64 [%shared+32], 5; mbarrier.arrive{,.release.cta,.release.cluster,.relaxed.cta,.relaxed.cluster}.shared{,::cta}.b64 %q0, [%shared+32], 2; mbarrier.arrive_drop{1}.shared{2}.b64 %q1, [%shared+32]; mbarrier.pending_count.b64 %r0, %q0; mbarrier.pending_count.b64 %r1, %q1; mbarrier.arrive.shared.b64 %q2, [%shared+32], 2; mbarrier.arrive.shared.b64 %q3, [%shared+32]; mbarrier.pending_count.b64 %r3, %q3;"},

@@ -2,13 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records on a GPU what softgpu is compared with (h200.txt):
 
-  record.py prepare PROGRAM FOLDER         where ptxas is: the cases' machine code for sm_90a, in parts
-  record.py run PROGRAM FOLDER > h200.txt  on the GPU, with its driver before softgpu in
-                                           LD_LIBRARY_PATH
+  record.py prepare PROGRAM FOLDER [RECORDED]         where ptxas is: the cases' machine code for sm_90a
+  record.py run PROGRAM FOLDER [RECORDED] > h200.txt  on the GPU, with its driver before softgpu in
+                                                      LD_LIBRARY_PATH
 
-PROGRAM is build/tests/softgpu_conformance. A part that the driver does not load, a case that faults
-or does not end is named on standard error and left out, and the first lines say how many those are.
-Python standard library only."""
+PROGRAM is build/tests/softgpu_conformance. RECORDED is an h200.txt: only the cases that it lacks are
+prepared and run, the others are taken over. Cases go to the GPU in parts; those of a part that does not
+load or end well go one by one. A case that does not load, faults or does not end is named on standard
+error and left out, and the first lines say how many those are. Python standard library only."""
 
 import concurrent.futures
 import os
@@ -17,41 +18,54 @@ import sys
 from pathlib import Path
 
 PART = 64            # cases of one file
+FEW = 8              # where some are missing: they have been trouble before
 PART_LIMIT_S = 30
 CASE_LIMIT_S = 10
+AT_ONCE = 8          # processes on the GPU, which mostly start and end
 DIGEST = 64          # characters
 HEADER = "# What an H200 computed: record.py, with machine code that ptxas 13.0 made of `conformance ptx`."
 
 
-def prepare(program, folder):
+def recorded_lines(path):
+    """The digests of a file by the cases' names."""
+    lines = path.read_text().splitlines() if path else []
+    return {line[DIGEST + 1:]: line[:DIGEST] for line in lines if not line.startswith("#")}
+
+
+def names_of(program):
+    return subprocess.run([program, "list"], capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+def text_of(cases):
+    return ",".join(map(str, cases))
+
+
+def prepare(program, folder, recorded):
     folder.mkdir(parents=True, exist_ok=True)
+    known = recorded_lines(recorded)
+    missing = [case for case, name in enumerate(names_of(program)) if name not in known]
+    size = FEW if known else PART
+    parts = [missing[at:at + size] for at in range(0, len(missing), size)]
 
-    def make(begin):
-        """How many cases there are from there on, up to PART."""
-        text = subprocess.run([program, "ptx", "--from", str(begin), "--count", str(PART)],
-                              capture_output=True, text=True, check=True).stdout
-        if ".entry" not in text:
-            return 0
-        source = folder / f"{begin}.ptx"
-        source.write_text(text)
-        subprocess.run(["ptxas", "-arch=sm_90a", "-o", str(folder / f"{begin}.cubin"), str(source)],
-                       check=True)
+    def make(cases, path):
+        source = path.with_suffix(".ptx")
+        source.write_text(subprocess.run([program, "ptx", "--cases", text_of(cases)],
+                                         capture_output=True, text=True, check=True).stdout)
+        subprocess.run(["ptxas", "-arch=sm_90a", "-o", str(path), str(source)], check=True)
         source.unlink()
-        return text.count(".entry")
 
-    total, width = 0, os.cpu_count() or 1
-    with concurrent.futures.ThreadPoolExecutor(width) as pool:
-        while total % (width * PART) == 0:
-            made = sum(pool.map(make, range(total, total + width * PART, PART)))
-            total += made
-            if made == 0:
-                break
-    (folder / "cases").write_text(f"{total}\n")
+    # Each alone, too, where those are few: a part may not load because of one of them.
+    work = [(cases, folder / f"part{cases[0]}.cubin") for cases in parts]
+    if known:
+        work += [([case], folder / f"case{case}.cubin") for case in missing]
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        list(pool.map(lambda item: make(*item), work))
+    (folder / "parts").write_text("".join(text_of(cases) + "\n" for cases in parts))
 
 
-def record(program, image, begin, count, limit_s):
-    """The lines of so many cases, as far as they came; what else was said; whether it ended well."""
-    command = [program, "record", "--image", str(image), "--from", str(begin), "--count", str(count)]
+def record(program, image, cases, limit_s):
+    """The lines of some cases, as far as they came; what else was said; whether it ended well."""
+    command = [program, "record", "--image", str(image), "--cases", text_of(cases)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
         out, code, end = done.stdout, done.returncode, f"exit code {done.returncode}"
@@ -62,31 +76,44 @@ def record(program, image, begin, count, limit_s):
     return good, "; ".join([*(line for line in lines if line not in good), end]), code == 0
 
 
-def run(program, folder):
-    total, lines = int((folder / "cases").read_text()), []
-    for image in sorted(folder.glob("*.cubin"), key=lambda path: int(path.stem)):
-        begin = int(image.stem)
-        part, said, well = record(program, image, begin, PART, PART_LIMIT_S)
+def record_part(program, folder, cases):
+    """The lines of a part, and what is to be said of it."""
+    image, messages = folder / f"part{cases[0]}.cubin", []
+    part, said, well = record(program, image, cases, PART_LIMIT_S)
+    if well:
+        return part, messages
+    messages.append(f"{image.name}: {said}")
+    part = []
+    for case in cases:
+        alone = folder / f"case{case}.cubin"
+        lines, said, well = record(program, alone if alone.exists() else image, [case], CASE_LIMIT_S)
         if not well:
-            print(f"{image.name}: {said}", file=sys.stderr)
-            part = []
-            loads = "cuModuleLoadData" not in said
-            for case in range(begin, min(begin + PART, total)) if loads else ():
-                line, said, well = record(program, image, case, 1, CASE_LIMIT_S)
-                if not well:
-                    print(f"case {case}: {said}", file=sys.stderr)
-                part += line
-        lines += part
+            messages.append(f"case {case}: {said}")
+        part += lines
+    return part, messages
+
+
+def run(program, folder, recorded):
+    known = recorded_lines(recorded)
+    parts = [list(map(int, line.split(","))) for line in (folder / "parts").read_text().splitlines()]
+    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+        for lines, messages in pool.map(lambda cases: record_part(program, folder, cases), parts):
+            known.update((line[DIGEST + 1:], line[:DIGEST]) for line in lines)
+            for message in messages:
+                print(message, file=sys.stderr)
+    names = names_of(program)
+    lines = [f"{known[name]} {name}" for name in names if name in known]
     print(HEADER)
-    if len(lines) < total:
-        print(f"# {total - len(lines)} cases wait for their recording")
+    if len(lines) < len(names):
+        print(f"# {len(names) - len(lines)} cases wait for their recording")
     print("\n".join(lines))
 
 
 def main():
-    if len(sys.argv) != 4 or sys.argv[1] not in ("prepare", "run"):
+    if len(sys.argv) not in (4, 5) or sys.argv[1] not in ("prepare", "run"):
         sys.exit(__doc__)
-    {"prepare": prepare, "run": run}[sys.argv[1]](sys.argv[2], Path(sys.argv[3]))
+    recorded = Path(sys.argv[4]) if len(sys.argv) == 5 else None
+    {"prepare": prepare, "run": run}[sys.argv[1]](sys.argv[2], Path(sys.argv[3]), recorded)
 
 
 if __name__ == "__main__":

@@ -9,11 +9,12 @@ namespace {
 
 constexpr Inputs I = Inputs::kInteger;
 
-// %q3 is the map's address. Some coordinates of some blocks are outside.
+// %q3 is the map's address. Some coordinates of some blocks are outside. The first ones are
+// multiples of 16 bytes: an H200 faults else, with CUDA_ERROR_ILLEGAL_INSTRUCTION.
 #define COORDINATES                                                                                \
-  "mov.b64 %q3, map; cvta.param.u64 %q3, %q3; and.b32 %r1, %warp, 7; mad.lo.u32 %r1, %r1, 5, -3; " \
+  "mov.b64 %q3, map; cvta.param.u64 %q3, %q3; and.b32 %r1, %warp, 7; mad.lo.u32 %r1, %r1, 8, -4; " \
   "shr.u32 %r2, %warp, 1; mad.lo.u32 %r2, %r2, 4, -3; and.b32 %r3, %warp, 3; "                     \
-  "mad.lo.u32 %r3, %r3, 2, -2; shr.u32 %r4, %warp, 2; sub.u32 %r4, %r4, 1; "
+  "mad.lo.u32 %r3, %r3, 4, -4; shr.u32 %r4, %warp, 2; sub.u32 %r4, %r4, 1; "
 #define BEGIN                                                                    \
   "setp.eq.u32 %p0, %lane, 0; @%p0 mbarrier.init.shared::cta.b64 [barrier], 1; " \
   "fence.proxy.async; "                                                          \
@@ -33,9 +34,9 @@ constexpr Inputs I = Inputs::kInteger;
 #define PLACE_4D "{%r3, %r4, %r2, %warp}"
 #define PLACE_5D "{%r3, %r4, %r3, %r4, %warp}"
 // Pixels begin within the box of their centres, which is one element beyond the border.
-#define PIXELS "max.s32 %r2, %r2, -1; max.s32 %r5, %r3, -1; "
-#define FIRST_1D "mad.lo.u32 %r0, %warp, 1100, -30; "
-#define OWN_1D "mad.lo.u32 %r0, %warp, 1024, 5; "
+#define PIXELS "max.s32 %r2, %r2, -1; max.s32 %r5, %r3, -1; min.s32 %r5, %r5, 6; "
+#define FIRST_1D "mad.lo.u32 %r0, %warp, 1100, -28; "
+#define OWN_1D "mad.lo.u32 %r0, %warp, 1024, 4; "
 #define FIRST_2D "mad.lo.u32 %r0, %warp, 35, -4; "
 #define OWN_2D "mad.lo.u32 %r0, %warp, 32, 5; "
 #define LOAD(rank, mode)                                                         \
