@@ -16,6 +16,11 @@ namespace {
 // Of addresses and sizes, by the PTX ISA.
 constexpr uint64_t kBulkUnit = 16;
 
+// From shared to shared memory, which an H200 does in a launch of clusters alone.
+bool is_between_blocks(uint64_t to, uint64_t from) {
+  return (to & ~kWindowMask) == kSharedWindow && (from & ~kWindowMask) == kSharedWindow;
+}
+
 // a: to, b: from, both generic; c: bytes; e: ranks, of a multicast; aux: BulkCode.
 const Op* h_bulk_copy(const Op* op, Warp* warp, std::byte* regs, uint32_t) {
   const BulkCode code = BulkCode::decode(op->aux);
@@ -30,6 +35,11 @@ const Op* h_bulk_copy(const Op* op, Warp* warp, std::byte* regs, uint32_t) {
                                 "bulk copy of " + std::to_string(bytes) + " bytes", 1u << lane);
     }
     if (bytes == 0) continue;
+    if (is_between_blocks(to[lane], from[lane]) && !warp->block->shape.explicit_cluster) {
+      return warp->block->raise(warp, op, CUDA_ERROR_ILLEGAL_INSTRUCTION, to[lane],
+                                "bulk copy from shared to shared memory outside of a cluster",
+                                1u << lane);
+    }
     const std::byte* source = memory_for(warp, op, lane, from[lane], bytes, kBulkUnit, false);
     if (!source) return nullptr;
     SharedPlaces places(

@@ -19,6 +19,8 @@ namespace {
 // By the PTX ISA: of a tensor map's address and of a box in shared memory.
 constexpr uint64_t kMapAlignment = 64;
 constexpr uint64_t kBoxAlignment = 128;
+// Where a box may begin along the innermost dimension, in bytes: an H200 faults elsewhere.
+constexpr int64_t kRowAlignment = 16;
 // A swizzle moves chunks of this size, by the number of their 128-byte line.
 constexpr uint64_t kChunkBytes = 16;
 constexpr uint32_t kChunkShift = 4;
@@ -173,6 +175,14 @@ class BoxCopy {
                         "no tensor map for this copy", 1u << lane_);
     return false;
   }
+  bool begins_well(int32_t innermost) {
+    if (innermost * int64_t{tensor_element_bytes(map_.element)} % kRowAlignment == 0) return true;
+    warp_->block->raise(
+        warp_, op_, CUDA_ERROR_ILLEGAL_INSTRUCTION, 0,
+        "a box that begins at element " + std::to_string(innermost) + ", not at 16 bytes",
+        1u << lane_);
+    return false;
+  }
   bool measure(const BoxWalk& walk) {
     const uint64_t bytes = walk.rows() * walk.row_bytes();
     if (bytes <= kSharedOffsetMask) {
@@ -272,7 +282,7 @@ const Op* h_tensor_copy(const Op* op, Warp* warp, std::byte* regs, uint32_t) {
     const auto* ranks =
         code.multicast ? reinterpret_cast<const uint16_t*>(regs + op->c) + lane : nullptr;
     BoxCopy copy(warp, op, lane, code);
-    if (!copy.read_map(maps[lane])) return nullptr;
+    if (!copy.read_map(maps[lane]) || !copy.begins_well(coordinates[0])) return nullptr;
     const BoxWalk walk(copy.map(), coordinates, offsets);
     if (!copy.measure(walk)) return nullptr;
     if (!(code.stores ? copy.store(walk, boxes[lane]) : copy.load(walk, boxes[lane], ranks))) {

@@ -329,6 +329,10 @@ TEST_F(Async, BadPlacesFault) {
   EXPECT_EQ(fault_of(init + bulk + "[%m], [%in + 4096], 256, [%b]; out:"),
             CUDA_ERROR_ILLEGAL_ADDRESS);
   EXPECT_EQ(fault_of(init + bulk + "[%m], [%in], 4096, [%b]; out:"), CUDA_ERROR_ILLEGAL_ADDRESS);
+  EXPECT_EQ(
+      fault_of(init + "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes "
+                      "[%m + 256], [%m], 256, [%b]; out:"),
+      CUDA_ERROR_ILLEGAL_INSTRUCTION);
   EXPECT_EQ(fault_of("mbarrier.init.b64 [%in], 1;"), CUDA_ERROR_INVALID_ADDRESS_SPACE);
   EXPECT_EQ(fault_of("mbarrier.init.shared.b64 [%b + 4], 1;"), CUDA_ERROR_MISALIGNED_ADDRESS);
 }

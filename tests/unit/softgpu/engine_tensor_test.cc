@@ -169,6 +169,9 @@ const std::vector<std::vector<uint32_t>> kSizes = {
 const std::vector<std::vector<uint32_t>> kBoxes = {
     {64}, {16, 8}, {8, 5, 4}, {8, 4, 3, 2}, {4, 3, 2, 2, 2}};
 
+// Where a box may begin along the innermost dimension, of words.
+int32_t at_16_bytes(int32_t innermost) { return innermost / 4 * 4; }
+
 TEST_F(Tensors, BoxesOfEveryRankComeFromInsideAndOutside) {
   std::mt19937 random(7);
   for (size_t i = 0; i < kSizes.size(); ++i) {
@@ -180,6 +183,7 @@ TEST_F(Tensors, BoxesOfEveryRankComeFromInsideAndOutside) {
         c[d] = static_cast<int32_t>(random() % (kSizes[i][d] + kBoxes[i][d] + 2)) -
                static_cast<int32_t>(kBoxes[i][d]) - 1;
       }
+      c[0] = at_16_bytes(c[0]);
       check_load(tensor, c);
     }
   }
@@ -196,13 +200,14 @@ TEST_F(Tensors, ElementsMayBeApart) {
         c[d] =
             static_cast<int32_t>(random() % kSizes[i][d]) - static_cast<int32_t>(kBoxes[i][d] / 2);
       }
+      c[0] = at_16_bytes(c[0]);
       check_load(tensor, c);
     }
   }
 }
 
 TEST_F(Tensors, SwizzlesMoveChunks) {
-  const int32_t c[5] = {2, -1};
+  const int32_t c[5] = {4, -1};
   for (uint8_t bits = 1; bits <= 3; ++bits) {
     // Rows as long as the swizzle's span, and half of that.
     for (uint32_t words : {4u << bits, 2u << bits}) {
@@ -245,6 +250,7 @@ TEST_F(Tensors, BoxesAreStoredAndReduced) {
         c[d] = static_cast<int32_t>(random() % (kSizes[i][d] + kBoxes[i][d])) -
                static_cast<int32_t>(kBoxes[i][d]);
       }
+      c[0] = at_16_bytes(c[0]);
       Words box(kBoxBytes / 4);
       for (uint32_t& word : box) word = random();
       Tensor wanted = tensor;
@@ -268,7 +274,7 @@ TEST_F(Tensors, BoxesAreStoredAndReduced) {
 
 TEST_F(Tensors, OneBoxForSeveralBlocks) {
   Tensor tensor = make_tensor({40, 20}, {16, 8});
-  const int32_t c[5] = {3, 5};
+  const int32_t c[5] = {4, 5};
   Words box(4 * kBoxBytes / 4, 9), expected;
   each_in_box(tensor, c, [&](uint32_t, uint32_t* e) { expected.push_back(*e); });
   // Block 2 of the cluster loads for all four, who wait at barriers of their own.
@@ -338,6 +344,12 @@ TEST_F(Tensors, WhatIsNoMapOrTooLargeFaults) {
   elsewhere.map.last[1] = 100000;
   elsewhere.map.stride[0] = 1 << 30;
   EXPECT_EQ(fault_of(elsewhere), CUDA_ERROR_ILLEGAL_ADDRESS);
+  // Not at 16 bytes along the innermost dimension.
+  Tensor tensor = make_tensor({40, 20}, {16, 8});
+  const int32_t odd[5] = {-2, 0};
+  run(load_of(2), true, tensor, odd, 512, box);
+  EXPECT_EQ(outcome.state, BlockState::kFaulted);
+  EXPECT_EQ(outcome.fault.code, CUDA_ERROR_ILLEGAL_INSTRUCTION);
 }
 
 }  // namespace
