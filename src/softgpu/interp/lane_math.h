@@ -247,7 +247,7 @@ INLINE f32 sine_quadrant(f32 r, s32 quadrant) {
 INLINE s32 quadrant_of(f32 k) { return k < 2147483520.0f && k > -2147483520.0f ? (s32)k : 0; }
 INLINE f32 sine(f32 x) {
   const f32 k = __builtin_rintf(x * 0.6366197723675814f);
-  return sine_quadrant(reduce_half_pi(x, k), quadrant_of(k));
+  return x == 0 ? x : sine_quadrant(reduce_half_pi(x, k), quadrant_of(k));
 }
 INLINE f32 cosine(f32 x) {
   const f32 k = __builtin_rintf(x * 0.6366197723675814f);

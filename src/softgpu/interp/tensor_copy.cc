@@ -283,6 +283,7 @@ const Op* h_tensor_copy(const Op* op, Warp* warp, std::byte* regs, uint32_t) {
         code.multicast ? reinterpret_cast<const uint16_t*>(regs + op->c) + lane : nullptr;
     BoxCopy copy(warp, op, lane, code);
     if (!copy.read_map(maps[lane]) || !copy.begins_well(coordinates[0])) return nullptr;
+    if (code.prefetches) continue;
     const BoxWalk walk(copy.map(), coordinates, offsets);
     if (!copy.measure(walk)) return nullptr;
     if (!(code.stores ? copy.store(walk, boxes[lane]) : copy.load(walk, boxes[lane], ranks))) {

@@ -18,11 +18,12 @@ struct BulkCode {
   uint32_t rank = 0;
   bool stores = false;  // shared to global memory
   bool im2col = false;
+  bool prefetches = false;  // nothing is copied
 
   [[nodiscard]] uint32_t encode() const {
     return static_cast<uint32_t>(multicast) | static_cast<uint32_t>(reduces) << 1 |
            static_cast<uint32_t>(op) << 4 | static_cast<uint32_t>(type) << 8 | rank << 12 |
-           (stores ? 1u << 15 : 0) | (im2col ? 1u << 16 : 0);
+           (stores ? 1u << 15 : 0) | (im2col ? 1u << 16 : 0) | (prefetches ? 1u << 17 : 0);
   }
   static BulkCode decode(uint32_t aux) {
     return {(aux & 1) != 0,
@@ -31,7 +32,8 @@ struct BulkCode {
             static_cast<AtomicType>(aux >> 8 & 15),
             aux >> 12 & 7,
             (aux >> 15 & 1) != 0,
-            (aux >> 16 & 1) != 0};
+            (aux >> 16 & 1) != 0,
+            (aux >> 17 & 1) != 0};
   }
 };
 

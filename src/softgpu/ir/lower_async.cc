@@ -162,23 +162,29 @@ bool Builder::lower_bulk_copy(const Instruction& in) {
 }
 
 // Loads: "[to], [map, {coordinates}], [mbar]", then of im2col the offsets, the ranks of a
-// multicast, a policy. Stores: "[map, {coordinates}], [from]", a policy.
+// multicast, a policy. Stores: "[map, {coordinates}], [from]", a policy. Prefetches: as loads,
+// without the brackets that are not the map's.
 bool Builder::lower_tensor_copy(const Instruction& in) {
   BulkCode code;
   code.rank = tensor_rank(in);
   code.multicast = in.has("multicast::cluster");
   code.im2col = in.has("im2col") || in.has("im2col_no_offs");
   code.stores = in.has("bulk_group");
+  code.prefetches = in.has("prefetch");
   code.reduces = in.has("reduce");
   if (code.reduces) code.op = atomic_op_of(in);
-  Operand where = in.operands[code.stores ? 0 : 1];
+  const bool loads = !code.stores && !code.prefetches;
+  Operand where = in.operands[loads ? 1 : 0];
   if (where.items.size() != 1 + code.rank) return unusable("coordinates of another rank");
   std::vector<int32_t> values;
   for (uint32_t i = 0; i < code.rank; ++i) values.push_back(read(where.items[1 + i], Lane::u32));
   where.items.resize(1);
   const int32_t map = generic_address(where, Space::kGeneric);
-  const int32_t box = generic_address(in.operands[code.stores ? 1 : 0], Space::kSharedCluster);
-  size_t next = code.stores ? 2 : 3;
+  int32_t box = -1;
+  if (!code.prefetches) {
+    box = generic_address(in.operands[loads ? 0 : 1], Space::kSharedCluster);
+  }
+  size_t next = loads ? 3 : code.stores ? 2 : 1;
   if (code.im2col && !code.stores) {
     if (code.rank < 3 || in.operands.size() <= next ||
         in.operands[next].items.size() != code.rank - 2) {
@@ -189,12 +195,12 @@ bool Builder::lower_tensor_copy(const Instruction& in) {
   }
   if (code.multicast && in.operands.size() <= next) return unusable("multicast without a mask");
   const int32_t ranks = code.multicast ? read(in.operands[next], Lane::u16) : -1;
-  const int32_t bytes = code.stores ? -1 : temporary(4);
-  const int32_t barrier = code.stores ? -1 : generic_address(in.operands[2], Space::kSharedCluster);
+  const int32_t bytes = loads ? temporary(4) : -1;
+  const int32_t barrier = loads ? generic_address(in.operands[2], Space::kSharedCluster) : -1;
   Draft& draft = emit(IrOp::k_tensor_copy, bytes, map, box, ranks);
   draft.aux = code.encode();
   draft.extra_values = values;
-  if (!code.stores) complete_at(barrier, bytes, ranks);
+  if (loads) complete_at(barrier, bytes, ranks);
   return true;
 }
 

@@ -278,7 +278,7 @@ constexpr Rule kRules[] = {
     {"cp", "reduce async bulk tensor 3d|4d|5d global shared::cta add|min|max|inc|dec|and|or|xor "
      "im2col_no_offs bulk_group L2::cache_hint?", "T M X?", L::kTensorCopy, ""},
     {"cp", "async bulk prefetch tensor $rank L2 global tile|im2col? L2::cache_hint?", "T X? X?",
-     L::kHint, ""},
+     L::kTensorCopy, ""},
     {"mbarrier", "init shared|shared::cta? b64", "M S", L::kMbarrier, ""},
     {"mbarrier", "inval shared|shared::cta? b64", "M", L::kMbarrier, ""},
     {"mbarrier", "expect_tx|complete_tx relaxed? $scope? $shared? b64", "M S", L::kMbarrier, ""},

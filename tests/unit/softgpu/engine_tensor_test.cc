@@ -347,9 +347,15 @@ TEST_F(Tensors, WhatIsNoMapOrTooLargeFaults) {
   // Not at 16 bytes along the innermost dimension.
   Tensor tensor = make_tensor({40, 20}, {16, 8});
   const int32_t odd[5] = {-2, 0};
-  run(load_of(2), true, tensor, odd, 512, box);
-  EXPECT_EQ(outcome.state, BlockState::kFaulted);
-  EXPECT_EQ(outcome.fault.code, CUDA_ERROR_ILLEGAL_INSTRUCTION);
+  const std::string prefetch =
+      "@%first cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%m, " + coordinates(2) + "];";
+  for (const std::string& copy : {load_of(2), store_of(2), prefetch}) {
+    run(copy, copy == load_of(2), tensor, odd, 512, box);
+    EXPECT_EQ(outcome.state, BlockState::kFaulted) << copy;
+    EXPECT_EQ(outcome.fault.code, CUDA_ERROR_ILLEGAL_INSTRUCTION) << copy;
+  }
+  run(prefetch, false, tensor, c, 512, box);
+  EXPECT_EQ(outcome.state, BlockState::kFinished) << outcome.fault.text;
 }
 
 }  // namespace
