@@ -314,7 +314,7 @@ std::string Case::name() const {
     return kSpreads[static_cast<int>(spread)] + title();
   }
   if (tensor.rank > 0) {
-    const std::string kind = tensor.im2col ? "im2col:" : "tiled:";
+    const std::string kind = !tensor.im2col ? "tiled:" : tensor.whole ? "im2col:whole:" : "im2col:";
     return kind + (tensor.swizzle > 0 ? "swizzled:" : "") + result + " " + code;
   }
   if (!image.shape.empty()) {

@@ -32,7 +32,8 @@ struct Case {
   struct Tensor {
     int rank = 0;  // 0: the kernel gets no tensor
     bool im2col = false;
-    int swizzle = 0;  // bytes
+    int swizzle = 0;     // bytes
+    bool whole = false;  // im2col: without a filter
   };
   Tensor tensor = {};  // see tensor.h
   struct Image {

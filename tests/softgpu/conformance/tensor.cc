@@ -22,6 +22,7 @@ constexpr Layout kLayouts[] = {
 };
 // A filter of three by three (by three) elements, one beyond each border.
 constexpr int kCorner[] = {-1, -1, -1};
+constexpr int kNoFilter[] = {0, 0, 0};
 
 }  // namespace
 
@@ -36,8 +37,9 @@ CUresult make_tensor_map(const Case& one, CUdeviceptr memory, CUtensorMap* map) 
       one.tensor.swizzle == 32 ? CU_TENSOR_MAP_SWIZZLE_32B : CU_TENSOR_MAP_SWIZZLE_NONE;
   void* address = reinterpret_cast<void*>(memory);
   if (one.tensor.im2col) {
+    const int* corner = one.tensor.whole ? kNoFilter : kCorner;
     return cuTensorMapEncodeIm2col(
-        map, CU_TENSOR_MAP_DATA_TYPE_UINT32, rank, address, layout.sizes, strides, kCorner, kCorner,
+        map, CU_TENSOR_MAP_DATA_TYPE_UINT32, rank, address, layout.sizes, strides, corner, corner,
         8, 8, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_NONE,
         CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   }

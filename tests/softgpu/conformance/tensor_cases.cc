@@ -35,6 +35,12 @@ constexpr Inputs I = Inputs::kInteger;
 #define PLACE_5D "{%r3, %r4, %r3, %r4, %warp}"
 // Pixels begin within the box of their centres, which is one element beyond the border.
 #define PIXELS "max.s32 %r2, %r2, -1; max.s32 %r5, %r3, -1; min.s32 %r5, %r5, 6; "
+// Boxes to store begin within the tensor, all of it; some end beyond it.
+#define WITHIN                                                       \
+  "max.s32 %r1, %r1, 0; min.s32 %r1, %r1, 28; max.s32 %r2, %r2, 0; " \
+  "max.s32 %r3, %r3, 0; min.s32 %r3, %r3, 4; add.u32 %r4, %r4, 1; "
+// Eight pixels of the block's own picture, from the first of a row on.
+#define OWN_PIXELS WITHIN "mov.b32 %r4, 0; mov.b32 %r2, 3; "
 #define FIRST_1D "mad.lo.u32 %r0, %warp, 1100, -28; "
 #define OWN_1D "mad.lo.u32 %r0, %warp, 1024, 4; "
 #define FIRST_2D "mad.lo.u32 %r0, %warp, 35, -4; "
@@ -53,6 +59,7 @@ struct TensorRow {
   bool im2col;
   int swizzle;  // bytes
   const char* code;
+  bool whole = false;  // im2col: without a filter
 };
 // clang-format off
 const TensorRow kRows[] = {
@@ -68,21 +75,21 @@ const TensorRow kRows[] = {
     {4, true, 0, COORDINATES PIXELS BEGIN "mov.b16 %h0, {0,1}; mov.b16 %h1, {0,2}; " LOAD("4d", ".im2col") PLACE_4D "], [barrier], {%h0, %h1}; " END},
     {5, true, 0, COORDINATES PIXELS BEGIN "mov.b16 %h0, {0,1}; mov.b16 %h1, {0,2}; mov.b16 %h2, 1; " LOAD("5d", ".im2col") "{%r3, %r4, %r5, %r4, %warp}], [barrier], {%h0, %h1, %h2}; " END},
     {1, false, 0, COORDINATES OWN_1D STORE SAVE("1d", "{,.tile}") "{%r0}], [tile]; " FOLD},
-    {2, false, 0, COORDINATES OWN_2D STORE SAVE("2d", ".tile") PLACE_2D "], [tile]; " FOLD},
-    {2, false, 32, COORDINATES OWN_2D STORE SAVE("2d", ".tile") PLACE_2D "], [tile]; " FOLD},
-    {3, false, 0, COORDINATES STORE SAVE("3d", ".tile") PLACE_3D "], [tile]; " FOLD},
-    {4, false, 0, COORDINATES STORE SAVE("4d", ".tile") PLACE_4D "], [tile]; " FOLD},
-    {5, false, 0, COORDINATES STORE SAVE("5d", ".tile") PLACE_5D "], [tile]; " FOLD},
+    {2, false, 0, COORDINATES WITHIN OWN_2D STORE SAVE("2d", ".tile") PLACE_2D "], [tile]; " FOLD},
+    {2, false, 32, COORDINATES WITHIN OWN_2D STORE SAVE("2d", ".tile") PLACE_2D "], [tile]; " FOLD},
+    {3, false, 0, COORDINATES WITHIN STORE SAVE("3d", ".tile") PLACE_3D "], [tile]; " FOLD},
+    {4, false, 0, COORDINATES WITHIN STORE SAVE("4d", ".tile") PLACE_4D "], [tile]; " FOLD},
+    {5, false, 0, COORDINATES WITHIN STORE SAVE("5d", ".tile") PLACE_5D "], [tile]; " FOLD},
     {1, false, 0, COORDINATES OWN_1D STORE REDUCE("1d", ".tile") "{%r0}], [tile]; " FOLD},
-    {2, false, 0, COORDINATES OWN_2D STORE REDUCE("2d", "{,.tile}") PLACE_2D "], [tile]; " FOLD},
-    {4, false, 0, COORDINATES STORE REDUCE("4d", ".tile") PLACE_4D "], [tile]; " FOLD},
-    // Eight pixels of the block's own picture, from its first rows on.
-    {4, true, 0, COORDINATES "mov.b32 %r4, 0; mov.b32 %r2, 3; " STORE SAVE("4d", ".im2col_no_offs") PLACE_4D "], [tile]; " FOLD},
-    {5, true, 0, COORDINATES "mov.b32 %r4, 0; " STORE SAVE("5d", ".im2col_no_offs") "{%r3, %r4, %r4, %r4, %warp}], [tile]; " FOLD},
-    {4, true, 0, COORDINATES "mov.b32 %r4, 0; mov.b32 %r2, 3; " STORE REDUCE("4d", ".im2col_no_offs") PLACE_4D "], [tile]; " FOLD},
+    {2, false, 0, COORDINATES WITHIN OWN_2D STORE REDUCE("2d", "{,.tile}") PLACE_2D "], [tile]; " FOLD},
+    {4, false, 0, COORDINATES WITHIN STORE REDUCE("4d", ".tile") PLACE_4D "], [tile]; " FOLD},
+    {4, true, 0, COORDINATES OWN_PIXELS STORE SAVE("4d", ".im2col_no_offs") PLACE_4D "], [tile]; " FOLD},
+    {4, true, 0, COORDINATES OWN_PIXELS STORE SAVE("4d", ".im2col_no_offs") PLACE_4D "], [tile]; " FOLD, true},
+    {5, true, 0, COORDINATES OWN_PIXELS STORE SAVE("5d", ".im2col_no_offs") "{%r3, %r4, %r4, %r4, %warp}], [tile]; " FOLD, true},
+    {4, true, 0, COORDINATES OWN_PIXELS STORE REDUCE("4d", ".im2col_no_offs") PLACE_4D "], [tile]; " FOLD, true},
     // Nothing changes.
     {2, false, 0, COORDINATES OWN_2D "cp.async.bulk.prefetch.tensor.2d.L2.global{,.tile} [%q3, " PLACE_2D "]; " FOLD},
-    {4, true, 0, COORDINATES "mov.b16 %h0, 0; cp.async.bulk.prefetch.tensor.4d.L2.global.im2col [%q3, " PLACE_4D "], {%h0, %h0}; " FOLD},
+    {4, true, 0, COORDINATES PIXELS "mov.b16 %h0, 0; cp.async.bulk.prefetch.tensor.4d.L2.global.im2col [%q3, " PLACE_4D "], {%h0, %h0}; " FOLD},
     {2, false, 0, COORDINATES "prefetch.tensormap [%q3]; " FOLD},
     {2, false, 0, COORDINATES "prefetch.param.tensormap [map]; " FOLD},
 };
@@ -94,7 +101,7 @@ void add_tensor_cases(std::vector<Case>* all) {
   Case like;
   like.memory = true;
   for (const TensorRow& row : kRows) {
-    like.tensor = {row.rank, row.im2col, row.swizzle};
+    like.tensor = {row.rank, row.im2col, row.swizzle, row.whole};
     const Row one[] = {{I, "%q", row.code}};
     add_rows(one, like, all);
   }
