@@ -35,7 +35,8 @@ constexpr Inputs I = Inputs::kInteger;
 #define PLACE_5D "{%r3, %r4, %r3, %r4, %warp}"
 // Pixels begin within the box of their centres, which is one element beyond the border.
 #define PIXELS "max.s32 %r2, %r2, -1; max.s32 %r5, %r3, -1; min.s32 %r5, %r5, 6; "
-// Boxes to store begin within the tensor, all of it; some end beyond it.
+// Boxes to store begin within the tensor, since an H200 faults at negative indices; some end beyond
+// it.
 #define WITHIN                                                       \
   "max.s32 %r1, %r1, 0; min.s32 %r1, %r1, 28; max.s32 %r2, %r2, 0; " \
   "max.s32 %r3, %r3, 0; min.s32 %r3, %r3, 4; add.u32 %r4, %r4, 1; "
@@ -83,7 +84,6 @@ const TensorRow kRows[] = {
     {1, false, 0, COORDINATES OWN_1D STORE REDUCE("1d", ".tile") "{%r0}], [tile]; " FOLD},
     {2, false, 0, COORDINATES WITHIN OWN_2D STORE REDUCE("2d", "{,.tile}") PLACE_2D "], [tile]; " FOLD},
     {4, false, 0, COORDINATES WITHIN STORE REDUCE("4d", ".tile") PLACE_4D "], [tile]; " FOLD},
-    {4, true, 0, COORDINATES OWN_PIXELS STORE SAVE("4d", ".im2col_no_offs") PLACE_4D "], [tile]; " FOLD},
     {4, true, 0, COORDINATES OWN_PIXELS STORE SAVE("4d", ".im2col_no_offs") PLACE_4D "], [tile]; " FOLD, true},
     {5, true, 0, COORDINATES OWN_PIXELS STORE SAVE("5d", ".im2col_no_offs") "{%r3, %r4, %r4, %r4, %warp}], [tile]; " FOLD, true},
     {4, true, 0, COORDINATES OWN_PIXELS STORE REDUCE("4d", ".im2col_no_offs") PLACE_4D "], [tile]; " FOLD, true},
