@@ -151,6 +151,7 @@ INLINE f32 ftz(f32 x) {
 INLINE f64 ftz(f64 x) {
   return (bits_of(x) & 0x7ff0000000000000u) == 0 ? double_of(bits_of(x) & ((u64)1 << 63)) : x;
 }
+// Of a number, and of a result that an approximation makes with the upper 32 bits alone.
 INLINE f64 upper_half(f64 x) { return double_of(bits_of(x) & ~(u64)0xffffffffu); }
 INLINE f64 upper_result(f64 x) {
   return x != x ? double_of((u64)0x7fffffffu << 32) : upper_half(ftz(x));

@@ -46,6 +46,7 @@ struct BoxRow {
   uint64_t address = 0;  // in global memory, of the first byte inside of the tensor
   uint64_t skip = 0;     // bytes before it
   uint64_t inside = 0;   // bytes inside of the tensor; 0: none
+  bool before = false;   // begins at a negative index of some dimension
 };
 
 // The rows of a box in the order in which they lie in shared memory.
@@ -71,6 +72,13 @@ class BoxWalk {
     }
     return rows;
   }
+  // Of im2col: whether the first pixel is one of those that the walk goes over.
+  [[nodiscard]] bool begins_at_pixel() const {
+    for (uint32_t i = 1; map_.im2col && i + 1 < map_.rank; ++i) {
+      if (at_[i] < begin_[i] || at_[i] >= end_[i]) return false;
+    }
+    return true;
+  }
   [[nodiscard]] uint64_t row_bytes() const { return uint64_t{map_.box[0]} * element_bytes_; }
 
   BoxRow next() {
@@ -78,10 +86,12 @@ class BoxWalk {
     const int64_t first = std::max<int64_t>(at_[0], 0);
     const int64_t end = std::min<int64_t>(end_[0], int64_t{map_.last[0]} + 1);
     bool inside = first < end;
+    row.before = at_[0] < 0;
     row.address = map_.address + static_cast<uint64_t>(first) * element_bytes_;
     for (uint32_t i = 1; i < map_.rank; ++i) {
       const int64_t index = at_[i] + offset_[i];
       inside &= index >= 0 && index <= int64_t{map_.last[i]};
+      row.before |= index < 0;
       row.address += static_cast<uint64_t>(index) * map_.stride[i - 1];
     }
     if (inside) {
@@ -171,17 +181,15 @@ class BoxCopy {
     std::memcpy(&map_, bytes, sizeof map_);
     const bool narrow = map_.element == TensorElement::kU8 || map_.element == TensorElement::kU16;
     if (is_valid(map_, code_) && !(code_.reduces && narrow)) return true;
-    warp_->block->raise(warp_, op_, CUDA_ERROR_ILLEGAL_INSTRUCTION, address,
-                        "no tensor map for this copy", 1u << lane_);
-    return false;
+    return refuse("no tensor map for this copy", address);
   }
-  bool begins_well(int32_t innermost) {
-    if (innermost * int64_t{tensor_element_bytes(map_.element)} % kRowAlignment == 0) return true;
-    warp_->block->raise(
-        warp_, op_, CUDA_ERROR_ILLEGAL_INSTRUCTION, 0,
-        "a box that begins at element " + std::to_string(innermost) + ", not at 16 bytes",
-        1u << lane_);
-    return false;
+  // Where an H200 takes a copy; a store has to stay clear of negative indices besides.
+  bool begins_well(const BoxWalk& walk, int32_t innermost) {
+    if (innermost * int64_t{tensor_element_bytes(map_.element)} % kRowAlignment != 0) {
+      return refuse("a box that begins at element " + std::to_string(innermost) +
+                    ", not at 16 bytes");
+    }
+    return walk.begins_at_pixel() || refuse("a pixel outside of the map's box of pixels");
   }
   bool measure(const BoxWalk& walk) {
     const uint64_t bytes = walk.rows() * walk.row_bytes();
@@ -225,6 +233,7 @@ class BoxCopy {
                });
     for (uint64_t r = 0; r < walk.rows(); ++r) {
       const BoxRow row = walk.next();
+      if (row.before) return refuse("a store to a negative index");
       if (row.inside == 0) continue;
       std::byte* to = global(row, true);
       if (!to) return false;
@@ -242,6 +251,10 @@ class BoxCopy {
   [[nodiscard]] uint64_t bytes() const { return box_.size(); }
 
  private:
+  bool refuse(const std::string& text, uint64_t address = 0) {
+    warp_->block->raise(warp_, op_, CUDA_ERROR_ILLEGAL_INSTRUCTION, address, text, 1u << lane_);
+    return false;
+  }
   std::byte* global(const BoxRow& row, bool write) {
     return memory_for(warp_, op_, lane_, row.address, row.inside,
                       tensor_element_bytes(map_.element), write);
@@ -282,9 +295,10 @@ const Op* h_tensor_copy(const Op* op, Warp* warp, std::byte* regs, uint32_t) {
     const auto* ranks =
         code.multicast ? reinterpret_cast<const uint16_t*>(regs + op->c) + lane : nullptr;
     BoxCopy copy(warp, op, lane, code);
-    if (!copy.read_map(maps[lane]) || !copy.begins_well(coordinates[0])) return nullptr;
-    if (code.prefetches) continue;
+    if (!copy.read_map(maps[lane])) return nullptr;
     const BoxWalk walk(copy.map(), coordinates, offsets);
+    if (!copy.begins_well(walk, coordinates[0])) return nullptr;
+    if (code.prefetches) continue;
     if (!copy.measure(walk)) return nullptr;
     if (!(code.stores ? copy.store(walk, boxes[lane]) : copy.load(walk, boxes[lane], ranks))) {
       return nullptr;

@@ -247,8 +247,8 @@ TEST_F(Tensors, BoxesAreStoredAndReduced) {
     for (int round = 0; round < 6; ++round) {
       int32_t c[5] = {};
       for (size_t d = 0; d <= i; ++d) {
-        c[d] = static_cast<int32_t>(random() % (kSizes[i][d] + kBoxes[i][d])) -
-               static_cast<int32_t>(kBoxes[i][d]);
+        // Boxes to store do not begin before the tensor.
+        c[d] = static_cast<int32_t>(random() % (kSizes[i][d] + 2));
       }
       c[0] = at_16_bytes(c[0]);
       Words box(kBoxBytes / 4);
@@ -344,18 +344,72 @@ TEST_F(Tensors, WhatIsNoMapOrTooLargeFaults) {
   elsewhere.map.last[1] = 100000;
   elsewhere.map.stride[0] = 1 << 30;
   EXPECT_EQ(fault_of(elsewhere), CUDA_ERROR_ILLEGAL_ADDRESS);
-  // Not at 16 bytes along the innermost dimension.
-  Tensor tensor = make_tensor({40, 20}, {16, 8});
-  const int32_t odd[5] = {-2, 0};
-  const std::string prefetch =
-      "@%first cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%m, " + coordinates(2) + "];";
-  for (const std::string& copy : {load_of(2), store_of(2), prefetch}) {
-    run(copy, copy == load_of(2), tensor, odd, 512, box);
-    EXPECT_EQ(outcome.state, BlockState::kFaulted) << copy;
-    EXPECT_EQ(outcome.fault.code, CUDA_ERROR_ILLEGAL_INSTRUCTION) << copy;
+}
+
+TEST_F(Tensors, CopiesThatAnH200RefusesFault) {
+  Words box(kBoxBytes / 4);
+  const auto finishes = [&](const std::string& copy, bool loads, Tensor tensor,
+                            const std::vector<int32_t>& begin) {
+    tensor.map.address = reinterpret_cast<uint64_t>(tensor.memory.data());
+    int32_t c[5] = {};
+    std::ranges::copy(begin, c);
+    // All of a box arrives, be it 16 rows of 8 words or 8 rows of 16.
+    run(copy, loads, tensor, c, 512, box);
+    if (outcome.state == BlockState::kFinished) return true;
+    EXPECT_EQ(outcome.fault.code, CUDA_ERROR_ILLEGAL_INSTRUCTION) << outcome.fault.text;
+    return false;
+  };
+  const std::string prefetch = "@%first cp.async.bulk.prefetch.tensor.";
+  const Tensor plane = make_tensor({40, 20}, {16, 8});
+  const std::string tile = prefetch + "2d.L2.global.tile [%m, " + coordinates(2) + "];";
+  // Not at 16 bytes along the innermost dimension: none. Before the tensor: no stores. Behind it:
+  // all.
+  for (const std::string& copy : {load_of(2), tile, store_of(2), store_of(2, ".add")}) {
+    const bool loads = copy == load_of(2), stores = !loads && copy != tile;
+    EXPECT_FALSE(finishes(copy, loads, plane, {-2, 0})) << copy;
+    EXPECT_FALSE(finishes(copy, loads, plane, {2, 0})) << copy;
+    EXPECT_EQ(finishes(copy, loads, plane, {-4, 0}), !stores) << copy;
+    EXPECT_EQ(finishes(copy, loads, plane, {0, -1}), !stores) << copy;
+    EXPECT_TRUE(finishes(copy, loads, plane, {40, 20})) << copy;
   }
-  run(prefetch, false, tensor, c, 512, box);
-  EXPECT_EQ(outcome.state, BlockState::kFinished) << outcome.fault.text;
+  // Pictures of 9 x 7 pixels, with a filter of 3 x 3 or none; 16 pixels are more than a row.
+  const auto pictures = [](int16_t corner) {
+    Tensor tensor = make_tensor({8, 9, 7, 2}, {8, 1, 1, 1});
+    tensor.map.im2col = true;
+    tensor.map.pixels = 16;
+    for (int i = 0; i < 2; ++i) tensor.map.lower[i] = tensor.map.upper[i] = corner;
+    return tensor;
+  };
+  const std::string load =
+      "mov.b16 %o0, 0; @%first cp.async.bulk.tensor.4d.shared::cluster.global.im2col."
+      "mbarrier::complete_tx::bytes [%box], [%m, {%c0, %c1, %c2, %c3}], [%b], {%o0, %o0};";
+  const std::string fetch =
+      "mov.b16 %o0, 0; " + prefetch + "4d.L2.global.im2col [%m, {%c0, %c1, %c2, %c3}], {%o0, %o0};";
+  for (const std::string& copy : {load, fetch}) {
+    const auto works = [&](const std::vector<int32_t>& c) {
+      return finishes(copy, copy == load, pictures(-1), c);
+    };
+    EXPECT_TRUE(works({0, -1, -1, -1})) << copy;
+    EXPECT_TRUE(works({-4, 7, 5, 2})) << copy;
+    EXPECT_FALSE(works({0, -2, 0, 0})) << copy;
+    EXPECT_FALSE(works({0, 8, 0, 0})) << copy;
+    EXPECT_FALSE(works({0, 0, -2, 0})) << copy;
+    EXPECT_FALSE(works({0, 0, 6, 0})) << copy;
+  }
+  const auto stores = [&](int16_t corner, const std::vector<int32_t>& c) {
+    return finishes(
+        "@%first cp.async.bulk.tensor.4d.global.shared::cta.im2col_no_offs.bulk_group "
+        "[%m, {%c0, %c1, %c2, %c3}], [%box];",
+        false, pictures(corner), c);
+  };
+  EXPECT_TRUE(stores(0, {0, 0, 3, 0}));
+  EXPECT_TRUE(stores(0, {8, 8, 6, 1}));
+  EXPECT_FALSE(stores(0, {-4, 0, 3, 0}));
+  EXPECT_FALSE(stores(0, {0, -1, 3, 0}));
+  EXPECT_FALSE(stores(0, {0, 9, 3, 0}));
+  EXPECT_FALSE(stores(0, {0, 0, 0, -1}));
+  // The second row begins at pixel -1.
+  EXPECT_FALSE(stores(-1, {0, 0, 3, 0}));
 }
 
 }  // namespace
