@@ -167,7 +167,7 @@ void retire_chains_of(SessionParts& session, Name) {
 // Held work is about what a command of kHeld `kOwn` names.
 template <typename Name, typename C>
 bool concerns_held(const SessionParts& session, const C& command, Name) {
-  const auto one = [&](const auto& object) {
+  const auto one = [&]([[maybe_unused]] const auto& object) {
     if constexpr (Name::kObject == Object::kEvent) {
       return object.driver_event != nullptr && session.backlog.records(object.driver_event.get());
     } else if constexpr (Name::kObject == Object::kExec) {

@@ -102,7 +102,7 @@ class Device {
     CUdeviceptr inputs = inputs_ + place * kThreads * sizeof(ThreadInputs);
     CUdeviceptr outputs = outputs_ + place * kThreads * sizeof(ThreadOutputs);
     const Case& one = cases()[index];
-    alignas(64) CUtensorMap map;
+    CUtensorMap map;
     if (one.tensor.rank > 0) CHECK_CU(make_tensor_map(one, inputs, &map));
     Image image;
     if (!one.image.shape.empty()) CHECK_CU(make_image(one, &image));
