@@ -3,6 +3,7 @@
 #include "softgpu/device/copy.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "cuda/box.h"
@@ -13,6 +14,23 @@ namespace {
 template <typename T>
 void fill_row(uint64_t destination, T value, uint64_t count) {
   std::fill_n(reinterpret_cast<T*>(destination), count, value);
+}
+
+// Somebody may wait for a word that comes by itself: as a GPU does, it is stored whole, behind what
+// came before. False: it does not lie at a multiple of its size.
+template <typename Word>
+bool store_word(uint64_t destination, Word value) {
+  if (destination % sizeof(Word) != 0) return false;
+  std::atomic_ref<Word>(*reinterpret_cast<Word*>(destination))
+      .store(value, std::memory_order_release);
+  return true;
+}
+
+template <typename Word>
+bool copy_word(uint64_t destination, uint64_t source) {
+  return source % sizeof(Word) == 0 &&
+         store_word(destination, std::atomic_ref<Word>(*reinterpret_cast<Word*>(source))
+                                     .load(std::memory_order_acquire));
 }
 
 }  // namespace
@@ -39,6 +57,10 @@ CopyShape linear_copy(uint64_t destination, uint64_t source, uint64_t bytes) {
 
 void run_copy(const CopyShape& shape) {
   if (shape.empty()) return;
+  if (shape.height == 1 && shape.depth == 1) {
+    if (shape.width == 4 && copy_word<uint32_t>(shape.destination, shape.source)) return;
+    if (shape.width == 8 && copy_word<uint64_t>(shape.destination, shape.source)) return;
+  }
   for (uint64_t z = 0; z < shape.depth; ++z) {
     for (uint64_t y = 0; y < shape.height; ++y) {
       // memmove: source and destination may overlap within one allocation.
@@ -52,6 +74,8 @@ void run_copy(const CopyShape& shape) {
 }
 
 void run_fill(const FillShape& shape) {
+  const bool is_word = shape.element == 4 && shape.width == 1 && shape.height == 1;
+  if (is_word && store_word(shape.destination, shape.value)) return;
   for (uint64_t y = 0; y < shape.height; ++y) {
     uint64_t row = shape.destination + y * shape.pitch;
     if (shape.element == 1) fill_row(row, static_cast<uint8_t>(shape.value), shape.width);
