@@ -128,26 +128,23 @@ class Channel {
 
  private:
   static constexpr int kSpinsPerClockRead = 64;
+  // What takes the GPU no longer (a launch, a small copy) is seen at once: with the system call
+  // between two looks a synchronisation took 2 to 3 % longer, and a reply twice as long. A host
+  // function on one core took 242 us without it (softgpu).
+  static constexpr uint64_t kGiveWayNs = 10'000;
 
   // Sleep and look again. tend(waited_ns, &nap_ns) is what else is to be done before each sleep,
   // and for how long it may be.
   template <typename Done, typename Tend>
   CUresult sleep_until(uint64_t begin, Done& done, Tend&& tend);
-  // Between two looks. On the only core of a program its own threads come first: it may wait for
-  // one of them. A host function took 242 us there, and takes 57 to 70 so (softgpu).
-  void look_again() const {
-    if (gives_way_) {
-      sched_yield();
-    } else {
-      cpu_relax();
-    }
-  }
-  // Look until done(), the session's end (true: *result says which) or the time is over.
+  // Look until done(), the session's end (true: *result says which) or the time is over, from now
+  // on; the wait began before. On the only core of a program its own threads come first from
+  // kGiveWayNs on: it may wait for one of them.
   template <typename Done>
-  bool spin(Done& done, uint64_t end_ns, CUresult* result);
+  bool spin(Done& done, uint64_t begin_ns, uint64_t now, uint64_t end_ns, CUresult* result);
   // The same, as long as there are cores for that.
   template <typename Done>
-  bool spin_if_spare(Done& done, uint64_t end_ns, CUresult* result);
+  bool spin_if_spare(Done& done, uint64_t begin_ns, uint64_t end_ns, CUresult* result);
   void sleep(uint32_t epoch, uint64_t longest_ns);
   void check_server();
   // Room for a record's payload, waiting while the ring is full; nullptr: the session has ended.
@@ -179,7 +176,7 @@ class Channel {
   const wire::ChannelView view_;
   const int socket_;
   const uint64_t spin_ns_;
-  const bool gives_way_ = usable_cores() == 1;
+  const bool has_one_core_ = usable_cores() == 1;
   CoreShortage shortage_;
   const std::unique_ptr<wire::Trace> trace_;  // null: nobody asks
   std::atomic<uint64_t> last_look_ns_{0};     // at the session's socket
@@ -276,25 +273,31 @@ CUresult Channel::call_written(const C& command, Write&& write, Ordered&& ordere
 }
 
 template <typename Done>
-bool Channel::spin(Done& done, uint64_t end_ns, CUresult* result) {
+bool Channel::spin(Done& done, uint64_t begin_ns, uint64_t now, uint64_t end_ns, CUresult* result) {
   do {
+    const bool gives_way = has_one_core_ && now - begin_ns >= kGiveWayNs;
     for (int i = 0; i < kSpinsPerClockRead; ++i) {
       if (done()) {
         *result = CUDA_SUCCESS;
         return true;
       }
-      look_again();
+      if (gives_way) {
+        sched_yield();
+      } else {
+        cpu_relax();
+      }
     }
     *result = status();
     if (*result != CUDA_SUCCESS) return true;
-  } while (now_ns() < end_ns);
+    now = now_ns();
+  } while (now < end_ns);
   return false;
 }
 
 template <typename Done>
-bool Channel::spin_if_spare(Done& done, uint64_t end_ns, CUresult* result) {
+bool Channel::spin_if_spare(Done& done, uint64_t begin_ns, uint64_t end_ns, CUresult* result) {
   for (uint64_t now = now_ns(); now < end_ns && !shortage_.lasts(now);) {
-    if (spin(done, now, result)) return true;
+    if (spin(done, begin_ns, now, now, result)) return true;
     const uint64_t before = std::exchange(now, now_ns());
     shortage_.note_look(before, now);
   }
@@ -306,7 +309,7 @@ CUresult Channel::wait(Done&& done, uint64_t longest_sleep_ns) {
   if (done()) return CUDA_SUCCESS;
   const uint64_t begin = now_ns();
   CUresult result = CUDA_SUCCESS;
-  if (spin(done, begin + spin_ns_, &result)) return result;
+  if (spin(done, begin, begin, begin + spin_ns_, &result)) return result;
   return sleep_until(begin, done, [longest_sleep_ns](uint64_t, uint64_t* nap_ns) {
     *nap_ns = longest_sleep_ns;
     return CUDA_SUCCESS;
@@ -319,8 +322,8 @@ CUresult Channel::wait_behind(wire::Id stream, Done&& done, Ask&& ask) {
   const uint64_t begin = now_ns();
   const bool naps = spin_ns_ >= kNapFromSpinNs;
   CUresult result = CUDA_SUCCESS;
-  const bool over = spin(done, begin + spin_ns_, &result) ||
-                    (naps && spin_if_spare(done, begin + kLookUntilNs, &result));
+  const bool over = spin(done, begin, begin, begin + spin_ns_, &result) ||
+                    (naps && spin_if_spare(done, begin, begin + kLookUntilNs, &result));
   if (!over) {
     bool told = false;
     bool asked = false;
@@ -363,7 +366,7 @@ CUresult Channel::watch(Done&& done, uint64_t longest_nap_ns, std::atomic<bool>*
   if (done()) return CUDA_SUCCESS;
   CUresult result = CUDA_SUCCESS;
   const uint64_t begin = now_ns();
-  if (spin(done, begin + spin_ns_, &result)) return result;
+  if (spin(done, begin, begin, begin + spin_ns_, &result)) return result;
   wire::ChannelHeader& header = view_.header();
   header.waiters.fetch_add(1, std::memory_order_seq_cst);
   napping->store(true, std::memory_order_seq_cst);
