@@ -128,18 +128,19 @@ class Channel {
 
  private:
   static constexpr int kSpinsPerClockRead = 64;
-  // What takes the GPU no longer (a launch, a small copy) is seen at once: with the system call
-  // between two looks a synchronisation took 2 to 3 % longer, and a reply twice as long. A host
-  // function on one core took 242 us without it (softgpu).
+  // After so long, or that part of the longest spin. What takes no longer (a reply, a launch, a
+  // small copy) is seen at once: with a system call between two looks a synchronisation took 2 to
+  // 3 % longer, and a reply twice as long. A host function took 242 us without (softgpu).
   static constexpr uint64_t kGiveWayNs = 10'000;
+  static constexpr uint64_t kGiveWayShare = 4;
 
   // Sleep and look again. tend(waited_ns, &nap_ns) is what else is to be done before each sleep,
   // and for how long it may be.
   template <typename Done, typename Tend>
   CUresult sleep_until(uint64_t begin, Done& done, Tend&& tend);
   // Look until done(), the session's end (true: *result says which) or the time is over, from now
-  // on; the wait began before. On the only core of a program its own threads come first from
-  // kGiveWayNs on: it may wait for one of them.
+  // on; the wait began before. On the only core of a program its own threads come first after a
+  // while: it may wait for one of them.
   template <typename Done>
   bool spin(Done& done, uint64_t begin_ns, uint64_t now, uint64_t end_ns, CUresult* result);
   // The same, as long as there are cores for that.
@@ -176,7 +177,8 @@ class Channel {
   const wire::ChannelView view_;
   const int socket_;
   const uint64_t spin_ns_;
-  const bool has_one_core_ = usable_cores() == 1;
+  const uint64_t give_way_ns_ =
+      usable_cores() == 1 ? std::min(kGiveWayNs, spin_ns_ / kGiveWayShare) : ~0ull;
   CoreShortage shortage_;
   const std::unique_ptr<wire::Trace> trace_;  // null: nobody asks
   std::atomic<uint64_t> last_look_ns_{0};     // at the session's socket
@@ -275,7 +277,7 @@ CUresult Channel::call_written(const C& command, Write&& write, Ordered&& ordere
 template <typename Done>
 bool Channel::spin(Done& done, uint64_t begin_ns, uint64_t now, uint64_t end_ns, CUresult* result) {
   do {
-    const bool gives_way = has_one_core_ && now - begin_ns >= kGiveWayNs;
+    const bool gives_way = now - begin_ns >= give_way_ns_;
     for (int i = 0; i < kSpinsPerClockRead; ++i) {
       if (done()) {
         *result = CUDA_SUCCESS;
