@@ -39,7 +39,7 @@ LOOK_S = 0.5         # between two looks for clients that have failed
 IDLE_AFTER_S = 4.0   # a session puts away what it does not need after one second and two more
 CALM_S = 1.5         # many programs that start at once make cores short, for a second (decision 24)
 SECONDS = 540        # of one round of everything
-LONGEST_RUN_S = 35   # of a case on a side
+LONGEST_RUN_S = 60   # of a case on a side: training
 SHOWN_LINES = 6      # of a failure
 DESCRIPTORS = 8192
 UNIQUE = 0x3FA5C3D7  # in newcomer.cu
@@ -686,12 +686,8 @@ class Results:
 def runs(cases, names):
     """(case, side) in the order in which they run: first what goals speak of, or what is ours."""
     wanted = {(key.split(".")[0], rival) for key, (_, _, rival, _, _) in METRICS.items()}
-
-    def rank(case, name):
-        return name == "native" and (case, name) not in wanted
-
     return sorted(((case, name) for case in cases for name in names if (case, name) not in LEFT_OUT),
-                  key=lambda run: rank(*run))
+                  key=lambda run: run[1] == "native" and run not in wanted)
 
 
 def chosen_cases(only):
