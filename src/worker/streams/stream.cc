@@ -158,9 +158,11 @@ void Streams::end_windows(uint64_t now) {
   learns_ = false;
 }
 
-// Mark the end of the stream's work so far in `event`, made at its first use.
+// Mark the end of the stream's work so far in `event`, made at its first use. An event belongs to
+// the context that is current then: at the end of work of the twin that is another.
 Status Streams::record(Stream& stream, CUevent* event) {
   if (*event == nullptr) {
+    OPENMPS_RETURN_IF_ERROR(core_.use(stream.place));
     OPENMPS_RETURN_IF_ERROR(
         check(core_.driver.cuEventCreate(event, CU_EVENT_DISABLE_TIMING), "cuEventCreate"));
   }

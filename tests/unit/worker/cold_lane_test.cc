@@ -132,6 +132,17 @@ TEST_F(ColdLaneTest, LaunchesInARowStayThere) {
   EXPECT_EQ(calls(), hop) << "a copy is";
 }
 
+// The wait behind the launch is one that the order has to come before.
+TEST_F(ColdLaneTest, ALaunchBehindAnOrderedCopy) {
+  keep_neighbour_busy();
+  map(kMapped, 2 * wire::kMiB);
+  ASSERT_TRUE(send(wire::Memcpy{2, wire::kOrderAllStreams, kMapped, kStaging, 64}).ok());
+  EXPECT_EQ(lane_of_load(1, kPlain), "place cold");
+  launch(2);
+  create_stream(3, wire::StreamKind::kNonBlocking);
+  EXPECT_TRUE(copy(3).ok());
+}
+
 // A wait that the stream got between two launches holds for the second one.
 TEST_F(ColdLaneTest, WaitsOfTheStreamHoldInTheTwin) {
   keep_busy();
