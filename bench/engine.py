@@ -39,17 +39,19 @@ LOOK_S = 0.5         # between two looks for clients that have failed
 IDLE_AFTER_S = 4.0   # a session puts away what it does not need after one second and two more
 CALM_S = 1.5         # many programs that start at once make cores short, for a second (decision 24)
 SECONDS = 540        # of one round of everything
-LONGEST_RUN_S = 60   # of a case on a side: training
+LONGEST_RUN_S = 20   # of what comes last
 SHOWN_LINES = 6      # of a failure
 DESCRIPTORS = 8192
 UNIQUE = 0x3FA5C3D7  # in newcomer.cu
 MPS_CLIENTS = 47     # and one that is measured beside them
+# Contexts are made natively one after the other and take turns: of many programs some show as much.
+NATIVE_SIZES = {"crowd": 16, "many_limit_s": 6}
 BLOCKS_PER_BODY = 256
 
 SIZES = {
     "nvidia": {"small": 8192, "medium": 65536, "large": 262144, "ahead": 400, "fmas": 2000,
-               "newcomers": 5, "look_s": 1.0, "latency_s": 3.0, "strangers_s": 1.0,
-               "throughput_s": 2.0, "throughputs": 8, "bursts": 100,
+               "newcomers": 5, "look_s": 0.7, "latency_s": 2.5, "strangers_s": 1.0,
+               "throughput_s": 1.5, "throughputs": 8, "bursts": 100,
                "long": (21120, 20000), "short": (1056, 8000), "share_s": 1.5,
                "many": 40, "many_nbody": (1024, 40000), "many_limit_s": 12,
                "nbody_small": (8192, 4000, 8), "nbody_large": (262144, 40, 4), "loaders": 16,
@@ -66,33 +68,28 @@ SIZES = {
 # metric: (title, unit, rival that the goal refers to or None, comparison or None, bound). Titles are filled
 # in from the sizes. A metric's case is what stands in front of its dot.
 METRICS = {
-    "newcomer.first_ms": ("a new program's first kernel, alone", "ms", None, "<=", 11),
-    "newcomer_small.first_ms": ("the same beside nbody {small}", "ms", None, "<=", 30),
-    "newcomer_small.worst_ms": ("  the slowest of {newcomers}", "ms", None, None, None),
-    "newcomer_small.neighbour": ("  nbody's speed, of alone", "", None, ">=", 0.98),
-    "newcomer_large.first_ms": ("the same beside nbody {large}", "ms", None, "<=", 30),
-    "newcomer_large.worst_ms": ("  the slowest of {newcomers}", "ms", None, None, None),
-    "newcomer_large.neighbour": ("  nbody's speed, of alone", "", None, ">=", 0.98),
-    "latency.p50": ("latency alone, p50", "ms", None, None, None),
-    "latency.p99": ("  p99", "ms", None, None, None),
-    "latency_small.p50": ("latency beside nbody {small}, p50", "ms", None, "<=", 0.16),
-    "latency_small.p99": ("  p99", "ms", None, "<=", 0.20),
-    "latency_small.neighbour": ("  nbody's speed, of alone", "", None, ">=", 0.98),
-    "latency_medium.p50": ("latency beside nbody {medium}, p50", "ms", "mps", "<=", 1.0),
-    "latency_medium.p99": ("  p99", "ms", "mps", "<=", 1.0),
-    "latency_medium.neighbour": ("  nbody's speed, of alone", "", None, None, None),
-    "latency_large.p50": ("latency beside nbody {large}, p50", "ms", "mps", "<=", 1.0),
-    "latency_large.p99": ("  p99", "ms", "mps", "<=", 1.0),
-    "latency_large.neighbour": ("  nbody's speed, of alone", "", None, None, None),
-    "throughput.one": ("small kernels of 1 client", "k/s", None, ">=", 650),
-    "throughput.all": ("  of {throughputs} clients", "k/s", None, ">=", 3000),
-    "launch.launch_sync_us": ("launch + synchronise", "us", None, "<=", 8.5),
-    "launch.issue_us": ("launch issue", "us", None, "<=", 0.25),
-    "shares.long": ("long beside short kernels that fill the device: long, of alone", "", None, None, None),
-    "shares.short": ("  short, of alone", "", None, None, None),
-    "shares.p50": ("latency beside the long ones, p50", "ms", "mps", "<=", 1.0),
-    "shares.p99": ("  p99", "ms", "mps", "<=", 1.0),
-    "shares.neighbour": ("  their speed, of alone", "", None, None, None),
+    "alone.first_ms": ("a new program's first kernel, alone", "ms", None, "<=", 11),
+    "alone.p50": ("latency alone, p50", "ms", None, None, None),
+    "alone.p99": ("  p99", "ms", None, None, None),
+    "beside_small.first_ms": ("first kernel beside nbody {small}", "ms", None, "<=", 30),
+    "beside_small.worst_ms": ("  the slowest of {newcomers}", "ms", None, None, None),
+    "beside_small.neighbour_loading": ("  nbody's speed, of alone", "", None, ">=", 0.98),
+    "beside_small.p50": ("latency beside nbody {small}, p50", "ms", None, "<=", 0.16),
+    "beside_small.p99": ("  p99", "ms", None, "<=", 0.20),
+    "beside_small.neighbour": ("  nbody's speed, of alone", "", None, ">=", 0.98),
+    "beside_medium.p50": ("latency beside nbody {medium}, p50", "ms", "mps", "<=", 1.0),
+    "beside_medium.p99": ("  p99", "ms", "mps", "<=", 1.0),
+    "beside_medium.neighbour": ("  nbody's speed, of alone", "", None, None, None),
+    "beside_large.first_ms": ("first kernel beside nbody {large}", "ms", None, "<=", 30),
+    "beside_large.worst_ms": ("  the slowest of {newcomers}", "ms", None, None, None),
+    "beside_large.neighbour_loading": ("  nbody's speed, of alone", "", None, ">=", 0.98),
+    "beside_large.p50": ("latency beside nbody {large}, p50", "ms", "mps", "<=", 1.0),
+    "beside_large.p99": ("  p99", "ms", "mps", "<=", 1.0),
+    "beside_large.neighbour": ("  nbody's speed, of alone", "", None, None, None),
+    "launches.one": ("small kernels of 1 client", "k/s", None, ">=", 650),
+    "launches.all": ("  of {throughputs} clients", "k/s", None, ">=", 3000),
+    "launches.launch_sync_us": ("launch + synchronise", "us", None, "<=", 8.5),
+    "launches.issue_us": ("launch issue", "us", None, "<=", 0.25),
     "many.wall_s": ("{many} small nbody at once, wall", "s", None, "<=", 2.2),
     "nbody_small.ms": ("n-body, small grids, {nbody_small}", "ms", "mps", "<=", 1.0),
     "nbody_large.ms": ("n-body, large grids, {nbody_large}", "ms", "mps", "<=", 1.0),
@@ -122,6 +119,11 @@ METRICS = {
     "training.transformer": ("transformer", "steps/s", "native", ">=", 1.0),
     "training.transformer_graph": ("transformer, CUDA graph", "steps/s", "native", ">=", 1.0),
     "cupy.wall_s": ("{loaders} of CuPy's test programs at once, wall", "s", "native", "<=", 0.6),
+    "shares.long": ("long beside short kernels that fill the device: long, of alone", "", None, None, None),
+    "shares.short": ("  short, of alone", "", None, None, None),
+    "shares.p50": ("latency beside the long ones, p50", "ms", "mps", "<=", 1.0),
+    "shares.p99": ("  p99", "ms", "mps", "<=", 1.0),
+    "shares.neighbour": ("  their speed, of alone", "", None, None, None),
 }
 
 
@@ -293,19 +295,6 @@ class Neighbour(Clients):
         return (after["steps"] - before["steps"]) / spent if spent else 0.0, result
 
 
-def beside(box, sizes, bodies, work):
-    """(the result of `work` beside n-body, n-body's speed then, of its speed alone)"""
-    with Neighbour(box, sizes, bodies) as neighbour:
-        def alone():
-            return neighbour.speed_during(lambda: time.sleep(sizes["look_s"]))[0]
-
-        speed_before = alone()
-        speed, result = neighbour.speed_during(work)
-        speed_alone = (speed_before + alone()) / 2
-        neighbour.finish()
-    return result, speed / speed_alone
-
-
 def together(box, commands, limit_s):
     """(wall seconds of all, their outputs)"""
     begin = time.monotonic()
@@ -332,30 +321,34 @@ def cpu_seconds(pids):
 # --- cases: each takes its sandbox, the sizes, and a function that takes what it finds -------------------
 
 
-def newcomer(box, sizes, found):
-    found(first_ms=statistics.median(newcomers(box, sizes["newcomers"])))
+def alone(box, sizes, found):
+    found(first_ms=statistics.median(newcomers(box, sizes["newcomers"])), **percentiles(latency(box, sizes)))
 
 
-def newcomer_beside(which):
+def beside(which, loading=True):
+    """Newcomers, if `loading`, and a client that wants short answers, beside n-body; and its speed
+    meanwhile, of that alone."""
     def case(box, sizes, found):
-        times, share = beside(box, sizes, sizes[which],
-                              lambda: newcomers(box, sizes["newcomers"], pause_s=0.3))
-        found(first_ms=statistics.median(times), worst_ms=max(times), neighbour=share)
+        with Neighbour(box, sizes, sizes[which]) as neighbour:
+            def speed_alone():
+                return neighbour.speed_during(lambda: time.sleep(sizes["look_s"]))[0]
+
+            alone_before = speed_alone()
+            if loading:
+                speed_loading, times = neighbour.speed_during(
+                    lambda: newcomers(box, sizes["newcomers"], pause_s=0.3))
+            speed, result = neighbour.speed_during(lambda: latency(box, sizes))
+            mean_alone = (alone_before + speed_alone()) / 2
+            neighbour.finish()
+        if loading:
+            found(first_ms=statistics.median(times), worst_ms=max(times),
+                  neighbour_loading=speed_loading / mean_alone)
+        found(**percentiles(result), neighbour=speed / mean_alone)
     return case
 
 
-def latency_alone(box, sizes, found):
-    found(**percentiles(latency(box, sizes)))
-
-
-def latency_beside(which):
-    def case(box, sizes, found):
-        result, share = beside(box, sizes, sizes[which], lambda: latency(box, sizes))
-        found(**percentiles(result), neighbour=share)
-    return case
-
-
-def throughput(box, sizes, found):
+def launches(box, sizes, found):
+    found(**figures(box, ["gpu_bench", "launch", str(sizes["bursts"])]))
     for name, count in (("one", 1), ("all", sizes["throughputs"])):
         start = time.time() + 1 + 0.25 * count  # natively contexts are made one after the other
         command = ["clients", "throughput", str(sizes["throughput_s"]), f"{start:.3f}"]
@@ -381,10 +374,6 @@ def shares(box, sizes, found):
     time.sleep(max(0, start - time.time()))
     found(**percentiles(latency(box, sizes)))
     found(neighbour=json.loads(output_of(busy, "clients", seconds + ANSWER_LIMIT_S))["per_s"] / long_alone)
-
-
-def launch(box, sizes, found):
-    found(**figures(box, ["gpu_bench", "launch", str(sizes["bursts"])]))
 
 
 def many(box, sizes, found):
@@ -528,14 +517,12 @@ def beside_training(box, sizes, workers):
 
 
 def training(box, sizes, found):
-    workers = trainers(box, 1)
-    found(lenet_one=steps_per_s(workers, "lenet", 1.5))
+    workers = trainers(box, sizes["trainers"])  # who is not asked waits for its input
+    found(lenet_one=steps_per_s(workers[:1], "lenet", 1.5))
     for workload in ("transformer", "transformer_graph"):
-        found(**{workload: steps_per_s(workers, workload, 1.5)})
-    workers += trainers(box, sizes["some"] - 1)
-    found(**percentiles(beside_training(box, sizes, workers)))
-    workers += trainers(box, sizes["trainers"] - len(workers))
+        found(**{workload: steps_per_s(workers[:1], workload, 1.5)})
     found(lenet_all=steps_per_s(workers, "lenet", 3))
+    found(**percentiles(beside_training(box, sizes, workers[:sizes["some"]])))
     for worker in workers:
         worker.child.stdin.close()
     for worker in workers:
@@ -550,16 +537,11 @@ def cupy(box, sizes, found):
 
 
 CASES = {
-    "newcomer": newcomer,
-    "newcomer_small": newcomer_beside("small"),
-    "newcomer_large": newcomer_beside("large"),
-    "latency": latency_alone,
-    "latency_small": latency_beside("small"),
-    "latency_medium": latency_beside("medium"),
-    "latency_large": latency_beside("large"),
-    "throughput": throughput,
-    "launch": launch,
-    "shares": shares,
+    "alone": alone,
+    "beside_small": beside("small"),
+    "beside_medium": beside("medium", loading=False),
+    "beside_large": beside("large"),
+    "launches": launches,
     "many": many,
     "nbody_small": nbody("nbody_small"),
     "nbody_large": nbody("nbody_large"),
@@ -572,6 +554,7 @@ CASES = {
     "torch_start_large": torch_start_large,
     "training": training,
     "cupy": cupy,
+    "shares": shares,
 }
 NEEDS = {**dict.fromkeys(("torch_start", "torch_start_large", "training"), "torch"), "cupy": "cupy"}
 # Natively there is no room for so many contexts, nor under MPS; the goal refers to no MPS.
@@ -587,6 +570,8 @@ class Side:
     def __init__(self, name, build, driver):
         self.name, self.build, self.driver = name, build, driver
         self.sizes = dict(SIZES[driver])
+        if name == "native" and driver == "nvidia":
+            self.sizes.update(NATIVE_SIZES)
         if name == "mps":  # has room for so many
             self.sizes["crowd"] = min(self.sizes["crowd"], MPS_CLIENTS)
             self.sizes["idle"] = min(self.sizes["idle"], MPS_CLIENTS)
@@ -684,10 +669,11 @@ class Results:
 
 
 def runs(cases, names):
-    """(case, side) in the order in which they run: first what goals speak of, or what is ours."""
+    """(case, side) in the order in which they run: last the bare GPU where no goal speaks of it, and the
+    one case that describes how programs share rather than what one suffers."""
     wanted = {(key.split(".")[0], rival) for key, (_, _, rival, _, _) in METRICS.items()}
     return sorted(((case, name) for case in cases for name in names if (case, name) not in LEFT_OUT),
-                  key=lambda run: run[1] == "native" and run not in wanted)
+                  key=lambda run: (run[0] == "shares", run[1] == "native" and run not in wanted))
 
 
 def chosen_cases(only):

@@ -221,28 +221,36 @@ int neighbour(int bodies, int ahead, int every) {
   for (cudaEvent_t& event : events) event = new_event();
   const unsigned grid = (bodies + nbody::kBlock - 1) / nbody::kBlock;
 
-  long steps = 0;
+  // Turns, each of `every` steps. The driver takes hundreds at once or only as many as it has room
+  // for: who waits for this client waits for the first.
+  size_t queued = 0, ended = 0;
   double last_end = 0;
-  for (size_t turn = 0;; turn++) {
-    const cudaEvent_t event = events[turn % events.size()];
-    if (turn == events.size()) say_ready();
-    if (turn >= events.size()) {
-      CHECK(cudaEventSynchronize(event));
-      steps += every;
-      last_end = std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
-      const Input input = look_at_input(0);
-      if (input == Input::kEnd) break;
-      if (input == Input::kLine) {
-        printf("{\"steps\": %ld, \"at\": %.6f}\n", steps, last_end);
-        fflush(stdout);
+  for (;;) {
+    while (ended < queued) {
+      const cudaEvent_t event = events[ended % events.size()];
+      if (queued - ended == events.size()) {
+        CHECK(cudaEventSynchronize(event));
+      } else if (const cudaError_t state = cudaEventQuery(event); state == cudaErrorNotReady) {
+        break;
+      } else {
+        CHECK(state);
       }
+      ended++;
+      last_end = std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
+      if (ended == 1) say_ready();
+    }
+    const Input input = look_at_input(0);
+    if (input == Input::kEnd) break;
+    if (input == Input::kLine) {
+      printf("{\"steps\": %zu, \"at\": %.6f}\n", ended * every, last_end);
+      fflush(stdout);
     }
     for (int i = 0; i < every; i++) {
       step_unless_stopped<<<grid, nbody::kBlock, 0, stream>>>(position, velocity, moved, bodies,
                                                               1e-3f, stopped);
       std::swap(position, moved);
     }
-    CHECK(cudaEventRecord(event, stream));
+    CHECK(cudaEventRecord(events[queued++ % events.size()], stream));
   }
   CHECK(cudaMemsetAsync(stopped, 1, sizeof *stopped, other));
   CHECK(cudaDeviceSynchronize());
