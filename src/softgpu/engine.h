@@ -193,18 +193,23 @@ class LinkedProgram {
 std::shared_ptr<const LinkedProgram> link(std::shared_ptr<const Program> program,
                                           std::vector<uint64_t> global_addresses);
 
-// One kernel launch, shared by its blocks; outlives them.
-struct Launch {
-  std::shared_ptr<const LinkedProgram> program;
-  uint32_t kernel = 0;  // index into program->program().kernels()
+// What a launch's special registers are made of, but for those of the block's place.
+struct GridShape {
   uint32_t grid[3] = {1, 1, 1};
   uint32_t block[3] = {1, 1, 1};
   uint32_t cluster[3] = {1, 1, 1};  // blocks; they divide the grid
   bool explicit_cluster = false;    // asked for, by the launch or by the kernel
   uint32_t dynamic_shared_bytes = 0;
+  uint32_t sm_count = 1;        // %nsmid
+  uint64_t grid_workspace = 0;  // %envreg1/2: cooperative launches, else 0
+  bool operator==(const GridShape&) const = default;
+};
+
+// One kernel launch, shared by its blocks; outlives them.
+struct Launch : GridShape {
+  std::shared_ptr<const LinkedProgram> program;
+  uint32_t kernel = 0;                // index into program->program().kernels()
   std::vector<std::byte> parameters;  // exactly parameter_bytes
-  uint64_t grid_workspace = 0;        // %envreg1/2: cooperative launches, else 0
-  uint32_t sm_count = 1;              // %nsmid
   const MemoryMap* memory = nullptr;
   DeviceServices* services = nullptr;
   NestedLaunches* nested = nullptr;  // null: the kernel has no device runtime

@@ -21,8 +21,8 @@ uint32_t* lanes_at(std::byte* regs, int32_t offset) {
   return reinterpret_cast<uint32_t*>(regs + offset);
 }
 
+// Of a barrier that somebody has arrived at.
 bool is_complete(const Block& block, const Barrier& barrier) {
-  if (barrier.arrived == 0) return false;
   if (barrier.expected == 0) return barrier.arrived >= block.live_threads;
   uint32_t arrived = barrier.arrived;
   for (uint32_t w = 0; w < block.warp_count; ++w) {
@@ -54,6 +54,7 @@ const Op* h_barrier_red(const Op* op, Warp* warp, std::byte* regs, uint32_t mask
 
 void release(Block& block, uint32_t id) {
   Barrier& barrier = block.barriers[id];
+  block.busy_barriers &= ~(1u << id);
   for (uint32_t w = 0; w < block.warp_count; ++w) {
     WarpState& warp = *block.warps[w];
     if (!barrier.arrived_of_warp[w]) continue;
@@ -71,7 +72,14 @@ void release(Block& block, uint32_t id) {
 
 // The running lanes have come to barrier `id`, at which `count` threads meet; 0: all that live.
 void arrive(Warp* warp, uint32_t id, uint32_t count) {
-  Barrier& barrier = warp->block->barriers[id];
+  Block& block = *warp->block;
+  Barrier& barrier = block.barriers[id];
+  if (barrier.arrived == 0) {
+    block.busy_barriers |= 1u << id;
+    if (barrier.arrived_of_warp.size() < block.warp_count) {
+      barrier.arrived_of_warp.resize(block.warp_count);
+    }
+  }
   if (count) barrier.expected = count;
   barrier.arrived += warp->active == kFullMask
                          ? kWarpSize
@@ -160,8 +168,9 @@ void lanes_exited(WarpState* warp, uint32_t lanes) {
   for (Fragment& fragment : warp->fragments) {
     if (fragment.state == Fragment::State::kSync) fragment.state = Fragment::State::kReady;
   }
-  for (uint32_t id = 0; id < kBarriers + kGroups; ++id) {
-    if (block.barriers[id].arrived && is_complete(block, block.barriers[id])) release(block, id);
+  for (uint32_t busy = block.busy_barriers; busy; busy &= busy - 1) {
+    const auto id = static_cast<uint32_t>(__builtin_ctz(busy));
+    if (is_complete(block, block.barriers[id])) release(block, id);
   }
   leave_cluster_barrier(warp, lanes);
 }

@@ -81,21 +81,12 @@ struct WarpState : Warp {
   bool force_sync = false;       // run a *.sync instruction without the lanes that never come
 };
 
-// What special registers are made of, but for those of the block's place.
-struct LaunchShape {
-  uint32_t grid[3] = {}, block[3] = {}, cluster[3] = {};
-  bool explicit_cluster = false;
-  uint32_t dynamic_shared = 0, sm_count = 1;
-  uint64_t grid_workspace = 0;
-  bool operator==(const LaunchShape&) const = default;
-};
-
 struct Barrier {
   uint32_t arrived = 0;                   // threads
   uint32_t expected = 0;                  // threads, or 0: all that live
   uint32_t popc = 0;                      // bar.red: threads whose predicate is true
   uint32_t sync_arrived = 0;              // threads that take part in bar.red
-  std::vector<uint32_t> arrived_of_warp;  // lanes; of the most warps that a block has had here
+  std::vector<uint32_t> arrived_of_warp;  // lanes; of the most warps that have met here
 };
 
 // The texture or surface that a handle named last: looking it up takes locks.
@@ -140,14 +131,15 @@ struct Block {
     return warp->local + lane * warp->local_bytes + offset;
   }
 
-  std::shared_ptr<const Linked> program;
+  // Of the launch, which outlives the block.
+  const Linked* program = nullptr;
   const MemoryMap* memory = nullptr;
   DeviceServices* services = nullptr;
   NestedLaunches* nested = nullptr;
   GraphLaunches* graph = nullptr;
   std::vector<CUresult> last_errors;  // of runtime calls, by thread; empty: none yet
   const Code* kernel = nullptr;
-  LaunchShape shape;
+  GridShape shape;
   uint64_t shape_serial = 1;  // counts the changes of `shape`
   uint32_t index[3] = {};
   uint32_t threads = 0, live_threads = 0, live_warps = 0;
@@ -162,13 +154,13 @@ struct Block {
   Fault fault;
   std::vector<std::unique_ptr<WarpState>> warps;
   uint32_t warp_count = 0;
-  std::vector<uint32_t> schedule;
   uint32_t next_warp = 0;
-  std::mt19937_64 random;
   bool shuffled = false;
+  std::vector<uint32_t> schedule;  // of warps, if shuffled
+  std::mt19937_64 random;
   Barrier barriers[kBarriers + kGroups];  // those with a name, then those of groups
+  uint32_t busy_barriers = 0;             // a bit for each that somebody has arrived at
   AlignedBytes shared_memory;
-  std::vector<std::byte> params;
   RangeCache ranges = {};
   NamedObject<Texture> last_texture;  // for one run(), like `ranges`
   NamedObject<Image> last_surface;

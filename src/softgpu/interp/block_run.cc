@@ -4,8 +4,10 @@
 #include "softgpu/interp/block_run.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 #include <mutex>
+#include <numeric>
 
 #include "softgpu/interp/fragments.h"
 #include "softgpu/interp/frames.h"
@@ -19,7 +21,7 @@ void run_warp(WarpState* warp) {
   while (op) op = op->handler(op, warp, warp->regs, warp->mask);
 }
 
-void prepare_warp(Block& block, uint32_t w) {
+void prepare_warp(Block& block, const Launch& launch, uint32_t w) {
   WarpState& warp = *block.warps[w];
   const uint32_t first = w * kWarpSize;
   const uint32_t count = std::min(kWarpSize, block.threads - first);
@@ -37,8 +39,8 @@ void prepare_warp(Block& block, uint32_t w) {
   warp.shared = block.shared_memory.data();
   warp.shared_bytes = block.shared_bytes;
   warp.local = warp.local_memory.data();
-  warp.params = block.params.data();
-  warp.param_bytes = block.params.size();
+  warp.params = launch.parameters.data();
+  warp.param_bytes = launch.parameters.size();
   warp.alive = warp.active = count == kWarpSize ? kFullMask : (1u << count) - 1;
   warp.record = nullptr;
   warp.unguarded = 0;
@@ -62,7 +64,7 @@ void prepare_warp(Block& block, uint32_t w) {
 
 // Drop references before going to the pool.
 void recycle(Block& block) {
-  block.program.reset();
+  block.program = nullptr;
   block.memory = nullptr;
   block.services = nullptr;
   block.last_texture = {};
@@ -71,10 +73,17 @@ void recycle(Block& block) {
   block.alone.arrived = 0;
 }
 
+// A range without an end holds nothing. Zeros all over would be a slow loop of the processor's own
+// (rep stos).
+void forget(RangeCache* cache) {
+  for (CachedRange& range : cache->slots) range.end = range.writable_end = 0;
+  for (CachedRange& range : cache->recent) range.end = range.writable_end = 0;
+}
+
 }  // namespace
 
 void prepare(Block& block, const Launch& launch, const uint32_t block_index[3], uint64_t seed) {
-  block.program = std::static_pointer_cast<const Linked>(launch.program);
+  block.program = static_cast<const Linked*>(launch.program.get());
   const CompiledProgram& compiled = *block.program->compiled;
   block.kernel = block.program->code(compiled.kernel_functions[launch.kernel]);
   const KernelInfo& info = compiled.kernels_[launch.kernel];
@@ -83,35 +92,28 @@ void prepare(Block& block, const Launch& launch, const uint32_t block_index[3], 
   block.nested = launch.nested;
   block.graph = launch.graph;
   block.last_errors.clear();
-  LaunchShape now;
-  for (int i = 0; i < 3; ++i) {
-    now.grid[i] = launch.grid[i];
-    now.block[i] = launch.block[i];
-    now.cluster[i] = launch.cluster[i];
-    block.index[i] = block_index[i];
+  for (int i = 0; i < 3; ++i) block.index[i] = block_index[i];
+  if (const GridShape& now = launch; now != block.shape) {
+    block.shape = now;
+    ++block.shape_serial;
   }
-  now.explicit_cluster = launch.explicit_cluster;
-  now.dynamic_shared = launch.dynamic_shared_bytes;
-  now.sm_count = launch.sm_count;
-  now.grid_workspace = launch.grid_workspace;
-  if (now != block.shape) ++block.shape_serial;
-  block.shape = now;
   const uint32_t* size = block.shape.block;
   block.threads = block.live_threads = size[0] * size[1] * size[2];
   block.warp_count = block.live_warps = (block.threads + kWarpSize - 1) / kWarpSize;
   const uint32_t alignment = compiled.dynamic_alignment;
   block.static_shared = (info.static_shared_bytes + alignment - 1) & ~(alignment - 1);
-  block.params = launch.parameters;
-  block.params.resize(info.parameter_bytes);
+  assert(launch.parameters.size() == info.parameter_bytes);
   block.retired = block.slice = 0;
+  if (block.faulted) block.fault = {};
   block.faulted = false;
-  block.fault = {};
   block.next_warp = 0;
   block.shuffled = seed != 0;
   if (block.shuffled) {
+    block.schedule.resize(block.warp_count);
+    std::iota(block.schedule.begin(), block.schedule.end(), 0);
     block.random.seed(seed + block_index[0] + 65536 * (block_index[1] + 65536ull * block_index[2]));
   }
-  block.shared_bytes = block.static_shared + block.shape.dynamic_shared;
+  block.shared_bytes = block.static_shared + block.shape.dynamic_shared_bytes;
   block.reserved_shared = (block.shared_bytes + 15) & ~15u;
   if (info.uses_reserved_shared) block.shared_bytes = block.reserved_shared + kReservedSharedCap;
   block.shared_memory.reserve(block.shared_bytes + kSharedSlack);
@@ -121,17 +123,13 @@ void prepare(Block& block, const Launch& launch, const uint32_t block_index[3], 
   while (block.warps.size() < block.warp_count) {
     block.warps.push_back(std::make_unique<WarpState>());
   }
-  for (Barrier& barrier : block.barriers) {
-    // One that nobody waits at is as new: its release has cleared it.
-    const size_t warps_before = barrier.arrived_of_warp.size();
-    if (barrier.arrived == 0 && warps_before >= block.warp_count) continue;
-    barrier.arrived = barrier.expected = barrier.popc = barrier.sync_arrived = 0;
-    barrier.arrived_of_warp.assign(std::max<size_t>(warps_before, block.warp_count), 0);
+  // The others are as new: their release has cleared them.
+  for (uint32_t busy = block.busy_barriers; busy; busy &= busy - 1) {
+    block.barriers[__builtin_ctz(busy)] = {};
   }
-  block.schedule.resize(block.warp_count);
-  for (uint32_t w = 0; w < block.warp_count; ++w) block.schedule[w] = w;
+  block.busy_barriers = 0;
   for (uint32_t w = 0; w < block.warp_count; ++w) {
-    prepare_warp(block, w);
+    prepare_warp(block, launch, w);
     if (!block.warps[w]->frame) {
       block.faulted = true;
       block.fault = {CUDA_ERROR_LAUNCH_FAILED, 0,
@@ -144,7 +142,7 @@ void prepare(Block& block, const Launch& launch, const uint32_t block_index[3], 
 BlockState run(Block& block, uint64_t budget, const std::atomic<bool>* stop, uint32_t sm_index) {
   block.sm = sm_index;
   // Ranges may have vanished since the last call.
-  block.ranges = {};
+  forget(&block.ranges);
   block.last_texture = {};
   block.last_surface = {};
 #if defined(__x86_64__)
@@ -164,7 +162,8 @@ BlockState run(Block& block, uint64_t budget, const std::atomic<bool>* stop, uin
     if (block.shuffled) std::shuffle(block.schedule.begin(), block.schedule.end(), block.random);
     for (uint32_t i = 0; i < block.warp_count; ++i) {
       block.next_warp = block.next_warp + 1 < block.warp_count ? block.next_warp + 1 : 0;
-      WarpState& warp = *block.warps[block.schedule[block.next_warp]];
+      WarpState& warp =
+          *block.warps[block.shuffled ? block.schedule[block.next_warp] : block.next_warp];
       if (!warp.alive || (!warp.active && !switch_fragment(&warp))) continue;
       progress = true;
       // Short turns of random length make schedules that round robin never shows.

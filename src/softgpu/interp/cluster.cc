@@ -39,6 +39,7 @@ void arrive_at_cluster_barrier(WarpState* warp, uint32_t lanes) {
 
 void leave_cluster_barrier(WarpState* warp, uint32_t lanes) {
   Cluster& cluster = *warp->block->cluster;
+  if (cluster.arrived == 0) return;
   cluster.arrived -= static_cast<uint32_t>(__builtin_popcount(lanes & warp->cluster_arrived));
   warp->cluster_arrived &= ~lanes;
   end_phase_if_complete(cluster);

@@ -39,11 +39,11 @@ uint64_t special_value(const WarpState* warp, SpecialRegister special, uint32_t 
     case SpecialRegister::kLanemaskLe: return bit | (bit - 1);
     case SpecialRegister::kLanemaskGt: return ~(bit | (bit - 1));
     case SpecialRegister::kLanemaskGe: return ~(bit - 1);
-    case SpecialRegister::kDynamicSharedSize: return block.shape.dynamic_shared;
+    case SpecialRegister::kDynamicSharedSize: return block.shape.dynamic_shared_bytes;
     case SpecialRegister::kTotalSharedSize:
-      return (block.static_shared + block.shape.dynamic_shared + 127) & ~127u;
+      return (block.static_shared + block.shape.dynamic_shared_bytes + 127) & ~127u;
     case SpecialRegister::kAggregateSharedSize:
-      return block.static_shared + block.shape.dynamic_shared + kReservedSharedCap;
+      return block.static_shared + block.shape.dynamic_shared_bytes + kReservedSharedCap;
     case SpecialRegister::kReservedSharedBegin: return block.reserved_shared;
     case SpecialRegister::kReservedSharedEnd: return block.reserved_shared + kReservedSharedBytes;
     case SpecialRegister::kReservedSharedCap: return block.reserved_shared + kReservedSharedCap;
