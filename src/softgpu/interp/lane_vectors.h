@@ -37,6 +37,7 @@ INLINE void store_floats(f32* at, Floats floats) { _mm512_storeu_ps(at, floats);
 INLINE Floats fused_floats(Words a, Words b, Floats c) {
   return _mm512_fmadd_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b), c);
 }
+INLINE Flags unordered_floats(Floats a, Floats b) { return _mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q); }
 INLINE u32 bits_of_flags(Flags f) { return f; }
 // words[index % lanes of a vector].
 INLINE Words permute_words(Words words, Words index) {
@@ -73,6 +74,9 @@ INLINE void store_floats(f32* at, Floats floats) { _mm256_storeu_ps(at, floats);
 INLINE Floats fused_floats(Words a, Words b, Floats c) {
   return _mm256_fmadd_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b), c);
 }
+INLINE Flags unordered_floats(Floats a, Floats b) {
+  return _mm256_castps_si256(_mm256_cmp_ps(a, b, _CMP_UNORD_Q));
+}
 INLINE u32 bits_of_flags(Flags f) { return (u32)_mm256_movemask_ps(_mm256_castsi256_ps(f)); }
 INLINE Words permute_words(Words words, Words index) {
   return _mm256_permutevar8x32_epi32(words, index);
@@ -94,6 +98,15 @@ INLINE Words permute_warp(const u32* lanes, Words index) {
 
 inline constexpr u32 kVectors = kWarpSize / kVectorLanes;
 
+// Of the floats of a warp.
+INLINE bool has_nan(const Floats* floats) {
+  u32 found = 0;
+  for (u32 v = 0; v < kVectors; v += 2) {
+    found |= bits_of_flags(unordered_floats(floats[v], floats[v + 1]));
+  }
+  return found != 0;
+}
+
 // 0, step, 2 * step, ...: constants once the compiler is through.
 INLINE Words word_steps(u32 step) {
   alignas(64) u32 lanes[kVectorLanes];
@@ -104,6 +117,13 @@ INLINE Words long_steps(u32 first, u32 step) {
   alignas(64) u64 lanes[kVectorLanes / 2];
   for (u32 i = 0; i < kVectorLanes / 2; ++i) lanes[i] = (u64)(first + i) * step;
   return load_words(lanes);
+}
+
+INLINE bool all_equal(const u32* addresses) {
+  const Words first = splat_words(addresses[0]);
+  Words differs = splat_words(0);
+  for (u32 v = 0; v < kVectors; ++v) differs |= load_words(addresses + v * kVectorLanes) ^ first;
+  return all_zero(differs, differs);
 }
 
 // Whether in each vector of lanes the addresses go up by `step`.

@@ -13,25 +13,25 @@ namespace {
 
 #include "softgpu/interp/lane_math.h"
 
-__attribute__((noinline)) void make_canonical(f32* d) { LANES d[i] = canonical(d[i]); }
-
 // NaNs among results of f32 become the one that there is. They are rare, so they are looked for
-// behind the store, in two vectors with one comparison.
-INLINE void settle(f32* d) {
+// behind the store, in two vectors with one comparison, and mended out of line by settle().
+INLINE bool has_nan(const f32* d) {
 #if defined(__AVX512F__)
-  const u32 strange = _mm512_cmp_ps_mask(_mm512_loadu_ps(d), _mm512_loadu_ps(d + 16), _CMP_UNORD_Q);
+  return _mm512_cmp_ps_mask(_mm512_loadu_ps(d), _mm512_loadu_ps(d + 16), _CMP_UNORD_Q) != 0;
 #elif defined(__AVX2__)
   const __m256 low = _mm256_cmp_ps(_mm256_loadu_ps(d), _mm256_loadu_ps(d + 8), _CMP_UNORD_Q);
   const __m256 high = _mm256_cmp_ps(_mm256_loadu_ps(d + 16), _mm256_loadu_ps(d + 24), _CMP_UNORD_Q);
-  const u32 strange = (u32)_mm256_movemask_ps(_mm256_or_ps(low, high));
+  return _mm256_movemask_ps(_mm256_or_ps(low, high)) != 0;
 #else
   u32 strange = 0;
   LANES strange |= (u32)(d[i] != d[i]);
+  return strange != 0;
 #endif
-  if (__builtin_expect(strange != 0, 0)) make_canonical(d);
 }
 template <class T>
-INLINE void settle(T*) {}
+INLINE bool has_nan(const T*) {
+  return false;
+}
 template <class T>
 INLINE T settled(T x) {
   return x;
@@ -39,13 +39,14 @@ INLINE T settled(T x) {
 INLINE f32 settled(f32 x) { return canonical(x); }
 
 // Write f(lane) to the lanes of `mask`. `d` may be an operand too: each lane is read before
-// written.
+// written. True: settle() is to come.
 template <class D, class F>
-INLINE void each_lane(D* d, u32 mask, F f) {
+INLINE bool each_lane(D* d, u32 mask, F f) {
   if (__builtin_expect(mask == kFullMask, 1)) {
     LANES d[i] = (D)f(i);
-    settle(d);
-  } else if (sizeof(D) == 2) {  // gcc 12 cannot generate masked minima of 16-bit lanes
+    return has_nan(d);
+  }
+  if (sizeof(D) == 2) {  // gcc 12 cannot generate masked minima of 16-bit lanes
     LANES {
       const u16 keep = (u16)(((mask >> i) & 1) - 1);
       d[i] = (D)(((u16)f(i) & (u16)~keep) | ((u16)d[i] & keep));
@@ -56,14 +57,16 @@ INLINE void each_lane(D* d, u32 mask, F f) {
       d[i] = mask & ((u32)1 << i) ? value : d[i];
     }
   }
+  return false;
 }
 
 template <class D, class F>
-INLINE void each_active_lane(D* d, u32 mask, F f) {
+INLINE bool each_active_lane(D* d, u32 mask, F f) {
   for (u32 left = mask; left; left &= left - 1) {
     const u32 i = (u32)__builtin_ctz(left);
     d[i] = settled((D)f(i));
   }
+  return false;
 }
 
 template <class T>
@@ -74,36 +77,47 @@ INLINE T* lanes_at(std::byte* regs, int32_t offset) {
 
 INLINE u32* word_at(std::byte* regs, int32_t offset) { return (u32*)(regs + offset); }
 
+// The last that a handler does: a call that came back would have all of them save what they need
+// for the next instruction.
+__attribute__((noinline)) const Op* settle(const Op* op, Warp* warp, std::byte* regs, u32 mask) {
+  f32* d = lanes_at<f32>(regs, op->d);
+  LANES d[i] = canonical(d[i]);
+  SOFTGPU_NEXT(op + 1);
+}
+#define SETTLE_AND_NEXT(unsettled)                                         \
+  if (__builtin_expect(unsettled, 0)) return settle(op, warp, regs, mask); \
+  SOFTGPU_NEXT(op + 1)
+
 #define HANDLER(name) const Op* h_##name(const Op* op, Warp* warp, std::byte* regs, u32 mask)
 
 #define DEFINE_UNARY(each, name, D, A, ...)                                         \
   HANDLER(name) {                                                                   \
     const A* pa = lanes_at<A>(regs, op->a);                                         \
-    each(                                                                           \
+    const bool unsettled = each(                                                    \
         lanes_at<D>(regs, op->d), mask, [=](u32 i) __attribute__((always_inline)) { \
           const A a = pa[i];                                                        \
           return (D)(__VA_ARGS__);                                                  \
         });                                                                         \
-    SOFTGPU_NEXT(op + 1);                                                           \
+    SETTLE_AND_NEXT(unsettled);                                                     \
   }
 #define DEFINE_BINARY(each, name, D, A, B, ...)                                     \
   HANDLER(name) {                                                                   \
     const A* pa = lanes_at<A>(regs, op->a);                                         \
     const B* pb = lanes_at<B>(regs, op->b);                                         \
-    each(                                                                           \
+    const bool unsettled = each(                                                    \
         lanes_at<D>(regs, op->d), mask, [=](u32 i) __attribute__((always_inline)) { \
           const A a = pa[i];                                                        \
           const B b = pb[i];                                                        \
           return (D)(__VA_ARGS__);                                                  \
         });                                                                         \
-    SOFTGPU_NEXT(op + 1);                                                           \
+    SETTLE_AND_NEXT(unsettled);                                                     \
   }
 #define DEFINE_TERNARY(each, name, D, A, B, C, ...)                                 \
   HANDLER(name) {                                                                   \
     const A* pa = lanes_at<A>(regs, op->a);                                         \
     const B* pb = lanes_at<B>(regs, op->b);                                         \
     const C* pc = lanes_at<C>(regs, op->c);                                         \
-    each(                                                                           \
+    const bool unsettled = each(                                                    \
         lanes_at<D>(regs, op->d), mask, [=](u32 i) __attribute__((always_inline)) { \
           const A a = pa[i];                                                        \
           const B b = pb[i];                                                        \
@@ -111,7 +125,7 @@ INLINE u32* word_at(std::byte* regs, int32_t offset) { return (u32*)(regs + offs
           (void)a, (void)b, (void)c;                                                \
           return (D)(__VA_ARGS__);                                                  \
         });                                                                         \
-    SOFTGPU_NEXT(op + 1);                                                           \
+    SETTLE_AND_NEXT(unsettled);                                                     \
   }
 
 #define UNARY(...) DEFINE_UNARY(each_lane, __VA_ARGS__)
@@ -127,7 +141,7 @@ INLINE u32* word_at(std::byte* regs, int32_t offset) { return (u32*)(regs + offs
     const B* pb = lanes_at<B>(regs, op->b);                                         \
     const C* pc = lanes_at<C>(regs, op->c);                                         \
     const E* pe = lanes_at<E>(regs, op->e);                                         \
-    each_lane(                                                                      \
+    const bool unsettled = each_lane(                                               \
         lanes_at<D>(regs, op->d), mask, [=](u32 i) __attribute__((always_inline)) { \
           const A a = pa[i];                                                        \
           const B b = pb[i];                                                        \
@@ -135,7 +149,7 @@ INLINE u32* word_at(std::byte* regs, int32_t offset) { return (u32*)(regs + offs
           const E e = pe[i];                                                        \
           return (D)(__VA_ARGS__);                                                  \
         });                                                                         \
-    SOFTGPU_NEXT(op + 1);                                                           \
+    SETTLE_AND_NEXT(unsettled);                                                     \
   }
 
 #define CARRY(name, T, Wide, value, carry, writes_carry)                               \
@@ -163,11 +177,11 @@ INLINE u32* word_at(std::byte* regs, int32_t offset) { return (u32*)(regs + offs
     const T* pa = lanes_at<T>(regs, op->a);                                         \
     const T* pb = lanes_at<T>(regs, op->b);                                         \
     const u32 chosen = *word_at(regs, op->c);                                       \
-    each_lane(                                                                      \
+    const bool unsettled = each_lane(                                               \
         lanes_at<T>(regs, op->d), mask, [=](u32 i) __attribute__((always_inline)) { \
           return chosen & ((u32)1 << i) ? pa[i] : pb[i];                            \
         });                                                                         \
-    SOFTGPU_NEXT(op + 1);                                                           \
+    SETTLE_AND_NEXT(unsettled);                                                     \
   }
 
 #define COMPARE(name, T, ...)                                 \
@@ -236,7 +250,7 @@ INLINE u32 compare_lanes(const T* a, const T* b, F f) {
 
 // 1 / sqrt(x): the processor's estimate and one Newton step where there is one.
 template <bool kFlush>
-INLINE void rsqrt_lanes(f32* d, const f32* a, u32 mask) {
+INLINE bool rsqrt_lanes(f32* d, const f32* a, u32 mask) {
 #if defined(__AVX512F__)
   for (u32 i = 0; i < kWarpSize; i += 16) {
     __m512 x = _mm512_load_ps(a + i);
@@ -253,18 +267,19 @@ INLINE void rsqrt_lanes(f32* d, const f32* a, u32 mask) {
     const __m512 r = _mm512_mask_mov_ps(known, strange, _mm512_set1_ps(quiet_nan()));
     _mm512_mask_store_ps(d + i, (__mmask16)(mask >> i), r);
   }
+  return false;
 #else
-  each_lane(
+  return each_lane(
       d, mask, [=](u32 i) __attribute__((always_inline)) {
         const f32 x = kFlush ? ftz(a[i]) : a[i];
         return 1 / __builtin_sqrtf(x);
       });
 #endif
 }
-#define RSQRT(name, flush)                                                            \
-  HANDLER(name) {                                                                     \
-    rsqrt_lanes<flush>(lanes_at<f32>(regs, op->d), lanes_at<f32>(regs, op->a), mask); \
-    SOFTGPU_NEXT(op + 1);                                                             \
+#define RSQRT(name, flush)                                                                 \
+  HANDLER(name) {                                                                          \
+    SETTLE_AND_NEXT(                                                                       \
+        rsqrt_lanes<flush>(lanes_at<f32>(regs, op->d), lanes_at<f32>(regs, op->a), mask)); \
   }
 
 #define LOAD(...)

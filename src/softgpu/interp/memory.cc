@@ -120,7 +120,8 @@ INLINE bool in_range(Warp* warp, const Op* op, u64 begin, u64 end, bool write) {
 
 template <class M, class R>
 INLINE void load_uniform(const Op* op, std::byte* regs, const std::byte* at, u32 mask) {
-  for (u32 e = 0; e < op->aux; ++e) {
+  const u32 count = op->aux;  // the lanes that are stored might be `op`, for all the compiler knows
+  for (u32 e = 0; e < count; ++e) {
     R* d = (R*)operand(regs, op, e, op->d);
     const R value = (R)READ(((const M*)at)[e]);
     if (mask == kFullMask) {
@@ -252,14 +253,27 @@ INLINE Addresses<A> shifted(const A* addresses, A offset) {
   return r;
 }
 
-// Moves by whole vector registers, for whole warps. `good(first, bytes)` says whether memory from
-// offset `first` of the address `base` may be accessed as aligned elements. False: nothing has been
-// done.
+// Moves by whole vector registers, for whole warps. `good(firsts, bytes)` says whether `bytes` from
+// each of the offsets `firsts` of the address `base` may be accessed as aligned elements. False:
+// nothing has been done.
 // ------
 
 template <class M, class R>
 constexpr bool kMovesVectors = SOFTGPU_VECTORS != 0 && sizeof(M) == sizeof(R) &&
                                (sizeof(M) == 4 || sizeof(M) == 8);
+
+#if SOFTGPU_VECTORS
+template <class A>
+INLINE Extent extent_of(const A (&first)[kVectors]) {
+  A low = first[0], high = first[0], ored = first[0];
+  for (u32 v = 1; v < kVectors; ++v) {
+    low = first[v] < low ? first[v] : low;
+    high = first[v] > high ? first[v] : high;
+    ored |= first[v];
+  }
+  return {low, high, ored};
+}
+#endif
 
 template <class M, class A, class Good>
 INLINE bool load_vectors([[maybe_unused]] M* d, [[maybe_unused]] const A* addresses,
@@ -268,17 +282,12 @@ INLINE bool load_vectors([[maybe_unused]] M* d, [[maybe_unused]] const A* addres
 #if SOFTGPU_VECTORS
   A first[kVectors];  // the registers of addresses may be those of the result
   for (u32 v = 0; v < kVectors; ++v) first[v] = addresses[v * kVectorLanes] + offset;
-  auto all_good = [&](u64 bytes) __attribute__((always_inline)) {
-    bool all = true;
-    for (u32 v = 0; v < kVectors; ++v) all &= good(first[v], bytes);
-    return all;
-  };
   // Rows are the rule in global memory. In shared memory, where its addresses cost half as much,
   // the window serves all.
   if constexpr (sizeof(A) == 8 || sizeof(M) == 8) {
     constexpr u64 kRowBytes = sizeof(M) * kVectorLanes;
     if (rows_of<sizeof(M)>(addresses)) {
-      if (!all_good(kRowBytes)) return false;
+      if (!good(extent_of(first), kRowBytes)) return false;
       for (u32 v = 0; v < kVectors; ++v) {
         for (u64 at = 0; at < kRowBytes; at += sizeof(Words)) {
           store_words((std::byte*)(d + v * kVectorLanes) + at,
@@ -290,7 +299,7 @@ INLINE bool load_vectors([[maybe_unused]] M* d, [[maybe_unused]] const A* addres
   }
   if constexpr (sizeof(M) == 4) {
     Words distances[kVectors];
-    if (!windows_of(addresses, distances) || !all_good(kWindowBytes)) return false;
+    if (!windows_of(addresses, distances) || !good(extent_of(first), kWindowBytes)) return false;
     for (u32 v = 0; v < kVectors; ++v) {
       store_words(d + v * kVectorLanes, permute_words(load_words((const void*)(base + first[v])),
                                                       quarter_words(distances[v])));
@@ -308,13 +317,11 @@ INLINE bool store_vectors([[maybe_unused]] const M* from, [[maybe_unused]] const
 #if SOFTGPU_VECTORS
   if (!rows_of<sizeof(M)>(addresses)) return false;
   constexpr u64 kRowBytes = sizeof(M) * kVectorLanes;
-  bool all = true;
-  for (u32 v = 0; v < kVectors; ++v) {
-    all &= good((A)(addresses[v * kVectorLanes] + offset), kRowBytes);
-  }
-  if (!all) return false;
+  A first[kVectors];
+  for (u32 v = 0; v < kVectors; ++v) first[v] = addresses[v * kVectorLanes] + offset;
+  if (!good(extent_of(first), kRowBytes)) return false;
   for (u32 v = 0; v < kVectors; ++v) {  // of rows that overlap the last one stays, as of lanes
-    std::byte* to = (std::byte*)(base + (A)(addresses[v * kVectorLanes] + offset));
+    std::byte* to = (std::byte*)(base + first[v]);
     for (u64 at = 0; at < kRowBytes; at += sizeof(Words)) {
       store_words(to + at, load_words((const std::byte*)(from + v * kVectorLanes) + at));
     }
@@ -386,8 +393,8 @@ INLINE const Op* load_global(const Op* op, Warp* warp, std::byte* regs, u32 mask
   if constexpr (kMovesVectors<M, R>) {
     if (warp->active == kFullMask && op->aux == 1) {
       const u64* addresses = (const u64*)(regs + op->a);
-      auto good = [=](u64 at, u64 size) __attribute__((always_inline)) {
-        return (at & (sizeof(M) - 1)) == 0 && in_slot(warp, op, at, at + size, false);
+      auto good = [=](const Extent& at, u64 size) __attribute__((always_inline)) {
+        return (at.ored & (sizeof(M) - 1)) == 0 && in_slot(warp, op, at.low, at.high + size, false);
       };
       const u64 at = addresses[0] + op->imm;
       if (load_vectors((M*)(regs + op->d), addresses, op->imm, 0, good)) {
@@ -436,8 +443,8 @@ INLINE const Op* store_global(const Op* op, Warp* warp, std::byte* regs, u32 mas
   if constexpr (kMovesVectors<M, R>) {
     if (warp->active == kFullMask && op->aux == 1) {
       const u64* addresses = (const u64*)(regs + op->a);
-      auto good = [=](u64 at, u64 size) __attribute__((always_inline)) {
-        return (at & (sizeof(M) - 1)) == 0 && in_slot(warp, op, at, at + size, true);
+      auto good = [=](const Extent& at, u64 size) __attribute__((always_inline)) {
+        return (at.ored & (sizeof(M) - 1)) == 0 && in_slot(warp, op, at.low, at.high + size, true);
       };
       if (store_vectors((const M*)(regs + op->b), addresses, op->imm, 0, good)) {
         SOFTGPU_NEXT(op + 1);
@@ -451,8 +458,8 @@ INLINE const Op* store_global(const Op* op, Warp* warp, std::byte* regs, u32 mas
 
 template <class M>
 INLINE auto shared_good(const Warp* warp) {
-  return [bytes = warp->shared_bytes](u32 at, u64 size) __attribute__((always_inline)) {
-    return (at & (sizeof(M) - 1)) == 0 && at + size <= bytes;
+  return [bytes = warp->shared_bytes](const Extent& at, u64 size) __attribute__((always_inline)) {
+    return (at.ored & (sizeof(M) - 1)) == 0 && at.high + size <= bytes;
   };
 }
 
@@ -504,13 +511,33 @@ OUTLINE const Op* load_shared_plain(const Op* op, Warp* warp, std::byte* regs, u
   return load_shared_rest<M, R>(op, warp, regs, mask);
 }
 
+// Of a whole warp that reads one place, as threads do that go through a tile together: without what
+// the other cases need of the stack.
+template <class M>
+INLINE bool load_shared_same([[maybe_unused]] const Op* op, [[maybe_unused]] const Warp* warp,
+                             [[maybe_unused]] std::byte* regs,
+                             [[maybe_unused]] const u32* addresses) {
+#if SOFTGPU_VECTORS
+  const u64 first = addresses[0] + (u32)op->imm;
+  const u64 bytes = sizeof(M) * op->aux;
+  if (!all_equal(addresses) || (first & (bytes - 1)) != 0 || first + bytes > warp->shared_bytes) {
+    return false;
+  }
+  load_uniform<M, M>(op, regs, warp->shared + first, kFullMask);
+  return true;
+#else
+  return false;
+#endif
+}
+
 template <class M, class R>
 INLINE const Op* load_shared(const Op* op, Warp* warp, std::byte* regs, u32 mask) {
   if constexpr (kMovesVectors<M, R>) {
-    if (warp->active == kFullMask && op->aux == 1) {
+    if (warp->active == kFullMask) {
       const u32* addresses = (const u32*)(regs + op->a);
-      if (load_vectors((M*)(regs + op->d), addresses, (u32)op->imm, (u64)warp->shared,
-                       shared_good<M>(warp))) {
+      if (op->aux == 1 ? load_vectors((M*)(regs + op->d), addresses, (u32)op->imm,
+                                      (u64)warp->shared, shared_good<M>(warp))
+                       : load_shared_same<M>(op, warp, regs, addresses)) {
         SOFTGPU_NEXT(op + 1);
       }
     }
@@ -568,12 +595,15 @@ INLINE const Op* load_shared_keep(const Op* op, Warp* warp, std::byte* regs, u32
   return load_shared_kept(op, warp, regs, mask);
 }
 
-// The sums of the steps of an inner product from `op` to `end`.
-[[maybe_unused]] OUTLINE void make_canonical(const Op* op, const Op* end, std::byte* regs) {
-  for (; op != end; op += 3) {
-    f32* d = (f32*)(regs + op[2].d);
+// NaNs among the sums of an inner product's steps from `first` to `op` become the one that there
+// is, and `op` comes next.
+[[maybe_unused]] OUTLINE const Op* settle_sums(const Op* op, Warp* warp, std::byte* regs, u32 mask,
+                                               const Op* first) {
+  for (; first != op; first += 3) {
+    f32* d = (f32*)(regs + first[2].d);
     LANES d[i] = canonical(d[i]);
   }
+  SOFTGPU_NEXT(op);
 }
 
 // A step of an inner product and those that continue it, as the aux of its multiply-add says. The
@@ -597,13 +627,8 @@ INLINE const Op* load_shared_fma(const Op* op, Warp* warp, std::byte* regs, u32 
       }
       more = op[2].aux;
     }
-    if (op != first) {
-      // A NaN stays to the end: only then are the sums looked at again.
-      const f32* last = (const f32*)(regs + op[-1].d);
-      u32 strange = 0;
-      LANES strange |= (u32)(last[i] != last[i]);
-      if (__builtin_expect(strange != 0, 0)) make_canonical(first, op, regs);
-    }
+    // A NaN stays to the end: only then are the sums looked at again.
+    if (__builtin_expect(has_nan(sum), 0)) return settle_sums(op, warp, regs, mask, first);
     SOFTGPU_NEXT(op);
   }
 #endif
