@@ -6,6 +6,8 @@
 #include <cstring>
 #include <utility>
 
+#include "cuda/sm_steps.h"
+
 namespace openmps::client {
 namespace {
 
@@ -59,9 +61,19 @@ std::vector<uint32_t> visible_devices(const wire::Facts& facts) {
   return devices;
 }
 
+std::unique_ptr<wire::Facts> limited(std::unique_ptr<wire::Facts> facts, double percentage) {
+  for (wire::DeviceFacts& device : facts->device) {
+    int32_t& sms = device.attribute[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT];
+    const cuda::SmSteps steps{static_cast<uint32_t>(sms), device.sm_step, device.most_sms};
+    sms = static_cast<int32_t>(cuda::sms_of_percentage(steps, percentage));
+  }
+  return facts;
+}
+
 }  // namespace
 
-Devices::Devices(std::unique_ptr<wire::Facts> facts)
-    : facts_(std::move(facts)), visible_(visible_devices(*facts_)) {}
+Devices::Devices(std::unique_ptr<wire::Facts> facts, double active_thread_percentage)
+    : facts_(limited(std::move(facts), active_thread_percentage)),
+      visible_(visible_devices(*facts_)) {}
 
 }  // namespace openmps::client

@@ -14,7 +14,8 @@ namespace openmps::client {
 
 class Devices {
  public:
-  explicit Devices(std::unique_ptr<wire::Facts> facts);
+  // The program sees as many SMs as `active_thread_percentage` leaves of each device.
+  Devices(std::unique_ptr<wire::Facts> facts, double active_thread_percentage);
 
   [[nodiscard]] uint32_t size() const { return static_cast<uint32_t>(visible_.size()); }
   [[nodiscard]] bool valid(CUdevice device) const {

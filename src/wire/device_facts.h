@@ -23,6 +23,9 @@ struct DeviceFacts {
   int32_t priority_least;
   int32_t priority_greatest;
   uint64_t allocation_granularity;
+  // Of what a client has that is limited to a part of the SMs (cuda/sm_steps.h).
+  uint32_t sm_step;
+  uint32_t most_sms;
 };
 
 struct Facts {

@@ -959,6 +959,57 @@ def ranks(box, _):
     box.quit()
 
 
+SM_STEP = 2  # softgpu hands out SMs in pairs
+
+
+def wait_for_line(child, start):
+    for line in child.stdout:
+        if line.startswith(start):
+            return line
+    raise Failure(f"{child.args} has ended before it said {start}")
+
+
+def sm_report(line):
+    """(SMs that a drv_sm_share was told, those that it saw) of its line."""
+    words = line.split()
+    require(words[:2] == ["#", "told"] and words[3] == "seen", f"no report: {line}")
+    return int(words[2]), {int(word) for word in words[4:]}
+
+
+def percentages(box, _):
+    """Programs with active thread percentages, by the server's default and by their own word, one after
+    the other and at once: each runs on as many SMs as it is told, and together on as many as there are."""
+    def report_of(child):
+        out = finish(child, "a program with a percentage")
+        return sm_report([line for line in out.splitlines() if line.startswith("# told")][-1])
+
+    box.start_daemon()
+    device, seen = report_of(box.start(["drv_sm_share"]))
+    require(len(seen) == device, f"without a limit it ran on {len(seen)} of {device} SMs")
+    require(box.control("set_default_active_thread_percentage 50") == (0, "50.0\n"), "the default is not set")
+    box.quit()
+    require(wait_until(lambda: not box.processes(), SETTLE_LIMIT_S), "the daemon is still there")
+
+    box.env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = "50"
+    box.start_daemon()
+    del box.env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"]
+    # The last two are no percentages, or raise it: the default stays.
+    for said, share in ((None, 50), ("25", 25), ("1", 1), ("100", 50), ("none", 50)):
+        env = {} if said is None else {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": said}
+        told, seen = report_of(box.start(["drv_sm_share"], env=env))
+        require(told == len(seen), f"told {told} SMs, ran on {len(seen)}, with {said}")
+        require(told <= max(device * share / 100, SM_STEP) and told > device * share / 100 - SM_STEP,
+                f"{told} SMs of {device} with {said}")
+    halves = [box.start(["drv_sm_share", "hold"], stdin=subprocess.PIPE) for _ in range(2)]
+    reports = [wait_for_line(half, "# told") for half in halves]
+    for half in halves:
+        tell(half)
+    sets = [sm_report(line)[1] for line in reports]
+    require(not sets[0] & sets[1] and len(sets[0] | sets[1]) == device,
+            f"two halves of {device} SMs are {sorted(sets[0])} and {sorted(sets[1])}")
+    box.quit()
+
+
 def fresh_beside_queue(box, _):
     fresh_beside(box, "queue", leave_alone, tell)
 
@@ -969,7 +1020,7 @@ ALL = {f.__name__: f for f in
         few_threads, few_descriptors, full_heap, limits_at_start, endless_printer,
         kill_waiting, fresh_beside_kernel, fresh_beside_stopped, fresh_beside_value,
         beside_values, beside_device_values, beside_calls, beside_events, beside_legacy,
-        fresh_beside_queue, left_beside_waiting, ranks, random_order, traced, inspected, measured, remembered)}
+        fresh_beside_queue, left_beside_waiting, ranks, random_order, traced, inspected, measured, remembered, percentages)}
 
 
 def run(name, build, driver, clients):

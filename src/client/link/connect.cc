@@ -167,6 +167,7 @@ Result<Connection> connect(const std::string& control_socket) {
   connection.host_file = std::move(fds[0]);
   connection.facts = std::move(*facts);
   connection.window_base = welcome->window_base;
+  connection.active_thread_percentage = welcome->active_thread_percentage;
   connection.spin_ns = static_cast<uint64_t>(welcome->spin_us) * 1000;
   memcpy(connection.memory_limit, welcome->memory_limit, sizeof(connection.memory_limit));
   debug_line("session %u of server %u, window at 0x%llx, %u device(s)", welcome->session,

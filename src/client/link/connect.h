@@ -22,6 +22,7 @@ struct Connection {
   std::unique_ptr<wire::Facts> facts;
   uint64_t window_base = 0;
   uint64_t spin_ns = 0;
+  double active_thread_percentage = 100;          // granted
   uint64_t memory_limit[wire::kMaxDevices] = {};  // granted; by the worker's device, 0: none
 };
 

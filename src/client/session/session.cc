@@ -67,7 +67,7 @@ Session::Session(Connection&& made)
     : socket(std::move(made.socket)),
       window(std::move(made.window)),
       window_base(made.window_base),
-      devices(std::move(made.facts)),
+      devices(std::move(made.facts), made.active_thread_percentage),
       channel(wire::ChannelView(reinterpret_cast<void*>(window_base + wire::kDeviceBytes)),
               socket.get(), made.spin_ns, open_trace()),
       passage(channel, socket.get()),

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "worker/device/driver_check.h"
+#include "worker/device/in_context.h"
 
 namespace openmps::worker {
 namespace {
@@ -195,8 +196,12 @@ Status Functions::handle(const wire::ClusterOccupancy& command, Function& functi
   config.sharedMemBytes = command.shared_bytes;
   config.attrs = list;
   config.numAttrs = static_cast<unsigned>(plain_end - list);
+  // Clusters need SMs that lie together: of the session's part there may be fewer.
+  GreenContext* part = nullptr;
+  OPENMPS_RETURN_IF_ERROR(core_.parts.get(function.device, &part));
   int value = 0;
   const auto query = [&](CUfunction handle) {
+    const InContext current(core_.driver, part != nullptr ? part->context : nullptr);
     switch (command.query) {
       case wire::ClusterQuery::kMaxActive:
         return core_.driver.cuOccupancyMaxActiveClusters(&value, handle, &config);

@@ -187,8 +187,9 @@ Modules::Homes Modules::homes_of(const LoadedLibrary& library, uint32_t device) 
     if (library.is_loaded({device, Lane::kMain})) return Homes::kMain;
     if (library.is_loaded({device, Lane::kCold})) return Homes::kCold;
   }
-  const bool may =
-      core_.commons.cold != nullptr && library.may_run_cold && core_.image_objects == 0;
+  const bool may = core_.commons.cold != nullptr && library.may_run_cold &&
+                   core_.image_objects == 0 &&
+                   !core_.parts.is_limited(device);  // the cold lane's context has all SMs
   return may ? Homes::kEither : Homes::kMain;
 }
 

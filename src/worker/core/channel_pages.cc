@@ -6,8 +6,8 @@
 
 #include <algorithm>
 
-#include "worker/device/cold_lane.h"
 #include "worker/device/driver_check.h"
+#include "worker/device/in_context.h"
 
 namespace openmps::worker {
 namespace {

@@ -14,6 +14,7 @@
 #include "wire/commands.h"
 #include "wire/handshake.h"
 #include "worker/core/channel_pages.h"
+#include "worker/core/device_parts.h"
 #include "worker/device/background.h"
 #include "worker/device/context_gate.h"
 #include "worker/device/devices.h"
@@ -30,6 +31,7 @@ struct SessionInfo {
   uint32_t client_pid = 0;
   Rank rank = Rank::kNormal;
   std::array<uint64_t, wire::kMaxDevices> memory_limit{};  // bytes per device, 0: none
+  DeviceParts::Sms sms{};                                  // that it may use of each; 0: all
   std::string command;
 };
 
@@ -100,6 +102,7 @@ class SessionCore {
   ShownValues shown_values{view};
   ShownReturns shown_returns{view};
   Returns returns{driver, gate, feeder, bell, shown_returns};
+  DeviceParts parts{driver, devices, gate, feeder, commons, info.sms};
   ChannelPages pages{driver, devices, gate, feeder, returns};
   // 0 where a device uses the host's pointers for registered memory, as all current GPUs do.
   uint64_t channel_delta = 0;

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "worker/device/in_context.h"
 #include "worker/device/log.h"
 
 namespace openmps::worker {

@@ -72,21 +72,4 @@ class ColdLanes {
   Background background_;
 };
 
-// A context is current until the end of the block, whatever was before.
-class InContext {
- public:
-  InContext(const DriverTable& driver, CUcontext context)
-      : driver_(driver), pushed_(driver.cuCtxPushCurrent_v2(context) == CUDA_SUCCESS) {}
-  ~InContext() {
-    CUcontext popped = nullptr;
-    if (pushed_) driver_.cuCtxPopCurrent_v2(&popped);
-  }
-  InContext(const InContext&) = delete;
-  InContext& operator=(const InContext&) = delete;
-
- private:
-  const DriverTable& driver_;
-  const bool pushed_;
-};
-
 }  // namespace openmps::worker

@@ -15,6 +15,31 @@ bool has(const DriverTable& driver, CUdevice device, CUdevice_attribute attribut
   return driver.cuDeviceGetAttribute(&value, attribute, device) == CUDA_SUCCESS && value != 0;
 }
 
+// Groups of the least size that the driver makes where clusters of blocks are to find SMs that lie
+// together. Errors mean that there are none.
+cuda::SmSteps steps_of(const DriverTable& driver, const Device& device) {
+  cuda::SmSteps steps{device.sms, 0, 0};
+  if (driver.cuDeviceGetDevResource == nullptr || driver.cuDevSmResourceSplitByCount == nullptr ||
+      driver.cuDevResourceGenerateDesc == nullptr || driver.cuGreenCtxCreate == nullptr ||
+      driver.cuGreenCtxDestroy == nullptr || driver.cuCtxFromGreenCtx == nullptr ||
+      driver.cuGreenCtxGetDevResource == nullptr || driver.cuGreenCtxStreamCreate == nullptr) {
+    return steps;
+  }
+  CUdevResource all{};
+  CUdevResource group{};
+  CUdevResource rest{};
+  unsigned groups = 1;
+  if (driver.cuDeviceGetDevResource(device.handle, &all, CU_DEV_RESOURCE_TYPE_SM) != CUDA_SUCCESS ||
+      driver.cuDevSmResourceSplitByCount(&group, &groups, &all, &rest, 0, 1) != CUDA_SUCCESS ||
+      groups != 1 || group.sm.smCount == 0 ||
+      driver.cuDevSmResourceSplitByCount(nullptr, &groups, &all, nullptr, 0, group.sm.smCount) !=
+          CUDA_SUCCESS ||
+      groups < 2) {
+    return steps;
+  }
+  return {device.sms, group.sm.smCount, groups * group.sm.smCount};
+}
+
 Status open_device(const DriverTable& driver, int ordinal, Device* device) {
   OPENMPS_RETURN_IF_ERROR(check(driver.cuDeviceGet(&device->handle, ordinal), "cuDeviceGet"));
   OPENMPS_RETURN_IF_ERROR(check(driver.cuDevicePrimaryCtxRetain(&device->context, device->handle),
@@ -31,6 +56,7 @@ Status open_device(const DriverTable& driver, int ordinal, Device* device) {
   int sms = 0;
   driver.cuDeviceGetAttribute(&sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device->handle);
   device->sms = static_cast<uint32_t>(std::max(sms, 1));
+  device->sm_steps = steps_of(driver, *device);
   device->writes_64_bit_values =
       has(driver, device->handle, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS);
   device->exports_memory =

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "api/driver_table.h"
+#include "cuda/sm_steps.h"
 #include "cuda/status.h"
 
 namespace openmps::worker {
@@ -17,6 +18,7 @@ struct Device {
   uint64_t total_memory = 0;  // bytes
   uint32_t capability = 0;    // 10 * major + minor
   uint32_t sms = 0;
+  cuda::SmSteps sm_steps;      // in which they are handed out
   int32_t least_priority = 0;  // of streams
   int32_t greatest_priority = 0;
   bool writes_64_bit_values = false;  // cuStreamWriteValue64: fences are then written by the GPU

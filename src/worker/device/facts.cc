@@ -81,6 +81,8 @@ Status collect_device(const DriverTable& driver, const Device& device, wire::Dev
       driver.cuMemGetAllocationGranularity(&granularity, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
       "cuMemGetAllocationGranularity"));
   facts->allocation_granularity = granularity;
+  facts->sm_step = device.sm_steps.step;
+  facts->most_sms = device.sm_steps.most;
   return Status();
 }
 

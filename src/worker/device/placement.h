@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "cuda/abi.h"
+
 namespace openmps::worker {
 
 // In which context of a device: the shared one, or the one for code that is not there yet
@@ -12,7 +14,15 @@ namespace openmps::worker {
 enum class Lane : uint32_t { kMain = 0, kCold };
 inline constexpr uint32_t kLanes = 2;
 
-struct GreenContext;
+// A set of SMs of a device: a green context of the shared context, which the client has made, or
+// what the session is limited to.
+struct GreenContext {
+  uint32_t device = 0;
+  CUgreenCtx handle = nullptr;
+  CUcontext context = nullptr;  // as which it is current
+  uint32_t sms = 0;
+  uint32_t streams = 0;  // of the client that name it
+};
 
 struct Placement {
   uint32_t device = 0;

@@ -5,7 +5,7 @@
 #include <new>
 #include <utility>
 
-#include "worker/device/cold_lane.h"
+#include "worker/device/in_context.h"
 
 namespace openmps::worker {
 

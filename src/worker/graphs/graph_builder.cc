@@ -72,8 +72,11 @@ Status GraphBuilder::read_kernel(wire::Variable body, Modules::Reach reach, Grap
   step->function = launch->function;
   const uint32_t device = function->is_kernel ? launch->stream : function->device;
   OPENMPS_RETURN_IF_ERROR(core_.check_device(device));
-  if (!Modules::is_at_hand(*function, {device})) submitter_.prepare_to_wait();
-  return maker_.make(*launch, tail, *function, {device}, reach, &work->uses,
+  const bool is_at_hand = Modules::is_at_hand(*function, {device});
+  if (!is_at_hand || core_.parts.is_limited(device)) submitter_.prepare_to_wait();
+  GreenContext* part = nullptr;
+  OPENMPS_RETURN_IF_ERROR(core_.parts.get(device, &part));
+  return maker_.make(*launch, tail, *function, {device, Lane::kMain, part}, reach, &work->uses,
                      &work->what.emplace<KernelWork>());
 }
 

@@ -3,6 +3,7 @@
 #include "worker/graphs/graph_node.h"
 
 #include "worker/device/driver_check.h"
+#include "worker/device/in_context.h"
 
 namespace openmps::worker {
 namespace {
@@ -17,6 +18,7 @@ class NodeWriter {
         place_(place),
         uses_(uses),
         context_(core.context({device, uses.lane})),
+        part_(uses.lane == Lane::kMain ? core.parts.find(device) : nullptr),
         priority_(core.driver_priority(device, 0)) {}
 
   CUresult put(const std::monostate&) {
@@ -26,6 +28,9 @@ class NodeWriter {
   }
 
   CUresult put(const KernelWork& kernel) {
+    // It runs on the SMs of the context that is current now, wherever the graph is launched
+    // (measured; the context in the parameters counts for nothing).
+    const InContext in_part(driver_, part_ != nullptr ? part_->context : nullptr);
     PackedParameters parameters(kernel.parameters);
     const wire::Launch& s = *kernel.shape;
     const CUDA_KERNEL_NODE_PARAMS node{
@@ -140,7 +145,8 @@ class NodeWriter {
   const NodePlace& place_;
   const Uses& uses_;
   CUcontext const context_;
-  const int32_t priority_;  // of kernels that say none
+  const GreenContext* const part_;  // of the device; null: all of it
+  const int32_t priority_;          // of kernels that say none
 };
 
 }  // namespace

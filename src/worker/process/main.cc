@@ -174,6 +174,7 @@ Status serve(const Options& options, ServerReports& server, uint32_t connections
   } else {
     log(trace.status().message());
   }
+  commons.partitions = std::make_unique<SmPartitions>(table, *devices);
   if (limits.loading_waits && wants_cold_lane()) {
     commons.cold = std::make_unique<ColdLanes>(table, *devices, commons.limits);
   }

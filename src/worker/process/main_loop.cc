@@ -160,6 +160,10 @@ Status MainLoop::start(const wire::OpenSession& message, Packet& packet,
   info.rank = rank_of(message);
   std::copy(std::begin(message.memory_limit), std::end(message.memory_limit),
             info.memory_limit.begin());
+  for (uint32_t i = 0; i < environment_.devices.count(); ++i) {
+    info.sms[i] = cuda::sms_of_percentage(environment_.devices.at(i).sm_steps,
+                                          message.active_thread_percentage);
+  }
   info.command = printable(field_text(message.command));
   {
     // So that an end needs no memory.

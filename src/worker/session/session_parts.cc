@@ -87,6 +87,7 @@ void SessionParts::release() {
   streams.release_all();
   retirement.release_all();
   greens.release_all();
+  core.parts.release_all();
   prints.release_all();
   links.release_all();
   modules.release_all();

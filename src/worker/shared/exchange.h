@@ -24,6 +24,7 @@
 #include "worker/shared/memory_cache.h"
 #include "worker/shared/resource_descriptors.h"
 #include "worker/shared/shares.h"
+#include "worker/shared/sm_partitions.h"
 
 namespace openmps::worker {
 
@@ -114,6 +115,7 @@ struct Commons {
   ImageStore images;
   KernelOutput output;
   ResourceDescriptors descriptors;
+  std::unique_ptr<SmPartitions> partitions;  // null: sessions have all SMs
   std::mutex limits;  // held by who raises a limit of a shared context, so that none is lowered
   std::unique_ptr<ColdLanes> cold;  // null: loading code waits for what is under way
   MemoryCache kept_memory;

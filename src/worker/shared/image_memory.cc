@@ -21,6 +21,7 @@
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "worker/device/in_context.h"
 #include "worker/device/log.h"
 #include "worker/shared/image_bounds.h"
 #include "worker/shared/image_facts.h"

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "worker/device/driver_check.h"
+#include "worker/device/in_context.h"
 #include "worker/shared/prelinked.h"
 
 namespace openmps::worker {

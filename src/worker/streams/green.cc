@@ -16,7 +16,7 @@ Status GreenContexts::check_supported() const {
   if (d.cuDeviceGetDevResource != nullptr && d.cuGreenCtxGetDevResource != nullptr &&
       d.cuDevSmResourceSplitByCount != nullptr && d.cuDevResourceGenerateDesc != nullptr &&
       d.cuGreenCtxCreate != nullptr && d.cuGreenCtxDestroy != nullptr &&
-      d.cuGreenCtxStreamCreate != nullptr) {
+      d.cuCtxFromGreenCtx != nullptr && d.cuGreenCtxStreamCreate != nullptr) {
     return Status();
   }
   return Status(CUDA_ERROR_NOT_SUPPORTED, "the driver has no green contexts with streams");
@@ -52,11 +52,15 @@ Status GreenContexts::handle(const wire::DeviceResource& command, const GreenCon
   OPENMPS_RETURN_IF_ERROR(check_supported());
   const uint32_t device = green != nullptr ? green->device : command.device;
   OPENMPS_RETURN_IF_ERROR(core_.use(device));
+  // A session that is limited to a part of the device has that to split.
+  GreenContext* part = nullptr;
+  OPENMPS_RETURN_IF_ERROR(core_.parts.get(device, &part));
+  const GreenContext* of = green != nullptr ? green : part;
   CUdevResource resource{};
   const auto type = static_cast<CUdevResourceType>(command.type);
-  if (green != nullptr) {
+  if (of != nullptr) {
     OPENMPS_RETURN_IF_ERROR(
-        check(core_.driver.cuGreenCtxGetDevResource(green->handle, &resource, type),
+        check(core_.driver.cuGreenCtxGetDevResource(of->handle, &resource, type),
               "cuGreenCtxGetDevResource"));
   } else {
     OPENMPS_RETURN_IF_ERROR(
@@ -123,6 +127,7 @@ Status GreenContexts::handle(const wire::ResourceDescribe& command,
       return Status(CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION, "resources of several devices");
     }
     descriptor->device = origin.device;
+    descriptor->sms += resources[i].sm.smCount;
   }
   OPENMPS_RETURN_IF_ERROR(core_.use(descriptor->device));
   Result<CUdevResourceDesc> made = core_.commons.descriptors.get(core_.driver, resources);
@@ -143,9 +148,14 @@ Status GreenContexts::handle(const wire::GreenCreate& command, const Descriptor&
   OPENMPS_RETURN_IF_ERROR(memory_.charge(command.device, wire::kGreenContextBytes));
   auto green = std::make_unique<GreenContext>();
   green->device = command.device;
+  green->sms = descriptor.sms;
   const CUresult result = core_.gate.run(GatedCall::kGreenCreate, command.device, [&] {
-    return core_.driver.cuGreenCtxCreate(&green->handle, descriptor.handle,
-                                         core_.devices.at(command.device).handle, command.flags);
+    const CUresult made = core_.driver.cuGreenCtxCreate(
+        &green->handle, descriptor.handle, core_.devices.at(command.device).handle, command.flags);
+    if (made != CUDA_SUCCESS) return made;
+    const CUresult viewed = core_.driver.cuCtxFromGreenCtx(&green->context, green->handle);
+    if (viewed != CUDA_SUCCESS) core_.driver.cuGreenCtxDestroy(green->handle);
+    return viewed;
   });
   if (result != CUDA_SUCCESS) {
     memory_.refund(command.device, wire::kGreenContextBytes);

@@ -21,12 +21,6 @@
 
 namespace openmps::worker {
 
-struct GreenContext {
-  uint32_t device = 0;
-  CUgreenCtx handle = nullptr;
-  uint32_t streams = 0;  // of the client that name it
-};
-
 class GreenContexts {
   struct Descriptor;
 
@@ -57,6 +51,7 @@ class GreenContexts {
   struct Descriptor {
     uint32_t device = 0;
     CUdevResourceDesc handle = nullptr;
+    uint32_t sms = 0;
   };
 
   // The driver has all that this needs (CUDA 12.5): CUDA_ERROR_NOT_SUPPORTED.

@@ -37,6 +37,7 @@ Status Streams::handle(const wire::StreamCreate& command, GreenContext* green) {
   if (streams_.live() + destroyed_.size() + retired_.size() >= wire::kMaxStreams) {
     return violation("more than " + std::to_string(wire::kMaxStreams) + " streams");
   }
+  if (green == nullptr) OPENMPS_RETURN_IF_ERROR(core_.parts.get(command.device, &green));
   auto& context = contexts_[command.context];
   if (context == nullptr) {
     context = std::make_unique<ClientContext>();

@@ -8,12 +8,10 @@
 
 namespace openmps::worker {
 
-bool Batch::takes(const Uses& uses, const KernelWork& kernel, const Stream& stream,
-                  const Durations& durations) const {
+bool Batch::takes(const Uses& uses, const KernelWork& kernel, const Durations& durations) const {
   return core_.commons.performance.batches && uses.lane == Lane::kMain &&
          kernel.attributes.empty() && kernel.parameters.size() <= kMostChainedBytes &&
-         stream.place.partition == nullptr && !kernel.function->prints &&
-         !kernel.function->asserts && durations.is_known(uses.cost) &&
+         !kernel.function->prints && !kernel.function->asserts && durations.is_known(uses.cost) &&
          durations.of(uses.cost) <= kLongestNs;
 }
 

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "worker/device/in_context.h"
+
 namespace openmps::worker {
 namespace {
 
@@ -34,6 +36,7 @@ Chain::~Chain() {
 }
 
 CUresult Chain::make(std::span<const ChainedLaunch> launches) {
+  const InContext current(driver_, part_);
   nodes_.resize(launches.size());
   set_.assign(launches.begin(), launches.end());
   CUresult result = driver_.cuGraphCreate(&graph_, 0);
@@ -53,6 +56,7 @@ CUresult Chain::make(std::span<const ChainedLaunch> launches) {
 }
 
 CUresult Chain::set(std::span<const ChainedLaunch> launches) {
+  const InContext current(driver_, part_);
   for (size_t i = 0; i < launches.size(); ++i) {
     if (set_[i].same_as(launches[i])) continue;
     const CUresult result = with_node(launches[i], [&](const CUDA_KERNEL_NODE_PARAMS* node) {
@@ -73,7 +77,7 @@ size_t Chains::launch(std::span<const ChainedLaunch> launches, CUstream stream, 
     const std::span first = launches.first(length);
     CUresult ready = CUDA_SUCCESS;
     if (chain == nullptr) {
-      chain = std::make_unique<Chain>(driver_, priority_);
+      chain = std::make_unique<Chain>(driver_, priority_, part_);
       ready = chain->make(first);
     } else {
       ready = chain->set(first);

@@ -35,8 +35,10 @@ struct ChainedLaunch {
 // An executable graph of so many kernels, one behind the other.
 class Chain {
  public:
-  // `priority`: of its kernels, which do not have that of the stream.
-  Chain(const DriverTable& driver, int32_t priority) : driver_(driver), priority_(priority) {}
+  // `priority`: of its kernels, which do not have that of the stream, as they do not have its SMs:
+  // those of `part`, a green context's; null: of the context that is current.
+  Chain(const DriverTable& driver, int32_t priority, CUcontext part)
+      : driver_(driver), priority_(priority), part_(part) {}
   ~Chain();
   Chain(const Chain&) = delete;
   Chain& operator=(const Chain&) = delete;
@@ -51,6 +53,7 @@ class Chain {
  private:
   const DriverTable& driver_;
   const int32_t priority_;
+  CUcontext const part_;
   CUgraph graph_ = nullptr;
   CUgraphExec exec_ = nullptr;
   std::vector<CUgraphNode> nodes_;
@@ -63,8 +66,9 @@ class Chains {
   // A chain is made for so many launches, and no fewer.
   static constexpr std::array<size_t, 3> kLengths{32, 16, 8};
 
-  // `priority`: the driver's, of the stream.
-  Chains(const DriverTable& driver, int32_t priority) : driver_(driver), priority_(priority) {}
+  // `priority`: the driver's, of the stream; `part`: whose SMs it uses, null: all.
+  Chains(const DriverTable& driver, int32_t priority, CUcontext part)
+      : driver_(driver), priority_(priority), part_(part) {}
   // Give the stream the first launches of these, as many as a chain has. Their number; 0: there are
   // too few for one, or the driver refuses it: nothing has been submitted.
   size_t launch(std::span<const ChainedLaunch> launches, CUstream stream, CUresult* result);
@@ -76,6 +80,7 @@ class Chains {
   };
   const DriverTable& driver_;
   const int32_t priority_;
+  CUcontext const part_;
   std::array<Pair, kLengths.size()> pairs_;
 };
 

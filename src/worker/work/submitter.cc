@@ -235,7 +235,7 @@ void Submitter::note_failure(wire::Opcode failed, Status status) {
 // ---- Batches ------------------------------------------------------------------------------------
 
 bool Submitter::collect(const Uses& uses, const KernelWork& kernel, Stream& stream) {
-  if (!batch_.takes(uses, kernel, stream, streams_.durations)) return false;
+  if (!batch_.takes(uses, kernel, streams_.durations)) return false;
   batch_.add(uses, kernel, stream, streams_.durations.of(uses.cost));
   if (batch_.is_full()) submit_batch();
   return true;
@@ -258,7 +258,8 @@ void Submitter::submit_batch() {
   std::span<const ChainedLaunch> left = batch_.launches();
   if (status.ok() && stream.chains == nullptr) {
     stream.chains = std::make_shared<Chains>(
-        core_.driver, core_.driver_priority(stream.place.device, stream.priority));
+        core_.driver, core_.driver_priority(stream.place.device, stream.priority),
+        stream.place.partition != nullptr ? stream.place.partition->context : nullptr);
   }
   while (status.ok() && !left.empty()) {
     CUresult result = CUDA_SUCCESS;

@@ -86,8 +86,10 @@ Status WorkMaker::make(const wire::Launch& command, const wire::Launch::Tail& ta
 // What the driver does not say is one block for each SM.
 uint32_t WorkMaker::sms_of(const wire::Launch& shape, Function& function, const Located& located) {
   const uint32_t device = located.place.device;
+  const GreenContext* partition = located.place.partition;
   return function.share.of(
-      shape, device, core_.devices.at(device).sms, [&](int threads, uint32_t shared_bytes) {
+      shape, device, partition != nullptr ? partition->sms : core_.devices.at(device).sms,
+      [&](int threads, uint32_t shared_bytes) {
         int blocks = 0;
         if (!core_.use(located.place).ok()) return blocks;
         const CUresult asked = core_.driver.cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(

@@ -95,7 +95,8 @@ void fill_devices(DriverTable& t) {
   };
   t.cuDeviceGetAttribute = [](int* value, CUdevice_attribute attribute, CUdevice) {
     if (attribute == 0 || attribute > 150) return CUDA_ERROR_INVALID_VALUE;
-    return *value = 1, CUDA_SUCCESS;
+    const bool counts_sms = attribute == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
+    return *value = counts_sms ? kFakeSms : 1, CUDA_SUCCESS;
   };
   t.cuDevicePrimaryCtxRetain = [](CUcontext* context, CUdevice) {
     return *context = handle<CUcontext>(kMainContext), CUDA_SUCCESS;
@@ -283,6 +284,9 @@ void fill_green(DriverTable& t) {
   t.cuGreenCtxCreate = [](CUgreenCtx* green, CUdevResourceDesc, CUdevice, unsigned flags) {
     if (flags != CU_GREEN_CTX_DEFAULT_STREAM) return CUDA_ERROR_INVALID_VALUE;
     return create("green", "greens", green);
+  };
+  t.cuCtxFromGreenCtx = [](CUcontext* context, CUgreenCtx green) {
+    return *context = handle<CUcontext>(kFakeGreenContexts + number(green)), CUDA_SUCCESS;
   };
   t.cuGreenCtxDestroy = [](CUgreenCtx green) {
     FakeDriver::current().must_be_unused(number(green));
@@ -682,7 +686,9 @@ void fill_work(DriverTable& t) {
   };
   t.cuGraphAddKernelNode_v2 = [](CUgraphNode* node, CUgraph, const CUgraphNode*, size_t edges,
                                  const CUDA_KERNEL_NODE_PARAMS*) {
-    return add_graph_node("kernel", edges, node);
+    const std::string in =
+        g_current < kFakeGreenContexts ? "" : " in " + name("g", g_current - kFakeGreenContexts);
+    return add_graph_node("kernel" + in, edges, node);
   };
   t.cuGraphAddMemcpyNode = [](CUgraphNode* node, CUgraph, const CUgraphNode*, size_t edges,
                               const CUDA_MEMCPY3D* copy, CUcontext) {

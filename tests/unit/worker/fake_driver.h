@@ -134,6 +134,8 @@ inline constexpr uint64_t kFakeGlobal = 0x7f00'0000'0000;
 inline constexpr uint64_t kFakeColdGlobal = kFakeGlobal + 0x1'0000;
 inline constexpr uint64_t kFakeGlobalBytes = 256;
 inline constexpr unsigned kFakeSms = 16;
+// Contexts from here on are green ones.
+inline constexpr uint64_t kFakeGreenContexts = 1'000'000;
 inline constexpr uint64_t kFakeTotalMemory = 1ull << 30;
 
 }  // namespace openmps::worker

@@ -35,6 +35,8 @@ class SessionFixture : public ::testing::Test {
   [[nodiscard]] virtual uint64_t limit() const { return kLimit; }
   // Among the sessions.
   [[nodiscard]] virtual Rank rank() const { return Rank::kNormal; }
+  // That it may use of the device; 0: all.
+  [[nodiscard]] virtual uint32_t sms() const { return 0; }
   // Between the devices and the session.
   virtual void prepare() {}
 
@@ -56,6 +58,8 @@ class SessionFixture : public ::testing::Test {
     info.window = kWindow;
     info.memory_limit[0] = limit();
     info.rank = rank();
+    info.sms[0] = sms();
+    commons_.partitions = std::make_unique<SmPartitions>(driver_.table(), *devices_);
     session_ = std::make_unique<SessionParts>(driver_.table(), *devices_, gate_, commons_, info);
     session_->core.view = wire::ChannelView(channel_.address());
     ASSERT_TRUE(session_->memory.open_channel().ok());
@@ -65,6 +69,7 @@ class SessionFixture : public ::testing::Test {
     if (session_ == nullptr) return;
     session_->drain();
     session_->release();
+    commons_.partitions.reset();  // keeps some that nobody uses
     EXPECT_EQ(driver_.live(), "") << "what the session left behind";
     EXPECT_EQ(driver_.waited, 0u) << "code was loaded beside work of its context";
   }
