@@ -4,7 +4,9 @@
 
 #include <algorithm>
 
+#include "softgpu/device/context.h"
 #include "softgpu/device/driver.h"
+#include "softgpu/device/stream.h"
 
 namespace openmps::softgpu {
 namespace {
@@ -33,14 +35,19 @@ bool permitted(const GraphNode& node) {
   }
 }
 
-Status check_nodes(const Graph& graph, bool in_body,
+// `around`: of the body; null: in none.
+Status check_nodes(const Graph& graph, const Condition* around,
                    const std::vector<std::shared_ptr<Condition>>& conditions) {
   for (const auto& node : graph.nodes) {
-    if (in_body && !permitted(*node)) {
+    if (around != nullptr && !permitted(*node)) {
       return Status(CUDA_ERROR_NOT_SUPPORTED, "a body with a node that CUDA does not permit there");
     }
+    const auto* launch = std::get_if<LaunchWork>(&node->work);
+    if (around != nullptr && launch != nullptr && launch->place.view != around->view) {
+      return Status(CUDA_ERROR_INVALID_VALUE, "a kernel of another green context than its body");
+    }
     if (node->child != nullptr) {
-      OPENMPS_RETURN_IF_ERROR(check_nodes(*node->child, in_body, conditions));
+      OPENMPS_RETURN_IF_ERROR(check_nodes(*node->child, around, conditions));
     }
     const auto* work = std::get_if<ConditionalWork>(&node->work);
     if (work == nullptr) continue;
@@ -48,7 +55,7 @@ Status check_nodes(const Graph& graph, bool in_body,
       return Status(CUDA_ERROR_INVALID_VALUE, "a conditional handle of another graph");
     }
     for (const auto& body : node->bodies) {
-      OPENMPS_RETURN_IF_ERROR(check_nodes(*body, true, conditions));
+      OPENMPS_RETURN_IF_ERROR(check_nodes(*body, work->condition.get(), conditions));
     }
   }
   return Status();
@@ -65,13 +72,14 @@ void gather_conditions_locked(const Graph& graph,
 }
 
 Result<CUgraphConditionalHandle> create_condition(Driver& driver, Graph& graph,
-                                                  std::shared_ptr<ExecutionContext> execution,
-                                                  uint32_t initial, unsigned flags) {
+                                                  const Context& context, uint32_t initial,
+                                                  unsigned flags) {
   if ((flags & ~CU_GRAPH_COND_ASSIGN_DEFAULT) != 0) {
     return Status(CUDA_ERROR_INVALID_VALUE, "unknown flags of a conditional handle");
   }
   auto condition = std::make_shared<Condition>();
-  condition->execution = std::move(execution);
+  condition->execution = context.execution();
+  condition->view = placement_of(context).view;
   condition->initial = initial;
   condition->assigns = flags != 0;
   const CUgraphConditionalHandle handle = driver.conditions.add(condition);
@@ -88,6 +96,10 @@ Result<std::shared_ptr<GraphNode>> add_conditional_locked(
   const std::shared_ptr<Condition> condition = driver.conditions.find(parameters.handle);
   if (condition == nullptr || condition->used) {
     return Status(CUDA_ERROR_INVALID_VALUE, "no conditional handle without a node");
+  }
+  const std::shared_ptr<Context> context = driver.contexts.find(parameters.ctx);
+  if (context != nullptr && placement_of(*context).view != condition->view) {
+    return Status(CUDA_ERROR_INVALID_VALUE, "the conditional handle is another context's");
   }
   if (!good_size(parameters)) {
     return Status(CUDA_ERROR_INVALID_VALUE, "a conditional node with a wrong number of bodies");
@@ -121,7 +133,7 @@ Status check_conditionals_locked(const Graph& graph,
       return Status(CUDA_ERROR_INVALID_VALUE, "a conditional handle without a node");
     }
   }
-  return check_nodes(graph, false, *conditions);
+  return check_nodes(graph, nullptr, *conditions);
 }
 
 }  // namespace openmps::softgpu

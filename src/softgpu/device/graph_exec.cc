@@ -64,13 +64,6 @@ void keep_defaults(const std::vector<std::shared_ptr<Condition>>& conditions, Gr
   }
 }
 
-bool same_function(const Work& one, const Work& other) {
-  const auto* a = std::get_if<LaunchWork>(&one);
-  const auto* b = std::get_if<LaunchWork>(&other);
-  return a == nullptr || b == nullptr ||
-         a->function->module->execution == b->function->module->execution;
-}
-
 // What keeps `steps` from taking the place of `old`; CU_GRAPH_EXEC_UPDATE_SUCCESS: nothing.
 CUgraphExecUpdateResult compare(const std::vector<GraphStep>& steps,
                                 const std::vector<GraphStep>& old, CUgraphNode* differing) {
@@ -80,7 +73,7 @@ CUgraphExecUpdateResult compare(const std::vector<GraphStep>& steps,
     *differing = steps[i].node;
     if (steps[i].after != old[i].after) return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
     if (steps[i].type != old[i].type) return CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
-    if (!same_function(steps[i].work, old[i].work)) {
+    if (!same_context(steps[i].work, old[i].work)) {
       return CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE;
     }
     const auto* now = std::get_if<ConditionalWork>(&steps[i].work);
@@ -161,6 +154,14 @@ Status check_for_device_locked(const Graph& graph, uint64_t flags) {
 }
 
 }  // namespace
+
+bool same_context(const Work& one, const Work& other) {
+  const auto* a = std::get_if<LaunchWork>(&one);
+  const auto* b = std::get_if<LaunchWork>(&other);
+  return a == nullptr || b == nullptr ||
+         (a->function->module->execution == b->function->module->execution &&
+          a->place.view == b->place.view);
+}
 
 Result<std::shared_ptr<GraphExec>> instantiate(Driver& driver, Graph& graph, uint64_t flags) {
   auto exec = std::make_shared<GraphExec>();

@@ -41,6 +41,8 @@ struct GraphExec : std::enable_shared_from_this<GraphExec> {
 };
 
 Result<std::shared_ptr<GraphExec>> instantiate(Driver& driver, Graph& graph, uint64_t flags);
+// Both are kernels of the same context, the green one included, or one of them is no kernel.
+[[nodiscard]] bool same_context(const Work& one, const Work& other);
 // cuGraphExecUpdate: same topology, new parameters. `info`: what differs. As measured on an H200,
 // CUDA_ERROR_NOT_SUPPORTED leaves it as it was: the graph's memory is another executable graph's.
 Status update_exec(Driver& driver, GraphExec& exec, const Graph& graph,

@@ -19,6 +19,12 @@ struct ResourceDescriptor {
   SmSet sms;
 };
 
+// Where a kernel runs: on the multiprocessors of a green context, or on all of its device.
+struct Placement {
+  SmSet sms;
+  CUcontext view = nullptr;  // of the green context, which may be gone; null: the primary context
+};
+
 struct GreenContext {
   CUgreenCtx handle = nullptr;
   uint64_t id = 0;

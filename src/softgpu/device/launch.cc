@@ -93,7 +93,7 @@ SmDemand demand_of(const SmLimits& limits, const LaunchWork& work) {
 }  // namespace
 
 Result<LaunchWork> make_launch(const Config& config, std::shared_ptr<Function> function,
-                               const LaunchShape& shape, bool cooperative, const SmSet& sms,
+                               const LaunchShape& shape, bool cooperative, const Placement& place,
                                void** parameters, void** extra) {
   const KernelInfo& info = *function->info;
   const SmLimits limits = sm_limits(config.compute_capability);
@@ -110,15 +110,17 @@ Result<LaunchWork> make_launch(const Config& config, std::shared_ptr<Function> f
   work.dynamic_shared_bytes = shape.dynamic_shared_bytes;
   work.cooperative = cooperative;
   work.function = std::move(function);
-  OPENMPS_RETURN_IF_ERROR(set_clusters(config, work, shape.cluster, shape.preferred_cluster, sms));
-  OPENMPS_RETURN_IF_ERROR(check_cooperative(config, work, sms));
+  work.place = place;
+  OPENMPS_RETURN_IF_ERROR(set_clusters(config, work, shape.cluster, shape.preferred_cluster));
+  OPENMPS_RETURN_IF_ERROR(check_cooperative(config, work));
   return work;
 }
 
-Status check_cooperative(const Config& config, const LaunchWork& work, const SmSet& sms) {
+Status check_cooperative(const Config& config, const LaunchWork& work) {
   if (!work.cooperative) return Status();
   const SmLimits limits = sm_limits(config.compute_capability);
-  const uint64_t room = uint64_t{blocks_per_sm(limits, demand_of(limits, work))} * sms.count();
+  const uint64_t room =
+      uint64_t{blocks_per_sm(limits, demand_of(limits, work))} * work.place.sms.count();
   const uint64_t blocks = uint64_t{work.grid[0]} * work.grid[1] * work.grid[2];
   if (blocks <= room) return Status();
   return Status(CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE,
@@ -158,12 +160,12 @@ Status cluster_size(const Config& config, const Function& function, const Cluste
 }
 
 Status set_clusters(const Config& config, LaunchWork& work, const cuda::Dimensions& asked,
-                    const cuda::Dimensions& preferred, const SmSet& sms) {
+                    const cuda::Dimensions& preferred) {
   const Function& function = *work.function;
   uint32_t size = 1;
   OPENMPS_RETURN_IF_ERROR(cluster_size(config, function, {work.grid, asked, preferred}, &size));
   const SmLimits limits = sm_limits(config.compute_capability);
-  if (size > 1 && blocks_per_sm(limits, demand_of(limits, work)) * sms.count() < size) {
+  if (size > 1 && blocks_per_sm(limits, demand_of(limits, work)) * work.place.sms.count() < size) {
     return Status(CUDA_ERROR_INVALID_CLUSTER_SIZE,
                   "no room for clusters of " + std::to_string(size) + " blocks");
   }
@@ -175,17 +177,16 @@ Status set_clusters(const Config& config, LaunchWork& work, const cuda::Dimensio
   return Status();
 }
 
-Status keep_settings(const Config& config, const LaunchWork& before, LaunchWork& after,
-                     const SmSet& sms) {
+Status keep_settings(const Config& config, const LaunchWork& before, LaunchWork& after) {
   after.cooperative = before.cooperative;
   after.has_priority = before.has_priority;
   after.priority = before.priority;
   after.device_node = before.device_node;
   after.device_handle = before.device_handle;
-  OPENMPS_RETURN_IF_ERROR(check_cooperative(config, after, sms));
+  OPENMPS_RETURN_IF_ERROR(check_cooperative(config, after));
   // A kernel that requires clusters has brought them along, and its successor brings its own.
   if (!before.explicit_cluster || before.function->info->required_cluster[0] != 0) return Status();
-  return set_clusters(config, after, before.cluster, {}, sms);
+  return set_clusters(config, after, before.cluster, {});
 }
 
 }  // namespace openmps::softgpu

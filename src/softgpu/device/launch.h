@@ -27,12 +27,12 @@ struct LaunchShape {
 // CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE, CUDA_ERROR_NOT_SUPPORTED (the engine can't run the
 // kernel; the message says why).
 Result<LaunchWork> make_launch(const Config& config, std::shared_ptr<Function> function,
-                               const LaunchShape& shape, bool cooperative, const SmSet& sms,
+                               const LaunchShape& shape, bool cooperative, const Placement& place,
                                void** parameters, void** extra);
 
-// CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE: a cooperative launch whose blocks `sms` can't hold at
-// once.
-Status check_cooperative(const Config& config, const LaunchWork& work, const SmSet& sms);
+// CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE: a cooperative launch whose blocks its multiprocessors
+// can't hold at once. An H200 takes such nodes of graphs in green contexts, which never end.
+Status check_cooperative(const Config& config, const LaunchWork& work);
 
 // An H200's.
 inline constexpr int kMaxAccessPolicyWindowBytes = 128 << 20;
@@ -58,14 +58,13 @@ Status cluster_size(const Config& config, const Function& function, const Cluste
                     uint32_t* size);
 
 // Gives `work` the clusters that it is to run in. Zeros: not said. Errors: those of cluster_size();
-// CUDA_ERROR_INVALID_CLUSTER_SIZE for a cluster that `sms` never have room for.
+// CUDA_ERROR_INVALID_CLUSTER_SIZE for a cluster that its multiprocessors never have room for.
 Status set_clusters(const Config& config, LaunchWork& work, const cuda::Dimensions& asked,
-                    const cuda::Dimensions& preferred, const SmSet& sms);
+                    const cuda::Dimensions& preferred);
 
 // What a node's new parameters don't say stays as it was in `before`: cooperative, priority, the
 // clusters that an attribute gave it, and that kernels change it. Errors: those of
 // check_cooperative() and set_clusters().
-Status keep_settings(const Config& config, const LaunchWork& before, LaunchWork& after,
-                     const SmSet& sms);
+Status keep_settings(const Config& config, const LaunchWork& before, LaunchWork& after);
 
 }  // namespace openmps::softgpu

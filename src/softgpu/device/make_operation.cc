@@ -107,9 +107,9 @@ OperationPtr make(const LaunchWork& work, const Execution&, const StreamQueue& s
   launch.services = execution.get();
 
   if (function.info->launches_kernels) {
-    auto nested =
-        std::make_shared<GridLaunches>(driver.scheduler, driver.config, driver.address_space,
-                                       function.module, execution, stream, make_operation);
+    auto nested = std::make_shared<GridLaunches>(driver.scheduler, driver.config,
+                                                 driver.address_space, function.module, execution,
+                                                 stream, work.place.sms, make_operation);
     launch.nested = nested.get();
     operation->nested = std::move(nested);
   }
@@ -119,7 +119,7 @@ OperationPtr make(const LaunchWork& work, const Execution&, const StreamQueue& s
   operation->demand = block_demand(
       limits, work.block[0] * work.block[1] * work.block[2], function.info->registers,
       static_cast<uint64_t>(function.info->static_shared_bytes) + work.dynamic_shared_bytes);
-  operation->sms = stream.sms;
+  operation->sms = work.place.sms;
   operation->queue = stream.queue;
   operation->level = stream.level;
   if (work.has_priority) {

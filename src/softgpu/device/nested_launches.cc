@@ -53,7 +53,7 @@ bool is_done(const OperationPtr& operation) { return operation == nullptr || ope
 GridLaunches::GridLaunches(Scheduler& scheduler, const Config& config, const AddressSpace& memory,
                            const std::shared_ptr<Module>& module,
                            std::shared_ptr<ExecutionContext> execution, const StreamQueue& stream,
-                           MakeOperation make)
+                           const SmSet& sms, MakeOperation make)
     : scheduler_(scheduler),
       config_(config),
       memory_(memory),
@@ -62,6 +62,7 @@ GridLaunches::GridLaunches(Scheduler& scheduler, const Config& config, const Add
       stream_(stream),
       make_(make),
       next_handle_(kFirstHandle) {
+  stream_.sms = sms;
   stream_.tail = nullptr;  // what a grid launches is in no stream of the host
 }
 
@@ -119,7 +120,7 @@ OperationPtr GridLaunches::prepare(const NestedShape& nested, uint64_t parameter
   std::copy_n(nested.block, 3, shape.block);
   shape.dynamic_shared_bytes = nested.dynamic_shared_bytes;
   Result<LaunchWork> work =
-      make_launch(config_, *function, shape, false, stream_.sms, nullptr, extra);
+      make_launch(config_, *function, shape, false, {stream_.sms}, nullptr, extra);
   execution_->parameters.give_back(parameters, bytes);
   *error = work.status().code();
   if (*error == CUDA_ERROR_INVALID_VALUE) *error = kInvalidConfiguration;

@@ -27,10 +27,10 @@ class Submission;
 // those that it makes.
 class GridLaunches final : public NestedLaunches, public Offspring {
  public:
-  // `stream`: where the grid runs.
+  // `stream`: where the grid was launched; `sms`: where it runs, and what it launches.
   GridLaunches(Scheduler& scheduler, const Config& config, const AddressSpace& memory,
                const std::shared_ptr<Module>& module, std::shared_ptr<ExecutionContext> execution,
-               const StreamQueue& stream, MakeOperation make);
+               const StreamQueue& stream, const SmSet& sms, MakeOperation make);
 
   uint64_t open(const NestedShape& shape, CUresult* error) override;
   CUresult launch(uint64_t parameters, uint64_t block, uint64_t stream) override;

@@ -146,6 +146,7 @@ struct MemoryWordsOperation final : Operation {
 // What cuGraphConditionalHandleCreate makes: a number that kernels set and conditional nodes read.
 struct Condition {
   std::shared_ptr<ExecutionContext> execution;  // whose kernels may set it
+  CUcontext view = nullptr;                     // of the green context of its bodies; null: none
   std::atomic<uint32_t> value{0};
   uint32_t initial = 0;
   bool assigns = false;  // `initial` at each launch of the graph

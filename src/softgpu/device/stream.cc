@@ -7,7 +7,6 @@
 
 #include "softgpu/device/context.h"
 #include "softgpu/device/driver.h"
-#include "softgpu/device/green_context.h"
 #include "softgpu/device/scheduler.h"
 #include "softgpu/device/thread_value.h"
 
@@ -23,6 +22,17 @@ SmSet all_sms(const Config& config) {
   SmSet all;
   for (uint32_t i = 0; i < config.sm_count; ++i) all.set(i);
   return all;
+}
+
+Placement placement_of(const Stream& stream) {
+  const bool is_green = stream.queue->green != 0;
+  return {stream.queue->sms, is_green ? stream.context->handle() : nullptr};
+}
+
+Placement placement_of(const Context& context) {
+  const std::shared_ptr<GreenContext> green = context.green.lock();
+  if (green == nullptr) return {all_sms(context.driver().config)};
+  return {green->sms, context.handle()};
 }
 
 std::shared_ptr<Stream> make_stream(const std::shared_ptr<Context>& context,

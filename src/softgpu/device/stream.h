@@ -11,6 +11,7 @@
 #include "cuda/status.h"
 #include "cuda/stream_attributes.h"
 #include "softgpu/device/execution_context.h"
+#include "softgpu/device/green_context.h"
 
 namespace openmps::softgpu {
 
@@ -19,7 +20,6 @@ class Scheduler;
 struct Config;
 struct Capture;
 struct GraphNode;
-struct GreenContext;
 
 struct Stream {
   CUstream handle = nullptr;
@@ -44,6 +44,10 @@ struct Stream {
 
 // Every SM of the device.
 SmSet all_sms(const Config& config);
+// Where the kernels of what is captured from a stream run, and those of nodes that are added while
+// a context is current.
+Placement placement_of(const Stream& stream);
+Placement placement_of(const Context& context);
 
 // A stream without a handle (default streams). Priority is clamped to the legal range. In the view
 // of a green context it has that one's SMs, and no barriers with any default stream.

@@ -13,6 +13,7 @@
 
 #include "cuda/status.h"
 #include "softgpu/device/graph_memory.h"
+#include "softgpu/device/green_context.h"
 #include "softgpu/device/operation.h"
 
 namespace openmps::softgpu {
@@ -28,6 +29,7 @@ struct MarkerWork {};  // an empty node, a join
 
 struct LaunchWork {
   std::shared_ptr<Function> function;
+  Placement place;  // whatever stream it is launched in
   std::array<uint32_t, 3> grid{1, 1, 1};
   std::array<uint32_t, 3> block{1, 1, 1};
   std::array<uint32_t, 3> cluster{1, 1, 1};  // blocks

@@ -143,6 +143,12 @@ CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraphNode 
       }
     }
     for (size_t i = 0; i < old.size(); ++i) {
+      const GraphStep* step = find_step(exec.steps, old[i]->handle);
+      if (step != nullptr && !same_context(step->work, fresh->nodes[i]->work)) {
+        return Status(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, "a kernel of another context");
+      }
+    }
+    for (size_t i = 0; i < old.size(); ++i) {
       if (GraphStep* step = find_step(exec.steps, old[i]->handle)) {
         step->work = fresh->nodes[i]->work;
       }

@@ -113,13 +113,13 @@ CUresult cuGraphKernelNodeSetAttribute(CUgraphNode hNode, CUkernelNodeAttrID att
     }
     if (attr == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) {
       const auto& cluster = value->clusterDim;
-      OPENMPS_RETURN_IF_ERROR(set_clusters(driver.config, *work, {cluster.x, cluster.y, cluster.z},
-                                           {}, all_sms(driver.config)));
+      OPENMPS_RETURN_IF_ERROR(
+          set_clusters(driver.config, *work, {cluster.x, cluster.y, cluster.z}, {}));
     }
     if (attr == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) {
       LaunchWork changed = *work;
       changed.cooperative = value->cooperative != 0;
-      OPENMPS_RETURN_IF_ERROR(check_cooperative(driver.config, changed, all_sms(driver.config)));
+      OPENMPS_RETURN_IF_ERROR(check_cooperative(driver.config, changed));
       work->cooperative = changed.cooperative;
     }
     if (attr == CU_LAUNCH_ATTRIBUTE_PRIORITY) {
@@ -166,12 +166,16 @@ CUresult cuGraphKernelNodeCopyAttributes(CUgraphNode dst, CUgraphNode src) {
     if (target->device_node != nullptr || source->device_node != nullptr) {
       return Status(CUDA_ERROR_NOT_SUPPORTED, "kernels change one of the nodes");
     }
+    LaunchWork changed = *target;
+    changed.cooperative = source->cooperative;
+    changed.has_priority = source->has_priority;
+    changed.priority = source->priority;
+    OPENMPS_RETURN_IF_ERROR(
+        set_clusters(driver.config, changed,
+                     source->explicit_cluster ? source->cluster : cuda::Dimensions{}, {}));
+    OPENMPS_RETURN_IF_ERROR(check_cooperative(driver.config, changed));
     node.attributes = from->attributes;
-    target->cluster = source->cluster;
-    target->explicit_cluster = source->explicit_cluster;
-    target->cooperative = source->cooperative;
-    target->has_priority = source->has_priority;
-    target->priority = source->priority;
+    *target = std::move(changed);
     return Status();
   });
 }
@@ -197,9 +201,8 @@ CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle* pHandle_out, C
     if (pHandle_out == nullptr) return no_result();
     Result<std::shared_ptr<Context>> context = node_context(driver, ctx);
     if (!context.ok()) return context.status();
-    return deliver(
-        create_condition(driver, graph, (*context)->execution(), defaultLaunchValue, flags),
-        pHandle_out);
+    return deliver(create_condition(driver, graph, **context, defaultLaunchValue, flags),
+                   pHandle_out);
   });
 }
 
@@ -304,7 +307,8 @@ CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode hNode, CUDA_KERNEL_NODE_PARAM
     }
     *nodeParams = CUDA_KERNEL_NODE_PARAMS{};
     nodeParams->func = work->function->handle;
-    nodeParams->ctx = work->function->module->context->handle();
+    const CUcontext view = work->place.view;
+    nodeParams->ctx = view != nullptr ? view : work->function->module->context->owner().handle();
     // A kernel of a library is named both ways, however the node was made (so does an H200).
     if (const std::shared_ptr<Library> library = work->function->module->library.lock()) {
       nodeParams->kern = library->kernels[work->function->index]->handle;

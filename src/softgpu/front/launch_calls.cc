@@ -83,8 +83,8 @@ CUresult launch(CUfunction f, const LaunchShape& shape, const LaunchOptions& opt
       return Status(CUDA_ERROR_INVALID_HANDLE, "function and stream are of different contexts");
     }
     Result<LaunchWork> work =
-        make_launch(caller.driver.config, *function, shape, options.cooperative, target.queue->sms,
-                    parameters, extra);
+        make_launch(caller.driver.config, *function, shape, options.cooperative,
+                    placement_of(target), parameters, extra);
     if (!work.ok()) {
       caller.driver.captures.invalidate(target);
       return work.status();
@@ -116,7 +116,7 @@ CUresult with_function(CUfunction handle, Body&& body) {
   return with_context([&](Caller& caller) -> Status {
     Result<std::shared_ptr<Function>> function = resolve_function(caller.context, handle);
     if (!function.ok()) return function.status();
-    return body(caller.driver, **function);
+    return body(caller, **function);
   });
 }
 
@@ -175,16 +175,17 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* numBlocks, CU
   if (numBlocks == nullptr || blockSize <= 0 || flags > CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  return with_function(func, [&](Driver& driver, Function& function) -> Status {
-    *numBlocks = static_cast<int>(
-        resident_blocks(driver, function, static_cast<uint32_t>(blockSize), dynamicSMemSize));
+  return with_function(func, [&](const Caller& caller, Function& function) -> Status {
+    *numBlocks = static_cast<int>(resident_blocks(
+        caller.driver, function, static_cast<uint32_t>(blockSize), dynamicSMemSize));
     return Status();
   });
 }
 
 CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t* dynamicSmemSize, CUfunction func,
                                                  int numBlocks, int blockSize) {
-  return with_function(func, [&](Driver& driver, Function& function) -> Status {
+  return with_function(func, [&](const Caller& caller, Function& function) -> Status {
+    const Driver& driver = caller.driver;
     const SmLimits limits = sm_limits(driver.config.compute_capability);
     if (dynamicSmemSize == nullptr || numBlocks <= 0 || blockSize <= 0) {
       return invalid_value("a bad argument");
@@ -207,7 +208,7 @@ CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int* minGridSize, int* blockS
                                                    CUoccupancyB2DSize blockSizeToDynamicSMemSize,
                                                    size_t dynamicSMemSize, int blockSizeLimit,
                                                    unsigned int flags) {
-  return with_function(func, [&](Driver& driver, Function& function) -> Status {
+  return with_function(func, [&](const Caller& caller, Function& function) -> Status {
     if (minGridSize == nullptr || blockSize == nullptr || blockSizeLimit < 0 ||
         flags > CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE) {
       return invalid_value("a bad argument");
@@ -223,32 +224,35 @@ CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int* minGridSize, int* blockS
       uint64_t shared = blockSizeToDynamicSMemSize == nullptr
                             ? dynamicSMemSize
                             : blockSizeToDynamicSMemSize(static_cast<int>(size));
-      uint32_t blocks = resident_blocks(driver, function, size, shared);
+      uint32_t blocks = resident_blocks(caller.driver, function, size, shared);
       if (blocks * size <= best_threads) continue;
       best_threads = blocks * size;
       best_blocks = blocks;
       best_size = size;
     }
     *blockSize = static_cast<int>(best_size);
-    *minGridSize = static_cast<int>(best_blocks * driver.config.sm_count);
+    *minGridSize = static_cast<int>(best_blocks * placement_of(*caller.context).sms.count());
     return Status();
   });
 }
 
 namespace {
 
-// How many clusters of `blocks` blocks of that configuration the device holds; 0 if a block fits
-// no SM.
-Status active_clusters(const Driver& driver, const Function& function, const CUlaunchConfig& config,
+// How many clusters of `blocks` blocks of that configuration the multiprocessors of its stream
+// hold; 0 if a block fits none. CUDA_ERROR_INVALID_HANDLE: no stream.
+Status active_clusters(const Caller& caller, const Function& function, const CUlaunchConfig& config,
                        uint64_t blocks, uint64_t* clusters) {
+  Result<std::shared_ptr<Stream>> stream = resolve_stream(caller.context, config.hStream, false);
+  if (!stream.ok()) return stream.status();
   const uint64_t threads =
       static_cast<uint64_t>(config.blockDimX) * config.blockDimY * config.blockDimZ;
   if (threads == 0) return invalid_value("a bad block");
-  const uint64_t per_sm = threads > kMaxThreadsPerBlock
-                              ? 0
-                              : resident_blocks(driver, function, static_cast<uint32_t>(threads),
-                                                config.sharedMemBytes);
-  *clusters = per_sm * driver.config.sm_count / blocks;
+  const uint64_t per_sm =
+      threads > kMaxThreadsPerBlock
+          ? 0
+          : resident_blocks(caller.driver, function, static_cast<uint32_t>(threads),
+                            config.sharedMemBytes);
+  *clusters = per_sm * (*stream)->queue->sms.count() / blocks;
   return Status();
 }
 
@@ -259,32 +263,33 @@ CUresult cuOccupancyMaxActiveClusters(int* numClusters, CUfunction func,
   if (numClusters == nullptr || func == nullptr || config == nullptr) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  return with_function(func, [&](Driver& driver, Function& function) -> Status {
+  return with_function(func, [&](const Caller& caller, Function& function) -> Status {
     LaunchOptions options;
     OPENMPS_RETURN_IF_ERROR(read_attributes(*config, &options));
     const cuda::Dimensions grid{config->gridDimX, config->gridDimY, config->gridDimZ};
     uint32_t blocks = 1;
-    OPENMPS_RETURN_IF_ERROR(cluster_size(
-        driver.config, function, {grid, options.cluster, options.preferred_cluster}, &blocks));
+    OPENMPS_RETURN_IF_ERROR(cluster_size(caller.driver.config, function,
+                                         {grid, options.cluster, options.preferred_cluster},
+                                         &blocks));
     uint64_t clusters = 0;
-    OPENMPS_RETURN_IF_ERROR(active_clusters(driver, function, *config, blocks, &clusters));
+    OPENMPS_RETURN_IF_ERROR(active_clusters(caller, function, *config, blocks, &clusters));
     *numClusters = static_cast<int>(clusters);
     return Status();
   });
 }
 
-// The largest power of two of which the device holds one; what the launch asks for counts for
-// nothing here.
+// The largest power of two of which the stream's multiprocessors hold one; what the launch asks for
+// counts for nothing here.
 CUresult cuOccupancyMaxPotentialClusterSize(int* clusterSize, CUfunction func,
                                             const CUlaunchConfig* config) {
   if (clusterSize == nullptr || func == nullptr || config == nullptr) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  return with_function(func, [&](Driver& driver, Function& function) -> Status {
+  return with_function(func, [&](const Caller& caller, Function& function) -> Status {
     uint64_t size = 1;
-    for (uint64_t next = 2; next <= max_cluster_blocks(driver.config, function); next *= 2) {
+    for (uint64_t next = 2; next <= max_cluster_blocks(caller.driver.config, function); next *= 2) {
       uint64_t clusters = 0;
-      OPENMPS_RETURN_IF_ERROR(active_clusters(driver, function, *config, next, &clusters));
+      OPENMPS_RETURN_IF_ERROR(active_clusters(caller, function, *config, next, &clusters));
       if (clusters == 0) break;
       size = next;
     }

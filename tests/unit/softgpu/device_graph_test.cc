@@ -2,7 +2,10 @@
 // Stream capture with its rules, and graphs.
 #include "device_fixture.h"
 
+#include <algorithm>
+#include <set>
 #include <thread>
+#include <utility>
 
 namespace openmps::softgpu::testing {
 namespace {
@@ -61,6 +64,128 @@ TEST_F(GraphTest, NewParametersKeepCooperativeNodes) {
   EXPECT_EQ(load(word), 1u);
   EXPECT_CU(cuGraphExecDestroy(exec));
   EXPECT_CU(cuGraphDestroy(graph));
+}
+
+// Kernels of graphs in a green context of two multiprocessors and the primary context.
+class GreenGraphTest : public GraphTest {
+ protected:
+  void SetUp() override {
+    GraphTest::SetUp();
+    CUdevResource all = {}, part = {};
+    CUdevResourceDesc description = nullptr;
+    unsigned count = 1;
+    ASSERT_CU(cuDevicePrimaryCtxRetain(&primary_, 0));
+    ASSERT_CU(cuCtxPushCurrent_v2(primary_));
+    ASSERT_CU(cuModuleLoadData(&code_, kFakeImage));
+    ASSERT_CU(cuDeviceGetDevResource(0, &all, CU_DEV_RESOURCE_TYPE_SM));
+    ASSERT_CU(cuDevSmResourceSplitByCount(&part, &count, &all, nullptr, 0, 2));
+    ASSERT_CU(cuDevResourceGenerateDesc(&description, &part, 1));
+    ASSERT_CU(cuGreenCtxCreate(&green_, description, 0, CU_GREEN_CTX_DEFAULT_STREAM));
+    ASSERT_CU(cuCtxFromGreenCtx(&view_, green_));
+    ASSERT_CU(cuGraphCreate(&graph_, 0));
+    for (uint32_t sm = 1; sm <= kSms; ++sm) everywhere_.insert(sm);
+    sms_ = words(kBlocks);
+    parameters_ = {FakeAction::kRecordSm, address_of(sms_), 0};
+  }
+  void TearDown() override {
+    EXPECT_CU(cuGraphDestroy(graph_));
+    EXPECT_CU(cuCtxSetCurrent(primary_));
+    if (green_ != nullptr) {
+      EXPECT_CU(cuGreenCtxDestroy(green_));
+    }
+    CUcontext popped = nullptr;
+    EXPECT_CU(cuCtxPopCurrent_v2(&popped));
+    EXPECT_CU(cuDevicePrimaryCtxReset_v2(0));
+    EXPECT_CU(cuDevicePrimaryCtxRelease_v2(0));
+    GraphTest::TearDown();
+  }
+
+  // A node of `graph_` that notes where its blocks run.
+  CUgraphNode add(CUcontext current) {
+    CUgraphNode node = nullptr;
+    const CUDA_KERNEL_NODE_PARAMS params = many_blocks(kBlocks);
+    EXPECT_CU(cuCtxSetCurrent(current));
+    EXPECT_CU(cuGraphAddKernelNode_v2(&node, graph_, nullptr, 0, &params));
+    return node;
+  }
+  CUDA_KERNEL_NODE_PARAMS many_blocks(unsigned blocks) {
+    CUDA_KERNEL_NODE_PARAMS params = kernel_node(&parameters_);
+    EXPECT_CU(cuModuleGetFunction(&params.func, code_, "run"));
+    params.gridDimX = blocks;
+    params.blockDimX = 1024;
+    return params;
+  }
+  std::set<uint32_t> run(CUgraphExec exec) {
+    std::fill_n(sms_, kBlocks, 0);
+    EXPECT_CU(cuGraphLaunch(exec, nullptr));
+    EXPECT_CU(cuCtxSynchronize());
+    return {sms_, sms_ + kBlocks};
+  }
+
+  static constexpr unsigned kBlocks = 64;
+  static constexpr unsigned kGreenBlocks = 4;  // that fit the green context, of 1024 threads
+  const std::set<uint32_t> of_green_ = {1, 2};
+  std::set<uint32_t> everywhere_;
+  CUcontext primary_ = nullptr, view_ = nullptr;
+  CUmodule code_ = nullptr;
+  CUgreenCtx green_ = nullptr;
+  CUgraph graph_ = nullptr;
+
+ private:
+  uint32_t* sms_ = nullptr;
+  FakeParameters parameters_{};
+};
+
+// An H200 takes nodes that the green context can't hold, and their launches never end.
+TEST_F(GreenGraphTest, CooperativeNodesFitTheirGreenContext) {
+  const CUgraphNode node = add(view_);
+  const CUDA_KERNEL_NODE_PARAMS fits = many_blocks(kGreenBlocks);
+  const CUDA_KERNEL_NODE_PARAMS too_many = many_blocks(kGreenBlocks + 1);
+  CUlaunchAttributeValue cooperative{};
+  cooperative.cooperative = 1;
+  EXPECT_CU(cuGraphKernelNodeSetParams_v2(node, &too_many));
+  EXPECT_EQ(cuGraphKernelNodeSetAttribute(node, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &cooperative),
+            CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
+  EXPECT_CU(cuGraphKernelNodeSetParams_v2(node, &fits));
+  EXPECT_CU(cuGraphKernelNodeSetAttribute(node, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &cooperative));
+  EXPECT_EQ(cuGraphKernelNodeSetParams_v2(node, &too_many),
+            CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
+  CUgraphExec exec = instantiate(graph_);
+  EXPECT_EQ(cuGraphExecKernelNodeSetParams_v2(exec, node, &too_many),
+            CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
+  // The attributes of one may be too much for another.
+  const CUgraphNode other = add(view_);
+  EXPECT_EQ(cuGraphKernelNodeCopyAttributes(other, node), CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
+  EXPECT_CU(cuGraphExecDestroy(exec));
+  // The primary context has room.
+  EXPECT_CU(cuCtxSetCurrent(primary_));
+  EXPECT_CU(cuGraphKernelNodeSetParams_v2(node, &too_many));
+}
+
+// What an H200 may crash on: here the nodes keep their multiprocessors.
+TEST_F(GreenGraphTest, NodesOutliveTheirGreenContext) {
+  const CUgraphNode node = add(view_);
+  CUgraphExec exec = instantiate(graph_);
+  EXPECT_EQ(run(exec), of_green_);
+  EXPECT_CU(cuCtxSetCurrent(primary_));
+  EXPECT_CU(cuGreenCtxDestroy(std::exchange(green_, nullptr)));
+  EXPECT_EQ(run(exec), of_green_);
+  CUgraphExec again = instantiate(graph_);
+  EXPECT_EQ(run(again), of_green_);
+  CUDA_KERNEL_NODE_PARAMS params{};
+  EXPECT_CU(cuGraphKernelNodeGetParams_v2(node, &params));
+  EXPECT_EQ(params.ctx, view_);
+  EXPECT_EQ(cuCtxPushCurrent_v2(params.ctx), CUDA_ERROR_INVALID_CONTEXT);
+  CUgraphExecUpdateResultInfo info{};
+  EXPECT_CU(cuGraphExecUpdate_v2(exec, graph_, &info));
+  params = many_blocks(kBlocks);
+  EXPECT_EQ(cuGraphExecKernelNodeSetParams_v2(exec, node, &params), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_CU(cuGraphKernelNodeSetParams_v2(node, &params));
+  EXPECT_CU(cuGraphExecDestroy(again));
+  again = instantiate(graph_);
+  EXPECT_EQ(run(again), everywhere_);
+  EXPECT_CU(cuGraphExecDestroy(again));
+  EXPECT_CU(cuGraphExecDestroy(exec));
 }
 
 // A kernel of higher priority is placed first, also after its node got new parameters.
