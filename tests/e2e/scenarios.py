@@ -993,6 +993,9 @@ def percentages(box, _):
     box.env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = "50"
     box.start_daemon()
     del box.env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"]
+    for program in (["drv_conditionals", "run"], ["drv_conditionals", "change"], ["drv_graphs"], ["drv_graph_nodes"],
+                    ["drv_random_order", "9000", "60"]):
+        finish(box.start(program), f"{program} in a half of the device")
     # The last two are no percentages, or raise it: the default stays.
     for said, share in ((None, 50), ("25", 25), ("1", 1), ("100", 50), ("none", 50)):
         env = {} if said is None else {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": said}

@@ -54,6 +54,14 @@ class SessionCore {
   [[nodiscard]] Status check_device(uint32_t device) const;
   // The context of a placement: the cold lane's exists where something has been placed there.
   [[nodiscard]] CUcontext context(const Placement& place) const;
+  // That of the kernels of graphs: of the session's part of the device, if it has not all of it.
+  // Errors: those of DeviceParts::get().
+  Status kernel_context(uint32_t device, CUcontext* context) {
+    GreenContext* part = nullptr;
+    OPENMPS_RETURN_IF_ERROR(parts.get(device, &part));
+    *context = part != nullptr ? part->context : this->context({device});
+    return Status();
+  }
   // Make it current on this thread, if it isn't.
   Status use(const Placement& place);
   Status use(uint32_t device) { return use(Placement{device}); }

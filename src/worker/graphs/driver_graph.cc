@@ -23,10 +23,12 @@ Status DriverGraph::add_condition(const wire::ConditionCreate& command,
     return Status(CUDA_ERROR_OUT_OF_MEMORY, "too many conditional handles");
   }
   OPENMPS_RETURN_IF_ERROR(core_.use(device_));
-  OPENMPS_RETURN_IF_ERROR(
-      check(core_.driver.cuGraphConditionalHandleCreate(made, handle(), core_.context({device_}),
-                                                        command.initial, command.flags),
-            "cuGraphConditionalHandleCreate"));
+  // Handle, node and kernels of the bodies have to be of one context (measured).
+  CUcontext context = nullptr;
+  OPENMPS_RETURN_IF_ERROR(core_.kernel_context(device_, &context));
+  OPENMPS_RETURN_IF_ERROR(check(core_.driver.cuGraphConditionalHandleCreate(
+                                    made, handle(), context, command.initial, command.flags),
+                                "cuGraphConditionalHandleCreate"));
   conditions.push_back({*made, false});
   ++totals_.conditions;
   return Status();

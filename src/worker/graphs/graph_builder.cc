@@ -208,7 +208,7 @@ Status GraphBuilder::make_conditional(DriverGraph& graph, std::span<const CUgrap
   parameters.conditional.handle = wanted.handle;
   parameters.conditional.type = static_cast<CUgraphConditionalNodeType>(wanted.type);
   parameters.conditional.size = wanted.bodies;
-  parameters.conditional.ctx = core_.context({graph.device()});
+  OPENMPS_RETURN_IF_ERROR(core_.kernel_context(graph.device(), &parameters.conditional.ctx));
   OPENMPS_RETURN_IF_ERROR(worker::check(
       core_.driver.cuGraphAddNode_v2(&step->first, graph.parts[step->parent].handle, before.data(),
                                      nullptr, before.size(), &parameters),
