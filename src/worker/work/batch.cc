@@ -8,9 +8,12 @@
 
 namespace openmps::worker {
 
-bool Batch::takes(const Uses& uses, const KernelWork& kernel, const Durations& durations) const {
+// A chain is of the green context that it was made in, and one of the client's may go before it.
+bool Batch::takes(const Uses& uses, const KernelWork& kernel, const Stream& stream,
+                  const Durations& durations) const {
   return core_.commons.performance.batches && uses.lane == Lane::kMain &&
          kernel.attributes.empty() && kernel.parameters.size() <= kMostChainedBytes &&
+         stream.place.partition == core_.parts.find(stream.place.device) &&
          !kernel.function->prints && !kernel.function->asserts && durations.is_known(uses.cost) &&
          durations.of(uses.cost) <= kLongestNs;
 }

@@ -26,7 +26,7 @@ class Batch {
   explicit Batch(const SessionCore& core) : core_(core) {}
 
   // It may be part of a batch.
-  [[nodiscard]] bool takes(const Uses& uses, const KernelWork& kernel,
+  [[nodiscard]] bool takes(const Uses& uses, const KernelWork& kernel, const Stream& stream,
                            const Durations& durations) const;
   [[nodiscard]] bool empty() const { return launches_.empty(); }
   [[nodiscard]] bool is_full() const {

@@ -235,7 +235,7 @@ void Submitter::note_failure(wire::Opcode failed, Status status) {
 // ---- Batches ------------------------------------------------------------------------------------
 
 bool Submitter::collect(const Uses& uses, const KernelWork& kernel, Stream& stream) {
-  if (!batch_.takes(uses, kernel, streams_.durations)) return false;
+  if (!batch_.takes(uses, kernel, stream, streams_.durations)) return false;
   batch_.add(uses, kernel, stream, streams_.durations.of(uses.cost));
   if (batch_.is_full()) submit_batch();
   return true;

@@ -49,6 +49,35 @@ class BatchTest : public SessionFixture {
   }
 };
 
+// It may be destroyed before a chain of it.
+TEST_F(BatchTest, NotThoseInAGreenContextOfTheClient) {
+  EXPECT_TRUE(send(wire::DeviceResource{0, 0, CU_DEV_RESOURCE_TYPE_SM}).ok());
+  const auto resource = reply<wire::DeviceResource::Reply>().resource;
+  EXPECT_TRUE(send(wire::ResourceDescribe{1, 1},
+                   std::string(reinterpret_cast<const char*>(&resource), sizeof resource))
+                  .ok());
+  EXPECT_TRUE(send(wire::GreenCreate{1, 1, 0, CU_GREEN_CTX_DEFAULT_STREAM}).ok());
+  EXPECT_TRUE(send(wire::StreamCreate{3, 1, 0, StreamKind::kNonBlocking, 0, 1}).ok());
+  for (int i = 0; i < 32; ++i) launch_with(3, 'a');
+  session_->submitter.end_batch();
+  EXPECT_EQ(submitted(), Calls(32, "launch s3 16"));
+}
+
+class LimitedBatchTest : public BatchTest {
+ protected:
+  [[nodiscard]] uint32_t sms() const override { return 6; }
+};
+
+TEST_F(LimitedBatchTest, AChainIsInTheSessionsPart) {
+  for (int i = 0; i < 32; ++i) launch_with(1, 'a');
+  session_->submitter.end_batch();
+  Calls made = calls();
+  EXPECT_EQ(std::ranges::count(made, "graph s1"), 1);
+  EXPECT_EQ(std::ranges::count_if(
+                made, [](const std::string& call) { return call.starts_with("kernel in g1"); }),
+            32);
+}
+
 TEST_F(BatchTest, ManyGoAsChains) {
   for (int i = 0; i < 32 + 16 + 8 + 2; ++i) launch_with(1, 'a');
   EXPECT_EQ(submitted(), Calls{"graph s1"}) << "the longest chain is full";
