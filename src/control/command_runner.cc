@@ -84,7 +84,7 @@ void CommandRunner::run(const Command& command, User caller, Done done) {
         done({"Server " + server + " not found\nServer " + server + " not found!\n1\n"});
         return;
       }
-      done({"terminate_client is not supported yet\n", 1});
+      terminate(command, *servers_.find(command.server), done);
       return;
     case Verb::kGetServerStatus:
     case Verb::kGetClientList:
@@ -127,6 +127,23 @@ void CommandRunner::run_for_server(const Command& command, ServerProcess& server
       return;
     }
   }
+}
+
+// The result is text, as with MPS, and the exit code 0 whatever it is.
+void CommandRunner::terminate(const Command& command, ServerProcess& server, const Done& done) {
+  const std::string unknown = "Client " + printable(command.client) + " not found!\n1\n";
+  const auto pid = parse_unsigned(command.client, UINT32_MAX);
+  if (!pid) {
+    done({unknown});
+    return;
+  }
+  server.ask(
+      wire::QueryKind::kTerminate,
+      [done, unknown](const ServerAnswer& answer) {
+        // A server that has gone has no clients.
+        done({answer.answered && answer.result != CUDA_SUCCESS ? unknown : "0\n"});
+      },
+      static_cast<uint32_t>(*pid));
 }
 
 Reply CommandRunner::change_defaults(const Command& command) {

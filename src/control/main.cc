@@ -47,6 +47,8 @@ Commands:
   set_device_pinned_mem_limit <server PID> <device> <n>G|<n>M
   get_default_client_priority
   set_default_client_priority 0|1
+  terminate_client <server PID> <client PID>
+                           End a client's work, however long it would take; prints 0 when it has ended
 
 Environment:
   CUDA_MPS_PIPE_DIRECTORY  Directory of the daemon's socket (default /tmp/nvidia-mps)

@@ -32,6 +32,7 @@ Result<ServerAnswer> read_answer(std::span<const std::byte> data, pid_t server, 
   answer.answered = true;
   answer.state = head.state;
   answer.more = head.more != 0;
+  answer.result = static_cast<CUresult>(head.result);
   for (uint32_t i = 0; i < head.rows; ++i) {
     wire::ClientRow row;
     memcpy(&row, data.data() + i * sizeof(row), sizeof(row));
@@ -108,10 +109,10 @@ void ServerProcess::ask(wire::QueryKind kind, std::function<void(ServerAnswer)> 
                         uint32_t session) {
   const uint32_t ticket = ++last_ticket_;
   // A server without a connection is about to be reaped: the timer or finish_if_gone() answers.
-  questions_[ticket] = Question{
-      std::move(done),
-      loop_.call_after(kAnswerMs, [this, ticket] { finish_question(ticket, ServerAnswer{}); }),
-      {}};
+  const auto give_up = [this, ticket] { finish_question(ticket, ServerAnswer{}); };
+  const bool waits = kind == wire::QueryKind::kTerminate;
+  questions_[ticket] =
+      Question{std::move(done), waits ? 0 : loop_.call_after(kAnswerMs, give_up), {}};
   send_query(kind, ticket, session);
 }
 

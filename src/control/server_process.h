@@ -31,11 +31,12 @@ struct User {
 };
 
 struct ServerAnswer {
-  bool answered = false;  // false: it has gone, or took longer than kAnswerMs
+  bool answered = false;  // false: it has gone, or took too long
   wire::ServerState state = wire::ServerState::kInitializing;
   std::vector<ClientLine> clients;     // kClients
   std::vector<Device> devices;         // kDevices
   std::optional<Inspected> inspected;  // kInspect, if it has the session
+  CUresult result = CUDA_SUCCESS;      // kTerminate
   bool more = false;                   // kClients: there are some with ids above these
 };
 
@@ -64,7 +65,8 @@ class ServerProcess {
 
   void admit(const wire::Admit& admit, int client);
   // `done` is called exactly once unless this object is destroyed first.
-  // `session`: of kInspect.
+  // `session`: of kInspect, or a PID. kTerminate takes as long as the client's work, or the
+  // server's limit for that (OPENMPS_DRAIN_SECONDS).
   void ask(wire::QueryKind kind, std::function<void(ServerAnswer)> done, uint32_t session = 0);
   void ask_to_shut_down();
   void force_shutdown();

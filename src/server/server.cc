@@ -110,7 +110,56 @@ void Server::on_admit(const wire::Admit& admit, ForeignFd client) {
 }
 
 void Server::on_query(const wire::Query& query) {
+  if (query.query == wire::QueryKind::kTerminate) {
+    terminate(query);
+    return;
+  }
   daemon_->send(make_answer(query, workers_.state(), sessions_, workers_.devices()));
+}
+
+void Server::terminate(const wire::Query& query) {
+  Termination wanted{query.ticket, {}};
+  for (const auto& [id, session] : sessions_.all()) {
+    if (session->admit.pid == query.session) wanted.sessions.insert(id);
+  }
+  const std::set<uint32_t> ids = wanted.sessions;
+  terminations_.push_back(std::move(wanted));
+  if (ids.empty()) {
+    answer_terminations(CUDA_ERROR_INVALID_VALUE);
+    return;
+  }
+  for (const uint32_t id : ids) {
+    Session* session = sessions_.find(id);
+    if (session == nullptr || session->state == SessionState::kEnding) continue;
+    log_.write("Client " + name_of(*session) +
+               " is terminated: " + printable(field_text(session->admit.hello.command)));
+    session->end_with(CUDA_ERROR_MPS_CLIENT_TERMINATED);
+    if (session->state == SessionState::kOpening && session->client != nullptr) {
+      refuse(*session->client, CUDA_ERROR_MPS_CLIENT_TERMINATED, "the client has been terminated");
+      ignore_hang_up(*session);
+      session->client.reset();
+    }
+    end_session(*session, CUDA_ERROR_MPS_CLIENT_TERMINATED);
+  }
+}
+
+// The session has ended, or its worker is left to its work, which does not end.
+void Server::note_end(uint32_t id) {
+  for (Termination& termination : terminations_) termination.sessions.erase(id);
+  answer_terminations(CUDA_SUCCESS);
+}
+
+void Server::answer_terminations(CUresult result) {
+  std::erase_if(terminations_, [&](const Termination& termination) {
+    if (!termination.sessions.empty()) return false;
+    wire::Answer answer;
+    answer.query = wire::QueryKind::kTerminate;
+    answer.ticket = termination.ticket;
+    answer.state = workers_.state();
+    answer.result = result;
+    if (daemon_ != nullptr) daemon_->send(wire::message_bytes(answer));
+    return true;
+  });
 }
 
 void Server::on_shutdown(const wire::Shutdown& shutdown) {
@@ -472,6 +521,7 @@ void Server::on_drain_late(uint32_t id) {
       name_of(*session).c_str(), printable(field_text(session->admit.hello.command)).c_str(),
       static_cast<unsigned long long>(options_.drain_ms), static_cast<int>(worker.process->pid())));
   workers_.retire_serving();
+  note_end(id);
   after_session();
 }
 
@@ -494,7 +544,9 @@ void Server::open_again(Session& session) {
 void Server::erase_session(Session& session) {
   loop_.cancel(session.drain_timer);
   if (session.client != nullptr) ignore_hang_up(session);
-  sessions_.erase(session.id);
+  const uint32_t id = session.id;
+  sessions_.erase(id);
+  note_end(id);
 }
 
 void Server::forget_session(uint32_t id) {

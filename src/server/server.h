@@ -7,6 +7,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -54,6 +55,10 @@ class Server final : Workers::Owner {
   void on_daemon_gone();
   void on_admit(const wire::Admit& admit, ForeignFd client);
   void on_query(const wire::Query& query);
+  // Ends a client's sessions, whatever they do; answers when they have ended.
+  void terminate(const wire::Query& query);
+  void note_end(uint32_t id);
+  void answer_terminations(CUresult result);
   void on_shutdown(const wire::Shutdown& shutdown);
   void report_ready(CUresult result, const std::string& reason);
 
@@ -108,6 +113,12 @@ class Server final : Workers::Owner {
   SessionTable sessions_;
   UniqueFd hang_ups_;  // epoll: the clients' connections, by session, for nothing but their end
   Workers workers_{loop_, log_, disposal_, sessions_, options_.worker, *this};
+  // A query that is answered once these sessions have ended.
+  struct Termination {
+    uint32_t ticket = 0;
+    std::set<uint32_t> sessions;
+  };
+  std::vector<Termination> terminations_;
   std::deque<Waiting> waiting_;  // until the (new) worker is ready; at most kMaxWindows
   bool leaving_ = false;         // no new clients; the end comes with the last one
   EventLoop::TimerId leave_timer_ = 0;

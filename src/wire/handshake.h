@@ -227,12 +227,20 @@ struct ServerReady {
 // above `session`; `more`: ask again, above the last of them), for kDevices with text: a line "pci
 // bus id \t uuid \t name" for each device, and for kInspect with SessionReport + WaitRow[waits], or
 // nothing if it has no such session.
-enum class QueryKind : uint32_t { kStatus = 0, kClients = 1, kDevices = 2, kInspect = 3 };
+// kTerminate is answered when nothing of the client is left, or what is left is nobody's any more.
+enum class QueryKind : uint32_t {
+  kStatus = 0,
+  kClients = 1,
+  kDevices = 2,
+  kInspect = 3,
+  kTerminate = 4,  // ends the sessions of a client: they get CUDA_ERROR_MPS_CLIENT_TERMINATED
+};
 struct Query {
   MessageHeader header{.kind = MessageKind::kQuery, .bytes = sizeof(Query)};
   QueryKind query = QueryKind::kStatus;
   uint32_t ticket = 0;   // echoed
-  uint32_t session = 0;  // kInspect: its id, or its client's PID; kClients: see above
+  uint32_t session = 0;  // kInspect: its id, or its client's PID; kTerminate: the PID;
+                         // kClients: see above
   uint32_t reserved = 0;
 };
 enum class ServerState : uint32_t { kInitializing = 0, kActive = 1, kFault = 2 };
@@ -254,7 +262,7 @@ struct Answer {
   ServerState state = ServerState::kInitializing;
   uint32_t rows = 0;
   uint32_t more = 0;
-  uint32_t reserved = 0;
+  uint32_t result = CUDA_SUCCESS;  // kTerminate: CUDA_ERROR_INVALID_VALUE: there is no such client
 };
 inline constexpr uint32_t kMaxClientRows = (kMaxMessageBytes - sizeof(Answer)) / sizeof(ClientRow);
 // What a session's channel says (wire/layout.h), and who waits for what in it.

@@ -452,6 +452,43 @@ def endless_kernel(box, _):
     box.quit()
 
 
+def terminated(box, _):
+    """terminate_client ends a client in the middle of its work, one whose stream waits, and one whose kernel
+    never ends: it says 0 when that is done, the client learns that it has been terminated, and nobody else
+    notices."""
+    box.env["OPENMPS_DRAIN_SECONDS"] = "1"
+    box.start_daemon()
+    other = box.start(["drv_client_worker", "1", "200", "hold"], stdin=subprocess.PIPE)
+    ready(other)
+    server = server_of(box)
+
+    def terminate(pid):
+        return box.control(f"terminate_client {server} {pid}", timeout=CLIENT_LIMIT_S)
+
+    for command in (["drv_client_worker", "2", "0"], ["drv_neighbour", "values"], ["drv_trouble", "endless"]):
+        client = box.start(command, stdin=subprocess.PIPE)
+        ready(client)
+        if command[1] == "2":  # goes on beside it
+            other.stdin.write("go\n")
+            other.stdin.flush()
+        require(terminate(client.pid) == (0, "0\n"), f"{command}: it was not terminated")
+        require(str(client.pid) not in box.control(f"get_client_list {server}")[1].split(),
+                f"{command}: the terminated client is still shown as a client")
+        if command[0] == "drv_client_worker":
+            out, err = client.communicate(timeout=CLIENT_LIMIT_S)
+            require(client.returncode == 1 and "CUDA_ERROR_MPS_CLIENT_TERMINATED (810)" in out,
+                    f"{command}: exit code {client.returncode}\n{out}{err}")
+        else:
+            require(client.poll() is None, f"{command}: its process was harmed")
+            client.send_signal(signal.SIGKILL)
+            client.communicate()
+        finish(box.start(["drv_client_worker", "3"]), f"a newcomer behind {command}")
+    finish(other, "the client beside the terminated ones")
+    for nobody in ("1", "none", str(other.pid)):
+        require(terminate(nobody) == (0, f"Client {nobody} not found!\n1\n"), f"{nobody} was found")
+    box.quit()
+
+
 def endless_quit(box, _):
     """quit does not wait for a kernel that never ends, whose client is gone."""
     box.env["OPENMPS_DRAIN_SECONDS"] = "3600"
@@ -1019,7 +1056,7 @@ def fresh_beside_queue(box, _):
 
 ALL = {f.__name__: f for f in
        (many_clients, idle_clients, churn, kill_beside, rogue_clients, confined, capture_vs_alloc,
-        no_daemon, required, control_shell, kernel_output, assert_text, fault_beside_idle, endless_kernel, endless_quit,
+        no_daemon, required, control_shell, kernel_output, assert_text, fault_beside_idle, endless_kernel, endless_quit, terminated,
         few_threads, few_descriptors, full_heap, limits_at_start, endless_printer,
         kill_waiting, fresh_beside_kernel, fresh_beside_stopped, fresh_beside_value,
         beside_values, beside_device_values, beside_calls, beside_events, beside_legacy,
