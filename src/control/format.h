@@ -22,6 +22,7 @@ struct ClientLine {
   std::string command;
   bool ending = false;  // the program has gone, its work has not ended yet
   wire::Usage usage{};
+  double active_thread_percentage = 100;
 };
 
 // What a session is at (wire/handshake.h).

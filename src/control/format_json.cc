@@ -82,6 +82,7 @@ std::string format_ps_json(const std::vector<ClientLine>& clients) {
                     {"namespace", client.namespace_inode},
                     {"command", client.command},
                     {"ending", client.ending},
+                    {"active_thread_percentage", client.active_thread_percentage},
                     {"usage", usage_of(client.usage)}});
   }
   return text_of(list);

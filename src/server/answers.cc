@@ -31,6 +31,7 @@ wire::ClientRow make_row(const Session& session, const std::vector<Device>& devi
   row.id = session.id;
   row.device = first_visible_device(devices, field_text(session.admit.hello.visible_devices));
   row.namespace_inode = session.admit.hello.namespace_inode;
+  row.active_thread_percentage = make_open_session(session).active_thread_percentage;
   row.ending = session.state == SessionState::kEnding ? 1 : 0;
   if (row.device < devices.size()) fill_field(row.device_uuid, devices[row.device].uuid);
   fill_field(row.command, printable(field_text(session.admit.hello.command)));

@@ -250,7 +250,7 @@ struct ClientRow {
   uint32_t device = 0;
   uint32_t namespace_inode = 0;
   uint32_t ending = 0;  // 1: its program has gone or is cut off, its work has not ended yet
-  uint32_t reserved = 0;
+  float active_thread_percentage = 100;  // granted
   char device_uuid[48] = {};  // "GPU-xxxxxxxx-...": the shell cuts it
   char command[256] = {};
   Usage usage;

@@ -1042,6 +1042,8 @@ def percentages(box, _):
                 f"{told} SMs of {device} with {said}")
     halves = [box.start(["drv_sm_share", "hold"], stdin=subprocess.PIPE) for _ in range(2)]
     reports = [wait_for_line(half, "# told") for half in halves]
+    shown = json.loads(box.control("ps --json")[1])
+    require([client["active_thread_percentage"] for client in shown] == [50, 50], f"ps shows {shown}")
     for half in halves:
         tell(half)
     sets = [sm_report(line)[1] for line in reports]

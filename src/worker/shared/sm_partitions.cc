@@ -3,6 +3,7 @@
 #include "worker/shared/sm_partitions.h"
 
 #include <algorithm>
+#include <new>
 #include <numeric>
 #include <utility>
 
@@ -113,31 +114,37 @@ Result<std::shared_ptr<const SmPartition>> SmPartitions::take(uint32_t device, u
   const auto count = [&](bool used) {
     for (size_t i = 0; i < of.users.size(); ++i) of.users[i] += groups.test(i) ? used ? 1 : -1 : 0;
   };
+  Made* mine = nullptr;
   {
     const std::lock_guard lock(mutex_);
     if (Status status = split_locked(device); !status.ok()) return status;
     groups = least_used(of.users, sms / devices_.at(device).sm_steps.step);
     count(true);
-    if (Made* there = find_locked(device, groups); there != nullptr) return hand_out(*there);
+    mine = find_locked(device, groups);
+    if (mine != nullptr) ++mine->users;
   }
-  Result<std::unique_ptr<Made>> made = make(device, groups, descriptors, gate, feeder);
-  const std::lock_guard lock(mutex_);
-  if (!made.ok()) {
-    count(false);
-    return made.status();
+  if (mine == nullptr) {
+    Result<std::unique_ptr<Made>> made = Status(CUDA_ERROR_OUT_OF_MEMORY, "no memory for a part");
+    try {
+      made = make(device, groups, descriptors, gate, feeder);
+    } catch (const std::bad_alloc&) {  // the groups are given back below
+    }
+    const std::lock_guard lock(mutex_);
+    if (!made.ok()) {
+      count(false);
+      return made.status();
+    }
+    mine = find_locked(device, groups);
+    if (mine != nullptr) {  // somebody else has made the same meanwhile
+      destroy((*made)->partition);
+    } else {
+      mine = of.made.emplace_back(std::move(*made)).get();
+    }
+    ++mine->users;
   }
-  // Somebody else may have made the same meanwhile.
-  if (Made* there = find_locked(device, groups); there != nullptr) {
-    destroy((*made)->partition);
-    return hand_out(*there);
-  }
-  return hand_out(*of.made.emplace_back(std::move(*made)));
-}
-
-// Its groups are counted already.
-std::shared_ptr<const SmPartition> SmPartitions::hand_out(Made& made) {
-  ++made.users;
-  return {&made.partition, [this, &made](const SmPartition*) { give_back(made); }};
+  // Without memory for this it is given back at once, which takes the lock.
+  return std::shared_ptr<const SmPartition>(
+      &mine->partition, [this, mine](const SmPartition*) { give_back(*mine); });
 }
 
 void SmPartitions::give_back(Made& made) {

@@ -70,7 +70,6 @@ class SmPartitions {
                                      ResourceDescriptors& descriptors, ContextGate& gate,
                                      const ContextGate::Feeder* feeder);
   Made* find_locked(uint32_t device, const SmGroups& groups);
-  std::shared_ptr<const SmPartition> hand_out(Made& made);
   void give_back(Made& made);
   void destroy(const SmPartition& partition);
 

@@ -208,8 +208,8 @@ TEST(Format, JsonKeepsArgumentsAndReplacesWhatIsNotText) {
   EXPECT_EQ(format_ps_json({odd}),
             "[\n  {\n    \"pid\": 1338,\n    \"id\": 1,\n    \"server\": 1272,\n    \"device\": "
             "\"GPU-008cbaa3-6cdc-9444-312b-2ca50d63b155\",\n    \"namespace\": 4026531836,\n    "
-            "\"command\": \"a \\\"b\\\" \xef\xbf\xbd\",\n    \"ending\": false,\n    \"usage\": "
-            "null\n  }\n]\n");
+            "\"command\": \"a \\\"b\\\" \xef\xbf\xbd\",\n    \"ending\": false,\n    "
+            "\"active_thread_percentage\": 100.0,\n    \"usage\": null\n  }\n]\n");
   EXPECT_EQ(format_ps_json({}), "[]\n");
   EXPECT_EQ(format_server_list_json({{7, 1000, "ACTIVE"}}),
             "[\n  {\n    \"pid\": 7,\n    \"uid\": 1000,\n    \"state\": \"ACTIVE\"\n  }\n]\n");
