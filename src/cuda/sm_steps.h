@@ -17,23 +17,12 @@ struct SmSteps {
 
 inline constexpr double kWholePercentage = 100;
 
-// Whole steps, one at least: a device that makes no parts is had as a whole.
-inline uint32_t whole_steps(const SmSteps& device, uint32_t sms) {
-  if (device.step == 0) return device.sms;
-  return std::clamp(sms - sms % device.step, device.step, device.most);
-}
-
-// Of an active thread percentage, rounded down, as MPS does.
+// Of an active thread percentage: rounded down to whole steps, as MPS does, one at least. A device
+// that makes no parts is had as a whole.
 inline uint32_t sms_of_percentage(const SmSteps& device, double percentage) {
-  if (!(percentage < kWholePercentage)) return device.sms;
-  return whole_steps(
-      device, static_cast<uint32_t>(device.sms * std::max(percentage, 0.0) / kWholePercentage));
-}
-
-// Of a number of SMs, rounded up, as MPS does with execution affinity.
-inline uint32_t sms_of_count(const SmSteps& device, uint32_t wanted) {
-  if (wanted > device.most) return device.sms;
-  return whole_steps(device, wanted + device.step - 1);
+  if (!(percentage < kWholePercentage) || device.step == 0) return device.sms;
+  const auto sms = static_cast<uint32_t>(device.sms * std::max(percentage, 0.0) / kWholePercentage);
+  return std::clamp(sms - sms % device.step, device.step, device.most);
 }
 
 }  // namespace openmps::cuda

@@ -515,7 +515,10 @@ void Server::on_drain_late(uint32_t id) {
   if (session == nullptr || workers_.stopping()) return;
   session->drain_timer = 0;
   const Worker& worker = *session->worker;
-  if (worker.state != WorkerState::kServing) return;  // it is replaced already
+  if (worker.state != WorkerState::kServing) {  // it is replaced already
+    note_end(id);
+    return;
+  }
   log_.write(format_text(
       "Client %s (%s) has left work that does not end: after %llu ms its worker %d is replaced",
       name_of(*session).c_str(), printable(field_text(session->admit.hello.command)).c_str(),

@@ -251,7 +251,7 @@ struct ClientRow {
   uint32_t namespace_inode = 0;
   uint32_t ending = 0;  // 1: its program has gone or is cut off, its work has not ended yet
   float active_thread_percentage = 100;  // granted
-  char device_uuid[48] = {};  // "GPU-xxxxxxxx-...": the shell cuts it
+  char device_uuid[48] = {};             // "GPU-xxxxxxxx-...": the shell cuts it
   char command[256] = {};
   Usage usage;
 };

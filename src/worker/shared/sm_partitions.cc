@@ -143,8 +143,8 @@ Result<std::shared_ptr<const SmPartition>> SmPartitions::take(uint32_t device, u
     ++mine->users;
   }
   // Without memory for this it is given back at once, which takes the lock.
-  return std::shared_ptr<const SmPartition>(
-      &mine->partition, [this, mine](const SmPartition*) { give_back(*mine); });
+  return std::shared_ptr<const SmPartition>(&mine->partition,
+                                            [this, mine](const SmPartition*) { give_back(*mine); });
 }
 
 void SmPartitions::give_back(Made& made) {

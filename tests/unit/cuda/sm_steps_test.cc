@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From percentages and numbers to whole steps of SMs.
+// From percentages to whole steps of SMs.
 #include "cuda/sm_steps.h"
 
 #include <gtest/gtest.h>
@@ -32,18 +32,8 @@ TEST(SmSteps, WhatIsNoPercentageLimitsNothing) {
   EXPECT_EQ(sms_of_percentage(kHopper, -3), 8u);
 }
 
-TEST(SmSteps, ANumberIsRoundedUp) {
-  EXPECT_EQ(sms_of_count(kHopper, 1), 8u);
-  EXPECT_EQ(sms_of_count(kHopper, 8), 8u);
-  EXPECT_EQ(sms_of_count(kHopper, 9), 16u);
-  EXPECT_EQ(sms_of_count(kHopper, 120), 120u);
-  EXPECT_EQ(sms_of_count(kHopper, 121), 132u) << "no part is as large";
-  EXPECT_EQ(sms_of_count(kSmall, 0), 2u);
-}
-
 TEST(SmSteps, ADeviceThatMakesNoPartsIsHadAsAWhole) {
   EXPECT_EQ(sms_of_percentage(kWhole, 25), 80u);
-  EXPECT_EQ(sms_of_count(kWhole, 8), 80u);
 }
 
 }  // namespace
