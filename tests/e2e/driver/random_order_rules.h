@@ -81,13 +81,17 @@ class Rules {
   }
   // It has been given to the stream, and comes behind this.
   Operation give(uint32_t stream, const Clock& clock) {
-    streams_[stream].clock = streams_[stream].work = clock;
+    streams_[stream].clock = clock;
+    if (!is_behind_call(stream)) streams_[stream].work = clock;
     return {stream, streams_[stream].given};
   }
   // A host function orders its own stream only: what the legacy stream and the others wait for in
-  // each other is work of the device (seen on an H200).
+  // each other is work of the device, and none that is behind a host function which may not have
+  // ended (both seen on an H200: a copy from pinned memory in a blocking stream did not wait for a
+  // kernel of the legacy stream behind a host function).
   Operation give_call(uint32_t stream) {
     streams_[stream].clock = begin(stream);
+    streams_[stream].last_call = streams_[stream].given;
     return {stream, streams_[stream].given};
   }
   // A wait is nothing by itself, so nothing else need come behind it or before it. It may.
@@ -95,7 +99,7 @@ class Rules {
     const uint64_t may = behind(stream).may;
     streams_[stream].clock.merge(clock);
     streams_[stream].clock.may |= may;
-    streams_[stream].work.merge(clock);
+    if (!is_behind_call(stream)) streams_[stream].work.merge(clock);
   }
   Operation give(uint32_t stream) { return give(stream, begin(stream)); }
 
@@ -131,7 +135,7 @@ class Rules {
  private:
   struct Stream {
     Clock clock;  // of its last operation
-    Clock work;   // the same without host functions at the end
+    Clock work;   // the same without host functions, and what is behind them
     bool blocking = false;
 
     // What the legacy stream, or who waits for that, comes behind, and what it may have to wait
@@ -142,12 +146,19 @@ class Rules {
       return shown;
     }
     uint32_t given = 0;
+    uint32_t last_call = 0;  // the number of its last host function
   };
   struct Gate {
     bool open = false;
     uint64_t may = 0;
     uint64_t must = 0;
   };
+
+  // The next operation of the stream comes behind a host function that the host does not know to
+  // have ended.
+  [[nodiscard]] bool is_behind_call(uint32_t stream) const {
+    return streams_[stream].last_call > host_.count[stream];
+  }
 
   [[nodiscard]] uint64_t closed(uint64_t gates, uint64_t Gate::*behind) const {
     uint64_t seen = 0, found = 0;
