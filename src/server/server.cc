@@ -118,14 +118,19 @@ void Server::on_query(const wire::Query& query) {
 }
 
 void Server::terminate(const wire::Query& query) {
+  bool is_there = false;
   Termination wanted{query.ticket, {}};
   for (const auto& [id, session] : sessions_.all()) {
-    if (session->admit.pid == query.session) wanted.sessions.insert(id);
+    if (session->admit.pid != query.session) continue;
+    is_there = true;
+    // One that has not ended in its time is left to its worker.
+    const bool is_left = session->state == SessionState::kEnding && session->drain_timer == 0;
+    if (!is_left) wanted.sessions.insert(id);
   }
   const std::set<uint32_t> ids = wanted.sessions;
   terminations_.push_back(std::move(wanted));
   if (ids.empty()) {
-    answer_terminations(CUDA_ERROR_INVALID_VALUE);
+    answer_terminations(is_there ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
     return;
   }
   for (const uint32_t id : ids) {

@@ -460,6 +460,8 @@ def terminated(box, _):
     box.start_daemon()
     other = box.start(["drv_client_worker", "1", "200", "hold"], stdin=subprocess.PIPE)
     ready(other)
+    stays = box.start(["drv_client_worker", "4", "3", "hold"], stdin=subprocess.PIPE)
+    ready(stays)
     server = server_of(box)
 
     def terminate(pid):
@@ -472,7 +474,7 @@ def terminated(box, _):
             other.stdin.write("go\n")
             other.stdin.flush()
         require(terminate(client.pid) == (0, "0\n"), f"{command}: it was not terminated")
-        require(str(client.pid) not in box.control(f"get_client_list {server}")[1].split(),
+        require(str(client.pid) not in box.control(f"get_client_list {server}")[1].splitlines(),  # but "PID (ending)"
                 f"{command}: the terminated client is still shown as a client")
         if command[0] == "drv_client_worker":
             out, err = client.communicate(timeout=CLIENT_LIMIT_S)
@@ -480,10 +482,13 @@ def terminated(box, _):
                     f"{command}: exit code {client.returncode}\n{out}{err}")
         else:
             require(client.poll() is None, f"{command}: its process was harmed")
+            if command[1] == "endless":  # its worker is still there, with its kernel and `stays`
+                require(terminate(client.pid) == (0, "0\n"), "a second time it was not terminated")
             client.send_signal(signal.SIGKILL)
             client.communicate()
         finish(box.start(["drv_client_worker", "3"]), f"a newcomer behind {command}")
     finish(other, "the client beside the terminated ones")
+    tell(stays)
     for nobody in ("1", "none", str(other.pid)):
         require(terminate(nobody) == (0, f"Client {nobody} not found!\n1\n"), f"{nobody} was found")
     box.quit()

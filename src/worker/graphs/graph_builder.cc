@@ -72,8 +72,8 @@ Status GraphBuilder::read_kernel(wire::Variable body, Modules::Reach reach, Grap
   step->function = launch->function;
   const uint32_t device = function->is_kernel ? launch->stream : function->device;
   OPENMPS_RETURN_IF_ERROR(core_.check_device(device));
-  const bool is_at_hand = Modules::is_at_hand(*function, {device});
-  if (!is_at_hand || core_.parts.is_limited(device)) submitter_.prepare_to_wait();
+  const bool has_part = !core_.parts.is_limited(device) || core_.parts.find(device) != nullptr;
+  if (!has_part || !Modules::is_at_hand(*function, {device})) submitter_.prepare_to_wait();
   GreenContext* part = nullptr;
   OPENMPS_RETURN_IF_ERROR(core_.parts.get(device, &part));
   return maker_.make(*launch, tail, *function, {device, Lane::kMain, part}, reach, &work->uses,
