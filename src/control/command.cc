@@ -23,6 +23,7 @@ const std::vector<Form>& forms() {
   static const std::vector<Form> table = {
       {"quit", Verb::kQuit, {}},
       {"start_server", Verb::kStartServer, {}},
+      {"shutdown_server", Verb::kShutdownServer, {&Command::server}},
       {"get_server_list", Verb::kGetServerList, {}},
       {"get_server_status", Verb::kGetServerStatus, {&Command::server}},
       {"get_client_list", Verb::kGetClientList, {&Command::server}},
@@ -65,6 +66,8 @@ bool take_option(std::span<const std::string>* words, Command* command) {
   } else if (option == "-p" && command->verb == Verb::kPs && words->size() >= 2) {
     *words = words->subspan(1);
     command->server = words->front();
+  } else if (option == "-f" && command->verb == Verb::kShutdownServer) {
+    command->force = true;
   } else if (option == "--csv" && command->verb == Verb::kDeviceQuery) {
     command->csv = true;
   } else if (option == "--json" &&

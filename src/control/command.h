@@ -31,6 +31,7 @@ enum class Verb {
   kSetMemoryLimit,
   kGetDefaultPriority,
   kSetDefaultPriority,
+  kShutdownServer,
   kTerminateClient,
   kInspect,
 };
@@ -44,6 +45,7 @@ struct Command {
   std::string value;   // what to set; empty: not given
   std::optional<uint32_t> uid;
   std::optional<uint32_t> timeout_s;
+  bool force = false;
   bool csv = false;
   bool json = false;
   // Words and options that the command does not have, the first of them. Ignored, as NVIDIA's

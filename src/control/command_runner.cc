@@ -39,6 +39,7 @@ std::string not_found(const std::string& server) {
 bool needs_privilege(const Command& command, User caller) {
   switch (command.verb) {
     case Verb::kQuit:
+    case Verb::kShutdownServer:
     case Verb::kSetDefaultPercentage:
     case Verb::kSetPercentage:
     case Verb::kSetDefaultMemoryLimit:
@@ -86,6 +87,7 @@ void CommandRunner::run(const Command& command, User caller, Done done) {
       }
       terminate(command, *servers_.find(command.server), done);
       return;
+    case Verb::kShutdownServer:
     case Verb::kGetServerStatus:
     case Verb::kGetClientList:
     case Verb::kGetPercentage:
@@ -105,6 +107,9 @@ void CommandRunner::run_for_server(const Command& command, ServerProcess& server
                                    const Done& done) {
   Settings& settings = server.settings();
   switch (command.verb) {
+    case Verb::kShutdownServer:
+      servers_.shut_down_server(server, command.force, [done] { done({}); });
+      return;
     case Verb::kGetServerStatus:
       server.ask(wire::QueryKind::kStatus, [done](const ServerAnswer& answer) {
         done({std::string(state_text(answer)) + "\n"});
@@ -176,12 +181,10 @@ void CommandRunner::start_server(const Command& command, User caller, const Done
     const passwd* entry = getpwuid(user.uid);
     user.gid = entry != nullptr ? entry->pw_gid : static_cast<gid_t>(user.uid);
   }
-  const Status started = servers_.ensure_server(user);
-  if (started.ok()) {
-    done({});
-  } else {
-    done({"The server can't be started: " + started.message() + "\n", 1});
-  }
+  servers_.ensure_server(user, [done](const Status& started) {
+    done(started.ok() ? Reply{}
+                      : Reply{"The server can't be started: " + started.message() + "\n", 1});
+  });
 }
 
 void CommandRunner::server_list(const Command& command, const Done& done) {

@@ -218,8 +218,9 @@ void Daemon::drop(uint64_t id) {
 }
 
 void Daemon::prepare_devices() {
-  const Status started = servers_.ensure_server(User{geteuid(), getegid()});
-  if (!started.ok()) log_.write("No server is started: " + started.message());
+  servers_.ensure_server(User{geteuid(), getegid()}, [this](const Status& started) {
+    if (!started.ok()) log_.write("No server is started: " + started.message());
+  });
 }
 
 void Daemon::on_signal(int signal) {

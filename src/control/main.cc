@@ -31,6 +31,8 @@ Options:
 Commands:
   quit [-t <seconds>]      Stop servers and daemon; wait for clients, at most so long
   start_server -uid <uid>  Start a server for a user before its first client comes
+  shutdown_server <server PID> [-f]
+                           Stop a server with its last client, or at once (-f)
   get_server_list [--json]
   get_server_status <server PID>
   get_client_list <server PID>
@@ -79,7 +81,7 @@ int run(int argc, char** argv) {
     } else if (option == "-M" || option == "--multiuser-server" || option == "-multiuser-server") {
       if (geteuid() != 0) return usage_error("only root's daemon can serve several users");
     } else if (option == "-v" || option == "--version") {
-      printf("OpenMPS control %s. CUDA MPS protocol 2, binary version: 13000\n", OPENMPS_VERSION);
+      printf("OpenMPS control %s, CUDA MPS protocol 2. Binary version: 13000\n", OPENMPS_VERSION);
       return 0;
     } else if (option == "-h" || option == "--help") {
       fputs(kHelp, stdout);

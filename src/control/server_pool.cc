@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/text.h"
 #include "wire/message.h"
@@ -67,16 +68,43 @@ void ServerPool::admit(NewClient client) {
   }
 }
 
-Status ServerPool::ensure_server(User user) {
+void ServerPool::ensure_server(User user, std::function<void(Status)> done) {
   if (const std::string why_not = reason_against(user); !why_not.empty()) {
-    return Status(CUDA_ERROR_MPS_SERVER_NOT_READY, why_not);
+    done(Status(CUDA_ERROR_MPS_SERVER_NOT_READY, why_not));
+    return;
   }
   Entry& entry = entries_[user.uid];
   entry.only_for_devices = false;
-  if (entry.process != nullptr) return Status();
-  Status started = start(user, &entry);
+  if (entry.leaving) {
+    entry.starts.push_back(std::move(done));
+    return;
+  }
+  Status started = entry.process != nullptr ? Status() : start(user, &entry);
   if (!started.ok()) entries_.erase(user.uid);
-  return started;
+  done(std::move(started));
+}
+
+void ServerPool::shut_down_server(ServerProcess& server, bool force, std::function<void()> done) {
+  Entry& entry = entries_.at(server.user().uid);
+  entry.leaving = true;
+  entry.ends.push_back(std::move(done));
+  if (force) {
+    log_.write(format_text("Force shutting down server %d", static_cast<int>(server.pid())));
+    server.force_shutdown();
+  } else {
+    log_.write(format_text("Try shutting down server %d", static_cast<int>(server.pid())));
+    server.ask_to_shut_down();
+  }
+}
+
+void ServerPool::on_refused(uid_t uid, uint32_t clients) {
+  ServerProcess& server = *entries_.at(uid).process;
+  if (shutdown_.has_begun()) {
+    shutdown_.on_refused(server, clients);
+    return;
+  }
+  log_.write(format_text("Server %d has %u active worker threads. It will shut down with the last.",
+                         static_cast<int>(server.pid()), clients));
 }
 
 Status ServerPool::start(User user, Entry* entry) {
@@ -87,9 +115,7 @@ Status ServerPool::start(User user, Entry* entry) {
       ServerProcess::Callbacks{[this, uid](CUresult result, const std::string& reason) {
                                  on_ready(uid, result, reason);
                                },
-                               [this, uid](uint32_t clients) {
-                                 shutdown_.on_refused(*entries_.at(uid).process, clients);
-                               },
+                               [this, uid](uint32_t clients) { on_refused(uid, clients); },
                                [this, uid](const std::string& how) { on_gone(uid, how); }});
   Status started = entry->process->start(server_program_, server_log_.get());
   if (!started.ok()) {
@@ -135,7 +161,7 @@ void ServerPool::on_devices(uid_t uid, const ServerAnswer& answer) {
   server_ready_();
   devices_ = answer.devices;
   log_.write(format_text("NEW SERVER %d: Ready", static_cast<int>(entry.process->pid())));
-  while (!entry.pending.empty()) {
+  while (!entry.leaving && !entry.pending.empty()) {
     pass_on(&entry, std::move(entry.pending.front()));
     entry.pending.pop_front();
   }
@@ -165,17 +191,24 @@ void ServerPool::on_gone(uid_t uid, const std::string& how) {
   const User user = entry.process->user();
   log_.write(format_text("Server %d %s", static_cast<int>(entry.process->pid()), how.c_str()));
   const bool was_ready = entry.ready;
-  // Clients may have come while it left.
-  const bool wanted = !was_ready || (entry.leaving && !entry.pending.empty());
+  // Somebody may have asked for one while it left.
+  const bool wanted = entry.leaving ? !entry.pending.empty() || !entry.starts.empty() : !was_ready;
+  const auto ends = std::exchange(entry.ends, {});
+  const auto starts = std::exchange(entry.starts, {});
+  for (const auto& end : ends) end();
   entry.process.reset();
   entry.ready = false;
   entry.leaving = false;
   if (wanted && !shutdown_.has_begun() && entry.failure == CUDA_SUCCESS &&
       entry.attempts < kServerStartAttempts && start(user, &entry).ok()) {
+    for (const auto& started : starts) started(Status());
     return;
   }
   const std::string reason =
       entry.failure_reason.empty() ? "the server " + how : entry.failure_reason;
+  for (const auto& started : starts) {
+    started(Status(CUDA_ERROR_MPS_CONNECTION_FAILED, reason));
+  }
   fail_pending(&entry, CUDA_ERROR_MPS_CONNECTION_FAILED, reason);
   entries_.erase(uid);
   if (!was_ready) {
@@ -239,11 +272,11 @@ void ServerPool::with_devices(
   device_waiters_.push_back(std::move(done));
   const User self{geteuid(), getegid()};
   const bool only_for_devices = !entries_.contains(self.uid);
-  if (const Status started = ensure_server(self); !started.ok()) {
-    answer_device_waiters(started.message());
-    return;
-  }
-  entries_.at(self.uid).only_for_devices = only_for_devices;
+  ensure_server(self, [this](const Status& started) {
+    if (!started.ok()) answer_device_waiters(started.message());
+  });
+  const auto entry = entries_.find(self.uid);
+  if (entry != entries_.end()) entry->second.only_for_devices = only_for_devices;
 }
 
 void ServerPool::answer_device_waiters(const std::string& why_not) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -48,8 +49,12 @@ class ServerPool {
   // Pass a client to its user's server, starting it if need be. A client that can't be served is
   // told why. Nothing is returned: everything is said to the client and the log.
   void admit(NewClient client);
-  // start_server: a server for the user, if there is none.
-  Status ensure_server(User user);
+  // start_server: a server for the user, if there is none; one that is about to leave is none, and
+  // its successor starts when it has gone. `done` is called once, now or then.
+  void ensure_server(User user, std::function<void(Status)> done);
+  // shutdown_server: this server leaves with its last client, or at once; clients that come
+  // meanwhile wait for the next one. `done` is called when it has gone.
+  void shut_down_server(ServerProcess& server, bool force, std::function<void()> done);
 
   [[nodiscard]] ServerProcess* find(std::string_view pid_text) const;
   // In the order of users.
@@ -84,11 +89,14 @@ class ServerPool {
     CUresult failure = CUDA_SUCCESS;
     std::string failure_reason;
     std::deque<NewClient> pending;
+    std::vector<std::function<void(Status)>> starts;  // wait for the next one to start
+    std::vector<std::function<void()>> ends;          // wait for this one to end
   };
   Status start(User user, Entry* entry);
   void on_ready(uid_t uid, CUresult result, const std::string& reason);
   void ask_for_devices(uid_t uid);
   void on_devices(uid_t uid, const ServerAnswer& answer);
+  void on_refused(uid_t uid, uint32_t clients);
   void on_gone(uid_t uid, const std::string& how);
   void refuse(NewClient client, CUresult result, const std::string& reason);
   void fail_pending(Entry* entry, CUresult result, const std::string& reason);

@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 
 from sandbox import Failure, Sandbox, footprint, thread_names, wait_until
+from transcript import transcript
 
 CLIENT_LIMIT_S = 120
 # Resident memory may differ by this much after a churn, KiB: allocator pools keep what they once
@@ -1067,7 +1068,8 @@ ALL = {f.__name__: f for f in
         few_threads, few_descriptors, full_heap, limits_at_start, endless_printer,
         kill_waiting, fresh_beside_kernel, fresh_beside_stopped, fresh_beside_value,
         beside_values, beside_device_values, beside_calls, beside_events, beside_legacy,
-        fresh_beside_queue, left_beside_waiting, ranks, random_order, traced, inspected, measured, remembered, percentages)}
+        fresh_beside_queue, left_beside_waiting, ranks, random_order, traced, inspected, measured, remembered, percentages,
+        transcript)}
 
 
 def run(name, build, driver, clients):

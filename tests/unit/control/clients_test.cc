@@ -249,6 +249,55 @@ TEST_F(ClientsTest, QuitWithATimeoutForces) {
   }
 }
 
+TEST_F(ClientsTest, ShutdownServerLetsClientsFinishAndNewcomersWait) {
+  start_daemon();
+  EXPECT_EQ(shell("shutdown_server 7\n").out, "Server 7 not found\n");
+  Client client = join();
+  const std::string first = server();
+  std::thread leave([&] {
+    EXPECT_TRUE(eventually([&] {
+      return log_text("control.log").find("It will shut down with the last.") != std::string::npos;
+    }));
+    Result<UniqueFd> socket = connect_raw();
+    ASSERT_TRUE(socket.ok());
+    ASSERT_TRUE(send_packet(socket->get(), wire::message_bytes(hello("./next"))).ok());
+    EXPECT_TRUE(eventually([&] {
+      return log_text("control.log").find("push client to pending list") <
+             log_text("control.log").rfind("push client to pending list");
+    })) << "the newcomer waits";
+    EXPECT_EQ(client.header().status.load(), CUDA_SUCCESS);
+    client.socket.reset();
+    const Client next = finish_join(std::move(socket).value());
+    EXPECT_EQ(next.welcome.result, CUDA_SUCCESS) << next.welcome.reason;
+    EXPECT_NE(std::to_string(next.welcome.server_pid), first);
+  });
+  const Outcome ended = shell("shutdown_server " + first + "\n");
+  leave.join();
+  EXPECT_EQ(ended.out, "");
+  EXPECT_EQ(ended.status, 0);
+}
+
+TEST_F(ClientsTest, ShutdownServerByForceEndsItsClients) {
+  start_daemon();
+  const Client client = join();
+  const std::string first = server();
+  EXPECT_EQ(shell("shutdown_server " + first + " -f\n").out, "");
+  EXPECT_EQ(client.header().status.load(), CUDA_ERROR_MPS_RPC_FAILURE);
+  EXPECT_EQ(shell("get_server_list\n").out, "") << "it is gone when the command returns";
+  EXPECT_EQ(join().welcome.result, CUDA_SUCCESS) << "the next client has another";
+}
+
+// The server that told the devices is leaving, and must not be taken for the one that is asked for.
+TEST_F(ClientsTest, StartServerBehindAServerThatLeaves) {
+  start_daemon();
+  const std::string start = format_text("start_server -uid %u\n", geteuid());
+  EXPECT_EQ(shell("device_query\n" + start).status, 0);
+  const std::string pid = server();
+  ASSERT_NE(pid, "");
+  EXPECT_TRUE(
+      eventually([&] { return shell("get_server_status " + pid + "\n").out == "ACTIVE\n"; }));
+}
+
 // Run by root only: nobody else can be two users.
 TEST_F(ClientsTest, UsersHaveServersOfTheirOwnAtTheSameTime) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";

@@ -42,6 +42,7 @@ TEST(Command, KnowsEveryVerbAndItsWords) {
       {"get_default_client_priority", Verb::kGetDefaultPriority, "", "", ""},
       {"inspect 3 --json", Verb::kInspect, "", "", ""},
       {"terminate_client 3 4", Verb::kTerminateClient, "3", "", ""},
+      {"shutdown_server 3", Verb::kShutdownServer, "3", "", ""},
       {"PS", Verb::kUnknown, "", "", ""},
       {"psx", Verb::kUnknown, "", "", ""},
       {"", Verb::kUnknown, "", "", ""},
@@ -65,6 +66,9 @@ TEST(Command, ReadsOptions) {
   EXPECT_EQ(parse_command("start_server -uid 4294967296").uid, std::nullopt);
   EXPECT_EQ(parse_command("quit -t 2").timeout_s, 2u);
   EXPECT_EQ(parse_command("quit -t soon").timeout_s, std::nullopt);
+  EXPECT_TRUE(parse_command("shutdown_server 7 -f").force);
+  EXPECT_TRUE(parse_command("shutdown_server -f 7").force);
+  EXPECT_FALSE(parse_command("shutdown_server 7").force);
   EXPECT_TRUE(parse_command("device_query --csv").csv);
   EXPECT_TRUE(parse_command("ps --json").json);
   EXPECT_TRUE(parse_command("get_server_list --json").json);

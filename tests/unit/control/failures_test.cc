@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // What goes wrong: clients that break the protocol, workers and servers that fail or die. The one
 // who is concerned gets the error that CUDA documents, with a reason; nobody else notices.
+#include <fcntl.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstring>
 
+#include "base/text.h"
 #include "mps_fixture.h"
 #include "wire/message.h"
 
@@ -25,6 +28,21 @@ class FailuresTest : public MpsTest {
     return list.empty() ? "" : shell("get_server_status " + list).out;
   }
 };
+
+TEST_F(FailuresTest, TheServersStateIsThatOfItsWorker) {
+  const std::string there = directory_ + "/there";
+  driver_ = "await:" + there;
+  start_daemon();
+  EXPECT_EQ(shell(format_text("start_server -uid %u\n", geteuid())).status, 0);
+  EXPECT_EQ(status(), "INITIALIZING\n");
+  const UniqueFd made(open(there.c_str(), O_CREAT | O_CLOEXEC | O_RDONLY, 0600));
+  EXPECT_TRUE(eventually([&] { return status() == "ACTIVE\n"; }));
+  ASSERT_EQ(unlink(there.c_str()), 0);
+  const Client culprit = join("lose-context");
+  EXPECT_TRUE(eventually([&] { return status() == "FAULT\n"; }));
+  const UniqueFd again(open(there.c_str(), O_CREAT | O_CLOEXEC | O_RDONLY, 0600));
+  EXPECT_TRUE(eventually([&] { return status() == "ACTIVE\n"; }));
+}
 
 TEST_F(FailuresTest, AnotherProtocolVersionIsToldSo) {
   start_daemon();
