@@ -27,6 +27,9 @@ namespace {
 constexpr unsigned long kWantedOpenFiles = 65536;  // servers and workers inherit it
 constexpr char kStarted = 'R';                     // what the background process reports: all well
 
+// For scripts that look for servers by their name (cmake/OpenmpsCompat.cmake).
+constexpr const char* kServerByNvidiasName = "/../lib/openmps/compat/bin/nvidia-cuda-mps-server";
+
 int fail(const std::string& reason) {
   fprintf(stderr, "openmps-control: %s\n", reason.c_str());
   return 1;
@@ -68,7 +71,9 @@ int run(const DaemonOptions& options, PipeDirectory& directory, LogFiles& logs,
     const Status confined = confine(Role::kDaemon, refusals.get());
     if (!confined.ok()) log.write("The daemon is not confined: " + confined.message());
   };
-  Daemon daemon(loop, log, directory, *here + "/openmps-server", logs.server());
+  Daemon daemon(loop, log, directory,
+                *here + (options.nvidia_names ? kServerByNvidiasName : "/openmps-server"),
+                logs.server());
   status = loop.watch_signals({SIGTERM, SIGINT}, [&](int signal) { daemon.on_signal(signal); });
   if (status.ok()) status = logs.watch(loop);
   if (status.ok()) {

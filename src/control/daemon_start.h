@@ -12,6 +12,7 @@ struct DaemonOptions {
   std::string log_directory;
   bool foreground = false;
   bool ready_devices = false;  // -q: start a server at once
+  bool nvidia_names = false;   // servers, too, go by the names of NVIDIA's programs
 };
 
 // In the background: returns when the socket accepts (0) or the start has failed (1). In the

@@ -14,10 +14,12 @@
 namespace openmps::control {
 namespace {
 
+constexpr const char* kNvidiasName = "nvidia-cuda-mps-control";
+
 constexpr const char* kHelp =
     R"(Share GPUs among processes: the OpenMPS control daemon and its command shell.
 
-Usage: openmps-control [options] [command]
+Usage: %s [options] [command]
   Without options and command, reads commands from standard input, one per line.
 
 Options:
@@ -58,13 +60,22 @@ Environment:
   OPENMPS_DRIVER           auto, nvidia, softgpu or the path of a driver library
 )";
 
-int usage_error(const std::string& what) {
-  fprintf(stderr, "openmps-control: %s; see openmps-control --help\n", what.c_str());
+// As it was called: NVIDIA's name for it is a link (cmake/OpenmpsCompat.cmake).
+std::string program_name(const char* path) {
+  const std::string_view text = path != nullptr ? path : "";
+  const std::string_view name = text.substr(text.rfind('/') + 1);
+  return name.empty() ? "openmps-control" : std::string(name);
+}
+
+int usage_error(const std::string& program, const std::string& what) {
+  fprintf(stderr, "%s: %s; see %s --help\n", program.c_str(), what.c_str(), program.c_str());
   return 1;
 }
 
 int run(int argc, char** argv) {
+  const std::string program = program_name(argv[0]);
   DaemonOptions options;
+  options.nvidia_names = program == kNvidiasName;
   options.pipe_directory = environment_or("CUDA_MPS_PIPE_DIRECTORY", wire::kDefaultPipeDirectory);
   options.log_directory = environment_or("CUDA_MPS_LOG_DIRECTORY", wire::kDefaultLogDirectory);
   bool start = false;
@@ -79,21 +90,21 @@ int run(int argc, char** argv) {
     } else if (option == "-q" || option == "--ready-devices") {
       options.ready_devices = true;
     } else if (option == "-M" || option == "--multiuser-server" || option == "-multiuser-server") {
-      if (geteuid() != 0) return usage_error("only root's daemon can serve several users");
+      if (geteuid() != 0) return usage_error(program, "only root's daemon can serve several users");
     } else if (option == "-v" || option == "--version") {
       printf("OpenMPS control %s, CUDA MPS protocol 2. Binary version: 13000\n", OPENMPS_VERSION);
       return 0;
     } else if (option == "-h" || option == "--help") {
-      fputs(kHelp, stdout);
+      printf(kHelp, program.c_str());
       return 0;
     } else if (option == "-S" || option == "--static-partitioning") {
-      return usage_error("static SM partitioning is not supported yet");
+      return usage_error(program, "static SM partitioning is not supported yet");
     } else {
-      return usage_error("unknown option " + std::string(option));
+      return usage_error(program, "unknown option " + std::string(option));
     }
   }
   if (start) {
-    if (at < argc) return usage_error(std::string("unexpected ") + argv[at]);
+    if (at < argc) return usage_error(program, std::string("unexpected ") + argv[at]);
     return start_daemon(options);
   }
   if (at == argc) return run_shell(options.pipe_directory);

@@ -101,7 +101,7 @@ int run(int control_fd) {
 int main(int argc, char** argv) {
   const std::string_view first = argc > 1 ? argv[1] : "";
   if (first == "--version" || first == "-v") {
-    printf("openmps-server %s\n", OPENMPS_VERSION);
+    printf("OpenMPS server %s. Binary version: 13000\n", OPENMPS_VERSION);
     return 0;
   }
   const auto fd = argc == 3 && first == "--control-fd" ? openmps::parse_unsigned(argv[2], 1 << 20)

@@ -26,6 +26,8 @@ struct Worker {
   EventLoop::TimerId ready_timer = 0;
   EventLoop::TimerId clogged_timer = 0;  // not 0: it keeps many windows, and somebody will look
   std::string error;                     // what it said of why it can't work
+  bool is_beside_one_that_ends = false;  // since its start
+  bool was_too_early = false;            // that one had the device, in exclusive process mode
   UniqueFd facts;                        // of its devices, for clients
   wire::UsageTable usage;                // of its sessions; perhaps none
   uint32_t spin_us = 0;

@@ -3,6 +3,7 @@
 #include "server/workers.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/text.h"
@@ -13,10 +14,12 @@ namespace openmps::server {
 // ---- Life ---------------------------------------------------------------------------------------
 
 void Workers::start() {
-  if (stopping_ || start_pending_ || current_ != nullptr) return;
+  if (stopping_ || start_pending_ || awaits_device_ || current_ != nullptr) return;
   ++attempts_;
+  const bool beside = one_ends();
   current_ = workers_.emplace_back(std::make_unique<Worker>()).get();
   Worker& worker = *current_;
+  worker.is_beside_one_that_ends = beside;
   worker.process = std::make_unique<WorkerChild>(
       loop_, disposal_,
       WorkerChild::Callbacks{[this, &worker](Packet packet) { on_packet(worker, packet); },
@@ -41,6 +44,7 @@ void Workers::on_late(Worker& worker) {
 
 void Workers::on_gone(Worker& worker, const std::string& how) {
   const std::string error = worker.error;
+  const bool was_too_early = worker.was_too_early;
   const bool was_current = &worker == current_;
   const bool was_ready = worker.state != WorkerState::kStarting;
   if (was_current) current_ = nullptr;
@@ -58,13 +62,23 @@ void Workers::on_gone(Worker& worker, const std::string& how) {
   }
   if (was_current) {
     if (was_ready) state_ = wire::ServerState::kFault;
-    if (error.empty() && attempts_ < kWorkerStartAttempts) {
+    if (was_too_early) {
+      awaits_device_ = one_ends();
+      start();
+    } else if (error.empty() && attempts_ < kWorkerStartAttempts) {
       replace();
     } else {
       give_up(error.empty() ? "the worker " + how : error);
     }
+  } else if (std::exchange(awaits_device_, false)) {
+    start();
   }
   owner_.on_worker_gone();
+}
+
+bool Workers::one_ends() const {
+  return std::any_of(workers_.begin(), workers_.end(),
+                     [](const auto& held) { return held->state == WorkerState::kEnding; });
 }
 
 void Workers::replace() {
@@ -205,6 +219,13 @@ Status Workers::on_ready(Worker& worker, Packet& packet) {
     log_.write(format_text("The worker can't start (CUDA error %u): %s",
                            same.ok() ? ready.result : static_cast<uint32_t>(same.code()),
                            worker.error.c_str()));
+    // In exclusive process mode a device is one process's. One that ends has left it in a moment;
+    // one that stays for its clients may do so for ever: then newcomers are told.
+    if (same.ok() && ready.result == CUDA_ERROR_DEVICE_UNAVAILABLE &&
+        (worker.is_beside_one_that_ends || one_ends())) {
+      log_.write("The next worker starts when the one that ends has left the device");
+      worker.was_too_early = true;
+    }
     worker.process->stop();  // on_gone() is next
     return Status();
   }

@@ -112,6 +112,7 @@ class Workers {
   Status handle_packet(Worker& worker, Packet& packet);
   Status on_ready(Worker& worker, Packet& packet);
   static Status read_usage(Worker& worker, const Packet& packet);
+  [[nodiscard]] bool one_ends() const;
   // End it now. Clients that it still has get CUDA_ERROR_MPS_RPC_FAILURE.
   void end(Worker& worker);
   // No worker is current: start the next, after a pause if they die one after the other.
@@ -127,6 +128,7 @@ class Workers {
   std::vector<std::unique_ptr<Worker>> workers_;  // by age
   Worker* current_ = nullptr;   // null: none, the next one starts after a pause or with a newcomer
   bool start_pending_ = false;  // that pause
+  bool awaits_device_ = false;  // which one that ends has: the next one starts behind it
   bool stopping_ = false;
   int attempts_ = 0;  // since the last one that was ready
   RestartBackoff restart_backoff_;

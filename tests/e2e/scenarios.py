@@ -17,6 +17,7 @@ import threading
 import time
 from pathlib import Path
 
+from recipes import recipes
 from sandbox import Failure, Sandbox, footprint, thread_names, wait_until
 from transcript import transcript
 
@@ -1069,7 +1070,7 @@ ALL = {f.__name__: f for f in
         kill_waiting, fresh_beside_kernel, fresh_beside_stopped, fresh_beside_value,
         beside_values, beside_device_values, beside_calls, beside_events, beside_legacy,
         fresh_beside_queue, left_beside_waiting, ranks, random_order, traced, inspected, measured, remembered, percentages,
-        transcript)}
+        transcript, recipes)}
 
 
 def run(name, build, driver, clients):

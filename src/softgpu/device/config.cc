@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <string_view>
 #include <thread>
 
 namespace openmps::softgpu {
@@ -79,6 +80,18 @@ Status read_compute_capability(uint32_t* value) {
   return Status();
 }
 
+// What `nvidia-smi -c` sets on a machine with a GPU.
+Status read_compute_mode(bool* exclusive_process) {
+  const char* text = getenv("SOFTGPU_COMPUTE_MODE");
+  if (text == nullptr || *text == '\0') return Status();
+  const std::string_view mode = text;
+  if (mode != "DEFAULT" && mode != "EXCLUSIVE_PROCESS") {
+    return bad_variable("SOFTGPU_COMPUTE_MODE", text);
+  }
+  *exclusive_process = mode == "EXCLUSIVE_PROCESS";
+  return Status();
+}
+
 // As the driver reads it: ordinals up to the first one that does not exist.
 std::vector<uint32_t> visible_devices(uint32_t count) {
   std::vector<uint32_t> visible;
@@ -116,6 +129,7 @@ Result<Config> read_config() {
   config.timeslice_ns = slice_us * 1000;
   OPENMPS_RETURN_IF_ERROR(read_number("SOFTGPU_SEED", 0, UINT64_MAX, &config.seed));
   OPENMPS_RETURN_IF_ERROR(read_compute_capability(&config.compute_capability));
+  OPENMPS_RETURN_IF_ERROR(read_compute_mode(&config.exclusive_process));
 
   uint32_t cores = std::max(1u, std::thread::hardware_concurrency());
   config.workers = config.seed != 0 ? 1 : std::min(cores, config.sm_count);

@@ -54,7 +54,8 @@ Status activate(Context& context) {
   DeviceSegment& segment = *context.device().segment;
   const uint64_t storage = storage_bytes(driver.config);
   OPENMPS_RETURN_IF_ERROR(segment.reserve_memory(storage));
-  Status listed = segment.add_context(context.id(), context.kind());
+  Status listed =
+      segment.add_context(context.id(), context.kind(), driver.config.exclusive_process);
   if (!listed.ok()) {
     segment.return_memory(storage);
     return listed;

@@ -10,9 +10,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 
 #include "base/clock.h"
 #include "base/futex.h"
@@ -348,8 +350,17 @@ void DeviceSegment::memory_info(uint64_t* free_bytes, uint64_t* total_bytes) {
   *free_bytes = layout_->memory_total - used_memory_locked(layout_);
 }
 
-Status DeviceSegment::add_context(uint64_t id, ContextKind kind) {
+Status DeviceSegment::add_context(uint64_t id, ContextKind kind, bool exclusive) {
+  if (exclusive) reclaim_dead();
   SegmentLock lock(layout_);
+  const auto is_others = [this](const ContextSlot& context) {
+    return context.process != kNobody && context.process != slot_;
+  };
+  if (exclusive &&
+      std::any_of(std::begin(layout_->contexts), std::end(layout_->contexts), is_others)) {
+    return Status(CUDA_ERROR_DEVICE_UNAVAILABLE,
+                  "the device is in exclusive process mode, and another process has it");
+  }
   for (ContextSlot& context : layout_->contexts) {
     if (context.process != kNobody) continue;
     context.id = id;

@@ -61,8 +61,9 @@ class DeviceSegment {
   void return_memory(uint64_t bytes);
   void memory_info(uint64_t* free_bytes, uint64_t* total_bytes);
 
-  // CUDA_ERROR_OUT_OF_MEMORY when the table of contexts is full.
-  Status add_context(uint64_t id, ContextKind kind);
+  // `exclusive`: on a device in exclusive process mode. Errors: CUDA_ERROR_DEVICE_UNAVAILABLE when
+  // another process has a context there, then; CUDA_ERROR_OUT_OF_MEMORY when the table is full.
+  Status add_context(uint64_t id, ContextKind kind, bool exclusive = false);
   void remove_context(uint64_t id);
 
   // The right to run kernels: at most one process has it.

@@ -125,6 +125,9 @@ bool device_attribute(const Driver& driver, const Device& device, CUdevice_attri
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
       *value = static_cast<int>(config.sm_count);
       return true;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_MODE:
+      *value = config.exclusive_process ? CU_COMPUTEMODE_EXCLUSIVE_PROCESS : CU_COMPUTEMODE_DEFAULT;
+      return true;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
       *value = static_cast<int>(config.compute_capability / 10);
       return true;

@@ -29,6 +29,16 @@ class FailuresTest : public MpsTest {
   }
 };
 
+TEST_F(FailuresTest, TheNextWorkerWaitsForADeviceInExclusiveProcessMode) {
+  driver_ = "exclusive:" + directory_ + "/device";
+  start_daemon();
+  const Client culprit = join("lose-context");
+  EXPECT_EQ(join().welcome.result, CUDA_SUCCESS);
+  EXPECT_NE(log_text("server.log").find("starts when the one that ends has left"),
+            std::string::npos)
+      << "the test needs one that does";
+}
+
 TEST_F(FailuresTest, TheServersStateIsThatOfItsWorker) {
   const std::string there = directory_ + "/there";
   driver_ = "await:" + there;

@@ -2,6 +2,7 @@
 // A worker without a driver, for tests of server and daemon: it speaks the worker's side of
 // handshake.h and misbehaves when told to, by --driver or by the command line of a client.
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -30,6 +31,7 @@ struct Session {
   uint32_t window = 0;
 };
 std::map<uint32_t, Session> sessions;
+bool context_lost = false;
 
 void send_or_exit(std::span<const std::byte> message, std::span<const int> fds = {}) {
   if (!send_packet(server, message, fds).ok()) exit(4);
@@ -55,6 +57,7 @@ UniqueFd make_facts() {
 
 void fault(uint32_t session, CUresult result, const char* reason) {
   if (session == 0) {
+    context_lost = true;
     for (auto& [id, opened] : sessions) {
       wire::ChannelView(opened.page.address()).header().status.store(result);
     }
@@ -64,6 +67,14 @@ void fault(uint32_t session, CUresult result, const char* reason) {
   message.result = result;
   fill_field(message.reason, reason);
   send_or_exit(wire::message_bytes(message));
+}
+
+bool take_device(const std::string& path) {
+  // Held by this process until it ends.
+  const int file = open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+  if (file >= 0 && flock(file, LOCK_EX | LOCK_NB) == 0) return true;
+  close(open((path + ".wanted").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
+  return false;
 }
 
 void free_window(uint32_t window) {
@@ -174,6 +185,15 @@ int main(int argc, char** argv) {
   }
   wire::WorkerReady ready;
   ready.spin_us = 7;
+  // "exclusive:PATH": its device is one process's, who has PATH. One that has lost its contexts
+  // keeps the device until another has asked for it in vain.
+  const std::string device = driver.starts_with("exclusive:") ? driver.substr(10) : "";
+  if (!device.empty() && !take_device(device)) {
+    ready.result = CUDA_ERROR_DEVICE_UNAVAILABLE;
+    fill_field(ready.reason, "another process has the device");
+    send_or_exit(wire::message_bytes(ready));
+    return 1;
+  }
   if (driver == "stranger") ++ready.build;
   if (driver == "none") {
     ready.result = CUDA_ERROR_NO_DEVICE;
@@ -185,5 +205,9 @@ int main(int argc, char** argv) {
   const int fd = facts.get();
   send_or_exit(wire::message_bytes(ready), {&fd, 1});
   if (driver == "crash-when-ready") raise(SIGKILL);
-  return serve();
+  const int status = serve();
+  while (!device.empty() && context_lost && access((device + ".wanted").c_str(), F_OK) != 0) {
+    usleep(1000);
+  }
+  return status;
 }

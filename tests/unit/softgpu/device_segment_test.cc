@@ -67,6 +67,21 @@ class SegmentTest : public ::testing::Test {
   std::string name_;
 };
 
+TEST_F(SegmentTest, AnExclusiveDeviceIsOneProcesss) {
+  auto segment = attach();
+  pid_t child = hostage([&] {
+    auto theirs = attach();
+    EXPECT_TRUE(theirs->add_context(7, ContextKind::kCreated, true).ok());
+    EXPECT_TRUE(theirs->add_context(8, ContextKind::kCreated, true).ok()) << "a second one";
+    (void)theirs.release();
+  });
+  EXPECT_EQ(segment->add_context(9, ContextKind::kCreated, true).code(),
+            CUDA_ERROR_DEVICE_UNAVAILABLE);
+  kill_and_reap(child);
+  EXPECT_TRUE(segment->add_context(9, ContextKind::kCreated, true).ok()) << "it has died";
+  segment->detach();
+}
+
 TEST_F(SegmentTest, AppearsAndVanishes) {
   EXPECT_FALSE(exists());
   auto segment = attach();
