@@ -72,7 +72,7 @@ bool take_option(std::span<const std::string>* words, Command* command) {
     command->csv = true;
   } else if (option == "--json" &&
              (command->verb == Verb::kPs || command->verb == Verb::kGetServerList ||
-              command->verb == Verb::kInspect)) {
+              command->verb == Verb::kInspect || command->verb == Verb::kDeviceQuery)) {
     command->json = true;
   } else {
     return false;

@@ -298,6 +298,7 @@ void CommandRunner::device_query(const Command& command, const Done& done) {
           done({"The devices are not known: " + why_not + "\n", 1});
           return;
         }
+        if (command.json) return done({format_devices_json(devices)});
         std::string text = format_devices("Default", devices, command.csv);
         if (!command.server.empty()) {
           text += "\n" + format_devices("Server " + command.server, devices, command.csv);

@@ -8,18 +8,34 @@
 #include "wire/handshake.h"
 
 namespace openmps::control {
+namespace {
+
+constexpr size_t kFields = 5;
+
+std::vector<std::string_view> split(std::string_view line) {
+  std::vector<std::string_view> fields;
+  for (size_t tab = 0; tab != std::string_view::npos; line.remove_prefix(tab + 1)) {
+    tab = line.find('\t');
+    fields.push_back(line.substr(0, tab));
+    if (tab == std::string_view::npos) break;
+  }
+  return fields;
+}
+
+}  // namespace
 
 std::vector<Device> parse_devices(std::string_view text) {
   std::vector<Device> devices;
   while (!text.empty() && devices.size() < wire::kMaxDevices) {
     const std::string_view line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(text.size(), line.size() + 1));
-    const size_t first = line.find('\t');
-    const size_t second = first == std::string_view::npos ? first : line.find('\t', first + 1);
-    if (second == std::string_view::npos) continue;
-    devices.push_back(Device{printable(line.substr(0, first)),
-                             printable(line.substr(first + 1, second - first - 1)),
-                             printable(line.substr(second + 1))});
+    const std::vector<std::string_view> fields = split(line);
+    if (fields.size() != kFields) continue;
+    const std::optional<uint64_t> sms = parse_unsigned(fields[3], UINT32_MAX);
+    const std::optional<uint64_t> memory = parse_unsigned(fields[4], UINT64_MAX);
+    if (!sms || !memory) continue;
+    devices.push_back(Device{printable(fields[0]), printable(fields[1]), printable(fields[2]),
+                             static_cast<uint32_t>(*sms), *memory});
   }
   return devices;
 }

@@ -2,6 +2,7 @@
 // A device as the daemon knows it: from a server's answer, never from CUDA.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,9 +13,11 @@ struct Device {
   std::string pci_bus_id;  // "0000:00:06.0"
   std::string uuid;        // "GPU-008cbaa3-6cdc-9444-312b-2ca50d63b155"
   std::string name;
+  uint32_t sms = 0;
+  uint64_t memory_bytes = 0;
 };
 
-// The text of an Answer to kDevices: at most wire::kMaxDevices lines of three fields; what is
+// The text of an Answer to kDevices: at most wire::kMaxDevices lines of five fields; what is
 // malformed is left out.
 std::vector<Device> parse_devices(std::string_view text);
 

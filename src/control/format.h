@@ -23,6 +23,7 @@ struct ClientLine {
   bool ending = false;  // the program has gone, its work has not ended yet
   wire::Usage usage{};
   double active_thread_percentage = 100;
+  wire::Quality quality = wire::Quality::kNormal;
 };
 
 // What a session is at (wire/handshake.h).
@@ -50,5 +51,6 @@ std::string format_inspected(const Inspected& inspected);
 std::string format_inspected_json(const Inspected& inspected);
 // One block of device_query: `title`, the heading and the rows.
 std::string format_devices(const std::string& title, const std::vector<Device>& devices, bool csv);
+std::string format_devices_json(const std::vector<Device>& devices);
 
 }  // namespace openmps::control

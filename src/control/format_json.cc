@@ -33,6 +33,25 @@ const char* word(const char* const (&words)[count], uint32_t number) {
   return number < count ? words[number] : "";
 }
 
+constexpr const char* kQualities[] = {"", "latency", "normal", "best-effort"};
+
+// What it has had of each device that it has used.
+nlohmann::ordered_json devices_of(const wire::Usage& usage) {
+  using wire::DeviceUse;
+  auto list = nlohmann::ordered_json::array();
+  for (uint32_t device = 0; device < wire::kUsageDevices; ++device) {
+    const auto use = [&](DeviceUse what) { return usage.use(device, what); };
+    if (use(DeviceUse::kMostNs) == 0 && usage.memory[device] == 0) continue;
+    list.push_back({{"device", device},
+                    {"gpu_ns", use(DeviceUse::kNs)},
+                    {"sm_ns", use(DeviceUse::kSmNs)},
+                    {"alone_ns", use(DeviceUse::kAloneNs)},
+                    {"alone_sm_ns", use(DeviceUse::kAloneSmNs)},
+                    {"memory_bytes", usage.memory[device]}});
+  }
+  return list;
+}
+
 // null: nothing is known.
 nlohmann::ordered_json usage_of(const wire::Usage& usage) {
   using wire::DeviceUse;
@@ -67,6 +86,12 @@ nlohmann::ordered_json usage_of(const wire::Usage& usage) {
             {"device_to_device", count(UsageCount::kDeviceToDevice)},
             {"host_to_host", count(UsageCount::kHostToHost)},
             {"filled", count(UsageCount::kFilled)}}},
+          {"blocks", count(UsageCount::kBlocks)},
+          {"threads", count(UsageCount::kThreads)},
+          {"lengths", usage.lengths},
+          {"gap_ns", usage.gap_ns},
+          {"part_ns", usage.part_ns},
+          {"devices", devices_of(usage)},
           {"held", held}};
 }
 
@@ -83,6 +108,7 @@ std::string format_ps_json(const std::vector<ClientLine>& clients) {
                     {"command", client.command},
                     {"ending", client.ending},
                     {"active_thread_percentage", client.active_thread_percentage},
+                    {"quality", word(kQualities, static_cast<uint32_t>(client.quality))},
                     {"usage", usage_of(client.usage)}});
   }
   return text_of(list);
@@ -158,6 +184,19 @@ std::string format_inspected_json(const Inspected& inspected) {
                   {"returns", r.returns},
                   {"waits", waits},
                   {"more_waits", r.more_waits}});
+}
+
+std::string format_devices_json(const std::vector<Device>& devices) {
+  auto list = nlohmann::ordered_json::array();
+  for (size_t i = 0; i < devices.size(); ++i) {
+    list.push_back({{"ordinal", i},
+                    {"pci", devices[i].pci_bus_id},
+                    {"uuid", devices[i].uuid},
+                    {"name", devices[i].name},
+                    {"sms", devices[i].sms},
+                    {"memory_bytes", devices[i].memory_bytes}});
+  }
+  return text_of(list);
 }
 
 std::string format_server_list_json(const std::vector<ServerLine>& servers) {

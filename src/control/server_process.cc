@@ -39,7 +39,7 @@ Result<ServerAnswer> read_answer(std::span<const std::byte> data, pid_t server, 
     answer.clients.push_back(ClientLine{row.pid, row.id, static_cast<uint32_t>(server), row.device,
                                         row.namespace_inode, printable(field_text(row.device_uuid)),
                                         printable(field_text(row.command)), row.ending != 0,
-                                        row.usage, row.active_thread_percentage});
+                                        row.usage, row.active_thread_percentage, row.quality});
   }
   if (head.query == wire::QueryKind::kInspect && !data.empty()) {
     Inspected& inspected = answer.inspected.emplace();

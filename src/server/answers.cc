@@ -31,7 +31,9 @@ wire::ClientRow make_row(const Session& session, const std::vector<Device>& devi
   row.id = session.id;
   row.device = first_visible_device(devices, field_text(session.admit.hello.visible_devices));
   row.namespace_inode = session.admit.hello.namespace_inode;
-  row.active_thread_percentage = make_open_session(session).active_thread_percentage;
+  const wire::OpenSession granted = make_open_session(session);
+  row.active_thread_percentage = granted.active_thread_percentage;
+  row.quality = wire::settled_quality(granted.quality, granted.client_priority);
   row.ending = session.state == SessionState::kEnding ? 1 : 0;
   if (row.device < devices.size()) fill_field(row.device_uuid, devices[row.device].uuid);
   fill_field(row.command, printable(field_text(session.admit.hello.command)));
@@ -84,7 +86,8 @@ std::vector<std::byte> make_answer(const wire::Query& query, wire::ServerState s
     }
   } else if (query.query == wire::QueryKind::kDevices) {
     for (const Device& device : devices) {
-      body += device.pci_bus_id + '\t' + device.uuid + '\t' + device.name + '\n';
+      body += device.pci_bus_id + '\t' + device.uuid + '\t' + device.name + '\t' +
+              std::to_string(device.sms) + '\t' + std::to_string(device.memory_bytes) + '\n';
     }
   } else if (query.query == wire::QueryKind::kInspect) {
     for (const auto& [id, session] : sessions.all()) {

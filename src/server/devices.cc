@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "base/text.h"
@@ -40,8 +41,10 @@ Result<std::vector<Device>> read_devices(int facts_file) {
   std::vector<Device> devices;
   for (uint32_t i = 0; i < facts->device_count; ++i) {
     const wire::DeviceFacts& device = facts->device[i];
+    const int32_t sms = device.attribute[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT];
     devices.push_back(Device{printable(field_text(device.name)),
-                             printable(field_text(device.pci_bus_id)), uuid_text(device.uuid)});
+                             printable(field_text(device.pci_bus_id)), uuid_text(device.uuid),
+                             static_cast<uint32_t>(std::max(sms, 0)), device.total_memory});
   }
   return devices;
 }

@@ -16,6 +16,8 @@ struct Device {
   std::string name;
   std::string pci_bus_id;  // "0000:00:06.0"
   std::string uuid;        // "GPU-008cbaa3-6cdc-9444-312b-2ca50d63b155"
+  uint32_t sms = 0;
+  uint64_t memory_bytes = 0;
 };
 
 // Read (not map: the writer could cut the file) the facts of a worker, and seal the file so that no

@@ -89,6 +89,14 @@ inline Quality quality_of(const char* text) {
   return said == "best-effort" ? Quality::kBestEffort : Quality::kUnknown;
 }
 
+// What that makes of a client: its own word, else what its priority is.
+inline Quality settled_quality(Quality said, uint32_t client_priority) {
+  if (said == Quality::kLatency || said == Quality::kNormal || said == Quality::kBestEffort) {
+    return said;
+  }
+  return client_priority == 0 ? Quality::kNormal : Quality::kBestEffort;
+}
+
 // What a program says of itself. Limits are wishes that may only lower what the server grants.
 struct Hello {
   MessageHeader header{.kind = MessageKind::kHello, .bytes = sizeof(Hello)};
@@ -225,9 +233,9 @@ struct ServerReady {
 
 // Daemon asks, server answers with Answer + ClientRow[rows] (kClients: those with the lowest ids
 // above `session`; `more`: ask again, above the last of them), for kDevices with text: a line "pci
-// bus id \t uuid \t name" for each device, and for kInspect with SessionReport + WaitRow[waits], or
-// nothing if it has no such session.
-// kTerminate is answered when nothing of the client is left, or what is left is nobody's any more.
+// bus id \t uuid \t name \t SMs \t bytes of memory" for each device, and for kInspect with
+// SessionReport + WaitRow[waits], or nothing if it has no such session. kTerminate is answered when
+// nothing of the client is left, or what is left is nobody's any more.
 enum class QueryKind : uint32_t {
   kStatus = 0,
   kClients = 1,
@@ -251,7 +259,9 @@ struct ClientRow {
   uint32_t namespace_inode = 0;
   uint32_t ending = 0;  // 1: its program has gone or is cut off, its work has not ended yet
   float active_thread_percentage = 100;  // granted
-  char device_uuid[48] = {};             // "GPU-xxxxxxxx-...": the shell cuts it
+  Quality quality = Quality::kNormal;    // settled
+  uint32_t reserved = 0;
+  char device_uuid[48] = {};  // "GPU-xxxxxxxx-...": the shell cuts it
   char command[256] = {};
   Usage usage;
 };

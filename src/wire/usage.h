@@ -7,8 +7,10 @@
 // counters, each of which is right by itself; together they are of about the same moment.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -17,7 +19,7 @@
 namespace openmps::wire {
 
 inline constexpr uint32_t kUsageMagic = 0x55504d4f;  // "OMPU"
-inline constexpr uint32_t kUsageVersion = 2;
+inline constexpr uint32_t kUsageVersion = 3;
 // The largest single machines have as many GPUs; kMaxDevices is the same number.
 inline constexpr uint32_t kUsageDevices = 16;
 
@@ -31,12 +33,14 @@ enum class UsageCount : uint32_t {
   kFills = 5,
   kImagesMade = 6,    // images that had to be loaded
   kImagesFound = 7,   // that another session, or the worker itself, had loaded
-  kHostToDevice = 8,  // bytes, from here on
+  kHostToDevice = 8,  // bytes, up to kFilled
   kDeviceToHost = 9,
   kDeviceToDevice = 10,
   kHostToHost = 11,
   kFilled = 12,
-  kNumber = 13,
+  kBlocks = 13,   // of the kernels' grids, also in graphs
+  kThreads = 14,  // of these blocks
+  kNumber = 15,
 };
 inline constexpr size_t kUsageCounts = static_cast<size_t>(UsageCount::kNumber);
 
@@ -64,9 +68,31 @@ enum class DeviceUse : uint32_t {
   kLeastNs = 1,
   kMostNs = 2,
   kSmNs = 3,  // times the SMs that a kernel's grid keeps busy, on average over its waves
-  kNumber = 4,
+  // The same two of what the work takes with the device to itself, as far as is known: without what
+  // it waited for SMs behind neighbours. Of all sessions together, what the device has done.
+  kAloneNs = 4,
+  kAloneSmNs = 5,
+  kNumber = 6,
 };
 inline constexpr size_t kDeviceUses = static_cast<size_t>(DeviceUse::kNumber);
+
+// Times by their length: below 512 ns, then twice as much each, from 2.1 s on all together.
+inline constexpr size_t kTimeBins = 24;
+inline constexpr uint64_t kFirstTimeNs = 512;
+constexpr size_t time_bin(uint64_t ns) {
+  return std::min(static_cast<size_t>(std::bit_width(ns / kFirstTimeNs)), kTimeBins - 1);
+}
+// The shortest that is in it.
+constexpr uint64_t time_bin_ns(size_t bin) { return bin == 0 ? 0 : kFirstTimeNs << (bin - 1); }
+
+// Times of a device by the part of its SMs that were kept busy: up to an eighth, and so on.
+inline constexpr size_t kPartBins = 8;
+constexpr size_t part_bin(double sms, uint32_t of_sms) {
+  const double eighths = of_sms == 0 ? 0 : sms * kPartBins / of_sms;
+  const auto above = static_cast<size_t>(std::clamp(eighths, 0.0, double{kPartBins}));
+  return above != 0 && static_cast<double>(above) == eighths ? above - 1
+                                                             : std::min(above, kPartBins - 1);
+}
 
 template <typename Cell, size_t count>
 using UsageCells = std::array<Cell, count>;
@@ -81,6 +107,10 @@ struct alignas(64) UsageRow {
   UsageCells<Cell, kHeldReasons> held_times;  // how often
   UsageCells<Cell, kHeldReasons> held_ns;     // streams that stood, and the executor, together
   UsageCells<Cell, kHeldReasons> standing;    // how many do now
+  UsageCells<Cell, kTimeBins> lengths;        // kernels and graph launches, by what they take alone
+  UsageCells<Cell, kTimeBins> gap_ns;         // time between its kernels in which none is under way
+  UsageCells<Cell, kPartBins> part_ns;        // kAloneNs, by the part of the SMs
+  UsageCells<Cell, kUsageDevices> memory;     // bytes that it holds of each device
   std::array<UsageCells<Cell, kDeviceUses>, kUsageDevices> devices;
 };
 
@@ -101,7 +131,7 @@ inline constexpr uint64_t kUsageBytes = kUsageRowsOffset + kMaxWindows * sizeof(
 static_assert(sizeof(UsageHeader) <= kUsageRowsOffset);
 static_assert(sizeof(std::atomic<uint64_t>) == sizeof(uint64_t));
 
-// One session's figures, all its devices together.
+// One session's figures.
 struct Usage {
   uint32_t is_known = 0;  // 0: there are none, and all is 0
   uint32_t is_timed = 0;
@@ -110,10 +140,22 @@ struct Usage {
   UsageCells<uint64_t, kHeldReasons> held_times{};
   UsageCells<uint64_t, kHeldReasons> held_ns{};
   UsageCells<uint64_t, kHeldReasons> standing{};
-  UsageCells<uint64_t, kDeviceUses> device{};
+  UsageCells<uint64_t, kTimeBins> lengths{};
+  UsageCells<uint64_t, kTimeBins> gap_ns{};
+  UsageCells<uint64_t, kPartBins> part_ns{};
+  UsageCells<uint64_t, kUsageDevices> memory{};
+  std::array<UsageCells<uint64_t, kDeviceUses>, kUsageDevices> devices{};
 
   [[nodiscard]] uint64_t count(UsageCount what) const { return counts[static_cast<size_t>(what)]; }
-  [[nodiscard]] uint64_t use(DeviceUse what) const { return device[static_cast<size_t>(what)]; }
+  [[nodiscard]] uint64_t use(uint32_t device, DeviceUse what) const {
+    return devices[device][static_cast<size_t>(what)];
+  }
+  // Of all devices.
+  [[nodiscard]] uint64_t use(DeviceUse what) const {
+    uint64_t sum = 0;
+    for (uint32_t device = 0; device < kUsageDevices; ++device) sum += use(device, what);
+    return sum;
+  }
 };
 
 }  // namespace openmps::wire

@@ -78,10 +78,12 @@ Usage UsageTable::read(uint32_t row, uint32_t session) const {
   copy(&usage.held_times, from.held_times);
   copy(&usage.held_ns, from.held_ns);
   copy(&usage.standing, from.standing);
-  for (const auto& device : from.devices) {
-    UsageCells<uint64_t, kDeviceUses> uses{};
-    copy(&uses, device);
-    for (size_t i = 0; i < uses.size(); ++i) usage.device[i] += uses[i];
+  copy(&usage.lengths, from.lengths);
+  copy(&usage.gap_ns, from.gap_ns);
+  copy(&usage.part_ns, from.part_ns);
+  copy(&usage.memory, from.memory);
+  for (uint32_t device = 0; device < kUsageDevices; ++device) {
+    copy(&usage.devices[device], from.devices[device]);
   }
   const uint64_t opened_ns = from.opened_ns.load(std::memory_order_relaxed);
   const uint64_t now = now_ns();
@@ -89,9 +91,11 @@ Usage UsageTable::read(uint32_t row, uint32_t session) const {
   std::atomic_thread_fence(std::memory_order_acquire);
   if (from.session.load(std::memory_order_relaxed) != session) return Usage();
   // What the bounds of single pieces of work together leave of the guess.
-  uint64_t& ns = usage.device[static_cast<size_t>(DeviceUse::kNs)];
-  const uint64_t least = usage.use(DeviceUse::kLeastNs);
-  ns = std::clamp(ns, least, std::max(least, usage.use(DeviceUse::kMostNs)));
+  for (auto& uses : usage.devices) {
+    uint64_t& ns = uses[static_cast<size_t>(DeviceUse::kNs)];
+    const uint64_t least = uses[static_cast<size_t>(DeviceUse::kLeastNs)];
+    ns = std::clamp(ns, least, std::max(least, uses[static_cast<size_t>(DeviceUse::kMostNs)]));
+  }
   usage.is_known = 1;
   usage.is_timed = is_timed_ ? 1 : 0;
   return usage;

@@ -57,7 +57,7 @@ def message_seeds():
     yield "answer", message(13, answer(1, 2) + row + row)
     yield "answer_more", message(13, answer(1, 1, 1) + row)
     yield "answer_devices", message(13, answer(2, 0)
-                                    + b"0000:00:06.0\tGPU-008cbaa3\tNVIDIA\x1b H200\n0000:00:07.0\tGPU-11\tB\n")
+                                    + b"0000:00:06.0\tGPU-008cbaa3\tNVIDIA\x1b H200\t132\t4096\n0000:00:07.0\tGPU-11\tB\n")
     report = struct.pack("<IIIIIIQQIIIIQI", 4711, 1, 1, 806, 2, 0, 96, 12, 21, 1, 1, 3, 1500, 8)
     waits = b"".join(struct.pack("<IIIIQQQQ", kind, 2, 1, 1, 3, 4, 4096, 7) for kind in range(8))
     yield "answer_inspect", message(13, answer(3, 0) + report + struct.pack("<IIIQ", 9, 2, 1, 1000) + waits)
@@ -76,7 +76,7 @@ def message_seeds():
     yield "descriptor_taken", message(31, struct.pack("<II", 1, 0))
     yield "other_version", message(1, bytes(16), 4)
     yield "no_header", b"OMPS"
-    yield "devices", b"0000:00:06.0\tGPU-008cbaa3\tNVIDIA H200\n\t\t\n0000:00:07.0\tGPU"
+    yield "devices", b"0000:00:06.0\tGPU-008cbaa3\tNVIDIA H200\t132\t4096\n\t\t\t\t\n0000:00:07.0\tGPU"
 
 
 def wire_seeds():

@@ -18,6 +18,11 @@ namespace openmps::worker {
   return uint64_t{shape.grid[0]} * shape.grid[1] * shape.grid[2];
 }
 
+// Of one of its blocks.
+[[nodiscard]] inline uint64_t threads_of(const wire::Launch& shape) {
+  return uint64_t{shape.block[0]} * shape.block[1] * shape.block[2];
+}
+
 // Of one kernel.
 class SmShare {
  public:
@@ -27,7 +32,7 @@ class SmShare {
   uint32_t of(const wire::Launch& shape, uint32_t device, uint32_t sms, Occupancy&& occupancy) {
     const uint64_t blocks = blocks_of(shape);
     if (blocks <= sms) return static_cast<uint32_t>(blocks);
-    const uint64_t threads = uint64_t{shape.block[0]} * shape.block[1] * shape.block[2];
+    const uint64_t threads = threads_of(shape);
     const uint64_t key = uint64_t{device} << 48 | threads << 32 | shape.shared_bytes;
     uint32_t resident = 0;
     for (const Known& known : known_) {

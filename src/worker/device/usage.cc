@@ -51,6 +51,10 @@ SessionUsage::SessionUsage(wire::UsageRow* row, uint32_t session, uint32_t pid)
   clear(row_.held_times);
   clear(row_.held_ns);
   clear(row_.standing);
+  clear(row_.lengths);
+  clear(row_.gap_ns);
+  clear(row_.part_ns);
+  clear(row_.memory);
   for (auto& device : row_.devices) clear(device);
   row_.session.store(session, std::memory_order_release);
 }

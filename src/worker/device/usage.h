@@ -4,6 +4,7 @@
 // the session has no thread).
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 
@@ -47,20 +48,48 @@ class SessionUsage {
 
   void count(wire::UsageCount what, uint64_t n = 1) { add(row_.counts[index(what)], n); }
 
+  // Kernels of that many blocks have been launched, all of that shape.
+  void count_blocks(uint64_t blocks, uint64_t threads_each) {
+    count(wire::UsageCount::kBlocks, blocks);
+    count(wire::UsageCount::kThreads, blocks * threads_each);
+  }
+
+  // A kernel or graph is expected to run from then until then, by now_ns(). `alone_ns`: what it
+  // takes with the device to itself; 0: that is not known.
+  void will_run(uint64_t from_ns, uint64_t until_ns, uint64_t alone_ns) {
+    if (from_ns > busy_until_ns_) {
+      const uint64_t gap = from_ns - busy_until_ns_;
+      if (busy_until_ns_ != 0) add(row_.gap_ns[wire::time_bin(gap)], gap);
+    }
+    busy_until_ns_ = std::max(busy_until_ns_, until_ns);
+    if (alone_ns != 0) add(row_.lengths[wire::time_bin(alone_ns)], 1);
+  }
+
   // Work on a device took that long.
   struct Ran {
     uint64_t ns = 0;
     uint64_t least_ns = 0;
     uint64_t most_ns = 0;
-    uint64_t sm_ns = 0;
+    uint64_t alone_ns = 0;
+    double sms = 0;  // that it kept busy, on average
+    uint32_t of_sms = 0;
   };
   void ran(uint32_t device, const Ran& ran) {
+    const auto sm_ns = [&ran](uint64_t ns) {
+      return static_cast<uint64_t>(ran.sms * static_cast<double>(ns));
+    };
     auto& uses = row_.devices[device];
     add(uses[index(wire::DeviceUse::kNs)], ran.ns);
     add(uses[index(wire::DeviceUse::kLeastNs)], ran.least_ns);
     add(uses[index(wire::DeviceUse::kMostNs)], ran.most_ns);
-    add(uses[index(wire::DeviceUse::kSmNs)], ran.sm_ns);
+    add(uses[index(wire::DeviceUse::kSmNs)], sm_ns(ran.ns));
+    add(uses[index(wire::DeviceUse::kAloneNs)], ran.alone_ns);
+    add(uses[index(wire::DeviceUse::kAloneSmNs)], sm_ns(ran.alone_ns));
+    if (ran.sms != 0) add(row_.part_ns[wire::part_bin(ran.sms, ran.of_sms)], ran.alone_ns);
   }
+
+  // What the session holds of each device's memory, in bytes. Any thread.
+  wire::UsageCells<wire::UsageRow::Cell, wire::kUsageDevices>& memory() { return row_.memory; }
 
   // What the span is of is held back for that reason, as has just been seen; kNothing: no longer.
   void hold(HeldSpan* span, wire::HeldFor why);
@@ -90,6 +119,7 @@ class SessionUsage {
   const uint32_t session_;
   uint32_t waits_ = 0;
   HeldSpan wait_;
+  uint64_t busy_until_ns_ = 0;  // all its kernels should have ended then
 };
 
 }  // namespace openmps::worker

@@ -21,6 +21,8 @@ struct GraphStep {
   CUgraphNode last = nullptr;   // others wait for it; the same but for a host call
   Uses uses;
   wire::Id function = 0;
+  uint64_t blocks = 0;  // of a kernel
+  uint64_t threads_each = 0;
   bool lost = false;       // its function has been unloaded
   bool is_enabled = true;  // in the executable graph
   std::vector<wire::ValueOperation> values;

@@ -49,6 +49,8 @@ void GraphExec::count_steps() {
     if (step.kind == wire::GraphNodeKind::kKernel) {
       ++kernels;
       all_sms += step.uses.cost.sms;
+      add(UsageCount::kBlocks, step.blocks);
+      add(UsageCount::kThreads, step.blocks * step.threads_each);
     }
     if (step.uses.moves == UsageCount::kNumber) continue;
     add(step.kind == wire::GraphNodeKind::kFill ? UsageCount::kFills : UsageCount::kCopies, 1);

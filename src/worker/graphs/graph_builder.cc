@@ -70,6 +70,8 @@ Status GraphBuilder::read_kernel(wire::Variable body, Modules::Reach reach, Grap
   // NOLINTNEXTLINE(clang-analyzer-*): success comes with a launch.
   OPENMPS_RETURN_IF_ERROR(modules_.functions().get(launch->function, &function));
   step->function = launch->function;
+  step->blocks = blocks_of(*launch);
+  step->threads_each = threads_of(*launch);
   const uint32_t device = function->is_kernel ? launch->stream : function->device;
   OPENMPS_RETURN_IF_ERROR(core_.check_device(device));
   const bool has_part = !core_.parts.is_limited(device) || core_.parts.find(device) != nullptr;

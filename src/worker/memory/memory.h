@@ -193,7 +193,8 @@ class SessionMemory {
   std::map<uint64_t, uint64_t> extents_;  // begin -> end
   uint64_t extent_bytes_ = 0;
   uint32_t cold_globals_ = 0;
-  std::array<std::atomic<uint64_t>, wire::kMaxDevices> granted_{};
+  // By device. Nobody else writes them, and whoever looks at the session's usage sees them.
+  wire::UsageCells<wire::UsageRow::Cell, wire::kMaxDevices>& granted_ = core_.usage.memory();
   std::array<uint32_t, wire::kMaxDevices> peers_{};  // of memory on a device: who else uses it
   bool window_reserved_ = false;
 };

@@ -26,11 +26,10 @@ constexpr uint64_t kNsPerMs = 1'000'000;
 
 // What the program says itself counts before what it, or the daemon for it, says in MPS's terms.
 Rank rank_of(const wire::OpenSession& message) {
-  switch (message.quality) {
+  switch (wire::settled_quality(message.quality, message.client_priority)) {
     case wire::Quality::kLatency: return Rank::kLatency;
-    case wire::Quality::kNormal: return Rank::kNormal;
     case wire::Quality::kBestEffort: return Rank::kBestEffort;
-    default: return message.client_priority == 0 ? Rank::kNormal : Rank::kBestEffort;
+    default: return Rank::kNormal;
   }
 }
 

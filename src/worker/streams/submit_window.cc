@@ -110,8 +110,12 @@ void SubmitWindow::add(const Cost& cost) {
   if (segment.items == 0) segment.begin_ns = now_ns();
   const uint64_t ns = durations_.of(cost);
   segment.expected_ns += ns;
-  segment.alone_ns += durations_.alone(cost);
+  const uint64_t alone_ns = durations_.alone(cost);
+  segment.alone_ns += alone_ns;
   segment.sm_ns += ns * cost.sms;
+  const uint64_t from_ns = std::max(until_ns_, segment.begin_ns);
+  until_ns_ = from_ns + ns;
+  if (cost.sms != 0) core_.usage.will_run(from_ns, until_ns_, known ? alone_ns : 0);
   expected_ns_ += ns;
   ++segment.items;
   ++items_;
@@ -258,13 +262,16 @@ void SubmitWindow::account(const Segment& segment, uint64_t least_ns, uint64_t n
   const uint64_t new_from = std::max(segment.begin_ns, reached_ns_);
   const double sms = static_cast<double>(segment.sm_ns) /
                      static_cast<double>(std::max(segment.expected_ns, uint64_t{1}));
+  const bool waited = share_.part_since(begin) != 1 && segment.unknown == 0;
+  const uint64_t alone = waited ? std::min(took, segment.alone_ns) : took;
   core_.usage.ran(place_.device,
                   {.ns = took,
                    .least_ns = least_ns,
                    .most_ns = std::max(least_ns, now > new_from ? now - new_from : 0),
-                   .sm_ns = static_cast<uint64_t>(sms * static_cast<double>(took))});
-  const bool waited = share_.part_since(begin) != 1 && segment.unknown == 0;
-  share_.use(waited ? std::min(took, segment.alone_ns) : took, static_cast<uint64_t>(sms), now);
+                   .alone_ns = alone,
+                   .sms = sms,
+                   .of_sms = core_.devices.at(place_.device).sms});
+  share_.use(alone, static_cast<uint64_t>(sms), now);
 }
 
 // ---- Others' turn -------------------------------------------------------------------------------

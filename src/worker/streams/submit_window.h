@@ -272,6 +272,7 @@ class SubmitWindow {
   std::atomic<uint64_t>* const ends_ns_;
   // All that may be unfinished, the open segment included.
   uint64_t expected_ns_ = 0;
+  uint64_t until_ns_ = 0;  // by when it should have ended, were there nobody to wait for
   uint32_t items_ = 0;
   uint32_t unknown_ = 0;
   uint32_t open_waits_ = 0;

@@ -265,11 +265,15 @@ void Submitter::submit_batch() {
     CUresult result = CUDA_SUCCESS;
     const size_t gone = stream.chains->launch(left, stream.handle, &result);
     if (gone == 0) break;
+    const std::span<const ChainedLaunch> chain = left.first(gone);
     left = left.subspan(gone);
     status = check(result, "cuGraphLaunch of a batch");
     if (!status.ok()) break;
     core_.usage.count(wire::UsageCount::kLaunches, gone);
     core_.usage.count(wire::UsageCount::kBatched, gone);
+    for (const ChainedLaunch& one : chain) {
+      core_.usage.count_blocks(blocks_of(one.shape), threads_of(one.shape));
+    }
   }
   if (status.ok()) status = launch_rest(left, stream);
   if (!status.ok()) note_failure(wire::Opcode::kLaunch, std::move(status));
@@ -285,7 +289,7 @@ Status Submitter::launch_rest(std::span<const ChainedLaunch> launches, Stream& s
                             .attributes = {},
                             .parameters = one.parameters()};
     Status status = launch(kernel, stream.handle);
-    if (status.ok()) core_.usage.count(wire::UsageCount::kLaunches);
+    if (status.ok()) count({}, kernel);
     if (first.ok()) first = std::move(status);
   }
   return first;

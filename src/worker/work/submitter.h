@@ -193,6 +193,7 @@ void Submitter::count(const Uses& uses, const What& what) {
   SessionUsage& usage = core_.usage;
   if constexpr (std::same_as<What, KernelWork>) {
     usage.count(UsageCount::kLaunches);
+    usage.count_blocks(blocks_of(*what.shape), threads_of(*what.shape));
   } else if constexpr (std::same_as<What, GraphWork>) {
     for (size_t i = 0; i < wire::kUsageCounts; ++i) {
       if ((*what.counts)[i] != 0) usage.count(static_cast<UsageCount>(i), (*what.counts)[i]);

@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "wire/commands.h"
 
 namespace openmps::control {
@@ -209,7 +211,8 @@ TEST(Format, JsonKeepsArgumentsAndReplacesWhatIsNotText) {
             "[\n  {\n    \"pid\": 1338,\n    \"id\": 1,\n    \"server\": 1272,\n    \"device\": "
             "\"GPU-008cbaa3-6cdc-9444-312b-2ca50d63b155\",\n    \"namespace\": 4026531836,\n    "
             "\"command\": \"a \\\"b\\\" \xef\xbf\xbd\",\n    \"ending\": false,\n    "
-            "\"active_thread_percentage\": 100.0,\n    \"usage\": null\n  }\n]\n");
+            "\"active_thread_percentage\": 100.0,\n    \"quality\": \"normal\",\n    \"usage\": "
+            "null\n  }\n]\n");
   EXPECT_EQ(format_ps_json({}), "[]\n");
   EXPECT_EQ(format_server_list_json({{7, 1000, "ACTIVE"}}),
             "[\n  {\n    \"pid\": 7,\n    \"uid\": 1000,\n    \"state\": \"ACTIVE\"\n  }\n]\n");
@@ -219,24 +222,46 @@ TEST(Format, UsageInJson) {
   ClientLine busy = kPython;
   busy.usage.is_known = busy.usage.is_timed = 1;
   busy.usage.counts[static_cast<size_t>(wire::UsageCount::kHostToDevice)] = 123;
-  busy.usage.device[static_cast<size_t>(wire::DeviceUse::kMostNs)] = 456;
+  busy.usage.devices[3][static_cast<size_t>(wire::DeviceUse::kMostNs)] = 456;
+  busy.usage.devices[3][static_cast<size_t>(wire::DeviceUse::kAloneSmNs)] = 45;
+  busy.usage.memory[3] = 4096;
+  busy.usage.lengths[2] = 8;
+  busy.quality = wire::Quality::kLatency;
   busy.usage.held_times[static_cast<size_t>(wire::HeldFor::kMemory)] = 7;
   std::string json = format_ps_json({busy});
   EXPECT_NE(json.find("\"host_to_device\": 123"), std::string::npos) << json;
   EXPECT_NE(json.find("\"gpu_ns_most\": 456"), std::string::npos);
+  EXPECT_NE(json.find("\"quality\": \"latency\""), std::string::npos);
+  const nlohmann::json usage = nlohmann::json::parse(json)[0]["usage"];
+  EXPECT_EQ(usage["lengths"][2], 8);
+  EXPECT_EQ(
+      usage["devices"].dump(),
+      R"([{"alone_ns":0,"alone_sm_ns":45,"device":3,"gpu_ns":0,"memory_bytes":4096,"sm_ns":0}])")
+      << "those that it has used";
   EXPECT_NE(json.find("\"memory\": {\n          \"times\": 7"), std::string::npos);
   busy.usage.is_timed = 0;
   json = format_ps_json({busy});
   EXPECT_NE(json.find("\"gpu_ns_most\": null"), std::string::npos) << "it is not measured";
 }
 
+TEST(Format, DevicesInJson) {
+  const nlohmann::json list = nlohmann::json::parse(
+      format_devices_json({{"0000:00:06.0", "GPU-1", "NVIDIA H200", 132, 4096}}));
+  EXPECT_EQ(list.dump(),
+            R"([{"memory_bytes":4096,"name":"NVIDIA H200","ordinal":0,"pci":"0000:00:06.0",)"
+            R"("sms":132,"uuid":"GPU-1"}])");
+}
+
 TEST(Format, DeviceListsOfServersAreCheckedAndMadeSafe) {
-  const std::vector<Device> devices = parse_devices("p\tu\tname \x1b[2J\nno fields\na\tb\nx\ty\tz");
+  const std::vector<Device> devices = parse_devices(
+      "p\tu\tname \x1b[2J\t132\t4096\nno fields\na\tb\tc\nx\ty\tz\t1\t2\nx\ty\tz\t-1\t2");
   ASSERT_EQ(devices.size(), 2u);
   EXPECT_EQ(devices[0].name, "name ?[2J");
+  EXPECT_EQ(devices[0].sms, 132u);
+  EXPECT_EQ(devices[0].memory_bytes, 4096u);
   EXPECT_EQ(devices[1].name, "z");
   std::string many;
-  for (int i = 0; i < 100; ++i) many += "p\tu\tn\n";
+  for (int i = 0; i < 100; ++i) many += "p\tu\tn\t1\t2\n";
   EXPECT_EQ(parse_devices(many).size(), 16u);
 }
 

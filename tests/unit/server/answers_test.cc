@@ -17,8 +17,8 @@ namespace openmps::server {
 namespace {
 
 const std::vector<Device> kDevices = {
-    {"Left", "0000:01:00.0", "GPU-aaaaaaaa-0000-0000-0000-000000000000"},
-    {"Right", "0000:02:00.0", "GPU-bbbbbbbb-0000-0000-0000-000000000000"}};
+    {"Left", "0000:01:00.0", "GPU-aaaaaaaa-0000-0000-0000-000000000000", 8, 4096},
+    {"Right", "0000:02:00.0", "GPU-bbbbbbbb-0000-0000-0000-000000000000", 132, 1}};
 
 struct Grant {
   float default_percentage, wished_percentage, granted_percentage;
@@ -70,7 +70,7 @@ TEST(Answers, TheFirstVisibleDeviceIsTheClients) {
   EXPECT_EQ(first_visible_device(kDevices, "\x01"), 0u);
 }
 
-TEST(Answers, DevicesAreLinesOfThreeFields) {
+TEST(Answers, DevicesAreLinesOfFiveFields) {
   const std::vector<std::byte> packet =
       make_answer(wire::Query{.query = wire::QueryKind::kDevices, .ticket = 9},
                   wire::ServerState::kActive, SessionTable(), kDevices);
@@ -81,8 +81,8 @@ TEST(Answers, DevicesAreLinesOfThreeFields) {
   EXPECT_EQ(head.rows, 0u);
   EXPECT_EQ(std::string(reinterpret_cast<const char*>(packet.data()) + sizeof(head),
                         packet.size() - sizeof(head)),
-            "0000:01:00.0\tGPU-aaaaaaaa-0000-0000-0000-000000000000\tLeft\n"
-            "0000:02:00.0\tGPU-bbbbbbbb-0000-0000-0000-000000000000\tRight\n");
+            "0000:01:00.0\tGPU-aaaaaaaa-0000-0000-0000-000000000000\tLeft\t8\t4096\n"
+            "0000:02:00.0\tGPU-bbbbbbbb-0000-0000-0000-000000000000\tRight\t132\t1\n");
 }
 
 TEST(Answers, ClientsAreTheActiveAndTheEndingSessionsWithSafeText) {
@@ -90,6 +90,7 @@ TEST(Answers, ClientsAreTheActiveAndTheEndingSessionsWithSafeText) {
   wire::Admit admit;
   admit.pid = 4711;
   admit.hello.namespace_inode = 5;
+  admit.hello.client_priority = 1;
   fill_field(admit.hello.visible_devices,
              "\x01"
              "1");
@@ -116,6 +117,7 @@ TEST(Answers, ClientsAreTheActiveAndTheEndingSessionsWithSafeText) {
   EXPECT_EQ(row.id, active.id);
   EXPECT_EQ(row.device, 1u);
   EXPECT_EQ(row.namespace_inode, 5u);
+  EXPECT_EQ(row.quality, wire::Quality::kBestEffort) << "of its priority";
   EXPECT_EQ(field_text(row.device_uuid), kDevices[1].uuid);
   EXPECT_EQ(field_text(row.command), "./evil?[2026] forged");
 }

@@ -52,6 +52,7 @@ TEST_F(UsageTest, ItsFiguresAreRead) {
     uses[static_cast<size_t>(DeviceUse::kNs)] = 100;
     uses[static_cast<size_t>(DeviceUse::kMostNs)] = 150;
     uses[static_cast<size_t>(DeviceUse::kSmNs)] = 1000;
+    row_->memory[device] = 4096 + device;
   }
   const Usage usage = table->read(kRow, kSession);
   EXPECT_EQ(usage.is_known, 1u);
@@ -63,6 +64,9 @@ TEST_F(UsageTest, ItsFiguresAreRead) {
   EXPECT_EQ(usage.standing[static_cast<size_t>(HeldFor::kValue)], 2u);
   EXPECT_EQ(usage.use(DeviceUse::kNs), 200u) << "of all devices";
   EXPECT_EQ(usage.use(DeviceUse::kSmNs), 2000u);
+  EXPECT_EQ(usage.use(kUsageDevices - 1, DeviceUse::kSmNs), 1000u);
+  EXPECT_EQ(usage.use(1, DeviceUse::kSmNs), 0u);
+  EXPECT_EQ(usage.memory[kUsageDevices - 1], 4096u + kUsageDevices - 1);
 }
 
 TEST_F(UsageTest, AGuessStaysWithinWhatWasSeen) {
@@ -74,6 +78,23 @@ TEST_F(UsageTest, AGuessStaysWithinWhatWasSeen) {
   EXPECT_EQ(table->read(kRow, kSession).use(DeviceUse::kNs), 300u);
   uses[static_cast<size_t>(DeviceUse::kLeastNs)] = 700;
   EXPECT_EQ(table->read(kRow, kSession).use(DeviceUse::kNs), 700u);
+}
+
+TEST(UsageBins, EveryTimeAndPartHasOne) {
+  EXPECT_EQ(time_bin(0), 0u);
+  EXPECT_EQ(time_bin(511), 0u);
+  EXPECT_EQ(time_bin(512), 1u);
+  EXPECT_EQ(time_bin(~0ull), kTimeBins - 1);
+  for (size_t bin = 1; bin < kTimeBins; ++bin) {
+    EXPECT_EQ(time_bin(time_bin_ns(bin)), bin);
+    EXPECT_EQ(time_bin(time_bin_ns(bin) - 1), bin - 1);
+  }
+  EXPECT_EQ(part_bin(1, 132), 0u);
+  EXPECT_EQ(part_bin(16.5, 132), 0u) << "an eighth";
+  EXPECT_EQ(part_bin(17, 132), 1u);
+  EXPECT_EQ(part_bin(132, 132), kPartBins - 1);
+  EXPECT_EQ(part_bin(133, 132), kPartBins - 1);
+  EXPECT_EQ(part_bin(1, 0), 0u) << "of no device";
 }
 
 TEST_F(UsageTest, ARowIsReadForItsSessionOnly) {
@@ -95,7 +116,7 @@ TEST_F(UsageTest, WhatIsNoTableIsRefusedWithTheReason) {
   header_->row_bytes = 8;
   EXPECT_NE(refusal(file_.get()).find("rows of 8 bytes"), std::string::npos);
   header_->version = kUsageVersion + 1;
-  EXPECT_NE(refusal(file_.get()).find("is of version 3, and this program reads 2"),
+  EXPECT_NE(refusal(file_.get()).find("is of version 4, and this program reads 3"),
             std::string::npos);
   header_->magic = 0x1234;
   EXPECT_NE(refusal(file_.get()).find("it begins with 0x00001234"), std::string::npos);

@@ -2,6 +2,7 @@
 // What sessions use and wait for is counted, once each.
 #include <algorithm>
 #include <atomic>
+#include <numeric>
 
 #include "session_fixture.h"
 #include "wire/usage_table.h"
@@ -189,6 +190,50 @@ TEST_F(UsageTest, NoTimeCountsTwice) {
   driver_.hold(1, false);
   settle();
   EXPECT_LE(usage().use(DeviceUse::kMostNs), now_ns() - begin);
+}
+
+// Its kernels' length, what lies between two of them, and how much of the device they keep busy.
+TEST_F(UsageTest, LengthsGapsAndPartsAreCounted) {
+  wire::Launch shape = launch_of(1);
+  shape.grid[0] = 3;
+  shape.block[0] = 64;
+  const std::string parameters(16, '\0');
+  EXPECT_TRUE(send(shape, parameters).ok());
+  EXPECT_EQ(count(UsageCount::kBlocks), 3u);
+  EXPECT_EQ(count(UsageCount::kThreads), 3u * 64);
+  const auto sum = [](const auto& cells) {
+    return std::accumulate(cells.begin(), cells.end(), uint64_t{0});
+  };
+  EXPECT_EQ(sum(usage().lengths), 0u) << "it is not known how long it takes";
+  EXPECT_TRUE(send(wire::Fence{1, 0, 1}).ok());
+  settle();
+  EXPECT_EQ(sum(usage().gap_ns), 0u) << "there was one";
+  const uint64_t ended = now_ns();
+  const uint32_t number = session_->modules.functions().find(1)->duration(3);
+  for (int i = 0; i < 2; ++i) {
+    session_->streams.durations.learn({&number, 1}, {Durations::kUnknownNs, 3'000, 3'000});
+  }
+  // Nothing else says how long the device has had nothing to do.
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  const uint64_t before = now_ns();
+  EXPECT_TRUE(send(shape, parameters).ok());
+  const uint64_t alone = session_->streams.durations.alone({.learnt = number});
+  EXPECT_EQ(usage().lengths[wire::time_bin(alone)], 1u);
+  EXPECT_GE(sum(usage().gap_ns), before - ended);
+  EXPECT_GE(usage().gap_ns[wire::time_bin(sum(usage().gap_ns))], before - ended) << "one gap";
+  const uint64_t gap = sum(usage().gap_ns);
+  EXPECT_TRUE(send(shape, parameters).ok());
+  EXPECT_EQ(sum(usage().gap_ns), gap) << "one behind the other";
+  EXPECT_TRUE(send(wire::Fence{1, 0, 2}).ok());
+  settle();
+  const uint64_t sms = 3;  // one for each block
+  ASSERT_GE(devices_->at(0).sms, sms);
+  EXPECT_EQ(usage().part_ns[wire::part_bin(sms, devices_->at(0).sms)],
+            usage().use(DeviceUse::kAloneNs));
+  EXPECT_GT(usage().use(DeviceUse::kAloneNs), 0u);
+  EXPECT_LE(usage().use(DeviceUse::kAloneNs), usage().use(DeviceUse::kNs));
+  EXPECT_EQ(usage().use(DeviceUse::kAloneSmNs), sms * usage().use(DeviceUse::kAloneNs));
+  EXPECT_EQ(usage().memory[0], kUnit);
 }
 
 // A stream that goes with work whose end nobody has looked at takes nothing away.
