@@ -591,6 +591,44 @@ def limits_at_start(box, _):
     require(code == 1 and "CUDA_ERROR_MPS_CONNECTION_FAILED" in out, f"no stack: {code}\n{out}")
     require("OPENMPS_STACK=16 cubits is not a size" in box.logs(), box.logs())
     box.quit()
+
+
+def memory_limits(box, _):
+    """A limit of device memory from the daemon, for one server, and of the program's own: the least of
+    them holds, exactly, on every way to memory; nothing of it is lost."""
+    box.start_daemon()
+
+    def control(line):
+        require(box.control(line) == (0, ""), f"{line}: {box.control(line)}")
+
+    def limited(what, own):
+        finish(box.start(["drv_memory_limit", "paths"], {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": own}), what)
+        settled(box, server_of(box))
+
+    control("set_default_device_pinned_mem_limit 0 64M")
+    limited("the daemon's limit", "")
+    server = server_of(box)
+    # The main context and the cold lane, which is made in the background.
+    require(wait_until(lambda: box.device_state()[0] == 2, SETTLE_LIMIT_S), str(box.device_state()))
+    used = box.device_state()[1]
+    limited("beside a higher one of the program's", "0=1G")
+    control(f"set_device_pinned_mem_limit {server} 0 2G")
+    limited("the program's own below the server's", "0=64M")
+    control(f"set_device_pinned_mem_limit {server} 0 64M")
+    child = box.start(["drv_memory_limit", "hold"], {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": ""},
+                      stdin=subprocess.PIPE)
+    while (line := child.stdout.readline()) != "ready\n":
+        require(line.startswith("ok: "), f"the server's limit: {line}")
+    idle = box.start(["drv_client_worker", "1", "3", "hold"], stdin=subprocess.PIPE)
+    ready(idle)
+    child.stdin.write("\n")
+    finish(child, "the server's limit")
+    tell(idle)
+    settled(box, server)
+    require(box.device_state()[1] <= used, f"device memory: {used} bytes, then {box.device_state()[1]}")
+    box.quit()
+
+
 def events_of(path):
     """The events of a trace, whose array has no end."""
     with open(path, encoding="utf-8") as file:
@@ -1066,7 +1104,7 @@ def fresh_beside_queue(box, _):
 ALL = {f.__name__: f for f in
        (many_clients, idle_clients, churn, kill_beside, rogue_clients, confined, capture_vs_alloc,
         no_daemon, required, control_shell, kernel_output, assert_text, fault_beside_idle, endless_kernel, endless_quit, terminated,
-        few_threads, few_descriptors, full_heap, limits_at_start, endless_printer,
+        few_threads, few_descriptors, memory_limits, full_heap, limits_at_start, endless_printer,
         kill_waiting, fresh_beside_kernel, fresh_beside_stopped, fresh_beside_value,
         beside_values, beside_device_values, beside_calls, beside_events, beside_legacy,
         fresh_beside_queue, left_beside_waiting, ranks, random_order, traced, inspected, measured, remembered, percentages,

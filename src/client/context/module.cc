@@ -64,9 +64,11 @@ CUresult Modules::load_blob(Module& module, uint32_t device, wire::Id blob,
 
 CUresult Modules::send_and_load(Module& module, uint32_t device, const Image& image,
                                 const JitOptions& options) {
-  wire::Id blob = 0;
-  OPENMPS_CUDA_CHECK(send_image(image, &blob));
-  return load_blob(module, device, blob, options);
+  return memory_.with_room([&]() -> CUresult {
+    wire::Id blob = 0;
+    OPENMPS_CUDA_CHECK(send_image(image, &blob));
+    return load_blob(module, device, blob, options);
+  });
 }
 
 uint32_t Modules::device_of(const Module& module) const {

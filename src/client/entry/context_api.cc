@@ -227,8 +227,8 @@ CUresult cuCtxSetLimit(Session& session, Context& context, CUlimit limit, size_t
     // The driver waits for the context's work before it grows a stack: of ours, here.
     if (value > now) OPENMPS_CUDA_CHECK(synchronize_context(session, context));
   }
-  return session.channel.call(
-      wire::LimitRaise{context.wire_device, static_cast<uint32_t>(limit), value});
+  const wire::LimitRaise command{context.wire_device, static_cast<uint32_t>(limit), value};
+  return session.memory.with_room([&] { return session.channel.call(command); });
 }
 
 // All memory of the peer's device becomes accessible: the worker has one context on each.

@@ -233,7 +233,9 @@ CUresult cuMemMap(Session& session, CUdeviceptr ptr, size_t size, size_t offset,
       memory->overlaps_mapping(ptr, size)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  OPENMPS_CUDA_CHECK(session.channel.call(wire::PhysicalMap{ptr, size, offset, physical.id}));
+  const wire::PhysicalMap command{ptr, size, offset, physical.id};
+  OPENMPS_CUDA_CHECK(
+      session.memory.with_room([&] { return session.channel.call(command); }));  // if imported
   ++physical.mappings;
   memory->mappings[ptr] = VirtualMapping{.bytes = size, .memory = &physical};
   return CUDA_SUCCESS;

@@ -16,6 +16,9 @@ namespace openmps::client {
 
 struct Context;
 
+// From this size an allocation has granules of its own; below it shares a slab.
+inline constexpr uint64_t kOwnGranuleBytes = wire::kMiB;
+
 // Where allocations come from: mapped granules and what is carved out of them. Each device has one
 // for cuMemAlloc, each memory pool has one.
 struct Arena {

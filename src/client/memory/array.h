@@ -11,6 +11,7 @@
 
 #include "client/handle_table.h"
 #include "client/link/channel.h"
+#include "client/memory/memory.h"
 #include "cuda/abi.h"
 #include "wire/commands.h"
 
@@ -62,7 +63,8 @@ class ImageObjects {
 
 class Arrays : public HandleTable<Array> {
  public:
-  explicit Arrays(Channel& channel) : HandleTable<Array>(HandleKind::kArray), channel_(channel) {}
+  Arrays(Channel& channel, DeviceMemory& memory)
+      : HandleTable<Array>(HandleKind::kArray), channel_(channel), memory_(memory) {}
 
   HandleTable<MipmappedArray> mipmapped{HandleKind::kMipmappedArray};
   ImageObjects images;
@@ -89,6 +91,7 @@ class Arrays : public HandleTable<Array> {
   CUresult end(HandleTable<T>& table, T* object);
 
   Channel& channel_;
+  DeviceMemory& memory_;
 };
 
 }  // namespace openmps::client

@@ -32,8 +32,9 @@ bool DeferredFrees::take(uint32_t slot, const Arena& arena, uint64_t bytes,
   if (found == queues_.end()) return false;
   Queue& queue = found->second;
   const auto size = queue.sizes.lower_bound({&arena, bytes});
-  if (size == queue.sizes.end() || size->first.first != &arena ||
-      size->first.second > bytes + bytes / 8) {
+  // What has granules of its own counts against the client's limit, all of it.
+  const uint64_t most = bytes < kOwnGranuleBytes ? bytes + bytes / 8 : bytes;
+  if (size == queue.sizes.end() || size->first.first != &arena || size->first.second > most) {
     return false;
   }
   *entry = remove(queue, *size->second.first);

@@ -27,7 +27,7 @@ class DeferredFrees {
   // behind all that it has been given.
   void add(const AllocationEntry& entry, FencePoint point);
   // The oldest that was freed in the order of the slot's stream, is of the arena, and has `bytes`
-  // or up to an eighth more. False: there is none.
+  // or, below kOwnGranuleBytes, up to an eighth more. False: there is none.
   bool take(uint32_t slot, const Arena& arena, uint64_t bytes, AllocationEntry* entry);
   // release(entry) for up to `most` whose point is reached(point). How many there were.
   template <typename Reached, typename Release>

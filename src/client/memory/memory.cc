@@ -130,12 +130,10 @@ void DeviceMemory::unreserve(uint64_t address, uint64_t bytes) {
 
 // ---- Granules ----------------------------------------------------------------------------------
 
-bool DeviceMemory::take_cached_locked(Arena& arena, uint64_t bytes, uint64_t* base,
-                                      uint64_t* mapped) {
-  const auto found = arena.cache.lower_bound(bytes);
-  // An eighth more than asked is fine; more would hide free memory from other clients.
-  if (found == arena.cache.end() || found->first > bytes + bytes / 8) return false;
-  *mapped = found->first;
+// A larger piece would count against the client's limit with what nobody asked for.
+bool DeviceMemory::take_cached_locked(Arena& arena, uint64_t bytes, uint64_t* base) {
+  const auto found = arena.cache.find(bytes);
+  if (found == arena.cache.end()) return false;
   *base = found->second;
   arena.cached -= found->first;
   arena.cache.erase(found);
@@ -169,16 +167,14 @@ CUresult DeviceMemory::map_granules(Guard& guard, uint32_t wire_device, uint64_t
   }
 }
 
-CUresult DeviceMemory::map(Guard& guard, Arena& arena, uint64_t bytes, uint64_t* base,
-                           uint64_t* mapped) {
+CUresult DeviceMemory::map(Guard& guard, Arena& arena, uint64_t bytes, uint64_t* base) {
   for (const bool last_try : {false, true}) {
-    if (take_cached_locked(arena, bytes, base, mapped)) return CUDA_SUCCESS;
+    if (take_cached_locked(arena, bytes, base)) return CUDA_SUCCESS;
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
     if (arena.most_bytes == 0 || arena.reserved + bytes <= arena.most_bytes) {
       arena.reserved += bytes;  // others count it, too, while the worker maps
       result = map_granules(guard, arena.wire_device, bytes, base);
       if (result == CUDA_SUCCESS) {
-        *mapped = bytes;
         arena.reserved_high = std::max(arena.reserved_high, arena.reserved);
         return CUDA_SUCCESS;
       }
@@ -255,8 +251,8 @@ CUresult DeviceMemory::allocate(Guard& guard, Context& context, Arena& arena, ui
   uint64_t base = *address;  // not 0: it is there already
   if (base == 0 && bytes >= kOwnGranuleBytes) {
     allocation.kind = AllocationKind::kOwn;
-    const CUresult result =
-        map(guard, arena, round_up(bytes, wire::kMemoryGranularity), &base, &allocation.reserved);
+    allocation.reserved = round_up(bytes, wire::kMemoryGranularity);
+    const CUresult result = map(guard, arena, allocation.reserved, &base);
     if (result != CUDA_SUCCESS) return result;
   } else if (base == 0) {
     allocation.kind = AllocationKind::kSlab;
@@ -264,10 +260,9 @@ CUresult DeviceMemory::allocate(Guard& guard, Context& context, Arena& arena, ui
     std::optional<uint64_t> block = arena.slabs.allocate(allocation.reserved);
     if (!block.has_value()) {
       uint64_t slab = 0;
-      uint64_t mapped = 0;
-      const CUresult result = map(guard, arena, wire::kMemoryGranularity, &slab, &mapped);
+      const CUresult result = map(guard, arena, wire::kMemoryGranularity, &slab);
       if (result != CUDA_SUCCESS) return result;
-      arena.slabs.add(slab, mapped);
+      arena.slabs.add(slab, wire::kMemoryGranularity);
       block = arena.slabs.allocate(allocation.reserved);
     }
     base = *block;

@@ -25,8 +25,6 @@ namespace openmps::client {
 struct Context;
 struct Stream;
 
-// From this size an allocation has granules of its own; below it shares a slab.
-inline constexpr uint64_t kOwnGranuleBytes = wire::kMiB;
 // Alignment of every allocation: what CUDA's texture alignment asks, and what cuMemAlloc gives.
 inline constexpr uint64_t kBlockBytes = 512;
 // Freed, still mapped memory that an arena keeps for its next allocations.
@@ -147,7 +145,7 @@ class DeviceMemory {
 
   CUresult allocate(Guard& guard, Context& context, Arena& arena, uint64_t bytes,
                     Allocation allocation, CUdeviceptr* address);
-  CUresult map(Guard& guard, Arena& arena, uint64_t bytes, uint64_t* base, uint64_t* mapped);
+  CUresult map(Guard& guard, Arena& arena, uint64_t bytes, uint64_t* base);
   CUresult map_granules(Guard& guard, uint32_t wire_device, uint64_t bytes, uint64_t* base);
   // A range of the window, or of an extent that allocations share.
   std::optional<uint64_t> take_addresses(Guard& guard, uint64_t bytes);
@@ -156,7 +154,7 @@ class DeviceMemory {
   void make_room(Guard& guard);
   void reap_all(Guard& guard);
 
-  bool take_cached_locked(Arena& arena, uint64_t bytes, uint64_t* base, uint64_t* mapped);
+  bool take_cached_locked(Arena& arena, uint64_t bytes, uint64_t* base);
   void cache_locked(Arena& arena, uint64_t base, uint64_t bytes);
   [[nodiscard]] bool in_extent(uint64_t address) const;
   template <typename Visit>

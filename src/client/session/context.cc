@@ -71,8 +71,8 @@ CUresult create_green_locked(Session& session, const ResourceDescriptor& descrip
                              uint32_t device, uint32_t flags, GreenContext** green) {
   GreenContext* made = session.greens.allocate();
   if (made == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  CUresult result = session.channel.call(
-      wire::GreenCreate{made->id, descriptor.id, session.devices[device], flags});
+  const wire::GreenCreate command{made->id, descriptor.id, session.devices[device], flags};
+  CUresult result = session.memory.with_room([&] { return session.channel.call(command); });
   Context* view = nullptr;
   if (result == CUDA_SUCCESS) {
     view = session.contexts.prepare(device, session.contexts.primary[device]->flags.load());

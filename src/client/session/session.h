@@ -84,7 +84,7 @@ struct Session {
   HostRegistrations registered;
   MemoryPools pools{devices, memory};
   HandleTable<PhysicalMemory> physical{HandleKind::kPhysicalMemory};
-  Arrays arrays{channel};
+  Arrays arrays{channel, memory};
   Places places{devices, memory, pinned, registered, arrays};
 
   UserObjects user_objects;

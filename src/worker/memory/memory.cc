@@ -222,23 +222,24 @@ Status SessionMemory::map_held(std::shared_ptr<Holding> holding, uint64_t addres
   }
   forget_kept(address, bytes);
   const uint64_t whole = holding->physical->bytes;
-  const uint64_t charged = whole == 0 ? bytes : 0;
-  const bool inside = whole == 0 || (offset <= whole && bytes <= whole - offset);
+  const uint64_t most = whole == 0 ? wire::kMaxExtentBytes : whole;
+  const bool inside = offset <= most && bytes <= most - offset;
   if (offset % wire::kMemoryGranularity != 0 || !inside) {
     return violation(text_of(offset, bytes) + " is no part of physical memory of " +
                      std::to_string(whole) + " bytes");
   }
   OPENMPS_RETURN_IF_ERROR(check_count());
-  OPENMPS_RETURN_IF_ERROR(check_limit(device, charged));
+  const uint64_t more = offset + bytes - std::min(offset + bytes, holding->counted);
+  OPENMPS_RETURN_IF_ERROR(check_limit(device, more));
   OPENMPS_RETURN_IF_ERROR(core_.use(device));
   if (address < core_.device_end() && address >= core_.window_base()) {
     OPENMPS_RETURN_IF_ERROR(reserve_window());
   }
   OPENMPS_RETURN_IF_ERROR(check(
       core_.driver.cuMemMap(address, bytes, offset, holding->physical->handle, 0), "cuMemMap"));
-  granted_[device] += charged;
+  holding->count(more);
   ranges_[address] = {address + bytes, Kind::kDeviceMemory, device, CU_MEM_ACCESS_FLAGS_PROT_NONE,
-                      charged,         std::move(holding)};
+                      std::move(holding)};
   return Status();
 }
 
@@ -290,7 +291,7 @@ Status SessionMemory::map(const wire::MemoryMap& range) {
 // -----------------------------------------------------------------------------------
 
 bool SessionMemory::is_own(const Range& range) {
-  return !range.lent && range.charged == 0 && range.holding.use_count() == 1 &&
+  return !range.lent && range.holding->physical->bytes != 0 && range.holding.use_count() == 1 &&
          range.holding->physical.use_count() == 1 &&
          range.access == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 }
@@ -319,7 +320,7 @@ void SessionMemory::finish_unmap(const wire::MemoryUnmap& range, uint64_t ticket
       continue;
     }
     if (leaving.lent) {
-      unmap_now(it->first, leaving);
+      core_.driver.cuMemUnmap(it->first, leaving.end - it->first);
     } else {
       core_.commons.kept_memory.keep(
           core_.driver, core_.info.id, it->first,
@@ -450,11 +451,6 @@ Status SessionMemory::handle(const wire::PeerAccess& command) {
   return Status();
 }
 
-void SessionMemory::unmap_now(uint64_t address, const Range& range) {
-  core_.driver.cuMemUnmap(address, range.end - address);
-  granted_[range.device] -= range.charged;
-}
-
 // `done` once the driver has let go of the pages.
 void SessionMemory::unregister(uint64_t address, uint64_t bytes, std::function<void()> done) {
   static_cast<void>(core_.use(0).ok());
@@ -474,7 +470,7 @@ void SessionMemory::release(Ranges::iterator it) {
   const uint64_t begin = it->first;
   const Range& range = it->second;
   switch (range.kind) {
-    case Kind::kDeviceMemory: unmap_now(begin, range); break;
+    case Kind::kDeviceMemory: core_.driver.cuMemUnmap(begin, range.end - begin); break;
     case Kind::kRegistered: unregister(begin, range.end - begin, [] {}); break;
     case Kind::kChannel: core_.pages.release_all(); break;
     case Kind::kGlobal: break;

@@ -24,17 +24,24 @@
 
 namespace openmps::worker {
 
-// A session's share in physical memory, counted for as long as a mapping or a handle needs it.
+// A session's share in physical memory, counted once for as long as a mapping or a handle needs it.
 struct Holding {
   Holding(std::shared_ptr<Physical> memory, std::atomic<uint64_t>* granted)
       : physical(std::move(memory)), granted(granted) {
-    *granted += physical->bytes;
+    count(physical->bytes);
   }
-  ~Holding() { *granted -= physical->bytes; }
+  ~Holding() { *granted -= counted; }
   Holding(const Holding&) = delete;
   Holding& operator=(const Holding&) = delete;
 
+  void count(uint64_t bytes) {
+    *granted += bytes;
+    counted += bytes;
+  }
+
   const std::shared_ptr<Physical> physical;
+  // Of memory of unknown size: as far as it has been mapped. Session's thread.
+  uint64_t counted = 0;
   // Of the session on that device. What another session finds kept and gives back goes on its
   // thread.
   std::atomic<uint64_t>* const granted;
@@ -148,7 +155,6 @@ class SessionMemory {
     Kind kind = Kind::kGlobal;
     uint32_t device = 0;
     CUmemAccess_flags access = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    uint64_t charged = 0;  // on top of its holding: a mapping of memory of unknown size
     std::shared_ptr<Holding> holding = nullptr;
     bool lent = false;        // other processes have it, or may
     bool for_copies = false;  // of every device, as what cuMemAlloc gives
@@ -180,7 +186,6 @@ class SessionMemory {
   [[nodiscard]] bool is_free(uint64_t begin, uint64_t end) const {
     return is_free(ranges_, begin, end);
   }
-  void unmap_now(uint64_t address, const Range& range);
   void unregister(uint64_t address, uint64_t bytes, std::function<void()> done);
   void release(Ranges::iterator it);
 

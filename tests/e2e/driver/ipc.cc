@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two processes, behind one server if any, that share memory and events: an exporter and an
 // importer, made by fork() before cuInit and joined by a socket. Run by run_e2e.py. usage: drv_ipc
-// memory|free|killed|events|distant_events|graphs|descriptor|descriptor_killed|pool|errors
+// memory|free|killed|events|distant_events|graphs|descriptor|descriptor_killed|pool|errors|limit
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -604,6 +604,77 @@ void errors_importer(const e2e::Session&, const Peer& peer) {
   peer.meet();  // left open: the end of the process closes it
 }
 
+// ---- The importer's memory limit ----------------------------------------------------------------
+
+constexpr size_t kOwnLimit = 66 * kMiB;  // room for the variables of the session's kernels, too
+constexpr size_t kOffered = 32 * kMiB;
+
+size_t free_bytes() {
+  size_t free = 0;
+  size_t total = 0;
+  CHECK_CU(cuMemGetInfo_v2(&free, &total));
+  return free;
+}
+
+void limit_exporter(const e2e::Session&, const Peer& peer) {
+  const CUmemAllocationProp prop = exportable();
+  CUmemGenericAllocationHandle handle = 0;
+  int descriptor = -1;
+  CHECK_CU(cuMemCreate(&handle, kOffered, &prop, 0));
+  CHECK_CU(cuMemExportToShareableHandle(&descriptor, handle,
+                                        CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  peer.send('d', descriptor);
+  close(descriptor);
+  CUdeviceptr large = 0;
+  CUipcMemHandle opened;
+  CHECK_CU(cuMemAlloc_v2(&large, 2 * kOffered));
+  CHECK_CU(cuIpcGetMemHandle(&opened, large));
+  peer.send(opened);
+  peer.meet();
+  CHECK_CU(cuMemFree_v2(large));
+  CHECK_CU(cuMemRelease(handle));
+  peer.meet();
+}
+
+// What a process has open of others' memory counts for it as for its owner, once however often it
+// is mapped.
+void limit_importer(const e2e::Session&, const Peer& peer) {
+  int descriptor = -1;
+  static_cast<void>(peer.receive<char>(&descriptor));
+  const auto large = peer.receive<CUipcMemHandle>();
+  const size_t before = free_bytes();
+  CUmemGenericAllocationHandle handle = 0;
+  CHECK_CU(cuMemImportFromShareableHandle(
+      &handle, reinterpret_cast<void*>(static_cast<intptr_t>(descriptor)),
+      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+  close(descriptor);
+  const CUdeviceptr first = map_whole(handle, kOffered);
+  const CUdeviceptr second = map_whole(handle, kOffered);
+  expect(free_bytes() == before - kOffered, "a descriptor's memory counts once");
+  CUdeviceptr address = 0;
+  expect_result("more than is left",
+                cuIpcOpenMemHandle_v2(&address, large, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
+                CUDA_ERROR_OUT_OF_MEMORY);
+  unmap_whole(first, kOffered);
+  CHECK_CU(cuMemRelease(handle));
+  expect(free_bytes() == before - kOffered, "as long as it is mapped");
+  unmap_whole(second, kOffered);
+  expect(free_bytes() == before, "and no longer");
+  CHECK_CU(cuMemAlloc_v2(&address, kOffered));
+  CHECK_CU(cuMemFree_v2(address));  // is kept, and gives way
+  address = open_memory(large);
+  expect(open_memory(large) == address && free_bytes() == before - 2 * kOffered,
+         "opened twice, it counts once");
+  peer.meet();  // the owner has given it up
+  peer.meet();
+  expect(free_bytes() == before - 2 * kOffered, "its owner's end changes nothing");
+  CUdeviceptr refused = 0;
+  expect_result("a piece of its own", cuMemAlloc_v2(&refused, kGranule), CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK_CU(cuIpcCloseMemHandle(address));
+  CHECK_CU(cuIpcCloseMemHandle(address));
+  expect(free_bytes() == before, "closed, it is free");
+}
+
 int run_exporter(const std::string& group, const Peer& peer) {
   e2e::Session session;
   if (group == "memory") memory_exporter(session, peer);
@@ -615,10 +686,15 @@ int run_exporter(const std::string& group, const Peer& peer) {
   if (group == "descriptor_killed") descriptor_exporter(session, peer, true);
   if (group == "pool") pool_exporter(session, peer);
   if (group == "errors") errors_exporter(session, peer);
+  if (group == "limit") limit_exporter(session, peer);
   return e2e::failures() == 0 ? 0 : 1;
 }
 
 bool run_importer(const std::string& group, const Peer& peer, pid_t exporter) {
+  if (group == "limit") {
+    setenv("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
+           ("0=" + std::to_string(kOwnLimit / kMiB) + "M").c_str(), 1);
+  }
   e2e::Session session;
   if (group == "memory") {
     memory_importer(session, peer);
@@ -640,6 +716,8 @@ bool run_importer(const std::string& group, const Peer& peer, pid_t exporter) {
     pool_importer(session, peer);
   } else if (group == "errors") {
     errors_importer(session, peer);
+  } else if (group == "limit") {
+    limit_importer(session, peer);
   } else {
     return false;
   }
