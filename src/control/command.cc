@@ -44,6 +44,7 @@ const std::vector<Form>& forms() {
        {&Command::server, &Command::device, &Command::value}},
       {"get_default_client_priority", Verb::kGetDefaultPriority, {}},
       {"set_default_client_priority", Verb::kSetDefaultPriority, {&Command::value}},
+      {"reload", Verb::kReload, {}},
       {"inspect", Verb::kInspect, {&Command::client}},
       {"terminate_client", Verb::kTerminateClient, {&Command::server, &Command::client}},
   };

@@ -33,6 +33,7 @@ enum class Verb {
   kSetDefaultPriority,
   kShutdownServer,
   kTerminateClient,
+  kReload,
   kInspect,
 };
 

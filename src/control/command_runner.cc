@@ -45,6 +45,7 @@ bool needs_privilege(const Command& command, User caller) {
     case Verb::kSetDefaultMemoryLimit:
     case Verb::kSetMemoryLimit:
     case Verb::kSetDefaultPriority:
+    case Verb::kReload:
     case Verb::kTerminateClient: return true;
     case Verb::kStartServer: return command.uid && *command.uid != caller.uid;
     default: return false;
@@ -67,6 +68,7 @@ void CommandRunner::run(const Command& command, User caller, Done done) {
   switch (command.verb) {
     case Verb::kUnknown: done({"Unknown command \"" + printable(command.word) + "\"\n"}); return;
     case Verb::kQuit: quit_(command.timeout_s, std::move(done)); return;
+    case Verb::kReload: done(reload_()); return;
     case Verb::kStartServer: start_server(command, caller, done); return;
     case Verb::kGetServerList: server_list(command, done); return;
     case Verb::kPs: client_table(command, done); return;

@@ -26,8 +26,9 @@ class CommandRunner {
  public:
   using Done = std::function<void(Reply)>;
 
-  CommandRunner(ServerPool& servers, std::function<void(std::optional<uint32_t>, Done)> quit)
-      : servers_(servers), quit_(std::move(quit)) {}
+  CommandRunner(ServerPool& servers, std::function<void(std::optional<uint32_t>, Done)> quit,
+                std::function<Reply()> reload)
+      : servers_(servers), quit_(std::move(quit)), reload_(std::move(reload)) {}
 
   // `done` is called once, now or later.
   void run(const Command& command, User caller, Done done);
@@ -45,6 +46,7 @@ class CommandRunner {
 
   ServerPool& servers_;
   std::function<void(std::optional<uint32_t>, Done)> quit_;
+  std::function<Reply()> reload_;
 };
 
 }  // namespace openmps::control

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 
 #include "base/clock.h"
@@ -54,9 +55,12 @@ Daemon::Daemon(EventLoop& loop, const Log& log, PipeDirectory& directory,
       first_packet_ms_(first_packet_ms),
       disposal_(loop),
       servers_(loop, log, disposal_, std::move(server_program), std::move(server_log)),
-      commands_(servers_, [this](std::optional<uint32_t> timeout_s, CommandRunner::Done done) {
-        quit(timeout_s, std::move(done));
-      }) {}
+      commands_(
+          servers_,
+          [this](std::optional<uint32_t> timeout_s, CommandRunner::Done done) {
+            quit(timeout_s, std::move(done));
+          },
+          [this] { return reload(); }) {}
 
 // Connections that nobody has accepted go with the listener, and with them what was sent over them.
 Daemon::~Daemon() { disposal_.close(std::move(listener_)); }
@@ -217,6 +221,23 @@ void Daemon::drop(uint64_t id) {
   connections_.erase(found);
 }
 
+void Daemon::configure(const std::string& path, Config config) {
+  config_path_ = path;
+  log_.write("Configuration " + path);
+  for (const std::string& line : servers_.configure(std::move(config))) log_.write(line);
+}
+
+Reply Daemon::reload() {
+  if (config_path_.empty()) {
+    return {"There is nothing to reload: the daemon was started without --config\n", 1};
+  }
+  Result<Config> config = read_config(config_path_);
+  if (!config.ok()) return {config.status().message() + "\nNothing is changed\n", 1};
+  std::string text;
+  for (const std::string& line : servers_.configure(std::move(config).value())) text += line + "\n";
+  return {text.empty() ? "Nothing has changed\n" : text};
+}
+
 void Daemon::prepare_devices() {
   servers_.ensure_server(User{geteuid(), getegid()}, [this](const Status& started) {
     if (!started.ok()) log_.write("No server is started: " + started.message());
@@ -225,6 +246,10 @@ void Daemon::prepare_devices() {
 
 void Daemon::on_signal(int signal) {
   log_.write(format_text("Signal %d (%s)", signal, strsignal(signal)));
+  if (signal == SIGHUP && !config_path_.empty()) {
+    log_.write(for_log(reload().text));
+    return;
+  }
   quit(signalled_ ? std::optional<uint32_t>(0) : std::nullopt, [](const Reply&) {});
   signalled_ = true;
 }

@@ -32,9 +32,14 @@ class Daemon {
 
   Status start(UniqueFd listener);
   void on_server_ready(std::function<void()> call) { servers_.on_server_ready(std::move(call)); }
+  // The limits that `config` states, read from `path`, which reload() reads again.
+  void configure(const std::string& path, Config config);
+  // As the command reload, and SIGHUP. A file that is wrong changes nothing.
+  Reply reload();
   // Start a server for the daemon's own user at once (-q).
   void prepare_devices();
-  // As the command quit; a second call forces the servers.
+  // SIGHUP: as the command reload, if there is a configuration. Otherwise as quit; a second one
+  // forces the servers.
   void on_signal(int signal);
 
  private:
@@ -66,6 +71,7 @@ class Daemon {
   std::map<uint64_t, Connection> connections_;
   uint64_t last_connection_ = 0;
   bool signalled_ = false;
+  std::string config_path_;  // empty: none was given
 };
 
 }  // namespace openmps::control

@@ -12,12 +12,14 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 
 #include "base/confinement.h"
 #include "base/log.h"
 #include "base/subprocess.h"
 #include "base/text.h"
+#include "control/config.h"
 #include "control/daemon.h"
 #include "control/log_files.h"
 
@@ -52,7 +54,7 @@ void announce(const Log& log, const PipeDirectory& directory) {
 }
 
 // The daemon itself, in the process that stays. `report` tells the starter: "" for all well.
-int run(const DaemonOptions& options, PipeDirectory& directory, LogFiles& logs,
+int run(const DaemonOptions& options, Config config, PipeDirectory& directory, LogFiles& logs,
         const std::function<void(const std::string&)>& report) {
   Log log("Control", logs.control());
   log.count_repeats();
@@ -74,7 +76,8 @@ int run(const DaemonOptions& options, PipeDirectory& directory, LogFiles& logs,
   Daemon daemon(loop, log, directory,
                 *here + (options.nvidia_names ? kServerByNvidiasName : "/openmps-server"),
                 logs.server());
-  status = loop.watch_signals({SIGTERM, SIGINT}, [&](int signal) { daemon.on_signal(signal); });
+  status =
+      loop.watch_signals({SIGTERM, SIGINT, SIGHUP}, [&](int signal) { daemon.on_signal(signal); });
   if (status.ok()) status = logs.watch(loop);
   if (status.ok()) {
     Result<UniqueFd> socket = directory.open_socket();
@@ -91,6 +94,7 @@ int run(const DaemonOptions& options, PipeDirectory& directory, LogFiles& logs,
     daemon.on_server_ready(confine_once);
   }
   announce(log, directory);
+  if (!options.config.empty()) daemon.configure(options.config, std::move(config));
   if (options.ready_devices) daemon.prepare_devices();
   report("");
   status = loop.run();
@@ -110,7 +114,8 @@ void detach_from_terminal() {
   if (chdir("/") != 0) return;
 }
 
-int run_in_background(const DaemonOptions& options, PipeDirectory& directory, LogFiles& logs) {
+int run_in_background(const DaemonOptions& options, Config config, PipeDirectory& directory,
+                      LogFiles& logs) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return fail(std::string("pipe: ") + strerror(errno));
   UniqueFd reader(ends[0]);
@@ -120,7 +125,7 @@ int run_in_background(const DaemonOptions& options, PipeDirectory& directory, Lo
   if (child == 0) {
     reader.reset();
     setsid();
-    return run(options, directory, logs, [&](const std::string& error) {
+    return run(options, std::move(config), directory, logs, [&](const std::string& error) {
       const std::string text = error.empty() ? std::string(1, kStarted) : error;
       const ssize_t written = write(writer.get(), text.data(), text.size());
       (void)written;  // a starter that was killed does not stop the daemon
@@ -143,8 +148,17 @@ int run_in_background(const DaemonOptions& options, PipeDirectory& directory, Lo
 
 }  // namespace
 
-int start_daemon(const DaemonOptions& options) {
+int start_daemon(DaemonOptions options) {
   close_inherited_descriptors();
+  Config config;
+  if (!options.config.empty()) {
+    // Read again when the daemon has left this directory.
+    std::error_code error;
+    options.config = std::filesystem::absolute(options.config, error).string();
+    Result<Config> read = read_config(options.config);
+    if (!read.ok()) return fail(read.status().message());
+    config = std::move(read).value();
+  }
   raise_open_files_limit(kWantedOpenFiles);
   umask(022);
   signal(SIGPIPE, SIG_IGN);
@@ -160,8 +174,8 @@ int start_daemon(const DaemonOptions& options) {
     directory.remove_entries();
     return fail(opened.message());
   }
-  if (!options.foreground) return run_in_background(options, directory, logs);
-  return run(options, directory, logs, [](const std::string& error) {
+  if (!options.foreground) return run_in_background(options, std::move(config), directory, logs);
+  return run(options, std::move(config), directory, logs, [](const std::string& error) {
     if (!error.empty()) (void)fail(error);
   });
 }

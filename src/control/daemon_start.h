@@ -10,6 +10,7 @@ namespace openmps::control {
 struct DaemonOptions {
   std::string pipe_directory;
   std::string log_directory;
+  std::string config;  // the path of a configuration file; empty: none
   bool foreground = false;
   bool ready_devices = false;  // -q: start a server at once
   bool nvidia_names = false;   // servers, too, go by the names of NVIDIA's programs
@@ -17,6 +18,6 @@ struct DaemonOptions {
 
 // In the background: returns when the socket accepts (0) or the start has failed (1). In the
 // foreground: returns when the daemon has ended.
-int start_daemon(const DaemonOptions& options);
+int start_daemon(DaemonOptions options);
 
 }  // namespace openmps::control

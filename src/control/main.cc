@@ -5,8 +5,10 @@
 #include <cstdio>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/text.h"
+#include "control/config.h"
 #include "control/daemon_start.h"
 #include "control/shell.h"
 #include "wire/handshake.h"
@@ -25,6 +27,8 @@ Usage: %s [options] [command]
 Options:
   -d, --daemon             Start the daemon in the background
   -f, --foreground         Start the daemon in the foreground
+      --config FILE        Limits for the daemon to begin with, and for the command reload
+      --check-config FILE  Say whether that file is right, and if not, where
   -M, --multiuser-server   Accepted; every user has a server of their own here, all at once
   -q, --ready-devices      Start a server with the daemon, so that devices are known at once
   -v, --version            Print the version
@@ -51,6 +55,7 @@ Commands:
   set_device_pinned_mem_limit <server PID> <device> <n>G|<n>M
   get_default_client_priority
   set_default_client_priority 0|1
+  reload                   Read the daemon's configuration again
   terminate_client <server PID> <client PID>
                            End a client's work, however long it would take; prints 0 when it has ended
 
@@ -72,6 +77,13 @@ int usage_error(const std::string& program, const std::string& what) {
   return 1;
 }
 
+int check_config(const std::string& program, const char* path) {
+  const Status read = read_config(path).status();
+  if (read.ok()) return 0;
+  fprintf(stderr, "%s: %s\n", program.c_str(), read.message().c_str());
+  return 1;
+}
+
 int run(int argc, char** argv) {
   const std::string program = program_name(argv[0]);
   DaemonOptions options;
@@ -87,6 +99,10 @@ int run(int argc, char** argv) {
     } else if (option == "-f" || option == "--foreground" || option == "--forground") {
       // The second spelling is how NVIDIA's program has it.
       start = options.foreground = true;
+    } else if (option == "--config" || option == "--check-config") {
+      if (++at == argc) return usage_error(program, std::string(option) + " needs a file");
+      if (option == "--check-config") return check_config(program, argv[at]);
+      options.config = argv[at];
     } else if (option == "-q" || option == "--ready-devices") {
       options.ready_devices = true;
     } else if (option == "-M" || option == "--multiuser-server" || option == "-multiuser-server") {
@@ -105,8 +121,9 @@ int run(int argc, char** argv) {
   }
   if (start) {
     if (at < argc) return usage_error(program, std::string("unexpected ") + argv[at]);
-    return start_daemon(options);
+    return start_daemon(std::move(options));
   }
+  if (!options.config.empty()) return usage_error(program, "--config is for -d and -f");
   if (at == argc) return run_shell(options.pipe_directory);
   std::string command;
   for (; at < argc; ++at) command += (command.empty() ? "" : " ") + std::string(argv[at]);

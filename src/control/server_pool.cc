@@ -19,6 +19,44 @@ void refuse_client(int connection, CUresult result, const std::string& reason) {
   (void)send_packet(connection, wire::message_bytes(no)).ok();  // it may have left
 }
 
+Limits ServerPool::limits_of(const Config& config, uid_t uid) const {
+  const Limits defaults = overlay(config.defaults, environment_);
+  const auto own = config.users.find(uid);
+  return own != config.users.end() ? overlay(defaults, own->second) : defaults;
+}
+
+std::vector<std::string> ServerPool::configure(Config config) {
+  std::vector<std::string> lines;
+  const auto change = [&](Settings& settings, const std::string& whose, const Limits& before,
+                          const Limits& now) {
+    for (const std::string& line : settings.change(before, now)) {
+      lines.push_back(whose + " " + line);
+    }
+  };
+  change(defaults_, "default", overlay(config_.defaults, environment_),
+         overlay(config.defaults, environment_));
+  for (const auto& [uid, entry] : entries_) {
+    change(entry.process->settings(), format_text("user %u", uid), limits_of(config_, uid),
+           limits_of(config, uid));
+  }
+  // Users without a server: only what is said of them alone.
+  Config both = config_;
+  both.users.insert(config.users.begin(), config.users.end());
+  for (const auto& [uid, either] : both.users) {
+    if (entries_.contains(uid)) continue;
+    const auto before = config_.users.find(uid);
+    const auto now = config.users.find(uid);
+    const Limits none;
+    Settings settings = defaults_;
+    if (before != config_.users.end()) (void)settings.change({}, before->second);
+    change(settings, format_text("user %u", uid),
+           before != config_.users.end() ? before->second : none,
+           now != config.users.end() ? now->second : none);
+  }
+  config_ = std::move(config);
+  return lines;
+}
+
 std::string ServerPool::reason_against(User user) const {
   if (shutdown_.has_begun()) return "the daemon is shutting down";
   if (user.uid != geteuid() && geteuid() != 0) {
@@ -110,8 +148,12 @@ void ServerPool::on_refused(uid_t uid, uint32_t clients) {
 Status ServerPool::start(User user, Entry* entry) {
   ++entry->attempts;
   const uid_t uid = user.uid;
+  Settings settings = defaults_;
+  if (const auto own = config_.users.find(uid); own != config_.users.end()) {
+    (void)settings.change({}, own->second);
+  }
   entry->process = std::make_unique<ServerProcess>(
-      loop_, disposal_, user, defaults_,
+      loop_, disposal_, user, std::move(settings),
       ServerProcess::Callbacks{[this, uid](CUresult result, const std::string& reason) {
                                  on_ready(uid, result, reason);
                                },

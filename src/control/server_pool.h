@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "control/config.h"
 #include "control/server_process.h"
 #include "control/server_shutdown.h"
 
@@ -44,7 +45,9 @@ class ServerPool {
         log_(log),
         disposal_(disposal),
         server_program_(std::move(server_program)),
-        server_log_(std::move(server_log)) {}
+        server_log_(std::move(server_log)) {
+    (void)defaults_.change({}, environment_);
+  }
 
   // Pass a client to its user's server, starting it if need be. A client that can't be served is
   // told why. Nothing is returned: everything is said to the client and the log.
@@ -77,6 +80,10 @@ class ServerPool {
   void on_server_ready(std::function<void()> call) { server_ready_ = std::move(call); }
 
   [[nodiscard]] Settings& defaults() { return defaults_; }
+  // Limits from now on: what `config` states in another way than the one before it, for coming
+  // servers and for the coming clients of those that are there. The environment's word goes before
+  // the defaults of `config`. Returns a line for each change.
+  std::vector<std::string> configure(Config config);
 
  private:
   // A user's server from the first client that asks for it until it ends.
@@ -110,7 +117,12 @@ class ServerPool {
   std::string server_program_;
   UniqueFd server_log_;
   std::function<void()> server_ready_ = [] {};
-  Settings defaults_ = Settings::from_environment();
+  // What `config` and the environment state for a user's clients.
+  [[nodiscard]] Limits limits_of(const Config& config, uid_t uid) const;
+
+  const Limits environment_ = limits_of_environment();
+  Config config_;
+  Settings defaults_;
   std::map<uid_t, Entry> entries_;
   ServerShutdown shutdown_{loop_, log_, [this] { return all(); }};
   std::vector<Device> devices_;  // of the last server that was ready

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Percentages, priorities and memory limits with the rules of NVIDIA's commands.
+// The limits in force. See settings.h.
 #include "control/settings.h"
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 
 #include "base/text.h"
@@ -11,69 +10,51 @@
 namespace openmps::control {
 namespace {
 
-constexpr std::string_view kUuidStart = "GPU-";
+// As far as nobody says anything.
+constexpr double kUsualPercentage = 100;
+constexpr uint32_t kUsualPriority = 0;
 
-// "3G", "512M", and with a trailing B as the documentation of the variable writes them.
-std::optional<uint64_t> parse_memory(std::string_view text) {
-  if (text.ends_with('B')) text.remove_suffix(1);
-  if (text.size() < 2) return std::nullopt;
-  const uint64_t unit = text.back() == 'G' ? wire::kGiB : text.back() == 'M' ? wire::kMiB : 0;
-  if (unit == 0) return std::nullopt;
-  text.remove_suffix(1);
-  const std::optional<uint64_t> count = parse_unsigned(text, UINT64_MAX / unit);
-  if (!count) return std::nullopt;
-  return *count * unit;
+std::optional<uint64_t> stated_for(const Limits& limits, const std::string& device) {
+  const auto found = limits.memory.find(device);
+  return found != limits.memory.end() ? std::optional<uint64_t>(found->second) : std::nullopt;
 }
 
 }  // namespace
 
-Settings Settings::from_environment() {
-  Settings settings;
-  settings.set_percentage(environment_or("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", ""));
-  (void)settings.set_priority(environment_or("CUDA_MPS_CLIENT_PRIORITY", ""));
-  const std::string limits = environment_or("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "");
-  std::string_view rest = limits;
-  while (!rest.empty()) {
-    const std::string_view entry = rest.substr(0, rest.find(','));
-    rest.remove_prefix(std::min(rest.size(), entry.size() + 1));
-    const size_t equals = entry.find('=');
-    if (equals != std::string_view::npos) {
-      settings.set_memory_limit(entry.substr(0, equals), entry.substr(equals + 1));
-    }
-  }
-  return settings;
-}
-
 void Settings::set_percentage(std::string_view text) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return;
-  // Also turns away a NaN.
-  if (value > 0 && value <= 100) percentage_ = value;
+  percentage_ = parse_percentage(text).value_or(percentage_);
 }
 
 std::string Settings::percentage_text() const { return format_text("%.1f", percentage_); }
 
 bool Settings::set_priority(std::string_view text) {
-  if (text != "0" && text != "1") return false;
-  priority_ = text == "1" ? 1 : 0;
-  return true;
+  const auto priority = parse_priority(text);
+  priority_ = priority.value_or(priority_);
+  return priority.has_value();
 }
 
 void Settings::set_memory_limit(std::string_view device, std::string_view value) {
-  const std::optional<uint64_t> bytes = parse_memory(value);
-  if (device.empty() || !bytes) return;
+  const std::optional<uint64_t> bytes = parse_memory_limit(value);
+  if (!device.empty() && bytes) set_memory_limit(device, *bytes);
+}
+
+void Settings::set_memory_limit(std::string_view device, uint64_t bytes) {
   std::erase_if(memory_limits_, [&](const auto& entry) { return entry.first == device; });
-  if (*bytes != 0) memory_limits_.emplace_back(device, *bytes);
+  if (bytes != 0) memory_limits_.emplace_back(device, bytes);
+}
+
+uint64_t Settings::memory_limit(std::string_view device) const {
+  for (const auto& [spelling, bytes] : memory_limits_) {
+    if (spelling == device) return bytes;
+  }
+  return 0;
 }
 
 std::string Settings::memory_limit_text(std::string_view device) const {
-  for (const auto& [spelling, bytes] : memory_limits_) {
-    if (spelling != device) continue;
-    const bool gib = bytes >= wire::kGiB;
-    return std::to_string(bytes / (gib ? wire::kGiB : wire::kMiB)) + (gib ? "G" : "M");
-  }
-  return "";
+  const uint64_t bytes = memory_limit(device);
+  if (bytes == 0) return "";
+  const bool gib = bytes >= wire::kGiB;
+  return std::to_string(bytes / (gib ? wire::kGiB : wire::kMiB)) + (gib ? "G" : "M");
 }
 
 std::array<uint64_t, wire::kMaxDevices> Settings::memory_limits(
@@ -85,12 +66,36 @@ std::array<uint64_t, wire::kMaxDevices> Settings::memory_limits(
       continue;
     }
     for (size_t i = 0; i < devices.size() && i < limits.size(); ++i) {
-      if (spelling.starts_with(kUuidStart) && devices[i].uuid.starts_with(spelling)) {
-        limits[i] = bytes;
-      }
+      if (names_a_device(spelling) && devices[i].uuid.starts_with(spelling)) limits[i] = bytes;
     }
   }
   return limits;
+}
+
+std::vector<std::string> Settings::change(const Limits& before, const Limits& now) {
+  std::vector<std::string> lines;
+  const auto note = [&lines](const std::string& what, const std::string& from,
+                             const std::string& to) {
+    if (from != to) lines.push_back(what + ": " + from + " -> " + to);
+  };
+  if (before.percentage != now.percentage) {
+    const std::string from = percentage_text();
+    percentage_ = now.percentage.value_or(kUsualPercentage);
+    note("active_thread_percentage", from, percentage_text());
+  }
+  if (before.priority != now.priority) {
+    const std::string from = std::to_string(priority_);
+    priority_ = now.priority.value_or(kUsualPriority);
+    note("client_priority", from, std::to_string(priority_));
+  }
+  const Limits both = overlay(before, now);
+  for (const auto& [device, either] : both.memory) {
+    if (stated_for(before, device) == stated_for(now, device)) continue;
+    const std::string from = memory_text(memory_limit(device));
+    set_memory_limit(device, stated_for(now, device).value_or(0));
+    note("device_pinned_mem_limit of " + device, from, memory_text(memory_limit(device)));
+  }
+  return lines;
 }
 
 }  // namespace openmps::control

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What set_* commands set: the daemon's defaults for coming servers, and each server's copy for its
-// coming clients. Lost on quit. Used on the daemon's loop.
+// The limits in force: the daemon's defaults for coming servers, and each server's copy for its
+// coming clients. Set by commands and by the configuration; lost on quit. Used on the daemon's
+// loop.
 #pragma once
 
 #include <array>
@@ -11,16 +12,13 @@
 #include <vector>
 
 #include "control/device.h"
+#include "control/limits.h"
 #include "wire/handshake.h"
 
 namespace openmps::control {
 
 class Settings {
  public:
-  // Start values from CUDA_MPS_ACTIVE_THREAD_PERCENTAGE, CUDA_MPS_PINNED_DEVICE_MEM_LIMIT and
-  // CUDA_MPS_CLIENT_PRIORITY; what is malformed there is ignored, as with NVIDIA's daemon.
-  static Settings from_environment();
-
   // Percentages above 0 up to 100; anything else changes nothing.
   void set_percentage(std::string_view text);
   [[nodiscard]] double percentage() const { return percentage_; }
@@ -39,7 +37,14 @@ class Settings {
   [[nodiscard]] std::array<uint64_t, wire::kMaxDevices> memory_limits(
       const std::vector<Device>& devices) const;
 
+  // Whatever is stated in another way than before takes the place of what is set; what is not
+  // stated any more becomes as if it never was. Returns a line for each change: "what: from -> to".
+  std::vector<std::string> change(const Limits& before, const Limits& now);
+
  private:
+  [[nodiscard]] uint64_t memory_limit(std::string_view device) const;
+  void set_memory_limit(std::string_view device, uint64_t bytes);
+
   double percentage_ = 100;
   uint32_t priority_ = 0;
   std::vector<std::pair<std::string, uint64_t>> memory_limits_;  // in the order of setting

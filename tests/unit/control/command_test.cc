@@ -42,6 +42,7 @@ TEST(Command, KnowsEveryVerbAndItsWords) {
       {"get_default_client_priority", Verb::kGetDefaultPriority, "", "", ""},
       {"inspect 3 --json", Verb::kInspect, "", "", ""},
       {"terminate_client 3 4", Verb::kTerminateClient, "3", "", ""},
+      {"reload", Verb::kReload, "", "", ""},
       {"shutdown_server 3", Verb::kShutdownServer, "3", "", ""},
       {"PS", Verb::kUnknown, "", "", ""},
       {"psx", Verb::kUnknown, "", "", ""},

@@ -71,10 +71,12 @@ TEST(Settings, TheEnvironmentGivesTheStartValues) {
   setenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "30", 1);
   setenv("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "0=1G,1=512MB,,=,2,3=x,GPU-1=2G", 1);
   setenv("CUDA_MPS_CLIENT_PRIORITY", "1", 1);
-  const Settings settings = Settings::from_environment();
+  Settings settings;
+  const std::vector<std::string> lines = settings.change({}, limits_of_environment());
   unsetenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
   unsetenv("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT");
   unsetenv("CUDA_MPS_CLIENT_PRIORITY");
+  EXPECT_EQ(lines.size(), 5u);
   EXPECT_EQ(settings.percentage_text(), "30.0");
   EXPECT_EQ(settings.priority(), 1u);
   EXPECT_EQ(settings.memory_limit_text("0"), "1G");
@@ -82,6 +84,35 @@ TEST(Settings, TheEnvironmentGivesTheStartValues) {
   EXPECT_EQ(settings.memory_limit_text("2"), "");
   EXPECT_EQ(settings.memory_limit_text("3"), "");
   EXPECT_EQ(settings.memory_limit_text("GPU-1"), "2G");
+}
+
+using Lines = std::vector<std::string>;
+
+TEST(Settings, WhatIsStatedInAnotherWayChanges) {
+  Settings settings;
+  const Limits first{30, 1, {{"0", 2 * wire::kGiB}, {"1", wire::kMiB}}};
+  EXPECT_EQ(settings.change({}, first),
+            (Lines{"active_thread_percentage: 100.0 -> 30.0", "client_priority: 0 -> 1",
+                   "device_pinned_mem_limit of 0: none -> 2G",
+                   "device_pinned_mem_limit of 1: none -> 1M"}));
+  EXPECT_EQ(settings.change(first, first), Lines{});
+  // A command comes in between: what stays as stated leaves it alone.
+  settings.set_percentage("70");
+  settings.set_memory_limit("0", "4G");
+  const Limits second{30, std::nullopt, {{"0", 3 * wire::kGiB}}};
+  EXPECT_EQ(settings.change(first, second),
+            (Lines{"client_priority: 1 -> 0", "device_pinned_mem_limit of 0: 4G -> 3G",
+                   "device_pinned_mem_limit of 1: 1M -> none"}));
+  EXPECT_EQ(settings.percentage_text(), "70.0");
+  EXPECT_EQ(settings.change(second, {}), (Lines{"active_thread_percentage: 70.0 -> 100.0",
+                                                "device_pinned_mem_limit of 0: 3G -> none"}));
+}
+
+TEST(Settings, WhoIsAboveHasTheLastWord) {
+  const Limits both = overlay({50, 1, {{"0", 1}, {"1", 2}}}, {std::nullopt, 0, {{"1", 0}}});
+  EXPECT_EQ(both.percentage, 50);
+  EXPECT_EQ(both.priority, 0u);
+  EXPECT_EQ(both.memory, (std::map<std::string, uint64_t>{{"0", 1}, {"1", 0}}));
 }
 
 }  // namespace

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// The configuration file of the daemon (--config): the limits that clients get, of all users and of
+// each. TOML; docs/man/openmps-control.1 describes it. Read at the start and by `reload`, fuzzed by
+// tests/fuzz/config_fuzz.cc.
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "control/limits.h"
+#include "cuda/status.h"
+
+namespace openmps::control {
+
+struct Config {
+  Limits defaults;
+  std::map<uid_t, Limits> users;
+};
+
+// The number of a user of that name, if there is one.
+using FindUser = std::function<std::optional<uid_t>(const std::string& name)>;
+
+// What `text` says. CUDA_ERROR_INVALID_VALUE: the message is NAME:LINE:COLUMN and what was expected
+// there.
+Result<Config> parse_config(std::string_view text, const std::string& name,
+                            const FindUser& find_user);
+
+// The same of a file and the system's users. CUDA_ERROR_FILE_NOT_FOUND: it can't be read.
+Result<Config> read_config(const std::string& path);
+
+}  // namespace openmps::control

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fuzz target of the configuration file: any text is a configuration whose limits are in range, or
+// has a mistake, with its place, in printable words. Built by libFuzzer where clang is there; the
+// corpus in corpus/config runs as a unit test.
+#include <cstddef>
+#include <cstdlib>
+
+#include "base/text.h"
+#include "control/config.h"
+#include "control/settings.h"
+
+namespace {
+
+using namespace openmps;
+
+void check(const control::Limits& limits) {
+  if (limits.percentage && !control::is_percentage(*limits.percentage)) abort();
+  if (limits.priority && *limits.priority > 1) abort();
+  for (const auto& [device, bytes] : limits.memory) {
+    if (!control::names_a_device(device)) abort();
+  }
+  control::Settings settings;
+  for (const std::string& line : settings.change({}, limits)) {
+    if (line != printable(line)) abort();
+  }
+  (void)settings.memory_limits({});
+  (void)settings.change(limits, {});
+  if (settings.percentage() != 100 || settings.priority() != 0) abort();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, size_t size) {
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  const auto find_user = [](const std::string& name) {
+    return name == "a" ? std::optional<uid_t>(1) : std::nullopt;
+  };
+  const Result<control::Config> config = control::parse_config(text, "f", find_user);
+  if (!config.ok()) {
+    const std::string& message = config.status().message();
+    if (!message.starts_with("f:") || message != printable(message)) abort();
+    return 0;
+  }
+  check(config->defaults);
+  for (const auto& [uid, limits] : config->users) check(limits);
+  return 0;
+}

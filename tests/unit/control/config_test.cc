@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+// The configuration file: what it may say, and where it says what it may not. And a daemon that has
+// one, from its start through reload.
+#include "control/config.h"
+
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <fstream>
+
+#include "base/text.h"
+#include "mps_fixture.h"
+
+namespace openmps::control {
+namespace {
+
+std::optional<uid_t> find_user(const std::string& name) {
+  return name == "alice" ? std::optional<uid_t>(1000) : std::nullopt;
+}
+
+Result<Config> parse(std::string_view text) { return parse_config(text, "f.toml", find_user); }
+
+TEST(Config, AnEmptyOneStatesNothing) {
+  const Result<Config> config = parse("");
+  ASSERT_TRUE(config.ok());
+  EXPECT_FALSE(config->defaults.percentage || config->defaults.priority);
+  EXPECT_TRUE(config->defaults.memory.empty() && config->users.empty());
+}
+
+TEST(Config, StatesLimitsOfAllAndOfUsers) {
+  const Result<Config> config = parse(R"(
+[defaults]
+active_thread_percentage = 12.5
+client_priority = 1
+device_pinned_mem_limit = {0 = "2G", GPU-aa = "512M"}
+[users.alice]
+active_thread_percentage = 100
+[users.1001.device_pinned_mem_limit]
+15 = "0G"
+)");
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_EQ(config->defaults.percentage, 12.5);
+  EXPECT_EQ(config->defaults.priority, 1u);
+  EXPECT_EQ(config->defaults.memory,
+            (std::map<std::string, uint64_t>{{"0", 2 * wire::kGiB}, {"GPU-aa", 512 * wire::kMiB}}));
+  EXPECT_EQ(config->users.at(1000).percentage, 100);
+  EXPECT_EQ(config->users.at(1000).priority, std::nullopt);
+  EXPECT_EQ(config->users.at(1001).memory, (std::map<std::string, uint64_t>{{"15", 0}}));
+  EXPECT_EQ(config->users.size(), 2u);
+}
+
+TEST(Config, EveryMistakeIsSaidWithItsPlace) {
+  const std::pair<std::string, const char*> cases[] = {
+      {"defaults", "1:9: "},
+      {"x = 1", "1:1: unknown key \"x\": expected one of defaults, users"},
+      {"[default]", "1:2: unknown key \"default\""},
+      {"defaults = 1", "1:12: expected a table"},
+      {"[defaults]\n  percentage = 1",
+       "2:3: unknown key \"percentage\": expected one of "
+       "active_thread_percentage, client_priority, "
+       "device_pinned_mem_limit"},
+      {"[defaults]\nactive_thread_percentage = 0", "2:28: expected a number above 0, up to 100"},
+      {"[defaults]\nactive_thread_percentage = 101", "2:28: "},
+      {"[defaults]\nactive_thread_percentage = nan", "2:28: "},
+      {"[defaults]\nactive_thread_percentage = \"50\"", "2:28: "},
+      {"[defaults]\nactive_thread_percentage = true", "2:28: "},
+      {"[defaults]\nclient_priority = 2", "2:19: expected 0 (normal) or 1"},
+      {"[defaults]\nclient_priority = 1.0", "2:19: "},
+      {"[defaults]\ndevice_pinned_mem_limit = \"1G\"", "2:27: expected a table, like"},
+      {"[defaults]\ndevice_pinned_mem_limit = {0 = 3}", "2:32: expected a size in M or G"},
+      {"[defaults]\ndevice_pinned_mem_limit = {0 = \"3\"}", "2:32: "},
+      {"[defaults]\ndevice_pinned_mem_limit = {16 = \"3G\"}", "2:28: \"16\" is no device"},
+      {"users = [1]", "1:9: expected tables, [users.NAME]"},
+      {"[users]\nalice = 1", "2:9: expected a table, [users.NAME]"},
+      {"[users.bob]", "1:8: there is no user \"bob\""},
+      {"[users.4294967295]", "1:8: there is no user"},
+      {"[users.alice]\n[users.1000]", ":8: user 1000 is there twice"},
+      {"[users.alice]\nname = 1", "2:1: unknown key \"name\""},
+      {"[defaults]\n[defaults]", "2:"},
+      {"# \xe4\xb8\xad\n\xc3\xa9 = 1", "2:1: only comments may have characters beyond ASCII"},
+  };
+  for (const auto& [text, wanted] : cases) {
+    const Result<Config> config = parse(text);
+    EXPECT_EQ(config.status().code(), CUDA_ERROR_INVALID_VALUE) << text;
+    EXPECT_NE(config.status().message().find(wanted), std::string::npos)
+        << text << "\nsays " << config.status().message() << "\nnot " << wanted;
+    EXPECT_TRUE(config.status().message().starts_with("f.toml:")) << config.status().message();
+    EXPECT_EQ(config.status().message(), printable(config.status().message()));
+  }
+}
+
+TEST(Config, TheExampleIsRight) {
+  const Result<Config> config = read_config(OPENMPS_EXAMPLE_CONFIG);
+  EXPECT_TRUE(config.ok()) << config.status().message();
+}
+
+TEST(Config, AFileThatCantBeReadIsSaid) {
+  EXPECT_EQ(read_config("/nowhere.toml").status().message(),
+            "/nowhere.toml: No such file or directory");
+  EXPECT_EQ(read_config("/tmp").status().message(), "/tmp: not a file");
+  EXPECT_NE(read_config("/dev/zero").status().message(), "") << "and it does not take for ever";
+}
+
+class ConfigTest : public MpsTest {
+ protected:
+  void write(const std::string& text) { std::ofstream(path()) << text; }
+  std::string path() { return directory_ + "/openmps.toml"; }
+  std::string user() { return std::to_string(geteuid()); }
+  Outcome start() { return control({"-d", "--config", path()}); }
+};
+
+TEST_F(ConfigTest, CheckConfigSaysWhatIsWrong) {
+  write("[defaults]\nclient_priority = 0\n");
+  EXPECT_EQ(control({"--check-config", path()}).out, "");
+  EXPECT_EQ(control({"--check-config", path()}).status, 0);
+  write("[defaults]\nclient_priority = 9\n");
+  const std::string wrong =
+      "openmps-control: " + path() + ":2:19: expected 0 (normal) or 1 (below normal)\n";
+  EXPECT_EQ(control({"--check-config", path()}).out, wrong);
+  EXPECT_EQ(control({"--check-config", path()}).status, 1);
+  EXPECT_EQ(start().out, wrong) << "and no daemon starts";
+  EXPECT_EQ(start().status, 1);
+  EXPECT_FALSE(std::ifstream(pipe_ + "/openmps-control.pid").good());
+  EXPECT_EQ(control({"--config", path(), "ps"}).status, 1);
+  EXPECT_EQ(control({"-d", "--config"}).status, 1);
+}
+
+TEST_F(ConfigTest, TheEnvironmentGoesBeforeDefaultsAndUsersBeforeBoth) {
+  environment_ = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=40";
+  write("[defaults]\nactive_thread_percentage = 60\nclient_priority = 1\n[users." + user() +
+        "]\nactive_thread_percentage = 30\n");
+  ASSERT_EQ(start().status, 0);
+  EXPECT_EQ(shell("get_default_active_thread_percentage\nget_default_client_priority\n").out,
+            "40.0\n1\n");
+  const Client client = join();
+  EXPECT_EQ(client.welcome.active_thread_percentage, 30);
+  EXPECT_EQ(shell(format_text("get_active_thread_percentage %u\n", client.welcome.server_pid)).out,
+            "30.0\n");
+}
+
+TEST_F(ConfigTest, ReloadChangesWhatIsStatedInAnotherWay) {
+  write("[defaults]\nactive_thread_percentage = 60\n");
+  ASSERT_EQ(start().status, 0);
+  const Client first = join();
+  EXPECT_EQ(first.welcome.active_thread_percentage, 60);
+  const std::string server = std::to_string(first.welcome.server_pid);
+  EXPECT_EQ(shell("reload\n").out, "Nothing has changed\n");
+
+  write("[defaults]\nactive_thread_percentage = 50\n[users.64999]\nclient_priority = 1\n");
+  EXPECT_EQ(shell("reload\n").out,
+            "default active_thread_percentage: 60.0 -> 50.0\n"
+            "user " +
+                user() +
+                " active_thread_percentage: 60.0 -> 50.0\n"
+                "user 64999 client_priority: 0 -> 1\n");
+  EXPECT_EQ(shell("get_active_thread_percentage " + server + "\n").out, "50.0\n");
+  EXPECT_EQ(join().welcome.active_thread_percentage, 50) << "of the same server";
+
+  // One that is wrong changes nothing.
+  write("[defaults]\nactive_thread_percentage = 20\nthreads = 3\n");
+  const Outcome wrong = shell("reload\n");
+  EXPECT_EQ(wrong.out, path() +
+                           ":3:1: unknown key \"threads\": expected one of "
+                           "active_thread_percentage, client_priority, device_pinned_mem_limit\n"
+                           "Nothing is changed\n");
+  EXPECT_EQ(wrong.status, 1);
+  EXPECT_EQ(shell("get_default_active_thread_percentage\n").out, "50.0\n");
+
+  // As a service manager has it.
+  write("");
+  ASSERT_EQ(kill(daemon_pid(), SIGHUP), 0);
+  EXPECT_TRUE(
+      eventually([&] { return shell("get_default_active_thread_percentage\n").out == "100.0\n"; }));
+  EXPECT_NE(log_text("control.log").find("default active_thread_percentage: 50.0 -> 100.0"),
+            std::string::npos);
+}
+
+TEST_F(ConfigTest, WithoutAConfigurationThereIsNothingToReload) {
+  start_daemon();
+  const Outcome reload = shell("reload\n");
+  EXPECT_EQ(reload.out, "There is nothing to reload: the daemon was started without --config\n");
+  EXPECT_EQ(reload.status, 1);
+}
+
+}  // namespace
+}  // namespace openmps::control
