@@ -4,4 +4,4 @@
 install(FILES ${PROJECT_SOURCE_DIR}/docs/man/openmps.1
         ${PROJECT_SOURCE_DIR}/docs/man/openmps-control.1 DESTINATION share/man/man1)
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/README.md
-        ${PROJECT_SOURCE_DIR}/packaging/openmps.toml DESTINATION share/doc/openmps)
+        DESTINATION share/doc/openmps)

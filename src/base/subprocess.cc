@@ -152,9 +152,9 @@ void raise_open_files_limit(unsigned long wanted) {
   (void)setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-void close_inherited_descriptors() {
+void close_inherited_descriptors(int first) {
   // Linux 5.9; on older kernels the descriptors stay, as they would in any program.
-  (void)syscall(SYS_close_range, 3u, ~0u, 0u);
+  (void)syscall(SYS_close_range, static_cast<unsigned>(first), ~0u, 0u);
 }
 
 std::string describe_exit(int wait_status) {

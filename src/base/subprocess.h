@@ -38,9 +38,9 @@ Result<std::string> program_directory();
 // system grants is used.
 void raise_open_files_limit(unsigned long wanted);
 
-// Close what a careless parent left open, from descriptor 3 up: a long-lived process must not hold
-// its starter's files and locks. First thing in main().
-void close_inherited_descriptors();
+// Close what a careless parent left open, from descriptor `first` up: a long-lived process must not
+// hold its starter's files and locks. First thing in main().
+void close_inherited_descriptors(int first = 3);
 
 // "exited with status 1" or "was killed by signal 9 (Killed)", from waitpid()'s status.
 std::string describe_exit(int wait_status);

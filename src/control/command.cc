@@ -84,6 +84,12 @@ bool take_option(std::span<const std::string>* words, Command* command) {
 
 }  // namespace
 
+std::vector<std::string_view> command_words() {
+  std::vector<std::string_view> words;
+  for (const Form& form : forms()) words.push_back(form.word);
+  return words;
+}
+
 Command parse_command(std::string_view line) {
   Command command;
   const std::vector<std::string> all = split_words(line);

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace openmps::control {
 
@@ -55,5 +56,8 @@ struct Command {
 };
 
 Command parse_command(std::string_view line);
+
+// Every command's first word.
+std::vector<std::string_view> command_words();
 
 }  // namespace openmps::control

@@ -255,6 +255,7 @@ void Daemon::on_signal(int signal) {
 }
 
 void Daemon::quit(std::optional<uint32_t> timeout_s, CommandRunner::Done done) {
+  on_quit_();
   servers_.shut_down(timeout_s, [this, done = std::move(done)] {
     // The shell learns of the end only when nothing is left.
     directory_.remove_entries();

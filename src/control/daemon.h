@@ -4,6 +4,7 @@
 // Made by daemon_start.cc.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -31,6 +32,8 @@ class Daemon {
   ~Daemon();
 
   Status start(UniqueFd listener);
+  // Call when the daemon begins to end.
+  void on_quit(std::function<void()> call) { on_quit_ = std::move(call); }
   void on_server_ready(std::function<void()> call) { servers_.on_server_ready(std::move(call)); }
   // The limits that `config` states, read from `path`, which reload() reads again.
   void configure(const std::string& path, Config config);
@@ -71,6 +74,7 @@ class Daemon {
   std::map<uint64_t, Connection> connections_;
   uint64_t last_connection_ = 0;
   bool signalled_ = false;
+  std::function<void()> on_quit_ = [] {};
   std::string config_path_;  // empty: none was given
 };
 

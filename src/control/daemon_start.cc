@@ -22,6 +22,8 @@
 #include "control/config.h"
 #include "control/daemon.h"
 #include "control/log_files.h"
+#include "control/pipe_directory.h"
+#include "control/service_manager.h"
 
 namespace openmps::control {
 namespace {
@@ -53,9 +55,20 @@ void announce(const Log& log, const PipeDirectory& directory) {
   log.write("OpenMPS control " OPENMPS_VERSION ", CUDA MPS Control binary version: 13000");
 }
 
+// What the starter hands on to the process that stays.
+struct Start {
+  Config config;
+  ServiceManager manager;
+  PipeDirectory directory;
+  LogFiles logs;
+};
+
 // The daemon itself, in the process that stays. `report` tells the starter: "" for all well.
-int run(const DaemonOptions& options, Config config, PipeDirectory& directory, LogFiles& logs,
+int run(const DaemonOptions& options, Start start,
         const std::function<void(const std::string&)>& report) {
+  ServiceManager& manager = start.manager;
+  PipeDirectory& directory = start.directory;
+  LogFiles& logs = start.logs;
   Log log("Control", logs.control());
   log.count_repeats();
   Result<std::string> here = program_directory();
@@ -80,7 +93,8 @@ int run(const DaemonOptions& options, Config config, PipeDirectory& directory, L
       loop.watch_signals({SIGTERM, SIGINT, SIGHUP}, [&](int signal) { daemon.on_signal(signal); });
   if (status.ok()) status = logs.watch(loop);
   if (status.ok()) {
-    Result<UniqueFd> socket = directory.open_socket();
+    Result<UniqueFd> socket = manager.has_socket() ? directory.use_socket(manager.take_socket())
+                                                   : directory.open_socket();
     status = socket.ok() ? daemon.start(std::move(socket).value()) : socket.status();
   }
   if (!status.ok()) {
@@ -94,9 +108,12 @@ int run(const DaemonOptions& options, Config config, PipeDirectory& directory, L
     daemon.on_server_ready(confine_once);
   }
   announce(log, directory);
-  if (!options.config.empty()) daemon.configure(options.config, std::move(config));
+  if (!options.config.empty()) daemon.configure(options.config, std::move(start.config));
   if (options.ready_devices) daemon.prepare_devices();
   report("");
+  daemon.on_quit([&manager] { manager.notify("STOPPING=1"); });
+  manager.notify("READY=1");
+  manager.keep_watchdog(loop);
   status = loop.run();
   if (!status.ok()) {
     log.write("The control daemon failed: " + status.message());
@@ -114,8 +131,7 @@ void detach_from_terminal() {
   if (chdir("/") != 0) return;
 }
 
-int run_in_background(const DaemonOptions& options, Config config, PipeDirectory& directory,
-                      LogFiles& logs) {
+int run_in_background(const DaemonOptions& options, Start start) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return fail(std::string("pipe: ") + strerror(errno));
   UniqueFd reader(ends[0]);
@@ -125,7 +141,7 @@ int run_in_background(const DaemonOptions& options, Config config, PipeDirectory
   if (child == 0) {
     reader.reset();
     setsid();
-    return run(options, std::move(config), directory, logs, [&](const std::string& error) {
+    return run(options, std::move(start), [&](const std::string& error) {
       const std::string text = error.empty() ? std::string(1, kStarted) : error;
       const ssize_t written = write(writer.get(), text.data(), text.size());
       (void)written;  // a starter that was killed does not stop the daemon
@@ -149,33 +165,35 @@ int run_in_background(const DaemonOptions& options, Config config, PipeDirectory
 }  // namespace
 
 int start_daemon(DaemonOptions options) {
-  close_inherited_descriptors();
-  Config config;
+  Start start;
+  const Status passed = start.manager.read_environment();
+  close_inherited_descriptors(start.manager.has_socket() ? 4 : 3);
+  if (!passed.ok()) return fail(passed.message());
   if (!options.config.empty()) {
     // Read again when the daemon has left this directory.
     std::error_code error;
     options.config = std::filesystem::absolute(options.config, error).string();
     Result<Config> read = read_config(options.config);
     if (!read.ok()) return fail(read.status().message());
-    config = std::move(read).value();
+    start.config = std::move(read).value();
   }
   raise_open_files_limit(kWantedOpenFiles);
   umask(022);
   signal(SIGPIPE, SIG_IGN);
-  PipeDirectory directory;
-  if (const Status taken = directory.take(options.pipe_directory); !taken.ok()) {
+  PipeDirectory& directory = start.directory;
+  if (const Status taken = directory.take(options.pipe_directory, start.manager.has_socket());
+      !taken.ok()) {
     if (taken.code() != CUDA_ERROR_ALREADY_ACQUIRED) return fail(taken.message());
     printf("An instance of this daemon is already running\n");
     return 1;
   }
-  LogFiles logs;
-  if (const Status opened = open_logs(options.log_directory, directory.path(), &logs);
+  if (const Status opened = open_logs(options.log_directory, directory.path(), &start.logs);
       !opened.ok()) {
     directory.remove_entries();
     return fail(opened.message());
   }
-  if (!options.foreground) return run_in_background(options, std::move(config), directory, logs);
-  return run(options, std::move(config), directory, logs, [](const std::string& error) {
+  if (!options.foreground) return run_in_background(options, std::move(start));
+  return run(options, std::move(start), [](const std::string& error) {
     if (!error.empty()) (void)fail(error);
   });
 }

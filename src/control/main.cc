@@ -45,6 +45,8 @@ Commands:
   get_device_client_list [<server PID>]
   ps [-p <server PID>] [--json]
   device_query [<server PID>] [--csv]
+  inspect <session> [--json]
+                           What a session is at, by its ID or its client's PID
   get_default_active_thread_percentage
   set_default_active_thread_percentage <percentage>
   get_active_thread_percentage <server PID>

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 
@@ -68,7 +69,7 @@ Status PipeDirectory::open_directory() {
   return Status();
 }
 
-Status PipeDirectory::take(const std::string& path) {
+Status PipeDirectory::take(const std::string& path, bool somebody_listens) {
   std::error_code error;
   path_ = std::filesystem::absolute(path, error).lexically_normal().string();
   if (path_.size() > 1 && path_.ends_with('/')) path_.pop_back();
@@ -91,7 +92,7 @@ Status PipeDirectory::take(const std::string& path) {
     if (flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
       if (errno != EWOULDBLOCK) return system_error("locking " + path_ + "/" + kLockName);
       // A daemon that was killed leaves its lock to a child that is about to end (base/disposal.h).
-      if (--patience > 0 && !connect_to(socket_path()).ok()) {
+      if (--patience > 0 && (somebody_listens || !connect_to(socket_path()).ok())) {
         nanosleep(&kLockPause, nullptr);
         continue;
       }
@@ -108,8 +109,7 @@ Status PipeDirectory::take(const std::string& path) {
   }
 }
 
-Result<UniqueFd> PipeDirectory::open_socket() {
-  // The pid file first: whoever can connect finds it.
+Status PipeDirectory::write_pid_file() {
   remove(kPidName);
   const UniqueFd pid_file(openat(directory_.get(), kPidName,
                                  O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, kFileMode));
@@ -118,6 +118,13 @@ Result<UniqueFd> PipeDirectory::open_socket() {
       write(pid_file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
     return system_error("writing " + path_ + "/" + kPidName);
   }
+  return Status();
+}
+
+Result<UniqueFd> PipeDirectory::open_socket() {
+  // The pid file first: whoever can connect finds it.
+  OPENMPS_RETURN_IF_ERROR(write_pid_file());
+  made_socket_ = true;
   remove(wire::kControlSocketName);
   Result<UniqueFd> socket = listen_at(socket_path(), kSocketMode);
   // A socket is bound by its path, and who owns a directory above may have put another one there.
@@ -129,10 +136,33 @@ Result<UniqueFd> PipeDirectory::open_socket() {
   return socket;
 }
 
+Result<UniqueFd> PipeDirectory::use_socket(UniqueFd socket) {
+  sockaddr_un address{};
+  socklen_t bytes = sizeof(address);
+  int type = 0;
+  int listens = 0;
+  socklen_t size = sizeof(int);
+  if (getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &bytes) != 0 ||
+      getsockopt(socket.get(), SOL_SOCKET, SO_TYPE, &type, &size) != 0 ||
+      getsockopt(socket.get(), SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0) {
+    return system_error("what the service manager has passed");
+  }
+  const std::string at(address.sun_path, strnlen(address.sun_path, sizeof(address.sun_path)));
+  if (address.sun_family != AF_UNIX || type != SOCK_SEQPACKET || listens == 0 ||
+      at != socket_path()) {
+    return Status(CUDA_ERROR_INVALID_VALUE,
+                  "what the service manager has passed is not a SOCK_SEQPACKET socket that listens "
+                  "at " +
+                      socket_path());
+  }
+  OPENMPS_RETURN_IF_ERROR(write_pid_file());
+  return socket;
+}
+
 void PipeDirectory::remove(const char* name) const { (void)unlinkat(directory_.get(), name, 0); }
 
 void PipeDirectory::remove_entries() {
-  remove(wire::kControlSocketName);
+  if (made_socket_) remove(wire::kControlSocketName);
   remove(kPidName);
   remove(kLockName);
   lock_.reset();

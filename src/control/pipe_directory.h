@@ -17,10 +17,14 @@ class PipeDirectory {
   // CUDA_ERROR_ALREADY_ACQUIRED: another daemon holds it; CUDA_ERROR_MPS_CONNECTION_FAILED: the
   // path is too long for a socket; CUDA_ERROR_NOT_PERMITTED: another user, root aside, could write
   // into it, or it is a link, whose target could become another; CUDA_ERROR_OPERATING_SYSTEM.
-  Status take(const std::string& path);
+  // `somebody_listens`: a service manager does, so that says nothing of another daemon.
+  Status take(const std::string& path, bool somebody_listens = false);
   // Write the pid file and listen: what a killed daemon left is replaced, under the lock. Call in
   // the process that stays.
   Result<UniqueFd> open_socket();
+  // The same with a socket of a service manager, who made it and removes it: it must listen at
+  // socket_path(), or CUDA_ERROR_INVALID_VALUE.
+  Result<UniqueFd> use_socket(UniqueFd socket);
   // Remove all that this daemon made but the directory. The lock goes last.
   void remove_entries();
 
@@ -30,11 +34,13 @@ class PipeDirectory {
 
  private:
   Status open_directory();
+  Status write_pid_file();
   void remove(const char* name) const;
 
   std::string path_;
   UniqueFd directory_;  // what is in it is reached from here, whatever becomes of the path
   UniqueFd lock_;
+  bool made_socket_ = false;
 };
 
 }  // namespace openmps::control
