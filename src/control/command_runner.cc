@@ -34,35 +34,67 @@ std::string not_found(const std::string& server) {
   return "Server " + printable(server) + " not found\n";
 }
 
-// Commands that change something for others. Of these start_server is allowed to everybody for
-// their own user: connecting a client does the same.
-bool needs_privilege(const Command& command, User caller) {
+// Who may give a command: the table of docs/security.md.
+enum class Right {
+  kEverybody,  // it changes nothing, or what is the caller's own
+  kOwner,      // the user of the server that it names, and who may all
+  kDaemon,     // root, and the user who runs the daemon: they may all
+};
+
+Right right_to(const Command& command, User caller) {
   switch (command.verb) {
     case Verb::kQuit:
-    case Verb::kShutdownServer:
     case Verb::kSetDefaultPercentage:
     case Verb::kSetPercentage:
     case Verb::kSetDefaultMemoryLimit:
     case Verb::kSetMemoryLimit:
     case Verb::kSetDefaultPriority:
-    case Verb::kReload:
-    case Verb::kTerminateClient: return true;
-    case Verb::kStartServer: return command.uid && *command.uid != caller.uid;
-    default: return false;
+    case Verb::kReload: return Right::kDaemon;
+    case Verb::kShutdownServer:
+    case Verb::kTerminateClient: return Right::kOwner;
+    case Verb::kStartServer:  // connecting a client does the same
+      return command.uid && *command.uid != caller.uid ? Right::kDaemon : Right::kEverybody;
+    case Verb::kUnknown:
+    case Verb::kGetServerList:
+    case Verb::kGetServerStatus:
+    case Verb::kGetClientList:
+    case Verb::kGetDeviceClientList:
+    case Verb::kPs:
+    case Verb::kDeviceQuery:
+    case Verb::kGetDefaultPercentage:
+    case Verb::kGetPercentage:
+    case Verb::kGetDefaultMemoryLimit:
+    case Verb::kGetMemoryLimit:
+    case Verb::kGetDefaultPriority:
+    case Verb::kInspect: return Right::kEverybody;  // kInspect: of the caller's own sessions
   }
+  return Right::kDaemon;
 }
 
 }  // namespace
 
-bool may_inspect(User caller, User owner, uid_t daemon) {
+bool is_over(User caller, User owner, uid_t daemon) {
   return caller.uid == owner.uid || caller.uid == 0 || caller.uid == daemon;
 }
 
+// "" or who may.
+std::string CommandRunner::reason_against(const Command& command, User caller) const {
+  const Right right = right_to(command, caller);
+  const User daemon{geteuid(), getegid()};
+  if (right == Right::kEverybody || is_over(caller, daemon, daemon.uid)) return "";
+  std::string whose;
+  if (right == Right::kOwner) {
+    const ServerProcess* server = servers_.find(command.server);
+    if (server == nullptr || is_over(caller, server->user(), daemon.uid)) return "";
+    whose = format_text(" for user %u, whose server that is,", server->user().uid);
+  }
+  return format_text("Permission denied: %s is%s for root and for user %u, who runs the daemon\n",
+                     command.word.c_str(), whose.c_str(), daemon.uid);
+}
+
 void CommandRunner::run(const Command& command, User caller, Done done) {
-  if (needs_privilege(command, caller) && caller.uid != 0 && caller.uid != geteuid()) {
-    done({format_text("Permission denied: %s is for root and for user %u, who runs the daemon\n",
-                      command.word.c_str(), geteuid()),
-          1});
+  if (const std::string why_not = reason_against(command, caller); !why_not.empty()) {
+    done({why_not, 1});
     return;
   }
   switch (command.verb) {
@@ -241,7 +273,7 @@ void CommandRunner::inspect(const Command& command, User caller, const Done& don
   }
   std::vector<ServerProcess*> servers = servers_.all();
   std::erase_if(servers, [caller](ServerProcess* server) {
-    return !may_inspect(caller, server->user(), geteuid());
+    return !is_over(caller, server->user(), geteuid());
   });
   servers_.ask(
       servers, wire::QueryKind::kInspect,

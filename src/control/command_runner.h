@@ -18,9 +18,9 @@ struct Reply {
   int exit_status = 0;
 };
 
-// Whose sessions may `caller` look into? Those of `owner` are that user's to see, root's, and those
-// of the user who runs the daemon.
-bool may_inspect(User caller, User owner, uid_t daemon);
+// May `caller` look into what is `owner`'s, and end it? That user may, root, and the user who runs
+// the daemon.
+bool is_over(User caller, User owner, uid_t daemon);
 
 class CommandRunner {
  public:
@@ -34,6 +34,7 @@ class CommandRunner {
   void run(const Command& command, User caller, Done done);
 
  private:
+  [[nodiscard]] std::string reason_against(const Command& command, User caller) const;
   void run_for_server(const Command& command, ServerProcess& server, const Done& done);
   void start_server(const Command& command, User caller, const Done& done);
   void server_list(const Command& command, const Done& done);

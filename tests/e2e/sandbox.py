@@ -39,6 +39,11 @@ def wait_until(condition, limit_s):
         time.sleep(POLL_S)
 
 
+def as_user(uid):
+    """Arguments for subprocess: run as that user, in no group of root's."""
+    return {"user": uid, "group": uid, "extra_groups": []}
+
+
 class Sandbox:
     """mode: `softgpu` and `native` run programs straight on a driver, `openmps` through a daemon,
     `nodaemon` on our client library without one. driver: what is underneath, softgpu or nvidia."""
@@ -58,18 +63,21 @@ class Sandbox:
         self.children = []
         self.user = {}  # of programs: arguments for subprocess, see become()
 
-    def become(self, uid):
-        """Everything from now on runs as that user (root only). What is needed of the build is copied
-        to where any user finds it."""
+    def share_build(self):
+        """What is needed of the build is copied to where any user finds it."""
         copy = self.root / "build"
         for folder in ("bin", "lib", "tests/e2e"):
             shutil.copytree(self.build / folder, copy / folder, symlinks=True)
         self.build = copy
         os.chmod(self.root, 0o755)
+        self.env = self._environment({})
+
+    def become(self, uid):
+        """Everything from now on runs as that user (root only)."""
+        self.share_build()
         for directory in (self.pipe, self.log, self.tmp):
             os.chown(directory, uid, uid)
-        self.env = self._environment({})
-        self.user = {"user": uid, "group": uid, "extra_groups": []}
+        self.user = as_user(uid)
 
     def _environment(self, extra):
         env = {k: v for k, v in os.environ.items()
@@ -129,7 +137,7 @@ class Sandbox:
         kwargs.setdefault("stdout", subprocess.PIPE)
         kwargs.setdefault("stderr", subprocess.PIPE)
         child = subprocess.Popen(argv, env={**self.env, **(env or {})}, text=True, cwd=self.tmp,
-                                 start_new_session=True, **self.user, **kwargs)
+                                 start_new_session=True, **{**self.user, **kwargs})
         self.children.append(child)
         return child
 
@@ -144,11 +152,11 @@ class Sandbox:
             raise Failure(f"{command[0]}: no end after {timeout} s\n{out}{err}") from None
         return child.returncode, out, err
 
-    def control(self, text, timeout=QUIT_LIMIT_S):
-        """One call of the control shell with `text` on its standard input."""
+    def control(self, text, timeout=QUIT_LIMIT_S, user=None):
+        """One call of the control shell with `text` on its standard input, as `user` (root only)."""
         done = subprocess.run([self.resolve("openmps-control")], input=text + "\n", text=True,
                               env=self.service_env(), capture_output=True, timeout=timeout,
-                              cwd=self.tmp, check=False, **self.user)
+                              cwd=self.tmp, check=False, **(self.user if user is None else as_user(user)))
         return done.returncode, done.stdout
 
     def service_env(self):

@@ -19,42 +19,16 @@ from pathlib import Path
 
 from recipes import recipes
 from sandbox import Failure, Sandbox, footprint, thread_names, wait_until
+from scenario_tools import (CLIENT_LIMIT_S, SANITIZED_SETTLE_LIMIT_S, SETTLE_LIMIT_S, Skipped, finish, ready,
+                            require, server_of, settle_limit, settled, tell)
 from transcript import transcript
+from user_scenarios import users
 
-CLIENT_LIMIT_S = 120
 # Resident memory may differ by this much after a churn, KiB: allocator pools keep what they once
 # had, and they have had it all by the end of the warm-up, so the rest is fragmentation.
 RSS_SLACK_KIB = 4096
 # The sanitizers' shadow, quarantine and stack store grow for longer.
 SANITIZED_RSS_SLACK_KIB = 32 * 1024
-SETTLE_LIMIT_S = 20
-# What a killed client has queued goes on; interpreting it under ThreadSanitizer takes 20 times as long.
-SANITIZED_SETTLE_LIMIT_S = 60
-
-
-def require(condition, text):
-    if not condition:
-        raise Failure(text)
-
-
-def ready(child):
-    """Waits for the client's first line."""
-    line = child.stdout.readline()
-    require(line == "ready\n", f"client {child.args}: said {line!r} instead of ready\n"
-            + (child.stderr.read() if child.poll() is not None else ""))
-
-
-def finish(child, what):
-    out, err = child.communicate(timeout=CLIENT_LIMIT_S)
-    require(child.returncode == 0, f"{what}: exit code {child.returncode}\n{out}{err}")
-    return out
-
-
-def server_of(box):
-    code, out = box.control("get_server_list")
-    pids = out.split()
-    require(code == 0 and len(pids) == 1, f"get_server_list: {code} {out!r}")
-    return int(pids[0])
 
 
 def many_clients(box, clients):
@@ -140,10 +114,6 @@ def idle_clients(box, clients):
     box.quit()
 
 
-def settle_limit(box):
-    return SANITIZED_SETTLE_LIMIT_S if "LD_PRELOAD" in box.env else SETTLE_LIMIT_S
-
-
 def churn(box, clients):
     """Clients in a row, four at a time, a tenth killed at random moments: nothing stays behind."""
     clients = clients or 60
@@ -199,24 +169,6 @@ def churn(box, clients):
     require(used <= memory_before, f"device memory: {memory_before} bytes before, {used} after")
     print(f"{clients} clients, {len(doomed)} killed: {before}")
     box.quit()
-
-
-def settled(box, server):
-    """Waits until server and worker are done with clients that are gone."""
-    def nobody():
-        return box.control(f"get_client_list {server}")[1].split() == []
-
-    require(wait_until(nobody, settle_limit(box)), "clients are still listed after their end")
-
-    def drained():
-        # The work of a killed client goes on for a while in the worker, whose thread ends last; then
-        # the server lets go of what it holds for it.
-        log = (box.log / "server.log").read_text(errors="replace")
-        return (log.count(" opens\n") == log.count(" is closed\n") == log.count(" disconnected\n")
-                and not any(name.startswith("sess-") for pid in box.pids_named("openmps-worker")
-                            for name in thread_names(pid)))
-
-    require(wait_until(drained, settle_limit(box)), "sessions are still open after their clients' end")
 
 
 def kill_beside(box, _):
@@ -542,8 +494,7 @@ OTHER_USER = 54321  # who has no process of his own
 def few_threads(box, _):
     """No thread or process is left for a session, as for a user with ulimit -u."""
     if os.geteuid() != 0:
-        print("skipped: only root can be a user without processes")
-        return
+        raise Skipped("only root can be a user without processes")
     box.become(OTHER_USER)
     few_of(box, (resource.RLIMIT_NPROC, 90), 90, "90 threads")
 
@@ -621,6 +572,9 @@ def memory_limits(box, _):
         require(line.startswith("ok: "), f"the server's limit: {line}")
     idle = box.start(["drv_client_worker", "1", "3", "hold"], stdin=subprocess.PIPE)
     ready(idle)
+    holds = {client["pid"]: [device["memory_bytes"] for device in client["usage"]["devices"]]
+             for client in json.loads(box.control("ps --json")[1])}
+    require(holds[child.pid] in ([], [0]), f"at its end it holds {holds}")
     child.stdin.write("\n")
     finish(child, "the server's limit")
     tell(idle)
@@ -934,11 +888,6 @@ def leave_alone(_child):
     pass
 
 
-def tell(child):
-    child.stdin.write("go\n")
-    finish(child, "the neighbour")
-
-
 def wake(child):
     child.send_signal(signal.SIGCONT)
     tell(child)
@@ -1108,7 +1057,7 @@ ALL = {f.__name__: f for f in
         kill_waiting, fresh_beside_kernel, fresh_beside_stopped, fresh_beside_value,
         beside_values, beside_device_values, beside_calls, beside_events, beside_legacy,
         fresh_beside_queue, left_beside_waiting, ranks, random_order, traced, inspected, measured, remembered, percentages,
-        transcript, recipes)}
+        transcript, recipes, users)}
 
 
 def run(name, build, driver, clients):

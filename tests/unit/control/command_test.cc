@@ -94,14 +94,14 @@ TEST(Command, WhoMayLookIntoWhoseSessions) {
   constexpr User kA{1000, 1000};
   constexpr User kB{1001, 1000};  // of A's group
   for (const uid_t daemon : {kRoot.uid, kA.uid}) {
-    EXPECT_TRUE(may_inspect(kA, kA, daemon));
-    EXPECT_TRUE(may_inspect(kRoot, kA, daemon));
-    EXPECT_TRUE(may_inspect(kB, kB, daemon));
-    EXPECT_FALSE(may_inspect(kB, kA, daemon));
-    EXPECT_FALSE(may_inspect(kA, kRoot, kRoot.uid));
+    EXPECT_TRUE(is_over(kA, kA, daemon));
+    EXPECT_TRUE(is_over(kRoot, kA, daemon));
+    EXPECT_TRUE(is_over(kB, kB, daemon));
+    EXPECT_FALSE(is_over(kB, kA, daemon));
+    EXPECT_FALSE(is_over(kA, kRoot, kRoot.uid));
   }
-  EXPECT_FALSE(may_inspect(kA, kB, kRoot.uid));
-  EXPECT_TRUE(may_inspect(kA, kB, kA.uid)) << "who runs the daemon";
+  EXPECT_FALSE(is_over(kA, kB, kRoot.uid));
+  EXPECT_TRUE(is_over(kA, kB, kA.uid)) << "who runs the daemon";
 }
 
 }  // namespace

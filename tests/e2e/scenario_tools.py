@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What scenarios are made of: starting clients that say when they are ready, asking the daemon, waiting
+for what has to come. Used by scenarios.py and the modules that it gathers, on run_e2e.py's only thread.
+"""
+
+from sandbox import Failure, thread_names, wait_until
+
+CLIENT_LIMIT_S = 120
+SETTLE_LIMIT_S = 20
+# What a killed client has queued goes on; interpreting it under ThreadSanitizer takes 20 times as long.
+SANITIZED_SETTLE_LIMIT_S = 60
+
+
+class Skipped(Exception):
+    """The scenario can't be run here; the text says why."""
+
+
+def require(condition, text):
+    if not condition:
+        raise Failure(text)
+
+
+def ready(child):
+    """Waits for the client's first line."""
+    line = child.stdout.readline()
+    require(line == "ready\n", f"client {child.args}: said {line!r} instead of ready\n"
+            + (child.stderr.read() if child.poll() is not None else ""))
+
+
+def finish(child, what):
+    out, err = child.communicate(timeout=CLIENT_LIMIT_S)
+    require(child.returncode == 0, f"{what}: exit code {child.returncode}\n{out}{err}")
+    return out
+
+
+def server_of(box):
+    code, out = box.control("get_server_list")
+    pids = out.split()
+    require(code == 0 and len(pids) == 1, f"get_server_list: {code} {out!r}")
+    return int(pids[0])
+
+
+def settle_limit(box):
+    return SANITIZED_SETTLE_LIMIT_S if "LD_PRELOAD" in box.env else SETTLE_LIMIT_S
+
+
+def settled(box, server):
+    """Waits until server and worker are done with clients that are gone."""
+    def nobody():
+        return box.control(f"get_client_list {server}")[1].split() == []
+
+    require(wait_until(nobody, settle_limit(box)), "clients are still listed after their end")
+
+    def drained():
+        # The work of a killed client goes on for a while in the worker, whose thread ends last; then
+        # the server lets go of what it holds for it.
+        log = (box.log / "server.log").read_text(errors="replace")
+        return (log.count(" opens\n") == log.count(" is closed\n") == log.count(" disconnected\n")
+                and not any(name.startswith("sess-") for pid in box.pids_named("openmps-worker")
+                            for name in thread_names(pid)))
+
+    require(wait_until(drained, settle_limit(box)), "sessions are still open after their clients' end")
+
+
+def tell(child):
+    child.stdin.write("go\n")
+    finish(child, "the neighbour")

@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several users at once, as docs/security.md has it in one table: who may connect to, see, change and end
+whom. With two users who are not root, so only root can run it. Called by scenarios.py.
+"""
+
+import ctypes
+import json
+import os
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+from sandbox import as_user
+from scenario_tools import CLIENT_LIMIT_S, Skipped, ready, require, tell
+
+ROOT, ANNE, BERT = 0, 54321, 54322  # nobody else's numbers
+DENIED = "Permission denied: "
+
+PTRACE_ATTACH = 16
+
+
+def attach(pid):
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.ptrace(PTRACE_ATTACH, pid, None, None) != 0:
+        raise OSError(ctypes.get_errno(), "ptrace")
+
+
+def reach(pids, say):
+    """What of these processes the caller can reach."""
+    for pid in pids:
+        for what, attempt in (("descriptors", lambda: os.listdir(f"/proc/{pid}/fd")),
+                              ("mappings", lambda: os.listdir(f"/proc/{pid}/map_files")),
+                              ("memory", lambda: open(f"/proc/{pid}/mem", "rb").close()),
+                              ("environment", lambda: Path(f"/proc/{pid}/environ").read_bytes()),
+                              ("threads", lambda: attach(pid)), ("signals", lambda: os.kill(pid, 0))):
+            try:
+                attempt()
+            except PermissionError:
+                continue
+            say(f"the {what} of {pid}")
+    say("done")
+
+
+def listen(path, say):
+    """Listens where a daemon would; what is said to it."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(str(path))
+        os.chmod(path, 0o666)
+        listener.listen()
+        say("ready")
+        while True:
+            said = listener.accept()[0].recv(65536)
+            say(repr(said))
+
+
+class Other:
+    """A child of this process that is another user and does one thing; `lines` is what it says. Not a
+    program: a user need not be able to run this Python."""
+
+    def __init__(self, user, act, *arguments):
+        reader, writer = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                os.setgroups([])
+                os.setgid(user)
+                os.setuid(user)
+                with os.fdopen(writer, "w", encoding="utf-8") as out:
+                    act(*arguments, lambda text: print(text, file=out, flush=True))
+            finally:
+                os._exit(0)
+        os.close(writer)
+        self.lines = os.fdopen(reader, encoding="utf-8")
+
+    def end(self):
+        """Ends it; what it has not yet been asked for."""
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        with self.lines:
+            return self.lines.read()
+
+
+def join(box, user):
+    """A program of that user, in the middle of its life."""
+    child = box.start(["drv_client_worker", str(user + 1), "3", "hold"], stdin=subprocess.PIPE, **as_user(user))
+    ready(child)
+    return child
+
+
+def owner(pid):
+    for line in Path("/proc", str(pid), "status").read_text().splitlines():
+        if line.startswith("Uid:"):
+            return set(map(int, line.split()[1:]))
+    return set()
+
+
+def ask(box, user, line):
+    return box.control(line, user=user)
+
+
+def servers_of(box):
+    return {server["uid"]: server["pid"] for server in json.loads(box.control("get_server_list --json")[1])}
+
+
+def check_looking(box, servers, programs):
+    """What changes nothing everybody may ask, and is told the same; of others' sessions no more."""
+    lines = ["get_server_list", "ps", "get_device_client_list", "device_query",
+             "get_default_active_thread_percentage", "get_default_device_pinned_mem_limit 0",
+             "get_default_client_priority"]
+    for server in servers.values():
+        lines += [f"get_server_status {server}", f"get_client_list {server}", f"ps -p {server}",
+                  f"get_active_thread_percentage {server}", f"get_device_pinned_mem_limit {server} 0"]
+    for line in lines:
+        answers = {user: ask(box, user, line) for user in (ROOT, ANNE, BERT)}
+        require(answers[ANNE] == answers[BERT] == answers[ROOT] and answers[ROOT][0] == 0, f"{line}: {answers}")
+    for caller in (ROOT, ANNE, BERT):
+        for user, program in programs.items():
+            code, said = ask(box, caller, f"inspect {program.pid}")
+            shown = code == 0 and f"of process {program.pid}\n" in said
+            hidden = (code, said) == (1, f"There is no session {program.pid}\n")
+            require(shown if caller in (ROOT, user) else hidden, f"inspect of {user}'s by {caller}: {said}")
+
+
+def check_changing(box, servers, programs):
+    """Who may not is told who may, and nothing has changed."""
+    before = box.control("get_default_active_thread_percentage\nget_default_client_priority\n"
+                         "get_default_device_pinned_mem_limit 0")
+    for caller, other in ((ANNE, BERT), (BERT, ANNE), (ANNE, ROOT)):
+        for line in ("set_default_active_thread_percentage 50", "set_default_client_priority 1",
+                     "set_default_device_pinned_mem_limit 0 64M", "reload", f"start_server -uid {other}", "quit", "quit -t 0",
+                     *(line.format(server) for server in (servers[caller], servers[other])
+                       for line in ("set_active_thread_percentage {} 50",
+                                    "set_device_pinned_mem_limit {} 0 64M"))):
+            wanted = f"{DENIED}{line.split()[0]} is for root and for user 0, who runs the daemon\n"
+            require(ask(box, caller, line) == (1, wanted), f"{line} by {caller}: {ask(box, caller, line)}")
+        for line in (f"shutdown_server {servers[other]}", f"shutdown_server {servers[other]} -f",
+                     f"terminate_client {servers[other]} {programs[other].pid}"):
+            wanted = (f"{DENIED}{line.split()[0]} is for user {other}, whose server that is, for root and for "
+                      "user 0, who runs the daemon\n") if other != ROOT else DENIED
+            code, said = ask(box, caller, line)
+            require(code == 1 and said.startswith(wanted), f"{line} by {caller}: {said}")
+    after = box.control("get_default_active_thread_percentage\nget_default_client_priority\n"
+                        "get_default_device_pinned_mem_limit 0")
+    require(after == before, f"the defaults were {before} and are {after}")
+    require(servers_of(box) == servers, f"the servers were {servers} and are {servers_of(box)}")
+    # A server that is not there has no owner.
+    require(ask(box, ANNE, "shutdown_server 1") == (0, "Server 1 not found\n"), "a server 1 was found")
+
+
+def check_reach(box, servers, programs):
+    """Nothing that holds another user's data can be opened: the memory that they share has no name."""
+    daemon = box.pids_named("openmps-control")
+    workers = box.pids_named("openmps-worker")
+    for pid in [*servers.values(), *workers]:
+        require(len(owner(pid)) == 1, f"{pid} is {owner(pid)}'s")
+    for caller in (ANNE, BERT):
+        theirs = [pid for pid in [*daemon, *servers.values(), *workers, *(p.pid for p in programs.values())]
+                  if caller not in owner(pid)]
+        require(len(theirs) == 7, f"processes of others: {theirs}")
+        other = Other(caller, reach, theirs)
+        reached = other.lines.read()
+        other.end()
+        require(reached == "done\n", f"user {caller} reaches {reached}")
+
+
+def terminated(child):
+    out, err = child.communicate("go\n", timeout=CLIENT_LIMIT_S)
+    require(child.returncode == 1 and "CUDA_ERROR_MPS_CLIENT_TERMINATED (810)" in out,
+            f"a terminated client: {child.returncode}\n{out}{err}")
+
+
+def check_ending(box, servers, programs):
+    """Each their own, and root all."""
+    require(ask(box, BERT, f"terminate_client {servers[BERT]} {programs[BERT].pid}") == (0, "0\n"),
+            "their own client was not terminated")
+    terminated(programs[BERT])
+    second = join(box, ANNE)
+    require(ask(box, ROOT, f"terminate_client {servers[ANNE]} {programs[ANNE].pid}") == (0, "0\n"),
+            "root could not terminate a client")
+    terminated(programs[ANNE])
+    tell(second)
+    require(ask(box, BERT, f"shutdown_server {servers[BERT]} -f") == (0, ""), "their own server stays")
+    require(set(servers_of(box)) == {ROOT, ANNE}, f"servers: {servers_of(box)}")
+    require(ask(box, ANNE, f"start_server -uid {ANNE}") == (0, ""), "a server of their own")
+    tell(programs[ROOT])
+
+
+def check_planted(box):
+    """A directory, a socket and a daemon that somebody else has put where ours would be."""
+    theirs = box.tmp / "theirs"
+    theirs.mkdir()
+    os.chown(theirs, BERT, BERT)
+    planted = Other(BERT, listen, theirs / "openmps.control")
+    require(planted.lines.readline() == "ready\n", "nobody listens")
+    env = {"CUDA_MPS_PIPE_DIRECTORY": str(theirs)}
+    for user in (ROOT, ANNE):
+        child = box.start(["drv_client_worker", "1"], {**env, "OPENMPS_DEBUG": "1"}, **as_user(user))
+        out, err = child.communicate(timeout=CLIENT_LIMIT_S)
+        wanted = f"is user {BERT}'s, neither root's nor user {user}'s: not trusted"
+        require(child.returncode == 1 and wanted in err, f"a client of {user}: {child.returncode}\n{out}{err}")
+        done = subprocess.run([box.resolve("openmps-control"), "ps"], text=True, capture_output=True,
+                              env={**box.service_env(), **env}, check=False, timeout=CLIENT_LIMIT_S, **as_user(user))
+        require(done.returncode == 1 and done.stdout == "" and wanted in done.stderr and
+                done.stderr.count("\n") == 1, f"a shell of {user}: {done}")
+    done = subprocess.run([box.resolve("openmps-control"), "-d"], text=True, capture_output=True, check=False,
+                          env={**box.service_env(), **env}, timeout=CLIENT_LIMIT_S)
+    require(done.returncode == 1 and done.stderr.count("\n") == 1 and
+            f"is user {BERT}'s, who could replace what is in it" in done.stderr, f"a daemon in it: {done}")
+    told = set(planted.end().splitlines())
+    require(told == {"b''"}, f"it was told {told}")
+    for path in (theirs / "openmps.control", theirs):
+        path.unlink() if path.is_socket() else path.rmdir()
+
+
+def check_private_daemon(box):
+    """A daemon of one user serves nobody else, and nobody else finds it by mistake."""
+    box.pipe = box.root / "pipe of anne"
+    box.pipe.mkdir(mode=0o755)
+    for directory in (box.pipe, box.log):
+        os.chown(directory, ANNE, ANNE)
+    for log in box.log.iterdir():
+        log.unlink()
+    box.env["CUDA_MPS_PIPE_DIRECTORY"] = str(box.pipe)
+    box.env["OPENMPS_CONFINE"] = "0"  # or only root could see whose processes are left
+    box.user = as_user(ANNE)
+    box.start_daemon()
+    tell(join(box, ANNE))
+    daemon = {"OPENMPS_DAEMON_UID": str(ANNE), "OPENMPS_DEBUG": "1"}  # who says so trusts it
+    for user in (ROOT, BERT):
+        child = box.start(["drv_client_worker", "1"], daemon, **as_user(user))
+        out, err = child.communicate(timeout=CLIENT_LIMIT_S)
+        require(child.returncode == 1 and f"can't start a server for user {user}" in err,
+                f"a client of {user}: {child.returncode}\n{out}{err}")
+    require(set(servers_of(box)) == {ANNE}, f"servers: {servers_of(box)}")
+    box.env["OPENMPS_DAEMON_UID"] = str(ANNE)
+    code, said = ask(box, BERT, "quit")
+    require((code, said) == (1, f"{DENIED}quit is for root and for user {ANNE}, who runs the daemon\n"), said)
+    require(ask(box, BERT, "get_default_client_priority") == (0, "0\n"), "what changes nothing")
+    require(ask(box, ROOT, "set_default_client_priority 1") == (0, ""), "root may not change it")
+    require(ask(box, ANNE, "get_default_client_priority") == (0, "1\n"), "it was not changed")
+    box.quit()
+
+
+def users(box, _):
+    """Root's daemon serves three users at once, each by a server of their own; then a daemon of one of
+    them, and what somebody plants where a daemon would be."""
+    if os.geteuid() != 0:
+        raise Skipped("only root can be several users")
+    box.share_build()
+    del box.env["SOFTGPU_DEVICE"]  # a simulated device is one user's: each has their own
+    box.start_daemon()
+    programs = {user: join(box, user) for user in (ROOT, ANNE, BERT)}
+    servers = servers_of(box)
+    require(set(servers) == {ROOT, ANNE, BERT}, f"servers: {servers}")
+    for user, server in servers.items():
+        require(owner(server) == {user}, f"the server {server} of {user} is {owner(server)}'s")
+    check_looking(box, servers, programs)
+    check_changing(box, servers, programs)
+    check_reach(box, servers, programs)
+    check_planted(box)
+    check_ending(box, servers, programs)
+    box.quit()
+    left = box.leftovers()
+    require(not left, "\n".join(left))
+    check_private_daemon(box)
+    for user in (ROOT, ANNE, BERT):
+        require(not Path(f"/dev/shm/openmps-softgpu-{user}").exists(), f"the device of {user} is left")
