@@ -81,32 +81,52 @@ case $command in
 esac
 """)
     path.chmod(0o755)
+    Path(folder, "openmps").symlink_to(build / "bin" / "openmps")
 
 
 def complete_bash(words):
-    script = f"""source {SOURCE}/completion/openmps-control.bash
+    script = f"""source {SOURCE}/completion/{words[0]}.bash
 COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
-_openmps_control
+_{words[0].replace("-", "_")}
 printf '%s\\n' "${{COMPREPLY[@]}}"
 """
     return ["bash", "-c", script, "bash", *words]
 
 
 def complete_zsh(words):
-    # The system of completion wants a terminal: its two calls that matter are taken over.
+    # The system of completion wants a terminal: the calls that matter are taken over.
     script = f"""compadd() {{ shift; print -l -- $@; }}
 _files() {{ print -l -- files; }}
+_normal() {{ print -l -- $CURRENT $words; }}
 words=("$@") CURRENT=$#
-source {SOURCE}/completion/openmps-control.zsh
+complete_it() {{ source {SOURCE}/completion/{words[0]}.zsh }}
+complete_it
 """
-    return ["zsh", "-f", "-c", script.replace("source ", "function complete_it() {\n" + "source ", 1)
-            + "}\ncomplete_it \"$@\"", "zsh", *words]
+    return ["zsh", "-f", "-c", script, "zsh", *words]
 
 
 def complete_fish(words):
     line = " ".join(words)
     return ["fish", "--no-config", "-c",
-            f"source {SOURCE}/completion/openmps-control.fish; complete -C '{line}'"]
+            f"source {SOURCE}/completion/{words[0]}.fish; complete -C '{line}'"]
+
+
+def front_end(build, offered):
+    """openmps: subcommands, and the options of each, as CLI11 prints them."""
+    def of_help(*words):
+        text = run([str(build / "bin" / "openmps"), *words, "--help"]).stdout
+        options = text.split("\nOptions:\n")[1].split("\n\n")[0]
+        found = set(re.findall(r"(?m)^  (-[-a-z]+)", options)) | set(re.findall(r",(--[-a-z]+)", options))
+        if "\nSubcommands:\n" in text:
+            found |= set(re.findall(r"(?m)^  ([a-z]+)", text.split("\nSubcommands:\n")[1]))
+        return found
+
+    subcommands = {word for word in of_help() if not word.startswith("-")}
+    expect({"run", "ps", "doctor"} <= subcommands, f"openmps --help has {subcommands}")
+    for words in ((), *((word,) for word in sorted(subcommands))):
+        got = offered("openmps", *words, "") | offered("openmps", *words, "-")
+        expect(got == of_help(*words), f"openmps {words}: offers {sorted(got)}, not {sorted(of_help(*words))}")
+    expect("--required" not in offered("openmps", "run", "--", "prog", "-"), "options of openmps for a program")
 
 
 def completion(build, complete):
@@ -114,10 +134,13 @@ def completion(build, complete):
         daemon(folder, build)
         env = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "HOME": folder}
 
-        def offered(*words):
-            done = run(complete(["openmps-control", *words]), env=env, cwd=folder)
+        def offered_by(*words):
+            done = run(complete(list(words)), env=env, cwd=folder)
             lines = [line.split("\t")[0] for line in done.stdout.splitlines()]
             return {line for line in lines if line.startswith(words[-1]) and line != ""}
+
+        def offered(*words):
+            return offered_by("openmps-control", *words)
 
         everything = words_of_help(build)
         expect(offered("") | offered("-") == everything,
@@ -134,6 +157,7 @@ def completion(build, complete):
         for words, wanted in cases:
             expect(offered(*words) >= set(wanted) and (wanted or not offered(*words)),
                    f"{words}: offers {sorted(offered(*words))}, not {wanted}")
+        front_end(build, offered_by)
 
 
 def main():

@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <utility>
 
 #include "mps_fixture.h"
 #include "wire/control_call.h"
@@ -88,9 +89,10 @@ TEST_F(ServiceTest, TheSocketOfAServiceManagerIsUsedAndLeft) {
   Result<UniqueFd> listener = listen_at(path, 0666);
   ASSERT_TRUE(listener.ok()) << listener.status().message();
   // Somebody has come before there is a daemon.
-  Result<UniqueFd> early = connect_raw();
-  ASSERT_TRUE(early.ok());
-  ASSERT_TRUE(send_packet(early->get(), wire::message_bytes(hello("./early"))).ok());
+  Result<UniqueFd> first = connect_raw();
+  ASSERT_TRUE(first.ok());
+  UniqueFd early = std::move(first).value();
+  ASSERT_TRUE(send_packet(early.get(), wire::message_bytes(hello("./early"))).ok());
 
   for (int round = 0; round < 2; ++round) {  // the second daemon finds the same socket
     const pid_t daemon = start_service(listener->get());
@@ -99,7 +101,7 @@ TEST_F(ServiceTest, TheSocketOfAServiceManagerIsUsedAndLeft) {
     EXPECT_EQ(next_notice(), "WATCHDOG=1") << "and again";
     EXPECT_EQ(daemon_pid(), daemon);
     if (round == 0) {
-      const Client client = finish_join(std::move(early).value());
+      const Client client = finish_join(std::exchange(early, UniqueFd()));
       EXPECT_EQ(client.welcome.result, CUDA_SUCCESS) << client.welcome.reason;
     }
     // What is the daemon's is not its servers'.
